@@ -1,0 +1,100 @@
+# Builds everything into build/ (or build/<sanitizers>/ with SAN=). `make help` lists the targets.
+
+SHELL      := /bin/bash
+.SUFFIXES:
+.DEFAULT_GOAL := all
+comma      := ,
+VERSION    := $(shell cat VERSION)
+PREFIX     ?= /usr
+CC         ?= gcc
+B          := build$(if $(SAN),/$(subst $(comma),-,$(SAN)))
+
+# --- what the sources need -------------------------------------------------------------------------------------------
+PKGS       := libevent_core libevent_pthreads libnghttp2 openssl libcurl jansson yajl libxml-2.0 libconfuse libpcre2-8 \
+              libzstd zlib libarchive libxxhash
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+WARN       := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes \
+              -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Wvla -Wformat=2 -Wno-format-truncation -Wimplicit-fallthrough -Wdouble-promotion
+HARDEN     := -fstack-protector-strong -fstack-clash-protection $(if $(filter x86_64,$(shell uname -m)),-fcf-protection) -fPIE
+OPT        := $(if $(SAN),-O1,-O2 -D_FORTIFY_SOURCE=3)
+CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -DMIRROR_VERSION='"$(VERSION)"' -I. -I$(B)/gen $(PKG_CFLAGS) $(WARN) $(if $(CI),-Werror) \
+              -g $(OPT) $(HARDEN) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DLOCK_CHECK) -MMD -MP $(CFLAGS)
+LDFLAGS_ALL := -pie -Wl,-z,relro,-z,now $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS)
+
+# --- sources, found by folder ----------------------------------------------------------------------------------------
+find_c     = $(sort $(shell find $(1) -name '*.c' 2>/dev/null))
+COMMON_C   := $(call find_c,common)
+KERNELS_C  := $(filter-out kernels/cuda/% kernels/cpu/comm_mpi.c,$(call find_c,kernels))
+CTL_C      := $(call find_c,server/ctl)
+SERVER_C   := $(filter-out server/main.c server/ctl/%,$(call find_c,server))
+TRAIN_C    := $(filter-out agent/train/main.c,$(call find_c,agent/train))
+AGENT_C    := $(filter-out agent/main.c agent/train/%,$(call find_c,agent))
+obj        = $(patsubst %.c,$(B)/obj/%.o,$(1))
+lib        = $(B)/lib$(1).a
+
+L_BASE     := -lxxhash -lcrypto -lpthread -lm
+L_COMMON   := -levent_core -levent_pthreads -lcurl -ljansson -lconfuse $(L_BASE)
+L_SERVER   := -lnghttp2 -lssl -lrocksdb -lyajl -lxml2 -lpcre2-8 -lzstd -lz $(L_COMMON)
+L_AGENT    := -larchive -lssl $(L_COMMON)
+JEMALLOC   := $(if $(SAN),,-ljemalloc)
+
+include kernels/cuda.mk
+L_TRAIN    := -lopenblas -ldl $(L_CUDA) $(L_COMMON)
+
+PROGRAMS   := $(B)/mirrord $(B)/mirrorctl $(B)/trainagent $(B)/trainer
+
+.PHONY: all deps test demo bench fuzz gpu-check check-layers format install clean help unit lint
+all: $(PROGRAMS)
+
+$(B)/obj/%.o: %.c | $(GENERATED)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) -c $< -o $@
+
+$(call lib,common):  $(call obj,$(COMMON_C))
+$(call lib,kernels): $(call obj,$(KERNELS_C))
+$(call lib,server):  $(call obj,$(SERVER_C))
+$(call lib,agent):   $(call obj,$(AGENT_C))
+$(call lib,train):   $(call obj,$(TRAIN_C))
+$(B)/lib%.a:
+	@rm -f $@
+	@ar rcs $@ $^
+
+$(B)/mirrord: $(B)/obj/server/main.o $(call lib,server) $(call lib,common)
+	$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
+$(B)/mirrorctl: $(call obj,$(CTL_C)) $(call lib,common)
+	$(CC) $(LDFLAGS_ALL) $^ $(L_COMMON) -o $@
+$(B)/trainagent: $(B)/obj/agent/main.o $(call lib,agent) $(call lib,common)
+	$(CC) $(LDFLAGS_ALL) $^ $(L_AGENT) -o $@
+$(B)/trainer: $(B)/obj/agent/train/main.o $(call lib,train) $(call lib,kernels) $(call lib,common) $(CUDA_OBJECTS)
+	$(CC) $(LDFLAGS_ALL) $^ $(L_TRAIN) -o $@
+
+# --- tests: tests/unit mirrors the tree, one program a file ------------------------------------------------------------
+UNIT_C     := $(call find_c,tests/unit)
+UNIT       := $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_C))
+unit: $(UNIT)
+$(B)/unit/common/%: $(B)/obj/tests/unit/common/%.o $(call lib,common)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_COMMON) -o $@
+$(B)/unit/server/%: $(B)/obj/tests/unit/server/%.o $(call lib,server) $(call lib,common)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_SERVER) -o $@
+$(B)/unit/agent/train/%: $(B)/obj/tests/unit/agent/train/%.o $(call lib,train) $(call lib,kernels) $(call lib,common) $(CUDA_OBJECTS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_TRAIN) -o $@
+$(B)/unit/agent/%: $(B)/obj/tests/unit/agent/%.o $(call lib,agent) $(call lib,common)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_AGENT) -o $@
+$(B)/unit/kernels/%: $(B)/obj/tests/unit/kernels/%.o $(call lib,kernels) $(call lib,common)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) $^ -lcmocka -lopenblas -ldl $(L_BASE) -o $@
+.SECONDARY:
+
+-include tests/tests.mk
+
+format:
+	clang-format-14 -i $$(git ls-files '*.c' '*.h' '*.cu')
+
+clean:
+	rm -rf build
+
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,64 @@
+#include "common/base/log.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+static _Atomic int level_now = LOG_INFO; /* set once by main(), read everywhere */
+
+void log_set_level(enum log_level level)
+{
+    level_now = (int)level;
+}
+
+bool log_on(enum log_level level)
+{
+    return (int)level <= level_now;
+}
+
+/* Journald reads a "<n>" prefix as the priority; elsewhere people read a time and a word. */
+static int put_prefix(char *to, size_t room, enum log_level level, const char *event)
+{
+    static const char *const word[] = {"error", "warn", "info", "debug"};
+    static const int syslog_level[] = {3, 4, 6, 7};
+    struct timespec ts;
+    struct tm tm;
+
+    if (getenv("JOURNAL_STREAM") != NULL) {
+        return snprintf(to, room, "<%d>%s ", syslog_level[level], event);
+    }
+    clock_gettime(CLOCK_REALTIME, &ts);
+    gmtime_r(&ts.tv_sec, &tm);
+    return snprintf(to, room, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ %-5s %s ", tm.tm_year + 1900,
+                    tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
+                    ts.tv_nsec / 1000000, word[level], event);
+}
+
+void log_line(enum log_level level, const char *event, const char *fmt, ...)
+{
+    char line[1536];
+    va_list ap;
+    int n;
+    int m;
+
+    if (!log_on(level)) {
+        return;
+    }
+    n = put_prefix(line, sizeof line, level, event);
+    va_start(ap, fmt);
+    m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);
+    va_end(ap);
+    n += m < (int)sizeof line - n - 2 ? m : (int)sizeof line - n - 2;
+    for (int i = 0; i < n; i++) {
+        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f) {
+            line[i] = '?';
+        }
+    }
+    line[n++] = '\n';
+    if (write(STDERR_FILENO, line, (size_t)n) == -1) {
+        return; /* nowhere to say it */
+    }
+}

@@ -1,0 +1,30 @@
+/* log.h - one event, one line, on stderr: logfmt for people and journald ("<3>" prefixes when stderr is the journal).
+ *
+ * log_info("fetch.done", "repo=%s bytes=%" PRIu64, ...). Values that come from outside go through log_quote() or "%s" of
+ * a sanitised text: control bytes never reach the terminal (each line is escaped as a whole before it is written).
+ * Who decides logs; who fails returns. Never a token, a key or a signed URL.
+ *
+ * threads  any; a line is one write(2)
+ */
+#ifndef COMMON_BASE_LOG_H
+#define COMMON_BASE_LOG_H
+
+#include "common/base/check.h"
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+
+void log_line(enum log_level level, const char *event, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void log_set_level(enum log_level level); /* from main(): LOG_INFO is the default */
+bool log_on(enum log_level level);
+
+#define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
+#define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
+#define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
+#define log_debug(...)                                                                             \
+    do {                                                                                           \
+        if (log_on(LOG_DEBUG)) {                                                                   \
+            log_line(LOG_DEBUG, __VA_ARGS__);                                                      \
+        }                                                                                          \
+    } while (0)
+
+#endif

@@ -1,0 +1,69 @@
+/* slice.h - bytes by reference: a pointer and a length, passed by value, never owning.
+ *
+ * Text and bytes from outside travel as slices; they may hold NUL. NUL-terminated strings appear only at a library's door.
+ */
+#ifndef COMMON_BASE_SLICE_H
+#define COMMON_BASE_SLICE_H
+
+#include <string.h>
+
+#include "common/base/check.h"
+
+struct slice {
+    const char *p;
+    size_t n;
+};
+
+#define SLICE(lit)   ((struct slice){"" lit, sizeof(lit) - 1})
+#define SLICE_NONE   ((struct slice){NULL, 0})
+#define SLICE_FMT    "%.*s"
+#define SLICE_ARG(s) ((int)(s).n), ((s).p != NULL ? (s).p : "")
+
+static inline struct slice slice_of(const void *p, size_t n)
+{
+    return (struct slice){p, n};
+}
+
+static inline struct slice slice_str(const char *s)
+{
+    return s != NULL ? (struct slice){s, strlen(s)} : SLICE_NONE;
+}
+
+static inline bool slice_eq(struct slice a, struct slice b)
+{
+    return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
+}
+
+static inline bool slice_eqs(struct slice a, const char *s)
+{
+    return slice_eq(a, slice_str(s));
+}
+
+static inline struct slice slice_from(struct slice s, size_t start)
+{
+    CHECK(start <= s.n);
+    return (struct slice){s.p + start, s.n - start};
+}
+
+static inline struct slice slice_first(struct slice s, size_t n)
+{
+    CHECK(n <= s.n);
+    return (struct slice){s.p, n};
+}
+
+bool slice_ieq(struct slice a, struct slice b); /* ASCII letters without case */
+int slice_cmp(struct slice a, struct slice b);  /* as memcmp, the shorter first */
+bool slice_starts(struct slice s, struct slice prefix);
+bool slice_ends(struct slice s, struct slice suffix);
+/* What stands before the first `sep`; *rest moves behind it. Without one: all of it, and *rest becomes empty. */
+struct slice slice_cut(struct slice *rest, char sep);
+/* Index of the first c, or -1. */
+ptrdiff_t slice_find(struct slice s, char c);
+struct slice slice_trim(struct slice s); /* without blanks and tabs at both ends */
+/* Decimal digits only, no sign, no blank; false when empty, other bytes, or more than 64 bits. */
+MUST_USE bool slice_u64(struct slice s, uint64_t *out);
+MUST_USE bool slice_hex(struct slice s, uint8_t *out,
+                        size_t out_bytes); /* exactly 2 * out_bytes digits */
+uint64_t slice_hash(struct slice s);       /* not for untrusted persistence */
+
+#endif

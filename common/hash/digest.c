@@ -1,0 +1,283 @@
+#include "common/hash/digest.h"
+
+#include <openssl/evp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/codec/base64.h"
+#include "common/os/newfile.h"
+
+struct hasher {
+    EVP_MD_CTX *whole;
+    EVP_MD_CTX *part;
+    uint64_t count;
+    struct digest *chunk;
+    size_t nchunks;
+    size_t room;
+};
+
+static EVP_MD
+    *sha256_md; /* fetched once: an implicit fetch per digest is OpenSSL 3's known slow path */
+
+static void fetch_once(void)
+{
+    sha256_md = EVP_MD_fetch(NULL, "SHA256", NULL);
+    CHECK(sha256_md != NULL);
+}
+
+static const EVP_MD *sha256(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fetch_once);
+    return sha256_md;
+}
+
+void digest_of(struct slice bytes, struct digest *out)
+{
+    CHECK(EVP_Digest(bytes.p, bytes.n, out->b, NULL, sha256(), NULL) == 1);
+}
+
+bool digest_eq(const struct digest *a, const struct digest *b)
+{
+    return memcmp(a->b, b->b, DIGEST_BYTES) == 0;
+}
+
+bool digest_is_zero(const struct digest *d)
+{
+    static const struct digest zero;
+    return digest_eq(d, &zero);
+}
+
+bool digest_parse(struct slice hex, struct digest *out)
+{
+    return slice_hex(hex, out->b, DIGEST_BYTES);
+}
+
+void digest_format(const struct digest *d, char out[DIGEST_HEX + 1])
+{
+    static const char hex[] = "0123456789abcdef";
+    for (int i = 0; i < DIGEST_BYTES; i++) {
+        out[2 * i] = hex[d->b[i] >> 4];
+        out[2 * i + 1] = hex[d->b[i] & 15];
+    }
+    out[DIGEST_HEX] = '\0';
+}
+
+void digest_repr(const struct digest *d, char out[64])
+{
+    char b64[48];
+    base64_encode(d->b, DIGEST_BYTES, b64);
+    snprintf(out, 64, "sha-256=:%s:", b64);
+}
+
+bool digest_from_field(struct slice value, struct digest *out)
+{
+    while (value.n != 0) {
+        struct slice item = slice_trim(slice_cut(&value, ','));
+        struct slice name = slice_cut(&item, '=');
+        size_t n;
+
+        if (!slice_ieq(name, SLICE("sha-256"))) {
+            continue;
+        }
+        if (item.n >= 2 && item.p[0] == ':' && item.p[item.n - 1] == ':') {
+            item = slice_first(slice_from(item, 1), item.n - 2);
+        }
+        if (item.n == 44 && base64_decode(item, out->b, DIGEST_BYTES, &n) && n == DIGEST_BYTES) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int digest_of_fd(int fd, uint64_t size_bytes, struct digest *out, struct err *e)
+{
+    enum { STEP = 1 << 20 };
+    struct hasher *h = hasher_new();
+    char *p = mem_new(STEP);
+    int rc = 0;
+
+    for (uint64_t off = 0; rc == 0 && off < size_bytes; off += STEP) {
+        size_t n = (size_t)min_u64(STEP, size_bytes - off);
+        rc = fd_pread_all(fd, p, n, off, e);
+        if (rc == 0) {
+            hasher_add(h, p, n);
+        }
+    }
+    if (rc == 0) {
+        hasher_final(h, out);
+    }
+    hasher_free(&h);
+    free(p);
+    return rc;
+}
+
+static EVP_MD_CTX *ctx_new(void)
+{
+    EVP_MD_CTX *c = EVP_MD_CTX_new();
+    CHECK(c != NULL && EVP_DigestInit_ex2(c, sha256(), NULL) == 1);
+    return c;
+}
+
+struct hasher *hasher_new(void)
+{
+    struct hasher *h = NEW(struct hasher);
+    h->whole = ctx_new();
+    return h;
+}
+
+static void push_chunk(struct hasher *h)
+{
+    if (h->nchunks == h->room) {
+        h->room = h->room != 0 ? h->room * 2 : 8;
+        h->chunk = realloc(h->chunk, h->room * sizeof h->chunk[0]);
+        CHECK(h->chunk != NULL);
+    }
+    CHECK(EVP_DigestFinal_ex(h->part, h->chunk[h->nchunks].b, NULL) == 1);
+    h->nchunks++;
+    CHECK(EVP_DigestInit_ex2(h->part, sha256(), NULL) == 1);
+}
+
+/* Up to one chunk only the whole is hashed: its digest is the chunk's. The first byte past it makes chunk digests pay
+ * a second pass over the same cached bytes; small objects, nearly all there are, never do. */
+static void add_to_chunks(struct hasher *h, const char *p, size_t n)
+{
+    while (n > 0) {
+        uint64_t into = h->count % CHUNK_BYTES;
+        size_t step = (size_t)min_u64(n, CHUNK_BYTES - into);
+
+        if (h->count < CHUNK_BYTES) {
+            CHECK(EVP_DigestUpdate(h->whole, p, step) == 1);
+            h->count += step;
+            if (h->count == CHUNK_BYTES) {
+                h->part = ctx_new();
+                CHECK(EVP_MD_CTX_copy_ex(h->part, h->whole) == 1);
+                push_chunk(h);
+            }
+        } else {
+            CHECK(EVP_DigestUpdate(h->whole, p, step) == 1);
+            CHECK(EVP_DigestUpdate(h->part, p, step) == 1);
+            h->count += step;
+            if (h->count % CHUNK_BYTES == 0) {
+                push_chunk(h);
+            }
+        }
+        p += step;
+        n -= step;
+    }
+}
+
+void hasher_add(struct hasher *h, const void *p, size_t n)
+{
+    enum { STEP = 64 << 10 }; /* both passes find the bytes in L2 */
+    const char *at = p;
+
+    while (n > 0) {
+        size_t step = n < STEP ? n : STEP;
+        add_to_chunks(h, at, step);
+        at += step;
+        n -= step;
+    }
+}
+
+uint64_t hasher_count(const struct hasher *h)
+{
+    return h->count;
+}
+
+void hasher_final(struct hasher *h, struct digest *out)
+{
+    if (h->part != NULL && h->count % CHUNK_BYTES != 0) {
+        push_chunk(h);
+    }
+    CHECK(EVP_DigestFinal_ex(h->whole, out->b, NULL) == 1);
+    if (h->part == NULL && h->count != 0) {
+        h->chunk = NEW(struct digest);
+        h->chunk[0] = *out;
+        h->nchunks = 1;
+    }
+}
+
+const struct digest *hasher_chunks(const struct hasher *h, size_t *count)
+{
+    *count = h->nchunks;
+    return h->chunk;
+}
+
+void hasher_free(struct hasher **hp)
+{
+    struct hasher *h = *hp;
+
+    if (h == NULL) {
+        return;
+    }
+    *hp = NULL;
+    EVP_MD_CTX_free(h->whole);
+    EVP_MD_CTX_free(h->part);
+    free(h->chunk);
+    free(h);
+}
+
+enum { CHUNKS_HEAD = 8 + 4 + 4 + 8 + DIGEST_BYTES };
+
+static void put_be(struct buf *out, uint64_t v, int bytes)
+{
+    for (int i = bytes - 1; i >= 0; i--) {
+        buf_byte(out, (uint8_t)(v >> (8 * i)));
+    }
+}
+
+static uint64_t get_be(const char *p, int bytes)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < bytes; i++) {
+        v = v << 8 | (uint8_t)p[i];
+    }
+    return v;
+}
+
+void chunks_encode(const struct digest *whole, uint64_t size_bytes, const struct digest *chunk,
+                   size_t count, struct buf *out)
+{
+    buf_str(out, "mrdchnk1");
+    put_be(out, 23, 4);
+    put_be(out, count, 4);
+    put_be(out, size_bytes, 8);
+    buf_add(out, whole->b, DIGEST_BYTES);
+    buf_add(out, chunk, count * sizeof chunk[0]);
+}
+
+int chunks_decode(struct slice bytes, struct chunk_list *out, struct err *e)
+{
+    uint64_t log2;
+    uint64_t count;
+
+    *out = (struct chunk_list){0};
+    if (bytes.n < CHUNKS_HEAD || memcmp(bytes.p, "mrdchnk1", 8) != 0) {
+        return err_set(e, E_INVALID, "not a chunk list");
+    }
+    log2 = get_be(bytes.p + 8, 4);
+    count = get_be(bytes.p + 12, 4);
+    out->size_bytes = get_be(bytes.p + 16, 8);
+    if (log2 < 16 || log2 > 30) {
+        return err_set(e, E_INVALID, "chunk list: chunk size 2^%u", (unsigned)log2);
+    }
+    out->chunk_bytes = (uint64_t)1 << log2;
+    if (out->size_bytes > UINT64_MAX / 2 ||
+        count != (out->size_bytes + out->chunk_bytes - 1) >> log2 ||
+        bytes.n != CHUNKS_HEAD + count * DIGEST_BYTES) {
+        return err_set(e, E_INVALID, "chunk list: count, size and length do not agree");
+    }
+    memcpy(out->whole.b, bytes.p + 24, DIGEST_BYTES);
+    out->count = (size_t)count;
+    out->chunk = mem_array(out->count, sizeof out->chunk[0]);
+    memcpy(out->chunk, bytes.p + CHUNKS_HEAD, count * DIGEST_BYTES);
+    return 0;
+}
+
+void chunks_free(struct chunk_list *c)
+{
+    free(c->chunk);
+    *c = (struct chunk_list){0};
+}

@@ -1,0 +1,55 @@
+/* digest.h - SHA-256: the name of everything.
+ *
+ * struct digest is a plain value (32 bytes). A hasher runs over a stream; with `chunk_bytes` it also yields the digest
+ * of every chunk (the chunk list of DESIGN 3.4). The algorithm is fetched from OpenSSL once a process.
+ *
+ * threads  a hasher is used by one thread at a time
+ */
+#ifndef COMMON_HASH_DIGEST_H
+#define COMMON_HASH_DIGEST_H
+
+#include "common/base/buf.h"
+
+enum { DIGEST_BYTES = 32, DIGEST_HEX = 64 };
+#define CHUNK_BYTES ((uint64_t)8 << 20) /* of chunk lists */
+
+struct digest {
+    uint8_t b[DIGEST_BYTES];
+};
+
+struct hasher;
+
+void digest_of(struct slice bytes, struct digest *out);
+bool digest_eq(const struct digest *a, const struct digest *b);
+bool digest_is_zero(const struct digest *d);
+MUST_USE bool digest_parse(struct slice hex, struct digest *out); /* 64 hex digits, either case */
+void digest_format(const struct digest *d, char out[DIGEST_HEX + 1]);
+/* The value of a Repr-Digest field (RFC 9530), "sha-256=:<base64>:". */
+void digest_repr(const struct digest *d, char out[64]);
+/* Finds sha-256 in a Repr-Digest or Digest field value; false when absent or malformed. */
+MUST_USE bool digest_from_field(struct slice value, struct digest *out);
+MUST_USE int digest_of_fd(int fd, uint64_t size_bytes, struct digest *out, struct err *e);
+
+struct hasher *hasher_new(void);
+void hasher_add(struct hasher *h, const void *p, size_t n);
+uint64_t hasher_count(const struct hasher *h);           /* bytes so far */
+void hasher_final(struct hasher *h, struct digest *out); /* then only hasher_free */
+/* Digests of the full chunks so far and, after hasher_final, of the last short one; NULL when empty. */
+const struct digest *hasher_chunks(const struct hasher *h, size_t *count);
+void hasher_free(struct hasher **hp);
+
+/* The chunk list as served at /-/chunks/<sha256>: 8 bytes "mrdchnk1", u32 BE log2(chunk), u32 BE count, u64 BE size,
+ * 32 bytes whole digest, then count x 32 bytes. */
+void chunks_encode(const struct digest *whole, uint64_t size_bytes, const struct digest *chunk,
+                   size_t count, struct buf *out);
+struct chunk_list {
+    struct digest whole;
+    uint64_t size_bytes;
+    uint64_t chunk_bytes;
+    size_t count;
+    struct digest *chunk; /* malloc()ed: chunks_free() */
+};
+MUST_USE int chunks_decode(struct slice bytes, struct chunk_list *out, struct err *e);
+void chunks_free(struct chunk_list *c);
+
+#endif

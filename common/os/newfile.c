@@ -1,0 +1,249 @@
+#include "common/os/newfile.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct newfile {
+    char *path;
+    char *temp;
+    int fd;
+    struct err first;
+};
+
+int newfile_open(const char *path, mode_t mode, struct newfile **out, struct err *e)
+{
+    struct newfile *f = NEW(struct newfile);
+    size_t room = strlen(path) + sizeof ".XXXXXX~";
+
+    *out = NULL;
+    f->path = mem_strdup(path);
+    f->temp = mem_new(room);
+    snprintf(f->temp, room, "%s.XXXXXX~", path);
+    f->fd = mkostemps(f->temp, 1, O_CLOEXEC);
+    if (f->fd == -1 || fchmod(f->fd, mode) == -1) {
+        int rc = err_sys(e, "%s", f->temp);
+        newfile_abort(&f);
+        return rc;
+    }
+    *out = f;
+    return 0;
+}
+
+void newfile_write(struct newfile *f, const void *p, size_t n)
+{
+    if (f->first.code == 0 && fd_write_all(f->fd, p, n, &f->first) != 0) {
+        err_prefix(&f->first, "%s", f->path);
+    }
+}
+
+int newfile_fd(struct newfile *f)
+{
+    return f->fd;
+}
+
+static int sync_folder_of(const char *path, struct err *e)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = slash == NULL ? mem_strdup(".") : strndup(path, (size_t)(slash - path) + 1);
+    int rc;
+
+    CHECK(dir != NULL);
+    rc = dir_sync(dir, e);
+    free(dir);
+    return rc;
+}
+
+int newfile_commit(struct newfile **fp, struct err *e)
+{
+    struct newfile *f = *fp;
+    int rc = f->first.code;
+
+    *fp = NULL;
+    if (rc != 0) {
+        if (e != NULL) {
+            *e = f->first;
+        }
+        goto out;
+    }
+    /* Data before name: after a power cut a name must never lead to missing bytes. */
+    if (fsync(f->fd) == -1) {
+        rc = err_sys(e, "%s: fsync", f->path);
+        goto out;
+    }
+    if (rename(f->temp, f->path) == -1) {
+        rc = err_sys(e, "%s: rename", f->path);
+        goto out;
+    }
+    free(f->temp);
+    f->temp = NULL;
+    rc = sync_folder_of(f->path, e);
+out:
+    newfile_abort(&f);
+    return rc;
+}
+
+void newfile_abort(struct newfile **fp)
+{
+    struct newfile *f = *fp;
+
+    if (f == NULL) {
+        return;
+    }
+    *fp = NULL;
+    if (f->fd != -1) {
+        close(f->fd);
+        if (f->temp != NULL) {
+            unlink(f->temp);
+        }
+    }
+    free(f->temp);
+    free(f->path);
+    free(f);
+}
+
+int fd_write_all(int fd, const void *p, size_t n, struct err *e)
+{
+    const char *at = p;
+
+    while (n > 0) {
+        ssize_t put = write(fd, at, n);
+        if (put == -1 && errno == EINTR) {
+            continue;
+        }
+        if (put == -1) {
+            return err_sys(e, "write");
+        }
+        at += put;
+        n -= (size_t)put;
+    }
+    return 0;
+}
+
+int fd_pwrite_all(int fd, const void *p, size_t n, uint64_t off, struct err *e)
+{
+    const char *at = p;
+
+    while (n > 0) {
+        ssize_t put = pwrite(fd, at, n, (off_t)off);
+        if (put == -1 && errno == EINTR) {
+            continue;
+        }
+        if (put == -1) {
+            return err_sys(e, "write");
+        }
+        at += put;
+        off += (uint64_t)put;
+        n -= (size_t)put;
+    }
+    return 0;
+}
+
+int fd_pread_all(int fd, void *p, size_t n, uint64_t off, struct err *e)
+{
+    char *at = p;
+
+    while (n > 0) {
+        ssize_t got = pread(fd, at, n, (off_t)off);
+        if (got == -1 && errno == EINTR) {
+            continue;
+        }
+        if (got == -1) {
+            return err_sys(e, "read");
+        }
+        if (got == 0) {
+            return err_set(e, E_CORRUPT, "file ends %zu bytes early", n);
+        }
+        at += got;
+        off += (uint64_t)got;
+        n -= (size_t)got;
+    }
+    return 0;
+}
+
+int dir_make(const char *path, mode_t mode, struct err *e)
+{
+    char part[PATH_MAX];
+    size_t n = strlen(path);
+
+    if (n == 0 || n >= sizeof part) {
+        return err_set(e, E_INVALID, "%.60s: folder name is empty or too long", path);
+    }
+    memcpy(part, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (part[i] == '/' || part[i] == '\0') {
+            char keep = part[i];
+            part[i] = '\0';
+            if (mkdir(part, mode) == -1 && errno != EEXIST) {
+                return err_sys(e, "mkdir %s", part);
+            }
+            part[i] = keep;
+        }
+    }
+    return 0;
+}
+
+int dir_sync(const char *path, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = 0;
+
+    if (fd == -1) {
+        return err_sys(e, "%s", path);
+    }
+    if (fsync(fd) == -1) {
+        rc = err_sys(e, "%s: fsync", path);
+    }
+    close(fd);
+    return rc;
+}
+
+static int remove_below(int dir_fd, struct err *e)
+{
+    DIR *d = fdopendir(dir_fd); /* owns dir_fd from here */
+    struct dirent *ent;
+    int rc = 0;
+
+    if (d == NULL) {
+        close(dir_fd);
+        return err_sys(e, "opendir");
+    }
+    while (rc == 0 && (ent = readdir(d)) != NULL) {
+        int fd;
+
+        if (strcmp(ent->d_name, ".") == 0 || strcmp(ent->d_name, "..") == 0) {
+            continue;
+        }
+        fd = openat(dirfd(d), ent->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd != -1) {
+            rc = remove_below(fd, e);
+            if (rc == 0 && unlinkat(dirfd(d), ent->d_name, AT_REMOVEDIR) == -1) {
+                rc = err_sys(e, "rmdir %s", ent->d_name);
+            }
+        } else if (unlinkat(dirfd(d), ent->d_name, 0) == -1 && errno != ENOENT) {
+            rc = err_sys(e, "unlink %s", ent->d_name);
+        }
+    }
+    closedir(d);
+    return rc;
+}
+
+int dir_remove_tree(const char *path, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int rc;
+
+    if (fd == -1) {
+        return errno == ENOENT ? 0 : err_sys(e, "%s", path);
+    }
+    rc = remove_below(fd, e);
+    if (rc == 0 && rmdir(path) == -1) {
+        rc = err_sys(e, "%s", path);
+    }
+    return rc;
+}

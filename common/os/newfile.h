@@ -1,0 +1,35 @@
+/* newfile.h - a file that appears whole or not at all.
+ *
+ * Written under a temporary name beside its place, then fsync, rename, fsync of the folder. Keeps its first error;
+ * newfile_commit() reports it. What was not committed is removed by newfile_abort().
+ *
+ * owns     newfile_commit and newfile_abort both free it and NULL your pointer
+ * threads  one at a time; blocks
+ */
+#ifndef COMMON_OS_NEWFILE_H
+#define COMMON_OS_NEWFILE_H
+
+#include <sys/types.h>
+
+#include "common/base/err.h"
+#include "common/base/slice.h"
+
+struct newfile;
+
+MUST_USE int newfile_open(const char *path, mode_t mode, struct newfile **out, struct err *e);
+void newfile_write(struct newfile *f, const void *p, size_t n);
+int newfile_fd(struct newfile *f);
+MUST_USE int newfile_commit(struct newfile **fp, struct err *e);
+void newfile_abort(struct newfile **fp);
+
+/* Whole buffers, riding over EINTR and short counts. */
+MUST_USE int fd_write_all(int fd, const void *p, size_t n, struct err *e);
+MUST_USE int fd_pwrite_all(int fd, const void *p, size_t n, uint64_t off, struct err *e);
+MUST_USE int fd_pread_all(int fd, void *p, size_t n, uint64_t off,
+                          struct err *e);                            /* a short file is E_CORRUPT */
+MUST_USE int dir_make(const char *path, mode_t mode, struct err *e); /* with parents, as mkdir -p */
+MUST_USE int dir_sync(const char *path, struct err *e);
+MUST_USE int dir_remove_tree(const char *path,
+                             struct err *e); /* never follows links; absent is fine */
+
+#endif

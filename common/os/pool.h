@@ -1,0 +1,29 @@
+/* pool.h - threads for work that blocks: disk, hashing, RocksDB reads, DNS.
+ *
+ * A job is embedded in what it works on. work() runs on a pool thread; then done(), when set, runs on the loop behind
+ * `reply` (mailbox). A job that was submitted always runs; to cancel, set a flag of your own that work() looks at.
+ *
+ * owns     the submitter keeps the job alive until done() has run (or work() has returned, without a reply)
+ * threads  pool_submit from any; pool_close waits for all jobs
+ */
+#ifndef COMMON_OS_POOL_H
+#define COMMON_OS_POOL_H
+
+#include "common/os/mailbox.h"
+
+struct pool;
+
+struct job {
+    struct list node;
+    void (*work)(struct job *j);
+    void (*done)(struct job *j); /* NULL: nobody is told */
+    struct mailbox *reply;       /* where done() runs; may be NULL only without done */
+    struct letter letter;        /* private */
+};
+
+struct pool *pool_open(const char *name, unsigned threads);
+void pool_submit(struct pool *p, struct job *j);
+void pool_close(struct pool **pp);
+unsigned pool_waiting(struct pool *p); /* jobs not yet started: a gauge */
+
+#endif

@@ -1,0 +1,63 @@
+/* exchange.h - one request and its answer, seen from the server's corridor (serve.c).
+ *
+ * http calls handler->on_request() when a request's head is complete. The handler answers once, now or later, with
+ * exchange_reply(); or fails late with exchange_abort(). When the client goes first, on_gone() is called once and the
+ * exchange is dead after it returns; without an on_gone the handler must answer before it returns to the loop.
+ *
+ * Uploads: exchange_read() starts the flow of the request's body (and sends 100-continue when it is awaited); bytes
+ * arrive by on_data, `end` true once with the last (possibly n == 0). exchange_pause() holds the peer by back-pressure.
+ * A body that nobody reads is discarded up to a bound, then the connection is closed.
+ *
+ * owns     http owns the exchange and all of struct http_req; after on_end()/on_gone() it is gone
+ * threads  the loop of the connection
+ */
+#ifndef SERVER_HTTP_EXCHANGE_H
+#define SERVER_HTTP_EXCHANGE_H
+
+#include "server/http/body.h"
+#include "server/http/msg.h"
+#include "server/net/loop.h"
+
+struct exchange;
+struct exchange_end;
+
+struct exchange_handler {
+    void (*on_request)(void *arg, struct exchange *x);
+    /* After the last byte of the answer was handed to the kernel, or the exchange broke: for logs and metrics. */
+    void (*on_end)(void *arg, struct exchange *x, const struct exchange_end *end);
+    void *arg;
+};
+
+struct exchange_end {
+    int status;          /* 0: no answer was begun */
+    uint64_t body_bytes; /* of the answer, sent */
+    uint64_t took_ns;    /* since the request's head was complete */
+    uint64_t first_ns;   /* till the answer's first byte */
+    bool complete;       /* false: cut short, by either side */
+};
+
+struct exchange_events {
+    void (*on_data)(void *arg, struct slice bytes, bool end);
+    void (*on_gone)(void *arg); /* the client left, or the connection broke: answer no more */
+};
+
+const struct http_req *exchange_req(const struct exchange *x);
+struct loop *exchange_loop(const struct exchange *x);
+struct arena *exchange_arena(struct exchange *x);
+/* Whatever the handler wants to keep with it (the access log's facts, for one). */
+void exchange_set_user(struct exchange *x, void *user);
+void *exchange_user(const struct exchange *x);
+
+void exchange_on(struct exchange *x, const struct exchange_events *ev,
+                 void *arg);            /* ev may be NULL: nothing more is told */
+void exchange_read(struct exchange *x); /* let on_data flow */
+void exchange_pause(struct exchange *x, bool paused);
+/* Limits how fast this answer is sent (0: no limit). Before exchange_reply(). */
+void exchange_rate(struct exchange *x, uint64_t bytes_per_s);
+
+/* Takes body (NULL: none). HEAD sends its length and no bytes. The window [off, end) is what is sent; status 206 and
+ * Content-Range are the caller's business. Copies nothing of r: it must live in the arena or be static. */
+void exchange_reply(struct exchange *x, const struct http_reply *r, struct body *body);
+void exchange_abort(struct exchange *x);
+
+#endif

@@ -1,0 +1,70 @@
+/* msg.h - a request as it came and a reply as it will go, whatever the version of HTTP.
+ *
+ * Both are plain data in the exchange's arena and live as long as the exchange.
+ */
+#ifndef SERVER_HTTP_MSG_H
+#define SERVER_HTTP_MSG_H
+
+#include <sys/socket.h>
+
+#include "common/base/arena.h"
+#include "common/base/slice.h"
+
+enum method {
+    METHOD_GET,
+    METHOD_HEAD,
+    METHOD_PUT,
+    METHOD_POST,
+    METHOD_DELETE,
+    METHOD_PATCH,
+    METHOD_OPTIONS,
+    METHOD_OTHER
+};
+enum http_version { HTTP_10, HTTP_11, HTTP_2 };
+
+#define LENGTH_UNKNOWN UINT64_MAX
+
+struct http_field {
+    struct slice name;  /* lower case */
+    struct slice value; /* trimmed; bytes as they came */
+};
+
+struct http_req {
+    enum method method;
+    enum http_version version;
+    bool tls;
+    struct slice method_text;
+    struct slice target; /* raw, origin-form: begins with '/' (absolute-form is reduced to it) */
+    struct slice path;   /* target before '?', raw */
+    struct slice query;  /* after '?', raw; n == 0 without; p == NULL when there was no '?' */
+    struct slice host;   /* Host or :authority, raw */
+    const struct http_field *fields; /* without Host, Connection and framing fields */
+    size_t nfields;
+    uint64_t content_length; /* LENGTH_UNKNOWN for chunked; 0 without a body */
+    bool has_body;
+    const struct sockaddr_storage *peer;
+    const struct listener *listener;
+    struct arena *arena;
+    char id[20]; /* X-Request-Id: 16 hex digits, NUL */
+};
+
+/* First field of that name (lower case), or a slice with p == NULL. */
+struct slice http_req_field(const struct http_req *r, const char *name);
+/* All fields of that name joined by ", " in the arena (RFC 9110 5.3). */
+struct slice http_req_list(const struct http_req *r, const char *name);
+
+/* Room for a reply's fields; the names must be lower case literals or arena text, as the values. Date, Server,
+ * X-Request-Id, Content-Length, Transfer-Encoding and Connection are the connection's business: do not add them. */
+enum { REPLY_FIELDS = 32 };
+struct http_reply {
+    int status;
+    size_t nfields;
+    struct http_field fields[REPLY_FIELDS];
+};
+
+void reply_add(struct http_reply *r, struct slice name, struct slice value); /* CHECKs the room */
+void reply_addf(struct http_reply *r, struct arena *a, const char *name, const char *fmt, ...)
+    PRINTF_LIKE(4, 5);
+const char *http_reason(int status);
+
+#endif

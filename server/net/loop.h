@@ -1,0 +1,39 @@
+/* loop.h - one of N threads that carry connections: an event_base, a mailbox, a coarse clock.
+ *
+ * A connection stays on its loop for life. Nothing on a loop may block (DESIGN 3.1); what blocks goes to a pool and
+ * comes back as a letter to loop->mail.
+ *
+ * threads  fields are the loop's own, but `mail` (post from any thread), `index` and the atomics
+ */
+#ifndef SERVER_NET_LOOP_H
+#define SERVER_NET_LOOP_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "common/os/mailbox.h"
+
+struct event_base;
+
+struct loop {
+    struct event_base *base;
+    struct mailbox *mail;
+    unsigned index;                  /* 0 .. loops-1 */
+    uint64_t now_ms;                 /* monotonic, refreshed once per wake-up */
+    uint64_t unix_s;                 /* wall clock, the same */
+    char date[32];                   /* "Fri, 20 Nov 2026 22:00:00 GMT", refreshed with unix_s */
+    _Atomic uint64_t connections;    /* open on this loop: what the acceptor balances */
+    _Atomic uint64_t inflight_bytes; /* of answers under way */
+    void *local;                     /* serve.c's per-loop state: the table of resolved answers */
+};
+
+struct loops;
+
+struct loops *loops_open(unsigned count); /* threads run at once */
+unsigned loops_count(const struct loops *ls);
+struct loop *loops_at(struct loops *ls, unsigned index);
+/* Runs fn(loop, arg) on every loop's thread, in no order, without waiting. */
+void loops_each(struct loops *ls, void (*fn)(struct loop *l, void *arg), void *arg);
+void loops_close(struct loops **lsp); /* all connections must be gone; joins the threads */
+
+#endif

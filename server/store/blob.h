@@ -1,0 +1,63 @@
+/* blob.h - one immutable run of bytes, named by its SHA-256.
+ *
+ * A blob is staged (partial/<id>, or without a name) or sealed (blobs/ab/cd/<hex>, or inline in a row up to 32 KiB).
+ * stage_seal() is the only door between the two: it syncs the data, links the file, syncs the folder, and puts the rows
+ * into the caller's batch, so that the blob and what refers to it are committed together. A crash leaves at worst an
+ * orphan file (DESIGN 3.4).
+ *
+ * owns     blob handles are counted: blob_hold / blob_release; the file stays readable while one is held, also after eviction
+ * threads  handles: any; a stage: one at a time but stage_write/stage_fd, which may run in parallel. All block
+ */
+#ifndef SERVER_STORE_BLOB_H
+#define SERVER_STORE_BLOB_H
+
+#include "server/store/store.h"
+
+enum { BLOB_INLINE_BYTES = 32 << 10, BLOB_SMALL_BYTES = 4 << 20 };
+
+struct blob;
+
+/* E_NOTFOUND; E_CORRUPT when the file is missing or its size is wrong (the row is then removed: a later want refetches). */
+MUST_USE int blob_open(struct store *s, const struct digest *d, struct blob **out, struct err *e);
+struct blob *blob_hold(struct blob *b);
+void blob_release(struct blob **bp);
+uint64_t blob_size_bytes(const struct blob *b);
+const struct digest *blob_digest(const struct blob *b);
+int blob_fd(const struct blob *b);             /* -1: inline */
+struct slice blob_bytes(const struct blob *b); /* inline ones only */
+MUST_USE int blob_read(struct blob *b, uint64_t off, void *p, size_t n,
+                       struct err *e); /* either kind; blocks */
+MUST_USE int blob_exists(struct store *s, const struct digest *d, bool *yes, struct err *e);
+/* Notes an access (cheap, in memory; flushed lazily to the atime table). Any thread, never blocks. */
+void blob_touch(struct store *s, const struct digest *d, uint64_t unix_s);
+
+struct stage;
+/* expect_bytes reserves space (0: unknown, grows as written). named: survives a crash for resuming. E_NOSPACE. */
+MUST_USE int stage_open(struct store *s, uint64_t expect_bytes, bool named, struct stage **out,
+                        struct err *e);
+/* A named one of an earlier life, by its id. E_NOTFOUND. */
+MUST_USE int stage_resume(struct store *s, uint64_t id, uint64_t expect_bytes, struct stage **out,
+                          struct err *e);
+uint64_t stage_id(const struct stage *st); /* 0 when not named */
+int stage_fd(const struct stage *st); /* read/write; stays open while the stage or a dup lives */
+MUST_USE int stage_write(struct stage *st, const void *p, size_t n, uint64_t off, struct err *e);
+MUST_USE int stage_sync(struct stage *st,
+                        struct err *e); /* fdatasync: before rows describe the bytes */
+/* Seals [0, size) as `digest`; the caller has hashed it. chunk/count: its chunk list, or NULL. Adds the rows to b
+ * (blob, inline, chunks); when the blob exists already the stage is dropped and the old one opened. Takes *sp, also when
+ * it fails. */
+MUST_USE int stage_seal(struct stage **sp, const struct digest *digest, uint64_t size_bytes,
+                        const struct digest *chunk, size_t count, struct batch *b,
+                        struct blob **out, struct err *e);
+/* One call for small things that are in memory: hashes, seals. */
+MUST_USE int blob_put_bytes(struct store *s, struct slice bytes, struct batch *b, struct blob **out,
+                            struct err *e);
+void stage_abort(struct stage **sp); /* removes it; NULL is fine */
+void stage_park(struct stage **sp);  /* closes a named one but keeps its file for stage_resume() */
+/* Names under partial/ that no row in TABLE_PARTIAL describes, and rows without a file, are removed at start. */
+MUST_USE int stage_sweep(struct store *s, struct err *e);
+
+/* The chunk list of a sealed blob, encoded as in common/hash/digest.h (made on the fly for one-chunk blobs). */
+MUST_USE int blob_chunks(struct store *s, const struct digest *d, struct buf *out, struct err *e);
+
+#endif

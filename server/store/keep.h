@@ -1,0 +1,60 @@
+/* keep.h - what may go and what must stay: eviction, collection, scrub and the store's fsck.
+ *
+ * Eviction (pressure) takes blobs reachable from pull-through objects alone, in two pools by size, by sampled LRU;
+ * pinned and tree-held blobs never go. Collection takes what nothing refers to. Scrub reads blobs again and compares.
+ *
+ * threads  any one at a time per function; all block: they run on the keeper's own thread or a pool
+ */
+#ifndef SERVER_STORE_KEEP_H
+#define SERVER_STORE_KEEP_H
+
+#include "server/store/blob.h"
+
+/* holder keys: digest, repo, NUL, kind ('o' or 't'), key */
+void holder_key(struct buf *out, const struct digest *d, struct slice repo, char kind,
+                struct slice key);
+MUST_USE int holder_each(struct store *s, const struct digest *d,
+                         int (*each)(void *arg, struct slice repo, char kind, struct slice key),
+                         void *arg, struct err *e);
+
+struct evict_events {
+    /* Before the batch that drops an object's row is committed: the cache forgets it on every loop. */
+    void (*on_forget)(void *arg, struct slice repo, struct slice key);
+    void *arg;
+};
+/* Frees space until `used` is at the low mark (or need_bytes fit); *freed says how much. E_NOSPACE: nothing left to evict. */
+MUST_USE int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *ev,
+                       uint64_t *freed, struct err *e);
+/* True when the high mark is passed (or the disk's reserve is touched). */
+bool evict_needed(struct store *s);
+
+/* Pins: scope is "repo" or "repo/key-prefix". */
+MUST_USE int pin_set(struct store *s, struct slice scope, struct slice owner, struct err *e);
+MUST_USE int pin_clear(struct store *s, struct slice scope, struct err *e);
+MUST_USE int pin_list(struct store *s,
+                      int (*each)(void *arg, struct slice scope, struct slice owner), void *arg,
+                      struct err *e);
+
+struct gc_report {
+    uint64_t blobs, bytes, nodes;
+};
+/* Mark from object rows, heads, snaps, upload sessions and pins; sweep older than grace_s. dry: only count. */
+MUST_USE int gc_run(struct store *s, uint64_t grace_s, bool dry, struct gc_report *out,
+                    struct err *e);
+
+struct verify_report {
+    uint64_t blobs, bytes, orphans, damaged, missing, bad_rows, repaired;
+};
+/* The invariants of DESIGN 4 and research/storage-and-libs 4 that apply. deep: hashes every blob. repair: removes
+ * orphans always; with repair also rows that point nowhere and damaged blobs (quarantined, to be refetched).
+ * progress may be NULL. Works on a live store. */
+MUST_USE int verify_run(struct store *s, bool deep, bool repair,
+                        void (*progress)(void *arg, uint64_t done, uint64_t total),
+                        void (*finding)(void *arg, const char *what), void *arg,
+                        struct verify_report *out, struct err *e);
+
+/* One step of the scrubber: hashes blobs from the persisted cursor until `budget_bytes` are read. */
+MUST_USE int scrub_step(struct store *s, uint64_t budget_bytes, uint64_t *read_bytes,
+                        uint64_t *damaged, struct err *e);
+
+#endif

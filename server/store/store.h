@@ -1,0 +1,99 @@
+/* store.h - everything that must survive: rows in tables (RocksDB) and blobs in files (blob.h), under one folder.
+ *
+ * Rows: get and scan read the latest committed state; all writes are batches through one commit thread that groups
+ * them (DESIGN 3.1). A batch is all or nothing, and may carry preconditions that are checked on the commit thread:
+ * that is the only read-modify-write there is. No iterator spans tables. A later S3 backend implements this header.
+ *
+ * layout   <state_dir>/meta/ (RocksDB)  blobs/ab/cd/<hex>  partial/<id>  lock  ballast
+ * threads  any. get, scan, commit and blob_* block: call them from a pool, never from a loop. store_commit_async does not
+ * errors   E_NOTFOUND is ordinary; E_CHANGED: a precondition did not hold; E_CORRUPT, E_NOSPACE, E_IO carry a sentence
+ */
+#ifndef SERVER_STORE_STORE_H
+#define SERVER_STORE_STORE_H
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/hash/digest.h"
+#include "common/os/mailbox.h"
+
+struct store;
+
+enum table {
+#define TABLE(name, cf, prefix) name,
+#include "server/store/tables.def"
+#undef TABLE
+    TABLES
+};
+
+struct store_settings {
+    const char *state_dir;
+    uint64_t quota_bytes;   /* of blobs; 0: what the file system has, less the reserve */
+    uint64_t reserve_bytes; /* of the file system, never touched; when 0, reserve_ratio counts */
+    double reserve_ratio;   /* 0.05 */
+    double high_ratio;      /* 0.90 of the quota: evict down to low */
+    double low_ratio;       /* 0.85 */
+    uint64_t block_cache_bytes; /* 256 MiB */
+};
+
+/* Takes the folder's lock: a second daemon gets E_BUSY with a sentence. Creates what is missing. */
+MUST_USE int store_open(const struct store_settings *set, struct store **out, struct err *e);
+void store_close(struct store **sp); /* drains the commit queue, flushes, marks clean */
+
+/* value is cleared first. E_NOTFOUND. */
+MUST_USE int store_get(struct store *s, enum table t, struct slice key, struct buf *value,
+                       struct err *e);
+/* Rows with from <= key < to (to.p == NULL: to the end), in order, until row() returns nonzero; that is returned. */
+MUST_USE int store_scan(struct store *s, enum table t, struct slice from, struct slice to,
+                        int (*row)(void *arg, struct slice key, struct slice value), void *arg,
+                        struct err *e);
+
+/* --- writes --- */
+enum durability {
+    COMMIT_SYNC,
+    COMMIT_LAZY
+}; /* LAZY: same log, not synced; lost rows after a power cut cost a refetch */
+
+struct batch;
+struct batch *batch_new(void);
+void batch_free(struct batch **bp);
+void batch_put(struct batch *b, enum table t, struct slice key, struct slice value);
+void batch_del(struct batch *b, enum table t, struct slice key);
+/* Preconditions: the row is absent, or its value is exactly that; else nothing is written and E_CHANGED returned. */
+void batch_require_absent(struct batch *b, enum table t, struct slice key);
+void batch_require_value(struct batch *b, enum table t, struct slice key, struct slice value);
+/* After the batch is durable (and only then), remove this blob's file: deletes go row first, file second. */
+void batch_unlink_blob(struct batch *b, const struct digest *d);
+
+/* Takes *bp, also when it fails. */
+MUST_USE int store_commit(struct store *s, struct batch **bp, enum durability how, struct err *e);
+struct commit_wait { /* the caller keeps it until done() ran, on reply's loop */
+    void (*done)(struct commit_wait *w, int rc, const struct err *e);
+    struct mailbox *reply;
+    struct letter letter; /* private, as all below */
+    struct list node;
+    struct batch *batch;
+    enum durability how;
+    int rc;
+    struct err why;
+};
+void store_commit_async(struct store *s, struct batch **bp, enum durability how,
+                        struct commit_wait *w);
+
+/* --- space --- */
+struct store_space {
+    uint64_t quota_bytes;  /* in force */
+    uint64_t used_bytes;   /* by sealed blobs */
+    uint64_t small_bytes;  /* of those, in blobs up to 4 MiB */
+    uint64_t staged_bytes; /* reserved by unfinished ones */
+    uint64_t disk_free_bytes;
+    uint64_t blobs;
+    bool full; /* the last write met ENOSPC; fills are refused until space is back */
+};
+void store_space(struct store *s, struct store_space *out); /* no I/O but a cached statvfs */
+
+/* Background-error and stall flags of RocksDB, for readyz and metrics. */
+bool store_healthy(struct store *s, struct err *why);
+/* RocksDB numbers as "name value" lines for /metrics. */
+void store_metrics(struct store *s, struct buf *out);
+
+#endif

@@ -1,0 +1,110 @@
+/* cache.h - one fill, many readers (DESIGN 3.3).
+ *
+ * cache_want() answers once, on the caller's loop: a sealed object (blob), one that is filling (fill), or a status
+ * without a body (negative, refused, failed). One fill an object whatever the number of clients; readers follow the
+ * growing file; a range far ahead starts its own segment. Rows go through the store; the object's row is
+ * object(repo NUL key).
+ *
+ * owns     an answer is counted: answer_hold/answer_release; bodies made from it hold it
+ * threads  cache_want, cache_cancel, answer_body: a loop. Fills run on the cache's fetch thread, disk work on the pool
+ */
+#ifndef SERVER_CACHE_CACHE_H
+#define SERVER_CACHE_CACHE_H
+
+#include "common/os/pool.h"
+#include "server/cache/want.h"
+#include "server/http/body.h"
+#include "server/net/loop.h"
+#include "server/store/blob.h"
+
+struct cache;
+struct cache_settings {
+    uint64_t segment_bytes;  /* bounded upstream ranges: 64 MiB */
+    uint32_t fillers;        /* parallel ranges a fill: 4 */
+    uint64_t parallel_bytes; /* from this size on: 256 MiB */
+    uint64_t jump_bytes;     /* a reader this far ahead of a filler gets its own: 8 MiB */
+    uint32_t tries;          /* without progress: 10 */
+    uint64_t document_bytes; /* largest index document: 256 MiB */
+    uint32_t default_ttl_s;  /* 60: mutable, when the origin says nothing */
+};
+
+enum cache_state {                    /* RFC 9211 */
+                   CACHE_HIT,         /* hit */
+                   CACHE_MISS,        /* fwd=uri-miss; stored */
+                   CACHE_COLLAPSED,   /* fwd=uri-miss; collapsed */
+                   CACHE_REVALIDATED, /* fwd=stale; fwd-status=304 */
+                   CACHE_REFRESHED,   /* fwd=stale: the origin had a new one */
+                   CACHE_STALE,       /* hit; fwd=stale, the origin is in trouble; or within swr */
+                   CACHE_NEGATIVE,    /* hit of a 404 */
+                   CACHE_FAILED,      /* the origin is in trouble and there is nothing to serve */
+};
+
+struct answer {
+    int status; /* 200, 404, 410, 502, 503 ... */
+    enum cache_state state;
+    struct blob *blob;    /* sealed; or NULL */
+    uint64_t total_bytes; /* LENGTH_UNKNOWN while a chunked origin is filling */
+    struct slice
+        etag; /* with quotes, stable over sealing and restart (DESIGN 2.2); p == NULL for errors */
+    struct slice etag_alias; /* "sha256-..." beside another form; or p == NULL */
+    bool digest_known;
+    struct digest digest;
+    struct slice content_type; /* the origin's, or p == NULL */
+    uint64_t last_modified_s;  /* 0: none */
+    struct slice url;          /* where it came from, final */
+    const struct http_field
+        *fields; /* the origin's other end-to-end fields worth keeping (x-..., link, ...) */
+    size_t nfields;
+    uint64_t stored_unix_s; /* for Age */
+    uint64_t fresh_until_unix_s;
+    uint32_t retry_after_s; /* with 429 and 503 */
+    struct err why;         /* status >= 500: a sentence for the client */
+};
+
+struct cache_ask; /* an unanswered want */
+
+struct cache *cache_open(struct store *st, struct pool *disk, const struct cache_settings *set);
+/* on_answer runs once on l's thread, maybe before cache_want returns NULL (then there is nothing to cancel). The answer
+ * is held for the callee, who releases it. */
+struct cache_ask *cache_want(struct cache *c, struct loop *l, const struct want *w,
+                             void (*on_answer)(void *arg, struct answer *a), void *arg);
+void cache_cancel(struct cache_ask **kp);
+struct answer *answer_hold(struct answer *a);
+void answer_release(struct answer **ap);
+/* Bytes [first, end) of a 200 answer, for loop l; end LENGTH_UNKNOWN: to the end. Tells the fill where a reader waits. */
+struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint64_t first,
+                         uint64_t end);
+
+/* Told on the fetch thread when a key's answer is no longer what it was (refilled, evicted, removed): loops drop theirs. */
+void cache_on_change(struct cache *c, void (*fn)(void *arg, struct slice repo, struct slice key),
+                     void *arg);
+/* Removes one object, or all below a prefix; fills under way are cut loose. Blocks: pool thread. */
+MUST_USE int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix,
+                          uint64_t *removed, struct err *e);
+
+struct fill_info { /* for status and the page */
+    char repo[64];
+    char key[256];
+    uint64_t have_bytes, total_bytes, readers, rate_bytes_per_s, age_ms;
+};
+size_t cache_fills(struct cache *c, struct fill_info *out, size_t room);
+struct cache_stats {
+    uint64_t hits, misses, collapsed, revalidated, stale, negative, failed, fills, fill_bytes,
+        verify_failures, evicted_bytes, evicted_blobs;
+};
+void cache_stats(struct cache *c, struct cache_stats *out);
+/* Objects of a repo from the rows, in key order: for `cache ls`. Blocks. */
+struct object_info {
+    struct slice repo, key;
+    int status;
+    uint64_t size_bytes;
+    struct digest digest;
+    uint64_t stored_unix_s, fresh_until_unix_s;
+};
+MUST_USE int cache_list(struct cache *c, struct slice repo, struct slice prefix,
+                        int (*each)(void *arg, const struct object_info *o), void *arg,
+                        struct err *e);
+/* Stops fills (parks them for the next start) and the keeper; no loop may want any more. */
+void cache_close(struct cache **cp);
+
+#endif

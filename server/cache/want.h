@@ -1,0 +1,51 @@
+/* want.h - what an adapter wants from the cache: a key, where it comes from, and for how long it is good.
+ *
+ * Plain data; slices live in the exchange's arena, the cache copies what it keeps.
+ */
+#ifndef SERVER_CACHE_WANT_H
+#define SERVER_CACHE_WANT_H
+
+#include "common/hash/digest.h"
+#include "server/fetch/origin.h"
+#include "server/http/msg.h"
+
+enum want_class {
+    WANT_IMMUTABLE, /* never revalidated; no-store of the origin and no-cache of the client are ignored */
+    WANT_MUTABLE, /* fresh for ttl, then revalidated */
+};
+
+#define TTL_ORIGIN UINT32_MAX /* the origin's freshness, else 60 s */
+
+struct want {
+    struct slice repo; /* name */
+    struct slice key;  /* canonical, unique within the repo */
+    enum want_class class;
+    const struct origin *origin;
+    struct slice url;    /* absolute */
+    struct slice via;    /* page that named the url, or p == NULL */
+    struct slice accept; /* for the origin; p == NULL: none */
+    bool digest_known;
+    struct digest digest; /* checked before the last 64 KiB leave */
+    uint64_t size_bytes;  /* when an index told it, else LENGTH_UNKNOWN */
+    uint32_t ttl_s;       /* seconds, or TTL_ORIGIN */
+    uint32_t neg_ttl_s;   /* of 404 and 410 */
+    uint32_t swr_s;       /* stale while revalidate */
+    uint32_t sie_s;       /* stale if error; UINT32_MAX: without bound */
+    uint32_t floor_s;     /* a client's no-cache on a mutable key revalidates at most this often */
+    const struct status_map *status_map; /* origin's 403 -> 404, say; or NULL */
+    size_t status_maps;
+    struct slice authorization; /* the caller's own credential, or p == NULL: the origin's */
+    struct slice
+        principal; /* whose credential fetches it; "" for the service's: only equals may join a fill */
+    uint64_t hint_first,
+        hint_end; /* a cold range to fetch first; LENGTH_UNKNOWN end: open. 0, LENGTH_UNKNOWN: none */
+    bool head_only; /* HEAD: a cold object costs the origin a HEAD, no fill */
+    bool refresh;   /* the client said no-cache or max-age=0 */
+};
+
+struct status_map {
+    int from;
+    int to;
+};
+
+#endif

@@ -1,0 +1,69 @@
+/* fetch.h - one GET or HEAD at an origin: redirects hop by hop, admission, credentials, retry of what never began.
+ *
+ * Built on common/xfer. Runs on the fetcher's own loop thread; the caller lives there too (cache/fill does). A fetch
+ * gives the final head (never a 3xx that could be followed), then bytes, then exactly one done. It retries by itself only
+ * while no head was given: connection trouble, 429/503 with Retry-After within the budget; later trouble is the caller's,
+ * who knows what has arrived and resumes by range.
+ */
+#ifndef SERVER_FETCH_FETCH_H
+#define SERVER_FETCH_FETCH_H
+
+#include "server/fetch/origin.h"
+#include "server/http/msg.h"
+
+struct event_base;
+struct fetcher;
+struct fetch;
+
+struct fetch_want {
+    const struct origin *origin;
+    struct slice url; /* absolute */
+    struct slice via; /* page that named it, or p == NULL: the configuration did */
+    bool head;        /* HEAD */
+    uint64_t first,
+        end; /* bytes [first, end); end == LENGTH_UNKNOWN && first == 0: no Range is sent.
+                                      With first > 0 and end unknown: "bytes=first-" */
+    struct slice if_range;      /* strong validator, or p == NULL */
+    struct slice if_none_match; /* conditional refresh; or p == NULL */
+    struct slice if_modified_since;
+    struct slice accept; /* Accept, or p == NULL */
+    struct slice
+        authorization; /* the caller's own, in pass-through repos; or p == NULL: the origin's */
+};
+
+struct fetch_head {
+    int status;              /* final */
+    uint64_t content_length; /* of this message; LENGTH_UNKNOWN */
+    uint64_t first, total; /* of a 206: checked against the request. total LENGTH_UNKNOWN for "*" */
+    bool ranges;           /* Accept-Ranges: bytes was said, or this is a 206 */
+    const struct http_field *fields; /* lower-case names */
+    size_t nfields;
+    struct slice url; /* final one, after redirects */
+};
+
+struct fetch_events {
+    int (*on_head)(
+        void *arg,
+        const struct fetch_head *h); /* nonzero: cancel; on_done follows with E_CANCELLED */
+    int (*on_body)(void *arg,
+                   struct slice bytes); /* FETCH_PAUSE pushes back, until fetch_resume() */
+    void (*on_done)(void *arg, int rc, const struct err *why);
+};
+enum { FETCH_PAUSE = 1 };
+
+struct fetch_stats { /* per origin, for /metrics and status: racy reads */
+    uint64_t requests, bytes, errors, throttled;
+};
+
+struct fetcher *fetcher_open(struct event_base *base);
+struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
+                          const struct fetch_events *ev, void *arg);
+void fetch_resume(struct fetch *x);
+void fetch_cancel(struct fetch **xp); /* no event after it returns */
+void fetcher_close(struct fetcher **fp);
+void origin_stats(const struct origin *o, struct fetch_stats *out);
+
+/* First field of that name, or p == NULL. */
+struct slice fetch_field(const struct fetch_head *h, const char *name);
+
+#endif

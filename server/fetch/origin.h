@@ -1,0 +1,37 @@
+/* origin.h - who may be reached for a repo, and how (DESIGN 3.5). Made from the configuration; immutable after that. */
+#ifndef SERVER_FETCH_ORIGIN_H
+#define SERVER_FETCH_ORIGIN_H
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/slice.h"
+
+struct origin_settings {
+    const char *url; /* "https://pypi.example/": http or https, no query */
+    const char *const *
+        hosts; /* host[:port] that links and redirects may name; NULL with hosts_count 0: as DESIGN 3.5 */
+    size_t hosts_count;
+    bool hosts_set;    /* `hosts` was written, maybe empty */
+    const char *proxy; /* or NULL */
+    const char *no_proxy;
+    const char *ca_file;
+    const char *authorization; /* sent to the origin's own host only: "Bearer ..." */
+    uint32_t connections;      /* 16 at once to this origin */
+    uint32_t connect_ms;       /* 10 s */
+    uint32_t stall_ms;         /* 30 s without a byte */
+    uint64_t rate_bytes_per_s; /* 0: no limit */
+};
+
+struct origin;
+MUST_USE int origin_new(const char *repo, const struct origin_settings *set, struct origin **out,
+                        struct err *e);
+void origin_free(struct origin **op);
+const char *origin_url(const struct origin *o); /* with a '/' at the end */
+/* scheme://host[:port], lower case, default port dropped, written for a URL: the key of file-origin tables. */
+MUST_USE int url_origin_key(struct slice url, struct buf *out, struct err *e);
+/* May this absolute URL be fetched for the repo? via: the URL of the page or redirect that named it (p == NULL: the
+ * configuration). E_DENIED says why. Addresses are judged later, when connected. */
+MUST_USE int origin_admits(const struct origin *o, struct slice url, struct slice via,
+                           struct err *e);
+
+#endif

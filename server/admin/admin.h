@@ -1,0 +1,27 @@
+/* admin.h - seeing and steering the running daemon: metrics, status, the page, the control socket.
+ *
+ * The control socket (SOCK_STREAM, 0660; SO_PEERCRED root, our own user or group) speaks lines of JSON: one request object
+ * {"verb": "cache.ls", ...}, then any number of {"progress": ...} or {"row": ...}, then {"ok": ...} or {"error": {...}}.
+ * mirrorctl (server/ctl) is its client.
+ */
+#ifndef SERVER_ADMIN_ADMIN_H
+#define SERVER_ADMIN_ADMIN_H
+
+#include "server/daemon.h"
+
+/* Prometheus text 0.0.4 (or OpenMetrics when asked): all of metrics.def, never blocks. */
+void metrics_text(struct daemon *d, bool openmetrics, struct buf *out);
+/* /-/status.json; stable keys, documented in docs/operations.md. */
+void status_json(struct daemon *d, struct slice base_url, struct buf *out);
+/* The page at '/': static, embedded; it reads status.json. Server-rendered table of repos so that lynx sees them too. */
+void status_page(struct daemon *d, struct slice base_url, struct buf *out);
+
+struct control;
+MUST_USE int control_open(struct daemon *d, const char *path, struct control **out,
+                          struct err *e); /* own thread */
+void control_close(struct control **cp);
+
+/* sd_notify: "READY=1" and the like; nothing without $NOTIFY_SOCKET. */
+void notify_systemd(const char *fmt, ...) PRINTF_LIKE(1, 2);
+
+#endif

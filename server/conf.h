@@ -1,0 +1,47 @@
+/* conf.h - the configuration as read from mirrord.conf: plain data, immutable, one allocation tree.
+ *
+ * libconfuse syntax with our own include(); every scalar setting stands once in settings.def, from which come the parser's
+ * tables, the defaults, `-T` and docs/configuration.md. An unknown key is an error with the nearest name; duplicate titles,
+ * repeated keys and unset ${VARIABLES} are errors. Errors read "file:line: what, why, what to do".
+ *
+ * owns     conf_free() releases everything that pointers in here lead to
+ */
+#ifndef SERVER_CONF_H
+#define SERVER_CONF_H
+
+#include "server/cache/cache.h"
+#include "server/gate/gate.h"
+#include "server/net/listener.h"
+#include "server/repo/repo.h"
+#include "server/store/store.h"
+
+struct conf {
+    struct store_settings store;
+    struct cache_settings cache;
+    struct http_limits http;
+    unsigned threads;       /* loops; 0: one a core, at most 32 */
+    unsigned disk_threads;  /* 16 */
+    const char *public_url; /* or NULL */
+    const char *const *trusted_proxies;
+    size_t trusted_proxies_count;
+    const char *access_log;        /* path, "stderr", "none" */
+    const char *access_log_format; /* json | combined */
+    const char *control_socket;    /* <state_dir>/control.sock */
+    const char *log_level;
+    uint32_t drain_ms;               /* 30 s */
+    uint64_t scrub_rate_bytes_per_s; /* 50 MiB/s; 0: off */
+    bool plaintext_token;
+    struct listener_settings *listeners;
+    size_t listeners_count;
+    struct repo_conf *repos;
+    size_t repos_count;
+    struct limit_conf *limits;
+    size_t limits_count;
+};
+
+MUST_USE int conf_read(const char *path, struct conf **out, struct err *e);
+void conf_free(struct conf **cp);
+/* Effective settings, in a form that conf_read() takes again. */
+void conf_print(const struct conf *c, struct buf *out);
+
+#endif

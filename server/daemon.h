@@ -1,0 +1,58 @@
+/* daemon.h - the parts of a running mirrord, built in order and torn down in reverse (daemon.c).
+ *
+ * A reload builds new repos, limits and access rules from the file and swaps them in on every loop; listeners that stay
+ * are kept. What cannot change while running (state_dir, threads) is said in the log.
+ *
+ * threads  fields are set before the loops start; `repos` and `conf` change on reload: read them by daemon_repos() on a
+ *          loop (they stay until that loop's next letter), by daemon_hold_repos() elsewhere
+ */
+#ifndef SERVER_DAEMON_H
+#define SERVER_DAEMON_H
+
+#include "server/conf.h"
+
+struct access_log;
+
+struct repo_set { /* counted: the repos of one configuration */
+    _Atomic unsigned holds;
+    struct conf *conf;
+    struct repo **repo;
+    size_t count;
+};
+
+struct daemon {
+    const char *conf_path;
+    struct store *store;
+    struct pool *disk;
+    struct pool *readers; /* row lookups, rewriting, listings */
+    struct loops *loops;
+    struct cache *cache;
+    struct gate *gate;
+    struct access_log *access;
+    struct http_server *http;
+    struct control *control;
+    uint64_t started_unix_s;
+    _Atomic bool draining;
+    _Atomic bool ready;
+    _Atomic uint64_t reloads, reload_ok_unix_s;
+    _Atomic bool reload_ok;
+    struct lock *lock; /* guards `set` */
+    struct repo_set *set;
+    struct traffic *traffic; /* counters by repo, kind and class: server/admin/metrics.c */
+};
+
+MUST_USE int daemon_open(const char *conf_path, struct daemon **out, struct err *e);
+/* Until SIGTERM/SIGINT. SIGHUP reloads, SIGUSR1 reopens logs. */
+int daemon_run(struct daemon *d);
+void daemon_close(struct daemon **dp);
+MUST_USE int daemon_reload(struct daemon *d,
+                           struct err *e); /* any thread but a loop; the old stays when it fails */
+
+struct repo_set *repo_set_hold(struct daemon *d);
+void repo_set_release(struct repo_set **rp);
+struct repo *repo_set_find(const struct repo_set *rs, struct slice name);
+
+/* A published, rolled back or removed tree or object: resolved answers of that repo are void from now on. */
+void daemon_repo_changed(struct daemon *d, struct slice repo);
+
+#endif

@@ -1,0 +1,85 @@
+/* gate.h - who asks, may they, and not too fast.
+ *
+ * Tokens: "mrd_<id>_<secret>", stored as the SHA-256 of the whole text (TABLE_TOKEN), never kept in clear. Known tokens are
+ * held in memory (all of them: they are few), so that judging takes no I/O. Rights: a scope is "<right>:<glob>", right one
+ * of read, publish, sync, admin; the glob matches "<repo>/<path>" ('*' crosses '/').
+ * Limits: GCRA (one 8-byte theoretical arrival time a bucket, no timers), sharded; a bounded table, oldest out.
+ *
+ * threads  gate_judge, gate_spend: any loop, lock-free or a short shard lock; token changes: pool threads
+ */
+#ifndef SERVER_GATE_GATE_H
+#define SERVER_GATE_GATE_H
+
+#include "server/http/msg.h"
+#include "server/store/store.h"
+
+struct limit_conf {
+    const char *title;     /* "anonymous", a token's name, or a CIDR block */
+    double requests_per_s; /* 0: no limit */
+    uint32_t burst;
+    uint64_t rate_bytes_per_s; /* 0: no limit */
+    uint32_t connections;      /* 0: no limit */
+};
+
+struct gate;
+struct token;
+struct principal;
+MUST_USE int gate_open(struct store *s, const struct limit_conf *limits, size_t count,
+                       bool plaintext_token, struct gate **out, struct err *e);
+/* A reload: tokens stay, buckets are forgotten. */
+void gate_set_limits(struct gate *g, const struct limit_conf *limits, size_t count,
+                     bool plaintext_token);
+void gate_close(struct gate **gp);
+
+/* From Authorization: Bearer, or Basic with the token as password. rc 0 (maybe anonymous), E_DENIED: 401, the token is not
+ * ours, expired or came in clear text off loopback (text says which). who->token stays valid until gate_release(). */
+MUST_USE int gate_identify(struct gate *g, const struct http_req *r, struct principal *who,
+                           struct err *e);
+void gate_release(struct gate *g, struct principal *who);
+bool gate_allows(const struct principal *who, const char *right, struct slice subject);
+
+struct gate_verdict {
+    bool pass;
+    uint32_t retry_after_s;             /* when not */
+    uint64_t limit, remaining, reset_s; /* RateLimit fields; limit 0: none apply */
+    uint64_t rate_bytes_per_s;          /* what this answer may take; 0: no limit */
+};
+void gate_spend(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
+                uint64_t now_ms, struct gate_verdict *out);
+/* Connections of a client address: false when over its limit. Paired with gate_disconnect. */
+bool gate_connect(struct gate *g, const struct sockaddr_storage *peer);
+void gate_disconnect(struct gate *g, const struct sockaddr_storage *peer);
+
+/* Tokens; all block. secret: room for the whole text, shown once. */
+enum { TOKEN_TEXT = 80 };
+MUST_USE int token_create(struct gate *g, struct slice name, const char *const *scopes,
+                          size_t count, uint64_t expires_unix_s, char secret[TOKEN_TEXT],
+                          struct err *e);
+MUST_USE int token_revoke(struct gate *g, struct slice name, struct err *e);
+struct token_info {
+    const char *name, *id;
+    const char *const *scopes;
+    size_t scopes_count;
+    uint64_t created_unix_s, expires_unix_s, last_used_unix_s;
+};
+void token_each(struct gate *g, void (*each)(void *arg, const struct token_info *t), void *arg);
+
+/* --- the access log: one line an answer, never blocks a loop (a full ring drops and counts) --- */
+struct access_log;
+struct access_entry {
+    const struct http_req *req;
+    const struct principal *who;
+    struct slice repo;
+    const char *cache; /* "HIT", "MISS", ... */
+    int status;
+    uint64_t bytes, took_ns, first_ns;
+    bool complete;
+};
+MUST_USE int access_log_open(const char *path, const char *format, struct access_log **out,
+                             struct err *e);
+void access_log_write(struct access_log *l, const struct access_entry *en);
+void access_log_reopen(struct access_log *l); /* SIGUSR1 */
+uint64_t access_log_dropped(struct access_log *l);
+void access_log_close(struct access_log **lp);
+
+#endif

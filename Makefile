@@ -39,7 +39,7 @@ L_AGENT    := -larchive -lssl $(L_COMMON)
 JEMALLOC   := $(if $(SAN),,-ljemalloc)
 
 include kernels/cuda.mk
-L_TRAIN    := -lopenblas -ldl $(L_CUDA) $(L_COMMON)
+L_TRAIN    := $(L_KERNELS) $(L_COMMON)
 
 PROGRAMS   := $(B)/mirrord $(B)/mirrorctl $(B)/trainagent $(B)/trainer
 
@@ -65,7 +65,7 @@ $(B)/mirrorctl: $(call obj,$(CTL_C)) $(call lib,common)
 	$(CC) $(LDFLAGS_ALL) $^ $(L_COMMON) -o $@
 $(B)/trainagent: $(B)/obj/agent/main.o $(call lib,agent) $(call lib,common)
 	$(CC) $(LDFLAGS_ALL) $^ $(L_AGENT) -o $@
-$(B)/trainer: $(B)/obj/agent/train/main.o $(call lib,train) $(call lib,kernels) $(call lib,common) $(CUDA_OBJECTS)
+$(B)/trainer: $(B)/obj/agent/train/main.o $(call lib,train) $(call lib,kernels) $(call lib,common)
 	$(CC) $(LDFLAGS_ALL) $^ $(L_TRAIN) -o $@
 
 # --- tests: tests/unit mirrors the tree, one program a file ------------------------------------------------------------
@@ -78,7 +78,7 @@ $(B)/unit/common/%: $(B)/obj/tests/unit/common/%.o $(call lib,common)
 $(B)/unit/server/%: $(B)/obj/tests/unit/server/%.o $(call lib,server) $(call lib,common)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_SERVER) -o $@
-$(B)/unit/agent/train/%: $(B)/obj/tests/unit/agent/train/%.o $(call lib,train) $(call lib,kernels) $(call lib,common) $(CUDA_OBJECTS)
+$(B)/unit/agent/train/%: $(B)/obj/tests/unit/agent/train/%.o $(call lib,train) $(call lib,kernels) $(call lib,common)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_TRAIN) -o $@
 $(B)/unit/agent/%: $(B)/obj/tests/unit/agent/%.o $(call lib,agent) $(call lib,common)
@@ -86,7 +86,7 @@ $(B)/unit/agent/%: $(B)/obj/tests/unit/agent/%.o $(call lib,agent) $(call lib,co
 	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_AGENT) -o $@
 $(B)/unit/kernels/%: $(B)/obj/tests/unit/kernels/%.o $(call lib,kernels) $(call lib,common)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) $^ -lcmocka -lopenblas -ldl $(L_BASE) -o $@
+	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_KERNELS) $(L_BASE) -o $@
 .SECONDARY:
 
 -include tests/tests.mk

@@ -1,3 +1,59 @@
-# What the CUDA half needs, when it is there: sets CUDA_OBJECTS and L_CUDA, both empty on a CPU-only machine.
-CUDA_OBJECTS :=
-L_CUDA       :=
+# How the kernels are built, and what the trainer opens at run time when it is there: the CUDA operations, NCCL, MPI.
+# Each is a shared object beside the program (build/trainer-*.so), so that build/trainer itself needs none of them.
+
+# --- CPU: OpenMP where the compiler has it; ThreadSanitizer does not understand libgomp's barriers ---------------------
+OPENMP     := $(if $(findstring thread,$(SAN)),,$(shell echo 'int main(void) { return 0; }' | \
+              $(CC) -fopenmp -xc - -o /dev/null 2>/dev/null && echo -fopenmp))
+$(B)/obj/kernels/cpu/%.o: CFLAGS_ALL += $(if $(SAN),,-O3) -fno-math-errno $(or $(OPENMP),-fopenmp-simd)
+L_KERNELS  := -lopenblas -ldl $(OPENMP)
+
+# --- CUDA: CUDA_HOME, else the usual places -----------------------------------------------------------------------------
+CUDA_HOME  ?= $(patsubst %/bin/nvcc,%,$(firstword $(wildcard /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc) \
+              $(shell command -v nvcc)))
+NVCC       := $(wildcard $(CUDA_HOME)/bin/nvcc)
+CUDA_LIB   := $(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib))
+CUDA_ARCH  ?= 80 90
+HAVE_CUDA  := $(and $(NVCC),$(wildcard $(CUDA_HOME)/include/cublasLt.h),$(CUDA_LIB),$(if $(SAN),,yes))
+# NCCL_HOME for a copy elsewhere, such as a Python package's nvidia/nccl folder.
+NCCL_HOME  ?= $(CUDA_HOME)
+HAVE_NCCL  := $(and $(HAVE_CUDA),$(wildcard $(NCCL_HOME)/include/nccl.h))
+MPI_LIBS   := $(if $(SAN),,$(shell pkg-config --libs ompi-c 2>/dev/null))
+MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null)
+
+PLUGINS    := $(if $(HAVE_CUDA),$(B)/trainer-cuda.so) $(if $(HAVE_NCCL),$(B)/trainer-nccl.so) \
+              $(if $(MPI_LIBS),$(B)/trainer-mpi.so)
+
+NVCC_FLAGS := -O3 -std=c++17 -I. -MMD -MP --expt-relaxed-constexpr -Xcompiler -fPIC,-Wall,-Wextra \
+              $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
+              -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
+SO_CFLAGS   = $(filter-out -fPIE,$(CFLAGS_ALL)) -fPIC
+SO_LDFLAGS  = $(filter-out -pie,$(LDFLAGS_ALL)) -shared
+
+CUDA_CU    := $(sort $(wildcard kernels/cuda/*.cu))
+CUDA_C     := $(filter-out kernels/cuda/comm_nccl.c,$(sort $(wildcard kernels/cuda/*.c)))
+CUDA_O     := $(CUDA_CU:%.cu=$(B)/so/%.o) $(CUDA_C:%.c=$(B)/so/%.o)
+
+$(B)/so/kernels/cuda/%.o: kernels/cuda/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) $(NVCC_FLAGS) -c $< -o $@
+$(B)/so/kernels/cuda/%.o: kernels/cuda/%.c
+	@mkdir -p $(@D)
+	$(CC) $(SO_CFLAGS) -isystem $(CUDA_HOME)/include -isystem $(NCCL_HOME)/include -c $< -o $@
+$(B)/so/kernels/cpu/comm_mpi.o: kernels/cpu/comm_mpi.c
+	@mkdir -p $(@D)
+	$(CC) $(SO_CFLAGS) $(patsubst -I%,-isystem %,$(MPI_CFLAGS)) -c $< -o $@
+$(B)/trainer-cuda.so: $(CUDA_O)
+	$(CC) $(SO_LDFLAGS) $^ -L$(CUDA_LIB) -Wl,-rpath,$(CUDA_LIB) -lcublasLt -lcudart_static -ldl -lrt -lpthread -lstdc++ -o $@
+$(B)/trainer-nccl.so: $(B)/so/kernels/cuda/comm_nccl.o
+	$(CC) $(SO_LDFLAGS) $^ -L$(firstword $(wildcard $(NCCL_HOME)/lib64 $(NCCL_HOME)/lib)) \
+	    -Wl,-rpath,$(firstword $(wildcard $(NCCL_HOME)/lib64 $(NCCL_HOME)/lib)) -lnccl -o $@
+$(B)/trainer-mpi.so: $(B)/so/kernels/cpu/comm_mpi.o
+	$(CC) $(SO_LDFLAGS) $^ $(MPI_LIBS) -o $@
+
+# Said once a build, on stderr, by `make all`.
+.PHONY: plugins
+plugins: $(PLUGINS)
+	@$(if $(HAVE_CUDA),,echo "note: no nvcc with cuBLASLt found (CUDA_HOME=): the trainer is built without CUDA" >&2;) \
+	 $(if $(HAVE_NCCL),,echo "note: no nccl.h found (NCCL_HOME=): the trainer is built without NCCL" >&2;) \
+	 $(if $(MPI_LIBS),,echo "note: no Open MPI found: the trainer is built without MPI" >&2;) :
+-include $(shell find $(B)/so -name '*.d' 2>/dev/null)

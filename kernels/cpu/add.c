@@ -1,0 +1,22 @@
+#ifndef REAL
+#    include "kernels/add.h"
+#    define BODY "kernels/cpu/add.c"
+#    include "kernels/cpu/each_real.h"
+
+int add_cpu(struct kstream *ks, enum dtype dt, void *y, const void *a, const void *b, int64_t n)
+{
+    (void)ks;
+    return EACH_REAL(dt, add, (y, a, b, n));
+}
+
+#else
+
+static void FN(add)(real *y, const real *a, const real *b, int64_t n)
+{
+#    pragma omp parallel for simd
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = a[i] + b[i];
+    }
+}
+
+#endif

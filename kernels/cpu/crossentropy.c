@@ -1,0 +1,51 @@
+#ifndef REAL
+#    include "kernels/crossentropy.h"
+#    define BODY "kernels/cpu/crossentropy.c"
+#    include "kernels/cpu/each_real.h"
+
+int crossentropy_cpu(struct kstream *ks, enum dtype dt, void *loss, void *dlogits,
+                     const void *logits, const int32_t *target, int64_t rows, int64_t vocab,
+                     int64_t stride, double scale)
+{
+    (void)ks;
+    return EACH_REAL(dt, rows, (loss, dlogits, logits, target, rows, vocab, stride, scale));
+}
+
+#else
+
+static void FN(row)(real *loss, real *dx, const real *x, int32_t target, int64_t vocab,
+                    int64_t stride, real scale)
+{
+    real max = x[0], sum = 0;
+
+    for (int64_t v = 1; v < vocab; v++) {
+        max = x[v] > max ? x[v] : max;
+    }
+    for (int64_t v = 0; v < vocab; v++) {
+        sum += EXP(x[v] - max);
+    }
+    /* Read before dx, which may be x, is written. */
+    *loss = target < 0 ? 0 : LOG(sum) + max - x[target];
+    if (dx == NULL) {
+        return;
+    }
+    for (int64_t v = 0; v < vocab; v++) {
+        dx[v] = target < 0 ? 0 : scale * (EXP(x[v] - max) / sum - (v == target ? 1 : 0));
+    }
+    for (int64_t v = vocab; v < stride; v++) {
+        dx[v] = 0;
+    }
+}
+
+static void FN(rows)(real *loss, real *dlogits, const real *logits, const int32_t *target,
+                     int64_t rows, int64_t vocab, int64_t stride, double scale)
+{
+#    pragma omp parallel for
+    for (int64_t r = 0; r < rows; r++) {
+        FN(row)
+        (loss + r, dlogits == NULL ? NULL : dlogits + r * stride, logits + r * stride, target[r],
+         vocab, stride, (real)scale);
+    }
+}
+
+#endif

@@ -1,0 +1,53 @@
+#ifndef REAL
+#    include "kernels/embedding.h"
+#    define BODY "kernels/cpu/embedding.c"
+#    include "kernels/cpu/each_real.h"
+
+int embedding_forward_cpu(struct kstream *ks, enum dtype dt, void *y, const int32_t *token,
+                          const void *wte, const void *wpe, int64_t rows, int64_t seq, int64_t cols)
+{
+    (void)ks;
+    return EACH_REAL(dt, forward, (y, token, wte, wpe, rows, seq, cols));
+}
+
+int embedding_backward_cpu(struct kstream *ks, enum dtype dt, void *dwte, void *dwpe,
+                           const void *dy, const int32_t *token, int64_t rows, int64_t seq,
+                           int64_t cols, int64_t vocab)
+{
+    (void)ks;
+    (void)vocab;
+    return EACH_REAL(dt, backward, (dwte, dwpe, dy, token, rows, seq, cols));
+}
+
+#else
+
+static void FN(forward)(real *y, const int32_t *token, const real *wte, const real *wpe,
+                        int64_t rows, int64_t seq, int64_t cols)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const real *t = wte + token[r] * cols;
+        const real *p = wpe == NULL ? NULL : wpe + r % seq * cols;
+
+        for (int64_t c = 0; c < cols; c++) {
+            y[r * cols + c] = p == NULL ? t[c] : t[c] + p[c];
+        }
+    }
+}
+
+static void FN(backward)(real *dwte, real *dwpe, const real *dy, const int32_t *token, int64_t rows,
+                         int64_t seq, int64_t cols)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        real *t = dwte + token[r] * cols;
+        real *p = dwpe == NULL ? NULL : dwpe + r % seq * cols;
+
+        for (int64_t c = 0; c < cols; c++) {
+            t[c] += dy[r * cols + c];
+            if (p != NULL) {
+                p[c] += dy[r * cols + c];
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,44 @@
+#ifndef REAL
+#    include "kernels/gelu.h"
+#    define BODY "kernels/cpu/gelu.c"
+#    include "kernels/cpu/each_real.h"
+
+int gelu_forward_cpu(struct kstream *ks, enum dtype dt, void *y, const void *x, int64_t n)
+{
+    (void)ks;
+    return EACH_REAL(dt, forward, (y, x, n));
+}
+
+int gelu_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, const void *dy, const void *x,
+                      int64_t n)
+{
+    (void)ks;
+    return EACH_REAL(dt, backward, (dx, dy, x, n));
+}
+
+#else
+
+static const real FN(sqrt_2_pi) = (real)0.79788456080286535588;
+static const real FN(cubic) = (real)0.044715;
+
+static void FN(forward)(real *y, const real *x, int64_t n)
+{
+#    pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
+        real u = FN(sqrt_2_pi) * (x[i] + FN(cubic) * x[i] * x[i] * x[i]);
+        y[i] = x[i] / (1 + EXP(-2 * u));
+    }
+}
+
+static void FN(backward)(real *dx, const real *dy, const real *x, int64_t n)
+{
+#    pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
+        real u = FN(sqrt_2_pi) * (x[i] + FN(cubic) * x[i] * x[i] * x[i]);
+        real du = FN(sqrt_2_pi) * (1 + 3 * FN(cubic) * x[i] * x[i]);
+        real s = 1 / (1 + EXP(-2 * u));
+        dx[i] = dy[i] * (s + x[i] * s * (1 - s) * 2 * du);
+    }
+}
+
+#endif

@@ -1,0 +1,77 @@
+#ifndef REAL
+#    include "kernels/layernorm.h"
+#    define BODY "kernels/cpu/layernorm.c"
+#    include "kernels/cpu/each_real.h"
+
+int layernorm_forward_cpu(struct kstream *ks, enum dtype dt, void *y, void *mean, void *rstd,
+                          const void *x, const void *g, const void *b, int64_t rows, int64_t cols,
+                          double eps)
+{
+    (void)ks;
+    return EACH_REAL(dt, forward, (y, mean, rstd, x, g, b, rows, cols, eps));
+}
+
+int layernorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg, void *db,
+                           const void *dy, const void *x, const void *g, const void *mean,
+                           const void *rstd, int64_t rows, int64_t cols)
+{
+    (void)ks;
+    return EACH_REAL(dt, backward, (dx, dg, db, dy, x, g, mean, rstd, rows, cols));
+}
+
+#else
+
+static void FN(forward)(real *y, real *mean, real *rstd, const real *x, const real *g,
+                        const real *b, int64_t rows, int64_t cols, double eps)
+{
+#    pragma omp parallel for
+    for (int64_t r = 0; r < rows; r++) {
+        const real *in = x + r * cols;
+        real sum = 0, sumsq = 0;
+
+#    pragma omp simd reduction(+ : sum)
+        for (int64_t c = 0; c < cols; c++) {
+            sum += in[c];
+        }
+        mean[r] = sum / (real)cols;
+#    pragma omp simd reduction(+ : sumsq)
+        for (int64_t c = 0; c < cols; c++) {
+            sumsq += (in[c] - mean[r]) * (in[c] - mean[r]);
+        }
+        rstd[r] = 1 / SQRT(sumsq / (real)cols + (real)eps);
+        for (int64_t c = 0; c < cols; c++) {
+            y[r * cols + c] = g[c] * ((in[c] - mean[r]) * rstd[r]) + b[c];
+        }
+    }
+}
+
+/* With n = (x - mean) * rstd and d = dy * g: dx = rstd * (d - avg(d) - n * avg(d * n)). */
+static void FN(backward)(real *dx, real *dg, real *db, const real *dy, const real *x, const real *g,
+                         const real *mean, const real *rstd, int64_t rows, int64_t cols)
+{
+#    pragma omp parallel for
+    for (int64_t r = 0; r < rows; r++) {
+        const real *in = x + r * cols, *d = dy + r * cols;
+        real avg_d = 0, avg_dn = 0;
+
+#    pragma omp simd reduction(+ : avg_d, avg_dn)
+        for (int64_t c = 0; c < cols; c++) {
+            avg_d += d[c] * g[c];
+            avg_dn += d[c] * g[c] * ((in[c] - mean[r]) * rstd[r]);
+        }
+        avg_d /= (real)cols;
+        avg_dn /= (real)cols;
+        for (int64_t c = 0; c < cols; c++) {
+            real n = (in[c] - mean[r]) * rstd[r];
+            dx[r * cols + c] += rstd[r] * (d[c] * g[c] - avg_d - n * avg_dn);
+        }
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < cols; c++) {
+            dg[c] += dy[r * cols + c] * ((x[r * cols + c] - mean[r]) * rstd[r]);
+            db[c] += dy[r * cols + c];
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,65 @@
+#ifndef REAL
+#    include "kernels/reduce.h"
+
+/* The order of a sum is fixed by this number, never by the number of threads. */
+enum { SLICES = 64 };
+
+#    define BODY "kernels/cpu/reduce.c"
+#    include "kernels/cpu/each_real.h"
+
+int sum_add_cpu(struct kstream *ks, enum dtype dt, double *out, const void *x, int64_t n)
+{
+    (void)ks;
+    return EACH_REAL(dt, sum, (out, x, n));
+}
+
+int sumsq_add_cpu(struct kstream *ks, enum dtype dt, double *out, const void *x, int64_t n)
+{
+    (void)ks;
+    return EACH_REAL(dt, sumsq, (out, x, n));
+}
+
+int clip_scale_cpu(struct kstream *ks, double *norm, double *scale, const double *sumsq,
+                   double max_norm)
+{
+    (void)ks;
+    *norm = sqrt(*sumsq);
+    *scale = !isfinite(*norm)                   ? (double)NAN
+             : max_norm > 0 && *norm > max_norm ? max_norm / *norm
+                                                : 1.0;
+    return 0;
+}
+
+#else
+
+static void FN(sum)(double *out, const real *x, int64_t n)
+{
+    double part[SLICES] = {0};
+
+#    pragma omp parallel for
+    for (int64_t s = 0; s < SLICES; s++) {
+        for (int64_t i = n * s / SLICES; i < n * (s + 1) / SLICES; i++) {
+            part[s] += (double)x[i];
+        }
+    }
+    for (int64_t s = 0; s < SLICES; s++) {
+        *out += part[s];
+    }
+}
+
+static void FN(sumsq)(double *out, const real *x, int64_t n)
+{
+    double part[SLICES] = {0};
+
+#    pragma omp parallel for
+    for (int64_t s = 0; s < SLICES; s++) {
+        for (int64_t i = n * s / SLICES; i < n * (s + 1) / SLICES; i++) {
+            part[s] += (double)x[i] * (double)x[i];
+        }
+    }
+    for (int64_t s = 0; s < SLICES; s++) {
+        *out += part[s];
+    }
+}
+
+#endif

@@ -1,0 +1,37 @@
+/* ops.h - the operations of ops.def as tables, one a backend.
+ *
+ * A CUDA twin has its CPU twin's type to the letter: the compiler refuses the table otherwise. The CUDA half is a shared
+ * object (trainer-cuda.so) opened at run time, so that the same program runs where CUDA is not installed.
+ *
+ * threads  the tables are constant; kops_cuda() must first be called from one thread
+ */
+#ifndef KERNELS_OPS_H
+#define KERNELS_OPS_H
+
+#include "kernels/adamw.h"
+#include "kernels/add.h"
+#include "kernels/attention.h"
+#include "kernels/bias.h"
+#include "kernels/crossentropy.h"
+#include "kernels/dev.h"
+#include "kernels/embedding.h"
+#include "kernels/gelu.h"
+#include "kernels/layernorm.h"
+#include "kernels/matmul.h"
+#include "kernels/reduce.h"
+
+struct kops {
+    const char *name; /* "cpu", "cuda" */
+    char device[96];  /* for people: the chip's name */
+#define OP(name) __typeof__(name##_cpu) *name;
+#include "kernels/ops.def"
+#undef OP
+};
+
+struct err;
+
+const struct kops *kops_cpu(void);
+/* NULL without the shared object, a driver or a device; *e says which. */
+const struct kops *kops_cuda(struct err *e);
+
+#endif

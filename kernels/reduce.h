@@ -1,0 +1,20 @@
+/* reduce.h - sums over whole buffers, in f64 and always in the same order; and what clipping makes of them.
+ *
+ * sum_add      *out += sum of x
+ * sumsq_add    *out += sum of x^2; several buffers add up to one squared norm
+ * clip_scale   *norm = sqrt(*sumsq); *scale = min(1, max_norm / *norm), 1 when max_norm <= 0, NaN when the norm is not
+ *              finite: adamw() then leaves its parameters alone
+ *
+ * memory   out, norm, scale and sumsq are f64 in the backend's memory, so that nothing waits for the host
+ */
+#ifndef KERNELS_REDUCE_H
+#define KERNELS_REDUCE_H
+
+#include "kernels/dev.h"
+
+int sum_add_cpu(struct kstream *ks, enum dtype dt, double *out, const void *x, int64_t n);
+int sumsq_add_cpu(struct kstream *ks, enum dtype dt, double *out, const void *x, int64_t n);
+int clip_scale_cpu(struct kstream *ks, double *norm, double *scale, const double *sumsq,
+                   double max_norm);
+
+#endif

@@ -1,0 +1,661 @@
+#include "common/xfer/xfer.h"
+
+#include <arpa/inet.h>
+#include <curl/curl.h>
+#include <event2/event.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/list.h"
+#include "common/codec/url.h"
+#include "common/xfer/head.h"
+
+enum { XFER_MAGIC = 0x78666572, READ_BYTES = 256 << 10 };
+
+struct xfer_loop {
+    struct event_base *base;
+    CURLM *multi;
+    struct event *timer; /* libcurl's own timeouts */
+    struct event *kick;  /* work that may not be done inside a libcurl callback */
+    struct list all;
+    struct list kicked; /* to be started, resumed, or freed after a cancel */
+    struct xfer_limits limits;
+    bool in_curl; /* libcurl is on the stack: it refuses to be entered again */
+};
+
+struct xfer {
+    uint32_t magic;
+    struct list in_all;
+    struct list in_kicked;
+    struct xfer_loop *loop;
+    struct xfer_want
+        want; /* its pointers are dead after open_easy() but for the body and the callbacks */
+    struct xfer_events ev;
+    void *arg;
+    CURL *easy; /* NULL: the want was bad */
+    struct curl_slist *lines;
+    struct answer answer;
+    struct err why; /* set by a callback that ends the transfer, or by a bad want */
+    uint64_t body_bytes;
+    uint64_t sent_bytes;
+    CURLcode code; /* once `complete` */
+    bool added;    /* to the multi handle */
+    bool paused;   /* for the caller */
+    bool held;     /* libcurl keeps bytes back for us */
+    bool complete; /* libcurl is done, the caller pauses */
+    bool cancelled;
+    char host[HOST_NAME_MAX + 64];
+    char curl_says[CURL_ERROR_SIZE];
+};
+
+static struct xfer *from_curl(void *p)
+{
+    struct xfer *x = p;
+    CHECK(x->magic == XFER_MAGIC);
+    return x;
+}
+
+static void kick(struct xfer *x)
+{
+    if (!list_linked(&x->in_kicked)) {
+        list_push_back(&x->loop->kicked, &x->in_kicked);
+    }
+    event_active(x->loop->kick, EV_TIMEOUT, 0);
+}
+
+/* --- what libcurl calls ------------------------------------------------------------------------------------------- */
+
+static size_t on_header(char *p, size_t one, size_t n, void *arg)
+{
+    struct xfer *x = from_curl(arg);
+    struct xfer_head head;
+    bool whole;
+    int rc;
+
+    (void)one;
+    if (x->cancelled || answer_line(&x->answer, slice_of(p, n), &whole, &x->why) != 0) {
+        return 0;
+    }
+    if (whole) {
+        answer_view(&x->answer, &head);
+        rc = x->ev.on_head != NULL ? x->ev.on_head(x->arg, &head) : 0;
+        if (rc != 0) {
+            err_set(&x->why, rc, "%s: answer %d refused", x->host, head.status);
+            return 0;
+        }
+    }
+    return n;
+}
+
+static size_t on_write(char *p, size_t one, size_t n, void *arg)
+{
+    struct xfer *x = from_curl(arg);
+    int rc;
+
+    (void)one;
+    if (x->cancelled) {
+        return 0;
+    }
+    if (x->paused) { /* libcurl keeps these bytes and gives them again */
+        x->held = true;
+        return CURL_WRITEFUNC_PAUSE;
+    }
+    x->body_bytes += n;
+    rc = x->ev.on_body != NULL ? x->ev.on_body(x->arg, slice_of(p, n)) : 0;
+    if (rc < 0) {
+        err_set(&x->why, rc, "%s: body refused", x->host);
+        return 0;
+    }
+    x->paused = rc == XFER_PAUSE;
+    return n;
+}
+
+static size_t on_read(char *p, size_t one, size_t room, void *arg)
+{
+    struct xfer *x = from_curl(arg);
+    size_t n = (size_t)min_u64(one * room, x->want.body_bytes - x->sent_bytes);
+
+    if (x->cancelled) {
+        return CURL_READFUNC_ABORT;
+    }
+    if (n == 0) {
+        return 0;
+    }
+    if (x->want.body_read == NULL) {
+        memcpy(p, x->want.body.p + x->sent_bytes, n);
+    } else {
+        ptrdiff_t got = x->want.body_read(x->arg, x->sent_bytes, p, n);
+        if (got <= 0) {
+            err_set(&x->why, got < 0 ? (int)got : E_IO, "what was to be sent cannot be read");
+            return CURL_READFUNC_ABORT;
+        }
+        CHECK((size_t)got <= n);
+        n = (size_t)got;
+    }
+    x->sent_bytes += n;
+    return n;
+}
+
+static int on_seek(void *arg, curl_off_t offset, int whence)
+{
+    struct xfer *x = from_curl(arg);
+
+    if (whence != SEEK_SET || offset < 0 || (uint64_t)offset > x->want.body_bytes) {
+        return CURL_SEEKFUNC_CANTSEEK;
+    }
+    x->sent_bytes = (uint64_t)offset;
+    return CURL_SEEKFUNC_OK;
+}
+
+static bool admitted(struct xfer *x, const struct sockaddr *sa)
+{
+    if (x->cancelled) {
+        return false;
+    }
+    if (!x->want.admit(x->arg, sa)) {
+        err_set(&x->why, E_DENIED, "%s: its address may not be spoken to", x->host);
+        return false;
+    }
+    err_clear(&x->why); /* another address of the same name may have been refused before */
+    return true;
+}
+
+static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *a)
+{
+    struct xfer *x = from_curl(arg);
+
+    (void)purpose;
+    return admitted(x, &a->addr) ? socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol)
+                                 : CURL_SOCKET_BAD;
+}
+
+/* A kept connection may have been opened under another want's rule: ask again. */
+static int on_connected(void *arg, char *ip, char *local_ip, int port, int local_port)
+{
+    struct xfer *x = from_curl(arg);
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    char plain[INET6_ADDRSTRLEN];
+    bool ok = false;
+
+    (void)local_ip;
+    (void)local_port;
+    snprintf(plain, sizeof plain, "%.*s", (int)strcspn(ip, "%"), ip); /* "fe80::1%eth0" */
+    if (inet_pton(AF_INET, plain, &v4.sin_addr) == 1) {
+        ok = admitted(x, (const struct sockaddr *)&v4);
+    } else if (inet_pton(AF_INET6, plain, &v6.sin6_addr) == 1) {
+        ok = admitted(x, (const struct sockaddr *)&v6);
+    }
+    return ok ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
+}
+
+/* --- how it ended ------------------------------------------------------------------------------------------------- */
+
+static int explain(struct xfer *x, CURLcode code, struct err *e)
+{
+    uint64_t length = x->answer.has_length ? x->answer.length_bytes : 0;
+
+    if (code == CURLE_OK) {
+        return x->answer.ended ? 0 : err_set(e, E_PROTOCOL, "%s: no answer", x->host);
+    }
+    if (x->why.code != 0) { /* ours: libcurl only knows that a callback said no */
+        *e = x->why;
+        return e->code;
+    }
+    switch ((int)code) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+        return err_set(e, E_NETWORK, "%s: the name does not resolve", x->host);
+    case CURLE_COULDNT_CONNECT:
+        return err_set(e, E_NETWORK, "%s: cannot connect", x->host);
+    case CURLE_OPERATION_TIMEDOUT:
+        return x->answer.ended
+                   ? err_set(e, E_TIMEOUT, "%s: too slow, gave up after %" PRIu64 " bytes", x->host,
+                             x->body_bytes)
+                   : err_set(e, E_TIMEOUT, "%s: no answer in time", x->host);
+    case CURLE_PARTIAL_FILE:
+        return x->answer.coded || !x->answer.has_length
+                   ? err_set(e, E_NETWORK, "%s: the body was cut after %" PRIu64 " bytes", x->host,
+                             x->body_bytes)
+                   : err_set(e, E_NETWORK,
+                             "%s: the body was cut after %" PRIu64 " of %" PRIu64 " bytes", x->host,
+                             x->body_bytes, length);
+    case CURLE_GOT_NOTHING:
+    case CURLE_RECV_ERROR:
+    case CURLE_SEND_ERROR:
+    case CURLE_HTTP2_STREAM:
+        return err_set(e, E_NETWORK, "%s: the connection broke after %" PRIu64 " bytes", x->host,
+                       x->body_bytes);
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_SSL_CACERT_BADFILE:
+        return err_set(e, E_NETWORK, "%s: TLS: %.120s", x->host, x->curl_says);
+    case CURLE_WEIRD_SERVER_REPLY:
+    case CURLE_HTTP2:
+    case CURLE_UNSUPPORTED_PROTOCOL: /* "Received HTTP/0.9 when not allowed" */
+        return err_set(e, E_PROTOCOL, "%s: not the HTTP we speak", x->host);
+    default:
+        return err_set(e, E_NETWORK, "%s: %s", x->host, curl_easy_strerror(code));
+    }
+}
+
+static void xfer_free(struct xfer *x)
+{
+    struct xfer_loop *l = x->loop;
+
+    list_remove(&x->in_all);
+    list_remove_if(&x->in_kicked);
+    if (x->added) {
+        l->in_curl = true;
+        CHECK(curl_multi_remove_handle(l->multi, x->easy) == CURLM_OK);
+        l->in_curl = false;
+    }
+    curl_easy_cleanup(x->easy);
+    curl_slist_free_all(x->lines);
+    answer_fini(&x->answer);
+    x->magic = 0;
+    free(x);
+}
+
+static void finish(struct xfer *x, CURLcode code)
+{
+    struct err why = {0};
+    int rc;
+
+    if (x->paused && code == CURLE_OK) {
+        x->complete = true; /* xfer_resume() brings it back here */
+        x->code = code;
+        return;
+    }
+    rc = x->easy == NULL ? (why = x->why).code : explain(x, code, &why);
+    x->cancelled = true; /* a cancel from inside on_done has nothing left to do */
+    x->ev.on_done(x->arg, rc, &why, x->body_bytes);
+    xfer_free(x);
+}
+
+static void harvest(struct xfer_loop *l)
+{
+    CURLMsg *m;
+    int left;
+
+    while ((m = curl_multi_info_read(l->multi, &left)) != NULL) {
+        CURLcode code = m->data.result;
+        char *p = NULL;
+        struct xfer *x;
+
+        CHECK(m->msg == CURLMSG_DONE);
+        CHECK(curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &p) == CURLE_OK);
+        x = from_curl(p);
+        if (!x->cancelled) { /* a cancelled one waits in `kicked` to be freed */
+            finish(x, code);
+        }
+    }
+}
+
+/* --- the loop ----------------------------------------------------------------------------------------------------- */
+
+static void act(struct xfer_loop *l, curl_socket_t fd, int what)
+{
+    int running;
+
+    l->in_curl = true;
+    CHECK(curl_multi_socket_action(l->multi, fd, what, &running) == CURLM_OK);
+    l->in_curl = false;
+    harvest(l);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    act(arg, CURL_SOCKET_TIMEOUT, 0);
+}
+
+static void on_ready(evutil_socket_t fd, short what, void *arg)
+{
+    act(arg, fd, (what & EV_READ ? CURL_CSELECT_IN : 0) | (what & EV_WRITE ? CURL_CSELECT_OUT : 0));
+}
+
+static int want_timer(CURLM *multi, long ms, void *arg)
+{
+    struct xfer_loop *l = arg;
+    struct timeval tv = {ms / 1000, ms % 1000 * 1000};
+
+    (void)multi;
+    if (ms < 0) {
+        evtimer_del(l->timer);
+    } else {
+        evtimer_add(l->timer, &tv);
+    }
+    return 0;
+}
+
+static int want_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *per_socket)
+{
+    struct xfer_loop *l = arg;
+    struct event *ev = per_socket;
+    short mask =
+        (short)((what & CURL_POLL_IN ? EV_READ : 0) | (what & CURL_POLL_OUT ? EV_WRITE : 0));
+
+    (void)easy;
+    if (ev != NULL) {
+        event_free(ev);
+        ev = NULL;
+    }
+    if (what != CURL_POLL_REMOVE) {
+        ev = event_new(l->base, fd, (short)(mask | EV_PERSIST), on_ready, l);
+        CHECK(ev != NULL && event_add(ev, NULL) == 0);
+    }
+    curl_multi_assign(l->multi, fd, ev);
+    return 0;
+}
+
+static void resume_now(struct xfer *x)
+{
+    struct xfer_loop *l = x->loop;
+    CURLcode code = CURLE_OK;
+
+    if (x->held) {
+        x->held = false;
+        l->in_curl = true;
+        code = curl_easy_pause(x->easy, CURLPAUSE_CONT); /* may call on_write */
+        l->in_curl = false;
+    }
+    if (x->cancelled) {
+        xfer_free(x);
+    } else if (code != CURLE_OK) { /* libcurl would go on as if nothing had happened */
+        finish(x, code);
+    } else if (x->complete && !x->paused) {
+        finish(x, x->code);
+    }
+}
+
+static void on_kick(evutil_socket_t fd, short what, void *arg)
+{
+    struct xfer_loop *l = arg;
+    struct list batch;
+    struct list *n;
+
+    (void)fd;
+    (void)what;
+    list_init(&batch);
+    while ((n = list_pop_front(&l->kicked)) != NULL) {
+        list_push_back(&batch, n);
+    }
+    while ((n = list_pop_front(&batch)) != NULL) {
+        struct xfer *x = LIST_ITEM(n, struct xfer, in_kicked);
+        if (x->cancelled) {
+            xfer_free(x);
+        } else if (x->easy == NULL) {
+            finish(x, CURLE_URL_MALFORMAT);
+        } else if (!x->added) {
+            x->added = true;
+            l->in_curl = true;
+            CHECK(curl_multi_add_handle(l->multi, x->easy) == CURLM_OK);
+            l->in_curl = false;
+        } else {
+            resume_now(x);
+        }
+    }
+}
+
+struct xfer_loop *xfer_loop_open(struct event_base *base, const struct xfer_limits *limits)
+{
+    struct xfer_loop *l = NEW(struct xfer_loop);
+    struct xfer_limits *lim = &l->limits;
+
+    CHECK(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
+    *lim = limits != NULL ? *limits : (struct xfer_limits){0};
+    lim->connections = lim->connections != 0 ? lim->connections : 64;
+    lim->host_connections = lim->host_connections != 0 ? lim->host_connections : 16;
+    lim->head_fields = lim->head_fields != 0 ? lim->head_fields : 200;
+    lim->head_bytes = lim->head_bytes != 0 ? lim->head_bytes : 64 << 10;
+    lim->user_agent = lim->user_agent != NULL ? lim->user_agent : "mirrord/" MIRROR_VERSION;
+    l->base = base;
+    list_init(&l->all);
+    list_init(&l->kicked);
+    l->timer = evtimer_new(base, on_timer, l);
+    l->kick = event_new(base, -1, 0, on_kick, l);
+    l->multi = curl_multi_init();
+    CHECK(l->timer != NULL && l->kick != NULL && l->multi != NULL);
+    curl_multi_setopt(l->multi, CURLMOPT_SOCKETFUNCTION, want_socket);
+    curl_multi_setopt(l->multi, CURLMOPT_SOCKETDATA, l);
+    curl_multi_setopt(l->multi, CURLMOPT_TIMERFUNCTION, want_timer);
+    curl_multi_setopt(l->multi, CURLMOPT_TIMERDATA, l);
+    curl_multi_setopt(l->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)lim->connections);
+    curl_multi_setopt(l->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)lim->host_connections);
+    curl_multi_setopt(l->multi, CURLMOPT_MAXCONNECTS, (long)lim->connections);
+    return l;
+}
+
+void xfer_loop_close(struct xfer_loop **lp)
+{
+    struct xfer_loop *l = *lp;
+
+    if (l == NULL) {
+        return;
+    }
+    CHECK(!l->in_curl);
+    *lp = NULL;
+    LIST_EACH (&l->all, n) {
+        xfer_free(LIST_ITEM(n, struct xfer, in_all));
+    }
+    curl_multi_cleanup(l->multi);
+    event_free(l->timer);
+    event_free(l->kick);
+    free(l);
+}
+
+/* --- one transfer ------------------------------------------------------------------------------------------------- */
+
+static bool line_ok(struct slice line)
+{
+    return slice_find(line, ':') > 0 && slice_find(line, '\r') < 0 && slice_find(line, '\n') < 0 &&
+           slice_find(line, '\0') < 0;
+}
+
+static int add_line(struct xfer *x, struct slice line)
+{
+    struct curl_slist *more;
+    char *text;
+
+    if (!line_ok(line)) {
+        return err_set(&x->why, E_INVALID, "%s: a request field that is none", x->host);
+    }
+    text = strndup(line.p, line.n);
+    CHECK(text != NULL);
+    more = curl_slist_append(x->lines, text);
+    CHECK(more != NULL);
+    x->lines = more;
+    free(text);
+    return 0;
+}
+
+static int add_lines(struct xfer *x)
+{
+    const struct xfer_want *w = &x->want;
+    bool names_type = false;
+    char range[64];
+
+    for (size_t i = 0; i < w->nfields; i++) {
+        struct slice rest = w->fields[i];
+        int rc = add_line(x, rest);
+        if (rc != 0) {
+            return rc;
+        }
+        names_type = names_type || slice_ieq(slice_cut(&rest, ':'), SLICE("Content-Type"));
+    }
+    if (w->ranged) {
+        int n = snprintf(range, sizeof range, "Range: bytes=%" PRIu64 "-%" PRIu64, w->range_first,
+                         w->range_last);
+        if (w->range_last < w->range_first) {
+            return err_set(&x->why, E_INVALID, "%s: a range that ends before it begins", x->host);
+        }
+        add_line(x, slice_of(range, (size_t)n));
+    }
+    /* Expect would cost a second at servers that ignore it; libcurl's own Content-Type would be a form's. */
+    x->lines = curl_slist_append(x->lines, "Expect:");
+    if (w->method == XFER_POST && !names_type) {
+        x->lines = curl_slist_append(x->lines, "Content-Type:");
+    }
+    return add_line(x, SLICE("Accept-Encoding: identity"));
+}
+
+static void set_method(struct xfer *x)
+{
+    CURL *c = x->easy;
+
+    switch (x->want.method) {
+    case XFER_GET:
+        break;
+    case XFER_HEAD:
+        curl_easy_setopt(c, CURLOPT_NOBODY, 1L);
+        break;
+    case XFER_PUT:
+        curl_easy_setopt(c, CURLOPT_UPLOAD, 1L);
+        curl_easy_setopt(c, CURLOPT_INFILESIZE_LARGE, (curl_off_t)x->want.body_bytes);
+        break;
+    case XFER_POST:
+        curl_easy_setopt(c, CURLOPT_POST, 1L);
+        curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)x->want.body_bytes);
+        break;
+    case XFER_DELETE:
+        curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, "DELETE");
+        break;
+    }
+}
+
+static void set_peer(struct xfer *x)
+{
+    const struct xfer_want *w = &x->want;
+    CURL *c = x->easy;
+
+    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(c, CURLOPT_PATH_AS_IS, 1L);
+    curl_easy_setopt(c, CURLOPT_HTTP_VERSION,
+                     (long)(w->http2 ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
+    curl_easy_setopt(c, CURLOPT_PIPEWAIT, w->http2 ? 1L : 0L);
+    curl_easy_setopt(c, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (w->ca_file != NULL) {
+        curl_easy_setopt(c, CURLOPT_CAINFO, w->ca_file);
+        curl_easy_setopt(c, CURLOPT_CAPATH, NULL); /* instead of the system's, not beside them */
+    }
+    /* "" and not NULL: NULL would let the environment decide. */
+    curl_easy_setopt(c, CURLOPT_PROXY, w->proxy != NULL ? w->proxy : "");
+    curl_easy_setopt(c, CURLOPT_NOPROXY, w->no_proxy != NULL ? w->no_proxy : "");
+    curl_easy_setopt(c, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
+    if (w->admit != NULL && w->proxy == NULL) {
+        curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, on_socket);
+        curl_easy_setopt(c, CURLOPT_OPENSOCKETDATA, x);
+        curl_easy_setopt(c, CURLOPT_PREREQFUNCTION, on_connected);
+        curl_easy_setopt(c, CURLOPT_PREREQDATA, x);
+    }
+}
+
+static void set_patience(struct xfer *x)
+{
+    const struct xfer_want *w = &x->want;
+
+    curl_easy_setopt(x->easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(x->easy, CURLOPT_CONNECTTIMEOUT_MS,
+                     (long)(w->connect_timeout_ms != 0 ? w->connect_timeout_ms : 10000));
+    curl_easy_setopt(x->easy, CURLOPT_LOW_SPEED_TIME,
+                     (long)(w->idle_timeout_s != 0 ? w->idle_timeout_s : 60));
+    curl_easy_setopt(x->easy, CURLOPT_LOW_SPEED_LIMIT,
+                     (long)(w->idle_bytes_per_s != 0 ? w->idle_bytes_per_s : 1));
+}
+
+static void set_callbacks(struct xfer *x)
+{
+    CURL *c = x->easy;
+
+    curl_easy_setopt(c, CURLOPT_PRIVATE, x);
+    curl_easy_setopt(c, CURLOPT_ERRORBUFFER, x->curl_says);
+    curl_easy_setopt(c, CURLOPT_BUFFERSIZE, (long)READ_BYTES);
+    curl_easy_setopt(c, CURLOPT_UPLOAD_BUFFERSIZE, (long)READ_BYTES);
+    curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(c, CURLOPT_HEADERDATA, x);
+    curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_write);
+    curl_easy_setopt(c, CURLOPT_WRITEDATA, x);
+    curl_easy_setopt(c, CURLOPT_READFUNCTION, on_read);
+    curl_easy_setopt(c, CURLOPT_READDATA, x);
+    curl_easy_setopt(c, CURLOPT_SEEKFUNCTION, on_seek);
+    curl_easy_setopt(c, CURLOPT_SEEKDATA, x);
+}
+
+static int open_easy(struct xfer *x)
+{
+    struct buf text = BUF_INIT(64 << 10);
+    struct url u;
+    int rc = url_split(x->want.url, &u, &x->why);
+
+    if (rc != 0) {
+        return rc;
+    }
+    snprintf(x->host, sizeof x->host, "%s" SLICE_FMT "%s:%u", u.ipv6 ? "[" : "", SLICE_ARG(u.host),
+             u.ipv6 ? "]" : "", u.port);
+    rc = add_lines(x);
+    if (rc != 0) {
+        return rc;
+    }
+    x->easy = curl_easy_init();
+    CHECK(x->easy != NULL);
+    url_write(&u, &text);
+    curl_easy_setopt(x->easy, CURLOPT_URL, buf_cstr(&text));
+    buf_free(&text);
+    curl_easy_setopt(x->easy, CURLOPT_HTTPHEADER, x->lines);
+    curl_easy_setopt(x->easy, CURLOPT_USERAGENT, x->loop->limits.user_agent);
+    set_method(x);
+    set_peer(x);
+    set_patience(x);
+    set_callbacks(x);
+    return 0;
+}
+
+struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_want *w,
+                        const struct xfer_events *ev, void *arg)
+{
+    struct xfer *x = NEW(struct xfer);
+
+    CHECK(ev->on_done != NULL);
+    x->magic = XFER_MAGIC;
+    x->loop = l;
+    x->want = *w;
+    x->ev = *ev;
+    x->arg = arg;
+    if (w->body_read == NULL) {
+        x->want.body_bytes = w->body.n;
+    }
+    list_push_back(&l->all, &x->in_all);
+    answer_init(&x->answer, l->limits.head_bytes, l->limits.head_fields, w->method == XFER_HEAD);
+    if (open_easy(x) != 0) {
+        x->easy = NULL; /* on_done will tell */
+    }
+    kick(x);
+    return x;
+}
+
+void xfer_resume(struct xfer *x)
+{
+    if (x->paused) {
+        x->paused = false;
+        kick(x);
+    }
+}
+
+void xfer_cancel(struct xfer **xp)
+{
+    struct xfer *x = *xp;
+
+    if (x == NULL || x->cancelled) {
+        *xp = NULL;
+        return;
+    }
+    *xp = NULL;
+    x->cancelled = true;
+    kick(x); /* always later: it may stand on libcurl's stack, or on the stack of its own event */
+}

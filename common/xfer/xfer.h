@@ -1,0 +1,100 @@
+/* xfer.h - one HTTP transfer on a libevent loop: libcurl's multi interface, and nothing of libcurl shows.
+ *
+ * One request, one answer. Redirects are not followed, errors of status are not judged, nothing is retried: the caller
+ * sees the head and decides. HTTP/1.1, or h2 over TLS when asked (cleartext h2 hangs in 7.88). Certificates are always
+ * checked. The environment's proxies, cookies, .netrc and content decoding are out of the game.
+ *
+ * events   run on the loop, never inside xfer_start(), xfer_resume() or xfer_cancel(). on_head once, or never when it
+ *          fails early; on_body any number of times; on_done exactly once and last: the xfer is gone when it returns
+ * owns     the loop borrows `base`; xfer_start() copies the want (but not the bytes of a body in memory)
+ * threads  all on the loop's thread
+ * errors   E_NETWORK, E_TIMEOUT, E_PROTOCOL, E_DENIED (admit), E_TOOBIG (head), E_INVALID (want); the sentence names host
+ *          and reason, never path or query: those may be signed
+ */
+#ifndef COMMON_XFER_XFER_H
+#define COMMON_XFER_XFER_H
+
+#include "common/base/err.h"
+#include "common/base/slice.h"
+
+struct event_base;
+struct sockaddr;
+struct xfer;
+struct xfer_loop;
+
+#define XFER_UNKNOWN UINT64_MAX /* of lengths */
+
+struct xfer_limits {           /* zero: the figure behind it */
+    unsigned connections;      /* at once, 64 */
+    unsigned host_connections; /* to one host and port, 16 */
+    unsigned head_fields;      /* 200 */
+    size_t head_bytes;         /* 64 KiB */
+    const char *user_agent;    /* "mirrord/<version>" */
+};
+
+enum xfer_method { XFER_GET, XFER_HEAD, XFER_PUT, XFER_POST, XFER_DELETE };
+
+struct xfer_want {
+    enum xfer_method method;
+    struct slice url;
+    const struct slice
+        *fields; /* lines "Name: value"; Range and Accept-Encoding: identity are ours */
+    size_t nfields;
+    bool ranged; /* bytes=first-last, both ends inclusive */
+    uint64_t range_first;
+    uint64_t range_last;
+    /* What PUT and POST send: `body`, or body_bytes out of body_read(arg, offset, ...). That one gives 1 to n bytes, or
+     * a negative E_* to fail; it may be asked for an offset again when a kept connection turns out to be dead. */
+    struct slice body;
+    uint64_t body_bytes;
+    ptrdiff_t (*body_read)(void *arg, uint64_t offset, void *p, size_t n);
+    uint64_t connect_timeout_ms; /* name, connection and TLS; 10 s */
+    unsigned
+        idle_timeout_s; /* this long below idle_bytes_per_s fails it; a pause does not count; 60 s */
+    uint64_t idle_bytes_per_s; /* 1 */
+    bool http2;
+    const char *ca_file;  /* instead of the system's */
+    const char *proxy;    /* "http://host:port" */
+    const char *no_proxy; /* as curl's: "host,.domain,10.0.0.0/8" */
+    /* May this address be spoken to? Asked before connecting and again before a request goes out on a kept
+     * connection; not with a proxy, which decides for itself. */
+    bool (*admit)(void *arg, const struct sockaddr *sa);
+};
+
+struct xfer_field {
+    struct slice name; /* lower case */
+    struct slice value;
+};
+
+struct xfer_head {           /* lives during on_head only */
+    int status;              /* final: 1xx have been swallowed */
+    bool framed;             /* the body's end is marked; without that a cut looks like the end */
+    uint64_t content_length; /* as announced (HEAD too), or XFER_UNKNOWN */
+    const struct xfer_field *fields;
+    size_t nfields;
+};
+
+/* The first field of that name (lower case), or p == NULL. */
+struct slice xfer_head_field(const struct xfer_head *h, const char *name);
+
+enum { XFER_PAUSE = 1 };
+
+struct xfer_events {
+    int (*on_head)(void *arg,
+                   const struct xfer_head *h); /* 0, or an E_* that ends the transfer as its rc */
+    /* 0, an E_*, or XFER_PAUSE: these bytes are taken, no more and no end until xfer_resume()
+     * (a failure comes all the same). */
+    int (*on_body)(void *arg, struct slice bytes);
+    /* rc 0: the answer came whole, whatever its status. body_bytes: how many on_body was given. */
+    void (*on_done)(void *arg, int rc, const struct err *why, uint64_t body_bytes);
+};
+
+struct xfer_loop *xfer_loop_open(struct event_base *base, const struct xfer_limits *limits);
+void xfer_loop_close(struct xfer_loop **lp); /* not from an event; what still runs is cancelled */
+
+struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_want *w,
+                        const struct xfer_events *ev, void *arg);
+void xfer_resume(struct xfer *x);
+void xfer_cancel(struct xfer **xp); /* no event after it returns; NULL is fine */
+
+#endif

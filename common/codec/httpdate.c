@@ -3,46 +3,36 @@
 #include <stdio.h>
 #include <time.h>
 
-static const char months[12][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
-                                   "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-static const char days[7][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+static const char days[] = "SunMonTueWedThuFriSat";
+static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
 
-/* Days since 1970-01-01 of a date in the Gregorian calendar; month 0-11. */
-static int64_t days_from_civil(int64_t year, int month, int day)
+/* Takes exactly n digits from the front. */
+static bool take_number(struct slice *s, size_t n, int *out)
 {
-    int64_t y = month < 2 ? year - 1 : year;
-    int64_t era = y / 400;
-    int64_t yoe = y - era * 400;
-    int64_t doy = (153 * ((month + 10) % 12) + 2) / 5 + day - 1;
+    uint64_t v;
 
-    return era * 146097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719468;
-}
-
-static bool take_number(struct slice *s, size_t digits, int *out)
-{
-    uint64_t n;
-
-    if (s->n < digits || !slice_u64(slice_first(*s, digits), &n)) {
+    if (s->n < n || !slice_u64(slice_first(*s, n), &v)) {
         return false;
     }
-    *out = (int)n;
-    *s = slice_from(*s, digits);
+    *s = slice_from(*s, n);
+    *out = (int)v;
     return true;
 }
 
-static bool take_text(struct slice *s, struct slice t)
+static bool take_text(struct slice *s, const char *text)
 {
-    if (!slice_starts(*s, t)) {
+    if (!slice_starts(*s, slice_str(text))) {
         return false;
     }
-    *s = slice_from(*s, t.n);
+    *s = slice_from(*s, strlen(text));
     return true;
 }
 
 static bool take_month(struct slice *s, int *out)
 {
-    for (int i = 0; i < 12; i++) {
-        if (take_text(s, slice_of(months[i], 3))) {
+    for (int i = 0; i < 12 && s->n >= 3; i++) {
+        if (memcmp(s->p, months + 3 * i, 3) == 0) {
+            *s = slice_from(*s, 3);
             *out = i;
             return true;
         }
@@ -50,76 +40,78 @@ static bool take_month(struct slice *s, int *out)
     return false;
 }
 
-static bool take_clock(struct slice *s, int *h, int *m, int *sec)
+static bool take_clock(struct slice *s, struct tm *tm)
 {
-    return take_number(s, 2, h) && take_text(s, SLICE(":")) && take_number(s, 2, m) &&
-           take_text(s, SLICE(":")) && take_number(s, 2, sec);
+    return take_number(s, 2, &tm->tm_hour) && take_text(s, ":") && take_number(s, 2, &tm->tm_min) &&
+           take_text(s, ":") && take_number(s, 2, &tm->tm_sec);
+}
+
+/* "06 Nov 1994 08:49:37 GMT" */
+static bool imf(struct slice s, struct tm *tm)
+{
+    return take_number(&s, 2, &tm->tm_mday) && take_text(&s, " ") && take_month(&s, &tm->tm_mon) &&
+           take_text(&s, " ") && take_number(&s, 4, &tm->tm_year) && take_text(&s, " ") &&
+           take_clock(&s, tm) && slice_eq(s, SLICE(" GMT"));
+}
+
+/* "06-Nov-94 08:49:37 GMT" */
+static bool rfc850(struct slice s, uint64_t now_unix_s, struct tm *tm)
+{
+    time_t now = (time_t)now_unix_s;
+    struct tm today;
+
+    if (!take_number(&s, 2, &tm->tm_mday) || !take_text(&s, "-") || !take_month(&s, &tm->tm_mon) ||
+        !take_text(&s, "-") || !take_number(&s, 2, &tm->tm_year) || !take_text(&s, " ") ||
+        !take_clock(&s, tm) || !slice_eq(s, SLICE(" GMT")) || gmtime_r(&now, &today) == NULL) {
+        return false;
+    }
+    tm->tm_year += (today.tm_year + 1900) / 100 * 100;
+    if (tm->tm_year > today.tm_year + 1900 + 50) {
+        tm->tm_year -= 100;
+    }
+    return true;
+}
+
+/* "Nov  6 08:49:37 1994" */
+static bool asctime_form(struct slice s, struct tm *tm)
+{
+    if (!take_month(&s, &tm->tm_mon) || !take_text(&s, " ")) {
+        return false;
+    }
+    return take_number(&s, take_text(&s, " ") ? 1 : 2, &tm->tm_mday) && take_text(&s, " ") &&
+           take_clock(&s, tm) && take_text(&s, " ") && take_number(&s, 4, &tm->tm_year) && s.n == 0;
 }
 
 bool httpdate_parse(struct slice text, uint64_t now_unix_s, uint64_t *unix_s)
 {
-    struct slice s = text;
-    ptrdiff_t comma = slice_find(s, ',');
-    int year;
-    int month;
-    int day;
-    int h;
-    int m;
-    int sec;
-    int64_t t;
+    struct tm tm = {0};
+    ptrdiff_t comma = slice_find(text, ',');
+    time_t t;
+    bool ok;
 
-    if (comma == 3) { /* Sun, 06 Nov 1994 08:49:37 GMT */
-        s = slice_from(s, 4);
-        if (!take_text(&s, SLICE(" ")) || !take_number(&s, 2, &day) || !take_text(&s, SLICE(" ")) ||
-            !take_month(&s, &month) || !take_text(&s, SLICE(" ")) || !take_number(&s, 4, &year) ||
-            !take_text(&s, SLICE(" ")) || !take_clock(&s, &h, &m, &sec) ||
-            !slice_eq(s, SLICE(" GMT"))) {
-            return false;
-        }
-    } else if (comma > 3) { /* Sunday, 06-Nov-94 08:49:37 GMT */
-        int64_t now_year = 1970 + (int64_t)(now_unix_s / 31556952u);
-        s = slice_from(s, (size_t)comma + 1);
-        if (!take_text(&s, SLICE(" ")) || !take_number(&s, 2, &day) || !take_text(&s, SLICE("-")) ||
-            !take_month(&s, &month) || !take_text(&s, SLICE("-")) || !take_number(&s, 2, &year) ||
-            !take_text(&s, SLICE(" ")) || !take_clock(&s, &h, &m, &sec) ||
-            !slice_eq(s, SLICE(" GMT"))) {
-            return false;
-        }
-        year += (int)(now_year / 100 * 100);
-        year -= year > now_year + 50 ? 100 : 0;
-    } else { /* Sun Nov  6 08:49:37 1994 */
-        if (s.n != 24) {
-            return false;
-        }
-        s = slice_from(s, 3);
-        if (!take_text(&s, SLICE(" ")) || !take_month(&s, &month) || !take_text(&s, SLICE(" "))) {
-            return false;
-        }
-        if (take_text(&s, SLICE(" ")) ? !take_number(&s, 1, &day) : !take_number(&s, 2, &day)) {
-            return false;
-        }
-        if (!take_text(&s, SLICE(" ")) || !take_clock(&s, &h, &m, &sec) ||
-            !take_text(&s, SLICE(" ")) || !take_number(&s, 4, &year) || s.n != 0) {
-            return false;
-        }
+    if (comma < 0) {
+        ok = text.n > 4 && text.p[3] == ' ' && asctime_form(slice_from(text, 4), &tm);
+    } else {
+        struct slice rest = slice_from(text, (size_t)comma + 1);
+        ok = take_text(&rest, " ") && (comma == 3 ? imf(rest, &tm) : rfc850(rest, now_unix_s, &tm));
     }
-    if (day < 1 || day > 31 || h > 23 || m > 59 || sec > 60) {
+    if (!ok || tm.tm_mday < 1 || tm.tm_mday > 31 || tm.tm_hour > 23 || tm.tm_min > 59 ||
+        tm.tm_sec > 60) {
         return false;
     }
-    t = days_from_civil(year, month, day) * 86400 + h * 3600 + m * 60 + sec;
-    if (t < 0) {
-        return false;
-    }
-    *unix_s = (uint64_t)t;
+    tm.tm_year -= 1900;
+    t = timegm(&tm);
+    *unix_s = t > 0 ? (uint64_t)t : 0;
     return true;
 }
 
 void httpdate_format(uint64_t unix_s, char out[HTTPDATE_ROOM])
 {
-    time_t t = (time_t)unix_s;
-    struct tm tm = {0};
+    time_t t = (time_t)min_u64(unix_s, 253402300799u); /* the end of year 9999 */
+    struct tm tm;
 
     gmtime_r(&t, &tm);
-    snprintf(out, HTTPDATE_ROOM, "%s, %02d %s %04d %02d:%02d:%02d GMT", days[tm.tm_wday],
-             tm.tm_mday, months[tm.tm_mon], tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
+    snprintf(out, HTTPDATE_ROOM, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", days + 3 * tm.tm_wday,
+             tm.tm_mday, months + 3 * tm.tm_mon, tm.tm_year + 1900, tm.tm_hour, tm.tm_min,
+             tm.tm_sec);
 }

@@ -1,19 +1,14 @@
-/* httpdate.h - the dates of HTTP fields (RFC 9110 5.6.7).
- *
- * All three forms are read (IMF-fixdate, RFC 850, asctime), one is written. Two-digit years are put within 50 years of
- * now_unix_s, as the RFC asks.
- */
+/* httpdate.h - dates in HTTP fields (RFC 9110 5.6.7): all three forms are read, IMF-fixdate is written. */
 #ifndef COMMON_CODEC_HTTPDATE_H
 #define COMMON_CODEC_HTTPDATE_H
 
-#include <stdint.h>
-
 #include "common/base/slice.h"
 
-enum { HTTPDATE_ROOM = 32 };
+enum { HTTPDATE_ROOM = 30 }; /* "Sun, 06 Nov 1994 08:49:37 GMT" and NUL */
 
+/* `now_unix_s` settles the century of RFC 850's two-digit years: never more than 50 years ahead. False when it is no
+ * date; the name of the weekday is not checked against the day. Dates before 1970 read as 0. */
 MUST_USE bool httpdate_parse(struct slice text, uint64_t now_unix_s, uint64_t *unix_s);
-void httpdate_format(uint64_t unix_s,
-                     char out[HTTPDATE_ROOM]); /* "Fri, 20 Nov 2026 22:00:00 GMT" */
+void httpdate_format(uint64_t unix_s, char out[HTTPDATE_ROOM]);
 
 #endif

@@ -1,0 +1,144 @@
+#include "agent/agent.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { TOKEN_MAX = 4096 };
+
+void agent_init(struct agent *a)
+{
+    *a = (struct agent){.connections = 8, .idle_timeout_s = 60};
+}
+
+void agent_fini(struct agent *a)
+{
+    shelf_close(&a->shelf);
+    arena_fini(&a->arena);
+}
+
+static const char *from_environment(const char *given, const char *name)
+{
+    const char *env = getenv(name);
+
+    return given != NULL ? given : env != NULL && env[0] != '\0' ? env : NULL;
+}
+
+/* root's shelf is the node's; a user has one at home. */
+static const char *default_folder(struct agent *a, const char *system, const char *xdg,
+                                  const char *below_home)
+{
+    const char *base = from_environment(NULL, xdg);
+    const char *home = from_environment(NULL, "HOME");
+
+    if (base != NULL && geteuid() != 0) {
+        return arena_fmt(&a->arena, "%s/trainagent", base).p;
+    }
+    if (home != NULL && geteuid() != 0) {
+        return arena_fmt(&a->arena, "%s/%s/trainagent", home, below_home).p;
+    }
+    return system;
+}
+
+static bool is_loopback(struct slice host)
+{
+    char text[64];
+    struct in_addr v4;
+
+    if (slice_ieq(host, SLICE("localhost")) || slice_eq(host, SLICE("::1"))) {
+        return true;
+    }
+    if (host.n >= sizeof text) {
+        return false;
+    }
+    memcpy(text, host.p, host.n);
+    text[host.n] = '\0';
+    return inet_pton(AF_INET, text, &v4) == 1 && (ntohl(v4.s_addr) >> 24) == 127;
+}
+
+static int read_token(struct agent *a, struct err *e)
+{
+    struct buf text = BUF_INIT(TOKEN_MAX);
+    struct slice token;
+    int rc = buf_read_file(&text, a->token_file, e);
+
+    if (rc != 0) {
+        goto out;
+    }
+    token = buf_slice(&text);
+    while (token.n > 0 && (uint8_t)token.p[token.n - 1] <= ' ') {
+        token.n--;
+    }
+    for (size_t i = 0; i < token.n; i++) {
+        if ((uint8_t)token.p[i] <= ' ' || (uint8_t)token.p[i] >= 0x7f) {
+            rc = err_set(e, E_CONFIG, "%s: holds more than one token; it should be one line",
+                         a->token_file);
+            goto out;
+        }
+    }
+    if (token.n == 0) {
+        rc = err_set(e, E_CONFIG, "%s: empty; put the token there, or unset TRAINAGENT_TOKEN_FILE",
+                     a->token_file);
+        goto out;
+    }
+    if (!a->mirror_url.tls && !is_loopback(a->mirror_url.host) && !a->plaintext_token) {
+        rc = err_set(e, E_DENIED,
+                     "the token would cross plain HTTP to " SLICE_FMT
+                     ", where anyone may read it; use https:// or --plaintext-token",
+                     SLICE_ARG(a->mirror_url.host));
+        goto out;
+    }
+    a->auth_line = arena_fmt(&a->arena, "Authorization: Bearer " SLICE_FMT, SLICE_ARG(token));
+out:
+    explicit_bzero(text.p, text.n);
+    buf_free(&text);
+    return rc;
+}
+
+static int settle_mirror(struct agent *a, bool needed, struct err *e)
+{
+    int rc;
+
+    if (a->mirror.n == 0) {
+        const char *env = from_environment(NULL, "TRAINAGENT_MIRROR");
+        a->mirror = slice_str(env);
+    }
+    if (a->mirror.n == 0) {
+        return needed ? err_set(e, E_USAGE,
+                                "no mirror: set TRAINAGENT_MIRROR=http://mirror:8080 or use --mirror")
+                      : 0;
+    }
+    while (a->mirror.n > 0 && a->mirror.p[a->mirror.n - 1] == '/') {
+        a->mirror.n--;
+    }
+    a->mirror = arena_copy(&a->arena, a->mirror);
+    rc = url_split(a->mirror, &a->mirror_url, e);
+    if (rc != 0 || a->mirror_url.query.p != NULL) {
+        return err_set(e, E_USAGE, "mirror \"" SLICE_FMT "\": write it as http://mirror:8080",
+                       SLICE_ARG(a->mirror));
+    }
+    return 0;
+}
+
+int agent_open(struct agent *a, bool needs_mirror, struct err *e)
+{
+    int rc = settle_mirror(a, needs_mirror, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    a->shelf_dir = from_environment(a->shelf_dir, "TRAINAGENT_SHELF");
+    a->state_dir = from_environment(a->state_dir, "TRAINAGENT_STATE");
+    a->token_file = from_environment(a->token_file, "TRAINAGENT_TOKEN_FILE");
+    a->ca_file = from_environment(a->ca_file, "TRAINAGENT_CA_FILE");
+    if (a->shelf_dir == NULL) {
+        a->shelf_dir = default_folder(a, "/var/cache/trainagent", "XDG_CACHE_HOME", ".cache");
+    }
+    if (a->state_dir == NULL) {
+        a->state_dir = default_folder(a, "/var/lib/trainagent", "XDG_STATE_HOME", ".local/state");
+    }
+    if (a->token_file != NULL && a->mirror.n != 0) {
+        rc = read_token(a, e);
+    }
+    return rc != 0 ? rc : shelf_open(a->shelf_dir, &a->shelf, e);
+}

@@ -1,0 +1,38 @@
+/* agent.h - what every verb knows: the mirror, the shelf, the token, how to speak to people.
+ *
+ * Comes from the command line, else the environment ($TRAINAGENT_MIRROR, _SHELF, _STATE, _TOKEN_FILE, _CA_FILE).
+ *
+ * owns     agent_fini() frees; the strings live until then
+ * threads  read-only after agent_open()
+ */
+#ifndef AGENT_AGENT_H
+#define AGENT_AGENT_H
+
+#include "agent/shelf/shelf.h"
+#include "common/base/arena.h"
+#include "common/codec/url.h"
+
+struct agent {
+    struct arena arena;
+    struct slice mirror; /* "http://mirror:8080/prefix", no '/' at the end */
+    struct url mirror_url;
+    const char *shelf_dir;
+    const char *state_dir; /* of jobs */
+    const char *ca_file;   /* NULL: the system's */
+    const char *token_file;
+    struct slice auth_line; /* "Authorization: Bearer ...", n == 0 without a token */
+    struct shelf *shelf;
+    unsigned connections; /* at once, over all files */
+    unsigned idle_timeout_s;
+    bool plaintext_token;
+    bool json;
+    bool quiet;
+    bool copy; /* place copies, never hard links */
+};
+
+void agent_init(struct agent *a);
+/* Fills in what the command line left open, reads the token, opens the shelf. needs_mirror: E_USAGE without one. */
+MUST_USE int agent_open(struct agent *a, bool needs_mirror, struct err *e);
+void agent_fini(struct agent *a);
+
+#endif

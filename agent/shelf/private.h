@@ -1,0 +1,24 @@
+/* private.h - what shelf.c and gc.c share. */
+#ifndef AGENT_SHELF_PRIVATE_H
+#define AGENT_SHELF_PRIVATE_H
+
+#include "agent/shelf/shelf.h"
+
+enum { SHELF_DIR_MAX = PATH_MAX - 256, JOURNAL_MAX = 64 << 20 };
+
+struct shelf {
+    char *dir;
+};
+
+struct journal_use {
+    uint64_t at_unix_s;
+    struct digest digest;
+    uint64_t size_bytes;
+    struct slice etag;
+    struct slice url;
+};
+
+MUST_USE int journal_read(struct shelf *s, struct buf *out);
+MUST_USE bool journal_line(struct slice *rest, struct journal_use *out); /* false at the end */
+
+#endif

@@ -1,0 +1,308 @@
+#include "agent/shelf/shelf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/shelf/private.h"
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "common/os/newfile.h"
+
+enum { SEALED_MTIME = 1 };
+
+struct shelf_lock {
+    int fd;
+};
+
+static const char *const folders[] = {"blobs/sha256", "partial", "trees", "locks"};
+
+int shelf_open(const char *dir, struct shelf **out, struct err *e)
+{
+    struct shelf *s = NEW(struct shelf);
+    char path[PATH_MAX];
+    int rc = 0;
+
+    *out = NULL;
+    if (strlen(dir) > SHELF_DIR_MAX) {
+        rc = err_set(e, E_USAGE, "the shelf's path is too long");
+    }
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(folders); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, folders[i]);
+        rc = dir_make(path, 0755, e);
+    }
+    if (rc != 0) {
+        free(s);
+        return rc;
+    }
+    s->dir = mem_strdup(dir);
+    *out = s;
+    return 0;
+}
+
+void shelf_close(struct shelf **sp)
+{
+    struct shelf *s = *sp;
+
+    if (s != NULL) {
+        *sp = NULL;
+        free(s->dir);
+        free(s);
+    }
+}
+
+const char *shelf_dir(const struct shelf *s)
+{
+    return s->dir;
+}
+
+void shelf_key_of_url(struct slice url, struct digest *out)
+{
+    struct buf text = BUF_INIT(1 << 20);
+
+    buf_str(&text, "url ");
+    buf_adds(&text, url);
+    digest_of(buf_slice(&text), out);
+    buf_free(&text);
+}
+
+void shelf_blob_path(const struct shelf *s, const struct digest *d, char out[PATH_MAX])
+{
+    char hex[DIGEST_HEX + 1];
+
+    digest_format(d, hex);
+    snprintf(out, PATH_MAX, "%s/blobs/sha256/%.2s/%s", s->dir, hex, hex);
+}
+
+void shelf_tree_path(const struct shelf *s, const struct digest *key, char out[PATH_MAX])
+{
+    char hex[DIGEST_HEX + 1];
+
+    digest_format(key, hex);
+    snprintf(out, PATH_MAX, "%s/trees/%s", s->dir, hex);
+}
+
+void shelf_partial_path(const struct shelf *s, const struct digest *key, const char *suffix,
+                        char out[PATH_MAX])
+{
+    char hex[DIGEST_HEX + 1];
+
+    digest_format(key, hex);
+    snprintf(out, PATH_MAX, "%s/partial/%s%s", s->dir, hex, suffix);
+}
+
+static int set_mtime(int fd, struct err *e)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = SEALED_MTIME}};
+
+    return futimens(fd, times) == -1 ? err_sys(e, "utimens") : 0;
+}
+
+/* Somebody touched it: what is in it now decides. */
+static int look_again(int fd, const char *path, const struct digest *d, uint64_t size_bytes,
+                      struct err *e)
+{
+    struct digest got;
+    int rc = digest_of_fd(fd, size_bytes, &got, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    if (!digest_eq(&got, d)) {
+        log_warn("shelf.damaged", "path=%s it was changed after it was verified; thrown away", path);
+        unlink(path);
+        return err_set(e, E_NOTFOUND, "%s: damaged", path);
+    }
+    (void)!set_mtime(fd, NULL); /* not ours, perhaps: then it is hashed every time */
+    return 0;
+}
+
+int shelf_find(struct shelf *s, const struct digest *d, uint64_t *size_bytes, struct err *e)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    int rc = 0;
+    int fd;
+
+    shelf_blob_path(s, d, path);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd == -1 || fstat(fd, &st) == -1) {
+        rc = err_sys(e, "%s", path);
+    } else if (!S_ISREG(st.st_mode)) {
+        rc = err_set(e, E_CORRUPT, "%s: not a file", path);
+    } else if (st.st_mtim.tv_sec != SEALED_MTIME || st.st_mtim.tv_nsec != 0) {
+        rc = look_again(fd, path, d, (uint64_t)st.st_size, e);
+    }
+    if (rc == 0) {
+        *size_bytes = (uint64_t)st.st_size;
+    }
+    if (fd != -1) {
+        close(fd);
+    }
+    return rc;
+}
+
+int shelf_seal(struct shelf *s, const struct digest *key, int fd, const struct digest *d,
+               struct err *e)
+{
+    char part[PATH_MAX];
+    char state[PATH_MAX];
+    char blob[PATH_MAX];
+    char dir[PATH_MAX];
+    int rc;
+
+    shelf_partial_path(s, key, ".part", part);
+    shelf_partial_path(s, key, ".state", state);
+    shelf_blob_path(s, d, blob);
+    snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(blob, '/') - blob), blob);
+    rc = dir_make(dir, 0755, e);
+    if (rc != 0) {
+        return rc;
+    }
+    if (fchmod(fd, 0444) == -1) {
+        return err_sys(e, "%s: chmod", part);
+    }
+    rc = set_mtime(fd, e);
+    if (rc != 0) {
+        return rc;
+    }
+    /* Data before name. */
+    if (fsync(fd) == -1) {
+        return err_sys(e, "%s: fsync", part);
+    }
+    if (rename(part, blob) == -1) {
+        return err_sys(e, "%s: rename", blob);
+    }
+    unlink(state);
+    return dir_sync(dir, e);
+}
+
+int shelf_try_lock(struct shelf *s, const struct digest *key, bool shared, struct shelf_lock **out,
+                   struct err *e)
+{
+    char path[PATH_MAX];
+    char hex[DIGEST_HEX + 1];
+    struct stat mine;
+    struct stat named;
+    int fd;
+
+    *out = NULL;
+    digest_format(key, hex);
+    snprintf(path, sizeof path, "%s/locks/%s", s->dir, hex);
+    for (;;) {
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (fd == -1) {
+            return err_sys(e, "%s", path);
+        }
+        if (flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == -1) {
+            int rc = errno == EWOULDBLOCK ? err_set(e, E_BUSY, "%s: another process has it", path)
+                                          : err_sys(e, "%s: flock", path);
+            close(fd);
+            return rc;
+        }
+        /* gc removes lock files: a lock on a file without that name locks nobody out. */
+        if (fstat(fd, &mine) == 0 && stat(path, &named) == 0 && mine.st_ino == named.st_ino) {
+            break;
+        }
+        close(fd);
+    }
+    *out = NEW(struct shelf_lock);
+    (*out)->fd = fd;
+    return 0;
+}
+
+void shelf_unlock(struct shelf_lock **lp)
+{
+    struct shelf_lock *l = *lp;
+
+    if (l != NULL) {
+        *lp = NULL;
+        close(l->fd);
+        free(l);
+    }
+}
+
+/* --- the journal: "<unix_s> <hex> <size> <etag or -> <url or ->" ---------------------------------------------------- */
+
+static bool plain_word(struct slice w)
+{
+    for (size_t i = 0; i < w.n; i++) {
+        if ((uint8_t)w.p[i] <= ' ' || w.p[i] == 0x7f) {
+            return false;
+        }
+    }
+    return w.n > 0 && w.n < 1000;
+}
+
+void shelf_note(struct shelf *s, const struct digest *d, uint64_t size_bytes, struct slice etag,
+                struct slice url)
+{
+    struct buf line = BUF_INIT(4096);
+    char path[PATH_MAX];
+    char hex[DIGEST_HEX + 1];
+    int fd;
+
+    digest_format(d, hex);
+    etag = plain_word(etag) ? etag : SLICE("-");
+    url = plain_word(url) && slice_find(url, '?') < 0 ? url : SLICE("-"); /* queries may be signed */
+    buf_addf(&line, "%" PRIu64 " %s %" PRIu64 " " SLICE_FMT " " SLICE_FMT "\n", clock_unix_s(), hex,
+             size_bytes, SLICE_ARG(etag), SLICE_ARG(url));
+    snprintf(path, sizeof path, "%s/journal", s->dir);
+    fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (fd != -1) {
+        (void)!write(fd, line.p, line.n); /* a hint: one that is lost costs a download at most */
+        close(fd);
+    }
+    buf_free(&line);
+}
+
+bool journal_line(struct slice *rest, struct journal_use *out)
+{
+    while (rest->n > 0) {
+        struct slice line = slice_cut(rest, '\n');
+        struct slice at = slice_cut(&line, ' ');
+        struct slice hex = slice_cut(&line, ' ');
+        struct slice size = slice_cut(&line, ' ');
+
+        out->etag = slice_cut(&line, ' ');
+        out->url = line;
+        if (slice_u64(at, &out->at_unix_s) && slice_u64(size, &out->size_bytes) &&
+            digest_parse(hex, &out->digest)) {
+            return true; /* a torn line is passed over */
+        }
+    }
+    return false;
+}
+
+int journal_read(struct shelf *s, struct buf *out)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/journal", s->dir);
+    return buf_read_file(out, path, NULL);
+}
+
+bool shelf_recall(struct shelf *s, struct slice url, struct slice etag, struct digest *out)
+{
+    struct buf text = BUF_INIT(JOURNAL_MAX);
+    struct journal_use use;
+    struct slice rest;
+    bool found = false;
+
+    if (plain_word(etag) && plain_word(url) && journal_read(s, &text) == 0) {
+        rest = buf_slice(&text);
+        while (journal_line(&rest, &use)) {
+            if (slice_eq(use.url, url)) { /* the last line wins */
+                found = slice_eq(use.etag, etag);
+                *out = use.digest;
+            }
+        }
+    }
+    buf_free(&text);
+    return found;
+}

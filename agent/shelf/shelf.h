@@ -1,0 +1,65 @@
+/* shelf.h - the node's own cache: files by SHA-256 in one folder, shared by all jobs of the node.
+ *
+ *   blobs/sha256/ab/<hex>    whole, verified, read-only; seen by name, so the index is the folder itself
+ *   partial/<key>.part       growing; .state says which bytes of it are durable and right
+ *   trees/<key>/             an unpacked archive
+ *   locks/<key>              flock: one download (exclusive), or jobs that use it (shared)
+ *   journal                  a line a use: what gc goes by, and which digest a URL had
+ *
+ * A key is a digest, or shelf_key_of_url() while the digest is not known yet. A sealed blob has mtime 1: what somebody
+ * wrote into it through a hard link since shows another, is hashed anew, and thrown away when it differs.
+ *
+ * threads  any; blocks
+ * errors   E_NOTFOUND and E_BUSY are ordinary
+ */
+#ifndef AGENT_SHELF_SHELF_H
+#define AGENT_SHELF_SHELF_H
+
+#include <limits.h>
+
+#include "common/base/buf.h"
+#include "common/hash/digest.h"
+
+struct shelf;
+struct shelf_lock;
+
+MUST_USE int shelf_open(const char *dir, struct shelf **out, struct err *e);
+void shelf_close(struct shelf **sp);
+const char *shelf_dir(const struct shelf *s);
+
+void shelf_key_of_url(struct slice url, struct digest *out);
+void shelf_blob_path(const struct shelf *s, const struct digest *d, char out[PATH_MAX]);
+void shelf_tree_path(const struct shelf *s, const struct digest *key, char out[PATH_MAX]);
+void shelf_partial_path(const struct shelf *s, const struct digest *key, const char *suffix,
+                        char out[PATH_MAX]);
+
+/* E_NOTFOUND, or the blob's size. */
+MUST_USE int shelf_find(struct shelf *s, const struct digest *d, uint64_t *size_bytes,
+                        struct err *e);
+/* Turns partial/<key>.part, open as fd and known to hash to d, into a blob; durable when it returns. */
+MUST_USE int shelf_seal(struct shelf *s, const struct digest *key, int fd, const struct digest *d,
+                        struct err *e);
+
+/* Never waits: E_BUSY. Several may hold it shared. */
+MUST_USE int shelf_try_lock(struct shelf *s, const struct digest *key, bool shared,
+                            struct shelf_lock **out, struct err *e);
+void shelf_unlock(struct shelf_lock **lp);
+
+/* A use, for gc; url and etag (may be empty) let shelf_recall() find the digest again. */
+void shelf_note(struct shelf *s, const struct digest *d, uint64_t size_bytes, struct slice etag,
+                struct slice url);
+MUST_USE bool shelf_recall(struct shelf *s, struct slice url, struct slice etag, struct digest *out);
+
+struct shelf_gc_want {
+    uint64_t keep_bytes; /* UINT64_MAX: any number */
+    uint64_t keep_age_s; /* UINT64_MAX: any age */
+    uint64_t now_unix_s;
+};
+struct shelf_totals {
+    uint64_t blobs, blob_bytes, trees, tree_bytes, partials, partial_bytes;
+};
+MUST_USE int shelf_gc(struct shelf *s, const struct shelf_gc_want *w, struct shelf_totals *removed,
+                      struct err *e);
+MUST_USE int shelf_measure(struct shelf *s, struct shelf_totals *out, struct err *e);
+
+#endif

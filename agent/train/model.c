@@ -1,0 +1,475 @@
+#include "agent/train/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "agent/train/philox.h"
+
+/* Logits are made, turned into gradients and used up in pieces of about this size. */
+#define HEAD_BYTES ((int64_t)256 << 20)
+
+size_t model_bytes(const struct model *m, int64_t elements)
+{
+    return (size_t)elements * dtype_bytes(m->dt);
+}
+
+void model_do(struct model *m, int rc)
+{
+    if (m->rc == 0) {
+        m->rc = rc;
+    }
+}
+
+static int device_error(const struct model *m, struct err *e)
+{
+    return err_set(e, m->rc, "%s (%s): an operation failed: %s", m->k->name, m->k->device,
+                   err_plain(m->rc));
+}
+
+/* --- memory -------------------------------------------------------------------------------------------------------- */
+
+static int alloc(struct model *m, char **out, size_t size_bytes, struct err *e)
+{
+    void *p;
+    int rc = m->k->mem_alloc(&p, size_bytes);
+
+    if (rc != 0) {
+        return err_set(e, rc, "%s: no room for %.1f MiB: a smaller --batch or --seq helps",
+                       m->k->name, (double)size_bytes / 1048576.0);
+    }
+    *out = p;
+    return 0;
+}
+
+int model_open(const struct model_config *c, const struct kops *k, enum dtype dt, int world,
+               bool training, struct model **out, struct err *e)
+{
+    struct model *m = NEW(struct model);
+    char *loss = NULL;
+    int rc;
+
+    *out = NULL;
+    *m = (struct model){.k = k, .dt = dt, .config = *c, .training = training};
+    layout_init(&m->layout, c, world);
+    m->block = mem_array((size_t)c->layers, sizeof *m->block);
+    rc = k->stream_open(&m->ks);
+    if (rc != 0) {
+        err_set(e, rc, "%s: no stream", k->name);
+        goto out;
+    }
+    rc = alloc(m, &m->param, model_bytes(m, m->layout.size), e);
+    if (rc == 0 && training) {
+        rc = alloc(m, &m->grad, model_bytes(m, m->layout.size), e);
+    }
+    if (rc == 0) {
+        rc = alloc(m, &loss, sizeof *m->loss, e);
+    }
+    if (rc == 0) {
+        m->loss = (double *)(void *)loss;
+        *out = m;
+        m = NULL;
+    }
+out:
+    model_close(&m);
+    return rc;
+}
+
+void model_close(struct model **mp)
+{
+    struct model *m = *mp;
+
+    if (m == NULL) {
+        return;
+    }
+    *mp = NULL;
+    m->k->mem_free(m->memory);
+    m->k->mem_free(m->loss);
+    m->k->mem_free(m->grad);
+    m->k->mem_free(m->param);
+    m->k->stream_close(&m->ks);
+    layout_fini(&m->layout);
+    free(m->block);
+    free(m);
+}
+
+/* Hands out pieces of `base`; with base NULL it only counts. */
+struct carver {
+    char *base;
+    size_t used;
+};
+
+static void *carve(struct carver *c, size_t size_bytes)
+{
+    void *p = c->base == NULL ? NULL : c->base + c->used;
+
+    c->used += (size_bytes + 255) / 256 * 256;
+    return p;
+}
+
+static void carve_block(struct model *m, struct carver *c, struct block_acts *b, int64_t rows)
+{
+    const struct model_config *k = &m->config;
+    size_t stat = model_bytes(m, rows), stream = model_bytes(m, rows * k->hidden);
+
+    b->norm1 = carve(c, stream);
+    b->mean1 = carve(c, stat);
+    b->rstd1 = carve(c, stat);
+    b->qkv = carve(c, model_bytes(m, rows * (k->heads + 2 * k->kv_heads) * k->head_dim));
+    b->att = carve(c, model_bytes(m, rows * k->heads * k->head_dim));
+    b->lse = carve(c, model_bytes(m, rows * k->heads));
+    b->mid = carve(c, stream);
+    b->norm2 = carve(c, stream);
+    b->mean2 = carve(c, stat);
+    b->rstd2 = carve(c, stat);
+    b->fc = carve(c, model_bytes(m, rows * k->ffn));
+    b->act = carve(c, model_bytes(m, rows * k->ffn));
+    b->out = carve(c, stream);
+}
+
+static void carve_all(struct model *m, struct carver *c, int64_t rows)
+{
+    const struct model_config *k = &m->config;
+    int64_t stride = config_padded_vocab(k);
+    int64_t qkv = (k->heads + 2 * k->kv_heads) * k->head_dim;
+    size_t stat = model_bytes(m, rows), stream = model_bytes(m, rows * k->hidden);
+
+    m->token = carve(c, (size_t)rows * sizeof *m->token);
+    m->target = carve(c, (size_t)rows * sizeof *m->target);
+    m->embedded = carve(c, stream);
+    for (int64_t l = 0; l < k->layers; l++) {
+        if (m->training || l == 0) {
+            carve_block(m, c, &m->block[l], rows);
+        } else {
+            m->block[l] = m->block[0]; /* nothing is kept for a backward pass */
+        }
+    }
+    m->normf = carve(c, stream);
+    m->meanf = carve(c, stat);
+    m->rstdf = carve(c, stat);
+    m->head_rows = HEAD_BYTES / (int64_t)model_bytes(m, stride);
+    m->head_rows = m->head_rows < 1 ? 1 : m->head_rows > rows ? rows : m->head_rows;
+    m->logits = carve(c, model_bytes(m, m->head_rows * stride));
+    m->loss_row = carve(c, stat);
+    /* One buffer is the scratch of both directions: what a branch adds to the stream, and its gradient. */
+    m->dbranch = carve(c, stream);
+    if (m->training) {
+        m->dstream = carve(c, stream);
+        m->dwide = carve(c, model_bytes(m, rows * k->ffn));
+        m->dqkv = carve(c, model_bytes(m, rows * qkv));
+    }
+}
+
+int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e)
+{
+    struct carver c = {0};
+    int rc;
+
+    if (seq > m->config.context) {
+        return err_set(e, E_USAGE, "--seq %lld is longer than the model's context of %lld",
+                       (long long)seq, (long long)m->config.context);
+    }
+    m->k->mem_free(m->memory);
+    m->memory = NULL;
+    carve_all(m, &c, batch * seq);
+    rc = alloc(m, &m->memory, c.used, e);
+    if (rc == 0) {
+        m->memory_bytes = c.used;
+        c = (struct carver){.base = m->memory};
+        carve_all(m, &c, batch * seq);
+        m->batch = batch;
+        m->seq = seq;
+    }
+    return rc;
+}
+
+/* --- parameters in and out ----------------------------------------------------------------------------------------- */
+
+int model_put(struct model *m, char *whole, const struct tensor *t, const void *from, struct err *e)
+{
+    model_do(m, m->k->mem_put(m->ks, whole + model_bytes(m, t->offset), from,
+                              model_bytes(m, t->rows * t->cols)));
+    return m->rc != 0 ? device_error(m, e) : 0;
+}
+
+int model_get(struct model *m, const char *whole, const struct tensor *t, void *to, struct err *e)
+{
+    model_do(m, m->k->mem_get(m->ks, to, whole + model_bytes(m, t->offset),
+                              model_bytes(m, t->rows * t->cols)));
+    return m->rc != 0 ? device_error(m, e) : 0;
+}
+
+static double initial_std(const struct model_config *c, enum tensor_kind kind)
+{
+    switch (kind) {
+    case T_WTE:
+    case T_WPE:
+    case T_QKV_W:
+    case T_FC_W:
+        return c->init_std;
+    case T_PROJ_W:
+    case T_OUT_W:
+        /* 2 * layers branches add to the residual stream: its variance shall not grow with depth. */
+        return c->init_std / sqrt(2.0 * (double)c->layers);
+    case T_NORM1_G:
+    case T_NORM1_B:
+    case T_QKV_B:
+    case T_PROJ_B:
+    case T_NORM2_G:
+    case T_NORM2_B:
+    case T_FC_B:
+    case T_OUT_B:
+    case T_NORMF_G:
+    case T_NORMF_B:
+    case T_KINDS:
+        break;
+    }
+    return 0;
+}
+
+static double initial_value(const struct model_config *c, const struct tensor *t, uint64_t seed,
+                            uint64_t index, int64_t i)
+{
+    double two[2], std = initial_std(c, t->kind);
+
+    if (t->kind == T_NORM1_G || t->kind == T_NORM2_G || t->kind == T_NORMF_G) {
+        return 1;
+    }
+    if (std == 0 || i >= t->hub_rows * t->cols) {
+        return 0;
+    }
+    struct philox r = philox_at(seed, index, (uint64_t)i / 2);
+    philox_normal(&r, two);
+    return std * two[i % 2];
+}
+
+int model_init(struct model *m, uint64_t seed, struct err *e)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < m->layout.tensors; i++) {
+        const struct tensor *t = &m->layout.tensor[i];
+        int64_t n = t->rows * t->cols;
+        char *host = mem_new(model_bytes(m, n));
+
+        for (int64_t j = 0; j < n; j++) {
+            double x = initial_value(&m->config, t, seed, (uint64_t)i, j);
+
+            if (m->dt == DT_F64) {
+                ((double *)(void *)host)[j] = x;
+            } else {
+                ((float *)(void *)host)[j] = (float)x;
+            }
+        }
+        rc = model_put(m, m->param, t, host, e);
+        free(host);
+    }
+    return rc;
+}
+
+/* --- the passes ---------------------------------------------------------------------------------------------------- */
+
+static void *param(const struct model *m, int group, enum tensor_kind kind)
+{
+    return m->param + model_bytes(m, layout_offset(&m->layout, group, kind));
+}
+
+static void *grad(const struct model *m, int group, enum tensor_kind kind)
+{
+    return m->grad + model_bytes(m, layout_offset(&m->layout, group, kind));
+}
+
+/* y = x * w^T + b */
+static void linear(struct model *m, void *y, const void *x, int g, enum tensor_kind w,
+                   enum tensor_kind b, int64_t rows, int64_t out, int64_t in)
+{
+    model_do(m, m->k->matmul(m->ks, m->dt, y, x, param(m, g, w), param(m, g, b), rows, out, in,
+                             MATMUL_TB));
+}
+
+/* dx = dy * w; adds to the gradients of w and b. */
+static void linear_backward(struct model *m, void *dx, const void *dy, const void *x, int g,
+                            enum tensor_kind w, enum tensor_kind b, int64_t rows, int64_t out,
+                            int64_t in)
+{
+    const struct kops *k = m->k;
+
+    model_do(m, k->matmul(m->ks, m->dt, grad(m, g, w), dy, x, NULL, out, in, rows,
+                          MATMUL_TA | MATMUL_ADD));
+    model_do(m, k->bias_backward(m->ks, m->dt, grad(m, g, b), dy, rows, out));
+    model_do(m, k->matmul(m->ks, m->dt, dx, dy, param(m, g, w), NULL, rows, in, out, 0));
+}
+
+static struct attention_shape heads_of(const struct model *m, int64_t batch, int64_t seq)
+{
+    const struct model_config *c = &m->config;
+
+    return (struct attention_shape){batch, seq, c->heads, c->kv_heads, c->head_dim};
+}
+
+static void block_forward(struct model *m, int g, const void *in, int64_t batch, int64_t seq)
+{
+    const struct kops *k = m->k;
+    const struct model_config *c = &m->config;
+    const struct block_acts *a = &m->block[g - 1];
+    struct attention_shape heads = heads_of(m, batch, seq);
+    int64_t rows = batch * seq, wide = c->heads * c->head_dim;
+    int64_t qkv = wide + 2 * c->kv_heads * c->head_dim;
+
+    model_do(m, k->layernorm_forward(m->ks, m->dt, a->norm1, a->mean1, a->rstd1, in,
+                                     param(m, g, T_NORM1_G), param(m, g, T_NORM1_B), rows,
+                                     c->hidden, c->norm_eps));
+    linear(m, a->qkv, a->norm1, g, T_QKV_W, T_QKV_B, rows, qkv, c->hidden);
+    model_do(m, k->attention_forward(m->ks, m->dt, a->att, a->lse, a->qkv, &heads));
+    linear(m, m->dbranch, a->att, g, T_PROJ_W, T_PROJ_B, rows, c->hidden, wide);
+    model_do(m, k->add(m->ks, m->dt, a->mid, in, m->dbranch, rows * c->hidden));
+
+    model_do(m, k->layernorm_forward(m->ks, m->dt, a->norm2, a->mean2, a->rstd2, a->mid,
+                                     param(m, g, T_NORM2_G), param(m, g, T_NORM2_B), rows,
+                                     c->hidden, c->norm_eps));
+    linear(m, a->fc, a->norm2, g, T_FC_W, T_FC_B, rows, c->ffn, c->hidden);
+    model_do(m, k->gelu_forward(m->ks, m->dt, a->act, a->fc, rows * c->ffn));
+    linear(m, m->dbranch, a->act, g, T_OUT_W, T_OUT_B, rows, c->hidden, c->ffn);
+    model_do(m, k->add(m->ks, m->dt, a->out, a->mid, m->dbranch, rows * c->hidden));
+}
+
+/* m->dstream holds the gradient behind the block and is left holding the one before it. */
+static void block_backward(struct model *m, int g, const void *in, int64_t batch, int64_t seq)
+{
+    const struct kops *k = m->k;
+    const struct model_config *c = &m->config;
+    const struct block_acts *a = &m->block[g - 1];
+    struct attention_shape heads = heads_of(m, batch, seq);
+    int64_t rows = batch * seq, wide = c->heads * c->head_dim;
+    int64_t qkv = wide + 2 * c->kv_heads * c->head_dim;
+
+    linear_backward(m, m->dwide, m->dstream, a->act, g, T_OUT_W, T_OUT_B, rows, c->hidden, c->ffn);
+    model_do(m, k->gelu_backward(m->ks, m->dt, m->dwide, m->dwide, a->fc, rows * c->ffn));
+    linear_backward(m, m->dbranch, m->dwide, a->norm2, g, T_FC_W, T_FC_B, rows, c->ffn, c->hidden);
+    model_do(m, k->layernorm_backward(m->ks, m->dt, m->dstream, grad(m, g, T_NORM2_G),
+                                      grad(m, g, T_NORM2_B), m->dbranch, a->mid,
+                                      param(m, g, T_NORM2_G), a->mean2, a->rstd2, rows, c->hidden));
+
+    /* The gradient of attention's output takes the place of its projection's: dwide is free again, and wide enough. */
+    void *datt = c->ffn >= wide ? m->dwide : m->dqkv;
+    linear_backward(m, datt, m->dstream, a->att, g, T_PROJ_W, T_PROJ_B, rows, c->hidden, wide);
+    model_do(m, k->attention_backward(m->ks, m->dt, m->dqkv, datt, a->qkv, a->att, a->lse, &heads));
+    linear_backward(m, m->dbranch, m->dqkv, a->norm1, g, T_QKV_W, T_QKV_B, rows, qkv, c->hidden);
+    model_do(m, k->layernorm_backward(m->ks, m->dt, m->dstream, grad(m, g, T_NORM1_G),
+                                      grad(m, g, T_NORM1_B), m->dbranch, in, param(m, g, T_NORM1_G),
+                                      a->mean1, a->rstd1, rows, c->hidden));
+}
+
+static const void *block_input(const struct model *m, int64_t block)
+{
+    return block == 0 ? m->embedded : m->block[block - 1].out;
+}
+
+/* Up to the final norm. */
+static void forward(struct model *m, const int32_t *token, int64_t batch, int64_t seq)
+{
+    const struct model_config *c = &m->config;
+    int64_t rows = batch * seq;
+    int last = m->layout.groups - 1;
+
+    CHECK(batch >= 1 && seq >= 1 && rows <= m->batch * m->seq && seq <= c->context);
+    model_do(m, m->k->mem_put(m->ks, m->token, token, (size_t)rows * sizeof *token));
+    model_do(m, m->k->embedding_forward(m->ks, m->dt, m->embedded, m->token, param(m, 0, T_WTE),
+                                        param(m, 0, T_WPE), rows, seq, c->hidden));
+    for (int64_t l = 0; l < c->layers; l++) {
+        block_forward(m, (int)l + 1, block_input(m, l), batch, seq);
+    }
+    model_do(m, m->k->layernorm_forward(m->ks, m->dt, m->normf, m->meanf, m->rstdf,
+                                        block_input(m, c->layers), param(m, last, T_NORMF_G),
+                                        param(m, last, T_NORMF_B), rows, c->hidden, c->norm_eps));
+}
+
+/* Logits, losses and, when learning, the gradients of the head and of what it read (into dbranch), piece by piece. */
+static void head(struct model *m, const int32_t *target, int64_t rows, bool learn, double scale)
+{
+    const struct kops *k = m->k;
+    int64_t hidden = m->config.hidden, stride = config_padded_vocab(&m->config);
+
+    model_do(m, k->mem_put(m->ks, m->target, target, (size_t)rows * sizeof *target));
+    for (int64_t at = 0; at < rows; at += m->head_rows) {
+        int64_t n = rows - at < m->head_rows ? rows - at : m->head_rows;
+        const char *x = (const char *)m->normf + model_bytes(m, at * hidden);
+        char *dx = (char *)m->dbranch + model_bytes(m, at * hidden);
+
+        model_do(m, k->matmul(m->ks, m->dt, m->logits, x, param(m, 0, T_WTE), NULL, n, stride,
+                              hidden, MATMUL_TB));
+        model_do(m, k->crossentropy(m->ks, m->dt, (char *)m->loss_row + model_bytes(m, at),
+                                    learn ? m->logits : NULL, m->logits, m->target + at, n,
+                                    m->config.vocab, stride, scale));
+        if (learn) {
+            model_do(m, k->matmul(m->ks, m->dt, grad(m, 0, T_WTE), m->logits, x, NULL, stride,
+                                  hidden, n, MATMUL_TA | MATMUL_ADD));
+            model_do(m, k->matmul(m->ks, m->dt, dx, m->logits, param(m, 0, T_WTE), NULL, n, hidden,
+                                  stride, 0));
+        }
+    }
+    model_do(m, k->sum_add(m->ks, m->dt, m->loss, m->loss_row, rows));
+}
+
+/* From the gradient of the final norm's output, in dbranch. */
+static void backward(struct model *m, int64_t batch, int64_t seq)
+{
+    const struct kops *k = m->k;
+    const struct model_config *c = &m->config;
+    int64_t rows = batch * seq;
+    int last = m->layout.groups - 1;
+
+    model_do(m, k->mem_zero(m->ks, m->dstream, model_bytes(m, rows * c->hidden)));
+    model_do(m,
+             k->layernorm_backward(m->ks, m->dt, m->dstream, grad(m, last, T_NORMF_G),
+                                   grad(m, last, T_NORMF_B), m->dbranch, block_input(m, c->layers),
+                                   param(m, last, T_NORMF_G), m->meanf, m->rstdf, rows, c->hidden));
+    for (int64_t l = c->layers - 1; l >= 0; l--) {
+        block_backward(m, (int)l + 1, block_input(m, l), batch, seq);
+    }
+    model_do(m, k->embedding_backward(m->ks, m->dt, grad(m, 0, T_WTE), grad(m, 0, T_WPE),
+                                      m->dstream, m->token, rows, seq, c->hidden, c->vocab));
+}
+
+void model_begin(struct model *m)
+{
+    if (m->grad != NULL) {
+        model_do(m, m->k->mem_zero(m->ks, m->grad, model_bytes(m, m->layout.size)));
+    }
+    model_do(m, m->k->mem_zero(m->ks, m->loss, sizeof *m->loss));
+}
+
+void model_learn(struct model *m, const int32_t *token, const int32_t *target, int64_t batch,
+                 int64_t seq, double scale)
+{
+    CHECK(m->training);
+    forward(m, token, batch, seq);
+    head(m, target, batch * seq, true, scale);
+    backward(m, batch, seq);
+}
+
+void model_measure(struct model *m, const int32_t *token, const int32_t *target, int64_t batch,
+                   int64_t seq)
+{
+    forward(m, token, batch, seq);
+    head(m, target, batch * seq, false, 0);
+}
+
+int model_loss(struct model *m, double *sum, struct err *e)
+{
+    model_do(m, m->k->mem_get(m->ks, sum, m->loss, sizeof *sum));
+    return m->rc != 0 ? device_error(m, e) : 0;
+}
+
+int model_next(struct model *m, const int32_t *token, int64_t n, float *logits, struct err *e)
+{
+    int64_t hidden = m->config.hidden, vocab = m->config.vocab;
+
+    CHECK(m->dt == DT_F32);
+    forward(m, token, 1, n);
+    model_do(m,
+             m->k->matmul(m->ks, m->dt, m->logits,
+                          (char *)m->normf + model_bytes(m, (n - 1) * hidden), param(m, 0, T_WTE),
+                          NULL, 1, config_padded_vocab(&m->config), hidden, MATMUL_TB));
+    model_do(m, m->k->mem_get(m->ks, logits, m->logits, model_bytes(m, vocab)));
+    return m->rc != 0 ? device_error(m, e) : 0;
+}

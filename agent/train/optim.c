@@ -1,0 +1,115 @@
+#include "agent/train/optim.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { SUMSQ, NORM, SCALE, SCALARS };
+
+double schedule_lr(const struct schedule *s, int64_t step)
+{
+    if (step <= s->warmup) {
+        return s->lr * (double)step / (double)s->warmup;
+    }
+    if (step >= s->steps) {
+        return s->min_lr;
+    }
+    double done = (double)(step - s->warmup) / (double)(s->steps - s->warmup);
+    return s->min_lr + 0.5 * (1 + cos(3.14159265358979323846 * done)) * (s->lr - s->min_lr);
+}
+
+static int alloc(struct model *m, char **out, size_t size_bytes, struct err *e)
+{
+    void *p;
+    int rc = m->k->mem_alloc(&p, size_bytes);
+
+    if (rc != 0) {
+        return err_set(e, rc, "%s: no room for the optimiser's %.1f MiB", m->k->name,
+                       (double)size_bytes / 1048576.0);
+    }
+    *out = p;
+    return 0;
+}
+
+int optim_open(struct model *m, const struct optim_options *o, struct optim **out, struct err *e)
+{
+    struct optim *p = NEW(struct optim);
+    size_t size = model_bytes(m, m->layout.size);
+    char *scalar = NULL;
+    int rc;
+
+    *out = NULL;
+    *p = (struct optim){.model = m, .o = *o};
+    rc = alloc(m, &p->m, size, e);
+    if (rc == 0) {
+        rc = alloc(m, &p->v, size, e);
+    }
+    if (rc == 0) {
+        rc = alloc(m, &scalar, SCALARS * sizeof *p->scalar, e);
+    }
+    if (rc == 0) {
+        p->scalar = (double *)(void *)scalar;
+        *out = p;
+        p = NULL;
+    }
+    optim_close(&p);
+    return rc;
+}
+
+void optim_close(struct optim **op)
+{
+    struct optim *o = *op;
+
+    if (o == NULL) {
+        return;
+    }
+    *op = NULL;
+    o->model->k->mem_free(o->scalar);
+    o->model->k->mem_free(o->v);
+    o->model->k->mem_free(o->m);
+    free(o);
+}
+
+static void update(struct optim *o, int64_t offset, int64_t n, const struct adamw_step *how)
+{
+    struct model *m = o->model;
+    size_t at = model_bytes(m, offset);
+
+    model_do(m, m->k->adamw(m->ks, m->dt, m->param + at, o->m + at, o->v + at, m->grad + at, n,
+                            o->scalar + SCALE, how));
+}
+
+void optim_step(struct optim *o, int64_t step)
+{
+    struct model *m = o->model;
+    struct adamw_step how = {
+        .lr = schedule_lr(&o->o.schedule, step),
+        .beta1 = o->o.beta1,
+        .beta2 = o->o.beta2,
+        .eps = o->o.eps,
+        .correct1 = 1 - pow(o->o.beta1, (double)step),
+        .correct2 = 1 - pow(o->o.beta2, (double)step),
+    };
+
+    model_do(m, m->k->mem_zero(m->ks, o->scalar, sizeof *o->scalar));
+    model_do(m, m->k->sumsq_add(m->ks, m->dt, o->scalar + SUMSQ, m->grad, m->layout.size));
+    model_do(m, m->k->clip_scale(m->ks, o->scalar + NORM, o->scalar + SCALE, o->scalar + SUMSQ,
+                                 o->o.clip));
+    for (int g = 0; g < m->layout.groups; g++) {
+        const struct group *r = &m->layout.group[g];
+
+        how.decay = o->o.decay;
+        update(o, r->offset, r->decayed, &how);
+        how.decay = 0;
+        update(o, r->offset + r->decayed, r->size - r->decayed, &how);
+    }
+}
+
+int optim_norm(struct optim *o, double *norm, struct err *e)
+{
+    struct model *m = o->model;
+
+    model_do(m, m->k->mem_get(m->ks, norm, o->scalar + NORM, sizeof *norm));
+    return m->rc == 0 ? 0
+                      : err_set(e, m->rc, "%s: the optimiser's step failed: %s", m->k->name,
+                                err_plain(m->rc));
+}

@@ -1,0 +1,45 @@
+/* optim.h - the optimiser: AdamW's moments, the learning rate's schedule, clipping.
+ *
+ * owns     struct optim holds the moments in the model's backend; the model is borrowed and must outlive it
+ */
+#ifndef AGENT_TRAIN_OPTIM_H
+#define AGENT_TRAIN_OPTIM_H
+
+#include "agent/train/model.h"
+
+struct schedule {
+    double lr;
+    double min_lr;
+    int64_t warmup; /* steps of a linear rise */
+    int64_t steps;  /* the cosine ends here */
+};
+
+/* Of step 1, 2, ... */
+double schedule_lr(const struct schedule *s, int64_t step);
+
+struct optim_options {
+    struct schedule schedule;
+    double beta1;
+    double beta2;
+    double eps;
+    double decay;
+    double clip; /* of the global norm; 0: none */
+};
+
+struct optim {
+    struct model *model;
+    struct optim_options o;
+    char *m;
+    char *v;
+    double *scalar; /* device memory: sum of squares, norm, scale */
+};
+
+MUST_USE int optim_open(struct model *m, const struct optim_options *o, struct optim **out,
+                        struct err *e);
+void optim_close(struct optim **op); /* NULL is fine */
+/* Uses the model's gradients; step counts from 1. */
+void optim_step(struct optim *o, int64_t step);
+/* Of the last step's gradients, before clipping. Waits for the device. */
+MUST_USE int optim_norm(struct optim *o, double *norm, struct err *e);
+
+#endif

@@ -9,6 +9,7 @@
 #ifndef SERVER_DAEMON_H
 #define SERVER_DAEMON_H
 
+#include "common/os/lock.h"
 #include "server/conf.h"
 
 struct access_log;
@@ -27,16 +28,18 @@ struct daemon {
     struct pool *readers; /* row lookups, rewriting, listings */
     struct loops *loops;
     struct cache *cache;
+    struct uploads *uploads;
     struct gate *gate;
     struct access_log *access;
     struct http_server *http;
+    struct serve *serve;
     struct control *control;
     uint64_t started_unix_s;
     _Atomic bool draining;
     _Atomic bool ready;
     _Atomic uint64_t reloads, reload_ok_unix_s;
     _Atomic bool reload_ok;
-    struct lock *lock; /* guards `set` */
+    struct lock lock; /* guards `set` */
     struct repo_set *set;
     struct traffic *traffic; /* counters by repo, kind and class: server/admin/metrics.c */
 };

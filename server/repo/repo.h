@@ -11,7 +11,7 @@
 #include "server/cache/cache.h"
 #include "server/cache/want.h"
 #include "server/repo/rule.h"
-#include "server/store/tree.h"
+#include "server/store/upload.h"
 
 struct repo;
 
@@ -46,25 +46,6 @@ struct facts {
     struct fact fact[FACTS_MAX];
 };
 
-enum put_kind {
-    PUT_FILE,
-    PUT_DELETE,
-    PUT_UPLOAD_OPEN,
-    PUT_UPLOAD_FILE,
-    PUT_UPLOAD_STATUS,
-    PUT_UPLOAD_COMMIT,
-    PUT_UPLOAD_ABORT
-};
-struct put { /* executed by store/upload.c: see there for the answers */
-    enum put_kind kind;
-    struct slice repo, name, path, upload_id;
-    bool if_match_set, if_none_match_any;
-    struct digest if_match; /* root that the head must have */
-    bool digest_known;
-    struct digest digest;  /* Repr-Digest of the body */
-    uint64_t first, total; /* Content-Range; 0, LENGTH_UNKNOWN without */
-};
-
 enum plan_kind { PLAN_NEED, PLAN_WANT, PLAN_BLOB, PLAN_LIST, PLAN_PUT, PLAN_REPLY };
 struct plan {
     enum plan_kind kind;
@@ -82,7 +63,7 @@ struct plan {
     struct snap snap;   /* of PLAN_BLOB and PLAN_LIST */
     struct slice name;  /* PLAN_LIST: tree name, p == NULL: list of trees */
     bool recursive, html;
-    struct put put;
+    struct put put;            /* PLAN_PUT: executed by store/upload.h */
     int status;                /* PLAN_REPLY: refusal, redirect */
     struct slice text;         /* body: what, why, what to do */
     struct slice location;     /* redirects, relative */
@@ -130,6 +111,7 @@ struct repo {
     struct origin *origin; /* NULL: hosted */
     struct rules *rules;
     bool anonymous_read;
+    unsigned slot;           /* of its counters (admin/traffic.h) */
     void *state; /* the adapter's */
     _Atomic uint64_t
         generation; /* bumped by publish, rollback, reload: resolved answers of older ones are void */
@@ -138,7 +120,10 @@ struct repo {
 
 MUST_USE int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e);
 void repo_close(struct repo **rp);
-const struct repo_ops *repo_ops_find(const char *protocol); /* repos.def */
+const struct repo_ops *repo_ops_find(const char *protocol); /* repos.def; NULL: unknown */
+#define REPO(protocol) extern const struct repo_ops repo_##protocol;
+#include "server/repo/repos.def"
+#undef REPO
 
 /* "<repo>/<rest>" of a raw request path; root: the listener's repo or NULL. Reserved segments (DESIGN 2.2) give NULL with
  * *reserved set. */

@@ -1,0 +1,415 @@
+#include "server/daemon.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "server/admin/admin.h"
+#include "server/admin/traffic.h"
+#include "server/serve.h"
+#include "server/store/upload.h"
+
+/* --- the repos of one configuration --- */
+
+static void repo_set_free(struct repo_set *rs)
+{
+    for (size_t i = 0; i < rs->count; i++) {
+        repo_close(&rs->repo[i]);
+    }
+    free(rs->repo);
+    conf_free(&rs->conf);
+    free(rs);
+}
+
+/* Takes conf, also when it fails. */
+static int repo_set_open(struct conf *conf, struct traffic *t, struct repo_set **out, struct err *e)
+{
+    struct repo_set *rs = NEW(struct repo_set);
+    int rc = 0;
+
+    rs->holds = 1;
+    rs->conf = conf;
+    rs->repo = mem_array(conf->repos_count, sizeof rs->repo[0]);
+    for (size_t i = 0; rc == 0 && i < conf->repos_count; i++) {
+        rc = repo_open(&conf->repos[i], &rs->repo[i], e);
+        if (rc == 0) {
+            rs->repo[i]->slot = traffic_repo(t, rs->repo[i]->name);
+            rs->count++;
+        } else {
+            err_prefix(e, "%s", conf->repos[i].source);
+        }
+    }
+    if (rc != 0) {
+        repo_set_free(rs);
+        return rc;
+    }
+    *out = rs;
+    return 0;
+}
+
+struct repo_set *repo_set_hold(struct daemon *d)
+{
+    struct repo_set *rs;
+
+    lock_take(&d->lock);
+    rs = d->set;
+    atomic_fetch_add(&rs->holds, 1);
+    lock_drop(&d->lock);
+    return rs;
+}
+
+void repo_set_release(struct repo_set **rp)
+{
+    struct repo_set *rs = *rp;
+
+    *rp = NULL;
+    if (rs != NULL && atomic_fetch_sub(&rs->holds, 1) == 1) {
+        repo_set_free(rs);
+    }
+}
+
+struct repo *repo_set_find(const struct repo_set *rs, struct slice name)
+{
+    for (size_t i = 0; i < rs->count; i++) {
+        if (slice_eqs(name, rs->repo[i]->name)) {
+            return rs->repo[i];
+        }
+    }
+    return NULL;
+}
+
+void daemon_repo_changed(struct daemon *d, struct slice repo)
+{
+    struct repo_set *rs = repo_set_hold(d);
+    struct repo *r = repo_set_find(rs, repo);
+
+    if (r != NULL) {
+        atomic_fetch_add(&r->generation, 1);
+    }
+    repo_set_release(&rs);
+}
+
+static void on_change(void *arg, struct slice repo, struct slice key)
+{
+    struct daemon *d = arg;
+    serve_forget(d->serve, repo, key);
+}
+
+/* --- opening, in order --- */
+
+static unsigned loops_wanted(const struct conf *c)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned n = c->threads != 0 ? c->threads : cores > 32 ? 32 : cores > 0 ? (unsigned)cores : 1;
+    return n;
+}
+
+/* A connection, a blob being sent and a fill each hold a descriptor. */
+static void raise_nofile(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+        r.rlim_cur = r.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &r) == -1) {
+            log_warn("daemon.nofile", "cannot raise the limit of open files: %s", strerror(errno));
+        }
+    }
+}
+
+static void set_log_level(const struct conf *c)
+{
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+
+    for (size_t i = 0; c->log_level != NULL && i < ARRAY_LEN(names); i++) {
+        if (strcmp(c->log_level, names[i]) == 0) {
+            log_set_level((enum log_level)i);
+        }
+    }
+}
+
+static int open_listeners(struct daemon *d, const struct conf *c, struct err *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < c->listeners_count; i++) {
+        rc = http_server_listen(d->http, &c->listeners[i], e);
+    }
+    return rc;
+}
+
+int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
+{
+    struct daemon *d = NEW(struct daemon);
+    struct conf *c = NULL;
+    int rc;
+
+    lock_init(&d->lock, LOCK_DAEMON);
+    d->conf_path = conf_path;
+    d->started_unix_s = clock_unix_s();
+    rc = conf_read(conf_path, &c, e);
+    if (rc != 0) {
+        goto out;
+    }
+    set_log_level(c);
+    raise_nofile();
+    d->loops = loops_open(loops_wanted(c));
+    d->traffic = traffic_open(loops_count(d->loops));
+    rc = repo_set_open(c, d->traffic, &d->set, e);
+    if (rc != 0) {
+        goto out;
+    }
+    notify_systemd("EXTEND_TIMEOUT_USEC=60000000\nSTATUS=opening the store");
+    rc = store_open(&c->store, &d->store, e);
+    if (rc != 0) {
+        goto out;
+    }
+    rc = gate_open(d->store, c->limits, c->limits_count, c->plaintext_token, &d->gate, e);
+    if (rc != 0) {
+        goto out;
+    }
+    rc = access_log_open(c->access_log, c->access_log_format, &d->access, e);
+    if (rc != 0) {
+        goto out;
+    }
+    d->uploads = uploads_open(d->store);
+    d->disk = pool_open("disk", c->disk_threads);
+    d->readers = pool_open("reader", 4);
+    d->cache = cache_open(d->store, d->disk, &c->cache);
+    d->serve = serve_open(d);
+    cache_on_change(d->cache, on_change, d);
+    d->http = http_server_open(d->loops, d->disk, &c->http, serve_handler(d->serve));
+    rc = open_listeners(d, c, e);
+    if (rc != 0) {
+        goto out;
+    }
+    rc = control_open(d, c->control_socket, &d->control, e);
+out:
+    if (rc != 0) {
+        daemon_close(&d);
+    }
+    *out = d;
+    return rc;
+}
+
+/* Reverse order; each closer takes what is open. Steps that are out end before the desks are emptied, fills before the
+ * loops that their readers live on. */
+void daemon_close(struct daemon **dp)
+{
+    struct daemon *d = *dp;
+
+    if (d == NULL) {
+        return;
+    }
+    *dp = NULL;
+    control_close(&d->control);
+    http_server_close(&d->http);
+    pool_close(&d->readers);
+    if (d->serve != NULL) {
+        serve_quiet(d->serve);
+    }
+    cache_close(&d->cache);
+    pool_close(&d->disk);
+    loops_close(&d->loops);
+    serve_close(&d->serve);
+    access_log_close(&d->access);
+    gate_close(&d->gate);
+    uploads_close(&d->uploads);
+    store_close(&d->store);
+    repo_set_release(&d->set);
+    traffic_close(&d->traffic);
+    lock_fini(&d->lock);
+    free(d);
+}
+
+/* --- reload --- */
+
+static bool same(const char *a, const char *b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+static bool listens_on(const struct conf *c, const struct listener_settings *l)
+{
+    for (size_t i = 0; i < c->listeners_count; i++) {
+        if (same(c->listeners[i].address, l->address)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void say_what_stays(const struct conf *was, const struct conf *is)
+{
+    if (!same(was->store.state_dir, is->store.state_dir) || was->threads != is->threads ||
+        was->disk_threads != is->disk_threads || !same(was->control_socket, is->control_socket)) {
+        log_warn("reload.partly",
+                 "state_dir, threads, disk_threads and control_socket change only with a restart");
+    }
+    for (size_t i = 0; i < was->listeners_count; i++) {
+        if (!listens_on(is, &was->listeners[i])) {
+            log_warn("reload.partly", "listener %s stays open until a restart",
+                     was->listeners[i].address);
+        }
+    }
+}
+
+static int reload(struct daemon *d, struct err *e)
+{
+    struct conf *c = NULL;
+    struct repo_set *fresh = NULL;
+    struct repo_set *old;
+    int rc = conf_read(d->conf_path, &c, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    rc = repo_set_open(c, d->traffic, &fresh, e);
+    if (rc != 0) {
+        return rc;
+    }
+    old = repo_set_hold(d);
+    rc = http_server_reload_tls(d->http, e);
+    for (size_t i = 0; rc == 0 && i < c->listeners_count; i++) {
+        if (!listens_on(old->conf, &c->listeners[i])) {
+            rc = http_server_listen(d->http, &c->listeners[i], e);
+        }
+    }
+    if (rc != 0) {
+        repo_set_release(&old);
+        repo_set_release(&fresh);
+        return rc;
+    }
+    say_what_stays(old->conf, c);
+    gate_set_limits(d->gate, c->limits, c->limits_count, c->plaintext_token);
+    set_log_level(c);
+    lock_take(&d->lock);
+    d->set = fresh;
+    lock_drop(&d->lock);
+    serve_settle(d->serve);
+    for (size_t i = 0; i < old->count; i++) {
+        serve_forget(d->serve, slice_str(old->repo[i]->name), SLICE_NONE);
+    }
+    repo_set_release(&(struct repo_set *){old}); /* the daemon's own count */
+    repo_set_release(&old);
+    return 0;
+}
+
+int daemon_reload(struct daemon *d, struct err *e)
+{
+    int rc;
+
+    notify_systemd("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / 1000);
+    rc = reload(d, e);
+    d->reload_ok = rc == 0;
+    d->reloads++;
+    if (rc == 0) {
+        d->reload_ok_unix_s = clock_unix_s();
+        log_info("reload.done", "file=%s", d->conf_path);
+    } else {
+        log_error("reload.refused", "the old settings stay: %s", e->text);
+    }
+    notify_systemd("READY=1");
+    return rc;
+}
+
+/* --- running --- */
+
+struct drain {
+    struct lock lock;
+    struct cond over;
+    bool done;
+};
+
+static void drained(void *arg)
+{
+    struct drain *dr = arg;
+
+    lock_take(&dr->lock);
+    dr->done = true;
+    cond_signal(&dr->over);
+    lock_drop(&dr->lock);
+}
+
+static void drain(struct daemon *d)
+{
+    struct drain dr = {0};
+    struct repo_set *rs = repo_set_hold(d);
+
+    notify_systemd("STOPPING=1\nSTATUS=draining");
+    log_info("daemon.draining", "at_most_ms=%" PRIu32, rs->conf->drain_ms);
+    d->draining = true;
+    lock_init(&dr.lock, LOCK_LEAF);
+    cond_init(&dr.over);
+    http_server_drain(d->http, rs->conf->drain_ms, drained, &dr);
+    lock_take(&dr.lock);
+    while (!dr.done) {
+        cond_wait(&dr.over, &dr.lock);
+    }
+    lock_drop(&dr.lock);
+    cond_fini(&dr.over);
+    lock_fini(&dr.lock);
+    repo_set_release(&rs);
+}
+
+/* systemd's watchdog is fed only while every loop comes round. */
+struct round {
+    _Atomic uint64_t posted, came;
+};
+
+static void came_round(struct loop *l, void *arg)
+{
+    struct round *r = arg;
+
+    (void)l;
+    atomic_fetch_add(&r->came, 1);
+}
+
+static void feed_watchdog(struct daemon *d, struct round *r)
+{
+    if (r->came == r->posted) {
+        notify_systemd("WATCHDOG=1");
+        r->posted += loops_count(d->loops);
+        loops_each(d->loops, came_round, r);
+    }
+}
+
+int daemon_run(struct daemon *d)
+{
+    static struct round round; /* a letter may come after we left */
+    const struct timespec tick = {.tv_sec = 1};
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR1);
+    http_server_start(d->http);
+    d->ready = true;
+    d->reload_ok = true;
+    d->reload_ok_unix_s = clock_unix_s();
+    notify_systemd("READY=1\nSTATUS=serving");
+    log_info("daemon.ready", "version=%s repos=%zu loops=%u", MIRROR_VERSION, d->set->count,
+             loops_count(d->loops));
+    for (;;) {
+        struct err why = {0};
+        int sig = sigtimedwait(&set, NULL, &tick);
+
+        feed_watchdog(d, &round);
+        if (sig == SIGHUP) {
+            (void)!daemon_reload(d, &why);
+        } else if (sig == SIGUSR1) {
+            access_log_reopen(d->access);
+        } else if (sig == SIGTERM || sig == SIGINT) {
+            break;
+        }
+    }
+    drain(d);
+    return 0;
+}

@@ -1,0 +1,27 @@
+/* serve.h - the corridor: a request's way from the parsed head to the answer.
+ *
+ * listen -> parse -> route -> gate -> plan -> cache -> answer. serve.c is that list on one page; the steps stand in
+ * serve/: desk (what a loop has at hand), call (one request under way), hot (resolved answers), need (facts for a plan),
+ * document (index pages), reply (how an answer is worded), put (uploads), own (our own paths).
+ *
+ * threads  everything on the loop of the connection; steps that block go to d->readers or d->disk and come back
+ */
+#ifndef SERVER_SERVE_H
+#define SERVER_SERVE_H
+
+#include "server/daemon.h"
+#include "server/http/exchange.h"
+
+struct serve;
+struct serve *serve_open(struct daemon *d);
+struct exchange_handler serve_handler(struct serve *s);
+/* Gives every loop its desk, with the repos of d->set: once before listening, and after each reload. */
+void serve_settle(struct serve *s);
+/* Resolved answers of that key (p == NULL: of the whole repo) are void on every loop. Any thread. */
+void serve_forget(struct serve *s, struct slice repo, struct slice key);
+/* Empties the desks: no request comes any more, no step is out. Waits for every loop. */
+void serve_quiet(struct serve *s);
+/* After the loops are gone. */
+void serve_close(struct serve **sp);
+
+#endif

@@ -1,0 +1,145 @@
+#include "server/serve/call.h"
+
+#include <stdlib.h>
+
+#include "server/serve/document.h"
+#include "server/serve/put.h"
+
+/* The exchange's arena dies with it; the plan's slices must not. */
+static void copy_request(struct arena *a, const struct http_req *from, struct http_req *to)
+{
+    struct http_field *f = arena_alloc(a, (from->nfields + 1) * sizeof *f);
+    struct sockaddr_storage *peer = ARENA_NEW(a, struct sockaddr_storage);
+
+    *to = *from;
+    to->arena = a;
+    to->method_text = arena_copy(a, from->method_text);
+    to->target = arena_copy(a, from->target);
+    to->path = slice_first(to->target, from->path.n);
+    if (from->query.p != NULL) {
+        to->query = slice_from(to->target, to->target.n - from->query.n);
+    }
+    to->host = arena_copy(a, from->host);
+    for (size_t i = 0; i < from->nfields; i++) {
+        f[i].name = arena_copy(a, from->fields[i].name);
+        f[i].value = arena_copy(a, from->fields[i].value);
+    }
+    to->fields = f;
+    *peer = *from->peer;
+    to->peer = peer;
+}
+
+static void on_gone(void *arg)
+{
+    struct call *c = arg;
+
+    c->x = NULL;
+    cache_cancel(&c->ask);
+    document_cancel(&c->document);
+    upload_flow_gone(c);
+}
+
+static void on_data(void *arg, struct slice bytes, bool end)
+{
+    upload_flow_data(arg, bytes, end);
+}
+
+struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
+                      struct slice path, struct principal *who, uint64_t rate_bytes_per_s)
+{
+    static const struct exchange_events events = {.on_data = on_data, .on_gone = on_gone};
+    const struct http_req *req = exchange_req(x);
+    struct call *c = NEW(struct call);
+
+    c->holds = 1;
+    c->desk = d;
+    c->x = x;
+    c->generation = d->generation;
+    copy_request(&c->arena, req, &c->req);
+    c->visit = v;
+    c->set = d->set;
+    atomic_fetch_add(&d->set->holds, 1);
+    c->repo = r;
+    c->path = slice_of(c->req.target.p + (path.p - req->target.p), path.n);
+    c->who = *who;
+    *who = (struct principal){0};
+    c->rate_bytes_per_s = rate_bytes_per_s;
+    v->call = c; /* this count is given back at the exchange's end */
+    exchange_on(x, &events, c);
+    return c;
+}
+
+struct call *call_hold(struct call *c)
+{
+    c->holds++;
+    return c;
+}
+
+void call_release(struct call **cp)
+{
+    struct call *c = *cp;
+
+    *cp = NULL;
+    CHECK(c->holds > 0);
+    if (--c->holds != 0) {
+        return;
+    }
+    CHECK(c->ask == NULL && c->document == NULL && c->flow == NULL);
+    gate_release(c->desk->daemon->gate, &c->who);
+    repo_set_release(&c->set);
+    arena_fini(&c->arena);
+    free(c);
+}
+
+static void on_answer(void *arg, struct answer *a)
+{
+    struct call *c = arg;
+
+    c->ask = NULL;
+    c->answered = true;
+    c->on_answer(c, a);
+}
+
+void call_want(struct call *c, const struct want *w, void (*fn)(struct call *c, struct answer *a))
+{
+    struct cache_ask *ask;
+
+    call_hold(c); /* the answer may come, and the exchange end, before cache_want() returns */
+    c->on_answer = fn;
+    c->answered = false;
+    ask = cache_want(c->desk->daemon->cache, c->desk->loop, w, on_answer, c);
+    if (!c->answered) {
+        c->ask = ask;
+    }
+    call_release(&c);
+}
+
+static void step_work(struct job *j)
+{
+    struct step *s = CONTAINER_OF(j, struct step, job);
+    s->work(s);
+}
+
+static void step_done(struct job *j)
+{
+    struct step *s = CONTAINER_OF(j, struct step, job);
+    struct call *c = s->call;
+
+    if (c->x != NULL) {
+        s->done(s);
+    }
+    if (s->free != NULL) {
+        s->free(s);
+    }
+    free(s);
+    call_release(&c);
+}
+
+void call_step(struct call *c, struct pool *p, struct step *s)
+{
+    s->call = call_hold(c);
+    s->job.work = step_work;
+    s->job.done = step_done;
+    s->job.reply = c->desk->loop->mail;
+    pool_submit(p, &s->job);
+}

@@ -1,0 +1,61 @@
+/* call.h - one request that was not answered from the hot table: its copy of the request, its plan, what it waits for.
+ *
+ * The exchange can die at any moment; steps on pools hold the call, not the exchange. So a call has its own arena with its
+ * own copy of the request, and every slice of its plan points there. `x` is NULL from the moment the client left.
+ *
+ * owns     counted on its loop: one for the exchange until its end, one for every step that is out
+ * threads  the loop; a step's worker reads only what the step was given
+ */
+#ifndef SERVER_SERVE_CALL_H
+#define SERVER_SERVE_CALL_H
+
+#include "server/serve/desk.h"
+
+struct call {
+    unsigned holds;
+    struct desk *desk;
+    struct exchange *x; /* NULL: gone */
+    struct arena arena;
+    struct http_req req;  /* copy */
+    struct visit *visit;  /* in the exchange's arena: not after x is NULL */
+    struct repo_set *set; /* held */
+    struct repo *repo;
+    struct slice path;    /* below the repo, raw */
+    struct principal who; /* held by the gate */
+    uint64_t rate_bytes_per_s;
+    struct facts facts;
+    struct plan plan;
+    struct cache_ask *ask;
+    void (*on_answer)(struct call *c, struct answer *a);
+    bool answered;
+    uint64_t generation;       /* the desk's when the call began */
+    struct document *document; /* being gathered; or NULL */
+    struct upload_flow *flow;  /* a body being taken in; or NULL */
+};
+
+/* Takes over *who. */
+struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
+                      struct slice path, struct principal *who, uint64_t rate_bytes_per_s);
+struct call *call_hold(struct call *c);
+void call_release(struct call **cp);
+void call_advance(struct call *c); /* serve.c: plans again, with the facts that have come */
+
+/* Asks the cache; fn owns a count of the answer. Not called when the client left. */
+void call_want(struct call *c, const struct want *w, void (*fn)(struct call *c, struct answer *a));
+
+/* A blocking step: work() on the pool, then done() on the loop unless the client left meanwhile. */
+struct step {
+    struct job job;
+    struct call *call;
+    int rc;
+    struct err why;
+    void (*work)(struct step *s);
+    void (*done)(struct step *s); /* not called when the client is gone */
+    void (*free)(
+        struct step
+            *s); /* releases what the step has; the step itself is freed after it. May be NULL */
+};
+/* s is malloc()ed (as the first member of something), the call is held while it is out. */
+void call_step(struct call *c, struct pool *p, struct step *s);
+
+#endif

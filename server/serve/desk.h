@@ -1,0 +1,39 @@
+/* desk.h - what one loop has at hand: the repos in force, its table of resolved answers; and the notes on one visit. */
+#ifndef SERVER_SERVE_DESK_H
+#define SERVER_SERVE_DESK_H
+
+#include "server/admin/traffic.h"
+#include "server/serve.h"
+#include "server/serve/hot.h"
+
+struct desk;
+struct serve {
+    struct daemon *daemon;
+    struct desk *desk; /* [loops] */
+};
+
+struct desk { /* loop->local */
+    struct serve *serve;
+    struct daemon *daemon;
+    struct loop *loop;
+    struct repo_set *set; /* held */
+    struct hot_table *hot;
+    uint64_t
+        generation; /* of forgetting: an answer resolved before the last hot_forget() may not be added after it */
+};
+
+struct
+    visit { /* the exchange's user pointer, in its arena: what is known at the end, for the log and the counters */
+    struct repo *repo; /* NULL: ours */
+    enum cache_state state;
+    bool cached;          /* state counts */
+    struct principal who; /* hot answers: anonymous or borrowed from the call */
+    struct hot *hot;      /* held until the end */
+    struct call *call;    /* held until the end */
+    struct repo_set *set; /* held, when there is neither */
+};
+
+/* serve.c: what stands between a request and its plan fails in these words. text: what, why, what to do. */
+void refuse(struct exchange *x, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+#endif

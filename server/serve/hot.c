@@ -1,0 +1,134 @@
+#include "server/serve/hot.h"
+
+#include <stdlib.h>
+
+struct hot_table {
+    struct hot *by_name;
+    struct list lru; /* front: used last */
+    size_t entries;
+    size_t entries_max;
+    uint64_t bytes; /* of documents held in memory */
+    uint64_t bytes_max;
+};
+
+struct hot_table *hot_open(size_t entries, uint64_t bytes_max)
+{
+    struct hot_table *t = NEW(struct hot_table);
+
+    t->entries_max = entries;
+    t->bytes_max = bytes_max;
+    list_init(&t->lru);
+    return t;
+}
+
+static void take_out(struct hot_table *t, struct hot *h)
+{
+    HASH_DEL(t->by_name, h);
+    list_remove(&h->lru);
+    t->entries--;
+    t->bytes -= h->bytes.n;
+    hot_release(&h);
+}
+
+void hot_close(struct hot_table **tp)
+{
+    struct hot_table *t = *tp;
+
+    if (t == NULL) {
+        return;
+    }
+    *tp = NULL;
+    while (!list_empty(&t->lru)) {
+        take_out(t, LIST_ITEM(t->lru.next, struct hot, lru));
+    }
+    free(t);
+}
+
+struct hot *hot_find(struct hot_table *t, const struct repo *r, struct slice name, uint64_t unix_s)
+{
+    struct hot *h;
+
+    HASH_FIND(hh, t->by_name, name.p, name.n, h);
+    if (h == NULL) {
+        return NULL;
+    }
+    if (h->repo != r || h->generation != r->generation || h->fresh_until_unix_s <= unix_s) {
+        take_out(t, h);
+        return NULL;
+    }
+    if (t->lru.next != &h->lru) {
+        list_remove(&h->lru);
+        list_push_front(&t->lru, &h->lru);
+    }
+    return h;
+}
+
+struct hot *hot_new(struct repo_set *set, struct repo *r, struct slice name, struct slice key)
+{
+    struct hot *h = NEW(struct hot);
+
+    h->holds = 1;
+    h->set = set;
+    atomic_fetch_add(&set->holds, 1);
+    h->repo = r;
+    h->generation = r->generation;
+    h->name = arena_copy(&h->arena, name);
+    h->key = arena_copy(&h->arena, key);
+    h->bytes = BUF_INIT(SIZE_MAX / 4);
+    return h;
+}
+
+void hot_add(struct hot_table *t, struct hot *h)
+{
+    struct hot *old;
+
+    HASH_FIND(hh, t->by_name, h->name.p, h->name.n, old);
+    if (old != NULL) {
+        take_out(t, old);
+    }
+    while (t->entries >= t->entries_max ||
+           (t->bytes + h->bytes.n > t->bytes_max && !list_empty(&t->lru))) {
+        take_out(t, LIST_ITEM(t->lru.prev, struct hot, lru));
+    }
+    HASH_ADD_KEYPTR(hh, t->by_name, h->name.p, h->name.n, h);
+    list_push_front(&t->lru, &h->lru);
+    t->entries++;
+    t->bytes += h->bytes.n;
+    hot_hold(h);
+}
+
+struct hot *hot_hold(struct hot *h)
+{
+    h->holds++;
+    return h;
+}
+
+void hot_release(struct hot **hp)
+{
+    struct hot *h = *hp;
+
+    if (h == NULL) {
+        return;
+    }
+    *hp = NULL;
+    CHECK(h->holds > 0);
+    if (--h->holds != 0) {
+        return;
+    }
+    answer_release(&h->answer);
+    blob_release(&h->blob);
+    buf_free(&h->bytes);
+    arena_fini(&h->arena);
+    repo_set_release(&h->set);
+    free(h);
+}
+
+void hot_forget(struct hot_table *t, struct slice repo, struct slice key)
+{
+    LIST_EACH (&t->lru, n) {
+        struct hot *h = LIST_ITEM(n, struct hot, lru);
+        if ((key.p == NULL || slice_eq(h->key, key)) && slice_eqs(repo, h->repo->name)) {
+            take_out(t, h);
+        }
+    }
+}

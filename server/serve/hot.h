@@ -1,0 +1,50 @@
+/* hot.h - resolved answers, one bounded table a loop: a hit of a small object takes no row lookup and no plan.
+ *
+ * An entry is valid while its repo's generation stands, until it goes stale, and until somebody forgets its key. Entries in
+ * use by an answer outlive their place in the table.
+ *
+ * owns     entries are counted on their loop; the table holds one count
+ * threads  one loop
+ */
+#ifndef SERVER_SERVE_HOT_H
+#define SERVER_SERVE_HOT_H
+
+#include <uthash.h>
+
+#include "server/cache/cache.h"
+#include "server/daemon.h"
+#include "server/http/range.h"
+
+struct hot {
+    UT_hash_handle hh;
+    struct list lru;
+    unsigned holds;
+    struct repo_set *set; /* held: keeps repo alive */
+    struct repo *repo;
+    uint64_t generation;
+    struct slice name;       /* path, and what the rendering depends on: the hash key */
+    struct slice key;        /* want's, for hot_forget */
+    struct arena arena;      /* all strings in here */
+    struct http_reply reply; /* 200, without the fields that depend on the request */
+    struct validators valid;
+    uint64_t stored_unix_s;
+    uint64_t fresh_until_unix_s; /* UINT64_MAX: immutable */
+    uint64_t size_bytes;
+    struct answer *answer; /* bytes come from here ... */
+    struct blob *blob;     /* ... or here ... */
+    struct buf bytes;      /* ... or are here: a rewritten document */
+};
+
+struct hot_table;
+struct hot_table *hot_open(size_t entries, uint64_t bytes_max);
+void hot_close(struct hot_table **tp);
+struct hot *hot_find(struct hot_table *t, const struct repo *r, struct slice name, uint64_t unix_s);
+/* A fresh entry, held once for the caller, not yet in the table: fill it, then hot_add(). */
+struct hot *hot_new(struct repo_set *set, struct repo *r, struct slice name, struct slice key);
+void hot_add(struct hot_table *t, struct hot *h); /* replaces one of the same name */
+struct hot *hot_hold(struct hot *h);
+void hot_release(struct hot **hp);
+void hot_forget(struct hot_table *t, struct slice repo,
+                struct slice key); /* key.p == NULL: the whole repo */
+
+#endif

@@ -1,0 +1,166 @@
+#include "server/serve/need.h"
+
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "server/serve/document.h"
+#include "server/serve/reply.h"
+
+/* A fact that came; rc is 0 or E_NOTFOUND, both are facts. */
+static void learn(struct call *c, const struct fact *f)
+{
+    c->facts.fact[c->facts.count++] = *f;
+    call_advance(c);
+}
+
+static void give_up(struct call *c, int rc, const struct err *why)
+{
+    int status = rc == E_NETWORK || rc == E_TIMEOUT || rc == E_CHANGED ? 503
+                 : rc == E_NOSPACE                                     ? 507
+                                                                       : 500;
+    reply_text(c->x, status, arena_fmt(&c->arena, "%s: %s\n", err_plain(rc), why->text));
+}
+
+/* --- rows, heads and entries: one blocking read --- */
+
+struct row_step {
+    struct step step;
+    struct fact fact;
+    struct slice repo;
+    struct buf bytes;
+    struct arena arena; /* of the entry's strings */
+};
+
+enum { ROW_BYTES = 1 << 20 };
+
+static void row_work(struct step *s)
+{
+    struct row_step *r = (struct row_step *)s;
+    struct store *st = s->call->desk->daemon->store;
+    const struct need *n = &r->fact.need;
+
+    switch (n->kind) {
+    case NEED_ROW:
+        s->rc = store_get(st, n->table, n->key, &r->bytes, &s->why);
+        break;
+    case NEED_HEAD:
+        s->rc = snap_find(st, r->repo, n->name, n->version, &r->fact.snap, &s->why);
+        break;
+    case NEED_ENTRY:
+        s->rc = tree_get(st, &n->root, n->path, &r->arena, &r->fact.entry, &s->why);
+        break;
+    case NEED_DOCUMENT:
+        break;
+    }
+}
+
+static void row_done(struct step *s)
+{
+    struct row_step *r = (struct row_step *)s;
+    struct call *c = s->call;
+
+    if (s->rc != 0 && s->rc != E_NOTFOUND) {
+        log_error("serve.read_failed", "repo=%s why=\"%s\"", c->repo->name, s->why.text);
+        give_up(c, s->rc, &s->why);
+        return;
+    }
+    r->fact.rc = s->rc;
+    r->fact.bytes = arena_copy(&c->arena, buf_slice(&r->bytes));
+    r->fact.entry.path = arena_copy(&c->arena, r->fact.entry.path);
+    r->fact.entry.target = arena_copy(&c->arena, r->fact.entry.target);
+    learn(c, &r->fact);
+}
+
+static void row_free(struct step *s)
+{
+    struct row_step *r = (struct row_step *)s;
+    buf_free(&r->bytes);
+    arena_fini(&r->arena);
+}
+
+static void read_row(struct call *c)
+{
+    struct row_step *r = NEW(struct row_step);
+
+    r->fact.need =
+        c->plan.need; /* its slices are in the call's arena, and the step holds the call */
+    r->repo = slice_str(c->repo->name);
+    r->bytes = BUF_INIT(ROW_BYTES);
+    r->step.work = row_work;
+    r->step.done = row_done;
+    r->step.free = row_free;
+    call_step(c, c->desk->daemon->readers, &r->step);
+}
+
+/* --- documents: through the cache like any other object --- */
+
+struct document_need {
+    struct fact fact;
+    struct buf bytes;
+};
+
+static int gather(void *arg, struct slice bytes, struct err *e)
+{
+    struct document_need *n = arg;
+
+    buf_adds(&n->bytes, bytes);
+    return n->bytes.rc != 0 ? err_set(e, n->bytes.rc, "index document of %zu bytes", bytes.n) : 0;
+}
+
+static void gathered(void *arg, struct call *c, int rc, const struct err *why)
+{
+    struct document_need *n = arg;
+
+    if (rc != 0) {
+        give_up(c, rc, why);
+        return;
+    }
+    n->fact.rc = 0;
+    n->fact.bytes = arena_copy(&c->arena, buf_slice(&n->bytes));
+    learn(c, &n->fact);
+}
+
+static void gather_free(void *arg)
+{
+    struct document_need *n = arg;
+    buf_free(&n->bytes);
+    free(n);
+}
+
+static void on_answer(struct call *c, struct answer *a)
+{
+    static const struct document_work work = {gather, gathered, gather_free};
+    struct document_need *n;
+
+    if (a->status == 404 || a->status == 410) {
+        struct fact f = {.need = c->plan.need, .rc = E_NOTFOUND};
+        answer_release(&a);
+        learn(c, &f);
+        return;
+    }
+    if (a->status != 200) {
+        reply_status(c, a);
+        answer_release(&a);
+        return;
+    }
+    n = NEW(struct document_need);
+    n->fact.need = c->plan.need;
+    n->bytes = BUF_INIT((size_t)c->set->conf->cache.document_bytes);
+    document_read(c, a, &work, n);
+}
+
+void need_resolve(struct call *c)
+{
+    if (c->facts.count == FACTS_MAX) {
+        log_error("serve.plan_loops", "repo=%s path=" SLICE_FMT, c->repo->name, SLICE_ARG(c->path));
+        reply_text(
+            c->x, 500,
+            SLICE("the plan for this path asks for more facts than allowed; please report it\n"));
+        return;
+    }
+    if (c->plan.need.kind == NEED_DOCUMENT) {
+        call_want(c, &c->plan.need.want, on_answer);
+    } else {
+        read_row(c);
+    }
+}

@@ -1,0 +1,189 @@
+#include "server/serve/own.h"
+
+#include <stdlib.h>
+
+#include "server/admin/admin.h"
+#include "server/serve/reply.h"
+#include "server/store/keep.h"
+
+struct slice base_url(const struct daemon *d, const struct http_req *req, const struct conf *conf,
+                      struct arena *a)
+{
+    (void)d;
+    if (conf->public_url != NULL) {
+        struct slice u = slice_str(conf->public_url);
+        return u.n != 0 && u.p[u.n - 1] == '/' ? slice_first(u, u.n - 1) : u;
+    }
+    return arena_fmt(a, "http%s://" SLICE_FMT, req->tls ? "s" : "", SLICE_ARG(req->host));
+}
+
+/* --- /-/chunks/<sha256> and /-/blob/<sha256>: by right to any path that holds the digest --- */
+
+struct digest_step {
+    struct step step;
+    bool chunks;
+    struct digest digest;
+    const struct repo_set *set;
+    const struct principal *who;
+    bool allowed;
+    struct buf list;
+    struct blob *blob;
+};
+
+static int judge_holder(void *arg, struct slice repo, char kind, struct slice key)
+{
+    struct digest_step *ds = arg;
+    struct repo *r = repo_set_find(ds->set, repo);
+    struct buf subject = BUF_INIT(8192);
+
+    (void)kind;
+    if (r != NULL) {
+        buf_adds(&subject, repo);
+        buf_byte(&subject, '/');
+        buf_adds(&subject, key);
+        ds->allowed = r->anonymous_read || gate_allows(ds->who, "read", buf_slice(&subject));
+        buf_free(&subject);
+    }
+    return ds->allowed ? 1 : 0;
+}
+
+static void digest_work(struct step *s)
+{
+    struct digest_step *ds = (struct digest_step *)s;
+    struct store *st = s->call->desk->daemon->store;
+
+    s->rc = holder_each(st, &ds->digest, judge_holder, ds, &s->why);
+    if (s->rc < 0) {
+        return;
+    }
+    if (!ds->allowed) {
+        s->rc = E_NOTFOUND; /* unknown and forbidden look alike */
+        return;
+    }
+    s->rc = ds->chunks ? blob_chunks(st, &ds->digest, &ds->list, &s->why)
+                       : blob_open(st, &ds->digest, &ds->blob, &s->why);
+}
+
+static void digest_done(struct step *s)
+{
+    struct digest_step *ds = (struct digest_step *)s;
+    struct call *c = s->call;
+    struct hot *h;
+
+    if (s->rc != 0) {
+        refuse(c->x, s->rc == E_NOTFOUND ? 404 : 500,
+               "%s: no such digest here, or no right to it\n", err_plain(s->rc));
+        return;
+    }
+    c->plan = (struct plan){.kind = PLAN_BLOB,
+                            .cache_control = SLICE("private, max-age=31536000, immutable")};
+    if (ds->chunks) {
+        c->plan.content_type = SLICE("application/vnd.mirrord.chunks");
+        h = hot_new(c->set, c->repo, SLICE(""), SLICE(""));
+        h->bytes = ds->list;
+        ds->list = BUF_INIT(0);
+        h->reply.status = 200;
+        h->valid.total_bytes = h->bytes.n;
+        reply_add(&h->reply, SLICE("content-type"), c->plan.content_type);
+        reply_add(&h->reply, SLICE("cache-control"), c->plan.cache_control);
+    } else {
+        h = reply_resolve(c, SLICE(""), SLICE(""), NULL, ds->blob);
+        ds->blob = NULL;
+    }
+    c->visit->hot = h;
+    reply_send(c->x, c->visit, h, c->rate_bytes_per_s);
+}
+
+static void digest_free(struct step *s)
+{
+    struct digest_step *ds = (struct digest_step *)s;
+    blob_release(&ds->blob);
+    buf_free(&ds->list);
+}
+
+static void answer_digest(struct desk *d, struct exchange *x, struct visit *v,
+                          struct principal *who, struct slice hex, bool chunks)
+{
+    struct digest_step *ds;
+    struct digest want;
+    struct call *c;
+
+    if (!digest_parse(hex, &want) || d->set->count == 0) {
+        refuse(x, 404, "not a SHA-256 in hex\n");
+        return;
+    }
+    c = call_new(d, x, v, d->set->repo[0], SLICE_NONE, who, 0);
+    ds = NEW(struct digest_step);
+    ds->chunks = chunks;
+    ds->digest = want;
+    ds->set = c->set;
+    ds->who = &c->who;
+    ds->list = BUF_INIT((size_t)1 << 30);
+    ds->step.work = digest_work;
+    ds->step.done = digest_done;
+    ds->step.free = digest_free;
+    call_step(c, d->daemon->readers, &ds->step);
+}
+
+/* --- the rest is text made on the spot --- */
+
+static void answer_ready(struct desk *d, struct exchange *x)
+{
+    struct err why = {0};
+
+    if (d->daemon->draining) {
+        refuse(x, 503, "draining: this server is stopping\n");
+    } else if (!store_healthy(d->daemon->store, &why)) {
+        refuse(x, 503, "the store is in trouble: %s\n", why.text);
+    } else {
+        reply_text(x, 200, SLICE("ready\n"));
+    }
+}
+
+static void answer_text(struct desk *d, struct exchange *x, struct slice path)
+{
+    const struct http_req *req = exchange_req(x);
+    struct slice base = base_url(d->daemon, req, d->set->conf, exchange_arena(x));
+    struct buf out = BUF_INIT(16 << 20);
+
+    if (slice_eqs(path, "/metrics")) {
+        bool open = slice_starts(slice_trim(http_req_field(req, "accept")),
+                                 SLICE("application/openmetrics-text"));
+        metrics_text(d->daemon, open, &out);
+        reply_bytes(x, 200,
+                    open ? SLICE("application/openmetrics-text; version=1.0.0; charset=utf-8")
+                         : SLICE("text/plain; version=0.0.4; charset=utf-8"),
+                    buf_slice(&out));
+    } else if (slice_eqs(path, "/-/status.json")) {
+        status_json(d->daemon, base, &out);
+        reply_bytes(x, 200, SLICE("application/json"), buf_slice(&out));
+    } else {
+        status_page(d->daemon, base, &out);
+        reply_page(x, buf_slice(&out));
+    }
+    buf_free(&out);
+}
+
+void own_answer(struct desk *d, struct exchange *x, struct visit *v, struct principal *who)
+{
+    const struct http_req *req = exchange_req(x);
+    struct slice path = req->path;
+
+    if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
+        refuse(x, 405, "this path takes GET and HEAD\n");
+    } else if (slice_eqs(path, "/healthz")) {
+        reply_text(x, 200, SLICE("ok\n"));
+    } else if (slice_eqs(path, "/readyz")) {
+        answer_ready(d, x);
+    } else if (slice_eqs(path, "/metrics") || slice_eqs(path, "/-/status.json") ||
+               slice_eqs(path, "/")) {
+        answer_text(d, x, path);
+    } else if (slice_starts(path, SLICE("/-/chunks/"))) {
+        answer_digest(d, x, v, who, slice_from(path, 10), true);
+    } else if (slice_starts(path, SLICE("/-/blob/"))) {
+        answer_digest(d, x, v, who, slice_from(path, 8), false);
+    } else {
+        refuse(x, 404,
+               "not found: no repo and no page of ours has this path; GET / lists the repos\n");
+    }
+}

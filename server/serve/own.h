@@ -1,0 +1,12 @@
+/* own.h - the paths that are ours, not a repo's: health, metrics, the page, digests (DESIGN 2.2). */
+#ifndef SERVER_SERVE_OWN_H
+#define SERVER_SERVE_OWN_H
+
+#include "server/serve/call.h"
+
+/* "scheme://host" as the client reaches us: public_url, else by the request. In the arena. */
+struct slice base_url(const struct daemon *d, const struct http_req *req, const struct conf *conf,
+                      struct arena *a);
+void own_answer(struct desk *d, struct exchange *x, struct visit *v, struct principal *who);
+
+#endif

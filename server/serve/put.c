@@ -1,0 +1,205 @@
+#include "server/serve/put.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "server/serve/reply.h"
+#include "server/store/upload.h"
+
+enum { GATHER_BYTES = 4 << 20, BLOCK_BYTES = 1 << 20 };
+
+enum flow_next { FLOW_OPEN, FLOW_RUN, FLOW_WRITE, FLOW_FINISH, FLOW_CLOSE };
+
+struct upload_flow {
+    struct job job;
+    struct call *call; /* held */
+    struct uploads *uploads;
+    struct put put;      /* slices in the call's arena */
+    enum flow_next next; /* what the job that is out does */
+    bool busy;           /* a job is out */
+    bool ended;          /* the body's last byte came */
+    bool answered;
+    bool paused;
+    struct upload_sink *sink;
+    struct buf gather; /* came while busy */
+    struct buf block;  /* being written */
+    struct upload_reply reply;
+    uint64_t now_unix_s;
+    int rc;
+    struct err why;
+};
+
+static void advance(struct upload_flow *f);
+
+/* --- on the pool --- */
+
+static void work(struct job *j)
+{
+    struct upload_flow *f = CONTAINER_OF(j, struct upload_flow, job);
+
+    switch (f->next) {
+    case FLOW_RUN:
+        f->rc = upload_run(f->uploads, &f->put, f->now_unix_s, &f->reply, &f->why);
+        break;
+    case FLOW_OPEN:
+        f->rc = upload_sink_open(f->uploads, &f->put, f->call->req.content_length, f->now_unix_s,
+                                 &f->sink, &f->reply, &f->why);
+        break;
+    case FLOW_WRITE:
+        f->rc = upload_sink_write(f->sink, buf_slice(&f->block), &f->reply, &f->why);
+        break;
+    case FLOW_FINISH:
+        f->rc = upload_sink_finish(&f->sink, f->now_unix_s, &f->reply, &f->why);
+        break;
+    case FLOW_CLOSE:
+        upload_sink_close(&f->sink);
+        break;
+    }
+}
+
+/* --- on the loop --- */
+
+static void answer(struct upload_flow *f)
+{
+    struct call *c = f->call;
+    struct upload_reply *u = &f->reply;
+    struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
+
+    f->answered = true;
+    if (u->published) {
+        daemon_repo_changed(c->desk->daemon, f->put.repo);
+    }
+    if (c->x == NULL) {
+        return;
+    }
+    if (f->rc != 0) {
+        log_error("serve.put_failed", "repo=%s why=\"%s\"", c->repo->name, f->why.text);
+        refuse(c->x, f->rc == E_NOSPACE ? 507 : 500, "%s: %s\n", err_plain(f->rc), f->why.text);
+        return;
+    }
+    r->status = u->status;
+    if (u->location[0] != '\0') {
+        reply_add(r, SLICE("location"), arena_copy(&c->arena, slice_str(u->location)));
+    }
+    if (u->etag[0] != '\0') {
+        reply_add(r, SLICE("etag"), arena_copy(&c->arena, slice_str(u->etag)));
+    }
+    if (u->offset_known) {
+        reply_addf(r, &c->arena, "upload-offset", "%" PRIu64, u->offset);
+        reply_add(r, SLICE("upload-complete"), u->complete ? SLICE("?1") : SLICE("?0"));
+        if (u->offset > 0) {
+            reply_addf(r, &c->arena, "range", "bytes=0-%" PRIu64, u->offset - 1);
+        }
+    }
+    if (u->body.n != 0) {
+        reply_add(r, SLICE("content-type"), SLICE("application/json"));
+    }
+    exchange_reply(c->x, r, u->body.n != 0 ? body_of_bytes(buf_slice(&u->body)) : NULL);
+}
+
+static void end_flow(struct upload_flow *f)
+{
+    struct call *c = f->call;
+
+    c->flow = NULL;
+    upload_reply_free(&f->reply);
+    buf_free(&f->gather);
+    buf_free(&f->block);
+    free(f);
+    call_release(&c);
+}
+
+static void worked(struct job *j)
+{
+    struct upload_flow *f = CONTAINER_OF(j, struct upload_flow, job);
+
+    f->busy = false;
+    advance(f);
+}
+
+static void submit(struct upload_flow *f, enum flow_next next)
+{
+    f->next = next;
+    f->busy = true;
+    f->now_unix_s = f->call->desk->loop->unix_s;
+    f->job.work = work;
+    f->job.done = worked;
+    f->job.reply = f->call->desk->loop->mail;
+    pool_submit(f->call->desk->daemon->disk, &f->job);
+}
+
+/* What comes next, each time a job is back or bytes came. */
+static void advance(struct upload_flow *f)
+{
+    struct call *c = f->call;
+
+    if (f->busy) {
+        return;
+    }
+    if (!f->answered && (f->rc != 0 || f->reply.status != 0)) {
+        answer(f);
+    }
+    if (f->answered || c->x == NULL) {
+        if (f->sink != NULL) {
+            submit(f, FLOW_CLOSE);
+        } else {
+            end_flow(f);
+        }
+        return;
+    }
+    if (f->gather.n != 0) {
+        struct buf swap = f->block;
+        f->block = f->gather;
+        f->gather = swap;
+        buf_clear(&f->gather);
+        if (f->paused) {
+            f->paused = false;
+            exchange_pause(c->x, false);
+        }
+        submit(f, FLOW_WRITE);
+    } else if (f->ended) {
+        submit(f, FLOW_FINISH);
+    } else if (f->next == FLOW_OPEN) {
+        f->next = FLOW_WRITE;
+        exchange_read(c->x);
+    }
+}
+
+void upload_flow_start(struct call *c)
+{
+    struct upload_flow *f = NEW(struct upload_flow);
+
+    f->call = call_hold(c);
+    f->uploads = c->desk->daemon->uploads;
+    f->put = c->plan.put;
+    f->gather = BUF_INIT(GATHER_BYTES * 2);
+    f->block = BUF_INIT(GATHER_BYTES * 2);
+    f->reply.body = BUF_INIT(1 << 20);
+    c->flow = f;
+    submit(f, f->put.kind == PUT_FILE || f->put.kind == PUT_UPLOAD_FILE ? FLOW_OPEN : FLOW_RUN);
+}
+
+void upload_flow_data(struct call *c, struct slice bytes, bool end)
+{
+    struct upload_flow *f = c->flow;
+
+    if (f == NULL || f->answered) {
+        return; /* the rest of a body that was answered early */
+    }
+    buf_adds(&f->gather, bytes);
+    CHECK(f->gather.rc == 0); /* held at a quarter of that */
+    f->ended = end;
+    if (f->busy && f->gather.n >= BLOCK_BYTES && !f->paused) {
+        f->paused = true;
+        exchange_pause(c->x, true);
+    }
+    advance(f);
+}
+
+void upload_flow_gone(struct call *c)
+{
+    if (c->flow != NULL) {
+        advance(c->flow);
+    }
+}

@@ -1,0 +1,279 @@
+#include "server/serve/reply.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/codec/httpdate.h"
+
+const char *reply_cache_status(enum cache_state s)
+{
+    switch (s) {
+    case CACHE_HIT:
+        return "mirrord; hit";
+    case CACHE_MISS:
+        return "mirrord; fwd=uri-miss; stored";
+    case CACHE_COLLAPSED:
+        return "mirrord; fwd=uri-miss; collapsed";
+    case CACHE_REVALIDATED:
+        return "mirrord; hit; fwd=stale; fwd-status=304";
+    case CACHE_REFRESHED:
+        return "mirrord; fwd=stale; stored";
+    case CACHE_STALE:
+        return "mirrord; hit; fwd=stale; detail=origin-trouble";
+    case CACHE_NEGATIVE:
+        return "mirrord; hit; detail=negative";
+    case CACHE_FAILED:
+        return "mirrord; fwd=uri-miss; detail=origin-trouble";
+    }
+    return "mirrord";
+}
+
+/* --- the body of a resolved answer --- */
+
+struct hot_body {
+    struct body body;
+    struct hot *hot;
+};
+
+static void hot_body_close(struct body *b)
+{
+    struct hot_body *hb = CONTAINER_OF(b, struct hot_body, body);
+    hot_release(&hb->hot);
+    free(hb);
+}
+
+static struct body *body_of(struct desk *d, struct hot *h, uint64_t first, uint64_t end)
+{
+    static const struct body_ops ops = {.close = hot_body_close};
+    struct hot_body *hb;
+
+    if (h->answer != NULL) {
+        return answer_body(d->daemon->cache, h->answer, d->loop, first, end);
+    }
+    hb = NEW(struct hot_body);
+    hb->body.ops = &ops;
+    hb->body.off = first;
+    hb->body.end = end;
+    hb->body.fd = h->blob != NULL ? blob_fd(h->blob) : -1;
+    hb->body.bytes = h->blob == NULL     ? h->bytes.p
+                     : hb->body.fd == -1 ? blob_bytes(h->blob).p
+                                         : NULL;
+    hb->hot = hot_hold(h);
+    return &hb->body;
+}
+
+/* --- fields of a 200 --- */
+
+static void add(struct hot *h, const char *name, struct slice value)
+{
+    if (value.p != NULL) {
+        reply_add(&h->reply, slice_str(name), arena_copy(&h->arena, value));
+    }
+}
+
+static void add_digest(struct hot *h, const struct digest *d)
+{
+    char repr[64];
+    char hex[DIGEST_HEX + 1];
+
+    digest_repr(d, repr);
+    add(h, "repr-digest", slice_str(repr));
+    /* The chunk list helps only where there is more than one chunk to fetch (DESIGN 3.4). */
+    if (h->valid.total_bytes != LENGTH_UNKNOWN && h->valid.total_bytes > CHUNK_BYTES &&
+        (h->blob != NULL || (h->answer != NULL && h->answer->blob != NULL))) {
+        digest_format(d, hex);
+        reply_addf(&h->reply, &h->arena, "link", "</-/chunks/%s>; rel=\"describedby\"", hex);
+    }
+}
+
+static void add_cache_control(struct call *c, struct hot *h)
+{
+    if (c->plan.cache_control.p != NULL) {
+        add(h, "cache-control", c->plan.cache_control);
+    } else if (c->plan.kind == PLAN_WANT && c->plan.want.class == WANT_IMMUTABLE) {
+        add(h, "cache-control", SLICE("public, max-age=31536000, immutable"));
+    } else if (h->answer != NULL && h->fresh_until_unix_s > h->stored_unix_s &&
+               h->fresh_until_unix_s != UINT64_MAX) {
+        reply_addf(&h->reply, &h->arena, "cache-control", "public, max-age=%" PRIu64,
+                   h->fresh_until_unix_s - h->stored_unix_s);
+    } else {
+        add(h, "cache-control", SLICE("no-cache"));
+    }
+}
+
+static void add_answer(struct call *c, struct hot *h, const struct answer *a)
+{
+    char date[40];
+
+    h->valid.etag = arena_copy(&h->arena, a->etag);
+    h->valid.etag.p = a->etag.p != NULL ? h->valid.etag.p : NULL;
+    if (a->etag_alias.p != NULL) {
+        h->valid.etag_alias = arena_copy(&h->arena, a->etag_alias);
+    }
+    h->valid.last_modified_s = a->last_modified_s;
+    h->valid.total_bytes = a->total_bytes;
+    h->stored_unix_s = a->stored_unix_s;
+    h->fresh_until_unix_s =
+        c->plan.want.class == WANT_IMMUTABLE ? UINT64_MAX : a->fresh_until_unix_s;
+    h->size_bytes = a->total_bytes;
+    add(h, "content-type",
+        a->content_type.p != NULL        ? a->content_type
+        : c->plan.content_type.p != NULL ? c->plan.content_type
+                                         : SLICE("application/octet-stream"));
+    if (a->last_modified_s != 0) {
+        httpdate_format(a->last_modified_s, date);
+        add(h, "last-modified", slice_str(date));
+    }
+    if (a->digest_known) {
+        add_digest(h, &a->digest);
+    }
+    for (size_t i = 0; i < a->nfields && h->reply.nfields < REPLY_FIELDS - 12; i++) {
+        reply_add(&h->reply, arena_copy(&h->arena, a->fields[i].name),
+                  arena_copy(&h->arena, a->fields[i].value));
+    }
+}
+
+static void add_blob(struct call *c, struct hot *h, struct blob *b)
+{
+    char hex[DIGEST_HEX + 1];
+    char date[40];
+
+    digest_format(blob_digest(b), hex);
+    h->valid.etag = arena_fmt(&h->arena, "\"sha256-%s\"", hex);
+    h->valid.total_bytes = blob_size_bytes(b);
+    h->size_bytes = blob_size_bytes(b);
+    h->stored_unix_s = 0;               /* ours: it has no age */
+    h->fresh_until_unix_s = UINT64_MAX; /* until the repo's generation moves */
+    add(h, "content-type",
+        c->plan.content_type.p != NULL ? c->plan.content_type : SLICE("application/octet-stream"));
+    if (c->plan.entry.mtime_ns > 0) {
+        h->valid.last_modified_s = (uint64_t)c->plan.entry.mtime_ns / 1000000000u;
+        httpdate_format(h->valid.last_modified_s, date);
+        add(h, "last-modified", slice_str(date));
+    }
+    add_digest(h, blob_digest(b));
+}
+
+struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, struct answer *a,
+                          struct blob *b)
+{
+    struct hot *h = hot_new(c->set, c->repo, name, key);
+
+    h->reply.status = 200;
+    h->answer = a;
+    h->blob = b;
+    if (a != NULL) {
+        add_answer(c, h, a);
+    } else if (b != NULL) {
+        add_blob(c, h, b);
+    }
+    if (h->valid.etag.p != NULL) {
+        reply_add(&h->reply, SLICE("etag"), h->valid.etag);
+    }
+    reply_add(&h->reply, SLICE("accept-ranges"), SLICE("bytes"));
+    add_cache_control(c, h);
+    if (c->repo->ops->answer != NULL) {
+        c->repo->ops->answer(c->repo, &c->plan, a, &h->arena, &h->reply);
+    }
+    return h;
+}
+
+/* --- what this request makes of it --- */
+
+void reply_send(struct exchange *x, struct visit *v, struct hot *h, uint64_t rate_bytes_per_s)
+{
+    struct desk *d = exchange_loop(x)->local;
+    struct arena *a = exchange_arena(x);
+    const struct http_req *req = exchange_req(x);
+    struct http_reply *r = ARENA_NEW(a, struct http_reply);
+    struct body *body = NULL;
+    uint64_t first = 0;
+    uint64_t end = h->valid.total_bytes;
+
+    *r = h->reply;
+    switch (request_judge(req, &h->valid, &first, &end)) {
+    case VERDICT_FULL:
+        break;
+    case VERDICT_PART:
+        r->status = 206;
+        reply_addf(r, a, "content-range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, first, end - 1,
+                   h->valid.total_bytes);
+        break;
+    case VERDICT_UNSATISFIED:
+        r->status = 416;
+        reply_addf(r, a, "content-range", "bytes */%" PRIu64, h->valid.total_bytes);
+        break;
+    case VERDICT_NOT_MODIFIED:
+        r->status = 304;
+        break;
+    case VERDICT_FAILED:
+        r->status = 412;
+        break;
+    }
+    if (h->stored_unix_s != 0) {
+        uint64_t now = d->loop->unix_s;
+        reply_addf(r, a, "age", "%" PRIu64, now > h->stored_unix_s ? now - h->stored_unix_s : 0);
+    }
+    if (v->cached) {
+        reply_add(r, SLICE("cache-status"), slice_str(reply_cache_status(v->state)));
+    }
+    if (r->status == 200 || r->status == 206) {
+        body = body_of(d, h, first, end);
+    }
+    if (rate_bytes_per_s != 0) {
+        exchange_rate(x, rate_bytes_per_s);
+    }
+    exchange_reply(x, r, body);
+}
+
+void reply_status(struct call *c, const struct answer *a)
+{
+    struct arena *ar = &c->arena;
+    struct http_reply *r = ARENA_NEW(ar, struct http_reply);
+    struct slice text =
+        a->why.code != 0
+            ? arena_fmt(ar, "%s\n", a->why.text)
+            : arena_fmt(ar, "%d %s: that is what the origin of repo %s says for this path\n",
+                        a->status, http_reason(a->status), c->repo->name);
+
+    r->status = a->status;
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    reply_add(r, SLICE("cache-status"), slice_str(reply_cache_status(a->state)));
+    reply_add(r, SLICE("cache-control"), SLICE("no-cache"));
+    if (a->retry_after_s != 0) {
+        reply_addf(r, ar, "retry-after", "%" PRIu32, a->retry_after_s);
+    }
+    exchange_reply(c->x, r, body_of_bytes(text));
+}
+
+void reply_bytes(struct exchange *x, int status, struct slice content_type, struct slice bytes)
+{
+    struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
+
+    r->status = status;
+    reply_add(r, SLICE("content-type"), content_type);
+    reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+    reply_add(r, SLICE("x-content-type-options"), SLICE("nosniff"));
+    exchange_reply(x, r, body_of_bytes(bytes));
+}
+
+void reply_text(struct exchange *x, int status, struct slice text)
+{
+    reply_bytes(x, status, SLICE("text/plain; charset=utf-8"), text);
+}
+
+void reply_page(struct exchange *x, struct slice html)
+{
+    struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
+
+    r->status = 200;
+    reply_add(r, SLICE("content-type"), SLICE("text/html; charset=utf-8"));
+    reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+    reply_add(r, SLICE("x-content-type-options"), SLICE("nosniff"));
+    reply_add(
+        r, SLICE("content-security-policy"),
+        SLICE(
+            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+            "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"));
+    exchange_reply(x, r, body_of_bytes(html));
+}

@@ -1,0 +1,24 @@
+/* reply.h - how an answer is worded: fields of a 200, then what this request makes of it (304, 206, 412, 416, HEAD). */
+#ifndef SERVER_SERVE_REPLY_H
+#define SERVER_SERVE_REPLY_H
+
+#include "server/serve/call.h"
+
+/* A resolved answer of a plan: fields without those that depend on the request. Takes one of answer, blob; bytes stays the
+ * caller's to fill. key: the want's, or the blob's path. */
+struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, struct answer *a,
+                          struct blob *b);
+/* Sends what the resolved answer is to this request. Borrows h (the visit holds it until the end). */
+void reply_send(struct exchange *x, struct visit *v, struct hot *h, uint64_t rate_bytes_per_s);
+/* An answer of the cache without a 200. */
+void reply_status(struct call *c, const struct answer *a);
+const char *reply_cache_status(enum cache_state s);
+
+/* Plain text for people: "what, why, what to do". */
+void reply_text(struct exchange *x, int status, struct slice text);
+/* One of ours: 200 with a type and bytes (copied). */
+void reply_bytes(struct exchange *x, int status, struct slice content_type, struct slice bytes);
+/* HTML of ours: with a policy that lets it load nothing from elsewhere. */
+void reply_page(struct exchange *x, struct slice html);
+
+#endif

@@ -26,6 +26,7 @@ struct want {
     struct slice accept; /* for the origin; p == NULL: none */
     bool digest_known;
     struct digest digest; /* checked before the last 64 KiB leave */
+    bool digest_header;   /* the origin's Repr-Digest is such a digest too, once its head is here */
     uint64_t size_bytes;  /* when an index told it, else LENGTH_UNKNOWN */
     uint32_t ttl_s;       /* seconds, or TTL_ORIGIN */
     uint32_t neg_ttl_s;   /* of 404 and 410 */

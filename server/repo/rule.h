@@ -1,7 +1,8 @@
 /* rule.h - the rules of a repo: PCRE2 on the path below it, the first match wins (DESIGN 2.2, research/package-protocols 0).
  *
  * rule '\.tar\.gz$' { class = immutable ttl = 10m neg_ttl = 60s swr = 1h sie = 7d digest_from = "path" status_map = "403:404" }
- * Without a match: mutable, the origin's freshness, else 60 s.
+ * Without a match: mutable, the origin's freshness, else 60 s. What is matched is the canonical path without the leading '/'
+ * and without the query. A path that makes PCRE2 give up (its match limit) is denied: rules may be there to forbid.
  */
 #ifndef SERVER_REPO_RULE_H
 #define SERVER_REPO_RULE_H
@@ -29,9 +30,10 @@ MUST_USE int rules_compile(const struct rule_conf *conf, size_t count, struct ru
 void rules_free(struct rules **rp);
 
 struct rule {
+    bool built_in; /* the last one: no rule of the configuration matched, an adapter may know better */
     enum rule_class class;
     enum rule_digest digest_from;
-    uint32_t ttl_s, neg_ttl_s, swr_s, sie_s;
+    uint32_t ttl_s, neg_ttl_s, swr_s, sie_s; /* as in struct want */
     const struct status_map *status_map;
     size_t status_maps;
 };

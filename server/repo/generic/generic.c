@@ -1,0 +1,42 @@
+/* generic.c - any tree of files at an HTTP origin: a path below the repo is that path below the origin, the rules say how
+ * long it is good. docs/protocols/generic.md */
+#include "server/repo/plan.h"
+
+static int generic_open(struct repo *r, const struct repo_conf *conf, struct err *e)
+{
+    (void)conf;
+    if (r->origin == NULL) {
+        return err_set(e, E_CONFIG, "protocol \"generic\" needs an origin = \"https://...\"");
+    }
+    return 0;
+}
+
+static int generic_plan(const struct repo *r, const struct http_req *req, struct slice path,
+                        const struct principal *who, const struct facts *facts, struct arena *arena,
+                        struct plan *out, struct err *e)
+{
+    const struct rule *rule;
+    struct slice clean;
+    int rc = plan_path(path, arena, &clean, e);
+
+    (void)who;
+    (void)facts;
+    if (rc != 0 || plan_refuses_method(req, out)) {
+        return rc;
+    }
+    rule = rules_match(r->rules, clean);
+    if (rule->class == RULE_DENY) {
+        plan_reply(out, 403, SLICE("a rule of this repo denies the path\n"));
+        return 0;
+    }
+    plan_want(r, rule, clean, arena, out);
+    out->want.key = plan_key(clean, req->query, arena);
+    out->want.url = plan_url(origin_url(r->origin), clean, req->query, arena);
+    return 0;
+}
+
+const struct repo_ops repo_generic = {
+    .name = "generic",
+    .open = generic_open,
+    .plan = generic_plan,
+};

@@ -1,0 +1,166 @@
+#include "server/repo/plan.h"
+
+#include <stdlib.h>
+
+#include "common/codec/url.h"
+
+enum { PATH_MAX_BYTES = 16 << 10 };
+
+/* Moves a buf's bytes to the arena and frees it. */
+static struct slice settle(struct buf *b, struct arena *a)
+{
+    struct slice s = arena_copy(a, slice_of(b->p != NULL ? b->p : "", b->n));
+    buf_free(b);
+    return s;
+}
+
+int plan_path(struct slice raw, struct arena *a, struct slice *out, struct err *e)
+{
+    struct buf whole = BUF_INIT(PATH_MAX_BYTES);
+    struct buf clean = BUF_INIT(PATH_MAX_BYTES);
+    int rc;
+
+    buf_byte(&whole, '/');
+    buf_adds(&whole, raw);
+    rc = whole.rc != 0 ? err_set(e, E_TOOBIG, "path of %zu bytes", raw.n)
+                       : path_canonical(buf_slice(&whole), &clean, e);
+    buf_free(&whole);
+    *out = rc == 0 ? slice_from(settle(&clean, a), 1) : SLICE_NONE;
+    buf_free(&clean);
+    return rc;
+}
+
+/* pchar of RFC 3986 and '/', but for '+'; '%' begins one of the two escapes that a canonical path has. */
+static bool stands_in_url(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c != '\0' && strchr("-._~/%!$&'()*,;=:@", c) != NULL);
+}
+
+struct slice plan_url(const char *base, struct slice path, struct slice query, struct arena *a)
+{
+    struct buf b = BUF_INIT(4 * PATH_MAX_BYTES + 8192 + query.n);
+
+    buf_str(&b, base);
+    for (size_t i = 0; i < path.n; i++) {
+        if (stands_in_url(path.p[i])) {
+            buf_byte(&b, (uint8_t)path.p[i]);
+        } else {
+            buf_addf(&b, "%%%02X", (uint8_t)path.p[i]);
+        }
+    }
+    if (query.p != NULL) {
+        buf_byte(&b, '?');
+        buf_adds(&b, query);
+    }
+    CHECK(b.rc == 0);
+    return settle(&b, a);
+}
+
+struct slice plan_key(struct slice path, struct slice query, struct arena *a)
+{
+    struct buf b = BUF_INIT(3 * PATH_MAX_BYTES + 1 + query.n);
+
+    if (query.p == NULL && slice_find(path, '?') < 0) {
+        return path;
+    }
+    for (size_t i = 0; i < path.n; i++) {
+        if (path.p[i] == '?') {
+            buf_str(&b, "%3F");
+        } else {
+            buf_byte(&b, (uint8_t)path.p[i]);
+        }
+    }
+    if (query.p != NULL) {
+        buf_byte(&b, '?');
+        buf_adds(&b, query);
+    }
+    CHECK(b.rc == 0);
+    return settle(&b, a);
+}
+
+void plan_reply(struct plan *p, int status, struct slice text)
+{
+    *p = (struct plan){.kind = PLAN_REPLY, .status = status, .text = text};
+}
+
+void plan_redirect(struct plan *p, struct slice location)
+{
+    plan_reply(p, 301, SLICE("moved: see the Location field\n"));
+    p->location = location;
+}
+
+bool plan_refuses_method(const struct http_req *req, struct plan *p)
+{
+    if (req->method == METHOD_GET || req->method == METHOD_HEAD) {
+        return false;
+    }
+    plan_reply(p, 405, SLICE("this repo is a mirror: its paths take GET and HEAD\n"));
+    return true;
+}
+
+void plan_want(const struct repo *r, const struct rule *rule, struct slice path, struct arena *a,
+               struct plan *p)
+{
+    *p = (struct plan){.kind = PLAN_WANT, .right = RIGHT_READ};
+    p->subject = arena_fmt(a, "%s/" SLICE_FMT, r->name, SLICE_ARG(path));
+    p->want.repo = slice_str(r->name);
+    p->want.key = path;
+    p->want.origin = r->origin;
+    p->want.size_bytes = LENGTH_UNKNOWN;
+    p->want.hint_end = LENGTH_UNKNOWN;
+    p->want.principal = SLICE("");
+    rule_apply(rule, path, &p->want);
+}
+
+struct slice plan_etag(struct slice *rest)
+{
+    struct slice tag = slice_trim(slice_cut(rest, ','));
+
+    if (tag.n < 2 || tag.p[0] != '"' || tag.p[tag.n - 1] != '"') {
+        return SLICE_NONE;
+    }
+    return slice_of(tag.p + 1, tag.n - 2);
+}
+
+static bool digests_same(const struct digest *a, const struct digest *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+static bool asks_same(const struct need *a, const struct need *b)
+{
+    return a->kind == b->kind && a->table == b->table && slice_eq(a->key, b->key) &&
+           slice_eq(a->name, b->name) && slice_eq(a->version, b->version) &&
+           digests_same(&a->root, &b->root) && slice_eq(a->path, b->path);
+}
+
+static const struct fact *have(const struct facts *f, const struct need *n, struct plan *p)
+{
+    for (size_t i = 0; i < f->count; i++) {
+        if (asks_same(&f->fact[i].need, n)) {
+            return &f->fact[i];
+        }
+    }
+    p->kind = PLAN_NEED;
+    p->need = *n;
+    return NULL;
+}
+
+const struct fact *plan_row(const struct facts *f, enum table table, struct slice key,
+                            struct plan *p)
+{
+    return have(f, &(struct need){.kind = NEED_ROW, .table = table, .key = key}, p);
+}
+
+const struct fact *plan_head(const struct facts *f, struct slice name, struct slice version,
+                             struct plan *p)
+{
+    return have(f, &(struct need){.kind = NEED_HEAD, .name = name, .version = version}, p);
+}
+
+const struct fact *plan_entry(const struct facts *f, const struct digest *root, struct slice path,
+                              struct plan *p)
+{
+    return have(f, &(struct need){.kind = NEED_ENTRY, .root = *root, .path = path}, p);
+}

@@ -1,0 +1,36 @@
+/* plan.h - what the adapters' plans have in common: paths, wants, refusals, and the facts that have come so far.
+ *
+ * threads  any; everything is made in the arena that is given
+ */
+#ifndef SERVER_REPO_PLAN_H
+#define SERVER_REPO_PLAN_H
+
+#include "server/repo/repo.h"
+
+/* The canonical form (common/codec/url.h) of a raw path below a repo, without the leading '/'. E_INVALID, E_TOOBIG. */
+MUST_USE int plan_path(struct slice raw, struct arena *a, struct slice *out, struct err *e);
+/* The URL of a canonical path below `base` (ends in '/'): escaped anew, so that all spellings of a path are one URL. '+' goes
+ * as %2B: object stores read the bare one as a blank. query: raw, p == NULL without. */
+struct slice plan_url(const char *base, struct slice path, struct slice query, struct arena *a);
+/* The key of a path and its query; a '?' that belongs to the path is kept apart from the one between the two. */
+struct slice plan_key(struct slice path, struct slice query, struct arena *a);
+
+void plan_reply(struct plan *p, int status, struct slice text);
+void plan_redirect(struct plan *p, struct slice location); /* 301 */
+/* True, and answered with 405, unless it is GET or HEAD. */
+bool plan_refuses_method(const struct http_req *req, struct plan *p);
+/* PLAN_WANT, readable under `path`, from the repo's own origin by rule `rule`. */
+void plan_want(const struct repo *r, const struct rule *rule, struct slice path, struct arena *a,
+               struct plan *p);
+/* An ETag out of If-Match and the like: the text between the quotes; p == NULL for a weak or broken one. */
+struct slice plan_etag(struct slice *rest);
+
+/* The fact, or NULL: then *p has become the PLAN_NEED that asks for it. */
+const struct fact *plan_row(const struct facts *f, enum table table, struct slice key,
+                            struct plan *p);
+const struct fact *plan_head(const struct facts *f, struct slice name, struct slice version,
+                             struct plan *p);
+const struct fact *plan_entry(const struct facts *f, const struct digest *root, struct slice path,
+                              struct plan *p);
+
+#endif

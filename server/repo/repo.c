@@ -1,0 +1,113 @@
+#include "server/repo/repo.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { NAME_MAX_BYTES = 63 };
+
+static const struct repo_ops *const adapters[] = {
+#define REPO(protocol) &repo_##protocol,
+#include "server/repo/repos.def"
+#undef REPO
+};
+
+const struct repo_ops *repo_ops_find(const char *protocol)
+{
+    for (size_t i = 0; protocol != NULL && i < ARRAY_LEN(adapters); i++) {
+        if (strcmp(adapters[i]->name, protocol) == 0) {
+            return adapters[i];
+        }
+    }
+    return NULL;
+}
+
+/* A name is the first segment of every path below the repo, as written: nothing that a URL would escape. */
+static bool name_valid(const char *name)
+{
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < n; i++) {
+        if (!isalnum((unsigned char)name[i]) && (i == 0 || strchr("._-", name[i]) == NULL)) {
+            return false;
+        }
+    }
+    return n > 0 && n <= NAME_MAX_BYTES;
+}
+
+static int check_name(const struct repo_conf *conf, struct err *e)
+{
+    char path[NAME_MAX_BYTES + 2];
+
+    if (!name_valid(conf->name)) {
+        return err_set(e, E_CONFIG,
+                       "%s: repo \"%s\": a name has 1 to %d letters, digits, '.', '_', '-', and "
+                       "begins with a letter or digit",
+                       conf->source, conf->name, NAME_MAX_BYTES);
+    }
+    snprintf(path, sizeof path, "/%s", conf->name);
+    if (route_of(NULL, 0, slice_str(path), NULL).reserved) {
+        return err_set(e, E_CONFIG, "%s: repo \"%s\": this name is reserved; choose another",
+                       conf->source, conf->name);
+    }
+    return 0;
+}
+
+static int fill(struct repo *r, const struct repo_conf *conf, struct err *e)
+{
+    int rc = rules_compile(conf->rules, conf->rules_count, &r->rules, e);
+
+    if (rc == 0 && conf->origin.url != NULL) {
+        rc = origin_new(conf->name, &conf->origin, &r->origin, e);
+    }
+    if (rc == 0) {
+        rc = r->ops->open(r, conf, e);
+    }
+    return rc != 0 ? err_prefix(e, "%s: repo \"%s\"", conf->source, conf->name) : 0;
+}
+
+int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
+{
+    struct repo *r;
+    int rc = check_name(conf, e);
+
+    *out = NULL;
+    if (rc != 0) {
+        return rc;
+    }
+    r = NEW(struct repo);
+    r->ops = repo_ops_find(conf->protocol);
+    r->name = mem_strdup(conf->name);
+    r->anonymous_read = conf->anonymous_read;
+    if (r->ops == NULL) {
+        rc = err_set(e, E_CONFIG,
+                     "%s: repo \"%s\": no protocol \"%s\"; there are generic, hosted, pypi",
+                     conf->source, conf->name, conf->protocol != NULL ? conf->protocol : "");
+        goto out;
+    }
+    rc = fill(r, conf, e);
+    if (rc == 0) {
+        *out = r;
+        r = NULL;
+    }
+out:
+    repo_close(&r);
+    return rc;
+}
+
+void repo_close(struct repo **rp)
+{
+    struct repo *r = *rp;
+
+    *rp = NULL;
+    if (r == NULL) {
+        return;
+    }
+    if (r->ops != NULL && r->ops->close != NULL) {
+        r->ops->close(r);
+    }
+    rules_free(&r->rules);
+    origin_free(&r->origin);
+    free((void *)(uintptr_t)r->name);
+    free(r);
+}

@@ -1,0 +1,92 @@
+/* upload.h - the only way from outside into a hosted tree: upload sessions, and what a struct put asks for.
+ *
+ * A session belongs to one tree ("owner/name"). Its files are staged and hashed while they arrive, sealed when they are whole,
+ * and become visible together: commit is one batch of tree nodes, holder rows, snapshot and head. A PUT or DELETE of a single
+ * path is the same commit without a session. Sessions live in TABLE_UPLOAD, survive a restart, and expire after 24 hours.
+ *
+ *   id                -> session: tree, begun, and after the commit its answer (so a commit may be asked twice)
+ *   id NUL path       -> file: what has arrived durably (stage, bytes), or its digest once it is sealed
+ *
+ * owns     struct uploads outlives its sinks; an upload_reply's json is the caller's: upload_reply_free()
+ * threads  all block and run on pool threads: different puts at the same time, the calls of one sink in order
+ * errors   what the client did or met is a status in the reply and rc 0; a negative rc is our own trouble (500)
+ */
+#ifndef SERVER_STORE_UPLOAD_H
+#define SERVER_STORE_UPLOAD_H
+
+#include "server/store/tree.h"
+
+enum { UPLOAD_FILES_MAX = 100000, UPLOAD_EXPIRE_S = 24 * 3600, UPLOAD_ID = 32 };
+
+enum put_kind {
+    PUT_FILE,   /* body: one file, committed at once */
+    PUT_DELETE, /* path, or all below it when it ends in '/' or is empty: committed at once */
+    PUT_UPLOAD_OPEN,
+    PUT_UPLOAD_FILE,   /* body */
+    PUT_UPLOAD_STATUS, /* of one file, or of the session when path is empty */
+    PUT_UPLOAD_COMMIT,
+    PUT_UPLOAD_ABORT
+};
+struct put {
+    enum put_kind kind;
+    struct slice repo, name, path, upload_id;
+    bool if_match_set;  /* If-Match: "<root>" */
+    bool if_match_any;  /* If-Match: *, the tree (PUT_FILE, PUT_DELETE: the path) must exist */
+    bool if_match_file; /* If-Match: "sha256-...": if_match is the digest that the path must have */
+    bool if_none_match_any; /* If-None-Match: *, it must not */
+    bool
+        replace; /* PUT_UPLOAD_COMMIT: the files are the whole tree, else they are laid over the head */
+    struct digest if_match; /* root that the head must have */
+    bool digest_known;
+    struct digest digest;  /* Repr-Digest of the whole file */
+    uint64_t first, total; /* Content-Range; 0, UINT64_MAX without */
+    struct slice
+        location; /* PUT_UPLOAD_OPEN: the request's path; the session's id is put behind it */
+};
+
+struct upload_reply {
+    int status;          /* 200, 201, 204, 308; 404, 409, 410, 412, 413, 422, 507 */
+    struct buf body;     /* JSON and a newline; or empty */
+    char location[1024]; /* "" without */
+    char etag[72];       /* the tree's root in quotes, or "" */
+    bool offset_known;   /* -> Upload-Offset, and Range: bytes=0-<offset - 1> when there is any */
+    bool complete;       /* -> Upload-Complete: ?1, else ?0 (with offset_known) */
+    uint64_t offset;
+    bool published; /* the head has moved: the repo's generation is to be bumped */
+};
+void upload_reply_free(struct upload_reply *r);
+
+struct uploads;
+struct uploads *uploads_open(struct store *s);
+void uploads_close(struct uploads **up);
+
+/* The kinds without a body: all but PUT_FILE and PUT_UPLOAD_FILE. */
+MUST_USE int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
+                        struct upload_reply *out, struct err *e);
+
+/* A body on its way in. content_length: of this request's body, UINT64_MAX unknown. Copies what it needs of *p.
+ * *out is NULL when the put is answered already (*reply has a status): the body is to be discarded. */
+struct upload_sink;
+MUST_USE int upload_sink_open(struct uploads *u, const struct put *p, uint64_t content_length,
+                              uint64_t now_unix_s, struct upload_sink **out,
+                              struct upload_reply *reply, struct err *e);
+/* The body's next bytes. reply->status != 0: answered early, discard the rest (507, 413); finish is not called then. */
+MUST_USE int upload_sink_write(struct upload_sink *k, struct slice bytes,
+                               struct upload_reply *reply, struct err *e);
+/* The body is whole. Takes *kp, also when it fails. */
+MUST_USE int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s,
+                                struct upload_reply *reply, struct err *e);
+/* The client left: a session's file keeps what has come, for resuming; a single one goes. NULL is fine. */
+void upload_sink_close(struct upload_sink **kp);
+
+/* Drops sessions begun more than UPLOAD_EXPIRE_S ago. Once at start, then now and then. */
+MUST_USE int upload_expire(struct uploads *u, uint64_t now_unix_s, uint64_t *dropped,
+                           struct err *e);
+/* Every digest that a session holds, for the collector's marks. */
+MUST_USE int upload_each_digest(struct store *s, int (*each)(void *arg, const struct digest *d),
+                                void *arg, struct err *e);
+/* Is this stage an upload's? stage_sweep() and the cache leave those alone. */
+MUST_USE int upload_each_stage(struct store *s, int (*each)(void *arg, uint64_t stage_id),
+                               void *arg, struct err *e);
+
+#endif

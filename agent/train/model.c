@@ -130,7 +130,7 @@ static void carve_all(struct model *m, struct carver *c, int64_t rows)
 {
     const struct model_config *k = &m->config;
     int64_t stride = config_padded_vocab(k);
-    int64_t qkv = (k->heads + 2 * k->kv_heads) * k->head_dim;
+    int64_t wide = k->heads * k->head_dim, qkv = wide + 2 * k->kv_heads * k->head_dim;
     size_t stat = model_bytes(m, rows), stream = model_bytes(m, rows * k->hidden);
 
     m->token = carve(c, (size_t)rows * sizeof *m->token);
@@ -154,7 +154,7 @@ static void carve_all(struct model *m, struct carver *c, int64_t rows)
     m->dbranch = carve(c, stream);
     if (m->training) {
         m->dstream = carve(c, stream);
-        m->dwide = carve(c, model_bytes(m, rows * k->ffn));
+        m->dwide = carve(c, model_bytes(m, rows * (k->ffn > wide ? k->ffn : wide)));
         m->dqkv = carve(c, model_bytes(m, rows * qkv));
     }
 }
@@ -349,10 +349,9 @@ static void block_backward(struct model *m, int g, const void *in, int64_t batch
                                       grad(m, g, T_NORM2_B), m->dbranch, a->mid,
                                       param(m, g, T_NORM2_G), a->mean2, a->rstd2, rows, c->hidden));
 
-    /* The gradient of attention's output takes the place of its projection's: dwide is free again, and wide enough. */
-    void *datt = c->ffn >= wide ? m->dwide : m->dqkv;
-    linear_backward(m, datt, m->dstream, a->att, g, T_PROJ_W, T_PROJ_B, rows, c->hidden, wide);
-    model_do(m, k->attention_backward(m->ks, m->dt, m->dqkv, datt, a->qkv, a->att, a->lse, &heads));
+    /* dwide is free again, and wide enough for the gradient of attention's output. */
+    linear_backward(m, m->dwide, m->dstream, a->att, g, T_PROJ_W, T_PROJ_B, rows, c->hidden, wide);
+    model_do(m, k->attention_backward(m->ks, m->dt, m->dqkv, m->dwide, a->qkv, a->att, a->lse, &heads));
     linear_backward(m, m->dbranch, m->dqkv, a->norm1, g, T_QKV_W, T_QKV_B, rows, qkv, c->hidden);
     model_do(m, k->layernorm_backward(m->ks, m->dt, m->dstream, grad(m, g, T_NORM1_G),
                                       grad(m, g, T_NORM1_B), m->dbranch, in, param(m, g, T_NORM1_G),

@@ -1,0 +1,50 @@
+#!/bin/sh
+# deps.sh - installs what building and testing need: Debian packages (packages.txt), Python clients (requirements.txt).
+# Quick when nothing is missing. Without root or sudo it prints the line to run and exits 69.
+set -eu
+cd "$(dirname "$0")"
+
+wanted=$(sed 's/#.*//' packages.txt | xargs)
+missing=
+for package in $wanted; do
+    case $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) in
+    installed) ;;
+    *) missing="$missing $package" ;;
+    esac
+done
+
+if [ -n "$missing" ]; then
+    as_root=
+    if [ "$(id -u)" -ne 0 ]; then
+        as_root="sudo -n"
+        if ! $as_root true 2>/dev/null; then
+            echo "deps: packages are missing and this needs root. Run:" >&2
+            echo "  apt-get update && apt-get install --no-install-recommends -y$missing" >&2
+            exit 69
+        fi
+    fi
+    echo "deps: installing$missing"
+    # policy-rc.d: nginx, h2o and friends are peers for the bench, not services to start.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e $policy ]; then
+        printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null
+        $as_root chmod 755 $policy
+        trap '$as_root rm -f $policy' EXIT
+    fi
+    $as_root apt-get update -qq
+    # shellcheck disable=SC2086
+    $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends $missing
+fi
+
+# The clients are for tests alone: without a reachable package index those tests are skipped, and say so.
+venv=../.venv
+stamp=$venv/requirements.txt
+if ! cmp -s requirements.txt $stamp; then
+    echo "deps: Python clients into .venv"
+    if /usr/bin/python3 -m venv $venv && $venv/bin/pip install -q -U -r requirements.txt; then
+        cp requirements.txt $stamp
+    else
+        echo "deps: the Python clients could not be installed; their tests will be skipped" >&2
+    fi
+fi

@@ -1,0 +1,92 @@
+# What is done with the build: tests, demo, bench, fuzzing, checks, installing. Included by the Makefile.
+#
+# The targets that people run on a bare machine (test, demo, bench) install what they lack first, then start make again:
+# what pkg-config says is read when the Makefile is.
+
+PYTHON     := /usr/bin/python3
+BENCH      := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
+
+deps:
+	@tests/deps.sh
+
+test: deps
+	@$(MAKE) --no-print-directory test-programs
+	@$(PYTHON) tests/run.py --build $(B) $(TESTS)
+test-programs: all unit $(BENCH)
+
+demo: deps
+	@$(MAKE) --no-print-directory all
+	@$(PYTHON) demo/demo.py --build $(B)
+
+bench: deps
+	@$(MAKE) --no-print-directory all $(BENCH)
+	@$(PYTHON) tests/bench/bench.py --build $(B)
+
+$(B)/bench/%: $(B)/obj/tests/bench/%.o
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) $^ -lssl -lcrypto -o $@
+
+# The CUDA twins beside their CPU meaning; without a device it says so and passes nothing.
+gpu-check: all unit
+	@$(PYTHON) tests/run.py --build $(B) --only unit/kernels --only unit/agent/train --need-gpu
+
+check-layers:
+	@$(PYTHON) tests/layers.py
+
+CLANG_TIDY ?= clang-tidy-14
+lint:
+	@command -v shellcheck >/dev/null && shellcheck tests/*.sh || true
+	$(CLANG_TIDY) --quiet $(COMMON_C) $(SERVER_C) $(CTL_C) $(AGENT_C) $(TRAIN_C) $(KERNELS_C) -- \
+	    $(filter-out -MMD -MP -fcf-protection,$(CFLAGS_ALL))
+
+# --- fuzzing: clang's libFuzzer, a target per parser, FUZZ_SECONDS each; seeds and findings in tests/fuzz/corpus/ ---------
+FUZZ_SECONDS ?= 60
+FUZZ_B     := build/fuzz
+FUZZ_C     := $(wildcard tests/fuzz/*.c)
+FUZZERS    := $(patsubst tests/fuzz/%.c,fuzz-%,$(FUZZ_C))
+FUZZ_MAKE  := $(MAKE) --no-print-directory CC=clang SAN=address,undefined B=$(FUZZ_B) \
+              CFLAGS="-fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined -Wno-unknown-warning-option"
+
+fuzz:
+	@$(FUZZ_MAKE) fuzz-build
+	@$(MAKE) --no-print-directory $(FUZZERS)
+.PHONY: fuzz-build test-programs $(FUZZERS)
+fuzz-build: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_C))
+$(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(call lib,server) $(call lib,agent) $(call lib,train) $(call lib,common)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer $^ $(sort $(L_SERVER) $(L_AGENT)) -o $@
+# New inputs are kept beside the build; only what is worth keeping is added to tests/fuzz/corpus by hand.
+$(FUZZERS): fuzz-%:
+	@mkdir -p $(FUZZ_B)/found/$* tests/fuzz/corpus/$*
+	@cd $(FUZZ_B) && fuzz/$* -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+	    -verbosity=0 -artifact_prefix=found/$*- found/$* ../../tests/fuzz/corpus/$* >found/$*.log 2>&1 \
+	    && echo "fuzz: $*: $$(sed -n 's/stat::number_of_executed_units: //p' found/$*.log) inputs, no finding" \
+	    || { tail -40 found/$*.log; echo "fuzz: $*: FOUND something, see $(FUZZ_B)/found/"; exit 1; }
+
+# --- installing ---------------------------------------------------------------------------------------------------------
+INSTALL    ?= install
+D           = $(DESTDIR)$(PREFIX)
+install: all
+	$(INSTALL) -d $(D)/bin $(D)/sbin $(D)/lib/mirror $(D)/share/man/man1 $(D)/share/man/man5 $(D)/share/man/man8 \
+	    $(D)/share/doc/mirror/examples $(DESTDIR)/etc/mirrord/conf.d
+	$(INSTALL) -m 755 $(B)/mirrord $(D)/sbin/
+	$(INSTALL) -m 755 $(B)/mirrorctl $(B)/trainagent $(B)/trainer $(D)/bin/
+	for f in $(wildcard $(B)/trainer-*.so); do $(INSTALL) -m 644 $$f $(D)/bin/; done
+	for f in $(wildcard docs/man/*.[158]); do $(INSTALL) -m 644 $$f $(D)/share/man/man$${f##*.}/; done
+	for f in $(wildcard conf/examples/*); do $(INSTALL) -m 644 $$f $(D)/share/doc/mirror/examples/; done
+	for f in $(wildcard conf/*.conf); do \
+	    test -e $(DESTDIR)/etc/mirrord/$${f##*/} || $(INSTALL) -m 644 $$f $(DESTDIR)/etc/mirrord/; done
+	for f in $(wildcard systemd/*.service systemd/*.timer); do $(INSTALL) -D -m 644 $$f $(D)/lib/systemd/system/$${f##*/}; done
+	for f in $(wildcard systemd/*.sysusers); do $(INSTALL) -D -m 644 $$f $(D)/lib/sysusers.d/$$(basename $$f .sysusers).conf; done
+	for f in $(wildcard systemd/*.tmpfiles); do $(INSTALL) -D -m 644 $$f $(D)/lib/tmpfiles.d/$$(basename $$f .tmpfiles).conf; done
+	for f in $(wildcard conf/completion/*.bash); do \
+	    $(INSTALL) -D -m 644 $$f $(D)/share/bash-completion/completions/$$(basename $$f .bash); done
+
+help:
+	@echo 'make            build/mirrord, mirrorctl, trainagent, trainer      SAN=address,undefined or SAN=thread'
+	@echo 'make test       everything that CI runs; installs what it lacks    TESTS="--only system/test_range.py"'
+	@echo 'make demo       the whole way once, on real input                  KEEP=1 leaves it running'
+	@echo 'make bench      beside nginx and h2o, one core each                BENCH_QUICK=1 for a first look'
+	@echo 'make fuzz       libFuzzer, a target per parser                     FUZZ_SECONDS=60'
+	@echo 'make install    DESTDIR= PREFIX=/usr'
+	@echo 'make deps | check-layers | lint | format | gpu-check | clean'

@@ -11,7 +11,7 @@
 
 #include "server/cache/cache.h"
 #include "server/gate/gate.h"
-#include "server/net/listener.h"
+#include "server/http/server.h"
 #include "server/repo/repo.h"
 #include "server/store/store.h"
 

@@ -1,0 +1,453 @@
+#include "server/conf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/un.h>
+
+#include "common/base/arena.h"
+#include "server/conf/schema.h"
+#include "server/conf/value.h"
+#include "server/gate/network.h"
+#include "server/net/tls.h"
+
+struct conf_file { /* what conf_read() gives out is its first field */
+    struct conf conf;
+    struct arena arena;
+    struct node *root;
+};
+
+static size_t children(const struct node *nd, enum section sec)
+{
+    size_t n = 0;
+
+    for (const struct node *c = nd->child; c != NULL; c = c->next) {
+        n += c->section == sec;
+    }
+    return n;
+}
+
+/* A section that may stand once; where it does not stand, an empty one is put, so that `-T` shows its defaults. Children
+ * stand in the order of settings.def. */
+static int fill_single(struct node *parent, enum section sec, void *base, struct arena *a,
+                       struct err *e)
+{
+    struct node **at = &parent->child, *nd;
+
+    while (*at != NULL && (*at)->section < sec) {
+        at = &(*at)->next;
+    }
+    nd = *at;
+    if (nd == NULL || nd->section != sec) {
+        nd = node_empty(a, sec, parent->at);
+        nd->next = *at;
+        *at = nd;
+    } else if (nd->next != NULL && nd->next->section == sec) {
+        return wrong_at(nd->next->at, e,
+                        "section %s stands here again, the first is at %s:%u, put both into one",
+                        section_info(sec)->name, nd->at.file, nd->at.line);
+    }
+    return values_fill(nd, base, a, e);
+}
+
+/* --- listeners --- */
+
+static bool address_valid(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    struct slice host, port;
+    struct network net;
+    uint64_t n;
+
+    if (colon == NULL) {
+        return false;
+    }
+    host = slice_of(text, (size_t)(colon - text));
+    port = slice_str(colon + 1);
+    if (!slice_u64(port, &n) || n > 65535) {
+        return false;
+    }
+    if (host.n >= 2 && host.p[0] == '[' && host.p[host.n - 1] == ']') {
+        host = slice_of(host.p + 1, host.n - 2);
+        return slice_find(host, ':') >= 0 && slice_find(host, '/') < 0 && network_parse(host, &net);
+    }
+    return host.n == 0 ||
+           (slice_find(host, ':') < 0 && slice_find(host, '/') < 0 && network_parse(host, &net));
+}
+
+static int read_listener(const struct node *nd, struct listener_settings *l, struct arena *a,
+                         struct err *e)
+{
+    struct tls_identity *t = NULL;
+    struct err why = {0};
+    int rc = values_fill(nd, l, a, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    l->address = nd->title;
+    if (!address_valid(nd->title)) {
+        return wrong_at(nd->at, e,
+                        "listen \"%.80s\", that is no address and port, write one such as "
+                        "0.0.0.0:8080 or [::]:8443",
+                        nd->title);
+    }
+    if ((l->tls_certificate == NULL) != (l->tls_key == NULL)) {
+        return wrong_at(nd->at, e,
+                        "listen \"%s\" has %s alone, TLS needs the certificate and its key, write "
+                        "both",
+                        nd->title, l->tls_key == NULL ? "tls_certificate" : "tls_key");
+    }
+    if (l->tls_certificate != NULL) {
+        if (tls_identity_open(l->tls_certificate, l->tls_key, &t, &why) != 0) {
+            return wrong_at(place_of(nd, "tls_certificate"), e,
+                            "certificate and key do not serve, %s, see to both files", why.text);
+        }
+        tls_identity_close(&t);
+    }
+    return 0;
+}
+
+/* --- repos --- */
+
+static bool name_valid(const char *name)
+{
+    static const char *const reserved[] = {"healthz", "readyz", "metrics", "v2", "-"};
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < ARRAY_LEN(reserved); i++) {
+        if (strcmp(name, reserved[i]) == 0) {
+            return false;
+        }
+    }
+    return n > 0 && n < 64 && name[0] != '.' && name[0] != '-' &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == n;
+}
+
+static int read_rules(const struct node *nd, struct repo_conf *r, struct arena *a, struct err *e)
+{
+    size_t n = children(nd, SECTION_RULE), i = 0;
+    struct rule_conf *rules = arena_alloc(a, (n + 1) * sizeof(*rules));
+    int rc;
+
+    for (const struct node *c = nd->child; c != NULL; c = c->next) {
+        struct rules *compiled = NULL;
+        struct err why = {0};
+        if (c->section != SECTION_RULE) {
+            continue;
+        }
+        rules[i].pattern = c->title;
+        rc = values_fill(c, &rules[i], a, e);
+        if (rc != 0) {
+            return rc;
+        }
+        /* One by one, so that the error names the line. */
+        if (rules_compile(&rules[i], 1, &compiled, &why) != 0) {
+            return wrong_at(c->at, e, "rule '%.60s' does not work, %s, see pcre2pattern(3)",
+                            c->title, why.text);
+        }
+        rules_free(&compiled);
+        i++;
+    }
+    r->rules = rules;
+    r->rules_count = n;
+    return 0;
+}
+
+static int check_protocol(const struct node *nd, const struct repo_conf *r, struct err *e)
+{
+    bool hosted = strcmp(r->protocol, "hosted") == 0;
+
+    if (repo_ops_find(r->protocol) == NULL) {
+        return wrong_at(place_of(nd, "protocol"), e,
+                        "protocol = \"%.40s\", this server does not speak it, see "
+                        "mirrord.conf(5) for those it does",
+                        r->protocol);
+    }
+    if (hosted && r->origin.url != NULL) {
+        return wrong_at(place_of(nd, "origin"), e,
+                        "repo \"%s\" is hosted and has an origin, hosted files come from uploads, "
+                        "remove the origin",
+                        r->name);
+    }
+    if (!hosted && r->origin.url == NULL) {
+        return wrong_at(nd->at, e,
+                        "repo \"%s\" has no origin, it would have nothing to serve, write origin "
+                        "= \"https://...\"",
+                        r->name);
+    }
+    return 0;
+}
+
+static bool list_was_written(const struct node *nd, const char *key)
+{
+    size_t n;
+    const struct setting *set = section_settings(nd->section, &n);
+
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(set[i].key, key) == 0) {
+            return nd->written[i];
+        }
+    }
+    return false;
+}
+
+static int read_repo(struct node *nd, struct repo_conf *r, struct arena *a, struct err *e)
+{
+    struct access_conf access = {0};
+    int rc = values_fill(nd, r, a, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    r->name = nd->title;
+    r->source = arena_fmt(a, "%s:%u", nd->at.file, nd->at.line).p;
+    r->origin.hosts_set = list_was_written(nd, "hosts");
+    if (!name_valid(nd->title)) {
+        return wrong_at(nd->at, e,
+                        "repo \"%.64s\" cannot have that name, it becomes the first part of its "
+                        "paths, use small letters, digits, '.', '_' and '-', none of healthz "
+                        "readyz metrics v2",
+                        nd->title);
+    }
+    rc = check_protocol(nd, r, e);
+    if (rc == 0) {
+        rc = fill_single(nd, SECTION_ACCESS, &access, a, e);
+    }
+    if (rc == 0) {
+        r->anonymous_read = strcmp(access.anonymous, "read") == 0;
+        rc = read_rules(nd, r, a, e);
+    }
+    return rc;
+}
+
+static int read_limit(const struct node *nd, struct limit_conf *l, struct arena *a, struct err *e)
+{
+    struct network net;
+    int rc = values_fill(nd, l, a, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    l->title = nd->title;
+    if (nd->title[0] == '\0' ||
+        (strpbrk(nd->title, ":/") != NULL && !network_parse(slice_str(nd->title), &net))) {
+        return wrong_at(nd->at, e,
+                        "limit \"%.64s\" names nobody, a title is anonymous, a token's name or a "
+                        "network such as 10.0.0.0/8, mend it",
+                        nd->title);
+    }
+    if (l->burst == 0) {
+        l->burst = l->requests_per_s < 1 ? 1 : (uint32_t)l->requests_per_s;
+    }
+    return 0;
+}
+
+/* --- the whole --- */
+
+static int read_sections(struct conf_file *cf, struct err *e)
+{
+    struct conf *c = &cf->conf;
+    struct arena *a = &cf->arena;
+    size_t l = 0, r = 0, m = 0;
+    int rc = 0;
+
+    c->listeners_count = children(cf->root, SECTION_LISTEN);
+    c->repos_count = children(cf->root, SECTION_REPO);
+    c->limits_count = children(cf->root, SECTION_LIMIT);
+    c->listeners = arena_alloc(a, (c->listeners_count + 1) * sizeof(*c->listeners));
+    c->repos = arena_alloc(a, (c->repos_count + 1) * sizeof(*c->repos));
+    c->limits = arena_alloc(a, (c->limits_count + 1) * sizeof(*c->limits));
+    for (struct node *nd = cf->root->child; nd != NULL && rc == 0; nd = nd->next) {
+        switch (nd->section) {
+        case SECTION_LISTEN:
+            rc = read_listener(nd, &c->listeners[l++], a, e);
+            break;
+        case SECTION_REPO:
+            rc = read_repo(nd, &c->repos[r++], a, e);
+            break;
+        case SECTION_LIMIT:
+            rc = read_limit(nd, &c->limits[m++], a, e);
+            break;
+        case SECTION_ROOT:
+        case SECTION_STORAGE:
+        case SECTION_CACHE:
+        case SECTION_HTTP:
+        case SECTION_RULE:
+        case SECTION_ACCESS:
+        case SECTIONS:
+            break;
+        }
+    }
+    return rc;
+}
+
+static int check_roots(const struct conf_file *cf, struct err *e)
+{
+    const struct conf *c = &cf->conf;
+
+    for (const struct node *nd = cf->root->child; nd != NULL; nd = nd->next) {
+        size_t i = 0;
+        const char *root = NULL;
+        for (size_t k = 0; nd->section == SECTION_LISTEN && k < c->listeners_count; k++) {
+            if (c->listeners[k].address == nd->title) {
+                root = c->listeners[k].root;
+            }
+        }
+        while (root != NULL && i < c->repos_count && strcmp(c->repos[i].name, root) != 0) {
+            i++;
+        }
+        if (root != NULL && i == c->repos_count) {
+            return wrong_at(place_of(nd, "root"), e,
+                            "root = \"%.64s\", there is no repo of that name, add it or name "
+                            "another",
+                            root);
+        }
+    }
+    return 0;
+}
+
+static int check_whole(struct conf_file *cf, struct err *e)
+{
+    struct conf *c = &cf->conf;
+    struct place top = cf->root->at;
+
+    if (c->store.low_ratio > c->store.high_ratio) {
+        return wrong_at(top, e,
+                        "storage has low above high, room would be made without end, put low below "
+                        "high");
+    }
+    if (c->listeners_count == 0) {
+        return wrong_at(top, e,
+                        "there is no listen section, nobody could connect, write listen "
+                        "\"0.0.0.0:8080\" { }");
+    }
+    if (c->control_socket == NULL) {
+        c->control_socket = arena_fmt(&cf->arena, "%s/control.sock", c->store.state_dir).p;
+    }
+    if (strlen(c->control_socket) >= sizeof(((struct sockaddr_un *)NULL)->sun_path)) {
+        return wrong_at(place_of(cf->root, "control_socket"), e,
+                        "the control socket's path is too long, the system takes 107 bytes, set "
+                        "control_socket to a shorter one");
+    }
+    return check_roots(cf, e);
+}
+
+int conf_read(const char *path, struct conf **out, struct err *e)
+{
+    struct conf_file *cf = NEW(struct conf_file);
+    struct conf *c = &cf->conf;
+    int rc = source_read(path, &cf->arena, &cf->root, e);
+
+    if (rc == 0) {
+        rc = values_fill(cf->root, c, &cf->arena, e);
+    }
+    if (rc == 0) {
+        rc = fill_single(cf->root, SECTION_STORAGE, &c->store, &cf->arena, e);
+    }
+    if (rc == 0) {
+        rc = fill_single(cf->root, SECTION_CACHE, &c->cache, &cf->arena, e);
+    }
+    if (rc == 0) {
+        rc = fill_single(cf->root, SECTION_HTTP, &c->http, &cf->arena, e);
+    }
+    if (rc == 0) {
+        rc = read_sections(cf, e);
+    }
+    if (rc == 0) {
+        rc = check_whole(cf, e);
+    }
+    if (rc == 0) {
+        *out = c;
+    } else {
+        conf_free(&c);
+    }
+    return rc;
+}
+
+void conf_free(struct conf **cp)
+{
+    struct conf_file *cf = (struct conf_file *)(void *)*cp;
+
+    *cp = NULL;
+    if (cf == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < cf->conf.repos_count; i++) {
+        const char *secret = cf->conf.repos[i].origin.authorization;
+        if (secret != NULL) {
+            explicit_bzero((void *)(uintptr_t)secret, strlen(secret)); /* in our own arena */
+        }
+    }
+    arena_fini(&cf->arena);
+    free(cf);
+}
+
+/* --- printing: the texts as written, defaults where nothing was --- */
+
+static void print_text(struct buf *out, const char *text)
+{
+    buf_byte(out, '"');
+    for (; *text != '\0'; text++) {
+        if (*text == '\n' || *text == '\r' || *text == '\t') {
+            buf_addf(out, "\\%c", *text == '\n' ? 'n' : *text == '\r' ? 'r' : 't');
+            continue;
+        }
+        if (strchr("\"\\$", *text) != NULL) {
+            buf_byte(out, '\\');
+        }
+        buf_byte(out, (uint8_t)*text);
+    }
+    buf_byte(out, '"');
+}
+
+static void print_setting(struct buf *out, const char *indent, const struct setting *set,
+                          const struct given *g, bool written)
+{
+    if (kind_is_list(set->kind)) {
+        if (!written) {
+            return;
+        }
+        buf_addf(out, "%s%s = {", indent, set->key);
+        for (; g != NULL; g = g->next) {
+            print_text(out, g->text);
+            buf_str(out, g->next != NULL ? ", " : "");
+        }
+        buf_str(out, "}\n");
+        return;
+    }
+    if (g == NULL && set->def == NULL) {
+        return;
+    }
+    buf_addf(out, "%s%s = ", indent, set->key);
+    print_text(out, g != NULL ? g->text : set->def);
+    buf_byte(out, '\n');
+}
+
+static void print_section(struct buf *out, const struct node *nd, unsigned depth)
+{
+    static const char *const indents[] = {"", "    ", "        "};
+    const struct section_info *info = section_info(nd->section);
+    size_t n;
+    const struct setting *set = section_settings(nd->section, &n);
+
+    CHECK(depth < ARRAY_LEN(indents));
+    for (size_t i = 0; i < n; i++) {
+        print_setting(out, indents[depth], &set[i], nd->given[i], nd->written[i]);
+    }
+    for (const struct node *c = nd->child; c != NULL; c = c->next) {
+        info = section_info(c->section);
+        buf_addf(out, "%s%s ", indents[depth], info->name);
+        if (info->titled[0] != '\0') {
+            print_text(out, c->title);
+            buf_byte(out, ' ');
+        }
+        buf_str(out, "{\n");
+        print_section(out, c, depth + 1);
+        buf_addf(out, "%s}\n", indents[depth]);
+    }
+}
+
+void conf_print(const struct conf *c, struct buf *out)
+{
+    print_section(out, ((const struct conf_file *)(const void *)c)->root, 0);
+}

@@ -1,0 +1,74 @@
+/* schema.h - settings.def as tables: which sections there are, which keys, and how each text becomes a field.
+ *
+ * threads  constant data
+ */
+#ifndef SERVER_CONF_SCHEMA_H
+#define SERVER_CONF_SCHEMA_H
+
+#include "common/base/buf.h"
+#include "common/base/slice.h"
+
+enum section {
+#define SECTION(name, text, parent, titled, type, doc) SECTION_##name,
+#define SETTING(section, key, kind, field, def, range, doc)
+#include "server/settings.def"
+#undef SECTION
+#undef SETTING
+    SECTIONS
+};
+
+enum kind {                     /* the C type it fills */
+            KIND_TEXT,          /* const char *, NULL when not set; as is every pointer below */
+            KIND_PATH,          /* const char *: absolute, or beside the file it stands in */
+            KIND_FILE,          /* const char *: the same, and readable now; or credential:NAME */
+            KIND_LOG,           /* const char *: a path, "stderr" or "none" */
+            KIND_URL,           /* const char *: http or https, without query */
+            KIND_SECRET,        /* const char *: what credential:NAME or file:PATH holds */
+            KIND_CHOICE,        /* const char *: one of `range` */
+            KIND_HOSTS,         /* const char *const * and <field>_count */
+            KIND_NETWORKS,      /* the same */
+            KIND_BOOL,          /* bool */
+            KIND_COUNT,         /* uint32_t */
+            KIND_SIZE,          /* uint64_t, bytes */
+            KIND_SIZE32,        /* uint32_t, bytes */
+            KIND_SIZE_OR_SHARE, /* storage's reserve: bytes or ratio */
+            KIND_SHARE,         /* double, 0 to 1 */
+            KIND_RATE,          /* uint64_t, bytes per second */
+            KIND_RATE32,        /* uint32_t, bytes per second */
+            KIND_FREQUENCY,     /* double, per second */
+            KIND_SPAN,          /* uint32_t, ms */
+            KIND_SECONDS,       /* int64_t, s; -1 when not set */
+            KIND_SECONDS32,     /* uint32_t, s */
+};
+
+struct setting {
+    enum section section;
+    const char *key;
+    enum kind kind;
+    size_t offset;
+    const char *def;   /* as written; NULL: none; "!": required */
+    const char *range; /* "" when any will do */
+    const char *doc;
+};
+
+struct section_info {
+    const char *name;
+    enum section parent;
+    const char *titled; /* "" or what the title says */
+    const char *doc;
+};
+
+struct access_conf {
+    const char *anonymous; /* read | none */
+};
+
+const struct section_info *section_info(enum section s);
+/* The settings of a section: one run of settings.def. */
+const struct setting *section_settings(enum section s, size_t *count);
+bool kind_is_list(enum kind k);
+/* The key or section of `in` that is written most like `word`; NULL when none is near. */
+const char *schema_nearest(enum section in, struct slice word);
+/* docs/configuration.md. */
+void schema_doc(struct buf *out);
+
+#endif

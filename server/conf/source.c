@@ -1,0 +1,359 @@
+#include "server/conf/source.h"
+
+#include <confuse.h>
+#include <errno.h>
+#include <glob.h>
+#include <libgen.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/conf/scan.h"
+
+enum { FILE_BYTES_MAX = 4 << 20, FILES_MAX = 1000, KEYS_MAX = 40 };
+enum { KEY_SEEN = 1 << 20 }; /* a flag of our own beside libconfuse's */
+
+struct kept { /* a value as libconfuse gave it, found again when the tree is built */
+    struct given given;
+    const cfg_opt_t *opt;
+    struct kept *next;
+};
+
+struct pending { /* a file to be read */
+    const char *path;
+    struct pending *next;
+};
+
+struct reading {
+    struct arena *arena;
+    struct err *e;
+    bool failed;
+    struct kept *kept;
+    struct pending *todo, **todo_end;
+    unsigned files;
+    const char *file; /* being parsed; lives in the arena */
+};
+
+/* libconfuse is not reentrant and hands its callbacks no argument: one read at a time, known here. */
+static pthread_mutex_t one_reader = PTHREAD_MUTEX_INITIALIZER;
+static struct reading *reading;
+
+static void fail(unsigned line, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void fail(unsigned line, const char *fmt, ...)
+{
+    struct reading *r = reading;
+    char text[sizeof(r->e->text)];
+    va_list ap;
+
+    if (r->failed) {
+        return; /* what comes first is what is wrong */
+    }
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    r->failed = true;
+    err_set(r->e, E_CONFIG, "%s:%u: %s", r->file, line, text);
+}
+
+static enum section section_of(const cfg_t *cfg)
+{
+    for (unsigned i = 0; i < SECTIONS; i++) {
+        if (strcmp(section_info((enum section)i)->name, cfg->name) == 0) {
+            return (enum section)i;
+        }
+    }
+    return SECTION_ROOT; /* libconfuse calls it "root" */
+}
+
+static void unknown_key(const cfg_t *cfg, const char *key)
+{
+    enum section sec = section_of(cfg);
+    const char *near = schema_nearest(sec, slice_str(key));
+    const char *name = section_info(sec)->name;
+
+    fail((unsigned)cfg->line, "unknown key \"%.60s\", %s%s has none of that name, %s%s%s", key,
+         sec == SECTION_ROOT ? "the file" : "section ", name,
+         near != NULL ? "did you mean \"" : "see mirrord.conf(5)", near != NULL ? near : "",
+         near != NULL ? "\"?" : "");
+}
+
+static void on_error(cfg_t *cfg, const char *fmt, va_list ap)
+{
+    char text[160];
+
+    if (strcmp(fmt, "no such option '%s'") == 0) {
+        unknown_key(cfg, va_arg(ap, const char *));
+        return;
+    }
+    if (strncmp(fmt, "found duplicate title", 21) == 0) {
+        fail((unsigned)cfg->line,
+             "the title \"%.80s\" is there twice, two sections of a kind cannot share one, rename "
+             "or remove this one",
+             va_arg(ap, const char *));
+        return;
+    }
+    vsnprintf(text, sizeof(text), fmt, ap);
+    fail((unsigned)cfg->line,
+         "%s, the syntax is key = value and section \"title\" { }, mend this line or the one above",
+         text);
+}
+
+static void written_twice(const cfg_t *cfg, const cfg_opt_t *opt)
+{
+    const struct kept *k = reading->kept;
+
+    while (k->opt != opt) {
+        k = k->next;
+    }
+    fail((unsigned)cfg->line, "%s is written twice, the first stands at %s:%u, remove one of them",
+         opt->name, k->given.at.file, k->given.at.line);
+}
+
+/* Keeps the text and where it stands; a key that was written before in the same section is an error. */
+static int on_value(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *result)
+{
+    struct reading *r = reading;
+    struct kept *k;
+
+    /* nvalues is 1 at the first value behind an '=', more within one list. */
+    if ((opt->flags & KEY_SEEN) != 0 && opt->nvalues == 1) {
+        written_twice(cfg, opt);
+        return -1;
+    }
+    opt->flags |= KEY_SEEN;
+    k = ARENA_NEW(r->arena, struct kept);
+    k->given.text = arena_cstr(r->arena, slice_str(value));
+    /* The root opens before its first line is read. */
+    k->given.at = (struct place){r->file, cfg->line > 0 ? (unsigned)cfg->line : 1};
+    k->opt = opt;
+    k->next = r->kept;
+    r->kept = k;
+    *(void **)result = &k->given;
+    return 0;
+}
+
+static int by_name(const char *path, int errno_value)
+{
+    (void)path;
+    (void)errno_value;
+    return 0; /* an unreadable folder matches nothing; a file named without wildcards is reported */
+}
+
+static void queue_file(const char *path)
+{
+    struct reading *r = reading;
+    struct pending *p = ARENA_NEW(r->arena, struct pending);
+
+    p->path = arena_cstr(r->arena, slice_str(path));
+    *r->todo_end = p;
+    r->todo_end = &p->next;
+}
+
+static int on_include(cfg_t *cfg, cfg_opt_t *opt, int argc, const char **argv)
+{
+    const char *slash = strrchr(reading->file, '/');
+    unsigned line = (unsigned)cfg->line;
+    char pattern[PATH_MAX];
+    glob_t found;
+    int n, rc;
+
+    (void)opt;
+    if (argc != 1) {
+        fail(line, "include takes one pattern, this one has %d, write one include for each", argc);
+        return -1;
+    }
+    n = argv[0][0] == '/' || slash == NULL
+            ? snprintf(pattern, sizeof(pattern), "%s", argv[0])
+            : snprintf(pattern, sizeof(pattern), "%.*s/%s", (int)(slash - reading->file),
+                       reading->file, argv[0]);
+    if (n < 0 || (size_t)n >= sizeof(pattern)) {
+        fail(line, "the path to include is too long, a path has at most %d bytes, shorten it",
+             PATH_MAX);
+        return -1;
+    }
+    rc = glob(pattern, 0, by_name, &found); /* sorted by glob itself */
+    if (rc == GLOB_NOMATCH && strpbrk(argv[0], "*?[") == NULL) {
+        fail(line, "%s cannot be included, there is no such file, write its path relative to %s",
+             pattern, reading->file);
+        return -1;
+    }
+    if (rc != 0 && rc != GLOB_NOMATCH) {
+        fail(line, "%s cannot be searched, %s, see to it or remove the include", pattern,
+             rc == GLOB_NOSPACE ? "memory is out" : "reading failed");
+        return -1;
+    }
+    for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++) {
+        queue_file(found.gl_pathv[i]);
+    }
+    if (rc == 0) {
+        globfree(&found);
+    }
+    return 0;
+}
+
+/* The options of a section as libconfuse wants them. The first has no name that could be written: its built-in default
+ * is "parsed" when a section opens, which is the one moment when libconfuse knows the line where it begins. */
+static cfg_opt_t *options(struct arena *a, enum section sec)
+{
+    size_t n, at = 0;
+    const struct setting *set = section_settings(sec, &n);
+    cfg_opt_t *opts = arena_alloc(a, KEYS_MAX * sizeof(*opts));
+
+    opts[at++] = (cfg_opt_t){.name = "",
+                             .type = CFGT_PTR,
+                             .parsecb = on_value,
+                             .def = {.parsed = arena_cstr(a, SLICE("here"))}};
+    for (size_t i = 0; i < n; i++) {
+        opts[at++] = (cfg_opt_t){
+            .name = set[i].key,
+            .type = CFGT_PTR,
+            .flags = kind_is_list(set[i].kind) ? CFGF_LIST : CFGF_NONE,
+            .parsecb = on_value,
+        };
+    }
+    for (unsigned i = SECTION_ROOT + 1; i < SECTIONS; i++) {
+        const struct section_info *info = section_info((enum section)i);
+        if (info->parent == sec) {
+            /* MULTI also where one is allowed: an absent section must not look like an empty one. */
+            opts[at++] = (cfg_opt_t){
+                .name = info->name,
+                .type = CFGT_SEC,
+                .flags = CFGF_MULTI |
+                         (info->titled[0] != '\0' ? CFGF_TITLE | CFGF_NO_TITLE_DUPES : CFGF_NONE),
+                .subopts = options(a, (enum section)i),
+            };
+        }
+    }
+    if (sec == SECTION_ROOT) {
+        opts[at++] = (cfg_opt_t){.name = "include", .type = CFGT_FUNC, .func = on_include};
+    }
+    CHECK(at < KEYS_MAX);
+    return opts;
+}
+
+static int parse_file(cfg_t *cfg, const char *path)
+{
+    struct reading *r = reading;
+    struct buf text = BUF_INIT(FILE_BYTES_MAX);
+    FILE *f = NULL;
+    int rc;
+
+    r->file = path;
+    if (++r->files > FILES_MAX) {
+        return err_set(r->e, E_CONFIG,
+                       "%s:1: too many files, includes lead to more than %d, look for one that "
+                       "includes itself",
+                       path, FILES_MAX);
+    }
+    rc = buf_read_file(&text, path, r->e);
+    if (rc != 0) {
+        rc = err_set(r->e, E_CONFIG, "%s:1: the file cannot be read, %s, see to its path and mode",
+                     path, rc == E_TOOBIG ? "it is larger than 4 MiB" : err_plain(rc));
+        goto out;
+    }
+    rc = scan_clean(path, text.p, text.n, r->e);
+    if (rc != 0 || text.n == 0) {
+        goto out;
+    }
+    /* Read from memory: the lexer ends the process when its file fails under it. */
+    f = fmemopen(text.p, text.n, "r");
+    if (f == NULL) {
+        rc = err_sys(r->e, "%s", path);
+        goto out;
+    }
+    free(cfg->filename);
+    cfg->filename = strdup(path);
+    if (cfg_parse_fp(cfg, f) != CFG_SUCCESS) {
+        fail((unsigned)cfg->line, "the line does not parse, the syntax is key = value, mend it");
+    }
+    rc = r->failed ? E_CONFIG : 0;
+out:
+    if (f != NULL) {
+        fclose(f);
+    }
+    buf_free(&text);
+    return rc;
+}
+
+static struct given *given_of(const cfg_opt_t *opt)
+{
+    struct given *first = NULL, **end = &first;
+
+    for (unsigned i = 0; i < opt->nvalues; i++) {
+        struct given *g = opt->values[i]->ptr;
+        *end = g;
+        end = &g->next;
+    }
+    return first;
+}
+
+struct node *node_empty(struct arena *a, enum section sec, struct place at)
+{
+    struct node *nd = ARENA_NEW(a, struct node);
+    size_t n;
+
+    (void)section_settings(sec, &n);
+    nd->section = sec;
+    nd->title = "";
+    nd->at = at;
+    nd->given = arena_alloc(a, n * sizeof(struct given *));
+    nd->written = arena_alloc(a, n * sizeof(bool));
+    return nd;
+}
+
+static struct node *node_of(struct arena *a, cfg_t *cfg, enum section sec)
+{
+    const cfg_opt_t *opt = cfg->opts + 1; /* behind the one that tells the place */
+    struct node *nd = node_empty(a, sec, ((struct given *)cfg->opts->values[0]->ptr)->at);
+    struct node **end = &nd->child;
+    size_t n;
+
+    (void)section_settings(sec, &n);
+    nd->title = arena_cstr(a, slice_str(cfg->title));
+    for (size_t i = 0; i < n; i++, opt++) {
+        nd->given[i] = given_of(opt);
+        nd->written[i] = (opt->flags & CFGF_MODIFIED) != 0;
+    }
+    for (unsigned i = SECTION_ROOT + 1; i < SECTIONS; i++) {
+        if (section_info((enum section)i)->parent != sec) {
+            continue;
+        }
+        for (unsigned k = 0; k < opt->nvalues; k++) {
+            *end = node_of(a, opt->values[k]->section, (enum section)i);
+            end = &(*end)->next;
+        }
+        opt++;
+    }
+    return nd;
+}
+
+int source_read(const char *path, struct arena *a, struct node **out, struct err *e)
+{
+    struct reading r = {.arena = a, .e = e};
+    struct err local;
+    cfg_t *cfg;
+    int rc = 0;
+
+    if (e == NULL) {
+        r.e = &local;
+    }
+    pthread_mutex_lock(&one_reader);
+    reading = &r;
+    r.todo_end = &r.todo;
+    r.file = arena_cstr(a, slice_str(path));
+    cfg = cfg_init(options(a, SECTION_ROOT), CFGF_NONE);
+    CHECK(cfg != NULL);
+    cfg_set_error_function(cfg, on_error);
+    queue_file(path);
+    for (struct pending *p = r.todo; p != NULL && rc == 0; p = p->next) {
+        rc = parse_file(cfg, p->path);
+    }
+    if (rc == 0) {
+        *out = node_of(a, cfg, SECTION_ROOT);
+    }
+    cfg_free(cfg);
+    reading = NULL;
+    pthread_mutex_unlock(&one_reader);
+    return rc;
+}

@@ -1,0 +1,21 @@
+/* value.h - the texts of one section become the fields of its struct, judged one by one.
+ *
+ * Each text is checked for form and range here; what concerns several settings at once is conf.c's business. Paths are
+ * made absolute, or relative to the working folder when the configuration's own path is; secrets are read.
+ *
+ * threads  any
+ */
+#ifndef SERVER_CONF_VALUE_H
+#define SERVER_CONF_VALUE_H
+
+#include "server/conf/source.h"
+
+/* Fills every field of `base` that the section's settings name: from the file, else by default. */
+MUST_USE int values_fill(const struct node *nd, void *base, struct arena *a, struct err *e);
+
+/* Where the setting stands, or the section when it is not written. */
+struct place place_of(const struct node *nd, const char *key);
+/* "file:line: <text>", E_CONFIG. */
+MUST_USE int wrong_at(struct place at, struct err *e, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+#endif

@@ -1,0 +1,24 @@
+/* network.h - addresses and CIDR blocks, v4 and v6 alike: an IPv4 address is compared as ::ffff:a.b.c.d.
+ *
+ * threads  any
+ */
+#ifndef SERVER_GATE_NETWORK_H
+#define SERVER_GATE_NETWORK_H
+
+#include <sys/socket.h>
+
+#include "common/base/slice.h"
+
+struct network {
+    uint8_t address[16];
+    unsigned bits; /* 0 .. 128 that count */
+};
+
+/* "10.0.0.0/8", "fd00::/8", "192.0.2.7"; false for anything else, and for bits set behind the mask. */
+MUST_USE bool network_parse(struct slice text, struct network *out);
+bool network_has(const struct network *n, const uint8_t address[16]);
+/* Of a peer; all zero for a family that is neither. */
+void address_of(const struct sockaddr_storage *peer, uint8_t out[16]);
+bool address_is_loopback(const uint8_t address[16]);
+
+#endif

@@ -48,6 +48,8 @@ struct http_req {
     char id[20]; /* X-Request-Id: 16 hex digits, NUL */
 };
 
+enum method method_of(struct slice text);
+
 /* First field of that name (lower case), or a slice with p == NULL. */
 struct slice http_req_field(const struct http_req *r, const char *name);
 /* All fields of that name joined by ", " in the arena (RFC 9110 5.3). */

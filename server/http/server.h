@@ -41,6 +41,8 @@ struct http_server *http_server_open(struct loops *ls, struct pool *disk,
 /* Binds at once (the error names address and reason); accepts after http_server_start(). */
 MUST_USE int http_server_listen(struct http_server *s, const struct listener_settings *set,
                                 struct err *e);
+/* In the order they were added; NULL behind the last. */
+const struct listener *http_server_listener(const struct http_server *s, size_t index);
 /* Certificates are read again; on an error the old ones stay. */
 MUST_USE int http_server_reload_tls(struct http_server *s, struct err *e);
 void http_server_start(struct http_server *s);

@@ -12,16 +12,18 @@
 #include <stdint.h>
 
 #include "common/os/mailbox.h"
+#include "server/net/timers.h"
 
 struct event_base;
 
 struct loop {
     struct event_base *base;
     struct mailbox *mail;
-    unsigned index;                  /* 0 .. loops-1 */
-    uint64_t now_ms;                 /* monotonic, refreshed once per wake-up */
-    uint64_t unix_s;                 /* wall clock, the same */
-    char date[32];                   /* "Fri, 20 Nov 2026 22:00:00 GMT", refreshed with unix_s */
+    unsigned index;       /* 0 .. loops-1 */
+    uint64_t now_ms;      /* monotonic; at most 100 ms old, fresh in a connection's events */
+    uint64_t unix_s;      /* wall clock, the same */
+    struct timers timers; /* coarse deadlines */
+    char date[32];        /* "Fri, 20 Nov 2026 22:00:00 GMT", refreshed with unix_s */
     _Atomic uint64_t connections;    /* open on this loop: what the acceptor balances */
     _Atomic uint64_t inflight_bytes; /* of answers under way */
     void *local;                     /* serve.c's per-loop state: the table of resolved answers */
@@ -32,6 +34,8 @@ struct loops;
 struct loops *loops_open(unsigned count); /* threads run at once */
 unsigned loops_count(const struct loops *ls);
 struct loop *loops_at(struct loops *ls, unsigned index);
+void loop_refresh(
+    struct loop *l); /* reads the clocks: for who woke the loop by an event of its own */
 /* Runs fn(loop, arg) on every loop's thread, in no order, without waiting. */
 void loops_each(struct loops *ls, void (*fn)(struct loop *l, void *arg), void *arg);
 void loops_close(struct loops **lsp); /* all connections must be gone; joins the threads */

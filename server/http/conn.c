@@ -1,0 +1,448 @@
+#include "server/http/conn.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+
+enum { INPUT_MAX = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24 };
+
+static const struct conn_ops hello_ops;
+static const struct conn_ops linger_ops;
+
+/* --- the lane ---------------------------------------------------------------------------------------------------------- */
+
+static void on_run(evutil_socket_t fd, short what, void *arg)
+{
+    struct lane *l = arg;
+    struct list batch;
+    struct list *n;
+
+    (void)fd;
+    (void)what;
+    loop_refresh(l->loop);
+    list_init(
+        &batch); /* who kicks itself again comes in the next round, after the sockets had their turn */
+    while ((n = list_pop_front(&l->ready)) != NULL) {
+        list_push_back(&batch, n);
+    }
+    while ((n = list_pop_front(&batch)) != NULL) {
+        conn_drive(LIST_ITEM(n, struct conn, ready));
+    }
+}
+
+static void on_pace(evutil_socket_t fd, short what, void *arg)
+{
+    struct lane *l = arg;
+    struct list batch;
+    struct list *n;
+
+    (void)fd;
+    (void)what;
+    loop_refresh(l->loop);
+    list_init(&batch);
+    while ((n = list_pop_front(&l->paced)) != NULL) {
+        list_push_back(&batch, n);
+    }
+    while ((n = list_pop_front(&batch)) != NULL) {
+        struct exchange *x = LIST_ITEM(n, struct exchange, paced);
+        x->conn->ops->wake(x);
+        conn_kick(x->conn);
+    }
+}
+
+void lane_init(struct lane *l, struct loop *loop)
+{
+    l->loop = loop;
+    list_init(&l->conns);
+    list_init(&l->ready);
+    list_init(&l->paced);
+    list_init(&l->spare);
+    wire_scratch_init(&l->scratch);
+    l->fields = mem_array(l->limits->header_fields + 1, sizeof *l->fields);
+    l->run = evtimer_new(loop->base, on_run, l);
+    l->pace = evtimer_new(loop->base, on_pace, l);
+    CHECK(l->run != NULL && l->pace != NULL);
+    CHECK(getrandom(&l->next_id, sizeof l->next_id, 0) == sizeof l->next_id);
+}
+
+void lane_fini(struct lane *l)
+{
+    struct list *n;
+
+    while ((n = list_pop_front(&l->spare)) != NULL) {
+        struct exchange *x = LIST_ITEM(n, struct exchange, node);
+        arena_fini(&x->arena);
+        free(x);
+    }
+    free(l->fields);
+    event_free(l->run);
+    event_free(l->pace);
+    wire_scratch_fini(&l->scratch);
+}
+
+/* --- driving ----------------------------------------------------------------------------------------------------------- */
+
+static void count_bytes(struct conn *c)
+{
+    struct lane *l = c->lane;
+    uint64_t in = c->wire.bytes_in - c->seen_in;
+    uint64_t out = c->wire.bytes_out - c->seen_out;
+
+    if (in != 0) {
+        c->in_ms = l->loop->now_ms;
+        c->seen_in += in;
+        count(&l->counters.bytes_in, in);
+    }
+    if (out != 0) {
+        c->out_ms = l->loop->now_ms;
+        c->seen_out += out;
+        count(&l->counters.bytes_out, out);
+    }
+}
+
+/* Input that was only borrowed from the loop's scratch becomes ours; an idle connection keeps none. */
+static void keep_input(struct conn *c)
+{
+    struct conn_input *in = &c->in;
+
+    if (in->n == 0) {
+        buf_free(&in->own);
+    } else if (in->borrowed) {
+        buf_clear(&in->own);
+        buf_add(&in->own, in->p, in->n);
+        in->p = in->own.p;
+        in->borrowed = false;
+    }
+}
+
+static void schedule(struct conn *c)
+{
+    uint64_t due = c->ops->due(c);
+
+    /* Deadlines mostly move away: then the armed timer fires early, looks again, and is set anew. */
+    if (due != UINT64_MAX && (!list_linked(&c->timer.node) || due < c->timer.due_ms)) {
+        timer_set(&c->lane->loop->timers, &c->timer, due);
+    }
+}
+
+static void settle(struct conn *c, int rc)
+{
+    int flushed = wire_flush(&c->wire, false);
+
+    if (rc == CONN_END && flushed == E_AGAIN && c->ops != &linger_ops) {
+        conn_linger(c); /* the last bytes are not out yet */
+        rc = 0;
+    } else if (rc == CONN_END && flushed == 0) {
+        wire_shutdown(&c->wire);
+    }
+    if (rc == 0 && flushed == E_NETWORK) {
+        rc = E_NETWORK;
+    }
+    c->lane->scratch.plain_n = c->lane->scratch.cipher_n = 0; /* of a broken one */
+    count_bytes(c);
+    if (rc != 0) {
+        conn_close(c);
+        return;
+    }
+    keep_input(c);
+    schedule(c);
+}
+
+void conn_drive(struct conn *c)
+{
+    int rc;
+
+    CHECK(c->magic == CONN_MAGIC && !c->driving);
+    list_remove_if(&c->ready);
+    c->driving = true;
+    do {
+        c->again = false;
+        rc = c->ops->drive(c);
+    } while (rc == 0 && c->again);
+    c->driving = false;
+    settle(c, rc);
+}
+
+void conn_yield(struct conn *c)
+{
+    static const struct timeval now = {0};
+
+    if (!list_linked(&c->ready)) {
+        list_push_back(&c->lane->ready, &c->ready);
+        event_add(c->lane->run, &now);
+    }
+}
+
+void conn_kick(struct conn *c)
+{
+    if (c->driving) {
+        c->again = true;
+    } else {
+        conn_yield(c);
+    }
+}
+
+static void on_socket(evutil_socket_t fd, short what, void *arg)
+{
+    struct conn *c = arg;
+
+    (void)fd;
+    CHECK(c->magic == CONN_MAGIC);
+    loop_refresh(c->lane->loop);
+    c->wire.readable = c->wire.readable || (what & (EV_READ | EV_CLOSED)) != 0;
+    c->wire.hung_up = c->wire.hung_up || (what & EV_CLOSED) != 0;
+    c->wire.writable = c->wire.writable || (what & EV_WRITE) != 0;
+    conn_drive(c);
+}
+
+static void on_timer(struct timer *t)
+{
+    struct conn *c = CONTAINER_OF(t, struct conn, timer);
+    uint64_t now_ms = c->lane->loop->now_ms;
+    int rc = 0;
+
+    CHECK(c->magic == CONN_MAGIC);
+    if (c->ops->due(c) <= now_ms) {
+        c->driving = true;
+        rc = c->ops->expire(c);
+        c->driving = false;
+        if (rc == 0) {
+            conn_kick(c);
+        }
+    }
+    settle(c, rc);
+}
+
+void conn_restart(struct conn *c)
+{
+    c->since_ms = c->lane->loop->now_ms;
+}
+
+/* --- input -------------------------------------------------------------------------------------------------------------- */
+
+int conn_more(struct conn *c)
+{
+    struct conn_input *in = &c->in;
+    char *to = c->lane->scratch.in;
+    size_t room = WIRE_READ_BYTES;
+    ssize_t got;
+
+    if (in->n != 0) { /* the beginning of something: its rest must follow it in memory */
+        if (in->borrowed) {
+            buf_clear(&in->own);
+            buf_add(&in->own, in->p, in->n);
+        } else {
+            buf_drop(&in->own, (size_t)(in->p - in->own.p));
+        }
+        in->borrowed = false;
+        room = 16 * 1024;
+        to = buf_room(&in->own, room);
+        in->p = in->own.p;
+        if (to == NULL) {
+            buf_clear(&in->own);
+            return E_TOOBIG;
+        }
+    }
+    got = wire_read(&c->wire, to, room);
+    if (got <= 0) {
+        return (int)got;
+    }
+    if (in->n != 0) {
+        buf_grew(&in->own, (size_t)got);
+    } else {
+        in->p = to;
+        in->borrowed = true;
+    }
+    in->n += (size_t)got;
+    return (int)got;
+}
+
+void conn_consume(struct conn *c, size_t n)
+{
+    CHECK(n <= c->in.n);
+    c->in.p += n;
+    c->in.n -= n;
+}
+
+/* --- opening: the handshake, then h1 or h2 ----------------------------------------------------------------------------- */
+
+void conn_open(struct lane *l, const struct accepted *a)
+{
+    struct tls_identity *identity = listener_identity(a->listener);
+    struct conn *c = NEW(struct conn);
+
+    *c = (struct conn){.magic = CONN_MAGIC,
+                       .lane = l,
+                       .ops = &hello_ops,
+                       .listener = a->listener,
+                       .peer = a->peer,
+                       .timer.fire = on_timer};
+    c->in.own = BUF_INIT(INPUT_MAX);
+    wire_open(&c->wire, a->fd, identity != NULL ? tls_session(identity) : NULL, &l->scratch);
+    c->in_ms = c->out_ms = l->loop->now_ms;
+    conn_restart(c);
+    CHECK(event_assign(&c->ev, l->loop->base, a->fd,
+                       EV_READ | EV_WRITE | EV_CLOSED | EV_ET | EV_PERSIST, on_socket, c) == 0);
+    list_push_back(&l->conns, &c->node);
+    count(&l->counters.accepted, 1);
+    if (identity != NULL) {
+        count(&l->counters.tls, 1);
+    }
+    if (l->draining || event_add(&c->ev, NULL) != 0) {
+        conn_close(c);
+        return;
+    }
+    conn_drive(c);
+}
+
+void conn_close(struct conn *c)
+{
+    struct lane *l = c->lane;
+
+    c->driving = true; /* handlers that hear of the end cannot kick us any more */
+    c->ops->close(c);
+    event_del(&c->ev);
+    timer_stop(&c->timer);
+    list_remove_if(&c->ready);
+    list_remove(&c->node);
+    if (c->wire.ssl != NULL) {
+        count(&l->counters.tls, (uint64_t)-1);
+    }
+    wire_close(&c->wire);
+    buf_free(&c->in.own);
+    atomic_fetch_sub_explicit(&l->loop->connections, 1, memory_order_relaxed);
+    c->magic = 0;
+    free(c);
+    server_conn_gone(l->server);
+}
+
+/* Cleartext: HTTP/2 with prior knowledge begins with a preface that no HTTP/1 request can be (RFC 9113 3.4). */
+static int choose_clear(struct conn *c)
+{
+    static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+    for (;;) {
+        size_t n = c->in.n < PREFACE_BYTES ? c->in.n : PREFACE_BYTES;
+        int got;
+        if (n > 0 && memcmp(c->in.p, preface, n) != 0) {
+            h1_start(c);
+            return 0;
+        }
+        if (n == PREFACE_BYTES) {
+            return h2_start(c);
+        }
+        got = conn_more(c);
+        if (got <= 0) {
+            return got == E_AGAIN ? 0 : CONN_END;
+        }
+    }
+}
+
+static int hello_drive(struct conn *c)
+{
+    int rc;
+
+    if (c->wire.ssl == NULL) {
+        rc = choose_clear(c);
+    } else {
+        rc = wire_handshake(&c->wire);
+        if (rc == E_AGAIN) {
+            return 0;
+        }
+        if (rc == 0 && tls_chose_h2(c->wire.ssl)) {
+            rc = h2_start(c);
+        } else if (rc == 0) {
+            h1_start(c);
+        }
+    }
+    c->again = c->ops != &hello_ops;
+    return rc;
+}
+
+static uint64_t hello_due(const struct conn *c)
+{
+    const struct http_limits *limits = c->lane->limits;
+
+    return c->since_ms + (c->wire.ssl != NULL ? limits->handshake_ms
+                          : c->in.n != 0      ? limits->header_ms
+                                              : limits->idle_ms);
+}
+
+static int end_now(struct conn *c)
+{
+    (void)c;
+    return CONN_END;
+}
+
+static void nothing(struct conn *c)
+{
+    (void)c;
+}
+
+static void no_exchange(struct exchange *x)
+{
+    (void)x;
+}
+
+static void drain_idle(struct conn *c)
+{
+    c->since_ms = 0;
+    conn_kick(c);
+}
+
+static const struct conn_ops hello_ops = {.drive = hello_drive,
+                                          .due = hello_due,
+                                          .expire = end_now,
+                                          .drain = drain_idle,
+                                          .wake = no_exchange,
+                                          .close = nothing};
+
+/* --- lingering --------------------------------------------------------------------------------------------------------- */
+
+void conn_linger(struct conn *c)
+{
+    c->ops->close(c);
+    c->ops = &linger_ops;
+    c->again = true;
+    c->h1 = (struct h1){.x = NULL};
+    conn_consume(c, c->in.n);
+}
+
+/* First our last bytes leave, then our FIN; then we read until the peer's, within a bound of bytes and of time. */
+static int linger_drive(struct conn *c)
+{
+    int rc = wire_flush(&c->wire, false);
+
+    if (rc != 0) {
+        return rc == E_AGAIN ? 0 : rc;
+    }
+    if (!c->h1.close) {
+        c->h1.close = true;
+        wire_shutdown(&c->wire);
+        conn_restart(c);
+    }
+    for (;;) {
+        ssize_t got = wire_read(&c->wire, c->lane->scratch.in, WIRE_READ_BYTES);
+        if (got <= 0) {
+            return got == E_AGAIN ? 0 : CONN_END;
+        }
+        c->h1.discarded += (uint64_t)got;
+        if (c->h1.discarded > c->lane->limits->discard_bytes) {
+            return CONN_END;
+        }
+    }
+}
+
+static uint64_t linger_due(const struct conn *c)
+{
+    return wire_blocked(&c->wire) ? c->out_ms + c->lane->limits->stall_ms : c->since_ms + LINGER_MS;
+}
+
+static const struct conn_ops linger_ops = {.drive = linger_drive,
+                                           .due = linger_due,
+                                           .expire = end_now,
+                                           .drain = nothing,
+                                           .wake = no_exchange,
+                                           .close = nothing};

@@ -1,0 +1,175 @@
+/* conn.h - a connection from within: what h1.c, h2.c and exchange.c share. Nobody outside server/http includes it.
+ *
+ * An event, a timer or a kick drives a connection: its protocol's drive() reads, answers and writes as far as it can
+ * without waiting, and says at the end whether it goes on. Handlers' calls (exchange_reply and all) only note what is
+ * wanted and kick; so nothing is freed below a handler's feet.
+ *
+ * owns     the lane (one a loop) holds all connections of its loop, spare exchanges and the scratch buffers
+ * threads  one loop
+ */
+#ifndef SERVER_HTTP_CONN_H
+#define SERVER_HTTP_CONN_H
+
+#include <event2/event.h>
+#include <event2/event_struct.h>
+
+#include "server/http/h1_parse.h"
+#include "server/http/pages.h"
+#include "server/http/server.h"
+#include "server/net/acceptor.h"
+#include "server/net/wire.h"
+
+enum { CONN_MAGIC = 0x636f6e6e, CONN_END = 1 };
+enum { DRIVE_BYTES = 8 * 1024 * 1024, COPY_BYTES = 32 * 1024, SENDFILE_BYTES = 2 * 1024 * 1024 };
+
+struct conn;
+
+struct lane_counters { /* written by the lane's loop only */
+    _Atomic uint64_t accepted, h2, tls, bytes_in, bytes_out, protocol_errors, limited;
+};
+
+struct lane {
+    struct http_server *server;
+    const struct http_limits *limits;
+    struct exchange_handler handler;
+    struct pool *disk;
+    struct loop *loop;
+    struct wire_scratch scratch;
+    struct list conns;
+    struct list ready; /* connections to drive again */
+    struct event *run;
+    struct list paced; /* exchanges whose rate holds them */
+    struct event *pace;
+    struct http_field *fields; /* room for a head's, while it is parsed */
+    struct list spare;         /* exchanges for reuse */
+    unsigned nspare;
+    uint64_t next_id;
+    bool draining;
+    struct timer drain; /* its end */
+    struct lane_counters counters;
+};
+
+struct conn_ops {
+    int (*drive)(struct conn *c);          /* 0: goes on; CONN_END: finished; E_*: broken */
+    uint64_t (*due)(const struct conn *c); /* when expire() must be asked, UINT64_MAX: never */
+    int (*expire)(struct conn *c);         /* as drive() */
+    void (*drain)(struct conn *c);         /* finish what is under way, begin nothing new */
+    void (*wake)(struct exchange *x);      /* its answer can go on */
+    void (*close)(struct conn *c);
+};
+
+struct conn_input { /* bytes that came and are not consumed */
+    char *p;
+    size_t n;
+    bool borrowed; /* they lie in the scratch, not in `own` */
+    struct buf own;
+};
+
+struct h1 {
+    struct exchange *x; /* the request under way */
+    struct h1_chunks chunks;
+    enum h1_framing framing;
+    uint64_t body_left; /* H1_LENGTH: still to come */
+    uint64_t discarded;
+    size_t scanned;
+    uint64_t head_begun_ms; /* 0: no byte of a head yet */
+    bool close;             /* after this answer */
+    bool chunked;           /* this answer is */
+    bool keep_alive;        /* what the request asked */
+};
+
+struct h2;
+
+struct conn {
+    uint32_t magic;
+    struct lane *lane;
+    const struct conn_ops *ops;
+    struct wire wire;
+    struct event ev;
+    struct timer timer;
+    struct list node, ready;
+    const struct listener *listener;
+    struct sockaddr_storage peer;
+    struct conn_input in;
+    uint64_t in_ms, out_ms; /* when bytes moved last */
+    uint64_t seen_in, seen_out;
+    uint64_t since_ms; /* of the state: handshake, idle, lingering */
+    bool driving, again;
+    struct h1 h1;
+    struct h2 *h2;
+};
+
+struct exchange {
+    struct http_req req;
+    struct conn *conn;
+    struct arena arena;
+    struct list node;  /* spare, or the h2 connection's streams */
+    struct list paced; /* in the lane */
+    struct list woken; /* h2: data to resume */
+    int32_t stream_id;
+    const struct exchange_events *ev;
+    void *ev_arg;
+    void *user;
+    const struct http_reply *reply;
+    struct body *body;
+    struct pages_job *pages;
+    uint64_t present_end; /* bytes before it were just brought into memory */
+    uint64_t began_ns, first_ns, body_bytes, inflight;
+    uint64_t rate, tokens, tokens_ms;
+    uint64_t moved_ms;                /* h2: when a byte of either body moved */
+    uint64_t window_ms, window_bytes; /* the upload's minimum rate */
+    uint64_t received;                /* of the request's body */
+    struct buf held;                  /* h2: body bytes that wait for the handler */
+    size_t header_bytes;              /* h2: as RFC 9113 6.5.2 counts */
+    struct http_field *fields;        /* h2: being collected */
+    struct slice authority, scheme;   /* h2 */
+    size_t nheld_fields;
+    int refuse_status; /* h2: answer this instead of asking the handler */
+    bool expect_continue;
+    bool reading, paused, received_all, end_told;
+    bool head_sent, sent_all, aborted, cut, deferred, dispatched;
+};
+
+static inline void count(_Atomic uint64_t *counter,
+                         uint64_t n) /* one writer: no locked instruction */
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+                          memory_order_relaxed);
+}
+
+/* conn.c */
+void lane_init(struct lane *l, struct loop *loop); /* server, limits, handler, disk are set */
+void lane_fini(struct lane *l);
+void conn_open(struct lane *l, const struct accepted *a);
+void conn_close(struct conn *c);
+void conn_drive(struct conn *c);
+void conn_kick(struct conn *c); /* drive() soon: after what runs now */
+int conn_more(struct conn *c);  /* reads: > 0, 0 at the end, E_AGAIN, E_TOOBIG, E_* */
+void conn_consume(struct conn *c, size_t n);
+void conn_yield(struct conn *c);   /* drive() again after the others had their turn */
+void conn_restart(struct conn *c); /* a new state begins: its time counts from now */
+/* After a last answer: reads on a little, so that a reset does not destroy what the peer has not read yet. */
+void conn_linger(struct conn *c);
+void server_conn_gone(struct http_server *s); /* server.c: counts down */
+
+extern const struct conn_ops h1_ops;
+void h1_start(struct conn *c);
+int h2_start(struct conn *c);
+
+/* exchange.c */
+struct exchange *exchange_new(struct conn *c);
+void exchange_begin(struct exchange *x); /* the head is complete: asks the handler */
+void exchange_finish(struct exchange *x, bool complete);
+void exchange_deliver(struct exchange *x, struct slice bytes, bool end);
+bool exchange_sends_body(const struct exchange *x);
+bool exchange_too_slow(struct exchange *x, uint64_t now_ms);
+uint64_t exchange_slow_due(const struct exchange *x); /* when to ask that; UINT64_MAX: never */
+/* What of the answer's body may go now, at most max: > 0; 0 at its end; E_AGAIN: a wake will come; E_*: failed. */
+ssize_t exchange_ready(struct exchange *x, size_t max);
+ssize_t exchange_pull(struct exchange *x, char *to,
+                      size_t n); /* the bytes themselves; may be fewer */
+ssize_t exchange_present(struct exchange *x,
+                         size_t n); /* how many can leave by sendfile without waiting */
+void exchange_sent(struct exchange *x, size_t n);
+
+#endif

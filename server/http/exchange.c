@@ -1,0 +1,393 @@
+#include "server/http/exchange.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/os/clock.h"
+#include "server/http/conn.h"
+
+enum {
+    SPARES_MAX = 256,
+    RATE_WINDOW_MS = 10000,
+    RATE_QUANTUM_BYTES = 1024,
+    RATE_BURST_BYTES = 16 * 1024
+};
+
+/* --- life ------------------------------------------------------------------------------------------------------------ */
+
+struct exchange *exchange_new(struct conn *c)
+{
+    struct lane *l = c->lane;
+    struct list *n = list_pop_front(&l->spare);
+    struct exchange *x;
+
+    if (n != NULL) {
+        struct arena arena;
+        x = LIST_ITEM(n, struct exchange, node);
+        arena = x->arena;
+        l->nspare--;
+        *x = (struct exchange){.arena = arena};
+    } else {
+        x = NEW(struct exchange);
+    }
+    x->conn = c;
+    x->req.arena = &x->arena;
+    x->req.peer = &c->peer;
+    x->req.listener = c->listener;
+    x->req.tls = c->wire.ssl != NULL;
+    return x;
+}
+
+static void exchange_free(struct exchange *x)
+{
+    struct lane *l = x->conn->lane;
+
+    buf_free(&x->held);
+    if (l->nspare < SPARES_MAX) {
+        arena_reset(&x->arena);
+        l->nspare++;
+        list_push_front(&l->spare, &x->node);
+    } else {
+        arena_fini(&x->arena);
+        free(x);
+    }
+}
+
+static void name_request(struct exchange *x)
+{
+    static const char digits[] = "0123456789abcdef";
+    /* splitmix64: unique within the process's life, random between processes */
+    uint64_t id = x->conn->lane->next_id += 0x9e3779b97f4a7c15u;
+
+    id = (id ^ id >> 30) * 0xbf58476d1ce4e5b9u;
+    id = (id ^ id >> 27) * 0x94d049bb133111ebu;
+    id ^= id >> 31;
+    for (int i = 0; i < 16; i++) {
+        x->req.id[i] = digits[id >> (60 - 4 * i) & 15];
+    }
+    x->req.id[16] = '\0';
+}
+
+static void split_target(struct http_req *r)
+{
+    ptrdiff_t mark = slice_find(r->target, '?');
+
+    r->path = mark < 0 ? r->target : slice_first(r->target, (size_t)mark);
+    r->query = mark < 0 ? SLICE_NONE : slice_from(r->target, (size_t)mark + 1);
+}
+
+void exchange_begin(struct exchange *x)
+{
+    const struct exchange_handler *h = &x->conn->lane->handler;
+
+    name_request(x);
+    split_target(&x->req);
+    x->req.method = method_of(x->req.method_text);
+    x->began_ns = clock_now_ns();
+    x->moved_ms = x->window_ms = x->conn->lane->loop->now_ms;
+    x->dispatched = true;
+    h->on_request(h->arg, x);
+}
+
+void exchange_finish(struct exchange *x, bool complete)
+{
+    struct lane *l = x->conn->lane;
+    struct exchange_end end = {.status = x->head_sent ? x->reply->status : 0,
+                               .body_bytes = x->body_bytes,
+                               .first_ns = x->first_ns,
+                               .complete = complete};
+
+    list_remove_if(&x->paced);
+    list_remove_if(&x->woken);
+    pages_cancel(&x->pages);
+    if (x->dispatched) {
+        end.took_ns = clock_now_ns() - x->began_ns;
+        if (!complete && !x->aborted && x->ev != NULL && x->ev->on_gone != NULL) {
+            x->ev->on_gone(x->ev_arg);
+        }
+        if (l->handler.on_end != NULL) {
+            l->handler.on_end(l->handler.arg, x, &end);
+        }
+    }
+    body_close(&x->body);
+    atomic_store_explicit(&l->loop->inflight_bytes,
+                          atomic_load_explicit(&l->loop->inflight_bytes, memory_order_relaxed) -
+                              x->inflight,
+                          memory_order_relaxed);
+    exchange_free(x);
+}
+
+/* --- what the handler calls --------------------------------------------------------------------------------------------- */
+
+const struct http_req *exchange_req(const struct exchange *x)
+{
+    return &x->req;
+}
+
+struct loop *exchange_loop(const struct exchange *x)
+{
+    return x->conn->lane->loop;
+}
+
+struct arena *exchange_arena(struct exchange *x)
+{
+    return &x->arena;
+}
+
+void exchange_set_user(struct exchange *x, void *user)
+{
+    x->user = user;
+}
+
+void *exchange_user(const struct exchange *x)
+{
+    return x->user;
+}
+
+void exchange_on(struct exchange *x, const struct exchange_events *ev, void *arg)
+{
+    x->ev = ev;
+    x->ev_arg = arg;
+}
+
+static void wake_exchange(struct exchange *x)
+{
+    x->conn->ops->wake(x);
+    conn_kick(x->conn);
+}
+
+void exchange_read(struct exchange *x)
+{
+    x->reading = true;
+    x->window_ms = x->moved_ms = x->conn->lane->loop->now_ms;
+    wake_exchange(x);
+}
+
+void exchange_pause(struct exchange *x, bool paused)
+{
+    bool resumed = x->paused && !paused;
+
+    x->paused = paused;
+    if (resumed) { /* the time we held the peer is not the peer's slowness */
+        x->window_ms = x->moved_ms = x->conn->lane->loop->now_ms;
+        x->window_bytes = 0;
+        wake_exchange(x);
+    }
+}
+
+void exchange_rate(struct exchange *x, uint64_t bytes_per_s)
+{
+    x->rate = bytes_per_s;
+    x->tokens = max_u64(bytes_per_s / 8, RATE_BURST_BYTES);
+    x->tokens_ms = x->conn->lane->loop->now_ms;
+}
+
+static void on_wake(void *arg)
+{
+    wake_exchange(arg);
+}
+
+void exchange_reply(struct exchange *x, const struct http_reply *r, struct body *body)
+{
+    CHECK(x->reply == NULL && !x->aborted);
+    x->reply = r;
+    x->body = body;
+    if (body != NULL) {
+        CHECK(body->off <= body->end);
+        body->wake = on_wake;
+        body->wake_arg = x;
+        if (body->end != LENGTH_UNKNOWN) {
+            x->inflight = body->end - body->off;
+            count(&x->conn->lane->loop->inflight_bytes, x->inflight);
+        }
+    }
+    x->moved_ms = x->conn->lane->loop->now_ms;
+    wake_exchange(x);
+}
+
+void exchange_abort(struct exchange *x)
+{
+    x->aborted = true;
+    wake_exchange(x);
+}
+
+/* --- the request's body ---------------------------------------------------------------------------------------------- */
+
+void exchange_deliver(struct exchange *x, struct slice bytes, bool end)
+{
+    x->moved_ms = x->conn->lane->loop->now_ms;
+    x->window_bytes += bytes.n;
+    x->end_told = end;
+    if (x->ev != NULL && x->ev->on_data != NULL && !x->aborted) {
+        x->ev->on_data(x->ev_arg, bytes, end);
+    }
+}
+
+uint64_t exchange_slow_due(const struct exchange *x)
+{
+    if (!x->reading || x->paused || x->received_all) {
+        return UINT64_MAX;
+    }
+    return min_u64(x->moved_ms + x->conn->lane->limits->stall_ms, x->window_ms + RATE_WINDOW_MS);
+}
+
+bool exchange_too_slow(struct exchange *x, uint64_t now_ms)
+{
+    const struct http_limits *limits = x->conn->lane->limits;
+    uint64_t took_ms = now_ms - x->window_ms;
+    bool slow;
+
+    if (exchange_slow_due(x) > now_ms) {
+        return false;
+    }
+    if (now_ms - x->moved_ms >= limits->stall_ms) {
+        return true;
+    }
+    if (took_ms < RATE_WINDOW_MS) {
+        return false;
+    }
+    slow = x->window_bytes < (uint64_t)limits->min_rate_bytes_per_s * took_ms / 1000;
+    x->window_ms = now_ms;
+    x->window_bytes = 0;
+    return slow;
+}
+
+/* --- the answer's body ------------------------------------------------------------------------------------------------ */
+
+bool exchange_sends_body(const struct exchange *x)
+{
+    return x->body != NULL && x->req.method != METHOD_HEAD && x->reply->status != 204 &&
+           x->reply->status != 304;
+}
+
+/* How much its rate lets go now; 0: the lane's pace timer wakes it. */
+static uint64_t paced(struct exchange *x, uint64_t want)
+{
+    struct lane *l = x->conn->lane;
+    uint64_t gone_ms = l->loop->now_ms - x->tokens_ms;
+    uint64_t burst = max_u64(x->rate / 8, RATE_BURST_BYTES);
+    uint64_t quantum = min_u64(want, max_u64(x->rate / 100, RATE_QUANTUM_BYTES));
+    static const struct timeval soon = {.tv_usec = 10000};
+
+    /* Time advances only by what was paid out, so that low rates lose nothing to rounding. */
+    if (gone_ms >= 1000) {
+        x->tokens = min_u64(burst, x->tokens + x->rate);
+        x->tokens_ms = l->loop->now_ms;
+    } else if (gone_ms * x->rate >= 1000) {
+        x->tokens = min_u64(burst, x->tokens + gone_ms * x->rate / 1000);
+        x->tokens_ms = l->loop->now_ms;
+    }
+    if (x->tokens >= quantum) {
+        return min_u64(want, x->tokens);
+    }
+    if (!list_linked(&x->paced)) {
+        list_push_back(&l->paced, &x->paced);
+        event_add(l->pace, &soon);
+    }
+    return 0;
+}
+
+ssize_t exchange_ready(struct exchange *x, size_t max)
+{
+    struct body *b = x->body;
+    uint64_t upto = b->end;
+    uint64_t n;
+
+    if (b->ops->poll != NULL) {
+        int rc = b->ops->poll(b, &upto);
+        if (rc < 0) {
+            return rc;
+        }
+        upto = min_u64(upto, b->end);
+    }
+    if (b->off >= upto) {
+        return b->off >= b->end ? 0 : E_AGAIN;
+    }
+    n = min_u64(upto - b->off, max);
+    if (x->rate != 0) {
+        n = paced(x, n);
+    }
+    return n != 0 ? (ssize_t)n : E_AGAIN;
+}
+
+static void on_pages(void *arg, int rc)
+{
+    struct exchange *x = arg;
+
+    x->pages = NULL;
+    x->cut = x->cut || rc != 0;
+    wake_exchange(x);
+}
+
+/* Not in memory. 0: no pool, so the loop has to wait itself. */
+static ssize_t fetch_pages(struct exchange *x)
+{
+    struct lane *l = x->conn->lane;
+    struct body *b = x->body;
+    uint64_t left = b->end - b->off;
+    size_t n = (size_t)min_u64(left, PAGES_AHEAD_BYTES);
+
+    if (l->disk == NULL || x->present_end > b->off) {
+        return 0; /* or they were brought in and are gone again: memory is short, waiting here ends that race */
+    }
+    if (x->pages == NULL) {
+        x->pages = pages_fetch(l->disk, l->loop->mail, b->fd, b->off, n, on_pages, x);
+        x->present_end = b->off + n;
+    }
+    return x->pages != NULL ? E_AGAIN : 0;
+}
+
+ssize_t exchange_present(struct exchange *x, size_t n)
+{
+    ssize_t got;
+
+    if (x->pages != NULL) {
+        return E_AGAIN;
+    }
+    got = pages_present(x->body->fd, x->body->off, n);
+    if (got == E_AGAIN) {
+        ssize_t rc = fetch_pages(x);
+        return rc != 0 ? rc : (ssize_t)(n < PAGES_STEP_BYTES ? n : PAGES_STEP_BYTES);
+    }
+    return got;
+}
+
+static ssize_t pull_file(struct exchange *x, char *to, size_t n)
+{
+    struct body *b = x->body;
+    ssize_t got;
+
+    if (x->pages != NULL) {
+        return E_AGAIN;
+    }
+    got = pages_read(b->fd, to, n, b->off);
+    if (got == E_AGAIN) {
+        got = fetch_pages(x);
+        if (got == 0) {
+            got = pread(b->fd, to, n, (off_t)b->off);
+            got = got > 0 ? got : E_IO;
+        }
+    }
+    return got;
+}
+
+ssize_t exchange_pull(struct exchange *x, char *to, size_t n)
+{
+    struct body *b = x->body;
+
+    if (b->fd != -1) {
+        return pull_file(x, to, n);
+    }
+    memcpy(to, b->bytes + b->off, n);
+    return (ssize_t)n;
+}
+
+void exchange_sent(struct exchange *x, size_t n)
+{
+    x->body->off += n;
+    x->body_bytes += n;
+    x->moved_ms = x->conn->lane->loop->now_ms;
+    if (x->rate != 0) {
+        x->tokens -= min_u64(x->tokens, n);
+    }
+}

@@ -1,0 +1,548 @@
+/* h1.c - HTTP/1.x on a connection: one exchange at a time, in the order the requests came. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "server/http/conn.h"
+
+enum { HEAD_FIXED_BYTES = 512, CHUNK_HEAD_BYTES = 10, SMALL_BYTES = 16, DRIVE_TURNS = 256 };
+
+/* What one attempt to go on came to. */
+enum progress { MOVED, WAITS, ENDS };
+
+void h1_start(struct conn *c)
+{
+    c->h1 = (struct h1){.x = NULL};
+    c->ops = &h1_ops;
+    c->again = true;
+    if (c->wire.ssl != NULL) {
+        conn_restart(c);
+    }
+}
+
+/* --- the answer's head ----------------------------------------------------------------------------------------------- */
+
+static char *put(char *to, struct slice s)
+{
+    if (s.n != 0) {
+        memcpy(to, s.p, s.n);
+    }
+    return to + s.n;
+}
+
+static char *put_field(char *to, struct slice name, struct slice value)
+{
+    to = put(to, name);
+    to = put(to, SLICE(": "));
+    to = put(to, value);
+    return put(to, SLICE("\r\n"));
+}
+
+static char *put_u64(char *to, uint64_t v)
+{
+    char digits[20];
+    size_t n = sizeof digits;
+
+    do {
+        digits[--n] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v != 0);
+    return put(to, slice_of(digits + n, sizeof digits - n));
+}
+
+static char *put_status(char *to, int status)
+{
+    to = put(to, SLICE("HTTP/1.1 "));
+    to = put_u64(to, (uint64_t)status);
+    *to++ = ' ';
+    to = put(to, slice_str(http_reason(status)));
+    return put(to, SLICE("\r\n"));
+}
+
+static char *put_length(char *to, uint64_t n)
+{
+    to = put(to, SLICE("content-length: "));
+    to = put_u64(to, n);
+    return put(to, SLICE("\r\n"));
+}
+
+/* Decides the answer's framing, and whether the connection outlives it. */
+static char *put_framing(struct h1 *h, char *to)
+{
+    const struct exchange *x = h->x;
+    int status = x->reply->status;
+    uint64_t n =
+        x->body != NULL && x->body->end != LENGTH_UNKNOWN ? x->body->end - x->body->off : 0;
+
+    if (x->body != NULL && x->body->end == LENGTH_UNKNOWN) {
+        h->chunked = x->req.version == HTTP_11 && exchange_sends_body(x);
+        h->close = h->close || (x->req.version == HTTP_10 && exchange_sends_body(x));
+        if (h->chunked) {
+            to = put(to, SLICE("transfer-encoding: chunked\r\n"));
+        }
+    } else if (status != 204 && (status != 304 || x->body != NULL)) {
+        to = put_length(to, n);
+    }
+    if (h->close) {
+        to = put(to, SLICE("connection: close\r\n"));
+    } else if (x->req.version == HTTP_10) {
+        to = put(to, SLICE("connection: keep-alive\r\n"));
+    }
+    return to;
+}
+
+/* A request's body that nobody will read: worth swallowing to keep the connection, or not? */
+static bool body_is_in_the_way(const struct conn *c)
+{
+    const struct h1 *h = &c->h1;
+
+    return !h->x->received_all && !h->x->reading &&
+           (h->x->expect_continue || h->framing == H1_CHUNKED ||
+            h->body_left > c->lane->limits->discard_bytes);
+}
+
+static int send_head(struct conn *c)
+{
+    struct h1 *h = &c->h1;
+    struct exchange *x = h->x;
+    const struct http_reply *r = x->reply;
+    size_t bound = HEAD_FIXED_BYTES;
+    char *start;
+    char *to;
+
+    for (size_t i = 0; i < r->nfields; i++) {
+        bound += r->fields[i].name.n + r->fields[i].value.n + 4;
+    }
+    if (bound > WIRE_PLAIN_BYTES) {
+        return E_TOOBIG;
+    }
+    h->close = h->close || !h->keep_alive || c->lane->draining || body_is_in_the_way(c);
+    start = to = wire_reserve(&c->wire, bound);
+    to = put_status(to, r->status);
+    to = put_field(to, SLICE("date"), slice_str(c->lane->loop->date));
+    to = put(to, SLICE("server: mirrord\r\nx-request-id: "));
+    to = put(to, slice_of(x->req.id, 16));
+    to = put(to, SLICE("\r\n"));
+    for (size_t i = 0; i < r->nfields; i++) {
+        to = put_field(to, r->fields[i].name, r->fields[i].value);
+    }
+    to = put_framing(h, to);
+    to = put(to, SLICE("\r\n"));
+    wire_commit(&c->wire, (size_t)(to - start));
+    x->head_sent = true;
+    x->first_ns = clock_now_ns() - x->began_ns;
+    return 0;
+}
+
+/* --- the answer's body ------------------------------------------------------------------------------------------------ */
+
+static ssize_t send_copy(struct conn *c, size_t n)
+{
+    struct h1 *h = &c->h1;
+    size_t frame = h->chunked ? CHUNK_HEAD_BYTES : 0;
+    char head[CHUNK_HEAD_BYTES + 1];
+    char *to;
+    ssize_t got;
+
+    n = min_u64(n, WIRE_PLAIN_BYTES - 2 * SMALL_BYTES);
+    to = wire_reserve(&c->wire, n + 2 * SMALL_BYTES);
+    if (wire_blocked(&c->wire)) {
+        return E_AGAIN;
+    }
+    got = exchange_pull(h->x, to + frame, n);
+    if (got <= 0) {
+        return got;
+    }
+    if (h->chunked) {
+        snprintf(head, sizeof head, "%08zx\r\n", (size_t)got);
+        memcpy(to, head, CHUNK_HEAD_BYTES);
+        memcpy(to + CHUNK_HEAD_BYTES + got, "\r\n", 2);
+        frame += 2;
+    }
+    wire_commit(&c->wire, (size_t)got + frame);
+    return got;
+}
+
+static ssize_t send_file(struct conn *c, size_t n)
+{
+    struct exchange *x = c->h1.x;
+    ssize_t rc = exchange_present(x, (size_t)min_u64(n, SENDFILE_BYTES));
+    int flushed;
+
+    if (rc <= 0) {
+        return rc;
+    }
+    flushed = wire_flush(&c->wire, true);
+    if (flushed != 0) {
+        return flushed;
+    }
+    return wire_sendfile(&c->wire, x->body->fd, x->body->off, (size_t)rc);
+}
+
+static enum progress finish_body(struct conn *c)
+{
+    if (c->h1.chunked) {
+        wire_put(&c->wire, SLICE("0\r\n\r\n"));
+    }
+    c->h1.x->sent_all = true;
+    return MOVED;
+}
+
+/* A body that broke: the peer must see that the answer is not whole. */
+static enum progress cut_body(struct conn *c)
+{
+    const struct body *b = c->h1.x->body;
+
+    if (b->end == LENGTH_UNKNOWN && !c->h1.chunked) { /* only a reset tells it from the end */
+        static const struct linger reset = {.l_onoff = 1};
+        setsockopt(c->wire.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    }
+    wire_flush(&c->wire, false);
+    return ENDS;
+}
+
+static enum progress send_body(struct conn *c)
+{
+    struct exchange *x = c->h1.x;
+    size_t budget = DRIVE_BYTES;
+
+    while (budget > 0) {
+        ssize_t n = x->cut ? E_IO : exchange_ready(x, budget);
+        if (n == 0) {
+            return finish_body(c);
+        }
+        if (n > 0) {
+            bool by_file =
+                x->body->fd != -1 && !c->h1.chunked && n > COPY_BYTES && wire_takes_files(&c->wire);
+            n = by_file ? send_file(c, (size_t)n) : send_copy(c, (size_t)n);
+        }
+        if (n == E_AGAIN) {
+            return WAITS;
+        }
+        if (n <= 0) {
+            return cut_body(c);
+        }
+        exchange_sent(x, (size_t)n);
+        budget -= min_u64(budget, (uint64_t)n);
+    }
+    conn_yield(c);
+    return WAITS;
+}
+
+static enum progress h1_send(struct conn *c)
+{
+    struct exchange *x = c->h1.x;
+
+    if (x == NULL) {
+        return WAITS;
+    }
+    if (x->aborted) {
+        return x->head_sent && x->body != NULL ? cut_body(c) : ENDS;
+    }
+    if (x->reply == NULL || x->sent_all || wire_flush(&c->wire, true) == E_AGAIN) {
+        return WAITS;
+    }
+    if (!x->head_sent && send_head(c) != 0) {
+        log_error("http.reply", "status=%d reply_too_long=yes", x->reply->status);
+        return ENDS;
+    }
+    if (!exchange_sends_body(x)) {
+        x->sent_all = true;
+        return MOVED;
+    }
+    return send_body(c);
+}
+
+/* --- requests ---------------------------------------------------------------------------------------------------------- */
+
+static void h1_close(struct conn *c)
+{
+    if (c->h1.x != NULL) {
+        exchange_finish(c->h1.x, false);
+        c->h1.x = NULL;
+    }
+}
+
+/* Not even a request: an answer without an exchange, and the end. */
+static enum progress refuse(struct conn *c, int status)
+{
+    char text[256];
+    const char *reason = http_reason(status);
+    int n = snprintf(text, sizeof text,
+                     "HTTP/1.1 %d %s\r\ndate: %s\r\nserver: mirrord\r\ncontent-type: text/plain\r\n"
+                     "content-length: %zu\r\nconnection: close\r\n\r\n%s\n",
+                     status, reason, c->lane->loop->date, strlen(reason) + 1, reason);
+
+    count(status == 408 ? &c->lane->counters.limited : &c->lane->counters.protocol_errors, 1);
+    wire_put(&c->wire, slice_of(text, (size_t)n));
+    conn_linger(c);
+    return MOVED;
+}
+
+static const struct http_field *keep_fields(struct exchange *x, const struct http_field *fields,
+                                            size_t n)
+{
+    struct http_field *kept = arena_alloc(&x->arena, n * sizeof *kept);
+
+    return n != 0 ? memcpy(kept, fields, n * sizeof *kept) : kept;
+}
+
+static enum progress begin_exchange(struct conn *c, size_t n, const struct h1_limits *limits)
+{
+    struct h1 *h = &c->h1;
+    struct exchange *x = exchange_new(c);
+    struct slice bytes = arena_copy(&x->arena, slice_of(c->in.p, n));
+    struct h1_head head;
+    int rc = h1_parse_head((char *)(uintptr_t)bytes.p, n, limits, &head, c->lane->fields);
+
+    if (rc < 0) {
+        exchange_finish(x, false);
+        return refuse(c, -rc);
+    }
+    conn_consume(c, n);
+    *h = (struct h1){.x = x,
+                     .framing = head.framing,
+                     .keep_alive = head.keep_alive,
+                     .body_left = head.framing == H1_LENGTH ? head.content_length : 0};
+    x->expect_continue = head.expect_continue;
+    x->received_all = head.framing == H1_NO_BODY;
+    x->req.version = head.version;
+    x->req.method_text = head.method;
+    x->req.target = head.target;
+    x->req.host = head.host;
+    x->req.fields = keep_fields(x, c->lane->fields, head.nfields);
+    x->req.nfields = head.nfields;
+    x->req.has_body = head.framing != H1_NO_BODY;
+    x->req.content_length = head.framing == H1_CHUNKED ? LENGTH_UNKNOWN : head.content_length;
+    exchange_begin(x);
+    return MOVED;
+}
+
+static enum progress receive_head(struct conn *c)
+{
+    const struct http_limits *l = c->lane->limits;
+    const struct h1_limits limits = {l->header_bytes, l->header_fields, l->uri_bytes};
+    struct h1 *h = &c->h1;
+    ptrdiff_t end;
+    int got;
+
+    if (wire_blocked(&c->wire)) {
+        return WAITS; /* who does not read answers gets no more of them */
+    }
+    if (c->in.n > 0) {
+        if (h->head_begun_ms == 0) {
+            h->head_begun_ms = c->lane->loop->now_ms;
+        }
+        end = h1_head_end(slice_of(c->in.p, c->in.n), &limits, &h->scanned);
+        if (end < 0) {
+            return refuse(c, (int)-end);
+        }
+        if (end > 0) {
+            return begin_exchange(c, (size_t)end, &limits);
+        }
+    }
+    if (c->lane->draining && c->in.n == 0) {
+        return ENDS;
+    }
+    got = conn_more(c);
+    return got > 0 ? MOVED : got == E_AGAIN ? WAITS : ENDS;
+}
+
+/* One piece of the request's body out of the input. */
+static enum progress take_body(struct conn *c)
+{
+    struct h1 *h = &c->h1;
+    struct exchange *x = h->x;
+    struct slice data;
+    size_t used;
+    int rc = 0;
+
+    if (h->framing == H1_LENGTH) {
+        used = (size_t)min_u64(c->in.n, h->body_left);
+        data = slice_of(c->in.p, used);
+        h->body_left -= used;
+        rc = h->body_left == 0;
+    } else {
+        rc = h1_chunks_feed(&h->chunks, slice_of(c->in.p, c->in.n), &used, &data);
+        if (rc < 0) {
+            count(&c->lane->counters.protocol_errors, 1);
+            if (x->head_sent) {
+                return ENDS;
+            }
+            h1_close(c);
+            return refuse(c, -rc);
+        }
+    }
+    conn_consume(c, used);
+    x->received += data.n;
+    x->received_all = rc == 1;
+    if (x->reading) {
+        if (data.n > 0 || x->received_all) {
+            exchange_deliver(x, data, x->received_all);
+        }
+    } else {
+        h->discarded += data.n;
+        if (h->discarded > c->lane->limits->discard_bytes) {
+            return ENDS;
+        }
+    }
+    return MOVED;
+}
+
+static enum progress receive_body(struct conn *c)
+{
+    struct exchange *x = c->h1.x;
+    int got;
+
+    if (x->aborted || (x->reading ? x->paused : !x->sent_all)) {
+        return WAITS; /* the socket's own window holds the peer */
+    }
+    if (x->reading && x->expect_continue) {
+        x->expect_continue = false;
+        if (!x->head_sent) {
+            wire_put(&c->wire, SLICE("HTTP/1.1 100 Continue\r\n\r\n"));
+            wire_flush(&c->wire, false);
+        }
+    }
+    if (c->in.n > 0) {
+        return take_body(c);
+    }
+    got = conn_more(c);
+    return got > 0 ? MOVED : got == E_AGAIN ? WAITS : ENDS;
+}
+
+/* The request is whole and its answer on the way: the only news is more requests, kept for later, or the end. */
+static enum progress watch(struct conn *c)
+{
+    int got;
+
+    if (c->in.n > 0) {
+        return WAITS;
+    }
+    got = conn_more(c);
+    if (got > 0 || got == E_AGAIN) {
+        return WAITS;
+    }
+    /* A peer that half-closes after its request still gets an answer that has begun; one that we have not even begun
+     * is not worth the work: nearly always the peer is gone altogether. */
+    c->h1.close = true;
+    return got == 0 && c->h1.x->reply != NULL ? WAITS : ENDS;
+}
+
+static enum progress h1_receive(struct conn *c)
+{
+    struct exchange *x = c->h1.x;
+
+    if (x == NULL) {
+        return receive_head(c);
+    }
+    return x->received_all ? watch(c) : receive_body(c);
+}
+
+/* --- the state machine ------------------------------------------------------------------------------------------------- */
+
+static int next_request(struct conn *c)
+{
+    struct h1 *h = &c->h1;
+    bool unread = !h->x->received_all;
+    bool ends = h->close || h->x->aborted;
+
+    exchange_finish(h->x, true);
+    h->x = NULL;
+    if (ends && (unread || c->in.n > 0)) {
+        conn_linger(c);
+        return 0;
+    }
+    if (ends) {
+        return CONN_END;
+    }
+    *h = (struct h1){.x = NULL};
+    conn_restart(c);
+    return 0;
+}
+
+static bool finished(const struct h1 *h)
+{
+    const struct exchange *x = h->x;
+
+    return x != NULL && x->sent_all && (x->received_all || (h->close && !x->reading));
+}
+
+static int h1_drive(struct conn *c)
+{
+    enum progress in;
+    enum progress out;
+    unsigned turns = 0;
+
+    do {
+        if (turns++ == DRIVE_TURNS) {
+            conn_yield(c);
+            break;
+        }
+        in = h1_receive(c);
+        if (in == ENDS || c->ops != &h1_ops) {
+            return in == ENDS ? CONN_END : 0;
+        }
+        out = h1_send(c);
+        if (out == ENDS) {
+            return CONN_END;
+        }
+        if (finished(&c->h1)) {
+            int rc = next_request(c);
+            if (rc != 0 || c->ops != &h1_ops) {
+                return rc;
+            }
+            in = MOVED;
+        }
+    } while (in == MOVED || out == MOVED);
+    return 0;
+}
+
+static uint64_t h1_due(const struct conn *c)
+{
+    const struct http_limits *l = c->lane->limits;
+    const struct exchange *x = c->h1.x;
+
+    if (wire_blocked(&c->wire) || (x != NULL && x->reply != NULL && !c->wire.writable)) {
+        return c->out_ms + l->stall_ms;
+    }
+    if (x == NULL) {
+        return c->h1.head_begun_ms != 0 ? c->h1.head_begun_ms + l->header_ms
+                                        : c->since_ms + l->idle_ms;
+    }
+    return x->sent_all && !x->reading ? c->out_ms + l->stall_ms : exchange_slow_due(x);
+}
+
+static int h1_expire(struct conn *c)
+{
+    struct exchange *x = c->h1.x;
+
+    if (x == NULL && c->h1.head_begun_ms != 0 && !wire_blocked(&c->wire)) {
+        refuse(c, 408);
+        return 0;
+    }
+    if (x != NULL && !wire_blocked(&c->wire) && exchange_slow_due(x) != UINT64_MAX &&
+        !exchange_too_slow(x, c->lane->loop->now_ms)) {
+        return 0;
+    }
+    count(&c->lane->counters.limited, x != NULL || wire_blocked(&c->wire));
+    return CONN_END;
+}
+
+static void h1_drain(struct conn *c)
+{
+    conn_kick(c); /* an idle one ends in receive_head(), a busy one with its answer */
+}
+
+static void h1_wake(struct exchange *x)
+{
+    (void)x; /* the kick is all it takes */
+}
+
+const struct conn_ops h1_ops = {.drive = h1_drive,
+                                .due = h1_due,
+                                .expire = h1_expire,
+                                .drain = h1_drain,
+                                .wake = h1_wake,
+                                .close = h1_close};

@@ -1,0 +1,69 @@
+/* h1_parse.h - HTTP/1.x requests as bytes: heads and chunked bodies. Pure: knows no connection.
+ *
+ * Strict, because framing is security (RFC 9112, and the smuggling papers): CRLF only, one framing per message, no
+ * folding, no blank before a colon, no control bytes. What is refused says with which status to answer; after any
+ * refusal the bytes that follow mean nothing, so the connection closes.
+ *
+ * errors   a refusal is a negative HTTP status: -400, -414, -417, -431, -501, -505
+ */
+#ifndef SERVER_HTTP_H1_PARSE_H
+#define SERVER_HTTP_H1_PARSE_H
+
+#include "server/http/msg.h"
+
+struct h1_limits {
+    size_t header_bytes;
+    size_t header_fields;
+    size_t uri_bytes;
+};
+
+/* Where the head ends (its bytes, the empty line included), 0 when more must come, or a refusal. `scanned` remembers,
+ * between calls on the same growing bytes, how far the search got; begin with 0. */
+ptrdiff_t h1_head_end(struct slice bytes, const struct h1_limits *limits, size_t *scanned);
+
+enum h1_framing { H1_NO_BODY, H1_LENGTH, H1_CHUNKED };
+
+struct h1_head {
+    struct slice method, target, host; /* target in origin-form */
+    enum http_version version;         /* HTTP_10 or HTTP_11 */
+    enum h1_framing framing;
+    uint64_t content_length;
+    bool keep_alive;
+    bool expect_continue;
+    size_t
+        nfields; /* what the server's corridor may see: without Host, Connection and framing fields */
+};
+
+/* Parses a whole head, as h1_head_end() found it; names become lower case in place. `fields` has room for
+ * limits->header_fields. 0, or a refusal. */
+int h1_parse_head(char *bytes, size_t n, const struct h1_limits *limits, struct h1_head *head,
+                  struct http_field *fields);
+bool h1_valid_host(struct slice host); /* uri-host [ ":" port ], no userinfo */
+
+enum h1_chunk_state {
+    CHUNK_SIZE_FIRST,
+    CHUNK_SIZE,
+    CHUNK_EXTENSION,
+    CHUNK_SIZE_LF,
+    CHUNK_DATA,
+    CHUNK_DATA_CR,
+    CHUNK_DATA_LF,
+    CHUNK_TRAILER_FIRST,
+    CHUNK_TRAILER,
+    CHUNK_TRAILER_LF,
+    CHUNK_END_LF,
+    CHUNK_DONE
+};
+
+struct h1_chunks { /* zeroed: at the start */
+    enum h1_chunk_state state;
+    uint64_t left;     /* of this chunk's data */
+    uint32_t digits;   /* of this chunk's size */
+    uint32_t overhead; /* extension bytes of all chunks, and trailer bytes: bounded */
+};
+
+/* Decodes from `bytes`: *used were taken, *data (part of them) is body. 0: go on with the rest, or more bytes;
+ * 1: the body has ended; -400. Returns after each piece of data. */
+int h1_chunks_feed(struct h1_chunks *c, struct slice bytes, size_t *used, struct slice *data);
+
+#endif

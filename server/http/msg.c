@@ -1,0 +1,138 @@
+#include "server/http/msg.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+struct slice http_req_field(const struct http_req *r, const char *name)
+{
+    struct slice want = slice_str(name);
+
+    for (size_t i = 0; i < r->nfields; i++) {
+        if (slice_eq(r->fields[i].name, want)) {
+            return r->fields[i].value;
+        }
+    }
+    return SLICE_NONE;
+}
+
+struct slice http_req_list(const struct http_req *r, const char *name)
+{
+    struct slice want = slice_str(name);
+    struct slice joined = SLICE_NONE;
+
+    for (size_t i = 0; i < r->nfields; i++) {
+        struct slice value = r->fields[i].value;
+        if (!slice_eq(r->fields[i].name, want)) {
+            continue;
+        }
+        joined = joined.p == NULL ? value
+                                  : arena_fmt(r->arena, SLICE_FMT ", " SLICE_FMT, SLICE_ARG(joined),
+                                              SLICE_ARG(value));
+    }
+    return joined;
+}
+
+enum method method_of(struct slice text)
+{
+    static const struct {
+        struct slice text;
+        enum method method;
+    } known[] = {
+        {{"GET", 3}, METHOD_GET},         {{"HEAD", 4}, METHOD_HEAD},
+        {{"PUT", 3}, METHOD_PUT},         {{"POST", 4}, METHOD_POST},
+        {{"DELETE", 6}, METHOD_DELETE},   {{"PATCH", 5}, METHOD_PATCH},
+        {{"OPTIONS", 7}, METHOD_OPTIONS},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        if (slice_eq(known[i].text, text)) {
+            return known[i].method;
+        }
+    }
+    return METHOD_OTHER;
+}
+
+void reply_add(struct http_reply *r, struct slice name, struct slice value)
+{
+    CHECK(r->nfields < REPLY_FIELDS);
+    r->fields[r->nfields++] = (struct http_field){name, value};
+}
+
+void reply_addf(struct http_reply *r, struct arena *a, const char *name, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    CHECK(n >= 0);
+    if ((size_t)n < sizeof text) {
+        reply_add(r, slice_str(name), arena_copy(a, slice_of(text, (size_t)n)));
+    } else {
+        char *room = arena_alloc(a, (size_t)n + 1);
+        va_start(ap, fmt);
+        vsnprintf(room, (size_t)n + 1, fmt, ap);
+        va_end(ap);
+        reply_add(r, slice_str(name), slice_of(room, (size_t)n));
+    }
+}
+
+const char *http_reason(int status)
+{
+    static const struct {
+        int status;
+        const char *text;
+    } known[] = {
+        {100, "Continue"},
+        {200, "OK"},
+        {201, "Created"},
+        {202, "Accepted"},
+        {204, "No Content"},
+        {206, "Partial Content"},
+        {301, "Moved Permanently"},
+        {302, "Found"},
+        {303, "See Other"},
+        {304, "Not Modified"},
+        {307, "Temporary Redirect"},
+        {308, "Permanent Redirect"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {406, "Not Acceptable"},
+        {408, "Request Timeout"},
+        {409, "Conflict"},
+        {410, "Gone"},
+        {411, "Length Required"},
+        {412, "Precondition Failed"},
+        {413, "Content Too Large"},
+        {414, "URI Too Long"},
+        {415, "Unsupported Media Type"},
+        {416, "Range Not Satisfiable"},
+        {417, "Expectation Failed"},
+        {421, "Misdirected Request"},
+        {422, "Unprocessable Content"},
+        {425, "Too Early"},
+        {428, "Precondition Required"},
+        {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
+        {451, "Unavailable For Legal Reasons"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
+        {505, "HTTP Version Not Supported"},
+        {507, "Insufficient Storage"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        if (known[i].status == status) {
+            return known[i].text;
+        }
+    }
+    return "Status";
+}

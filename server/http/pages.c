@@ -1,0 +1,107 @@
+#include "server/http/pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "common/base/err.h"
+
+struct pages_job {
+    struct job job;
+    int fd; /* a duplicate: the answer may be over before we are */
+    uint64_t off;
+    size_t n;
+    int rc;
+    void (*ready)(void *arg, int rc); /* NULL: cancelled */
+    void *arg;
+};
+
+ssize_t pages_read(int fd, char *to, size_t n, uint64_t off)
+{
+    const struct iovec iov = {to, n};
+    ssize_t got;
+
+    do {
+        got = preadv2(fd, &iov, 1, (off_t)off, RWF_NOWAIT);
+        if (got == -1 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
+            got = pread(fd, to, n, (off_t)off);
+        }
+    } while (got == -1 && errno == EINTR);
+    if (got > 0) {
+        return got;
+    }
+    return got == -1 && errno == EAGAIN ? E_AGAIN : E_IO;
+}
+
+ssize_t pages_present(int fd, uint64_t off, size_t n)
+{
+    size_t present = 0;
+
+    /* One byte of each readahead window, and the last: pages come and go in such pieces, and holes smaller than that
+     * cost one short wait at worst. */
+    while (present < n) {
+        char byte;
+        ssize_t got = pages_read(fd, &byte, 1, off + present);
+        if (got < 0) {
+            return present > 0 ? (ssize_t)present : got;
+        }
+        present += n - present < PAGES_STEP_BYTES ? n - present : PAGES_STEP_BYTES;
+    }
+    return (ssize_t)n;
+}
+
+static void work(struct job *job)
+{
+    struct pages_job *j = CONTAINER_OF(job, struct pages_job, job);
+
+    /* One request to the disk for all of it, then wait for each piece. */
+    posix_fadvise(j->fd, (off_t)j->off, (off_t)j->n, POSIX_FADV_WILLNEED);
+    for (size_t at = 0; at < j->n; at += PAGES_STEP_BYTES) {
+        char byte;
+        if (pread(j->fd, &byte, 1, (off_t)(j->off + at)) != 1) {
+            j->rc = at == 0 ? E_IO : 0;
+            break;
+        }
+    }
+    close(j->fd);
+}
+
+static void done(struct job *job)
+{
+    struct pages_job *j = CONTAINER_OF(job, struct pages_job, job);
+
+    if (j->ready != NULL) {
+        j->ready(j->arg, j->rc);
+    }
+    free(j);
+}
+
+struct pages_job *pages_fetch(struct pool *disk, struct mailbox *reply, int fd, uint64_t off,
+                              size_t n, void (*ready)(void *arg, int rc), void *arg)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    struct pages_job *j;
+
+    if (copy == -1) {
+        return NULL;
+    }
+    j = NEW(struct pages_job);
+    *j = (struct pages_job){.job = {.work = work, .done = done, .reply = reply},
+                            .fd = copy,
+                            .off = off,
+                            .n = n,
+                            .ready = ready,
+                            .arg = arg};
+    pool_submit(disk, &j->job);
+    return j;
+}
+
+void pages_cancel(struct pages_job **jp)
+{
+    if (*jp != NULL) {
+        (*jp)->ready = NULL;
+        *jp = NULL;
+    }
+}

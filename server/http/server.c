@@ -1,0 +1,221 @@
+#include "server/http/server.h"
+
+#include <event2/event.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "common/os/lock.h"
+#include "server/http/conn.h"
+#include "server/net/acceptor.h"
+
+enum { LISTENERS_MAX = 64 };
+
+struct http_server {
+    struct loops *loops;
+    struct http_limits limits;
+    struct acceptor *acceptor;
+    _Atomic uint64_t open;
+    size_t nlisteners;
+    struct listener *listeners[LISTENERS_MAX];
+    /* drain */
+    _Atomic bool draining, drained;
+    uint32_t drain_ms;
+    void (*on_drained)(void *arg);
+    void *drained_arg;
+    /* close */
+    struct lock lock;
+    struct cond done;
+    unsigned lanes_left;
+    struct lane *lanes;
+};
+
+static struct lane *lane_at(struct http_server *s, const struct loop *l)
+{
+    return &s->lanes[l->index];
+}
+
+static void on_accept(void *arg, struct loop *l, const struct accepted *a)
+{
+    conn_open(lane_at(arg, l), a);
+}
+
+struct http_server *http_server_open(struct loops *ls, struct pool *disk,
+                                     const struct http_limits *limits,
+                                     struct exchange_handler handler)
+{
+    struct http_server *s = NEW(struct http_server);
+
+    s->loops = ls;
+    s->limits = *limits;
+    lock_init(&s->lock, LOCK_LEAF);
+    cond_init(&s->done);
+    s->lanes = mem_array(loops_count(ls), sizeof *s->lanes);
+    for (unsigned i = 0; i < loops_count(ls); i++) {
+        struct lane *lane = &s->lanes[i];
+        lane->server = s;
+        lane->limits = &s->limits;
+        lane->handler = handler;
+        lane->disk = disk;
+        lane_init(lane, loops_at(ls, i));
+    }
+    s->acceptor = acceptor_open(ls, limits->connections, &s->open,
+                                (struct acceptor_events){.on_accept = on_accept, .arg = s});
+    return s;
+}
+
+int http_server_listen(struct http_server *s, const struct listener_settings *set, struct err *e)
+{
+    int rc;
+
+    if (s->nlisteners == LISTENERS_MAX) {
+        return err_set(e, E_CONFIG, "more than %d listeners", LISTENERS_MAX);
+    }
+    rc = listener_open(set, &s->listeners[s->nlisteners], e);
+    if (rc == 0) {
+        acceptor_add(s->acceptor, s->listeners[s->nlisteners++]);
+    }
+    return rc;
+}
+
+const struct listener *http_server_listener(const struct http_server *s, size_t index)
+{
+    return index < s->nlisteners ? s->listeners[index] : NULL;
+}
+
+int http_server_reload_tls(struct http_server *s, struct err *e)
+{
+    int worst = 0;
+
+    for (size_t i = 0; i < s->nlisteners; i++) {
+        struct tls_identity *t = listener_identity(s->listeners[i]);
+        int rc = t != NULL ? tls_identity_reload(t, e) : 0;
+        worst = rc != 0 ? rc : worst;
+    }
+    return worst;
+}
+
+void http_server_start(struct http_server *s)
+{
+    acceptor_start(s->acceptor);
+}
+
+/* --- drain -------------------------------------------------------------------------------------------------------------- */
+
+static void tell_drained(struct http_server *s)
+{
+    if (atomic_load(&s->draining) && atomic_load(&s->open) == 0 &&
+        !atomic_exchange(&s->drained, true) && s->on_drained != NULL) {
+        s->on_drained(s->drained_arg);
+    }
+}
+
+void server_conn_gone(struct http_server *s)
+{
+    if (atomic_fetch_sub(&s->open, 1) == 1) {
+        tell_drained(s);
+    }
+}
+
+static void close_all(struct lane *lane)
+{
+    while (!list_empty(&lane->conns)) {
+        conn_close(LIST_ITEM(lane->conns.next, struct conn, node));
+    }
+}
+
+static void on_drain_over(struct timer *t)
+{
+    struct lane *lane = CONTAINER_OF(t, struct lane, drain);
+    close_all(lane);
+}
+
+static void drain_lane(struct loop *l, void *arg)
+{
+    struct http_server *s = arg;
+    struct lane *lane = lane_at(s, l);
+
+    lane->draining = true;
+    LIST_EACH (&lane->conns, n) {
+        struct conn *c = LIST_ITEM(n, struct conn, node);
+        c->ops->drain(c);
+    }
+    lane->drain.fire = on_drain_over;
+    timer_set(&l->timers, &lane->drain, l->now_ms + s->drain_ms);
+    tell_drained(s);
+}
+
+void http_server_drain(struct http_server *s, uint32_t drain_ms, void (*drained)(void *arg),
+                       void *arg)
+{
+    acceptor_stop(s->acceptor);
+    s->drain_ms = drain_ms;
+    s->on_drained = drained;
+    s->drained_arg = arg;
+    atomic_store(&s->draining, true);
+    loops_each(s->loops, drain_lane, s);
+}
+
+/* --- close -------------------------------------------------------------------------------------------------------------- */
+
+static void close_lane(struct loop *l, void *arg)
+{
+    struct http_server *s = arg;
+    struct lane *lane = lane_at(s, l);
+
+    close_all(lane);
+    timer_stop(&lane->drain);
+    lane_fini(lane);
+    lock_take(&s->lock);
+    s->lanes_left--;
+    cond_signal(&s->done);
+    lock_drop(&s->lock);
+}
+
+void http_server_close(struct http_server **sp)
+{
+    struct http_server *s = *sp;
+
+    if (s == NULL) {
+        return;
+    }
+    *sp = NULL;
+    acceptor_stop(s->acceptor);
+    s->lanes_left = loops_count(s->loops);
+    loops_each(s->loops, close_lane, s);
+    lock_take(&s->lock);
+    while (s->lanes_left > 0) {
+        cond_wait(&s->done, &s->lock);
+    }
+    lock_drop(&s->lock);
+    acceptor_close(&s->acceptor);
+    for (size_t i = 0; i < s->nlisteners; i++) {
+        listener_close(&s->listeners[i]);
+    }
+    cond_fini(&s->done);
+    lock_fini(&s->lock);
+    free(s->lanes);
+    free(s);
+}
+
+/* --- what it has done --------------------------------------------------------------------------------------------------- */
+
+static uint64_t sum(const _Atomic uint64_t *n)
+{
+    return atomic_load_explicit(n, memory_order_relaxed);
+}
+
+void http_server_stats(struct http_server *s, struct http_stats *out)
+{
+    *out = (struct http_stats){.open = atomic_load(&s->open)};
+    for (unsigned i = 0; i < loops_count(s->loops); i++) {
+        const struct lane_counters *c = &s->lanes[i].counters;
+        out->accepted += sum(&c->accepted);
+        out->open_h2 += sum(&c->h2);
+        out->open_tls += sum(&c->tls);
+        out->bytes_in += sum(&c->bytes_in);
+        out->bytes_out += sum(&c->bytes_out);
+        out->protocol_errors += sum(&c->protocol_errors);
+        out->limited += sum(&c->limited);
+    }
+}

@@ -1,0 +1,231 @@
+#include "server/net/acceptor.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "common/os/lock.h"
+#include "server/net/sock.h"
+
+enum { LISTENERS_MAX = 64, ACCEPT_BURST = 64, PAUSE_MS = 50, COMPLAIN_MS = 10000 };
+
+struct watched {
+    struct acceptor *acceptor;
+    const struct listener *listener;
+    struct event *ev;
+};
+
+struct acceptor {
+    struct loops *loops;
+    struct event_base *base;
+    struct mailbox *mail;
+    struct letter stop;
+    struct event *resume;
+    pthread_t thread;
+    bool running;
+    uint32_t connections_max;
+    _Atomic uint64_t *open;
+    uint64_t complained_ms;
+    struct acceptor_events ev;
+    size_t nwatched;
+    struct watched watched[LISTENERS_MAX];
+};
+
+struct handover {
+    struct letter letter;
+    struct acceptor *acceptor;
+    struct loop *loop;
+    struct accepted accepted;
+};
+
+static void on_handover(struct letter *letter)
+{
+    struct handover *h = CONTAINER_OF(letter, struct handover, letter);
+
+    loop_refresh(h->loop);
+    h->acceptor->ev.on_accept(h->acceptor->ev.arg, h->loop, &h->accepted);
+    free(h);
+}
+
+static struct loop *least_busy(struct loops *ls)
+{
+    struct loop *best = NULL;
+    uint64_t best_bytes = 0;
+    uint64_t best_connections = 0;
+
+    for (unsigned i = 0; i < loops_count(ls); i++) {
+        struct loop *l = loops_at(ls, i);
+        uint64_t bytes = atomic_load_explicit(&l->inflight_bytes, memory_order_relaxed);
+        uint64_t connections = atomic_load_explicit(&l->connections, memory_order_relaxed);
+        if (best == NULL || bytes < best_bytes ||
+            (bytes == best_bytes && connections < best_connections)) {
+            best = l;
+            best_bytes = bytes;
+            best_connections = connections;
+        }
+    }
+    return best;
+}
+
+static void set_watching(struct acceptor *a, bool on)
+{
+    for (size_t i = 0; i < a->nwatched; i++) {
+        CHECK((on ? event_add(a->watched[i].ev, NULL) : event_del(a->watched[i].ev)) == 0);
+    }
+}
+
+static void pause_accepting(struct acceptor *a, const char *why)
+{
+    static const struct timeval soon = {.tv_usec = PAUSE_MS * 1000};
+    uint64_t now_ms = clock_now_ms();
+
+    if (a->complained_ms == 0 || now_ms - a->complained_ms >= COMPLAIN_MS) {
+        a->complained_ms = now_ms;
+        log_warn("accept.paused", "why=%s open=%" PRIu64, why, atomic_load(a->open));
+    }
+    set_watching(a, false);
+    CHECK(event_add(a->resume, &soon) == 0);
+}
+
+static void on_resume(evutil_socket_t fd, short what, void *arg)
+{
+    struct acceptor *a = arg;
+
+    (void)fd;
+    (void)what;
+    set_watching(a, true); /* level-triggered: what waits is announced at once */
+}
+
+static void hand_over(struct acceptor *a, struct handover *h)
+{
+    h->acceptor = a;
+    h->letter.deliver = on_handover;
+    h->loop = least_busy(a->loops);
+    atomic_fetch_add(a->open, 1);
+    /* Counted here, not on the loop: the next choice follows before the loop has woken. */
+    atomic_fetch_add_explicit(&h->loop->connections, 1, memory_order_relaxed);
+    mailbox_post(h->loop->mail, &h->letter);
+}
+
+static bool accept_one(struct acceptor *a, const struct listener *l)
+{
+    struct handover *h;
+    socklen_t n = sizeof h->accepted.peer;
+
+    if (atomic_load(a->open) >= a->connections_max) {
+        pause_accepting(a, "connections");
+        return false;
+    }
+    h = NEW(struct handover);
+    h->accepted.listener = l;
+    h->accepted.fd = accept4(listener_fd(l), (struct sockaddr *)&h->accepted.peer, &n,
+                             SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (h->accepted.fd == -1) {
+        int why = errno;
+        free(h);
+        if (why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM) {
+            pause_accepting(a, why == EMFILE || why == ENFILE ? "descriptors" : "memory");
+        }
+        return why == EINTR || why == ECONNABORTED;
+    }
+    sock_tune(h->accepted.fd);
+    hand_over(a, h);
+    return true;
+}
+
+static void on_listening(evutil_socket_t fd, short what, void *arg)
+{
+    struct watched *w = arg;
+
+    (void)fd;
+    (void)what;
+    for (int i = 0; i < ACCEPT_BURST && accept_one(w->acceptor, w->listener); i++) {
+    }
+}
+
+static void on_stop(struct letter *letter)
+{
+    struct acceptor *a = CONTAINER_OF(letter, struct acceptor, stop);
+    event_base_loopbreak(a->base);
+}
+
+static void *run_acceptor(void *arg)
+{
+    struct acceptor *a = arg;
+
+    event_base_loop(a->base, EVLOOP_NO_EXIT_ON_EMPTY);
+    return NULL;
+}
+
+struct acceptor *acceptor_open(struct loops *ls, uint32_t connections_max, _Atomic uint64_t *open,
+                               struct acceptor_events ev)
+{
+    struct acceptor *a = NEW(struct acceptor);
+    struct event_config *config = event_config_new();
+
+    CHECK(config != NULL &&
+          event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK | EVENT_BASE_FLAG_IGNORE_ENV) == 0);
+    a->base = event_base_new_with_config(config);
+    CHECK(a->base != NULL);
+    event_config_free(config);
+    a->loops = ls;
+    a->connections_max = connections_max;
+    a->open = open;
+    a->ev = ev;
+    a->stop.deliver = on_stop;
+    a->mail = mailbox_open(a->base);
+    a->resume = event_new(a->base, -1, 0, on_resume, a);
+    CHECK(a->resume != NULL);
+    return a;
+}
+
+void acceptor_add(struct acceptor *a, const struct listener *l)
+{
+    struct watched *w;
+
+    CHECK(!a->running && a->nwatched < LISTENERS_MAX);
+    w = &a->watched[a->nwatched++];
+    *w = (struct watched){.acceptor = a, .listener = l};
+    w->ev = event_new(a->base, listener_fd(l), EV_READ | EV_PERSIST, on_listening, w);
+    CHECK(w->ev != NULL);
+}
+
+void acceptor_start(struct acceptor *a)
+{
+    CHECK(!a->running);
+    set_watching(a, true);
+    a->running = true;
+    a->thread = thread_start("accept", run_acceptor, a);
+}
+
+void acceptor_stop(struct acceptor *a)
+{
+    if (!a->running) {
+        return;
+    }
+    mailbox_post(a->mail, &a->stop);
+    pthread_join(a->thread, NULL);
+    a->running = false;
+}
+
+void acceptor_close(struct acceptor **ap)
+{
+    struct acceptor *a = *ap;
+
+    if (a == NULL) {
+        return;
+    }
+    *ap = NULL;
+    acceptor_stop(a);
+    for (size_t i = 0; i < a->nwatched; i++) {
+        event_free(a->watched[i].ev);
+    }
+    event_free(a->resume);
+    mailbox_close(&a->mail);
+    event_base_free(a->base);
+    free(a);
+}

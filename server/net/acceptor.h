@@ -1,0 +1,38 @@
+/* acceptor.h - one thread that accepts and hands each socket to the loop with the least to do.
+ *
+ * Least is: bytes of answers under way, then connections. At the ceiling, or out of file descriptors, it leaves new
+ * connections in the kernel's queue until others end; nothing is accepted only to be thrown away.
+ *
+ * threads  acceptor_open/start/stop/close from one thread; on_accept runs on the chosen loop
+ */
+#ifndef SERVER_NET_ACCEPTOR_H
+#define SERVER_NET_ACCEPTOR_H
+
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#include "server/net/listener.h"
+#include "server/net/loop.h"
+
+struct acceptor;
+
+struct accepted {
+    int fd; /* on_accept takes it */
+    const struct listener *listener;
+    struct sockaddr_storage peer;
+};
+
+struct acceptor_events {
+    void (*on_accept)(void *arg, struct loop *l, const struct accepted *a);
+    void *arg;
+};
+
+/* `open` counts connections from accept() on; the owner counts them down when they end. */
+struct acceptor *acceptor_open(struct loops *ls, uint32_t connections_max, _Atomic uint64_t *open,
+                               struct acceptor_events ev);
+void acceptor_add(struct acceptor *a, const struct listener *l); /* before the start */
+void acceptor_start(struct acceptor *a);
+void acceptor_stop(struct acceptor *a); /* joins the thread: nothing is accepted after it returns */
+void acceptor_close(struct acceptor **ap);
+
+#endif

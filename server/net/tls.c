@@ -1,0 +1,177 @@
+#include "server/net/tls.h"
+
+#include <openssl/err.h>
+#include <stdlib.h>
+
+#include "common/base/buf.h"
+#include "common/base/slice.h"
+#include "common/os/lock.h"
+
+struct tls_identity {
+    struct lock lock; /* over ctx: loops take references while a reload swaps it */
+    SSL_CTX *ctx;
+    char *certificate;
+    char *key;
+};
+
+static int fail(struct err *e, const char *what, const char *path)
+{
+    char why[160];
+
+    ERR_error_string_n(ERR_peek_last_error(), why, sizeof why);
+    ERR_clear_error();
+    return err_set(e, E_CONFIG, "%s: %s: %s", path, what, why);
+}
+
+static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_n,
+                       const unsigned char *in, unsigned in_n, void *arg)
+{
+    static const unsigned char ours[] = "\2h2\10http/1.1";
+    unsigned char *chosen;
+
+    (void)ssl;
+    (void)arg;
+    /* A peer that offers only what we do not speak gets an alert (RFC 7301 3.2). */
+    if (SSL_select_next_proto(&chosen, out_n, ours, sizeof ours - 1, in, in_n) !=
+        OPENSSL_NPN_NEGOTIATED) {
+        return SSL_TLSEXT_ERR_ALERT_FATAL;
+    }
+    *out = chosen;
+    return SSL_TLSEXT_ERR_OK;
+}
+
+static bool set_context(SSL_CTX *ctx)
+{
+    SSL_CTX_set_options(ctx, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA |
+                                 SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                                 SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_ENABLE_KTLS);
+    SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                              SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_read_ahead(ctx, 1); /* a record's header and body in one recv() */
+    SSL_CTX_set_alpn_select_cb(ctx, choose_alpn, NULL);
+    return SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) == 1 &&
+           SSL_CTX_set_num_tickets(ctx, 1) == 1 &&
+           SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"
+                                         "TLS_CHACHA20_POLY1305_SHA256") == 1 &&
+           SSL_CTX_set_cipher_list(ctx, "ECDHE+AES128+AESGCM:ECDHE+AESGCM:ECDHE+CHACHA20") == 1;
+}
+
+static int context_new(const char *certificate, const char *key, SSL_CTX **out, struct err *e)
+{
+    SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+    int rc = 0;
+
+    CHECK(ctx != NULL);
+    if (!set_context(ctx)) {
+        rc = fail(e, "TLS settings", "openssl");
+    } else if (SSL_CTX_use_certificate_chain_file(ctx, certificate) != 1) {
+        rc = fail(e, "not a PEM certificate chain", certificate);
+    } else if (SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1) {
+        rc = fail(e, "not the certificate's PEM key", key);
+    } else {
+        *out = ctx;
+        ctx = NULL;
+    }
+    SSL_CTX_free(ctx);
+    return rc;
+}
+
+int tls_identity_open(const char *certificate, const char *key, struct tls_identity **out,
+                      struct err *e)
+{
+    SSL_CTX *ctx;
+    struct tls_identity *t;
+    int rc;
+
+    if (key == NULL) {
+        return err_set(e, E_CONFIG, "%s: a certificate needs its key (tls_key)", certificate);
+    }
+    rc = context_new(certificate, key, &ctx, e);
+    if (rc != 0) {
+        return rc;
+    }
+    t = NEW(struct tls_identity);
+    lock_init(&t->lock, LOCK_LEAF);
+    t->ctx = ctx;
+    t->certificate = mem_strdup(certificate);
+    t->key = mem_strdup(key);
+    *out = t;
+    return 0;
+}
+
+int tls_identity_reload(struct tls_identity *t, struct err *e)
+{
+    SSL_CTX *fresh;
+    SSL_CTX *old;
+    int rc = context_new(t->certificate, t->key, &fresh, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    lock_take(&t->lock);
+    old = t->ctx;
+    t->ctx = fresh;
+    lock_drop(&t->lock);
+    SSL_CTX_free(old); /* counted: the last session frees it */
+    return 0;
+}
+
+void tls_identity_close(struct tls_identity **tp)
+{
+    struct tls_identity *t = *tp;
+
+    if (t == NULL) {
+        return;
+    }
+    *tp = NULL;
+    SSL_CTX_free(t->ctx);
+    lock_fini(&t->lock);
+    free(t->certificate);
+    free(t->key);
+    free(t);
+}
+
+SSL *tls_session(struct tls_identity *t)
+{
+    SSL_CTX *ctx;
+    SSL *ssl;
+
+    lock_take(&t->lock);
+    ctx = t->ctx;
+    SSL_CTX_up_ref(ctx);
+    lock_drop(&t->lock);
+    ssl = SSL_new(ctx);
+    SSL_CTX_free(ctx);
+    CHECK(ssl != NULL);
+    SSL_set_accept_state(ssl);
+    return ssl;
+}
+
+bool tls_chose_h2(const SSL *ssl)
+{
+    const unsigned char *name;
+    unsigned n;
+
+    SSL_get0_alpn_selected(ssl, &name, &n);
+    return slice_eq(slice_of(name, n), SLICE("h2"));
+}
+
+bool tls_kernel(void)
+{
+    struct buf text = BUF_INIT(4096);
+    struct slice rest;
+    bool found = false;
+
+    if (buf_read_file(&text, "/proc/sys/net/ipv4/tcp_available_ulp", NULL) == 0) {
+        rest = buf_slice(&text);
+        while (rest.n > 0 && !found) {
+            struct slice line = slice_cut(&rest, '\n');
+            while (line.n > 0 && !found) {
+                found = slice_eqs(slice_cut(&line, ' '), "tls");
+            }
+        }
+    }
+    buf_free(&text);
+    return found;
+}

@@ -1,0 +1,27 @@
+/* tls.h - what a listener's TLS is: versions, ciphers, certificate, ALPN. The bytes are wire.c's business.
+ *
+ * TLS 1.2 and 1.3; AES-128-GCM first (14 % cheaper than 256); one ticket a handshake, no session cache; "h2" before
+ * "http/1.1". A reload swaps the whole context: sessions under way keep the one they began with.
+ *
+ * threads  any
+ */
+#ifndef SERVER_NET_TLS_H
+#define SERVER_NET_TLS_H
+
+#include <openssl/ssl.h>
+
+#include "common/base/err.h"
+
+struct tls_identity;
+
+MUST_USE int tls_identity_open(const char *certificate, const char *key, struct tls_identity **out,
+                               struct err *e);
+MUST_USE int tls_identity_reload(struct tls_identity *t,
+                                 struct err *e); /* on an error the old stays */
+void tls_identity_close(struct tls_identity **tp);
+
+SSL *tls_session(struct tls_identity *t); /* a server's end, no BIO yet */
+bool tls_chose_h2(const SSL *ssl);        /* after the handshake */
+bool tls_kernel(void);                    /* the kernel can encrypt on sockets (kTLS) */
+
+#endif

@@ -17,7 +17,7 @@ enum { HOT_ENTRIES = 8192, HOT_BYTES = 64 << 20 };
 /* ================================================================== the corridor, from the top ==== */
 
 static void on_request(void *arg, struct exchange *x); /* listen, parse: http brings us here */
-static bool enter(struct desk *d, struct exchange *x, struct visit *v, struct principal *who,
+static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours,
                   uint64_t *rate); /* gate */
 static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
                      struct slice name, uint64_t rate);
@@ -36,22 +36,20 @@ static void on_request(void *arg, struct exchange *x)
     struct desk *d = exchange_loop(x)->local;
     const struct http_req *req = exchange_req(x);
     struct visit *v = ARENA_NEW(exchange_arena(x), struct visit);
-    struct principal who = {0};
     uint64_t rate = 0;
     struct route to;
 
     (void)arg;
     exchange_set_user(x, v);
     to = route_of(d->set->repo, d->set->count, req->path, listener_root(req->listener));
-    if (!enter(d, x, v, &who, &rate)) {
+    if (!enter(d, x, v, to.repo == NULL, &rate)) {
         return;
     }
     if (to.repo == NULL) {
-        own_answer(d, x, v, &who);
+        own_answer(d, x, v);
     } else if (!from_hot(d, x, v, to.repo, hot_name(x, to.repo, to.path), rate)) {
-        call_advance(call_new(d, x, v, to.repo, to.path, &who, rate));
+        call_advance(call_new(d, x, v, to.repo, to.path, rate));
     }
-    gate_release(d->daemon->gate, &who);
 }
 
 static bool allowed(const struct call *c, struct exchange *x);
@@ -140,22 +138,23 @@ static void too_fast(struct exchange *x, const struct gate_verdict *g)
                                            g->limit, g->retry_after_s)));
 }
 
-static bool enter(struct desk *d, struct exchange *x, struct visit *v, struct principal *who,
-                  uint64_t *rate)
+/* Health, metrics and the page are not counted: whoever watches must see most when it is busiest. */
+static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours, uint64_t *rate)
 {
     const struct http_req *req = exchange_req(x);
     struct gate_verdict g = {.pass = true};
     struct err why = {0};
 
-    (void)v;
-    if (gate_identify(d->daemon->gate, req, who, &why) != 0) {
+    if (gate_identify(d->daemon->gate, req, &v->who, &why) != 0) {
         ask_for_token(x, why.text);
         return false;
     }
-    gate_spend(d->daemon->gate, who, req->peer, d->loop->now_ms, &g);
+    if (!ours || slice_starts(req->path, SLICE("/-/blob/")) ||
+        slice_starts(req->path, SLICE("/-/chunks/"))) {
+        gate_spend(d->daemon->gate, &v->who, req->peer, d->loop->now_ms, &g);
+    }
     if (!g.pass) {
         too_fast(x, &g);
-        gate_release(d->daemon->gate, who);
         return false;
     }
     *rate = g.rate_bytes_per_s;
@@ -512,7 +511,7 @@ static void on_end(void *arg, struct exchange *x, const struct exchange_end *end
     }
     entry = (struct access_entry){
         .req = exchange_req(x),
-        .who = v->call != NULL ? &v->call->who : &v->who,
+        .who = &v->who,
         .repo = v->repo != NULL ? slice_str(v->repo->name) : SLICE_NONE,
         .cache = v->cached ? reply_cache_status(v->state) : "",
         .status = end->status,
@@ -532,6 +531,7 @@ static void on_end(void *arg, struct exchange *x, const struct exchange_end *end
     };
     traffic_add(d->daemon->traffic, d->loop->index, &event);
     hot_release(&v->hot);
+    gate_release(d->daemon->gate, &v->who);
     if (v->call != NULL) {
         v->call->x = NULL;
         call_release(&v->call);

@@ -35,6 +35,8 @@ void gate_close(struct gate **gp);
  * ours, expired or came in clear text off loopback (text says which). who->token stays valid until gate_release(). */
 MUST_USE int gate_identify(struct gate *g, const struct http_req *r, struct principal *who,
                            struct err *e);
+/* A second count of the same token, for work that outlives the exchange. */
+void gate_hold(struct gate *g, const struct principal *who, struct principal *out);
 void gate_release(struct gate *g, struct principal *who);
 bool gate_allows(const struct principal *who, const char *right, struct slice subject);
 

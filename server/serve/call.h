@@ -21,7 +21,7 @@ struct call {
     struct repo_set *set; /* held */
     struct repo *repo;
     struct slice path;    /* below the repo, raw */
-    struct principal who; /* held by the gate */
+    struct principal who; /* its own count */
     uint64_t rate_bytes_per_s;
     struct facts facts;
     struct plan plan;
@@ -33,9 +33,8 @@ struct call {
     struct upload_flow *flow;  /* a body being taken in; or NULL */
 };
 
-/* Takes over *who. */
 struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
-                      struct slice path, struct principal *who, uint64_t rate_bytes_per_s);
+                      struct slice path, uint64_t rate_bytes_per_s);
 struct call *call_hold(struct call *c);
 void call_release(struct call **cp);
 void call_advance(struct call *c); /* serve.c: plans again, with the facts that have come */

@@ -27,10 +27,9 @@ struct
     struct repo *repo; /* NULL: ours */
     enum cache_state state;
     bool cached;          /* state counts */
-    struct principal who; /* hot answers: anonymous or borrowed from the call */
+    struct principal who; /* released at the end */
     struct hot *hot;      /* held until the end */
     struct call *call;    /* held until the end */
-    struct repo_set *set; /* held, when there is neither */
 };
 
 /* serve.c: what stands between a request and its plan fails in these words. text: what, why, what to do. */

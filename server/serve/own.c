@@ -101,8 +101,8 @@ static void digest_free(struct step *s)
     buf_free(&ds->list);
 }
 
-static void answer_digest(struct desk *d, struct exchange *x, struct visit *v,
-                          struct principal *who, struct slice hex, bool chunks)
+static void answer_digest(struct desk *d, struct exchange *x, struct visit *v, struct slice hex,
+                          bool chunks)
 {
     struct digest_step *ds;
     struct digest want;
@@ -112,7 +112,7 @@ static void answer_digest(struct desk *d, struct exchange *x, struct visit *v,
         refuse(x, 404, "not a SHA-256 in hex\n");
         return;
     }
-    c = call_new(d, x, v, d->set->repo[0], SLICE_NONE, who, 0);
+    c = call_new(d, x, v, d->set->repo[0], SLICE_NONE, 0);
     ds = NEW(struct digest_step);
     ds->chunks = chunks;
     ds->digest = want;
@@ -164,7 +164,7 @@ static void answer_text(struct desk *d, struct exchange *x, struct slice path)
     buf_free(&out);
 }
 
-void own_answer(struct desk *d, struct exchange *x, struct visit *v, struct principal *who)
+void own_answer(struct desk *d, struct exchange *x, struct visit *v)
 {
     const struct http_req *req = exchange_req(x);
     struct slice path = req->path;
@@ -179,9 +179,9 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v, struct prin
                slice_eqs(path, "/")) {
         answer_text(d, x, path);
     } else if (slice_starts(path, SLICE("/-/chunks/"))) {
-        answer_digest(d, x, v, who, slice_from(path, 10), true);
+        answer_digest(d, x, v, slice_from(path, 10), true);
     } else if (slice_starts(path, SLICE("/-/blob/"))) {
-        answer_digest(d, x, v, who, slice_from(path, 8), false);
+        answer_digest(d, x, v, slice_from(path, 8), false);
     } else {
         refuse(x, 404,
                "not found: no repo and no page of ours has this path; GET / lists the repos\n");

@@ -7,6 +7,6 @@
 /* "scheme://host" as the client reaches us: public_url, else by the request. In the arena. */
 struct slice base_url(const struct daemon *d, const struct http_req *req, const struct conf *conf,
                       struct arena *a);
-void own_answer(struct desk *d, struct exchange *x, struct visit *v, struct principal *who);
+void own_answer(struct desk *d, struct exchange *x, struct visit *v);
 
 #endif

@@ -6,95 +6,112 @@
 static const char days[] = "SunMonTueWedThuFriSat";
 static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
 
-static bool digits(struct slice s, size_t at, size_t n, int *out)
+/* Takes exactly n digits from the front. */
+static bool take_number(struct slice *s, size_t n, int *out)
 {
     uint64_t v;
 
-    if (at + n > s.n || !slice_u64(slice_of(s.p + at, n), &v)) {
+    if (s->n < n || !slice_u64(slice_first(*s, n), &v)) {
         return false;
     }
+    *s = slice_from(*s, n);
     *out = (int)v;
     return true;
 }
 
-static bool month(struct slice s, size_t at, int *out)
+static bool take_text(struct slice *s, const char *text)
 {
-    for (int m = 0; at + 3 <= s.n && m < 12; m++) {
-        if (memcmp(s.p + at, months + (ptrdiff_t)3 * m, 3) == 0) {
-            *out = m;
+    if (!slice_starts(*s, slice_str(text))) {
+        return false;
+    }
+    *s = slice_from(*s, strlen(text));
+    return true;
+}
+
+static bool take_month(struct slice *s, int *out)
+{
+    for (int i = 0; i < 12 && s->n >= 3; i++) {
+        if (memcmp(s->p, months + 3 * i, 3) == 0) {
+            *s = slice_from(*s, 3);
+            *out = i;
             return true;
         }
     }
     return false;
 }
 
-static bool clock_at(struct slice s, size_t at, struct tm *tm)
+static bool take_clock(struct slice *s, struct tm *tm)
 {
-    return digits(s, at, 2, &tm->tm_hour) && s.p[at + 2] == ':' &&
-           digits(s, at + 3, 2, &tm->tm_min) && s.p[at + 5] == ':' &&
-           digits(s, at + 6, 2, &tm->tm_sec);
+    return take_number(s, 2, &tm->tm_hour) && take_text(s, ":") && take_number(s, 2, &tm->tm_min) &&
+           take_text(s, ":") && take_number(s, 2, &tm->tm_sec);
 }
 
-/* "Sun, 06 Nov 1994 08:49:37 GMT" */
+/* "06 Nov 1994 08:49:37 GMT" */
 static bool imf(struct slice s, struct tm *tm)
 {
-    bool ok = s.n == 29 && s.p[3] == ',' && digits(s, 5, 2, &tm->tm_mday) &&
-              month(s, 8, &tm->tm_mon) && digits(s, 12, 4, &tm->tm_year) && clock_at(s, 17, tm) &&
-              slice_ends(s, SLICE(" GMT"));
-    tm->tm_year -= 1900;
-    return ok;
+    return take_number(&s, 2, &tm->tm_mday) && take_text(&s, " ") && take_month(&s, &tm->tm_mon) &&
+           take_text(&s, " ") && take_number(&s, 4, &tm->tm_year) && take_text(&s, " ") &&
+           take_clock(&s, tm) && slice_eq(s, SLICE(" GMT"));
 }
 
-/* "Sunday, 06-Nov-94 08:49:37 GMT" */
-static bool rfc850(struct slice s, struct tm *tm)
+/* "06-Nov-94 08:49:37 GMT" */
+static bool rfc850(struct slice s, uint64_t now_unix_s, struct tm *tm)
 {
-    ptrdiff_t comma = slice_find(s, ',');
-    size_t at = (size_t)comma + 2;
-    bool ok = comma >= 6 && s.n == at + 22 && digits(s, at, 2, &tm->tm_mday) &&
-              month(s, at + 3, &tm->tm_mon) && digits(s, at + 7, 2, &tm->tm_year) &&
-              clock_at(s, at + 10, tm) && slice_ends(s, SLICE(" GMT"));
-    if (ok && tm->tm_year < 70) {
-        tm->tm_year += 100;
-    }
-    return ok;
-}
+    time_t now = (time_t)now_unix_s;
+    struct tm today;
 
-/* "Sun Nov  6 08:49:37 1994" */
-static bool asctime_form(struct slice s, struct tm *tm)
-{
-    bool ok = s.n == 24 && month(s, 4, &tm->tm_mon) &&
-              (s.p[8] == ' ' ? digits(s, 9, 1, &tm->tm_mday) : digits(s, 8, 2, &tm->tm_mday)) &&
-              clock_at(s, 11, tm) && digits(s, 20, 4, &tm->tm_year);
-    tm->tm_year -= 1900;
-    return ok;
-}
-
-bool httpdate_parse(struct slice s, uint64_t *unix_s)
-{
-    struct tm tm = {0};
-    time_t t;
-
-    if (!imf(s, &tm) && !rfc850(s, &tm) && !asctime_form(s, &tm)) {
+    if (!take_number(&s, 2, &tm->tm_mday) || !take_text(&s, "-") || !take_month(&s, &tm->tm_mon) ||
+        !take_text(&s, "-") || !take_number(&s, 2, &tm->tm_year) || !take_text(&s, " ") ||
+        !take_clock(&s, tm) || !slice_eq(s, SLICE(" GMT")) || gmtime_r(&now, &today) == NULL) {
         return false;
     }
-    if (tm.tm_mday < 1 || tm.tm_mday > 31 || tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > 60) {
-        return false;
+    tm->tm_year += (today.tm_year + 1900) / 100 * 100;
+    if (tm->tm_year > today.tm_year + 1900 + 50) {
+        tm->tm_year -= 100;
     }
-    t = timegm(&tm);
-    if (t < 0) {
-        return false;
-    }
-    *unix_s = (uint64_t)t;
     return true;
 }
 
-void httpdate_format(uint64_t unix_s, char out[HTTPDATE_BYTES])
+/* "Nov  6 08:49:37 1994" */
+static bool asctime_form(struct slice s, struct tm *tm)
 {
-    time_t t = (time_t)min_u64(unix_s, 253402300799u);
+    if (!take_month(&s, &tm->tm_mon) || !take_text(&s, " ")) {
+        return false;
+    }
+    return take_number(&s, take_text(&s, " ") ? 1 : 2, &tm->tm_mday) && take_text(&s, " ") &&
+           take_clock(&s, tm) && take_text(&s, " ") && take_number(&s, 4, &tm->tm_year) && s.n == 0;
+}
+
+bool httpdate_parse(struct slice text, uint64_t now_unix_s, uint64_t *unix_s)
+{
+    struct tm tm = {0};
+    ptrdiff_t comma = slice_find(text, ',');
+    time_t t;
+    bool ok;
+
+    if (comma < 0) {
+        ok = text.n > 4 && text.p[3] == ' ' && asctime_form(slice_from(text, 4), &tm);
+    } else {
+        struct slice rest = slice_from(text, (size_t)comma + 1);
+        ok = take_text(&rest, " ") && (comma == 3 ? imf(rest, &tm) : rfc850(rest, now_unix_s, &tm));
+    }
+    if (!ok || tm.tm_mday < 1 || tm.tm_mday > 31 || tm.tm_hour > 23 || tm.tm_min > 59 ||
+        tm.tm_sec > 60) {
+        return false;
+    }
+    tm.tm_year -= 1900;
+    t = timegm(&tm);
+    *unix_s = t > 0 ? (uint64_t)t : 0;
+    return true;
+}
+
+void httpdate_format(uint64_t unix_s, char out[HTTPDATE_ROOM])
+{
+    time_t t = (time_t)min_u64(unix_s, 253402300799u); /* the end of year 9999 */
     struct tm tm;
 
     gmtime_r(&t, &tm);
-    snprintf(out, HTTPDATE_BYTES, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT",
-             days + (ptrdiff_t)3 * tm.tm_wday, tm.tm_mday, months + (ptrdiff_t)3 * tm.tm_mon,
-             tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
+    snprintf(out, HTTPDATE_ROOM, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", days + 3 * tm.tm_wday,
+             tm.tm_mday, months + 3 * tm.tm_mon, tm.tm_year + 1900, tm.tm_hour, tm.tm_min,
+             tm.tm_sec);
 }

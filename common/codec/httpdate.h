@@ -1,12 +1,14 @@
-/* httpdate.h - dates as HTTP writes them (RFC 9110 5.6.7): "Sun, 06 Nov 1994 08:49:37 GMT", and its two old forms. */
+/* httpdate.h - dates in HTTP fields (RFC 9110 5.6.7): all three forms are read, IMF-fixdate is written. */
 #ifndef COMMON_CODEC_HTTPDATE_H
 #define COMMON_CODEC_HTTPDATE_H
 
 #include "common/base/slice.h"
 
-enum { HTTPDATE_BYTES = 30 }; /* with the NUL */
+enum { HTTPDATE_ROOM = 30 }; /* "Sun, 06 Nov 1994 08:49:37 GMT" and NUL */
 
-MUST_USE bool httpdate_parse(struct slice s, uint64_t *unix_s);
-void httpdate_format(uint64_t unix_s, char out[HTTPDATE_BYTES]); /* up to the year 9999 */
+/* `now_unix_s` settles the century of RFC 850's two-digit years: never more than 50 years ahead. False when it is no
+ * date; the name of the weekday is not checked against the day. Dates before 1970 read as 0. */
+MUST_USE bool httpdate_parse(struct slice text, uint64_t now_unix_s, uint64_t *unix_s);
+void httpdate_format(uint64_t unix_s, char out[HTTPDATE_ROOM]);
 
 #endif

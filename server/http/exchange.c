@@ -81,6 +81,7 @@ void exchange_begin(struct exchange *x)
     const struct exchange_handler *h = &x->conn->lane->handler;
 
     name_request(x);
+    x->req.unix_s = x->conn->lane->loop->unix_s;
     split_target(&x->req);
     x->req.method = method_of(x->req.method_text);
     x->began_ns = clock_now_ns();

@@ -45,7 +45,8 @@ struct http_req {
     const struct sockaddr_storage *peer;
     const struct listener *listener;
     struct arena *arena;
-    char id[20]; /* X-Request-Id: 16 hex digits, NUL */
+    uint64_t unix_s; /* when its head was complete */
+    char id[20];     /* X-Request-Id: 16 hex digits, NUL */
 };
 
 enum method method_of(struct slice text);

@@ -63,11 +63,12 @@ static bool list_names_ours(struct slice list, const struct validators *v, bool 
 
 /* --- preconditions, in the order of RFC 9110 13.2.2 ---------------------------------------------------------------------- */
 
-static bool changed_since(struct slice date, const struct validators *v, bool *valid)
+static bool changed_since(const struct http_req *r, struct slice date, const struct validators *v,
+                          bool *valid)
 {
     uint64_t since;
 
-    *valid = v->last_modified_s != 0 && httpdate_parse(date, &since);
+    *valid = v->last_modified_s != 0 && httpdate_parse(date, r->unix_s, &since);
     return *valid && v->last_modified_s > since;
 }
 
@@ -84,7 +85,7 @@ static enum verdict judge_preconditions(const struct http_req *r, const struct v
             return VERDICT_FAILED;
         }
     } else if ((date = http_req_field(r, "if-unmodified-since")).p != NULL &&
-               changed_since(date, v, &valid)) {
+               changed_since(r, date, v, &valid)) {
         return VERDICT_FAILED;
     }
     if (none.p != NULL) {
@@ -92,7 +93,7 @@ static enum verdict judge_preconditions(const struct http_req *r, const struct v
             return reads ? VERDICT_NOT_MODIFIED : VERDICT_FAILED;
         }
     } else if (reads && (date = http_req_field(r, "if-modified-since")).p != NULL &&
-               !changed_since(date, v, &valid) && valid) {
+               !changed_since(r, date, v, &valid) && valid) {
         return VERDICT_NOT_MODIFIED;
     }
     return VERDICT_FULL;
@@ -216,7 +217,8 @@ static bool if_range_holds(const struct http_req *r, const struct validators *v)
     if (slice_starts(value, SLICE("\"")) || slice_starts(value, SLICE("W/"))) {
         return is_ours(value, v, true);
     }
-    return v->last_modified_s != 0 && httpdate_parse(value, &date) && date == v->last_modified_s;
+    return v->last_modified_s != 0 && httpdate_parse(value, r->unix_s, &date) &&
+           date == v->last_modified_s;
 }
 
 enum verdict request_judge(const struct http_req *r, const struct validators *v, uint64_t *first,

@@ -351,7 +351,8 @@ static void block_backward(struct model *m, int g, const void *in, int64_t batch
 
     /* dwide is free again, and wide enough for the gradient of attention's output. */
     linear_backward(m, m->dwide, m->dstream, a->att, g, T_PROJ_W, T_PROJ_B, rows, c->hidden, wide);
-    model_do(m, k->attention_backward(m->ks, m->dt, m->dqkv, m->dwide, a->qkv, a->att, a->lse, &heads));
+    model_do(
+        m, k->attention_backward(m->ks, m->dt, m->dqkv, m->dwide, a->qkv, a->att, a->lse, &heads));
     linear_backward(m, m->dbranch, m->dqkv, a->norm1, g, T_QKV_W, T_QKV_B, rows, qkv, c->hidden);
     model_do(m, k->layernorm_backward(m->ks, m->dt, m->dstream, grad(m, g, T_NORM1_G),
                                       grad(m, g, T_NORM1_B), m->dbranch, in, param(m, g, T_NORM1_G),

@@ -1,0 +1,52 @@
+/* trainer eval - the mean loss over consecutive windows. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "agent/train/measure.h"
+#include "agent/train/verbs.h"
+
+static void print(const struct options *o, const struct measured *r)
+{
+    if (o->json) {
+        printf("{\"loss\":%.9g,\"perplexity\":%.9g,\"tokens\":%llu,\"windows\":%llu}\n", r->loss,
+               exp(r->loss), (unsigned long long)r->tokens, (unsigned long long)r->windows);
+    } else {
+        printf("loss %.4f nats a token, perplexity %.3f, over %llu tokens\n", r->loss, exp(r->loss),
+               (unsigned long long)r->tokens);
+    }
+}
+
+int verb_eval(const struct options *o, struct err *e)
+{
+    const struct kops *k = NULL;
+    struct model *m = NULL;
+    struct data *d = NULL;
+    struct model_config c;
+    struct measured result;
+    int64_t seq;
+    int rc;
+
+    if (o->data == NULL || o->model == NULL) {
+        return err_set(e, E_USAGE, "eval needs --model and --data");
+    }
+    rc = setup_at_least("batch", o->batch, 1, e);
+    rc = rc != 0 ? rc : setup_at_least("seq", o->seq, 0, e);
+    rc = rc != 0 ? rc : setup_at_least("batches", o->batches, 0, e);
+    rc = rc != 0 ? rc : setup_device(o, &k, e);
+    rc = rc != 0 ? rc : setup_config(o, &c, e);
+    if (rc != 0) {
+        return rc;
+    }
+    seq = setup_seq(o, &c);
+    rc = data_open(o->data, seq, 0, &d, e);
+    rc = rc != 0 ? rc : setup_model(o, &c, k, 1, false, &m, e);
+    rc = rc != 0 ? rc : model_reserve(m, o->batch, seq, e);
+    rc = rc != 0 ? rc : measure(m, d, o->batch, o->batches, &result, e);
+    if (rc == 0) {
+        print(o, &result);
+    }
+    model_close(&m);
+    data_close(&d);
+    return rc;
+}

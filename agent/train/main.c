@@ -1,0 +1,79 @@
+/* trainer - trains GPT-2-shaped models: one program for CPU and GPU, files and ranks in, checkpoints out. */
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+
+#include "agent/train/verbs.h"
+#include "common/base/log.h"
+
+static const struct verb_row {
+    const char *name;
+    enum verb verb;
+    int (*run)(const struct options *o, struct err *e);
+    const char *arguments;
+    const char *summary;
+} verbs[] = {
+    {"train", TRAIN, verb_train, "",
+     "learn from token shards; write checkpoints, metrics.jsonl, TensorBoard events"},
+    {"eval", EVAL, verb_eval, "", "mean loss over consecutive windows of --seq tokens"},
+    {"sample", SAMPLE, verb_sample, "", "continue a text"},
+    {"tokenize", TOKENIZE, verb_tokenize, " FILE|FOLDER...",
+     "text files into a token shard, byte by byte"},
+    {"bench", BENCH, verb_bench, "", "time whole training steps"},
+    {"info", INFO, verb_info, " [CHECKPOINT|SHARD]", "describe and verify a checkpoint or a shard"},
+};
+
+static int usage(FILE *to)
+{
+    fputs("usage: trainer VERB [OPTION...]; trainer VERB --help tells more\n\n", to);
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        fprintf(to, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
+    }
+    return to == stdout ? 0 : EX_USAGE;
+}
+
+static int help(const struct verb_row *v)
+{
+    printf("usage: trainer %s [OPTION...]%s\n\n%s\n\n", v->name, v->arguments, v->summary);
+    options_help(v->verb);
+    return 0;
+}
+
+static int run(const struct verb_row *v, int argc, char **argv)
+{
+    struct err e = {0};
+    struct options o;
+    int rc = options_parse(v->verb, argc, argv, &o, &e);
+
+    if (rc == 0 && o.help) {
+        return help(v);
+    }
+    if (rc == 0) {
+        rc = v->run(&o, &e);
+    }
+    if (rc != 0) {
+        fprintf(stderr, "trainer %s: %s\n", v->name, e.text[0] != '\0' ? e.text : err_plain(rc));
+    }
+    return err_sysexit(rc);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        return usage(stderr);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        return usage(stdout);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("trainer %s\n", MIRROR_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        if (strcmp(argv[1], verbs[i].name) == 0) {
+            return run(&verbs[i], argc - 2, argv + 2);
+        }
+    }
+    fprintf(stderr, "trainer: %.60s: no such verb\n", argv[1]);
+    return usage(stderr);
+}

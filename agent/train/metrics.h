@@ -1,0 +1,34 @@
+/* metrics.h - what a run tells the world: metrics.jsonl, TensorBoard events, and a line for people on stderr.
+ *
+ * Each step is one line of metrics.jsonl. After a resume the lines beyond the checkpoint's step are dropped: those steps
+ * are done again. On a terminal the line is redrawn in place; elsewhere it comes every `log_every` steps.
+ *
+ * owns     struct metrics holds both files
+ * errors   writing never stops a run: the first failure is logged once
+ */
+#ifndef AGENT_TRAIN_METRICS_H
+#define AGENT_TRAIN_METRICS_H
+
+#include "common/base/err.h"
+
+struct metrics;
+
+struct step_report {
+    int64_t step;
+    int64_t steps; /* of the run */
+    double loss;   /* mean nats a token */
+    double lr;
+    double grad_norm;
+    uint64_t tokens;      /* so far */
+    uint64_t step_tokens; /* in this step */
+};
+
+MUST_USE int metrics_open(const char *dir, int64_t resumed_step, int64_t log_every,
+                          struct metrics **out, struct err *e);
+void metrics_step(struct metrics *m, const struct step_report *r, uint64_t now_ns);
+void metrics_val(struct metrics *m, int64_t step, double loss);
+/* A sentence for people, beside the progress line. */
+void metrics_say(struct metrics *m, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void metrics_close(struct metrics **mp); /* NULL is fine */
+
+#endif

@@ -1,0 +1,165 @@
+#include "agent/train/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum type { TEXT, COUNT, NUMBER, FLAG };
+
+static const struct row {
+    const char *name;
+    const char *argument;
+    const char *otherwise; /* as written in options.def */
+    const char *help;
+    enum type type;
+    unsigned verbs;
+    size_t offset;
+} rows[] = {
+#define OPTION(field, type, name, argument, otherwise, verbs, help)                                \
+    {name, argument, #otherwise, help, type, verbs, offsetof(struct options, field)},
+#include "agent/train/options.def"
+#undef OPTION
+};
+
+static const struct row *find(enum verb verb, struct slice name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        if ((rows[i].verbs & verb) != 0 && slice_eqs(name, rows[i].name)) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
+/* Letters that must change to turn a into b, for "did you mean". */
+static size_t distance(struct slice a, const char *b)
+{
+    size_t row[64], n = strlen(b);
+
+    if (n >= ARRAY_LEN(row)) {
+        return SIZE_MAX;
+    }
+    for (size_t j = 0; j <= n; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 0; i < a.n; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i + 1;
+        for (size_t j = 0; j < n; j++) {
+            size_t swap = diagonal + (a.p[i] != b[j]);
+            size_t edit = 1 + (row[j] < row[j + 1] ? row[j] : row[j + 1]);
+
+            diagonal = row[j + 1];
+            row[j + 1] = swap < edit ? swap : edit;
+        }
+    }
+    return row[n];
+}
+
+static int unknown(enum verb verb, struct slice name, struct err *e)
+{
+    const char *best = "help";
+    size_t least = distance(name, best);
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        size_t d = distance(name, rows[i].name);
+
+        if ((rows[i].verbs & verb) != 0 && d < least) {
+            least = d;
+            best = rows[i].name;
+        }
+    }
+    return err_set(e, E_USAGE, "--" SLICE_FMT ": no such option here; did you mean --%s?",
+                   (int)(name.n > 40 ? 40 : name.n), name.p, best);
+}
+
+static int set(const struct row *r, const char *value, struct options *o, struct err *e)
+{
+    void *field = (char *)o + r->offset;
+    char *end = NULL;
+
+    errno = 0;
+    switch (r->type) {
+    case TEXT:
+        *(const char **)field = value;
+        return 0;
+    case FLAG:
+        *(bool *)field = true;
+        return 0;
+    case COUNT:
+        *(int64_t *)field = strtoll(value, &end, 10);
+        break;
+    case NUMBER:
+        *(double *)field = strtod(value, &end);
+        if (!isfinite(*(double *)field)) {
+            end = NULL;
+        }
+        break;
+    }
+    if (end == NULL || end == value || *end != '\0' || errno != 0) {
+        return err_set(e, E_USAGE, "--%s: %.60s is not a number", r->name, value);
+    }
+    return 0;
+}
+
+int options_parse(enum verb verb, int argc, char **argv, struct options *out, struct err *e)
+{
+    *out = (struct options){
+#define OPTION(field, type, name, argument, otherwise, verbs, help) .field = otherwise,
+#include "agent/train/options.def"
+#undef OPTION
+        .path = argv};
+
+    for (int i = 0; i < argc; i++) {
+        struct slice name = slice_str(argv[i]);
+        const struct row *r;
+        const char *equals;
+        int rc;
+
+        if (name.n < 3 || memcmp(name.p, "--", 2) != 0) {
+            argv[out->paths++] = argv[i]; /* never beyond i */
+            continue;
+        }
+        name = slice_from(name, 2);
+        equals = memchr(name.p, '=', name.n);
+        name.n = equals != NULL ? (size_t)(equals - name.p) : name.n;
+        if (slice_eqs(name, "help")) {
+            out->help = true;
+            continue;
+        }
+        r = find(verb, name);
+        if (r == NULL) {
+            return unknown(verb, name, e);
+        }
+        if (r->type != FLAG && equals == NULL && i + 1 == argc) {
+            return err_set(e, E_USAGE, "--%s needs %s", r->name, r->argument);
+        }
+        rc = set(r, r->type == FLAG ? "" : equals != NULL ? equals + 1 : argv[++i], out, e);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+void options_help(enum verb verb)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const struct row *r = &rows[i];
+        char left[48];
+
+        if ((r->verbs & verb) == 0) {
+            continue;
+        }
+        snprintf(left, sizeof left, "--%s %s", r->name, r->argument);
+        printf("  %-24s %s", left, r->help);
+        if (r->type != FLAG && strcmp(r->otherwise, "NULL") != 0) {
+            printf(" [%s]", r->otherwise);
+        }
+        printf("\n");
+    }
+}

@@ -1,0 +1,115 @@
+#include "agent/train/ranks.h"
+
+#include <string.h>
+
+#include "agent/train/rendezvous.h"
+#include "common/base/slice.h"
+
+enum { RANKS_MAX = 1 << 16, RENDEZVOUS_MS = 120000 };
+
+static const struct names {
+    enum launcher launcher;
+    const char *rank, *world, *local;
+} table[] = {
+    {LAUNCHER_TORCHRUN, "RANK", "WORLD_SIZE", "LOCAL_RANK"},
+    {LAUNCHER_OPENMPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {LAUNCHER_SLURM, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
+};
+
+static int read_count(const char *(*env)(const char *), const char *name, int otherwise, int *out,
+                      struct err *e)
+{
+    const char *text = env(name);
+    uint64_t v;
+
+    *out = otherwise;
+    if (text == NULL || text[0] == '\0') {
+        return 0;
+    }
+    if (!slice_u64(slice_str(text), &v) || v > RANKS_MAX) {
+        return err_set(e, E_CONFIG, "%s=%.40s: not a count", name, text);
+    }
+    *out = (int)v;
+    return 0;
+}
+
+int ranks_read(const char *(*env)(const char *), struct ranks *out, struct err *e)
+{
+    const char *addr, *id;
+    int rc;
+
+    *out = (struct ranks){.world = 1, .run_id = ""};
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        const struct names *n = &table[i];
+
+        if (env(n->rank) == NULL || env(n->world) == NULL) {
+            continue;
+        }
+        out->launcher = n->launcher;
+        rc = read_count(env, n->rank, 0, &out->rank, e);
+        rc = rc != 0 ? rc : read_count(env, n->world, 1, &out->world, e);
+        rc = rc != 0 ? rc : read_count(env, n->local, 0, &out->local_rank, e);
+        if (rc == 0 && out->rank >= out->world) {
+            rc = err_set(e, E_CONFIG, "%s=%d is not below %s=%d", n->rank, out->rank, n->world,
+                         out->world);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+        break;
+    }
+    addr = env("MASTER_ADDR");
+    id = env("TORCHELASTIC_RUN_ID");
+    out->master_addr = addr;
+    out->run_id = id != NULL ? id : "";
+    return read_count(env, "MASTER_PORT", 29500, &out->master_port, e);
+}
+
+static int join_nccl(const struct ranks *r, struct comm **out, struct err *e)
+{
+    uint8_t id[COMM_ID_BYTES];
+    int rc = 0;
+
+    if (r->master_addr == NULL) {
+        return err_set(e, E_CONFIG, "%d ranks on GPUs need MASTER_ADDR", r->world);
+    }
+    if (r->rank == 0) {
+        rc = comm_make_nccl_id(id, e);
+    }
+    if (rc == 0) {
+        /* The launcher's own store may listen on MASTER_PORT itself. */
+        const struct rendezvous where = {.host = r->master_addr,
+                                         .port = r->master_port + 1,
+                                         .rank = r->rank,
+                                         .world = r->world,
+                                         .run_id = r->run_id,
+                                         .timeout_ms = RENDEZVOUS_MS};
+        rc = rendezvous_share(&where, id, sizeof id, e);
+    }
+    return rc != 0 ? rc : comm_open_nccl(id, r->rank, r->world, out, e);
+}
+
+int ranks_join(const struct ranks *r, const struct kops *k, struct comm **out, struct err *e)
+{
+    int rc;
+
+    *out = NULL;
+    if (r->world == 1) {
+        return comm_open_self(out);
+    }
+    if (strcmp(k->name, "cuda") == 0) {
+        return join_nccl(r, out, e);
+    }
+    if (r->launcher != LAUNCHER_OPENMPI) {
+        return err_set(e, E_UNSUPPORTED, "%d ranks on CPUs speak MPI: start them with mpirun",
+                       r->world);
+    }
+    rc = comm_open_mpi(k, out, e);
+    if (rc == 0 && (*out)->size != r->world) {
+        rc = err_set(e, E_CONFIG, "MPI has %d ranks, the environment says %d", (*out)->size,
+                     r->world);
+        comm_close(out);
+    }
+    return rc;
+}

@@ -1,0 +1,34 @@
+/* ranks.h - which of how many processes this is, as the launcher's environment says.
+ *
+ * Order: torchrun's RANK and WORLD_SIZE (trainagent sets these too), Open MPI's OMPI_COMM_WORLD_*, Slurm's
+ * SLURM_PROCID with SLURM_STEP_NUM_TASKS (only srun sets the latter: a batch script is not a rank), else alone.
+ *
+ * errors   E_CONFIG when the variables contradict each other
+ */
+#ifndef AGENT_TRAIN_RANKS_H
+#define AGENT_TRAIN_RANKS_H
+
+#include "kernels/comm.h"
+
+#include "common/base/err.h"
+
+enum launcher { LAUNCHER_NONE, LAUNCHER_TORCHRUN, LAUNCHER_OPENMPI, LAUNCHER_SLURM };
+
+struct ranks {
+    enum launcher launcher;
+    int rank;
+    int world;
+    int local_rank;
+    const char *master_addr; /* NULL when not said */
+    int master_port;
+    const char *run_id; /* "" when not said */
+};
+
+/* getenv() in programs, a table in tests. */
+MUST_USE int ranks_read(const char *(*env)(const char *name), struct ranks *out, struct err *e);
+
+/* The group that these ranks make, over what the operations run on. */
+MUST_USE int ranks_join(const struct ranks *r, const struct kops *k, struct comm **out,
+                        struct err *e);
+
+#endif

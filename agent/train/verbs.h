@@ -1,0 +1,29 @@
+/* verbs.h - what the program can do, one file a verb; and how they all begin. */
+#ifndef AGENT_TRAIN_VERBS_H
+#define AGENT_TRAIN_VERBS_H
+
+#include "agent/train/model.h"
+#include "agent/train/options.h"
+
+/* Each returns 0 or an error for main() to print; E_AGAIN asks to be started again (exit 75). */
+int verb_train(const struct options *o, struct err *e);
+int verb_eval(const struct options *o, struct err *e);
+int verb_sample(const struct options *o, struct err *e);
+int verb_tokenize(const struct options *o, struct err *e);
+int verb_bench(const struct options *o, struct err *e);
+int verb_info(const struct options *o, struct err *e);
+
+/* The operations that --device asks for. */
+MUST_USE int setup_device(const struct options *o, const struct kops **out, struct err *e);
+/* The shape that --model or --config names. */
+MUST_USE int setup_config(const struct options *o, struct model_config *out, struct err *e);
+/* --seq, or what the model's context suggests. */
+int64_t setup_seq(const struct options *o, const struct model_config *c);
+/* A model with the weights of --model, or fresh ones from --seed. */
+MUST_USE int setup_model(const struct options *o, const struct model_config *c,
+                         const struct kops *k, int world, bool training, struct model **out,
+                         struct err *e);
+/* Refuses an option's value below its least. */
+MUST_USE int setup_at_least(const char *name, int64_t value, int64_t least, struct err *e);
+
+#endif

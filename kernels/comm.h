@@ -1,0 +1,42 @@
+/* comm.h - ranks that work on one model: what they tell each other.
+ *
+ * self is one rank alone; mpi (Open MPI) speaks between CPUs and stages device memory through the host; nccl speaks
+ * between GPUs on the caller's stream. mpi and nccl are shared objects opened at run time.
+ *
+ * order    every rank makes the same calls in the same order
+ * owns     comm_close() leaves the group; the operations given to comm_open_*() are borrowed
+ * errors   0, or E_NETWORK when the library gave up: the group is then of no more use
+ */
+#ifndef KERNELS_COMM_H
+#define KERNELS_COMM_H
+
+#include "kernels/ops.h"
+
+struct comm {
+    const char *name; /* "self", "mpi", "nccl" */
+    int rank;
+    int size;
+    /* buf[i] = sum over ranks of buf[i], in device memory; the same bits on every rank. */
+    int (*allreduce)(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n);
+    int (*barrier)(struct comm *c, struct kstream *ks);
+    void (*close)(struct comm **cp);
+};
+
+enum { COMM_ID_BYTES = 128 };
+
+int comm_open_self(struct comm **out);
+/* The launcher has started us under MPI: it knows rank and size. */
+int comm_open_mpi(const struct kops *k, struct comm **out, struct err *e);
+/* Rank 0 makes the id, all others get it from rank 0 (rendezvous) before they open. */
+int comm_make_nccl_id(uint8_t id[COMM_ID_BYTES], struct err *e);
+int comm_open_nccl(const uint8_t id[COMM_ID_BYTES], int rank, int size, struct comm **out,
+                   struct err *e);
+
+static inline void comm_close(struct comm **cp)
+{
+    if (*cp != NULL) {
+        (*cp)->close(cp);
+    }
+}
+
+#endif

@@ -1,0 +1,39 @@
+#include <stdlib.h>
+
+#include "kernels/comm.h"
+#include "common/base/err.h"
+
+static int self_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n)
+{
+    (void)c;
+    (void)ks;
+    (void)dt;
+    (void)buf;
+    (void)n;
+    return 0;
+}
+
+static int self_barrier(struct comm *c, struct kstream *ks)
+{
+    (void)c;
+    (void)ks;
+    return 0;
+}
+
+static void self_close(struct comm **cp)
+{
+    free(*cp);
+    *cp = NULL;
+}
+
+int comm_open_self(struct comm **out)
+{
+    *out = NEW(struct comm);
+    **out = (struct comm){.name = "self",
+                          .rank = 0,
+                          .size = 1,
+                          .allreduce = self_allreduce,
+                          .barrier = self_barrier,
+                          .close = self_close};
+    return 0;
+}

@@ -1,0 +1,21 @@
+/* plugin.h - the shared objects beside the program: trainer-cuda.so, trainer-nccl.so, trainer-mpi.so.
+ *
+ * Each exports one function; everything else it needs stays inside it, so the program links none of their libraries.
+ * They are looked for where the program lies, then in ../lib/mirrord beside it; nowhere a job's environment could point.
+ *
+ * threads  one at a time; what was opened stays open
+ */
+#ifndef KERNELS_PLUGIN_H
+#define KERNELS_PLUGIN_H
+
+#include "kernels/comm.h"
+
+/* What they export. `why` gets a sentence when they fail. */
+typedef int plugin_cuda_fn(struct kops *out, char *why, size_t room); /* plugin_cuda */
+typedef int plugin_mpi_fn(const struct kops *k, struct comm **out, char *why,
+                          size_t room); /* plugin_mpi */
+/* plugin_nccl: with out NULL it makes an id, else it joins. */
+typedef int plugin_nccl_fn(uint8_t *id, int rank, int size, struct comm **out, char *why,
+                           size_t room);
+
+#endif

@@ -59,6 +59,9 @@ void upload_reply_free(struct upload_reply *r);
 struct uploads;
 struct uploads *uploads_open(struct store *s);
 void uploads_close(struct uploads **up);
+/* What a body that finds no space asks once, on its pool thread, before it answers 507; returns 0 when there is room now. */
+void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t need_bytes),
+                     void *arg);
 
 /* The kinds without a body: all but PUT_FILE and PUT_UPLOAD_FILE. */
 MUST_USE int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,

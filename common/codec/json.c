@@ -1,0 +1,123 @@
+#include "common/codec/json.h"
+
+#include <inttypes.h>
+
+static void before_value(struct json *j)
+{
+    if (j->keyed) {
+        j->keyed = false;
+        return;
+    }
+    if ((j->some >> j->depth & 1) != 0) {
+        buf_byte(j->out, ',');
+    }
+    j->some |= (uint64_t)1 << j->depth;
+}
+
+void json_open(struct json *j, char bracket)
+{
+    before_value(j);
+    buf_byte(j->out, (uint8_t)bracket);
+    if (j->depth == JSON_DEPTH) {
+        j->out->rc = j->out->rc != 0 ? j->out->rc : E_TOOBIG;
+        return;
+    }
+    j->depth++;
+    j->some &= ~((uint64_t)1 << j->depth);
+}
+
+void json_close(struct json *j, char bracket)
+{
+    if (j->depth > 0) {
+        j->depth--;
+    }
+    buf_byte(j->out, (uint8_t)bracket);
+}
+
+/* Length of the well-formed UTF-8 sequence at s, 0 when there is none (RFC 3629: no overlong forms, no surrogates). */
+static size_t utf8_length(struct slice s)
+{
+    const uint8_t *p = (const uint8_t *)s.p;
+    size_t n = p[0] < 0x80   ? 1
+               : p[0] < 0xc2 ? 0
+               : p[0] < 0xe0 ? 2
+               : p[0] < 0xf0 ? 3
+               : p[0] < 0xf5 ? 4
+                             : 0;
+
+    if (n > s.n) {
+        return 0;
+    }
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) ||
+        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90)) {
+        return 0;
+    }
+    return n;
+}
+
+static bool stands_in_string(uint8_t c)
+{
+    return c >= 0x20 && c != '"' && c != '\\' && c < 0x7f;
+}
+
+static void quoted(struct buf *out, struct slice s)
+{
+    buf_byte(out, '"');
+    while (s.n > 0) {
+        size_t plain = 0;
+        size_t n;
+
+        while (plain < s.n && stands_in_string((uint8_t)s.p[plain])) {
+            plain++;
+        }
+        buf_add(out, s.p, plain);
+        s = slice_from(s, plain);
+        if (s.n == 0) {
+            break;
+        }
+        n = utf8_length(s);
+        if (n > 1) {
+            buf_add(out, s.p, n);
+        } else if (n == 0) {
+            buf_str(out, "\xef\xbf\xbd");
+        } else if (s.p[0] == '"' || s.p[0] == '\\') {
+            buf_byte(out, '\\');
+            buf_byte(out, (uint8_t)s.p[0]);
+        } else {
+            buf_addf(out, "\\u%04x", (uint8_t)s.p[0]);
+        }
+        s = slice_from(s, n != 0 ? n : 1);
+    }
+    buf_byte(out, '"');
+}
+
+void json_key(struct json *j, struct slice key)
+{
+    before_value(j);
+    quoted(j->out, key);
+    buf_byte(j->out, ':');
+    j->keyed = true;
+}
+
+void json_text(struct json *j, struct slice s)
+{
+    before_value(j);
+    quoted(j->out, s);
+}
+
+void json_u64(struct json *j, uint64_t n)
+{
+    before_value(j);
+    buf_addf(j->out, "%" PRIu64, n);
+}
+
+void json_word(struct json *j, struct slice w)
+{
+    before_value(j);
+    buf_adds(j->out, w);
+}

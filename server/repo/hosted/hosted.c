@@ -1,0 +1,389 @@
+/* hosted.c - trees of our own: /<repo>/<owner>/<name>[@version]/<path>, read, written, and published folder by folder.
+ * What is written is told to store/upload.h by a struct put. docs/protocols/hosted.md */
+#include "server/repo/plan.h"
+
+enum { SEGMENT_MAX_BYTES = 96 };
+
+struct place {         /* a request's path, taken apart */
+    struct slice tree; /* "owner/name"; p == NULL: above the trees */
+    struct slice version;
+    struct slice path; /* below the tree */
+    bool bare;         /* no '/' behind the name: the path of a folder that lacks its slash */
+};
+
+static int hosted_open(struct repo *r, const struct repo_conf *conf, struct err *e)
+{
+    (void)conf;
+    if (r->origin != NULL) {
+        return err_set(e, E_CONFIG, "protocol \"hosted\" keeps its own files: remove origin");
+    }
+    return 0;
+}
+
+static bool segment_valid(struct slice s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        bool alnum =
+            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+        if (!alnum && (i == 0 || (c != '.' && c != '-'))) {
+            return false;
+        }
+    }
+    return s.n > 0 && s.n <= SEGMENT_MAX_BYTES;
+}
+
+static bool version_valid(struct slice s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] == '%') {
+            return false; /* "%2F", "%25": no label has those */
+        }
+    }
+    return s.n > 0 && s.n < sizeof((struct snap *)0)->label + DIGEST_HEX;
+}
+
+/* false: no such path can be. */
+static bool take_apart(struct slice clean, struct place *out)
+{
+    struct slice rest = clean;
+    struct slice owner = slice_cut(&rest, '/');
+    struct slice name;
+
+    *out = (struct place){.bare = owner.n == clean.n && clean.n != 0};
+    if (rest.n == 0) { /* "", "owner", "owner/" */
+        out->path = clean;
+        return clean.n == 0 || segment_valid(owner);
+    }
+    name = slice_cut(&rest, '/');
+    out->bare = name.p + name.n == clean.p + clean.n;
+    out->path = rest;
+    out->version = name;
+    name = slice_cut(&out->version, '@');
+    if (name.n == (size_t)(out->version.p - name.p)) {
+        out->version = SLICE_NONE; /* no '@' */
+    }
+    out->tree = slice_of(owner.p, owner.n + 1 + name.n);
+    return segment_valid(owner) && segment_valid(name) &&
+           (out->version.p == NULL || version_valid(out->version));
+}
+
+/* --- reading --- */
+
+static bool browser(const struct http_req *req)
+{
+    struct slice accept = http_req_list(req, "accept");
+
+    while (accept.n != 0) {
+        struct slice type = slice_cut(&accept, ',');
+        if (slice_ieq(slice_trim(slice_cut(&type, ';')), SLICE("text/html"))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool query_says(struct slice query, struct slice wanted)
+{
+    while (query.n != 0) {
+        if (slice_eq(slice_cut(&query, '&'), wanted)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Never text/html: what people upload must not run as ours in a browser. */
+static struct slice type_of(struct slice path)
+{
+    static const struct {
+        struct slice end, type;
+    } types[] = {
+        {{".json", 5}, {"application/json", 16}},
+        {{".jsonl", 6}, {"text/plain; charset=utf-8", 25}},
+        {{".txt", 4}, {"text/plain; charset=utf-8", 25}},
+        {{".md", 3}, {"text/plain; charset=utf-8", 25}},
+        {{".yaml", 5}, {"text/plain; charset=utf-8", 25}},
+        {{".log", 4}, {"text/plain; charset=utf-8", 25}},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        if (slice_ends(path, types[i].end)) {
+            return types[i].type;
+        }
+    }
+    return SLICE("application/octet-stream");
+}
+
+/* "v7" and a root's digest name one state for ever; labels and the head move. */
+static bool version_is_fixed(struct slice v)
+{
+    struct digest d;
+    uint64_t seq;
+
+    return (v.n > 1 && v.p[0] == 'v' && slice_u64(slice_from(v, 1), &seq)) || digest_parse(v, &d);
+}
+
+static void plan_list(struct plan *p, const struct http_req *req, struct slice folder)
+{
+    p->kind = PLAN_LIST;
+    p->entry.path = folder;
+    p->recursive = query_says(req->query, SLICE("recursive=1"));
+    p->html = browser(req);
+    p->cache_control = SLICE("no-cache");
+}
+
+static void plan_read(const struct repo *r, const struct http_req *req, const struct place *at,
+                      const struct facts *facts, struct plan *p)
+{
+    const struct fact *head =
+        plan_head(facts, at->tree, at->version.p != NULL ? at->version : SLICE(""), p);
+    const struct fact *file;
+
+    if (head == NULL) {
+        return;
+    }
+    if (head->rc != 0) {
+        plan_reply(p, 404, SLICE("no such tree, or no such version of it\n"));
+        return;
+    }
+    p->snap = head->snap;
+    p->name = at->tree;
+    if (at->path.n == 0 || at->path.p[at->path.n - 1] == '/') {
+        plan_list(p, req, at->path);
+        return;
+    }
+    file = plan_entry(facts, &head->snap.root, at->path, p);
+    if (file == NULL) {
+        return;
+    }
+    if (file->rc != 0 || file->entry.type != ENTRY_FILE) {
+        plan_list(p, req, at->path); /* a folder without its slash, or nothing: the listing knows */
+        return;
+    }
+    p->kind = PLAN_BLOB;
+    p->entry = file->entry;
+    p->content_type = type_of(at->path);
+    p->cache_control = !version_is_fixed(at->version) ? SLICE("no-cache")
+                       : r->anonymous_read            ? SLICE("public, max-age=31536000, immutable")
+                                           : SLICE("private, max-age=31536000, immutable");
+}
+
+/* --- writing --- */
+
+static bool plan_condition(const struct http_req *req, struct plan *p)
+{
+    struct slice match = http_req_list(req, "if-match");
+    struct slice none = http_req_list(req, "if-none-match");
+    struct slice tag;
+
+    if (slice_eq(none, SLICE("*"))) {
+        p->put.if_none_match_any = true;
+    } else if (none.p != NULL) {
+        plan_reply(p, 400, SLICE("If-None-Match takes * here: write only what is not there\n"));
+        return false;
+    }
+    if (match.p == NULL) {
+        return true;
+    }
+    if (slice_eq(match, SLICE("*"))) {
+        p->put.if_match_any = true;
+        return true;
+    }
+    tag = plan_etag(&match);
+    p->put.if_match_file = slice_starts(tag, SLICE("sha256-"));
+    p->put.if_match_set = !p->put.if_match_file;
+    if (!digest_parse(p->put.if_match_file ? slice_from(tag, 7) : tag, &p->put.if_match) ||
+        match.n != 0) {
+        plan_reply(p, 412, SLICE("If-Match takes the root that a listing names, in quotes\n"));
+        return false;
+    }
+    return true;
+}
+
+/* "bytes a-b/total"; "*" is no total: the last part must be known as such */
+static bool content_range(struct slice v, uint64_t *first, uint64_t *end, uint64_t *total)
+{
+    struct slice b;
+    struct slice a;
+    uint64_t last;
+
+    if (!slice_starts(v, SLICE("bytes "))) {
+        return false;
+    }
+    v = slice_from(v, 6);
+    b = slice_cut(&v, '/');
+    a = slice_cut(&b, '-');
+    if (!slice_u64(a, first) || !slice_u64(b, &last) || !slice_u64(v, total) || last < *first ||
+        last >= *total) {
+        return false;
+    }
+    *end = last + 1;
+    return true;
+}
+
+static bool plan_body(const struct http_req *req, struct plan *p)
+{
+    struct slice range = http_req_field(req, "content-range");
+    uint64_t end = 0;
+
+    if (http_req_field(req, "content-encoding").p != NULL) {
+        plan_reply(p, 415,
+                   SLICE("bodies are stored as they come: send without Content-Encoding\n"));
+        return false;
+    }
+    p->put.digest_known = digest_from_field(http_req_list(req, "repr-digest"), &p->put.digest);
+    if (range.p == NULL) {
+        return true;
+    }
+    if (p->put.kind == PUT_FILE) {
+        plan_reply(p, 400,
+                   SLICE("Content-Range is for files of an upload session, see -/uploads\n"));
+        return false;
+    }
+    if (!content_range(range, &p->put.first, &end, &p->put.total) ||
+        (req->content_length != LENGTH_UNKNOWN && req->content_length != end - p->put.first)) {
+        plan_reply(p, 400,
+                   SLICE("Content-Range does not fit: bytes <first>-<last>/<total>, as "
+                         "long as the body\n"));
+        return false;
+    }
+    return true;
+}
+
+static bool plan_target(struct slice path, struct plan *p)
+{
+    if (!tree_path_valid(path) || slice_eq(path, SLICE("-")) || slice_starts(path, SLICE("-/"))) {
+        plan_reply(p, 400,
+                   SLICE("not a path for a file: no empty, '.', '..' parts, at most 4095 "
+                         "bytes, and '-' at the top is ours\n"));
+        return false;
+    }
+    return true;
+}
+
+static void plan_upload(const struct http_req *req, struct slice rest, struct arena *a,
+                        struct plan *p)
+{
+    struct slice below = rest;
+    struct digest unused;
+    struct slice raw = req->path;
+    bool read = req->method == METHOD_GET || req->method == METHOD_HEAD;
+
+    p->put.upload_id = slice_cut(&below, '/');
+    p->put.path = SLICE("");
+    if (rest.n == 0 && req->method == METHOD_POST) {
+        while (raw.n > 0 && raw.p[raw.n - 1] == '/') {
+            raw.n--;
+        }
+        p->put.kind = PUT_UPLOAD_OPEN;
+        p->put.location = arena_copy(a, raw);
+        return;
+    }
+    /* 32 hex digits: half of what digest_parse() takes */
+    if (!digest_parse(arena_fmt(a, SLICE_FMT SLICE_FMT, SLICE_ARG(p->put.upload_id),
+                                SLICE_ARG(p->put.upload_id)),
+                      &unused)) {
+        plan_reply(p, 404, SLICE("no such upload\n"));
+    } else if (req->method == METHOD_POST && slice_eq(below, SLICE("commit"))) {
+        p->put.kind = PUT_UPLOAD_COMMIT;
+        p->put.replace = query_says(req->query, SLICE("replace=1"));
+        (void)plan_condition(req, p);
+    } else if (req->method == METHOD_DELETE && below.n == 0) {
+        p->put.kind = PUT_UPLOAD_ABORT;
+    } else if (read && below.n == 0) {
+        p->put.kind = PUT_UPLOAD_STATUS;
+    } else if (read || req->method == METHOD_PUT) {
+        p->put.kind = read ? PUT_UPLOAD_STATUS : PUT_UPLOAD_FILE;
+        p->put.path = below;
+        if (plan_target(below, p) && !read) {
+            (void)plan_body(req, p);
+        }
+    } else {
+        plan_reply(p, 405,
+                   SLICE("an upload takes POST .../-/uploads, PUT and HEAD below its Location, "
+                         "POST <Location>/commit, DELETE <Location>\n"));
+    }
+}
+
+static void plan_write(const struct http_req *req, const struct place *at, struct plan *p)
+{
+    p->put.path = at->path;
+    if (at->version.p != NULL) {
+        plan_reply(p, 405, SLICE("a version does not change: write to the tree without @...\n"));
+    } else if (req->method == METHOD_PUT) {
+        p->put.kind = PUT_FILE;
+        if (plan_target(at->path, p) && plan_condition(req, p)) {
+            (void)plan_body(req, p);
+        }
+    } else if (req->method == METHOD_DELETE) {
+        struct slice path = at->path;
+        p->put.kind = PUT_DELETE;
+        path.n -= path.n != 0 && path.p[path.n - 1] == '/'; /* a folder */
+        if ((path.n == 0 && !at->bare) || plan_target(path, p)) {
+            (void)plan_condition(req, p);
+        }
+    } else {
+        plan_reply(p, 405, SLICE("a hosted path takes GET, HEAD, PUT and DELETE\n"));
+    }
+}
+
+static int hosted_plan(const struct repo *r, const struct http_req *req, struct slice path,
+                       const struct principal *who, const struct facts *facts, struct arena *arena,
+                       struct plan *out, struct err *e)
+{
+    bool read = req->method == METHOD_GET || req->method == METHOD_HEAD;
+    struct slice uploads = SLICE("-/uploads");
+    struct place at;
+    struct slice clean;
+    int rc = plan_path(path, arena, &clean, e);
+
+    (void)who;
+    if (rc != 0) {
+        return rc;
+    }
+    if (!take_apart(clean, &at)) {
+        plan_reply(out, 404,
+                   SLICE("hosted paths read <owner>/<name>[@version]/<path>; owner and "
+                         "name are letters, digits, '_', '.', '-'\n"));
+        return 0;
+    }
+    out->right = read ? RIGHT_READ : RIGHT_PUBLISH;
+    out->subject = arena_fmt(arena, "%s/" SLICE_FMT "%s" SLICE_FMT, r->name, SLICE_ARG(at.tree),
+                             at.tree.p != NULL ? "/" : "", SLICE_ARG(at.path));
+    if (at.tree.p == NULL) {
+        if (!read) {
+            plan_reply(out, 405, SLICE("files live in trees: <owner>/<name>/<path>\n"));
+        } else if (at.bare) {
+            plan_redirect(out, arena_fmt(arena, SLICE_FMT "/", SLICE_ARG(clean)));
+        } else {
+            plan_list(out, req, at.path);
+        }
+        return 0;
+    }
+    out->kind = PLAN_PUT;
+    out->put.repo = slice_str(r->name);
+    out->put.name = at.tree;
+    out->put.total = LENGTH_UNKNOWN;
+    if (at.version.p == NULL &&
+        (slice_eq(at.path, uploads) || slice_starts(at.path, SLICE("-/uploads/")))) {
+        struct slice rest = slice_from(at.path, uploads.n);
+        out->right = RIGHT_PUBLISH;
+        plan_upload(req, rest.n != 0 ? slice_from(rest, 1) : rest, arena, out);
+    } else if (!read) {
+        plan_write(req, &at, out);
+    } else if (at.bare) {
+        struct slice last = clean;
+        slice_cut(&last, '/');
+        plan_redirect(out, arena_fmt(arena, SLICE_FMT "/", SLICE_ARG(last)));
+    } else {
+        plan_read(r, req, &at, facts, out);
+    }
+    return 0;
+}
+
+const struct repo_ops repo_hosted = {
+    .name = "hosted",
+    .open = hosted_open,
+    .plan = hosted_plan,
+};

@@ -1,0 +1,270 @@
+#include "server/repo/hosted/listing.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/codec/html.h"
+#include "common/codec/json.h"
+#include "common/codec/url.h"
+
+struct listing {
+    bool html;
+    bool recursive;
+    struct buf *out;
+    struct json json;
+    struct slice folder; /* with its '/', or empty */
+    struct slice href;   /* what a link begins with: for a folder asked for without its '/' */
+    size_t count;
+    struct buf skip; /* a path after all of the folder that was just listed */
+};
+
+/* Longer than any path, so that folder + these bytes sorts after all that lies below the folder. */
+enum { SKIP_BYTES = 4096 };
+
+static void page_begin(struct listing *l, struct slice title)
+{
+    buf_str(l->out, "<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"><title>");
+    html_escape(title, l->out);
+    buf_str(l->out, "</title></head><body><h1>");
+    html_escape(title, l->out);
+    buf_str(l->out, "</h1>\n<table>\n");
+}
+
+static void page_row(struct listing *l, struct slice name, const char *size, const char *note)
+{
+    buf_str(l->out, "<tr><td><a href=\"./");
+    url_encode_path(l->href, l->out);
+    url_encode_path(name, l->out);
+    buf_str(l->out, "\">");
+    html_escape(name, l->out);
+    buf_addf(l->out, "</a></td><td align=\"right\">%s</td><td><code>%s</code></td></tr>\n", size,
+             note);
+}
+
+static void page_end(struct listing *l)
+{
+    buf_str(l->out, "</table></body></html>\n");
+}
+
+/* --- one folder --- */
+
+static void file_row(struct listing *l, struct slice name, const struct entry *en)
+{
+    char hex[DIGEST_HEX + 1];
+    char size[24];
+
+    digest_format(&en->digest, hex);
+    if (l->html) {
+        snprintf(size, sizeof size, "%" PRIu64, en->size_bytes);
+        page_row(l, name, size, hex);
+        return;
+    }
+    json_open(&l->json, '{');
+    json_key(&l->json, SLICE("path"));
+    json_text(&l->json, name);
+    json_key(&l->json, SLICE("size"));
+    json_u64(&l->json, en->size_bytes);
+    json_key(&l->json, SLICE("sha256"));
+    json_text(&l->json, slice_of(hex, DIGEST_HEX));
+    json_key(&l->json, SLICE("mtime"));
+    if (en->mtime_ns > 0) {
+        json_u64(&l->json, (uint64_t)en->mtime_ns / 1000000000u);
+    } else {
+        json_word(&l->json, SLICE("null"));
+    }
+    json_close(&l->json, '}');
+}
+
+static void folder_row(struct listing *l, struct slice name)
+{
+    if (l->html) {
+        page_row(l, name, "", "");
+        return;
+    }
+    json_open(&l->json, '{');
+    json_key(&l->json, SLICE("path"));
+    json_text(&l->json, name);
+    json_close(&l->json, '}');
+}
+
+/* Stops (1) at a folder: the walk goes on behind it, not through it. */
+static int on_entry(void *arg, const struct entry *en)
+{
+    struct listing *l = arg;
+    struct slice name = slice_from(en->path, l->folder.n);
+    ptrdiff_t slash = slice_find(name, '/');
+
+    l->count++;
+    if (l->out->rc != 0) {
+        return E_TOOBIG;
+    }
+    if (slash < 0 || l->recursive) {
+        file_row(l, name, en);
+        return 0;
+    }
+    folder_row(l, slice_first(name, (size_t)slash + 1));
+    buf_clear(&l->skip);
+    buf_add(&l->skip, en->path.p, l->folder.n + (size_t)slash + 1);
+    memset(buf_room(&l->skip, SKIP_BYTES), 0xff, SKIP_BYTES);
+    buf_grew(&l->skip, SKIP_BYTES);
+    return 1;
+}
+
+static int walk(struct listing *l, struct store *s, const struct digest *root, struct err *e)
+{
+    struct slice after = SLICE_NONE;
+    int rc;
+
+    do {
+        rc = tree_walk(s, root, l->folder, after, on_entry, l, e);
+        after = buf_slice(&l->skip);
+    } while (rc == 1);
+    if (rc == E_TOOBIG) {
+        return err_set(e, E_TOOBIG, "a listing of more than %zu bytes: ask for a folder below",
+                       l->out->max);
+    }
+    if (rc == 0 && l->count == 0 && l->folder.n != 0) {
+        return err_set(e, E_NOTFOUND, "no such file or folder");
+    }
+    return rc;
+}
+
+static int list_folder(struct listing *l, struct store *s, const struct plan *p, struct err *e)
+{
+    char hex[DIGEST_HEX + 1];
+    char version[24];
+    int rc;
+
+    digest_format(&p->snap.root, hex);
+    snprintf(version, sizeof version, "v%" PRIu64, p->snap.seq);
+    if (l->html) {
+        page_begin(l, p->name);
+        buf_addf(l->out, "<caption>%s, root %s</caption>\n", version, hex);
+    } else {
+        json_open(&l->json, '{');
+        json_key(&l->json, SLICE("root"));
+        json_text(&l->json, slice_of(hex, DIGEST_HEX));
+        json_key(&l->json, SLICE("version"));
+        json_text(&l->json, slice_str(version));
+        json_key(&l->json, SLICE("entries"));
+        json_open(&l->json, '[');
+    }
+    rc = walk(l, s, &p->snap.root, e);
+    if (l->html) {
+        page_end(l);
+    } else {
+        json_close(&l->json, ']');
+        json_close(&l->json, '}');
+        buf_byte(l->out, '\n');
+    }
+    return rc;
+}
+
+/* --- the trees of a repo, or of one owner in it --- */
+
+static int on_tree(void *arg, struct slice name, const struct snap *sn)
+{
+    struct listing *l = arg;
+    char hex[DIGEST_HEX + 1];
+    char size[24];
+
+    if (!slice_starts(name, l->folder)) {
+        return 0;
+    }
+    l->count++;
+    digest_format(&sn->root, hex);
+    if (l->html) {
+        struct buf path = BUF_INIT(256);
+        buf_adds(&path, slice_from(name, l->folder.n));
+        buf_byte(&path, '/');
+        snprintf(size, sizeof size, "%" PRIu64, sn->bytes);
+        page_row(l, buf_slice(&path), size, hex);
+        buf_free(&path);
+        return 0;
+    }
+    json_open(&l->json, '{');
+    json_key(&l->json, SLICE("name"));
+    json_text(&l->json, name);
+    json_key(&l->json, SLICE("root"));
+    json_text(&l->json, slice_of(hex, DIGEST_HEX));
+    json_key(&l->json, SLICE("version"));
+    snprintf(size, sizeof size, "v%" PRIu64, sn->seq);
+    json_text(&l->json, slice_str(size));
+    json_key(&l->json, SLICE("entries"));
+    json_u64(&l->json, sn->entries);
+    json_key(&l->json, SLICE("bytes"));
+    json_u64(&l->json, sn->bytes);
+    json_key(&l->json, SLICE("created"));
+    json_u64(&l->json, sn->created_unix_s);
+    json_close(&l->json, '}');
+    return 0;
+}
+
+static int list_trees(struct listing *l, struct store *s, const struct repo *r, struct err *e)
+{
+    int rc;
+
+    if (l->html) {
+        page_begin(l, l->folder.n != 0 ? l->folder : slice_str(r->name));
+    } else {
+        json_open(&l->json, '{');
+        json_key(&l->json, SLICE("trees"));
+        json_open(&l->json, '[');
+    }
+    rc = head_list(s, slice_str(r->name), on_tree, l, e);
+    if (l->html) {
+        page_end(l);
+    } else {
+        json_close(&l->json, ']');
+        json_close(&l->json, '}');
+        buf_byte(l->out, '\n');
+    }
+    if (rc == 0 && l->count == 0 && l->folder.n != 0) {
+        return err_set(e, E_NOTFOUND, SLICE_FMT " has no trees", SLICE_ARG(l->folder));
+    }
+    return rc;
+}
+
+/* "a/b" asked for without its '/': links are relative to "a/". */
+static struct slice with_slash(struct slice folder, struct buf *copy)
+{
+    if (folder.n == 0 || folder.p[folder.n - 1] == '/') {
+        return folder;
+    }
+    buf_adds(copy, folder);
+    buf_byte(copy, '/');
+    return buf_slice(copy);
+}
+
+static struct slice last_segment(struct slice folder)
+{
+    size_t at = folder.n - 1;
+
+    while (at > 0 && folder.p[at - 1] != '/') {
+        at--;
+    }
+    return slice_from(folder, at);
+}
+
+int hosted_listing(struct store *s, const struct repo *r, const struct plan *p, struct buf *body,
+                   struct slice *content_type, struct err *e)
+{
+    struct buf copy = BUF_INIT(2 * SKIP_BYTES);
+    struct listing l = {.html = p->html,
+                        .recursive = p->recursive,
+                        .out = body,
+                        .json = JSON_INTO(body),
+                        .skip = BUF_INIT(3 * SKIP_BYTES)};
+    int rc;
+
+    *content_type = p->html ? SLICE("text/html; charset=utf-8") : SLICE("application/json");
+    l.folder = with_slash(p->entry.path, &copy);
+    l.href = copy.n != 0 ? last_segment(l.folder) : SLICE("");
+    rc = p->name.p == NULL ? list_trees(&l, s, r, e) : list_folder(&l, s, p, e);
+    if (rc == 0 && body->rc != 0) {
+        rc = err_set(e, body->rc, "a listing of more than %zu bytes", body->max);
+    }
+    buf_free(&l.skip);
+    buf_free(&copy);
+    return rc;
+}

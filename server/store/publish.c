@@ -1,0 +1,226 @@
+#include "server/store/publish.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/codec/json.h"
+#include "server/store/keep.h"
+
+enum { TRIES = 32 };
+
+void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...)
+{
+    struct buf text = BUF_INIT(1024);
+    struct json j = JSON_INTO(&out->body);
+    va_list ap;
+
+    va_start(ap, fmt);
+    buf_vaddf(&text, fmt, ap);
+    va_end(ap);
+    out->status = status;
+    buf_clear(&out->body);
+    json_open(&j, '{');
+    json_key(&j, SLICE("error"));
+    json_text(&j, buf_slice(&text));
+    json_close(&j, '}');
+    buf_byte(&out->body, '\n');
+    buf_free(&text);
+}
+
+void publish_reply(struct upload_reply *out, int status, const struct snap *sn)
+{
+    struct json j = JSON_INTO(&out->body);
+    char hex[DIGEST_HEX + 1];
+    char version[24];
+
+    digest_format(&sn->root, hex);
+    snprintf(version, sizeof version, "v%" PRIu64, sn->seq);
+    snprintf(out->etag, sizeof out->etag, "\"%s\"", hex);
+    out->status = status;
+    buf_clear(&out->body);
+    json_open(&j, '{');
+    json_key(&j, SLICE("root"));
+    json_text(&j, slice_str(hex));
+    json_key(&j, SLICE("version"));
+    json_text(&j, slice_str(version));
+    json_key(&j, SLICE("entries"));
+    json_u64(&j, sn->entries);
+    json_close(&j, '}');
+    buf_byte(&out->body, '\n');
+}
+
+/* The conditions of a put on the tree as it stands. False: answered with 412. */
+static bool tree_conditions(const struct put *p, const struct snap *head, struct upload_reply *out)
+{
+    if (p->if_match_any && head == NULL) {
+        upload_refuse(out, 412, "the tree is not there");
+        return false;
+    }
+    if (p->if_none_match_any && head != NULL) {
+        upload_refuse(out, 412, "the tree is there already");
+        return false;
+    }
+    return true;
+}
+
+static int file_conditions(const struct publish *p, const struct snap *head,
+                           struct upload_reply *out, struct err *e)
+{
+    const struct put *put = p->put;
+    struct arena a = {0};
+    struct entry en;
+    int rc = E_NOTFOUND;
+
+    if (!put->if_match_any && !put->if_none_match_any && !put->if_match_file) {
+        return 0;
+    }
+    if (head != NULL) {
+        rc = tree_get(p->store, &head->root, put->path, &a, &en, e);
+    }
+    if (rc != 0 && rc != E_NOTFOUND) {
+        goto out;
+    }
+    if (rc == 0 && put->if_none_match_any) {
+        upload_refuse(out, 412, "the file is there already");
+    } else if (rc != 0 && (put->if_match_any || put->if_match_file)) {
+        upload_refuse(out, 412, "the file is not there");
+    } else if (rc == 0 && put->if_match_file && !digest_eq(&en.digest, &put->if_match)) {
+        upload_refuse(out, 412, "the file has changed meanwhile");
+    }
+    rc = 0;
+out:
+    arena_fini(&a);
+    return rc;
+}
+
+static int judge(const struct publish *p, const struct snap *head, struct upload_reply *out,
+                 struct err *e)
+{
+    if (p->put->if_match_set && (head == NULL || !digest_eq(&head->root, &p->put->if_match))) {
+        upload_refuse(out, 412, "the tree has changed meanwhile: read its root again");
+        return 0;
+    }
+    if (!p->file) {
+        (void)tree_conditions(p->put, head, out);
+        return 0;
+    }
+    return file_conditions(p, head, out, e);
+}
+
+static void hold_all(const struct publish *p, struct batch *b)
+{
+    struct buf key = BUF_INIT(8192);
+
+    for (size_t i = 0; i < p->count; i++) {
+        if (!p->edits[i].remove) {
+            buf_clear(&key);
+            holder_key(&key, &p->edits[i].entry.digest, p->put->repo, 't', p->put->name);
+            batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
+        }
+    }
+    buf_free(&key);
+}
+
+static void end_session(const struct session *s, const struct snap *done, struct batch *b)
+{
+    struct session ended = *s;
+    struct buf row = BUF_INIT(4096);
+
+    ended.done = *done;
+    session_encode(&ended, &row);
+    session_require(s, b);
+    batch_put(b, TABLE_UPLOAD, slice_of(s->id, UPLOAD_ID), buf_slice(&row));
+    buf_free(&row);
+}
+
+/* One try. E_CHANGED: somebody was faster. */
+static int attempt(const struct publish *p, const struct snap *head, struct upload_reply *out,
+                   struct err *e)
+{
+    struct batch *b = batch_new();
+    struct digest base;
+    struct digest root;
+    struct snap sn = {0};
+    uint64_t entries;
+    uint64_t bytes;
+    bool same;
+    int rc;
+
+    tree_empty_root(&base);
+    if (head != NULL && !p->replace) {
+        base = head->root;
+    }
+    rc = tree_edit(p->store, &base, p->edits, p->count, b, &root, &entries, &bytes, e);
+    if (rc == E_INVALID) {
+        upload_refuse(out, 409, "the paths clash: %s", e->text);
+        rc = 0;
+        goto out;
+    }
+    if (rc != 0) {
+        goto out;
+    }
+    same = head != NULL && digest_eq(&root, &head->root);
+    if (same) {
+        sn = *head;
+    } else {
+        hold_all(p, b);
+        rc = head_publish(p->store, p->put->repo, p->put->name, &root, entries, bytes,
+                          head != NULL ? &head->root : NULL, false, p->now_unix_s, b, &sn, e);
+        if (rc != 0) {
+            goto out;
+        }
+    }
+    if (p->session != NULL) {
+        end_session(p->session, &sn, b);
+    }
+    rc = store_commit(p->store, &b, COMMIT_SYNC, e);
+    if (rc == 0) {
+        publish_reply(out, same ? 200 : 201, &sn);
+        out->published = !same;
+    }
+out:
+    batch_free(&b);
+    return rc;
+}
+
+/* *there: the tree has a head, in *head. */
+static int look(const struct publish *p, struct snap *head, bool *there, struct upload_reply *out,
+                struct err *e)
+{
+    int rc = head_get(p->store, p->put->repo, p->put->name, head, e);
+
+    if (rc != 0 && rc != E_NOTFOUND) {
+        return rc;
+    }
+    *there = rc == 0;
+    return judge(p, *there ? head : NULL, out, e);
+}
+
+int publish_check(const struct publish *p, struct upload_reply *out, struct err *e)
+{
+    struct snap head;
+    bool there;
+
+    return look(p, &head, &there, out, e);
+}
+
+int publish_run(const struct publish *p, struct upload_reply *out, struct err *e)
+{
+    int rc = E_CHANGED;
+
+    for (int i = 0; rc == E_CHANGED && i < TRIES; i++) {
+        struct snap head;
+        bool there;
+
+        rc = look(p, &head, &there, out, e);
+        if (rc != 0 || out->status != 0) {
+            return rc;
+        }
+        rc = attempt(p, there ? &head : NULL, out, e);
+    }
+    if (rc == E_CHANGED) {
+        upload_refuse(out, 409, "the tree changes faster than this could be published: try again");
+        rc = 0;
+    }
+    return rc;
+}

@@ -1,0 +1,34 @@
+/* publish.h - edits become the next snapshot of a tree, under the conditions of a put: the one place where a head moves.
+ *
+ * Reads the head, judges the conditions, builds the tree, and commits nodes, holder rows, snapshot and head in one synced
+ * batch that requires the head it began with. When another publisher was faster it begins anew, so that a put without
+ * conditions never fails for that, and one with If-Match finds its root gone.
+ *
+ * threads  any; blocks
+ */
+#ifndef SERVER_STORE_PUBLISH_H
+#define SERVER_STORE_PUBLISH_H
+
+#include "server/store/session.h"
+
+struct publish {
+    struct store *store;
+    const struct put *put;
+    const struct tree_edit *edits;
+    size_t count;
+    bool file;    /* If-Match: * and the like speak of put->path, not of the tree */
+    bool replace; /* the edits are the whole tree */
+    const struct session *session; /* or NULL: required, and marked as committed */
+    uint64_t now_unix_s;
+};
+
+/* Answers 201 (200 when nothing changed), 409, 412; rc as upload.h. */
+MUST_USE int publish_run(const struct publish *p, struct upload_reply *out, struct err *e);
+/* The conditions alone, before a body is taken in: a status in *out when they do not hold already. */
+MUST_USE int publish_check(const struct publish *p, struct upload_reply *out, struct err *e);
+/* {"root", "version", "entries"} with that status. */
+void publish_reply(struct upload_reply *out, int status, const struct snap *sn);
+/* A status with {"error": "..."}. */
+void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+#endif

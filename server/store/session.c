@@ -1,0 +1,554 @@
+#include "server/store/session.h"
+
+#include <stdlib.h>
+#include <uthash.h>
+
+#include "common/base/log.h"
+#include "server/store/keep.h"
+
+struct live {
+    UT_hash_handle hh;
+    char id[UPLOAD_ID + 1];
+    size_t files;
+    bool committing;
+};
+
+/* --- rows --- */
+
+static void put_u64(struct buf *b, uint64_t v)
+{
+    uint8_t be[8];
+
+    for (int i = 0; i < 8; i++) {
+        be[i] = (uint8_t)(v >> (56 - 8 * i));
+    }
+    buf_add(b, be, sizeof be);
+}
+
+static uint64_t take_u64(struct slice *s)
+{
+    uint64_t v = 0;
+
+    for (int i = 0; i < 8; i++) {
+        v = v << 8 | (uint8_t)s->p[i];
+    }
+    *s = slice_from(*s, 8);
+    return v;
+}
+
+enum {
+    SESSION_FIXED = 1 + 4 * 8 + DIGEST_BYTES,
+    PARTIAL_ROW = 1 + 3 * 8,
+    SEALED_ROW = 1 + 8 + DIGEST_BYTES
+};
+
+void session_encode(const struct session *s, struct buf *out)
+{
+    buf_byte(out, 1); /* version of this layout */
+    put_u64(out, s->begun_unix_s);
+    put_u64(out, s->done.seq);
+    put_u64(out, s->done.entries);
+    put_u64(out, s->done.bytes);
+    buf_add(out, s->done.root.b, DIGEST_BYTES);
+    buf_str(out, s->repo);
+    buf_byte(out, 0);
+    buf_str(out, s->name);
+}
+
+static bool copy_text(char *to, size_t room, struct slice s)
+{
+    if (s.n >= room) {
+        return false;
+    }
+    memcpy(to, s.p, s.n);
+    to[s.n] = '\0';
+    return true;
+}
+
+static bool session_decode(struct slice row, struct session *out)
+{
+    if (row.n < SESSION_FIXED || row.p[0] != 1) {
+        return false;
+    }
+    row = slice_from(row, 1);
+    out->begun_unix_s = take_u64(&row);
+    out->done.seq = take_u64(&row);
+    out->done.entries = take_u64(&row);
+    out->done.bytes = take_u64(&row);
+    memcpy(out->done.root.b, row.p, DIGEST_BYTES);
+    row = slice_from(row, DIGEST_BYTES);
+    return copy_text(out->repo, sizeof out->repo, slice_cut(&row, '\0')) &&
+           copy_text(out->name, sizeof out->name, row);
+}
+
+void session_file_encode(const struct session_file *f, struct buf *out)
+{
+    buf_byte(out, f->sealed ? 'f' : 'p');
+    put_u64(out, f->bytes);
+    if (f->sealed) {
+        buf_add(out, f->digest.b, DIGEST_BYTES);
+    } else {
+        put_u64(out, f->total);
+        put_u64(out, f->stage);
+    }
+}
+
+bool session_file_decode(struct slice row, struct session_file *out)
+{
+    *out = (struct session_file){.total = UINT64_MAX};
+    if (row.n == 0 || row.n != (row.p[0] == 'f' ? SEALED_ROW : PARTIAL_ROW)) {
+        return false;
+    }
+    out->sealed = row.p[0] == 'f';
+    row = slice_from(row, 1);
+    out->bytes = take_u64(&row);
+    if (out->sealed) {
+        out->total = out->bytes;
+        memcpy(out->digest.b, row.p, DIGEST_BYTES);
+    } else {
+        out->total = take_u64(&row);
+        out->stage = take_u64(&row);
+    }
+    return true;
+}
+
+void session_key(struct buf *out, const char *id, struct slice path)
+{
+    buf_clear(out);
+    buf_add(out, id, UPLOAD_ID);
+    if (path.p != NULL) {
+        buf_byte(out, 0);
+        buf_adds(out, path);
+    }
+}
+
+int session_load(struct store *s, const struct put *p, struct session *out, struct err *e)
+{
+    int rc;
+
+    *out = (struct session){.row = BUF_INIT(4096)};
+    if (!copy_text(out->id, sizeof out->id, p->upload_id) || p->upload_id.n != UPLOAD_ID) {
+        return err_set(e, E_NOTFOUND, "no such upload");
+    }
+    rc = store_get(s, TABLE_UPLOAD, p->upload_id, &out->row, e);
+    if (rc == 0 && !session_decode(buf_slice(&out->row), out)) {
+        rc = err_set(e, E_CORRUPT, "upload %s: its row does not decode", out->id);
+    }
+    if (rc == 0 && (!slice_eqs(p->repo, out->repo) || !slice_eqs(p->name, out->name))) {
+        rc = err_set(e, E_NOTFOUND, "no such upload in this tree");
+    }
+    return rc;
+}
+
+void session_free(struct session *s)
+{
+    buf_free(&s->row);
+}
+
+int session_file_load(struct store *s, const char *id, struct slice path, struct session_file *out,
+                      struct err *e)
+{
+    struct buf key = BUF_INIT(8192);
+    struct buf row = BUF_INIT(4096);
+    int rc;
+
+    session_key(&key, id, path);
+    rc = store_get(s, TABLE_UPLOAD, buf_slice(&key), &row, e);
+    if (rc == 0 && !session_file_decode(buf_slice(&row), out)) {
+        rc = err_set(e, E_CORRUPT, "upload %s: a file's row does not decode", id);
+    }
+    buf_free(&key);
+    buf_free(&row);
+    return rc;
+}
+
+void session_require(const struct session *s, struct batch *b)
+{
+    batch_require_value(b, TABLE_UPLOAD, slice_of(s->id, UPLOAD_ID), buf_slice(&s->row));
+}
+
+static void holder(const struct session *s, const struct digest *d, struct buf *key)
+{
+    holder_key(key, d, slice_str(s->repo), 'u', slice_of(s->id, UPLOAD_ID));
+}
+
+void session_hold(const struct session *s, const struct digest *d, struct batch *b)
+{
+    struct buf key = BUF_INIT(1024);
+
+    holder(s, d, &key);
+    batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
+    buf_free(&key);
+}
+
+void session_unhold(const struct session *s, const struct digest *d, struct batch *b)
+{
+    struct buf key = BUF_INIT(1024);
+
+    holder(s, d, &key);
+    batch_del(b, TABLE_HOLDER, buf_slice(&key));
+    buf_free(&key);
+}
+
+struct each_file {
+    int (*each)(void *arg, struct slice path, const struct session_file *f);
+    void *arg;
+};
+
+static int on_file_row(void *arg, struct slice key, struct slice value)
+{
+    struct each_file *x = arg;
+    struct session_file f;
+
+    return session_file_decode(value, &f) ? x->each(x->arg, slice_from(key, UPLOAD_ID + 1), &f) : 0;
+}
+
+int session_each_file(struct store *s, const char *id,
+                      int (*each)(void *arg, struct slice path, const struct session_file *f),
+                      void *arg, struct err *e)
+{
+    struct each_file x = {each, arg};
+    char from[UPLOAD_ID + 1];
+    char to[UPLOAD_ID + 1];
+
+    memcpy(from, id, UPLOAD_ID);
+    memcpy(to, id, UPLOAD_ID);
+    from[UPLOAD_ID] = 0;
+    to[UPLOAD_ID] = 1;
+    return store_scan(s, TABLE_UPLOAD, slice_of(from, sizeof from), slice_of(to, sizeof to),
+                      on_file_row, &x, e);
+}
+
+struct drop {
+    struct uploads *u;
+    const char *id;
+    struct session session;
+    struct batch *batch;
+    struct buf key;
+};
+
+static int drop_file(void *arg, struct slice path, const struct session_file *f)
+{
+    struct drop *d = arg;
+
+    session_key(&d->key, d->id, path);
+    batch_del(d->batch, TABLE_UPLOAD, buf_slice(&d->key));
+    if (f->sealed) {
+        session_unhold(&d->session, &f->digest, d->batch);
+    } else if (f->stage != 0) {
+        struct stage *st = NULL;
+        if (stage_resume(d->u->store, f->stage, 0, &st, NULL) == 0) {
+            stage_abort(&st);
+        }
+        buf_clear(&d->key);
+        put_u64(&d->key, f->stage);
+        batch_del(d->batch, TABLE_PARTIAL, buf_slice(&d->key));
+    }
+    return 0;
+}
+
+int session_drop(struct uploads *u, const char *id, struct err *e)
+{
+    struct slice key = slice_of(id, UPLOAD_ID);
+    struct buf row = BUF_INIT(4096);
+    struct drop d = {.u = u, .id = id, .batch = batch_new(), .key = BUF_INIT(8192)};
+    int rc = store_get(u->store, TABLE_UPLOAD, key, &row, e);
+
+    memcpy(d.session.id, id, UPLOAD_ID);
+    if (rc == 0) {
+        (void)session_decode(buf_slice(&row), &d.session); /* one that does not decode goes too */
+        rc = session_each_file(u->store, id, drop_file, &d, e);
+    }
+    batch_del(d.batch, TABLE_UPLOAD, key);
+    if (rc == 0) {
+        rc = store_commit(u->store, &d.batch, COMMIT_SYNC, e);
+    }
+    batch_free(&d.batch);
+    buf_free(&d.key);
+    buf_free(&row);
+    if (rc == 0) {
+        live_remove(u, id);
+    }
+    return rc;
+}
+
+/* --- in memory --- */
+
+static struct live *live_find(struct uploads *u, const char *id)
+{
+    struct live *l;
+
+    HASH_FIND(hh, u->live, id, UPLOAD_ID, l);
+    return l;
+}
+
+bool live_add(struct uploads *u, const char *id)
+{
+    struct live *l = NEW(struct live);
+    bool room;
+
+    memcpy(l->id, id, UPLOAD_ID);
+    lock_take(&u->lock);
+    room = HASH_COUNT(u->live) < SESSIONS_MAX;
+    if (room) {
+        HASH_ADD(hh, u->live, id, UPLOAD_ID, l);
+    }
+    lock_drop(&u->lock);
+    if (!room) {
+        free(l);
+    }
+    return room;
+}
+
+void live_remove(struct uploads *u, const char *id)
+{
+    struct live *l;
+
+    lock_take(&u->lock);
+    l = live_find(u, id);
+    if (l != NULL) {
+        HASH_DELETE(hh, u->live, l);
+    }
+    lock_drop(&u->lock);
+    free(l);
+}
+
+static bool being_written(struct uploads *u, const char *id, struct slice path)
+{
+    LIST_EACH (&u->writers, it) {
+        const struct writer *w = LIST_ITEM(it, struct writer, node);
+        if (memcmp(w->id, id, UPLOAD_ID) == 0 && (path.p == NULL || slice_eq(w->path, path))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *live_enter(struct uploads *u, struct writer *w, bool new_file, bool *full)
+{
+    const char *why = NULL;
+    struct live *l;
+
+    *full = false;
+    lock_take(&u->lock);
+    l = live_find(u, w->id);
+    if (l == NULL) {
+        why = "this upload has ended";
+    } else if (l->committing) {
+        why = "this upload is being committed";
+    } else if (being_written(u, w->id, w->path)) {
+        why = "another request writes this file right now";
+    } else if (new_file && l->files >= UPLOAD_FILES_MAX) {
+        why = "this upload has as many files as one may have";
+        *full = true;
+    } else {
+        l->files += new_file;
+        w->fresh = new_file;
+        list_push_back(&u->writers, &w->node);
+    }
+    lock_drop(&u->lock);
+    return why;
+}
+
+void live_leave(struct uploads *u, struct writer *w)
+{
+    struct live *l;
+
+    lock_take(&u->lock);
+    if (list_linked(&w->node)) {
+        list_remove(&w->node);
+        l = live_find(u, w->id);
+        if (l != NULL && w->fresh) {
+            l->files--;
+        }
+    }
+    lock_drop(&u->lock);
+}
+
+bool live_begin_commit(struct uploads *u, const char *id)
+{
+    struct live *l;
+    bool ok;
+
+    lock_take(&u->lock);
+    l = live_find(u, id);
+    ok = l != NULL && !l->committing && !being_written(u, id, SLICE_NONE);
+    if (ok) {
+        l->committing = true;
+    }
+    lock_drop(&u->lock);
+    return ok;
+}
+
+void live_end_commit(struct uploads *u, const char *id)
+{
+    struct live *l;
+
+    lock_take(&u->lock);
+    l = live_find(u, id);
+    if (l != NULL) {
+        l->committing = false;
+    }
+    lock_drop(&u->lock);
+}
+
+size_t live_files(struct uploads *u, const char *id)
+{
+    struct live *l;
+    size_t n;
+
+    lock_take(&u->lock);
+    l = live_find(u, id);
+    n = l != NULL ? l->files : 0;
+    lock_drop(&u->lock);
+    return n;
+}
+
+static int on_old_row(void *arg, struct slice key, struct slice value)
+{
+    struct uploads *u = arg;
+    char id[UPLOAD_ID + 1] = "";
+    struct live *l;
+
+    (void)value;
+    if (key.n < UPLOAD_ID) {
+        return 0;
+    }
+    memcpy(id, key.p, UPLOAD_ID);
+    if (key.n == UPLOAD_ID) {
+        (void)live_add(u, id); /* past the limit they wait for upload_expire() */
+        return 0;
+    }
+    l = live_find(u, id);
+    if (l != NULL) {
+        l->files++;
+    }
+    return 0;
+}
+
+struct uploads *uploads_open(struct store *s)
+{
+    struct uploads *u = NEW(struct uploads);
+    struct err e = {0};
+
+    u->store = s;
+    lock_init(&u->lock, LOCK_LEAF);
+    list_init(&u->writers);
+    if (store_scan(s, TABLE_UPLOAD, SLICE(""), SLICE_NONE, on_old_row, u, &e) != 0) {
+        /* What could not be read is answered as ended; its rows wait for upload_expire(). */
+        log_warn("upload.load", "why=\"%s\"", e.text);
+    }
+    return u;
+}
+
+void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t need_bytes), void *arg)
+{
+    u->make_room = make_room;
+    u->make_room_arg = arg;
+}
+
+void uploads_close(struct uploads **up)
+{
+    struct uploads *u = *up;
+    struct live *l;
+    struct live *next;
+
+    *up = NULL;
+    if (u == NULL) {
+        return;
+    }
+    CHECK(list_empty(&u->writers));
+    HASH_ITER(hh, u->live, l, next)
+    {
+        HASH_DELETE(hh, u->live, l);
+        free(l);
+    }
+    lock_fini(&u->lock);
+    free(u);
+}
+
+/* --- for the keeper --- */
+
+struct expire {
+    uint64_t before_unix_s;
+    char (*id)[UPLOAD_ID + 1];
+    size_t count;
+};
+
+static int on_expire_row(void *arg, struct slice key, struct slice value)
+{
+    struct expire *x = arg;
+    struct session s = {0};
+
+    if (key.n != UPLOAD_ID || (session_decode(value, &s) && s.begun_unix_s >= x->before_unix_s)) {
+        return 0;
+    }
+    memcpy(x->id[x->count], key.p, UPLOAD_ID);
+    return ++x->count == SESSIONS_MAX;
+}
+
+int upload_expire(struct uploads *u, uint64_t now_unix_s, uint64_t *dropped, struct err *e)
+{
+    struct expire x = {.before_unix_s =
+                           now_unix_s > UPLOAD_EXPIRE_S ? now_unix_s - UPLOAD_EXPIRE_S : 0,
+                       .id = mem_array(SESSIONS_MAX, sizeof *x.id)};
+    int rc = store_scan(u->store, TABLE_UPLOAD, SLICE(""), SLICE_NONE, on_expire_row, &x, e);
+
+    *dropped = 0;
+    rc = rc > 0 ? 0 : rc;
+    for (size_t i = 0; rc == 0 && i < x.count; i++) {
+        if (!live_begin_commit(u, x.id[i]) && live_files(u, x.id[i]) != 0) {
+            continue; /* somebody is at it: next time */
+        }
+        rc = session_drop(u, x.id[i], e);
+        *dropped += rc == 0;
+    }
+    free(x.id);
+    return rc;
+}
+
+struct each_digest {
+    int (*each)(void *arg, const struct digest *d);
+    void *arg;
+};
+
+static int on_digest_row(void *arg, struct slice key, struct slice value)
+{
+    struct each_digest *x = arg;
+    struct session_file f;
+
+    if (key.n <= UPLOAD_ID || !session_file_decode(value, &f) || !f.sealed) {
+        return 0;
+    }
+    return x->each(x->arg, &f.digest);
+}
+
+int upload_each_digest(struct store *s, int (*each)(void *arg, const struct digest *d), void *arg,
+                       struct err *e)
+{
+    struct each_digest x = {each, arg};
+    return store_scan(s, TABLE_UPLOAD, SLICE(""), SLICE_NONE, on_digest_row, &x, e);
+}
+
+struct each_stage {
+    int (*each)(void *arg, uint64_t stage_id);
+    void *arg;
+};
+
+static int on_stage_row(void *arg, struct slice key, struct slice value)
+{
+    struct each_stage *x = arg;
+    struct session_file f;
+
+    if (key.n <= UPLOAD_ID || !session_file_decode(value, &f) || f.sealed || f.stage == 0) {
+        return 0;
+    }
+    return x->each(x->arg, f.stage);
+}
+
+int upload_each_stage(struct store *s, int (*each)(void *arg, uint64_t stage_id), void *arg,
+                      struct err *e)
+{
+    struct each_stage x = {each, arg};
+    return store_scan(s, TABLE_UPLOAD, SLICE(""), SLICE_NONE, on_stage_row, &x, e);
+}

@@ -123,11 +123,11 @@ struct exchange {
     size_t header_bytes;              /* h2: as RFC 9113 6.5.2 counts */
     struct http_field *fields;        /* h2: being collected */
     struct slice authority, scheme;   /* h2 */
-    size_t nheld_fields;
-    int refuse_status; /* h2: answer this instead of asking the handler */
+    int refuse_status;                /* h2: answer this instead of asking the handler */
     bool expect_continue;
     bool reading, paused, received_all, end_told;
     bool head_sent, sent_all, aborted, cut, deferred, dispatched;
+    bool wide, refused_more; /* h2: its window was raised; its body was refused */
 };
 
 static inline void count(_Atomic uint64_t *counter,
@@ -159,6 +159,8 @@ int h2_start(struct conn *c);
 /* exchange.c */
 struct exchange *exchange_new(struct conn *c);
 void exchange_begin(struct exchange *x); /* the head is complete: asks the handler */
+void exchange_refuse(struct exchange *x,
+                     int status); /* ... or answers itself, the handler hears nothing */
 void exchange_finish(struct exchange *x, bool complete);
 void exchange_deliver(struct exchange *x, struct slice bytes, bool end);
 bool exchange_sends_body(const struct exchange *x);

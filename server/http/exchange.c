@@ -90,6 +90,17 @@ void exchange_begin(struct exchange *x)
     h->on_request(h->arg, x);
 }
 
+void exchange_refuse(struct exchange *x, int status)
+{
+    struct http_reply *r = ARENA_NEW(&x->arena, struct http_reply);
+    struct slice text = arena_fmt(&x->arena, "%s\n", http_reason(status));
+
+    name_request(x);
+    r->status = status;
+    reply_add(r, SLICE("content-type"), SLICE("text/plain"));
+    exchange_reply(x, r, body_of_bytes(text));
+}
+
 void exchange_finish(struct exchange *x, bool complete)
 {
     struct lane *l = x->conn->lane;

@@ -65,6 +65,11 @@ static bool all(struct slice s, bool (*is)(unsigned char c))
     return true;
 }
 
+bool h1_valid_target(struct slice target)
+{
+    return all(target, is_target);
+}
+
 bool h1_valid_host(struct slice host)
 {
     struct slice name = host;

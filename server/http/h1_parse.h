@@ -38,7 +38,8 @@ struct h1_head {
  * limits->header_fields. 0, or a refusal. */
 int h1_parse_head(char *bytes, size_t n, const struct h1_limits *limits, struct h1_head *head,
                   struct http_field *fields);
-bool h1_valid_host(struct slice host); /* uri-host [ ":" port ], no userinfo */
+bool h1_valid_target(struct slice target); /* no blank, control byte or fragment */
+bool h1_valid_host(struct slice host);     /* uri-host [ ":" port ], no userinfo */
 
 enum h1_chunk_state {
     CHUNK_SIZE_FIRST,

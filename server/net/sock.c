@@ -9,7 +9,7 @@
 
 #include "common/base/slice.h"
 
-enum { BACKLOG = 4096 };
+enum { BACKLOG = 4096, SHORT_QUEUE_BYTES = 256 * 1024 };
 
 static int split_address(const char *address, char host[256], const char **port, struct err *e)
 {
@@ -106,6 +106,13 @@ void sock_tune(int fd)
 
     /* Never TCP_CORK: it holds the last partial segment for the peer's delayed ACK, 40 ms. */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+void sock_short_queue(int fd)
+{
+    static const int bytes = SHORT_QUEUE_BYTES;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
 }
 
 bool sock_congestion(int fd, const char *algorithm)

@@ -12,6 +12,8 @@ enum { SOCK_TEXT_BYTES = 64 };
 MUST_USE int sock_listen(const char *address, int *fd_out, struct err *e);
 void sock_text(const struct sockaddr *sa, char out[SOCK_TEXT_BYTES]); /* "127.0.0.1:40123" */
 void sock_bound(int fd, char out[SOCK_TEXT_BYTES]);
+/* Little unsent data in the kernel: small answers of a multiplexed connection do not queue behind megabytes. */
+void sock_short_queue(int fd);
 void sock_tune(int fd); /* TCP_NODELAY */
 MUST_USE bool sock_congestion(int fd, const char *algorithm);
 

@@ -39,13 +39,16 @@ MUST_USE int stage_open(struct store *s, uint64_t expect_bytes, bool named, stru
 MUST_USE int stage_resume(struct store *s, uint64_t id, uint64_t expect_bytes, struct stage **out,
                           struct err *e);
 uint64_t stage_id(const struct stage *st); /* 0 when not named */
+enum { STAGE_KEY_BYTES = 8 };
+void stage_key(uint64_t id, char key[STAGE_KEY_BYTES]); /* of its row in TABLE_PARTIAL */
 int stage_fd(const struct stage *st); /* read/write; stays open while the stage or a dup lives */
 MUST_USE int stage_write(struct stage *st, const void *p, size_t n, uint64_t off, struct err *e);
 MUST_USE int stage_sync(struct stage *st,
                         struct err *e); /* fdatasync: before rows describe the bytes */
 /* Seals [0, size) as `digest`; the caller has hashed it. chunk/count: its chunk list, or NULL. Adds the rows to b
- * (blob, inline, chunks); when the blob exists already the stage is dropped and the old one opened. Takes *sp, also when
- * it fails. */
+ * (blob, inline, chunks); when the blob exists already the stage is dropped and the old one opened. Until b is committed
+ * or freed no eviction or collection touches the blob, so there is nothing to retry; when b fails, a file that no row
+ * names goes away again. The name under partial/ goes after the commit. Takes *sp, also when it fails; out may be NULL. */
 MUST_USE int stage_seal(struct stage **sp, const struct digest *digest, uint64_t size_bytes,
                         const struct digest *chunk, size_t count, struct batch *b,
                         struct blob **out, struct err *e);

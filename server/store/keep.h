@@ -10,7 +10,8 @@
 
 #include "server/store/blob.h"
 
-/* holder keys: digest, repo, NUL, kind ('o' or 't'), key */
+/* holder keys: digest, repo, NUL, kind, key. Kinds: 'o' an object row, 't' a tree (key: its name), 'u' an upload session
+ * (key: its id in TABLE_UPLOAD). Blobs with a holder other than 'o', or with none, are never evicted. */
 void holder_key(struct buf *out, const struct digest *d, struct slice repo, char kind,
                 struct slice key);
 MUST_USE int holder_each(struct store *s, const struct digest *d,
@@ -18,7 +19,8 @@ MUST_USE int holder_each(struct store *s, const struct digest *d,
                          void *arg, struct err *e);
 
 struct evict_events {
-    /* Before the batch that drops an object's row is committed: the cache forgets it on every loop. */
+    /* After the batch that dropped an object's row is committed (a lookup in between would find the row again): the cache
+     * forgets it on every loop. Whoever holds the blob reads on. */
     void (*on_forget)(void *arg, struct slice repo, struct slice key);
     void *arg;
 };

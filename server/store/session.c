@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <uthash.h>
 
+#include "common/base/be.h"
 #include "common/base/log.h"
 #include "server/store/keep.h"
 
@@ -19,19 +20,14 @@ static void put_u64(struct buf *b, uint64_t v)
 {
     uint8_t be[8];
 
-    for (int i = 0; i < 8; i++) {
-        be[i] = (uint8_t)(v >> (56 - 8 * i));
-    }
+    be_put(be, sizeof be, v);
     buf_add(b, be, sizeof be);
 }
 
 static uint64_t take_u64(struct slice *s)
 {
-    uint64_t v = 0;
+    uint64_t v = be_get(s->p, 8);
 
-    for (int i = 0; i < 8; i++) {
-        v = v << 8 | (uint8_t)s->p[i];
-    }
     *s = slice_from(*s, 8);
     return v;
 }

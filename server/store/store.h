@@ -61,7 +61,10 @@ void batch_del(struct batch *b, enum table t, struct slice key);
 /* Preconditions: the row is absent, or its value is exactly that; else nothing is written and E_CHANGED returned. */
 void batch_require_absent(struct batch *b, enum table t, struct slice key);
 void batch_require_value(struct batch *b, enum table t, struct slice key, struct slice value);
-/* After the batch is durable (and only then), remove this blob's file: deletes go row first, file second. */
+/* A row in TABLE_HOLDER needs its blob: when the digest has no row in TABLE_BLOB once the batch is in, the batch fails
+ * with E_CHANGED. So a reference to a blob found earlier cannot outlive the blob's eviction. */
+/* After the batch is durable (and only then), remove this blob's file: deletes go row first, file second. A file that
+ * a row names by then, or that a stage is sealing, stays. */
 void batch_unlink_blob(struct batch *b, const struct digest *d);
 
 /* Takes *bp, also when it fails. */
@@ -91,6 +94,8 @@ struct store_space {
 };
 void store_space(struct store *s, struct store_space *out); /* no I/O but a cached statvfs */
 
+/* The folder was closed in order the last time; otherwise a verify_run() may find orphan files. */
+bool store_was_clean(const struct store *s);
 /* Background-error and stall flags of RocksDB, for readyz and metrics. */
 bool store_healthy(struct store *s, struct err *why);
 /* RocksDB numbers as "name value" lines for /metrics. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "common/base/be.h"
 #include "common/base/log.h"
 #include "common/codec/json.h"
 #include "common/os/newfile.h"
@@ -393,19 +394,13 @@ static void sink_free(struct upload_sink **kp)
     free(k);
 }
 
-static void partial_key(uint64_t stage, struct buf *out)
-{
-    for (int shift = 56; shift >= 0; shift -= 8) {
-        buf_byte(out, (uint8_t)(stage >> shift));
-    }
-}
-
 /* Rows of this file: what they say now, NULL: gone. stage: one that is not wanted any more, or 0. */
 static void put_rows(struct upload_sink *k, const struct session_file *f, uint64_t old_stage,
                      struct batch *b)
 {
     struct buf key = BUF_INIT(8192);
     struct buf row = BUF_INIT(256);
+    char stage[8];
 
     session_require(&k->session, b);
     session_key(&key, k->session.id, k->put.path);
@@ -416,16 +411,15 @@ static void put_rows(struct upload_sink *k, const struct session_file *f, uint64
         batch_del(b, TABLE_UPLOAD, buf_slice(&key));
     }
     if (old_stage != 0) {
-        buf_clear(&key);
-        partial_key(old_stage, &key);
-        batch_del(b, TABLE_PARTIAL, buf_slice(&key));
+        be_put(stage, sizeof stage, old_stage);
+        batch_del(b, TABLE_PARTIAL, slice_of(stage, sizeof stage));
     }
-    if (f != NULL && !f->sealed) {
-        buf_clear(&key);
+    if (f != NULL &&
+        !f->sealed) { /* the sweep at a start leaves stages alone that a row describes */
+        be_put(stage, sizeof stage, f->stage);
         buf_clear(&row);
-        partial_key(f->stage, &key);
         buf_addf(&row, "upload %s", k->session.id);
-        batch_put(b, TABLE_PARTIAL, buf_slice(&key), buf_slice(&row));
+        batch_put(b, TABLE_PARTIAL, slice_of(stage, sizeof stage), buf_slice(&row));
     }
     buf_free(&key);
     buf_free(&row);

@@ -1,0 +1,140 @@
+#include "server/store/batch.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/be.h"
+#include "server/store/seal.h"
+
+enum { STEP_HEAD = 10, BATCH_MAX = 1 << 30 };
+
+struct batch *batch_new(void)
+{
+    struct batch *b = NEW(struct batch);
+
+    b->steps = BUF_INIT(BATCH_MAX);
+    return b;
+}
+
+void batch_free(struct batch **bp)
+{
+    struct batch *b = *bp;
+
+    if (b == NULL) {
+        return;
+    }
+    *bp = NULL;
+    for (size_t i = 0; i < b->nafter; i++) {
+        if (b->after[i].kind == AFTER_SEALED) {
+            seal_leave(b->store, &b->after[i].digest);
+        }
+        if (b->after[i].fd != -1) {
+            close(b->after[i].fd);
+        }
+    }
+    free(b->after);
+    buf_free(&b->steps);
+    free(b);
+}
+
+static void add_step(struct batch *b, enum batch_op op, enum table t, struct slice key,
+                     struct slice value)
+{
+    char head[STEP_HEAD];
+
+    CHECK(key.n <= UINT32_MAX && value.n <= UINT32_MAX);
+    head[0] = (char)op;
+    head[1] = (char)t;
+    be_put(head + 2, 4, key.n);
+    be_put(head + 6, 4, value.n);
+    buf_add(&b->steps, head, sizeof head);
+    buf_adds(&b->steps, key);
+    buf_adds(&b->steps, value);
+}
+
+bool batch_next(const struct batch *b, size_t *at, struct batch_step *out)
+{
+    const char *p = b->steps.p + *at;
+    size_t kn, vn;
+
+    if (*at == b->steps.n) {
+        return false;
+    }
+    kn = (size_t)be_get(p + 2, 4);
+    vn = (size_t)be_get(p + 6, 4);
+    *out = (struct batch_step){
+        .op = (enum batch_op)p[0],
+        .table = (enum table)p[1],
+        .key = slice_of(p + STEP_HEAD, kn),
+        .value = slice_of(p + STEP_HEAD + kn, vn),
+    };
+    *at += STEP_HEAD + kn + vn;
+    return true;
+}
+
+void batch_put(struct batch *b, enum table t, struct slice key, struct slice value)
+{
+    add_step(b, OP_PUT, t, key, value);
+}
+
+void batch_del(struct batch *b, enum table t, struct slice key)
+{
+    add_step(b, OP_DEL, t, key, SLICE_NONE);
+}
+
+void batch_require_absent(struct batch *b, enum table t, struct slice key)
+{
+    add_step(b, OP_REQUIRE_ABSENT, t, key, SLICE_NONE);
+}
+
+void batch_require_value(struct batch *b, enum table t, struct slice key, struct slice value)
+{
+    add_step(b, OP_REQUIRE_VALUE, t, key, value);
+}
+
+void batch_check(struct batch *b, int (*check)(struct store *s, void *arg, struct err *e),
+                 void *arg)
+{
+    CHECK(b->check == NULL);
+    b->check = check;
+    b->check_arg = arg;
+}
+
+void batch_after(struct batch *b, enum after_kind kind, const struct digest *d, uint64_t id)
+{
+    if (b->nafter == b->after_room) {
+        b->after_room = b->after_room != 0 ? 2 * b->after_room : 4;
+        b->after = realloc(b->after, b->after_room * sizeof b->after[0]);
+        CHECK(b->after != NULL);
+    }
+    b->after[b->nafter++] = (struct after){
+        .kind = kind,
+        .digest = d != NULL ? *d : (struct digest){{0}},
+        .id = id,
+        .fd = -1,
+    };
+}
+
+void batch_unlink_blob(struct batch *b, const struct digest *d)
+{
+    batch_after(b, AFTER_UNLINK, d, 0);
+}
+
+void batch_sealed(struct batch *b, struct store *s, const struct digest *d)
+{
+    CHECK(b->store == NULL || b->store == s);
+    b->store = s;
+    batch_after(b, AFTER_SEALED, d, 0);
+}
+
+void batch_forget_seals(struct batch *b)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < b->nafter; i++) {
+        if (b->after[i].kind != AFTER_SEALED) {
+            b->after[kept++] = b->after[i];
+        }
+    }
+    b->nafter = kept;
+}

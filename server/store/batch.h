@@ -1,0 +1,51 @@
+/* batch.h - what a struct batch holds, for the commit thread: changes, preconditions, and what happens afterwards. */
+#ifndef SERVER_STORE_BATCH_H
+#define SERVER_STORE_BATCH_H
+
+#include "server/store/store.h"
+
+enum batch_op { OP_PUT, OP_DEL, OP_REQUIRE_ABSENT, OP_REQUIRE_VALUE };
+
+struct batch_step {
+    enum batch_op op;
+    enum table table;
+    struct slice key;
+    struct slice value;
+};
+
+enum after_kind {
+    AFTER_SEALED,     /* the digest is registered in seal.h: leave, whatever became of the batch */
+    AFTER_UNLINK,     /* done: remove the blob's file */
+    AFTER_QUARANTINE, /* done: move it aside */
+    AFTER_UNPARK,     /* done: remove partial/<id> */
+};
+
+struct after {
+    enum after_kind kind;
+    struct digest digest;
+    uint64_t id;
+    int fd; /* of a file that was removed: its blocks are freed by whoever frees the batch, not by the commit thread */
+};
+
+struct batch {
+    struct buf steps;
+    struct after *after;
+    size_t nafter;
+    size_t after_room;
+    struct store *store; /* with AFTER_SEALED */
+    /* Runs on the commit thread with no write pending and before any of this batch; nonzero fails the batch. */
+    int (*check)(struct store *s, void *arg, struct err *e);
+    void *check_arg;
+};
+
+/* Walks the steps: *at starts at 0; false at the end. */
+bool batch_next(const struct batch *b, size_t *at, struct batch_step *out);
+void batch_check(struct batch *b, int (*check)(struct store *s, void *arg, struct err *e),
+                 void *arg);
+void batch_after(struct batch *b, enum after_kind kind, const struct digest *d, uint64_t id);
+/* The digest is being sealed by this batch (seal_enter() was called for it). */
+void batch_sealed(struct batch *b, struct store *s, const struct digest *d);
+/* Forgets the seals without a look at their files: the commit thread keeps those of a write in doubt. */
+void batch_forget_seals(struct batch *b);
+
+#endif

@@ -1,0 +1,547 @@
+#include "server/store/commit.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "server/store/row.h"
+#include "server/store/state.h"
+
+enum {
+    GROUP_BATCHES = 512,
+    GROUP_BYTES = 8 << 20,
+    IDLE_MS = 60000, /* between flushes of access times */
+    SICK_MS = 1000,  /* between tries to write again */
+    ATIMES_A_WRITE = 1024,
+    ROW_MAX = 64 << 20,
+};
+
+#define COUNTS_KEY SLICE("counts")
+
+/* A caller that sleeps in store_commit(). */
+struct sleeper {
+    struct commit_wait w;
+    struct cond over_cond;
+    bool over;
+};
+
+struct committer {
+    struct store *s;
+    struct lock lock; /* LOCK_COMMIT */
+    struct cond more;
+    struct list queue;
+    bool closing;
+    struct err sick; /* of the last write; code 0: it succeeded */
+    pthread_t thread;
+    /* The commit thread's own: */
+    struct kv_batch *kvb;
+    struct buf row;
+    struct counts counts; /* as of the group that is being built */
+    bool counted;         /* they differ from what is written */
+    struct digest *doubt; /* seals of failed writes */
+    size_t ndoubt;
+    size_t doubt_room;
+};
+
+/* --- admission: does the batch hold, and what does it change --- */
+
+static int current(struct committer *c, const struct batch_step *st, struct err *e)
+{
+    return kv_batch_get(c->s->kv, c->kvb, st->table, st->key, &c->row, e);
+}
+
+static int require(struct committer *c, const struct batch_step *st, struct err *e)
+{
+    int rc = current(c, st, e);
+
+    if (st->op == OP_REQUIRE_ABSENT) {
+        return rc == E_NOTFOUND ? 0 : rc != 0 ? rc : err_set(e, E_CHANGED, "the row exists by now");
+    }
+    if (rc == 0 && slice_eq(buf_slice(&c->row), st->value)) {
+        return 0;
+    }
+    return rc == 0 || rc == E_NOTFOUND ? err_set(e, E_CHANGED, "the row changed meanwhile") : rc;
+}
+
+/* Every change of a blob's row moves the counters. */
+static int count_blob(struct committer *c, const struct batch_step *st, struct err *e)
+{
+    struct blob_row row;
+    int rc = current(c, st, e);
+
+    if (rc == 0 && blob_row_decode(buf_slice(&c->row), &row, NULL) == 0) {
+        counts_sub(&c->counts, row.size_bytes);
+        c->counted = true;
+    } else if (rc != 0 && rc != E_NOTFOUND) {
+        return rc;
+    }
+    if (st->op == OP_PUT) {
+        rc = blob_row_decode(st->value, &row, e);
+        if (rc != 0) {
+            return rc;
+        }
+        counts_add(&c->counts, row.size_bytes);
+        c->counted = true;
+    }
+    return 0;
+}
+
+static int change(struct committer *c, const struct batch_step *st, struct err *e)
+{
+    int rc = st->table == TABLE_BLOB ? count_blob(c, st, e) : 0;
+
+    if (rc == 0 && st->op == OP_PUT) {
+        kv_batch_put(c->s->kv, c->kvb, st->table, st->key, st->value);
+    } else if (rc == 0) {
+        kv_batch_del(c->s->kv, c->kvb, st->table, st->key);
+    }
+    return rc;
+}
+
+static int holder_has_blob(struct committer *c, const struct batch_step *st, struct err *e)
+{
+    struct batch_step blob = {.table = TABLE_BLOB, .key = st->key};
+    int rc;
+
+    if (st->key.n < DIGEST_BYTES) {
+        return err_set(e, E_INVALID, "a holder's key is too short");
+    }
+    blob.key.n = DIGEST_BYTES;
+    rc = current(c, &blob, e);
+    return rc == E_NOTFOUND ? err_set(e, E_CHANGED, "the blob is gone by now") : rc;
+}
+
+static int check_steps(struct committer *c, const struct batch *b, struct err *e)
+{
+    struct batch_step st;
+    int rc = 0;
+
+    for (size_t at = 0; rc == 0 && batch_next(b, &at, &st);) {
+        if (st.op == OP_REQUIRE_ABSENT || st.op == OP_REQUIRE_VALUE) {
+            rc = require(c, &st, e);
+        }
+    }
+    return rc;
+}
+
+static int change_steps(struct committer *c, const struct batch *b, struct err *e)
+{
+    struct batch_step st;
+    int rc = 0;
+
+    for (size_t at = 0; rc == 0 && batch_next(b, &at, &st);) {
+        if (st.op == OP_PUT || st.op == OP_DEL) {
+            rc = change(c, &st, e);
+        }
+    }
+    for (size_t at = 0; rc == 0 && batch_next(b, &at, &st);) {
+        if (st.op == OP_PUT && st.table == TABLE_HOLDER) {
+            rc = holder_has_blob(c, &st, e);
+        }
+    }
+    return rc;
+}
+
+static int admit(struct committer *c, const struct batch *b, struct err *e)
+{
+    struct counts before = c->counts;
+    bool counted = c->counted;
+    int rc;
+
+    if (b->steps.rc != 0) {
+        return err_set(e, b->steps.rc, "the batch is too big");
+    }
+    rc = b->check != NULL ? b->check(c->s, b->check_arg, e) : 0;
+    if (rc == 0) {
+        rc = check_steps(c, b, e);
+    }
+    if (rc == 0) {
+        kv_batch_mark(c->kvb);
+        rc = change_steps(c, b, e);
+        if (rc != 0) {
+            kv_batch_undo(c->kvb);
+        }
+    }
+    if (rc != 0) {
+        c->counts = before;
+        c->counted = counted;
+    }
+    return rc;
+}
+
+void committer_adjust(struct store *s, const struct counts *add, const struct counts *sub)
+{
+    struct counts *c = &s->committer->counts;
+
+    c->used_bytes = c->used_bytes + add->used_bytes - sub->used_bytes;
+    c->small_bytes = c->small_bytes + add->small_bytes - sub->small_bytes;
+    c->blobs = c->blobs + add->blobs - sub->blobs;
+    s->committer->counted = true;
+}
+
+/* --- the write --- */
+
+static int write_changes(struct committer *c, bool sync, struct err *e)
+{
+    char counts[COUNTS_BYTES];
+    int rc;
+
+    if (c->counted) {
+        counts_encode(&c->counts, counts);
+        kv_batch_put(c->s->kv, c->kvb, TABLE_META, COUNTS_KEY, slice_of(counts, sizeof counts));
+    }
+    rc = kv_write(c->s->kv, c->kvb, sync, e);
+    kv_batch_clear(c->kvb);
+    return rc;
+}
+
+static void doubt(struct committer *c, struct batch *b)
+{
+    for (size_t i = 0; i < b->nafter; i++) {
+        if (b->after[i].kind != AFTER_SEALED) {
+            continue;
+        }
+        if (c->ndoubt == c->doubt_room) {
+            c->doubt_room = c->doubt_room != 0 ? 2 * c->doubt_room : 16;
+            c->doubt = realloc(c->doubt, c->doubt_room * sizeof c->doubt[0]);
+            CHECK(c->doubt != NULL);
+        }
+        c->doubt[c->ndoubt++] = b->after[i].digest;
+    }
+    batch_forget_seals(b);
+}
+
+static void end_doubt(struct committer *c)
+{
+    for (size_t i = 0; i < c->ndoubt; i++) {
+        seal_leave(c->s, &c->doubt[i]);
+    }
+    c->ndoubt = 0;
+}
+
+static void set_sick(struct committer *c, int rc, const struct err *e)
+{
+    bool was, is = rc != 0;
+
+    lock_take(&c->lock);
+    was = c->sick.code != 0;
+    if (is) {
+        c->sick = *e;
+    } else {
+        err_clear(&c->sick);
+    }
+    lock_drop(&c->lock);
+    if (rc == E_NOSPACE) {
+        space_exhausted(c->s);
+    }
+    if (is && !was) {
+        log_error("store.write", "why=\"%s\"", e->text);
+    } else if (was && !is) {
+        log_info("store.recovered", "doubtful=%zu", c->ndoubt);
+    }
+    if (!is) {
+        end_doubt(c);
+    }
+}
+
+static void remove_partial(struct store *s, uint64_t id)
+{
+    char name[STAGE_NAME];
+
+    stage_name(id, name);
+    unlinkat(s->partial_fd, name, 0); /* what stays is swept at the next start */
+}
+
+static void afterwards(struct committer *c, struct batch *b)
+{
+    for (size_t i = 0; i < b->nafter; i++) {
+        struct after *a = &b->after[i];
+        switch (a->kind) {
+        case AFTER_SEALED:
+            break; /* batch_free() */
+        case AFTER_UNLINK:
+            a->fd = seal_remove_file(c->s, &a->digest, SEAL_UNLINK);
+            break;
+        case AFTER_QUARANTINE:
+            a->fd = seal_remove_file(c->s, &a->digest, SEAL_QUARANTINE);
+            break;
+        case AFTER_UNPARK:
+            remove_partial(c->s, a->id);
+            break;
+        }
+    }
+}
+
+/* --- groups --- */
+
+static bool needs_sync(const struct commit_wait *w)
+{
+    /* A file must not go before the end of its row is on disk. */
+    for (size_t i = 0; i < w->batch->nafter; i++) {
+        enum after_kind kind = w->batch->after[i].kind;
+        if (kind == AFTER_UNLINK || kind == AFTER_QUARANTINE) {
+            return true;
+        }
+    }
+    return w->how == COMMIT_SYNC;
+}
+
+static void deliver(struct letter *l)
+{
+    struct commit_wait *w = CONTAINER_OF(l, struct commit_wait, letter);
+    w->done(w, w->rc, &w->why);
+}
+
+static void answer(struct committer *c, struct commit_wait *w)
+{
+    if (w->reply != NULL) {
+        batch_free(&w->batch); /* closing a big file's last descriptor is nothing for a loop */
+        w->letter.deliver = deliver;
+        mailbox_post(w->reply, &w->letter);
+    } else {
+        struct sleeper *z = CONTAINER_OF(w, struct sleeper, w);
+        lock_take(&c->lock);
+        z->over = true;
+        cond_signal(&z->over_cond);
+        lock_drop(&c->lock);
+    }
+}
+
+static void commit_group(struct committer *c, struct list *group)
+{
+    struct counts before = c->counts;
+    bool sync = false;
+    size_t admitted = 0;
+    struct err e = {0};
+    struct list *n;
+    int rc = 0;
+
+    LIST_EACH (group, it) {
+        struct commit_wait *w = LIST_ITEM(it, struct commit_wait, node);
+        w->rc = admit(c, w->batch, &w->why);
+        if (w->rc == 0) {
+            sync = sync || needs_sync(w);
+            admitted++;
+        }
+    }
+    if (admitted != 0) {
+        rc = write_changes(c, sync, &e);
+        if (rc != 0) {
+            c->counts = before;
+        }
+        c->counted = false;
+        space_counted(c->s, &c->counts);
+        set_sick(c, rc, &e);
+    }
+    while ((n = list_pop_front(group)) != NULL) {
+        struct commit_wait *w = LIST_ITEM(n, struct commit_wait, node);
+        if (w->rc == 0 && rc != 0) {
+            w->rc = rc;
+            w->why = e;
+            doubt(c, w->batch);
+        } else if (w->rc == 0) {
+            afterwards(c, w->batch);
+        }
+        answer(c, w);
+    }
+}
+
+/* Under the lock. A batch with a check of its own looks at the database itself, so nothing may be pending: it is a group
+ * alone. */
+static void take_group(struct committer *c, struct list *group)
+{
+    size_t bytes = 0;
+
+    for (size_t n = 0; n < GROUP_BATCHES && bytes < GROUP_BYTES && !list_empty(&c->queue); n++) {
+        struct commit_wait *w = LIST_ITEM(c->queue.next, struct commit_wait, node);
+        bool alone = w->batch->check != NULL;
+
+        if (alone && n != 0) {
+            return;
+        }
+        list_remove(&w->node);
+        list_push_back(group, &w->node);
+        bytes += w->batch->steps.n;
+        if (alone) {
+            return;
+        }
+    }
+}
+
+static void write_atimes(struct committer *c)
+{
+    for (size_t n = ATIMES_A_WRITE; n == ATIMES_A_WRITE;) {
+        struct batch *b = batch_new();
+        struct err e = {0};
+        n = atime_collect(&c->s->atimes, b, ATIMES_A_WRITE);
+        if (n != 0 && admit(c, b, &e) == 0) {
+            set_sick(c, write_changes(c, false, &e), &e);
+        }
+        batch_free(&b);
+    }
+}
+
+/* Sickness ends only by a write that succeeds; when nobody else writes, we do. */
+static void try_to_recover(struct committer *c)
+{
+    struct err e = {0};
+
+    kv_batch_put(c->s->kv, c->kvb, TABLE_META, SLICE("probe"), SLICE(""));
+    set_sick(c, write_changes(c, true, &e), &e);
+}
+
+static void *run_commits(void *arg)
+{
+    struct committer *c = arg;
+    uint64_t atimes_ms = clock_now_ms();
+
+    for (;;) {
+        struct list group;
+        bool sick, stop;
+        bool full = space_full(c->s);
+        uint64_t now;
+
+        list_init(&group);
+        lock_take(&c->lock);
+        sick = c->sick.code != 0;
+        if (list_empty(&c->queue) && !c->closing) {
+            cond_wait_ms(&c->more, &c->lock, sick || full ? SICK_MS : IDLE_MS);
+        }
+        take_group(c, &group);
+        stop = c->closing && list_empty(&group);
+        lock_drop(&c->lock);
+        if (stop) {
+            write_atimes(c);
+            return NULL;
+        }
+        if (!list_empty(&group)) {
+            commit_group(c, &group);
+        } else if (sick) {
+            try_to_recover(c);
+        }
+        now = clock_now_ms();
+        if (now - atimes_ms >= IDLE_MS) {
+            write_atimes(c);
+            atimes_ms = now;
+        }
+        space_tick(c->s);
+    }
+}
+
+/* --- the outside --- */
+
+int counts_load(struct store *s, struct counts *out, struct err *e)
+{
+    struct buf row = BUF_INIT(256);
+    int rc = kv_get(s->kv, TABLE_META, COUNTS_KEY, &row, e);
+
+    if (rc == 0) {
+        rc = counts_decode(buf_slice(&row), out, e);
+    }
+    buf_free(&row);
+    return rc;
+}
+
+struct committer *committer_open(struct store *s, const struct counts *counts)
+{
+    struct committer *c = NEW(struct committer);
+
+    c->s = s;
+    lock_init(&c->lock, LOCK_COMMIT);
+    cond_init(&c->more);
+    list_init(&c->queue);
+    c->kvb = kv_batch_new();
+    c->row = BUF_INIT(ROW_MAX);
+    c->counts = *counts;
+    s->committer = c;
+    space_counted(s, counts);
+    c->thread = thread_start("commit", run_commits, c);
+    return c;
+}
+
+void committer_close(struct committer **cp)
+{
+    struct committer *c = *cp;
+
+    if (c == NULL) {
+        return;
+    }
+    *cp = NULL;
+    lock_take(&c->lock);
+    c->closing = true;
+    cond_signal(&c->more);
+    lock_drop(&c->lock);
+    pthread_join(c->thread, NULL);
+    kv_batch_free(&c->kvb);
+    buf_free(&c->row);
+    free(c->doubt);
+    cond_fini(&c->more);
+    lock_fini(&c->lock);
+    free(c);
+}
+
+static void enqueue(struct committer *c, struct commit_wait *w)
+{
+    CHECK(!c->closing);
+    w->node = (struct list){0};
+    w->rc = 0;
+    err_clear(&w->why);
+    list_push_back(&c->queue, &w->node);
+    cond_signal(&c->more);
+}
+
+void store_commit_async(struct store *s, struct batch **bp, enum durability how,
+                        struct commit_wait *w)
+{
+    struct committer *c = s->committer;
+
+    CHECK(w->reply != NULL && w->done != NULL);
+    w->batch = *bp;
+    w->how = how;
+    *bp = NULL;
+    lock_take(&c->lock);
+    enqueue(c, w);
+    lock_drop(&c->lock);
+}
+
+int store_commit(struct store *s, struct batch **bp, enum durability how, struct err *e)
+{
+    struct committer *c = s->committer;
+    struct sleeper z = {.w = {.batch = *bp, .how = how}};
+
+    *bp = NULL;
+    cond_init(&z.over_cond);
+    lock_take(&c->lock);
+    enqueue(c, &z.w);
+    while (!z.over) {
+        cond_wait(&z.over_cond, &c->lock);
+    }
+    lock_drop(&c->lock);
+    cond_fini(&z.over_cond);
+    batch_free(&z.w.batch);
+    if (z.w.rc != 0 && e != NULL) {
+        *e = z.w.why;
+    }
+    return z.w.rc;
+}
+
+bool store_healthy(struct store *s, struct err *why)
+{
+    struct committer *c = s->committer;
+    struct err sick;
+
+    lock_take(&c->lock);
+    sick = c->sick;
+    lock_drop(&c->lock);
+    if (sick.code == 0 && kv_stopped(s->kv)) {
+        err_set(&sick, E_BUSY, "metadata: writes are stopped until compaction catches up");
+    }
+    if (sick.code != 0 && why != NULL) {
+        *why = sick;
+    }
+    return sick.code == 0;
+}

@@ -1,0 +1,18 @@
+/* pin.h - the pins at one moment, in memory, for eviction. pin_set and its brothers are in keep.h. */
+#ifndef SERVER_STORE_PIN_H
+#define SERVER_STORE_PIN_H
+
+#include "common/base/arena.h"
+#include "server/store/keep.h"
+
+struct pins {
+    struct arena arena;
+    struct slice *scope;
+    size_t count;
+};
+
+MUST_USE int pins_load(struct store *s, struct pins *out, struct err *e);
+bool pins_cover(const struct pins *p, struct slice repo, struct slice key);
+void pins_free(struct pins *p);
+
+#endif

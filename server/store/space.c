@@ -1,0 +1,280 @@
+#include "server/store/space.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "common/base/be.h"
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "server/store/state.h"
+
+enum { LOOK_MS = 1000, GROW_BYTES = 1 << 20 };
+
+void counts_encode(const struct counts *c, char out[COUNTS_BYTES])
+{
+    be_put(out, 8, c->used_bytes);
+    be_put(out + 8, 8, c->small_bytes);
+    be_put(out + 16, 8, c->blobs);
+}
+
+int counts_decode(struct slice bytes, struct counts *out, struct err *e)
+{
+    if (bytes.n != COUNTS_BYTES) {
+        return err_set(e, E_CORRUPT, "the row of counters has %zu bytes", bytes.n);
+    }
+    out->used_bytes = be_get(bytes.p, 8);
+    out->small_bytes = be_get(bytes.p + 8, 8);
+    out->blobs = be_get(bytes.p + 16, 8);
+    return 0;
+}
+
+void counts_add(struct counts *c, uint64_t size_bytes)
+{
+    c->used_bytes += size_bytes;
+    c->small_bytes += size_bytes <= BLOB_SMALL_BYTES ? size_bytes : 0;
+    c->blobs++;
+}
+
+void counts_sub(struct counts *c, uint64_t size_bytes)
+{
+    c->used_bytes -= min_u64(c->used_bytes, size_bytes);
+    if (size_bytes <= BLOB_SMALL_BYTES) {
+        c->small_bytes -= min_u64(c->small_bytes, size_bytes);
+    }
+    c->blobs -= min_u64(c->blobs, 1);
+}
+
+/* --- the disk --- */
+
+/* Under the lock: one statvfs a second is nothing, and every caller wants its result. */
+static void look(struct store *s, uint64_t now_ms)
+{
+    struct space *x = &s->space;
+    struct statvfs v;
+
+    if (fstatvfs(s->dir_fd, &v) == -1) {
+        return; /* the old numbers stand */
+    }
+    x->free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
+    x->reserve_bytes =
+        x->set.reserve_bytes != 0
+            ? x->set.reserve_bytes
+            : (uint64_t)(x->set.reserve_ratio * (double)v.f_blocks * (double)v.f_frsize);
+    x->recent_bytes = 0;
+    x->looked_ms = now_ms;
+}
+
+static void look_if_old(struct store *s)
+{
+    uint64_t now = clock_now_ms();
+
+    if (now - s->space.looked_ms >= LOOK_MS) {
+        look(s, now);
+    }
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a - min_u64(a, b);
+}
+
+static uint64_t free_now(const struct space *x)
+{
+    return less(less(x->free_bytes, x->recent_bytes), x->reserve_bytes);
+}
+
+static uint64_t quota_now(const struct space *x)
+{
+    uint64_t disk = x->counts.used_bytes + x->written_bytes + free_now(x);
+
+    return x->set.quota_bytes != 0 ? min_u64(x->set.quota_bytes, disk) : disk;
+}
+
+/* --- the ballast --- */
+
+static bool make_ballast(struct store *s, uint64_t bytes)
+{
+    int fd = openat(s->dir_fd, "ballast", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    bool ok = fd != -1 && posix_fallocate(fd, 0, (off_t)bytes) == 0;
+
+    if (fd != -1) {
+        close(fd);
+    }
+    if (!ok) {
+        unlinkat(s->dir_fd, "ballast", 0);
+    }
+    return ok;
+}
+
+void space_init(struct space *x, const struct store_settings *set)
+{
+    lock_init(&x->lock, LOCK_STORE);
+    x->set = *set;
+    x->set.state_dir = NULL; /* the caller's memory */
+}
+
+int space_open(struct store *s, struct err *e)
+{
+    struct space *x = &s->space;
+    struct statvfs v;
+    struct stat st;
+
+    if (fstatvfs(s->dir_fd, &v) == -1) {
+        return err_sys(e, "%s: statvfs", s->dir);
+    }
+    x->ballast_want = (uint64_t)v.f_blocks * v.f_frsize / 128;
+    x->ballast_want = max_u64(min_u64(x->ballast_want, (uint64_t)256 << 20), (uint64_t)1 << 20);
+    look(s, clock_now_ms());
+    if (fstatat(s->dir_fd, "ballast", &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_blocks != 0) {
+        x->ballast_bytes = (uint64_t)st.st_size;
+    } else if (x->free_bytes > 2 * x->ballast_want && make_ballast(s, x->ballast_want)) {
+        x->ballast_bytes = x->ballast_want;
+        look(s, clock_now_ms());
+    }
+    return 0;
+}
+
+void space_fini(struct space *x)
+{
+    lock_fini(&x->lock);
+}
+
+bool space_full(struct store *s)
+{
+    bool full;
+
+    lock_take(&s->space.lock);
+    full = s->space.full;
+    lock_drop(&s->space.lock);
+    return full;
+}
+
+void space_exhausted(struct store *s)
+{
+    struct space *x = &s->space;
+    uint64_t freed;
+
+    lock_take(&x->lock);
+    freed = x->ballast_bytes;
+    x->ballast_bytes = 0;
+    if (!x->full || freed != 0) {
+        unlinkat(s->dir_fd, "ballast", 0);
+        log_error("store.full", "dir=%s freed_ballast_bytes=%" PRIu64, s->dir, freed);
+    }
+    x->full = true;
+    look(s, clock_now_ms());
+    lock_drop(&x->lock);
+}
+
+void space_tick(struct store *s)
+{
+    struct space *x = &s->space;
+    bool want;
+
+    lock_take(&x->lock);
+    look_if_old(s);
+    want = x->ballast_bytes == 0 && x->free_bytes > 3 * x->ballast_want;
+    lock_drop(&x->lock);
+    if (!want || !make_ballast(s, x->ballast_want)) {
+        return;
+    }
+    lock_take(&x->lock);
+    x->ballast_bytes = x->ballast_want;
+    if (x->full) {
+        log_info("store.room", "dir=%s", s->dir);
+    }
+    x->full = false;
+    look(s, clock_now_ms());
+    lock_drop(&x->lock);
+}
+
+/* --- reservations --- */
+
+static int reserve_locked(struct store *s, uint64_t bytes, struct err *e)
+{
+    struct space *x = &s->space;
+    uint64_t quota, free_bytes;
+
+    look_if_old(s);
+    quota = less(quota_now(x), x->counts.used_bytes + x->staged_bytes);
+    free_bytes = less(free_now(x), less(x->staged_bytes, x->written_bytes));
+    if (x->full || bytes > quota || bytes > free_bytes) {
+        return err_set(e, E_NOSPACE,
+                       "%" PRIu64 " bytes do not fit: %" PRIu64 " left of the quota, %" PRIu64
+                       " on the disk%s",
+                       bytes, quota, free_bytes, x->full ? " (it was full)" : "");
+    }
+    x->staged_bytes += bytes;
+    return 0;
+}
+
+int space_reserve(struct store *s, uint64_t bytes, struct err *e)
+{
+    int rc;
+
+    lock_take(&s->space.lock);
+    rc = reserve_locked(s, bytes, e);
+    lock_drop(&s->space.lock);
+    return rc;
+}
+
+int space_write(struct store *s, uint64_t *reserved, uint64_t *written, uint64_t n, struct err *e)
+{
+    struct space *x = &s->space;
+    uint64_t left;
+    int rc = 0;
+
+    lock_take(&x->lock);
+    left = *reserved - *written;
+    if (n > left) {
+        uint64_t more = max_u64(n - left, GROW_BYTES);
+        rc = reserve_locked(s, more, e);
+        *reserved += rc == 0 ? more : 0;
+    }
+    if (rc == 0) {
+        *written += n;
+        x->written_bytes += n;
+        x->recent_bytes += n;
+    }
+    lock_drop(&x->lock);
+    return rc;
+}
+
+void space_release(struct store *s, uint64_t reserved, uint64_t written)
+{
+    struct space *x = &s->space;
+
+    lock_take(&x->lock);
+    CHECK(x->staged_bytes >= reserved && x->written_bytes >= written);
+    x->staged_bytes -= reserved;
+    x->written_bytes -= written;
+    lock_drop(&x->lock);
+}
+
+void space_counted(struct store *s, const struct counts *c)
+{
+    lock_take(&s->space.lock);
+    s->space.counts = *c;
+    lock_drop(&s->space.lock);
+}
+
+void store_space(struct store *s, struct store_space *out)
+{
+    struct space *x = &s->space;
+
+    lock_take(&x->lock);
+    look_if_old(s);
+    *out = (struct store_space){
+        .quota_bytes = quota_now(x),
+        .used_bytes = x->counts.used_bytes,
+        .small_bytes = x->counts.small_bytes,
+        .staged_bytes = x->staged_bytes,
+        .disk_free_bytes = x->free_bytes,
+        .blobs = x->counts.blobs,
+        .full = x->full,
+    };
+    lock_drop(&x->lock);
+}

@@ -1,0 +1,58 @@
+/* space.h - how many bytes there are: counters of sealed blobs, reservations of stages, the disk, the ballast.
+ *
+ * The counters are a row that every commit touching blobs rewrites in the same batch: they are exact after any crash.
+ * The ballast is a file that holds space back; the first ENOSPC deletes it, so that RocksDB can finish what it writes and
+ * eviction can commit; it is made again when there is room.
+ *
+ * threads  any; space_tick() may block for a statvfs or the ballast
+ */
+#ifndef SERVER_STORE_SPACE_H
+#define SERVER_STORE_SPACE_H
+
+#include "common/os/lock.h"
+#include "server/store/store.h"
+
+struct counts {
+    uint64_t used_bytes;
+    uint64_t small_bytes;
+    uint64_t blobs;
+};
+
+enum { COUNTS_BYTES = 24 };
+void counts_encode(const struct counts *c, char out[COUNTS_BYTES]);
+MUST_USE int counts_decode(struct slice bytes, struct counts *out, struct err *e);
+void counts_add(struct counts *c, uint64_t size_bytes);
+void counts_sub(struct counts *c, uint64_t size_bytes); /* never below zero */
+
+struct space {
+    struct lock lock; /* LOCK_STORE */
+    struct store_settings set;
+    struct counts counts;
+    uint64_t staged_bytes;  /* reserved by open stages */
+    uint64_t written_bytes; /* of those, on disk */
+    uint64_t recent_bytes;  /* written since the last statvfs */
+    uint64_t free_bytes;
+    uint64_t reserve_bytes;
+    uint64_t ballast_bytes; /* its size; 0 while it is not there */
+    uint64_t ballast_want;
+    uint64_t looked_ms;
+    bool full;
+};
+
+void space_init(struct space *x, const struct store_settings *set);
+MUST_USE int space_open(struct store *s, struct err *e); /* the disk and the ballast */
+void space_fini(struct space *x);
+/* E_NOSPACE when the quota or the disk has no room for it. */
+MUST_USE int space_reserve(struct store *s, uint64_t bytes, struct err *e);
+/* Notes n bytes that a stage is about to write; beyond its reservation it gets more, in steps. */
+MUST_USE int space_write(struct store *s, uint64_t *reserved, uint64_t *written, uint64_t n,
+                         struct err *e);
+void space_release(struct store *s, uint64_t reserved, uint64_t written);
+void space_counted(struct store *s, const struct counts *c);
+bool space_full(struct store *s);
+/* A write met ENOSPC. */
+void space_exhausted(struct store *s);
+/* Looks at the disk again; when there is room, the ballast comes back and `full` ends. */
+void space_tick(struct store *s);
+
+#endif

@@ -1,0 +1,439 @@
+#include "server/store/blob.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/be.h"
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "common/os/newfile.h"
+#include "server/store/row.h"
+#include "server/store/state.h"
+
+struct stage {
+    struct list node; /* under space.lock, as the numbers are */
+    struct store *s;
+    int fd;
+    uint64_t id; /* of its file under partial/; 0: it has no name */
+    bool named;  /* the caller may resume it; else the name is a stand-in for O_TMPFILE */
+    uint64_t reserved_bytes;
+    uint64_t written_bytes; /* never more than reserved */
+};
+
+void stage_name(uint64_t id, char out[STAGE_NAME])
+{
+    snprintf(out, STAGE_NAME, "%016" PRIx64, id);
+}
+
+void stage_key(uint64_t id, char key[STAGE_KEY_BYTES])
+{
+    be_put(key, STAGE_KEY_BYTES, id);
+}
+
+/* --- open and close --- */
+
+static int create_named(struct store *s, uint64_t *id, struct err *e)
+{
+    char name[STAGE_NAME];
+    int fd;
+
+    do {
+        if (getrandom(id, sizeof *id, 0) != (ssize_t)sizeof *id) {
+            err_sys(e, "getrandom");
+            return -1;
+        }
+        *id |= 1; /* 0 means none */
+        stage_name(*id, name);
+        fd = openat(s->partial_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    } while (fd == -1 && errno == EEXIST);
+    if (fd == -1) {
+        err_sys(e, "partial/%s", name);
+    }
+    return fd;
+}
+
+static struct stage *stage_new(struct store *s, int fd, uint64_t id, bool named,
+                               uint64_t reserved_bytes)
+{
+    struct stage *st = NEW(struct stage);
+
+    st->s = s;
+    st->fd = fd;
+    st->id = id;
+    st->named = named;
+    st->reserved_bytes = reserved_bytes;
+    lock_take(&s->space.lock);
+    list_push_back(&s->stages, &st->node);
+    lock_drop(&s->space.lock);
+    return st;
+}
+
+/* A full disk shows here as well as in stage_write(). */
+static int note_full(struct store *s, int rc)
+{
+    if (rc == E_NOSPACE) {
+        space_exhausted(s);
+    }
+    return rc;
+}
+
+int stage_open(struct store *s, uint64_t expect_bytes, bool named, struct stage **out,
+               struct err *e)
+{
+    struct err why = {0};
+    uint64_t id = 0;
+    int fd = -1;
+    int rc = space_reserve(s, expect_bytes, e);
+
+    *out = NULL;
+    if (rc != 0) {
+        return rc;
+    }
+    if (!named && s->tmpfile) {
+        fd = openat(s->blobs_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+        if (fd == -1) {
+            err_sys(&why, "a file in %s/blobs", s->dir);
+        }
+    } else {
+        fd = create_named(s, &id, &why);
+    }
+    if (fd == -1) {
+        space_release(s, expect_bytes, 0);
+        if (e != NULL) {
+            *e = why;
+        }
+        return note_full(s, why.code);
+    }
+    *out = stage_new(s, fd, id, named, expect_bytes);
+    return 0;
+}
+
+bool stage_is_open(struct store *s, uint64_t id)
+{
+    bool yes = false;
+
+    lock_take(&s->space.lock);
+    LIST_EACH (&s->stages, it) {
+        yes = yes || LIST_ITEM(it, struct stage, node)->id == id;
+    }
+    lock_drop(&s->space.lock);
+    return yes;
+}
+
+int stage_resume(struct store *s, uint64_t id, uint64_t expect_bytes, struct stage **out,
+                 struct err *e)
+{
+    char name[STAGE_NAME];
+    struct stat st;
+    uint64_t have = 0;
+    int fd;
+    int rc;
+
+    *out = NULL;
+    CHECK(id != 0);
+    if (stage_is_open(s, id)) {
+        return err_set(e, E_BUSY, "this stage is open already");
+    }
+    stage_name(id, name);
+    fd = openat(s->partial_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd == -1) {
+        return err_sys(e, "partial/%s", name);
+    }
+    if (fstat(fd, &st) == -1 || !S_ISREG(st.st_mode)) {
+        rc = err_set(e, E_CORRUPT, "partial/%s is not a file", name);
+    } else {
+        have = (uint64_t)st.st_blocks * 512;
+        rc = space_reserve(s, expect_bytes > have ? expect_bytes - have : 0, e);
+    }
+    if (rc != 0) {
+        close(fd);
+        return rc;
+    }
+    *out = stage_new(s, fd, id, true, expect_bytes > have ? expect_bytes - have : 0);
+    return 0;
+}
+
+uint64_t stage_id(const struct stage *st)
+{
+    return st->named ? st->id : 0;
+}
+
+int stage_fd(const struct stage *st)
+{
+    return st->fd;
+}
+
+static void stage_free(struct stage **sp)
+{
+    struct stage *st = *sp;
+
+    *sp = NULL;
+    lock_take(&st->s->space.lock);
+    list_remove(&st->node);
+    lock_drop(&st->s->space.lock);
+    space_release(st->s, st->reserved_bytes, st->written_bytes);
+    close(st->fd);
+    free(st);
+}
+
+void stage_abort(struct stage **sp)
+{
+    struct stage *st = *sp;
+
+    if (st == NULL) {
+        return;
+    }
+    if (st->id != 0) {
+        char name[STAGE_NAME];
+        stage_name(st->id, name);
+        unlinkat(st->s->partial_fd, name, 0); /* what stays is swept at the next start */
+    }
+    stage_free(sp);
+}
+
+void stage_park(struct stage **sp)
+{
+    if (*sp != NULL && (*sp)->named) {
+        stage_free(sp);
+    } else {
+        stage_abort(sp);
+    }
+}
+
+/* --- writing --- */
+
+int stage_write(struct stage *st, const void *p, size_t n, uint64_t off, struct err *e)
+{
+    int rc = space_write(st->s, &st->reserved_bytes, &st->written_bytes, n, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    return note_full(st->s, fd_pwrite_all(st->fd, p, n, off, e));
+}
+
+int stage_sync(struct stage *st, struct err *e)
+{
+    return fdatasync(st->fd) == 0 ? 0 : note_full(st->s, err_sys(e, "fdatasync"));
+}
+
+/* --- sealing --- */
+
+static void put_rows(struct batch *b, const struct digest *d, const struct blob_row *r,
+                     struct slice chunks)
+{
+    char row[BLOB_ROW_BYTES];
+
+    blob_row_encode(r, row);
+    batch_put(b, TABLE_BLOB, digest_key(d), slice_of(row, sizeof row));
+    if (chunks.n != 0) {
+        batch_put(b, TABLE_CHUNKS, digest_key(d), chunks);
+    }
+}
+
+static void put_inline(struct store *s, struct batch *b, const struct digest *d, struct slice bytes,
+                       struct blob **out)
+{
+    struct blob_row r = {BLOB_INLINE, bytes.n, clock_unix_s(), 0};
+
+    seal_enter(s, d);
+    batch_sealed(b, s, d);
+    put_rows(b, d, &r, SLICE_NONE);
+    batch_put(b, TABLE_INLINE, digest_key(d), bytes);
+    if (out != NULL) {
+        *out = blob_of_bytes(d, bytes);
+    }
+}
+
+static int seal_inline(struct stage *st, const struct digest *d, uint64_t size_bytes,
+                       struct batch *b, struct blob **out, struct err *e)
+{
+    char bytes[BLOB_INLINE_BYTES];
+    int rc = fd_pread_all(st->fd, bytes, (size_t)size_bytes, 0, e);
+
+    if (rc == 0) {
+        put_inline(st->s, b, d, slice_of(bytes, (size_t)size_bytes), out);
+    }
+    return rc;
+}
+
+static int link_once(struct stage *st, const char *path)
+{
+    char from[64];
+
+    if (st->id != 0) {
+        stage_name(st->id, from);
+        return linkat(st->s->partial_fd, from, st->s->blobs_fd, path, 0);
+    }
+    snprintf(from, sizeof from, "/proc/self/fd/%d", st->fd);
+    return linkat(AT_FDCWD, from, st->s->blobs_fd, path, AT_SYMLINK_FOLLOW);
+}
+
+/* An existing file of the right size is another seal's, or an orphan of one: its data was synced before it got the name.
+ * Any other is debris from outside. */
+static int link_name(struct stage *st, const char *path, uint64_t size_bytes, struct err *e)
+{
+    struct stat have;
+
+    if (link_once(st, path) == 0) {
+        return 0;
+    }
+    if (errno != EEXIST) {
+        return err_sys(e, "link blobs/%s", path);
+    }
+    if (fstatat(st->s->blobs_fd, path, &have, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(have.st_mode) &&
+        (uint64_t)have.st_size == size_bytes) {
+        return 0;
+    }
+    if (unlinkat(st->s->blobs_fd, path, 0) == -1 && errno != ENOENT) {
+        return err_sys(e, "blobs/%s is damaged and cannot be removed", path);
+    }
+    return link_once(st, path) == 0 ? 0 : err_sys(e, "link blobs/%s", path);
+}
+
+static int sync_folder(struct store *s, const char *path, struct err *e)
+{
+    char folder[6];
+    int fd;
+    int rc = 0;
+
+    memcpy(folder, path, 5);
+    folder[5] = '\0';
+    fd = openat(s->blobs_fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd == -1) {
+        return err_sys(e, "blobs/%s", folder);
+    }
+    if (fsync(fd) == -1) {
+        rc = err_sys(e, "blobs/%s: fsync", folder);
+    }
+    close(fd);
+    return rc;
+}
+
+/* Data before name, name before row: after a power cut a name never leads to missing bytes, a row never to a missing
+ * name. */
+static int give_name(struct stage *st, const struct digest *d, uint64_t size_bytes, struct err *e)
+{
+    char path[BLOB_PATH];
+    int rc;
+
+    blob_path(d, path);
+    if (ftruncate(st->fd, (off_t)size_bytes) == -1 || fchmod(st->fd, 0444) == -1 ||
+        fdatasync(st->fd) == -1) {
+        return err_sys(e, "sealing %.12s...", path + 6);
+    }
+    rc = seal_folder(st->s, d, e);
+    if (rc == 0) {
+        rc = link_name(st, path, size_bytes, e);
+    }
+    return rc == 0 ? sync_folder(st->s, path, e) : rc;
+}
+
+/* The digest is entered before we look whether the blob exists: from then on its file stays. */
+static int seal_file(struct stage *st, const struct digest *d, uint64_t size_bytes,
+                     struct slice chunks, struct batch *b, struct blob **out, struct err *e)
+{
+    struct store *s = st->s;
+    struct blob_row r = {BLOB_FILE, size_bytes, clock_unix_s(), 0};
+    struct blob *blob = NULL;
+    bool exists = false;
+    int rc;
+
+    seal_enter(s, d);
+    batch_sealed(b, s, d);
+    rc = blob_exists(s, d, &exists, e);
+    if (rc == 0 && (!exists || blob_open_file(s, d, size_bytes, &blob, NULL) != 0)) {
+        rc = give_name(st, d, size_bytes, e);
+        if (rc == 0) {
+            rc = blob_open_file(s, d, size_bytes, &blob, e);
+        }
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    put_rows(b, d, &r, chunks);
+    if (st->id != 0) {
+        batch_after(b, AFTER_UNPARK, NULL, st->id);
+    }
+    if (out != NULL) {
+        *out = blob_hold(blob);
+    }
+    blob_release(&blob);
+    return 0;
+}
+
+int stage_seal(struct stage **sp, const struct digest *digest, uint64_t size_bytes,
+               const struct digest *chunk, size_t count, struct batch *b, struct blob **out,
+               struct err *e)
+{
+    struct stage *st = *sp;
+    struct buf chunks = BUF_INIT((size_t)1 << 30);
+    struct err why = {0};
+    int rc;
+
+    *sp = NULL;
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (size_bytes <= BLOB_INLINE_BYTES) {
+        rc = seal_inline(st, digest, size_bytes, b, out, &why);
+    } else {
+        if (count > 1) {
+            chunks_encode(digest, size_bytes, chunk, count, &chunks);
+        }
+        rc = seal_file(st, digest, size_bytes, buf_slice(&chunks), b, out, &why);
+    }
+    buf_free(&chunks);
+    if (rc != 0 && e != NULL) {
+        *e = why;
+    }
+    note_full(st->s, rc);
+    if (rc == 0 && size_bytes > BLOB_INLINE_BYTES) {
+        stage_free(&st); /* the name under partial/ goes after the commit */
+    } else {
+        stage_abort(&st);
+    }
+    return rc;
+}
+
+int blob_put_bytes(struct store *s, struct slice bytes, struct batch *b, struct blob **out,
+                   struct err *e)
+{
+    struct hasher *h;
+    struct stage *st = NULL;
+    struct digest d;
+    const struct digest *chunk;
+    size_t count;
+    int rc;
+
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (bytes.n <= BLOB_INLINE_BYTES) {
+        digest_of(bytes, &d);
+        put_inline(s, b, &d, bytes, out);
+        return 0;
+    }
+    rc = stage_open(s, bytes.n, false, &st, e);
+    if (rc == 0) {
+        rc = stage_write(st, bytes.p, bytes.n, 0, e);
+    }
+    if (rc != 0) {
+        stage_abort(&st);
+        return rc;
+    }
+    h = hasher_new();
+    hasher_add(h, bytes.p, bytes.n);
+    hasher_final(h, &d);
+    chunk = hasher_chunks(h, &count);
+    rc = stage_seal(&st, &d, bytes.n, chunk, count, b, out, e);
+    hasher_free(&h);
+    return rc;
+}

@@ -1,0 +1,44 @@
+/* state.h - what a store consists of; for the files of this folder only. */
+#ifndef SERVER_STORE_STATE_H
+#define SERVER_STORE_STATE_H
+
+#include "server/store/atime.h"
+#include "server/store/blob.h"
+#include "server/store/commit.h"
+#include "server/store/kv.h"
+#include "server/store/seal.h"
+#include "server/store/space.h"
+
+struct store {
+    char *dir;
+    int lock_fd;
+    int dir_fd;
+    int blobs_fd;
+    int partial_fd;
+    int quarantine_fd;
+    bool tmpfile; /* O_TMPFILE and /proc work here */
+    bool was_clean;
+    struct kv *kv;
+    struct space space;
+    struct seals seals;
+    struct atimes atimes;
+    struct committer *committer;
+    struct list stages; /* open ones; under space.lock */
+};
+
+enum { BLOB_PATH = 6 + DIGEST_HEX + 1 }; /* "ab/cd/<hex>" and NUL */
+void blob_path(const struct digest *d, char out[BLOB_PATH]);
+enum { STAGE_NAME = 16 + 1 };
+void stage_name(uint64_t id, char out[STAGE_NAME]);
+bool stage_is_open(struct store *s, uint64_t id);
+/* The handle of a file that is there and has that size; E_NOTFOUND, E_CORRUPT. */
+MUST_USE int blob_open_file(struct store *s, const struct digest *d, uint64_t size_bytes,
+                            struct blob **out, struct err *e);
+struct blob *blob_of_bytes(const struct digest *d, struct slice bytes); /* copies them */
+
+static inline struct slice digest_key(const struct digest *d)
+{
+    return slice_of(d->b, DIGEST_BYTES);
+}
+
+#endif

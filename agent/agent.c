@@ -104,9 +104,10 @@ static int settle_mirror(struct agent *a, bool needed, struct err *e)
         a->mirror = slice_str(env);
     }
     if (a->mirror.n == 0) {
-        return needed ? err_set(e, E_USAGE,
-                                "no mirror: set TRAINAGENT_MIRROR=http://mirror:8080 or use --mirror")
-                      : 0;
+        return needed
+                   ? err_set(e, E_USAGE,
+                             "no mirror: set TRAINAGENT_MIRROR=http://mirror:8080 or use --mirror")
+                   : 0;
     }
     while (a->mirror.n > 0 && a->mirror.p[a->mirror.n - 1] == '/') {
         a->mirror.n--;

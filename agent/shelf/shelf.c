@@ -114,7 +114,8 @@ static int look_again(int fd, const char *path, const struct digest *d, uint64_t
         return rc;
     }
     if (!digest_eq(&got, d)) {
-        log_warn("shelf.damaged", "path=%s it was changed after it was verified; thrown away", path);
+        log_warn("shelf.damaged", "path=%s it was changed after it was verified; thrown away",
+                 path);
         unlink(path);
         return err_set(e, E_NOTFOUND, "%s: damaged", path);
     }
@@ -249,7 +250,8 @@ void shelf_note(struct shelf *s, const struct digest *d, uint64_t size_bytes, st
 
     digest_format(d, hex);
     etag = plain_word(etag) ? etag : SLICE("-");
-    url = plain_word(url) && slice_find(url, '?') < 0 ? url : SLICE("-"); /* queries may be signed */
+    url =
+        plain_word(url) && slice_find(url, '?') < 0 ? url : SLICE("-"); /* queries may be signed */
     buf_addf(&line, "%" PRIu64 " %s %" PRIu64 " " SLICE_FMT " " SLICE_FMT "\n", clock_unix_s(), hex,
              size_bytes, SLICE_ARG(etag), SLICE_ARG(url));
     snprintf(path, sizeof path, "%s/journal", s->dir);

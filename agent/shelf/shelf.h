@@ -48,7 +48,8 @@ void shelf_unlock(struct shelf_lock **lp);
 /* A use, for gc; url and etag (may be empty) let shelf_recall() find the digest again. */
 void shelf_note(struct shelf *s, const struct digest *d, uint64_t size_bytes, struct slice etag,
                 struct slice url);
-MUST_USE bool shelf_recall(struct shelf *s, struct slice url, struct slice etag, struct digest *out);
+MUST_USE bool shelf_recall(struct shelf *s, struct slice url, struct slice etag,
+                           struct digest *out);
 
 struct shelf_gc_want {
     uint64_t keep_bytes; /* UINT64_MAX: any number */

@@ -13,6 +13,8 @@
 #include "common/codec/url.h"
 #include "common/xfer/head.h"
 
+_Static_assert((int)CURL_MAX_WRITE_SIZE <= (int)XFER_SLICE_MAX, "on_body's bound is libcurl's");
+
 enum { XFER_MAGIC = 0x78666572, READ_BYTES = 256 << 10 };
 
 struct xfer_loop {

@@ -77,7 +77,7 @@ struct xfer_head {           /* lives during on_head only */
 /* The first field of that name (lower case), or p == NULL. */
 struct slice xfer_head_field(const struct xfer_head *h, const char *name);
 
-enum { XFER_PAUSE = 1 };
+enum { XFER_PAUSE = 1, XFER_SLICE_MAX = 16 << 10 /* of what on_body is given at once */ };
 
 struct xfer_events {
     int (*on_head)(void *arg,

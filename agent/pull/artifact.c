@@ -1,0 +1,332 @@
+#include "agent/pull/artifact.h"
+
+#include <event2/event.h>
+#include <fnmatch.h>
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "agent/pull/ask.h"
+#include "agent/pull/parts.h"
+#include "agent/pull/pull.h"
+#include "agent/shelf/place.h"
+#include "common/os/newfile.h"
+
+enum { LISTING_MAX = 256 << 20, FILES_MAX = 4 << 20, LIST_TRIES = 5 };
+
+struct artifacts {
+    struct puller *pl;
+    struct artifact *one;
+    size_t count;
+    int rc;
+    struct err why;
+};
+
+struct waiting { /* one file under way */
+    struct artifact *a;
+    size_t index;
+};
+
+static void stop(struct artifact *a, int rc, const struct err *why)
+{
+    if (a->run->rc == 0) {
+        a->run->rc = rc;
+        a->run->why = *why;
+    }
+    puller_stop(a->run->pl);
+}
+
+/* "repo/a b" -> "repo/a%20b"; escapes that are there stay. */
+static struct slice from_url(struct artifact *a, const struct agent *ag, struct slice from)
+{
+    struct buf out = BUF_INIT(64 << 10);
+    struct slice url;
+
+    while (from.n > 0 && from.p[0] == '/') {
+        from = slice_from(from, 1);
+    }
+    buf_adds(&out, ag->mirror);
+    buf_byte(&out, '/');
+    for (size_t i = 0; i < from.n; i++) {
+        char c = from.p[i];
+        if ((uint8_t)c <= ' ' || (uint8_t)c >= 0x7f || strchr("\"<>\\^`{|}", c) != NULL) {
+            buf_addf(&out, "%%%02X", (uint8_t)c);
+        } else {
+            buf_byte(&out, (uint8_t)c);
+        }
+    }
+    url = arena_copy(&a->arena, buf_slice(&out));
+    buf_free(&out);
+    return url;
+}
+
+static bool wanted(const struct artifact *a, const char *name)
+{
+    bool in = a->ninclude == 0;
+
+    for (size_t i = 0; i < a->ninclude && !in; i++) {
+        in = fnmatch(a->include[i], name, 0) == 0;
+    }
+    for (size_t i = 0; i < a->nexclude && in; i++) {
+        in = fnmatch(a->exclude[i], name, 0) != 0;
+    }
+    return in;
+}
+
+static void on_file(void *arg, const struct pull_result *r)
+{
+    struct waiting *w = arg;
+    struct artifact *a = w->a;
+    struct artifact_file *f = &a->file[w->index];
+
+    free(w);
+    if (r->rc != 0) {
+        stop(a, r->rc, &r->why);
+        return;
+    }
+    f->digest = r->digest;
+    f->size_bytes = r->size_bytes;
+    a->size_bytes += r->size_bytes;
+    a->fetched_bytes += r->fetched_bytes;
+}
+
+static void pull_file(struct artifact *a, size_t index, struct slice url, uint64_t size_bytes,
+                      void (*on_done)(void *, const struct pull_result *))
+{
+    const struct agent *ag = a->run->pl->agent;
+    struct waiting *w = NEW(struct waiting);
+    struct pull_want want = {.url = url, .digest = a->file[index].digest, .size_bytes = size_bytes};
+    char hex[DIGEST_HEX + 1];
+
+    if (a->is_folder) { /* the head may move while we fetch: the digest stays */
+        digest_format(&want.digest, hex);
+        want.other_url = arena_fmt(&a->arena, SLICE_FMT "/-/blob/%s", SLICE_ARG(ag->mirror), hex);
+    }
+    *w = (struct waiting){a, index};
+    pull_add(a->run->pl, &want, on_done, w);
+}
+
+/* --- folders ---------------------------------------------------------------------------------------------------------- */
+
+static int read_entry(struct artifact *a, const json_t *j, struct err *e)
+{
+    struct artifact_file *f = &a->file[a->nfiles];
+    const char *name = json_string_value(json_object_get(j, "path"));
+    const char *hex = json_string_value(json_object_get(j, "sha256"));
+    const json_t *size = json_object_get(j, "size");
+
+    if (name == NULL || hex == NULL || !json_is_integer(size) || json_integer_value(size) < 0 ||
+        !digest_parse(slice_str(hex), &f->digest)) {
+        return err_set(e, E_PROTOCOL, "%s: a listing that is none", a->from);
+    }
+    if (!place_name_ok(slice_str(name))) {
+        return err_set(e, E_INVALID, "%s: the listing holds a name that leads elsewhere", a->from);
+    }
+    if (wanted(a, name)) {
+        f->name = arena_copy(&a->arena, slice_str(name));
+        f->size_bytes = (uint64_t)json_integer_value(size);
+        a->nfiles++;
+    }
+    return 0;
+}
+
+static int read_listing(struct artifact *a, struct slice text, struct err *e)
+{
+    json_error_t where;
+    json_t *doc = json_loadb(text.p, text.n, 0, &where);
+    const json_t *entries = json_object_get(doc, "entries");
+    const char *root = json_string_value(json_object_get(doc, "root"));
+    size_t n = json_array_size(entries);
+    int rc = 0;
+
+    if (!json_is_array(entries) || n > FILES_MAX ||
+        (root != NULL && !digest_parse(slice_str(root), &a->root))) {
+        rc = err_set(e, E_PROTOCOL, "%s: neither a file nor a folder listing", a->from);
+    }
+    free(a->file);
+    a->file = mem_array(n + 1, sizeof a->file[0]);
+    a->nfiles = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = read_entry(a, json_array_get(entries, i), e);
+    }
+    json_decref(doc);
+    if (rc == 0 && a->nfiles == 0) {
+        rc = err_set(e, E_NOTFOUND, "%s: %s", a->from,
+                     n == 0 ? "the folder is empty" : "no file there matches the patterns");
+    }
+    return rc;
+}
+
+static void start_listing(struct artifact *a);
+
+static void on_listing(void *arg, int rc, const struct err *why, const struct ask_answer *ans)
+{
+    struct artifact *a = arg;
+    struct err e = *why;
+    struct slice folder = ans->url;
+
+    a->ask = NULL;
+    if (rc == 0) {
+        rc = ask_judge(ans->status, &e);
+        err_prefix(&e, "%s", a->from);
+    }
+    if (rc == 0) {
+        rc = read_listing(a, ans->body, &e);
+    }
+    if ((rc == E_AGAIN || rc == E_NETWORK || rc == E_TIMEOUT) && ++a->tries < LIST_TRIES) {
+        start_listing(a);
+        return;
+    }
+    if (rc != 0) {
+        stop(a, rc, &e);
+        return;
+    }
+    folder = slice_cut(&folder, '?');
+    for (size_t i = 0; i < a->nfiles; i++) {
+        struct buf url = BUF_INIT(64 << 10);
+        buf_adds(&url, folder);
+        url_encode_path(a->file[i].name, &url);
+        pull_file(a, i, buf_slice(&url), a->file[i].size_bytes, on_file);
+        buf_free(&url);
+    }
+}
+
+static void start_listing(struct artifact *a)
+{
+    static const struct slice json = {"Accept: application/json", 24};
+    const struct puller *pl = a->run->pl;
+    struct slice from = slice_str(a->from);
+    struct slice url = from_url(a, pl->agent, slice_cut(&from, '#'));
+    struct ask_want w = {.fields = &json, .nfields = 1, .body_max = LISTING_MAX};
+
+    a->is_folder = true;
+    w.url = arena_fmt(&a->arena, SLICE_FMT "%s?recursive=1", SLICE_ARG(url),
+                      url.p[url.n - 1] == '/' ? "" : "/");
+    a->ask = ask_start(pl->xfers, pl->agent, &w, on_listing, a);
+}
+
+/* --- one file, or perhaps a folder after all ------------------------------------------------------------------------------ */
+
+static void on_first_try(void *arg, const struct pull_result *r)
+{
+    struct waiting *w = arg;
+    struct artifact *a = w->a;
+
+    if (r->rc == E_NOTFOUND && digest_is_zero(&a->file[0].digest) && !a->run->pl->stopping) {
+        free(w);
+        start_listing(a);
+    } else {
+        on_file(w, r);
+    }
+}
+
+static int start_one(struct artifact *a, struct err *e)
+{
+    struct slice rest = slice_str(a->from);
+    struct slice path = slice_cut(&rest, '#');
+    struct slice name = path;
+    ptrdiff_t slash;
+
+    if (rest.n > 0 &&
+        (!slice_starts(rest, SLICE("sha256=")) || !digest_parse(slice_from(rest, 7), &a->digest))) {
+        return err_set(e, E_USAGE, "%s: behind '#' only sha256=<64 hex digits> has a meaning",
+                       a->from);
+    }
+    if (path.n == 0) {
+        return err_set(e, E_USAGE, "FROM is empty; write <repo>/<path>");
+    }
+    if (path.p[path.n - 1] == '/') {
+        start_listing(a);
+        return 0;
+    }
+    name = slice_cut(&name, '?');
+    while ((slash = slice_find(name, '/')) >= 0) {
+        name = slice_from(name, (size_t)slash + 1);
+    }
+    if (!place_name_ok(name)) {
+        return err_set(e, E_USAGE, "%s: its last part is no file name", a->from);
+    }
+    a->file = mem_array(1, sizeof a->file[0]);
+    a->nfiles = 1;
+    a->file[0] = (struct artifact_file){.name = arena_copy(&a->arena, name), .digest = a->digest};
+    pull_file(a, 0, from_url(a, a->run->pl->agent, path), SIZE_UNKNOWN, on_first_try);
+    return 0;
+}
+
+static bool asking(const struct artifacts *r)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        if (r->one[i].ask != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int artifacts_pull(struct puller *pl, struct artifact *a, size_t count, struct err *e)
+{
+    struct artifacts run = {.pl = pl, .one = a, .count = count};
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        a[i].run = &run;
+        rc = start_one(&a[i], e);
+        if (rc != 0) {
+            run.rc = rc;
+            run.why = *e;
+            puller_stop(pl);
+        }
+    }
+    do {
+        rc = puller_run(pl, e);
+        /* Listings are not pulls: while one is asked for, the loop has nobody to wait for. */
+        while (rc == 0 && asking(&run) && list_empty(&pl->pulls) && !pl->stopping) {
+            event_base_loop(pl->base, EVLOOP_ONCE);
+        }
+    } while (!list_empty(&pl->pulls));
+    for (size_t i = 0; i < count; i++) {
+        ask_cancel(&a[i].ask);
+        a[i].run = NULL;
+    }
+    if (run.rc != 0) {
+        *e = run.why;
+        return run.rc;
+    }
+    return pl->stopping
+               ? err_set(e, E_CANCELLED, "stopped; what was fetched is kept for the next run")
+               : rc;
+}
+
+void artifact_key(const struct artifact *a, struct digest *out)
+{
+    struct hasher *h;
+
+    if (!a->is_folder) {
+        *out = a->file[0].digest;
+        return;
+    }
+    h = hasher_new_whole();
+    for (size_t i = 0; i < a->nfiles; i++) {
+        hasher_add(h, a->file[i].name.p, a->file[i].name.n);
+        hasher_add(h, "", 1);
+        hasher_add(h, a->file[i].digest.b, DIGEST_BYTES);
+    }
+    hasher_final(h, out);
+    hasher_free(&h);
+}
+
+int artifact_place(const struct agent *ag, const struct artifact *a, const char *dir, struct err *e)
+{
+    int rc = dir_make(dir, 0755, e);
+
+    for (size_t i = 0; rc == 0 && i < a->nfiles; i++) {
+        rc = place_blob(ag->shelf, &a->file[i].digest, dir, a->file[i].name, ag->copy, e);
+    }
+    return rc;
+}
+
+void artifact_fini(struct artifact *a)
+{
+    free(a->file);
+    a->file = NULL;
+    arena_fini(&a->arena);
+}

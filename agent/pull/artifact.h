@@ -1,0 +1,51 @@
+/* artifact.h - what a job or a person asks for: a file or a folder of the mirror, by FROM.
+ *
+ * FROM is `<repo>/<path>[@version][#sha256=<hex>]` below the mirror; it goes into the URL as written, with blanks and
+ * other bytes that no URL has encoded. A '/' at its end names a folder. Without one a file is tried first, and where
+ * there is none, the folder. A folder is listed by `GET .../?recursive=1` with Accept: application/json.
+ *
+ * owns     artifact_fini() frees what artifacts_pull() filled in
+ * threads  one
+ */
+#ifndef AGENT_PULL_ARTIFACT_H
+#define AGENT_PULL_ARTIFACT_H
+
+#include "agent/pull/puller.h"
+#include "common/hash/digest.h"
+
+struct artifact_file {
+    struct slice name; /* below the folder; of a single file its last segment */
+    struct digest digest;
+    uint64_t size_bytes;
+};
+
+struct artifact {
+    const char *from;
+    struct digest digest;       /* of a file, when the job names one; zero else */
+    const char *const *include; /* shell patterns, matched against names in a folder; NULL: all */
+    size_t ninclude;
+    const char *const *exclude;
+    size_t nexclude;
+
+    struct arena arena;
+    bool is_folder;
+    struct digest root; /* of a folder; zero when the mirror did not say */
+    struct artifact_file *file;
+    size_t nfiles;
+    uint64_t size_bytes;
+    uint64_t fetched_bytes; /* over the wire; 0: all was on the shelf */
+    struct ask *ask;
+    struct artifacts *run;
+    unsigned tries; /* of the listing */
+};
+
+/* Brings all of them onto the shelf, at the same time. The first failure stops the others. */
+MUST_USE int artifacts_pull(struct puller *pl, struct artifact *a, size_t count, struct err *e);
+/* Puts the files under dir, which is made. */
+MUST_USE int artifact_place(const struct agent *ag, const struct artifact *a, const char *dir,
+                            struct err *e);
+/* What stands for its content: the file's digest, the folder's root and patterns. */
+void artifact_key(const struct artifact *a, struct digest *out);
+void artifact_fini(struct artifact *a);
+
+#endif

@@ -1,0 +1,52 @@
+/* ask.h - one small question to the mirror: HEAD, a document, a commit. The answer's body is kept, up to a bound.
+ *
+ * Redirects are followed on the mirror's own scheme, host and port only, five of them; others are E_DENIED: the token
+ * and the trust in digests end there. Any status is an answer; ask_judge() says what it means.
+ *
+ * events   on_done exactly once, on the loop; the answer lives until it returns
+ */
+#ifndef AGENT_PULL_ASK_H
+#define AGENT_PULL_ASK_H
+
+#include "agent/agent.h"
+#include "common/xfer/xfer.h"
+
+struct ask;
+
+struct ask_want {
+    enum xfer_method method;
+    struct slice url;
+    struct slice body;
+    const struct slice *fields; /* besides the token */
+    size_t nfields;
+    size_t body_max; /* 0: 64 KiB */
+};
+
+struct ask_answer {
+    int status;
+    struct slice url; /* the last one asked */
+    struct slice body;
+    struct slice etag; /* p == NULL where a field is absent */
+    struct slice digest;
+    struct slice link;
+    struct slice location;
+    struct slice ranges;
+    struct slice type;
+    uint64_t retry_after_s; /* 0 when not said */
+    uint64_t content_length;
+};
+
+struct ask *ask_start(struct xfer_loop *l, const struct agent *a, const struct ask_want *w,
+                      void (*on_done)(void *arg, int rc, const struct err *why,
+                                      const struct ask_answer *ans),
+                      void *arg);
+void ask_cancel(struct ask **ap);
+
+/* 0 for 2xx; else E_NOTFOUND, E_DENIED, E_AGAIN (try later), E_CHANGED (412), ... and why. */
+int ask_judge(int status, struct err *e);
+
+/* The want of a transfer as this agent makes them; lines needs room for one more than nfields. */
+struct xfer_want ask_xfer_want(const struct agent *a, enum xfer_method method, struct slice url,
+                               struct slice *lines, const struct slice *fields, size_t nfields);
+
+#endif

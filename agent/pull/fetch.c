@@ -1,0 +1,410 @@
+/* fetch.c - the transfers of one pull: parts in parallel, each checked before it is written, or one stream. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "agent/pull/pull.h"
+#include "common/os/clock.h"
+#include "common/os/newfile.h"
+
+enum { BAD_TRIES = 3 };
+
+/* --- blocks: on the worker threads, and back --------------------------------------------------------------------------- */
+
+static void write_block(struct job *j)
+{
+    struct block *b = CONTAINER_OF(j, struct block, job);
+    const struct pull *p = b->pull;
+    uint64_t at = b->index * PART_BYTES;
+    struct digest got;
+
+    if (b->check) {
+        digest_of(slice_of(b->p, b->n), &got);
+        if (!digest_eq(&got, &p->list.chunk[b->index])) {
+            b->rc = E_CORRUPT;
+            return;
+        }
+    }
+    b->rc = fd_pwrite_all(p->parts->fd, b->p, b->n, at, &b->why);
+    if (b->rc == 0) {
+        /* Begin to write it back now: dirty pages stay few, and the fsync at the end is short. */
+        sync_file_range(p->parts->fd, (off_t)at, (off_t)b->n, SYNC_FILE_RANGE_WRITE);
+    }
+}
+
+void fetch_show(struct pull *p)
+{
+    uint64_t done = p->parts != NULL ? parts_done_bytes(p->parts) : 0;
+    uint64_t known = p->size_bytes != SIZE_UNKNOWN ? p->size_bytes : done;
+
+    LIST_EACH (&p->lanes, n) {
+        const struct lane *l = LIST_ITEM(n, struct lane, node);
+        done += l->block != NULL ? l->block->n : 0;
+    }
+    p->pl->done_bytes += done - p->shown_bytes;
+    p->pl->known_bytes += known - p->shown_known;
+    p->shown_bytes = done;
+    p->shown_known = known;
+}
+
+static void bad_chunk(struct pull *p, size_t index)
+{
+    struct err why;
+
+    if (++p->bad_tries[index] < BAD_TRIES) {
+        return;
+    }
+    err_set(
+        &why, E_CORRUPT,
+        "part %zu of %zu arrived damaged %d times in a row; something between the mirror's disk and "
+        "here changes bytes (try mirrorctl verify there)",
+        index + 1, p->parts->count, BAD_TRIES);
+    pull_fail(p, E_CORRUPT, &why);
+}
+
+static void block_written(struct job *j)
+{
+    struct block *b = CONTAINER_OF(j, struct block, job);
+    struct pull *p = b->pull;
+    struct err why = b->why;
+    size_t index = b->index;
+    size_t n = b->n;
+    int rc = b->rc;
+
+    p->jobs--;
+    puller_give_block(p->pl, b);
+    parts_mark(p->parts, index, rc == 0 ? PART_DONE : PART_MISSING);
+    if (rc == 0) {
+        p->tries = 0;
+        p->dirty_bytes += n;
+        follow_to(p->follow, parts_prefix_bytes(p->parts));
+    } else if (p->phase == PULL_FETCH && rc == E_CORRUPT) {
+        bad_chunk(p, index);
+    } else if (p->phase == PULL_FETCH) {
+        pull_fail(p, rc, &why);
+    }
+    pull_job_ended(p);
+    puller_feed(p->pl);
+}
+
+static void submit_block(struct pull *p, struct block *b)
+{
+    b->pull = p;
+    b->check = p->chunked;
+    b->job = (struct job){.work = write_block, .done = block_written, .reply = p->pl->mail};
+    p->jobs++;
+    pool_submit(p->pl->workers, &b->job);
+}
+
+/* --- lanes ---------------------------------------------------------------------------------------------------------- */
+
+static void lane_close(struct lane *l)
+{
+    struct pull *p = l->pull;
+
+    xfer_cancel(&l->x);
+    if (l->block != NULL) {
+        if (p->chunked) {
+            parts_mark(p->parts, l->block->index, PART_MISSING);
+        }
+        puller_give_block(p->pl, l->block);
+    }
+    puller_give_conn(p->pl);
+    list_remove(&l->node);
+    free(l);
+}
+
+void fetch_cancel_lanes(struct pull *p)
+{
+    LIST_EACH (&p->lanes, n) {
+        lane_close(LIST_ITEM(n, struct lane, node));
+    }
+}
+
+/* "bytes 0-9/100" or "bytes 0-9/" "*" */
+static bool content_range_is(struct slice value, uint64_t first, uint64_t last, uint64_t size_bytes)
+{
+    struct slice range = slice_cut(&value, '/');
+    uint64_t a, b, size;
+
+    if (!slice_eq(slice_cut(&range, ' '), SLICE("bytes")) ||
+        !slice_u64(slice_cut(&range, '-'), &a) || !slice_u64(range, &b) || a != first ||
+        b != last) {
+        return false;
+    }
+    return slice_eq(value, SLICE("*")) || (slice_u64(value, &size) && size == size_bytes);
+}
+
+static int range_head(struct lane *l, const struct xfer_head *h)
+{
+    struct pull *p = l->pull;
+    struct slice etag = xfer_head_field(h, "etag");
+    bool other = p->etag[0] != '\0' && etag.p != NULL && !slice_eqs(etag, p->etag);
+
+    if (h->status == 206) {
+        return !other && content_range_is(xfer_head_field(h, "content-range"), l->first, l->last,
+                                          p->size_bytes)
+                   ? 0
+                   : E_CHANGED;
+    }
+    if (h->status ==
+        200) { /* another object, or a server without ranges: the same restart finds out */
+        p->no_ranges = p->no_ranges || !other;
+        return E_CHANGED;
+    }
+    return h->status == 416 ? E_CHANGED : E_AGAIN;
+}
+
+static int whole_head(struct lane *l, const struct xfer_head *h)
+{
+    struct pull *p = l->pull;
+    struct digest says;
+
+    if (h->status != 200) {
+        return h->status == 206 ? E_PROTOCOL : E_AGAIN;
+    }
+    if (xfer_head_field(h, "content-encoding").n != 0 &&
+        !slice_ieq(xfer_head_field(h, "content-encoding"), SLICE("identity"))) {
+        return E_UNSUPPORTED;
+    }
+    if (digest_from_field(xfer_head_field(h, "repr-digest"), &says)) {
+        if (p->known && !digest_eq(&says, &p->digest)) {
+            return E_CHANGED;
+        }
+        if (!p->known) { /* HEAD did not tell, or was not answered */
+            p->digest = p->parts->digest = says;
+            p->known = true;
+        }
+    }
+    if (h->content_length != XFER_UNKNOWN) {
+        if (p->size_bytes != SIZE_UNKNOWN && p->size_bytes != h->content_length) {
+            return E_CHANGED;
+        }
+        if (p->size_bytes == SIZE_UNKNOWN) {
+            p->size_bytes = h->content_length;
+        }
+    }
+    return 0;
+}
+
+static int on_head(void *arg, const struct xfer_head *h)
+{
+    struct lane *l = arg;
+    struct err why;
+    int rc;
+
+    if (h->status >= 400 && h->status != 416) {
+        return ask_judge(h->status, &why);
+    }
+    if (h->status >= 300 && h->status != 416) {
+        return E_PROTOCOL;
+    }
+    rc = l->ranged ? range_head(l, h) : whole_head(l, h);
+    l->framed = h->framed;
+    return rc;
+}
+
+/* The stream's block is full: on with another, which takes what ran over. False when none is free. */
+static bool turn_block(struct lane *l)
+{
+    struct block *full = l->block;
+    struct block *next = puller_take_block(l->pull->pl);
+
+    if (next == NULL) {
+        return false;
+    }
+    next->index = full->index + 1;
+    next->n = full->n - (size_t)PART_BYTES;
+    memcpy(next->p, full->p + PART_BYTES, next->n);
+    full->n = (size_t)PART_BYTES;
+    l->block = next;
+    parts_mark(l->pull->parts, full->index, PART_BUSY);
+    submit_block(l->pull, full);
+    return true;
+}
+
+static int on_body(void *arg, struct slice bytes)
+{
+    struct lane *l = arg;
+    struct pull *p = l->pull;
+    struct block *b = l->block;
+
+    if (b->index >= PARTS_MAX ||
+        (p->chunked && bytes.n > parts_length(p->parts, b->index) - b->n)) {
+        return E_PROTOCOL; /* more than was asked for */
+    }
+    CHECK(bytes.n <= PART_BYTES + XFER_SLICE_MAX - b->n);
+    memcpy(b->p + b->n, bytes.p, bytes.n);
+    b->n += bytes.n;
+    p->result.fetched_bytes += bytes.n;
+    p->pl->fetched_bytes += bytes.n;
+    l->paused = !p->chunked && b->n >= PART_BYTES && !turn_block(l);
+    return l->paused ? XFER_PAUSE : 0;
+}
+
+/* --- how a lane ends --------------------------------------------------------------------------------------------------- */
+
+static void lane_failed(struct pull *p, int rc, const struct err *why)
+{
+    switch (rc) {
+    case E_CHANGED:
+        pull_restart(p, !p->bound, rc, why);
+        break;
+    case E_NOTFOUND:
+    case E_DENIED:
+    case E_UNSUPPORTED:
+        pull_fail(p, rc, why);
+        break;
+    default:
+        pull_retry_later(p, rc, why, 0);
+    }
+}
+
+static int stream_ended(struct lane *l, struct err *e)
+{
+    struct pull *p = l->pull;
+    struct block *b = l->block;
+    uint64_t total = b->index * PART_BYTES + b->n;
+
+    if (!l->framed && !p->known && p->size_bytes == SIZE_UNKNOWN) {
+        return err_set(
+            e, E_UNSUPPORTED,
+            "the server marks no end (no Content-Length), so a cut would look like the end; "
+            "give the artifact a sha256");
+    }
+    if (p->size_bytes != SIZE_UNKNOWN && total != p->size_bytes) {
+        return err_set(e, E_NETWORK, "%" PRIu64 " of %" PRIu64 " bytes came", total, p->size_bytes);
+    }
+    p->size_bytes = total;
+    parts_end(p->parts, total);
+    if (b->n > 0) {
+        parts_mark(p->parts, b->index, PART_BUSY);
+        submit_block(p, b);
+        l->block = NULL;
+    }
+    return 0;
+}
+
+static int chunk_ended(struct lane *l, struct err *e)
+{
+    if (l->block->n != parts_length(l->pull->parts, l->block->index)) {
+        return err_set(e, E_NETWORK, "a part came short");
+    }
+    submit_block(l->pull, l->block);
+    l->block = NULL;
+    return 0;
+}
+
+static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+{
+    struct lane *l = arg;
+    struct pull *p = l->pull;
+    struct err e = *why;
+
+    (void)body_bytes;
+    l->x = NULL;
+    if (rc == 0) {
+        rc = p->chunked ? chunk_ended(l, &e) : stream_ended(l, &e);
+    }
+    lane_close(l);
+    if (rc != 0) {
+        lane_failed(p, rc, &e);
+    }
+    pull_job_ended(p);
+    puller_feed(p->pl);
+}
+
+/* --- starting ----------------------------------------------------------------------------------------------------------- */
+
+static void lane_start(struct pull *p, struct block *b, bool ranged, uint64_t first, uint64_t last)
+{
+    static const struct xfer_events events = {on_head, on_body, on_done};
+    struct lane *l = NEW(struct lane);
+    struct slice lines[3];
+    struct slice if_range;
+    struct xfer_want w;
+
+    *l = (struct lane){.pull = p, .block = b, .ranged = ranged, .first = first, .last = last};
+    if_range = arena_fmt(&p->arena, "If-Range: %s", p->etag);
+    w = ask_xfer_want(p->pl->agent, XFER_GET, p->url, lines, &if_range,
+                      ranged && p->etag[0] != '\0' ? 1 : 0);
+    w.ranged = ranged;
+    w.range_first = first;
+    w.range_last = last;
+    list_push_back(&p->lanes, &l->node);
+    l->x = xfer_start(p->pl->xfers, &w, &events, l);
+}
+
+static void feed_chunks(struct pull *p)
+{
+    for (size_t i = parts_next(p->parts); i < p->parts->count; i = parts_next(p->parts)) {
+        struct block *b;
+        uint64_t first = i * PART_BYTES;
+
+        if (!puller_take_conn(p->pl)) {
+            return;
+        }
+        b = puller_take_block(p->pl);
+        if (b == NULL) {
+            puller_give_conn(p->pl);
+            return;
+        }
+        b->index = i;
+        parts_mark(p->parts, i, PART_BUSY);
+        lane_start(p, b, true, first, first + parts_length(p->parts, i) - 1);
+    }
+}
+
+/* Goes on behind the parts that are there, when what they are of is certain to be what will come. */
+static void feed_stream(struct pull *p)
+{
+    struct parts *t = p->parts;
+    uint64_t from = parts_prefix_bytes(t);
+    bool resume = from > 0 && !p->no_ranges && p->size_bytes != SIZE_UNKNOWN &&
+                  (p->known || p->etag[0] != '\0');
+    struct block *b;
+
+    if (p->jobs != 0 || !list_empty(&p->lanes) || !puller_take_conn(p->pl)) {
+        return;
+    }
+    b = puller_take_block(p->pl);
+    if (b == NULL) {
+        puller_give_conn(p->pl);
+        return;
+    }
+    if (from > 0 && !resume) {
+        struct err why = {0};
+        puller_give_block(p->pl, b);
+        puller_give_conn(p->pl);
+        pull_restart(p, true, E_AGAIN, &why);
+        return;
+    }
+    b->index = t->prefix;
+    lane_start(p, b, resume, from, resume ? p->size_bytes - 1 : 0);
+}
+
+static void unpause(struct pull *p)
+{
+    LIST_EACH (&p->lanes, n) {
+        struct lane *l = LIST_ITEM(n, struct lane, node);
+        if (l->paused && turn_block(l)) {
+            l->paused = false;
+            xfer_resume(l->x);
+        }
+    }
+}
+
+void fetch_feed(struct pull *p)
+{
+    unpause(p);
+    if (parts_complete(p->parts) || clock_now_ms() < p->not_before_ms) {
+        return;
+    }
+    if (p->chunked) {
+        feed_chunks(p);
+    } else {
+        feed_stream(p);
+    }
+}

@@ -1,0 +1,274 @@
+#include "agent/pull/parts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/os/newfile.h"
+
+/* .state: "mrdpart1", size, part size, count (u64 LE each), the whole's digest, length of the ETag (u64 LE), the ETag,
+ * one bit a part, and the SHA-256 of all that. */
+static const char magic[] = "mrdpart1";
+
+static size_t parts_of(uint64_t size_bytes)
+{
+    return size_bytes == SIZE_UNKNOWN ? 0 : (size_t)((size_bytes + PART_BYTES - 1) / PART_BYTES);
+}
+
+static void make_room(struct parts *p, size_t count)
+{
+    if (count > p->room) {
+        size_t room = count + count / 2 + 8;
+        p->state = realloc(p->state, room);
+        CHECK(p->state != NULL);
+        memset(p->state + p->room, PART_MISSING, room - p->room);
+        p->room = room;
+    }
+    p->count = count > p->count ? count : p->count;
+}
+
+static void put_u64(struct buf *out, uint64_t v)
+{
+    for (int i = 0; i < 8; i++) {
+        buf_byte(out, (uint8_t)(v >> (8 * i)));
+    }
+}
+
+static bool take_u64(struct slice *s, uint64_t *out)
+{
+    uint64_t v = 0;
+
+    if (s->n < 8) {
+        return false;
+    }
+    for (int i = 7; i >= 0; i--) {
+        v = v << 8 | (uint8_t)s->p[i];
+    }
+    *s = slice_from(*s, 8);
+    *out = v;
+    return true;
+}
+
+void parts_snapshot(const struct parts *p, struct buf *out)
+{
+    struct digest sum;
+
+    buf_add(out, magic, 8);
+    put_u64(out, p->size_bytes);
+    put_u64(out, PART_BYTES);
+    put_u64(out, p->count);
+    buf_add(out, p->digest.b, DIGEST_BYTES);
+    put_u64(out, strlen(p->etag));
+    buf_str(out, p->etag);
+    for (size_t i = 0; i < p->count; i += 8) {
+        uint8_t bits = 0;
+        for (size_t k = 0; k < 8 && i + k < p->count; k++) {
+            bits |= (uint8_t)((p->state[i + k] == PART_DONE) << k);
+        }
+        buf_byte(out, bits);
+    }
+    digest_of(buf_slice(out), &sum);
+    buf_add(out, sum.b, DIGEST_BYTES);
+}
+
+int parts_save(struct shelf *s, const struct digest *key, int fd, struct slice snapshot,
+               struct err *e)
+{
+    char path[PATH_MAX];
+    struct newfile *f = NULL;
+    int rc;
+
+    /* What .state names must survive a power cut before .state does. */
+    if (fdatasync(fd) == -1) {
+        return err_sys(e, "fdatasync");
+    }
+    shelf_partial_path(s, key, ".state", path);
+    rc = newfile_open(path, 0644, &f, e);
+    if (rc == 0) {
+        newfile_write(f, snapshot.p, snapshot.n);
+        rc = newfile_commit(&f, e);
+    }
+    return rc;
+}
+
+/* True when the state is sound and of the object that p describes; then p has its bits. */
+static bool take_state(struct parts *p, struct slice s, uint64_t file_bytes)
+{
+    struct digest sum;
+    uint64_t size, part, count, n;
+
+    if (s.n < 8 + DIGEST_BYTES) {
+        return false;
+    }
+    digest_of(slice_first(s, s.n - DIGEST_BYTES), &sum);
+    if (memcmp(sum.b, s.p + s.n - DIGEST_BYTES, DIGEST_BYTES) != 0 || memcmp(s.p, magic, 8) != 0) {
+        return false;
+    }
+    s = slice_from(slice_first(s, s.n - DIGEST_BYTES), 8);
+    if (!take_u64(&s, &size) || !take_u64(&s, &part) || !take_u64(&s, &count) ||
+        size != p->size_bytes || part != PART_BYTES || count > PARTS_MAX ||
+        (size != SIZE_UNKNOWN && count != parts_of(size)) || s.n < DIGEST_BYTES ||
+        memcmp(s.p, p->digest.b, DIGEST_BYTES) != 0) {
+        return false;
+    }
+    s = slice_from(s, DIGEST_BYTES);
+    if (!take_u64(&s, &n) || n >= PARTS_ETAG_ROOM || s.n != n + (count + 7) / 8) {
+        return false;
+    }
+    if (digest_is_zero(&p->digest) && (n == 0 || !slice_eqs(slice_first(s, n), p->etag))) {
+        return false;
+    }
+    s = slice_from(s, n);
+    make_room(p, (size_t)count);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t end = min_u64((i + 1) * PART_BYTES, size);
+        if (((uint8_t)s.p[i / 8] >> (i % 8) & 1) != 0 && end <= file_bytes) {
+            parts_mark(p, i, PART_DONE);
+        }
+    }
+    p->resumed = p->ndone;
+    return true;
+}
+
+static int begin_anew(struct parts *p, const char *state_path, struct err *e)
+{
+    if (unlink(state_path) == -1 && errno != ENOENT) {
+        return err_sys(e, "%s", state_path);
+    }
+    if (ftruncate(p->fd, 0) == -1) {
+        return err_sys(e, "truncate");
+    }
+    make_room(p, parts_of(p->size_bytes));
+    /* Room first: a full disk should say so now, not after an hour. */
+    if (p->size_bytes != SIZE_UNKNOWN && p->size_bytes > PART_BYTES &&
+        fallocate(p->fd, 0, 0, (off_t)p->size_bytes) == -1 && errno != EOPNOTSUPP) {
+        return err_sys(e, "room for %llu bytes", (unsigned long long)p->size_bytes);
+    }
+    return 0;
+}
+
+int parts_open(struct shelf *s, const struct digest *key, const struct digest *digest,
+               uint64_t size_bytes, const char *etag, struct parts **out, struct err *e)
+{
+    struct parts *p = NEW(struct parts);
+    struct buf text = BUF_INIT(PARTS_MAX / 8 + 4096);
+    char part_path[PATH_MAX];
+    char state_path[PATH_MAX];
+    struct stat st;
+    int rc = 0;
+
+    *out = NULL;
+    p->key = *key;
+    p->digest = *digest;
+    p->size_bytes = size_bytes;
+    memcpy(p->etag, etag, strnlen(etag, PARTS_ETAG_ROOM - 1));
+    shelf_partial_path(s, key, ".part", part_path);
+    shelf_partial_path(s, key, ".state", state_path);
+    p->fd = open(part_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (p->fd == -1 || fstat(p->fd, &st) == -1) {
+        rc = err_sys(e, "%s", part_path);
+        goto out;
+    }
+    if (parts_of(size_bytes) > PARTS_MAX) {
+        rc = err_set(e, E_TOOBIG, "%llu bytes in one file", (unsigned long long)size_bytes);
+        goto out;
+    }
+    if (buf_read_file(&text, state_path, NULL) != 0 ||
+        !take_state(p, buf_slice(&text), (uint64_t)st.st_size)) {
+        rc = begin_anew(p, state_path, e);
+    }
+out:
+    buf_free(&text);
+    if (rc != 0) {
+        parts_close(&p);
+        return err_prefix(e, "%s", part_path);
+    }
+    *out = p;
+    return 0;
+}
+
+void parts_close(struct parts **pp)
+{
+    struct parts *p = *pp;
+
+    if (p != NULL) {
+        *pp = NULL;
+        if (p->fd != -1) {
+            close(p->fd);
+        }
+        free(p->state);
+        free(p);
+    }
+}
+
+void parts_discard(struct shelf *s, struct parts **pp)
+{
+    char path[PATH_MAX];
+
+    if (*pp != NULL) {
+        shelf_partial_path(s, &(*pp)->key, ".state", path);
+        unlink(path);
+        shelf_partial_path(s, &(*pp)->key, ".part", path);
+        unlink(path);
+        parts_close(pp);
+    }
+}
+
+size_t parts_next(const struct parts *p)
+{
+    size_t i = p->prefix;
+
+    while (i < p->count && p->state[i] != PART_MISSING) {
+        i++;
+    }
+    return i;
+}
+
+size_t parts_length(const struct parts *p, size_t i)
+{
+    return (size_t)min_u64(PART_BYTES, p->size_bytes - i * PART_BYTES);
+}
+
+void parts_mark(struct parts *p, size_t i, enum part_state st)
+{
+    CHECK(i < PARTS_MAX && (p->size_bytes == SIZE_UNKNOWN || i < p->count));
+    make_room(p, i + 1);
+    p->ndone += (size_t)(st == PART_DONE) - (size_t)(p->state[i] == PART_DONE);
+    p->state[i] = (uint8_t)st;
+    if (st != PART_DONE && i < p->prefix) {
+        p->prefix = i;
+    }
+    while (p->prefix < p->count && p->state[p->prefix] == PART_DONE) {
+        p->prefix++;
+    }
+}
+
+void parts_end(struct parts *p, uint64_t size_bytes)
+{
+    CHECK(p->size_bytes == SIZE_UNKNOWN || p->size_bytes == size_bytes);
+    p->size_bytes = size_bytes;
+    CHECK(p->count <= parts_of(size_bytes));
+    make_room(p, parts_of(size_bytes));
+}
+
+bool parts_complete(const struct parts *p)
+{
+    return p->size_bytes != SIZE_UNKNOWN && p->ndone == p->count;
+}
+
+uint64_t parts_prefix_bytes(const struct parts *p)
+{
+    return min_u64(p->prefix * PART_BYTES, p->size_bytes);
+}
+
+uint64_t parts_done_bytes(const struct parts *p)
+{
+    uint64_t n = p->ndone * PART_BYTES;
+
+    if (p->size_bytes != SIZE_UNKNOWN && p->count > 0 && p->state[p->count - 1] == PART_DONE) {
+        n -= p->count * PART_BYTES - p->size_bytes; /* the last one is short */
+    }
+    return n;
+}

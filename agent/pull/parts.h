@@ -1,0 +1,54 @@
+/* parts.h - a file that arrives in parts of 8 MiB: which of them are there, on disk and across a crash.
+ *
+ * The partial file and its .state belong to a key of the shelf, whose lock the caller holds. A part counts once
+ * parts_done() was told; parts_save() first makes the data durable, then says so in .state: after SIGKILL or a power cut
+ * every part named there is there.
+ *
+ * threads  the table on one thread; parts_snapshot() there, parts_save() of the snapshot anywhere
+ */
+#ifndef AGENT_PULL_PARTS_H
+#define AGENT_PULL_PARTS_H
+
+#include "agent/shelf/shelf.h"
+
+#define PART_BYTES   CHUNK_BYTES
+#define SIZE_UNKNOWN UINT64_MAX
+#define PARTS_MAX    ((size_t)1 << 24) /* 128 TiB */
+
+enum { PARTS_ETAG_ROOM = 256 };
+enum part_state { PART_MISSING, PART_BUSY, PART_DONE };
+
+struct parts {
+    int fd;
+    struct digest key;
+    struct digest digest; /* of the whole; zero: unknown */
+    uint64_t size_bytes;  /* SIZE_UNKNOWN until a stream has ended */
+    char etag[PARTS_ETAG_ROOM];
+    size_t count; /* so far, when the size is unknown */
+    size_t ndone;
+    size_t prefix;  /* parts done without a gap from the first */
+    size_t resumed; /* parts that an earlier run left */
+    uint8_t *state;
+    size_t room;
+};
+
+/* Takes up what an earlier run left when it is of the same object: the same digest, or without one the same ETag; and
+ * the same size. Else begins anew. */
+MUST_USE int parts_open(struct shelf *s, const struct digest *key, const struct digest *digest,
+                        uint64_t size_bytes, const char *etag, struct parts **out, struct err *e);
+void parts_close(struct parts **pp); /* the files stay */
+void parts_discard(struct shelf *s, struct parts **pp);
+
+size_t parts_next(const struct parts *p); /* the first missing one; == count when none is */
+size_t parts_length(const struct parts *p, size_t i);
+void parts_mark(struct parts *p, size_t i, enum part_state st); /* grows an unknown size */
+void parts_end(struct parts *p, uint64_t size_bytes);           /* an unknown size is known now */
+bool parts_complete(const struct parts *p);
+uint64_t parts_prefix_bytes(const struct parts *p);
+uint64_t parts_done_bytes(const struct parts *p);
+
+void parts_snapshot(const struct parts *p, struct buf *out);
+MUST_USE int parts_save(struct shelf *s, const struct digest *key, int fd, struct slice snapshot,
+                        struct err *e);
+
+#endif

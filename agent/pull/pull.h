@@ -1,0 +1,124 @@
+/* pull.h - one file from the mirror onto the shelf, verified.
+ *
+ * ask (HEAD) -> lock its key -> chunk list, when the mirror has one -> parts in parallel, or one stream -> the whole
+ * SHA-256 -> shelf. What is learned on the way decides: a digest on the shelf ends it at once; an object that changes
+ * under way begins anew; a chunk list that proves wrong is dropped for the stream. The digest that must hold is the
+ * job's, else the mirror's Repr-Digest, else what came is recorded under what it hashed to.
+ *
+ * events   on_done exactly once, on the puller's loop; never inside pull_add()
+ */
+#ifndef AGENT_PULL_PULL_H
+#define AGENT_PULL_PULL_H
+
+#include "agent/pull/ask.h"
+#include "agent/pull/follow.h"
+#include "agent/pull/parts.h"
+#include "agent/pull/puller.h"
+
+struct pull_want {
+    struct slice url;
+    struct digest digest; /* zero: not known */
+    uint64_t size_bytes;  /* SIZE_UNKNOWN */
+    struct slice
+        other_url; /* where the digest itself can be asked for when `url` has changed; may be empty */
+};
+
+struct pull_result {
+    int rc;
+    struct err why;
+    struct digest digest;
+    uint64_t size_bytes;
+    uint64_t fetched_bytes;
+    bool was_there; /* on the shelf already */
+};
+
+enum pull_phase {
+    PULL_START,
+    PULL_ASK,
+    PULL_LOCK,
+    PULL_LIST,
+    PULL_FETCH,
+    PULL_SEAL,
+    PULL_DONE,  /* waits for the puller to end it */
+    PULL_DRAIN, /* transfers are cancelled, jobs still run; then `drained` says what next */
+};
+enum pull_next { NEXT_RESTART, NEXT_RESCAN, NEXT_FAIL };
+
+struct lane { /* one request under way */
+    struct list node;
+    struct pull *pull;
+    struct xfer *x;
+    struct block *block; /* being filled */
+    uint64_t first;      /* of the range asked for */
+    uint64_t last;
+    bool paused; /* no block was free */
+    bool ranged;
+    bool framed;
+};
+
+struct pull {
+    struct list node;
+    struct puller *pl;
+    struct arena arena;
+    struct pull_want want;
+    void (*on_done)(void *arg, const struct pull_result *r);
+    void *arg;
+    enum pull_phase phase;
+    enum pull_next drained;
+    struct slice url; /* want.url or want.other_url */
+    struct digest digest;
+    bool known; /* digest */
+    bool bound; /* digest was asked for: by the job or a listing, not learned from this answer */
+    uint64_t size_bytes;
+    char etag[PARTS_ETAG_ROOM]; /* strong, or "" */
+    struct slice list_url;
+    struct ask *ask;
+    struct shelf_lock *lock;
+    struct digest key;
+    struct chunk_list list;
+    bool chunked;
+    bool list_lies;
+    bool no_ranges; /* a range was answered by the whole */
+    struct parts *parts;
+    struct follow *follow;
+    struct list lanes;
+    unsigned jobs;     /* on pools */
+    struct job job;    /* sealing, rescanning */
+    struct job saving; /* of the resume state */
+    struct buf snapshot;
+    bool save_runs;
+    bool rescanned;
+    bool discard;    /* the partial file, when it restarts */
+    uint8_t *rotten; /* of a rescan: parts that are not what the list says */
+    int job_rc;
+    struct err job_why;
+    uint8_t *bad_tries; /* one a chunk */
+    uint64_t dirty_bytes;
+    uint64_t saved_at_ms;
+    uint64_t not_before_ms;
+    unsigned tries;
+    unsigned restarts;
+    uint64_t shown_bytes; /* of done_bytes and known_bytes of the puller */
+    uint64_t shown_known;
+    struct pull_result result;
+};
+
+struct pull *pull_add(struct puller *pl, const struct pull_want *w,
+                      void (*on_done)(void *arg, const struct pull_result *r), void *arg);
+
+/* The puller's business. */
+void pull_feed(struct pull *p);
+void pull_tick(struct pull *p, uint64_t now_ms);
+void pull_stop(struct pull *p);
+void pull_end(struct pull *p); /* calls on_done and frees */
+
+/* Between pull.c and fetch.c. */
+void pull_fail(struct pull *p, int rc, const struct err *why);
+void pull_restart(struct pull *p, bool discard, int rc, const struct err *why);
+void pull_retry_later(struct pull *p, int rc, const struct err *why, uint64_t after_s);
+void pull_job_ended(struct pull *p);
+void fetch_feed(struct pull *p);
+void fetch_cancel_lanes(struct pull *p);
+void fetch_show(struct pull *p);
+
+#endif

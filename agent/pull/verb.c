@@ -1,0 +1,110 @@
+/* verb.c - trainagent pull: one artifact, onto the shelf and to where the user wants it. */
+#include "agent/verb.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "agent/pull/artifact.h"
+#include "agent/pull/pulling.h"
+#include "agent/shelf/unpack.h"
+#include "common/codec/units.h"
+#include "common/os/clock.h"
+
+static void say_json(const struct artifact *a, const char *path, uint64_t took_ms)
+{
+    char hex[DIGEST_HEX + 1];
+    json_t *files = json_array();
+    json_t *o;
+
+    for (size_t i = 0; i < a->nfiles; i++) {
+        digest_format(&a->file[i].digest, hex);
+        json_array_append_new(files, json_pack("{s:s%, s:s, s:I}", "name", a->file[i].name.p,
+                                               a->file[i].name.n, "sha256", hex, "size",
+                                               (json_int_t)a->file[i].size_bytes));
+    }
+    o = json_pack("{s:s, s:s?, s:I, s:I, s:I, s:o}", "from", a->from, "path", path, "size",
+                  (json_int_t)a->size_bytes, "fetched_bytes", (json_int_t)a->fetched_bytes,
+                  "took_ms", (json_int_t)took_ms, "files", files);
+    if (a->is_folder && !digest_is_zero(&a->root)) {
+        digest_format(&a->root, hex);
+        json_object_set_new(o, "root", json_string(hex));
+    }
+    json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    fputc('\n', stdout);
+    json_decref(o);
+}
+
+/* For people at a terminal; cron hears nothing. */
+static void say_plain(const struct artifact *a, uint64_t took_ms)
+{
+    char size[UNITS_TEXT], took[UNITS_TEXT], rate[UNITS_TEXT];
+
+    if (!isatty(STDERR_FILENO)) {
+        return;
+    }
+    size_format(a->size_bytes, size);
+    span_format(took_ms, took);
+    size_format(a->fetched_bytes * 1000 / max_u64(took_ms, 1), rate);
+    if (a->fetched_bytes == 0) {
+        fprintf(stderr, "%s: %s, was on the shelf\n", a->from, size);
+    } else {
+        fprintf(stderr, "%s: %s in %s (%s/s), verified\n", a->from, size, took, rate);
+    }
+}
+
+static int settle(struct verb_line *v, struct artifact *a, char path[PATH_MAX], struct err *e)
+{
+    if (v->unpack) {
+        int rc;
+        if (a->is_folder) {
+            return err_set(e, E_USAGE, "%s: is a folder; --unpack is for archives", a->from);
+        }
+        rc = unpack_blob(v->agent->shelf, &a->file[0].digest, path, e);
+        return rc != 0 || v->to == NULL ? rc : unpack_copy(path, v->to, e);
+    }
+    if (v->to != NULL) {
+        snprintf(path, PATH_MAX, "%s%s" SLICE_FMT, v->to, a->is_folder ? "" : "/",
+                 SLICE_ARG(a->is_folder ? SLICE_NONE : a->file[0].name));
+        return artifact_place(v->agent, a, v->to, e);
+    }
+    if (a->is_folder) {
+        return err_set(e, E_USAGE, "%s: is a folder; say where it should go with --to DIR",
+                       a->from);
+    }
+    shelf_blob_path(v->agent->shelf, &a->file[0].digest, path);
+    return 0;
+}
+
+int verb_pull(struct verb_line *v, struct err *e)
+{
+    struct artifact a = {.from = v->argc == 1 ? v->argv[0] : NULL};
+    char path[PATH_MAX] = "";
+    uint64_t start_ms = clock_now_ms();
+    int rc;
+
+    if (a.from == NULL) {
+        return err_set(e, E_USAGE, "pull takes one FROM: trainagent pull <repo>/<path> [--to DIR]");
+    }
+    if (v->sha256 != NULL && !digest_parse(slice_str(v->sha256), &a.digest)) {
+        return err_set(e, E_USAGE, "--sha256 takes 64 hex digits");
+    }
+    rc = agent_open(v->agent, true, e);
+    if (rc == 0) {
+        rc = pulling(v->agent, &a, 1, e);
+    }
+    if (rc == 0) {
+        rc = settle(v, &a, path, e);
+    }
+    if (rc == 0 && v->agent->json) {
+        say_json(&a, path, clock_now_ms() - start_ms);
+    } else if (rc == 0 && !v->agent->quiet) {
+        say_plain(&a, clock_now_ms() - start_ms);
+        if (v->to == NULL) {
+            puts(path); /* the only answer to "where is it?" */
+        }
+    }
+    artifact_fini(&a);
+    return rc;
+}

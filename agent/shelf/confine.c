@@ -1,0 +1,88 @@
+#include "agent/shelf/confine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/landlock.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+
+#if defined(__x86_64__)
+#    define OUR_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#    define OUR_ARCH AUDIT_ARCH_AARCH64
+#endif
+
+static void no_foreign_files(const char *folder)
+{
+    const struct landlock_ruleset_attr rules = {
+        .handled_access_fs = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE |
+                             LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |
+                             LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_DIR |
+                             LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK |
+                             LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK |
+                             LANDLOCK_ACCESS_FS_MAKE_SYM};
+    struct landlock_path_beneath_attr here = {
+        .allowed_access = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
+                          LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_DIR |
+                          LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SYM};
+    int set = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);
+
+    if (set == -1) {
+        return;
+    }
+    here.parent_fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (here.parent_fd != -1 &&
+        syscall(SYS_landlock_add_rule, set, LANDLOCK_RULE_PATH_BENEATH, &here, 0) == 0) {
+        (void)syscall(SYS_landlock_restrict_self, set, 0);
+    }
+    close(set);
+}
+
+static void no_network_no_programs(void)
+{
+#ifdef OUR_ARCH
+    static const unsigned refused[] = {
+        SYS_socket,           SYS_socketpair, SYS_connect, SYS_bind,   SYS_execve, SYS_execveat,
+        SYS_ptrace,           SYS_kill,       SYS_mount,   SYS_setuid, SYS_setgid, SYS_unshare,
+        SYS_process_vm_writev};
+    enum { N = ARRAY_LEN(refused) };
+    struct sock_filter code[N + 6];
+    struct sock_fprog prog = {.filter = code};
+    size_t at = 0;
+
+    code[at++] =
+        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
+    code[at++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OUR_ARCH, 1, 0);
+    code[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    code[at++] =
+        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (size_t i = 0; i < N; i++) { /* to the last line */
+        code[at++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[i],
+                                                  (uint8_t)(N - i), 0);
+    }
+    code[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    code[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+    prog.len = (unsigned short)at;
+    (void)prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
+#endif
+}
+
+void confine_to(const char *folder)
+{
+    const struct rlimit none = {0, 0};
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setrlimit(RLIMIT_CORE, &none);
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    no_foreign_files(folder);
+    no_network_no_programs();
+}

@@ -1,0 +1,11 @@
+/* confine.h - what a child gives up before it reads bytes from outside: for good.
+ *
+ * Writing anywhere but below one folder (Landlock, from Linux 5.13 on), sockets, programs, other processes, new rights
+ * (seccomp, no_new_privs), core dumps. What the kernel does not know is left out: the checks on names hold without it.
+ */
+#ifndef AGENT_SHELF_CONFINE_H
+#define AGENT_SHELF_CONFINE_H
+
+void confine_to(const char *folder);
+
+#endif

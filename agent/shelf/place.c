@@ -1,0 +1,199 @@
+#include "agent/shelf/place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/os/newfile.h"
+
+enum { NAME_LENGTH = 4096, SEGMENT_LENGTH = 240 }; /* room for the temporary name's ends */
+
+bool place_name_ok(struct slice name)
+{
+    if (name.n == 0 || name.n > NAME_LENGTH || name.p[name.n - 1] == '/') {
+        return false;
+    }
+    for (size_t i = 0; i < name.n; i++) {
+        if ((uint8_t)name.p[i] < 0x20 || name.p[i] == 0x7f) {
+            return false;
+        }
+    }
+    while (name.n > 0) {
+        struct slice seg = slice_cut(&name, '/');
+        if (seg.n == 0 || seg.n > SEGMENT_LENGTH || slice_eq(seg, SLICE(".")) ||
+            slice_eq(seg, SLICE(".."))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Opens the folder of `name` below dir, making what is missing; *base is the last segment. */
+static int open_folder(const char *dir, struct slice name, char base[SEGMENT_LENGTH + 1], int *out,
+                       struct err *e)
+{
+    int fd = open(dir, O_DIRECTORY | O_RDONLY | O_CLOEXEC);
+
+    if (fd == -1) {
+        return err_sys(e, "%s", dir);
+    }
+    for (;;) {
+        struct slice seg = slice_cut(&name, '/');
+        int next;
+
+        memcpy(base, seg.p, seg.n);
+        base[seg.n] = '\0';
+        if (name.n == 0) {
+            *out = fd;
+            return 0;
+        }
+        if (mkdirat(fd, base, 0755) == -1 && errno != EEXIST) {
+            next = -1;
+        } else {
+            next = openat(fd, base, O_DIRECTORY | O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        }
+        if (next == -1) {
+            int rc = err_sys(e, "%s: folder %s", dir, base);
+            close(fd);
+            return rc;
+        }
+        close(fd);
+        fd = next;
+    }
+}
+
+static int copy_bytes(int from, int to, struct err *e)
+{
+    enum { STEP = 1 << 20 };
+    char *p;
+    int rc = 0;
+    ssize_t n;
+
+    if (ioctl(to, FICLONE, from) == 0) {
+        return 0;
+    }
+    while ((n = copy_file_range(from, NULL, to, NULL, (size_t)1 << 30, 0)) > 0) {
+    }
+    if (n == 0) {
+        return 0;
+    }
+    /* Another file system, or one without the call: by hand, from the start. */
+    if (lseek(from, 0, SEEK_SET) == -1 || lseek(to, 0, SEEK_SET) == -1 || ftruncate(to, 0) == -1) {
+        return err_sys(e, "copy");
+    }
+    p = mem_new(STEP);
+    while (rc == 0 && (n = read(from, p, STEP)) != 0) {
+        if (n > 0) {
+            rc = fd_write_all(to, p, (size_t)n, e);
+        } else if (errno != EINTR) {
+            rc = err_sys(e, "copy");
+        }
+    }
+    free(p);
+    return rc;
+}
+
+static int make_copy(int blob, int folder, const char *temp, struct err *e)
+{
+    int fd = openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    int rc;
+
+    if (fd == -1) {
+        return err_sys(e, "%s", temp);
+    }
+    rc = copy_bytes(blob, fd, e);
+    if (rc == 0 && fdatasync(fd) == -1) {
+        rc = err_sys(e, "%s: sync", temp);
+    }
+    close(fd);
+    return rc;
+}
+
+/* A clone shares the bytes and not the fate; where the file system has none, a hard link is as quick. */
+static int make_link(const char *path, int blob, int folder, const char *temp, bool copy,
+                     struct err *e)
+{
+    if (!copy) {
+        int fd = openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        int cloned = fd != -1 ? ioctl(fd, FICLONE, blob) : -1;
+        if (fd != -1) {
+            close(fd);
+        }
+        if (cloned == 0) {
+            return 0;
+        }
+        unlinkat(folder, temp, 0);
+        if (linkat(AT_FDCWD, path, folder, temp, 0) == 0) {
+            return 0;
+        }
+    }
+    return make_copy(blob, folder, temp, e);
+}
+
+int place_blob(struct shelf *s, const struct digest *d, const char *dir, struct slice name,
+               bool copy, struct err *e)
+{
+    char path[PATH_MAX];
+    char base[SEGMENT_LENGTH + 1];
+    char temp[SEGMENT_LENGTH + 16];
+    struct stat mine, theirs;
+    int folder = -1;
+    int blob = -1;
+    int rc;
+
+    if (!place_name_ok(name)) {
+        return err_set(e, E_INVALID, "a file name that is none");
+    }
+    shelf_blob_path(s, d, path);
+    blob = open(path, O_RDONLY | O_CLOEXEC);
+    if (blob == -1 || fstat(blob, &mine) == -1) {
+        rc = err_sys(e, "%s", path);
+        goto out;
+    }
+    rc = open_folder(dir, name, base, &folder, e);
+    if (rc != 0) {
+        goto out;
+    }
+    if (fstatat(folder, base, &theirs, AT_SYMLINK_NOFOLLOW) == 0 && !copy &&
+        theirs.st_ino == mine.st_ino && theirs.st_dev == mine.st_dev) {
+        goto out; /* it is there; rename() of a link onto itself would leave the other behind */
+    }
+    snprintf(temp, sizeof temp, ".%s.%d~", base, (int)getpid());
+    unlinkat(folder, temp, 0);
+    rc = make_link(path, blob, folder, temp, copy, e);
+    if (rc == 0 && renameat(folder, temp, folder, base) == -1) {
+        rc = err_sys(e, "%s/" SLICE_FMT, dir, SLICE_ARG(name));
+    }
+    if (rc != 0) {
+        unlinkat(folder, temp, 0);
+    }
+out:
+    if (folder != -1) {
+        close(folder);
+    }
+    if (blob != -1) {
+        close(blob);
+    }
+    return rc;
+}
+
+int place_copy_file(const char *from, const char *to, mode_t mode, struct err *e)
+{
+    int in = open(from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int out = in != -1 ? open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode) : -1;
+    int rc =
+        in == -1 || out == -1 ? err_sys(e, "%s", in == -1 ? from : to) : copy_bytes(in, out, e);
+
+    if (in != -1) {
+        close(in);
+    }
+    if (out != -1) {
+        close(out);
+    }
+    return rc;
+}

@@ -1,0 +1,21 @@
+/* place.h - a blob of the shelf under a name of its own: reflink, else hard link, else copy; whole or not at all.
+ *
+ * A name from a listing stays below `dir`: no '.', '..', empty segment or control byte, and no link on the way is followed.
+ *
+ * threads  any; blocks
+ */
+#ifndef AGENT_SHELF_PLACE_H
+#define AGENT_SHELF_PLACE_H
+
+#include <sys/types.h>
+
+#include "agent/shelf/shelf.h"
+
+bool place_name_ok(struct slice name);
+/* Copies are slower, but may be written to. */
+MUST_USE int place_blob(struct shelf *s, const struct digest *d, const char *dir, struct slice name,
+                        bool copy, struct err *e);
+/* A copy (or clone) of one file, for trees that are copied whole; `to` must not be there. */
+MUST_USE int place_copy_file(const char *from, const char *to, mode_t mode, struct err *e);
+
+#endif

@@ -1,0 +1,21 @@
+/* unpack.h - an archive of the shelf as a folder, unpacked by a child that can do nothing else.
+ *
+ * tar (plain, gzip, bzip2, xz, zstd, lz4) and zip. The child may write below its folder only (Landlock, where the kernel
+ * has it), open no socket, start no program (seccomp); entries keep no owner, no setuid, no device, and no name or link
+ * that leads out. Bounds: a million entries, 4 TiB, and 1000 times the archive's size.
+ *
+ * threads  call it before threads are started, or when they are joined: it forks
+ * errors   E_INVALID (not such an archive, or one that breaks the rules), E_TOOBIG, E_NOSPACE
+ */
+#ifndef AGENT_SHELF_UNPACK_H
+#define AGENT_SHELF_UNPACK_H
+
+#include "agent/shelf/shelf.h"
+
+/* The folder trees/<digest> of the shelf; made when it is not there. */
+MUST_USE int unpack_blob(struct shelf *s, const struct digest *d, char path[PATH_MAX],
+                         struct err *e);
+/* The same, as hard links or copies, into a folder of the user's. */
+MUST_USE int unpack_copy(const char *tree, const char *to, struct err *e);
+
+#endif

@@ -1,0 +1,34 @@
+/* verb.h - the verbs of the command line: each reads its own arguments behind the common options.
+ *
+ * A verb returns 0 or an E_*; main() prints the error and turns it into a sysexits code. *exit_code is set where a
+ * command's own code must come through (run, launch).
+ */
+#ifndef AGENT_VERB_H
+#define AGENT_VERB_H
+
+#include "agent/agent.h"
+
+struct verb_line {
+    struct agent *agent;
+    int argc; /* what stands behind the verb, options taken out; argv is NULL-terminated */
+    char **argv;
+    const char *to;     /* --to */
+    bool unpack;        /* --unpack */
+    const char *sha256; /* --sha256 */
+    uint64_t keep_bytes;
+    uint64_t keep_age_s;
+    uint64_t jitter_s;
+    int ranks; /* 0: auto */
+    unsigned restarts;
+    const char *if_match;
+    int exit_code;
+};
+
+int verb_pull(struct verb_line *v, struct err *e);
+int verb_run(struct verb_line *v, struct err *e);
+int verb_launch(struct verb_line *v, struct err *e);
+int verb_publish(struct verb_line *v, struct err *e);
+int verb_status(struct verb_line *v, struct err *e);
+int verb_gc(struct verb_line *v, struct err *e);
+
+#endif

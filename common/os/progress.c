@@ -1,0 +1,102 @@
+#include "common/os/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "common/codec/units.h"
+
+enum { DRAW_EVERY_MS = 100, RATE_SPAN_MS = 3000, BAR_MAX = 40, TEXT = 400 };
+
+struct progress {
+    char label[64];
+    uint64_t drawn_at_ms;
+    uint64_t last_done;
+    double rate_bytes_per_s; /* smoothed over a few seconds */
+};
+
+struct progress *progress_open(const char *label)
+{
+    const char *term = getenv("TERM");
+    struct progress *p;
+
+    if (!isatty(STDERR_FILENO) || (term != NULL && strcmp(term, "dumb") == 0)) {
+        return NULL;
+    }
+    p = NEW(struct progress);
+    snprintf(p->label, sizeof p->label, "%s", label);
+    for (char *c = p->label; *c != '\0'; c++) {
+        *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
+    }
+    return p;
+}
+
+static void learn_rate(struct progress *p, uint64_t done_bytes, uint64_t took_ms)
+{
+    double now = (double)(done_bytes > p->last_done ? done_bytes - p->last_done : 0) * 1000 /
+                 (double)took_ms;
+    double weight = (double)min_u64(took_ms, RATE_SPAN_MS) / RATE_SPAN_MS;
+
+    p->rate_bytes_per_s += (now - p->rate_bytes_per_s) * (p->rate_bytes_per_s > 0 ? weight : 1);
+    p->last_done = done_bytes;
+}
+
+static unsigned columns(void)
+{
+    struct winsize w;
+
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
+}
+
+void progress_draw(struct progress *p, uint64_t done_bytes, uint64_t total_bytes, uint64_t now_ms)
+{
+    char done[UNITS_TEXT], total[UNITS_TEXT], rate[UNITS_TEXT], left[UNITS_TEXT] = "";
+    char bar[BAR_MAX + 1] = "";
+    char tail[TEXT], line[TEXT];
+    bool known = total_bytes != UINT64_MAX && total_bytes > 0;
+    unsigned width = columns();
+    int room;
+
+    if (p == NULL || (p->drawn_at_ms != 0 && now_ms < p->drawn_at_ms + DRAW_EVERY_MS)) {
+        return;
+    }
+    learn_rate(p, done_bytes, p->drawn_at_ms != 0 ? now_ms - p->drawn_at_ms : DRAW_EVERY_MS);
+    p->drawn_at_ms = now_ms;
+    size_format(done_bytes, done);
+    size_format(known ? total_bytes : 0, total);
+    size_format((uint64_t)p->rate_bytes_per_s, rate);
+    if (known && p->rate_bytes_per_s > 1 && total_bytes >= done_bytes) {
+        span_format((uint64_t)((double)(total_bytes - done_bytes) / p->rate_bytes_per_s * 1000),
+                    left);
+    }
+    snprintf(tail, sizeof tail, "%s%s%s  %s/s%s%s", done, known ? " / " : "", known ? total : "",
+             rate, left[0] != '\0' ? "  left " : "", left);
+    room = (int)width - (int)strlen(p->label) - (int)strlen(tail) - 12;
+    if (known && room >= 8) {
+        int cells = room < BAR_MAX ? room : BAR_MAX;
+        int full =
+            (int)((double)cells * (double)min_u64(done_bytes, total_bytes) / (double)total_bytes);
+        for (int i = 0; i < cells; i++) {
+            bar[i] = i < full ? '#' : '.';
+        }
+        bar[cells] = '\0';
+    }
+    snprintf(line, sizeof line, "%s  %3.0f%% %s%s%s", p->label,
+             known ? 100.0 * (double)min_u64(done_bytes, total_bytes) / (double)total_bytes : 0.0,
+             bar, bar[0] != '\0' ? "  " : "", tail);
+    fprintf(stderr, "\r\033[K%.*s", (int)width - 1, line);
+    fflush(stderr);
+}
+
+void progress_close(struct progress **pp)
+{
+    struct progress *p = *pp;
+
+    if (p != NULL) {
+        *pp = NULL;
+        fprintf(stderr, "\r\033[K");
+        fflush(stderr);
+        free(p);
+    }
+}

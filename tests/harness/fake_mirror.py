@@ -1,0 +1,241 @@
+"""A small mirror that does what a test tells it: serves files with or without chunk lists, and lies.
+
+Speaks what mirrord promises to agents (HEAD with Repr-Digest and describedby, ranges, If-Range, chunk lists, blobs by
+digest, folder listings, uploads with a commit). Every way to misbehave is an attribute of `Mirror`.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import struct
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+CHUNK = 8 << 20
+
+
+def chunk_list(data):
+    parts = [hashlib.sha256(data[i:i + CHUNK]).digest() for i in range(0, len(data), CHUNK)]
+    head = b"mrdchnk1" + struct.pack(">IIQ", 23, len(parts), len(data)) + sha256(data)
+    return head + b"".join(parts)
+
+
+_known = {}  # id of bytes -> (bytes, sha256): test files are large and asked for often
+
+
+def sha256(data):
+    if id(data) not in _known:
+        _known[id(data)] = (data, hashlib.sha256(data).digest())
+    return _known[id(data)][1]
+
+
+class Mirror:
+    """Runs on a free loopback port until close(). Set the attributes at any time."""
+
+    def __init__(self):
+        self.files = {}  # "/repo/path" -> bytes
+        self.uploads = {}  # id -> {name: bytes}
+        self.commits = []  # (folder, {name: bytes}, headers)
+        self.log = []  # (method, path, range or None, status)
+        self.sent = 0  # body bytes of GET
+        self.chunks = True  # offer chunk lists
+        self.digests = True  # send Repr-Digest
+        self.etags = True
+        self.lengths = True  # False: close-delimited
+        self.ranges = True  # False: a range is answered by 200
+        self.head = True  # False: 405
+        self.bad_chunk = {}  # chunk index -> how often it is served damaged (-1: always)
+        self.damage = False  # every body has a wrong byte
+        self.short = 0  # close after that many bytes of a body, `short_times` times
+        self.short_times = 0
+        self.change_after = None  # ETag and content change after that many GETs
+        self.changed_data = None
+        self.rate = 0  # bytes a second and connection; 0: all there is
+        self.token = None  # "Bearer ..." that must come
+        self.fail = {}  # path -> [status, ...] served first
+        self.lie_chunk_list = False  # well-formed, of the right digest, wrong chunks
+        self.redirect = {}  # path -> Location
+        self.stale_root = False
+        self.lock = threading.Lock()
+        self.gets = 0
+        mirror = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args):
+                pass
+
+            def do_GET(self):
+                mirror.answer(self)
+
+            do_HEAD = do_PUT = do_POST = do_GET
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+            def handle_error(self, request, client_address):
+                pass  # clients that are killed are the point
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def answer(self, h):
+        length = int(h.headers.get("Content-Length") or 0)
+        body = h.rfile.read(length) if length else b""
+        path = unquote(urlsplit(h.path).path)
+        if self.token and h.headers.get("Authorization") != self.token:
+            return self.reply(h, 401)
+        with self.lock:
+            queue = self.fail.get(path)
+            status = queue.pop(0) if queue else None
+        if status:
+            return self.reply(h, status, {"Retry-After": "0"})
+        if path in self.redirect:
+            return self.reply(h, 302, {"Location": self.redirect[path]})
+        if h.command in ("PUT", "POST"):
+            return self.upload(h, path, body)
+        if path.startswith("/-/chunks/"):
+            return self.serve_chunks(h, path.rsplit("/", 1)[1])
+        if path.startswith("/-/blob/"):
+            want = path.rsplit("/", 1)[1]
+            for data in self.files.values():
+                if sha256(data).hex() == want:
+                    return self.serve_file(h, path, data)
+            return self.reply(h, 404)
+        if path.endswith("/"):
+            return self.listing(h, path)
+        if path not in self.files:
+            return self.reply(h, 404)
+        if h.command == "HEAD" and not self.head:
+            return self.reply(h, 405)
+        return self.serve_file(h, path, self.files[path])
+
+    def listing(self, h, path):
+        found = sorted(p for p in self.files if p.startswith(path))
+        if not found:
+            return self.reply(h, 404)
+        entries = [{"path": p[len(path):], "size": len(self.files[p]),
+                    "sha256": sha256(self.files[p]).hex()} for p in found]
+        root = hashlib.sha256(repr(entries).encode()).hexdigest()
+        self.reply(h, 200, {"Content-Type": "application/json"},
+                   json.dumps({"root": root, "entries": entries}).encode())
+
+    def serve_chunks(self, h, want):
+        for data in self.files.values():
+            if sha256(data).hex() == want and self.chunks:
+                text = chunk_list(data)
+                if self.lie_chunk_list:
+                    text = text[:-32] + bytes(32)
+                return self.reply(h, 200, {}, text)
+        return self.reply(h, 404)
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def serve_file(self, h, path, data):
+        if h.command == "GET":
+            with self.lock:
+                self.gets += 1
+                changed = self.change_after is not None and self.gets > self.change_after
+            if changed:
+                data = self.files[path] = self.changed_data
+        digest = sha256(data)
+        etag = '"%s"' % digest.hex()[:16]
+        head = {"Accept-Ranges": "bytes"}
+        if self.etags:
+            head["ETag"] = etag
+        if self.digests:
+            head["Repr-Digest"] = "sha-256=:%s:" % base64.b64encode(digest).decode()
+        if self.chunks:
+            head["Link"] = '</-/chunks/%s>; rel="describedby"' % digest.hex()
+        first, last = 0, len(data) - 1
+        status = 200
+        m = re.fullmatch(r"bytes=(\d+)-(\d+)", h.headers.get("Range") or "")
+        if m and self.ranges and h.headers.get("If-Range") in (None, etag):
+            first, last = int(m[1]), int(m[2])
+            if first >= len(data):
+                return self.reply(h, 416, head)
+            last = min(last, len(data) - 1)
+            status = 206
+            head["Content-Range"] = "bytes %d-%d/%d" % (first, last, len(data))
+        self.reply(h, status, head, self.damaged(data[first:last + 1], first))
+
+    def damaged(self, body, first):
+        index = first // CHUNK
+        with self.lock:
+            left = self.bad_chunk.get(index, 0)
+            if left > 0:
+                self.bad_chunk[index] = left - 1
+        if (left or self.damage) and body:
+            return body[:-1] + bytes([body[-1] ^ 1])
+        return body
+
+    # --- uploads ------------------------------------------------------------------------------------------------------
+
+    def upload(self, h, path, body):
+        if h.command == "POST" and path.endswith("/-/uploads"):
+            self.uploads["u1"] = {}
+            return self.reply(h, 201, {"Location": path + "/u1"})
+        m = re.fullmatch(r"(/.*)/-/uploads/(\w+)/(.+)", path)
+        if not m or m[2] not in self.uploads:
+            return self.reply(h, 404)
+        if h.command == "POST" and m[3] == "commit":
+            if self.stale_root:
+                return self.reply(h, 412)
+            files = self.uploads.pop(m[2])
+            self.commits.append((m[1], files, dict(h.headers)))
+            for name, data in files.items():
+                self.files[m[1] + "/" + name] = data
+            root = hashlib.sha256(repr(sorted(files)).encode()).hexdigest()
+            return self.reply(h, 201, {"Content-Type": "application/json"},
+                              json.dumps({"root": root, "version": "v1"}).encode())
+        say = base64.b64encode(hashlib.sha256(body).digest()).decode()
+        if "sha-256=:%s:" % say != h.headers.get("Repr-Digest"):
+            return self.reply(h, 422)
+        self.uploads[m[2]][m[3]] = body
+        self.reply(h, 201)
+
+    # --- the wire -----------------------------------------------------------------------------------------------------
+
+    def reply(self, h, status, head=None, body=b""):
+        with self.lock:
+            self.log.append((h.command, h.path, h.headers.get("Range"), status))
+            cut = None
+            if self.short_times > 0 and h.command == "GET" and status in (200, 206) and len(body) > self.short:
+                self.short_times -= 1
+                cut = self.short
+        h.send_response(status)
+        for name, value in (head or {}).items():
+            h.send_header(name, value)
+        if self.lengths or h.command == "HEAD" or status not in (200, 206):
+            h.send_header("Content-Length", str(len(body)))
+        else:
+            h.send_header("Connection", "close")
+            h.close_connection = True
+        h.end_headers()
+        if h.command == "HEAD":
+            return
+        if cut is not None:
+            body = body[:cut]
+            h.close_connection = True
+        step = 65536 if not self.rate else max(1, self.rate // 50)
+        for i in range(0, len(body), step):
+            h.wfile.write(body[i:i + step])
+            with self.lock:
+                self.sent += min(step, len(body) - i)
+            if self.rate:
+                time.sleep(0.02)
+        if cut is not None:
+            h.wfile.flush()

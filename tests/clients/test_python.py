@@ -1,0 +1,68 @@
+"""pip and uv, unmodified, against this machine's package index through mirrord: all of the second set of clients is warm."""
+import subprocess
+import sys
+
+import pytest
+
+# Small, pure, without dependencies but for the second, which has one: nothing here depends on a version.
+PACKAGES = ["six", "python-dateutil"]
+
+
+@pytest.fixture
+def pypi(mirrord, index):
+    """A mirrord in front of the index; the repo's origin is the folder above simple/."""
+    assert index.endswith("/simple/"), index
+    return mirrord(f'repo "pypi" {{ protocol = "pypi" origin = "{index[:-len("simple/")]}" }}')
+
+
+def run(command, env, cwd):
+    done = subprocess.run([str(c) for c in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=250,
+                          check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def cold_and_warm(m, command_for, env, tmp_path):
+    """The same with fresh folders twice: the second asks the origin for nothing."""
+    for name in ("cold", "warm"):
+        before = m.upstream_requests()
+        out = tmp_path / name
+        out.mkdir()
+        run(command_for(out), env, tmp_path)
+        asked = m.upstream_requests() - before
+        assert asked > 0 if name == "cold" else asked == 0, f"{name}: {asked} requests to the index"
+        yield out
+
+
+def simple(m):
+    return f"http://127.0.0.1:{m.port}/pypi/simple/"
+
+
+@pytest.mark.parametrize("features", [[], ["--use-feature=fast-deps"]], ids=["plain", "fast-deps"])
+def test_pip_download(pypi, python, client_env, tmp_path, features):
+    def command(out):
+        return [python, "-m", "pip", "download", "--isolated", "--no-cache-dir", "--disable-pip-version-check",
+                "--index-url", simple(pypi), *features, "-d", out, *PACKAGES]
+
+    for out in cold_and_warm(pypi, command, client_env, tmp_path):
+        assert {f.name.split("-")[0].replace("_", "-") for f in out.iterdir()} == set(PACKAGES)
+
+
+def test_pip_install(pypi, python, client_env, tmp_path):
+    def command(out):
+        return [python, "-m", "pip", "install", "--isolated", "--no-cache-dir", "--disable-pip-version-check",
+                "--index-url", simple(pypi), "--target", out, *PACKAGES]
+
+    for out in cold_and_warm(pypi, command, client_env, tmp_path):
+        run([sys.executable, "-c", "import six, dateutil.parser"], dict(client_env, PYTHONPATH=str(out)), tmp_path)
+
+
+def test_uv_install(pypi, python, client, client_env, tmp_path):
+    uv = client("uv")
+
+    def command(out):
+        return [uv, "pip", "install", "--no-config", "--no-cache", "--python", python, "--default-index", simple(pypi),
+                "--target", out, *PACKAGES]
+
+    for out in cold_and_warm(pypi, command, client_env, tmp_path):
+        run([sys.executable, "-c", "import six, dateutil.parser"], dict(client_env, PYTHONPATH=str(out)), tmp_path)

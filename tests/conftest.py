@@ -1,0 +1,73 @@
+"""Fixtures of every test that runs whole programs: mirrord, a fake origin, and the wires between them."""
+import pathlib
+import shutil
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from harness.curl import WIRES  # noqa: E402
+from harness.mirrord import BUILD, ROOT, Mirrord, certificate  # noqa: E402
+
+
+@pytest.fixture(params=WIRES)
+def wire(request):
+    """Scenarios run over HTTP/1.1, HTTP/2 with TLS and HTTP/2 in clear text alike."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def cert(tmp_path_factory):
+    return certificate(tmp_path_factory.mktemp("cert"))
+
+
+@pytest.fixture
+def mirrord(cert, request):
+    """mirrord(config) starts one; all are stopped in order at the end, and must have nothing to complain about."""
+    if not (BUILD / "mirrord").exists():
+        pytest.fail(f"{BUILD}/mirrord is not built: run make")
+    running = []
+
+    def start(config, **kw):
+        m = Mirrord(config, cert=cert, **kw)
+        running.append(m)
+        request.node.mirrords = running
+        return m.start()
+
+    yield start
+    complaints = []
+    for m in running:
+        try:
+            m.remove()
+        except AssertionError as why:
+            complaints.append(str(why))
+    assert not complaints, "\n".join(complaints)
+
+
+@pytest.fixture
+def origin():
+    """The fake origin of harness/origin.py, on a free loopback port."""
+    from harness.origin import Origin
+    with Origin() as o:
+        yield o
+
+
+@pytest.fixture
+def client():
+    """client("wget") is its path, or the test is skipped with the reason."""
+    def find(program):
+        path = shutil.which(program) or shutil.which(program, path=str(ROOT / ".venv/bin"))
+        if path is None:
+            pytest.skip(f"{program} is not installed")
+        return path
+    return find
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failed test shows the end of every mirrord's log."""
+    report = (yield).get_result()
+    if report.failed:
+        for m in getattr(item, "mirrords", ()):
+            report.sections.append((f"log of mirrord on port {m.port}", m.log()[-6000:]))

@@ -1,0 +1,182 @@
+"""mirrord.py - a mirrord of our own: its folder, its configuration, its life, what it says about itself."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+from harness.curl import curl
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("MIRROR_BUILD", ROOT / "build"))
+SLOW = int(os.environ.get("MIRROR_SLOW", "1"))  # sanitizers: give everything more time
+REPORTS = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:|CHECK failed")
+SANITIZERS = {"ASAN_OPTIONS": "exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "exitcode=99"}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def certificate(folder):
+    """A self-signed one for loopback; returns (certificate, key)."""
+    cert, key = pathlib.Path(folder, "cert.pem"), pathlib.Path(folder, "key.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-keyout", key, "-out", cert, "-days", "30", "-subj", "/CN=localhost",
+                    "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"], check=True, capture_output=True)
+    return cert, key
+
+
+class Mirrord:
+    """config: repos and whatever else, in the file's own syntax; listeners, folders and logs are added here."""
+
+    def __init__(self, config, cert=None, folder=None, build=BUILD):
+        self.folder = pathlib.Path(folder or tempfile.mkdtemp(prefix="mirrord-"))
+        self.owns_folder = folder is None
+        self.state = self.folder / "state"
+        self.socket = self.folder / "control.sock"
+        self.conf = self.folder / "mirrord.conf"
+        self.log_path = self.folder / "log"
+        self.build = pathlib.Path(build)
+        self.cert = cert
+        self.config = config
+        self.access_log = self.folder / "access.log"
+        self.command = []  # what runs before the program: taskset, say
+        self.child = None
+        self.port = self.tls_port = 0
+
+    # --- life ---
+
+    def write_config(self):
+        text = [f'state_dir = "{self.state}"', f'control_socket = "{self.socket}"',
+                f'access_log = "{self.access_log}"', f'listen "127.0.0.1:{self.port}" {{ }}']
+        if self.cert:
+            text.append(f'listen "127.0.0.1:{self.tls_port}" '
+                        f'{{ tls_certificate = "{self.cert[0]}" tls_key = "{self.cert[1]}" }}')
+        if "storage {" not in self.config:
+            text.append('storage { quota = "8g" reserve = "16m" }')
+        self.conf.write_text("\n".join(text) + "\n" + self.config + "\n")
+
+    def start(self, wait=True, fails=False):
+        """A port may be taken between our look and its bind: then once more with another."""
+        for _ in range(5):
+            self.port, self.tls_port = self.port or free_port(), self.tls_port or free_port()
+            self.write_config()
+            began = self.log_path.stat().st_size if self.log_path.exists() else 0
+            with open(self.log_path, "ab") as log:
+                self.child = subprocess.Popen([*self.command, self.build / "mirrord", "-c", self.conf], stdin=subprocess.DEVNULL,
+                                              stdout=log, stderr=log, env=dict(os.environ, **SANITIZERS))
+            if not wait or self.wait_ready():
+                return self
+            if fails or b"in use" not in self.log_path.read_bytes()[began:]:
+                break
+            self.port = self.tls_port = 0
+        raise AssertionError(f"mirrord did not come up (exit {self.child.poll()}):\n{self.log()[-4000:]}")
+
+    def wait_ready(self, limit_s=30):
+        end = time.monotonic() + limit_s * SLOW
+        while time.monotonic() < end and self.child.poll() is None:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as r:
+                    if r.status == 200:
+                        return True
+            except OSError:
+                pass
+            time.sleep(0.02)
+        return False
+
+    def stop(self, limit_s=30):
+        """SIGTERM must end it in order: exit 0, nothing that a sanitizer or a CHECK has to say."""
+        if self.child is None:
+            return
+        child, self.child = self.child, None
+        child.send_signal(signal.SIGTERM)
+        try:
+            rc = child.wait(limit_s * SLOW)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGABRT)
+            child.wait()
+            raise AssertionError(f"mirrord did not end after SIGTERM:\n{self.log()[-4000:]}") from None
+        self.complain(rc)
+
+    def complain(self, rc):
+        log = self.log()
+        found = REPORTS.search(log)
+        assert rc == 0 and not found, \
+            f"mirrord ended with {rc}:\n{log[max(0, found.start() - 200):found.start() + 6000] if found else log[-4000:]}"
+
+    def kill(self):
+        child, self.child = self.child, None
+        child.kill()
+        child.wait()
+
+    def alive(self):
+        return self.child is not None and self.child.poll() is None
+
+    def remove(self):
+        try:
+            if self.alive():
+                self.stop()
+            elif self.child is not None:
+                self.complain(self.child.returncode)
+        finally:
+            if self.child is not None and self.child.poll() is None:
+                self.child.kill()
+            if self.owns_folder:
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+    def reload(self):
+        self.write_config()
+        return self.ctl("config", "reload")
+
+    # --- asking it ---
+
+    def url(self, path, wire="h1"):
+        return f"https://127.0.0.1:{self.tls_port}{path}" if wire == "h2" else f"http://127.0.0.1:{self.port}{path}"
+
+    def get(self, path, wire="h1", **kw):
+        kw.setdefault("limit_s", 120 * SLOW)
+        return curl(self.url(path, wire), wire=wire, cacert=self.cert[0] if self.cert else None, **kw)
+
+    def put(self, path, data, wire="h1", token=None, headers=None, method="PUT", **kw):
+        headers = dict(headers or {}, **({"Authorization": f"Bearer {token}"} if token else {}))
+        return self.get(path, wire=wire, headers=headers, method=method, data=data, **kw)
+
+    def metric(self, name, **labels):
+        """Sum over the label sets that have at least these labels; 0 when there are none."""
+        total = 0.0
+        for line in self.get("/metrics").body.decode().splitlines():
+            found = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
+            if found and found[1] == name:
+                have = dict(re.findall(r'(\w+)="([^"]*)"', found[2] or ""))
+                if all(have.get(k) == v for k, v in labels.items()):
+                    total += float(found[3])
+        return total
+
+    def upstream_requests(self):
+        return int(self.metric("mirrord_upstream_requests_total"))
+
+    def ctl(self, *args, check=True, limit_s=120):
+        run = subprocess.run([self.build / "mirrorctl", "--socket", self.socket, *args], capture_output=True, text=True,
+                             timeout=limit_s * SLOW, check=False, env=dict(os.environ, **SANITIZERS))
+        assert not REPORTS.search(run.stderr), run.stderr
+        assert not check or run.returncode == 0, f"mirrorctl {' '.join(args)}: {run.returncode}\n{run.stdout}{run.stderr}"
+        return run
+
+    def ctl_json(self, *args):
+        return json.loads(self.ctl("--json", *args).stdout)
+
+    def token(self, name, *scopes):
+        flags = [x for s in scopes for x in ("--scope", s)]
+        return re.search(r"mrd_\w+", self.ctl("token", "create", "--name", name, *flags).stdout)[0]
+
+    def log(self):
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""

@@ -1,0 +1,178 @@
+"""Hosted repositories: files in and out, many at once or none, refusals that name what is there."""
+import base64
+import hashlib
+import json
+import os
+
+import pytest
+
+CONFIG = 'repo "models" { protocol = "hosted" }'
+BIG = os.urandom(3 << 20)
+
+
+@pytest.fixture
+def models(mirrord):
+    m = mirrord(CONFIG)
+    m.publisher = m.token("ci", "publish:models/*", "read:models/*")
+    return m
+
+
+def repr_digest(data):
+    return "sha-256=:" + base64.b64encode(hashlib.sha256(data).digest()).decode() + ":"
+
+
+def test_put_then_get(models, wire):
+    data = BIG if wire == "h1" else b"small"
+    assert models.put("/models/me/gpt/model.bin", data, wire, models.publisher).status in (200, 201, 204)
+    got = models.get("/models/me/gpt/model.bin", wire)
+    assert (got.status, got.body) == (200, data)
+    assert got["etag"] == f'"sha256-{hashlib.sha256(data).hexdigest()}"'
+    assert got["repr-digest"] == repr_digest(data)
+
+
+def test_head_delete_and_not_found(models, wire):
+    models.put("/models/me/gpt/a", b"1", wire, models.publisher)
+    head = models.get("/models/me/gpt/a", wire, head=True)
+    assert (head.status, head["content-length"]) == (200, "1")
+    assert models.put("/models/me/gpt/a", None, wire, models.publisher, method="DELETE").status in (200, 204)
+    assert models.get("/models/me/gpt/a", wire).status == 404
+
+
+def test_publishing_needs_the_right(models, wire):
+    assert models.put("/models/me/gpt/a", b"1", wire).status == 401
+    other = models.token("other" + wire, "publish:elsewhere/*")
+    assert models.put("/models/me/gpt/a", b"1", wire, other).status == 403
+    assert models.put("/models/me/gpt/a", b"1", wire, "mrd_0000_nonsense").status == 401
+    assert models.get("/models/me/gpt/a", wire).status == 404
+
+
+def test_wrong_digest_leaves_nothing(models, wire):
+    reply = models.put("/models/me/gpt/a", b"bytes", wire, models.publisher,
+                       headers={"Repr-Digest": repr_digest(b"other bytes")})
+    assert 400 <= reply.status < 500
+    assert models.get("/models/me/gpt/a", wire).status == 404
+
+
+def test_folder_listing(models, wire):
+    for name in ("config.json", "weights/a.safetensors", "weights/b.safetensors"):
+        models.put(f"/models/me/gpt/{name}", name.encode(), wire, models.publisher)
+    listed = json.loads(models.get("/models/me/gpt/", wire).body)
+    assert "config.json" in json.dumps(listed) and "weights" in json.dumps(listed)
+    page = models.get("/models/me/gpt/", wire, headers={"Accept": "text/html"})
+    assert page["content-type"].startswith("text/html") and b"config.json" in page.body
+
+
+def open_upload(m, wire="h1", tree="me/gpt"):
+    opened = m.put(f"/models/{tree}/-/uploads", b"", wire, m.publisher, method="POST")
+    assert opened.status == 201, opened.body
+    return opened["location"].replace(m.url("", wire), "")
+
+
+def commit(m, location, wire="h1", headers=None):
+    return m.put(location + "/commit", b"", wire, m.publisher, method="POST", headers=headers)
+
+
+def test_nothing_shows_before_the_commit(models, wire):
+    location = open_upload(models, wire)
+    for i in range(5):
+        assert models.put(f"{location}/part-{i}", f"part {i}".encode(), wire, models.publisher).status in (200, 201, 204)
+        assert models.get(f"/models/me/gpt/part-{i}", wire).status == 404
+    done = commit(models, location, wire)
+    assert done.status == 201 and done["etag"], done.body
+    for i in range(5):
+        assert models.get(f"/models/me/gpt/part-{i}", wire).body == f"part {i}".encode()
+
+
+def test_commit_on_a_moved_head_is_refused(models, wire):
+    first = commit_file(models, wire, "a", b"one")
+    commit_file(models, wire, "a", b"two")
+    location = open_upload(models, wire)
+    models.put(f"{location}/a", b"three", wire, models.publisher)
+    refused = commit(models, location, wire, {"If-Match": first["etag"]})
+    assert refused.status == 412
+    assert models.get("/models/me/gpt/a", wire).body == b"two"
+
+
+def test_commit_on_the_known_head_is_taken(models, wire):
+    first = commit_file(models, wire, "a", b"one")
+    location = open_upload(models, wire)
+    models.put(f"{location}/b", b"two", wire, models.publisher)
+    assert commit(models, location, wire, {"If-Match": first["etag"]}).status == 201
+    assert models.get("/models/me/gpt/a", wire).body == b"one"
+    assert models.get("/models/me/gpt/b", wire).body == b"two"
+
+
+def commit_file(m, wire, name, data):
+    location = open_upload(m, wire)
+    assert m.put(f"{location}/{name}", data, wire, m.publisher).status in (200, 201, 204)
+    done = commit(m, location, wire)
+    assert done.status == 201
+    return done
+
+
+def test_resume_by_content_range(models, wire):
+    location = open_upload(models, wire)
+    half = len(BIG) // 2
+    for first, end in ((0, half), (half, len(BIG))):
+        reply = models.put(f"{location}/big", BIG[first:end], wire, models.publisher,
+                           headers={"Content-Range": f"bytes {first}-{end - 1}/{len(BIG)}"})
+        assert reply.status in (200, 201, 204, 308), reply.body
+    assert commit(models, location, wire).status == 201
+    assert models.get("/models/me/gpt/big", wire).body == BIG
+
+
+def test_resume_after_a_restart(models):
+    location = open_upload(models)
+    half = 2 << 20
+    models.put(f"{location}/big", BIG[:half], token=models.publisher,
+               headers={"Content-Range": f"bytes 0-{half - 1}/{len(BIG)}"})
+    models.stop()
+    models.start()
+    where = models.put(f"{location}/big", None, token=models.publisher, method="HEAD", args=["-I"])
+    offset = int(where["upload-offset"] or 0)
+    assert 0 < offset <= half
+    reply = models.put(f"{location}/big", BIG[offset:], token=models.publisher,
+                       headers={"Content-Range": f"bytes {offset}-{len(BIG) - 1}/{len(BIG)}"})
+    assert reply.status in (200, 201, 204), reply.body
+    assert commit(models, location).status == 201
+    assert models.get("/models/me/gpt/big").body == BIG
+
+
+def test_old_versions_stay_readable(models, wire):
+    first = commit_file(models, wire, "a", b"one")
+    commit_file(models, wire, "a", b"two")
+    root = first["etag"].strip('"')
+    assert models.get("/models/me/gpt@v1/a", wire).body == b"one"
+    assert models.get(f"/models/me/gpt@{root}/a", wire).body == b"one"
+    assert models.get("/models/me/gpt/a", wire).body == b"two"
+
+
+@pytest.mark.parametrize("path", ["/models/me/gpt/../../../etc/passwd", "/models/me/gpt/a/%2e%2e/b", "/models/me/gpt/a%00b",
+                                  "/models/me/gpt/./a"])
+def test_names_never_become_paths(models, path):
+    assert models.put(path, b"x", token=models.publisher).status in (400, 403, 404)
+
+
+def test_private_repo(mirrord, wire):
+    m = mirrord('repo "secret" { protocol = "hosted" access { anonymous = none } }')
+    publisher, reader = m.token("p", "publish:secret/*"), m.token("r", "read:secret/*")
+    assert m.put("/secret/me/x/a", b"1", wire, publisher).status in (200, 201, 204)
+    assert m.get("/secret/me/x/a", wire).status in (401, 403, 404)
+    assert m.get("/secret/me/x/a", wire, headers={"Authorization": f"Bearer {reader}"}).body == b"1"
+    digest = hashlib.sha256(b"1").hexdigest()
+    assert m.get(f"/-/blob/{digest}", wire).status == 404
+    assert m.get(f"/-/blob/{digest}", wire, headers={"Authorization": f"Bearer {reader}"}).body == b"1"
+
+
+def test_a_revoked_token_is_refused(models):
+    assert models.put("/models/me/gpt/a", b"1", token=models.publisher).status in (200, 201, 204)
+    models.ctl("token", "revoke", "ci")
+    assert models.put("/models/me/gpt/b", b"1", token=models.publisher).status == 401
+
+
+def test_all_survives_a_restart(models):
+    commit_file(models, "h1", "a", BIG)
+    models.stop()
+    models.start()
+    assert models.get("/models/me/gpt/a").body == BIG
+    assert models.ctl("verify").returncode == 0

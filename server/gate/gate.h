@@ -1,16 +1,20 @@
 /* gate.h - who asks, may they, and not too fast.
  *
- * Tokens: "mrd_<id>_<secret>", stored as the SHA-256 of the whole text (TABLE_TOKEN), never kept in clear. Known tokens are
- * held in memory (all of them: they are few), so that judging takes no I/O. Rights: a scope is "<right>:<glob>", right one
- * of read, publish, sync, admin; the glob matches "<repo>/<path>" ('*' crosses '/').
- * Limits: GCRA (one 8-byte theoretical arrival time a bucket, no timers), sharded; a bounded table, oldest out.
+ * Tokens: "mrd_<id>_<secret>_<crc>", stored as the SHA-256 of the whole text (TABLE_TOKEN), never kept in clear. Known
+ * tokens are held in memory (all of them: they are few), so that judging takes no I/O. Rights: a scope is
+ * "<right>:<glob>", right one of read, publish, sync, admin; the glob matches "<repo>/<path>" ('*' crosses '/').
+ * publish includes read, admin includes all.
+ * Limits: GCRA (one 8-byte theoretical arrival time a bucket, no timers), sharded; a bounded table, oldest out. A client
+ * with a token falls under the limit of that name, else of its network; without one under its network's (the narrowest),
+ * else `anonymous`. Buckets are per token, or per address (IPv6: per /64).
  *
- * threads  gate_judge, gate_spend: any loop, lock-free or a short shard lock; token changes: pool threads
+ * threads  gate_identify, gate_spend, gate_connect: any loop, a short lock; token changes: pool threads
  */
 #ifndef SERVER_GATE_GATE_H
 #define SERVER_GATE_GATE_H
 
 #include "server/http/msg.h"
+#include "server/http/principal.h"
 #include "server/store/store.h"
 
 struct limit_conf {
@@ -22,8 +26,6 @@ struct limit_conf {
 };
 
 struct gate;
-struct token;
-struct principal;
 MUST_USE int gate_open(struct store *s, const struct limit_conf *limits, size_t count,
                        bool plaintext_token, struct gate **out, struct err *e);
 /* A reload: tokens stay, buckets are forgotten. */
@@ -31,8 +33,10 @@ void gate_set_limits(struct gate *g, const struct limit_conf *limits, size_t cou
                      bool plaintext_token);
 void gate_close(struct gate **gp);
 
-/* From Authorization: Bearer, or Basic with the token as password. rc 0 (maybe anonymous), E_DENIED: 401, the token is not
- * ours, expired or came in clear text off loopback (text says which). who->token stays valid until gate_release(). */
+/* From Authorization: Bearer, or Basic with the token as password. rc 0 (maybe anonymous), E_DENIED: 401, the token is
+ * unknown, expired or came in clear text off loopback (text says which). Credentials that are no mrd_ token are somebody
+ * else's (a client sends what it has for the origin): they leave the caller anonymous. who->token stays valid until
+ * gate_release(). */
 MUST_USE int gate_identify(struct gate *g, const struct http_req *r, struct principal *who,
                            struct err *e);
 /* A second count of the same token, for work that outlives the exchange. */
@@ -62,11 +66,13 @@ struct token_info {
     const char *name, *id;
     const char *const *scopes;
     size_t scopes_count;
-    uint64_t created_unix_s, expires_unix_s, last_used_unix_s;
+    uint64_t created_unix_s, expires_unix_s; /* 0: never */
+    uint64_t last_used_unix_s;               /* since the daemon started; 0: not yet */
 };
 void token_each(struct gate *g, void (*each)(void *arg, const struct token_info *t), void *arg);
 
-/* --- the access log: one line an answer, never blocks a loop (a full ring drops and counts) --- */
+/* --- the access log: one line an answer, never blocks a loop (a full ring drops and counts); "none" opens as NULL, which
+ * every call takes --- */
 struct access_log;
 struct access_entry {
     const struct http_req *req;

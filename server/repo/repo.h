@@ -10,16 +10,11 @@
 
 #include "server/cache/cache.h"
 #include "server/cache/want.h"
+#include "server/http/principal.h"
 #include "server/repo/rule.h"
 #include "server/store/upload.h"
 
 struct repo;
-
-/* Who asks, as the gate found out (gate/gate.h). */
-struct principal {
-    struct slice name;         /* token's name, or "" for anonymous */
-    const struct token *token; /* NULL: anonymous */
-};
 
 enum need_kind { NEED_ROW, NEED_HEAD, NEED_ENTRY, NEED_DOCUMENT };
 

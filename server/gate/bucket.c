@@ -1,0 +1,185 @@
+#include "server/gate/bucket.h"
+
+#include <stdlib.h>
+
+#include <openssl/rand.h>
+#include <xxhash.h>
+
+#include "common/base/list.h"
+#include "common/os/lock.h"
+
+struct bucket {
+    struct list used; /* in the shard, the least recently used first */
+    struct bucket *next;
+    struct bucket_key key;
+    uint32_t connections;
+    uint64_t arrival_us; /* theoretical arrival time of the next request */
+};
+
+struct shard {
+    struct lock lock;
+    struct list used;
+    unsigned count;
+    struct bucket **head; /* per_shard chains */
+    struct bucket *all;   /* per_shard of them; pages come as they are touched */
+};
+
+struct buckets {
+    uint64_t seed; /* so that nobody can choose addresses that share a chain */
+    unsigned shards, per_shard;
+    struct shard shard[];
+};
+
+struct buckets *buckets_open(unsigned shards, unsigned per_shard)
+{
+    struct buckets *bs = mem_new(sizeof(*bs) + shards * sizeof(bs->shard[0]));
+
+    bs->shards = shards;
+    bs->per_shard = per_shard;
+    CHECK(RAND_bytes((unsigned char *)&bs->seed, sizeof(bs->seed)) == 1);
+    for (unsigned i = 0; i < shards; i++) {
+        struct shard *s = &bs->shard[i];
+        lock_init(&s->lock, LOCK_GATE);
+        list_init(&s->used);
+        s->head = mem_array(per_shard, sizeof(*s->head));
+        s->all = mem_array(per_shard, sizeof(*s->all));
+    }
+    return bs;
+}
+
+static struct bucket **chain_of(struct buckets *bs, const struct bucket_key *key, struct shard **s)
+{
+    uint64_t h = XXH3_64bits_withSeed(key, sizeof(*key), bs->seed);
+
+    *s = &bs->shard[(h >> 32) % bs->shards];
+    return &(*s)->head[(uint32_t)h % bs->per_shard];
+}
+
+static struct bucket *find(struct bucket *b, const struct bucket_key *key)
+{
+    while (b != NULL && memcmp(&b->key, key, sizeof(*key)) != 0) {
+        b = b->next;
+    }
+    return b;
+}
+
+/* A new one, or the least recently used, cut out of its chain. Those with open connections stay when others can go. */
+static struct bucket *spare(struct buckets *bs, struct shard *s)
+{
+    enum { LOOKS = 32 };
+    struct bucket *b = NULL, **at;
+    struct shard *same;
+
+    if (s->count < bs->per_shard) {
+        return &s->all[s->count++];
+    }
+    for (unsigned i = 0; i < LOOKS && (b == NULL || b->connections > 0); i++) {
+        b = LIST_ITEM(s->used.next, struct bucket, used);
+        list_remove(&b->used);
+        list_push_back(&s->used, &b->used);
+    }
+    list_remove(&b->used);
+    for (at = chain_of(bs, &b->key, &same); *at != b; at = &(*at)->next) {
+    }
+    *at = b->next;
+    memset(b, 0, sizeof(*b));
+    return b;
+}
+
+static struct bucket *touch(struct buckets *bs, struct shard *s, struct bucket **chain,
+                            const struct bucket_key *key)
+{
+    struct bucket *b = find(*chain, key);
+
+    if (b != NULL) {
+        list_remove(&b->used);
+    } else {
+        b = spare(bs, s);
+        b->key = *key;
+        b->next = *chain;
+        *chain = b;
+    }
+    list_push_back(&s->used, &b->used);
+    return b;
+}
+
+void buckets_spend(struct buckets *bs, const struct bucket_key *key, const struct bucket_rate *rate,
+                   uint64_t now_ms, struct bucket_verdict *out)
+{
+    uint64_t now_us = now_ms * 1000, step_us = (uint64_t)(1e6 / rate->per_s), most_us, ahead_us;
+    struct shard *s;
+    struct bucket **chain = chain_of(bs, key, &s), *b;
+
+    CHECK(rate->per_s > 0 && rate->burst >= 1);
+    step_us = step_us > 0 ? step_us : 1;
+    if (!mul_u64(step_us, rate->burst, &most_us)) {
+        most_us = UINT64_MAX / 4;
+    }
+    lock_take(&s->lock);
+    b = touch(bs, s, chain, key);
+    ahead_us = b->arrival_us > now_us ? b->arrival_us - now_us : 0;
+    out->pass = ahead_us + step_us <= most_us;
+    out->wait_us = out->pass ? 0 : ahead_us + step_us - most_us;
+    if (out->pass) {
+        ahead_us += step_us;
+        b->arrival_us = now_us + ahead_us;
+    }
+    lock_drop(&s->lock);
+    out->remaining = ahead_us < most_us ? (most_us - ahead_us) / step_us : 0;
+    out->reset_us = ahead_us;
+}
+
+bool buckets_connect(struct buckets *bs, const struct bucket_key *key, uint32_t most)
+{
+    struct shard *s;
+    struct bucket **chain = chain_of(bs, key, &s), *b;
+    bool pass;
+
+    lock_take(&s->lock);
+    b = touch(bs, s, chain, key);
+    pass = b->connections < most;
+    b->connections += pass;
+    lock_drop(&s->lock);
+    return pass;
+}
+
+void buckets_disconnect(struct buckets *bs, const struct bucket_key *key)
+{
+    struct shard *s;
+    struct bucket **chain = chain_of(bs, key, &s), *b;
+
+    lock_take(&s->lock);
+    b = find(*chain, key);
+    if (b != NULL && b->connections > 0) {
+        b->connections--; /* absent when the table was full of others with connections */
+    }
+    lock_drop(&s->lock);
+}
+
+void buckets_forget(struct buckets *bs)
+{
+    for (unsigned i = 0; i < bs->shards; i++) {
+        struct shard *s = &bs->shard[i];
+        lock_take(&s->lock);
+        for (unsigned k = 0; k < s->count; k++) {
+            s->all[k].arrival_us = 0;
+        }
+        lock_drop(&s->lock);
+    }
+}
+
+void buckets_close(struct buckets **bp)
+{
+    struct buckets *bs = *bp;
+
+    *bp = NULL;
+    if (bs == NULL) {
+        return;
+    }
+    for (unsigned i = 0; i < bs->shards; i++) {
+        lock_fini(&bs->shard[i].lock);
+        free(bs->shard[i].head);
+        free(bs->shard[i].all);
+    }
+    free(bs);
+}

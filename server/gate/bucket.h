@@ -1,0 +1,41 @@
+/* bucket.h - how fast each client may ask: GCRA over a bounded, sharded table.
+ *
+ * A bucket is one theoretical arrival time and a count of connections. Time is given, so nothing runs in the background;
+ * a bucket that lies in the past is as good as none. When a shard is full the least recently used bucket goes.
+ *
+ * threads  any; a short lock a call
+ */
+#ifndef SERVER_GATE_BUCKET_H
+#define SERVER_GATE_BUCKET_H
+
+#include "common/base/slice.h"
+
+struct buckets;
+
+struct bucket_key {
+    uint8_t b[20]; /* 'a' and an address, 't' and a token's id: zero behind */
+};
+
+struct bucket_rate {
+    double per_s;   /* > 0 */
+    uint32_t burst; /* >= 1 */
+};
+
+struct bucket_verdict {
+    bool pass;
+    uint64_t wait_us; /* when not: until one would pass */
+    uint64_t remaining;
+    uint64_t reset_us; /* until the bucket is as full as it gets */
+};
+
+struct buckets *buckets_open(unsigned shards, unsigned per_shard);
+void buckets_spend(struct buckets *bs, const struct bucket_key *key, const struct bucket_rate *rate,
+                   uint64_t now_ms, struct bucket_verdict *out);
+/* Counts a connection; false, and not counted, when `most` are open. */
+bool buckets_connect(struct buckets *bs, const struct bucket_key *key, uint32_t most);
+void buckets_disconnect(struct buckets *bs, const struct bucket_key *key);
+/* Forgets arrival times; connections stay counted. */
+void buckets_forget(struct buckets *bs);
+void buckets_close(struct buckets **bp);
+
+#endif

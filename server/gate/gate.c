@@ -1,0 +1,271 @@
+#include "server/gate/gate.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "common/codec/base64.h"
+#include "common/os/clock.h"
+#include "common/os/lock.h"
+#include "server/gate/bucket.h"
+#include "server/gate/limits.h"
+#include "server/gate/network.h"
+#include "server/gate/token.h"
+
+enum { BUCKET_SHARDS = 16, BUCKETS_PER_SHARD = 4096 };
+
+struct gate {
+    struct tokens *tokens;
+    struct buckets *buckets;
+    struct lock lock; /* guards `limits`, the pointer */
+    struct limits *limits;
+    _Atomic bool limited; /* false: requests do not even take the lock */
+    _Atomic bool plaintext_token;
+};
+
+int gate_open(struct store *s, const struct limit_conf *limits, size_t count, bool plaintext_token,
+              struct gate **out, struct err *e)
+{
+    struct gate *g = NEW(struct gate);
+    int rc = tokens_open(s, &g->tokens, e);
+
+    if (rc != 0) {
+        free(g);
+        return rc;
+    }
+    lock_init(&g->lock, LOCK_GATE);
+    g->buckets = buckets_open(BUCKET_SHARDS, BUCKETS_PER_SHARD);
+    gate_set_limits(g, limits, count, plaintext_token);
+    *out = g;
+    return 0;
+}
+
+void gate_set_limits(struct gate *g, const struct limit_conf *limits, size_t count,
+                     bool plaintext_token)
+{
+    struct limits *fresh = limits_new(limits, count), *old;
+
+    lock_take(&g->lock);
+    old = g->limits;
+    g->limits = fresh;
+    lock_drop(&g->lock);
+    limits_release(&old);
+    atomic_store(&g->limited, count > 0);
+    atomic_store(&g->plaintext_token, plaintext_token);
+    buckets_forget(g->buckets);
+}
+
+void gate_close(struct gate **gp)
+{
+    struct gate *g = *gp;
+
+    *gp = NULL;
+    if (g == NULL) {
+        return;
+    }
+    tokens_close(&g->tokens);
+    buckets_close(&g->buckets);
+    limits_release(&g->limits);
+    lock_fini(&g->lock);
+    free(g);
+}
+
+static struct limits *hold_limits(struct gate *g)
+{
+    struct limits *ls;
+
+    lock_take(&g->lock);
+    ls = limits_hold(g->limits);
+    lock_drop(&g->lock);
+    return ls;
+}
+
+/* --- who asks --- */
+
+/* The token in an Authorization value; n == 0 when it holds none of ours. Basic's text is decoded into `room`. */
+static struct slice token_in(struct slice value, char *room, size_t room_bytes)
+{
+    struct slice rest = value, scheme = slice_cut(&rest, ' ');
+    size_t n;
+
+    rest = slice_trim(rest);
+    if (slice_ieq(scheme, SLICE("basic"))) {
+        if (!base64_decode(rest, room, room_bytes, &n)) {
+            return SLICE_NONE;
+        }
+        rest = slice_of(room, n);
+        (void)slice_cut(&rest, ':'); /* the user's name may be any: pip and twine say __token__ */
+    } else if (!slice_ieq(scheme, SLICE("bearer")) && !slice_ieq(scheme, SLICE("token"))) {
+        return SLICE_NONE;
+    }
+    return token_shaped(rest) ? rest : SLICE_NONE;
+}
+
+static bool on_loopback(const struct http_req *r)
+{
+    uint8_t address[16];
+
+    address_of(r->peer, address);
+    return address_is_loopback(address);
+}
+
+int gate_identify(struct gate *g, const struct http_req *r, struct principal *who, struct err *e)
+{
+    char room[256];
+    struct token *t = NULL;
+    struct slice text;
+    int rc;
+
+    *who = (struct principal){.name = SLICE(""), .token = NULL};
+    text = token_in(http_req_field(r, "authorization"), room, sizeof(room));
+    if (text.n == 0) {
+        return 0;
+    }
+    if (!r->tls && !atomic_load(&g->plaintext_token) && !on_loopback(r)) {
+        rc = err_set(e, E_DENIED,
+                     "the token came over plain HTTP, others can read it there, use https:// (and "
+                     "have this token revoked)");
+        goto out;
+    }
+    rc = tokens_find(g->tokens, text, clock_unix_s(), &t, e);
+    if (rc == 0) {
+        who->token = t;
+        who->name = token_name(t);
+    }
+out:
+    explicit_bzero(room, sizeof(room));
+    return rc;
+}
+
+/* A principal's token is const for all others: only its count changes. */
+static struct token *token_of(const struct principal *who)
+{
+    return (struct token *)(uintptr_t)who->token;
+}
+
+void gate_hold(struct gate *g, const struct principal *who, struct principal *out)
+{
+    (void)g;
+    *out = *who;
+    if (who->token != NULL) {
+        out->token = token_hold(token_of(who));
+    }
+}
+
+void gate_release(struct gate *g, struct principal *who)
+{
+    struct token *t = token_of(who);
+
+    (void)g;
+    token_release(&t);
+    *who = (struct principal){.name = SLICE(""), .token = NULL};
+}
+
+bool gate_allows(const struct principal *who, const char *right, struct slice subject)
+{
+    return who->token != NULL && token_gives(who->token, slice_str(right), subject);
+}
+
+/* --- how fast --- */
+
+/* A client of IPv6 has a whole /64 to choose addresses from. */
+static void key_of_address(const uint8_t address[16], struct bucket_key *out)
+{
+    static const uint8_t v4_prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+    *out = (struct bucket_key){.b = {'a'}};
+    memcpy(out->b + 1, address, memcmp(address, v4_prefix, sizeof(v4_prefix)) == 0 ? 16 : 8);
+}
+
+static void key_of_token(const struct token *t, struct bucket_key *out)
+{
+    *out = (struct bucket_key){.b = {'t'}};
+    memcpy(out->b + 1, token_id(t), strlen(token_id(t)));
+}
+
+void gate_spend(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
+                uint64_t now_ms, struct gate_verdict *out)
+{
+    const struct limit_conf *limit;
+    struct limits *ls;
+    struct bucket_verdict v;
+    struct bucket_key key;
+    uint8_t address[16];
+
+    *out = (struct gate_verdict){.pass = true};
+    if (!atomic_load_explicit(&g->limited, memory_order_relaxed)) {
+        return;
+    }
+    address_of(peer, address);
+    ls = hold_limits(g);
+    limit = limits_find(ls, who->name, address);
+    if (limit == NULL) {
+        goto out;
+    }
+    out->rate_bytes_per_s = limit->rate_bytes_per_s;
+    if (limit->requests_per_s > 0) {
+        if (who->token != NULL) {
+            key_of_token(who->token, &key);
+        } else {
+            key_of_address(address, &key);
+        }
+        buckets_spend(g->buckets, &key, &(struct bucket_rate){limit->requests_per_s, limit->burst},
+                      now_ms, &v);
+        out->pass = v.pass;
+        out->limit = limit->burst;
+        out->remaining = v.remaining;
+        out->reset_s = (v.reset_us + 999999) / 1000000;
+        out->retry_after_s = v.pass ? 0 : (uint32_t)((v.wait_us + 999999) / 1000000);
+    }
+out:
+    limits_release(&ls);
+}
+
+/* Connections are an address's: who is behind one is not known before its first request. */
+static uint32_t connections_of(struct gate *g, const uint8_t address[16])
+{
+    struct limits *ls = hold_limits(g);
+    const struct limit_conf *limit = limits_find(ls, SLICE(""), address);
+    uint32_t most = limit != NULL ? limit->connections : 0;
+
+    limits_release(&ls);
+    return most > 0 ? most : UINT32_MAX;
+}
+
+bool gate_connect(struct gate *g, const struct sockaddr_storage *peer)
+{
+    struct bucket_key key;
+    uint8_t address[16];
+
+    /* Counted without a limit too: one may come with a reload, and each of these ends in gate_disconnect(). */
+    address_of(peer, address);
+    key_of_address(address, &key);
+    return buckets_connect(g->buckets, &key, connections_of(g, address));
+}
+
+void gate_disconnect(struct gate *g, const struct sockaddr_storage *peer)
+{
+    struct bucket_key key;
+    uint8_t address[16];
+
+    address_of(peer, address);
+    key_of_address(address, &key);
+    buckets_disconnect(g->buckets, &key);
+}
+
+/* --- tokens --- */
+
+int token_create(struct gate *g, struct slice name, const char *const *scopes, size_t count,
+                 uint64_t expires_unix_s, char secret[TOKEN_TEXT], struct err *e)
+{
+    return tokens_create(g->tokens, name, scopes, count, clock_unix_s(), expires_unix_s, secret, e);
+}
+
+int token_revoke(struct gate *g, struct slice name, struct err *e)
+{
+    return tokens_revoke(g->tokens, name, e);
+}
+
+void token_each(struct gate *g, void (*each)(void *arg, const struct token_info *t), void *arg)
+{
+    tokens_each(g->tokens, each, arg);
+}

@@ -1,0 +1,71 @@
+#include "server/gate/scope.h"
+
+static const char *const rights[] = {"read", "publish", "sync", "admin"};
+
+static bool right_known(struct slice right)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rights); i++) {
+        if (slice_eqs(right, rights[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int scope_check(struct slice scope, struct err *e)
+{
+    struct slice glob = scope, right = slice_cut(&glob, ':');
+
+    if (scope.n > 200) {
+        return err_set(e, E_INVALID,
+                       "the scope is too long, it has more than 200 bytes, shorten it");
+    }
+    for (size_t i = 0; i < scope.n; i++) {
+        if ((uint8_t)scope.p[i] <= ' ' || scope.p[i] == 0x7f) {
+            return err_set(e, E_INVALID,
+                           "the scope holds a blank or a control byte, paths have none, remove it");
+        }
+    }
+    if (!right_known(right) || glob.n == 0) {
+        return err_set(e, E_INVALID,
+                       "\"" SLICE_FMT "\" is no scope, it is a right (read, publish, sync, admin), "
+                       "':' and a pattern, write one such as publish:models/*",
+                       SLICE_ARG(scope));
+    }
+    return 0;
+}
+
+bool scope_gives(struct slice scope, struct slice right, struct slice subject)
+{
+    struct slice glob = scope, has = slice_cut(&glob, ':');
+
+    if (!slice_eq(has, right) && !slice_eqs(has, "admin") &&
+        !(slice_eqs(has, "publish") && slice_eqs(right, "read"))) {
+        return false;
+    }
+    return glob_matches(glob, subject);
+}
+
+bool glob_matches(struct slice glob, struct slice text)
+{
+    size_t g = 0, t = 0, star = SIZE_MAX, from = 0;
+
+    while (t < text.n) {
+        if (g < glob.n && glob.p[g] == '*') {
+            star = g++; /* first try: it stands for nothing */
+            from = t;
+        } else if (g < glob.n && glob.p[g] == text.p[t]) {
+            g++;
+            t++;
+        } else if (star != SIZE_MAX) {
+            g = star + 1; /* the last star takes one byte more; earlier ones need not change */
+            t = ++from;
+        } else {
+            return false;
+        }
+    }
+    while (g < glob.n && glob.p[g] == '*') {
+        g++;
+    }
+    return g == glob.n;
+}

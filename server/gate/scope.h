@@ -1,0 +1,19 @@
+/* scope.h - what a token may do: "<right>:<glob>".
+ *
+ * threads  any
+ */
+#ifndef SERVER_GATE_SCOPE_H
+#define SERVER_GATE_SCOPE_H
+
+#include "common/base/err.h"
+#include "common/base/slice.h"
+
+/* E_INVALID with what, why, what to do. */
+MUST_USE int scope_check(struct slice scope, struct err *e);
+/* Does this scope give `right` on `subject` ("<repo>/<path>")? publish includes read, admin includes all. */
+bool scope_gives(struct slice scope, struct slice right, struct slice subject);
+/* '*' stands for any bytes, none too; all else for itself. Linear but for the last star: a hostile subject costs
+ * |glob| x |subject| at most. */
+bool glob_matches(struct slice glob, struct slice text);
+
+#endif

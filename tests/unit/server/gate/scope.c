@@ -1,0 +1,74 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "server/gate/scope.h"
+
+static bool globs(const char *glob, const char *text)
+{
+    return glob_matches(slice_str(glob), slice_str(text));
+}
+
+static void patterns(void **state)
+{
+    char many[2001];
+
+    (void)state;
+    assert_true(globs("*", ""));
+    assert_true(globs("*", "a/b/c"));
+    assert_true(globs("models/*", "models/me/x.bin"));
+    assert_true(globs("models/*", "models/"));
+    assert_false(globs("models/*", "models"));
+    assert_false(globs("models/*", "secret/models/x"));
+    assert_true(globs("a*b*c", "a--b--b--c"));
+    assert_false(globs("a*b*c", "a--c--b"));
+    assert_true(globs("**x", "x"));
+    assert_false(globs("", "x"));
+    assert_true(globs("", ""));
+    assert_false(globs("a", "ab"));
+    assert_true(globs("models/[x]", "models/[x]")); /* nothing else is special */
+    /* Many stars against a text that almost matches must come back. */
+    memset(many, 'a', sizeof(many));
+    many[2000] = '\0';
+    assert_false(globs("*a*a*a*a*a*a*a*a*a*a*a*b", many));
+}
+
+static void rights(void **state)
+{
+    struct slice x = SLICE("models/me/x");
+
+    (void)state;
+    assert_true(scope_gives(SLICE("read:models/*"), SLICE("read"), x));
+    assert_false(scope_gives(SLICE("read:models/*"), SLICE("publish"), x));
+    assert_true(scope_gives(SLICE("publish:models/*"), SLICE("publish"), x));
+    assert_true(scope_gives(SLICE("publish:models/*"), SLICE("read"), x));
+    assert_false(scope_gives(SLICE("publish:models/*"), SLICE("read"), SLICE("secret/x")));
+    assert_true(scope_gives(SLICE("admin:*"), SLICE("sync"), x));
+    assert_false(scope_gives(SLICE("sync:*"), SLICE("read"), x));
+    assert_false(scope_gives(SLICE("*:*"), SLICE("read"), x));
+}
+
+static void judged(void **state)
+{
+    struct err e;
+
+    (void)state;
+    assert_int_equal(scope_check(SLICE("publish:models/*"), NULL), 0);
+    assert_int_equal(scope_check(SLICE("write:*"), &e), E_INVALID);
+    assert_string_equal(e.text,
+                        "\"write:*\" is no scope, it is a right (read, publish, sync, admin), "
+                        "':' and a pattern, write one such as publish:models/*");
+    assert_int_equal(scope_check(SLICE("read:"), NULL), E_INVALID);
+    assert_int_equal(scope_check(SLICE("read"), NULL), E_INVALID);
+    assert_int_equal(scope_check(SLICE("read:a b"), NULL), E_INVALID);
+    assert_int_equal(scope_check(SLICE(""), NULL), E_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(patterns), cmocka_unit_test(rights),
+                                       cmocka_unit_test(judged)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

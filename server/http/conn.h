@@ -114,6 +114,7 @@ struct exchange {
     struct body *body;
     struct pages_job *pages;
     uint64_t present_end; /* bytes before it were just brought into memory */
+    uint64_t probed_end;  /* bytes before it were seen in memory a moment ago */
     uint64_t began_ns, first_ns, body_bytes, inflight;
     uint64_t rate, tokens, tokens_ms;
     uint64_t moved_ms;                /* h2: when a byte of either body moved */

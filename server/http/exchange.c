@@ -8,6 +8,7 @@
 
 enum {
     SPARES_MAX = 256,
+    PROBE_BYTES = 1024 * 1024,
     RATE_WINDOW_MS = 10000,
     RATE_QUANTUM_BYTES = 1024,
     RATE_BURST_BYTES = 16 * 1024
@@ -351,15 +352,23 @@ static ssize_t fetch_pages(struct exchange *x)
 
 ssize_t exchange_present(struct exchange *x, size_t n)
 {
+    struct body *b = x->body;
     ssize_t got;
 
     if (x->pages != NULL) {
         return E_AGAIN;
     }
-    got = pages_present(x->body->fd, x->body->off, n);
+    if (b->off + n <= x->probed_end) {
+        return (ssize_t)n;
+    }
+    got = pages_present(b->fd, b->off, (size_t)min_u64(b->end - b->off, max_u64(n, PROBE_BYTES)));
     if (got == E_AGAIN) {
         ssize_t rc = fetch_pages(x);
-        return rc != 0 ? rc : (ssize_t)(n < PAGES_STEP_BYTES ? n : PAGES_STEP_BYTES);
+        return rc != 0 ? rc : (ssize_t)min_u64(n, PAGES_STEP_BYTES);
+    }
+    if (got > 0) {
+        x->probed_end = b->off + (uint64_t)got;
+        got = (ssize_t)min_u64((uint64_t)got, n);
     }
     return got;
 }

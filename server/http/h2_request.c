@@ -1,3 +1,4 @@
+/* h2_request.c - requests on an HTTP/2 connection: what nghttp2 tells becomes exchanges. */
 #include "server/http/h2.h"
 
 enum { STREAM_WINDOW = 1024 * 1024, FIELDS_FIRST = 16, FIELD_OVERHEAD_BYTES = 32 };

@@ -20,9 +20,8 @@ struct fetch_want {
     struct slice url; /* absolute */
     struct slice via; /* page that named it, or p == NULL: the configuration did */
     bool head;        /* HEAD */
-    uint64_t first,
-        end; /* bytes [first, end); end == LENGTH_UNKNOWN && first == 0: no Range is sent.
-                                      With first > 0 and end unknown: "bytes=first-" */
+    uint64_t first;   /* bytes [first, end); end == LENGTH_UNKNOWN: no Range is sent, first is 0 */
+    uint64_t end;
     struct slice if_range;      /* strong validator, or p == NULL */
     struct slice if_none_match; /* conditional refresh; or p == NULL */
     struct slice if_modified_since;
@@ -35,6 +34,7 @@ struct fetch_head {
     int status;              /* final */
     uint64_t content_length; /* of this message; LENGTH_UNKNOWN */
     uint64_t first, total; /* of a 206: checked against the request. total LENGTH_UNKNOWN for "*" */
+    bool framed;           /* the body's end is marked: without that a cut looks like the end */
     bool ranges;           /* Accept-Ranges: bytes was said, or this is a 206 */
     const struct http_field *fields; /* lower-case names */
     size_t nfields;
@@ -51,17 +51,12 @@ struct fetch_events {
 };
 enum { FETCH_PAUSE = 1 };
 
-struct fetch_stats { /* per origin, for /metrics and status: racy reads */
-    uint64_t requests, bytes, errors, throttled;
-};
-
 struct fetcher *fetcher_open(struct event_base *base);
 struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
                           const struct fetch_events *ev, void *arg);
 void fetch_resume(struct fetch *x);
 void fetch_cancel(struct fetch **xp); /* no event after it returns */
 void fetcher_close(struct fetcher **fp);
-void origin_stats(const struct origin *o, struct fetch_stats *out);
 
 /* First field of that name, or p == NULL. */
 struct slice fetch_field(const struct fetch_head *h, const char *name);

@@ -1,4 +1,8 @@
-/* origin.h - who may be reached for a repo, and how (DESIGN 3.5). Made from the configuration; immutable after that. */
+/* origin.h - who may be reached for a repo, and how (DESIGN 3.5). Made from the configuration; immutable after that.
+ *
+ * owns     counted: fills under way hold theirs, so a reload may free the configuration's
+ * threads  any
+ */
 #ifndef SERVER_FETCH_ORIGIN_H
 #define SERVER_FETCH_ORIGIN_H
 
@@ -25,7 +29,8 @@ struct origin_settings {
 struct origin;
 MUST_USE int origin_new(const char *repo, const struct origin_settings *set, struct origin **out,
                         struct err *e);
-void origin_free(struct origin **op);
+struct origin *origin_hold(const struct origin *o);
+void origin_free(struct origin **op);           /* gives one count back; NULL is fine */
 const char *origin_url(const struct origin *o); /* with a '/' at the end */
 /* scheme://host[:port], lower case, default port dropped, written for a URL: the key of file-origin tables. */
 MUST_USE int url_origin_key(struct slice url, struct buf *out, struct err *e);
@@ -33,5 +38,11 @@ MUST_USE int url_origin_key(struct slice url, struct buf *out, struct err *e);
  * configuration). E_DENIED says why. Addresses are judged later, when connected. */
 MUST_USE int origin_admits(const struct origin *o, struct slice url, struct slice via,
                            struct err *e);
+
+struct fetch_stats { /* per origin, for /metrics and status: racy reads */
+    uint64_t requests, bytes, errors, throttled;
+};
+
+void origin_stats(const struct origin *o, struct fetch_stats *out);
 
 #endif

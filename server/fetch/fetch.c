@@ -1,0 +1,647 @@
+#include "server/fetch/fetch.h"
+
+#include <event2/event.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/list.h"
+#include "common/codec/httpdate.h"
+#include "common/os/clock.h"
+#include "common/xfer/xfer.h"
+#include "server/fetch/content_range.h"
+#include "server/fetch/origin_priv.h"
+
+enum {
+    FETCH_MAGIC = 0x66657463,
+    HOPS_MAX = 5,
+    TRIES = 3,              /* of a request that got no head */
+    BACKOFF_MS = 250,       /* doubled each time, with jitter */
+    PATIENCE_MS = 10000,    /* a Retry-After up to this is waited for; clients give up soon after */
+    BLOCK_MAX_MS = 300000,  /* no origin silences us for longer */
+    SWALLOW_BYTES = 65536,  /* of a redirect's or a refusal's body, so that the connection stays */
+    STALL_BYTES_PER_S = 64, /* slower than this for stall_ms is a stall */
+    FIELDS_MAX = 256,
+};
+
+struct lane { /* what we owe one origin */
+    struct list node;
+    struct origin *origin; /* held */
+    unsigned active;
+    uint64_t blocked_until_ms; /* it asked for rest */
+    struct list queue;
+    struct event *timer;
+    int64_t credit_bytes; /* of the rate limit */
+    uint64_t credit_ms;   /* when it was counted last */
+};
+
+struct fetcher {
+    struct event_base *base;
+    struct xfer_loop *xfers;
+    struct list lanes;
+    uint64_t seed;
+};
+
+struct fetch {
+    uint32_t magic;
+    struct list node; /* in the lane's queue */
+    struct fetcher *fetcher;
+    struct lane *lane;
+    struct arena arena;
+    struct fetch_want want;
+    struct fetch_events ev;
+    void *arg;
+    struct xfer *xfer;
+    struct event *timer; /* a retry, or bad news that may not be told inside fetch_start() */
+    struct buf url;      /* of this hop */
+    struct buf via;      /* of the hop before */
+    bool via_set;
+    bool trusted;  /* this hop's host may stand at any address */
+    bool has_slot; /* counted in lane->active */
+    bool swallow;  /* this answer is not for the caller */
+    bool follow;   /* ... it leads elsewhere: next_url */
+    bool head_given;
+    bool held_by_user;
+    bool held_by_rate;
+    bool in_event;
+    bool dead; /* cancelled inside an event: freed when that returns */
+    unsigned hops;
+    unsigned tries;
+    uint64_t wait_ms; /* of the answer that is swallowed */
+    uint64_t swallowed_bytes;
+    uint64_t got_bytes;
+    uint64_t due_bytes; /* of a 206 */
+    int rc;             /* bad news on its way */
+    struct err why;
+};
+
+static void lane_pump(struct lane *l);
+static void fetch_begin(struct fetch *x);
+
+/* --- lanes -------------------------------------------------------------------------------------------------------- */
+
+static void timer_in(struct event *t, uint64_t ms)
+{
+    struct timeval tv = {(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
+    evtimer_add(t, &tv);
+}
+
+static void on_lane_timer(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    lane_pump(arg);
+}
+
+static struct lane *lane_of(struct fetcher *f, const struct origin *o)
+{
+    struct lane *l;
+
+    LIST_EACH (&f->lanes, it) {
+        l = LIST_ITEM(it, struct lane, node);
+        if (l->origin == o) {
+            return l;
+        }
+    }
+    l = NEW(struct lane);
+    l->origin = origin_hold(o);
+    list_init(&l->queue);
+    l->timer = evtimer_new(f->base, on_lane_timer, l);
+    CHECK(l->timer != NULL);
+    list_push_back(&f->lanes, &l->node);
+    return l;
+}
+
+static void lane_free(struct lane *l)
+{
+    list_remove(&l->node);
+    event_free(l->timer);
+    origin_free(&l->origin);
+    free(l);
+}
+
+/* A lane that rests is kept: forgetting it would forget what the origin asked for. */
+static void lane_drop_if_idle(struct lane *l)
+{
+    if (l->active == 0 && list_empty(&l->queue) && l->blocked_until_ms <= clock_now_ms() &&
+        atomic_load(&l->origin->refs) == 1) {
+        lane_free(l);
+    }
+}
+
+static void lane_pump(struct lane *l)
+{
+    uint64_t now = clock_now_ms();
+
+    while (!list_empty(&l->queue) && l->active < l->origin->connections) {
+        struct fetch *x;
+        if (l->blocked_until_ms > now) {
+            timer_in(l->timer, l->blocked_until_ms - now);
+            return;
+        }
+        x = LIST_ITEM(list_pop_front(&l->queue), struct fetch, node);
+        l->active++;
+        x->has_slot = true;
+        fetch_begin(x);
+    }
+}
+
+static void slot_release(struct fetch *x)
+{
+    if (x->has_slot) {
+        x->has_slot = false;
+        x->lane->active--;
+        lane_pump(x->lane);
+    }
+}
+
+static void lane_rest(struct lane *l, uint64_t ms)
+{
+    uint64_t until = clock_now_ms() + min_u64(ms, BLOCK_MAX_MS);
+
+    atomic_fetch_add_explicit(&l->origin->throttled, 1, memory_order_relaxed);
+    l->blocked_until_ms = max_u64(l->blocked_until_ms, until);
+}
+
+/* How long this fetch must pause for the origin's rate limit, after n more bytes. */
+static uint64_t lane_spend(struct lane *l, size_t n)
+{
+    int64_t rate = (int64_t)l->origin->rate_bytes_per_s;
+    uint64_t now = clock_now_ms();
+
+    if (rate == 0) {
+        return 0;
+    }
+    l->credit_bytes += (int64_t)min_u64(now - l->credit_ms, 1000) * rate / 1000;
+    l->credit_bytes = l->credit_bytes > rate / 4 ? rate / 4 : l->credit_bytes;
+    l->credit_ms = now;
+    l->credit_bytes -= (int64_t)n;
+    return l->credit_bytes >= 0 ? 0 : (uint64_t)(-l->credit_bytes * 1000 / rate) + 1;
+}
+
+/* --- one fetch's life --------------------------------------------------------------------------------------------- */
+
+static void fetch_free(struct fetch *x)
+{
+    struct lane *l = x->lane;
+
+    list_remove_if(&x->node);
+    xfer_cancel(&x->xfer);
+    slot_release(x);
+    lane_drop_if_idle(l);
+    event_free(x->timer);
+    buf_free(&x->url);
+    buf_free(&x->via);
+    arena_fini(&x->arena);
+    x->magic = 0;
+    free(x);
+}
+
+static void finish(struct fetch *x, int rc, const struct err *why)
+{
+    if (rc != 0 && rc != E_CANCELLED) {
+        atomic_fetch_add_explicit(&x->lane->origin->errors, 1, memory_order_relaxed);
+    }
+    slot_release(x); /* first: the caller may start its next one now */
+    x->in_event = true;
+    x->ev.on_done(x->arg, rc, why);
+    fetch_free(x);
+}
+
+/* Bad news found outside an xfer's event is told from the loop. */
+static void fail_soon(struct fetch *x, int rc)
+{
+    x->rc = rc;
+    timer_in(x->timer, 0);
+}
+
+static void enqueue(struct fetch *x)
+{
+    uint64_t now = clock_now_ms();
+
+    if (x->lane->blocked_until_ms > now + PATIENCE_MS) {
+        fail_soon(x, err_set(&x->why, E_BUSY, "the origin asked for %" PRIu64 " s of rest",
+                             (x->lane->blocked_until_ms - now + 999) / 1000));
+        return;
+    }
+    list_push_back(&x->lane->queue, &x->node);
+    lane_pump(x->lane);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct fetch *x = arg;
+
+    (void)fd;
+    (void)what;
+    CHECK(x->magic == FETCH_MAGIC);
+    if (x->rc != 0) {
+        finish(x, x->rc, &x->why);
+    } else if (x->xfer == NULL) {
+        enqueue(x);
+    } else {
+        x->held_by_rate = false;
+        if (!x->held_by_user) {
+            xfer_resume(x->xfer);
+        }
+    }
+}
+
+static void retry_in(struct fetch *x, uint64_t ms)
+{
+    x->tries++;
+    slot_release(x);
+    timer_in(x->timer, ms);
+}
+
+/* --- the answer's head -------------------------------------------------------------------------------------------- */
+
+static bool redirects(int status)
+{
+    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+static uint64_t retry_after_ms(const struct xfer_head *h)
+{
+    struct slice v = slice_trim(xfer_head_field(h, "retry-after"));
+    uint64_t now = clock_unix_s();
+    uint64_t s;
+
+    if (v.p == NULL) {
+        return 0;
+    }
+    if (!slice_u64(v, &s)) {
+        s = httpdate_parse(v, now, &s) && s > now ? s - now : 0;
+    }
+    return min_u64(s, BLOCK_MAX_MS / 1000) * 1000;
+}
+
+/* `"api";r=0;t=55` (the draft's list form) or ratelimit-remaining and ratelimit-reset: a spent budget means rest. */
+static uint64_t spent_budget_ms(const struct xfer_head *h)
+{
+    struct slice list = xfer_head_field(h, "ratelimit");
+    struct slice left = slice_trim(xfer_head_field(h, "ratelimit-remaining"));
+    struct slice reset = slice_trim(xfer_head_field(h, "ratelimit-reset"));
+    uint64_t remaining = 1;
+    uint64_t seconds = 0;
+
+    while (list.n > 0) {
+        struct slice part = slice_trim(slice_cut(&list, ';'));
+        if (slice_starts(part, SLICE("r="))) {
+            left = slice_from(part, 2);
+        } else if (slice_starts(part, SLICE("t="))) {
+            reset = slice_from(part, 2);
+        }
+    }
+    if (!slice_u64(left, &remaining) || remaining > 0 || !slice_u64(reset, &seconds)) {
+        return 0;
+    }
+    return min_u64(seconds, 60) * 1000;
+}
+
+static int take_redirect(struct fetch *x, const struct xfer_head *h)
+{
+    struct slice to = xfer_head_field(h, "location");
+    struct buf next = BUF_INIT(16384);
+    int rc;
+
+    if (to.p == NULL) {
+        return err_set(&x->why, E_PROTOCOL, "the origin redirects to nowhere");
+    }
+    if (++x->hops > HOPS_MAX) {
+        return err_set(&x->why, E_PROTOCOL, "more than %d redirects", HOPS_MAX);
+    }
+    rc = url_resolve(buf_slice(&x->url), to, &next, &x->why);
+    if (rc == 0) {
+        buf_clear(&x->via);
+        buf_adds(&x->via, buf_slice(&x->url));
+        buf_clear(&x->url);
+        buf_adds(&x->url, buf_slice(&next));
+        x->via_set = true;
+        x->follow = x->swallow = true;
+    }
+    buf_free(&next);
+    return rc;
+}
+
+/* A 206 must be what was asked: [first, min(end, total)). */
+static int check_part(struct fetch *x, const struct xfer_head *h, struct fetch_head *out)
+{
+    struct content_range r;
+
+    if (x->want.end == LENGTH_UNKNOWN) {
+        return err_set(&x->why, E_PROTOCOL, "the origin sent a part (206), all was asked for");
+    }
+    if (!content_range_parse(xfer_head_field(h, "content-range"), &r)) {
+        return err_set(&x->why, E_PROTOCOL, "the origin sent a part without a valid Content-Range");
+    }
+    if (r.first != x->want.first || r.end > x->want.end ||
+        (r.end < x->want.end && r.end != r.total)) {
+        return err_set(&x->why, E_PROTOCOL,
+                       "asked for bytes %" PRIu64 "-%" PRIu64 ", the origin sent %" PRIu64
+                       "-%" PRIu64,
+                       x->want.first, x->want.end - 1, r.first, r.end - 1);
+    }
+    if (h->content_length != XFER_UNKNOWN && h->content_length != r.end - r.first) {
+        return err_set(&x->why, E_PROTOCOL, "Content-Length and Content-Range disagree");
+    }
+    x->due_bytes = r.end - r.first;
+    out->first = r.first;
+    out->total = r.total;
+    return 0;
+}
+
+static int give_head(struct fetch *x, const struct xfer_head *h)
+{
+    struct http_field fields[FIELDS_MAX];
+    struct fetch_head out = {
+        .status = h->status,
+        .content_length = h->content_length == XFER_UNKNOWN ? LENGTH_UNKNOWN : h->content_length,
+        .total = LENGTH_UNKNOWN,
+        .framed = h->framed,
+        .ranges = h->status == 206 ||
+                  slice_ieq(slice_trim(xfer_head_field(h, "accept-ranges")), SLICE("bytes")),
+        .fields = fields,
+        .url = buf_slice(&x->url),
+    };
+    int rc = h->status == 206 ? check_part(x, h, &out) : 0;
+
+    if (rc != 0) {
+        return rc;
+    }
+    if (h->status == 304 && x->want.if_none_match.p == NULL &&
+        x->want.if_modified_since.p == NULL) {
+        return err_set(&x->why, E_PROTOCOL, "the origin sent 304, nothing was conditional");
+    }
+    for (size_t i = 0; i < h->nfields && i < FIELDS_MAX; i++) {
+        fields[out.nfields++] = (struct http_field){h->fields[i].name, h->fields[i].value};
+    }
+    x->head_given = true;
+    return x->ev.on_head(x->arg, &out) != 0 ? E_CANCELLED : 0;
+}
+
+static int on_xfer_head(void *arg, const struct xfer_head *h)
+{
+    struct fetch *x = arg;
+    uint64_t rest_ms = h->status == 429 || h->status == 503 ? retry_after_ms(h) : 0;
+    int rc;
+
+    CHECK(x->magic == FETCH_MAGIC);
+    rest_ms = max_u64(rest_ms, spent_budget_ms(h));
+    if (rest_ms > 0) {
+        lane_rest(x->lane, rest_ms);
+    }
+    if ((h->status == 429 || h->status == 503) && rest_ms > 0 && rest_ms <= PATIENCE_MS &&
+        x->tries + 1 < TRIES) {
+        x->swallow = true;
+        x->wait_ms = rest_ms;
+        return 0;
+    }
+    if (redirects(h->status)) {
+        return take_redirect(x, h);
+    }
+    x->in_event = true;
+    rc = give_head(x, h);
+    x->in_event = false;
+    if (x->dead) {
+        fetch_free(x);
+        return E_CANCELLED;
+    }
+    return rc;
+}
+
+/* --- its body and its end ----------------------------------------------------------------------------------------- */
+
+static int on_xfer_body(void *arg, struct slice bytes)
+{
+    struct fetch *x = arg;
+    uint64_t pause_ms;
+    int rc;
+
+    CHECK(x->magic == FETCH_MAGIC);
+    atomic_fetch_add_explicit(&x->lane->origin->bytes, bytes.n, memory_order_relaxed);
+    if (x->swallow) {
+        x->swallowed_bytes += bytes.n;
+        return x->swallowed_bytes > SWALLOW_BYTES ? E_TOOBIG : 0;
+    }
+    x->got_bytes += bytes.n;
+    if (x->due_bytes != LENGTH_UNKNOWN && x->got_bytes > x->due_bytes) {
+        return err_set(&x->why, E_PROTOCOL, "the origin sent more bytes than it announced");
+    }
+    pause_ms = lane_spend(x->lane, bytes.n);
+    if (pause_ms > 0) {
+        x->held_by_rate = true;
+        timer_in(x->timer, pause_ms);
+    }
+    x->in_event = true;
+    rc = x->ev.on_body(x->arg, bytes);
+    x->in_event = false;
+    if (x->dead) {
+        fetch_free(x);
+        return E_CANCELLED;
+    }
+    if (rc == FETCH_PAUSE) {
+        x->held_by_user = true;
+    } else if (rc != 0) {
+        return E_CANCELLED;
+    }
+    return x->held_by_user || x->held_by_rate ? XFER_PAUSE : 0;
+}
+
+static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+{
+    struct fetch *x = arg;
+
+    (void)body_bytes;
+    CHECK(x->magic == FETCH_MAGIC);
+    x->xfer = NULL;
+    evtimer_del(x->timer);
+    if (x->swallow && (rc == 0 || rc == E_TOOBIG)) {
+        bool follow = x->follow;
+        x->swallow = x->follow = false;
+        x->swallowed_bytes = 0;
+        if (follow) {
+            fetch_begin(x); /* keeps its slot: the lane counts chains, not hops */
+        } else {
+            retry_in(x, x->wait_ms);
+        }
+        return;
+    }
+    if (x->why.code != 0) { /* ours says more than what xfer made of it */
+        finish(x, x->why.code, &x->why);
+    } else if (rc == 0 && x->due_bytes != LENGTH_UNKNOWN && x->got_bytes < x->due_bytes) {
+        finish(x,
+               err_set(&x->why, E_NETWORK, "the part was cut after %" PRIu64 " of %" PRIu64,
+                       x->got_bytes, x->due_bytes),
+               &x->why);
+    } else if (rc == E_NETWORK && !x->head_given && x->tries + 1 < TRIES) {
+        uint64_t ms = (uint64_t)BACKOFF_MS << x->tries;
+        x->fetcher->seed = x->fetcher->seed * 6364136223846793005u + 1442695040888963407u;
+        retry_in(x, ms / 2 + (x->fetcher->seed >> 33) % ms);
+    } else {
+        finish(x, rc, why);
+    }
+}
+
+static bool on_admit(void *arg, const struct sockaddr *sa)
+{
+    struct fetch *x = arg;
+
+    return x->trusted || !address_is_inside(sa);
+}
+
+static const struct xfer_events xfer_events = {on_xfer_head, on_xfer_body, on_xfer_done};
+
+static void add_line(struct fetch *x, struct slice *lines, size_t *n, const char *name,
+                     struct slice value)
+{
+    if (value.p != NULL) {
+        lines[(*n)++] = arena_fmt(&x->arena, "%s: " SLICE_FMT, name, SLICE_ARG(value));
+    }
+}
+
+static void fetch_begin(struct fetch *x)
+{
+    const struct origin *o = x->lane->origin;
+    struct slice lines[8];
+    struct xfer_want w = {
+        .method = x->want.head ? XFER_HEAD : XFER_GET,
+        .url = buf_slice(&x->url),
+        .fields = lines,
+        .ranged = x->want.end != LENGTH_UNKNOWN,
+        .range_first = x->want.first,
+        .range_last = x->want.end - 1,
+        .connect_timeout_ms = o->connect_ms,
+        .idle_timeout_s = (o->stall_ms + 999) / 1000,
+        .idle_bytes_per_s = STALL_BYTES_PER_S,
+        .ca_file = o->ca_file,
+        .proxy = o->proxy,
+        .no_proxy = o->no_proxy,
+        .admit = on_admit,
+    };
+    struct url u;
+    int rc = origin_admits(o, w.url, x->via_set ? buf_slice(&x->via) : x->want.via, &x->why);
+
+    if (rc == 0) {
+        rc = url_split(w.url, &u, &x->why);
+    }
+    if (rc != 0) {
+        fail_soon(x, rc);
+        return;
+    }
+    x->trusted = origin_trusts_address(o, &u);
+    if (origin_is_home(o, &u)) { /* a credential is for the origin's own scheme, host and port */
+        add_line(x, lines, &w.nfields, "Authorization",
+                 x->want.authorization.p != NULL ? x->want.authorization
+                                                 : slice_str(o->authorization));
+    }
+    add_line(x, lines, &w.nfields, "Accept", x->want.accept);
+    add_line(x, lines, &w.nfields, "If-Range", x->want.if_range);
+    add_line(x, lines, &w.nfields, "If-None-Match", x->want.if_none_match);
+    add_line(x, lines, &w.nfields, "If-Modified-Since", x->want.if_modified_since);
+    x->got_bytes = 0;
+    x->due_bytes = LENGTH_UNKNOWN;
+    atomic_fetch_add_explicit(&x->lane->origin->requests, 1, memory_order_relaxed);
+    x->xfer = xfer_start(x->fetcher->xfers, &w, &xfer_events, x);
+}
+
+/* --- the outside -------------------------------------------------------------------------------------------------- */
+
+struct fetcher *fetcher_open(struct event_base *base)
+{
+    static const struct xfer_limits limits = {.connections = 256, .host_connections = 64};
+    struct fetcher *f = NEW(struct fetcher);
+
+    f->base = base;
+    f->xfers = xfer_loop_open(base, &limits);
+    f->seed = clock_now_ns();
+    list_init(&f->lanes);
+    return f;
+}
+
+static struct slice copy(struct arena *a, struct slice s)
+{
+    return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
+}
+
+struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
+                          const struct fetch_events *ev, void *arg)
+{
+    struct fetch *x = NEW(struct fetch);
+
+    CHECK(w->end != LENGTH_UNKNOWN ? w->first < w->end : w->first == 0);
+    x->magic = FETCH_MAGIC;
+    x->fetcher = f;
+    x->lane = lane_of(f, w->origin);
+    x->ev = *ev;
+    x->arg = arg;
+    x->want = *w;
+    x->want.url = copy(&x->arena, w->url);
+    x->want.via = copy(&x->arena, w->via);
+    x->want.if_range = copy(&x->arena, w->if_range);
+    x->want.if_none_match = copy(&x->arena, w->if_none_match);
+    x->want.if_modified_since = copy(&x->arena, w->if_modified_since);
+    x->want.accept = copy(&x->arena, w->accept);
+    x->want.authorization = copy(&x->arena, w->authorization);
+    x->url = BUF_INIT(16384);
+    x->via = BUF_INIT(16384);
+    buf_adds(&x->url, w->url);
+    x->timer = evtimer_new(f->base, on_timer, x);
+    CHECK(x->timer != NULL);
+    enqueue(x);
+    return x;
+}
+
+void fetch_resume(struct fetch *x)
+{
+    CHECK(x->magic == FETCH_MAGIC);
+    if (x->held_by_user) {
+        x->held_by_user = false;
+        if (!x->held_by_rate && x->xfer != NULL) {
+            xfer_resume(x->xfer);
+        }
+    }
+}
+
+void fetch_cancel(struct fetch **xp)
+{
+    struct fetch *x = *xp;
+
+    *xp = NULL;
+    if (x == NULL) {
+        return;
+    }
+    CHECK(x->magic == FETCH_MAGIC);
+    if (x->in_event) {
+        x->dead = true;
+    } else {
+        fetch_free(x);
+    }
+}
+
+/* All fetches have ended or been cancelled. */
+void fetcher_close(struct fetcher **fp)
+{
+    struct fetcher *f = *fp;
+
+    *fp = NULL;
+    if (f == NULL) {
+        return;
+    }
+    LIST_EACH (&f->lanes, it) {
+        struct lane *l = LIST_ITEM(it, struct lane, node);
+        CHECK(l->active == 0 && list_empty(&l->queue));
+        lane_free(l);
+    }
+    xfer_loop_close(&f->xfers);
+    free(f);
+}
+
+struct slice fetch_field(const struct fetch_head *h, const char *name)
+{
+    for (size_t i = 0; i < h->nfields; i++) {
+        if (slice_eqs(h->fields[i].name, name)) {
+            return h->fields[i].value;
+        }
+    }
+    return SLICE_NONE;
+}

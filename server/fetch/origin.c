@@ -1,0 +1,263 @@
+#include "server/fetch/origin.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+
+#include "common/codec/url.h"
+#include "server/fetch/origin_priv.h"
+
+static char *copy_or_null(const char *s)
+{
+    return s != NULL ? mem_strdup(s) : NULL;
+}
+
+/* "host", "host:port" or "[v6]:port"; compared with a URL's host, and its port when one is written. */
+static bool host_entry_matches(const char *entry, const struct url *u)
+{
+    struct slice want = slice_str(entry);
+    struct slice port = SLICE_NONE;
+    uint64_t n;
+
+    if (want.n > 0 && want.p[0] == '[') {
+        ptrdiff_t end = slice_find(want, ']');
+        if (end < 0) {
+            return false;
+        }
+        port = slice_from(want, (size_t)end + 1);
+        want = slice_of(want.p + 1, (size_t)end - 1);
+        port = port.n > 0 && port.p[0] == ':' ? slice_from(port, 1) : SLICE_NONE;
+    } else if (slice_find(want, ':') >= 0) {
+        port = want;
+        want = slice_cut(&port, ':');
+    }
+    if (!slice_ieq(want, u->host)) {
+        return false;
+    }
+    return port.p == NULL || (slice_u64(port, &n) && n == u->port);
+}
+
+static bool listed(const struct origin *o, const struct url *u)
+{
+    for (size_t i = 0; i < o->hosts_count; i++) {
+        if (host_entry_matches(o->hosts[i], u)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int origin_new(const char *repo, const struct origin_settings *set, struct origin **out,
+               struct err *e)
+{
+    struct origin *o = NEW(struct origin);
+    struct buf url = BUF_INIT(4096);
+    int rc;
+
+    atomic_init(&o->refs, 1);
+    *out = NULL;
+    buf_str(&url, set->url);
+    if (url.n == 0 || url.p[url.n - 1] != '/') {
+        buf_byte(&url, '/');
+    }
+    o->url = mem_strdup(buf_cstr(&url));
+    rc = url_split(slice_str(o->url), &o->split, e);
+    if (rc != 0) {
+        err_prefix(e, "repo %s: origin", repo);
+        goto out;
+    }
+    if (o->split.query.p != NULL) {
+        rc = err_set(e, E_CONFIG, "repo %s: origin: a base URL has no query", repo);
+        goto out;
+    }
+    o->repo = mem_strdup(repo);
+    o->hosts_set = set->hosts_set;
+    o->hosts_count = set->hosts_count;
+    o->hosts = mem_array(set->hosts_count + 1, sizeof *o->hosts);
+    for (size_t i = 0; i < set->hosts_count; i++) {
+        o->hosts[i] = mem_strdup(set->hosts[i]);
+    }
+    o->proxy = copy_or_null(set->proxy);
+    o->no_proxy = copy_or_null(set->no_proxy);
+    o->ca_file = copy_or_null(set->ca_file);
+    o->authorization = copy_or_null(set->authorization);
+    o->connections = set->connections != 0 ? set->connections : 16;
+    o->connect_ms = set->connect_ms != 0 ? set->connect_ms : 10000;
+    o->stall_ms = set->stall_ms != 0 ? set->stall_ms : 30000;
+    o->rate_bytes_per_s = set->rate_bytes_per_s;
+    *out = o;
+    o = NULL;
+out:
+    origin_free(&o);
+    buf_free(&url);
+    return rc;
+}
+
+struct origin *origin_hold(const struct origin *o)
+{
+    struct origin *held = (struct origin *)(uintptr_t)o; /* the count is not part of its meaning */
+
+    atomic_fetch_add_explicit(&held->refs, 1, memory_order_relaxed);
+    return held;
+}
+
+void origin_free(struct origin **op)
+{
+    struct origin *o = *op;
+
+    *op = NULL;
+    if (o == NULL || atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    for (size_t i = 0; o->hosts != NULL && i < o->hosts_count; i++) {
+        free(o->hosts[i]);
+    }
+    free(o->hosts);
+    free(o->repo);
+    free(o->url);
+    free(o->proxy);
+    free(o->no_proxy);
+    free(o->ca_file);
+    free(o->authorization);
+    free(o);
+}
+
+const char *origin_url(const struct origin *o)
+{
+    return o->url;
+}
+
+int url_origin_key(struct slice url, struct buf *out, struct err *e)
+{
+    struct url u;
+    int rc = url_split(url, &u, e);
+    size_t start = out->n;
+
+    if (rc != 0) {
+        return rc;
+    }
+    url_write_origin(&u, out);
+    for (size_t i = start; i < out->n; i++) {
+        char c = out->p[i];
+        out->p[i] = c >= 'A' && c <= 'Z' ? (char)(c + 'a' - 'A') : c;
+    }
+    return out->rc;
+}
+
+bool origin_is_home(const struct origin *o, const struct url *u)
+{
+    return url_same_host(&o->split, u);
+}
+
+bool origin_trusts_address(const struct origin *o, const struct url *u)
+{
+    return origin_is_home(o, u) || listed(o, u);
+}
+
+int origin_admits(const struct origin *o, struct slice url, struct slice via, struct err *e)
+{
+    struct url u;
+    struct url from;
+    int rc = url_split(url, &u, e);
+
+    if (rc != 0) {
+        return rc == E_UNSUPPORTED ? err_set(e, E_DENIED, "only http and https are fetched") : rc;
+    }
+    if (via.p == NULL) { /* the configuration's own words: only ever its own origin */
+        return origin_trusts_address(o, &u)
+                   ? 0
+                   : err_set(e, E_DENIED, "host " SLICE_FMT " is not the origin of %s",
+                             SLICE_ARG(u.host), o->repo);
+    }
+    rc = url_split(via, &from, e);
+    if (rc != 0) {
+        return rc;
+    }
+    if (from.tls && !u.tls) {
+        return err_set(e, E_DENIED, "a page over https leads to plain http at " SLICE_FMT,
+                       SLICE_ARG(u.host));
+    }
+    if (origin_trusts_address(o, &u)) {
+        return 0;
+    }
+    if (o->hosts_set) {
+        return err_set(e, E_DENIED, "host " SLICE_FMT " is not among the hosts of %s",
+                       SLICE_ARG(u.host), o->repo);
+    }
+    if (!from.tls) {
+        return err_set(e, E_DENIED,
+                       "a page over plain http cannot name another host (" SLICE_FMT ")",
+                       SLICE_ARG(u.host));
+    }
+    return 0;
+}
+
+/* The nets that a page from outside must not lead to. 192.0.2/24, 198.51.100/24 and 203.0.113/24 are not among them:
+ * closed networks map registries there (DESIGN 3.5). */
+static const struct {
+    uint32_t net;
+    int bits;
+} inside4[] = {
+    {0x00000000, 8},  /* this host */
+    {0x0a000000, 8},  /* private */
+    {0x64400000, 10}, /* carrier-grade NAT; metadata of some clouds */
+    {0x7f000000, 8},  /* loopback */
+    {0xa9fe0000, 16}, /* link-local; metadata of the others */
+    {0xac100000, 12}, /* private */
+    {0xc0000000, 24}, /* protocol assignments */
+    {0xc0a80000, 16}, /* private */
+    {0xe0000000, 3},  /* multicast, reserved, broadcast */
+};
+
+static bool inside_v4(uint32_t a)
+{
+    for (size_t i = 0; i < ARRAY_LEN(inside4); i++) {
+        if ((a ^ inside4[i].net) >> (32 - inside4[i].bits) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint32_t v4_at(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static bool inside_v6(const uint8_t *a)
+{
+    static const uint8_t zero[12];
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b};
+
+    if (memcmp(a, zero, 12) == 0 || memcmp(a, mapped, 12) == 0 || memcmp(a, nat64, 12) == 0) {
+        return memcmp(a, zero, 12) == 0 || inside_v4(v4_at(a + 12)); /* ::, ::1, v4-compatible */
+    }
+    if (a[0] == 0x20 && a[1] == 0x02) { /* 6to4 carries a v4 address */
+        return inside_v4(v4_at(a + 2));
+    }
+    return (a[0] & 0xfe) == 0xfc ||                   /* unique local */
+           (a[0] == 0xfe && (a[1] & 0x80) == 0x80) || /* link-local, site-local */
+           a[0] == 0xff;                              /* multicast */
+}
+
+bool address_is_inside(const struct sockaddr *sa)
+{
+    if (sa->sa_family == AF_INET) {
+        return inside_v4(ntohl(((const struct sockaddr_in *)(const void *)sa)->sin_addr.s_addr));
+    }
+    if (sa->sa_family == AF_INET6) {
+        return inside_v6(((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr.s6_addr);
+    }
+    return true;
+}
+
+void origin_stats(const struct origin *o, struct fetch_stats *out)
+{
+    struct origin *own = (struct origin *)(uintptr_t)o;
+
+    out->requests = atomic_load_explicit(&own->requests, memory_order_relaxed);
+    out->bytes = atomic_load_explicit(&own->bytes, memory_order_relaxed);
+    out->errors = atomic_load_explicit(&own->errors, memory_order_relaxed);
+    out->throttled = atomic_load_explicit(&own->throttled, memory_order_relaxed);
+}

@@ -1,0 +1,36 @@
+/* origin_priv.h - an origin's inside, for server/fetch and its tests alone. */
+#ifndef SERVER_FETCH_ORIGIN_PRIV_H
+#define SERVER_FETCH_ORIGIN_PRIV_H
+
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#include "common/codec/url.h"
+#include "server/fetch/fetch.h"
+
+struct origin {
+    _Atomic uint32_t refs;
+    char *repo;
+    char *url;
+    struct url split; /* of url */
+    char **hosts;
+    size_t hosts_count;
+    bool hosts_set;
+    char *proxy;
+    char *no_proxy;
+    char *ca_file;
+    char *authorization;
+    uint32_t connections;
+    uint32_t connect_ms;
+    uint32_t stall_ms;
+    uint64_t rate_bytes_per_s;
+    _Atomic uint64_t requests, bytes, errors, throttled; /* what origin_stats() tells */
+};
+
+bool origin_is_home(const struct origin *o, const struct url *u); /* same scheme, host, port */
+/* The configuration names this host: it may stand at any address. */
+bool origin_trusts_address(const struct origin *o, const struct url *u);
+/* Loopback, private, link-local, metadata, multicast, or no internet address at all. */
+bool address_is_inside(const struct sockaddr *sa);
+
+#endif

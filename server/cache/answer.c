@@ -1,0 +1,217 @@
+#include <stdlib.h>
+
+#include "common/codec/httpdate.h"
+#include "common/os/clock.h"
+#include "server/cache/cache_priv.h"
+
+enum { ANSWER_MAGIC = 0x616e7377 };
+
+struct answer_box { /* what callers see of it is `pub` */
+    struct answer pub;
+    uint32_t magic;
+    _Atomic uint32_t refs;
+    struct arena arena;
+    struct object object; /* pub's fields point here */
+    struct fill *fill;    /* held; or NULL */
+};
+
+static struct answer_box *box_of(struct answer *a)
+{
+    struct answer_box *x = CONTAINER_OF(a, struct answer_box, pub);
+    CHECK(x->magic == ANSWER_MAGIC);
+    return x;
+}
+
+static struct answer_box *box_new(int status, enum cache_state state)
+{
+    struct answer_box *x = NEW(struct answer_box);
+
+    x->magic = ANSWER_MAGIC;
+    atomic_init(&x->refs, 1);
+    x->pub.status = status;
+    x->pub.state = state;
+    x->pub.total_bytes = LENGTH_UNKNOWN;
+    return x;
+}
+
+struct answer *answer_hold(struct answer *a)
+{
+    atomic_fetch_add_explicit(&box_of(a)->refs, 1, memory_order_relaxed);
+    return a;
+}
+
+void answer_release(struct answer **ap)
+{
+    struct answer_box *x;
+
+    if (*ap == NULL) {
+        return;
+    }
+    x = box_of(*ap);
+    *ap = NULL;
+    if (atomic_fetch_sub_explicit(&x->refs, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    blob_release(&x->pub.blob);
+    fill_release(&x->fill);
+    arena_fini(&x->arena);
+    x->magic = 0;
+    free(x);
+}
+
+struct fill *answer_fill(struct answer *a)
+{
+    return box_of(a)->fill;
+}
+
+static struct slice copy(struct arena *a, struct slice s)
+{
+    return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
+}
+
+/* o's strings are copied: a row's and a fill's arena have lives of their own. */
+static void describe(struct answer_box *x, const struct object *o)
+{
+    struct answer *p = &x->pub;
+
+    p->etag = copy(&x->arena, o->etag);
+    p->content_type = copy(&x->arena, o->content_type);
+    p->url = copy(&x->arena, o->url);
+    x->object.nfields = o->nfields;
+    for (size_t i = 0; i < o->nfields; i++) {
+        x->object.fields[i] = (struct http_field){arena_copy(&x->arena, o->fields[i].name),
+                                                  arena_copy(&x->arena, o->fields[i].value)};
+    }
+    p->fields = x->object.fields;
+    p->nfields = o->nfields;
+    /* Age counts from when the origin made it: what was old on arrival was stored earlier, so to say. */
+    p->stored_unix_s = o->validated_unix_s - min_u64(o->age_s, o->validated_unix_s);
+    if (o->last_modified.p != NULL &&
+        !httpdate_parse(o->last_modified, clock_unix_s(), &p->last_modified_s)) {
+        p->last_modified_s = 0;
+    }
+}
+
+static void set_digest(struct answer_box *x, const struct digest *d)
+{
+    char hex[DIGEST_HEX + 1];
+
+    x->pub.digest_known = true;
+    x->pub.digest = *d;
+    digest_format(d, hex);
+    x->pub.etag_alias = arena_fmt(&x->arena, "\"sha256-%s\"", hex);
+    if (slice_eq(x->pub.etag_alias, x->pub.etag)) {
+        x->pub.etag_alias = SLICE_NONE;
+    }
+}
+
+struct answer *answer_of_blob(struct cache *c, const struct object *o, struct blob *b,
+                              const struct want *w, enum cache_state state)
+{
+    struct answer_box *x = box_new(200, state);
+
+    (void)c;
+    describe(x, o);
+    x->pub.blob = blob_hold(b);
+    x->pub.total_bytes = o->size_bytes;
+    set_digest(x, &o->digest);
+    x->pub.fresh_until_unix_s = freshness_until(o, w);
+    return &x->pub;
+}
+
+struct answer *answer_of_fill(struct fill *f, enum cache_state state)
+{
+    struct answer_box *x = box_new(200, state);
+
+    describe(x, &f->object);
+    x->fill = fill_hold(f);
+    x->pub.total_bytes = f->total_bytes;
+    if (f->want.digest_known) {
+        set_digest(x, &f->want.digest);
+    }
+    x->pub.fresh_until_unix_s = f->keep ? freshness_until(&f->object, &f->want) : 0;
+    return &x->pub;
+}
+
+struct answer *answer_of_status(struct cache *c, int status, enum cache_state state,
+                                uint32_t retry_after_s, const struct err *why)
+{
+    struct answer_box *x = box_new(status, state);
+
+    (void)c;
+    x->pub.total_bytes = 0;
+    x->pub.retry_after_s = retry_after_s;
+    x->pub.stored_unix_s = clock_unix_s();
+    if (why != NULL) {
+        x->pub.why = *why;
+    }
+    return &x->pub;
+}
+
+struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const struct want *w)
+{
+    struct answer_box *x = box_new(200, CACHE_MISS);
+    struct object *o = NEW(struct object);
+    struct arena a = {0};
+    struct freshness fresh;
+    char hex[DIGEST_HEX + 1];
+
+    object_learn(o, h, &a);
+    freshness_read(h->fields, h->nfields, clock_unix_s(), c->set.default_ttl_s, &fresh);
+    o->validated_unix_s = clock_unix_s();
+    o->age_s = fresh.age_s;
+    if (etag_is_strong(o->origin_etag)) {
+        o->etag = o->origin_etag;
+    } else if (w->digest_known) {
+        digest_format(&w->digest, hex);
+        o->etag = arena_fmt(&a, "\"sha256-%s\"", hex);
+    }
+    describe(x, o);
+    x->pub.total_bytes = h->content_length;
+    if (w->digest_known) {
+        set_digest(x, &w->digest);
+    }
+    arena_fini(&a);
+    free(o);
+    return &x->pub;
+}
+
+/* --- bodies ------------------------------------------------------------------------------------------------------- */
+
+struct sealed { /* a body out of a sealed blob: all of it may be sent */
+    struct body body;
+    struct answer *answer; /* held */
+};
+
+static void sealed_close(struct body *b)
+{
+    struct sealed *s = CONTAINER_OF(b, struct sealed, body);
+
+    answer_release(&s->answer);
+    free(s);
+}
+
+struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint64_t first,
+                         uint64_t end)
+{
+    static const struct body_ops ops = {NULL, sealed_close};
+    struct answer_box *x = box_of(a);
+    struct sealed *s;
+
+    (void)c;
+    CHECK(a->status == 200);
+    if (x->fill != NULL) {
+        return reader_new(x->fill, a, l, first, end);
+    }
+    CHECK(a->blob != NULL);
+    s = NEW(struct sealed);
+    s->answer = answer_hold(a);
+    s->body = (struct body){
+        .ops = &ops,
+        .off = first,
+        .end = min_u64(end, a->total_bytes),
+        .fd = blob_fd(a->blob),
+        .bytes = blob_fd(a->blob) == -1 ? blob_bytes(a->blob).p : NULL,
+    };
+    return &s->body;
+}

@@ -1,0 +1,125 @@
+/* cache_priv.h - the cache's inside, for its own files. */
+#ifndef SERVER_CACHE_CACHE_PRIV_H
+#define SERVER_CACHE_CACHE_PRIV_H
+
+#include <event2/event.h>
+#include <stdatomic.h>
+#include <uthash.h>
+
+#include "server/cache/fill.h"
+#include "server/cache/freshness.h"
+#include "server/store/keep.h"
+
+struct partial { /* of an earlier life: what its row says */
+    UT_hash_handle hh;
+    struct arena arena;
+    struct slice key; /* the object row's */
+    uint64_t stage_id;
+    uint64_t total_bytes;
+    struct slice origin_etag;
+    bool digest_known;
+    struct digest digest;
+    struct extents have;
+};
+
+struct cache {
+    struct store *store;
+    struct pool *disk;
+    struct cache_settings set;
+    struct event_base *base;
+    struct mailbox *mail; /* of the fetch thread */
+    struct fetcher *fetcher;
+    struct event *tick;
+    pthread_t thread;
+
+    struct lock lock; /* guards the links of `fills` against cache_fills() */
+    struct list fills;
+    struct entry *entries; /* uthash; the fetch thread's, as all below */
+    struct list resting;   /* entries with nothing but a memory, oldest first */
+    size_t resting_count;
+    struct partial *partials;
+    unsigned busy; /* jobs and commits of entries */
+    bool closing;
+    struct letter close_letter;
+
+    _Atomic unsigned asks; /* out */
+    void (*on_change)(void *arg, struct slice repo, struct slice key);
+    void *on_change_arg;
+    struct keeper *keeper;
+    struct lock keep_lock; /* one eviction at a time */
+
+    struct {
+        _Atomic uint64_t hits, misses, collapsed, revalidated, stale, negative, failed, fills,
+            fill_bytes, verify_failures, evicted_bytes, evicted_blobs;
+    } count;
+};
+
+#define COUNT(c, what, n) atomic_fetch_add_explicit(&(c)->count.what, (n), memory_order_relaxed)
+
+/* w's strings in arena a; the origin is held by the caller's own count. */
+void want_copy(struct arena *a, const struct want *w, struct want *out);
+
+/* --- answer.c --- */
+struct answer *answer_of_blob(struct cache *c, const struct object *o, struct blob *b,
+                              const struct want *w, enum cache_state state); /* holds b */
+struct answer *answer_of_fill(struct fill *f, enum cache_state state);       /* holds f */
+struct answer *answer_of_status(struct cache *c, int status, enum cache_state state,
+                                uint32_t retry_after_s, const struct err *why);
+/* Of an upstream HEAD: no bytes behind it. */
+struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const struct want *w);
+struct fill *answer_fill(struct answer *a); /* NULL: none */
+
+/* --- reader.c --- */
+struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64_t first,
+                        uint64_t end);
+
+/* --- entry.c --- */
+struct cache_ask {
+    struct cache *cache;
+    struct loop *loop; /* NULL: nobody waits, a refresh behind a stale answer */
+    struct arena arena;
+    struct want want;
+    struct origin *origin;
+    struct slice row_key;
+    void (*on_answer)(void *arg, struct answer *a);
+    void *arg;
+    _Atomic bool cancelled;
+    struct answer *answer;
+    bool refresh_behind; /* the answer is stale: start a refresh */
+    struct list node;    /* in an entry */
+    struct job job;
+    struct letter letter;
+};
+void ask_answer(struct cache_ask *k, struct answer *a); /* takes a; any thread */
+void entry_ask(struct cache *c, struct cache_ask *k);   /* fetch thread */
+void entries_drop_all(struct cache *c);                 /* at close: everybody is told */
+/* The key's entry, if any, is cut loose from the table: a later want begins anew. */
+void entry_forget(struct cache *c, struct slice row_key);
+void cache_changed(struct cache *c, struct slice row_key); /* fetch thread: tells on_change */
+void cache_changed_post(struct cache *c, struct slice repo, struct slice key); /* any thread */
+void entries_rest_tick(struct cache *c, uint64_t now_ms);
+
+/* A row, decoded, and its blob. Blocks. E_NOTFOUND also when the blob is gone or is not the one wanted. */
+struct hit {
+    struct arena arena;
+    struct object object;
+    struct blob *blob;
+};
+MUST_USE int hit_find(struct cache *c, struct slice row_key, const struct want *w, struct hit **out,
+                      struct err *e);
+void hit_free(struct hit **hp);
+
+/* --- partial.c --- */
+MUST_USE int partials_load(struct cache *c, struct err *e);
+struct partial *partial_take(struct cache *c, struct slice row_key); /* NULL: none */
+void partial_free(struct partial **pp);
+void partials_free(struct cache *c);
+/* Syncs the stage, then writes the row that says what it has. Pool. */
+MUST_USE int partial_save(struct fill *f, struct err *e);
+
+/* --- keeper.c --- */
+struct keeper *keeper_open(struct cache *c);
+void keeper_close(struct keeper **kp);
+MUST_USE int keeper_make_room(struct cache *c, uint64_t need_bytes, struct err *e); /* blocks */
+
+#endif

@@ -1,0 +1,454 @@
+#include "server/cache/fill.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/codec/httpdate.h"
+#include "common/os/clock.h"
+#include "server/cache/cache_priv.h"
+
+enum { GRACE_MS = 30000 }; /* an abandoned fill goes on for so long */
+
+/* --- life --------------------------------------------------------------------------------------------------------- */
+
+struct fill *fill_hold(struct fill *f)
+{
+    atomic_fetch_add_explicit(&f->refs, 1, memory_order_relaxed);
+    return f;
+}
+
+void fill_release(struct fill **fp)
+{
+    struct fill *f = *fp;
+    struct list *n;
+
+    *fp = NULL;
+    if (f == NULL || atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    CHECK(f->magic == FILL_MAGIC && f->stage == NULL && f->jobs == 0);
+    while ((n = list_pop_front(&f->audiences)) != NULL) {
+        free(LIST_ITEM(n, struct audience, node));
+    }
+    if (f->fd != -1) {
+        close(f->fd);
+    }
+    hasher_free(&f->hasher);
+    extents_fini(&f->have);
+    origin_free(&f->origin);
+    lock_fini(&f->lock);
+    arena_fini(&f->arena);
+    f->magic = 0;
+    free(f);
+}
+
+/* What to ask the origin first. An object that may be large is asked for in bounded ranges from the start: then
+ * segments run in parallel and no connection is ever cut off in mid-flight. */
+static void first_segment(const struct fill *f, uint64_t *first, uint64_t *end)
+{
+    const struct want *w = &f->want;
+    const struct cache_settings *set = &f->cache->set;
+
+    *first = 0;
+    *end = LENGTH_UNKNOWN;
+    if (w->hint_first != 0 || w->hint_end != LENGTH_UNKNOWN) {
+        *first = w->hint_first / BLOCK_BYTES * BLOCK_BYTES;
+        *end = w->hint_end == LENGTH_UNKNOWN
+                   ? *first + set->segment_bytes
+                   : (w->hint_end + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+        *end = min_u64(*end, *first + set->segment_bytes);
+    } else if (w->class == WANT_IMMUTABLE && w->size_bytes >= set->parallel_bytes) {
+        *end = set->segment_bytes;
+    }
+    if (w->size_bytes != LENGTH_UNKNOWN && *first < w->size_bytes) {
+        *end = *end == LENGTH_UNKNOWN ? *end : min_u64(*end, w->size_bytes);
+    }
+}
+
+/* An earlier life left a part of it: ask for what is missing, on the condition that it is still the same. */
+static bool resume_earlier(struct fill *f, uint64_t *first, uint64_t *end)
+{
+    struct partial *p = partial_take(f->cache, f->row_key);
+    bool same;
+
+    if (p == NULL) {
+        return false;
+    }
+    same = f->want.digest_known ? p->digest_known && digest_eq(&p->digest, &f->want.digest)
+                                : etag_is_strong(p->origin_etag);
+    if (same && extents_bytes(&p->have) < p->total_bytes) {
+        f->resume_id = p->stage_id;
+        f->object.origin_etag =
+            p->origin_etag.p != NULL ? arena_copy(&f->arena, p->origin_etag) : SLICE_NONE;
+        f->total_bytes = p->total_bytes;
+        extents_copy(&f->have, &p->have);
+        *first = extents_until(&f->have, 0);
+        *end = min_u64(extents_next(&f->have, *first), f->total_bytes);
+        *end = min_u64(*end, *first + f->cache->set.segment_bytes);
+    }
+    partial_free(&p);
+    return f->resume_id != 0;
+}
+
+struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_key,
+                        const struct object *old, const struct fill_owner *owner, void *arg)
+{
+    struct fill *f = NEW(struct fill);
+    uint64_t first = 0;
+    uint64_t end = LENGTH_UNKNOWN;
+
+    f->magic = FILL_MAGIC;
+    atomic_init(&f->refs, 1);
+    f->cache = c;
+    want_copy(&f->arena, w, &f->want);
+    f->origin = origin_hold(w->origin);
+    f->row_key = arena_copy(&f->arena, row_key);
+    f->fd = -1;
+    f->born_ms = clock_now_ms();
+    f->keep = true;
+    lock_init(&f->lock, LOCK_FILL);
+    f->total_bytes = LENGTH_UNKNOWN;
+    list_init(&f->audiences);
+    list_init(&f->stalled);
+    f->owner = owner;
+    f->owner_arg = arg;
+    f->hasher = hasher_new();
+    if (old != NULL) {
+        f->replaces = true;
+        f->old_digest = old->digest;
+    }
+    f->want_all = w->hint_first == 0 && w->hint_end == LENGTH_UNKNOWN;
+    if (w->head_only || !resume_earlier(f, &first, &end)) {
+        first_segment(f, &first, &end);
+    }
+    lock_take(&c->lock);
+    list_push_back(&c->fills, &f->node);
+    lock_drop(&c->lock);
+    COUNT(c, fills, w->head_only ? 0 : 1);
+    filler_start(f, first, end, old);
+    return f;
+}
+
+bool fill_is_headed(const struct fill *f)
+{
+    return f->state == FILL_RUNNING || f->state == FILL_SEALING;
+}
+
+/* --- the first head ----------------------------------------------------------------------------------------------- */
+
+static struct slice make_etag(struct fill *f)
+{
+    char hex[DIGEST_HEX + 1];
+    uint64_t generation;
+
+    if (etag_is_strong(f->object.origin_etag)) {
+        return f->object.origin_etag;
+    }
+    if (f->want.digest_known) {
+        digest_format(&f->want.digest, hex);
+        return arena_fmt(&f->arena, "\"sha256-%s\"", hex);
+    }
+    CHECK(getrandom(&generation, sizeof generation, 0) == sizeof generation);
+    return arena_fmt(&f->arena, "\"g-%016" PRIx64 "\"", generation);
+}
+
+static void on_staged(struct job *j)
+{
+    struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
+
+    fill_job_done(f);
+    if (f->rc != 0) {
+        fill_settle(f);
+    } else if (f->job_rc != 0) {
+        fill_fail(f, f->job_rc, &f->job_why);
+    } else {
+        f->state = FILL_RUNNING;
+        f->owner->headed(f->owner_arg, f);
+        filler_go(f);
+        fill_plan(f);
+        fill_hash(f); /* an empty body is complete by now */
+    }
+}
+
+static void open_stage(struct job *j)
+{
+    struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
+    uint64_t expect = f->total_bytes == LENGTH_UNKNOWN ? 0 : f->total_bytes;
+    bool named = f->keep && f->splices && expect >= SMALL_BYTES;
+    struct store *s = f->cache->store;
+
+    f->job_rc = f->resume_id != 0 ? stage_resume(s, f->resume_id, expect, &f->stage, &f->job_why)
+                                  : E_NOTFOUND;
+    if (f->job_rc == E_NOTFOUND && f->resume_id != 0) { /* swept meanwhile */
+        lock_take(&f->lock);
+        extents_fini(&f->have);
+        lock_drop(&f->lock);
+    }
+    if (f->job_rc == E_NOTFOUND) {
+        f->job_rc = stage_open(s, expect, named, &f->stage, &f->job_why);
+    }
+    if (f->job_rc == E_NOSPACE && keeper_make_room(f->cache, expect, &f->job_why) == 0) {
+        f->job_rc = stage_open(s, expect, named, &f->stage, &f->job_why);
+    }
+    if (f->job_rc == 0) {
+        f->fd = dup(stage_fd(f->stage));
+        f->job_rc = f->fd == -1 ? err_sys(&f->job_why, "dup") : 0;
+    }
+}
+
+void fill_learn(struct fill *f, const struct fetch_head *h)
+{
+    struct object *o = &f->object;
+    uint64_t now = clock_unix_s();
+    struct freshness fresh;
+    struct slice coding;
+
+    object_learn(o, h, &f->arena);
+    coding = object_field(o, "content-encoding");
+    freshness_read(h->fields, h->nfields, now, f->cache->set.default_ttl_s, &fresh);
+    o->stored_unix_s = o->validated_unix_s = now;
+    o->age_s = fresh.age_s;
+    o->fresh_until_unix_s = fresh.fresh_until_unix_s;
+    o->swr_s = fresh.swr_s;
+    o->sie_s = fresh.sie_s;
+    o->must_revalidate = fresh.must_revalidate;
+    o->etag = make_etag(f);
+    f->framed = h->framed;
+    f->splices = h->ranges && coding.p == NULL && h->framed &&
+                 (etag_is_strong(o->origin_etag) || f->want.digest_known);
+    f->keep = f->keep && freshness_keeps(&fresh, &f->want);
+    /* Without a marked end a cut looks like the end: such bytes are passed on, but never kept as complete. */
+    f->keep = f->keep && (h->framed || f->want.digest_known);
+    f->state = FILL_STAGING;
+    fill_job(f, &f->stage_job, open_stage, on_staged);
+}
+
+/* --- progress ----------------------------------------------------------------------------------------------------- */
+
+static void deliver(struct letter *l)
+{
+    struct audience *a = CONTAINER_OF(l, struct audience, letter);
+    struct fill *f = a->fill;
+    struct list waiting;
+    struct list *n;
+
+    lock_take(&f->lock);
+    a->posted = a->wanted = false;
+    lock_drop(&f->lock);
+    list_init(&waiting);
+    while ((n = list_pop_front(&a->readers)) != NULL) {
+        list_push_back(&waiting, n);
+    }
+    /* A reader that is woken may close itself or others: each leaves whatever list it is in. */
+    while ((n = list_pop_front(&waiting)) != NULL) {
+        list_push_back(&a->readers, n);
+        reader_wake(n);
+    }
+    fill_release(&f);
+}
+
+/* Under the lock. */
+static void tell_audiences(struct fill *f)
+{
+    LIST_EACH (&f->audiences, it) {
+        struct audience *a = LIST_ITEM(it, struct audience, node);
+        if (a->wanted && !a->posted) {
+            a->posted = true;
+            a->letter.deliver = deliver;
+            fill_hold(f);
+            mailbox_post(a->loop->mail, &a->letter);
+        }
+    }
+}
+
+void fill_publish(struct fill *f, unsigned slot, uint64_t first, uint64_t end)
+{
+    lock_take(&f->lock);
+    extents_add(&f->have, first, end);
+    f->claims[slot].cur = end;
+    tell_audiences(f);
+    lock_drop(&f->lock);
+    COUNT(f->cache, fill_bytes, end - first);
+}
+
+void fill_wake_all(struct fill *f)
+{
+    lock_take(&f->lock);
+    tell_audiences(f);
+    lock_drop(&f->lock);
+}
+
+uint64_t fill_frontier(struct fill *f)
+{
+    uint64_t at;
+
+    lock_take(&f->lock);
+    at = extents_until(&f->have, 0);
+    lock_drop(&f->lock);
+    return at;
+}
+
+/* --- jobs and the end --------------------------------------------------------------------------------------------- */
+
+void fill_job(struct fill *f, struct job *j, void (*work)(struct job *), void (*done)(struct job *))
+{
+    f->jobs++;
+    j->work = work;
+    j->done = done;
+    j->reply = f->cache->mail;
+    pool_submit(f->cache->disk, j);
+}
+
+void fill_job_done(struct fill *f)
+{
+    CHECK(f->magic == FILL_MAGIC && f->jobs > 0);
+    f->jobs--;
+}
+
+int fill_make_room(struct fill *f, struct err *e)
+{
+    return keeper_make_room(f->cache, f->total_bytes == LENGTH_UNKNOWN ? 0 : f->total_bytes, e);
+}
+
+static void drop_stage(struct job *j)
+{
+    struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
+
+    uint64_t id = stage_id(f->stage);
+    char key[STAGE_KEY_BYTES];
+    struct err e = {0};
+
+    if (id != 0 && f->stopping && f->keep && partial_save(f, &e) == 0) {
+        stage_park(&f->stage);
+        return;
+    }
+    if (id != 0) {
+        struct batch *b = batch_new();
+        stage_key(id, key);
+        batch_del(b, TABLE_PARTIAL, slice_of(key, sizeof key));
+        if (store_commit(f->cache->store, &b, COMMIT_LAZY, &e) != 0) {
+            log_warn("fill.partial", "why=\"%s\"", e.text); /* a sweep takes it at the next start */
+        }
+    }
+    stage_abort(&f->stage);
+}
+
+static void leave(struct fill *f)
+{
+    struct err why = f->why;
+
+    f->state = FILL_ENDED;
+    lock_take(&f->cache->lock);
+    list_remove(&f->node);
+    lock_drop(&f->cache->lock);
+    f->owner->ended(f->owner_arg, f, f->rc, &why);
+}
+
+static void on_dropped(struct job *j)
+{
+    struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
+
+    fill_job_done(f);
+    leave(f);
+}
+
+/* The end waits until no job touches the fill any more. */
+void fill_settle(struct fill *f)
+{
+    bool ending = f->rc != 0 || f->state == FILL_SEALING;
+
+    if (!ending || f->state == FILL_ENDED || f->jobs > 0 || filler_count(f) > 0) {
+        return;
+    }
+    if (f->stage != NULL) {
+        fill_job(f, &f->stage_job, drop_stage, on_dropped);
+    } else {
+        leave(f);
+    }
+}
+
+void fill_fail(struct fill *f, int rc, const struct err *why)
+{
+    CHECK(rc != 0);
+    if (f->state == FILL_ENDED || f->rc != 0) {
+        return;
+    }
+    lock_take(&f->lock);
+    f->rc = rc;
+    if (why != NULL) {
+        f->why = *why;
+    }
+    f->why.code = rc;
+    tell_audiences(f);
+    lock_drop(&f->lock);
+    filler_stop_all(f);
+    fill_settle(f);
+}
+
+void fill_stop(struct fill *f)
+{
+    struct err why;
+
+    f->stopping = true;
+    err_set(&why, E_CANCELLED, "the server is going down");
+    fill_fail(f, E_CANCELLED, &why);
+}
+
+/* --- now and then ------------------------------------------------------------------------------------------------- */
+
+/* Without readers a fill goes on when its bytes will be wanted again, or most of them are here. */
+static bool worth_finishing(struct fill *f)
+{
+    bool most;
+
+    lock_take(&f->lock);
+    most = f->total_bytes != LENGTH_UNKNOWN &&
+           (f->total_bytes <= SMALL_BYTES || extents_bytes(&f->have) >= f->total_bytes / 2);
+    lock_drop(&f->lock);
+    return most || (f->want_all && f->want.class == WANT_IMMUTABLE);
+}
+
+static void measure(struct fill *f, uint64_t now_ms)
+{
+    uint64_t have;
+
+    lock_take(&f->lock);
+    have = extents_bytes(&f->have);
+    lock_drop(&f->lock);
+    if (now_ms > f->rate_mark_ms && f->rate_mark_ms != 0) {
+        atomic_store_explicit(&f->rate_bytes_per_s,
+                              (have - min_u64(have, f->rate_mark_bytes)) * 1000 /
+                                  (now_ms - f->rate_mark_ms),
+                              memory_order_relaxed);
+    }
+    f->rate_mark_bytes = have;
+    f->rate_mark_ms = now_ms;
+}
+
+void fill_tick(struct fill *f, uint64_t now_ms)
+{
+    bool read;
+
+    measure(f, now_ms);
+    if (f->state != FILL_RUNNING || f->rc != 0) {
+        return;
+    }
+    fill_save(f, now_ms);
+    lock_take(&f->lock);
+    read = f->readers > 0;
+    lock_drop(&f->lock);
+    if (read) {
+        f->idle_since_ms = 0;
+    } else if (f->idle_since_ms == 0) {
+        f->idle_since_ms = now_ms;
+    } else if (now_ms - f->idle_since_ms >= GRACE_MS &&
+               (filler_count(f) == 0 || !worth_finishing(f))) {
+        struct err why;
+        err_set(&why, E_CANCELLED, "nobody reads it any more");
+        f->stopping = true;
+        fill_fail(f, E_CANCELLED, &why);
+    }
+}

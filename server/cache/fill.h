@@ -1,0 +1,187 @@
+/* fill.h - one object on its way from the origin: a sparse stage, who fetches into it, who reads from it.
+ *
+ * A fill begins with one upstream request. Its head decides: a 200 or 206 makes the stage and the fill is announced
+ * (headed); anything else ends it (other). Fillers fetch segments; what was written is published in `have` and the
+ * readers' loops are told, one letter a loop. Bytes are hashed in order behind the frontier; when all are there the blob
+ * is sealed and its rows are committed.
+ *
+ *   filler.c  segments: upstream requests, writes, retries     plan.c  which bytes next, and for whom
+ *   seal.c    hashing, verification, sealing, the rows         reader.c  growing bodies
+ *   partial.c what survives a restart
+ *
+ * owns     counted: the entry, every answer, every posted letter and job hold it
+ * threads  the fetch thread, but for what `lock` guards and what is constant once headed
+ */
+#ifndef SERVER_CACHE_FILL_H
+#define SERVER_CACHE_FILL_H
+
+#include <stdatomic.h>
+
+#include "common/os/lock.h"
+#include "common/os/pool.h"
+#include "server/cache/cache.h"
+#include "server/cache/extent.h"
+#include "server/cache/object.h"
+#include "server/fetch/fetch.h"
+
+#define BLOCK_BYTES    ((uint64_t)64 << 10) /* segments for readers begin and end on these */
+#define WITHHELD_BYTES ((uint64_t)64 << 10) /* until length and digest hold */
+#define SMALL_BYTES                                                                                \
+    ((uint64_t)64                                                                                  \
+     << 20) /* fetched whole although only a range was asked; smaller ones do not resume */
+
+enum {
+    FILL_MAGIC = 0x66696c6c,
+    FILLERS_MAX =
+        8, /* segments under way: `fillers` of them in the background, the rest for readers */
+    GATHER_BYTES = 256 << 10, /* a write waits for so much, or 2 ms */
+    GATHER_MAX = 1 << 20,     /* then the origin is paused */
+    GATHER_MS = 2,
+};
+
+enum fill_state {
+    FILL_ASKING,  /* no head yet */
+    FILL_STAGING, /* headed, the stage is being opened */
+    FILL_RUNNING,
+    FILL_SEALING,
+    FILL_ENDED,
+};
+
+struct fill;
+struct fill_owner { /* all on the fetch thread */
+    /* Bytes may be read: answer those who wait. */
+    void (*headed)(void *arg, struct fill *f);
+    /* The first head was something else; ended() follows with E_CANCELLED. */
+    void (*other)(void *arg, struct fill *f, const struct fetch_head *h);
+    /* Once, last. rc 0: sealed and committed (or complete and not to be kept). The owner's count is still its own. */
+    void (*ended)(void *arg, struct fill *f, int rc, const struct err *why);
+};
+
+struct claim { /* [cur, end) is somebody's work */
+    bool active;
+    uint64_t cur;
+    uint64_t end;
+};
+
+struct filler; /* filler.c */
+
+struct audience { /* the readers of one loop */
+    struct list node;
+    struct fill *fill;
+    struct loop *loop;
+    struct list readers; /* the loop's own */
+    bool wanted;         /* under the fill's lock: somebody waits */
+    bool posted;         /* the same: a letter is on its way */
+    struct letter letter;
+};
+
+struct fill {
+    uint32_t magic;
+    _Atomic uint32_t refs;
+    struct cache *cache;
+
+    /* Constant once headed. */
+    struct arena arena;
+    struct want want; /* own copies */
+    struct origin *origin;
+    struct slice row_key;
+    struct object object; /* digest and size come with the seal */
+    bool splices;         /* parts of several requests may be joined */
+    bool keep;            /* becomes a row */
+    bool replaces;        /* an older generation: old_digest */
+    struct digest old_digest;
+    int fd; /* a dup: outlives the stage */
+    uint64_t born_ms;
+
+    struct lock lock; /* --- guards from here ... */
+    struct extents have;
+    uint64_t total_bytes; /* LENGTH_UNKNOWN until known */
+    bool verified;
+    int rc; /* failed */
+    struct err why;
+    struct list audiences;
+    struct list stalled; /* readers whose bytes nobody fetches */
+    struct claim claims[FILLERS_MAX];
+    uint32_t readers;
+    bool whole_wanted;
+    bool demand_posted; /* ... to here */
+    struct letter demand;
+
+    struct list node; /* in cache->fills */
+    enum fill_state state;
+    const struct fill_owner *owner;
+    void *owner_arg;
+    struct stage *stage;
+    struct filler *fillers[FILLERS_MAX];
+    unsigned jobs; /* on the pool */
+    bool framed;
+    bool want_all;
+    bool hash_busy;
+    bool stopping; /* the cache closes: park */
+    struct hasher *hasher;
+    uint64_t idle_since_ms; /* no reader since then; 0: there are some */
+    struct job stage_job;
+    struct job hash_job;
+    struct job seal_job;
+    struct job sync_job;
+    int job_rc;
+    struct err job_why;
+    struct batch *batch;
+    struct commit_wait commit;
+    uint64_t synced_bytes;
+    uint64_t synced_ms;
+    int sync_rc;
+    struct err sync_why;
+    bool sync_busy;
+    uint64_t resume_id;       /* stage of an earlier life, or 0 */
+    uint64_t rate_mark_bytes; /* for fill_info */
+    uint64_t rate_mark_ms;
+    _Atomic uint64_t rate_bytes_per_s;
+};
+
+/* old: the generation that this one revalidates, or NULL. first, end: what to ask first (0, LENGTH_UNKNOWN: all). */
+struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_key,
+                        const struct object *old, const struct fill_owner *owner, void *arg);
+struct fill *fill_hold(struct fill *f);
+void fill_release(struct fill **fp);
+bool fill_is_headed(const struct fill *f);
+/* Breaks it off: readers are cut. ended() runs when nothing is under way any more. */
+void fill_fail(struct fill *f, int rc, const struct err *why);
+/* The cache closes: as fill_fail, but what can be resumed is parked. */
+void fill_stop(struct fill *f);
+/* Every second: abandoned ones, maps to be saved, rates. */
+void fill_tick(struct fill *f, uint64_t now_ms);
+
+/* --- between the files of this module --- */
+void fill_learn(struct fill *f, const struct fetch_head *h); /* the first head: a 200 or 206 */
+void fill_publish(struct fill *f, unsigned slot, uint64_t first, uint64_t end); /* any thread */
+void fill_wake_all(struct fill *f); /* any thread; takes the lock */
+void fill_job(struct fill *f, struct job *j, void (*work)(struct job *),
+              void (*done)(struct job *));
+void fill_job_done(struct fill *f); /* first thing in a done() that fill_job() started */
+void fill_settle(struct fill *f);   /* an end that waited for jobs may now happen */
+void fill_plan(struct fill *f);     /* plan.c */
+void fill_on_demand(struct letter *l);
+void fill_hash(struct fill *f); /* seal.c: hashes on behind the frontier, seals when all is there */
+bool fill_complete(struct fill *f);
+void reader_wake(struct list *node); /* reader.c: a member of an audience */
+struct reader_need {
+    uint64_t at;
+    uint64_t end;
+};
+/* What stalled readers wait for; takes them off the list. Under the lock. */
+bool fill_covers(const struct fill *f, uint64_t at); /* plan.c; under the lock */
+size_t readers_need(struct fill *f, struct reader_need *out, size_t room);
+void fill_save(struct fill *f, uint64_t now_ms);   /* partial.c */
+uint64_t fill_frontier(struct fill *f);            /* takes the lock */
+int fill_make_room(struct fill *f, struct err *e); /* pool: one eviction run */
+
+/* filler.c */
+void filler_start(struct fill *f, uint64_t first, uint64_t end, const struct object *old);
+void filler_stop_all(struct fill *f);
+void filler_go(struct fill *f); /* the stage is open: gathered bytes may be written */
+unsigned filler_count(const struct fill *f);
+/* Gives up what lies at and behind `end`. */
+void filler_shorten(struct fill *f, unsigned slot, uint64_t end);
+
+#endif

@@ -1,0 +1,550 @@
+#include <event2/event.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "common/os/newfile.h"
+#include "server/cache/cache_priv.h"
+
+enum { BACKOFF_MIN_MS = 250, BACKOFF_MAX_MS = 30000, COMPARE_BYTES = 64 << 10 };
+
+struct filler { /* one upstream request after the other, until its segment is there */
+    struct fill *fill;
+    unsigned slot;
+    struct fetch *fetch;      /* NULL between two requests */
+    const struct object *old; /* borrowed during the first request: what is revalidated */
+    uint64_t end;             /* of the segment; LENGTH_UNKNOWN: to the end, wherever it is */
+    uint64_t recv;            /* next byte to come */
+    uint64_t ask_end;         /* of the request under way; LENGTH_UNKNOWN: no Range */
+    struct buf gather;        /* what came, [recv - gather.n, recv) */
+    bool paused;
+    bool replay; /* from byte 0 again: what is there is compared, not written */
+    bool again;  /* the answer does not fit: ask anew, for all of it */
+    bool other;  /* the first head was the owner's business */
+    bool over;   /* the request ended, with rc */
+    bool dead;   /* stopped; its write is still out */
+    int rc;
+    struct err why;
+    unsigned tries;      /* since the last progress */
+    uint64_t wrote_ms;   /* when the last write was begun */
+    struct event *timer; /* gathered long enough; or the next try */
+    bool writing;
+    bool hashing; /* the write hashes too: it stands at the frontier */
+    struct job job;
+    struct buf data; /* being written */
+    uint64_t data_at;
+    int write_rc;
+    struct err write_why;
+};
+
+static void ask(struct filler *fl);
+static void settle(struct filler *fl);
+
+static void timer_in(struct filler *fl, uint64_t ms)
+{
+    struct timeval tv = {(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
+    evtimer_add(fl->timer, &tv);
+}
+
+static void claim(struct filler *fl)
+{
+    struct claim *c = &fl->fill->claims[fl->slot];
+
+    lock_take(&fl->fill->lock);
+    *c = (struct claim){true, fl->recv - fl->gather.n - fl->data.n, fl->end};
+    lock_drop(&fl->fill->lock);
+}
+
+static void filler_free(struct filler *fl)
+{
+    struct fill *f = fl->fill;
+
+    lock_take(&f->lock);
+    f->claims[fl->slot].active = false;
+    lock_drop(&f->lock);
+    f->fillers[fl->slot] = NULL;
+    fetch_cancel(&fl->fetch);
+    event_free(fl->timer);
+    buf_free(&fl->gather);
+    buf_free(&fl->data);
+    free(fl);
+}
+
+unsigned filler_count(const struct fill *f)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+        n += f->fillers[i] != NULL;
+    }
+    return n;
+}
+
+static void filler_stop(struct filler *fl)
+{
+    fetch_cancel(&fl->fetch);
+    evtimer_del(fl->timer);
+    if (fl->writing) {
+        fl->dead = true; /* on_written() frees it */
+    } else {
+        filler_free(fl);
+    }
+}
+
+void filler_stop_all(struct fill *f)
+{
+    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+        if (f->fillers[i] != NULL) {
+            filler_stop(f->fillers[i]);
+        }
+    }
+}
+
+void filler_shorten(struct fill *f, unsigned slot, uint64_t end)
+{
+    struct filler *fl = f->fillers[slot];
+
+    fl->end = end;
+    lock_take(&f->lock);
+    f->claims[slot].end = end;
+    lock_drop(&f->lock);
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------ */
+
+static int compare(struct fill *f, const char *p, size_t n, uint64_t at, struct err *e)
+{
+    char there[COMPARE_BYTES];
+    int rc = 0;
+
+    while (rc == 0 && n > 0) {
+        size_t part = (size_t)min_u64(n, sizeof there);
+        rc = fd_pread_all(f->fd, there, part, at, e);
+        if (rc == 0 && memcmp(there, p, part) != 0) {
+            rc = err_set(e, E_CHANGED, "the origin's bytes changed while they were fetched");
+        }
+        p += part;
+        at += part;
+        n -= part;
+    }
+    return rc;
+}
+
+/* Bytes that are there were sent to readers already: they are never written again, but must be the same. */
+static int put(struct filler *fl, struct err *e)
+{
+    struct fill *f = fl->fill;
+    const char *p = fl->data.p;
+    uint64_t at = fl->data_at;
+    uint64_t end = at + fl->data.n;
+    int rc = 0;
+
+    while (rc == 0 && at < end) {
+        uint64_t there;
+        uint64_t next;
+        uint64_t upto;
+        lock_take(&f->lock);
+        there = extents_until(&f->have, at);
+        next = extents_next(&f->have, at);
+        lock_drop(&f->lock);
+        upto = min_u64(end, there > at ? there : next);
+        rc = there > at ? compare(f, p, (size_t)(upto - at), at, e)
+                        : stage_write(f->stage, p, (size_t)(upto - at), at, e);
+        p += upto - at;
+        at = upto;
+    }
+    return rc;
+}
+
+static void write_out(struct job *j)
+{
+    struct filler *fl = CONTAINER_OF(j, struct filler, job);
+    struct fill *f = fl->fill;
+    struct err *e = &fl->write_why;
+
+    fl->write_rc = put(fl, e);
+    if (fl->write_rc == E_NOSPACE && fill_make_room(f, e) == 0) {
+        fl->write_rc = put(fl, e);
+    }
+    if (fl->write_rc == 0) {
+        fill_publish(f, fl->slot, fl->data_at, fl->data_at + fl->data.n); /* readers first */
+        if (fl->hashing) {
+            hasher_add(f->hasher, fl->data.p, fl->data.n);
+        }
+    }
+}
+
+static void on_written(struct job *j)
+{
+    struct filler *fl = CONTAINER_OF(j, struct filler, job);
+    struct fill *f = fill_hold(fl->fill);
+
+    fill_job_done(f);
+    fl->writing = false;
+    f->hash_busy = f->hash_busy && !fl->hashing;
+    buf_clear(&fl->data);
+    if (fl->dead) {
+        filler_free(fl);
+        fill_settle(f);
+    } else if (fl->write_rc != 0) {
+        fill_fail(f, fl->write_rc, &fl->write_why);
+    } else {
+        fl->tries = 0;
+        if (fl->paused && fl->fetch != NULL && fl->gather.n < GATHER_MAX / 2) {
+            fl->paused = false;
+            fetch_resume(fl->fetch);
+        }
+        settle(fl);
+        fill_hash(f);
+    }
+    fill_release(&f);
+}
+
+/* The first bytes go out at once; those that follow closely wait for company. */
+static void write_on(struct filler *fl)
+{
+    struct fill *f = fl->fill;
+    uint64_t now = clock_now_ms();
+    struct buf data = fl->data;
+
+    if (f->state != FILL_RUNNING || fl->writing || fl->gather.n == 0) {
+        return;
+    }
+    if (!fl->over && fl->gather.n < GATHER_BYTES && now < fl->wrote_ms + GATHER_MS) {
+        timer_in(fl, fl->wrote_ms + GATHER_MS - now);
+        return;
+    }
+    fl->data_at = fl->recv - fl->gather.n;
+    fl->data = fl->gather;
+    fl->gather = data;
+    fl->wrote_ms = now;
+    fl->writing = true;
+    fl->hashing = !f->hash_busy && !fl->replay && fl->data_at == hasher_count(f->hasher);
+    f->hash_busy = f->hash_busy || fl->hashing;
+    fill_job(f, &fl->job, write_out, on_written);
+}
+
+void filler_go(struct fill *f)
+{
+    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+        if (f->fillers[i] != NULL) {
+            settle(f->fillers[i]);
+        }
+    }
+}
+
+/* --- the end of a request ----------------------------------------------------------------------------------------- */
+
+static void try_again(struct filler *fl)
+{
+    struct fill *f = fl->fill;
+    uint64_t ms = BACKOFF_MIN_MS;
+
+    fl->tries++;
+    if (fl->tries > f->cache->set.tries) {
+        fill_fail(f, fl->rc, &fl->why);
+        return;
+    }
+    for (unsigned i = 1; i < fl->tries && ms < BACKOFF_MAX_MS; i++) {
+        ms *= 2;
+    }
+    ms = min_u64(ms, BACKOFF_MAX_MS);
+    log_info("fill.retry", "repo=" SLICE_FMT " at=%" PRIu64 " try=%u why=\"%s\"",
+             SLICE_ARG(f->want.repo), fl->recv, fl->tries, fl->why.text);
+    if (!f->splices || f->total_bytes == LENGTH_UNKNOWN) {
+        fl->replay =
+            true; /* no way to ask for the rest: all of it again, compared with what we have */
+        fl->recv = 0;
+        filler_shorten(f, fl->slot, f->total_bytes);
+        fl->end = f->total_bytes;
+    }
+    fl->over = false;
+    timer_in(fl, ms / 2 + (clock_now_ns() >> 10) % ms);
+}
+
+static void segment_done(struct filler *fl)
+{
+    struct fill *f = fl->fill;
+
+    if (f->total_bytes == LENGTH_UNKNOWN) { /* the marked end of a body without a length */
+        lock_take(&f->lock);
+        f->total_bytes = fl->recv;
+        lock_drop(&f->lock);
+        fill_wake_all(f);
+    }
+    filler_free(fl);
+    fill_plan(f);
+    fill_hash(f);
+}
+
+/* Goes on where the last write or the end of the request left it. */
+static void settle(struct filler *fl)
+{
+    struct fill *f = fl->fill;
+
+    write_on(fl);
+    if (!fl->over || fl->writing || fl->gather.n > 0 || f->rc != 0) {
+        return;
+    }
+    if (fl->rc != 0) {
+        try_again(fl);
+    } else if (fl->end != LENGTH_UNKNOWN &&
+               fl->recv < fl->end) { /* a bounded request: on to the next */
+        fl->over = false;
+        ask(fl);
+    } else {
+        segment_done(fl);
+    }
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct filler *fl = arg;
+    struct fill *f = fill_hold(fl->fill);
+
+    (void)fd;
+    (void)what;
+    if (fl->fetch == NULL && !fl->over) {
+        ask(fl);
+    } else {
+        settle(fl);
+    }
+    fill_release(&f);
+}
+
+/* --- events of the request ---------------------------------------------------------------------------------------- */
+
+static void set_total(struct fill *f, uint64_t total)
+{
+    lock_take(&f->lock);
+    f->total_bytes = total;
+    lock_drop(&f->lock);
+}
+
+static bool same_validator(const struct fill *f, const struct fetch_head *h)
+{
+    struct slice etag = slice_trim(fetch_field(h, "etag"));
+
+    return slice_eq(etag, f->object.origin_etag);
+}
+
+/* May parts be joined? A strong validator, or a digest that judges the whole (research/package-protocols 6.17). */
+static bool part_can_be_joined(const struct fill *f, const struct fetch_head *h)
+{
+    return h->total != LENGTH_UNKNOWN && fetch_field(h, "content-encoding").p == NULL &&
+           (f->want.digest_known || etag_is_strong(slice_trim(fetch_field(h, "etag"))));
+}
+
+static void forget_earlier(struct fill *f)
+{
+    lock_take(&f->lock);
+    extents_fini(&f->have);
+    lock_drop(&f->lock);
+    f->total_bytes = LENGTH_UNKNOWN;
+    f->object.origin_etag = SLICE_NONE;
+}
+
+static int ask_for_all(struct filler *fl)
+{
+    fl->again = true;
+    return 1;
+}
+
+static int first_head(struct filler *fl, const struct fetch_head *h)
+{
+    struct fill *f = fl->fill;
+    bool resumed = f->resume_id != 0 && f->total_bytes != LENGTH_UNKNOWN;
+
+    if (h->status == 416 && fl->ask_end != LENGTH_UNKNOWN && !f->want.head_only) {
+        return ask_for_all(fl); /* empty, or shorter than the hint */
+    }
+    if (f->want.head_only || (h->status != 200 && h->status != 206)) {
+        fl->other = true;
+        f->owner->other(f->owner_arg, f, h);
+        return 1;
+    }
+    if (h->status == 206) {
+        if (!part_can_be_joined(f, h) && (fl->recv > 0 || h->total > fl->ask_end)) {
+            return ask_for_all(fl);
+        }
+        if (resumed && (h->total != f->total_bytes || !same_validator(f, h))) {
+            return ask_for_all(fl);
+        }
+        set_total(f, h->total);
+        fl->end = min_u64(fl->end, h->total);
+    } else {
+        if (resumed) {
+            forget_earlier(f);
+        }
+        fl->recv = 0;
+        fl->end = h->content_length;
+        f->want_all = true;
+        set_total(f, h->content_length);
+    }
+    claim(fl);
+    fill_learn(f, h);
+    return 0;
+}
+
+/* A later request of the same fill: anything but the same object is another generation, and never spliced. */
+static int later_head(struct filler *fl, const struct fetch_head *h)
+{
+    struct fill *f = fl->fill;
+    struct err why;
+
+    if (h->status == 206 && h->total == f->total_bytes && same_validator(f, h)) {
+        return 0;
+    }
+    if (h->status == 200 && same_validator(f, h) &&
+        (h->content_length == f->total_bytes || f->total_bytes == LENGTH_UNKNOWN)) {
+        if (filler_count(f) >
+            1) { /* the origin has stopped giving ranges: one stream does it all */
+            f->splices = false;
+            for (unsigned i = 0; i < FILLERS_MAX; i++) {
+                if (f->fillers[i] != NULL && f->fillers[i] != fl) {
+                    filler_stop(f->fillers[i]);
+                }
+            }
+        }
+        fl->replay = true;
+        fl->recv = 0;
+        fl->end = f->total_bytes;
+        claim(fl);
+        return 0;
+    }
+    if (h->status == 200 || h->status == 206 || h->status == 412 || h->status == 416) {
+        err_set(&why, E_CHANGED, "the origin's file changed while it was fetched");
+        fill_fail(f, E_CHANGED, &why);
+        return 1;
+    }
+    err_set(&fl->why, E_NETWORK, "the origin answered %d in mid-fill", h->status);
+    fl->rc = E_NETWORK;
+    fl->tries += h->status >= 400 && h->status < 500 && h->status != 429 ? 3 : 0;
+    return 1;
+}
+
+static int on_head(void *arg, const struct fetch_head *h)
+{
+    struct filler *fl = arg;
+    struct fill *f = fill_hold(fl->fill);
+    int rc = f->state == FILL_ASKING ? first_head(fl, h) : later_head(fl, h);
+
+    fill_release(&f);
+    return rc;
+}
+
+static int on_body(void *arg, struct slice bytes)
+{
+    struct filler *fl = arg;
+    struct fill *f = fill_hold(fl->fill);
+    bool full = false;
+    int rc = 0;
+
+    if (fl->end != LENGTH_UNKNOWN && bytes.n >= fl->end - fl->recv) {
+        full = bytes.n > fl->end - fl->recv; /* somebody else took over what follows */
+        bytes.n = (size_t)(fl->end - fl->recv);
+    }
+    buf_adds(&fl->gather, bytes);
+    CHECK(fl->gather.rc == 0); /* GATHER_MAX and one more gulp */
+    fl->recv += bytes.n;
+    write_on(fl);
+    if (full) {
+        rc = E_CANCELLED;
+    } else if (fl->gather.n >= GATHER_MAX) {
+        fl->paused = true;
+        rc = FETCH_PAUSE;
+    }
+    fill_release(&f);
+    return rc;
+}
+
+static void on_done(void *arg, int rc, const struct err *why)
+{
+    struct filler *fl = arg;
+    struct fill *f = fill_hold(fl->fill);
+    uint64_t due = fl->ask_end != LENGTH_UNKNOWN ? min_u64(fl->ask_end, fl->end) : fl->end;
+    bool whole = rc == 0 || (rc == E_CANCELLED && fl->recv == fl->end);
+
+    fl->fetch = NULL;
+    fl->paused = false;
+    if (fl->again) {
+        if (f->resume_id != 0) {
+            forget_earlier(f);
+        }
+        fl->again = false;
+        fl->recv = 0;
+        fl->end = LENGTH_UNKNOWN;
+        f->want_all = true;
+        claim(fl);
+        ask(fl);
+    } else if (f->state == FILL_ASKING || fl->other) {
+        fill_fail(f, rc != 0 ? rc : E_CANCELLED, why);
+    } else {
+        fl->over = true;
+        if (whole && due != LENGTH_UNKNOWN && fl->recv < due) {
+            fl->rc = err_set(&fl->why, E_NETWORK, "the body ended early");
+        } else if (whole) {
+            fl->rc = 0;
+        } else if (fl->rc == 0 || rc != E_CANCELLED) {
+            fl->rc = rc;
+            fl->why = *why;
+        }
+        settle(fl);
+    }
+    fill_release(&f);
+}
+
+static void ask(struct filler *fl)
+{
+    static const struct fetch_events events = {on_head, on_body, on_done};
+    struct fill *f = fl->fill;
+    bool asking = f->state == FILL_ASKING;
+    bool resumed = f->object.origin_etag.p != NULL;
+    struct fetch_want w = {
+        .origin = f->origin,
+        .url = f->want.url,
+        .via = f->want.via,
+        .head = f->want.head_only,
+        .accept = f->want.accept,
+        .authorization = f->want.authorization,
+        .end = LENGTH_UNKNOWN,
+    };
+
+    fl->rc = 0;
+    fl->ask_end = LENGTH_UNKNOWN;
+    if (!w.head && !fl->replay && fl->end != LENGTH_UNKNOWN && (asking || f->splices)) {
+        w.first = fl->recv;
+        w.end = fl->ask_end = fl->end;
+        w.if_range =
+            resumed && etag_is_strong(f->object.origin_etag) ? f->object.origin_etag : SLICE_NONE;
+    }
+    if (asking && fl->old != NULL) {
+        w.if_none_match = fl->old->origin_etag;
+        w.if_modified_since = w.if_none_match.p == NULL ? fl->old->last_modified : SLICE_NONE;
+        fl->old = NULL; /* asked a second time: for all of it */
+    }
+    fl->fetch = fetch_start(f->cache->fetcher, &w, &events, fl);
+}
+
+void filler_start(struct fill *f, uint64_t first, uint64_t end, const struct object *old)
+{
+    struct filler *fl = NEW(struct filler);
+
+    fl->fill = f;
+    while (f->fillers[fl->slot] != NULL) {
+        fl->slot++;
+        CHECK(fl->slot < FILLERS_MAX);
+    }
+    f->fillers[fl->slot] = fl;
+    fl->recv = first;
+    fl->end = end;
+    fl->old = old;
+    fl->gather = BUF_INIT(GATHER_MAX + (2 << 20));
+    fl->data = BUF_INIT(GATHER_MAX + (2 << 20));
+    fl->timer = evtimer_new(f->cache->base, on_timer, fl);
+    CHECK(fl->timer != NULL);
+    claim(fl);
+    ask(fl);
+}

@@ -1,0 +1,213 @@
+#include "server/cache/freshness.h"
+
+#include "common/codec/httpdate.h"
+
+enum { HEURISTIC_MAX_S = 86400, TTL_MAX_S = 10 * 365 * 86400 };
+
+struct control { /* Cache-Control, all lines of it */
+    bool seen, bad, no_store, no_cache, private, must_revalidate;
+    bool has_max_age, has_s_maxage;
+    uint64_t max_age_s, s_maxage_s, swr_s, sie_s;
+};
+
+/* 1*DIGIT, maybe quoted; too large is "for ever" (RFC 9111 1.2.2). */
+static bool seconds(struct slice v, uint64_t *out)
+{
+    if (v.n >= 2 && v.p[0] == '"' && v.p[v.n - 1] == '"') {
+        v = slice_of(v.p + 1, v.n - 2);
+    }
+    for (size_t i = 0; i < v.n; i++) {
+        if (v.p[i] < '0' || v.p[i] > '9') {
+            return false;
+        }
+    }
+    if (v.n == 0) {
+        return false;
+    }
+    if (!slice_u64(v, out) || *out > TTL_MAX_S) {
+        *out = TTL_MAX_S;
+    }
+    return true;
+}
+
+static void set_seconds(struct control *c, bool *has, uint64_t *to, struct slice value)
+{
+    uint64_t s;
+
+    if (!seconds(value, &s) || (*has && *to != s)) {
+        c->bad = true; /* invalid or contradicting: stale */
+        return;
+    }
+    *has = true;
+    *to = s;
+}
+
+static void read_directive(struct control *c, struct slice name, struct slice value)
+{
+    bool seen = false;
+
+    if (slice_ieq(name, SLICE("no-store"))) {
+        c->no_store = true;
+    } else if (slice_ieq(name, SLICE("no-cache"))) {
+        c->no_cache =
+            c->no_cache || value.p == NULL; /* with field names: those are not kept stale */
+    } else if (slice_ieq(name, SLICE("private"))) {
+        c->private = true;
+    } else if (slice_ieq(name, SLICE("must-revalidate")) ||
+               slice_ieq(name, SLICE("proxy-revalidate"))) {
+        c->must_revalidate = true;
+    } else if (slice_ieq(name, SLICE("max-age"))) {
+        set_seconds(c, &c->has_max_age, &c->max_age_s, value);
+    } else if (slice_ieq(name, SLICE("s-maxage"))) {
+        set_seconds(c, &c->has_s_maxage, &c->s_maxage_s, value);
+    } else if (slice_ieq(name, SLICE("stale-while-revalidate"))) {
+        set_seconds(c, &seen, &c->swr_s, value);
+    } else if (slice_ieq(name, SLICE("stale-if-error"))) {
+        set_seconds(c, &seen, &c->sie_s, value);
+    }
+}
+
+/* Cuts at the next comma outside quotes. */
+static struct slice next_member(struct slice *rest)
+{
+    bool quoted = false;
+
+    for (size_t i = 0; i < rest->n; i++) {
+        if (rest->p[i] == '"') {
+            quoted = !quoted;
+        } else if (rest->p[i] == ',' && !quoted) {
+            struct slice head = slice_first(*rest, i);
+            *rest = slice_from(*rest, i + 1);
+            return slice_trim(head);
+        }
+    }
+    struct slice all = *rest;
+    *rest = SLICE_NONE;
+    return slice_trim(all);
+}
+
+static void read_control(struct control *c, struct slice line)
+{
+    c->seen = true;
+    while (line.n > 0) {
+        struct slice value = next_member(&line);
+        bool has_value = slice_find(value, '=') >= 0;
+        struct slice name = slice_trim(slice_cut(&value, '='));
+        read_directive(c, name, has_value ? slice_trim(value) : SLICE_NONE);
+    }
+}
+
+void freshness_read(const struct http_field *fields, size_t nfields, uint64_t now, uint32_t ttl_s,
+                    struct freshness *out)
+{
+    struct control c = {0};
+    uint64_t date = now;
+    uint64_t expires = 0;
+    uint64_t modified = 0;
+    uint64_t age = 0;
+    uint64_t life;
+    bool has_expires = false;
+    bool vary_all = false;
+
+    for (size_t i = 0; i < nfields; i++) {
+        struct slice name = fields[i].name;
+        struct slice value = slice_trim(fields[i].value);
+        if (slice_eq(name, SLICE("cache-control"))) {
+            read_control(&c, value);
+        } else if (slice_eq(name, SLICE("expires"))) {
+            if (has_expires || !httpdate_parse(value, now, &expires)) {
+                expires = 0; /* "0" and other non-dates: in the past */
+            }
+            has_expires = true;
+        } else if (slice_eq(name, SLICE("date"))) {
+            date = httpdate_parse(value, now, &date) ? date : now;
+        } else if (slice_eq(name, SLICE("last-modified"))) {
+            modified = httpdate_parse(value, now, &modified) ? modified : 0;
+        } else if (slice_eq(name, SLICE("age"))) {
+            age = seconds(value, &age) ? age : 0;
+        } else if (slice_eq(name, SLICE("vary"))) {
+            struct slice rest = value;
+            while (rest.n > 0) {
+                vary_all = slice_eq(slice_trim(slice_cut(&rest, ',')), SLICE("*")) || vary_all;
+            }
+        }
+    }
+    age = max_u64(age, now > date ? now - date : 0);
+    if (c.bad || c.no_cache) {
+        life = 0;
+    } else if (c.has_s_maxage) {
+        life = c.s_maxage_s;
+    } else if (c.has_max_age) {
+        life = c.max_age_s;
+    } else if (has_expires) {
+        life = expires > date ? min_u64(expires - date, TTL_MAX_S) : 0;
+    } else if (modified > 0 && modified < date) {
+        life = min_u64((date - modified) / 10, HEURISTIC_MAX_S);
+        life = max_u64(life, 1);
+    } else {
+        life = ttl_s;
+        age = 0;
+    }
+    *out = (struct freshness){
+        .no_store = c.no_store || c.private || vary_all,
+        .must_revalidate = c.must_revalidate || c.has_s_maxage || c.no_cache,
+        .age_s = age,
+        .fresh_until_unix_s = life > age ? now + (life - age) : now,
+        .swr_s = (uint32_t)c.swr_s,
+        .sie_s = (uint32_t)c.sie_s,
+    };
+}
+
+bool freshness_keeps(const struct freshness *f, const struct want *w)
+{
+    return w->class == WANT_IMMUTABLE || w->ttl_s != TTL_ORIGIN || !f->no_store;
+}
+
+uint64_t freshness_until(const struct object *o, const struct want *w)
+{
+    if (w->class == WANT_IMMUTABLE) {
+        return UINT64_MAX;
+    }
+    return w->ttl_s == TTL_ORIGIN ? o->fresh_until_unix_s : o->validated_unix_s + w->ttl_s;
+}
+
+/* A rule with a ttl of its own has taken the word from the origin. */
+static bool origin_forbids_stale(const struct object *o, const struct want *w)
+{
+    return o->must_revalidate && w->ttl_s == TTL_ORIGIN;
+}
+
+static uint64_t stale_until(uint64_t fresh_until, uint32_t rule_s, uint32_t origin_s)
+{
+    uint64_t sum;
+
+    return rule_s == UINT32_MAX ||
+                   !add_u64(fresh_until, rule_s > origin_s ? rule_s : origin_s, &sum)
+               ? UINT64_MAX
+               : sum;
+}
+
+enum verdict_fresh freshness_judge(const struct object *o, const struct want *w, uint64_t now)
+{
+    uint64_t until = freshness_until(o, w);
+
+    if (w->class == WANT_IMMUTABLE) {
+        return FRESH; /* whatever the client says: pip sends no-cache with every 10 KiB of a wheel */
+    }
+    if (w->refresh && now >= o->validated_unix_s + w->floor_s) {
+        return STALE;
+    }
+    if (now < until || (w->refresh && now < o->validated_unix_s + w->floor_s)) {
+        return FRESH;
+    }
+    if (!origin_forbids_stale(o, w) && now < stale_until(until, w->swr_s, o->swr_s)) {
+        return STALE_OK;
+    }
+    return STALE;
+}
+
+bool freshness_allows_stale_on_error(const struct object *o, const struct want *w, uint64_t now)
+{
+    return !origin_forbids_stale(o, w) &&
+           now < stale_until(freshness_until(o, w), w->sie_s, o->sie_s);
+}

@@ -1,0 +1,38 @@
+/* freshness.h - how long an answer is good, by the origin's word and by the rule's (RFC 9111 4.2, RFC 5861).
+ *
+ * threads  pure functions; time is an argument
+ */
+#ifndef SERVER_CACHE_FRESHNESS_H
+#define SERVER_CACHE_FRESHNESS_H
+
+#include "server/cache/object.h"
+
+struct freshness { /* what the origin said */
+    bool no_store; /* no-store, private, or Vary: * */
+    bool must_revalidate;
+    uint64_t age_s;
+    uint64_t fresh_until_unix_s;
+    uint32_t swr_s;
+    uint32_t sie_s;
+};
+
+/* fields: of a 200, 206 or 304. default_ttl_s when they say nothing. Invalid or contradicting values are stale. */
+void freshness_read(const struct http_field *fields, size_t nfields, uint64_t now_unix_s,
+                    uint32_t default_ttl_s, struct freshness *out);
+
+enum verdict_fresh {
+    FRESH,    /* serve it */
+    STALE_OK, /* serve it, revalidate behind its back */
+    STALE,    /* ask the origin first */
+};
+enum verdict_fresh freshness_judge(const struct object *o, const struct want *w,
+                                   uint64_t now_unix_s);
+/* The origin is in trouble: may the old one be served? */
+bool freshness_allows_stale_on_error(const struct object *o, const struct want *w,
+                                     uint64_t now_unix_s);
+/* When freshness_judge() stops saying FRESH; UINT64_MAX for immutable. */
+uint64_t freshness_until(const struct object *o, const struct want *w);
+/* May an answer with this freshness be kept for others at all? */
+bool freshness_keeps(const struct freshness *f, const struct want *w);
+
+#endif

@@ -1,0 +1,140 @@
+/* keeper.c - the thread that keeps the store in bounds: evicts above the high mark, reads blobs again, collects. */
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "server/cache/cache_priv.h"
+
+enum {
+    LOOK_MS = 1000,
+    SCRUB_EVERY_MS = 10000,
+    COLLECT_EVERY_MS = 3600000,
+    COLLECT_GRACE_S = 3600,
+};
+#define SCRUB_BYTES                                                                                \
+    ((uint64_t)64 << 20) /* a step: some 6 MB/s of reading, each byte about monthly on 16 TB */
+
+struct keeper {
+    struct cache *cache;
+    struct lock lock;
+    struct cond wake;
+    bool closing;
+    pthread_t thread;
+    uint64_t scrub_due_ms;
+    uint64_t collect_due_ms;
+};
+
+static void on_forget(void *arg, struct slice repo, struct slice key)
+{
+    struct cache *c = arg;
+
+    COUNT(c, evicted_blobs, 1);
+    cache_changed_post(c, repo, key);
+}
+
+int keeper_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
+{
+    struct evict_events ev = {on_forget, c};
+    uint64_t freed = 0;
+    int rc;
+
+    lock_take(&c->keep_lock);
+    rc = evict_run(c->store, need_bytes, &ev, &freed, e);
+    lock_drop(&c->keep_lock);
+    COUNT(c, evicted_bytes, freed);
+    if (freed > 0) {
+        log_info("evict.done", "bytes=%" PRIu64, freed);
+    }
+    return rc;
+}
+
+static void scrub(struct keeper *k)
+{
+    uint64_t read = 0;
+    uint64_t damaged = 0;
+    struct err e;
+
+    if (scrub_step(k->cache->store, SCRUB_BYTES, &read, &damaged, &e) != 0) {
+        log_warn("scrub.failed", "why=\"%s\"", e.text);
+    } else if (damaged > 0) {
+        log_error("scrub.damaged", "blobs=%" PRIu64, damaged);
+    }
+}
+
+static void collect(struct keeper *k)
+{
+    struct gc_report r;
+    struct err e;
+
+    if (gc_run(k->cache->store, COLLECT_GRACE_S, false, &r, &e) != 0) {
+        log_warn("gc.failed", "why=\"%s\"", e.text);
+    } else if (r.blobs > 0 || r.nodes > 0) {
+        log_info("gc.done", "blobs=%" PRIu64 " bytes=%" PRIu64 " nodes=%" PRIu64, r.blobs, r.bytes,
+                 r.nodes);
+    }
+}
+
+static void step(struct keeper *k, uint64_t now_ms)
+{
+    struct err e;
+
+    if (evict_needed(k->cache->store) && keeper_make_room(k->cache, 0, &e) != 0) {
+        log_warn("evict.failed", "why=\"%s\"", e.text);
+    }
+    if (now_ms >= k->scrub_due_ms) {
+        scrub(k);
+        k->scrub_due_ms = now_ms + SCRUB_EVERY_MS;
+    }
+    if (now_ms >= k->collect_due_ms) {
+        collect(k);
+        k->collect_due_ms = now_ms + COLLECT_EVERY_MS;
+    }
+}
+
+static void *run(void *arg)
+{
+    struct keeper *k = arg;
+
+    lock_take(&k->lock);
+    while (!k->closing) {
+        cond_wait_ms(&k->wake, &k->lock, LOOK_MS);
+        if (!k->closing) {
+            lock_drop(&k->lock);
+            step(k, clock_now_ms());
+            lock_take(&k->lock);
+        }
+    }
+    lock_drop(&k->lock);
+    return NULL;
+}
+
+struct keeper *keeper_open(struct cache *c)
+{
+    struct keeper *k = NEW(struct keeper);
+    uint64_t now = clock_now_ms();
+
+    k->cache = c;
+    k->scrub_due_ms = now + SCRUB_EVERY_MS;
+    k->collect_due_ms = now + COLLECT_EVERY_MS;
+    lock_init(&k->lock, LOCK_LEAF);
+    cond_init(&k->wake);
+    k->thread = thread_start("keeper", run, k);
+    return k;
+}
+
+void keeper_close(struct keeper **kp)
+{
+    struct keeper *k = *kp;
+
+    *kp = NULL;
+    lock_take(&k->lock);
+    k->closing = true;
+    cond_signal(&k->wake);
+    lock_drop(&k->lock);
+    pthread_join(k->thread, NULL);
+    cond_fini(&k->wake);
+    lock_fini(&k->lock);
+    free(k);
+}

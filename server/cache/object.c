@@ -1,0 +1,251 @@
+#include "server/cache/object.h"
+
+#include "server/cache/wire.h"
+
+enum { ROW_VERSION = 1, FLAG_MUST_REVALIDATE = 1, FIXED_BYTES = 2 + DIGEST_BYTES };
+
+void object_key(struct buf *out, struct slice repo, struct slice key, struct slice principal)
+{
+    buf_adds(out, repo);
+    buf_byte(out, 0);
+    buf_adds(out, key);
+    if (principal.n > 0) {
+        buf_byte(out, 0);
+        buf_adds(out, principal);
+    }
+}
+
+struct slice object_key_tail(struct slice key)
+{
+    ptrdiff_t nul = slice_find(key, '\0');
+
+    CHECK(nul >= 0);
+    return slice_from(key, (size_t)nul + 1);
+}
+
+void object_encode(const struct object *o, struct buf *out)
+{
+    buf_byte(out, ROW_VERSION);
+    buf_byte(out, o->must_revalidate ? FLAG_MUST_REVALIDATE : 0);
+    buf_add(out, o->digest.b, DIGEST_BYTES);
+    wire_put_u64(out, o->size_bytes);
+    wire_put_u64(out, o->stored_unix_s);
+    wire_put_u64(out, o->validated_unix_s);
+    wire_put_u64(out, o->age_s);
+    wire_put_u64(out, o->fresh_until_unix_s);
+    wire_put_u64(out, o->swr_s);
+    wire_put_u64(out, o->sie_s);
+    wire_put_slice(out, o->etag);
+    wire_put_slice(out, o->origin_etag);
+    wire_put_slice(out, o->last_modified);
+    wire_put_slice(out, o->content_type);
+    wire_put_slice(out, o->url);
+    wire_put_u64(out, o->nfields);
+    for (size_t i = 0; i < o->nfields; i++) {
+        wire_put_slice(out, o->fields[i].name);
+        wire_put_slice(out, o->fields[i].value);
+    }
+}
+
+static bool get_u32(struct slice *in, uint32_t *out)
+{
+    uint64_t v;
+
+    if (!wire_get_u64(in, &v) || v > UINT32_MAX) {
+        return false;
+    }
+    *out = (uint32_t)v;
+    return true;
+}
+
+static bool get_text(struct slice *in, struct arena *a, struct slice *out)
+{
+    if (!wire_get_slice(in, out)) {
+        return false;
+    }
+    if (out->p != NULL) {
+        *out = arena_copy(a, *out);
+    }
+    return true;
+}
+
+bool object_row_digest(struct slice row, struct digest *out)
+{
+    if (row.n < FIXED_BYTES || row.p[0] != ROW_VERSION) {
+        return false;
+    }
+    memcpy(out->b, row.p + 2, DIGEST_BYTES);
+    return true;
+}
+
+bool object_decode(struct slice row, struct arena *a, struct object *out)
+{
+    struct slice in = row;
+    uint64_t n;
+
+    *out = (struct object){0};
+    if (!object_row_digest(row, &out->digest)) {
+        return false;
+    }
+    out->must_revalidate = (row.p[1] & FLAG_MUST_REVALIDATE) != 0;
+    in = slice_from(in, FIXED_BYTES);
+    if (!wire_get_u64(&in, &out->size_bytes) || !wire_get_u64(&in, &out->stored_unix_s) ||
+        !wire_get_u64(&in, &out->validated_unix_s) || !wire_get_u64(&in, &out->age_s) ||
+        !wire_get_u64(&in, &out->fresh_until_unix_s) || !get_u32(&in, &out->swr_s) ||
+        !get_u32(&in, &out->sie_s) || !get_text(&in, a, &out->etag) ||
+        !get_text(&in, a, &out->origin_etag) || !get_text(&in, a, &out->last_modified) ||
+        !get_text(&in, a, &out->content_type) || !get_text(&in, a, &out->url) ||
+        !wire_get_u64(&in, &n) || n > OBJECT_FIELDS) {
+        return false;
+    }
+    for (; out->nfields < n; out->nfields++) {
+        struct http_field *f = &out->fields[out->nfields];
+        if (!get_text(&in, a, &f->name) || !get_text(&in, a, &f->value)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* --- what of an answer is kept ------------------------------------------------------------------------------------ */
+
+/* Fields that describe the connection, this one transfer or the origin's own machinery; Set-Cookie is one user's. The
+ * validators and the type have places of their own. */
+static bool dropped(struct slice name)
+{
+    static const char *const names[] = {
+        "accept-ranges",
+        "age",
+        "alt-svc",
+        "connection",
+        "content-length",
+        "content-range",
+        "content-type",
+        "date",
+        "etag",
+        "keep-alive",
+        "last-modified",
+        "location",
+        "nel",
+        "p3p",
+        "proxy-authenticate",
+        "proxy-authentication-info",
+        "proxy-connection",
+        "ratelimit",
+        "report-to",
+        "server",
+        "set-cookie",
+        "set-cookie2",
+        "strict-transport-security",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "via",
+        "warning",
+        "www-authenticate",
+        "cache-status",
+        "x-request-id",
+        "repr-digest",
+        "content-digest",
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (slice_eqs(name, names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool named_in_connection(const struct fetch_head *h, struct slice name)
+{
+    struct slice list = fetch_field(h, "connection");
+
+    while (list.n > 0) {
+        if (slice_ieq(slice_trim(slice_cut(&list, ',')), name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void keep_fields(struct object *o, const struct fetch_head *h, struct arena *a)
+{
+    size_t bytes = 0;
+
+    o->nfields = 0;
+    for (size_t i = 0; i < h->nfields && o->nfields < OBJECT_FIELDS; i++) {
+        struct slice name = h->fields[i].name;
+        struct slice value = h->fields[i].value;
+        if (dropped(name) || named_in_connection(h, name) ||
+            bytes + name.n + value.n > OBJECT_FIELD_BYTES) {
+            continue;
+        }
+        bytes += name.n + value.n;
+        o->fields[o->nfields++] = (struct http_field){arena_copy(a, name), arena_copy(a, value)};
+    }
+}
+
+static void take(struct slice *to, const struct fetch_head *h, const char *name, struct arena *a)
+{
+    struct slice v = slice_trim(fetch_field(h, name));
+
+    *to = v.n > 0 && v.n <= 1024 ? arena_copy(a, v) : SLICE_NONE;
+}
+
+void object_learn(struct object *o, const struct fetch_head *h, struct arena *a)
+{
+    take(&o->origin_etag, h, "etag", a);
+    take(&o->last_modified, h, "last-modified", a);
+    take(&o->content_type, h, "content-type", a);
+    o->url = arena_copy(a, h->url);
+    keep_fields(o, h, a);
+}
+
+void object_renew(struct object *o, const struct fetch_head *h, struct arena *a)
+{
+    struct object fresh = *o;
+
+    take(&fresh.last_modified, h, "last-modified", a);
+    if (fresh.last_modified.p != NULL) {
+        o->last_modified = fresh.last_modified;
+    }
+    for (size_t i = 0; i < h->nfields; i++) {
+        struct slice name = h->fields[i].name;
+        if (dropped(name) || named_in_connection(h, name) ||
+            slice_eq(name, SLICE("content-encoding"))) {
+            continue;
+        }
+        for (size_t j = 0; j < o->nfields; j++) {
+            if (slice_eq(o->fields[j].name, name) && h->fields[i].value.n <= 1024) {
+                o->fields[j].value = arena_copy(a, h->fields[i].value);
+                break;
+            }
+        }
+    }
+}
+
+struct slice object_field(const struct object *o, const char *name)
+{
+    for (size_t i = 0; i < o->nfields; i++) {
+        if (slice_eqs(o->fields[i].name, name)) {
+            return o->fields[i].value;
+        }
+    }
+    return SLICE_NONE;
+}
+
+bool etag_is_strong(struct slice etag)
+{
+    if (etag.n < 2 || etag.p[0] != '"' || etag.p[etag.n - 1] != '"') {
+        return false;
+    }
+    for (size_t i = 1; i + 1 < etag.n; i++) {
+        uint8_t c = (uint8_t)etag.p[i];
+        if (c == '"' || c <= ' ' || c == 0x7f) {
+            return false;
+        }
+    }
+    return true;
+}

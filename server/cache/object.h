@@ -1,0 +1,56 @@
+/* object.h - what is known of one pull-through object, and its row: object(repo NUL key [NUL principal]).
+ *
+ * The row's first 34 bytes are fixed (version, flags, digest), so that the keeper can mark from it without this module.
+ *
+ * owns     strings point into the arena that the object was decoded into or learned with
+ * threads  plain data
+ */
+#ifndef SERVER_CACHE_OBJECT_H
+#define SERVER_CACHE_OBJECT_H
+
+#include "common/base/arena.h"
+#include "common/hash/digest.h"
+#include "server/cache/want.h"
+#include "server/fetch/fetch.h"
+
+enum { OBJECT_FIELDS = 24, OBJECT_FIELD_BYTES = 8192, OBJECT_ROW_MAX = 64 << 10 };
+
+struct object {
+    struct digest digest;
+    uint64_t size_bytes;
+    uint64_t stored_unix_s;      /* when its bytes came */
+    uint64_t validated_unix_s;   /* ... or the origin last said that they are good */
+    uint64_t age_s;              /* that the origin's answer had then */
+    uint64_t fresh_until_unix_s; /* by the origin's word */
+    uint32_t swr_s;              /* by the origin's word */
+    uint32_t sie_s;
+    bool must_revalidate;
+    struct slice etag;          /* ours, as sent to clients; p == NULL only before the head */
+    struct slice origin_etag;   /* as the origin wrote it, weak ones too; or p == NULL */
+    struct slice last_modified; /* the same */
+    struct slice content_type;
+    struct slice url; /* final */
+    struct http_field fields[OBJECT_FIELDS];
+    size_t nfields;
+};
+
+/* repo NUL key, and NUL principal unless that is "". */
+void object_key(struct buf *out, struct slice repo, struct slice key, struct slice principal);
+/* The second half of the above: how holder rows and the keeper name it. */
+struct slice object_key_tail(struct slice object_key);
+
+void object_encode(const struct object *o, struct buf *out);
+MUST_USE bool object_decode(struct slice row, struct arena *a, struct object *out);
+/* The fixed part alone. */
+MUST_USE bool object_row_digest(struct slice row, struct digest *out);
+
+/* From an origin's 200 or 206: validators, type, the fields worth keeping. Not the freshness. */
+void object_learn(struct object *o, const struct fetch_head *h, struct arena *a);
+/* What a 304 renews: fields and validators, never the description of the bytes (RFC 9111 3.2). */
+void object_renew(struct object *o, const struct fetch_head *h, struct arena *a);
+struct slice object_field(const struct object *o, const char *name);
+
+/* "..." without W/: what may stand in If-Range and splice segments. */
+bool etag_is_strong(struct slice etag);
+
+#endif

@@ -1,0 +1,174 @@
+/* partial.c - what of a large unfinished fill survives a restart: rows written after the data they describe is durable. */
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "server/cache/cache_priv.h"
+#include "server/cache/wire.h"
+
+enum { SAVE_MS = 5000, ROW_MAX = 4 << 20 };
+#define ROW_MAGIC SLICE("fill1") /* the table is shared with uploads */
+
+static void encode(struct fill *f, struct buf *out)
+{
+    buf_adds(out, ROW_MAGIC);
+    wire_put_slice(out, f->row_key);
+    wire_put_u64(out, f->total_bytes);
+    wire_put_slice(out, f->object.origin_etag);
+    buf_byte(out, f->want.digest_known);
+    buf_add(out, f->want.digest.b, DIGEST_BYTES);
+    lock_take(&f->lock);
+    extents_encode(&f->have, out);
+    lock_drop(&f->lock);
+}
+
+static bool decode(struct slice row, struct partial *p)
+{
+    struct slice known;
+    struct slice digest;
+
+    if (!slice_starts(row, ROW_MAGIC)) {
+        return false;
+    }
+    row = slice_from(row, ROW_MAGIC.n);
+    if (!wire_get_slice(&row, &p->key) || !wire_get_u64(&row, &p->total_bytes) ||
+        !wire_get_slice(&row, &p->origin_etag) || !wire_get_bytes(&row, 1, &known) ||
+        !wire_get_bytes(&row, DIGEST_BYTES, &digest) ||
+        !extents_decode(&p->have, &row, p->total_bytes) || p->key.n == 0) {
+        return false;
+    }
+    p->digest_known = known.p[0] != 0;
+    memcpy(p->digest.b, digest.p, DIGEST_BYTES);
+    p->key = arena_copy(&p->arena, p->key);
+    p->origin_etag = p->origin_etag.p != NULL ? arena_copy(&p->arena, p->origin_etag) : SLICE_NONE;
+    return true;
+}
+
+int partial_save(struct fill *f, struct err *e)
+{
+    struct buf row = BUF_INIT(ROW_MAX);
+    struct batch *b = batch_new();
+    char key[STAGE_KEY_BYTES];
+    int rc;
+
+    encode(f, &row); /* first: what is published while we sync is not yet durable */
+    rc = row.rc != 0 ? err_set(e, row.rc, "too many pieces") : stage_sync(f->stage, e);
+    if (rc == 0) {
+        stage_key(stage_id(f->stage), key);
+        batch_put(b, TABLE_PARTIAL, slice_of(key, sizeof key), buf_slice(&row));
+        rc = store_commit(f->cache->store, &b, COMMIT_LAZY, e);
+    }
+    batch_free(&b);
+    buf_free(&row);
+    return rc;
+}
+
+static void save(struct job *j)
+{
+    struct fill *f = CONTAINER_OF(j, struct fill, sync_job);
+
+    f->sync_rc = partial_save(f, &f->sync_why);
+}
+
+static void on_saved(struct job *j)
+{
+    struct fill *f = CONTAINER_OF(j, struct fill, sync_job);
+
+    fill_job_done(f);
+    f->sync_busy = false;
+    if (f->sync_rc != 0) {
+        log_warn("fill.partial", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(f->want.repo),
+                 f->sync_why.text);
+    }
+    if (f->rc != 0) {
+        fill_settle(f);
+    } else {
+        fill_hash(f); /* a seal waits for the save: it would bring the row back */
+    }
+}
+
+void fill_save(struct fill *f, uint64_t now_ms)
+{
+    uint64_t have;
+
+    if (f->sync_busy || f->stage == NULL || stage_id(f->stage) == 0) {
+        return;
+    }
+    lock_take(&f->lock);
+    have = extents_bytes(&f->have);
+    lock_drop(&f->lock);
+    if (have == f->synced_bytes ||
+        (have - f->synced_bytes < SMALL_BYTES && now_ms - f->synced_ms < SAVE_MS)) {
+        return;
+    }
+    f->synced_bytes = have;
+    f->synced_ms = now_ms;
+    f->sync_busy = true;
+    fill_job(f, &f->sync_job, save, on_saved);
+}
+
+/* --- at start ----------------------------------------------------------------------------------------------------- */
+
+void partial_free(struct partial **pp)
+{
+    struct partial *p = *pp;
+
+    *pp = NULL;
+    if (p != NULL) {
+        extents_fini(&p->have);
+        arena_fini(&p->arena);
+        free(p);
+    }
+}
+
+static int load_row(void *arg, struct slice key, struct slice row)
+{
+    struct cache *c = arg;
+    struct partial *p = NEW(struct partial);
+    struct partial *other = NULL;
+
+    if (!decode(row, p) || !wire_get_u64(&key, &p->stage_id)) {
+        partial_free(&p);
+        return 0;
+    }
+    HASH_FIND(hh, c->partials, p->key.p, p->key.n, other);
+    if (other != NULL) { /* two lives began the same object: the fuller one is kept */
+        if (extents_bytes(&other->have) >= extents_bytes(&p->have)) {
+            partial_free(&p);
+            return 0;
+        }
+        HASH_DEL(c->partials, other);
+        partial_free(&other);
+    }
+    HASH_ADD_KEYPTR(hh, c->partials, p->key.p, p->key.n, p);
+    return 0;
+}
+
+int partials_load(struct cache *c, struct err *e)
+{
+    return store_scan(c->store, TABLE_PARTIAL, SLICE_NONE, SLICE_NONE, load_row, c, e);
+}
+
+struct partial *partial_take(struct cache *c, struct slice row_key)
+{
+    struct partial *p = NULL;
+
+    HASH_FIND(hh, c->partials, row_key.p, row_key.n, p);
+    if (p != NULL) {
+        HASH_DEL(c->partials, p);
+    }
+    return p;
+}
+
+void partials_free(struct cache *c)
+{
+    struct partial *p;
+    struct partial *tmp;
+
+    HASH_ITER(hh, c->partials, p, tmp)
+    {
+        HASH_DEL(c->partials, p);
+        partial_free(&p);
+    }
+}

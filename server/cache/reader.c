@@ -1,0 +1,175 @@
+#include <stdlib.h>
+
+#include "server/cache/cache_priv.h"
+
+enum { READER_MAGIC = 0x72656164, TAIL_BYTES = 1 << 20 };
+
+struct reader { /* a body that follows a fill */
+    struct body body;
+    uint32_t magic;
+    struct fill *fill;     /* held by the answer */
+    struct answer *answer; /* held */
+    struct audience *audience;
+    struct list node;    /* in the audience: its loop's */
+    struct list stalled; /* in the fill: under its lock */
+    uint64_t need_at;    /* the same */
+    uint64_t need_end;
+    bool whole; /* reaches the end: its tail is withheld until the digest holds */
+    bool waiting;
+};
+
+static struct reader *reader_of(struct body *b)
+{
+    struct reader *r = CONTAINER_OF(b, struct reader, body);
+    CHECK(r->magic == READER_MAGIC);
+    return r;
+}
+
+void reader_wake(struct list *node)
+{
+    struct reader *r = LIST_ITEM(node, struct reader, node);
+
+    CHECK(r->magic == READER_MAGIC);
+    if (r->waiting && r->body.wake != NULL) {
+        r->waiting = false;
+        r->body.wake(r->body.wake_arg);
+    }
+}
+
+size_t readers_need(struct fill *f, struct reader_need *out, size_t room)
+{
+    size_t n = 0;
+    struct list *it;
+
+    while (n < room && (it = list_pop_front(&f->stalled)) != NULL) {
+        struct reader *r = LIST_ITEM(it, struct reader, stalled);
+        out[n++] = (struct reader_need){r->need_at, r->need_end};
+    }
+    return n;
+}
+
+/* How far this reader may see. Under the lock. */
+static uint64_t horizon(const struct reader *r, uint64_t there)
+{
+    const struct fill *f = r->fill;
+    uint64_t known = f->total_bytes != LENGTH_UNKNOWN ? f->total_bytes : there;
+
+    if (!r->whole || f->verified) {
+        return there;
+    }
+    return min_u64(there, known > WITHHELD_BYTES ? known - WITHHELD_BYTES : 0);
+}
+
+static void post_demand(struct fill *f)
+{
+    if (!f->demand_posted) {
+        f->demand_posted = true;
+        f->demand.deliver = fill_on_demand;
+        fill_hold(f);
+        mailbox_post(f->cache->mail, &f->demand);
+    }
+}
+
+/* Nothing to send yet: the audience is told when there is; and the fill, when nobody fetches these bytes. */
+static void wait_here(struct reader *r, uint64_t there)
+{
+    struct fill *f = r->fill;
+
+    r->waiting = true;
+    r->audience->wanted = true;
+    if (there == r->body.off && !fill_covers(f, r->body.off) && !list_linked(&r->stalled)) {
+        r->need_at = r->body.off;
+        list_push_back(&f->stalled, &r->stalled);
+        post_demand(f);
+    }
+}
+
+static int reader_poll(struct body *b, uint64_t *upto)
+{
+    struct reader *r = reader_of(b);
+    struct fill *f = r->fill;
+    uint64_t there;
+    uint64_t limit;
+    int rc = 0;
+
+    lock_take(&f->lock);
+    if (f->total_bytes != LENGTH_UNKNOWN && b->end > f->total_bytes) {
+        b->end = f->total_bytes;
+    }
+    there = extents_until(&f->have, b->off);
+    limit = min_u64(horizon(r, there), b->end);
+    *upto = max_u64(limit, b->off);
+    if (f->rc != 0) {
+        rc = f->rc; /* nothing of a fill that failed may look complete */
+    } else if (*upto == b->off && b->off < b->end) {
+        wait_here(r, there);
+    }
+    lock_drop(&f->lock);
+    return rc;
+}
+
+static void reader_close(struct body *b)
+{
+    struct reader *r = reader_of(b);
+    struct fill *f = r->fill;
+
+    list_remove_if(&r->node);
+    lock_take(&f->lock);
+    list_remove_if(&r->stalled);
+    f->readers--;
+    lock_drop(&f->lock);
+    r->magic = 0;
+    answer_release(&r->answer);
+    free(r);
+}
+
+/* Under the lock. */
+static struct audience *audience_of(struct fill *f, struct loop *l)
+{
+    struct audience *a;
+
+    LIST_EACH (&f->audiences, it) {
+        a = LIST_ITEM(it, struct audience, node);
+        if (a->loop == l) {
+            return a;
+        }
+    }
+    a = NEW(struct audience);
+    a->fill = f;
+    a->loop = l;
+    list_init(&a->readers);
+    list_push_back(&f->audiences, &a->node);
+    return a;
+}
+
+struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64_t first,
+                        uint64_t end)
+{
+    static const struct body_ops ops = {reader_poll, reader_close};
+    struct reader *r = NEW(struct reader);
+
+    r->magic = READER_MAGIC;
+    r->body = (struct body){.ops = &ops, .off = first, .end = end, .fd = f->fd};
+    r->fill = f;
+    r->answer = answer_hold(a);
+    r->need_end = end;
+    lock_take(&f->lock);
+    f->readers++;
+    if (f->total_bytes != LENGTH_UNKNOWN) {
+        r->body.end = min_u64(end, f->total_bytes);
+    }
+    /* A short range at the end is what lazy readers ask first; whoever reads on to the end wants a whole file. */
+    r->whole = f->want.digest_known && r->body.end >= f->total_bytes &&
+               (first == 0 || r->body.end - first > TAIL_BYTES);
+    if (first == 0 && r->body.end >= f->total_bytes) {
+        f->whole_wanted = true;
+    }
+    f->whole_wanted = f->whole_wanted || r->whole;
+    if (f->whole_wanted && !f->want_all) {
+        post_demand(f);
+    }
+    r->audience = audience_of(f, l);
+    lock_drop(&f->lock);
+    list_push_back(&r->audience->readers, &r->node);
+    return &r->body;
+}

@@ -1,0 +1,192 @@
+/* seal.c - hashing behind the frontier, and the door from a fill to a blob (DESIGN 3.4). */
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "common/os/newfile.h"
+#include "server/cache/cache_priv.h"
+
+enum {
+    STEP_BYTES = 8 << 20, /* hashed by one job */
+    LAG_BYTES = 1 << 20,  /* worth a job before the end */
+    READ_BYTES = 256 << 10,
+};
+#define SYNCED_ROW_BYTES ((uint64_t)1 << 20) /* from here on a lost row costs more than a sync */
+
+bool fill_complete(struct fill *f)
+{
+    return f->total_bytes != LENGTH_UNKNOWN && fill_frontier(f) >= f->total_bytes;
+}
+
+static int hash_upto(struct fill *f, uint64_t end, struct err *e)
+{
+    char *p = malloc(READ_BYTES);
+    int rc = 0;
+
+    CHECK(p != NULL);
+    while (rc == 0 && hasher_count(f->hasher) < end) {
+        uint64_t at = hasher_count(f->hasher);
+        size_t n = (size_t)min_u64(READ_BYTES, end - at);
+        rc = fd_pread_all(f->fd, p, n, at, e);
+        if (rc == 0) {
+            hasher_add(f->hasher, p, n);
+        }
+    }
+    free(p);
+    return rc;
+}
+
+static void hash_step(struct job *j)
+{
+    struct fill *f = CONTAINER_OF(j, struct fill, hash_job);
+    uint64_t end = min_u64(fill_frontier(f), hasher_count(f->hasher) + STEP_BYTES);
+
+    f->job_rc = hash_upto(f, end, &f->job_why);
+}
+
+static void on_hashed(struct job *j)
+{
+    struct fill *f = CONTAINER_OF(j, struct fill, hash_job);
+
+    fill_job_done(f);
+    f->hash_busy = false;
+    if (f->rc != 0) {
+        fill_settle(f);
+    } else if (f->job_rc != 0) {
+        fill_fail(f, f->job_rc, &f->job_why);
+    } else {
+        fill_hash(f);
+    }
+}
+
+/* --- the rows ----------------------------------------------------------------------------------------------------- */
+
+static void put_rows(struct fill *f, uint64_t stage, struct batch *b)
+{
+    struct buf row = BUF_INIT(OBJECT_ROW_MAX);
+    struct buf key = BUF_INIT(16384);
+    struct slice tail = object_key_tail(f->row_key);
+
+    object_encode(&f->object, &row);
+    batch_put(b, TABLE_OBJECT, f->row_key, buf_slice(&row));
+    if (f->replaces && !digest_eq(&f->old_digest, &f->object.digest)) {
+        holder_key(&key, &f->old_digest, f->want.repo, 'o', tail);
+        batch_del(b, TABLE_HOLDER, buf_slice(&key));
+        buf_clear(&key);
+    }
+    holder_key(&key, &f->object.digest, f->want.repo, 'o', tail);
+    batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
+    if (stage != 0) {
+        char partial[STAGE_KEY_BYTES];
+        stage_key(stage, partial);
+        batch_del(b, TABLE_PARTIAL, slice_of(partial, sizeof partial));
+    }
+    CHECK(row.rc == 0 && key.rc == 0);
+    buf_free(&row);
+    buf_free(&key);
+}
+
+static void mark_verified(struct fill *f)
+{
+    lock_take(&f->lock);
+    f->verified = true;
+    lock_drop(&f->lock);
+    fill_wake_all(f);
+}
+
+static void seal(struct job *j)
+{
+    struct fill *f = CONTAINER_OF(j, struct fill, seal_job);
+    struct object *o = &f->object;
+    const struct digest *chunks;
+    uint64_t stage = stage_id(f->stage);
+    size_t count;
+
+    f->job_rc = hash_upto(f, f->total_bytes, &f->job_why);
+    if (f->job_rc != 0) {
+        return;
+    }
+    hasher_final(f->hasher, &o->digest);
+    chunks = hasher_chunks(f->hasher, &count);
+    o->size_bytes = f->total_bytes;
+    if (f->want.digest_known && !digest_eq(&o->digest, &f->want.digest)) {
+        char got[DIGEST_HEX + 1];
+        digest_format(&o->digest, got);
+        COUNT(f->cache, verify_failures, 1);
+        f->job_rc = err_set(&f->job_why, E_CORRUPT,
+                            "the origin's bytes have SHA-256 %.16s..., another was promised", got);
+        return;
+    }
+    mark_verified(f); /* readers do not wait for the disk */
+    if (!f->keep) {
+        return;
+    }
+    f->batch = batch_new();
+    f->job_rc = stage_seal(&f->stage, &o->digest, o->size_bytes, chunks, count, f->batch, NULL,
+                           &f->job_why);
+    if (f->job_rc == 0) {
+        put_rows(f, stage, f->batch);
+    } else {
+        batch_free(&f->batch);
+    }
+}
+
+static void finish(struct fill *f, int rc, const struct err *why)
+{
+    if (rc == 0 || f->rc != 0) {
+        fill_settle(f);
+    } else if (f->verified) {
+        /* The bytes are good and readers have them: only keeping them failed. */
+        log_warn("fill.seal", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(f->want.repo), why->text);
+        f->keep = false;
+        fill_settle(f);
+    } else {
+        fill_fail(f, rc, why);
+    }
+}
+
+static void on_committed(struct commit_wait *w, int rc, const struct err *e)
+{
+    struct fill *f = CONTAINER_OF(w, struct fill, commit);
+
+    f->jobs--;
+    finish(f, rc, e);
+}
+
+static void on_sealed(struct job *j)
+{
+    struct fill *f = CONTAINER_OF(j, struct fill, seal_job);
+
+    fill_job_done(f);
+    f->hash_busy = false;
+    if (f->batch == NULL) {
+        finish(f, f->job_rc, &f->job_why);
+        return;
+    }
+    f->jobs++;
+    f->commit.done = on_committed;
+    f->commit.reply = f->cache->mail;
+    store_commit_async(f->cache->store, &f->batch,
+                       f->object.size_bytes >= SYNCED_ROW_BYTES ? COMMIT_SYNC : COMMIT_LAZY,
+                       &f->commit);
+}
+
+void fill_hash(struct fill *f)
+{
+    uint64_t frontier;
+
+    if (f->state != FILL_RUNNING || f->rc != 0 || f->hash_busy) {
+        return;
+    }
+    frontier = fill_frontier(f);
+    if (fill_complete(f) && filler_count(f) == 0 && !f->sync_busy) {
+        f->state = FILL_SEALING;
+        f->hash_busy = true;
+        fill_job(f, &f->seal_job, seal, on_sealed);
+    } else if (frontier >= hasher_count(f->hasher) + LAG_BYTES) {
+        f->hash_busy = true;
+        fill_job(f, &f->hash_job, hash_step, on_hashed);
+    }
+}

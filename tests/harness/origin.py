@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""The fake origin: deterministic bytes of any size, counted, and lies to order.
+
+In a Python test:   o = Origin(); o.put("/a.bin", size=1 << 20); o.url + "/a.bin"; o.stats("/a.bin").bytes; o.close()
+From anything else: run it ("--port 0" prints the port), then GET
+    /_origin/put?path=/a.bin&size=1048576&...   /_origin/stats?path=/a.bin   /_origin/sha256?path=/a.bin
+    /_origin/bytes?path=/a.bin&first=0&end=10   /_origin/forget               (none of these is counted)
+
+What a path does is one Thing; its fields are the script. A path that was never put is a 404. Bytes depend on seed and
+position alone: every 64 KiB begin with the seed and the block's number, so that a misplaced block shows.
+"""
+
+import argparse
+import dataclasses
+import email.utils
+import hashlib
+import random
+import socket
+import socketserver
+import struct
+import sys
+import threading
+import time
+import urllib.parse
+from http.server import BaseHTTPRequestHandler
+from typing import Optional
+
+BLOCK = 64 << 10
+STEP = 256 << 10
+
+
+@dataclasses.dataclass
+class Thing:
+    size: int = 0
+    seed: int = 1
+    body: Optional[bytes] = None  # instead of size and seed
+    status: int = 200             # other: an empty answer of that status
+    times: int = 1 << 30          # `status`, `die_at`, `short`, `stall_at`, `no_head` happen so many times
+    etag: str = "strong"          # strong, weak, none, or literally what is to be sent
+    last_modified: int = 1600000000
+    type: str = "application/octet-stream"
+    fields: str = ""              # "name: value|name: value"
+    ranges: bool = True
+    ignore_range: bool = False    # Accept-Ranges is said, then a 200 is sent
+    rate: int = 0                 # bytes a second, per connection
+    delay: float = 0.0            # before the head
+    chunked: bool = False
+    unframed: bool = False        # no length at all: ends with the connection
+    redirect: str = ""            # Location; with `status` 302 unless set
+    # lies
+    short: int = -1               # so many bytes, then the connection is cut
+    die_at: int = -1              # percent of this answer's bytes, then cut
+    stall_at: int = -1            # then silence
+    wrong_range: int = 0          # Content-Range is off by so much
+    wrong_total: int = 0
+    change_after: int = -1        # so many requests, then another generation: seed + 1
+    flip_at: int = -1             # this byte is wrong
+    endless: bool = False
+    no_head: bool = False         # the connection is cut before a head
+    early_garbage: bool = False   # not HTTP
+    # counters
+    requests: int = 0
+    heads: int = 0
+    conditional: int = 0
+    not_modified: int = 0
+    ranged: int = 0
+    bytes: int = 0
+    authorized: int = 0           # requests that carried Authorization
+    lied: int = 0
+    spans: list = dataclasses.field(default_factory=list)
+
+    def length(self):
+        return len(self.body) if self.body is not None else self.size
+
+    def generation(self):
+        changed = 0 <= self.change_after < self.requests
+        return self.seed + (1 if changed else 0)
+
+    def tag(self, generation):
+        if self.etag in ("strong", "weak"):
+            return ("W/" if self.etag == "weak" else "") + '"o-%d-%d"' % (generation, self.length())
+        return None if self.etag == "none" else self.etag
+
+
+_bases = {}
+
+
+def _base(seed):
+    if seed not in _bases:
+        _bases[seed] = random.Random(seed).randbytes(BLOCK - 16)
+    return _bases[seed]
+
+
+def span(seed, first, end):
+    out = []
+    at = first
+    while at < end:
+        index = at // BLOCK
+        stop = min(end, (index + 1) * BLOCK)
+        block = struct.pack(">QQ", seed, index) + _base(seed)
+        out.append(block[at - index * BLOCK:stop - index * BLOCK])
+        at = stop
+    return b"".join(out)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        self.answer()
+
+    do_HEAD = do_GET
+
+    def cut(self):
+        self.close_connection = True
+        try:
+            self.connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def plain(self, status, text):
+        data = text if isinstance(text, bytes) else text.encode()
+        self.send_response_only(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def admin(self, what, q):
+        origin = self.server.origin
+        path = q.pop("path", "")
+        if what == "put":
+            origin.put(path, **q)
+            self.plain(200, "")
+        elif what == "forget":
+            origin.things.clear()
+            self.plain(200, "")
+        elif path not in origin.things:
+            self.plain(404, "")
+        elif what == "stats":
+            t = origin.things[path]
+            names = ("requests", "bytes", "heads", "conditional", "not_modified", "ranged", "authorized", "lied")
+            self.plain(200, " ".join("%s=%d" % (n, getattr(t, n)) for n in names))
+        elif what == "spans":
+            self.plain(200, " ".join("%d-%d" % s for s in origin.things[path].spans))
+        elif what == "sha256":
+            self.plain(200, origin.sha256(path))
+        elif what == "bytes":
+            self.plain(200, origin.bytes_of(path, int(q["first"]), int(q["end"])))
+
+    def answer(self):
+        parts = urllib.parse.urlsplit(self.path)
+        if parts.path.startswith("/_origin/"):
+            self.admin(parts.path[9:], dict(urllib.parse.parse_qsl(parts.query)))
+            return
+        origin = self.server.origin
+        t = origin.things.get(self.path)
+        with origin.lock:
+            origin.requests += 1
+            if t is None:
+                origin.misses.append(self.path)
+                self.plain(404, "")
+                return
+            t.requests += 1
+            t.heads += self.command == "HEAD"
+            t.authorized += "Authorization" in self.headers
+            t.conditional += "If-None-Match" in self.headers or "If-Modified-Since" in self.headers
+            lie = t.lied < t.times
+            generation = t.generation()
+        if t.delay:
+            time.sleep(t.delay)
+        self.tell(t, generation, lie)
+
+    def extra(self, t, tag):
+        if tag is not None:
+            self.send_header("ETag", tag)
+        if t.last_modified:
+            self.send_header("Last-Modified", email.utils.formatdate(t.last_modified, usegmt=True))
+        for line in filter(None, t.fields.split("|")):
+            name, value = line.split(":", 1)
+            self.send_header(name, value.strip())
+
+    def pick(self, t, tag):
+        """The range to send, or None for all."""
+        value = self.headers.get("Range")
+        if value is None or not t.ranges or t.ignore_range:
+            return None
+        condition = self.headers.get("If-Range")
+        if condition is not None and (condition != tag or condition.startswith("W/")):
+            return None
+        first, _, last = value[6:].partition("-")
+        if not first:
+            return max(0, t.length() - int(last)), t.length()
+        return int(first), min(t.length(), int(last) + 1 if last else t.length())
+
+    def tell(self, t, generation, lie):
+        def lied():
+            with self.server.origin.lock:
+                t.lied += 1
+
+        tag = t.tag(generation)
+        if lie and t.no_head:
+            lied()
+            self.cut()
+            return
+        if lie and t.early_garbage:
+            lied()
+            self.wfile.write(b"\x16\x03\x01 this is not HTTP\r\n\r\n")
+            self.cut()
+            return
+        if t.redirect:
+            self.send_response_only(t.status if t.status != 200 else 302)
+            self.send_header("Location", t.redirect)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        if t.status != 200 and lie:
+            lied()
+            self.send_response_only(t.status)
+            self.extra(t, None)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        known = self.headers.get("If-None-Match")
+        since = self.headers.get("If-Modified-Since")
+        if (known is not None and tag in [x.strip() for x in known.split(",")]) or (
+                known is None and since is not None and t.last_modified and
+                since == email.utils.formatdate(t.last_modified, usegmt=True)):
+            t.not_modified += 1
+            self.send_response_only(304)
+            self.extra(t, tag)
+            self.end_headers()
+            return
+        part = self.pick(t, tag)
+        if part is not None and part[0] >= t.length():
+            self.send_response_only(416)
+            self.send_header("Content-Range", "bytes */%d" % t.length())
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        first, end = part if part is not None else (0, t.length())
+        self.send_response_only(206 if part is not None else 200)
+        self.send_header("Date", email.utils.formatdate(usegmt=True))
+        self.send_header("Content-Type", t.type)
+        self.extra(t, tag)
+        if t.ranges:
+            self.send_header("Accept-Ranges", "bytes")
+        if part is not None:
+            t.ranged += 1
+            self.send_header("Content-Range", "bytes %d-%d/%d" % (
+                first + t.wrong_range, end - 1 + t.wrong_range, t.length() + t.wrong_total))
+        chunked = t.chunked or t.endless
+        if chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        elif t.unframed:
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        else:
+            self.send_header("Content-Length", str(end - first))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        t.spans.append((first, end))
+        stop = end
+        if lie and t.short >= 0:
+            stop = min(stop, first + t.short)
+        if lie and t.die_at >= 0:
+            stop = min(stop, first + (end - first) * t.die_at // 100)
+        silence = stop
+        if lie and t.stall_at >= 0:
+            silence = min(stop, first + t.stall_at)
+        self.send_body(t, generation, first, silence, chunked)
+        if silence < stop:
+            lied()
+            while not self.server.origin.closing and self.alive():
+                time.sleep(0.02)
+            self.cut()
+        elif stop < end:
+            lied()
+            self.cut()
+        elif chunked:
+            self.wfile.write(b"0\r\n\r\n")
+
+    def alive(self):
+        self.connection.setblocking(False)
+        try:
+            return self.connection.recv(1, socket.MSG_PEEK) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            self.connection.setblocking(True)
+
+    def send_body(self, t, generation, first, end, chunked):
+        started = time.monotonic()
+        step = min(STEP, max(1, t.rate // 50)) if t.rate else STEP
+        at = first
+        while at < end or t.endless:
+            stop = at + step if t.endless else min(end, at + step)
+            data = t.body[at:stop] if t.body is not None else span(generation, at, stop)
+            if at <= t.flip_at < stop:
+                i = t.flip_at - at
+                data = data[:i] + bytes([data[i] ^ 1]) + data[i + 1:]
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) if chunked else data)
+            with self.server.origin.lock:
+                t.bytes += len(data)
+            at = stop
+            if t.rate:
+                time.sleep(max(0, started + (at - first) / t.rate - time.monotonic()))
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 1024
+
+    def handle_error(self, request, client_address):
+        pass  # clients go as they please
+
+
+class Origin:
+    def __init__(self, port=0, host="127.0.0.1"):
+        self.things = {}
+        self.misses = []
+        self.requests = 0
+        self.lock = threading.Lock()
+        self.closing = False
+        self.server = Server((host, port), Handler)
+        self.server.origin = self
+        self.host = host
+        self.port = self.server.server_address[1]
+        self.url = "http://%s:%d" % (host, self.port)
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self.thread.start()
+
+    def put(self, path, **script):
+        """Scripts a path anew; its counters begin at 0. Values may be strings, as from a query."""
+        kinds = {f.name: f.type for f in dataclasses.fields(Thing)}
+        made = {}
+        for name, value in script.items():
+            kind = kinds[name]
+            if isinstance(value, str) and kind is int:
+                value = int(value)
+            elif isinstance(value, str) and kind is float:
+                value = float(value)
+            elif isinstance(value, str) and kind is bool:
+                value = value in ("1", "true", "yes")
+            elif isinstance(value, str) and name == "body":
+                value = value.encode()
+            made[name] = value
+        self.things[path] = Thing(**made)
+        return self.things[path]
+
+    def stats(self, path):
+        return self.things[path]
+
+    def bytes_of(self, path, first=0, end=None):
+        t = self.things[path]
+        end = t.length() if end is None else end
+        return t.body[first:end] if t.body is not None else span(t.generation(), first, end)
+
+    def sha256(self, path):
+        t = self.things[path]
+        h = hashlib.sha256()
+        for at in range(0, t.length(), 1 << 20):
+            h.update(self.bytes_of(path, at, min(t.length(), at + (1 << 20))))
+        return h.hexdigest()
+
+    def close(self):
+        self.closing = True
+        self.server.shutdown()
+        self.server.server_close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--port", type=int, default=0)
+    p.add_argument("--host", default="127.0.0.1")
+    a = p.parse_args()
+    o = Origin(a.port, a.host)
+    print(o.port, flush=True)
+    sys.stdin.read()  # until whoever started us goes
+    o.close()
+
+
+if __name__ == "__main__":
+    main()

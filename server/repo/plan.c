@@ -39,7 +39,7 @@ static bool stands_in_url(char c)
 
 struct slice plan_url(const char *base, struct slice path, struct slice query, struct arena *a)
 {
-    struct buf b = BUF_INIT(4 * PATH_MAX_BYTES + 8192 + query.n);
+    struct buf b = BUF_INIT(strlen(base) + 3 * path.n + 1 + query.n);
 
     buf_str(&b, base);
     for (size_t i = 0; i < path.n; i++) {
@@ -59,7 +59,7 @@ struct slice plan_url(const char *base, struct slice path, struct slice query, s
 
 struct slice plan_key(struct slice path, struct slice query, struct arena *a)
 {
-    struct buf b = BUF_INIT(3 * PATH_MAX_BYTES + 1 + query.n);
+    struct buf b = BUF_INIT(3 * path.n + 1 + query.n);
 
     if (query.p == NULL && slice_find(path, '?') < 0) {
         return path;

@@ -1,0 +1,74 @@
+/* link.h - where the links of an index page lead, said anew so that they lead through the mirror.
+ *
+ * A file becomes "<up>+f/<origin-id>/<path>": relative to the page, so that neither our public name nor a proxy's prefix
+ * matters. The origin's id is made of its scheme, host and port; what stands for it, and what the page says of each file
+ * (SHA-256, size), are rows in TABLE_ORIGIN, so that a file request needs no page. A page of the same index becomes a path
+ * below the repo. Whatever is neither http nor https, or leads to a host that origin.h does not admit, is dropped.
+ *
+ *   repo NUL id                     -> origin NUL URL of the page that named it
+ *   repo NUL id NUL path[?query]    -> 1 byte flags, SHA-256, u64 size
+ *
+ * owns     slices of a struct link live in links' arena until links_fini() or the next links_reset()
+ * threads  one at a time; no I/O: rows go into a batch
+ */
+#ifndef SERVER_REPO_PYPI_LINK_H
+#define SERVER_REPO_PYPI_LINK_H
+
+#include "server/repo/repo.h"
+
+enum { ORIGIN_ID = 16, ORIGINS_MAX = 64 };
+
+struct file_facts {
+    bool digest_known;
+    struct digest digest;
+    uint64_t size_bytes; /* LENGTH_UNKNOWN */
+};
+
+void origin_row_key(struct buf *out, struct slice repo, struct slice id);
+void file_row_key(struct buf *out, struct slice repo, struct slice id, struct slice file);
+void file_row_encode(const struct file_facts *f, struct buf *out);
+MUST_USE bool file_row_decode(struct slice row, struct file_facts *out);
+void origin_id(struct slice origin_key, char out[ORIGIN_ID + 1]);
+
+enum link_kind { LINK_NONE, LINK_FILE, LINK_PAGE };
+struct link {
+    enum link_kind kind;
+    struct slice href;     /* as we say it, without fragment */
+    struct slice fragment; /* as the page said it, without '#'; p == NULL */
+    struct slice name;     /* of its last segment, decoded: the file's name, or the project's */
+    struct slice file;     /* LINK_FILE: as in its row's key */
+    char id[ORIGIN_ID + 1];
+    bool child; /* LINK_PAGE: one segment below this page */
+};
+
+struct links {
+    const struct repo *repo;
+    bool only_named; /* hosts that the configuration does not name are dropped */
+    struct slice page_path;
+    struct slice page_url;
+    struct buf base; /* URL that references are relative to */
+    struct buf up;   /* "../../" from the page to the repo's root */
+    struct slice roots[2];
+    struct {
+        struct buf key;
+        char id[ORIGIN_ID + 1];
+        bool admitted;
+    } origin[ORIGINS_MAX];
+    size_t origins;
+    struct arena arena;
+    struct batch *rows;
+    size_t dropped;
+};
+
+/* page_path: canonical, below the repo; page_url: where its bytes came from. */
+void links_init(struct links *l, const struct repo *r, bool only_named, struct slice page_path,
+                struct slice page_url, struct batch *rows);
+void links_fini(struct links *l);
+void links_reset(struct links *l);                   /* the slices of links so far are void */
+void links_base(struct links *l, struct slice href); /* <base href>: the first one counts */
+void links_read(struct links *l, struct slice href, struct link *out);
+/* Remembers what the page says of a file; suffix: "" or ".metadata". Nothing known, nothing written. */
+void links_note(struct links *l, const struct link *k, struct slice suffix,
+                const struct file_facts *f);
+
+#endif

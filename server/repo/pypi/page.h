@@ -1,0 +1,64 @@
+/* page.h - one simple page on its way from the origin's form to ours: a reader (HTML or JSON) tells what it finds, the page
+ * writes it as HTML or JSON, links made to lead through the mirror, facts of files noted.
+ *
+ * JSON to JSON goes past the model (json.c edits the stream), so that no key is lost that we do not know. Nothing of an
+ * HTML page is copied through: what we did not understand is not there.
+ *
+ * threads  one at a time; no I/O
+ */
+#ifndef SERVER_REPO_PYPI_PAGE_H
+#define SERVER_REPO_PYPI_PAGE_H
+
+#include "common/codec/json.h"
+#include "server/repo/pypi/accept.h"
+#include "server/repo/pypi/link.h"
+
+struct page {
+    enum page_format format;
+    struct links links;
+    struct slice name; /* of the project: last segment of the page's path */
+    bool list;         /* the project list: names, not files */
+    char version[16];  /* "1.1", as the page said; "" */
+    struct buf files;  /* rendered; HTML or JSON, as format says */
+    struct buf projects;
+    struct buf metas;              /* HTML only: <meta name="pypi:..."> */
+    struct buf tracks, alternates; /* JSON only: members of these arrays */
+    struct json files_json, projects_json, tracks_json, alternates_json;
+    size_t files_count;
+};
+
+/* What a page says of a file; p == NULL: nothing. */
+struct page_file {
+    struct slice href;
+    struct slice requires_python, gpg_sig, upload_time;
+    struct slice hash_name, hash; /* JSON: the best of "hashes"; HTML has it in href's fragment */
+    struct slice metadata;        /* "sha256=<hex>", "true", or p == NULL: no sidecar */
+    bool yanked;
+    struct slice yanked_why;
+    uint64_t size_bytes; /* LENGTH_UNKNOWN */
+    struct slice more;   /* HTML to HTML: further data-* attributes, ready to be written */
+};
+
+void page_init(struct page *p, enum page_format f, const struct repo *r, bool only_named,
+               struct slice path, struct slice url, struct batch *rows, size_t max_bytes);
+void page_fini(struct page *p);
+void page_file(struct page *p, const struct page_file *f);
+void page_project(struct page *p, struct slice name); /* JSON: by name alone */
+/* An anchor of an HTML page: a file, or a project where it leads to a page below this one. */
+void page_anchor(struct page *p, const struct page_file *f, struct slice text);
+/* <meta name="pypi:..."> or what JSON says in its stead. E_UNSUPPORTED: a version that is not 1.x. */
+MUST_USE int page_meta(struct page *p, struct slice name, struct slice content, struct err *e);
+/* Writes the whole page. */
+MUST_USE int page_finish(struct page *p, struct buf *out, struct err *e);
+
+/* Facts of a file and its sidecar go into the rows. */
+void page_note(struct page *p, const struct link *k, struct slice hash_name, struct slice hash,
+               struct slice metadata, uint64_t size_bytes);
+
+/* The readers. E_PROTOCOL: the document is broken. */
+MUST_USE int page_read_html(struct page *p, struct slice doc, struct err *e);
+MUST_USE int page_read_json(struct page *p, struct slice doc, struct err *e);
+/* JSON to JSON. */
+MUST_USE int page_edit_json(struct page *p, struct slice doc, struct buf *out, struct err *e);
+
+#endif

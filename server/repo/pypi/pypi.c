@@ -1,0 +1,399 @@
+/* pypi.c - Python package indexes: simple pages in both forms, files by origin id, find-links pages.
+ * docs/protocols/pypi.md */
+#include <stdlib.h>
+
+#include "server/repo/pypi/page.h"
+#include "server/repo/plan.h"
+
+struct pypi {
+    bool only_named; /* unknown_host = "drop" */
+};
+
+/* One representation is kept; either form can be made of either. */
+static const struct slice accept_upstream = {
+    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.5, text/html;q=0.1",
+    sizeof("application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.5, "
+           "text/html;q=0.1") -
+        1};
+
+/* Object stores say 403 for what is not there; to pip and uv that would be the end, not the next index. */
+static const struct status_map forbidden_is_absent[] = {{403, 404}};
+
+static int pypi_open(struct repo *r, const struct repo_conf *conf, struct err *e)
+{
+    struct pypi *p;
+    const char *unknown = conf->unknown_host != NULL ? conf->unknown_host : "register";
+
+    if (r->origin == NULL) {
+        return err_set(e, E_CONFIG, "protocol \"pypi\" needs an origin = \"https://...\"");
+    }
+    if (strcmp(unknown, "register") != 0 && strcmp(unknown, "drop") != 0) {
+        return err_set(e, E_CONFIG, "unknown_host \"%s\" is neither register nor drop", unknown);
+    }
+    p = NEW(struct pypi);
+    p->only_named = strcmp(unknown, "drop") == 0;
+    r->state = p;
+    return 0;
+}
+
+static void pypi_close(struct repo *r)
+{
+    free(r->state);
+}
+
+/* --- paths --- */
+
+static bool ends_with_any(struct slice s, const char *const *ends)
+{
+    for (; *ends != NULL; ends++) {
+        size_t n = strlen(*ends);
+        if (s.n > n && slice_ieq(slice_from(s, s.n - n), slice_str(*ends))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Files whose bytes never change under their name. */
+static bool is_distribution(struct slice path)
+{
+    static const char *const ends[] = {
+        ".whl", ".tar.gz", ".zip", ".tar.bz2", ".tar.xz", ".tgz", ".egg", ".exe",      ".msi",
+        ".deb", ".rpm",    ".dmg", ".tar.zst", ".tar.z",  ".asc", ".sig", ".metadata", NULL};
+    return ends_with_any(path, ends);
+}
+
+static bool is_page(struct slice path)
+{
+    static const char *const ends[] = {".html", ".htm", NULL};
+    return path.n == 0 || path.p[path.n - 1] == '/' || ends_with_any(path, ends);
+}
+
+static struct slice last_segment(struct slice path)
+{
+    size_t at = path.n;
+
+    while (at > 0 && path.p[at - 1] != '/') {
+        at--;
+    }
+    return slice_from(path, at);
+}
+
+/* PEP 503: small letters, runs of - _ . become one '-'. p == NULL: no project has such a name. */
+static struct slice normal_name(struct slice name, struct arena *a)
+{
+    char *out = arena_alloc(a, name.n + 1);
+    size_t n = 0;
+
+    for (size_t i = 0; i < name.n; i++) {
+        char c = name.p[i];
+        bool mark = c == '-' || c == '_' || c == '.';
+        bool upper = c >= 'A' && c <= 'Z';
+
+        if (!mark && !upper && !(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9')) {
+            return SLICE_NONE;
+        }
+        if (!mark) {
+            out[n++] = upper ? (char)(c + 'a' - 'A') : c;
+        } else if (n == 0 || out[n - 1] != '-') {
+            out[n++] = '-';
+        }
+    }
+    return slice_of(out, n);
+}
+
+/* Is it simple/<name> or simple/<name>/? */
+static bool project_of(struct slice path, struct slice *name)
+{
+    if (!slice_starts(path, SLICE("simple/"))) {
+        return false;
+    }
+    *name = slice_from(path, 7);
+    name->n -= name->n != 0 && name->p[name->n - 1] == '/';
+    return name->n != 0 && slice_find(*name, '/') < 0;
+}
+
+static struct slice with_query(struct slice location, struct slice query, struct arena *a)
+{
+    return query.p == NULL
+               ? location
+               : arena_fmt(a, SLICE_FMT "?" SLICE_FMT, SLICE_ARG(location), SLICE_ARG(query));
+}
+
+/* --- pages --- */
+
+static void plan_page(const struct repo *r, const struct http_req *req, struct slice path,
+                      struct arena *a, struct plan *p)
+{
+    enum page_format f = page_format_of(http_req_list(req, "accept"), req->query);
+    const struct rule *rule = rules_match(r->rules, path);
+
+    if (f == PAGE_NONE) {
+        plan_reply(p, 406,
+                   SLICE("this page comes as application/vnd.pypi.simple.v1+json, "
+                         "application/vnd.pypi.simple.v1+html or text/html\n"));
+        return;
+    }
+    if (rule->class == RULE_DENY) {
+        plan_reply(p, 403, SLICE("a rule of this repo denies the path\n"));
+        return;
+    }
+    plan_want(r, rule, path, a, p);
+    p->want.url = plan_url(origin_url(r->origin), path, SLICE_NONE, a);
+    p->want.accept = accept_upstream;
+    if (rule->status_maps == 0) {
+        p->want.status_map = forbidden_is_absent;
+        p->want.status_maps = ARRAY_LEN(forbidden_is_absent);
+    }
+    p->rewrite = true;
+    p->variant = page_format_name(f);
+}
+
+/* True: the client is told the page's one name. */
+static bool redirects(const struct http_req *req, struct slice path, struct arena *a,
+                      struct plan *p)
+{
+    bool slash = path.n != 0 && path.p[path.n - 1] == '/';
+    struct slice name;
+    struct slice normal;
+
+    if (project_of(path, &name) && !is_distribution(name)) {
+        normal = normal_name(name, a);
+        if (normal.p == NULL) {
+            plan_reply(p, 404, SLICE("no project can have this name\n"));
+            return true;
+        }
+        if (slash && slice_eq(normal, name)) {
+            return false;
+        }
+        plan_redirect(
+            p, with_query(arena_fmt(a, "%s" SLICE_FMT "/", slash ? "../" : "./", SLICE_ARG(normal)),
+                          req->query, a));
+        return true;
+    }
+    if (path.n == 0 && req->path.n != 0 && req->path.p[req->path.n - 1] != '/') {
+        path = slice_from(req->path, 1); /* the repo itself, without its '/' */
+    } else if (is_page(path) || is_distribution(path)) {
+        return false;
+    }
+    plan_redirect(
+        p, with_query(arena_fmt(a, SLICE_FMT "/",
+                                SLICE_ARG(plan_url("./", last_segment(path), SLICE_NONE, a))),
+                      req->query, a));
+    return true;
+}
+
+/* --- files --- */
+
+static void as_file(const struct repo *r, struct slice path, const struct rule *rule,
+                    struct plan *p)
+{
+    if (rule->built_in && is_distribution(path)) {
+        p->want.class = WANT_IMMUTABLE;
+    }
+    if (p->want.class == WANT_IMMUTABLE) {
+        /* uv keeps files for ever only on hosts that it knows; on ours this must be said. */
+        p->cache_control = r->anonymous_read ? SLICE("max-age=365000000, immutable, public")
+                                             : SLICE("max-age=365000000, immutable, private");
+    }
+    p->content_type = slice_ends(path, SLICE(".metadata")) ? SLICE("text/plain; charset=utf-8")
+                                                           : SLICE("application/octet-stream");
+}
+
+static bool denied(const struct rule *rule, struct plan *p)
+{
+    if (rule->class == RULE_DENY) {
+        plan_reply(p, 403, SLICE("a rule of this repo denies the path\n"));
+    }
+    return rule->class == RULE_DENY;
+}
+
+/* A file below the index itself, as find-links pages and PyTorch's have them. */
+static void plan_own_file(const struct repo *r, const struct http_req *req, struct slice path,
+                          struct arena *a, struct plan *p)
+{
+    const struct rule *rule = rules_match(r->rules, path);
+
+    if (denied(rule, p)) {
+        return;
+    }
+    plan_want(r, rule, path, a, p);
+    p->want.key = plan_key(path, req->query, a);
+    p->want.url = plan_url(origin_url(r->origin), path, req->query, a);
+    as_file(r, path, rule, p);
+}
+
+static struct slice row_key(struct arena *a, const struct repo *r, struct slice id,
+                            struct slice file)
+{
+    struct buf key = BUF_INIT(256 + id.n + file.n);
+    struct slice s;
+
+    if (file.p != NULL) {
+        file_row_key(&key, slice_str(r->name), id, file);
+    } else {
+        origin_row_key(&key, slice_str(r->name), id);
+    }
+    s = arena_copy(a, buf_slice(&key));
+    buf_free(&key);
+    return s;
+}
+
+static void plan_unknown_file(struct plan *p)
+{
+    plan_reply(p, 404,
+               SLICE("no page that this mirror has read names this file's host: ask for "
+                     "the project's page first\n"));
+}
+
+/* "+f/<id>/<path>": the row of the origin, then the row of the file; neither comes from the client. */
+static void plan_file(const struct repo *r, const struct http_req *req, struct slice path,
+                      const struct facts *facts, struct arena *a, struct plan *p)
+{
+    const struct rule *rule = rules_match(r->rules, path);
+    struct slice file = slice_from(path, 3);
+    struct slice id = slice_cut(&file, '/');
+    struct slice key = plan_key(file, req->query, a);
+    struct file_facts known;
+    const struct fact *origin;
+    const struct fact *row;
+    struct slice via;
+    struct slice host;
+
+    if (denied(rule, p)) {
+        return;
+    }
+    if (id.n != ORIGIN_ID || file.n == 0) {
+        plan_unknown_file(p);
+        return;
+    }
+    plan_want(r, rule, path, a, p);
+    origin = plan_row(facts, TABLE_ORIGIN, row_key(a, r, id, SLICE_NONE), p);
+    if (origin == NULL) {
+        return;
+    }
+    if (origin->rc != 0) {
+        plan_unknown_file(p);
+        return;
+    }
+    row = plan_row(facts, TABLE_ORIGIN, row_key(a, r, id, key), p);
+    if (row == NULL) {
+        return;
+    }
+    via = origin->bytes;
+    host = slice_cut(&via, '\0');
+    p->want.key = plan_key(path, req->query, a);
+    p->want.url = plan_url(arena_fmt(a, SLICE_FMT "/", SLICE_ARG(host)).p, file, req->query, a);
+    p->want.via = via;
+    if (row->rc == 0 && file_row_decode(row->bytes, &known)) {
+        p->want.size_bytes = known.size_bytes;
+        p->want.digest_known = known.digest_known;
+        p->want.digest = known.digest;
+    }
+    as_file(r, file, rule, p);
+}
+
+static int pypi_plan(const struct repo *r, const struct http_req *req, struct slice path,
+                     const struct principal *who, const struct facts *facts, struct arena *arena,
+                     struct plan *out, struct err *e)
+{
+    struct slice clean;
+    int rc = plan_path(path, arena, &clean, e);
+
+    (void)who;
+    if (rc != 0 || plan_refuses_method(req, out)) {
+        return rc;
+    }
+    if (slice_starts(clean, SLICE("+f/"))) {
+        plan_file(r, req, clean, facts, arena, out);
+    } else if (redirects(req, clean, arena, out)) {
+        return 0;
+    } else if (is_page(clean)) {
+        plan_page(r, req, clean, arena, out);
+    } else {
+        plan_own_file(r, req, clean, arena, out);
+    }
+    return 0;
+}
+
+static void pypi_answer(const struct repo *r, const struct plan *p, const struct answer *a,
+                        struct arena *arena, struct http_reply *reply)
+{
+    (void)r;
+    (void)a;
+    (void)arena;
+    if (p->rewrite) {
+        reply_add(reply, SLICE("vary"), SLICE("accept"));
+    }
+}
+
+/* --- documents --- */
+
+enum document { DOCUMENT_NEITHER, DOCUMENT_JSON, DOCUMENT_HTML };
+
+static bool type_has(struct slice type, const char *word)
+{
+    return type.n != 0 && memmem(type.p, type.n, word, strlen(word)) != NULL;
+}
+
+/* By its type; plain file servers may give none that says it, then by its first byte. */
+static enum document document_of(struct slice doc, struct slice type)
+{
+    type = slice_cut(&type, ';');
+    if (type_has(type, "json")) {
+        return DOCUMENT_JSON;
+    }
+    if (type_has(type, "html")) {
+        return DOCUMENT_HTML;
+    }
+    while (doc.n > 0 &&
+           (doc.p[0] == ' ' || doc.p[0] == '\n' || doc.p[0] == '\r' || doc.p[0] == '\t')) {
+        doc = slice_from(doc, 1);
+    }
+    return doc.n == 0        ? DOCUMENT_NEITHER
+           : doc.p[0] == '{' ? DOCUMENT_JSON
+           : doc.p[0] == '<' ? DOCUMENT_HTML
+                             : DOCUMENT_NEITHER;
+}
+
+static int pypi_rewrite(const struct repo *r, const struct plan *p, struct slice doc,
+                        struct slice content_type, struct slice url, struct rewrite_out *out,
+                        struct err *e)
+{
+    const struct pypi *state = r->state;
+    enum page_format f = page_format_named(p->variant);
+    enum document kind = document_of(doc, content_type);
+    struct page page;
+    int rc;
+
+    if (kind == DOCUMENT_NEITHER) {
+        return err_set(
+            e, E_UNSUPPORTED, "neither HTML nor JSON, but \"" SLICE_FMT "\"",
+            SLICE_ARG(slice_first(content_type, content_type.n < 64 ? content_type.n : 64)));
+    }
+    out->content_type = page_format_type(f);
+    if (out->body.max == 0) {
+        out->body.max = 512 << 20;
+    }
+    out->rows = batch_new();
+    page_init(&page, f, r, state->only_named, p->want.key, url, out->rows, out->body.max);
+    if (kind == DOCUMENT_JSON && f == PAGE_JSON) {
+        rc = page_edit_json(&page, doc, &out->body, e);
+    } else {
+        rc = kind == DOCUMENT_JSON ? page_read_json(&page, doc, e) : page_read_html(&page, doc, e);
+        if (rc == 0) {
+            rc = page_finish(&page, &out->body, e);
+        }
+    }
+    page_fini(&page);
+    return rc;
+}
+
+const struct repo_ops repo_pypi = {
+    .name = "pypi",
+    .open = pypi_open,
+    .close = pypi_close,
+    .plan = pypi_plan,
+    .answer = pypi_answer,
+    .rewrite = pypi_rewrite,
+};

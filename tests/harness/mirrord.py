@@ -38,10 +38,10 @@ def certificate(folder):
 class Mirrord:
     """config: repos and whatever else, in the file's own syntax; listeners, folders and logs are added here."""
 
-    def __init__(self, config, cert=None, folder=None, build=BUILD):
+    def __init__(self, config, cert=None, folder=None, state=None, build=BUILD):
         self.folder = pathlib.Path(folder or tempfile.mkdtemp(prefix="mirrord-"))
         self.owns_folder = folder is None
-        self.state = self.folder / "state"
+        self.state = pathlib.Path(state or self.folder / "state")
         self.socket = self.folder / "control.sock"
         self.conf = self.folder / "mirrord.conf"
         self.log_path = self.folder / "log"

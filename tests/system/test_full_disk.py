@@ -1,0 +1,101 @@
+"""A disk that is full, really full: hits go on, what was published stays, and room makes everything well again."""
+import os
+import subprocess
+
+import pytest
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A tmpfs of 96 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    where = tmp_path / "disk"
+    where.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", where], capture_output=True, text=True,
+                          check=False)
+    if done.returncode != 0:
+        pytest.skip(f"cannot mount a tmpfs: {done.stderr.strip()}")
+    yield where
+    subprocess.run(["umount", "-l", where], check=True)
+
+
+def fill_up(disk):
+    with open(disk / "ballast", "wb") as f:
+        try:
+            while True:
+                f.write(bytes(65536))
+                f.flush()
+        except OSError:
+            pass
+
+
+def test_a_full_disk_loses_nothing(mirrord, origin, small_disk):
+    m = mirrord(f"""storage {{ quota = "1g" reserve = "1m" }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}
+        repo "models" {{ protocol = "hosted" }}""", state=small_disk / "state")
+    token = m.token("ci", "publish:models/*")
+    kept = os.urandom(2 * MIB)
+    assert m.put("/models/me/x/kept", kept, token=token).status in (200, 201, 204)
+    origin.put("/warm", size=4 * MIB)
+    origin.put("/large", size=40 * MIB)
+    warm = m.get("/data/warm").body
+    fill_up(small_disk)
+
+    assert m.get("/data/warm").body == warm
+    assert m.get("/models/me/x/kept").body == kept
+    cold = m.get("/data/large")
+    assert cold.status >= 500 or not cold.whole or cold.body == origin.bytes_of("/large")
+    upload = m.put("/models/me/x/new", os.urandom(8 * MIB), token=token)
+    assert upload.status in (500, 503, 507)
+    assert m.get("/data/warm").body == warm and m.alive()
+
+    (small_disk / "ballast").unlink()
+    for _ in range(100):
+        again = m.get("/data/large")
+        if again.whole and again.status == 200:
+            break
+        subprocess.run(["sleep", "0.1"], check=True)
+    assert again.body == origin.bytes_of("/large")
+    assert m.put("/models/me/x/new", b"new", token=token).status in (200, 201, 204)
+    assert m.ctl("verify").returncode == 0
+
+
+def test_killed_while_full(mirrord, origin, small_disk):
+    m = mirrord(f"""storage {{ quota = "1g" reserve = "1m" }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""", state=small_disk / "state")
+    origin.put("/warm", size=4 * MIB)
+    warm = m.get("/data/warm").body
+    fill_up(small_disk)
+    m.get("/data/none")
+    m.kill()
+    (small_disk / "ballast").unlink()
+    m.start()
+    assert m.get("/data/warm").body == warm
+    assert m.ctl("verify").returncode == 0
+
+
+def test_a_quota_is_kept_by_forgetting_the_oldest(mirrord, origin):
+    m = mirrord(f"""storage {{ quota = "64m" reserve = "16m" }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")
+    for i in range(24):
+        origin.put(f"/{i}", size=8 * MIB, seed=i + 1)
+        assert m.get(f"/data/{i}").body == origin.bytes_of(f"/{i}")
+    held = sum(f.stat().st_size for f in (m.state / "blobs").rglob("*") if f.is_file())
+    assert held <= 72 * MIB
+    assert m.get("/data/0").body == origin.bytes_of("/0")
+    assert m.ctl("verify").returncode == 0
+
+
+def test_what_is_pinned_stays(mirrord, origin):
+    m = mirrord(f"""storage {{ quota = "64m" reserve = "16m" }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")
+    thing = origin.put("/keep/me", size=8 * MIB)
+    m.get("/data/keep/me")
+    m.ctl("cache", "pin", "data/keep/")
+    for i in range(16):
+        origin.put(f"/{i}", size=8 * MIB, seed=i + 1)
+        m.get(f"/data/{i}")
+    assert m.get("/data/keep/me").body == origin.bytes_of("/keep/me") and thing.bytes == 8 * MIB

@@ -1,0 +1,177 @@
+"""The generic protocol: cold, warm, ranges, conditionals, freshness, and an origin in trouble, over every wire."""
+import time
+
+import pytest
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def data(mirrord, origin):
+    """A mirrord with one generic repo: *.bin is immutable, *.txt fresh for no time at all."""
+    m = mirrord(f"""repo "data" {{
+        protocol = "generic" origin = "{origin.url}/"
+        rule '\\.bin(\\?|$)' {{ class = immutable }}
+        rule '\\.txt$' {{ class = mutable ttl = 0s neg_ttl = 30s sie = 1h }}
+        rule '\\.forbidden$' {{ class = deny }} }}""")
+    m.origin = origin
+    return m
+
+
+def test_cold_then_warm(data, wire):
+    thing = data.origin.put("/a.bin", size=3 * MIB)
+    cold, warm = data.get("/data/a.bin", wire), data.get("/data/a.bin", wire)
+    assert cold.status == warm.status == 200
+    assert cold.body == warm.body == data.origin.bytes_of("/a.bin")
+    assert thing.bytes == 3 * MIB and "hit" in warm["cache-status"] and "fwd" in cold["cache-status"]
+    assert warm["accept-ranges"] == "bytes" and warm["etag"] == cold["etag"] and warm["x-request-id"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 1024, 32 << 10, (32 << 10) + 1, 64 << 10, 5 * MIB + 3])
+def test_sizes(data, wire, size):
+    """Empty, inline, and file blobs, with a boundary on either side."""
+    data.origin.put("/a.bin", size=size)
+    for _ in range(2):
+        reply = data.get("/data/a.bin", wire)
+        assert (reply.status, reply.body) == (200, data.origin.bytes_of("/a.bin"))
+        assert reply["content-length"] == str(size)
+
+
+@pytest.mark.parametrize("framing", [{"chunked": True}, {"unframed": True}], ids=["chunked", "unframed"])
+def test_length_unknown_until_the_end(data, wire, framing):
+    thing = data.origin.put("/a.bin", size=2 * MIB, **framing)
+    for _ in range(2):
+        assert data.get("/data/a.bin", wire).body == data.origin.bytes_of("/a.bin")
+    assert thing.bytes == 2 * MIB
+
+
+RANGES = [("bytes=0-0", 0, 1), ("bytes=100-199", 100, 200), ("bytes=2097000-", 2097000, 2 * MIB), ("bytes=-7", 2 * MIB - 7, 2 * MIB),
+          ("bytes=0-9999999", 0, 2 * MIB), ("bytes=10-19,20-29", 10, 30)]
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+@pytest.mark.parametrize("spec,first,end", RANGES, ids=[r[0] for r in RANGES])
+def test_range(data, wire, warm, spec, first, end):
+    data.origin.put("/a.bin", size=2 * MIB)
+    if warm:
+        data.get("/data/a.bin", wire)
+    reply = data.get("/data/a.bin", wire, headers={"Range": spec})
+    assert reply.body == data.origin.bytes_of("/a.bin", first, end)
+    if reply.status == 206:
+        assert reply["content-range"] == f"bytes {first}-{end - 1}/{2 * MIB}"
+    else:
+        assert (first, end) == (0, 2 * MIB) or "," in spec
+
+
+def test_range_that_cannot_be(data, wire):
+    data.origin.put("/a.bin", size=100)
+    data.get("/data/a.bin", wire)
+    reply = data.get("/data/a.bin", wire, headers={"Range": "bytes=100-200"})
+    assert (reply.status, reply["content-range"]) == (416, "bytes */100")
+    assert data.get("/data/a.bin", wire, headers={"Range": "lines=1-2"}).status == 200
+
+
+def test_head(data, wire):
+    data.origin.put("/a.bin", size=MIB)
+    for _ in range(2):
+        reply = data.get("/data/a.bin", wire, head=True)
+        assert (reply.status, reply["content-length"], reply.body) == (200, str(MIB), b"")
+        data.get("/data/a.bin", wire)
+
+
+def test_conditionals(data, wire):
+    data.origin.put("/a.bin", size=1000)
+    have = data.get("/data/a.bin", wire)
+    assert data.get("/data/a.bin", wire, headers={"If-None-Match": have["etag"]}).status == 304
+    assert data.get("/data/a.bin", wire, headers={"If-None-Match": '"other"'}).status == 200
+    assert data.get("/data/a.bin", wire, headers={"If-Modified-Since": have["last-modified"]}).status == 304
+    assert data.get("/data/a.bin", wire, headers={"If-Match": '"other"'}).status == 412
+    part = {"Range": "bytes=0-9"}
+    assert data.get("/data/a.bin", wire, headers={**part, "If-Range": have["etag"]}).status == 206
+    assert data.get("/data/a.bin", wire, headers={**part, "If-Range": '"other"'}).status == 200
+
+
+def test_etag_survives_sealing_and_restart(data):
+    data.origin.put("/a.bin", size=4 * MIB)
+    tags = {data.get("/data/a.bin")["etag"], data.get("/data/a.bin")["etag"]}
+    data.stop()
+    data.start()
+    tags.add(data.get("/data/a.bin")["etag"])
+    assert len(tags) == 1 and data.upstream_requests() == 0
+
+
+def test_two_queries_are_two_objects(data, wire):
+    data.origin.put("/a.bin?v=1", size=10, seed=1)
+    data.origin.put("/a.bin?v=2", size=10, seed=2)
+    assert data.get("/data/a.bin?v=1", wire).body == data.origin.bytes_of("/a.bin?v=1")
+    assert data.get("/data/a.bin?v=2", wire).body == data.origin.bytes_of("/a.bin?v=2")
+
+
+def test_mutable_is_revalidated_then_replaced(data, wire):
+    thing = data.origin.put("/n.txt", size=500)
+    for _ in range(3):
+        assert data.get("/data/n.txt", wire).status == 200
+    assert (thing.bytes, thing.not_modified) == (500, 2)
+    data.origin.put("/n.txt", size=600, seed=9)
+    assert data.get("/data/n.txt", wire).body == data.origin.bytes_of("/n.txt")
+
+
+def test_not_found_is_remembered(data, wire):
+    for _ in range(3):
+        assert data.get("/data/none.txt", wire).status == 404
+    assert data.origin.misses == ["/none.txt"]
+
+
+def test_stale_when_the_origin_is_in_trouble(data, wire):
+    data.origin.put("/n.txt", size=500)
+    body = data.get("/data/n.txt", wire).body
+    data.origin.put("/n.txt", size=500, status=500)
+    reply = data.get("/data/n.txt", wire)
+    assert (reply.status, reply.body) == (200, body) and "stale" in reply["cache-status"]
+
+
+def test_immutable_is_served_with_the_origin_gone(data, origin):
+    origin.put("/a.bin", size=MIB)
+    body = data.get("/data/a.bin").body
+    origin.close()
+    reply = data.get("/data/a.bin", headers={"Cache-Control": "no-cache"})
+    assert (reply.status, reply.body) == (200, body)
+    assert data.get("/data/b.bin").status in (502, 503, 504)
+
+
+def test_rules_can_refuse(data, wire):
+    data.origin.put("/a.forbidden", size=10)
+    assert data.get("/data/a.forbidden", wire).status in (403, 404)
+    assert data.origin.stats("/a.forbidden").requests == 0
+
+
+@pytest.mark.parametrize("path", ["/data/../etc/passwd", "/data/a/%2e%2e/%2e%2e/x", "/data/a%00b", "/nosuch/a.bin", "/-/nosuch"])
+def test_paths_that_lead_nowhere(data, wire, path):
+    assert data.get(path, wire).status in (400, 404)
+    assert data.origin.requests == 0
+
+
+def test_no_time_passes_before_the_first_byte(data, wire):
+    """A reader follows the fill: the head and the first bytes come while the origin is still sending."""
+    data.origin.put("/a.bin", size=4 * MIB, rate=4 * MIB)
+    reply = data.get("/data/a.bin", wire)
+    assert reply.body == data.origin.bytes_of("/a.bin")
+    assert reply.first_s < reply.total_s / 2
+
+
+def test_fill_goes_on_when_its_client_leaves(data, wire):
+    thing = data.origin.put("/a.bin", size=4 * MIB, rate=4 * MIB)
+    left = data.get("/data/a.bin", wire, args=["--max-time", "0.3"])
+    assert not left.whole
+    assert data.get("/data/a.bin", wire).body == data.origin.bytes_of("/a.bin")
+    assert thing.bytes == 4 * MIB
+
+
+def test_cold_range_does_not_wait_for_what_is_before(data, wire):
+    thing = data.origin.put("/a.bin", size=64 * MIB, rate=16 * MIB)
+    first = 60 * MIB
+    began = time.monotonic()
+    reply = data.get("/data/a.bin", wire, headers={"Range": f"bytes={first}-{first + MIB - 1}"})
+    assert reply.body == data.origin.bytes_of("/a.bin", first, first + MIB)
+    took = time.monotonic() - began
+    assert thing.bytes < 40 * MIB, f"the origin sent {thing.bytes} bytes for 1 MiB, in {took:.1f} s"

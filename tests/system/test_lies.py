@@ -1,0 +1,212 @@
+"""An origin that lies, breaks off or misleads: nothing is served as complete that is not, and no secret leaves."""
+import hashlib
+
+import pytest
+
+from harness.origin import Origin
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def data(mirrord, origin):
+    m = mirrord(f"""
+    cache {{ tries = 3 }}
+    repo "data" {{ protocol = "generic" origin = "{origin.url}/" stall = 2s
+        rule 'sha256-[0-9a-f]+' {{ class = immutable digest_from = "path" }}
+        rule '\\.txt$' {{ class = mutable ttl = 0s sie = 1h }}
+        rule '.' {{ class = immutable }} }}""")
+    m.origin = origin
+    return m
+
+
+def never_whole(m, path, wire, wanted):
+    """Whatever comes: as a complete answer, only the true bytes or an error."""
+    reply = m.get(path, wire)
+    if reply.whole and reply.status in (200, 206):
+        assert reply.body == wanted, f"{len(reply.body)} wrong bytes were served as complete"
+    return reply
+
+
+# Each breaks off for good: no client may get a complete answer.
+BROKEN = {
+    "short body": {"short": MIB},
+    "short body, chunked": {"short": MIB, "chunked": True},
+    "cut at the first byte": {"short": 0},
+    "no head": {"no_head": True},
+    "not HTTP": {"early_garbage": True},
+    "trickle, then silence": {"stall_at": 65536},
+    "500": {"status": 500},
+    "503": {"status": 503},
+}
+
+
+@pytest.mark.parametrize("lie", BROKEN.values(), ids=BROKEN.keys())
+def test_broken_off_is_never_complete(data, wire, lie):
+    data.origin.put("/a", size=4 * MIB, ranges=False, **lie)
+    reply = data.get("/data/a", wire)
+    assert reply.status >= 500 or not reply.whole, f"{reply.status}, {len(reply.body)} bytes, taken as complete"
+    assert data.origin.bytes_of("/a").startswith(reply.body) or reply.status >= 500
+    # When the origin has come to its senses, so has the mirror.
+    data.origin.put("/a", size=4 * MIB)
+    assert data.ctl("cache", "rm", "data/a", check=False).returncode in (0, 66, 69, 1)
+    assert data.get("/data/a", wire).body == data.origin.bytes_of("/a")
+
+
+MENDED = {"cut at 30 %": {"die_at": 30, "times": 1}, "cut twice": {"die_at": 60, "times": 2},
+          "one 503": {"status": 503, "times": 1}, "one lost head": {"no_head": True, "times": 1}}
+
+
+@pytest.mark.parametrize("lie", MENDED.values(), ids=MENDED.keys())
+def test_resumes_where_it_broke(data, wire, lie):
+    thing = data.origin.put("/a", size=8 * MIB, **lie)
+    reply = data.get("/data/a", wire)
+    assert (reply.status, reply.whole) == (200, True) and reply.body == data.origin.bytes_of("/a")
+    assert thing.bytes <= 8 * MIB * 1.01
+
+
+@pytest.mark.parametrize("lie", [{"wrong_range": 1000}, {"wrong_range": -1}, {"wrong_total": 5}], ids=str)
+def test_wrong_content_range(data, wire, lie):
+    """The first answer breaks off; the range that goes on from there is not what was asked for."""
+    data.origin.put("/a", size=8 * MIB, die_at=50, times=1, **lie)
+    never_whole(data, "/data/a", wire, data.origin.bytes_of("/a"))
+
+
+def test_ranges_promised_but_not_kept(data, wire):
+    data.origin.put("/a", size=8 * MIB, ignore_range=True, die_at=50, times=1)
+    never_whole(data, "/data/a", wire, data.origin.bytes_of("/a"))
+
+
+@pytest.mark.parametrize("etag", ["strong", "weak", "none"])
+def test_changed_in_mid_fill_is_never_spliced(data, wire, etag):
+    data.origin.put("/a", size=8 * MIB, die_at=50, times=1, change_after=1, etag=etag)
+    old = data.origin.bytes_of("/a")
+    reply = data.get("/data/a", wire)
+    new = data.origin.bytes_of("/a")
+    assert old != new
+    if reply.whole and reply.status == 200:
+        assert reply.body in (old, new), "two generations in one answer"
+    assert data.get("/data/a", wire).body in (b"", old, new)
+
+
+@pytest.mark.parametrize("size", [100, 40000, 8 * MIB])
+def test_wrong_digest_is_never_complete(data, wire, size):
+    thing = data.origin.put("/tmp", size=size)
+    path = f"/sha256-{data.origin.sha256('/tmp')}"
+    data.origin.put(path, size=size, flip_at=size // 2)
+    reply = data.get("/data" + path, wire)
+    assert reply.status >= 500 or not reply.whole, "wrong bytes were served as complete"
+    data.origin.put(path, size=size)
+    again = data.get("/data" + path, wire)
+    assert again.status >= 500 or hashlib.sha256(again.body).hexdigest() == path[8:]
+    assert thing.bytes == 0
+
+
+def test_right_digest_is_announced(data, wire):
+    data.origin.put("/tmp", size=MIB)
+    path = f"/sha256-{data.origin.sha256('/tmp')}"
+    data.origin.put(path, size=MIB)
+    for _ in range(2):
+        reply = data.get("/data" + path, wire)
+        assert hashlib.sha256(reply.body).hexdigest() == path[8:]
+        assert reply["repr-digest"].startswith("sha-256=:")
+
+
+def test_endless_answer_is_bounded(mirrord, origin):
+    """An origin that never stops fills no disk: the quota is the end of it."""
+    m = mirrord(f"""storage {{ quota = "16m" reserve = "16m" }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")
+    origin.put("/a", endless=True)
+    reply = m.get("/data/a", limit_s=60)
+    assert not reply.whole or reply.status >= 500
+    assert origin.stats("/a").bytes < 256 * MIB
+    origin.put("/b", size=MIB)
+    assert m.get("/data/b").body == origin.bytes_of("/b")
+
+
+# --- where a redirect or a link may lead, and what it may carry ---------------------------------------------------------
+
+SECRET = "Bearer origins-own-secret"
+
+
+@pytest.fixture
+def elsewhere():
+    """Another host: what reaches it has been led astray."""
+    with Origin(host="127.0.0.2") as o:
+        yield o
+
+
+@pytest.fixture
+def secretive(mirrord, origin, tmp_path):
+    (tmp_path / "secret").write_text(SECRET)
+
+    def start(more=""):
+        m = mirrord(f"""plaintext_token = true
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" authorization = "file:{tmp_path}/secret" {more}
+                       rule '.' {{ class = immutable }} }}""")
+        m.origin = origin
+        return m
+    return start
+
+
+def test_redirect_to_another_host_is_not_followed(secretive, elsewhere, wire):
+    m = secretive()
+    elsewhere.put("/a", size=10)
+    m.origin.put("/a", redirect=elsewhere.url + "/a")
+    assert m.get("/data/a", wire).status >= 500
+    assert elsewhere.requests == 0 and m.origin.stats("/a").authorized == 1
+
+
+@pytest.mark.parametrize("target", ["http://127.0.0.1:22/", "http://169.254.169.254/latest/", "http://[::1]:1/", "file:///etc/passwd",
+                                    "http://localhost:1/", "http://2130706433:1/", "http://127.0.0.1%2f@x/"])
+def test_redirect_inside_is_not_followed(secretive, wire, target):
+    m = secretive()
+    m.origin.put("/a", redirect=target)
+    reply = m.get("/data/a", wire)
+    assert reply.status >= 500 and b"root:" not in reply.body
+
+
+def test_named_host_is_followed_without_the_secret(secretive, elsewhere, wire):
+    m = secretive(f'hosts = {{"127.0.0.2:{elsewhere.port}"}}')
+    thing = elsewhere.put("/b", size=MIB)
+    m.origin.put("/a", redirect=elsewhere.url + "/b")
+    assert m.get("/data/a", wire).body == elsewhere.bytes_of("/b")
+    assert thing.requests >= 1 and thing.authorized == 0
+
+
+def test_redirect_ring_ends(secretive, wire):
+    m = secretive()
+    m.origin.put("/a", redirect="/b")
+    m.origin.put("/b", redirect="/a")
+    assert m.get("/data/a", wire).status >= 500
+    assert m.origin.requests < 50
+
+
+def test_clients_credentials_stay_here(secretive, wire):
+    """What a client sends us (a token of ours, a cookie) is not passed on to the origin."""
+    m = secretive()
+    token = m.token("me", "read:data/*")
+    seen = []
+    m.origin.put("/a", size=10)
+    handler = m.origin.server.RequestHandlerClass
+    original = handler.answer
+
+    def spy(self):
+        seen.append(dict(self.headers))
+        original(self)
+    handler.answer = spy
+    try:
+        assert m.get("/data/a", wire, headers={"Authorization": f"Bearer {token}", "Cookie": "a=b"}).status == 200
+    finally:
+        handler.answer = original
+    assert seen and all(h.get("Authorization") == SECRET and "Cookie" not in h for h in seen)
+
+
+def test_logs_hold_no_secret(secretive):
+    m = secretive()
+    token = m.token("me", "read:data/*")
+    m.origin.put("/a", size=10)
+    m.get("/data/a", headers={"Authorization": f"Bearer {token}"})
+    m.get("/data/none", headers={"Authorization": "Bearer mrd_ffff_wrongwrongwrong"})
+    text = m.log() + (m.folder / "access.log").read_text()
+    assert token not in text and SECRET not in text and "wrongwrongwrong" not in text

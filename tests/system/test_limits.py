@@ -1,0 +1,96 @@
+"""Limits: requests, bytes and connections of a client; what a refusal says; who is not meant."""
+import re
+import socket
+
+import pytest
+
+CONFIG = """
+repo "data" {{ protocol = "generic" origin = "{origin}/" rule '.' {{ class = immutable }} }}
+{limits}
+"""
+
+
+@pytest.fixture
+def limited(mirrord, origin):
+    def start(limits):
+        origin.put("/a", size=100)
+        origin.put("/big", size=8 << 20)
+        return mirrord(CONFIG.format(origin=origin.url, limits=limits))
+    return start
+
+
+def statuses(m, count, headers=()):
+    """The statuses of requests in a row on one connection."""
+    with socket.create_connection(("127.0.0.1", m.port), timeout=30) as s:
+        fields = "".join(f"{k}: {v}\r\n" for k, v in headers)
+        s.sendall(f"GET /data/a HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode() * (count - 1)
+                  + f"GET /data/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{fields}\r\n".encode())
+        text = b""
+        while piece := s.recv(65536):
+            text += piece
+    return [int(x) for x in re.findall(rb"HTTP/1\.1 (\d+) ", text)], text.decode(errors="replace")
+
+
+def test_too_many_requests(limited, wire):
+    m = limited('limit "anonymous" { requests = "1/s" burst = 5 }')
+    replies = [m.get("/data/a", wire) for _ in range(12)]
+    refused = [r for r in replies if r.status == 429]
+    assert {r.status for r in replies} == {200, 429} and len(refused) >= 4
+    assert int(refused[0]["retry-after"]) >= 1 and any(n.startswith("ratelimit") for n in refused[0].headers)
+
+
+def test_pipelined_requests_count_too(limited):
+    m = limited('limit "anonymous" { requests = "1/s" burst = 10 }')
+    got, text = statuses(m, 40)
+    assert got.count(200) in (10, 11, 12) and got.count(429) == 40 - got.count(200), text[:2000]
+
+
+def test_a_token_has_its_own_bucket(limited):
+    m = limited('limit "anonymous" { requests = "1/s" burst = 2 }\nlimit "ci" { requests = "1000/s" burst = 1000 }')
+    token = m.token("ci", "read:data/*")
+    got, _ = statuses(m, 30, [("Authorization", f"Bearer {token}")])
+    assert got == [200] * 30
+    got, _ = statuses(m, 30)
+    assert 429 in got
+
+
+def test_a_network_has_its_own_bucket(limited):
+    m = limited('limit "anonymous" { requests = "1/s" burst = 1 }\nlimit "127.0.0.0/8" { requests = "1000/s" burst = 1000 }')
+    assert statuses(m, 30)[0] == [200] * 30
+
+
+def test_bytes_per_second(limited, wire):
+    m = limited('limit "anonymous" { rate = "4m/s" }')
+    m.get("/data/big", wire)
+    reply = m.get("/data/big", wire)
+    assert reply.whole and len(reply.body) == 8 << 20
+    assert reply.total_s > 0.5, "8 MiB at 4 MiB/s came at once"
+
+
+def test_connections(limited):
+    m = limited('limit "anonymous" { connections = 4 }')
+    held = []
+    try:
+        refused = 0
+        for _ in range(12):
+            s = socket.create_connection(("127.0.0.1", m.port), timeout=10)
+            held.append(s)
+            try:
+                s.sendall(b"GET /data/a HTTP/1.1\r\nHost: x\r\n\r\n")
+                head = s.recv(4096)
+            except OSError:
+                head = b""
+            refused += not head.startswith(b"HTTP/1.1 200")
+        assert refused == 8
+    finally:
+        for s in held:
+            s.close()
+
+
+def test_health_is_not_limited(limited):
+    m = limited('limit "anonymous" { requests = "1/s" burst = 1 }')
+    assert all(m.get("/healthz").status == 200 for _ in range(10))
+
+
+def test_no_limit_without_a_block(limited):
+    assert statuses(limited(""), 200)[0] == [200] * 200

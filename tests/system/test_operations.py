@@ -1,0 +1,156 @@
+"""Operating it: configuration that is wrong, reload, drain, health, metrics, the page, the control tool."""
+import json
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from harness.mirrord import BUILD
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def data(mirrord, origin):
+    m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}
+                    repo "models" {{ protocol = "hosted" }}""")
+    m.origin = origin
+    return m
+
+
+def check(tmp_path, text):
+    conf = tmp_path / "mirrord.conf"
+    conf.write_text(text)
+    return subprocess.run([BUILD / "mirrord", "-t", "-c", conf], capture_output=True, text=True, check=False)
+
+
+GOOD = 'state_dir = "/tmp/x"\nlisten "127.0.0.1:0" { }\nrepo "a" { protocol = "hosted" }\n'
+
+
+def test_a_good_configuration(tmp_path):
+    assert check(tmp_path, GOOD).returncode == 0
+
+
+@pytest.mark.parametrize("line,names", [
+    ("quotaa = 1", "mirrord.conf:4"), ('repo "b" { protocol = "pipy" origin = "https://x.example/" }', "pypi"),
+    ('repo "a" { protocol = "hosted" }', "a"), ("acces_log = none", "access_log"), ("storage { quota = 12parsecs }", "quota"),
+    ('repo "b" { protocol = "generic" origin = "https://x.example/" rule \'(\' { class = immutable } }', "mirrord.conf:4"),
+    ('state_dir = "/tmp/y"', "state_dir"), ('listen "nowhere" { }', "nowhere"), ("storage {", "mirrord.conf"),
+    ('ca = "${NO_SUCH_VARIABLE_HERE}"', "NO_SUCH_VARIABLE_HERE")])
+def test_a_wrong_configuration_says_where(tmp_path, line, names):
+    done = check(tmp_path, GOOD + line + "\n")
+    assert done.returncode == 78, done.stderr
+    assert names in done.stderr, done.stderr
+
+
+def test_effective_settings_are_a_configuration(tmp_path):
+    conf = tmp_path / "mirrord.conf"
+    conf.write_text(GOOD)
+    printed = subprocess.run([BUILD / "mirrord", "-T", "-c", conf], capture_output=True, text=True, check=True).stdout
+    assert check(tmp_path, printed).returncode == 0, printed
+
+
+def test_reload_keeps_the_old_when_the_new_is_wrong(data):
+    data.origin.put("/a", size=10)
+    good = data.config
+    data.config = good + '\nrepo "more" { protocol = "hosted" }'
+    data.reload()
+    assert data.get("/more/").status == 200
+    data.config = good + "\nnonsense = 1"
+    data.write_config()
+    assert data.ctl("config", "reload", check=False).returncode != 0
+    data.child.send_signal(signal.SIGHUP)
+    time.sleep(0.2)
+    assert data.get("/more/").status == 200 and data.get("/data/a").status == 200
+
+
+def test_sigterm_lets_transfers_end(data):
+    data.origin.put("/slow", size=8 * MIB, rate=4 * MIB)
+    got = []
+    client = threading.Thread(target=lambda: got.append(data.get("/data/slow")))
+    client.start()
+    while not data.origin.stats("/slow").bytes:
+        time.sleep(0.01)
+    data.stop()
+    client.join()
+    assert got[0].whole and got[0].body == data.origin.bytes_of("/slow")
+
+
+def test_a_second_daemon_is_refused(data):
+    conf = data.folder / "second.conf"
+    conf.write_text(data.conf.read_text().replace(f":{data.port}", ":0").replace(f":{data.tls_port}", ":0")
+                    .replace("control.sock", "other.sock"))
+    done = subprocess.run([BUILD / "mirrord", "-c", conf], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0 and str(data.state) in done.stderr
+
+
+def test_health_metrics_and_status(data, wire):
+    data.origin.put("/a", size=1000)
+    data.get("/data/a", wire)
+    data.get("/data/a", wire)
+    assert data.get("/healthz", wire).status == data.get("/readyz", wire).status == 200
+    text = data.get("/metrics", wire).body.decode()
+    for line in text.splitlines():
+        assert re.fullmatch(r"# (HELP|TYPE) \w+ .*|\w+(\{[^}]*\})? [-+.\deEInfNa]+", line), line
+    assert data.metric("mirrord_upstream_requests_total") == 1 and data.metric("mirrord_upstream_bytes_total") >= 1000
+    assert "data" in json.dumps(json.loads(data.get("/-/status.json", wire).body))
+
+
+def test_the_page(data, wire):
+    page = data.get("/", wire, headers={"Accept": "text/html"})
+    text = page.body.decode()
+    assert page.status == 200 and page["content-type"].startswith("text/html") and "data" in text
+    assert not re.search(r'(src|href)="(https?:)?//(?!127\.0\.0\.1)', text), "the page loads from another host"
+
+
+def test_control_tool(data):
+    data.origin.put("/a", size=3 * MIB)
+    data.get("/data/a")
+    assert "data" in data.ctl("repo", "ls").stdout and "models" in data.ctl("repo", "ls").stdout
+    assert "data/a" in data.ctl("cache", "ls", "data").stdout.replace(" ", "/")
+    assert data.ctl("status").stdout
+    data.ctl("cache", "rm", "data/a")
+    data.get("/data/a")
+    assert data.origin.stats("/a").requests >= 2
+    assert data.ctl("cache", "rm", "nosuch/a", check=False).returncode != 0
+    assert data.ctl("no", "such", check=False).returncode == 64
+
+
+def test_verify_removes_orphans_and_finds_damage(data):
+    data.origin.put("/a", size=3 * MIB)
+    data.get("/data/a")
+    orphan = data.state / "blobs" / "ab" / "cd" / ("abcd" + "0" * 60)
+    orphan.parent.mkdir(parents=True, exist_ok=True)
+    orphan.write_bytes(b"nobody's")
+    assert data.ctl("verify").returncode == 0 and not orphan.exists()
+    blob = next(f for f in (data.state / "blobs").rglob("*") if f.is_file())
+    blob.chmod(0o600)
+    with open(blob, "r+b") as f:
+        f.seek(MIB)
+        f.write(b"rot")
+    assert data.ctl("verify", "--deep", check=False).returncode == 65
+    data.ctl("verify", "--deep", "--repair", check=False)
+    assert data.get("/data/a").body == data.origin.bytes_of("/a")
+
+
+def test_a_listener_with_a_root(mirrord, origin):
+    from harness.mirrord import free_port
+    port = free_port()
+    m = mirrord(f"""listen "127.0.0.1:{port}" {{ root = "data" }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")
+    origin.put("/x/a", size=100)
+    at_root = subprocess.run(["curl", "-qsS", f"http://127.0.0.1:{port}/x/a"], capture_output=True, check=True).stdout
+    assert at_root == m.get("/data/x/a").body == origin.bytes_of("/x/a")
+
+
+def test_access_log_has_a_line_for_each_answer(data):
+    data.origin.put("/a", size=100)
+    for path in ("/data/a", "/data/a", "/data/none"):
+        data.get(path)
+    data.stop()
+    lines = [json.loads(line) for line in (data.folder / "access.log").read_text().splitlines()]
+    ours = [entry for entry in lines if "/data/" in json.dumps(entry)]
+    assert len(ours) == 3

@@ -166,10 +166,8 @@ static int refuse_unknown(struct kv *kv, const char *dir, rocksdb_options_t *o, 
     char **names = rocksdb_list_column_families(o, dir, &n, &text);
     int rc = 0;
 
-    if (text != NULL) { /* no database yet; a broken one fails in open, with RocksDB's words */
-        rocksdb_free(text);
-        return 0;
-    }
+    rocksdb_free(
+        text); /* no database yet, n is 0; a broken one fails in open, with RocksDB's words */
     for (size_t i = 0; i < n && rc == 0; i++) {
         size_t f = 0;
         while (f < kv->families && strcmp(kv->name[f], names[i]) != 0) {

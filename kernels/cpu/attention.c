@@ -1,5 +1,10 @@
 #ifndef REAL
+#    include <string.h>
+
 #    include "kernels/attention.h"
+
+enum { RUN = 64 }; /* keys taken at a time */
+
 #    define BODY "kernels/cpu/attention.c"
 #    include "kernels/cpu/each_real.h"
 
@@ -44,29 +49,36 @@ static inline void FN(axpy)(real *y, real a, const real *x, int64_t n)
     }
 }
 
-/* One query: a running maximum and sum; what was added up under a smaller maximum is scaled down when it grows. */
-static void FN(query)(real *out, real *lse, const real *q, const real *k, const real *v,
-                      int64_t keys, int64_t step, int64_t dim)
+/* One query, the keys in runs: a running maximum and sum; what was added up under a smaller maximum is scaled down when
+ * it grows. */
+WIDE static void FN(query)(real *out, real *lse, const real *q, const real *k, const real *v,
+                           int64_t keys, int64_t step, int64_t dim)
 {
-    real scale = 1 / SQRT((real)dim), max = -INFINITY, sum = 0;
+    real scale = 1 / SQRT((real)dim), max = -INFINITY, sum = 0, p[RUN];
 
-    for (int64_t i = 0; i < dim; i++) {
-        out[i] = 0;
-    }
-    for (int64_t j = 0; j < keys; j++) {
-        real score = scale * FN(dot)(q, k + j * step, dim);
+    memset(out, 0, (size_t)dim * sizeof *out);
+    for (int64_t j = 0; j < keys; j += RUN) {
+        int64_t n = keys - j < RUN ? keys - j : RUN;
+        real top = max, shrink;
 
-        if (score > max) {
-            real shrink = EXP(max - score);
-            sum *= shrink;
-            for (int64_t i = 0; i < dim; i++) {
-                out[i] *= shrink;
-            }
-            max = score;
+        for (int64_t i = 0; i < n; i++) {
+            p[i] = scale * FN(dot)(q, k + (j + i) * step, dim);
+            top = p[i] > top ? p[i] : top;
         }
-        real p = EXP(score - max);
-        sum += p;
-        FN(axpy)(out, p, v + j * step, dim);
+        shrink = EXP(max - top);
+        max = top;
+        sum *= shrink;
+        for (int64_t i = 0; i < dim; i++) {
+            out[i] *= shrink;
+        }
+#    pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < n; i++) {
+            p[i] = EXP(p[i] - max);
+            sum += p[i];
+        }
+        for (int64_t i = 0; i < n; i++) {
+            FN(axpy)(out, p[i], v + (j + i) * step, dim);
+        }
     }
     for (int64_t i = 0; i < dim; i++) {
         out[i] /= sum;
@@ -95,19 +107,30 @@ static void FN(forward)(real *out, real *lse, const real *qkv, const struct atte
 }
 
 /* With P = exp(score - lse): dV = P^T dO, dS = P * (dO V^T - rowsum(dO * O)), dQ = dS K / sqrt(d), dK = dS^T Q / sqrt(d). */
-static void FN(backward_query)(real *dq, real *dk, real *dv, const real *dout, const real *q,
-                               const real *k, const real *v, const real *out, real lse,
-                               int64_t keys, int64_t step, int64_t dim)
+WIDE static void FN(backward_query)(real *dq, real *dk, real *dv, const real *dout, const real *q,
+                                    const real *k, const real *v, const real *out, real lse,
+                                    int64_t keys, int64_t step, int64_t dim)
 {
-    real scale = 1 / SQRT((real)dim), delta = FN(dot)(dout, out, dim);
+    real scale = 1 / SQRT((real)dim), delta = FN(dot)(dout, out, dim), p[RUN];
 
-    for (int64_t j = 0; j < keys; j++) {
-        real p = EXP(scale * FN(dot)(q, k + j * step, dim) - lse);
-        real ds = scale * p * (FN(dot)(dout, v + j * step, dim) - delta);
+    for (int64_t j = 0; j < keys; j += RUN) {
+        int64_t n = keys - j < RUN ? keys - j : RUN;
 
-        FN(axpy)(dv + j * step, p, dout, dim);
-        FN(axpy)(dq, ds, k + j * step, dim);
-        FN(axpy)(dk + j * step, ds, q, dim);
+        for (int64_t i = 0; i < n; i++) {
+            p[i] = scale * FN(dot)(q, k + (j + i) * step, dim) - lse;
+        }
+#    pragma omp simd
+        for (int64_t i = 0; i < n; i++) {
+            p[i] = EXP(p[i]);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = (j + i) * step;
+            real ds = scale * p[i] * (FN(dot)(dout, v + at, dim) - delta);
+
+            FN(axpy)(dv + at, p[i], dout, dim);
+            FN(axpy)(dq, ds, k + at, dim);
+            FN(axpy)(dk + at, ds, q, dim);
+        }
     }
 }
 

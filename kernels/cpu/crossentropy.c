@@ -13,14 +13,15 @@ int crossentropy_cpu(struct kstream *ks, enum dtype dt, void *loss, void *dlogit
 
 #else
 
-static void FN(row)(real *loss, real *dx, const real *x, int32_t target, int64_t vocab,
-                    int64_t stride, real scale)
+WIDE static void FN(row)(real *loss, real *dx, const real *x, int32_t target, int64_t vocab,
+                         int64_t stride, real scale)
 {
     real max = x[0], sum = 0;
 
     for (int64_t v = 1; v < vocab; v++) {
         max = x[v] > max ? x[v] : max;
     }
+#    pragma omp simd reduction(+ : sum)
     for (int64_t v = 0; v < vocab; v++) {
         sum += EXP(x[v] - max);
     }
@@ -29,8 +30,13 @@ static void FN(row)(real *loss, real *dx, const real *x, int32_t target, int64_t
     if (dx == NULL) {
         return;
     }
+    scale = target < 0 ? 0 : scale;
+#    pragma omp simd
     for (int64_t v = 0; v < vocab; v++) {
-        dx[v] = target < 0 ? 0 : scale * (EXP(x[v] - max) / sum - (v == target ? 1 : 0));
+        dx[v] = scale * (EXP(x[v] - max) / sum);
+    }
+    if (target >= 0) {
+        dx[target] -= scale;
     }
     for (int64_t v = vocab; v < stride; v++) {
         dx[v] = 0;

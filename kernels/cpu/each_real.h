@@ -7,6 +7,18 @@
 
 #include "common/base/err.h"
 
+/* Compiled once more for wider vectors, chosen when the program starts. Not under sanitizers: their run time is not up
+ * yet when that choice is made. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(SANITIZED)
+#    define WIDE __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+/* glibc has vector forms of expf (4 ulp at worst); only -ffast-math would declare them, and bring the rest with it. */
+#    ifdef __GLIBC__
+float expf(float x) __attribute__((simd("notinbranch")));
+#    endif
+#else
+#    define WIDE
+#endif
+
 #define REAL     32
 #define real     float
 #define FN(name) name##_f32

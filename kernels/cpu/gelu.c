@@ -1,5 +1,12 @@
 #ifndef REAL
 #    include "kernels/gelu.h"
+enum { PIECE = 4096 }; /* elements a thread takes at a time */
+
+static inline int64_t piece_at(int64_t n, int64_t i)
+{
+    return n - i < PIECE ? n - i : PIECE;
+}
+
 #    define BODY "kernels/cpu/gelu.c"
 #    include "kernels/cpu/each_real.h"
 
@@ -21,23 +28,39 @@ int gelu_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, const void *d
 static const real FN(sqrt_2_pi) = (real)0.79788456080286535588;
 static const real FN(cubic) = (real)0.044715;
 
-static void FN(forward)(real *y, const real *x, int64_t n)
+WIDE static void FN(forward_piece)(real *y, const real *x, int64_t n)
 {
-#    pragma omp parallel for
+#    pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         real u = FN(sqrt_2_pi) * (x[i] + FN(cubic) * x[i] * x[i] * x[i]);
         y[i] = x[i] / (1 + EXP(-2 * u));
     }
 }
 
-static void FN(backward)(real *dx, const real *dy, const real *x, int64_t n)
+WIDE static void FN(backward_piece)(real *dx, const real *dy, const real *x, int64_t n)
 {
-#    pragma omp parallel for
+#    pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         real u = FN(sqrt_2_pi) * (x[i] + FN(cubic) * x[i] * x[i] * x[i]);
         real du = FN(sqrt_2_pi) * (1 + 3 * FN(cubic) * x[i] * x[i]);
         real s = 1 / (1 + EXP(-2 * u));
         dx[i] = dy[i] * (s + x[i] * s * (1 - s) * 2 * du);
+    }
+}
+
+static void FN(forward)(real *y, const real *x, int64_t n)
+{
+#    pragma omp parallel for
+    for (int64_t i = 0; i < n; i += PIECE) {
+        FN(forward_piece)(y + i, x + i, piece_at(n, i));
+    }
+}
+
+static void FN(backward)(real *dx, const real *dy, const real *x, int64_t n)
+{
+#    pragma omp parallel for
+    for (int64_t i = 0; i < n; i += PIECE) {
+        FN(backward_piece)(dx + i, dy + i, x + i, piece_at(n, i));
     }
 }
 

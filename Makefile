@@ -43,6 +43,15 @@ L_TRAIN    := $(L_KERNELS) $(L_COMMON)
 
 PROGRAMS   := $(B)/mirrord $(B)/mirrorctl $(B)/trainagent $(B)/trainer
 
+# The status page, embedded: each file of page/ becomes one string.
+GENERATED  := $(B)/gen/page.gen.h
+$(B)/gen/page.gen.h: $(wildcard server/admin/page/page.*)
+	@mkdir -p $(@D)
+	@for f in $^; do \
+	    printf 'static const char page_%s[] =\n' "$${f##*.}"; \
+	    sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/    "/' -e 's/$$/\\n"/' "$$f"; echo '    ;'; \
+	done > $@.tmp && mv $@.tmp $@
+
 .PHONY: all deps test demo bench fuzz gpu-check check-layers format install clean help unit lint
 all: $(PROGRAMS)
 

@@ -148,6 +148,39 @@ void traffic_sum(struct traffic *t, unsigned repo, struct traffic_sum *out)
     }
 }
 
+void traffic_join(struct traffic_sum *to, const struct traffic_sum *sum)
+{
+    for (unsigned s = 0; s < TRAFFIC_STATES; s++) {
+        for (unsigned c = 0; c < TRAFFIC_CLASSES; c++) {
+            to->requests[c][s] += sum->requests[c][s];
+        }
+        to->bytes[s] += sum->bytes[s];
+    }
+    to->cut += sum->cut;
+}
+
+uint64_t traffic_requests(const struct traffic_sum *s)
+{
+    uint64_t n = 0;
+
+    for (unsigned c = 0; c < TRAFFIC_CLASSES; c++) {
+        for (unsigned st = 0; st < TRAFFIC_STATES; st++) {
+            n += s->requests[c][st];
+        }
+    }
+    return n;
+}
+
+uint64_t traffic_bytes(const struct traffic_sum *s)
+{
+    uint64_t n = 0;
+
+    for (unsigned st = 0; st < TRAFFIC_STATES; st++) {
+        n += s->bytes[st];
+    }
+    return n;
+}
+
 void traffic_times(struct traffic *t, struct traffic_times *out)
 {
     memset(out, 0, sizeof(*out));
@@ -189,7 +222,7 @@ double traffic_hit_ratio(const struct traffic_sum *s)
         all += by_state[i];
     }
     if (all == 0) {
-        return 0;
+        return -1;
     }
     return (double)(by_state[CACHE_HIT] + by_state[CACHE_STALE] + by_state[CACHE_NEGATIVE] +
                     by_state[CACHE_COLLAPSED]) /

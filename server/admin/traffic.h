@@ -51,10 +51,13 @@ extern const double traffic_bounds_s[TRAFFIC_BUCKETS];
 unsigned traffic_repos(struct traffic *t); /* slots in use: 0 .. n-1 */
 const char *traffic_repo_name(struct traffic *t, unsigned repo);
 void traffic_sum(struct traffic *t, unsigned repo, struct traffic_sum *out);
+void traffic_join(struct traffic_sum *to, const struct traffic_sum *sum); /* adds it */
+uint64_t traffic_requests(const struct traffic_sum *s);
+uint64_t traffic_bytes(const struct traffic_sum *s);
 void traffic_times(struct traffic *t, struct traffic_times *out);
 /* "hit", "miss", ... as in labels; "none" for TRAFFIC_UNCACHED. */
 const char *traffic_state_name(unsigned state);
-/* Answers that the origin was not asked for, of all that came from the cache; 0 without any. */
+/* Answers that the origin was not asked for, of all that came from the cache; negative without any. */
 double traffic_hit_ratio(const struct traffic_sum *s);
 
 #endif

@@ -20,6 +20,7 @@ struct gate {
     struct limits *limits;
     _Atomic bool limited; /* false: requests do not even take the lock */
     _Atomic bool plaintext_token;
+    _Atomic uint64_t refused; /* by a limit */
 };
 
 int gate_open(struct store *s, const struct limit_conf *limits, size_t count, bool plaintext_token,
@@ -211,6 +212,9 @@ void gate_spend(struct gate *g, const struct principal *who, const struct sockad
         buckets_spend(g->buckets, &key, &(struct bucket_rate){limit->requests_per_s, limit->burst},
                       now_ms, &v);
         out->pass = v.pass;
+        if (!v.pass) {
+            atomic_fetch_add_explicit(&g->refused, 1, memory_order_relaxed);
+        }
         out->limit = limit->burst;
         out->remaining = v.remaining;
         out->reset_s = (v.reset_us + 999999) / 1000000;
@@ -218,6 +222,11 @@ void gate_spend(struct gate *g, const struct principal *who, const struct sockad
     }
 out:
     limits_release(&ls);
+}
+
+uint64_t gate_limited(struct gate *g)
+{
+    return atomic_load_explicit(&g->refused, memory_order_relaxed);
 }
 
 /* Connections are an address's: who is behind one is not known before its first request. */

@@ -52,6 +52,7 @@ struct gate_verdict {
 };
 void gate_spend(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
                 uint64_t now_ms, struct gate_verdict *out);
+uint64_t gate_limited(struct gate *g); /* requests that did not pass */
 /* Connections of a client address: false when over its limit. Paired with gate_disconnect. */
 bool gate_connect(struct gate *g, const struct sockaddr_storage *peer);
 void gate_disconnect(struct gate *g, const struct sockaddr_storage *peer);

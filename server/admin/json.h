@@ -1,0 +1,21 @@
+/* json.h - JSON written straight into a buf: objects and arrays opened and closed, values in between, commas by themselves.
+ *
+ * Texts from outside need not be UTF-8: a byte that is not part of it becomes U+FFFD. `key` NULL: an item of an array.
+ *
+ * threads  one at a time per buf
+ */
+#ifndef SERVER_ADMIN_JSON_H
+#define SERVER_ADMIN_JSON_H
+
+#include "common/base/buf.h"
+
+void json_open(struct buf *out, const char *key, char bracket); /* '{' or '[' */
+void json_shut(struct buf *out, char bracket);                  /* '}' or ']' */
+void json_str(struct buf *out, const char *key, struct slice value);
+void json_u64(struct buf *out, const char *key, uint64_t value);
+void json_ratio(struct buf *out, const char *key, double value); /* four digits behind the point */
+void json_bool(struct buf *out, const char *key, bool value);
+void json_null(struct buf *out, const char *key);
+void json_text(struct buf *out, struct slice value); /* the quoted text alone */
+
+#endif

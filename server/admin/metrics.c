@@ -1,0 +1,269 @@
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/admin/admin.h"
+#include "server/admin/sample.h"
+#include "server/fetch/fetch.h"
+
+struct text { /* one exposition being written */
+    struct buf *out;
+    const struct sample *s;
+    bool openmetrics;
+    const char *name; /* of the metric under way */
+};
+
+/* Help first, then the type. OpenMetrics names a counter without its "_total". */
+static void head(struct text *t, const char *name, const char *type, const char *help)
+{
+    size_t n = strlen(name);
+
+    if (t->openmetrics && strcmp(type, "counter") == 0 && n > 6) {
+        n -= 6;
+    }
+    t->name = name;
+    buf_addf(t->out, "# HELP %.*s %s\n# TYPE %.*s %s\n", (int)n, name, help, (int)n, name, type);
+}
+
+static void number(struct buf *out, double v)
+{
+    /* Whole numbers in full: a counter past 2^53 is beyond any machine's life. */
+    if (v == floor(v) && fabs(v) < 9e15) {
+        buf_addf(out, "%.0f\n", v);
+    } else {
+        buf_addf(out, "%.9g\n", v);
+    }
+}
+
+static void one(struct text *t, double v)
+{
+    buf_addf(t->out, "%s ", t->name);
+    number(t->out, v);
+}
+
+/* --- numbers of each repo, loop, pool --- */
+
+/* Names are of the configuration, which admits neither quotes nor backslashes in them. */
+static void of_repo(struct text *t, const char *repo, double v)
+{
+    buf_addf(t->out, "%s{repo=\"%s\"} ", t->name, repo);
+    number(t->out, v);
+}
+
+static void print_build(struct text *t)
+{
+    buf_addf(t->out, "%s{version=\"" MIRROR_VERSION "\"} 1\n", t->name);
+}
+
+/* Classes and states that never came are left out, but for a repo's hits and misses: rates need a zero to start from. */
+static void print_requests(struct text *t)
+{
+    struct traffic *tr = t->s->d->traffic;
+    struct traffic_sum sum;
+
+    for (unsigned r = 0; r < traffic_repos(tr); r++) {
+        traffic_sum(tr, r, &sum);
+        for (unsigned c = 0; c < TRAFFIC_CLASSES; c++) {
+            for (unsigned st = 0; st < TRAFFIC_STATES; st++) {
+                bool always = c == 1 && (st == CACHE_HIT || st == CACHE_MISS) && r != TRAFFIC_OWN;
+                if (sum.requests[c][st] != 0 || always) {
+                    buf_addf(t->out, "%s{repo=\"%s\",code=\"%uxx\",cache=\"%s\"} %" PRIu64 "\n",
+                             t->name, traffic_repo_name(tr, r), c + 1, traffic_state_name(st),
+                             sum.requests[c][st]);
+                }
+            }
+        }
+    }
+}
+
+static void print_bytes(struct text *t)
+{
+    struct traffic *tr = t->s->d->traffic;
+    struct traffic_sum sum;
+
+    for (unsigned r = 0; r < traffic_repos(tr); r++) {
+        traffic_sum(tr, r, &sum);
+        for (unsigned st = 0; st < TRAFFIC_STATES; st++) {
+            if (sum.bytes[st] != 0 || (st == CACHE_HIT && r != TRAFFIC_OWN)) {
+                buf_addf(t->out, "%s{repo=\"%s\",cache=\"%s\"} %" PRIu64 "\n", t->name,
+                         traffic_repo_name(tr, r), traffic_state_name(st), sum.bytes[st]);
+            }
+        }
+    }
+}
+
+static void print_cut(struct text *t)
+{
+    struct traffic *tr = t->s->d->traffic;
+    struct traffic_sum sum;
+
+    for (unsigned r = 0; r < traffic_repos(tr); r++) {
+        traffic_sum(tr, r, &sum);
+        of_repo(t, traffic_repo_name(tr, r), (double)sum.cut);
+    }
+}
+
+static void print_times(struct text *t)
+{
+    struct traffic_times times;
+    uint64_t below = 0;
+
+    traffic_times(t->s->d->traffic, &times);
+    for (unsigned i = 0; i < TRAFFIC_BUCKETS; i++) {
+        below += times.bucket[i];
+        buf_addf(t->out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", t->name, traffic_bounds_s[i], below);
+    }
+    buf_addf(t->out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", t->name, times.count);
+    buf_addf(t->out, "%s_sum %.9g\n%s_count %" PRIu64 "\n", t->name, (double)times.sum_ns / 1e9,
+             t->name, times.count);
+}
+
+static void print_upstream(struct text *t, size_t field)
+{
+    const struct repo_set *rs = t->s->set;
+    struct fetch_stats st;
+
+    for (size_t i = 0; i < rs->count; i++) {
+        if (rs->repo[i]->origin != NULL) {
+            origin_stats(rs->repo[i]->origin, &st);
+            of_repo(t, rs->repo[i]->name,
+                    (double)*(const uint64_t *)(const void *)((const char *)&st + field));
+        }
+    }
+}
+
+static void print_upstream_requests(struct text *t)
+{
+    print_upstream(t, offsetof(struct fetch_stats, requests));
+}
+
+static void print_upstream_bytes(struct text *t)
+{
+    print_upstream(t, offsetof(struct fetch_stats, bytes));
+}
+
+static void print_upstream_errors(struct text *t)
+{
+    print_upstream(t, offsetof(struct fetch_stats, errors));
+}
+
+static void print_upstream_throttled(struct text *t)
+{
+    print_upstream(t, offsetof(struct fetch_stats, throttled));
+}
+
+static void print_pools(struct text *t)
+{
+    buf_addf(t->out, "%s{pool=\"disk\"} %u\n", t->name, pool_waiting(t->s->d->disk));
+    buf_addf(t->out, "%s{pool=\"readers\"} %u\n", t->name, pool_waiting(t->s->d->readers));
+}
+
+/* --- the process, under the names that every exporter uses --- */
+
+static uint64_t resident_bytes(void)
+{
+    unsigned long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+
+    if (f != NULL) {
+        if (fscanf(f, "%*u %llu", &pages) != 1) {
+            pages = 0;
+        }
+        fclose(f);
+    }
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void process(struct text *t)
+{
+    struct rusage use;
+    struct rlimit files;
+    struct stat st;
+
+    getrusage(RUSAGE_SELF, &use);
+    head(t, "process_cpu_seconds_total", "counter", "User and system time.");
+    one(t, (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+               (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6);
+    head(t, "process_resident_memory_bytes", "gauge", "Memory in use.");
+    one(t, (double)resident_bytes());
+    head(t, "process_start_time_seconds", "gauge", "When the process started, unix time.");
+    one(t, (double)t->s->d->started_unix_s);
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        head(t, "process_max_fds", "gauge", "Most files open at once.");
+        one(t, (double)files.rlim_cur);
+    }
+    /* The folder's size is their number from Linux 6.2 on; before that 0, and counting 10,000 takes too long here. */
+    if (stat("/proc/self/fd", &st) == 0 && st.st_size > 0) {
+        head(t, "process_open_fds", "gauge", "Files open.");
+        one(t, (double)st.st_size);
+    }
+}
+
+/* RocksDB's own, "name value" a line, made into untyped metrics. */
+static void rocksdb(struct text *t)
+{
+    struct buf lines = BUF_INIT(1 << 20);
+    struct slice rest;
+
+    store_metrics(t->s->d->store, &lines);
+    rest = buf_slice(&lines);
+    while (rest.n > 0) {
+        struct slice value = slice_cut(&rest, '\n'), name = slice_cut(&value, ' ');
+        if (name.n > 0 && value.n > 0) {
+            buf_addf(t->out, "# TYPE " SLICE_FMT " %s\n" SLICE_FMT " " SLICE_FMT "\n",
+                     SLICE_ARG(name), t->openmetrics ? "unknown" : "untyped", SLICE_ARG(name),
+                     SLICE_ARG(value));
+        }
+    }
+    buf_free(&lines);
+}
+
+void metrics_text(struct daemon *d, bool openmetrics, struct buf *out)
+{
+    struct sample sample;
+    const struct sample *s = &sample;
+    struct text t = {.out = out, .s = s, .openmetrics = openmetrics};
+
+    sample_take(d, &sample);
+#define METRIC(name, type, value, help)                                                            \
+    head(&t, "mirrord_" #name, #type, help);                                                       \
+    one(&t, (value));
+#define METRIC_EACH(name, type, print, help)                                                       \
+    head(&t, "mirrord_" #name, #type, help);                                                       \
+    print(&t);
+#include "server/admin/metrics.def"
+#undef METRIC
+#undef METRIC_EACH
+    process(&t);
+    rocksdb(&t);
+    if (openmetrics) {
+        buf_str(out, "# EOF\n");
+    }
+    sample_drop(&sample);
+}
+
+void metrics_doc(struct buf *out)
+{
+    static const struct {
+        const char *name, *type, *help;
+    } rows[] = {
+#define METRIC(name, type, value, help)      {#name, #type, help},
+#define METRIC_EACH(name, type, print, help) {#name, #type, help},
+#include "server/admin/metrics.def"
+#undef METRIC
+#undef METRIC_EACH
+    };
+
+    buf_str(out,
+            "# Every metric of mirrord\n\nMade from `server/admin/metrics.def` by `make docs`. "
+            "`GET /metrics` gives them, in Prometheus' text\nformat or, when asked by Accept, "
+            "as OpenMetrics.\n\n| Metric | Type | What it says |\n|---|---|---|\n");
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        buf_addf(out, "| `mirrord_%s` | %s | %s |\n", rows[i].name, rows[i].type, rows[i].help);
+    }
+    buf_str(out, "\nBesides: `process_*` as all exporters have them, and `mirrord_rocksdb_*`.\n");
+}

@@ -1,0 +1,20 @@
+#include "server/admin/sample.h"
+
+void sample_take(struct daemon *d, struct sample *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->d = d;
+    out->set = repo_set_hold(d);
+    http_server_stats(d->http, &out->http);
+    cache_stats(d->cache, &out->cache);
+    store_space(d->store, &out->space);
+    out->healthy = store_healthy(d->store, NULL);
+    out->fills = cache_fills(d->cache, out->fill, SAMPLE_FILLS);
+    out->ratelimited = gate_limited(d->gate);
+    out->log_dropped = access_log_dropped(d->access);
+}
+
+void sample_drop(struct sample *s)
+{
+    repo_set_release(&s->set);
+}

@@ -1,0 +1,29 @@
+/* sample.h - the numbers of a running daemon at one moment, gathered once for metrics, status and the page.
+ *
+ * owns     sample_drop() lets go of the repos
+ * threads  any; no disk
+ */
+#ifndef SERVER_ADMIN_SAMPLE_H
+#define SERVER_ADMIN_SAMPLE_H
+
+#include "server/admin/traffic.h"
+#include "server/daemon.h"
+
+enum { SAMPLE_FILLS = 64 };
+
+struct sample {
+    struct daemon *d;
+    struct repo_set *set;
+    struct http_stats http;
+    struct cache_stats cache;
+    struct store_space space;
+    bool healthy;
+    size_t fills;
+    struct fill_info fill[SAMPLE_FILLS];
+    uint64_t ratelimited, log_dropped;
+};
+
+void sample_take(struct daemon *d, struct sample *out);
+void sample_drop(struct sample *s);
+
+#endif

@@ -53,7 +53,7 @@ $(B)/gen/page.gen.h: $(wildcard server/admin/page/page.*)
 	done > $@.tmp && mv $@.tmp $@
 
 .PHONY: all deps test demo bench fuzz gpu-check check-layers format install clean help unit lint
-all: $(PROGRAMS)
+all: $(PROGRAMS) plugins
 
 $(B)/obj/%.o: %.c | $(GENERATED)
 	@mkdir -p $(@D)

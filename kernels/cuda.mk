@@ -16,6 +16,7 @@ CUDA_ARCH  ?= 80 90
 HAVE_CUDA  := $(and $(NVCC),$(wildcard $(CUDA_HOME)/include/cublasLt.h),$(CUDA_LIB),$(if $(SAN),,yes))
 # NCCL_HOME for a copy elsewhere, such as a Python package's nvidia/nccl folder.
 NCCL_HOME  ?= $(CUDA_HOME)
+NCCL_LIB   := $(firstword $(wildcard $(NCCL_HOME)/lib64 $(NCCL_HOME)/lib))
 HAVE_NCCL  := $(and $(HAVE_CUDA),$(wildcard $(NCCL_HOME)/include/nccl.h))
 MPI_LIBS   := $(if $(SAN),,$(shell pkg-config --libs ompi-c 2>/dev/null))
 MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null)
@@ -45,8 +46,7 @@ $(B)/so/kernels/cpu/comm_mpi.o: kernels/cpu/comm_mpi.c
 $(B)/trainer-cuda.so: $(CUDA_O)
 	$(CC) $(SO_LDFLAGS) $^ -L$(CUDA_LIB) -Wl,-rpath,$(CUDA_LIB) -lcublasLt -lcudart_static -ldl -lrt -lpthread -lstdc++ -o $@
 $(B)/trainer-nccl.so: $(B)/so/kernels/cuda/comm_nccl.o
-	$(CC) $(SO_LDFLAGS) $^ -L$(firstword $(wildcard $(NCCL_HOME)/lib64 $(NCCL_HOME)/lib)) \
-	    -Wl,-rpath,$(firstword $(wildcard $(NCCL_HOME)/lib64 $(NCCL_HOME)/lib)) -lnccl -o $@
+	$(CC) $(SO_LDFLAGS) $^ -L$(NCCL_LIB) -Wl,-rpath,$(NCCL_LIB) -lnccl -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread -o $@
 $(B)/trainer-mpi.so: $(B)/so/kernels/cpu/comm_mpi.o
 	$(CC) $(SO_LDFLAGS) $^ $(MPI_LIBS) -o $@
 
@@ -56,4 +56,11 @@ plugins: $(PLUGINS)
 	@$(if $(HAVE_CUDA),,echo "note: no nvcc with cuBLASLt found (CUDA_HOME=): the trainer is built without CUDA" >&2;) \
 	 $(if $(HAVE_NCCL),,echo "note: no nccl.h found (NCCL_HOME=): the trainer is built without NCCL" >&2;) \
 	 $(if $(MPI_LIBS),,echo "note: no Open MPI found: the trainer is built without MPI" >&2;) :
+
+# --- every CUDA operation beside its CPU twin; says so and succeeds where there is no GPU -------------------------------
+$(B)/gpu-check: $(B)/obj/tests/gpu/check.o $(B)/libtrain.a $(B)/libkernels.a $(B)/libcommon.a
+	$(CC) $(LDFLAGS_ALL) $^ $(L_KERNELS) -ljansson $(L_BASE) -o $@
+gpu-check: $(B)/gpu-check plugins
+	$(B)/gpu-check
+
 -include $(shell find $(B)/so -name '*.d' 2>/dev/null)

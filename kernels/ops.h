@@ -31,7 +31,7 @@ struct kops {
 struct err;
 
 const struct kops *kops_cpu(void);
-/* NULL without the shared object, a driver or a device; *e says which. */
-const struct kops *kops_cuda(struct err *e);
+/* On that device of the machine's. NULL without the shared object, a driver or the device; *e says which. */
+const struct kops *kops_cuda(int device, struct err *e);
 
 #endif

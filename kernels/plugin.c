@@ -51,7 +51,7 @@ static void *plugin_find(const char *name, const char *symbol, struct err *e)
 /* ISO C has no cast from an object to a function pointer; POSIX promises that the bits are the same. */
 #define PLUGIN_CALL(type, fn) (*(type **)(void *)&(fn))
 
-const struct kops *kops_cuda(struct err *e)
+const struct kops *kops_cuda(int device, struct err *e)
 {
     static struct kops table;
     char why[160] = "";
@@ -65,7 +65,7 @@ const struct kops *kops_cuda(struct err *e)
     if (fn == NULL) {
         return NULL;
     }
-    rc = PLUGIN_CALL(plugin_cuda_fn, fn)(&table, why, sizeof why);
+    rc = PLUGIN_CALL(plugin_cuda_fn, fn)(device, &table, why, sizeof why);
     if (rc != 0) {
         table.name = NULL;
         err_set(e, rc, "CUDA: %s", why);

@@ -11,7 +11,7 @@
 #include "kernels/comm.h"
 
 /* What they export. `why` gets a sentence when they fail. */
-typedef int plugin_cuda_fn(struct kops *out, char *why, size_t room); /* plugin_cuda */
+typedef int plugin_cuda_fn(int device, struct kops *out, char *why, size_t room); /* plugin_cuda */
 typedef int plugin_mpi_fn(const struct kops *k, struct comm **out, char *why,
                           size_t room); /* plugin_mpi */
 /* plugin_nccl: with out NULL it makes an id, else it joins. */

@@ -113,7 +113,7 @@ int verb_bench(const struct options *o, struct err *e)
 
     rc = rc != 0 ? rc : setup_at_least("seq", o->seq, 0, e);
     rc = rc != 0 ? rc : setup_at_least("steps", o->steps, 1, e);
-    rc = rc != 0 ? rc : setup_device(o, &k, e);
+    rc = rc != 0 ? rc : setup_device(o, 0, &k, e);
     rc = rc != 0 ? rc : setup_config(o, &c, e);
     rc = rc != 0 ? rc : setup_model(o, &c, k, 1, true, &m, e);
     rc = rc != 0 ? rc : model_reserve(m, o->batch, setup_seq(o, &c), e);

@@ -33,7 +33,7 @@ int verb_eval(const struct options *o, struct err *e)
     rc = setup_at_least("batch", o->batch, 1, e);
     rc = rc != 0 ? rc : setup_at_least("seq", o->seq, 0, e);
     rc = rc != 0 ? rc : setup_at_least("batches", o->batches, 0, e);
-    rc = rc != 0 ? rc : setup_device(o, &k, e);
+    rc = rc != 0 ? rc : setup_device(o, 0, &k, e);
     rc = rc != 0 ? rc : setup_config(o, &c, e);
     if (rc != 0) {
         return rc;

@@ -94,7 +94,7 @@ int verb_sample(const struct options *o, struct err *e)
         return err_set(e, E_USAGE, "--prompt must hold something to continue");
     }
     rc = setup_at_least("tokens", o->tokens, 0, e);
-    rc = rc != 0 ? rc : setup_device(o, &k, e);
+    rc = rc != 0 ? rc : setup_device(o, 0, &k, e);
     rc = rc != 0 ? rc : setup_config(o, &c, e);
     if (rc == 0 && c.vocab != VOCAB_BYTES) {
         rc =

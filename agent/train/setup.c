@@ -14,7 +14,7 @@ int setup_at_least(const char *name, int64_t value, int64_t least, struct err *e
                                     (long long)least);
 }
 
-int setup_device(const struct options *o, const struct kops **out, struct err *e)
+int setup_device(const struct options *o, int local_rank, const struct kops **out, struct err *e)
 {
     struct err why = {0};
 
@@ -29,7 +29,7 @@ int setup_device(const struct options *o, const struct kops **out, struct err *e
     if (strcmp(o->device, "auto") != 0 && strcmp(o->device, "cuda") != 0) {
         return err_set(e, E_USAGE, "--device %.20s: auto, cuda or cpu", o->device);
     }
-    *out = kops_cuda(&why);
+    *out = kops_cuda(local_rank, &why);
     if (*out == NULL && strcmp(o->device, "cuda") == 0) {
         return err_set(e, E_UNSUPPORTED, "--device cuda: %s", why.text);
     }

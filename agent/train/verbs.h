@@ -13,8 +13,9 @@ int verb_tokenize(const struct options *o, struct err *e);
 int verb_bench(const struct options *o, struct err *e);
 int verb_info(const struct options *o, struct err *e);
 
-/* The operations that --device asks for. */
-MUST_USE int setup_device(const struct options *o, const struct kops **out, struct err *e);
+/* The operations that --device asks for; a GPU is the machine's local_rank-th. */
+MUST_USE int setup_device(const struct options *o, int local_rank, const struct kops **out,
+                          struct err *e);
 /* The shape that --model or --config names. */
 MUST_USE int setup_config(const struct options *o, struct model_config *out, struct err *e);
 /* --seq, or what the model's context suggests. */

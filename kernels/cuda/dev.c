@@ -1,0 +1,104 @@
+#include "kernels/dev.h"
+
+#include <stdlib.h>
+
+#include "common/base/err.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/cuda/twins.h"
+
+int stream_open_cuda(struct kstream **out)
+{
+    struct kstream *ks = calloc(1, sizeof *ks);
+
+    *out = NULL;
+    if (ks == NULL) {
+        return E_NOSPACE;
+    }
+    if (cudaStreamCreateWithFlags(&ks->stream, cudaStreamNonBlocking) != cudaSuccess ||
+        cublasLtCreate(&ks->lt) != CUBLAS_STATUS_SUCCESS ||
+        cudaMalloc(&ks->workspace, WORKSPACE_BYTES) != cudaSuccess ||
+        cudaMalloc(&ks->scratch, SCRATCH_BYTES) != cudaSuccess) {
+        stream_close_cuda(&ks);
+        return E_CUDA;
+    }
+    *out = ks;
+    return 0;
+}
+
+int stream_sync_cuda(struct kstream *ks)
+{
+    return cudaStreamSynchronize(ks->stream) == cudaSuccess ? 0 : E_CUDA;
+}
+
+void stream_close_cuda(struct kstream **sp)
+{
+    struct kstream *ks = *sp;
+
+    if (ks == NULL) {
+        return;
+    }
+    *sp = NULL;
+    for (int i = 0; i < ks->plans; i++) {
+        cublasLtMatmulDescDestroy(ks->plan[i].op);
+        cublasLtMatrixLayoutDestroy(ks->plan[i].a);
+        cublasLtMatrixLayoutDestroy(ks->plan[i].b);
+        cublasLtMatrixLayoutDestroy(ks->plan[i].c);
+    }
+    cudaFree(ks->scratch);
+    cudaFree(ks->workspace);
+    if (ks->lt != NULL) {
+        cublasLtDestroy(ks->lt);
+    }
+    if (ks->stream != NULL) {
+        cudaStreamDestroy(ks->stream);
+    }
+    free(ks);
+}
+
+int mem_alloc_cuda(void **out, size_t size_bytes)
+{
+    *out = NULL;
+    if (cudaMalloc(out, size_bytes == 0 ? 256 : size_bytes) != cudaSuccess) {
+        *out = NULL;
+        (void)cudaGetLastError(); /* no room is an answer, not a broken device */
+        return E_NOSPACE;
+    }
+    /* Streams here do not wait for the default one: the zeros must be there before anyone uses the memory. */
+    return cudaMemset(*out, 0, size_bytes) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess
+               ? 0
+               : E_CUDA;
+}
+
+void mem_free_cuda(void *p)
+{
+    cudaFree(p); /* waits for work that uses it */
+}
+
+int mem_zero_cuda(struct kstream *ks, void *p, size_t size_bytes)
+{
+    return cudaMemsetAsync(p, 0, size_bytes, ks->stream) == cudaSuccess ? 0 : E_CUDA;
+}
+
+int mem_copy_cuda(struct kstream *ks, void *to, const void *from, size_t size_bytes)
+{
+    return cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToDevice, ks->stream) ==
+                   cudaSuccess
+               ? 0
+               : E_CUDA;
+}
+
+int mem_put_cuda(struct kstream *ks, void *to, const void *from, size_t size_bytes)
+{
+    /* From pageable memory this returns when the bytes have been staged. */
+    return cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyHostToDevice, ks->stream) == cudaSuccess
+               ? 0
+               : E_CUDA;
+}
+
+int mem_get_cuda(struct kstream *ks, void *to, const void *from, size_t size_bytes)
+{
+    if (cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToHost, ks->stream) != cudaSuccess) {
+        return E_CUDA;
+    }
+    return stream_sync_cuda(ks);
+}

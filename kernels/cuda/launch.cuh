@@ -1,0 +1,54 @@
+/* launch.cuh - what the launchers share: dispatch on the type, the grid, warp sums. Device code of one translation unit. */
+#pragma once
+
+#include "common/base/err.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/cuda/twins.h"
+
+enum { THREADS = 256, WARP = 32 };
+
+static inline unsigned blocks_for(int64_t n, int64_t per_block)
+{
+    return static_cast<unsigned>((n + per_block - 1) / per_block);
+}
+
+static inline int launched()
+{
+    return cudaGetLastError() == cudaSuccess ? 0 : E_CUDA;
+}
+
+/* Calls f with a value of the type that dt names. */
+template <typename F> static int each_real(enum dtype dt, F f)
+{
+    switch (dt) {
+    case DT_F32:
+        f(float{});
+        break;
+    case DT_F64:
+        f(double{});
+        break;
+    }
+    return launched();
+}
+
+/* Every lane gets the sum; always in the same order. */
+template <typename T> static __device__ T warp_sum(T x)
+{
+    for (int step = WARP / 2; step > 0; step /= 2) {
+        x += __shfl_xor_sync(0xffffffffu, x, step);
+    }
+    return x;
+}
+
+template <typename T> static __device__ T warp_max(T x)
+{
+    for (int step = WARP / 2; step > 0; step /= 2) {
+        x = max(x, __shfl_xor_sync(0xffffffffu, x, step));
+    }
+    return x;
+}
+
+static __device__ inline int64_t global_thread()
+{
+    return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}

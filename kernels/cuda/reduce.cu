@@ -1,0 +1,102 @@
+#include "kernels/cuda/launch.cuh"
+
+enum { SLICES = 512 }; /* blocks of the first stage: the order of a sum is fixed by this number */
+
+struct identity {
+    __device__ double operator()(double x) const
+    {
+        return x;
+    }
+};
+
+struct square {
+    __device__ double operator()(double x) const
+    {
+        return x * x;
+    }
+};
+
+/* The sum of a block's values, in thread 0. */
+static __device__ double block_sum(double x)
+{
+    __shared__ double part[THREADS / WARP];
+
+    x = warp_sum(x);
+    if (threadIdx.x % WARP == 0) {
+        part[threadIdx.x / WARP] = x;
+    }
+    __syncthreads();
+    x = 0;
+    for (int w = 0; threadIdx.x == 0 && w < THREADS / WARP; w++) {
+        x += part[w];
+    }
+    return x;
+}
+
+template <typename T, typename F>
+static __global__ void partial_kernel(double *part, const T *x, int64_t n, F f)
+{
+    double sum = 0;
+
+    for (int64_t i = global_thread(); i < n; i += static_cast<int64_t>(SLICES) * THREADS) {
+        sum += f(static_cast<double>(x[i]));
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) {
+        part[blockIdx.x] = sum;
+    }
+}
+
+static __global__ void finish_kernel(double *out, const double *part)
+{
+    double sum = 0;
+
+    for (int i = threadIdx.x; i < SLICES; i += THREADS) {
+        sum += part[i];
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) {
+        *out += sum;
+    }
+}
+
+static __global__ void clip_kernel(double *norm, double *scale, const double *sumsq,
+                                   double max_norm)
+{
+    double n = sqrt(*sumsq);
+
+    *norm = n;
+    *scale = !isfinite(n) ? nan("") : max_norm > 0 && n > max_norm ? max_norm / n : 1.0;
+}
+
+template <typename F>
+static int add_all(struct kstream *ks, enum dtype dt, double *out, const void *x, int64_t n, F f)
+{
+    double *part = static_cast<double *>(ks->scratch);
+
+    return each_real(dt, [&](auto t) {
+        using T = decltype(t);
+        partial_kernel<T, F>
+            <<<SLICES, THREADS, 0, ks->stream>>>(part, static_cast<const T *>(x), n, f);
+        finish_kernel<<<1, THREADS, 0, ks->stream>>>(out, part);
+    });
+}
+
+extern "C" int sum_add_cuda(struct kstream *ks, enum dtype dt, double *out, const void *x,
+                            int64_t n)
+{
+    return add_all(ks, dt, out, x, n, identity{});
+}
+
+extern "C" int sumsq_add_cuda(struct kstream *ks, enum dtype dt, double *out, const void *x,
+                              int64_t n)
+{
+    return add_all(ks, dt, out, x, n, square{});
+}
+
+extern "C" int clip_scale_cuda(struct kstream *ks, double *norm, double *scale, const double *sumsq,
+                               double max_norm)
+{
+    clip_kernel<<<1, 1, 0, ks->stream>>>(norm, scale, sumsq, max_norm);
+    return launched();
+}

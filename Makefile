@@ -4,6 +4,9 @@ SHELL      := /bin/bash
 .SUFFIXES:
 .DEFAULT_GOAL := all
 comma      := ,
+# V=1 shows the commands.
+Q          := $(if $(V),,@)
+say         = $(if $(V),@:,@printf '  %-5s %s\n' $(1) $(2))
 VERSION    := $(shell cat VERSION)
 PREFIX     ?= /usr
 CC         ?= gcc
@@ -57,7 +60,8 @@ all: $(PROGRAMS) plugins
 
 $(B)/obj/%.o: %.c | $(GENERATED)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -c $< -o $@
 
 $(call lib,common):  $(call obj,$(COMMON_C))
 $(call lib,kernels): $(call obj,$(KERNELS_C))
@@ -69,13 +73,17 @@ $(B)/lib%.a:
 	@ar rcs $@ $^
 
 $(B)/mirrord: $(B)/obj/server/main.o $(call lib,server) $(call lib,common)
-	$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
 $(B)/mirrorctl: $(call obj,$(CTL_C)) $(call lib,common)
-	$(CC) $(LDFLAGS_ALL) $^ $(L_COMMON) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_COMMON) -o $@
 $(B)/trainagent: $(B)/obj/agent/main.o $(call lib,agent) $(call lib,common)
-	$(CC) $(LDFLAGS_ALL) $^ $(L_AGENT) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_AGENT) -o $@
 $(B)/trainer: $(B)/obj/agent/train/main.o $(call lib,train) $(call lib,kernels) $(call lib,common)
-	$(CC) $(LDFLAGS_ALL) $^ $(L_TRAIN) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_TRAIN) -o $@
 
 # --- tests: tests/unit mirrors the tree, one program a file ------------------------------------------------------------
 UNIT_C     := $(call find_c,tests/unit)
@@ -83,19 +91,24 @@ UNIT       := $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_C))
 unit: $(UNIT)
 $(B)/unit/common/%: $(B)/obj/tests/unit/common/%.o $(call lib,common)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_COMMON) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_COMMON) -o $@
 $(B)/unit/server/%: $(B)/obj/tests/unit/server/%.o $(call lib,server) $(call lib,common)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_SERVER) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_SERVER) -o $@
 $(B)/unit/agent/train/%: $(B)/obj/tests/unit/agent/train/%.o $(call lib,train) $(call lib,kernels) $(call lib,common)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_TRAIN) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_TRAIN) -o $@
 $(B)/unit/agent/%: $(B)/obj/tests/unit/agent/%.o $(call lib,agent) $(call lib,common)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_AGENT) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_AGENT) -o $@
 $(B)/unit/kernels/%: $(B)/obj/tests/unit/kernels/%.o $(call lib,kernels) $(call lib,common)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_KERNELS) $(L_BASE) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_KERNELS) $(L_BASE) -o $@
 .SECONDARY:
 
 -include tests/tests.mk

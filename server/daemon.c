@@ -12,6 +12,7 @@
 #include "server/admin/admin.h"
 #include "server/admin/traffic.h"
 #include "server/serve.h"
+#include "server/store/keep.h"
 #include "server/store/upload.h"
 
 /* --- the repos of one configuration --- */
@@ -234,10 +235,10 @@ static bool same(const char *a, const char *b)
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
 }
 
-static bool listens_on(const struct conf *c, const struct listener_settings *l)
+static bool listens_on(const struct conf *c, const char *address)
 {
     for (size_t i = 0; i < c->listeners_count; i++) {
-        if (same(c->listeners[i].address, l->address)) {
+        if (same(c->listeners[i].address, address)) {
             return true;
         }
     }
@@ -252,9 +253,14 @@ static void say_what_stays(const struct conf *was, const struct conf *is)
                  "state_dir, threads, disk_threads and control_socket change only with a restart");
     }
     for (size_t i = 0; i < was->listeners_count; i++) {
-        if (!listens_on(is, &was->listeners[i])) {
+        if (!listens_on(is, was->listeners[i].address)) {
             log_warn("reload.partly", "listener %s stays open until a restart",
                      was->listeners[i].address);
+        }
+    }
+    for (size_t i = 0; i < is->listeners_count; i++) {
+        if (!listens_on(was, is->listeners[i].address)) {
+            log_warn("reload.partly", "listener %s opens with a restart", is->listeners[i].address);
         }
     }
 }
@@ -275,11 +281,6 @@ static int reload(struct daemon *d, struct err *e)
     }
     old = repo_set_hold(d);
     rc = http_server_reload_tls(d->http, e);
-    for (size_t i = 0; rc == 0 && i < c->listeners_count; i++) {
-        if (!listens_on(old->conf, &c->listeners[i])) {
-            rc = http_server_listen(d->http, &c->listeners[i], e);
-        }
-    }
     if (rc != 0) {
         repo_set_release(&old);
         repo_set_release(&fresh);
@@ -357,6 +358,47 @@ static void drain(struct daemon *d)
     repo_set_release(&rs);
 }
 
+/* Sessions that nobody finished, and what nothing refers to any more: at the start, then hourly. */
+enum { UPKEEP_MS = 3600 * 1000, GC_GRACE_S = 24 * 3600 };
+
+struct upkeep {
+    struct job job;
+    struct daemon *daemon;
+    _Atomic bool out;
+    uint64_t next_ms;
+};
+
+static void keep_up(struct job *j)
+{
+    struct upkeep *u = CONTAINER_OF(j, struct upkeep, job);
+    struct gc_report gone = {0};
+    struct err why = {0};
+    uint64_t dropped = 0;
+
+    if (upload_expire(u->daemon->uploads, clock_unix_s(), &dropped, &why) != 0 ||
+        gc_run(u->daemon->store, GC_GRACE_S, false, &gone, &why) != 0) {
+        log_error("upkeep.failed", "%s", why.text);
+    } else if (dropped + gone.blobs + gone.nodes != 0) {
+        log_info("upkeep.done", "uploads=%" PRIu64 " blobs=%" PRIu64 " bytes=%" PRIu64, dropped,
+                 gone.blobs, gone.bytes);
+    }
+    u->out = false;
+}
+
+static void keep_up_when_due(struct daemon *d, struct upkeep *u)
+{
+    uint64_t now_ms = clock_now_ms();
+
+    if (u->out || now_ms < u->next_ms) {
+        return;
+    }
+    u->daemon = d;
+    u->next_ms = now_ms + UPKEEP_MS;
+    u->out = true;
+    u->job = (struct job){.work = keep_up};
+    pool_submit(d->readers, &u->job);
+}
+
 /* systemd's watchdog is fed only while every loop comes round. */
 struct round {
     _Atomic uint64_t posted, came;
@@ -381,7 +423,8 @@ static void feed_watchdog(struct daemon *d, struct round *r)
 
 int daemon_run(struct daemon *d)
 {
-    static struct round round; /* a letter may come after we left */
+    static struct round round; /* a letter may come after we left, and a job */
+    static struct upkeep upkeep;
     const struct timespec tick = {.tv_sec = 1};
     sigset_t set;
 
@@ -402,6 +445,7 @@ int daemon_run(struct daemon *d)
         int sig = sigtimedwait(&set, NULL, &tick);
 
         feed_watchdog(d, &round);
+        keep_up_when_due(d, &upkeep);
         if (sig == SIGHUP) {
             (void)!daemon_reload(d, &why);
         } else if (sig == SIGUSR1) {

@@ -4,6 +4,7 @@
 # what pkg-config says is read when the Makefile is.
 
 PYTHON     := /usr/bin/python3
+HARNESS    := $(patsubst tests/harness/%.c,$(B)/harness/%,$(wildcard tests/harness/*.c))
 BENCH      := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 
 deps:
@@ -12,7 +13,7 @@ deps:
 test: deps
 	@$(MAKE) --no-print-directory test-programs
 	@$(PYTHON) tests/run.py --build $(B) $(TESTS)
-test-programs: all unit $(BENCH)
+test-programs: all unit $(BENCH) $(HARNESS)
 
 demo: deps
 	@$(MAKE) --no-print-directory all
@@ -26,9 +27,14 @@ $(B)/bench/%: $(B)/obj/tests/bench/%.o
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS_ALL) $^ -lssl -lcrypto -o $@
 
+# Programs that system tests drive; they are linked as the servers are.
+$(B)/harness/%: $(B)/obj/tests/harness/%.o $(call lib,server) $(call lib,common)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
+
 # The CUDA twins beside their CPU meaning; without a device it says so and passes nothing.
-gpu-check: all unit
-	@$(PYTHON) tests/run.py --build $(B) --only unit/kernels --only unit/agent/train --need-gpu
+gpu-check: all $(B)/gpu-check
+	@$(B)/gpu-check
 
 check-layers:
 	@$(PYTHON) tests/layers.py

@@ -51,8 +51,10 @@ void lock_take(struct lock *l)
 
 void lock_drop(struct lock *l)
 {
+    enum lock_rank rank = l->rank; /* whoever waits may free the lock once it is dropped */
+
     CHECK(pthread_mutex_unlock(&l->mutex) == 0);
-    rank_dropped(l->rank);
+    rank_dropped(rank);
 }
 
 void cond_init(struct cond *c)

@@ -249,6 +249,7 @@ def get(request, shared, tmp_path):
 
     def run(path, *args):
         out = tmp_path / "out"
+        out.unlink(missing_ok=True)
         done = subprocess.run(["curl", "-s", "-o", out, "-w", "%{http_code}", "--max-time", "60", *options, *args,
                                f"{scheme}://127.0.0.1:{getattr(shared, port)}{path}"], capture_output=True, text=True)
         return done.returncode, int(done.stdout or 0), out.read_bytes() if out.exists() else b""
@@ -261,11 +262,9 @@ def test_sizes(get):
         assert get(f"/mem/{n}") == (0, 200, PATTERN[:n]), n
 
 
-def test_files_and_ranges(get, request):
-    folder = os.path.join(str(request.getfixturevalue("tmp_path_factory").getbasetemp()), "www0")
-    data = os.urandom(3_000_000)
-    with open(os.path.join(folder, "blob"), "wb") as f:
-        f.write(data)
+def test_files_and_ranges(get):
+    data = bytes(PATTERN[:250] * 12000)
+    (get.shared.folder / "blob").write_bytes(data)
     assert get("/file/blob") == (0, 200, data)
     assert get("/file/blob", "-r", "1000000-1999999") == (0, 206, data[1000000:2000000])
     assert get("/file/blob", "-r", "-5") == (0, 206, data[-5:])
@@ -274,7 +273,6 @@ def test_files_and_ranges(get, request):
     assert get("/file/blob", "-r", "0-1,5-6") == (0, 200, data)
     assert get("/file/blob", "-H", 'If-None-Match: "fixture"')[1:] == (304, b"")
     assert get("/file/blob", "-I")[1] == 200
-    os.unlink(os.path.join(folder, "blob"))
 
 
 def test_growing(get):
@@ -565,12 +563,10 @@ def test_h2_failing_body_is_an_internal_error(shared):
         assert c.answer(3)[1] == b"hello\n"
 
 
-def test_h2_large_frames_from_files(shared, request):
+def test_h2_large_frames_from_files(shared):
     """A peer that takes frames of 256 KiB gets them by sendfile, byte for byte, among other streams."""
-    folder = os.path.join(str(request.getfixturevalue("tmp_path_factory").getbasetemp()), "www0")
     data = os.urandom(9_000_001)
-    with open(os.path.join(folder, "frames"), "wb") as f:
-        f.write(data)
+    (shared.folder / "frames").write_bytes(data)
     with H2sock(shared, settings=struct.pack(">HIHI", 4, 0x7fffffff, 5, 1 << 20)) as c:
         c.send(WINDOW, 0, 0, struct.pack(">I", 0x7fff0000))
         bodies = {1: b"", 3: b"", 5: b""}
@@ -586,7 +582,6 @@ def test_h2_large_frames_from_files(shared, request):
                 if flags & END_STREAM:
                     open_streams.discard(sid)
         assert bodies[1] == data and bodies[5] == data and bodies[3] == PATTERN[:1000000] and largest > 200_000
-    os.unlink(os.path.join(folder, "frames"))
 
 
 def test_h2_preface_in_pieces(shared):
@@ -673,7 +668,8 @@ def test_drain(cert):
     answer = read_all(busy)
     assert answer.endswith(b"late\n") and b"connection: close" in answer
     assert c.answer(1)[1] == b"late\n"
-    assert c.end() == NO_ERROR
+    c.end()
+    assert [p[4:8] for k, _, _, p in c.frames if k == GOAWAY] == [bytes(4)] * 2  # a warning, then the last stream
     f.stop()
 
 

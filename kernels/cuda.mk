@@ -60,7 +60,5 @@ plugins: $(PLUGINS)
 # --- every CUDA operation beside its CPU twin; says so and succeeds where there is no GPU -------------------------------
 $(B)/gpu-check: $(B)/obj/tests/gpu/check.o $(B)/libtrain.a $(B)/libkernels.a $(B)/libcommon.a
 	$(CC) $(LDFLAGS_ALL) $^ $(L_KERNELS) -ljansson $(L_BASE) -o $@
-gpu-check: $(B)/gpu-check plugins
-	$(B)/gpu-check
 
 -include $(shell find $(B)/so -name '*.d' 2>/dev/null)

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/codec/json.h"
+#include "common/codec/jwrite.h"
 #include "server/store/keep.h"
 
 enum { TRIES = 32 };
@@ -11,7 +11,7 @@ enum { TRIES = 32 };
 void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...)
 {
     struct buf text = BUF_INIT(1024);
-    struct json j = JSON_INTO(&out->body);
+    struct jwrite j = JWRITE_INTO(&out->body);
     va_list ap;
 
     va_start(ap, fmt);
@@ -19,17 +19,17 @@ void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...)
     va_end(ap);
     out->status = status;
     buf_clear(&out->body);
-    json_open(&j, '{');
-    json_key(&j, SLICE("error"));
-    json_text(&j, buf_slice(&text));
-    json_close(&j, '}');
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("error"));
+    jwrite_text(&j, buf_slice(&text));
+    jwrite_close(&j, '}');
     buf_byte(&out->body, '\n');
     buf_free(&text);
 }
 
 void publish_reply(struct upload_reply *out, int status, const struct snap *sn)
 {
-    struct json j = JSON_INTO(&out->body);
+    struct jwrite j = JWRITE_INTO(&out->body);
     char hex[DIGEST_HEX + 1];
     char version[24];
 
@@ -38,14 +38,14 @@ void publish_reply(struct upload_reply *out, int status, const struct snap *sn)
     snprintf(out->etag, sizeof out->etag, "\"%s\"", hex);
     out->status = status;
     buf_clear(&out->body);
-    json_open(&j, '{');
-    json_key(&j, SLICE("root"));
-    json_text(&j, slice_str(hex));
-    json_key(&j, SLICE("version"));
-    json_text(&j, slice_str(version));
-    json_key(&j, SLICE("entries"));
-    json_u64(&j, sn->entries);
-    json_close(&j, '}');
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("root"));
+    jwrite_text(&j, slice_str(hex));
+    jwrite_key(&j, SLICE("version"));
+    jwrite_text(&j, slice_str(version));
+    jwrite_key(&j, SLICE("entries"));
+    jwrite_u64(&j, sn->entries);
+    jwrite_close(&j, '}');
     buf_byte(&out->body, '\n');
 }
 

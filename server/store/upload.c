@@ -7,7 +7,7 @@
 
 #include "common/base/be.h"
 #include "common/base/log.h"
-#include "common/codec/json.h"
+#include "common/codec/jwrite.h"
 #include "common/os/newfile.h"
 #include "server/store/blob.h"
 #include "server/store/publish.h"
@@ -52,7 +52,7 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                     struct upload_reply *out, struct err *e)
 {
     struct session s = {.row = BUF_INIT(4096), .begun_unix_s = now_unix_s};
-    struct json j = JSON_INTO(&out->body);
+    struct jwrite j = JWRITE_INTO(&out->body);
     struct batch *b = NULL;
     uint8_t raw[UPLOAD_ID / 2];
     int rc = 0;
@@ -85,12 +85,12 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     }
     out->status = 201;
     snprintf(out->location, sizeof out->location, SLICE_FMT "/%s", SLICE_ARG(p->location), s.id);
-    json_open(&j, '{');
-    json_key(&j, SLICE("upload"));
-    json_text(&j, slice_str(s.id));
-    json_key(&j, SLICE("expires"));
-    json_u64(&j, now_unix_s + UPLOAD_EXPIRE_S);
-    json_close(&j, '}');
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("upload"));
+    jwrite_text(&j, slice_str(s.id));
+    jwrite_key(&j, SLICE("expires"));
+    jwrite_u64(&j, now_unix_s + UPLOAD_EXPIRE_S);
+    jwrite_close(&j, '}');
     buf_byte(&out->body, '\n');
 out:
     session_free(&s);
@@ -100,7 +100,7 @@ out:
 static void file_reply(struct upload_reply *out, int status, struct slice path,
                        const struct session_file *f)
 {
-    struct json j = JSON_INTO(&out->body);
+    struct jwrite j = JWRITE_INTO(&out->body);
     char hex[DIGEST_HEX + 1];
 
     out->status = status;
@@ -108,17 +108,17 @@ static void file_reply(struct upload_reply *out, int status, struct slice path,
     out->complete = f->sealed;
     out->offset = f->bytes;
     buf_clear(&out->body);
-    json_open(&j, '{');
-    json_key(&j, SLICE("path"));
-    json_text(&j, path);
-    json_key(&j, f->sealed ? SLICE("size") : SLICE("offset"));
-    json_u64(&j, f->bytes);
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("path"));
+    jwrite_text(&j, path);
+    jwrite_key(&j, f->sealed ? SLICE("size") : SLICE("offset"));
+    jwrite_u64(&j, f->bytes);
     if (f->sealed) {
         digest_format(&f->digest, hex);
-        json_key(&j, SLICE("sha256"));
-        json_text(&j, slice_str(hex));
+        jwrite_key(&j, SLICE("sha256"));
+        jwrite_text(&j, slice_str(hex));
     }
-    json_close(&j, '}');
+    jwrite_close(&j, '}');
     buf_byte(&out->body, '\n');
 }
 
@@ -127,7 +127,7 @@ static int run_status(struct uploads *u, const struct put *p, struct upload_repl
 {
     struct session s;
     struct session_file f;
-    struct json j = JSON_INTO(&out->body);
+    struct jwrite j = JWRITE_INTO(&out->body);
     int rc;
 
     if (!begin(u, p, &s, out, &rc, e)) {
@@ -144,16 +144,16 @@ static int run_status(struct uploads *u, const struct put *p, struct upload_repl
         goto out;
     }
     out->status = 200;
-    json_open(&j, '{');
-    json_key(&j, SLICE("upload"));
-    json_text(&j, slice_str(s.id));
-    json_key(&j, SLICE("files"));
-    json_u64(&j, live_files(u, s.id));
-    json_key(&j, SLICE("committed"));
-    json_word(&j, s.done.seq != 0 ? SLICE("true") : SLICE("false"));
-    json_key(&j, SLICE("expires"));
-    json_u64(&j, s.begun_unix_s + UPLOAD_EXPIRE_S);
-    json_close(&j, '}');
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("upload"));
+    jwrite_text(&j, slice_str(s.id));
+    jwrite_key(&j, SLICE("files"));
+    jwrite_u64(&j, live_files(u, s.id));
+    jwrite_key(&j, SLICE("committed"));
+    jwrite_word(&j, s.done.seq != 0 ? SLICE("true") : SLICE("false"));
+    jwrite_key(&j, SLICE("expires"));
+    jwrite_u64(&j, s.begun_unix_s + UPLOAD_EXPIRE_S);
+    jwrite_close(&j, '}');
     buf_byte(&out->body, '\n');
 out:
     session_free(&s);

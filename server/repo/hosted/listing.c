@@ -4,14 +4,14 @@
 #include <stdio.h>
 
 #include "common/codec/html.h"
-#include "common/codec/json.h"
+#include "common/codec/jwrite.h"
 #include "common/codec/url.h"
 
 struct listing {
     bool html;
     bool recursive;
     struct buf *out;
-    struct json json;
+    struct jwrite json;
     struct slice folder; /* with its '/', or empty */
     struct slice href;   /* what a link begins with: for a folder asked for without its '/' */
     size_t count;
@@ -59,20 +59,20 @@ static void file_row(struct listing *l, struct slice name, const struct entry *e
         page_row(l, name, size, hex);
         return;
     }
-    json_open(&l->json, '{');
-    json_key(&l->json, SLICE("path"));
-    json_text(&l->json, name);
-    json_key(&l->json, SLICE("size"));
-    json_u64(&l->json, en->size_bytes);
-    json_key(&l->json, SLICE("sha256"));
-    json_text(&l->json, slice_of(hex, DIGEST_HEX));
-    json_key(&l->json, SLICE("mtime"));
+    jwrite_open(&l->json, '{');
+    jwrite_key(&l->json, SLICE("path"));
+    jwrite_text(&l->json, name);
+    jwrite_key(&l->json, SLICE("size"));
+    jwrite_u64(&l->json, en->size_bytes);
+    jwrite_key(&l->json, SLICE("sha256"));
+    jwrite_text(&l->json, slice_of(hex, DIGEST_HEX));
+    jwrite_key(&l->json, SLICE("mtime"));
     if (en->mtime_ns > 0) {
-        json_u64(&l->json, (uint64_t)en->mtime_ns / 1000000000u);
+        jwrite_u64(&l->json, (uint64_t)en->mtime_ns / 1000000000u);
     } else {
-        json_word(&l->json, SLICE("null"));
+        jwrite_word(&l->json, SLICE("null"));
     }
-    json_close(&l->json, '}');
+    jwrite_close(&l->json, '}');
 }
 
 static void folder_row(struct listing *l, struct slice name)
@@ -81,10 +81,10 @@ static void folder_row(struct listing *l, struct slice name)
         page_row(l, name, "", "");
         return;
     }
-    json_open(&l->json, '{');
-    json_key(&l->json, SLICE("path"));
-    json_text(&l->json, name);
-    json_close(&l->json, '}');
+    jwrite_open(&l->json, '{');
+    jwrite_key(&l->json, SLICE("path"));
+    jwrite_text(&l->json, name);
+    jwrite_close(&l->json, '}');
 }
 
 /* Stops (1) at a folder: the walk goes on behind it, not through it. */
@@ -141,20 +141,20 @@ static int list_folder(struct listing *l, struct store *s, const struct plan *p,
         page_begin(l, p->name);
         buf_addf(l->out, "<caption>%s, root %s</caption>\n", version, hex);
     } else {
-        json_open(&l->json, '{');
-        json_key(&l->json, SLICE("root"));
-        json_text(&l->json, slice_of(hex, DIGEST_HEX));
-        json_key(&l->json, SLICE("version"));
-        json_text(&l->json, slice_str(version));
-        json_key(&l->json, SLICE("entries"));
-        json_open(&l->json, '[');
+        jwrite_open(&l->json, '{');
+        jwrite_key(&l->json, SLICE("root"));
+        jwrite_text(&l->json, slice_of(hex, DIGEST_HEX));
+        jwrite_key(&l->json, SLICE("version"));
+        jwrite_text(&l->json, slice_str(version));
+        jwrite_key(&l->json, SLICE("entries"));
+        jwrite_open(&l->json, '[');
     }
     rc = walk(l, s, &p->snap.root, e);
     if (l->html) {
         page_end(l);
     } else {
-        json_close(&l->json, ']');
-        json_close(&l->json, '}');
+        jwrite_close(&l->json, ']');
+        jwrite_close(&l->json, '}');
         buf_byte(l->out, '\n');
     }
     return rc;
@@ -182,21 +182,21 @@ static int on_tree(void *arg, struct slice name, const struct snap *sn)
         buf_free(&path);
         return 0;
     }
-    json_open(&l->json, '{');
-    json_key(&l->json, SLICE("name"));
-    json_text(&l->json, name);
-    json_key(&l->json, SLICE("root"));
-    json_text(&l->json, slice_of(hex, DIGEST_HEX));
-    json_key(&l->json, SLICE("version"));
+    jwrite_open(&l->json, '{');
+    jwrite_key(&l->json, SLICE("name"));
+    jwrite_text(&l->json, name);
+    jwrite_key(&l->json, SLICE("root"));
+    jwrite_text(&l->json, slice_of(hex, DIGEST_HEX));
+    jwrite_key(&l->json, SLICE("version"));
     snprintf(size, sizeof size, "v%" PRIu64, sn->seq);
-    json_text(&l->json, slice_str(size));
-    json_key(&l->json, SLICE("entries"));
-    json_u64(&l->json, sn->entries);
-    json_key(&l->json, SLICE("bytes"));
-    json_u64(&l->json, sn->bytes);
-    json_key(&l->json, SLICE("created"));
-    json_u64(&l->json, sn->created_unix_s);
-    json_close(&l->json, '}');
+    jwrite_text(&l->json, slice_str(size));
+    jwrite_key(&l->json, SLICE("entries"));
+    jwrite_u64(&l->json, sn->entries);
+    jwrite_key(&l->json, SLICE("bytes"));
+    jwrite_u64(&l->json, sn->bytes);
+    jwrite_key(&l->json, SLICE("created"));
+    jwrite_u64(&l->json, sn->created_unix_s);
+    jwrite_close(&l->json, '}');
     return 0;
 }
 
@@ -207,16 +207,16 @@ static int list_trees(struct listing *l, struct store *s, const struct repo *r, 
     if (l->html) {
         page_begin(l, l->folder.n != 0 ? l->folder : slice_str(r->name));
     } else {
-        json_open(&l->json, '{');
-        json_key(&l->json, SLICE("trees"));
-        json_open(&l->json, '[');
+        jwrite_open(&l->json, '{');
+        jwrite_key(&l->json, SLICE("trees"));
+        jwrite_open(&l->json, '[');
     }
     rc = head_list(s, slice_str(r->name), on_tree, l, e);
     if (l->html) {
         page_end(l);
     } else {
-        json_close(&l->json, ']');
-        json_close(&l->json, '}');
+        jwrite_close(&l->json, ']');
+        jwrite_close(&l->json, '}');
         buf_byte(l->out, '\n');
     }
     if (rc == 0 && l->count == 0 && l->folder.n != 0) {
@@ -253,7 +253,7 @@ int hosted_listing(struct store *s, const struct repo *r, const struct plan *p, 
     struct listing l = {.html = p->html,
                         .recursive = p->recursive,
                         .out = body,
-                        .json = JSON_INTO(body),
+                        .json = JWRITE_INTO(body),
                         .skip = BUF_INIT(3 * SKIP_BYTES)};
     int rc;
 

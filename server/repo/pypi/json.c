@@ -53,7 +53,7 @@ static const struct word fields[] = {
 
 struct reader {
     struct page *page;
-    struct json *out; /* JSON to JSON; NULL: the page renders */
+    struct jwrite *out; /* JSON to JSON; NULL: the page renders */
     unsigned depth;
     enum top top;
     struct slice meta_key; /* second key, below "meta" and "project-status" */
@@ -61,8 +61,8 @@ struct reader {
     struct slice inner; /* key below "hashes" and "core-metadata" */
     bool in_file;
     struct page_file file;
-    struct link link;   /* of its "url"; JSON to JSON */
-    struct json before; /* writer and length where the file began */
+    struct link link;     /* of its "url"; JSON to JSON */
+    struct jwrite before; /* writer and length where the file began */
     size_t before_bytes;
     struct arena arena; /* of the file at hand */
     int rc;
@@ -113,7 +113,7 @@ static void write_link(struct reader *r, const struct link *k)
     struct buf text = BUF_INIT(LINK_BYTES * 2);
 
     if (k->kind != LINK_FILE) {
-        json_word(r->out, SLICE("null"));
+        jwrite_word(r->out, SLICE("null"));
         return;
     }
     buf_adds(&text, k->href);
@@ -121,7 +121,7 @@ static void write_link(struct reader *r, const struct link *k)
         buf_byte(&text, '#');
         buf_adds(&text, k->fragment);
     }
-    json_text(r->out, buf_slice(&text));
+    jwrite_text(r->out, buf_slice(&text));
     buf_free(&text);
 }
 
@@ -239,7 +239,7 @@ static int on_null(void *arg)
     struct reader *r = arg;
 
     if (r->out != NULL) {
-        json_word(r->out, SLICE("null"));
+        jwrite_word(r->out, SLICE("null"));
     }
     return go_on(r) && r->depth > 0;
 }
@@ -252,7 +252,7 @@ static int on_boolean(void *arg, int yes)
         file_bool(r, yes != 0);
     }
     if (r->out != NULL) {
-        json_word(r->out, yes ? SLICE("true") : SLICE("false"));
+        jwrite_word(r->out, yes ? SLICE("true") : SLICE("false"));
     }
     return go_on(r) && r->depth > 0;
 }
@@ -266,7 +266,7 @@ static int on_number(void *arg, const char *p, size_t n)
         r->file.size_bytes = LENGTH_UNKNOWN;
     }
     if (r->out != NULL) {
-        json_word(r->out, slice_of(p, n));
+        jwrite_word(r->out, slice_of(p, n));
     }
     return go_on(r) && r->depth > 0;
 }
@@ -285,7 +285,7 @@ static int on_string(void *arg, const unsigned char *p, size_t n)
         written = outer_string(r, s);
     }
     if (r->out != NULL && !written) {
-        json_text(r->out, s);
+        jwrite_text(r->out, s);
     }
     return go_on(r) && r->depth > 0;
 }
@@ -309,7 +309,7 @@ static int on_key(void *arg, const unsigned char *p, size_t n)
         r->meta_key = arena_copy(&r->arena, slice_first(s, n < 64 ? n : 64));
     }
     if (r->out != NULL) {
-        json_key(r->out, s);
+        jwrite_key(r->out, s);
     }
     return go_on(r);
 }
@@ -324,7 +324,7 @@ static int on_open(struct reader *r, char bracket)
         begin_file(r);
     }
     if (r->out != NULL) {
-        json_open(r->out, bracket);
+        jwrite_open(r->out, bracket);
     }
     return go_on(r);
 }
@@ -332,7 +332,7 @@ static int on_open(struct reader *r, char bracket)
 static int on_close(struct reader *r, char bracket)
 {
     if (r->out != NULL) {
-        json_close(r->out, bracket);
+        jwrite_close(r->out, bracket);
     }
     if (r->in_file && r->depth == DEPTH_FILE) {
         end_file(r);
@@ -403,7 +403,7 @@ int page_read_json(struct page *p, struct slice doc, struct err *e)
 
 int page_edit_json(struct page *p, struct slice doc, struct buf *out, struct err *e)
 {
-    struct json j = JSON_INTO(out);
+    struct jwrite j = JWRITE_INTO(out);
     struct reader r = {.page = p, .out = &j, .e = e};
 
     return parse(&r, doc);

@@ -17,9 +17,9 @@ static struct slice page_name(struct slice path)
     return slice_from(path, at);
 }
 
-static struct json array_into(struct buf *b)
+static struct jwrite array_into(struct buf *b)
 {
-    return (struct json){.out = b, .depth = 1};
+    return (struct jwrite){.out = b, .depth = 1};
 }
 
 void page_init(struct page *p, enum page_format f, const struct repo *r, bool only_named,
@@ -134,44 +134,44 @@ static void html_project(struct page *p, struct slice href, struct slice text)
 
 /* --- JSON --- */
 
-static void json_member(struct json *j, const char *key, struct slice value)
+static void json_member(struct jwrite *j, const char *key, struct slice value)
 {
     if (value.p != NULL) {
-        json_key(j, slice_str(key));
-        json_text(j, value);
+        jwrite_key(j, slice_str(key));
+        jwrite_text(j, value);
     }
 }
 
-static void json_metadata(struct json *j, const char *key, struct slice metadata)
+static void json_metadata(struct jwrite *j, const char *key, struct slice metadata)
 {
     struct slice name;
     struct slice hash;
 
-    json_key(j, slice_str(key));
+    jwrite_key(j, slice_str(key));
     if (split_hash(metadata, &name, &hash)) {
-        json_open(j, '{');
-        json_key(j, name);
-        json_text(j, hash);
-        json_close(j, '}');
+        jwrite_open(j, '{');
+        jwrite_key(j, name);
+        jwrite_text(j, hash);
+        jwrite_close(j, '}');
     } else {
-        json_word(j, SLICE("true"));
+        jwrite_word(j, SLICE("true"));
     }
 }
 
 static void json_file(struct page *p, const struct page_file *f, const struct link *k)
 {
-    struct json *j = &p->files_json;
+    struct jwrite *j = &p->files_json;
 
-    json_open(j, '{');
+    jwrite_open(j, '{');
     json_member(j, "filename", k->name);
     json_member(j, "url", k->href);
-    json_key(j, SLICE("hashes"));
-    json_open(j, '{');
+    jwrite_key(j, SLICE("hashes"));
+    jwrite_open(j, '{');
     if (f->hash.p != NULL) {
-        json_key(j, f->hash_name);
-        json_text(j, f->hash);
+        jwrite_key(j, f->hash_name);
+        jwrite_text(j, f->hash);
     }
-    json_close(j, '}');
+    jwrite_close(j, '}');
     json_member(j, "requires-python", f->requires_python);
     json_member(j, "upload-time", f->upload_time);
     if (f->metadata.p != NULL) {
@@ -179,16 +179,16 @@ static void json_file(struct page *p, const struct page_file *f, const struct li
         json_metadata(j, "dist-info-metadata", f->metadata);
     }
     if (f->gpg_sig.p != NULL) {
-        json_key(j, SLICE("gpg-sig"));
-        json_word(j, slice_eq(f->gpg_sig, SLICE("true")) ? SLICE("true") : SLICE("false"));
+        jwrite_key(j, SLICE("gpg-sig"));
+        jwrite_word(j, slice_eq(f->gpg_sig, SLICE("true")) ? SLICE("true") : SLICE("false"));
     }
-    json_key(j, SLICE("yanked"));
+    jwrite_key(j, SLICE("yanked"));
     if (f->yanked && f->yanked_why.n != 0) {
-        json_text(j, f->yanked_why);
+        jwrite_text(j, f->yanked_why);
     } else {
-        json_word(j, f->yanked ? SLICE("true") : SLICE("false"));
+        jwrite_word(j, f->yanked ? SLICE("true") : SLICE("false"));
     }
-    json_close(j, '}');
+    jwrite_close(j, '}');
 }
 
 /* --- what the readers tell --- */
@@ -224,9 +224,9 @@ void page_file(struct page *p, const struct page_file *f)
 
 static void json_project(struct page *p, struct slice name)
 {
-    json_open(&p->projects_json, '{');
+    jwrite_open(&p->projects_json, '{');
     json_member(&p->projects_json, "name", name);
-    json_close(&p->projects_json, '}');
+    jwrite_close(&p->projects_json, '}');
 }
 
 void page_project(struct page *p, struct slice name)
@@ -280,9 +280,9 @@ int page_meta(struct page *p, struct slice name, struct slice content, struct er
         html_escape(content, &p->metas);
         buf_str(&p->metas, "\">\n");
     } else if (slice_eq(name, SLICE("pypi:tracks"))) {
-        json_text(&p->tracks_json, content);
+        jwrite_text(&p->tracks_json, content);
     } else if (slice_eq(name, SLICE("pypi:alternate-locations"))) {
-        json_text(&p->alternates_json, content);
+        jwrite_text(&p->alternates_json, content);
     }
     return 0;
 }
@@ -312,27 +312,27 @@ static void finish_html(struct page *p, struct buf *out)
     buf_str(out, "</body>\n</html>\n");
 }
 
-static void array_member(struct json *j, const char *key, const struct buf *members)
+static void array_member(struct jwrite *j, const char *key, const struct buf *members)
 {
-    json_key(j, slice_str(key));
-    json_open(j, '[');
+    jwrite_key(j, slice_str(key));
+    jwrite_open(j, '[');
     buf_adds(j->out, buf_slice(members));
-    json_close(j, ']');
+    jwrite_close(j, ']');
 }
 
 /* From HTML there are no sizes and no versions, so that 1.0 is all that may be said (PEP 700). */
 static void finish_json(struct page *p, struct buf *out)
 {
-    struct json j = JSON_INTO(out);
+    struct jwrite j = JWRITE_INTO(out);
 
-    json_open(&j, '{');
-    json_key(&j, SLICE("meta"));
-    json_open(&j, '{');
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("meta"));
+    jwrite_open(&j, '{');
     json_member(&j, "api-version", SLICE("1.0"));
     if (p->tracks.n != 0) {
         array_member(&j, "tracks", &p->tracks);
     }
-    json_close(&j, '}');
+    jwrite_close(&j, '}');
     if (lists_projects(p)) {
         array_member(&j, "projects", &p->projects);
     } else {
@@ -342,7 +342,7 @@ static void finish_json(struct page *p, struct buf *out)
         }
         array_member(&j, "files", &p->files);
     }
-    json_close(&j, '}');
+    jwrite_close(&j, '}');
 }
 
 static int first_error(const struct page *p)

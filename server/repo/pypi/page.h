@@ -9,7 +9,7 @@
 #ifndef SERVER_REPO_PYPI_PAGE_H
 #define SERVER_REPO_PYPI_PAGE_H
 
-#include "common/codec/json.h"
+#include "common/codec/jwrite.h"
 #include "server/repo/pypi/accept.h"
 #include "server/repo/pypi/link.h"
 
@@ -23,7 +23,7 @@ struct page {
     struct buf projects;
     struct buf metas;              /* HTML only: <meta name="pypi:..."> */
     struct buf tracks, alternates; /* JSON only: members of these arrays */
-    struct json files_json, projects_json, tracks_json, alternates_json;
+    struct jwrite files_json, projects_json, tracks_json, alternates_json;
     size_t files_count;
 };
 

@@ -1,8 +1,8 @@
-#include "common/codec/json.h"
+#include "common/codec/jwrite.h"
 
 #include <inttypes.h>
 
-static void before_value(struct json *j)
+static void before_value(struct jwrite *j)
 {
     if (j->keyed) {
         j->keyed = false;
@@ -14,11 +14,11 @@ static void before_value(struct json *j)
     j->some |= (uint64_t)1 << j->depth;
 }
 
-void json_open(struct json *j, char bracket)
+void jwrite_open(struct jwrite *j, char bracket)
 {
     before_value(j);
     buf_byte(j->out, (uint8_t)bracket);
-    if (j->depth == JSON_DEPTH) {
+    if (j->depth == JWRITE_DEPTH) {
         j->out->rc = j->out->rc != 0 ? j->out->rc : E_TOOBIG;
         return;
     }
@@ -26,7 +26,7 @@ void json_open(struct json *j, char bracket)
     j->some &= ~((uint64_t)1 << j->depth);
 }
 
-void json_close(struct json *j, char bracket)
+void jwrite_close(struct jwrite *j, char bracket)
 {
     if (j->depth > 0) {
         j->depth--;
@@ -96,7 +96,7 @@ static void quoted(struct buf *out, struct slice s)
     buf_byte(out, '"');
 }
 
-void json_key(struct json *j, struct slice key)
+void jwrite_key(struct jwrite *j, struct slice key)
 {
     before_value(j);
     quoted(j->out, key);
@@ -104,19 +104,19 @@ void json_key(struct json *j, struct slice key)
     j->keyed = true;
 }
 
-void json_text(struct json *j, struct slice s)
+void jwrite_text(struct jwrite *j, struct slice s)
 {
     before_value(j);
     quoted(j->out, s);
 }
 
-void json_u64(struct json *j, uint64_t n)
+void jwrite_u64(struct jwrite *j, uint64_t n)
 {
     before_value(j);
     buf_addf(j->out, "%" PRIu64, n);
 }
 
-void json_word(struct json *j, struct slice w)
+void jwrite_word(struct jwrite *j, struct slice w)
 {
     before_value(j);
     buf_adds(j->out, w);

@@ -1,0 +1,30 @@
+/* jwrite.h - JSON written piece by piece into a buf: commas and quotes are set here, nesting is the caller's.
+ *
+ * Reading is jansson's (documents) and yajl's (streams). A bool after each call is not needed: the buf keeps its first error,
+ * and nesting deeper than JWRITE_DEPTH makes it E_TOOBIG.
+ */
+#ifndef COMMON_CODEC_JWRITE_H
+#define COMMON_CODEC_JWRITE_H
+
+#include "common/base/buf.h"
+
+enum { JWRITE_DEPTH = 63 };
+
+struct jwrite {
+    struct buf *out;
+    uint64_t some;  /* bit d: level d has a member already */
+    unsigned depth; /* open objects and arrays */
+    bool keyed;     /* a key was written, its value comes */
+};
+
+#define JWRITE_INTO(buffer) ((struct jwrite){.out = (buffer)})
+
+void jwrite_open(struct jwrite *j, char bracket); /* '{' or '[' */
+void jwrite_close(struct jwrite *j, char bracket);
+void jwrite_key(struct jwrite *j, struct slice key);
+void jwrite_text(struct jwrite *j, struct slice s); /* bytes that are no UTF-8 become U+FFFD */
+void jwrite_u64(struct jwrite *j, uint64_t n);
+void jwrite_word(struct jwrite *j,
+                 struct slice w); /* true, false, null, or a number as it stands */
+
+#endif

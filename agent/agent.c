@@ -8,7 +8,7 @@ enum { TOKEN_MAX = 4096 };
 
 void agent_init(struct agent *a)
 {
-    *a = (struct agent){.connections = 8, .idle_timeout_s = 60};
+    *a = (struct agent){.connections = 8, .tries = 7, .idle_timeout_s = 60};
 }
 
 void agent_fini(struct agent *a)

@@ -23,6 +23,7 @@ struct agent {
     struct slice auth_line; /* "Authorization: Bearer ...", n == 0 without a token */
     struct shelf *shelf;
     unsigned connections; /* at once, over all files */
+    unsigned tries;       /* of the network in a row, without progress; they double from 0.1 s */
     unsigned idle_timeout_s;
     bool plaintext_token;
     bool json;

@@ -11,7 +11,7 @@
 #include "agent/shelf/place.h"
 #include "common/os/newfile.h"
 
-enum { LISTING_MAX = 256 << 20, FILES_MAX = 4 << 20, LIST_TRIES = 5 };
+enum { LISTING_MAX = 256 << 20, FILES_MAX = 4 << 20 };
 
 struct artifacts {
     struct puller *pl;
@@ -114,6 +114,9 @@ static int read_entry(struct artifact *a, const json_t *j, struct err *e)
     const char *hex = json_string_value(json_object_get(j, "sha256"));
     const json_t *size = json_object_get(j, "size");
 
+    if (name != NULL && json_is_null(json_object_get(j, "sha256"))) {
+        return 0; /* a folder or a link: what is in it has entries of its own */
+    }
     if (name == NULL || hex == NULL || !json_is_integer(size) || json_integer_value(size) < 0 ||
         !digest_parse(slice_str(hex), &f->digest)) {
         return err_set(e, E_PROTOCOL, "%s: a listing that is none", a->from);
@@ -172,7 +175,8 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
     if (rc == 0) {
         rc = read_listing(a, ans->body, &e);
     }
-    if ((rc == E_AGAIN || rc == E_NETWORK || rc == E_TIMEOUT) && ++a->tries < LIST_TRIES) {
+    if ((rc == E_AGAIN || rc == E_NETWORK || rc == E_TIMEOUT) &&
+        ++a->tries < a->run->pl->agent->tries) {
         start_listing(a);
         return;
     }

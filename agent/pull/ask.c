@@ -95,6 +95,9 @@ static int on_head(void *arg, const struct xfer_head *h)
     if (!slice_u64(after, &a->retry_after_s)) {
         a->retry_after_s = 0;
     }
+    if (!slice_u64(xfer_head_field(h, "upload-offset"), &a->upload_offset)) {
+        a->upload_offset = 0;
+    }
     return 0;
 }
 

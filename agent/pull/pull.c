@@ -9,7 +9,6 @@
 #include "common/os/newfile.h"
 
 enum {
-    TRIES_MAX = 7, /* of the network in a row, without a part that came: some 12 s in all */
     RESTARTS_MAX = 3,
     SAVE_EVERY_MS = 2000,
     SAVE_EVERY_BYTES = 256 << 20,
@@ -174,7 +173,7 @@ void pull_retry_later(struct pull *p, int rc, const struct err *why, uint64_t af
 {
     uint64_t wait_ms = (uint64_t)100 << p->tries;
 
-    if (++p->tries > TRIES_MAX) {
+    if (++p->tries > p->pl->agent->tries) {
         pull_fail(p, rc, why);
         return;
     }
@@ -299,13 +298,19 @@ static void on_asked(void *arg, int rc, const struct err *why, const struct ask_
 
     p->ask = NULL;
     puller_give_conn(p->pl);
-    if (rc != 0) {
+    if (rc == E_DENIED || rc == E_INVALID || rc == E_TOOBIG) {
+        pull_fail(p, rc, &e);
+    } else if (rc != 0) {
         pull_retry_later(p, rc, &e, 0);
     } else if (a->status == 405 || a->status == 501) {
         p->phase = PULL_LOCK; /* no HEAD here: the stream will tell what it is */
     } else {
         rc = ask_judge(a->status, &e);
+        if (rc == 0 && slice_ends(a->url, SLICE("/")) && !slice_ends(p->url, SLICE("/"))) {
+            rc = err_set(&e, E_NOTFOUND, "it is a folder"); /* that is what the redirect said */
+        }
         if (rc == 0) {
+            p->url = arena_copy(&p->arena, a->url);
             learn(p, a);
         } else if (rc == E_AGAIN) {
             pull_retry_later(p, rc, &e, a->retry_after_s);

@@ -1,0 +1,333 @@
+/* run.c - trainagent run: one job from its file, start to end; and launch, its middle alone. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/job/jobfile.h"
+#include "agent/job/launch.h"
+#include "agent/job/record.h"
+#include "agent/publish/publish.h"
+#include "agent/pull/pulling.h"
+#include "agent/shelf/unpack.h"
+#include "agent/verb.h"
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "common/os/newfile.h"
+
+enum { ARGUMENT_MAX = 64 << 10 };
+
+struct run {
+    struct agent *agent;
+    struct jobfile job;
+    char name[80];
+    char dir[PATH_MAX]; /* what this job keeps: lock, in/, out/, result.json */
+    char out[PATH_MAX];
+    struct artifact *artifact;
+    char (*path)[PATH_MAX];         /* of each artifact, for {name} */
+    struct shelf_lock **shelf_lock; /* shared, on what runs from the shelf itself: gc keeps off */
+    int lock;
+    struct record record;
+};
+
+/* --- the job's folder ------------------------------------------------------------------------------------------------------ */
+
+/* "wiki-gpt2-1a2b3c4d": readable, and another job.conf elsewhere is another job. */
+static int name_job(struct run *r, const char *file, struct err *e)
+{
+    char *full = realpath(file, NULL);
+    const char *base = strrchr(file, '/');
+    struct digest d;
+    int n;
+
+    if (full == NULL) {
+        return err_sys(e, "%s", file);
+    }
+    digest_of(slice_str(full), &d);
+    free(full);
+    base = base != NULL ? base + 1 : file;
+    n = (int)strcspn(base, ".");
+    snprintf(r->name, sizeof r->name, "%.*s-%02x%02x%02x%02x", n < 64 ? n : 64, base, d.b[0],
+             d.b[1], d.b[2], d.b[3]);
+    return 0;
+}
+
+static int open_folder(struct run *r, struct err *e)
+{
+    char path[PATH_MAX + 8];
+    int rc;
+
+    if (strlen(r->agent->state_dir) + sizeof r->name + 160 > PATH_MAX) {
+        return err_set(e, E_USAGE, "the state folder's path is too long");
+    }
+    snprintf(r->dir, sizeof r->dir, "%.3800s/jobs/%s", r->agent->state_dir, r->name);
+    rc = dir_make(r->dir, 0755, e);
+    if (rc != 0) {
+        return rc;
+    }
+    snprintf(path, sizeof path, "%s/lock", r->dir);
+    r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (r->lock == -1) {
+        return err_sys(e, "%s", path);
+    }
+    if (flock(r->lock, LOCK_EX | LOCK_NB) == -1) {
+        return errno == EWOULDBLOCK
+                   ? err_set(e, E_BUSY, "%s: runs already; only one at a time", r->name)
+                   : err_sys(e, "%s", path);
+    }
+    if (r->job.out != NULL) {
+        snprintf(r->out, sizeof r->out, "%s", r->job.out);
+    } else {
+        snprintf(r->out, sizeof r->out, "%.4000s/out", r->dir);
+    }
+    return dir_make(r->out, 0755, e);
+}
+
+/* The same wait on one host every time, spread over all hosts. */
+static void wait_jitter(uint64_t jitter_s)
+{
+    char host[256] = "";
+
+    if (jitter_s > 0) {
+        gethostname(host, sizeof host - 1);
+        sleep((unsigned)(slice_hash(slice_str(host)) % jitter_s));
+    }
+}
+
+/* --- what it needs ----------------------------------------------------------------------------------------------------------- */
+
+/* in/<name>/<key>/: made beside, renamed when whole; what an earlier run used under another key goes. */
+static int place_input(struct run *r, size_t i, struct err *e)
+{
+    const struct artifact *a = &r->artifact[i];
+    char base[PATH_MAX];
+    char dir[PATH_MAX];
+    char temp[PATH_MAX];
+    char hex[DIGEST_HEX + 1];
+    struct digest key;
+    struct stat st;
+    int rc = 0;
+
+    artifact_key(a, &key);
+    digest_format(&key, hex);
+    snprintf(base, sizeof base, "%.3900s/in/%.64s", r->dir, r->job.artifact[i].name);
+    snprintf(dir, sizeof dir, "%.4000s/%.16s", base, hex);
+    snprintf(temp, sizeof temp, "%.4000s/new~", base);
+    if (stat(dir, &st) == -1) {
+        rc = dir_remove_tree(base, e);
+        rc = rc != 0 ? rc : artifact_place(r->agent, a, temp, e);
+        if (rc == 0 && rename(temp, dir) == -1) {
+            rc = err_sys(e, "%s", dir);
+        }
+    }
+    if (rc == 0) {
+        snprintf(r->path[i], PATH_MAX, "%.3900s%s" SLICE_FMT, dir, a->is_folder ? "" : "/",
+                 SLICE_ARG(a->is_folder ? SLICE_NONE : a->file[0].name));
+    }
+    return rc;
+}
+
+static int settle_input(struct run *r, size_t i, struct err *e)
+{
+    const struct artifact *a = &r->artifact[i];
+    int rc;
+
+    if (!r->job.artifact[i].unpack) {
+        return place_input(r, i, e);
+    }
+    if (a->is_folder) {
+        return err_set(e, E_CONFIG, "artifact %s: a folder cannot be unpacked",
+                       r->job.artifact[i].name);
+    }
+    rc = unpack_blob(r->agent->shelf, &a->file[0].digest, r->path[i], e);
+    if (rc == 0) {
+        rc = shelf_try_lock(r->agent->shelf, &a->file[0].digest, true, &r->shelf_lock[i], e);
+        rc = rc == E_BUSY ? 0 : rc; /* another job is unpacking the same: it is there, and in use */
+    }
+    return rc != 0 ? err_prefix(e, "artifact %s", r->job.artifact[i].name) : 0;
+}
+
+static int bring_inputs(struct run *r, struct err *e)
+{
+    size_t n = r->job.nartifacts;
+    int rc = 0;
+
+    r->artifact = mem_array(n + 1, sizeof r->artifact[0]);
+    r->path = mem_array(n + 1, sizeof r->path[0]);
+    r->shelf_lock = mem_array(n + 1, sizeof r->shelf_lock[0]);
+    for (size_t i = 0; i < n; i++) {
+        const struct job_artifact *j = &r->job.artifact[i];
+        r->artifact[i] = (struct artifact){.from = j->from,
+                                           .digest = j->digest,
+                                           .include = j->include,
+                                           .ninclude = j->ninclude,
+                                           .exclude = j->exclude,
+                                           .nexclude = j->nexclude};
+    }
+    if (n > 0) {
+        rc = pulling(r->agent, r->artifact, n, e);
+    }
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = settle_input(r, i, e);
+    }
+    return rc;
+}
+
+/* --- the command ---------------------------------------------------------------------------------------------------------------- */
+
+static const char *value_of(void *arg, struct slice name)
+{
+    const struct run *r = arg;
+
+    if (slice_eq(name, SLICE("out"))) {
+        return r->out;
+    }
+    for (size_t i = 0; i < r->job.nartifacts; i++) {
+        if (slice_eqs(name, r->job.artifact[i].name)) {
+            return r->path[i];
+        }
+    }
+    return NULL;
+}
+
+static int fill(struct run *r, const char *text, const char **out, struct err *e)
+{
+    struct buf b = BUF_INIT(ARGUMENT_MAX);
+    int rc = jobfile_fill(text, value_of, r, &b, e);
+
+    if (rc == 0) {
+        *out = arena_cstr(&r->job.arena, buf_slice(&b));
+    }
+    buf_free(&b);
+    return rc;
+}
+
+static int run_command(struct run *r, struct launch_result *got, struct err *e)
+{
+    struct launch_want w = {.ranks = r->job.ranks,
+                            .restarts = r->job.restarts,
+                            .grace_ms = r->job.grace_ms,
+                            .backoff_ms = r->job.backoff_ms};
+    char **argv = arena_alloc(&r->job.arena, (r->job.ncommand + 1) * sizeof argv[0]);
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < r->job.ncommand; i++) {
+        const char *text;
+        rc = fill(r, r->job.command[i], &text, e);
+        argv[i] = rc == 0 ? arena_cstr(&r->job.arena, slice_str(text)) : NULL;
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    w.argv = argv;
+    setenv("TRAINAGENT_OUT", r->out, 1);
+    rc = launch(&w, got, e);
+    r->record.exit_code = got->exit_code;
+    r->record.restarts = got->restarts;
+    return rc;
+}
+
+static int publish_results(struct run *r, struct err *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < r->job.npublish; i++) {
+        struct publish_want w = {.to = r->job.publish[i].to};
+        struct publish_result got;
+        rc = fill(r, r->job.publish[i].from, &w.dir, e);
+        rc = rc != 0 ? rc : publish(r->agent, &w, &got, e);
+        if (rc == 0) {
+            log_debug("job.published", "to=%s version=%s", w.to, got.version);
+        }
+    }
+    return rc;
+}
+
+static int run_all(struct run *r, struct verb_line *v, struct err *e)
+{
+    struct launch_result got = {0};
+    int rc;
+
+    r->record.phase = "pull";
+    rc = bring_inputs(r, e);
+    if (rc == 0 && r->job.ncommand > 0) {
+        r->record.phase = "run";
+        rc = run_command(r, &got, e);
+        v->exit_code = got.exit_code;
+        if (rc == 0 && got.exit_code == 0 && got.stopped) {
+            rc = err_set(e, E_CANCELLED, "%s: stopped; run it again to go on", r->name);
+        }
+    }
+    if (rc == 0 && v->exit_code == 0) {
+        r->record.phase = "publish";
+        rc = publish_results(r, e);
+    }
+    return rc;
+}
+
+static void close_run(struct run *r)
+{
+    for (size_t i = 0; r->artifact != NULL && i < r->job.nartifacts; i++) {
+        artifact_fini(&r->artifact[i]);
+        shelf_unlock(&r->shelf_lock[i]);
+    }
+    free(r->artifact);
+    free(r->path);
+    free(r->shelf_lock);
+    if (r->lock != -1) {
+        close(r->lock);
+    }
+    jobfile_fini(&r->job);
+}
+
+int verb_run(struct verb_line *v, struct err *e)
+{
+    struct run r = {.agent = v->agent, .lock = -1};
+    int rc;
+
+    if (v->argc != 1) {
+        return err_set(e, E_USAGE, "run takes one JOB file: trainagent run job.conf");
+    }
+    rc = jobfile_read(v->argv[0], &r.job, e);
+    if (rc != 0) {
+        return rc;
+    }
+    if (v->agent->mirror.n == 0 && r.job.mirror != NULL) {
+        v->agent->mirror = slice_str(r.job.mirror);
+    }
+    rc = name_job(&r, v->argv[0], e);
+    rc = rc != 0 ? rc : agent_open(v->agent, r.job.nartifacts + r.job.npublish > 0, e);
+    rc = rc != 0 ? rc : open_folder(&r, e);
+    if (rc == 0) {
+        wait_jitter(v->jitter_s);
+        r.record = (struct record){.job = r.name, .began_unix_s = clock_unix_s()};
+        rc = run_all(&r, v, e);
+        r.record.rc = rc;
+        r.record.why = rc != 0 ? e->text : "";
+        if (rc == 0 && v->exit_code != 0) {
+            r.record.rc = E_INTERNAL;
+            r.record.why = "the command failed";
+        }
+        record_write(r.dir, &r.record);
+    }
+    close_run(&r);
+    return rc;
+}
+
+int verb_launch(struct verb_line *v, struct err *e)
+{
+    struct launch_want w = {.argv = v->argv, .ranks = (unsigned)v->ranks, .restarts = v->restarts};
+    struct launch_result got = {0};
+    int rc;
+
+    if (v->argc == 0) {
+        return err_set(e, E_USAGE, "launch takes a command: trainagent launch -- CMD ARG...");
+    }
+    rc = launch(&w, &got, e);
+    v->exit_code = got.exit_code;
+    return rc;
+}

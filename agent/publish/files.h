@@ -1,0 +1,26 @@
+/* files.h - what of a folder is to be published: names, sizes, digests. */
+#ifndef AGENT_PUBLISH_FILES_H
+#define AGENT_PUBLISH_FILES_H
+
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "common/hash/digest.h"
+
+struct publish_file {
+    const char *path;  /* to open */
+    struct slice name; /* in the repository */
+    uint64_t size_bytes;
+    struct digest digest; /* when it was listed; what is sent must still be it */
+};
+
+struct publish_files {
+    struct arena arena;
+    struct publish_file *at;
+    size_t n, room;
+    uint64_t bytes;
+};
+
+MUST_USE int publish_files_list(const char *dir, struct publish_files *out, struct err *e);
+void publish_files_fini(struct publish_files *f);
+
+#endif

@@ -1,0 +1,28 @@
+/* publish.h - a folder into a hosted repository: all of it becomes visible in one commit, or nothing does.
+ *
+ * Where DIR holds checkpoint-<step> folders, the newest is what is published, at the top, beside DIR's own files: what
+ * comes out is a model folder. A checkpoint is complete when it has that name; one that is being written has another.
+ * Names that begin with '.' or end in '~' or .partial stay here. An upload that breaks goes on where the mirror says.
+ */
+#ifndef AGENT_PUBLISH_PUBLISH_H
+#define AGENT_PUBLISH_PUBLISH_H
+
+#include "agent/agent.h"
+
+struct publish_want {
+    const char *dir;
+    const char *to;       /* "<repo>/<owner>/<name>" */
+    const char *if_match; /* the root that must still be there; NULL: whatever is */
+};
+
+struct publish_result {
+    struct digest root; /* zero when the mirror did not say */
+    uint64_t files;
+    uint64_t bytes;
+    char version[64]; /* "" when the mirror did not say */
+};
+
+MUST_USE int publish(const struct agent *a, const struct publish_want *w,
+                     struct publish_result *out, struct err *e);
+
+#endif

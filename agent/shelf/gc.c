@@ -1,0 +1,281 @@
+/* gc.c - what is on the shelf, and what may go: least recently used first, never what a lock protects. */
+#include <errno.h>
+#include <fts.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/shelf/private.h"
+#include "common/base/log.h"
+#include "common/os/newfile.h"
+
+enum { PARTIAL_AGE_S = 7 * 86400, JOURNAL_LARGE = 8 << 20 };
+
+enum thing_kind { THING_BLOB, THING_TREE, THING_PARTIAL };
+
+struct thing {
+    enum thing_kind kind;
+    struct digest key;
+    uint64_t size_bytes; /* on disk */
+    uint64_t used_unix_s;
+};
+
+struct things {
+    struct thing *at;
+    size_t n, room;
+};
+
+static struct thing *add_thing(struct things *t)
+{
+    if (t->n == t->room) {
+        t->room = t->room != 0 ? 2 * t->room : 256;
+        t->at = realloc(t->at, t->room * sizeof t->at[0]);
+        CHECK(t->at != NULL);
+    }
+    t->at[t->n] = (struct thing){0};
+    return &t->at[t->n++];
+}
+
+/* --- looking ------------------------------------------------------------------------------------------------------------ */
+
+static bool key_of(const char *name, struct digest *out)
+{
+    return strlen(name) >= DIGEST_HEX && digest_parse(slice_of(name, DIGEST_HEX), out);
+}
+
+static void see_file(struct things *t, enum thing_kind kind, const FTSENT *f)
+{
+    struct digest key;
+    struct thing *x;
+
+    if (f->fts_info != FTS_F || !key_of(f->fts_name, &key)) {
+        return;
+    }
+    x = add_thing(t);
+    x->kind = kind;
+    x->key = key;
+    x->size_bytes = (uint64_t)f->fts_statp->st_blocks * 512;
+    x->used_unix_s = (uint64_t)f->fts_statp->st_ctim.tv_sec; /* mtime of a blob says nothing */
+}
+
+/* A tree is one thing; what it holds adds up. Level 1 is trees/<key>. */
+static void see_in_tree(struct things *t, const FTSENT *f)
+{
+    struct digest key;
+
+    if (f->fts_level == 1 && f->fts_info == FTS_D && key_of(f->fts_name, &key)) {
+        struct thing *x = add_thing(t);
+        x->kind = THING_TREE;
+        x->key = key;
+        x->used_unix_s = (uint64_t)f->fts_statp->st_ctim.tv_sec;
+    } else if (f->fts_level > 1 && f->fts_info == FTS_F && t->n > 0 &&
+               t->at[t->n - 1].kind == THING_TREE) {
+        t->at[t->n - 1].size_bytes += (uint64_t)f->fts_statp->st_blocks * 512;
+    }
+}
+
+static int look(struct shelf *s, enum thing_kind kind, const char *folder, struct things *t,
+                struct err *e)
+{
+    char path[PATH_MAX];
+    char *const roots[] = {path, NULL};
+    FTS *walk;
+    FTSENT *f;
+
+    snprintf(path, sizeof path, "%s/%s", s->dir, folder);
+    walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    if (walk == NULL) {
+        return err_sys(e, "%s", path);
+    }
+    while ((f = fts_read(walk)) != NULL) {
+        if (kind == THING_TREE) {
+            see_in_tree(t, f);
+        } else {
+            see_file(t, kind, f);
+        }
+    }
+    fts_close(walk);
+    return 0;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return memcmp(((const struct thing *)a)->key.b, ((const struct thing *)b)->key.b, DIGEST_BYTES);
+}
+
+static int by_use(const void *a, const void *b)
+{
+    uint64_t x = ((const struct thing *)a)->used_unix_s;
+    uint64_t y = ((const struct thing *)b)->used_unix_s;
+
+    return (x > y) - (x < y);
+}
+
+static void learn_uses(struct shelf *s, struct things *t)
+{
+    struct buf text = BUF_INIT(JOURNAL_MAX);
+    struct journal_use use;
+    struct slice rest;
+
+    if (t->n > 0 && journal_read(s, &text) == 0) {
+        qsort(t->at, t->n, sizeof t->at[0], by_key);
+        rest = buf_slice(&text);
+        while (journal_line(&rest, &use)) {
+            struct thing probe = {.key = use.digest};
+            struct thing *hit = bsearch(&probe, t->at, t->n, sizeof t->at[0], by_key);
+            /* A blob and its tree have the same key and stand side by side. */
+            while (hit != NULL && hit > t->at && by_key(hit - 1, &probe) == 0) {
+                hit--;
+            }
+            for (; hit != NULL && hit < t->at + t->n && by_key(hit, &probe) == 0; hit++) {
+                hit->used_unix_s = max_u64(hit->used_unix_s, use.at_unix_s);
+            }
+        }
+    }
+    buf_free(&text);
+}
+
+static int look_all(struct shelf *s, struct things *t, struct err *e)
+{
+    int rc = look(s, THING_BLOB, "blobs/sha256", t, e);
+
+    rc = rc != 0 ? rc : look(s, THING_TREE, "trees", t, e);
+    rc = rc != 0 ? rc : look(s, THING_PARTIAL, "partial", t, e);
+    learn_uses(s, t);
+    return rc;
+}
+
+static void count(struct shelf_totals *to, const struct thing *x)
+{
+    switch (x->kind) {
+    case THING_BLOB:
+        to->blobs++;
+        to->blob_bytes += x->size_bytes;
+        break;
+    case THING_TREE:
+        to->trees++;
+        to->tree_bytes += x->size_bytes;
+        break;
+    case THING_PARTIAL:
+        to->partials++;
+        to->partial_bytes += x->size_bytes;
+        break;
+    }
+}
+
+int shelf_measure(struct shelf *s, struct shelf_totals *out, struct err *e)
+{
+    struct things t = {0};
+    int rc = look_all(s, &t, e);
+
+    *out = (struct shelf_totals){0};
+    for (size_t i = 0; i < t.n; i++) {
+        count(out, &t.at[i]);
+    }
+    free(t.at);
+    return rc;
+}
+
+/* --- removing ----------------------------------------------------------------------------------------------------------- */
+
+static int remove_thing(struct shelf *s, const struct thing *x, struct err *e)
+{
+    char path[PATH_MAX];
+    char gone[PATH_MAX + 8];
+
+    switch (x->kind) {
+    case THING_BLOB:
+        shelf_blob_path(s, &x->key, path);
+        return unlink(path) == -1 && errno != ENOENT ? err_sys(e, "%s", path) : 0;
+    case THING_TREE: /* renamed first: half a tree has no right name */
+        shelf_tree_path(s, &x->key, path);
+        snprintf(gone, sizeof gone, "%s.new~", path);
+        if (rename(path, gone) == -1 && errno != ENOENT) {
+            return err_sys(e, "%s", path);
+        }
+        return dir_remove_tree(gone, e);
+    case THING_PARTIAL:
+        shelf_partial_path(s, &x->key, ".state", path);
+        unlink(path);
+        shelf_partial_path(s, &x->key, ".part", path);
+        return unlink(path) == -1 && errno != ENOENT ? err_sys(e, "%s", path) : 0;
+    }
+    return 0;
+}
+
+static int take_away(struct shelf *s, const struct thing *x, struct shelf_totals *removed,
+                     struct err *e)
+{
+    struct shelf_lock *lock = NULL;
+    char hex[DIGEST_HEX + 1];
+    char path[PATH_MAX];
+    int rc = shelf_try_lock(s, &x->key, false, &lock, e);
+
+    if (rc == E_BUSY) {
+        return 0; /* in use */
+    }
+    if (rc == 0) {
+        rc = remove_thing(s, x, e);
+    }
+    if (rc == 0) {
+        count(removed, x);
+        digest_format(&x->key, hex);
+        snprintf(path, sizeof path, "%s/locks/%s", s->dir, hex);
+        unlink(path);
+    }
+    shelf_unlock(&lock);
+    return rc;
+}
+
+/* The newer half: hints grow worthless with age. */
+static void halve_journal(struct shelf *s)
+{
+    struct buf text = BUF_INIT(JOURNAL_MAX);
+    struct newfile *f = NULL;
+    struct slice rest;
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/journal", s->dir);
+    if (journal_read(s, &text) == 0 && text.n > JOURNAL_LARGE &&
+        newfile_open(path, 0644, &f, NULL) == 0) {
+        rest = slice_from(buf_slice(&text), text.n / 2);
+        (void)slice_cut(&rest, '\n');
+        newfile_write(f, rest.p, rest.n);
+        if (newfile_commit(&f, NULL) != 0) {
+            log_warn("shelf.journal", "path=%s it could not be shortened", path);
+        }
+    }
+    buf_free(&text);
+}
+
+int shelf_gc(struct shelf *s, const struct shelf_gc_want *w, struct shelf_totals *removed,
+             struct err *e)
+{
+    struct things t = {0};
+    uint64_t total = 0;
+    int rc = look_all(s, &t, e);
+
+    *removed = (struct shelf_totals){0};
+    for (size_t i = 0; i < t.n; i++) {
+        total += t.at[i].size_bytes;
+    }
+    qsort(t.at, t.n, t.at != NULL ? sizeof t.at[0] : 1, by_use);
+    for (size_t i = 0; rc == 0 && i < t.n; i++) {
+        const struct thing *x = &t.at[i];
+        uint64_t age = w->now_unix_s > x->used_unix_s ? w->now_unix_s - x->used_unix_s : 0;
+        uint64_t may =
+            x->kind == THING_PARTIAL ? min_u64(PARTIAL_AGE_S, w->keep_age_s) : w->keep_age_s;
+
+        if (age > may || total > w->keep_bytes) {
+            uint64_t before = removed->blobs + removed->trees + removed->partials;
+            rc = take_away(s, x, removed, e);
+            total -=
+                removed->blobs + removed->trees + removed->partials > before ? x->size_bytes : 0;
+        }
+    }
+    free(t.at);
+    halve_journal(s);
+    return rc;
+}

@@ -1,0 +1,68 @@
+/* verbs.c - trainagent status and gc. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "agent/job/record.h"
+#include "agent/verb.h"
+#include "common/codec/units.h"
+#include "common/os/clock.h"
+
+static void say(const struct agent *a, const struct shelf_totals *t, const char *verb)
+{
+    char blobs[UNITS_TEXT], trees[UNITS_TEXT], partials[UNITS_TEXT];
+
+    if (a->json) {
+        printf(
+            "{\"%s\":{\"blobs\":%" PRIu64 ",\"blob_bytes\":%" PRIu64 ",\"trees\":%" PRIu64
+            ",\"tree_bytes\":%" PRIu64 ",\"partials\":%" PRIu64 ",\"partial_bytes\":%" PRIu64 "}",
+            verb, t->blobs, t->blob_bytes, t->trees, t->tree_bytes, t->partials, t->partial_bytes);
+        return;
+    }
+    size_format(t->blob_bytes, blobs);
+    size_format(t->tree_bytes, trees);
+    size_format(t->partial_bytes, partials);
+    printf("%-8s %" PRIu64 " files (%s), %" PRIu64 " unpacked archives (%s), %" PRIu64
+           " unfinished downloads (%s)\n",
+           verb, t->blobs, blobs, t->trees, trees, t->partials, partials);
+}
+
+int verb_status(struct verb_line *v, struct err *e)
+{
+    struct shelf_totals t;
+    int rc = v->argc == 0 ? agent_open(v->agent, false, e)
+                          : err_set(e, E_USAGE, "status takes no argument");
+
+    if (rc == 0) {
+        rc = shelf_measure(v->agent->shelf, &t, e);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    say(v->agent, &t, "shelf");
+    if (!v->agent->json) {
+        printf("%-8s %s\n", "at", shelf_dir(v->agent->shelf));
+    }
+    records_print(v->agent);
+    if (v->agent->json) {
+        puts("}");
+    }
+    return 0;
+}
+
+int verb_gc(struct verb_line *v, struct err *e)
+{
+    struct shelf_gc_want w = {v->keep_bytes, v->keep_age_s, clock_unix_s()};
+    struct shelf_totals removed;
+    int rc =
+        v->argc == 0 ? agent_open(v->agent, false, e) : err_set(e, E_USAGE, "gc takes no argument");
+
+    if (rc == 0) {
+        rc = shelf_gc(v->agent->shelf, &w, &removed, e);
+    }
+    if (rc == 0 && (v->agent->json || isatty(STDOUT_FILENO))) {
+        say(v->agent, &removed, "removed");
+        fputs(v->agent->json ? "}\n" : "", stdout);
+    }
+    return rc;
+}

@@ -1,0 +1,542 @@
+"""trainagent as a whole program against a mirror that lies, breaks and lags (harness/fake_mirror.py)."""
+
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "harness"))
+from fake_mirror import CHUNK, Mirror  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+AGENT = os.environ.get("TRAINAGENT", str(ROOT / "build" / "trainagent"))
+if not os.access(AGENT, os.X_OK):
+    pytest.skip("no build/trainagent", allow_module_level=True)
+
+BIG = random.Random(1).randbytes(5 * CHUNK + 12345)
+OTHER = random.Random(2).randbytes(5 * CHUNK + 12345)
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+def mirror():
+    m = Mirror()
+    m.files["/d/big.bin"] = BIG
+    m.files["/d/sub/a b.txt"] = b"hello"
+    yield m
+    m.close()
+
+
+class Agent:
+    def __init__(self, tmp, mirror):
+        self.tmp = tmp
+        self.shelf = tmp / "shelf"
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(tmp), "TRAINAGENT_MIRROR": mirror.url,
+                    "TRAINAGENT_SHELF": str(self.shelf), "TRAINAGENT_STATE": str(tmp / "state")}
+        for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):
+            if name in os.environ:
+                self.env[name] = os.environ[name]
+
+    def start(self, *args, **more):
+        return subprocess.Popen([AGENT, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env={**self.env, **more}, cwd=self.tmp)
+
+    def __call__(self, *args, code=0, **more):
+        p = self.start(*args, **more)
+        out, err = p.communicate(timeout=120)
+        assert p.returncode == code, (p.returncode, out, err)
+        self.err = err
+        return out
+
+    def blob(self, data):
+        p = self.shelf / "blobs" / "sha256" / sha(data)[:2] / sha(data)
+        return p.read_bytes() if p.exists() else None
+
+    def blobs(self):
+        return [p for p in self.shelf.glob("blobs/sha256/*/*")]
+
+    def nothing_wrong(self):
+        for p in self.blobs():
+            assert hashlib.sha256(p.read_bytes()).hexdigest() == p.name
+
+
+@pytest.fixture
+def agent(tmp_path, mirror):
+    a = Agent(tmp_path, mirror)
+    yield a
+    a.nothing_wrong()
+
+
+def gets(mirror, path):
+    return [entry for entry in mirror.log if entry[0] == "GET" and entry[1] == path]
+
+
+# --- what works ------------------------------------------------------------------------------------------------------------
+
+
+def test_parts_in_parallel_then_from_the_shelf(agent, mirror):
+    path = agent("pull", "d/big.bin").strip()
+    assert Path(path).read_bytes() == BIG
+    assert agent.err == ""
+    assert len(gets(mirror, "/d/big.bin")) == 6
+    assert mirror.sent < len(BIG) * 1.01
+    mirror.log.clear()
+    agent("pull", "d/big.bin")
+    assert gets(mirror, "/d/big.bin") == []
+    mirror.log.clear()
+    agent("pull", "d/big.bin#sha256=" + sha(BIG))
+    assert mirror.log == []  # what is known by digest needs no network
+
+
+def test_folder_with_odd_names(agent, mirror, tmp_path):
+    out = json.loads(agent("pull", "d/", "--to", tmp_path / "out", "--json"))
+    assert (tmp_path / "out/big.bin").read_bytes() == BIG
+    assert (tmp_path / "out/sub/a b.txt").read_bytes() == b"hello"
+    assert {f["name"] for f in out["files"]} == {"big.bin", "sub/a b.txt"}
+    agent("pull", "d", "--to", tmp_path / "out2")  # without the slash: found to be a folder
+    assert (tmp_path / "out2/big.bin").read_bytes() == BIG
+
+
+def test_plain_http_server_without_any_extra(agent, mirror):
+    mirror.chunks = mirror.digests = False
+    assert Path(agent("pull", "d/big.bin").strip()).read_bytes() == BIG
+    mirror.sent = 0
+    agent("pull", "d/big.bin")  # the same ETag: recorded, not fetched again
+    assert mirror.sent == 0
+    mirror.head = mirror.etags = False
+    assert Path(agent("pull", "d/big.bin").strip()).read_bytes() == BIG
+
+
+def test_empty_file(agent, mirror, tmp_path):
+    mirror.files["/d/empty"] = b""
+    agent("pull", "d/empty", "--to", tmp_path)
+    assert (tmp_path / "empty").read_bytes() == b""
+
+
+def test_two_agents_share_one_download(agent, mirror):
+    mirror.rate = 10 << 20
+    a, b = agent.start("pull", "d/big.bin"), agent.start("pull", "d/big.bin")
+    assert a.wait(60) == 0 and b.wait(60) == 0
+    assert a.stdout.read() == b.stdout.read()
+    assert mirror.sent < len(BIG) * 1.05
+
+
+# --- a mirror that lies ------------------------------------------------------------------------------------------------------
+
+
+def test_one_bad_chunk_is_fetched_again(agent, mirror):
+    mirror.bad_chunk = {2: 1}
+    agent("pull", "d/big.bin")
+    assert agent.blob(BIG) == BIG
+    assert mirror.sent < len(BIG) + 1.5 * CHUNK
+
+
+def test_a_chunk_that_stays_bad_is_a_clear_error(agent, mirror):
+    mirror.bad_chunk = {2: -1}
+    agent("pull", "d/big.bin", code=65)
+    assert "part 3 of 6" in agent.err and "damaged" in agent.err
+    assert agent.blobs() == []
+    mirror.bad_chunk = {}
+    mirror.sent = 0
+    agent("pull", "d/big.bin")
+    assert mirror.sent < 4 * CHUNK  # the good parts were kept
+
+
+def test_damaged_stream(agent, mirror):
+    mirror.chunks = False
+    mirror.damage = True
+    agent("pull", "d/big.bin", code=65)
+    assert "sha256" in agent.err
+    assert agent.blobs() == [] and list(agent.shelf.glob("partial/*")) == []
+
+
+def test_wrong_digest_asked_for(agent, mirror):
+    agent("pull", "d/big.bin", "--sha256", sha(OTHER), code=75)
+    assert sha(BIG) in agent.err
+    mirror.digests = mirror.chunks = False
+    agent("pull", "d/big.bin", "--sha256", sha(OTHER), code=65)
+    assert agent.blobs() == []
+
+
+def test_chunk_list_that_lies(agent, mirror):
+    mirror.lie_chunk_list = True
+    mirror.files["/d/two.bin"] = BIG[:CHUNK + 5]
+    agent("pull", "d/two.bin", code=65)
+    assert agent.blobs() == []
+
+
+def test_short_bodies_are_taken_up(agent, mirror):
+    mirror.short, mirror.short_times = 1 << 20, 4
+    agent("pull", "d/big.bin")
+    assert agent.blob(BIG) == BIG
+    mirror.files["/d/other.bin"] = OTHER
+    mirror.chunks = False
+    mirror.short, mirror.short_times = 3 * CHUNK + 5, 1
+    mirror.sent = 0
+    agent("pull", "d/other.bin")
+    assert agent.blob(OTHER) == OTHER
+    assert mirror.sent < len(OTHER) + CHUNK  # went on, did not begin anew
+
+
+def test_body_without_an_end(agent, mirror):
+    mirror.lengths = False
+    agent("pull", "d/big.bin", "--sha256", sha(BIG))
+    assert agent.blob(BIG) == BIG
+    mirror.files["/d/x"] = b"some text"
+    mirror.chunks = mirror.digests = mirror.head = False
+    agent("pull", "d/x", code=69)
+    assert "no end" in agent.err
+
+
+@pytest.mark.parametrize("chunks", [True, False])
+def test_change_in_the_middle(agent, mirror, chunks):
+    mirror.chunks = chunks
+    mirror.changed_data = OTHER
+    mirror.change_after = 3 if chunks else 1
+    if not chunks:
+        mirror.short, mirror.short_times = 2 * CHUNK, 1
+    agent("pull", "d/big.bin")
+    assert agent.blob(OTHER) == OTHER and agent.blob(BIG) is None
+
+
+def test_ranges_answered_by_the_whole(agent, mirror):
+    mirror.ranges = False
+    agent("pull", "d/big.bin")
+    assert agent.blob(BIG) == BIG
+
+
+def test_trouble_that_passes(agent, mirror):
+    mirror.fail = {"/d/big.bin": [503, 500, 429, 502]}
+    agent("pull", "d/big.bin")
+    assert agent.blob(BIG) == BIG
+
+
+def test_errors_say_what_and_why(agent, mirror, tmp_path):
+    agent("pull", "d/nope", code=66)
+    assert "d/nope" in agent.err and "404" in agent.err
+    mirror.redirect = {"/d/big.bin": "http://elsewhere.example/x"}
+    agent("pull", "d/big.bin", code=77)
+    assert "another host" in agent.err
+    agent("pull", code=64)
+    agent("nonsense", code=64)
+    agent("pull", "x/y", "--tries", 2, code=69, TRAINAGENT_MIRROR="http://127.0.0.1:1")
+    assert "cannot connect" in agent.err
+    assert agent.blobs() == []
+
+
+def test_hostile_listing(agent, mirror, tmp_path):
+    mirror.files["/d/../../evil"] = b"x"
+    mirror.files["/e/"] = b""
+    mirror.listing = lambda h, path: mirror.reply(h, 200, {}, json.dumps(
+        {"root": "0" * 64, "entries": [{"path": "../evil", "size": 1, "sha256": sha(b"x")}]}).encode())
+    agent("pull", "e/", "--to", tmp_path / "out", code=65)
+    assert not (tmp_path / "evil").exists()
+
+
+# --- tokens -------------------------------------------------------------------------------------------------------------------
+
+
+def test_token(agent, mirror, tmp_path):
+    (tmp_path / "token").write_text("mrd_secret\n")
+    mirror.token = "Bearer mrd_secret"
+    agent("pull", "d/big.bin", code=77)
+    agent("pull", "d/big.bin", TRAINAGENT_TOKEN_FILE=str(tmp_path / "token"))
+    agent("pull", "d/big.bin", code=77, TRAINAGENT_TOKEN_FILE=str(tmp_path / "token"),
+          TRAINAGENT_MIRROR="http://mirror.example:8080")
+    assert "plain HTTP" in agent.err and "mrd_secret" not in agent.err
+
+
+def settle(mirror):
+    """What was under way when a client died still counts as sent for a moment."""
+    last = -1
+    while mirror.sent != last:
+        last = mirror.sent
+        time.sleep(0.15)
+
+
+# --- crashes ------------------------------------------------------------------------------------------------------------------
+
+
+def persisted_bytes(state):
+    """What a .state file vouches for: the layout is parts.c's."""
+    text = state.read_bytes()
+    size = int.from_bytes(text[8:16], "little")
+    count = int.from_bytes(text[24:32], "little")
+    bits = int.from_bytes(text[-32 - (count + 7) // 8:-32], "little")
+    return sum(min(CHUNK, size - i * CHUNK) for i in range(count) if bits >> i & 1)
+
+
+@pytest.mark.parametrize("chunks", [True, False])
+def test_sigkill_loses_little(agent, mirror, chunks):
+    mirror.chunks = chunks
+    mirror.rate = 12 << 20
+    p = agent.start("pull", "d/big.bin", "--connections", 1)
+    kept = 0
+    for _ in range(400):
+        state = next(iter(agent.shelf.glob("partial/*.state")), None)
+        kept = persisted_bytes(state) if state else 0
+        if kept:
+            break
+        time.sleep(0.02)
+    p.kill()
+    p.wait()
+    settle(mirror)
+    assert kept >= CHUNK
+    mirror.rate = mirror.sent = 0
+    agent("pull", "d/big.bin")
+    assert agent.blob(BIG) == BIG
+    assert mirror.sent <= len(BIG) - 0.9 * kept
+    assert list(agent.shelf.glob("partial/*")) == []
+
+
+def test_damaged_partial_file_is_noticed(agent, mirror):
+    mirror.bad_chunk = {5: -1}
+    agent("pull", "d/big.bin", code=65)
+    part = next(agent.shelf.glob("partial/*.part"))
+    with part.open("r+b") as f:
+        f.seek(CHUNK)
+        f.write(b"rotten")
+    mirror.bad_chunk = {}
+    mirror.sent = 0
+    agent("pull", "d/big.bin")
+    assert agent.blob(BIG) == BIG
+    assert mirror.sent < 3 * CHUNK
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sigkill_at_random(agent, mirror, seed):
+    rng = random.Random(seed)
+    mirror.rate = 20 << 20
+    mirror.chunks = seed % 2 == 0
+    for _ in range(4):
+        p = agent.start("pull", "d/big.bin")
+        time.sleep(rng.random() * 0.8)
+        p.send_signal(rng.choice([signal.SIGKILL, signal.SIGTERM]))
+        p.wait(20)
+        agent.nothing_wrong()
+    mirror.rate = 0
+    agent("pull", "d/big.bin")
+    assert agent.blob(BIG) == BIG
+
+
+def test_shelf_notices_what_was_written_into_a_blob(agent, mirror, tmp_path):
+    agent("pull", "d/big.bin", "--to", tmp_path / "out")
+    blob = agent.blobs()[0]
+    blob.chmod(0o644)
+    with blob.open("r+b") as f:
+        f.write(b"rotten")
+    agent("pull", "d/big.bin")
+    assert agent.blob(BIG) == BIG
+
+
+# --- archives -----------------------------------------------------------------------------------------------------------------
+
+
+def tar_of(*members):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as t:
+        for info, data in members:
+            info.size = len(data or b"")
+            t.addfile(info, io.BytesIO(data) if data is not None else None)
+    return out.getvalue()
+
+
+def member(name, data=b"x", kind=tarfile.REGTYPE, link="", mode=0o644):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.mode = kind, link, mode
+    return info, (data if kind == tarfile.REGTYPE else None)
+
+
+def test_unpack(agent, mirror, tmp_path):
+    mirror.files["/d/a.tgz"] = tar_of(member("./", kind=tarfile.DIRTYPE), member("./x/y.txt", b"text"),
+                                      member("x/run", b"#!", mode=0o6755),
+                                      member("x/l", kind=tarfile.SYMTYPE, link="y.txt"),
+                                      member("h", kind=tarfile.LNKTYPE, link="x/y.txt"))
+    tree = Path(agent("pull", "d/a.tgz", "--unpack").strip())
+    assert (tree / "x/y.txt").read_bytes() == b"text" and (tree / "h").read_bytes() == b"text"
+    assert (tree / "x/run").stat().st_mode & 0o7777 == 0o755
+    agent("pull", "d/a.tgz", "--unpack", "--to", tmp_path / "out")
+    assert (tmp_path / "out/x/l").read_bytes() == b"text"
+
+
+@pytest.mark.parametrize("bad", [
+    tar_of(member("../evil")), tar_of(member("/tmp/evil")), tar_of(member("a/../../evil")),
+    tar_of(member("l", kind=tarfile.SYMTYPE, link="/etc"), member("l/evil")),
+    tar_of(member("l", kind=tarfile.SYMTYPE, link="../..")), tar_of(member("h", kind=tarfile.LNKTYPE, link="../x")),
+    tar_of(member("dev", kind=tarfile.CHRTYPE)), tar_of(member("ok", b"x" * 5000))[:-20], b"no archive", b"",
+])
+def test_hostile_archives(agent, mirror, tmp_path, bad):
+    mirror.files["/d/bad.tgz"] = bad
+    if bad == b"":
+        pytest.skip("libarchive takes an empty file for an empty archive")
+    agent("pull", "d/bad.tgz", "--unpack", "--to", tmp_path / "out", code=65)
+    assert list(agent.shelf.glob("trees/*")) == []
+    assert not (tmp_path / "evil").exists()
+
+
+def test_bomb(agent, mirror):
+    mirror.files["/d/bomb.tgz"] = tar_of(member("zeros", bytes(80 << 20)))
+    agent("pull", "d/bomb.tgz", "--unpack", code=65)
+    assert "come out of it" in agent.err
+    assert list(agent.shelf.glob("trees/*")) == []
+
+
+# --- jobs ---------------------------------------------------------------------------------------------------------------------
+
+
+def job(tmp_path, text):
+    path = tmp_path / "my.conf"
+    path.write_text(text)
+    return path
+
+
+def test_job_from_pull_to_publish(agent, mirror, tmp_path):
+    mirror.files["/d/a.tgz"] = tar_of(member("x/y.txt", b"text"))
+    path = job(tmp_path, """
+        artifact "corpus" { from = "d/a.tgz" unpack = true }
+        artifact "model" { from = "d/" include = {"*.bin"} }
+        artifact "file" { from = "d/big.bin" sha256 = "%s" }
+        run { command = {"sh", "-c", "cp {corpus}/x/y.txt {out}/; test -f {model}/big.bin; test ! -e {model}/sub;
+              cmp {file} {model}/big.bin; mkdir -p {out}/checkpoint-5 {out}/checkpoint-12 {out}/checkpoint-99.partial;
+              echo old >{out}/checkpoint-5/w; echo new >{out}/checkpoint-12/w; echo half >{out}/checkpoint-99.partial/w;
+              echo $RANK $WORLD_SIZE >{out}/ranks"} ranks = 1 }
+        publish { from = "{out}" to = "models/me/gpt" }
+    """ % sha(BIG))
+    assert agent("run", path) == "" and agent.err == ""
+    folder, files, _ = mirror.commits[0]
+    assert folder == "/models/me/gpt"
+    assert files == {"w": b"new\n", "y.txt": b"text", "ranks": b"0 1\n"}
+    mirror.sent = 0
+    agent("run", path)
+    assert mirror.sent < 2000  # all on the shelf
+    assert json.loads(agent("status", "--json"))["jobs"][0]["result"] == "ok"
+
+
+def test_restarts_after_75_only(agent, mirror, tmp_path):
+    script = "echo x >>{out}/n; test $(wc -l <{out}/n) -ge 3 && exit 0; exit %d"
+    path = job(tmp_path, 'run { command = {"sh", "-c", "%s"} ranks = 1 restarts = 5 backoff = "10ms" }' % (script % 75))
+    agent("run", path)
+    assert json.loads(agent("status", "--json"))["jobs"][0]["restarts"] == 2
+    path.write_text('run { command = {"sh", "-c", "exit 3"} ranks = 1 restarts = 5 backoff = "10ms" }')
+    agent("run", path, code=3)
+    path.write_text('run { command = {"sh", "-c", "kill -9 $$"} ranks = 2 restarts = 1 backoff = "10ms" }')
+    agent("run", path, code=137)
+
+
+def test_one_run_of_a_job_at_a_time(agent, mirror, tmp_path):
+    path = job(tmp_path, 'run { command = {"sh", "-c", "touch {out}/up; sleep 30"} ranks = 1 }')
+    p = agent.start("run", path)
+    for _ in range(200):
+        if list(tmp_path.glob("state/jobs/*/out/up")):
+            break
+        time.sleep(0.02)
+    agent("run", path, code=75)
+    assert "already" in agent.err
+    p.terminate()
+    assert p.wait(10) == 143
+
+
+def test_first_failing_rank_ends_the_others(agent, mirror, tmp_path):
+    start = time.monotonic()
+    agent("launch", "--ranks", 3, "--", "sh", "-c", "test $RANK = 1 && exit 7; sleep 60", code=7)
+    assert time.monotonic() - start < 20
+    agent("launch", "--", "/does/not/exist", code=66)
+    assert "/does/not/exist" in agent.err
+
+
+def test_signals_reach_the_ranks(agent, mirror, tmp_path):
+    p = agent.start("launch", "--ranks", 2, "--", "sh", "-c",
+                    "trap 'echo usr >>log.$RANK' USR1; trap 'exit 75' TERM; touch up.$RANK; while :; do sleep 0.05; done")
+    for _ in range(200):
+        if len(list(tmp_path.glob("up.*"))) == 2:
+            break
+        time.sleep(0.02)
+    p.send_signal(signal.SIGUSR1)
+    for _ in range(200):
+        if len(list(tmp_path.glob("log.*"))) == 2:
+            break
+        time.sleep(0.02)
+    assert len(list(tmp_path.glob("log.*"))) == 2
+    p.send_signal(signal.SIGTERM)
+    assert p.wait(20) == 75
+
+
+@pytest.mark.parametrize("text, says", [
+    ("artefact \"x\" { from = 1 }", "artefact"),
+    ("artifact \"x\" { }", "from"),
+    ("artifact \"x/y\" { from = \"d/x\" }", "name"),
+    ("artifact \"x\" { from = \"d/x\" sha256 = \"12\" }", "64 hex"),
+    ("run { ranks = 1 }", "command"),
+    ("run { command = {\"echo\", \"{nope}\"} ranks = 1 }", "nope"),
+    ("publish { from = \"x\" }", "publish"),
+    ("run {", ""),
+])
+def test_wrong_job_files(agent, mirror, tmp_path, text, says):
+    agent("run", job(tmp_path, text), code=78)
+    assert says in agent.err
+
+
+# --- publishing ----------------------------------------------------------------------------------------------------------------
+
+
+def test_publish_is_all_or_nothing(agent, mirror, tmp_path):
+    src = tmp_path / "src"
+    (src / "sub").mkdir(parents=True)
+    (src / "config.json").write_text("{}")
+    (src / "sub/model.safetensors").write_bytes(BIG)
+    (src / ".hidden").write_text("no")
+    (src / "x.partial").write_text("no")
+    mirror.stale_root = True
+    agent("publish", src, "models/me/gpt", "--if-match", "0" * 64, code=75)
+    assert mirror.commits == []
+    mirror.stale_root = False
+    out = json.loads(agent("publish", src, "models/me/gpt", "--json"))
+    assert out["files"] == 2 and out["version"] == "v1"
+    assert mirror.commits[0][1] == {"config.json": b"{}", "sub/model.safetensors": BIG}
+    agent("publish", src, "models/me", code=64)
+    agent("publish", tmp_path / "nope", "models/me/gpt", code=66)
+    agent("pull", "models/me/gpt/", "--to", tmp_path / "back")
+    assert (tmp_path / "back/sub/model.safetensors").read_bytes() == BIG
+
+
+def test_publish_rides_over_trouble(agent, mirror, tmp_path):
+    src = tmp_path / "src"
+    src.mkdir()
+    (src / "a").write_text("a")
+    mirror.fail = {"/models/me/gpt/-/uploads": [503], "/models/me/gpt/-/uploads/u1/a": [502],
+                   "/models/me/gpt/-/uploads/u1/commit": [503]}
+    agent("publish", src, "models/me/gpt")
+    assert mirror.commits[0][1] == {"a": b"a"}
+
+
+# --- the shelf ------------------------------------------------------------------------------------------------------------------
+
+
+def test_gc_by_bytes_oldest_first(agent, mirror):
+    mirror.files["/d/other.bin"] = OTHER
+    agent("pull", "d/big.bin")
+    time.sleep(1.1)  # uses are kept by the second
+    agent("pull", "d/other.bin")
+    agent("gc", "--keep", "60m")
+    assert agent.blob(BIG) is None and agent.blob(OTHER) == OTHER
+    agent("gc", "--keep", "0")
+    assert agent.blobs() == []
+
+
+def test_quiet_when_nobody_watches(agent, mirror, tmp_path):
+    assert agent("pull", "d/big.bin", "--to", tmp_path / "o") == "" and agent.err == ""
+    assert "usage" in agent("--help") and "preflight" not in agent("--help")
+    shutil.rmtree(agent.shelf)

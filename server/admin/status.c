@@ -1,6 +1,6 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
-#include "server/admin/json.h"
+#include "server/admin/jo.h"
 #include "server/admin/sample.h"
 #include "server/fetch/fetch.h"
 
@@ -10,9 +10,9 @@ static void ratio(struct buf *out, const struct traffic_sum *sum)
     double r = traffic_hit_ratio(sum);
 
     if (r < 0) {
-        json_null(out, "hit_ratio");
+        jo_null(out, "hit_ratio");
     } else {
-        json_ratio(out, "hit_ratio", r);
+        jo_ratio(out, "hit_ratio", r);
     }
 }
 
@@ -24,28 +24,28 @@ static void repo_json(struct buf *out, const struct sample *s, const struct repo
     struct traffic_sum sum;
 
     traffic_sum(s->d->traffic, r->slot, &sum);
-    json_open(out, NULL, '{');
-    json_str(out, "name", slice_str(r->name));
-    json_str(out, "protocol", slice_str(r->ops->name));
-    json_bool(out, "anonymous_read", r->anonymous_read);
+    jo_open(out, NULL, '{');
+    jo_str(out, "name", slice_str(r->name));
+    jo_str(out, "protocol", slice_str(r->ops->name));
+    jo_bool(out, "anonymous_read", r->anonymous_read);
     if (r->origin != NULL && r->anonymous_read) {
-        json_str(out, "origin", slice_str(origin_url(r->origin)));
+        jo_str(out, "origin", slice_str(origin_url(r->origin)));
     } else {
-        json_null(out, "origin");
+        jo_null(out, "origin");
     }
-    json_u64(out, "requests", traffic_requests(&sum));
-    json_u64(out, "bytes", traffic_bytes(&sum));
+    jo_u64(out, "requests", traffic_requests(&sum));
+    jo_u64(out, "bytes", traffic_bytes(&sum));
     ratio(out, &sum);
     if (r->origin != NULL) {
         origin_stats(r->origin, &up);
     }
-    json_open(out, "upstream", '{');
-    json_u64(out, "requests", up.requests);
-    json_u64(out, "bytes", up.bytes);
-    json_u64(out, "errors", up.errors);
-    json_u64(out, "throttled", up.throttled);
-    json_shut(out, '}');
-    json_shut(out, '}');
+    jo_open(out, "upstream", '{');
+    jo_u64(out, "requests", up.requests);
+    jo_u64(out, "bytes", up.bytes);
+    jo_u64(out, "errors", up.errors);
+    jo_u64(out, "throttled", up.throttled);
+    jo_shut(out, '}');
+    jo_shut(out, '}');
     all->requests += up.requests;
     all->bytes += up.bytes;
 }
@@ -54,32 +54,32 @@ static void fill_json(struct buf *out, const struct sample *s, const struct fill
 {
     const struct repo *r = repo_set_find(s->set, slice_str(f->repo));
 
-    json_open(out, NULL, '{');
-    json_str(out, "repo", slice_str(f->repo));
-    json_str(out, "key", r != NULL && r->anonymous_read ? slice_str(f->key) : SLICE("…"));
-    json_u64(out, "have", f->have_bytes);
+    jo_open(out, NULL, '{');
+    jo_str(out, "repo", slice_str(f->repo));
+    jo_str(out, "key", r != NULL && r->anonymous_read ? slice_str(f->key) : SLICE("…"));
+    jo_u64(out, "have", f->have_bytes);
     if (f->total_bytes == LENGTH_UNKNOWN) {
-        json_null(out, "total");
+        jo_null(out, "total");
     } else {
-        json_u64(out, "total", f->total_bytes);
+        jo_u64(out, "total", f->total_bytes);
     }
-    json_u64(out, "readers", f->readers);
-    json_u64(out, "rate", f->rate_bytes_per_s);
-    json_u64(out, "age_ms", f->age_ms);
-    json_shut(out, '}');
+    jo_u64(out, "readers", f->readers);
+    jo_u64(out, "rate", f->rate_bytes_per_s);
+    jo_u64(out, "age_ms", f->age_ms);
+    jo_shut(out, '}');
 }
 
 static void disk_json(struct buf *out, const struct store_space *sp, bool healthy)
 {
-    json_open(out, "disk", '{');
-    json_u64(out, "used", sp->used_bytes);
-    json_u64(out, "quota", sp->quota_bytes);
-    json_u64(out, "staged", sp->staged_bytes);
-    json_u64(out, "free", sp->disk_free_bytes);
-    json_u64(out, "blobs", sp->blobs);
-    json_bool(out, "full", sp->full);
-    json_bool(out, "healthy", healthy);
-    json_shut(out, '}');
+    jo_open(out, "disk", '{');
+    jo_u64(out, "used", sp->used_bytes);
+    jo_u64(out, "quota", sp->quota_bytes);
+    jo_u64(out, "staged", sp->staged_bytes);
+    jo_u64(out, "free", sp->disk_free_bytes);
+    jo_u64(out, "blobs", sp->blobs);
+    jo_bool(out, "full", sp->full);
+    jo_bool(out, "healthy", healthy);
+    jo_shut(out, '}');
 }
 
 void status_json(struct daemon *d, struct slice base_url, struct buf *out)
@@ -93,40 +93,40 @@ void status_json(struct daemon *d, struct slice base_url, struct buf *out)
         traffic_sum(d->traffic, i, &one);
         traffic_join(&all, &one);
     }
-    json_open(out, NULL, '{');
-    json_str(out, "version", SLICE(MIRROR_VERSION));
-    json_str(out, "base_url", base_url);
-    json_u64(out, "now_ms", clock_unix_ms());
-    json_u64(out, "started_unix_s", d->started_unix_s);
-    json_bool(out, "ready", d->ready && s.healthy);
-    json_bool(out, "draining", d->draining);
-    json_open(out, "reload", '{');
-    json_bool(out, "ok", d->reload_ok);
-    json_u64(out, "count", d->reloads);
-    json_u64(out, "at_unix_s", d->reload_ok_unix_s);
-    json_shut(out, '}');
-    json_open(out, "connections", '{');
-    json_u64(out, "open", s.http.open);
-    json_u64(out, "h2", s.http.open_h2);
-    json_u64(out, "tls", s.http.open_tls);
-    json_shut(out, '}');
+    jo_open(out, NULL, '{');
+    jo_str(out, "version", SLICE(MIRROR_VERSION));
+    jo_str(out, "base_url", base_url);
+    jo_u64(out, "now_ms", clock_unix_ms());
+    jo_u64(out, "started_unix_s", d->started_unix_s);
+    jo_bool(out, "ready", d->ready && s.healthy);
+    jo_bool(out, "draining", d->draining);
+    jo_open(out, "reload", '{');
+    jo_bool(out, "ok", d->reload_ok);
+    jo_u64(out, "count", d->reloads);
+    jo_u64(out, "at_unix_s", d->reload_ok_unix_s);
+    jo_shut(out, '}');
+    jo_open(out, "connections", '{');
+    jo_u64(out, "open", s.http.open);
+    jo_u64(out, "h2", s.http.open_h2);
+    jo_u64(out, "tls", s.http.open_tls);
+    jo_shut(out, '}');
     disk_json(out, &s.space, s.healthy);
-    json_open(out, "repos", '[');
+    jo_open(out, "repos", '[');
     for (size_t i = 0; i < s.set->count; i++) {
         repo_json(out, &s, s.set->repo[i], &up);
     }
-    json_shut(out, ']');
-    json_open(out, "fills", '[');
+    jo_shut(out, ']');
+    jo_open(out, "fills", '[');
     for (size_t i = 0; i < s.fills; i++) {
         fill_json(out, &s, &s.fill[i]);
     }
-    json_shut(out, ']');
-    json_u64(out, "requests", traffic_requests(&all));
-    json_u64(out, "bytes_out", traffic_bytes(&all));
+    jo_shut(out, ']');
+    jo_u64(out, "requests", traffic_requests(&all));
+    jo_u64(out, "bytes_out", traffic_bytes(&all));
     ratio(out, &all);
-    json_u64(out, "upstream_requests", up.requests);
-    json_u64(out, "upstream_bytes", up.bytes);
-    json_shut(out, '}');
+    jo_u64(out, "upstream_requests", up.requests);
+    jo_u64(out, "upstream_bytes", up.bytes);
+    jo_shut(out, '}');
     buf_byte(out, '\n');
     sample_drop(&s);
 }

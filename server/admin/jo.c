@@ -1,4 +1,4 @@
-#include "server/admin/json.h"
+#include "server/admin/jo.h"
 
 #include <inttypes.h>
 
@@ -29,7 +29,7 @@ static size_t utf8_at(struct slice s)
     return n;
 }
 
-void json_text(struct buf *out, struct slice value)
+void jo_text(struct buf *out, struct slice value)
 {
     size_t n;
 
@@ -60,47 +60,47 @@ static void lead_in(struct buf *out, const char *key)
         buf_byte(out, ',');
     }
     if (key != NULL) {
-        json_text(out, slice_str(key));
+        jo_text(out, slice_str(key));
         buf_byte(out, ':');
     }
 }
 
-void json_open(struct buf *out, const char *key, char bracket)
+void jo_open(struct buf *out, const char *key, char bracket)
 {
     lead_in(out, key);
     buf_byte(out, (uint8_t)bracket);
 }
 
-void json_shut(struct buf *out, char bracket)
+void jo_shut(struct buf *out, char bracket)
 {
     buf_byte(out, (uint8_t)bracket);
 }
 
-void json_str(struct buf *out, const char *key, struct slice value)
+void jo_str(struct buf *out, const char *key, struct slice value)
 {
     lead_in(out, key);
-    json_text(out, value);
+    jo_text(out, value);
 }
 
-void json_u64(struct buf *out, const char *key, uint64_t value)
+void jo_u64(struct buf *out, const char *key, uint64_t value)
 {
     lead_in(out, key);
     buf_addf(out, "%" PRIu64, value);
 }
 
-void json_ratio(struct buf *out, const char *key, double value)
+void jo_ratio(struct buf *out, const char *key, double value)
 {
     lead_in(out, key);
     buf_addf(out, "%.4f", value);
 }
 
-void json_bool(struct buf *out, const char *key, bool value)
+void jo_bool(struct buf *out, const char *key, bool value)
 {
     lead_in(out, key);
     buf_str(out, value ? "true" : "false");
 }
 
-void json_null(struct buf *out, const char *key)
+void jo_null(struct buf *out, const char *key)
 {
     lead_in(out, key);
     buf_str(out, "null");

@@ -1,0 +1,352 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "server/admin/admin.h"
+#include "server/admin/talk.h"
+
+/* Requests may take hours (verify), so each connection has a thread; they are few, and for administrators alone. */
+enum {
+    CLIENTS_MAX = 16,
+    REQUEST_BYTES = 64 << 10,
+    RESULT_BYTES = 4 << 20,
+    FLUSH_BYTES = 32 << 10,
+    QUIET_S = 60, /* a client that neither asks nor reads is cut off */
+};
+
+struct client {
+    struct control *control;
+    int fd; /* -1: a free seat */
+};
+
+struct control {
+    struct daemon *d;
+    char *path;
+    int fd;
+    pthread_t acceptor;
+    struct lock lock; /* guards client[].fd and `open` */
+    struct cond left;
+    unsigned open;
+    bool stop;
+    struct client client[CLIENTS_MAX];
+};
+
+/* --- talk.h --- */
+
+struct slice talk_text(const struct talk *t, const char *key)
+{
+    const json_t *v = json_object_get(t->request, key);
+
+    return json_is_string(v) ? slice_of(json_string_value(v), json_string_length(v)) : SLICE_NONE;
+}
+
+bool talk_flag(const struct talk *t, const char *key)
+{
+    return json_is_true(json_object_get(t->request, key));
+}
+
+uint64_t talk_number(const struct talk *t, const char *key, uint64_t absent)
+{
+    const json_t *v = json_object_get(t->request, key);
+    json_int_t n = json_integer_value(v);
+
+    return json_is_integer(v) && n >= 0 ? (uint64_t)n : absent;
+}
+
+int talk_need(const struct talk *t, const char *key, struct slice *out, struct err *e)
+{
+    *out = talk_text(t, key);
+    return out->n > 0 ? 0
+                      : err_set(e, E_USAGE, "%s is missing, the request needs it, give one", key);
+}
+
+static void send_all(struct talk *t)
+{
+    size_t at = 0;
+
+    while (!t->gone && at < t->out->n) {
+        ssize_t n = send(t->fd, t->out->p + at, t->out->n - at, MSG_NOSIGNAL);
+        if (n > 0) {
+            at += (size_t)n;
+        } else if (n == 0 || errno != EINTR) {
+            t->gone = true;
+        }
+    }
+    buf_clear(t->out);
+}
+
+struct buf *talk_row(struct talk *t)
+{
+    jo_open(t->out, NULL, '{');
+    jo_open(t->out, "row", '{');
+    return t->out;
+}
+
+int talk_row_end(struct talk *t)
+{
+    buf_str(t->out, "}}\n");
+    if (t->out->n >= FLUSH_BYTES) {
+        send_all(t);
+    }
+    return t->gone ? 1 : 0;
+}
+
+void talk_progress(struct talk *t, uint64_t done, uint64_t total)
+{
+    jo_open(t->out, NULL, '{');
+    jo_open(t->out, "progress", '{');
+    jo_u64(t->out, "done", done);
+    jo_u64(t->out, "total", total);
+    buf_str(t->out, "}}\n");
+    send_all(t);
+}
+
+bool talk_gone(const struct talk *t)
+{
+    return t->gone;
+}
+
+/* --- one request --- */
+
+static int run_verb(struct talk *t, struct err *e)
+{
+    static const struct {
+        const char *name;
+        int (*run)(struct talk *t, struct err *e);
+    } verbs[] = {
+#define VERB(name, function) {name, function},
+        VERBS(VERB)
+#undef VERB
+    };
+    struct slice verb = talk_text(t, "verb");
+
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        if (slice_eqs(verb, verbs[i].name)) {
+            return verbs[i].run(t, e);
+        }
+    }
+    return err_set(e, E_UNSUPPORTED,
+                   "this daemon has no verb \"" SLICE_FMT "\", it may be of another version, see "
+                   "`mirrorctl --help`",
+                   SLICE_ARG(verb));
+}
+
+static void answer(struct talk *t, struct slice line)
+{
+    struct buf result = BUF_INIT(RESULT_BYTES);
+    struct err e = {0};
+    json_t *request = json_loadb(line.p, line.n, 0, NULL);
+    int rc;
+
+    t->request = request;
+    t->result = &result;
+    rc = json_is_object(request)
+             ? run_verb(t, &e)
+             : err_set(&e, E_USAGE, "the request is no JSON object on one line");
+    if (rc == 0 && result.rc != 0) {
+        rc = err_set(&e, result.rc, "the answer is too big, ask for less");
+    }
+    jo_open(t->out, NULL, '{');
+    if (rc == 0) {
+        jo_open(t->out, "ok", '{');
+        buf_adds(t->out, buf_slice(&result));
+    } else {
+        jo_open(t->out, "error", '{');
+        jo_str(t->out, "code", slice_str(err_name(rc)));
+        jo_u64(t->out, "exit", (uint64_t)err_sysexit(rc));
+        jo_str(t->out, "text", slice_str(e.text[0] != '\0' ? e.text : err_plain(rc)));
+    }
+    buf_str(t->out, "}}\n");
+    send_all(t);
+    json_decref(request);
+    if (result.p != NULL) {
+        explicit_bzero(result.p, result.n); /* a new token may have stood there */
+    }
+    buf_free(&result);
+}
+
+/* --- connections --- */
+
+/* Root, our own user, our own group: what the socket's mode says, said once more where it cannot be changed. */
+static bool admitted(int fd)
+{
+    struct ucred who;
+    socklen_t n = sizeof(who);
+    gid_t groups[256];
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) != 0) {
+        return false;
+    }
+    if (who.uid == 0 || who.uid == geteuid() || who.gid == getegid()) {
+        return true;
+    }
+    n = sizeof(groups);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &n) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < n / sizeof(groups[0]); i++) {
+        if (groups[i] == getegid()) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void leave(struct client *cl)
+{
+    struct control *c = cl->control;
+
+    lock_take(&c->lock);
+    close(cl->fd);
+    cl->fd = -1;
+    c->open--;
+    cond_signal(&c->left);
+    lock_drop(&c->lock);
+}
+
+static void *serve_client(void *arg)
+{
+    struct client *cl = arg;
+    struct buf in = BUF_INIT(REQUEST_BYTES), out = BUF_INIT(RESULT_BYTES * 2);
+    struct talk t = {.d = cl->control->d, .out = &out, .fd = cl->fd};
+
+    while (!t.gone) {
+        ptrdiff_t end = slice_find(buf_slice(&in), '\n');
+        if (end >= 0) {
+            answer(&t, slice_first(buf_slice(&in), (size_t)end));
+            buf_drop(&in, (size_t)end + 1);
+            continue;
+        }
+        char *room = buf_room(&in, 4096);
+        ssize_t n = room != NULL ? recv(cl->fd, room, 4096, 0) : 0;
+        if (n <= 0) {
+            break; /* gone, quiet for too long, or a request past its size */
+        }
+        buf_grew(&in, (size_t)n);
+    }
+    buf_free(&in);
+    buf_free(&out);
+    leave(cl);
+    return NULL;
+}
+
+static void seat(struct control *c, int fd)
+{
+    const struct timeval quiet = {.tv_sec = QUIET_S};
+    struct client *cl = NULL;
+    pthread_t thread;
+
+    if (!admitted(fd)) {
+        log_warn("control.denied", "a client is neither root nor of our user or group");
+        close(fd);
+        return;
+    }
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &quiet, sizeof(quiet));
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &quiet, sizeof(quiet));
+    lock_take(&c->lock);
+    for (size_t i = 0; i < CLIENTS_MAX && cl == NULL && !c->stop; i++) {
+        cl = c->client[i].fd == -1 ? &c->client[i] : NULL;
+    }
+    if (cl != NULL) {
+        cl->fd = fd;
+        c->open++;
+    }
+    lock_drop(&c->lock);
+    if (cl == NULL) {
+        static const char busy[] =
+            "{\"error\":{\"code\":\"E_BUSY\",\"exit\":75,\"text\":\"too many "
+            "control clients, the daemon serves 16, try again\"}}\n";
+        (void)!send(fd, busy, sizeof(busy) - 1, MSG_NOSIGNAL);
+        close(fd);
+        return;
+    }
+    thread = thread_start("control-client", serve_client, cl);
+    pthread_detach(thread); /* control_close() waits for the seat */
+}
+
+static void *accept_on(void *arg)
+{
+    struct control *c = arg;
+
+    for (;;) {
+        int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0) {
+            seat(c, fd);
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            usleep(100 * 1000); /* the descriptors of connections come back */
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            return NULL; /* control_close() shut the socket down */
+        }
+    }
+}
+
+int control_open(struct daemon *d, const char *path, struct control **out, struct err *e)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct control *c;
+    int fd, rc;
+
+    if (strlen(path) >= sizeof(at.sun_path)) {
+        return err_set(e, E_CONFIG, "%s: too long for a socket's path, set control_socket", path);
+    }
+    memcpy(at.sun_path, path, strlen(path));
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd == -1) {
+        return err_sys(e, "control socket");
+    }
+    /* The store's lock says that no other daemon is alive here: what lies there is a dead one's. */
+    if ((unlink(path) != 0 && errno != ENOENT) ||
+        bind(fd, (const struct sockaddr *)&at, sizeof(at)) != 0 || chmod(path, 0660) != 0 ||
+        listen(fd, CLIENTS_MAX) != 0) {
+        rc = err_sys(e, "control socket %s", path);
+        close(fd);
+        return rc;
+    }
+    c = NEW(struct control);
+    c->d = d;
+    c->fd = fd;
+    c->path = mem_strdup(path);
+    lock_init(&c->lock, LOCK_LEAF);
+    cond_init(&c->left);
+    for (size_t i = 0; i < CLIENTS_MAX; i++) {
+        c->client[i] = (struct client){c, -1};
+    }
+    c->acceptor = thread_start("control", accept_on, c);
+    *out = c;
+    return 0;
+}
+
+void control_close(struct control **cp)
+{
+    struct control *c = *cp;
+
+    *cp = NULL;
+    if (c == NULL) {
+        return;
+    }
+    unlink(c->path);
+    shutdown(c->fd, SHUT_RDWR);
+    pthread_join(c->acceptor, NULL);
+    lock_take(&c->lock);
+    c->stop = true;
+    for (size_t i = 0; i < CLIENTS_MAX; i++) {
+        if (c->client[i].fd != -1) {
+            shutdown(c->client[i].fd, SHUT_RDWR);
+        }
+    }
+    while (c->open > 0) {
+        cond_wait(&c->left, &c->lock);
+    }
+    lock_drop(&c->lock);
+    close(c->fd);
+    cond_fini(&c->left);
+    lock_fini(&c->lock);
+    free(c->path);
+    free(c);
+}

@@ -1,0 +1,202 @@
+/* Verbs about the daemon itself: status, repo.*, config.*, token.*. */
+#include <stdlib.h>
+
+#include "common/os/clock.h"
+#include "server/admin/admin.h"
+#include "server/admin/talk.h"
+#include "server/admin/traffic.h"
+#include "server/fetch/fetch.h"
+
+int verb_status(struct talk *t, struct err *e)
+{
+    struct buf status = BUF_INIT(4 << 20);
+    struct repo_set *rs = repo_set_hold(t->d);
+    struct slice s;
+    int rc;
+
+    status_json(t->d, slice_str(rs->conf->public_url), &status);
+    repo_set_release(&rs);
+    rc = status.rc != 0 ? err_set(e, status.rc, "the status is too big") : 0;
+    s = slice_trim(buf_slice(&status));
+    if (rc == 0) {
+        buf_adds(t->result, slice_of(s.p + 1, s.n - 3)); /* without its braces and line end */
+    }
+    buf_free(&status);
+    return rc;
+}
+
+/* --- repo.* --- */
+
+static void repo_members(struct talk *t, struct buf *out, const struct repo *r)
+{
+    struct traffic_sum sum;
+
+    traffic_sum(t->d->traffic, r->slot, &sum);
+    jo_str(out, "name", slice_str(r->name));
+    jo_str(out, "protocol", slice_str(r->ops->name));
+    jo_str(out, "origin", r->origin != NULL ? slice_str(origin_url(r->origin)) : SLICE(""));
+    jo_bool(out, "anonymous_read", r->anonymous_read);
+    jo_u64(out, "requests", traffic_requests(&sum));
+    jo_u64(out, "bytes", traffic_bytes(&sum));
+    if (traffic_hit_ratio(&sum) >= 0) {
+        jo_ratio(out, "hit_ratio", traffic_hit_ratio(&sum));
+    } else {
+        jo_null(out, "hit_ratio");
+    }
+}
+
+int verb_repo_ls(struct talk *t, struct err *e)
+{
+    struct repo_set *rs = repo_set_hold(t->d);
+
+    (void)e;
+    for (size_t i = 0; i < rs->count; i++) {
+        repo_members(t, talk_row(t), rs->repo[i]);
+        (void)talk_row_end(t);
+    }
+    repo_set_release(&rs);
+    return 0;
+}
+
+struct tally {
+    uint64_t objects, bytes;
+};
+
+static int on_object(void *arg, const struct object_info *o)
+{
+    struct tally *n = arg;
+
+    n->objects++;
+    n->bytes += o->size_bytes;
+    return 0;
+}
+
+static int on_head(void *arg, struct slice name, const struct snap *sn)
+{
+    struct tally *n = arg;
+
+    (void)name;
+    n->objects += sn->entries;
+    n->bytes += sn->bytes;
+    return 0;
+}
+
+int verb_repo_show(struct talk *t, struct err *e)
+{
+    struct repo_set *rs = repo_set_hold(t->d);
+    struct tally held = {0};
+    struct fetch_stats up;
+    struct repo *r;
+    struct slice name;
+    int rc = talk_need(t, "repo", &name, e);
+
+    r = rc == 0 ? repo_set_find(rs, name) : NULL;
+    if (rc == 0 && r == NULL) {
+        rc = err_set(e, E_NOTFOUND, "there is no repo \"" SLICE_FMT "\", see `mirrorctl repo ls`",
+                     SLICE_ARG(name));
+    }
+    if (rc != 0) {
+        goto out;
+    }
+    repo_members(t, t->result, r);
+    rc = r->origin != NULL ? cache_list(t->d->cache, name, SLICE_NONE, on_object, &held, e)
+                           : head_list(t->d->store, name, on_head, &held, e);
+    jo_u64(t->result, "objects", held.objects);
+    jo_u64(t->result, "object_bytes", held.bytes);
+    if (r->origin != NULL) {
+        origin_stats(r->origin, &up);
+        jo_u64(t->result, "upstream_requests", up.requests);
+        jo_u64(t->result, "upstream_bytes", up.bytes);
+        jo_u64(t->result, "upstream_errors", up.errors);
+        jo_u64(t->result, "upstream_throttled", up.throttled);
+    }
+out:
+    repo_set_release(&rs);
+    return rc < 0 ? rc : 0;
+}
+
+/* --- config.* --- */
+
+int verb_config_test(struct talk *t, struct err *e)
+{
+    struct conf *c = NULL;
+    int rc = conf_read(t->d->conf_path, &c, e);
+
+    if (rc == 0) {
+        jo_str(t->result, "path", slice_str(t->d->conf_path));
+        jo_u64(t->result, "repos", c->repos_count);
+        jo_u64(t->result, "listeners", c->listeners_count);
+    }
+    conf_free(&c);
+    return rc;
+}
+
+int verb_config_reload(struct talk *t, struct err *e)
+{
+    return daemon_reload(t->d, e);
+}
+
+/* --- token.* --- */
+
+int verb_token_create(struct talk *t, struct err *e)
+{
+    const json_t *list = json_object_get(t->request, "scopes");
+    const char *scopes[64];
+    char secret[TOKEN_TEXT];
+    uint64_t life_s = talk_number(t, "expires_s", 0);
+    size_t n = json_array_size(list);
+    struct slice name;
+    int rc = talk_need(t, "name", &name, e);
+
+    if (rc == 0 && n > ARRAY_LEN(scopes)) {
+        rc = err_set(e, E_TOOBIG, "too many scopes, a pattern may hold '*', write fewer");
+    }
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        scopes[i] = json_string_value(json_array_get(list, i));
+        if (scopes[i] == NULL) {
+            rc = err_set(e, E_USAGE, "a scope is no text");
+        }
+    }
+    if (rc == 0) {
+        rc = token_create(t->d->gate, name, scopes, n, life_s != 0 ? clock_unix_s() + life_s : 0,
+                          secret, e);
+    }
+    if (rc == 0) {
+        jo_str(t->result, "name", name);
+        jo_str(t->result, "token", slice_str(secret));
+        explicit_bzero(secret, sizeof(secret));
+    }
+    return rc;
+}
+
+static void on_token(void *arg, const struct token_info *tok)
+{
+    struct buf *row = talk_row(arg);
+
+    jo_str(row, "name", slice_str(tok->name));
+    jo_str(row, "id", slice_str(tok->id));
+    jo_open(row, "scopes", '[');
+    for (size_t i = 0; i < tok->scopes_count; i++) {
+        jo_str(row, NULL, slice_str(tok->scopes[i]));
+    }
+    jo_shut(row, ']');
+    jo_u64(row, "created_unix_s", tok->created_unix_s);
+    jo_u64(row, "expires_unix_s", tok->expires_unix_s);
+    jo_u64(row, "last_used_unix_s", tok->last_used_unix_s);
+    buf_str(row, "}}\n"); /* not sent here: the gate's lock is held */
+}
+
+int verb_token_ls(struct talk *t, struct err *e)
+{
+    (void)e;
+    token_each(t->d->gate, on_token, t);
+    return 0;
+}
+
+int verb_token_revoke(struct talk *t, struct err *e)
+{
+    struct slice name;
+    int rc = talk_need(t, "name", &name, e);
+
+    return rc != 0 ? rc : token_revoke(t->d->gate, name, e);
+}

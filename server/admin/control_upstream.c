@@ -1,0 +1,125 @@
+/* Verb upstream.check: one HEAD at every origin, all at once, past the cache. */
+#include <event2/event.h>
+#include <stdlib.h>
+
+#include "common/os/clock.h"
+#include "common/xfer/xfer.h"
+#include "server/admin/talk.h"
+
+struct probe {
+    const struct repo_conf *conf;
+    struct slice auth; /* "Authorization: ..." */
+    unsigned *waiting;
+    struct event_base *base;
+    uint64_t began_ms, took_ms;
+    int status; /* 0: no answer */
+    struct err why;
+};
+
+static int on_head(void *arg, const struct xfer_head *h)
+{
+    struct probe *p = arg;
+
+    p->status = h->status;
+    return 0;
+}
+
+static int on_body(void *arg, struct slice bytes)
+{
+    (void)arg;
+    (void)bytes;
+    return 0;
+}
+
+static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+{
+    struct probe *p = arg;
+
+    (void)body_bytes;
+    p->took_ms = clock_now_ms() - p->began_ms;
+    if (rc != 0 && why != NULL) {
+        p->why = *why;
+    }
+    if (--*p->waiting == 0) {
+        event_base_loopbreak(p->base);
+    }
+}
+
+static void start(struct xfer_loop *l, struct probe *p, struct arena *a)
+{
+    static const struct xfer_events events = {on_head, on_body, on_done};
+    const struct origin_settings *o = &p->conf->origin;
+    struct xfer_want w = {
+        .method = XFER_HEAD,
+        .url = slice_str(o->url),
+        .connect_timeout_ms = o->connect_ms,
+        .idle_timeout_s = 30,
+        .ca_file = o->ca_file,
+        .proxy = o->proxy,
+        .no_proxy = o->no_proxy,
+    };
+
+    if (o->authorization != NULL) {
+        p->auth = arena_fmt(a, "Authorization: %s", o->authorization);
+        w.fields = &p->auth;
+        w.nfields = 1;
+    }
+    p->began_ms = clock_now_ms();
+    (void)xfer_start(l, &w, &events, p);
+}
+
+/* Any answer means that the origin is there; what it thinks of a HEAD at its root is shown, not judged, but for 5xx. */
+static void tell(struct talk *t, const struct probe *p)
+{
+    struct buf *row = talk_row(t);
+
+    jo_str(row, "repo", slice_str(p->conf->name));
+    jo_str(row, "origin", slice_str(p->conf->origin.url));
+    jo_bool(row, "up", p->status > 0 && p->status < 500);
+    jo_u64(row, "status", (uint64_t)p->status);
+    jo_u64(row, "took_ms", p->took_ms);
+    jo_str(row, "why", slice_str(p->status == 0 ? p->why.text : ""));
+    (void)talk_row_end(t);
+}
+
+int verb_upstream_check(struct talk *t, struct err *e)
+{
+    struct slice only = talk_text(t, "repo");
+    struct repo_set *rs = repo_set_hold(t->d);
+    struct probe *probes = mem_array(rs->conf->repos_count + 1, sizeof(*probes));
+    struct event_base *base = event_base_new();
+    struct xfer_loop *l;
+    struct arena a = {0};
+    unsigned waiting = 0;
+    size_t n = 0, down = 0;
+
+    CHECK(base != NULL);
+    l = xfer_loop_open(base, &(struct xfer_limits){0});
+    for (size_t i = 0; i < rs->conf->repos_count; i++) {
+        const struct repo_conf *c = &rs->conf->repos[i];
+        if (c->origin.url != NULL && (only.n == 0 || slice_eqs(only, c->name))) {
+            probes[n++] = (struct probe){.conf = c, .waiting = &waiting, .base = base};
+        }
+    }
+    waiting = (unsigned)n;
+    for (size_t i = 0; i < n; i++) {
+        start(l, &probes[i], &a);
+    }
+    if (n > 0) {
+        event_base_dispatch(base);
+    }
+    for (size_t i = 0; i < n; i++) {
+        tell(t, &probes[i]);
+        down += probes[i].status == 0 || probes[i].status >= 500;
+    }
+    jo_u64(t->result, "down", down);
+    xfer_loop_close(&l);
+    event_base_free(base);
+    arena_fini(&a);
+    free(probes);
+    repo_set_release(&rs);
+    return only.n > 0 && n == 0
+               ? err_set(e, E_NOTFOUND,
+                         "no repo of that name has an origin, see `mirrorctl repo ls`")
+               : 0;
+}

@@ -1,0 +1,63 @@
+/* talk.h - one request on the control socket, as the verbs see it: arguments in, rows and progress out.
+ *
+ * A verb returns 0, with what it found in talk->result (members of the "ok" object), or an error. Rows go out as they are
+ * made; once the client has left talk_gone() is true and everything written is dropped: loops should stop.
+ *
+ * threads  the connection's own; verbs may block
+ */
+#ifndef SERVER_ADMIN_TALK_H
+#define SERVER_ADMIN_TALK_H
+
+#include <jansson.h>
+
+#include "server/admin/jo.h"
+#include "server/daemon.h"
+
+struct talk {
+    struct daemon *d;
+    const json_t *request;
+    struct buf *result;
+    struct buf *out; /* private, as all below */
+    int fd;
+    bool gone;
+};
+
+struct slice talk_text(const struct talk *t, const char *key); /* p == NULL when absent */
+bool talk_flag(const struct talk *t, const char *key);
+uint64_t talk_number(const struct talk *t, const char *key, uint64_t absent);
+/* The same, but absence is E_USAGE. */
+MUST_USE int talk_need(const struct talk *t, const char *key, struct slice *out, struct err *e);
+
+/* jo_*() calls between these two write one row's members. talk_row_end() is nonzero when the client has left. */
+struct buf *talk_row(struct talk *t);
+int talk_row_end(struct talk *t);
+void talk_progress(struct talk *t, uint64_t done, uint64_t total);
+bool talk_gone(const struct talk *t);
+
+/* VERB(name, function) */
+#define VERBS(VERB)                                                                                \
+    VERB("status", verb_status)                                                                    \
+    VERB("repo.ls", verb_repo_ls)                                                                  \
+    VERB("repo.show", verb_repo_show)                                                              \
+    VERB("cache.ls", verb_cache_ls)                                                                \
+    VERB("cache.stats", verb_cache_stats)                                                          \
+    VERB("cache.pin", verb_cache_pin)                                                              \
+    VERB("cache.unpin", verb_cache_unpin)                                                          \
+    VERB("cache.pins", verb_cache_pins)                                                            \
+    VERB("cache.rm", verb_cache_rm)                                                                \
+    VERB("cache.gc", verb_cache_gc)                                                                \
+    VERB("verify", verb_verify)                                                                    \
+    VERB("config.test", verb_config_test)                                                          \
+    VERB("config.reload", verb_config_reload)                                                      \
+    VERB("token.create", verb_token_create)                                                        \
+    VERB("token.ls", verb_token_ls)                                                                \
+    VERB("token.revoke", verb_token_revoke)                                                        \
+    VERB("snapshot.ls", verb_snapshot_ls)                                                          \
+    VERB("snapshot.rollback", verb_snapshot_rollback)                                              \
+    VERB("upstream.check", verb_upstream_check)
+
+#define VERB(name, function) int function(struct talk *t, struct err *e);
+VERBS(VERB)
+#undef VERB
+
+#endif

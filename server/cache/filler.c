@@ -27,6 +27,7 @@ struct filler { /* one upstream request after the other, until its segment is th
     bool dead;   /* stopped; its write is still out */
     int rc;
     struct err why;
+    bool progress;       /* the write brought something new */
     unsigned tries;      /* since the last progress */
     uint64_t wrote_ms;   /* when the last write was begun */
     struct event *timer; /* gathered long enough; or the next try */
@@ -150,6 +151,7 @@ static int put(struct filler *fl, struct err *e)
         next = extents_next(&f->have, at);
         lock_drop(&f->lock);
         upto = min_u64(end, there > at ? there : next);
+        fl->progress = fl->progress || there == at;
         rc = there > at ? compare(f, p, (size_t)(upto - at), at, e)
                         : stage_write(f->stage, p, (size_t)(upto - at), at, e);
         p += upto - at;
@@ -191,7 +193,8 @@ static void on_written(struct job *j)
     } else if (fl->write_rc != 0) {
         fill_fail(f, fl->write_rc, &fl->write_why);
     } else {
-        fl->tries = 0;
+        fl->tries = fl->progress ? 0 : fl->tries;
+        fl->progress = false;
         if (fl->paused && fl->fetch != NULL && fl->gather.n < GATHER_MAX / 2) {
             fl->paused = false;
             fetch_resume(fl->fetch);
@@ -385,6 +388,9 @@ static int first_head(struct filler *fl, const struct fetch_head *h)
     }
     claim(fl);
     fill_learn(f, h);
+    if (h->status == 200 && fl->ask_end != LENGTH_UNKNOWN && !resumed) {
+        f->splices = false; /* whatever it says of ranges: it did not give one */
+    }
     return 0;
 }
 

@@ -90,7 +90,7 @@ static inline void origin_spawn(struct world *w)
         for (int fd = 3; fd < 64; fd++) {
             close(fd);
         }
-        execlp("python3", "python3", "tests/harness/origin.py", (char *)NULL);
+        execlp("python3", "python3", "tests/harness/origin.py", "--host", "0.0.0.0", (char *)NULL);
         _exit(127);
     }
     close(in[0]);
@@ -201,9 +201,12 @@ static inline void sha_of_span(struct world *w, const char *path, uint64_t first
 
 /* --- the daemon's side --- */
 
+/* w is zeroed but for origin_set, which may say more than the url. */
+
 static inline void world_start(struct world *w)
 {
     struct store_settings set = {.state_dir = w->dir,
+                                 .quota_bytes = (uint64_t)512 << 20,
                                  .reserve_bytes = 1 << 20,
                                  .high_ratio = 0.9,
                                  .low_ratio = 0.85,
@@ -234,12 +237,12 @@ static inline void world_stop(struct world *w)
 
 static inline void world_open(struct world *w, const struct cache_settings *set)
 {
-    *w = (struct world){.dir = "/tmp/mrd-cache-XXXXXX", .set = *set};
+    snprintf(w->dir, sizeof w->dir, "/tmp/mrd-cache-XXXXXX");
+    w->set = *set;
     log_set_level(getenv("CACHE_LOG") != NULL ? LOG_INFO : LOG_ERROR);
     signal(SIGPIPE, SIG_IGN);
     assert_non_null(mkdtemp(w->dir));
     origin_spawn(w);
-    w->origin_set.stall_ms = 2000;
     world_start(w);
 }
 
@@ -380,6 +383,17 @@ static inline void client_wait(struct client *c)
     lock_drop(&c->lock);
 }
 
+static inline void assert_got(struct client *c, const char *path)
+{
+    char sha[DIGEST_HEX + 1];
+
+    sha_of(c->w, path, sha);
+    if (c->status != 200 || c->rc != 0) {
+        fail_msg("%s: status %d, body %s: %s", path, c->status, err_name(c->rc), c->why);
+    }
+    assert_string_equal(c->sha256, sha);
+}
+
 static inline void client_fini(struct client *c)
 {
     buf_free(&c->kept);
@@ -393,19 +407,37 @@ static inline void client_run(struct client *c)
     client_wait(c);
 }
 
-static inline uint64_t fills_count(struct world *w)
+/* One GET of an immutable key, whole and right. */
+static inline void get_and_check(struct world *w, const char *path, enum cache_state state)
 {
-    struct fill_info info[16];
+    struct client c;
 
-    return cache_fills(w->cache, info, 16);
+    client_init(&c, w, path);
+    client_run(&c);
+    assert_got(&c, path);
+    assert_int_equal(c.state, state);
+    client_fini(&c);
 }
 
-/* Until nothing is being filled any more: what was complete is sealed and committed. */
-static inline void world_quiet(struct world *w)
+static inline bool is_filling(struct world *w, const char *key)
+{
+    struct fill_info info[32];
+    size_t n = cache_fills(w->cache, info, ARRAY_LEN(info));
+
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(info[i].key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Until the key is not being filled any more: what was complete is sealed and committed. */
+static inline void world_quiet(struct world *w, const char *key)
 {
     uint64_t until = clock_now_ms() + 20000;
 
-    while (fills_count(w) > 0) {
+    while (is_filling(w, key)) {
         assert_true(clock_now_ms() < until);
         usleep(1000);
     }

@@ -10,6 +10,11 @@ What a path does is one Thing; its fields are the script. A path that was never 
 position alone: every 64 KiB begin with the seed and the block's number, so that a misplaced block shows.
 """
 
+import sys
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # our neighbour http.py is not the library's
+
 import argparse
 import dataclasses
 import email.utils
@@ -18,7 +23,6 @@ import random
 import socket
 import socketserver
 import struct
-import sys
 import threading
 import time
 import urllib.parse

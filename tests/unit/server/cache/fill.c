@@ -21,27 +21,6 @@ static int teardown(void **state)
     return 0;
 }
 
-static void assert_got(struct client *c, const char *path)
-{
-    char sha[DIGEST_HEX + 1];
-
-    sha_of(c->w, path, sha);
-    assert_int_equal(c->status, 200);
-    assert_int_equal(c->rc, 0);
-    assert_string_equal(c->sha256, sha);
-}
-
-static void get_and_check(const char *path, enum cache_state state)
-{
-    struct client c;
-
-    client_init(&c, &world, path);
-    client_run(&c);
-    assert_got(&c, path);
-    assert_int_equal(c.state, state);
-    client_fini(&c);
-}
-
 static void a_cold_get_fills_and_a_second_hits(void **state)
 {
     static const unsigned sizes[] = {0,     1,       1000,          32768,   32769,
@@ -52,9 +31,9 @@ static void a_cold_get_fills_and_a_second_hits(void **state)
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         snprintf(path, sizeof path, "/plain-%u", sizes[i]);
         put(&world, "%s?size=%u", path, sizes[i]);
-        get_and_check(path, CACHE_MISS);
-        world_quiet(&world);
-        get_and_check(path, CACHE_HIT);
+        get_and_check(&world, path, CACHE_MISS);
+        world_quiet(&world, path);
+        get_and_check(&world, path, CACHE_HIT);
         assert_int_equal(stat_of(&world, path, "bytes"), sizes[i]);
     }
 }
@@ -77,7 +56,7 @@ static void a_hundred_clients_cost_one_object(void **state)
         client_fini(&c[i]);
     }
     assert_int_equal(stat_of(&world, "/herd", "bytes"), 8388608);
-    world_quiet(&world);
+    world_quiet(&world, "/herd");
     client_init(&again, &world, "/herd");
     client_run(&again);
     assert_int_equal(again.state, CACHE_HIT);
@@ -85,11 +64,242 @@ static void a_hundred_clients_cost_one_object(void **state)
     client_fini(&again);
 }
 
+#define MIB (1 << 20)
+
+static void read_range(struct client *c, const char *path, uint64_t first, uint64_t end,
+                       bool mutable)
+{
+    client_init(c, &world, path);
+    c->first = c->want.hint_first = first;
+    c->end = c->want.hint_end = end;
+    c->want.class = mutable ? WANT_MUTABLE : WANT_IMMUTABLE;
+}
+
+static void assert_range(struct client *c, const char *path)
+{
+    char sha[DIGEST_HEX + 1];
+
+    sha_of_span(&world, path, c->first, c->end, sha);
+    assert_int_equal(c->rc, 0);
+    assert_int_equal(c->got, c->end - c->first);
+    assert_string_equal(c->sha256, sha);
+}
+
+static void a_cold_range_is_one_request_for_that_region(void **state)
+{
+    struct client c[8];
+
+    (void)state;
+    put(&world, "/range?size=%d", 100 * MIB);
+    for (unsigned i = 0; i < 8; i++) {
+        read_range(&c[i], "/range", 40 * MIB + 1000, 41 * MIB, true);
+        client_go(&c[i], i);
+    }
+    for (unsigned i = 0; i < 8; i++) {
+        client_wait(&c[i]);
+        assert_range(&c[i], "/range");
+        assert_int_equal(c[i].total, 100 * MIB);
+        client_fini(&c[i]);
+    }
+    assert_int_equal(stat_of(&world, "/range", "requests"), 1);
+    assert_int_equal(stat_of(&world, "/range", "bytes"), MIB);
+}
+
+static void a_reader_behind_a_range_completes_the_object(void **state)
+{
+    struct client c;
+
+    (void)state;
+    put(&world, "/range-then-all?size=%d", 6 * MIB);
+    read_range(&c, "/range-then-all", 5 * MIB, 5 * MIB + 10, false);
+    client_run(&c);
+    assert_range(&c, "/range-then-all");
+    client_fini(&c);
+    world_quiet(&world, "/range-then-all"); /* immutable: the rest follows by itself */
+    get_and_check(&world, "/range-then-all", CACHE_HIT);
+    assert_int_equal(stat_of(&world, "/range-then-all", "bytes"), 6 * MIB);
+}
+
+static void many_ranges_fetch_every_byte_once(void **state)
+{
+    static struct client c[60];
+    unsigned seed = 7;
+
+    (void)state;
+    put(&world, "/ranges?size=%d&rate=20000000", 8 * MIB);
+    for (unsigned i = 0; i < ARRAY_LEN(c); i++) {
+        uint64_t first;
+        seed = seed * 1103515245u + 12345u;
+        first = (seed >> 4) % (8 * MIB - 200000);
+        read_range(&c[i], "/ranges", first, first + 1 + (seed >> 8) % 199999, false);
+        client_go(&c[i], i);
+    }
+    for (unsigned i = 0; i < ARRAY_LEN(c); i++) {
+        client_wait(&c[i]);
+        assert_range(&c[i], "/ranges");
+        client_fini(&c[i]);
+    }
+    world_quiet(&world, "/ranges");
+    get_and_check(&world, "/ranges", CACHE_HIT);
+    assert_in_range(stat_of(&world, "/ranges", "bytes"), 8 * MIB, 8 * MIB + 8 * 65536);
+}
+
+static void a_large_object_comes_in_parallel_segments(void **state)
+{
+    (void)state;
+    put(&world, "/large?size=%d&rate=30000000", 20 * MIB + 77);
+    get_and_check(&world, "/large", CACHE_MISS);
+    assert_int_equal(stat_of(&world, "/large", "bytes"), 20 * MIB + 77);
+    assert_int_equal(stat_of(&world, "/large", "ranged"), 21);
+}
+
+static void a_broken_connection_is_resumed(void **state)
+{
+    (void)state;
+    put(&world, "/dies?size=%d&die_at=60&times=3", 3 * MIB);
+    get_and_check(&world, "/dies", CACHE_MISS);
+    assert_in_range(stat_of(&world, "/dies", "bytes"), 3 * MIB, 3 * MIB + 3 * 65536);
+}
+
+static void without_a_strong_validator_it_is_compared(void **state)
+{
+    static const char *const how[] = {"etag=weak", "etag=none", "etag=none&ranges=0", "chunked=1",
+                                      "etag=none&chunked=1"};
+    char path[64];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(how); i++) {
+        snprintf(path, sizeof path, "/again-%zu", i);
+        put(&world, "%s?size=%d&die_at=50&times=1&%s", path, 2 * MIB, how[i]);
+        get_and_check(&world, path, CACHE_MISS);
+        world_quiet(&world, path);
+        get_and_check(&world, path, CACHE_HIT);
+    }
+}
+
+static void ranges_that_are_not_given_become_a_stream(void **state)
+{
+    struct client c;
+
+    (void)state;
+    put(&world, "/stream?size=%d&ignore_range=1", 3 * MIB);
+    read_range(&c, "/stream", 2 * MIB, 2 * MIB + 5000, false);
+    client_run(&c);
+    assert_range(&c, "/stream");
+    client_fini(&c);
+    world_quiet(&world, "/stream");
+    get_and_check(&world, "/stream", CACHE_HIT);
+    assert_int_equal(stat_of(&world, "/stream", "requests"), 1);
+}
+
+static void chunked_and_coded_bodies_are_kept(void **state)
+{
+    (void)state;
+    put(&world, "/chunked?size=300000&chunked=1");
+    get_and_check(&world, "/chunked", CACHE_MISS);
+    put(&world, "/coded?size=5000000&fields=content-encoding:gzip");
+    get_and_check(&world, "/coded", CACHE_MISS);
+    world_quiet(&world, "/chunked");
+    world_quiet(&world, "/coded");
+    get_and_check(&world, "/chunked", CACHE_HIT);
+    get_and_check(&world, "/coded", CACHE_HIT);
+}
+
+static void a_body_without_an_end_mark_is_not_kept(void **state)
+{
+    (void)state;
+    put(&world, "/unframed?size=300000&unframed=1");
+    get_and_check(&world, "/unframed", CACHE_MISS);
+    world_quiet(&world, "/unframed");
+    get_and_check(&world, "/unframed", CACHE_MISS);
+}
+
+static void the_first_byte_does_not_wait_for_the_last(void **state)
+{
+    struct client c;
+
+    (void)state;
+    put(&world, "/slow?size=2000000&rate=4000000");
+    client_init(&c, &world, "/slow");
+    client_run(&c);
+    assert_got(&c, "/slow");
+    assert_true(c.first_ms - c.started_ms < (c.done_ms - c.started_ms) / 2);
+    client_fini(&c);
+}
+
+static void a_head_costs_a_head(void **state)
+{
+    struct client c;
+
+    (void)state;
+    put(&world, "/head?size=4000000");
+    for (int i = 0; i < 3; i++) {
+        client_init(&c, &world, "/head");
+        c.want.head_only = true;
+        client_run(&c);
+        assert_int_equal(c.status, 200);
+        assert_int_equal(c.total, 4000000);
+        assert_string_equal(c.etag, "\"o-1-4000000\"");
+        client_fini(&c);
+    }
+    assert_int_equal(stat_of(&world, "/head", "requests"), 1);
+    assert_int_equal(stat_of(&world, "/head", "heads"), 1);
+    get_and_check(&world, "/head", CACHE_MISS);
+    assert_int_equal(stat_of(&world, "/head", "bytes"), 4000000);
+}
+
+static void removed_objects_are_fetched_again(void **state)
+{
+    uint64_t removed;
+    struct err e;
+
+    (void)state;
+    put(&world, "/gone/a?size=1000");
+    get_and_check(&world, "/gone/a", CACHE_MISS);
+    world_quiet(&world, "/gone/a");
+    assert_int_equal(cache_remove(world.cache, SLICE("t"), SLICE("/gone/"), &removed, &e), 0);
+    assert_int_equal(removed, 1);
+    get_and_check(&world, "/gone/a", CACHE_MISS);
+}
+
+static void a_generation_keeps_its_tag(void **state)
+{
+    struct client c[3];
+
+    (void)state;
+    put(&world, "/tag?size=1000&etag=none");
+    for (int i = 0; i < 3; i++) {
+        client_init(&c[i], &world, "/tag");
+        client_run(&c[i]);
+        world_quiet(&world, "/tag");
+        assert_true(strncmp(c[i].etag, "\"g-", 3) == 0);
+        assert_string_equal(c[i].etag, c[0].etag);
+        client_fini(&c[i]);
+        if (i == 1) {
+            world_stop(&world);
+            world_start(&world);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cold_get_fills_and_a_second_hits),
         cmocka_unit_test(a_hundred_clients_cost_one_object),
+        cmocka_unit_test(a_cold_range_is_one_request_for_that_region),
+        cmocka_unit_test(a_reader_behind_a_range_completes_the_object),
+        cmocka_unit_test(many_ranges_fetch_every_byte_once),
+        cmocka_unit_test(a_large_object_comes_in_parallel_segments),
+        cmocka_unit_test(a_broken_connection_is_resumed),
+        cmocka_unit_test(without_a_strong_validator_it_is_compared),
+        cmocka_unit_test(ranges_that_are_not_given_become_a_stream),
+        cmocka_unit_test(chunked_and_coded_bodies_are_kept),
+        cmocka_unit_test(a_body_without_an_end_mark_is_not_kept),
+        cmocka_unit_test(the_first_byte_does_not_wait_for_the_last),
+        cmocka_unit_test(a_head_costs_a_head),
+        cmocka_unit_test(removed_objects_are_fetched_again),
+        cmocka_unit_test(a_generation_keeps_its_tag),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -315,7 +315,9 @@ void conn_close(struct conn *c)
     atomic_fetch_sub_explicit(&l->loop->connections, 1, memory_order_relaxed);
     c->magic = 0;
     free(c);
-    server_conn_gone(l->server);
+    if (l->server != NULL) {
+        server_conn_gone(l->server);
+    }
 }
 
 /* Cleartext: HTTP/2 with prior knowledge begins with a preface that no HTTP/1 request can be (RFC 9113 3.4). */

@@ -29,7 +29,7 @@ struct lane_counters { /* written by the lane's loop only */
 };
 
 struct lane {
-    struct http_server *server;
+    struct http_server *server; /* NULL: a lane alone, as the fuzzer drives it */
     const struct http_limits *limits;
     struct exchange_handler handler;
     struct pool *disk;

@@ -1,0 +1,72 @@
+#include "server/http/msg.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include "server/http/body.h"
+
+static void fields(void **state)
+{
+    struct arena arena = {NULL, 0};
+    const struct http_field f[] = {
+        {{"accept", 6}, {"a", 1}}, {{"x", 1}, {"", 0}}, {{"accept", 6}, {"b;q=1", 5}}};
+    const struct http_req r = {.fields = f, .nfields = 3, .arena = &arena};
+
+    (void)state;
+    assert_true(slice_eqs(http_req_field(&r, "accept"), "a"));
+    assert_true(slice_eqs(http_req_list(&r, "accept"), "a, b;q=1"));
+    assert_true(http_req_field(&r, "x").p != NULL && http_req_field(&r, "x").n == 0);
+    assert_null(http_req_list(&r, "y").p);
+    arena_fini(&arena);
+}
+
+static void replies(void **state)
+{
+    struct arena arena = {NULL, 0};
+    struct http_reply r = {.status = 200};
+    char longer[2000];
+
+    (void)state;
+    memset(longer, 'l', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    reply_addf(&r, &arena, "a", "%d", 7);
+    reply_addf(&r, &arena, "b", "%s", longer);
+    assert_true(slice_eqs(r.fields[0].value, "7") && slice_eqs(r.fields[1].value, longer));
+    assert_string_equal(http_reason(206), "Partial Content");
+    assert_string_equal(http_reason(299), "Status");
+    arena_fini(&arena);
+}
+
+static void methods(void **state)
+{
+    (void)state;
+    assert_int_equal(method_of(SLICE("GET")), METHOD_GET);
+    assert_int_equal(method_of(SLICE("OPTIONS")), METHOD_OPTIONS);
+    assert_int_equal(method_of(SLICE("get")), METHOD_OTHER);
+    assert_int_equal(method_of(SLICE("")), METHOD_OTHER);
+}
+
+static void memory_bodies(void **state)
+{
+    char text[] = "hello";
+    struct body *b = body_of_bytes(slice_str(text));
+    struct body *none = body_of_bytes(SLICE_NONE);
+
+    (void)state;
+    text[0] = 'X';
+    assert_true(b->end == 5 && b->fd == -1 && b->ops->poll == NULL);
+    assert_memory_equal(b->bytes, "hello", 5);
+    assert_int_equal(none->end, 0);
+    body_close(&b);
+    body_close(&b);
+    body_close(&none);
+    assert_null(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fields), cmocka_unit_test(replies),
+                                       cmocka_unit_test(methods), cmocka_unit_test(memory_bodies)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,187 @@
+#include "server/http/range.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+static const struct validators have = {.etag = {"\"g-1\"", 5},
+                                       .etag_alias = {"\"sha256-ab\"", 11},
+                                       .last_modified_s =
+                                           784111777, /* Sun, 06 Nov 1994 08:49:37 GMT */
+                                       .total_bytes = 1000};
+
+struct ask {
+    struct arena arena;
+    struct http_field fields[4];
+    struct http_req req;
+};
+
+static struct http_req *ask(struct ask *a, enum method method, const char *n1, const char *v1,
+                            const char *n2, const char *v2)
+{
+    a->arena = (struct arena){NULL, 0};
+    a->fields[0] = (struct http_field){slice_str(n1), slice_str(v1)};
+    a->fields[1] = (struct http_field){slice_str(n2), slice_str(v2)};
+    a->req = (struct http_req){.method = method,
+                               .fields = a->fields,
+                               .nfields = (n1 != NULL) + (n2 != NULL),
+                               .unix_s = 1800000000,
+                               .arena = &a->arena};
+    return &a->req;
+}
+
+static void ranges(void **state)
+{
+    static const struct {
+        const char *range;
+        enum verdict verdict;
+        uint64_t first, end;
+    } cases[] = {
+        {"bytes=0-0", VERDICT_PART, 0, 1},
+        {"bytes=0-", VERDICT_PART, 0, 1000},
+        {"bytes=999-", VERDICT_PART, 999, 1000},
+        {"bytes=500-99999", VERDICT_PART, 500, 1000},
+        {"bytes=0-18446744073709551615", VERDICT_PART, 0, 1000},
+        {"bytes=-1", VERDICT_PART, 999, 1000},
+        {"bytes=-5000", VERDICT_PART, 0, 1000},
+        {"BYTES=1-2", VERDICT_PART, 1, 3},
+        {"bytes= 1-2 ,", VERDICT_PART, 1, 3},
+        {"bytes=0-9,10-19", VERDICT_PART, 0, 20},
+        {"bytes=10-19,0-9", VERDICT_PART, 0, 20},
+        {"bytes=0-4,90-99,5-89", VERDICT_PART, 0, 100},
+        {"bytes=0-50,20-30", VERDICT_PART, 0, 51},
+        {"bytes=5-6,2000-", VERDICT_PART, 5, 7},
+        {"bytes=0-1,5-6", VERDICT_FULL, 0, 1000},
+        {"bytes=1000-", VERDICT_UNSATISFIED, 0, 1000},
+        {"bytes=-0", VERDICT_UNSATISFIED, 0, 1000},
+        {"bytes=5-4", VERDICT_FULL, 0, 1000},
+        {"bytes=", VERDICT_FULL, 0, 1000},
+        {"bytes=-", VERDICT_FULL, 0, 1000},
+        {"bytes=a-b", VERDICT_FULL, 0, 1000},
+        {"bytes=1-2-3", VERDICT_FULL, 0, 1000},
+        {"bytes=+1-2", VERDICT_FULL, 0, 1000},
+        {"bytes=18446744073709551616-", VERDICT_FULL, 0, 1000},
+        {"bytes 0-1", VERDICT_FULL, 0, 1000},
+        {"items=0-1", VERDICT_FULL, 0, 1000},
+    };
+    struct ask a;
+    uint64_t first;
+    uint64_t end;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        enum verdict v = request_judge(ask(&a, METHOD_GET, "range", cases[i].range, NULL, NULL),
+                                       &have, &first, &end);
+        if (v != cases[i].verdict || first != cases[i].first || end != cases[i].end) {
+            fail_msg("%s: %d [%d, %d)", cases[i].range, (int)v, (int)first, (int)end);
+        }
+    }
+    assert_int_equal(
+        request_judge(ask(&a, METHOD_HEAD, "range", "bytes=0-0", NULL, NULL), &have, &first, &end),
+        VERDICT_FULL);
+    assert_int_equal(request_judge(ask(&a, METHOD_GET, "range", "bytes=0-0", "range", "bytes=0-0"),
+                                   &have, &first, &end),
+                     VERDICT_FULL);
+}
+
+static void conditions(void **state)
+{
+    static const struct {
+        enum method method;
+        const char *name, *value;
+        enum verdict verdict;
+    } cases[] = {
+        {METHOD_GET, "if-match", "\"g-1\"", VERDICT_FULL},
+        {METHOD_GET, "if-match", "\"x\", \"sha256-ab\"", VERDICT_FULL},
+        {METHOD_GET, "if-match", "*", VERDICT_FULL},
+        {METHOD_GET, "if-match", "W/\"g-1\"", VERDICT_FAILED},
+        {METHOD_GET, "if-match", "\"x\"", VERDICT_FAILED},
+        {METHOD_GET, "if-match", "g-1", VERDICT_FAILED},
+        {METHOD_GET, "if-none-match", "W/\"g-1\"", VERDICT_NOT_MODIFIED},
+        {METHOD_GET, "if-none-match", "\"a,b\",\"g-1\"", VERDICT_NOT_MODIFIED},
+        {METHOD_HEAD, "if-none-match", "*", VERDICT_NOT_MODIFIED},
+        {METHOD_PUT, "if-none-match", "*", VERDICT_FAILED},
+        {METHOD_GET, "if-none-match", "\"x\"", VERDICT_FULL},
+        {METHOD_GET, "if-none-match", "\"g-1", VERDICT_FULL},
+        {METHOD_GET, "if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT", VERDICT_NOT_MODIFIED},
+        {METHOD_GET, "if-modified-since", "Sun, 06 Nov 1994 08:49:36 GMT", VERDICT_FULL},
+        {METHOD_GET, "if-modified-since", "yesterday", VERDICT_FULL},
+        {METHOD_GET, "if-unmodified-since", "Sun, 06 Nov 1994 08:49:36 GMT", VERDICT_FAILED},
+        {METHOD_GET, "if-unmodified-since", "Sun, 06 Nov 1994 08:49:37 GMT", VERDICT_FULL},
+    };
+    struct ask a;
+    uint64_t first;
+    uint64_t end;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct http_req *r = ask(&a, cases[i].method, cases[i].name, cases[i].value, NULL, NULL);
+        if (request_judge(r, &have, &first, &end) != cases[i].verdict) {
+            fail_msg("%s: %s", cases[i].name, cases[i].value);
+        }
+    }
+    /* If-None-Match goes before If-Modified-Since, whatever that says. */
+    assert_int_equal(request_judge(ask(&a, METHOD_GET, "if-none-match", "\"x\"",
+                                       "if-modified-since", "Sun, 06 Nov 2033 08:49:37 GMT"),
+                                   &have, &first, &end),
+                     VERDICT_FULL);
+}
+
+static void if_range(void **state)
+{
+    static const struct {
+        const char *value;
+        enum verdict verdict;
+    } cases[] = {
+        {"\"g-1\"", VERDICT_PART},
+        {"\"sha256-ab\"", VERDICT_PART},
+        {"W/\"g-1\"", VERDICT_FULL},
+        {"\"x\"", VERDICT_FULL},
+        {"nonsense", VERDICT_FULL},
+        {"Sun, 06 Nov 1994 08:49:37 GMT", VERDICT_PART},
+        {"Sun, 06 Nov 1994 08:49:38 GMT", VERDICT_FULL},
+    };
+    struct ask a;
+    uint64_t first;
+    uint64_t end;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct http_req *r = ask(&a, METHOD_GET, "range", "bytes=1-2", "if-range", cases[i].value);
+        if (request_judge(r, &have, &first, &end) != cases[i].verdict) {
+            fail_msg("%s", cases[i].value);
+        }
+    }
+}
+
+static void peeks(void **state)
+{
+    struct ask a;
+    uint64_t first;
+    uint64_t end;
+    bool suffix;
+
+    (void)state;
+    assert_true(
+        range_peek(ask(&a, METHOD_GET, "range", "bytes=5-9", NULL, NULL), &first, &end, &suffix));
+    assert_true(first == 5 && end == 10 && !suffix);
+    assert_true(
+        range_peek(ask(&a, METHOD_GET, "range", "bytes=5-", NULL, NULL), &first, &end, &suffix));
+    assert_true(first == 5 && end == LENGTH_UNKNOWN && !suffix);
+    assert_true(
+        range_peek(ask(&a, METHOD_GET, "range", "bytes=-5", NULL, NULL), &first, &end, &suffix));
+    assert_true(first == 5 && suffix);
+    assert_false(range_peek(ask(&a, METHOD_GET, "range", "bytes=0-1,2-3", NULL, NULL), &first, &end,
+                            &suffix));
+    assert_false(
+        range_peek(ask(&a, METHOD_GET, "range", "bytes=0-18446744073709551615", NULL, NULL), &first,
+                   &end, &suffix));
+    assert_false(range_peek(ask(&a, METHOD_GET, NULL, NULL, NULL, NULL), &first, &end, &suffix));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranges), cmocka_unit_test(conditions),
+                                       cmocka_unit_test(if_range), cmocka_unit_test(peeks)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,233 @@
+/* Whole runs of the tiny model through the verbs: what a checkpoint promises. */
+#include "agent/train/checkpoint.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "agent/train/shard.h"
+#include "agent/train/verbs.h"
+#include "common/os/newfile.h"
+
+static char dir[32];
+
+static void write_text(const char *name, const void *p, size_t n)
+{
+    char path[128];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(p, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int begin(void **state)
+{
+    uint8_t shard[SHARD_HEADER_BYTES + 2000];
+    struct digest d;
+    sigset_t mine;
+
+    (void)state;
+    snprintf(dir, sizeof dir, "/tmp/train.XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    for (int i = 0; i < 2000; i++) {
+        shard[SHARD_HEADER_BYTES + i] = (uint8_t)((i * i / 7 + i) % 48);
+    }
+    digest_of(slice_of(shard + SHARD_HEADER_BYTES, 2000), &d);
+    shard_header(2000, 48, "test", &d, shard);
+    write_text("data.bin", shard, sizeof shard);
+    /* The trainer polls for these; raised here they wait until it does. */
+    sigemptyset(&mine);
+    sigaddset(&mine, SIGTERM);
+    sigaddset(&mine, SIGUSR1);
+    return sigprocmask(SIG_BLOCK, &mine, NULL);
+}
+
+static int end(void **state)
+{
+    (void)state;
+    return dir_remove_tree(dir, NULL);
+}
+
+/* trainer train with the usual arguments and up to three more. */
+static int train(const char *out, const char *a, const char *b, const char *c, struct err *e)
+{
+    char data[64], where[64];
+    char *argv[12] = {(char[]){"--config=tiny-gpt2"},
+                      (char[]){"--steps=6"},
+                      (char[]){"--batch=3"},
+                      (char[]){"--accum=2"},
+                      (char[]){"--lr=0.01"},
+                      (char[]){"--device=cpu"},
+                      (char[]){"--log-every=0"},
+                      data,
+                      where};
+    const char *more[] = {a, b, c};
+    struct options o;
+    int argc = 9, rc;
+    char text[3][64];
+
+    snprintf(data, sizeof data, "--data=%s/data.bin", dir);
+    snprintf(where, sizeof where, "--out=%s/%s", dir, out);
+    for (int i = 0; i < 3 && more[i] != NULL; i++) {
+        snprintf(text[i], sizeof text[i], "%s", more[i]);
+        argv[argc++] = text[i];
+    }
+    rc = options_parse(TRAIN, argc, argv, &o, e);
+    return rc != 0 ? rc : verb_train(&o, e);
+}
+
+static void expect_same_file(const char *a, const char *b, const char *name)
+{
+    struct buf x = BUF_INIT(1 << 24), y = BUF_INIT(1 << 24);
+    char path[128];
+
+    snprintf(path, sizeof path, "%s/%s/checkpoint-6/%s", dir, a, name);
+    assert_int_equal(buf_read_file(&x, path, NULL), 0);
+    snprintf(path, sizeof path, "%s/%s/checkpoint-6/%s", dir, b, name);
+    assert_int_equal(buf_read_file(&y, path, NULL), 0);
+    assert_true(slice_eq(buf_slice(&x), buf_slice(&y)));
+    buf_free(&x);
+    buf_free(&y);
+}
+
+static void expect_same_run(const char *a, const char *b)
+{
+    expect_same_file(a, b, "model.safetensors");
+    expect_same_file(a, b, "optimizer.safetensors");
+    expect_same_file(a, b, "trainer.json");
+    expect_same_file(a, b, "manifest.sha256");
+}
+
+static void test_a_stopped_run_goes_on_bit_for_bit(void **state)
+{
+    struct err e;
+
+    (void)state;
+    assert_int_equal(train("straight", NULL, NULL, NULL, &e), 0);
+    raise(SIGTERM);
+    assert_int_equal(train("broken", NULL, NULL, NULL, &e), E_AGAIN);
+    assert_int_equal(err_sysexit(E_AGAIN), 75);
+    raise(SIGTERM);
+    assert_int_equal(train("broken", "--resume=auto", NULL, NULL, &e), E_AGAIN);
+    assert_int_equal(train("broken", "--resume=auto", NULL, NULL, &e), 0);
+    expect_same_run("straight", "broken");
+    /* One that is done already stays as it is. */
+    assert_int_equal(train("broken", "--resume=auto", NULL, NULL, &e), 0);
+    expect_same_run("straight", "broken");
+}
+
+static void test_usr1_saves_and_goes_on(void **state)
+{
+    char path[128];
+    struct err e;
+
+    (void)state;
+    raise(SIGUSR1);
+    assert_int_equal(train("usr1", NULL, NULL, NULL, &e), 0);
+    snprintf(path, sizeof path, "%s/usr1/checkpoint-1", dir);
+    assert_int_equal(checkpoint_verify(path, &e), 0);
+    snprintf(path, sizeof path, "%s/usr1/checkpoint-6", dir);
+    assert_int_equal(checkpoint_verify(path, &e), 0);
+}
+
+static void test_only_the_newest_are_kept(void **state)
+{
+    char path[128];
+    struct err e;
+
+    (void)state;
+    assert_int_equal(train("kept", "--save-every=1", "--keep=2", NULL, &e), 0);
+    snprintf(path, sizeof path, "%s/kept/checkpoint-4", dir);
+    assert_int_equal(access(path, F_OK), -1);
+    snprintf(path, sizeof path, "%s/kept/checkpoint-5", dir);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
+static void test_a_damaged_checkpoint_is_passed_over(void **state)
+{
+    struct err e;
+
+    (void)state;
+    assert_int_equal(train("whole", "--save-every=2", NULL, NULL, &e), 0);
+    assert_int_equal(train("hurt", "--save-every=2", NULL, NULL, &e), 0);
+    write_text("hurt/checkpoint-6/model.safetensors", "x", 1);
+    assert_int_equal(train("hurt", "--resume=auto", NULL, NULL, &e), 0);
+    expect_same_run("whole", "hurt");
+}
+
+static void test_metrics_are_not_told_twice(void **state)
+{
+    struct buf text = BUF_INIT(1 << 16);
+    char path[128];
+    struct slice rest;
+    struct err e;
+    int lines = 0;
+
+    (void)state;
+    assert_int_equal(train("m", "--save-every=2", NULL, NULL, &e), 0);
+    write_text("m/checkpoint-6/trainer.json", "", 0);
+    assert_int_equal(train("m", "--resume=auto", NULL, NULL, &e), 0);
+    snprintf(path, sizeof path, "%s/m/metrics.jsonl", dir);
+    assert_int_equal(buf_read_file(&text, path, &e), 0);
+    for (rest = buf_slice(&text); rest.n > 0; lines++) {
+        char want[32];
+        int n = snprintf(want, sizeof want, "{\"step\":%d,\"loss\":", lines + 1);
+
+        assert_true(slice_starts(slice_cut(&rest, '\n'), slice_of(want, (size_t)n)));
+    }
+    assert_int_equal(lines, 6);
+    buf_free(&text);
+}
+
+static void test_refusals(void **state)
+{
+    struct err e;
+
+    (void)state;
+    assert_int_equal(train("r", NULL, NULL, NULL, &e), 0);
+    assert_int_equal(train("r", NULL, NULL, NULL, &e), E_EXISTS);
+    assert_int_equal(train("r", "--resume=auto", "--seed=2", NULL, &e), E_INVALID);
+    assert_int_equal(train("r", "--resume=auto", "--seq=4", NULL, &e), E_INVALID);
+    assert_int_equal(train("r", "--resume=auto", "--config=demo", NULL, &e), E_INVALID);
+    assert_int_equal(train("q", "--batch=0", NULL, NULL, &e), E_USAGE);
+    assert_int_equal(train("q", "--seq=9", NULL, NULL, &e), E_USAGE);
+    assert_int_equal(train("q", "--dtype=fp64", NULL, NULL, &e), E_UNSUPPORTED);
+    assert_int_equal(train("q", "--data=/nowhere/*", NULL, NULL, &e), E_NOTFOUND);
+    write_text("r/checkpoint-6/manifest.sha256", "", 0);
+    assert_int_equal(train("r", "--resume=auto", NULL, NULL, &e), E_CORRUPT);
+}
+
+static void test_a_manifest_names_no_other_folder(void **state)
+{
+    char path[128];
+    struct err e;
+
+    (void)state;
+    assert_int_equal(train("n", NULL, NULL, NULL, &e), 0);
+    write_text("n/checkpoint-6/manifest.sha256",
+               "0000000000000000000000000000000000000000000000000000000000000000  ../../data.bin\n",
+               81);
+    snprintf(path, sizeof path, "%s/n/checkpoint-6", dir);
+    assert_int_equal(checkpoint_verify(path, &e), E_CORRUPT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_stopped_run_goes_on_bit_for_bit, begin, end),
+        cmocka_unit_test_setup_teardown(test_usr1_saves_and_goes_on, begin, end),
+        cmocka_unit_test_setup_teardown(test_only_the_newest_are_kept, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_damaged_checkpoint_is_passed_over, begin, end),
+        cmocka_unit_test_setup_teardown(test_metrics_are_not_told_twice, begin, end),
+        cmocka_unit_test_setup_teardown(test_refusals, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_manifest_names_no_other_folder, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

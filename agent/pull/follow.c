@@ -50,11 +50,13 @@ static void submit(struct follow *f)
 static void on_read(struct job *j)
 {
     struct follow *f = CONTAINER_OF(j, struct follow, job);
+    struct err why = f->why;
+    int rc = f->rc;
 
     f->busy = false;
     f->at = hasher_count(f->hasher);
-    submit(f);
-    f->moved(f->arg, f->rc, &f->why);
+    submit(f); /* from here on the fields are the next job's, if there is one */
+    f->moved(f->arg, rc, &why);
 }
 
 struct follow *follow_new(struct pool *pool, struct mailbox *reply, int fd,

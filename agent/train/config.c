@@ -28,28 +28,35 @@ static struct model_config gpt2(void)
                                  .init_std = 0.02};
 }
 
+static struct model_config from_shape(const struct shape *s)
+{
+    struct model_config c = gpt2();
+
+    c.layers = s->layers;
+    c.heads = c.kv_heads = s->heads;
+    c.head_dim = s->head_dim;
+    c.hidden = s->heads * s->head_dim;
+    c.ffn = s->ffn;
+    c.vocab = s->vocab;
+    c.context = s->context;
+    return c;
+}
+
 int config_builtin(const char *name, struct model_config *out, struct err *e)
 {
     struct buf names = BUF_INIT(4096);
-    int rc;
+    int rc = E_NOTFOUND;
 
-    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
-        const struct shape *s = &shapes[i];
-
-        if (strcmp(name, s->name) == 0) {
-            *out = gpt2();
-            out->layers = s->layers;
-            out->heads = out->kv_heads = s->heads;
-            out->head_dim = s->head_dim;
-            out->hidden = s->heads * s->head_dim;
-            out->ffn = s->ffn;
-            out->vocab = s->vocab;
-            out->context = s->context;
-            return 0;
+    for (size_t i = 0; i < ARRAY_LEN(shapes) && rc != 0; i++) {
+        buf_addf(&names, " %s", shapes[i].name);
+        if (strcmp(name, shapes[i].name) == 0) {
+            *out = from_shape(&shapes[i]);
+            rc = 0;
         }
-        buf_addf(&names, " %s", s->name);
     }
-    rc = err_set(e, E_NOTFOUND, "%.60s: no such shape; built in are%s", name, buf_cstr(&names));
+    if (rc != 0) {
+        rc = err_set(e, E_NOTFOUND, "%.60s: no such shape; built in are%s", name, buf_cstr(&names));
+    }
     buf_free(&names);
     return rc;
 }

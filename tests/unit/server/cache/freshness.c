@@ -1,0 +1,130 @@
+#include "server/cache/freshness.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define NOW 784111777u /* Sun, 06 Nov 1994 08:49:37 GMT */
+
+/* "name: value|name: value" at NOW, default 60 s. */
+static struct freshness read_fields(const char *text)
+{
+    struct http_field fields[8];
+    struct slice rest = slice_str(text);
+    struct freshness f;
+    size_t n = 0;
+
+    while (rest.n > 0) {
+        struct slice value = slice_cut(&rest, '|');
+        fields[n].name = slice_cut(&value, ':');
+        fields[n++].value = slice_trim(value);
+    }
+    freshness_read(fields, n, NOW, 60, &f);
+    return f;
+}
+
+static void counts_the_life_of_an_answer(void **state)
+{
+    static const struct {
+        const char *fields;
+        uint64_t life_s;
+    } cases[] = {
+        {"", 60},
+        {"cache-control: max-age=5", 5},
+        {"cache-control: MAX-AGE=\"5\"", 5},
+        {"cache-control: max-age=5, s-maxage=9", 9},
+        {"cache-control: max-age=5|cache-control: s-maxage=9", 9},
+        {"cache-control: max-age=5, max-age=6", 0},
+        {"cache-control: max-age=five", 0},
+        {"cache-control: max-age=-1", 0},
+        {"cache-control: max-age=", 0},
+        {"cache-control: no-cache, max-age=5", 0},
+        {"cache-control: no-cache=\"set-cookie\", max-age=5", 5},
+        {"cache-control: ext=\"a, max-age=7\", max-age=5", 5},
+        {"cache-control: max-age=99999999999999999999999", 10 * 365 * 86400},
+        {"cache-control: max-age=50|age: 20", 30},
+        {"cache-control: max-age=50|age: 70", 0},
+        {"cache-control: max-age=50|date: Sun, 06 Nov 1994 08:49:17 GMT", 30},
+        {"expires: Sun, 06 Nov 1994 08:50:37 GMT|date: Sun, 06 Nov 1994 08:49:37 GMT", 60},
+        {"expires: Sun, 06 Nov 1994 08:50:37 GMT|cache-control: max-age=3", 3},
+        {"expires: 0", 0},
+        {"expires: Sun, 06 Nov 1994 08:48:37 GMT", 0},
+        {"last-modified: Sun, 06 Nov 1994 08:32:57 GMT", 100},
+        {"last-modified: Sun, 06 Nov 1904 08:32:57 GMT", 60},
+        {"last-modified: Mon, 06 Nov 1972 08:32:57 GMT", 86400},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct freshness f = read_fields(cases[i].fields);
+        if (f.fresh_until_unix_s != NOW + cases[i].life_s) {
+            fail_msg("%s: %d s", cases[i].fields, (int)(f.fresh_until_unix_s - NOW));
+        }
+    }
+}
+
+static void reads_what_may_be_done(void **state)
+{
+    (void)state;
+    assert_true(read_fields("cache-control: no-store").no_store);
+    assert_true(read_fields("cache-control: private").no_store);
+    assert_true(read_fields("vary: accept, *").no_store);
+    assert_false(read_fields("vary: accept").no_store);
+    assert_true(read_fields("cache-control: max-age=1, must-revalidate").must_revalidate);
+    assert_true(read_fields("cache-control: proxy-revalidate").must_revalidate);
+    assert_int_equal(read_fields("cache-control: stale-while-revalidate=7").swr_s, 7);
+    assert_int_equal(read_fields("cache-control: stale-if-error=8").sie_s, 8);
+}
+
+static void the_class_and_the_rule_decide(void **state)
+{
+    struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW + 10};
+    struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN};
+
+    (void)state;
+    assert_int_equal(freshness_judge(&o, &w, NOW + 9), FRESH);
+    assert_int_equal(freshness_judge(&o, &w, NOW + 10), STALE);
+    w.swr_s = 5;
+    assert_int_equal(freshness_judge(&o, &w, NOW + 14), STALE_OK);
+    assert_int_equal(freshness_judge(&o, &w, NOW + 15), STALE);
+    w.ttl_s = 100;
+    assert_int_equal(freshness_judge(&o, &w, NOW + 99), FRESH);
+    w.refresh = true;
+    assert_int_equal(freshness_judge(&o, &w, NOW + 5), STALE);
+    w.floor_s = 6;
+    assert_int_equal(freshness_judge(&o, &w, NOW + 5), FRESH);
+    w.class = WANT_IMMUTABLE;
+    assert_int_equal(freshness_judge(&o, &w, NOW + 1000000), FRESH);
+    assert_int_equal(freshness_until(&o, &w), UINT64_MAX);
+}
+
+static void trouble_allows_the_old_one_within_bounds(void **state)
+{
+    struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW};
+    struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN};
+
+    (void)state;
+    assert_false(freshness_allows_stale_on_error(&o, &w, NOW));
+    w.sie_s = 10;
+    assert_true(freshness_allows_stale_on_error(&o, &w, NOW + 9));
+    assert_false(freshness_allows_stale_on_error(&o, &w, NOW + 10));
+    w.sie_s = UINT32_MAX;
+    assert_true(freshness_allows_stale_on_error(&o, &w, UINT64_MAX - 1));
+    o.must_revalidate = true;
+    assert_false(freshness_allows_stale_on_error(&o, &w, NOW + 1));
+    w.ttl_s = 1; /* a rule with a ttl of its own has taken the word */
+    assert_true(freshness_allows_stale_on_error(&o, &w, NOW + 100));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_the_life_of_an_answer),
+        cmocka_unit_test(reads_what_may_be_done),
+        cmocka_unit_test(the_class_and_the_rule_decide),
+        cmocka_unit_test(trouble_allows_the_old_one_within_bounds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -179,7 +179,6 @@ void http_server_close(struct http_server **sp)
     if (s == NULL) {
         return;
     }
-    *sp = NULL;
     acceptor_stop(s->acceptor);
     s->lanes_left = loops_count(s->loops);
     loops_each(s->loops, close_lane, s);
@@ -188,6 +187,7 @@ void http_server_close(struct http_server **sp)
         cond_wait(&s->done, &s->lock);
     }
     lock_drop(&s->lock);
+    *sp = NULL; /* not before: handlers that were still running may have looked at it */
     acceptor_close(&s->acceptor);
     for (size_t i = 0; i < s->nlisteners; i++) {
         listener_close(&s->listeners[i]);

@@ -165,7 +165,7 @@ void wire_scratch_fini(struct wire_scratch *s)
     free(s->cipher);
     free(s->in);
     BIO_meth_free(s->bio);
-    *s = (struct wire_scratch){NULL};
+    *s = (struct wire_scratch){.plain = NULL};
 }
 
 /* --- the wire ------------------------------------------------------------------------------------------------------- */

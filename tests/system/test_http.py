@@ -275,6 +275,20 @@ def test_files_and_ranges(get):
     assert get("/file/blob", "-I")[1] == 200
 
 
+def test_cold_files(get, request):
+    """Pages that are not in memory: read by the pool, while the loop serves others; the same bytes in the end."""
+    name = "cold-" + request.node.name.split("[")[1].strip("]").replace(" ", "-")
+    data = os.urandom(6_000_000)
+    with open(get.shared.folder / name, "wb") as f:
+        f.write(data)
+        os.fsync(f.fileno())
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert get(f"/file/{name}") == (0, 200, data)
+    (get.shared.folder / name).write_bytes(data[:5_000_000])  # shorter than it was promised: cut, never padded
+    code, _, body = get(f"/file/{name}")
+    assert code != 0 and body == data[:len(body)]
+
+
 def test_growing(get):
     assert get("/grow/200000") == (0, 200, PATTERN[:200000])
     assert get("/growx/200000") == (0, 200, PATTERN[:200000])

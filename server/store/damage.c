@@ -14,8 +14,10 @@ static int look_inline(struct store *s, const struct digest *d, uint64_t size_by
     struct buf bytes = BUF_INIT(BLOB_INLINE_BYTES);
     int rc = kv_get(s->kv, TABLE_INLINE, digest_key(d), &bytes, e);
 
-    if (rc == E_NOTFOUND || rc == E_TOOBIG || (rc == 0 && bytes.n != size_bytes)) {
-        rc = err_set(e, E_CORRUPT, "its inline bytes are missing or not of its size");
+    if (rc == E_NOTFOUND) {
+        rc = err_set(e, E_CORRUPT, "its inline bytes are missing");
+    } else if (rc == E_TOOBIG || (rc == 0 && bytes.n != size_bytes)) {
+        rc = err_set(e, E_CORRUPT, "its inline bytes are not of its size");
     }
     buf_free(&bytes);
     return rc;

@@ -1,0 +1,256 @@
+/* gc_run(): mark what snapshots reach, then take away, in this order, holder rows whose referrer is gone, blobs without a
+ * holder, nodes that nothing reaches. It runs beside everything else: each removal states what it relies on (the object's
+ * row is still absent, the head has not moved, the blob's row and holders, the node's time of writing) and the commit
+ * thread checks it. Within the grace nothing young goes, so a publish may first put nodes and blobs, then the head. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/be.h"
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "server/store/drop.h"
+#include "server/store/head.h"
+#include "server/store/mark.h"
+#include "server/store/node.h"
+#include "server/store/state.h"
+
+enum { BATCH_ROWS = 64, KEY_MAX = 64 << 10, ROW_MAX = 64 << 20 };
+
+struct gc {
+    struct store *s;
+    struct mark mark;
+    uint64_t old_unix_s; /* what was written later stays */
+    bool dry;
+    struct gc_report *out;
+    struct batch *batch;
+    size_t rows;
+    struct drop drop[BATCH_ROWS];
+    size_t drops;
+    struct buf key;
+    struct buf row;
+    struct err *e;
+};
+
+static int flush_rows(struct gc *g)
+{
+    int rc = 0;
+
+    if (g->rows != 0 && !g->dry) {
+        rc = store_commit(g->s, &g->batch, COMMIT_LAZY, g->e);
+    }
+    batch_free(&g->batch);
+    g->batch = batch_new();
+    g->rows = 0;
+    return rc == E_CHANGED ? 0 : rc; /* the next run sees to it */
+}
+
+/* --- holders --- */
+
+static struct slice referrer(struct gc *g, struct slice repo, struct slice key)
+{
+    buf_clear(&g->key);
+    buf_adds(&g->key, repo);
+    buf_byte(&g->key, 0);
+    buf_adds(&g->key, key);
+    return buf_slice(&g->key);
+}
+
+/* True when `row` is absent, and then the batch relies on it. */
+static int absent(struct gc *g, enum table t, struct slice key, bool *yes)
+{
+    int rc = kv_get(g->s->kv, t, key, &g->row, g->e);
+
+    *yes = rc == E_NOTFOUND;
+    if (*yes) {
+        batch_require_absent(g->batch, t, key);
+    }
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+static int old_blob(struct gc *g, const struct digest *d, bool *yes)
+{
+    struct blob_row r;
+    int rc = kv_get(g->s->kv, TABLE_BLOB, digest_key(d), &g->row, g->e);
+
+    *yes = rc == E_NOTFOUND || (rc == 0 && blob_row_decode(buf_slice(&g->row), &r, NULL) == 0 &&
+                                r.created_unix_s <= g->old_unix_s);
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+static int tree_let_go(struct gc *g, const struct digest *d, struct slice tree, bool *yes)
+{
+    struct head h;
+    int rc = old_blob(g, d, yes);
+
+    if (rc != 0 || !*yes) {
+        return rc;
+    }
+    *yes = !mark_has_held(&g->mark, tree, d);
+    if (!*yes) {
+        return 0;
+    }
+    rc = absent(g, TABLE_HEAD, tree, yes);
+    if (rc != 0 || *yes) {
+        return rc;
+    }
+    *yes = head_decode(buf_slice(&g->row), &h, NULL) == 0 &&
+           mark_has_head(&g->mark, tree, h.newest_seq);
+    if (*yes) {
+        batch_require_value(g->batch, TABLE_HEAD, tree, buf_slice(&g->row));
+    }
+    return 0;
+}
+
+static int sweep_holder(void *arg, struct slice row_key, struct slice value)
+{
+    struct gc *g = arg;
+    struct slice repo, key;
+    struct digest d;
+    bool gone = false;
+    char kind;
+    int rc = 0;
+
+    (void)value;
+    if (!holder_parse(row_key, &repo, &kind, &key)) {
+        return 0;
+    }
+    memcpy(d.b, row_key.p, DIGEST_BYTES);
+    if (kind == 'o') {
+        rc = absent(g, TABLE_OBJECT, referrer(g, repo, key), &gone);
+    } else if (kind == 'u') {
+        rc = absent(g, TABLE_UPLOAD, key, &gone);
+    } else if (kind == 't') {
+        rc = tree_let_go(g, &d, referrer(g, repo, key), &gone);
+    }
+    if (rc == 0 && gone) {
+        batch_del(g->batch, TABLE_HOLDER, row_key);
+        g->rows++;
+    }
+    return rc == 0 && g->rows == BATCH_ROWS ? flush_rows(g) : rc;
+}
+
+/* --- blobs --- */
+
+static int flush_drops(struct gc *g)
+{
+    struct drops all = {g->drop, g->drops};
+    struct batch *b = batch_new();
+    int rc = 0;
+
+    batch_check(b, drops_check, &all);
+    for (size_t i = 0; i < g->drops; i++) {
+        drop_put(&g->drop[i], b, AFTER_UNLINK);
+    }
+    if (g->drops != 0 && !g->dry) {
+        rc = store_commit(g->s, &b, COMMIT_SYNC, g->e);
+    }
+    batch_free(&b);
+    for (size_t i = 0; i < g->drops; i++) {
+        if (rc == 0) {
+            g->out->blobs++;
+            g->out->bytes += g->drop[i].row.size_bytes;
+        }
+        drop_free(&g->drop[i]);
+    }
+    g->drops = 0;
+    return rc == E_CHANGED ? 0 : rc;
+}
+
+static int sweep_blob(void *arg, struct slice key, struct slice value)
+{
+    struct gc *g = arg;
+    struct drop *x = &g->drop[g->drops];
+    struct blob_row r;
+    struct digest d;
+    int rc;
+
+    if (key.n != DIGEST_BYTES || blob_row_decode(value, &r, NULL) != 0 ||
+        r.created_unix_s > g->old_unix_s) {
+        return 0;
+    }
+    memcpy(d.b, key.p, DIGEST_BYTES);
+    rc = drop_look(g->s, &d, x, g->e);
+    if (rc == 0 && x->objects + x->others == 0 && !mark_has_digest(&g->mark, &d) &&
+        x->row.created_unix_s <= g->old_unix_s) {
+        return ++g->drops == BATCH_ROWS ? flush_drops(g) : 0;
+    }
+    drop_free(x);
+    return rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : rc;
+}
+
+/* --- nodes --- */
+
+static int sweep_node(void *arg, struct slice key, struct slice value)
+{
+    struct gc *g = arg;
+    struct digest id;
+
+    if (key.n != DIGEST_BYTES || value.n < NODE_TIME ||
+        be_get(value.p, NODE_TIME) > g->old_unix_s) {
+        return 0;
+    }
+    memcpy(id.b, key.p, DIGEST_BYTES);
+    if (mark_has_node(&g->mark, &id)) {
+        return 0;
+    }
+    g->out->nodes++;
+    batch_require_value(g->batch, TABLE_NODE, key, value);
+    batch_del(g->batch, TABLE_NODE, key);
+    return ++g->rows == BATCH_ROWS ? flush_rows(g) : 0;
+}
+
+static int sweep(struct gc *g)
+{
+    struct kv *kv = g->s->kv;
+    int rc = kv_scan(kv, NULL, TABLE_HOLDER, SLICE_NONE, SLICE_NONE, sweep_holder, g, g->e);
+
+    if (rc == 0) {
+        rc = flush_rows(g);
+    }
+    if (rc == 0) {
+        rc = kv_scan(kv, NULL, TABLE_BLOB, SLICE_NONE, SLICE_NONE, sweep_blob, g, g->e);
+    }
+    if (rc == 0) {
+        rc = flush_drops(g);
+    }
+    if (rc == 0) {
+        rc = kv_scan(kv, NULL, TABLE_NODE, SLICE_NONE, SLICE_NONE, sweep_node, g, g->e);
+    }
+    return rc == 0 ? flush_rows(g) : rc;
+}
+
+int gc_run(struct store *s, uint64_t grace_s, bool dry, struct gc_report *out, struct err *e)
+{
+    uint64_t now = clock_unix_s();
+    struct gc *g = NEW(struct gc);
+    struct kv_view *view = kv_view_open(s->kv);
+    int rc;
+
+    *out = (struct gc_report){0};
+    g->s = s;
+    g->old_unix_s = now - min_u64(now, grace_s);
+    g->dry = dry;
+    g->out = out;
+    g->batch = batch_new();
+    g->key = BUF_INIT(KEY_MAX);
+    g->row = BUF_INIT(ROW_MAX);
+    g->e = e;
+    rc = mark_run(s, view, NULL, &g->mark, e);
+    kv_view_close(&view);
+    if (rc == 0) {
+        rc = sweep(g);
+    }
+    for (size_t i = 0; i < g->drops; i++) {
+        drop_free(&g->drop[i]);
+    }
+    mark_free(&g->mark);
+    batch_free(&g->batch);
+    buf_free(&g->key);
+    buf_free(&g->row);
+    free(g);
+    if (rc == 0 && !dry && (out->blobs != 0 || out->nodes != 0)) {
+        log_info("store.collected", "blobs=%" PRIu64 " bytes=%" PRIu64 " nodes=%" PRIu64,
+                 out->blobs, out->bytes, out->nodes);
+    }
+    return rc;
+}

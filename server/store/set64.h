@@ -1,0 +1,17 @@
+/* set64.h - a set of 64-bit hashes, for marking: two keys that share a hash keep garbage, never lose data. */
+#ifndef SERVER_STORE_SET64_H
+#define SERVER_STORE_SET64_H
+
+#include "common/base/slice.h"
+
+struct set64 {
+    uint64_t *slot; /* 0: free */
+    size_t room;
+    size_t count;
+};
+
+bool set64_add(struct set64 *x, uint64_t hash); /* false: it was there */
+bool set64_has(const struct set64 *x, uint64_t hash);
+void set64_free(struct set64 *x);
+
+#endif

@@ -1,0 +1,505 @@
+/* verify_run(): the invariants of DESIGN 4, one pass each, on a live store: what seems wrong is looked at again before it
+ * is said, and every removal is checked on the commit thread or under the register of seals.
+ *
+ *   blobs      a row leads to all bytes (deep: to the right ones)
+ *   files      a file has a row; inline bytes, chunk lists and access hours have a blob; partial/ has its rows
+ *   holders    a holder has its blob and its referrer
+ *   trees      a snapshot reads whole, its files are there and held
+ *   counters   are the sum of the rows
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/be.h"
+#include "common/os/clock.h"
+#include "server/store/damage.h"
+#include "server/store/drop.h"
+#include "server/store/head.h"
+#include "server/store/mark.h"
+#include "server/store/state.h"
+
+enum { ROW_MAX = 64 << 20, KEY_MAX = 64 << 10, PARTIAL_OLD_S = 3600 };
+
+struct verify {
+    struct store *s;
+    bool deep;
+    bool repair;
+    void (*progress)(void *arg, uint64_t done, uint64_t total);
+    void (*finding)(void *arg, const char *what);
+    void *arg;
+    struct verify_report *out;
+    struct counts sum;
+    uint64_t total;
+    enum table table; /* of a pass over side rows */
+    struct buf key;
+    struct buf row;
+    struct err *e;
+};
+
+static void found(struct verify *v, uint64_t *kind, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+static void found(struct verify *v, uint64_t *kind, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+
+    ++*kind;
+    if (v->finding != NULL) {
+        va_start(ap, fmt);
+        vsnprintf(text, sizeof text, fmt, ap);
+        va_end(ap);
+        v->finding(v->arg, text);
+    }
+}
+
+static bool has_row(struct verify *v, enum table t, struct slice key)
+{
+    return kv_get(v->s->kv, t, key, &v->row, NULL) != E_NOTFOUND;
+}
+
+/* Commits a repair of one row; what changed meanwhile needs none. */
+static int mend(struct verify *v, struct batch **bp)
+{
+    int rc = store_commit(v->s, bp, COMMIT_LAZY, v->e);
+
+    v->out->repaired += rc == 0;
+    return rc == E_CHANGED ? 0 : rc;
+}
+
+/* --- blobs --- */
+
+static int drop_damaged(struct verify *v, const struct digest *d, enum damage how)
+{
+    int rc = v->repair ? damage_confirm(v->s, d, how, v->e) : 0;
+
+    v->out->repaired += v->repair && rc == 0;
+    return rc == E_CHANGED ? 0 : rc;
+}
+
+static int check_bytes(struct verify *v, const struct digest *d, const char *hex)
+{
+    bool whole = false;
+    int rc = blob_hash_check(v->s, d, &whole, v->e);
+
+    if (rc == 0 && !whole) {
+        found(v, &v->out->damaged, "blob %s: bytes do not match the digest", hex);
+        rc = drop_damaged(v, d, DAMAGE_BYTES);
+    }
+    return rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : rc;
+}
+
+static int check_blob(void *arg, struct slice key, struct slice value)
+{
+    struct verify *v = arg;
+    struct err why = {0};
+    struct blob_row r;
+    struct digest d;
+    char hex[DIGEST_HEX + 1];
+    int rc;
+
+    if (key.n != DIGEST_BYTES) {
+        found(v, &v->out->bad_rows, "a blob's key has %zu bytes", key.n);
+        return 0;
+    }
+    memcpy(d.b, key.p, DIGEST_BYTES);
+    digest_format(&d, hex);
+    if (blob_row_decode(value, &r, NULL) == 0) {
+        counts_add(&v->sum, r.size_bytes);
+        v->out->bytes += r.size_bytes;
+    }
+    if (v->progress != NULL && v->out->blobs % 256 == 0) {
+        v->progress(v->arg, v->out->blobs, v->total);
+    }
+    v->out->blobs++;
+    rc = damage_look(v->s, &d, &why);
+    if (rc == E_CORRUPT) {
+        bool missing = strstr(why.text, "missing") != NULL;
+        found(v, missing ? &v->out->missing : &v->out->damaged, "blob %s: %s", hex, why.text);
+        return drop_damaged(v, &d, DAMAGE_PLACE);
+    }
+    if (rc != 0) {
+        return rc == E_NOTFOUND ? 0 : err_set(v->e, rc, "%s", why.text);
+    }
+    return v->deep ? check_bytes(v, &d, hex) : 0;
+}
+
+/* --- files --- */
+
+static void check_name(struct verify *v, const char *folder, const char *name)
+{
+    struct digest d;
+    char path[BLOB_PATH];
+    int fd;
+
+    if (!digest_parse(slice_str(name), &d)) {
+        found(v, &v->out->bad_rows, "blobs/%s/%.80s: not ours", folder, name);
+        return;
+    }
+    blob_path(&d, path);
+    if (memcmp(path, folder, 5) != 0 || strcmp(path + 6, name) != 0) {
+        found(v, &v->out->bad_rows, "blobs/%s/%.80s: in the wrong folder", folder, name);
+        return;
+    }
+    if (has_row(v, TABLE_BLOB, digest_key(&d)) || seal_entered(v->s, &d)) {
+        return;
+    }
+    fd = seal_remove_file(v->s, &d, SEAL_UNLINK);
+    if (fd != -1) {
+        close(fd);
+        found(v, &v->out->orphans, "blobs/%s: orphan, removed", path);
+        v->out->repaired++;
+    }
+}
+
+static DIR *open_dir(int at, const char *name)
+{
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd != -1 ? fdopendir(fd) : NULL;
+
+    if (d == NULL && fd != -1) {
+        close(fd);
+    }
+    return d;
+}
+
+static void check_folder(struct verify *v, const char *folder)
+{
+    DIR *d = open_dir(v->s->blobs_fd, folder);
+    struct dirent *ent;
+
+    while (d != NULL && (ent = readdir(d)) != NULL) {
+        if (ent->d_name[0] != '.') {
+            check_name(v, folder, ent->d_name);
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+}
+
+static int check_files(struct verify *v)
+{
+    char folder[6];
+
+    for (unsigned i = 0; i < 256; i++) {
+        snprintf(folder, sizeof folder, "%02x", i);
+        if (faccessat(v->s->blobs_fd, folder, F_OK, AT_SYMLINK_NOFOLLOW) == -1) {
+            continue;
+        }
+        for (unsigned j = 0; j < 256; j++) {
+            snprintf(folder, sizeof folder, "%02x/%02x", i, j);
+            check_folder(v, folder);
+        }
+    }
+    return 0;
+}
+
+/* Young ones belong to a fill whose row is on its way. */
+static void check_partial(struct verify *v, const char *name)
+{
+    struct stat st;
+    uint8_t raw[STAGE_KEY_BYTES];
+    uint64_t now = clock_unix_s();
+
+    if (fstatat(v->s->partial_fd, name, &st, AT_SYMLINK_NOFOLLOW) == -1 ||
+        (uint64_t)st.st_mtime + PARTIAL_OLD_S > now) {
+        return;
+    }
+    if (slice_hex(slice_str(name), raw, sizeof raw) &&
+        (stage_is_open(v->s, be_get(raw, sizeof raw)) ||
+         has_row(v, TABLE_PARTIAL, slice_of(raw, sizeof raw)))) {
+        return;
+    }
+    if (unlinkat(v->s->partial_fd, name, 0) == 0) {
+        found(v, &v->out->orphans, "partial/%.80s: orphan, removed", name);
+        v->out->repaired++;
+    }
+}
+
+static int check_partials(struct verify *v)
+{
+    DIR *d = open_dir(v->s->partial_fd, ".");
+    struct dirent *ent;
+
+    while (d != NULL && (ent = readdir(d)) != NULL) {
+        if (ent->d_name[0] != '.') {
+            check_partial(v, ent->d_name);
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return 0;
+}
+
+/* --- rows beside a blob's --- */
+
+static int check_side_row(void *arg, struct slice key, struct slice value)
+{
+    struct verify *v = arg;
+    struct batch *b;
+
+    (void)value;
+    if (has_row(v, TABLE_BLOB, key) || !has_row(v, v->table, key) ||
+        (key.n == DIGEST_BYTES && seal_entered(v->s, (const void *)key.p))) {
+        return 0;
+    }
+    found(v, &v->out->orphans, "a row without its blob, removed");
+    b = batch_new();
+    batch_require_absent(b, TABLE_BLOB, key);
+    batch_del(b, v->table, key);
+    return mend(v, &b);
+}
+
+static int check_side_rows(struct verify *v)
+{
+    static const enum table beside[] = {TABLE_INLINE, TABLE_CHUNKS, TABLE_ATIME};
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(beside); i++) {
+        v->table = beside[i];
+        rc = kv_scan(v->s->kv, NULL, beside[i], SLICE_NONE, SLICE_NONE, check_side_row, v, v->e);
+    }
+    return rc;
+}
+
+/* --- holders --- */
+
+/* A holder and what it stands on come and go in one batch, so a look at both takes three. */
+static bool lost(struct verify *v, struct slice holder, enum table t, struct slice key)
+{
+    return !has_row(v, t, key) && has_row(v, TABLE_HOLDER, holder) && !has_row(v, t, key);
+}
+
+static int remove_holder(struct verify *v, struct slice holder, enum table t, struct slice key)
+{
+    struct batch *b;
+
+    if (!v->repair) {
+        return 0;
+    }
+    b = batch_new();
+    batch_require_absent(b, t, key);
+    batch_del(b, TABLE_HOLDER, holder);
+    return mend(v, &b);
+}
+
+static int check_referrer(struct verify *v, struct slice holder, struct slice repo, char kind,
+                          struct slice key)
+{
+    enum table t = kind == 'o' ? TABLE_OBJECT : kind == 'u' ? TABLE_UPLOAD : TABLE_HEAD;
+
+    buf_clear(&v->key);
+    if (kind != 'u') {
+        buf_adds(&v->key, repo);
+        buf_byte(&v->key, 0);
+    }
+    buf_adds(&v->key, key);
+    if (!lost(v, holder, t, buf_slice(&v->key))) {
+        return 0;
+    }
+    found(v, &v->out->bad_rows, "a holder ('%c') in " SLICE_FMT " without its referrer " SLICE_FMT,
+          kind, SLICE_ARG(repo), (int)(key.n < 200 ? key.n : 200), key.n != 0 ? key.p : "");
+    return remove_holder(v, holder, t, buf_slice(&v->key));
+}
+
+static int check_holder(void *arg, struct slice row_key, struct slice value)
+{
+    struct verify *v = arg;
+    struct slice repo, key, blob;
+    char kind;
+
+    (void)value;
+    if (!holder_parse(row_key, &repo, &kind, &key) || (kind != 'o' && kind != 't' && kind != 'u')) {
+        found(v, &v->out->bad_rows, "a holder's key does not decode");
+        return 0;
+    }
+    blob = slice_first(row_key, DIGEST_BYTES);
+    if (lost(v, row_key, TABLE_BLOB, blob)) {
+        if (kind == 't') {
+            return 0; /* said with the tree; a new seal heals it */
+        }
+        found(v, &v->out->bad_rows, "a holder in " SLICE_FMT " without its blob", SLICE_ARG(repo));
+        return remove_holder(v, row_key, TABLE_BLOB, blob);
+    }
+    return check_referrer(v, row_key, repo, kind, key);
+}
+
+static int check_holders(struct verify *v)
+{
+    return kv_scan(v->s->kv, NULL, TABLE_HOLDER, SLICE_NONE, SLICE_NONE, check_holder, v, v->e);
+}
+
+/* --- trees --- */
+
+static void bad_tree(void *arg, struct slice tree, uint64_t seq, const struct err *why)
+{
+    struct verify *v = arg;
+    int nul = (int)slice_find(tree, '\0');
+
+    nul = nul < 0 ? 0 : nul;
+    found(v, &v->out->damaged, "snapshot %.*s " SLICE_FMT " v%" PRIu64 ": %s", nul, tree.p,
+          SLICE_ARG(slice_from(tree, (size_t)nul + (tree.n != 0))), seq, why->text);
+}
+
+static int check_file_of_tree(void *arg, struct slice tree, const struct entry *en, struct err *e)
+{
+    struct verify *v = arg;
+    struct buf holder = BUF_INIT(KEY_MAX);
+    struct slice name = tree;
+    struct slice repo = slice_cut(&name, '\0');
+    char hex[DIGEST_HEX + 1];
+    int rc = 0;
+
+    (void)e;
+    digest_format(&en->digest, hex);
+    holder_key(&holder, &en->digest, repo, 't', name);
+    if (!has_row(v, TABLE_BLOB, digest_key(&en->digest))) {
+        found(v, &v->out->missing, "blob %s of " SLICE_FMT " " SLICE_FMT " (" SLICE_FMT ")", hex,
+              SLICE_ARG(repo), SLICE_ARG(name), SLICE_ARG(en->path));
+    } else if (!has_row(v, TABLE_HOLDER, buf_slice(&holder))) {
+        found(v, &v->out->bad_rows, "blob %s is not held by " SLICE_FMT " " SLICE_FMT, hex,
+              SLICE_ARG(repo), SLICE_ARG(name));
+        if (v->repair) {
+            struct batch *b = batch_new();
+            batch_put(b, TABLE_HOLDER, buf_slice(&holder), SLICE_NONE);
+            rc = mend(v, &b);
+        }
+    }
+    buf_free(&holder);
+    return rc;
+}
+
+static int check_head(void *arg, struct slice key, struct slice value)
+{
+    struct verify *v = arg;
+    struct slice name = key;
+    struct slice repo = slice_cut(&name, '\0');
+    struct head h;
+
+    if (head_decode(value, &h, NULL) != 0) {
+        found(v, &v->out->bad_rows, "a head's row does not decode");
+        return 0;
+    }
+    buf_clear(&v->key);
+    snap_key(&v->key, repo, name, h.live_seq);
+    if (!has_row(v, TABLE_SNAP, buf_slice(&v->key)) && has_row(v, TABLE_HEAD, key)) {
+        found(v, &v->out->bad_rows, "the head of " SLICE_FMT " " SLICE_FMT " has no snapshot",
+              SLICE_ARG(repo), SLICE_ARG(name));
+    }
+    return 0;
+}
+
+static int check_trees(struct verify *v)
+{
+    struct mark_events ev = {bad_tree, check_file_of_tree, v};
+    struct kv_view *view = kv_view_open(v->s->kv);
+    struct mark m = {0};
+    int rc = kv_scan(v->s->kv, view, TABLE_HEAD, SLICE_NONE, SLICE_NONE, check_head, v, v->e);
+
+    if (rc == 0) {
+        rc = mark_run(v->s, view, &ev, &m, v->e);
+    }
+    mark_free(&m);
+    kv_view_close(&view);
+    return rc;
+}
+
+/* --- counters --- */
+
+static int read_counts(void *arg, struct slice key, struct slice value)
+{
+    (void)key;
+    return counts_decode(value, arg, NULL) == 0 ? 0 : E_CORRUPT;
+}
+
+struct correction {
+    struct counts sum;
+    struct counts kept;
+};
+
+static int correct(struct store *s, void *arg, struct err *e)
+{
+    struct correction *c = arg;
+
+    (void)e;
+    committer_adjust(s, &c->sum, &c->kept);
+    return 0;
+}
+
+static int check_counts(struct verify *v, const struct counts *kept)
+{
+    struct correction c = {v->sum, *kept};
+    struct batch *b;
+
+    if (memcmp(&v->sum, kept, sizeof *kept) == 0) {
+        return 0;
+    }
+    found(v, &v->out->bad_rows,
+          "the counters say %" PRIu64 " blobs, %" PRIu64 " bytes instead of %" PRIu64 ", %" PRIu64,
+          kept->blobs, kept->used_bytes, v->sum.blobs, v->sum.used_bytes);
+    if (!v->repair) {
+        return 0;
+    }
+    b = batch_new();
+    batch_check(b, correct, &c);
+    return mend(v, &b);
+}
+
+/* Rows and counters change in one batch, so one view of both must agree. */
+static int check_blobs(struct verify *v)
+{
+    struct kv_view *view = kv_view_open(v->s->kv);
+    struct counts kept = {0};
+    int rc = kv_scan(v->s->kv, view, TABLE_META, SLICE("counts"), SLICE("counts\1"), read_counts,
+                     &kept, v->e);
+
+    if (rc == E_CORRUPT) {
+        kept = (struct counts){0};
+        rc = 0;
+    }
+    v->total = kept.blobs;
+    if (rc == 0) {
+        rc = kv_scan(v->s->kv, view, TABLE_BLOB, SLICE_NONE, SLICE_NONE, check_blob, v, v->e);
+    }
+    kv_view_close(&view);
+    if (rc == 0 && v->progress != NULL) {
+        v->progress(v->arg, v->out->blobs, v->out->blobs);
+    }
+    return rc == 0 ? check_counts(v, &kept) : rc;
+}
+
+int verify_run(struct store *s, bool deep, bool repair,
+               void (*progress)(void *arg, uint64_t done, uint64_t total),
+               void (*finding)(void *arg, const char *what), void *arg, struct verify_report *out,
+               struct err *e)
+{
+    struct verify v = {.s = s,
+                       .deep = deep,
+                       .repair = repair,
+                       .progress = progress,
+                       .finding = finding,
+                       .arg = arg,
+                       .out = out,
+                       .key = BUF_INIT(KEY_MAX),
+                       .row = BUF_INIT(ROW_MAX),
+                       .e = e};
+    static int (*const passes[])(struct verify *) = {
+        check_blobs, check_files, check_partials, check_side_rows, check_holders, check_trees,
+    };
+    int rc = 0;
+
+    *out = (struct verify_report){0};
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(passes); i++) {
+        rc = passes[i](&v);
+    }
+    buf_free(&v.key);
+    buf_free(&v.row);
+    return rc;
+}

@@ -43,7 +43,7 @@ struct slice slice_cut(struct slice *rest, char sep)
     ptrdiff_t at = slice_find(all, sep);
 
     if (at < 0) {
-        *rest = (struct slice){all.p + all.n, 0};
+        *rest = slice_from(all, all.n);
         return all;
     }
     *rest = slice_from(all, (size_t)at + 1);

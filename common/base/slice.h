@@ -42,7 +42,8 @@ static inline bool slice_eqs(struct slice a, const char *s)
 static inline struct slice slice_from(struct slice s, size_t start)
 {
     CHECK(start <= s.n);
-    return (struct slice){s.p + start, s.n - start};
+    return (struct slice){start != 0 ? s.p + start : s.p,
+                          s.n - start}; /* NULL + 0 is undefined in C17 */
 }
 
 static inline struct slice slice_first(struct slice s, size_t n)

@@ -100,9 +100,9 @@ static void status_maps(void **state)
     assert_int_equal(w.status_map[1].to, 404);
     rules_free(&rs);
     for (size_t i = 0; i < 5; i++) {
-        static const char *const bad[] = {"403", "403:", "a:b", "403:200",
-                                          "403:404 403:404 403:404 403:404 "
-                                          "403:404 403:404 403:404 403:404 403:404"};
+        static const char *const bad[] = {
+            "403", "403:", "a:b", "403:200",
+            "403:404 403:404 403:404 403:404 403:404 403:404 403:404 403:404 403:404"};
         assert_int_equal(compile_one(RULE(.pattern = ".", .status_map = bad[i]), NULL), E_CONFIG);
     }
 }

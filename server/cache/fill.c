@@ -173,25 +173,44 @@ static void on_staged(struct job *j)
     }
 }
 
+/* The stage of an earlier life is not what is being fetched now. */
+static void discard_earlier(struct fill *f)
+{
+    struct batch *b = batch_new();
+    struct stage *old = NULL;
+    char key[STAGE_KEY_BYTES];
+    struct err e;
+
+    if (stage_resume(f->cache->store, f->resume_id, 0, &old, &e) == 0) {
+        stage_abort(&old);
+    }
+    stage_key(f->resume_id, key);
+    batch_del(b, TABLE_PARTIAL, slice_of(key, sizeof key));
+    if (store_commit(f->cache->store, &b, COMMIT_LAZY, &e) != 0) {
+        log_warn("fill.partial", "why=\"%s\"", e.text); /* a sweep takes it at the next start */
+    }
+    lock_take(&f->lock);
+    extents_fini(&f->have);
+    lock_drop(&f->lock);
+}
+
 static void open_stage(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
     uint64_t expect = f->total_bytes == LENGTH_UNKNOWN ? 0 : f->total_bytes;
-    bool named = f->keep && f->splices && expect >= SMALL_BYTES;
     struct store *s = f->cache->store;
 
-    f->job_rc = f->resume_id != 0 ? stage_resume(s, f->resume_id, expect, &f->stage, &f->job_why)
-                                  : E_NOTFOUND;
-    if (f->job_rc == E_NOTFOUND && f->resume_id != 0) { /* swept meanwhile */
-        lock_take(&f->lock);
-        extents_fini(&f->have);
-        lock_drop(&f->lock);
+    if (f->resume_id != 0 && f->have.count > 0) {
+        f->job_rc = stage_resume(s, f->resume_id, expect, &f->stage, &f->job_why);
     }
-    if (f->job_rc == E_NOTFOUND) {
-        f->job_rc = stage_open(s, expect, named, &f->stage, &f->job_why);
+    if (f->resume_id != 0 && f->stage == NULL) {
+        discard_earlier(f);
+    }
+    if (f->stage == NULL) {
+        f->job_rc = stage_open(s, expect, f->named, &f->stage, &f->job_why);
     }
     if (f->job_rc == E_NOSPACE && keeper_make_room(f->cache, expect, &f->job_why) == 0) {
-        f->job_rc = stage_open(s, expect, named, &f->stage, &f->job_why);
+        f->job_rc = stage_open(s, expect, f->named, &f->stage, &f->job_why);
     }
     if (f->job_rc == 0) {
         f->fd = dup(stage_fd(f->stage));
@@ -199,7 +218,7 @@ static void open_stage(struct job *j)
     }
 }
 
-void fill_learn(struct fill *f, const struct fetch_head *h)
+void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
 {
     struct object *o = &f->object;
     uint64_t now = clock_unix_s();
@@ -217,11 +236,13 @@ void fill_learn(struct fill *f, const struct fetch_head *h)
     o->must_revalidate = fresh.must_revalidate;
     o->etag = make_etag(f);
     f->framed = h->framed;
-    f->splices = h->ranges && coding.p == NULL && h->framed &&
+    f->splices = gives_ranges && h->ranges && coding.p == NULL && h->framed &&
                  (etag_is_strong(o->origin_etag) || f->want.digest_known);
     f->keep = f->keep && freshness_keeps(&fresh, &f->want);
     /* Without a marked end a cut looks like the end: such bytes are passed on, but never kept as complete. */
     f->keep = f->keep && (h->framed || f->want.digest_known);
+    f->named =
+        f->keep && f->splices && f->total_bytes != LENGTH_UNKNOWN && f->total_bytes >= SMALL_BYTES;
     f->state = FILL_STAGING;
     fill_job(f, &f->stage_job, open_stage, on_staged);
 }

@@ -86,8 +86,9 @@ struct fill {
     struct origin *origin;
     struct slice row_key;
     struct object object; /* digest and size come with the seal */
-    bool splices;         /* parts of several requests may be joined */
-    bool keep;            /* becomes a row */
+    bool splices;         /* parts of several requests may be joined; the fetch thread's */
+    bool named;           /* the stage survives a restart */
+    _Atomic bool keep;    /* becomes a row */
     bool replaces;        /* an older generation: old_digest */
     struct digest old_digest;
     int fd; /* a dup: outlives the stage */
@@ -153,7 +154,8 @@ void fill_stop(struct fill *f);
 void fill_tick(struct fill *f, uint64_t now_ms);
 
 /* --- between the files of this module --- */
-void fill_learn(struct fill *f, const struct fetch_head *h); /* the first head: a 200 or 206 */
+/* The first head: a 200 or 206. gives_ranges: no range was asked for, or it was given. */
+void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges);
 void fill_publish(struct fill *f, unsigned slot, uint64_t first, uint64_t end); /* any thread */
 void fill_wake_all(struct fill *f); /* any thread; takes the lock */
 void fill_job(struct fill *f, struct job *j, void (*work)(struct job *),

@@ -387,10 +387,7 @@ static int first_head(struct filler *fl, const struct fetch_head *h)
         set_total(f, h->content_length);
     }
     claim(fl);
-    fill_learn(f, h);
-    if (h->status == 200 && fl->ask_end != LENGTH_UNKNOWN && !resumed) {
-        f->splices = false; /* whatever it says of ranges: it did not give one */
-    }
+    fill_learn(f, h, h->status == 206 || fl->ask_end == LENGTH_UNKNOWN || resumed);
     return 0;
 }
 

@@ -1,0 +1,208 @@
+#include "agent/shelf/shelf.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/shelf/place.h"
+#include "common/os/newfile.h"
+
+struct world {
+    char dir[64];
+    struct shelf *shelf;
+};
+
+static int setup(void **state)
+{
+    struct world *w = NEW(struct world);
+    char temp[] = "/tmp/shelf.XXXXXX";
+
+    assert_non_null(mkdtemp(temp));
+    snprintf(w->dir, sizeof w->dir, "%s", temp);
+    assert_int_equal(shelf_open(w->dir, &w->shelf, NULL), 0);
+    *state = w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *w = *state;
+    int rc;
+
+    shelf_close(&w->shelf);
+    rc = dir_remove_tree(w->dir, NULL);
+    free(w);
+    return rc;
+}
+
+static void put(struct world *w, struct slice text, struct digest *d)
+{
+    char path[PATH_MAX];
+    int fd;
+
+    digest_of(text, d);
+    shelf_partial_path(w->shelf, d, ".part", path);
+    fd = open(path, O_RDWR | O_CREAT, 0644);
+    assert_int_equal(write(fd, text.p, text.n), text.n);
+    assert_int_equal(shelf_seal(w->shelf, d, fd, d, NULL), 0);
+    close(fd);
+}
+
+static void test_seal_and_find(void **state)
+{
+    struct world *w = *state;
+    struct digest d;
+    struct digest absent = {{9}};
+    char path[PATH_MAX];
+    uint64_t n;
+
+    put(w, SLICE("hello"), &d);
+    assert_int_equal(shelf_find(w->shelf, &d, &n, NULL), 0);
+    assert_int_equal(n, 5);
+    assert_int_equal(shelf_find(w->shelf, &absent, &n, NULL), E_NOTFOUND);
+    shelf_partial_path(w->shelf, &d, ".part", path);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void test_touched_blobs_are_hashed(void **state)
+{
+    struct world *w = *state;
+    struct digest d;
+    char path[PATH_MAX];
+    struct stat st;
+    uint64_t n;
+    int fd;
+
+    put(w, SLICE("hello"), &d);
+    shelf_blob_path(w->shelf, &d, path);
+    assert_int_equal(utimensat(AT_FDCWD, path, NULL, 0), 0); /* touched, not changed */
+    assert_int_equal(shelf_find(w->shelf, &d, &n, NULL), 0);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mtim.tv_sec, 1);
+    assert_int_equal(chmod(path, 0644), 0);
+    fd = open(path, O_WRONLY);
+    assert_int_equal(write(fd, "J", 1), 1);
+    close(fd);
+    assert_int_equal(shelf_find(w->shelf, &d, &n, NULL), E_NOTFOUND);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void test_locks(void **state)
+{
+    struct world *w = *state;
+    struct digest d = {{5}};
+    struct shelf_lock *a, *b, *c;
+
+    assert_int_equal(shelf_try_lock(w->shelf, &d, false, &a, NULL), 0);
+    assert_int_equal(shelf_try_lock(w->shelf, &d, false, &b, NULL), E_BUSY);
+    assert_int_equal(shelf_try_lock(w->shelf, &d, true, &b, NULL), E_BUSY);
+    shelf_unlock(&a);
+    assert_int_equal(shelf_try_lock(w->shelf, &d, true, &a, NULL), 0);
+    assert_int_equal(shelf_try_lock(w->shelf, &d, true, &b, NULL), 0);
+    assert_int_equal(shelf_try_lock(w->shelf, &d, false, &c, NULL), E_BUSY);
+    shelf_unlock(&a);
+    shelf_unlock(&b);
+}
+
+static void test_journal(void **state)
+{
+    struct world *w = *state;
+    struct digest d = {{1}}, e = {{2}}, got;
+    char path[PATH_MAX];
+    FILE *f;
+
+    shelf_note(w->shelf, &d, 5, SLICE("\"a\""), SLICE("http://m/x"));
+    assert_true(shelf_recall(w->shelf, SLICE("http://m/x"), SLICE("\"a\""), &got));
+    assert_true(digest_eq(&got, &d));
+    assert_false(shelf_recall(w->shelf, SLICE("http://m/x"), SLICE("\"b\""), &got));
+    assert_false(shelf_recall(w->shelf, SLICE("http://m/y"), SLICE("\"a\""), &got));
+    snprintf(path, sizeof path, "%s/journal", w->dir);
+    f = fopen(path, "a"); /* a torn line costs itself alone */
+    fputs("123 45\nnonsense\n\n", f);
+    fclose(f);
+    shelf_note(w->shelf, &e, 5, SLICE("\"b\""), SLICE("http://m/x"));
+    assert_true(shelf_recall(w->shelf, SLICE("http://m/x"), SLICE("\"b\""), &got));
+    assert_true(digest_eq(&got, &e));
+    assert_false(shelf_recall(w->shelf, SLICE("http://m/x"), SLICE("\"a\""), &got));
+    shelf_note(w->shelf, &d, 5, SLICE("\"c\""), SLICE("http://m/z?sig=1"));
+    assert_false(shelf_recall(w->shelf, SLICE("http://m/z?sig=1"), SLICE("\"c\""), &got));
+}
+
+static void test_names(void **state)
+{
+    static const char *const bad[] = {"",     "/a",   "a/",    "a//b", ".",    "..",
+                                      "a/..", "../a", "a/./b", "a\nb", "a\x7f"};
+    static const char *const good[] = {"a", "a/b", "...", "a b", "\xc3\xa9", ".git", "a..b/c"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        assert_false(place_name_ok(slice_str(bad[i])));
+    }
+    assert_false(place_name_ok(slice_of("a\0b", 3)));
+    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+        assert_true(place_name_ok(slice_str(good[i])));
+    }
+}
+
+static void test_place(void **state)
+{
+    struct world *w = *state;
+    struct buf text = BUF_INIT(100);
+    struct digest d;
+    char dir[PATH_MAX];
+    char path[PATH_MAX + 16];
+
+    put(w, SLICE("hello"), &d);
+    snprintf(dir, sizeof dir, "%s/to", w->dir);
+    assert_int_equal(mkdir(dir, 0755), 0);
+    assert_int_equal(place_blob(w->shelf, &d, dir, SLICE("x/y"), false, NULL), 0);
+    assert_int_equal(place_blob(w->shelf, &d, dir, SLICE("x/y"), false, NULL), 0);
+    assert_int_equal(place_blob(w->shelf, &d, dir, SLICE("x/y"), true, NULL), 0);
+    snprintf(path, sizeof path, "%s/x/y", dir);
+    assert_int_equal(buf_read_file(&text, path, NULL), 0);
+    assert_string_equal(buf_cstr(&text), "hello");
+    buf_free(&text);
+    snprintf(path, sizeof path, "%s/l", dir);
+    assert_int_equal(symlink("/tmp", path), 0); /* what lies in the way is not followed */
+    assert_true(place_blob(w->shelf, &d, dir, SLICE("l/y"), false, NULL) != 0);
+}
+
+static void test_collecting(void **state)
+{
+    struct world *w = *state;
+    struct shelf_gc_want all = {.keep_bytes = 0, .keep_age_s = UINT64_MAX, .now_unix_s = 1};
+    struct shelf_totals t;
+    struct shelf_lock *lock;
+    struct digest d, used;
+    uint64_t n;
+
+    put(w, SLICE("hello"), &d);
+    put(w, SLICE("in use"), &used);
+    assert_int_equal(shelf_try_lock(w->shelf, &used, true, &lock, NULL), 0);
+    assert_int_equal(shelf_gc(w->shelf, &all, &t, NULL), 0);
+    assert_int_equal(t.blobs, 1);
+    assert_int_equal(shelf_find(w->shelf, &d, &n, NULL), E_NOTFOUND);
+    assert_int_equal(shelf_find(w->shelf, &used, &n, NULL), 0);
+    shelf_unlock(&lock);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_seal_and_find, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_touched_blobs_are_hashed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_locks, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_journal, setup, teardown),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test_setup_teardown(test_place, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_collecting, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,87 @@
+/* ctl.h - mirrorctl: what every verb needs. One file a noun; a verb is one line in verbs.def.
+ *
+ * Verbs speak to the daemon over its control socket and to people over stdout: tables on a terminal, the same columns
+ * split by tabs elsewhere, JSON with --json. Errors go to stderr in three parts: what, why, what to do.
+ */
+#ifndef SERVER_CTL_CTL_H
+#define SERVER_CTL_CTL_H
+
+#include <jansson.h>
+
+#include "common/base/err.h"
+#include "common/base/slice.h"
+
+struct verb;
+struct ctl { /* one run */
+    const char *socket;
+    const char *config; /* for what works without a daemon */
+    bool json, quiet, tty, color;
+    const struct verb *verb;
+    /* what is left of the command line */
+    const char *const *arg;
+    size_t args;
+    /* options of verbs; those that one does not list are refused */
+    bool all, dry_run, deep, repair, force;
+    const char *name, *prefix, *expires, *limit;
+    const char *scope[32];
+    size_t scopes;
+};
+
+struct verb {
+    const char *noun, *word; /* "cache", "ls"; word "" for a noun alone */
+    const char *args;        /* "REPO [PREFIX]" */
+    unsigned least, most;    /* of them */
+    const char *options;     /* "--all --dry-run" */
+    const char *help;
+    int (*run)(struct ctl *c, struct err *e); /* 0, E_*, or a positive exit code */
+};
+#define VERB(noun, word, args, least, most, options, function, help)                               \
+    int function(struct ctl *c, struct err *e);
+#include "server/ctl/verbs.def"
+#undef VERB
+extern const struct verb verbs[];
+extern const size_t verbs_count;
+
+/* --- asking the daemon --- */
+
+/* Sends the request (taken) and reads the answer. row and progress may be NULL. *ok: what came, json_decref() it. The
+ * daemon's error becomes *e; no daemon is E_NETWORK. */
+MUST_USE int ask(struct ctl *c, json_t *request, void (*row)(void *arg, const json_t *row),
+                 void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, json_t **ok,
+                 struct err *e);
+/* The same, all rows collected: *rows is a list, json_decref() it. */
+MUST_USE int ask_rows(struct ctl *c, json_t *request, json_t **rows, json_t **ok, struct err *e);
+/* {"verb": ...}: more members are added with json_object_set_new(). */
+json_t *request(const char *verb);
+
+/* Becomes mirrord; returns only when it cannot be run. */
+void run_mirrord(char *const argv[]);
+
+uint64_t get_u64(const json_t *o, const char *key);    /* 0 when absent */
+const char *get_str(const json_t *o, const char *key); /* "" when absent */
+bool get_bool(const json_t *o, const char *key);
+
+/* --- showing --- */
+
+enum { TABLE_COLUMNS = 8, TABLE_TITLE = 16 };
+struct table {
+    struct ctl *ctl;
+    size_t columns;
+    char title[TABLE_COLUMNS][TABLE_TITLE];
+    bool right[TABLE_COLUMNS]; /* numbers */
+    char **cell;               /* rows x columns */
+    size_t cells, room;
+};
+/* titles: "NAME,>SIZE": '>' aligns to the right. */
+void table_init(struct table *t, struct ctl *c, const char *titles);
+void table_add(struct table *t, const char *text); /* copies; control bytes become '?' */
+void table_addf(struct table *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void table_size(struct table *t, uint64_t bytes);
+void table_ago(struct table *t, uint64_t unix_s); /* "3h10m ago", "-" for 0 */
+void table_print(struct table *t);                /* and frees it */
+
+void print_json(const json_t *value);
+void say(const struct ctl *c, const char *fmt, ...)
+    PRINTF_LIKE(2, 3); /* unless --quiet or --json */
+
+#endif

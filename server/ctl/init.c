@@ -1,0 +1,343 @@
+/* init: a configuration from what this machine's own tools use. It asks nothing, and names no registry of its own: every
+ * address comes from apt's lists, pip, conda or the environment. */
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/codec/url.h"
+#include "common/os/newfile.h"
+#include "server/ctl/ctl.h"
+
+enum { SOURCES_MAX = 64, TEXT_BYTES = 1 << 20, NAME_BYTES = 48 };
+
+enum source_kind { SOURCE_APT, SOURCE_PYPI, SOURCE_CONDA };
+struct source {
+    enum source_kind kind;
+    char name[NAME_BYTES]; /* of the repo */
+    char *url;
+};
+
+struct found {
+    struct source source[SOURCES_MAX];
+    size_t count;
+    struct buf notes; /* comments: what was seen and left out */
+};
+
+/* --- collecting --- */
+
+static bool name_taken(const struct found *f, const char *name)
+{
+    for (size_t i = 0; i < f->count; i++) {
+        if (strcmp(f->source[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The last part of the path, else `fallback`; small letters, made unique by a number. */
+static void name_of(const struct found *f, struct slice url, const char *fallback,
+                    char out[NAME_BYTES])
+{
+    struct slice rest = url, last = SLICE_NONE;
+    struct url u;
+    char base[NAME_BYTES - 8];
+    size_t n = 0;
+
+    if (url_split(url, &u, NULL) == 0) {
+        rest = u.path;
+        while (rest.n > 0) {
+            struct slice one = slice_cut(&rest, '/');
+            last = one.n > 0 ? one : last;
+        }
+    }
+    for (size_t i = 0; i < last.n && n < sizeof(base) - 1; i++) {
+        char c = last.p[i];
+        c = c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+        if ((c >= 'a' && c <= 'z') || (n > 0 && ((c >= '0' && c <= '9') || c == '-'))) {
+            base[n++] = c;
+        }
+    }
+    base[n] = '\0';
+    snprintf(out, NAME_BYTES, "%s", n > 0 && strcmp(base, "v2") != 0 ? base : fallback);
+    for (unsigned i = 2; name_taken(f, out); i++) {
+        snprintf(out, NAME_BYTES, "%s-%u", n > 0 ? base : fallback, i);
+    }
+}
+
+static void found_url(struct found *f, enum source_kind kind, struct slice url, const char *name)
+{
+    struct source *s = &f->source[f->count];
+    struct url u;
+    struct err why;
+
+    while (slice_ends(url, SLICE("/"))) {
+        url.n--;
+    }
+    for (size_t i = 0; i < f->count; i++) {
+        if (slice_eqs(url, f->source[i].url)) {
+            return;
+        }
+    }
+    if (f->count == SOURCES_MAX || url.n == 0) {
+        return;
+    }
+    if (url_split(url, &u, &why) != 0) {
+        /* Not its text: a URL that does not split may hold a password. */
+        buf_addf(&f->notes, "# Left out: a source of %s, %s\n",
+                 kind == SOURCE_APT    ? "apt"
+                 : kind == SOURCE_PYPI ? "pip"
+                                       : "conda",
+                 why.text);
+        return;
+    }
+    s->kind = kind;
+    name_of(f, kind == SOURCE_APT ? url : SLICE_NONE, name, s->name);
+    s->url = strndup(url.p, url.n);
+    f->count++;
+}
+
+/* First line of what a command prints, or nothing. The commands are our own literals. */
+static struct slice first_line(const char *command, char *room, size_t room_bytes)
+{
+    FILE *p = popen(command, "re");
+    struct slice line = SLICE_NONE;
+
+    if (p == NULL) {
+        return line;
+    }
+    if (fgets(room, (int)room_bytes, p) != NULL) {
+        line = slice_of(room, strcspn(room, "\r\n"));
+    }
+    return pclose(p) == 0 ? slice_trim(line) : SLICE_NONE;
+}
+
+/* --- apt --- */
+
+static void apt_uris(struct found *f, struct slice uris)
+{
+    while (uris.n > 0) {
+        struct slice one = slice_trim(slice_cut(&uris, ' '));
+        if (slice_starts(one, SLICE("http://")) || slice_starts(one, SLICE("https://"))) {
+            found_url(f, SOURCE_APT, one, "apt");
+        }
+    }
+}
+
+/* "deb [options] URI suite component..." */
+static void apt_list(struct found *f, struct slice text)
+{
+    while (text.n > 0) {
+        struct slice line = slice_trim(slice_cut(&text, '\n')), rest = line;
+        struct slice kind = slice_cut(&rest, ' ');
+        rest = slice_trim(rest);
+        if (!slice_eqs(kind, "deb") && !slice_eqs(kind, "deb-src")) {
+            continue;
+        }
+        if (rest.n > 0 && rest.p[0] == '[') {
+            (void)slice_cut(&rest, ']');
+            rest = slice_trim(rest);
+        }
+        apt_uris(f, slice_cut(&rest, ' '));
+    }
+}
+
+/* deb822: paragraphs of "Key: value"; "Enabled: no" switches one off. */
+static void apt_sources(struct found *f, struct slice text)
+{
+    struct slice uris = SLICE_NONE;
+    bool enabled = true;
+
+    while (text.n > 0) {
+        struct slice line = slice_cut(&text, '\n'), value = line;
+        struct slice key = slice_cut(&value, ':');
+        value = slice_trim(value);
+        if (slice_ieq(key, SLICE("uris"))) {
+            uris = value;
+        } else if (slice_ieq(key, SLICE("enabled"))) {
+            enabled = !slice_ieq(value, SLICE("no"));
+        }
+        if (slice_trim(line).n == 0 || text.n == 0) {
+            apt_uris(f, enabled ? uris : SLICE_NONE);
+            uris = SLICE_NONE;
+            enabled = true;
+        }
+    }
+}
+
+static void find_apt(struct found *f)
+{
+    static const char *const patterns[] = {"/etc/apt/sources.list",
+                                           "/etc/apt/sources.list.d/*.list",
+                                           "/etc/apt/sources.list.d/*.sources"};
+    struct buf text = BUF_INIT(TEXT_BYTES);
+    glob_t g = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(patterns); i++) {
+        (void)glob(patterns[i], i > 0 ? GLOB_APPEND : 0, NULL, &g);
+    }
+    for (size_t i = 0; i < g.gl_pathc; i++) {
+        buf_clear(&text);
+        if (buf_read_file(&text, g.gl_pathv[i], NULL) != 0) {
+            continue;
+        }
+        if (slice_ends(slice_str(g.gl_pathv[i]), SLICE(".sources"))) {
+            apt_sources(f, buf_slice(&text));
+        } else {
+            apt_list(f, buf_slice(&text));
+        }
+    }
+    globfree(&g);
+    buf_free(&text);
+}
+
+/* --- pip, conda, the Hub --- */
+
+/* As pip would choose: the environment, its files, its own default. */
+static void find_pip(struct found *f)
+{
+    char room[2048];
+    struct slice url = slice_str(getenv("PIP_INDEX_URL"));
+
+    if (url.n == 0) {
+        url = first_line("pip config get global.index-url 2>/dev/null", room, sizeof(room));
+    }
+    if (url.n == 0) {
+        url = first_line("python3 -c 'from pip._internal.models.index import PyPI; "
+                         "print(PyPI.simple_url)' 2>/dev/null",
+                         room, sizeof(room));
+    }
+    while (slice_ends(url, SLICE("/"))) {
+        url.n--;
+    }
+    /* The index is below the origin, as clients will ask for it below the repo. */
+    if (slice_ends(url, SLICE("/simple"))) {
+        url.n -= sizeof("/simple") - 1;
+    }
+    found_url(f, SOURCE_PYPI, url, "pypi");
+}
+
+static void find_conda(struct found *f)
+{
+    char room[2048];
+    struct slice line =
+        first_line("conda config --show channel_alias 2>/dev/null", room, sizeof(room));
+
+    if (slice_starts(line, SLICE("channel_alias:"))) {
+        found_url(f, SOURCE_CONDA, slice_trim(slice_from(line, sizeof("channel_alias:") - 1)),
+                  "conda");
+    }
+}
+
+static void find_hub(struct found *f)
+{
+    char room[2048];
+    struct slice url = slice_str(getenv("HF_ENDPOINT"));
+
+    if (url.n == 0) {
+        url = first_line("python3 -c 'from huggingface_hub.constants import ENDPOINT; "
+                         "print(ENDPOINT)' 2>/dev/null",
+                         room, sizeof(room));
+    }
+    if (url.n > 0 && url_split(url, &(struct url){0}, NULL) == 0) {
+        buf_addf(&f->notes,
+                 "# The Hub's client is set to " SLICE_FMT ". When this server speaks its "
+                 "protocol:\n# repo \"hf\" { protocol = \"hf\" origin = \"" SLICE_FMT "\" }\n",
+                 SLICE_ARG(url), SLICE_ARG(url));
+    }
+}
+
+/* --- writing --- */
+
+static const char rules_apt[] = /* as conf/examples/debian.conf explains them */
+    "    rule '/by-hash/SHA256/[0-9a-f]{64}$' { class = immutable digest_from = path }\n"
+    "    rule '/by-hash/' { class = immutable }\n"
+    "    rule '^pool/' { class = immutable }\n"
+    "    rule '^dists/' { class = mutable ttl = 60s sie = 7d neg_ttl = 10m }\n";
+static const char rules_conda[] =
+    "    rule '\\.(conda|tar\\.bz2)$' { class = immutable }\n"
+    "    rule '/(current_)?repodata' { class = mutable ttl = 5m sie = 7d }\n";
+
+static void write_source(struct buf *out, const struct source *s)
+{
+    buf_addf(out, "\nrepo \"%s\" {\n    protocol = \"%s\"\n    origin = \"", s->name,
+             s->kind == SOURCE_PYPI ? "pypi" : "generic");
+    for (const char *p = s->url; *p != '\0'; p++) {
+        if (strchr("\"\\$", *p) != NULL) {
+            buf_byte(out, '\\');
+        }
+        buf_byte(out, (uint8_t)*p);
+    }
+    buf_str(out, "/\"\n");
+    buf_str(out, s->kind == SOURCE_APT ? rules_apt : s->kind == SOURCE_CONDA ? rules_conda : "");
+    buf_str(out, "}\n");
+}
+
+static void write_all(struct buf *out, const struct found *f)
+{
+    buf_str(out,
+            "# Written by `mirrorctl init` from this machine's own settings. See mirrord.conf(5).\n"
+            "\n"
+            "state_dir = \"/var/lib/mirrord\"\n"
+            "listen \"0.0.0.0:8080\" { }\n");
+    for (size_t i = 0; i < f->count; i++) {
+        write_source(out, &f->source[i]);
+    }
+    buf_str(out, "\n# Uploads, checkpoints: `mirrorctl token create --name me --scope "
+                 "'publish:models/*'`\nrepo \"models\" {\n    protocol = \"hosted\"\n}\n");
+    if (f->notes.n > 0) {
+        buf_byte(out, '\n');
+        buf_adds(out, buf_slice(&f->notes));
+    }
+}
+
+static int save(const struct ctl *c, const char *path, const struct buf *text, struct err *e)
+{
+    struct newfile *nf = NULL;
+    int rc;
+
+    if (strcmp(path, "-") == 0) {
+        fwrite(text->p, 1, text->n, stdout);
+        return 0;
+    }
+    if (!c->force && access(path, F_OK) == 0) {
+        return err_set(e, E_EXISTS, "%s exists, it may be in use, give another name or --force",
+                       path);
+    }
+    rc = newfile_open(path, 0640, &nf, e);
+    if (rc != 0) {
+        return rc;
+    }
+    newfile_write(nf, text->p, text->n);
+    return newfile_commit(&nf, e);
+}
+
+int ctl_init(struct ctl *c, struct err *e)
+{
+    struct found *f = NEW(struct found);
+    struct buf text = BUF_INIT(TEXT_BYTES);
+    const char *path = c->args > 0 ? c->arg[0] : c->config;
+    int rc;
+
+    f->notes = BUF_INIT(TEXT_BYTES);
+    find_apt(f);
+    find_pip(f);
+    find_conda(f);
+    find_hub(f);
+    write_all(&text, f);
+    rc = save(c, path, &text, e);
+    if (rc == 0 && strcmp(path, "-") != 0) {
+        say(c, "wrote %s: %zu origins found. Next: mirrorctl -c %s config test\n", path, f->count,
+            path);
+    }
+    for (size_t i = 0; i < f->count; i++) {
+        free(f->source[i].url);
+    }
+    buf_free(&f->notes);
+    free(f);
+    buf_free(&text);
+    return rc;
+}

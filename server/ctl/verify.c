@@ -1,0 +1,86 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "common/codec/units.h"
+#include "common/os/clock.h"
+#include "common/os/progress.h"
+#include "server/ctl/ctl.h"
+
+struct checking {
+    struct ctl *ctl;
+    struct progress *bar;
+    json_t *findings;
+};
+
+static void on_row(void *arg, const json_t *row)
+{
+    struct checking *k = arg;
+
+    json_array_append(k->findings, json_object_get(row, "finding"));
+    say(k->ctl, "%s\n", get_str(row, "finding"));
+}
+
+static void on_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct checking *k = arg;
+
+    progress_draw(k->bar, done, total, clock_now_ms());
+}
+
+/* Without a daemon the store may be opened from here: mirrord itself does it. Returns only when that fails. */
+static int offline(const struct ctl *c, struct err *e)
+{
+    char program[] = "mirrord", check[] = "--verify", file[] = "-c", deep[] = "--deep",
+         repair[] = "--repair";
+    char *argv[8] = {program, check, file, (char *)(uintptr_t)c->config};
+    size_t n = 4;
+
+    if (c->deep) {
+        argv[n++] = deep;
+    }
+    if (c->repair) {
+        argv[n++] = repair;
+    }
+    run_mirrord(argv);
+    return err_sys(e, "mirrord cannot be run");
+}
+
+int ctl_verify(struct ctl *c, struct err *e)
+{
+    struct checking k = {.ctl = c};
+    json_t *req = request("verify"), *ok = NULL;
+    char bytes[UNITS_TEXT];
+    bool clean = false;
+    int rc;
+
+    json_object_set_new(req, "deep", json_boolean(c->deep));
+    json_object_set_new(req, "repair", json_boolean(c->repair));
+    k.findings = json_array();
+    k.bar = c->json || c->quiet ? NULL : progress_open("verify");
+    rc = ask(c, req, on_row, on_progress, &k, &ok, e);
+    progress_close(&k.bar);
+    if (rc == E_NETWORK && !c->json) {
+        say(c, "no daemon at %s: checking the store of %s\n", c->socket, c->config);
+        fflush(stdout);
+        json_decref(k.findings);
+        return offline(c, e);
+    }
+    if (rc == 0) {
+        clean = get_bool(ok, "clean");
+        size_format(get_u64(ok, "bytes"), bytes);
+        say(c,
+            "%" PRIu64 " files, %s; removed %" PRIu64 " orphans; damaged %" PRIu64
+            ", missing %" PRIu64 ", bad rows %" PRIu64 ", repaired %" PRIu64 "\n",
+            get_u64(ok, "blobs"), bytes, get_u64(ok, "orphans"), get_u64(ok, "damaged"),
+            get_u64(ok, "missing"), get_u64(ok, "bad_rows"), get_u64(ok, "repaired"));
+        if (c->json) {
+            json_object_set(ok, "findings", k.findings);
+            print_json(ok);
+        }
+    }
+    json_decref(k.findings);
+    json_decref(ok);
+    return rc != 0 ? rc : clean ? 0 : 65;
+}

@@ -559,9 +559,25 @@ struct serve *serve_open(struct daemon *d)
     return s;
 }
 
+static bool on_connect(void *arg, const struct sockaddr_storage *peer)
+{
+    struct serve *s = arg;
+    return gate_connect(s->daemon->gate, peer);
+}
+
+static void on_disconnect(void *arg, const struct sockaddr_storage *peer)
+{
+    struct serve *s = arg;
+    gate_disconnect(s->daemon->gate, peer);
+}
+
 struct exchange_handler serve_handler(struct serve *s)
 {
-    return (struct exchange_handler){.on_request = on_request, .on_end = on_end, .arg = s};
+    return (struct exchange_handler){.on_connect = on_connect,
+                                     .on_disconnect = on_disconnect,
+                                     .on_request = on_request,
+                                     .on_end = on_end,
+                                     .arg = s};
 }
 
 static void settle(struct loop *l, void *arg)

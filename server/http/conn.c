@@ -313,6 +313,9 @@ void conn_close(struct conn *c)
     wire_close(&c->wire);
     buf_free(&c->in.own);
     atomic_fetch_sub_explicit(&l->loop->connections, 1, memory_order_relaxed);
+    if (l->handler.on_disconnect != NULL) {
+        l->handler.on_disconnect(l->handler.arg, &c->peer);
+    }
     c->magic = 0;
     free(c);
     if (l->server != NULL) {

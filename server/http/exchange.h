@@ -22,6 +22,9 @@ struct exchange;
 struct exchange_end;
 
 struct exchange_handler {
+    /* Optional, both or none: may this client have another connection? Told again when that one is gone. */
+    bool (*on_connect)(void *arg, const struct sockaddr_storage *peer);
+    void (*on_disconnect)(void *arg, const struct sockaddr_storage *peer);
     void (*on_request)(void *arg, struct exchange *x);
     /* After the last byte of the answer was handed to the kernel, or the exchange broke: for logs and metrics. */
     void (*on_end)(void *arg, struct exchange *x, const struct exchange_end *end);

@@ -2,6 +2,7 @@
 
 #include <event2/event.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
@@ -37,7 +38,18 @@ static struct lane *lane_at(struct http_server *s, const struct loop *l)
 
 static void on_accept(void *arg, struct loop *l, const struct accepted *a)
 {
-    conn_open(lane_at(arg, l), a);
+    struct http_server *s = arg;
+    struct lane *lane = lane_at(s, l);
+
+    if (lane->handler.on_connect != NULL &&
+        !lane->handler.on_connect(lane->handler.arg, &a->peer)) {
+        close(a->fd);
+        count(&lane->counters.limited, 1);
+        atomic_fetch_sub_explicit(&l->connections, 1, memory_order_relaxed);
+        server_conn_gone(s);
+        return;
+    }
+    conn_open(lane, a);
 }
 
 struct http_server *http_server_open(struct loops *ls, struct pool *disk,

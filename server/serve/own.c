@@ -144,7 +144,7 @@ static void answer_text(struct desk *d, struct exchange *x, struct slice path)
 {
     const struct http_req *req = exchange_req(x);
     struct slice base = base_url(d->daemon, req, d->set->conf, exchange_arena(x));
-    struct buf out = BUF_INIT(16 << 20);
+    struct buf out = BUF_INIT(16 << 20), policy = BUF_INIT(1024);
 
     if (slice_eqs(path, "/metrics")) {
         bool open = slice_starts(slice_trim(http_req_field(req, "accept")),
@@ -159,8 +159,10 @@ static void answer_text(struct desk *d, struct exchange *x, struct slice path)
         reply_bytes(x, 200, SLICE("application/json"), buf_slice(&out));
     } else {
         status_page(d->daemon, base, &out);
-        reply_page(x, buf_slice(&out));
+        status_policy(&policy);
+        reply_page(x, buf_slice(&out), arena_copy(exchange_arena(x), buf_slice(&policy)));
     }
+    buf_free(&policy);
     buf_free(&out);
 }
 

@@ -262,7 +262,7 @@ void reply_text(struct exchange *x, int status, struct slice text)
     reply_bytes(x, status, SLICE("text/plain; charset=utf-8"), text);
 }
 
-void reply_page(struct exchange *x, struct slice html)
+void reply_page(struct exchange *x, struct slice html, struct slice policy)
 {
     struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
 
@@ -270,10 +270,6 @@ void reply_page(struct exchange *x, struct slice html)
     reply_add(r, SLICE("content-type"), SLICE("text/html; charset=utf-8"));
     reply_add(r, SLICE("cache-control"), SLICE("no-store"));
     reply_add(r, SLICE("x-content-type-options"), SLICE("nosniff"));
-    reply_add(
-        r, SLICE("content-security-policy"),
-        SLICE(
-            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
-            "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"));
+    reply_add(r, SLICE("content-security-policy"), policy);
     exchange_reply(x, r, body_of_bytes(html));
 }

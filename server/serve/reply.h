@@ -19,6 +19,6 @@ void reply_text(struct exchange *x, int status, struct slice text);
 /* One of ours: 200 with a type and bytes (copied). */
 void reply_bytes(struct exchange *x, int status, struct slice content_type, struct slice bytes);
 /* HTML of ours: with a policy that lets it load nothing from elsewhere. */
-void reply_page(struct exchange *x, struct slice html);
+void reply_page(struct exchange *x, struct slice html, struct slice policy);
 
 #endif

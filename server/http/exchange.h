@@ -2,7 +2,8 @@
  *
  * http calls handler->on_request() when a request's head is complete. The handler answers once, now or later, with
  * exchange_reply(); or fails late with exchange_abort(). When the client goes first, on_gone() is called once and the
- * exchange is dead after it returns; without an on_gone the handler must answer before it returns to the loop.
+ * exchange is dead after it returns; without an on_gone the handler must answer before it returns to the loop. It may come
+ * after exchange_reply() too, while the answer is on its way; on_end() follows it. After exchange_abort() only on_end() comes.
  *
  * Uploads: exchange_read() starts the flow of the request's body (and sends 100-continue when it is awaited); bytes
  * arrive by on_data, `end` true once with the last (possibly n == 0). exchange_pause() holds the peer by back-pressure.

@@ -9,7 +9,7 @@
 
 #include "common/os/pool.h"
 
-enum { PAGES_STEP_BYTES = 128 * 1024, PAGES_AHEAD_BYTES = 4 * 1024 * 1024 };
+enum { PAGES_STEP_BYTES = 256 * 1024, PAGES_AHEAD_BYTES = 4 * 1024 * 1024 };
 
 /* How many of the n bytes at off are in memory, from the first on. E_AGAIN: none; E_IO: the file ends before off. */
 ssize_t pages_present(int fd, uint64_t off, size_t n);

@@ -287,7 +287,7 @@ static int remove_row(void *arg, const struct object_info *o)
     return 0;
 }
 
-struct cut { /* fills of a prefix are cut loose on the fetch thread */
+struct cut { /* keys of a prefix are forgotten on the fetch thread */
     struct letter letter;
     struct cache *cache;
     struct slice prefix;
@@ -298,12 +298,7 @@ static void on_cut(struct letter *l)
 {
     struct cut *x = CONTAINER_OF(l, struct cut, letter);
 
-    LIST_EACH (&x->cache->fills, it) {
-        struct fill *f = LIST_ITEM(it, struct fill, node);
-        if (slice_starts(f->row_key, x->prefix)) {
-            entry_forget(x->cache, f->row_key);
-        }
-    }
+    entries_forget(x->cache, x->prefix);
     free(x);
 }
 

@@ -95,6 +95,7 @@ void entry_ask(struct cache *c, struct cache_ask *k);   /* fetch thread */
 void entries_drop_all(struct cache *c);                 /* at close: everybody is told */
 /* The key's entry, if any, is cut loose from the table: a later want begins anew. */
 void entry_forget(struct cache *c, struct slice row_key);
+void entries_forget(struct cache *c, struct slice prefix); /* of row keys */
 void cache_changed(struct cache *c, struct slice row_key); /* fetch thread: tells on_change */
 void cache_changed_post(struct cache *c, struct slice repo, struct slice key); /* any thread */
 void entries_rest_tick(struct cache *c, uint64_t now_ms);

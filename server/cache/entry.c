@@ -203,18 +203,35 @@ void entries_rest_tick(struct cache *c, uint64_t now_ms)
     }
 }
 
-void entry_forget(struct cache *c, struct slice row_key)
+static void forget(struct entry *n)
 {
-    struct entry *n = entry_find(c, row_key);
-
-    if (n == NULL) {
-        return;
-    }
     leave_table(n);
     if (n->fill != NULL) {
         n->fill->keep = false;
     } else if (!n->looking) {
         entry_free(n);
+    }
+}
+
+void entry_forget(struct cache *c, struct slice row_key)
+{
+    struct entry *n = entry_find(c, row_key);
+
+    if (n != NULL) {
+        forget(n);
+    }
+}
+
+void entries_forget(struct cache *c, struct slice prefix)
+{
+    struct entry *n;
+    struct entry *tmp;
+
+    HASH_ITER(hh, c->entries, n, tmp)
+    {
+        if (slice_starts(n->row_key, prefix)) {
+            forget(n);
+        }
     }
 }
 

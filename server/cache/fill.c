@@ -116,10 +116,7 @@ struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_
     f->owner = owner;
     f->owner_arg = arg;
     f->hasher = hasher_new();
-    if (old != NULL) {
-        f->replaces = true;
-        f->old_digest = old->digest;
-    }
+    f->replaces = old != NULL;
     f->want_all = w->hint_first == 0 && w->hint_end == LENGTH_UNKNOWN;
     if (w->head_only || !resume_earlier(f, &first, &end)) {
         first_segment(f, &first, &end);

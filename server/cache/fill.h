@@ -89,8 +89,7 @@ struct fill {
     bool splices;         /* parts of several requests may be joined; the fetch thread's */
     bool named;           /* the stage survives a restart */
     _Atomic bool keep;    /* becomes a row */
-    bool replaces;        /* an older generation: old_digest */
-    struct digest old_digest;
+    bool replaces; /* an older generation */
     int fd; /* a dup: outlives the stage */
     uint64_t born_ms;
 

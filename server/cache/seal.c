@@ -12,6 +12,7 @@ enum {
     STEP_BYTES = 8 << 20, /* hashed by one job */
     LAG_BYTES = 1 << 20,  /* worth a job before the end */
     READ_BYTES = 256 << 10,
+    KEY_MAX = 16384,
 };
 #define SYNCED_ROW_BYTES ((uint64_t)1 << 20) /* from here on a lost row costs more than a sync */
 
@@ -63,23 +64,34 @@ static void on_hashed(struct job *j)
 
 /* --- the rows ----------------------------------------------------------------------------------------------------- */
 
+/* The row that is replaced, whatever became of its blob, gives its hold on another digest back. */
+static void drop_old_holder(struct fill *f, struct batch *b)
+{
+    struct buf row = BUF_INIT(OBJECT_ROW_MAX);
+    struct buf key = BUF_INIT(KEY_MAX);
+    struct digest old;
+
+    if (store_get(f->cache->store, TABLE_OBJECT, f->row_key, &row, NULL) == 0 &&
+        object_row_digest(buf_slice(&row), &old) && !digest_eq(&old, &f->object.digest)) {
+        holder_key(&key, &old, f->want.repo, 'o', object_key_tail(f->row_key));
+        batch_del(b, TABLE_HOLDER, buf_slice(&key));
+    }
+    buf_free(&row);
+    buf_free(&key);
+}
+
 static void put_rows(struct fill *f, uint64_t stage, struct batch *b)
 {
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
-    struct buf key = BUF_INIT(16384);
-    struct slice tail = object_key_tail(f->row_key);
+    struct buf key = BUF_INIT(KEY_MAX);
+    char partial[STAGE_KEY_BYTES];
 
+    drop_old_holder(f, b);
     object_encode(&f->object, &row);
     batch_put(b, TABLE_OBJECT, f->row_key, buf_slice(&row));
-    if (f->replaces && !digest_eq(&f->old_digest, &f->object.digest)) {
-        holder_key(&key, &f->old_digest, f->want.repo, 'o', tail);
-        batch_del(b, TABLE_HOLDER, buf_slice(&key));
-        buf_clear(&key);
-    }
-    holder_key(&key, &f->object.digest, f->want.repo, 'o', tail);
+    holder_key(&key, &f->object.digest, f->want.repo, 'o', object_key_tail(f->row_key));
     batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
     if (stage != 0) {
-        char partial[STAGE_KEY_BYTES];
         stage_key(stage, partial);
         batch_del(b, TABLE_PARTIAL, slice_of(partial, sizeof partial));
     }

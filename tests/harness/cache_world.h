@@ -35,6 +35,7 @@ struct world {
     struct loops *loops;
     struct cache *cache;
     struct cache_settings set;
+    uint64_t quota_bytes; /* 0: 512 MiB */
     pid_t origin_pid;
     int origin_in; /* closing it ends the origin */
     unsigned origin_port;
@@ -201,12 +202,13 @@ static inline void sha_of_span(struct world *w, const char *path, uint64_t first
 
 /* --- the daemon's side --- */
 
-/* w is zeroed but for origin_set, which may say more than the url. */
+/* w is zeroed but for origin_set, which may say more than the url, and quota_bytes. */
 
 static inline void world_start(struct world *w)
 {
     struct store_settings set = {.state_dir = w->dir,
-                                 .quota_bytes = (uint64_t)512 << 20,
+                                 .quota_bytes =
+                                     w->quota_bytes != 0 ? w->quota_bytes : (uint64_t)512 << 20,
                                  .reserve_bytes = 1 << 20,
                                  .high_ratio = 0.9,
                                  .low_ratio = 0.85,

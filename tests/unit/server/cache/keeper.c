@@ -1,0 +1,69 @@
+#include "tests/harness/cache_world.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+static const struct cache_settings settings = {.tries = 1};
+
+/* When nothing may be evicted (what is there is new), fills are refused with a sentence and hits go on. */
+static void a_full_store_serves_what_it_has(void **state)
+{
+    struct world w = {.quota_bytes = 64 * MIB};
+    struct store_space space;
+    unsigned refused = 0;
+    char path[32];
+
+    (void)state;
+    world_open(&w, &settings);
+    for (unsigned i = 0; i < 12; i++) {
+        struct client c;
+        snprintf(path, sizeof path, "/room-%u", i);
+        put(&w, "%s?size=%d&seed=%u", path, (int)(8 * MIB), i);
+        client_init(&c, &w, path);
+        client_run(&c);
+        if (c.status == 200) {
+            assert_got(&c, path);
+        } else {
+            assert_int_equal(c.status, 503);
+            assert_true(c.why[0] != '\0');
+            refused++;
+        }
+        client_fini(&c);
+        world_quiet(&w, path);
+    }
+    assert_true(refused >= 4);
+    store_space(w.store, &space);
+    assert_true(space.used_bytes <= 64 * MIB);
+    assert_int_equal(space.staged_bytes, 0);
+    get_and_check(&w, "/room-0", CACHE_HIT);
+    world_close(&w);
+}
+
+/* What can never fit is refused with a sentence; what is there stays and is served. */
+static void too_large_is_refused_and_costs_nothing(void **state)
+{
+    struct world w = {.quota_bytes = 16 * MIB};
+    struct client c;
+
+    (void)state;
+    world_open(&w, &settings);
+    put(&w, "/kept?size=1000000");
+    get_and_check(&w, "/kept", CACHE_MISS);
+    world_quiet(&w, "/kept");
+    put(&w, "/too-large?size=%d", (int)(40 * MIB));
+    client_init(&c, &w, "/too-large");
+    client_run(&c);
+    assert_true(c.status == 503 || c.rc == E_NOSPACE);
+    assert_true(c.status != 503 || c.why[0] != '\0');
+    client_fini(&c);
+    get_and_check(&w, "/kept", CACHE_HIT);
+    world_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_store_serves_what_it_has),
+        cmocka_unit_test(too_large_is_refused_and_costs_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

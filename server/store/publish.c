@@ -107,18 +107,22 @@ static int judge(const struct publish *p, const struct snap *head, struct upload
     return file_conditions(p, head, out, e);
 }
 
-static void hold_all(const struct publish *p, struct batch *b)
+void publish_hold(const struct put *p, const struct digest *d, struct batch *b)
 {
     struct buf key = BUF_INIT(8192);
 
+    holder_key(&key, d, p->repo, 't', p->name);
+    batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
+    buf_free(&key);
+}
+
+static void hold_all(const struct publish *p, struct batch *b)
+{
     for (size_t i = 0; i < p->count; i++) {
         if (!p->edits[i].remove) {
-            buf_clear(&key);
-            holder_key(&key, &p->edits[i].entry.digest, p->put->repo, 't', p->put->name);
-            batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
+            publish_hold(p->put, &p->edits[i].entry.digest, b);
         }
     }
-    buf_free(&key);
 }
 
 static void end_session(const struct session *s, const struct snap *done, struct batch *b)

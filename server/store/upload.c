@@ -692,6 +692,7 @@ static int finish_file(struct upload_sink *k, const struct digest *d, uint64_t n
     int rc = seal(k, d, b, &blob, e);
 
     if (rc == 0) {
+        publish_hold(&k->put, d, b);
         rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
     }
     if (rc == 0) {

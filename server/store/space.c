@@ -232,6 +232,10 @@ int space_write(struct store *s, uint64_t *reserved, uint64_t *written, uint64_t
     if (n > left) {
         uint64_t more = max_u64(n - left, GROW_BYTES);
         rc = reserve_locked(s, more, e);
+        if (rc != 0 && more != n - left) {
+            more = n - left; /* near the end every byte counts */
+            rc = reserve_locked(s, more, e);
+        }
         *reserved += rc == 0 ? more : 0;
     }
     if (rc == 0) {

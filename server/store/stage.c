@@ -149,7 +149,7 @@ int stage_resume(struct store *s, uint64_t id, uint64_t expect_bytes, struct sta
     if (fstat(fd, &st) == -1 || !S_ISREG(st.st_mode)) {
         rc = err_set(e, E_CORRUPT, "partial/%s is not a file", name);
     } else {
-        have = (uint64_t)st.st_blocks * 512;
+        have = min_u64((uint64_t)st.st_blocks * 512, (uint64_t)st.st_size); /* it may be sparse */
         rc = space_reserve(s, expect_bytes > have ? expect_bytes - have : 0, e);
     }
     if (rc != 0) {

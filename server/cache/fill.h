@@ -34,9 +34,9 @@ enum {
     FILL_MAGIC = 0x66696c6c,
     FILLERS_MAX =
         8, /* segments under way: `fillers` of them in the background, the rest for readers */
-    GATHER_BYTES = 256 << 10, /* a write waits for so much, or 2 ms */
+    GATHER_BYTES = 256 << 10, /* a write, and so a wake-up of all readers, waits for so much or 8 ms */
     GATHER_MAX = 1 << 20,     /* then the origin is paused */
-    GATHER_MS = 2,
+    GATHER_MS = 8,
 };
 
 enum fill_state {

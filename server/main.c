@@ -9,6 +9,8 @@
 #include <curl/curl.h>
 
 #include "common/base/log.h"
+#include "server/admin/admin.h"
+#include "server/conf/schema.h"
 #include "server/daemon.h"
 #include "server/store/keep.h"
 
@@ -50,6 +52,21 @@ static int test_config(const char *path, bool print)
         printf("%s: ok: %zu repos, %zu listeners\n", path, c->repos_count, c->listeners_count);
     }
     conf_free(&c);
+    return 0;
+}
+
+/* For `make docs` alone: the tables of docs/, from the same lines as the program. */
+static int print_docs(const char *which)
+{
+    struct buf out = BUF_INIT(16 << 20);
+
+    if (strcmp(which, "settings") == 0) {
+        schema_doc(&out);
+    } else if (strcmp(which, "metrics") == 0) {
+        metrics_doc(&out);
+    }
+    fwrite(buf_cstr(&out), 1, out.n, stdout);
+    buf_free(&out);
     return 0;
 }
 
@@ -119,7 +136,7 @@ static int serve(const char *path)
 
 int main(int argc, char **argv)
 {
-    enum { OPT_VERSION = 256, OPT_VERIFY, OPT_DEEP, OPT_REPAIR };
+    enum { OPT_VERSION = 256, OPT_VERIFY, OPT_DEEP, OPT_REPAIR, OPT_DOCS };
     static const struct option options[] = {{"config", required_argument, NULL, 'c'},
                                             {"test", no_argument, NULL, 't'},
                                             {"print", no_argument, NULL, 'T'},
@@ -128,6 +145,7 @@ int main(int argc, char **argv)
                                             {"verify", no_argument, NULL, OPT_VERIFY},
                                             {"deep", no_argument, NULL, OPT_DEEP},
                                             {"repair", no_argument, NULL, OPT_REPAIR},
+                                            {"print-docs", required_argument, NULL, OPT_DOCS},
                                             {NULL, 0, NULL, 0}};
     const char *path = "/etc/mirrord/mirrord.conf";
     bool deep = false;
@@ -146,6 +164,8 @@ int main(int argc, char **argv)
         case OPT_VERSION:
             printf("mirrord %s\n", MIRROR_VERSION);
             return 0;
+        case OPT_DOCS:
+            return print_docs(optarg);
         case OPT_DEEP:
             deep = true;
             break;

@@ -69,6 +69,12 @@ $(FUZZERS): fuzz-%:
 	    && echo "fuzz: $*: $$(sed -n 's/stat::number_of_executed_units: //p' found/$*.log) inputs, no finding" \
 	    || { tail -40 found/$*.log; echo "fuzz: $*: FOUND something, see $(FUZZ_B)/found/"; exit 1; }
 
+# The tables of docs/, from settings.def and metrics.def.
+.PHONY: docs
+docs: $(B)/mirrord
+	$(B)/mirrord --print-docs settings > docs/configuration.md
+	$(B)/mirrord --print-docs metrics > docs/metrics.md
+
 # --- installing ---------------------------------------------------------------------------------------------------------
 INSTALL    ?= install
 D           = $(DESTDIR)$(PREFIX)

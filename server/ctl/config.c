@@ -5,20 +5,19 @@
 
 #include "server/ctl/ctl.h"
 
-/* The mirrord that was installed with this mirrorctl, else the one in $PATH. Returns only when neither runs. */
+/* The mirrord that was installed with this mirrorctl, else the one in $PATH. Returns only when none runs. */
 void run_mirrord(char *const argv[])
 {
+    static const char *const places[] = {"/mirrord", "/../sbin/mirrord"};
     char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 16);
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 32);
     char *slash;
 
-    if (n > 0) {
-        path[n] = '\0';
-        slash = strrchr(path, '/');
-        if (slash != NULL) {
-            strcpy(slash, "/mirrord");
-            execv(path, argv);
-        }
+    path[n > 0 ? n : 0] = '\0';
+    slash = strrchr(path, '/');
+    for (size_t i = 0; i < ARRAY_LEN(places) && slash != NULL; i++) {
+        strcpy(slash, places[i]);
+        execv(path, argv);
     }
     execvp("mirrord", argv);
 }

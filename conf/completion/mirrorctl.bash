@@ -1,0 +1,41 @@
+# Completion of mirrorctl for bash: nouns, verbs and options as `mirrorctl --help` lists them, names from the daemon.
+_mirrorctl()
+{
+    local cur=${COMP_WORDS[COMP_CWORD]} words=() w noun verb
+    for w in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        [[ $w == -* ]] || words+=("$w")
+    done
+    noun=${words[0]} verb=${words[1]}
+    if [[ $cur == -* ]]; then
+        w='--socket --json --quiet --no-color --help --version'
+        case "$noun $verb" in
+        'cache ls') w+=' --limit' ;;
+        'cache rm') w+=' --all --dry-run' ;;
+        'cache gc') w+=' --dry-run' ;;
+        verify*) w+=' --deep --repair' ;;
+        'token create') w+=' --name --scope --expires' ;;
+        init*) w+=' --force' ;;
+        esac
+    elif [[ -z $noun ]]; then
+        w='status repo cache verify snapshot token upstream config init'
+    elif [[ -z $verb ]]; then
+        case $noun in
+        repo) w='ls show' ;;
+        cache) w='ls stats pin unpin pins rm gc' ;;
+        snapshot) w='ls rollback' ;;
+        token) w='create ls revoke' ;;
+        upstream) w='check' ;;
+        config) w='test reload' ;;
+        *) w='' ;;
+        esac
+    else
+        case "$noun $verb" in
+        'repo show' | 'cache ls' | 'cache pin' | 'cache rm' | 'snapshot ls' | 'snapshot rollback' | 'upstream check')
+            w=$(mirrorctl repo ls 2>/dev/null </dev/null | cut -f1) ;;
+        'token revoke') w=$(mirrorctl token ls 2>/dev/null </dev/null | cut -f1) ;;
+        *) w='' ;;
+        esac
+    fi
+    mapfile -t COMPREPLY < <(compgen -W "$w" -- "$cur")
+}
+complete -F _mirrorctl mirrorctl

@@ -161,6 +161,17 @@ static int read_listing(struct artifact *a, struct slice text, struct err *e)
 
 static void start_listing(struct artifact *a);
 
+static void list_again(evutil_socket_t fd, short what, void *arg)
+{
+    struct artifact *a = arg;
+
+    (void)fd;
+    (void)what;
+    if (!a->run->pl->stopping) {
+        start_listing(a);
+    }
+}
+
 static void on_listing(void *arg, int rc, const struct err *why, const struct ask_answer *ans)
 {
     struct artifact *a = arg;
@@ -177,9 +188,11 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
     }
     if ((rc == E_AGAIN || rc == E_NETWORK || rc == E_TIMEOUT) &&
         ++a->tries < a->run->pl->agent->tries) {
-        start_listing(a);
+        const struct timeval wait = {(100L << a->tries) / 1000, (100L << a->tries) % 1000 * 1000};
+        event_base_once(a->run->pl->base, -1, EV_TIMEOUT, list_again, a, &wait);
         return;
     }
+    a->listing = false;
     if (rc != 0) {
         stop(a, rc, &e);
         return;
@@ -202,7 +215,7 @@ static void start_listing(struct artifact *a)
     struct slice url = from_url(a, pl->agent, slice_cut(&from, '#'));
     struct ask_want w = {.fields = &json, .nfields = 1, .body_max = LISTING_MAX};
 
-    a->is_folder = true;
+    a->is_folder = a->listing = true;
     w.url = arena_fmt(&a->arena, SLICE_FMT "%s?recursive=1", SLICE_ARG(url),
                       url.p[url.n - 1] == '/' ? "" : "/");
     a->ask = ask_start(pl->xfers, pl->agent, &w, on_listing, a);
@@ -259,7 +272,7 @@ static int start_one(struct artifact *a, struct err *e)
 static bool asking(const struct artifacts *r)
 {
     for (size_t i = 0; i < r->count; i++) {
-        if (r->one[i].ask != NULL) {
+        if (r->one[i].listing) {
             return true;
         }
     }

@@ -35,6 +35,7 @@ struct artifact {
     uint64_t size_bytes;
     uint64_t fetched_bytes; /* over the wire; 0: all was on the shelf */
     struct ask *ask;
+    bool listing; /* asked for, or about to be again */
     struct artifacts *run;
     unsigned tries; /* of the listing */
 };

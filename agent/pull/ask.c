@@ -111,6 +111,13 @@ static int on_body(void *arg, struct slice bytes)
 
 static void send_it(struct ask *q);
 
+/* HEAD of a file that turns out to be a folder: that is the answer, and its listing another question. */
+static bool names_folder(const struct ask *q)
+{
+    return q->method == XFER_HEAD && slice_ends(q->ans.location, SLICE("/")) &&
+           !slice_ends(q->ans.url, SLICE("/"));
+}
+
 /* True when another question went out. */
 static bool followed(struct ask *q, int *rc, struct err *e)
 {
@@ -122,6 +129,9 @@ static bool followed(struct ask *q, int *rc, struct err *e)
 
     if ((status != 301 && status != 302 && status != 303 && status != 307 && status != 308) ||
         q->ans.location.n == 0 || (q->method != XFER_GET && q->method != XFER_HEAD)) {
+        return false;
+    }
+    if (names_folder(q)) {
         return false;
     }
     *rc = url_resolve(q->ans.url, q->ans.location, &to, e);

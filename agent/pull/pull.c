@@ -305,10 +305,9 @@ static void on_asked(void *arg, int rc, const struct err *why, const struct ask_
     } else if (a->status == 405 || a->status == 501) {
         p->phase = PULL_LOCK; /* no HEAD here: the stream will tell what it is */
     } else {
-        rc = ask_judge(a->status, &e);
-        if (rc == 0 && slice_ends(a->url, SLICE("/")) && !slice_ends(p->url, SLICE("/"))) {
-            rc = err_set(&e, E_NOTFOUND, "it is a folder"); /* that is what the redirect said */
-        }
+        rc = a->status / 100 == 3 && slice_ends(a->location, SLICE("/"))
+                 ? err_set(&e, E_NOTFOUND, "it is a folder")
+                 : ask_judge(a->status, &e);
         if (rc == 0) {
             p->url = arena_copy(&p->arena, a->url);
             learn(p, a);

@@ -108,6 +108,10 @@ def test_folder_with_odd_names(agent, mirror, tmp_path):
     assert {f["name"] for f in out["files"]} == {"big.bin", "sub/a b.txt"}
     agent("pull", "d", "--to", tmp_path / "out2")  # without the slash: found to be a folder
     assert (tmp_path / "out2/big.bin").read_bytes() == BIG
+    mirror.fail = {"/d/": [503, 502]}
+    mirror.redirect = {"/d": "d/"}  # as mirrord says it
+    agent("pull", "d", "--to", tmp_path / "out3")
+    assert (tmp_path / "out3/big.bin").read_bytes() == BIG
 
 
 def test_plain_http_server_without_any_extra(agent, mirror):

@@ -38,8 +38,21 @@ struct run {
     int32_t *token;
     int32_t *target;
     void *shared; /* device memory */
-    sigset_t signals;
 };
+
+/* What signals said. A handler it must be, and its flags global: OpenBLAS starts threads before main() does, so blocking
+ * the signals and polling for them would let one of those threads take the default action. */
+static volatile sig_atomic_t told_to_stop;
+static volatile sig_atomic_t told_to_save;
+
+static void hear(int signal)
+{
+    if (signal == SIGUSR1) {
+        told_to_save = 1;
+    } else {
+        told_to_stop = 1;
+    }
+}
 
 /* --- beginning ----------------------------------------------------------------------------------------------------- */
 
@@ -299,15 +312,29 @@ static int save(struct run *r, struct err *e)
     return rc != 0 ? rc : r->comm->barrier(r->comm, r->model->ks);
 }
 
-/* Signals that came since the last call: TERM and INT stop, USR1 saves. They are blocked, so nothing is interrupted. */
-static void read_signals(struct run *r, double shared[SHARED_COUNT])
+static void read_signals(double shared[SHARED_COUNT])
 {
-    const struct timespec now = {0};
-    int s;
+    shared[SHARED_STOP] = told_to_stop;
+    shared[SHARED_SAVE] = told_to_save;
+    told_to_save = 0;
+}
 
-    while ((s = sigtimedwait(&r->signals, NULL, &now)) > 0) {
-        shared[s == SIGUSR1 ? SHARED_SAVE : SHARED_STOP] = 1;
+/* TERM and INT stop behind a checkpoint, a second INT at once; USR1 saves. A launcher may have left them blocked. */
+static void listen_to_signals(void)
+{
+    static const int heard[] = {SIGTERM, SIGINT, SIGUSR1};
+    sigset_t set;
+
+    told_to_stop = told_to_save = 0;
+    sigemptyset(&set);
+    for (size_t i = 0; i < ARRAY_LEN(heard); i++) {
+        struct sigaction act = {.sa_handler = hear, .sa_flags = SA_RESTART};
+
+        act.sa_flags |= heard[i] == SIGINT ? (int)SA_RESETHAND : 0;
+        sigaction(heard[i], &act, NULL);
+        sigaddset(&set, heard[i]);
     }
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
 /* What any rank was told, all ranks do, in the same step. */
@@ -367,7 +394,7 @@ static int run_steps(struct run *r, struct err *e)
             (last || every(r->state.step, r->o->val_every))) {
             rc = validate(r, e);
         }
-        read_signals(r, shared);
+        read_signals(shared);
         rc = rc != 0 ? rc : agree(r, shared, e);
         if (rc == 0 && (last || shared[SHARED_STOP] > 0 || shared[SHARED_SAVE] > 0 ||
                         every(r->state.step, r->o->save_every))) {
@@ -393,13 +420,7 @@ int verb_train(const struct options *o, struct err *e)
     struct run r = {.o = o};
     int rc = check_options(o, e);
 
-    /* Before any thread exists: all threads leave these to read_signals(). */
-    sigemptyset(&r.signals);
-    sigaddset(&r.signals, SIGTERM);
-    sigaddset(&r.signals, SIGINT);
-    sigaddset(&r.signals, SIGUSR1);
-    sigprocmask(SIG_BLOCK, &r.signals, NULL);
-
+    listen_to_signals();
     rc = rc != 0 ? rc : ranks_read(environment, &r.ranks, e);
     rc = rc != 0 ? rc : setup_device(o, r.ranks.local_rank, &r.k, e);
     rc = rc != 0 ? rc : ranks_join(&r.ranks, r.k, &r.comm, e);

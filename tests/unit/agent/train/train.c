@@ -1,11 +1,13 @@
 /* Whole runs of the tiny model through the verbs: what a checkpoint promises. */
 #include "agent/train/checkpoint.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -31,7 +33,6 @@ static int begin(void **state)
 {
     uint8_t shard[SHARD_HEADER_BYTES + 2000];
     struct digest d;
-    sigset_t mine;
 
     (void)state;
     snprintf(dir, sizeof dir, "/tmp/train.XXXXXX");
@@ -42,11 +43,18 @@ static int begin(void **state)
     digest_of(slice_of(shard + SHARD_HEADER_BYTES, 2000), &d);
     shard_header(2000, 48, "test", &d, shard);
     write_text("data.bin", shard, sizeof shard);
-    /* The trainer polls for these; raised here they wait until it does. */
+    return 0;
+}
+
+/* Raised before a run, it waits until the run listens. */
+static void raise_blocked(int signal)
+{
+    sigset_t mine;
+
     sigemptyset(&mine);
-    sigaddset(&mine, SIGTERM);
-    sigaddset(&mine, SIGUSR1);
-    return sigprocmask(SIG_BLOCK, &mine, NULL);
+    sigaddset(&mine, signal);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &mine, NULL), 0);
+    assert_int_equal(raise(signal), 0);
 }
 
 static int end(void **state)
@@ -111,10 +119,10 @@ static void test_a_stopped_run_goes_on_bit_for_bit(void **state)
 
     (void)state;
     assert_int_equal(train("straight", NULL, NULL, NULL, &e), 0);
-    raise(SIGTERM);
+    raise_blocked(SIGTERM);
     assert_int_equal(train("broken", NULL, NULL, NULL, &e), E_AGAIN);
     assert_int_equal(err_sysexit(E_AGAIN), 75);
-    raise(SIGTERM);
+    raise_blocked(SIGTERM);
     assert_int_equal(train("broken", "--resume=auto", NULL, NULL, &e), E_AGAIN);
     assert_int_equal(train("broken", "--resume=auto", NULL, NULL, &e), 0);
     expect_same_run("straight", "broken");
@@ -123,13 +131,38 @@ static void test_a_stopped_run_goes_on_bit_for_bit(void **state)
     expect_same_run("straight", "broken");
 }
 
+/* Tells the whole process, once the run has begun: any thread may be the one that takes it. */
+static void *tell(void *arg)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+
+    for (int i = 0; i < 20000 && access(arg, F_OK) == -1; i++) {
+        nanosleep(&pause, NULL);
+    }
+    kill(getpid(), SIGTERM);
+    return NULL;
+}
+
+static void test_threads_that_were_there_before_do_not_take_the_signal(void **state)
+{
+    char path[64];
+    pthread_t thread;
+    struct err e;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/told/metrics.jsonl", dir);
+    assert_int_equal(pthread_create(&thread, NULL, tell, path), 0);
+    assert_int_equal(train("told", "--steps=1000000", NULL, NULL, &e), E_AGAIN);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 static void test_usr1_saves_and_goes_on(void **state)
 {
     char path[128];
     struct err e;
 
     (void)state;
-    raise(SIGUSR1);
+    raise_blocked(SIGUSR1);
     assert_int_equal(train("usr1", NULL, NULL, NULL, &e), 0);
     snprintf(path, sizeof path, "%s/usr1/checkpoint-1", dir);
     assert_int_equal(checkpoint_verify(path, &e), 0);
@@ -222,6 +255,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_stopped_run_goes_on_bit_for_bit, begin, end),
+        cmocka_unit_test_setup_teardown(test_threads_that_were_there_before_do_not_take_the_signal,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(test_usr1_saves_and_goes_on, begin, end),
         cmocka_unit_test_setup_teardown(test_only_the_newest_are_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_a_damaged_checkpoint_is_passed_over, begin, end),

@@ -25,20 +25,21 @@ int tree_walk(struct store *s, const struct digest *root, struct slice prefix, s
 {
     struct buf at = BUF_INIT(TREE_PATH_MAX + 1);
     bool behind = after.p != NULL && slice_cmp(after, prefix) >= 0;
+    struct slice from = behind ? after : prefix; /* may be longer than any path */
     struct seek k;
     int rc = 0;
 
     seek_open(&k, s, root);
-    buf_adds(&at, behind ? after : prefix);
     while (rc == 0) {
         const struct entry *en;
-        rc = seek_from(&k, buf_slice(&at), behind, &en, e);
+        rc = seek_from(&k, from, behind, &en, e);
         if (rc == 0 && !slice_starts(en->path, prefix)) {
             break;
         }
         if (rc == 0) {
             buf_clear(&at);
             buf_adds(&at, en->path);
+            from = buf_slice(&at);
             behind = true;
             rc = each(arg, en);
         } else if (rc == E_NOTFOUND) {

@@ -22,7 +22,7 @@ static void FN(adamw)(real *p, real *m, real *v, const real *grad, int64_t n, do
     const real c1 = (real)how->correct1, c2 = (real)how->correct2;
     const real eps = (real)how->eps, decay = (real)how->decay;
 
-#    pragma omp parallel for simd
+#    pragma omp parallel for simd if (parallel : n > PARALLEL_FROM)
     for (int64_t i = 0; i < n; i++) {
         real g = (real)scale * grad[i];
         m[i] = b1 * m[i] + (1 - b1) * g;

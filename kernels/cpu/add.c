@@ -13,7 +13,7 @@ int add_cpu(struct kstream *ks, enum dtype dt, void *y, const void *a, const voi
 
 static void FN(add)(real *y, const real *a, const real *b, int64_t n)
 {
-#    pragma omp parallel for simd
+#    pragma omp parallel for simd if (parallel : n > PARALLEL_FROM)
     for (int64_t i = 0; i < n; i++) {
         y[i] = a[i] + b[i];
     }

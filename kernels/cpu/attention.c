@@ -89,8 +89,9 @@ WIDE static void FN(query)(real *out, real *lse, const real *q, const real *k, c
 static void FN(forward)(real *out, real *lse, const real *qkv, const struct attention_shape *s)
 {
     int64_t dim = s->head_dim, step = (s->heads + 2 * s->kv_heads) * dim;
+    bool parallel = s->batch * s->heads * s->seq * s->seq > PARALLEL_FROM;
 
-#    pragma omp parallel for collapse(2) schedule(dynamic)
+#    pragma omp parallel for collapse(2) schedule(dynamic) if (parallel)
     for (int64_t b = 0; b < s->batch; b++) {
         for (int64_t h = 0; h < s->heads; h++) {
             const real *q = qkv + b * s->seq * step + h * dim;
@@ -138,10 +139,11 @@ static void FN(backward)(real *dqkv, const real *dout, const real *qkv, const re
                          const real *lse, const struct attention_shape *s)
 {
     int64_t dim = s->head_dim, step = (s->heads + 2 * s->kv_heads) * dim;
+    bool parallel = s->batch * s->heads * s->seq * s->seq > PARALLEL_FROM;
     int64_t group = s->heads / s->kv_heads;
 
     /* A key head belongs to one thread: all the query heads that add to its gradient run there, in order. */
-#    pragma omp parallel for collapse(2) schedule(dynamic)
+#    pragma omp parallel for collapse(2) schedule(dynamic) if (parallel)
     for (int64_t b = 0; b < s->batch; b++) {
         for (int64_t kv = 0; kv < s->kv_heads; kv++) {
             int64_t base = b * s->seq * step, k = base + (s->heads + kv) * dim;

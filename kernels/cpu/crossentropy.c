@@ -46,7 +46,7 @@ WIDE static void FN(row)(real *loss, real *dx, const real *x, int32_t target, in
 static void FN(rows)(real *loss, real *dlogits, const real *logits, const int32_t *target,
                      int64_t rows, int64_t vocab, int64_t stride, double scale)
 {
-#    pragma omp parallel for
+#    pragma omp parallel for if (rows * vocab > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
         FN(row)
         (loss + r, dlogits == NULL ? NULL : dlogits + r * stride, logits + r * stride, target[r],

@@ -7,6 +7,9 @@
 
 #include "common/base/err.h"
 
+/* Elements of work from which on more threads than one pay. */
+enum { PARALLEL_FROM = 1 << 15 };
+
 /* Compiled once more for wider vectors, chosen when the program starts. Not under sanitizers: their run time is not up
  * yet when that choice is made. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(SANITIZED)

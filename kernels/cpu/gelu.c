@@ -50,7 +50,7 @@ WIDE static void FN(backward_piece)(real *dx, const real *dy, const real *x, int
 
 static void FN(forward)(real *y, const real *x, int64_t n)
 {
-#    pragma omp parallel for
+#    pragma omp parallel for if (n > PARALLEL_FROM)
     for (int64_t i = 0; i < n; i += PIECE) {
         FN(forward_piece)(y + i, x + i, piece_at(n, i));
     }
@@ -58,7 +58,7 @@ static void FN(forward)(real *y, const real *x, int64_t n)
 
 static void FN(backward)(real *dx, const real *dy, const real *x, int64_t n)
 {
-#    pragma omp parallel for
+#    pragma omp parallel for if (n > PARALLEL_FROM)
     for (int64_t i = 0; i < n; i += PIECE) {
         FN(backward_piece)(dx + i, dy + i, x + i, piece_at(n, i));
     }

@@ -24,7 +24,7 @@ int layernorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg
 static void FN(forward)(real *y, real *mean, real *rstd, const real *x, const real *g,
                         const real *b, int64_t rows, int64_t cols, double eps)
 {
-#    pragma omp parallel for
+#    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
         const real *in = x + r * cols;
         real sum = 0, sumsq = 0;
@@ -49,7 +49,7 @@ static void FN(forward)(real *y, real *mean, real *rstd, const real *x, const re
 static void FN(backward)(real *dx, real *dg, real *db, const real *dy, const real *x, const real *g,
                          const real *mean, const real *rstd, int64_t rows, int64_t cols)
 {
-#    pragma omp parallel for
+#    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
         const real *in = x + r * cols, *d = dy + r * cols;
         real avg_d = 0, avg_dn = 0;

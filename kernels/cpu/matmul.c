@@ -44,7 +44,7 @@ static void FN(tile)(real *c, const real *a, const real *b, const real *bias, in
 static void FN(matmul)(real *c, const real *a, const real *b, const real *bias, int64_t m,
                        int64_t n, int64_t k, unsigned flags)
 {
-#    pragma omp parallel for collapse(2) schedule(dynamic)
+#    pragma omp parallel for collapse(2) schedule(dynamic) if (m * n * k > 16 * PARALLEL_FROM)
     for (int64_t i = 0; i < m; i += TILE_ROWS) {
         for (int64_t j = 0; j < n; j += TILE_COLS) {
             FN(tile)(c, a, b, bias, m, n, k, flags, i, j);

@@ -36,7 +36,7 @@ static void FN(sum)(double *out, const real *x, int64_t n)
 {
     double part[SLICES] = {0};
 
-#    pragma omp parallel for
+#    pragma omp parallel for if (n > PARALLEL_FROM)
     for (int64_t s = 0; s < SLICES; s++) {
         for (int64_t i = n * s / SLICES; i < n * (s + 1) / SLICES; i++) {
             part[s] += (double)x[i];
@@ -51,7 +51,7 @@ static void FN(sumsq)(double *out, const real *x, int64_t n)
 {
     double part[SLICES] = {0};
 
-#    pragma omp parallel for
+#    pragma omp parallel for if (n > PARALLEL_FROM)
     for (int64_t s = 0; s < SLICES; s++) {
         for (int64_t i = n * s / SLICES; i < n * (s + 1) / SLICES; i++) {
             part[s] += (double)x[i] * (double)x[i];

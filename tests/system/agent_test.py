@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "harness"))
-from fake_mirror import CHUNK, Mirror  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness.fake_mirror import CHUNK, Mirror  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-AGENT = os.environ.get("TRAINAGENT", str(ROOT / "build" / "trainagent"))
+AGENT = str(Path(os.environ.get("MIRROR_BUILD", ROOT / "build")) / "trainagent")
 if not os.access(AGENT, os.X_OK):
-    pytest.skip("no build/trainagent", allow_module_level=True)
+    pytest.skip(f"{AGENT} is not built: run make", allow_module_level=True)
 
 BIG = random.Random(1).randbytes(5 * CHUNK + 12345)
 OTHER = random.Random(2).randbytes(5 * CHUNK + 12345)

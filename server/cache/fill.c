@@ -10,7 +10,10 @@
 #include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
 
-enum { GRACE_MS = 30000 }; /* an abandoned fill goes on for so long */
+enum {
+    GRACE_MS = 30000,           /* an abandoned fill goes on for so long */
+    TRICKLE_BYTES_PER_S = 1024, /* slower than this it is not worth going on */
+};
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
@@ -426,7 +429,8 @@ static bool worth_finishing(struct fill *f)
     most = f->total_bytes != LENGTH_UNKNOWN &&
            (f->total_bytes <= SMALL_BYTES || extents_bytes(&f->have) >= f->total_bytes / 2);
     lock_drop(&f->lock);
-    return most || (f->want_all && f->want.class == WANT_IMMUTABLE);
+    return (most || (f->want_all && f->want.class == WANT_IMMUTABLE)) &&
+           atomic_load_explicit(&f->rate_bytes_per_s, memory_order_relaxed) >= TRICKLE_BYTES_PER_S;
 }
 
 static void measure(struct fill *f, uint64_t now_ms)

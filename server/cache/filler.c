@@ -27,10 +27,10 @@ struct filler { /* one upstream request after the other, until its segment is th
     bool dead;   /* stopped; its write is still out */
     int rc;
     struct err why;
-    bool progress;       /* the write brought something new */
-    unsigned tries;      /* since the last progress */
-    uint64_t wrote_ms;   /* when the last write was begun */
-    struct event *timer; /* gathered long enough; or the next try */
+    uint64_t fresh_bytes; /* new ones since the last trouble */
+    unsigned tries;       /* since the last progress */
+    uint64_t wrote_ms;    /* when the last write was begun */
+    struct event *timer;  /* gathered long enough; or the next try */
     bool writing;
     bool hashing; /* the write hashes too: it stands at the frontier */
     struct job job;
@@ -151,7 +151,7 @@ static int put(struct filler *fl, struct err *e)
         next = extents_next(&f->have, at);
         lock_drop(&f->lock);
         upto = min_u64(end, there > at ? there : next);
-        fl->progress = fl->progress || there == at;
+        fl->fresh_bytes += there > at ? 0 : upto - at;
         rc = there > at ? compare(f, p, (size_t)(upto - at), at, e)
                         : stage_write(f->stage, p, (size_t)(upto - at), at, e);
         p += upto - at;
@@ -193,8 +193,6 @@ static void on_written(struct job *j)
     } else if (fl->write_rc != 0) {
         fill_fail(f, fl->write_rc, &fl->write_why);
     } else {
-        fl->tries = fl->progress ? 0 : fl->tries;
-        fl->progress = false;
         if (fl->paused && fl->fetch != NULL && fl->gather.n < GATHER_MAX / 2) {
             fl->paused = false;
             fetch_resume(fl->fetch);
@@ -245,7 +243,8 @@ static void try_again(struct filler *fl)
     struct fill *f = fl->fill;
     uint64_t ms = BACKOFF_MIN_MS;
 
-    fl->tries++;
+    fl->tries = fl->fresh_bytes >= BLOCK_BYTES ? 1 : fl->tries + 1; /* a trickle is no progress */
+    fl->fresh_bytes = 0;
     if (fl->tries > f->cache->set.tries) {
         fill_fail(f, fl->rc, &fl->why);
         return;

@@ -157,6 +157,13 @@ static void a_stall_is_left_and_resumed(void **state)
     get_and_check(&world, "/stall", CACHE_MISS);
 }
 
+static void a_trickle_is_given_up(void **state)
+{
+    (void)state;
+    put(&world, "/trickle?size=100000&rate=20");
+    assert_never_whole("/trickle");
+}
+
 static void errors_are_told_plainly(void **state)
 {
     static const struct {
@@ -254,6 +261,7 @@ int main(void)
         cmocka_unit_test(wrong_bytes_never_reach_the_end),
         cmocka_unit_test(right_bytes_pass_the_digest),
         cmocka_unit_test(a_stall_is_left_and_resumed),
+        cmocka_unit_test(a_trickle_is_given_up),
         cmocka_unit_test(errors_are_told_plainly),
         cmocka_unit_test(a_busy_origin_is_given_rest),
         cmocka_unit_test(redirects_lead_only_where_they_may),

@@ -577,8 +577,9 @@ int main(int argc, char **argv)
     }
     loops = loops_open(nloops);
     disk = pool_open("disk", 2);
-    f->server =
-        http_server_open(loops, disk, &limits, (struct exchange_handler){on_request, on_end, f});
+    f->server = http_server_open(
+        loops, disk, &limits,
+        (struct exchange_handler){.on_request = on_request, .on_end = on_end, .arg = f});
     for (unsigned i = 0; i < nsets; i++) {
         bool tls = sets[i].root != NULL;
         sets[i].root = NULL;

@@ -17,7 +17,7 @@
 #include "common/base/log.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
-#include "common/os/progress.h"
+#include "common/codec/progress.h"
 
 enum { TICK_MS = 100 };
 

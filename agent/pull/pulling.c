@@ -1,7 +1,7 @@
 #include "agent/pull/pulling.h"
 
 #include "common/os/clock.h"
-#include "common/os/progress.h"
+#include "common/codec/progress.h"
 
 static void draw(void *arg, const struct puller *pl, bool last)
 {

@@ -5,7 +5,7 @@
 
 #include "common/codec/units.h"
 #include "common/os/clock.h"
-#include "common/os/progress.h"
+#include "common/codec/progress.h"
 #include "server/ctl/ctl.h"
 
 struct checking {

@@ -2,8 +2,8 @@
  *
  * Without a terminal on stderr there is no bar: progress_open() gives NULL, which all calls accept.
  */
-#ifndef COMMON_OS_PROGRESS_H
-#define COMMON_OS_PROGRESS_H
+#ifndef COMMON_CODEC_PROGRESS_H
+#define COMMON_CODEC_PROGRESS_H
 
 #include <stdint.h>
 

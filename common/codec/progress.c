@@ -1,4 +1,4 @@
-#include "common/os/progress.h"
+#include "common/codec/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

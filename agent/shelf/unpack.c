@@ -177,6 +177,7 @@ static int unpack_here(int fd, uint64_t size_bytes, struct err *e)
     u.may_bytes = min_u64(max_u64(u.may_bytes, UNPACKED_ALWAYS), UNPACKED_MAX);
     archive_read_support_format_tar(u.in);
     archive_read_support_format_zip(u.in);
+    archive_read_support_format_ar(u.in); /* a Debian package is one */
     archive_read_support_filter_gzip(u.in);
     archive_read_support_filter_bzip2(u.in);
     archive_read_support_filter_xz(u.in);
@@ -186,7 +187,7 @@ static int unpack_here(int fd, uint64_t size_bytes, struct err *e)
         u.out, ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_SECURE_NODOTDOT |
                    ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
     if (archive_read_open_fd(u.in, fd, BLOCK_BYTES) != ARCHIVE_OK) {
-        rc = err_set(e, E_INVALID, "neither tar nor zip: %s", archive_error_string(u.in));
+        rc = err_set(e, E_INVALID, "not a tar, zip or ar archive: %s", archive_error_string(u.in));
     }
     while (rc == 0 && (got = archive_read_next_header(u.in, &entry)) != ARCHIVE_EOF) {
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) {

@@ -146,6 +146,12 @@ class Mirrord:
         kw.setdefault("limit_s", 120 * SLOW)
         return curl(self.url(path, wire), wire=wire, cacert=self.cert[0] if self.cert else None, **kw)
 
+    def settle(self, limit_s=20):
+        """Waits until no fill is under way: what was answered is sealed then, and will be a hit."""
+        end = time.monotonic() + limit_s * SLOW
+        while self.metric("mirrord_cache_fills") and time.monotonic() < end:
+            time.sleep(0.01)
+
     def put(self, path, data, wire="h1", token=None, headers=None, method="PUT", **kw):
         headers = dict(headers or {}, **({"Authorization": f"Bearer {token}"} if token else {}))
         return self.get(path, wire=wire, headers=headers, method=method, data=data, **kw)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from harness.mirrord import BUILD
+from harness.mirrord import BUILD, free_port
 
 MIB = 1 << 20
 
@@ -35,7 +35,7 @@ def test_a_good_configuration(tmp_path):
 
 
 @pytest.mark.parametrize("line,names", [
-    ("quotaa = 1", "mirrord.conf:4"), ('repo "b" { protocol = "pipy" origin = "https://x.example/" }', "pypi"),
+    ("quotaa = 1", "mirrord.conf:4"), ('repo "b" { protocol = "pipy" origin = "https://x.example/" }', "pipy"),
     ('repo "a" { protocol = "hosted" }', "a"), ("acces_log = none", "access_log"), ("storage { quota = 12parsecs }", "quota"),
     ('repo "b" { protocol = "generic" origin = "https://x.example/" rule \'(\' { class = immutable } }', "mirrord.conf:4"),
     ('state_dir = "/tmp/y"', "state_dir"), ('listen "nowhere" { }', "nowhere"), ("storage {", "mirrord.conf"),
@@ -81,7 +81,7 @@ def test_sigterm_lets_transfers_end(data):
 
 def test_a_second_daemon_is_refused(data):
     conf = data.folder / "second.conf"
-    conf.write_text(data.conf.read_text().replace(f":{data.port}", ":0").replace(f":{data.tls_port}", ":0")
+    conf.write_text(data.conf.read_text().replace(f":{data.port}", ":0").replace(f":{data.tls_port}", f":{free_port()}")
                     .replace("control.sock", "other.sock"))
     done = subprocess.run([BUILD / "mirrord", "-c", conf], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0 and str(data.state) in done.stderr
@@ -110,7 +110,8 @@ def test_control_tool(data):
     data.origin.put("/a", size=3 * MIB)
     data.get("/data/a")
     assert "data" in data.ctl("repo", "ls").stdout and "models" in data.ctl("repo", "ls").stdout
-    assert "data/a" in data.ctl("cache", "ls", "data").stdout.replace(" ", "/")
+    data.settle()
+    assert data.ctl("cache", "ls", "data").stdout.startswith("a\t200\t")
     assert data.ctl("status").stdout
     data.ctl("cache", "rm", "data/a")
     data.get("/data/a")
@@ -122,6 +123,7 @@ def test_control_tool(data):
 def test_verify_removes_orphans_and_finds_damage(data):
     data.origin.put("/a", size=3 * MIB)
     data.get("/data/a")
+    data.settle()
     orphan = data.state / "blobs" / "ab" / "cd" / ("abcd" + "0" * 60)
     orphan.parent.mkdir(parents=True, exist_ok=True)
     orphan.write_bytes(b"nobody's")
@@ -137,7 +139,6 @@ def test_verify_removes_orphans_and_finds_damage(data):
 
 
 def test_a_listener_with_a_root(mirrord, origin):
-    from harness.mirrord import free_port
     port = free_port()
     m = mirrord(f"""listen "127.0.0.1:{port}" {{ root = "data" }}
         repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")

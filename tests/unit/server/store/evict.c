@@ -93,7 +93,7 @@ static void hold(struct store *s, const struct digest *d, char kind, const char 
     buf_free(&row);
 }
 
-/* Everything that must stay, and one that may go. */
+/* Everything that must stay, one that may go, and one that goes only because nothing older is left. */
 static void test_what_stays(void **state)
 {
     struct fixture *f = *state;
@@ -119,12 +119,11 @@ static void test_what_stays(void **state)
     set_quota(f, 46 * MB);
     assert_int_equal(blob_put_bytes(f->s, bytes, sealing, NULL, NULL), 0);
     assert_int_equal(evict_run(f->s, 46 * MB, NULL, &freed, &e), E_NOSPACE);
-    assert_int_equal(freed, 5 * MB);
-    assert_false(blob_is_there(f->s, &other));
+    assert_int_equal(freed, 10 * MB);
+    assert_false(blob_is_there(f->s, &other) || blob_is_there(f->s, &young));
     assert_true(blob_is_there(f->s, &tree) && blob_is_there(f->s, &upload) &&
                 blob_is_there(f->s, &pinned) && blob_is_there(f->s, &repo) &&
-                blob_is_there(f->s, &held) && blob_is_there(f->s, &young) &&
-                blob_is_there(f->s, &open));
+                blob_is_there(f->s, &held) && blob_is_there(f->s, &open));
     batch_free(&sealing);
     assert_int_equal(pin_clear(f->s, SLICE("pin/a/"), NULL), 0);
     assert_int_equal(pin_clear(f->s, SLICE("pin/a/"), NULL), E_NOTFOUND);

@@ -385,6 +385,16 @@ static void write_atimes(struct committer *c)
     }
 }
 
+static bool is_sick(struct committer *c)
+{
+    bool sick;
+
+    lock_take(&c->lock);
+    sick = c->sick.code != 0;
+    lock_drop(&c->lock);
+    return sick;
+}
+
 /* Sickness ends only by a write that succeeds; when nobody else writes, we do. */
 static void try_to_recover(struct committer *c)
 {
@@ -401,13 +411,13 @@ static void *run_commits(void *arg)
 
     for (;;) {
         struct list group;
-        bool sick, stop;
+        bool stop;
+        bool sick = is_sick(c);
         bool full = space_full(c->s);
         uint64_t now;
 
         list_init(&group);
         lock_take(&c->lock);
-        sick = c->sick.code != 0;
         if (list_empty(&c->queue) && !c->closing) {
             cond_wait_ms(&c->more, &c->lock, sick || full ? SICK_MS : IDLE_MS);
         }
@@ -428,7 +438,9 @@ static void *run_commits(void *arg)
             write_atimes(c);
             atimes_ms = now;
         }
-        space_tick(c->s);
+        if (!is_sick(c)) { /* RocksDB repeats an old ENOSPC until it has looked again */
+            space_tick(c->s);
+        }
     }
 }
 

@@ -153,15 +153,27 @@ static int read_rules(const struct node *nd, struct repo_conf *r, struct arena *
     return 0;
 }
 
+static int unknown_protocol(const struct node *nd, const char *said, struct err *e)
+{
+    static const char *const spoken[] = {
+#define REPO(protocol) #protocol,
+#include "server/repo/repos.def"
+#undef REPO
+    };
+    const char *near = word_nearest(spoken, ARRAY_LEN(spoken), slice_str(said));
+
+    return wrong_at(place_of(nd, "protocol"), e,
+                    "protocol = \"%.40s\", this server does not speak it, %s%s%s", said,
+                    near != NULL ? "did you mean \"" : "see mirrord.conf(5) for those it does",
+                    near != NULL ? near : "", near != NULL ? "\"?" : "");
+}
+
 static int check_protocol(const struct node *nd, const struct repo_conf *r, struct err *e)
 {
     bool hosted = strcmp(r->protocol, "hosted") == 0;
 
     if (repo_ops_find(r->protocol) == NULL) {
-        return wrong_at(place_of(nd, "protocol"), e,
-                        "protocol = \"%.40s\", this server does not speak it, see "
-                        "mirrord.conf(5) for those it does",
-                        r->protocol);
+        return unknown_protocol(nd, r->protocol, e);
     }
     if (hosted && r->origin.url != NULL) {
         return wrong_at(place_of(nd, "origin"), e,

@@ -92,25 +92,36 @@ static unsigned distance(struct slice a, struct slice b)
     return above[b.n];
 }
 
-const char *schema_nearest(enum section in, struct slice word)
+const char *word_nearest(const char *const *words, size_t count, struct slice word)
 {
     const char *best = NULL;
     unsigned best_d = word.n < 4 ? 2 : word.n < 8 ? 3 : 4; /* must be better than this */
-    size_t n;
-    const struct setting *set = section_settings(in, &n);
 
-    for (size_t i = 0; i < n + SECTIONS; i++) {
-        const char *name = i < n ? set[i].key : sections[i - n].name;
-        unsigned d = distance(word, slice_str(name));
-        if (i >= n && (sections[i - n].parent != in || name[0] == '\0')) {
-            continue;
-        }
+    for (size_t i = 0; i < count; i++) {
+        unsigned d = distance(word, slice_str(words[i]));
         if (d < best_d) {
             best_d = d;
-            best = name;
+            best = words[i];
         }
     }
     return best;
+}
+
+const char *schema_nearest(enum section in, struct slice word)
+{
+    const char *words[ARRAY_LEN(settings) + SECTIONS];
+    size_t n, count = 0;
+    const struct setting *set = section_settings(in, &n);
+
+    for (size_t i = 0; i < n; i++) {
+        words[count++] = set[i].key;
+    }
+    for (size_t i = 0; i < SECTIONS; i++) {
+        if (sections[i].parent == in && i != SECTION_ROOT) {
+            words[count++] = sections[i].name;
+        }
+    }
+    return word_nearest(words, count, word);
 }
 
 static const char *kind_text(const struct setting *s)

@@ -29,10 +29,11 @@ int ctl_cache_ls(struct ctl *c, struct err *e)
     if (c->json) {
         print_json(rows);
     } else {
-        table_init(&t, c, "KEY,>STATUS,>SIZE,>STORED,>FRESH UNTIL");
+        table_init(&t, c, "OBJECT,>STATUS,>SIZE,>STORED,>FRESH UNTIL");
         json_array_foreach(rows, i, r)
         {
-            table_add(&t, get_str(r, "key"));
+            table_addf(&t, "%s/%s", get_str(r, "repo"),
+                       get_str(r, "key")); /* as rm and pin take it */
             table_addf(&t, "%" PRIu64, get_u64(r, "status"));
             table_size(&t, get_u64(r, "size"));
             table_ago(&t, get_u64(r, "stored_unix_s"));

@@ -45,6 +45,7 @@ struct evictor {
     size_t count;
     size_t room;
     unsigned fruitless; /* rounds whose victims were wanted again */
+    unsigned young_s;   /* what came since then stays, as long as anything older can go */
     struct err *e;
 };
 
@@ -57,7 +58,7 @@ static bool in_pool(const struct evictor *x, const struct blob_row *r)
 
 static bool young(const struct evictor *x, const struct blob_row *r)
 {
-    return r->created_unix_s + YOUNG_S > x->now_unix_s;
+    return r->created_unix_s + x->young_s > x->now_unix_s;
 }
 
 /* Reachable from pull-through objects alone, none of them pinned, and no seal under way. */
@@ -294,10 +295,13 @@ static int evict_to_goal(struct evictor *x)
             x->small = !x->small;
             rc = evict_round(x, &gone);
         }
+        if (rc == 0 && gone == 0 && x->young_s != 0) {
+            x->young_s = 0;
+            continue;
+        }
         if (rc == 0 && gone == 0) {
             return err_set(x->e, E_NOSPACE,
-                           "nothing is left to evict: what remains is pinned, hosted, synced or "
-                           "new");
+                           "nothing is left to evict: what remains is pinned, hosted or synced");
         }
         if (x->freed == before && ++x->fruitless > FRUITLESS_MAX) {
             return err_set(x->e, E_AGAIN, "everything changes too fast to be evicted");
@@ -330,7 +334,8 @@ static void empty_quarantine(struct evictor *x)
 int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *ev, uint64_t *freed,
               struct err *e)
 {
-    struct evictor x = {.s = s, .ev = ev, .now_unix_s = clock_unix_s(), .e = e};
+    struct evictor x = {
+        .s = s, .ev = ev, .now_unix_s = clock_unix_s(), .young_s = YOUNG_S, .e = e};
     struct store_space sp;
     uint64_t held;
     int rc;

@@ -42,12 +42,13 @@ static void hot_body_close(struct body *b)
     free(hb);
 }
 
-static struct body *body_of(struct desk *d, struct hot *h, uint64_t first, uint64_t end)
+/* To HEAD only the length matters: the answer may have come from the origin's own HEAD, without a byte. */
+static struct body *body_of(struct desk *d, struct hot *h, uint64_t first, uint64_t end, bool head)
 {
     static const struct body_ops ops = {.close = hot_body_close};
     struct hot_body *hb;
 
-    if (h->answer != NULL) {
+    if (h->answer != NULL && !head) {
         return answer_body(d->daemon->cache, h->answer, d->loop, first, end);
     }
     hb = NEW(struct hot_body);
@@ -218,7 +219,7 @@ void reply_send(struct exchange *x, struct visit *v, struct hot *h, uint64_t rat
         reply_add(r, SLICE("cache-status"), slice_str(reply_cache_status(v->state)));
     }
     if (r->status == 200 || r->status == 206) {
-        body = body_of(d, h, first, end);
+        body = body_of(d, h, first, end, req->method == METHOD_HEAD);
     }
     if (rate_bytes_per_s != 0) {
         exchange_rate(x, rate_bytes_per_s);

@@ -31,6 +31,7 @@ Counts = collections.namedtuple("Counts", "passed failed skipped")
 def main():
     args = parse()
     os.chdir(ROOT)
+    os.environ.setdefault("TSAN_OPTIONS", f"suppressions={ROOT}/tests/tsan.supp")
     if args.need_gpu and not os.path.exists("/dev/nvidiactl"):
         print("skipped: no NVIDIA device on this machine")
         return finish(Counts(0, 0, 1), may_be_empty=True)

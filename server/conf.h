@@ -28,8 +28,7 @@ struct conf {
     const char *access_log_format; /* json | combined */
     const char *control_socket;    /* <state_dir>/control.sock */
     const char *log_level;
-    uint32_t drain_ms;               /* 30 s */
-    uint64_t scrub_rate_bytes_per_s; /* 50 MiB/s; 0: off */
+    uint32_t drain_ms; /* 30 s */
     bool plaintext_token;
     struct listener_settings *listeners;
     size_t listeners_count;

@@ -12,7 +12,6 @@
 #include "server/admin/admin.h"
 #include "server/admin/traffic.h"
 #include "server/serve.h"
-#include "server/store/keep.h"
 #include "server/store/upload.h"
 
 /* --- the repos of one configuration --- */
@@ -101,6 +100,11 @@ static void on_change(void *arg, struct slice repo, struct slice key)
     serve_forget(d->serve, repo, key);
 }
 
+static int make_room(void *arg, uint64_t need_bytes)
+{
+    return cache_make_room(arg, need_bytes, NULL);
+}
+
 /* --- opening, in order --- */
 
 static unsigned loops_wanted(const struct conf *c)
@@ -184,6 +188,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     d->cache = cache_open(d->store, d->disk, &c->cache);
     d->serve = serve_open(d);
     cache_on_change(d->cache, on_change, d);
+    uploads_on_full(d->uploads, make_room, d->cache);
     d->http = http_server_open(d->loops, d->disk, &c->http, serve_handler(d->serve));
     rc = open_listeners(d, c, e);
     if (rc != 0) {
@@ -358,8 +363,8 @@ static void drain(struct daemon *d)
     repo_set_release(&rs);
 }
 
-/* Sessions that nobody finished, and what nothing refers to any more: at the start, then hourly. */
-enum { UPKEEP_MS = 3600 * 1000, GC_GRACE_S = 24 * 3600 };
+/* Upload sessions that nobody finished: at the start, then hourly. The cache's keeper does the rest. */
+enum { UPKEEP_MS = 3600 * 1000 };
 
 struct upkeep {
     struct job job;
@@ -371,16 +376,13 @@ struct upkeep {
 static void keep_up(struct job *j)
 {
     struct upkeep *u = CONTAINER_OF(j, struct upkeep, job);
-    struct gc_report gone = {0};
     struct err why = {0};
     uint64_t dropped = 0;
 
-    if (upload_expire(u->daemon->uploads, clock_unix_s(), &dropped, &why) != 0 ||
-        gc_run(u->daemon->store, GC_GRACE_S, false, &gone, &why) != 0) {
-        log_error("upkeep.failed", "%s", why.text);
-    } else if (dropped + gone.blobs + gone.nodes != 0) {
-        log_info("upkeep.done", "uploads=%" PRIu64 " blobs=%" PRIu64 " bytes=%" PRIu64, dropped,
-                 gone.blobs, gone.bytes);
+    if (upload_expire(u->daemon->uploads, clock_unix_s(), &dropped, &why) != 0) {
+        log_error("uploads.expire_failed", "%s", why.text);
+    } else if (dropped != 0) {
+        log_info("uploads.expired", "sessions=%" PRIu64, dropped);
     }
     u->out = false;
 }

@@ -19,13 +19,14 @@
 
 struct cache;
 struct cache_settings {
-    uint64_t segment_bytes;  /* bounded upstream ranges: 64 MiB */
-    uint32_t fillers;        /* parallel ranges a fill: 4 */
-    uint64_t parallel_bytes; /* from this size on: 256 MiB */
-    uint64_t jump_bytes;     /* a reader this far ahead of a filler gets its own: 8 MiB */
-    uint32_t tries;          /* without progress: 10 */
-    uint64_t document_bytes; /* largest index document: 256 MiB */
-    uint32_t default_ttl_s;  /* 60: mutable, when the origin says nothing */
+    uint64_t segment_bytes;          /* bounded upstream ranges: 64 MiB */
+    uint32_t fillers;                /* parallel ranges a fill: 4 */
+    uint64_t parallel_bytes;         /* from this size on: 256 MiB */
+    uint64_t jump_bytes;             /* a reader this far ahead of a filler gets its own: 8 MiB */
+    uint32_t tries;                  /* without progress: 10 */
+    uint64_t document_bytes;         /* largest index document: 256 MiB */
+    uint32_t default_ttl_s;          /* 60: mutable, when the origin says nothing */
+    uint64_t scrub_rate_bytes_per_s; /* 50 MiB/s; 0: off */
 };
 
 enum cache_state {                    /* RFC 9211 */
@@ -106,5 +107,7 @@ MUST_USE int cache_list(struct cache *c, struct slice repo, struct slice prefix,
                         struct err *e);
 /* Stops fills (parks them for the next start) and the keeper; no loop may want any more. */
 void cache_close(struct cache **cp);
+/* Evicts until need_bytes fit (0: down to the low mark). E_NOSPACE: what is left must stay. Blocks: pool thread. */
+MUST_USE int cache_make_room(struct cache *c, uint64_t need_bytes, struct err *e);
 
 #endif

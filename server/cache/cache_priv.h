@@ -121,6 +121,5 @@ MUST_USE int partial_save(struct fill *f, struct err *e);
 /* --- keeper.c --- */
 struct keeper *keeper_open(struct cache *c);
 void keeper_close(struct keeper **kp);
-MUST_USE int keeper_make_room(struct cache *c, uint64_t need_bytes, struct err *e); /* blocks */
 
 #endif

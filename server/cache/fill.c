@@ -209,13 +209,24 @@ static void open_stage(struct job *j)
     if (f->stage == NULL) {
         f->job_rc = stage_open(s, expect, f->named, &f->stage, &f->job_why);
     }
-    if (f->job_rc == E_NOSPACE && keeper_make_room(f->cache, expect, &f->job_why) == 0) {
+    if (f->job_rc == E_NOSPACE && cache_make_room(f->cache, expect, &f->job_why) == 0) {
         f->job_rc = stage_open(s, expect, f->named, &f->stage, &f->job_why);
     }
     if (f->job_rc == 0) {
         f->fd = dup(stage_fd(f->stage));
         f->job_rc = f->fd == -1 ? err_sys(&f->job_why, "dup") : 0;
     }
+}
+
+/* The rule takes the origin's word for the digest: it is checked like one from an index. */
+static void learn_digest(struct fill *f, const struct fetch_head *h)
+{
+    struct slice field = fetch_field(h, "repr-digest");
+
+    if (field.p == NULL) {
+        field = fetch_field(h, "digest"); /* before RFC 9530 */
+    }
+    f->want.digest_known = field.p != NULL && digest_from_field(field, &f->want.digest);
 }
 
 void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
@@ -226,6 +237,9 @@ void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
     struct slice coding;
 
     object_learn(o, h, &f->arena);
+    if (f->want.digest_header && !f->want.digest_known) {
+        learn_digest(f, h);
+    }
     coding = object_field(o, "content-encoding");
     freshness_read(h->fields, h->nfields, now, f->cache->set.default_ttl_s, &fresh);
     o->stored_unix_s = o->validated_unix_s = now;
@@ -331,7 +345,7 @@ void fill_job_done(struct fill *f)
 
 int fill_make_room(struct fill *f, struct err *e)
 {
-    return keeper_make_room(f->cache, f->total_bytes == LENGTH_UNKNOWN ? 0 : f->total_bytes, e);
+    return cache_make_room(f->cache, f->total_bytes == LENGTH_UNKNOWN ? 0 : f->total_bytes, e);
 }
 
 static void drop_stage(struct job *j)

@@ -34,8 +34,9 @@ enum {
     FILL_MAGIC = 0x66696c6c,
     FILLERS_MAX =
         8, /* segments under way: `fillers` of them in the background, the rest for readers */
-    GATHER_BYTES = 256 << 10, /* a write, and so a wake-up of all readers, waits for so much or 8 ms */
-    GATHER_MAX = 1 << 20,     /* then the origin is paused */
+    GATHER_BYTES =
+        256 << 10,        /* a write, and so a wake-up of all readers, waits for so much or 8 ms */
+    GATHER_MAX = 1 << 20, /* then the origin is paused */
     GATHER_MS = 8,
 };
 
@@ -89,8 +90,8 @@ struct fill {
     bool splices;         /* parts of several requests may be joined; the fetch thread's */
     bool named;           /* the stage survives a restart */
     _Atomic bool keep;    /* becomes a row */
-    bool replaces; /* an older generation */
-    int fd; /* a dup: outlives the stage */
+    bool replaces;        /* an older generation */
+    int fd;               /* a dup: outlives the stage */
     uint64_t born_ms;
 
     struct lock lock; /* --- guards from here ... */

@@ -9,13 +9,10 @@
 
 enum {
     LOOK_MS = 1000,
-    SCRUB_EVERY_MS = 10000,
+    SCRUB_EVERY_MS = 1000,
     COLLECT_EVERY_MS = 3600000,
     COLLECT_GRACE_S = 3600,
 };
-#define SCRUB_BYTES                                                                                \
-    ((uint64_t)64 << 20) /* a step: some 6 MB/s of reading, each byte about monthly on 16 TB */
-
 struct keeper {
     struct cache *cache;
     struct lock lock;
@@ -34,7 +31,7 @@ static void on_forget(void *arg, struct slice repo, struct slice key)
     cache_changed_post(c, repo, key);
 }
 
-int keeper_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
+int cache_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
 {
     struct evict_events ev = {on_forget, c};
     uint64_t freed = 0;
@@ -52,11 +49,15 @@ int keeper_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
 
 static void scrub(struct keeper *k)
 {
+    uint64_t budget = k->cache->set.scrub_rate_bytes_per_s * (SCRUB_EVERY_MS / 1000);
     uint64_t read = 0;
     uint64_t damaged = 0;
     struct err e;
 
-    if (scrub_step(k->cache->store, SCRUB_BYTES, &read, &damaged, &e) != 0) {
+    if (budget == 0) {
+        return;
+    }
+    if (scrub_step(k->cache->store, budget, &read, &damaged, &e) != 0) {
         log_warn("scrub.failed", "why=\"%s\"", e.text);
     } else if (damaged > 0) {
         log_error("scrub.damaged", "blobs=%" PRIu64, damaged);
@@ -80,7 +81,7 @@ static void step(struct keeper *k, uint64_t now_ms)
 {
     struct err e;
 
-    if (evict_needed(k->cache->store) && keeper_make_room(k->cache, 0, &e) != 0) {
+    if (evict_needed(k->cache->store) && cache_make_room(k->cache, 0, &e) != 0) {
         log_warn("evict.failed", "why=\"%s\"", e.text);
     }
     if (now_ms >= k->scrub_due_ms) {

@@ -36,8 +36,8 @@ static int judge_holder(void *arg, struct slice repo, char kind, struct slice ke
     struct repo *r = repo_set_find(ds->set, repo);
     struct buf subject = BUF_INIT(8192);
 
-    (void)kind;
-    if (r != NULL) {
+    /* What an upload holds is nobody's to read before its commit. */
+    if (r != NULL && kind != 'u') {
         buf_adds(&subject, repo);
         buf_byte(&subject, '/');
         buf_adds(&subject, key);

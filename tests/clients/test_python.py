@@ -45,7 +45,7 @@ def test_pip_download(pypi, python, client_env, tmp_path, features):
                 "--index-url", simple(pypi), *features, "-d", out, *PACKAGES]
 
     for out in cold_and_warm(pypi, command, client_env, tmp_path):
-        assert {f.name.split("-")[0].replace("_", "-") for f in out.iterdir()} == set(PACKAGES)
+        assert {f.name.split("-")[0].replace("_", "-") for f in out.iterdir()} >= set(PACKAGES)
 
 
 def test_pip_install(pypi, python, client_env, tmp_path):

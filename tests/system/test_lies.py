@@ -12,7 +12,7 @@ MIB = 1 << 20
 def data(mirrord, origin):
     m = mirrord(f"""
     cache {{ tries = 3 }}
-    repo "data" {{ protocol = "generic" origin = "{origin.url}/" stall = 2s
+    repo "data" {{ protocol = "generic" origin = "{origin.url}/" stall = 1s
         rule 'sha256-[0-9a-f]+' {{ class = immutable digest_from = "path" }}
         rule '\\.txt$' {{ class = mutable ttl = 0s sie = 1h }}
         rule '.' {{ class = immutable }} }}""")
@@ -54,7 +54,7 @@ def test_broken_off_is_never_complete(data, wire, lie):
 
 
 MENDED = {"cut at 30 %": {"die_at": 30, "times": 1}, "cut twice": {"die_at": 60, "times": 2},
-          "one 503": {"status": 503, "times": 1}, "one lost head": {"no_head": True, "times": 1}}
+          "one 503": {"status": 503, "times": 1, "fields": "Retry-After: 1"}, "one lost head": {"no_head": True, "times": 1}}
 
 
 @pytest.mark.parametrize("lie", MENDED.values(), ids=MENDED.keys())

@@ -168,7 +168,7 @@ static void defaults(void **state)
     assert_int_equal(c->cache.default_ttl_s, 60);
     assert_int_equal(c->http.header_ms, 10000);
     assert_int_equal(c->http.min_rate_bytes_per_s, 16384);
-    assert_int_equal(c->scrub_rate_bytes_per_s, 50 << 20);
+    assert_int_equal(c->cache.scrub_rate_bytes_per_s, 50 << 20);
     assert_int_equal(c->drain_ms, 30000);
     assert_null(c->public_url);
     assert_string_equal(c->listeners[0].address, ":8080");

@@ -88,16 +88,22 @@ static void look(void *arg)
     struct read_step *r;
     uint64_t upto = d->body->end;
     struct err why = {0};
-    int rc = d->body->ops->poll != NULL ? d->body->ops->poll(d->body, &upto) : 0;
+    int rc = 0;
 
-    if (rc != 0) {
-        err_set(&why, rc, "the origin's document did not arrive whole");
-        fail(d, rc, &why);
-        return;
-    }
-    if (d->body->end == LENGTH_UNKNOWN || upto < d->body->end) {
-        d->body->off = upto; /* what we do not need again is not "nothing yet" */
-        return;              /* wake comes */
+    while (d->body->ops->poll != NULL) {
+        rc = d->body->ops->poll(d->body, &upto);
+        if (rc != 0) {
+            err_set(&why, rc, "the origin's document did not arrive whole");
+            fail(d, rc, &why);
+            return;
+        }
+        if (d->body->end != LENGTH_UNKNOWN && upto >= d->body->end) {
+            break;
+        }
+        if (upto == d->body->off) {
+            return; /* wake comes, but only after a poll that found nothing new */
+        }
+        d->body->off = upto;
     }
     d->body->wake = NULL;
     r = NEW(struct read_step);

@@ -79,10 +79,12 @@ static inline void origin_spawn(struct world *w)
     int in[2];
     int out[2];
     char line[32] = "";
+    const char *root;
     FILE *f;
 
     assert_int_equal(pipe(in), 0);
     assert_int_equal(pipe(out), 0);
+    root = getenv("MIRROR_SOURCE"); /* tests run in folders of their own */
     w->origin_pid = fork();
     assert_true(w->origin_pid >= 0);
     if (w->origin_pid == 0) {
@@ -90,6 +92,9 @@ static inline void origin_spawn(struct world *w)
         dup2(out[1], 1);
         for (int fd = 3; fd < 64; fd++) {
             close(fd);
+        }
+        if (root != NULL && chdir(root) != 0) {
+            _exit(127);
         }
         execlp("python3", "python3", "tests/harness/origin.py", "--host", "0.0.0.0", (char *)NULL);
         _exit(127);

@@ -6,6 +6,7 @@ archive in reach, the project's own pages from a small local origin. KEEP=1 leav
 """
 import argparse
 import functools
+import hashlib
 import http.server
 import json
 import lzma
@@ -82,7 +83,6 @@ def local_origin(folder):
 
 def from_pages(folder):
     data = (folder / "pages.tar").read_bytes()
-    import hashlib  # pylint: disable=import-outside-toplevel
     return Corpus("archive/pages.tar", "*.text", hashlib.sha256(data).hexdigest(), len(data), "the project's own pages")
 
 
@@ -135,9 +135,10 @@ class Demo:
 
     def train(self):
         gpu = os.path.exists("/dev/nvidiactl") and (self.build / "trainer-cuda.so").exists()
-        shape, steps = ("gpt-gpu.json", 1500) if gpu else ("gpt-cpu.json", int(os.environ.get("STEPS", "400")))
+        shape, steps = ("gpt-gpu.json", 2000) if gpu else ("gpt-cpu.json", 1600)
         say(f"\n--- run: stage, train a small GPT on the {'GPU' if gpu else 'CPU'}, publish its checkpoint")
-        options = ["--steps", steps, "--batch", 16, "--lr", "2e-3", "--log-every", 20, "--val-every", steps // 4]
+        options = ["--steps", steps, "--batch", 64 if gpu else 12, "--lr", "2e-3", "--log-every", steps // 40,
+                   "--val-every", steps // 4]
         words = ["sh", HERE / "train.sh", "{corpus}", self.corpus.include, HERE / shape, "{out}", *options]
         job = self.folder / "demo.job"
         job.write_text(JOB.format(mirror=self.m.url(""), path=self.corpus.path, sha256=self.corpus.sha256,
@@ -167,9 +168,9 @@ class Demo:
 
 
 def losses_of(records):
-    seen = [(r["step"], r[k]) for r in records for k in ("val_loss", "loss") if isinstance(r.get(k), (int, float))]
-    first, last = min(seen), max(seen)
-    return f"{first[1]:.3f} nats a byte at step {first[0]}, {last[1]:.3f} at step {last[0]}"
+    first = next(r["loss"] for r in records if "loss" in r)
+    last = [r for r in records if "val_loss" in r][-1]
+    return f"{first:.2f} nats a byte before, {last['val_loss']:.2f} after {last['step']} steps, on files it has not seen"
 
 
 def main():

@@ -124,9 +124,9 @@ static bool client_head(struct client *c, double since_s, bool *over)
 /* false: over, whole or not. */
 static bool client_body(struct client *c, const struct reference *ref, double since_s)
 {
-    for (int turn = 0; turn < 4; turn++) {
-        ssize_t n = ref->p != NULL ? recv(c->fd, piece, sizeof piece, MSG_DONTWAIT)
-                                   : recv(c->fd, piece, sizeof piece * 8, MSG_DONTWAIT | MSG_TRUNC);
+    for (int turn = 0; turn < 16; turn++) {
+        int how = MSG_DONTWAIT | (ref->p != NULL ? 0 : MSG_TRUNC);
+        ssize_t n = recv(c->fd, piece, sizeof piece, how);
 
         if (n == -1 && errno == EAGAIN) {
             return true;

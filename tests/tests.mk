@@ -25,12 +25,14 @@ bench: deps
 
 $(B)/bench/%: $(B)/obj/tests/bench/%.o
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) $^ -lssl -lcrypto -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lssl -lcrypto -o $@
 
 # Programs that system tests drive; they are linked as the servers are.
 $(B)/harness/%: $(B)/obj/tests/harness/%.o $(call lib,server) $(call lib,common)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
 
 # The CUDA twins beside their CPU meaning; without a device it says so and passes nothing.
 gpu-check: all $(B)/gpu-check
@@ -60,7 +62,8 @@ fuzz:
 fuzz-build: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_C))
 $(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(call lib,server) $(call lib,agent) $(call lib,train) $(call lib,common)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer $^ $(sort $(L_SERVER) $(L_AGENT)) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer $^ $(sort $(L_SERVER) $(L_AGENT)) -o $@
 # New inputs are kept beside the build; only what is worth keeping is added to tests/fuzz/corpus by hand.
 $(FUZZERS): fuzz-%:
 	@mkdir -p $(FUZZ_B)/found/$* tests/fuzz/corpus/$*

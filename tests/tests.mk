@@ -21,7 +21,7 @@ demo: deps
 
 bench: deps
 	@$(MAKE) --no-print-directory all $(BENCH)
-	@$(PYTHON) tests/bench/bench.py --build $(B)
+	@$(PYTHON) tests/bench/bench.py --build $(B) $(if $(BENCH_DOCS),--docs docs/benchmarks.md)
 
 $(B)/bench/%: $(B)/obj/tests/bench/%.o
 	@mkdir -p $(@D)

@@ -9,6 +9,7 @@
 #include "common/os/clock.h"
 #include "common/xfer/xfer.h"
 #include "server/fetch/content_range.h"
+#include "server/fetch/lane.h"
 #include "server/fetch/origin_priv.h"
 
 enum {
@@ -17,21 +18,10 @@ enum {
     TRIES = 3,              /* of a request that got no head */
     BACKOFF_MS = 250,       /* doubled each time, with jitter */
     PATIENCE_MS = 10000,    /* a Retry-After up to this is waited for; clients give up soon after */
-    BLOCK_MAX_MS = 300000,  /* no origin silences us for longer */
+    REST_MAX_S = 3600,      /* of a Retry-After; the lane has a bound of its own */
     SWALLOW_BYTES = 65536,  /* of a redirect's or a refusal's body, so that the connection stays */
     STALL_BYTES_PER_S = 64, /* slower than this for stall_ms is a stall */
     FIELDS_MAX = 256,
-};
-
-struct lane { /* what we owe one origin */
-    struct list node;
-    struct origin *origin; /* held */
-    unsigned active;
-    uint64_t blocked_until_ms; /* it asked for rest */
-    struct list queue;
-    struct event *timer;
-    int64_t credit_bytes; /* of the rate limit */
-    uint64_t credit_ms;   /* when it was counted last */
 };
 
 struct fetcher {
@@ -43,9 +33,10 @@ struct fetcher {
 
 struct fetch {
     uint32_t magic;
-    struct list node; /* in the lane's queue */
     struct fetcher *fetcher;
     struct lane *lane;
+    struct lane_seat seat;
+    struct origin *origin; /* held */
     struct arena arena;
     struct fetch_want want;
     struct fetch_events ev;
@@ -55,10 +46,9 @@ struct fetch {
     struct buf url;      /* of this hop */
     struct buf via;      /* of the hop before */
     bool via_set;
-    bool trusted;  /* this hop's host may stand at any address */
-    bool has_slot; /* counted in lane->active */
-    bool swallow;  /* this answer is not for the caller */
-    bool follow;   /* ... it leads elsewhere: next_url */
+    bool trusted; /* this hop's host may stand at any address */
+    bool swallow; /* this answer is not for the caller */
+    bool follow;  /* ... it leads elsewhere: next_url */
     bool head_given;
     bool held_by_user;
     bool held_by_rate;
@@ -74,10 +64,9 @@ struct fetch {
     struct err why;
 };
 
-static void lane_pump(struct lane *l);
 static void fetch_begin(struct fetch *x);
 
-/* --- lanes -------------------------------------------------------------------------------------------------------- */
+/* --- one fetch's life --------------------------------------------------------------------------------------------- */
 
 static void timer_in(struct event *t, uint64_t ms)
 {
@@ -85,108 +74,13 @@ static void timer_in(struct event *t, uint64_t ms)
     evtimer_add(t, &tv);
 }
 
-static void on_lane_timer(evutil_socket_t fd, short what, void *arg)
-{
-    (void)fd;
-    (void)what;
-    lane_pump(arg);
-}
-
-static struct lane *lane_of(struct fetcher *f, const struct origin *o)
-{
-    struct lane *l;
-
-    LIST_EACH (&f->lanes, it) {
-        l = LIST_ITEM(it, struct lane, node);
-        if (l->origin == o) {
-            return l;
-        }
-    }
-    l = NEW(struct lane);
-    l->origin = origin_hold(o);
-    list_init(&l->queue);
-    l->timer = evtimer_new(f->base, on_lane_timer, l);
-    CHECK(l->timer != NULL);
-    list_push_back(&f->lanes, &l->node);
-    return l;
-}
-
-static void lane_free(struct lane *l)
-{
-    list_remove(&l->node);
-    event_free(l->timer);
-    origin_free(&l->origin);
-    free(l);
-}
-
-/* A lane that rests is kept: forgetting it would forget what the origin asked for. */
-static void lane_drop_if_idle(struct lane *l)
-{
-    if (l->active == 0 && list_empty(&l->queue) && l->blocked_until_ms <= clock_now_ms() &&
-        atomic_load(&l->origin->refs) == 1) {
-        lane_free(l);
-    }
-}
-
-static void lane_pump(struct lane *l)
-{
-    uint64_t now = clock_now_ms();
-
-    while (!list_empty(&l->queue) && l->active < l->origin->connections) {
-        struct fetch *x;
-        if (l->blocked_until_ms > now) {
-            timer_in(l->timer, l->blocked_until_ms - now);
-            return;
-        }
-        x = LIST_ITEM(list_pop_front(&l->queue), struct fetch, node);
-        l->active++;
-        x->has_slot = true;
-        fetch_begin(x);
-    }
-}
-
-static void slot_release(struct fetch *x)
-{
-    if (x->has_slot) {
-        x->has_slot = false;
-        x->lane->active--;
-        lane_pump(x->lane);
-    }
-}
-
-static void lane_rest(struct lane *l, uint64_t ms)
-{
-    uint64_t until = clock_now_ms() + min_u64(ms, BLOCK_MAX_MS);
-
-    atomic_fetch_add_explicit(&l->origin->throttled, 1, memory_order_relaxed);
-    l->blocked_until_ms = max_u64(l->blocked_until_ms, until);
-}
-
-/* How long this fetch must pause for the origin's rate limit, after n more bytes. */
-static uint64_t lane_spend(struct lane *l, size_t n)
-{
-    int64_t rate = (int64_t)l->origin->rate_bytes_per_s;
-    uint64_t now = clock_now_ms();
-
-    if (rate == 0) {
-        return 0;
-    }
-    l->credit_bytes += (int64_t)min_u64(now - l->credit_ms, 1000) * rate / 1000;
-    l->credit_bytes = l->credit_bytes > rate / 4 ? rate / 4 : l->credit_bytes;
-    l->credit_ms = now;
-    l->credit_bytes -= (int64_t)n;
-    return l->credit_bytes >= 0 ? 0 : (uint64_t)(-l->credit_bytes * 1000 / rate) + 1;
-}
-
-/* --- one fetch's life --------------------------------------------------------------------------------------------- */
-
 static void fetch_free(struct fetch *x)
 {
     struct lane *l = x->lane;
 
-    list_remove_if(&x->node);
     xfer_cancel(&x->xfer);
-    slot_release(x);
+    lane_leave(l, &x->seat);
+    origin_free(&x->origin); /* before the lane looks whether it is the last to hold it */
     lane_drop_if_idle(l);
     event_free(x->timer);
     buf_free(&x->url);
@@ -199,9 +93,9 @@ static void fetch_free(struct fetch *x)
 static void finish(struct fetch *x, int rc, const struct err *why)
 {
     if (rc != 0 && rc != E_CANCELLED) {
-        atomic_fetch_add_explicit(&x->lane->origin->errors, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&x->origin->errors, 1, memory_order_relaxed);
     }
-    slot_release(x); /* first: the caller may start its next one now */
+    lane_leave(x->lane, &x->seat); /* first: the caller may start its next one now */
     x->in_event = true;
     x->ev.on_done(x->arg, rc, why);
     fetch_free(x);
@@ -216,15 +110,14 @@ static void fail_soon(struct fetch *x, int rc)
 
 static void enqueue(struct fetch *x)
 {
-    uint64_t now = clock_now_ms();
+    uint64_t rest_ms = lane_resting_ms(x->lane);
 
-    if (x->lane->blocked_until_ms > now + PATIENCE_MS) {
+    if (rest_ms > PATIENCE_MS) {
         fail_soon(x, err_set(&x->why, E_BUSY, "the origin asked for %" PRIu64 " s of rest",
-                             (x->lane->blocked_until_ms - now + 999) / 1000));
+                             (rest_ms + 999) / 1000));
         return;
     }
-    list_push_back(&x->lane->queue, &x->node);
-    lane_pump(x->lane);
+    lane_queue(x->lane, &x->seat);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -249,7 +142,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 static void retry_in(struct fetch *x, uint64_t ms)
 {
     x->tries++;
-    slot_release(x);
+    lane_leave(x->lane, &x->seat);
     timer_in(x->timer, ms);
 }
 
@@ -272,7 +165,7 @@ static uint64_t retry_after_ms(const struct xfer_head *h)
     if (!slice_u64(v, &s)) {
         s = httpdate_parse(v, now, &s) && s > now ? s - now : 0;
     }
-    return min_u64(s, BLOCK_MAX_MS / 1000) * 1000;
+    return min_u64(s, REST_MAX_S) * 1000;
 }
 
 /* `"api";r=0;t=55` (the draft's list form) or ratelimit-remaining and ratelimit-reset: a spent budget means rest. */
@@ -418,7 +311,7 @@ static int on_xfer_body(void *arg, struct slice bytes)
     int rc;
 
     CHECK(x->magic == FETCH_MAGIC);
-    atomic_fetch_add_explicit(&x->lane->origin->bytes, bytes.n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&x->origin->bytes, bytes.n, memory_order_relaxed);
     if (x->swallow) {
         x->swallowed_bytes += bytes.n;
         return x->swallowed_bytes > SWALLOW_BYTES ? E_TOOBIG : 0;
@@ -455,7 +348,7 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
     CHECK(x->magic == FETCH_MAGIC);
     x->xfer = NULL;
     evtimer_del(x->timer);
-    if (x->swallow && (rc == 0 || rc == E_TOOBIG)) {
+    if (x->swallow) { /* its head has said all: a body cut short changes nothing */
         bool follow = x->follow;
         x->swallow = x->follow = false;
         x->swallowed_bytes = 0;
@@ -489,6 +382,11 @@ static bool on_admit(void *arg, const struct sockaddr *sa)
     return x->trusted || !address_is_inside(sa);
 }
 
+static void on_turn(struct lane_seat *s)
+{
+    fetch_begin(CONTAINER_OF(s, struct fetch, seat));
+}
+
 static const struct xfer_events xfer_events = {on_xfer_head, on_xfer_body, on_xfer_done};
 
 static void add_line(struct fetch *x, struct slice *lines, size_t *n, const char *name,
@@ -501,7 +399,7 @@ static void add_line(struct fetch *x, struct slice *lines, size_t *n, const char
 
 static void fetch_begin(struct fetch *x)
 {
-    const struct origin *o = x->lane->origin;
+    const struct origin *o = x->origin;
     struct slice lines[8];
     struct xfer_want w = {
         .method = x->want.head ? XFER_HEAD : XFER_GET,
@@ -515,7 +413,6 @@ static void fetch_begin(struct fetch *x)
         .idle_bytes_per_s = STALL_BYTES_PER_S,
         .ca_file = o->ca_file,
         .proxy = o->proxy,
-        .no_proxy = o->no_proxy,
         .admit = on_admit,
     };
     struct url u;
@@ -529,6 +426,7 @@ static void fetch_begin(struct fetch *x)
         return;
     }
     x->trusted = origin_trusts_address(o, &u);
+    w.no_proxy = origin_no_proxy(o, &u);
     if (origin_is_home(o, &u)) { /* a credential is for the origin's own scheme, host and port */
         add_line(x, lines, &w.nfields, "Authorization",
                  x->want.authorization.p != NULL ? x->want.authorization
@@ -540,7 +438,7 @@ static void fetch_begin(struct fetch *x)
     add_line(x, lines, &w.nfields, "If-Modified-Since", x->want.if_modified_since);
     x->got_bytes = 0;
     x->due_bytes = LENGTH_UNKNOWN;
-    atomic_fetch_add_explicit(&x->lane->origin->requests, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&x->origin->requests, 1, memory_order_relaxed);
     x->xfer = xfer_start(x->fetcher->xfers, &w, &xfer_events, x);
 }
 
@@ -571,7 +469,9 @@ struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
     CHECK(w->end != LENGTH_UNKNOWN ? w->first < w->end : w->first == 0);
     x->magic = FETCH_MAGIC;
     x->fetcher = f;
-    x->lane = lane_of(f, w->origin);
+    x->lane = lane_find(&f->lanes, f->base, w->origin);
+    x->origin = origin_hold(w->origin);
+    x->seat.go = on_turn;
     x->ev = *ev;
     x->arg = arg;
     x->want = *w;
@@ -627,11 +527,7 @@ void fetcher_close(struct fetcher **fp)
     if (f == NULL) {
         return;
     }
-    LIST_EACH (&f->lanes, it) {
-        struct lane *l = LIST_ITEM(it, struct lane, node);
-        CHECK(l->active == 0 && list_empty(&l->queue));
-        lane_free(l);
-    }
+    lanes_close(&f->lanes);
     xfer_loop_close(&f->xfers);
     free(f);
 }

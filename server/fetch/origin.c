@@ -154,6 +154,11 @@ bool origin_trusts_address(const struct origin *o, const struct url *u)
     return origin_is_home(o, u) || listed(o, u);
 }
 
+const char *origin_no_proxy(const struct origin *o, const struct url *u)
+{
+    return origin_trusts_address(o, u) ? o->no_proxy : NULL;
+}
+
 int origin_admits(const struct origin *o, struct slice url, struct slice via, struct err *e)
 {
     struct url u;
@@ -229,6 +234,8 @@ static bool inside_v6(const uint8_t *a)
     static const uint8_t zero[12];
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b};
+    static const uint8_t nat64_local[6] = {0x00, 0x64, 0xff, 0x9b, 0x00, 0x01};
+    static const uint8_t teredo[4] = {0x20, 0x01};
 
     if (memcmp(a, zero, 12) == 0 || memcmp(a, mapped, 12) == 0 || memcmp(a, nat64, 12) == 0) {
         return memcmp(a, zero, 12) == 0 || inside_v4(v4_at(a + 12)); /* ::, ::1, v4-compatible */
@@ -238,7 +245,10 @@ static bool inside_v6(const uint8_t *a)
     }
     return (a[0] & 0xfe) == 0xfc ||                   /* unique local */
            (a[0] == 0xfe && (a[1] & 0x80) == 0x80) || /* link-local, site-local */
-           a[0] == 0xff;                              /* multicast */
+           a[0] == 0xff ||                            /* multicast */
+           memcmp(a, nat64_local, sizeof nat64_local) ==
+               0 ||                               /* RFC 8215: leads where we cannot see */
+           memcmp(a, teredo, sizeof teredo) == 0; /* a v4 address in disguise */
 }
 
 bool address_is_inside(const struct sockaddr *sa)

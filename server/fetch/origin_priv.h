@@ -30,6 +30,8 @@ struct origin {
 bool origin_is_home(const struct origin *o, const struct url *u); /* same scheme, host, port */
 /* The configuration names this host: it may stand at any address. */
 bool origin_trusts_address(const struct origin *o, const struct url *u);
+/* `no_proxy` lists what is inside: a host that only a page names never gets past the proxy by it. */
+const char *origin_no_proxy(const struct origin *o, const struct url *u);
 /* Loopback, private, link-local, metadata, multicast, or no internet address at all. */
 bool address_is_inside(const struct sockaddr *sa);
 

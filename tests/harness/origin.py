@@ -60,6 +60,7 @@ class Thing:
     change_after: int = -1        # so many requests, then another generation: seed + 1
     flip_at: int = -1             # this byte is wrong
     endless: bool = False
+    stale_304: bool = False       # every conditional request gets a 304 that names another generation
     no_head: bool = False         # the connection is cut before a head
     early_garbage: bool = False   # not HTTP
     # counters
@@ -218,6 +219,12 @@ class Handler(BaseHTTPRequestHandler):
         if t.redirect:
             self.send_response_only(t.status if t.status != 200 else 302)
             self.send_header("Location", t.redirect)
+            if t.short >= 0:  # the head is whole, its body is not
+                self.send_header("Content-Length", str(t.short + 100))
+                self.end_headers()
+                self.wfile.write(b"x" * t.short)
+                self.cut()
+                return
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
@@ -230,6 +237,12 @@ class Handler(BaseHTTPRequestHandler):
             return
         known = self.headers.get("If-None-Match")
         since = self.headers.get("If-Modified-Since")
+        if t.stale_304 and (known is not None or since is not None):
+            t.not_modified += 1
+            self.send_response_only(304)
+            self.extra(t, '"another"')
+            self.end_headers()
+            return
         if (known is not None and tag in [x.strip() for x in known.split(",")]) or (
                 known is None and since is not None and t.last_modified and
                 since == email.utils.formatdate(t.last_modified, usegmt=True)):

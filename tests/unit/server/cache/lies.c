@@ -218,6 +218,20 @@ static void redirects_lead_only_where_they_may(void **state)
     assert_int_equal(stat_of(&world, "/to", "authorized"), 1); /* same host: ours is sent */
 }
 
+static void a_redirect_is_followed_though_its_body_is_cut(void **state)
+{
+    struct client c;
+
+    (void)state;
+    put(&world, "/way?size=300000");
+    put(&world, "/cut-way?redirect=/way&short=10");
+    client_init(&c, &world, "/cut-way");
+    client_run(&c);
+    assert_got(&c, "/way");
+    client_fini(&c);
+    assert_int_equal(stat_of(&world, "/way", "requests"), 1);
+}
+
 static void a_token_stays_with_its_host(void **state)
 {
     struct client c;
@@ -269,6 +283,7 @@ int main(void)
         cmocka_unit_test(errors_are_told_plainly),
         cmocka_unit_test(a_busy_origin_is_given_rest),
         cmocka_unit_test(redirects_lead_only_where_they_may),
+        cmocka_unit_test(a_redirect_is_followed_though_its_body_is_cut),
         cmocka_unit_test(a_token_stays_with_its_host),
         cmocka_unit_test(an_endless_body_meets_a_bound),
     };

@@ -80,6 +80,33 @@ static void a_list_of_hosts_is_the_whole_list(void **state)
     origin_free(&none);
 }
 
+static void no_proxy_is_for_what_the_configuration_names(void **state)
+{
+    static const char *const hosts[] = {"files.example"};
+    struct origin_settings set = {.url = "https://o.example/",
+                                  .hosts = hosts,
+                                  .hosts_count = 1,
+                                  .proxy = "http://proxy.example:3128",
+                                  .no_proxy = ".example,10.0.0.0/8"};
+    static const struct {
+        const char *url;
+        bool direct;
+    } seen[] = {{"https://o.example/x", true},
+                {"https://files.example/x", true},
+                {"https://other.example/x", false},
+                {"https://10.0.0.1/x", false}};
+    struct origin *o = NULL;
+
+    (void)state;
+    assert_int_equal(origin_new("r", &set, &o, NULL), 0);
+    for (size_t i = 0; i < ARRAY_LEN(seen); i++) {
+        struct url u;
+        assert_int_equal(url_split(slice_str(seen[i].url), &u, NULL), 0);
+        assert_int_equal(origin_no_proxy(o, &u) != NULL, seen[i].direct);
+    }
+    origin_free(&o);
+}
+
 static bool inside(const char *text)
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET};
@@ -114,6 +141,8 @@ static void addresses_inside_are_known_in_every_dress(void **state)
                                      "64:ff9b::7f00:1",
                                      "64:ff9b::a9fe:a9fe",
                                      "2002:7f00:1::",
+                                     "64:ff9b:1::a9fe:a9fe",
+                                     "2001:0:4136:e378:8000:63bf:3fff:fdd2",
                                      "fe80::1",
                                      "fec0::1",
                                      "fd00::1",
@@ -206,6 +235,7 @@ int main(void)
         cmocka_unit_test(the_configured_origin_alone_needs_no_page),
         cmocka_unit_test(pages_over_https_name_other_hosts),
         cmocka_unit_test(a_list_of_hosts_is_the_whole_list),
+        cmocka_unit_test(no_proxy_is_for_what_the_configuration_names),
         cmocka_unit_test(addresses_inside_are_known_in_every_dress),
         cmocka_unit_test(keys_are_scheme_host_port),
         cmocka_unit_test(content_ranges_are_read_strictly),

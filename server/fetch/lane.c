@@ -1,0 +1,138 @@
+#include "server/fetch/lane.h"
+
+#include <event2/event.h>
+#include <stdlib.h>
+
+#include "common/os/clock.h"
+#include "server/fetch/origin_priv.h"
+
+enum { BLOCK_MAX_MS = 300000 }; /* no origin silences us for longer */
+
+struct lane {
+    struct list node;
+    struct origin *origin; /* held */
+    unsigned active;
+    uint64_t blocked_until_ms; /* it asked for rest */
+    struct list queue;         /* of seats */
+    struct event *timer;
+    int64_t credit_bytes; /* of the rate limit */
+    uint64_t credit_ms;   /* when it was counted last */
+};
+
+static void pump(struct lane *l)
+{
+    while (!list_empty(&l->queue) && l->active < l->origin->connections) {
+        uint64_t rest_ms = lane_resting_ms(l);
+        struct lane_seat *s;
+        if (rest_ms > 0) {
+            struct timeval tv = {(time_t)(rest_ms / 1000), (suseconds_t)(rest_ms % 1000 * 1000)};
+            evtimer_add(l->timer, &tv);
+            return;
+        }
+        s = LIST_ITEM(list_pop_front(&l->queue), struct lane_seat, node);
+        l->active++;
+        s->taken = true;
+        s->go(s);
+    }
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    pump(arg);
+}
+
+static void lane_free(struct lane *l)
+{
+    list_remove(&l->node);
+    event_free(l->timer);
+    origin_free(&l->origin);
+    free(l);
+}
+
+/* One that rests is kept: forgetting it would forget what the origin asked for. */
+void lane_drop_if_idle(struct lane *l)
+{
+    if (l->active == 0 && list_empty(&l->queue) && lane_resting_ms(l) == 0 &&
+        atomic_load(&l->origin->refs) == 1) {
+        lane_free(l);
+    }
+}
+
+struct lane *lane_find(struct list *lanes, struct event_base *base, const struct origin *o)
+{
+    struct lane *l;
+
+    LIST_EACH (lanes, it) {
+        l = LIST_ITEM(it, struct lane, node);
+        if (l->origin == o) {
+            return l;
+        }
+    }
+    LIST_EACH (lanes, it) { /* a reload has brought new origins: the old ones' lanes may go */
+        lane_drop_if_idle(LIST_ITEM(it, struct lane, node));
+    }
+    l = NEW(struct lane);
+    l->origin = origin_hold(o);
+    list_init(&l->queue);
+    l->timer = evtimer_new(base, on_timer, l);
+    CHECK(l->timer != NULL);
+    list_push_back(lanes, &l->node);
+    return l;
+}
+
+void lane_queue(struct lane *l, struct lane_seat *s)
+{
+    list_push_back(&l->queue, &s->node);
+    pump(l);
+}
+
+void lane_leave(struct lane *l, struct lane_seat *s)
+{
+    list_remove_if(&s->node);
+    if (s->taken) {
+        s->taken = false;
+        l->active--;
+        pump(l);
+    }
+}
+
+void lane_rest(struct lane *l, uint64_t ms)
+{
+    uint64_t until = clock_now_ms() + min_u64(ms, BLOCK_MAX_MS);
+
+    atomic_fetch_add_explicit(&l->origin->throttled, 1, memory_order_relaxed);
+    l->blocked_until_ms = max_u64(l->blocked_until_ms, until);
+}
+
+uint64_t lane_resting_ms(const struct lane *l)
+{
+    uint64_t now = clock_now_ms();
+
+    return l->blocked_until_ms > now ? l->blocked_until_ms - now : 0;
+}
+
+uint64_t lane_spend(struct lane *l, size_t n)
+{
+    int64_t rate = (int64_t)l->origin->rate_bytes_per_s;
+    uint64_t now = clock_now_ms();
+
+    if (rate == 0) {
+        return 0;
+    }
+    l->credit_bytes += (int64_t)min_u64(now - l->credit_ms, 1000) * rate / 1000;
+    l->credit_bytes = l->credit_bytes > rate / 4 ? rate / 4 : l->credit_bytes;
+    l->credit_ms = now;
+    l->credit_bytes -= (int64_t)n;
+    return l->credit_bytes >= 0 ? 0 : (uint64_t)(-l->credit_bytes * 1000 / rate) + 1;
+}
+
+void lanes_close(struct list *lanes)
+{
+    LIST_EACH (lanes, it) {
+        struct lane *l = LIST_ITEM(it, struct lane, node);
+        CHECK(l->active == 0 && list_empty(&l->queue));
+        lane_free(l);
+    }
+}

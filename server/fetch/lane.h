@@ -1,0 +1,35 @@
+/* lane.h - what we owe one origin: so many requests at once, the rest that it asked for, its rate.
+ *
+ * A request takes a seat; when all are taken or the origin rests it queues, and go() is called when its turn comes.
+ *
+ * owns     a lane holds its origin; it goes by itself once nobody else does and nothing is owed
+ * threads  the fetcher's
+ */
+#ifndef SERVER_FETCH_LANE_H
+#define SERVER_FETCH_LANE_H
+
+#include "common/base/list.h"
+#include "server/fetch/origin.h"
+
+struct event_base;
+struct lane;
+
+struct lane_seat { /* in the request */
+    struct list node;
+    void (*go)(struct lane_seat *s); /* may run inside lane_queue() and lane_leave() */
+    bool taken;
+};
+
+struct lane *lane_find(struct list *lanes, struct event_base *base, const struct origin *o);
+void lane_queue(struct lane *l, struct lane_seat *s);
+/* Gives the seat back, or leaves the queue; harmless twice. */
+void lane_leave(struct lane *l, struct lane_seat *s);
+/* No request for so long: 429, 503, a spent budget. Never more than five minutes. */
+void lane_rest(struct lane *l, uint64_t ms);
+uint64_t lane_resting_ms(const struct lane *l);
+/* How long to pause for the origin's rate limit after n more bytes. */
+uint64_t lane_spend(struct lane *l, size_t n);
+void lane_drop_if_idle(struct lane *l); /* may free it */
+void lanes_close(struct list *lanes);   /* nothing may be under way */
+
+#endif

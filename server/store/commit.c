@@ -18,6 +18,7 @@ enum {
     SICK_MS = 1000,  /* between tries to write again */
     ATIMES_A_WRITE = 1024,
     ROW_MAX = 64 << 20,
+    FREEING_BYTES = 256 << 10, /* what a batch that frees space may leave */
 };
 
 #define COUNTS_KEY SLICE("counts")
@@ -146,6 +147,37 @@ static int change_steps(struct committer *c, const struct batch *b, struct err *
     return rc;
 }
 
+static bool frees_space(const struct batch *b)
+{
+    for (size_t i = 0; i < b->nafter; i++) {
+        if (b->after[i].kind == AFTER_UNLINK) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool fits(struct committer *c, const struct batch *b)
+{
+    uint64_t margin;
+    uint64_t room = space_for_rows(c->s, &margin);
+
+    return room >= 2 * b->steps.n + (frees_space(b) ? FREEING_BYTES : margin);
+}
+
+/* RocksDB 7.8 aborts when its log meets ENOSPC a second time: so it shall not meet it a first time. What frees space may go
+ * nearer to the edge than what takes some. */
+static int check_room(struct committer *c, const struct batch *b, struct err *e)
+{
+    if (fits(c, b)) {
+        return 0;
+    }
+    space_exhausted(c->s); /* the ballast's bytes are for what frees */
+    return frees_space(b) && fits(c, b)
+               ? 0
+               : err_set(e, E_NOSPACE, "the disk is full: no room is left for the store's rows");
+}
+
 static int admit(struct committer *c, const struct batch *b, struct err *e)
 {
     struct counts before = c->counts;
@@ -154,6 +186,10 @@ static int admit(struct committer *c, const struct batch *b, struct err *e)
 
     if (b->steps.rc != 0) {
         return err_set(e, b->steps.rc, "the batch is too big");
+    }
+    rc = check_room(c, b, e);
+    if (rc != 0) {
+        return rc;
     }
     rc = b->check != NULL ? b->check(c->s, b->check_arg, e) : 0;
     if (rc == 0) {
@@ -399,6 +435,11 @@ static bool is_sick(struct committer *c)
 static void try_to_recover(struct committer *c)
 {
     struct err e = {0};
+    uint64_t margin;
+
+    if (space_for_rows(c->s, &margin) < margin) {
+        return;
+    }
 
     kv_batch_put(c->s->kv, c->kvb, TABLE_META, SLICE("probe"), SLICE(""));
     set_sick(c, write_changes(c, true, &e), &e);

@@ -11,7 +11,7 @@
 #include "common/os/clock.h"
 #include "server/store/state.h"
 
-enum { LOOK_MS = 1000, GROW_BYTES = 1 << 20 };
+enum { LOOK_MS = 1000, GROW_BYTES = 1 << 20, ROWS_MARGIN_BYTES = 64 << 20 };
 
 void counts_encode(const struct counts *c, char out[COUNTS_BYTES])
 {
@@ -150,6 +150,18 @@ bool space_full(struct store *s)
     full = s->space.full;
     lock_drop(&s->space.lock);
     return full;
+}
+
+uint64_t space_for_rows(struct store *s, uint64_t *margin_bytes)
+{
+    struct statvfs v;
+
+    *margin_bytes = 0;
+    if (fstatvfs(s->dir_fd, &v) == -1) {
+        return UINT64_MAX; /* then the write itself shall say what is wrong */
+    }
+    *margin_bytes = min_u64((uint64_t)v.f_blocks * v.f_frsize / 32, ROWS_MARGIN_BYTES);
+    return (uint64_t)v.f_bavail * v.f_frsize;
 }
 
 void space_exhausted(struct store *s)

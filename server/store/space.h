@@ -50,6 +50,8 @@ MUST_USE int space_write(struct store *s, uint64_t *reserved, uint64_t *written,
 void space_release(struct store *s, uint64_t reserved, uint64_t written);
 void space_counted(struct store *s, const struct counts *c);
 bool space_full(struct store *s);
+/* What the disk has for RocksDB right now, and how much of that must stay free. One statvfs. */
+uint64_t space_for_rows(struct store *s, uint64_t *margin_bytes);
 /* A write met ENOSPC. */
 void space_exhausted(struct store *s);
 /* Looks at the disk again; when there is room, the ballast comes back and `full` ends. */

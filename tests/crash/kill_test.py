@@ -146,12 +146,14 @@ def test_sigkill_at_random_instants(mirrord, origin):
         origin.put(f"/{i}", size=rng.choice(SIZES) + i, seed=i + 1, rate=rng.choice((0, 0, 8 << 20)))
     # Small enough that eviction never rests: the objects are some 140 MiB, uploads come on top.
     m = mirrord(f"""log_level = "warn"
-        storage {{ quota = "160m" reserve = "16m" }}
+        storage {{ quota = "128m" reserve = "16m" }}
         repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}
         repo "models" {{ protocol = "hosted" }}""")
     with Load(m, origin, m.token("load", "publish:models/*")) as load:
+        evicted = 0
         for turn in range(KILLS):
             time.sleep(rng.uniform(0.05, 1.2) * SLOW)
+            evicted += m.metric("mirrord_cache_evictions_total")
             m.kill()
             m.start()
             done = m.ctl("verify", check=False)
@@ -162,4 +164,5 @@ def test_sigkill_at_random_instants(mirrord, origin):
     done = m.ctl("verify", "--deep", check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not load.wrong, f"SEED={SEED}: {load.wrong[:5]}"
-    assert load.served > KILLS and load.committed, "the load did nothing: this run shows nothing"
+    print(f"{load.served} answers, {len(load.committed)} files committed, {evicted:.0f} evictions")
+    assert load.served > KILLS and load.committed and evicted, "the load did nothing: this run shows nothing"

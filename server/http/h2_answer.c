@@ -218,7 +218,10 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *u
         count(&h->conn->lane->counters.protocol_errors, 1);
     } else if (ours && x != NULL && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) {
         x->sent_all = true;
-        if (!x->received_all && !x->reading) { /* RFC 9113 8.1: send no more of that body */
+        /* RFC 9113 8.1: send no more of that body. What is nearly here anyway is let in and dropped: clients (libcurl
+         * 7.88 among them) lose the answer when its stream is reset behind it. */
+        if (!x->received_all && !x->reading && x->req.content_length != LENGTH_UNKNOWN &&
+            x->req.content_length > h->conn->lane->limits->discard_bytes) {
             nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, x->stream_id, NGHTTP2_NO_ERROR);
         }
     }

@@ -1,5 +1,4 @@
 /* trainer - trains GPT-2-shaped models: one program for CPU and GPU, files and ranks in, checkpoints out. */
-#include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,42 +59,18 @@ static int run(const struct verb_row *v, int argc, char **argv)
     return err_sysexit(rc);
 }
 
-/* True when OpenBLAS should be told which of its kernels to run: 0.3.21 does not know CPUs younger than itself, and takes
- * AVX2's on ones with AVX-512 (measured on a Zen 5: training steps of 67 ms instead of 48). */
-static bool blas_underrates_cpu(void)
+/* OpenMP's threads spin while they wait, and starve whatever shares the cores: beside a parallel build a step took five
+ * times as long as with sleeping ones. libgomp reads this before main() only, hence the second start. */
+static void calm_threads(char **argv)
 {
-#if defined(__x86_64__)
-    const char *core = openblas_get_corename();
-
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           (strcmp(core, "Haswell") == 0 || strcmp(core, "Zen") == 0);
-#else
-    return false;
-#endif
-}
-
-/* What libraries read from the environment before main() only, hence a second start; without /proc the run is slower, not
- * wrong. OpenMP's threads spin while they wait, and starve whatever shares the cores: beside a parallel build a step took
- * five times as long as with sleeping ones. */
-static void start_with_better_settings(char **argv)
-{
-    bool again = false;
-
-    if (getenv("OMP_WAIT_POLICY") == NULL) {
-        again = setenv("OMP_WAIT_POLICY", "passive", 0) == 0;
-    }
-    if (getenv("OPENBLAS_CORETYPE") == NULL && blas_underrates_cpu()) {
-        again = setenv("OPENBLAS_CORETYPE", "SkylakeX", 0) == 0 || again;
-    }
-    if (again) {
-        execv("/proc/self/exe", argv);
+    if (getenv("OMP_WAIT_POLICY") == NULL && setenv("OMP_WAIT_POLICY", "passive", 0) == 0) {
+        execv("/proc/self/exe", argv); /* without /proc the run is slower, not wrong */
     }
 }
 
 int main(int argc, char **argv)
 {
-    start_with_better_settings(argv);
+    calm_threads(argv);
     if (argc < 2) {
         return usage(stderr);
     }

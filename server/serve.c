@@ -223,7 +223,7 @@ static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct
         return false;
     }
     v->repo = r;
-    v->cached = h->answer != NULL;
+    v->cached = r->origin != NULL;
     v->state = CACHE_HIT;
     v->hot = hot_hold(h);
     if (h->answer != NULL && h->answer->digest_known) {
@@ -286,6 +286,7 @@ static void execute_want(struct call *c)
         return;
     }
     w->refresh = w->refresh || wants_fresh(&c->req);
+    w->document = c->plan.rewrite;
     w->head_only = c->req.method == METHOD_HEAD && !c->plan.rewrite;
     w->hint_first = 0;
     w->hint_end = LENGTH_UNKNOWN;

@@ -2,7 +2,7 @@
 
 #include "common/codec/httpdate.h"
 
-enum { HEURISTIC_MAX_S = 86400, TTL_MAX_S = 10 * 365 * 86400 };
+enum { HEURISTIC_MAX_S = 86400, TTL_MAX_S = 10 * 365 * 86400, CLOCK_SLACK_S = 60 };
 
 struct control { /* Cache-Control, all lines of it */
     bool seen, bad, no_store, no_cache, private, must_revalidate;
@@ -193,6 +193,9 @@ enum verdict_fresh freshness_judge(const struct object *o, const struct want *w,
 
     if (w->class == WANT_IMMUTABLE) {
         return FRESH; /* whatever the client says: pip sends no-cache with every 10 KiB of a wheel */
+    }
+    if (o->validated_unix_s > now + CLOCK_SLACK_S) {
+        return STALE; /* the clock has been set back: nothing that it dated may count as fresh till then */
     }
     if (w->refresh && now >= o->validated_unix_s + w->floor_s) {
         return STALE;

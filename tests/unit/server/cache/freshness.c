@@ -118,9 +118,28 @@ static void trouble_allows_the_old_one_within_bounds(void **state)
     assert_true(freshness_allows_stale_on_error(&o, &w, NOW + 100));
 }
 
+static void a_clock_set_back_makes_nothing_fresh(void **state)
+{
+    struct object o = {.validated_unix_s = 5000000, .fresh_until_unix_s = 5000060};
+    struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN};
+
+    (void)state;
+    assert_int_equal(freshness_judge(&o, &w, 5000000), FRESH);
+    assert_int_equal(freshness_judge(&o, &w, 4999990), FRESH); /* two clocks never agree quite */
+    assert_int_equal(freshness_judge(&o, &w, 1000000), STALE);
+    w.ttl_s = 60;
+    assert_int_equal(freshness_judge(&o, &w, 1000000), STALE);
+    w.refresh = true;
+    w.floor_s = 10;
+    assert_int_equal(freshness_judge(&o, &w, 1000000), STALE);
+    w.class = WANT_IMMUTABLE;
+    assert_int_equal(freshness_judge(&o, &w, 1000000), FRESH);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_clock_set_back_makes_nothing_fresh),
         cmocka_unit_test(counts_the_life_of_an_answer),
         cmocka_unit_test(reads_what_may_be_done),
         cmocka_unit_test(the_class_and_the_rule_decide),

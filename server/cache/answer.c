@@ -205,8 +205,8 @@ struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint
     }
     s = NEW(struct sealed);
     s->answer = answer_hold(a);
-    s->body = (struct body){
-        .ops = &ops, .off = first, .end = min_u64(end, a->total_bytes), .fd = -1};
+    s->body =
+        (struct body){.ops = &ops, .off = first, .end = min_u64(end, a->total_bytes), .fd = -1};
     /* Neither fill nor blob: the answer to a HEAD, which has a length and no bytes to send. */
     if (a->blob != NULL) {
         s->body.fd = blob_fd(a->blob);

@@ -448,12 +448,14 @@ struct cache *cache_open(struct store *st, struct pool *disk, const struct cache
         .jump_bytes = or_default_u64(set->jump_bytes, (uint64_t)8 << 20),
         .tries = set->tries != 0 ? set->tries : 10,
         .document_bytes = or_default_u64(set->document_bytes, (uint64_t)256 << 20),
+        .grace_ms = set->grace_ms != 0 ? set->grace_ms : 30000,
         .default_ttl_s = set->default_ttl_s != 0 ? set->default_ttl_s : 60,
     };
     lock_init(&c->lock, LOCK_CACHE);
     lock_init(&c->keep_lock, LOCK_KEEP);
     list_init(&c->fills);
     list_init(&c->resting);
+    list_init(&c->partials_lost);
     c->base = event_base_new();
     CHECK(c->base != NULL);
     c->mail = mailbox_open(c->base);

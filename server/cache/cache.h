@@ -25,6 +25,7 @@ struct cache_settings {
     uint64_t jump_bytes;             /* a reader this far ahead of a filler gets its own: 8 MiB */
     uint32_t tries;                  /* without progress: 10 */
     uint64_t document_bytes;         /* largest index document: 256 MiB */
+    uint32_t grace_ms;               /* a fill that nobody reads goes on for so long: 30 s */
     uint32_t default_ttl_s;          /* 60: mutable, when the origin says nothing */
     uint64_t scrub_rate_bytes_per_s; /* 50 MiB/s; 0: off */
 };

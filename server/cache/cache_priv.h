@@ -10,11 +10,13 @@
 #include "server/cache/freshness.h"
 #include "server/store/keep.h"
 
-struct partial { /* of an earlier life: what its row says */
+struct partial { /* parked, in this life or an earlier one: what its row says */
     UT_hash_handle hh;
+    struct list node; /* in partials_lost */
     struct arena arena;
     struct slice key; /* the object row's */
     uint64_t stage_id;
+    uint64_t saved_unix_s;
     uint64_t total_bytes;
     struct slice origin_etag;
     bool digest_known;
@@ -32,12 +34,13 @@ struct cache {
     struct event *tick;
     pthread_t thread;
 
-    struct lock lock; /* guards the links of `fills` against cache_fills() */
+    struct lock lock;  /* guards `partials`, `partials_lost`, and the links of `fills` against cache_fills() */
     struct list fills;
+    struct partial *partials;  /* uthash, by key */
+    struct list partials_lost; /* nobody will resume them: the keeper drops them */
     struct entry *entries; /* uthash; the fetch thread's, as all below */
     struct list resting;   /* entries with nothing but a memory, oldest first */
     size_t resting_count;
-    struct partial *partials;
     unsigned busy; /* jobs and commits of entries */
     bool closing;
     struct letter close_letter;
@@ -113,7 +116,12 @@ void hit_free(struct hit **hp);
 /* --- partial.c --- */
 MUST_USE int partials_load(struct cache *c, struct err *e);
 struct partial *partial_take(struct cache *c, struct slice row_key); /* NULL: none */
+void partial_put(struct cache *c, struct partial **pp); /* for whoever wants it next */
+struct partial *partial_of(struct fill *f);             /* what its parked stage has */
+void partial_drop(struct cache *c, uint64_t stage_id);  /* its row and its file. Pool */
 void partial_free(struct partial **pp);
+/* Drops those that nobody has come back for, and the oldest while they hold more than max_bytes. Keeper, pool. */
+void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes);
 void partials_free(struct cache *c);
 /* Syncs the stage, then writes the row that says what it has. Pool. */
 MUST_USE int partial_save(struct fill *f, struct err *e);

@@ -28,7 +28,7 @@ struct entry {
     bool in_table;
     struct list asks;
     bool looking;
-    bool asked_again; /* a 304 that does not fit: the second request is unconditional */
+    bool ask_plainly; /* a 304 did not fit: the next request is unconditional */
     struct job look;
     struct want *look_want; /* of the first ask */
     struct hit *old;        /* what the row says; stale */
@@ -243,8 +243,9 @@ static int status_of_trouble(int rc)
     case E_TIMEOUT:
     case E_BUSY:
     case E_CANCELLED:
-    case E_NOSPACE: /* never 504: installers do not try again after that one */
-        return 503;
+        return 503; /* never 504: installers do not try again after that one */
+    case E_NOSPACE:
+        return 507;
     default:
         return 502;
     }
@@ -338,8 +339,7 @@ static void not_modified(struct entry *n, struct fill *f, const struct fetch_hea
     struct batch *b = batch_new();
 
     if (etag.p != NULL && !slice_eq(etag, o->origin_etag)) {
-        hit_free(&n->old); /* it speaks of another one than we have (RFC 9111 4.3.4): fetch all */
-        n->asked_again = true;
+        n->ask_plainly = true; /* it speaks of another than ours (RFC 9111 4.3.4): fetch all */
         batch_free(&b);
         return;
     }
@@ -475,14 +475,15 @@ static void on_ended(void *arg, struct fill *f, int rc, const struct err *why)
         cache_changed(c, n->row_key);
     } else if (rc == E_CHANGED) { /* its readers are cut; who asks from now on gets the new one */
         log_info("fill.changed", "repo=" SLICE_FMT, SLICE_ARG(n->repo));
-    } else if (!n->answered && !n->asked_again) {
+    } else if (rc == E_CANCELLED && !c->closing) {
+        /* Nobody read it any more, or its head was dealt with: who has come meanwhile begins anew. */
+    } else if (!n->answered) {
         log_warn("fill.failed", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
         if (rc != E_CANCELLED) {
             remember_trouble(n, rc, why);
         }
         answer_trouble(n, rc, why);
     }
-    n->asked_again = false;
     fill_release(&n->fill);
     hit_free(&n->old);
     advance(n);
@@ -518,8 +519,10 @@ static void begin_fill(struct entry *n)
         k->want.hint_first = 0;
         k->want.hint_end = LENGTH_UNKNOWN;
     }
-    n->fill = fill_start(n->cache, &k->want, n->row_key, n->old != NULL ? &n->old->object : NULL,
-                         &owner, n);
+    n->fill = fill_start(n->cache, &k->want, n->row_key,
+                         n->old != NULL && !n->ask_plainly ? &n->old->object : NULL, &owner, n);
+    n->ask_plainly = false;
+    n->fill->replaces = n->old != NULL;
     n->fill->keep = n->in_table;
 }
 

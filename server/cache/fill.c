@@ -10,10 +10,7 @@
 #include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
 
-enum {
-    GRACE_MS = 30000,           /* an abandoned fill goes on for so long */
-    TRICKLE_BYTES_PER_S = 1024, /* slower than this it is not worth going on */
-};
+enum { TRICKLE_BYTES_PER_S = 1024 }; /* slower than this an abandoned one is not worth going on */
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
@@ -92,7 +89,7 @@ static bool resume_earlier(struct fill *f, uint64_t *first, uint64_t *end)
         *end = min_u64(extents_next(&f->have, *first), f->total_bytes);
         *end = min_u64(*end, *first + f->cache->set.segment_bytes);
     }
-    partial_free(&p);
+    f->earlier = p;
     return f->resume_id != 0;
 }
 
@@ -173,27 +170,6 @@ static void on_staged(struct job *j)
     }
 }
 
-/* The stage of an earlier life is not what is being fetched now. */
-static void discard_earlier(struct fill *f)
-{
-    struct batch *b = batch_new();
-    struct stage *old = NULL;
-    char key[STAGE_KEY_BYTES];
-    struct err e;
-
-    if (stage_resume(f->cache->store, f->resume_id, 0, &old, &e) == 0) {
-        stage_abort(&old);
-    }
-    stage_key(f->resume_id, key);
-    batch_del(b, TABLE_PARTIAL, slice_of(key, sizeof key));
-    if (store_commit(f->cache->store, &b, COMMIT_LAZY, &e) != 0) {
-        log_warn("fill.partial", "why=\"%s\"", e.text); /* a sweep takes it at the next start */
-    }
-    lock_take(&f->lock);
-    extents_fini(&f->have);
-    lock_drop(&f->lock);
-}
-
 static void open_stage(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
@@ -203,9 +179,13 @@ static void open_stage(struct job *j)
     if (f->resume_id != 0 && f->have.count > 0) {
         f->job_rc = stage_resume(s, f->resume_id, expect, &f->stage, &f->job_why);
     }
-    if (f->resume_id != 0 && f->stage == NULL) {
-        discard_earlier(f);
+    if (f->earlier != NULL && f->stage == NULL) { /* it is not what is being fetched now */
+        partial_drop(f->cache, f->earlier->stage_id);
+        lock_take(&f->lock);
+        extents_fini(&f->have);
+        lock_drop(&f->lock);
     }
+    partial_free(&f->earlier);
     if (f->stage == NULL) {
         f->job_rc = stage_open(s, expect, f->named, &f->stage, &f->job_why);
     }
@@ -348,15 +328,23 @@ int fill_make_room(struct fill *f, struct err *e)
     return cache_make_room(f->cache, f->total_bytes == LENGTH_UNKNOWN ? 0 : f->total_bytes, e);
 }
 
+/* What came so far is worth keeping when nothing was wrong with it. */
+static bool may_be_resumed(const struct fill *f)
+{
+    bool left_alone = f->rc == E_NETWORK || f->rc == E_TIMEOUT || f->rc == E_BUSY;
+
+    return f->keep && (f->stopping || left_alone);
+}
+
 static void drop_stage(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
-
     uint64_t id = stage_id(f->stage);
     char key[STAGE_KEY_BYTES];
     struct err e = {0};
 
-    if (id != 0 && f->stopping && f->keep && partial_save(f, &e) == 0) {
+    if (id != 0 && may_be_resumed(f) && partial_save(f, &e) == 0) {
+        f->parked_id = id;
         stage_park(&f->stage);
         return;
     }
@@ -376,6 +364,12 @@ static void leave(struct fill *f)
     struct err why = f->why;
 
     f->state = FILL_ENDED;
+    if (f->parked_id != 0) {
+        f->earlier = partial_of(f);
+    }
+    if (f->earlier != NULL) {
+        partial_put(f->cache, &f->earlier);
+    }
     lock_take(&f->cache->lock);
     list_remove(&f->node);
     lock_drop(&f->cache->lock);
@@ -480,7 +474,7 @@ void fill_tick(struct fill *f, uint64_t now_ms)
         f->idle_since_ms = 0;
     } else if (f->idle_since_ms == 0) {
         f->idle_since_ms = now_ms;
-    } else if (now_ms - f->idle_since_ms >= GRACE_MS &&
+    } else if (now_ms - f->idle_since_ms >= f->cache->set.grace_ms &&
                (filler_count(f) == 0 || !worth_finishing(f))) {
         struct err why;
         err_set(&why, E_CANCELLED, "nobody reads it any more");

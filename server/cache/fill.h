@@ -134,7 +134,9 @@ struct fill {
     int sync_rc;
     struct err sync_why;
     bool sync_busy;
-    uint64_t resume_id;       /* stage of an earlier life, or 0 */
+    struct partial *earlier;  /* taken; goes back when the fill ends before it has a stage */
+    uint64_t resume_id;       /* its stage, when that is what is being fetched; or 0 */
+    uint64_t parked_id;       /* the stage that stays behind, or 0 */
     uint64_t rate_mark_bytes; /* for fill_info */
     uint64_t rate_mark_ms;
     _Atomic uint64_t rate_bytes_per_s;
@@ -171,9 +173,9 @@ struct reader_need {
     uint64_t at;
     uint64_t end;
 };
-/* What stalled readers wait for; takes them off the list. Under the lock. */
 bool fill_covers(const struct fill *f, uint64_t at); /* plan.c; under the lock */
-size_t readers_need(struct fill *f, struct reader_need *out, size_t room);
+/* What the next stalled reader waits for; takes it off the list. Under the lock. */
+bool reader_need(struct fill *f, struct reader_need *out);
 void fill_save(struct fill *f, uint64_t now_ms);   /* partial.c */
 uint64_t fill_frontier(struct fill *f);            /* takes the lock */
 int fill_make_room(struct fill *f, struct err *e); /* pool: one eviction run */

@@ -113,6 +113,25 @@ void filler_shorten(struct fill *f, unsigned slot, uint64_t end)
     lock_drop(&f->lock);
 }
 
+/* n: the length as announced, or (a lower bound) what has come of it. An index's size and the bound of documents are held
+ * before the first byte is passed on, else as soon as they are passed. */
+static int check_length(const struct fill *f, uint64_t n, bool whole, struct err *e)
+{
+    uint64_t want = f->want.size_bytes;
+
+    if (want != LENGTH_UNKNOWN && (n > want || (whole && n != want))) {
+        COUNT(f->cache, verify_failures, 1);
+        return err_set(e, E_CORRUPT,
+                       "the origin has %s%" PRIu64 " bytes, the index promises %" PRIu64,
+                       whole ? "" : "more than ", whole ? n : want, want);
+    }
+    if (f->want.document && n > f->cache->set.document_bytes) {
+        return err_set(e, E_TOOBIG, "the index document is larger than %" PRIu64 " bytes",
+                       f->cache->set.document_bytes);
+    }
+    return 0;
+}
+
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
 static int compare(struct fill *f, const char *p, size_t n, uint64_t at, struct err *e)
@@ -190,6 +209,8 @@ static void on_written(struct job *j)
     if (fl->dead) {
         filler_free(fl);
         fill_settle(f);
+        fill_plan(f); /* it was stopped for another: the fill may have waited for it alone */
+        fill_hash(f);
     } else if (fl->write_rc != 0) {
         fill_fail(f, fl->write_rc, &fl->write_why);
     } else {
@@ -271,6 +292,10 @@ static void segment_done(struct filler *fl)
     struct fill *f = fl->fill;
 
     if (f->total_bytes == LENGTH_UNKNOWN) { /* the marked end of a body without a length */
+        if (check_length(f, fl->recv, true, &fl->why) != 0) {
+            fill_fail(f, fl->why.code, &fl->why);
+            return;
+        }
         lock_take(&f->lock);
         f->total_bytes = fl->recv;
         lock_drop(&f->lock);
@@ -343,8 +368,8 @@ static void forget_earlier(struct fill *f)
 {
     lock_take(&f->lock);
     extents_fini(&f->have);
-    lock_drop(&f->lock);
     f->total_bytes = LENGTH_UNKNOWN;
+    lock_drop(&f->lock);
     f->object.origin_etag = SLICE_NONE;
 }
 
@@ -358,6 +383,7 @@ static int first_head(struct filler *fl, const struct fetch_head *h)
 {
     struct fill *f = fl->fill;
     bool resumed = f->resume_id != 0 && f->total_bytes != LENGTH_UNKNOWN;
+    uint64_t total = h->status == 206 ? h->total : h->content_length;
 
     if (h->status == 416 && fl->ask_end != LENGTH_UNKNOWN && !f->want.head_only) {
         return ask_for_all(fl); /* empty, or shorter than the hint */
@@ -365,6 +391,10 @@ static int first_head(struct filler *fl, const struct fetch_head *h)
     if (f->want.head_only || (h->status != 200 && h->status != 206)) {
         fl->other = true;
         f->owner->other(f->owner_arg, f, h);
+        return 1;
+    }
+    if (total != LENGTH_UNKNOWN && check_length(f, total, true, &fl->why) != 0) {
+        fl->rc = fl->why.code;
         return 1;
     }
     if (h->status == 206) {
@@ -441,16 +471,21 @@ static int on_body(void *arg, struct slice bytes)
 {
     struct filler *fl = arg;
     struct fill *f = fill_hold(fl->fill);
-    bool full = false;
+    uint64_t left =
+        fl->end == LENGTH_UNKNOWN ? LENGTH_UNKNOWN : fl->end - min_u64(fl->end, fl->recv);
+    bool full = bytes.n > left; /* somebody else took over what follows */
+    struct err why;
     int rc = 0;
 
-    if (fl->end != LENGTH_UNKNOWN && bytes.n >= fl->end - fl->recv) {
-        full = bytes.n > fl->end - fl->recv; /* somebody else took over what follows */
-        bytes.n = (size_t)(fl->end - fl->recv);
-    }
+    bytes.n = (size_t)min_u64(bytes.n, left);
     buf_adds(&fl->gather, bytes);
     CHECK(fl->gather.rc == 0); /* GATHER_MAX and one more gulp */
     fl->recv += bytes.n;
+    if (f->total_bytes == LENGTH_UNKNOWN && check_length(f, fl->recv, false, &why) != 0) {
+        fill_fail(f, why.code, &why); /* cancels this request too */
+        fill_release(&f);
+        return E_CANCELLED;
+    }
     write_on(fl);
     if (full) {
         rc = E_CANCELLED;
@@ -467,7 +502,7 @@ static void on_done(void *arg, int rc, const struct err *why)
     struct filler *fl = arg;
     struct fill *f = fill_hold(fl->fill);
     uint64_t due = fl->ask_end != LENGTH_UNKNOWN ? min_u64(fl->ask_end, fl->end) : fl->end;
-    bool whole = rc == 0 || (rc == E_CANCELLED && fl->recv == fl->end);
+    bool whole = rc == 0 || (rc == E_CANCELLED && fl->recv >= fl->end);
 
     fl->fetch = NULL;
     fl->paused = false;
@@ -482,7 +517,8 @@ static void on_done(void *arg, int rc, const struct err *why)
         claim(fl);
         ask(fl);
     } else if (f->state == FILL_ASKING || fl->other) {
-        fill_fail(f, rc != 0 ? rc : E_CANCELLED, why);
+        bool ours = fl->rc != 0; /* on_head() had a reason */
+        fill_fail(f, ours ? fl->rc : rc != 0 ? rc : E_CANCELLED, ours ? &fl->why : why);
     } else {
         fl->over = true;
         if (whole && due != LENGTH_UNKNOWN && fl->recv < due) {

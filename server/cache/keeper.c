@@ -12,6 +12,7 @@ enum {
     SCRUB_EVERY_MS = 1000,
     COLLECT_EVERY_MS = 3600000,
     COLLECT_GRACE_S = 3600,
+    PARTIAL_SHARE = 10, /* parked fills hold at most a tenth of the quota */
 };
 struct keeper {
     struct cache *cache;
@@ -39,6 +40,11 @@ int cache_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
 
     lock_take(&c->keep_lock);
     rc = evict_run(c->store, need_bytes, &ev, &freed, e);
+    if (rc ==
+        E_NOSPACE) { /* what somebody asks for now counts for more than what nobody came back for */
+        partials_expire(c, clock_unix_s(), 0);
+        rc = evict_run(c->store, need_bytes, &ev, &freed, e);
+    }
     lock_drop(&c->keep_lock);
     COUNT(c, evicted_bytes, freed);
     if (freed > 0) {
@@ -79,8 +85,11 @@ static void collect(struct keeper *k)
 
 static void step(struct keeper *k, uint64_t now_ms)
 {
+    struct store_space space;
     struct err e;
 
+    store_space(k->cache->store, &space);
+    partials_expire(k->cache, clock_unix_s(), space.quota_bytes / PARTIAL_SHARE);
     if (evict_needed(k->cache->store) && cache_make_room(k->cache, 0, &e) != 0) {
         log_warn("evict.failed", "why=\"%s\"", e.text);
     }

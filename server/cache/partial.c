@@ -1,19 +1,25 @@
-/* partial.c - what of a large unfinished fill survives a restart: rows written after the data they describe is durable. */
+/* partial.c - what of a large unfinished fill survives it: rows written after the data they describe is durable.
+ *
+ * A fill that was stopped, abandoned or left alone by its origin parks its stage; the next one for the key resumes it. Who
+ * takes a partial out of the table owns it. */
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
 #include "server/cache/wire.h"
 
-enum { SAVE_MS = 5000, ROW_MAX = 4 << 20 };
-#define ROW_MAGIC SLICE("fill1") /* the table is shared with uploads */
+enum { SAVE_MS = 5000, ROW_MAX = 4 << 20, KEEP_S = 7 * 86400 };
+#define ROW_KIND  SLICE("fill") /* the table is shared with uploads */
+#define ROW_MAGIC SLICE("fill2")
 
 static void encode(struct fill *f, struct buf *out)
 {
     buf_adds(out, ROW_MAGIC);
     wire_put_slice(out, f->row_key);
+    wire_put_u64(out, clock_unix_s());
     wire_put_u64(out, f->total_bytes);
     wire_put_slice(out, f->object.origin_etag);
     buf_byte(out, f->want.digest_known);
@@ -32,9 +38,9 @@ static bool decode(struct slice row, struct partial *p)
         return false;
     }
     row = slice_from(row, ROW_MAGIC.n);
-    if (!wire_get_slice(&row, &p->key) || !wire_get_u64(&row, &p->total_bytes) ||
-        !wire_get_slice(&row, &p->origin_etag) || !wire_get_bytes(&row, 1, &known) ||
-        !wire_get_bytes(&row, DIGEST_BYTES, &digest) ||
+    if (!wire_get_slice(&row, &p->key) || !wire_get_u64(&row, &p->saved_unix_s) ||
+        !wire_get_u64(&row, &p->total_bytes) || !wire_get_slice(&row, &p->origin_etag) ||
+        !wire_get_bytes(&row, 1, &known) || !wire_get_bytes(&row, DIGEST_BYTES, &digest) ||
         !extents_decode(&p->have, &row, p->total_bytes) || p->key.n == 0) {
         return false;
     }
@@ -108,7 +114,7 @@ void fill_save(struct fill *f, uint64_t now_ms)
     fill_job(f, &f->sync_job, save, on_saved);
 }
 
-/* --- at start ----------------------------------------------------------------------------------------------------- */
+/* --- parked ones -------------------------------------------------------------------------------------------------- */
 
 void partial_free(struct partial **pp)
 {
@@ -122,26 +128,142 @@ void partial_free(struct partial **pp)
     }
 }
 
+struct partial *partial_of(struct fill *f)
+{
+    struct partial *p = NEW(struct partial);
+
+    p->key = arena_copy(&p->arena, f->row_key);
+    p->stage_id = f->parked_id;
+    p->saved_unix_s = clock_unix_s();
+    p->total_bytes = f->total_bytes;
+    if (f->object.origin_etag.p != NULL) {
+        p->origin_etag = arena_copy(&p->arena, f->object.origin_etag);
+    }
+    p->digest_known = f->want.digest_known;
+    p->digest = f->want.digest;
+    extents_copy(&p->have, &f->have);
+    return p;
+}
+
+/* Two lives began the same object: the fuller one is kept. */
+void partial_put(struct cache *c, struct partial **pp)
+{
+    struct partial *p = *pp;
+    struct partial *other = NULL;
+
+    *pp = NULL;
+    lock_take(&c->lock);
+    HASH_FIND(hh, c->partials, p->key.p, p->key.n, other);
+    if (other != NULL && extents_bytes(&other->have) >= extents_bytes(&p->have)) {
+        list_push_back(&c->partials_lost, &p->node);
+    } else {
+        if (other != NULL) {
+            HASH_DEL(c->partials, other);
+            list_push_back(&c->partials_lost, &other->node);
+        }
+        HASH_ADD_KEYPTR(hh, c->partials, p->key.p, p->key.n, p);
+    }
+    lock_drop(&c->lock);
+}
+
+struct partial *partial_take(struct cache *c, struct slice row_key)
+{
+    struct partial *p = NULL;
+
+    lock_take(&c->lock);
+    HASH_FIND(hh, c->partials, row_key.p, row_key.n, p);
+    if (p != NULL) {
+        HASH_DEL(c->partials, p);
+    }
+    lock_drop(&c->lock);
+    return p;
+}
+
+void partial_drop(struct cache *c, uint64_t stage_id)
+{
+    struct batch *b = batch_new();
+    struct stage *st = NULL;
+    char key[STAGE_KEY_BYTES];
+    struct err e;
+
+    if (stage_resume(c->store, stage_id, 0, &st, &e) == 0) {
+        stage_abort(&st);
+    }
+    stage_key(stage_id, key);
+    batch_del(b, TABLE_PARTIAL, slice_of(key, sizeof key));
+    if (store_commit(c->store, &b, COMMIT_LAZY, &e) != 0) {
+        log_warn("fill.partial", "why=\"%s\"", e.text); /* a sweep takes it at the next start */
+    }
+}
+
+/* --- their end ---------------------------------------------------------------------------------------------------- */
+
+static struct partial *oldest(struct cache *c, uint64_t *sum_bytes)
+{
+    struct partial *first = NULL;
+    struct partial *p;
+    struct partial *tmp;
+
+    *sum_bytes = 0;
+    HASH_ITER(hh, c->partials, p, tmp)
+    {
+        *sum_bytes += extents_bytes(&p->have);
+        first = first == NULL || p->saved_unix_s < first->saved_unix_s ? p : first;
+    }
+    return first;
+}
+
+/* Out of the table, so that no fill resumes it; NULL: all that are left may stay. */
+static struct partial *next_to_go(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes)
+{
+    struct partial *p;
+    struct list *lost;
+    uint64_t sum_bytes;
+
+    lock_take(&c->lock);
+    lost = list_pop_front(&c->partials_lost);
+    if (lost != NULL) {
+        p = LIST_ITEM(lost, struct partial, node);
+    } else {
+        p = oldest(c, &sum_bytes);
+        if (p != NULL && sum_bytes <= max_bytes && p->saved_unix_s + KEEP_S > now_unix_s) {
+            p = NULL;
+        }
+        if (p != NULL) {
+            HASH_DEL(c->partials, p);
+        }
+    }
+    lock_drop(&c->lock);
+    return p;
+}
+
+void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes)
+{
+    struct partial *p;
+
+    while ((p = next_to_go(c, now_unix_s, max_bytes)) != NULL) {
+        log_info("partial.dropped", "bytes=%" PRIu64, extents_bytes(&p->have));
+        partial_drop(c, p->stage_id);
+        partial_free(&p);
+    }
+}
+
+/* --- start and end of the cache ----------------------------------------------------------------------------------- */
+
 static int load_row(void *arg, struct slice key, struct slice row)
 {
     struct cache *c = arg;
     struct partial *p = NEW(struct partial);
-    struct partial *other = NULL;
 
-    if (!decode(row, p) || !wire_get_u64(&key, &p->stage_id)) {
+    if (!slice_starts(row, ROW_KIND) || !wire_get_u64(&key, &p->stage_id)) {
         partial_free(&p);
-        return 0;
+    } else if (decode(row, p)) {
+        partial_put(c, &p);
+    } else { /* of another version, or damaged */
+        lock_take(&c->lock);
+        list_push_back(&c->partials_lost, &p->node);
+        lock_drop(&c->lock);
     }
-    HASH_FIND(hh, c->partials, p->key.p, p->key.n, other);
-    if (other != NULL) { /* two lives began the same object: the fuller one is kept */
-        if (extents_bytes(&other->have) >= extents_bytes(&p->have)) {
-            partial_free(&p);
-            return 0;
-        }
-        HASH_DEL(c->partials, other);
-        partial_free(&other);
-    }
-    HASH_ADD_KEYPTR(hh, c->partials, p->key.p, p->key.n, p);
     return 0;
 }
 
@@ -150,25 +272,19 @@ int partials_load(struct cache *c, struct err *e)
     return store_scan(c->store, TABLE_PARTIAL, SLICE_NONE, SLICE_NONE, load_row, c, e);
 }
 
-struct partial *partial_take(struct cache *c, struct slice row_key)
-{
-    struct partial *p = NULL;
-
-    HASH_FIND(hh, c->partials, row_key.p, row_key.n, p);
-    if (p != NULL) {
-        HASH_DEL(c->partials, p);
-    }
-    return p;
-}
-
 void partials_free(struct cache *c)
 {
     struct partial *p;
     struct partial *tmp;
+    struct list *n;
 
     HASH_ITER(hh, c->partials, p, tmp)
     {
         HASH_DEL(c->partials, p);
+        partial_free(&p);
+    }
+    while ((n = list_pop_front(&c->partials_lost)) != NULL) {
+        p = LIST_ITEM(n, struct partial, node);
         partial_free(&p);
     }
 }

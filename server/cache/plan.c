@@ -93,7 +93,7 @@ static void fetch_for(struct fill *f, const struct reader_need *n)
         first = end;
     }
     lock_drop(&f->lock);
-    if (first >= end || filler_count(f) >= FILLERS_MAX) {
+    if (first >= end) {
         return;
     }
     if (holder < FILLERS_MAX) {
@@ -102,16 +102,19 @@ static void fetch_for(struct fill *f, const struct reader_need *n)
     start(f, first, end);
 }
 
+/* While all fillers are out the others stay on the list: the next plan serves them. */
 static void serve_readers(struct fill *f)
 {
-    struct reader_need needs[16];
-    size_t n;
-
-    lock_take(&f->lock);
-    n = readers_need(f, needs, ARRAY_LEN(needs));
-    lock_drop(&f->lock);
-    for (size_t i = 0; i < n; i++) {
-        fetch_for(f, &needs[i]);
+    while (filler_count(f) < FILLERS_MAX) {
+        struct reader_need need;
+        bool more;
+        lock_take(&f->lock);
+        more = reader_need(f, &need);
+        lock_drop(&f->lock);
+        if (!more) {
+            return;
+        }
+        fetch_for(f, &need);
     }
 }
 

@@ -36,16 +36,15 @@ void reader_wake(struct list *node)
     }
 }
 
-size_t readers_need(struct fill *f, struct reader_need *out, size_t room)
+bool reader_need(struct fill *f, struct reader_need *out)
 {
-    size_t n = 0;
-    struct list *it;
+    struct list *it = list_pop_front(&f->stalled);
 
-    while (n < room && (it = list_pop_front(&f->stalled)) != NULL) {
+    if (it != NULL) {
         struct reader *r = LIST_ITEM(it, struct reader, stalled);
-        out[n++] = (struct reader_need){r->need_at, r->need_end};
+        *out = (struct reader_need){r->need_at, r->need_end};
     }
-    return n;
+    return it != NULL;
 }
 
 /* How far this reader may see. Under the lock. */

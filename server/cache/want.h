@@ -27,7 +27,8 @@ struct want {
     bool digest_known;
     struct digest digest; /* checked before the last 64 KiB leave */
     bool digest_header;   /* the origin's Repr-Digest is such a digest too, once its head is here */
-    uint64_t size_bytes;  /* when an index told it, else LENGTH_UNKNOWN */
+    uint64_t size_bytes;  /* when an index told it, else LENGTH_UNKNOWN: another size is refused early */
+    bool document;        /* an index that is read as a whole: refused beyond document_bytes */
     uint32_t ttl_s;       /* seconds, or TTL_ORIGIN */
     uint32_t neg_ttl_s;   /* of 404 and 410 */
     uint32_t swr_s;       /* stale while revalidate */

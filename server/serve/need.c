@@ -159,6 +159,7 @@ void need_resolve(struct call *c)
         return;
     }
     if (c->plan.need.kind == NEED_DOCUMENT) {
+        c->plan.need.want.document = true;
         call_want(c, &c->plan.need.want, on_answer);
     } else {
         read_row(c);

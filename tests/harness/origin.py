@@ -53,6 +53,7 @@ class Thing:
     redirect: str = ""            # Location; with `status` 302 unless set
     # lies
     short: int = -1               # so many bytes, then the connection is cut
+    wall_at: int = -1             # no answer gives a byte from this one on; then cut
     die_at: int = -1              # percent of this answer's bytes, then cut
     stall_at: int = -1            # then silence
     wrong_range: int = 0          # Content-Range is off by so much
@@ -284,6 +285,8 @@ class Handler(BaseHTTPRequestHandler):
         stop = end
         if lie and t.short >= 0:
             stop = min(stop, first + t.short)
+        if lie and t.wall_at >= 0:
+            stop = min(stop, max(first, t.wall_at))
         if lie and t.die_at >= 0:
             stop = min(stop, first + (end - first) * t.die_at // 100)
         silence = stop

@@ -57,7 +57,7 @@ static void too_large_is_refused_and_costs_nothing(void **state)
     put(&w, "/too-large?size=%d", (int)(40 * MIB));
     client_init(&c, &w, "/too-large");
     client_run(&c);
-    assert_true(c.status == 503 || c.rc == E_NOSPACE);
+    assert_true(c.status == 507 || c.rc == E_NOSPACE);
     assert_true(c.status != 503 || c.why[0] != '\0');
     client_fini(&c);
     client_init(&c, &w, "/kept");

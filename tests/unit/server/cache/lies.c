@@ -6,7 +6,8 @@ static const struct cache_settings settings = {.segment_bytes = 1 << 20,
                                                .fillers = 4,
                                                .parallel_bytes = 4 << 20,
                                                .jump_bytes = 256 << 10,
-                                               .tries = 1};
+                                               .tries = 1,
+                                               .document_bytes = 1 << 20};
 static struct world world;
 
 static int setup(void **state)
@@ -129,6 +130,54 @@ static void wrong_bytes_never_reach_the_end(void **state)
         client_init(&c, &world, path); /* nor is it there for others */
         client_run(&c);
         assert_true(c.state != CACHE_HIT);
+        client_fini(&c);
+    }
+}
+
+/* What an index says of the size, and the bound of index documents, end a fill before anybody got a byte of it, or at the
+ * latest when the bound is passed. */
+static void a_length_that_cannot_be_is_refused_early(void **state)
+{
+    static const char *const how[] = {"", "&chunked=1&ranges=0", "&etag=none&ranges=0"};
+    char path[64];
+
+    (void)state;
+    for (size_t i = 0; i < 2 * ARRAY_LEN(how); i++) {
+        struct client c;
+        bool document = i >= ARRAY_LEN(how);
+        bool announced = i % ARRAY_LEN(how) != 1;
+        snprintf(path, sizeof path, "/length-%zu", i);
+        put(&world, "%s?size=%d%s", path, 2 * MIB, how[i % ARRAY_LEN(how)]);
+        client_init(&c, &world, path);
+        c.want.size_bytes = document ? LENGTH_UNKNOWN : MIB;
+        c.want.document = document;
+        client_run(&c);
+        if (announced) {
+            assert_int_equal(c.status, 502);
+            assert_int_equal(c.got, 0);
+        } else {
+            assert_int_equal(c.rc, document ? E_TOOBIG : E_CORRUPT);
+            assert_true(c.got <= MIB);
+        }
+        client_fini(&c);
+        world_quiet(&world, path);
+    }
+    put(&world, "/length-short?size=1000&chunked=1&ranges=0");
+    {
+        struct client c;
+        client_init(&c, &world, "/length-short");
+        c.want.size_bytes = 2000;
+        client_run(&c);
+        assert_int_equal(c.rc, E_CORRUPT);
+        client_fini(&c);
+    }
+    put(&world, "/endless-index?size=1&endless=1&ranges=0");
+    {
+        struct client c;
+        client_init(&c, &world, "/endless-index");
+        c.want.document = true;
+        client_run(&c);
+        assert_int_equal(c.rc, E_TOOBIG);
         client_fini(&c);
     }
 }
@@ -277,6 +326,7 @@ int main(void)
         cmocka_unit_test(generations_are_never_spliced),
         cmocka_unit_test(a_change_between_segments_is_seen),
         cmocka_unit_test(wrong_bytes_never_reach_the_end),
+        cmocka_unit_test(a_length_that_cannot_be_is_refused_early),
         cmocka_unit_test(right_bytes_pass_the_digest),
         cmocka_unit_test(a_stall_is_left_and_resumed),
         cmocka_unit_test(a_trickle_is_given_up),

@@ -77,6 +77,16 @@ static void a_date_alone_validates(void **state)
     page("/dated", CACHE_REVALIDATED, 0);
 }
 
+static void a_304_of_another_one_is_asked_again_plainly(void **state)
+{
+    (void)state;
+    put(&world, "/other-304?size=5000&fields=cache-control:max-age=0");
+    page("/other-304", CACHE_MISS, 0);
+    put(&world, "/other-304?size=6000&seed=3&stale_304=1&fields=cache-control:max-age=0");
+    page("/other-304", CACHE_REFRESHED, 0);
+    assert_int_equal(stat_of(&world, "/other-304", "requests"), 2);
+}
+
 static void a_new_page_takes_the_place_of_the_old(void **state)
 {
     struct client c;
@@ -301,6 +311,7 @@ int main(void)
         cmocka_unit_test(fresh_pages_cost_nothing),
         cmocka_unit_test(stale_pages_are_asked_about_once),
         cmocka_unit_test(a_date_alone_validates),
+        cmocka_unit_test(a_304_of_another_one_is_asked_again_plainly),
         cmocka_unit_test(a_new_page_takes_the_place_of_the_old),
         cmocka_unit_test(trouble_serves_the_old_one_and_says_so),
         cmocka_unit_test(must_revalidate_forbids_the_old_one),

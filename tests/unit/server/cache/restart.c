@@ -1,6 +1,9 @@
 /* restart.c - what a killed or stopped daemon had of a large object is not fetched again. */
 
+#include <dirent.h>
+
 #include "tests/harness/cache_world.h"
+#include "server/cache/cache_priv.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -150,10 +153,127 @@ static void a_stopped_fill_is_resumed_or_begun_anew(void **state)
     world_close(&w);
 }
 
+static void fail_large(struct world *w, const char *path)
+{
+    struct client c;
+
+    client_init(&c, w, path);
+    client_run(&c);
+    assert_int_equal(c.status, 200);
+    assert_int_equal(c.rc, E_NETWORK);
+    client_fini(&c);
+    world_quiet(w, path);
+    assert_int_equal(partial_rows(w), 1);
+}
+
+static void what_the_origin_left_alone_is_resumed(void **state)
+{
+    static const struct cache_settings one_try = {
+        .segment_bytes = 8 << 20, .parallel_bytes = 1 << 30, .tries = 1};
+    struct world w = {0};
+    struct client c;
+
+    (void)state;
+    world_open(&w, &one_try);
+    put(&w, "/left?size=%d&wall_at=40000000", (int)(80 * MIB));
+    fail_large(&w, "/left");
+    /* An attempt that gets no head loses nothing. */
+    usleep(2100 * 1000);
+    put(&w, "/left?size=%d&status=500&times=1", (int)(80 * MIB));
+    client_init(&c, &w, "/left");
+    client_run(&c);
+    assert_int_equal(c.status, 502);
+    client_fini(&c);
+    usleep(2100 * 1000);
+    get_and_check(&w, "/left", CACHE_MISS);
+    assert_true(stat_of(&w, "/left", "bytes") < 50 * MIB);
+    world_quiet(&w, "/left");
+    assert_int_equal(partial_rows(&w), 0);
+    world_close(&w);
+}
+
+static unsigned names_in(struct world *w, const char *folder)
+{
+    char path[128];
+    struct dirent *ent;
+    unsigned n = 0;
+    DIR *d;
+
+    snprintf(path, sizeof path, "%s/%s", w->dir, folder);
+    d = opendir(path);
+    assert_non_null(d);
+    while ((ent = readdir(d)) != NULL) {
+        n += ent->d_name[0] != '.';
+    }
+    closedir(d);
+    return n;
+}
+
+static void parked_fills_go_when_nobody_comes_back(void **state)
+{
+    static const struct cache_settings one_try = {
+        .segment_bytes = 8 << 20, .parallel_bytes = 1 << 30, .tries = 1};
+    struct world w = {.quota_bytes = (uint64_t)4 << 30};
+    uint64_t now = clock_unix_s();
+
+    (void)state;
+    world_open(&w, &one_try);
+    put(&w, "/parked?size=%d&wall_at=30000000", (int)(80 * MIB));
+    fail_large(&w, "/parked");
+    world_stop(&w); /* a stop parks again, a start finds it */
+    world_start(&w);
+    partials_expire(w.cache, now + 6 * 86400, UINT64_MAX);
+    assert_int_equal(partial_rows(&w), 1);
+    partials_expire(w.cache, now + 8 * 86400, UINT64_MAX);
+    assert_int_equal(partial_rows(&w), 0);
+    assert_int_equal(names_in(&w, "partial"), 0);
+    usleep(2100 * 1000);
+    fail_large(&w, "/parked");
+    partials_expire(w.cache, now, 10 * MIB); /* too much of it */
+    assert_int_equal(partial_rows(&w), 0);
+    assert_int_equal(names_in(&w, "partial"), 0);
+    world_close(&w);
+}
+
+static void an_abandoned_fill_is_parked_and_taken_up_again(void **state)
+{
+    static const struct cache_settings no_grace = {.segment_bytes = 8 << 20, .grace_ms = 1};
+    struct world w = {0};
+    struct client c;
+    uint64_t before;
+
+    (void)state;
+    world_open(&w, &no_grace);
+    put(&w, "/abandoned?size=%d&rate=12000000&etag=\"x\"", (int)(200 * MIB));
+    client_init(&c, &w, "/abandoned");
+    c.want.class = WANT_MUTABLE;
+    c.end = 65536;
+    client_run(&c);
+    assert_int_equal(c.rc, 0);
+    client_fini(&c);
+    while (is_filling(&w, "/abandoned")) { /* until the tick has seen that nobody reads */
+        usleep(1000);
+    }
+    assert_int_equal(partial_rows(&w), 1);
+    before = stat_of(&w, "/abandoned", "bytes");
+    put(&w, "/abandoned?size=%d&etag=\"x\"", (int)(200 * MIB));
+    client_init(&c, &w, "/abandoned");
+    c.want.class = WANT_MUTABLE;
+    client_run(&c);
+    assert_got(&c, "/abandoned");
+    client_fini(&c);
+    assert_true(before > MIB);
+    assert_true(stat_of(&w, "/abandoned", "bytes") < 200 * MIB - MIB);
+    world_close(&w);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_fill_is_resumed),
+        cmocka_unit_test(what_the_origin_left_alone_is_resumed),
+        cmocka_unit_test(parked_fills_go_when_nobody_comes_back),
+        cmocka_unit_test(an_abandoned_fill_is_parked_and_taken_up_again),
         cmocka_unit_test(a_stopped_fill_is_resumed_or_begun_anew),
     };
 

@@ -315,7 +315,8 @@ static int rewrite_work(void *arg, struct slice bytes, struct err *e)
     int rc = w->repo->ops->rewrite(w->repo, &w->plan, bytes, w->answer->content_type,
                                    w->answer->url, &w->out, e);
 
-    if (rc == 0 && w->out.rows != NULL) {
+    /* A page is rewritten again and again, and seldom says anything new of its files. */
+    if (rc == 0 && w->out.rows != NULL && !batch_prune(w->out.rows, w->store)) {
         rc = store_commit(w->store, &w->out.rows, COMMIT_LAZY, e);
     }
     return rc;

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+enum { CLOCK_SLACK_S = 60 }; /* a clock set back further makes nothing fresh */
+
 struct hot_table {
     struct hot *by_name;
     struct list lru; /* front: used last */
@@ -52,7 +54,8 @@ struct hot *hot_find(struct hot_table *t, const struct repo *r, struct slice nam
     if (h == NULL) {
         return NULL;
     }
-    if (h->repo != r || h->generation != r->generation || h->fresh_until_unix_s <= unix_s) {
+    if (h->repo != r || h->generation != r->generation || h->fresh_until_unix_s <= unix_s ||
+        (h->fresh_until_unix_s != UINT64_MAX && h->stored_unix_s > unix_s + CLOCK_SLACK_S)) {
         take_out(t, h);
         return NULL;
     }

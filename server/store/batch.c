@@ -82,6 +82,27 @@ void batch_del(struct batch *b, enum table t, struct slice key)
     add_step(b, OP_DEL, t, key, SLICE_NONE);
 }
 
+bool batch_prune(struct batch *b, struct store *s)
+{
+    struct buf all = b->steps;
+    struct buf row = BUF_INIT(BATCH_MAX);
+    struct batch from = {.steps = all};
+    struct batch_step x;
+    size_t at = 0;
+
+    b->steps = BUF_INIT(BATCH_MAX);
+    while (batch_next(&from, &at, &x)) {
+        bool same = x.op == OP_PUT && store_get(s, x.table, x.key, &row, NULL) == 0 &&
+                    slice_eq(buf_slice(&row), x.value);
+        if (!same) {
+            add_step(b, x.op, x.table, x.key, x.value);
+        }
+    }
+    buf_free(&all);
+    buf_free(&row);
+    return b->steps.n == 0 && b->nafter == 0;
+}
+
 void batch_require_absent(struct batch *b, enum table t, struct slice key)
 {
     add_step(b, OP_REQUIRE_ABSENT, t, key, SLICE_NONE);

@@ -57,6 +57,27 @@ static void test_preconditions(void **state)
     assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, NULL), 0); /* an empty one */
 }
 
+static void test_puts_that_change_nothing_are_taken_out(void **state)
+{
+    struct fixture *f = *state;
+    struct batch *b = batch_new();
+
+    put_number(b, SLICE("same"), 1);
+    put_number(b, SLICE("other"), 1);
+    assert_false(batch_prune(b, f->s));
+    assert_int_equal(store_commit(f->s, &b, COMMIT_LAZY, NULL), 0);
+    b = batch_new();
+    put_number(b, SLICE("same"), 1);
+    assert_true(batch_prune(b, f->s));
+    put_number(b, SLICE("other"), 2);
+    put_number(b, SLICE("same"), 1);
+    batch_del(b, TABLE_TOKEN, SLICE("none"));
+    assert_false(batch_prune(b, f->s));
+    assert_int_equal(store_commit(f->s, &b, COMMIT_LAZY, NULL), 0);
+    assert_int_equal(get_number(f->s, SLICE("same")), 1);
+    assert_int_equal(get_number(f->s, SLICE("other")), 2);
+}
+
 enum { PRODUCERS = 8, ADDS = 100 };
 
 struct producer {
@@ -248,8 +269,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
-        T(test_preconditions), T(test_producers),         T(test_seals_and_removals),
-        T(test_async),         T(test_holder_needs_blob),
+        T(test_preconditions),
+        T(test_producers),
+        T(test_seals_and_removals),
+        T(test_puts_that_change_nothing_are_taken_out),
+        T(test_producers),
+        T(test_seals_and_removals),
+        T(test_async),
+        T(test_holder_needs_blob),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -325,7 +325,7 @@ void fill_job_done(struct fill *f)
 
 int fill_make_room(struct fill *f, struct err *e)
 {
-    return cache_make_room(f->cache, f->total_bytes == LENGTH_UNKNOWN ? 0 : f->total_bytes, e);
+    return cache_make_room(f->cache, 0, e); /* its own bytes are reserved already */
 }
 
 /* What came so far is worth keeping when nothing was wrong with it. */

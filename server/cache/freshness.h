@@ -8,7 +8,9 @@
 #include "server/cache/object.h"
 
 struct freshness { /* what the origin said */
-    bool no_store; /* no-store, private, or Vary: * */
+    /* no-store, private, or Vary: *. Any other Vary is of no account: no field of a client's request reaches the origin but
+     * its credential, and that is part of the key; `accept` is the adapter's own and constant for a key. */
+    bool no_store;
     bool must_revalidate;
     uint64_t age_s;
     uint64_t fresh_until_unix_s;

@@ -32,7 +32,7 @@ static void on_forget(void *arg, struct slice repo, struct slice key)
     cache_changed_post(c, repo, key);
 }
 
-int cache_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
+static int evict(struct cache *c, uint64_t need_bytes, struct err *e)
 {
     struct evict_events ev = {on_forget, c};
     uint64_t freed = 0;
@@ -40,15 +40,25 @@ int cache_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
 
     lock_take(&c->keep_lock);
     rc = evict_run(c->store, need_bytes, &ev, &freed, e);
-    if (rc ==
-        E_NOSPACE) { /* what somebody asks for now counts for more than what nobody came back for */
-        partials_expire(c, clock_unix_s(), 0);
-        rc = evict_run(c->store, need_bytes, &ev, &freed, e);
-    }
     lock_drop(&c->keep_lock);
     COUNT(c, evicted_bytes, freed);
     if (freed > 0) {
         log_info("evict.done", "bytes=%" PRIu64, freed);
+    }
+    return rc;
+}
+
+int cache_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
+{
+    int rc = evict(c, need_bytes, e);
+    struct store_space space;
+
+    store_space(c->store, &space);
+    /* What somebody asks for now counts for more than what nobody has come back for. */
+    if (rc == E_NOSPACE && add_u64(need_bytes, space.staged_bytes, &need_bytes) &&
+        need_bytes <= space.quota_bytes) {
+        partials_expire(c, clock_unix_s(), 0);
+        rc = evict(c, need_bytes - space.staged_bytes, e);
     }
     return rc;
 }

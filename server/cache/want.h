@@ -23,7 +23,7 @@ struct want {
     const struct origin *origin;
     struct slice url;    /* absolute */
     struct slice via;    /* page that named the url, or p == NULL */
-    struct slice accept; /* for the origin; p == NULL: none */
+    struct slice accept; /* for the origin; p == NULL: none. Constant for a key: see freshness.h on Vary */
     bool digest_known;
     struct digest digest; /* checked before the last 64 KiB leave */
     bool digest_header;   /* the origin's Repr-Digest is such a digest too, once its head is here */

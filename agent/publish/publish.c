@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/publish/files.h"
+#include "agent/publish/memo.h"
 #include "agent/pull/ask.h"
 #include "agent/shelf/place.h"
 #include "agent/verb.h"
@@ -47,6 +48,9 @@ struct publisher {
     struct publish_files files;
     struct slice to;       /* URL of the tree */
     struct slice location; /* of the upload */
+    struct memo *memo;     /* outlives this process */
+    bool resumed;          /* files may be there already, whole or in part */
+    bool committed;        /* by an earlier process that did not hear the answer */
     size_t next;
     unsigned running;
     struct lane *lanes;
@@ -77,6 +81,12 @@ static void lane_done(struct lane *l)
     l->fd = -1;
     l->file = NULL;
     l->p->running--;
+}
+
+static void lane_sent(struct lane *l)
+{
+    l->p->done_bytes += l->file->size_bytes;
+    lane_done(l);
 }
 
 static void lane_failed(struct lane *l, int rc, const struct err *why)
@@ -134,8 +144,8 @@ static void on_put_done(void *arg, int rc, const struct err *why, uint64_t body_
     l->x = NULL;
     if (rc == 0 && l->status == 422) {
         rc = err_set(&e, E_CHANGED, "it changed while it was sent; publish again");
-    } else if (rc == 0 && l->status == 308) {
-        rc = err_set(&e, E_NETWORK, "a part of it arrived");
+    } else if (rc == 0 && (l->status == 308 || l->status == 409)) {
+        rc = err_set(&e, E_NETWORK, "the mirror has another part of it than was thought");
     } else if (rc == 0) {
         rc = ask_judge(l->status, &e);
     }
@@ -143,8 +153,7 @@ static void on_put_done(void *arg, int rc, const struct err *why, uint64_t body_
         lane_failed(l, rc, &e);
         return;
     }
-    l->p->done_bytes += l->file->size_bytes;
-    lane_done(l);
+    lane_sent(l);
 }
 
 static void put_file(struct lane *l)
@@ -183,8 +192,12 @@ static void on_offset(void *arg, int rc, const struct err *why, const struct ask
     }
     l->asked = true;
     l->from = a->status == 200 || a->status == 204 ? a->upload_offset : 0;
+    if (a->upload_complete && l->from == l->file->size_bytes) {
+        lane_sent(l); /* it was checked against this digest when its last byte came */
+        return;
+    }
     if (l->from >= l->file->size_bytes) {
-        l->from = 0; /* whole or of another file: sending it again settles that */
+        l->from = 0; /* sending it again settles what that is */
     }
     put_file(l);
 }
@@ -194,7 +207,7 @@ static void lane_go(struct lane *l)
     if (l->x != NULL || l->ask != NULL || clock_now_ms() < l->not_before_ms) {
         return;
     }
-    if (l->tries > 0 && !l->asked) {
+    if ((l->tries > 0 || l->p->resumed) && !l->asked) {
         const struct ask_want w = {.method = XFER_HEAD, .url = file_url(l)};
         l->ask = ask_start(l->p->xfers, l->p->agent, &w, on_offset, l);
         return;
@@ -210,6 +223,7 @@ static int take_next(struct lane *l, struct err *e)
     l->tries = 0;
     l->from = l->sent = 0;
     l->not_before_ms = 0;
+    l->asked = false;
     l->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     l->p->running++;
     return l->fd == -1 ? err_sys(e, "%s", f->path) : 0;
@@ -309,10 +323,11 @@ static void wait_ms(struct publisher *p, uint64_t ms)
 }
 
 /* Asks until there is an answer; a commit may be asked twice, the mirror remembers. */
-static int post(struct publisher *p, struct slice url, struct slice field, struct question *q)
+static int put_question(struct publisher *p, enum xfer_method method, struct slice url,
+                        struct slice field, struct question *q)
 {
     const struct ask_want w = {
-        .method = XFER_POST, .url = url, .fields = &field, .nfields = field.n != 0};
+        .method = method, .url = url, .fields = &field, .nfields = field.n != 0};
 
     for (unsigned tries = 0;; tries++) {
         *q = (struct question){.p = p};
@@ -335,21 +350,13 @@ static int post(struct publisher *p, struct slice url, struct slice field, struc
     }
 }
 
-static int open_upload(struct publisher *p)
+/* Takes the upload's URL, wherever it is from: the token goes to our mirror alone. */
+static int take_location(struct publisher *p, struct slice base, struct slice location)
 {
-    struct question q;
     struct buf url = BUF_INIT(64 << 10);
     struct url there;
-    int rc =
-        post(p, arena_fmt(&p->arena, SLICE_FMT "/-/uploads", SLICE_ARG(p->to)), SLICE_NONE, &q);
+    int rc = url_resolve(base, location, &url, &p->why);
 
-    if (rc == 0 && q.location.n == 0) {
-        rc = err_set(&p->why, E_PROTOCOL,
-                     "no hosted repository: the mirror names no place for an upload");
-    }
-    if (rc == 0) {
-        rc = url_resolve(q.url, q.location, &url, &p->why);
-    }
     if (rc == 0 && (url_split(buf_slice(&url), &there, NULL) != 0 ||
                     !url_same_host(&there, &p->agent->mirror_url))) {
         rc = err_set(&p->why, E_DENIED, "the mirror sends the upload to another host");
@@ -364,6 +371,50 @@ static int open_upload(struct publisher *p)
     return rc;
 }
 
+/* True when an upload of the same files, begun by a process that was killed, is still there. */
+static bool find_upload(struct publisher *p)
+{
+    struct slice location = memo_location(p->memo);
+    struct question q;
+    json_t *doc = NULL;
+
+    if (location.n == 0 || take_location(p, p->to, location) != 0) {
+        return false;
+    }
+    if (put_question(p, XFER_GET, p->location, SLICE_NONE, &q) == 0) {
+        doc = json_loadb(q.body.p, q.body.n, 0, NULL);
+    }
+    p->resumed = json_is_object(doc);
+    p->committed = json_is_true(json_object_get(doc, "committed"));
+    json_decref(doc);
+    return p->resumed;
+}
+
+static int open_upload(struct publisher *p)
+{
+    struct question q;
+    int rc;
+
+    p->memo = memo_open(p->agent->state_dir, p->to, &p->files);
+    if (find_upload(p)) {
+        return 0;
+    }
+    if (p->rc != 0) {
+        return p->rc;
+    }
+    rc = put_question(p, XFER_POST, arena_fmt(&p->arena, SLICE_FMT "/-/uploads", SLICE_ARG(p->to)),
+                      SLICE_NONE, &q);
+    if (rc == 0 && q.location.n == 0) {
+        rc = err_set(&p->why, E_PROTOCOL,
+                     "no hosted repository: the mirror names no place for an upload");
+    }
+    rc = rc != 0 ? rc : take_location(p, q.url, q.location);
+    if (rc == 0) {
+        memo_keep(p->memo, p->location);
+    }
+    return rc;
+}
+
 static int commit(struct publisher *p, const char *if_match, struct publish_result *out)
 {
     struct question q;
@@ -374,8 +425,12 @@ static int commit(struct publisher *p, const char *if_match, struct publish_resu
     if (if_match != NULL) {
         match = arena_fmt(&p->arena, "If-Match: \"%s\"", if_match);
     }
-    rc = post(p, arena_fmt(&p->arena, SLICE_FMT "/commit?replace=1", SLICE_ARG(p->location)), match,
-              &q);
+    rc = put_question(p, XFER_POST,
+                      arena_fmt(&p->arena, SLICE_FMT "/commit?replace=1", SLICE_ARG(p->location)),
+                      match, &q);
+    if (rc == 0 || rc == E_CHANGED || rc == E_NOTFOUND) {
+        memo_forget(p->memo); /* it is settled, one way or the other */
+    }
     if (rc == E_CHANGED) {
         return err_set(&p->why, rc,
                        "the repository is no longer at that root; look, then publish again");
@@ -443,6 +498,7 @@ static void close_publisher(struct publisher *p)
     event_free(p->stop[1]);
     event_base_free(p->base);
     progress_close(&p->bar);
+    memo_close(&p->memo);
     publish_files_fini(&p->files);
     arena_fini(&p->arena);
     free(p->lanes);
@@ -460,7 +516,7 @@ int publish(const struct agent *a, const struct publish_want *w, struct publish_
     }
     rc = publish_files_list(w->dir, &p.files, &p.why);
     rc = rc != 0 ? rc : open_upload(&p);
-    rc = rc != 0 ? rc : put_all(&p);
+    rc = rc != 0 || p.committed ? rc : put_all(&p);
     rc = rc != 0 ? rc : commit(&p, w->if_match, out);
     out->files = p.files.n;
     out->bytes = p.files.bytes;

@@ -98,6 +98,7 @@ static int on_head(void *arg, const struct xfer_head *h)
     if (!slice_u64(xfer_head_field(h, "upload-offset"), &a->upload_offset)) {
         a->upload_offset = 0;
     }
+    a->upload_complete = slice_eq(xfer_head_field(h, "upload-complete"), SLICE("?1"));
     return 0;
 }
 

@@ -35,6 +35,7 @@ struct ask_answer {
     uint64_t retry_after_s; /* 0 when not said */
     uint64_t content_length;
     uint64_t upload_offset; /* 0 when not said */
+    bool upload_complete;
 };
 
 struct ask *ask_start(struct xfer_loop *l, const struct agent *a, const struct ask_want *w,

@@ -31,7 +31,7 @@ struct verb {
     const char *noun, *word; /* "cache", "ls"; word "" for a noun alone */
     const char *args;        /* "REPO [PREFIX]" */
     unsigned least, most;    /* of them */
-    const char *options;     /* "--all --dry-run" */
+    const char *options;     /* "[--dry-run] [--all]" */
     const char *help;
     int (*run)(struct ctl *c, struct err *e); /* 0, E_*, or a positive exit code */
 };

@@ -49,6 +49,21 @@ static const struct option options[] = {
     {NULL, 0, NULL, 0},
 };
 
+static const struct {
+    const char *name, *help;
+} about[] = {
+    {"--name", "whose token it is; a limit block of that name holds for it"},
+    {"--scope", "a right (read, publish, sync, admin), ':' and a pattern over REPO/PATH in which\n"
+                "             '*' also crosses '/'; may be given several times"},
+    {"--expires", "a time from now, such as 90d; without it never"},
+    {"--limit", "this many rows at most; without it 1000"},
+    {"--all", "a whole repo is meant"},
+    {"--dry-run", "change nothing, count what would go"},
+    {"--deep", "read every file and compare its digest"},
+    {"--repair", "drop rows that point nowhere, set damaged files aside"},
+    {"--force", "replace a file that is there"},
+};
+
 static void title_of(const struct verb *v, char out[64])
 {
     snprintf(out, 64, "%s%s%s", v->noun, v->word[0] != '\0' ? " " : "", v->word);
@@ -74,6 +89,13 @@ static void help_all(void)
            "`mirrorctl NOUN VERB --help` says more. Exit codes are those of sysexits.h.\n");
 }
 
+static bool takes(const struct verb *v, const char *option)
+{
+    const char *at = strstr(v->options, option);
+
+    return at != NULL && strchr(" ]", at[strlen(option)]) != NULL; /* its end finds the NUL, too */
+}
+
 static void help_verb(const struct verb *v)
 {
     char title[64];
@@ -81,6 +103,28 @@ static void help_verb(const struct verb *v)
     title_of(v, title);
     printf("usage: mirrorctl %s%s%s%s%s\n\n%s\n", title, v->args[0] != '\0' ? " " : "", v->args,
            v->options[0] != '\0' ? " " : "", v->options, v->help);
+    printf("%s", v->options[0] != '\0' ? "\n" : "");
+    for (size_t i = 0; i < ARRAY_LEN(about); i++) {
+        if (takes(v, about[i].name)) {
+            printf("  %-10s %s\n", about[i].name, about[i].help);
+        }
+    }
+}
+
+/* The verbs of a noun, one a line: false when there is no such noun. */
+static bool help_noun(const char *noun)
+{
+    char title[64];
+    bool any = false;
+
+    for (size_t i = 0; i < verbs_count; i++) {
+        if (strcmp(verbs[i].noun, noun) == 0) {
+            any = true;
+            title_of(&verbs[i], title);
+            printf("  %-18s %-20s %s\n", title, verbs[i].args, verbs[i].help);
+        }
+    }
+    return any;
 }
 
 /* --- did you mean --- */
@@ -114,6 +158,7 @@ static int unknown(const char *noun, const char *word, struct err *e)
 {
     const struct verb *best = NULL;
     unsigned best_d = 4;
+    bool is_noun = false;
     char said[128], near[64];
 
     snprintf(said, sizeof(said), "%s%s%s", noun, word[0] != '\0' ? " " : "", word);
@@ -125,24 +170,20 @@ static int unknown(const char *noun, const char *word, struct err *e)
             best_d = d;
             best = &verbs[i];
         }
+        is_noun = is_noun || strcmp(verbs[i].noun, noun) == 0;
+    }
+    if (is_noun && (word[0] == '\0' || best == NULL)) {
+        return err_set(e, E_USAGE, "\"%s\" is no command; `mirrorctl %s --help` lists its verbs",
+                       said, noun);
     }
     if (best == NULL) {
-        return err_set(e, E_USAGE,
-                       "\"%s\" is no command, none has that name, see `mirrorctl --help`", said);
+        return err_set(e, E_USAGE, "\"%s\" is no command; see `mirrorctl --help`", said);
     }
     title_of(best, near);
-    return err_set(e, E_USAGE, "\"%s\" is no command, none has that name, did you mean \"%s\"?",
-                   said, near);
+    return err_set(e, E_USAGE, "\"%s\" is no command; did you mean \"%s\"?", said, near);
 }
 
 /* --- the command line --- */
-
-static bool takes(const struct verb *v, const char *option)
-{
-    const char *at = strstr(v->options, option);
-
-    return at != NULL && (at[strlen(option)] == '\0' || at[strlen(option)] == ' ');
-}
 
 static int find_verb(struct ctl *c, char **arg, int count, struct err *e)
 {
@@ -163,10 +204,14 @@ static int find_verb(struct ctl *c, char **arg, int count, struct err *e)
 
 static int check_args(const struct ctl *c, struct err *e)
 {
-    if (c->args < c->verb->least || c->args > c->verb->most) {
-        return err_set(e, E_USAGE, "%s %s takes %s, there are %zu arguments, see its --help",
-                       c->verb->noun, c->verb->word,
-                       c->verb->args[0] != '\0' ? c->verb->args : "no arguments", c->args);
+    const struct verb *v = c->verb;
+    char title[64];
+
+    if (c->args < v->least || c->args > v->most) {
+        title_of(v, title);
+        return err_set(e, E_USAGE, "%s takes %s, %zu %s given; see `mirrorctl %s --help`", title,
+                       v->args[0] != '\0' ? v->args : "no arguments", c->args,
+                       c->args == 1 ? "was" : "were", title);
     }
     return 0;
 }
@@ -235,12 +280,9 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool u
             c->force = true;
             break;
         case ':':
-            return err_set(e, E_USAGE, "%s has no value, it needs one, write it behind",
-                           argv[optind - 1]);
+            return err_set(e, E_USAGE, "%s needs a value, write it behind", argv[optind - 1]);
         default:
-            return err_set(e, E_USAGE,
-                           "%s is no option, none has that name, see `mirrorctl --help`",
-                           argv[optind - 1]);
+            return err_set(e, E_USAGE, "%s is no option; see `mirrorctl --help`", argv[optind - 1]);
         }
     }
     return 0;
@@ -248,8 +290,9 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool u
 
 static int check_options(const struct ctl *c, const bool used[16], struct err *e)
 {
-    char name[32];
+    char name[32], title[64];
 
+    title_of(c->verb, title);
     for (size_t i = 0; options[i].name != NULL; i++) {
         int o = options[i].val;
         if (o < OPT_NAME || o > OPT_FORCE || !used[o - OPT_NAME]) {
@@ -257,8 +300,7 @@ static int check_options(const struct ctl *c, const bool used[16], struct err *e
         }
         snprintf(name, sizeof(name), "--%s", options[i].name);
         if (!takes(c->verb, name)) {
-            return err_set(e, E_USAGE, "%s does not belong to %s %s, it has %s, see its --help",
-                           name, c->verb->noun, c->verb->word,
+            return err_set(e, E_USAGE, "%s does not belong to %s, which has %s", name, title,
                            c->verb->options[0] != '\0' ? c->verb->options : "no options");
         }
     }
@@ -290,6 +332,9 @@ int main(int argc, char **argv)
     }
     if (rc == 0) {
         rc = find_verb(&c, argv + optind, argc - optind, &e);
+        if (rc != 0 && help && argc - optind == 1 && help_noun(argv[optind])) {
+            return 0;
+        }
     }
     if (rc == 0 && help) {
         help_verb(c.verb);

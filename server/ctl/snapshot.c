@@ -50,6 +50,10 @@ int ctl_snapshot_rollback(struct ctl *c, struct err *e)
     rc = ask(c, req, NULL, NULL, NULL, &ok, e);
     if (rc == 0 && c->json) {
         print_json(ok);
+    } else if (rc == E_NOTFOUND) {
+        err_set(e, rc,
+                "%s/%s has no version \"%s\", nothing was changed, see `mirrorctl snapshot ls %s`",
+                c->arg[0], c->arg[1], c->arg[2], c->arg[0]);
     } else if (rc == 0) {
         say(c, "%s/%s is v%" PRIu64 " again\n", c->arg[0], c->arg[1], get_u64(ok, "seq"));
     }

@@ -12,15 +12,14 @@
 #include "server/serve/put.h"
 #include "server/serve/reply.h"
 
-enum { HOT_ENTRIES = 8192, HOT_BYTES = 64 << 20 };
+enum { HOT_ENTRIES = 8192, HOT_BYTES = 64 << 20, HOT_NAME_BYTES = 2048 };
 
 /* ================================================================== the corridor, from the top ==== */
 
 static void on_request(void *arg, struct exchange *x); /* listen, parse: http brings us here */
-static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours,
-                  uint64_t *rate); /* gate */
+static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours); /* gate */
 static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
-                     struct slice name, uint64_t rate);
+                     struct slice name);
 /* call_advance(): plan, until it needs nothing more; then one of these */
 static void execute_want(struct call *c);  /* cache */
 static void execute_blob(struct call *c);  /* store */
@@ -36,19 +35,18 @@ static void on_request(void *arg, struct exchange *x)
     struct desk *d = exchange_loop(x)->local;
     const struct http_req *req = exchange_req(x);
     struct visit *v = ARENA_NEW(exchange_arena(x), struct visit);
-    uint64_t rate = 0;
     struct route to;
 
     (void)arg;
     exchange_set_user(x, v);
     to = route_of(d->set->repo, d->set->count, req->path, listener_root(req->listener));
-    if (!enter(d, x, v, to.repo == NULL, &rate)) {
+    if (!enter(d, x, v, to.repo == NULL)) {
         return;
     }
     if (to.repo == NULL) {
         own_answer(d, x, v);
-    } else if (!from_hot(d, x, v, to.repo, hot_name(x, to.repo, to.path), rate)) {
-        call_advance(call_new(d, x, v, to.repo, to.path, rate));
+    } else if (!from_hot(d, x, v, to.repo, hot_name(x, to.repo, to.path))) {
+        call_advance(call_new(d, x, v, to.repo, to.path));
     }
 }
 
@@ -111,6 +109,16 @@ void refuse(struct exchange *x, int status, const char *fmt, ...)
     buf_free(&text);
 }
 
+void refuse_method(struct exchange *x, struct slice allow, struct slice text)
+{
+    struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
+
+    r->status = 405;
+    reply_add(r, SLICE("allow"), allow);
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    exchange_reply(x, r, body_of_bytes(text));
+}
+
 static void ask_for_token(struct exchange *x, const char *why)
 {
     struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
@@ -133,13 +141,13 @@ static void too_fast(struct exchange *x, const struct gate_verdict *g)
     reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
     exchange_reply(x, r,
                    body_of_bytes(arena_fmt(a,
-                                           "too many requests: the limit is %" PRIu64
-                                           "/s; try again in %" PRIu32 " s\n",
+                                           "too many requests: %" PRIu64
+                                           " at once are the limit; try again in %" PRIu32 " s\n",
                                            g->limit, g->retry_after_s)));
 }
 
 /* Health, metrics and the page are not counted: whoever watches must see most when it is busiest. */
-static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours, uint64_t *rate)
+static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours)
 {
     const struct http_req *req = exchange_req(x);
     struct gate_verdict g = {.pass = true};
@@ -157,7 +165,7 @@ static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours
         too_fast(x, &g);
         return false;
     }
-    *rate = g.rate_bytes_per_s;
+    v->pace = g.pace;
     return true;
 }
 
@@ -201,21 +209,25 @@ static struct slice hot_name(struct exchange *x, const struct repo *r, struct sl
 {
     const struct http_req *req = exchange_req(x);
     struct slice rest = slice_of(path.p, (size_t)(req->target.p + req->target.n - path.p));
+    struct slice accept;
 
     if ((req->method != METHOD_GET && req->method != METHOD_HEAD) || !r->anonymous_read ||
-        path.p == NULL) {
+        path.p == NULL || rest.n > HOT_NAME_BYTES) {
         return SLICE_NONE;
     }
     /* Documents and listings depend on Accept; files, nearly all of the traffic, do not. */
     if (r->ops->rewrite != NULL || r->origin == NULL) {
-        return arena_fmt(exchange_arena(x), "%s/" SLICE_FMT " " SLICE_FMT, r->name, SLICE_ARG(rest),
-                         SLICE_ARG(http_req_field(req, "accept")));
+        accept = http_req_list(req, "accept");
+        return accept.n > HOT_NAME_BYTES
+                   ? SLICE_NONE
+                   : arena_fmt(exchange_arena(x), "%s/" SLICE_FMT " " SLICE_FMT, r->name,
+                               SLICE_ARG(rest), SLICE_ARG(accept));
     }
     return arena_fmt(exchange_arena(x), "%s/" SLICE_FMT, r->name, SLICE_ARG(rest));
 }
 
 static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
-                     struct slice name, uint64_t rate)
+                     struct slice name)
 {
     struct hot *h = name.p != NULL ? hot_find(d->hot, r, name, d->loop->unix_s) : NULL;
 
@@ -229,7 +241,7 @@ static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct
     if (h->answer != NULL && h->answer->digest_known) {
         blob_touch(d->daemon->store, &h->answer->digest, d->loop->unix_s);
     }
-    reply_send(x, v, h, rate);
+    reply_send(x, v, h);
     return true;
 }
 
@@ -243,7 +255,7 @@ static void send_resolved(struct call *c, struct hot *h, bool keep)
     if (keep) {
         hot_add(c->desk->hot, h);
     }
-    reply_send(c->x, c->visit, h, c->rate_bytes_per_s);
+    reply_send(c->x, c->visit, h);
 }
 
 /* ================================================================== what plans come to ==== */
@@ -253,7 +265,7 @@ static bool only_reads(struct call *c)
     if (c->req.method == METHOD_GET || c->req.method == METHOD_HEAD) {
         return true;
     }
-    refuse(c->x, 405, "this path takes GET and HEAD\n");
+    refuse_method(c->x, SLICE("GET, HEAD"), SLICE("this path takes GET and HEAD\n"));
     return false;
 }
 
@@ -307,17 +319,25 @@ struct rewriting {
     struct store *store;
     struct answer *answer; /* for its type, age and url */
     struct rewrite_out out;
+    char etag[32 + 3]; /* half the digest is tag enough */
 };
 
 static int rewrite_work(void *arg, struct slice bytes, struct err *e)
 {
     struct rewriting *w = arg;
+    char hex[DIGEST_HEX + 1];
+    struct digest d;
     int rc = w->repo->ops->rewrite(w->repo, &w->plan, bytes, w->answer->content_type,
                                    w->answer->url, &w->out, e);
 
     /* A page is rewritten again and again, and seldom says anything new of its files. */
     if (rc == 0 && w->out.rows != NULL && !batch_prune(w->out.rows, w->store)) {
         rc = store_commit(w->store, &w->out.rows, COMMIT_LAZY, e);
+    }
+    if (rc == 0) {
+        digest_of(buf_slice(&w->out.body), &d);
+        digest_format(&d, hex);
+        snprintf(w->etag, sizeof w->etag, "\"%.32s\"", hex);
     }
     return rc;
 }
@@ -326,23 +346,27 @@ static void rewrite_done(void *arg, struct call *c, int rc, const struct err *wh
 {
     struct rewriting *w = arg;
     struct answer *a = w->answer;
-    char hex[DIGEST_HEX + 1];
-    struct digest d;
     struct hot *h;
 
+    if (rc == E_CHANGED &&
+        !c->changed_once) { /* it changed while it came, and nothing of it was used */
+        c->changed_once = true;
+        execute_want(c);
+        return;
+    }
     if (rc != 0) {
         log_warn("serve.rewrite_failed", "repo=%s why=\"%s\"", c->repo->name, why->text);
-        refuse(c->x, rc == E_NETWORK || rc == E_TIMEOUT ? 503 : 502,
+        refuse(c->x,
+               rc == E_NETWORK || rc == E_TIMEOUT ? 503
+               : rc == E_NOSPACE                  ? 507
+                                                  : 502,
                "the origin's index page cannot be used: %s\n", why->text);
         return;
     }
     h = reply_resolve(c, hot_name(c->x, c->repo, c->path), c->plan.want.key, NULL, NULL);
     h->bytes = w->out.body;
     w->out.body = BUF_INIT(0);
-    digest_of(buf_slice(&h->bytes), &d);
-    digest_format(&d, hex);
-    hex[32] = '\0';
-    h->valid.etag = arena_fmt(&h->arena, "\"%s\"", hex);
+    h->valid.etag = arena_copy(&h->arena, slice_str(w->etag));
     h->valid.total_bytes = h->bytes.n;
     h->stored_unix_s = a->stored_unix_s;
     h->fresh_until_unix_s = a->fresh_until_unix_s;
@@ -380,7 +404,6 @@ struct blob_step {
     struct step step;
     struct digest digest;
     struct blob *blob;
-    uint64_t generation;
 };
 
 static void blob_work(struct step *s)
@@ -403,7 +426,7 @@ static void blob_done(struct step *s)
     }
     send_resolved(
         c, reply_resolve(c, hot_name(c->x, c->repo, c->path), c->plan.entry.path, NULL, b->blob),
-        b->generation == c->repo->generation);
+        true);
     b->blob = NULL;
 }
 
@@ -421,7 +444,6 @@ static void execute_blob(struct call *c)
     }
     b = NEW(struct blob_step);
     b->digest = c->plan.entry.digest;
-    b->generation = c->repo->generation;
     b->step.work = blob_work;
     b->step.done = blob_done;
     b->step.free = blob_free;
@@ -489,6 +511,9 @@ static void execute_reply(struct call *c)
     struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
 
     r->status = c->plan.status;
+    if (c->plan.allow.p != NULL) {
+        reply_add(r, SLICE("allow"), c->plan.allow);
+    }
     if (c->plan.location.p != NULL) {
         reply_add(r, SLICE("location"), c->plan.location);
     }
@@ -533,6 +558,7 @@ static void on_end(void *arg, struct exchange *x, const struct exchange_end *end
     };
     traffic_add(d->daemon->traffic, d->loop->index, &event);
     hot_release(&v->hot);
+    pace_release(&v->pace);
     gate_release(d->daemon->gate, &v->who);
     if (v->call != NULL) {
         v->call->x = NULL;

@@ -45,7 +45,7 @@ static void on_data(void *arg, struct slice bytes, bool end)
 }
 
 struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
-                      struct slice path, uint64_t rate_bytes_per_s)
+                      struct slice path)
 {
     static const struct exchange_events events = {.on_data = on_data, .on_gone = on_gone};
     const struct http_req *req = exchange_req(x);
@@ -60,9 +60,9 @@ struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struc
     c->set = d->set;
     atomic_fetch_add(&d->set->holds, 1);
     c->repo = r;
+    c->repo_generation = r->generation;
     c->path = slice_of(c->req.target.p + (path.p - req->target.p), path.n);
     gate_hold(d->daemon->gate, &v->who, &c->who);
-    c->rate_bytes_per_s = rate_bytes_per_s;
     v->call = c; /* this count is given back at the exchange's end */
     exchange_on(x, &events, c);
     return c;

@@ -22,19 +22,20 @@ struct call {
     struct repo *repo;
     struct slice path;    /* below the repo, raw */
     struct principal who; /* its own count */
-    uint64_t rate_bytes_per_s;
     struct facts facts;
     struct plan plan;
     struct cache_ask *ask;
     void (*on_answer)(struct call *c, struct answer *a);
     bool answered;
+    bool changed_once;         /* a document changed while it came: it was asked for again */
     uint64_t generation;       /* the desk's when the call began */
+    uint64_t repo_generation;  /* the repo's, likewise */
     struct document *document; /* being gathered; or NULL */
     struct upload_flow *flow;  /* a body being taken in; or NULL */
 };
 
 struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
-                      struct slice path, uint64_t rate_bytes_per_s);
+                      struct slice path);
 struct call *call_hold(struct call *c);
 void call_release(struct call **cp);
 void call_advance(struct call *c); /* serve.c: plans again, with the facts that have come */

@@ -28,11 +28,14 @@ struct
     enum cache_state state;
     bool cached;          /* state counts */
     struct principal who; /* released at the end */
+    struct pace *pace;    /* held until the end; NULL: no limit */
     struct hot *hot;      /* held until the end */
     struct call *call;    /* held until the end */
 };
 
 /* serve.c: what stands between a request and its plan fails in these words. text: what, why, what to do. */
 void refuse(struct exchange *x, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* 405 names the methods that are taken (RFC 9110 15.5.6). */
+void refuse_method(struct exchange *x, struct slice allow, struct slice text);
 
 #endif

@@ -128,6 +128,9 @@ void hot_release(struct hot **hp)
 
 void hot_forget(struct hot_table *t, struct slice repo, struct slice key)
 {
+    if (t == NULL) {
+        return; /* emptied: we are stopping, and a fill had its say */
+    }
     LIST_EACH (&t->lru, n) {
         struct hot *h = LIST_ITEM(n, struct hot, lru);
         if ((key.p == NULL || slice_eq(h->key, key)) && slice_eqs(repo, h->repo->name)) {

@@ -21,7 +21,7 @@ struct hot {
     unsigned holds;
     struct repo_set *set; /* held: keeps repo alive */
     struct repo *repo;
-    uint64_t generation;
+    uint64_t generation;     /* of the repo, when what is answered was looked up */
     struct slice name;       /* path, and what the rendering depends on: the hash key */
     struct slice key;        /* want's, for hot_forget */
     struct arena arena;      /* all strings in here */
@@ -44,7 +44,7 @@ struct hot *hot_new(struct repo_set *set, struct repo *r, struct slice name, str
 void hot_add(struct hot_table *t, struct hot *h); /* replaces one of the same name */
 struct hot *hot_hold(struct hot *h);
 void hot_release(struct hot **hp);
-void hot_forget(struct hot_table *t, struct slice repo,
-                struct slice key); /* key.p == NULL: the whole repo */
+/* key.p == NULL: the whole repo. t may be NULL. */
+void hot_forget(struct hot_table *t, struct slice repo, struct slice key);
 
 #endif

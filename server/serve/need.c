@@ -15,9 +15,10 @@ static void learn(struct call *c, const struct fact *f)
 
 static void give_up(struct call *c, int rc, const struct err *why)
 {
-    int status = rc == E_NETWORK || rc == E_TIMEOUT || rc == E_CHANGED ? 503
-                 : rc == E_NOSPACE                                     ? 507
-                                                                       : 500;
+    int status = rc == E_NETWORK || rc == E_TIMEOUT || rc == E_CHANGED   ? 503
+                 : rc == E_TOOBIG || rc == E_CORRUPT || rc == E_PROTOCOL ? 502
+                 : rc == E_NOSPACE                                       ? 507
+                                                                         : 500;
     reply_text(c->x, status, arena_fmt(&c->arena, "%s: %s\n", err_plain(rc), why->text));
 }
 
@@ -111,6 +112,11 @@ static void gathered(void *arg, struct call *c, int rc, const struct err *why)
 {
     struct document_need *n = arg;
 
+    if (rc == E_CHANGED && !c->changed_once) { /* nothing of it was used */
+        c->changed_once = true;
+        need_resolve(c);
+        return;
+    }
     if (rc != 0) {
         give_up(c, rc, why);
         return;

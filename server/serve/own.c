@@ -91,7 +91,7 @@ static void digest_done(struct step *s)
         ds->blob = NULL;
     }
     c->visit->hot = h;
-    reply_send(c->x, c->visit, h, c->rate_bytes_per_s);
+    reply_send(c->x, c->visit, h);
 }
 
 static void digest_free(struct step *s)
@@ -112,7 +112,7 @@ static void answer_digest(struct desk *d, struct exchange *x, struct visit *v, s
         refuse(x, 404, "not a SHA-256 in hex\n");
         return;
     }
-    c = call_new(d, x, v, d->set->repo[0], SLICE_NONE, 0);
+    c = call_new(d, x, v, d->set->repo[0], SLICE_NONE);
     ds = NEW(struct digest_step);
     ds->chunks = chunks;
     ds->digest = want;
@@ -172,7 +172,7 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
     struct slice path = req->path;
 
     if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
-        refuse(x, 405, "this path takes GET and HEAD\n");
+        refuse_method(x, SLICE("GET, HEAD"), SLICE("this path takes GET and HEAD\n"));
     } else if (slice_eqs(path, "/healthz")) {
         reply_text(x, 200, SLICE("ok\n"));
     } else if (slice_eqs(path, "/readyz")) {

@@ -176,6 +176,8 @@ void upload_flow_start(struct call *c)
     f->gather = BUF_INIT(GATHER_BYTES * 2);
     f->block = BUF_INIT(GATHER_BYTES * 2);
     f->reply.body = BUF_INIT(1 << 20);
+    /* An empty file: no bytes come, and no end of them. */
+    f->ended = !c->req.has_body || c->req.content_length == 0;
     c->flow = f;
     submit(f, f->put.kind == PUT_FILE || f->put.kind == PUT_UPLOAD_FILE ? FLOW_OPEN : FLOW_RUN);
 }

@@ -89,16 +89,20 @@ static void add_digest(struct hot *h, const struct digest *d)
 
 static void add_cache_control(struct call *c, struct hot *h)
 {
+    /* "public" would let a cache behind us answer those who have no right (RFC 9111 3.5). */
+    const char *who = c->repo->anonymous_read ? "public" : "private";
+
     if (c->plan.cache_control.p != NULL) {
         add(h, "cache-control", c->plan.cache_control);
     } else if (c->plan.kind == PLAN_WANT && c->plan.want.class == WANT_IMMUTABLE) {
-        add(h, "cache-control", SLICE("public, max-age=31536000, immutable"));
+        reply_addf(&h->reply, &h->arena, "cache-control", "%s, max-age=31536000, immutable", who);
     } else if (h->answer != NULL && h->fresh_until_unix_s > h->stored_unix_s &&
                h->fresh_until_unix_s != UINT64_MAX) {
-        reply_addf(&h->reply, &h->arena, "cache-control", "public, max-age=%" PRIu64,
+        reply_addf(&h->reply, &h->arena, "cache-control", "%s, max-age=%" PRIu64, who,
                    h->fresh_until_unix_s - h->stored_unix_s);
     } else {
-        add(h, "cache-control", SLICE("no-cache"));
+        add(h, "cache-control",
+            c->repo->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache"));
     }
 }
 
@@ -160,6 +164,7 @@ struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, s
 {
     struct hot *h = hot_new(c->set, c->repo, name, key);
 
+    h->generation = c->repo_generation;
     h->reply.status = 200;
     h->answer = a;
     h->blob = b;
@@ -181,7 +186,7 @@ struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, s
 
 /* --- what this request makes of it --- */
 
-void reply_send(struct exchange *x, struct visit *v, struct hot *h, uint64_t rate_bytes_per_s)
+void reply_send(struct exchange *x, struct visit *v, struct hot *h)
 {
     struct desk *d = exchange_loop(x)->local;
     struct arena *a = exchange_arena(x);
@@ -201,14 +206,16 @@ void reply_send(struct exchange *x, struct visit *v, struct hot *h, uint64_t rat
                    h->valid.total_bytes);
         break;
     case VERDICT_UNSATISFIED:
-        r->status = 416;
+        *r = (struct http_reply){.status = 416};
+        reply_add(r, SLICE("cache-control"), SLICE("no-store"));
         reply_addf(r, a, "content-range", "bytes */%" PRIu64, h->valid.total_bytes);
         break;
     case VERDICT_NOT_MODIFIED:
         r->status = 304;
         break;
     case VERDICT_FAILED:
-        r->status = 412;
+        *r = (struct http_reply){.status = 412};
+        reply_add(r, SLICE("cache-control"), SLICE("no-store"));
         break;
     }
     if (h->stored_unix_s != 0) {
@@ -221,9 +228,7 @@ void reply_send(struct exchange *x, struct visit *v, struct hot *h, uint64_t rat
     if (r->status == 200 || r->status == 206) {
         body = body_of(d, h, first, end, req->method == METHOD_HEAD);
     }
-    if (rate_bytes_per_s != 0) {
-        exchange_rate(x, rate_bytes_per_s);
-    }
+    exchange_pace(x, v->pace);
     exchange_reply(x, r, body);
 }
 

@@ -9,7 +9,7 @@
 struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, struct answer *a,
                           struct blob *b);
 /* Sends what the resolved answer is to this request. Borrows h (the visit holds it until the end). */
-void reply_send(struct exchange *x, struct visit *v, struct hot *h, uint64_t rate_bytes_per_s);
+void reply_send(struct exchange *x, struct visit *v, struct hot *h);
 /* An answer of the cache without a 200. */
 void reply_status(struct call *c, const struct answer *a);
 const char *reply_cache_status(enum cache_state s);

@@ -155,3 +155,11 @@ def test_a_host_that_nobody_admits(mirrord, origin, files, wire):
             path = urllib.parse.urljoin(m.url("/pypi/simple/demo-pkg/", wire), f["url"])[len(m.url("", wire)):]
             assert m.get(path, wire).status >= 400
     assert files.requests == 0
+
+
+def test_a_page_that_changes_while_it_comes_is_read_again(mirrord, origin, files):
+    origin.put("/simple/demo-pkg/", body=page_html(files), type="text/html", die_at=50, times=1, change_after=1)
+    m = mirrord(f"""repo "pypi" {{ protocol = "pypi" origin = "{origin.url}/" hosts = {{"127.0.0.2:{files.port}"}} }}""")
+    r = m.get("/pypi/simple/demo-pkg/")
+    assert r.status == 200 and WHEEL.encode() in r.body
+    assert origin.stats("/simple/demo-pkg/").requests == 3

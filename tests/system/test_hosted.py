@@ -30,6 +30,16 @@ def test_put_then_get(models, wire):
     assert got["repr-digest"] == repr_digest(data)
 
 
+def test_empty_file(models, wire):
+    assert models.put("/models/me/gpt/empty", b"", wire, models.publisher, limit_s=20).status == 201
+    location = open_upload(models, wire)
+    assert models.put(location + "/empty-too", b"", wire, models.publisher, limit_s=20).status == 201
+    assert commit(models, location, wire).status == 201
+    for name in ("empty", "empty-too"):
+        got = models.get(f"/models/me/gpt/{name}", wire)
+        assert (got.status, got.body) == (200, b"")
+
+
 def test_head_delete_and_not_found(models, wire):
     models.put("/models/me/gpt/a", b"1", wire, models.publisher)
     head = models.get("/models/me/gpt/a", wire, head=True)

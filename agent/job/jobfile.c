@@ -80,7 +80,8 @@ static int read_artifact(struct jobfile *j, cfg_t *cfg, struct job_artifact *a, 
         return err_set(e, E_CONFIG, "%s: artifact \"%s\" says no from = \"<repo>/<path>\"", path,
                        a->name);
     }
-    if (sha256 != NULL && !digest_parse(slice_str(sha256), &a->digest)) {
+    if (sha256 != NULL &&
+        (!digest_parse(slice_str(sha256), &a->digest) || digest_is_zero(&a->digest))) {
         return err_set(e, E_CONFIG, "%s: artifact \"%s\": sha256 is 64 hex digits", path, a->name);
     }
     return 0;

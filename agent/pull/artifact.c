@@ -244,7 +244,8 @@ static int start_one(struct artifact *a, struct err *e)
     ptrdiff_t slash;
 
     if (rest.n > 0 &&
-        (!slice_starts(rest, SLICE("sha256=")) || !digest_parse(slice_from(rest, 7), &a->digest))) {
+        (!slice_starts(rest, SLICE("sha256=")) || !digest_parse(slice_from(rest, 7), &a->digest) ||
+         digest_is_zero(&a->digest))) { /* zero is our "none" */
         return err_set(e, E_USAGE, "%s: behind '#' only sha256=<64 hex digits> has a meaning",
                        a->from);
     }

@@ -87,7 +87,8 @@ int verb_pull(struct verb_line *v, struct err *e)
     if (a.from == NULL) {
         return err_set(e, E_USAGE, "pull takes one FROM: trainagent pull <repo>/<path> [--to DIR]");
     }
-    if (v->sha256 != NULL && !digest_parse(slice_str(v->sha256), &a.digest)) {
+    if (v->sha256 != NULL &&
+        (!digest_parse(slice_str(v->sha256), &a.digest) || digest_is_zero(&a.digest))) {
         return err_set(e, E_USAGE, "--sha256 takes 64 hex digits");
     }
     rc = agent_open(v->agent, true, e);

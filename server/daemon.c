@@ -169,6 +169,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     if (rc != 0) {
         goto out;
     }
+    d->first = repo_set_hold(d);
     notify_systemd("EXTEND_TIMEOUT_USEC=60000000\nSTATUS=opening the store");
     rc = store_open(&c->store, &d->store, e);
     if (rc != 0) {
@@ -227,6 +228,7 @@ void daemon_close(struct daemon **dp)
     gate_close(&d->gate);
     uploads_close(&d->uploads);
     store_close(&d->store);
+    repo_set_release(&d->first);
     repo_set_release(&d->set);
     traffic_close(&d->traffic);
     lock_fini(&d->lock);
@@ -240,37 +242,64 @@ static bool same(const char *a, const char *b)
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
 }
 
-static bool listens_on(const struct conf *c, const char *address)
+static const struct listener_settings *listener_at(const struct conf *c, const char *address)
 {
     for (size_t i = 0; i < c->listeners_count; i++) {
         if (same(c->listeners[i].address, address)) {
-            return true;
+            return &c->listeners[i];
         }
     }
-    return false;
+    return NULL;
 }
 
-static void say_what_stays(const struct conf *was, const struct conf *is)
+static void stays_if(struct buf *stays, bool differs, const char *what, const char *which)
 {
-    if (!same(was->store.state_dir, is->store.state_dir) || was->threads != is->threads ||
-        was->disk_threads != is->disk_threads || !same(was->control_socket, is->control_socket)) {
-        log_warn("reload.partly",
-                 "state_dir, threads, disk_threads and control_socket change only with a restart");
+    if (differs) {
+        buf_addf(stays, "%s%s%s%s", stays->n > 0 ? ", " : "", what, which[0] != '\0' ? " " : "",
+                 which);
     }
+}
+
+/* What the new file says otherwise and only a restart can change, by name. */
+static void compare_what_stays(const struct conf *was, const struct conf *is, struct buf *stays)
+{
+    const struct store_settings *a = &was->store, *b = &is->store;
+
+    stays_if(stays, !same(a->state_dir, b->state_dir), "state_dir", "");
+    stays_if(stays, was->threads != is->threads, "threads", "");
+    stays_if(stays, was->disk_threads != is->disk_threads, "disk_threads", "");
+    stays_if(stays, !same(was->control_socket, is->control_socket), "control_socket", "");
+    stays_if(stays,
+             !same(was->access_log, is->access_log) ||
+                 !same(was->access_log_format, is->access_log_format),
+             "access_log", "");
+    stays_if(stays,
+             a->quota_bytes != b->quota_bytes || a->reserve_bytes != b->reserve_bytes ||
+                 a->reserve_ratio != b->reserve_ratio || a->high_ratio != b->high_ratio ||
+                 a->low_ratio != b->low_ratio || a->block_cache_bytes != b->block_cache_bytes,
+             "storage", "");
+    stays_if(stays, memcmp(&was->cache, &is->cache, sizeof(is->cache)) != 0, "cache", "");
+    stays_if(stays, memcmp(&was->http, &is->http, sizeof(is->http)) != 0, "http", "");
     for (size_t i = 0; i < was->listeners_count; i++) {
-        if (!listens_on(is, was->listeners[i].address)) {
-            log_warn("reload.partly", "listener %s stays open until a restart",
-                     was->listeners[i].address);
-        }
+        const char *address = was->listeners[i].address;
+        stays_if(stays, listener_at(is, address) == NULL, "listen", address);
     }
     for (size_t i = 0; i < is->listeners_count; i++) {
-        if (!listens_on(was, is->listeners[i].address)) {
-            log_warn("reload.partly", "listener %s opens with a restart", is->listeners[i].address);
-        }
+        const struct listener_settings *now = &is->listeners[i];
+        const struct listener_settings *old = listener_at(was, now->address);
+        stays_if(stays,
+                 old == NULL || !same(old->root, now->root) ||
+                     !same(old->tls_certificate, now->tls_certificate) ||
+                     !same(old->tls_key, now->tls_key) ||
+                     !same(old->tcp_congestion, now->tcp_congestion),
+                 "listen", now->address);
+    }
+    if (stays->n > 0) {
+        log_warn("reload.partly", "a restart is needed for %s", buf_cstr(stays));
     }
 }
 
-static int reload(struct daemon *d, struct err *e)
+static int reload(struct daemon *d, struct buf *stays, struct err *e)
 {
     struct conf *c = NULL;
     struct repo_set *fresh = NULL;
@@ -291,7 +320,7 @@ static int reload(struct daemon *d, struct err *e)
         repo_set_release(&fresh);
         return rc;
     }
-    say_what_stays(old->conf, c);
+    compare_what_stays(d->first->conf, c, stays);
     gate_set_limits(d->gate, c->limits, c->limits_count, c->plaintext_token);
     set_log_level(c);
     lock_take(&d->lock);
@@ -306,12 +335,12 @@ static int reload(struct daemon *d, struct err *e)
     return 0;
 }
 
-int daemon_reload(struct daemon *d, struct err *e)
+int daemon_reload(struct daemon *d, struct buf *stays, struct err *e)
 {
     int rc;
 
     notify_systemd("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / 1000);
-    rc = reload(d, e);
+    rc = reload(d, stays, e);
     d->reload_ok = rc == 0;
     d->reloads++;
     if (rc == 0) {
@@ -449,7 +478,9 @@ int daemon_run(struct daemon *d)
         feed_watchdog(d, &round);
         keep_up_when_due(d, &upkeep);
         if (sig == SIGHUP) {
-            (void)!daemon_reload(d, &why);
+            struct buf stays = BUF_INIT(64 << 10);
+            (void)!daemon_reload(d, &stays, &why);
+            buf_free(&stays);
         } else if (sig == SIGUSR1) {
             access_log_reopen(d->access);
         } else if (sig == SIGTERM || sig == SIGINT) {

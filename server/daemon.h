@@ -1,7 +1,7 @@
 /* daemon.h - the parts of a running mirrord, built in order and torn down in reverse (daemon.c).
  *
  * A reload builds new repos, limits and access rules from the file and swaps them in on every loop; listeners that stay
- * are kept. What cannot change while running (state_dir, threads) is said in the log.
+ * are kept. What cannot change while running (listeners, storage, threads...) is named in the log and to mirrorctl.
  *
  * threads  fields are set before the loops start; `repos` and `conf` change on reload: read them by daemon_repos() on a
  *          loop (they stay until that loop's next letter), by daemon_hold_repos() elsewhere
@@ -41,6 +41,8 @@ struct daemon {
     _Atomic bool reload_ok;
     struct lock lock; /* guards `set` */
     struct repo_set *set;
+    struct repo_set
+        *first; /* as the daemon was started: what only a restart changes stands in its conf */
     struct traffic *traffic; /* counters by repo, kind and class: server/admin/metrics.c */
 };
 
@@ -48,8 +50,8 @@ MUST_USE int daemon_open(const char *conf_path, struct daemon **out, struct err 
 /* Until SIGTERM/SIGINT. SIGHUP reloads, SIGUSR1 reopens logs. */
 int daemon_run(struct daemon *d);
 void daemon_close(struct daemon **dp);
-MUST_USE int daemon_reload(struct daemon *d,
-                           struct err *e); /* any thread but a loop; the old stays when it fails */
+/* Any thread but a loop; the old settings stay when it fails. *stays: what of the new ones awaits a restart, by name. */
+MUST_USE int daemon_reload(struct daemon *d, struct buf *stays, struct err *e);
 
 struct repo_set *repo_set_hold(struct daemon *d);
 void repo_set_release(struct repo_set **rp);

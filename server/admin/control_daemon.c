@@ -133,7 +133,12 @@ int verb_config_test(struct talk *t, struct err *e)
 
 int verb_config_reload(struct talk *t, struct err *e)
 {
-    return daemon_reload(t->d, e);
+    struct buf stays = BUF_INIT(64 << 10);
+    int rc = daemon_reload(t->d, &stays, e);
+
+    jo_str(t->result, "needs_restart", buf_slice(&stays));
+    buf_free(&stays);
+    return rc;
 }
 
 /* --- token.* --- */

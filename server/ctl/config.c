@@ -39,7 +39,8 @@ int ctl_config_reload(struct ctl *c, struct err *e)
     if (rc == 0 && c->json) {
         print_json(ok);
     } else if (rc == 0) {
-        say(c, "reloaded\n");
+        const char *stays = get_str(ok, "needs_restart");
+        say(c, "reloaded%s%s\n", stays[0] != '\0' ? "; a restart is needed for " : "", stays);
     }
     json_decref(ok);
     return rc;

@@ -154,6 +154,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     struct conf *c = NULL;
     int rc;
 
+    lock_init(&d->reloading, LOCK_RELOAD);
     lock_init(&d->lock, LOCK_DAEMON);
     d->conf_path = conf_path;
     d->started_unix_s = clock_unix_s();
@@ -232,6 +233,7 @@ void daemon_close(struct daemon **dp)
     repo_set_release(&d->set);
     traffic_close(&d->traffic);
     lock_fini(&d->lock);
+    lock_fini(&d->reloading);
     free(d);
 }
 
@@ -339,6 +341,7 @@ int daemon_reload(struct daemon *d, struct buf *stays, struct err *e)
 {
     int rc;
 
+    lock_take(&d->reloading);
     notify_systemd("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / 1000);
     rc = reload(d, stays, e);
     d->reload_ok = rc == 0;
@@ -350,6 +353,7 @@ int daemon_reload(struct daemon *d, struct buf *stays, struct err *e)
         log_error("reload.refused", "the old settings stay: %s", e->text);
     }
     notify_systemd("READY=1");
+    lock_drop(&d->reloading);
     return rc;
 }
 

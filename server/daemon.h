@@ -39,7 +39,8 @@ struct daemon {
     _Atomic bool ready;
     _Atomic uint64_t reloads, reload_ok_unix_s;
     _Atomic bool reload_ok;
-    struct lock lock; /* guards `set` */
+    struct lock reloading; /* SIGHUP and mirrorctl, one after the other */
+    struct lock lock;      /* guards `set` */
     struct repo_set *set;
     struct repo_set
         *first; /* as the daemon was started: what only a restart changes stands in its conf */

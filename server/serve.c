@@ -28,7 +28,7 @@ static void execute_reply(struct call *c); /* refusal, redirect */
 /* and at the very end */
 static void on_end(void *arg, struct exchange *x, const struct exchange_end *end);
 
-static struct slice hot_name(struct exchange *x, const struct repo *r, struct slice path);
+static struct slice hot_name(const struct http_req *req, const struct repo *r, struct slice path);
 
 static void on_request(void *arg, struct exchange *x)
 {
@@ -45,7 +45,7 @@ static void on_request(void *arg, struct exchange *x)
     }
     if (to.repo == NULL) {
         own_answer(d, x, v);
-    } else if (!from_hot(d, x, v, to.repo, hot_name(x, to.repo, to.path))) {
+    } else if (!from_hot(d, x, v, to.repo, hot_name(req, to.repo, to.path))) {
         call_advance(call_new(d, x, v, to.repo, to.path));
     }
 }
@@ -204,10 +204,9 @@ static bool wants_fresh(const struct http_req *req)
     return false;
 }
 
-/* Repo, path and query; and what a rendering is chosen by. p == NULL: not for the table. */
-static struct slice hot_name(struct exchange *x, const struct repo *r, struct slice path)
+/* Repo, path and query (path points into req's target); and what a rendering is chosen by. p == NULL: not for the table. */
+static struct slice hot_name(const struct http_req *req, const struct repo *r, struct slice path)
 {
-    const struct http_req *req = exchange_req(x);
     struct slice rest = slice_of(path.p, (size_t)(req->target.p + req->target.n - path.p));
     struct slice accept;
 
@@ -218,12 +217,11 @@ static struct slice hot_name(struct exchange *x, const struct repo *r, struct sl
     /* Documents and listings depend on Accept; files, nearly all of the traffic, do not. */
     if (r->ops->rewrite != NULL || r->origin == NULL) {
         accept = http_req_list(req, "accept");
-        return accept.n > HOT_NAME_BYTES
-                   ? SLICE_NONE
-                   : arena_fmt(exchange_arena(x), "%s/" SLICE_FMT " " SLICE_FMT, r->name,
-                               SLICE_ARG(rest), SLICE_ARG(accept));
+        return accept.n > HOT_NAME_BYTES ? SLICE_NONE
+                                         : arena_fmt(req->arena, "%s/" SLICE_FMT " " SLICE_FMT,
+                                                     r->name, SLICE_ARG(rest), SLICE_ARG(accept));
     }
-    return arena_fmt(exchange_arena(x), "%s/" SLICE_FMT, r->name, SLICE_ARG(rest));
+    return arena_fmt(req->arena, "%s/" SLICE_FMT, r->name, SLICE_ARG(rest));
 }
 
 static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
@@ -273,7 +271,7 @@ static void send_rewritten(struct call *c, struct answer *a);
 
 static void on_want_answer(struct call *c, struct answer *a)
 {
-    struct slice name = hot_name(c->x, c->repo, c->path);
+    struct slice name = hot_name(&c->req, c->repo, c->path);
 
     c->visit->cached = true;
     c->visit->state = a->state;
@@ -363,7 +361,7 @@ static void rewrite_done(void *arg, struct call *c, int rc, const struct err *wh
                "the origin's index page cannot be used: %s\n", why->text);
         return;
     }
-    h = reply_resolve(c, hot_name(c->x, c->repo, c->path), c->plan.want.key, NULL, NULL);
+    h = reply_resolve(c, hot_name(&c->req, c->repo, c->path), c->plan.want.key, NULL, NULL);
     h->bytes = w->out.body;
     w->out.body = BUF_INIT(0);
     h->valid.etag = arena_copy(&h->arena, slice_str(w->etag));
@@ -425,7 +423,7 @@ static void blob_done(struct step *s)
         return;
     }
     send_resolved(
-        c, reply_resolve(c, hot_name(c->x, c->repo, c->path), c->plan.entry.path, NULL, b->blob),
+        c, reply_resolve(c, hot_name(&c->req, c->repo, c->path), c->plan.entry.path, NULL, b->blob),
         true);
     b->blob = NULL;
 }

@@ -13,7 +13,9 @@ struct bucket {
     struct bucket *next;
     struct bucket_key key;
     uint32_t connections;
-    uint64_t arrival_us; /* theoretical arrival time of the next request */
+    uint64_t arrival_us;       /* theoretical arrival time of the next request */
+    uint64_t rate_bytes_per_s; /* of `pace` */
+    struct pace *pace;         /* held; NULL: none yet */
 };
 
 struct shard {
@@ -82,6 +84,7 @@ static struct bucket *spare(struct buckets *bs, struct shard *s)
     for (at = chain_of(bs, &b->key, &same); *at != b; at = &(*at)->next) {
     }
     *at = b->next;
+    pace_release(&b->pace);
     memset(b, 0, sizeof(*b));
     return b;
 }
@@ -129,6 +132,27 @@ void buckets_spend(struct buckets *bs, const struct bucket_key *key, const struc
     out->reset_us = ahead_us;
 }
 
+struct pace *buckets_pace(struct buckets *bs, const struct bucket_key *key,
+                          uint64_t rate_bytes_per_s)
+{
+    struct shard *s;
+    struct bucket **chain = chain_of(bs, key, &s), *b;
+    struct pace *p;
+
+    lock_take(&s->lock);
+    b = touch(bs, s, chain, key);
+    if (b->pace != NULL && b->rate_bytes_per_s != rate_bytes_per_s) {
+        pace_release(&b->pace);
+    }
+    if (b->pace == NULL) {
+        b->pace = pace_new(rate_bytes_per_s);
+        b->rate_bytes_per_s = rate_bytes_per_s;
+    }
+    p = pace_hold(b->pace);
+    lock_drop(&s->lock);
+    return p;
+}
+
 bool buckets_connect(struct buckets *bs, const struct bucket_key *key, uint32_t most)
 {
     struct shard *s;
@@ -163,6 +187,7 @@ void buckets_forget(struct buckets *bs)
         lock_take(&s->lock);
         for (unsigned k = 0; k < s->count; k++) {
             s->all[k].arrival_us = 0;
+            pace_release(&s->all[k].pace);
         }
         lock_drop(&s->lock);
     }
@@ -177,6 +202,9 @@ void buckets_close(struct buckets **bp)
         return;
     }
     for (unsigned i = 0; i < bs->shards; i++) {
+        for (unsigned k = 0; k < bs->shard[i].count; k++) {
+            pace_release(&bs->shard[i].all[k].pace);
+        }
         lock_fini(&bs->shard[i].lock);
         free(bs->shard[i].head);
         free(bs->shard[i].all);

@@ -1,6 +1,6 @@
 /* bucket.h - how fast each client may ask: GCRA over a bounded, sharded table.
  *
- * A bucket is one theoretical arrival time and a count of connections. Time is given, so nothing runs in the background;
+ * A bucket is one theoretical arrival time, a count of connections and the pace of the bytes. Time is given, so nothing runs in the background;
  * a bucket that lies in the past is as good as none. When a shard is full the least recently used bucket goes.
  *
  * threads  any; a short lock a call
@@ -9,6 +9,7 @@
 #define SERVER_GATE_BUCKET_H
 
 #include "common/base/slice.h"
+#include "server/http/pace.h"
 
 struct buckets;
 
@@ -31,10 +32,13 @@ struct bucket_verdict {
 struct buckets *buckets_open(unsigned shards, unsigned per_shard);
 void buckets_spend(struct buckets *bs, const struct bucket_key *key, const struct bucket_rate *rate,
                    uint64_t now_ms, struct bucket_verdict *out);
+/* The pace that this client's answers share, held for the caller; a new one when it had another rate. */
+struct pace *buckets_pace(struct buckets *bs, const struct bucket_key *key,
+                          uint64_t rate_bytes_per_s);
 /* Counts a connection; false, and not counted, when `most` are open. */
 bool buckets_connect(struct buckets *bs, const struct bucket_key *key, uint32_t most);
 void buckets_disconnect(struct buckets *bs, const struct bucket_key *key);
-/* Forgets arrival times; connections stay counted. */
+/* Forgets arrival times; connections stay counted, and answers under way go on at the old pace. */
 void buckets_forget(struct buckets *bs);
 void buckets_close(struct buckets **bp);
 

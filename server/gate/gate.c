@@ -202,13 +202,12 @@ void gate_spend(struct gate *g, const struct principal *who, const struct sockad
     if (limit == NULL) {
         goto out;
     }
-    out->rate_bytes_per_s = limit->rate_bytes_per_s;
+    if (who->token != NULL) {
+        key_of_token(who->token, &key);
+    } else {
+        key_of_address(address, &key);
+    }
     if (limit->requests_per_s > 0) {
-        if (who->token != NULL) {
-            key_of_token(who->token, &key);
-        } else {
-            key_of_address(address, &key);
-        }
         buckets_spend(g->buckets, &key, &(struct bucket_rate){limit->requests_per_s, limit->burst},
                       now_ms, &v);
         out->pass = v.pass;
@@ -219,6 +218,9 @@ void gate_spend(struct gate *g, const struct principal *who, const struct sockad
         out->remaining = v.remaining;
         out->reset_s = (v.reset_us + 999999) / 1000000;
         out->retry_after_s = v.pass ? 0 : (uint32_t)((v.wait_us + 999999) / 1000000);
+    }
+    if (limit->rate_bytes_per_s > 0 && out->pass) {
+        out->pace = buckets_pace(g->buckets, &key, limit->rate_bytes_per_s);
     }
 out:
     limits_release(&ls);

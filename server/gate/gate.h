@@ -14,6 +14,7 @@
 #define SERVER_GATE_GATE_H
 
 #include "server/http/msg.h"
+#include "server/http/pace.h"
 #include "server/http/principal.h"
 #include "server/store/store.h"
 
@@ -48,7 +49,7 @@ struct gate_verdict {
     bool pass;
     uint32_t retry_after_s;             /* when not */
     uint64_t limit, remaining, reset_s; /* RateLimit fields; limit 0: none apply */
-    uint64_t rate_bytes_per_s;          /* what this answer may take; 0: no limit */
+    struct pace *pace; /* of all of this client's answers, counted for the caller; or NULL */
 };
 void gate_spend(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
                 uint64_t now_ms, struct gate_verdict *out);

@@ -45,6 +45,11 @@ static void on_pace(evutil_socket_t fd, short what, void *arg)
     while ((n = list_pop_front(&l->paced)) != NULL) {
         list_push_back(&batch, n);
     }
+    /* The first may take all that there is, and they come back in this order: next time another is first. */
+    n = list_pop_front(&batch);
+    if (n != NULL) {
+        list_push_back(&batch, n);
+    }
     while ((n = list_pop_front(&batch)) != NULL) {
         struct exchange *x = LIST_ITEM(n, struct exchange, paced);
         x->conn->ops->wake(x);

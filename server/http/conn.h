@@ -116,10 +116,11 @@ struct exchange {
     uint64_t present_end; /* bytes before it were just brought into memory */
     uint64_t probed_end;  /* bytes before it were seen in memory a moment ago */
     uint64_t began_ns, first_ns, body_bytes, inflight;
-    uint64_t rate, tokens, tokens_ms;
+    struct pace *pace;                /* NULL: none */
     uint64_t moved_ms;                /* h2: when a byte of either body moved */
     uint64_t window_ms, window_bytes; /* the upload's minimum rate */
     uint64_t received;                /* of the request's body */
+    uint64_t discarded;               /* h2: of it, since nobody reads */
     struct buf held;                  /* h2: body bytes that wait for the handler */
     size_t header_bytes;              /* h2: as RFC 9113 6.5.2 counts */
     struct http_field *fields;        /* h2: being collected */

@@ -6,13 +6,7 @@
 #include "common/os/clock.h"
 #include "server/http/conn.h"
 
-enum {
-    SPARES_MAX = 256,
-    PROBE_BYTES = SENDFILE_BYTES,
-    RATE_WINDOW_MS = 10000,
-    RATE_QUANTUM_BYTES = 1024,
-    RATE_BURST_BYTES = 16 * 1024
-};
+enum { SPARES_MAX = 256, PROBE_BYTES = SENDFILE_BYTES, RATE_WINDOW_MS = 10000 };
 
 /* --- life ------------------------------------------------------------------------------------------------------------ */
 
@@ -188,11 +182,9 @@ void exchange_pause(struct exchange *x, bool paused)
     }
 }
 
-void exchange_rate(struct exchange *x, uint64_t bytes_per_s)
+void exchange_pace(struct exchange *x, struct pace *p)
 {
-    x->rate = bytes_per_s;
-    x->tokens = max_u64(bytes_per_s / 8, RATE_BURST_BYTES);
-    x->tokens_ms = x->conn->lane->loop->now_ms;
+    x->pace = p;
 }
 
 static void on_wake(void *arg)
@@ -205,6 +197,9 @@ void exchange_reply(struct exchange *x, const struct http_reply *r, struct body 
     CHECK(x->reply == NULL && !x->aborted);
     x->reply = r;
     x->body = body;
+    if (!x->end_told) { /* early: of the request's body nobody reads the rest */
+        x->reading = x->paused = false;
+    }
     if (body != NULL) {
         CHECK(body->off <= body->end);
         body->wake = on_wake;
@@ -273,31 +268,18 @@ bool exchange_sends_body(const struct exchange *x)
            x->reply->status != 304;
 }
 
-/* How much its rate lets go now; 0: the lane's pace timer wakes it. */
+/* How much its pace lets go now; 0: the lane's pace timer wakes it. */
 static uint64_t paced(struct exchange *x, uint64_t want)
 {
-    struct lane *l = x->conn->lane;
-    uint64_t gone_ms = l->loop->now_ms - x->tokens_ms;
-    uint64_t burst = max_u64(x->rate / 8, RATE_BURST_BYTES);
-    uint64_t quantum = min_u64(want, max_u64(x->rate / 100, RATE_QUANTUM_BYTES));
     static const struct timeval soon = {.tv_usec = 10000};
+    struct lane *l = x->conn->lane;
+    uint64_t n = pace_allows(x->pace, want, l->loop->now_ms);
 
-    /* Time advances only by what was paid out, so that low rates lose nothing to rounding. */
-    if (gone_ms >= 1000) {
-        x->tokens = min_u64(burst, x->tokens + x->rate);
-        x->tokens_ms = l->loop->now_ms;
-    } else if (gone_ms * x->rate >= 1000) {
-        x->tokens = min_u64(burst, x->tokens + gone_ms * x->rate / 1000);
-        x->tokens_ms = l->loop->now_ms;
-    }
-    if (x->tokens >= quantum) {
-        return min_u64(want, x->tokens);
-    }
-    if (!list_linked(&x->paced)) {
+    if (n == 0 && !list_linked(&x->paced)) {
         list_push_back(&l->paced, &x->paced);
         event_add(l->pace, &soon);
     }
-    return 0;
+    return n;
 }
 
 ssize_t exchange_ready(struct exchange *x, size_t max)
@@ -317,7 +299,7 @@ ssize_t exchange_ready(struct exchange *x, size_t max)
         return b->off >= b->end ? 0 : E_AGAIN;
     }
     n = min_u64(upto - b->off, max);
-    if (x->rate != 0) {
+    if (x->pace != NULL) {
         n = paced(x, n);
     }
     return n != 0 ? (ssize_t)n : E_AGAIN;
@@ -408,7 +390,7 @@ void exchange_sent(struct exchange *x, size_t n)
     x->body->off += n;
     x->body_bytes += n;
     x->moved_ms = x->conn->lane->loop->now_ms;
-    if (x->rate != 0) {
-        x->tokens -= min_u64(x->tokens, n);
+    if (x->pace != NULL) {
+        pace_charge(x->pace, n, x->moved_ms);
     }
 }

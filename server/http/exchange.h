@@ -7,7 +7,8 @@
  *
  * Uploads: exchange_read() starts the flow of the request's body (and sends 100-continue when it is awaited); bytes
  * arrive by on_data, `end` true once with the last (possibly n == 0). exchange_pause() holds the peer by back-pressure.
- * A body that nobody reads is discarded up to a bound, then the connection is closed.
+ * A body that nobody reads is discarded up to a bound, then the connection is closed; an answer before the body's end ends
+ * the reading.
  *
  * owns     http owns the exchange and all of struct http_req; after on_end()/on_gone() it is gone
  * threads  the loop of the connection
@@ -17,6 +18,7 @@
 
 #include "server/http/body.h"
 #include "server/http/msg.h"
+#include "server/http/pace.h"
 #include "server/net/loop.h"
 
 struct exchange;
@@ -56,8 +58,9 @@ void exchange_on(struct exchange *x, const struct exchange_events *ev,
                  void *arg);            /* ev may be NULL: nothing more is told */
 void exchange_read(struct exchange *x); /* let on_data flow */
 void exchange_pause(struct exchange *x, bool paused);
-/* Limits how fast this answer is sent (0: no limit). Before exchange_reply(). */
-void exchange_rate(struct exchange *x, uint64_t bytes_per_s);
+/* Limits how fast this answer is sent, together with all others of that pace: borrowed until on_end(). Before
+ * exchange_reply(). NULL: no limit. */
+void exchange_pace(struct exchange *x, struct pace *p);
 
 /* Takes body (NULL: none). HEAD sends its length and no bytes. The window [off, end) is what is sent; status 206 and
  * Content-Range are the caller's business. Copies nothing of r: it must live in the arena or be static. */

@@ -114,6 +114,7 @@ void h2_stream_end(struct h2 *h, struct exchange *x, bool complete)
 {
     list_remove(&x->node);
     h->nstreams--;
+    nghttp2_session_consume_connection(h->session, x->held.n); /* nobody will */
     exchange_finish(x, complete);
     conn_restart(h->conn);
 }

@@ -178,7 +178,8 @@ void h2_feed(struct h2 *h, struct exchange *x)
 static void discard(struct h2 *h, struct exchange *x, size_t n)
 {
     nghttp2_session_consume(h->session, x->stream_id, n);
-    if (x->received > h->conn->lane->limits->discard_bytes && !x->refused_more) {
+    x->discarded += n;
+    if (x->discarded > h->conn->lane->limits->discard_bytes && !x->refused_more) {
         x->refused_more = true;
         nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, x->stream_id, NGHTTP2_NO_ERROR);
     }

@@ -90,12 +90,19 @@ void plan_redirect(struct plan *p, struct slice location)
     p->location = location;
 }
 
+void plan_method(struct plan *p, struct slice allow, struct slice text)
+{
+    plan_reply(p, 405, text);
+    p->allow = allow;
+}
+
 bool plan_refuses_method(const struct http_req *req, struct plan *p)
 {
     if (req->method == METHOD_GET || req->method == METHOD_HEAD) {
         return false;
     }
-    plan_reply(p, 405, SLICE("this repo is a mirror: its paths take GET and HEAD\n"));
+    plan_method(p, SLICE("GET, HEAD"),
+                SLICE("this repo is a mirror: its paths take GET and HEAD\n"));
     return true;
 }
 

@@ -17,6 +17,7 @@ struct slice plan_key(struct slice path, struct slice query, struct arena *a);
 
 void plan_reply(struct plan *p, int status, struct slice text);
 void plan_redirect(struct plan *p, struct slice location); /* 301 */
+void plan_method(struct plan *p, struct slice allow, struct slice text); /* 405 */
 /* True, and answered with 405, unless it is GET or HEAD. */
 bool plan_refuses_method(const struct http_req *req, struct plan *p);
 /* PLAN_WANT, readable under `path`, from the repo's own origin by rule `rule`. */

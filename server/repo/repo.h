@@ -62,6 +62,7 @@ struct plan {
     int status;                /* PLAN_REPLY: refusal, redirect */
     struct slice text;         /* body: what, why, what to do */
     struct slice location;     /* redirects, relative */
+    struct slice allow;        /* 405: the methods that are taken */
     struct slice content_type; /* our own, for PLAN_BLOB and PLAN_WANT when the origin gives none */
     struct slice cache_control; /* for the client; p == NULL: derived from the class */
 };

@@ -438,7 +438,9 @@ static void on_request(void *arg, struct exchange *x)
             x, reply_new(x, 200),
             growing_new(f, exchange_loop(x), n, what.p[what.n - 1] == 'x', what.p[0] == 'f'));
     } else if (slice_eqs(what, "rate")) {
-        exchange_rate(x, n);
+        struct pace *pace = pace_new(n);
+        exchange_set_user(x, pace);
+        exchange_pace(x, pace);
         answer_file(x, -1, f->pattern, n);
     } else if (slice_eqs(what, "discard") || slice_eqs(what, "slow")) {
         take_upload(f, x, what.p[0] == 's');
@@ -460,8 +462,9 @@ static void on_request(void *arg, struct exchange *x)
 static void on_end(void *arg, struct exchange *x, const struct exchange_end *end)
 {
     struct fixture *f = arg;
+    struct pace *pace = exchange_user(x);
 
-    (void)x;
+    pace_release(&pace);
     f->ended++;
     f->incomplete += !end->complete;
 }

@@ -383,6 +383,21 @@ def test_upload_window_follows_the_reader(shared):
         assert c.answer(1)[1].startswith(b"%d " % sent)
 
 
+def test_a_reset_upload_gives_its_window_back(shared):
+    """What was held for a handler that never took it must not stay owed by the connection."""
+    with H2sock(shared) as c:
+        connection = 65535
+        for stream in range(1, 401, 2):
+            c.send(HEADERS, END_HEADERS, stream, request(b"/late/60000", method=b"POST"))
+            for _ in range(3):
+                while connection < 16384:
+                    _, _, sid, payload = c.until(WINDOW)
+                    connection += 0 if sid else int.from_bytes(payload, "big")
+                c.send(DATA, 0, stream, b"x" * 16384)
+                connection -= 16384
+            c.send(RST, 0, stream, (8).to_bytes(4, "big"))
+
+
 # --- time ---------------------------------------------------------------------------------------------------------------------
 
 def closes_within(s, seconds):

@@ -300,9 +300,9 @@ static void plan_upload(const struct http_req *req, struct slice rest, struct ar
             (void)plan_body(req, p);
         }
     } else {
-        plan_reply(p, 405,
-                   SLICE("an upload takes POST .../-/uploads, PUT and HEAD below its Location, "
-                         "POST <Location>/commit, DELETE <Location>\n"));
+        plan_method(p, SLICE("GET, HEAD, PUT, POST, DELETE"),
+                    SLICE("an upload takes POST .../-/uploads, PUT and HEAD below its Location, "
+                          "POST <Location>/commit, DELETE <Location>\n"));
     }
 }
 
@@ -310,7 +310,8 @@ static void plan_write(const struct http_req *req, const struct place *at, struc
 {
     p->put.path = at->path;
     if (at->version.p != NULL) {
-        plan_reply(p, 405, SLICE("a version does not change: write to the tree without @...\n"));
+        plan_method(p, SLICE("GET, HEAD"),
+                    SLICE("a version does not change: write to the tree without @...\n"));
     } else if (req->method == METHOD_PUT) {
         p->put.kind = PUT_FILE;
         if (plan_target(at->path, p) && plan_condition(req, p)) {
@@ -324,8 +325,16 @@ static void plan_write(const struct http_req *req, const struct place *at, struc
             (void)plan_condition(req, p);
         }
     } else {
-        plan_reply(p, 405, SLICE("a hosted path takes GET, HEAD, PUT and DELETE\n"));
+        plan_method(p, SLICE("GET, HEAD, PUT, DELETE"),
+                    SLICE("a hosted path takes GET, HEAD, PUT and DELETE\n"));
     }
+}
+
+/* name: the path's last segment, which lacks its slash. "./": it may hold a ':'. */
+static void redirect_to_folder(const struct http_req *req, struct slice name, struct arena *a,
+                               struct plan *p)
+{
+    plan_redirect(p, plan_url("./", arena_fmt(a, SLICE_FMT "/", SLICE_ARG(name)), req->query, a));
 }
 
 static int hosted_plan(const struct repo *r, const struct http_req *req, struct slice path,
@@ -353,9 +362,10 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
                              at.tree.p != NULL ? "/" : "", SLICE_ARG(at.path));
     if (at.tree.p == NULL) {
         if (!read) {
-            plan_reply(out, 405, SLICE("files live in trees: <owner>/<name>/<path>\n"));
+            plan_method(out, SLICE("GET, HEAD"),
+                        SLICE("files live in trees: <owner>/<name>/<path>\n"));
         } else if (at.bare) {
-            plan_redirect(out, arena_fmt(arena, SLICE_FMT "/", SLICE_ARG(clean)));
+            redirect_to_folder(req, clean, arena, out);
         } else {
             plan_list(out, req, at.path);
         }
@@ -375,7 +385,7 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
     } else if (at.bare) {
         struct slice last = clean;
         slice_cut(&last, '/');
-        plan_redirect(out, arena_fmt(arena, SLICE_FMT "/", SLICE_ARG(last)));
+        redirect_to_folder(req, last, arena, out);
     } else {
         plan_read(r, req, &at, facts, out);
     }

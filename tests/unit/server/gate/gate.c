@@ -273,6 +273,7 @@ static bool pass(struct gate *g, const struct principal *who, const char *from, 
     struct sockaddr_storage peer = peer_at(from);
 
     gate_spend(g, who, &peer, now_ms, v);
+    pace_release(&v->pace);
     return v->pass;
 }
 
@@ -294,7 +295,6 @@ static void limited(void **state)
     assert_true(pass(g, &nobody, "203.0.113.9", 1000, &v));
     assert_int_equal(v.limit, 2);
     assert_int_equal(v.remaining, 1);
-    assert_int_equal(v.rate_bytes_per_s, 1000);
     assert_true(pass(g, &nobody, "203.0.113.9", 1000, &v));
     assert_false(pass(g, &nobody, "203.0.113.9", 1000, &v));
     assert_int_equal(v.retry_after_s, 1);
@@ -311,7 +311,6 @@ static void limited(void **state)
                      0);
     assert_true(pass(g, &who, "203.0.113.9", 1000, &v)); /* a token's own, wherever it comes from */
     assert_int_equal(v.remaining, 99);
-    assert_int_equal(v.rate_bytes_per_s, 5);
     gate_release(g, &who);
     assert_true(gate_connect(g, &peer));
     assert_false(gate_connect(g, &peer));
@@ -324,10 +323,45 @@ static void limited(void **state)
     gate_close(&g);
 }
 
+static void paces_are_shared(void **state)
+{
+    static const struct limit_conf limits[] = {{"anonymous", 0, 1, 1000000, 0}};
+    struct gate *g = gate_of(limits, ARRAY_LEN(limits));
+    struct principal nobody = {.name = SLICE("")};
+    struct sockaddr_storage one = peer_at("203.0.113.9"), other = peer_at("203.0.113.10");
+    struct gate_verdict a, b, c;
+    uint64_t burst;
+
+    (void)state;
+    gate_spend(g, &nobody, &one, 1000, &a);
+    gate_spend(g, &nobody, &one, 1000, &b);
+    gate_spend(g, &nobody, &other, 1000, &c);
+    assert_ptr_equal(a.pace, b.pace);
+    assert_ptr_not_equal(a.pace, c.pace);
+    burst = pace_allows(a.pace, UINT64_MAX, 1000);
+    assert_int_equal(burst, 125000);
+    pace_charge(a.pace, burst, 1000);
+    assert_int_equal(pace_allows(b.pace, 1 << 20, 1000), 0);
+    assert_int_equal(pace_allows(c.pace, 100, 1000), 100);
+    assert_int_equal(pace_allows(b.pace, 1 << 20, 1010), 10000);
+    pace_charge(b.pace, 260000, 1010); /* two loops that looked at once: paid back */
+    assert_int_equal(pace_allows(a.pace, 1 << 20, 1110), 0);
+    assert_int_equal(pace_allows(a.pace, 1 << 20, 100000), 125000);
+    gate_set_limits(g, limits, 1, false); /* those under way keep theirs */
+    pace_release(&b.pace);
+    gate_spend(g, &nobody, &one, 1000, &b);
+    assert_ptr_not_equal(a.pace, b.pace);
+    pace_release(&a.pace);
+    pace_release(&b.pace);
+    pace_release(&c.pace);
+    gate_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(token_life, forget_rows),
+        cmocka_unit_test(paces_are_shared),
         cmocka_unit_test_setup(strangers, forget_rows),
         cmocka_unit_test_setup(clear_text, forget_rows),
         cmocka_unit_test_setup(refused_tokens, forget_rows),

@@ -91,9 +91,9 @@ static void redirects_and_refusals(void **state)
         int status;
         const char *location;
     } row[] = {
-        {METHOD_GET, "/me", 301, "me/"},
-        {METHOD_GET, "/me/gpt", 301, "gpt/"},
-        {METHOD_GET, "/me/gpt@v3", 301, "gpt@v3/"},
+        {METHOD_GET, "/me", 301, "./me/"},
+        {METHOD_GET, "/me/gpt", 301, "./gpt/"},
+        {METHOD_GET, "/me/gpt@v3", 301, "./gpt@v3/"},
         {METHOD_GET, "/.me/gpt/x", 404, NULL},
         {METHOD_GET, "/me/-x/y", 404, NULL},
         {METHOD_GET, "/me/g%2Fpt/y", 404, NULL},

@@ -307,7 +307,8 @@ static int save(const struct ctl *c, const char *path, const struct buf *text, s
         return err_set(e, E_EXISTS, "%s exists, it may be in use, give another name or --force",
                        path);
     }
-    rc = newfile_open(path, 0640, &nf, e);
+    /* Readable by the daemon's user, who is not the one that runs this. No secret is ever written into the file. */
+    rc = newfile_open(path, 0644, &nf, e);
     if (rc != 0) {
         return rc;
     }

@@ -190,6 +190,8 @@ static int open_rows(struct store *s, uint64_t cache_bytes, struct err *e)
     int rc;
 
     snprintf(meta, n, "%s/meta", s->dir);
+    /* Small blobs and tokens' hashes lie in there: not for everybody, which is how RocksDB would make it. */
+    (void)!mkdirat(s->dir_fd, "meta", 0750);
     rc = kv_open(meta, cache_bytes, &s->kv, e);
     free(meta);
     if (rc == 0) {

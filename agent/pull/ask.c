@@ -30,7 +30,9 @@ int ask_judge(int status, struct err *e)
     case 410:
         return err_set(e, E_NOTFOUND, "the mirror does not have it (%d)", status);
     case 401:
-        return err_set(e, E_DENIED, "the mirror wants a token; set TRAINAGENT_TOKEN_FILE");
+        return err_set(e, E_DENIED,
+                       "the mirror wants a token, or does not take this one (401); see to "
+                       "$TRAINAGENT_TOKEN_FILE");
     case 403:
         return err_set(e, E_DENIED, "the token has no right to it (403)");
     case 409:

@@ -177,9 +177,9 @@ int config_load(const char *path, struct model_config *out, struct err *e)
 
     if (rc == 0) {
         rc = config_parse(buf_slice(&text), out, e);
-    }
-    if (rc != 0) {
-        err_prefix(e, "%s", path);
+        if (rc != 0) {
+            err_prefix(e, "%s", path);
+        }
     }
     buf_free(&text);
     return rc;

@@ -248,8 +248,11 @@ static int parse_file(cfg_t *cfg, const char *path)
     }
     rc = buf_read_file(&text, path, r->e);
     if (rc != 0) {
-        rc = err_set(r->e, E_CONFIG, "%s:1: the file cannot be read, %s, see to its path and mode",
-                     path, rc == E_TOOBIG ? "it is larger than 4 MiB" : err_plain(rc));
+        rc = err_set(r->e, E_CONFIG, "%s:1: the file cannot be read, %s, %s", path,
+                     rc == E_TOOBIG ? "it is larger than 4 MiB" : err_plain(rc),
+                     rc == E_NOTFOUND && r->files == 1
+                         ? "name another with -c, or let `mirrorctl init` write one"
+                         : "see to its path and mode");
         goto out;
     }
     rc = scan_clean(path, text.p, text.n, r->e);

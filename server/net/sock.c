@@ -69,7 +69,14 @@ int sock_listen(const char *address, int *fd_out, struct err *e)
         return err_set(e, E_CONFIG, "%s: %s", address, gai_strerror(rc));
     }
     if (bind_one(found, fd_out) == -1) {
+        int why = errno;
         rc = err_sys(e, "cannot listen on %s", address);
+        if (why == EADDRINUSE) {
+            err_set(e, rc, "cannot listen on %s: the port is in use; `ss -ltnp` shows by whom",
+                    address);
+        } else if (why == EADDRNOTAVAIL) {
+            err_set(e, rc, "cannot listen on %s: this machine does not have that address", address);
+        }
     }
     freeaddrinfo(found);
     return rc;

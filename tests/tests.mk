@@ -89,9 +89,13 @@ install: all
 	for f in $(wildcard $(B)/trainer-*.so); do $(INSTALL) -m 644 $$f $(D)/bin/; done
 	for f in $(wildcard docs/man/*.[158]); do $(INSTALL) -m 644 $$f $(D)/share/man/man$${f##*.}/; done
 	for f in $(wildcard conf/examples/*); do $(INSTALL) -m 644 $$f $(D)/share/doc/mirror/examples/; done
+	for f in README.md CHANGES.md LICENSE $(wildcard docs/*.md docs/protocols/*.md); do \
+	    $(INSTALL) -D -m 644 $$f $(D)/share/doc/mirror/$${f#docs/}; done
 	for f in $(wildcard conf/*.conf); do \
 	    test -e $(DESTDIR)/etc/mirrord/$${f##*/} || $(INSTALL) -m 644 $$f $(DESTDIR)/etc/mirrord/; done
-	for f in $(wildcard systemd/*.service systemd/*.timer); do $(INSTALL) -D -m 644 $$f $(D)/lib/systemd/system/$${f##*/}; done
+	for f in $(wildcard systemd/*.service systemd/*.timer); do \
+	    $(INSTALL) -D -m 644 $$f $(D)/lib/systemd/system/$${f##*/} && \
+	    sed -i 's,/usr/\(s\?bin\)/,$(PREFIX)/\1/,' $(D)/lib/systemd/system/$${f##*/}; done
 	for f in $(wildcard systemd/*.sysusers); do $(INSTALL) -D -m 644 $$f $(D)/lib/sysusers.d/$$(basename $$f .sysusers).conf; done
 	for f in $(wildcard systemd/*.tmpfiles); do $(INSTALL) -D -m 644 $$f $(D)/lib/tmpfiles.d/$$(basename $$f .tmpfiles).conf; done
 	for f in $(wildcard conf/completion/*.bash); do \

@@ -35,10 +35,14 @@ static void on_request(void *arg, struct exchange *x)
     struct desk *d = exchange_loop(x)->local;
     const struct http_req *req = exchange_req(x);
     struct visit *v = ARENA_NEW(exchange_arena(x), struct visit);
+    struct client behind;
     struct route to;
 
     (void)arg;
     exchange_set_user(x, v);
+    if (gate_client(d->daemon->gate, req, &behind)) {
+        exchange_forwarded(x, &behind.peer, behind.tls, behind.host);
+    }
     to = route_of(d->set->repo, d->set->count, req->path, listener_root(req->listener));
     if (!enter(d, x, v, to.repo == NULL)) {
         return;
@@ -633,7 +637,9 @@ static void forget(struct loop *l, void *arg)
     struct desk *k = l->local;
 
     k->generation++;
-    hot_forget(k->hot, f->repo, f->key);
+    if (k->hot != NULL) { /* emptied already, when the last fills end with the daemon */
+        hot_forget(k->hot, f->repo, f->key);
+    }
     if (atomic_fetch_sub(&f->left, 1) == 1) {
         free(f);
     }

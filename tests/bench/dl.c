@@ -225,6 +225,7 @@ static void run(struct client *c, size_t n, const struct reference *ref, int ep,
 
 int main(int argc, char **argv)
 {
+    int failed;
     char request[4096], fields[2048] = "";
     struct reference ref = {0};
     struct client *clients;
@@ -269,5 +270,7 @@ int main(int argc, char **argv)
         epoll_ctl(ep, EPOLL_CTL_ADD, clients[i].fd, &ev);
     }
     run(clients, n, &ref, ep, begun_s, limit_s);
-    return report(clients, n, now_s() - begun_s);
+    failed = report(clients, n, now_s() - begun_s);
+    free(clients);
+    return failed;
 }

@@ -180,6 +180,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     if (rc != 0) {
         goto out;
     }
+    gate_set_proxies(d->gate, c->trusted_proxies, c->trusted_proxies_count);
     rc = access_log_open(c->access_log, c->access_log_format, &d->access, e);
     if (rc != 0) {
         goto out;
@@ -324,6 +325,7 @@ static int reload(struct daemon *d, struct buf *stays, struct err *e)
     }
     compare_what_stays(d->first->conf, c, stays);
     gate_set_limits(d->gate, c->limits, c->limits_count, c->plaintext_token);
+    gate_set_proxies(d->gate, c->trusted_proxies, c->trusted_proxies_count);
     set_log_level(c);
     lock_take(&d->lock);
     d->set = fresh;

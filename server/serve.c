@@ -35,7 +35,7 @@ static void on_request(void *arg, struct exchange *x)
     struct desk *d = exchange_loop(x)->local;
     const struct http_req *req = exchange_req(x);
     struct visit *v = ARENA_NEW(exchange_arena(x), struct visit);
-    struct client behind;
+    struct forwarded behind;
     struct route to;
 
     (void)arg;

@@ -16,8 +16,10 @@ enum { BUCKET_SHARDS = 16, BUCKETS_PER_SHARD = 4096 };
 struct gate {
     struct tokens *tokens;
     struct buckets *buckets;
-    struct lock lock; /* guards `limits`, the pointer */
+    struct lock lock; /* guards `limits` and `proxies`, the pointers */
     struct limits *limits;
+    struct proxies *proxies;
+    _Atomic bool proxied; /* false: nobody is trusted, and nobody takes the lock */
     _Atomic bool limited; /* false: requests do not even take the lock */
     _Atomic bool plaintext_token;
     _Atomic uint64_t refused; /* by a limit */
@@ -55,6 +57,18 @@ void gate_set_limits(struct gate *g, const struct limit_conf *limits, size_t cou
     buckets_forget(g->buckets);
 }
 
+void gate_set_proxies(struct gate *g, const char *const *networks, size_t count)
+{
+    struct proxies *fresh = proxies_new(networks, count), *old;
+
+    lock_take(&g->lock);
+    old = g->proxies;
+    g->proxies = fresh;
+    lock_drop(&g->lock);
+    proxies_release(&old);
+    atomic_store(&g->proxied, count > 0);
+}
+
 void gate_close(struct gate **gp)
 {
     struct gate *g = *gp;
@@ -66,6 +80,7 @@ void gate_close(struct gate **gp)
     tokens_close(&g->tokens);
     buckets_close(&g->buckets);
     limits_release(&g->limits);
+    proxies_release(&g->proxies);
     lock_fini(&g->lock);
     free(g);
 }
@@ -80,7 +95,29 @@ static struct limits *hold_limits(struct gate *g)
     return ls;
 }
 
+/* NULL: there are none. */
+static struct proxies *hold_proxies(struct gate *g)
+{
+    struct proxies *ps = NULL;
+
+    if (atomic_load_explicit(&g->proxied, memory_order_relaxed)) {
+        lock_take(&g->lock);
+        ps = proxies_hold(g->proxies);
+        lock_drop(&g->lock);
+    }
+    return ps;
+}
+
 /* --- who asks --- */
+
+bool gate_client(struct gate *g, const struct http_req *r, struct forwarded *out)
+{
+    struct proxies *ps = hold_proxies(g);
+    bool known = ps != NULL && forwarded_read(ps, r, out);
+
+    proxies_release(&ps);
+    return known;
+}
 
 /* The token in an Authorization value; n == 0 when it holds none of ours. Basic's text is decoded into `room`. */
 static struct slice token_in(struct slice value, char *room, size_t room_bytes)
@@ -244,13 +281,16 @@ static uint32_t connections_of(struct gate *g, const uint8_t address[16])
 
 bool gate_connect(struct gate *g, const struct sockaddr_storage *peer)
 {
+    struct proxies *ps = hold_proxies(g);
+    bool proxy = ps != NULL && proxies_have(ps, peer);
     struct bucket_key key;
     uint8_t address[16];
 
+    proxies_release(&ps);
     /* Counted without a limit too: one may come with a reload, and each of these ends in gate_disconnect(). */
     address_of(peer, address);
     key_of_address(address, &key);
-    return buckets_connect(g->buckets, &key, connections_of(g, address));
+    return buckets_connect(g->buckets, &key, proxy ? UINT32_MAX : connections_of(g, address));
 }
 
 void gate_disconnect(struct gate *g, const struct sockaddr_storage *peer)

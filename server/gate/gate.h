@@ -13,6 +13,7 @@
 #ifndef SERVER_GATE_GATE_H
 #define SERVER_GATE_GATE_H
 
+#include "server/gate/forwarded.h"
 #include "server/http/msg.h"
 #include "server/http/pace.h"
 #include "server/http/principal.h"
@@ -32,7 +33,12 @@ MUST_USE int gate_open(struct store *s, const struct limit_conf *limits, size_t 
 /* A reload: tokens stay, buckets are forgotten. */
 void gate_set_limits(struct gate *g, const struct limit_conf *limits, size_t count,
                      bool plaintext_token);
+/* Proxies whose word counts; at first there are none. */
+void gate_set_proxies(struct gate *g, const char *const *networks, size_t count);
 void gate_close(struct gate **gp);
+
+/* Who is behind a trusted proxy; false: the request speaks for itself. Before all else that is asked of the gate. */
+bool gate_client(struct gate *g, const struct http_req *r, struct forwarded *out);
 
 /* From Authorization: Bearer, or Basic with the token as password. rc 0 (maybe anonymous), E_DENIED: 401, the token is
  * unknown, expired or came in clear text off loopback (text says which). Credentials that are no mrd_ token are somebody
@@ -54,7 +60,7 @@ struct gate_verdict {
 void gate_spend(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
                 uint64_t now_ms, struct gate_verdict *out);
 uint64_t gate_limited(struct gate *g); /* requests that did not pass */
-/* Connections of a client address: false when over its limit. Paired with gate_disconnect. */
+/* Connections of a client address: false when over its limit; a trusted proxy's are many clients'. Paired with gate_disconnect. */
 bool gate_connect(struct gate *g, const struct sockaddr_storage *peer);
 void gate_disconnect(struct gate *g, const struct sockaddr_storage *peer);
 

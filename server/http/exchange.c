@@ -141,6 +141,17 @@ struct arena *exchange_arena(struct exchange *x)
     return &x->arena;
 }
 
+void exchange_forwarded(struct exchange *x, const struct sockaddr_storage *peer, bool tls,
+                        struct slice host)
+{
+    struct sockaddr_storage *kept = ARENA_NEW(&x->arena, struct sockaddr_storage);
+
+    *kept = *peer;
+    x->req.peer = kept;
+    x->req.tls = tls;
+    x->req.host = host;
+}
+
 void exchange_set_user(struct exchange *x, void *user)
 {
     x->user = user;

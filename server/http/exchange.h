@@ -50,6 +50,9 @@ struct exchange_events {
 const struct http_req *exchange_req(const struct exchange *x);
 struct loop *exchange_loop(const struct exchange *x);
 struct arena *exchange_arena(struct exchange *x);
+/* The request came through a proxy that the handler believes: from whom, and how it was asked. host: in the arena. */
+void exchange_forwarded(struct exchange *x, const struct sockaddr_storage *peer, bool tls,
+                        struct slice host);
 /* Whatever the handler wants to keep with it (the access log's facts, for one). */
 void exchange_set_user(struct exchange *x, void *user);
 void *exchange_user(const struct exchange *x);

@@ -1,0 +1,222 @@
+"""trainagent against mirrord itself: pulls cold and warm, jobs, kills on either side, publishing that goes on."""
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import tarfile
+import time
+import urllib.request
+
+import pytest
+
+from harness.mirrord import BUILD, SANITIZERS, SLOW
+from harness.origin import span
+
+CHUNK = 8 << 20
+SIZE = 5 * CHUNK + 12345
+CONFIG = '''
+repo "data" {{ protocol = "generic" origin = "{}/" rule '.' {{ class = immutable }} }}
+repo "models" {{ protocol = "hosted" }}
+'''
+
+
+class Agent:
+    """One node: its shelf, its state, its token."""
+
+    def __init__(self, folder, m):
+        self.folder, self.m, self.err = folder, m, ""
+        folder.mkdir(exist_ok=True)
+        token = folder / "token"
+        token.write_text(m.token(folder.name, "publish:models/*", "read:models/*") + "\n")
+        token.chmod(0o600)
+        self.env = dict(os.environ, **SANITIZERS, TRAINAGENT_MIRROR=m.url(""), TRAINAGENT_TOKEN_FILE=str(token),
+                        TRAINAGENT_SHELF=str(folder / "shelf"), TRAINAGENT_STATE=str(folder / "state"),
+                        PATH=f"{BUILD}:{os.environ['PATH']}")
+
+    def start(self, *args, **more):
+        return subprocess.Popen([BUILD / "trainagent", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, env=dict(self.env, **more), cwd=self.folder)
+
+    def __call__(self, *args, code=0, **more):
+        child = self.start(*args, **more)
+        out, self.err = child.communicate(timeout=30 * SLOW)
+        assert child.returncode == code, (child.returncode, out, self.err)
+        return out
+
+    def job(self, text):
+        path = self.folder / "job.conf"
+        path.write_text(f'mirror = "{self.m.url("")}"\n{text}')
+        return path
+
+
+@pytest.fixture
+def m(mirrord, origin):
+    origin.put("/big.bin", size=SIZE)
+    return mirrord(CONFIG.format(origin.url))
+
+
+@pytest.fixture
+def agent(tmp_path, m):
+    return Agent(tmp_path / "node", m)
+
+
+BIG = span(1, 0, SIZE)
+SHA = hashlib.sha256(BIG).hexdigest()
+
+
+def until(what, limit_s=30):
+    end = time.monotonic() + limit_s * SLOW
+    while not what():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.01)
+
+
+# --- pulling ----------------------------------------------------------------------------------------------------------------
+
+
+def test_cold_then_warm_by_chunk_list(agent, m, origin, tmp_path):
+    agent("pull", f"data/big.bin#sha256={SHA}", "--to", tmp_path / "a")
+    assert (tmp_path / "a/big.bin").read_bytes() == BIG
+    m.settle()
+    assert origin.stats("/big.bin").bytes == SIZE
+    other = Agent(tmp_path / "other", m)
+    got = json.loads(other("pull", "data/big.bin", "--to", tmp_path / "b", "--json"))
+    assert (tmp_path / "b/big.bin").read_bytes() == BIG
+    assert got["fetched_bytes"] == SIZE and origin.stats("/big.bin").bytes == SIZE
+    parts = [line for line in m.access_log.read_text().splitlines() if "/data/big.bin" in line and "206" in line]
+    assert len(parts) >= 6, "the second node should have asked for each chunk by itself"
+
+
+def test_what_differs_from_its_digest_is_refused(agent):
+    agent("pull", f"data/big.bin#sha256={'1' * 64}", code=65)
+    assert "data/big.bin" in agent.err
+    agent("pull", f"data/big.bin#sha256={'0' * 64}", code=64)  # never taken for "any"
+
+
+def test_folder_of_a_hosted_tree(agent, m, tmp_path):
+    files = {"config.json": b"{}", "sub folder/a%b.bin": BIG[:CHUNK + 1], "empty": b""}
+    source = tmp_path / "source"
+    for name, data in files.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(data)
+    version = json.loads(agent("publish", source, "models/me/tree", "--json"))["version"]
+    (source / "config.json").write_text('{"second": 1}')
+    agent("publish", source, "models/me/tree")
+    for where, first in (("models/me/tree/", b'{"second": 1}'), (f"models/me/tree@{version}/", b"{}")):
+        to = tmp_path / where.replace("/", "-")
+        agent("pull", where, "--to", to)
+        files["config.json"] = first
+        assert {str(p.relative_to(to)): p.read_bytes() for p in to.rglob("*") if p.is_file()} == files
+
+
+def test_resume_after_a_kill(agent, m, origin):
+    origin.put("/big.bin", size=SIZE, rate=20 << 20)
+    child = agent.start("pull", "data/big.bin")
+    until(lambda: list(agent.folder.glob("shelf/partial/*.state")))
+    child.kill()
+    child.communicate()
+    path = agent("pull", "data/big.bin").strip()
+    assert hashlib.sha256(open(path, "rb").read()).hexdigest() == SHA
+    m.settle()
+    assert origin.stats("/big.bin").bytes == SIZE
+
+
+def test_mirrord_restarts_in_mid_pull(agent, m, origin):
+    origin.put("/big.bin", size=SIZE, rate=20 << 20)
+    child = agent.start("pull", "data/big.bin")
+    until(lambda: origin.stats("/big.bin").bytes > CHUNK)
+    m.kill()
+    m.start()
+    out, err = child.communicate(timeout=30 * SLOW)
+    assert child.returncode == 0, err
+    assert hashlib.sha256(open(out.strip(), "rb").read()).hexdigest() == SHA
+
+
+def test_two_jobs_share_one_download(agent, m, origin):
+    origin.put("/big.bin", size=SIZE, rate=40 << 20)
+    pulls = [agent.start("pull", "data/big.bin", "--json") for _ in range(2)]
+    said = [json.loads(p.communicate(timeout=30 * SLOW)[0]) for p in pulls]
+    assert [p.returncode for p in pulls] == [0, 0]
+    assert sum(s["fetched_bytes"] for s in said) < SIZE + CHUNK
+
+
+def test_silence_ends_a_transfer(agent, m, origin):
+    origin.put("/slow.bin", size=SIZE, stall_at=10)
+    began = time.monotonic()
+    agent("pull", "data/slow.bin", "--idle-timeout", 1, "--tries", 1, code=75)
+    assert time.monotonic() - began < 60 * SLOW
+    m.kill()  # its fill waits for the origin longer than a test should
+
+
+def test_tls_needs_the_authority(agent, m, cert, tmp_path):
+    tls = m.url("", "h2")
+    agent("pull", "data/big.bin", "--mirror", tls, "--tries", 1, code=69)
+    assert "certificate" in agent.err.lower()
+    agent("pull", "data/big.bin", "--mirror", tls, "--ca-file", cert[0], "--to", tmp_path / "o")
+    assert (tmp_path / "o/big.bin").read_bytes() == BIG
+
+
+def test_token_file(agent, m, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a").write_text("a")
+    agent("publish", source, "models/me/x", code=77, TRAINAGENT_TOKEN_FILE="")
+    (agent.folder / "wrong").write_text("mrd_0000_nonsense")
+    (agent.folder / "wrong").chmod(0o600)
+    agent("publish", source, "models/me/x", "--token-file", agent.folder / "wrong", code=77)
+    agent("publish", source, "models/me/x")
+
+
+# --- jobs ---------------------------------------------------------------------------------------------------------------------
+
+
+def tar_of(files):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:xz") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def test_job_unpacks_runs_and_publishes(agent, m, origin, tmp_path):
+    archive = tar_of({"text/one": b"1", "text/two": b"2"})
+    origin.put("/corpus.tar.xz", body=archive)
+    path = agent.job(f'''
+artifact "corpus" {{ from = "data/corpus.tar.xz" sha256 = "{hashlib.sha256(archive).hexdigest()}" unpack = true }}
+run {{ command = {{"sh", "-c", "cat {{corpus}}/text/* >{{out}}/sum"}} ranks = 1 }}
+publish {{ from = "{{out}}" to = "models/me/sums" }}
+''')
+    agent("run", path)
+    assert agent.err == ""
+    assert m.get("/models/me/sums/sum").body == b"12"
+    agent("run", path)  # all is there: nothing is fetched, and the tree is the same
+    assert origin.stats("/corpus.tar.xz").bytes == len(archive)
+    assert json.loads(agent("status", "--json"))["jobs"][0]["result"] == "ok"
+
+
+# --- publishing -----------------------------------------------------------------------------------------------------------------
+
+
+def test_publish_goes_on_after_a_kill(agent, m, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    files = {f"{i}.bin": span(10 + i, 0, 3 * CHUNK) for i in range(4)}
+    for name, data in files.items():
+        (source / name).write_bytes(data)
+    began = m.metric("mirrord_http_received_bytes_total")
+    m.config += '\nlimit "127.0.0.0/8" { rate = "40m/s" }'
+    m.reload()
+    child = agent.start("publish", source, "models/me/big", "--connections", 2)
+    until(lambda: m.metric("mirrord_http_received_bytes_total") - began > 5 * CHUNK)
+    child.kill()
+    child.communicate()
+    agent("publish", source, "models/me/big")
+    sent = m.metric("mirrord_http_received_bytes_total") - began
+    for name, data in files.items():
+        assert m.get(f"/models/me/big/{name}").body == data
+    assert sent < 12 * CHUNK + CHUNK // 2, "what had arrived was sent again"
+    assert not list(agent.folder.glob("state/uploads/*"))

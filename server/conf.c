@@ -1,8 +1,10 @@
 #include "server/conf.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "common/base/arena.h"
 #include "server/conf/schema.h"
@@ -412,6 +414,28 @@ static void print_text(struct buf *out, const char *text)
     buf_byte(out, '"');
 }
 
+/* A path that is still relative counts from here, but the print may be read from elsewhere. */
+static bool counts_from_here(const struct setting *set, const char *text)
+{
+    return set->kind == KIND_PATH ||
+           (set->kind == KIND_FILE && strncmp(text, "credential:", 11) != 0) ||
+           (set->kind == KIND_LOG && strcmp(text, "stderr") != 0 && strcmp(text, "none") != 0);
+}
+
+static void print_value(struct buf *out, const struct setting *set, const char *text)
+{
+    char path[PATH_MAX * 2];
+    size_t n;
+
+    if (text[0] == '/' || !counts_from_here(set, text) || getcwd(path, PATH_MAX) == NULL) {
+        print_text(out, text);
+        return;
+    }
+    n = strlen(path);
+    snprintf(path + n, sizeof(path) - n, "/%s", text);
+    print_text(out, path);
+}
+
 static void print_setting(struct buf *out, const char *indent, const struct setting *set,
                           const struct given *g, bool written)
 {
@@ -431,7 +455,7 @@ static void print_setting(struct buf *out, const char *indent, const struct sett
         return;
     }
     buf_addf(out, "%s%s = ", indent, set->key);
-    print_text(out, g != NULL ? g->text : set->def);
+    print_value(out, set, g != NULL ? g->text : set->def);
     buf_byte(out, '\n');
 }
 

@@ -122,7 +122,9 @@ int ctl_cache_unpin(struct ctl *c, struct err *e)
     json_t *ok = NULL;
     int rc = with_scope(c, "cache.unpin", &ok, e);
 
-    if (rc == 0) {
+    if (rc == E_NOTFOUND) {
+        err_set(e, rc, "%s is not pinned, see `mirrorctl cache pins`", c->arg[0]);
+    } else if (rc == 0) {
         say(c, "unpinned %s\n", c->arg[0]);
     }
     return done(c, ok, rc);

@@ -27,6 +27,7 @@ from harness.mirrord import Mirrord, certificate  # noqa: E402
 
 # Mostly English, in every release, and which of their files are text.
 CORPORA = [("perl-doc", "*.pod"), ("git-doc", "*.txt")]
+TRAIN_S = 90
 CONFIG = """
 repo "archive" {{
     protocol = "generic"
@@ -133,12 +134,20 @@ class Demo:
         self.agent("pull", f"{self.corpus.path}#sha256={self.corpus.sha256}", "--to", self.folder / "cold", shelf="shelf",
                    name="the corpus, first time", size=self.corpus.size)
 
+    def steps_in_time(self, shape, batch):
+        """As many as this machine does in TRAIN_S seconds, by a quick look at its speed."""
+        run = subprocess.run([self.build / "trainer", "bench", "--json", "--config", HERE / shape, "--batch", str(batch),
+                              "--steps", "20"], check=True, capture_output=True, text=True, env=self.env)
+        step_ms = json.loads(run.stdout.splitlines()[-1])["step_ms"]
+        return max(100, min(4000, int(TRAIN_S * 1000 / step_ms)))
+
     def train(self):
         gpu = os.path.exists("/dev/nvidiactl") and (self.build / "trainer-cuda.so").exists()
-        shape, steps = ("gpt-gpu.json", 2000) if gpu else ("gpt-cpu.json", 1600)
-        say(f"\n--- run: stage, train a small GPT on the {'GPU' if gpu else 'CPU'}, publish its checkpoint")
-        options = ["--steps", steps, "--batch", 64 if gpu else 12, "--lr", "2e-3", "--log-every", steps // 40,
-                   "--val-every", steps // 4]
+        shape, batch = ("gpt-gpu.json", 64) if gpu else ("gpt-cpu.json", 16)
+        steps = self.steps_in_time(shape, batch)
+        say(f"\n--- run: stage, train a small GPT on the {'GPU' if gpu else 'CPU'} for {steps} steps, publish its checkpoint")
+        options = ["--steps", steps, "--batch", batch, "--lr", "2e-3" if gpu else "4e-3", "--log-every", max(1, steps // 40),
+                   "--val-every", max(1, steps // 4)]
         words = ["sh", HERE / "train.sh", "{corpus}", self.corpus.include, HERE / shape, "{out}", *options]
         job = self.folder / "demo.job"
         job.write_text(JOB.format(mirror=self.m.url(""), path=self.corpus.path, sha256=self.corpus.sha256,

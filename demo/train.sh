@@ -13,6 +13,9 @@ for inner in "$corpus"/data.tar*; do
 done
 [ -d "$work/text" ] || ln -s "$corpus" "$work/text"
 
+# Of manual pages the prose alone: a small model soon writes words, and markup only costs it time.
+find "$work/text" -type f -name '*.pod' -exec sed -i -E '/^[ \t=]/d; s/[A-Z]<+ *([^<>]*[^<> ]) *>+/\1/g' {} +
+
 find -L "$work/text" -type f -name "$include" | sort >"$work/files"
 awk 'NR % 20 != 0' "$work/files" | xargs trainer tokenize --out "$work/train.bin"
 awk 'NR % 20 == 0' "$work/files" | xargs trainer tokenize --out "$work/val.bin"

@@ -665,11 +665,13 @@ struct quiet {
     unsigned left;
 };
 
-static void empty_desk(struct loop *l, void *arg)
+static void empty_when_quiet(struct desk *k)
 {
-    struct quiet *q = arg;
-    struct desk *k = l->local;
+    struct quiet *q = k->quiet;
 
+    if (q == NULL || k->flows != 0) {
+        return;
+    }
     hot_close(&k->hot);
     repo_set_release(&k->set);
     lock_take(&q->lock);
@@ -677,6 +679,20 @@ static void empty_desk(struct loop *l, void *arg)
         cond_signal(&q->all);
     }
     lock_drop(&q->lock);
+}
+
+void desk_flow_over(struct desk *k)
+{
+    k->flows--;
+    empty_when_quiet(k);
+}
+
+static void empty_desk(struct loop *l, void *arg)
+{
+    struct desk *k = l->local;
+
+    k->quiet = arg;
+    empty_when_quiet(k);
 }
 
 void serve_quiet(struct serve *s)

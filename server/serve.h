@@ -19,7 +19,7 @@ struct exchange_handler serve_handler(struct serve *s);
 void serve_settle(struct serve *s);
 /* Resolved answers of that key (p == NULL: of the whole repo) are void on every loop. Any thread. */
 void serve_forget(struct serve *s, struct slice repo, struct slice key);
-/* Empties the desks: no request comes any more, no step is out. Waits for every loop. */
+/* Empties the desks: no request comes any more, no step is out. Waits for every loop, and for uploads to let go. */
 void serve_quiet(struct serve *s);
 /* After the loops are gone. */
 void serve_close(struct serve **sp);

@@ -7,6 +7,7 @@
 #include "server/serve/hot.h"
 
 struct desk;
+struct quiet;
 struct serve {
     struct daemon *daemon;
     struct desk *desk; /* [loops] */
@@ -18,6 +19,8 @@ struct desk { /* loop->local */
     struct loop *loop;
     struct repo_set *set; /* held */
     struct hot_table *hot;
+    unsigned flows;      /* uploads under way: they need the disk pool to end in order */
+    struct quiet *quiet; /* who waits for the last of them; NULL: nobody */
     uint64_t
         generation; /* of forgetting: an answer resolved before the last hot_forget() may not be added after it */
 };
@@ -32,6 +35,9 @@ struct
     struct hot *hot;      /* held until the end */
     struct call *call;    /* held until the end */
 };
+
+/* serve.c: an upload is over, its call released. */
+void desk_flow_over(struct desk *d);
 
 /* serve.c: what stands between a request and its plan fails in these words. text: what, why, what to do. */
 void refuse(struct exchange *x, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);

@@ -101,6 +101,7 @@ static void answer(struct upload_flow *f)
 static void end_flow(struct upload_flow *f)
 {
     struct call *c = f->call;
+    struct desk *d = c->desk;
 
     c->flow = NULL;
     upload_reply_free(&f->reply);
@@ -108,6 +109,7 @@ static void end_flow(struct upload_flow *f)
     buf_free(&f->block);
     free(f);
     call_release(&c);
+    desk_flow_over(d);
 }
 
 static void worked(struct job *j)
@@ -179,6 +181,7 @@ void upload_flow_start(struct call *c)
     /* An empty file: no bytes come, and no end of them. */
     f->ended = !c->req.has_body || c->req.content_length == 0;
     c->flow = f;
+    c->desk->flows++;
     submit(f, f->put.kind == PUT_FILE || f->put.kind == PUT_UPLOAD_FILE ? FLOW_OPEN : FLOW_RUN);
 }
 

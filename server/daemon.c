@@ -463,6 +463,7 @@ int daemon_run(struct daemon *d)
     static struct round round; /* a letter may come after we left, and a job */
     static struct upkeep upkeep;
     const struct timespec tick = {.tv_sec = 1};
+    struct repo_set *rs;
     sigset_t set;
 
     sigemptyset(&set);
@@ -475,8 +476,10 @@ int daemon_run(struct daemon *d)
     d->reload_ok = true;
     d->reload_ok_unix_s = clock_unix_s();
     notify_systemd("READY=1\nSTATUS=serving");
-    log_info("daemon.ready", "version=%s repos=%zu loops=%u", MIRROR_VERSION, d->set->count,
+    rs = repo_set_hold(d); /* mirrorctl may be reloading already */
+    log_info("daemon.ready", "version=%s repos=%zu loops=%u", MIRROR_VERSION, rs->count,
              loops_count(d->loops));
+    repo_set_release(&rs);
     for (;;) {
         struct err why = {0};
         int sig = sigtimedwait(&set, NULL, &tick);

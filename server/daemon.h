@@ -3,8 +3,8 @@
  * A reload builds new repos, limits and access rules from the file and swaps them in on every loop; listeners that stay
  * are kept. What cannot change while running (listeners, storage, threads...) is named in the log and to mirrorctl.
  *
- * threads  fields are set before the loops start; `repos` and `conf` change on reload: read them by daemon_repos() on a
- *          loop (they stay until that loop's next letter), by daemon_hold_repos() elsewhere
+ * threads  fields are set before the loops start; `set` changes on reload: a loop has its own in its desk, others take it
+ *          by repo_set_hold()
  */
 #ifndef SERVER_DAEMON_H
 #define SERVER_DAEMON_H

@@ -42,8 +42,7 @@ struct daemon {
     struct lock reloading; /* SIGHUP and mirrorctl, one after the other */
     struct lock lock;      /* guards `set` */
     struct repo_set *set;
-    struct repo_set
-        *first; /* as the daemon was started: what only a restart changes stands in its conf */
+    struct repo_set *first;  /* as started: its conf has what only a restart changes */
     struct traffic *traffic; /* counters by repo, kind and class: server/admin/metrics.c */
 };
 

@@ -52,16 +52,18 @@ static void first_segment(const struct fill *f, uint64_t *first, uint64_t *end)
     const struct want *w = &f->want;
     const struct cache_settings *set = &f->cache->set;
 
+    /* Short at first: who asks for a place further on gets a request of its own, and a long one that had to be cut for it
+     * would have brought bytes twice. plan.c lets them grow. */
     *first = 0;
     *end = LENGTH_UNKNOWN;
     if (w->hint_first != 0 || w->hint_end != LENGTH_UNKNOWN) {
         *first = w->hint_first / BLOCK_BYTES * BLOCK_BYTES;
         *end = w->hint_end == LENGTH_UNKNOWN
-                   ? *first + set->segment_bytes
+                   ? *first + set->jump_bytes
                    : (w->hint_end + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
         *end = min_u64(*end, *first + set->segment_bytes);
     } else if (w->class == WANT_IMMUTABLE && w->size_bytes >= set->parallel_bytes) {
-        *end = set->segment_bytes;
+        *end = min_u64(set->jump_bytes, set->segment_bytes);
     }
     if (w->size_bytes != LENGTH_UNKNOWN && *first < w->size_bytes) {
         *end = *end == LENGTH_UNKNOWN ? *end : min_u64(*end, w->size_bytes);

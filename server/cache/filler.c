@@ -360,7 +360,8 @@ static bool same_validator(const struct fill *f, const struct fetch_head *h)
 /* May parts be joined? A strong validator, or a digest that judges the whole (research/package-protocols 6.17). */
 static bool part_can_be_joined(const struct fill *f, const struct fetch_head *h)
 {
-    return h->total != LENGTH_UNKNOWN && fetch_field(h, "content-encoding").p == NULL &&
+    return h->framed && h->total != LENGTH_UNKNOWN &&
+           fetch_field(h, "content-encoding").p == NULL &&
            (f->want.digest_known || etag_is_strong(slice_trim(fetch_field(h, "etag"))));
 }
 

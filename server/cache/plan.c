@@ -54,9 +54,16 @@ static bool next_gap(const struct fill *f, uint64_t from, uint64_t *first, uint6
     return true;
 }
 
+/* As long as what is there already, from a jump's length to a segment's: see first_segment(). */
 static void start(struct fill *f, uint64_t first, uint64_t end)
 {
-    filler_start(f, first, min_u64(end, first + f->cache->set.segment_bytes), NULL);
+    const struct cache_settings *set = &f->cache->set;
+    uint64_t step;
+
+    lock_take(&f->lock);
+    step = max_u64(set->jump_bytes, extents_bytes(&f->have));
+    lock_drop(&f->lock);
+    filler_start(f, first, min_u64(end, first + min_u64(step, set->segment_bytes)), NULL);
 }
 
 /* A segment for a reader that waits at `at`: block by block around what it asked for, cut out of whoever is on the way

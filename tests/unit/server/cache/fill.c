@@ -151,7 +151,8 @@ static void a_large_object_comes_in_parallel_segments(void **state)
     put(&world, "/large?size=%d&rate=30000000", 20 * MIB + 77);
     get_and_check(&world, "/large", CACHE_MISS);
     assert_int_equal(stat_of(&world, "/large", "bytes"), 20 * MIB + 77);
-    assert_int_equal(stat_of(&world, "/large", "ranged"), 21);
+    /* 21 of a segment's length, but that the first ones are shorter: they grow with what is there. */
+    assert_in_range(stat_of(&world, "/large", "ranged"), 21, 26);
 }
 
 static void a_broken_connection_is_resumed(void **state)

@@ -272,7 +272,7 @@ static void a_redirect_is_followed_though_its_body_is_cut(void **state)
     struct client c;
 
     (void)state;
-    put(&world, "/way?size=300000");
+    put(&world, "/way?size=200000");
     put(&world, "/cut-way?redirect=/way&short=10");
     client_init(&c, &world, "/cut-way");
     client_run(&c);

@@ -112,7 +112,7 @@ def test_folder_of_a_hosted_tree(agent, m, tmp_path):
 
 
 def test_resume_after_a_kill(agent, m, origin):
-    origin.put("/big.bin", size=SIZE, rate=20 << 20)
+    origin.put("/big.bin", size=SIZE, rate=8 << 20)
     child = agent.start("pull", "data/big.bin")
     until(lambda: list(agent.folder.glob("shelf/partial/*.state")))
     child.kill()
@@ -214,6 +214,7 @@ def test_publish_goes_on_after_a_kill(agent, m, tmp_path):
     until(lambda: m.metric("mirrord_http_received_bytes_total") - began > 5 * CHUNK)
     child.kill()
     child.communicate()
+    until(lambda: m.metric("mirrord_http_connections") <= 1 and not m.metric("mirrord_pool_waiting"))
     agent("publish", source, "models/me/big")
     sent = m.metric("mirrord_http_received_bytes_total") - began
     for name, data in files.items():

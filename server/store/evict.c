@@ -257,10 +257,25 @@ static int evict_oldest(struct evictor *x, size_t most, size_t *gone)
     return rc;
 }
 
+/* So few that all can be weighed: then the oldest go for sure. */
+static bool few(struct evictor *x)
+{
+    struct store_space sp;
+
+    store_space(x->s, &sp);
+    return sp.blobs <= SCANNED;
+}
+
 static int evict_round(struct evictor *x, size_t *gone)
 {
-    int rc = sample(x);
+    int rc = 0;
 
+    *gone = 0;
+    if (!few(x)) {
+        rc = sample(x);
+    } else {
+        x->count = 0;
+    }
     if (rc == 0) {
         rc = evict_oldest(x, ROUND, gone);
     }
@@ -334,8 +349,7 @@ static void empty_quarantine(struct evictor *x)
 int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *ev, uint64_t *freed,
               struct err *e)
 {
-    struct evictor x = {
-        .s = s, .ev = ev, .now_unix_s = clock_unix_s(), .young_s = YOUNG_S, .e = e};
+    struct evictor x = {.s = s, .ev = ev, .now_unix_s = clock_unix_s(), .young_s = YOUNG_S, .e = e};
     struct store_space sp;
     uint64_t held;
     int rc;

@@ -381,7 +381,7 @@ def test_unpack(agent, mirror, tmp_path):
     tar_of(member("l", kind=tarfile.SYMTYPE, link="/etc"), member("l/evil")),
     tar_of(member("l", kind=tarfile.SYMTYPE, link="../..")), tar_of(member("h", kind=tarfile.LNKTYPE, link="../x")),
     tar_of(member("dev", kind=tarfile.CHRTYPE)), tar_of(member("ok", b"x" * 5000))[:-20], b"no archive", b"",
-])
+], ids=["parent", "absolute", "deep parent", "through a link", "link out", "hard link out", "device", "cut", "none", "empty"])
 def test_hostile_archives(agent, mirror, tmp_path, bad):
     mirror.files["/d/bad.tgz"] = bad
     if bad == b"":

@@ -422,8 +422,8 @@ static void blob_done(struct step *s)
     if (s->rc != 0) {
         log_error("serve.blob_missing", "repo=%s path=" SLICE_FMT " why=\"%s\"", c->repo->name,
                   SLICE_ARG(c->path), s->why.text);
-        refuse(c->x, s->rc == E_NOTFOUND || s->rc == E_CORRUPT ? 404 : 500, "%s: %s\n",
-               err_plain(s->rc), s->why.text);
+        /* 404 only when it went since its tree was read: damage must not look like "never was". */
+        refuse(c->x, s->rc == E_NOTFOUND ? 404 : 500, "%s: %s\n", err_plain(s->rc), s->why.text);
         return;
     }
     send_resolved(

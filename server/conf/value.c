@@ -210,6 +210,12 @@ static int fill_url(const struct fill *f)
     struct url u;
 
     if (url_split(slice_str(f->given->text), &u, &why) != 0) {
+        if (strchr(f->given->text, '@') != NULL) { /* maybe a password: not for the log */
+            return wrong_at(f->given->at, f->e,
+                            "%s: the URL names a user, its password would be seen in logs, write "
+                            "authorization = \"credential:NAME\"",
+                            f->set->key);
+        }
         return bad(f, f->given, why.text, "write http:// or https://, a host and a path");
     }
     if (u.query.p != NULL || strchr(f->given->text, '#') != NULL) {

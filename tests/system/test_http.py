@@ -383,9 +383,9 @@ def test_upload_window_follows_the_reader(shared):
         assert c.answer(1)[1].startswith(b"%d " % sent)
 
 
-def test_a_reset_upload_gives_its_window_back(shared):
+def test_a_reset_upload_gives_its_window_back(fixture):
     """What was held for a handler that never took it must not stay owed by the connection."""
-    with H2sock(shared) as c:
+    with H2sock(fixture(loops=1)) as c:
         connection = 65535
         for stream in range(1, 401, 2):
             c.send(HEADERS, END_HEADERS, stream, request(b"/late/60000", method=b"POST"))

@@ -17,7 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("MIRROR_BUILD", ROOT / "build"))
 SLOW = int(os.environ.get("MIRROR_SLOW", "1"))  # sanitizers: give everything more time
 REPORTS = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:|CHECK failed")
-SANITIZERS = {"ASAN_OPTIONS": "exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "exitcode=99"}
+SANITIZERS = {"ASAN_OPTIONS": "exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=1",
+              "TSAN_OPTIONS": f"exitcode=99:suppressions={ROOT}/tests/tsan.supp"}
 
 
 def free_port():

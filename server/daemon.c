@@ -173,6 +173,9 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     d->first = repo_set_hold(d);
     notify_systemd("EXTEND_TIMEOUT_USEC=60000000\nSTATUS=opening the store");
     rc = store_open(&c->store, &d->store, e);
+    if (rc == 0) {
+        rc = stage_sweep(d->store, e);
+    }
     if (rc != 0) {
         goto out;
     }

@@ -120,6 +120,14 @@ def test_control_tool(data):
     assert data.ctl("no", "such", check=False).returncode == 64
 
 
+def test_a_start_sweeps_parts_that_no_row_describes(data):
+    data.stop()
+    orphan = data.state / "partial" / "00000000000000ff"
+    orphan.write_bytes(b"of a fill that a kill ended before its first row")
+    data.start()
+    assert not orphan.exists()
+
+
 def test_verify_removes_orphans_and_finds_damage(data):
     data.origin.put("/a", size=3 * MIB)
     data.get("/data/a")

@@ -158,7 +158,12 @@ void pull_restart(struct pull *p, bool discard, int rc, const struct err *why)
     }
     if (++p->restarts > RESTARTS_MAX) {
         struct err last = *why;
-        if (rc == E_CHANGED) {
+        if (rc == E_CHANGED && p->bound && p->want.other_url.n == 0) {
+            char hex[DIGEST_HEX + 1];
+            digest_format(&p->want.digest, hex);
+            rc = err_set(&last, E_CORRUPT, "not the sha256 %.16s... asked for, %d times", hex,
+                         RESTARTS_MAX);
+        } else if (rc == E_CHANGED) {
             err_set(&last, rc, "it changed on the mirror while it was fetched, %d times",
                     RESTARTS_MAX);
         }
@@ -252,6 +257,17 @@ static struct slice described_by(struct slice link)
     return SLICE_NONE;
 }
 
+static int digest_differs(const struct pull *p, const struct digest *got, struct err *e)
+{
+    char have[DIGEST_HEX + 1];
+    char want[DIGEST_HEX + 1];
+
+    digest_format(got, have);
+    digest_format(&p->digest, want);
+    return err_set(e, E_CORRUPT, "sha256 is %s, not %.16s... as %s", have, want,
+                   p->bound ? "asked for" : "the mirror says");
+}
+
 static void learn(struct pull *p, const struct ask_answer *a)
 {
     struct slice link = described_by(a->link);
@@ -267,13 +283,11 @@ static void learn(struct pull *p, const struct ask_answer *a)
     }
     if (digest_from_field(a->digest, &says)) {
         if (p->bound && !digest_eq(&says, &p->digest)) {
-            char hex[DIGEST_HEX + 1];
-            digest_format(&says, hex);
-            err_set(&why, E_CHANGED, "it is now sha256 %s, not the one asked for", hex);
+            int rc = digest_differs(p, &says, &why);
             if (p->want.other_url.n != 0 && !slice_eq(p->url, p->want.other_url)) {
                 pull_restart(p, false, E_CHANGED, &why);
-            } else {
-                pull_fail(p, E_CHANGED, &why);
+            } else { /* asked for by the caller: no other try will match it */
+                pull_fail(p, rc, &why);
             }
             return;
         }
@@ -510,22 +524,17 @@ static void seal_done(struct job *j)
 
 static void wrong_digest(struct pull *p, const struct digest *got)
 {
-    char have[DIGEST_HEX + 1];
-    char want[DIGEST_HEX + 1];
     struct err why;
+    int rc = digest_differs(p, got, &why);
 
-    digest_format(got, have);
-    digest_format(&p->digest, want);
-    err_set(&why, E_CORRUPT, "sha256 is %.16s..., not %.16s... as %s; nothing was published", have,
-            want, p->bound ? "asked for" : "the mirror says");
     if (p->chunked && !p->rescanned) {
         drain(p, NEXT_RESCAN);
     } else if (p->chunked || p->parts->resumed > 0) {
         p->list_lies = p->list_lies || p->chunked;
-        pull_restart(p, true, E_CORRUPT, &why);
+        pull_restart(p, true, rc, &why);
     } else {
         p->discard = true;
-        pull_fail(p, E_CORRUPT, &why);
+        pull_fail(p, rc, &why);
     }
 }
 

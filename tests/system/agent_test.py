@@ -167,11 +167,15 @@ def test_damaged_stream(agent, mirror):
     assert agent.blobs() == [] and list(agent.shelf.glob("partial/*")) == []
 
 
-def test_wrong_digest_asked_for(agent, mirror):
-    agent("pull", "d/big.bin", "--sha256", sha(OTHER), code=75)
-    assert sha(BIG) in agent.err
-    mirror.digests = mirror.chunks = False
+@pytest.mark.parametrize("head", [True, False])
+@pytest.mark.parametrize("digests", [True, False])
+def test_wrong_digest_asked_for(agent, mirror, digests, head):
+    """Whether the mirror says so itself or only the bytes do: data that is not what was asked for, and final."""
+    mirror.digests = mirror.chunks = digests
+    mirror.head = head
+    agent("pull", f"d/big.bin#sha256={sha(OTHER)}", code=65)
     agent("pull", "d/big.bin", "--sha256", sha(OTHER), code=65)
+    assert sha(OTHER)[:16] in agent.err and "asked for" in agent.err
     assert agent.blobs() == []
 
 

@@ -420,6 +420,9 @@ static enum progress watch(struct conn *c)
     if (c->in.n > 0) {
         return WAITS;
     }
+    if (c->h1.x->reply == NULL) {
+        wire_look_again(&c->wire);
+    }
     got = conn_more(c);
     if (got > 0 || got == E_AGAIN) {
         return WAITS;

@@ -146,6 +146,10 @@ static int receive(struct h2 *h)
     }
     if (c->in.n == 0) {
         int got = conn_more(c);
+        if (got == E_AGAIN && h->nstreams > 0) {
+            wire_look_again(&c->wire);
+            got = conn_more(c);
+        }
         if (got <= 0) {
             return got == E_AGAIN ? 0 : E_CANCELLED;
         }

@@ -75,6 +75,13 @@ ssize_t wire_sendfile(struct wire *w, int fd, uint64_t off, size_t n);
 void wire_owe_file(struct wire *w, int fd, uint64_t off, size_t n);
 void wire_shutdown(struct wire *w); /* close_notify and FIN; reading goes on */
 
+/* Before a long wait: the next read asks the kernel. A reset that came together with the last bytes has no edge of its
+ * own (libevent tells EPOLLERR as readable and writable), and shows only after them. */
+static inline void wire_look_again(struct wire *w)
+{
+    w->readable = true;
+}
+
 static inline bool wire_blocked(const struct wire *w)
 {
     return w->unsent.n != 0 || w->piece.n != 0;

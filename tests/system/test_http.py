@@ -1,5 +1,6 @@
 """The HTTP core alone (http_fixture): framing, floods, slow peers, back-pressure, drain. Bytes on raw sockets."""
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -223,6 +224,23 @@ def test_gone_while_waiting(shared):
         c.until(SETTINGS)
         time.sleep(0.1)
     shared.wait_for(lambda s: s["gone"] == gone + 2)
+
+
+def test_reset_together_with_the_request(fixture):
+    """Both come before the server reads: the request is whole, the answer late, and no event tells of the end."""
+    server = fixture(loops=1)
+    before = server.stats()
+    for speak in (lambda s: s.sendall(b"GET /late/60000 HTTP/1.1\r\nHost: t\r\n\r\n"),
+                  lambda s: H2(s).get(1, b"/late/60000")):
+        known = server.connect()
+        server.stats()  # so the one before it is accepted
+        server.process.send_signal(signal.SIGSTOP)
+        for s in (known, server.connect()):
+            speak(s)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            s.close()
+        server.process.send_signal(signal.SIGCONT)
+    server.wait_for(lambda s: s["gone"] == before["gone"] + 4)
 
 
 class H2sock(H2):

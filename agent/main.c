@@ -177,7 +177,7 @@ static bool take(struct verb_line *v, int opt, const char *arg)
         a->copy = true;
         break;
     case OPT_JITTER:
-        return span_s(arg, &v->jitter_s);
+        return span_parse(slice_str(arg), &v->jitter_ms);
     case OPT_RANKS:
         ok = strcmp(arg, "auto") == 0 || number(arg, 1, 1024, &n);
         v->ranks = (int)n;

@@ -17,7 +17,7 @@ struct verb_line {
     const char *sha256; /* --sha256 */
     uint64_t keep_bytes;
     uint64_t keep_age_s;
-    uint64_t jitter_s;
+    uint64_t jitter_ms;
     int ranks; /* 0: auto */
     unsigned restarts;
     const char *if_match;

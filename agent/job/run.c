@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/job/jitter.h"
 #include "agent/job/jobfile.h"
 #include "agent/job/launch.h"
 #include "agent/job/record.h"
@@ -85,17 +86,6 @@ static int open_folder(struct run *r, struct err *e)
         snprintf(r->out, sizeof r->out, "%.4000s/out", r->dir);
     }
     return dir_make(r->out, 0755, e);
-}
-
-/* The same wait on one host every time, spread over all hosts. */
-static void wait_jitter(uint64_t jitter_s)
-{
-    char host[256] = "";
-
-    if (jitter_s > 0) {
-        gethostname(host, sizeof host - 1);
-        sleep((unsigned)(slice_hash(slice_str(host)) % jitter_s));
-    }
 }
 
 /* --- what it needs ----------------------------------------------------------------------------------------------------------- */
@@ -303,7 +293,7 @@ int verb_run(struct verb_line *v, struct err *e)
     rc = rc != 0 ? rc : agent_open(v->agent, r.job.nartifacts + r.job.npublish > 0, e);
     rc = rc != 0 ? rc : open_folder(&r, e);
     if (rc == 0) {
-        wait_jitter(v->jitter_s);
+        jitter_wait(v->jitter_ms);
         r.record = (struct record){.job = r.name, .began_unix_s = clock_unix_s()};
         rc = run_all(&r, v, e);
         r.record.rc = rc;

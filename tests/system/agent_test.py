@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -455,6 +456,22 @@ def test_one_run_of_a_job_at_a_time(agent, mirror, tmp_path):
     assert "already" in agent.err
     p.terminate()
     assert p.wait(10) == 143
+
+
+def test_jitter_is_the_hosts_own(agent, mirror, tmp_path):
+    path = job(tmp_path, 'run { command = {"true"} ranks = 1 }')
+    said = []
+    for _ in range(2):
+        p = agent.start("run", path, "--jitter", "4w", "-v")  # says how long, then waits
+        line = next(line for line in p.stderr if "run.jitter" in line)
+        said.append(int(re.search(r"wait_ms=(\d+)", line)[1]))
+        agent("run", path, code=75)  # it has its turn already
+        p.kill()
+        p.communicate()
+    assert said[0] == said[1] < 4 * 7 * 86400 * 1000
+    agent("run", path, "--jitter", "0", "-v")
+    assert "jitter" not in agent.err
+    agent("run", path, "--jitter", "soon", code=64)
 
 
 def test_first_failing_rank_ends_the_others(agent, mirror, tmp_path):

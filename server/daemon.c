@@ -179,6 +179,10 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     if (rc != 0) {
         goto out;
     }
+    if (!store_was_clean(d->store)) {
+        log_info("store.unclean",
+                 "the last run was cut off; `mirrorctl verify` removes what it left");
+    }
     rc = gate_open(d->store, c->limits, c->limits_count, c->plaintext_token, &d->gate, e);
     if (rc != 0) {
         goto out;

@@ -113,11 +113,6 @@ uint64_t data_count(const struct data *d)
     return d->windows;
 }
 
-uint64_t data_tokens(const struct data *d)
-{
-    return d->tokens;
-}
-
 uint32_t data_vocab(const struct data *d)
 {
     return d->shard[0].vocab;

@@ -21,7 +21,6 @@ MUST_USE int data_open(const char *pattern, int64_t seq, uint64_t seed, struct d
 void data_close(struct data **dp); /* NULL is fine */
 
 uint64_t data_count(const struct data *d); /* samples an epoch; at least 1 */
-uint64_t data_tokens(const struct data *d);
 uint32_t data_vocab(const struct data *d);
 /* Sample `number` of the run: seq inputs, and the seq tokens that follow each. */
 MUST_USE int data_sample(const struct data *d, uint64_t number, int32_t *token, int32_t *target,

@@ -1,38 +1,19 @@
 #include "common/codec/base64.h"
 
 static const char standard[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-static const char url_safe[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-static void encode(const uint8_t *p, size_t n, const char *alphabet, bool pad, char *out)
+void base64_encode(const void *bytes, size_t n, char *out)
 {
-    for (; n > 0; p += 3, n = n > 3 ? n - 3 : 0) {
+    for (const uint8_t *p = bytes; n > 0; p += 3, n = n > 3 ? n - 3 : 0) {
         uint32_t v = (uint32_t)p[0] << 16;
         v |= n > 1 ? (uint32_t)p[1] << 8 : 0;
         v |= n > 2 ? p[2] : 0;
-        *out++ = alphabet[v >> 18];
-        *out++ = alphabet[v >> 12 & 63];
-        if (n > 1) {
-            *out++ = alphabet[v >> 6 & 63];
-        } else if (pad) {
-            *out++ = '=';
-        }
-        if (n > 2) {
-            *out++ = alphabet[v & 63];
-        } else if (pad) {
-            *out++ = '=';
-        }
+        *out++ = standard[v >> 18];
+        *out++ = standard[v >> 12 & 63];
+        *out++ = n > 1 ? standard[v >> 6 & 63] : '=';
+        *out++ = n > 2 ? standard[v & 63] : '=';
     }
     *out = '\0';
-}
-
-void base64_encode(const void *p, size_t n, char *out)
-{
-    encode(p, n, standard, true, out);
-}
-
-void base64url_encode(const void *p, size_t n, char *out)
-{
-    encode(p, n, url_safe, false, out);
 }
 
 static int value_of(char c)

@@ -35,11 +35,6 @@ const char *st_dtype_name(enum st_dtype dt)
     return dtypes[dt].name;
 }
 
-size_t st_dtype_bytes(enum st_dtype dt)
-{
-    return dtypes[dt].bytes;
-}
-
 /* Before the JSON library builds a tree: its size must be bounded by more than the header's length. */
 static int bound_header(struct slice json, struct err *e)
 {

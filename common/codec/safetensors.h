@@ -64,7 +64,6 @@ const struct st_tensor *safetensors_find(const struct safetensors *s, struct sli
 struct slice safetensors_data(const struct safetensors *s, const struct st_tensor *t);
 
 const char *st_dtype_name(enum st_dtype dt);
-size_t st_dtype_bytes(enum st_dtype dt);
 
 /* Sorts `t` into the order in which their data must follow the header, fills in begin and size_bytes, and appends the
  * header. `format` is the metadata that transformers insists on ("pt"); NULL leaves it out. */

@@ -107,11 +107,6 @@ void talk_progress(struct talk *t, uint64_t done, uint64_t total)
     send_all(t);
 }
 
-bool talk_gone(const struct talk *t)
-{
-    return t->gone;
-}
-
 /* --- one request --- */
 
 static int run_verb(struct talk *t, struct err *e)

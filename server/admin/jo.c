@@ -4,7 +4,8 @@
 
 #include "common/codec/jwrite.h"
 
-void jo_text(struct buf *out, struct slice value)
+/* The quoted text alone. */
+static void quoted(struct buf *out, struct slice value)
 {
     struct jwrite j = JWRITE_INTO(out);
 
@@ -19,7 +20,7 @@ static void lead_in(struct buf *out, const char *key)
         buf_byte(out, ',');
     }
     if (key != NULL) {
-        jo_text(out, slice_str(key));
+        quoted(out, slice_str(key));
         buf_byte(out, ':');
     }
 }
@@ -38,7 +39,7 @@ void jo_shut(struct buf *out, char bracket)
 void jo_str(struct buf *out, const char *key, struct slice value)
 {
     lead_in(out, key);
-    jo_text(out, value);
+    quoted(out, value);
 }
 
 void jo_u64(struct buf *out, const char *key, uint64_t value)

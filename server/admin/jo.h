@@ -16,6 +16,5 @@ void jo_u64(struct buf *out, const char *key, uint64_t value);
 void jo_ratio(struct buf *out, const char *key, double value); /* four digits behind the point */
 void jo_bool(struct buf *out, const char *key, bool value);
 void jo_null(struct buf *out, const char *key);
-void jo_text(struct buf *out, struct slice value); /* the quoted text alone */
 
 #endif

@@ -1,7 +1,7 @@
 /* talk.h - one request on the control socket, as the verbs see it: arguments in, rows and progress out.
  *
  * A verb returns 0, with what it found in talk->result (members of the "ok" object), or an error. Rows go out as they are
- * made; once the client has left talk_gone() is true and everything written is dropped: loops should stop.
+ * made; once the client has left, talk_row_end() says so and everything written is dropped: loops should stop.
  *
  * threads  the connection's own; verbs may block
  */
@@ -32,7 +32,6 @@ MUST_USE int talk_need(const struct talk *t, const char *key, struct slice *out,
 struct buf *talk_row(struct talk *t);
 int talk_row_end(struct talk *t);
 void talk_progress(struct talk *t, uint64_t done, uint64_t total);
-bool talk_gone(const struct talk *t);
 
 /* VERB(name, function) */
 #define VERBS(VERB)                                                                                \

@@ -59,11 +59,6 @@ void answer_release(struct answer **ap)
     free(x);
 }
 
-struct fill *answer_fill(struct answer *a)
-{
-    return box_of(a)->fill;
-}
-
 static struct slice copy(struct arena *a, struct slice s)
 {
     return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;

@@ -34,12 +34,13 @@ struct cache {
     struct event *tick;
     pthread_t thread;
 
-    struct lock lock;  /* guards `partials`, `partials_lost`, and the links of `fills` against cache_fills() */
+    struct lock
+        lock; /* guards `partials`, `partials_lost`, and the links of `fills` against cache_fills() */
     struct list fills;
     struct partial *partials;  /* uthash, by key */
     struct list partials_lost; /* nobody will resume them: the keeper drops them */
-    struct entry *entries; /* uthash; the fetch thread's, as all below */
-    struct list resting;   /* entries with nothing but a memory, oldest first */
+    struct entry *entries;     /* uthash; the fetch thread's, as all below */
+    struct list resting;       /* entries with nothing but a memory, oldest first */
     size_t resting_count;
     unsigned busy; /* jobs and commits of entries */
     bool closing;
@@ -70,7 +71,6 @@ struct answer *answer_of_status(struct cache *c, int status, enum cache_state st
                                 uint32_t retry_after_s, const struct err *why);
 /* Of an upstream HEAD: no bytes behind it. */
 struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const struct want *w);
-struct fill *answer_fill(struct answer *a); /* NULL: none */
 
 /* --- reader.c --- */
 struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64_t first,
@@ -116,9 +116,9 @@ void hit_free(struct hit **hp);
 /* --- partial.c --- */
 MUST_USE int partials_load(struct cache *c, struct err *e);
 struct partial *partial_take(struct cache *c, struct slice row_key); /* NULL: none */
-void partial_put(struct cache *c, struct partial **pp); /* for whoever wants it next */
-struct partial *partial_of(struct fill *f);             /* what its parked stage has */
-void partial_drop(struct cache *c, uint64_t stage_id);  /* its row and its file. Pool */
+void partial_put(struct cache *c, struct partial **pp);              /* for whoever wants it next */
+struct partial *partial_of(struct fill *f);                          /* what its parked stage has */
+void partial_drop(struct cache *c, uint64_t stage_id); /* its row and its file. Pool */
 void partial_free(struct partial **pp);
 /* Drops those that nobody has come back for, and the oldest while they hold more than max_bytes. Keeper, pool. */
 void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes);

@@ -50,11 +50,6 @@ void limits_release(struct limits **lp)
     }
 }
 
-bool limits_empty(const struct limits *ls)
-{
-    return ls->count == 0;
-}
-
 const struct limit_conf *limits_find(const struct limits *ls, struct slice token_name,
                                      const uint8_t address[16])
 {

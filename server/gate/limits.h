@@ -12,7 +12,6 @@ struct limits;
 struct limits *limits_new(const struct limit_conf *conf, size_t count); /* copies */
 struct limits *limits_hold(struct limits *ls);
 void limits_release(struct limits **lp);
-bool limits_empty(const struct limits *ls);
 /* The token's own, else the narrowest network's, else, without a token (name.n == 0), `anonymous`; or NULL. */
 const struct limit_conf *limits_find(const struct limits *ls, struct slice token_name,
                                      const uint8_t address[16]);

@@ -20,11 +20,3 @@ struct body *body_of_bytes(struct slice s)
     *b = (struct body){.ops = &memory_ops, .end = s.n, .fd = -1, .bytes = copy};
     return b;
 }
-
-struct body *body_of_static(struct slice s)
-{
-    struct body *b = NEW(struct body);
-
-    *b = (struct body){.ops = &memory_ops, .end = s.n, .fd = -1, .bytes = s.p};
-    return b;
-}

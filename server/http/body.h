@@ -34,8 +34,8 @@ struct body {
 };
 
 struct blob;
-struct body *body_of_bytes(struct slice s);  /* copies */
-struct body *body_of_static(struct slice s); /* must outlive everything: literals, embedded pages */
+struct body *body_of_bytes(struct slice s); /* copies */
+
 static inline void body_close(struct body **bp)
 {
     if (*bp != NULL) {

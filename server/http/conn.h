@@ -128,7 +128,7 @@ struct exchange {
     int refuse_status;                /* h2: answer this instead of asking the handler */
     bool expect_continue;
     bool reading, paused, received_all, end_told;
-    bool head_sent, sent_all, aborted, cut, deferred, dispatched;
+    bool head_sent, sent_all, cut, deferred, dispatched;
     bool wide, refused_more; /* h2: its window was raised; its body was refused */
 };
 

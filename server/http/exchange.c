@@ -109,7 +109,7 @@ void exchange_finish(struct exchange *x, bool complete)
     pages_cancel(&x->pages);
     if (x->dispatched) {
         end.took_ns = clock_now_ns() - x->began_ns;
-        if (!complete && !x->aborted && x->ev != NULL && x->ev->on_gone != NULL) {
+        if (!complete && x->ev != NULL && x->ev->on_gone != NULL) {
             x->ev->on_gone(x->ev_arg);
         }
         if (l->handler.on_end != NULL) {
@@ -205,7 +205,7 @@ static void on_wake(void *arg)
 
 void exchange_reply(struct exchange *x, const struct http_reply *r, struct body *body)
 {
-    CHECK(x->reply == NULL && !x->aborted);
+    CHECK(x->reply == NULL);
     x->reply = r;
     x->body = body;
     if (!x->end_told) { /* early: of the request's body nobody reads the rest */
@@ -224,12 +224,6 @@ void exchange_reply(struct exchange *x, const struct http_reply *r, struct body 
     wake_exchange(x);
 }
 
-void exchange_abort(struct exchange *x)
-{
-    x->aborted = true;
-    wake_exchange(x);
-}
-
 /* --- the request's body ---------------------------------------------------------------------------------------------- */
 
 void exchange_deliver(struct exchange *x, struct slice bytes, bool end)
@@ -237,7 +231,7 @@ void exchange_deliver(struct exchange *x, struct slice bytes, bool end)
     x->moved_ms = x->conn->lane->loop->now_ms;
     x->window_bytes += bytes.n;
     x->end_told = end;
-    if (x->ev != NULL && x->ev->on_data != NULL && !x->aborted) {
+    if (x->ev != NULL && x->ev->on_data != NULL) {
         x->ev->on_data(x->ev_arg, bytes, end);
     }
 }

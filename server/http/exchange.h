@@ -1,9 +1,9 @@
 /* exchange.h - one request and its answer, seen from the server's corridor (serve.c).
  *
  * http calls handler->on_request() when a request's head is complete. The handler answers once, now or later, with
- * exchange_reply(); or fails late with exchange_abort(). When the client goes first, on_gone() is called once and the
- * exchange is dead after it returns; without an on_gone the handler must answer before it returns to the loop. It may come
- * after exchange_reply() too, while the answer is on its way; on_end() follows it. After exchange_abort() only on_end() comes.
+ * exchange_reply(); what fails after that fails in the body's poll(). When the client goes first, on_gone() is called once and
+ * the exchange is dead after it returns; without an on_gone the handler must answer before it returns to the loop. It may come
+ * after exchange_reply() too, while the answer is on its way; on_end() follows it.
  *
  * Uploads: exchange_read() starts the flow of the request's body (and sends 100-continue when it is awaited); bytes
  * arrive by on_data, `end` true once with the last (possibly n == 0). exchange_pause() holds the peer by back-pressure.
@@ -68,6 +68,5 @@ void exchange_pace(struct exchange *x, struct pace *p);
 /* Takes body (NULL: none). HEAD sends its length and no bytes. The window [off, end) is what is sent; status 206 and
  * Content-Range are the caller's business. Copies nothing of r: it must live in the arena or be static. */
 void exchange_reply(struct exchange *x, const struct http_reply *r, struct body *body);
-void exchange_abort(struct exchange *x);
 
 #endif

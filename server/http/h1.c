@@ -237,9 +237,6 @@ static enum progress h1_send(struct conn *c)
     if (x == NULL) {
         return WAITS;
     }
-    if (x->aborted) {
-        return x->head_sent && x->body != NULL ? cut_body(c) : ENDS;
-    }
     if (x->reply == NULL || x->sent_all || wire_flush(&c->wire, true) == E_AGAIN) {
         return WAITS;
     }
@@ -395,7 +392,7 @@ static enum progress receive_body(struct conn *c)
     struct exchange *x = c->h1.x;
     int got;
 
-    if (x->aborted || (x->reading ? x->paused : !x->sent_all)) {
+    if (x->reading ? x->paused : !x->sent_all) {
         return WAITS; /* the socket's own window holds the peer */
     }
     if (x->reading && x->expect_continue) {
@@ -449,7 +446,7 @@ static int next_request(struct conn *c)
 {
     struct h1 *h = &c->h1;
     bool unread = !h->x->received_all;
-    bool ends = h->close || h->x->aborted;
+    bool ends = h->close;
 
     exchange_finish(h->x, true);
     h->x = NULL;

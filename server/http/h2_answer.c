@@ -63,10 +63,6 @@ static int submit(struct h2 *h, struct exchange *x)
 
 int h2_answer(struct h2 *h, struct exchange *x)
 {
-    if (x->aborted) {
-        return nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, x->stream_id,
-                                         NGHTTP2_INTERNAL_ERROR);
-    }
     if (x->reply != NULL && !x->head_sent) {
         return submit(h, x);
     }

@@ -146,7 +146,7 @@ void h2_feed(struct h2 *h, struct exchange *x)
 {
     struct buf held;
 
-    if (!x->reading || x->paused || x->aborted || x->end_told) {
+    if (!x->reading || x->paused || x->end_told) {
         return;
     }
     if (x->expect_continue) {
@@ -197,7 +197,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
         return nghttp2_session_consume_connection(session, n);
     }
     x->received += n;
-    if (x->aborted || (x->reply != NULL && !x->reading)) {
+    if (x->reply != NULL && !x->reading) {
         discard(h, x, n);
     } else if (x->reading && !x->paused && x->held.n == 0) {
         exchange_deliver(x, slice_of(bytes, n), false);
@@ -270,7 +270,7 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
 
     (void)code;
     if (x != NULL) {
-        h2_stream_end(h, x, x->sent_all && !x->aborted);
+        h2_stream_end(h, x, x->sent_all);
     }
     return 0;
 }

@@ -80,8 +80,3 @@ const char *listener_address(const struct listener *l)
 {
     return l->address;
 }
-
-bool listener_tls(const struct listener *l)
-{
-    return l->identity != NULL;
-}

@@ -29,6 +29,5 @@ struct tls_identity *listener_identity(const struct listener *l); /* NULL: clear
 
 const char *listener_root(const struct listener *l);    /* NULL without */
 const char *listener_address(const struct listener *l); /* as bound: "127.0.0.1:40123" */
-bool listener_tls(const struct listener *l);
 
 #endif

@@ -29,10 +29,9 @@ struct hot {
     struct validators valid;
     uint64_t stored_unix_s;
     uint64_t fresh_until_unix_s; /* UINT64_MAX: immutable */
-    uint64_t size_bytes;
-    struct answer *answer; /* bytes come from here ... */
-    struct blob *blob;     /* ... or here ... */
-    struct buf bytes;      /* ... or are here: a rewritten document */
+    struct answer *answer;       /* bytes come from here ... */
+    struct blob *blob;           /* ... or here ... */
+    struct buf bytes;            /* ... or are here: a rewritten document */
 };
 
 struct hot_table;

@@ -6,10 +6,9 @@
 #include "server/serve/reply.h"
 #include "server/store/keep.h"
 
-struct slice base_url(const struct daemon *d, const struct http_req *req, const struct conf *conf,
-                      struct arena *a)
+/* "scheme://host" as the client reaches us: public_url, else by the request. In the arena. */
+static struct slice base_url(const struct http_req *req, const struct conf *conf, struct arena *a)
 {
-    (void)d;
     if (conf->public_url != NULL) {
         struct slice u = slice_str(conf->public_url);
         return u.n != 0 && u.p[u.n - 1] == '/' ? slice_first(u, u.n - 1) : u;
@@ -143,7 +142,7 @@ static void answer_ready(struct desk *d, struct exchange *x)
 static void answer_text(struct desk *d, struct exchange *x, struct slice path)
 {
     const struct http_req *req = exchange_req(x);
-    struct slice base = base_url(d->daemon, req, d->set->conf, exchange_arena(x));
+    struct slice base = base_url(req, d->set->conf, exchange_arena(x));
     struct buf out = BUF_INIT(16 << 20), policy = BUF_INIT(1024);
 
     if (slice_eqs(path, "/metrics")) {

@@ -4,9 +4,6 @@
 
 #include "server/serve/call.h"
 
-/* "scheme://host" as the client reaches us: public_url, else by the request. In the arena. */
-struct slice base_url(const struct daemon *d, const struct http_req *req, const struct conf *conf,
-                      struct arena *a);
 void own_answer(struct desk *d, struct exchange *x, struct visit *v);
 
 #endif

@@ -120,7 +120,6 @@ static void add_answer(struct call *c, struct hot *h, const struct answer *a)
     h->stored_unix_s = a->stored_unix_s;
     h->fresh_until_unix_s =
         c->plan.want.class == WANT_IMMUTABLE ? UINT64_MAX : a->fresh_until_unix_s;
-    h->size_bytes = a->total_bytes;
     add(h, "content-type",
         a->content_type.p != NULL        ? a->content_type
         : c->plan.content_type.p != NULL ? c->plan.content_type
@@ -146,7 +145,6 @@ static void add_blob(struct call *c, struct hot *h, struct blob *b)
     digest_format(blob_digest(b), hex);
     h->valid.etag = arena_fmt(&h->arena, "\"sha256-%s\"", hex);
     h->valid.total_bytes = blob_size_bytes(b);
-    h->size_bytes = blob_size_bytes(b);
     h->stored_unix_s = 0;               /* ours: it has no age */
     h->fresh_until_unix_s = UINT64_MAX; /* until the repo's generation moves */
     add(h, "content-type",

@@ -136,11 +136,6 @@ void batch_after(struct batch *b, enum after_kind kind, const struct digest *d, 
     };
 }
 
-void batch_unlink_blob(struct batch *b, const struct digest *d)
-{
-    batch_after(b, AFTER_UNLINK, d, 0);
-}
-
 void batch_sealed(struct batch *b, struct store *s, const struct digest *d)
 {
     CHECK(b->store == NULL || b->store == s);

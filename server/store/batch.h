@@ -42,6 +42,8 @@ struct batch {
 bool batch_next(const struct batch *b, size_t *at, struct batch_step *out);
 void batch_check(struct batch *b, int (*check)(struct store *s, void *arg, struct err *e),
                  void *arg);
+/* Once the batch is durable, and only then: deletes go row first, file second. A blob's file that a row names by then, or
+ * that a stage is sealing, stays. */
 void batch_after(struct batch *b, enum after_kind kind, const struct digest *d, uint64_t id);
 /* The digest is being sealed by this batch (seal_enter() was called for it). */
 void batch_sealed(struct batch *b, struct store *s, const struct digest *d);

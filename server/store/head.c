@@ -69,7 +69,8 @@ int snap_decode(struct slice value, uint64_t seq, struct snap *out, struct err *
     return 0;
 }
 
-void head_key(struct buf *out, struct slice repo, struct slice name)
+/* repo NUL name */
+static void head_key(struct buf *out, struct slice repo, struct slice name)
 {
     buf_adds(out, repo);
     buf_byte(out, 0);

@@ -12,8 +12,6 @@ struct head {
 
 MUST_USE int head_decode(struct slice value, struct head *out, struct err *e);
 MUST_USE int snap_decode(struct slice value, uint64_t seq, struct snap *out, struct err *e);
-/* repo NUL name */
-void head_key(struct buf *out, struct slice repo, struct slice name);
 /* repo NUL name NUL ~seq: the newest first */
 void snap_key(struct buf *out, struct slice repo, struct slice name, uint64_t seq);
 MUST_USE bool snap_key_parse(struct slice key, struct slice *tree, uint64_t *seq);

@@ -89,7 +89,7 @@ void session_file_encode(const struct session_file *f, struct buf *out)
     }
 }
 
-bool session_file_decode(struct slice row, struct session_file *out)
+static bool session_file_decode(struct slice row, struct session_file *out)
 {
     *out = (struct session_file){.total = UINT64_MAX};
     if (row.n == 0 || row.n != (row.p[0] == 'f' ? SEALED_ROW : PARTIAL_ROW)) {
@@ -501,50 +501,4 @@ int upload_expire(struct uploads *u, uint64_t now_unix_s, uint64_t *dropped, str
     }
     free(x.id);
     return rc;
-}
-
-struct each_digest {
-    int (*each)(void *arg, const struct digest *d);
-    void *arg;
-};
-
-static int on_digest_row(void *arg, struct slice key, struct slice value)
-{
-    struct each_digest *x = arg;
-    struct session_file f;
-
-    if (key.n <= UPLOAD_ID || !session_file_decode(value, &f) || !f.sealed) {
-        return 0;
-    }
-    return x->each(x->arg, &f.digest);
-}
-
-int upload_each_digest(struct store *s, int (*each)(void *arg, const struct digest *d), void *arg,
-                       struct err *e)
-{
-    struct each_digest x = {each, arg};
-    return store_scan(s, TABLE_UPLOAD, SLICE(""), SLICE_NONE, on_digest_row, &x, e);
-}
-
-struct each_stage {
-    int (*each)(void *arg, uint64_t stage_id);
-    void *arg;
-};
-
-static int on_stage_row(void *arg, struct slice key, struct slice value)
-{
-    struct each_stage *x = arg;
-    struct session_file f;
-
-    if (key.n <= UPLOAD_ID || !session_file_decode(value, &f) || f.sealed || f.stage == 0) {
-        return 0;
-    }
-    return x->each(x->arg, f.stage);
-}
-
-int upload_each_stage(struct store *s, int (*each)(void *arg, uint64_t stage_id), void *arg,
-                      struct err *e)
-{
-    struct each_stage x = {each, arg};
-    return store_scan(s, TABLE_UPLOAD, SLICE(""), SLICE_NONE, on_stage_row, &x, e);
 }

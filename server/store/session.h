@@ -52,7 +52,6 @@ void session_encode(const struct session *s, struct buf *out);
 void session_key(struct buf *out, const char *id,
                  struct slice path); /* path.p == NULL: the session */
 void session_file_encode(const struct session_file *f, struct buf *out);
-MUST_USE bool session_file_decode(struct slice row, struct session_file *out);
 
 /* E_NOTFOUND: none of that id in that tree. */
 MUST_USE int session_load(struct store *s, const struct put *p, struct session *out, struct err *e);

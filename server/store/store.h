@@ -65,9 +65,6 @@ void batch_require_absent(struct batch *b, enum table t, struct slice key);
 void batch_require_value(struct batch *b, enum table t, struct slice key, struct slice value);
 /* A row in TABLE_HOLDER needs its blob: when the digest has no row in TABLE_BLOB once the batch is in, the batch fails
  * with E_CHANGED. So a reference to a blob found earlier cannot outlive the blob's eviction. */
-/* After the batch is durable (and only then), remove this blob's file: deletes go row first, file second. A file that
- * a row names by then, or that a stage is sealing, stays. */
-void batch_unlink_blob(struct batch *b, const struct digest *d);
 
 /* Takes *bp, also when it fails. */
 MUST_USE int store_commit(struct store *s, struct batch **bp, enum durability how, struct err *e);

@@ -85,11 +85,5 @@ void upload_sink_close(struct upload_sink **kp);
 /* Drops sessions begun more than UPLOAD_EXPIRE_S ago. Once at start, then now and then. */
 MUST_USE int upload_expire(struct uploads *u, uint64_t now_unix_s, uint64_t *dropped,
                            struct err *e);
-/* Every digest that a session holds, for the collector's marks. */
-MUST_USE int upload_each_digest(struct store *s, int (*each)(void *arg, const struct digest *d),
-                                void *arg, struct err *e);
-/* Is this stage an upload's? stage_sweep() and the cache leave those alone. */
-MUST_USE int upload_each_stage(struct store *s, int (*each)(void *arg, uint64_t stage_id),
-                               void *arg, struct err *e);
 
 #endif

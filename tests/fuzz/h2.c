@@ -42,6 +42,28 @@ static void on_data(void *arg, struct slice bytes, bool end)
     }
 }
 
+static int poll_failing(struct body *b, uint64_t *upto)
+{
+    (void)b;
+    (void)upto;
+    return E_IO;
+}
+
+static void close_failing(struct body *b)
+{
+    free(b);
+}
+
+/* Of known length, and it breaks before the first byte. */
+static struct body *failing_body(void)
+{
+    static const struct body_ops ops = {poll_failing, close_failing};
+    struct body *b = NEW(struct body);
+
+    *b = (struct body){.ops = &ops, .end = 1000, .fd = -1};
+    return b;
+}
+
 static const struct exchange_events events = {.on_data = on_data};
 
 static void on_request(void *arg, struct exchange *x)
@@ -56,7 +78,7 @@ static void on_request(void *arg, struct exchange *x)
     r->status = 200;
     switch (world.how & 3) {
     case 0:
-        exchange_reply(x, r, body_of_static(slice_of(world.bytes, 300000)));
+        exchange_reply(x, r, body_of_bytes(slice_of(world.bytes, 300000)));
         break;
     case 1:
         if (exchange_req(x)->has_body) {
@@ -66,7 +88,7 @@ static void on_request(void *arg, struct exchange *x)
         }
         break;
     case 2:
-        exchange_abort(x);
+        exchange_reply(x, r, failing_body());
         break;
     default: /* never */
         break;

@@ -427,7 +427,7 @@ static void on_request(void *arg, struct exchange *x)
     f->begun++;
     (void)!slice_u64(number, &n);
     if (slice_eqs(what, "hello")) {
-        exchange_reply(x, reply_new(x, 200), body_of_static(SLICE("hello\n")));
+        exchange_reply(x, reply_new(x, 200), body_of_bytes(SLICE("hello\n")));
     } else if (slice_eqs(what, "mem")) {
         answer_file(x, -1, f->pattern, min_u64(n, PATTERN_BYTES));
     } else if (slice_eqs(what, "file") && (file = find_file(f, number)) != NULL) {
@@ -448,8 +448,6 @@ static void on_request(void *arg, struct exchange *x)
         echo(f, x);
     } else if (slice_eqs(what, "late")) {
         answer_later(f, x, n);
-    } else if (slice_eqs(what, "abort")) {
-        exchange_abort(x);
     } else if (slice_eqs(what, "request")) {
         answer_request(x);
     } else if (slice_eqs(what, "stats")) {

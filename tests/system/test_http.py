@@ -332,10 +332,6 @@ def test_rate(get):
     assert time.monotonic() - begun > 0.6
 
 
-def test_abort(get):
-    assert get("/abort")[0] != 0
-
-
 # --- back-pressure: no memory grows with what a peer sends or does not read ------------------------------------------------
 
 def test_reader_that_does_not_read(fixture):

@@ -128,6 +128,13 @@ def test_a_start_sweeps_parts_that_no_row_describes(data):
     assert not orphan.exists()
 
 
+def test_a_start_after_a_kill_says_so(data):
+    assert "store.unclean" not in data.log()
+    data.kill()
+    data.start()
+    assert "store.unclean" in data.log()
+
+
 def test_verify_removes_orphans_and_finds_damage(data):
     data.origin.put("/a", size=3 * MIB)
     data.get("/data/a")

@@ -1,3 +1,4 @@
+#include "server/store/batch.h"
 #include "tests/harness/store.h"
 
 #include <fcntl.h>
@@ -30,7 +31,7 @@ static void test_handle_outlives_row(void **state)
 
     assert_int_equal(blob_open(f->s, &d, &blob, NULL), 0);
     batch_del(b, TABLE_BLOB, slice_of(d.b, DIGEST_BYTES));
-    batch_unlink_blob(b, &d);
+    batch_after(b, AFTER_UNLINK, &d, 0);
     assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, NULL), 0);
     assert_false(blob_file_is_there(f, &d));
     assert_int_equal(blob_read(blob, 99999, &byte, 1, NULL), 0);
@@ -46,7 +47,7 @@ static void test_unlink_spares_what_a_row_names(void **state)
     struct digest d = put_sample(f->s, 1, 100000, NULL, NULL);
     struct batch *b = batch_new();
 
-    batch_unlink_blob(b, &d);
+    batch_after(b, AFTER_UNLINK, &d, 0);
     assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, NULL), 0);
     assert_blob(f->s, &d, 100000);
 }
@@ -109,7 +110,7 @@ static void test_seal_against_removal(void **state)
 
     assert_int_equal(stage_seal(&st, &d, bytes.n, NULL, 0, mine, NULL, NULL), 0);
     batch_del(theirs, TABLE_BLOB, slice_of(d.b, DIGEST_BYTES));
-    batch_unlink_blob(theirs, &d);
+    batch_after(theirs, AFTER_UNLINK, &d, 0);
     assert_int_equal(store_commit(f->s, &theirs, COMMIT_SYNC, NULL), 0);
     assert_true(blob_file_is_there(f, &d));
     assert_int_equal(store_commit(f->s, &mine, COMMIT_SYNC, NULL), 0);
@@ -293,7 +294,7 @@ static void test_counters_are_exact(void **state)
     b = batch_new();
     batch_del(b, TABLE_BLOB, slice_of(d.b, DIGEST_BYTES));
     batch_del(b, TABLE_BLOB, slice_of(d.b, DIGEST_BYTES));
-    batch_unlink_blob(b, &d);
+    batch_after(b, AFTER_UNLINK, &d, 0);
     assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, NULL), 0);
     fixture_reopen(f);
     store_space(f->s, &sp);

@@ -1,3 +1,4 @@
+#include "server/store/batch.h"
 #include "tests/harness/store.h"
 
 #include <event2/event.h>
@@ -169,7 +170,7 @@ static void *remove_many(void *arg)
 
         digest_of(bytes, &d);
         batch_del(b, TABLE_BLOB, slice_of(d.b, DIGEST_BYTES));
-        batch_unlink_blob(b, &d);
+        batch_after(b, AFTER_UNLINK, &d, 0);
         CHECK(store_commit(p->s, &b, COMMIT_SYNC, NULL) == 0);
         free((char *)(uintptr_t)bytes.p);
     }

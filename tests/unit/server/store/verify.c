@@ -1,3 +1,4 @@
+#include "server/store/batch.h"
 #include "tests/harness/store.h"
 
 #include <fcntl.h>
@@ -195,7 +196,7 @@ static void test_trees(void **state)
     assert_int_equal(findings(&r), 0);
     b = batch_new();
     batch_del(b, TABLE_BLOB, slice_of(file.b, DIGEST_BYTES));
-    batch_unlink_blob(b, &file);
+    batch_after(b, AFTER_UNLINK, &file, 0);
     assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, NULL), 0);
     r = verify(f, false, true, NULL);
     assert_int_equal(r.missing, 1);

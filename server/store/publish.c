@@ -3,51 +3,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/codec/jwrite.h"
 #include "server/store/keep.h"
+#include "server/store/upload_reply.h"
 
 enum { TRIES = 32 };
-
-void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...)
-{
-    struct buf text = BUF_INIT(1024);
-    struct jwrite j = JWRITE_INTO(&out->body);
-    va_list ap;
-
-    va_start(ap, fmt);
-    buf_vaddf(&text, fmt, ap);
-    va_end(ap);
-    out->status = status;
-    buf_clear(&out->body);
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("error"));
-    jwrite_text(&j, buf_slice(&text));
-    jwrite_close(&j, '}');
-    buf_byte(&out->body, '\n');
-    buf_free(&text);
-}
-
-void publish_reply(struct upload_reply *out, int status, const struct snap *sn)
-{
-    struct jwrite j = JWRITE_INTO(&out->body);
-    char hex[DIGEST_HEX + 1];
-    char version[24];
-
-    digest_format(&sn->root, hex);
-    snprintf(version, sizeof version, "v%" PRIu64, sn->seq);
-    snprintf(out->etag, sizeof out->etag, "\"%s\"", hex);
-    out->status = status;
-    buf_clear(&out->body);
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("root"));
-    jwrite_text(&j, slice_str(hex));
-    jwrite_key(&j, SLICE("version"));
-    jwrite_text(&j, slice_str(version));
-    jwrite_key(&j, SLICE("entries"));
-    jwrite_u64(&j, sn->entries);
-    jwrite_close(&j, '}');
-    buf_byte(&out->body, '\n');
-}
 
 /* The conditions of a put on the tree as it stands. False: answered with 412. */
 static bool tree_conditions(const struct put *p, const struct snap *head, struct upload_reply *out)
@@ -179,7 +138,7 @@ static int attempt(const struct publish *p, const struct snap *head, struct uplo
     }
     rc = store_commit(p->store, &b, COMMIT_SYNC, e);
     if (rc == 0) {
-        publish_reply(out, same ? 200 : 201, &sn);
+        upload_reply_tree(out, same ? 200 : 201, &sn);
         out->published = !same;
     }
 out:

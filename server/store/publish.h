@@ -29,9 +29,5 @@ MUST_USE int publish_check(const struct publish *p, struct upload_reply *out, st
 /* Adds to b: the tree holds the digest, so that nothing takes the blob from under an edit. The collector lets go of what
  * was never published. */
 void publish_hold(const struct put *p, const struct digest *d, struct batch *b);
-/* {"root", "version", "entries"} with that status. */
-void publish_reply(struct upload_reply *out, int status, const struct snap *sn);
-/* A status with {"error": "..."}. */
-void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 #endif

@@ -1,19 +1,14 @@
-/* session.h - what upload.c remembers of a session: its rows in TABLE_UPLOAD, and who is writing to it right now.
+/* session.h - what is remembered of an upload session: its rows in TABLE_UPLOAD.
  *
  * A session row's value changes when it is committed and goes when it is aborted; every batch that touches its files
- * requires the value it began with, so nothing is added to a session that has ended. In memory stand the sessions that live,
- * with a count of their files and the paths being written: one writer a path, none during a commit.
+ * requires the value it began with, so nothing is added to a session that has ended. Who writes to it right now: live.h.
  *
- * threads  any; lookups take the table's own lock, rows block
+ * threads  any; blocks
  */
 #ifndef SERVER_STORE_SESSION_H
 #define SERVER_STORE_SESSION_H
 
-#include "common/base/list.h"
-#include "common/os/lock.h"
 #include "server/store/upload.h"
-
-enum { SESSIONS_MAX = 4096 };
 
 struct session {
     char id[UPLOAD_ID + 1];
@@ -32,29 +27,14 @@ struct session_file {
     struct digest digest;
 };
 
-struct live; /* a session in memory */
-struct writer {
-    struct list node;
-    const char *id;
-    struct slice path;
-    bool fresh; /* counted as a file, but no row tells of it yet: taken back when it leaves so */
-};
-struct uploads {
-    struct store *store;
-    struct lock lock;
-    struct live *live; /* by id */
-    struct list writers;
-    int (*make_room)(void *arg, uint64_t need_bytes);
-    void *make_room_arg;
-};
-
 void session_encode(const struct session *s, struct buf *out);
 void session_key(struct buf *out, const char *id,
                  struct slice path); /* path.p == NULL: the session */
 void session_file_encode(const struct session_file *f, struct buf *out);
 
-/* E_NOTFOUND: none of that id in that tree. */
-MUST_USE int session_load(struct store *s, const struct put *p, struct session *out, struct err *e);
+/* The session that a put names. False: none of that id in that tree, the reply says so; or *rc. Always to be freed. */
+MUST_USE bool session_begin(struct store *store, const struct put *p, struct session *s,
+                            struct upload_reply *out, int *rc, struct err *e);
 void session_free(struct session *s);
 MUST_USE int session_file_load(struct store *s, const char *id, struct slice path,
                                struct session_file *out, struct err *e);
@@ -70,16 +50,5 @@ MUST_USE int session_each_file(struct store *s, const char *id,
                                void *arg, struct err *e);
 /* All rows and stages of a session; then its place in memory. */
 MUST_USE int session_drop(struct uploads *u, const char *id, struct err *e);
-
-/* False: there are SESSIONS_MAX already. */
-bool live_add(struct uploads *u, const char *id);
-void live_remove(struct uploads *u, const char *id);
-/* NULL, or why this path may not be written now. new_file: counted against UPLOAD_FILES_MAX (then *full). */
-const char *live_enter(struct uploads *u, struct writer *w, bool new_file, bool *full);
-void live_leave(struct uploads *u, struct writer *w);
-/* False: something is being written, or another commit is under way. */
-bool live_begin_commit(struct uploads *u, const char *id);
-void live_end_commit(struct uploads *u, const char *id);
-size_t live_files(struct uploads *u, const char *id);
 
 #endif

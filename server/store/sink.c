@@ -1,0 +1,419 @@
+/* sink.c - a body on its way into a hosted tree: staged, hashed and made durable while it arrives, then sealed. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/be.h"
+#include "common/base/log.h"
+#include "common/os/newfile.h"
+#include "server/store/blob.h"
+#include "server/store/live.h"
+#include "server/store/publish.h"
+#include "server/store/upload_reply.h"
+
+#define UNKNOWN UINT64_MAX
+/* A file of a session is made durable that often while it arrives: what a SIGKILL may cost. */
+#define SAVE_BYTES ((uint64_t)64 << 20)
+#define READ_BYTES ((size_t)1 << 20)
+
+struct upload_sink {
+    struct uploads *u;
+    struct arena arena; /* strings of put */
+    struct put put;
+    struct session session; /* of PUT_UPLOAD_FILE */
+    struct writer writer;
+    uint64_t length;     /* of this body; UNKNOWN */
+    uint64_t total;      /* of the whole file; UNKNOWN */
+    uint64_t offset;     /* bytes of the file that are here */
+    uint64_t saved;      /* of those, described by a row */
+    struct stage *stage; /* NULL: small */
+    struct buf small;
+    struct hasher *hasher;
+};
+
+static void sink_free(struct upload_sink **kp)
+{
+    struct upload_sink *k = *kp;
+
+    *kp = NULL;
+    if (k == NULL) {
+        return;
+    }
+    live_leave(k->u, &k->writer);
+    stage_abort(&k->stage);
+    hasher_free(&k->hasher);
+    buf_free(&k->small);
+    session_free(&k->session);
+    arena_fini(&k->arena);
+    free(k);
+}
+
+/* Rows of this file: what they say now, NULL: gone. stage: one that is not wanted any more, or 0. */
+static void put_rows(struct upload_sink *k, const struct session_file *f, uint64_t old_stage,
+                     struct batch *b)
+{
+    struct buf key = BUF_INIT(8192);
+    struct buf row = BUF_INIT(256);
+    char stage[8];
+
+    session_require(&k->session, b);
+    session_key(&key, k->session.id, k->put.path);
+    if (f != NULL) {
+        session_file_encode(f, &row);
+        batch_put(b, TABLE_UPLOAD, buf_slice(&key), buf_slice(&row));
+    } else {
+        batch_del(b, TABLE_UPLOAD, buf_slice(&key));
+    }
+    if (old_stage != 0) {
+        be_put(stage, sizeof stage, old_stage);
+        batch_del(b, TABLE_PARTIAL, slice_of(stage, sizeof stage));
+    }
+    if (f != NULL &&
+        !f->sealed) { /* the sweep at a start leaves stages alone that a row describes */
+        be_put(stage, sizeof stage, f->stage);
+        buf_clear(&row);
+        buf_addf(&row, "upload %s", k->session.id);
+        batch_put(b, TABLE_PARTIAL, slice_of(stage, sizeof stage), buf_slice(&row));
+    }
+    buf_free(&key);
+    buf_free(&row);
+}
+
+/* What is here becomes durable: data, then the row that speaks of it. */
+static int save(struct upload_sink *k, struct err *e)
+{
+    struct session_file f = {.stage = stage_id(k->stage), .bytes = k->offset, .total = k->total};
+    struct batch *b;
+    int rc = stage_sync(k->stage, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    b = batch_new();
+    put_rows(k, &f, 0, b);
+    rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
+    if (rc == 0) {
+        k->saved = k->offset;
+    }
+    return rc;
+}
+
+/* Hashes what an earlier request brought. */
+static int rehash(struct upload_sink *k, uint64_t upto, struct err *e)
+{
+    char *room = mem_new(READ_BYTES);
+    uint64_t off = 0;
+    int rc = 0;
+
+    while (off < upto && rc == 0) {
+        size_t n = (size_t)min_u64(READ_BYTES, upto - off);
+        rc = fd_pread_all(stage_fd(k->stage), room, n, off, e);
+        if (rc == 0) {
+            hasher_add(k->hasher, room, n);
+            off += n;
+        }
+    }
+    free(room);
+    return rc;
+}
+
+/* A body that says where it begins: behind, or within, what is here. Sets reply when it does not fit. */
+static int resume(struct upload_sink *k, const struct session_file *old, struct upload_reply *reply,
+                  struct err *e)
+{
+    int rc;
+
+    if (old->sealed || k->put.first > old->bytes ||
+        (old->total != UNKNOWN && old->total != k->total)) {
+        upload_reply_file(reply, 409, k->put.path, old);
+        return 0;
+    }
+    rc = stage_resume(k->u->store, old->stage, k->total, &k->stage, e);
+    if (rc == E_NOTFOUND) {
+        upload_reply_file(reply, 409, k->put.path, &(struct session_file){.total = k->total});
+        return 0;
+    }
+    if (rc == 0) {
+        rc = rehash(k, k->put.first, e);
+    }
+    k->offset = k->saved = k->put.first;
+    return rc;
+}
+
+static int open_stage(struct upload_sink *k, bool named, struct err *e)
+{
+    uint64_t expect = k->total != UNKNOWN ? k->total : 0;
+    int rc = stage_open(k->u->store, expect, named, &k->stage, e);
+
+    if (rc == E_NOSPACE && k->u->make_room != NULL &&
+        k->u->make_room(k->u->make_room_arg, expect) == 0) {
+        rc = stage_open(k->u->store, expect, named, &k->stage, e);
+    }
+    return rc;
+}
+
+/* A file from its first byte; what an earlier try left goes. */
+static int start_over(struct upload_sink *k, const struct session_file *old, struct err *e)
+{
+    struct session_file f = {.total = k->total};
+    struct batch *b = batch_new();
+    uint64_t old_stage = old != NULL && !old->sealed ? old->stage : 0;
+    struct stage *gone = NULL;
+    int rc = open_stage(k, true, e);
+
+    if (rc == 0) {
+        f.stage = stage_id(k->stage);
+        put_rows(k, &f, old_stage, b);
+        if (old != NULL && old->sealed) {
+            session_unhold(&k->session, &old->digest, b);
+        }
+        rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
+        k->writer.fresh = k->writer.fresh && rc != 0;
+    }
+    if (rc == 0 && old_stage != 0 && stage_resume(k->u->store, old_stage, 0, &gone, NULL) == 0) {
+        stage_abort(&gone);
+    }
+    batch_free(&b);
+    return rc;
+}
+
+static int open_session_file(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+{
+    struct session_file old;
+    const char *why;
+    bool there;
+    bool full;
+    int rc;
+
+    if (!session_begin(k->u->store, &k->put, &k->session, reply, &rc, e)) {
+        return rc;
+    }
+    rc = session_file_load(k->u->store, k->session.id, k->put.path, &old, e);
+    if (rc != 0 && rc != E_NOTFOUND) {
+        return rc;
+    }
+    there = rc == 0;
+    k->writer.id = k->session.id;
+    k->writer.path = k->put.path;
+    why = live_enter(k->u, &k->writer, !there, &full);
+    if (why != NULL) {
+        upload_refuse(reply, full ? 413 : 409, "%s", why);
+        return 0;
+    }
+    if (k->put.first != 0) {
+        return resume(k, there ? &old : &(struct session_file){.total = k->total}, reply, e);
+    }
+    if (k->length <= BLOB_INLINE_BYTES && k->length == k->total && !there) {
+        return 0; /* small: gathered in memory */
+    }
+    return start_over(k, there ? &old : NULL, e);
+}
+
+static int open_file(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+{
+    struct publish pub = {.store = k->u->store, .put = &k->put, .file = true};
+    int rc = publish_check(&pub, reply, e);
+
+    if (rc == 0 && reply->status == 0 && k->total > BLOB_INLINE_BYTES) {
+        rc = open_stage(k, false, e);
+    }
+    return rc;
+}
+
+static struct put put_copy(const struct put *p, struct arena *a)
+{
+    struct put c = *p;
+
+    c.repo = arena_copy(a, p->repo);
+    c.name = arena_copy(a, p->name);
+    c.path = arena_copy(a, p->path);
+    c.upload_id = arena_copy(a, p->upload_id);
+    c.location = SLICE_NONE;
+    return c;
+}
+
+int upload_sink_open(struct uploads *u, const struct put *p, uint64_t content_length,
+                     uint64_t now_unix_s, struct upload_sink **out, struct upload_reply *reply,
+                     struct err *e)
+{
+    struct upload_sink *k = NEW(struct upload_sink);
+    int rc = 0;
+
+    (void)now_unix_s;
+    *out = NULL;
+    k->u = u;
+    k->put = put_copy(p, &k->arena);
+    k->length = content_length;
+    k->total = p->total != UNKNOWN ? p->total : p->first == 0 ? content_length : UNKNOWN;
+    k->small = BUF_INIT(BLOB_INLINE_BYTES);
+    k->hasher = hasher_new();
+    if (p->kind == PUT_UPLOAD_FILE) {
+        rc = open_session_file(k, reply, e);
+    } else {
+        rc = open_file(k, reply, e);
+    }
+    if (rc == 0 && reply->status == 0) {
+        *out = k;
+        return 0;
+    }
+    if (p->kind == PUT_UPLOAD_FILE && k->stage != NULL) {
+        stage_park(&k->stage); /* as it was found */
+    }
+    sink_free(&k);
+    return upload_trouble(reply, rc, e);
+}
+
+int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_reply *reply,
+                      struct err *e)
+{
+    int rc = 0;
+
+    if (bytes.n > k->total - k->offset) {
+        upload_refuse(reply, 400, "more bytes than the %" PRIu64 " that were announced", k->total);
+        return 0;
+    }
+    if (k->stage == NULL) {
+        buf_adds(&k->small, bytes);
+        CHECK(k->small.rc == 0); /* total is at most its maximum */
+    } else {
+        rc = stage_write(k->stage, bytes.p, bytes.n, k->offset, e);
+    }
+    if (rc == 0) {
+        hasher_add(k->hasher, bytes.p, bytes.n);
+        k->offset += bytes.n;
+    }
+    if (rc == 0 && k->stage != NULL && stage_id(k->stage) != 0 &&
+        k->offset - k->saved >= SAVE_BYTES) {
+        rc = save(k, e);
+    }
+    return upload_trouble(reply, rc, e);
+}
+
+/* The bytes become a blob, its rows in b. */
+static int seal(struct upload_sink *k, const struct digest *d, struct batch *b, struct blob **out,
+                struct err *e)
+{
+    size_t count;
+    const struct digest *chunk;
+
+    if (k->stage == NULL) {
+        return blob_put_bytes(k->u->store, buf_slice(&k->small), b, out, e);
+    }
+    chunk = hasher_chunks(k->hasher, &count);
+    return stage_seal(&k->stage, d, k->offset, chunk, count, b, out, e);
+}
+
+static int finish_session_file(struct upload_sink *k, const struct digest *d,
+                               struct upload_reply *reply, struct err *e)
+{
+    struct session_file f = {.sealed = true, .bytes = k->offset, .digest = *d};
+    uint64_t stage = k->stage != NULL ? stage_id(k->stage) : 0;
+    struct batch *b = batch_new();
+    struct blob *blob = NULL;
+    int rc = seal(k, d, b, &blob, e);
+
+    if (rc == 0) {
+        put_rows(k, &f, stage, b);
+        session_hold(&k->session, d, b);
+        rc = store_commit(k->u->store, &b, COMMIT_SYNC, e);
+    }
+    if (rc == E_CHANGED) {
+        upload_refuse(reply, 409, "this upload has ended meanwhile");
+        rc = 0;
+    } else if (rc == 0) {
+        k->writer.fresh = false;
+        upload_reply_file(reply, 201, k->put.path, &f);
+    }
+    blob_release(&blob);
+    batch_free(&b);
+    return rc;
+}
+
+/* Upload of one and commit at once. The blob's rows first: a publish that has to begin anew cannot seal twice. */
+static int finish_file(struct upload_sink *k, const struct digest *d, uint64_t now_unix_s,
+                       struct upload_reply *reply, struct err *e)
+{
+    struct tree_edit ed = {
+        .entry = {.path = k->put.path, .type = ENTRY_FILE, .size_bytes = k->offset, .digest = *d}};
+    struct publish pub = {.store = k->u->store,
+                          .put = &k->put,
+                          .edits = &ed,
+                          .count = 1,
+                          .file = true,
+                          .now_unix_s = now_unix_s};
+    struct batch *b = batch_new();
+    struct blob *blob = NULL;
+    int rc = seal(k, d, b, &blob, e);
+
+    if (rc == 0) {
+        publish_hold(&k->put, d, b);
+        rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
+    }
+    if (rc == 0) {
+        rc = publish_run(&pub, reply, e);
+    }
+    blob_release(&blob);
+    batch_free(&b);
+    return rc;
+}
+
+/* Not what was announced: the bytes go, the next try begins anew. */
+static int discard(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+{
+    struct batch *b;
+
+    upload_refuse(reply, 422, "the bytes are not those of Repr-Digest: send them again");
+    if (k->put.kind != PUT_UPLOAD_FILE || k->stage == NULL) {
+        return 0;
+    }
+    b = batch_new();
+    put_rows(k, NULL, stage_id(k->stage), b);
+    return store_commit(k->u->store, &b, COMMIT_LAZY, e);
+}
+
+int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct upload_reply *reply,
+                       struct err *e)
+{
+    struct upload_sink *k = *kp;
+    struct digest d;
+    int rc;
+
+    *kp = NULL;
+    if (k->put.kind == PUT_UPLOAD_FILE && k->total != UNKNOWN && k->offset < k->total) {
+        struct session_file f = {.bytes = k->offset};
+        rc = k->stage != NULL ? save(k, e) : 0;
+        if (rc == 0) {
+            upload_reply_file(reply, 308, k->put.path, &f);
+        }
+        upload_sink_close(&k);
+        return upload_trouble(reply, rc, e);
+    }
+    if (k->total != UNKNOWN && k->offset != k->total) {
+        upload_refuse(reply, 400, "fewer bytes than were announced");
+        sink_free(&k);
+        return 0;
+    }
+    hasher_final(k->hasher, &d);
+    if (k->put.digest_known && !digest_eq(&d, &k->put.digest)) {
+        rc = discard(k, reply, e);
+    } else if (k->put.kind == PUT_UPLOAD_FILE) {
+        rc = finish_session_file(k, &d, reply, e);
+    } else {
+        rc = finish_file(k, &d, now_unix_s, reply, e);
+    }
+    sink_free(&k);
+    return upload_trouble(reply, rc, e);
+}
+
+void upload_sink_close(struct upload_sink **kp)
+{
+    struct upload_sink *k = *kp;
+    struct err e = {0};
+
+    if (k != NULL && k->put.kind == PUT_UPLOAD_FILE && k->stage != NULL) {
+        if (k->offset > k->saved && save(k, &e) != 0) {
+            log_warn("upload.save", "why=\"%s\"", e.text); /* less is there to resume from */
+        }
+        stage_park(&k->stage);
+    }
+    sink_free(kp);
+}

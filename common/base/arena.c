@@ -66,6 +66,13 @@ struct slice arena_fmt(struct arena *a, const char *fmt, ...)
     return slice_of(p, (size_t)n);
 }
 
+struct slice arena_u64(struct arena *a, uint64_t v)
+{
+    char room[U64_DIGITS];
+
+    return arena_copy(a, slice_of_u64(room, v));
+}
+
 void arena_reset(struct arena *a)
 {
     while (a->head != NULL && a->head->next != NULL) {

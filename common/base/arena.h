@@ -19,6 +19,7 @@ void *arena_alloc(struct arena *a, size_t n); /* zeroed, aligned for anything */
 struct slice arena_copy(struct arena *a, struct slice s);
 char *arena_cstr(struct arena *a, struct slice s);
 struct slice arena_fmt(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3); /* NUL behind it */
+struct slice arena_u64(struct arena *a, uint64_t v); /* in decimal, likewise */
 void arena_reset(struct arena *a);
 void arena_fini(struct arena *a);
 

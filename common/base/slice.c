@@ -84,6 +84,17 @@ bool slice_u64(struct slice s, uint64_t *out)
     return true;
 }
 
+struct slice slice_of_u64(char room[U64_DIGITS], uint64_t v)
+{
+    size_t at = U64_DIGITS;
+
+    do {
+        room[--at] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v != 0);
+    return slice_of(room + at, U64_DIGITS - at);
+}
+
 static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9') {

@@ -65,6 +65,9 @@ struct slice slice_trim(struct slice s); /* without blanks and tabs at both ends
 MUST_USE bool slice_u64(struct slice s, uint64_t *out);
 MUST_USE bool slice_hex(struct slice s, uint8_t *out,
                         size_t out_bytes); /* exactly 2 * out_bytes digits */
+/* v in decimal, written into `room`. Printing is a tenth of a small answer's CPU. */
+enum { U64_DIGITS = 20 };
+struct slice slice_of_u64(char room[U64_DIGITS], uint64_t v);
 uint64_t slice_hash(struct slice s);       /* not for untrusted persistence */
 
 #endif

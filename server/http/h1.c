@@ -41,14 +41,9 @@ static char *put_field(char *to, struct slice name, struct slice value)
 
 static char *put_u64(char *to, uint64_t v)
 {
-    char digits[20];
-    size_t n = sizeof digits;
+    char room[U64_DIGITS];
 
-    do {
-        digits[--n] = (char)('0' + v % 10);
-        v /= 10;
-    } while (v != 0);
-    return put(to, slice_of(digits + n, sizeof digits - n));
+    return put(to, slice_of_u64(room, v));
 }
 
 static char *put_status(char *to, int status)

@@ -31,14 +31,14 @@ static size_t build_head(struct exchange *x, nghttp2_nv *out)
     struct arena *a = &x->arena;
     size_t n = 0;
 
-    out[n++] = nv(SLICE(":status"), arena_fmt(a, "%d", r->status), 0);
+    out[n++] = nv(SLICE(":status"), arena_u64(a, (uint64_t)r->status), 0);
     out[n++] = nv(SLICE("date"), arena_copy(a, slice_str(x->conn->lane->loop->date)), 0);
     out[n++] = nv(SLICE("server"), SLICE("mirrord"), 0);
     /* Each differs: in the peer's table it would only push out what repeats. */
     out[n++] = nv(SLICE("x-request-id"), slice_of(x->req.id, 16), NGHTTP2_NV_FLAG_NO_INDEX);
     if (announces_length(x)) {
         uint64_t length = x->body != NULL ? x->body->end - x->body->off : 0;
-        out[n++] = nv(SLICE("content-length"), arena_fmt(a, "%llu", (unsigned long long)length), 0);
+        out[n++] = nv(SLICE("content-length"), arena_u64(a, length), 0);
     }
     for (size_t i = 0; i < r->nfields; i++) {
         out[n++] = nv(r->fields[i].name, r->fields[i].value, 0);

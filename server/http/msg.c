@@ -52,6 +52,13 @@ enum method method_of(struct slice text)
     return METHOD_OTHER;
 }
 
+void reply_copy(struct http_reply *r, const struct http_reply *from)
+{
+    r->status = from->status;
+    r->nfields = from->nfields;
+    memcpy(r->fields, from->fields, from->nfields * sizeof *from->fields);
+}
+
 void reply_add(struct http_reply *r, struct slice name, struct slice value)
 {
     CHECK(r->nfields < REPLY_FIELDS);

@@ -65,6 +65,7 @@ struct http_reply {
     struct http_field fields[REPLY_FIELDS];
 };
 
+void reply_copy(struct http_reply *r, const struct http_reply *from); /* its fields are borrowed */
 void reply_add(struct http_reply *r, struct slice name, struct slice value); /* CHECKs the room */
 void reply_addf(struct http_reply *r, struct arena *a, const char *name, const char *fmt, ...)
     PRINTF_LIKE(4, 5);

@@ -194,7 +194,7 @@ void reply_send(struct exchange *x, struct visit *v, struct hot *h)
     uint64_t first = 0;
     uint64_t end = h->valid.total_bytes;
 
-    *r = h->reply;
+    reply_copy(r, &h->reply);
     switch (request_judge(req, &h->valid, &first, &end)) {
     case VERDICT_FULL:
         break;
@@ -218,7 +218,7 @@ void reply_send(struct exchange *x, struct visit *v, struct hot *h)
     }
     if (h->stored_unix_s != 0) {
         uint64_t now = d->loop->unix_s;
-        reply_addf(r, a, "age", "%" PRIu64, now > h->stored_unix_s ? now - h->stored_unix_s : 0);
+        reply_add(r, SLICE("age"), arena_u64(a, now - min_u64(now, h->stored_unix_s)));
     }
     if (v->cached) {
         reply_add(r, SLICE("cache-status"), slice_str(reply_cache_status(v->state)));

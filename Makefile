@@ -15,7 +15,7 @@ B          := build$(if $(SAN),/$(subst $(comma),-,$(SAN)))
 # --- what the sources need -------------------------------------------------------------------------------------------
 PKGS       := libevent_core libevent_pthreads libnghttp2 openssl libcurl jansson yajl libxml-2.0 libconfuse libpcre2-8 \
               libzstd zlib libarchive libxxhash
-PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null || echo -DLIBRARIES_MISSING)
 WARN       := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes \
               -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Wvla -Wformat=2 -Wno-format-truncation -Wimplicit-fallthrough -Wdouble-promotion
 HARDEN     := -fstack-protector-strong -fstack-clash-protection $(if $(filter x86_64,$(shell uname -m)),-fcf-protection) -fPIE
@@ -55,10 +55,12 @@ $(B)/gen/page.gen.h: $(wildcard server/admin/page/page.*)
 	    sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/    "/' -e 's/$$/\\n"/' "$$f"; echo '    ;'; \
 	done > $@.tmp && mv $@.tmp $@
 
-.PHONY: all deps test demo bench fuzz gpu-check check-layers format install clean help unit lint
+.PHONY: all deps test demo bench fuzz gpu-check check-layers format install clean help unit lint ready
 all: $(PROGRAMS) plugins
 
-$(B)/obj/%.o: %.c | $(GENERATED)
+ready:
+	$(if $(findstring LIBRARIES_MISSING,$(PKG_CFLAGS)),$(error libraries are missing, `make deps` installs them))
+$(B)/obj/%.o: %.c | $(GENERATED) ready
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) -c $< -o $@

@@ -1,16 +1,17 @@
 #!/bin/sh
-# deps.sh - installs what building and testing need: Debian packages (packages.txt), Python clients (requirements.txt).
-# Quick when nothing is missing. Without root or sudo it prints the line to run and exits 69.
+# deps.sh GROUP... - installs the Debian packages of these groups of packages.txt; with `test` also the Python clients of
+# requirements.txt. Quick when nothing is missing. Without root or sudo it prints the line to run and exits 69.
 set -eu
 cd "$(dirname "$0")"
 
-wanted=$(sed 's/#.*//' packages.txt | xargs)
 missing=
-for package in $wanted; do
-    case $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) in
-    installed) ;;
-    *) missing="$missing $package" ;;
-    esac
+for group in "$@"; do
+    for package in $(awk -v group="[$group]" '/^\[/ { on = $0 == group; next } on && !/^#/' packages.txt); do
+        case $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) in
+        installed) ;;
+        *) missing="$missing $package" ;;
+        esac
+    done
 done
 
 if [ -n "$missing" ]; then
@@ -24,7 +25,7 @@ if [ -n "$missing" ]; then
         fi
     fi
     echo "deps: installing$missing"
-    # policy-rc.d: nginx, h2o and friends are peers for the bench, not services to start.
+    # policy-rc.d: nginx and h2o are peers for the bench, not services to start.
     policy=/usr/sbin/policy-rc.d
     if [ ! -e $policy ]; then
         printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null
@@ -33,18 +34,27 @@ if [ -n "$missing" ]; then
     fi
     $as_root apt-get update -qq
     # shellcheck disable=SC2086
-    $as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends $missing
+    $as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes \
+        apt-get install -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends $missing >/dev/null
+    for service in nginx h2o; do
+        case " $missing " in
+        *" $service "*) ! command -v systemctl >/dev/null || $as_root systemctl -q disable $service ;;
+        esac
+    done
 fi
 
 # The clients are for tests alone: without a reachable package index those tests are skipped, and say so.
 venv=../.venv
 stamp=$venv/requirements.txt
-if ! cmp -s requirements.txt $stamp; then
-    echo "deps: Python clients into .venv"
-    if /usr/bin/python3 -m venv $venv && $venv/bin/pip install -q -U -r requirements.txt; then
-        cp requirements.txt $stamp
-    else
-        echo "deps: the Python clients could not be installed; their tests will be skipped" >&2
+case " $* " in
+*" test "*)
+    if ! cmp -s requirements.txt $stamp; then
+        echo "deps: Python clients into .venv"
+        if /usr/bin/python3 -m venv $venv && $venv/bin/pip install -q -U -r requirements.txt; then
+            cp requirements.txt $stamp
+        else
+            echo "deps: the Python clients could not be installed; their tests will be skipped" >&2
+        fi
     fi
-fi
+    ;;
+esac

@@ -1,6 +1,6 @@
 # What is done with the build: tests, demo, bench, fuzzing, checks, installing. Included by the Makefile.
 #
-# The targets that people run on a bare machine (test, demo, bench) install what they lack first, then start make again:
+# The targets that people run on a bare machine (test, demo, bench, fuzz) install what they lack first, then start make again:
 # what pkg-config says is read when the Makefile is.
 
 PYTHON     := /usr/bin/python3
@@ -8,18 +8,20 @@ HARNESS    := $(patsubst tests/harness/%.c,$(B)/harness/%,$(wildcard tests/harne
 BENCH      := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 
 deps:
-	@tests/deps.sh
+	@tests/deps.sh build demo test
 
 test: deps
 	@$(MAKE) --no-print-directory test-programs
 	@$(PYTHON) tests/run.py --build $(B) $(TESTS)
 test-programs: all unit $(BENCH) $(HARNESS)
 
-demo: deps
+demo:
+	@tests/deps.sh build demo
 	@$(MAKE) --no-print-directory all
 	@$(PYTHON) demo/demo.py --build $(B)
 
-bench: deps
+bench:
+	@tests/deps.sh build demo bench
 	@$(MAKE) --no-print-directory all $(BENCH)
 	@$(PYTHON) tests/bench/bench.py --build $(B) $(if $(BENCH_DOCS),--docs docs/benchmarks.md)
 
@@ -56,6 +58,7 @@ FUZZ_MAKE  := $(MAKE) --no-print-directory CC=clang SAN=address,undefined B=$(FU
               CFLAGS="-fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined -Wno-unknown-warning-option"
 
 fuzz:
+	@tests/deps.sh build fuzz
 	@$(FUZZ_MAKE) fuzz-build
 	@$(MAKE) --no-print-directory $(FUZZERS)
 .PHONY: fuzz-build test-programs $(FUZZERS)

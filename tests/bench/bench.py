@@ -45,7 +45,7 @@ def main():
         return in_namespace()
     for tool in ("nginx", "h2o", "wrk", "h2load", "taskset"):
         if not (shutil.which(tool) or shutil.which(tool, path="/usr/sbin")):
-            raise SystemExit(f"bench: {tool} is not installed: run make deps")
+            raise SystemExit(f"bench: {tool} is not installed: `make bench` installs it")
     os.environ["PATH"] += ":/usr/sbin"
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))

@@ -36,19 +36,25 @@ CUDA_O     := $(CUDA_CU:%.cu=$(B)/so/%.o) $(CUDA_C:%.c=$(B)/so/%.o)
 
 $(B)/so/kernels/cuda/%.o: kernels/cuda/%.cu
 	@mkdir -p $(@D)
-	$(NVCC) $(NVCC_FLAGS) -c $< -o $@
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -c $< -o $@
 $(B)/so/kernels/cuda/%.o: kernels/cuda/%.c
 	@mkdir -p $(@D)
-	$(CC) $(SO_CFLAGS) -isystem $(CUDA_HOME)/include -isystem $(NCCL_HOME)/include -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(SO_CFLAGS) -isystem $(CUDA_HOME)/include -isystem $(NCCL_HOME)/include -c $< -o $@
 $(B)/so/kernels/cpu/comm_mpi.o: kernels/cpu/comm_mpi.c
 	@mkdir -p $(@D)
-	$(CC) $(SO_CFLAGS) $(patsubst -I%,-isystem %,$(MPI_CFLAGS)) -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(SO_CFLAGS) $(patsubst -I%,-isystem %,$(MPI_CFLAGS)) -c $< -o $@
 $(B)/trainer-cuda.so: $(CUDA_O)
-	$(CC) $(SO_LDFLAGS) $^ -L$(CUDA_LIB) -Wl,-rpath,$(CUDA_LIB) -lcublasLt -lcudart_static -ldl -lrt -lpthread -lstdc++ -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SO_LDFLAGS) $^ -L$(CUDA_LIB) -Wl,-rpath,$(CUDA_LIB) -lcublasLt -lcudart_static -ldl -lrt -lpthread -lstdc++ -o $@
 $(B)/trainer-nccl.so: $(B)/so/kernels/cuda/comm_nccl.o
-	$(CC) $(SO_LDFLAGS) $^ -L$(NCCL_LIB) -Wl,-rpath,$(NCCL_LIB) -lnccl -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SO_LDFLAGS) $^ -L$(NCCL_LIB) -Wl,-rpath,$(NCCL_LIB) -lnccl -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread -o $@
 $(B)/trainer-mpi.so: $(B)/so/kernels/cpu/comm_mpi.o
-	$(CC) $(SO_LDFLAGS) $^ $(MPI_LIBS) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SO_LDFLAGS) $^ $(MPI_LIBS) -o $@
 
 # Said once a build, on stderr, by `make all`.
 .PHONY: plugins
@@ -59,6 +65,7 @@ plugins: $(PLUGINS)
 
 # --- every CUDA operation beside its CPU twin; says so and succeeds where there is no GPU -------------------------------
 $(B)/gpu-check: $(B)/obj/tests/gpu/check.o $(B)/libtrain.a $(B)/libkernels.a $(B)/libcommon.a
-	$(CC) $(LDFLAGS_ALL) $^ $(L_KERNELS) -ljansson $(L_BASE) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_KERNELS) -ljansson $(L_BASE) -o $@
 
 -include $(shell find $(B)/so -name '*.d' 2>/dev/null)

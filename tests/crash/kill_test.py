@@ -143,10 +143,10 @@ def test_sigkill_at_random_instants(mirrord, origin):
     rng = random.Random(SEED)
     print(f"SEED={SEED} KILLS={KILLS}")
     for i in range(OBJECTS):
-        origin.put(f"/{i}", size=rng.choice(SIZES) + i, seed=i + 1, rate=rng.choice((0, 0, 8 << 20)))
-    # Small enough that eviction never rests: the objects are some 140 MiB, uploads come on top.
+        origin.put(f"/{i}", size=SIZES[i % len(SIZES)] + i, seed=i + 1, rate=rng.choice((0, 0, 8 << 20)))
+    # Small enough that eviction never rests: the objects are 135 MiB, uploads come on top.
     m = mirrord(f"""log_level = "warn"
-        storage {{ quota = "128m" reserve = "16m" }}
+        storage {{ quota = "96m" reserve = "16m" }}
         repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}
         repo "models" {{ protocol = "hosted" }}""")
     with Load(m, origin, m.token("load", "publish:models/*")) as load:

@@ -8,6 +8,7 @@
 #include "server/repo/hosted/listing.h"
 #include "server/serve/document.h"
 #include "server/serve/need.h"
+#include "server/serve/opening.h"
 #include "server/serve/own.h"
 #include "server/serve/put.h"
 #include "server/serve/reply.h"
@@ -247,17 +248,17 @@ static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct
     return true;
 }
 
-/* Sends a freshly resolved answer, and keeps it for the next when nothing forbids. Takes h. */
+/* Sends a freshly resolved answer, and keeps it for the next when nothing forbids. Takes h. Behind a filling one are bytes
+ * that may yet not come. */
 static void send_resolved(struct call *c, struct hot *h, bool keep)
 {
     /* Resolved before somebody forgot a key: it may be that very key's old answer. */
     keep = keep && h->name.n != 0 && h->fresh_until_unix_s > c->desk->loop->unix_s &&
            c->generation == c->desk->generation;
-    c->visit->hot = h;
     if (keep) {
         hot_add(c->desk->hot, h);
     }
-    reply_send(c->x, c->visit, h);
+    opening_wait(c, h);
 }
 
 /* ================================================================== what plans come to ==== */
@@ -341,7 +342,7 @@ static int rewrite_work(void *arg, struct slice bytes, struct err *e)
         digest_format(&d, hex);
         snprintf(w->etag, sizeof w->etag, "\"%.32s\"", hex);
     }
-    return rc;
+    return rc == 0 ? 0 : err_prefix(e, "the origin's index page cannot be used");
 }
 
 static void rewrite_done(void *arg, struct call *c, int rc, const struct err *why)
@@ -350,19 +351,9 @@ static void rewrite_done(void *arg, struct call *c, int rc, const struct err *wh
     struct answer *a = w->answer;
     struct hot *h;
 
-    if (rc == E_CHANGED &&
-        !c->changed_once) { /* it changed while it came, and nothing of it was used */
-        c->changed_once = true;
-        execute_want(c);
-        return;
-    }
     if (rc != 0) {
         log_warn("serve.rewrite_failed", "repo=%s why=\"%s\"", c->repo->name, why->text);
-        refuse(c->x,
-               rc == E_NETWORK || rc == E_TIMEOUT ? 503
-               : rc == E_NOSPACE                  ? 507
-                                                  : 502,
-               "the origin's index page cannot be used: %s\n", why->text);
+        reply_trouble(c, rc, why);
         return;
     }
     h = reply_resolve(c, hot_name(&c->req, c->repo, c->path), c->plan.want.key, NULL, NULL);

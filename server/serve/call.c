@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "server/serve/document.h"
+#include "server/serve/opening.h"
 #include "server/serve/put.h"
 
 /* The exchange's arena dies with it; the plan's slices must not. */
@@ -36,6 +37,7 @@ static void on_gone(void *arg)
     c->x = NULL;
     cache_cancel(&c->ask);
     document_cancel(&c->document);
+    opening_cancel(&c->opening);
     upload_flow_gone(c);
 }
 
@@ -83,11 +85,21 @@ void call_release(struct call **cp)
     if (--c->holds != 0) {
         return;
     }
-    CHECK(c->ask == NULL && c->document == NULL && c->flow == NULL);
+    CHECK(c->ask == NULL && c->document == NULL && c->opening == NULL && c->flow == NULL);
     gate_release(c->desk->daemon->gate, &c->who);
     repo_set_release(&c->set);
     arena_fini(&c->arena);
     free(c);
+}
+
+bool call_again(struct call *c)
+{
+    if (c->asked_again) {
+        return false;
+    }
+    c->asked_again = true;
+    call_advance(c);
+    return true;
 }
 
 static void on_answer(void *arg, struct answer *a)

@@ -27,10 +27,11 @@ struct call {
     struct cache_ask *ask;
     void (*on_answer)(struct call *c, struct answer *a);
     bool answered;
-    bool changed_once;         /* a document changed while it came: it was asked for again */
+    bool asked_again;          /* what was answered failed before a byte of it was used */
     uint64_t generation;       /* the desk's when the call began */
     uint64_t repo_generation;  /* the repo's, likewise */
     struct document *document; /* being gathered; or NULL */
+    struct opening *opening;   /* the first byte is awaited; or NULL */
     struct upload_flow *flow;  /* a body being taken in; or NULL */
 };
 
@@ -39,6 +40,8 @@ struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struc
 struct call *call_hold(struct call *c);
 void call_release(struct call **cp);
 void call_advance(struct call *c); /* serve.c: plans again, with the facts that have come */
+/* What was answered failed before a byte of it was used: plans again, once. False: that was done already. */
+bool call_again(struct call *c);
 
 /* Asks the cache; fn owns a count of the answer. Not called when the client left. */
 void call_want(struct call *c, const struct want *w, void (*fn)(struct call *c, struct answer *a));

@@ -76,7 +76,9 @@ static void fail(struct document *d, int rc, const struct err *why)
     struct call *c = d->call;
 
     c->document = NULL;
-    d->what->done(d->arg, c, rc, why);
+    if (!call_again(c)) {
+        d->what->done(d->arg, c, rc, why);
+    }
     d->what->free(d->arg);
     finish(&d);
 }

@@ -8,7 +8,7 @@
 #include "server/serve/call.h"
 
 struct document;
-/* Takes the answer's count. work(): on a pool thread with the bytes; done(): on the loop (not after the client left). */
+/* Takes the answer's count. What does not arrive whole is asked for again, once. work(): on a pool thread with the bytes; done(): on the loop (not after the client left). */
 struct document_work {
     /* bytes live until free. Returns 0 or E_*. */
     int (*work)(void *arg, struct slice bytes, struct err *e);

@@ -13,15 +13,6 @@ static void learn(struct call *c, const struct fact *f)
     call_advance(c);
 }
 
-static void give_up(struct call *c, int rc, const struct err *why)
-{
-    int status = rc == E_NETWORK || rc == E_TIMEOUT || rc == E_CHANGED   ? 503
-                 : rc == E_TOOBIG || rc == E_CORRUPT || rc == E_PROTOCOL ? 502
-                 : rc == E_NOSPACE                                       ? 507
-                                                                         : 500;
-    reply_text(c->x, status, arena_fmt(&c->arena, "%s: %s\n", err_plain(rc), why->text));
-}
-
 /* --- rows, heads and entries: one blocking read --- */
 
 struct row_step {
@@ -62,7 +53,7 @@ static void row_done(struct step *s)
 
     if (s->rc != 0 && s->rc != E_NOTFOUND) {
         log_error("serve.read_failed", "repo=%s why=\"%s\"", c->repo->name, s->why.text);
-        give_up(c, s->rc, &s->why);
+        reply_trouble(c, s->rc, &s->why);
         return;
     }
     r->fact.rc = s->rc;
@@ -112,13 +103,8 @@ static void gathered(void *arg, struct call *c, int rc, const struct err *why)
 {
     struct document_need *n = arg;
 
-    if (rc == E_CHANGED && !c->changed_once) { /* nothing of it was used */
-        c->changed_once = true;
-        need_resolve(c);
-        return;
-    }
     if (rc != 0) {
-        give_up(c, rc, why);
+        reply_trouble(c, rc, why);
         return;
     }
     n->fact.rc = 0;

@@ -184,17 +184,18 @@ struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, s
 
 /* --- what this request makes of it --- */
 
-void reply_send(struct exchange *x, struct visit *v, struct hot *h)
+const struct http_reply *reply_word(struct exchange *x, struct visit *v, struct hot *h,
+                                    struct body **body)
 {
     struct desk *d = exchange_loop(x)->local;
     struct arena *a = exchange_arena(x);
     const struct http_req *req = exchange_req(x);
     struct http_reply *r = ARENA_NEW(a, struct http_reply);
-    struct body *body = NULL;
     uint64_t first = 0;
     uint64_t end = h->valid.total_bytes;
 
     reply_copy(r, &h->reply);
+    *body = NULL;
     switch (request_judge(req, &h->valid, &first, &end)) {
     case VERDICT_FULL:
         break;
@@ -224,9 +225,17 @@ void reply_send(struct exchange *x, struct visit *v, struct hot *h)
         reply_add(r, SLICE("cache-status"), slice_str(reply_cache_status(v->state)));
     }
     if (r->status == 200 || r->status == 206) {
-        body = body_of(d, h, first, end, req->method == METHOD_HEAD);
+        *body = body_of(d, h, first, end, req->method == METHOD_HEAD);
     }
     exchange_pace(x, v->pace);
+    return r;
+}
+
+void reply_send(struct exchange *x, struct visit *v, struct hot *h)
+{
+    struct body *body;
+    const struct http_reply *r = reply_word(x, v, h, &body);
+
     exchange_reply(x, r, body);
 }
 
@@ -248,6 +257,33 @@ void reply_status(struct call *c, const struct answer *a)
         reply_addf(r, ar, "retry-after", "%" PRIu32, a->retry_after_s);
     }
     exchange_reply(c->x, r, body_of_bytes(text));
+}
+
+static int status_of_trouble(int rc)
+{
+    switch (rc) {
+    case E_NETWORK:
+    case E_TIMEOUT:
+    case E_CHANGED:
+    case E_BUSY:
+    case E_CANCELLED:
+        return 503;
+    case E_TOOBIG:
+    case E_CORRUPT:
+    case E_PROTOCOL:
+    case E_UNSUPPORTED:
+        return 502;
+    case E_NOSPACE:
+        return 507;
+    default:
+        return 500;
+    }
+}
+
+void reply_trouble(struct call *c, int rc, const struct err *why)
+{
+    reply_text(c->x, status_of_trouble(rc),
+               arena_fmt(&c->arena, "%s: %s\n", err_plain(rc), why->text));
 }
 
 void reply_bytes(struct exchange *x, int status, struct slice content_type, struct slice bytes)

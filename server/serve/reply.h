@@ -8,10 +8,15 @@
  * caller's to fill. key: the want's, or the blob's path. */
 struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, struct answer *a,
                           struct blob *b);
-/* Sends what the resolved answer is to this request. Borrows h (the visit holds it until the end). */
+/* What the resolved answer is to this request; *body may be NULL. Borrows h, which outlives the body. */
+const struct http_reply *reply_word(struct exchange *x, struct visit *v, struct hot *h,
+                                    struct body **body);
+/* ... and sends it. The visit holds h until the end. */
 void reply_send(struct exchange *x, struct visit *v, struct hot *h);
 /* An answer of the cache without a 200. */
 void reply_status(struct call *c, const struct answer *a);
+/* The origin, the disk or we ourselves could not: a status by the code, and the sentence. */
+void reply_trouble(struct call *c, int rc, const struct err *why);
 const char *reply_cache_status(enum cache_state s);
 
 /* Plain text for people: "what, why, what to do". */

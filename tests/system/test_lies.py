@@ -1,5 +1,7 @@
 """An origin that lies, breaks off or misleads: nothing is served as complete that is not, and no secret leaves."""
 import hashlib
+import subprocess
+import time
 
 import pytest
 
@@ -46,6 +48,7 @@ def test_broken_off_is_never_complete(data, wire, lie):
     data.origin.put("/a", size=4 * MIB, ranges=False, **lie)
     reply = data.get("/data/a", wire)
     assert reply.status >= 500 or not reply.whole, f"{reply.status}, {len(reply.body)} bytes, taken as complete"
+    assert reply.status >= 500 or reply.body, "nothing was sent yet: that can still be said by a status"
     assert data.origin.bytes_of("/a").startswith(reply.body) or reply.status >= 500
     # When the origin has come to its senses, so has the mirror.
     data.origin.put("/a", size=4 * MIB)
@@ -87,6 +90,23 @@ def test_changed_in_mid_fill_is_never_spliced(data, wire, etag):
     if reply.whole and reply.status == 200:
         assert reply.body in (old, new), "two generations in one answer"
     assert data.get("/data/a", wire).body in (b"", old, new)
+
+
+def test_who_has_no_byte_yet_begins_anew(data, wire):
+    """One reads, slowly; another waits for a place far ahead, and there the origin has become another."""
+    slow = data.origin.put("/a", size=64 * MIB, rate=MIB)
+    reader = subprocess.Popen(["curl", "-qsS", "-o", "/dev/null", data.url("/data/a")])
+    try:
+        while not slow.bytes:
+            time.sleep(0.01)
+        data.origin.put("/a", size=64 * MIB, seed=2)
+        far = data.get("/data/a", wire, headers={"Range": "bytes=50000000-50000999"})
+        assert (far.status, far.rc) == (206, 0)
+        assert far.body == data.origin.bytes_of("/a", 50000000, 50001000)
+        assert reader.wait(60) != 0, "two generations in one answer"
+    finally:
+        reader.kill()
+        reader.wait()
 
 
 @pytest.mark.parametrize("size", [100, 40000, 8 * MIB])

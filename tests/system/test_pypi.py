@@ -163,3 +163,14 @@ def test_a_page_that_changes_while_it_comes_is_read_again(mirrord, origin, files
     r = m.get("/pypi/simple/demo-pkg/")
     assert r.status == 200 and WHEEL.encode() in r.body
     assert origin.stats("/simple/demo-pkg/").requests == 3
+
+
+def test_a_page_that_breaks_off_leaves_the_old_one(mirrord, origin, files):
+    origin.put("/simple/demo-pkg/", body=page_html(files), type="text/html", fields="Cache-Control: max-age=0")
+    m = mirrord(f"""cache {{ tries = 1 }}
+        repo "pypi" {{ protocol = "pypi" origin = "{origin.url}/" hosts = {{"127.0.0.2:{files.port}"}} }}""")
+    assert m.get("/pypi/simple/demo-pkg/").status == 200
+    m.settle()
+    origin.put("/simple/demo-pkg/", body=page_html(files), type="text/html", etag="new", short=50)
+    r = m.get("/pypi/simple/demo-pkg/")
+    assert r.status == 200 and WHEEL.encode() in r.body and "stale" in r["cache-status"]

@@ -180,24 +180,33 @@ static void put_file(struct lane *l)
     l->x = xfer_start(l->p->xfers, &w, &events, l);
 }
 
-/* After a break: the mirror knows how much it has durably. */
+/* After a break: the mirror lets go of what it still takes in of this file, and says how much it has. */
 static void on_offset(void *arg, int rc, const struct err *why, const struct ask_answer *a)
 {
     struct lane *l = arg;
+    uint64_t size = l->file->size_bytes;
+    struct err e = *why;
 
     l->ask = NULL;
+    if (rc == 0 && a->status == 409) {
+        rc = err_set(&e, E_AGAIN, "the mirror still takes in what an earlier connection brought");
+    } else if (rc == 0 && a->status != 404) {
+        rc = ask_judge(a->status, &e);
+    }
     if (rc != 0) {
-        lane_failed(l, rc, why);
+        lane_failed(l, rc, &e);
         return;
     }
     l->asked = true;
-    l->from = a->status == 200 || a->status == 204 ? a->upload_offset : 0;
-    if (a->upload_complete && l->from == l->file->size_bytes) {
+    l->from = a->status == 404 ? 0 : a->upload_offset;
+    if (a->upload_complete && l->from == size) {
         lane_sent(l); /* it was checked against this digest when its last byte came */
         return;
     }
-    if (l->from >= l->file->size_bytes) {
-        l->from = 0; /* sending it again settles what that is */
+    if (l->from > size || a->upload_complete) {
+        l->from = 0; /* something else: sending it again settles what that is */
+    } else if (l->from == size && size > 0) {
+        l->from--; /* no range is empty: the last byte once more makes it whole */
     }
     put_file(l);
 }

@@ -5,9 +5,14 @@
 
 #include "common/base/log.h"
 #include "server/serve/reply.h"
-#include "server/store/upload.h"
+#include "server/store/upload_reply.h"
 
-enum { GATHER_BYTES = 4 << 20, BLOCK_BYTES = 1 << 20 };
+enum {
+    GATHER_BYTES = 4 << 20,
+    BLOCK_BYTES = 1 << 20,
+    WAIT_MS = TIMERS_STEP_MS, /* for another request to let go of the file, */
+    WAITS_MAX = 100,          /* so often */
+};
 
 enum flow_next { FLOW_OPEN, FLOW_RUN, FLOW_WRITE, FLOW_FINISH, FLOW_CLOSE };
 
@@ -21,6 +26,10 @@ struct upload_flow {
     bool ended;          /* the body's last byte came */
     bool answered;
     bool paused;
+    bool yielded; /* another request has taken the file over */
+    struct letter yield;
+    struct timer again; /* asks whether the other one is gone */
+    unsigned waits;
     struct upload_sink *sink;
     struct buf gather; /* came while busy */
     struct buf block;  /* being written */
@@ -34,17 +43,25 @@ static void advance(struct upload_flow *f);
 
 /* --- on the pool --- */
 
+/* The letter comes before the job's own that closes the sink: the flow is still there when it is read. */
+static void yield(void *arg)
+{
+    struct upload_flow *f = arg;
+
+    mailbox_post(f->call->desk->loop->mail, &f->yield);
+}
+
 static void work(struct job *j)
 {
     struct upload_flow *f = CONTAINER_OF(j, struct upload_flow, job);
+    const struct upload_body body = {f->call->req.content_length, yield, f};
 
     switch (f->next) {
     case FLOW_RUN:
         f->rc = upload_run(f->uploads, &f->put, f->now_unix_s, &f->reply, &f->why);
         break;
     case FLOW_OPEN:
-        f->rc = upload_sink_open(f->uploads, &f->put, f->call->req.content_length, f->now_unix_s,
-                                 &f->sink, &f->reply, &f->why);
+        f->rc = upload_sink_open(f->uploads, &f->put, &body, &f->sink, &f->reply, &f->why);
         break;
     case FLOW_WRITE:
         f->rc = upload_sink_write(f->sink, buf_slice(&f->block), &f->reply, &f->why);
@@ -73,7 +90,10 @@ static void answer(struct upload_flow *f)
     if (c->x == NULL) {
         return;
     }
-    if (f->rc != 0) {
+    if (f->rc == E_BUSY) {
+        upload_refuse(u, 409, "another request writes this file and does not end");
+        reply_add(r, SLICE("retry-after"), SLICE("1"));
+    } else if (f->rc != 0) {
         log_error("serve.put_failed", "repo=%s why=\"%s\"", c->repo->name, f->why.text);
         refuse(c->x, f->rc == E_NOSPACE ? 507 : 500, "%s: %s\n", err_plain(f->rc), f->why.text);
         return;
@@ -104,6 +124,7 @@ static void end_flow(struct upload_flow *f)
     struct desk *d = c->desk;
 
     c->flow = NULL;
+    timer_stop(&f->again);
     upload_reply_free(&f->reply);
     buf_free(&f->gather);
     buf_free(&f->block);
@@ -131,40 +152,86 @@ static void submit(struct upload_flow *f, enum flow_next next)
     pool_submit(f->call->desk->daemon->disk, &f->job);
 }
 
-/* What comes next, each time a job is back or bytes came. */
-static void advance(struct upload_flow *f)
+static void on_yield(struct letter *l)
+{
+    struct upload_flow *f = CONTAINER_OF(l, struct upload_flow, yield);
+
+    f->yielded = true;
+    advance(f);
+}
+
+static void ask_again(struct timer *t)
+{
+    struct upload_flow *f = CONTAINER_OF(t, struct upload_flow, again);
+
+    f->rc = 0;
+    submit(f, f->next);
+}
+
+/* True: whoever wrote the file before is on the way out, which takes a moment. */
+static bool waits(struct upload_flow *f)
+{
+    struct loop *l = f->call->desk->loop;
+
+    if (f->rc != E_BUSY || f->call->x == NULL || f->waits == WAITS_MAX) {
+        return false;
+    }
+    f->waits++;
+    timer_set(&l->timers, &f->again, l->now_ms + WAIT_MS);
+    return true;
+}
+
+static void write_gathered(struct upload_flow *f)
+{
+    struct buf swap = f->block;
+
+    f->block = f->gather;
+    f->gather = swap;
+    buf_clear(&f->gather);
+    if (f->paused && f->call->x != NULL) {
+        f->paused = false;
+        exchange_pause(f->call->x, false);
+    }
+    submit(f, FLOW_WRITE);
+}
+
+/* What came is kept, also of a client that has left: it will ask where to go on. False: that was all. */
+static bool take_in(struct upload_flow *f)
 {
     struct call *c = f->call;
 
-    if (f->busy) {
+    if (f->gather.n != 0) {
+        write_gathered(f);
+    } else if (f->ended && (c->x != NULL || f->put.kind == PUT_UPLOAD_FILE)) {
+        submit(f, FLOW_FINISH);
+    } else if (c->x == NULL) {
+        return false;
+    } else if (f->yielded) {
+        upload_refuse(&f->reply, 409, "a later request has taken this file over");
+        return false;
+    } else if (f->next == FLOW_OPEN) {
+        f->next = FLOW_WRITE;
+        exchange_read(c->x);
+    }
+    return true;
+}
+
+/* What comes next, each time a job is back or bytes came. */
+static void advance(struct upload_flow *f)
+{
+    if (f->busy || waits(f)) {
+        return;
+    }
+    if (f->sink != NULL && f->rc == 0 && f->reply.status == 0 && take_in(f)) {
         return;
     }
     if (!f->answered && (f->rc != 0 || f->reply.status != 0)) {
         answer(f);
     }
-    if (f->answered || c->x == NULL) {
-        if (f->sink != NULL) {
-            submit(f, FLOW_CLOSE);
-        } else {
-            end_flow(f);
-        }
-        return;
-    }
-    if (f->gather.n != 0) {
-        struct buf swap = f->block;
-        f->block = f->gather;
-        f->gather = swap;
-        buf_clear(&f->gather);
-        if (f->paused) {
-            f->paused = false;
-            exchange_pause(c->x, false);
-        }
-        submit(f, FLOW_WRITE);
-    } else if (f->ended) {
-        submit(f, FLOW_FINISH);
-    } else if (f->next == FLOW_OPEN) {
-        f->next = FLOW_WRITE;
-        exchange_read(c->x);
+    if (f->sink != NULL) {
+        submit(f, FLOW_CLOSE);
+    } else {
+        end_flow(f);
     }
 }
 
@@ -178,6 +245,8 @@ void upload_flow_start(struct call *c)
     f->gather = BUF_INIT(GATHER_BYTES * 2);
     f->block = BUF_INIT(GATHER_BYTES * 2);
     f->reply.body = BUF_INIT(1 << 20);
+    f->yield.deliver = on_yield;
+    f->again.fire = ask_again;
     /* An empty file: no bytes come, and no end of them. */
     f->ended = !c->req.has_body || c->req.content_length == 0;
     c->flow = f;
@@ -189,8 +258,8 @@ void upload_flow_data(struct call *c, struct slice bytes, bool end)
 {
     struct upload_flow *f = c->flow;
 
-    if (f == NULL || f->answered) {
-        return; /* the rest of a body that was answered early */
+    if (f == NULL || f->answered || f->yielded) {
+        return; /* the rest of a body that was, or will be, answered early */
     }
     buf_adds(&f->gather, bytes);
     CHECK(f->gather.rc == 0); /* held at a quarter of that */

@@ -51,41 +51,74 @@ void live_remove(struct uploads *u, const char *id)
     free(l);
 }
 
-static bool being_written(struct uploads *u, const char *id, struct slice path)
+/* path.p == NULL: any */
+static struct writer *writer_of(struct uploads *u, const char *id, struct slice path)
 {
     LIST_EACH (&u->writers, it) {
-        const struct writer *w = LIST_ITEM(it, struct writer, node);
+        struct writer *w = LIST_ITEM(it, struct writer, node);
         if (memcmp(w->id, id, UPLOAD_ID) == 0 && (path.p == NULL || slice_eq(w->path, path))) {
-            return true;
+            return w;
         }
     }
-    return false;
+    return NULL;
 }
 
-const char *live_enter(struct uploads *u, struct writer *w, bool new_file, bool *full)
+static bool disturb(struct uploads *u, const char *id, struct slice path)
 {
-    const char *why = NULL;
-    struct live *l;
+    struct writer *w = writer_of(u, id, path);
 
-    *full = false;
+    if (w != NULL && w->yield != NULL && !w->yielding) {
+        w->yielding = true;
+        w->yield(w->yield_arg);
+    }
+    return w != NULL;
+}
+
+bool live_disturb(struct uploads *u, const char *id, struct slice path)
+{
+    bool there;
+
+    lock_take(&u->lock);
+    there = disturb(u, id, path);
+    lock_drop(&u->lock);
+    return there;
+}
+
+int live_enter(struct uploads *u, struct writer *w, const char **why)
+{
+    struct live *l;
+    int rc = E_CHANGED;
+
     lock_take(&u->lock);
     l = live_find(u, w->id);
     if (l == NULL) {
-        why = "this upload has ended";
+        *why = "this upload has ended";
     } else if (l->committing) {
-        why = "this upload is being committed";
-    } else if (being_written(u, w->id, w->path)) {
-        why = "another request writes this file right now";
-    } else if (new_file && l->files >= UPLOAD_FILES_MAX) {
-        why = "this upload has as many files as one may have";
-        *full = true;
+        *why = "this upload is being committed";
+    } else if (disturb(u, w->id, w->path)) {
+        rc = E_BUSY;
     } else {
-        l->files += new_file;
-        w->fresh = new_file;
         list_push_back(&u->writers, &w->node);
+        rc = 0;
     }
     lock_drop(&u->lock);
-    return why;
+    return rc;
+}
+
+bool live_count(struct uploads *u, struct writer *w)
+{
+    struct live *l;
+    bool room;
+
+    lock_take(&u->lock);
+    l = live_find(u, w->id);
+    room = l == NULL || l->files < UPLOAD_FILES_MAX;
+    if (l != NULL && room) {
+        l->files++;
+        w->fresh = true;
+    }
+    lock_drop(&u->lock);
+    return room;
 }
 
 void live_leave(struct uploads *u, struct writer *w)
@@ -110,7 +143,7 @@ bool live_begin_commit(struct uploads *u, const char *id)
 
     lock_take(&u->lock);
     l = live_find(u, id);
-    ok = l != NULL && !l->committing && !being_written(u, id, SLICE_NONE);
+    ok = l != NULL && !l->committing && writer_of(u, id, SLICE_NONE) == NULL;
     if (ok) {
         l->committing = true;
     }
@@ -170,7 +203,7 @@ struct uploads *uploads_open(struct store *s)
     struct err e = {0};
 
     u->store = s;
-    lock_init(&u->lock, LOCK_LEAF);
+    lock_init(&u->lock, LOCK_UPLOAD);
     list_init(&u->writers);
     if (store_scan(s, TABLE_UPLOAD, SLICE(""), SLICE_NONE, on_old_row, u, &e) != 0) {
         /* What could not be read is answered as ended; its rows wait for upload_expire(). */

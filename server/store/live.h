@@ -1,8 +1,9 @@
 /* live.h - the upload sessions that live, in memory: how many files each has, and who writes to which right now.
  *
- * One writer a path, none during a commit.
+ * One writer a path, none during a commit. Who comes last has the path: a writer that stands in the way is asked to yield,
+ * once, and is gone when its sink is closed.
  *
- * threads  any; takes its own lock
+ * threads  any; takes its own lock, and calls yield() under it
  */
 #ifndef SERVER_STORE_LIVE_H
 #define SERVER_STORE_LIVE_H
@@ -19,6 +20,9 @@ struct writer {
     const char *id;
     struct slice path;
     bool fresh; /* counted as a file, but no row tells of it yet: taken back when it leaves so */
+    bool yielding;
+    void (*yield)(void *arg); /* may be NULL */
+    void *yield_arg;
 };
 struct uploads {
     struct store *store;
@@ -32,8 +36,12 @@ struct uploads {
 /* False: there are SESSIONS_MAX already. */
 bool live_add(struct uploads *u, const char *id);
 void live_remove(struct uploads *u, const char *id);
-/* NULL, or why this path may not be written now. new_file: counted against UPLOAD_FILES_MAX (then *full). */
-const char *live_enter(struct uploads *u, struct writer *w, bool new_file, bool *full);
+/* 0; E_BUSY: another request writes this path, and was asked to yield; E_CHANGED: *why it may not be written. */
+MUST_USE int live_enter(struct uploads *u, struct writer *w, const char **why);
+/* The writer's path is a file that the session did not have. False: it has UPLOAD_FILES_MAX. */
+MUST_USE bool live_count(struct uploads *u, struct writer *w);
+/* True: somebody writes this path, and was asked to yield. */
+bool live_disturb(struct uploads *u, const char *id, struct slice path);
 void live_leave(struct uploads *u, struct writer *w);
 /* False: something is being written, or another commit is under way. */
 bool live_begin_commit(struct uploads *u, const char *id);

@@ -181,22 +181,29 @@ static int open_session_file(struct upload_sink *k, struct upload_reply *reply, 
     struct session_file old;
     const char *why;
     bool there;
-    bool full;
     int rc;
 
     if (!session_begin(k->u->store, &k->put, &k->session, reply, &rc, e)) {
         return rc;
     }
+    k->writer.id = k->session.id;
+    k->writer.path = k->put.path;
+    rc = live_enter(k->u, &k->writer, &why);
+    if (rc == E_CHANGED) {
+        upload_refuse(reply, 409, "%s", why);
+        return 0;
+    }
+    if (rc != 0) {
+        return err_set(e, rc, "another request still writes this file");
+    }
+    /* From here on the row is ours alone. */
     rc = session_file_load(k->u->store, k->session.id, k->put.path, &old, e);
     if (rc != 0 && rc != E_NOTFOUND) {
         return rc;
     }
     there = rc == 0;
-    k->writer.id = k->session.id;
-    k->writer.path = k->put.path;
-    why = live_enter(k->u, &k->writer, !there, &full);
-    if (why != NULL) {
-        upload_refuse(reply, full ? 413 : 409, "%s", why);
+    if (!there && !live_count(k->u, &k->writer)) {
+        upload_refuse(reply, 413, "this upload has as many files as one may have");
         return 0;
     }
     if (k->put.first != 0) {
@@ -231,19 +238,19 @@ static struct put put_copy(const struct put *p, struct arena *a)
     return c;
 }
 
-int upload_sink_open(struct uploads *u, const struct put *p, uint64_t content_length,
-                     uint64_t now_unix_s, struct upload_sink **out, struct upload_reply *reply,
-                     struct err *e)
+int upload_sink_open(struct uploads *u, const struct put *p, const struct upload_body *body,
+                     struct upload_sink **out, struct upload_reply *reply, struct err *e)
 {
     struct upload_sink *k = NEW(struct upload_sink);
     int rc = 0;
 
-    (void)now_unix_s;
     *out = NULL;
     k->u = u;
     k->put = put_copy(p, &k->arena);
-    k->length = content_length;
-    k->total = p->total != UNKNOWN ? p->total : p->first == 0 ? content_length : UNKNOWN;
+    k->length = body->length;
+    k->total = p->total != UNKNOWN ? p->total : p->first == 0 ? body->length : UNKNOWN;
+    k->writer.yield = body->yield;
+    k->writer.yield_arg = body->yield_arg;
     k->small = BUF_INIT(BLOB_INLINE_BYTES);
     k->hasher = hasher_new();
     if (p->kind == PUT_UPLOAD_FILE) {

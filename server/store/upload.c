@@ -70,6 +70,10 @@ static int run_status(struct uploads *u, const struct put *p, struct upload_repl
     if (!session_begin(u->store, p, &s, out, &rc, e)) {
         goto out;
     }
+    if (p->take_over && live_disturb(u, s.id, p->path)) {
+        rc = err_set(e, E_BUSY, "another request still writes this file");
+        goto out;
+    }
     if (p->path.n != 0) {
         rc = session_file_load(u->store, s.id, p->path, &f, e);
         if (rc == E_NOTFOUND) {

@@ -34,6 +34,7 @@ struct put {
     bool if_match_any;  /* If-Match: *, the tree (PUT_FILE, PUT_DELETE: the path) must exist */
     bool if_match_file; /* If-Match: "sha256-...": if_match is the digest that the path must have */
     bool if_none_match_any; /* If-None-Match: *, it must not */
+    bool take_over;         /* PUT_UPLOAD_STATUS of a file: end the request that writes it, first */
     bool
         replace; /* PUT_UPLOAD_COMMIT: the files are the whole tree, else they are laid over the head */
     struct digest if_match; /* root that the head must have */
@@ -63,15 +64,23 @@ void uploads_close(struct uploads **up);
 void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t need_bytes),
                      void *arg);
 
-/* The kinds without a body: all but PUT_FILE and PUT_UPLOAD_FILE. */
+/* The kinds without a body: all but PUT_FILE and PUT_UPLOAD_FILE. E_BUSY: as upload_sink_open(). */
 MUST_USE int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                         struct upload_reply *out, struct err *e);
 
-/* A body on its way in. content_length: of this request's body, UINT64_MAX unknown. Copies what it needs of *p.
- * *out is NULL when the put is answered already (*reply has a status): the body is to be discarded. */
+/* A body on its way in. */
+struct upload_body {
+    uint64_t length; /* of this request's body; UINT64_MAX unknown */
+    /* Another request wants this file: what came may be written, then the sink is to be closed. At most once, from any
+     * thread, not after the sink is gone; must not block nor call back. NULL: it has to wait until the body ends. */
+    void (*yield)(void *arg);
+    void *yield_arg;
+};
+/* Copies what it needs of *p. *out is NULL when the put is answered already (*reply has a status): the body is to be
+ * discarded. E_BUSY: an earlier request still writes this file and was asked to yield; open again in a moment. */
 struct upload_sink;
-MUST_USE int upload_sink_open(struct uploads *u, const struct put *p, uint64_t content_length,
-                              uint64_t now_unix_s, struct upload_sink **out,
+MUST_USE int upload_sink_open(struct uploads *u, const struct put *p,
+                              const struct upload_body *body, struct upload_sink **out,
                               struct upload_reply *reply, struct err *e);
 /* The body's next bytes. reply->status != 0: answered early, discard the rest (507, 413); finish is not called then. */
 MUST_USE int upload_sink_write(struct upload_sink *k, struct slice bytes,

@@ -59,6 +59,8 @@ class Mirror:
         self.lie_chunk_list = False  # well-formed, of the right digest, wrong chunks
         self.redirect = {}  # path -> Location
         self.stale_root = False
+        self.kept = {}  # upload path -> bytes that an earlier connection brought
+        self.ranges_put = []  # Content-Range of what went on there
         self.lock = threading.Lock()
         self.gets = 0
         mirror = self
@@ -107,6 +109,8 @@ class Mirror:
             return self.reply(h, 302, {"Location": self.redirect[path]})
         if h.command in ("PUT", "POST"):
             return self.upload(h, path, body)
+        if path in self.kept:
+            return self.reply(h, 200, {"Upload-Offset": str(len(self.kept[path])), "Upload-Complete": "?0"})
         if path.startswith("/-/chunks/"):
             return self.serve_chunks(h, path.rsplit("/", 1)[1])
         if path.startswith("/-/blob/"):
@@ -201,6 +205,9 @@ class Mirror:
             root = hashlib.sha256(repr(sorted(files)).encode()).hexdigest()
             return self.reply(h, 201, {"Content-Type": "application/json"},
                               json.dumps({"root": root, "version": "v1"}).encode())
+        if h.headers.get("Content-Range"):
+            self.ranges_put.append(h.headers["Content-Range"])
+            body = self.kept[path][:int(re.search(r"(\d+)-", h.headers["Content-Range"])[1])] + body
         say = base64.b64encode(hashlib.sha256(body).digest()).decode()
         if "sha-256=:%s:" % say != h.headers.get("Repr-Digest"):
             return self.reply(h, 422)

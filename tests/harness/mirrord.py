@@ -168,6 +168,13 @@ class Mirrord:
                     total += float(found[3])
         return total
 
+    def reaches(self, name, least, limit_s=30):
+        """Waits until the metric is that large."""
+        end = time.monotonic() + limit_s * SLOW
+        while self.metric(name) < least:
+            assert time.monotonic() < end, f"{name} stays at {self.metric(name)}, below {least}"
+            time.sleep(0.01)
+
     def upstream_requests(self):
         return int(self.metric("mirrord_upstream_requests_total"))
 

@@ -547,6 +547,24 @@ def test_publish_rides_over_trouble(agent, mirror, tmp_path):
     assert mirror.commits[0][1] == {"a": b"a"}
 
 
+def test_publish_goes_on_where_the_mirror_is(agent, mirror, tmp_path):
+    """Asked where to go on, the mirror may be busy with what the broken connection brought: no reason to begin anew."""
+    src = tmp_path / "src"
+    src.mkdir()
+    (src / "a").write_bytes(BIG)
+    path = "/models/me/gpt/-/uploads/u1/a"
+    mirror.kept = {path: BIG[:3 * CHUNK]}
+    mirror.fail = {path: [502, 409, 503]}  # the PUT, then twice the HEAD
+    agent("publish", src, "models/me/gpt")
+    assert mirror.commits[0][1] == {"a": BIG}
+    assert [entry[0] for entry in mirror.log if entry[1] == path] == ["PUT", "HEAD", "HEAD", "HEAD", "PUT"]
+    assert mirror.ranges_put == [f"bytes {3 * CHUNK}-{len(BIG) - 1}/{len(BIG)}"]
+    mirror.kept = {path: BIG}  # all came, but for the answer that it is whole: the last byte once more
+    mirror.fail = {path: [502]}
+    agent("publish", src, "models/me/gpt")
+    assert mirror.ranges_put[1:] == [f"bytes {len(BIG) - 1}-{len(BIG) - 1}/{len(BIG)}"]
+
+
 # --- the shelf ------------------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ import urllib.request
 
 import pytest
 
-from harness.curl import curl
 from harness.mirrord import BUILD, SANITIZERS, SLOW
 from harness.origin import span
 
@@ -216,16 +215,7 @@ def test_publish_goes_on_after_a_kill(agent, m, tmp_path):
     until(lambda: m.metric("mirrord_http_received_bytes_total") - began > 5 * CHUNK)
     child.kill()
     child.communicate()
-    until(lambda: m.metric("mirrord_http_connections") <= 1 and not m.metric("mirrord_pool_waiting"))
-    # A sink that is closing is no connection and waits for nobody: it is through when what came is there to go on from.
-    upload = next(agent.folder.glob("state/uploads/*")).read_text().strip()
-    token = (agent.folder / "token").read_text().strip()
-
-    def kept():
-        heads = [curl(f"{upload}/{name}", head=True, headers={"Authorization": f"Bearer {token}"}) for name in files]
-        return sum(int(h.headers.get("upload-offset", 0)) for h in heads)
-    until(lambda: kept() + CHUNK // 2 > m.metric("mirrord_http_received_bytes_total") - began)
-    agent("publish", source, "models/me/big")
+    agent("publish", source, "models/me/big")  # at once: the mirror may not have noticed yet
     sent = m.metric("mirrord_http_received_bytes_total") - began
     for name, data in files.items():
         assert m.get(f"/models/me/big/{name}").body == data

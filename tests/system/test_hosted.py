@@ -3,6 +3,8 @@ import base64
 import hashlib
 import json
 import os
+import socket
+import struct
 
 import pytest
 
@@ -138,14 +140,74 @@ def test_resume_after_a_restart(models):
                headers={"Content-Range": f"bytes 0-{half - 1}/{len(BIG)}"})
     models.stop()
     models.start()
-    where = models.put(f"{location}/big", None, token=models.publisher, method="HEAD", args=["-I"])
-    offset = int(where["upload-offset"] or 0)
+    offset = int(where_is(models, f"{location}/big")["upload-offset"])
     assert 0 < offset <= half
     reply = models.put(f"{location}/big", BIG[offset:], token=models.publisher,
                        headers={"Content-Range": f"bytes {offset}-{len(BIG) - 1}/{len(BIG)}"})
     assert reply.status in (200, 201, 204), reply.body
     assert commit(models, location).status == 201
     assert models.get("/models/me/gpt/big").body == BIG
+
+
+def where_is(m, path):
+    reply = m.get(path, headers={"Authorization": f"Bearer {m.publisher}"}, head=True)
+    assert reply.status == 200
+    return reply
+
+
+def received(s):
+    s.setblocking(False)
+    try:
+        return s.recv(4096)
+    except BlockingIOError:
+        return b""
+
+
+def test_who_comes_last_has_the_file(models):
+    """A connection whose client is gone, and the mirror cannot know: HEAD ends it, and says exactly what it brought."""
+    location = open_upload(models)
+    dead = socket.create_connection(("127.0.0.1", models.port), 20)
+    dead.sendall(f"PUT {location}/big HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {models.publisher}\r\n"
+                 f"Content-Length: {len(BIG)}\r\n\r\n".encode() + BIG[:2 << 20])
+
+    models.reaches("mirrord_http_received_bytes_total", 2 << 20)
+    assert models.put(f"{location}/big", None, token=models.publisher, method="GET").status == 200  # who only looks
+    assert b"HTTP/1.1 409 " not in received(dead)
+    where = where_is(models, f"{location}/big")
+    offset = int(where["upload-offset"])
+    assert 0 < offset <= 2 << 20 and where["upload-complete"] == "?0"
+    dead.setblocking(True)
+    assert dead.recv(100).startswith(b"HTTP/1.1 409 ")
+    dead.close()
+    reply = models.put(f"{location}/big", BIG[offset:], token=models.publisher,
+                       headers={"Content-Range": f"bytes {offset}-{len(BIG) - 1}/{len(BIG)}"})
+    assert reply.status == 201, reply.body
+    assert commit(models, location).status == 201
+    assert models.get("/models/me/gpt/big").body == BIG
+
+
+def test_a_put_takes_over_too(models):
+    location = open_upload(models)
+    dead = socket.create_connection(("127.0.0.1", models.port), 20)
+    dead.sendall(f"PUT {location}/big HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {models.publisher}\r\n"
+                 f"Content-Length: {len(BIG)}\r\nExpect: 100-continue\r\n\r\n".encode())
+    assert dead.recv(100).startswith(b"HTTP/1.1 100 ")
+    assert models.put(f"{location}/big", BIG, token=models.publisher).status == 201
+    assert dead.recv(100).startswith(b"HTTP/1.1 409 ")
+    dead.close()
+    assert commit(models, location).status == 201
+
+
+def test_all_that_came_counts(models):
+    """The last byte came, then the client went: the file is whole."""
+    location = open_upload(models)
+    with socket.create_connection(("127.0.0.1", models.port), 20) as s:
+        s.sendall(f"PUT {location}/big HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {models.publisher}\r\n"
+                  f"Content-Length: {len(BIG)}\r\n\r\n".encode() + BIG)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() is a reset
+        models.reaches("mirrord_http_received_bytes_total", len(BIG) + 4096)
+    where = where_is(models, f"{location}/big")
+    assert (where["upload-offset"], where["upload-complete"]) == (str(len(BIG)), "?1")
 
 
 def test_old_versions_stay_readable(models, wire):

@@ -295,6 +295,7 @@ static void plan_upload(const struct http_req *req, struct slice rest, struct ar
         p->put.kind = PUT_UPLOAD_STATUS;
     } else if (read || req->method == METHOD_PUT) {
         p->put.kind = read ? PUT_UPLOAD_STATUS : PUT_UPLOAD_FILE;
+        p->put.take_over = req->method == METHOD_HEAD;
         p->put.path = below;
         if (plan_target(below, p) && !read) {
             (void)plan_body(req, p);

@@ -85,13 +85,21 @@ static void open_session(void)
     assert_int_equal(strlen(w.id), UPLOAD_ID);
 }
 
+static void on_yield(void *arg)
+{
+    (*(int *)arg)++;
+}
+
+static int w_yields; /* of all sinks */
+
 static struct upload_sink *begin(const struct put *p, uint64_t length)
 {
+    struct upload_body body = {.length = length, .yield = on_yield, .yield_arg = &w_yields};
     struct upload_sink *k = NULL;
     struct err e = {0};
 
     fresh_reply();
-    if (upload_sink_open(w.u, p, length, NOW, &k, &w.reply, &e) != 0) {
+    if (upload_sink_open(w.u, p, &body, &k, &w.reply, &e) != 0) {
         fail_msg("%s", e.text);
     }
     assert_true((k == NULL) == (w.reply.status != 0));
@@ -486,7 +494,6 @@ static void one_writer_a_path(void **state)
     open_session();
     p = put_of(PUT_UPLOAD_FILE, "f");
     k = begin(&p, 100000);
-    assert_int_equal(send(PUT_UPLOAD_FILE, "f", SLICE("x")), 409);
     assert_int_equal(send(PUT_UPLOAD_FILE, "g", SLICE("x")), 201);
     assert_int_equal(simple(PUT_UPLOAD_COMMIT, ""), 409);
     assert_int_equal(simple(PUT_UPLOAD_ABORT, ""), 409);
@@ -495,6 +502,48 @@ static void one_writer_a_path(void **state)
     assert_int_equal(simple(PUT_UPLOAD_STATUS, ""), 404);
     assert_int_equal(send(PUT_UPLOAD_FILE, "f", SLICE("x")), 404);
     assert_int_equal(held_by(SLICE("x")), '-');
+}
+
+/* Who comes last has the file; but not before the one that it has taken it from is out. */
+static void a_later_request_takes_the_file_over(void **state)
+{
+    struct slice all = sample_bytes(3, 300000);
+    struct upload_body body = {.length = 200000};
+    struct upload_sink *k;
+    struct upload_sink *late = NULL;
+    struct put p;
+    struct put head;
+
+    (void)state;
+    w_yields = 0;
+    open_session();
+    p = put_of(PUT_UPLOAD_FILE, "big");
+    p.total = all.n;
+    k = begin(&p, all.n);
+    feed(k, slice_first(all, 100000));
+
+    assert_int_equal(simple(PUT_UPLOAD_STATUS, "big"), 200); /* who only looks disturbs nobody */
+    assert_int_equal(w_yields, 0);
+    head = put_of(PUT_UPLOAD_STATUS, "big");
+    head.take_over = true;
+    fresh_reply();
+    assert_int_equal(upload_run(w.u, &head, NOW, &w.reply, NULL), E_BUSY);
+    assert_int_equal(w_yields, 1);
+    assert_int_equal(upload_run(w.u, &head, NOW, &w.reply, NULL), E_BUSY);
+    p.first = 100000;
+    assert_int_equal(upload_sink_open(w.u, &p, &body, &late, &w.reply, NULL), E_BUSY);
+    assert_null(late);
+    assert_int_equal(w.reply.status, 0);
+    assert_int_equal(w_yields, 1); /* asked once */
+
+    upload_sink_close(&k);
+    assert_int_equal(run(&head), 200);
+    assert_int_equal(w.reply.offset, 100000);
+    assert_int_equal(send_put(&p, slice_from(all, 100000), true), 201);
+    assert_int_equal(simple(PUT_UPLOAD_COMMIT, ""), 201);
+    assert_file("big", all);
+    assert_int_equal(w_yields, 1);
+    free((char *)(uintptr_t)all.p);
 }
 
 static void foreign_and_unknown_sessions(void **state)
@@ -620,6 +669,7 @@ int main(void)
         TEST(interrupted_without_a_range),
         TEST(wrong_digests_and_lengths),
         TEST(one_writer_a_path),
+        TEST(a_later_request_takes_the_file_over),
         TEST(foreign_and_unknown_sessions),
         TEST(sessions_expire),
         TEST(killed_between_stage_and_commit),

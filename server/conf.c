@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/arena.h"
+#include "common/codec/nearest.h"
 #include "server/conf/schema.h"
 #include "server/conf/value.h"
 #include "server/gate/network.h"
@@ -15,14 +16,14 @@
 struct conf_file { /* what conf_read() gives out is its first field */
     struct conf conf;
     struct arena arena;
-    struct node *root;
+    struct settings_node *root;
 };
 
-static size_t children(const struct node *nd, enum section sec)
+static size_t children(const struct settings_node *nd, enum section sec)
 {
     size_t n = 0;
 
-    for (const struct node *c = nd->child; c != NULL; c = c->next) {
+    for (const struct settings_node *c = nd->child; c != NULL; c = c->next) {
         n += c->section == sec;
     }
     return n;
@@ -30,23 +31,24 @@ static size_t children(const struct node *nd, enum section sec)
 
 /* A section that may stand once; where it does not stand, an empty one is put, so that `-T` shows its defaults. Children
  * stand in the order of settings.def. */
-static int fill_single(struct node *parent, enum section sec, void *base, struct arena *a,
+static int fill_single(struct settings_node *parent, enum section sec, void *base, struct arena *a,
                        struct err *e)
 {
-    struct node **at = &parent->child, *nd;
+    struct settings_node **at = &parent->child, *nd;
 
     while (*at != NULL && (*at)->section < sec) {
         at = &(*at)->next;
     }
     nd = *at;
     if (nd == NULL || nd->section != sec) {
-        nd = node_empty(a, sec, parent->at);
+        nd = settings_empty(parent, sec, a);
         nd->next = *at;
         *at = nd;
     } else if (nd->next != NULL && nd->next->section == sec) {
-        return wrong_at(nd->next->at, e,
-                        "section %s stands here again, the first is at %s:%u, put both into one",
-                        section_info(sec)->name, nd->at.file, nd->at.line);
+        return settings_wrong(
+            nd->next->at, e,
+            "section %s stands here again, the first is at %s:%u, put both into one",
+            section_info(sec)->name, nd->at.file, nd->at.line);
     }
     return values_fill(nd, base, a, e);
 }
@@ -76,8 +78,8 @@ static bool address_valid(const char *text)
            (slice_find(host, ':') < 0 && slice_find(host, '/') < 0 && network_parse(host, &net));
 }
 
-static int read_listener(const struct node *nd, struct listener_settings *l, struct arena *a,
-                         struct err *e)
+static int read_listener(const struct settings_node *nd, struct listener_settings *l,
+                         struct arena *a, struct err *e)
 {
     struct tls_identity *t = NULL;
     struct err why = {0};
@@ -88,21 +90,23 @@ static int read_listener(const struct node *nd, struct listener_settings *l, str
     }
     l->address = nd->title;
     if (!address_valid(nd->title)) {
-        return wrong_at(nd->at, e,
-                        "listen \"%.80s\", that is no address and port, write one such as "
-                        "0.0.0.0:8080 or [::]:8443",
-                        nd->title);
+        return settings_wrong(nd->at, e,
+                              "listen \"%.80s\", that is no address and port, write one such as "
+                              "0.0.0.0:8080 or [::]:8443",
+                              nd->title);
     }
     if ((l->tls_certificate == NULL) != (l->tls_key == NULL)) {
-        return wrong_at(nd->at, e,
-                        "listen \"%s\" has %s alone, TLS needs the certificate and its key, write "
-                        "both",
-                        nd->title, l->tls_key == NULL ? "tls_certificate" : "tls_key");
+        return settings_wrong(
+            nd->at, e,
+            "listen \"%s\" has %s alone, TLS needs the certificate and its key, write "
+            "both",
+            nd->title, l->tls_key == NULL ? "tls_certificate" : "tls_key");
     }
     if (l->tls_certificate != NULL) {
         if (tls_identity_open(l->tls_certificate, l->tls_key, &t, &why) != 0) {
-            return wrong_at(place_of(nd, "tls_certificate"), e,
-                            "certificate and key do not serve, %s, see to both files", why.text);
+            return settings_wrong(settings_where(nd, "tls_certificate"), e,
+                                  "certificate and key do not serve, %s, see to both files",
+                                  why.text);
         }
         tls_identity_close(&t);
     }
@@ -125,13 +129,14 @@ static bool name_valid(const char *name)
            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == n;
 }
 
-static int read_rules(const struct node *nd, struct repo_conf *r, struct arena *a, struct err *e)
+static int read_rules(const struct settings_node *nd, struct repo_conf *r, struct arena *a,
+                      struct err *e)
 {
     size_t n = children(nd, SECTION_RULE), i = 0;
     struct rule_conf *rules = arena_alloc(a, (n + 1) * sizeof(*rules));
     int rc;
 
-    for (const struct node *c = nd->child; c != NULL; c = c->next) {
+    for (const struct settings_node *c = nd->child; c != NULL; c = c->next) {
         struct rules *compiled = NULL;
         struct err why = {0};
         if (c->section != SECTION_RULE) {
@@ -144,8 +149,8 @@ static int read_rules(const struct node *nd, struct repo_conf *r, struct arena *
         }
         /* One by one, so that the error names the line. */
         if (rules_compile(&rules[i], 1, &compiled, &why) != 0) {
-            return wrong_at(c->at, e, "rule '%.60s' does not work, %s, see pcre2pattern(3)",
-                            c->title, why.text);
+            return settings_wrong(c->at, e, "rule '%.60s' does not work, %s, see pcre2pattern(3)",
+                                  c->title, why.text);
         }
         rules_free(&compiled);
         i++;
@@ -155,22 +160,23 @@ static int read_rules(const struct node *nd, struct repo_conf *r, struct arena *
     return 0;
 }
 
-static int unknown_protocol(const struct node *nd, const char *said, struct err *e)
+static int unknown_protocol(const struct settings_node *nd, const char *said, struct err *e)
 {
     static const char *const spoken[] = {
 #define REPO(protocol) #protocol,
 #include "server/repo/repos.def"
 #undef REPO
     };
-    const char *near = word_nearest(spoken, ARRAY_LEN(spoken), slice_str(said));
+    const char *near = nearest_word(spoken, ARRAY_LEN(spoken), slice_str(said));
 
-    return wrong_at(place_of(nd, "protocol"), e,
-                    "protocol = \"%.40s\", this server does not speak it, %s%s%s", said,
-                    near != NULL ? "did you mean \"" : "see mirrord.conf(5) for those it does",
-                    near != NULL ? near : "", near != NULL ? "\"?" : "");
+    return settings_wrong(settings_where(nd, "protocol"), e,
+                          "protocol = \"%.40s\", this server does not speak it, %s%s%s", said,
+                          near != NULL ? "did you mean \""
+                                       : "see mirrord.conf(5) for those it does",
+                          near != NULL ? near : "", near != NULL ? "\"?" : "");
 }
 
-static int check_protocol(const struct node *nd, const struct repo_conf *r, struct err *e)
+static int check_protocol(const struct settings_node *nd, const struct repo_conf *r, struct err *e)
 {
     bool hosted = strcmp(r->protocol, "hosted") == 0;
 
@@ -178,34 +184,23 @@ static int check_protocol(const struct node *nd, const struct repo_conf *r, stru
         return unknown_protocol(nd, r->protocol, e);
     }
     if (hosted && r->origin.url != NULL) {
-        return wrong_at(place_of(nd, "origin"), e,
-                        "repo \"%s\" is hosted and has an origin, hosted files come from uploads, "
-                        "remove the origin",
-                        r->name);
+        return settings_wrong(
+            settings_where(nd, "origin"), e,
+            "repo \"%s\" is hosted and has an origin, hosted files come from uploads, "
+            "remove the origin",
+            r->name);
     }
     if (!hosted && r->origin.url == NULL) {
-        return wrong_at(nd->at, e,
-                        "repo \"%s\" has no origin, it would have nothing to serve, write origin "
-                        "= \"https://...\"",
-                        r->name);
+        return settings_wrong(
+            nd->at, e,
+            "repo \"%s\" has no origin, it would have nothing to serve, write origin "
+            "= \"https://...\"",
+            r->name);
     }
     return 0;
 }
 
-static bool list_was_written(const struct node *nd, const char *key)
-{
-    size_t n;
-    const struct setting *set = section_settings(nd->section, &n);
-
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(set[i].key, key) == 0) {
-            return nd->written[i];
-        }
-    }
-    return false;
-}
-
-static int read_repo(struct node *nd, struct repo_conf *r, struct arena *a, struct err *e)
+static int read_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a, struct err *e)
 {
     struct access_conf access = {0};
     int rc = values_fill(nd, r, a, e);
@@ -215,13 +210,14 @@ static int read_repo(struct node *nd, struct repo_conf *r, struct arena *a, stru
     }
     r->name = nd->title;
     r->source = arena_fmt(a, "%s:%u", nd->at.file, nd->at.line).p;
-    r->origin.hosts_set = list_was_written(nd, "hosts");
+    r->origin.hosts_set = settings_written(nd, "hosts");
     if (!name_valid(nd->title)) {
-        return wrong_at(nd->at, e,
-                        "repo \"%.64s\" cannot have that name, it becomes the first part of its "
-                        "paths, use small letters, digits, '.', '_' and '-', none of healthz "
-                        "readyz metrics v2",
-                        nd->title);
+        return settings_wrong(
+            nd->at, e,
+            "repo \"%.64s\" cannot have that name, it becomes the first part of its "
+            "paths, use small letters, digits, '.', '_' and '-', none of healthz "
+            "readyz metrics v2",
+            nd->title);
     }
     rc = check_protocol(nd, r, e);
     if (rc == 0) {
@@ -234,7 +230,8 @@ static int read_repo(struct node *nd, struct repo_conf *r, struct arena *a, stru
     return rc;
 }
 
-static int read_limit(const struct node *nd, struct limit_conf *l, struct arena *a, struct err *e)
+static int read_limit(const struct settings_node *nd, struct limit_conf *l, struct arena *a,
+                      struct err *e)
 {
     struct network net;
     int rc = values_fill(nd, l, a, e);
@@ -245,10 +242,11 @@ static int read_limit(const struct node *nd, struct limit_conf *l, struct arena 
     l->title = nd->title;
     if (nd->title[0] == '\0' ||
         (strpbrk(nd->title, ":/") != NULL && !network_parse(slice_str(nd->title), &net))) {
-        return wrong_at(nd->at, e,
-                        "limit \"%.64s\" names nobody, a title is anonymous, a token's name or a "
-                        "network such as 10.0.0.0/8, mend it",
-                        nd->title);
+        return settings_wrong(
+            nd->at, e,
+            "limit \"%.64s\" names nobody, a title is anonymous, a token's name or a "
+            "network such as 10.0.0.0/8, mend it",
+            nd->title);
     }
     if (l->burst == 0) {
         l->burst = l->requests_per_s < 1 ? 1 : (uint32_t)l->requests_per_s;
@@ -271,8 +269,8 @@ static int read_sections(struct conf_file *cf, struct err *e)
     c->listeners = arena_alloc(a, (c->listeners_count + 1) * sizeof(*c->listeners));
     c->repos = arena_alloc(a, (c->repos_count + 1) * sizeof(*c->repos));
     c->limits = arena_alloc(a, (c->limits_count + 1) * sizeof(*c->limits));
-    for (struct node *nd = cf->root->child; nd != NULL && rc == 0; nd = nd->next) {
-        switch (nd->section) {
+    for (struct settings_node *nd = cf->root->child; nd != NULL && rc == 0; nd = nd->next) {
+        switch ((enum section)nd->section) {
         case SECTION_LISTEN:
             rc = read_listener(nd, &c->listeners[l++], a, e);
             break;
@@ -299,7 +297,7 @@ static int check_roots(const struct conf_file *cf, struct err *e)
 {
     const struct conf *c = &cf->conf;
 
-    for (const struct node *nd = cf->root->child; nd != NULL; nd = nd->next) {
+    for (const struct settings_node *nd = cf->root->child; nd != NULL; nd = nd->next) {
         size_t i = 0;
         const char *root = NULL;
         for (size_t k = 0; nd->section == SECTION_LISTEN && k < c->listeners_count; k++) {
@@ -311,10 +309,10 @@ static int check_roots(const struct conf_file *cf, struct err *e)
             i++;
         }
         if (root != NULL && i == c->repos_count) {
-            return wrong_at(place_of(nd, "root"), e,
-                            "root = \"%.64s\", there is no repo of that name, add it or name "
-                            "another",
-                            root);
+            return settings_wrong(settings_where(nd, "root"), e,
+                                  "root = \"%.64s\", there is no repo of that name, add it or name "
+                                  "another",
+                                  root);
         }
     }
     return 0;
@@ -323,25 +321,27 @@ static int check_roots(const struct conf_file *cf, struct err *e)
 static int check_whole(struct conf_file *cf, struct err *e)
 {
     struct conf *c = &cf->conf;
-    struct place top = cf->root->at;
+    struct settings_place top = cf->root->at;
 
     if (c->store.low_ratio > c->store.high_ratio) {
-        return wrong_at(top, e,
-                        "storage has low above high, room would be made without end, put low below "
-                        "high");
+        return settings_wrong(
+            top, e,
+            "storage has low above high, room would be made without end, put low below "
+            "high");
     }
     if (c->listeners_count == 0) {
-        return wrong_at(top, e,
-                        "there is no listen section, nobody could connect, write listen "
-                        "\"0.0.0.0:8080\" { }");
+        return settings_wrong(top, e,
+                              "there is no listen section, nobody could connect, write listen "
+                              "\"0.0.0.0:8080\" { }");
     }
     if (c->control_socket == NULL) {
         c->control_socket = arena_fmt(&cf->arena, "%s/control.sock", c->store.state_dir).p;
     }
     if (strlen(c->control_socket) >= sizeof(((struct sockaddr_un *)NULL)->sun_path)) {
-        return wrong_at(place_of(cf->root, "control_socket"), e,
-                        "the control socket's path is too long, the system takes 107 bytes, set "
-                        "control_socket to a shorter one");
+        return settings_wrong(
+            settings_where(cf->root, "control_socket"), e,
+            "the control socket's path is too long, the system takes 107 bytes, set "
+            "control_socket to a shorter one");
     }
     return check_roots(cf, e);
 }
@@ -350,7 +350,7 @@ int conf_read(const char *path, struct conf **out, struct err *e)
 {
     struct conf_file *cf = NEW(struct conf_file);
     struct conf *c = &cf->conf;
-    int rc = source_read(path, &cf->arena, &cf->root, e);
+    int rc = settings_read(schema_grammar(&cf->arena), path, &cf->arena, &cf->root, e);
 
     if (rc == 0) {
         rc = values_fill(cf->root, c, &cf->arena, e);
@@ -437,7 +437,7 @@ static void print_value(struct buf *out, const struct setting *set, const char *
 }
 
 static void print_setting(struct buf *out, const char *indent, const struct setting *set,
-                          const struct given *g, bool written)
+                          const struct settings_given *g, bool written)
 {
     if (kind_is_list(set->kind)) {
         if (!written) {
@@ -459,19 +459,19 @@ static void print_setting(struct buf *out, const char *indent, const struct sett
     buf_byte(out, '\n');
 }
 
-static void print_section(struct buf *out, const struct node *nd, unsigned depth)
+static void print_section(struct buf *out, const struct settings_node *nd, unsigned depth)
 {
     static const char *const indents[] = {"", "    ", "        "};
-    const struct section_info *info = section_info(nd->section);
+    const struct section_info *info = section_info((enum section)nd->section);
     size_t n;
-    const struct setting *set = section_settings(nd->section, &n);
+    const struct setting *set = section_settings((enum section)nd->section, &n);
 
     CHECK(depth < ARRAY_LEN(indents));
     for (size_t i = 0; i < n; i++) {
         print_setting(out, indents[depth], &set[i], nd->given[i], nd->written[i]);
     }
-    for (const struct node *c = nd->child; c != NULL; c = c->next) {
-        info = section_info(c->section);
+    for (const struct settings_node *c = nd->child; c != NULL; c = c->next) {
+        info = section_info((enum section)c->section);
         buf_addf(out, "%s%s ", indents[depth], info->name);
         if (info->titled[0] != '\0') {
             print_text(out, c->title);

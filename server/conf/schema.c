@@ -59,69 +59,29 @@ bool kind_is_list(enum kind k)
     return k == KIND_HOSTS || k == KIND_NETWORKS;
 }
 
-/* Letters to change, add, drop or swap (Damerau, optimal string alignment); words are short. */
-static unsigned distance(struct slice a, struct slice b)
+const struct settings_grammar *schema_grammar(struct arena *a)
 {
-    enum { WORD = 32 };
-    unsigned row[3][WORD + 1];
-    unsigned *before = row[0], *above = row[1], *here = row[2];
+    struct settings_grammar *g = ARENA_NEW(a, struct settings_grammar);
+    struct settings_section *s = arena_alloc(a, SECTIONS * sizeof(*s));
 
-    if (a.n > WORD || b.n > WORD) {
-        return UINT32_MAX;
-    }
-    for (unsigned j = 0; j <= b.n; j++) {
-        above[j] = j;
-    }
-    for (unsigned i = 1; i <= a.n; i++) {
-        unsigned *spare = before;
-        here[0] = i;
-        for (unsigned j = 1; j <= b.n; j++) {
-            unsigned d = above[j - 1] + (a.p[i - 1] != b.p[j - 1]);
-            d = d < above[j] + 1 ? d : above[j] + 1;
-            d = d < here[j - 1] + 1 ? d : here[j - 1] + 1;
-            if (i > 1 && j > 1 && a.p[i - 1] == b.p[j - 2] && a.p[i - 2] == b.p[j - 1] &&
-                before[j - 2] + 1 < d) {
-                d = before[j - 2] + 1;
-            }
-            here[j] = d;
+    for (unsigned i = 0; i < SECTIONS; i++) {
+        size_t n;
+        const struct setting *set = section_settings((enum section)i, &n);
+        struct settings_key *keys = arena_alloc(a, n * sizeof(*keys));
+        for (size_t k = 0; k < n; k++) {
+            keys[k] = (struct settings_key){set[k].key, kind_is_list(set[k].kind)};
         }
-        before = above;
-        above = here;
-        here = spare;
+        s[i] = (struct settings_section){sections[i].name, sections[i].parent,
+                                         sections[i].titled[0] != '\0', keys, n};
     }
-    return above[b.n];
-}
-
-const char *word_nearest(const char *const *words, size_t count, struct slice word)
-{
-    const char *best = NULL;
-    unsigned best_d = word.n < 4 ? 2 : word.n < 8 ? 3 : 4; /* must be better than this */
-
-    for (size_t i = 0; i < count; i++) {
-        unsigned d = distance(word, slice_str(words[i]));
-        if (d < best_d) {
-            best_d = d;
-            best = words[i];
-        }
-    }
-    return best;
-}
-
-const char *schema_nearest(enum section in, struct slice word)
-{
-    const char *words[ARRAY_LEN(settings) + SECTIONS];
-    size_t n, count = 0;
-    const struct setting *set = section_settings(in, &n);
-
-    for (size_t i = 0; i < n; i++) {
-        words[count++] = set[i].key;
-    }
-    for (size_t i = 0; i < SECTIONS; i++) {
-        if (sections[i].parent == in && i != SECTION_ROOT) {
-            words[count++] = sections[i].name;
-        }
-    }
-    return word_nearest(words, count, word);
+    *g = (struct settings_grammar){
+        .sections = s,
+        .nsections = SECTIONS,
+        .manual = "mirrord.conf(5)",
+        .absent = "name another with -c, or let `mirrorctl init` write one",
+        .includes = true,
+    };
+    return g;
 }
 
 static const char *kind_text(const struct setting *s)

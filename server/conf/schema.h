@@ -6,7 +6,7 @@
 #define SERVER_CONF_SCHEMA_H
 
 #include "common/base/buf.h"
-#include "common/base/slice.h"
+#include "common/codec/settings.h"
 
 enum section {
 #define SECTION(name, text, parent, titled, type, doc) SECTION_##name,
@@ -66,10 +66,8 @@ const struct section_info *section_info(enum section s);
 /* The settings of a section: one run of settings.def. */
 const struct setting *section_settings(enum section s, size_t *count);
 bool kind_is_list(enum kind k);
-/* The word of the list that is written most like `word`; NULL when none is near. */
-const char *word_nearest(const char *const *words, size_t count, struct slice word);
-/* The key or section of `in` that is written most like `word`; NULL when none is near. */
-const char *schema_nearest(enum section in, struct slice word);
+/* The same tables as the reader of files wants them; sections have the numbers of enum section. */
+const struct settings_grammar *schema_grammar(struct arena *a);
 /* docs/configuration.md. */
 void schema_doc(struct buf *out);
 

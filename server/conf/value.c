@@ -14,40 +14,17 @@ enum { SECRET_BYTES_MAX = 8192 };
 
 struct fill { /* one setting under way */
     const struct setting *set;
-    struct given *given; /* the first one, or one made up of the default */
-    size_t count;        /* of a list */
+    struct settings_given *given; /* the first one, or one made up of the default */
+    size_t count;                 /* of a list */
     void *base, *field;
     struct arena *arena;
     struct err *e;
 };
 
-int wrong_at(struct place at, struct err *e, const char *fmt, ...)
+static int bad(const struct fill *f, const struct settings_given *g, const char *why,
+               const char *todo)
 {
-    char text[240];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    return err_set(e, E_CONFIG, "%s:%u: %s", at.file, at.line, text);
-}
-
-struct place place_of(const struct node *nd, const char *key)
-{
-    size_t n;
-    const struct setting *set = section_settings(nd->section, &n);
-
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(set[i].key, key) == 0 && nd->given[i] != NULL) {
-            return nd->given[i]->at;
-        }
-    }
-    return nd->at;
-}
-
-static int bad(const struct fill *f, const struct given *g, const char *why, const char *todo)
-{
-    return wrong_at(g->at, f->e, "%s = \"%.60s\", %s, %s", f->set->key, g->text, why, todo);
+    return settings_wrong(g->at, f->e, "%s = \"%.60s\", %s, %s", f->set->key, g->text, why, todo);
 }
 
 /* --- numbers: *d is what ranges compare (2^53 is more than any of them), *n what integers are stored from --- */
@@ -211,10 +188,11 @@ static int fill_url(const struct fill *f)
 
     if (url_split(slice_str(f->given->text), &u, &why) != 0) {
         if (strchr(f->given->text, '@') != NULL) { /* maybe a password: not for the log */
-            return wrong_at(f->given->at, f->e,
-                            "%s: the URL names a user, its password would be seen in logs, write "
-                            "authorization = \"credential:NAME\"",
-                            f->set->key);
+            return settings_wrong(
+                f->given->at, f->e,
+                "%s: the URL names a user, its password would be seen in logs, write "
+                "authorization = \"credential:NAME\"",
+                f->set->key);
         }
         return bad(f, f->given, why.text, "write http:// or https://, a host and a path");
     }
@@ -278,9 +256,10 @@ static int fill_file(const struct fill *f)
         return rc;
     }
     if (access(path, R_OK) != 0) {
-        return wrong_at(f->given->at, f->e,
-                        "%s = \"%.80s\", the file cannot be read (%s), see to its path and mode",
-                        f->set->key, path, err_plain(err_from_errno(errno)));
+        return settings_wrong(
+            f->given->at, f->e,
+            "%s = \"%.80s\", the file cannot be read (%s), see to its path and mode", f->set->key,
+            path, err_plain(err_from_errno(errno)));
     }
     if (strncmp(f->given->text, "credential:", 11) != 0) {
         f->given->text = path;
@@ -302,7 +281,7 @@ static int fill_log(const struct fill *f)
 static int fill_secret(const struct fill *f)
 {
     struct buf bytes = BUF_INIT(SECRET_BYTES_MAX);
-    struct given inner = *f->given;
+    struct settings_given inner = *f->given;
     struct fill file = *f;
     struct slice s;
     const char *path;
@@ -313,10 +292,10 @@ static int fill_secret(const struct fill *f)
         f->given->text = arena_fmt(f->arena, "file:%s", inner.text).p;
     } else if (strncmp(inner.text, "credential:", 11) != 0) {
         /* Not bad(): that would print it. */
-        return wrong_at(f->given->at, f->e,
-                        "%s holds the secret itself, a configuration is read by many, write "
-                        "credential:NAME or file:PATH",
-                        f->set->key);
+        return settings_wrong(f->given->at, f->e,
+                              "%s holds the secret itself, a configuration is read by many, write "
+                              "credential:NAME or file:PATH",
+                              f->set->key);
     }
     file.given = &inner;
     rc = credential(&file, &path);
@@ -369,7 +348,7 @@ static int fill_list(const struct fill *f)
     struct network net;
     size_t n = 0;
 
-    for (const struct given *g = f->given; g != NULL; g = g->next) {
+    for (const struct settings_given *g = f->given; g != NULL; g = g->next) {
         struct slice s = slice_str(g->text);
         if (f->set->kind == KIND_HOSTS && !host_valid(s)) {
             return bad(f, g, "that is no host", "write host or host:port");
@@ -425,17 +404,17 @@ static int fill_one(const struct fill *f)
     return 0;
 }
 
-int values_fill(const struct node *nd, void *base, struct arena *a, struct err *e)
+int values_fill(const struct settings_node *nd, void *base, struct arena *a, struct err *e)
 {
     size_t n;
-    const struct setting *set = section_settings(nd->section, &n);
+    const struct setting *set = section_settings((enum section)nd->section, &n);
     int rc = 0;
 
     for (size_t i = 0; i < n && rc == 0; i++) {
-        struct given def = {.text = set[i].def, .at = nd->at};
+        struct settings_given def = {.text = set[i].def, .at = nd->at};
         struct fill f = {&set[i], nd->given[i], 0, base, (char *)base + set[i].offset, a, e};
 
-        for (const struct given *g = f.given; g != NULL; g = g->next) {
+        for (const struct settings_given *g = f.given; g != NULL; g = g->next) {
             f.count++;
         }
         if (f.given == NULL && kind_is_list(set[i].kind)) {
@@ -449,8 +428,9 @@ int values_fill(const struct node *nd, void *base, struct arena *a, struct err *
             continue;
         }
         if (f.given == NULL && strcmp(def.text, "!") == 0) {
-            rc = wrong_at(nd->at, e, "%s \"%.60s\" has no %s, it cannot do without, write %s = ...",
-                          section_info(nd->section)->name, nd->title, set[i].key, set[i].key);
+            rc = settings_wrong(nd->at, e,
+                                "%s \"%.60s\" has no %s, it cannot do without, write %s = ...",
+                                nd->is->name, nd->title, set[i].key, set[i].key);
             continue;
         }
         if (f.given == NULL) {

@@ -8,14 +8,10 @@
 #ifndef SERVER_CONF_VALUE_H
 #define SERVER_CONF_VALUE_H
 
-#include "server/conf/source.h"
+#include "server/conf/schema.h"
 
 /* Fills every field of `base` that the section's settings name: from the file, else by default. */
-MUST_USE int values_fill(const struct node *nd, void *base, struct arena *a, struct err *e);
-
-/* Where the setting stands, or the section when it is not written. */
-struct place place_of(const struct node *nd, const char *key);
-/* "file:line: <text>", E_CONFIG. */
-MUST_USE int wrong_at(struct place at, struct err *e, const char *fmt, ...) PRINTF_LIKE(3, 4);
+MUST_USE int values_fill(const struct settings_node *nd, void *base, struct arena *a,
+                         struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* scan.h - a configuration text made safe for libconfuse.
+/* settings_scan.h - a configuration text made safe for libconfuse.
  *
  * libconfuse's lexer counts the line of a comment twice, keeps its state when a string or comment is left open (so that the
  * next parse in this process begins inside it), takes a file that ends inside a section, a URL without quotes for a
@@ -6,13 +6,13 @@
  *
  * threads  any (reads the environment)
  */
-#ifndef SERVER_CONF_SCAN_H
-#define SERVER_CONF_SCAN_H
+#ifndef COMMON_CODEC_SETTINGS_SCAN_H
+#define COMMON_CODEC_SETTINGS_SCAN_H
 
 #include "common/base/err.h"
 #include "common/base/slice.h"
 
 /* Changes text in place. The error reads "file:line: what, why, what to do". */
-MUST_USE int scan_clean(const char *file, char *text, size_t n, struct err *e);
+MUST_USE int settings_scan(const char *file, char *text, size_t n, struct err *e);
 
 #endif

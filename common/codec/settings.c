@@ -1,4 +1,4 @@
-#include "server/conf/source.h"
+#include "common/codec/settings.h"
 
 #include <confuse.h>
 #include <errno.h>
@@ -9,13 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "server/conf/scan.h"
+#include "common/base/buf.h"
+#include "common/codec/nearest.h"
+#include "common/codec/settings_scan.h"
 
-enum { FILE_BYTES_MAX = 4 << 20, FILES_MAX = 1000, KEYS_MAX = 40 };
+enum { FILE_BYTES_MAX = 4 << 20, FILES_MAX = 1000 };
 enum { KEY_SEEN = 1 << 20 }; /* a flag of our own beside libconfuse's */
 
 struct kept { /* a value as libconfuse gave it, found again when the tree is built */
-    struct given given;
+    struct settings_given given;
     const cfg_opt_t *opt;
     struct kept *next;
 };
@@ -26,6 +28,7 @@ struct pending { /* a file to be read */
 };
 
 struct reading {
+    const struct settings_grammar *grammar;
     struct arena *arena;
     struct err *e;
     bool failed;
@@ -56,25 +59,44 @@ static void fail(unsigned line, const char *fmt, ...)
     err_set(r->e, E_CONFIG, "%s:%u: %s", r->file, line, text);
 }
 
-static enum section section_of(const cfg_t *cfg)
+static const struct settings_section *section_of(const cfg_t *cfg)
 {
-    for (unsigned i = 0; i < SECTIONS; i++) {
-        if (strcmp(section_info((enum section)i)->name, cfg->name) == 0) {
-            return (enum section)i;
+    const struct settings_grammar *g = reading->grammar;
+
+    for (size_t i = 1; i < g->nsections; i++) {
+        if (strcmp(g->sections[i].name, cfg->name) == 0) {
+            return &g->sections[i];
         }
     }
-    return SECTION_ROOT; /* libconfuse calls it "root" */
+    return &g->sections[0]; /* libconfuse calls it "root" */
+}
+
+/* The key or section in `in` that is written most like `word`; NULL when none is near. */
+static const char *nearest(const struct settings_section *in, const char *word)
+{
+    const struct settings_grammar *g = reading->grammar;
+    const char **words = arena_alloc(reading->arena, (in->nkeys + g->nsections) * sizeof *words);
+    size_t n = 0;
+
+    for (size_t i = 0; i < in->nkeys; i++) {
+        words[n++] = in->keys[i].name;
+    }
+    for (size_t i = 1; i < g->nsections; i++) {
+        if (&g->sections[g->sections[i].parent] == in) {
+            words[n++] = g->sections[i].name;
+        }
+    }
+    return nearest_word(words, n, slice_str(word));
 }
 
 static void unknown_key(const cfg_t *cfg, const char *key)
 {
-    enum section sec = section_of(cfg);
-    const char *near = schema_nearest(sec, slice_str(key));
-    const char *name = section_info(sec)->name;
+    const struct settings_section *sec = section_of(cfg);
+    const char *near = nearest(sec, key);
 
     fail((unsigned)cfg->line, "unknown key \"%.60s\", %s%s has none of that name, %s%s%s", key,
-         sec == SECTION_ROOT ? "the file" : "section ", name,
-         near != NULL ? "did you mean \"" : "see mirrord.conf(5)", near != NULL ? near : "",
+         sec == reading->grammar->sections ? "the file" : "section ", sec->name,
+         near != NULL ? "did you mean \"" : "see ", near != NULL ? near : reading->grammar->manual,
          near != NULL ? "\"?" : "");
 }
 
@@ -125,7 +147,7 @@ static int on_value(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *result)
     k = ARENA_NEW(r->arena, struct kept);
     k->given.text = arena_cstr(r->arena, slice_str(value));
     /* The root opens before its first line is read. */
-    k->given.at = (struct place){r->file, cfg->line > 0 ? (unsigned)cfg->line : 1};
+    k->given.at = (struct settings_place){r->file, cfg->line > 0 ? (unsigned)cfg->line : 1};
     k->opt = opt;
     k->next = r->kept;
     r->kept = k;
@@ -194,41 +216,39 @@ static int on_include(cfg_t *cfg, cfg_opt_t *opt, int argc, const char **argv)
 
 /* The options of a section as libconfuse wants them. The first has no name that could be written: its built-in default
  * is "parsed" when a section opens, which is the one moment when libconfuse knows the line where it begins. */
-static cfg_opt_t *options(struct arena *a, enum section sec)
+static cfg_opt_t *options(const struct settings_grammar *g, unsigned section, struct arena *a)
 {
-    size_t n, at = 0;
-    const struct setting *set = section_settings(sec, &n);
-    cfg_opt_t *opts = arena_alloc(a, KEYS_MAX * sizeof(*opts));
+    const struct settings_section *sec = &g->sections[section];
+    cfg_opt_t *opts = arena_alloc(a, (sec->nkeys + g->nsections + 3) * sizeof *opts);
+    size_t at = 0;
 
     opts[at++] = (cfg_opt_t){.name = "",
                              .type = CFGT_PTR,
                              .parsecb = on_value,
                              .def = {.parsed = arena_cstr(a, SLICE("here"))}};
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < sec->nkeys; i++) {
         opts[at++] = (cfg_opt_t){
-            .name = set[i].key,
+            .name = sec->keys[i].name,
             .type = CFGT_PTR,
-            .flags = kind_is_list(set[i].kind) ? CFGF_LIST : CFGF_NONE,
+            .flags = sec->keys[i].list ? CFGF_LIST : CFGF_NONE,
             .parsecb = on_value,
         };
     }
-    for (unsigned i = SECTION_ROOT + 1; i < SECTIONS; i++) {
-        const struct section_info *info = section_info((enum section)i);
-        if (info->parent == sec) {
+    for (unsigned i = 1; i < g->nsections; i++) {
+        if (g->sections[i].parent == section) {
             /* MULTI also where one is allowed: an absent section must not look like an empty one. */
             opts[at++] = (cfg_opt_t){
-                .name = info->name,
+                .name = g->sections[i].name,
                 .type = CFGT_SEC,
                 .flags = CFGF_MULTI |
-                         (info->titled[0] != '\0' ? CFGF_TITLE | CFGF_NO_TITLE_DUPES : CFGF_NONE),
-                .subopts = options(a, (enum section)i),
+                         (g->sections[i].titled ? CFGF_TITLE | CFGF_NO_TITLE_DUPES : CFGF_NONE),
+                .subopts = options(g, i, a),
             };
         }
     }
-    if (sec == SECTION_ROOT) {
+    if (section == 0 && g->includes) {
         opts[at++] = (cfg_opt_t){.name = "include", .type = CFGT_FUNC, .func = on_include};
     }
-    CHECK(at < KEYS_MAX);
     return opts;
 }
 
@@ -250,12 +270,11 @@ static int parse_file(cfg_t *cfg, const char *path)
     if (rc != 0) {
         rc = err_set(r->e, E_CONFIG, "%s:1: the file cannot be read, %s, %s", path,
                      rc == E_TOOBIG ? "it is larger than 4 MiB" : err_plain(rc),
-                     rc == E_NOTFOUND && r->files == 1
-                         ? "name another with -c, or let `mirrorctl init` write one"
-                         : "see to its path and mode");
+                     rc == E_NOTFOUND && r->files == 1 ? r->grammar->absent
+                                                       : "see to its path and mode");
         goto out;
     }
-    rc = scan_clean(path, text.p, text.n, r->e);
+    rc = settings_scan(path, text.p, text.n, r->e);
     if (rc != 0 || text.n == 0) {
         goto out;
     }
@@ -279,51 +298,52 @@ out:
     return rc;
 }
 
-static struct given *given_of(const cfg_opt_t *opt)
+static struct settings_given *given_of(const cfg_opt_t *opt)
 {
-    struct given *first = NULL, **end = &first;
+    struct settings_given *first = NULL, **end = &first;
 
     for (unsigned i = 0; i < opt->nvalues; i++) {
-        struct given *g = opt->values[i]->ptr;
+        struct settings_given *g = opt->values[i]->ptr;
         *end = g;
         end = &g->next;
     }
     return first;
 }
 
-struct node *node_empty(struct arena *a, enum section sec, struct place at)
+static struct settings_node *node_new(const struct settings_grammar *g, unsigned section,
+                                      struct settings_place at, struct arena *a)
 {
-    struct node *nd = ARENA_NEW(a, struct node);
-    size_t n;
+    struct settings_node *nd = ARENA_NEW(a, struct settings_node);
 
-    (void)section_settings(sec, &n);
-    nd->section = sec;
+    nd->grammar = g;
+    nd->is = &g->sections[section];
+    nd->section = section;
     nd->title = "";
     nd->at = at;
-    nd->given = arena_alloc(a, n * sizeof(struct given *));
-    nd->written = arena_alloc(a, n * sizeof(bool));
+    nd->given = arena_alloc(a, nd->is->nkeys * sizeof nd->given[0]);
+    nd->written = arena_alloc(a, nd->is->nkeys * sizeof nd->written[0]);
     return nd;
 }
 
-static struct node *node_of(struct arena *a, cfg_t *cfg, enum section sec)
+static struct settings_node *node_of(const struct settings_grammar *g, unsigned section, cfg_t *cfg,
+                                     struct arena *a)
 {
     const cfg_opt_t *opt = cfg->opts + 1; /* behind the one that tells the place */
-    struct node *nd = node_empty(a, sec, ((struct given *)cfg->opts->values[0]->ptr)->at);
-    struct node **end = &nd->child;
-    size_t n;
+    struct settings_node *nd =
+        node_new(g, section, ((struct settings_given *)cfg->opts->values[0]->ptr)->at, a);
+    struct settings_node **end = &nd->child;
 
-    (void)section_settings(sec, &n);
     nd->title = arena_cstr(a, slice_str(cfg->title));
-    for (size_t i = 0; i < n; i++, opt++) {
+    for (size_t i = 0; i < nd->is->nkeys; i++, opt++) {
         nd->given[i] = given_of(opt);
         nd->written[i] = (opt->flags & CFGF_MODIFIED) != 0;
     }
-    for (unsigned i = SECTION_ROOT + 1; i < SECTIONS; i++) {
-        if (section_info((enum section)i)->parent != sec) {
+    for (unsigned i = 1; i < g->nsections; i++) {
+        if (g->sections[i].parent != section) {
             continue;
         }
         for (unsigned k = 0; k < opt->nvalues; k++) {
-            *end = node_of(a, opt->values[k]->section, (enum section)i);
+            *end = node_of(g, i, opt->values[k]->section, a);
             end = &(*end)->next;
         }
         opt++;
@@ -331,9 +351,10 @@ static struct node *node_of(struct arena *a, cfg_t *cfg, enum section sec)
     return nd;
 }
 
-int source_read(const char *path, struct arena *a, struct node **out, struct err *e)
+int settings_read(const struct settings_grammar *g, const char *path, struct arena *a,
+                  struct settings_node **out, struct err *e)
 {
-    struct reading r = {.arena = a, .e = e};
+    struct reading r = {.grammar = g, .arena = a, .e = e};
     struct err local;
     cfg_t *cfg;
     int rc = 0;
@@ -345,7 +366,7 @@ int source_read(const char *path, struct arena *a, struct node **out, struct err
     reading = &r;
     r.todo_end = &r.todo;
     r.file = arena_cstr(a, slice_str(path));
-    cfg = cfg_init(options(a, SECTION_ROOT), CFGF_NONE);
+    cfg = cfg_init(options(g, 0, a), CFGF_NONE);
     CHECK(cfg != NULL);
     cfg_set_error_function(cfg, on_error);
     queue_file(path);
@@ -353,10 +374,57 @@ int source_read(const char *path, struct arena *a, struct node **out, struct err
         rc = parse_file(cfg, p->path);
     }
     if (rc == 0) {
-        *out = node_of(a, cfg, SECTION_ROOT);
+        *out = node_of(g, 0, cfg, a);
     }
     cfg_free(cfg);
     reading = NULL;
     pthread_mutex_unlock(&one_reader);
     return rc;
+}
+
+/* --- what was read ------------------------------------------------------------------------------------------------- */
+
+struct settings_node *settings_empty(const struct settings_node *parent, unsigned section,
+                                     struct arena *a)
+{
+    return node_new(parent->grammar, section, parent->at, a);
+}
+
+static size_t index_of(const struct settings_node *nd, const char *key)
+{
+    size_t i = 0;
+
+    while (strcmp(nd->is->keys[i].name, key) != 0) {
+        i++;
+        CHECK(i < nd->is->nkeys);
+    }
+    return i;
+}
+
+const struct settings_given *settings_given(const struct settings_node *nd, const char *key)
+{
+    return nd->given[index_of(nd, key)];
+}
+
+bool settings_written(const struct settings_node *nd, const char *key)
+{
+    return nd->written[index_of(nd, key)];
+}
+
+struct settings_place settings_where(const struct settings_node *nd, const char *key)
+{
+    const struct settings_given *g = settings_given(nd, key);
+
+    return g != NULL ? g->at : nd->at;
+}
+
+int settings_wrong(struct settings_place at, struct err *e, const char *fmt, ...)
+{
+    char text[240];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return err_set(e, E_CONFIG, "%s:%u: %s", at.file, at.line, text);
 }

@@ -1,4 +1,4 @@
-#include "server/conf/scan.h"
+#include "common/codec/settings_scan.h"
 
 #include <stdlib.h>
 
@@ -179,7 +179,7 @@ static int control_bytes(struct scan *s)
     return 0;
 }
 
-int scan_clean(const char *file, char *text, size_t n, struct err *e)
+int settings_scan(const char *file, char *text, size_t n, struct err *e)
 {
     struct scan s = {.file = file, .start = text, .p = text, .end = text + n, .line = 1, .e = e};
     int rc = control_bytes(&s);

@@ -196,7 +196,6 @@ static void on_change_letter(struct letter *l)
 {
     struct change *g = CONTAINER_OF(l, struct change, letter);
 
-    entry_forget(g->cache, g->row_key);
     cache_changed(g->cache, g->row_key);
     free(g);
 }
@@ -212,119 +211,6 @@ void cache_changed_post(struct cache *c, struct slice repo, struct slice key)
     memcpy(g->bytes + repo.n + 1, key.p, key.n);
     g->row_key = slice_of(g->bytes, n);
     mailbox_post(c->mail, &g->letter);
-}
-
-/* --- rows, for people --------------------------------------------------------------------------------------------- */
-
-struct listing {
-    struct cache *cache;
-    struct slice repo;
-    struct buf prefix;
-    int (*each)(void *arg, const struct object_info *o);
-    void *arg;
-};
-
-static int list_row(void *arg, struct slice row_key, struct slice row)
-{
-    struct listing *x = arg;
-    struct arena a = {0};
-    struct object o;
-    int rc = 0;
-
-    if (!slice_starts(row_key, buf_slice(&x->prefix))) {
-        return 1;
-    }
-    if (object_decode(row, &a, &o)) {
-        struct object_info info = {
-            .repo = x->repo,
-            .key = object_key_tail(row_key),
-            .status = 200,
-            .size_bytes = o.size_bytes,
-            .digest = o.digest,
-            .stored_unix_s = o.stored_unix_s,
-            .fresh_until_unix_s = o.fresh_until_unix_s,
-        };
-        rc = x->each(x->arg, &info);
-    }
-    arena_fini(&a);
-    return rc;
-}
-
-int cache_list(struct cache *c, struct slice repo, struct slice prefix,
-               int (*each)(void *arg, const struct object_info *o), void *arg, struct err *e)
-{
-    struct listing x = {c, repo, BUF_INIT(KEY_MAX), each, arg};
-    int rc;
-
-    object_key(&x.prefix, repo, prefix, SLICE(""));
-    rc = x.prefix.rc != 0 ? x.prefix.rc
-                          : store_scan(c->store, TABLE_OBJECT, buf_slice(&x.prefix), SLICE_NONE,
-                                       list_row, &x, e);
-    buf_free(&x.prefix);
-    return rc > 0 ? 0 : rc; /* 1: past the prefix */
-}
-
-struct removal {
-    struct cache *cache;
-    struct slice repo;
-    struct batch *batch;
-    uint64_t count;
-};
-
-static int remove_row(void *arg, const struct object_info *o)
-{
-    struct removal *r = arg;
-    struct buf key = BUF_INIT(KEY_MAX);
-
-    object_key(&key, r->repo, o->key, SLICE(""));
-    batch_del(r->batch, TABLE_OBJECT, buf_slice(&key));
-    buf_clear(&key);
-    holder_key(&key, &o->digest, r->repo, 'o', o->key);
-    batch_del(r->batch, TABLE_HOLDER, buf_slice(&key));
-    buf_free(&key);
-    cache_changed_post(r->cache, r->repo, o->key);
-    r->count++;
-    return 0;
-}
-
-struct cut { /* keys of a prefix are forgotten on the fetch thread */
-    struct letter letter;
-    struct cache *cache;
-    struct slice prefix;
-    char bytes[];
-};
-
-static void on_cut(struct letter *l)
-{
-    struct cut *x = CONTAINER_OF(l, struct cut, letter);
-
-    entries_forget(x->cache, x->prefix);
-    free(x);
-}
-
-int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix, uint64_t *removed,
-                 struct err *e)
-{
-    struct removal r = {c, repo, batch_new(), 0};
-    struct buf prefix = BUF_INIT(KEY_MAX);
-    struct cut *x;
-    int rc;
-
-    object_key(&prefix, repo, key_prefix, SLICE(""));
-    x = mem_new(sizeof *x + prefix.n);
-    x->cache = c;
-    x->letter.deliver = on_cut;
-    memcpy(x->bytes, prefix.p, prefix.n);
-    x->prefix = slice_of(x->bytes, prefix.n);
-    mailbox_post(c->mail, &x->letter);
-    rc = cache_list(c, repo, key_prefix, remove_row, &r, e);
-    if (rc == 0) {
-        rc = store_commit(c->store, &r.batch, COMMIT_SYNC, e);
-    }
-    batch_free(&r.batch);
-    buf_free(&prefix);
-    *removed = rc == 0 ? r.count : 0;
-    return rc;
 }
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */

@@ -80,7 +80,8 @@ struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint
 /* Told on the fetch thread when a key's answer is no longer what it was (refilled, evicted, removed): loops drop theirs. */
 void cache_on_change(struct cache *c, void (*fn)(void *arg, struct slice repo, struct slice key),
                      void *arg);
-/* Removes one object, or all below a prefix; fills under way are cut loose. Blocks: pool thread. */
+/* Removes one object, or all below a prefix, and what is parked of them. Fills and revalidations under way go on for those
+ * who read, but leave nothing: once this returns, only what began after it was called can be there. Blocks: pool thread. */
 MUST_USE int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix,
                           uint64_t *removed, struct err *e);
 

@@ -96,9 +96,9 @@ struct cache_ask {
 void ask_answer(struct cache_ask *k, struct answer *a); /* takes a; any thread */
 void entry_ask(struct cache *c, struct cache_ask *k);   /* fetch thread */
 void entries_drop_all(struct cache *c);                 /* at close: everybody is told */
-/* The key's entry, if any, is cut loose from the table: a later want begins anew. */
-void entry_forget(struct cache *c, struct slice row_key);
-void entries_forget(struct cache *c, struct slice prefix); /* of row keys */
+/* Entries of these row keys are cut loose from the table: a later want begins anew, and what is under way for them hands in
+ * no row any more. */
+void entries_forget(struct cache *c, struct slice prefix);
 void cache_changed(struct cache *c, struct slice row_key); /* fetch thread: tells on_change */
 void cache_changed_post(struct cache *c, struct slice repo, struct slice key); /* any thread */
 void entries_rest_tick(struct cache *c, uint64_t now_ms);
@@ -118,7 +118,9 @@ MUST_USE int partials_load(struct cache *c, struct err *e);
 struct partial *partial_take(struct cache *c, struct slice row_key); /* NULL: none */
 void partial_put(struct cache *c, struct partial **pp);              /* for whoever wants it next */
 struct partial *partial_of(struct fill *f);                          /* what its parked stage has */
-void partial_drop(struct cache *c, uint64_t stage_id); /* its row and its file. Pool */
+void partial_lose(struct cache *c, uint64_t stage_id);      /* nobody will: the keeper drops it */
+void partials_forget(struct cache *c, struct slice prefix); /* of row keys. Pool */
+void partial_drop(struct cache *c, uint64_t stage_id);      /* its row and its file. Pool */
 void partial_free(struct partial **pp);
 /* Drops those that nobody has come back for, and the oldest while they hold more than max_bytes. Keeper, pool. */
 void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes);

@@ -213,15 +213,6 @@ static void forget(struct entry *n)
     }
 }
 
-void entry_forget(struct cache *c, struct slice row_key)
-{
-    struct entry *n = entry_find(c, row_key);
-
-    if (n != NULL) {
-        forget(n);
-    }
-}
-
 void entries_forget(struct cache *c, struct slice prefix)
 {
     struct entry *n;
@@ -330,17 +321,31 @@ static void drop_row(struct entry *n)
     cache_changed(n->cache, n->row_key);
 }
 
+static void renew_row(struct entry *n)
+{
+    struct object *o = &n->old->object;
+    struct buf row = BUF_INIT(OBJECT_ROW_MAX);
+    struct batch *b = batch_new();
+
+    object_encode(o, &row);
+    batch_put(b, TABLE_OBJECT, n->row_key, buf_slice(&row));
+    buf_clear(&row);
+    /* With its holder again: that fails the batch when the blob was evicted meanwhile. */
+    holder_key(&row, &o->digest, n->repo, 'o', object_key_tail(n->row_key));
+    batch_put(b, TABLE_HOLDER, buf_slice(&row), SLICE(""));
+    commit_lazily(n->cache, &b);
+    buf_free(&row);
+    cache_changed(n->cache, n->row_key);
+}
+
 static void not_modified(struct entry *n, struct fill *f, const struct fetch_head *h)
 {
     struct object *o = &n->old->object;
     struct slice etag = slice_trim(fetch_field(h, "etag"));
     struct freshness fresh;
-    struct buf row = BUF_INIT(OBJECT_ROW_MAX);
-    struct batch *b = batch_new();
 
     if (etag.p != NULL && !slice_eq(etag, o->origin_etag)) {
         n->ask_plainly = true; /* it speaks of another than ours (RFC 9111 4.3.4): fetch all */
-        batch_free(&b);
         return;
     }
     object_renew(o, h, &n->old->arena);
@@ -351,15 +356,9 @@ static void not_modified(struct entry *n, struct fill *f, const struct fetch_hea
     o->swr_s = fresh.swr_s;
     o->sie_s = fresh.sie_s;
     o->must_revalidate = fresh.must_revalidate;
-    object_encode(o, &row);
-    batch_put(b, TABLE_OBJECT, n->row_key, buf_slice(&row));
-    buf_clear(
-        &row); /* with its holder again: that fails the batch when the blob was evicted meanwhile */
-    holder_key(&row, &o->digest, n->repo, 'o', object_key_tail(n->row_key));
-    batch_put(b, TABLE_HOLDER, buf_slice(&row), SLICE(""));
-    commit_lazily(n->cache, &b);
-    buf_free(&row);
-    cache_changed(n->cache, n->row_key);
+    if (n->in_table) {
+        renew_row(n);
+    }
     answer_all(n, answer_of_blob(n->cache, o, n->old->blob, &f->want, CACHE_REVALIDATED));
     n->answered = true;
 }
@@ -368,10 +367,10 @@ static void gone(struct entry *n, struct fill *f, int status)
 {
     struct cache *c = n->cache;
 
-    if (n->old != NULL) {
+    if (n->old != NULL && n->in_table) {
         drop_row(n);
-        hit_free(&n->old);
     }
+    hit_free(&n->old);
     if (f->want.neg_ttl_s > 0) {
         answer_release(&n->memory);
         n->memory = answer_of_status(c, status, CACHE_NEGATIVE, 0, NULL);

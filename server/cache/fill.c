@@ -369,8 +369,14 @@ static void leave(struct fill *f)
     if (f->parked_id != 0) {
         f->earlier = partial_of(f);
     }
-    if (f->earlier != NULL) {
+    if (f->earlier != NULL && f->keep) {
         partial_put(f->cache, &f->earlier);
+    } else if (f->earlier != NULL) { /* removed meanwhile */
+        partial_lose(f->cache, f->earlier->stage_id);
+        partial_free(&f->earlier);
+    }
+    if (f->sealed_id != 0) {
+        partial_lose(f->cache, f->sealed_id);
     }
     lock_take(&f->cache->lock);
     list_remove(&f->node);

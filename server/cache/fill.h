@@ -137,6 +137,7 @@ struct fill {
     struct partial *earlier;  /* taken; goes back when the fill ends before it has a stage */
     uint64_t resume_id;       /* its stage, when that is what is being fetched; or 0 */
     uint64_t parked_id;       /* the stage that stays behind, or 0 */
+    uint64_t sealed_id;       /* one that was sealed, until that is committed; or 0 */
     uint64_t rate_mark_bytes; /* for fill_info */
     uint64_t rate_mark_ms;
     _Atomic uint64_t rate_bytes_per_s;

@@ -98,7 +98,7 @@ void fill_save(struct fill *f, uint64_t now_ms)
 {
     uint64_t have;
 
-    if (f->sync_busy || f->stage == NULL || stage_id(f->stage) == 0) {
+    if (f->sync_busy || !f->keep || f->stage == NULL || stage_id(f->stage) == 0) {
         return;
     }
     lock_take(&f->lock);
@@ -163,6 +163,16 @@ void partial_put(struct cache *c, struct partial **pp)
         }
         HASH_ADD_KEYPTR(hh, c->partials, p->key.p, p->key.n, p);
     }
+    lock_drop(&c->lock);
+}
+
+void partial_lose(struct cache *c, uint64_t stage_id)
+{
+    struct partial *p = NEW(struct partial);
+
+    p->stage_id = stage_id;
+    lock_take(&c->lock);
+    list_push_back(&c->partials_lost, &p->node);
     lock_drop(&c->lock);
 }
 
@@ -246,6 +256,23 @@ void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes)
         partial_drop(c, p->stage_id);
         partial_free(&p);
     }
+}
+
+void partials_forget(struct cache *c, struct slice prefix)
+{
+    struct partial *p;
+    struct partial *tmp;
+
+    lock_take(&c->lock);
+    HASH_ITER(hh, c->partials, p, tmp)
+    {
+        if (slice_starts(p->key, prefix)) {
+            HASH_DEL(c->partials, p);
+            list_push_back(&c->partials_lost, &p->node);
+        }
+    }
+    lock_drop(&c->lock);
+    partials_expire(c, clock_unix_s(), UINT64_MAX);
 }
 
 /* --- start and end of the cache ----------------------------------------------------------------------------------- */

@@ -113,7 +113,6 @@ static void seal(struct job *j)
     struct fill *f = CONTAINER_OF(j, struct fill, seal_job);
     struct object *o = &f->object;
     const struct digest *chunks;
-    uint64_t stage = stage_id(f->stage);
     size_t count;
 
     f->job_rc = hash_upto(f, f->total_bytes, &f->job_why);
@@ -136,10 +135,11 @@ static void seal(struct job *j)
         return;
     }
     f->batch = batch_new();
+    f->sealed_id = stage_id(f->stage);
     f->job_rc = stage_seal(&f->stage, &o->digest, o->size_bytes, chunks, count, f->batch, NULL,
                            &f->job_why);
     if (f->job_rc == 0) {
-        put_rows(f, stage, f->batch);
+        put_rows(f, f->sealed_id, f->batch);
     } else {
         batch_free(&f->batch);
     }
@@ -164,6 +164,7 @@ static void on_committed(struct commit_wait *w, int rc, const struct err *e)
     struct fill *f = CONTAINER_OF(w, struct fill, commit);
 
     f->jobs--;
+    f->sealed_id = rc == 0 ? 0 : f->sealed_id;
     finish(f, rc, e);
 }
 
@@ -173,6 +174,9 @@ static void on_sealed(struct job *j)
 
     fill_job_done(f);
     f->hash_busy = false;
+    if (!f->keep) { /* removed meanwhile */
+        batch_free(&f->batch);
+    }
     if (f->batch == NULL) {
         finish(f, f->job_rc, &f->job_why);
         return;

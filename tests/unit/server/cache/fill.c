@@ -1,4 +1,5 @@
 #include "tests/harness/cache_world.h"
+#include "server/store/batch.h"
 
 static const struct cache_settings settings = {.segment_bytes = 1 << 20,
                                                .fillers = 4,
@@ -264,6 +265,144 @@ static void removed_objects_are_fetched_again(void **state)
     get_and_check(&world, "/gone/a", CACHE_MISS);
 }
 
+/* --- a removal while a fill is being committed --- */
+
+struct gate { /* holds the commit thread */
+    struct lock lock;
+    struct cond cond;
+    bool held, open, over;
+    struct commit_wait wait;
+};
+
+static int hold(struct store *s, void *arg, struct err *e)
+{
+    struct gate *g = arg;
+
+    (void)s;
+    (void)e;
+    lock_take(&g->lock);
+    g->held = true;
+    cond_broadcast(&g->cond);
+    while (!g->open) {
+        cond_wait(&g->cond, &g->lock);
+    }
+    lock_drop(&g->lock);
+    return 0;
+}
+
+static void let_go(struct commit_wait *wait, int rc, const struct err *e)
+{
+    struct gate *g = CONTAINER_OF(wait, struct gate, wait);
+
+    (void)e;
+    assert_int_equal(rc, 0);
+    lock_take(&g->lock);
+    g->over = true;
+    cond_broadcast(&g->cond);
+    lock_drop(&g->lock);
+}
+
+static void gate_await(struct gate *g, const bool *what)
+{
+    lock_take(&g->lock);
+    while (!*what) {
+        cond_wait(&g->cond, &g->lock);
+    }
+    lock_drop(&g->lock);
+}
+
+static void gate_close(struct gate *g)
+{
+    struct batch *b = batch_new();
+
+    lock_init(&g->lock, LOCK_LEAF);
+    cond_init(&g->cond);
+    batch_check(b, hold, g);
+    g->wait.done = let_go;
+    g->wait.reply = loops_at(world.loops, 0)->mail;
+    store_commit_async(world.store, &b, COMMIT_LAZY, &g->wait);
+    gate_await(g, &g->held);
+}
+
+static void gate_open(struct gate *g)
+{
+    lock_take(&g->lock);
+    g->open = true;
+    cond_broadcast(&g->cond);
+    lock_drop(&g->lock);
+    gate_await(g, &g->over);
+    cond_fini(&g->cond);
+    lock_fini(&g->lock);
+}
+
+static void await_blob(const char *sha)
+{
+    char path[200];
+
+    snprintf(path, sizeof path, "%s/blobs/%.2s/%.2s/%s", world.dir, sha, sha + 2, sha);
+    while (access(path, F_OK) != 0) {
+        usleep(1000);
+    }
+}
+
+static void *remove_racing(void *arg)
+{
+    uint64_t removed;
+
+    assert_int_equal(
+        cache_remove(world.cache, SLICE("t"), SLICE("/racing"), &removed, (struct err *)arg), 0);
+    return NULL;
+}
+
+static void a_removal_outlives_a_fill_that_is_being_committed(void **state)
+{
+    struct gate g = {0};
+    struct client c;
+    pthread_t remover;
+    struct err e;
+
+    (void)state;
+    put(&world, "/racing?size=100000");
+    gate_close(&g);
+    client_init(&c, &world, "/racing");
+    client_run(&c);
+    assert_got(&c, "/racing");
+    await_blob(c.sha256);
+    usleep(20000); /* the fill's rows wait for the commit thread by now */
+    client_fini(&c);
+    assert_int_equal(pthread_create(&remover, NULL, remove_racing, &e), 0);
+    usleep(20000);
+    gate_open(&g);
+    pthread_join(remover, NULL);
+    world_quiet(&world, "/racing");
+    get_and_check(&world, "/racing", CACHE_MISS);
+}
+
+static void a_removal_takes_what_was_parked(void **state)
+{
+    struct cache_settings one_try = settings;
+    struct world w = {0};
+    struct client c;
+    uint64_t removed;
+
+    (void)state;
+    one_try.tries = 1;
+    world_open(&w, &one_try);
+    put(&w, "/parked?size=%d&wall_at=30000000", 80 * MIB);
+    client_init(&c, &w, "/parked");
+    client_run(&c);
+    assert_int_equal(c.rc, E_NETWORK);
+    client_fini(&c);
+    world_quiet(&w, "/parked");
+    assert_int_equal(cache_remove(w.cache, SLICE("t"), SLICE("/parked"), &removed, NULL), 0);
+    world_stop(&w); /* the trouble of its origin is forgotten */
+    world_start(&w);
+    put(&w, "/parked?size=%d", 80 * MIB);
+    get_and_check(&w, "/parked", CACHE_MISS);
+    assert_int_equal(stat_of(&w, "/parked", "bytes"), 80 * MIB);
+    world_close(&w);
+}
+
 static void a_generation_keeps_its_tag(void **state)
 {
     struct client c[3];
@@ -301,6 +440,8 @@ int main(void)
         cmocka_unit_test(the_first_byte_does_not_wait_for_the_last),
         cmocka_unit_test(a_head_costs_a_head),
         cmocka_unit_test(removed_objects_are_fetched_again),
+        cmocka_unit_test(a_removal_outlives_a_fill_that_is_being_committed),
+        cmocka_unit_test(a_removal_takes_what_was_parked),
         cmocka_unit_test(a_generation_keeps_its_tag),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

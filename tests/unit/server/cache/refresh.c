@@ -279,6 +279,39 @@ static void principals_do_not_share(void **state)
     assert_int_equal(stat_of(&world, "/gated", "authorized"), 1);
 }
 
+static int any_row(void *arg, const struct object_info *o)
+{
+    (void)o;
+    *(bool *)arg = true;
+    return 1;
+}
+
+static void a_removed_page_is_not_renewed(void **state)
+{
+    struct client c;
+    uint64_t removed;
+    bool there = false;
+
+    (void)state;
+    put(&world, "/removed?size=5000&fields=cache-control:max-age=0&delay=0.2");
+    page("/removed", CACHE_MISS, 0);
+    want_page(&c, "/removed");
+    client_go(&c, 0);
+    while (!is_filling(&world, "/removed")) {
+        usleep(1000);
+    }
+    assert_int_equal(cache_remove(world.cache, SLICE("t"), SLICE("/removed"), &removed, NULL), 0);
+    assert_int_equal(removed, 1);
+    client_wait(&c);
+    assert_int_equal(c.state, CACHE_REVALIDATED);
+    client_fini(&c);
+    world_quiet(&world, "/removed");
+    assert_int_equal(cache_remove(world.cache, SLICE("t"), SLICE("/nothing"), &removed, NULL), 0);
+    assert_int_equal(cache_list(world.cache, SLICE("t"), SLICE("/removed"), any_row, &there, NULL),
+                     0);
+    assert_false(there);
+}
+
 static int count_row(void *arg, const struct object_info *o)
 {
     unsigned *n = arg;
@@ -321,6 +354,7 @@ int main(void)
         cmocka_unit_test(absence_is_remembered_for_a_while),
         cmocka_unit_test(what_is_gone_at_the_origin_is_gone_here),
         cmocka_unit_test(principals_do_not_share),
+        cmocka_unit_test(a_removed_page_is_not_renewed),
         cmocka_unit_test(objects_are_listed_by_prefix),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,0 +1,162 @@
+/* rows.c - objects of a repo by their rows, for people: listed, removed.
+ *
+ * A removal is final: what began before it leaves no row behind, whether it was being fetched, revalidated or committed.
+ */
+
+#include <stdlib.h>
+
+#include "server/cache/cache_priv.h"
+#include "server/cache/wire.h"
+
+enum { KEY_MAX = 16384, KEYS_MAX = 1 << 30 };
+
+struct listing {
+    struct cache *cache;
+    struct slice repo;
+    struct buf prefix;
+    int (*each)(void *arg, const struct object_info *o);
+    void *arg;
+};
+
+static int list_row(void *arg, struct slice row_key, struct slice row)
+{
+    struct listing *x = arg;
+    struct arena a = {0};
+    struct object o;
+    int rc = 0;
+
+    if (!slice_starts(row_key, buf_slice(&x->prefix))) {
+        return 1;
+    }
+    if (object_decode(row, &a, &o)) {
+        struct object_info info = {
+            .repo = x->repo,
+            .key = object_key_tail(row_key),
+            .status = 200,
+            .size_bytes = o.size_bytes,
+            .digest = o.digest,
+            .stored_unix_s = o.stored_unix_s,
+            .fresh_until_unix_s = o.fresh_until_unix_s,
+        };
+        rc = x->each(x->arg, &info);
+    }
+    arena_fini(&a);
+    return rc;
+}
+
+int cache_list(struct cache *c, struct slice repo, struct slice prefix,
+               int (*each)(void *arg, const struct object_info *o), void *arg, struct err *e)
+{
+    struct listing x = {c, repo, BUF_INIT(KEY_MAX), each, arg};
+    int rc;
+
+    object_key(&x.prefix, repo, prefix, SLICE(""));
+    rc = x.prefix.rc != 0 ? x.prefix.rc
+                          : store_scan(c->store, TABLE_OBJECT, buf_slice(&x.prefix), SLICE_NONE,
+                                       list_row, &x, e);
+    buf_free(&x.prefix);
+    return rc > 0 ? 0 : rc; /* 1: past the prefix */
+}
+
+/* --- removal ------------------------------------------------------------------------------------------------------ */
+
+struct cut { /* made on the fetch thread, while the remover waits */
+    struct letter letter;
+    struct cache *cache;
+    struct slice prefix; /* of row keys */
+    struct lock lock;
+    struct cond over;
+    bool done;
+};
+
+static void on_cut(struct letter *l)
+{
+    struct cut *x = CONTAINER_OF(l, struct cut, letter);
+
+    entries_forget(x->cache, x->prefix);
+    lock_take(&x->lock);
+    x->done = true;
+    cond_signal(&x->over);
+    lock_drop(&x->lock);
+}
+
+/* From here on the fetch thread hands in no row of what began before. What it had handed in is committed: batches keep
+ * their order, and an empty one has come through. */
+static int cut_fills(struct cache *c, struct slice prefix, struct err *e)
+{
+    struct cut x = {.letter.deliver = on_cut, .cache = c, .prefix = prefix};
+    struct batch *last;
+
+    lock_init(&x.lock, LOCK_LEAF);
+    cond_init(&x.over);
+    mailbox_post(c->mail, &x.letter);
+    lock_take(&x.lock);
+    while (!x.done) {
+        cond_wait(&x.over, &x.lock);
+    }
+    lock_drop(&x.lock);
+    cond_fini(&x.over);
+    lock_fini(&x.lock);
+    last = batch_new();
+    return store_commit(c->store, &last, COMMIT_LAZY, e);
+}
+
+struct removal {
+    struct slice repo;
+    struct batch *batch;
+    struct buf keys; /* of the objects, a length before each */
+    uint64_t count;
+};
+
+static int remove_row(void *arg, const struct object_info *o)
+{
+    struct removal *r = arg;
+    struct buf key = BUF_INIT(KEY_MAX);
+
+    object_key(&key, r->repo, o->key, SLICE(""));
+    batch_del(r->batch, TABLE_OBJECT, buf_slice(&key));
+    buf_clear(&key);
+    holder_key(&key, &o->digest, r->repo, 'o', o->key);
+    batch_del(r->batch, TABLE_HOLDER, buf_slice(&key));
+    buf_free(&key);
+    wire_put_slice(&r->keys, o->key);
+    r->count++;
+    return r->keys.rc;
+}
+
+static void tell_all(struct cache *c, const struct removal *r)
+{
+    struct slice rest = buf_slice(&r->keys);
+    struct slice key;
+
+    while (rest.n > 0 && wire_get_slice(&rest, &key)) {
+        cache_changed_post(c, r->repo, key);
+    }
+}
+
+int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix, uint64_t *removed,
+                 struct err *e)
+{
+    struct removal r = {repo, batch_new(), BUF_INIT(KEYS_MAX), 0};
+    struct buf prefix = BUF_INIT(KEY_MAX);
+    int rc;
+
+    object_key(&prefix, repo, key_prefix, SLICE(""));
+    rc = prefix.rc != 0 ? err_set(e, prefix.rc, "a key is shorter")
+                        : cut_fills(c, buf_slice(&prefix), e);
+    if (rc == 0) {
+        partials_forget(c, buf_slice(&prefix));
+        rc = cache_list(c, repo, key_prefix, remove_row, &r, e);
+    }
+    if (rc == 0) {
+        rc = store_commit(c->store, &r.batch, COMMIT_SYNC, e);
+    }
+    if (rc == 0) {
+        tell_all(c, &r);
+    }
+    *removed = rc == 0 ? r.count : 0;
+    batch_free(&r.batch);
+    buf_free(&r.keys);
+    buf_free(&prefix);
+    return rc;
+}

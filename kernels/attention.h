@@ -5,11 +5,16 @@
  *
  * shapes   qkv, dqkv [batch, seq, heads + 2 * kv_heads, head_dim] (q, then k, then v); out, dout [batch, seq, heads,
  *          head_dim]; lse [batch, heads, seq]; head_dim <= ATTENTION_MAX_HEAD_DIM
+ * memory   attention_prepare() says how much scratch the passes want; it is free again when they have run. On CUDA it also
+ *          plans the shape, which may take seconds; a shape that was not prepared runs by a plainer kernel. The scratch
+ *          of one shape serves every shape of the same heads with at most as many tokens; forward without plan needs none
  * alias    nothing may overlap
  * source   Dao 2023, arXiv:2307.08691
  */
 #ifndef KERNELS_ATTENTION_H
 #define KERNELS_ATTENTION_H
+
+#include <stdbool.h>
 
 #include "kernels/dev.h"
 
@@ -21,12 +26,17 @@ struct attention_shape {
     int64_t heads;
     int64_t kv_heads; /* divides heads */
     int64_t head_dim;
+    bool any_order; /* backward may sum in any order: faster on CUDA, and other bits in each run */
 };
 
+/* For both passes, or forward alone when nothing will be learned. */
+int attention_prepare_cpu(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
+                          bool learn, size_t *scratch_bytes);
+
 int attention_forward_cpu(struct kstream *ks, enum dtype dt, void *out, void *lse, const void *qkv,
-                          const struct attention_shape *s);
+                          const struct attention_shape *s, void *scratch);
 int attention_backward_cpu(struct kstream *ks, enum dtype dt, void *dqkv, const void *dout,
                            const void *qkv, const void *out, const void *lse,
-                           const struct attention_shape *s);
+                           const struct attention_shape *s, void *scratch);
 
 #endif

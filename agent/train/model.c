@@ -157,10 +157,19 @@ static void carve_all(struct model *m, struct carver *c, int64_t rows)
         m->dwide = carve(c, model_bytes(m, rows * (k->ffn > wide ? k->ffn : wide)));
         m->dqkv = carve(c, model_bytes(m, rows * qkv));
     }
+    m->attention_scratch = carve(c, m->attention_bytes);
+}
+
+static struct attention_shape heads_of(const struct model *m, int64_t batch, int64_t seq)
+{
+    const struct model_config *c = &m->config;
+
+    return (struct attention_shape){batch, seq, c->heads, c->kv_heads, c->head_dim, false};
 }
 
 int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e)
 {
+    struct attention_shape heads = heads_of(m, batch, seq);
     struct carver c = {0};
     int rc;
 
@@ -170,6 +179,11 @@ int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e)
     }
     m->k->mem_free(m->memory);
     m->memory = NULL;
+    rc = m->k->attention_prepare(m->ks, m->dt, &heads, m->training, &m->attention_bytes);
+    if (rc != 0) {
+        return err_set(e, rc, "%s: no attention for heads of %lld", m->k->name,
+                       (long long)heads.head_dim);
+    }
     carve_all(m, &c, batch * seq);
     rc = alloc(m, &m->memory, c.used, e);
     if (rc == 0) {
@@ -299,13 +313,6 @@ static void linear_backward(struct model *m, void *dx, const void *dy, const voi
     model_do(m, k->matmul(m->ks, m->dt, dx, dy, param(m, g, w), NULL, rows, in, out, 0));
 }
 
-static struct attention_shape heads_of(const struct model *m, int64_t batch, int64_t seq)
-{
-    const struct model_config *c = &m->config;
-
-    return (struct attention_shape){batch, seq, c->heads, c->kv_heads, c->head_dim};
-}
-
 static void block_forward(struct model *m, int g, const void *in, int64_t batch, int64_t seq)
 {
     const struct kops *k = m->k;
@@ -319,7 +326,8 @@ static void block_forward(struct model *m, int g, const void *in, int64_t batch,
                                      param(m, g, T_NORM1_G), param(m, g, T_NORM1_B), rows,
                                      c->hidden, c->norm_eps));
     linear(m, a->qkv, a->norm1, g, T_QKV_W, T_QKV_B, rows, qkv, c->hidden);
-    model_do(m, k->attention_forward(m->ks, m->dt, a->att, a->lse, a->qkv, &heads));
+    model_do(m, k->attention_forward(m->ks, m->dt, a->att, a->lse, a->qkv, &heads,
+                                     m->attention_scratch));
     linear(m, m->dbranch, a->att, g, T_PROJ_W, T_PROJ_B, rows, c->hidden, wide);
     model_do(m, k->add(m->ks, m->dt, a->mid, in, m->dbranch, rows * c->hidden));
 
@@ -351,8 +359,8 @@ static void block_backward(struct model *m, int g, const void *in, int64_t batch
 
     /* dwide is free again, and wide enough for the gradient of attention's output. */
     linear_backward(m, m->dwide, m->dstream, a->att, g, T_PROJ_W, T_PROJ_B, rows, c->hidden, wide);
-    model_do(
-        m, k->attention_backward(m->ks, m->dt, m->dqkv, m->dwide, a->qkv, a->att, a->lse, &heads));
+    model_do(m, k->attention_backward(m->ks, m->dt, m->dqkv, m->dwide, a->qkv, a->att, a->lse,
+                                      &heads, m->attention_scratch));
     linear_backward(m, m->dbranch, m->dqkv, a->norm1, g, T_QKV_W, T_QKV_B, rows, qkv, c->hidden);
     model_do(m, k->layernorm_backward(m->ks, m->dt, m->dstream, grad(m, g, T_NORM1_G),
                                       grad(m, g, T_NORM1_B), m->dbranch, in, param(m, g, T_NORM1_G),

@@ -46,6 +46,8 @@ struct model {
     void *logits, *loss_row;
     int64_t head_rows; /* rows of logits held at a time */
     void *dstream, *dbranch, *dwide, *dqkv;
+    void *attention_scratch;
+    size_t attention_bytes;
 };
 
 MUST_USE int model_open(const struct model_config *c, const struct kops *k, enum dtype dt,

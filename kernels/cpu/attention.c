@@ -8,10 +8,21 @@ enum { RUN = 64 }; /* keys taken at a time */
 #    define BODY "kernels/cpu/attention.c"
 #    include "kernels/cpu/each_real.h"
 
-int attention_forward_cpu(struct kstream *ks, enum dtype dt, void *out, void *lse, const void *qkv,
-                          const struct attention_shape *s)
+int attention_prepare_cpu(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
+                          bool learn, size_t *scratch_bytes)
 {
     (void)ks;
+    (void)dt;
+    (void)learn;
+    *scratch_bytes = 0;
+    return s->head_dim > ATTENTION_MAX_HEAD_DIM ? E_UNSUPPORTED : 0;
+}
+
+int attention_forward_cpu(struct kstream *ks, enum dtype dt, void *out, void *lse, const void *qkv,
+                          const struct attention_shape *s, void *scratch)
+{
+    (void)ks;
+    (void)scratch;
     if (s->head_dim > ATTENTION_MAX_HEAD_DIM) {
         return E_UNSUPPORTED;
     }
@@ -20,9 +31,10 @@ int attention_forward_cpu(struct kstream *ks, enum dtype dt, void *out, void *ls
 
 int attention_backward_cpu(struct kstream *ks, enum dtype dt, void *dqkv, const void *dout,
                            const void *qkv, const void *out, const void *lse,
-                           const struct attention_shape *s)
+                           const struct attention_shape *s, void *scratch)
 {
     (void)ks;
+    (void)scratch;
     if (s->head_dim > ATTENTION_MAX_HEAD_DIM) {
         return E_UNSUPPORTED;
     }

@@ -193,23 +193,29 @@ static void check_matmul(struct check *c)
 static void check_attention(struct check *c)
 {
     int64_t kv = between(c, 1, 3);
-    struct attention_shape s = {between(c, 1, 3), between(c, 1, 200), kv * between(c, 1, 3), kv,
-                                between(c, 1, 20) * 8};
+    struct attention_shape s = {between(c, 1, 3),      between(c, 1, 200),
+                                kv * between(c, 1, 3), kv,
+                                between(c, 1, 20) * 8, false};
     int64_t n = s.batch * s.seq * (s.heads + 2 * s.kv_heads) * s.head_dim;
     int64_t o = s.batch * s.seq * s.heads * s.head_dim;
     struct pair p[] = {make(c, n, 1), make(c, o, 0), make(c, s.batch * s.heads * s.seq, 0),
                        make(c, o, 1), make(c, n, 1)};
     enum { QKV, OUT, LSE, DOUT, DQKV };
+    size_t room, unused;
+    void *scratch = NULL;
 
-    DO(attention_forward, (c->ks, DT_F32, p[OUT].device, p[LSE].device, p[QKV].device, &s),
-       (NULL, DT_F64, p[OUT].host, p[LSE].host, p[QKV].host, &s));
+    DO(attention_prepare, (c->ks, DT_F32, &s, true, &room), (NULL, DT_F64, &s, true, &unused));
+    trouble(c, c->cuda->mem_alloc(&scratch, room), "mem_alloc");
+    DO(attention_forward, (c->ks, DT_F32, p[OUT].device, p[LSE].device, p[QKV].device, &s, scratch),
+       (NULL, DT_F64, p[OUT].host, p[LSE].host, p[QKV].host, &s, NULL));
     DO(attention_backward,
        (c->ks, DT_F32, p[DQKV].device, p[DOUT].device, p[QKV].device, p[OUT].device, p[LSE].device,
-        &s),
-       (NULL, DT_F64, p[DQKV].host, p[DOUT].host, p[QKV].host, p[OUT].host, p[LSE].host, &s));
+        &s, scratch),
+       (NULL, DT_F64, p[DQKV].host, p[DOUT].host, p[QKV].host, p[OUT].host, p[LSE].host, &s, NULL));
     compare(c, &p[OUT]);
     compare(c, &p[LSE]);
     compare(c, &p[DQKV]);
+    c->cuda->mem_free(scratch);
     drop(c, p, ARRAY_LEN(p));
 }
 

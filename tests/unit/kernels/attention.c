@@ -13,7 +13,7 @@ static double value(void *arg)
 {
     struct net *t = arg;
 
-    assert_int_equal(attention_forward_cpu(NULL, DT_F64, t->out, t->lse, t->qkv, &t->s), 0);
+    assert_int_equal(attention_forward_cpu(NULL, DT_F64, t->out, t->lse, t->qkv, &t->s, NULL), 0);
     return finite_dot(t->out, t->weight, t->s.batch * t->s.seq * t->s.heads * t->s.head_dim);
 }
 
@@ -26,8 +26,8 @@ static void differences(struct attention_shape s)
     double *dqkv = finite_array(n); /* overwritten, whatever it held */
 
     value(&t);
-    assert_int_equal(attention_backward_cpu(NULL, DT_F64, dqkv, t.weight, t.qkv, t.out, t.lse, &s),
-                     0);
+    assert_int_equal(
+        attention_backward_cpu(NULL, DT_F64, dqkv, t.weight, t.qkv, t.out, t.lse, &s, NULL), 0);
     finite_check("dqkv", value, &t, t.qkv, dqkv, 0, n);
     free(t.qkv);
     free(t.out);
@@ -56,7 +56,7 @@ static void test_definition(void **state)
     for (int i = 0; i < T * 3 * D; i++) {
         qkv[i] *= 20; /* large scores: the running maximum must move */
     }
-    assert_int_equal(attention_forward_cpu(NULL, DT_F64, out, lse, qkv, &s), 0);
+    assert_int_equal(attention_forward_cpu(NULL, DT_F64, out, lse, qkv, &s, NULL), 0);
     for (int t = 0; t < T; t++) {
         double p[T], sum = 0;
 
@@ -82,8 +82,8 @@ static void test_no_rows_and_wide_heads(void **state)
     struct attention_shape none = {0, 4, 2, 2, 8}, wide = {1, 1, 1, 1, ATTENTION_MAX_HEAD_DIM + 1};
 
     (void)state;
-    assert_int_equal(attention_forward_cpu(NULL, DT_F32, NULL, NULL, NULL, &none), 0);
-    assert_true(attention_forward_cpu(NULL, DT_F32, NULL, NULL, NULL, &wide) != 0);
+    assert_int_equal(attention_forward_cpu(NULL, DT_F32, NULL, NULL, NULL, &none, NULL), 0);
+    assert_true(attention_forward_cpu(NULL, DT_F32, NULL, NULL, NULL, &wide, NULL) != 0);
 }
 
 int main(void)

@@ -53,10 +53,12 @@ int puller_open(const struct agent *a, struct puller **out, struct err *e)
     pl->agent = a;
     pl->xfers = xfer_loop_open(pl->base, &limits);
     pl->mail = mailbox_open(pl->base);
-    pl->workers = pool_open("disk", cores < 2             ? 2
-                                    : cores > WORKERS_MAX ? WORKERS_MAX
-                                                          : (unsigned)cores);
-    pl->followers = pool_open("follow", cores > 2 ? 2 : 1);
+    pl->workers = pool_open("disk",
+                            cores < 2             ? 2
+                            : cores > WORKERS_MAX ? WORKERS_MAX
+                                                  : (unsigned)cores,
+                            0);
+    pl->followers = pool_open("follow", cores > 2 ? 2 : 1, 0);
     list_init(&pl->pulls);
     list_init(&pl->free_blocks);
     pl->conns_left = a->connections;

@@ -1,6 +1,7 @@
 #include "common/os/pool.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "common/os/lock.h"
 
@@ -10,6 +11,7 @@ struct pool {
     struct list jobs;
     unsigned waiting;
     unsigned nthreads;
+    int nice;
     bool closing;
     pthread_t threads[];
 };
@@ -24,6 +26,9 @@ static void *run_worker(void *arg)
 {
     struct pool *p = arg;
 
+    if (p->nice != 0) { /* on Linux it is a thread's own */
+        setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + p->nice);
+    }
     for (;;) {
         struct list *n;
         struct job *j;
@@ -51,7 +56,7 @@ static void *run_worker(void *arg)
     }
 }
 
-struct pool *pool_open(const char *name, unsigned threads)
+struct pool *pool_open(const char *name, unsigned threads, int nice)
 {
     struct pool *p = mem_new(sizeof *p + threads * sizeof p->threads[0]);
 
@@ -60,6 +65,7 @@ struct pool *pool_open(const char *name, unsigned threads)
     cond_init(&p->more);
     list_init(&p->jobs);
     p->nthreads = threads;
+    p->nice = nice;
     for (unsigned i = 0; i < threads; i++) {
         p->threads[i] = thread_start(name, run_worker, p);
     }

@@ -21,7 +21,8 @@ struct job {
     struct letter letter;        /* private */
 };
 
-struct pool *pool_open(const char *name, unsigned threads);
+/* `nice` is added to its threads' niceness, 0..19: work that may wait yields the cores to loops that must not. */
+struct pool *pool_open(const char *name, unsigned threads, int nice);
 void pool_submit(struct pool *p, struct job *j);
 void pool_close(struct pool **pp);
 unsigned pool_waiting(struct pool *p); /* jobs not yet started: a gauge */

@@ -224,7 +224,7 @@ static inline void world_start(struct world *w)
     if (store_open(&set, &w->store, &e) != 0) {
         fail_msg("store_open: %s", e.text);
     }
-    w->disk = pool_open("disk", 4);
+    w->disk = pool_open("disk", 4, 0);
     w->loops = loops_open(2);
     w->cache = cache_open(w->store, w->disk, &w->set);
     assert_int_equal(stage_sweep(w->store, &e), 0);

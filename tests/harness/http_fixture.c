@@ -577,7 +577,7 @@ int main(int argc, char **argv)
         f->pattern[i] = (char)(i % 251);
     }
     loops = loops_open(nloops);
-    disk = pool_open("disk", 2);
+    disk = pool_open("disk", 2, 0);
     f->server = http_server_open(
         loops, disk, &limits,
         (struct exchange_handler){.on_request = on_request, .on_end = on_end, .arg = f});

@@ -1,51 +1,91 @@
 #include "agent/job/jobfile.h"
 
-#include <confuse.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/publish/publish.h"
+#include "common/codec/nearest.h"
+#include "common/codec/settings.h"
 #include "common/codec/units.h"
 
 enum { RESTARTS_MAX = 1000000, RANKS_MAX = 1024 };
 
-/* libconfuse reports through a function without an argument; a job is read once, by one thread. */
-static struct err *complaint;
+/* --- the grammar --------------------------------------------------------------------------------------------------- */
 
-static void on_error(cfg_t *cfg, const char *fmt, va_list ap)
+enum section { SECTION_FILE, SECTION_ARTIFACT, SECTION_RUN, SECTION_PUBLISH };
+
+static const struct settings_key in_file[] = {{"mirror", false}};
+static const struct settings_key in_artifact[] = {
+    {"from", false}, {"sha256", false}, {"unpack", false}, {"include", true}, {"exclude", true}};
+static const struct settings_key in_run[] = {{"command", true},   {"ranks", false},
+                                             {"restarts", false}, {"grace", false},
+                                             {"backoff", false},  {"out", false}};
+static const struct settings_key in_publish[] = {{"from", false}, {"to", false}};
+
+static const struct settings_section sections[] = {
+    [SECTION_FILE] = {"", 0, false, in_file, ARRAY_LEN(in_file)},
+    [SECTION_ARTIFACT] = {"artifact", 0, true, in_artifact, ARRAY_LEN(in_artifact)},
+    [SECTION_RUN] = {"run", 0, false, in_run, ARRAY_LEN(in_run)},
+    [SECTION_PUBLISH] = {"publish", 0, false, in_publish, ARRAY_LEN(in_publish)},
+};
+
+static const struct settings_grammar grammar = {
+    .sections = sections,
+    .nsections = ARRAY_LEN(sections),
+    .manual = "trainagent(1)",
+    .absent = "name another",
+    .long_texts = true, /* shell scripts */
+};
+
+/* --- values -------------------------------------------------------------------------------------------------------- */
+
+static const char *text_of(const struct settings_node *nd, const char *key, const char *otherwise)
 {
-    char text[160];
+    const struct settings_given *g = settings_given(nd, key);
 
-    if (complaint == NULL || complaint->code != 0) {
-        return; /* the first one is the cause */
-    }
-    vsnprintf(text, sizeof text, fmt, ap);
-    err_set(complaint, E_CONFIG, "%s:%d: %s", cfg->filename != NULL ? cfg->filename : "job",
-            cfg->line, text);
+    return g != NULL ? g->text : otherwise;
 }
 
-static int wrong(struct err *e, const char *path, const char *what)
-{
-    return err_set(e, E_CONFIG, "%s: %s", path, what);
-}
-
-static const char *keep(struct jobfile *j, const char *text)
-{
-    return text == NULL ? NULL : arena_cstr(&j->arena, slice_str(text));
-}
-
-static const char **keep_list(struct jobfile *j, cfg_t *cfg, const char *name, size_t *n)
+/* NULL-terminated. */
+static const char **list_of(struct jobfile *j, const struct settings_node *nd, const char *key,
+                            size_t *n)
 {
     const char **list;
+    size_t i = 0;
 
-    *n = cfg_size(cfg, name);
+    *n = 0;
+    for (const struct settings_given *g = settings_given(nd, key); g != NULL; g = g->next) {
+        ++*n;
+    }
     list = arena_alloc(&j->arena, (*n + 1) * sizeof list[0]);
-    for (size_t i = 0; i < *n; i++) {
-        list[i] = keep(j, cfg_getnstr(cfg, name, (unsigned)i));
+    for (const struct settings_given *g = settings_given(nd, key); g != NULL; g = g->next) {
+        list[i++] = g->text;
     }
     return list;
 }
+
+static int bad(const struct settings_node *nd, const char *key, const char *why, struct err *e)
+{
+    return settings_wrong(settings_where(nd, key), e, "%s = \"%.60s\", it %s", key,
+                          text_of(nd, key, ""), why);
+}
+
+static int read_bool(const struct settings_node *nd, const char *key, bool *out, struct err *e)
+{
+    return settings_truth(text_of(nd, key, "false"), out)
+               ? 0
+               : bad(nd, key, "is neither true nor false, write one of them", e);
+}
+
+static int read_span(const struct settings_node *nd, const char *key, const char *otherwise,
+                     uint64_t *ms, struct err *e)
+{
+    return span_parse(slice_str(text_of(nd, key, otherwise)), ms)
+               ? 0
+               : bad(nd, key, "is no span of time, write one such as 25s", e);
+}
+
+/* --- sections ------------------------------------------------------------------------------------------------------ */
 
 /* Names become folders and placeholders. */
 static bool name_ok(struct slice s)
@@ -57,132 +97,201 @@ static bool name_ok(struct slice s)
             return false;
         }
     }
-    return s.n > 0 && s.n <= 64;
+    return s.n > 0 && s.n <= 64 && !slice_eq(s, SLICE("out"));
 }
 
-static int read_artifact(struct jobfile *j, cfg_t *cfg, struct job_artifact *a, const char *path,
-                         struct err *e)
+static int read_artifact(struct jobfile *j, const struct settings_node *nd, struct err *e)
 {
-    const char *sha256 = cfg_getstr(cfg, "sha256");
+    struct job_artifact *a = &j->artifact[j->nartifacts++];
+    const char *sha256 = text_of(nd, "sha256", NULL);
 
-    a->name = keep(j, cfg_title(cfg));
-    a->from = keep(j, cfg_getstr(cfg, "from"));
-    a->unpack = cfg_getbool(cfg, "unpack") == cfg_true;
-    a->include = keep_list(j, cfg, "include", &a->ninclude);
-    a->exclude = keep_list(j, cfg, "exclude", &a->nexclude);
-    if (!name_ok(slice_str(a->name)) || strcmp(a->name, "out") == 0) {
-        return err_set(
-            e, E_CONFIG,
-            "%s: artifact \"%s\": a name is letters, digits, '-' and '_', and not \"out\"", path,
-            a->name);
+    a->name = nd->title;
+    a->from = text_of(nd, "from", NULL);
+    a->include = list_of(j, nd, "include", &a->ninclude);
+    a->exclude = list_of(j, nd, "exclude", &a->nexclude);
+    if (!name_ok(slice_str(a->name))) {
+        return settings_wrong(nd->at, e,
+                              "artifact \"%.70s\", a name is letters, digits, '-' and '_', and "
+                              "{out} is ours, rename it",
+                              a->name);
     }
     if (a->from == NULL) {
-        return err_set(e, E_CONFIG, "%s: artifact \"%s\" says no from = \"<repo>/<path>\"", path,
-                       a->name);
+        return settings_wrong(nd->at, e,
+                              "artifact \"%s\" has no from, there is nothing to fetch, write "
+                              "from = \"<repo>/<path>\"",
+                              a->name);
     }
     if (sha256 != NULL &&
         (!digest_parse(slice_str(sha256), &a->digest) || digest_is_zero(&a->digest))) {
-        return err_set(e, E_CONFIG, "%s: artifact \"%s\": sha256 is 64 hex digits", path, a->name);
+        return bad(nd, "sha256", "is no SHA-256, write 64 hex digits or leave it out", e);
     }
-    return 0;
+    return read_bool(nd, "unpack", &a->unpack, e);
 }
 
-static int read_run(struct jobfile *j, cfg_t *cfg, const char *path, struct err *e)
+static int read_run(struct jobfile *j, const struct settings_node *nd, struct err *e)
 {
-    const char *ranks = cfg_getstr(cfg, "ranks");
-    long restarts = cfg_getint(cfg, "restarts");
+    const char *ranks = text_of(nd, "ranks", "auto");
     uint64_t n = 0;
+    uint64_t restarts = 0;
+    int rc;
 
-    j->command = keep_list(j, cfg, "command", &j->ncommand);
-    j->out = keep(j, cfg_getstr(cfg, "out"));
+    j->command = list_of(j, nd, "command", &j->ncommand);
+    j->out = text_of(nd, "out", NULL);
     if (j->ncommand == 0) {
-        return wrong(e, path, "run says no command = {\"program\", \"argument\"}");
+        return settings_wrong(nd->at, e,
+                              "run has no command, there is nothing to start, write "
+                              "command = {\"program\", \"argument\"}");
     }
     if (strcmp(ranks, "auto") != 0 &&
         (!slice_u64(slice_str(ranks), &n) || n == 0 || n > RANKS_MAX)) {
-        return wrong(e, path, "ranks is auto or a number from 1 to 1024");
+        return bad(nd, "ranks", "is no number of processes, write auto or 1 to 1024", e);
     }
-    if (restarts < 0 || restarts > RESTARTS_MAX) {
-        return wrong(e, path, "restarts is a number from 0 to 1000000");
-    }
-    if (!span_parse(slice_str(cfg_getstr(cfg, "grace")), &j->grace_ms) ||
-        !span_parse(slice_str(cfg_getstr(cfg, "backoff")), &j->backoff_ms)) {
-        return wrong(e, path, "grace and backoff are spans, such as 25s");
+    if (!slice_u64(slice_str(text_of(nd, "restarts", "0")), &restarts) || restarts > RESTARTS_MAX) {
+        return bad(nd, "restarts", "is no count, write 0 to 1000000", e);
     }
     j->ranks = (unsigned)n;
     j->restarts = (unsigned)restarts;
-    return 0;
+    rc = read_span(nd, "grace", "25s", &j->grace_ms, e);
+    return rc != 0 ? rc : read_span(nd, "backoff", "1s", &j->backoff_ms, e);
 }
 
-static int take(struct jobfile *j, cfg_t *cfg, const char *path, struct err *e)
+static int read_publish(struct jobfile *j, const struct settings_node *nd, struct err *e)
+{
+    struct job_publish *p = &j->publish[j->npublish++];
+
+    p->from = text_of(nd, "from", NULL);
+    p->to = text_of(nd, "to", NULL);
+    if (p->from == NULL) {
+        return settings_wrong(
+            nd->at, e, "publish has no from, there is nothing to send, write from = \"{out}\"");
+    }
+    if (p->to == NULL) {
+        return settings_wrong(nd->at, e,
+                              "publish has no to, it could go nowhere, write to = "
+                              "\"<repo>/<owner>/<name>\"");
+    }
+    /* Known now, and not when the training is done. */
+    return publish_to_ok(slice_str(p->to))
+               ? 0
+               : bad(nd, "to", "names no tree of a repository, write <repo>/<owner>/<name>", e);
+}
+
+/* --- placeholders: looked at before anything is fetched -------------------------------------------------------------- */
+
+static const char *known(void *arg, struct slice name)
+{
+    const struct jobfile *j = arg;
+
+    for (size_t i = 0; i < j->nartifacts; i++) {
+        if (slice_eqs(name, j->artifact[i].name)) {
+            return "";
+        }
+    }
+    return slice_eq(name, SLICE("out")) ? "" : NULL;
+}
+
+static int check_text(struct jobfile *j, const struct settings_given *g, struct err *e)
+{
+    const char **names = arena_alloc(&j->arena, (j->nartifacts + 1) * sizeof names[0]);
+    struct buf unused = BUF_INIT(64 << 10);
+    const char *near;
+    struct slice name;
+    int rc = jobfile_fill(g->text, known, j, &unused, &name, e);
+
+    buf_free(&unused);
+    if (rc != E_NOTFOUND) {
+        return rc;
+    }
+    for (size_t i = 0; i < j->nartifacts; i++) {
+        names[i] = j->artifact[i].name;
+    }
+    names[j->nartifacts] = "out";
+    near = nearest_word(names, j->nartifacts + 1, name);
+    return settings_wrong(g->at, e,
+                          "{%.*s} is no artifact of this job, nor {out}%s%s%s (a plain brace is "
+                          "{{)",
+                          (int)min_u64(name.n, 64), name.p, near != NULL ? ", did you mean {" : "",
+                          near != NULL ? near : "", near != NULL ? "}?" : "");
+}
+
+static int check_texts(struct jobfile *j, const struct settings_node *nd, const char *key,
+                       struct err *e)
 {
     int rc = 0;
 
-    j->mirror = keep(j, cfg_getstr(cfg, "mirror"));
-    j->nartifacts = cfg_size(cfg, "artifact");
-    j->artifact = arena_alloc(&j->arena, (j->nartifacts + 1) * sizeof j->artifact[0]);
-    for (size_t i = 0; rc == 0 && i < j->nartifacts; i++) {
-        rc = read_artifact(j, cfg_getnsec(cfg, "artifact", (unsigned)i), &j->artifact[i], path, e);
+    for (const struct settings_given *g = settings_given(nd, key); g != NULL && rc == 0;
+         g = g->next) {
+        rc = check_text(j, g, e);
     }
-    j->npublish = cfg_size(cfg, "publish");
-    j->publish = arena_alloc(&j->arena, (j->npublish + 1) * sizeof j->publish[0]);
-    for (size_t i = 0; rc == 0 && i < j->npublish; i++) {
-        cfg_t *p = cfg_getnsec(cfg, "publish", (unsigned)i);
-        j->publish[i].from = keep(j, cfg_getstr(p, "from"));
-        j->publish[i].to = keep(j, cfg_getstr(p, "to"));
-        if (j->publish[i].from == NULL || j->publish[i].to == NULL) {
-            rc =
-                wrong(e, path, "publish needs from = \"{out}\" and to = \"<repo>/<owner>/<name>\"");
+    return rc;
+}
+
+/* --- the file ------------------------------------------------------------------------------------------------------ */
+
+static size_t children(const struct settings_node *root, enum section s)
+{
+    size_t n = 0;
+
+    for (const struct settings_node *nd = root->child; nd != NULL; nd = nd->next) {
+        n += nd->section == s;
+    }
+    return n;
+}
+
+static int read_section(struct jobfile *j, const struct settings_node *nd, struct err *e)
+{
+    switch ((enum section)nd->section) {
+    case SECTION_ARTIFACT:
+        return read_artifact(j, nd, e);
+    case SECTION_RUN:
+        if (nd->next != NULL && nd->next->section == SECTION_RUN) {
+            return settings_wrong(
+                nd->next->at, e,
+                "section run stands here again, the first is at %s:%u, put both into one",
+                nd->at.file, nd->at.line);
         }
+        return read_run(j, nd, e);
+    case SECTION_PUBLISH:
+        return read_publish(j, nd, e);
+    case SECTION_FILE:
+        break;
     }
-    if (rc == 0 && cfg_size(cfg, "run") > 1) {
-        rc = wrong(e, path, "more than one run");
-    } else if (rc == 0 && cfg_size(cfg, "run") == 1) {
-        rc = read_run(j, cfg_getnsec(cfg, "run", 0), path, e);
+    return 0;
+}
+
+static int take(struct jobfile *j, const struct settings_node *root, struct err *e)
+{
+    int rc = 0;
+
+    j->mirror = text_of(root, "mirror", NULL);
+    j->artifact =
+        arena_alloc(&j->arena, (children(root, SECTION_ARTIFACT) + 1) * sizeof j->artifact[0]);
+    j->publish =
+        arena_alloc(&j->arena, (children(root, SECTION_PUBLISH) + 1) * sizeof j->publish[0]);
+    for (const struct settings_node *nd = root->child; nd != NULL && rc == 0; nd = nd->next) {
+        rc = read_section(j, nd, e);
+    }
+    for (const struct settings_node *nd = root->child; nd != NULL && rc == 0; nd = nd->next) {
+        if (nd->section == SECTION_RUN) {
+            rc = check_texts(j, nd, "command", e);
+        } else if (nd->section == SECTION_PUBLISH) {
+            rc = check_texts(j, nd, "from", e);
+        }
     }
     return rc;
 }
 
 int jobfile_read(const char *path, struct jobfile *j, struct err *e)
 {
-    cfg_opt_t artifact[] = {
-        CFG_STR("from", NULL, CFGF_NODEFAULT),    CFG_STR("sha256", NULL, CFGF_NODEFAULT),
-        CFG_BOOL("unpack", cfg_false, CFGF_NONE), CFG_STR_LIST("include", NULL, CFGF_NONE),
-        CFG_STR_LIST("exclude", NULL, CFGF_NONE), CFG_END()};
-    cfg_opt_t run[] = {CFG_STR_LIST("command", NULL, CFGF_NONE),
-                       CFG_STR("ranks", "auto", CFGF_NONE),
-                       CFG_INT("restarts", 0, CFGF_NONE),
-                       CFG_STR("grace", "25s", CFGF_NONE),
-                       CFG_STR("backoff", "1s", CFGF_NONE),
-                       CFG_STR("out", NULL, CFGF_NODEFAULT),
-                       CFG_END()};
-    cfg_opt_t publish[] = {CFG_STR("from", NULL, CFGF_NODEFAULT),
-                           CFG_STR("to", NULL, CFGF_NODEFAULT), CFG_END()};
-    cfg_opt_t top[] = {CFG_STR("mirror", NULL, CFGF_NODEFAULT),
-                       CFG_SEC("artifact", artifact, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
-                       CFG_SEC("run", run, CFGF_MULTI), CFG_SEC("publish", publish, CFGF_MULTI),
-                       CFG_END()};
-    struct err said = {0};
-    cfg_t *cfg = cfg_init(top, CFGF_NONE);
-    int rc = 0;
-    int got;
+    struct settings_node *root;
+    int rc;
 
     *j = (struct jobfile){0};
-    CHECK(cfg != NULL);
     if (access(path, R_OK) == -1) {
-        cfg_free(cfg);
-        return err_sys(e, "%s", path);
+        return err_sys(e, "%s", path); /* not found is not wrong */
     }
-    complaint = &said;
-    cfg_set_error_function(cfg, on_error);
-    got = cfg_parse(cfg, path);
-    complaint = NULL;
-    if (got != CFG_SUCCESS) {
-        rc = err_set(e, E_CONFIG, "%s", said.code != 0 ? said.text : path);
-    } else {
-        rc = take(j, cfg, path, e);
-    }
-    cfg_free(cfg);
+    rc = settings_read(&grammar, path, &j->arena, &root, e);
+    rc = rc != 0 ? rc : take(j, root, e);
     if (rc != 0) {
         jobfile_fini(j);
     }
@@ -196,7 +305,7 @@ void jobfile_fini(struct jobfile *j)
 }
 
 int jobfile_fill(const char *text, const char *(*value)(void *arg, struct slice name), void *arg,
-                 struct buf *out, struct err *e)
+                 struct buf *out, struct slice *unknown, struct err *e)
 {
     struct slice rest = slice_str(text);
 
@@ -215,13 +324,11 @@ int jobfile_fill(const char *text, const char *(*value)(void *arg, struct slice 
             rest = slice_from(rest, 2);
             continue;
         }
-        name = end > 0 ? slice_of(rest.p + 1, (size_t)end - 1) : SLICE_NONE;
+        name = end > 0 ? slice_of(rest.p + 1, (size_t)end - 1) : slice_from(rest, 1);
         v = end > 0 ? value(arg, name) : NULL;
         if (v == NULL) {
-            return err_set(e, E_CONFIG,
-                           "\"%.100s\": {" SLICE_FMT
-                           "} is no artifact of this job, nor {out}; a plain brace is written {{",
-                           text, SLICE_ARG(name));
+            *unknown = name;
+            return err_set(e, E_NOTFOUND, "no {" SLICE_FMT "}", SLICE_ARG(name));
         }
         buf_str(out, v);
         rest = slice_from(rest, (size_t)end + 1);

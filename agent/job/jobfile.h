@@ -6,7 +6,8 @@
  *   run { command = {"trainer", "train", "--data", "{corpus}/" "*.bin", "--out", "{out}"} ranks = auto restarts = 3 }
  *   publish { from = "{out}" to = "models/me/wiki-gpt2" }
  *
- * errors   E_CONFIG with file and line
+ * threads  one at a time in the process (common/codec/settings.h)
+ * errors   E_NOTFOUND: no such file; E_CONFIG: "file:line: what, why, what to do"
  */
 #ifndef AGENT_JOB_JOBFILE_H
 #define AGENT_JOB_JOBFILE_H
@@ -50,8 +51,9 @@ struct jobfile {
 MUST_USE int jobfile_read(const char *path, struct jobfile *out, struct err *e);
 void jobfile_fini(struct jobfile *j);
 
-/* "{name}" and "{out}" replaced, "{{" is a brace; a name that is none is E_CONFIG. value() gives NULL for those. */
+/* "{name}" and "{out}" replaced, "{{" is a brace. value() gives NULL for a name that is none: E_NOTFOUND and *unknown; in
+ * what jobfile_read() took there are only the job's own names. */
 MUST_USE int jobfile_fill(const char *text, const char *(*value)(void *arg, struct slice name),
-                          void *arg, struct buf *out, struct err *e);
+                          void *arg, struct buf *out, struct slice *unknown, struct err *e);
 
 #endif

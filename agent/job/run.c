@@ -187,7 +187,8 @@ static const char *value_of(void *arg, struct slice name)
 static int fill(struct run *r, const char *text, const char **out, struct err *e)
 {
     struct buf b = BUF_INIT(ARGUMENT_MAX);
-    int rc = jobfile_fill(text, value_of, r, &b, e);
+    struct slice unknown;
+    int rc = jobfile_fill(text, value_of, r, &b, &unknown, e);
 
     if (rc == 0) {
         *out = arena_cstr(&r->job.arena, buf_slice(&b));

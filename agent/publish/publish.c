@@ -462,20 +462,32 @@ static int commit(struct publisher *p, const char *if_match, struct publish_resu
 
 /* --- all of it ----------------------------------------------------------------------------------------------------------------- */
 
+static struct slice plain_to(struct slice to)
+{
+    while (to.n > 0 && to.p[to.n - 1] == '/') {
+        to.n--;
+    }
+    return to;
+}
+
+bool publish_to_ok(struct slice to)
+{
+    size_t segments = 1;
+
+    to = plain_to(to);
+    for (size_t i = 0; i < to.n; i++) {
+        segments += to.p[i] == '/';
+    }
+    return segments == 3 && place_name_ok(to);
+}
+
 static int open_publisher(struct publisher *p, const struct agent *a, const struct publish_want *w,
                           struct err *e)
 {
     const struct timeval tick = {0, TICK_MS * 1000};
-    struct slice to = slice_str(w->to);
-    size_t segments = 1;
+    struct slice to = plain_to(slice_str(w->to));
 
-    while (to.n > 0 && to.p[to.n - 1] == '/') {
-        to.n--;
-    }
-    for (size_t i = 0; i < to.n; i++) {
-        segments += to.p[i] == '/';
-    }
-    if (segments != 3 || !place_name_ok(to)) {
+    if (!publish_to_ok(to)) {
         return err_set(e, E_USAGE,
                        "%s: publish goes to <repo>/<owner>/<name>, such as models/me/gpt2", w->to);
     }

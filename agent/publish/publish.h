@@ -22,6 +22,7 @@ struct publish_result {
     char version[64]; /* "" when the mirror did not say */
 };
 
+bool publish_to_ok(struct slice to); /* <repo>/<owner>/<name> */
 MUST_USE int publish(const struct agent *a, const struct publish_want *w,
                      struct publish_result *out, struct err *e);
 

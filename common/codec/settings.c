@@ -274,7 +274,7 @@ static int parse_file(cfg_t *cfg, const char *path)
                                                        : "see to its path and mode");
         goto out;
     }
-    rc = settings_scan(path, text.p, text.n, r->e);
+    rc = settings_scan(path, text.p, text.n, r->grammar->long_texts, r->e);
     if (rc != 0 || text.n == 0) {
         goto out;
     }
@@ -416,6 +416,19 @@ struct settings_place settings_where(const struct settings_node *nd, const char 
     const struct settings_given *g = settings_given(nd, key);
 
     return g != NULL ? g->at : nd->at;
+}
+
+bool settings_truth(const char *text, bool *out)
+{
+    static const char *const words[2][3] = {{"false", "no", "off"}, {"true", "yes", "on"}};
+
+    for (unsigned i = 0; i < 6; i++) {
+        if (strcmp(text, words[i / 3][i % 3]) == 0) {
+            *out = i / 3 == 1;
+            return true;
+        }
+    }
+    return false;
 }
 
 int settings_wrong(struct settings_place at, struct err *e, const char *fmt, ...)

@@ -33,6 +33,7 @@ struct settings_grammar {
     const char *manual; /* where to read on: "mirrord.conf(5)" */
     const char *absent; /* what to do when there is no such file */
     bool includes;
+    bool long_texts; /* a text in quotes may go over several lines */
 };
 
 struct settings_place {
@@ -68,6 +69,8 @@ const struct settings_given *settings_given(const struct settings_node *nd, cons
 bool settings_written(const struct settings_node *nd, const char *key);
 /* Where the key stands, or the section when it is not written. */
 struct settings_place settings_where(const struct settings_node *nd, const char *key);
+/* true, yes, on; false, no, off. False: another word. */
+MUST_USE bool settings_truth(const char *text, bool *out);
 /* "file:line: <text>", E_CONFIG. */
 int settings_wrong(struct settings_place at, struct err *e, const char *fmt, ...) PRINTF_LIKE(3, 4);
 

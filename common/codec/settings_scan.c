@@ -8,6 +8,7 @@ struct scan {
     const char *file;
     char *start, *p, *end;
     unsigned line;
+    bool long_texts;
     unsigned depth, opened[DEPTH_MAX]; /* lines of the braces that are open */
     struct err *e;
 };
@@ -100,7 +101,7 @@ static int quoted(struct scan *s)
     int rc;
 
     while (s->p < s->end && *s->p != quote) {
-        if (*s->p == '\n') {
+        if (*s->p == '\n' && !s->long_texts) {
             return wrong(s, from, "a text is left open, the line ends before its quote, close it");
         }
         if (quote == '"' && *s->p == '$' && peek(s, 1) == '{') {
@@ -119,6 +120,7 @@ static int quoted(struct scan *s)
             }
             s->p++;
         }
+        s->line += *s->p == '\n';
         s->p++;
     }
     if (s->p == s->end) {
@@ -179,9 +181,15 @@ static int control_bytes(struct scan *s)
     return 0;
 }
 
-int settings_scan(const char *file, char *text, size_t n, struct err *e)
+int settings_scan(const char *file, char *text, size_t n, bool long_texts, struct err *e)
 {
-    struct scan s = {.file = file, .start = text, .p = text, .end = text + n, .line = 1, .e = e};
+    struct scan s = {.file = file,
+                     .start = text,
+                     .p = text,
+                     .end = text + n,
+                     .line = 1,
+                     .long_texts = long_texts,
+                     .e = e};
     int rc = control_bytes(&s);
 
     while (rc == 0 && s.p < s.end) {

@@ -12,7 +12,8 @@
 #include "common/base/err.h"
 #include "common/base/slice.h"
 
-/* Changes text in place. The error reads "file:line: what, why, what to do". */
-MUST_USE int settings_scan(const char *file, char *text, size_t n, struct err *e);
+/* Changes text in place. long_texts: those in quotes may go over several lines, at the price that one left open is found
+ * at the end. The error reads "file:line: what, why, what to do". */
+MUST_USE int settings_scan(const char *file, char *text, size_t n, bool long_texts, struct err *e);
 
 #endif

@@ -170,15 +170,9 @@ static int fill_choice(const struct fill *f)
 
 static int fill_bool(const struct fill *f)
 {
-    static const char *const words[2][3] = {{"false", "no", "off"}, {"true", "yes", "on"}};
-
-    for (unsigned i = 0; i < 6; i++) {
-        if (strcmp(f->given->text, words[i / 3][i % 3]) == 0) {
-            *(bool *)f->field = i / 3 == 1;
-            return 0;
-        }
-    }
-    return bad(f, f->given, "it can only be on or off", "write true or false");
+    return settings_truth(f->given->text, f->field)
+               ? 0
+               : bad(f, f->given, "it can only be on or off", "write true or false");
 }
 
 static int fill_url(const struct fill *f)

@@ -299,12 +299,12 @@ static int64_t *list(const char *out, const char *suffix, size_t *count)
     return steps;
 }
 
-bool checkpoint_any(const char *out)
+size_t checkpoint_count(const char *out)
 {
     size_t n;
 
     free(list(out, "", &n));
-    return n > 0;
+    return n;
 }
 
 int checkpoint_newest(const char *out, char **dir, struct err *e)

@@ -35,7 +35,7 @@ MUST_USE int checkpoint_state(const char *dir, struct train_state *s, struct err
 
 /* Path of the newest checkpoint that verifies, to be freed; damaged ones are logged and passed over. */
 MUST_USE int checkpoint_newest(const char *out, char **dir, struct err *e);
-bool checkpoint_any(const char *out);
+size_t checkpoint_count(const char *out);
 /* Removes all but the newest `keep`, and what crashes left behind. */
 MUST_USE int checkpoint_prune(const char *out, int64_t keep, struct err *e);
 

@@ -1,15 +1,18 @@
 /* trainer info - what a shape, a checkpoint, a folder from the Hub or a token shard is; digests are checked. */
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/train/checkpoint.h"
 #include "agent/train/shard.h"
 #include "agent/train/verbs.h"
+#include "common/codec/jwrite.h"
 
+/* s: of a checkpoint of ours, verified; NULL. newest: it was found here; NULL: it was named itself. */
 static void print_model(const struct options *o, const struct model_config *c,
-                        const struct train_state *s, bool verified)
+                        const struct train_state *s, const char *newest)
 {
     struct layout l;
 
@@ -23,7 +26,14 @@ static void print_model(const struct options *o, const struct model_config *c,
             printf(",\"step\":%lld,\"tokens\":%llu", (long long)s->step,
                    (unsigned long long)s->tokens);
         }
-        printf(",\"verified\":%s}\n", verified ? "true" : "false");
+        if (newest != NULL) {
+            struct buf path = BUF_INIT(64 << 10);
+            struct jwrite j = JWRITE_INTO(&path);
+            jwrite_text(&j, slice_str(newest));
+            printf(",\"checkpoint\":%s", buf_cstr(&path));
+            buf_free(&path);
+        }
+        printf(",\"verified\":%s}\n", s != NULL ? "true" : "false");
     } else {
         printf(
             "gpt2: %.2f M parameters, %lld layers, %lld heads of %lld, width %lld, vocabulary %lld, context %lld\n",
@@ -31,17 +41,15 @@ static void print_model(const struct options *o, const struct model_config *c,
             (long long)c->head_dim, (long long)c->hidden, (long long)c->vocab,
             (long long)c->context);
         if (s != NULL) {
-            printf("after step %lld, %llu tokens\n", (long long)s->step,
-                   (unsigned long long)s->tokens);
-        }
-        if (verified) {
-            printf("all files are as the manifest says\n");
+            printf("after step %lld, %llu tokens; all files are as the manifest says\n",
+                   (long long)s->step, (unsigned long long)s->tokens);
         }
     }
     layout_fini(&l);
 }
 
-static int info_folder(const struct options *o, const char *dir, struct err *e)
+/* A model of ours has a manifest; one from the Hub does not. */
+static int info_model(const struct options *o, const char *dir, const char *newest, struct err *e)
 {
     struct train_state s;
     struct model_config c;
@@ -53,13 +61,41 @@ static int info_folder(const struct options *o, const char *dir, struct err *e)
     rc = config_load(path, &c, e);
     snprintf(path, sizeof path, "%s/manifest.sha256", dir);
     ours = access(path, F_OK) == 0;
-    if (rc == 0 && ours) {
+    if (rc == 0 && ours && newest == NULL) {
         rc = checkpoint_verify(dir, e);
-        rc = rc != 0 ? rc : checkpoint_state(dir, &s, e);
+    }
+    if (rc == 0 && ours) {
+        rc = checkpoint_state(dir, &s, e);
     }
     if (rc == 0) {
-        print_model(o, &c, ours ? &s : NULL, ours);
+        print_model(o, &c, ours ? &s : NULL, newest);
     }
+    return rc;
+}
+
+/* The folder of a model, or of a run: then its newest checkpoint that is whole. */
+static int info_folder(const struct options *o, const char *dir, struct err *e)
+{
+    size_t n = checkpoint_count(dir);
+    char path[PATH_MAX];
+    char *newest;
+    int rc;
+
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    if (access(path, F_OK) == 0) {
+        return info_model(o, dir, NULL, e);
+    }
+    if (n == 0) {
+        return err_set(e, E_NOTFOUND,
+                       "%s: holds neither a model (config.json) nor checkpoint-<step> folders",
+                       dir);
+    }
+    rc = checkpoint_newest(dir, &newest, e);
+    if (rc == 0 && !o->json) {
+        printf("%s, the newest of %zu\n", newest, n);
+    }
+    rc = rc != 0 ? rc : info_model(o, newest, newest, e);
+    free(newest);
     return rc;
 }
 
@@ -94,7 +130,7 @@ int verb_info(const struct options *o, struct err *e)
     if (o->config != NULL && o->paths == 0) {
         rc = setup_config(o, &c, e);
         if (rc == 0) {
-            print_model(o, &c, NULL, false);
+            print_model(o, &c, NULL, NULL);
         }
         return rc;
     }

@@ -79,7 +79,7 @@ static int find_resume(const struct options *o, char **dir, struct err *e)
 {
     *dir = NULL;
     if (strcmp(o->resume, "none") == 0) {
-        return checkpoint_any(o->out)
+        return checkpoint_count(o->out) != 0
                    ? err_set(e, E_EXISTS,
                              "%s holds checkpoints: --resume auto goes on from them, another "
                              "--out begins anew",
@@ -87,7 +87,7 @@ static int find_resume(const struct options *o, char **dir, struct err *e)
                    : 0;
     }
     if (strcmp(o->resume, "auto") == 0) {
-        return checkpoint_any(o->out) ? checkpoint_newest(o->out, dir, e) : 0;
+        return checkpoint_count(o->out) != 0 ? checkpoint_newest(o->out, dir, e) : 0;
     }
     *dir = mem_strdup(o->resume);
     return checkpoint_verify(o->resume, e);

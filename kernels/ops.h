@@ -19,6 +19,9 @@
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/reduce.h"
+#include "kernels/rmsnorm.h"
+#include "kernels/rope.h"
+#include "kernels/swiglu.h"
 
 struct kops {
     const char *name; /* "cpu", "cuda" */

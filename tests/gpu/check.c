@@ -137,6 +137,61 @@ static void check_layernorm(struct check *c)
     drop(c, p, ARRAY_LEN(p));
 }
 
+static void check_rmsnorm(struct check *c)
+{
+    int64_t rows = between(c, 1, 300), cols = between(c, 1, 1100);
+    struct pair p[] = {make(c, rows * cols, 1), make(c, rows, 0),        make(c, rows * cols, 3),
+                       make(c, cols, 1),        make(c, rows * cols, 1), make(c, rows * cols, 1),
+                       make(c, cols, 1)};
+    enum { Y, RSTD, X, G, DY, DX, DG };
+
+    DO(rmsnorm_forward,
+       (c->ks, DT_F32, p[Y].device, p[RSTD].device, p[X].device, p[G].device, rows, cols, 1e-5),
+       (NULL, DT_F64, p[Y].host, p[RSTD].host, p[X].host, p[G].host, rows, cols, 1e-5));
+    DO(rmsnorm_backward,
+       (c->ks, DT_F32, p[DX].device, p[DG].device, p[DY].device, p[X].device, p[G].device,
+        p[RSTD].device, rows, cols),
+       (NULL, DT_F64, p[DX].host, p[DG].host, p[DY].host, p[X].host, p[G].host, p[RSTD].host, rows,
+        cols));
+    compare(c, &p[Y]);
+    compare(c, &p[RSTD]);
+    compare(c, &p[DX]);
+    compare(c, &p[DG]);
+    drop(c, p, ARRAY_LEN(p));
+}
+
+static void check_rope(struct check *c)
+{
+    int64_t kv = between(c, 1, 3);
+    struct attention_shape s = {between(c, 1, 3), between(c, 1, 100), kv * between(c, 1, 3), kv,
+                                between(c, 1, 80) * 2};
+    int64_t n = s.batch * s.seq * (s.heads + 2 * s.kv_heads) * s.head_dim;
+    int64_t angles = s.seq * s.head_dim / 2;
+    struct pair p[] = {make(c, n, 1), make(c, n, 1), make(c, angles, 1), make(c, angles, 1)};
+
+    DO(rope_forward, (c->ks, DT_F32, p[0].device, p[2].device, p[3].device, &s),
+       (NULL, DT_F64, p[0].host, p[2].host, p[3].host, &s));
+    DO(rope_backward, (c->ks, DT_F32, p[1].device, p[2].device, p[3].device, &s),
+       (NULL, DT_F64, p[1].host, p[2].host, p[3].host, &s));
+    compare(c, &p[0]);
+    compare(c, &p[1]);
+    drop(c, p, ARRAY_LEN(p));
+}
+
+static void check_swiglu(struct check *c)
+{
+    int64_t rows = between(c, 1, 300), cols = between(c, 1, 700), n = rows * cols;
+    struct pair p[] = {make(c, 2 * n, 4), make(c, n, 0), make(c, n, 1), make(c, 2 * n, 0)};
+
+    DO(swiglu_forward, (c->ks, DT_F32, p[1].device, p[0].device, rows, cols),
+       (NULL, DT_F64, p[1].host, p[0].host, rows, cols));
+    DO(swiglu_backward, (c->ks, DT_F32, p[3].device, p[2].device, p[0].device, rows, cols),
+       (NULL, DT_F64, p[3].host, p[2].host, p[0].host, rows, cols));
+    compare(c, &p[1]);
+    compare(c, &p[3]);
+    drop(c, p, ARRAY_LEN(p));
+}
+
 static void check_gelu(struct check *c)
 {
     int64_t n = between(c, 1, 100000);
@@ -404,7 +459,10 @@ int main(void)
     }
     printf("%s\n%-24s %12s %10s\n", c.cuda->device, "operation", "difference", "bound");
     run(&c, "layernorm", check_layernorm, ROUNDS);
+    run(&c, "rmsnorm", check_rmsnorm, ROUNDS);
+    run(&c, "rope", check_rope, ROUNDS);
     run(&c, "gelu", check_gelu, ROUNDS);
+    run(&c, "swiglu", check_swiglu, ROUNDS);
     run(&c, "add", check_add, ROUNDS);
     run(&c, "bias", check_bias, ROUNDS);
     run(&c, "matmul", check_matmul, ROUNDS);

@@ -1,0 +1,66 @@
+#ifndef REAL
+#    include "kernels/rmsnorm.h"
+#    define BODY "kernels/cpu/rmsnorm.c"
+#    include "kernels/cpu/each_real.h"
+
+int rmsnorm_forward_cpu(struct kstream *ks, enum dtype dt, void *y, void *rstd, const void *x,
+                        const void *g, int64_t rows, int64_t cols, double eps)
+{
+    (void)ks;
+    return EACH_REAL(dt, forward, (y, rstd, x, g, rows, cols, eps));
+}
+
+int rmsnorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg, const void *dy,
+                         const void *x, const void *g, const void *rstd, int64_t rows, int64_t cols)
+{
+    (void)ks;
+    return EACH_REAL(dt, backward, (dx, dg, dy, x, g, rstd, rows, cols));
+}
+
+#else
+
+static void FN(forward)(real *y, real *rstd, const real *x, const real *g, int64_t rows,
+                        int64_t cols, double eps)
+{
+#    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
+    for (int64_t r = 0; r < rows; r++) {
+        const real *in = x + r * cols;
+        real sumsq = 0;
+
+#    pragma omp simd reduction(+ : sumsq)
+        for (int64_t c = 0; c < cols; c++) {
+            sumsq += in[c] * in[c];
+        }
+        rstd[r] = 1 / SQRT(sumsq / (real)cols + (real)eps);
+        for (int64_t c = 0; c < cols; c++) {
+            y[r * cols + c] = g[c] * (in[c] * rstd[r]);
+        }
+    }
+}
+
+/* With n = x * rstd and d = dy * g: dx = rstd * (d - n * avg(d * n)). */
+static void FN(backward)(real *dx, real *dg, const real *dy, const real *x, const real *g,
+                         const real *rstd, int64_t rows, int64_t cols)
+{
+#    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
+    for (int64_t r = 0; r < rows; r++) {
+        const real *in = x + r * cols, *d = dy + r * cols;
+        real avg_dn = 0;
+
+#    pragma omp simd reduction(+ : avg_dn)
+        for (int64_t c = 0; c < cols; c++) {
+            avg_dn += d[c] * g[c] * (in[c] * rstd[r]);
+        }
+        avg_dn /= (real)cols;
+        for (int64_t c = 0; c < cols; c++) {
+            dx[r * cols + c] += rstd[r] * (d[c] * g[c] - in[c] * rstd[r] * avg_dn);
+        }
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < cols; c++) {
+            dg[c] += dy[r * cols + c] * (x[r * cols + c] * rstd[r]);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,19 @@
+/* rmsnorm.h - y = g * x / sqrt(mean(x^2) + eps), row by row.
+ *
+ * shapes   x, y, dx, dy [rows, cols]; g, dg [cols]; rstd [rows]
+ * alias    nothing may overlap
+ * adds     backward adds to dx and dg: dx is the gradient of the residual stream that x was read from
+ * source   Zhang and Sennrich 2019, arXiv:1910.07467
+ */
+#ifndef KERNELS_RMSNORM_H
+#define KERNELS_RMSNORM_H
+
+#include "kernels/dev.h"
+
+int rmsnorm_forward_cpu(struct kstream *ks, enum dtype dt, void *y, void *rstd, const void *x,
+                        const void *g, int64_t rows, int64_t cols, double eps);
+int rmsnorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg, const void *dy,
+                         const void *x, const void *g, const void *rstd, int64_t rows,
+                         int64_t cols);
+
+#endif

@@ -188,6 +188,7 @@ static void damage_file(struct fixture *f, const struct digest *d, bool cut)
 
     digest_format(d, hex);
     snprintf(path, sizeof path, "%s/blobs/%.2s/%.2s/%s", f->dir, hex, hex + 2, hex);
+    assert_int_equal(chmod(path, 0600), 0);
     assert_int_equal(cut ? truncate(path, 10) : unlink(path), 0);
 }
 

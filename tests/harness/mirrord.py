@@ -83,9 +83,12 @@ class Mirrord:
         raise AssertionError(f"mirrord did not come up (exit {self.child.poll()}):\n{self.log()[-4000:]}")
 
     def wait_ready(self, limit_s=30):
+        """Its control socket comes after its listeners: who answers is this one, not whoever else took our port."""
         end = time.monotonic() + limit_s * SLOW
         while time.monotonic() < end and self.child.poll() is None:
             try:
+                with socket.socket(socket.AF_UNIX) as s:
+                    s.connect(str(self.socket))
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as r:
                     if r.status == 200:
                         return True

@@ -307,7 +307,7 @@ class Handler(BaseHTTPRequestHandler):
     def alive(self):
         self.connection.setblocking(False)
         try:
-            return self.connection.recv(1, socket.MSG_PEEK) != b""
+            return socket.socket.recv(self.connection, 1, socket.MSG_PEEK) != b""  # beneath TLS
         except BlockingIOError:
             return True
         except OSError:
@@ -337,13 +337,23 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 1024
+    tls = None  # an ssl.SSLContext
+
+    def finish_request(self, request, client_address):
+        if self.tls is None:
+            super().finish_request(request, client_address)
+            return
+        with self.tls.wrap_socket(request, server_side=True) as wrapped:  # on the connection's own thread
+            super().finish_request(wrapped, client_address)
+            wrapped.settimeout(5)
+            wrapped.unwrap()  # an end that the client can believe; fails where cut() came first
 
     def handle_error(self, request, client_address):
         pass  # clients go as they please
 
 
 class Origin:
-    def __init__(self, port=0, host="127.0.0.1"):
+    def __init__(self, port=0, host="127.0.0.1", tls=None):
         self.things = {}
         self.misses = []
         self.requests = 0
@@ -351,9 +361,10 @@ class Origin:
         self.closing = False
         self.server = Server((host, port), Handler)
         self.server.origin = self
+        self.server.tls = tls
         self.host = host
         self.port = self.server.server_address[1]
-        self.url = "http://%s:%d" % (host, self.port)
+        self.url = "%s://%s:%d" % ("https" if tls else "http", host, self.port)
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self.thread.start()
 

@@ -319,11 +319,28 @@ static void execute_want(struct call *c)
 struct rewriting {
     const struct repo *repo;
     struct plan plan;
-    struct store *store;
+    struct daemon *daemon;
     struct answer *answer; /* for its type, age and url */
     struct rewrite_out out;
     char etag[32 + 3]; /* half the digest is tag enough */
 };
+
+/* What the page tells of its files. It is rewritten again and again, and seldom says anything new; when it takes back what
+ * it told, answers that were resolved by that are void. */
+static int keep_rows(struct rewriting *w, struct err *e)
+{
+    bool replaces;
+    int rc;
+
+    if (w->out.rows == NULL || batch_prune(w->out.rows, w->daemon->store, &replaces)) {
+        return 0;
+    }
+    rc = store_commit(w->daemon->store, &w->out.rows, COMMIT_LAZY, e);
+    if (replaces) {
+        daemon_repo_changed(w->daemon, slice_str(w->repo->name));
+    }
+    return rc;
+}
 
 static int rewrite_work(void *arg, struct slice bytes, struct err *e)
 {
@@ -333,9 +350,8 @@ static int rewrite_work(void *arg, struct slice bytes, struct err *e)
     int rc = w->repo->ops->rewrite(w->repo, &w->plan, bytes, w->answer->content_type,
                                    w->answer->url, &w->out, e);
 
-    /* A page is rewritten again and again, and seldom says anything new of its files. */
-    if (rc == 0 && w->out.rows != NULL && !batch_prune(w->out.rows, w->store)) {
-        rc = store_commit(w->store, &w->out.rows, COMMIT_LAZY, e);
+    if (rc == 0) {
+        rc = keep_rows(w, e);
     }
     if (rc == 0) {
         digest_of(buf_slice(&w->out.body), &d);
@@ -385,7 +401,7 @@ static void send_rewritten(struct call *c, struct answer *a)
 
     w->repo = c->repo;
     w->plan = c->plan;
-    w->store = c->desk->daemon->store;
+    w->daemon = c->desk->daemon;
     w->answer = answer_hold(a);
     w->out.body = BUF_INIT((size_t)c->set->conf->cache.document_bytes * 2);
     document_read(c, a, &work, w);

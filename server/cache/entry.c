@@ -4,6 +4,11 @@
  * An entry is made by the first ask and looks at the row itself: a row read before the entry existed proves nothing, a
  * fill may have ended in between. It leaves the table when its fill has been committed, so that whoever does not find it
  * finds the row.
+ *
+ * Asks of one key may have been promised different digests, or none (two index pages, say). A round - the look, the fill,
+ * the trouble - is for those of one promise alone; the others wait for the next, and find the row or begin anew. So no
+ * bytes that were not held against a digest are given to whom it was promised, and a wrong promise harms none but those it
+ * was made to.
  */
 
 #include <inttypes.h>
@@ -19,6 +24,11 @@ enum {
     TROUBLE_MS = 2000, /* an origin in trouble is left alone for so long, a key */
 };
 
+struct promise {
+    bool known;
+    struct digest digest;
+};
+
 struct entry {
     UT_hash_handle hh;
     struct cache *cache;
@@ -31,15 +41,18 @@ struct entry {
     bool ask_plainly; /* a 304 did not fit: the next request is unconditional */
     struct job look;
     struct want *look_want; /* of the first ask */
+    struct promise promise; /* this round's */
     struct hit *old;        /* what the row says; stale */
     struct fill *fill;      /* held */
     bool first_told;        /* the one who caused the fill has been answered */
     bool answered;          /* other() has dealt with the asks */
     struct answer *memory;  /* a 404, or a HEAD's answer */
     bool memory_is_head;
+    struct promise memory_promise;
     uint64_t memory_until_ms;
     uint64_t trouble_until_ms;
     struct err trouble;
+    struct promise trouble_promise;
     struct list rest; /* in cache->resting */
 };
 
@@ -111,19 +124,60 @@ void ask_answer(struct cache_ask *k, struct answer *a)
     mailbox_post(k->loop->mail, &k->letter);
 }
 
-static void answer_all(struct entry *n, struct answer *a)
+static bool promise_eq(const struct promise *a, const struct promise *b)
 {
-    struct list *it;
-
-    while ((it = list_pop_front(&n->asks)) != NULL) {
-        ask_answer(LIST_ITEM(it, struct cache_ask, node), answer_hold(a));
-    }
-    answer_release(&a);
+    return a->known == b->known && (!a->known || digest_eq(&a->digest, &b->digest));
 }
 
+static bool was_promised(const struct cache_ask *k, const struct promise *p)
+{
+    struct promise made = {k->want.digest_known, k->want.digest};
+
+    return promise_eq(&made, p);
+}
+
+/* The promise made to whoever has waited longest; false: nobody waits. */
+static bool next_round(struct entry *n)
+{
+    if (list_empty(&n->asks)) {
+        return false;
+    }
+    const struct want *w = &LIST_ITEM(n->asks.next, struct cache_ask, node)->want;
+    n->promise = (struct promise){w->digest_known, w->digest};
+    return true;
+}
+
+/* The next of this round, or NULL. */
 static struct cache_ask *first_ask(struct entry *n)
 {
-    return list_empty(&n->asks) ? NULL : LIST_ITEM(n->asks.next, struct cache_ask, node);
+    LIST_EACH (&n->asks, it) {
+        struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
+        if (was_promised(k, &n->promise)) {
+            return k;
+        }
+    }
+    return NULL;
+}
+
+static struct cache_ask *take_ask(struct entry *n)
+{
+    struct cache_ask *k = first_ask(n);
+
+    if (k != NULL) {
+        list_remove(&k->node);
+    }
+    return k;
+}
+
+/* All of this round. Takes a. */
+static void answer_all(struct entry *n, struct answer *a)
+{
+    struct cache_ask *k;
+
+    while ((k = take_ask(n)) != NULL) {
+        ask_answer(k, answer_hold(a));
+    }
+    answer_release(&a);
 }
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
@@ -265,6 +319,14 @@ static void remember_trouble(struct entry *n, int rc, const struct err *why)
     n->trouble_until_ms = clock_now_ms() + TROUBLE_MS;
     n->trouble = *why;
     n->trouble.code = rc;
+    n->trouble_promise = n->promise;
+}
+
+/* That its bytes are not what was promised concerns nobody else. */
+static bool in_trouble(const struct entry *n)
+{
+    return clock_now_ms() < n->trouble_until_ms &&
+           (n->trouble.code != E_CORRUPT || promise_eq(&n->trouble_promise, &n->promise));
 }
 
 /* --- the origin's word -------------------------------------------------------------------------------------------- */
@@ -387,10 +449,11 @@ static void head_only(struct entry *n, struct fill *f, const struct fetch_head *
     answer_release(&n->memory);
     n->memory = answer_of_head(n->cache, h, &f->want);
     n->memory_is_head = true;
+    n->memory_promise = n->promise;
     n->memory_until_ms = clock_now_ms() + HEAD_MEMORY_MS;
     LIST_EACH (&n->asks, it) {
         struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
-        if (k->want.head_only) {
+        if (k->want.head_only && was_promised(k, &n->promise)) {
             list_remove(it);
             ask_answer(k, answer_hold(n->memory));
         }
@@ -451,10 +514,9 @@ static void on_other(void *arg, struct fill *f, const struct fetch_head *h)
 static void on_headed(void *arg, struct fill *f)
 {
     struct entry *n = arg;
-    struct list *it;
+    struct cache_ask *k;
 
-    while ((it = list_pop_front(&n->asks)) != NULL) {
-        struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
+    while ((k = take_ask(n)) != NULL) {
         enum cache_state state = n->first_told ? CACHE_COLLAPSED
                                  : f->replaces ? CACHE_REFRESHED
                                                : CACHE_MISS;
@@ -507,8 +569,8 @@ static void begin_fill(struct entry *n)
 
     LIST_EACH (&n->asks, it) { /* one GET serves the HEADs too */
         struct cache_ask *other = LIST_ITEM(it, struct cache_ask, node);
-        k = other->want.head_only ? k : other;
-        if (!other->want.head_only) {
+        if (!other->want.head_only && was_promised(other, &n->promise)) {
+            k = other;
             break;
         }
     }
@@ -535,19 +597,19 @@ static void on_looked(struct job *j)
     c->busy--;
     n->looking = false;
     n->look_want = NULL;
-    if (c->closing || k == NULL) {
+    if (c->closing) {
         struct err why;
         err_set(&why, E_CANCELLED, "the server is going down");
         answer_trouble(n, E_CANCELLED, &why);
         hit_free(&n->old);
-        rest_or_free(n, clock_now_ms());
+        advance(n);
         return;
     }
     if (n->old != NULL && freshness_judge(&n->old->object, &k->want, now) == FRESH) {
         answer_all(n, answer_of_blob(c, &n->old->object, n->old->blob, &k->want, CACHE_HIT));
         hit_free(&n->old);
         advance(n);
-    } else if (clock_now_ms() < n->trouble_until_ms) {
+    } else if (in_trouble(n)) {
         answer_trouble(n, n->trouble.code, &n->trouble);
         hit_free(&n->old);
         advance(n);
@@ -561,7 +623,7 @@ static void advance(struct entry *n)
 {
     struct cache *c = n->cache;
 
-    if (list_empty(&n->asks)) {
+    if (!next_round(n)) {
         rest_or_free(n, clock_now_ms());
         return;
     }
@@ -575,7 +637,7 @@ static void advance(struct entry *n)
 static bool remembered(struct entry *n, struct cache_ask *k)
 {
     if (n->memory == NULL || clock_now_ms() >= n->memory_until_ms ||
-        (n->memory_is_head && !k->want.head_only)) {
+        (n->memory_is_head && (!k->want.head_only || !was_promised(k, &n->memory_promise)))) {
         return false;
     }
     ask_answer(k, answer_hold(n->memory));
@@ -595,7 +657,8 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     if (n == NULL) {
         n = entry_new(c, k->row_key, k->want.repo);
     }
-    if (n->fill != NULL && fill_is_headed(n->fill) && n->fill->rc == 0) {
+    if (n->fill != NULL && fill_is_headed(n->fill) && n->fill->rc == 0 &&
+        was_promised(k, &n->promise)) {
         ask_answer(k, answer_of_fill(n->fill, CACHE_COLLAPSED));
         return;
     }
@@ -622,7 +685,9 @@ void entries_drop_all(struct cache *c)
     HASH_ITER(hh, c->entries, n, tmp)
     {
         if (n->fill == NULL && !n->looking) {
-            answer_trouble(n, E_CANCELLED, &why);
+            while (next_round(n)) {
+                answer_trouble(n, E_CANCELLED, &why);
+            }
             entry_free(n);
         }
     }

@@ -160,6 +160,12 @@ const struct fact *plan_row(const struct facts *f, enum table table, struct slic
     return have(f, &(struct need){.kind = NEED_ROW, .table = table, .key = key}, p);
 }
 
+const struct fact *plan_rows(const struct facts *f, enum table table, struct slice key_prefix,
+                             struct plan *p)
+{
+    return have(f, &(struct need){.kind = NEED_ROWS, .table = table, .key = key_prefix}, p);
+}
+
 const struct fact *plan_head(const struct facts *f, struct slice name, struct slice version,
                              struct plan *p)
 {

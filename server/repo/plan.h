@@ -16,7 +16,7 @@ struct slice plan_url(const char *base, struct slice path, struct slice query, s
 struct slice plan_key(struct slice path, struct slice query, struct arena *a);
 
 void plan_reply(struct plan *p, int status, struct slice text);
-void plan_redirect(struct plan *p, struct slice location); /* 301 */
+void plan_redirect(struct plan *p, struct slice location);               /* 301 */
 void plan_method(struct plan *p, struct slice allow, struct slice text); /* 405 */
 /* True, and answered with 405, unless it is GET or HEAD. */
 bool plan_refuses_method(const struct http_req *req, struct plan *p);
@@ -29,6 +29,8 @@ struct slice plan_etag(struct slice *rest);
 /* The fact, or NULL: then *p has become the PLAN_NEED that asks for it. */
 const struct fact *plan_row(const struct facts *f, enum table table, struct slice key,
                             struct plan *p);
+const struct fact *plan_rows(const struct facts *f, enum table table, struct slice key_prefix,
+                             struct plan *p);
 const struct fact *plan_head(const struct facts *f, struct slice name, struct slice version,
                              struct plan *p);
 const struct fact *plan_entry(const struct facts *f, const struct digest *root, struct slice path,

@@ -16,11 +16,12 @@
 
 struct repo;
 
-enum need_kind { NEED_ROW, NEED_HEAD, NEED_ENTRY, NEED_DOCUMENT };
+/* NEED_ROWS: the values of all rows whose keys begin with `key`, one behind the other, up to 64 KiB. */
+enum need_kind { NEED_ROW, NEED_ROWS, NEED_HEAD, NEED_ENTRY, NEED_DOCUMENT };
 
 struct need {
     enum need_kind kind;
-    enum table table; /* NEED_ROW */
+    enum table table; /* NEED_ROW, NEED_ROWS */
     struct slice key;
     struct slice name, version; /* NEED_HEAD */
     struct digest root;         /* NEED_ENTRY */
@@ -31,7 +32,7 @@ struct need {
 struct fact { /* what came of a need; rc 0 or E_NOTFOUND */
     struct need need;
     int rc;
-    struct slice bytes; /* NEED_ROW, NEED_DOCUMENT */
+    struct slice bytes; /* NEED_ROW, NEED_ROWS, NEED_DOCUMENT */
     struct snap snap;   /* NEED_HEAD */
     struct entry entry; /* NEED_ENTRY */
 };
@@ -107,8 +108,8 @@ struct repo {
     struct origin *origin; /* NULL: hosted */
     struct rules *rules;
     bool anonymous_read;
-    unsigned slot;           /* of its counters (admin/traffic.h) */
-    void *state; /* the adapter's */
+    unsigned slot; /* of its counters (admin/traffic.h) */
+    void *state;   /* the adapter's */
     _Atomic uint64_t
         generation; /* bumped by publish, rollback, reload: resolved answers of older ones are void */
     _Atomic uint64_t requests, bytes_out, hits; /* for the page */

@@ -23,7 +23,26 @@ struct row_step {
     struct arena arena; /* of the entry's strings */
 };
 
-enum { ROW_BYTES = 1 << 20 };
+enum { ROW_BYTES = 1 << 20, ROWS_BYTES = 64 << 10 };
+
+static int add_row(void *arg, struct slice key, struct slice value)
+{
+    struct row_step *r = arg;
+
+    if (!slice_starts(key, r->fact.need.key) || r->bytes.n + value.n > ROWS_BYTES) {
+        return 1;
+    }
+    buf_adds(&r->bytes, value);
+    return 0;
+}
+
+static int read_rows(struct store *st, struct row_step *r, struct err *e)
+{
+    const struct need *n = &r->fact.need;
+    int rc = store_scan(st, n->table, n->key, SLICE_NONE, add_row, r, e);
+
+    return rc < 0 ? rc : r->bytes.n == 0 ? E_NOTFOUND : 0;
+}
 
 static void row_work(struct step *s)
 {
@@ -34,6 +53,9 @@ static void row_work(struct step *s)
     switch (n->kind) {
     case NEED_ROW:
         s->rc = store_get(st, n->table, n->key, &r->bytes, &s->why);
+        break;
+    case NEED_ROWS:
+        s->rc = read_rows(st, r, &s->why);
         break;
     case NEED_HEAD:
         s->rc = snap_find(st, r->repo, n->name, n->version, &r->fact.snap, &s->why);

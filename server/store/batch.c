@@ -82,7 +82,7 @@ void batch_del(struct batch *b, enum table t, struct slice key)
     add_step(b, OP_DEL, t, key, SLICE_NONE);
 }
 
-bool batch_prune(struct batch *b, struct store *s)
+bool batch_prune(struct batch *b, struct store *s, bool *replaces)
 {
     struct buf all = b->steps;
     struct buf row = BUF_INIT(BATCH_MAX);
@@ -91,9 +91,11 @@ bool batch_prune(struct batch *b, struct store *s)
     size_t at = 0;
 
     b->steps = BUF_INIT(BATCH_MAX);
+    *replaces = false;
     while (batch_next(&from, &at, &x)) {
-        bool same = x.op == OP_PUT && store_get(s, x.table, x.key, &row, NULL) == 0 &&
-                    slice_eq(buf_slice(&row), x.value);
+        bool there = x.op == OP_PUT && store_get(s, x.table, x.key, &row, NULL) == 0;
+        bool same = there && slice_eq(buf_slice(&row), x.value);
+        *replaces = *replaces || (there && !same);
         if (!same) {
             add_step(b, x.op, x.table, x.key, x.value);
         }

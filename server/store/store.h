@@ -58,8 +58,9 @@ struct batch *batch_new(void);
 void batch_free(struct batch **bp);
 void batch_put(struct batch *b, enum table t, struct slice key, struct slice value);
 void batch_del(struct batch *b, enum table t, struct slice key);
-/* Takes out the puts that would change nothing; true when no step is left. Reads their rows: blocks. */
-MUST_USE bool batch_prune(struct batch *b, struct store *s);
+/* Takes out the puts that would change nothing; true when no step is left. *replaces: a row has another value by now.
+ * Reads their rows: blocks. */
+MUST_USE bool batch_prune(struct batch *b, struct store *s, bool *replaces);
 /* Preconditions: the row is absent, or its value is exactly that; else nothing is written and E_CHANGED returned. */
 void batch_require_absent(struct batch *b, enum table t, struct slice key);
 void batch_require_value(struct batch *b, enum table t, struct slice key, struct slice value);

@@ -174,3 +174,72 @@ def test_a_page_that_breaks_off_leaves_the_old_one(mirrord, origin, files):
     origin.put("/simple/demo-pkg/", body=page_html(files), type="text/html", etag="new", short=50)
     r = m.get("/pypi/simple/demo-pkg/")
     assert r.status == 200 and WHEEL.encode() in r.body and "stale" in r["cache-status"]
+
+
+# --- several pages that name one file ---------------------------------------------------------------------------------
+
+def page_of(files, name, sha256, size=None):
+    entry = {"filename": name, "url": f"{files.url}/f/{name}", "hashes": {"sha256": sha256} if sha256 else {}, "yanked": False}
+    if size:
+        entry["size"] = size
+    return json.dumps({"meta": {"api-version": "1.1"}, "name": "demo-pkg", "files": [entry]}).encode()
+
+
+@pytest.fixture
+def pages(mirrord, origin, files):
+    """put(page, sha256, size) at the origin, read(page) -> path of the sdist on the mirror."""
+    m = mirrord(f"""cache {{ tries = 1 }}
+        repo "pypi" {{ protocol = "pypi" origin = "{origin.url}/" hosts = {{"127.0.0.2:{files.port}"}}
+                       rule '/$' {{ ttl = 0s }} }}""")
+
+    def put(page, sha256, size=None):
+        origin.put(f"/{page}/demo-pkg/", body=page_of(files, SDIST, sha256, size), type=JSON, etag=f'"{page}{sha256}"')
+
+    def read(page):
+        here = m.url(f"/pypi/{page}/demo-pkg/")
+        found = json.loads(m.get(f"/pypi/{page}/demo-pkg/", headers={"Accept": JSON}).body)["files"]
+        return urllib.parse.urljoin(here, found[0]["url"])[len(m.url("")):]
+
+    m.put_page, m.read_page = put, read
+    return m
+
+
+def refused(reply):
+    return reply.status >= 500 or not reply.whole
+
+
+def test_a_page_that_omits_a_digest_takes_none_away(pages, files):
+    pages.put_page("simple", files.sha256("/f/" + SDIST))
+    pages.put_page("silent", None, 5000)
+    told, silent = pages.read_page("simple"), pages.read_page("silent")
+    files.put("/f/" + SDIST, size=5000, seed=2, flip_at=77)
+    assert refused(pages.get(silent)) and refused(pages.get(told))
+    files.put("/f/" + SDIST, size=5000, seed=2)
+    pages.stop()  # the origin's trouble is forgotten, the facts are not
+    pages.start()
+    for path in (silent, told):
+        assert pages.get(path).body == files.bytes_of("/f/" + SDIST)
+    assert files.stats("/f/" + SDIST).requests == 1, "one file, fetched twice"
+
+
+@pytest.mark.parametrize("first", ["simple", "liar"])
+def test_a_lying_page_harms_its_own_readers_alone(pages, files, first):
+    pages.put_page("simple", files.sha256("/f/" + SDIST))
+    pages.put_page("liar", "0" * 64)
+    pages.put_page("silent", None)
+    paths = {page: pages.read_page(page) for page in (first, "simple", "liar", "silent")}
+    for page in (first, "liar", "simple", "silent", "liar", "simple"):
+        reply = pages.get(paths[page])
+        assert refused(reply) if page == "liar" else reply.body == files.bytes_of("/f/" + SDIST), page
+
+
+def test_a_page_that_tells_another_digest_is_believed(pages, files):
+    """The file was uploaded anew under its old name: what was resolved before is void."""
+    pages.put_page("simple", files.sha256("/f/" + SDIST))
+    path = pages.read_page("simple")
+    for _ in range(2):
+        assert pages.get(path).body == files.bytes_of("/f/" + SDIST)
+    files.put("/f/" + SDIST, size=6000, seed=3)
+    pages.put_page("simple", files.sha256("/f/" + SDIST))
+    assert pages.read_page("simple") == path
+    assert pages.get(path).body == files.bytes_of("/f/" + SDIST)

@@ -5,9 +5,27 @@
 #include "server/repo/plan.h"
 
 enum { URL_BYTES = 16 << 10 };
-enum { FLAG_DIGEST = 1, FILE_ROW = 1 + DIGEST_BYTES + 8 };
+enum { FILE_ROW = DIGEST_BYTES + 8 };
 
-void origin_row_key(struct buf *out, struct slice repo, struct slice id)
+/* 64 bits: a page that could choose a host with the id of another's would divert that one's files. */
+void link_id(struct slice origin, struct slice page_path, char out[LINK_ID + 1])
+{
+    struct buf text = BUF_INIT(URL_BYTES * 4);
+    char hex[DIGEST_HEX + 1];
+    struct digest d;
+
+    buf_adds(&text, origin);
+    buf_byte(&text, 0);
+    buf_adds(&text, page_path);
+    CHECK(text.rc == 0);
+    digest_of(buf_slice(&text), &d);
+    digest_format(&d, hex);
+    memcpy(out, hex, LINK_ID);
+    out[LINK_ID] = '\0';
+    buf_free(&text);
+}
+
+void link_row_key(struct buf *out, struct slice repo, struct slice id)
 {
     buf_clear(out);
     buf_adds(out, repo);
@@ -15,44 +33,40 @@ void origin_row_key(struct buf *out, struct slice repo, struct slice id)
     buf_adds(out, id);
 }
 
-void file_row_key(struct buf *out, struct slice repo, struct slice id, struct slice file)
+void file_row_key(struct buf *out, struct slice repo, struct slice origin, struct slice file,
+                  struct slice id)
 {
-    origin_row_key(out, repo, id);
+    link_row_key(out, repo, origin);
     buf_byte(out, 0);
     buf_adds(out, file);
+    buf_byte(out, 0);
+    buf_adds(out, id);
 }
 
 void file_row_encode(const struct file_facts *f, struct buf *out)
 {
     char size[8];
 
-    buf_byte(out, f->digest_known ? FLAG_DIGEST : 0);
     buf_add(out, f->digest.b, DIGEST_BYTES);
     be_put(size, sizeof size, f->size_bytes);
     buf_add(out, size, sizeof size);
 }
 
-bool file_row_decode(struct slice row, struct file_facts *out)
+bool file_rows_agree(struct slice rows, struct file_facts *out)
 {
-    if (row.n != FILE_ROW) {
+    if (rows.n == 0 || rows.n % FILE_ROW != 0) {
         return false;
     }
-    out->digest_known = (row.p[0] & FLAG_DIGEST) != 0;
-    memcpy(out->digest.b, row.p + 1, DIGEST_BYTES);
-    out->size_bytes = be_get(row.p + 1 + DIGEST_BYTES, 8);
+    memcpy(out->digest.b, rows.p, DIGEST_BYTES);
+    out->size_bytes = LENGTH_UNKNOWN;
+    for (size_t at = 0; at < rows.n; at += FILE_ROW) {
+        uint64_t size = be_get(rows.p + at + DIGEST_BYTES, 8);
+        if (memcmp(out->digest.b, rows.p + at, DIGEST_BYTES) != 0) {
+            return false;
+        }
+        out->size_bytes = size != LENGTH_UNKNOWN ? size : out->size_bytes;
+    }
     return true;
-}
-
-/* 64 bits: a page that could choose a host with the id of another would divert that one's files. */
-void origin_id(struct slice origin_key, char out[ORIGIN_ID + 1])
-{
-    char hex[DIGEST_HEX + 1];
-    struct digest d;
-
-    digest_of(origin_key, &d);
-    digest_format(&d, hex);
-    memcpy(out, hex, ORIGIN_ID);
-    out[ORIGIN_ID] = '\0';
 }
 
 /* The page's URL less its path below the repo: the index's root as the origin's redirects made it. */
@@ -115,7 +129,7 @@ static bool admitted(const struct links *l, struct slice url)
 }
 
 /* NULL: not to be reached. The first link to an origin decides for all of this page. */
-static const char *origin_of(struct links *l, struct slice url)
+static const struct link_origin *origin_of(struct links *l, struct slice url)
 {
     struct buf key = BUF_INIT(512);
     struct buf row = BUF_INIT(URL_BYTES * 2);
@@ -131,14 +145,14 @@ static const char *origin_of(struct links *l, struct slice url)
     }
     if (i < l->origins || i == ORIGINS_MAX) {
         buf_free(&key);
-        return i < l->origins && l->origin[i].admitted ? l->origin[i].id : NULL;
+        return i < l->origins && l->origin[i].admitted ? &l->origin[i] : NULL;
     }
     l->origins++;
     l->origin[i].key = key;
     l->origin[i].admitted = admitted(l, url);
-    origin_id(buf_slice(&key), l->origin[i].id);
+    link_id(buf_slice(&key), l->page_path, l->origin[i].id);
     if (l->origin[i].admitted) {
-        origin_row_key(&row_key, slice_str(l->repo->name), slice_str(l->origin[i].id));
+        link_row_key(&row_key, slice_str(l->repo->name), slice_str(l->origin[i].id));
         buf_adds(&row, buf_slice(&key));
         buf_byte(&row, 0);
         buf_adds(&row, l->page_url);
@@ -146,7 +160,7 @@ static const char *origin_of(struct links *l, struct slice url)
     }
     buf_free(&row);
     buf_free(&row_key);
-    return l->origin[i].admitted ? l->origin[i].id : NULL;
+    return l->origin[i].admitted ? &l->origin[i] : NULL;
 }
 
 /* "a/b/c" -> "c", "a/b/" -> "b" */
@@ -197,19 +211,20 @@ static bool read_page(struct links *l, struct slice url, struct link *out)
 
 static bool read_file(struct links *l, struct slice url, const struct url *u, struct link *out)
 {
-    const char *id = origin_of(l, url);
+    const struct link_origin *o = origin_of(l, url);
     struct slice path;
     struct slice prefix;
 
-    if (id == NULL || plan_path(slice_from(u->path, 1), &l->arena, &path, NULL) != 0 ||
+    if (o == NULL || plan_path(slice_from(u->path, 1), &l->arena, &path, NULL) != 0 ||
         path.n == 0) {
         return false;
     }
     out->kind = LINK_FILE;
-    memcpy(out->id, id, sizeof out->id);
+    memcpy(out->id, o->id, sizeof out->id);
+    out->origin = buf_slice(&o->key);
     out->file = plan_key(path, u->query, &l->arena);
     out->name = decoded(l, last_segment(path));
-    prefix = arena_fmt(&l->arena, SLICE_FMT "+f/%s/", SLICE_ARG(buf_slice(&l->up)), id);
+    prefix = arena_fmt(&l->arena, SLICE_FMT "+f/%s/", SLICE_ARG(buf_slice(&l->up)), o->id);
     out->href = plan_url(prefix.p, path, u->query, &l->arena);
     return true;
 }
@@ -244,23 +259,23 @@ void links_note(struct links *l, const struct link *k, struct slice suffix,
 {
     struct buf key = BUF_INIT(URL_BYTES * 4);
     struct buf row = BUF_INIT(FILE_ROW);
+    struct buf file = BUF_INIT(URL_BYTES * 3);
     struct slice query = k->file;
     struct slice path = slice_cut(&query, '?');
 
-    if (!f->digest_known && f->size_bytes == LENGTH_UNKNOWN) {
-        return;
-    }
     /* "<path>.metadata?query": the sidecar's name stands before the query (PEP 658) */
-    file_row_key(&key, slice_str(l->repo->name), slice_str(k->id), path);
-    buf_adds(&key, suffix);
+    buf_adds(&file, path);
+    buf_adds(&file, suffix);
     if (path.n != k->file.n) {
-        buf_byte(&key, '?');
-        buf_adds(&key, query);
+        buf_byte(&file, '?');
+        buf_adds(&file, query);
     }
+    file_row_key(&key, slice_str(l->repo->name), k->origin, buf_slice(&file), slice_str(k->id));
     file_row_encode(f, &row);
-    if (key.rc == 0) {
+    if (key.rc == 0 && file.rc == 0) {
         batch_put(l->rows, TABLE_ORIGIN, buf_slice(&key), buf_slice(&row));
     }
     buf_free(&key);
     buf_free(&row);
+    buf_free(&file);
 }

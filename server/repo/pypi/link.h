@@ -1,12 +1,19 @@
 /* link.h - where the links of an index page lead, said anew so that they lead through the mirror.
  *
- * A file becomes "<up>+f/<origin-id>/<path>": relative to the page, so that neither our public name nor a proxy's prefix
- * matters. The origin's id is made of its scheme, host and port; what stands for it, and what the page says of each file
- * (SHA-256, size), are rows in TABLE_ORIGIN, so that a file request needs no page. A page of the same index becomes a path
- * below the repo. Whatever is neither http nor https, or leads to a host that origin.h does not admit, is dropped.
+ * A file becomes "<up>+f/<link-id>/<path>": relative to the page, so that neither our public name nor a proxy's prefix
+ * matters. The id is made of the file's origin (scheme, host, port) and of the page that names it; what stands for it, and
+ * what the page tells of each file (SHA-256, size), are rows in TABLE_ORIGIN, so that a file request needs no page. A page
+ * of the same index becomes a path below the repo. Whatever is neither http nor https, or leads to a host that origin.h
+ * does not admit, is dropped.
  *
- *   repo NUL id                     -> origin NUL URL of the page that named it
- *   repo NUL id NUL path[?query]    -> 1 byte flags, SHA-256, u64 size
+ *   repo NUL link-id                              -> origin NUL URL of the page
+ *   repo NUL origin NUL path[?query] NUL link-id  -> SHA-256, u64 size: what that page tells of the file
+ *
+ * Pages may differ over one file. Each is believed for its own links: none takes away or replaces what another told, and
+ * one that lies harms its own readers alone. Links of a page that tells no digest borrow the one that others tell, when
+ * those agree; when they do not, it has none, as the page said. Silence withdraws nothing, a new digest replaces the
+ * same page's old one. The object is one for all links, "+f/<origin>/<path>"; the cache holds it against each link's
+ * digest (cache/entry.c).
  *
  * owns     slices of a struct link live in links' arena until links_fini() or the next links_reset()
  * threads  one at a time; no I/O: rows go into a batch
@@ -16,19 +23,21 @@
 
 #include "server/repo/repo.h"
 
-enum { ORIGIN_ID = 16, ORIGINS_MAX = 64 };
+enum { LINK_ID = 16, ORIGINS_MAX = 64 };
 
 struct file_facts {
-    bool digest_known;
     struct digest digest;
     uint64_t size_bytes; /* LENGTH_UNKNOWN */
 };
 
-void origin_row_key(struct buf *out, struct slice repo, struct slice id);
-void file_row_key(struct buf *out, struct slice repo, struct slice id, struct slice file);
+void link_id(struct slice origin, struct slice page_path, char out[LINK_ID + 1]);
+void link_row_key(struct buf *out, struct slice repo, struct slice id);
+/* id "": what all such rows begin with. */
+void file_row_key(struct buf *out, struct slice repo, struct slice origin, struct slice file,
+                  struct slice id);
 void file_row_encode(const struct file_facts *f, struct buf *out);
-MUST_USE bool file_row_decode(struct slice row, struct file_facts *out);
-void origin_id(struct slice origin_key, char out[ORIGIN_ID + 1]);
+/* rows: one value behind the other. False: they differ, or there is none. */
+MUST_USE bool file_rows_agree(struct slice rows, struct file_facts *out);
 
 enum link_kind { LINK_NONE, LINK_FILE, LINK_PAGE };
 struct link {
@@ -36,8 +45,9 @@ struct link {
     struct slice href;     /* as we say it, without fragment */
     struct slice fragment; /* as the page said it, without '#'; p == NULL */
     struct slice name;     /* of its last segment, decoded: the file's name, or the project's */
-    struct slice file;     /* LINK_FILE: as in its row's key */
-    char id[ORIGIN_ID + 1];
+    struct slice origin;   /* LINK_FILE: these two as in its row's key */
+    struct slice file;
+    char id[LINK_ID + 1];
     bool child; /* LINK_PAGE: one segment below this page */
 };
 
@@ -49,9 +59,9 @@ struct links {
     struct buf base; /* URL that references are relative to */
     struct buf up;   /* "../../" from the page to the repo's root */
     struct slice roots[2];
-    struct {
+    struct link_origin {
         struct buf key;
-        char id[ORIGIN_ID + 1];
+        char id[LINK_ID + 1];
         bool admitted;
     } origin[ORIGINS_MAX];
     size_t origins;
@@ -67,7 +77,7 @@ void links_fini(struct links *l);
 void links_reset(struct links *l);                   /* the slices of links so far are void */
 void links_base(struct links *l, struct slice href); /* <base href>: the first one counts */
 void links_read(struct links *l, struct slice href, struct link *out);
-/* Remembers what the page says of a file; suffix: "" or ".metadata". Nothing known, nothing written. */
+/* Remembers what the page tells of a file; suffix: "" or ".metadata". */
 void links_note(struct links *l, const struct link *k, struct slice suffix,
                 const struct file_facts *f);
 

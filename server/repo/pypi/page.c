@@ -79,10 +79,11 @@ void page_note(struct page *p, const struct link *k, struct slice hash_name, str
     struct slice name;
     struct slice value;
 
-    f.digest_known = slice_eq(hash_name, SLICE("sha256")) && digest_parse(hash, &f.digest);
-    links_note(&p->links, k, SLICE(""), &f);
-    if (split_hash(metadata, &name, &value) && slice_eq(name, SLICE("sha256"))) {
-        m.digest_known = digest_parse(value, &m.digest);
+    if (slice_eq(hash_name, SLICE("sha256")) && digest_parse(hash, &f.digest)) {
+        links_note(&p->links, k, SLICE(""), &f);
+    }
+    if (split_hash(metadata, &name, &value) && slice_eq(name, SLICE("sha256")) &&
+        digest_parse(value, &m.digest)) {
         links_note(&p->links, k, SLICE(".metadata"), &m);
     }
 }

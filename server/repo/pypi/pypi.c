@@ -1,4 +1,4 @@
-/* pypi.c - Python package indexes: simple pages in both forms, files by origin id, find-links pages.
+/* pypi.c - Python package indexes: simple pages in both forms, files by link id, find-links pages.
  * docs/protocols/pypi.md */
 #include <stdlib.h>
 
@@ -223,20 +223,35 @@ static void plan_own_file(const struct repo *r, const struct http_req *req, stru
     as_file(r, path, rule, p);
 }
 
-static struct slice row_key(struct arena *a, const struct repo *r, struct slice id,
-                            struct slice file)
+/* What stands for the link's id; NULL: it is not known yet. */
+static const struct fact *need_link(const struct repo *r, const struct facts *facts,
+                                    struct slice id, struct arena *a, struct plan *p)
 {
-    struct buf key = BUF_INIT(256 + id.n + file.n);
-    struct slice s;
+    struct buf key = BUF_INIT(256);
+    const struct fact *f;
 
-    if (file.p != NULL) {
-        file_row_key(&key, slice_str(r->name), id, file);
-    } else {
-        origin_row_key(&key, slice_str(r->name), id);
-    }
-    s = arena_copy(a, buf_slice(&key));
+    link_row_key(&key, slice_str(r->name), id);
+    f = plan_row(facts, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
     buf_free(&key);
-    return s;
+    return f;
+}
+
+/* What the link's page tells of the file, else what all others do; NULL as above. */
+static const struct fact *need_file(const struct repo *r, const struct facts *facts,
+                                    struct slice origin, struct slice file, struct slice id,
+                                    struct arena *a, struct plan *p)
+{
+    struct buf key = BUF_INIT(256 + origin.n + file.n);
+    const struct fact *f;
+
+    file_row_key(&key, slice_str(r->name), origin, file, id);
+    f = plan_row(facts, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
+    if (f != NULL && f->rc != 0) {
+        file_row_key(&key, slice_str(r->name), origin, file, SLICE(""));
+        f = plan_rows(facts, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
+    }
+    buf_free(&key);
+    return f;
 }
 
 static void plan_unknown_file(struct plan *p)
@@ -246,7 +261,7 @@ static void plan_unknown_file(struct plan *p)
                      "the project's page first\n"));
 }
 
-/* "+f/<id>/<path>": the row of the origin, then the row of the file; neither comes from the client. */
+/* "+f/<id>/<path>": the row of the link, then of the file; what they say does not come from the client. */
 static void plan_file(const struct repo *r, const struct http_req *req, struct slice path,
                       const struct facts *facts, struct arena *a, struct plan *p)
 {
@@ -255,39 +270,39 @@ static void plan_file(const struct repo *r, const struct http_req *req, struct s
     struct slice id = slice_cut(&file, '/');
     struct slice key = plan_key(file, req->query, a);
     struct file_facts known;
-    const struct fact *origin;
-    const struct fact *row;
+    const struct fact *link;
+    const struct fact *told;
     struct slice via;
-    struct slice host;
+    struct slice origin;
 
     if (denied(rule, p)) {
         return;
     }
-    if (id.n != ORIGIN_ID || file.n == 0) {
+    if (id.n != LINK_ID || file.n == 0) {
         plan_unknown_file(p);
         return;
     }
     plan_want(r, rule, path, a, p);
-    origin = plan_row(facts, TABLE_ORIGIN, row_key(a, r, id, SLICE_NONE), p);
-    if (origin == NULL) {
+    link = need_link(r, facts, id, a, p);
+    if (link == NULL) {
         return;
     }
-    if (origin->rc != 0) {
+    if (link->rc != 0) {
         plan_unknown_file(p);
         return;
     }
-    row = plan_row(facts, TABLE_ORIGIN, row_key(a, r, id, key), p);
-    if (row == NULL) {
+    via = link->bytes;
+    origin = slice_cut(&via, '\0');
+    told = need_file(r, facts, origin, key, id, a, p);
+    if (told == NULL) {
         return;
     }
-    via = origin->bytes;
-    host = slice_cut(&via, '\0');
-    p->want.key = plan_key(path, req->query, a);
-    p->want.url = plan_url(arena_fmt(a, SLICE_FMT "/", SLICE_ARG(host)).p, file, req->query, a);
+    p->want.key = arena_fmt(a, "+f/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(origin), SLICE_ARG(key));
+    p->want.url = plan_url(arena_fmt(a, SLICE_FMT "/", SLICE_ARG(origin)).p, file, req->query, a);
     p->want.via = via;
-    if (row->rc == 0 && file_row_decode(row->bytes, &known)) {
+    if (told->rc == 0 && file_rows_agree(told->bytes, &known)) {
         p->want.size_bytes = known.size_bytes;
-        p->want.digest_known = known.digest_known;
+        p->want.digest_known = true;
         p->want.digest = known.digest;
     }
     as_file(r, file, rule, p);

@@ -200,6 +200,55 @@ static void right_bytes_pass_the_digest(void **state)
     assert_int_equal(stat_of(&world, "/digest", "bytes"), 5 * MIB);
 }
 
+static void promise(struct client *c, const char *path, const char *sha)
+{
+    client_init(c, &world, path);
+    c->want.digest_known = sha != NULL;
+    if (sha != NULL) {
+        assert_true(digest_parse(slice_str(sha), &c->want.digest));
+    }
+}
+
+/* One key, three who come at once: to one a wrong digest was promised, to one the right one, to one nothing. */
+static void a_promise_binds_those_it_was_made_to(void **state)
+{
+    char right[DIGEST_HEX + 1];
+    char wrong[DIGEST_HEX + 1];
+    char path[64];
+
+    (void)state;
+    for (unsigned first = 0; first < 3; first++) {
+        const char *const sha[] = {wrong, right, NULL};
+        struct client c[3];
+        snprintf(path, sizeof path, "/promised-%u", first);
+        put(&world, "%s?size=%d&rate=%d", path, 2 * MIB, 8 * MIB);
+        sha_of(&world, path, right);
+        memset(wrong, '0', DIGEST_HEX);
+        wrong[DIGEST_HEX] = '\0';
+        for (unsigned i = 0; i < 3; i++) {
+            promise(&c[i], path, sha[(first + i) % 3]);
+            client_go(&c[i], i);
+            while (i == 0 && !is_filling(&world, path)) {
+                usleep(1000);
+            }
+        }
+        for (unsigned i = 0; i < 3; i++) {
+            client_wait(&c[i]);
+            if (sha[(first + i) % 3] != wrong) {
+                assert_got(&c[i], path);
+            } else {
+                assert_true(c[i].status == 502 || c[i].rc == E_CORRUPT);
+            }
+            client_fini(&c[i]);
+        }
+        world_quiet(&world, path);
+        promise(&c[0], path, right);
+        client_run(&c[0]);
+        assert_int_equal(c[0].state, CACHE_HIT);
+        client_fini(&c[0]);
+    }
+}
+
 static void a_stall_is_left_and_resumed(void **state)
 {
     (void)state;
@@ -328,6 +377,7 @@ int main(void)
         cmocka_unit_test(wrong_bytes_never_reach_the_end),
         cmocka_unit_test(a_length_that_cannot_be_is_refused_early),
         cmocka_unit_test(right_bytes_pass_the_digest),
+        cmocka_unit_test(a_promise_binds_those_it_was_made_to),
         cmocka_unit_test(a_stall_is_left_and_resumed),
         cmocka_unit_test(a_trickle_is_given_up),
         cmocka_unit_test(errors_are_told_plainly),

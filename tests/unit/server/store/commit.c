@@ -62,18 +62,22 @@ static void test_puts_that_change_nothing_are_taken_out(void **state)
 {
     struct fixture *f = *state;
     struct batch *b = batch_new();
+    bool replaces;
 
     put_number(b, SLICE("same"), 1);
     put_number(b, SLICE("other"), 1);
-    assert_false(batch_prune(b, f->s));
+    assert_false(batch_prune(b, f->s, &replaces));
+    assert_false(replaces);
     assert_int_equal(store_commit(f->s, &b, COMMIT_LAZY, NULL), 0);
     b = batch_new();
     put_number(b, SLICE("same"), 1);
-    assert_true(batch_prune(b, f->s));
+    assert_true(batch_prune(b, f->s, &replaces));
+    assert_false(replaces);
     put_number(b, SLICE("other"), 2);
     put_number(b, SLICE("same"), 1);
     batch_del(b, TABLE_TOKEN, SLICE("none"));
-    assert_false(batch_prune(b, f->s));
+    assert_false(batch_prune(b, f->s, &replaces));
+    assert_true(replaces);
     assert_int_equal(store_commit(f->s, &b, COMMIT_LAZY, NULL), 0);
     assert_int_equal(get_number(f->s, SLICE("same")), 1);
     assert_int_equal(get_number(f->s, SLICE("other")), 2);

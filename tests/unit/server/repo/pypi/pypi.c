@@ -89,11 +89,12 @@ static void names_have_one_form(void **state)
     assert_int_equal(k.plan.status, 405);
 }
 
-static void files_by_origin_id(void **state)
+static void files_by_link_id(void **state)
 {
     static const char page[] = "https://files.example\0https://pypi.example/simple/torch/";
-    struct fact origin = {.bytes = slice_of(page, sizeof page - 1)};
-    struct file_facts facts = {.digest_known = true, .digest.b = {1, 2, 3}, .size_bytes = 77};
+    struct fact link = {.bytes = slice_of(page, sizeof page - 1)};
+    struct fact none = {.rc = E_NOTFOUND};
+    struct file_facts facts = {.digest.b = {1, 2, 3}, .size_bytes = 77};
     struct buf row = BUF_INIT(256);
     struct fact file;
 
@@ -106,12 +107,14 @@ static void files_by_origin_id(void **state)
     assert_true(slice_eq(k.plan.need.key, SLICE("pypi\0"
                                                 "0123456789abcdef")));
     assert_slice(k.plan.subject, "pypi/+f/0123456789abcdef/whl/torch-2.9+cu130.whl");
-    assert_int_equal(ask_again(&k, &origin), 0);
-    assert_true(slice_eq(k.plan.need.key, SLICE("pypi\0"
-                                                "0123456789abcdef\0whl/torch-2.9+cu130.whl")));
+    assert_int_equal(ask_again(&k, &link), 0);
+    assert_int_equal(k.plan.need.kind, NEED_ROW);
+    assert_true(
+        slice_eq(k.plan.need.key, SLICE("pypi\0https://files.example\0whl/torch-2.9+cu130.whl\0"
+                                        "0123456789abcdef")));
     assert_int_equal(ask_again(&k, &file), 0);
     assert_int_equal(k.plan.kind, PLAN_WANT);
-    assert_slice(k.plan.want.key, "+f/0123456789abcdef/whl/torch-2.9+cu130.whl");
+    assert_slice(k.plan.want.key, "+f/https://files.example/whl/torch-2.9+cu130.whl");
     assert_slice(k.plan.want.url, "https://files.example/whl/torch-2.9%2Bcu130.whl");
     assert_slice(k.plan.want.via, "https://pypi.example/simple/torch/");
     assert_slice(k.plan.cache_control, "max-age=365000000, immutable, public");
@@ -121,15 +124,46 @@ static void files_by_origin_id(void **state)
     assert_int_equal(k.plan.want.size_bytes, 77);
     assert_false(k.plan.rewrite);
     ask_forget(&k);
-    /* the other spelling is the same object */
+    /* the other spelling is the same object; a page that tells nothing borrows from the others */
     assert_int_equal(ask(&k, METHOD_GET, "/%2Bf/0123456789abcdef/whl/torch-2.9+cu130.whl"), 0);
-    assert_int_equal(ask_again(&k, &origin), 0);
-    assert_int_equal(ask_again(&k, &(struct fact){.rc = E_NOTFOUND}), 0);
-    assert_slice(k.plan.want.key, "+f/0123456789abcdef/whl/torch-2.9+cu130.whl");
+    assert_int_equal(ask_again(&k, &link), 0);
+    assert_int_equal(ask_again(&k, &none), 0);
+    assert_int_equal(k.plan.need.kind, NEED_ROWS);
+    assert_true(
+        slice_eq(k.plan.need.key, SLICE("pypi\0https://files.example\0whl/torch-2.9+cu130.whl\0")));
+    assert_int_equal(ask_again(&k, &file), 0);
+    assert_true(k.plan.want.digest_known);
+    ask_forget(&k);
+    assert_int_equal(ask(&k, METHOD_GET, "/+f/0123456789abcdef/whl/torch-2.9+cu130.whl"), 0);
+    assert_int_equal(ask_again(&k, &link), 0);
+    assert_int_equal(ask_again(&k, &none), 0);
+    assert_int_equal(ask_again(&k, &none), 0);
+    assert_slice(k.plan.want.key, "+f/https://files.example/whl/torch-2.9+cu130.whl");
     assert_false(k.plan.want.digest_known);
     assert_int_equal(k.plan.want.size_bytes, LENGTH_UNKNOWN);
     ask_forget(&k);
     buf_free(&row);
+}
+
+static void what_several_pages_tell(void **state)
+{
+    struct file_facts one = {.digest.b = {1}, .size_bytes = 77};
+    struct file_facts unsized = {.digest.b = {1}, .size_bytes = LENGTH_UNKNOWN};
+    struct file_facts other = {.digest.b = {2}, .size_bytes = 77};
+    struct file_facts out;
+    struct buf rows = BUF_INIT(256);
+
+    (void)state;
+    assert_false(file_rows_agree(SLICE_NONE, &out));
+    assert_false(file_rows_agree(SLICE("an old row"), &out));
+    file_row_encode(&one, &rows);
+    file_row_encode(&unsized, &rows);
+    assert_true(file_rows_agree(buf_slice(&rows), &out));
+    assert_int_equal(out.digest.b[0], 1);
+    assert_int_equal(out.size_bytes, 77);
+    file_row_encode(&other, &rows);
+    assert_false(file_rows_agree(buf_slice(&rows), &out));
+    buf_free(&rows);
 }
 
 static void what_no_page_named_is_absent(void **state)
@@ -202,9 +236,9 @@ static void has_not(const char *text, const char *part)
 }
 
 #define H64 "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
-/* ids of https://files.example and https://pypi.example */
-static char files_id[ORIGIN_ID + 1];
-static char pypi_id[ORIGIN_ID + 1];
+/* ids of links to https://files.example and https://pypi.example on the page simple/torch/ */
+static char files_id[LINK_ID + 1];
+static char pypi_id[LINK_ID + 1];
 
 static char *fmt(const char *f, const char *id)
 {
@@ -578,7 +612,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages),
         cmocka_unit_test(names_have_one_form),
-        cmocka_unit_test(files_by_origin_id),
+        cmocka_unit_test(files_by_link_id),
+        cmocka_unit_test(what_several_pages_tell),
         cmocka_unit_test(what_no_page_named_is_absent),
         cmocka_unit_test(files_below_the_index),
         cmocka_unit_test(html_to_html),
@@ -594,7 +629,7 @@ int main(void)
         cmocka_unit_test(pages_of_redirected_indexes),
     };
 
-    origin_id(SLICE("https://files.example"), files_id);
-    origin_id(SLICE("https://pypi.example"), pypi_id);
+    link_id(SLICE("https://files.example"), SLICE("simple/torch/"), files_id);
+    link_id(SLICE("https://pypi.example"), SLICE("simple/torch/"), pypi_id);
     return cmocka_run_group_tests(tests, setup, teardown);
 }

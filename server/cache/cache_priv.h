@@ -88,8 +88,7 @@ struct cache_ask {
     void *arg;
     _Atomic bool cancelled;
     struct answer *answer;
-    bool refresh_behind; /* the answer is stale: start a refresh */
-    struct list node;    /* in an entry */
+    struct list node; /* in an entry */
     struct job job;
     struct letter letter;
 };

@@ -96,7 +96,6 @@ static void count_bytes(struct conn *c)
     uint64_t out = c->wire.bytes_out - c->seen_out;
 
     if (in != 0) {
-        c->in_ms = l->loop->now_ms;
         c->seen_in += in;
         count(&l->counters.bytes_in, in);
     }
@@ -286,7 +285,7 @@ void conn_open(struct lane *l, const struct accepted *a)
                        .timer.fire = on_timer};
     c->in.own = BUF_INIT(INPUT_MAX);
     wire_open(&c->wire, a->fd, identity != NULL ? tls_session(identity) : NULL, &l->scratch);
-    c->in_ms = c->out_ms = l->loop->now_ms;
+    c->out_ms = l->loop->now_ms;
     conn_restart(c);
     CHECK(event_assign(&c->ev, l->loop->base, a->fd,
                        EV_READ | EV_WRITE | EV_CLOSED | EV_ET | EV_PERSIST, on_socket, c) == 0);

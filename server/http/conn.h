@@ -93,7 +93,7 @@ struct conn {
     const struct listener *listener;
     struct sockaddr_storage peer;
     struct conn_input in;
-    uint64_t in_ms, out_ms; /* when bytes moved last */
+    uint64_t out_ms; /* when bytes last left */
     uint64_t seen_in, seen_out;
     uint64_t since_ms; /* of the state: handshake, idle, lingering */
     bool driving, again;
@@ -126,7 +126,7 @@ struct exchange {
     struct buf held;                  /* h2: body bytes that wait for the handler */
     size_t header_bytes;              /* h2: as RFC 9113 6.5.2 counts */
     struct http_field *fields;        /* h2: being collected */
-    struct slice authority, scheme;   /* h2 */
+    struct slice authority;           /* h2 */
     int refuse_status;                /* h2: answer this instead of asking the handler */
     bool expect_continue;
     bool reading, paused, received_all, end_told;

@@ -10,12 +10,13 @@
 
 #include "common/base/log.h"
 #include "server/admin/admin.h"
+#include "server/admin/jo.h"
 #include "server/conf/schema.h"
 #include "server/daemon.h"
 #include "server/store/keep.h"
 
 static const char usage[] =
-    "usage: mirrord [-c FILE] [-t | -T | --verify [--deep] [--repair]]\n"
+    "usage: mirrord [-c FILE] [-t | -T | --verify [--deep] [--repair]] [--json]\n"
     "\n"
     "  -c, --config FILE   the configuration (default /etc/mirrord/mirrord.conf)\n"
     "  -t, --test          test it and exit: 0, or 78 and what is wrong\n"
@@ -23,10 +24,29 @@ static const char usage[] =
     "      --verify        check the store while no daemon runs: 0, or 65 when something is damaged\n"
     "      --deep          with --verify: hash every blob again\n"
     "      --repair        with --verify: drop rows that point nowhere, set damaged blobs aside\n"
+    "      --json          with -t and --verify: one JSON object on stdout\n"
     "      --version       print the version and exit\n"
     "\n"
     "Runs in the foreground and logs to stderr. SIGHUP reloads the configuration, SIGUSR1 reopens the access log,\n"
     "SIGTERM drains and stops. See mirrord(8), mirrord.conf(5), mirrorctl(1).\n";
+
+/* One JSON object, when it is asked for: {"ok": true, ...members} or {"ok": false, "error": {...}}. */
+static void print_json(struct slice members, const struct err *e)
+{
+    struct buf out = BUF_INIT(members.n + 4096);
+
+    jo_open(&out, NULL, '{');
+    jo_bool(&out, "ok", e == NULL);
+    if (e != NULL) {
+        jo_err(&out, "error", e);
+    } else {
+        buf_byte(&out, ',');
+        buf_adds(&out, members);
+    }
+    jo_shut(&out, '}');
+    printf("%s\n", buf_cstr(&out));
+    buf_free(&out);
+}
 
 static int fail(const struct err *e)
 {
@@ -34,23 +54,50 @@ static int fail(const struct err *e)
     return err_sysexit(e->code);
 }
 
-static int test_config(const char *path, bool print)
+/* The sentence begins with "file:line: ", as editors know it. */
+static int fail_config(const struct err *e)
+{
+    fprintf(stderr, "%s\n", e->text);
+    return 78;
+}
+
+static int test_config(const char *path, bool json)
+{
+    struct conf *c = NULL;
+    struct err why = {0};
+    struct buf out = BUF_INIT(64 << 10);
+
+    if (conf_read(path, &c, &why) != 0) {
+        if (json) {
+            print_json(SLICE_NONE, &why);
+        }
+        return fail_config(&why);
+    }
+    if (json) {
+        jo_str(&out, "path", slice_str(path));
+        jo_u64(&out, "repos", c->repos_count);
+        jo_u64(&out, "listeners", c->listeners_count);
+        print_json(buf_slice(&out), NULL);
+        buf_free(&out);
+    } else {
+        printf("%s: ok: %zu repos, %zu listeners\n", path, c->repos_count, c->listeners_count);
+    }
+    conf_free(&c);
+    return 0;
+}
+
+static int print_config(const char *path)
 {
     struct conf *c = NULL;
     struct err why = {0};
     struct buf out = BUF_INIT(16 << 20);
 
     if (conf_read(path, &c, &why) != 0) {
-        fprintf(stderr, "%s\n", why.text);
-        return 78;
+        return fail_config(&why);
     }
-    if (print) {
-        conf_print(c, &out);
-        fwrite(out.p, 1, out.n, stdout);
-        buf_free(&out);
-    } else {
-        printf("%s: ok: %zu repos, %zu listeners\n", path, c->repos_count, c->listeners_count);
-    }
+    conf_print(c, &out);
+    fwrite(out.p, 1, out.n, stdout);
+    buf_free(&out);
     conf_free(&c);
     return 0;
 }
@@ -72,12 +119,36 @@ static int print_docs(const char *which)
 
 static void say_finding(void *arg, const char *what)
 {
-    (void)arg;
-    printf("%s\n", what);
+    struct buf *list = arg;
+
+    if (list != NULL) {
+        jo_str(list, NULL, slice_str(what));
+    } else {
+        printf("%s\n", what);
+    }
 }
 
-static int verify(const char *path, bool deep, bool repair)
+static void print_report(const struct verify_report *r, const struct buf *findings, bool json)
 {
+    struct buf out = BUF_INIT(findings->n + 4096);
+
+    if (json) {
+        report_json(r, &out);
+        jo_open(&out, "findings", '[');
+        buf_adds(&out, buf_slice(findings));
+        jo_shut(&out, ']');
+        print_json(buf_slice(&out), NULL);
+    } else {
+        printf("%" PRIu64 " blobs, %" PRIu64 " bytes; removed %" PRIu64 " orphans; damaged %" PRIu64
+               ", missing %" PRIu64 ", bad rows %" PRIu64 ", repaired %" PRIu64 "\n",
+               r->blobs, r->bytes, r->orphans, r->damaged, r->missing, r->bad_rows, r->repaired);
+    }
+    buf_free(&out);
+}
+
+static int verify(const char *path, bool deep, bool repair, bool json)
+{
+    struct buf findings = BUF_INIT(1 << 30);
     struct verify_report r = {0};
     struct conf *c = NULL;
     struct store *s = NULL;
@@ -88,17 +159,21 @@ static int verify(const char *path, bool deep, bool repair)
         rc = store_open(&c->store, &s, &why);
     }
     if (rc == 0) {
-        rc = verify_run(s, deep, repair, NULL, say_finding, NULL, &r, &why);
+        rc = verify_run(s, deep, repair, NULL, say_finding, json ? &findings : NULL, &r, &why);
     }
     store_close(&s);
     conf_free(&c);
-    if (rc != 0) {
-        return fail(&why);
+    if (rc == 0) {
+        print_report(&r, &findings, json);
+        rc = verify_is_clean(&r) ? 0 : 65;
+    } else {
+        if (json) {
+            print_json(SLICE_NONE, &why);
+        }
+        rc = fail(&why);
     }
-    printf("%" PRIu64 " blobs, %" PRIu64 " bytes; removed %" PRIu64 " orphans; damaged %" PRIu64
-           ", missing %" PRIu64 ", bad rows %" PRIu64 ", repaired %" PRIu64 "\n",
-           r.blobs, r.bytes, r.orphans, r.damaged, r.missing, r.bad_rows, r.repaired);
-    return r.damaged + r.missing + r.bad_rows > r.repaired ? 65 : 0;
+    buf_free(&findings);
+    return rc;
 }
 
 /* Threads inherit the mask: signals are for daemon_run() alone. */
@@ -136,7 +211,7 @@ static int serve(const char *path)
 
 int main(int argc, char **argv)
 {
-    enum { OPT_VERSION = 256, OPT_VERIFY, OPT_DEEP, OPT_REPAIR, OPT_DOCS };
+    enum { OPT_VERSION = 256, OPT_VERIFY, OPT_DEEP, OPT_REPAIR, OPT_JSON, OPT_DOCS };
     static const struct option options[] = {{"config", required_argument, NULL, 'c'},
                                             {"test", no_argument, NULL, 't'},
                                             {"print", no_argument, NULL, 'T'},
@@ -145,11 +220,13 @@ int main(int argc, char **argv)
                                             {"verify", no_argument, NULL, OPT_VERIFY},
                                             {"deep", no_argument, NULL, OPT_DEEP},
                                             {"repair", no_argument, NULL, OPT_REPAIR},
+                                            {"json", no_argument, NULL, OPT_JSON},
                                             {"print-docs", required_argument, NULL, OPT_DOCS},
                                             {NULL, 0, NULL, 0}};
     const char *path = "/etc/mirrord/mirrord.conf";
     bool deep = false;
     bool repair = false;
+    bool json = false;
     int what = 0;
     int opt;
 
@@ -172,6 +249,9 @@ int main(int argc, char **argv)
         case OPT_REPAIR:
             repair = true;
             break;
+        case OPT_JSON:
+            json = true;
+            break;
         case 't':
         case 'T':
         case OPT_VERIFY:
@@ -189,10 +269,11 @@ int main(int argc, char **argv)
     }
     switch (what) {
     case 't':
+        return test_config(path, json);
     case 'T':
-        return test_config(path, what == 'T');
+        return print_config(path);
     case OPT_VERIFY:
-        return verify(path, deep, repair);
+        return verify(path, deep, repair, json);
     default:
         return serve(path);
     }

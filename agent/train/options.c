@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/codec/nearest.h"
+
 enum type { TEXT, COUNT, NUMBER, FLAG };
 
 static const struct row {
@@ -34,47 +36,21 @@ static const struct row *find(enum verb verb, struct slice name)
     return NULL;
 }
 
-/* Letters that must change to turn a into b, for "did you mean". */
-static size_t distance(struct slice a, const char *b)
-{
-    size_t row[64], n = strlen(b);
-
-    if (n >= ARRAY_LEN(row)) {
-        return SIZE_MAX;
-    }
-    for (size_t j = 0; j <= n; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 0; i < a.n; i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i + 1;
-        for (size_t j = 0; j < n; j++) {
-            size_t swap = diagonal + (a.p[i] != b[j]);
-            size_t edit = 1 + (row[j] < row[j + 1] ? row[j] : row[j + 1]);
-
-            diagonal = row[j + 1];
-            row[j + 1] = swap < edit ? swap : edit;
-        }
-    }
-    return row[n];
-}
-
 static int unknown(enum verb verb, struct slice name, struct err *e)
 {
-    const char *best = "help";
-    size_t least = distance(name, best);
+    const char *words[ARRAY_LEN(rows) + 1] = {"help"}, *near;
+    size_t n = 1;
 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        size_t d = distance(name, rows[i].name);
-
-        if ((rows[i].verbs & verb) != 0 && d < least) {
-            least = d;
-            best = rows[i].name;
+        if ((rows[i].verbs & verb) != 0) {
+            words[n++] = rows[i].name;
         }
     }
-    return err_set(e, E_USAGE, "--" SLICE_FMT ": no such option here; did you mean --%s?",
-                   (int)(name.n > 40 ? 40 : name.n), name.p, best);
+    near = nearest_word(words, n, name);
+    return err_set(e, E_USAGE, "--" SLICE_FMT ": no such option here; %s--%s%s",
+                   (int)(name.n > 40 ? 40 : name.n), name.p,
+                   near != NULL ? "did you mean " : "see ", near != NULL ? near : "help",
+                   near != NULL ? "?" : "");
 }
 
 static int set(const struct row *r, const char *value, struct options *o, struct err *e)

@@ -121,3 +121,43 @@ void jwrite_word(struct jwrite *j, struct slice w)
     before_value(j);
     buf_adds(j->out, w);
 }
+
+/* "file:line: " before a sentence: where the file's name ends, or -1. A name may have colons of its own. */
+static ptrdiff_t place_in(struct slice text, uint64_t *line)
+{
+    for (size_t i = 0; i < text.n; i++) {
+        struct slice rest = slice_from(text, i), number;
+
+        if (text.p[i] != ':') {
+            continue;
+        }
+        (void)slice_cut(&rest, ':');
+        number = slice_cut(&rest, ':');
+        if (i > 0 && slice_u64(number, line) && slice_starts(rest, SLICE(" "))) {
+            return (ptrdiff_t)i;
+        }
+    }
+    return -1;
+}
+
+void jwrite_err(struct jwrite *j, const struct err *e)
+{
+    struct slice text = slice_str(e->text[0] != '\0' ? e->text : err_plain(e->code));
+    uint64_t line;
+    ptrdiff_t at = e->code == E_CONFIG ? place_in(text, &line) : -1;
+
+    jwrite_open(j, '{');
+    jwrite_key(j, SLICE("code"));
+    jwrite_text(j, slice_str(err_name(e->code)));
+    jwrite_key(j, SLICE("exit"));
+    jwrite_u64(j, (uint64_t)err_sysexit(e->code));
+    jwrite_key(j, SLICE("text"));
+    jwrite_text(j, text);
+    if (at > 0) {
+        jwrite_key(j, SLICE("file"));
+        jwrite_text(j, slice_first(text, (size_t)at));
+        jwrite_key(j, SLICE("line"));
+        jwrite_u64(j, line);
+    }
+    jwrite_close(j, '}');
+}

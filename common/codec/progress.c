@@ -16,6 +16,16 @@ struct progress {
     double rate_bytes_per_s; /* smoothed over a few seconds */
 };
 
+void progress_bar(uint64_t done, uint64_t total, unsigned cells, char *out)
+{
+    double share = total > 0 ? (double)min_u64(done, total) / (double)total : 0;
+
+    for (unsigned i = 0; i < cells; i++) {
+        out[i] = i < (unsigned)(share * cells) ? '#' : '.';
+    }
+    out[cells] = '\0';
+}
+
 struct progress *progress_open(const char *label)
 {
     const char *term = getenv("TERM");
@@ -74,13 +84,7 @@ void progress_draw(struct progress *p, uint64_t done_bytes, uint64_t total_bytes
              rate, left[0] != '\0' ? "  left " : "", left);
     room = (int)width - (int)strlen(p->label) - (int)strlen(tail) - 12;
     if (known && room >= 8) {
-        int cells = room < BAR_MAX ? room : BAR_MAX;
-        int full =
-            (int)((double)cells * (double)min_u64(done_bytes, total_bytes) / (double)total_bytes);
-        for (int i = 0; i < cells; i++) {
-            bar[i] = i < full ? '#' : '.';
-        }
-        bar[cells] = '\0';
+        progress_bar(done_bytes, total_bytes, (unsigned)(room < BAR_MAX ? room : BAR_MAX), bar);
     }
     snprintf(line, sizeof line, "%s  %3.0f%% %s%s%s", p->label,
              known ? 100.0 * (double)min_u64(done_bytes, total_bytes) / (double)total_bytes : 0.0,
@@ -89,14 +93,17 @@ void progress_draw(struct progress *p, uint64_t done_bytes, uint64_t total_bytes
     fflush(stderr);
 }
 
-void progress_close(struct progress **pp)
+void progress_wipe(const struct progress *p)
 {
-    struct progress *p = *pp;
-
     if (p != NULL) {
-        *pp = NULL;
         fprintf(stderr, "\r\033[K");
         fflush(stderr);
-        free(p);
     }
+}
+
+void progress_close(struct progress **pp)
+{
+    progress_wipe(*pp);
+    free(*pp);
+    *pp = NULL;
 }

@@ -9,6 +9,7 @@ _mirrorctl()
     if [[ $cur == -* ]]; then
         w='--socket --json --quiet --no-color --help --version'
         case "$noun $verb" in
+        top*) w+=' --once --interval' ;;
         'cache ls') w+=' --limit' ;;
         'cache rm') w+=' --all --dry-run' ;;
         'cache gc') w+=' --dry-run' ;;
@@ -17,7 +18,7 @@ _mirrorctl()
         init*) w+=' --force' ;;
         esac
     elif [[ -z $noun ]]; then
-        w='status repo cache verify snapshot token upstream config init'
+        w='status top repo cache verify snapshot token upstream config init'
     elif [[ -z $verb ]]; then
         case $noun in
         repo) w='ls show' ;;

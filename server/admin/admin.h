@@ -12,13 +12,18 @@
 /* Prometheus text 0.0.4 (or OpenMetrics when asked): all of metrics.def, never blocks. */
 void metrics_text(struct daemon *d, bool openmetrics, struct buf *out);
 void metrics_doc(struct buf *out); /* docs/metrics.md */
-/* /-/status.json; stable keys, documented in docs/operations.md. */
-void status_json(struct daemon *d, struct slice base_url, struct buf *out);
+/* /-/status.json; stable keys, documented in docs/operations.md. whole: for who may see everything; else of a repo that not
+ * everybody may read, neither its origin nor what is in it is told. */
+void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf *out);
 /* The page at '/': static, embedded; it reads status.json. Server-rendered table of repos so that lynx sees them too. */
 void status_page(struct daemon *d, struct slice base_url, struct buf *out);
 
 /* The page's Content-Security-Policy: our own style and script by their hashes, nothing else. */
 void status_policy(struct buf *out);
+
+/* What a verify found, as members of an object. */
+struct verify_report;
+void report_json(const struct verify_report *r, struct buf *out);
 
 struct control;
 MUST_USE int control_open(struct daemon *d, const char *path, struct control **out,

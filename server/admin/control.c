@@ -66,6 +66,20 @@ int talk_need(const struct talk *t, const char *key, struct slice *out, struct e
                       : err_set(e, E_USAGE, "%s is missing, the request needs it, give one", key);
 }
 
+int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out, struct err *e)
+{
+    struct slice name;
+    int rc = talk_need(t, "repo", &name, e);
+
+    *rs = repo_set_hold(t->d);
+    *out = rc == 0 ? repo_set_find(*rs, name) : NULL;
+    if (rc == 0 && *out == NULL) {
+        rc = err_set(e, E_NOTFOUND, "there is no repo \"" SLICE_FMT "\", see `mirrorctl repo ls`",
+                     SLICE_ARG(name));
+    }
+    return rc;
+}
+
 static void send_all(struct talk *t)
 {
     size_t at = 0;
@@ -97,7 +111,7 @@ int talk_row_end(struct talk *t)
     return t->gone ? 1 : 0;
 }
 
-void talk_progress(struct talk *t, uint64_t done, uint64_t total)
+int talk_progress(struct talk *t, uint64_t done, uint64_t total)
 {
     jo_open(t->out, NULL, '{');
     jo_open(t->out, "progress", '{');
@@ -105,6 +119,7 @@ void talk_progress(struct talk *t, uint64_t done, uint64_t total)
     jo_u64(t->out, "total", total);
     buf_str(t->out, "}}\n");
     send_all(t);
+    return t->gone ? 1 : 0;
 }
 
 /* --- one request --- */
@@ -151,13 +166,12 @@ static void answer(struct talk *t, struct slice line)
     if (rc == 0) {
         jo_open(t->out, "ok", '{');
         buf_adds(t->out, buf_slice(&result));
+        jo_shut(t->out, '}');
     } else {
-        jo_open(t->out, "error", '{');
-        jo_str(t->out, "code", slice_str(err_name(rc)));
-        jo_u64(t->out, "exit", (uint64_t)err_sysexit(rc));
-        jo_str(t->out, "text", slice_str(e.text[0] != '\0' ? e.text : err_plain(rc)));
+        e.code = rc;
+        jo_err(t->out, "error", &e);
     }
-    buf_str(t->out, "}}\n");
+    buf_str(t->out, "}\n");
     send_all(t);
     json_decref(request);
     if (result.p != NULL) {

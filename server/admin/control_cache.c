@@ -1,76 +1,105 @@
-/* Verbs about what is kept: cache.*, verify, snapshot.*. */
+/* Verbs about what is kept of origins: cache.*. */
 #include "common/os/clock.h"
 #include "server/admin/talk.h"
+#include "server/cache/freshness.h"
+#include "server/repo/plan.h"
 #include "server/store/keep.h"
 
-static void json_hex(struct buf *out, const char *key, const struct digest *d)
-{
-    char hex[DIGEST_HEX + 1];
-
-    digest_format(d, hex);
-    jo_str(out, key, slice_str(hex));
-}
-
-static int need_repo(struct talk *t, struct slice *name, struct err *e)
-{
-    struct repo_set *rs = NULL;
-    int rc = talk_need(t, "repo", name, e);
-
-    if (rc != 0) {
-        return rc;
-    }
-    rs = repo_set_hold(t->d);
-    if (repo_set_find(rs, *name) == NULL) {
-        rc = err_set(e, E_NOTFOUND, "there is no repo \"" SLICE_FMT "\", see `mirrorctl repo ls`",
-                     SLICE_ARG(*name));
-    }
-    repo_set_release(&rs);
-    return rc;
-}
-
-/* --- cache.* --- */
+/* --- cache.ls --- */
 
 struct listing {
     struct talk *t;
-    uint64_t most, rows, bytes;
+    struct repo *repo;
+    uint64_t now_unix_s;
+    uint64_t most, rows;
 };
+
+/* For how long an object is good is the rules' word, not the row's: the adapter plans a request for its key. False: no
+ * request leads to it (any more), or not by rows alone. */
+static bool want_of(const struct listing *l, struct slice key, struct arena *a, struct want *out)
+{
+    struct http_req req = {.method = METHOD_GET, .method_text = SLICE("GET"), .arena = a};
+    struct principal nobody = {.name = SLICE("")};
+    struct facts facts = {0};
+    struct slice path = slice_cut(&key, '?');
+    struct plan p = {0};
+    int rc = 0;
+
+    req.query = key.n > 0 ? key : SLICE_NONE;
+    path = plan_url("", path, SLICE_NONE, a);
+    req.path = arena_fmt(a, "/%s/" SLICE_FMT, l->repo->name, SLICE_ARG(path));
+    while ((rc = l->repo->ops->plan(l->repo, &req, path, &nobody, &facts, a, &p, NULL)) == 0 &&
+           p.kind == PLAN_NEED && p.need.kind == NEED_ROW && facts.count < FACTS_MAX) {
+        struct fact *f = &facts.fact[facts.count++];
+        struct buf row = BUF_INIT(1 << 20);
+        f->need = p.need;
+        f->rc = store_get(l->t->d->store, p.need.table, p.need.key, &row, NULL);
+        f->bytes = arena_copy(a, buf_slice(&row));
+        buf_free(&row);
+    }
+    *out = p.want;
+    return rc == 0 && p.kind == PLAN_WANT;
+}
+
+static void freshness_members(struct buf *row, const struct listing *l, const struct object_info *o)
+{
+    struct object known = {.validated_unix_s = o->validated_unix_s,
+                           .fresh_until_unix_s = o->fresh_until_unix_s};
+    struct arena a = {0};
+    struct want w;
+    uint64_t until_s;
+
+    if (!want_of(l, o->key, &a, &w)) {
+        jo_str(row, "state", SLICE("unreachable"));
+        jo_null(row, "fresh_until_unix_s");
+    } else if (w.class == WANT_IMMUTABLE) {
+        jo_str(row, "state", SLICE("immutable"));
+        jo_null(row, "fresh_until_unix_s");
+    } else {
+        until_s = freshness_until(&known, &w);
+        jo_str(row, "state", l->now_unix_s < until_s ? SLICE("fresh") : SLICE("stale"));
+        jo_u64(row, "fresh_until_unix_s", until_s);
+    }
+    arena_fini(&a);
+}
 
 static int on_object(void *arg, const struct object_info *o)
 {
     struct listing *l = arg;
     struct buf *row;
 
-    l->bytes += o->size_bytes;
     if (l->rows++ >= l->most) {
         return 1;
     }
     row = talk_row(l->t);
     jo_str(row, "repo", o->repo);
     jo_str(row, "key", o->key);
-    jo_u64(row, "status", (uint64_t)o->status);
     jo_u64(row, "size", o->size_bytes);
     if (!digest_is_zero(&o->digest)) {
-        json_hex(row, "sha256", &o->digest);
+        jo_digest(row, "sha256", &o->digest);
     }
     jo_u64(row, "stored_unix_s", o->stored_unix_s);
-    jo_u64(row, "fresh_until_unix_s", o->fresh_until_unix_s);
+    freshness_members(row, l, o);
     return talk_row_end(l->t);
 }
 
 int verb_cache_ls(struct talk *t, struct err *e)
 {
-    struct listing l = {.t = t, .most = talk_number(t, "limit", 1000)};
-    struct slice repo;
-    int rc = need_repo(t, &repo, e);
+    struct listing l = {
+        .t = t, .now_unix_s = clock_unix_s(), .most = talk_number(t, "limit", 1000)};
+    struct repo_set *rs;
+    int rc = talk_need_repo(t, &rs, &l.repo, e);
 
     if (rc == 0) {
-        rc = cache_list(t->d->cache, repo, talk_text(t, "prefix"), on_object, &l, e);
-    }
-    if (rc >= 0) {
+        rc = cache_list(t->d->cache, slice_str(l.repo->name), talk_text(t, "prefix"), on_object, &l,
+                        e);
         jo_bool(t->result, "more", l.rows > l.most);
     }
+    repo_set_release(&rs);
     return rc < 0 ? rc : 0;
 }
+
+/* --- the other verbs of cache --- */
 
 int verb_cache_stats(struct talk *t, struct err *e)
 {
@@ -156,6 +185,13 @@ int verb_cache_pins(struct talk *t, struct err *e)
     return rc < 0 ? rc : 0;
 }
 
+static int count_object(void *arg, const struct object_info *o)
+{
+    (void)o;
+    ++*(uint64_t *)arg;
+    return 0;
+}
+
 int verb_cache_rm(struct talk *t, struct err *e)
 {
     struct slice scope, repo, rest;
@@ -174,152 +210,14 @@ int verb_cache_rm(struct talk *t, struct err *e)
                        SLICE_ARG(scope));
     }
     if (talk_flag(t, "dry_run")) {
-        struct listing l = {.t = t, .most = UINT64_MAX};
-        rc = cache_list(t->d->cache, repo, rest, on_object, &l, e);
+        uint64_t rows = 0;
+        rc = cache_list(t->d->cache, repo, rest, count_object, &rows, e);
         jo_u64(t->result, "removed", 0);
-        jo_u64(t->result, "would_remove", l.rows);
+        jo_u64(t->result, "would_remove", rows);
         return rc < 0 ? rc : 0;
     }
     rc = cache_remove(t->d->cache, repo, rest, &removed, e);
     daemon_repo_changed(t->d, repo);
     jo_u64(t->result, "removed", removed);
-    return rc;
-}
-
-int verb_cache_gc(struct talk *t, struct err *e)
-{
-    struct gc_report r = {0};
-    int rc = gc_run(t->d->store, talk_number(t, "grace_s", 3600), talk_flag(t, "dry_run"), &r, e);
-
-    jo_u64(t->result, "blobs", r.blobs);
-    jo_u64(t->result, "bytes", r.bytes);
-    jo_u64(t->result, "nodes", r.nodes);
-    return rc;
-}
-
-/* --- verify --- */
-
-struct checking {
-    struct talk *t;
-    uint64_t told_ms;
-};
-
-static void on_progress(void *arg, uint64_t done, uint64_t total)
-{
-    struct checking *c = arg;
-    uint64_t now_ms = clock_now_ms();
-
-    if (now_ms - c->told_ms >= 200) {
-        c->told_ms = now_ms;
-        talk_progress(c->t, done, total);
-    }
-}
-
-static void on_finding(void *arg, const char *what)
-{
-    struct checking *c = arg;
-    struct buf *row = talk_row(c->t);
-
-    jo_str(row, "finding", slice_str(what));
-    (void)talk_row_end(c->t);
-}
-
-int verb_verify(struct talk *t, struct err *e)
-{
-    struct checking c = {.t = t};
-    struct verify_report r = {0};
-    int rc = verify_run(t->d->store, talk_flag(t, "deep"), talk_flag(t, "repair"), on_progress,
-                        on_finding, &c, &r, e);
-
-    jo_u64(t->result, "blobs", r.blobs);
-    jo_u64(t->result, "bytes", r.bytes);
-    jo_u64(t->result, "orphans", r.orphans);
-    jo_u64(t->result, "damaged", r.damaged);
-    jo_u64(t->result, "missing", r.missing);
-    jo_u64(t->result, "bad_rows", r.bad_rows);
-    jo_u64(t->result, "repaired", r.repaired);
-    jo_bool(t->result, "clean", r.damaged + r.missing + r.bad_rows <= r.repaired);
-    return rc;
-}
-
-/* --- snapshot.* --- */
-
-struct snaps {
-    struct talk *t;
-    uint64_t head_seq;
-};
-
-static void snap_members(struct buf *row, const struct snap *sn)
-{
-    jo_u64(row, "seq", sn->seq);
-    json_hex(row, "root", &sn->root);
-    jo_u64(row, "entries", sn->entries);
-    jo_u64(row, "bytes", sn->bytes);
-    jo_u64(row, "created_unix_s", sn->created_unix_s);
-    jo_str(row, "label", slice_str(sn->label));
-}
-
-static int on_head(void *arg, struct slice name, const struct snap *sn)
-{
-    struct snaps *s = arg;
-    struct buf *row = talk_row(s->t);
-
-    jo_str(row, "name", name);
-    snap_members(row, sn);
-    jo_bool(row, "live", true);
-    return talk_row_end(s->t);
-}
-
-static int on_snap(void *arg, const struct snap *sn)
-{
-    struct snaps *s = arg;
-    struct buf *row = talk_row(s->t);
-
-    snap_members(row, sn);
-    jo_bool(row, "live", sn->seq == s->head_seq);
-    return talk_row_end(s->t);
-}
-
-int verb_snapshot_ls(struct talk *t, struct err *e)
-{
-    struct slice repo, name = talk_text(t, "name");
-    struct snaps s = {.t = t};
-    struct snap head;
-    int rc = need_repo(t, &repo, e);
-
-    if (rc == 0 && name.n == 0) {
-        rc = head_list(t->d->store, repo, on_head, &s, e);
-    } else if (rc == 0) {
-        rc = head_get(t->d->store, repo, name, &head, e);
-        if (rc == 0) {
-            s.head_seq = head.seq;
-            rc = snap_list(t->d->store, repo, name, on_snap, &s, e);
-        }
-    }
-    return rc < 0 ? rc : 0;
-}
-
-int verb_snapshot_rollback(struct talk *t, struct err *e)
-{
-    struct slice repo, name, version;
-    struct snap sn;
-    int rc = need_repo(t, &repo, e);
-
-    if (rc == 0) {
-        rc = talk_need(t, "name", &name, e);
-    }
-    if (rc == 0) {
-        rc = talk_need(t, "version", &version, e);
-    }
-    if (rc == 0) {
-        rc = snap_find(t->d->store, repo, name, version, &sn, e);
-    }
-    if (rc == 0) {
-        rc = head_set(t->d->store, repo, name, sn.seq, e);
-    }
-    if (rc == 0) {
-        daemon_repo_changed(t->d, repo);
-        snap_members(t->result, &sn);
-    }
     return rc;
 }

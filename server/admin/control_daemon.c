@@ -1,4 +1,5 @@
 /* Verbs about the daemon itself: status, repo.*, config.*, token.*. */
+#include <arpa/inet.h>
 #include <stdlib.h>
 
 #include "common/os/clock.h"
@@ -7,6 +8,32 @@
 #include "server/admin/traffic.h"
 #include "server/fetch/fetch.h"
 
+enum { CLIENTS_TOLD = 256 };
+
+static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+/* By whom the most was taken; who has no connection now may still stand there. */
+static void clients_members(struct talk *t)
+{
+    struct http_client *c = NULL;
+    size_t n = http_server_clients(t->d->http, &c);
+
+    jo_open(t->result, "clients", '[');
+    for (size_t i = 0; i < n && i < CLIENTS_TOLD; i++) {
+        char text[INET6_ADDRSTRLEN] = "";
+        bool v4 = memcmp(c[i].address, v4_mapped, sizeof(v4_mapped)) == 0;
+        (void)inet_ntop(v4 ? AF_INET : AF_INET6, c[i].address + (v4 ? sizeof(v4_mapped) : 0), text,
+                        sizeof(text));
+        jo_open(t->result, NULL, '{');
+        jo_str(t->result, "address", slice_str(text));
+        jo_u64(t->result, "connections", c[i].connections);
+        jo_u64(t->result, "bytes_out", c[i].bytes_out);
+        jo_shut(t->result, '}');
+    }
+    jo_shut(t->result, ']');
+    free(c);
+}
+
 int verb_status(struct talk *t, struct err *e)
 {
     struct buf status = BUF_INIT(4 << 20);
@@ -14,14 +41,18 @@ int verb_status(struct talk *t, struct err *e)
     struct slice s;
     int rc;
 
-    status_json(t->d, slice_str(rs->conf->public_url), &status);
+    status_json(t->d, slice_str(rs->conf->public_url), true, &status);
     repo_set_release(&rs);
-    rc = status.rc != 0 ? err_set(e, status.rc, "the status is too big") : 0;
+    rc = status.rc != 0 ? err_set(e, status.rc, "the status is too big, there are too many repos")
+                        : 0;
     s = slice_trim(buf_slice(&status));
     if (rc == 0) {
         buf_adds(t->result, slice_of(s.p + 1, s.n - 3)); /* without its braces and line end */
     }
     buf_free(&status);
+    if (rc == 0 && talk_flag(t, "clients")) {
+        clients_members(t);
+    }
     return rc;
 }
 
@@ -83,24 +114,19 @@ static int on_head(void *arg, struct slice name, const struct snap *sn)
 
 int verb_repo_show(struct talk *t, struct err *e)
 {
-    struct repo_set *rs = repo_set_hold(t->d);
     struct tally held = {0};
     struct fetch_stats up;
+    struct repo_set *rs;
     struct repo *r;
-    struct slice name;
-    int rc = talk_need(t, "repo", &name, e);
+    int rc = talk_need_repo(t, &rs, &r, e);
 
-    r = rc == 0 ? repo_set_find(rs, name) : NULL;
-    if (rc == 0 && r == NULL) {
-        rc = err_set(e, E_NOTFOUND, "there is no repo \"" SLICE_FMT "\", see `mirrorctl repo ls`",
-                     SLICE_ARG(name));
-    }
     if (rc != 0) {
         goto out;
     }
     repo_members(t, t->result, r);
-    rc = r->origin != NULL ? cache_list(t->d->cache, name, SLICE_NONE, on_object, &held, e)
-                           : head_list(t->d->store, name, on_head, &held, e);
+    rc = r->origin != NULL
+             ? cache_list(t->d->cache, slice_str(r->name), SLICE_NONE, on_object, &held, e)
+             : head_list(t->d->store, slice_str(r->name), on_head, &held, e);
     jo_u64(t->result, "objects", held.objects);
     jo_u64(t->result, "object_bytes", held.bytes);
     if (r->origin != NULL) {

@@ -42,6 +42,14 @@ void jo_str(struct buf *out, const char *key, struct slice value)
     quoted(out, value);
 }
 
+void jo_digest(struct buf *out, const char *key, const struct digest *d)
+{
+    char hex[DIGEST_HEX + 1];
+
+    digest_format(d, hex);
+    jo_str(out, key, slice_str(hex));
+}
+
 void jo_u64(struct buf *out, const char *key, uint64_t value)
 {
     lead_in(out, key);
@@ -64,4 +72,12 @@ void jo_null(struct buf *out, const char *key)
 {
     lead_in(out, key);
     buf_str(out, "null");
+}
+
+void jo_err(struct buf *out, const char *key, const struct err *e)
+{
+    struct jwrite j = JWRITE_INTO(out);
+
+    lead_in(out, key);
+    jwrite_err(&j, e);
 }

@@ -8,13 +8,16 @@
 #define SERVER_ADMIN_JO_H
 
 #include "common/base/buf.h"
+#include "common/hash/digest.h"
 
 void jo_open(struct buf *out, const char *key, char bracket); /* '{' or '[' */
 void jo_shut(struct buf *out, char bracket);                  /* '}' or ']' */
 void jo_str(struct buf *out, const char *key, struct slice value);
+void jo_digest(struct buf *out, const char *key, const struct digest *d); /* in hex */
 void jo_u64(struct buf *out, const char *key, uint64_t value);
 void jo_ratio(struct buf *out, const char *key, double value); /* four digits behind the point */
 void jo_bool(struct buf *out, const char *key, bool value);
 void jo_null(struct buf *out, const char *key);
+void jo_err(struct buf *out, const char *key, const struct err *e); /* jwrite_err() */
 
 #endif

@@ -16,8 +16,7 @@ static void ratio(struct buf *out, const struct traffic_sum *sum)
     }
 }
 
-/* Status is for everybody: of a repo that is not, its name and numbers are told, not what is in it or where from. */
-static void repo_json(struct buf *out, const struct sample *s, const struct repo *r,
+static void repo_json(struct buf *out, const struct sample *s, const struct repo *r, bool whole,
                       struct fetch_stats *all)
 {
     struct fetch_stats up = {0};
@@ -28,7 +27,7 @@ static void repo_json(struct buf *out, const struct sample *s, const struct repo
     jo_str(out, "name", slice_str(r->name));
     jo_str(out, "protocol", slice_str(r->ops->name));
     jo_bool(out, "anonymous_read", r->anonymous_read);
-    if (r->origin != NULL && r->anonymous_read) {
+    if (r->origin != NULL && (whole || r->anonymous_read)) {
         jo_str(out, "origin", slice_str(origin_url(r->origin)));
     } else {
         jo_null(out, "origin");
@@ -50,13 +49,15 @@ static void repo_json(struct buf *out, const struct sample *s, const struct repo
     all->bytes += up.bytes;
 }
 
-static void fill_json(struct buf *out, const struct sample *s, const struct fill_info *f)
+static void fill_json(struct buf *out, const struct sample *s, const struct fill_info *f,
+                      bool whole)
 {
     const struct repo *r = repo_set_find(s->set, slice_str(f->repo));
+    bool seen = whole || (r != NULL && r->anonymous_read);
 
     jo_open(out, NULL, '{');
     jo_str(out, "repo", slice_str(f->repo));
-    jo_str(out, "key", r != NULL && r->anonymous_read ? slice_str(f->key) : SLICE("…"));
+    jo_str(out, "key", seen ? slice_str(f->key) : SLICE("…"));
     jo_u64(out, "have", f->have_bytes);
     if (f->total_bytes == LENGTH_UNKNOWN) {
         jo_null(out, "total");
@@ -82,7 +83,7 @@ static void disk_json(struct buf *out, const struct store_space *sp, bool health
     jo_shut(out, '}');
 }
 
-void status_json(struct daemon *d, struct slice base_url, struct buf *out)
+void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf *out)
 {
     struct traffic_sum all = {0}, one;
     struct fetch_stats up = {0};
@@ -113,12 +114,12 @@ void status_json(struct daemon *d, struct slice base_url, struct buf *out)
     disk_json(out, &s.space, s.healthy);
     jo_open(out, "repos", '[');
     for (size_t i = 0; i < s.set->count; i++) {
-        repo_json(out, &s, s.set->repo[i], &up);
+        repo_json(out, &s, s.set->repo[i], whole, &up);
     }
     jo_shut(out, ']');
     jo_open(out, "fills", '[');
     for (size_t i = 0; i < s.fills; i++) {
-        fill_json(out, &s, &s.fill[i]);
+        fill_json(out, &s, &s.fill[i], whole);
     }
     jo_shut(out, ']');
     jo_u64(out, "requests", traffic_requests(&all));

@@ -28,10 +28,14 @@ uint64_t talk_number(const struct talk *t, const char *key, uint64_t absent);
 /* The same, but absence is E_USAGE. */
 MUST_USE int talk_need(const struct talk *t, const char *key, struct slice *out, struct err *e);
 
+/* The request's "repo", of the configuration in force; E_NOTFOUND. Release *rs in any case: *out lives in it. */
+MUST_USE int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out,
+                            struct err *e);
+
 /* jo_*() calls between these two write one row's members. talk_row_end() is nonzero when the client has left. */
 struct buf *talk_row(struct talk *t);
 int talk_row_end(struct talk *t);
-void talk_progress(struct talk *t, uint64_t done, uint64_t total);
+int talk_progress(struct talk *t, uint64_t done, uint64_t total); /* the same */
 
 /* VERB(name, function) */
 #define VERBS(VERB)                                                                                \

@@ -99,10 +99,10 @@ void cache_stats(struct cache *c, struct cache_stats *out);
 /* Objects of a repo from the rows, in key order: for `cache ls`. Blocks. */
 struct object_info {
     struct slice repo, key;
-    int status;
     uint64_t size_bytes;
     struct digest digest;
-    uint64_t stored_unix_s, fresh_until_unix_s;
+    uint64_t stored_unix_s, validated_unix_s;
+    uint64_t fresh_until_unix_s; /* by the origin's word */
 };
 MUST_USE int cache_list(struct cache *c, struct slice repo, struct slice prefix,
                         int (*each)(void *arg, const struct object_info *o), void *arg,

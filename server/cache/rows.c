@@ -32,10 +32,10 @@ static int list_row(void *arg, struct slice row_key, struct slice row)
         struct object_info info = {
             .repo = x->repo,
             .key = object_key_tail(row_key),
-            .status = 200,
             .size_bytes = o.size_bytes,
             .digest = o.digest,
             .stored_unix_s = o.stored_unix_s,
+            .validated_unix_s = o.validated_unix_s,
             .fresh_until_unix_s = o.fresh_until_unix_s,
         };
         rc = x->each(x->arg, &info);

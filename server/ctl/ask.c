@@ -123,7 +123,7 @@ int ask(struct ctl *c, json_t *req, void (*row)(void *arg, const json_t *row),
         if (n > 0) {
             buf_grew(&in, (size_t)n);
         } else if (n == 0 || errno != EINTR) {
-            rc = err_set(e, E_NETWORK,
+            rc = err_set(e, E_CANCELLED,
                          "the daemon hung up before it had answered, it may have been "
                          "stopped, see its log");
         }
@@ -139,20 +139,12 @@ out:
     return rc;
 }
 
-static void collect(void *arg, const json_t *row)
+int act(struct ctl *c, json_t *req, json_t **ok, struct err *e)
 {
-    json_array_append(arg, (json_t *)(uintptr_t)row); /* counts it, changes nothing else */
-}
+    int rc = ask(c, req, NULL, NULL, NULL, ok, e);
 
-int ask_rows(struct ctl *c, json_t *req, json_t **rows, json_t **ok, struct err *e)
-{
-    int rc;
-
-    *rows = json_array();
-    rc = ask(c, req, collect, NULL, *rows, ok, e);
-    if (rc != 0) {
-        json_decref(*rows);
-        *rows = NULL;
+    if (rc == 0 && c->json) {
+        print_json(*ok);
     }
     return rc;
 }

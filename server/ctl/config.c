@@ -5,14 +5,15 @@
 
 #include "server/ctl/ctl.h"
 
-/* The mirrord that was installed with this mirrorctl, else the one in $PATH. Returns only when none runs. */
-void run_mirrord(char *const argv[])
+/* The mirrord that was installed with this mirrorctl, else the one in $PATH. */
+int run_mirrord(char *const argv[], struct err *e)
 {
     static const char *const places[] = {"/mirrord", "/../sbin/mirrord"};
     char path[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 32);
     char *slash;
 
+    fflush(stdout);
     path[n > 0 ? n : 0] = '\0';
     slash = strrchr(path, '/');
     for (size_t i = 0; i < ARRAY_LEN(places) && slash != NULL; i++) {
@@ -20,25 +21,23 @@ void run_mirrord(char *const argv[])
         execv(path, argv);
     }
     execvp("mirrord", argv);
+    return err_sys(e, "mirrord cannot be run");
 }
 
 int ctl_config_test(struct ctl *c, struct err *e)
 {
-    char program[] = "mirrord", test[] = "-t", file[] = "-c";
-    char *argv[] = {program, test, file, (char *)(uintptr_t)c->config, NULL};
+    char program[] = "mirrord", test[] = "-t", file[] = "-c", json[] = "--json";
+    char *argv[] = {program, test, file, (char *)(uintptr_t)c->config, c->json ? json : NULL, NULL};
 
-    run_mirrord(argv);
-    return err_sys(e, "mirrord cannot be run");
+    return run_mirrord(argv, e);
 }
 
 int ctl_config_reload(struct ctl *c, struct err *e)
 {
     json_t *ok = NULL;
-    int rc = ask(c, request("config.reload"), NULL, NULL, NULL, &ok, e);
+    int rc = act(c, request("config.reload"), &ok, e);
 
-    if (rc == 0 && c->json) {
-        print_json(ok);
-    } else if (rc == 0) {
+    if (rc == 0) {
         const char *stays = get_str(ok, "needs_restart");
         say(c, "reloaded%s%s\n", stays[0] != '\0' ? "; a restart is needed for " : "", stays);
     }

@@ -1,7 +1,8 @@
 /* ctl.h - mirrorctl: what every verb needs. One file a noun; a verb is one line in verbs.def.
  *
  * Verbs speak to the daemon over its control socket and to people over stdout: tables on a terminal, the same columns
- * split by tabs elsewhere, JSON with --json. Errors go to stderr in three parts: what, why, what to do.
+ * split by tabs elsewhere, one JSON value with --json, also when they fail. Errors go to stderr in three parts: what, why,
+ * what to do.
  */
 #ifndef SERVER_CTL_CTL_H
 #define SERVER_CTL_CTL_H
@@ -21,8 +22,8 @@ struct ctl { /* one run */
     const char *const *arg;
     size_t args;
     /* options of verbs; those that one does not list are refused */
-    bool all, dry_run, deep, repair, force;
-    const char *name, *prefix, *expires, *limit;
+    bool all, dry_run, deep, repair, force, once;
+    const char *name, *expires, *limit, *interval;
     const char *scope[32];
     size_t scopes;
 };
@@ -39,27 +40,25 @@ struct verb {
     int function(struct ctl *c, struct err *e);
 #include "server/ctl/verbs.def"
 #undef VERB
-extern const struct verb verbs[];
-extern const size_t verbs_count;
 
 /* --- asking the daemon --- */
 
+/* {"verb": ...}: more members are added with json_object_set_new(). */
+json_t *request(const char *verb);
 /* Sends the request (taken) and reads the answer. row and progress may be NULL. *ok: what came, json_decref() it. The
  * daemon's error becomes *e; no daemon is E_NETWORK. */
 MUST_USE int ask(struct ctl *c, json_t *request, void (*row)(void *arg, const json_t *row),
                  void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, json_t **ok,
                  struct err *e);
-/* The same, all rows collected: *rows is a list, json_decref() it. */
-MUST_USE int ask_rows(struct ctl *c, json_t *request, json_t **rows, json_t **ok, struct err *e);
-/* {"verb": ...}: more members are added with json_object_set_new(). */
-json_t *request(const char *verb);
-
-/* Becomes mirrord; returns only when it cannot be run. */
-void run_mirrord(char *const argv[]);
+/* The same for a verb without rows; with --json the answer is printed. */
+MUST_USE int act(struct ctl *c, json_t *request, json_t **ok, struct err *e);
 
 uint64_t get_u64(const json_t *o, const char *key);    /* 0 when absent */
 const char *get_str(const json_t *o, const char *key); /* "" when absent */
 bool get_bool(const json_t *o, const char *key);
+
+/* Becomes mirrord; returns only when it cannot be run. */
+int run_mirrord(char *const argv[], struct err *e);
 
 /* --- showing --- */
 
@@ -76,11 +75,25 @@ struct table {
 void table_init(struct table *t, struct ctl *c, const char *titles);
 void table_add(struct table *t, const char *text); /* copies; control bytes become '?' */
 void table_addf(struct table *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void table_text(struct table *t, const json_t *row, const char *key); /* "-" when empty or absent */
+void table_count(struct table *t, const json_t *row, const char *key);
 void table_size(struct table *t, uint64_t bytes);
-void table_ago(struct table *t, uint64_t unix_s); /* "3h10m ago", "-" for 0 */
-void table_print(struct table *t);                /* and frees it */
+void table_bytes(struct table *t, const json_t *row, const char *key); /* the same, "?" for null */
+void table_ago(struct table *t, uint64_t unix_s);                      /* "3h10m ago", "-" for 0 */
+void table_share(struct table *t, const json_t *row, const char *key); /* "93.4%", "-" for null */
+void table_print(struct table *t);                                     /* and frees it */
 
+/* An answer's rows: a table of them (row() adds one's cells), or an array. ok may be NULL. */
+MUST_USE int list(struct ctl *c, json_t *request, const char *titles,
+                  void (*row)(struct table *t, const json_t *row), json_t **ok, struct err *e);
+/* An answer's members, one a line, by what their names say they are. */
+MUST_USE int list_members(struct ctl *c, json_t *request, struct err *e);
+
+/* "serving", "draining"...: of a status. */
+const char *state_word(const json_t *status);
 void print_json(const json_t *value);
+/* {"error": ...} on stdout with --json; the sentence on stderr always. Returns the exit code. */
+int print_error(const struct ctl *c, const struct err *e);
 void say(const struct ctl *c, const char *fmt, ...)
     PRINTF_LIKE(2, 3); /* unless --quiet or --json */
 

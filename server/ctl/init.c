@@ -42,7 +42,7 @@ static bool name_taken(const struct found *f, const char *name)
 static void name_of(const struct found *f, struct slice url, const char *fallback,
                     char out[NAME_BYTES])
 {
-    struct slice rest = url, last = SLICE_NONE;
+    struct slice rest, last = SLICE_NONE;
     struct url u;
     char base[NAME_BYTES - 8];
     size_t n = 0;
@@ -300,7 +300,9 @@ static int save(const struct ctl *c, const char *path, const struct buf *text, s
     int rc;
 
     if (strcmp(path, "-") == 0) {
-        fwrite(text->p, 1, text->n, stdout);
+        if (!c->json) {
+            fwrite(text->p, 1, text->n, stdout);
+        }
         return 0;
     }
     if (!c->force && access(path, F_OK) == 0) {
@@ -330,7 +332,14 @@ int ctl_init(struct ctl *c, struct err *e)
     find_hub(f);
     write_all(&text, f);
     rc = save(c, path, &text, e);
-    if (rc == 0 && strcmp(path, "-") != 0) {
+    if (rc == 0 && c->json) {
+        json_t *ok = json_pack("{s:s, s:i}", "path", path, "origins", (int)f->count);
+        if (strcmp(path, "-") == 0) {
+            json_object_set_new(ok, "text", json_string(buf_cstr(&text)));
+        }
+        print_json(ok);
+        json_decref(ok);
+    } else if (rc == 0 && strcmp(path, "-") != 0) {
         say(c, "wrote %s: %zu origins found. Next: mirrorctl -c %s config test\n", path, f->count,
             path);
     }

@@ -1,67 +1,43 @@
 /* main.c - mirrorctl: finds the verb, reads its options, runs it, turns what went wrong into an exit code. */
 #include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/codec/nearest.h"
 #include "server/ctl/ctl.h"
 
-const struct verb verbs[] = {
+static const struct verb verbs[] = {
 #define VERB(noun, word, args, least, most, options, function, help)                               \
     {noun, word, args, least, most, options, help, function},
 #include "server/ctl/verbs.def"
 #undef VERB
 };
-const size_t verbs_count = ARRAY_LEN(verbs);
 
-enum {
-    OPT_SOCKET = 256,
-    OPT_JSON,
-    OPT_NAME,
-    OPT_SCOPE,
-    OPT_EXPIRES,
-    OPT_LIMIT,
-    OPT_ALL,
-    OPT_DRY_RUN,
-    OPT_DEEP,
-    OPT_REPAIR,
-    OPT_FORCE,
-    OPT_NO_COLOR,
-    OPT_VERSION
-};
-static const struct option options[] = {
-    {"socket", required_argument, NULL, OPT_SOCKET},
-    {"config", required_argument, NULL, 'c'},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"quiet", no_argument, NULL, 'q'},
-    {"no-color", no_argument, NULL, OPT_NO_COLOR},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {"name", required_argument, NULL, OPT_NAME},
-    {"scope", required_argument, NULL, OPT_SCOPE},
-    {"expires", required_argument, NULL, OPT_EXPIRES},
-    {"limit", required_argument, NULL, OPT_LIMIT},
-    {"all", no_argument, NULL, OPT_ALL},
-    {"dry-run", no_argument, NULL, OPT_DRY_RUN},
-    {"deep", no_argument, NULL, OPT_DEEP},
-    {"repair", no_argument, NULL, OPT_REPAIR},
-    {"force", no_argument, NULL, OPT_FORCE},
-    {NULL, 0, NULL, 0},
-};
-
-static const struct {
-    const char *name, *help;
-} about[] = {
-    {"--name", "whose token it is; a limit block of that name holds for it"},
-    {"--scope", "a right (read, publish, sync, admin), ':' and a pattern over REPO/PATH in which\n"
-                "             '*' also crosses '/'; may be given several times"},
-    {"--expires", "a time from now, such as 90d; without it never"},
-    {"--limit", "this many rows at most; without it 1000"},
-    {"--all", "a whole repo is meant"},
-    {"--dry-run", "change nothing, count what would go"},
-    {"--deep", "read every file and compare its digest"},
-    {"--repair", "drop rows that point nowhere, set damaged files aside"},
-    {"--force", "replace a file that is there"},
+/* Options of verbs: each is a field of struct ctl. */
+static const struct own {
+    const char *name;
+    enum { FLAG, TEXT, SCOPES } kind;
+    size_t offset;
+    const char *help;
+} own[] = {
+    {"--name", TEXT, offsetof(struct ctl, name),
+     "whose token it is; a limit block of that name holds for it"},
+    {"--scope", SCOPES, 0,
+     "a right (read, publish, sync, admin), ':' and a pattern over REPO/PATH in which\n"
+     "             '*' also crosses '/'; may be given several times"},
+    {"--expires", TEXT, offsetof(struct ctl, expires),
+     "a time from now, such as 90d; without it never"},
+    {"--limit", TEXT, offsetof(struct ctl, limit), "this many rows at most; without it 1000"},
+    {"--all", FLAG, offsetof(struct ctl, all), "a whole repo is meant"},
+    {"--dry-run", FLAG, offsetof(struct ctl, dry_run), "change nothing, count what would go"},
+    {"--deep", FLAG, offsetof(struct ctl, deep), "read every file and compare its digest"},
+    {"--repair", FLAG, offsetof(struct ctl, repair),
+     "drop rows that point nowhere, set damaged files aside"},
+    {"--force", FLAG, offsetof(struct ctl, force), "replace a file that is there"},
+    {"--once", FLAG, offsetof(struct ctl, once), "one look, then end"},
+    {"--interval", TEXT, offsetof(struct ctl, interval), "between two looks; without it 1s"},
 };
 
 static void title_of(const struct verb *v, char out[64])
@@ -69,24 +45,24 @@ static void title_of(const struct verb *v, char out[64])
     snprintf(out, 64, "%s%s%s", v->noun, v->word[0] != '\0' ? " " : "", v->word);
 }
 
-static void help_all(void)
+static void help_all(FILE *to)
 {
     char title[64];
 
-    printf("usage: mirrorctl [--socket PATH] [--json] [--quiet] NOUN [VERB] ...\n\n");
-    for (size_t i = 0; i < verbs_count; i++) {
+    fprintf(to, "usage: mirrorctl [--socket PATH] [--json] [--quiet] NOUN [VERB] ...\n\n");
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
         title_of(&verbs[i], title);
-        printf("  %-18s %-20s %s\n", title, verbs[i].args, verbs[i].help);
+        fprintf(to, "  %-18s %-20s %s\n", title, verbs[i].args, verbs[i].help);
     }
-    printf("\n"
-           "  --socket PATH   the daemon's control socket (default $MIRRORCTL_SOCKET, else\n"
-           "                  /var/lib/mirrord/control.sock)\n"
-           "  -c FILE         the configuration, for config test, verify and init (default\n"
-           "                  /etc/mirrord/mirrord.conf)\n"
-           "  --json          JSON on stdout, with stable names\n"
-           "  -q, --quiet     nothing but errors\n"
-           "  --no-color      no colours (also $NO_COLOR)\n\n"
-           "`mirrorctl NOUN VERB --help` says more. Exit codes are those of sysexits.h.\n");
+    fprintf(to, "\n"
+                "  --socket PATH   the daemon's control socket (default $MIRRORCTL_SOCKET, else\n"
+                "                  /var/lib/mirrord/control.sock)\n"
+                "  -c FILE         the configuration, for config test, verify and init (default\n"
+                "                  /etc/mirrord/mirrord.conf)\n"
+                "  --json          JSON on stdout, with stable names\n"
+                "  -q, --quiet     nothing but errors\n"
+                "  --no-color      no colours (also $NO_COLOR)\n\n"
+                "`mirrorctl NOUN VERB --help` says more. Exit codes are those of sysexits.h.\n");
 }
 
 static bool takes(const struct verb *v, const char *option)
@@ -104,9 +80,9 @@ static void help_verb(const struct verb *v)
     printf("usage: mirrorctl %s%s%s%s%s\n\n%s\n", title, v->args[0] != '\0' ? " " : "", v->args,
            v->options[0] != '\0' ? " " : "", v->options, v->help);
     printf("%s", v->options[0] != '\0' ? "\n" : "");
-    for (size_t i = 0; i < ARRAY_LEN(about); i++) {
-        if (takes(v, about[i].name)) {
-            printf("  %-10s %s\n", about[i].name, about[i].help);
+    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+        if (takes(v, own[i].name)) {
+            printf("  %-10s %s\n", own[i].name, own[i].help);
         }
     }
 }
@@ -117,7 +93,7 @@ static bool help_noun(const char *noun)
     char title[64];
     bool any = false;
 
-    for (size_t i = 0; i < verbs_count; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
         if (strcmp(verbs[i].noun, noun) == 0) {
             any = true;
             title_of(&verbs[i], title);
@@ -127,59 +103,26 @@ static bool help_noun(const char *noun)
     return any;
 }
 
-/* --- did you mean --- */
-
-static unsigned distance(const char *a, const char *b)
-{
-    unsigned row[33];
-    size_t n = strlen(b), m = strlen(a);
-
-    if (n > 32 || m > 32) {
-        return 99;
-    }
-    for (unsigned j = 0; j <= n; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 1; i <= m; i++) {
-        unsigned corner = row[0];
-        row[0] = (unsigned)i;
-        for (size_t j = 1; j <= n; j++) {
-            unsigned above = row[j], d = corner + (a[i - 1] != b[j - 1]);
-            d = d < above + 1 ? d : above + 1;
-            d = d < row[j - 1] + 1 ? d : row[j - 1] + 1;
-            row[j] = d;
-            corner = above;
-        }
-    }
-    return row[n];
-}
-
 static int unknown(const char *noun, const char *word, struct err *e)
 {
-    const struct verb *best = NULL;
-    unsigned best_d = 4;
+    char said[128], title[ARRAY_LEN(verbs)][64];
+    const char *titles[ARRAY_LEN(verbs)], *near;
     bool is_noun = false;
-    char said[128], near[64];
 
     snprintf(said, sizeof(said), "%s%s%s", noun, word[0] != '\0' ? " " : "", word);
-    for (size_t i = 0; i < verbs_count; i++) {
-        unsigned d;
-        title_of(&verbs[i], near);
-        d = distance(said, near);
-        if (d < best_d) {
-            best_d = d;
-            best = &verbs[i];
-        }
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        title_of(&verbs[i], title[i]);
+        titles[i] = title[i];
         is_noun = is_noun || strcmp(verbs[i].noun, noun) == 0;
     }
-    if (is_noun && (word[0] == '\0' || best == NULL)) {
+    near = nearest_word(titles, ARRAY_LEN(verbs), slice_str(said));
+    if (is_noun && (word[0] == '\0' || near == NULL)) {
         return err_set(e, E_USAGE, "\"%s\" is no command; `mirrorctl %s --help` lists its verbs",
                        said, noun);
     }
-    if (best == NULL) {
+    if (near == NULL) {
         return err_set(e, E_USAGE, "\"%s\" is no command; see `mirrorctl --help`", said);
     }
-    title_of(best, near);
     return err_set(e, E_USAGE, "\"%s\" is no command; did you mean \"%s\"?", said, near);
 }
 
@@ -189,7 +132,7 @@ static int find_verb(struct ctl *c, char **arg, int count, struct err *e)
 {
     const char *word = count > 1 ? arg[1] : "";
 
-    for (size_t i = 0; i < verbs_count; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
         const struct verb *v = &verbs[i];
         if (strcmp(v->noun, arg[0]) == 0 && (v->word[0] == '\0' || strcmp(v->word, word) == 0)) {
             int skip = v->word[0] == '\0' ? 1 : 2;
@@ -216,16 +159,56 @@ static int check_args(const struct ctl *c, struct err *e)
     return 0;
 }
 
-static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool used[16],
-                        struct err *e)
-{
-    int o, index = -1;
+enum {
+    OPT_SOCKET = 256,
+    OPT_JSON,
+    OPT_NO_COLOR,
+    OPT_VERSION,
+    OPT_OWN, /* and behind it one for each of own[] */
+};
 
-    opterr = 0;
-    while ((o = getopt_long(argc, argv, ":c:qh", options, &index)) != -1) {
-        if (o >= OPT_NAME && o <= OPT_FORCE) {
-            used[o - OPT_NAME] = true;
+static int take_own(struct ctl *c, const struct own *o, const char *value, struct err *e)
+{
+    void *field = (char *)c + o->offset;
+
+    switch (o->kind) {
+    case FLAG:
+        *(bool *)field = true;
+        break;
+    case TEXT:
+        *(const char **)field = value;
+        break;
+    case SCOPES:
+        if (c->scopes == ARRAY_LEN(c->scope)) {
+            return err_set(e, E_USAGE, "too many scopes, a token has at most %zu, use patterns",
+                           ARRAY_LEN(c->scope));
         }
+        c->scope[c->scopes++] = value;
+        break;
+    }
+    return 0;
+}
+
+/* used: of own[], what was given. Reads on behind what is wrong: --json may stand there. */
+static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool *used, struct err *e)
+{
+    struct err why;
+    struct option options[9 + ARRAY_LEN(own)] = {
+        {"socket", required_argument, NULL, OPT_SOCKET}, {"config", required_argument, NULL, 'c'},
+        {"json", no_argument, NULL, OPT_JSON},           {"quiet", no_argument, NULL, 'q'},
+        {"no-color", no_argument, NULL, OPT_NO_COLOR},   {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, OPT_VERSION},
+    };
+    int o, rc = 0, now;
+
+    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+        options[7 + i] =
+            (struct option){own[i].name + 2, own[i].kind == FLAG ? no_argument : required_argument,
+                            NULL, OPT_OWN + (int)i};
+    }
+    opterr = 0;
+    while ((o = getopt_long(argc, argv, ":c:qh", options, NULL)) != -1) {
+        now = 0;
         switch (o) {
         case OPT_SOCKET:
             c->socket = optarg;
@@ -248,69 +231,51 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool u
         case OPT_VERSION:
             printf("mirrorctl " MIRROR_VERSION "\n");
             exit(0);
-        case OPT_NAME:
-            c->name = optarg;
-            break;
-        case OPT_SCOPE:
-            if (c->scopes == ARRAY_LEN(c->scope)) {
-                return err_set(e, E_USAGE, "too many scopes, a token has at most %zu, use patterns",
-                               ARRAY_LEN(c->scope));
-            }
-            c->scope[c->scopes++] = optarg;
-            break;
-        case OPT_EXPIRES:
-            c->expires = optarg;
-            break;
-        case OPT_LIMIT:
-            c->limit = optarg;
-            break;
-        case OPT_ALL:
-            c->all = true;
-            break;
-        case OPT_DRY_RUN:
-            c->dry_run = true;
-            break;
-        case OPT_DEEP:
-            c->deep = true;
-            break;
-        case OPT_REPAIR:
-            c->repair = true;
-            break;
-        case OPT_FORCE:
-            c->force = true;
-            break;
         case ':':
-            return err_set(e, E_USAGE, "%s needs a value, write it behind", argv[optind - 1]);
+            now = err_set(&why, E_USAGE, "%s needs a value, write it behind", argv[optind - 1]);
+            break;
+        case '?':
+            now =
+                err_set(&why, E_USAGE, "%s is no option; see `mirrorctl --help`", argv[optind - 1]);
+            break;
         default:
-            return err_set(e, E_USAGE, "%s is no option; see `mirrorctl --help`", argv[optind - 1]);
+            used[o - OPT_OWN] = true;
+            now = take_own(c, &own[o - OPT_OWN], optarg, &why);
+            break;
+        }
+        if (rc == 0 && now != 0) {
+            rc = now;
+            *e = why;
         }
     }
-    return 0;
+    return rc;
 }
 
-static int check_options(const struct ctl *c, const bool used[16], struct err *e)
+static int check_options(const struct ctl *c, const bool *used, struct err *e)
 {
-    char name[32], title[64];
+    char title[64];
 
     title_of(c->verb, title);
-    for (size_t i = 0; options[i].name != NULL; i++) {
-        int o = options[i].val;
-        if (o < OPT_NAME || o > OPT_FORCE || !used[o - OPT_NAME]) {
-            continue;
-        }
-        snprintf(name, sizeof(name), "--%s", options[i].name);
-        if (!takes(c->verb, name)) {
-            return err_set(e, E_USAGE, "%s does not belong to %s, which has %s", name, title,
+    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+        if (used[i] && !takes(c->verb, own[i].name)) {
+            return err_set(e, E_USAGE, "%s does not belong to %s, which has %s", own[i].name, title,
                            c->verb->options[0] != '\0' ? c->verb->options : "no options");
         }
     }
     return 0;
 }
 
-static int fail(const struct ctl *c, const struct err *e)
+/* Requests are JSON, which has no other text. */
+static int check_texts(int argc, char **argv, struct err *e)
 {
-    fprintf(stderr, c->color ? "\033[31mmirrorctl:\033[0m %s\n" : "mirrorctl: %s\n", e->text);
-    return err_sysexit(e->code);
+    for (int i = 1; i < argc; i++) {
+        json_t *text = json_string(argv[i]);
+        if (text == NULL) {
+            return err_set(e, E_USAGE, "argument %d is not UTF-8, the daemon would not take it", i);
+        }
+        json_decref(text);
+    }
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -322,13 +287,16 @@ int main(int argc, char **argv)
         .tty = isatty(STDOUT_FILENO),
         .color = isatty(STDERR_FILENO) && (no_color == NULL || no_color[0] == '\0'),
     };
-    bool help = false, used[16] = {false};
+    bool help = false, used[ARRAY_LEN(own)] = {false};
     struct err e = {0};
     int rc = read_options(&c, argc, argv, &help, used, &e);
 
-    if (rc == 0 && (argc == optind || (help && argc - optind < 1))) {
-        help_all();
+    if (rc == 0 && argc == optind) {
+        help_all(help ? stdout : stderr);
         return help ? 0 : 64;
+    }
+    if (rc == 0) {
+        rc = check_texts(argc, argv, &e);
     }
     if (rc == 0) {
         rc = find_verb(&c, argv + optind, argc - optind, &e);
@@ -352,5 +320,5 @@ int main(int argc, char **argv)
     if (rc == 0 && fflush(stdout) != 0) {
         rc = err_sys(&e, "standard output");
     }
-    return rc < 0 ? fail(&c, &e) : rc;
+    return rc < 0 ? print_error(&c, &e) : rc;
 }

@@ -3,9 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/codec/jwrite.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
 #include "server/ctl/ctl.h"
+
+/* --- cells --- */
 
 void table_init(struct table *t, struct ctl *c, const char *titles)
 {
@@ -21,38 +24,49 @@ void table_init(struct table *t, struct ctl *c, const char *titles)
     }
 }
 
-/* What a server says must not steer the terminal. */
-static char *tame(const char *text)
+/* Takes text. What a server says must not steer the terminal. */
+static void add_own(struct table *t, char *text)
 {
-    char *copy = mem_strdup(text);
-
-    for (char *p = copy; *p != '\0'; p++) {
+    CHECK(text != NULL);
+    for (char *p = text; *p != '\0'; p++) {
         if ((uint8_t)*p < ' ' || *p == 0x7f) {
             *p = '?';
         }
     }
-    return copy;
-}
-
-void table_add(struct table *t, const char *text)
-{
     if (t->cells == t->room) {
         t->room = t->room != 0 ? 2 * t->room : 64;
         t->cell = realloc(t->cell, t->room * sizeof(*t->cell));
         CHECK(t->cell != NULL);
     }
-    t->cell[t->cells++] = tame(text);
+    t->cell[t->cells++] = text;
+}
+
+void table_add(struct table *t, const char *text)
+{
+    add_own(t, mem_strdup(text));
 }
 
 void table_addf(struct table *t, const char *fmt, ...)
 {
-    char text[512];
+    char *text = NULL;
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
+    CHECK(vasprintf(&text, fmt, ap) >= 0);
     va_end(ap);
-    table_add(t, text);
+    add_own(t, text);
+}
+
+void table_text(struct table *t, const json_t *row, const char *key)
+{
+    const char *text = get_str(row, key);
+
+    table_add(t, text[0] != '\0' ? text : "-");
+}
+
+void table_count(struct table *t, const json_t *row, const char *key)
+{
+    table_addf(t, "%" PRIu64, get_u64(row, key));
 }
 
 /* Scripts get bytes. */
@@ -66,6 +80,15 @@ void table_size(struct table *t, uint64_t bytes)
     }
     size_format(bytes, text);
     table_add(t, text);
+}
+
+void table_bytes(struct table *t, const json_t *row, const char *key)
+{
+    if (json_is_null(json_object_get(row, key))) {
+        table_add(t, "?");
+    } else {
+        table_size(t, get_u64(row, key));
+    }
 }
 
 void table_ago(struct table *t, uint64_t unix_s)
@@ -83,6 +106,19 @@ void table_ago(struct table *t, uint64_t unix_s)
     }
 }
 
+void table_share(struct table *t, const json_t *row, const char *key)
+{
+    const json_t *v = json_object_get(row, key);
+
+    if (json_is_number(v)) {
+        table_addf(t, "%.1f%%", 100 * json_number_value(v));
+    } else {
+        table_add(t, "-");
+    }
+}
+
+/* --- tables --- */
+
 static size_t width_of(const char *text)
 {
     size_t n = 0;
@@ -99,17 +135,14 @@ static void print_cell(const struct table *t, size_t column, const char *text, s
     bool last = column + 1 == t->columns;
 
     if (t->right[column]) {
-        printf("%*s%s%s", pad, "", text, last ? "\n" : "  ");
+        printf("%*s%s", pad, "", text);
     } else {
-        printf("%s%*s", text, last ? 0 : pad + 2, last ? "" : "");
-        if (last) {
-            putchar('\n');
-        }
+        printf("%s%*s", text, last ? 0 : pad, "");
     }
+    fputs(last ? "\n" : "  ", stdout);
 }
 
-/* For people: aligned, with titles. For scripts: no titles, tabs. */
-void table_print(struct table *t)
+static void print_aligned(const struct table *t)
 {
     size_t width[TABLE_COLUMNS] = {0};
 
@@ -120,27 +153,147 @@ void table_print(struct table *t)
         size_t w = width_of(t->cell[i]);
         width[i % t->columns] = w > width[i % t->columns] ? w : width[i % t->columns];
     }
-    for (size_t c = 0; c < t->columns && t->ctl->tty && !t->ctl->quiet; c++) {
+    for (size_t c = 0; c < t->columns; c++) {
         print_cell(t, c, t->title[c], width[c]);
     }
     for (size_t i = 0; i < t->cells; i++) {
-        size_t c = i % t->columns;
-        if (t->ctl->quiet) {
-            /* nothing */
-        } else if (t->ctl->tty) {
-            print_cell(t, c, t->cell[i], width[c]);
-        } else {
-            printf("%s%s", t->cell[i], c + 1 == t->columns ? "\n" : "\t");
-        }
+        print_cell(t, i % t->columns, t->cell[i], width[i % t->columns]);
+    }
+}
+
+static void print_plain(const struct table *t)
+{
+    for (size_t i = 0; i < t->cells; i++) {
+        printf("%s%c", t->cell[i], i % t->columns + 1 == t->columns ? '\n' : '\t');
+    }
+}
+
+void table_print(struct table *t)
+{
+    if (!t->ctl->quiet && t->ctl->tty) {
+        print_aligned(t);
+    } else if (!t->ctl->quiet) {
+        print_plain(t);
+    }
+    for (size_t i = 0; i < t->cells; i++) {
         free(t->cell[i]);
     }
     free(t->cell);
+}
+
+/* --- answers --- */
+
+static void collect(void *arg, const json_t *row)
+{
+    json_array_append(arg, (json_t *)(uintptr_t)row); /* counts it, changes nothing else */
+}
+
+static void print_rows(struct ctl *c, const json_t *rows, const char *titles,
+                       void (*row)(struct table *t, const json_t *row))
+{
+    const json_t *r;
+    struct table t;
+    size_t i;
+
+    table_init(&t, c, titles);
+    json_array_foreach(rows, i, r)
+    {
+        row(&t, r);
+    }
+    table_print(&t);
+}
+
+int list(struct ctl *c, json_t *req, const char *titles,
+         void (*row)(struct table *t, const json_t *row), json_t **out, struct err *e)
+{
+    json_t *rows = json_array(), *ok = NULL;
+    int rc = ask(c, req, collect, NULL, rows, &ok, e);
+
+    if (rc == 0 && c->json) {
+        print_json(rows);
+    } else if (rc == 0) {
+        print_rows(c, rows, titles, row);
+    }
+    /* Said aside: neither a table nor an array has a place for it, and a list that ends early looks whole. */
+    if (rc == 0 && get_bool(ok, "more") && !c->quiet) {
+        fprintf(stderr, "mirrorctl: there are more, these are the first %zu: --limit N\n",
+                json_array_size(rows));
+    }
+    json_decref(rows);
+    if (out != NULL) {
+        *out = ok;
+    } else {
+        json_decref(ok);
+    }
+    return rc;
+}
+
+static bool names_bytes(const char *key)
+{
+    static const char *const sizes[] = {"used", "quota", "small", "staged", "free"};
+
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        if (strcmp(key, sizes[i]) == 0) {
+            return true;
+        }
+    }
+    return slice_ends(slice_str(key), SLICE("bytes"));
+}
+
+int list_members(struct ctl *c, json_t *req, struct err *e)
+{
+    const json_t *v;
+    json_t *ok = NULL;
+    struct table t;
+    const char *key;
+    int rc = act(c, req, &ok, e);
+
+    if (rc != 0 || c->json) {
+        json_decref(ok);
+        return rc;
+    }
+    table_init(&t, c, "WHAT,VALUE");
+    json_object_foreach(ok, key, v)
+    {
+        table_add(&t, key);
+        if (json_is_boolean(v)) {
+            table_add(&t, json_is_true(v) ? "yes" : "no");
+        } else if (json_is_real(v)) {
+            table_share(&t, ok, key);
+        } else if (!json_is_integer(v)) {
+            table_text(&t, ok, key);
+        } else if (names_bytes(key)) {
+            table_size(&t, get_u64(ok, key));
+        } else {
+            table_count(&t, ok, key);
+        }
+    }
+    table_print(&t);
+    json_decref(ok);
+    return 0;
 }
 
 void print_json(const json_t *value)
 {
     json_dumpf(value, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
     putchar('\n');
+}
+
+int print_error(const struct ctl *c, const struct err *e)
+{
+    struct buf out = BUF_INIT(16 << 10);
+    struct jwrite j = JWRITE_INTO(&out);
+
+    if (c->json) {
+        jwrite_open(&j, '{');
+        jwrite_key(&j, SLICE("error"));
+        jwrite_err(&j, e);
+        jwrite_close(&j, '}');
+        printf("%s\n", buf_cstr(&out));
+        buf_free(&out);
+    }
+    fprintf(stderr, c->color ? "\033[31mmirrorctl:\033[0m %s\n" : "mirrorctl: %s\n", e->text);
+    return err_sysexit(e->code);
 }
 
 void say(const struct ctl *c, const char *fmt, ...)

@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "common/base/buf.h"
 #include "common/codec/units.h"
 #include "server/ctl/ctl.h"
 
@@ -27,10 +28,8 @@ int ctl_token_create(struct ctl *c, struct err *e)
     json_object_set_new(req, "name", json_string(c->name));
     json_object_set_new(req, "scopes", scopes);
     json_object_set_new(req, "expires_s", json_integer((json_int_t)(life_ms / 1000)));
-    rc = ask(c, req, NULL, NULL, NULL, &ok, e);
-    if (rc == 0 && c->json) {
-        print_json(ok);
-    } else if (rc == 0) {
+    rc = act(c, req, &ok, e);
+    if (rc == 0 && !c->json) {
         printf("%s\n", get_str(ok, "token")); /* alone on stdout, for > token-file */
         if (c->tty && !c->quiet) {
             fprintf(stderr, "Keep it now: it is not stored and not shown again.\n");
@@ -40,41 +39,29 @@ int ctl_token_create(struct ctl *c, struct err *e)
     return rc;
 }
 
+static void token_row(struct table *t, const json_t *row)
+{
+    struct buf scopes = BUF_INIT(1 << 20);
+    const json_t *scope;
+    size_t i;
+
+    json_array_foreach(json_object_get(row, "scopes"), i, scope)
+    {
+        buf_addf(&scopes, "%s%s", i > 0 ? " " : "", json_string_value(scope));
+    }
+    table_text(t, row, "name");
+    table_text(t, row, "id");
+    table_add(t, buf_cstr(&scopes));
+    buf_free(&scopes);
+    table_ago(t, get_u64(row, "created_unix_s"));
+    table_ago(t, get_u64(row, "expires_unix_s"));
+    table_ago(t, get_u64(row, "last_used_unix_s"));
+}
+
 int ctl_token_ls(struct ctl *c, struct err *e)
 {
-    json_t *rows = NULL, *ok = NULL, *r, *scope;
-    struct table t;
-    size_t i, k;
-    int rc = ask_rows(c, request("token.ls"), &rows, &ok, e);
-
-    if (rc != 0) {
-        return rc;
-    }
-    if (c->json) {
-        print_json(rows);
-    } else {
-        table_init(&t, c, "NAME,ID,SCOPES,>CREATED,>EXPIRES,>LAST USED");
-        json_array_foreach(rows, i, r)
-        {
-            char text[400] = "";
-            json_array_foreach(json_object_get(r, "scopes"), k, scope)
-            {
-                size_t n = strlen(text);
-                snprintf(text + n, sizeof(text) - n, "%s%s", n > 0 ? " " : "",
-                         json_string_value(scope));
-            }
-            table_add(&t, get_str(r, "name"));
-            table_add(&t, get_str(r, "id"));
-            table_add(&t, text);
-            table_ago(&t, get_u64(r, "created_unix_s"));
-            table_ago(&t, get_u64(r, "expires_unix_s"));
-            table_ago(&t, get_u64(r, "last_used_unix_s"));
-        }
-        table_print(&t);
-    }
-    json_decref(rows);
-    json_decref(ok);
-    return 0;
+    return list(c, request("token.ls"), "NAME,ID,SCOPES,>CREATED,>EXPIRES,>LAST USED", token_row,
+                NULL, e);
 }
 
 int ctl_token_revoke(struct ctl *c, struct err *e)
@@ -83,10 +70,8 @@ int ctl_token_revoke(struct ctl *c, struct err *e)
     int rc;
 
     json_object_set_new(req, "name", json_string(c->arg[0]));
-    rc = ask(c, req, NULL, NULL, NULL, &ok, e);
-    if (rc == 0 && c->json) {
-        print_json(ok);
-    } else if (rc == 0) {
+    rc = act(c, req, &ok, e);
+    if (rc == 0) {
         say(c, "revoked %s\n", c->arg[0]);
     }
     json_decref(ok);

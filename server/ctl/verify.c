@@ -1,11 +1,8 @@
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <unistd.h>
 
+#include "common/codec/progress.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
-#include "common/codec/progress.h"
 #include "server/ctl/ctl.h"
 
 struct checking {
@@ -19,6 +16,7 @@ static void on_row(void *arg, const json_t *row)
     struct checking *k = arg;
 
     json_array_append(k->findings, json_object_get(row, "finding"));
+    progress_wipe(k->bar);
     say(k->ctl, "%s\n", get_str(row, "finding"));
 }
 
@@ -33,7 +31,7 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
 static int offline(const struct ctl *c, struct err *e)
 {
     char program[] = "mirrord", check[] = "--verify", file[] = "-c", deep[] = "--deep",
-         repair[] = "--repair";
+         repair[] = "--repair", json[] = "--json";
     char *argv[8] = {program, check, file, (char *)(uintptr_t)c->config};
     size_t n = 4;
 
@@ -43,8 +41,11 @@ static int offline(const struct ctl *c, struct err *e)
     if (c->repair) {
         argv[n++] = repair;
     }
-    run_mirrord(argv);
-    return err_sys(e, "mirrord cannot be run");
+    if (c->json) {
+        argv[n++] = json;
+    }
+    say(c, "no daemon at %s: checking the store of %s\n", c->socket, c->config);
+    return run_mirrord(argv, e);
 }
 
 int ctl_verify(struct ctl *c, struct err *e)
@@ -61,9 +62,7 @@ int ctl_verify(struct ctl *c, struct err *e)
     k.bar = c->json || c->quiet ? NULL : progress_open("verify");
     rc = ask(c, req, on_row, on_progress, &k, &ok, e);
     progress_close(&k.bar);
-    if (rc == E_NETWORK && !c->json) {
-        say(c, "no daemon at %s: checking the store of %s\n", c->socket, c->config);
-        fflush(stdout);
+    if (rc == E_NETWORK) {
         json_decref(k.findings);
         return offline(c, e);
     }

@@ -44,18 +44,6 @@ bool network_has(const struct network *n, const uint8_t address[16])
     return rest == 0 || (n->address[bytes] ^ address[bytes]) >> (8 - rest) == 0;
 }
 
-void address_of(const struct sockaddr_storage *peer, uint8_t out[16])
-{
-    memset(out, 0, 16);
-    if (peer->ss_family == AF_INET) {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)peer;
-        memcpy(out, v4_prefix, sizeof(v4_prefix));
-        memcpy(out + 12, &in->sin_addr, 4);
-    } else if (peer->ss_family == AF_INET6) {
-        memcpy(out, &((const struct sockaddr_in6 *)peer)->sin6_addr, 16);
-    }
-}
-
 bool address_is_loopback(const uint8_t address[16])
 {
     static const uint8_t one[16] = {[15] = 1};

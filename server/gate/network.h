@@ -5,9 +5,7 @@
 #ifndef SERVER_GATE_NETWORK_H
 #define SERVER_GATE_NETWORK_H
 
-#include <sys/socket.h>
-
-#include "common/base/slice.h"
+#include "server/http/msg.h"
 
 struct network {
     uint8_t address[16];
@@ -17,8 +15,6 @@ struct network {
 /* "10.0.0.0/8", "fd00::/8", "192.0.2.7"; false for anything else, and for bits set behind the mask. */
 MUST_USE bool network_parse(struct slice text, struct network *out);
 bool network_has(const struct network *n, const uint8_t address[16]);
-/* Of a peer; all zero for a family that is neither. */
-void address_of(const struct sockaddr_storage *peer, uint8_t out[16]);
 bool address_is_loopback(const uint8_t address[16]);
 
 #endif

@@ -61,6 +61,7 @@ void lane_init(struct lane *l, struct loop *loop)
 {
     l->loop = loop;
     list_init(&l->conns);
+    clients_init(&l->clients);
     list_init(&l->ready);
     list_init(&l->paced);
     list_init(&l->spare);
@@ -81,6 +82,7 @@ void lane_fini(struct lane *l)
         arena_fini(&x->arena);
         free(x);
     }
+    clients_fini(&l->clients);
     free(l->fields);
     event_free(l->run);
     event_free(l->pace);
@@ -102,6 +104,7 @@ static void count_bytes(struct conn *c)
     if (out != 0) {
         c->out_ms = l->loop->now_ms;
         c->seen_out += out;
+        c->client->bytes_out += out;
         count(&l->counters.bytes_out, out);
     }
 }
@@ -282,6 +285,7 @@ void conn_open(struct lane *l, const struct accepted *a)
                        .ops = &hello_ops,
                        .listener = a->listener,
                        .peer = a->peer,
+                       .client = client_enter(&l->clients, &a->peer),
                        .timer.fire = on_timer};
     c->in.own = BUF_INIT(INPUT_MAX);
     wire_open(&c->wire, a->fd, identity != NULL ? tls_session(identity) : NULL, &l->scratch);
@@ -315,6 +319,7 @@ void conn_close(struct conn *c)
         count(&l->counters.tls, (uint64_t)-1);
     }
     wire_close(&c->wire);
+    client_leave(&l->clients, c->client);
     buf_free(&c->in.own);
     atomic_fetch_sub_explicit(&l->loop->connections, 1, memory_order_relaxed);
     if (l->handler.on_disconnect != NULL) {

@@ -13,6 +13,7 @@
 #include <event2/event.h>
 #include <event2/event_struct.h>
 
+#include "server/http/clients.h"
 #include "server/http/h1_parse.h"
 #include "server/http/pages.h"
 #include "server/http/server.h"
@@ -38,6 +39,7 @@ struct lane {
     struct loop *loop;
     struct wire_scratch scratch;
     struct list conns;
+    struct clients clients;
     struct list ready; /* connections to drive again */
     struct event *run;
     struct list paced; /* exchanges whose rate holds them */
@@ -92,6 +94,7 @@ struct conn {
     struct list node, ready;
     const struct listener *listener;
     struct sockaddr_storage peer;
+    struct client *client;
     struct conn_input in;
     uint64_t out_ms; /* when bytes last left */
     uint64_t seen_in, seen_out;

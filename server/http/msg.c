@@ -1,7 +1,19 @@
 #include "server/http/msg.h"
 
+#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+void address_of(const struct sockaddr_storage *peer, uint8_t out[ADDRESS_BYTES])
+{
+    memset(out, 0, ADDRESS_BYTES);
+    if (peer->ss_family == AF_INET) {
+        out[10] = out[11] = 0xff;
+        memcpy(out + 12, &((const struct sockaddr_in *)(const void *)peer)->sin_addr, 4);
+    } else if (peer->ss_family == AF_INET6) {
+        memcpy(out, &((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr, ADDRESS_BYTES);
+    }
+}
 
 struct slice http_req_field(const struct http_req *r, const char *name)
 {

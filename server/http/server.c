@@ -231,3 +231,83 @@ void http_server_stats(struct http_server *s, struct http_stats *out)
         out->limited += sum(&c->limited);
     }
 }
+
+/* --- who is here -------------------------------------------------------------------------------------------------------- */
+
+struct census {
+    struct http_server *server;
+    struct lock lock; /* over all below */
+    struct cond done;
+    unsigned lanes_left;
+    struct http_client *client;
+    size_t count, room;
+};
+
+static void count_lane(struct loop *l, void *arg)
+{
+    struct census *cs = arg;
+    struct lane *lane = lane_at(cs->server, l);
+
+    lock_take(&cs->lock);
+    for (const struct client *c = lane->clients.all; c != NULL; c = c->hh.next) {
+        if (cs->count == cs->room) {
+            cs->room = cs->room != 0 ? 2 * cs->room : 64;
+            cs->client = realloc(cs->client, cs->room * sizeof *cs->client);
+            CHECK(cs->client != NULL);
+        }
+        cs->client[cs->count] =
+            (struct http_client){.connections = c->connections, .bytes_out = c->bytes_out};
+        memcpy(cs->client[cs->count++].address, c->address, ADDRESS_BYTES);
+    }
+    cs->lanes_left--;
+    cond_signal(&cs->done);
+    lock_drop(&cs->lock);
+}
+
+static int by_address(const void *a, const void *b)
+{
+    return memcmp(a, b, ADDRESS_BYTES); /* the first field */
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct http_client *x = a, *y = b;
+
+    return x->bytes_out < y->bytes_out ? 1 : x->bytes_out > y->bytes_out ? -1 : by_address(a, b);
+}
+
+/* A client that has connections on several loops becomes one. */
+static size_t merge(struct http_client *c, size_t count)
+{
+    size_t n = 0;
+
+    qsort(c, count, sizeof *c, by_address);
+    for (size_t i = 0; i < count; i++) {
+        if (n > 0 && by_address(&c[n - 1], &c[i]) == 0) {
+            c[n - 1].connections += c[i].connections;
+            c[n - 1].bytes_out += c[i].bytes_out;
+        } else {
+            c[n++] = c[i];
+        }
+    }
+    qsort(c, n, sizeof *c, by_bytes);
+    return n;
+}
+
+size_t http_server_clients(struct http_server *s, struct http_client **out)
+{
+    struct census cs = {.server = s, .lanes_left = loops_count(s->loops)};
+
+    lock_init(&cs.lock, LOCK_LEAF);
+    cond_init(&cs.done);
+    loops_each(s->loops, count_lane, &cs);
+    lock_take(&cs.lock);
+    while (cs.lanes_left > 0) {
+        cond_wait(&cs.done, &cs.lock);
+    }
+    lock_drop(&cs.lock);
+    cond_fini(&cs.done);
+    lock_fini(&cs.lock);
+    *out = cs.client;
+    return cs.count > 0 ? merge(cs.client, cs.count) : 0;
+}

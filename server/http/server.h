@@ -56,6 +56,12 @@ void http_server_close(struct http_server **sp);
 struct http_stats { /* sums over the loops, read racily: gauges and counters for /metrics */
     uint64_t accepted, open, open_h2, open_tls, bytes_in, bytes_out, protocol_errors, limited;
 };
+struct http_client { /* an address that is connected, or was a moment ago: over all loops */
+    uint8_t address[ADDRESS_BYTES];
+    uint64_t connections, bytes_out;
+};
+/* The most served first; *out is the caller's to free. Waits for every loop: not from one. */
+size_t http_server_clients(struct http_server *s, struct http_client **out);
 void http_server_stats(struct http_server *s, struct http_stats *out);
 
 #endif

@@ -154,7 +154,7 @@ static void answer_text(struct desk *d, struct exchange *x, struct slice path)
                          : SLICE("text/plain; version=0.0.4; charset=utf-8"),
                     buf_slice(&out));
     } else if (slice_eqs(path, "/-/status.json")) {
-        status_json(d->daemon, base, &out);
+        status_json(d->daemon, base, false, &out);
         reply_bytes(x, 200, SLICE("application/json"), buf_slice(&out));
     } else {
         status_page(d->daemon, base, &out);

@@ -49,11 +49,15 @@ MUST_USE int gc_run(struct store *s, uint64_t grace_s, bool dry, struct gc_repor
 struct verify_report {
     uint64_t blobs, bytes, orphans, damaged, missing, bad_rows, repaired;
 };
+static inline bool verify_is_clean(const struct verify_report *r) /* orphans are no damage */
+{
+    return r->damaged + r->missing + r->bad_rows <= r->repaired;
+}
 /* The invariants of DESIGN 4 and research/storage-and-libs 4 that apply. deep: hashes every blob. repair: removes
  * orphans always; with repair also rows that point nowhere and damaged blobs (quarantined, to be refetched).
- * progress may be NULL. Works on a live store. */
+ * progress may be NULL; when it returns false, no more is looked at: E_CANCELLED. Works on a live store. */
 MUST_USE int verify_run(struct store *s, bool deep, bool repair,
-                        void (*progress)(void *arg, uint64_t done, uint64_t total),
+                        bool (*progress)(void *arg, uint64_t done, uint64_t total),
                         void (*finding)(void *arg, const char *what), void *arg,
                         struct verify_report *out, struct err *e);
 

@@ -30,7 +30,7 @@ struct verify {
     struct store *s;
     bool deep;
     bool repair;
-    void (*progress)(void *arg, uint64_t done, uint64_t total);
+    bool (*progress)(void *arg, uint64_t done, uint64_t total);
     void (*finding)(void *arg, const char *what);
     void *arg;
     struct verify_report *out;
@@ -113,8 +113,8 @@ static int check_blob(void *arg, struct slice key, struct slice value)
         counts_add(&v->sum, r.size_bytes);
         v->out->bytes += r.size_bytes;
     }
-    if (v->progress != NULL && v->out->blobs % 256 == 0) {
-        v->progress(v->arg, v->out->blobs, v->total);
+    if (v->progress != NULL && !v->progress(v->arg, v->out->blobs, v->total)) {
+        return err_set(v->e, E_CANCELLED, "nobody waits for the verify any more");
     }
     v->out->blobs++;
     rc = damage_look(v->s, &d, &why);
@@ -470,13 +470,13 @@ static int check_blobs(struct verify *v)
     }
     kv_view_close(&view);
     if (rc == 0 && v->progress != NULL) {
-        v->progress(v->arg, v->out->blobs, v->out->blobs);
+        (void)v->progress(v->arg, v->out->blobs, v->out->blobs);
     }
     return rc == 0 ? check_counts(v, &kept) : rc;
 }
 
 int verify_run(struct store *s, bool deep, bool repair,
-               void (*progress)(void *arg, uint64_t done, uint64_t total),
+               bool (*progress)(void *arg, uint64_t done, uint64_t total),
                void (*finding)(void *arg, const char *what), void *arg, struct verify_report *out,
                struct err *e)
 {

@@ -6,10 +6,12 @@ import os
 import re
 import socket
 import subprocess
+import threading
+import time
 
 import pytest
 
-from harness.mirrord import BUILD
+from harness.mirrord import BUILD, ROOT
 
 CONFIG = 'repo "data" {{ protocol = "generic" origin = "{0}/" }}\nrepo "models" {{ protocol = "hosted" }}'
 
@@ -44,6 +46,23 @@ def test_cache_verbs(m):
     assert "blobs" in m.ctl_json("cache", "gc", "--dry-run")
 
 
+def test_cache_ls_says_how_fresh_by_the_rules_in_force(mirrord, origin):
+    rules = "rule '\\.deb$' {{ class = immutable }} rule '^dists/' {{ ttl = {} }} rule '^gone/' {{ class = {} }}"
+    config = f'repo "data" {{{{ protocol = "generic" origin = "{origin.url}/" {rules} }}}}'
+    m = mirrord(config.format("1h", "mutable"))
+    for path in ("pool/a%20b%2Fc.deb", "dists/Release", "gone/x"):
+        origin.put(f"/{path}", size=10)
+        assert m.get(f"/data/{path}").status == 200
+    m.settle()
+    states = lambda: {r["key"]: r["state"] for r in m.ctl_json("cache", "ls", "data")}  # noqa: E731
+    assert states() == {"pool/a b%2Fc.deb": "immutable", "dists/Release": "fresh", "gone/x": "fresh"}
+    m.config = config.format("0s", "deny")
+    m.reload()
+    assert states() == {"pool/a b%2Fc.deb": "immutable", "dists/Release": "stale", "gone/x": "unreachable"}
+    seen = {line.split("\t")[0]: line.split("\t")[3] for line in m.ctl("cache", "ls", "data").stdout.splitlines()}
+    assert seen["data/pool/a b%2Fc.deb"] == "immutable" and re.fullmatch(r"stale \d{10}", seen["data/dists/Release"])
+
+
 def test_tokens_and_snapshots(m):
     token = m.token("ci", "publish:models/*")
     for text in (b"one", b"two"):
@@ -68,6 +87,99 @@ def test_errors_say_what_why_and_what_to_do(m):
             (("--socket", "/nonexistent", "status"), 69, "does not answer")):
         done = m.ctl(*args, check=False)
         assert (done.returncode, done.stdout) == (code, "") and says in done.stderr, (args, done)
+
+
+# Every verb of verbs.def: a call that goes well, one that fails with its exit code (None: it cannot by its arguments).
+VERBS = {
+    "status": ([], None),
+    "top": (["--once"], None),
+    "repo ls": ([], None),
+    "repo show": (["data"], (["none"], 66)),
+    "cache ls": (["data"], (["none"], 66)),
+    "cache stats": ([], None),
+    "cache pin": (["data/a"], (["none/a"], 66)),
+    "cache pins": ([], None),
+    "cache unpin": (["data/a"], (["data/a"], 66)),
+    "cache rm": (["data/a"], (["data"], 64)),
+    "cache gc": ([], None),
+    "verify": ([], None),
+    "snapshot ls": (["models", "me/m"], (["models", "me/none"], 66)),
+    "snapshot rollback": (["models", "me/m", "v1"], (["models", "me/m", "v9"], 66)),
+    "token create": (["--name", "a", "--scope", "read:*"], (["--name", "a", "--scope", "read:*"], 73)),
+    "token ls": ([], None),
+    "token revoke": (["a"], (["a"], 66)),
+    "upstream check": ([], (["none"], 66)),
+    "config test": ([], None),
+    "config reload": ([], None),
+    "init": (["-"], (["/nonexistent/x"], 66)),
+}
+
+
+def test_every_verb_speaks_json(m, tmp_path):
+    """One value on stdout whatever happens; a failure is {"error": {...}} with the exit code in it."""
+    listed = re.findall(r'^VERB\("([^"]*)", "([^"]*)"', (ROOT / "server/ctl/verbs.def").read_text(), re.M)
+    assert {" ".join(v).strip() for v in listed} == set(VERBS)
+    settled(m, "a")
+    m.put("/models/me/m/x", b"one", token=m.token("ci", "publish:models/*"))
+    for verb, (good, bad) in VERBS.items():
+        def run(args, words=verb.split()):
+            done = m.ctl("--json", "-c", m.conf, *words, *args, check=False)
+            return done, json.loads(done.stdout)
+        done, said = run(good)
+        assert done.returncode == 0 and done.stderr == "" and "error" not in said, (verb, done)
+        if bad:
+            done, said = run(bad[0])
+            error = said["error"]
+            assert (done.returncode, error["exit"]) == (bad[1], bad[1]) and error["text"] in done.stderr, (verb, done)
+        done, said = run(["--nosuch"])
+        assert done.returncode == 64 and said["error"]["code"] == "E_USAGE", (verb, done)
+        if verb not in ("init", "verify", "config test"):
+            done = m.ctl("--json", "--socket", tmp_path / "none", *verb.split(), *good, check=False)
+            assert done.returncode == 69 and json.loads(done.stdout)["error"]["code"] == "E_NETWORK", (verb, done)
+
+
+def test_json_without_a_daemon(m):
+    m.stop()
+    verified = m.ctl("--json", "-c", m.conf, "verify")
+    assert json.loads(verified.stdout)["clean"] is True and json.loads(verified.stdout)["findings"] == []
+    m.conf.write_text(m.conf.read_text() + "thredas = 2\n")
+    wrong = m.ctl("--json", "-c", m.conf, "config", "test", check=False)
+    said = json.loads(wrong.stdout)
+    assert wrong.returncode == 78 and said["ok"] is False
+    assert (said["error"]["file"], said["error"]["exit"]) == (str(m.conf), 78)
+    assert m.conf.read_text().split("\n")[said["error"]["line"] - 1] == "thredas = 2"
+
+
+def test_a_list_that_ends_early_says_so(m):
+    for key in "abc":
+        settled(m, key)
+    for json_flag in ([], ["--json"]):
+        done = m.ctl(*json_flag, "cache", "ls", "data", "--limit", "2")
+        assert "--limit" in done.stderr and "data/c" not in done.stdout
+        assert m.ctl(*json_flag, "cache", "ls", "data", "--limit", "3").stderr == ""
+
+
+def test_top_sees_fills_rates_and_clients(m):
+    m.origin.put("/slow", size=64 << 20, rate=1 << 20)
+    client = threading.Thread(target=lambda: m.get("/data/slow"))
+    client.start()
+    while not m.origin.stats("/slow").bytes:
+        time.sleep(0.01)
+    look = m.ctl_json("top", "--once", "--interval", "300ms")
+    fill = look["fills"][0]
+    assert (fill["key"], fill["total"], fill["readers"]) == ("slow", 64 << 20, 1)
+    assert look["clients"][0]["address"] == "127.0.0.1" and look["clients"][0]["bytes_out"] > 0
+    assert look["clients"][0]["per_s"]["bytes_out"] > 0 and look["per_s"]["upstream_bytes"] > 0
+    plain = m.ctl("top", "--interval", "50ms").stdout  # without a terminal: one look
+    assert re.search(r"^data/slow\t[#.]{20}\t\d+\t67108864\t", plain, re.M) and "127.0.0.1\t" in plain
+    stream = subprocess.Popen([BUILD / "mirrorctl", "--socket", m.socket, "--json", "top", "--interval", "50ms"],
+                              stdout=subprocess.PIPE)
+    looks = [json.loads(stream.stdout.readline()) for _ in range(3)]
+    stream.terminate()
+    stream.wait()
+    assert looks[0]["now_ms"] < looks[2]["now_ms"]
+    m.kill()
+    client.join()
 
 
 def test_upstream_check(m):

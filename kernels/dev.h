@@ -21,6 +21,12 @@ static inline size_t dtype_bytes(enum dtype dt)
     return dt == DT_F64 ? sizeof(double) : sizeof(float);
 }
 
+/* What sums, statistics and parameter gradients are kept in. */
+static inline enum dtype dtype_accum(enum dtype dt)
+{
+    return dt == DT_F64 ? DT_F64 : DT_F32;
+}
+
 struct kstream;
 
 int stream_open_cpu(struct kstream **out);

@@ -1,8 +1,18 @@
-/* matmul.h - c = op(a) * op(b) + bias, row-major and dense; with MATMUL_ADD, c += instead.
+/* matmul.h - c = op(a) * op(b), row-major and dense; with MATMUL_ADD, c += instead.
  *
- * shapes   c [m, n]; op(a) [m, k]; op(b) [k, n]; a is stored [k, m] with MATMUL_TA, b [n, k] with MATMUL_TB;
- *          bias [n] or NULL (not together with MATMUL_ADD)
- * uses     a layer with weight w [out, in]: y = x * w^T is (TB); dx = dy * w is (0); dw += dy^T * x is (TA | ADD)
+ * Without MATMUL_ADD a tail may follow: what a layer does with the sums before they are stored.
+ *
+ *     bias         is added to every row
+ *     residual     is added
+ *     pre_gelu     keeps the sums, and c gets their gelu (gelu.h): its backward pass wants to see them again
+ *     gelu_at      multiplies the sums by gelu's slope at these values: the backward pass; not with pre_gelu
+ *
+ * shapes   c, residual, pre_gelu, gelu_at [m, n]; op(a) [m, k]; op(b) [k, n]; a is stored [k, m] with MATMUL_TA, b [n, k]
+ *          with MATMUL_TB; bias [n]
+ * dtypes   a, b and bias as dt says; c, residual, pre_gelu and gelu_at as `out` says: dt or dtype_accum(dt)
+ * alias    nothing may overlap
+ * uses     a layer with weight w [out, in]: y = x * w^T is (TB); dx = dy * w is (0); dw += dy^T * x is (TA | ADD), dw of
+ *          the accumulation type
  * order    the CPU splits c into tiles that depend on the shape alone, so the bits do not depend on the thread count
  * twins    OpenBLAS; cuBLASLt in full f32 (no TF32)
  */
@@ -13,7 +23,16 @@
 
 enum { MATMUL_TA = 1, MATMUL_TB = 2, MATMUL_ADD = 4 };
 
-int matmul_cpu(struct kstream *ks, enum dtype dt, void *c, const void *a, const void *b,
-               const void *bias, int64_t m, int64_t n, int64_t k, unsigned flags);
+struct matmul_tail { /* NULL: not wanted */
+    const void *bias;
+    const void *residual;
+    void *pre_gelu;
+    const void *gelu_at;
+};
+
+/* A tail of NULL is none. */
+int matmul_cpu(struct kstream *ks, enum dtype dt, enum dtype out, void *c, const void *a,
+               const void *b, int64_t m, int64_t n, int64_t k, unsigned flags,
+               const struct matmul_tail *tail);
 
 #endif

@@ -296,8 +296,10 @@ static void *grad(const struct model *m, int group, enum tensor_kind kind)
 static void linear(struct model *m, void *y, const void *x, int g, enum tensor_kind w,
                    enum tensor_kind b, int64_t rows, int64_t out, int64_t in)
 {
-    model_do(m, m->k->matmul(m->ks, m->dt, y, x, param(m, g, w), param(m, g, b), rows, out, in,
-                             MATMUL_TB));
+    const struct matmul_tail tail = {.bias = param(m, g, b)};
+
+    model_do(m, m->k->matmul(m->ks, m->dt, m->dt, y, x, param(m, g, w), rows, out, in, MATMUL_TB,
+                             &tail));
 }
 
 /* dx = dy * w; adds to the gradients of w and b. */
@@ -307,10 +309,10 @@ static void linear_backward(struct model *m, void *dx, const void *dy, const voi
 {
     const struct kops *k = m->k;
 
-    model_do(m, k->matmul(m->ks, m->dt, grad(m, g, w), dy, x, NULL, out, in, rows,
-                          MATMUL_TA | MATMUL_ADD));
+    model_do(m, k->matmul(m->ks, m->dt, dtype_accum(m->dt), grad(m, g, w), dy, x, out, in, rows,
+                          MATMUL_TA | MATMUL_ADD, NULL));
     model_do(m, k->bias_backward(m->ks, m->dt, grad(m, g, b), dy, rows, out));
-    model_do(m, k->matmul(m->ks, m->dt, dx, dy, param(m, g, w), NULL, rows, in, out, 0));
+    model_do(m, k->matmul(m->ks, m->dt, m->dt, dx, dy, param(m, g, w), rows, in, out, 0, NULL));
 }
 
 static void block_forward(struct model *m, int g, const void *in, int64_t batch, int64_t seq)
@@ -403,16 +405,16 @@ static void head(struct model *m, const int32_t *target, int64_t rows, bool lear
         const char *x = (const char *)m->normf + model_bytes(m, at * hidden);
         char *dx = (char *)m->dbranch + model_bytes(m, at * hidden);
 
-        model_do(m, k->matmul(m->ks, m->dt, m->logits, x, param(m, 0, T_WTE), NULL, n, stride,
-                              hidden, MATMUL_TB));
+        model_do(m, k->matmul(m->ks, m->dt, m->dt, m->logits, x, param(m, 0, T_WTE), n, stride,
+                              hidden, MATMUL_TB, NULL));
         model_do(m, k->crossentropy(m->ks, m->dt, (char *)m->loss_row + model_bytes(m, at),
                                     learn ? m->logits : NULL, m->logits, m->target + at, n,
                                     m->config.vocab, stride, scale));
         if (learn) {
-            model_do(m, k->matmul(m->ks, m->dt, grad(m, 0, T_WTE), m->logits, x, NULL, stride,
-                                  hidden, n, MATMUL_TA | MATMUL_ADD));
-            model_do(m, k->matmul(m->ks, m->dt, dx, m->logits, param(m, 0, T_WTE), NULL, n, hidden,
-                                  stride, 0));
+            model_do(m, k->matmul(m->ks, m->dt, dtype_accum(m->dt), grad(m, 0, T_WTE), m->logits, x,
+                                  stride, hidden, n, MATMUL_TA | MATMUL_ADD, NULL));
+            model_do(m, k->matmul(m->ks, m->dt, m->dt, dx, m->logits, param(m, 0, T_WTE), n, hidden,
+                                  stride, 0, NULL));
         }
     }
     model_do(m, k->sum_add(m->ks, m->dt, m->loss, m->loss_row, rows));
@@ -475,9 +477,9 @@ int model_next(struct model *m, const int32_t *token, int64_t n, float *logits, 
     CHECK(m->dt == DT_F32);
     forward(m, token, 1, n);
     model_do(m,
-             m->k->matmul(m->ks, m->dt, m->logits,
+             m->k->matmul(m->ks, m->dt, m->dt, m->logits,
                           (char *)m->normf + model_bytes(m, (n - 1) * hidden), param(m, 0, T_WTE),
-                          NULL, 1, config_padded_vocab(&m->config), hidden, MATMUL_TB));
+                          1, config_padded_vocab(&m->config), hidden, MATMUL_TB, NULL));
     model_do(m, m->k->mem_get(m->ks, logits, m->logits, model_bytes(m, vocab)));
     return m->rc != 0 ? device_error(m, e) : 0;
 }

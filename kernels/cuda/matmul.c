@@ -36,10 +36,11 @@ static cublasStatus_t describe(struct plan *p)
     rc = rc != 0 ? rc : set(p->op, CUBLASLT_MATMUL_DESC_TRANSB, ta ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (rc == 0 && p->with_bias) {
         rc = set(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+        rc = rc != 0 ? rc : set(p->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p->dt));
     }
     rc = rc != 0 ? rc : layout(&p->b, p->dt, tb ? p->n : p->k, tb ? p->k : p->n);
     rc = rc != 0 ? rc : layout(&p->a, p->dt, ta ? p->k : p->m, ta ? p->m : p->k);
-    rc = rc != 0 ? rc : layout(&p->c, p->dt, p->m, p->n);
+    rc = rc != 0 ? rc : layout(&p->c, p->out, p->m, p->n);
     return rc;
 }
 
@@ -98,7 +99,7 @@ static struct plan *find_plan(struct kstream *ks, const struct plan *key)
     for (int i = 0; i < ks->plans; i++) {
         p = &ks->plan[i];
         if (p->m == key->m && p->n == key->n && p->k == key->k && p->flags == key->flags &&
-            p->with_bias == key->with_bias && p->dt == key->dt) {
+            p->with_bias == key->with_bias && p->dt == key->dt && p->out == key->out) {
             return p;
         }
     }
@@ -116,21 +117,15 @@ static struct plan *find_plan(struct kstream *ks, const struct plan *key)
     return p;
 }
 
-int matmul_cuda(struct kstream *ks, enum dtype dt, void *c, const void *a, const void *b,
-                const void *bias, int64_t m, int64_t n, int64_t k, unsigned flags)
+/* d = op(a) op(b) + bias + beta * c */
+static int multiply(struct kstream *ks, const struct plan *key, void *d, const void *a,
+                    const void *b, const void *bias, const void *c, int beta)
 {
-    const struct plan key = {
-        .dt = dt, .m = m, .n = n, .k = k, .flags = flags, .with_bias = bias != NULL};
-    const float one_f = 1, beta_f = (flags & MATMUL_ADD) != 0 ? 1.0f : 0.0f;
-    const double one_d = 1, beta_d = (flags & MATMUL_ADD) != 0 ? 1 : 0;
-    const void *one = dt == DT_F64 ? (const void *)&one_d : &one_f;
-    const void *beta = dt == DT_F64 ? (const void *)&beta_d : &beta_f;
-    struct plan *p;
+    const float one_f = 1, beta_f = (float)beta;
+    const double one_d = 1, beta_d = beta;
+    const bool f64 = key->dt == DT_F64;
+    struct plan *p = find_plan(ks, key);
 
-    if (m == 0 || n == 0) {
-        return 0;
-    }
-    p = find_plan(ks, &key);
     if (p == NULL) {
         return E_UNSUPPORTED;
     }
@@ -139,8 +134,37 @@ int matmul_cuda(struct kstream *ks, enum dtype dt, void *c, const void *a, const
                                        sizeof bias) != CUBLAS_STATUS_SUCCESS) {
         return E_CUDA;
     }
-    return cublasLtMatmul(ks->lt, p->op, one, b, p->b, a, p->a, beta, c, p->c, c, p->c, &p->algo,
+    return cublasLtMatmul(ks->lt, p->op, f64 ? (const void *)&one_d : &one_f, b, p->b, a, p->a,
+                          f64 ? (const void *)&beta_d : &beta_f, c, p->c, d, p->c, &p->algo,
                           ks->workspace, WORKSPACE_BYTES, ks->stream) == CUBLAS_STATUS_SUCCESS
                ? 0
                : E_CUDA;
+}
+
+/* Bias and residual are part of the multiplication; gelu runs behind it. */
+int matmul_cuda(struct kstream *ks, enum dtype dt, enum dtype out, void *c, const void *a,
+                const void *b, int64_t m, int64_t n, int64_t k, unsigned flags,
+                const struct matmul_tail *tail)
+{
+    const struct matmul_tail t = tail != NULL ? *tail : (struct matmul_tail){0};
+    const struct plan key = {
+        .dt = dt, .out = out, .m = m, .n = n, .k = k, .flags = flags, .with_bias = t.bias != NULL};
+    void *sums = t.pre_gelu != NULL ? t.pre_gelu : c;
+    int rc;
+
+    if (out != dt && out != dtype_accum(dt)) {
+        return E_UNSUPPORTED;
+    }
+    if (m == 0 || n == 0) {
+        return 0;
+    }
+    rc = multiply(ks, &key, sums, a, b, t.bias, t.residual != NULL ? t.residual : sums,
+                  t.residual != NULL || (flags & MATMUL_ADD) != 0);
+    if (rc == 0 && t.pre_gelu != NULL) {
+        rc = gelu_forward_cuda(ks, out, c, sums, m * n);
+    }
+    if (rc == 0 && t.gelu_at != NULL) {
+        rc = gelu_backward_cuda(ks, out, c, c, t.gelu_at, m * n);
+    }
+    return rc;
 }

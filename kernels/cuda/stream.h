@@ -11,7 +11,7 @@ enum { PLANS_MAX = 128, WORKSPACE_BYTES = 32 << 20, SCRATCH_BYTES = 64 << 20 };
 
 /* One shape of matmul, described and with its algorithm chosen once: the same one in every step. */
 struct plan {
-    enum dtype dt;
+    enum dtype dt, out;
     int64_t m, n, k;
     unsigned flags;
     int with_bias;

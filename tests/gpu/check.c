@@ -163,8 +163,9 @@ static void check_rmsnorm(struct check *c)
 static void check_rope(struct check *c)
 {
     int64_t kv = between(c, 1, 3);
-    struct attention_shape s = {between(c, 1, 3), between(c, 1, 100), kv * between(c, 1, 3), kv,
-                                between(c, 1, 80) * 2};
+    struct attention_shape s = {between(c, 1, 3),      between(c, 1, 100),
+                                kv * between(c, 1, 3), kv,
+                                between(c, 1, 80) * 2, false};
     int64_t n = s.batch * s.seq * (s.heads + 2 * s.kv_heads) * s.head_dim;
     int64_t angles = s.seq * s.head_dim / 2;
     struct pair p[] = {make(c, n, 1), make(c, n, 1), make(c, angles, 1), make(c, angles, 1)};
@@ -228,19 +229,30 @@ static void check_bias(struct check *c)
     drop(c, p, ARRAY_LEN(p));
 }
 
+/* Every way of storing the operands; without MATMUL_ADD also every tail. */
 static void check_matmul(struct check *c)
 {
+    enum { C, A, B_, BIAS, RESIDUAL, PRE, AT };
+
     for (unsigned flags = 0; flags < 8; flags++) {
         int64_t m = between(c, 1, 300), n = between(c, 1, 300), k = between(c, 1, 300);
-        struct pair p[] = {make(c, m * n, 1), make(c, m * k, 1), make(c, k * n, 1), make(c, n, 1)};
-        bool bias = (flags & MATMUL_ADD) == 0 && between(c, 0, 1) == 1;
+        struct pair p[] = {make(c, m * n, 1), make(c, m * k, 1), make(c, k * n, 1), make(c, n, 1),
+                           make(c, m * n, 1), make(c, m * n, 1), make(c, m * n, 1)};
+        int64_t bias = between(c, 0, 1), residual = between(c, 0, 1), gelu = between(c, 0, 2);
+        struct matmul_tail device = {
+            bias ? p[BIAS].device : NULL, residual ? p[RESIDUAL].device : NULL,
+            gelu == 1 ? p[PRE].device : NULL, gelu == 2 ? p[AT].device : NULL};
+        struct matmul_tail host = {bias ? p[BIAS].host : NULL, residual ? p[RESIDUAL].host : NULL,
+                                   gelu == 1 ? p[PRE].host : NULL, gelu == 2 ? p[AT].host : NULL};
+        bool add = (flags & MATMUL_ADD) != 0;
 
         DO(matmul,
-           (c->ks, DT_F32, p[0].device, p[1].device, p[2].device, bias ? p[3].device : NULL, m, n,
-            k, flags),
-           (NULL, DT_F64, p[0].host, p[1].host, p[2].host, bias ? p[3].host : NULL, m, n, k,
-            flags));
-        compare(c, &p[0]);
+           (c->ks, DT_F32, DT_F32, p[C].device, p[A].device, p[B_].device, m, n, k, flags,
+            add ? NULL : &device),
+           (NULL, DT_F64, DT_F64, p[C].host, p[A].host, p[B_].host, m, n, k, flags,
+            add ? NULL : &host));
+        compare(c, &p[C]);
+        compare(c, &p[PRE]);
         drop(c, p, ARRAY_LEN(p));
     }
 }

@@ -39,17 +39,17 @@ static void differences(struct attention_shape s)
 static void test_differences(void **state)
 {
     (void)state;
-    differences((struct attention_shape){1, 1, 1, 1, 1});
-    differences((struct attention_shape){2, 7, 3, 3, 5});
-    differences((struct attention_shape){1, 9, 4, 2, 8}); /* grouped queries */
-    differences((struct attention_shape){2, 5, 4, 1, 6});
+    differences((struct attention_shape){1, 1, 1, 1, 1, false});
+    differences((struct attention_shape){2, 7, 3, 3, 5, false});
+    differences((struct attention_shape){1, 9, 4, 2, 8, false}); /* grouped queries */
+    differences((struct attention_shape){2, 5, 4, 1, 6, false});
 }
 
 /* Against the definition, with all scores written out. */
 static void test_definition(void **state)
 {
     enum { T = 6, D = 3 };
-    struct attention_shape s = {1, T, 1, 1, D};
+    struct attention_shape s = {1, T, 1, 1, D, false};
     double *qkv = finite_array(T * 3 * D), *out = finite_zeros(T * D), lse[T];
 
     (void)state;
@@ -79,7 +79,8 @@ static void test_definition(void **state)
 
 static void test_no_rows_and_wide_heads(void **state)
 {
-    struct attention_shape none = {0, 4, 2, 2, 8}, wide = {1, 1, 1, 1, ATTENTION_MAX_HEAD_DIM + 1};
+    struct attention_shape none = {0, 4, 2, 2, 8, false},
+                           wide = {1, 1, 1, 1, ATTENTION_MAX_HEAD_DIM + 1, false};
 
     (void)state;
     assert_int_equal(attention_forward_cpu(NULL, DT_F32, NULL, NULL, NULL, &none, NULL), 0);

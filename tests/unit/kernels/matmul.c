@@ -1,39 +1,92 @@
 #include "kernels/matmul.h"
 
+#include "kernels/gelu.h"
 #include "tests/unit/kernels/finite.h"
 
-/* Against three loops, for every way of storing the operands. */
-static void compare(int64_t m, int64_t n, int64_t k, unsigned flags, bool with_bias)
+enum { BIAS = 1, RESIDUAL = 2, PRE_GELU = 4, GELU_AT = 8 };
+
+struct operands {
+    int64_t m, n, k;
+    unsigned flags;
+    double *c, *a, *b, *bias, *residual, *pre_gelu, *gelu_at;
+};
+
+static struct operands make(int64_t m, int64_t n, int64_t k, unsigned flags, unsigned tail)
 {
-    double *a = finite_array(m * k), *b = finite_array(k * n), *c = finite_array(m * n);
-    double *bias = with_bias ? finite_array(n) : NULL, *want = finite_zeros(m * n);
-
-    for (int64_t i = 0; i < m; i++) {
-        for (int64_t j = 0; j < n; j++) {
-            double sum = bias != NULL ? bias[j] : flags & MATMUL_ADD ? c[i * n + j] : 0;
-
-            for (int64_t x = 0; x < k; x++) {
-                sum += (flags & MATMUL_TA ? a[x * m + i] : a[i * k + x]) *
-                       (flags & MATMUL_TB ? b[j * k + x] : b[x * n + j]);
-            }
-            want[i * n + j] = sum;
-        }
-    }
-    assert_int_equal(matmul_cpu(NULL, DT_F64, c, a, b, bias, m, n, k, flags), 0);
-    for (int64_t i = 0; i < m * n; i++) {
-        if (!(fabs(c[i] - want[i]) <= 1e-12 * (double)k)) {
-            fail_msg("%lldx%lldx%lld flags %u: [%lld] is %g, not %g", (long long)m, (long long)n,
-                     (long long)k, flags, (long long)i, c[i], want[i]);
-        }
-    }
-    free(a);
-    free(b);
-    free(c);
-    free(bias);
-    free(want);
+    return (struct operands){.m = m,
+                             .n = n,
+                             .k = k,
+                             .flags = flags,
+                             .c = finite_array(m * n),
+                             .a = finite_array(m * k),
+                             .b = finite_array(k * n),
+                             .bias = tail & BIAS ? finite_array(n) : NULL,
+                             .residual = tail & RESIDUAL ? finite_array(m * n) : NULL,
+                             .pre_gelu = tail & PRE_GELU ? finite_array(m * n) : NULL,
+                             .gelu_at = tail & GELU_AT ? finite_array(m * n) : NULL};
 }
 
-static void test_all_layouts(void **state)
+static void drop(struct operands *x)
+{
+    double *all[] = {x->c, x->a, x->b, x->bias, x->residual, x->pre_gelu, x->gelu_at};
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        free(all[i]);
+    }
+}
+
+/* Three loops. */
+static double sum_at(const struct operands *x, int64_t i, int64_t j)
+{
+    double sum = x->flags & MATMUL_ADD ? x->c[i * x->n + j] : 0;
+
+    for (int64_t p = 0; p < x->k; p++) {
+        sum += (x->flags & MATMUL_TA ? x->a[p * x->m + i] : x->a[i * x->k + p]) *
+               (x->flags & MATMUL_TB ? x->b[j * x->k + p] : x->b[p * x->n + j]);
+    }
+    sum += x->bias != NULL ? x->bias[j] : 0;
+    return sum + (x->residual != NULL ? x->residual[i * x->n + j] : 0);
+}
+
+static void near(const struct operands *x, const char *what, const double *got, const double *want)
+{
+    for (int64_t i = 0; i < x->m * x->n; i++) {
+        if (!(fabs(got[i] - want[i]) <= 1e-12 * (double)x->k)) {
+            fail_msg("%lldx%lldx%lld flags %u: %s[%lld] is %g, not %g", (long long)x->m,
+                     (long long)x->n, (long long)x->k, x->flags, what, (long long)i, got[i],
+                     want[i]);
+        }
+    }
+}
+
+static void compare(int64_t m, int64_t n, int64_t k, unsigned flags, unsigned with)
+{
+    struct operands x = make(m, n, k, flags, with);
+    struct matmul_tail tail = {x.bias, x.residual, x.pre_gelu, x.gelu_at};
+    double *sum = finite_zeros(m * n), *want = finite_zeros(m * n);
+
+    for (int64_t i = 0; i < m * n; i++) {
+        sum[i] = want[i] = sum_at(&x, i / n, i % n);
+    }
+    if (with & PRE_GELU) {
+        assert_int_equal(gelu_forward_cpu(NULL, DT_F64, want, sum, m * n), 0);
+    }
+    if (with & GELU_AT) {
+        assert_int_equal(gelu_backward_cpu(NULL, DT_F64, want, sum, x.gelu_at, m * n), 0);
+    }
+    assert_int_equal(
+        matmul_cpu(NULL, DT_F64, DT_F64, x.c, x.a, x.b, m, n, k, flags, with ? &tail : NULL), 0);
+    near(&x, "c", x.c, want);
+    if (with & PRE_GELU) {
+        near(&x, "pre_gelu", x.pre_gelu, sum);
+    }
+    free(sum);
+    free(want);
+    drop(&x);
+}
+
+/* Every way of storing the operands, every tail. */
+static void test_against_three_loops(void **state)
 {
     static const int64_t shape[][3] = {
         {1, 1, 1}, {5, 7, 3}, {33, 1, 17}, {1, 65, 9}, {300, 530, 5}};
@@ -41,9 +94,10 @@ static void test_all_layouts(void **state)
     (void)state;
     for (size_t s = 0; s < ARRAY_LEN(shape); s++) {
         for (unsigned flags = 0; flags < 8; flags++) {
-            compare(shape[s][0], shape[s][1], shape[s][2], flags, false);
-            if ((flags & MATMUL_ADD) == 0) {
-                compare(shape[s][0], shape[s][1], shape[s][2], flags, true);
+            unsigned tails = flags & MATMUL_ADD ? 1 : PRE_GELU + GELU_AT;
+
+            for (unsigned with = 0; with < tails; with++) {
+                compare(shape[s][0], shape[s][1], shape[s][2], flags, with);
             }
         }
     }
@@ -54,14 +108,14 @@ static void test_no_rows(void **state)
     float c = 7;
 
     (void)state;
-    assert_int_equal(matmul_cpu(NULL, DT_F32, &c, &c, &c, NULL, 0, 1, 1, 0), 0);
+    assert_int_equal(matmul_cpu(NULL, DT_F32, DT_F32, &c, &c, &c, 0, 1, 1, 0, NULL), 0);
     assert_true(c == 7);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_layouts),
+        cmocka_unit_test(test_against_three_loops),
         cmocka_unit_test(test_no_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,17 +61,17 @@ static void differences(struct attention_shape s)
 static void test_differences(void **state)
 {
     (void)state;
-    differences((struct attention_shape){1, 1, 1, 1, 2});
-    differences((struct attention_shape){2, 5, 3, 3, 6});
-    differences((struct attention_shape){1, 7, 4, 2, 8}); /* grouped queries */
-    differences((struct attention_shape){0, 7, 4, 2, 8});
+    differences((struct attention_shape){1, 1, 1, 1, 2, false});
+    differences((struct attention_shape){2, 5, 3, 3, 6, false});
+    differences((struct attention_shape){1, 7, 4, 2, 8, false}); /* grouped queries */
+    differences((struct attention_shape){0, 7, 4, 2, 8, false});
 }
 
 /* The definition, with complex numbers spelled out; position 0 and all values stay as they are. */
 static void test_definition(void **state)
 {
     enum { HEADS = 2, KV = 1, D = 4, ALL = (HEADS + 2 * KV) * D };
-    struct net t = make((struct attention_shape){1, 3, HEADS, KV, D});
+    struct net t = make((struct attention_shape){1, 3, HEADS, KV, D, false});
 
     (void)state;
     value(&t);
@@ -91,7 +91,7 @@ static void test_definition(void **state)
 static void test_scores_see_distances(void **state)
 {
     enum { T = 6, D = 8, ALL = 3 * D };
-    struct net t = make((struct attention_shape){1, T, 1, 1, D});
+    struct net t = make((struct attention_shape){1, T, 1, 1, D, false});
 
     (void)state;
     for (int64_t i = 0; i < t.n; i++) {
@@ -108,7 +108,7 @@ static void test_scores_see_distances(void **state)
 
 static void test_odd_heads_are_refused(void **state)
 {
-    struct attention_shape odd = {1, 1, 1, 1, 5};
+    struct attention_shape odd = {1, 1, 1, 1, 5, false};
     double x[15] = {0};
 
     (void)state;

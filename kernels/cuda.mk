@@ -5,6 +5,7 @@
 OPENMP     := $(if $(findstring thread,$(SAN)),,$(shell echo 'int main(void) { return 0; }' | \
               $(CC) -fopenmp -xc - -o /dev/null 2>/dev/null && echo -fopenmp))
 $(B)/obj/kernels/cpu/%.o: CFLAGS_ALL += $(if $(SAN),,-O3) -fno-math-errno $(if $(SAN),-DSANITIZED) $(or $(OPENMP),-fopenmp-simd)
+$(B)/obj/agent/train/init.o: CFLAGS_ALL += $(or $(OPENMP),-fopenmp-simd)
 L_KERNELS  := -lopenblas -ldl $(OPENMP)
 
 # --- CUDA: CUDA_HOME, else the usual places -----------------------------------------------------------------------------

@@ -10,11 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/train/manifest.h"
 #include "agent/train/weights.h"
 #include "common/base/log.h"
 #include "common/os/newfile.h"
 
-enum { SMALL_FILE_BYTES = 1 << 20 };
+enum { SMALL_FILE_BYTES = 1 << 20, LEAST_FILES = 4 };
 
 static const char prefix[] = "checkpoint-";
 static const char partial[] = ".partial";
@@ -53,57 +54,49 @@ static void format_state(const struct train_state *s, struct buf *out)
              (unsigned long long)s->seed, (long long)s->seq, (unsigned long long)s->windows);
 }
 
-static void add_line(struct buf *manifest, const struct digest *d, const char *name)
-{
-    char hex[DIGEST_HEX + 1];
+/* All that a checkpoint holds, in host memory. */
+struct copy {
+    float *param, *m, *v;
+};
 
-    digest_format(d, hex);
-    buf_addf(manifest, "%s  %s\n", hex, name);
-}
-
-static int save_weights(const char *dir, const char *name, struct model *m,
-                        const struct weights_part *part, size_t parts, struct buf *manifest,
-                        struct err *e)
+static int take(struct copy *c, struct model *m, struct optim *o, struct err *e)
 {
-    char path[PATH_MAX];
-    struct digest d;
+    size_t n = (size_t)m->layout.size, bytes = model_bytes(m, m->layout.size);
     int rc;
 
-    join(path, dir, name);
-    rc = weights_save(m, part, parts, path, &d, e);
-    if (rc == 0) {
-        add_line(manifest, &d, name);
-    }
-    return rc;
+    CHECK(m->dt == DT_F32);
+    *c = (struct copy){mem_array(n, sizeof *c->param), mem_array(n, sizeof *c->m),
+                       mem_array(n, sizeof *c->v)};
+    rc = model_get(m, c->param, m->param, bytes, e);
+    rc = rc != 0 ? rc : model_get(m, c->m, o->m, bytes, e);
+    return rc != 0 ? rc : model_get(m, c->v, o->v, bytes, e);
 }
 
-static int save_files(const char *dir, struct model *m, struct optim *o,
+static int save_files(const char *dir, const struct model *m, const struct copy *c,
                       const struct train_state *s, struct err *e)
 {
-    const struct weights_part param = {"", m->param};
-    const struct weights_part moments[] = {{"exp_avg.", o->m}, {"exp_avg_sq.", o->v}};
-    struct buf manifest = BUF_INIT(SMALL_FILE_BYTES), text = BUF_INIT(SMALL_FILE_BYTES);
+    const struct weights_copy param = {"", c->param};
+    const struct weights_copy moments[] = {{"exp_avg.", c->m}, {"exp_avg_sq.", c->v}};
+    struct buf manifest = BUF_INIT(MANIFEST_MAX_BYTES), text = BUF_INIT(SMALL_FILE_BYTES);
     struct digest d;
     int rc;
 
     config_format(&m->config, &text);
     rc = save_text(dir, "config.json", &text, &d, e);
-    add_line(&manifest, &d, "config.json");
-    if (rc == 0) {
-        rc = save_weights(dir, "model.safetensors", m, &param, 1, &manifest, e);
-    }
-    if (rc == 0) {
-        rc = save_weights(dir, "optimizer.safetensors", m, moments, 2, &manifest, e);
-    }
+    manifest_add(&manifest, &d, "config.json");
+    rc = rc != 0
+             ? rc
+             : weights_save(&m->layout, &param, 1, dir, "model", WEIGHTS_SPLIT_BYTES, &manifest, e);
+    rc = rc != 0 ? rc
+                 : weights_save(&m->layout, moments, 2, dir, "optimizer", WEIGHTS_SPLIT_BYTES,
+                                &manifest, e);
     if (rc == 0) {
         buf_clear(&text);
         format_state(s, &text);
         rc = save_text(dir, "trainer.json", &text, &d, e);
-        add_line(&manifest, &d, "trainer.json");
+        manifest_add(&manifest, &d, "trainer.json");
     }
-    if (rc == 0) {
-        rc = save_text(dir, "manifest.sha256", &manifest, &d, e);
-    }
+    rc = rc != 0 ? rc : save_text(dir, MANIFEST_NAME, &manifest, &d, e);
     buf_free(&text);
     buf_free(&manifest);
     return rc;
@@ -113,6 +106,7 @@ int checkpoint_save(const char *out, struct model *m, struct optim *o, const str
                     struct err *e)
 {
     char temp[PATH_MAX], final[PATH_MAX];
+    struct copy c = {0};
     int rc;
 
     snprintf(final, sizeof final, "%s/%s%lld", out, prefix, (long long)s->step);
@@ -122,7 +116,8 @@ int checkpoint_save(const char *out, struct model *m, struct optim *o, const str
         rc = dir_make(temp, 0755, e);
     }
     if (rc == 0) {
-        rc = save_files(temp, m, o, s, e);
+        rc = take(&c, m, o, e);
+        rc = rc != 0 ? rc : save_files(temp, m, &c, s, e);
     }
     if (rc == 0) {
         rc = dir_remove_tree(final,
@@ -131,55 +126,17 @@ int checkpoint_save(const char *out, struct model *m, struct optim *o, const str
     if (rc == 0 && rename(temp, final) == -1) {
         rc = err_sys(e, "rename %s", temp);
     }
+    free(c.param);
+    free(c.m);
+    free(c.v);
     return rc == 0 ? dir_sync(out, e) : rc;
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------- */
 
-static int verify_line(const char *dir, struct slice line, struct err *e)
-{
-    struct digest want, got;
-    char path[PATH_MAX];
-    struct stat st;
-    int fd, rc;
-
-    if (line.n < DIGEST_HEX + 3 || !digest_parse(slice_first(line, DIGEST_HEX), &want) ||
-        memchr(line.p, '/', line.n) != NULL || memchr(line.p, '\0', line.n) != NULL) {
-        return err_set(e, E_CORRUPT, "%s/manifest.sha256: not a manifest", dir);
-    }
-    snprintf(path, sizeof path, "%s/" SLICE_FMT, dir, SLICE_ARG(slice_from(line, DIGEST_HEX + 2)));
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd == -1 || fstat(fd, &st) == -1) {
-        rc = err_sys(e, "%s", path);
-    } else {
-        rc = digest_of_fd(fd, (uint64_t)st.st_size, &got, e);
-        if (rc == 0 && !digest_eq(&got, &want)) {
-            rc = err_set(e, E_CORRUPT, "%s: differs from the manifest", path);
-        }
-    }
-    if (fd != -1) {
-        close(fd);
-    }
-    return rc;
-}
-
 int checkpoint_verify(const char *dir, struct err *e)
 {
-    struct buf text = BUF_INIT(SMALL_FILE_BYTES);
-    char path[PATH_MAX];
-    struct slice rest;
-    int rc, lines = 0;
-
-    join(path, dir, "manifest.sha256");
-    rc = buf_read_file(&text, path, e);
-    for (rest = buf_slice(&text); rc == 0 && rest.n > 0; lines++) {
-        rc = verify_line(dir, slice_cut(&rest, '\n'), e);
-    }
-    if (rc == 0 && lines < 4) {
-        rc = err_set(e, E_CORRUPT, "%s: the manifest is cut short", path);
-    }
-    buf_free(&text);
-    return rc;
+    return manifest_verify(dir, LEAST_FILES, e);
 }
 
 static bool get_count(const json_t *root, const char *key, uint64_t *out)
@@ -229,20 +186,12 @@ int checkpoint_state(const char *dir, struct train_state *s, struct err *e)
 int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct train_state *s,
                     struct err *e)
 {
-    const struct weights_part param = {"", m->param};
-    const struct weights_part moments[] = {{"exp_avg.", o->m}, {"exp_avg_sq.", o->v}};
-    char path[PATH_MAX];
+    const struct weights_part param = {"", m->param, m->dt};
+    const struct weights_part moments[] = {{"exp_avg.", o->m, m->dt}, {"exp_avg_sq.", o->v, m->dt}};
     int rc = checkpoint_state(dir, s, e);
 
-    if (rc == 0) {
-        join(path, dir, "model.safetensors");
-        rc = weights_load(m, &param, 1, path, e);
-    }
-    if (rc == 0) {
-        join(path, dir, "optimizer.safetensors");
-        rc = weights_load(m, moments, 2, path, e);
-    }
-    return rc;
+    rc = rc != 0 ? rc : weights_load(m, &param, 1, dir, "model", e);
+    return rc != 0 ? rc : weights_load(m, moments, 2, dir, "optimizer", e);
 }
 
 /* --- the folder of checkpoints ------------------------------------------------------------------------------------- */

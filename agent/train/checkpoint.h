@@ -1,9 +1,11 @@
 /* checkpoint.h - all that a run needs to go on, in one folder that appears whole: `checkpoint-<step>/`.
  *
- *     model.safetensors, config.json   as on the Hub: any program that reads GPT-2 loads the folder
+ *     model.safetensors, config.json   as on the Hub: any program that reads the family loads the folder
  *     optimizer.safetensors            both moments: exp_avg.<tensor>, exp_avg_sq.<tensor>
  *     trainer.json                     step, position in the data, seed
- *     manifest.sha256                  of the four, as sha256sum -c reads it
+ *     manifest.sha256                  of all others, as sha256sum -c reads it
+ *
+ * Tensor files beyond 5 GB are several with an index, as the Hub has them.
  *
  * A checkpoint is written as checkpoint-<step>.partial, synced, then renamed; it is removed by renaming it back first. So
  * a folder called checkpoint-<number> is complete, and what a crash leaves ends in .partial and is swept.

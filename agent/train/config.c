@@ -1,46 +1,45 @@
 #include "agent/train/config.h"
 
 #include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/attention.h"
 
-enum { CONFIG_MAX_BYTES = 1 << 20, VOCAB_MULTIPLE = 128 };
+/* The limits keep every product of two extents far inside 63 bits. */
+enum {
+    CONFIG_MAX_BYTES = 1 << 20,
+    VOCAB_MULTIPLE = 128,
+    MAX_LAYERS = 1000,
+    MAX_HEADS = 1024,
+    MAX_HIDDEN = 1 << 18,
+    MAX_FFN = 1 << 20,
+    MAX_VOCAB = 1 << 24,
+    MAX_CONTEXT = 1 << 24,
+};
+
+/* --- the built-in shapes ------------------------------------------------------------------------------------------- */
+
+#define GPT                                                                                        \
+    .norm = NORM_LAYER, .position = POSITION_LEARNED, .mlp = MLP_GELU, .attention_bias = true,     \
+    .mlp_bias = true, .tied = true, .norm_eps = 1e-5, .init_std = 0.02
+#define GPT2 GPT, .vocab = 50257, .context = 1024, .bos = 50256, .eos = 50256
+#define LLAMA                                                                                      \
+    .norm = NORM_RMS, .position = POSITION_ROPE, .mlp = MLP_SWIGLU, .norm_eps = 1e-5,              \
+    .init_std = 0.02
+#define LLAMA3                                                                                     \
+    LLAMA, .vocab = 128256, .context = 131072, .rope_theta = 500000, .bos = 128000, .eos = 128001
 
 static const struct shape {
     const char *name;
-    int64_t layers, heads, head_dim, ffn, vocab, context;
+    struct model_config config;
 } shapes[] = {
-#define SHAPE(name, layers, heads, head_dim, ffn, vocab, context)                                  \
-    {name, layers, heads, head_dim, ffn, vocab, context},
+#define SHAPE(name, ...) {name, {__VA_ARGS__}},
 #include "agent/train/shapes.def"
 #undef SHAPE
 };
-
-static struct model_config gpt2(void)
-{
-    return (struct model_config){.norm = NORM_LAYER,
-                                 .position = POSITION_LEARNED,
-                                 .mlp = MLP_GELU,
-                                 .bias = true,
-                                 .tied = true,
-                                 .norm_eps = 1e-5,
-                                 .init_std = 0.02};
-}
-
-static struct model_config from_shape(const struct shape *s)
-{
-    struct model_config c = gpt2();
-
-    c.layers = s->layers;
-    c.heads = c.kv_heads = s->heads;
-    c.head_dim = s->head_dim;
-    c.hidden = s->heads * s->head_dim;
-    c.ffn = s->ffn;
-    c.vocab = s->vocab;
-    c.context = s->context;
-    return c;
-}
 
 int config_builtin(const char *name, struct model_config *out, struct err *e)
 {
@@ -50,7 +49,7 @@ int config_builtin(const char *name, struct model_config *out, struct err *e)
     for (size_t i = 0; i < ARRAY_LEN(shapes) && rc != 0; i++) {
         buf_addf(&names, " %s", shapes[i].name);
         if (strcmp(name, shapes[i].name) == 0) {
-            *out = from_shape(&shapes[i]);
+            *out = shapes[i].config;
             rc = 0;
         }
     }
@@ -61,113 +60,242 @@ int config_builtin(const char *name, struct model_config *out, struct err *e)
     return rc;
 }
 
-static int in_range(const char *what, int64_t v, int64_t max, struct err *e)
+/* --- reading ------------------------------------------------------------------------------------------------------- */
+
+/* Reads members of an object and keeps the first error, so that a family is a plain list of its members. */
+struct reader {
+    const json_t *object;
+    int rc;
+    struct err *e;
+};
+
+enum { REQUIRED = -1 }; /* in place of a default */
+
+/* NULL when absent: in the Hub's files null says the same. */
+static const json_t *member(struct reader *r, const char *key, bool required)
 {
-    return v >= 1 && v <= max ? 0
-                              : err_set(e, E_CONFIG, "config.json: %s is %lld, not 1 to %lld", what,
-                                        (long long)v, (long long)max);
+    const json_t *v = json_object_get(r->object, key);
+
+    if (v != NULL && !json_is_null(v)) {
+        return v;
+    }
+    if (required && r->rc == 0) {
+        r->rc = err_set(r->e, E_CONFIG, "config.json: %s is missing", key);
+    }
+    return NULL;
 }
 
-/* The limits keep every product of two extents far inside 63 bits. */
-static int config_check(const struct model_config *c, struct err *e)
+static void wrong(struct reader *r, const char *key, const char *what)
 {
-    const struct {
-        const char *what;
-        int64_t value, max;
-    } limit[] = {
-        {"n_layer", c->layers, 1000},      {"n_head", c->heads, 1024},
-        {"n_embd", c->hidden, 1 << 18},    {"n_inner", c->ffn, 1 << 20},
-        {"vocab_size", c->vocab, 1 << 24}, {"n_positions", c->context, 1 << 24},
-    };
+    if (r->rc == 0) {
+        r->rc = err_set(r->e, E_CONFIG, "config.json: %s is not %s", key, what);
+    }
+}
 
-    for (size_t i = 0; i < ARRAY_LEN(limit); i++) {
-        int rc = in_range(limit[i].what, limit[i].value, limit[i].max, e);
-        if (rc != 0) {
-            return rc;
+static int64_t read_count(struct reader *r, const char *key, int64_t otherwise, int64_t max)
+{
+    const json_t *v = member(r, key, otherwise == REQUIRED);
+
+    if (v == NULL) {
+        return otherwise == REQUIRED ? 1 : otherwise;
+    }
+    if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > max) {
+        char what[64];
+
+        snprintf(what, sizeof what, "a whole number from 1 to %lld", (long long)max);
+        wrong(r, key, what);
+        return 1;
+    }
+    return (int64_t)json_integer_value(v);
+}
+
+/* In (low, high); `otherwise` negative: required. */
+static double read_real(struct reader *r, const char *key, double otherwise, double low,
+                        double high)
+{
+    const json_t *v = member(r, key, otherwise < 0);
+
+    if (v == NULL) {
+        return otherwise;
+    }
+    if (!json_is_number(v) || !(json_number_value(v) > low && json_number_value(v) < high)) {
+        char what[64];
+
+        snprintf(what, sizeof what, "a number between %g and %g", low, high);
+        wrong(r, key, what);
+        return otherwise;
+    }
+    return json_number_value(v);
+}
+
+static bool read_bool(struct reader *r, const char *key, bool otherwise)
+{
+    const json_t *v = member(r, key, false);
+
+    if (v != NULL && !json_is_boolean(v)) {
+        wrong(r, key, "true or false");
+    }
+    return v == NULL ? otherwise : json_is_true(v);
+}
+
+/* A text that must be one of two spellings, the first when absent. */
+static void read_only(struct reader *r, const char *key, const char *one, const char *two)
+{
+    const json_t *v = member(r, key, false);
+    const char *text = v == NULL ? one : json_string_value(v);
+
+    if (r->rc == 0 && (text == NULL || (strcmp(text, one) != 0 && strcmp(text, two) != 0))) {
+        r->rc = err_set(r->e, E_UNSUPPORTED, "config.json: %s %.40s: only %s is supported", key,
+                        text != NULL ? text : "(no text)", one);
+    }
+}
+
+/* A flag that changes the arithmetic in a way we do not have. */
+static void read_never(struct reader *r, const char *key, bool usual)
+{
+    if (read_bool(r, key, usual) != usual && r->rc == 0) {
+        r->rc = err_set(r->e, E_UNSUPPORTED, "config.json: %s %s is not supported", key,
+                        usual ? "false" : "true");
+    }
+}
+
+/* One token, or of a list the first. */
+static int64_t read_token(struct reader *r, const char *key, int64_t vocab)
+{
+    const json_t *v = member(r, key, false);
+
+    v = json_is_array(v) ? json_array_get(v, 0) : v;
+    return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) < vocab
+               ? (int64_t)json_integer_value(v)
+               : -1;
+}
+
+static void read_gpt2(struct reader *r, struct model_config *c)
+{
+    *c = (struct model_config){GPT};
+    c->layers = read_count(r, "n_layer", REQUIRED, MAX_LAYERS);
+    c->heads = c->kv_heads = read_count(r, "n_head", REQUIRED, MAX_HEADS);
+    c->hidden = read_count(r, "n_embd", REQUIRED, MAX_HIDDEN);
+    c->head_dim = c->hidden / c->heads;
+    c->ffn = read_count(r, "n_inner", 4 * c->hidden, MAX_FFN);
+    c->vocab = read_count(r, "vocab_size", REQUIRED, MAX_VOCAB);
+    c->context =
+        read_count(r, "n_positions", read_count(r, "n_ctx", 1024, MAX_CONTEXT), MAX_CONTEXT);
+    c->tied = read_bool(r, "tie_word_embeddings", true);
+    c->norm_eps = read_real(r, "layer_norm_epsilon", 1e-5, 0, 1);
+    c->init_std = read_real(r, "initializer_range", 0.02, 0, 10);
+    read_only(r, "activation_function", "gelu_new", "gelu_pytorch_tanh");
+    read_never(r, "scale_attn_weights", true);
+    read_never(r, "scale_attn_by_inverse_layer_idx", false);
+    read_never(r, "add_cross_attention", false);
+    if (r->rc == 0 && c->hidden % c->heads != 0) {
+        r->rc = err_set(r->e, E_CONFIG, "config.json: n_embd is not a multiple of n_head");
+    }
+}
+
+/* Older files have rope_theta and rope_scaling, newer ones both in rope_parameters. */
+static void read_rope(struct reader *r, struct model_config *c)
+{
+    const json_t *newer = member(r, "rope_parameters", false);
+    const json_t *scaling = newer != NULL ? newer : member(r, "rope_scaling", false);
+    struct reader s = {.object = scaling, .e = r->e};
+    const char *type;
+
+    c->rope_theta = read_real(r, "rope_theta", 10000, 0, 1e12);
+    if (scaling == NULL || r->rc != 0) {
+        return;
+    }
+    if (!json_is_object(scaling)) {
+        wrong(r, newer != NULL ? "rope_parameters" : "rope_scaling", "an object");
+        return;
+    }
+    c->rope_theta = read_real(&s, "rope_theta", c->rope_theta, 0, 1e12);
+    type = json_string_value(member(&s, "rope_type", false));
+    type = type != NULL ? type : json_string_value(member(&s, "type", false));
+    if (type != NULL && strcmp(type, "llama3") == 0) {
+        c->rope_scaling.factor = read_real(&s, "factor", REQUIRED, 0, 1e6);
+        c->rope_scaling.low = read_real(&s, "low_freq_factor", REQUIRED, 0, 1e6);
+        c->rope_scaling.high = read_real(&s, "high_freq_factor", REQUIRED, 0, 1e6);
+        c->rope_scaling.context =
+            read_count(&s, "original_max_position_embeddings", REQUIRED, MAX_CONTEXT);
+        if (s.rc == 0 && !(c->rope_scaling.low < c->rope_scaling.high)) {
+            wrong(&s, "low_freq_factor", "below high_freq_factor");
         }
+    } else if (type != NULL && strcmp(type, "default") != 0) {
+        s.rc = err_set(r->e, E_UNSUPPORTED,
+                       "config.json: RoPE scaling %.40s: only llama3 is supported", type);
     }
-    if (c->hidden != c->heads * c->head_dim) {
-        return err_set(e, E_CONFIG, "config.json: n_embd is not a multiple of n_head");
+    if (read_real(&s, "partial_rotary_factor", 1, 0, 2) != 1 && s.rc == 0) {
+        s.rc = err_set(r->e, E_UNSUPPORTED, "config.json: partial_rotary_factor is not supported");
     }
-    if (c->head_dim > ATTENTION_MAX_HEAD_DIM) {
-        return err_set(e, E_UNSUPPORTED, "heads of %lld dimensions; at most %d are supported",
-                       (long long)c->head_dim, ATTENTION_MAX_HEAD_DIM);
-    }
-    if (!(c->norm_eps > 0 && c->norm_eps < 1) || !(c->init_std >= 0 && c->init_std < 10)) {
-        return err_set(e, E_CONFIG, "config.json: epsilon or initializer_range is out of range");
-    }
-    return 0;
+    r->rc = s.rc;
 }
 
-/* GPT-2's variants that change the arithmetic; absent means the usual. */
-static int check_gpt2_variant(const json_t *root, struct err *e)
+static void read_llama(struct reader *r, struct model_config *c)
 {
-    const json_t *act = json_object_get(root, "activation_function");
-    const char *name = json_is_string(act) ? json_string_value(act) : "gelu_new";
-
-    if (strcmp(name, "gelu_new") != 0 && strcmp(name, "gelu_pytorch_tanh") != 0) {
-        return err_set(e, E_UNSUPPORTED, "activation_function %.40s: only gelu_new", name);
+    *c = (struct model_config){LLAMA};
+    c->layers = read_count(r, "num_hidden_layers", REQUIRED, MAX_LAYERS);
+    c->heads = read_count(r, "num_attention_heads", REQUIRED, MAX_HEADS);
+    c->kv_heads = read_count(r, "num_key_value_heads", c->heads, MAX_HEADS);
+    c->hidden = read_count(r, "hidden_size", REQUIRED, MAX_HIDDEN);
+    c->head_dim = read_count(r, "head_dim", c->hidden / c->heads, ATTENTION_MAX_HEAD_DIM);
+    c->ffn = read_count(r, "intermediate_size", REQUIRED, MAX_FFN);
+    c->vocab = read_count(r, "vocab_size", REQUIRED, MAX_VOCAB);
+    c->context = read_count(r, "max_position_embeddings", REQUIRED, MAX_CONTEXT);
+    c->tied = read_bool(r, "tie_word_embeddings", false);
+    c->attention_bias = read_bool(r, "attention_bias", false);
+    c->mlp_bias = read_bool(r, "mlp_bias", false);
+    c->norm_eps = read_real(r, "rms_norm_eps", 1e-6, 0, 1);
+    c->init_std = read_real(r, "initializer_range", 0.02, 0, 10);
+    read_only(r, "hidden_act", "silu", "swish");
+    read_rope(r, c);
+    if (r->rc == 0 && c->heads % c->kv_heads != 0) {
+        wrong(r, "num_attention_heads", "a multiple of num_key_value_heads");
     }
-    if (json_is_true(json_object_get(root, "scale_attn_by_inverse_layer_idx")) ||
-        json_is_false(json_object_get(root, "scale_attn_weights")) ||
-        json_is_true(json_object_get(root, "add_cross_attention")) ||
-        json_is_false(json_object_get(root, "tie_word_embeddings"))) {
-        return err_set(e, E_UNSUPPORTED,
-                       "config.json: a GPT-2 variant with untied, scaled-by-layer, unscaled or "
-                       "cross attention");
+    if (r->rc == 0 && c->head_dim % 2 != 0) {
+        wrong(r, "head_dim", "even, as RoPE needs it");
     }
-    return 0;
 }
 
-static double number_or(const json_t *root, const char *key, double otherwise)
+static void read_any(struct reader *r, struct model_config *c)
 {
-    const json_t *v = json_object_get(root, key);
+    const char *type = json_string_value(json_object_get(r->object, "model_type"));
 
-    return json_is_number(v) ? json_number_value(v) : otherwise;
-}
-
-static int64_t count_or(const json_t *root, const char *key, int64_t otherwise)
-{
-    const json_t *v = json_object_get(root, key);
-
-    return json_is_integer(v) ? (int64_t)json_integer_value(v) : otherwise;
+    if (type != NULL && strcmp(type, "gpt2") == 0) {
+        read_gpt2(r, c);
+    } else if (type != NULL && strcmp(type, "llama") == 0) {
+        read_llama(r, c);
+    } else {
+        r->rc = err_set(r->e, E_UNSUPPORTED,
+                        "config.json: model_type %.40s: gpt2 and llama are supported",
+                        type != NULL ? type : "(none)");
+        return;
+    }
+    c->bos = read_token(r, "bos_token_id", c->vocab);
+    c->eos = read_token(r, "eos_token_id", c->vocab);
+    if (member(r, "quantization_config", false) != NULL && r->rc == 0) {
+        r->rc = err_set(r->e, E_UNSUPPORTED, "config.json: quantized weights are not supported");
+    }
+    if (r->rc == 0 && (c->head_dim < 1 || c->head_dim > ATTENTION_MAX_HEAD_DIM)) {
+        r->rc = err_set(r->e, E_UNSUPPORTED, "heads of %lld dimensions; at most %d are supported",
+                        (long long)c->head_dim, ATTENTION_MAX_HEAD_DIM);
+    }
 }
 
 int config_parse(struct slice json, struct model_config *out, struct err *e)
 {
     json_error_t why;
     json_t *root = json_loadb(json.p == NULL ? "" : json.p, json.n, JSON_REJECT_DUPLICATES, &why);
-    const char *type;
-    int rc;
+    struct reader r = {.object = root, .e = e};
 
-    if (!json_is_object(root)) {
-        rc = err_set(e, E_CONFIG, "config.json: %s", root == NULL ? why.text : "not an object");
-        goto out;
+    *out = (struct model_config){0};
+    if (json_is_object(root)) {
+        read_any(&r, out);
+    } else {
+        r.rc = err_set(e, E_CONFIG, "config.json: %s", root == NULL ? why.text : "not an object");
     }
-    type = json_string_value(json_object_get(root, "model_type"));
-    if (type == NULL || strcmp(type, "gpt2") != 0) {
-        rc = err_set(e, E_UNSUPPORTED, "config.json: model_type %.40s: only gpt2 is supported",
-                     type != NULL ? type : "(none)");
-        goto out;
-    }
-    rc = check_gpt2_variant(root, e);
-    if (rc != 0) {
-        goto out;
-    }
-    *out = gpt2();
-    out->layers = count_or(root, "n_layer", 0);
-    out->heads = out->kv_heads = count_or(root, "n_head", 0);
-    out->hidden = count_or(root, "n_embd", 0);
-    out->head_dim = out->heads > 0 ? out->hidden / out->heads : 0;
-    out->ffn = count_or(root, "n_inner", out->hidden < 1 << 20 ? 4 * out->hidden : 0);
-    out->vocab = count_or(root, "vocab_size", 0);
-    out->context = count_or(root, "n_positions", count_or(root, "n_ctx", 0));
-    out->norm_eps = number_or(root, "layer_norm_epsilon", out->norm_eps);
-    out->init_std = number_or(root, "initializer_range", out->init_std);
-    rc = config_check(out, e);
-out:
     json_decref(root);
-    return rc;
+    return r.rc;
 }
 
 int config_load(const char *path, struct model_config *out, struct err *e)
@@ -185,31 +313,113 @@ int config_load(const char *path, struct model_config *out, struct err *e)
     return rc;
 }
 
+/* --- writing ------------------------------------------------------------------------------------------------------- */
+
+static void add_count(struct buf *out, const char *key, int64_t v)
+{
+    buf_addf(out, "  \"%s\": %lld,\n", key, (long long)v);
+}
+
+/* The fewest digits that read back as the same number, and a point: some readers want a float. */
+static void format_real(char text[40], double v)
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, 32, "%.*g", digits, v);
+        if (strtod(text, NULL) == v) {
+            break;
+        }
+    }
+    if (strpbrk(text, ".e") == NULL) {
+        strcat(text, ".0");
+    }
+}
+
+static void add_real(struct buf *out, const char *key, double v)
+{
+    char text[40];
+
+    format_real(text, v);
+    buf_addf(out, "  \"%s\": %s,\n", key, text);
+}
+
+static void add_bool(struct buf *out, const char *key, bool v)
+{
+    buf_addf(out, "  \"%s\": %s,\n", key, v ? "true" : "false");
+}
+
+static void add_token(struct buf *out, const char *key, int64_t v)
+{
+    if (v >= 0) {
+        add_count(out, key, v);
+    } else {
+        buf_addf(out, "  \"%s\": null,\n", key);
+    }
+}
+
+static void format_gpt2(const struct model_config *c, struct buf *out)
+{
+    buf_str(out, "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
+                 "  \"activation_function\": \"gelu_new\",\n");
+    add_count(out, "n_layer", c->layers);
+    add_count(out, "n_head", c->heads);
+    add_count(out, "n_embd", c->hidden);
+    add_count(out, "n_inner", c->ffn);
+    add_count(out, "n_positions", c->context);
+    add_real(out, "layer_norm_epsilon", c->norm_eps);
+    add_real(out, "attn_pdrop", 0);
+    add_real(out, "embd_pdrop", 0);
+    add_real(out, "resid_pdrop", 0);
+}
+
+static void format_llama(const struct model_config *c, struct buf *out)
+{
+    const struct rope_scaling *s = &c->rope_scaling;
+    char factor[40], low[40], high[40];
+
+    buf_str(out, "  \"architectures\": [\"LlamaForCausalLM\"],\n"
+                 "  \"hidden_act\": \"silu\",\n");
+    add_count(out, "num_hidden_layers", c->layers);
+    add_count(out, "num_attention_heads", c->heads);
+    add_count(out, "num_key_value_heads", c->kv_heads);
+    add_count(out, "head_dim", c->head_dim);
+    add_count(out, "hidden_size", c->hidden);
+    add_count(out, "intermediate_size", c->ffn);
+    add_count(out, "max_position_embeddings", c->context);
+    add_bool(out, "attention_bias", c->attention_bias);
+    add_bool(out, "mlp_bias", c->mlp_bias);
+    add_real(out, "rms_norm_eps", c->norm_eps);
+    add_real(out, "rope_theta", c->rope_theta);
+    if (s->factor > 0) {
+        format_real(factor, s->factor);
+        format_real(low, s->low);
+        format_real(high, s->high);
+        buf_addf(out,
+                 "  \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": %s, "
+                 "\"low_freq_factor\": %s, \"high_freq_factor\": %s, "
+                 "\"original_max_position_embeddings\": %lld},\n",
+                 factor, low, high, (long long)s->context);
+    }
+}
+
 void config_format(const struct model_config *c, struct buf *out)
 {
-    buf_addf(out,
-             "{\n"
-             "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
-             "  \"model_type\": \"gpt2\",\n"
-             "  \"activation_function\": \"gelu_new\",\n"
-             "  \"n_layer\": %lld,\n"
-             "  \"n_head\": %lld,\n"
-             "  \"n_embd\": %lld,\n"
-             "  \"n_inner\": %lld,\n"
-             "  \"n_positions\": %lld,\n"
-             "  \"vocab_size\": %lld,\n",
-             (long long)c->layers, (long long)c->heads, (long long)c->hidden, (long long)c->ffn,
-             (long long)c->context, (long long)c->vocab);
-    buf_addf(out,
-             "  \"layer_norm_epsilon\": %g,\n"
-             "  \"initializer_range\": %g,\n"
-             "  \"attn_pdrop\": 0.0,\n"
-             "  \"embd_pdrop\": 0.0,\n"
-             "  \"resid_pdrop\": 0.0,\n"
-             "  \"tie_word_embeddings\": true,\n"
-             "  \"torch_dtype\": \"float32\"\n"
-             "}\n",
-             c->norm_eps, c->init_std);
+    buf_addf(out, "{\n  \"model_type\": \"%s\",\n", config_family(c));
+    if (c->norm == NORM_RMS) {
+        format_llama(c, out);
+    } else {
+        format_gpt2(c, out);
+    }
+    add_count(out, "vocab_size", c->vocab);
+    add_token(out, "bos_token_id", c->bos);
+    add_token(out, "eos_token_id", c->eos);
+    add_real(out, "initializer_range", c->init_std);
+    add_bool(out, "tie_word_embeddings", c->tied);
+    buf_str(out, "  \"torch_dtype\": \"float32\"\n}\n");
+}
+
+const char *config_family(const struct model_config *c)
+{
+    return c->norm == NORM_RMS ? "llama" : "gpt2";
 }
 
 int64_t config_padded_vocab(const struct model_config *c)

@@ -1,9 +1,9 @@
 /* config.h - what a model is: one description with switches, read from and written as the Hub's config.json.
  *
- * A family is a setting of the switches, not a second trainer. GPT-2's setting is the one that the operations cover now;
- * config_check() refuses the others by name.
+ * A family (model_type gpt2, llama) is a setting of the switches, not a second trainer. What a file asks for beyond them is
+ * refused by name: a model that computes something else than its authors meant is worse than none.
  *
- * errors   E_CONFIG: not a configuration, or its numbers do not fit together; E_UNSUPPORTED: a family we cannot run
+ * errors   E_CONFIG: not a configuration, or its numbers do not fit together; E_UNSUPPORTED: a variant we cannot run
  */
 #ifndef AGENT_TRAIN_CONFIG_H
 #define AGENT_TRAIN_CONFIG_H
@@ -17,10 +17,11 @@ enum mlp_kind { MLP_GELU, MLP_SWIGLU };
 enum { VOCAB_BYTES = 256 }; /* a vocabulary of this size is bytes: token = byte */
 
 struct model_config {
-    enum norm_kind norm;
+    enum norm_kind norm; /* layer norms have a bias */
     enum position_kind position;
     enum mlp_kind mlp;
-    bool bias; /* of the linear layers */
+    bool attention_bias; /* of attention's linear layers */
+    bool mlp_bias;
     bool tied; /* the head is the token embedding */
     int64_t layers;
     int64_t heads;
@@ -30,8 +31,17 @@ struct model_config {
     int64_t ffn;
     int64_t vocab;
     int64_t context;
+    int64_t bos; /* tokens that begin and end a text; -1: none */
+    int64_t eos;
     double norm_eps;
     double init_std;
+    double rope_theta;
+    struct rope_scaling { /* Llama 3's stretching of slow frequencies; factor 0: none */
+        double factor;
+        double low;
+        double high;
+        int64_t context; /* of the training before it */
+    } rope_scaling;
 };
 
 /* E_NOTFOUND names the shapes that exist. */
@@ -40,6 +50,8 @@ MUST_USE int config_parse(struct slice json, struct model_config *out, struct er
 MUST_USE int config_load(const char *path, struct model_config *out, struct err *e);
 void config_format(const struct model_config *c, struct buf *out);
 
+/* The model_type that this setting of the switches has on the Hub. */
+const char *config_family(const struct model_config *c);
 /* Rows of the embedding: the vocabulary rounded up to what matrix units like. */
 int64_t config_padded_vocab(const struct model_config *c);
 

@@ -1,10 +1,12 @@
-/* layout.h - where each parameter lies: one flat buffer a block, a table of tensors over them.
+/* layout.h - where each parameter lies: one flat buffer a block, a table of tensors over them; and the Hub's names.
  *
- * Group 0 holds the embeddings, groups 1 to layers the blocks, the last one the final norm. Every tensor begins on 256
- * bytes, and every group is padded so that `world` ranks can share it out evenly in 256-byte pieces: groups are the unit of
- * buckets, shards and checkpoints. Inside a group the tensors that weight decay touches come first, so that it is one run.
+ * Group 0 holds the embeddings, groups 1 to layers the blocks, the last one the final norm and the head when it is not
+ * the embedding again. Every tensor begins on 256 bytes, and every group is padded so that `world` ranks can share it out
+ * evenly in such pieces: groups are the unit of buckets, shards and checkpoints. Inside a group the tensors that weight
+ * decay touches come first, so that it is one run.
  *
- * The same offsets serve parameters, gradients and both moments. Matrices are stored [out, in].
+ * The same offsets serve parameters, gradients and both moments. Matrices are stored [out, in]. On the Hub some of our
+ * tensors are several (Llama's q, k and v): hub[] lists those, each a run of rows of one of ours.
  */
 #ifndef AGENT_TRAIN_LAYOUT_H
 #define AGENT_TRAIN_LAYOUT_H
@@ -14,11 +16,12 @@
 enum tensor_kind { /* of a group's tensors; the order is the order in memory */
                    T_WTE,
                    T_WPE,
-                   T_QKV_W,
+                   T_QKV_W, /* q, k, v */
                    T_PROJ_W,
-                   T_FC_W,
+                   T_FC_W, /* with SwiGLU: gate, up */
                    T_OUT_W,
-                   T_NORM1_G,
+                   T_HEAD_W,
+                   T_NORM1_G, /* from here on vectors, without decay */
                    T_NORM1_B,
                    T_QKV_B,
                    T_PROJ_B,
@@ -33,14 +36,20 @@ enum tensor_kind { /* of a group's tensors; the order is the order in memory */
 
 struct tensor {
     enum tensor_kind kind;
-    char name[48]; /* as the Hub calls it */
-    int64_t rows;  /* [rows, cols]; a vector has rows 1 */
+    int64_t rows; /* [rows, cols]; of a vector cols is 1 */
     int64_t cols;
-    int64_t hub_rows; /* without the vocabulary's padding */
-    bool matrix;      /* two extents on the Hub */
-    bool transposed;  /* stored [in, out] there (GPT-2's Conv1D) */
-    bool decay;
-    int64_t offset; /* elements from the start of the whole */
+    int64_t used_rows; /* without the vocabulary's padding */
+    int64_t offset;    /* elements from the start of the whole */
+};
+
+struct hub_tensor {
+    char name[64];
+    int tensor;        /* which one of ours */
+    int64_t first_row; /* of it */
+    int64_t rows;
+    int64_t cols;
+    bool matrix;     /* two extents in the file */
+    bool transposed; /* [in, out] there (GPT-2's Conv1D) */
 };
 
 struct group {
@@ -54,6 +63,8 @@ struct group {
 struct layout {
     struct tensor *tensor;
     int tensors;
+    struct hub_tensor *hub;
+    int hubs;
     struct group *group;
     int groups;
     int64_t size;       /* elements of everything, with padding */
@@ -62,7 +73,7 @@ struct layout {
 
 void layout_init(struct layout *l, const struct model_config *c, int world);
 void layout_fini(struct layout *l);
-/* Of the group's tensor of that kind; it must exist. */
-int64_t layout_offset(const struct layout *l, int group, enum tensor_kind kind);
+/* The group's tensor of that kind, NULL when this model has none. */
+const struct tensor *layout_find(const struct layout *l, int group, enum tensor_kind kind);
 
 #endif

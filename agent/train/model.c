@@ -1,9 +1,6 @@
 #include "agent/train/model.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-#include "agent/train/philox.h"
 
 /* Logits are made, turned into gradients and used up in pieces of about this size. */
 #define HEAD_BYTES ((int64_t)256 << 20)
@@ -49,6 +46,10 @@ int model_open(const struct model_config *c, const struct kops *k, enum dtype dt
     int rc;
 
     *out = NULL;
+    if (c->norm != NORM_LAYER || c->position != POSITION_LEARNED || c->mlp != MLP_GELU) {
+        free(m);
+        return err_set(e, E_UNSUPPORTED, "%s models cannot be run yet", config_family(c));
+    }
     *m = (struct model){.k = k, .dt = dt, .config = *c, .training = training};
     layout_init(&m->layout, c, world);
     m->block = mem_array((size_t)c->layers, sizeof *m->block);
@@ -198,98 +199,36 @@ int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e)
 
 /* --- parameters in and out ----------------------------------------------------------------------------------------- */
 
-int model_put(struct model *m, char *whole, const struct tensor *t, const void *from, struct err *e)
+int model_put(struct model *m, void *to, const void *from, size_t size_bytes, struct err *e)
 {
-    model_do(m, m->k->mem_put(m->ks, whole + model_bytes(m, t->offset), from,
-                              model_bytes(m, t->rows * t->cols)));
+    model_do(m, m->k->mem_put(m->ks, to, from, size_bytes));
     return m->rc != 0 ? device_error(m, e) : 0;
 }
 
-int model_get(struct model *m, const char *whole, const struct tensor *t, void *to, struct err *e)
+int model_get(struct model *m, void *to, const void *from, size_t size_bytes, struct err *e)
 {
-    model_do(m, m->k->mem_get(m->ks, to, whole + model_bytes(m, t->offset),
-                              model_bytes(m, t->rows * t->cols)));
+    model_do(m, m->k->mem_get(m->ks, to, from, size_bytes));
     return m->rc != 0 ? device_error(m, e) : 0;
-}
-
-static double initial_std(const struct model_config *c, enum tensor_kind kind)
-{
-    switch (kind) {
-    case T_WTE:
-    case T_WPE:
-    case T_QKV_W:
-    case T_FC_W:
-        return c->init_std;
-    case T_PROJ_W:
-    case T_OUT_W:
-        /* 2 * layers branches add to the residual stream: its variance shall not grow with depth. */
-        return c->init_std / sqrt(2.0 * (double)c->layers);
-    case T_NORM1_G:
-    case T_NORM1_B:
-    case T_QKV_B:
-    case T_PROJ_B:
-    case T_NORM2_G:
-    case T_NORM2_B:
-    case T_FC_B:
-    case T_OUT_B:
-    case T_NORMF_G:
-    case T_NORMF_B:
-    case T_KINDS:
-        break;
-    }
-    return 0;
-}
-
-static double initial_value(const struct model_config *c, const struct tensor *t, uint64_t seed,
-                            uint64_t index, int64_t i)
-{
-    double two[2], std = initial_std(c, t->kind);
-
-    if (t->kind == T_NORM1_G || t->kind == T_NORM2_G || t->kind == T_NORMF_G) {
-        return 1;
-    }
-    if (std == 0 || i >= t->hub_rows * t->cols) {
-        return 0;
-    }
-    struct philox r = philox_at(seed, index, (uint64_t)i / 2);
-    philox_normal(&r, two);
-    return std * two[i % 2];
-}
-
-int model_init(struct model *m, uint64_t seed, struct err *e)
-{
-    int rc = 0;
-
-    for (int i = 0; rc == 0 && i < m->layout.tensors; i++) {
-        const struct tensor *t = &m->layout.tensor[i];
-        int64_t n = t->rows * t->cols;
-        char *host = mem_new(model_bytes(m, n));
-
-        for (int64_t j = 0; j < n; j++) {
-            double x = initial_value(&m->config, t, seed, (uint64_t)i, j);
-
-            if (m->dt == DT_F64) {
-                ((double *)(void *)host)[j] = x;
-            } else {
-                ((float *)(void *)host)[j] = (float)x;
-            }
-        }
-        rc = model_put(m, m->param, t, host, e);
-        free(host);
-    }
-    return rc;
 }
 
 /* --- the passes ---------------------------------------------------------------------------------------------------- */
 
+/* Of a whole, the group's tensor of that kind; NULL when this model has none. */
+static void *tensor_in(const struct model *m, char *whole, int group, enum tensor_kind kind)
+{
+    const struct tensor *t = layout_find(&m->layout, group, kind);
+
+    return t == NULL ? NULL : whole + model_bytes(m, t->offset);
+}
+
 static void *param(const struct model *m, int group, enum tensor_kind kind)
 {
-    return m->param + model_bytes(m, layout_offset(&m->layout, group, kind));
+    return tensor_in(m, m->param, group, kind);
 }
 
 static void *grad(const struct model *m, int group, enum tensor_kind kind)
 {
-    return m->grad + model_bytes(m, layout_offset(&m->layout, group, kind));
+    return tensor_in(m, m->grad, group, kind);
 }
 
 /* y = x * w^T + b */

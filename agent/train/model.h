@@ -76,10 +76,10 @@ MUST_USE int model_next(struct model *m, const int32_t *token, int64_t n, float 
 size_t model_bytes(const struct model *m, int64_t elements);
 /* Keeps the first error of an operation. */
 void model_do(struct model *m, int rc);
-/* Copies one tensor from or to the host, in the model's type. */
-MUST_USE int model_put(struct model *m, char *whole, const struct tensor *t, const void *from,
+/* Between host and device; waits. */
+MUST_USE int model_put(struct model *m, void *to, const void *from, size_t size_bytes,
                        struct err *e);
-MUST_USE int model_get(struct model *m, const char *whole, const struct tensor *t, void *to,
+MUST_USE int model_get(struct model *m, void *to, const void *from, size_t size_bytes,
                        struct err *e);
 
 #endif

@@ -67,17 +67,15 @@ int64_t setup_seq(const struct options *o, const struct model_config *c)
 int setup_model(const struct options *o, const struct model_config *c, const struct kops *k,
                 int world, bool training, struct model **out, struct err *e)
 {
-    char path[PATH_MAX];
     int rc = model_open(c, k, DT_F32, world, training, out, e);
 
     if (rc != 0) {
         return rc;
     }
     if (o->model != NULL) {
-        const struct weights_part param = {"", (*out)->param};
+        const struct weights_part param = {"", (*out)->param, (*out)->dt};
 
-        snprintf(path, sizeof path, "%s/model.safetensors", o->model);
-        rc = weights_load(*out, &param, 1, path, e);
+        rc = weights_load(*out, &param, 1, o->model, "model", e);
     } else {
         rc = model_init(*out, (uint64_t)o->seed, e);
     }

@@ -1,140 +1,211 @@
 #include "agent/train/weights.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "agent/train/manifest.h"
+#include "agent/train/tensorset.h"
 #include "common/base/arena.h"
-#include "common/codec/safetensors.h"
 #include "common/os/newfile.h"
 
-static float from_bf16(uint16_t h)
+/* Tensors pass through host memory in pieces of so many elements. */
+enum { CHUNK_ELEMENTS = 1 << 20 };
+
+static int64_t chunk_rows(const struct hub_tensor *h)
+{
+    return h->cols >= CHUNK_ELEMENTS ? 1 : CHUNK_ELEMENTS / h->cols;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------- */
+
+static double from_bf16(uint16_t h)
 {
     uint32_t bits = (uint32_t)h << 16;
     float f;
 
     memcpy(&f, &bits, sizeof f);
-    return f;
+    return (double)f;
 }
 
-static float from_f16(uint16_t h)
+static double from_f16(uint16_t h)
 {
     int exponent = h >> 10 & 31, fraction = h & 1023;
-    float size = exponent == 0    ? ldexpf((float)fraction, -24)
-                 : exponent == 31 ? (fraction != 0 ? NAN : INFINITY)
-                                  : ldexpf((float)(fraction + 1024), exponent - 25);
+    double size = exponent == 0    ? ldexp(fraction, -24)
+                  : exponent == 31 ? (fraction != 0 ? (double)NAN : (double)INFINITY)
+                                   : ldexp(fraction + 1024, exponent - 25);
 
     return (h & 0x8000) != 0 ? -size : size;
 }
 
-/* Element i of a tensor's bytes, which may be unaligned. */
-static float element(enum st_dtype dt, const char *p, int64_t i)
+/* A run of a file's numbers, which may be unaligned; doubles hold every type that comes here. */
+static void widen(enum st_dtype dt, const char *from, int64_t n, double *out)
 {
-    uint16_t half;
     float f;
+    uint16_t h;
 
-    if (dt == ST_F32) {
-        memcpy(&f, p + i * 4, sizeof f);
-        return f;
+    if (dt == ST_F64) {
+        memcpy(out, from, (size_t)n * sizeof *out);
+    } else if (dt == ST_F32) {
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(&f, from + i * 4, sizeof f);
+            out[i] = (double)f;
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(&h, from + i * 2, sizeof h);
+            out[i] = dt == ST_BF16 ? from_bf16(h) : from_f16(h);
+        }
     }
-    memcpy(&half, p + i * 2, sizeof half);
-    return dt == ST_BF16 ? from_bf16(half) : from_f16(half);
 }
 
-static bool same_shape(const struct tensor *t, const struct st_tensor *s)
+static void narrow(enum dtype dt, const double *from, int64_t n, char *out)
 {
-    int64_t rows = t->transposed ? t->cols : t->hub_rows;
-    int64_t cols = t->transposed ? t->hub_rows : t->cols;
-
-    return t->matrix
-               ? s->rank == 2 && s->shape[0] == (uint64_t)rows && s->shape[1] == (uint64_t)cols
-               : s->rank == 1 && s->shape[0] == (uint64_t)cols;
+    if (dt == DT_F64) {
+        memcpy(out, from, (size_t)n * sizeof *from);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float f = (float)from[i];
+        memcpy(out + i * 4, &f, sizeof f);
+    }
 }
 
-static const struct st_tensor *find(const struct safetensors *s, const char *prefix,
-                                    const char *name)
+/* Rows `first` and the n - 1 behind it, in our layout. */
+static void read_rows(const struct hub_tensor *h, enum st_dtype dt, const char *data, int64_t first,
+                      int64_t n, double *scratch, double *out)
 {
-    char full[128];
+    int64_t bytes = dt == ST_F64 ? 8 : dt == ST_F32 ? 4 : 2;
+
+    if (!h->transposed) {
+        widen(dt, data + first * h->cols * bytes, n * h->cols, out);
+        return;
+    }
+    for (int64_t c = 0; c < h->cols; c++) {
+        widen(dt, data + (c * h->rows + first) * bytes, n, scratch);
+        for (int64_t r = 0; r < n; r++) {
+            out[r * h->cols + c] = scratch[r];
+        }
+    }
+}
+
+static bool same_shape(const struct hub_tensor *h, const struct st_tensor *s)
+{
+    uint64_t rows = (uint64_t)(h->transposed ? h->cols : h->rows);
+    uint64_t cols = (uint64_t)(h->transposed ? h->rows : h->cols);
+
+    return h->matrix ? s->rank == 2 && s->shape[0] == rows && s->shape[1] == cols
+                     : s->rank == 1 && s->shape[0] == rows;
+}
+
+/* The bare models of the Hub's library have another prefix than those with a head: GPT-2's none, Llama's one more. */
+static const struct st_tensor *find(const struct tensorset *s, const char *prefix, const char *name,
+                                    struct slice *data)
+{
+    bool outer = strncmp(name, "model.", 6) == 0;
     const struct st_tensor *found;
+    char full[128];
 
     snprintf(full, sizeof full, "%s%s", prefix, name);
-    found = safetensors_find(s, slice_str(full));
+    found = tensorset_find(s, slice_str(full), data);
     if (found == NULL) {
-        snprintf(full, sizeof full, "%stransformer.%s", prefix, name);
-        found = safetensors_find(s, slice_str(full));
+        snprintf(full, sizeof full, "%s%s%s", prefix, outer ? "" : "transformer.",
+                 outer ? name + 6 : name);
+        found = tensorset_find(s, slice_str(full), data);
     }
     return found;
 }
 
-static int load_one(struct model *m, const struct weights_part *part, const struct tensor *t,
-                    const struct safetensors *s, struct err *e)
+static int load_one(struct model *m, const struct weights_part *part, const struct hub_tensor *h,
+                    const struct tensorset *s, struct err *e)
 {
-    const struct st_tensor *from = find(s, part->prefix, t->name);
-    float *host;
-    int rc;
+    const struct tensor *t = &m->layout.tensor[h->tensor];
+    int64_t step = chunk_rows(h), room = step * h->cols;
+    size_t size = dtype_bytes(part->dt);
+    double *scratch, *wide;
+    struct slice data;
+    const struct st_tensor *from = find(s, part->prefix, h->name, &data);
+    char *host;
+    int rc = 0;
 
     if (from == NULL) {
-        return err_set(e, E_CORRUPT, "tensor %s%s is missing", part->prefix, t->name);
+        return err_set(e, E_CORRUPT, "tensor %s%s is missing", part->prefix, h->name);
     }
-    if (from->dtype != ST_F32 && from->dtype != ST_BF16 && from->dtype != ST_F16) {
-        return err_set(e, E_UNSUPPORTED, "tensor %s is %s", t->name, st_dtype_name(from->dtype));
+    if (from->dtype != ST_F64 && from->dtype != ST_F32 && from->dtype != ST_BF16 &&
+        from->dtype != ST_F16) {
+        return err_set(e, E_UNSUPPORTED, "tensor %s is %s", h->name, st_dtype_name(from->dtype));
     }
-    if (!same_shape(t, from)) {
-        return err_set(e, E_CORRUPT, "tensor %s has another shape than config.json says", t->name);
+    if (!same_shape(h, from)) {
+        return err_set(e, E_CORRUPT, "tensor %s has another shape than config.json says", h->name);
     }
-    const char *p = safetensors_data(s, from).p;
-    host = mem_array((size_t)(t->rows * t->cols), sizeof *host);
-    for (int64_t r = 0; r < t->hub_rows; r++) {
-        for (int64_t c = 0; c < t->cols; c++) {
-            host[r * t->cols + c] =
-                element(from->dtype, p, t->transposed ? c * t->hub_rows + r : r * t->cols + c);
-        }
+    scratch = mem_array((size_t)step, sizeof *scratch);
+    wide = mem_array((size_t)room, sizeof *wide);
+    host = mem_new((size_t)room * size);
+    for (int64_t r = 0; rc == 0 && r < h->rows; r += step) {
+        int64_t n = h->rows - r < step ? h->rows - r : step;
+
+        read_rows(h, from->dtype, data.p, r, n, scratch, wide);
+        narrow(part->dt, wide, n * h->cols, host);
+        rc = model_put(m, part->whole + (size_t)(t->offset + (h->first_row + r) * h->cols) * size,
+                       host, (size_t)(n * h->cols) * size, e);
     }
-    rc = model_put(m, part->whole, t, host, e);
+    free(scratch);
+    free(wide);
     free(host);
     return rc;
 }
 
-int weights_load(struct model *m, const struct weights_part *part, size_t parts, const char *path,
-                 struct err *e)
+int weights_load(struct model *m, const struct weights_part *part, size_t parts, const char *dir,
+                 const char *base, struct err *e)
 {
-    struct safetensors *s;
-    int rc = safetensors_open(path, &s, e);
+    struct tensorset *s;
+    int rc = tensorset_open(dir, base, &s, e);
 
-    CHECK(m->dt == DT_F32);
     if (rc != 0) {
         return rc;
     }
     for (size_t p = 0; rc == 0 && p < parts; p++) {
-        for (int i = 0; rc == 0 && i < m->layout.tensors; i++) {
-            rc = load_one(m, &part[p], &m->layout.tensor[i], s, e);
+        for (int i = 0; rc == 0 && i < m->layout.hubs; i++) {
+            rc = load_one(m, &part[p], &m->layout.hub[i], s, e);
         }
     }
     if (rc != 0) {
-        err_prefix(e, "%s", path);
+        err_prefix(e, "%s", dir);
     }
-    safetensors_close(&s);
+    tensorset_close(&s);
     return rc;
 }
 
-/* What is to be written: a tensor of a part, under its full name. */
+/* --- writing ------------------------------------------------------------------------------------------------------- */
+
+/* What is to be written: a tensor of a part, under its full name, in one of the files. */
 struct entry {
     struct slice name;
-    const struct weights_part *part;
-    const struct tensor *tensor;
+    const struct weights_copy *part;
+    const struct hub_tensor *hub;
+    size_t file;
+};
+
+struct save {
+    const struct layout *layout;
+    const char *dir;
+    const char *base;
+    struct entry *entry;
+    size_t entries;
+    size_t files;
+    uint64_t total_bytes;
+    struct arena names;
+    struct buf *manifest;
 };
 
 static struct st_tensor described(const struct entry *n)
 {
-    const struct tensor *t = n->tensor;
-    struct st_tensor s = {.name = n->name, .dtype = ST_F32, .rank = t->matrix ? 2 : 1};
+    const struct hub_tensor *h = n->hub;
+    struct st_tensor s = {.name = n->name, .dtype = ST_F32, .rank = h->matrix ? 2 : 1};
 
-    if (t->matrix) {
-        s.shape[0] = (uint64_t)(t->transposed ? t->cols : t->hub_rows);
-        s.shape[1] = (uint64_t)(t->transposed ? t->hub_rows : t->cols);
-    } else {
-        s.shape[0] = (uint64_t)t->cols;
-    }
+    s.shape[0] = (uint64_t)(h->transposed ? h->cols : h->rows);
+    s.shape[1] = (uint64_t)(h->transposed ? h->rows : h->cols);
     return s;
 }
 
@@ -149,78 +220,165 @@ static void put(struct sink *s, const void *p, size_t n)
     hasher_add(s->hash, p, n);
 }
 
-static int save_one(struct model *m, const struct entry *n, struct sink *s, struct err *e)
+/* A slab of columns at a time becomes rows. */
+static void put_transposed(struct sink *s, const struct hub_tensor *h, const float *from)
 {
-    const struct tensor *t = n->tensor;
-    float *host = mem_array((size_t)(t->rows * t->cols), sizeof *host), *turned = NULL;
-    int rc = model_get(m, n->part->whole, t, host, e);
+    int64_t slab = h->rows >= CHUNK_ELEMENTS ? 1 : CHUNK_ELEMENTS / h->rows;
+    float *turned = mem_array((size_t)(slab * h->rows), sizeof *turned);
 
-    if (rc == 0 && t->transposed) {
-        turned = mem_array((size_t)(t->rows * t->cols), sizeof *turned);
-        for (int64_t r = 0; r < t->rows; r++) {
-            for (int64_t c = 0; c < t->cols; c++) {
-                turned[c * t->rows + r] = host[r * t->cols + c];
+    for (int64_t c = 0; c < h->cols; c += slab) {
+        int64_t n = h->cols - c < slab ? h->cols - c : slab;
+
+        for (int64_t r = 0; r < h->rows; r++) {
+            for (int64_t i = 0; i < n; i++) {
+                turned[i * h->rows + r] = from[r * h->cols + c + i];
             }
         }
-    }
-    if (rc == 0) {
-        put(s, turned != NULL ? turned : host, (size_t)(t->hub_rows * t->cols) * sizeof *host);
+        put(s, turned, (size_t)(n * h->rows) * sizeof *turned);
     }
     free(turned);
-    free(host);
-    return rc;
 }
 
-static const struct entry *entry_of(const struct entry *entry, size_t n, struct slice name)
+static const struct entry *entry_of(const struct save *s, struct slice name)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (entry[i].name.p == name.p) {
-            return &entry[i];
+    for (size_t i = 0; i < s->entries; i++) {
+        if (s->entry[i].name.p == name.p) {
+            return &s->entry[i];
         }
     }
     CHECK(!"every tensor came from an entry");
     return NULL;
 }
 
-int weights_save(struct model *m, const struct weights_part *part, size_t parts, const char *path,
-                 struct digest *digest, struct err *e)
+static void put_tensor(const struct save *s, struct slice name, struct sink *sink)
 {
-    size_t n = parts * (size_t)m->layout.tensors;
-    struct entry *entry = mem_array(n, sizeof *entry);
-    struct st_tensor *st = mem_array(n, sizeof *st);
+    const struct entry *n = entry_of(s, name);
+    const struct hub_tensor *h = n->hub;
+    const struct tensor *t = &s->layout->tensor[h->tensor];
+    const float *from = n->part->whole + t->offset + h->first_row * h->cols;
+
+    if (h->transposed) {
+        put_transposed(sink, h, from);
+    } else {
+        put(sink, from, (size_t)(h->rows * h->cols) * sizeof *from);
+    }
+}
+
+static void file_name(const struct save *s, size_t file, char out[NAME_MAX])
+{
+    if (s->files == 1) {
+        snprintf(out, NAME_MAX, "%s.safetensors", s->base);
+    } else {
+        snprintf(out, NAME_MAX, "%s-%05zu-of-%05zu.safetensors", s->base, file + 1, s->files);
+    }
+}
+
+static int save_file(struct save *s, size_t file, struct err *e)
+{
+    struct st_tensor *st = mem_array(s->entries, sizeof *st);
     struct buf header = BUF_INIT(SAFETENSORS_MAX_HEADER);
-    struct arena names = {0};
-    struct sink s = {.hash = hasher_new()};
+    struct sink sink = {.hash = hasher_new_whole()};
+    char name[NAME_MAX], path[PATH_MAX];
+    struct digest digest;
+    size_t n = 0;
     int rc;
 
-    CHECK(m->dt == DT_F32);
-    for (size_t i = 0; i < n; i++) {
-        entry[i].part = &part[i / (size_t)m->layout.tensors];
-        entry[i].tensor = &m->layout.tensor[i % (size_t)m->layout.tensors];
-        entry[i].name = arena_fmt(&names, "%s%s", entry[i].part->prefix, entry[i].tensor->name);
-        st[i] = described(&entry[i]);
+    for (size_t i = 0; i < s->entries; i++) {
+        if (s->entry[i].file == file) {
+            st[n++] = described(&s->entry[i]);
+        }
     }
+    file_name(s, file, name);
+    snprintf(path, sizeof path, "%s/%s", s->dir, name);
     rc = safetensors_header(st, n, "pt", &header, e);
+    rc = rc != 0 ? rc : newfile_open(path, 0644, &sink.file, e);
     if (rc == 0) {
-        rc = newfile_open(path, 0644, &s.file, e);
+        put(&sink, header.p, header.n);
+        for (size_t i = 0; i < n; i++) {
+            put_tensor(s, st[i].name, &sink);
+        }
+        hasher_final(sink.hash, &digest);
+        manifest_add(s->manifest, &digest, name);
+        rc = newfile_commit(&sink.file, e);
     }
-    if (rc != 0) {
-        goto out;
-    }
-    put(&s, header.p, header.n);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        rc = save_one(m, entry_of(entry, n, st[i].name), &s, e);
-    }
-    if (rc == 0) {
-        hasher_final(s.hash, digest);
-        rc = newfile_commit(&s.file, e);
-    }
-out:
-    newfile_abort(&s.file);
-    hasher_free(&s.hash);
-    arena_fini(&names);
+    hasher_free(&sink.hash);
     buf_free(&header);
     free(st);
-    free(entry);
+    return rc;
+}
+
+static int save_index(struct save *s, struct err *e)
+{
+    struct buf text = BUF_INIT(SAFETENSORS_MAX_HEADER);
+    char name[NAME_MAX], path[PATH_MAX];
+    struct newfile *f;
+    struct digest digest;
+    int rc;
+
+    buf_addf(&text, "{\n  \"metadata\": {\"total_size\": %llu},\n  \"weight_map\": {",
+             (unsigned long long)s->total_bytes);
+    for (size_t i = 0; i < s->entries; i++) {
+        file_name(s, s->entry[i].file, name);
+        buf_addf(&text, "%s\n    \"" SLICE_FMT "\": \"%s\"", i == 0 ? "" : ",",
+                 SLICE_ARG(s->entry[i].name), name);
+    }
+    buf_str(&text, "\n  }\n}\n");
+    snprintf(name, sizeof name, "%s.safetensors.index.json", s->base);
+    snprintf(path, sizeof path, "%s/%s", s->dir, name);
+    rc = newfile_open(path, 0644, &f, e);
+    if (rc == 0) {
+        newfile_write(f, text.p, text.n);
+        digest_of(buf_slice(&text), &digest);
+        manifest_add(s->manifest, &digest, name);
+        rc = newfile_commit(&f, e);
+    }
+    buf_free(&text);
+    return rc;
+}
+
+/* Which tensor goes into which file: as many as fit, in the model's order. */
+static void plan(struct save *s, const struct weights_copy *part, size_t parts,
+                 uint64_t split_bytes)
+{
+    size_t hubs = (size_t)s->layout->hubs;
+    uint64_t filled = 0;
+
+    s->entries = parts * hubs;
+    s->entry = mem_array(s->entries, sizeof *s->entry);
+    for (size_t i = 0; i < s->entries; i++) {
+        struct entry *n = &s->entry[i];
+        uint64_t bytes;
+
+        n->part = &part[i / hubs];
+        n->hub = &s->layout->hub[i % hubs];
+        n->name = arena_fmt(&s->names, "%s%s", n->part->prefix, n->hub->name);
+        bytes = (uint64_t)(n->hub->rows * n->hub->cols) * sizeof(float);
+        if (filled > 0 && filled + bytes > split_bytes) {
+            s->files++;
+            filled = 0;
+        }
+        n->file = s->files;
+        filled += bytes;
+        s->total_bytes += bytes;
+    }
+    s->files++;
+}
+
+int weights_save(const struct layout *l, const struct weights_copy *part, size_t parts,
+                 const char *dir, const char *base, uint64_t split_bytes, struct buf *manifest,
+                 struct err *e)
+{
+    struct save s = {.layout = l, .dir = dir, .base = base, .manifest = manifest};
+    int rc = 0;
+
+    plan(&s, part, parts, split_bytes);
+    for (size_t i = 0; rc == 0 && i < s.files; i++) {
+        rc = save_file(&s, i, e);
+    }
+    if (rc == 0 && s.files > 1) {
+        rc = save_index(&s, e);
+    }
+    arena_fini(&s.names);
+    free(s.entry);
     return rc;
 }

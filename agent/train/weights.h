@@ -1,26 +1,40 @@
 /* weights.h - tensors between a model's memory and safetensors files, under the Hub's names and in its layout.
  *
- * Reading accepts the names with and without GPT-2's "transformer." prefix, f32, bf16 and f16, and ignores tensors that
- * the model does not have (attention masks, a tied head). Writing is f32.
+ * Reading accepts the names with and without the family's outer prefix ("transformer.", "model."), f64, f32, bf16 and
+ * f16, one file or several with an index, and ignores tensors that the model does not have (attention masks, a tied head).
+ * Writing is f32, from host memory: a thread can do it while the model learns on.
  *
- * errors   E_CORRUPT when a tensor is missing or of another shape than the configuration says
+ * errors   E_CORRUPT when a tensor is missing or of another shape than the configuration says; E_NOTFOUND without files
  */
 #ifndef AGENT_TRAIN_WEIGHTS_H
 #define AGENT_TRAIN_WEIGHTS_H
 
+#include "agent/train/layout.h"
 #include "agent/train/model.h"
-#include "common/hash/digest.h"
 
-/* One whole set of tensors (parameters, a moment) and what its names begin with. */
+/* One whole set of tensors (parameters, a moment) in the model's memory, its type, and what its names begin with. */
 struct weights_part {
     const char *prefix;
     char *whole;
+    enum dtype dt;
 };
 
+/* From dir/<base>.safetensors, or the files of its index. */
 MUST_USE int weights_load(struct model *m, const struct weights_part *part, size_t parts,
-                          const char *path, struct err *e);
-/* The file is written and synced under its own name: for a folder that nobody looks into yet. */
-MUST_USE int weights_save(struct model *m, const struct weights_part *part, size_t parts,
-                          const char *path, struct digest *digest, struct err *e);
+                          const char *dir, const char *base, struct err *e);
+
+/* The same in host memory, to be written. */
+struct weights_copy {
+    const char *prefix;
+    const float *whole;
+};
+
+/* Files beyond this size are split, as the Hub has them. */
+#define WEIGHTS_SPLIT_BYTES (UINT64_C(5) * 1000 * 1000 * 1000)
+
+/* Each file is synced under its own name, and noted in the manifest: for a folder that nobody looks into yet. */
+MUST_USE int weights_save(const struct layout *l, const struct weights_copy *part, size_t parts,
+                          const char *dir, const char *base, uint64_t split_bytes,
+                          struct buf *manifest, struct err *e);
 
 #endif

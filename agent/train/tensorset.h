@@ -1,0 +1,27 @@
+/* tensorset.h - the tensors of a folder: <base>.safetensors, or the files that <base>.safetensors.index.json names.
+ *
+ * An index comes from strangers as the files do: its file names must be plain names in the same folder, and each tensor
+ * is taken from the file that the index says, nowhere else.
+ *
+ * owns     the mapped files; what tensorset_find() gives is borrowed until tensorset_close()
+ * threads  any number may read
+ * errors   E_NOTFOUND when the folder has neither; E_CORRUPT for a malformed index or file
+ */
+#ifndef AGENT_TRAIN_TENSORSET_H
+#define AGENT_TRAIN_TENSORSET_H
+
+#include "common/codec/safetensors.h"
+
+struct tensorset;
+
+MUST_USE int tensorset_open(const char *dir, const char *base, struct tensorset **out,
+                            struct err *e);
+void tensorset_close(struct tensorset **sp); /* NULL is fine */
+/* NULL when there is none; *data are its bytes, which may be unaligned for their type. */
+const struct st_tensor *tensorset_find(const struct tensorset *s, struct slice name,
+                                       struct slice *data);
+
+/* An index alone, for tests: opens nothing. */
+MUST_USE int tensorset_parse_index(struct slice json, struct err *e);
+
+#endif

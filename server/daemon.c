@@ -26,6 +26,14 @@ static void repo_set_free(struct repo_set *rs)
     free(rs);
 }
 
+static void count_in_slot(struct repo *r, struct traffic *t)
+{
+    r->slot = traffic_repo(t, r->name);
+    if (r->origin != NULL) {
+        origin_count_in(r->origin, traffic_upstream(t, r->slot));
+    }
+}
+
 /* Takes conf, also when it fails. */
 static int repo_set_open(struct conf *conf, struct traffic *t, struct repo_set **out, struct err *e)
 {
@@ -38,7 +46,7 @@ static int repo_set_open(struct conf *conf, struct traffic *t, struct repo_set *
     for (size_t i = 0; rc == 0 && i < conf->repos_count; i++) {
         rc = repo_open(&conf->repos[i], &rs->repo[i], e);
         if (rc == 0) {
-            rs->repo[i]->slot = traffic_repo(t, rs->repo[i]->name);
+            count_in_slot(rs->repo[i], t);
             rs->count++;
         } else {
             err_prefix(e, "%s", conf->repos[i].source);
@@ -467,12 +475,28 @@ static void feed_watchdog(struct daemon *d, struct round *r)
     }
 }
 
+/* With the addresses as bound: a port 0 has become one by now. */
+static void say_ready(struct daemon *d)
+{
+    struct repo_set *rs = repo_set_hold(d); /* mirrorctl may be reloading already */
+    struct buf listens = BUF_INIT(16 << 10);
+    const struct listener *l;
+
+    for (size_t i = 0; (l = http_server_listener(d->http, i)) != NULL; i++) {
+        buf_addf(&listens, "%s%s%s", i > 0 ? "," : "", listener_address(l),
+                 listener_identity(l) != NULL ? "(tls)" : "");
+    }
+    log_info("daemon.ready", "version=%s repos=%zu loops=%u listen=%s", MIRROR_VERSION, rs->count,
+             loops_count(d->loops), buf_cstr(&listens));
+    buf_free(&listens);
+    repo_set_release(&rs);
+}
+
 int daemon_run(struct daemon *d)
 {
     static struct round round; /* a letter may come after we left, and a job */
     static struct upkeep upkeep;
     const struct timespec tick = {.tv_sec = 1};
-    struct repo_set *rs;
     sigset_t set;
 
     sigemptyset(&set);
@@ -485,10 +509,7 @@ int daemon_run(struct daemon *d)
     d->reload_ok = true;
     d->reload_ok_unix_s = clock_unix_s();
     notify_systemd("READY=1\nSTATUS=serving");
-    rs = repo_set_hold(d); /* mirrorctl may be reloading already */
-    log_info("daemon.ready", "version=%s repos=%zu loops=%u", MIRROR_VERSION, rs->count,
-             loops_count(d->loops));
-    repo_set_release(&rs);
+    say_ready(d);
     for (;;) {
         struct err why = {0};
         int sig = sigtimedwait(&set, NULL, &tick);

@@ -124,13 +124,12 @@ static void print_times(struct text *t)
 
 static void print_upstream(struct text *t, size_t field)
 {
-    const struct repo_set *rs = t->s->set;
+    struct traffic *tr = t->s->d->traffic;
     struct fetch_stats st;
 
-    for (size_t i = 0; i < rs->count; i++) {
-        if (rs->repo[i]->origin != NULL) {
-            origin_stats(rs->repo[i]->origin, &st);
-            of_repo(t, rs->repo[i]->name,
+    for (unsigned r = 0; r < traffic_repos(tr); r++) {
+        if (traffic_fetched(tr, r, &st)) {
+            of_repo(t, traffic_repo_name(tr, r),
                     (double)*(const uint64_t *)(const void *)((const char *)&st + field));
         }
     }

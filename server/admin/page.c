@@ -243,7 +243,6 @@ void status_page(struct daemon *d, struct slice base_url, struct buf *out)
 {
     struct view v = {.out = out, .base = base_url};
     struct traffic_sum one;
-    struct fetch_stats up;
     struct sample s;
 
     sample_take(d, &s);
@@ -252,12 +251,7 @@ void status_page(struct daemon *d, struct slice base_url, struct buf *out)
         traffic_sum(d->traffic, i, &one);
         traffic_join(&v.all, &one);
     }
-    for (size_t i = 0; i < s.set->count; i++) {
-        if (s.set->repo[i]->origin != NULL) {
-            origin_stats(s.set->repo[i]->origin, &up);
-            v.upstream_bytes += up.bytes;
-        }
-    }
+    v.upstream_bytes = traffic_fetched_all(d->traffic).bytes;
     expand(&v);
     sample_drop(&s);
 }

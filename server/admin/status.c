@@ -16,8 +16,7 @@ static void ratio(struct buf *out, const struct traffic_sum *sum)
     }
 }
 
-static void repo_json(struct buf *out, const struct sample *s, const struct repo *r, bool whole,
-                      struct fetch_stats *all)
+static void repo_json(struct buf *out, const struct sample *s, const struct repo *r, bool whole)
 {
     struct fetch_stats up = {0};
     struct traffic_sum sum;
@@ -45,8 +44,6 @@ static void repo_json(struct buf *out, const struct sample *s, const struct repo
     jo_u64(out, "throttled", up.throttled);
     jo_shut(out, '}');
     jo_shut(out, '}');
-    all->requests += up.requests;
-    all->bytes += up.bytes;
 }
 
 static void fill_json(struct buf *out, const struct sample *s, const struct fill_info *f,
@@ -86,7 +83,7 @@ static void disk_json(struct buf *out, const struct store_space *sp, bool health
 void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf *out)
 {
     struct traffic_sum all = {0}, one;
-    struct fetch_stats up = {0};
+    struct fetch_stats up = traffic_fetched_all(d->traffic);
     struct sample s;
 
     sample_take(d, &s);
@@ -114,7 +111,7 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
     disk_json(out, &s.space, s.healthy);
     jo_open(out, "repos", '[');
     for (size_t i = 0; i < s.set->count; i++) {
-        repo_json(out, &s, s.set->repo[i], whole, &up);
+        repo_json(out, &s, s.set->repo[i], whole);
     }
     jo_shut(out, ']');
     jo_open(out, "fills", '[');

@@ -38,6 +38,8 @@ struct traffic {
     struct lock lock; /* guards names as they are given */
     _Atomic unsigned repos;
     char *name[TRAFFIC_REPOS];
+    _Atomic bool fetches[TRAFFIC_REPOS];
+    struct fetch_counters upstream[TRAFFIC_REPOS];
     unsigned shards;
     struct shard *shard[];
 };
@@ -70,6 +72,34 @@ unsigned traffic_repo(struct traffic *t, const char *name)
     }
     lock_drop(&t->lock);
     return i < TRAFFIC_REPOS ? i : TRAFFIC_REPOS - 1;
+}
+
+struct fetch_counters *traffic_upstream(struct traffic *t, unsigned repo)
+{
+    CHECK(repo < t->repos);
+    atomic_store(&t->fetches[repo], true);
+    return &t->upstream[repo];
+}
+
+bool traffic_fetched(struct traffic *t, unsigned repo, struct fetch_stats *out)
+{
+    CHECK(repo < t->repos);
+    fetch_stats_read(&t->upstream[repo], out);
+    return atomic_load(&t->fetches[repo]);
+}
+
+struct fetch_stats traffic_fetched_all(struct traffic *t)
+{
+    struct fetch_stats sum = {0}, one;
+
+    for (unsigned i = 0; i < t->repos; i++) {
+        fetch_stats_read(&t->upstream[i], &one);
+        sum.requests += one.requests;
+        sum.bytes += one.bytes;
+        sum.errors += one.errors;
+        sum.throttled += one.throttled;
+    }
+    return sum;
 }
 
 static unsigned bucket_of(uint64_t took_ns)

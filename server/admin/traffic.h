@@ -2,7 +2,7 @@
  *
  * Each loop writes its own shard, so that counting is a handful of plain adds; readers sum the shards. Repos have slots
  * that last for the life of the process (a counter must not go back on a reload); slot 0 is our own paths, the last slot
- * takes what finds no slot of its own.
+ * takes what finds no slot of its own. What a repo's origins were asked is counted in its slot, too, by their own fetches.
  *
  * threads  traffic_add: the loop that owns the shard, wait-free; traffic_repo: any, a short lock; sums: any, racy
  */
@@ -10,6 +10,7 @@
 #define SERVER_ADMIN_TRAFFIC_H
 
 #include "server/cache/cache.h"
+#include "server/fetch/origin.h"
 
 enum {
     TRAFFIC_OWN = 0,
@@ -34,6 +35,11 @@ struct traffic_event {
 struct traffic *traffic_open(unsigned shards); /* loops_count() */
 /* The slot of a repo's name, for good. */
 unsigned traffic_repo(struct traffic *t, const char *name);
+/* Where the origins of that repo count. */
+struct fetch_counters *traffic_upstream(struct traffic *t, unsigned repo);
+bool traffic_fetched(struct traffic *t, unsigned repo,
+                     struct fetch_stats *out); /* false: never had an origin */
+struct fetch_stats traffic_fetched_all(struct traffic *t);
 void traffic_add(struct traffic *t, unsigned shard, const struct traffic_event *ev);
 void traffic_close(struct traffic **tp);
 

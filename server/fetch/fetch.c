@@ -93,7 +93,7 @@ static void fetch_free(struct fetch *x)
 static void finish(struct fetch *x, int rc, const struct err *why)
 {
     if (rc != 0 && rc != E_CANCELLED) {
-        atomic_fetch_add_explicit(&x->origin->errors, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&x->origin->count->errors, 1, memory_order_relaxed);
     }
     lane_leave(x->lane, &x->seat); /* first: the caller may start its next one now */
     x->in_event = true;
@@ -311,7 +311,7 @@ static int on_xfer_body(void *arg, struct slice bytes)
     int rc;
 
     CHECK(x->magic == FETCH_MAGIC);
-    atomic_fetch_add_explicit(&x->origin->bytes, bytes.n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&x->origin->count->bytes, bytes.n, memory_order_relaxed);
     if (x->swallow) {
         x->swallowed_bytes += bytes.n;
         return x->swallowed_bytes > SWALLOW_BYTES ? E_TOOBIG : 0;
@@ -438,7 +438,7 @@ static void fetch_begin(struct fetch *x)
     add_line(x, lines, &w.nfields, "If-Modified-Since", x->want.if_modified_since);
     x->got_bytes = 0;
     x->due_bytes = LENGTH_UNKNOWN;
-    atomic_fetch_add_explicit(&x->origin->requests, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&x->origin->count->requests, 1, memory_order_relaxed);
     x->xfer = xfer_start(x->fetcher->xfers, &w, &xfer_events, x);
 }
 

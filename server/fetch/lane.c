@@ -102,7 +102,7 @@ void lane_rest(struct lane *l, uint64_t ms)
 {
     uint64_t until = clock_now_ms() + min_u64(ms, BLOCK_MAX_MS);
 
-    atomic_fetch_add_explicit(&l->origin->throttled, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&l->origin->count->throttled, 1, memory_order_relaxed);
     l->blocked_until_ms = max_u64(l->blocked_until_ms, until);
 }
 

@@ -55,6 +55,7 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
     int rc;
 
     atomic_init(&o->refs, 1);
+    o->count = &o->own_count;
     *out = NULL;
     buf_str(&url, set->url);
     if (url.n == 0 || url.p[url.n - 1] != '/') {
@@ -262,12 +263,20 @@ bool address_is_inside(const struct sockaddr *sa)
     return true;
 }
 
+void origin_count_in(struct origin *o, struct fetch_counters *c)
+{
+    o->count = c;
+}
+
+void fetch_stats_read(const struct fetch_counters *c, struct fetch_stats *out)
+{
+    out->requests = atomic_load_explicit(&c->requests, memory_order_relaxed);
+    out->bytes = atomic_load_explicit(&c->bytes, memory_order_relaxed);
+    out->errors = atomic_load_explicit(&c->errors, memory_order_relaxed);
+    out->throttled = atomic_load_explicit(&c->throttled, memory_order_relaxed);
+}
+
 void origin_stats(const struct origin *o, struct fetch_stats *out)
 {
-    struct origin *own = (struct origin *)(uintptr_t)o;
-
-    out->requests = atomic_load_explicit(&own->requests, memory_order_relaxed);
-    out->bytes = atomic_load_explicit(&own->bytes, memory_order_relaxed);
-    out->errors = atomic_load_explicit(&own->errors, memory_order_relaxed);
-    out->throttled = atomic_load_explicit(&own->throttled, memory_order_relaxed);
+    fetch_stats_read(o->count, out);
 }

@@ -6,6 +6,8 @@
 #ifndef SERVER_FETCH_ORIGIN_H
 #define SERVER_FETCH_ORIGIN_H
 
+#include <stdatomic.h>
+
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/slice.h"
@@ -39,10 +41,16 @@ MUST_USE int url_origin_key(struct slice url, struct buf *out, struct err *e);
 MUST_USE int origin_admits(const struct origin *o, struct slice url, struct slice via,
                            struct err *e);
 
-struct fetch_stats { /* per origin, for /metrics and status: racy reads */
+struct fetch_counters {
+    _Atomic uint64_t requests, bytes, errors, throttled;
+};
+/* Counts there from now on: a counter must not go back when a reload makes new origins. Borrowed for good; before use. */
+void origin_count_in(struct origin *o, struct fetch_counters *c);
+
+struct fetch_stats { /* for /metrics and status: racy reads */
     uint64_t requests, bytes, errors, throttled;
 };
-
+void fetch_stats_read(const struct fetch_counters *c, struct fetch_stats *out);
 void origin_stats(const struct origin *o, struct fetch_stats *out);
 
 #endif

@@ -24,7 +24,8 @@ struct origin {
     uint32_t connect_ms;
     uint32_t stall_ms;
     uint64_t rate_bytes_per_s;
-    _Atomic uint64_t requests, bytes, errors, throttled; /* what origin_stats() tells */
+    struct fetch_counters *count; /* own_count, or what the process keeps for longer */
+    struct fetch_counters own_count;
 };
 
 bool origin_is_home(const struct origin *o, const struct url *u); /* same scheme, host, port */

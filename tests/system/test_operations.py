@@ -67,6 +67,44 @@ def test_reload_keeps_the_old_when_the_new_is_wrong(data):
     assert data.get("/more/").status == 200 and data.get("/data/a").status == 200
 
 
+def counters(m):
+    """Every sample of a counter: what must never go back while the process lives."""
+    text = m.get("/metrics").body.decode()
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+    samples = re.findall(r"^(([a-z_]+)(?:\{[^}]*\})?) (\S+)$", text, re.M)
+    return {sample: float(value) for sample, name, value in samples if kinds.get(name) == "counter"}
+
+
+def test_counters_do_not_go_back_on_a_reload(data):
+    data.origin.put("/a", size=1000)
+    data.get("/data/a")
+    data.get("/data/none")
+    data.settle()
+    before = counters(data)
+    assert before['mirrord_upstream_requests_total{repo="data"}'] == 2
+    kept = data.config
+    for config in (kept.replace("protocol = \"generic\"", "protocol = \"generic\" connections = 3"), "", kept):
+        data.config = config
+        data.reload()
+        after = counters(data)
+        assert not [s for s, v in before.items() if after.get(s, -1) < v]
+        before = after
+    assert data.ctl_json("status")["upstream_requests"] == 2
+
+
+def test_ready_names_the_addresses(data, tmp_path):
+    assert f"listen=127.0.0.1:{data.port},127.0.0.1:{data.tls_port}(tls)" in data.log()
+    conf = tmp_path / "free.conf"
+    conf.write_text(f'state_dir = "{tmp_path}/state"\nlisten "127.0.0.1:0" {{ }}\nrepo "a" {{ protocol = "hosted" }}\n')
+    with subprocess.Popen([BUILD / "mirrord", "-c", conf], stderr=subprocess.PIPE, text=True) as child:
+        port = next(m[1] for m in (re.search(r"daemon.ready .* listen=127\.0\.0\.1:(\d+)\n", line)
+                                   for line in child.stderr) if m)
+        done = subprocess.run(["curl", "-qsS", f"http://127.0.0.1:{port}/healthz"], capture_output=True, check=True)
+        assert done.stdout == b"ok\n"
+        child.terminate()
+        assert child.wait(30) == 0
+
+
 def test_sigterm_lets_transfers_end(data):
     data.origin.put("/slow", size=8 * MIB, rate=4 * MIB)
     got = []

@@ -2,7 +2,8 @@
  *
  * listen -> parse -> route -> gate -> plan -> cache -> answer. serve.c is that list on one page; the steps stand in
  * serve/: desk (what a loop has at hand), call (one request under way), hot (resolved answers), need (facts for a plan),
- * document (index pages), reply (how an answer is worded), opening (till its first byte), put (uploads), own (our own paths).
+ * document (a whole one, gathered), index (one rewritten), tree (hosted files and folders), put (uploads), reply and refusal
+ * (how an answer is worded), opening (till its first byte), own (our own paths).
  *
  * threads  everything on the loop of the connection; steps that block go to d->readers or d->disk and come back
  */

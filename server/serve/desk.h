@@ -36,12 +36,6 @@ struct
     struct call *call;    /* held until the end */
 };
 
-/* serve.c: an upload is over, its call released. */
-void desk_flow_over(struct desk *d);
-
-/* serve.c: what stands between a request and its plan fails in these words. text: what, why, what to do. */
-void refuse(struct exchange *x, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* 405 names the methods that are taken (RFC 9110 15.5.6). */
-void refuse_method(struct exchange *x, struct slice allow, struct slice text);
+void desk_flow_over(struct desk *d); /* an upload is over, its call released */
 
 #endif

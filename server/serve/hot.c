@@ -2,7 +2,10 @@
 
 #include <stdlib.h>
 
-enum { CLOCK_SLACK_S = 60 }; /* a clock set back further makes nothing fresh */
+enum {
+    CLOCK_SLACK_S = 60, /* a clock set back further makes nothing fresh */
+    NAME_BYTES = 2048,
+};
 
 struct hot_table {
     struct hot *by_name;
@@ -12,6 +15,25 @@ struct hot_table {
     uint64_t bytes; /* of documents held in memory */
     uint64_t bytes_max;
 };
+
+struct slice hot_name(const struct http_req *req, const struct repo *r, struct slice path)
+{
+    struct slice rest = slice_of(path.p, (size_t)(req->target.p + req->target.n - path.p));
+    struct slice accept;
+
+    if ((req->method != METHOD_GET && req->method != METHOD_HEAD) || !r->anonymous_read ||
+        path.p == NULL || rest.n > NAME_BYTES) {
+        return SLICE_NONE;
+    }
+    /* Documents and listings depend on Accept; files, nearly all of the traffic, do not. */
+    if (r->ops->rewrite != NULL || r->origin == NULL) {
+        accept = http_req_list(req, "accept");
+        return accept.n > NAME_BYTES ? SLICE_NONE
+                                     : arena_fmt(req->arena, "%s/" SLICE_FMT " " SLICE_FMT, r->name,
+                                                 SLICE_ARG(rest), SLICE_ARG(accept));
+    }
+    return arena_fmt(req->arena, "%s/" SLICE_FMT, r->name, SLICE_ARG(rest));
+}
 
 struct hot_table *hot_open(size_t entries, uint64_t bytes_max)
 {

@@ -37,6 +37,9 @@ struct hot {
 struct hot_table;
 struct hot_table *hot_open(size_t entries, uint64_t bytes_max);
 void hot_close(struct hot_table **tp);
+/* Repo, path and query (path points into req's target), and what a rendering is chosen by: in req's arena. p == NULL: not
+ * for the table. */
+struct slice hot_name(const struct http_req *req, const struct repo *r, struct slice path);
 struct hot *hot_find(struct hot_table *t, const struct repo *r, struct slice name, uint64_t unix_s);
 /* A fresh entry, held once for the caller, not yet in the table: fill it, then hot_add(). */
 struct hot *hot_new(struct repo_set *set, struct repo *r, struct slice name, struct slice key);

@@ -41,7 +41,7 @@ static void look(void *arg)
     }
 }
 
-void opening_wait(struct call *c, struct hot *h)
+static void await(struct call *c, struct hot *h)
 {
     struct body *b;
     const struct http_reply *r = reply_word(c->x, c->visit, h, &b);
@@ -57,6 +57,17 @@ void opening_wait(struct call *c, struct hot *h)
     b->wake = look;
     b->wake_arg = o;
     look(o);
+}
+
+void opening_send(struct call *c, struct hot *h, bool keep)
+{
+    /* Resolved before somebody forgot a key: it may be that very key's old answer. */
+    keep = keep && h->name.n != 0 && h->fresh_until_unix_s > c->desk->loop->unix_s &&
+           c->generation == c->desk->generation;
+    if (keep) {
+        hot_add(c->desk->hot, h);
+    }
+    await(c, h);
 }
 
 void opening_cancel(struct opening **op)

@@ -10,8 +10,8 @@
 #include "server/serve/call.h"
 
 struct opening;
-/* Sends h's answer as soon as there is a byte of it. Takes h. */
-void opening_wait(struct call *c, struct hot *h);
+/* Sends a freshly resolved answer as soon as there is a byte of it; keep: for the next too, when nothing forbids. Takes h. */
+void opening_send(struct call *c, struct hot *h, bool keep);
 void opening_cancel(struct opening **op); /* NULL is fine */
 
 #endif

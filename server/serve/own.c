@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "server/admin/admin.h"
+#include "server/serve/refusal.h"
 #include "server/serve/reply.h"
 #include "server/store/keep.h"
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "server/serve/refusal.h"
 #include "server/serve/reply.h"
 #include "server/store/upload_reply.h"
 

@@ -1,0 +1,136 @@
+#include "server/serve/desk.h"
+
+#include <stdlib.h>
+
+enum { HOT_ENTRIES = 8192, HOT_BYTES = 64 << 20 };
+
+struct serve *serve_open(struct daemon *d)
+{
+    struct serve *s = NEW(struct serve);
+    unsigned n = loops_count(d->loops);
+
+    s->daemon = d;
+    s->desk = mem_array(n, sizeof s->desk[0]);
+    for (unsigned i = 0; i < n; i++) {
+        struct desk *k = &s->desk[i];
+        k->serve = s;
+        k->daemon = d;
+        k->loop = loops_at(d->loops, i);
+        k->hot = hot_open(HOT_ENTRIES, HOT_BYTES);
+        k->set = repo_set_hold(d);
+        k->loop->local = k; /* before the first connection: no loop looks at it yet */
+    }
+    return s;
+}
+
+static void settle(struct loop *l, void *arg)
+{
+    struct desk *k = l->local;
+
+    (void)arg;
+    repo_set_release(&k->set);
+    k->set = repo_set_hold(k->daemon);
+}
+
+void serve_settle(struct serve *s)
+{
+    loops_each(s->daemon->loops, settle, s);
+}
+
+struct forget {
+    struct slice repo;
+    struct slice key;
+    _Atomic unsigned left;
+    char text[];
+};
+
+static void forget(struct loop *l, void *arg)
+{
+    struct forget *f = arg;
+    struct desk *k = l->local;
+
+    k->generation++;
+    if (k->hot != NULL) { /* emptied already, when the last fills end with the daemon */
+        hot_forget(k->hot, f->repo, f->key);
+    }
+    if (atomic_fetch_sub(&f->left, 1) == 1) {
+        free(f);
+    }
+}
+
+void serve_forget(struct serve *s, struct slice repo, struct slice key)
+{
+    struct forget *f = mem_new(sizeof *f + repo.n + key.n + 1);
+
+    memcpy(f->text, repo.p, repo.n);
+    f->repo = slice_of(f->text, repo.n);
+    if (key.p != NULL) {
+        memcpy(f->text + repo.n, key.p, key.n);
+        f->key = slice_of(f->text + repo.n, key.n);
+    }
+    f->left = loops_count(s->daemon->loops);
+    loops_each(s->daemon->loops, forget, f);
+}
+
+struct quiet {
+    struct lock lock;
+    struct cond all;
+    unsigned left;
+};
+
+static void empty_when_quiet(struct desk *k)
+{
+    struct quiet *q = k->quiet;
+
+    if (q == NULL || k->flows != 0) {
+        return;
+    }
+    hot_close(&k->hot);
+    repo_set_release(&k->set);
+    lock_take(&q->lock);
+    if (--q->left == 0) {
+        cond_signal(&q->all);
+    }
+    lock_drop(&q->lock);
+}
+
+void desk_flow_over(struct desk *k)
+{
+    k->flows--;
+    empty_when_quiet(k);
+}
+
+static void empty_desk(struct loop *l, void *arg)
+{
+    struct desk *k = l->local;
+
+    k->quiet = arg;
+    empty_when_quiet(k);
+}
+
+void serve_quiet(struct serve *s)
+{
+    struct quiet q = {.left = loops_count(s->daemon->loops)};
+
+    lock_init(&q.lock, LOCK_LEAF);
+    cond_init(&q.all);
+    loops_each(s->daemon->loops, empty_desk, &q);
+    lock_take(&q.lock);
+    while (q.left != 0) {
+        cond_wait(&q.all, &q.lock);
+    }
+    lock_drop(&q.lock);
+    cond_fini(&q.all);
+    lock_fini(&q.lock);
+}
+
+void serve_close(struct serve **sp)
+{
+    struct serve *s = *sp;
+
+    if (s != NULL) {
+        *sp = NULL;
+        free(s->desk);
+        free(s);
+    }
+}

@@ -1,0 +1,55 @@
+#include "server/serve/refusal.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+
+#include "server/serve/reply.h"
+
+void refuse(struct exchange *x, int status, const char *fmt, ...)
+{
+    struct buf text = BUF_INIT(4096);
+    va_list ap;
+
+    va_start(ap, fmt);
+    buf_vaddf(&text, fmt, ap);
+    va_end(ap);
+    reply_text(x, status, buf_slice(&text));
+    buf_free(&text);
+}
+
+void refuse_method(struct exchange *x, struct slice allow, struct slice text)
+{
+    struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
+
+    r->status = 405;
+    reply_add(r, SLICE("allow"), allow);
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    exchange_reply(x, r, body_of_bytes(text));
+}
+
+void refuse_token(struct exchange *x, const char *why)
+{
+    struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
+
+    r->status = 401;
+    reply_add(r, SLICE("www-authenticate"), SLICE("Basic realm=\"mirrord\", Bearer"));
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    exchange_reply(x, r, body_of_bytes(arena_fmt(exchange_arena(x), "%s\n", why)));
+}
+
+void refuse_haste(struct exchange *x, const struct gate_verdict *g)
+{
+    struct arena *a = exchange_arena(x);
+    struct http_reply *r = ARENA_NEW(a, struct http_reply);
+
+    r->status = 429;
+    reply_addf(r, a, "retry-after", "%" PRIu32, g->retry_after_s);
+    reply_addf(r, a, "ratelimit", "limit=%" PRIu64 ", remaining=%" PRIu64 ", reset=%" PRIu64,
+               g->limit, g->remaining, g->reset_s);
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    exchange_reply(x, r,
+                   body_of_bytes(arena_fmt(a,
+                                           "too many requests: %" PRIu64
+                                           " at once are the limit; try again in %" PRIu32 " s\n",
+                                           g->limit, g->retry_after_s)));
+}

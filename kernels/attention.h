@@ -29,9 +29,14 @@ struct attention_shape {
     bool any_order; /* backward may sum in any order: faster on CUDA, and other bits in each run */
 };
 
+struct attention_ready {
+    size_t scratch_bytes;
+    char by[200]; /* for people: what runs it and, when it is not the fastest, why */
+};
+
 /* For both passes, or forward alone when nothing will be learned. */
 int attention_prepare_cpu(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
-                          bool learn, size_t *scratch_bytes);
+                          bool learn, struct attention_ready *out);
 
 int attention_forward_cpu(struct kstream *ks, enum dtype dt, void *out, void *lse, const void *qkv,
                           const struct attention_shape *s, void *scratch);

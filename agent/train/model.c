@@ -158,7 +158,7 @@ static void carve_all(struct model *m, struct carver *c, int64_t rows)
         m->dwide = carve(c, model_bytes(m, rows * (k->ffn > wide ? k->ffn : wide)));
         m->dqkv = carve(c, model_bytes(m, rows * qkv));
     }
-    m->attention_scratch = carve(c, m->attention_bytes);
+    m->attention_scratch = carve(c, m->attention.scratch_bytes);
 }
 
 static struct attention_shape heads_of(const struct model *m, int64_t batch, int64_t seq)
@@ -180,7 +180,7 @@ int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e)
     }
     m->k->mem_free(m->memory);
     m->memory = NULL;
-    rc = m->k->attention_prepare(m->ks, m->dt, &heads, m->training, &m->attention_bytes);
+    rc = m->k->attention_prepare(m->ks, m->dt, &heads, m->training, &m->attention);
     if (rc != 0) {
         return err_set(e, rc, "%s: no attention for heads of %lld", m->k->name,
                        (long long)heads.head_dim);

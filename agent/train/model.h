@@ -47,7 +47,7 @@ struct model {
     int64_t head_rows; /* rows of logits held at a time */
     void *dstream, *dbranch, *dwide, *dqkv;
     void *attention_scratch;
-    size_t attention_bytes;
+    struct attention_ready attention;
 };
 
 MUST_USE int model_open(const struct model_config *c, const struct kops *k, enum dtype dt,

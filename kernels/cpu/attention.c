@@ -9,12 +9,12 @@ enum { RUN = 64 }; /* keys taken at a time */
 #    include "kernels/cpu/each_real.h"
 
 int attention_prepare_cpu(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
-                          bool learn, size_t *scratch_bytes)
+                          bool learn, struct attention_ready *out)
 {
     (void)ks;
     (void)dt;
     (void)learn;
-    *scratch_bytes = 0;
+    *out = (struct attention_ready){.by = "plain loops"};
     return s->head_dim > ATTENTION_MAX_HEAD_DIM ? E_UNSUPPORTED : 0;
 }
 

@@ -268,11 +268,11 @@ static void check_attention(struct check *c)
     struct pair p[] = {make(c, n, 1), make(c, o, 0), make(c, s.batch * s.heads * s.seq, 0),
                        make(c, o, 1), make(c, n, 1)};
     enum { QKV, OUT, LSE, DOUT, DQKV };
-    size_t room, unused;
+    struct attention_ready ready = {0}, unused;
     void *scratch = NULL;
 
-    DO(attention_prepare, (c->ks, DT_F32, &s, true, &room), (NULL, DT_F64, &s, true, &unused));
-    trouble(c, c->cuda->mem_alloc(&scratch, room), "mem_alloc");
+    DO(attention_prepare, (c->ks, DT_F32, &s, true, &ready), (NULL, DT_F64, &s, true, &unused));
+    trouble(c, c->cuda->mem_alloc(&scratch, ready.scratch_bytes), "mem_alloc");
     DO(attention_forward, (c->ks, DT_F32, p[OUT].device, p[LSE].device, p[QKV].device, &s, scratch),
        (NULL, DT_F64, p[OUT].host, p[LSE].host, p[QKV].host, &s, NULL));
     DO(attention_backward,

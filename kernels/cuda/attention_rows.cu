@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/launch.cuh"
 
 /* Plain rather than fast: a warp owns one row of the result, its lanes share out 32 keys (or queries) at a time and
@@ -201,30 +202,11 @@ static __global__ void dkv_kernel(T *dqkv, const T *dout, const T *qkv, const T 
     }
 }
 
-/* Backward keeps delta there, one a query. */
-extern "C" int attention_prepare_cuda(struct kstream *ks, enum dtype dt,
-                                      const struct attention_shape *s, bool learn,
-                                      size_t *scratch_bytes)
-{
-    (void)ks;
-    *scratch_bytes =
-        learn ? static_cast<size_t>(s->batch * s->heads * s->seq) * dtype_bytes(dt) : 0;
-    return s->head_dim > ATTENTION_MAX_HEAD_DIM ? E_UNSUPPORTED : 0;
-}
-
-extern "C" int attention_forward_cuda(struct kstream *ks, enum dtype dt, void *out, void *lse,
-                                      const void *qkv, const struct attention_shape *s,
-                                      void *scratch)
+extern "C" int attention_rows_forward(struct kstream *ks, enum dtype dt, void *out, void *lse,
+                                      const void *qkv, const struct attention_shape *s)
 {
     int64_t rows = s->batch * s->heads * s->seq;
 
-    (void)scratch;
-    if (s->head_dim > ATTENTION_MAX_HEAD_DIM) {
-        return E_UNSUPPORTED;
-    }
-    if (rows == 0) {
-        return 0;
-    }
     return each_real(dt, [&](auto t) {
         using T = decltype(t);
         forward_kernel<T><<<blocks_for(rows, WARPS), WARPS * WARP, 0, ks->stream>>>(
@@ -232,30 +214,24 @@ extern "C" int attention_forward_cuda(struct kstream *ks, enum dtype dt, void *o
     });
 }
 
-extern "C" int attention_backward_cuda(struct kstream *ks, enum dtype dt, void *dqkv,
+extern "C" int attention_rows_backward(struct kstream *ks, enum dtype dt, void *dqkv,
                                        const void *dout, const void *qkv, const void *out,
                                        const void *lse, const struct attention_shape *s,
-                                       void *scratch)
+                                       void *delta)
 {
     int64_t rows = s->batch * s->heads * s->seq, keys = s->batch * s->kv_heads * s->seq;
 
-    if (s->head_dim > ATTENTION_MAX_HEAD_DIM) {
-        return E_UNSUPPORTED;
-    }
-    if (rows == 0) {
-        return 0;
-    }
     return each_real(dt, [&](auto t) {
         using T = decltype(t);
         const T *d = static_cast<const T *>(dout), *x = static_cast<const T *>(qkv);
         const T *l = static_cast<const T *>(lse);
-        T *delta = static_cast<T *>(scratch), *dx = static_cast<T *>(dqkv);
+        T *sums = static_cast<T *>(delta), *dx = static_cast<T *>(dqkv);
 
         delta_kernel<T><<<blocks_for(rows, WARPS), WARPS * WARP, 0, ks->stream>>>(
-            delta, d, static_cast<const T *>(out), *s);
+            sums, d, static_cast<const T *>(out), *s);
         dq_kernel<T>
-            <<<blocks_for(rows, WARPS), WARPS * WARP, 0, ks->stream>>>(dx, d, x, l, delta, *s);
+            <<<blocks_for(rows, WARPS), WARPS * WARP, 0, ks->stream>>>(dx, d, x, l, sums, *s);
         dkv_kernel<T>
-            <<<blocks_for(keys, WARPS), WARPS * WARP, 0, ks->stream>>>(dx, d, x, l, delta, *s);
+            <<<blocks_for(keys, WARPS), WARPS * WARP, 0, ks->stream>>>(dx, d, x, l, sums, *s);
     });
 }

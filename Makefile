@@ -42,7 +42,7 @@ L_AGENT    := -larchive -lssl $(L_COMMON)
 JEMALLOC   := $(if $(SAN),,-ljemalloc)
 
 include kernels/cuda.mk
-L_TRAIN    := $(L_KERNELS) $(L_COMMON)
+L_TRAIN    := $(L_KERNELS) -lpcre2-8 -lyajl -lzstd -lz $(L_COMMON)
 
 PROGRAMS   := $(B)/mirrord $(B)/mirrorctl $(B)/trainagent $(B)/trainer
 

@@ -2,6 +2,8 @@
 
 #include <inttypes.h>
 
+#include "common/codec/utf8.h"
+
 static void before_value(struct jwrite *j)
 {
     if (j->keyed) {
@@ -34,32 +36,6 @@ void jwrite_close(struct jwrite *j, char bracket)
     buf_byte(j->out, (uint8_t)bracket);
 }
 
-/* Length of the well-formed UTF-8 sequence at s, 0 when there is none (RFC 3629: no overlong forms, no surrogates). */
-static size_t utf8_length(struct slice s)
-{
-    const uint8_t *p = (const uint8_t *)s.p;
-    size_t n = p[0] < 0x80   ? 1
-               : p[0] < 0xc2 ? 0
-               : p[0] < 0xe0 ? 2
-               : p[0] < 0xf0 ? 3
-               : p[0] < 0xf5 ? 4
-                             : 0;
-
-    if (n > s.n) {
-        return 0;
-    }
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) ||
-        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90)) {
-        return 0;
-    }
-    return n;
-}
-
 static bool stands_in_string(uint8_t c)
 {
     return c >= 0x20 && c != '"' && c != '\\' && c < 0x7f;
@@ -71,6 +47,7 @@ static void quoted(struct buf *out, struct slice s)
     while (s.n > 0) {
         size_t plain = 0;
         size_t n;
+        enum utf8 kind;
 
         while (plain < s.n && stands_in_string((uint8_t)s.p[plain])) {
             plain++;
@@ -80,18 +57,18 @@ static void quoted(struct buf *out, struct slice s)
         if (s.n == 0) {
             break;
         }
-        n = utf8_length(s);
-        if (n > 1) {
-            buf_add(out, s.p, n);
-        } else if (n == 0) {
+        kind = utf8_next(s, &n);
+        if (kind != UTF8_WHOLE) {
             buf_str(out, "\xef\xbf\xbd");
+        } else if (n > 1) {
+            buf_add(out, s.p, n);
         } else if (s.p[0] == '"' || s.p[0] == '\\') {
             buf_byte(out, '\\');
             buf_byte(out, (uint8_t)s.p[0]);
         } else {
             buf_addf(out, "\\u%04x", (uint8_t)s.p[0]);
         }
-        s = slice_from(s, n != 0 ? n : 1);
+        s = slice_from(s, n);
     }
     buf_byte(out, '"');
 }

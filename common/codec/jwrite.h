@@ -22,7 +22,7 @@ struct jwrite {
 void jwrite_open(struct jwrite *j, char bracket); /* '{' or '[' */
 void jwrite_close(struct jwrite *j, char bracket);
 void jwrite_key(struct jwrite *j, struct slice key);
-void jwrite_text(struct jwrite *j, struct slice s); /* bytes that are no UTF-8 become U+FFFD */
+void jwrite_text(struct jwrite *j, struct slice s); /* cleaned: utf8.h */
 void jwrite_u64(struct jwrite *j, uint64_t n);
 void jwrite_word(struct jwrite *j,
                  struct slice w); /* true, false, null, or a number as it stands */

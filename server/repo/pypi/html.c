@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/codec/html.h"
+#include "common/codec/utf8.h"
 #include "server/repo/pypi/page.h"
 
 enum { ATTRIBUTES_MAX = 48, VALUE_BYTES = 64 << 10, TEXT_BYTES = 4096 };
@@ -42,25 +43,12 @@ static bool is_letter(char c)
 
 static void utf8_add(struct buf *b, uint32_t c)
 {
+    char bytes[4];
+
     if (c == 0 || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) {
         c = 0xfffd;
     }
-    if (c < 0x80) {
-        buf_byte(b, (uint8_t)c);
-        return;
-    }
-    if (c >= 0x10000) {
-        buf_byte(b, (uint8_t)(0xf0 | c >> 18));
-        buf_byte(b, (uint8_t)(0x80 | (c >> 12 & 0x3f)));
-    } else if (c >= 0x800) {
-        buf_byte(b, (uint8_t)(0xe0 | c >> 12));
-    }
-    if (c >= 0x800) {
-        buf_byte(b, (uint8_t)(0x80 | (c >> 6 & 0x3f)));
-    } else {
-        buf_byte(b, (uint8_t)(0xc0 | c >> 6));
-    }
-    buf_byte(b, (uint8_t)(0x80 | (c & 0x3f)));
+    buf_add(b, bytes, utf8_put(c, bytes));
 }
 
 /* s begins behind "&#". Bytes used, 0: not a reference. */

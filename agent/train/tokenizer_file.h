@@ -1,0 +1,37 @@
+/* tokenizer_file.h - a Hub's tokenizer.json, judged and taken apart; for tokenizer.c, whose page says what is read.
+ *
+ * The file comes from strangers: every string, id and number is checked, and what we would do otherwise than the
+ * `tokenizers` package is refused.
+ *
+ * source   github.com/huggingface/tokenizers, the serde of models/bpe, pre_tokenizers, processors, added_vocabulary
+ */
+#ifndef AGENT_TRAIN_TOKENIZER_FILE_H
+#define AGENT_TRAIN_TOKENIZER_FILE_H
+
+#include "agent/train/added.h"
+#include "agent/train/bpe.h"
+#include "agent/train/split.h"
+
+enum { ADDED_GROUPS = 2, TEMPLATE_MAX = 16 };
+
+struct template_side {
+    uint32_t token[TEMPLATE_MAX];
+    size_t n;
+};
+
+struct tokenizer_parts {
+    enum split_kind split;
+    bool whole_words;
+    struct bpe *bpe;
+    /* Found in the text as it is, then in what lies between in its normalised form: for us the same text, later. */
+    struct added *added[ADDED_GROUPS];
+    struct added_token *token; /* all of them, in the order of ids; texts live in `bpe` */
+    size_t tokens;
+    struct template_side before;
+    struct template_side behind;
+};
+
+MUST_USE int tokenizer_file_parse(struct slice json, struct tokenizer_parts *out, struct err *e);
+void tokenizer_parts_free(struct tokenizer_parts *p);
+
+#endif

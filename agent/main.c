@@ -42,7 +42,7 @@ static void usage(FILE *to)
         "  --plaintext-token   ... but on a network that you trust\n"
         "  --ca-file FILE      certificates to trust                    ($TRAINAGENT_CA_FILE)\n"
         "  --connections N     at once, 1 to 64 (8)\n"
-        "  --idle-timeout S    seconds without a byte that fail a transfer (60)\n"
+        "  --idle-timeout S    seconds below 1 KiB/s that fail a transfer (60)\n"
         "  --tries N           of the network in a row, 0.1 s and doubling between them (7)\n"
         "  --to DIR            where pull puts it; without: print where it is\n"
         "  --unpack            of tar and zip, the content\n"

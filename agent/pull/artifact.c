@@ -89,20 +89,32 @@ static void on_file(void *arg, const struct pull_result *r)
     a->fetched_bytes += r->fetched_bytes;
 }
 
-static void pull_file(struct artifact *a, size_t index, struct slice url, uint64_t size_bytes,
-                      void (*on_done)(void *, const struct pull_result *))
+static void on_first_try(void *arg, const struct pull_result *r);
+
+/* The digest of a folder's file has an address of its own: the head may move while we fetch. */
+static void pull_next(struct artifact *a)
 {
     const struct agent *ag = a->run->pl->agent;
+    struct artifact_file *f = &a->file[a->next];
     struct waiting *w = NEW(struct waiting);
-    struct pull_want want = {.url = url, .digest = a->file[index].digest, .size_bytes = size_bytes};
+    struct pull_want want = {.digest = f->digest, .size_bytes = SIZE_UNKNOWN};
+    struct buf url = BUF_INIT(64 << 10);
+    struct buf other = BUF_INIT(64 << 10);
     char hex[DIGEST_HEX + 1];
 
-    if (a->is_folder) { /* the head may move while we fetch: the digest stays */
-        digest_format(&want.digest, hex);
-        want.other_url = arena_fmt(&a->arena, SLICE_FMT "/-/blob/%s", SLICE_ARG(ag->mirror), hex);
+    *w = (struct waiting){a, a->next++};
+    buf_adds(&url, a->url);
+    if (a->is_folder) {
+        url_encode_path(f->name, &url);
+        digest_format(&f->digest, hex);
+        buf_addf(&other, SLICE_FMT "/-/blob/%s", SLICE_ARG(ag->mirror), hex);
+        want.size_bytes = f->size_bytes;
     }
-    *w = (struct waiting){a, index};
-    pull_add(a->run->pl, &want, on_done, w);
+    want.url = buf_slice(&url);
+    want.other_url = buf_slice(&other);
+    pull_add(a->run->pl, &want, a->is_folder ? on_file : on_first_try, w);
+    buf_free(&url);
+    buf_free(&other);
 }
 
 /* --- folders ---------------------------------------------------------------------------------------------------------- */
@@ -212,13 +224,10 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
         stop(a, rc, &e);
         return;
     }
-    folder = slice_cut(&folder, '?');
+    a->url = arena_copy(&a->arena, slice_cut(&folder, '?'));
+    a->next = 0;
     for (size_t i = 0; i < a->nfiles; i++) {
-        struct buf url = BUF_INIT(64 << 10);
-        buf_adds(&url, folder);
-        url_encode_path(a->file[i].name, &url);
-        pull_file(a, i, buf_slice(&url), a->file[i].size_bytes, on_file);
-        buf_free(&url);
+        a->run->pl->known_bytes += a->file[i].size_bytes;
     }
 }
 
@@ -231,6 +240,7 @@ static void start_listing(struct artifact *a)
     struct ask_want w = {.fields = &json, .nfields = 1, .body_max = LISTING_MAX};
 
     a->is_folder = a->listing = true;
+    a->nfiles = 0;
     w.url = arena_fmt(&a->arena, SLICE_FMT "%s?recursive=1", SLICE_ARG(url),
                       url.p[url.n - 1] == '/' ? "" : "/");
     a->ask = ask_start(pl->xfers, pl->agent, &w, on_listing, a);
@@ -281,18 +291,26 @@ static int start_one(struct artifact *a, struct err *e)
     a->file = mem_array(1, sizeof a->file[0]);
     a->nfiles = 1;
     a->file[0] = (struct artifact_file){.name = arena_copy(&a->arena, name), .digest = a->digest};
-    pull_file(a, 0, from_url(a, a->run->pl->agent, path), SIZE_UNKNOWN, on_first_try);
+    a->url = from_url(a, a->run->pl->agent, path);
     return 0;
 }
 
-static bool asking(const struct artifacts *r)
+/* The next file of the first artifact that has one. */
+static enum puller_more more(void *arg)
 {
+    struct artifacts *r = arg;
+    bool listing = false;
+
     for (size_t i = 0; i < r->count; i++) {
-        if (r->one[i].listing) {
-            return true;
+        struct artifact *a = &r->one[i];
+        if (a->listing) {
+            listing = true;
+        } else if (a->next < a->nfiles) {
+            pull_next(a);
+            return MORE_ADDED;
         }
     }
-    return false;
+    return listing ? MORE_LATER : MORE_NONE;
 }
 
 int artifacts_pull(struct puller *pl, struct artifact *a, size_t count, struct err *e)
@@ -300,6 +318,8 @@ int artifacts_pull(struct puller *pl, struct artifact *a, size_t count, struct e
     struct artifacts run = {.pl = pl, .one = a, .count = count};
     int rc = 0;
 
+    pl->more = more;
+    pl->more_arg = &run;
     for (size_t i = 0; rc == 0 && i < count; i++) {
         a[i].run = &run;
         rc = start_one(&a[i], e);
@@ -309,13 +329,7 @@ int artifacts_pull(struct puller *pl, struct artifact *a, size_t count, struct e
             puller_stop(pl);
         }
     }
-    do {
-        rc = puller_run(pl, e);
-        /* Listings are not pulls: while one is asked for, the loop has nobody to wait for. */
-        while (rc == 0 && asking(&run) && list_empty(&pl->pulls) && !pl->stopping) {
-            event_base_loop(pl->base, EVLOOP_ONCE);
-        }
-    } while (!list_empty(&pl->pulls));
+    rc = puller_run(pl, e);
     for (size_t i = 0; i < count; i++) {
         ask_cancel(&a[i].ask);
         a[i].run = NULL;

@@ -30,8 +30,10 @@ struct artifact {
     struct arena arena;
     bool is_folder;
     struct digest root; /* of a folder; zero when the mirror did not say */
+    struct slice url;   /* of the file; of a folder, what its names stand behind */
     struct artifact_file *file;
     size_t nfiles;
+    size_t next; /* file to be pulled */
     uint64_t size_bytes;
     uint64_t fetched_bytes; /* over the wire; 0: all was on the shelf */
     struct ask *ask;

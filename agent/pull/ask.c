@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-enum { HOPS_MAX = 5, FIELDS_MAX = 8, URL_ROOM = 64 << 10 };
+enum { IDLE_BYTES_PER_S = 1024, HOPS_MAX = 5, FIELDS_MAX = 8, URL_ROOM = 64 << 10 };
 
 struct ask {
     const struct agent *agent;
@@ -70,7 +70,8 @@ struct xfer_want ask_xfer_want(const struct agent *a, enum xfer_method method, s
                               .fields = lines,
                               .nfields = n,
                               .ca_file = a->ca_file,
-                              .idle_timeout_s = a->idle_timeout_s};
+                              .idle_timeout_s = a->idle_timeout_s,
+                              .idle_bytes_per_s = IDLE_BYTES_PER_S};
 }
 
 static void ask_free(struct ask *q)

@@ -9,7 +9,13 @@
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
-enum { BAD_TRIES = 3 };
+enum {
+    BAD_TRIES = 3,
+    GO_ON_BYTES = 64 << 10,
+    SLOW_TIMES = 8, /* than the others */
+    HURRIES_MAX = 3,
+    SLOW_SHARE = 6, /* and more than a sixth of what would be silence */
+};
 
 /* --- blocks: on the worker threads, and back --------------------------------------------------------------------------- */
 
@@ -32,21 +38,6 @@ static void write_block(struct job *j)
         /* Begin to write it back now: dirty pages stay few, and the fsync at the end is short. */
         sync_file_range(p->parts->fd, (off_t)at, (off_t)b->n, SYNC_FILE_RANGE_WRITE);
     }
-}
-
-void fetch_show(struct pull *p)
-{
-    uint64_t done = p->parts != NULL ? parts_done_bytes(p->parts) : 0;
-    uint64_t known = p->size_bytes != SIZE_UNKNOWN ? p->size_bytes : done;
-
-    LIST_EACH (&p->lanes, n) {
-        const struct lane *l = LIST_ITEM(n, struct lane, node);
-        done += l->block != NULL ? l->block->n : 0;
-    }
-    p->pl->done_bytes += done - p->shown_bytes;
-    p->pl->known_bytes += known - p->shown_known;
-    p->shown_bytes = done;
-    p->shown_known = known;
 }
 
 static void bad_chunk(struct pull *p, size_t index)
@@ -141,7 +132,10 @@ static int range_head(struct lane *l, const struct xfer_head *h)
 {
     struct pull *p = l->pull;
     struct slice etag = xfer_head_field(h, "etag");
-    bool other = p->etag[0] != '\0' && etag.p != NULL && !slice_eqs(etag, p->etag);
+    struct digest says;
+    bool other = (p->etag[0] != '\0' && etag.p != NULL && !slice_eqs(etag, p->etag)) ||
+                 (p->known && digest_from_field(xfer_head_field(h, "repr-digest"), &says) &&
+                  !digest_eq(&says, &p->digest));
 
     if (h->status == 206) {
         return !other && content_range_is(xfer_head_field(h, "content-range"), l->first, l->last,
@@ -195,6 +189,9 @@ static int on_head(void *arg, const struct xfer_head *h)
     struct err why;
     int rc;
 
+    if (!slice_u64(xfer_head_field(h, "retry-after"), &l->retry_after_s)) {
+        l->retry_after_s = 0;
+    }
     if (h->status >= 400 && h->status != 416) {
         return ask_judge(h->status, &why);
     }
@@ -244,9 +241,55 @@ static int on_body(void *arg, struct slice bytes)
     return l->paused ? XFER_PAUSE : 0;
 }
 
+/* --- asking ---------------------------------------------------------------------------------------------------------- */
+
+static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes);
+
+static void lane_ask(struct lane *l)
+{
+    static const struct xfer_events events = {on_head, on_body, on_done};
+    struct pull *p = l->pull;
+    struct slice lines[3];
+    struct slice if_range = arena_fmt(&p->arena, "If-Range: %s", p->etag);
+    struct xfer_want w = ask_xfer_want(p->pl->agent, XFER_GET, p->url, lines, &if_range,
+                                       l->ranged && p->etag[0] != '\0' ? 1 : 0);
+
+    w.ranged = l->ranged;
+    w.range_first = l->first;
+    w.range_last = l->last;
+    l->asked_ms = clock_now_ms();
+    l->x = xfer_start(p->pl->xfers, &w, &events, l);
+}
+
+/* Is what is there certain to be of what will come? */
+static bool can_resume(const struct pull *p)
+{
+    return !p->no_ranges && p->size_bytes != SIZE_UNKNOWN && (p->known || p->etag[0] != '\0');
+}
+
 /* --- how a lane ends --------------------------------------------------------------------------------------------------- */
 
-static void lane_failed(struct pull *p, int rc, const struct err *why)
+static uint64_t lane_at(const struct lane *l)
+{
+    return l->block->index * PART_BYTES + l->block->n;
+}
+
+/* The connection broke: at once for the rest, as long as every try brings something. */
+static bool lane_goes_on(struct lane *l, int rc)
+{
+    struct pull *p = l->pull;
+
+    if (rc != E_NETWORK || p->phase != PULL_FETCH || l->paused || l->block == NULL ||
+        lane_at(l) < l->first + GO_ON_BYTES || lane_at(l) > l->last || !can_resume(p)) {
+        return false;
+    }
+    l->ranged = true;
+    l->first = lane_at(l);
+    lane_ask(l);
+    return true;
+}
+
+static void lane_failed(struct pull *p, int rc, const struct err *why, uint64_t after_s)
 {
     switch (rc) {
     case E_CHANGED:
@@ -258,7 +301,7 @@ static void lane_failed(struct pull *p, int rc, const struct err *why)
         pull_fail(p, rc, why);
         break;
     default:
-        pull_retry_later(p, rc, why, 0);
+        pull_retry_later(p, rc, why, after_s);
     }
 }
 
@@ -289,10 +332,14 @@ static int stream_ended(struct lane *l, struct err *e)
 
 static int chunk_ended(struct lane *l, struct err *e)
 {
-    if (l->block->n != parts_length(l->pull->parts, l->block->index)) {
+    struct pull *p = l->pull;
+    uint64_t took_ms = clock_now_ms() - l->asked_ms + 1;
+
+    if (l->block->n != parts_length(p->parts, l->block->index)) {
         return err_set(e, E_NETWORK, "a part came short");
     }
-    submit_block(l->pull, l->block);
+    p->part_ms = p->part_ms == 0 ? took_ms : (p->part_ms * 7 + took_ms) / 8;
+    submit_block(p, l->block);
     l->block = NULL;
     return 0;
 }
@@ -302,15 +349,20 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
     struct lane *l = arg;
     struct pull *p = l->pull;
     struct err e = *why;
+    uint64_t after_s;
 
     (void)body_bytes;
     l->x = NULL;
     if (rc == 0) {
         rc = p->chunked ? chunk_ended(l, &e) : stream_ended(l, &e);
     }
+    if (lane_goes_on(l, rc)) {
+        return;
+    }
+    after_s = l->retry_after_s;
     lane_close(l);
     if (rc != 0) {
-        lane_failed(p, rc, &e);
+        lane_failed(p, rc, &e, after_s);
     }
     pull_job_ended(p);
     puller_feed(p->pl);
@@ -320,21 +372,11 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
 
 static void lane_start(struct pull *p, struct block *b, bool ranged, uint64_t first, uint64_t last)
 {
-    static const struct xfer_events events = {on_head, on_body, on_done};
     struct lane *l = NEW(struct lane);
-    struct slice lines[3];
-    struct slice if_range;
-    struct xfer_want w;
 
     *l = (struct lane){.pull = p, .block = b, .ranged = ranged, .first = first, .last = last};
-    if_range = arena_fmt(&p->arena, "If-Range: %s", p->etag);
-    w = ask_xfer_want(p->pl->agent, XFER_GET, p->url, lines, &if_range,
-                      ranged && p->etag[0] != '\0' ? 1 : 0);
-    w.ranged = ranged;
-    w.range_first = first;
-    w.range_last = last;
     list_push_back(&p->lanes, &l->node);
-    l->x = xfer_start(p->pl->xfers, &w, &events, l);
+    lane_ask(l);
 }
 
 static void feed_chunks(struct pull *p)
@@ -362,8 +404,7 @@ static void feed_stream(struct pull *p)
 {
     struct parts *t = p->parts;
     uint64_t from = parts_prefix_bytes(t);
-    bool resume = from > 0 && !p->no_ranges && p->size_bytes != SIZE_UNKNOWN &&
-                  (p->known || p->etag[0] != '\0');
+    bool resume = from > 0 && can_resume(p);
     struct block *b;
 
     if (p->jobs != 0 || !list_empty(&p->lanes) || !puller_take_conn(p->pl)) {
@@ -382,7 +423,8 @@ static void feed_stream(struct pull *p)
         return;
     }
     b->index = t->prefix;
-    lane_start(p, b, resume, from, resume ? p->size_bytes - 1 : 0);
+    lane_start(p, b, resume, from,
+               p->size_bytes != SIZE_UNKNOWN && p->size_bytes > 0 ? p->size_bytes - 1 : 0);
 }
 
 static void unpause(struct pull *p)
@@ -407,4 +449,45 @@ void fetch_feed(struct pull *p)
     } else {
         feed_stream(p);
     }
+}
+
+/* --- now and then ---------------------------------------------------------------------------------------------------- */
+
+static void show(struct pull *p)
+{
+    uint64_t done = p->parts != NULL ? parts_done_bytes(p->parts) : 0;
+    uint64_t known = p->size_bytes != SIZE_UNKNOWN ? p->size_bytes : done;
+
+    LIST_EACH (&p->lanes, n) {
+        const struct lane *l = LIST_ITEM(n, struct lane, node);
+        done += l->block != NULL ? l->block->n : 0;
+    }
+    p->pl->done_bytes += done - p->shown_bytes;
+    p->pl->known_bytes += known - p->shown_known;
+    p->shown_bytes = done;
+    p->shown_known = known;
+}
+
+/* One connection among many may crawl (a lossy path, a peer that trickles): the rest of its part over another one. */
+static void hurry(struct pull *p, uint64_t now_ms)
+{
+    uint64_t patience_ms = max_u64(p->part_ms * SLOW_TIMES,
+                                   (uint64_t)p->pl->agent->idle_timeout_s * 1000 / SLOW_SHARE);
+
+    LIST_EACH (&p->lanes, n) {
+        struct lane *l = LIST_ITEM(n, struct lane, node);
+        if (p->chunked && p->part_ms != 0 && l->x != NULL && now_ms > l->asked_ms + patience_ms &&
+            lane_at(l) <= l->last && l->hurried < HURRIES_MAX) {
+            l->hurried++;
+            xfer_cancel(&l->x);
+            l->first = lane_at(l);
+            lane_ask(l);
+        }
+    }
+}
+
+void fetch_tick(struct pull *p, uint64_t now_ms)
+{
+    show(p);
+    hurry(p, now_ms);
 }

@@ -5,6 +5,8 @@
  * under way begins anew; a chunk list that proves wrong is dropped for the stream. The digest that must hold is the
  * job's, else the mirror's Repr-Digest, else what came is recorded under what it hashed to.
  *
+ * A pull holds a seat of the puller from pull_add() on: files open, buffers, connections are bounded by those.
+ *
  * events   on_done exactly once, on the puller's loop; never inside pull_add()
  */
 #ifndef AGENT_PULL_PULL_H
@@ -51,7 +53,10 @@ struct lane { /* one request under way */
     struct block *block; /* being filled */
     uint64_t first;      /* of the range asked for */
     uint64_t last;
-    bool paused; /* no block was free */
+    uint64_t asked_ms;
+    unsigned hurried;       /* how often it was asked for anew for being slow */
+    uint64_t retry_after_s; /* that an error asked for */
+    bool paused;            /* no block was free */
     bool ranged;
     bool framed;
 };
@@ -82,9 +87,11 @@ struct pull {
     struct parts *parts;
     struct follow *follow;
     struct list lanes;
-    unsigned jobs;     /* on pools */
-    struct job job;    /* sealing, rescanning */
-    struct job saving; /* of the resume state */
+    unsigned jobs;  /* on pools */
+    struct job job; /* sealing, rescanning */
+    struct shelf_sealing sealing;
+    struct list in_seal; /* of the puller's small files */
+    struct job saving;   /* of the resume state */
     struct buf snapshot;
     bool save_runs;
     bool rescanned;
@@ -93,6 +100,7 @@ struct pull {
     int job_rc;
     struct err job_why;
     uint8_t *bad_tries; /* one a chunk */
+    uint64_t part_ms;   /* that a part takes, of late; 0: none has come */
     uint64_t dirty_bytes;
     uint64_t saved_at_ms;
     uint64_t not_before_ms;
@@ -112,13 +120,21 @@ void pull_tick(struct pull *p, uint64_t now_ms);
 void pull_stop(struct pull *p);
 void pull_end(struct pull *p); /* calls on_done and frees */
 
-/* Between pull.c and fetch.c. */
+/* Between pull.c (its life), learn.c, fetch.c and seal.c (its phases). */
+void pull_succeed(struct pull *p, const struct digest *d, uint64_t size_bytes, bool was_there);
 void pull_fail(struct pull *p, int rc, const struct err *why);
 void pull_restart(struct pull *p, bool discard, int rc, const struct err *why);
 void pull_retry_later(struct pull *p, int rc, const struct err *why, uint64_t after_s);
-void pull_job_ended(struct pull *p);
+void pull_drain(struct pull *p, enum pull_next next);
+void pull_drained(struct pull *p); /* has it? then on with `next` */
+/* E_CORRUPT, and the two digests. */
+int pull_differs(const struct pull *p, const struct digest *got, struct err *e);
+void learn_feed(struct pull *p);
 void fetch_feed(struct pull *p);
 void fetch_cancel_lanes(struct pull *p);
-void fetch_show(struct pull *p);
+void fetch_tick(struct pull *p, uint64_t now_ms);
+void pull_job_ended(struct pull *p); /* a job, a lane or a stretch of hashing: is that all? */
+void seal_followed(void *arg, int rc, const struct err *why); /* follow.h's moved() */
+void seal_rescan(struct pull *p);
 
 #endif

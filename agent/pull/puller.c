@@ -61,6 +61,10 @@ int puller_open(const struct agent *a, struct puller **out, struct err *e)
     pl->followers = pool_open("follow", cores > 2 ? 2 : 1, 0);
     list_init(&pl->pulls);
     list_init(&pl->free_blocks);
+    list_init(&pl->to_seal);
+    list_init(&pl->sealing);
+    CHECK(a->connections <= CONNECTIONS_MAX);
+    pl->seats = a->connections * SEATS_EACH;
     pl->conns_left = a->connections;
     pl->blocks_left = a->connections + SPARE_BLOCKS;
     pl->tick = event_new(pl->base, -1, EV_PERSIST, on_tick, pl);
@@ -119,13 +123,26 @@ static bool reap(struct puller *pl)
     return any;
 }
 
+static enum puller_more fill_seats(struct puller *pl)
+{
+    enum puller_more m = MORE_ADDED;
+
+    while (m == MORE_ADDED && pl->seats > 0 && !pl->stopping) {
+        m = pl->more(pl->more_arg);
+    }
+    return pl->stopping ? MORE_NONE : m;
+}
+
 int puller_run(struct puller *pl, struct err *e)
 {
+    enum puller_more m;
+
     for (;;) {
         do {
+            m = fill_seats(pl);
             puller_feed(pl);
         } while (reap(pl));
-        if (list_empty(&pl->pulls)) {
+        if (list_empty(&pl->pulls) && m == MORE_NONE) {
             break;
         }
         if (event_base_loop(pl->base, EVLOOP_ONCE) == -1) {

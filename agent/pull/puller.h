@@ -1,6 +1,8 @@
 /* puller.h - all downloads of one run: the loop, the connections, the buffers and the worker threads they share.
  *
- * Pulls are fed in the order in which they were added; one large file takes all connections, many small files one each.
+ * There are a few seats for each connection; when one is free, more() may add a pull, so that a folder of a million files
+ * costs no more files and memory than one of a hundred. Pulls are fed in the order in which they were added; one large file
+ * takes all connections, many small files one each.
  *
  * owns     puller_close() after puller_run(); a pull belongs to the puller and is gone after its on_done
  * threads  all on the thread that calls puller_run(), which is where events run
@@ -25,6 +27,14 @@ struct block { /* one part's bytes on their way to the disk */
     struct err why;
 };
 
+enum { CONNECTIONS_MAX = 64, SEATS_EACH = 4, PULLS_MAX = CONNECTIONS_MAX * SEATS_EACH };
+
+enum puller_more {
+    MORE_ADDED,
+    MORE_LATER, /* none now; something that was asked for will bring some */
+    MORE_NONE,
+};
+
 struct puller {
     const struct agent *agent;
     struct event_base *base;
@@ -34,20 +44,26 @@ struct puller {
     struct pool *followers; /* hash whole files */
     struct event *tick;
     struct event *stop[2]; /* SIGINT, SIGTERM */
-    struct list pulls;
+    struct list pulls;     /* under way */
+    unsigned seats;        /* free ones */
+    struct list to_seal;   /* small files, gathering */
+    struct list sealing;   /* ... and those that the job is at */
+    struct job seal_job;
     struct list free_blocks;
     unsigned blocks_left; /* that may still be made */
     unsigned conns_left;
     uint64_t done_bytes; /* for the progress bar: of all pulls */
     uint64_t known_bytes;
-    uint64_t fetched_bytes; /* over the wire */
-    bool stopping;          /* a signal came, or a pull failed */
+    uint64_t fetched_bytes;              /* over the wire */
+    bool stopping;                       /* a signal came, or a pull failed */
+    enum puller_more (*more)(void *arg); /* there is a seat: adds one pull, if there is one */
+    void *more_arg;
     void (*on_tick)(void *arg, const struct puller *pl, bool last);
     void *tick_arg;
 };
 
 MUST_USE int puller_open(const struct agent *a, struct puller **out, struct err *e);
-/* Runs until no pull is left. A SIGINT or SIGTERM saves what is there and ends it: E_CANCELLED. */
+/* Runs until no pull is left and more() has none. A SIGINT or SIGTERM saves what is there and ends it: E_CANCELLED. */
 MUST_USE int puller_run(struct puller *pl, struct err *e);
 void puller_close(struct puller **pp);
 

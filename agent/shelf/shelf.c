@@ -148,39 +148,78 @@ int shelf_find(struct shelf *s, const struct digest *d, uint64_t *size_bytes, st
     return rc;
 }
 
-int shelf_seal(struct shelf *s, const struct digest *key, int fd, const struct digest *d,
-               struct err *e)
+/* From so many on one syncfs() costs less than an fsync() each. */
+enum { SYNC_TOGETHER = 4 };
+
+static int sync_all(struct shelf *s, struct err *e)
+{
+    int fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd == -1 || syncfs(fd) == -1 ? err_sys(e, "%s: sync", s->dir) : 0;
+
+    if (fd != -1) {
+        close(fd);
+    }
+    return rc;
+}
+
+static int seal_data(const struct shelf_sealing *x, bool sync, struct err *e)
+{
+    int rc = 0;
+
+    if (fchmod(x->fd, 0444) == -1) {
+        return err_sys(e, "chmod");
+    }
+    rc = set_mtime(x->fd, e);
+    if (rc == 0 && sync && fsync(x->fd) == -1) {
+        rc = err_sys(e, "fsync");
+    }
+    return rc;
+}
+
+static int seal_name(struct shelf *s, const struct shelf_sealing *x, bool sync, struct err *e)
 {
     char part[PATH_MAX];
     char state[PATH_MAX];
     char blob[PATH_MAX];
     char dir[PATH_MAX];
-    int rc;
 
-    shelf_partial_path(s, key, ".part", part);
-    shelf_partial_path(s, key, ".state", state);
-    shelf_blob_path(s, d, blob);
+    shelf_partial_path(s, &x->key, ".part", part);
+    shelf_partial_path(s, &x->key, ".state", state);
+    shelf_blob_path(s, &x->digest, blob);
     snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(blob, '/') - blob), blob);
-    rc = dir_make(dir, 0755, e);
-    if (rc != 0) {
-        return rc;
-    }
-    if (fchmod(fd, 0444) == -1) {
-        return err_sys(e, "%s: chmod", part);
-    }
-    rc = set_mtime(fd, e);
-    if (rc != 0) {
-        return rc;
-    }
-    /* Data before name. */
-    if (fsync(fd) == -1) {
-        return err_sys(e, "%s: fsync", part);
+    if (mkdir(dir, 0755) == -1 && errno != EEXIST) {
+        return err_sys(e, "%s", dir);
     }
     if (rename(part, blob) == -1) {
         return err_sys(e, "%s: rename", blob);
     }
     unlink(state);
-    return dir_sync(dir, e);
+    return sync ? dir_sync(dir, e) : 0;
+}
+
+void shelf_seal(struct shelf *s, struct shelf_sealing *const *all, size_t n)
+{
+    bool alone = n < SYNC_TOGETHER;
+    struct err why = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        all[i]->rc = seal_data(all[i], alone, &all[i]->why);
+    }
+    /* Data before name: after a power cut no name may lead to missing bytes. */
+    if (!alone && sync_all(s, &why) != 0) {
+        for (size_t i = 0; i < n; i++) {
+            all[i]->rc = why.code;
+            all[i]->why = why;
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (all[i]->rc == 0) {
+            all[i]->rc = seal_name(s, all[i], alone, &all[i]->why);
+        }
+    }
+    if (!alone && sync_all(s, &why) != 0) {
+        log_warn("shelf.sync", "%s", why.text); /* the names are right, if perhaps not for long */
+    }
 }
 
 int shelf_try_lock(struct shelf *s, const struct digest *key, bool shared, struct shelf_lock **out,

@@ -36,9 +36,14 @@ void shelf_partial_path(const struct shelf *s, const struct digest *key, const c
 /* E_NOTFOUND, or the blob's size. */
 MUST_USE int shelf_find(struct shelf *s, const struct digest *d, uint64_t *size_bytes,
                         struct err *e);
-/* Turns partial/<key>.part, open as fd and known to hash to d, into a blob; durable when it returns. */
-MUST_USE int shelf_seal(struct shelf *s, const struct digest *key, int fd, const struct digest *d,
-                        struct err *e);
+struct shelf_sealing { /* partial/<key>.part, open as fd and known to hash to `digest` */
+    struct digest key, digest;
+    int fd;
+    int rc; /* how it went, and why */
+    struct err why;
+};
+/* They become blobs, durable when it returns. Many at once share what a disk takes longest for. */
+void shelf_seal(struct shelf *s, struct shelf_sealing *const *all, size_t n);
 
 /* Never waits: E_BUSY. Several may hold it shared. */
 MUST_USE int shelf_try_lock(struct shelf *s, const struct digest *key, bool shared,

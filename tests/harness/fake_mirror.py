@@ -48,9 +48,11 @@ class Mirror:
         self.ranges = True  # False: a range is answered by 200
         self.head = True  # False: 405
         self.bad_chunk = {}  # chunk index -> how often it is served damaged (-1: always)
+        self.trickle = {}  # chunk index -> how often it is served at some 500 bytes a second
         self.damage = False  # every body has a wrong byte
         self.short = 0  # close after that many bytes of a body, `short_times` times
         self.short_times = 0
+        self.refuse = 0  # so many GETs of files see their connection closed without an answer
         self.change_after = None  # ETag and content change after that many GETs
         self.changed_data = None
         self.rate = 0  # bytes a second and connection; 0: all there is
@@ -123,6 +125,12 @@ class Mirror:
             return self.listing(h, path)
         if path not in self.files:
             return self.reply(h, 404)
+        with self.lock:
+            refused = h.command == "GET" and self.refuse > 0
+            self.refuse -= refused
+        if refused:
+            h.close_connection = True
+            return None
         if h.command == "HEAD" and not self.head:
             return self.reply(h, 405)
         return self.serve_file(h, path, self.files[path])
@@ -174,7 +182,12 @@ class Mirror:
             last = min(last, len(data) - 1)
             status = 206
             head["Content-Range"] = "bytes %d-%d/%d" % (first, last, len(data))
-        self.reply(h, status, head, self.damaged(data[first:last + 1], first))
+        left = 0
+        if h.command == "GET":
+            with self.lock:
+                left = self.trickle.get(first // CHUNK, 0)
+                self.trickle[first // CHUNK] = left - 1
+        self.reply(h, status, head, self.damaged(data[first:last + 1], first), trickle=left > 0)
 
     def damaged(self, body, first):
         index = first // CHUNK
@@ -216,7 +229,7 @@ class Mirror:
 
     # --- the wire -----------------------------------------------------------------------------------------------------
 
-    def reply(self, h, status, head=None, body=b""):
+    def reply(self, h, status, head=None, body=b"", trickle=False):
         with self.lock:
             self.log.append((h.command, h.path, h.headers.get("Range"), status))
             cut = None
@@ -237,12 +250,12 @@ class Mirror:
         if cut is not None:
             body = body[:cut]
             h.close_connection = True
-        step = 65536 if not self.rate else max(1, self.rate // 50)
+        step = 10 if trickle else 65536 if not self.rate else max(1, self.rate // 50)
         for i in range(0, len(body), step):
             h.wfile.write(body[i:i + step])
             with self.lock:
                 self.sent += min(step, len(body) - i)
-            if self.rate:
+            if self.rate or trickle:
                 time.sleep(0.02)
         if cut is not None:
             h.wfile.flush()

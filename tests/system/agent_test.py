@@ -139,6 +139,17 @@ def test_two_agents_share_one_download(agent, mirror):
     assert mirror.sent < len(BIG) * 1.05
 
 
+def test_a_folder_of_more_files_than_a_process_may_open(agent, mirror, tmp_path):
+    files = {f"{i}.txt": b"%d" % (i % 300) for i in range(400)}  # some of the same content
+    for name, data in files.items():
+        mirror.files[f"/many/{name}"] = data
+    run = subprocess.run(["sh", "-c", 'ulimit -n 128; exec "$@"', "sh", AGENT, "pull", "many/", "--to", tmp_path / "out"],
+                         env=agent.env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == files
+    assert len(agent.blobs()) == 300 and list(agent.shelf.glob("partial/*")) == []
+
+
 # --- a mirror that lies ------------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +209,44 @@ def test_short_bodies_are_taken_up(agent, mirror):
     agent("pull", "d/other.bin")
     assert agent.blob(OTHER) == OTHER
     assert mirror.sent < len(OTHER) + CHUNK  # went on, did not begin anew
+
+
+def test_all_connections_break_at_once(agent, mirror):
+    """One outage is one try, however many connections it hits; what a part has is not fetched again."""
+    mirror.short, mirror.short_times = CHUNK // 2, 6
+    agent("pull", "d/big.bin", "--tries", "2")
+    assert agent.blob(BIG) == BIG
+    assert mirror.sent < len(BIG) + CHUNK // 2
+    mirror.files["/d/other.bin"] = OTHER
+    mirror.refuse = 10  # connections that end before an answer
+    agent("pull", "d/other.bin", "--tries", "3")
+    assert agent.blob(OTHER) == OTHER
+
+
+def test_connections_that_never_last_a_part(agent, mirror):
+    mirror.short, mirror.short_times = 3 << 20, 1000
+    agent("pull", "d/big.bin", "--tries", "2")
+    assert agent.blob(BIG) == BIG
+    assert mirror.sent < len(BIG) + CHUNK
+    mirror.files["/d/other.bin"] = OTHER
+    mirror.chunks = False
+    mirror.sent = 0
+    agent("pull", "d/other.bin", "--tries", "2")
+    assert agent.blob(OTHER) == OTHER
+    assert mirror.sent < len(OTHER) + CHUNK
+
+
+def test_one_connection_trickles(agent, mirror):
+    mirror.trickle = {3: 2}  # two answers would take half an hour
+    agent("pull", "d/big.bin", "--idle-timeout", "3")
+    assert agent.blob(BIG) == BIG
+    assert mirror.sent < len(BIG) + CHUNK
+
+
+def test_all_connections_trickle(agent, mirror):
+    mirror.trickle = {i: 100 for i in range(6)}
+    agent("pull", "d/big.bin", "--idle-timeout", "1", "--tries", "1", code=75)
+    assert "too slow" in agent.err
 
 
 def test_body_without_an_end(agent, mirror):

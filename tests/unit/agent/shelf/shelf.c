@@ -44,6 +44,8 @@ static int teardown(void **state)
 
 static void put(struct world *w, struct slice text, struct digest *d)
 {
+    struct shelf_sealing x;
+    struct shelf_sealing *const one = &x;
     char path[PATH_MAX];
     int fd;
 
@@ -51,8 +53,39 @@ static void put(struct world *w, struct slice text, struct digest *d)
     shelf_partial_path(w->shelf, d, ".part", path);
     fd = open(path, O_RDWR | O_CREAT, 0644);
     assert_int_equal(write(fd, text.p, text.n), text.n);
-    assert_int_equal(shelf_seal(w->shelf, d, fd, d, NULL), 0);
+    x = (struct shelf_sealing){.key = *d, .digest = *d, .fd = fd};
+    shelf_seal(w->shelf, &one, 1);
+    assert_int_equal(x.rc, 0);
     close(fd);
+}
+
+static void test_many_are_sealed_together(void **state)
+{
+    enum { N = 9, BAD = 4 };
+    struct world *w = *state;
+    struct shelf_sealing x[N];
+    struct shelf_sealing *all[N];
+    char path[PATH_MAX];
+    uint64_t n;
+
+    for (size_t i = 0; i < N; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "text %zu", i);
+        digest_of(slice_str(text), &x[i].digest);
+        x[i].key = x[i].digest;
+        shelf_partial_path(w->shelf, &x[i].key, ".part", path);
+        x[i].fd = open(path, O_RDWR | O_CREAT, 0644);
+        assert_int_equal(write(x[i].fd, text, strlen(text)), strlen(text));
+        all[i] = &x[i];
+    }
+    shelf_partial_path(w->shelf, &x[BAD].key, ".part", path);
+    assert_int_equal(unlink(path), 0); /* one fails, the others do not */
+    shelf_seal(w->shelf, all, N);
+    for (size_t i = 0; i < N; i++) {
+        close(x[i].fd);
+        assert_int_equal(x[i].rc, i == BAD ? E_NOTFOUND : 0);
+        assert_int_equal(shelf_find(w->shelf, &x[i].digest, &n, NULL), x[i].rc);
+    }
 }
 
 static void test_seal_and_find(void **state)
@@ -196,6 +229,7 @@ static void test_collecting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_many_are_sealed_together, setup, teardown),
         cmocka_unit_test_setup_teardown(test_seal_and_find, setup, teardown),
         cmocka_unit_test_setup_teardown(test_touched_blobs_are_hashed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_locks, setup, teardown),

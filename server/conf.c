@@ -211,6 +211,7 @@ static int read_repo(struct settings_node *nd, struct repo_conf *r, struct arena
     r->name = nd->title;
     r->source = arena_fmt(a, "%s:%u", nd->at.file, nd->at.line).p;
     r->origin.hosts_set = settings_written(nd, "hosts");
+    r->origin.kind = r->protocol;
     if (!name_valid(nd->title)) {
         return settings_wrong(
             nd->at, e,

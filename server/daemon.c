@@ -11,6 +11,7 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/traffic.h"
+#include "server/moved.h"
 #include "server/serve.h"
 #include "server/store/upload.h"
 
@@ -191,6 +192,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         log_info("store.unclean",
                  "the last run was cut off; `mirrorctl verify` removes what it left");
     }
+    moved_note(d->store, d->set, NULL);
     rc = gate_open(d->store, c->limits, c->limits_count, c->plaintext_token, &d->gate, e);
     if (rc != 0) {
         goto out;
@@ -319,7 +321,7 @@ static void compare_what_stays(const struct conf *was, const struct conf *is, st
     }
 }
 
-static int reload(struct daemon *d, struct buf *stays, struct err *e)
+static int reload(struct daemon *d, struct reload_news *news, struct err *e)
 {
     struct conf *c = NULL;
     struct repo_set *fresh = NULL;
@@ -340,7 +342,8 @@ static int reload(struct daemon *d, struct buf *stays, struct err *e)
         repo_set_release(&fresh);
         return rc;
     }
-    compare_what_stays(d->first->conf, c, stays);
+    compare_what_stays(d->first->conf, c, &news->needs_restart);
+    moved_note(d->store, fresh, &news->warnings);
     gate_set_limits(d->gate, c->limits, c->limits_count, c->plaintext_token);
     gate_set_proxies(d->gate, c->trusted_proxies, c->trusted_proxies_count);
     set_log_level(c);
@@ -356,13 +359,13 @@ static int reload(struct daemon *d, struct buf *stays, struct err *e)
     return 0;
 }
 
-int daemon_reload(struct daemon *d, struct buf *stays, struct err *e)
+int daemon_reload(struct daemon *d, struct reload_news *news, struct err *e)
 {
     int rc;
 
     lock_take(&d->reloading);
     notify_systemd("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / 1000);
-    rc = reload(d, stays, e);
+    rc = reload(d, news, e);
     d->reload_ok = rc == 0;
     d->reloads++;
     if (rc == 0) {
@@ -374,6 +377,12 @@ int daemon_reload(struct daemon *d, struct buf *stays, struct err *e)
     notify_systemd("READY=1");
     lock_drop(&d->reloading);
     return rc;
+}
+
+void reload_news_fini(struct reload_news *news)
+{
+    buf_free(&news->needs_restart);
+    buf_free(&news->warnings);
 }
 
 /* --- running --- */
@@ -517,9 +526,9 @@ int daemon_run(struct daemon *d)
         feed_watchdog(d, &round);
         keep_up_when_due(d, &upkeep);
         if (sig == SIGHUP) {
-            struct buf stays = BUF_INIT(64 << 10);
-            (void)!daemon_reload(d, &stays, &why);
-            buf_free(&stays);
+            struct reload_news news = RELOAD_NEWS;
+            (void)!daemon_reload(d, &news, &why);
+            reload_news_fini(&news);
         } else if (sig == SIGUSR1) {
             access_log_reopen(d->access);
         } else if (sig == SIGTERM || sig == SIGINT) {

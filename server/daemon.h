@@ -50,8 +50,14 @@ MUST_USE int daemon_open(const char *conf_path, struct daemon **out, struct err 
 /* Until SIGTERM/SIGINT. SIGHUP reloads, SIGUSR1 reopens logs. */
 int daemon_run(struct daemon *d);
 void daemon_close(struct daemon **dp);
-/* Any thread but a loop; the old settings stay when it fails. *stays: what of the new ones awaits a restart, by name. */
-MUST_USE int daemon_reload(struct daemon *d, struct buf *stays, struct err *e);
+struct reload_news {          /* what a reload that went well has to say */
+    struct buf needs_restart; /* what of the new settings awaits one, by name */
+    struct buf warnings;      /* sentences, one a line */
+};
+#define RELOAD_NEWS ((struct reload_news){BUF_INIT(64 << 10), BUF_INIT(1 << 20)})
+void reload_news_fini(struct reload_news *news);
+/* Any thread but a loop; the old settings stay when it fails. */
+MUST_USE int daemon_reload(struct daemon *d, struct reload_news *news, struct err *e);
 
 struct repo_set *repo_set_hold(struct daemon *d);
 void repo_set_release(struct repo_set **rp);

@@ -43,7 +43,9 @@ static bool want_of(const struct listing *l, struct slice key, struct arena *a, 
 
 static void freshness_members(struct buf *row, const struct listing *l, const struct object_info *o)
 {
-    struct object known = {.validated_unix_s = o->validated_unix_s,
+    struct object known = {.digest = o->digest,
+                           .origin = o->origin,
+                           .validated_unix_s = o->validated_unix_s,
                            .fresh_until_unix_s = o->fresh_until_unix_s};
     struct arena a = {0};
     struct want w;
@@ -51,6 +53,9 @@ static void freshness_members(struct buf *row, const struct listing *l, const st
 
     if (!want_of(l, o->key, &a, &w)) {
         jo_str(row, "state", SLICE("unreachable"));
+        jo_null(row, "fresh_until_unix_s");
+    } else if (!object_answers(&known, &w)) {
+        jo_str(row, "state", SLICE("other-origin"));
         jo_null(row, "fresh_until_unix_s");
     } else if (w.class == WANT_IMMUTABLE) {
         jo_str(row, "state", SLICE("immutable"));

@@ -159,11 +159,12 @@ int verb_config_test(struct talk *t, struct err *e)
 
 int verb_config_reload(struct talk *t, struct err *e)
 {
-    struct buf stays = BUF_INIT(64 << 10);
-    int rc = daemon_reload(t->d, &stays, e);
+    struct reload_news news = RELOAD_NEWS;
+    int rc = daemon_reload(t->d, &news, e);
 
-    jo_str(t->result, "needs_restart", buf_slice(&stays));
-    buf_free(&stays);
+    jo_str(t->result, "needs_restart", buf_slice(&news.needs_restart));
+    jo_str(t->result, "warnings", buf_slice(&news.warnings));
+    reload_news_fini(&news);
     return rc;
 }
 

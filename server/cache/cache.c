@@ -62,8 +62,7 @@ int hit_find(struct cache *c, struct slice row_key, const struct want *w, struct
     if (rc != 0) {
         goto out;
     }
-    if (!object_decode(buf_slice(&row), &h->arena, &h->object) ||
-        (w->digest_known && !digest_eq(&w->digest, &h->object.digest))) {
+    if (!object_decode(buf_slice(&row), &h->arena, &h->object) || !object_answers(&h->object, w)) {
         rc = err_set(e, E_NOTFOUND, "another object is wanted than the row has");
         goto out;
     }

@@ -101,6 +101,7 @@ struct object_info {
     struct slice repo, key;
     uint64_t size_bytes;
     struct digest digest;
+    uint64_t origin; /* origin_identity() */
     uint64_t stored_unix_s, validated_unix_s;
     uint64_t fresh_until_unix_s; /* by the origin's word */
 };

@@ -18,6 +18,7 @@ struct partial { /* parked, in this life or an earlier one: what its row says */
     uint64_t stage_id;
     uint64_t saved_unix_s;
     uint64_t total_bytes;
+    uint64_t origin; /* identity */
     struct slice origin_etag;
     bool digest_known;
     struct digest digest;

@@ -35,6 +35,7 @@ struct entry {
     struct arena arena;
     struct slice row_key;
     struct slice repo;
+    uint64_t origin; /* its identity */
     bool in_table;
     struct list asks;
     bool looking;
@@ -212,13 +213,14 @@ static void entry_free(struct entry *n)
     free(n);
 }
 
-static struct entry *entry_new(struct cache *c, struct slice row_key, struct slice repo)
+static struct entry *entry_new(struct cache *c, const struct cache_ask *k)
 {
     struct entry *n = NEW(struct entry);
 
     n->cache = c;
-    n->row_key = arena_copy(&n->arena, row_key);
-    n->repo = arena_copy(&n->arena, repo);
+    n->row_key = arena_copy(&n->arena, k->row_key);
+    n->repo = arena_copy(&n->arena, k->want.repo);
+    n->origin = origin_identity(k->origin);
     list_init(&n->asks);
     n->in_table = true;
     HASH_ADD_KEYPTR(hh, c->entries, n->row_key.p, n->row_key.n, n);
@@ -413,6 +415,7 @@ static void not_modified(struct entry *n, struct fill *f, const struct fetch_hea
     object_renew(o, h, &n->old->arena);
     freshness_read(h->fields, h->nfields, clock_unix_s(), n->cache->set.default_ttl_s, &fresh);
     o->validated_unix_s = clock_unix_s();
+    o->origin = origin_identity(f->origin);
     o->age_s = fresh.age_s;
     o->fresh_until_unix_s = fresh.fresh_until_unix_s;
     o->swr_s = fresh.swr_s;
@@ -654,8 +657,13 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, 5, &why));
         return;
     }
+    if (n != NULL && !origin_owns(k->origin, n->origin)) {
+        forget(
+            n); /* a reload changed the origin: what is known and fetched there is for those who asked before */
+        n = NULL;
+    }
     if (n == NULL) {
-        n = entry_new(c, k->row_key, k->want.repo);
+        n = entry_new(c, k);
     }
     if (n->fill != NULL && fill_is_headed(n->fill) && n->fill->rc == 0 &&
         was_promised(k, &n->promise)) {

@@ -79,8 +79,9 @@ static bool resume_earlier(struct fill *f, uint64_t *first, uint64_t *end)
     if (p == NULL) {
         return false;
     }
-    same = f->want.digest_known ? p->digest_known && digest_eq(&p->digest, &f->want.digest)
-                                : etag_is_strong(p->origin_etag);
+    same = f->want.digest_known
+               ? p->digest_known && digest_eq(&p->digest, &f->want.digest)
+               : etag_is_strong(p->origin_etag) && origin_owns(f->origin, p->origin);
     if (same && extents_bytes(&p->have) < p->total_bytes) {
         f->resume_id = p->stage_id;
         f->object.origin_etag =
@@ -219,6 +220,7 @@ void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
     struct slice coding;
 
     object_learn(o, h, &f->arena);
+    o->origin = origin_identity(f->origin);
     if (f->want.digest_header && !f->want.digest_known) {
         learn_digest(f, h);
     }

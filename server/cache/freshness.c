@@ -158,6 +158,11 @@ void freshness_read(const struct http_field *fields, size_t nfields, uint64_t no
     };
 }
 
+bool object_answers(const struct object *o, const struct want *w)
+{
+    return w->digest_known ? digest_eq(&w->digest, &o->digest) : origin_owns(w->origin, o->origin);
+}
+
 bool freshness_keeps(const struct freshness *f, const struct want *w)
 {
     return w->class == WANT_IMMUTABLE || w->ttl_s != TTL_ORIGIN || !f->no_store;

@@ -22,6 +22,10 @@ struct freshness { /* what the origin said */
 void freshness_read(const struct http_field *fields, size_t nfields, uint64_t now_unix_s,
                     uint32_t default_ttl_s, struct freshness *out);
 
+/* Is this the object that is wanted at all? By its digest where one is promised, else by where it came from: what another
+ * origin had under the name (the configuration was changed) is none of this one's. */
+bool object_answers(const struct object *o, const struct want *w);
+
 enum verdict_fresh {
     FRESH,    /* serve it */
     STALE_OK, /* serve it, revalidate behind its back */

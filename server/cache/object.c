@@ -2,7 +2,8 @@
 
 #include "server/cache/wire.h"
 
-enum { ROW_VERSION = 1, FLAG_MUST_REVALIDATE = 1, FIXED_BYTES = 2 + DIGEST_BYTES };
+enum { ROW_VERSION = 1, FIXED_BYTES = 2 + DIGEST_BYTES };
+enum { FLAG_MUST_REVALIDATE = 1, FLAG_ORIGIN = 2 }; /* rows of before do not end in an origin */
 
 void object_key(struct buf *out, struct slice repo, struct slice key, struct slice principal)
 {
@@ -26,7 +27,7 @@ struct slice object_key_tail(struct slice key)
 void object_encode(const struct object *o, struct buf *out)
 {
     buf_byte(out, ROW_VERSION);
-    buf_byte(out, o->must_revalidate ? FLAG_MUST_REVALIDATE : 0);
+    buf_byte(out, FLAG_ORIGIN | (o->must_revalidate ? FLAG_MUST_REVALIDATE : 0));
     buf_add(out, o->digest.b, DIGEST_BYTES);
     wire_put_u64(out, o->size_bytes);
     wire_put_u64(out, o->stored_unix_s);
@@ -45,6 +46,7 @@ void object_encode(const struct object *o, struct buf *out)
         wire_put_slice(out, o->fields[i].name);
         wire_put_slice(out, o->fields[i].value);
     }
+    wire_put_u64(out, o->origin);
 }
 
 static bool get_u32(struct slice *in, uint32_t *out)
@@ -104,7 +106,7 @@ bool object_decode(struct slice row, struct arena *a, struct object *out)
             return false;
         }
     }
-    return true;
+    return (row.p[1] & FLAG_ORIGIN) == 0 || wire_get_u64(&in, &out->origin);
 }
 
 /* --- what of an answer is kept ------------------------------------------------------------------------------------ */

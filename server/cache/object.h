@@ -17,6 +17,7 @@ enum { OBJECT_FIELDS = 24, OBJECT_FIELD_BYTES = 8192, OBJECT_ROW_MAX = 64 << 10 
 
 struct object {
     struct digest digest;
+    uint64_t origin; /* origin_identity() of where it came from; 0: not noted */
     uint64_t size_bytes;
     uint64_t stored_unix_s;      /* when its bytes came */
     uint64_t validated_unix_s;   /* ... or the origin last said that they are good */

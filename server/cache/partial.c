@@ -13,7 +13,7 @@
 
 enum { SAVE_MS = 5000, ROW_MAX = 4 << 20, KEEP_S = 7 * 86400 };
 #define ROW_KIND  SLICE("fill") /* the table is shared with uploads */
-#define ROW_MAGIC SLICE("fill2")
+#define ROW_MAGIC SLICE("fill3")
 
 static void encode(struct fill *f, struct buf *out)
 {
@@ -21,6 +21,7 @@ static void encode(struct fill *f, struct buf *out)
     wire_put_slice(out, f->row_key);
     wire_put_u64(out, clock_unix_s());
     wire_put_u64(out, f->total_bytes);
+    wire_put_u64(out, f->object.origin);
     wire_put_slice(out, f->object.origin_etag);
     buf_byte(out, f->want.digest_known);
     buf_add(out, f->want.digest.b, DIGEST_BYTES);
@@ -39,8 +40,9 @@ static bool decode(struct slice row, struct partial *p)
     }
     row = slice_from(row, ROW_MAGIC.n);
     if (!wire_get_slice(&row, &p->key) || !wire_get_u64(&row, &p->saved_unix_s) ||
-        !wire_get_u64(&row, &p->total_bytes) || !wire_get_slice(&row, &p->origin_etag) ||
-        !wire_get_bytes(&row, 1, &known) || !wire_get_bytes(&row, DIGEST_BYTES, &digest) ||
+        !wire_get_u64(&row, &p->total_bytes) || !wire_get_u64(&row, &p->origin) ||
+        !wire_get_slice(&row, &p->origin_etag) || !wire_get_bytes(&row, 1, &known) ||
+        !wire_get_bytes(&row, DIGEST_BYTES, &digest) ||
         !extents_decode(&p->have, &row, p->total_bytes) || p->key.n == 0) {
         return false;
     }
@@ -136,6 +138,7 @@ struct partial *partial_of(struct fill *f)
     p->stage_id = f->parked_id;
     p->saved_unix_s = clock_unix_s();
     p->total_bytes = f->total_bytes;
+    p->origin = f->object.origin;
     if (f->object.origin_etag.p != NULL) {
         p->origin_etag = arena_copy(&p->arena, f->object.origin_etag);
     }

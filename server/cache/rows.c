@@ -34,6 +34,7 @@ static int list_row(void *arg, struct slice row_key, struct slice row)
             .key = object_key_tail(row_key),
             .size_bytes = o.size_bytes,
             .digest = o.digest,
+            .origin = o.origin,
             .stored_unix_s = o.stored_unix_s,
             .validated_unix_s = o.validated_unix_s,
             .fresh_until_unix_s = o.fresh_until_unix_s,

@@ -56,7 +56,7 @@ const struct setting *section_settings(enum section s, size_t *count)
 
 bool kind_is_list(enum kind k)
 {
-    return k == KIND_HOSTS || k == KIND_NETWORKS;
+    return k == KIND_HOSTS || k == KIND_URLS || k == KIND_NETWORKS;
 }
 
 const struct settings_grammar *schema_grammar(struct arena *a)
@@ -101,6 +101,8 @@ static const char *kind_text(const struct setting *s)
         return s->range;
     case KIND_HOSTS:
         return "list of hosts";
+    case KIND_URLS:
+        return "list of URLs";
     case KIND_NETWORKS:
         return "list of networks";
     case KIND_BOOL:

@@ -26,6 +26,7 @@ enum kind {                     /* the C type it fills */
             KIND_SECRET,        /* const char *: what credential:NAME or file:PATH holds */
             KIND_CHOICE,        /* const char *: one of `range` */
             KIND_HOSTS,         /* const char *const * and <field>_count */
+            KIND_URLS,          /* the same */
             KIND_NETWORKS,      /* the same */
             KIND_BOOL,          /* bool */
             KIND_COUNT,         /* uint32_t */

@@ -175,26 +175,35 @@ static int fill_bool(const struct fill *f)
                : bad(f, f->given, "it can only be on or off", "write true or false");
 }
 
-static int fill_url(const struct fill *f)
+static int check_url(const struct fill *f, const struct settings_given *g)
 {
     struct err why = {0};
     struct url u;
 
-    if (url_split(slice_str(f->given->text), &u, &why) != 0) {
-        if (strchr(f->given->text, '@') != NULL) { /* maybe a password: not for the log */
+    if (url_split(slice_str(g->text), &u, &why) != 0) {
+        if (strchr(g->text, '@') != NULL) { /* maybe a password: not for the log */
             return settings_wrong(
-                f->given->at, f->e,
+                g->at, f->e,
                 "%s: the URL names a user, its password would be seen in logs, write "
                 "authorization = \"credential:NAME\"",
                 f->set->key);
         }
-        return bad(f, f->given, why.text, "write http:// or https://, a host and a path");
+        return bad(f, g, why.text, "write http:// or https://, a host and a path");
     }
-    if (u.query.p != NULL || strchr(f->given->text, '#') != NULL) {
-        return bad(f, f->given, "paths are put behind it", "leave out the query and the fragment");
+    if (u.query.p != NULL || strchr(g->text, '#') != NULL) {
+        return bad(f, g, "paths are put behind it", "leave out the query and the fragment");
     }
-    *(const char **)f->field = f->given->text;
     return 0;
+}
+
+static int fill_url(const struct fill *f)
+{
+    int rc = check_url(f, f->given);
+
+    if (rc == 0) {
+        *(const char **)f->field = f->given->text;
+    }
+    return rc;
 }
 
 /* Beside the file it was written in. */
@@ -350,6 +359,9 @@ static int fill_list(const struct fill *f)
         if (f->set->kind == KIND_NETWORKS && !network_parse(s, &net)) {
             return bad(f, g, "that is no network", "write one such as 10.0.0.0/8 or fd00::/8");
         }
+        if (f->set->kind == KIND_URLS && check_url(f, g) != 0) {
+            return E_CONFIG;
+        }
         list[n++] = g->text;
     }
     *(const char *const **)f->field = list;
@@ -381,6 +393,7 @@ static int fill_one(const struct fill *f)
     case KIND_SIZE_OR_SHARE:
         return fill_size_or_share(f);
     case KIND_HOSTS:
+    case KIND_URLS:
     case KIND_NETWORKS:
         return fill_list(f);
     case KIND_COUNT:

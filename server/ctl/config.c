@@ -38,8 +38,11 @@ int ctl_config_reload(struct ctl *c, struct err *e)
     int rc = act(c, request("config.reload"), &ok, e);
 
     if (rc == 0) {
-        const char *stays = get_str(ok, "needs_restart");
+        const char *stays = get_str(ok, "needs_restart"), *warnings = get_str(ok, "warnings");
         say(c, "reloaded%s%s\n", stays[0] != '\0' ? "; a restart is needed for " : "", stays);
+        if (warnings[0] != '\0' && !c->quiet) {
+            fprintf(stderr, "mirrorctl: %s\n", warnings);
+        }
     }
     json_decref(ok);
     return rc;

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <xxhash.h>
 
 #include "common/codec/url.h"
 #include "server/fetch/origin_priv.h"
@@ -47,6 +48,18 @@ static bool listed(const struct origin *o, const struct url *u)
     return false;
 }
 
+static void take_identity(struct origin *o, const struct origin_settings *set)
+{
+    struct slice kind = slice_str(set->kind);
+
+    o->identity = origin_identity_of(kind, slice_str(set->url));
+    o->former = mem_array(set->moved_from_count, sizeof *o->former);
+    for (; o->former_count < set->moved_from_count; o->former_count++) {
+        const char *url = set->moved_from[o->former_count];
+        o->former[o->former_count] = origin_identity_of(kind, slice_str(url));
+    }
+}
+
 int origin_new(const char *repo, const struct origin_settings *set, struct origin **out,
                struct err *e)
 {
@@ -62,6 +75,7 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
         buf_byte(&url, '/');
     }
     o->url = mem_strdup(buf_cstr(&url));
+    take_identity(o, set);
     rc = url_split(slice_str(o->url), &o->split, e);
     if (rc != 0) {
         err_prefix(e, "repo %s: origin", repo);
@@ -114,6 +128,7 @@ void origin_free(struct origin **op)
         free(o->hosts[i]);
     }
     free(o->hosts);
+    free(o->former);
     free(o->repo);
     free(o->url);
     free(o->proxy);
@@ -126,6 +141,32 @@ void origin_free(struct origin **op)
 const char *origin_url(const struct origin *o)
 {
     return o->url;
+}
+
+uint64_t origin_identity_of(struct slice kind, struct slice url)
+{
+    uint64_t seed = kind.n > 0 ? XXH3_64bits(kind.p, kind.n) : 0, id;
+
+    while (slice_ends(url, SLICE("/"))) {
+        url.n--;
+    }
+    id = XXH3_64bits_withSeed(url.p, url.n, seed);
+    return id != 0 ? id : 1;
+}
+
+uint64_t origin_identity(const struct origin *o)
+{
+    return o->identity;
+}
+
+bool origin_owns(const struct origin *o, uint64_t identity)
+{
+    bool ours = identity == 0 || identity == o->identity;
+
+    for (size_t i = 0; i < o->former_count && !ours; i++) {
+        ours = identity == o->former[i];
+    }
+    return ours;
 }
 
 int url_origin_key(struct slice url, struct buf *out, struct err *e)

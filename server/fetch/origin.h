@@ -14,6 +14,10 @@
 
 struct origin_settings {
     const char *url; /* "https://pypi.example/": http or https, no query */
+    const char *
+        kind; /* the protocol it is spoken to by: the same URL spoken otherwise is another origin; or NULL */
+    const char *const *moved_from; /* URLs where the same files were before */
+    size_t moved_from_count;
     const char *const *
         hosts; /* host[:port] that links and redirects may name; NULL with hosts_count 0: as DESIGN 3.5 */
     size_t hosts_count;
@@ -34,6 +38,11 @@ MUST_USE int origin_new(const char *repo, const struct origin_settings *set, str
 struct origin *origin_hold(const struct origin *o);
 void origin_free(struct origin **op);           /* gives one count back; NULL is fine */
 const char *origin_url(const struct origin *o); /* with a '/' at the end */
+/* Names an origin in what is kept of it; never 0. */
+uint64_t origin_identity_of(struct slice kind, struct slice url);
+uint64_t origin_identity(const struct origin *o);
+/* Is that this origin, or one it has moved from? 0: nobody noted where it came from, so it is ours. */
+bool origin_owns(const struct origin *o, uint64_t identity);
 /* scheme://host[:port], lower case, default port dropped, written for a URL: the key of file-origin tables. */
 MUST_USE int url_origin_key(struct slice url, struct buf *out, struct err *e);
 /* May this absolute URL be fetched for the repo? via: the URL of the page or redirect that named it (p == NULL: the

@@ -13,6 +13,9 @@ struct origin {
     char *repo;
     char *url;
     struct url split; /* of url */
+    uint64_t identity;
+    uint64_t *former; /* identities */
+    size_t former_count;
     char **hosts;
     size_t hosts_count;
     bool hosts_set;

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from harness.mirrord import BUILD, free_port
+from harness.origin import Origin
 
 MIB = 1 << 20
 
@@ -103,6 +104,57 @@ def test_ready_names_the_addresses(data, tmp_path):
         assert done.stdout == b"ok\n"
         child.terminate()
         assert child.wait(30) == 0
+
+
+RULES = "rule '^once/' { class = immutable } rule '.' { ttl = 1h sie = 7d }"
+
+
+def of(origin, more=""):
+    return f'repo "data" {{ protocol = "generic" origin = "{origin.url}/" {more} {RULES} }}'
+
+
+def test_what_another_origin_had_is_not_served(mirrord, origin):
+    """The same paths, other bytes: at once after a reload, also while a fill is under way, and after a restart."""
+    with Origin() as other:
+        m = mirrord(of(origin))
+        for path in ("/once/a", "/often/a", "/once/slow"):
+            origin.put(path, body=b"old" + b"x" * (4 * MIB if "slow" in path else 0), rate=MIB if "slow" in path else 0)
+            other.put(path, body=b"new")
+        assert [m.get(f"/data{p}").body for p in ("/once/a", "/often/a")] == [b"old", b"old"]
+        m.settle()
+        slow = threading.Thread(target=lambda: m.get("/data/once/slow"))
+        slow.start()
+        while not origin.stats("/once/slow").bytes:
+            time.sleep(0.01)
+        m.config = of(other)
+        said = m.reload()
+        assert "moved_from" in said.stderr and origin.url in said.stderr and "repo.other_origin" in m.log()
+        assert {r["state"] for r in m.ctl_json("cache", "ls", "data")} == {"other-origin"}
+        assert [m.get(f"/data{p}").body for p in ("/once/slow", "/once/a", "/often/a")] == [b"new"] * 3
+        slow.join()
+        m.settle()
+        assert [m.get(f"/data{p}").body for p in ("/once/slow", "/once/a", "/often/a")] == [b"new"] * 3
+        assert other.stats("/often/a").conditional == 0 and m.reload().stderr == ""
+        m.stop()
+        m.config = of(origin)
+        other.close()
+        m.start()
+        assert m.log().count("repo.other_origin") == 2
+        origin.put("/once/a", status=500)
+        assert m.get("/data/once/a").status == 502, "the other origin's bytes are no stand-in"
+
+
+def test_the_same_files_elsewhere_stay(mirrord, origin):
+    with Origin() as other:
+        m = mirrord(of(origin))
+        origin.put("/once/a", body=b"old")
+        origin.put("/often/a", body=b"old")
+        assert [m.get(f"/data/{p}").body for p in ("once/a", "often/a")] == [b"old", b"old"]
+        m.settle()
+        m.config = of(other, f'moved_from = {{"{origin.url}"}}')
+        assert m.reload().stderr == "" and "repo.moved" in m.log()
+        assert [m.get(f"/data/{p}").body for p in ("once/a", "often/a")] == [b"old", b"old"]
+        assert m.upstream_requests() == 2
 
 
 def test_sigterm_lets_transfers_end(data):

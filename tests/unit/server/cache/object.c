@@ -53,11 +53,13 @@ static void a_row_comes_back_and_broken_ones_do_not(void **state)
     o.size_bytes = 77;
     o.stored_unix_s = 5;
     o.must_revalidate = true;
+    o.origin = 99;
     o.etag = SLICE("\"g-1\"");
     object_encode(&o, &row);
     assert_true(object_decode(buf_slice(&row), &a, &back));
     assert_int_equal(back.size_bytes, 77);
     assert_true(back.must_revalidate);
+    assert_int_equal(back.origin, 99);
     assert_true(slice_eqs(back.etag, "\"g-1\""));
     assert_int_equal(back.nfields, o.nfields);
     assert_true(slice_eqs(object_field(&back, "cache-control"), "max-age=5"));
@@ -70,6 +72,9 @@ static void a_row_comes_back_and_broken_ones_do_not(void **state)
         (void)!object_decode(buf_slice(&row), &a, &back);
         row.p[i] = (char)~row.p[i];
     }
+    row.p[1] = 1; /* as it was before origins were noted */
+    assert_true(object_decode(slice_first(buf_slice(&row), row.n - 8), &a, &back));
+    assert_int_equal(back.origin, 0);
     buf_free(&row);
     arena_fini(&a);
 }

@@ -2,7 +2,7 @@
  *
  * listen -> parse -> route -> gate -> plan -> cache -> answer. serve.c is that list on one page; the steps stand in
  * serve/: desk (what a loop has at hand), call (one request under way), hot (resolved answers), need (facts for a plan),
- * document (a whole one, gathered), index (one rewritten), tree (hosted files and folders), put (uploads), reply and refusal
+ * document (a whole one, gathered), rendering (one of our own), index (pages rewritten), tree (hosted files and folders), put (uploads), reply and refusal
  * (how an answer is worded), opening (till its first byte), own (our own paths).
  *
  * threads  everything on the loop of the connection; steps that block go to d->readers or d->disk and come back
@@ -22,6 +22,10 @@ void serve_settle(struct serve *s);
 void serve_forget(struct serve *s, struct slice repo, struct slice key);
 /* Empties the desks: no request comes any more, no step is out. Waits for every loop, and for uploads to let go. */
 void serve_quiet(struct serve *s);
+struct serve_stats { /* documents of our own (serve/rendering.h) */
+    uint64_t made, shared, memory_bytes, file_bytes;
+};
+void serve_stats(struct serve *s, struct serve_stats *out);
 /* After the loops are gone. */
 void serve_close(struct serve **sp);
 

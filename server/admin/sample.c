@@ -7,6 +7,7 @@ void sample_take(struct daemon *d, struct sample *out)
     out->set = repo_set_hold(d);
     http_server_stats(d->http, &out->http);
     cache_stats(d->cache, &out->cache);
+    serve_stats(d->serve, &out->serve);
     store_space(d->store, &out->space);
     out->healthy = store_healthy(d->store, NULL);
     out->fills = cache_fills(d->cache, out->fill, SAMPLE_FILLS);

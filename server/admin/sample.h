@@ -8,6 +8,7 @@
 
 #include "server/admin/traffic.h"
 #include "server/daemon.h"
+#include "server/serve.h"
 
 enum { SAMPLE_FILLS = 64 };
 
@@ -16,6 +17,7 @@ struct sample {
     struct repo_set *set;
     struct http_stats http;
     struct cache_stats cache;
+    struct serve_stats serve;
     struct store_space space;
     bool healthy;
     size_t fills;

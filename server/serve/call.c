@@ -30,6 +30,32 @@ static void copy_request(struct arena *a, const struct http_req *from, struct ht
     to->peer = peer;
 }
 
+struct kept {
+    struct list node;
+    struct buf bytes;
+};
+
+struct slice call_keep(struct call *c, struct buf *b)
+{
+    struct kept *k = NEW(struct kept);
+
+    k->bytes = *b;
+    *b = BUF_INIT(0);
+    list_push_back(&c->kept, &k->node);
+    return buf_slice(&k->bytes);
+}
+
+static void drop_kept(struct call *c)
+{
+    struct list *n;
+
+    while ((n = list_pop_front(&c->kept)) != NULL) {
+        struct kept *k = LIST_ITEM(n, struct kept, node);
+        buf_free(&k->bytes);
+        free(k);
+    }
+}
+
 static void on_gone(void *arg)
 {
     struct call *c = arg;
@@ -54,6 +80,7 @@ struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struc
     struct call *c = NEW(struct call);
 
     c->holds = 1;
+    list_init(&c->kept);
     c->desk = d;
     c->x = x;
     c->generation = d->generation;
@@ -88,6 +115,7 @@ void call_release(struct call **cp)
     CHECK(c->ask == NULL && c->document == NULL && c->opening == NULL && c->flow == NULL);
     gate_release(c->desk->daemon->gate, &c->who);
     repo_set_release(&c->set);
+    drop_kept(c);
     arena_fini(&c->arena);
     free(c);
 }

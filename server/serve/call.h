@@ -23,16 +23,20 @@ struct call {
     struct slice path;    /* below the repo, raw */
     struct principal who; /* its own count */
     struct facts facts;
+    struct list kept; /* bytes of facts */
     struct plan plan;
     struct cache_ask *ask;
     void (*on_answer)(struct call *c, struct answer *a);
     bool answered;
-    bool asked_again;          /* what was answered failed before a byte of it was used */
-    uint64_t generation;       /* the desk's when the call began */
-    uint64_t repo_generation;  /* the repo's, likewise */
-    struct document *document; /* being gathered; or NULL */
-    struct opening *opening;   /* the first byte is awaited; or NULL */
-    struct upload_flow *flow;  /* a body being taken in; or NULL */
+    bool asked_again;               /* what was answered failed before a byte of it was used */
+    uint64_t generation;            /* the desk's when the call began */
+    uint64_t repo_generation;       /* the repo's, likewise */
+    struct document_wait *document; /* being gathered; or NULL */
+    struct {
+        uint64_t stored_unix_s, fresh_until_unix_s;
+    } index;                  /* of the document that is rewritten */
+    struct opening *opening;  /* the first byte is awaited; or NULL */
+    struct upload_flow *flow; /* a body being taken in; or NULL */
 };
 
 struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
@@ -43,6 +47,8 @@ void call_advance(struct call *c); /* serve.c: plans again, with the facts that 
 /* What was answered failed before a byte of it was used: plans again, once. False: that was done already. */
 bool call_again(struct call *c);
 
+/* Takes b's bytes: they live as long as the call. */
+struct slice call_keep(struct call *c, struct buf *b);
 /* Asks the cache; fn owns a count of the answer. Not called when the client left. */
 void call_want(struct call *c, const struct want *w, void (*fn)(struct call *c, struct answer *a));
 

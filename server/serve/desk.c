@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "server/serve/rendering.h"
+
 enum { HOT_ENTRIES = 8192, HOT_BYTES = 64 << 20 };
 
 struct serve *serve_open(struct daemon *d)
@@ -10,6 +12,7 @@ struct serve *serve_open(struct daemon *d)
     unsigned n = loops_count(d->loops);
 
     s->daemon = d;
+    s->renderings = renderings_open(d->store, d->disk);
     s->desk = mem_array(n, sizeof s->desk[0]);
     for (unsigned i = 0; i < n; i++) {
         struct desk *k = &s->desk[i];
@@ -112,6 +115,7 @@ void serve_quiet(struct serve *s)
 {
     struct quiet q = {.left = loops_count(s->daemon->loops)};
 
+    renderings_stop(s->renderings);
     lock_init(&q.lock, LOCK_LEAF);
     cond_init(&q.all);
     loops_each(s->daemon->loops, empty_desk, &q);
@@ -124,12 +128,21 @@ void serve_quiet(struct serve *s)
     lock_fini(&q.lock);
 }
 
+void serve_stats(struct serve *s, struct serve_stats *out)
+{
+    struct rendering_stats st;
+
+    renderings_stats(s->renderings, &st);
+    *out = (struct serve_stats){st.made, st.shared, st.memory_bytes, st.file_bytes};
+}
+
 void serve_close(struct serve **sp)
 {
     struct serve *s = *sp;
 
     if (s != NULL) {
         *sp = NULL;
+        renderings_close(&s->renderings);
         free(s->desk);
         free(s);
     }

@@ -10,6 +10,7 @@ struct desk;
 struct quiet;
 struct serve {
     struct daemon *daemon;
+    struct renderings *renderings;
     struct desk *desk; /* [loops] */
 };
 

@@ -3,147 +3,110 @@
 #include <stdlib.h>
 
 #include "common/os/newfile.h"
+#include "server/serve/reply.h"
 
-struct document {
+struct document_wait {
     struct call *call; /* not held: the call cancels us when the client leaves */
     struct answer *answer;
     struct body *body;
-    const struct document_work *what;
-    void *arg;
+    void (*ready)(struct call *c, struct document *d);
 };
 
-struct read_step {
-    struct step step; /* first: call_step() frees it */
-    struct answer *answer;
-    struct body *body;
-    const struct document_work *what;
-    void *arg;
-    struct buf bytes;
-};
-
-static void work(struct step *s)
+static struct document *complete(struct document_wait *w)
 {
-    struct read_step *r = (struct read_step *)s;
-    size_t n = (size_t)r->body->end;
-    struct slice all;
+    struct document *d = NEW(struct document);
 
-    if (r->body->fd == -1) {
-        all = slice_of(r->body->bytes, n);
-    } else {
-        char *to = buf_room(&r->bytes, n);
-        if (to == NULL) {
-            s->rc = err_set(&s->why, E_TOOBIG, "the index document has %zu bytes", n);
-            return;
-        }
-        s->rc = fd_pread_all(r->body->fd, to, n, 0, &s->why);
-        if (s->rc != 0) {
-            return;
-        }
-        buf_grew(&r->bytes, n);
-        all = buf_slice(&r->bytes);
-    }
-    s->rc = r->what->work(r->arg, all, &s->why);
-}
-
-static void done(struct step *s)
-{
-    struct read_step *r = (struct read_step *)s;
-    r->what->done(r->arg, s->call, s->rc, &s->why);
-}
-
-static void release(struct step *s)
-{
-    struct read_step *r = (struct read_step *)s;
-
-    r->what->free(r->arg);
-    body_close(&r->body);
-    answer_release(&r->answer);
-    buf_free(&r->bytes);
-}
-
-static void finish(struct document **dp)
-{
-    struct document *d = *dp;
-
-    *dp = NULL;
-    body_close(&d->body);
-    answer_release(&d->answer);
-    free(d);
-}
-
-static void fail(struct document *d, int rc, const struct err *why)
-{
-    struct call *c = d->call;
-
-    c->document = NULL;
-    if (!call_again(c)) {
-        d->what->done(d->arg, c, rc, why);
-    }
-    d->what->free(d->arg);
-    finish(&d);
+    d->answer = w->answer;
+    d->fd = w->body->fd;
+    d->bytes = w->body->bytes;
+    d->size_bytes = (size_t)w->body->end;
+    w->answer = NULL;
+    return d;
 }
 
 static void look(void *arg)
 {
-    struct document *d = arg;
-    struct call *c = d->call;
-    struct read_step *r;
-    uint64_t upto = d->body->end;
-    struct err why = {0};
+    struct document_wait *w = arg;
+    struct call *c = w->call;
+    struct body *b = w->body;
+    void (*ready)(struct call *, struct document *) = w->ready;
+    struct document *d;
+    struct err why;
+    uint64_t upto = b->end;
     int rc = 0;
 
-    while (d->body->ops->poll != NULL) {
-        rc = d->body->ops->poll(d->body, &upto);
-        if (rc != 0) {
-            err_set(&why, rc, "the origin's document did not arrive whole");
-            fail(d, rc, &why);
-            return;
-        }
-        if (d->body->end != LENGTH_UNKNOWN && upto >= d->body->end) {
+    while (b->ops->poll != NULL) {
+        rc = b->ops->poll(b, &upto);
+        if (rc != 0 || (b->end != LENGTH_UNKNOWN && upto >= b->end)) {
             break;
         }
-        if (upto == d->body->off) {
+        if (upto == b->off) {
             return; /* wake comes, but only after a poll that found nothing new */
         }
-        d->body->off = upto;
+        b->off = upto;
     }
-    d->body->wake = NULL;
-    r = NEW(struct read_step);
-    r->answer = d->answer;
-    r->body = d->body;
-    r->what = d->what;
-    r->arg = d->arg;
-    r->bytes = BUF_INIT((size_t)c->set->conf->cache.document_bytes);
-    r->step.work = work;
-    r->step.done = done;
-    r->step.free = release;
-    d->answer = NULL;
-    d->body = NULL;
-    c->document = NULL;
-    finish(&d);
-    call_step(c, c->desk->daemon->readers, &r->step);
+    d = rc == 0 ? complete(w) : NULL;
+    document_cancel(&c->document);
+    if (rc == 0) {
+        ready(c, d);
+    } else if (!call_again(c)) {
+        err_set(&why, rc, "the origin's document did not arrive whole");
+        reply_trouble(c, rc, &why);
+    }
 }
 
-void document_read(struct call *c, struct answer *a, const struct document_work *w, void *arg)
+void document_await(struct call *c, struct answer *a,
+                    void (*ready)(struct call *c, struct document *d))
 {
-    struct document *d = NEW(struct document);
+    struct document_wait *w = NEW(struct document_wait);
 
     CHECK(c->document == NULL);
-    d->call = c;
-    d->answer = a;
-    d->what = w;
-    d->arg = arg;
-    d->body = answer_body(c->desk->daemon->cache, a, c->desk->loop, 0, a->total_bytes);
-    d->body->wake = look;
-    d->body->wake_arg = d;
-    c->document = d;
-    look(d);
+    w->call = c;
+    w->answer = a;
+    w->ready = ready;
+    w->body = answer_body(c->desk->daemon->cache, a, c->desk->loop, 0, a->total_bytes);
+    w->body->wake = look;
+    w->body->wake_arg = w;
+    c->document = w;
+    look(w);
 }
 
-void document_cancel(struct document **dp)
+void document_cancel(struct document_wait **dp)
 {
-    if (*dp != NULL) {
-        (*dp)->what->free((*dp)->arg);
-        finish(dp);
+    struct document_wait *w = *dp;
+
+    *dp = NULL;
+    if (w != NULL) {
+        body_close(&w->body);
+        answer_release(&w->answer);
+        free(w);
+    }
+}
+
+int document_read(const struct document *d, struct buf *out, struct err *e)
+{
+    char *to = buf_room(out, d->size_bytes);
+    int rc = 0;
+
+    if (to == NULL) {
+        return err_set(e, E_TOOBIG, "the index document has %zu bytes", d->size_bytes);
+    }
+    if (d->fd == -1) {
+        memcpy(to, d->bytes, d->size_bytes);
+    } else {
+        rc = fd_pread_all(d->fd, to, d->size_bytes, 0, e);
+    }
+    buf_grew(out, rc == 0 ? d->size_bytes : 0);
+    return rc;
+}
+
+void document_free(struct document **dp)
+{
+    struct document *d = *dp;
+
+    *dp = NULL;
+    if (d != NULL) {
+        answer_release(&d->answer);
+        free(d);
     }
 }

@@ -1,21 +1,29 @@
 /* document.h - an answer's bytes as a whole: for index pages that a plan needs or that are rewritten before they leave.
  *
- * Waits until a filling answer is complete, then reads it on a pool thread. Bounded by the cache's document limit.
+ * Waits on the loop until a filling answer is complete; what does not arrive whole is asked for again, once (call_again).
+ * A document is read on a pool thread, and bounded by the cache's document limit.
+ *
+ * owns     a document holds its answer, and so its file
+ * threads  document_await, document_cancel: the loop; a document: any, one at a time; reading blocks
  */
 #ifndef SERVER_SERVE_DOCUMENT_H
 #define SERVER_SERVE_DOCUMENT_H
 
 #include "server/serve/call.h"
 
-struct document;
-/* Takes the answer's count. What does not arrive whole is asked for again, once. work(): on a pool thread with the bytes; done(): on the loop (not after the client left). */
-struct document_work {
-    /* bytes live until free. Returns 0 or E_*. */
-    int (*work)(void *arg, struct slice bytes, struct err *e);
-    void (*done)(void *arg, struct call *c, int rc, const struct err *why);
-    void (*free)(void *arg); /* always, last */
+struct document {
+    struct answer *answer;
+    int fd; /* -1: `bytes` */
+    const char *bytes;
+    size_t size_bytes;
 };
-void document_read(struct call *c, struct answer *a, const struct document_work *w, void *arg);
-void document_cancel(struct document **dp); /* NULL is fine */
+
+/* Takes a, a 200. ready() once, unless the client leaves or there is trouble: that is answered here. It takes d. */
+void document_await(struct call *c, struct answer *a,
+                    void (*ready)(struct call *c, struct document *d));
+struct document_wait;
+void document_cancel(struct document_wait **dp); /* NULL is fine */
+MUST_USE int document_read(const struct document *d, struct buf *out, struct err *e);
+void document_free(struct document **dp);
 
 #endif

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "server/serve/rendering.h"
+
 enum {
     CLOCK_SLACK_S = 60, /* a clock set back further makes nothing fresh */
     NAME_BYTES = 2048,
@@ -12,7 +14,7 @@ struct hot_table {
     struct list lru; /* front: used last */
     size_t entries;
     size_t entries_max;
-    uint64_t bytes; /* of documents held in memory */
+    uint64_t bytes; /* of documents */
     uint64_t bytes_max;
 };
 
@@ -45,12 +47,17 @@ struct hot_table *hot_open(size_t entries, uint64_t bytes_max)
     return t;
 }
 
+static uint64_t weight(const struct hot *h)
+{
+    return h->bytes.n + (h->rendering != NULL ? h->rendering->size_bytes : 0);
+}
+
 static void take_out(struct hot_table *t, struct hot *h)
 {
     HASH_DEL(t->by_name, h);
     list_remove(&h->lru);
     t->entries--;
-    t->bytes -= h->bytes.n;
+    t->bytes -= weight(h);
     hot_release(&h);
 }
 
@@ -112,13 +119,13 @@ void hot_add(struct hot_table *t, struct hot *h)
         take_out(t, old);
     }
     while (t->entries >= t->entries_max ||
-           (t->bytes + h->bytes.n > t->bytes_max && !list_empty(&t->lru))) {
+           (t->bytes + weight(h) > t->bytes_max && !list_empty(&t->lru))) {
         take_out(t, LIST_ITEM(t->lru.prev, struct hot, lru));
     }
     HASH_ADD_KEYPTR(hh, t->by_name, h->name.p, h->name.n, h);
     list_push_front(&t->lru, &h->lru);
     t->entries++;
-    t->bytes += h->bytes.n;
+    t->bytes += weight(h);
     hot_hold(h);
 }
 
@@ -142,6 +149,7 @@ void hot_release(struct hot **hp)
     }
     answer_release(&h->answer);
     blob_release(&h->blob);
+    rendering_release(&h->rendering);
     buf_free(&h->bytes);
     arena_fini(&h->arena);
     repo_set_release(&h->set);

@@ -31,7 +31,8 @@ struct hot {
     uint64_t fresh_until_unix_s; /* UINT64_MAX: immutable */
     struct answer *answer;       /* bytes come from here ... */
     struct blob *blob;           /* ... or here ... */
-    struct buf bytes;            /* ... or are here: a rewritten document */
+    struct rendering *rendering; /* ... or here ... */
+    struct buf bytes;            /* ... or are these */
 };
 
 struct hot_table;

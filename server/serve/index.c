@@ -1,62 +1,70 @@
 #include "server/serve/index.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "server/serve/document.h"
 #include "server/serve/opening.h"
+#include "server/serve/rendering.h"
 #include "server/serve/reply.h"
 
-struct rewriting {
-    const struct repo *repo;
-    struct plan plan;
+struct rewriting { /* what the maker has; all but the document is the call's */
     struct daemon *daemon;
-    struct answer *answer; /* for its type, age and url */
-    struct rewrite_out out;
-    char etag[32 + 3]; /* half the digest is tag enough */
+    const struct repo *repo;
+    const struct plan *plan;
+    struct document *doc;
+    size_t doc_max;
 };
 
 /* What the page tells of its files. It is rewritten again and again, and seldom says anything new; when it takes back what
  * it told, answers that were resolved by that are void. */
-static int keep_rows(struct rewriting *w, struct err *e)
+static int keep_rows(struct rewriting *w, struct batch **rows, struct err *e)
 {
     bool replaces;
     int rc;
 
-    if (w->out.rows == NULL || batch_prune(w->out.rows, w->daemon->store, &replaces)) {
+    if (*rows == NULL || batch_prune(*rows, w->daemon->store, &replaces)) {
         return 0;
     }
-    rc = store_commit(w->daemon->store, &w->out.rows, COMMIT_LAZY, e);
+    rc = store_commit(w->daemon->store, rows, COMMIT_LAZY, e);
     if (replaces) {
         daemon_repo_changed(w->daemon, slice_str(w->repo->name));
     }
     return rc;
 }
 
-static int rewrite_work(void *arg, struct slice bytes, struct err *e)
+static int make(void *arg, struct buf *out, struct slice *content_type, struct err *e)
 {
     struct rewriting *w = arg;
-    char hex[DIGEST_HEX + 1];
-    struct digest d;
-    int rc = w->repo->ops->rewrite(w->repo, &w->plan, bytes, w->answer->content_type,
-                                   w->answer->url, &w->out, e);
+    const struct answer *a = w->doc->answer;
+    struct rewrite_out page = {.body = *out};
+    struct buf doc = BUF_INIT(w->doc_max);
+    int rc = document_read(w->doc, &doc, e);
 
     if (rc == 0) {
-        rc = keep_rows(w, e);
+        rc = w->repo->ops->rewrite(w->repo, w->plan, buf_slice(&doc), a->content_type, a->url,
+                                   &page, e);
     }
+    buf_free(&doc);
     if (rc == 0) {
-        digest_of(buf_slice(&w->out.body), &d);
-        digest_format(&d, hex);
-        snprintf(w->etag, sizeof w->etag, "\"%.32s\"", hex);
+        rc = keep_rows(w, &page.rows, e);
     }
+    batch_free(&page.rows);
+    *out = page.body;
+    *content_type = page.content_type;
     return rc == 0 ? 0 : err_prefix(e, "the origin's index page cannot be used");
 }
 
-static void rewrite_done(void *arg, struct call *c, int rc, const struct err *why)
+static void work_free(void *arg)
 {
     struct rewriting *w = arg;
-    struct answer *a = w->answer;
+
+    document_free(&w->doc);
+    free(w);
+}
+
+static void on_made(struct call *c, struct rendering *r, int rc, const struct err *why)
+{
     struct hot *h;
 
     if (rc != 0) {
@@ -64,37 +72,32 @@ static void rewrite_done(void *arg, struct call *c, int rc, const struct err *wh
         reply_trouble(c, rc, why);
         return;
     }
-    h = reply_resolve(c, hot_name(&c->req, c->repo, c->path), c->plan.want.key, NULL, NULL);
-    h->bytes = w->out.body;
-    w->out.body = BUF_INIT(0);
-    h->valid.etag = arena_copy(&h->arena, slice_str(w->etag));
-    h->valid.total_bytes = h->bytes.n;
-    h->stored_unix_s = a->stored_unix_s;
-    h->fresh_until_unix_s = a->fresh_until_unix_s;
-    reply_add(&h->reply, SLICE("etag"), h->valid.etag);
-    reply_add(&h->reply, SLICE("content-type"), w->out.content_type);
-    opening_send(c, h, a->state != CACHE_STALE);
+    h = reply_resolve_rendering(c, c->plan.want.key, r);
+    h->stored_unix_s = c->index.stored_unix_s;
+    h->fresh_until_unix_s = c->index.fresh_until_unix_s;
+    opening_send(c, h, c->visit->state != CACHE_STALE);
 }
 
-static void rewrite_free(void *arg)
+static void on_whole(struct call *c, struct document *d)
 {
-    struct rewriting *w = arg;
+    static const struct rendering_work work = {make, work_free};
+    const struct answer *a = d->answer;
+    struct rewriting *w = NEW(struct rewriting);
+    struct slice key = arena_fmt(&c->arena, "page " SLICE_FMT " " SLICE_FMT " %zu " SLICE_FMT,
+                                 SLICE_ARG(c->plan.variant), SLICE_ARG(a->etag), d->size_bytes,
+                                 SLICE_ARG(c->plan.want.key));
 
-    answer_release(&w->answer);
-    batch_free(&w->out.rows);
-    buf_free(&w->out.body);
-    free(w);
+    c->index.stored_unix_s = a->stored_unix_s;
+    c->index.fresh_until_unix_s = a->fresh_until_unix_s;
+    w->daemon = c->desk->daemon;
+    w->repo = c->repo;
+    w->plan = &c->plan;
+    w->doc = d;
+    w->doc_max = (size_t)c->set->conf->cache.document_bytes;
+    rendering_ask(c, key, 2 * w->doc_max, &work, w, on_made);
 }
 
 void index_send(struct call *c, struct answer *a)
 {
-    static const struct document_work work = {rewrite_work, rewrite_done, rewrite_free};
-    struct rewriting *w = NEW(struct rewriting);
-
-    w->repo = c->repo;
-    w->plan = c->plan;
-    w->daemon = c->desk->daemon;
-    w->answer = answer_hold(a);
-    w->out.body = BUF_INIT((size_t)c->set->conf->cache.document_bytes * 2);
-    document_read(c, a, &work, w);
+    document_await(c, a, on_whole);
 }

@@ -108,44 +108,54 @@ static void read_row(struct call *c)
 
 /* --- documents: through the cache like any other object --- */
 
-struct document_need {
+struct document_step {
+    struct step step;
+    struct document *doc;
     struct fact fact;
     struct buf bytes;
 };
 
-static int gather(void *arg, struct slice bytes, struct err *e)
+static void document_work(struct step *s)
 {
-    struct document_need *n = arg;
-
-    buf_adds(&n->bytes, bytes);
-    return n->bytes.rc != 0 ? err_set(e, n->bytes.rc, "index document of %zu bytes", bytes.n) : 0;
+    struct document_step *d = (struct document_step *)s;
+    s->rc = document_read(d->doc, &d->bytes, &s->why);
 }
 
-static void gathered(void *arg, struct call *c, int rc, const struct err *why)
+static void document_done(struct step *s)
 {
-    struct document_need *n = arg;
+    struct document_step *d = (struct document_step *)s;
 
-    if (rc != 0) {
-        reply_trouble(c, rc, why);
+    if (s->rc != 0) {
+        reply_trouble(s->call, s->rc, &s->why);
         return;
     }
-    n->fact.rc = 0;
-    n->fact.bytes = arena_copy(&c->arena, buf_slice(&n->bytes));
-    learn(c, &n->fact);
+    d->fact.bytes =
+        call_keep(s->call, &d->bytes); /* a copy of tens of megabytes would hold the loop */
+    learn(s->call, &d->fact);
 }
 
-static void gather_free(void *arg)
+static void document_step_free(struct step *s)
 {
-    struct document_need *n = arg;
-    buf_free(&n->bytes);
-    free(n);
+    struct document_step *d = (struct document_step *)s;
+    document_free(&d->doc);
+    buf_free(&d->bytes);
+}
+
+static void on_whole(struct call *c, struct document *doc)
+{
+    struct document_step *d = NEW(struct document_step);
+
+    d->doc = doc;
+    d->fact.need = c->plan.need;
+    d->bytes = BUF_INIT((size_t)c->set->conf->cache.document_bytes);
+    d->step.work = document_work;
+    d->step.done = document_done;
+    d->step.free = document_step_free;
+    call_step(c, c->desk->daemon->readers, &d->step);
 }
 
 static void on_answer(struct call *c, struct answer *a)
 {
-    static const struct document_work work = {gather, gathered, gather_free};
-    struct document_need *n;
-
     if (a->status == 404 || a->status == 410) {
         struct fact f = {.need = c->plan.need, .rc = E_NOTFOUND};
         answer_release(&a);
@@ -157,10 +167,7 @@ static void on_answer(struct call *c, struct answer *a)
         answer_release(&a);
         return;
     }
-    n = NEW(struct document_need);
-    n->fact.need = c->plan.need;
-    n->bytes = BUF_INIT((size_t)c->set->conf->cache.document_bytes);
-    document_read(c, a, &work, n);
+    document_await(c, a, on_whole);
 }
 
 void need_resolve(struct call *c)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/codec/httpdate.h"
+#include "server/serve/rendering.h"
 
 const char *reply_cache_status(enum cache_state s)
 {
@@ -55,10 +56,16 @@ static struct body *body_of(struct desk *d, struct hot *h, uint64_t first, uint6
     hb->body.ops = &ops;
     hb->body.off = first;
     hb->body.end = end;
-    hb->body.fd = h->blob != NULL ? blob_fd(h->blob) : -1;
-    hb->body.bytes = h->blob == NULL     ? h->bytes.p
-                     : hb->body.fd == -1 ? blob_bytes(h->blob).p
-                                         : NULL;
+    hb->body.fd = -1;
+    if (h->rendering != NULL) {
+        hb->body.fd = h->rendering->fd;
+        hb->body.bytes = h->rendering->bytes;
+    } else if (h->blob != NULL) {
+        hb->body.fd = blob_fd(h->blob);
+        hb->body.bytes = hb->body.fd == -1 ? blob_bytes(h->blob).p : NULL;
+    } else {
+        hb->body.bytes = h->bytes.p;
+    }
     hb->hot = hot_hold(h);
     return &hb->body;
 }
@@ -179,6 +186,18 @@ struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, s
     if (c->repo->ops->answer != NULL) {
         c->repo->ops->answer(c->repo, &c->plan, a, &h->arena, &h->reply);
     }
+    return h;
+}
+
+struct hot *reply_resolve_rendering(struct call *c, struct slice key, struct rendering *r)
+{
+    struct hot *h = reply_resolve(c, hot_name(&c->req, c->repo, c->path), key, NULL, NULL);
+
+    h->rendering = rendering_hold(r);
+    h->valid.etag = slice_str(r->etag);
+    h->valid.total_bytes = r->size_bytes;
+    reply_add(&h->reply, SLICE("etag"), h->valid.etag);
+    reply_add(&h->reply, SLICE("content-type"), r->content_type);
     return h;
 }
 

@@ -8,6 +8,8 @@
  * caller's to fill. key: the want's, or the blob's path. */
 struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, struct answer *a,
                           struct blob *b);
+/* The same for a document of our own. Holds r. */
+struct hot *reply_resolve_rendering(struct call *c, struct slice key, struct rendering *r);
 /* What the resolved answer is to this request; *body may be NULL. Borrows h, which outlives the body. */
 const struct http_reply *reply_word(struct exchange *x, struct visit *v, struct hot *h,
                                     struct body **body);

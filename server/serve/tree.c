@@ -1,10 +1,16 @@
 #include "server/serve/tree.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
+
 #include "common/base/log.h"
 #include "server/repo/hosted/listing.h"
 #include "server/serve/opening.h"
 #include "server/serve/refusal.h"
+#include "server/serve/rendering.h"
 #include "server/serve/reply.h"
+
+enum { LISTING_BYTES = 256 << 20 };
 
 /* --- files --- */
 
@@ -56,50 +62,46 @@ void tree_send_file(struct call *c)
 
 /* --- folders --- */
 
-struct list_step {
-    struct step step;
-    struct buf body;
-    struct slice content_type;
+struct listing_work { /* what the maker has is the call's */
+    struct store *store;
+    const struct repo *repo;
+    const struct plan *plan;
 };
 
-static void list_work(struct step *s)
+static int make(void *arg, struct buf *out, struct slice *content_type, struct err *e)
 {
-    struct list_step *l = (struct list_step *)s;
-    s->rc = hosted_listing(s->call->desk->daemon->store, s->call->repo, &s->call->plan, &l->body,
-                           &l->content_type, &s->why);
+    struct listing_work *l = arg;
+    return hosted_listing(l->store, l->repo, l->plan, out, content_type, e);
 }
 
-static void list_done(struct step *s)
+static void on_listed(struct call *c, struct rendering *r, int rc, const struct err *why)
 {
-    struct list_step *l = (struct list_step *)s;
-    struct call *c = s->call;
     struct hot *h;
 
-    if (s->rc != 0) {
-        refuse(c->x, s->rc == E_NOTFOUND ? 404 : 500, "%s: %s\n", err_plain(s->rc), s->why.text);
+    if (rc != 0) {
+        refuse(c->x, rc == E_NOTFOUND ? 404 : 500, "%s: %s\n", err_plain(rc), why->text);
         return;
     }
-    h = reply_resolve(c, SLICE(""), SLICE(""), NULL, NULL);
-    h->bytes = l->body;
-    l->body = BUF_INIT(0);
-    h->valid.total_bytes = h->bytes.n;
-    reply_add(&h->reply, SLICE("content-type"), l->content_type);
+    h = reply_resolve_rendering(c, c->plan.entry.path, r);
+    h->fresh_until_unix_s = UINT64_MAX; /* until the repo's generation moves */
     reply_add(&h->reply, SLICE("vary"), SLICE("accept"));
-    opening_send(c, h, false);
-}
-
-static void list_free(struct step *s)
-{
-    buf_free(&((struct list_step *)s)->body);
+    opening_send(c, h, true);
 }
 
 void tree_send_listing(struct call *c)
 {
-    struct list_step *l = NEW(struct list_step);
+    static const struct rendering_work work = {make, free};
+    const struct plan *p = &c->plan;
+    struct listing_work *l = NEW(struct listing_work);
+    char root[DIGEST_HEX + 1];
 
-    l->body = BUF_INIT(256 << 20);
-    l->step.work = list_work;
-    l->step.done = list_done;
-    l->step.free = list_free;
-    call_step(c, c->desk->daemon->readers, &l->step);
+    digest_format(&p->snap.root, root);
+    l->store = c->desk->daemon->store;
+    l->repo = c->repo;
+    l->plan = p;
+    rendering_ask(c,
+                  arena_fmt(&c->arena, "folder %d %d %s %" PRIu64 " " SLICE_FMT " / " SLICE_FMT,
+                            p->html, p->recursive, root, p->snap.seq, SLICE_ARG(p->name),
+                            SLICE_ARG(p->entry.path)),
+                  LISTING_BYTES, &work, l, on_listed);
 }

@@ -9,11 +9,6 @@
 
 enum { KEY_MAX = 16384 };
 
-static uint64_t or_default_u64(uint64_t v, uint64_t d)
-{
-    return v != 0 ? v : d;
-}
-
 /* --- wants -------------------------------------------------------------------------------------------------------- */
 
 static struct slice copy(struct arena *a, struct slice s)
@@ -326,16 +321,7 @@ struct cache *cache_open(struct store *st, struct pool *disk, const struct cache
 
     c->store = st;
     c->disk = disk;
-    c->set = (struct cache_settings){
-        .segment_bytes = or_default_u64(set->segment_bytes, (uint64_t)64 << 20),
-        .fillers = set->fillers != 0 ? set->fillers : 4,
-        .parallel_bytes = or_default_u64(set->parallel_bytes, (uint64_t)256 << 20),
-        .jump_bytes = or_default_u64(set->jump_bytes, (uint64_t)8 << 20),
-        .tries = set->tries != 0 ? set->tries : 10,
-        .document_bytes = or_default_u64(set->document_bytes, (uint64_t)256 << 20),
-        .grace_ms = set->grace_ms != 0 ? set->grace_ms : 30000,
-        .default_ttl_s = set->default_ttl_s != 0 ? set->default_ttl_s : 60,
-    };
+    c->set = *set;
     lock_init(&c->lock, LOCK_CACHE);
     lock_init(&c->keep_lock, LOCK_KEEP);
     list_init(&c->fills);

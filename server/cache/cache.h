@@ -18,16 +18,17 @@
 #include "server/store/blob.h"
 
 struct cache;
-struct cache_settings {
-    uint64_t segment_bytes;          /* bounded upstream ranges: 64 MiB */
-    uint32_t fillers;                /* parallel ranges a fill: 4 */
-    uint64_t parallel_bytes;         /* from this size on: 256 MiB */
-    uint64_t jump_bytes;             /* a reader this far ahead of a filler gets its own: 8 MiB */
-    uint32_t tries;                  /* without progress: 10 */
-    uint64_t document_bytes;         /* largest index document: 256 MiB */
-    uint32_t grace_ms;               /* a fill that nobody reads goes on for so long: 30 s */
-    uint32_t default_ttl_s;          /* 60: mutable, when the origin says nothing */
-    uint64_t scrub_rate_bytes_per_s; /* 50 MiB/s; 0: off */
+struct cache_settings {              /* defaults and ranges stand in settings.def */
+    uint64_t segment_bytes;          /* bounded upstream ranges */
+    uint32_t fillers;                /* parallel ranges a fill */
+    uint64_t parallel_bytes;         /* from this size on */
+    uint64_t jump_bytes;             /* a reader this far ahead of a filler gets its own */
+    uint32_t tries;                  /* without progress */
+    uint64_t document_bytes;         /* largest index document */
+    uint32_t grace_ms;               /* a fill that nobody reads goes on for so long */
+    uint32_t default_ttl_s;          /* mutable, when the origin says nothing */
+    uint64_t scrub_rate_bytes_per_s; /* 0: off */
+    uint32_t scrub_every_s;          /* what was read since is left alone */
 };
 
 enum cache_state {                    /* RFC 9211 */

@@ -9,7 +9,8 @@
 
 enum {
     LOOK_MS = 1000,
-    SCRUB_EVERY_MS = 1000,
+    SCRUB_STEP_MS = 1000,
+    SCRUB_REST_MS = 600000,
     COLLECT_EVERY_MS = 3600000,
     COLLECT_GRACE_S = 3600,
     PARTIAL_SHARE = 10, /* parked fills hold at most a tenth of the quota */
@@ -63,21 +64,34 @@ int cache_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
     return rc;
 }
 
-static void scrub(struct keeper *k)
+static void scrub(struct keeper *k, uint64_t now_ms)
 {
-    uint64_t budget = k->cache->set.scrub_rate_bytes_per_s * (SCRUB_EVERY_MS / 1000);
+    const struct cache_settings *set = &k->cache->set;
+    uint64_t rate = set->scrub_rate_bytes_per_s, rest_ms = SCRUB_STEP_MS;
     uint64_t read = 0;
     uint64_t damaged = 0;
+    uint64_t now_s = clock_unix_s();
     struct err e;
+    int rc;
 
-    if (budget == 0) {
+    if (rate == 0) {
         return;
     }
-    if (scrub_step(k->cache->store, budget, &read, &damaged, &e) != 0) {
+    rc = scrub_step(k->cache->store, rate * SCRUB_STEP_MS / 1000,
+                    now_s > set->scrub_every_s ? now_s - set->scrub_every_s : 0, &read, &damaged,
+                    &e);
+    if (rc != 0) {
         log_warn("scrub.failed", "why=\"%s\"", e.text);
     } else if (damaged > 0) {
         log_error("scrub.damaged", "blobs=%" PRIu64, damaged);
     }
+    /* A large blob is read at once, and paid for after; when none was due, looking costs more than it finds. */
+    if (rc != 0 || read == 0) {
+        rest_ms = min_u64(SCRUB_REST_MS, (uint64_t)set->scrub_every_s * 1000);
+    } else {
+        rest_ms = max_u64(rest_ms, read * 1000 / rate);
+    }
+    k->scrub_due_ms = now_ms + rest_ms;
 }
 
 static void collect(struct keeper *k)
@@ -104,8 +118,7 @@ static void step(struct keeper *k, uint64_t now_ms)
         log_warn("evict.failed", "why=\"%s\"", e.text);
     }
     if (now_ms >= k->scrub_due_ms) {
-        scrub(k);
-        k->scrub_due_ms = now_ms + SCRUB_EVERY_MS;
+        scrub(k, now_ms);
     }
     if (now_ms >= k->collect_due_ms) {
         collect(k);
@@ -136,7 +149,7 @@ struct keeper *keeper_open(struct cache *c)
     uint64_t now = clock_now_ms();
 
     k->cache = c;
-    k->scrub_due_ms = now + SCRUB_EVERY_MS;
+    k->scrub_due_ms = now + SCRUB_STEP_MS;
     k->collect_due_ms = now + COLLECT_EVERY_MS;
     lock_init(&k->lock, LOCK_LEAF);
     cond_init(&k->wake);

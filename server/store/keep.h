@@ -61,8 +61,9 @@ MUST_USE int verify_run(struct store *s, bool deep, bool repair,
                         void (*finding)(void *arg, const char *what), void *arg,
                         struct verify_report *out, struct err *e);
 
-/* One step of the scrubber: hashes blobs from the persisted cursor until `budget_bytes` are read. */
-MUST_USE int scrub_step(struct store *s, uint64_t budget_bytes, uint64_t *read_bytes,
-                        uint64_t *damaged, struct err *e);
+/* One step of the scrubber: hashes blobs from the persisted cursor until `budget_bytes` are read; those written or hashed at
+ * before_unix_s or later are passed over. Nothing read: none is due. */
+MUST_USE int scrub_step(struct store *s, uint64_t budget_bytes, uint64_t before_unix_s,
+                        uint64_t *read_bytes, uint64_t *damaged, struct err *e);
 
 #endif

@@ -15,6 +15,7 @@ struct scrub {
     struct store *s;
     struct buf key;
     struct buf row;
+    uint64_t before_unix_s;
     struct err *e;
 };
 
@@ -70,6 +71,9 @@ static int scrub_one(struct scrub *x, const struct digest *d, uint64_t *read_byt
     bool whole = false;
     int rc = blob_row_decode(buf_slice(&x->row), &r, x->e);
 
+    if (rc == 0 && max_u64(r.verified_unix_s, r.created_unix_s) >= x->before_unix_s) {
+        return 0;
+    }
     if (rc == 0) {
         *read_bytes += r.size_bytes;
         rc = blob_hash_check(x->s, d, &whole, x->e);
@@ -94,10 +98,10 @@ static void set_cursor(struct scrub *x, struct slice at)
     }
 }
 
-int scrub_step(struct store *s, uint64_t budget_bytes, uint64_t *read_bytes, uint64_t *damaged,
-               struct err *e)
+int scrub_step(struct store *s, uint64_t budget_bytes, uint64_t before_unix_s, uint64_t *read_bytes,
+               uint64_t *damaged, struct err *e)
 {
-    struct scrub x = {s, BUF_INIT(ROW_MAX), BUF_INIT(ROW_MAX), e};
+    struct scrub x = {s, BUF_INIT(ROW_MAX), BUF_INIT(ROW_MAX), before_unix_s, e};
     struct buf at = BUF_INIT(ROW_MAX);
     int rc = kv_get(s->kv, TABLE_META, CURSOR, &at, e);
 

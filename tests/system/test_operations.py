@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from harness.mirrord import BUILD, free_port
+from harness.mirrord import BUILD, SLOW, free_port
 from harness.origin import Origin
 
 MIB = 1 << 20
@@ -241,6 +241,22 @@ def test_verify_removes_orphans_and_finds_damage(data):
     assert data.ctl("verify", "--deep", check=False).returncode == 65
     data.ctl("verify", "--deep", "--repair", check=False)
     assert data.get("/data/a").body == data.origin.bytes_of("/a")
+
+
+def test_rot_is_found_before_somebody_asks(mirrord, origin):
+    m = mirrord(f"""scrub_every = 1s\nrepo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")
+    origin.put("/a", size=MIB)
+    m.get("/data/a")
+    m.settle()
+    blob = next(f for f in (m.state / "blobs").rglob("*") if f.is_file())
+    blob.chmod(0o600)
+    with open(blob, "r+b") as f:
+        f.write(b"rot")
+    end = time.monotonic() + 60 * SLOW
+    while "scrub.damaged" not in m.log() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert "scrub.damaged blobs=1" in m.log()
+    assert m.get("/data/a").body == origin.bytes_of("/a") and origin.stats("/a").requests == 2
 
 
 def test_a_listener_with_a_root(mirrord, origin):

@@ -228,7 +228,7 @@ static void test_scrub(void **state)
     blob_file(f, &d[3], path);
     flip(path);
     for (int i = 0; i < 6; i++) { /* the cursor survives a restart */
-        assert_int_equal(scrub_step(f->s, 60000, &read_bytes, &damaged, NULL), 0);
+        assert_int_equal(scrub_step(f->s, 60000, UINT64_MAX, &read_bytes, &damaged, NULL), 0);
         assert_true(read_bytes <= 110000);
         seen += read_bytes;
         bad += damaged;
@@ -239,6 +239,8 @@ static void test_scrub(void **state)
     assert_false(blob_is_there(f->s, &d[3]));
     assert_blob(f->s, &d[0], 100);
     assert_blob(f->s, &d[5], 50000);
+    assert_int_equal(scrub_step(f->s, 60000, 1, &read_bytes, &damaged, NULL), 0);
+    assert_int_equal(read_bytes, 0); /* all are younger */
 }
 
 int main(void)

@@ -35,6 +35,7 @@ void stream_close_cpu(struct kstream **sp); /* NULL is fine */
 
 int mem_alloc_cpu(void **out, size_t size_bytes); /* zeroed, 256-byte aligned */
 void mem_free_cpu(void *p);
+int mem_room_cpu(size_t *free_bytes); /* what may still be allocated, about */
 int mem_zero_cpu(struct kstream *ks, void *p, size_t size_bytes);
 int mem_copy_cpu(struct kstream *ks, void *to, const void *from, size_t size_bytes);
 /* Host to device; `from` may be reused when it returns. */

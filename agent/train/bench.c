@@ -115,8 +115,10 @@ int verb_bench(const struct options *o, struct err *e)
     rc = rc != 0 ? rc : setup_at_least("steps", o->steps, 1, e);
     rc = rc != 0 ? rc : setup_device(o, 0, &k, e);
     rc = rc != 0 ? rc : setup_config(o, &c, e);
-    rc = rc != 0 ? rc : setup_model(o, &c, k, 1, true, &m, e);
-    rc = rc != 0 ? rc : model_reserve(m, o->batch, setup_seq(o, &c), e);
+    if (rc == 0) {
+        const struct setup s = {1, o->batch, setup_seq(o, &c), true, true};
+        rc = setup_model(o, &c, k, &s, &m, e);
+    }
     rc = rc != 0 ? rc : optim_open(m, &oo, &opt, e);
     rc = rc != 0 ? rc : run(o, m, opt, o->steps < 1000 ? o->steps : FEW_STEPS, e);
     optim_close(&opt);

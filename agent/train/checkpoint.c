@@ -61,13 +61,13 @@ struct copy {
 
 static int take(struct copy *c, struct model *m, struct optim *o, struct err *e)
 {
-    size_t n = (size_t)m->layout.size, bytes = model_bytes(m, m->layout.size);
+    size_t n = (size_t)m->layout.size, bytes = model_accum_bytes(m, m->layout.size);
     int rc;
 
-    CHECK(m->dt == DT_F32);
+    CHECK(m->accum == DT_F32);
     *c = (struct copy){mem_array(n, sizeof *c->param), mem_array(n, sizeof *c->m),
                        mem_array(n, sizeof *c->v)};
-    rc = model_get(m, c->param, m->param, bytes, e);
+    rc = model_get(m, c->param, m->master, bytes, e);
     rc = rc != 0 ? rc : model_get(m, c->m, o->m, bytes, e);
     return rc != 0 ? rc : model_get(m, c->v, o->v, bytes, e);
 }
@@ -186,8 +186,9 @@ int checkpoint_state(const char *dir, struct train_state *s, struct err *e)
 int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct train_state *s,
                     struct err *e)
 {
-    const struct weights_part param = {"", m->param, m->dt};
-    const struct weights_part moments[] = {{"exp_avg.", o->m, m->dt}, {"exp_avg_sq.", o->v, m->dt}};
+    const struct weights_part param = {"", m->master, m->accum};
+    const struct weights_part moments[] = {{"exp_avg.", o->m, m->accum},
+                                           {"exp_avg_sq.", o->v, m->accum}};
     int rc = checkpoint_state(dir, s, e);
 
     rc = rc != 0 ? rc : weights_load(m, &param, 1, dir, "model", e);

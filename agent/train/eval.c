@@ -24,7 +24,7 @@ int verb_eval(const struct options *o, struct err *e)
     struct data *d = NULL;
     struct model_config c;
     struct measured result;
-    int64_t seq;
+    struct setup s = {.world = 1, .batch = o->batch};
     int rc;
 
     if (o->data == NULL || o->model == NULL) {
@@ -38,10 +38,9 @@ int verb_eval(const struct options *o, struct err *e)
     if (rc != 0) {
         return rc;
     }
-    seq = setup_seq(o, &c);
-    rc = data_open(o->data, seq, 0, &d, e);
-    rc = rc != 0 ? rc : setup_model(o, &c, k, 1, false, &m, e);
-    rc = rc != 0 ? rc : model_reserve(m, o->batch, seq, e);
+    s.seq = setup_seq(o, &c);
+    rc = data_open(o->data, s.seq, 0, &d, e);
+    rc = rc != 0 ? rc : setup_model(o, &c, k, &s, &m, e);
     rc = rc != 0 ? rc : measure(m, d, o->batch, o->batches, &result, e);
     if (rc == 0) {
         print(o, &result);

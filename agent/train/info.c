@@ -18,9 +18,9 @@ static void print_model(const struct options *o, const struct model_config *c,
 
     layout_init(&l, c, 1);
     if (o->json) {
-        printf("{\"model_type\":\"gpt2\",\"parameters\":%lld,\"layers\":%lld,\"heads\":%lld,"
+        printf("{\"model_type\":\"%s\",\"parameters\":%lld,\"layers\":%lld,\"heads\":%lld,"
                "\"hidden\":%lld,\"ffn\":%lld,\"vocab\":%lld,\"context\":%lld",
-               (long long)l.parameters, (long long)c->layers, (long long)c->heads,
+               config_family(c), (long long)l.parameters, (long long)c->layers, (long long)c->heads,
                (long long)c->hidden, (long long)c->ffn, (long long)c->vocab, (long long)c->context);
         if (s != NULL) {
             printf(",\"step\":%lld,\"tokens\":%llu", (long long)s->step,
@@ -36,8 +36,8 @@ static void print_model(const struct options *o, const struct model_config *c,
         printf(",\"verified\":%s}\n", s != NULL ? "true" : "false");
     } else {
         printf(
-            "gpt2: %.2f M parameters, %lld layers, %lld heads of %lld, width %lld, vocabulary %lld, context %lld\n",
-            (double)l.parameters / 1e6, (long long)c->layers, (long long)c->heads,
+            "%s: %.2f M parameters, %lld layers, %lld heads of %lld, width %lld, vocabulary %lld, context %lld\n",
+            config_family(c), (double)l.parameters / 1e6, (long long)c->layers, (long long)c->heads,
             (long long)c->head_dim, (long long)c->hidden, (long long)c->vocab,
             (long long)c->context);
         if (s != NULL) {

@@ -1,4 +1,4 @@
-/* trainer - trains GPT-2-shaped models: one program for CPU and GPU, files and ranks in, checkpoints out. */
+/* trainer - trains GPT-2 and Llama models: one program for CPU and GPU, files and ranks in, checkpoints out. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

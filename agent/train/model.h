@@ -1,7 +1,13 @@
 /* model.h - a model in a backend's memory: its parameters and gradients, one pass forward, one backward.
  *
- * Everything goes through struct kops, so the same code runs on CPU and CUDA, in f32 and (for tests) f64. All memory is
- * taken by model_open() and model_reserve(); a training step allocates nothing.
+ * Everything goes through struct kops, so the same code runs on CPU and CUDA, and one set of switches (config.h) makes
+ * every family. All memory is counted by model_plan() and taken by model_reserve(); a training step allocates nothing.
+ *
+ * Activations and the parameters that the passes read are of the type `dt`; gradients, statistics and the parameters that
+ * learn are of `accum` (kernels/dev.h). A step forward and back adds to the gradients: several make one larger batch.
+ *
+ * With recompute = K > 0 only the input of every K-th block is kept for the backward pass, which runs K blocks forward
+ * again before it goes through them; the same operations on the same inputs give the same bits.
  *
  * owns     struct model frees what it holds; the operations are borrowed
  * threads  one at a time
@@ -13,7 +19,15 @@
 #include "agent/train/layout.h"
 #include "kernels/ops.h"
 
-/* One block's activations, kept from the forward for the backward pass. All are [rows, ...]. */
+struct model_options {
+    enum dtype dt;
+    int world; /* ranks that share out each group */
+    bool training;
+    bool any_order;    /* attention.h */
+    int64_t recompute; /* K; 0: everything is kept */
+};
+
+/* One block's activations. All are [rows, ...]. */
 struct block_acts {
     void *norm1, *mean1, *rstd1;
     void *qkv, *att, *lse;
@@ -27,36 +41,54 @@ struct model {
     const struct kops *k;
     struct kstream *ks;
     enum dtype dt;
+    enum dtype accum;
     struct model_config config;
+    struct model_options o;
     struct layout layout;
     char *param;
+    char *master; /* the parameters that learn: param itself unless that is narrower */
     char *grad;   /* NULL when not for training */
     double *loss; /* in device memory: the sum of the losses since model_begin() */
     int rc;       /* the first error of an operation */
 
     int64_t batch; /* what is reserved */
     int64_t seq;
-    bool training;
     char *memory;
-    size_t memory_bytes;
     int32_t *token, *target;
-    void *embedded;
-    struct block_acts *block;
+    void *cos, *sin; /* RoPE's angles */
+    int64_t slots;   /* blocks whose activations are held at a time */
+    struct block_acts *slot;
+    void **kept; /* the input of every slots-th block */
     void *normf, *meanf, *rstdf;
     void *logits, *loss_row;
     int64_t head_rows; /* rows of logits held at a time */
-    void *dstream, *dbranch, *dwide, *dqkv;
+    void *dstream, *dbranch, *datt, *dqkv;
     void *attention_scratch;
     struct attention_ready attention;
 };
 
-MUST_USE int model_open(const struct model_config *c, const struct kops *k, enum dtype dt,
-                        int world, bool training, struct model **out, struct err *e);
+/* What a model takes of its device's memory, and its optimiser (optim.h) beside it. */
+struct model_memory {
+    size_t weights_bytes;
+    size_t gradients_bytes;
+    size_t optimizer_bytes; /* masters and moments */
+    size_t activations_bytes;
+};
+
+/* Takes no memory yet. */
+MUST_USE int model_open(const struct model_config *c, const struct kops *k,
+                        const struct model_options *o, struct model **out, struct err *e);
 void model_close(struct model **mp); /* NULL is fine */
+/* What passes of up to batch x seq tokens take. */
+MUST_USE int model_plan(struct model *m, int64_t batch, int64_t seq, struct model_memory *out,
+                        struct err *e);
+size_t model_memory_total(const struct model_memory *p);
+/* The activations of another batch, at most; after model_plan() for a larger one. */
+size_t model_activations_bytes(struct model *m, int64_t batch, int64_t seq);
+/* Takes memory for such passes; parameters and gradients come with the first call, as zeros. */
+MUST_USE int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e);
 /* Fills the parameters by GPT-2's rules, from the seed alone. */
 MUST_USE int model_init(struct model *m, uint64_t seed, struct err *e);
-/* Takes memory for passes of up to batch x seq tokens. */
-MUST_USE int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e);
 
 /* Forgets gradients and losses: a new step begins. */
 void model_begin(struct model *m);
@@ -69,14 +101,16 @@ void model_measure(struct model *m, const int32_t *token, const int32_t *target,
                    int64_t seq);
 /* Waits for the device. */
 MUST_USE int model_loss(struct model *m, double *sum, struct err *e);
-/* The logits behind the last of n tokens, `vocab` of them. */
-MUST_USE int model_next(struct model *m, const int32_t *token, int64_t n, float *logits,
+/* The logits behind the last of n tokens, `vocab` of them, in the model's accum type. */
+MUST_USE int model_next(struct model *m, const int32_t *token, int64_t n, void *logits,
                         struct err *e);
 
+/* Bytes of so many elements of dt, of accum. */
 size_t model_bytes(const struct model *m, int64_t elements);
+size_t model_accum_bytes(const struct model *m, int64_t elements);
 /* Keeps the first error of an operation. */
 void model_do(struct model *m, int rc);
-/* Between host and device; waits. */
+/* Between host and device; getting waits. */
 MUST_USE int model_put(struct model *m, void *to, const void *from, size_t size_bytes,
                        struct err *e);
 MUST_USE int model_get(struct model *m, void *to, const void *from, size_t size_bytes,

@@ -33,7 +33,7 @@ static int alloc(struct model *m, char **out, size_t size_bytes, struct err *e)
 int optim_open(struct model *m, const struct optim_options *o, struct optim **out, struct err *e)
 {
     struct optim *p = NEW(struct optim);
-    size_t size = model_bytes(m, m->layout.size);
+    size_t size = model_accum_bytes(m, m->layout.size);
     char *scalar = NULL;
     int rc;
 
@@ -69,31 +69,42 @@ void optim_close(struct optim **op)
     free(o);
 }
 
+void optim_clip(struct optim *o)
+{
+    struct model *m = o->model;
+
+    model_do(m, m->k->mem_zero(m->ks, o->scalar, sizeof *o->scalar));
+    model_do(m, m->k->sumsq_add(m->ks, m->accum, o->scalar + SUMSQ, m->grad, m->layout.size));
+    model_do(m, m->k->clip_scale(m->ks, o->scalar + NORM, o->scalar + SCALE, o->scalar + SUMSQ,
+                                 o->o.clip));
+}
+
+int optim_norm(struct optim *o, double *norm, struct err *e)
+{
+    return model_get(o->model, norm, o->scalar + NORM, sizeof *norm, e);
+}
+
 static void update(struct optim *o, int64_t offset, int64_t n, const struct adamw_step *how)
 {
     struct model *m = o->model;
-    size_t at = model_bytes(m, offset);
+    size_t at = model_accum_bytes(m, offset);
 
     model_do(m, m->k->adamw(m->ks, m->dt, m->param + at, o->m + at, o->v + at, m->grad + at, n,
                             o->scalar + SCALE, how));
 }
 
-void optim_step(struct optim *o, int64_t step)
+void optim_update(struct optim *o, int64_t update_number)
 {
     struct model *m = o->model;
     struct adamw_step how = {
-        .lr = schedule_lr(&o->o.schedule, step),
+        .lr = schedule_lr(&o->o.schedule, update_number),
         .beta1 = o->o.beta1,
         .beta2 = o->o.beta2,
         .eps = o->o.eps,
-        .correct1 = 1 - pow(o->o.beta1, (double)step),
-        .correct2 = 1 - pow(o->o.beta2, (double)step),
+        .correct1 = 1 - pow(o->o.beta1, (double)update_number),
+        .correct2 = 1 - pow(o->o.beta2, (double)update_number),
     };
 
-    model_do(m, m->k->mem_zero(m->ks, o->scalar, sizeof *o->scalar));
-    model_do(m, m->k->sumsq_add(m->ks, m->dt, o->scalar + SUMSQ, m->grad, m->layout.size));
-    model_do(m, m->k->clip_scale(m->ks, o->scalar + NORM, o->scalar + SCALE, o->scalar + SUMSQ,
-                                 o->o.clip));
     for (int g = 0; g < m->layout.groups; g++) {
         const struct group *r = &m->layout.group[g];
 
@@ -104,12 +115,8 @@ void optim_step(struct optim *o, int64_t step)
     }
 }
 
-int optim_norm(struct optim *o, double *norm, struct err *e)
+void optim_step(struct optim *o, int64_t update_number)
 {
-    struct model *m = o->model;
-
-    model_do(m, m->k->mem_get(m->ks, norm, o->scalar + NORM, sizeof *norm));
-    return m->rc == 0 ? 0
-                      : err_set(e, m->rc, "%s: the optimiser's step failed: %s", m->k->name,
-                                err_plain(m->rc));
+    optim_clip(o);
+    optim_update(o, update_number);
 }

@@ -29,7 +29,7 @@ struct optim_options {
 struct optim {
     struct model *model;
     struct optim_options o;
-    char *m;
+    char *m; /* of the model's accum type, as v */
     char *v;
     double *scalar; /* device memory: sum of squares, norm, scale */
 };
@@ -37,9 +37,13 @@ struct optim {
 MUST_USE int optim_open(struct model *m, const struct optim_options *o, struct optim **out,
                         struct err *e);
 void optim_close(struct optim **op); /* NULL is fine */
-/* Uses the model's gradients; step counts from 1. */
-void optim_step(struct optim *o, int64_t step);
-/* Of the last step's gradients, before clipping. Waits for the device. */
+/* Norm of the model's gradients, and what clipping makes of it. */
+void optim_clip(struct optim *o);
+/* Of the last optim_clip(), before clipping. Waits for the device. */
 MUST_USE int optim_norm(struct optim *o, double *norm, struct err *e);
+/* Updates the parameters by the clipped gradients; changes nothing when the norm is not finite. Updates count from 1. */
+void optim_update(struct optim *o, int64_t update);
+/* Both. */
+void optim_step(struct optim *o, int64_t update);
 
 #endif

@@ -44,9 +44,17 @@ static int32_t choose(struct choice *c, int64_t n, int64_t k, double temperature
     return c[n - 1].token;
 }
 
+/* Tokens that the model looks back on: all of them, while its context holds them. */
+static int64_t window(const struct options *o, const struct model_config *c)
+{
+    int64_t all = (int64_t)strlen(o->prompt) + o->tokens;
+
+    return all < c->context ? all : c->context;
+}
+
 static int generate(struct model *m, const struct options *o, struct err *e)
 {
-    int64_t vocab = m->config.vocab, context = m->config.context, n = 0;
+    int64_t vocab = m->config.vocab, n = 0;
     size_t prompt = strlen(o->prompt);
     int32_t *token = mem_array(prompt + (size_t)o->tokens + 1, sizeof *token);
     float *logits = mem_array((size_t)vocab, sizeof *logits);
@@ -59,7 +67,7 @@ static int generate(struct model *m, const struct options *o, struct err *e)
     fputs(o->prompt, stdout);
     for (int64_t i = 0; rc == 0 && i < o->tokens; i++, n++) {
         struct philox r = philox_at((uint64_t)o->seed, UINT64_C(0x73616d70) << 32, (uint64_t)i);
-        int64_t seen = n < context ? n : context;
+        int64_t seen = n < m->seq ? n : m->seq;
 
         rc = model_next(m, token + n - seen, seen, logits, e);
         for (int64_t v = 0; v < vocab; v++) {
@@ -101,8 +109,10 @@ int verb_sample(const struct options *o, struct err *e)
             err_set(e, E_UNSUPPORTED, "sample knows models of bytes only; this one has %lld tokens",
                     (long long)c.vocab);
     }
-    rc = rc != 0 ? rc : setup_model(o, &c, k, 1, false, &m, e);
-    rc = rc != 0 ? rc : model_reserve(m, 1, c.context, e);
+    if (rc == 0) {
+        const struct setup s = {.world = 1, .batch = 1, .seq = window(o, &c)};
+        rc = setup_model(o, &c, k, &s, &m, e);
+    }
     rc = rc != 0 ? rc : generate(m, o, e);
     model_close(&m);
     return rc;

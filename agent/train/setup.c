@@ -64,21 +64,98 @@ int64_t setup_seq(const struct options *o, const struct model_config *c)
     return o->seq != 0 ? o->seq : c->context < USUAL_SEQ ? c->context : USUAL_SEQ;
 }
 
-int setup_model(const struct options *o, const struct model_config *c, const struct kops *k,
-                int world, bool training, struct model **out, struct err *e)
+static double gib(size_t bytes)
 {
-    int rc = model_open(c, k, DT_F32, world, training, out, e);
+    return (double)bytes / (1 << 30);
+}
+
+/* The largest batch for which `other` bytes beside its activations still fit; 0: none. */
+static int64_t largest_batch(struct model *m, const struct setup *s, size_t other, size_t room)
+{
+    int64_t fits = 0, not = s->batch;
+
+    while (not -fits > 1) {
+        int64_t mid = fits + (not -fits) / 2;
+
+        if (other + model_activations_bytes(m, mid, s->seq) <= room) {
+            fits = mid;
+        } else {
+            not = mid;
+        }
+    }
+    return fits;
+}
+
+static int check_memory(struct model *m, const struct setup *s, struct err *e)
+{
+    struct model_memory p;
+    size_t room, total;
+    int64_t fits;
+    int rc = model_plan(m, s->batch, s->seq, &p, e);
 
     if (rc != 0) {
         return rc;
     }
-    if (o->model != NULL) {
-        const struct weights_part param = {"", (*out)->param, (*out)->dt};
-
-        rc = weights_load(*out, &param, 1, o->model, "model", e);
-    } else {
-        rc = model_init(*out, (uint64_t)o->seed, e);
+    total = model_memory_total(&p);
+    rc = m->k->mem_room(&room);
+    if (rc != 0) {
+        return err_set(e, rc, "%s: cannot say how much memory is free", m->k->device);
     }
+    if (s->tell) {
+        fprintf(stderr,
+                "memory on %s: weights %.2f, gradients %.2f, optimiser %.2f, activations %.2f: "
+                "%.2f GiB of %.2f free\n",
+                m->k->device, gib(p.weights_bytes), gib(p.gradients_bytes), gib(p.optimizer_bytes),
+                gib(p.activations_bytes), gib(total), gib(room));
+    }
+    if (total <= room) {
+        return 0;
+    }
+    fits = largest_batch(m, s, total - p.activations_bytes, room);
+    return fits > 0 ? err_set(e, E_NOSPACE,
+                              "%.2f GiB are needed, %.2f are free on %s: --batch %lld fits%s",
+                              gib(total), gib(room), m->k->device, (long long)fits,
+                              s->training && m->o.recompute == 0
+                                  ? ", --recompute block takes less for the same"
+                                  : "")
+                    : err_set(e, E_NOSPACE,
+                              "%.2f GiB are needed, %.2f are free on %s: not even one sequence of "
+                              "%lld tokens fits",
+                              gib(total), gib(room), m->k->device, (long long)s->seq);
+}
+
+static int parse_recompute(const char *text, int64_t *out, struct err *e)
+{
+    uint64_t k = 0;
+
+    if (strcmp(text, "block") == 0) {
+        k = 1;
+    } else if (strcmp(text, "none") != 0 && (!slice_u64(slice_str(text), &k) || k == 0)) {
+        return err_set(e, E_USAGE, "--recompute %.20s: none, block or a number of blocks", text);
+    }
+    *out = k < INT32_MAX ? (int64_t)k : INT32_MAX;
+    return 0;
+}
+
+static int fill_model(const struct options *o, struct model *m, struct err *e)
+{
+    const struct weights_part param = {"", m->master, m->accum};
+
+    return o->model != NULL ? weights_load(m, &param, 1, o->model, "model", e)
+                            : model_init(m, (uint64_t)o->seed, e);
+}
+
+int setup_model(const struct options *o, const struct model_config *c, const struct kops *k,
+                const struct setup *s, struct model **out, struct err *e)
+{
+    struct model_options mo = {.dt = DT_F32, .world = s->world, .training = s->training};
+    int rc = parse_recompute(o->recompute, &mo.recompute, e);
+
+    *out = NULL;
+    rc = rc != 0 ? rc : model_open(c, k, &mo, out, e);
+    rc = rc != 0 ? rc : check_memory(*out, s, e);
+    rc = rc != 0 ? rc : model_reserve(*out, s->batch, s->seq, e);
+    rc = rc != 0 ? rc : fill_model(o, *out, e);
     if (rc != 0) {
         model_close(out);
     }

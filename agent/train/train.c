@@ -175,8 +175,10 @@ static int open_run(struct run *r, struct err *e)
         r->seq = setup_seq(r->o, &r->config);
         rc = open_data(r, e);
     }
-    rc = rc != 0 ? rc : setup_model(r->o, &r->config, r->k, r->comm->size, true, &r->model, e);
-    rc = rc != 0 ? rc : model_reserve(r->model, r->o->batch, r->seq, e);
+    if (rc == 0) {
+        const struct setup s = {r->comm->size, r->o->batch, r->seq, true, r->comm->rank == 0};
+        rc = setup_model(r->o, &r->config, r->k, &s, &r->model, e);
+    }
     rc = rc != 0 ? rc : optim_open(r->model, &oo, &r->optim, e);
     rc = rc != 0 ? rc : r->k->mem_alloc(&r->shared, SHARED_COUNT * sizeof(double));
     if (rc != 0) {
@@ -195,10 +197,9 @@ static int open_run(struct run *r, struct err *e)
         rc = metrics_open(r->o->out, r->state.step, r->o->log_every, &r->metrics, e);
     }
     if (rc == 0 && r->metrics != NULL) {
-        metrics_say(r->metrics,
-                    "%s: %.2f M parameters on %s, %.1f MiB of activations, %d rank%s, %s",
-                    dir == NULL ? "new run" : dir, (double)r->model->layout.parameters / 1e6,
-                    r->k->device, (double)r->model->memory_bytes / 1048576.0, r->comm->size,
+        metrics_say(r->metrics, "%s: %s of %.2f M parameters on %s, %d rank%s, %s",
+                    dir == NULL ? "new run" : dir, config_family(&r->config),
+                    (double)r->model->layout.parameters / 1e6, r->k->device, r->comm->size,
                     r->comm->size == 1 ? "" : "s", r->comm->name);
     }
 out:
@@ -259,7 +260,7 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
             model_learn(m, r->token, r->target, r->o->batch, r->seq, 1.0 / tokens);
         }
     }
-    rc = rc != 0 ? rc : share(r, m->dt, m->grad, m->layout.size, e);
+    rc = rc != 0 ? rc : share(r, m->accum, m->grad, m->layout.size, e);
     rc = rc != 0 ? rc : share(r, DT_F64, m->loss, 1, e);
     if (rc != 0) {
         return rc;

@@ -20,9 +20,19 @@ MUST_USE int setup_device(const struct options *o, int local_rank, const struct 
 MUST_USE int setup_config(const struct options *o, struct model_config *out, struct err *e);
 /* --seq, or what the model's context suggests. */
 int64_t setup_seq(const struct options *o, const struct model_config *c);
-/* A model with the weights of --model, or fresh ones from --seed. */
+/* What the verb wants of its model. */
+struct setup {
+    int world;
+    int64_t batch;
+    int64_t seq;
+    bool training;
+    bool tell; /* says on stderr what memory it takes, before it takes any */
+};
+
+/* A model with the weights of --model, or fresh ones from --seed, and room for such passes. E_NOSPACE names the largest
+ * batch that fits. */
 MUST_USE int setup_model(const struct options *o, const struct model_config *c,
-                         const struct kops *k, int world, bool training, struct model **out,
+                         const struct kops *k, const struct setup *s, struct model **out,
                          struct err *e);
 /* Refuses an option's value below its least. */
 MUST_USE int setup_at_least(const char *name, int64_t value, int64_t least, struct err *e);

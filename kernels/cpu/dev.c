@@ -1,6 +1,7 @@
 #include "kernels/dev.h"
 
 #include <cblas.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,46 @@ int mem_alloc_cpu(void **out, size_t size_bytes)
 void mem_free_cpu(void *p)
 {
     free(p);
+}
+
+/* The number behind `key` in a small text file of the kernel's; SIZE_MAX without one ("max", no such file). */
+static size_t number_in(const char *path, const char *key)
+{
+    char text[4096];
+    FILE *f = fopen(path, "re");
+    const char *at;
+    char *end;
+    size_t n;
+    unsigned long long v;
+
+    if (f == NULL) {
+        return SIZE_MAX;
+    }
+    n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    at = strstr(text, key);
+    if (at == NULL) {
+        return SIZE_MAX;
+    }
+    at += strlen(key);
+    v = strtoull(at, &end, 10);
+    return end == at ? SIZE_MAX : (size_t)v;
+}
+
+int mem_room_cpu(size_t *free_bytes)
+{
+    size_t available = number_in("/proc/meminfo", "MemAvailable:");
+    size_t most = number_in("/sys/fs/cgroup/memory.max", "");
+    size_t used = number_in("/sys/fs/cgroup/memory.current", "");
+
+    *free_bytes = available == SIZE_MAX ? SIZE_MAX : available * 1024;
+    if (most != SIZE_MAX && used != SIZE_MAX) {
+        size_t left = most > used ? most - used : 0;
+
+        *free_bytes = left < *free_bytes ? left : *free_bytes;
+    }
+    return 0;
 }
 
 int mem_zero_cpu(struct kstream *ks, void *p, size_t size_bytes)

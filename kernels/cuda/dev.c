@@ -74,6 +74,13 @@ void mem_free_cuda(void *p)
     cudaFree(p); /* waits for work that uses it */
 }
 
+int mem_room_cuda(size_t *free_bytes)
+{
+    size_t total;
+
+    return cudaMemGetInfo(free_bytes, &total) == cudaSuccess ? 0 : E_CUDA;
+}
+
 int mem_zero_cuda(struct kstream *ks, void *p, size_t size_bytes)
 {
     return cudaMemsetAsync(p, 0, size_bytes, ks->stream) == cudaSuccess ? 0 : E_CUDA;

@@ -389,6 +389,7 @@ static int train(const struct kops *k, double loss[STEPS], struct err *e)
         .eps = 1e-8,
         .decay = 0.1,
         .clip = 1};
+    const struct model_options mo = {.dt = DT_F32, .world = 1, .training = true};
     int32_t token[BATCH * SEQ], target[BATCH * SEQ];
     struct model_config c;
     struct model *m = NULL;
@@ -399,9 +400,9 @@ static int train(const struct kops *k, double loss[STEPS], struct err *e)
         token[i] = (i * 7 + i * i) % 48;
         target[i] = (i * 5 + 3) % 48;
     }
-    rc = rc != 0 ? rc : model_open(&c, k, DT_F32, 1, true, &m, e);
-    rc = rc != 0 ? rc : model_init(m, 1, e);
+    rc = rc != 0 ? rc : model_open(&c, k, &mo, &m, e);
     rc = rc != 0 ? rc : model_reserve(m, BATCH, SEQ, e);
+    rc = rc != 0 ? rc : model_init(m, 1, e);
     rc = rc != 0 ? rc : optim_open(m, &o, &opt, e);
     for (int s = 0; rc == 0 && s < STEPS; s++) {
         model_begin(m);

@@ -5,17 +5,31 @@
 
 enum { BATCH = 3, SEQ = 7 };
 
-static struct model *tiny(enum dtype dt)
+static struct model *open_model(const struct model_config *c, const struct model_options *o)
 {
-    struct model_config c;
     struct model *m;
     struct err e;
 
-    assert_int_equal(config_builtin("tiny-gpt2", &c, &e), 0);
-    assert_int_equal(model_open(&c, kops_cpu(), dt, 1, true, &m, &e), 0);
-    assert_int_equal(model_init(m, 42, &e), 0);
+    assert_int_equal(model_open(c, kops_cpu(), o, &m, &e), 0);
     assert_int_equal(model_reserve(m, BATCH, SEQ, &e), 0);
+    assert_int_equal(model_init(m, 42, &e), 0);
     return m;
+}
+
+static struct model_config shape(const char *name)
+{
+    struct model_config c;
+
+    assert_int_equal(config_builtin(name, &c, NULL), 0);
+    return c;
+}
+
+static struct model *tiny(enum dtype dt)
+{
+    const struct model_config c = shape("tiny-gpt2");
+    const struct model_options o = {.dt = dt, .world = 1, .training = true};
+
+    return open_model(&c, &o);
 }
 
 static void fill_tokens(int32_t *token, int32_t *target, int n, int vocab)
@@ -43,33 +57,123 @@ static double value(void *arg)
 }
 
 /* Every tensor's gradient, some elements of each, against differences of the whole model's loss. */
-static void test_whole_gradient(void **state)
+static void expect_gradient(const struct model_config *c)
 {
-    struct loss_of l = {.m = tiny(DT_F64)};
+    const struct model_options o = {.dt = DT_F64, .world = 1, .training = true};
+    struct loss_of l = {.m = open_model(c, &o)};
     struct model *m = l.m;
     double *p = (double *)(void *)m->param, *g = mem_array((size_t)m->layout.size, sizeof *g);
 
-    (void)state;
     fill_tokens(l.token, l.target, BATCH * SEQ, 48);
-    /* GPT-2's small start makes flat attention; larger weights exercise every term. */
+    /* A small start makes flat attention; larger weights exercise every term. */
     for (int64_t i = 0; i < m->layout.size; i++) {
         p[i] += 0.3 * finite_random();
     }
     model_begin(m);
     model_learn(m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
     memcpy(g, m->grad, model_bytes(m, m->layout.size));
-    for (int i = 0; i < m->layout.tensors; i++) {
-        const struct tensor *t = &m->layout.tensor[i];
-        int64_t n = t->rows * t->cols, step = n / 25 + 1;
-        char name[32];
-
-        snprintf(name, sizeof name, "tensor %d of kind %d", i, (int)t->kind);
+    for (int i = 0; i < m->layout.hubs; i++) {
+        const struct hub_tensor *h = &m->layout.hub[i];
+        int64_t n = h->rows * h->cols, step = n / 12 + 1;
+        int64_t at = m->layout.tensor[h->tensor].offset + h->first_row * h->cols;
 
         for (int64_t j = 0; j < n; j += step) {
-            finite_check(name, value, &l, p + t->offset + j, g + t->offset + j, 0, 1);
+            finite_check(h->name, value, &l, p + at + j, g + at + j, 0, 1);
         }
     }
     free(g);
+    model_close(&l.m);
+}
+
+static void test_gradient_of_gpt2(void **state)
+{
+    struct model_config c = shape("tiny-gpt2");
+
+    (void)state;
+    expect_gradient(&c);
+    c.tied = false;
+    expect_gradient(&c);
+}
+
+static void test_gradient_of_llama(void **state)
+{
+    struct model_config c = shape("tiny-llama");
+
+    (void)state;
+    expect_gradient(&c);
+    c.tied = c.attention_bias = c.mlp_bias = true;
+    c.kv_heads = 1;
+    c.head_dim = 6;
+    expect_gradient(&c);
+}
+
+/* Keeping every K-th block's input and going forward again gives the same bits. */
+static void test_recompute_changes_nothing(void **state)
+{
+    struct model_config c = shape("tiny-llama");
+    struct model_memory kept, again;
+    float *want;
+
+    (void)state;
+    c.layers = 5;
+    want = NULL;
+    for (int k = 0; k <= 5; k++) {
+        const struct model_options o = {.dt = DT_F32, .world = 1, .training = true, .recompute = k};
+        struct loss_of l = {.m = open_model(&c, &o)};
+        size_t bytes = model_bytes(l.m, l.m->layout.size);
+
+        fill_tokens(l.token, l.target, BATCH * SEQ, 48);
+        model_begin(l.m);
+        model_learn(l.m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+        model_learn(l.m, l.target, l.token, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+        assert_int_equal(model_plan(l.m, BATCH, SEQ, k == 0 ? &kept : &again, NULL), 0);
+        if (k == 0) {
+            want = mem_new(bytes);
+            memcpy(want, l.m->grad, bytes);
+        }
+        assert_memory_equal(want, l.m->grad, bytes);
+        assert_true(k == 0 || k == 5 || again.activations_bytes < kept.activations_bytes);
+        model_close(&l.m);
+    }
+    free(want);
+}
+
+static int allocations;
+
+static int counted_alloc(void **out, size_t size_bytes)
+{
+    allocations++;
+    return mem_alloc_cpu(out, size_bytes);
+}
+
+/* What is taken is what was planned, and steps take nothing. */
+static void test_memory_is_planned_and_steps_take_none(void **state)
+{
+    const struct model_config c = shape("tiny-llama");
+    const struct model_options o = {.dt = DT_F32, .world = 1, .training = true};
+    const struct optim_options oo = {.schedule = {.lr = 1e-3, .steps = 9}, .clip = 1};
+    struct loss_of l;
+    struct kops k = *kops_cpu();
+    struct optim *opt;
+    int before;
+
+    (void)state;
+    k.mem_alloc = counted_alloc;
+    assert_int_equal(model_open(&c, &k, &o, &l.m, NULL), 0);
+    assert_int_equal(allocations, 0);
+    assert_int_equal(model_reserve(l.m, BATCH, SEQ, NULL), 0);
+    assert_int_equal(model_init(l.m, 1, NULL), 0);
+    assert_int_equal(optim_open(l.m, &oo, &opt, NULL), 0);
+    fill_tokens(l.token, l.target, BATCH * SEQ, 48);
+    before = allocations;
+    for (int step = 1; step < 4; step++) {
+        model_begin(l.m);
+        model_learn(l.m, l.token, l.target, BATCH, SEQ, 1);
+        optim_step(opt, step);
+        value(&l);
+    }
+    assert_int_equal(allocations, before);
+    optim_close(&opt);
     model_close(&l.m);
 }
 
@@ -183,7 +287,10 @@ static void test_padding_of_the_vocabulary_never_learns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_gradient),
+        cmocka_unit_test(test_gradient_of_gpt2),
+        cmocka_unit_test(test_gradient_of_llama),
+        cmocka_unit_test(test_recompute_changes_nothing),
+        cmocka_unit_test(test_memory_is_planned_and_steps_take_none),
         cmocka_unit_test(test_first_loss_is_nearly_uniform),
         cmocka_unit_test(test_accumulation_equals_a_big_batch),
         cmocka_unit_test(test_head_in_pieces),

@@ -93,11 +93,13 @@ static void expect_on_the_hub(const struct layout *l, const char *prefix)
 static void expect_loaded(const struct model_config *c, const char *prefix, const float *whole)
 {
     struct model *m;
+    const struct model_options o = {.dt = DT_F32, .world = 1};
     struct weights_part part;
     struct err e;
     float *got;
 
-    assert_int_equal(model_open(c, kops_cpu(), DT_F32, 1, false, &m, &e), 0);
+    assert_int_equal(model_open(c, kops_cpu(), &o, &m, &e), 0);
+    assert_int_equal(model_reserve(m, 1, 1, &e), 0);
     part = (struct weights_part){prefix, m->param, DT_F32};
     assert_int_equal(weights_load(m, &part, 1, dir, "model", &e), 0);
     got = (float *)(void *)m->param;
@@ -134,6 +136,7 @@ static void test_one_file(void **state)
 {
     (void)state;
     round_trip("tiny-gpt2", WEIGHTS_SPLIT_BYTES, 1);
+    round_trip("tiny-llama", WEIGHTS_SPLIT_BYTES, 1);
 }
 
 /* 30 kB of tensors in files of at most 8 kB, and the index. */

@@ -1,0 +1,171 @@
+#include "agent/train/block.h"
+
+static void *tensor_in(const struct model *m, char *whole, enum dtype dt, int group,
+                       enum tensor_kind kind)
+{
+    const struct tensor *t = layout_find(&m->layout, group, kind);
+
+    return t == NULL ? NULL : whole + (size_t)t->offset * dtype_bytes(dt);
+}
+
+void *block_param(const struct model *m, int group, enum tensor_kind kind)
+{
+    return tensor_in(m, m->param, m->dt, group, kind);
+}
+
+void *block_grad(const struct model *m, int group, enum tensor_kind kind)
+{
+    return tensor_in(m, m->grad, m->accum, group, kind);
+}
+
+void block_norm(struct model *m, void *y, void *mean, void *rstd, const void *x, int group,
+                enum tensor_kind gain, int64_t rows)
+{
+    const struct kops *k = m->k;
+    const struct model_config *c = &m->config;
+    const void *g = block_param(m, group, gain);
+
+    model_do(m, c->norm == NORM_RMS
+                    ? k->rmsnorm_forward(m->ks, m->dt, y, rstd, x, g, rows, c->hidden, c->norm_eps)
+                    : k->layernorm_forward(m->ks, m->dt, y, mean, rstd, x, g,
+                                           block_param(m, group, gain + 1), rows, c->hidden,
+                                           c->norm_eps));
+}
+
+void block_norm_backward(struct model *m, const void *x, const void *mean, const void *rstd,
+                         int group, enum tensor_kind gain, int64_t rows)
+{
+    const struct kops *k = m->k;
+    const struct model_config *c = &m->config;
+    const void *g = block_param(m, group, gain);
+    void *dg = block_grad(m, group, gain);
+
+    model_do(m, c->norm == NORM_RMS
+                    ? k->rmsnorm_backward(m->ks, m->dt, m->dstream, dg, m->dbranch, x, g, rstd,
+                                          rows, c->hidden)
+                    : k->layernorm_backward(m->ks, m->dt, m->dstream, dg,
+                                            block_grad(m, group, gain + 1), m->dbranch, x, g, mean,
+                                            rstd, rows, c->hidden));
+}
+
+/* A layer's weight and bias, and its extents. */
+struct linear {
+    int group;
+    enum tensor_kind w, b;
+    int64_t out, in;
+};
+
+/* y = x * w^T + bias, and what else the tail says. */
+static void forward(struct model *m, void *y, const void *x, const struct linear *l, int64_t rows,
+                    struct matmul_tail tail)
+{
+    tail.bias = block_param(m, l->group, l->b);
+    model_do(m, m->k->matmul(m->ks, m->dt, m->dt, y, x, block_param(m, l->group, l->w), rows,
+                             l->out, l->in, MATMUL_TB, &tail));
+}
+
+/* Adds to the gradients of the weight and the bias. */
+static void learn(struct model *m, const void *dy, const void *x, const struct linear *l,
+                  int64_t rows)
+{
+    void *db = block_grad(m, l->group, l->b);
+
+    model_do(m, m->k->matmul(m->ks, m->dt, m->accum, block_grad(m, l->group, l->w), dy, x, l->out,
+                             l->in, rows, MATMUL_TA | MATMUL_ADD, NULL));
+    if (db != NULL) {
+        model_do(m, m->k->bias_backward(m->ks, m->dt, db, dy, rows, l->out));
+    }
+}
+
+/* dx = dy * w */
+static void backward(struct model *m, void *dx, const void *dy, const struct linear *l,
+                     int64_t rows, const struct matmul_tail *tail)
+{
+    model_do(m, m->k->matmul(m->ks, m->dt, m->dt, dx, dy, block_param(m, l->group, l->w), rows,
+                             l->in, l->out, 0, tail));
+}
+
+/* The four layers of a block. */
+struct layers {
+    struct linear qkv, proj, fc, out;
+    struct attention_shape heads;
+    int64_t rows;
+};
+
+static struct layers layers_of(const struct model *m, int64_t block, int64_t batch, int64_t seq)
+{
+    const struct model_config *c = &m->config;
+    int64_t att = c->heads * c->head_dim, qkv = att + 2 * c->kv_heads * c->head_dim;
+    int64_t fc = c->mlp == MLP_SWIGLU ? 2 * c->ffn : c->ffn;
+    int g = (int)block + 1;
+
+    return (struct layers){
+        .qkv = {g, T_QKV_W, T_QKV_B, qkv, c->hidden},
+        .proj = {g, T_PROJ_W, T_PROJ_B, c->hidden, att},
+        .fc = {g, T_FC_W, T_FC_B, fc, c->hidden},
+        .out = {g, T_OUT_W, T_OUT_B, c->hidden, c->ffn},
+        .heads = {batch, seq, c->heads, c->kv_heads, c->head_dim, m->o.any_order},
+        .rows = batch * seq,
+    };
+}
+
+void block_forward(struct model *m, int64_t block, struct block_acts *a, const void *in, void *out,
+                   int64_t batch, int64_t seq)
+{
+    const struct kops *k = m->k;
+    const struct layers l = layers_of(m, block, batch, seq);
+    int g = l.qkv.group;
+
+    block_norm(m, a->norm1, a->mean1, a->rstd1, in, g, T_NORM1_G, l.rows);
+    forward(m, a->qkv, a->norm1, &l.qkv, l.rows, (struct matmul_tail){0});
+    if (m->config.position == POSITION_ROPE) {
+        model_do(m, k->rope_forward(m->ks, m->dt, a->qkv, m->cos, m->sin, &l.heads));
+    }
+    model_do(m, k->attention_forward(m->ks, m->dt, a->att, a->lse, a->qkv, &l.heads,
+                                     m->attention_scratch));
+    forward(m, a->mid, a->att, &l.proj, l.rows, (struct matmul_tail){.residual = in});
+
+    block_norm(m, a->norm2, a->mean2, a->rstd2, a->mid, g, T_NORM2_G, l.rows);
+    if (m->config.mlp == MLP_SWIGLU) {
+        forward(m, a->fc, a->norm2, &l.fc, l.rows, (struct matmul_tail){0});
+        model_do(m, k->swiglu_forward(m->ks, m->dt, a->act, a->fc, l.rows, m->config.ffn));
+    } else {
+        forward(m, a->act, a->norm2, &l.fc, l.rows, (struct matmul_tail){.pre_gelu = a->fc});
+    }
+    if (out != NULL) {
+        forward(m, out, a->act, &l.out, l.rows, (struct matmul_tail){.residual = a->mid});
+    }
+}
+
+void block_backward(struct model *m, int64_t block, struct block_acts *a, const void *in,
+                    int64_t batch, int64_t seq)
+{
+    const struct kops *k = m->k;
+    const struct layers l = layers_of(m, block, batch, seq);
+    const struct matmul_tail slope = {.gelu_at = a->fc};
+    void *dfc = a->act; /* act has been used up when its own gradient is made */
+    int g = l.qkv.group;
+
+    learn(m, m->dstream, a->act, &l.out, l.rows);
+    if (m->config.mlp == MLP_SWIGLU) {
+        backward(m, a->act, m->dstream, &l.out, l.rows, NULL);
+        model_do(m, k->swiglu_backward(m->ks, m->dt, a->fc, a->act, a->fc, l.rows, m->config.ffn));
+        dfc = a->fc;
+    } else {
+        backward(m, a->act, m->dstream, &l.out, l.rows, &slope);
+    }
+    learn(m, dfc, a->norm2, &l.fc, l.rows);
+    backward(m, m->dbranch, dfc, &l.fc, l.rows, NULL);
+    block_norm_backward(m, a->mid, a->mean2, a->rstd2, g, T_NORM2_G, l.rows);
+
+    learn(m, m->dstream, a->att, &l.proj, l.rows);
+    backward(m, m->datt, m->dstream, &l.proj, l.rows, NULL);
+    model_do(m, k->attention_backward(m->ks, m->dt, m->dqkv, m->datt, a->qkv, a->att, a->lse,
+                                      &l.heads, m->attention_scratch));
+    if (m->config.position == POSITION_ROPE) {
+        model_do(m, k->rope_backward(m->ks, m->dt, m->dqkv, m->cos, m->sin, &l.heads));
+    }
+    learn(m, m->dqkv, a->norm1, &l.qkv, l.rows);
+    backward(m, m->dbranch, m->dqkv, &l.qkv, l.rows, NULL);
+    block_norm_backward(m, in, a->mean1, a->rstd1, g, T_NORM1_G, l.rows);
+}

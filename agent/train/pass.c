@@ -1,0 +1,152 @@
+/* The passes over a whole model: embedding, blocks, head; and back. */
+#include "agent/train/block.h"
+
+/* --- the residual stream between blocks ---------------------------------------------------------------------------- */
+
+static struct block_acts *acts_of(const struct model *m, int64_t block)
+{
+    return &m->slot[block % m->slots];
+}
+
+static void *stream_before(const struct model *m, int64_t block)
+{
+    return block % m->slots == 0 ? m->kept[block / m->slots] : acts_of(m, block - 1)->out;
+}
+
+/* Where a block's result goes: what comes in front of the next segment is kept there. */
+static void *stream_behind(const struct model *m, int64_t block)
+{
+    return block + 1 < m->config.layers ? stream_before(m, block + 1) : acts_of(m, block)->out;
+}
+
+static int last_group(const struct model *m)
+{
+    return m->layout.groups - 1;
+}
+
+/* --- forward ------------------------------------------------------------------------------------------------------- */
+
+/* Up to the final norm. */
+static void forward(struct model *m, const int32_t *token, int64_t batch, int64_t seq)
+{
+    const struct model_config *c = &m->config;
+    int64_t rows = batch * seq;
+
+    CHECK(batch >= 1 && seq >= 1 && seq <= m->seq && rows <= m->batch * m->seq);
+    model_do(m, m->k->mem_put(m->ks, m->token, token, (size_t)rows * sizeof *token));
+    model_do(m,
+             m->k->embedding_forward(m->ks, m->dt, m->kept[0], m->token, block_param(m, 0, T_WTE),
+                                     block_param(m, 0, T_WPE), rows, seq, c->hidden));
+    for (int64_t l = 0; l < c->layers; l++) {
+        block_forward(m, l, acts_of(m, l), stream_before(m, l), stream_behind(m, l), batch, seq);
+    }
+    block_norm(m, m->normf, m->meanf, m->rstdf, stream_behind(m, c->layers - 1), last_group(m),
+               T_NORMF_G, rows);
+}
+
+/* The head's weight, or its gradient: the token embedding's when they are tied. */
+static void *head_of(const struct model *m,
+                     void *(*of)(const struct model *m, int group, enum tensor_kind kind))
+{
+    return m->config.tied ? of(m, 0, T_WTE) : of(m, last_group(m), T_HEAD_W);
+}
+
+/* Logits, losses and, when learning, the gradients of the head and of what it read (into dbranch), piece by piece. */
+static void head(struct model *m, const int32_t *target, int64_t rows, bool learn, double scale)
+{
+    const struct kops *k = m->k;
+    int64_t hidden = m->config.hidden, stride = config_padded_vocab(&m->config);
+    void *w = head_of(m, block_param);
+
+    model_do(m, k->mem_put(m->ks, m->target, target, (size_t)rows * sizeof *target));
+    for (int64_t at = 0; at < rows; at += m->head_rows) {
+        int64_t n = rows - at < m->head_rows ? rows - at : m->head_rows;
+        const char *x = (const char *)m->normf + model_bytes(m, at * hidden);
+        char *dx = (char *)m->dbranch + model_bytes(m, at * hidden);
+
+        model_do(
+            m, k->matmul(m->ks, m->dt, m->dt, m->logits, x, w, n, stride, hidden, MATMUL_TB, NULL));
+        model_do(m, k->crossentropy(m->ks, m->dt, (char *)m->loss_row + model_accum_bytes(m, at),
+                                    learn ? m->logits : NULL, m->logits, m->target + at, n,
+                                    m->config.vocab, stride, scale));
+        if (learn) {
+            model_do(m, k->matmul(m->ks, m->dt, m->accum, head_of(m, block_grad), m->logits, x,
+                                  stride, hidden, n, MATMUL_TA | MATMUL_ADD, NULL));
+            model_do(m,
+                     k->matmul(m->ks, m->dt, m->dt, dx, m->logits, w, n, hidden, stride, 0, NULL));
+        }
+    }
+    model_do(m, k->sum_add(m->ks, m->accum, m->loss, m->loss_row, rows));
+}
+
+/* --- back ---------------------------------------------------------------------------------------------------------- */
+
+/* The activations of the segment that ends with `last`, again; those of the very last are still there. */
+static void recompute(struct model *m, int64_t last, int64_t batch, int64_t seq)
+{
+    for (int64_t l = last / m->slots * m->slots; l <= last; l++) {
+        block_forward(m, l, acts_of(m, l), stream_before(m, l),
+                      l < last ? stream_behind(m, l) : NULL, batch, seq);
+    }
+}
+
+/* From the gradient of the final norm's output, in dbranch. */
+static void backward(struct model *m, int64_t batch, int64_t seq)
+{
+    const struct model_config *c = &m->config;
+    int64_t rows = batch * seq;
+
+    model_do(m, m->k->mem_zero(m->ks, m->dstream, model_bytes(m, rows * c->hidden)));
+    block_norm_backward(m, stream_behind(m, c->layers - 1), m->meanf, m->rstdf, last_group(m),
+                        T_NORMF_G, rows);
+    for (int64_t l = c->layers - 1; l >= 0; l--) {
+        if (l % m->slots == m->slots - 1 && l != c->layers - 1) {
+            recompute(m, l, batch, seq);
+        }
+        block_backward(m, l, acts_of(m, l), stream_before(m, l), batch, seq);
+    }
+    model_do(m, m->k->embedding_backward(m->ks, m->dt, block_grad(m, 0, T_WTE),
+                                         block_grad(m, 0, T_WPE), m->dstream, m->token, rows, seq,
+                                         c->hidden, c->vocab));
+}
+
+/* --- what callers see ---------------------------------------------------------------------------------------------- */
+
+void model_begin(struct model *m)
+{
+    if (m->grad != NULL) {
+        model_do(m, m->k->mem_zero(m->ks, m->grad, model_accum_bytes(m, m->layout.size)));
+    }
+    model_do(m, m->k->mem_zero(m->ks, m->loss, sizeof *m->loss));
+}
+
+void model_learn(struct model *m, const int32_t *token, const int32_t *target, int64_t batch,
+                 int64_t seq, double scale)
+{
+    CHECK(m->o.training);
+    forward(m, token, batch, seq);
+    head(m, target, batch * seq, true, scale);
+    backward(m, batch, seq);
+}
+
+void model_measure(struct model *m, const int32_t *token, const int32_t *target, int64_t batch,
+                   int64_t seq)
+{
+    forward(m, token, batch, seq);
+    head(m, target, batch * seq, false, 0);
+}
+
+int model_loss(struct model *m, double *sum, struct err *e)
+{
+    return model_get(m, sum, m->loss, sizeof *sum, e);
+}
+
+int model_next(struct model *m, const int32_t *token, int64_t n, void *logits, struct err *e)
+{
+    const char *last = (const char *)m->normf + model_bytes(m, (n - 1) * m->config.hidden);
+
+    forward(m, token, 1, n);
+    model_do(m, m->k->matmul(m->ks, m->dt, m->accum, m->logits, last, head_of(m, block_param), 1,
+                             config_padded_vocab(&m->config), m->config.hidden, MATMUL_TB, NULL));
+    return model_get(m, logits, m->logits, model_accum_bytes(m, m->config.vocab), e);
+}

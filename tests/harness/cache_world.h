@@ -209,6 +209,12 @@ static inline void sha_of_span(struct world *w, const char *path, uint64_t first
 
 /* w is zeroed but for origin_set, which may say more than the url, and quota_bytes. */
 
+static inline void or_default(uint64_t *v, uint64_t otherwise)
+{
+    *v = *v != 0 ? *v : otherwise;
+}
+
+/* What w->set leaves 0 is as settings.def has it. */
 static inline void world_start(struct world *w)
 {
     struct store_settings set = {.state_dir = w->dir,
@@ -226,6 +232,14 @@ static inline void world_start(struct world *w)
     }
     w->disk = pool_open("disk", 4, 0);
     w->loops = loops_open(2);
+    or_default(&w->set.segment_bytes, 64 << 20);
+    or_default(&w->set.parallel_bytes, 256 << 20);
+    or_default(&w->set.jump_bytes, 8 << 20);
+    or_default(&w->set.document_bytes, 256 << 20);
+    w->set.fillers = w->set.fillers != 0 ? w->set.fillers : 4;
+    w->set.tries = w->set.tries != 0 ? w->set.tries : 10;
+    w->set.grace_ms = w->set.grace_ms != 0 ? w->set.grace_ms : 30000;
+    w->set.default_ttl_s = w->set.default_ttl_s != 0 ? w->set.default_ttl_s : 60;
     w->cache = cache_open(w->store, w->disk, &w->set);
     assert_int_equal(stage_sweep(w->store, &e), 0);
     snprintf(url, sizeof url, "http://127.0.0.1:%u/", w->origin_port);
@@ -242,24 +256,10 @@ static inline void world_stop(struct world *w)
     origin_free(&w->origin);
 }
 
-static inline void or_default(uint64_t *v, uint64_t otherwise)
-{
-    *v = *v != 0 ? *v : otherwise;
-}
-
-/* What set leaves 0 is as settings.def has it. */
 static inline void world_open(struct world *w, const struct cache_settings *set)
 {
     snprintf(w->dir, sizeof w->dir, "/tmp/mrd-cache-XXXXXX");
     w->set = *set;
-    or_default(&w->set.segment_bytes, 64 << 20);
-    or_default(&w->set.parallel_bytes, 256 << 20);
-    or_default(&w->set.jump_bytes, 8 << 20);
-    or_default(&w->set.document_bytes, 256 << 20);
-    w->set.fillers = w->set.fillers != 0 ? w->set.fillers : 4;
-    w->set.tries = w->set.tries != 0 ? w->set.tries : 10;
-    w->set.grace_ms = w->set.grace_ms != 0 ? w->set.grace_ms : 30000;
-    w->set.default_ttl_s = w->set.default_ttl_s != 0 ? w->set.default_ttl_s : 60;
     log_set_level(getenv("CACHE_LOG") != NULL ? LOG_INFO : LOG_ERROR);
     signal(SIGPIPE, SIG_IGN);
     assert_non_null(mkdtemp(w->dir));

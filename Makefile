@@ -113,7 +113,7 @@ $(B)/unit/kernels/%: $(B)/obj/tests/unit/kernels/%.o $(call lib,kernels) $(call 
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_KERNELS) $(L_BASE) -o $@
 .SECONDARY:
 
--include tests/tests.mk
+-include tests/tests.mk tests/simt/simt.mk
 
 format:
 	clang-format-14 -i $$(git ls-files '*.c' '*.h' '*.cu')

@@ -65,7 +65,7 @@ plugins: $(PLUGINS)
 	 $(if $(MPI_LIBS),,echo "note: no Open MPI found: the trainer is built without MPI" >&2;) :
 
 # --- every CUDA operation beside its CPU twin; says so and succeeds where there is no GPU -------------------------------
-$(B)/gpu-check: $(B)/obj/tests/gpu/check.o $(B)/libtrain.a $(B)/libkernels.a $(B)/libcommon.a
+$(B)/gpu-check: $(call obj,$(wildcard tests/gpu/*.c)) $(B)/libtrain.a $(B)/libkernels.a $(B)/libcommon.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_KERNELS) -ljansson $(L_BASE) -o $@
 

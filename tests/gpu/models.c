@@ -1,0 +1,75 @@
+#include "tests/gpu/twins.h"
+
+#include <math.h>
+
+#include "agent/train/optim.h"
+
+enum { STEPS = 20, BATCH = 4, SEQ = 8 };
+
+/* Twenty steps of the tiny model; the losses. */
+static int train(const struct kops *k, double loss[STEPS], struct err *e)
+{
+    const struct optim_options o = {
+        .schedule = {.lr = 1e-3, .min_lr = 1e-4, .warmup = 2, .steps = STEPS},
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .decay = 0.1,
+        .clip = 1};
+    const struct model_options mo = {.dt = DT_F32, .world = 1, .training = true};
+    int32_t token[BATCH * SEQ], target[BATCH * SEQ];
+    struct model_config c;
+    struct model *m = NULL;
+    struct optim *opt = NULL;
+    int rc = config_builtin("tiny-gpt2", &c, e);
+
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        token[i] = (i * 7 + i * i) % 48;
+        target[i] = (i * 5 + 3) % 48;
+    }
+    rc = rc != 0 ? rc : model_open(&c, k, &mo, &m, e);
+    rc = rc != 0 ? rc : model_reserve(m, BATCH, SEQ, e);
+    rc = rc != 0 ? rc : model_init(m, 1, e);
+    rc = rc != 0 ? rc : optim_open(m, &o, &opt, e);
+    for (int s = 0; rc == 0 && s < STEPS; s++) {
+        model_begin(m);
+        model_learn(m, token, target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+        optim_step(opt, s + 1);
+        rc = model_loss(m, &loss[s], e);
+    }
+    optim_close(&opt);
+    model_close(&m);
+    return rc;
+}
+
+static void check_model(struct twins *c)
+{
+    double cpu[STEPS] = {0}, cuda[STEPS] = {0};
+
+    twins_trouble(c, train(kops_cpu(), cpu, NULL), "the model on the CPU");
+    twins_trouble(c, train(c->k, cuda, NULL), "the model on the device");
+    for (int s = 0; s < STEPS; s++) {
+        double off = fabs(cuda[s] - cpu[s]) / fabs(cpu[s]);
+        twins_worse(c, off);
+    }
+}
+
+/* Twice the same: every bit of every loss. */
+static void check_repeat(struct twins *c)
+{
+    double first[STEPS] = {0}, second[STEPS] = {0};
+
+    twins_trouble(c, train(c->k, first, NULL), "the model on the device");
+    twins_trouble(c, train(c->k, second, NULL), "the model on the device");
+    for (int s = 0; s < STEPS; s++) {
+        if (!(first[s] == second[s])) {
+            c->worst = INFINITY;
+        }
+    }
+}
+
+const struct twin twins_of_models[] = {
+    {"20 steps, cpu beside it", check_model},
+    {"20 steps, bits repeat", check_repeat},
+    {NULL, NULL},
+};

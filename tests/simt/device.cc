@@ -1,0 +1,93 @@
+#include "tests/simt/device.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "common/base/err.h"
+#include "kernels/cuda/stream.h"
+#include "tests/simt/simt.h"
+
+/* What the host has in the same meaning. */
+#define matmul_cuda   matmul_cpu
+#define mem_room_cuda mem_room_cpu
+#define mem_zero_cuda mem_zero_cpu
+#define mem_copy_cuda mem_copy_cpu
+#define mem_put_cuda  mem_put_cpu
+#define mem_get_cuda  mem_get_cpu
+#include "kernels/cuda/twins.h"
+
+/* As on a device: sums over many columns go through it in pieces. */
+enum { ALIGNMENT = 256 };
+
+static std::map<void *, std::pair<void *, size_t>> mapped;
+
+int stream_open_cuda(struct kstream **out)
+{
+    auto *ks = static_cast<struct kstream *>(calloc(1, sizeof **out));
+
+    *out = ks;
+    return mem_alloc_cuda(&ks->scratch, SCRATCH_BYTES);
+}
+
+int stream_sync_cuda(struct kstream *)
+{
+    return 0;
+}
+
+void stream_close_cuda(struct kstream **sp)
+{
+    if (*sp != nullptr) {
+        mem_free_cuda((*sp)->scratch);
+        free(*sp);
+        *sp = nullptr;
+    }
+}
+
+int mem_alloc_cuda(void **out, size_t size_bytes)
+{
+    size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    size_t used = (size_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    size_t whole = (used + page - 1) / page * page + page;
+    void *map = mmap(nullptr, whole, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (map == MAP_FAILED) {
+        *out = nullptr;
+        return E_NOSPACE;
+    }
+    mprotect(static_cast<char *>(map) + whole - page, page, PROT_NONE);
+    *out = static_cast<char *>(map) + whole - page - used;
+    mapped[*out] = {map, whole};
+    return 0;
+}
+
+void mem_free_cuda(void *p)
+{
+    auto it = mapped.find(p);
+
+    if (it != mapped.end()) {
+        munmap(it->second.first, it->second.second);
+        mapped.erase(it);
+    }
+}
+
+void simt_schedule(unsigned seed)
+{
+    simt_set_order(seed == 0 ? SIMT_FORWARD : seed == 1 ? SIMT_BACKWARD : SIMT_SHUFFLED, seed);
+}
+
+const struct kops *simt_kops(void)
+{
+    static struct kops table;
+
+    table = (struct kops)
+    {
+        .name = "simt", .device = "the host",
+#define OP(name) .name = name##_cuda,
+#include "kernels/ops.def"
+#undef OP
+    };
+    return &table;
+}

@@ -1,0 +1,37 @@
+# The CUDA kernels compiled for the host, for tests/unit/kernels/simt: libsimt.a.
+
+SIMT_SAN   := $(if $(SAN),,yes)
+SIMT_CU    := $(wildcard kernels/cuda/*.cu)
+SIMT_CUH   := $(filter-out kernels/cuda/mma.cuh,$(wildcard kernels/cuda/*.cuh))
+SIMT_SRC   := $(B)/simt/src
+SIMT_O     := $(SIMT_CU:%.cu=$(B)/simt/%.o) $(B)/simt/kernels/cuda/attention_plan.o \
+              $(B)/simt/tests/simt/simt.o $(B)/simt/tests/simt/device.o
+CXX        ?= g++
+SIMT_FLAGS  = -g -O1 -D_GNU_SOURCE -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function -Itests/simt -I$(SIMT_SRC) -I. -MMD -MP
+
+$(SIMT_SRC)/%: % tests/simt/rewrite.py
+	@mkdir -p $(@D)
+	@$(PYTHON) tests/simt/rewrite.py $< > $@.tmp && mv $@.tmp $@
+$(B)/simt/%.o: $(SIMT_SRC)/%.cu $(SIMT_CUH:%=$(SIMT_SRC)/%)
+	@mkdir -p $(@D)
+	$(call say,SIMT,$*.cu)
+	$(Q)$(CXX) -std=c++17 $(SIMT_FLAGS) -x c++ -c $< -o $@
+$(B)/simt/%.o: %.cc
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) -std=c++17 -O2 $(SIMT_FLAGS) -c $< -o $@
+$(B)/simt/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) -std=c17 $(SIMT_FLAGS) -c $< -o $@
+$(B)/libsimt.a: $(SIMT_O)
+.PRECIOUS: $(SIMT_SRC)/%
+
+$(B)/obj/tests/unit/kernels/simt.o: CFLAGS_ALL += $(if $(SIMT_SAN),-DHAVE_SIMT)
+$(B)/unit/kernels/simt: $(call obj,tests/unit/kernels/simt.c tests/gpu/twins.c tests/gpu/models.c) \
+                        $(if $(SIMT_SAN),$(call lib,simt)) $(call lib,train) $(call lib,kernels) $(call lib,common)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_TRAIN) $(if $(SIMT_SAN),-lstdc++) -o $@
+
+-include $(shell find $(B)/simt -name '*.d' 2>/dev/null)

@@ -1,0 +1,210 @@
+/* Small models made by transformers, and what PyTorch computed from them in f64: tests/golden/make.py. */
+#include <limits.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "agent/train/optim.h"
+#include "agent/train/tensorset.h"
+#include "agent/train/weights.h"
+
+enum { STEPS = 20, BATCH = 2, SEQ = 12, VOCAB = 48 };
+
+struct golden {
+    char dir[PATH_MAX];
+    struct tensorset *set;
+    struct model *m;
+};
+
+static const double *golden_f64(const struct golden *g, const char *name, size_t n)
+{
+    struct slice data;
+    const struct st_tensor *t = tensorset_find(g->set, slice_str(name), &data);
+    double *copy = mem_array(n, sizeof *copy);
+
+    if (t == NULL || t->dtype != ST_F64 || data.n != n * sizeof *copy) {
+        fail_msg("golden tensor %s", name);
+    }
+    memcpy(copy, data.p, data.n);
+    return copy;
+}
+
+static struct golden open_golden(const char *family, enum dtype dt)
+{
+    const char *source = getenv("MIRROR_SOURCE");
+    const struct model_options o = {.dt = dt, .world = 1, .training = true};
+    struct model_config c;
+    char path[PATH_MAX + 16];
+    struct golden g;
+    struct err e;
+
+    snprintf(g.dir, sizeof g.dir, "%s/tests/golden/%s", source != NULL ? source : ".", family);
+    snprintf(path, sizeof path, "%s/config.json", g.dir);
+    assert_int_equal(config_load(path, &c, &e), 0);
+    assert_string_equal(config_family(&c), family);
+    assert_int_equal(tensorset_open(g.dir, "golden", &g.set, &e), 0);
+    assert_int_equal(model_open(&c, kops_cpu(), &o, &g.m, &e), 0);
+    assert_int_equal(model_reserve(g.m, BATCH, SEQ, &e), 0);
+    const struct weights_part part = {"", g.m->master, g.m->accum};
+    assert_int_equal(weights_load(g.m, &part, 1, g.dir, "model", &e), 0);
+    return g;
+}
+
+static void close_golden(struct golden *g)
+{
+    model_close(&g->m);
+    tensorset_close(&g->set);
+}
+
+/* The step's inputs, and the tokens that follow them. */
+static void tokens_of(const struct golden *g, int step, int32_t token[BATCH * SEQ],
+                      int32_t target[BATCH * SEQ])
+{
+    int32_t all[STEPS][BATCH][SEQ + 1];
+    struct slice data;
+
+    assert_non_null(tensorset_find(g->set, SLICE("tokens"), &data));
+    assert_int_equal(data.n, sizeof all);
+    memcpy(all, data.p, sizeof all);
+    for (int b = 0; b < BATCH; b++) {
+        memcpy(token + b * SEQ, all[step][b], SEQ * sizeof *token);
+        memcpy(target + b * SEQ, all[step][b] + 1, SEQ * sizeof *target);
+    }
+}
+
+static double element(const void *p, enum dtype dt, int64_t i)
+{
+    double x;
+    float f;
+
+    if (dt == DT_F64) {
+        memcpy(&x, (const char *)p + i * 8, sizeof x);
+        return x;
+    }
+    memcpy(&f, (const char *)p + i * 4, sizeof f);
+    return (double)f;
+}
+
+static void expect_near(const char *what, double got, double want, double tolerance)
+{
+    if (!(fabs(got - want) <= tolerance * fmax(1, fabs(want)))) {
+        fail_msg("%s: %.15g, PyTorch has %.15g", what, got, want);
+    }
+}
+
+static void expect_logits(const struct golden *g, double tolerance)
+{
+    const double *want = golden_f64(g, "logits", BATCH * SEQ * VOCAB);
+    int32_t token[BATCH * SEQ], target[BATCH * SEQ];
+    char got[VOCAB * sizeof(double)];
+
+    tokens_of(g, 0, token, target);
+    for (int b = 0; b < BATCH; b++) {
+        for (int n = 1; n <= SEQ; n++) {
+            assert_int_equal(model_next(g->m, token + b * SEQ, n, got, NULL), 0);
+            for (int v = 0; v < VOCAB; v++) {
+                expect_near("logits", element(got, g->m->accum, v),
+                            want[(b * SEQ + n - 1) * VOCAB + v], tolerance);
+            }
+        }
+    }
+    free((void *)(uintptr_t)want);
+}
+
+/* Of the mean loss over the first batch, every element of every tensor. */
+static void expect_gradients(const struct golden *g, double tolerance)
+{
+    struct model *m = g->m;
+    int32_t token[BATCH * SEQ], target[BATCH * SEQ];
+
+    tokens_of(g, 0, token, target);
+    model_begin(m);
+    model_learn(m, token, target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+    for (int i = 0; i < m->layout.hubs; i++) {
+        const struct hub_tensor *h = &m->layout.hub[i];
+        int64_t at = m->layout.tensor[h->tensor].offset + h->first_row * h->cols;
+        const char *outer = strcmp(config_family(&m->config), "gpt2") == 0 ? "transformer." : "";
+        const double *want;
+        char name[128];
+
+        snprintf(name, sizeof name, "grad.%s%s", outer, h->name);
+        want = golden_f64(g, name, (size_t)(h->rows * h->cols));
+        for (int64_t r = 0; r < h->rows; r++) {
+            for (int64_t c = 0; c < h->cols; c++) {
+                expect_near(name, element(m->grad, m->accum, at + r * h->cols + c),
+                            want[h->transposed ? c * h->rows + r : r * h->cols + c], tolerance);
+            }
+        }
+        free((void *)(uintptr_t)want);
+    }
+}
+
+static void expect_losses(const struct golden *g, double tolerance)
+{
+    const struct optim_options o = {
+        .schedule = {.lr = 0.01, .min_lr = 0.001, .warmup = 4, .steps = STEPS},
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .decay = 0.1,
+        .clip = 0.5};
+    const double *want = golden_f64(g, "losses", STEPS);
+    int32_t token[BATCH * SEQ], target[BATCH * SEQ];
+    struct optim *opt;
+    double sum;
+
+    assert_int_equal(optim_open(g->m, &o, &opt, NULL), 0);
+    for (int s = 0; s < STEPS; s++) {
+        tokens_of(g, s, token, target);
+        model_begin(g->m);
+        model_learn(g->m, token, target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+        assert_int_equal(model_loss(g->m, &sum, NULL), 0);
+        expect_near("loss", sum / (BATCH * SEQ), want[s], tolerance);
+        optim_step(opt, s + 1);
+    }
+    assert_true(want[STEPS - 1] < want[0] - 0.5); /* it was worth looking at */
+    optim_close(&opt);
+    free((void *)(uintptr_t)want);
+}
+
+static void test_f64(void **state)
+{
+    static const char *const family[] = {"gpt2", "llama"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(family); i++) {
+        struct golden g = open_golden(family[i], DT_F64);
+
+        expect_logits(&g, 1e-9);
+        expect_gradients(&g, 1e-9);
+        expect_losses(&g, 1e-9);
+        close_golden(&g);
+    }
+}
+
+static void test_f32(void **state)
+{
+    static const char *const family[] = {"gpt2", "llama"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(family); i++) {
+        struct golden g = open_golden(family[i], DT_F32);
+
+        expect_logits(&g, 1e-4);
+        expect_gradients(&g, 1e-4);
+        expect_losses(&g, 1e-4);
+        close_golden(&g);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_f64),
+        cmocka_unit_test(test_f32),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -198,15 +198,16 @@ static int serve(const char *path)
     int rc;
 
     block_signals();
+    log_begin();
     curl_global_init(CURL_GLOBAL_DEFAULT);
     rc = daemon_open(path, &d, &why);
-    if (rc != 0) {
-        return fail(&why);
+    if (rc == 0) {
+        rc = daemon_run(d);
+        daemon_close(&d);
     }
-    rc = daemon_run(d);
-    daemon_close(&d);
     curl_global_cleanup();
-    return rc;
+    log_end();
+    return rc < 0 ? fail(&why) : rc;
 }
 
 int main(int argc, char **argv)

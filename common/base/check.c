@@ -4,8 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/log.h"
+
 void check_failed(const char *what, const char *file, int line)
 {
+    log_settle();
     fprintf(stderr, "%s:%d: CHECK(%s) failed\n", file, line, what);
     abort();
 }

@@ -1,5 +1,6 @@
 #include "common/base/log.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -7,7 +8,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/os/scribe.h"
+
+enum { RING_BYTES = 4 << 20, SETTLE_MS = 500 };
+
 static _Atomic int level_now = LOG_INFO; /* set once by main(), read everywhere */
+static struct scribe *_Atomic scribe;    /* NULL: lines are written at once */
+static _Atomic uint64_t dropped_told;
 
 void log_set_level(enum log_level level)
 {
@@ -37,6 +44,29 @@ static int put_prefix(char *to, size_t room, enum log_level level, const char *e
                     ts.tv_nsec / 1000000, word[level], event);
 }
 
+static void put(struct slice line)
+{
+    struct scribe *s = scribe;
+    uint64_t dropped, told;
+    char lost[128];
+    int n;
+
+    if (s == NULL) {
+        if (write(STDERR_FILENO, line.p, line.n) == -1) {
+            return; /* nowhere to say it */
+        }
+        return;
+    }
+    dropped = scribe_dropped(s);
+    told = dropped_told;
+    if (scribe_add(s, line, true) && dropped > told &&
+        atomic_compare_exchange_strong(&dropped_told, &told, dropped)) {
+        n = put_prefix(lost, sizeof lost - 32, LOG_WARN, "log.dropped");
+        n += snprintf(lost + n, sizeof lost - (size_t)n, "lines=%" PRIu64 "\n", dropped - told);
+        (void)scribe_add(s, slice_of(lost, (size_t)n), true);
+    }
+}
+
 void log_line(enum log_level level, const char *event, const char *fmt, ...)
 {
     char line[1536];
@@ -58,7 +88,42 @@ void log_line(enum log_level level, const char *event, const char *fmt, ...)
         }
     }
     line[n++] = '\n';
-    if (write(STDERR_FILENO, line, (size_t)n) == -1) {
-        return; /* nowhere to say it */
+    put(slice_of(line, (size_t)n));
+}
+
+void log_begin(void)
+{
+    struct scribe *s = NULL;
+    int rc = scribe_open("log", NULL, RING_BYTES, &s, NULL);
+
+    CHECK(rc == 0 && scribe == NULL);
+    scribe = s;
+}
+
+void log_end(void)
+{
+    struct scribe *s = atomic_exchange(&scribe, NULL);
+
+    scribe_close(&s);
+}
+
+struct scribe *log_scribe(void)
+{
+    return scribe;
+}
+
+void log_settle(void)
+{
+    struct scribe *s = scribe;
+
+    if (s != NULL) {
+        scribe_settle(s, SETTLE_MS);
     }
+}
+
+uint64_t log_dropped(void)
+{
+    struct scribe *s = scribe;
+
+    return s != NULL ? scribe_dropped(s) : 0;
 }

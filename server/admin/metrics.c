@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
 #include "server/admin/admin.h"
 #include "server/admin/sample.h"
 #include "server/fetch/fetch.h"

@@ -12,7 +12,7 @@ void sample_take(struct daemon *d, struct sample *out)
     out->healthy = store_healthy(d->store, NULL);
     out->fills = cache_fills(d->cache, out->fill, SAMPLE_FILLS);
     out->ratelimited = gate_limited(d->gate);
-    out->log_dropped = access_log_dropped(d->access);
+    out->access_log_dropped = access_log_dropped(d->access);
 }
 
 void sample_drop(struct sample *s)

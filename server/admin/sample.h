@@ -22,7 +22,7 @@ struct sample {
     bool healthy;
     size_t fills;
     struct fill_info fill[SAMPLE_FILLS];
-    uint64_t ratelimited, log_dropped;
+    uint64_t ratelimited, access_log_dropped;
 };
 
 void sample_take(struct daemon *d, struct sample *out);

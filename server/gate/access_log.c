@@ -1,40 +1,30 @@
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
-#include "common/os/newfile.h"
+#include "common/os/scribe.h"
 #include "server/gate/gate.h"
 
 enum {
     RING_BYTES = 4 << 20,
     LINE_BYTES = 8 << 10,  /* longest line */
     VALUE_BYTES = 1 << 10, /* longest value, escapes included */
-    GATHER_MS = 50,        /* a line waits this long for others */
 };
 
-/* Loops append to `filling`; the writer swaps it for its own empty one and writes without the lock. So a burst becomes one
- * write(2), and a disk that hangs costs at most the ring. */
 struct access_log {
-    char *path; /* NULL: stderr */
-    bool json;
-    int fd;
-    pthread_t writer;
-    struct lock lock;
-    struct cond more;
-    struct buf filling, writing;
-    bool reopen, stop;
-    _Atomic uint64_t dropped;
-    uint64_t trouble_ms; /* when a failing write was last told; the writer's own */
+    _Atomic bool on, json;
+    struct lock lock;         /* over the two below: a reload may put another there */
+    struct scribe *scribe;    /* NULL: nobody reads it */
+    bool owned;               /* not the one that writes to stderr anyway */
+    char *path;               /* as configured; the setter's own */
+    _Atomic uint64_t dropped; /* by scribes that are gone */
 };
 
 /* --- one line --- */
@@ -161,156 +151,112 @@ static void combined_line(struct buf *out, const struct access_entry *en, uint64
 void access_log_write(struct access_log *l, const struct access_entry *en)
 {
     struct buf line = BUF_INIT(LINE_BYTES);
-    bool wake = false, taken = false;
 
-    if (l == NULL) {
+    if (!atomic_load_explicit(&l->on, memory_order_relaxed)) {
         return;
     }
     (void)buf_room(&line, 1024); /* at once: it would grow four times */
-    if (l->json) {
+    if (atomic_load_explicit(&l->json, memory_order_relaxed)) {
         json_line(&line, en, clock_unix_ms());
     } else {
         combined_line(&line, en, clock_unix_ms());
     }
     CHECK(line.rc == 0); /* every value is cut: nine of them fit */
     lock_take(&l->lock);
-    if (l->filling.n + line.n <= RING_BYTES) {
-        wake = l->filling.n == 0 ||
-               (l->filling.n < RING_BYTES / 2 && l->filling.n + line.n >= RING_BYTES / 2);
-        buf_adds(&l->filling, buf_slice(&line));
-        taken = true;
+    if (l->scribe != NULL) {
+        (void)scribe_add(l->scribe, buf_slice(&line), false); /* it counts what it drops */
     }
     lock_drop(&l->lock);
-    if (wake) {
-        cond_signal(&l->more);
-    }
-    if (!taken) {
-        atomic_fetch_add(&l->dropped, 1);
-    }
     buf_free(&line);
 }
 
-/* --- the writer --- */
+/* --- where the lines go --- */
 
-static int open_file(const char *path, struct err *e)
+static int open_scribe(const char *path, struct scribe **out, bool *owned, struct err *e)
 {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
-
-    return fd >= 0 ? fd : err_sys(e, "%s", path);
+    *out = NULL;
+    *owned = false;
+    if (strcmp(path, "none") == 0) {
+        return 0;
+    }
+    if (strcmp(path, "stderr") == 0) {
+        *out = log_scribe();
+    }
+    if (*out != NULL) {
+        return 0;
+    }
+    *owned = true;
+    return scribe_open("access-log", strcmp(path, "stderr") != 0 ? path : NULL, RING_BYTES, out, e);
 }
 
-static void trouble(struct access_log *l, const char *what)
+static void close_scribe(struct access_log *l, struct scribe *s, bool owned)
 {
-    uint64_t now_ms = clock_now_ms();
-
-    if (l->trouble_ms == 0 || now_ms - l->trouble_ms > 60000) {
-        l->trouble_ms = now_ms;
-        log_error("access_log.trouble", "%s: lines are lost until it is mended", what);
+    if (s != NULL && owned) {
+        atomic_fetch_add(&l->dropped, scribe_dropped(s));
+        scribe_close(&s);
     }
 }
 
-static void reopen_now(struct access_log *l)
+int access_log_set(struct access_log *l, const char *path, const char *format, struct err *e)
 {
-    struct err e = {0};
-    int fd;
+    struct scribe *fresh = NULL, *old;
+    bool owned = false, old_owned, same = l->path != NULL && strcmp(l->path, path) == 0;
+    char *name;
+    int rc;
 
-    if (l->path == NULL) {
-        return;
+    rc = same ? 0 : open_scribe(path, &fresh, &owned, e);
+    if (rc != 0) {
+        return rc;
     }
-    fd = open_file(l->path, &e);
-    if (fd < 0) {
-        trouble(l, e.text); /* and go on in the old one */
-        return;
+    atomic_store(&l->json, strcmp(format, "json") == 0);
+    if (same) {
+        return 0;
     }
-    close(l->fd);
-    l->fd = fd;
-}
-
-static uint64_t lines_in(struct slice s)
-{
-    uint64_t n = 0;
-
-    for (size_t i = 0; i < s.n; i++) {
-        n += s.p[i] == '\n';
-    }
-    return n;
-}
-
-static void *write_on(void *arg)
-{
-    struct access_log *l = arg;
-    struct err e = {0};
-    bool stop = false, reopen;
-
-    while (!stop) {
-        lock_take(&l->lock);
-        while (l->filling.n == 0 && !l->reopen && !l->stop) {
-            cond_wait(&l->more, &l->lock);
-        }
-        if (!l->reopen && !l->stop && l->filling.n < RING_BYTES / 2) {
-            (void)cond_wait_ms(&l->more, &l->lock, GATHER_MS);
-        }
-        struct buf full = l->filling;
-        l->filling = l->writing;
-        l->writing = full;
-        reopen = l->reopen;
-        l->reopen = false;
-        stop = l->stop;
-        lock_drop(&l->lock);
-        /* First what was logged before the signal, then the new file: logrotate's renamed file ends where it should. */
-        if (l->writing.n > 0 && fd_write_all(l->fd, l->writing.p, l->writing.n, &e) != 0) {
-            atomic_fetch_add(&l->dropped, lines_in(buf_slice(&l->writing)));
-            trouble(l, e.text);
-        }
-        buf_clear(&l->writing);
-        if (reopen) {
-            reopen_now(l);
-        }
-    }
-    return NULL;
+    name = mem_strdup(path);
+    lock_take(&l->lock);
+    old = l->scribe;
+    old_owned = l->owned;
+    l->scribe = fresh;
+    l->owned = owned;
+    lock_drop(&l->lock);
+    free(l->path);
+    l->path = name;
+    atomic_store(&l->on, fresh != NULL);
+    close_scribe(l, old, old_owned);
+    return 0;
 }
 
 int access_log_open(const char *path, const char *format, struct access_log **out, struct err *e)
 {
-    struct access_log *l;
-    int fd = STDERR_FILENO;
+    struct access_log *l = NEW(struct access_log);
+    int rc;
 
-    *out = NULL;
-    if (strcmp(path, "none") == 0) {
-        return 0; /* every call takes NULL */
-    }
-    if (strcmp(path, "stderr") != 0) {
-        fd = open_file(path, e);
-        if (fd < 0) {
-            return fd;
-        }
-    }
-    l = NEW(struct access_log);
-    l->fd = fd;
-    l->path = fd != STDERR_FILENO ? mem_strdup(path) : NULL;
-    l->json = strcmp(format, "json") == 0;
-    l->filling = l->writing = BUF_INIT(RING_BYTES);
     lock_init(&l->lock, LOCK_ACCESS_LOG);
-    cond_init(&l->more);
-    l->writer = thread_start("access-log", write_on, l);
+    rc = access_log_set(l, path, format, e);
+    if (rc != 0) {
+        access_log_close(&l);
+    }
     *out = l;
-    return 0;
+    return rc;
 }
 
 void access_log_reopen(struct access_log *l)
 {
-    if (l == NULL) {
-        return;
-    }
     lock_take(&l->lock);
-    l->reopen = true;
+    if (l->scribe != NULL) {
+        scribe_reopen(l->scribe);
+    }
     lock_drop(&l->lock);
-    cond_signal(&l->more);
 }
 
 uint64_t access_log_dropped(struct access_log *l)
 {
-    return l != NULL ? atomic_load(&l->dropped) : 0;
+    uint64_t n = atomic_load(&l->dropped);
+
+    lock_take(&l->lock);
+    n += l->scribe != NULL ? scribe_dropped(l->scribe) : 0;
+    lock_drop(&l->lock);
+    return n;
 }
 
 void access_log_close(struct access_log **lp)
@@ -321,18 +267,8 @@ void access_log_close(struct access_log **lp)
     if (l == NULL) {
         return;
     }
-    lock_take(&l->lock);
-    l->stop = true;
-    lock_drop(&l->lock);
-    cond_signal(&l->more);
-    pthread_join(l->writer, NULL);
-    if (l->path != NULL) {
-        close(l->fd);
-    }
-    cond_fini(&l->more);
+    close_scribe(l, l->scribe, l->owned);
     lock_fini(&l->lock);
-    buf_free(&l->filling);
-    buf_free(&l->writing);
     free(l->path);
     free(l);
 }

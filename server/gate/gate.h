@@ -79,8 +79,7 @@ struct token_info {
 };
 void token_each(struct gate *g, void (*each)(void *arg, const struct token_info *t), void *arg);
 
-/* --- the access log: one line an answer, never blocks a loop (a full ring drops and counts); "none" opens as NULL, which
- * every call takes --- */
+/* --- the access log: one line an answer, never blocks a loop (what finds no room is dropped and counted) --- */
 struct access_log;
 struct access_entry {
     const struct http_req *req;
@@ -93,6 +92,9 @@ struct access_entry {
 };
 MUST_USE int access_log_open(const char *path, const char *format, struct access_log **out,
                              struct err *e);
+/* A reload: from now on there, in this form; on an error all stays. One at a time. */
+MUST_USE int access_log_set(struct access_log *l, const char *path, const char *format,
+                            struct err *e);
 void access_log_write(struct access_log *l, const struct access_entry *en);
 void access_log_reopen(struct access_log *l); /* SIGUSR1 */
 uint64_t access_log_dropped(struct access_log *l);

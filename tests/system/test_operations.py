@@ -1,5 +1,7 @@
 """Operating it: configuration that is wrong, reload, drain, health, metrics, the page, the control tool."""
+import fcntl
 import json
+import os
 import re
 import signal
 import subprocess
@@ -155,6 +157,30 @@ def test_the_same_files_elsewhere_stay(mirrord, origin):
         assert m.reload().stderr == "" and "repo.moved" in m.log()
         assert [m.get(f"/data/{p}").body for p in ("once/a", "often/a")] == [b"old", b"old"]
         assert m.upstream_requests() == 2
+
+
+def test_a_log_that_nobody_reads_holds_nothing_up(origin, tmp_path):
+    """stderr is a pipe that is full, as when the journal hangs: requests are answered, and it stops when it is told to."""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    port = free_port()
+    conf = tmp_path / "mirrord.conf"
+    conf.write_text(f'''state_dir = "{tmp_path}/state" access_log = none
+        listen "127.0.0.1:{port}" {{ }} repo "data" {{ protocol = "generic" origin = "{origin.url}/" }}''')
+    with subprocess.Popen([BUILD / "mirrord", "-c", conf], stderr=write) as child:
+        os.close(write)
+        url = f"http://127.0.0.1:{port}/data/"
+        subprocess.run(["curl", "-qsS", "--retry", "50", "--retry-connrefused", "--retry-delay", "1", url + "none"],
+                       stdout=subprocess.DEVNULL, check=True)
+        for i in range(120):  # each says fill.done
+            origin.put(f"/{i}", size=10)
+        got = subprocess.run(["curl", "-qsS", "--max-time", str(60 * SLOW), url + "[0-119]"], capture_output=True, check=True)
+        assert len(got.stdout) == 1200
+        child.terminate()
+        assert child.wait(60 * SLOW) == 0
+    with os.fdopen(read) as log:
+        lines = log.read().splitlines()
+    assert "daemon.ready" in lines[0] and all(re.match(r"20\d\d-", line) for line in lines[:-1])
 
 
 def test_sigterm_lets_transfers_end(data):

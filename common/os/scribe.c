@@ -1,0 +1,266 @@
+#include "common/os/scribe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "common/os/lock.h"
+
+enum {
+    GATHER_MS = 50,      /* a line waits this long for others */
+    LOOK_MS = 100,       /* between two looks whether the other end reads, or the end has come */
+    END_MS = 2000,       /* for what is left at the end */
+    COMPLAIN_MS = 60000, /* between two words about a file that does not take lines */
+};
+
+/* Lines go into `filling`; the writer swaps it for its own empty one and writes without the lock. */
+struct scribe {
+    char *path; /* NULL: stderr */
+    int fd;
+    size_t room_bytes;
+    pthread_t writer;
+    struct lock lock; /* over what follows, but for `writing` while its owner writes */
+    struct cond more;
+    struct buf filling, writing;
+    bool urgent, reopen;
+    _Atomic bool stop, busy;
+    _Atomic uint64_t dropped;
+    uint64_t stopped_ms; /* set before `stop` */
+    uint64_t complained_ms;
+};
+
+/* --- whoever has a line --- */
+
+static uint64_t lines_in(struct slice s)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < s.n; i++) {
+        n += s.p[i] == '\n';
+    }
+    return n;
+}
+
+bool scribe_add(struct scribe *s, struct slice lines, bool now)
+{
+    bool wake, taken;
+
+    lock_take(&s->lock);
+    wake = s->filling.n == 0 || (now && !s->urgent);
+    taken = s->filling.n + lines.n <= s->room_bytes;
+    if (taken) {
+        wake = wake ||
+               (s->filling.n < s->room_bytes / 2 && s->filling.n + lines.n >= s->room_bytes / 2);
+        s->urgent = s->urgent || now;
+        buf_adds(&s->filling, lines);
+    }
+    lock_drop(&s->lock);
+    if (!taken) {
+        atomic_fetch_add(&s->dropped, lines_in(lines));
+    } else if (wake) {
+        cond_signal(&s->more);
+    }
+    return taken;
+}
+
+void scribe_reopen(struct scribe *s)
+{
+    lock_take(&s->lock);
+    s->reopen = true;
+    lock_drop(&s->lock);
+    cond_signal(&s->more);
+}
+
+uint64_t scribe_dropped(const struct scribe *s)
+{
+    return atomic_load(&s->dropped);
+}
+
+void scribe_settle(struct scribe *s, uint64_t at_most_ms)
+{
+    uint64_t until_ms = clock_now_ms() + at_most_ms;
+    bool written = false;
+
+    while (!written && clock_now_ms() < until_ms) {
+        /* Not lock_take(): the caller may hold this very lock, and then only the time runs out. */
+        if (pthread_mutex_trylock(&s->lock.mutex) == 0) {
+            written = s->filling.n == 0 && !atomic_load(&s->busy);
+            s->urgent = true;
+            pthread_mutex_unlock(&s->lock.mutex);
+            (void)pthread_cond_signal(&s->more.cond);
+        }
+        if (!written) {
+            usleep(1000);
+        }
+    }
+}
+
+/* --- the writer --- */
+
+static int open_file(const char *path, struct err *e)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+
+    return fd >= 0 ? fd : err_sys(e, "%s", path);
+}
+
+static void complain(struct scribe *s, const char *what)
+{
+    uint64_t now_ms = clock_now_ms();
+
+    if (s->path != NULL && (s->complained_ms == 0 || now_ms - s->complained_ms > COMPLAIN_MS)) {
+        s->complained_ms = now_ms;
+        log_error("log.trouble", "%s: lines are lost until it is mended", what);
+    }
+}
+
+/* A pipe that says so takes PIPE_BUF bytes without waiting; a file takes all at once. */
+static size_t may_write(struct scribe *s, size_t n)
+{
+    struct pollfd p = {.fd = s->fd, .events = POLLOUT};
+
+    if (s->path != NULL) {
+        return n;
+    }
+    while (poll(&p, 1, LOOK_MS) == 0) {
+        if (atomic_load(&s->stop) && clock_now_ms() - s->stopped_ms > END_MS) {
+            return 0;
+        }
+    }
+    return n < PIPE_BUF ? n : PIPE_BUF;
+}
+
+static int write_out(struct scribe *s, struct slice *left, struct err *e)
+{
+    while (left->n > 0) {
+        size_t room = may_write(s, left->n);
+        ssize_t n = room > 0 ? write(s->fd, left->p, room) : 0;
+        if (n > 0) {
+            *left = slice_from(*left, (size_t)n);
+        } else if (n == 0) {
+            return err_set(e, E_TIMEOUT, "nobody reads");
+        } else if (errno != EINTR && errno != EAGAIN) {
+            return err_sys(e, "%s", s->path != NULL ? s->path : "stderr");
+        }
+    }
+    return 0;
+}
+
+static void reopen_now(struct scribe *s)
+{
+    struct err e = {0};
+    int fd;
+
+    if (s->path == NULL) {
+        return;
+    }
+    fd = open_file(s->path, &e);
+    if (fd < 0) {
+        complain(s, e.text); /* and go on in the old one */
+        return;
+    }
+    close(s->fd);
+    s->fd = fd;
+}
+
+/* Takes what there is; true: and opens the file anew. */
+static bool take_lines(struct scribe *s, bool *stop)
+{
+    struct buf full;
+    bool reopen;
+
+    lock_take(&s->lock);
+    while (s->filling.n == 0 && !s->reopen && !s->stop) {
+        atomic_store(&s->busy, false);
+        cond_wait(&s->more, &s->lock);
+    }
+    while (!s->urgent && !s->reopen && !s->stop && s->filling.n < s->room_bytes / 2 &&
+           cond_wait_ms(&s->more, &s->lock, GATHER_MS)) {
+    }
+    full = s->filling;
+    s->filling = s->writing;
+    s->writing = full;
+    reopen = s->reopen;
+    s->urgent = s->reopen = false;
+    *stop = s->stop;
+    atomic_store(&s->busy, true);
+    lock_drop(&s->lock);
+    return reopen;
+}
+
+static void *write_on(void *arg)
+{
+    struct scribe *s = arg;
+    struct err e = {0};
+    bool stop = false;
+
+    while (!stop) {
+        bool reopen = take_lines(s, &stop);
+        struct slice left = buf_slice(&s->writing);
+        if (write_out(s, &left, &e) != 0) {
+            atomic_fetch_add(&s->dropped, lines_in(left));
+            complain(s, e.text);
+        }
+        buf_clear(&s->writing);
+        if (reopen) {
+            reopen_now(s);
+        }
+    }
+    return NULL;
+}
+
+/* --- open and close --- */
+
+int scribe_open(const char *name, const char *path, size_t room_bytes, struct scribe **out,
+                struct err *e)
+{
+    struct scribe *s;
+    int fd = path != NULL ? open_file(path, e) : STDERR_FILENO;
+
+    *out = NULL;
+    if (fd < 0) {
+        return fd;
+    }
+    s = NEW(struct scribe);
+    s->fd = fd;
+    s->path = path != NULL ? mem_strdup(path) : NULL;
+    s->room_bytes = room_bytes;
+    s->filling = s->writing = BUF_INIT(room_bytes);
+    lock_init(&s->lock, LOCK_SCRIBE);
+    cond_init(&s->more);
+    s->writer = thread_start(name, write_on, s);
+    *out = s;
+    return 0;
+}
+
+void scribe_close(struct scribe **sp)
+{
+    struct scribe *s = *sp;
+
+    *sp = NULL;
+    if (s == NULL) {
+        return;
+    }
+    lock_take(&s->lock);
+    s->stopped_ms = clock_now_ms();
+    atomic_store(&s->stop, true);
+    lock_drop(&s->lock);
+    cond_signal(&s->more);
+    pthread_join(s->writer, NULL);
+    if (s->path != NULL) {
+        close(s->fd);
+    }
+    cond_fini(&s->more);
+    lock_fini(&s->lock);
+    buf_free(&s->filling);
+    buf_free(&s->writing);
+    free(s->path);
+    free(s);
+}

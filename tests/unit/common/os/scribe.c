@@ -1,0 +1,124 @@
+/* Who has a line never waits; what was taken comes out whole and in order. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/base/log.h"
+#include "common/os/lock.h"
+#include "common/os/scribe.h"
+
+static void add(struct scribe *s, unsigned number, unsigned *taken)
+{
+    char line[40];
+    int n = snprintf(line, sizeof line, "line %06u ..........................\n", number);
+
+    *taken += scribe_add(s, slice_of(line, (size_t)n), false);
+}
+
+static unsigned count_in_order(const char *path)
+{
+    struct buf text = BUF_INIT(8 << 20);
+    struct slice rest;
+    unsigned n = 0, last = 0, number;
+
+    assert_int_equal(buf_read_file(&text, path, NULL), 0);
+    rest = buf_slice(&text);
+    while (rest.n > 0) {
+        struct slice line = slice_cut(&rest, '\n');
+        assert_int_equal(line.n, 38);
+        assert_int_equal(sscanf(line.p, "line %u", &number), 1);
+        assert_true(n == 0 || number > last);
+        last = number;
+        n++;
+    }
+    buf_free(&text);
+    return n;
+}
+
+static void a_burst_larger_than_the_room_is_counted(void **state)
+{
+    struct scribe *s = NULL;
+    unsigned taken = 0;
+    enum { LINES = 20000 };
+
+    (void)state;
+    assert_int_equal(scribe_open("test", "burst.log", 64 << 10, &s, NULL), 0);
+    for (unsigned i = 0; i < LINES; i++) {
+        add(s, i, &taken);
+    }
+    assert_int_equal(taken + scribe_dropped(s), LINES);
+    scribe_settle(s, 10000);
+    assert_int_equal(count_in_order("burst.log"), taken);
+    add(s, LINES, &taken);
+    scribe_close(&s);
+    assert_null(s);
+    assert_int_equal(count_in_order("burst.log"), taken);
+}
+
+struct reader {
+    int fd;
+    struct buf got;
+};
+
+static void *read_on(void *arg)
+{
+    struct reader *r = arg;
+    ssize_t n = 1;
+
+    while (n > 0) {
+        char *room = buf_room(&r->got, 65536);
+        n = read(r->fd, room, 65536);
+        buf_grew(&r->got, n > 0 ? (size_t)n : 0);
+    }
+    return NULL;
+}
+
+/* stderr is a pipe that nobody reads for a while: nobody waits, and what was lost is told when it goes on. */
+static void a_pipe_that_is_full_holds_nobody_up(void **state)
+{
+    struct reader r = {.got = BUF_INIT(16 << 20)};
+    int fds[2], was = dup(STDERR_FILENO);
+    uint64_t lost;
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(dup2(fds[1], STDERR_FILENO), STDERR_FILENO);
+    close(fds[1]);
+    r.fd = fds[0];
+    log_begin();
+    for (unsigned i = 0; i < 100000; i++) {
+        log_info("test.line", "number=%u", i);
+    }
+    lost = log_dropped();
+    assert_true(lost > 0);
+    thread = thread_start("reader", read_on, &r);
+    log_settle();
+    log_info("test.later", "number=1");
+    log_end();
+    assert_int_equal(dup2(was, STDERR_FILENO), STDERR_FILENO);
+    close(was);
+    pthread_join(thread, NULL);
+    close(fds[0]);
+    assert_non_null(strstr(buf_cstr(&r.got), "test.line number=0\n"));
+    assert_non_null(strstr(buf_cstr(&r.got), "test.later number=1\n"));
+    assert_non_null(strstr(buf_cstr(&r.got), "log.dropped lines="));
+    assert_int_equal(strtoull(strstr(r.got.p, "dropped lines=") + 14, NULL, 10), lost);
+    buf_free(&r.got);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_burst_larger_than_the_room_is_counted),
+        cmocka_unit_test(a_pipe_that_is_full_holds_nobody_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,16 +1,21 @@
 /* adamw.h - one step of Adam with decoupled weight decay, on a flat run of parameters.
  *
  *     g = scale * grad;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
- *     p -= lr * (m / c1 / (sqrt(v / c2) + eps) + decay * p),   c1 = 1 - b1^t, c2 = 1 - b2^t
+ *     w -= lr * (m / c1 / (sqrt(v / c2) + eps) + decay * w),   c1 = 1 - b1^t, c2 = 1 - b2^t
  *
- * scale    one f64 in the backend's memory (clip_scale's); NaN skips the step: p, m and v stay as they are
- * shapes   p, m, v, grad [n]
+ * w are the master weights, and p, which the model computes with, becomes what convert_stochastic() makes of them. With
+ * master NULL p is read as well: so for f32 and f64; 16-bit types train so too, with less memory and more noise.
+ *
+ * scale    one f64 in the backend's memory (clip_scale's); NaN skips the step: nothing changes
+ * shapes   p, master, m, v, grad [n]
+ * dtypes   p as dt says; master, m, v and grad of dtype_accum(dt)
+ * alias    nothing may overlap
  * source   Loshchilov and Hutter 2019, arXiv:1711.05101
  */
 #ifndef KERNELS_ADAMW_H
 #define KERNELS_ADAMW_H
 
-#include "kernels/dev.h"
+#include "kernels/convert.h"
 
 struct adamw_step {
     double lr;
@@ -20,9 +25,10 @@ struct adamw_step {
     double decay;
     double correct1; /* c1 and c2, computed once a step */
     double correct2;
+    struct noise noise; /* of the 16-bit types: `first` is the number of p[0] in the whole model */
 };
 
-int adamw_cpu(struct kstream *ks, enum dtype dt, void *p, void *m, void *v, const void *grad,
-              int64_t n, const double *scale, const struct adamw_step *how);
+int adamw_cpu(struct kstream *ks, enum dtype dt, void *p, void *master, void *m, void *v,
+              const void *grad, int64_t n, const double *scale, const struct adamw_step *how);
 
 #endif

@@ -16,7 +16,7 @@ struct comm {
     const char *name; /* "self", "mpi", "nccl" */
     int rank;
     int size;
-    /* buf[i] = sum over ranks of buf[i], in device memory; the same bits on every rank. */
+    /* buf[i] = sum over ranks of buf[i], in device memory; the same bits on every rank. mpi has no 16-bit types. */
     int (*allreduce)(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n);
     int (*barrier)(struct comm *c, struct kstream *ks);
     void (*close)(struct comm **cp);

@@ -5,20 +5,30 @@
  * a formality and calls return when the work is done; on CUDA they return when it is queued.
  *
  * memory   belongs to the backend that allocated it; on CUDA only mem_put and mem_get cross the border
- * dtypes   tensors and statistics (mean, rstd, lse, losses) are f32, or f64 throughout; sums over tensors are f64
+ * dtypes   an operation's dt is the type of its tensors (activations, their gradients, parameters). Statistics (mean, rstd,
+ *          lse, losses) and gradients of parameters are of dtype_accum(dt), sums over whole tensors are f64. Inside,
+ *          values are widened to dtype_accum(dt) and rounded once, when they are stored
  * threads  one thread a stream
  */
 #ifndef KERNELS_DEV_H
 #define KERNELS_DEV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum dtype { DT_F32, DT_F64 };
+/* In functions that both compilers see. */
+#ifdef __CUDACC__
+#    define HOST_DEVICE __host__ __device__
+#else
+#    define HOST_DEVICE
+#endif
+
+enum dtype { DT_F32, DT_F64, DT_BF16, DT_F16 };
 
 static inline size_t dtype_bytes(enum dtype dt)
 {
-    return dt == DT_F64 ? sizeof(double) : sizeof(float);
+    return dt == DT_F64 ? sizeof(double) : dt == DT_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
 /* What sums, statistics and parameter gradients are kept in. */

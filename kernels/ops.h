@@ -12,6 +12,7 @@
 #include "kernels/add.h"
 #include "kernels/attention.h"
 #include "kernels/bias.h"
+#include "kernels/convert.h"
 #include "kernels/crossentropy.h"
 #include "kernels/dev.h"
 #include "kernels/embedding.h"

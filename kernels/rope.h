@@ -8,7 +8,7 @@
  * Backward turns a gradient by the opposite angles. Values are left as they are. What the angles are (theta, Llama-3's
  * scaling) is the caller's knowledge: it makes the tables once.
  *
- * shapes   qkv, dqkv as attention.h says; cos, sin [seq, head_dim / 2]
+ * shapes   qkv, dqkv as attention.h says; cos, sin [seq, head_dim / 2], of dtype_accum(dt)
  * errors   E_UNSUPPORTED: an odd head_dim
  * source   Su et al. 2021, arXiv:2104.09864
  */

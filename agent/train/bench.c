@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "agent/train/optim.h"
-#include "agent/train/philox.h"
 #include "agent/train/verbs.h"
 #include "common/os/clock.h"
+#include "kernels/philox.h"
 
 enum { WARM_STEPS = 2, FEW_STEPS = 10 };
 

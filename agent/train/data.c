@@ -3,7 +3,7 @@
 #include <glob.h>
 #include <stdlib.h>
 
-#include "agent/train/philox.h"
+#include "kernels/philox.h"
 
 enum { FEISTEL_ROUNDS = 6 };
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "agent/train/model.h"
-#include "agent/train/philox.h"
+#include "kernels/philox.h"
 
 /* Tensors are made in pieces of so many elements. */
 enum { CHUNK_ELEMENTS = 1 << 20 };

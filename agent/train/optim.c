@@ -76,7 +76,7 @@ void optim_clip(struct optim *o)
     model_do(m, m->k->mem_zero(m->ks, o->scalar, sizeof *o->scalar));
     model_do(m, m->k->sumsq_add(m->ks, m->accum, o->scalar + SUMSQ, m->grad, m->layout.size));
     model_do(m, m->k->clip_scale(m->ks, o->scalar + NORM, o->scalar + SCALE, o->scalar + SUMSQ,
-                                 o->o.clip));
+                                 o->o.clip, 1));
 }
 
 int optim_norm(struct optim *o, double *norm, struct err *e)
@@ -89,8 +89,8 @@ static void update(struct optim *o, int64_t offset, int64_t n, const struct adam
     struct model *m = o->model;
     size_t at = model_accum_bytes(m, offset);
 
-    model_do(m, m->k->adamw(m->ks, m->dt, m->param + at, o->m + at, o->v + at, m->grad + at, n,
-                            o->scalar + SCALE, how));
+    model_do(m, m->k->adamw(m->ks, m->dt, m->param + at, NULL, o->m + at, o->v + at, m->grad + at,
+                            n, o->scalar + SCALE, how));
 }
 
 void optim_update(struct optim *o, int64_t update_number)

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "agent/train/philox.h"
 #include "agent/train/verbs.h"
+#include "kernels/philox.h"
 
 struct choice {
     float logit;

@@ -1,4 +1,4 @@
-#ifndef REAL
+#ifndef TYPE
 #    include "kernels/add.h"
 #    define BODY "kernels/cpu/add.c"
 #    include "kernels/cpu/each_real.h"
@@ -11,11 +11,11 @@ int add_cpu(struct kstream *ks, enum dtype dt, void *y, const void *a, const voi
 
 #else
 
-static void FN(add)(real *y, const real *a, const real *b, int64_t n)
+static void FN(add)(elem *y, const elem *a, const elem *b, int64_t n)
 {
 #    pragma omp parallel for simd if (parallel : n > PARALLEL_FROM)
     for (int64_t i = 0; i < n; i++) {
-        y[i] = a[i] + b[i];
+        y[i] = PUT(GET(a[i]) + GET(b[i]));
     }
 }
 

@@ -1,4 +1,4 @@
-#ifndef REAL
+#ifndef TYPE
 #    include "kernels/bias.h"
 #    define BODY "kernels/cpu/bias.c"
 #    include "kernels/cpu/each_real.h"
@@ -12,11 +12,11 @@ int bias_backward_cpu(struct kstream *ks, enum dtype dt, void *db, const void *d
 
 #else
 
-static void FN(backward)(real *db, const real *dy, int64_t rows, int64_t cols)
+static void FN(backward)(real *db, const elem *dy, int64_t rows, int64_t cols)
 {
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t c = 0; c < cols; c++) {
-            db[c] += dy[r * cols + c];
+            db[c] += GET(dy[r * cols + c]);
         }
     }
 }

@@ -39,7 +39,7 @@ static int sum_piece(const struct mpi_comm *x, struct kstream *ks, enum dtype dt
 static int mpi_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n)
 {
     char *p = buf;
-    int rc = 0;
+    int rc = dtype_accum(dt) == dt ? 0 : E_UNSUPPORTED; /* MPI knows no 16-bit floats */
 
     for (int64_t i = 0; rc == 0 && i < n; i += PIECE_ELEMENTS) {
         int count = (int)(n - i < PIECE_ELEMENTS ? n - i : PIECE_ELEMENTS);

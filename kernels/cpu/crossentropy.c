@@ -1,4 +1,4 @@
-#ifndef REAL
+#ifndef TYPE
 #    include "kernels/crossentropy.h"
 #    define BODY "kernels/cpu/crossentropy.c"
 #    include "kernels/cpu/each_real.h"
@@ -13,37 +13,38 @@ int crossentropy_cpu(struct kstream *ks, enum dtype dt, void *loss, void *dlogit
 
 #else
 
-WIDE static void FN(row)(real *loss, real *dx, const real *x, int32_t target, int64_t vocab,
+WIDE static void FN(row)(real *loss, elem *dx, const elem *x, int32_t target, int64_t vocab,
                          int64_t stride, real scale)
 {
-    real max = x[0], sum = 0;
+    real max = GET(x[0]), sum = 0, wanted;
 
     for (int64_t v = 1; v < vocab; v++) {
-        max = x[v] > max ? x[v] : max;
+        max = GET(x[v]) > max ? GET(x[v]) : max;
     }
 #    pragma omp simd reduction(+ : sum)
     for (int64_t v = 0; v < vocab; v++) {
-        sum += EXP(x[v] - max);
+        sum += EXP(GET(x[v]) - max);
     }
     /* Read before dx, which may be x, is written. */
-    *loss = target < 0 ? 0 : LOG(sum) + max - x[target];
+    wanted = target < 0 ? max : GET(x[target]);
+    *loss = target < 0 ? 0 : LOG(sum) + max - wanted;
     if (dx == NULL) {
         return;
     }
     scale = target < 0 ? 0 : scale;
 #    pragma omp simd
     for (int64_t v = 0; v < vocab; v++) {
-        dx[v] = scale * (EXP(x[v] - max) / sum);
+        dx[v] = PUT(scale * (EXP(GET(x[v]) - max) / sum));
     }
     if (target >= 0) {
-        dx[target] -= scale;
+        dx[target] = PUT(scale * (EXP(wanted - max) / sum - 1));
     }
     for (int64_t v = vocab; v < stride; v++) {
         dx[v] = 0;
     }
 }
 
-static void FN(rows)(real *loss, real *dlogits, const real *logits, const int32_t *target,
+static void FN(rows)(real *loss, elem *dlogits, const elem *logits, const int32_t *target,
                      int64_t rows, int64_t vocab, int64_t stride, double scale)
 {
 #    pragma omp parallel for if (rows * vocab > PARALLEL_FROM)

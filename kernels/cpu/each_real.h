@@ -1,11 +1,15 @@
-/* each_real.h - compiles the file named by BODY once for float and once for double.
+/* each_real.h - compiles the file named by BODY once for every element type.
  *
- * A twin is written once and includes itself through here: inside, `real` is the type, FN(name) its function's name,
- * EXP and friends the right functions of math.h. The doubles exist for the tests: finite differences need them.
+ * A twin is written once and includes itself through here: inside, `elem` is what lies in memory and `real` what is
+ * computed with, of dtype_accum(); GET(e) widens one to the other, PUT(r) rounds back, PUT_NOISY does so at random
+ * (convert.h); FN(name) is the function's name; EXP and friends are the right functions of math.h. For f32 and f64 both
+ * types are one and GET and PUT are nothing; the 16-bit types have NARROW and are bits (float16.h). The doubles exist for
+ * the tests: finite differences need them.
  */
 #include <math.h>
 
 #include "common/base/err.h"
+#include "kernels/convert.h"
 
 /* Elements of work from which on more threads than one pay. */
 enum { PARALLEL_FROM = 1 << 15 };
@@ -22,38 +26,64 @@ float expf(float x) __attribute__((simd("notinbranch")));
 #    define WIDE
 #endif
 
-#define REAL     32
-#define real     float
-#define FN(name) name##_f32
-#define EXP      expf
-#define LOG      logf
-#define SQRT     sqrtf
-#define GEMM     cblas_sgemm
+#define PASTE_(a, b) a##_##b
+#define PASTE(a, b)  PASTE_(a, b)
+#define FN(name)     PASTE(name, TYPE)
+
+/* --- the 16-bit types: f32 inside ---------------------------------------------------------------------------------- */
+#define real    float
+#define DT_REAL DT_F32
+#define EXP     expf
+#define LOG     logf
+#define SQRT    sqrtf
+#define GEMM    cblas_sgemm
+
+#define NARROW                 1
+#define elem                   uint16_t
+#define GET(e)                 PASTE(TYPE, widen)(e)
+#define PUT(r)                 PASTE(TYPE, round)(r)
+#define PUT_NOISY(r, noise, i) PASTE(TYPE, stochastic)(r, noise_at(noise, i))
+#define TYPE                   bf16
 #include BODY
-#undef REAL
+#undef TYPE
+#define TYPE f16
+#include BODY
+#undef TYPE
+#undef NARROW
+#undef elem
+#undef GET
+#undef PUT
+#undef PUT_NOISY
+
+/* --- f32 and f64 --------------------------------------------------------------------------------------------------- */
+#define NARROW                 0
+#define elem                   real
+#define GET(e)                 (e)
+#define PUT(r)                 (r)
+#define PUT_NOISY(r, noise, i) ((void)(noise), (r))
+#define TYPE                   f32
+#include BODY
+#undef TYPE
 #undef real
-#undef FN
+#undef DT_REAL
 #undef EXP
 #undef LOG
 #undef SQRT
 #undef GEMM
 
-#define REAL     64
-#define real     double
-#define FN(name) name##_f64
-#define EXP      exp
-#define LOG      log
-#define SQRT     sqrt
-#define GEMM     cblas_dgemm
+#define real    double
+#define DT_REAL DT_F64
+#define EXP     exp
+#define LOG     log
+#define SQRT    sqrt
+#define GEMM    cblas_dgemm
+#define TYPE    f64
 #include BODY
-#undef REAL
-#undef real
-#undef FN
-#undef EXP
-#undef LOG
-#undef SQRT
-#undef GEMM
 
 /* The dispatch, as an expression: `return EACH_REAL(dt, add, (y, a, b, n));` */
 #define EACH_REAL(dt, name, args)                                                                  \
-    ((dt) == DT_F32 ? (name##_f32 args, 0) : (dt) == DT_F64 ? (name##_f64 args, 0) : E_UNSUPPORTED)
+    ((dt) == DT_F32    ? (name##_f32 args, 0)                                                      \
+     : (dt) == DT_F64  ? (name##_f64 args, 0)                                                      \
+     : (dt) == DT_BF16 ? (name##_bf16 args, 0)                                                     \
+     : (dt) == DT_F16  ? (name##_f16 args, 0)                                                      \
+                       : E_UNSUPPORTED)

@@ -1,4 +1,4 @@
-#ifndef REAL
+#ifndef TYPE
 #    include "kernels/embedding.h"
 #    define BODY "kernels/cpu/embedding.c"
 #    include "kernels/cpu/each_real.h"
@@ -21,20 +21,20 @@ int embedding_backward_cpu(struct kstream *ks, enum dtype dt, void *dwte, void *
 
 #else
 
-static void FN(forward)(real *y, const int32_t *token, const real *wte, const real *wpe,
+static void FN(forward)(elem *y, const int32_t *token, const elem *wte, const elem *wpe,
                         int64_t rows, int64_t seq, int64_t cols)
 {
     for (int64_t r = 0; r < rows; r++) {
-        const real *t = wte + token[r] * cols;
-        const real *p = wpe == NULL ? NULL : wpe + r % seq * cols;
+        const elem *t = wte + token[r] * cols;
+        const elem *p = wpe == NULL ? NULL : wpe + r % seq * cols;
 
         for (int64_t c = 0; c < cols; c++) {
-            y[r * cols + c] = p == NULL ? t[c] : t[c] + p[c];
+            y[r * cols + c] = p == NULL ? t[c] : PUT(GET(t[c]) + GET(p[c]));
         }
     }
 }
 
-static void FN(backward)(real *dwte, real *dwpe, const real *dy, const int32_t *token, int64_t rows,
+static void FN(backward)(real *dwte, real *dwpe, const elem *dy, const int32_t *token, int64_t rows,
                          int64_t seq, int64_t cols)
 {
     for (int64_t r = 0; r < rows; r++) {
@@ -42,9 +42,9 @@ static void FN(backward)(real *dwte, real *dwpe, const real *dy, const int32_t *
         real *p = dwpe == NULL ? NULL : dwpe + r % seq * cols;
 
         for (int64_t c = 0; c < cols; c++) {
-            t[c] += dy[r * cols + c];
+            t[c] += GET(dy[r * cols + c]);
             if (p != NULL) {
-                p[c] += dy[r * cols + c];
+                p[c] += GET(dy[r * cols + c]);
             }
         }
     }

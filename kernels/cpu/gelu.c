@@ -1,4 +1,4 @@
-#ifndef REAL
+#ifndef TYPE
 #    include "kernels/gelu.h"
 enum { PIECE = 4096 }; /* elements a thread takes at a time */
 
@@ -28,27 +28,27 @@ int gelu_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, const void *d
 static const real FN(sqrt_2_pi) = (real)0.79788456080286535588;
 static const real FN(cubic) = (real)0.044715;
 
-WIDE static void FN(forward_piece)(real *y, const real *x, int64_t n)
+WIDE static void FN(forward_piece)(elem *y, const elem *in, int64_t n)
 {
 #    pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        real u = FN(sqrt_2_pi) * (x[i] + FN(cubic) * x[i] * x[i] * x[i]);
-        y[i] = x[i] / (1 + EXP(-2 * u));
+        real x = GET(in[i]), u = FN(sqrt_2_pi) * (x + FN(cubic) * x * x * x);
+        y[i] = PUT(x / (1 + EXP(-2 * u)));
     }
 }
 
-WIDE static void FN(backward_piece)(real *dx, const real *dy, const real *x, int64_t n)
+WIDE static void FN(backward_piece)(elem *dx, const elem *dy, const elem *in, int64_t n)
 {
 #    pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        real u = FN(sqrt_2_pi) * (x[i] + FN(cubic) * x[i] * x[i] * x[i]);
-        real du = FN(sqrt_2_pi) * (1 + 3 * FN(cubic) * x[i] * x[i]);
+        real x = GET(in[i]), u = FN(sqrt_2_pi) * (x + FN(cubic) * x * x * x);
+        real du = FN(sqrt_2_pi) * (1 + 3 * FN(cubic) * x * x);
         real s = 1 / (1 + EXP(-2 * u));
-        dx[i] = dy[i] * (s + x[i] * s * (1 - s) * 2 * du);
+        dx[i] = PUT(GET(dy[i]) * (s + x * s * (1 - s) * 2 * du));
     }
 }
 
-static void FN(forward)(real *y, const real *x, int64_t n)
+static void FN(forward)(elem *y, const elem *x, int64_t n)
 {
 #    pragma omp parallel for if (n > PARALLEL_FROM)
     for (int64_t i = 0; i < n; i += PIECE) {
@@ -56,7 +56,7 @@ static void FN(forward)(real *y, const real *x, int64_t n)
     }
 }
 
-static void FN(backward)(real *dx, const real *dy, const real *x, int64_t n)
+static void FN(backward)(elem *dx, const elem *dy, const elem *x, int64_t n)
 {
 #    pragma omp parallel for if (n > PARALLEL_FROM)
     for (int64_t i = 0; i < n; i += PIECE) {

@@ -1,4 +1,4 @@
-#ifndef REAL
+#ifndef TYPE
 #    include "kernels/layernorm.h"
 #    define BODY "kernels/cpu/layernorm.c"
 #    include "kernels/cpu/each_real.h"
@@ -21,55 +21,56 @@ int layernorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg
 
 #else
 
-static void FN(forward)(real *y, real *mean, real *rstd, const real *x, const real *g,
-                        const real *b, int64_t rows, int64_t cols, double eps)
+static void FN(forward)(elem *y, real *mean, real *rstd, const elem *x, const elem *g,
+                        const elem *b, int64_t rows, int64_t cols, double eps)
 {
 #    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
-        const real *in = x + r * cols;
+        const elem *in = x + r * cols;
         real sum = 0, sumsq = 0;
 
 #    pragma omp simd reduction(+ : sum)
         for (int64_t c = 0; c < cols; c++) {
-            sum += in[c];
+            sum += GET(in[c]);
         }
         mean[r] = sum / (real)cols;
 #    pragma omp simd reduction(+ : sumsq)
         for (int64_t c = 0; c < cols; c++) {
-            sumsq += (in[c] - mean[r]) * (in[c] - mean[r]);
+            sumsq += (GET(in[c]) - mean[r]) * (GET(in[c]) - mean[r]);
         }
         rstd[r] = 1 / SQRT(sumsq / (real)cols + (real)eps);
         for (int64_t c = 0; c < cols; c++) {
-            y[r * cols + c] = g[c] * ((in[c] - mean[r]) * rstd[r]) + b[c];
+            real n = (GET(in[c]) - mean[r]) * rstd[r];
+            y[r * cols + c] = PUT(GET(g[c]) * n + GET(b[c]));
         }
     }
 }
 
 /* With n = (x - mean) * rstd and d = dy * g: dx = rstd * (d - avg(d) - n * avg(d * n)). */
-static void FN(backward)(real *dx, real *dg, real *db, const real *dy, const real *x, const real *g,
+static void FN(backward)(elem *dx, real *dg, real *db, const elem *dy, const elem *x, const elem *g,
                          const real *mean, const real *rstd, int64_t rows, int64_t cols)
 {
 #    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
-        const real *in = x + r * cols, *d = dy + r * cols;
+        const elem *in = x + r * cols, *d = dy + r * cols;
         real avg_d = 0, avg_dn = 0;
 
 #    pragma omp simd reduction(+ : avg_d, avg_dn)
         for (int64_t c = 0; c < cols; c++) {
-            avg_d += d[c] * g[c];
-            avg_dn += d[c] * g[c] * ((in[c] - mean[r]) * rstd[r]);
+            avg_d += GET(d[c]) * GET(g[c]);
+            avg_dn += GET(d[c]) * GET(g[c]) * ((GET(in[c]) - mean[r]) * rstd[r]);
         }
         avg_d /= (real)cols;
         avg_dn /= (real)cols;
         for (int64_t c = 0; c < cols; c++) {
-            real n = (in[c] - mean[r]) * rstd[r];
-            dx[r * cols + c] += rstd[r] * (d[c] * g[c] - avg_d - n * avg_dn);
+            real n = (GET(in[c]) - mean[r]) * rstd[r], old = GET(dx[r * cols + c]);
+            dx[r * cols + c] = PUT(old + rstd[r] * (GET(d[c]) * GET(g[c]) - avg_d - n * avg_dn));
         }
     }
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t c = 0; c < cols; c++) {
-            dg[c] += dy[r * cols + c] * ((x[r * cols + c] - mean[r]) * rstd[r]);
-            db[c] += dy[r * cols + c];
+            dg[c] += GET(dy[r * cols + c]) * ((GET(x[r * cols + c]) - mean[r]) * rstd[r]);
+            db[c] += GET(dy[r * cols + c]);
         }
     }
 }

@@ -1,4 +1,4 @@
-#ifndef REAL
+#ifndef TYPE
 #    include "kernels/reduce.h"
 
 /* The order of a sum is fixed by this number, never by the number of threads. */
@@ -20,26 +20,26 @@ int sumsq_add_cpu(struct kstream *ks, enum dtype dt, double *out, const void *x,
 }
 
 int clip_scale_cpu(struct kstream *ks, double *norm, double *scale, const double *sumsq,
-                   double max_norm)
+                   double max_norm, double unscale)
 {
     (void)ks;
-    *norm = sqrt(*sumsq);
+    *norm = unscale * sqrt(*sumsq);
     *scale = !isfinite(*norm)                   ? (double)NAN
-             : max_norm > 0 && *norm > max_norm ? max_norm / *norm
-                                                : 1.0;
+             : max_norm > 0 && *norm > max_norm ? unscale * (max_norm / *norm)
+                                                : unscale;
     return 0;
 }
 
 #else
 
-static void FN(sum)(double *out, const real *x, int64_t n)
+static void FN(sum)(double *out, const elem *x, int64_t n)
 {
     double part[SLICES] = {0};
 
 #    pragma omp parallel for if (n > PARALLEL_FROM)
     for (int64_t s = 0; s < SLICES; s++) {
         for (int64_t i = n * s / SLICES; i < n * (s + 1) / SLICES; i++) {
-            part[s] += (double)x[i];
+            part[s] += (double)GET(x[i]);
         }
     }
     for (int64_t s = 0; s < SLICES; s++) {
@@ -47,14 +47,14 @@ static void FN(sum)(double *out, const real *x, int64_t n)
     }
 }
 
-static void FN(sumsq)(double *out, const real *x, int64_t n)
+static void FN(sumsq)(double *out, const elem *x, int64_t n)
 {
     double part[SLICES] = {0};
 
 #    pragma omp parallel for if (n > PARALLEL_FROM)
     for (int64_t s = 0; s < SLICES; s++) {
         for (int64_t i = n * s / SLICES; i < n * (s + 1) / SLICES; i++) {
-            part[s] += (double)x[i] * (double)x[i];
+            part[s] += (double)GET(x[i]) * (double)GET(x[i]);
         }
     }
     for (int64_t s = 0; s < SLICES; s++) {

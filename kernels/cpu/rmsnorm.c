@@ -1,4 +1,4 @@
-#ifndef REAL
+#ifndef TYPE
 #    include "kernels/rmsnorm.h"
 #    define BODY "kernels/cpu/rmsnorm.c"
 #    include "kernels/cpu/each_real.h"
@@ -19,46 +19,47 @@ int rmsnorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg, 
 
 #else
 
-static void FN(forward)(real *y, real *rstd, const real *x, const real *g, int64_t rows,
+static void FN(forward)(elem *y, real *rstd, const elem *x, const elem *g, int64_t rows,
                         int64_t cols, double eps)
 {
 #    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
-        const real *in = x + r * cols;
+        const elem *in = x + r * cols;
         real sumsq = 0;
 
 #    pragma omp simd reduction(+ : sumsq)
         for (int64_t c = 0; c < cols; c++) {
-            sumsq += in[c] * in[c];
+            sumsq += GET(in[c]) * GET(in[c]);
         }
         rstd[r] = 1 / SQRT(sumsq / (real)cols + (real)eps);
         for (int64_t c = 0; c < cols; c++) {
-            y[r * cols + c] = g[c] * (in[c] * rstd[r]);
+            y[r * cols + c] = PUT(GET(g[c]) * (GET(in[c]) * rstd[r]));
         }
     }
 }
 
 /* With n = x * rstd and d = dy * g: dx = rstd * (d - n * avg(d * n)). */
-static void FN(backward)(real *dx, real *dg, const real *dy, const real *x, const real *g,
+static void FN(backward)(elem *dx, real *dg, const elem *dy, const elem *x, const elem *g,
                          const real *rstd, int64_t rows, int64_t cols)
 {
 #    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
-        const real *in = x + r * cols, *d = dy + r * cols;
+        const elem *in = x + r * cols, *d = dy + r * cols;
         real avg_dn = 0;
 
 #    pragma omp simd reduction(+ : avg_dn)
         for (int64_t c = 0; c < cols; c++) {
-            avg_dn += d[c] * g[c] * (in[c] * rstd[r]);
+            avg_dn += GET(d[c]) * GET(g[c]) * (GET(in[c]) * rstd[r]);
         }
         avg_dn /= (real)cols;
         for (int64_t c = 0; c < cols; c++) {
-            dx[r * cols + c] += rstd[r] * (d[c] * g[c] - in[c] * rstd[r] * avg_dn);
+            real n = GET(in[c]) * rstd[r], old = GET(dx[r * cols + c]);
+            dx[r * cols + c] = PUT(old + rstd[r] * (GET(d[c]) * GET(g[c]) - n * avg_dn));
         }
     }
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t c = 0; c < cols; c++) {
-            dg[c] += dy[r * cols + c] * (x[r * cols + c] * rstd[r]);
+            dg[c] += GET(dy[r * cols + c]) * (GET(x[r * cols + c]) * rstd[r]);
         }
     }
 }

@@ -1,4 +1,4 @@
-#ifndef REAL
+#ifndef TYPE
 #    include "kernels/rope.h"
 #    define BODY "kernels/cpu/rope.c"
 #    include "kernels/cpu/each_real.h"
@@ -19,7 +19,7 @@ int rope_backward_cpu(struct kstream *ks, enum dtype dt, void *dqkv, const void 
 
 #else
 
-static void FN(turn)(real *qkv, const real *cosine, const real *sine, int sign,
+static void FN(turn)(elem *qkv, const real *cosine, const real *sine, int sign,
                      const struct attention_shape *s)
 {
     int64_t half = s->head_dim / 2, step = (s->heads + 2 * s->kv_heads) * s->head_dim;
@@ -29,13 +29,13 @@ static void FN(turn)(real *qkv, const real *cosine, const real *sine, int sign,
         const real *cs = cosine + r % s->seq * half, *sn = sine + r % s->seq * half;
 
         for (int64_t h = 0; h < s->heads + s->kv_heads; h++) {
-            real *x = qkv + r * step + h * s->head_dim;
+            elem *x = qkv + r * step + h * s->head_dim;
 
             for (int64_t i = 0; i < half; i++) {
-                real a = x[i], b = x[i + half], c = cs[i], d = (real)sign * sn[i];
+                real a = GET(x[i]), b = GET(x[i + half]), c = cs[i], d = (real)sign * sn[i];
 
-                x[i] = a * c - b * d;
-                x[i + half] = b * c + a * d;
+                x[i] = PUT(a * c - b * d);
+                x[i + half] = PUT(b * c + a * d);
             }
         }
     }

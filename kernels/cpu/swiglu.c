@@ -1,4 +1,4 @@
-#ifndef REAL
+#ifndef TYPE
 #    include "kernels/swiglu.h"
 #    define BODY "kernels/cpu/swiglu.c"
 #    include "kernels/cpu/each_real.h"
@@ -19,28 +19,29 @@ int swiglu_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, const void 
 
 #else
 
-WIDE static void FN(forward_row)(real *y, const real *gate, const real *up, int64_t cols)
+WIDE static void FN(forward_row)(elem *y, const elem *gate, const elem *up, int64_t cols)
 {
 #    pragma omp simd
     for (int64_t c = 0; c < cols; c++) {
-        y[c] = gate[c] / (1 + EXP(-gate[c])) * up[c];
+        real g = GET(gate[c]);
+        y[c] = PUT(g / (1 + EXP(-g)) * GET(up[c]));
     }
 }
 
 /* d/dgate of gate * s is s + gate * s * (1 - s), s the sigmoid. */
-WIDE static void FN(backward_row)(real *dgate, real *dup, const real *dy, const real *gate,
-                                  const real *up, int64_t cols)
+WIDE static void FN(backward_row)(elem *dgate, elem *dup, const elem *dy, const elem *gate,
+                                  const elem *up, int64_t cols)
 {
 #    pragma omp simd
     for (int64_t c = 0; c < cols; c++) {
-        real g = gate[c], u = up[c], s = 1 / (1 + EXP(-g));
+        real g = GET(gate[c]), u = GET(up[c]), d = GET(dy[c]), s = 1 / (1 + EXP(-g));
 
-        dgate[c] = dy[c] * u * (s + g * s * (1 - s));
-        dup[c] = dy[c] * g * s;
+        dgate[c] = PUT(d * u * (s + g * s * (1 - s)));
+        dup[c] = PUT(d * g * s);
     }
 }
 
-static void FN(forward)(real *y, const real *x, int64_t rows, int64_t cols)
+static void FN(forward)(elem *y, const elem *x, int64_t rows, int64_t cols)
 {
 #    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
@@ -48,7 +49,7 @@ static void FN(forward)(real *y, const real *x, int64_t rows, int64_t cols)
     }
 }
 
-static void FN(backward)(real *dx, const real *dy, const real *x, int64_t rows, int64_t cols)
+static void FN(backward)(elem *dx, const elem *dy, const elem *x, int64_t rows, int64_t cols)
 {
 #    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {

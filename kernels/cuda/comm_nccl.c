@@ -17,12 +17,27 @@ plugin_nccl_fn plugin_nccl;
 
 _Static_assert(sizeof(ncclUniqueId) == COMM_ID_BYTES, "the id travels as COMM_ID_BYTES");
 
+static ncclDataType_t type_of(enum dtype dt)
+{
+    switch (dt) {
+    case DT_F32:
+        return ncclFloat;
+    case DT_F64:
+        return ncclDouble;
+    case DT_BF16:
+        return ncclBfloat16;
+    case DT_F16:
+        return ncclHalf;
+    }
+    return ncclNumTypes;
+}
+
 static int nccl_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n)
 {
     struct nccl_comm *x = (struct nccl_comm *)c;
 
-    return ncclAllReduce(buf, buf, (size_t)n, dt == DT_F64 ? ncclDouble : ncclFloat, ncclSum,
-                         x->comm, ks->stream) == ncclSuccess
+    return ncclAllReduce(buf, buf, (size_t)n, type_of(dt), ncclSum, x->comm, ks->stream) ==
+                   ncclSuccess
                ? 0
                : E_NETWORK;
 }

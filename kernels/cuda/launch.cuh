@@ -27,6 +27,9 @@ template <typename F> static int each_real(enum dtype dt, F f)
     case DT_F64:
         f(double{});
         break;
+    case DT_BF16:
+    case DT_F16:
+        return E_UNSUPPORTED;
     }
     return launched();
 }

@@ -11,7 +11,17 @@
 
 static cudaDataType_t type_of(enum dtype dt)
 {
-    return dt == DT_F64 ? CUDA_R_64F : CUDA_R_32F;
+    switch (dt) {
+    case DT_F32:
+        return CUDA_R_32F;
+    case DT_F64:
+        return CUDA_R_64F;
+    case DT_BF16:
+        return CUDA_R_16BF;
+    case DT_F16:
+        return CUDA_R_16F;
+    }
+    return CUDA_R_32F;
 }
 
 /* A stored row-major [rows, cols] matrix. */
@@ -29,8 +39,9 @@ static cublasStatus_t set(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_
 static cublasStatus_t describe(struct plan *p)
 {
     int ta = (p->flags & MATMUL_TA) != 0, tb = (p->flags & MATMUL_TB) != 0;
-    cublasStatus_t rc = cublasLtMatmulDescCreate(
-        &p->op, p->dt == DT_F64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, type_of(p->dt));
+    cublasStatus_t rc =
+        cublasLtMatmulDescCreate(&p->op, p->dt == DT_F64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                 type_of(dtype_accum(p->dt)));
 
     rc = rc != 0 ? rc : set(p->op, CUBLASLT_MATMUL_DESC_TRANSA, tb ? CUBLAS_OP_T : CUBLAS_OP_N);
     rc = rc != 0 ? rc : set(p->op, CUBLASLT_MATMUL_DESC_TRANSB, ta ? CUBLAS_OP_T : CUBLAS_OP_N);

@@ -61,12 +61,14 @@ static __global__ void finish_kernel(double *out, const double *part)
 }
 
 static __global__ void clip_kernel(double *norm, double *scale, const double *sumsq,
-                                   double max_norm)
+                                   double max_norm, double unscale)
 {
-    double n = sqrt(*sumsq);
+    double n = unscale * sqrt(*sumsq);
 
     *norm = n;
-    *scale = !isfinite(n) ? nan("") : max_norm > 0 && n > max_norm ? max_norm / n : 1.0;
+    *scale = !isfinite(n)                   ? nan("")
+             : max_norm > 0 && n > max_norm ? unscale * (max_norm / n)
+                                            : unscale;
 }
 
 template <typename F>
@@ -95,8 +97,8 @@ extern "C" int sumsq_add_cuda(struct kstream *ks, enum dtype dt, double *out, co
 }
 
 extern "C" int clip_scale_cuda(struct kstream *ks, double *norm, double *scale, const double *sumsq,
-                               double max_norm)
+                               double max_norm, double unscale)
 {
-    clip_kernel<<<1, 1, 0, ks->stream>>>(norm, scale, sumsq, max_norm);
+    clip_kernel<<<1, 1, 0, ks->stream>>>(norm, scale, sumsq, max_norm, unscale);
     return launched();
 }

@@ -329,7 +329,7 @@ static void check_reduce_and_adamw(struct twins *c)
 {
     int64_t n = between(c, 1, 300000);
     struct pair p[] = {make(c, n, 1), make(c, n, 1), make(c, n, 1), make(c, n, 0.1)};
-    struct adamw_step how = {1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, 0.3};
+    struct adamw_step how = {1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, 0.3, {0}};
     double want[4] = {0}, *device;
     void *scalars = NULL;
 
@@ -342,11 +342,12 @@ static void check_reduce_and_adamw(struct twins *c)
     DO(sum_add, (c->ks, DT_F32, device, p[0].device, n), (NULL, DT_F64, want, p[0].host, n));
     DO(sumsq_add, (c->ks, DT_F32, device + 1, p[3].device, n),
        (NULL, DT_F64, want + 1, p[3].host, n));
-    DO(clip_scale, (c->ks, device + 2, device + 3, device + 1, 1.0),
-       (NULL, want + 2, want + 3, want + 1, 1.0));
+    DO(clip_scale, (c->ks, device + 2, device + 3, device + 1, 1.0, 0.25),
+       (NULL, want + 2, want + 3, want + 1, 1.0, 0.25));
     DO(adamw,
-       (c->ks, DT_F32, p[0].device, p[1].device, p[2].device, p[3].device, n, device + 3, &how),
-       (NULL, DT_F64, p[0].host, p[1].host, p[2].host, p[3].host, n, want + 3, &how));
+       (c->ks, DT_F32, p[0].device, NULL, p[1].device, p[2].device, p[3].device, n, device + 3,
+        &how),
+       (NULL, DT_F64, p[0].host, NULL, p[1].host, p[2].host, p[3].host, n, want + 3, &how));
     for (int i = 0; i < 4; i++) {
         compare_double(c, device + i, want[i]);
     }

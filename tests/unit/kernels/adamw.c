@@ -23,7 +23,7 @@ static void test_constant_gradient(void **state)
     for (int t = 1; t <= 3; t++) {
         struct adamw_step how = step_at(t);
 
-        assert_int_equal(adamw_cpu(NULL, DT_F64, p, m, v, g, 2, &one, &how), 0);
+        assert_int_equal(adamw_cpu(NULL, DT_F64, p, NULL, m, v, g, 2, &one, &how), 0);
         want[0] -= 0.1 * (1 + 0.01 * want[0]);
         want[1] -= 0.1 * (-1 + 0.01 * want[1]);
         assert_true(fabs(p[0] - want[0]) <= 1e-8 && fabs(p[1] - want[1]) <= 1e-7);
@@ -36,11 +36,11 @@ static void test_scale_and_skip(void **state)
     struct adamw_step how = step_at(1);
 
     (void)state;
-    assert_int_equal(adamw_cpu(NULL, DT_F64, p, m, v, g, 1, &part, &how), 0);
+    assert_int_equal(adamw_cpu(NULL, DT_F64, p, NULL, m, v, g, 1, &part, &how), 0);
     assert_true(fabs(m[0] - 0.1) <= 1e-15 && fabs(v[0] - 0.05) <= 1e-15);
     assert_true(p[1] == 1 && m[1] == 0);
     double keep = p[0];
-    assert_int_equal(adamw_cpu(NULL, DT_F64, p, m, v, g, 2, &nan_scale, &how), 0);
+    assert_int_equal(adamw_cpu(NULL, DT_F64, p, NULL, m, v, g, 2, &nan_scale, &how), 0);
     assert_true(p[0] == keep && p[1] == 1 && v[1] == 0);
 }
 

@@ -43,6 +43,7 @@ static void test_differences(void **state)
     differences((struct attention_shape){2, 7, 3, 3, 5, false});
     differences((struct attention_shape){1, 9, 4, 2, 8, false}); /* grouped queries */
     differences((struct attention_shape){2, 5, 4, 1, 6, false});
+    differences((struct attention_shape){1, 67, 2, 1, 2, false}); /* more queries than a tile's */
 }
 
 /* Against the definition, with all scores written out. */

@@ -47,6 +47,20 @@ static void test_in_place_and_huge_logits(void **state)
     }
 }
 
+/* A NaN among the logits reaches the loss and every gradient of its row, and no other row. */
+static void test_nan_spreads_over_its_row(void **state)
+{
+    float x[8] = {1, NAN, 2, 3, 1, 2, 3, 4}, loss[2];
+    int32_t t[2] = {0, 1};
+
+    (void)state;
+    assert_int_equal(crossentropy_cpu(NULL, DT_F32, loss, x, x, t, 2, 4, 4, 1), 0);
+    assert_true(isnan(loss[0]) && isfinite(loss[1]));
+    for (int i = 0; i < 4; i++) {
+        assert_true(isnan(x[i]) && isfinite(x[4 + i]));
+    }
+}
+
 static void test_uniform_is_log_of_vocab(void **state)
 {
     double x[VOCAB] = {0}, loss;
@@ -62,6 +76,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_differences),
         cmocka_unit_test(test_in_place_and_huge_logits),
+        cmocka_unit_test(test_nan_spreads_over_its_row),
         cmocka_unit_test(test_uniform_is_log_of_vocab),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

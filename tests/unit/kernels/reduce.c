@@ -25,15 +25,42 @@ static void test_clip_scale(void **state)
     double sumsq = 25, norm, scale;
 
     (void)state;
-    assert_int_equal(clip_scale_cpu(NULL, &norm, &scale, &sumsq, 1), 0);
+    assert_int_equal(clip_scale_cpu(NULL, &norm, &scale, &sumsq, 1, 1), 0);
     assert_true(norm == 5 && fabs(scale - 0.2) <= 1e-15);
-    assert_int_equal(clip_scale_cpu(NULL, &norm, &scale, &sumsq, 10), 0);
+    assert_int_equal(clip_scale_cpu(NULL, &norm, &scale, &sumsq, 10, 1), 0);
     assert_true(scale == 1);
-    assert_int_equal(clip_scale_cpu(NULL, &norm, &scale, &sumsq, 0), 0);
+    assert_int_equal(clip_scale_cpu(NULL, &norm, &scale, &sumsq, 0, 1), 0);
     assert_true(scale == 1);
+    /* Gradients of a loss that was scaled by 4: their norm is 5 / 4. */
+    assert_int_equal(clip_scale_cpu(NULL, &norm, &scale, &sumsq, 1, 0.25), 0);
+    assert_true(norm == 1.25 && fabs(scale - 0.2) <= 1e-15);
+    assert_int_equal(clip_scale_cpu(NULL, &norm, &scale, &sumsq, 0, 0.25), 0);
+    assert_true(scale == 0.25);
     sumsq = INFINITY;
-    assert_int_equal(clip_scale_cpu(NULL, &norm, &scale, &sumsq, 1), 0);
+    assert_int_equal(clip_scale_cpu(NULL, &norm, &scale, &sumsq, 1, 1), 0);
     assert_true(isnan(scale));
+}
+
+/* One bad gradient among many, and not only of the squares: the step is known to be lost. */
+static void test_a_gradient_that_is_not_finite_shows(void **state)
+{
+    static float x[1000];
+    const float bad[] = {INFINITY, -INFINITY, NAN};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        double sumsq = 0, norm, scale;
+
+        x[997] = bad[i];
+        assert_int_equal(sumsq_add_cpu(NULL, DT_F32, &sumsq, x, ARRAY_LEN(x)), 0);
+        assert_int_equal(clip_scale_cpu(NULL, &norm, &scale, &sumsq, 1, 0x1p-16), 0);
+        assert_true(!isfinite(norm) && isnan(scale));
+    }
+    x[997] = 3e38f; /* whose square no f32 holds */
+    double sumsq = 0, norm, scale;
+    assert_int_equal(sumsq_add_cpu(NULL, DT_F32, &sumsq, x, ARRAY_LEN(x)), 0);
+    assert_int_equal(clip_scale_cpu(NULL, &norm, &scale, &sumsq, 1, 1), 0);
+    assert_true(isfinite(norm) && scale > 0);
 }
 
 int main(void)
@@ -41,6 +68,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums_add_up),
         cmocka_unit_test(test_clip_scale),
+        cmocka_unit_test(test_a_gradient_that_is_not_finite_shows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

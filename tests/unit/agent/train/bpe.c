@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "agent/train/philox.h"
+#include "kernels/philox.h"
 
 enum { MERGES = 300, VOCAB = 256 + MERGES, LONGEST = 400 };
 

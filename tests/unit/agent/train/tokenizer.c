@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "agent/train/philox.h"
+#include "kernels/philox.h"
 #include "common/codec/utf8.h"
 
 static const char *const names[] = {"gpt2", "llama3"};

@@ -1,4 +1,4 @@
-#include "agent/train/philox.h"
+#include "kernels/philox.h"
 
 #include <math.h>
 #include <setjmp.h>

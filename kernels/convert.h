@@ -1,0 +1,40 @@
+/* convert.h - tensors from one type to another.
+ *
+ * convert              to the nearest, halves to the even one, in one rounding
+ * convert_stochastic   from the accumulation type to dt: 16-bit types go up or down at random (float16.h)
+ *
+ * The random bits are a function of the seed, the step and the element's number: `first` says which number y[0] has, so a
+ * tensor may be converted in pieces. adamw() rounds its 16-bit parameters so: who has the masters alone gets the same ones.
+ *
+ * alias    nothing may overlap
+ */
+#ifndef KERNELS_CONVERT_H
+#define KERNELS_CONVERT_H
+
+#include "kernels/float16.h"
+#include "kernels/philox.h"
+
+struct noise {
+    uint64_t seed;
+    uint64_t step;
+    uint64_t first;
+};
+
+/* The bits of the elements with the numbers 4 * four to 4 * four + 3. */
+static inline HOST_DEVICE struct philox noise_of_four(const struct noise *n, uint64_t four)
+{
+    /* "roun" keeps them apart from what else is drawn with the same seed. */
+    return philox_at(n->seed, (UINT64_C(0x726f756e) << 32) + n->step, four);
+}
+
+static inline HOST_DEVICE uint32_t noise_at(const struct noise *n, uint64_t i)
+{
+    return noise_of_four(n, (n->first + i) / 4).v[(n->first + i) % 4];
+}
+
+int convert_cpu(struct kstream *ks, enum dtype to, void *y, enum dtype from, const void *x,
+                int64_t n);
+int convert_stochastic_cpu(struct kstream *ks, enum dtype dt, void *y, const void *x, int64_t n,
+                           const struct noise *noise);
+
+#endif

@@ -118,6 +118,7 @@ int verb_cache_stats(struct talk *t, struct err *e)
     jo_u64(t->result, "quota", sp.quota_bytes);
     jo_u64(t->result, "small", sp.small_bytes);
     jo_u64(t->result, "staged", sp.staged_bytes);
+    jo_u64(t->result, "parked", sp.parked_bytes);
     jo_u64(t->result, "free", sp.disk_free_bytes);
     jo_u64(t->result, "blobs", sp.blobs);
     jo_bool(t->result, "full", sp.full);

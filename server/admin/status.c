@@ -73,6 +73,7 @@ static void disk_json(struct buf *out, const struct store_space *sp, bool health
     jo_u64(out, "used", sp->used_bytes);
     jo_u64(out, "quota", sp->quota_bytes);
     jo_u64(out, "staged", sp->staged_bytes);
+    jo_u64(out, "parked", sp->parked_bytes);
     jo_u64(out, "free", sp->disk_free_bytes);
     jo_u64(out, "blobs", sp->blobs);
     jo_bool(out, "full", sp->full);

@@ -230,7 +230,7 @@ int list(struct ctl *c, json_t *req, const char *titles,
 
 static bool names_bytes(const char *key)
 {
-    static const char *const sizes[] = {"used", "quota", "small", "staged", "free"};
+    static const char *const sizes[] = {"used", "quota", "small", "staged", "parked", "free"};
 
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         if (strcmp(key, sizes[i]) == 0) {

@@ -57,7 +57,8 @@ MUST_USE int blob_put_bytes(struct store *s, struct slice bytes, struct batch *b
                             struct err *e);
 void stage_abort(struct stage **sp); /* removes it; NULL is fine */
 void stage_park(struct stage **sp);  /* closes a named one but keeps its file for stage_resume() */
-/* Names under partial/ that no row in TABLE_PARTIAL describes, and rows without a file, are removed at start. */
+/* At the start: names under partial/ that no row in TABLE_PARTIAL describes, and rows without a file, are removed; what is
+ * left counts as parked. */
 MUST_USE int stage_sweep(struct store *s, struct err *e);
 
 /* The chunk list of a sealed blob, encoded as in common/hash/digest.h (made on the fly for one-chunk blobs). */

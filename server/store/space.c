@@ -88,7 +88,7 @@ static uint64_t free_now(const struct space *x)
 
 static uint64_t quota_now(const struct space *x)
 {
-    uint64_t disk = x->counts.used_bytes + x->written_bytes + free_now(x);
+    uint64_t disk = x->counts.used_bytes + x->written_bytes + x->parked_bytes + free_now(x);
 
     return x->set.quota_bytes != 0 ? min_u64(x->set.quota_bytes, disk) : disk;
 }
@@ -211,7 +211,7 @@ static int reserve_locked(struct store *s, uint64_t bytes, struct err *e)
     uint64_t quota, free_bytes;
 
     look_if_old(s);
-    quota = less(quota_now(x), x->counts.used_bytes + x->staged_bytes);
+    quota = less(quota_now(x), x->counts.used_bytes + x->staged_bytes + x->parked_bytes);
     free_bytes = less(free_now(x), less(x->staged_bytes, x->written_bytes));
     if (x->full || bytes > quota || bytes > free_bytes) {
         return err_set(e, E_NOSPACE,
@@ -230,6 +230,23 @@ int space_reserve(struct store *s, uint64_t bytes, struct err *e)
     lock_take(&s->space.lock);
     rc = reserve_locked(s, bytes, e);
     lock_drop(&s->space.lock);
+    return rc;
+}
+
+int space_adopt(struct store *s, uint64_t have, uint64_t more, struct err *e)
+{
+    struct space *x = &s->space;
+    int rc;
+
+    lock_take(&x->lock);
+    x->staged_bytes += have;
+    x->written_bytes += have;
+    rc = reserve_locked(s, more, e);
+    if (rc != 0) {
+        x->staged_bytes -= have;
+        x->written_bytes -= have;
+    }
+    lock_drop(&x->lock);
     return rc;
 }
 
@@ -288,6 +305,7 @@ void store_space(struct store *s, struct store_space *out)
         .used_bytes = x->counts.used_bytes,
         .small_bytes = x->counts.small_bytes,
         .staged_bytes = x->staged_bytes,
+        .parked_bytes = x->parked_bytes,
         .disk_free_bytes = x->free_bytes,
         .blobs = x->counts.blobs,
         .full = x->full,

@@ -1,4 +1,4 @@
-/* space.h - how many bytes there are: counters of sealed blobs, reservations of stages, the disk, the ballast.
+/* space.h - how many bytes there are: counters of sealed blobs, reservations of stages, what is parked, the disk, the ballast.
  *
  * The counters are a row that every commit touching blobs rewrites in the same batch: they are exact after any crash.
  * The ballast is a file that holds space back; the first ENOSPC deletes it, so that RocksDB can finish what it writes and
@@ -30,6 +30,7 @@ struct space {
     struct counts counts;
     uint64_t staged_bytes;  /* reserved by open stages */
     uint64_t written_bytes; /* of those, on disk */
+    uint64_t parked_bytes;  /* parked.h */
     uint64_t recent_bytes;  /* written since the last statvfs */
     uint64_t free_bytes;
     uint64_t reserve_bytes;
@@ -44,6 +45,8 @@ MUST_USE int space_open(struct store *s, struct err *e); /* the disk and the bal
 void space_fini(struct space *x);
 /* E_NOSPACE when the quota or the disk has no room for it. */
 MUST_USE int space_reserve(struct store *s, uint64_t bytes, struct err *e);
+/* Takes bytes that are on disk already onto a stage's account, and reserves more: neither when that fails. */
+MUST_USE int space_adopt(struct store *s, uint64_t have, uint64_t more, struct err *e);
 /* Notes n bytes that a stage is about to write; beyond its reservation it gets more, in steps. */
 MUST_USE int space_write(struct store *s, uint64_t *reserved, uint64_t *written, uint64_t n,
                          struct err *e);

@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
+#include "server/store/parked.h"
 #include "server/store/row.h"
 #include "server/store/state.h"
 
@@ -133,6 +134,7 @@ int stage_resume(struct store *s, uint64_t id, uint64_t expect_bytes, struct sta
     char name[STAGE_NAME];
     struct stat st;
     uint64_t have = 0;
+    uint64_t more = 0;
     int fd;
     int rc;
 
@@ -146,17 +148,21 @@ int stage_resume(struct store *s, uint64_t id, uint64_t expect_bytes, struct sta
     if (fd == -1) {
         return err_sys(e, "partial/%s", name);
     }
+    parked_take(s, id);
     if (fstat(fd, &st) == -1 || !S_ISREG(st.st_mode)) {
         rc = err_set(e, E_CORRUPT, "partial/%s is not a file", name);
     } else {
-        have = min_u64((uint64_t)st.st_blocks * 512, (uint64_t)st.st_size); /* it may be sparse */
-        rc = space_reserve(s, expect_bytes > have ? expect_bytes - have : 0, e);
+        have = parked_size(&st);
+        more = expect_bytes > have ? expect_bytes - have : 0;
+        rc = space_adopt(s, have, more, e);
     }
     if (rc != 0) {
+        parked_add(s, id, have);
         close(fd);
         return rc;
     }
-    *out = stage_new(s, fd, id, true, expect_bytes > have ? expect_bytes - have : 0);
+    *out = stage_new(s, fd, id, true, have + more);
+    (*out)->written_bytes = have;
     return 0;
 }
 
@@ -200,7 +206,10 @@ void stage_abort(struct stage **sp)
 
 void stage_park(struct stage **sp)
 {
-    if (*sp != NULL && (*sp)->named) {
+    struct stat st;
+
+    if (*sp != NULL && (*sp)->named && fstat((*sp)->fd, &st) == 0) {
+        parked_add((*sp)->s, (*sp)->id, parked_size(&st));
         stage_free(sp);
     } else {
         stage_abort(sp);

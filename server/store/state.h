@@ -23,7 +23,8 @@ struct store {
     struct seals seals;
     struct atimes atimes;
     struct committer *committer;
-    struct list stages; /* open ones; under space.lock */
+    struct list stages;    /* open ones; under space.lock */
+    struct parked *parked; /* the same */
 };
 
 enum { BLOB_PATH = 6 + DIGEST_HEX + 1 }; /* "ab/cd/<hex>" and NUL */

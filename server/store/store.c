@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/os/newfile.h"
 #include "server/store/row.h"
+#include "server/store/parked.h"
 #include "server/store/state.h"
 
 enum { SCHEMA = 1, META_MAX = 4096 };
@@ -221,6 +222,7 @@ static void free_store(struct store *s)
     kv_close(&s->kv);
     atimes_fini(&s->atimes);
     seals_fini(&s->seals);
+    parked_fini(s);
     space_fini(&s->space);
     for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
         if (*fds[i] != -1) {

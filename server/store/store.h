@@ -88,6 +88,7 @@ struct store_space {
     uint64_t used_bytes;   /* by sealed blobs */
     uint64_t small_bytes;  /* of those, in blobs up to 4 MiB */
     uint64_t staged_bytes; /* reserved by unfinished ones */
+    uint64_t parked_bytes; /* of unfinished ones that wait to be resumed */
     uint64_t disk_free_bytes;
     uint64_t blobs;
     bool full; /* the last write met ENOSPC; fills are refused until space is back */

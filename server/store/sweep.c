@@ -2,10 +2,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/be.h"
 #include "common/base/log.h"
+#include "server/store/parked.h"
 #include "server/store/state.h"
 
 struct sweep {
@@ -29,19 +31,23 @@ static void sweep_name(struct sweep *w, const char *name)
 {
     struct buf row = BUF_INIT((size_t)64 << 20);
     char key[STAGE_KEY_BYTES];
+    struct stat st;
     uint64_t id = 0;
     int rc = E_NOTFOUND;
 
     if (id_of_name(name, &id)) {
+        if (stage_is_open(w->s, id)) {
+            return;
+        }
         stage_key(id, key);
-        rc = stage_is_open(w->s, id)
-                 ? 0
-                 : kv_get(w->s->kv, TABLE_PARTIAL, slice_of(key, sizeof key), &row, NULL);
+        rc = kv_get(w->s->kv, TABLE_PARTIAL, slice_of(key, sizeof key), &row, NULL);
+        buf_free(&row);
     }
     if (rc == E_NOTFOUND && unlinkat(w->s->partial_fd, name, 0) == 0) {
         w->files++;
+    } else if (fstatat(w->s->partial_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        parked_add(w->s, id, parked_size(&st));
     }
-    buf_free(&row);
 }
 
 static int sweep_row(void *arg, struct slice key, struct slice value)

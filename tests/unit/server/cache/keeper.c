@@ -67,11 +67,36 @@ static void too_large_is_refused_and_costs_nothing(void **state)
     world_close(&w);
 }
 
+/* What is parked is on the account, and goes when somebody needs the room. */
+static void parked_parts_give_way(void **state)
+{
+    struct world w = {.quota_bytes = 96 * MIB};
+    struct store_space space;
+    struct client c;
+
+    (void)state;
+    world_open(&w, &settings);
+    put(&w, "/parked?size=%d&wall_at=6000000", (int)(80 * MIB));
+    client_init(&c, &w, "/parked");
+    client_run(&c);
+    assert_int_equal(c.rc, E_NETWORK);
+    client_fini(&c);
+    world_quiet(&w, "/parked");
+    store_space(w.store, &space);
+    assert_in_range(space.parked_bytes, 5 * MIB, 6 * MIB);
+    put(&w, "/needs-it-all?size=%d", (int)(93 * MIB));
+    get_and_check(&w, "/needs-it-all", CACHE_MISS);
+    store_space(w.store, &space);
+    assert_int_equal(space.parked_bytes, 0);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_store_makes_room_or_says_so),
         cmocka_unit_test(too_large_is_refused_and_costs_nothing),
+        cmocka_unit_test(parked_parts_give_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -277,6 +277,56 @@ static void test_quota_and_reservations(void **state)
     free(mb);
 }
 
+static void assert_space(struct fixture *f, uint64_t parked, uint64_t staged_bytes)
+{
+    struct store_space sp;
+
+    store_space(f->s, &sp);
+    assert_int_equal(sp.parked_bytes, parked);
+    assert_int_equal(sp.staged_bytes, staged_bytes);
+}
+
+static void test_what_is_parked_counts(void **state)
+{
+    struct fixture *f = *state;
+    struct stage *st = NULL, *other = NULL;
+    struct batch *b = batch_new();
+    char key[STAGE_KEY_BYTES];
+    char *mb = calloc(1, 1 << 20);
+    uint64_t id;
+
+    f->set.quota_bytes = 10 << 20;
+    fixture_reopen(f);
+    assert_int_equal(stage_open(f->s, 8 << 20, true, &st, NULL), 0);
+    for (int i = 0; i < 6; i += 2) { /* with holes */
+        assert_int_equal(stage_write(st, mb, 1 << 20, (uint64_t)i << 20, NULL), 0);
+    }
+    assert_int_equal(stage_sync(st, NULL), 0);
+    id = stage_id(st);
+    stage_key(id, key);
+    batch_put(b, TABLE_PARTIAL, slice_of(key, sizeof key), SLICE("a fill"));
+    assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, NULL), 0);
+    stage_park(&st);
+    for (int i = 0; i < 2; i++) { /* in this life and the next */
+        assert_space(f, 3 << 20, 0);
+        assert_int_equal(stage_open(f->s, 8 << 20, false, &other, NULL), E_NOSPACE);
+        assert_int_equal(stage_open(f->s, 7 << 20, false, &other, NULL), 0);
+        assert_int_equal(stage_resume(f->s, id, 8 << 20, &st, NULL), E_NOSPACE);
+        assert_space(f, 3 << 20, 7 << 20);
+        stage_abort(&other);
+        fixture_reopen(f);
+        assert_int_equal(stage_sweep(f->s, NULL), 0);
+    }
+    assert_int_equal(stage_resume(f->s, id, 8 << 20, &st, NULL), 0);
+    assert_space(f, 0, 8 << 20);
+    stage_park(&st);
+    assert_space(f, 3 << 20, 0);
+    assert_int_equal(stage_resume(f->s, id, 0, &st, NULL), 0);
+    stage_abort(&st);
+    assert_space(f, 0, 0);
+    free(mb);
+}
+
 static void test_counters_are_exact(void **state)
 {
     struct fixture *f = *state;
@@ -320,6 +370,7 @@ int main(void)
         T(test_seal_replaces_a_torn_file),
         T(test_chunks),
         T(test_quota_and_reservations),
+        T(test_what_is_parked_counts),
         T(test_counters_are_exact),
     };
 

@@ -153,7 +153,7 @@ class Mirrord:
     def settle(self, limit_s=20):
         """Waits until no fill is under way: what was answered is sealed then, and will be a hit."""
         end = time.monotonic() + limit_s * SLOW
-        while self.metric("mirrord_cache_fills") and time.monotonic() < end:
+        while self.metric("mirrord_cache_fills_open") and time.monotonic() < end:
             time.sleep(0.01)
 
     def put(self, path, data, wire="h1", token=None, headers=None, method="PUT", **kw):

@@ -24,17 +24,16 @@ static void write_block(struct job *j)
     struct block *b = CONTAINER_OF(j, struct block, job);
     const struct pull *p = b->pull;
     uint64_t at = b->index * PART_BYTES;
-    struct digest got;
 
-    if (b->check) {
-        digest_of(slice_of(b->p, b->n), &got);
-        if (!digest_eq(&got, &p->list.chunk[b->index])) {
-            b->rc = E_CORRUPT;
-            return;
-        }
+    if (b->check || b->whole) {
+        digest_of(slice_of(b->p, b->n), &b->digest);
+    }
+    if (b->check && !digest_eq(&b->digest, &p->list.chunk[b->index])) {
+        b->rc = E_CORRUPT;
+        return;
     }
     b->rc = fd_pwrite_all(p->parts->fd, b->p, b->n, at, &b->why);
-    if (b->rc == 0) {
+    if (b->rc == 0 && !b->whole) {
         /* Begin to write it back now: dirty pages stay few, and the fsync at the end is short. */
         sync_file_range(p->parts->fd, (off_t)at, (off_t)b->n, SYNC_FILE_RANGE_WRITE);
     }
@@ -65,12 +64,16 @@ static void block_written(struct job *j)
     int rc = b->rc;
 
     p->jobs--;
+    p->hashed = b->whole && rc == 0;
+    p->got = b->digest;
     puller_give_block(p->pl, b);
     parts_mark(p->parts, index, rc == 0 ? PART_DONE : PART_MISSING);
     if (rc == 0) {
         p->tries = 0;
         p->dirty_bytes += n;
-        follow_to(p->follow, parts_prefix_bytes(p->parts));
+        if (!p->hashed) {
+            follow_to(p->follow, parts_prefix_bytes(p->parts));
+        }
     } else if (p->phase == PULL_FETCH && rc == E_CORRUPT) {
         bad_chunk(p, index);
     } else if (p->phase == PULL_FETCH) {
@@ -323,6 +326,7 @@ static int stream_ended(struct lane *l, struct err *e)
     p->size_bytes = total;
     parts_end(p->parts, total);
     if (b->n > 0) {
+        b->whole = b->index == 0;
         parts_mark(p->parts, b->index, PART_BUSY);
         submit_block(p, b);
         l->block = NULL;

@@ -134,7 +134,8 @@ static bool take_state(struct parts *p, struct slice s, uint64_t file_bytes)
 
 static int begin_anew(struct parts *p, const char *state_path, struct err *e)
 {
-    if (unlink(state_path) == -1 && errno != ENOENT) {
+    /* A .state may outlive its file by a crash: it must not speak of the new one. */
+    if (!p->stateless && unlink(state_path) == -1 && errno != ENOENT) {
         return err_sys(e, "%s", state_path);
     }
     if (ftruncate(p->fd, 0) == -1) {
@@ -160,22 +161,24 @@ int parts_open(struct shelf *s, const struct digest *key, const struct digest *d
     int rc = 0;
 
     *out = NULL;
+    p->fd = -1;
     p->key = *key;
     p->digest = *digest;
     p->size_bytes = size_bytes;
+    p->stateless = size_bytes <= PART_BYTES;
     memcpy(p->etag, etag, strnlen(etag, PARTS_ETAG_ROOM - 1));
     shelf_partial_path(s, key, ".part", part_path);
     shelf_partial_path(s, key, ".state", state_path);
+    if (parts_of(size_bytes) > PARTS_MAX) {
+        rc = err_set(e, E_TOOBIG, "%llu bytes in one file", (unsigned long long)size_bytes);
+        goto out;
+    }
     p->fd = open(part_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (p->fd == -1 || fstat(p->fd, &st) == -1) {
         rc = err_sys(e, "%s", part_path);
         goto out;
     }
-    if (parts_of(size_bytes) > PARTS_MAX) {
-        rc = err_set(e, E_TOOBIG, "%llu bytes in one file", (unsigned long long)size_bytes);
-        goto out;
-    }
-    if (buf_read_file(&text, state_path, NULL) != 0 ||
+    if (p->stateless || buf_read_file(&text, state_path, NULL) != 0 ||
         !take_state(p, buf_slice(&text), (uint64_t)st.st_size)) {
         rc = begin_anew(p, state_path, e);
     }

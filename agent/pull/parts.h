@@ -28,6 +28,7 @@ struct parts {
     size_t ndone;
     size_t prefix;  /* parts done without a gap from the first */
     size_t resumed; /* parts that an earlier run left */
+    bool stateless; /* one part: there is nothing to resume, and no .state */
     uint8_t *state;
     size_t room;
 };

@@ -124,7 +124,7 @@ void pull_tick(struct pull *p, uint64_t now_ms)
         return;
     }
     fetch_tick(p, now_ms);
-    if (p->save_runs || p->dirty_bytes == 0 || p->parts->count < 2 ||
+    if (p->save_runs || p->dirty_bytes == 0 || p->parts->stateless ||
         (p->dirty_bytes < SAVE_EVERY_BYTES && now_ms < p->saved_at_ms + SAVE_EVERY_MS)) {
         return;
     }
@@ -141,7 +141,7 @@ static void save_last(struct pull *p)
 {
     struct err why;
 
-    if (p->parts != NULL && !p->discard && p->dirty_bytes > 0) {
+    if (p->parts != NULL && !p->discard && p->dirty_bytes > 0 && !p->parts->stateless) {
         buf_clear(&p->snapshot);
         parts_snapshot(p->parts, &p->snapshot);
         if (parts_save(p->pl->agent->shelf, &p->key, p->parts->fd, buf_slice(&p->snapshot), &why) !=
@@ -172,7 +172,7 @@ void pull_drained(struct pull *p)
     switch (p->drained) {
     case NEXT_RESTART:
         drop_work(p);
-        p->discard = p->rescanned = p->chunked = false;
+        p->discard = p->rescanned = p->chunked = p->hashed = false;
         p->dirty_bytes = 0;
         p->phase = PULL_START;
         break;

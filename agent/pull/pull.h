@@ -86,6 +86,8 @@ struct pull {
     bool no_ranges; /* a range was answered by the whole */
     struct parts *parts;
     struct follow *follow;
+    bool hashed; /* small enough to be hashed where it was written: nothing to follow */
+    struct digest got;
     struct list lanes;
     unsigned jobs;  /* on pools */
     struct job job; /* sealing, rescanning */

@@ -204,6 +204,7 @@ struct block *puller_take_block(struct puller *pl)
     }
     b->n = 0;
     b->rc = 0;
+    b->whole = false;
     return b;
 }
 

@@ -12,6 +12,7 @@
 
 #include "agent/agent.h"
 #include "common/base/list.h"
+#include "common/hash/digest.h"
 #include "common/os/pool.h"
 #include "common/xfer/xfer.h"
 
@@ -23,6 +24,8 @@ struct block { /* one part's bytes on their way to the disk */
     size_t index;
     size_t n;
     bool check; /* against its chunk digest, before it is written */
+    bool whole; /* it is all of the file: then `digest` is the file's */
+    struct digest digest;
     int rc;
     struct err why;
 };

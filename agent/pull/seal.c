@@ -140,7 +140,8 @@ static void seal_next(struct puller *pl)
 static void seal(struct pull *p)
 {
     p->phase = PULL_SEAL;
-    p->sealing = (struct shelf_sealing){.key = p->key, .digest = p->digest, .fd = p->parts->fd};
+    p->sealing = (struct shelf_sealing){
+        .key = p->key, .digest = p->digest, .fd = p->parts->fd, .stateless = p->parts->stateless};
     p->jobs++;
     if (p->size_bytes <= PART_BYTES) {
         list_push_back(&p->pl->to_seal, &p->in_seal);
@@ -167,23 +168,30 @@ static void wrong_digest(struct pull *p, const struct digest *got)
     }
 }
 
-/* A job, a lane or a stretch of hashing ended: is that all? */
+static bool whole_digest(struct pull *p)
+{
+    if (p->hashed) {
+        return true;
+    }
+    if (follow_busy(p->follow) || follow_at(p->follow) != p->size_bytes) {
+        return false;
+    }
+    follow_final(p->follow, &p->got);
+    return true;
+}
+
 void pull_job_ended(struct pull *p)
 {
-    struct digest got;
-
     pull_drained(p);
     if (p->phase != PULL_FETCH || p->jobs != 0 || !list_empty(&p->lanes) ||
-        !parts_complete(p->parts) || follow_busy(p->follow) ||
-        follow_at(p->follow) != p->size_bytes) {
+        !parts_complete(p->parts) || !whole_digest(p)) {
         return;
     }
-    follow_final(p->follow, &got);
-    if (p->known && !digest_eq(&got, &p->digest)) {
-        wrong_digest(p, &got);
+    if (p->known && !digest_eq(&p->got, &p->digest)) {
+        wrong_digest(p, &p->got);
         return;
     }
-    p->digest = got;
+    p->digest = p->got;
     seal(p);
 }
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/shelf/private.h"
 #include "common/os/newfile.h"
 
 enum { NAME_LENGTH = 4096, SEGMENT_LENGTH = 240 }; /* room for the temporary name's ends */
@@ -115,24 +116,50 @@ static int make_copy(int blob, int folder, const char *temp, struct err *e)
 }
 
 /* A clone shares the bytes and not the fate; where the file system has none, a hard link is as quick. */
-static int make_link(const char *path, int blob, int folder, const char *temp, bool copy,
-                     struct err *e)
+static int make_clone(struct shelf *s, int blob, int folder, const char *temp)
 {
-    if (!copy) {
-        int fd = openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-        int cloned = fd != -1 ? ioctl(fd, FICLONE, blob) : -1;
-        if (fd != -1) {
-            close(fd);
-        }
-        if (cloned == 0) {
-            return 0;
-        }
+    int fd = s->no_clone ? -1 : openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    int rc;
+
+    if (fd == -1) {
+        return -1;
+    }
+    rc = ioctl(fd, FICLONE, blob);
+    close(fd);
+    if (rc == -1) {
+        s->no_clone = true; /* nor for the next thousand files */
         unlinkat(folder, temp, 0);
-        if (linkat(AT_FDCWD, path, folder, temp, 0) == 0) {
-            return 0;
-        }
+    }
+    return rc;
+}
+
+static int make_any(struct shelf *s, const char *path, int blob, int folder, const char *temp,
+                    bool copy, struct err *e)
+{
+    if (!copy &&
+        (make_clone(s, blob, folder, temp) == 0 || linkat(AT_FDCWD, path, folder, temp, 0) == 0)) {
+        return 0;
     }
     return make_copy(blob, folder, temp, e);
+}
+
+/* Made under another name, then renamed over what is there. */
+static int replace(struct shelf *s, const char *path, int blob, int folder, const char *base,
+                   bool copy, struct err *e)
+{
+    char temp[SEGMENT_LENGTH + 16];
+    int rc;
+
+    snprintf(temp, sizeof temp, ".%s.%d~", base, (int)getpid());
+    unlinkat(folder, temp, 0);
+    rc = make_any(s, path, blob, folder, temp, copy, e);
+    if (rc == 0 && renameat(folder, temp, folder, base) == -1) {
+        rc = err_sys(e, "%s", base);
+    }
+    if (rc != 0) {
+        unlinkat(folder, temp, 0);
+    }
+    return rc;
 }
 
 int place_blob(struct shelf *s, const struct digest *d, const char *dir, struct slice name,
@@ -140,8 +167,8 @@ int place_blob(struct shelf *s, const struct digest *d, const char *dir, struct 
 {
     char path[PATH_MAX];
     char base[SEGMENT_LENGTH + 1];
-    char temp[SEGMENT_LENGTH + 16];
     struct stat mine, theirs;
+    bool there;
     int folder = -1;
     int blob = -1;
     int rc;
@@ -159,18 +186,15 @@ int place_blob(struct shelf *s, const struct digest *d, const char *dir, struct 
     if (rc != 0) {
         goto out;
     }
-    if (fstatat(folder, base, &theirs, AT_SYMLINK_NOFOLLOW) == 0 && !copy &&
-        theirs.st_ino == mine.st_ino && theirs.st_dev == mine.st_dev) {
-        goto out; /* it is there; rename() of a link onto itself would leave the other behind */
+    there = fstatat(folder, base, &theirs, AT_SYMLINK_NOFOLLOW) == 0;
+    if (there && !copy && theirs.st_ino == mine.st_ino && theirs.st_dev == mine.st_dev) {
+        goto out; /* rename() of a link onto itself would leave the other behind */
     }
-    snprintf(temp, sizeof temp, ".%s.%d~", base, (int)getpid());
-    unlinkat(folder, temp, 0);
-    rc = make_link(path, blob, folder, temp, copy, e);
-    if (rc == 0 && renameat(folder, temp, folder, base) == -1) {
-        rc = err_sys(e, "%s/" SLICE_FMT, dir, SLICE_ARG(name));
+    if (there || copy || !s->no_clone || linkat(AT_FDCWD, path, folder, base, 0) == -1) {
+        rc = replace(s, path, blob, folder, base, copy, e);
     }
     if (rc != 0) {
-        unlinkat(folder, temp, 0);
+        err_prefix(e, "%s/" SLICE_FMT, dir, SLICE_ARG(name));
     }
 out:
     if (folder != -1) {

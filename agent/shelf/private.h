@@ -8,6 +8,8 @@ enum { SHELF_DIR_MAX = PATH_MAX - 256, JOURNAL_MAX = 64 << 20 };
 
 struct shelf {
     char *dir;
+    int journal;           /* -1: not opened yet */
+    _Atomic bool no_clone; /* this file system, or the one where files are placed, has none */
 };
 
 struct journal_use {

@@ -41,6 +41,7 @@ int shelf_open(const char *dir, struct shelf **out, struct err *e)
         return rc;
     }
     s->dir = mem_strdup(dir);
+    s->journal = -1;
     *out = s;
     return 0;
 }
@@ -51,6 +52,9 @@ void shelf_close(struct shelf **sp)
 
     if (s != NULL) {
         *sp = NULL;
+        if (s->journal != -1) {
+            close(s->journal);
+        }
         free(s->dir);
         free(s);
     }
@@ -187,13 +191,14 @@ static int seal_name(struct shelf *s, const struct shelf_sealing *x, bool sync, 
     shelf_partial_path(s, &x->key, ".state", state);
     shelf_blob_path(s, &x->digest, blob);
     snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(blob, '/') - blob), blob);
-    if (mkdir(dir, 0755) == -1 && errno != EEXIST) {
-        return err_sys(e, "%s", dir);
-    }
-    if (rename(part, blob) == -1) {
+    if (rename(part, blob) == -1 &&
+        (errno != ENOENT || (mkdir(dir, 0755) == -1 && errno != EEXIST) ||
+         rename(part, blob) == -1)) {
         return err_sys(e, "%s: rename", blob);
     }
-    unlink(state);
+    if (!x->stateless) {
+        unlink(state);
+    }
     return sync ? dir_sync(dir, e) : 0;
 }
 
@@ -216,9 +221,6 @@ void shelf_seal(struct shelf *s, struct shelf_sealing *const *all, size_t n)
         if (all[i]->rc == 0) {
             all[i]->rc = seal_name(s, all[i], alone, &all[i]->why);
         }
-    }
-    if (!alone && sync_all(s, &why) != 0) {
-        log_warn("shelf.sync", "%s", why.text); /* the names are right, if perhaps not for long */
     }
 }
 
@@ -285,7 +287,6 @@ void shelf_note(struct shelf *s, const struct digest *d, uint64_t size_bytes, st
     struct buf line = BUF_INIT(4096);
     char path[PATH_MAX];
     char hex[DIGEST_HEX + 1];
-    int fd;
 
     digest_format(d, hex);
     etag = plain_word(etag) ? etag : SLICE("-");
@@ -293,12 +294,12 @@ void shelf_note(struct shelf *s, const struct digest *d, uint64_t size_bytes, st
         plain_word(url) && slice_find(url, '?') < 0 ? url : SLICE("-"); /* queries may be signed */
     buf_addf(&line, "%" PRIu64 " %s %" PRIu64 " " SLICE_FMT " " SLICE_FMT "\n", clock_unix_s(), hex,
              size_bytes, SLICE_ARG(etag), SLICE_ARG(url));
-    snprintf(path, sizeof path, "%s/journal", s->dir);
-    fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    if (fd != -1) {
-        (void)!write(fd, line.p, line.n); /* a hint: one that is lost costs a download at most */
-        close(fd);
+    if (s->journal == -1) {
+        snprintf(path, sizeof path, "%s/journal", s->dir);
+        s->journal = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     }
+    /* A hint: one that is lost (to gc, which writes the journal anew) costs a download at most. */
+    (void)!write(s->journal, line.p, line.n);
     buf_free(&line);
 }
 

@@ -39,10 +39,12 @@ MUST_USE int shelf_find(struct shelf *s, const struct digest *d, uint64_t *size_
 struct shelf_sealing { /* partial/<key>.part, open as fd and known to hash to `digest` */
     struct digest key, digest;
     int fd;
-    int rc; /* how it went, and why */
+    bool stateless; /* there is no .state */
+    int rc;         /* how it went, and why */
     struct err why;
 };
-/* They become blobs, durable when it returns. Many at once share what a disk takes longest for. */
+/* They become blobs. Alone: durable when it returns. Many share what a disk takes longest for: what has a name is whole after
+ * a power cut, but the name may be missing, which costs a download. */
 void shelf_seal(struct shelf *s, struct shelf_sealing *const *all, size_t n);
 
 /* Never waits: E_BUSY. Several may hold it shared. */

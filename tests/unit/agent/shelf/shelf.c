@@ -72,7 +72,7 @@ static void test_many_are_sealed_together(void **state)
         char text[16];
         snprintf(text, sizeof text, "text %zu", i);
         digest_of(slice_str(text), &x[i].digest);
-        x[i].key = x[i].digest;
+        x[i] = (struct shelf_sealing){.key = x[i].digest, .digest = x[i].digest};
         shelf_partial_path(w->shelf, &x[i].key, ".part", path);
         x[i].fd = open(path, O_RDWR | O_CREAT, 0644);
         assert_int_equal(write(x[i].fd, text, strlen(text)), strlen(text));

@@ -4,7 +4,8 @@
 As root it works in a network namespace of its own whose loopback uses cubic. Rates wander with the machine; CPU per
 request and per GB are the stable figures, and the ratios are theirs: nginx's CPU over ours, so more than 1 is better.
 
-  BENCH_QUICK=1      one short run a row, a smaller large file, fewer idle connections
+  BENCH_QUICK=1      few short runs a row, a smaller large file, fewer idle connections
+  BENCH_ONLY=agent   one section, or several with commas: idle, hits, cold, agent
   --build DIR        programs under test        --docs FILE    write the tables there too
 """
 import argparse
@@ -22,6 +23,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import agent  # noqa: E402
 import peers  # noqa: E402
 from harness.mirrord import certificate  # noqa: E402
 
@@ -32,6 +34,7 @@ LARGE = ("256m", 256 << 20) if QUICK else ("1g", 1 << 30)
 SIZES = [("1k", 1 << 10), ("64k", 64 << 10), ("1m", 1 << 20), LARGE]
 HERD = ("256m", 256 << 20)
 IDLE = 1000 if QUICK else 10000
+SECTIONS = {"idle": "Idle connections", "hits": "Hits", "cold": "Cold", "agent": "trainagent"}
 NAMES = {"h1": "HTTP/1.1", "h2": "HTTP/2, TLS", "h2c": "HTTP/2, clear"}
 
 
@@ -43,21 +46,24 @@ def main():
     args = p.parse_args()
     if not args.inside and os.geteuid() == 0:
         return in_namespace()
-    for tool in ("nginx", "h2o", "wrk", "h2load", "taskset"):
+    for tool in ("nginx", "h2o", "wrk", "h2load", "taskset", "curl"):
         if not (shutil.which(tool) or shutil.which(tool, path="/usr/sbin")):
             raise SystemExit(f"bench: {tool} is not installed: `make bench` installs it")
     os.environ["PATH"] += ":/usr/sbin"
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    only = [name for name in os.environ.get("BENCH_ONLY", "").split(",") if name] or list(SECTIONS)
+    if unknown := set(only) - set(SECTIONS):
+        raise SystemExit(f"bench: BENCH_ONLY={','.join(unknown)}: there are {', '.join(SECTIONS)}")
     folder = tempfile.mkdtemp(prefix="mirror-bench-")
     try:
-        report = measure(pathlib.Path(folder), pathlib.Path(args.build).resolve())
+        parts = measure(pathlib.Path(folder), pathlib.Path(args.build).resolve(), only)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(report)
-    pathlib.Path(args.build, "bench.md").write_text(report)
+    print("\n".join(parts.values()))
+    pathlib.Path(args.build, "bench.md").write_text("\n".join(parts.values()))
     if args.docs:
-        replace_tables(pathlib.Path(args.docs), report)
+        replace_tables(pathlib.Path(args.docs), parts)
     return 0
 
 
@@ -77,10 +83,20 @@ def in_namespace():
         subprocess.run(["ip", "netns", "del", name], check=False)
 
 
-def measure(folder, build):
+def measure(folder, build, only):
+    """The text of each section."""
+    folder.chmod(0o755)
+    parts = beside_peers(folder, build, [name for name in only if name != "agent"])
+    if "agent" in only:
+        parts["agent"] = agent.table(folder, build, certificate(folder, agent.MIRROR), RUNS, QUICK)
+    return {name: f"### {SECTIONS[name]}\n\n{heading()}\n{text}\n" for name, text in parts.items()}
+
+
+def beside_peers(folder, build, only):
+    if not only:
+        return {}
     www = folder / "www"
     www.mkdir(mode=0o755)
-    folder.chmod(0o755)
     for name, size in {**dict(SIZES), **dict([HERD])}.items():
         with open(www / f"{name}.bin", "wb") as f:
             subprocess.run(["head", "-c", str(size), "/dev/urandom"], stdout=f, check=True)
@@ -88,17 +104,16 @@ def measure(folder, build):
     yard = peers.Yard(folder, www, certificate(folder), build)
     try:
         warm(yard, tools)
-        parts = [heading(), "### Idle connections\n\n" + idle_table(yard, tools), "### Hits\n\n" + hits_table(yard, tools),
-                 "### Cold\n\n" + cold_table(yard, tools)]
+        return {name: {"idle": idle_table, "hits": hits_table, "cold": cold_table}[name](yard, tools) for name in only}
     finally:
         yard.stop()
-    return "\n\n".join(parts) + "\n"
 
 
 def heading():
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     return (f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({cpu[1] if cpu else platform.machine()}), "
-            f"Linux {platform.release()}, {'quick, ' if QUICK else ''}median of {RUNS}, taking turns.")
+            f"Linux {platform.release()}, {'quick, ' if QUICK else ''}median of {RUNS}, taking turns; "
+            f"load {os.getloadavg()[0]:.1f} at the end.\n")
 
 
 def client(command, limit_s=300):
@@ -232,12 +247,15 @@ def cold_table(yard, tools):
     return "\n".join(rows)
 
 
-def replace_tables(docs, report):
-    """What stands between the two marks of docs/benchmarks.md."""
+def replace_tables(docs, parts):
+    """The sections between the two marks of docs/benchmarks.md; those that were not measured stay."""
     begin, end = "<!-- make bench: begin -->", "<!-- make bench: end -->"
-    text = docs.read_text()
-    head, rest = text.split(begin)
-    docs.write_text(head + begin + "\n\n" + report + "\n" + end + rest.split(end)[1])
+    head, rest = docs.read_text().split(begin)
+    old, tail = rest.split(end)
+    stay = dict(re.findall(r"(?ms)^### (.*?)\n(.*?)(?=^### |\Z)", old))
+    texts = [parts.get(name) or f"### {title}\n{stay[title].rstrip()}\n"
+             for name, title in SECTIONS.items() if name in parts or title in stay]
+    docs.write_text(head + begin + "\n\n" + "\n".join(texts) + "\n" + end + tail)
 
 
 if __name__ == "__main__":

@@ -27,12 +27,13 @@ def free_port():
         return s.getsockname()[1]
 
 
-def certificate(folder):
-    """A self-signed one for loopback; returns (certificate, key)."""
+def certificate(folder, *addresses):
+    """A self-signed one for loopback and these; returns (certificate, key)."""
+    names = ",".join(["DNS:localhost", "IP:127.0.0.1", *(f"IP:{a}" for a in addresses)])
     cert, key = pathlib.Path(folder, "cert.pem"), pathlib.Path(folder, "key.pem")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                     "-keyout", key, "-out", cert, "-days", "30", "-subj", "/CN=localhost",
-                    "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"], check=True, capture_output=True)
+                    "-addext", f"subjectAltName={names}"], check=True, capture_output=True)
     return cert, key
 
 

@@ -116,7 +116,8 @@ int verb_bench(const struct options *o, struct err *e)
     rc = rc != 0 ? rc : setup_device(o, 0, &k, e);
     rc = rc != 0 ? rc : setup_config(o, &c, e);
     if (rc == 0) {
-        const struct setup s = {1, o->batch, setup_seq(o, &c), true, true};
+        const struct setup s = {
+            .world = 1, .batch = o->batch, .seq = setup_seq(o, &c), .training = true, .tell = true};
         rc = setup_model(o, &c, k, &s, &m, e);
     }
     rc = rc != 0 ? rc : optim_open(m, &oo, &opt, e);

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,6 @@
 #include <unistd.h>
 
 #include "agent/train/manifest.h"
-#include "agent/train/weights.h"
 #include "common/base/log.h"
 #include "common/os/newfile.h"
 
@@ -19,6 +17,7 @@ enum { SMALL_FILE_BYTES = 1 << 20, LEAST_FILES = 4 };
 
 static const char prefix[] = "checkpoint-";
 static const char partial[] = ".partial";
+static const char first_moment[] = "exp_avg.", second_moment[] = "exp_avg_sq.";
 
 static void join(char out[PATH_MAX], const char *dir, const char *name)
 {
@@ -28,15 +27,23 @@ static void join(char out[PATH_MAX], const char *dir, const char *name)
 
 /* --- writing ------------------------------------------------------------------------------------------------------- */
 
+/* A small file, noted in the manifest when that is given. */
 static int save_text(const char *dir, const char *name, const struct buf *text,
-                     struct digest *digest, struct err *e)
+                     struct buf *manifest, struct err *e)
 {
     char path[PATH_MAX];
+    struct digest digest;
     struct newfile *f;
     int rc;
 
     join(path, dir, name);
-    digest_of(buf_slice(text), digest);
+    if (text->rc != 0) {
+        return err_set(e, text->rc, "%s: too long", name);
+    }
+    if (manifest != NULL) {
+        digest_of(buf_slice(text), &digest);
+        manifest_add(manifest, &digest, name);
+    }
     rc = newfile_open(path, 0644, &f, e);
     if (rc == 0) {
         newfile_write(f, text->p, text->n);
@@ -45,91 +52,64 @@ static int save_text(const char *dir, const char *name, const struct buf *text,
     return rc;
 }
 
-static void format_state(const struct train_state *s, struct buf *out)
+static int save_tensors(const char *dir, const struct checkpoint *c, struct buf *manifest,
+                        struct err *e)
 {
-    buf_addf(out,
-             "{\"version\":1,\"step\":%lld,\"samples\":%llu,\"tokens\":%llu,\"seed\":%llu,"
-             "\"seq\":%lld,\"windows\":%llu}\n",
-             (long long)s->step, (unsigned long long)s->samples, (unsigned long long)s->tokens,
-             (unsigned long long)s->seed, (long long)s->seq, (unsigned long long)s->windows);
-}
-
-/* All that a checkpoint holds, in host memory. */
-struct copy {
-    float *param, *m, *v;
-};
-
-static int take(struct copy *c, struct model *m, struct optim *o, struct err *e)
-{
-    size_t n = (size_t)m->layout.size, bytes = model_accum_bytes(m, m->layout.size);
+    struct weights_source param = c->param, moments[] = {c->m, c->v};
     int rc;
 
-    CHECK(m->accum == DT_F32);
-    *c = (struct copy){mem_array(n, sizeof *c->param), mem_array(n, sizeof *c->m),
-                       mem_array(n, sizeof *c->v)};
-    rc = model_get(m, c->param, m->master, bytes, e);
-    rc = rc != 0 ? rc : model_get(m, c->m, o->m, bytes, e);
-    return rc != 0 ? rc : model_get(m, c->v, o->v, bytes, e);
+    param.prefix = "";
+    moments[0].prefix = first_moment;
+    moments[1].prefix = second_moment;
+    rc = weights_save(c->layout, &param, 1, dir, "model", WEIGHTS_SPLIT_BYTES, manifest, e);
+    return rc != 0 ? rc
+                   : weights_save(c->layout, moments, 2, dir, "optimizer", WEIGHTS_SPLIT_BYTES,
+                                  manifest, e);
 }
 
-static int save_files(const char *dir, const struct model *m, const struct copy *c,
-                      const struct train_state *s, struct err *e)
+static int save_files(const char *dir, const struct checkpoint *c, struct err *e)
 {
-    const struct weights_copy param = {"", c->param};
-    const struct weights_copy moments[] = {{"exp_avg.", c->m}, {"exp_avg_sq.", c->v}};
     struct buf manifest = BUF_INIT(MANIFEST_MAX_BYTES), text = BUF_INIT(SMALL_FILE_BYTES);
-    struct digest d;
     int rc;
 
-    config_format(&m->config, &text);
-    rc = save_text(dir, "config.json", &text, &d, e);
-    manifest_add(&manifest, &d, "config.json");
-    rc = rc != 0
-             ? rc
-             : weights_save(&m->layout, &param, 1, dir, "model", WEIGHTS_SPLIT_BYTES, &manifest, e);
-    rc = rc != 0 ? rc
-                 : weights_save(&m->layout, moments, 2, dir, "optimizer", WEIGHTS_SPLIT_BYTES,
-                                &manifest, e);
-    if (rc == 0) {
-        buf_clear(&text);
-        format_state(s, &text);
-        rc = save_text(dir, "trainer.json", &text, &d, e);
-        manifest_add(&manifest, &d, "trainer.json");
+    config_format(c->config, &text);
+    rc = save_text(dir, "config.json", &text, &manifest, e);
+    for (size_t i = 0; rc == 0 && i < c->companions->count; i++) {
+        rc = save_text(dir, c->companions->name[i], &c->companions->text[i], &manifest, e);
     }
-    rc = rc != 0 ? rc : save_text(dir, MANIFEST_NAME, &manifest, &d, e);
+    rc = rc != 0 ? rc : save_tensors(dir, c, &manifest, e);
+    buf_clear(&text);
+    state_format(&c->state, &text);
+    rc = rc != 0 ? rc : save_text(dir, "trainer.json", &text, &manifest, e);
+    rc = rc != 0 ? rc : save_text(dir, MANIFEST_NAME, &manifest, NULL, e);
     buf_free(&text);
     buf_free(&manifest);
     return rc;
 }
 
-int checkpoint_save(const char *out, struct model *m, struct optim *o, const struct train_state *s,
-                    struct err *e)
+int checkpoint_write(const char *out, const struct checkpoint *c, struct err *e)
 {
     char temp[PATH_MAX], final[PATH_MAX];
-    struct copy c = {0};
     int rc;
 
-    snprintf(final, sizeof final, "%s/%s%lld", out, prefix, (long long)s->step);
-    snprintf(temp, sizeof temp, "%s/%s%lld%s", out, prefix, (long long)s->step, partial);
+    snprintf(final, sizeof final, "%s/%s%lld", out, prefix, (long long)c->state.step);
+    snprintf(temp, sizeof temp, "%s/%s%lld%s", out, prefix, (long long)c->state.step, partial);
     rc = dir_remove_tree(temp, e);
-    if (rc == 0) {
-        rc = dir_make(temp, 0755, e);
-    }
-    if (rc == 0) {
-        rc = take(&c, m, o, e);
-        rc = rc != 0 ? rc : save_files(temp, m, &c, s, e);
-    }
-    if (rc == 0) {
-        rc = dir_remove_tree(final,
-                             e); /* a damaged one of the same step, passed over by --resume auto */
-    }
+    rc = rc != 0 ? rc : dir_make(temp, 0755, e);
+    rc = rc != 0 ? rc : save_files(temp, c, e);
+    /* There may be a damaged one of the same step, which --resume auto passed over. */
+    rc = rc != 0 ? rc : dir_remove_tree(final, e);
     if (rc == 0 && rename(temp, final) == -1) {
         rc = err_sys(e, "rename %s", temp);
     }
-    free(c.param);
-    free(c.m);
-    free(c.v);
-    return rc == 0 ? dir_sync(out, e) : rc;
+    if (rc != 0) {
+        /* It may hold the space that was missing. */
+        if (dir_remove_tree(temp, NULL) != 0) {
+            err_prefix(e, "%s is left behind", temp);
+        }
+        return rc;
+    }
+    return dir_sync(out, e);
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------- */
@@ -137,35 +117,6 @@ int checkpoint_save(const char *out, struct model *m, struct optim *o, const str
 int checkpoint_verify(const char *dir, struct err *e)
 {
     return manifest_verify(dir, LEAST_FILES, e);
-}
-
-static bool get_count(const json_t *root, const char *key, uint64_t *out)
-{
-    const json_t *v = json_object_get(root, key);
-
-    if (!json_is_integer(v) || json_integer_value(v) < 0) {
-        return false;
-    }
-    *out = (uint64_t)json_integer_value(v);
-    return true;
-}
-
-static int parse_state(struct slice text, struct train_state *s, struct err *e)
-{
-    json_t *root = json_loadb(text.p == NULL ? "" : text.p, text.n, JSON_REJECT_DUPLICATES, NULL);
-    uint64_t version = 0, step = 0, seq = 0;
-    int rc = 0;
-
-    if (!get_count(root, "version", &version) || version != 1 || !get_count(root, "step", &step) ||
-        !get_count(root, "samples", &s->samples) || !get_count(root, "tokens", &s->tokens) ||
-        !get_count(root, "seed", &s->seed) || !get_count(root, "seq", &seq) ||
-        !get_count(root, "windows", &s->windows)) {
-        rc = err_set(e, E_CORRUPT, "trainer.json: not this program's state, or of another version");
-    }
-    s->step = (int64_t)step;
-    s->seq = (int64_t)seq;
-    json_decref(root);
-    return rc;
 }
 
 int checkpoint_state(const char *dir, struct train_state *s, struct err *e)
@@ -177,21 +128,22 @@ int checkpoint_state(const char *dir, struct train_state *s, struct err *e)
     join(path, dir, "trainer.json");
     rc = buf_read_file(&text, path, e);
     if (rc == 0) {
-        rc = parse_state(buf_slice(&text), s, e);
+        rc = state_parse(buf_slice(&text), s, e);
+        if (rc != 0) {
+            err_prefix(e, "%s", dir);
+        }
     }
     buf_free(&text);
     return rc;
 }
 
-int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct train_state *s,
-                    struct err *e)
+int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct err *e)
 {
     const struct weights_part param = {"", m->master, m->accum};
-    const struct weights_part moments[] = {{"exp_avg.", o->m, m->accum},
-                                           {"exp_avg_sq.", o->v, m->accum}};
-    int rc = checkpoint_state(dir, s, e);
+    const struct weights_part moments[] = {{first_moment, o->m, m->accum},
+                                           {second_moment, o->v, m->accum}};
+    int rc = weights_load(m, &param, 1, dir, "model", e);
 
-    rc = rc != 0 ? rc : weights_load(m, &param, 1, dir, "model", e);
     return rc != 0 ? rc : weights_load(m, moments, 2, dir, "optimizer", e);
 }
 

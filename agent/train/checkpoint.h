@@ -1,8 +1,9 @@
 /* checkpoint.h - all that a run needs to go on, in one folder that appears whole: `checkpoint-<step>/`.
  *
  *     model.safetensors, config.json   as on the Hub: any program that reads the family loads the folder
+ *     tokenizer.json and the like      when the model that the run began with had them (companions.h)
  *     optimizer.safetensors            both moments: exp_avg.<tensor>, exp_avg_sq.<tensor>
- *     trainer.json                     step, position in the data, seed
+ *     trainer.json                     where the run stands (state.h)
  *     manifest.sha256                  of all others, as sha256sum -c reads it
  *
  * Tensor files beyond 5 GB are several with an index, as the Hub has them.
@@ -15,22 +16,24 @@
 #ifndef AGENT_TRAIN_CHECKPOINT_H
 #define AGENT_TRAIN_CHECKPOINT_H
 
+#include "agent/train/companions.h"
 #include "agent/train/optim.h"
+#include "agent/train/state.h"
+#include "agent/train/weights.h"
 
-struct train_state {
-    int64_t step;
-    uint64_t samples; /* taken from the data so far, by all ranks */
-    uint64_t tokens;
-    uint64_t seed;
-    int64_t seq;
-    uint64_t windows; /* in the data: other data would be another order */
+/* What is to be written; the prefixes of the sources are checkpoint_write()'s. */
+struct checkpoint {
+    const struct model_config *config;
+    const struct layout *layout;
+    const struct companions *companions;
+    struct weights_source param, m, v;
+    struct train_state state;
 };
 
-MUST_USE int checkpoint_save(const char *out, struct model *m, struct optim *o,
-                             const struct train_state *s, struct err *e);
-/* Everything but the model's shape, which came from the folder's config.json. */
-MUST_USE int checkpoint_load(const char *dir, struct model *m, struct optim *o,
-                             struct train_state *s, struct err *e);
+/* Leaves nothing behind when it fails. */
+MUST_USE int checkpoint_write(const char *out, const struct checkpoint *c, struct err *e);
+/* The tensors; the model's shape came from the folder's config.json. */
+MUST_USE int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct err *e);
 /* Checks every file against the manifest. */
 MUST_USE int checkpoint_verify(const char *dir, struct err *e);
 MUST_USE int checkpoint_state(const char *dir, struct train_state *s, struct err *e);

@@ -133,7 +133,7 @@ static void draw(struct metrics *m, const struct step_report *r)
         fprintf(stderr, "\r[%s] ", bar);
     }
     fprintf(stderr, "step %lld/%lld  loss %.4f  lr %.2e  norm %.3f  %.0f tok/s  eta %lld:%02lld",
-            (long long)r->step, (long long)r->steps, r->loss, r->lr, r->grad_norm, m->rate,
+            (long long)r->step, (long long)r->steps, r->loss, r->lr, fabs(r->grad_norm), m->rate,
             (long long)left_s / 60, (long long)left_s % 60);
     fputs(m->tty ? "\033[K" : "\n", stderr);
     m->line_open = m->tty;

@@ -69,14 +69,14 @@ void optim_close(struct optim **op)
     free(o);
 }
 
-void optim_clip(struct optim *o)
+void optim_clip(struct optim *o, double unscale)
 {
     struct model *m = o->model;
 
     model_do(m, m->k->mem_zero(m->ks, o->scalar, sizeof *o->scalar));
     model_do(m, m->k->sumsq_add(m->ks, m->accum, o->scalar + SUMSQ, m->grad, m->layout.size));
     model_do(m, m->k->clip_scale(m->ks, o->scalar + NORM, o->scalar + SCALE, o->scalar + SUMSQ,
-                                 o->o.clip, 1));
+                                 o->o.clip, unscale));
 }
 
 int optim_norm(struct optim *o, double *norm, struct err *e)
@@ -84,13 +84,15 @@ int optim_norm(struct optim *o, double *norm, struct err *e)
     return model_get(o->model, norm, o->scalar + NORM, sizeof *norm, e);
 }
 
-static void update(struct optim *o, int64_t offset, int64_t n, const struct adamw_step *how)
+static void update(struct optim *o, int64_t offset, int64_t n, struct adamw_step *how)
 {
     struct model *m = o->model;
     size_t at = model_accum_bytes(m, offset);
 
-    model_do(m, m->k->adamw(m->ks, m->dt, m->param + at, NULL, o->m + at, o->v + at, m->grad + at,
-                            n, o->scalar + SCALE, how));
+    how->noise.first = (uint64_t)offset;
+    model_do(m, m->k->adamw(m->ks, m->dt, m->param + model_bytes(m, offset),
+                            m->master == m->param ? NULL : m->master + at, o->m + at, o->v + at,
+                            m->grad + at, n, o->scalar + SCALE, how));
 }
 
 void optim_update(struct optim *o, int64_t update_number)
@@ -103,6 +105,7 @@ void optim_update(struct optim *o, int64_t update_number)
         .eps = o->o.eps,
         .correct1 = 1 - pow(o->o.beta1, (double)update_number),
         .correct2 = 1 - pow(o->o.beta2, (double)update_number),
+        .noise = {.seed = o->o.seed, .step = (uint64_t)update_number},
     };
 
     for (int g = 0; g < m->layout.groups; g++) {
@@ -117,6 +120,19 @@ void optim_update(struct optim *o, int64_t update_number)
 
 void optim_step(struct optim *o, int64_t update_number)
 {
-    optim_clip(o);
+    optim_clip(o, 1);
     optim_update(o, update_number);
+}
+
+void optim_refresh(struct optim *o, int64_t update_number)
+{
+    const struct noise noise = {.seed = o->o.seed, .step = (uint64_t)update_number};
+    struct model *m = o->model;
+
+    if (m->master != m->param) {
+        model_do(m, update_number == 0
+                        ? m->k->convert(m->ks, m->dt, m->param, m->accum, m->master, m->layout.size)
+                        : m->k->convert_stochastic(m->ks, m->dt, m->param, m->master,
+                                                   m->layout.size, &noise));
+    }
 }

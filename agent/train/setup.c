@@ -19,9 +19,6 @@ int setup_device(const struct options *o, int local_rank, const struct kops **ou
     struct err why = {0};
 
     *out = NULL;
-    if (strcmp(o->dtype, "f32") != 0) {
-        return err_set(e, E_UNSUPPORTED, "--dtype %.20s: only f32 is supported", o->dtype);
-    }
     if (strcmp(o->device, "cpu") == 0) {
         *out = kops_cpu();
         return 0;
@@ -137,25 +134,48 @@ static int parse_recompute(const char *text, int64_t *out, struct err *e)
     return 0;
 }
 
+static int parse_dtype(const char *text, enum dtype *out, struct err *e)
+{
+    static const struct {
+        const char *name;
+        enum dtype dt;
+    } known[] = {{"f32", DT_F32}, {"bf16", DT_BF16}, {"fp16", DT_F16}};
+
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        if (strcmp(text, known[i].name) == 0) {
+            *out = known[i].dt;
+            return 0;
+        }
+    }
+    return err_set(e, E_USAGE, "--dtype %.20s: f32, bf16 or fp16", text);
+}
+
+/* Where there are masters they are filled, and the narrow parameters made of them. */
 static int fill_model(const struct options *o, struct model *m, struct err *e)
 {
-    const struct weights_part param = {"", m->master, m->accum};
+    bool masters = m->master != m->param;
+    const struct weights_part param = {"", m->master, masters ? m->accum : m->dt};
+    int rc = o->model != NULL ? weights_load(m, &param, 1, o->model, "model", e)
+                              : model_init(m, (uint64_t)o->seed, e);
 
-    return o->model != NULL ? weights_load(m, &param, 1, o->model, "model", e)
-                            : model_init(m, (uint64_t)o->seed, e);
+    if (masters) {
+        model_do(m, m->k->convert(m->ks, m->dt, m->param, m->accum, m->master, m->layout.size));
+    }
+    return rc;
 }
 
 int setup_model(const struct options *o, const struct model_config *c, const struct kops *k,
                 const struct setup *s, struct model **out, struct err *e)
 {
-    struct model_options mo = {.dt = DT_F32, .world = s->world, .training = s->training};
+    struct model_options mo = {.world = s->world, .training = s->training};
     int rc = parse_recompute(o->recompute, &mo.recompute, e);
 
     *out = NULL;
+    rc = rc != 0 ? rc : parse_dtype(o->dtype, &mo.dt, e);
     rc = rc != 0 ? rc : model_open(c, k, &mo, out, e);
     rc = rc != 0 ? rc : check_memory(*out, s, e);
     rc = rc != 0 ? rc : model_reserve(*out, s->batch, s->seq, e);
-    rc = rc != 0 ? rc : fill_model(o, *out, e);
+    rc = rc != 0 || s->blank ? rc : fill_model(o, *out, e);
     if (rc != 0) {
         model_close(out);
     }

@@ -1,44 +1,17 @@
 /* trainer train - the run: take samples, learn, step, tell, save; until the last step or a signal. */
-#include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "agent/train/checkpoint.h"
 #include "agent/train/measure.h"
-#include "agent/train/metrics.h"
-#include "agent/train/optim.h"
-#include "agent/train/ranks.h"
+#include "agent/train/run.h"
 #include "agent/train/verbs.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
-enum { MAX_SKIPS = 20 }; /* steps in a row whose gradient is not finite */
-
-/* What ranks agree on after each step; summed over all. */
-enum { SHARED_STOP, SHARED_SAVE, SHARED_COUNT };
-
-struct run {
-    const struct options *o;
-    const struct kops *k;
-    struct ranks ranks;
-    struct comm *comm;
-    struct model_config config;
-    int64_t seq;
-    struct model *model;
-    struct optim *optim;
-    struct data *data;
-    struct data *val;
-    struct metrics *metrics; /* NULL on all ranks but the first */
-    struct train_state state;
-    int64_t saved_step;
-    int64_t skips;
-    int32_t *token;
-    int32_t *target;
-    void *shared; /* device memory */
-};
+/* Steps in a row that are not taken before the run counts as lost. */
+enum { MAX_SKIPS = 20 };
 
 /* What signals said. A handler it must be, and its flags global: OpenBLAS starts threads before main() does, so blocking
  * the signals and polling for them would let one of those threads take the default action. */
@@ -74,154 +47,6 @@ static int check_options(const struct options *o, struct err *e)
     return rc;
 }
 
-/* The checkpoint to go on from, NULL to begin anew. */
-static int find_resume(const struct options *o, char **dir, struct err *e)
-{
-    *dir = NULL;
-    if (strcmp(o->resume, "none") == 0) {
-        return checkpoint_count(o->out) != 0
-                   ? err_set(e, E_EXISTS,
-                             "%s holds checkpoints: --resume auto goes on from them, another "
-                             "--out begins anew",
-                             o->out)
-                   : 0;
-    }
-    if (strcmp(o->resume, "auto") == 0) {
-        return checkpoint_count(o->out) != 0 ? checkpoint_newest(o->out, dir, e) : 0;
-    }
-    *dir = mem_strdup(o->resume);
-    return checkpoint_verify(o->resume, e);
-}
-
-/* A resumed run takes its shape from the checkpoint; a --config beside it must say the same. */
-static int find_config(struct run *r, const char *resume, struct err *e)
-{
-    struct buf here = BUF_INIT(1 << 16), there = BUF_INIT(1 << 16);
-    struct model_config other;
-    char path[PATH_MAX];
-    int rc;
-
-    if (resume == NULL) {
-        return setup_config(r->o, &r->config, e);
-    }
-    snprintf(path, sizeof path, "%s/config.json", resume);
-    rc = config_load(path, &r->config, e);
-    if (rc == 0 && (r->o->config != NULL || r->o->model != NULL)) {
-        rc = setup_config(r->o, &other, e);
-        config_format(&r->config, &here);
-        config_format(&other, &there);
-        if (rc == 0 && !slice_eq(buf_slice(&here), buf_slice(&there))) {
-            rc = err_set(e, E_INVALID, "%s holds a model of another shape", resume);
-        }
-    }
-    buf_free(&here);
-    buf_free(&there);
-    return rc;
-}
-
-static struct optim_options optim_options(const struct options *o)
-{
-    return (struct optim_options){
-        .schedule = {.lr = o->lr,
-                     .min_lr = o->min_lr < 0 ? o->lr / 10 : o->min_lr,
-                     .warmup = o->warmup < 0 ? o->steps / 20 : o->warmup,
-                     .steps = o->steps},
-        .beta1 = o->beta1,
-        .beta2 = o->beta2,
-        .eps = o->eps,
-        .decay = o->weight_decay,
-        .clip = o->clip,
-    };
-}
-
-static int open_data(struct run *r, struct err *e)
-{
-    int rc = data_open(r->o->data, r->seq, (uint64_t)r->o->seed, &r->data, e);
-
-    if (rc == 0 && r->o->val != NULL) {
-        rc = data_open(r->o->val, r->seq, 0, &r->val, e);
-    }
-    if (rc == 0 && data_vocab(r->data) > (uint64_t)r->config.vocab) {
-        rc = err_set(e, E_INVALID, "the data have a vocabulary of %u, the model only %lld",
-                     data_vocab(r->data), (long long)r->config.vocab);
-    }
-    return rc;
-}
-
-static int resume(struct run *r, const char *dir, struct err *e)
-{
-    int rc = checkpoint_load(dir, r->model, r->optim, &r->state, e);
-
-    if (rc == 0 && (r->state.seed != (uint64_t)r->o->seed || r->state.seq != r->seq ||
-                    r->state.windows != data_count(r->data))) {
-        rc = err_set(
-            e, E_INVALID,
-            "%s was made with other data, --seq or --seed: it cannot be gone on from exactly; "
-            "--model %s starts a new run from its weights",
-            dir, dir);
-    }
-    return rc;
-}
-
-static int open_run(struct run *r, struct err *e)
-{
-    const struct optim_options oo = optim_options(r->o);
-    size_t room;
-    char *dir = NULL;
-    int rc = find_resume(r->o, &dir, e);
-
-    rc = rc != 0 ? rc : find_config(r, dir, e);
-    if (rc == 0) {
-        r->seq = setup_seq(r->o, &r->config);
-        rc = open_data(r, e);
-    }
-    if (rc == 0) {
-        const struct setup s = {r->comm->size, r->o->batch, r->seq, true, r->comm->rank == 0};
-        rc = setup_model(r->o, &r->config, r->k, &s, &r->model, e);
-    }
-    rc = rc != 0 ? rc : optim_open(r->model, &oo, &r->optim, e);
-    rc = rc != 0 ? rc : r->k->mem_alloc(&r->shared, SHARED_COUNT * sizeof(double));
-    if (rc != 0) {
-        goto out;
-    }
-    r->state = (struct train_state){
-        .seed = (uint64_t)r->o->seed, .seq = r->seq, .windows = data_count(r->data)};
-    if (dir != NULL) {
-        rc = resume(r, dir, e);
-    }
-    room = (size_t)(r->o->batch * r->seq);
-    r->token = mem_array(room, sizeof *r->token);
-    r->target = mem_array(room, sizeof *r->target);
-    r->saved_step = r->state.step;
-    if (rc == 0 && r->comm->rank == 0) {
-        rc = metrics_open(r->o->out, r->state.step, r->o->log_every, &r->metrics, e);
-    }
-    if (rc == 0 && r->metrics != NULL) {
-        metrics_say(r->metrics, "%s: %s of %.2f M parameters on %s, %d rank%s, %s",
-                    dir == NULL ? "new run" : dir, config_family(&r->config),
-                    (double)r->model->layout.parameters / 1e6, r->k->device, r->comm->size,
-                    r->comm->size == 1 ? "" : "s", r->comm->name);
-    }
-out:
-    free(dir);
-    return rc;
-}
-
-static void close_run(struct run *r)
-{
-    metrics_close(&r->metrics);
-    optim_close(&r->optim);
-    if (r->shared != NULL) {
-        r->k->mem_free(r->shared);
-    }
-    model_close(&r->model);
-    data_close(&r->data);
-    data_close(&r->val);
-    comm_close(&r->comm);
-    free(r->token);
-    free(r->target);
-}
-
 /* --- a step -------------------------------------------------------------------------------------------------------- */
 
 /* Micro-batch `micro` of this step, this rank's part. Which sample is whose depends on their product only: more ranks
@@ -246,18 +71,65 @@ static int share(struct run *r, enum dtype dt, void *buf, int64_t n, struct err 
     return rc == 0 ? 0 : err_set(e, rc, "%s: the ranks lost each other", r->comm->name);
 }
 
+/* Why a step is not taken; NULL when it is. */
+static const char *objection(struct run *r, const struct step_report *p)
+{
+    double loss_z, norm_z;
+
+    if (!isfinite(p->grad_norm) || !isfinite(p->loss)) {
+        return r->state.scaler.on ? "the gradient overflowed" : "the gradient is not finite";
+    }
+    loss_z = outlier_add(&r->state.loss, p->loss);
+    norm_z = outlier_add(&r->state.norm, p->grad_norm);
+    if (r->o->skip_loss > 0 && loss_z > r->o->skip_loss) {
+        return "the loss stands out";
+    }
+    if (r->o->skip_norm > 0 && norm_z > r->o->skip_norm) {
+        return "the gradient's norm stands out";
+    }
+    return NULL;
+}
+
+/* Takes the step, or says why not. A run of steps that are not taken means that the run is lost; but f16's scale may halve
+ * as long as it is a large one. */
+static int judge_step(struct run *r, const struct step_report *p, struct err *e)
+{
+    struct scaler *scaler = &r->state.scaler;
+    bool finite = isfinite(p->grad_norm) && isfinite(p->loss);
+    const char *why = objection(r, p);
+
+    scaler_step(scaler, finite);
+    if (why == NULL) {
+        r->skips = 0;
+        optim_update(r->optim, ++r->state.updates);
+        return 0;
+    }
+    r->skips++;
+    if (r->metrics != NULL && scaler->on && !finite) {
+        metrics_say(r->metrics, "step %lld is not taken: %s, the loss scale is now %g",
+                    (long long)p->step, why, scaler->scale);
+    } else if (r->metrics != NULL) {
+        metrics_say(r->metrics, "step %lld is not taken: %s (loss %.4g, norm %.4g)",
+                    (long long)p->step, why, p->loss, p->grad_norm);
+    }
+    return r->skips < MAX_SKIPS || scaler->scale > 1
+               ? 0
+               : err_set(e, E_INVALID, "%d steps in a row were not taken: a lower --lr may help",
+                         MAX_SKIPS);
+}
+
 static int one_step(struct run *r, struct step_report *report, struct err *e)
 {
     struct model *m = r->model;
     int64_t samples = r->o->accum * r->comm->size * r->o->batch;
-    double tokens = (double)(samples * r->seq), sum;
+    double tokens = (double)(samples * r->seq), scale = r->state.scaler.scale, sum = 0;
     int rc = 0;
 
     model_begin(m);
     for (int64_t micro = 0; rc == 0 && micro < r->o->accum; micro++) {
         rc = take_samples(r, micro, e);
         if (rc == 0) {
-            model_learn(m, r->token, r->target, r->o->batch, r->seq, 1.0 / tokens);
+            model_learn(m, r->token, r->target, r->o->batch, r->seq, scale / tokens);
         }
     }
     rc = rc != 0 ? rc : share(r, m->accum, m->grad, m->layout.size, e);
@@ -268,35 +140,16 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
     r->state.step++;
     r->state.samples += (uint64_t)samples;
     r->state.tokens += (uint64_t)(samples * r->seq);
-    optim_step(r->optim, r->state.step);
-    rc = model_loss(m, &sum, e);
-    rc = rc != 0 ? rc : optim_norm(r->optim, &report->grad_norm, e);
+    optim_clip(r->optim, 1 / scale);
+    rc = optim_norm(r->optim, &report->grad_norm, e);
+    rc = rc != 0 ? rc : model_loss(m, &sum, e);
     report->step = r->state.step;
     report->steps = r->o->steps;
     report->loss = sum / tokens;
-    report->lr = schedule_lr(&r->optim->o.schedule, r->state.step);
+    report->lr = schedule_lr(&r->optim->o.schedule, r->state.updates + 1);
     report->tokens = r->state.tokens;
     report->step_tokens = (uint64_t)(samples * r->seq);
-    return rc;
-}
-
-/* A gradient that is not finite changes nothing (adamw.h); a run of them means that the run is lost. */
-static int judge_step(struct run *r, const struct step_report *report, struct err *e)
-{
-    if (isfinite(report->grad_norm)) {
-        r->skips = 0;
-        return 0;
-    }
-    r->skips++;
-    if (r->metrics != NULL) {
-        metrics_say(r->metrics, "step %lld: the gradient is not finite, the step is skipped",
-                    (long long)report->step);
-    }
-    return r->skips < MAX_SKIPS
-               ? 0
-               : err_set(e, E_INVALID,
-                         "%d steps in a row without a finite gradient: a lower --lr may help",
-                         MAX_SKIPS);
+    return rc != 0 ? rc : judge_step(r, report, e);
 }
 
 /* --- saving and stopping ------------------------------------------------------------------------------------------- */
@@ -305,12 +158,20 @@ static int save(struct run *r, struct err *e)
 {
     int rc = 0;
 
-    if (r->comm->rank == 0 && r->saved_step != r->state.step) {
-        rc = checkpoint_save(r->o->out, r->model, r->optim, &r->state, e);
-        rc = rc != 0 ? rc : checkpoint_prune(r->o->out, r->o->keep, e);
+    if (r->saver != NULL && r->saved_step != r->state.step) {
+        rc = saver_save(r->saver, &r->state, e);
     }
     r->saved_step = r->state.step;
-    return rc != 0 ? rc : r->comm->barrier(r->comm, r->model->ks);
+    return rc;
+}
+
+/* Behind the last save: the others wait for the rank that writes, for a launcher ends them all when one has ended. */
+static int save_to_the_end(struct run *r, struct err *e)
+{
+    int rc = r->saver != NULL ? saver_wait(r->saver, e) : 0;
+    int together = r->comm->barrier(r->comm, r->model->ks);
+
+    return rc != 0 ? rc : together;
 }
 
 static void read_signals(double shared[SHARED_COUNT])
@@ -389,7 +250,6 @@ static int run_steps(struct run *r, struct err *e)
         if (rc == 0 && r->metrics != NULL) {
             metrics_step(r->metrics, &report, clock_now_ns());
         }
-        rc = rc != 0 ? rc : judge_step(r, &report, e);
         last = r->state.step == r->o->steps;
         if (rc == 0 && r->val != NULL && r->metrics != NULL &&
             (last || every(r->state.step, r->o->val_every))) {
@@ -401,14 +261,15 @@ static int run_steps(struct run *r, struct err *e)
                         every(r->state.step, r->o->save_every))) {
             rc = save(r, e);
         }
+        if (rc == 0 && shared[SHARED_STOP] > 0 && !last) {
+            rc = save_to_the_end(r, e);
+            return rc != 0 ? rc : stopped(r, e);
+        }
         if (rc != 0) {
             return rc;
         }
-        if (shared[SHARED_STOP] > 0 && !last) {
-            return stopped(r, e);
-        }
     }
-    return 0;
+    return save_to_the_end(r, e);
 }
 
 static const char *environment(const char *name)
@@ -426,8 +287,8 @@ int verb_train(const struct options *o, struct err *e)
     rc = rc != 0 ? rc : setup_device(o, r.ranks.local_rank, &r.k, e);
     rc = rc != 0 ? rc : ranks_join(&r.ranks, r.k, &r.comm, e);
     rc = rc != 0 ? rc : dir_make(o->out, 0755, e);
-    rc = rc != 0 ? rc : open_run(&r, e);
+    rc = rc != 0 ? rc : run_open(&r, e);
     rc = rc != 0 ? rc : run_steps(&r, e);
-    close_run(&r);
+    run_close(&r);
     return rc;
 }

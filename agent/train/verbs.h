@@ -26,7 +26,8 @@ struct setup {
     int64_t batch;
     int64_t seq;
     bool training;
-    bool tell; /* says on stderr what memory it takes, before it takes any */
+    bool blank; /* its weights come from elsewhere, a checkpoint */
+    bool tell;  /* says on stderr what memory it takes, before it takes any */
 };
 
 /* A model with the weights of --model, or fresh ones from --seed, and room for such passes. E_NOSPACE names the largest

@@ -1,7 +1,6 @@
 #include "agent/train/weights.h"
 
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,6 +8,7 @@
 #include "agent/train/tensorset.h"
 #include "common/base/arena.h"
 #include "common/os/newfile.h"
+#include "kernels/float16.h"
 
 /* Tensors pass through host memory in pieces of so many elements. */
 enum { CHUNK_ELEMENTS = 1 << 20 };
@@ -19,25 +19,6 @@ static int64_t chunk_rows(const struct hub_tensor *h)
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------- */
-
-static double from_bf16(uint16_t h)
-{
-    uint32_t bits = (uint32_t)h << 16;
-    float f;
-
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
-static double from_f16(uint16_t h)
-{
-    int exponent = h >> 10 & 31, fraction = h & 1023;
-    double size = exponent == 0    ? ldexp(fraction, -24)
-                  : exponent == 31 ? (fraction != 0 ? (double)NAN : (double)INFINITY)
-                                   : ldexp(fraction + 1024, exponent - 25);
-
-    return (h & 0x8000) != 0 ? -size : size;
-}
 
 /* A run of a file's numbers, which may be unaligned; doubles hold every type that comes here. */
 static void widen(enum st_dtype dt, const char *from, int64_t n, double *out)
@@ -55,20 +36,31 @@ static void widen(enum st_dtype dt, const char *from, int64_t n, double *out)
     } else {
         for (int64_t i = 0; i < n; i++) {
             memcpy(&h, from + i * 2, sizeof h);
-            out[i] = dt == ST_BF16 ? from_bf16(h) : from_f16(h);
+            out[i] = (double)(dt == ST_BF16 ? bf16_widen(h) : f16_widen(h));
         }
     }
 }
 
 static void narrow(enum dtype dt, const double *from, int64_t n, char *out)
 {
-    if (dt == DT_F64) {
-        memcpy(out, from, (size_t)n * sizeof *from);
-        return;
-    }
     for (int64_t i = 0; i < n; i++) {
         float f = (float)from[i];
-        memcpy(out + i * 4, &f, sizeof f);
+        uint16_t h;
+
+        switch (dt) {
+        case DT_F64:
+            memcpy(out + i * 8, &from[i], sizeof from[i]);
+            break;
+        case DT_F32:
+            memcpy(out + i * 4, &f, sizeof f);
+            break;
+        case DT_BF16:
+        case DT_F16:
+            f = float_odd(from[i]);
+            h = dt == DT_BF16 ? bf16_round(f) : f16_round(f);
+            memcpy(out + i * 2, &h, sizeof h);
+            break;
+        }
     }
 }
 
@@ -182,7 +174,7 @@ int weights_load(struct model *m, const struct weights_part *part, size_t parts,
 /* What is to be written: a tensor of a part, under its full name, in one of the files. */
 struct entry {
     struct slice name;
-    const struct weights_copy *part;
+    const struct weights_source *part;
     const struct hub_tensor *hub;
     size_t file;
 };
@@ -220,7 +212,18 @@ static void put(struct sink *s, const void *p, size_t n)
     hasher_add(s->hash, p, n);
 }
 
-/* A slab of columns at a time becomes rows. */
+static const struct entry *entry_of(const struct save *s, struct slice name)
+{
+    for (size_t i = 0; i < s->entries; i++) {
+        if (s->entry[i].name.p == name.p) {
+            return &s->entry[i];
+        }
+    }
+    CHECK(!"every tensor came from an entry");
+    return NULL;
+}
+
+/* Columns become rows, a slab of them at a time. */
 static void put_transposed(struct sink *s, const struct hub_tensor *h, const float *from)
 {
     int64_t slab = h->rows >= CHUNK_ELEMENTS ? 1 : CHUNK_ELEMENTS / h->rows;
@@ -239,29 +242,26 @@ static void put_transposed(struct sink *s, const struct hub_tensor *h, const flo
     free(turned);
 }
 
-static const struct entry *entry_of(const struct save *s, struct slice name)
+static int put_tensor(const struct save *s, const struct entry *n, struct sink *sink, struct err *e)
 {
-    for (size_t i = 0; i < s->entries; i++) {
-        if (s->entry[i].name.p == name.p) {
-            return &s->entry[i];
+    const struct hub_tensor *h = n->hub;
+    int64_t at = s->layout->tensor[h->tensor].offset + h->first_row * h->cols;
+    int64_t step = h->transposed ? h->rows : chunk_rows(h);
+    float *rows = mem_array((size_t)(step * h->cols), sizeof *rows);
+    int rc = 0;
+
+    for (int64_t r = 0; rc == 0 && r < h->rows; r += step) {
+        int64_t elements = (h->rows - r < step ? h->rows - r : step) * h->cols;
+
+        rc = n->part->read(n->part->arg, at + r * h->cols, elements, rows, e);
+        if (rc == 0 && h->transposed) {
+            put_transposed(sink, h, rows);
+        } else if (rc == 0) {
+            put(sink, rows, (size_t)elements * sizeof *rows);
         }
     }
-    CHECK(!"every tensor came from an entry");
-    return NULL;
-}
-
-static void put_tensor(const struct save *s, struct slice name, struct sink *sink)
-{
-    const struct entry *n = entry_of(s, name);
-    const struct hub_tensor *h = n->hub;
-    const struct tensor *t = &s->layout->tensor[h->tensor];
-    const float *from = n->part->whole + t->offset + h->first_row * h->cols;
-
-    if (h->transposed) {
-        put_transposed(sink, h, from);
-    } else {
-        put(sink, from, (size_t)(h->rows * h->cols) * sizeof *from);
-    }
+    free(rows);
+    return rc;
 }
 
 static void file_name(const struct save *s, size_t file, char out[NAME_MAX])
@@ -294,13 +294,16 @@ static int save_file(struct save *s, size_t file, struct err *e)
     rc = rc != 0 ? rc : newfile_open(path, 0644, &sink.file, e);
     if (rc == 0) {
         put(&sink, header.p, header.n);
-        for (size_t i = 0; i < n; i++) {
-            put_tensor(s, st[i].name, &sink);
+        for (size_t i = 0; rc == 0 && i < n; i++) {
+            rc = put_tensor(s, entry_of(s, st[i].name), &sink, e);
         }
+    }
+    if (rc == 0) {
         hasher_final(sink.hash, &digest);
         manifest_add(s->manifest, &digest, name);
         rc = newfile_commit(&sink.file, e);
     }
+    newfile_abort(&sink.file);
     hasher_free(&sink.hash);
     buf_free(&header);
     free(st);
@@ -337,7 +340,7 @@ static int save_index(struct save *s, struct err *e)
 }
 
 /* Which tensor goes into which file: as many as fit, in the model's order. */
-static void plan(struct save *s, const struct weights_copy *part, size_t parts,
+static void plan(struct save *s, const struct weights_source *part, size_t parts,
                  uint64_t split_bytes)
 {
     size_t hubs = (size_t)s->layout->hubs;
@@ -364,7 +367,7 @@ static void plan(struct save *s, const struct weights_copy *part, size_t parts,
     s->files++;
 }
 
-int weights_save(const struct layout *l, const struct weights_copy *part, size_t parts,
+int weights_save(const struct layout *l, const struct weights_source *part, size_t parts,
                  const char *dir, const char *base, uint64_t split_bytes, struct buf *manifest,
                  struct err *e)
 {

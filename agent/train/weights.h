@@ -2,7 +2,7 @@
  *
  * Reading accepts the names with and without the family's outer prefix ("transformer.", "model."), f64, f32, bf16 and
  * f16, one file or several with an index, and ignores tensors that the model does not have (attention masks, a tied head).
- * Writing is f32, from host memory: a thread can do it while the model learns on.
+ * Writing is f32, and knows nothing of the model: a thread can do it from a copy while the model learns on.
  *
  * errors   E_CORRUPT when a tensor is missing or of another shape than the configuration says; E_NOTFOUND without files
  */
@@ -23,17 +23,18 @@ struct weights_part {
 MUST_USE int weights_load(struct model *m, const struct weights_part *part, size_t parts,
                           const char *dir, const char *base, struct err *e);
 
-/* The same in host memory, to be written. */
-struct weights_copy {
+/* The same, to be written: read() copies n elements from number `offset` of the whole. */
+struct weights_source {
     const char *prefix;
-    const float *whole;
+    int (*read)(void *arg, int64_t offset, int64_t n, float *out, struct err *e);
+    void *arg;
 };
 
 /* Files beyond this size are split, as the Hub has them. */
 #define WEIGHTS_SPLIT_BYTES (UINT64_C(5) * 1000 * 1000 * 1000)
 
 /* Each file is synced under its own name, and noted in the manifest: for a folder that nobody looks into yet. */
-MUST_USE int weights_save(const struct layout *l, const struct weights_copy *part, size_t parts,
+MUST_USE int weights_save(const struct layout *l, const struct weights_source *part, size_t parts,
                           const char *dir, const char *base, uint64_t split_bytes,
                           struct buf *manifest, struct err *e);
 

@@ -88,6 +88,17 @@ int mem_room_cpu(size_t *free_bytes)
     return 0;
 }
 
+int host_alloc_cpu(void **out, size_t size_bytes)
+{
+    *out = malloc(size_bytes == 0 ? 1 : size_bytes);
+    return *out == NULL ? E_NOSPACE : 0;
+}
+
+void host_free_cpu(void *p)
+{
+    free(p);
+}
+
 int mem_zero_cpu(struct kstream *ks, void *p, size_t size_bytes)
 {
     (void)ks;

@@ -81,6 +81,22 @@ int mem_room_cuda(size_t *free_bytes)
     return cudaMemGetInfo(free_bytes, &total) == cudaSuccess ? 0 : E_CUDA;
 }
 
+int host_alloc_cuda(void **out, size_t size_bytes)
+{
+    *out = NULL;
+    if (cudaHostAlloc(out, size_bytes == 0 ? 1 : size_bytes, cudaHostAllocDefault) != cudaSuccess) {
+        *out = NULL;
+        (void)cudaGetLastError();
+        return E_NOSPACE;
+    }
+    return 0;
+}
+
+void host_free_cuda(void *p)
+{
+    cudaFreeHost(p);
+}
+
 int mem_zero_cuda(struct kstream *ks, void *p, size_t size_bytes)
 {
     return cudaMemsetAsync(p, 0, size_bytes, ks->stream) == cudaSuccess ? 0 : E_CUDA;

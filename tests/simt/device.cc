@@ -10,12 +10,14 @@
 #include "tests/simt/simt.h"
 
 /* What the host has in the same meaning. */
-#define matmul_cuda   matmul_cpu
-#define mem_room_cuda mem_room_cpu
-#define mem_zero_cuda mem_zero_cpu
-#define mem_copy_cuda mem_copy_cpu
-#define mem_put_cuda  mem_put_cpu
-#define mem_get_cuda  mem_get_cpu
+#define matmul_cuda     matmul_cpu
+#define mem_room_cuda   mem_room_cpu
+#define host_alloc_cuda host_alloc_cpu
+#define host_free_cuda  host_free_cpu
+#define mem_zero_cuda   mem_zero_cpu
+#define mem_copy_cuda   mem_copy_cpu
+#define mem_put_cuda    mem_put_cpu
+#define mem_get_cuda    mem_get_cpu
 #include "kernels/cuda/twins.h"
 
 /* As on a device: sums over many columns go through it in pieces. */

@@ -4,6 +4,8 @@ import subprocess
 
 import pytest
 
+from harness.mirrord import BUILD
+
 MIB = 1 << 20
 
 
@@ -99,3 +101,24 @@ def test_what_is_pinned_stays(mirrord, origin):
         origin.put(f"/{i}", size=8 * MIB, seed=i + 1)
         m.get(f"/data/{i}")
     assert m.get("/data/keep/me").body == origin.bytes_of("/keep/me") and thing.bytes == 8 * MIB
+
+
+def test_a_training_run_on_a_full_disk(small_disk, tmp_path):
+    """Checkpoints fail, the run goes on, its end says why; what was whole stays whole, and room lets it go on."""
+    (tmp_path / "text").write_bytes(bytes(i * i % 251 for i in range(9000)))
+    trainer = BUILD / "trainer"
+    subprocess.run([trainer, "tokenize", "--out", tmp_path / "data.bin", tmp_path / "text"], check=True, capture_output=True)
+
+    def train(steps):
+        words = [trainer, "train", "--config", "demo", "--data", tmp_path / "data.bin", "--out", small_disk / "run", "--device",
+                 "cpu", "--seq", 16, "--batch", 1, "--steps", steps, "--save-every", 2, "--resume", "auto"]
+        return subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False)
+
+    assert train(2).returncode == 0
+    fill_up(small_disk)
+    full = train(6)
+    assert full.returncode == 73 and "No space left" in full.stderr, full.stderr
+    assert [p.name for p in (small_disk / "run").glob("checkpoint-*")] == ["checkpoint-2"]
+    (small_disk / "ballast").unlink()
+    assert train(6).returncode == 0
+    subprocess.run([trainer, "info", small_disk / "run/checkpoint-6"], check=True, capture_output=True)

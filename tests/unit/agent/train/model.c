@@ -214,6 +214,34 @@ static void test_accumulation_equals_a_big_batch(void **state)
     model_close(&l.m);
 }
 
+/* Whatever the weights' type, gradients add up in f32: only the order of sums differs. */
+static void test_accumulation_of_16_bits(void **state)
+{
+    static const enum dtype types[] = {DT_BF16, DT_F16};
+
+    (void)state;
+    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+        struct loss_of l = {.m = tiny(types[t])};
+        struct model *m = l.m;
+        size_t n = (size_t)m->layout.size;
+        float *one = mem_array(n, sizeof *one), *big = (float *)(void *)m->grad;
+
+        fill_tokens(l.token, l.target, BATCH * SEQ, 48);
+        model_begin(m);
+        for (int b = 0; b < BATCH; b++) {
+            model_learn(m, l.token + b * SEQ, l.target + b * SEQ, 1, SEQ, 1.0 / (BATCH * SEQ));
+        }
+        memcpy(one, m->grad, n * sizeof *one);
+        model_begin(m);
+        model_learn(m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+        for (size_t i = 0; i < n; i++) {
+            assert_true(fabsf(one[i] - big[i]) <= 1e-6f);
+        }
+        free(one);
+        model_close(&l.m);
+    }
+}
+
 /* The head works through the rows in pieces: their number must not matter. */
 static void test_head_in_pieces(void **state)
 {
@@ -293,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_memory_is_planned_and_steps_take_none),
         cmocka_unit_test(test_first_loss_is_nearly_uniform),
         cmocka_unit_test(test_accumulation_equals_a_big_batch),
+        cmocka_unit_test(test_accumulation_of_16_bits),
         cmocka_unit_test(test_head_in_pieces),
         cmocka_unit_test(test_learning_one_batch_by_heart),
         cmocka_unit_test(test_padding_of_the_vocabulary_never_learns),

@@ -1,12 +1,14 @@
 /* Whole runs of the tiny model through the verbs: what a checkpoint promises. */
 #include "agent/train/checkpoint.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -64,10 +66,11 @@ static int end(void **state)
 }
 
 /* trainer train with the usual arguments and up to three more. */
-static int train(const char *out, const char *a, const char *b, const char *c, struct err *e)
+static int train_from(const char *source, const char *out, const char *a, const char *b,
+                      const char *c, struct err *e)
 {
-    char data[64], where[64];
-    char *argv[12] = {(char[]){"--config=tiny-gpt2"},
+    char from[64], data[64], where[64];
+    char *argv[12] = {from,
                       (char[]){"--steps=6"},
                       (char[]){"--batch=3"},
                       (char[]){"--accum=2"},
@@ -81,6 +84,7 @@ static int train(const char *out, const char *a, const char *b, const char *c, s
     int argc = 9, rc;
     char text[3][64];
 
+    snprintf(from, sizeof from, "%s", source);
     snprintf(data, sizeof data, "--data=%s/data.bin", dir);
     snprintf(where, sizeof where, "--out=%s/%s", dir, out);
     for (int i = 0; i < 3 && more[i] != NULL; i++) {
@@ -89,6 +93,11 @@ static int train(const char *out, const char *a, const char *b, const char *c, s
     }
     rc = options_parse(TRAIN, argc, argv, &o, e);
     return rc != 0 ? rc : verb_train(&o, e);
+}
+
+static int train(const char *out, const char *a, const char *b, const char *c, struct err *e)
+{
+    return train_from("--config=tiny-gpt2", out, a, b, c, e);
 }
 
 static void expect_same_file(const char *a, const char *b, const char *name)
@@ -129,6 +138,51 @@ static void test_a_stopped_run_goes_on_bit_for_bit(void **state)
     /* One that is done already stays as it is. */
     assert_int_equal(train("broken", "--resume=auto", NULL, NULL, &e), 0);
     expect_same_run("straight", "broken");
+}
+
+/* Narrow weights are rounded at random: after a resume by the same dice. */
+static void test_16_bit_runs_go_on_bit_for_bit(void **state)
+{
+    static const char *const dtype[] = {"bf16", "fp16"};
+    struct err e;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(dtype); i++) {
+        char option[32], straight[16], broken[16];
+
+        snprintf(option, sizeof option, "--dtype=%s", dtype[i]);
+        snprintf(straight, sizeof straight, "s-%s", dtype[i]);
+        snprintf(broken, sizeof broken, "b-%s", dtype[i]);
+        assert_int_equal(train(straight, option, NULL, NULL, &e), 0);
+        raise_blocked(SIGTERM);
+        assert_int_equal(train(broken, option, NULL, NULL, &e), E_AGAIN);
+        assert_int_equal(train(broken, "--resume=auto", NULL, NULL, &e), E_INVALID);
+        assert_int_equal(train(broken, "--resume=auto", option, NULL, &e), 0);
+        expect_same_run(straight, broken);
+    }
+}
+
+/* 2^24 / 48 tokens is more than f16 holds: those steps are not taken, the scale halves until one is. */
+static void test_an_overflow_is_skipped_and_the_scale_halves(void **state)
+{
+    struct train_state s;
+    char path[128];
+    struct err e;
+    int skipped;
+
+    (void)state;
+    assert_int_equal(train("o", "--dtype=fp16", "--loss-scale=16777216", NULL, &e), 0);
+    snprintf(path, sizeof path, "%s/o/checkpoint-6", dir);
+    assert_int_equal(checkpoint_state(path, &s, &e), 0);
+    skipped = (int)(s.step - s.updates);
+    assert_true(skipped >= 2 && s.updates >= 1);
+    assert_true(s.scaler.scale == ldexp(16777216, -skipped));
+    assert_int_equal(s.scaler.good, s.updates);
+
+    raise_blocked(SIGTERM);
+    assert_int_equal(train("p", "--dtype=fp16", "--loss-scale=16777216", NULL, &e), E_AGAIN);
+    assert_int_equal(train("p", "--dtype=fp16", "--resume=auto", NULL, &e), 0);
+    expect_same_run("o", "p");
 }
 
 /* Tells the whole process, once the run has begun: any thread may be the one that takes it. */
@@ -195,6 +249,62 @@ static void test_a_damaged_checkpoint_is_passed_over(void **state)
     expect_same_run("whole", "hurt");
 }
 
+/* Files may not grow beyond `bytes` from now on; writing more is an error, not a signal. */
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* The run goes on, the end says it, nothing is left behind, and what was there stays. */
+static void test_a_checkpoint_that_cannot_be_written(void **state)
+{
+    char path[128];
+    struct err e;
+
+    (void)state;
+    raise_blocked(SIGTERM);
+    assert_int_equal(train("f", NULL, NULL, NULL, &e), E_AGAIN);
+    limit_files(20000);
+    assert_int_equal(train("f", "--resume=auto", "--save-every=2", NULL, &e), E_IO);
+    limit_files(RLIM_INFINITY);
+    snprintf(path, sizeof path, "%s/f/checkpoint-1", dir);
+    assert_int_equal(checkpoint_verify(path, &e), 0);
+    snprintf(path, sizeof path, "%s/f", dir);
+    assert_int_equal(checkpoint_count(path), 1);
+    snprintf(path, sizeof path, "%s/f/checkpoint-6.partial", dir);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(train("f", "--resume=auto", NULL, NULL, &e), 0);
+    assert_int_equal(train("whole", NULL, NULL, NULL, &e), 0);
+    expect_same_run("f", "whole");
+}
+
+/* What lay beside the model that a run began with goes into its checkpoints. */
+static void test_a_tokenizer_comes_along(void **state)
+{
+    struct buf text = BUF_INIT(100);
+    char model[64], path[128];
+    struct err e;
+
+    (void)state;
+    assert_int_equal(train("base", NULL, NULL, NULL, &e), 0);
+    write_text("base/checkpoint-6/tokenizer.json", "{\"model\":1}", 11);
+    snprintf(model, sizeof model, "--model=%s/base/checkpoint-6", dir);
+    raise_blocked(SIGTERM);
+    assert_int_equal(train_from(model, "tuned", NULL, NULL, NULL, &e), E_AGAIN);
+    assert_int_equal(train("tuned", "--resume=auto", NULL, NULL, &e), 0);
+    snprintf(path, sizeof path, "%s/tuned/checkpoint-6/tokenizer.json", dir);
+    assert_int_equal(buf_read_file(&text, path, &e), 0);
+    assert_true(slice_eqs(buf_slice(&text), "{\"model\":1}"));
+    snprintf(path, sizeof path, "%s/tuned/checkpoint-6", dir);
+    assert_int_equal(checkpoint_verify(path, &e), 0);
+    buf_free(&text);
+}
+
 static void test_metrics_are_not_told_twice(void **state)
 {
     struct buf text = BUF_INIT(1 << 16);
@@ -231,7 +341,7 @@ static void test_refusals(void **state)
     assert_int_equal(train("r", "--resume=auto", "--config=demo", NULL, &e), E_INVALID);
     assert_int_equal(train("q", "--batch=0", NULL, NULL, &e), E_USAGE);
     assert_int_equal(train("q", "--seq=9", NULL, NULL, &e), E_USAGE);
-    assert_int_equal(train("q", "--dtype=fp64", NULL, NULL, &e), E_UNSUPPORTED);
+    assert_int_equal(train("q", "--dtype=fp64", NULL, NULL, &e), E_USAGE);
     assert_int_equal(train("q", "--data=/nowhere/*", NULL, NULL, &e), E_NOTFOUND);
     write_text("r/checkpoint-6/manifest.sha256", "", 0);
     assert_int_equal(train("r", "--resume=auto", NULL, NULL, &e), E_CORRUPT);
@@ -255,11 +365,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_stopped_run_goes_on_bit_for_bit, begin, end),
+        cmocka_unit_test_setup_teardown(test_16_bit_runs_go_on_bit_for_bit, begin, end),
+        cmocka_unit_test_setup_teardown(test_an_overflow_is_skipped_and_the_scale_halves, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(test_threads_that_were_there_before_do_not_take_the_signal,
                                         begin, end),
         cmocka_unit_test_setup_teardown(test_usr1_saves_and_goes_on, begin, end),
         cmocka_unit_test_setup_teardown(test_only_the_newest_are_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_a_damaged_checkpoint_is_passed_over, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_checkpoint_that_cannot_be_written, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_tokenizer_comes_along, begin, end),
         cmocka_unit_test_setup_teardown(test_metrics_are_not_told_twice, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
         cmocka_unit_test_setup_teardown(test_a_manifest_names_no_other_folder, begin, end),

@@ -1,0 +1,20 @@
+/* outlier.h - how far a number lies from those before it: (x - mean) / deviation over the last 128.
+ *
+ * Every number joins the window, those too that stood out: what stays changed becomes the usual.
+ */
+#ifndef AGENT_TRAIN_OUTLIER_H
+#define AGENT_TRAIN_OUTLIER_H
+
+#include <stdint.h>
+
+enum { OUTLIER_WINDOW = 128 };
+
+struct outlier {
+    double window[OUTLIER_WINDOW]; /* a ring */
+    int64_t count;                 /* of all numbers so far */
+};
+
+/* 0 until the window is full. */
+double outlier_add(struct outlier *o, double x);
+
+#endif

@@ -1,0 +1,192 @@
+#include "agent/train/run.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "agent/train/verbs.h"
+#include "common/os/newfile.h"
+
+/* The checkpoint to go on from, NULL to begin anew. */
+static int find_resume(const struct options *o, char **dir, struct err *e)
+{
+    *dir = NULL;
+    if (strcmp(o->resume, "none") == 0) {
+        return checkpoint_count(o->out) > 0
+                   ? err_set(e, E_EXISTS,
+                             "%s holds checkpoints: --resume auto goes on from them, another "
+                             "--out begins anew",
+                             o->out)
+                   : 0;
+    }
+    if (strcmp(o->resume, "auto") == 0) {
+        return checkpoint_count(o->out) > 0 ? checkpoint_newest(o->out, dir, e) : 0;
+    }
+    *dir = mem_strdup(o->resume);
+    return checkpoint_verify(o->resume, e);
+}
+
+/* A resumed run takes its shape from the checkpoint; a --config beside it must say the same. */
+static int find_config(struct run *r, const char *resume, struct err *e)
+{
+    struct buf here = BUF_INIT(1 << 16), there = BUF_INIT(1 << 16);
+    struct model_config other;
+    char path[PATH_MAX];
+    int rc;
+
+    if (resume == NULL) {
+        return setup_config(r->o, &r->config, e);
+    }
+    snprintf(path, sizeof path, "%s/config.json", resume);
+    rc = config_load(path, &r->config, e);
+    if (rc == 0 && (r->o->config != NULL || r->o->model != NULL)) {
+        rc = setup_config(r->o, &other, e);
+        config_format(&r->config, &here);
+        config_format(&other, &there);
+        if (rc == 0 && !slice_eq(buf_slice(&here), buf_slice(&there))) {
+            rc = err_set(e, E_INVALID, "%s holds a model of another shape", resume);
+        }
+    }
+    buf_free(&here);
+    buf_free(&there);
+    return rc;
+}
+
+static struct optim_options optim_options(const struct options *o)
+{
+    return (struct optim_options){
+        .schedule = {.lr = o->lr,
+                     .min_lr = o->min_lr < 0 ? o->lr / 10 : o->min_lr,
+                     .warmup = o->warmup < 0 ? o->steps / 20 : o->warmup,
+                     .steps = o->steps},
+        .beta1 = o->beta1,
+        .beta2 = o->beta2,
+        .eps = o->eps,
+        .decay = o->weight_decay,
+        .clip = o->clip,
+        .seed = (uint64_t)o->seed,
+    };
+}
+
+static int open_data(struct run *r, struct err *e)
+{
+    int rc = data_open(r->o->data, r->seq, (uint64_t)r->o->seed, &r->data, e);
+
+    if (rc == 0 && r->o->val != NULL) {
+        rc = data_open(r->o->val, r->seq, 0, &r->val, e);
+    }
+    if (rc == 0 && data_vocab(r->data) > (uint64_t)r->config.vocab) {
+        rc = err_set(e, E_INVALID, "the data have a vocabulary of %u, the model only %lld",
+                     data_vocab(r->data), (long long)r->config.vocab);
+    }
+    return rc;
+}
+
+static int open_model(struct run *r, bool resumed, struct err *e)
+{
+    const struct optim_options oo = optim_options(r->o);
+    const struct setup s = {.world = r->comm->size,
+                            .batch = r->o->batch,
+                            .seq = r->seq,
+                            .training = true,
+                            .blank = resumed,
+                            .tell = r->comm->rank == 0};
+    size_t room = (size_t)(r->o->batch * r->seq);
+    int rc = setup_model(r->o, &r->config, r->k, &s, &r->model, e);
+
+    rc = rc != 0 ? rc : optim_open(r->model, &oo, &r->optim, e);
+    rc = rc != 0 ? rc : r->k->mem_alloc(&r->shared, SHARED_COUNT * sizeof(double));
+    r->token = mem_array(room, sizeof *r->token);
+    r->target = mem_array(room, sizeof *r->target);
+    return rc;
+}
+
+static void begin(struct run *r)
+{
+    r->state = (struct train_state){
+        .seed = (uint64_t)r->o->seed, .seq = r->seq, .windows = data_count(r->data)};
+    snprintf(r->state.dtype, sizeof r->state.dtype, "%s", r->o->dtype);
+    scaler_init(&r->state.scaler, r->model->dt == DT_F16, r->o->loss_scale);
+}
+
+static int resume(struct run *r, const char *dir, struct err *e)
+{
+    struct train_state s;
+    int rc = checkpoint_state(dir, &s, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    if (s.seed != r->state.seed || s.seq != r->state.seq || s.windows != r->state.windows ||
+        strcmp(s.dtype, r->state.dtype) != 0) {
+        return err_set(
+            e, E_INVALID,
+            "%s was made with other data, --seq, --seed or --dtype: it cannot be gone on from "
+            "exactly; --model %s starts a new run from its weights",
+            dir, dir);
+    }
+    s.scaler.on = r->state.scaler.on;
+    r->state = s;
+    rc = checkpoint_load(dir, r->model, r->optim, e);
+    optim_refresh(r->optim, s.updates);
+    return rc;
+}
+
+/* What only the first rank does. */
+static int open_outputs(struct run *r, const char *resumed, struct err *e)
+{
+    const struct saver_options so = {
+        .out = r->o->out, .keep = r->o->keep, .companions = &r->companions};
+    const char *from = resumed != NULL ? resumed : r->o->model;
+    int rc = from == NULL ? 0 : companions_load(from, &r->companions, e);
+
+    rc = rc != 0 ? rc : saver_open(&so, r->model, r->optim, &r->saver, e);
+    rc = rc != 0 ? rc : metrics_open(r->o->out, r->state.step, r->o->log_every, &r->metrics, e);
+    if (rc == 0) {
+        metrics_say(r->metrics, "%s: %s of %.2f M parameters on %s, %d rank%s, %s",
+                    resumed == NULL ? "new run" : resumed, config_family(&r->config),
+                    (double)r->model->layout.parameters / 1e6, r->k->device, r->comm->size,
+                    r->comm->size == 1 ? "" : "s", r->comm->name);
+    }
+    return rc;
+}
+
+int run_open(struct run *r, struct err *e)
+{
+    char *dir = NULL;
+    int rc = find_resume(r->o, &dir, e);
+
+    rc = rc != 0 ? rc : find_config(r, dir, e);
+    if (rc == 0) {
+        r->seq = setup_seq(r->o, &r->config);
+        rc = open_data(r, e);
+    }
+    rc = rc != 0 ? rc : open_model(r, dir != NULL, e);
+    if (rc == 0) {
+        begin(r);
+        rc = dir != NULL ? resume(r, dir, e) : 0;
+    }
+    r->saved_step = r->state.step;
+    if (rc == 0 && r->comm->rank == 0) {
+        rc = open_outputs(r, dir, e);
+    }
+    free(dir);
+    return rc;
+}
+
+void run_close(struct run *r)
+{
+    saver_close(&r->saver);
+    metrics_close(&r->metrics);
+    companions_free(&r->companions);
+    optim_close(&r->optim);
+    if (r->shared != NULL) {
+        r->k->mem_free(r->shared);
+    }
+    model_close(&r->model);
+    data_close(&r->data);
+    data_close(&r->val);
+    comm_close(&r->comm);
+    free(r->token);
+    free(r->target);
+}

@@ -1,0 +1,43 @@
+/* run.h - a training run: everything it holds from its options, or from the checkpoint that it goes on from.
+ *
+ * owns     all of it; run_close() takes a run that was opened half
+ */
+#ifndef AGENT_TRAIN_RUN_H
+#define AGENT_TRAIN_RUN_H
+
+#include "agent/train/data.h"
+#include "agent/train/metrics.h"
+#include "agent/train/options.h"
+#include "agent/train/ranks.h"
+#include "agent/train/saver.h"
+
+/* What ranks agree on after each step; summed over all. */
+enum { SHARED_STOP, SHARED_SAVE, SHARED_COUNT };
+
+struct run {
+    const struct options *o;
+    const struct kops *k;
+    struct ranks ranks;
+    struct comm *comm;
+    struct model_config config;
+    int64_t seq;
+    struct model *model;
+    struct optim *optim;
+    struct data *data;
+    struct data *val;
+    struct metrics *metrics; /* NULL on all ranks but the first, as saver */
+    struct saver *saver;
+    struct companions companions;
+    struct train_state state;
+    int64_t saved_step;
+    int64_t skips; /* in a row */
+    int32_t *token;
+    int32_t *target;
+    void *shared; /* device memory for what the ranks agree on */
+};
+
+/* Of a run with o, k, ranks and comm. */
+MUST_USE int run_open(struct run *r, struct err *e);
+void run_close(struct run *r);
+
+#endif

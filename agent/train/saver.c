@@ -1,0 +1,205 @@
+#include "agent/train/saver.h"
+
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "common/os/lock.h"
+
+enum part { PARAM, FIRST, SECOND, PARTS };
+
+/* One of the wholes: in the device's memory, and where it is copied to. */
+struct whole {
+    struct model *m;
+    const char *device;
+    float *copy; /* NULL: there is no room for copies */
+};
+
+struct saver {
+    struct saver_options o;
+    struct model *m;
+    struct optim *opt;
+    struct checkpoint c;
+    struct whole whole[PARTS];
+    struct lock lock;
+    struct cond cond;
+    pthread_t thread;
+    bool threaded;
+    bool busy; /* under the lock, as all below: the thread has something to write */
+    bool stop;
+    struct err last; /* of the last one written */
+};
+
+static int read_whole(void *arg, int64_t offset, int64_t n, float *out, struct err *e)
+{
+    const struct whole *w = arg;
+
+    if (w->copy == NULL) {
+        return model_get(w->m, out, w->device + (size_t)offset * sizeof *out,
+                         (size_t)n * sizeof *out, e);
+    }
+    memcpy(out, w->copy + offset, (size_t)n * sizeof *out);
+    return 0;
+}
+
+static void write_one(struct saver *s, struct err *e)
+{
+    uint64_t began = clock_now_ms();
+    int rc = checkpoint_write(s->o.out, &s->c, e);
+
+    rc = rc != 0 ? rc : checkpoint_prune(s->o.out, s->o.keep, e);
+    if (rc == 0) {
+        log_debug("checkpoint.written", "step=%lld took_ms=%llu", (long long)s->c.state.step,
+                  (unsigned long long)(clock_now_ms() - began));
+    } else {
+        log_warn("checkpoint.failed", "step=%lld %s", (long long)s->c.state.step, e->text);
+    }
+}
+
+static void *run(void *arg)
+{
+    struct saver *s = arg;
+
+    lock_take(&s->lock);
+    while (true) {
+        struct err why = {0};
+
+        while (!s->busy && !s->stop) {
+            cond_wait(&s->cond, &s->lock);
+        }
+        if (!s->busy) {
+            break;
+        }
+        lock_drop(&s->lock);
+        write_one(s, &why);
+        lock_take(&s->lock);
+        s->last = why;
+        s->busy = false;
+        cond_broadcast(&s->cond);
+    }
+    lock_drop(&s->lock);
+    return NULL;
+}
+
+/* Half of what the host has may go into copies. */
+static void take_room(struct saver *s)
+{
+    size_t bytes = model_accum_bytes(s->m, s->m->layout.size), room = 0;
+
+    if (kops_cpu()->mem_room(&room) != 0 || PARTS * bytes > room / 2) {
+        log_info("checkpoint.direct", "no room for a copy of %.1f GiB: training waits for each",
+                 (double)(PARTS * bytes) / (1 << 30));
+        return;
+    }
+    for (int i = 0; i < PARTS; i++) {
+        void *p;
+
+        if (s->m->k->host_alloc(&p, bytes) != 0) {
+            break;
+        }
+        s->whole[i].copy = p;
+    }
+}
+
+static void give_room(struct saver *s)
+{
+    for (int i = 0; i < PARTS; i++) {
+        s->m->k->host_free(s->whole[i].copy);
+        s->whole[i].copy = NULL;
+    }
+}
+
+int saver_open(const struct saver_options *o, struct model *m, struct optim *opt,
+               struct saver **out, struct err *e)
+{
+    struct saver *s = NEW(struct saver);
+
+    *out = NULL;
+    if (m->accum != DT_F32) {
+        free(s);
+        return err_set(e, E_UNSUPPORTED, "checkpoints are of f32");
+    }
+    *s = (struct saver){.o = *o,
+                        .m = m,
+                        .opt = opt,
+                        .whole = {{m, m->master, NULL}, {m, opt->m, NULL}, {m, opt->v, NULL}}};
+    s->c = (struct checkpoint){.config = &m->config,
+                               .layout = &m->layout,
+                               .companions = o->companions,
+                               .param = {.read = read_whole, .arg = &s->whole[PARAM]},
+                               .m = {.read = read_whole, .arg = &s->whole[FIRST]},
+                               .v = {.read = read_whole, .arg = &s->whole[SECOND]}};
+    lock_init(&s->lock, LOCK_LEAF);
+    cond_init(&s->cond);
+    take_room(s);
+    s->threaded = s->whole[PARTS - 1].copy != NULL;
+    if (s->threaded) {
+        s->thread = thread_start("checkpoint", run, s);
+    } else {
+        give_room(s);
+    }
+    *out = s;
+    return 0;
+}
+
+static void wait_idle(struct saver *s)
+{
+    lock_take(&s->lock);
+    while (s->busy) {
+        cond_wait(&s->cond, &s->lock);
+    }
+    lock_drop(&s->lock);
+}
+
+int saver_save(struct saver *s, const struct train_state *state, struct err *e)
+{
+    size_t bytes = model_accum_bytes(s->m, s->m->layout.size);
+    int rc = 0;
+
+    wait_idle(s);
+    s->c.state = *state;
+    if (!s->threaded) {
+        struct err why = {0};
+
+        write_one(s, &why);
+        s->last = why;
+        return s->m->rc != 0 ? err_set(e, why.code, "%s", why.text) : 0;
+    }
+    for (int i = 0; rc == 0 && i < PARTS; i++) {
+        rc = model_get(s->m, s->whole[i].copy, s->whole[i].device, bytes, e);
+    }
+    if (rc == 0) {
+        lock_take(&s->lock);
+        s->busy = true;
+        cond_broadcast(&s->cond);
+        lock_drop(&s->lock);
+    }
+    return rc;
+}
+
+int saver_wait(struct saver *s, struct err *e)
+{
+    wait_idle(s);
+    return s->last.code == 0 ? 0 : err_set(e, s->last.code, "%s", s->last.text);
+}
+
+void saver_close(struct saver **sp)
+{
+    struct saver *s = *sp;
+
+    if (s == NULL) {
+        return;
+    }
+    *sp = NULL;
+    if (s->threaded) {
+        lock_take(&s->lock);
+        s->stop = true;
+        cond_broadcast(&s->cond);
+        lock_drop(&s->lock);
+        pthread_join(s->thread, NULL);
+    }
+    give_room(s);
+    cond_fini(&s->cond);
+    lock_fini(&s->lock);
+    free(s);
+}

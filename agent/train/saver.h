@@ -1,0 +1,34 @@
+/* saver.h - writes checkpoints while the model learns on.
+ *
+ * saver_save() copies what is to be kept into host memory and returns; a thread writes, syncs and renames it, and removes
+ * what is older than the newest `keep`. One is under way at a time: the next waits for it. Where the host has no room for
+ * a copy, saver_save() writes from the device's memory itself, and the model waits.
+ *
+ * A checkpoint that cannot be written leaves nothing, is told as a warning, and does not stop the run: the next one is
+ * tried in its turn. saver_wait() gives the last one's error, for the end, where there is no next.
+ *
+ * owns     the copy and the thread; model, optimiser and companions are borrowed and must outlive it
+ * threads  one at a time
+ */
+#ifndef AGENT_TRAIN_SAVER_H
+#define AGENT_TRAIN_SAVER_H
+
+#include "agent/train/checkpoint.h"
+
+struct saver;
+
+struct saver_options {
+    const char *out;
+    int64_t keep;
+    const struct companions *companions;
+};
+
+MUST_USE int saver_open(const struct saver_options *o, struct model *m, struct optim *opt,
+                        struct saver **out, struct err *e);
+/* Waits for the one under way; then fails only when the device does. */
+MUST_USE int saver_save(struct saver *s, const struct train_state *state, struct err *e);
+/* Until all is written; how the last one went. */
+MUST_USE int saver_wait(struct saver *s, struct err *e);
+void saver_close(struct saver **sp); /* NULL is fine; waits */
+
+#endif

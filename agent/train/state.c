@@ -1,0 +1,103 @@
+#include "agent/train/state.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+
+enum { VERSION = 2 };
+
+static void add_outlier(struct buf *out, const char *key, const struct outlier *o)
+{
+    int64_t held = o->count < OUTLIER_WINDOW ? o->count : OUTLIER_WINDOW;
+
+    buf_addf(out, ",\"%s\":{\"count\":%lld,\"window\":[", key, (long long)o->count);
+    for (int64_t i = 0; i < held; i++) {
+        buf_addf(out, "%s%.17g", i == 0 ? "" : ",", o->window[i]);
+    }
+    buf_str(out, "]}");
+}
+
+void state_format(const struct train_state *s, struct buf *out)
+{
+    buf_addf(out,
+             "{\"version\":%d,\"step\":%lld,\"updates\":%lld,\"samples\":%llu,\"tokens\":%llu,"
+             "\"seed\":%llu,\"seq\":%lld,\"windows\":%llu,\"dtype\":\"%s\","
+             "\"loss_scale\":%.17g,\"good_steps\":%lld",
+             VERSION, (long long)s->step, (long long)s->updates, (unsigned long long)s->samples,
+             (unsigned long long)s->tokens, (unsigned long long)s->seed, (long long)s->seq,
+             (unsigned long long)s->windows, s->dtype, s->scaler.scale, (long long)s->scaler.good);
+    add_outlier(out, "losses", &s->loss);
+    add_outlier(out, "norms", &s->norm);
+    buf_str(out, "}\n");
+}
+
+static bool get_count(const json_t *object, const char *key, uint64_t *out)
+{
+    const json_t *v = json_object_get(object, key);
+
+    if (!json_is_integer(v) || json_integer_value(v) < 0) {
+        return false;
+    }
+    *out = (uint64_t)json_integer_value(v);
+    return true;
+}
+
+static bool get_number(const json_t *v, double *out)
+{
+    *out = json_number_value(v);
+    return json_is_number(v) && isfinite(*out);
+}
+
+static bool get_outlier(const json_t *object, const char *key, struct outlier *o)
+{
+    const json_t *it = json_object_get(object, key), *window = json_object_get(it, "window");
+    uint64_t count;
+    size_t held = json_array_size(window);
+
+    if (!get_count(it, "count", &count) || held != min_u64(count, OUTLIER_WINDOW)) {
+        return false;
+    }
+    o->count = (int64_t)count;
+    for (size_t i = 0; i < held; i++) {
+        if (!get_number(json_array_get(window, i), &o->window[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool get_all(const json_t *root, struct train_state *s)
+{
+    const char *dtype = json_string_value(json_object_get(root, "dtype"));
+    uint64_t version, step, updates, seq, good;
+
+    if (!get_count(root, "version", &version) || version != VERSION ||
+        !get_count(root, "step", &step) || !get_count(root, "updates", &updates) ||
+        !get_count(root, "samples", &s->samples) || !get_count(root, "tokens", &s->tokens) ||
+        !get_count(root, "seed", &s->seed) || !get_count(root, "seq", &seq) ||
+        !get_count(root, "windows", &s->windows) || !get_count(root, "good_steps", &good) ||
+        !get_number(json_object_get(root, "loss_scale"), &s->scaler.scale) || dtype == NULL ||
+        strlen(dtype) >= sizeof s->dtype || !get_outlier(root, "losses", &s->loss) ||
+        !get_outlier(root, "norms", &s->norm)) {
+        return false;
+    }
+    s->step = (int64_t)step;
+    s->updates = (int64_t)updates;
+    s->seq = (int64_t)seq;
+    s->scaler.good = (int64_t)good;
+    snprintf(s->dtype, sizeof s->dtype, "%s", dtype);
+    return s->scaler.scale > 0 && updates <= step;
+}
+
+int state_parse(struct slice json, struct train_state *out, struct err *e)
+{
+    json_t *root = json_loadb(json.p == NULL ? "" : json.p, json.n, JSON_REJECT_DUPLICATES, NULL);
+    int rc = 0;
+
+    *out = (struct train_state){0};
+    if (!get_all(root, out)) {
+        rc = err_set(e, E_CORRUPT, "trainer.json: not this program's state, or of another version");
+    }
+    json_decref(root);
+    return rc;
+}

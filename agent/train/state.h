@@ -1,0 +1,32 @@
+/* state.h - where a run stands, beside its tensors: trainer.json in a checkpoint.
+ *
+ * Counters of steps and of updates differ by the steps that were not taken: a gradient that was not finite, an outlier.
+ * The data go on by steps, AdamW and the learning rate by updates.
+ *
+ * errors   E_CORRUPT: not this program's state, or of another version
+ */
+#ifndef AGENT_TRAIN_STATE_H
+#define AGENT_TRAIN_STATE_H
+
+#include "agent/train/outlier.h"
+#include "agent/train/scaler.h"
+#include "common/base/buf.h"
+
+struct train_state {
+    int64_t step;
+    int64_t updates;
+    uint64_t samples; /* taken from the data so far, by all ranks */
+    uint64_t tokens;
+    uint64_t seed;
+    int64_t seq;
+    uint64_t windows; /* in the data: other data would be another order */
+    char dtype[8];    /* of the weights that were computed with */
+    struct scaler scaler;
+    struct outlier loss;
+    struct outlier norm;
+};
+
+void state_format(const struct train_state *s, struct buf *out);
+MUST_USE int state_parse(struct slice json, struct train_state *out, struct err *e);
+
+#endif

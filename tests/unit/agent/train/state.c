@@ -1,0 +1,78 @@
+#include "agent/train/state.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+static struct train_state some_state(void)
+{
+    struct train_state s = {.step = 300,
+                            .updates = 298,
+                            .samples = 1200,
+                            .tokens = UINT64_C(9007199254740993), /* no double holds it */
+                            .seed = 7,
+                            .seq = 8,
+                            .windows = 99,
+                            .dtype = "fp16",
+                            .scaler = {.scale = 32768, .good = 17}};
+
+    for (int i = 0; i < 300; i++) {
+        outlier_add(&s.loss, 1.0 / (i + 3));
+    }
+    outlier_add(&s.norm, 0.1);
+    return s;
+}
+
+static void test_written_and_read_back(void **state)
+{
+    struct train_state a = some_state(), b;
+    struct buf text = BUF_INIT(1 << 16), again = BUF_INIT(1 << 16);
+
+    (void)state;
+    state_format(&a, &text);
+    assert_int_equal(state_parse(buf_slice(&text), &b, NULL), 0);
+    state_format(&b, &again);
+    assert_true(slice_eq(buf_slice(&text), buf_slice(&again)));
+    assert_memory_equal(&a.loss, &b.loss, sizeof a.loss);
+    assert_true(b.tokens == a.tokens && b.norm.window[0] == 0.1 && b.scaler.good == 17);
+    buf_free(&text);
+    buf_free(&again);
+}
+
+/* Cut anywhere, and with any member gone, it is refused. */
+static void test_damaged(void **state)
+{
+    struct train_state a = some_state(), b;
+    struct buf text = BUF_INIT(1 << 16);
+    static const char *const bad[] = {
+        "", "null", "[]", "{\"version\":1}", "{\"version\":2}", "{\"version\":3,\"step\":1}"};
+
+    (void)state;
+    state_format(&a, &text);
+    for (size_t n = 0; n + 2 < text.n; n++) {
+        assert_int_equal(state_parse(slice_of(text.p, n), &b, NULL), E_CORRUPT);
+    }
+    for (size_t i = 0; i < text.n; i++) {
+        if (text.p[i] == ':') { /* no member of that name any more */
+            char keep = text.p[i - 2];
+
+            text.p[i - 2] = '?';
+            assert_int_equal(state_parse(buf_slice(&text), &b, NULL), E_CORRUPT);
+            text.p[i - 2] = keep;
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        assert_int_equal(state_parse(slice_str(bad[i]), &b, NULL), E_CORRUPT);
+    }
+    buf_free(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_written_and_read_back),
+        cmocka_unit_test(test_damaged),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -50,7 +50,7 @@ case " $* " in
 *" test "*)
     if ! cmp -s requirements.txt $stamp; then
         echo "deps: Python clients into .venv"
-        if /usr/bin/python3 -m venv $venv && $venv/bin/pip install -q -U -r requirements.txt; then
+        if /usr/bin/python3 -m venv $venv && $venv/bin/python -m pip install -q -U -r requirements.txt; then
             cp requirements.txt $stamp
         else
             echo "deps: the Python clients could not be installed; their tests will be skipped" >&2

@@ -2,10 +2,11 @@
 
 #include <glob.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "kernels/philox.h"
 
-enum { FEISTEL_ROUNDS = 6 };
+enum { FEISTEL_ROUNDS = 6, OTHER_FILES = 256 };
 
 struct data {
     struct shard *shard;
@@ -51,13 +52,24 @@ static int add_shard(struct data *d, const char *path, struct err *e)
         return rc;
     }
     d->shards++;
-    if (s->vocab != d->shard[0].vocab || strcmp(s->tokenizer, d->shard[0].tokenizer) != 0) {
+    if (!shard_alike(s, &d->shard[0])) {
         return err_set(e, E_INVALID, "%s: made by another tokenizer than the shard before", path);
     }
     d->first[d->shards - 1] = d->windows;
     d->windows += s->tokens == 0 ? 0 : (s->tokens - 1) / (uint64_t)d->seq;
     d->tokens += s->tokens;
     return 0;
+}
+
+/* A shard is an open file, and large corpora have more than the usual 1,024. */
+static void allow_files(size_t n)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < n + OTHER_FILES) {
+        r.rlim_cur = r.rlim_max < n + OTHER_FILES ? r.rlim_max : n + OTHER_FILES;
+        (void)setrlimit(RLIMIT_NOFILE, &r); /* what does not open says so */
+    }
 }
 
 int data_open(const char *pattern, int64_t seq, uint64_t seed, struct data **out, struct err *e)
@@ -73,6 +85,7 @@ int data_open(const char *pattern, int64_t seq, uint64_t seed, struct data **out
         rc = err_set(e, E_NOTFOUND, "%s: matches no file", pattern);
         goto out;
     }
+    allow_files(files.gl_pathc);
     d->shard = mem_array(files.gl_pathc, sizeof *d->shard);
     d->first = mem_array(files.gl_pathc, sizeof *d->first);
     for (size_t i = 0; rc == 0 && i < files.gl_pathc; i++) {

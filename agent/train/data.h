@@ -4,7 +4,7 @@
  * number n of a run is permute(n mod count) of epoch n / count, so that the position in the data is one integer, and
  * any rank can find any sample. The permutation is a Feistel network: no table, no state.
  *
- * owns     struct data holds the mapped shards
+ * owns     struct data holds the shards' open files
  * threads  data_sample() from any
  * errors   E_NOTFOUND when the pattern matches nothing; E_INVALID when shards do not fit together
  */

@@ -20,7 +20,7 @@ static const struct verb_row {
     {"eval", EVAL, verb_eval, "", "mean loss over consecutive windows of --seq tokens"},
     {"sample", SAMPLE, verb_sample, "", "continue a text"},
     {"tokenize", TOKENIZE, verb_tokenize, " FILE|FOLDER...",
-     "text files into a token shard, byte by byte"},
+     "text files (.txt, .jsonl, packed as .gz or .zst) into token shards"},
     {"bench", BENCH, verb_bench, "", "time whole training steps"},
     {"info", INFO, verb_info, " [CHECKPOINT|SHARD]", "describe and verify a checkpoint or a shard"},
 };

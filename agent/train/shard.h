@@ -1,16 +1,20 @@
-/* shard.h - a file of tokens, mapped into memory.
+/* shard.h - a file of tokens.
  *
  * 128 bytes of header, then the tokens, little-endian, in as few bytes each as the vocabulary needs (1, 2 or 4):
  *
  *      0  "mrdtoken"           8  u32 version (1)     12  u32 bytes a token
  *     16  u64 tokens          24  u32 vocabulary      28  u32 zero
- *     32  SHA-256 of the tokens' bytes                64  tokenizer's name, NUL-padded ("bytes")    96  zeros
+ *     32  SHA-256 of the tokens' bytes                64  tokenizer's name, NUL-padded ("bytes", "gpt2", "llama3")
+ *     96  the tokenizer's identity (tokenizer.h), zeros: not known
  *
- * shard_open() judges header and length; each token is checked against the vocabulary when it is read; the digest is
- * checked by shard_verify() (`trainer info`).
+ * llm.c's shards are read too: 256 int32, of which magic, version and count are set, then GPT-2's tokens in uint16
+ * (20240520, version 1) or Llama-3's in uint32 (20240801, version 7). They carry no digest.
  *
- * owns     struct shard maps its file until shard_close()
- * threads  any number may read
+ * shard_open() judges header and length; each token is held against the vocabulary when it is read. Reading is by pread,
+ * not by mapping: a file that is cut or fails under us is an error and not a SIGBUS (docs/decisions/0006).
+ *
+ * owns     struct shard holds its file open until shard_close(); a shard_writer's file is not there before shard_commit()
+ * threads  any number may read; a writer is used by one at a time
  * errors   E_CORRUPT for a file that is not a shard, E_NOTFOUND and E_IO from the file system
  */
 #ifndef AGENT_TRAIN_SHARD_H
@@ -18,27 +22,46 @@
 
 #include "common/hash/digest.h"
 
-enum { SHARD_HEADER_BYTES = 128, SHARD_VERSION = 1, SHARD_NAME_BYTES = 32 };
+enum { SHARD_HEADER_BYTES = 128, SHARD_VERSION = 1, SHARD_NAME_BYTES = 32, SHARD_HEAD_MAX = 1024 };
 
 struct shard {
-    const uint8_t *map;
-    size_t map_bytes;
     uint64_t tokens;
     uint32_t vocab;
-    uint32_t token_bytes;
     char tokenizer[SHARD_NAME_BYTES];
-    struct digest digest;
+    struct digest digest;   /* of the tokens' bytes; zero: not known */
+    struct digest identity; /* of the tokenizer; zero: not known */
+    uint32_t token_bytes;
+    uint32_t head_bytes;
+    int fd;
+    char *path;
 };
 
 MUST_USE int shard_open(const char *path, struct shard *out, struct err *e);
 void shard_close(struct shard *s);
+/* Judges the first SHARD_HEAD_MAX bytes, or all that there are, of a file of so many. */
+MUST_USE int shard_parse(struct slice head, uint64_t file_bytes, struct shard *out, struct err *e);
 /* Copies n tokens from position `at`; the range must lie inside. E_CORRUPT for one beyond the vocabulary. */
 MUST_USE int shard_read(const struct shard *s, uint64_t at, size_t n, int32_t *out, struct err *e);
+/* Reads all of it: every token is in the vocabulary, the digest, if any, holds. */
 MUST_USE int shard_verify(const struct shard *s, struct err *e);
+/* Whether both hold tokens of the same meaning, as far as is known. */
+bool shard_alike(const struct shard *a, const struct shard *b);
 
 /* Bytes that a token of this vocabulary takes. */
 uint32_t shard_token_bytes(uint32_t vocab);
-void shard_header(uint64_t tokens, uint32_t vocab, const char *tokenizer, const struct digest *d,
-                  uint8_t out[SHARD_HEADER_BYTES]);
+/* From tokens, vocabulary, tokenizer, digest and identity. */
+void shard_header(const struct shard *s, uint8_t out[SHARD_HEADER_BYTES]);
+
+struct shard_writer;
+
+/* `about` gives vocabulary, tokenizer and identity. */
+MUST_USE int shard_create(const char *path, const struct shard *about, struct shard_writer **out,
+                          struct err *e);
+/* Whole tokens, in as many bytes each as they take. */
+MUST_USE int shard_write(struct shard_writer *w, const void *tokens, size_t bytes, struct err *e);
+uint64_t shard_written(const struct shard_writer *w); /* tokens */
+/* Frees *wp, also when it fails; `made`, which may be NULL, gets tokens and digest. */
+MUST_USE int shard_commit(struct shard_writer **wp, struct shard *made, struct err *e);
+void shard_abort(struct shard_writer **wp); /* leaves no file; NULL is fine */
 
 #endif

@@ -1,161 +1,388 @@
-/* trainer tokenize - text files into one shard of bytes. */
-#include <fcntl.h>
-#include <fnmatch.h>
-#include <fts.h>
+/* trainer tokenize - text into token shards: a folder of them that appears whole, or one file. */
+#include <dirent.h>
 #include <errno.h>
-#include <glob.h>
+#include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/train/config.h"
-#include "agent/train/shard.h"
+#include "agent/train/carried.h"
+#include "agent/train/pipeline.h"
+#include "agent/train/shardset.h"
 #include "agent/train/verbs.h"
+#include "common/base/log.h"
+#include "common/codec/jwrite.h"
+#include "common/codec/progress.h"
+#include "common/codec/units.h"
+#include "common/os/clock.h"
 #include "common/os/newfile.h"
 
-enum { PIECE_BYTES = 1 << 18 };
+enum { MANIFEST_BYTES = 64 << 20 };
 
-struct tokenizing {
-    const char *include;
-    struct newfile *file;
-    struct hasher *hash;
-    uint64_t tokens;
-    uint64_t files;
-    uint64_t skipped; /* binary files met in folders */
-    char piece[PIECE_BYTES];
+/* One side of the split. */
+struct side {
+    const char *name;
+    struct shardset *set; /* NULL: there is no such side */
+    uint64_t documents;
 };
 
-static int add_file(struct tokenizing *t, const char *path, bool text_only, struct err *e)
+struct tokenizing {
+    const struct options *o;
+    bool folder;            /* --out is one */
+    char place[PATH_MAX];   /* --out, without a slash behind it */
+    char partial[PATH_MAX]; /* where a folder grows */
+    uint64_t shard_bytes;
+    double share; /* of the documents, for validation */
+    int64_t threads;
+    struct tokenizer *tokenizer;
+    struct carried *carried;
+    int64_t end_of_text;
+    struct feed *feed;
+    struct side train;
+    struct side val;
+    struct side *side; /* of the document that is going on */
+    uint64_t replaced;
+};
+
+/* --- options ------------------------------------------------------------------------------------------------------- */
+
+static unsigned cores(void)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
-    bool first = true;
+    cpu_set_t mine; /* a job's share of a node, not the node */
 
-    if (fd == -1) {
-        return err_sys(e, "%s", path);
+    return sched_getaffinity(0, sizeof mine, &mine) == 0 ? (unsigned)CPU_COUNT(&mine) : 1;
+}
+
+/* "train.bin" is a shard, "corpus" a folder of them. */
+static bool names_folder(const char *place)
+{
+    const char *slash = strrchr(place, '/');
+
+    return strchr(slash != NULL ? slash + 1 : place, '.') == NULL;
+}
+
+static int read_place(struct tokenizing *t, struct err *e)
+{
+    size_t n = strlen(t->o->out);
+
+    while (n > 1 && t->o->out[n - 1] == '/') {
+        n--;
     }
-    for (;;) {
-        ssize_t n = read(fd, t->piece, sizeof t->piece);
+    if (n == 0 || n + sizeof ".partial/train-00000.bin" > sizeof t->place) {
+        return err_set(e, E_USAGE, "--out is %s", n == 0 ? "empty" : "too long");
+    }
+    memcpy(t->place, t->o->out, n);
+    t->folder = names_folder(t->place);
+    return 0;
+}
 
-        if (n == -1 && errno == EINTR) {
-            continue;
+static int read_options(struct tokenizing *t, struct err *e)
+{
+    const struct options *o = t->o;
+    int rc;
+
+    if (o->out == NULL || o->paths == 0) {
+        return err_set(e, E_USAGE,
+                       "tokenize needs --out DIR|FILE.bin and the text files or folders");
+    }
+    rc = read_place(t, e);
+    if (rc != 0) {
+        return rc;
+    }
+    t->shard_bytes = UINT64_MAX;
+    if (!t->folder && (o->shard_size != NULL || o->val_share != NULL)) {
+        return err_set(e, E_USAGE,
+                       "--out %.100s is one shard: --shard-size and --val need a folder", o->out);
+    }
+    if (t->folder &&
+        !size_parse(slice_str(o->shard_size != NULL ? o->shard_size : "256m"), &t->shard_bytes)) {
+        return err_set(e, E_USAGE, "--shard-size %.20s: not a size such as 256m", o->shard_size);
+    }
+    if (o->val_share != NULL && !share_parse(slice_str(o->val_share), &t->share)) {
+        return err_set(e, E_USAGE, "--val %.20s: not a share such as 1%%", o->val_share);
+    }
+    t->threads = o->threads != 0 ? o->threads : cores();
+    return t->threads >= 1 && t->threads <= 1024
+               ? 0
+               : err_set(e, E_USAGE, "--threads %lld: 1 to 1024, or 0 for all cores",
+                         (long long)o->threads);
+}
+
+static int open_tokenizer(struct tokenizing *t, struct err *e)
+{
+    const char *mark = t->o->end_of_text;
+    int rc = tokenizer_open(t->o->tokenizer, &t->tokenizer, e);
+
+    if (rc == 0 && t->o->tokenizer != NULL) {
+        rc = carried_load(t->o->tokenizer, &t->carried, e);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    t->end_of_text = mark != NULL ? tokenizer_added(t->tokenizer, slice_str(mark))
+                                  : tokenizer_end_of_text(t->tokenizer);
+    if (t->end_of_text < 0 && (mark != NULL || !tokenizer_is_bytes(t->tokenizer))) {
+        return err_set(e, E_USAGE, "%s%.60s%s", mark != NULL ? "--end-of-text " : "",
+                       mark != NULL ? mark : "the tokenizer has no end-of-text token that is known",
+                       mark != NULL ? ": the tokenizer has no such token"
+                                    : ": --end-of-text names one");
+    }
+    return 0;
+}
+
+/* --- where it goes ------------------------------------------------------------------------------------------------- */
+
+static bool has_entries(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int entries = 0;
+
+    while (d != NULL && entries <= 2 && readdir(d) != NULL) {
+        entries++; /* "." and ".." are two */
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return entries > 2;
+}
+
+/* The folder grows beside its place, so that what a crash leaves is never taken for a corpus. */
+static int make_partial(struct tokenizing *t, struct err *e)
+{
+    int rc;
+
+    if (has_entries(t->place)) {
+        return err_set(e, E_EXISTS, "%s: holds something already", t->place);
+    }
+    snprintf(t->partial, sizeof t->partial, "%s.partial", t->place);
+    rc = dir_remove_tree(t->partial, e);
+    return rc != 0 ? rc : dir_make(t->partial, 0755, e);
+}
+
+static int open_side(struct tokenizing *t, struct side *side, struct err *e)
+{
+    struct shard about = {.vocab = tokenizer_vocab(t->tokenizer),
+                          .identity = *tokenizer_identity(t->tokenizer)};
+    char path[PATH_MAX];
+
+    snprintf(about.tokenizer, sizeof about.tokenizer, "%s", tokenizer_name(t->tokenizer));
+    snprintf(path, sizeof path, "%s%s%s", t->folder ? t->partial : t->place, t->folder ? "/" : "",
+             t->folder ? side->name : "");
+    return shardset_open(path, !t->folder, t->shard_bytes, &about, &side->set, e);
+}
+
+static int open_out(struct tokenizing *t, struct err *e)
+{
+    int rc = t->folder ? make_partial(t, e) : 0;
+
+    rc = rc != 0 ? rc : open_side(t, &t->train, e);
+    return rc != 0 || t->share <= 0 ? rc : open_side(t, &t->val, e);
+}
+
+static void write_side(struct jwrite *j, const struct side *side)
+{
+    jwrite_key(j, slice_str(side->name));
+    jwrite_open(j, '{');
+    jwrite_key(j, SLICE("documents"));
+    jwrite_u64(j, side->documents);
+    jwrite_key(j, SLICE("tokens"));
+    jwrite_u64(j, shardset_tokens(side->set));
+    jwrite_key(j, SLICE("shards"));
+    jwrite_open(j, '[');
+    for (size_t i = 0; i < shardset_count(side->set); i++) {
+        char hex[DIGEST_HEX + 1];
+        const char *name;
+        const struct shard *s = shardset_at(side->set, i, &name);
+
+        digest_format(&s->digest, hex);
+        jwrite_open(j, '{');
+        jwrite_key(j, SLICE("file"));
+        jwrite_text(j, slice_str(name));
+        jwrite_key(j, SLICE("tokens"));
+        jwrite_u64(j, s->tokens);
+        jwrite_key(j, SLICE("tokens_sha256"));
+        jwrite_text(j, slice_str(hex));
+        jwrite_close(j, '}');
+    }
+    jwrite_close(j, ']');
+    jwrite_close(j, '}');
+}
+
+/* manifest.json: what the folder holds and how it was made. */
+static int write_manifest(const struct tokenizing *t, struct err *e)
+{
+    struct buf text = BUF_INIT(MANIFEST_BYTES);
+    struct jwrite j = JWRITE_INTO(&text);
+    char path[PATH_MAX], hex[DIGEST_HEX + 1];
+    struct newfile *f;
+    int rc;
+
+    digest_format(tokenizer_identity(t->tokenizer), hex);
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("version"));
+    jwrite_u64(&j, SHARD_VERSION);
+    jwrite_key(&j, SLICE("tokenizer"));
+    jwrite_text(&j, slice_str(tokenizer_name(t->tokenizer)));
+    jwrite_key(&j, SLICE("tokenizer_sha256"));
+    jwrite_text(&j, slice_str(hex));
+    jwrite_key(&j, SLICE("vocab"));
+    jwrite_u64(&j, tokenizer_vocab(t->tokenizer));
+    if (t->end_of_text >= 0) {
+        jwrite_key(&j, SLICE("end_of_text"));
+        jwrite_u64(&j, (uint64_t)t->end_of_text);
+    }
+    write_side(&j, &t->train);
+    if (t->val.set != NULL) {
+        write_side(&j, &t->val);
+    }
+    jwrite_close(&j, '}');
+    buf_byte(&text, '\n');
+    snprintf(path, sizeof path, "%s/manifest.json", t->partial);
+    rc = text.rc != 0 ? err_set(e, text.rc, "manifest.json: too many shards")
+                      : newfile_open(path, 0644, &f, e);
+    if (rc == 0) {
+        newfile_write(f, text.p, text.n);
+        rc = newfile_commit(&f, e);
+    }
+    buf_free(&text);
+    return rc;
+}
+
+static int finish_folder(struct tokenizing *t, struct err *e)
+{
+    int rc = carried_save(t->carried, t->partial, NULL, e);
+
+    rc = rc != 0 ? rc : write_manifest(t, e);
+    if (rc == 0 && rename(t->partial, t->place) == -1) { /* over an empty folder it may */
+        rc = err_sys(e, "rename %s", t->partial);
+    }
+    return rc != 0 ? rc : dir_sync_above(t->place, e);
+}
+
+static int finish(struct tokenizing *t, struct err *e)
+{
+    int rc = 0;
+
+    if (shardset_tokens(t->train.set) == 0) {
+        return err_set(e, E_INVALID, "no text in there%s",
+                       t->val.set != NULL ? " that is not for validation" : "");
+    }
+    if (t->val.set != NULL && shardset_tokens(t->val.set) == 0) {
+        return err_set(
+            e, E_INVALID,
+            "--val %s: none of the %llu documents fell to it (a .txt is one, .jsonl has one a "
+            "line)",
+            t->o->val_share, (unsigned long long)t->train.documents);
+    }
+    rc = shardset_finish(t->train.set, e);
+    rc = rc != 0 || t->val.set == NULL ? rc : shardset_finish(t->val.set, e);
+    return rc != 0 || !t->folder ? rc : finish_folder(t, e);
+}
+
+/* --- the work ------------------------------------------------------------------------------------------------------ */
+
+/* By its content: the same document is on the same side wherever it stands, and so are its copies. */
+static struct side *side_of(struct tokenizing *t, const struct document *d)
+{
+    return t->val.set != NULL && (double)(d->hash >> 11) < t->share * 0x1p53 ? &t->val : &t->train;
+}
+
+static int put_block(struct tokenizing *t, const struct encoded *x, struct err *e)
+{
+    size_t at = 0;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < x->documents; i++) {
+        struct side *side = side_of(t, &x->document[i]);
+
+        side->documents++;
+        if (side != t->side) { /* neighbours on one side go in one piece */
+            rc = shardset_add(t->side->set, x->tokens.p + at, x->document[i].at - at, e);
+            at = x->document[i].at;
+            t->side = side;
         }
-        if (n == -1) {
-            rc = err_sys(e, "%s", path);
-        }
-        if (n <= 0) {
+    }
+    t->replaced += x->replaced;
+    return rc != 0 ? rc : shardset_add(t->side->set, x->tokens.p + at, x->tokens.n - at, e);
+}
+
+static int put_all(struct tokenizing *t, struct err *e)
+{
+    const struct encode_options o = {.tokenizer = t->tokenizer,
+                                     .end_of_text = t->end_of_text,
+                                     .ordinary = t->o->ordinary,
+                                     .field = slice_str(t->o->field)};
+    struct pipeline *p = pipeline_open(t->feed, &o, (unsigned)t->threads);
+    struct progress *bar = progress_open("tokenize");
+    const struct encoded *x;
+    uint64_t taken;
+    int rc;
+
+    while ((rc = pipeline_next(p, &x, &taken, e)) == 0 && x != NULL) {
+        rc = put_block(t, x, e);
+        if (rc != 0) {
             break;
         }
-        if (first && text_only && memchr(t->piece, '\0', (size_t)n) != NULL) {
-            t->skipped++;
-            goto out;
-        }
-        first = false;
-        newfile_write(t->file, t->piece, (size_t)n);
-        hasher_add(t->hash, t->piece, (size_t)n);
-        t->tokens += (uint64_t)n;
+        progress_draw(bar, taken, feed_bytes(t->feed), clock_now_ms());
     }
-    t->files++;
-out:
-    close(fd);
+    progress_close(&bar);
+    pipeline_close(&p);
     return rc;
 }
 
-static int by_name(const FTSENT **a, const FTSENT **b)
+static void say(const struct tokenizing *t, uint64_t took_ms)
 {
-    return strcmp((*a)->fts_name, (*b)->fts_name);
-}
+    char rate[UNITS_TEXT];
 
-/* The files below a folder, in the order of their names, so that the same tree gives the same shard. */
-static int add_folder(struct tokenizing *t, char *path, struct err *e)
-{
-    char *roots[] = {path, NULL};
-    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, by_name);
-    FTSENT *at;
-    int rc = 0;
-
-    if (walk == NULL) {
-        return err_sys(e, "%s", path);
+    size_format(feed_bytes(t->feed) * 1000 / (took_ms + 1), rate);
+    fprintf(stderr, "%s: %llu tokens", t->place, (unsigned long long)shardset_tokens(t->train.set));
+    if (t->val.set != NULL) {
+        fprintf(stderr, " and %llu for validation",
+                (unsigned long long)shardset_tokens(t->val.set));
     }
-    while (rc == 0 && (at = fts_read(walk)) != NULL) {
-        if (at->fts_info == FTS_ERR || at->fts_info == FTS_DNR || at->fts_info == FTS_NS) {
-            errno = at->fts_errno;
-            rc = err_sys(e, "%s", at->fts_path);
-        } else if (at->fts_info == FTS_F && fnmatch(t->include, at->fts_name, 0) == 0) {
-            rc = add_file(t, at->fts_path, true, e);
-        }
+    fprintf(stderr, " from %llu files, %llu documents, %s/s",
+            (unsigned long long)feed_files(t->feed),
+            (unsigned long long)(t->train.documents + t->val.documents), rate);
+    if (feed_skipped(t->feed) > 0) {
+        fprintf(stderr, " (%llu binary files passed over)",
+                (unsigned long long)feed_skipped(t->feed));
     }
-    fts_close(walk);
-    return rc;
-}
-
-static int add_path(struct tokenizing *t, char *path, struct err *e)
-{
-    struct stat st;
-
-    if (stat(path, &st) == -1) {
-        return err_sys(e, "%s", path);
+    if (t->replaced > 0) {
+        fprintf(stderr, " (U+FFFD in %llu places that were no UTF-8)",
+                (unsigned long long)t->replaced);
     }
-    return S_ISDIR(st.st_mode) ? add_folder(t, path, e) : add_file(t, path, false, e);
-}
-
-/* A job file has no shell to expand a pattern. */
-static int add_pattern(struct tokenizing *t, const char *pattern, struct err *e)
-{
-    glob_t found = {0};
-    int rc = 0;
-
-    if (glob(pattern, GLOB_NOCHECK, NULL, &found) != 0) {
-        rc = err_set(e, E_NOTFOUND, "%s: matches no file", pattern);
-    }
-    for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++) {
-        rc = add_path(t, found.gl_pathv[i], e);
-    }
-    globfree(&found);
-    return rc;
+    fputc('\n', stderr);
 }
 
 int verb_tokenize(const struct options *o, struct err *e)
 {
-    uint8_t header[SHARD_HEADER_BYTES] = {0};
-    struct tokenizing *t = NULL;
-    struct digest d;
+    struct tokenizing *t = NEW(struct tokenizing);
+    uint64_t began_ms = clock_now_ms();
+    struct err why;
     int rc;
 
-    if (o->out == NULL || o->paths == 0) {
-        return err_set(e, E_USAGE, "tokenize needs --out FILE and the text files or folders");
-    }
-    t = NEW(struct tokenizing);
-    t->include = o->include;
-    t->hash = hasher_new();
-    rc = newfile_open(o->out, 0644, &t->file, e);
-    if (rc != 0) {
-        goto out;
-    }
-    newfile_write(t->file, header, sizeof header);
-    for (int i = 0; rc == 0 && i < o->paths; i++) {
-        rc = add_pattern(t, o->path[i], e);
-    }
-    if (rc == 0 && t->tokens == 0) {
-        rc = err_set(e, E_INVALID, "no text in there");
-    }
+    t->o = o;
+    t->train.name = "train";
+    t->val.name = "val";
+    t->side = &t->train;
+    rc = read_options(t, e);
+    rc = rc != 0 ? rc : open_tokenizer(t, e);
+    rc = rc != 0 ? rc : feed_open(o->path, (size_t)o->paths, o->include, t->tokenizer, &t->feed, e);
+    rc = rc != 0 ? rc : open_out(t, e);
+    rc = rc != 0 ? rc : put_all(t, e);
+    rc = rc != 0 ? rc : finish(t, e);
     if (rc == 0) {
-        hasher_final(t->hash, &d);
-        shard_header(t->tokens, VOCAB_BYTES, "bytes", &d, header);
-        rc = fd_pwrite_all(newfile_fd(t->file), header, sizeof header, 0, e);
+        say(t, clock_now_ms() - began_ms);
     }
-    if (rc == 0) {
-        rc = newfile_commit(&t->file, e);
+    shardset_close(&t->train.set);
+    shardset_close(&t->val.set);
+    if (rc != 0 && t->partial[0] != '\0' && dir_remove_tree(t->partial, &why) != 0) {
+        log_warn("tokenize.left", "%s", why.text);
     }
-    if (rc == 0) {
-        fprintf(stderr, "%s: %llu tokens from %llu files", o->out, (unsigned long long)t->tokens,
-                (unsigned long long)t->files);
-        fprintf(stderr, t->skipped > 0 ? " (%llu binary ones passed over)\n" : "\n",
-                (unsigned long long)t->skipped);
-    }
-out:
-    newfile_abort(&t->file);
-    hasher_free(&t->hash);
+    feed_close(&t->feed);
+    tokenizer_close(&t->tokenizer);
+    carried_free(&t->carried);
     free(t);
     return rc;
 }

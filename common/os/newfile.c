@@ -52,7 +52,15 @@ int newfile_fd(struct newfile *f)
     return f->fd;
 }
 
-static int sync_folder_of(const char *path, struct err *e)
+int newfile_check(const struct newfile *f, struct err *e)
+{
+    if (f->first.code != 0 && e != NULL) {
+        *e = f->first;
+    }
+    return f->first.code;
+}
+
+int dir_sync_above(const char *path, struct err *e)
 {
     const char *slash = strrchr(path, '/');
     char *dir = slash == NULL ? mem_strdup(".") : strndup(path, (size_t)(slash - path) + 1);
@@ -67,13 +75,10 @@ static int sync_folder_of(const char *path, struct err *e)
 int newfile_commit(struct newfile **fp, struct err *e)
 {
     struct newfile *f = *fp;
-    int rc = f->first.code;
+    int rc = newfile_check(f, e);
 
     *fp = NULL;
     if (rc != 0) {
-        if (e != NULL) {
-            *e = f->first;
-        }
         goto out;
     }
     /* Data before name: after a power cut a name must never lead to missing bytes. */
@@ -87,7 +92,7 @@ int newfile_commit(struct newfile **fp, struct err *e)
     }
     free(f->temp);
     f->temp = NULL;
-    rc = sync_folder_of(f->path, e);
+    rc = dir_sync_above(f->path, e);
 out:
     newfile_abort(&f);
     return rc;

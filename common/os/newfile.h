@@ -19,6 +19,8 @@ struct newfile;
 MUST_USE int newfile_open(const char *path, mode_t mode, struct newfile **out, struct err *e);
 void newfile_write(struct newfile *f, const void *p, size_t n);
 int newfile_fd(struct newfile *f);
+/* The first error so far, for whoever would write on for long; 0: none. */
+MUST_USE int newfile_check(const struct newfile *f, struct err *e);
 MUST_USE int newfile_commit(struct newfile **fp, struct err *e);
 void newfile_abort(struct newfile **fp);
 
@@ -29,6 +31,7 @@ MUST_USE int fd_pread_all(int fd, void *p, size_t n, uint64_t off,
                           struct err *e);                            /* a short file is E_CORRUPT */
 MUST_USE int dir_make(const char *path, mode_t mode, struct err *e); /* with parents, as mkdir -p */
 MUST_USE int dir_sync(const char *path, struct err *e);
+MUST_USE int dir_sync_above(const char *path, struct err *e); /* the folder that holds path */
 MUST_USE int dir_remove_tree(const char *path,
                              struct err *e); /* never follows links; absent is fine */
 

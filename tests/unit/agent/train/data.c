@@ -28,7 +28,7 @@ static int remove_dir(void **state)
 static void write_shard(const char *name, unsigned first, unsigned n, uint32_t vocab)
 {
     uint8_t header[SHARD_HEADER_BYTES], *body = mem_array(n + 1, 2);
-    struct digest d;
+    struct shard about = {.tokens = n, .vocab = vocab, .tokenizer = "test"};
     char path[128];
     FILE *f;
 
@@ -36,8 +36,8 @@ static void write_shard(const char *name, unsigned first, unsigned n, uint32_t v
         body[2 * i] = (uint8_t)(first + i);
         body[2 * i + 1] = (uint8_t)((first + i) >> 8);
     }
-    digest_of(slice_of(body, 2 * (size_t)n), &d);
-    shard_header(n, vocab, "test", &d, header);
+    digest_of(slice_of(body, 2 * (size_t)n), &about.digest);
+    shard_header(&about, header);
     snprintf(path, sizeof path, "%s/%s", dir, name);
     f = fopen(path, "wb");
     assert_non_null(f);

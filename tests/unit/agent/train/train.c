@@ -34,7 +34,7 @@ static void write_text(const char *name, const void *p, size_t n)
 static int begin(void **state)
 {
     uint8_t shard[SHARD_HEADER_BYTES + 2000];
-    struct digest d;
+    struct shard about = {.tokens = 2000, .vocab = 48, .tokenizer = "test"};
 
     (void)state;
     snprintf(dir, sizeof dir, "/tmp/train.XXXXXX");
@@ -42,8 +42,8 @@ static int begin(void **state)
     for (int i = 0; i < 2000; i++) {
         shard[SHARD_HEADER_BYTES + i] = (uint8_t)((i * i / 7 + i) % 48);
     }
-    digest_of(slice_of(shard + SHARD_HEADER_BYTES, 2000), &d);
-    shard_header(2000, 48, "test", &d, shard);
+    digest_of(slice_of(shard + SHARD_HEADER_BYTES, 2000), &about.digest);
+    shard_header(&about, shard);
     write_text("data.bin", shard, sizeof shard);
     return 0;
 }

@@ -1,0 +1,47 @@
+/* encode.h - a block of text made into the tokens of its documents, ready for a shard.
+ *
+ * A document is what the template puts before it, its text, what the template puts behind it, and the end-of-text token,
+ * unless it ends with that already. An end-of-text token inside of a text (its mark stands there) ends a document too.
+ * Documents without any text are left out. The bytes tokenizer puts nothing around a text.
+ *
+ * threads  a struct encoding is used by one at a time
+ * errors   E_CORRUPT names file and line
+ */
+#ifndef AGENT_TRAIN_ENCODE_H
+#define AGENT_TRAIN_ENCODE_H
+
+#include "agent/train/feed.h"
+
+struct document {
+    size_t at;     /* of its first byte among the tokens' */
+    uint64_t hash; /* of its tokens, of a longer one those in its first block */
+};
+
+struct encoded {
+    struct buf tokens; /* as they lie in a shard */
+    struct document *
+        document; /* those that begin here; what stands before the first belongs to the one before */
+    size_t documents;
+    size_t room;
+    uint64_t replaced; /* bytes that were no UTF-8 */
+};
+
+struct encode_options {
+    const struct tokenizer *tokenizer;
+    int64_t end_of_text; /* -1: none */
+    bool ordinary;       /* marks of special tokens in a text are text */
+    struct slice field;  /* of JSON lines */
+};
+
+struct encoding;
+
+struct encoding *encoding_open(const struct encode_options *o); /* its pointers are borrowed */
+void encoding_close(struct encoding **ep);                      /* NULL is fine */
+/* Replaces what `out` holds. */
+MUST_USE int encode_block(struct encoding *x, const struct block *b, struct encoded *out,
+                          struct err *e);
+/* Gives memory back that only an unusual block needed. */
+void encoded_trim(struct encoded *x);
+void encoded_free(struct encoded *x);
+
+#endif

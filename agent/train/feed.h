@@ -1,0 +1,46 @@
+/* feed.h - files of text in, blocks of about a MiB out, that can be encoded apart and give the same tokens.
+ *
+ * A file called .jsonl or .ndjson (.gz, .zst) has a document on each line, any other one is a document. A long document is
+ * cut where a word ends whatever stands around it (tokenizer_cut); lines are never cut. So memory is bounded whatever the
+ * size of a document: by FEED_MAX_TEXT, where a text without any such place is cut all the same, at a character, and by
+ * FEED_MAX_LINE, above which a line is refused.
+ *
+ * owns     struct feed holds the list of files and the open one
+ * threads  one at a time
+ * errors   E_NOTFOUND when nothing matches; E_CORRUPT, E_TOOBIG, E_IO name the file
+ */
+#ifndef AGENT_TRAIN_FEED_H
+#define AGENT_TRAIN_FEED_H
+
+#include "agent/train/tokenizer.h"
+
+enum {
+    FEED_BLOCK = 1 << 20,
+    FEED_MAX_TEXT = 16 << 20,
+    FEED_MAX_LINE = 64 << 20,
+};
+
+struct block {
+    struct buf text;
+    bool lines;           /* documents by the line; else part of one document: */
+    bool first;           /* its beginning is here */
+    bool last;            /* its end is here */
+    const char *path;     /* borrowed from the feed */
+    uint64_t line;        /* number of the first line */
+    uint64_t taken_bytes; /* of all files, up to the end of this block */
+};
+
+struct feed;
+
+/* Files, folders and patterns in their order; of a folder the files whose names match `include`, by name, but those
+ * that hold a NUL at their beginning. The tokenizer is borrowed. */
+MUST_USE int feed_open(char *const *path, size_t paths, const char *include,
+                       const struct tokenizer *t, struct feed **out, struct err *e);
+void feed_close(struct feed **fp);         /* NULL is fine */
+uint64_t feed_bytes(const struct feed *f); /* of all files, as they lie there */
+/* Fills the block, whose buf the caller owns; *end when there was none left. */
+MUST_USE int feed_next(struct feed *f, struct block *out, bool *end, struct err *e);
+uint64_t feed_files(const struct feed *f);   /* opened so far and not passed over */
+uint64_t feed_skipped(const struct feed *f); /* binary ones in folders */
+
+#endif

@@ -293,6 +293,8 @@ static int status_of_trouble(int rc)
         return 503; /* never 504: installers do not try again after that one */
     case E_NOSPACE:
         return 507;
+    case E_REFUSED:
+        return 403;
     default:
         return 502;
     }
@@ -308,7 +310,8 @@ static void answer_trouble(struct entry *n, int rc, const struct err *why)
     if (k == NULL) {
         return;
     }
-    if (n->old != NULL && freshness_allows_stale_on_error(&n->old->object, &k->want, now)) {
+    if (n->old != NULL && rc != E_REFUSED &&
+        freshness_allows_stale_on_error(&n->old->object, &k->want, now)) {
         log_warn("cache.stale", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
         answer_all(n, answer_of_blob(c, &n->old->object, n->old->blob, &k->want, CACHE_STALE));
         return;

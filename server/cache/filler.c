@@ -113,12 +113,19 @@ void filler_shorten(struct fill *f, unsigned slot, uint64_t end)
     lock_drop(&f->lock);
 }
 
-/* n: the length as announced, or (a lower bound) what has come of it. An index's size and the bound of documents are held
- * before the first byte is passed on, else as soon as they are passed. */
+/* n: the length as announced, or (a lower bound) what has come of it. The repo's bound, an index's size and the bound of
+ * documents are held before the first byte is passed on, else as soon as they are passed. */
 static int check_length(const struct fill *f, uint64_t n, bool whole, struct err *e)
 {
     uint64_t want = f->want.size_bytes;
+    uint64_t max = f->want.max_bytes;
 
+    if (max != 0 && n > max) {
+        return err_set(e, E_REFUSED,
+                       "the object has %s%" PRIu64 " bytes, this repo takes up to %" PRIu64
+                       " (max_object)",
+                       whole ? "" : "more than ", whole ? n : max, max);
+    }
     if (want != LENGTH_UNKNOWN && (n > want || (whole && n != want))) {
         COUNT(f->cache, verify_failures, 1);
         return err_set(e, E_CORRUPT,
@@ -389,13 +396,18 @@ static int first_head(struct filler *fl, const struct fetch_head *h)
     if (h->status == 416 && fl->ask_end != LENGTH_UNKNOWN && !f->want.head_only) {
         return ask_for_all(fl); /* empty, or shorter than the hint */
     }
-    if (f->want.head_only || (h->status != 200 && h->status != 206)) {
+    if (h->status != 200 && h->status != 206) {
         fl->other = true;
         f->owner->other(f->owner_arg, f, h);
         return 1;
     }
     if (total != LENGTH_UNKNOWN && check_length(f, total, true, &fl->why) != 0) {
         fl->rc = fl->why.code;
+        return 1;
+    }
+    if (f->want.head_only) {
+        fl->other = true;
+        f->owner->other(f->owner_arg, f, h);
         return 1;
     }
     if (h->status == 206) {

@@ -21,13 +21,15 @@ struct want {
     struct slice key;  /* canonical, unique within the repo */
     enum want_class class;
     const struct origin *origin;
-    struct slice url;    /* absolute */
-    struct slice via;    /* page that named the url, or p == NULL */
-    struct slice accept; /* for the origin; p == NULL: none. Constant for a key: see freshness.h on Vary */
+    struct slice url; /* absolute */
+    struct slice via; /* page that named the url, or p == NULL */
+    /* For the origin; p == NULL: none. Constant for a key: see freshness.h on Vary. */
+    struct slice accept;
     bool digest_known;
     struct digest digest; /* checked before the last 64 KiB leave */
     bool digest_header;   /* the origin's Repr-Digest is such a digest too, once its head is here */
-    uint64_t size_bytes;  /* when an index told it, else LENGTH_UNKNOWN: another size is refused early */
+    uint64_t size_bytes;  /* that an index told, or LENGTH_UNKNOWN: another is refused early */
+    uint64_t max_bytes;   /* a larger one is refused, by a setting; 0: any */
     bool document;        /* an index that is read as a whole: refused beyond document_bytes */
     uint32_t ttl_s;       /* seconds, or TTL_ORIGIN */
     uint32_t neg_ttl_s;   /* of 404 and 410 */

@@ -115,6 +115,7 @@ void plan_want(const struct repo *r, const struct rule *rule, struct slice path,
     p->want.key = path;
     p->want.origin = r->origin;
     p->want.size_bytes = LENGTH_UNKNOWN;
+    p->want.max_bytes = r->max_object_bytes;
     p->want.hint_end = LENGTH_UNKNOWN;
     p->want.principal = SLICE("");
     rule_apply(rule, path, &p->want);

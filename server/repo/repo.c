@@ -79,6 +79,7 @@ int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
     r->ops = repo_ops_find(conf->protocol);
     r->name = mem_strdup(conf->name);
     r->anonymous_read = conf->anonymous_read;
+    r->max_object_bytes = conf->max_object_bytes;
     if (r->ops == NULL) {
         rc = err_set(e, E_CONFIG,
                      "%s: repo \"%s\": no protocol \"%s\"; there are generic, hosted, pypi",

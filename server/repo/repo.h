@@ -74,6 +74,7 @@ struct repo_conf { /* one `repo` section, as read */
     const struct rule_conf *rules;
     size_t rules_count;
     bool anonymous_read;
+    uint64_t max_object_bytes; /* 0: any */
     const char *unknown_host; /* pypi: "register" (default), "drop" */
     const char *source;       /* "file:line" of the section, for errors */
 };
@@ -108,6 +109,7 @@ struct repo {
     struct origin *origin; /* NULL: hosted */
     struct rules *rules;
     bool anonymous_read;
+    uint64_t max_object_bytes;
     unsigned slot; /* of its counters (admin/traffic.h) */
     void *state;   /* the adapter's */
     _Atomic uint64_t

@@ -294,6 +294,8 @@ static int status_of_trouble(int rc)
         return 502;
     case E_NOSPACE:
         return 507;
+    case E_REFUSED:
+        return 403;
     default:
         return 500;
     }

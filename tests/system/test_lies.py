@@ -144,6 +144,20 @@ def test_endless_answer_is_bounded(mirrord, origin):
     assert m.get("/data/b").body == origin.bytes_of("/b")
 
 
+@pytest.mark.parametrize("how", [{}, {"ranges": False}, {"chunked": True, "ranges": False}], ids=["ranges", "length", "chunked"])
+def test_an_object_over_the_bound_is_refused(mirrord, origin, wire, how):
+    m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" max_object = "1m" rule '.' {{ class = immutable }} }}""")
+    thing = origin.put("/big", size=64 * MIB, **how)
+    origin.put("/small", size=MIB, **how)
+    for _ in range(2):
+        reply = m.get("/data/big", wire)
+        assert not reply.whole or reply.status == 403
+        if "chunked" not in how:
+            assert reply.status == 403 and b"max_object" in reply.body
+    assert thing.bytes < 32 * MIB and not m.ctl_json("cache", "ls", "data")
+    assert m.get("/data/small", wire).body == origin.bytes_of("/small")
+
+
 # --- where a redirect or a link may lead, and what it may carry ---------------------------------------------------------
 
 SECRET = "Bearer origins-own-secret"

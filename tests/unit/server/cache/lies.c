@@ -182,6 +182,43 @@ static void a_length_that_cannot_be_is_refused_early(void **state)
     }
 }
 
+/* A repo's bound is held before the first byte where a length is announced, and at the latest when it is passed. */
+static void an_object_over_the_bound_is_refused(void **state)
+{
+    static const char *const how[] = {"", "&ranges=0", "&etag=none", "&chunked=1&ranges=0"};
+    char path[64];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(how); i++) {
+        struct client c;
+        bool announced = i + 1 < ARRAY_LEN(how);
+        snprintf(path, sizeof path, "/over-%zu", i);
+        put(&world, "%s?size=%d%s", path, 2 * MIB, how[i]);
+        for (int head = announced; head >= 0; head--) {
+            client_init(&c, &world, path);
+            c.want.max_bytes = 2 * MIB - 1;
+            c.want.head_only = head;
+            client_run(&c);
+            if (announced) {
+                assert_int_equal(c.status, 403);
+                assert_non_null(strstr(c.why, "max_object"));
+            } else {
+                assert_int_equal(c.rc, E_REFUSED);
+            }
+            assert_true(c.got < 2 * MIB);
+            client_fini(&c);
+            world_quiet(&world, path);
+        }
+        snprintf(path, sizeof path, "/under-%zu", i);
+        put(&world, "%s?size=%d%s", path, 2 * MIB, how[i]);
+        client_init(&c, &world, path);
+        c.want.max_bytes = 2 * MIB;
+        client_run(&c);
+        assert_got(&c, path);
+        client_fini(&c);
+    }
+}
+
 static void right_bytes_pass_the_digest(void **state)
 {
     struct client c;
@@ -376,6 +413,7 @@ int main(void)
         cmocka_unit_test(a_change_between_segments_is_seen),
         cmocka_unit_test(wrong_bytes_never_reach_the_end),
         cmocka_unit_test(a_length_that_cannot_be_is_refused_early),
+        cmocka_unit_test(an_object_over_the_bound_is_refused),
         cmocka_unit_test(right_bytes_pass_the_digest),
         cmocka_unit_test(a_promise_binds_those_it_was_made_to),
         cmocka_unit_test(a_stall_is_left_and_resumed),

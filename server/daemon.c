@@ -35,8 +35,7 @@ static void count_in_slot(struct repo *r, struct traffic *t)
     }
 }
 
-/* Takes conf, also when it fails. */
-static int repo_set_open(struct conf *conf, struct traffic *t, struct repo_set **out, struct err *e)
+int repo_set_open(struct conf *conf, struct traffic *t, struct repo_set **out, struct err *e)
 {
     struct repo_set *rs = NEW(struct repo_set);
     int rc = 0;
@@ -136,7 +135,7 @@ static void raise_nofile(void)
     }
 }
 
-static void set_log_level(const struct conf *c)
+void daemon_log_level(const struct conf *c)
 {
     static const char *const names[] = {"error", "warn", "info", "debug"};
 
@@ -147,19 +146,10 @@ static void set_log_level(const struct conf *c)
     }
 }
 
-static int open_listeners(struct daemon *d, const struct conf *c, struct err *e)
-{
-    int rc = 0;
-
-    for (size_t i = 0; rc == 0 && i < c->listeners_count; i++) {
-        rc = http_server_listen(d->http, &c->listeners[i], e);
-    }
-    return rc;
-}
-
 int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
 {
     struct daemon *d = NEW(struct daemon);
+    struct http_listeners listeners;
     struct conf *c = NULL;
     int rc;
 
@@ -171,7 +161,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     if (rc != 0) {
         goto out;
     }
-    set_log_level(c);
+    daemon_log_level(c);
     raise_nofile();
     d->loops = loops_open(loops_wanted(c));
     d->traffic = traffic_open(loops_count(d->loops));
@@ -212,10 +202,11 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     cache_on_change(d->cache, on_change, d);
     uploads_on_full(d->uploads, make_room, d->cache);
     d->http = http_server_open(d->loops, d->disk, &c->http, serve_handler(d->serve));
-    rc = open_listeners(d, c, e);
+    rc = http_server_bind(d->http, c->listeners, c->listeners_count, &listeners, e);
     if (rc != 0) {
         goto out;
     }
+    http_server_listen(d->http, &listeners);
     rc = control_open(d, c->control_socket, &d->control, e);
 out:
     if (rc != 0) {
@@ -257,134 +248,6 @@ void daemon_close(struct daemon **dp)
     free(d);
 }
 
-/* --- reload --- */
-
-static bool same(const char *a, const char *b)
-{
-    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
-}
-
-static const struct listener_settings *listener_at(const struct conf *c, const char *address)
-{
-    for (size_t i = 0; i < c->listeners_count; i++) {
-        if (same(c->listeners[i].address, address)) {
-            return &c->listeners[i];
-        }
-    }
-    return NULL;
-}
-
-static void stays_if(struct buf *stays, bool differs, const char *what, const char *which)
-{
-    if (differs) {
-        buf_addf(stays, "%s%s%s%s", stays->n > 0 ? ", " : "", what, which[0] != '\0' ? " " : "",
-                 which);
-    }
-}
-
-/* What the new file says otherwise and only a restart can change, by name. */
-static void compare_what_stays(const struct conf *was, const struct conf *is, struct buf *stays)
-{
-    const struct store_settings *a = &was->store, *b = &is->store;
-
-    stays_if(stays, !same(a->state_dir, b->state_dir), "state_dir", "");
-    stays_if(stays, was->threads != is->threads, "threads", "");
-    stays_if(stays, was->disk_threads != is->disk_threads, "disk_threads", "");
-    stays_if(stays, !same(was->control_socket, is->control_socket), "control_socket", "");
-    stays_if(stays,
-             !same(was->access_log, is->access_log) ||
-                 !same(was->access_log_format, is->access_log_format),
-             "access_log", "");
-    stays_if(stays,
-             a->quota_bytes != b->quota_bytes || a->reserve_bytes != b->reserve_bytes ||
-                 a->reserve_ratio != b->reserve_ratio || a->high_ratio != b->high_ratio ||
-                 a->low_ratio != b->low_ratio || a->block_cache_bytes != b->block_cache_bytes,
-             "storage", "");
-    stays_if(stays, memcmp(&was->cache, &is->cache, sizeof(is->cache)) != 0, "cache", "");
-    stays_if(stays, memcmp(&was->http, &is->http, sizeof(is->http)) != 0, "http", "");
-    for (size_t i = 0; i < was->listeners_count; i++) {
-        const char *address = was->listeners[i].address;
-        stays_if(stays, listener_at(is, address) == NULL, "listen", address);
-    }
-    for (size_t i = 0; i < is->listeners_count; i++) {
-        const struct listener_settings *now = &is->listeners[i];
-        const struct listener_settings *old = listener_at(was, now->address);
-        stays_if(stays,
-                 old == NULL || !same(old->root, now->root) ||
-                     !same(old->tls_certificate, now->tls_certificate) ||
-                     !same(old->tls_key, now->tls_key) ||
-                     !same(old->tcp_congestion, now->tcp_congestion),
-                 "listen", now->address);
-    }
-    if (stays->n > 0) {
-        log_warn("reload.partly", "a restart is needed for %s", buf_cstr(stays));
-    }
-}
-
-static int reload(struct daemon *d, struct reload_news *news, struct err *e)
-{
-    struct conf *c = NULL;
-    struct repo_set *fresh = NULL;
-    struct repo_set *old;
-    int rc = conf_read(d->conf_path, &c, e);
-
-    if (rc != 0) {
-        return rc;
-    }
-    rc = repo_set_open(c, d->traffic, &fresh, e);
-    if (rc != 0) {
-        return rc;
-    }
-    old = repo_set_hold(d);
-    rc = http_server_reload_tls(d->http, e);
-    if (rc != 0) {
-        repo_set_release(&old);
-        repo_set_release(&fresh);
-        return rc;
-    }
-    compare_what_stays(d->first->conf, c, &news->needs_restart);
-    moved_note(d->store, fresh, &news->warnings);
-    gate_set_limits(d->gate, c->limits, c->limits_count, c->plaintext_token);
-    gate_set_proxies(d->gate, c->trusted_proxies, c->trusted_proxies_count);
-    set_log_level(c);
-    lock_take(&d->lock);
-    d->set = fresh;
-    lock_drop(&d->lock);
-    serve_settle(d->serve);
-    for (size_t i = 0; i < old->count; i++) {
-        serve_forget(d->serve, slice_str(old->repo[i]->name), SLICE_NONE);
-    }
-    repo_set_release(&(struct repo_set *){old}); /* the daemon's own count */
-    repo_set_release(&old);
-    return 0;
-}
-
-int daemon_reload(struct daemon *d, struct reload_news *news, struct err *e)
-{
-    int rc;
-
-    lock_take(&d->reloading);
-    notify_systemd("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / 1000);
-    rc = reload(d, news, e);
-    d->reload_ok = rc == 0;
-    d->reloads++;
-    if (rc == 0) {
-        d->reload_ok_unix_s = clock_unix_s();
-        log_info("reload.done", "file=%s", d->conf_path);
-    } else {
-        log_error("reload.refused", "the old settings stay: %s", e->text);
-    }
-    notify_systemd("READY=1");
-    lock_drop(&d->reloading);
-    return rc;
-}
-
-void reload_news_fini(struct reload_news *news)
-{
-    buf_free(&news->needs_restart);
-    buf_free(&news->warnings);
-}
-
 /* --- running --- */
 
 struct drain {
@@ -410,10 +273,12 @@ static void drain(struct daemon *d)
 
     notify_systemd("STOPPING=1\nSTATUS=draining");
     log_info("daemon.draining", "at_most_ms=%" PRIu32, rs->conf->drain_ms);
-    d->draining = true;
     lock_init(&dr.lock, LOCK_LEAF);
     cond_init(&dr.over);
+    lock_take(&d->reloading); /* a reload under way ends first, none begins after */
+    d->draining = true;
     http_server_drain(d->http, rs->conf->drain_ms, drained, &dr);
+    lock_drop(&d->reloading);
     lock_take(&dr.lock);
     while (!dr.done) {
         cond_wait(&dr.over, &dr.lock);
@@ -484,21 +349,26 @@ static void feed_watchdog(struct daemon *d, struct round *r)
     }
 }
 
-/* With the addresses as bound: a port 0 has become one by now. */
-static void say_ready(struct daemon *d)
+void daemon_addresses(struct daemon *d, struct buf *out)
 {
-    struct repo_set *rs = repo_set_hold(d); /* mirrorctl may be reloading already */
-    struct buf listens = BUF_INIT(16 << 10);
     const struct listener *l;
 
     for (size_t i = 0; (l = http_server_listener(d->http, i)) != NULL; i++) {
-        buf_addf(&listens, "%s%s%s", i > 0 ? "," : "", listener_address(l),
+        buf_addf(out, "%s%s%s", i > 0 ? "," : "", listener_address(l),
                  listener_identity(l) != NULL ? "(tls)" : "");
     }
-    log_info("daemon.ready", "version=%s repos=%zu loops=%u listen=%s", MIRROR_VERSION, rs->count,
-             loops_count(d->loops), buf_cstr(&listens));
+}
+
+static void say_ready(struct daemon *d)
+{
+    struct buf listens = BUF_INIT(64 << 10);
+
+    lock_take(&d->reloading); /* mirrorctl may be at it already */
+    daemon_addresses(d, &listens);
+    log_info("daemon.ready", "version=%s repos=%zu loops=%u listen=%s", MIRROR_VERSION,
+             d->set->count, loops_count(d->loops), buf_cstr(&listens));
+    lock_drop(&d->reloading);
     buf_free(&listens);
-    repo_set_release(&rs);
 }
 
 int daemon_run(struct daemon *d)

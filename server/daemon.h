@@ -1,7 +1,8 @@
 /* daemon.h - the parts of a running mirrord, built in order and torn down in reverse (daemon.c).
  *
- * A reload builds new repos, limits and access rules from the file and swaps them in on every loop; listeners that stay
- * are kept. What cannot change while running (listeners, storage, threads...) is named in the log and to mirrorctl.
+ * A reload (reload.c) builds new repos, limits and access rules from the file and swaps them in on every loop; listeners
+ * come and go, those that stay are kept. What cannot change while running (threads, state_dir...) is named in the log and to
+ * mirrorctl.
  *
  * threads  fields are set before the loops start; `set` changes on reload: a loop has its own in its desk, others take it
  *          by repo_set_hold()
@@ -59,6 +60,12 @@ void reload_news_fini(struct reload_news *news);
 /* Any thread but a loop; the old settings stay when it fails. */
 MUST_USE int daemon_reload(struct daemon *d, struct reload_news *news, struct err *e);
 
+void daemon_log_level(const struct conf *c);
+/* The listeners' addresses as bound: a port 0 has become one. While no reload is under way. */
+void daemon_addresses(struct daemon *d, struct buf *out);
+/* The repos of a configuration, held once; takes conf, also when it fails. */
+MUST_USE int repo_set_open(struct conf *conf, struct traffic *t, struct repo_set **out,
+                           struct err *e);
 struct repo_set *repo_set_hold(struct daemon *d);
 void repo_set_release(struct repo_set **rp);
 struct repo *repo_set_find(const struct repo_set *rs, struct slice name);

@@ -320,6 +320,7 @@ void conn_close(struct conn *c)
     }
     wire_close(&c->wire);
     client_leave(&l->clients, c->client);
+    listener_release(&c->listener);
     buf_free(&c->in.own);
     atomic_fetch_sub_explicit(&l->loop->connections, 1, memory_order_relaxed);
     if (l->handler.on_disconnect != NULL) {

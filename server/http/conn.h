@@ -92,7 +92,7 @@ struct conn {
     struct event ev;
     struct timer timer;
     struct list node, ready;
-    const struct listener *listener;
+    struct listener *listener; /* held */
     struct sockaddr_storage peer;
     struct client *client;
     struct conn_input in;
@@ -100,6 +100,7 @@ struct conn {
     uint64_t seen_in, seen_out;
     uint64_t since_ms; /* of the state: handshake, idle, lingering */
     bool driving, again;
+    bool asked; /* a request has begun */
     struct h1 h1;
     struct h2 *h2;
 };
@@ -142,6 +143,12 @@ static inline void count(_Atomic uint64_t *counter,
 {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
                           memory_order_relaxed);
+}
+
+/* No request after this one. Who has connected to a listener that then left is served once. */
+static inline bool conn_drains(const struct conn *c)
+{
+    return c->lane->draining || (c->asked && listener_retired(c->listener));
 }
 
 /* conn.c */

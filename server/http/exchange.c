@@ -25,6 +25,7 @@ struct exchange *exchange_new(struct conn *c)
     } else {
         x = NEW(struct exchange);
     }
+    c->asked = true;
     x->conn = c;
     x->req.arena = &x->arena;
     x->req.peer = &c->peer;

@@ -112,7 +112,7 @@ static int send_head(struct conn *c)
     if (bound > WIRE_PLAIN_BYTES) {
         return E_TOOBIG;
     }
-    h->close = h->close || !h->keep_alive || c->lane->draining || body_is_in_the_way(c);
+    h->close = h->close || !h->keep_alive || conn_drains(c) || body_is_in_the_way(c);
     start = to = wire_reserve(&c->wire, bound);
     to = put_status(to, r->status);
     to = put_field(to, SLICE("date"), slice_str(c->lane->loop->date));
@@ -334,7 +334,7 @@ static enum progress receive_head(struct conn *c)
             return begin_exchange(c, (size_t)end, &limits);
         }
     }
-    if (c->lane->draining && c->in.n == 0) {
+    if (conn_drains(c) && c->in.n == 0) {
         return ENDS;
     }
     got = conn_more(c);

@@ -83,6 +83,14 @@ static nghttp2_session *session_new(struct h2 *h)
     return session;
 }
 
+/* RFC 9113 6.8: first a warning, then, after what was under way in the peer's direction, the last stream. */
+static void h2_drain(struct conn *c)
+{
+    nghttp2_submit_shutdown_notice(c->h2->session);
+    c->h2->goaway_ms = c->lane->loop->now_ms + NOTICE_MS;
+    conn_kick(c);
+}
+
 int h2_start(struct conn *c)
 {
     const nghttp2_settings_entry settings[] = {
@@ -107,6 +115,9 @@ int h2_start(struct conn *c)
     c->again = true;
     conn_restart(c);
     count(&c->lane->counters.h2, 1);
+    if (listener_retired(c->listener)) {
+        h2_drain(c);
+    }
     return 0;
 }
 
@@ -298,14 +309,6 @@ static int h2_expire(struct conn *c)
     conn_restart(
         c); /* should the GOAWAY not even get out, the next expiry finds the wire blocked */
     return 0;
-}
-
-/* RFC 9113 6.8: first a warning, then, after what was under way in the peer's direction, the last stream. */
-static void h2_drain(struct conn *c)
-{
-    nghttp2_submit_shutdown_notice(c->h2->session);
-    c->h2->goaway_ms = c->lane->loop->now_ms + NOTICE_MS;
-    conn_kick(c);
 }
 
 static void h2_wake(struct exchange *x)

@@ -10,15 +10,12 @@
 #include "server/http/conn.h"
 #include "server/net/acceptor.h"
 
-enum { LISTENERS_MAX = 64 };
-
 struct http_server {
     struct loops *loops;
     struct http_limits limits;
     struct acceptor *acceptor;
     _Atomic uint64_t open;
-    size_t nlisteners;
-    struct listener *listeners[LISTENERS_MAX];
+    struct http_listeners listeners;
     /* drain */
     _Atomic bool draining, drained;
     uint32_t drain_ms;
@@ -44,6 +41,7 @@ static void on_accept(void *arg, struct loop *l, const struct accepted *a)
     if (lane->handler.on_connect != NULL &&
         !lane->handler.on_connect(lane->handler.arg, &a->peer)) {
         close(a->fd);
+        listener_release(&(struct listener *){a->listener});
         count(&lane->counters.limited, 1);
         atomic_fetch_sub_explicit(&l->connections, 1, memory_order_relaxed);
         server_conn_gone(s);
@@ -76,35 +74,107 @@ struct http_server *http_server_open(struct loops *ls, struct pool *disk,
     return s;
 }
 
-int http_server_listen(struct http_server *s, const struct listener_settings *set, struct err *e)
-{
-    int rc;
+/* --- listeners ---------------------------------------------------------------------------------------------------------- */
 
-    if (s->nlisteners == LISTENERS_MAX) {
-        return err_set(e, E_CONFIG, "more than %d listeners", LISTENERS_MAX);
+/* Names are unique, but for "127.0.0.1:0", which may stand there several times: then the place counts. */
+static struct listener *find_listener(struct http_server *s, size_t place, const char *address)
+{
+    struct http_listeners *ls = &s->listeners;
+
+    if (place < ls->count && listener_named(ls->at[place], address)) {
+        return ls->at[place];
     }
-    rc = listener_open(set, &s->listeners[s->nlisteners], e);
-    if (rc == 0) {
-        acceptor_add(s->acceptor, s->listeners[s->nlisteners++]);
+    for (size_t i = 0; i < ls->count; i++) {
+        if (listener_named(ls->at[i], address)) {
+            return ls->at[i];
+        }
+    }
+    return NULL;
+}
+
+static int bind_one(struct listener *old, const struct listener_settings *set,
+                    struct listener **out, struct err *e)
+{
+    if (old == NULL) {
+        return listener_open(set, out, e);
+    }
+    if (!listener_is(old, set)) {
+        return listener_again(old, set, out, e);
+    }
+    *out = listener_hold(old);
+    return listener_identity(old) != NULL ? tls_identity_reload(listener_identity(old), e) : 0;
+}
+
+static void drain_retired(struct loop *l, void *arg)
+{
+    struct http_server *s = arg;
+    struct lane *lane = lane_at(s, l);
+
+    LIST_EACH (&lane->conns, n) {
+        struct conn *c = LIST_ITEM(n, struct conn, node);
+        if (listener_retired(c->listener) && (c->asked || c->h2 != NULL)) {
+            c->ops->drain(c);
+        }
+    }
+}
+
+int http_server_bind(struct http_server *s, const struct listener_settings *set, size_t count,
+                     struct http_listeners *out, struct err *e)
+{
+    int rc = 0;
+
+    *out = (struct http_listeners){mem_array(count, sizeof *out->at), count};
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = bind_one(find_listener(s, i, set[i].address), &set[i], &out->at[i], e);
+    }
+    if (rc != 0) {
+        http_listeners_drop(out);
     }
     return rc;
 }
 
-const struct listener *http_server_listener(const struct http_server *s, size_t index)
+void http_listeners_drop(struct http_listeners *ls)
 {
-    return index < s->nlisteners ? s->listeners[index] : NULL;
+    for (size_t i = 0; i < ls->count; i++) {
+        listener_release(&ls->at[i]);
+    }
+    free(ls->at);
+    *ls = (struct http_listeners){NULL, 0};
 }
 
-int http_server_reload_tls(struct http_server *s, struct err *e)
+static bool among(const struct http_listeners *ls, const struct listener *l)
 {
-    int worst = 0;
-
-    for (size_t i = 0; i < s->nlisteners; i++) {
-        struct tls_identity *t = listener_identity(s->listeners[i]);
-        int rc = t != NULL ? tls_identity_reload(t, e) : 0;
-        worst = rc != 0 ? rc : worst;
+    for (size_t i = 0; i < ls->count; i++) {
+        if (ls->at[i] == l) {
+            return true;
+        }
     }
-    return worst;
+    return false;
+}
+
+void http_server_listen(struct http_server *s, struct http_listeners *ls)
+{
+    struct http_listeners old = s->listeners;
+    bool some = false;
+
+    acceptor_watch(s->acceptor, ls->at, ls->count);
+    s->listeners = *ls;
+    *ls = (struct http_listeners){NULL, 0};
+    for (size_t i = 0; i < old.count; i++) {
+        if (!among(&s->listeners, old.at[i])) {
+            listener_retire(old.at[i]);
+            some = true;
+        }
+    }
+    http_listeners_drop(&old);
+    if (some) {
+        loops_each(s->loops, drain_retired, s);
+    }
+}
+
+const struct listener *http_server_listener(const struct http_server *s, size_t index)
+{
+    return index < s->listeners.count ? s->listeners.at[index] : NULL;
 }
 
 void http_server_start(struct http_server *s)
@@ -201,9 +271,7 @@ void http_server_close(struct http_server **sp)
     lock_drop(&s->lock);
     *sp = NULL; /* not before: handlers that were still running may have looked at it */
     acceptor_close(&s->acceptor);
-    for (size_t i = 0; i < s->nlisteners; i++) {
-        listener_close(&s->listeners[i]);
-    }
+    http_listeners_drop(&s->listeners);
     cond_fini(&s->done);
     lock_fini(&s->lock);
     free(s->lanes);

@@ -38,13 +38,19 @@ struct http_server;
 struct http_server *http_server_open(struct loops *ls, struct pool *disk,
                                      const struct http_limits *limits,
                                      struct exchange_handler handler);
-/* Binds at once (the error names address and reason); accepts after http_server_start(). */
-MUST_USE int http_server_listen(struct http_server *s, const struct listener_settings *set,
-                                struct err *e);
-/* In the order they were added; NULL behind the last. */
+struct http_listeners {
+    struct listener **at; /* each held */
+    size_t count;
+};
+/* Binds what is new; what stays keeps its socket and reads its certificate again. The error names address and reason. */
+MUST_USE int http_server_bind(struct http_server *s, const struct listener_settings *set,
+                              size_t count, struct http_listeners *out, struct err *e);
+/* These and no others from now on; takes them. Connections of what leaves, or has other settings now, are drained. Accepts
+ * after http_server_start(). */
+void http_server_listen(struct http_server *s, struct http_listeners *ls);
+void http_listeners_drop(struct http_listeners *ls); /* those that are not to be */
+/* In their order; NULL behind the last. */
 const struct listener *http_server_listener(const struct http_server *s, size_t index);
-/* Certificates are read again; on an error the old ones stay. */
-MUST_USE int http_server_reload_tls(struct http_server *s, struct err *e);
 void http_server_start(struct http_server *s);
 /* Stops accepting; GOAWAY and "Connection: close"; connections end when idle, or after drain_ms in any case. Calls
  * drained(arg) on some loop when none is left. */

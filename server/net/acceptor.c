@@ -11,11 +11,11 @@
 #include "common/os/lock.h"
 #include "server/net/sock.h"
 
-enum { LISTENERS_MAX = 64, ACCEPT_BURST = 64, PAUSE_MS = 50, COMPLAIN_MS = 10000 };
+enum { ACCEPT_BURST = 64, QUEUE_MAX = 4096, PAUSE_MS = 50, COMPLAIN_MS = 10000 };
 
 struct watched {
     struct acceptor *acceptor;
-    const struct listener *listener;
+    struct listener *listener; /* held */
     struct event *ev;
 };
 
@@ -27,12 +27,13 @@ struct acceptor {
     struct event *resume;
     pthread_t thread;
     bool running;
+    bool paused; /* the acceptor's own, while it runs */
     uint32_t connections_max;
     _Atomic uint64_t *open;
     uint64_t complained_ms;
     struct acceptor_events ev;
     size_t nwatched;
-    struct watched watched[LISTENERS_MAX];
+    struct watched *watched;
 };
 
 struct handover {
@@ -88,6 +89,7 @@ static void pause_accepting(struct acceptor *a, const char *why)
         log_warn("accept.paused", "why=%s open=%" PRIu64, why, atomic_load(a->open));
     }
     set_watching(a, false);
+    a->paused = true;
     CHECK(event_add(a->resume, &soon) == 0);
 }
 
@@ -97,6 +99,7 @@ static void on_resume(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
+    a->paused = false;
     set_watching(a, true); /* level-triggered: what waits is announced at once */
 }
 
@@ -111,7 +114,7 @@ static void hand_over(struct acceptor *a, struct handover *h)
     mailbox_post(h->loop->mail, &h->letter);
 }
 
-static bool accept_one(struct acceptor *a, const struct listener *l)
+static bool accept_one(struct acceptor *a, struct listener *l)
 {
     struct handover *h;
     socklen_t n = sizeof h->accepted.peer;
@@ -121,7 +124,6 @@ static bool accept_one(struct acceptor *a, const struct listener *l)
         return false;
     }
     h = NEW(struct handover);
-    h->accepted.listener = l;
     h->accepted.fd = accept4(listener_fd(l), (struct sockaddr *)&h->accepted.peer, &n,
                              SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (h->accepted.fd == -1) {
@@ -133,6 +135,7 @@ static bool accept_one(struct acceptor *a, const struct listener *l)
         return why == EINTR || why == ECONNABORTED;
     }
     sock_tune(h->accepted.fd);
+    h->accepted.listener = listener_hold(l);
     hand_over(a, h);
     return true;
 }
@@ -183,15 +186,83 @@ struct acceptor *acceptor_open(struct loops *ls, uint32_t connections_max, _Atom
     return a;
 }
 
-void acceptor_add(struct acceptor *a, const struct listener *l)
-{
-    struct watched *w;
+/* --- which listeners --- */
 
-    CHECK(!a->running && a->nwatched < LISTENERS_MAX);
-    w = &a->watched[a->nwatched++];
-    *w = (struct watched){.acceptor = a, .listener = l};
-    w->ev = event_new(a->base, listener_fd(l), EV_READ | EV_PERSIST, on_listening, w);
-    CHECK(w->ev != NULL);
+static bool address_stays(const struct listener *l, struct listener *const *ls, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(listener_address(l), listener_address(ls[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void watch(struct acceptor *a, struct listener *const *ls, size_t count)
+{
+    for (size_t i = 0; i < a->nwatched; i++) {
+        struct watched *w = &a->watched[i];
+        bool stays = address_stays(w->listener, ls, count);
+        for (int k = 0; a->running && !stays && k < QUEUE_MAX && accept_one(a, w->listener); k++) {
+        }
+    }
+    for (size_t i = 0; i < a->nwatched; i++) {
+        event_free(a->watched[i].ev);
+        listener_release(&a->watched[i].listener);
+    }
+    free(a->watched);
+    a->watched = mem_array(count, sizeof *a->watched);
+    a->nwatched = count;
+    for (size_t i = 0; i < count; i++) {
+        struct watched *w = &a->watched[i];
+        *w = (struct watched){.acceptor = a, .listener = listener_hold(ls[i])};
+        w->ev = event_new(a->base, listener_fd(ls[i]), EV_READ | EV_PERSIST, on_listening, w);
+        CHECK(w->ev != NULL);
+    }
+    if (a->running && !a->paused) {
+        set_watching(a, true);
+    }
+}
+
+struct change { /* made on the acceptor's thread, while the caller waits */
+    struct letter letter;
+    struct acceptor *acceptor;
+    struct listener *const *listeners;
+    size_t count;
+    struct lock lock;
+    struct cond over;
+    bool done;
+};
+
+static void on_change(struct letter *letter)
+{
+    struct change *c = CONTAINER_OF(letter, struct change, letter);
+
+    watch(c->acceptor, c->listeners, c->count);
+    lock_take(&c->lock);
+    c->done = true;
+    cond_signal(&c->over);
+    lock_drop(&c->lock);
+}
+
+void acceptor_watch(struct acceptor *a, struct listener *const *ls, size_t count)
+{
+    struct change c = {.letter.deliver = on_change, .acceptor = a, .listeners = ls, .count = count};
+
+    if (!a->running) {
+        watch(a, ls, count);
+        return;
+    }
+    lock_init(&c.lock, LOCK_LEAF);
+    cond_init(&c.over);
+    mailbox_post(a->mail, &c.letter);
+    lock_take(&c.lock);
+    while (!c.done) {
+        cond_wait(&c.over, &c.lock);
+    }
+    lock_drop(&c.lock);
+    cond_fini(&c.over);
+    lock_fini(&c.lock);
 }
 
 void acceptor_start(struct acceptor *a)
@@ -221,9 +292,8 @@ void acceptor_close(struct acceptor **ap)
     }
     *ap = NULL;
     acceptor_stop(a);
-    for (size_t i = 0; i < a->nwatched; i++) {
-        event_free(a->watched[i].ev);
-    }
+    watch(a, NULL, 0);
+    free(a->watched);
     event_free(a->resume);
     mailbox_close(&a->mail);
     event_base_free(a->base);

@@ -1,64 +1,147 @@
 #include "server/net/listener.h"
 
+#include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/buf.h"
 #include "common/base/log.h"
 #include "server/net/sock.h"
 
 struct listener {
-    int fd;
+    _Atomic unsigned holds;
+    _Atomic bool retired;
+    int fd; /* -1 when retired */
     char address[SOCK_TEXT_BYTES];
-    char *root;
+    struct listener_settings set; /* copies */
     struct tls_identity *identity;
 };
 
-int listener_open(const struct listener_settings *set, struct listener **out, struct err *e)
+static const char *copy(const char *s)
+{
+    return s != NULL ? mem_strdup(s) : NULL;
+}
+
+static bool same(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+static struct listener *listener_new(const struct listener_settings *set)
 {
     struct listener *l = NEW(struct listener);
-    int rc;
 
+    l->holds = 1;
     l->fd = -1;
-    rc = sock_listen(set->address, &l->fd, e);
-    if (rc != 0) {
-        goto out;
-    }
-    sock_bound(l->fd, l->address);
-    if (set->root != NULL) {
-        l->root = mem_strdup(set->root);
-    }
-    if (set->tls_certificate != NULL) {
-        rc = tls_identity_open(set->tls_certificate, set->tls_key, &l->identity, e);
-        if (rc != 0) {
-            goto out;
+    l->set = (struct listener_settings){
+        .address = copy(set->address),
+        .root = copy(set->root),
+        .tls_certificate = copy(set->tls_certificate),
+        .tls_key = copy(set->tls_key),
+        .tcp_congestion = copy(set->tcp_congestion),
+    };
+    return l;
+}
+
+/* Accepted sockets inherit it. A kernel may refuse an algorithm that is not on its list: slower, not wrong. */
+static void set_congestion(struct listener *l)
+{
+    struct buf usual = BUF_INIT(64);
+    const char *algorithm = l->set.tcp_congestion;
+
+    if (algorithm == NULL) { /* the socket may have had another before */
+        if (buf_read_file(&usual, "/proc/sys/net/ipv4/tcp_congestion_control", NULL) != 0) {
+            return;
         }
+        usual.n = strcspn(buf_cstr(&usual), "\n");
+        algorithm = buf_cstr(&usual);
     }
-    /* Accepted sockets inherit it. A kernel may refuse an algorithm that is not on its list: slower, not wrong. */
-    if (set->tcp_congestion != NULL && !sock_congestion(l->fd, set->tcp_congestion)) {
-        log_warn("listen.congestion", "address=%s algorithm=%s refused=yes", l->address,
-                 set->tcp_congestion);
+    if (!sock_congestion(l->fd, algorithm)) {
+        log_warn("listen.congestion", "address=%s algorithm=%s refused=yes", l->address, algorithm);
+    }
+    buf_free(&usual);
+}
+
+static int prepare(struct listener *l, bool again, struct err *e)
+{
+    sock_bound(l->fd, l->address);
+    if (again || l->set.tcp_congestion != NULL) {
+        set_congestion(l);
+    }
+    return l->set.tls_certificate == NULL
+               ? 0
+               : tls_identity_open(l->set.tls_certificate, l->set.tls_key, &l->identity, e);
+}
+
+int listener_open(const struct listener_settings *set, struct listener **out, struct err *e)
+{
+    struct listener *l = listener_new(set);
+    int rc = sock_listen(set->address, &l->fd, e);
+
+    if (rc == 0) {
+        rc = prepare(l, false, e);
+    }
+    if (rc != 0) {
+        listener_release(&l);
     }
     *out = l;
-    l = NULL;
-out:
-    listener_close(&l);
     return rc;
 }
 
-void listener_close(struct listener **lp)
+int listener_again(const struct listener *old, const struct listener_settings *set,
+                   struct listener **out, struct err *e)
+{
+    struct listener *l = listener_new(set);
+    int rc;
+
+    l->fd = fcntl(old->fd, F_DUPFD_CLOEXEC, 0);
+    rc = l->fd != -1 ? prepare(l, true, e) : err_sys(e, "listener %s", set->address);
+    if (rc != 0) {
+        listener_release(&l);
+    }
+    *out = l;
+    return rc;
+}
+
+struct listener *listener_hold(const struct listener *l)
+{
+    struct listener *held = (struct listener *)(uintptr_t)l; /* the count is not part of it */
+
+    atomic_fetch_add_explicit(&held->holds, 1, memory_order_relaxed);
+    return held;
+}
+
+void listener_release(struct listener **lp)
 {
     struct listener *l = *lp;
 
-    if (l == NULL) {
+    *lp = NULL;
+    if (l == NULL || atomic_fetch_sub_explicit(&l->holds, 1, memory_order_acq_rel) != 1) {
         return;
     }
-    *lp = NULL;
     if (l->fd != -1) {
         close(l->fd);
     }
     tls_identity_close(&l->identity);
-    free(l->root);
+    free((void *)(uintptr_t)l->set.address);
+    free((void *)(uintptr_t)l->set.root);
+    free((void *)(uintptr_t)l->set.tls_certificate);
+    free((void *)(uintptr_t)l->set.tls_key);
+    free((void *)(uintptr_t)l->set.tcp_congestion);
     free(l);
+}
+
+void listener_retire(struct listener *l)
+{
+    close(l->fd);
+    l->fd = -1;
+    atomic_store(&l->retired, true);
+}
+
+bool listener_retired(const struct listener *l)
+{
+    return atomic_load(&l->retired);
 }
 
 int listener_fd(const struct listener *l)
@@ -73,10 +156,22 @@ struct tls_identity *listener_identity(const struct listener *l)
 
 const char *listener_root(const struct listener *l)
 {
-    return l->root;
+    return l->set.root;
 }
 
 const char *listener_address(const struct listener *l)
 {
     return l->address;
+}
+
+bool listener_named(const struct listener *l, const char *address)
+{
+    return strcmp(l->set.address, address) == 0;
+}
+
+bool listener_is(const struct listener *l, const struct listener_settings *set)
+{
+    return listener_named(l, set->address) && same(l->set.root, set->root) &&
+           same(l->set.tls_certificate, set->tls_certificate) &&
+           same(l->set.tls_key, set->tls_key) && same(l->set.tcp_congestion, set->tcp_congestion);
 }

@@ -1,6 +1,10 @@
 /* listener.h - a socket we accept on, and what its configuration says.
  *
- * A request knows its listener (http_req.listener): routing asks for its root, links for its address.
+ * A request knows its listener (http_req.listener): routing asks for its root, links for its address. Settings do not change:
+ * a reload makes another listener, on the same socket where the address stays.
+ *
+ * owns     counted: a connection keeps its listener, also when that is retired
+ * threads  any; listener_retire() once, when nobody accepts on it any more
  */
 #ifndef SERVER_NET_LISTENER_H
 #define SERVER_NET_LISTENER_H
@@ -23,11 +27,20 @@ struct listener;
 /* Binds and listens at once; the error names address and reason. */
 MUST_USE int listener_open(const struct listener_settings *set, struct listener **out,
                            struct err *e);
-void listener_close(struct listener **lp);
+/* The socket of `old`, which is named as set->address, under other settings. */
+MUST_USE int listener_again(const struct listener *old, const struct listener_settings *set,
+                            struct listener **out, struct err *e);
+struct listener *listener_hold(const struct listener *l);
+void listener_release(struct listener **lp); /* NULL is fine */
+/* Closes its socket; connections that are there go on, and are told to end (http/server.h). */
+void listener_retire(struct listener *l);
+bool listener_retired(const struct listener *l);
+
 int listener_fd(const struct listener *l);
 struct tls_identity *listener_identity(const struct listener *l); /* NULL: cleartext */
-
-const char *listener_root(const struct listener *l);    /* NULL without */
-const char *listener_address(const struct listener *l); /* as bound: "127.0.0.1:40123" */
+const char *listener_root(const struct listener *l);              /* NULL without */
+const char *listener_address(const struct listener *l);           /* as bound: "127.0.0.1:40123" */
+bool listener_named(const struct listener *l, const char *address); /* by its configuration */
+bool listener_is(const struct listener *l, const struct listener_settings *set); /* to the letter */
 
 #endif

@@ -356,7 +356,7 @@ int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *e
 
     empty_quarantine(&x);
     store_space(s, &sp);
-    x.goal_bytes = (uint64_t)(s->space.set.low_ratio * (double)sp.quota_bytes);
+    x.goal_bytes = sp.low_bytes;
     held = sp.staged_bytes + sp.parked_bytes;
     x.goal_bytes -= min_u64(x.goal_bytes, held);
     held += min_u64(need_bytes, UINT64_MAX - held);
@@ -382,6 +382,5 @@ bool evict_needed(struct store *s)
     struct store_space sp;
 
     store_space(s, &sp);
-    return (double)(sp.used_bytes + sp.staged_bytes + sp.parked_bytes) >
-           s->space.set.high_ratio * (double)sp.quota_bytes;
+    return sp.used_bytes + sp.staged_bytes + sp.parked_bytes > sp.high_bytes;
 }

@@ -294,20 +294,38 @@ void space_counted(struct store *s, const struct counts *c)
     lock_drop(&s->space.lock);
 }
 
-void store_space(struct store *s, struct store_space *out)
+void store_set_space(struct store *s, const struct store_settings *set)
 {
     struct space *x = &s->space;
 
     lock_take(&x->lock);
+    x->set.quota_bytes = set->quota_bytes;
+    x->set.reserve_bytes = set->reserve_bytes;
+    x->set.reserve_ratio = set->reserve_ratio;
+    x->set.high_ratio = set->high_ratio;
+    x->set.low_ratio = set->low_ratio;
+    look(s, clock_now_ms()); /* the reserve, at once */
+    lock_drop(&x->lock);
+}
+
+void store_space(struct store *s, struct store_space *out)
+{
+    struct space *x = &s->space;
+    uint64_t quota;
+
+    lock_take(&x->lock);
     look_if_old(s);
+    quota = quota_now(x);
     *out = (struct store_space){
-        .quota_bytes = quota_now(x),
+        .quota_bytes = quota,
         .used_bytes = x->counts.used_bytes,
         .small_bytes = x->counts.small_bytes,
         .staged_bytes = x->staged_bytes,
         .parked_bytes = x->parked_bytes,
         .disk_free_bytes = x->free_bytes,
         .blobs = x->counts.blobs,
+        .high_bytes = (uint64_t)(x->set.high_ratio * (double)quota),
+        .low_bytes = (uint64_t)(x->set.low_ratio * (double)quota),
         .full = x->full,
     };
     lock_drop(&x->lock);

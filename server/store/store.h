@@ -91,9 +91,12 @@ struct store_space {
     uint64_t parked_bytes; /* of unfinished ones that wait to be resumed */
     uint64_t disk_free_bytes;
     uint64_t blobs;
+    uint64_t high_bytes, low_bytes; /* the marks between which room is made */
     bool full; /* the last write met ENOSPC; fills are refused until space is back */
 };
 void store_space(struct store *s, struct store_space *out); /* no I/O but a cached statvfs */
+/* Quota, reserve and marks from now on; what is too much goes with the next eviction. */
+void store_set_space(struct store *s, const struct store_settings *set);
 
 /* The folder was closed in order the last time; otherwise a verify_run() may find orphan files. */
 bool store_was_clean(const struct store *s);

@@ -176,7 +176,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     world.how = p[0];
     slow = (world.how & 32) != 0;
     a.fd = pair[0];
-    a.listener = world.listener;
+    a.listener = listener_hold(world.listener);
     atomic_fetch_add(&world.loop.connections, 1);
     conn_open(&world.lane, &a);
     if ((world.how & 128) == 0) {

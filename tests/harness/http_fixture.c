@@ -522,6 +522,7 @@ int main(int argc, char **argv)
                                  .connections = 16384,
                                  .discard_bytes = 1 << 20};
     struct listener_settings sets[8];
+    struct http_listeners listeners;
     const char *certificate = NULL;
     const char *key = NULL;
     const char *congestion = NULL;
@@ -587,19 +588,25 @@ int main(int argc, char **argv)
         sets[i].tcp_congestion = congestion;
         sets[i].tls_certificate = tls ? certificate : NULL;
         sets[i].tls_key = tls ? key : NULL;
-        if (http_server_listen(f->server, &sets[i], &e) != 0) {
-            fprintf(stderr, "%s\n", e.text);
-            return err_sysexit(e.code);
-        }
     }
+    if (http_server_bind(f->server, sets, nsets, &listeners, &e) != 0) {
+        fprintf(stderr, "%s\n", e.text);
+        return err_sysexit(e.code);
+    }
+    http_server_listen(f->server, &listeners);
     http_server_start(f->server);
     for (size_t i = 0; i < nsets; i++) {
         printf("listening %s\n", listener_address(http_server_listener(f->server, i)));
     }
     fflush(stdout);
     while (sigwait(&wanted, &sig) == 0 && sig != SIGTERM && sig != SIGINT) {
-        if (sig == SIGHUP && http_server_reload_tls(f->server, &e) != 0) {
+        if (sig != SIGHUP) {
+            continue;
+        }
+        if (http_server_bind(f->server, sets, nsets, &listeners, &e) != 0) {
             fprintf(stderr, "%s\n", e.text);
+        } else {
+            http_server_listen(f->server, &listeners);
         }
     }
     http_server_drain(f->server, 5000, on_drained, NULL);

@@ -1,0 +1,131 @@
+/* reload.c - new settings into a running daemon: all that can fail first, then the rest at once. What only a restart can
+ * change is named. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "server/admin/admin.h"
+#include "server/daemon.h"
+#include "server/moved.h"
+#include "server/serve.h"
+
+static bool same(const char *a, const char *b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+static void stays_if(struct buf *stays, bool differs, const char *what, const char *which)
+{
+    if (differs) {
+        buf_addf(stays, "%s%s%s%s", stays->n > 0 ? ", " : "", what, which[0] != '\0' ? " " : "",
+                 which);
+    }
+}
+
+/* What the new file says otherwise and only a restart can change, by name. */
+static void compare_what_stays(const struct conf *was, const struct conf *is, struct buf *stays)
+{
+    const struct store_settings *a = &was->store, *b = &is->store;
+
+    stays_if(stays, !same(a->state_dir, b->state_dir), "state_dir", "");
+    stays_if(stays, was->threads != is->threads, "threads", "");
+    stays_if(stays, was->disk_threads != is->disk_threads, "disk_threads", "");
+    stays_if(stays, !same(was->control_socket, is->control_socket), "control_socket", "");
+    stays_if(stays, a->block_cache_bytes != b->block_cache_bytes, "storage block_cache", "");
+    stays_if(stays, memcmp(&was->cache, &is->cache, sizeof(is->cache)) != 0, "cache", "");
+    stays_if(stays, memcmp(&was->http, &is->http, sizeof(is->http)) != 0, "http", "");
+    if (stays->n > 0) {
+        log_warn("reload.partly", "a restart is needed for %s", buf_cstr(stays));
+    }
+}
+
+/* What can fail: the log's file, the listeners' sockets and certificates. With all in hand, or nothing changed. */
+static int prepare(struct daemon *d, const struct conf *was, const struct conf *is,
+                   struct http_listeners *listeners, struct err *e)
+{
+    int rc = access_log_set(d->access, is->access_log, is->access_log_format, e);
+
+    if (rc == 0) {
+        rc = http_server_bind(d->http, is->listeners, is->listeners_count, listeners, e);
+        if (rc != 0 &&
+            access_log_set(d->access, was->access_log, was->access_log_format, NULL) != 0) {
+            log_error("reload.access_log", "%s does not open again", was->access_log);
+        }
+    }
+    return rc;
+}
+
+static void put_in_force(struct daemon *d, struct repo_set *fresh)
+{
+    const struct conf *c = fresh->conf;
+    struct repo_set *old;
+
+    gate_set_limits(d->gate, c->limits, c->limits_count, c->plaintext_token);
+    gate_set_proxies(d->gate, c->trusted_proxies, c->trusted_proxies_count);
+    store_set_space(d->store, &c->store);
+    daemon_log_level(c);
+    lock_take(&d->lock);
+    old = d->set;
+    d->set = fresh;
+    lock_drop(&d->lock);
+    serve_settle(d->serve);
+    for (size_t i = 0; i < old->count; i++) {
+        serve_forget(d->serve, slice_str(old->repo[i]->name), SLICE_NONE);
+    }
+    repo_set_release(&old);
+}
+
+static int reload(struct daemon *d, struct reload_news *news, struct err *e)
+{
+    struct http_listeners listeners;
+    struct repo_set *fresh = NULL;
+    struct conf *c = NULL;
+    int rc = conf_read(d->conf_path, &c, e);
+
+    if (rc == 0) {
+        rc = repo_set_open(c, d->traffic, &fresh, e);
+    }
+    if (rc == 0) {
+        rc = prepare(d, d->set->conf, c, &listeners, e); /* changed by reloads alone */
+    }
+    if (rc != 0) {
+        repo_set_release(&fresh);
+        return rc;
+    }
+    compare_what_stays(d->first->conf, c, &news->needs_restart);
+    moved_note(d->store, fresh, &news->warnings);
+    put_in_force(d, fresh);
+    http_server_listen(d->http, &listeners); /* last: a new root may be a new repo */
+    return 0;
+}
+
+int daemon_reload(struct daemon *d, struct reload_news *news, struct err *e)
+{
+    struct buf listens = BUF_INIT(64 << 10);
+    int rc;
+
+    lock_take(&d->reloading);
+    notify_systemd("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / 1000);
+    rc = d->draining ? err_set(e, E_CANCELLED, "the daemon is stopping") : reload(d, news, e);
+    d->reload_ok = rc == 0;
+    d->reloads++;
+    if (rc == 0) {
+        d->reload_ok_unix_s = clock_unix_s();
+        daemon_addresses(d, &listens);
+        log_info("reload.done", "file=%s repos=%zu listen=%s", d->conf_path, d->set->count,
+                 buf_cstr(&listens));
+    } else {
+        log_error("reload.refused", "the old settings stay: %s", e->text);
+    }
+    notify_systemd("READY=1");
+    lock_drop(&d->reloading);
+    buf_free(&listens);
+    return rc;
+}
+
+void reload_news_fini(struct reload_news *news)
+{
+    buf_free(&news->needs_restart);
+    buf_free(&news->warnings);
+}

@@ -74,9 +74,7 @@ static int save_files(const char *dir, const struct checkpoint *c, struct err *e
 
     config_format(c->config, &text);
     rc = save_text(dir, "config.json", &text, &manifest, e);
-    for (size_t i = 0; rc == 0 && i < c->companions->count; i++) {
-        rc = save_text(dir, c->companions->name[i], &c->companions->text[i], &manifest, e);
-    }
+    rc = rc != 0 ? rc : companions_save(c->companions, dir, &manifest, e);
     rc = rc != 0 ? rc : save_tensors(dir, c, &manifest, e);
     buf_clear(&text);
     state_format(&c->state, &text);

@@ -1,7 +1,7 @@
 /* checkpoint.h - all that a run needs to go on, in one folder that appears whole: `checkpoint-<step>/`.
  *
  *     model.safetensors, config.json   as on the Hub: any program that reads the family loads the folder
- *     tokenizer.json and the like      when the model that the run began with had them (companions.h)
+ *     tokenizer.json and the like      of the model that the run began with, else of the data (companions.h)
  *     optimizer.safetensors            both moments: exp_avg.<tensor>, exp_avg_sq.<tensor>
  *     trainer.json                     where the run stands (state.h)
  *     manifest.sha256                  of all others, as sha256sum -c reads it

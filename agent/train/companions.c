@@ -2,35 +2,56 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <sys/stat.h>
+
+#include "agent/train/manifest.h"
+#include "common/os/newfile.h"
 
 enum { FILE_MAX_BYTES = 64 << 20 };
 
-static const char *const names[] = {"tokenizer.json",    "tokenizer_config.json",
+static const char *const names[] = {COMPANION_TOKENIZER, "tokenizer_config.json",
                                     "tokenizer.model",   "special_tokens_map.json",
                                     "added_tokens.json", "vocab.json",
                                     "merges.txt",        "generation_config.json"};
 
-int companions_load(const char *dir, struct companions *out, struct err *e)
+bool companions_have(const struct companions *c, const char *name)
 {
-    int rc = 0;
-
-    *out = (struct companions){0};
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(names); i++) {
-        struct buf text = BUF_INIT(FILE_MAX_BYTES);
-        char path[PATH_MAX];
-
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        rc = buf_read_file(&text, path, e);
-        if (rc == 0) {
-            out->name[out->count] = names[i];
-            out->text[out->count++] = text;
-        } else {
-            buf_free(&text);
-            rc = rc == E_NOTFOUND ? 0 : rc;
+    for (size_t i = 0; i < c->count; i++) {
+        if (strcmp(c->name[i], name) == 0) {
+            return true;
         }
     }
-    if (rc != 0) {
-        companions_free(out);
+    return false;
+}
+
+static int add(struct companions *c, const char *path, const char *name, struct err *e)
+{
+    struct buf text = BUF_INIT(FILE_MAX_BYTES);
+    int rc = companions_have(c, name) ? 0 : buf_read_file(&text, path, e);
+
+    if (rc == 0 && text.n > 0) {
+        c->name[c->count] = name;
+        c->text[c->count++] = text;
+    } else {
+        buf_free(&text);
+    }
+    return rc;
+}
+
+int companions_add(struct companions *c, const char *path, struct err *e)
+{
+    struct stat st;
+    int rc = 0;
+
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+        return add(c, path, names[0], e);
+    }
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(names); i++) {
+        char file[PATH_MAX];
+
+        snprintf(file, sizeof file, "%s/%s", path, names[i]);
+        rc = add(c, file, names[i], e);
+        rc = rc == E_NOTFOUND ? 0 : rc;
     }
     return rc;
 }
@@ -41,4 +62,28 @@ void companions_free(struct companions *c)
         buf_free(&c->text[i]);
     }
     *c = (struct companions){0};
+}
+
+int companions_save(const struct companions *c, const char *dir, struct buf *manifest,
+                    struct err *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < c->count; i++) {
+        char path[PATH_MAX];
+        struct digest digest;
+        struct newfile *f;
+
+        snprintf(path, sizeof path, "%s/%s", dir, c->name[i]);
+        if (manifest != NULL) {
+            digest_of(buf_slice(&c->text[i]), &digest);
+            manifest_add(manifest, &digest, c->name[i]);
+        }
+        rc = newfile_open(path, 0644, &f, e);
+        if (rc == 0) {
+            newfile_write(f, c->text[i].p, c->text[i].n);
+            rc = newfile_commit(&f, e);
+        }
+    }
+    return rc;
 }

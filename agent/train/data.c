@@ -131,6 +131,29 @@ uint32_t data_vocab(const struct data *d)
     return d->shard[0].vocab;
 }
 
+const struct digest *data_tokenizer(const struct data *d)
+{
+    for (size_t i = 0; i < d->shards; i++) {
+        if (!digest_is_zero(&d->shard[i].identity)) {
+            return &d->shard[i].identity;
+        }
+    }
+    return &d->shard[0].identity;
+}
+
+char *data_folder(const struct data *d)
+{
+    char *folder = mem_strdup(d->shard[0].path);
+    char *slash = strrchr(folder, '/');
+
+    if (slash == NULL) {
+        memcpy(folder, ".", sizeof "."); /* a path has a byte at least */
+    } else {
+        slash[slash == folder] = '\0';
+    }
+    return folder;
+}
+
 int data_window(const struct data *d, uint64_t index, int32_t *token, int32_t *target,
                 struct err *e)
 {

@@ -22,6 +22,10 @@ void data_close(struct data **dp); /* NULL is fine */
 
 uint64_t data_count(const struct data *d); /* samples an epoch; at least 1 */
 uint32_t data_vocab(const struct data *d);
+/* Identity of the tokenizer that made the shards (tokenizer.h); zero: they do not say. */
+const struct digest *data_tokenizer(const struct data *d);
+/* The folder of the first shard, to be freed: its tokenizer may lie there. */
+char *data_folder(const struct data *d);
 /* Sample `number` of the run: seq inputs, and the seq tokens that follow each. */
 MUST_USE int data_sample(const struct data *d, uint64_t number, int32_t *token, int32_t *target,
                          struct err *e);

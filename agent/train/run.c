@@ -105,6 +105,7 @@ static void begin(struct run *r)
 {
     r->state = (struct train_state){
         .seed = (uint64_t)r->o->seed, .seq = r->seq, .windows = data_count(r->data)};
+    r->state.tokenizer = *data_tokenizer(r->data);
     snprintf(r->state.dtype, sizeof r->state.dtype, "%s", r->o->dtype);
     scaler_init(&r->state.scaler, r->model->dt == DT_F16, r->o->loss_scale);
 }
@@ -118,7 +119,7 @@ static int resume(struct run *r, const char *dir, struct err *e)
         return rc;
     }
     if (s.seed != r->state.seed || s.seq != r->state.seq || s.windows != r->state.windows ||
-        strcmp(s.dtype, r->state.dtype) != 0) {
+        strcmp(s.dtype, r->state.dtype) != 0 || !digest_eq(&s.tokenizer, &r->state.tokenizer)) {
         return err_set(
             e, E_INVALID,
             "%s was made with other data, --seq, --seed or --dtype: it cannot be gone on from "
@@ -132,13 +133,39 @@ static int resume(struct run *r, const char *dir, struct err *e)
     return rc;
 }
 
+/* The first that has a tokenizer gives it; it must be the data's. */
+static int find_companions(struct run *r, const char *model, struct err *e)
+{
+    char *folder = data_folder(r->data);
+    const char *from[] = {r->o->tokenizer, model, folder};
+    struct companions *c = &r->companions;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(from); i++) {
+        bool had = companions_have(c, COMPANION_TOKENIZER);
+
+        if (from[i] == NULL || (from[i] == folder && had)) {
+            continue;
+        }
+        rc = companions_add(c, from[i], e);
+        if (rc == 0 && !had && companions_have(c, COMPANION_TOKENIZER)) {
+            rc = setup_same_tokenizer(from[i], r->data, e);
+        }
+        if (rc == 0 && c->count == 0 && from[i] == r->o->tokenizer) {
+            rc = err_set(e, E_NOTFOUND, "%s: holds no " COMPANION_TOKENIZER, from[i]);
+        }
+    }
+    free(folder);
+    return rc;
+}
+
 /* What only the first rank does. */
 static int open_outputs(struct run *r, const char *resumed, struct err *e)
 {
     const struct saver_options so = {
         .out = r->o->out, .keep = r->o->keep, .companions = &r->companions};
     const char *from = resumed != NULL ? resumed : r->o->model;
-    int rc = from == NULL ? 0 : companions_load(from, &r->companions, e);
+    int rc = find_companions(r, from, e);
 
     rc = rc != 0 ? rc : saver_open(&so, r->model, r->optim, &r->saver, e);
     rc = rc != 0 ? rc : metrics_open(r->o->out, r->state.step, r->o->log_every, &r->metrics, e);

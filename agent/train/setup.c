@@ -1,6 +1,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "agent/train/tokenizer.h"
 #include "agent/train/verbs.h"
 #include "agent/train/weights.h"
 #include "common/base/log.h"
@@ -59,6 +60,30 @@ int setup_config(const struct options *o, struct model_config *out, struct err *
 int64_t setup_seq(const struct options *o, const struct model_config *c)
 {
     return o->seq != 0 ? o->seq : c->context < USUAL_SEQ ? c->context : USUAL_SEQ;
+}
+
+int setup_same_tokenizer(const char *path, const struct data *d, struct err *e)
+{
+    struct tokenizer *t = NULL;
+    struct err why = {0};
+    int rc = 0;
+
+    if (digest_is_zero(data_tokenizer(d))) {
+        return 0;
+    }
+    rc = tokenizer_open(path, &t, &why);
+    if (rc != 0) { /* another kind than ours: the weights can be trained all the same */
+        if (rc != E_NOTFOUND) {
+            log_warn("tokenizer.unknown", "%s", why.text);
+        }
+        return 0;
+    }
+    if (!digest_eq(tokenizer_identity(t), data_tokenizer(d))) {
+        rc = err_set(e, E_INVALID, "the data were made with another tokenizer than that of %s",
+                     path);
+    }
+    tokenizer_close(&t);
+    return rc;
 }
 
 static double gib(size_t bytes)

@@ -19,6 +19,8 @@ static void add_outlier(struct buf *out, const char *key, const struct outlier *
 
 void state_format(const struct train_state *s, struct buf *out)
 {
+    char hex[DIGEST_HEX + 1];
+
     buf_addf(out,
              "{\"version\":%d,\"step\":%lld,\"updates\":%lld,\"samples\":%llu,\"tokens\":%llu,"
              "\"seed\":%llu,\"seq\":%lld,\"windows\":%llu,\"dtype\":\"%s\","
@@ -26,6 +28,10 @@ void state_format(const struct train_state *s, struct buf *out)
              VERSION, (long long)s->step, (long long)s->updates, (unsigned long long)s->samples,
              (unsigned long long)s->tokens, (unsigned long long)s->seed, (long long)s->seq,
              (unsigned long long)s->windows, s->dtype, s->scaler.scale, (long long)s->scaler.good);
+    if (!digest_is_zero(&s->tokenizer)) {
+        digest_format(&s->tokenizer, hex);
+        buf_addf(out, ",\"tokenizer\":\"%s\"", hex);
+    }
     add_outlier(out, "losses", &s->loss);
     add_outlier(out, "norms", &s->norm);
     buf_str(out, "}\n");
@@ -66,6 +72,13 @@ static bool get_outlier(const json_t *object, const char *key, struct outlier *o
     return true;
 }
 
+/* Absent where the data do not say. */
+static bool get_digest(const json_t *v, struct digest *out)
+{
+    *out = (struct digest){{0}};
+    return v == NULL || digest_parse(slice_str(json_string_value(v)), out);
+}
+
 static bool get_all(const json_t *root, struct train_state *s)
 {
     const char *dtype = json_string_value(json_object_get(root, "dtype"));
@@ -77,8 +90,9 @@ static bool get_all(const json_t *root, struct train_state *s)
         !get_count(root, "seed", &s->seed) || !get_count(root, "seq", &seq) ||
         !get_count(root, "windows", &s->windows) || !get_count(root, "good_steps", &good) ||
         !get_number(json_object_get(root, "loss_scale"), &s->scaler.scale) || dtype == NULL ||
-        strlen(dtype) >= sizeof s->dtype || !get_outlier(root, "losses", &s->loss) ||
-        !get_outlier(root, "norms", &s->norm)) {
+        strlen(dtype) >= sizeof s->dtype ||
+        !get_digest(json_object_get(root, "tokenizer"), &s->tokenizer) ||
+        !get_outlier(root, "losses", &s->loss) || !get_outlier(root, "norms", &s->norm)) {
         return false;
     }
     s->step = (int64_t)step;

@@ -10,7 +10,7 @@
 
 #include "agent/train/outlier.h"
 #include "agent/train/scaler.h"
-#include "common/base/buf.h"
+#include "common/hash/digest.h"
 
 struct train_state {
     int64_t step;
@@ -19,8 +19,9 @@ struct train_state {
     uint64_t tokens;
     uint64_t seed;
     int64_t seq;
-    uint64_t windows; /* in the data: other data would be another order */
-    char dtype[8];    /* of the weights that were computed with */
+    uint64_t windows;        /* in the data: other data would be another order */
+    char dtype[8];           /* of the weights that were computed with */
+    struct digest tokenizer; /* identity of what made the data; zero: not known */
     struct scaler scaler;
     struct outlier loss;
     struct outlier norm;

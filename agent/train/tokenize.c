@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "agent/train/carried.h"
+#include "agent/train/companions.h"
 #include "agent/train/pipeline.h"
 #include "agent/train/shardset.h"
 #include "agent/train/verbs.h"
@@ -36,7 +36,7 @@ struct tokenizing {
     double share; /* of the documents, for validation */
     int64_t threads;
     struct tokenizer *tokenizer;
-    struct carried *carried;
+    struct companions companions;
     int64_t end_of_text;
     struct feed *feed;
     struct side train;
@@ -115,7 +115,7 @@ static int open_tokenizer(struct tokenizing *t, struct err *e)
     int rc = tokenizer_open(t->o->tokenizer, &t->tokenizer, e);
 
     if (rc == 0 && t->o->tokenizer != NULL) {
-        rc = carried_load(t->o->tokenizer, &t->carried, e);
+        rc = companions_add(&t->companions, t->o->tokenizer, e);
     }
     if (rc != 0) {
         return rc;
@@ -251,7 +251,7 @@ static int write_manifest(const struct tokenizing *t, struct err *e)
 
 static int finish_folder(struct tokenizing *t, struct err *e)
 {
-    int rc = carried_save(t->carried, t->partial, NULL, e);
+    int rc = companions_save(&t->companions, t->partial, NULL, e);
 
     rc = rc != 0 ? rc : write_manifest(t, e);
     if (rc == 0 && rename(t->partial, t->place) == -1) { /* over an empty folder it may */
@@ -382,7 +382,7 @@ int verb_tokenize(const struct options *o, struct err *e)
     }
     feed_close(&t->feed);
     tokenizer_close(&t->tokenizer);
-    carried_free(&t->carried);
+    companions_free(&t->companions);
     free(t);
     return rc;
 }

@@ -2,6 +2,7 @@
 #ifndef AGENT_TRAIN_VERBS_H
 #define AGENT_TRAIN_VERBS_H
 
+#include "agent/train/data.h"
 #include "agent/train/model.h"
 #include "agent/train/options.h"
 
@@ -35,6 +36,8 @@ struct setup {
 MUST_USE int setup_model(const struct options *o, const struct model_config *c,
                          const struct kops *k, const struct setup *s, struct model **out,
                          struct err *e);
+/* Refuses data that were made with another tokenizer than that of the folder or file, as far as both are known. */
+MUST_USE int setup_same_tokenizer(const char *path, const struct data *d, struct err *e);
 /* Refuses an option's value below its least. */
 MUST_USE int setup_at_least(const char *name, int64_t value, int64_t least, struct err *e);
 

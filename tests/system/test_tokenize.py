@@ -215,3 +215,54 @@ def test_killed(trainer, tmp_path):
     trainer(*command)
     assert not (tmp_path / "out.partial").exists()
     assert manifest(tmp_path / "out")["train"]["documents"] == 1
+
+
+SHAPE = """{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16, "vocab_size": 720, "n_positions": 32}"""
+
+
+def test_the_tokenizer_goes_along(trainer, tmp_path):
+    """Shards, checkpoint and sample speak of the same tokens; what would mix two tokenizers is refused."""
+    texts = [r["text"] for r in ROWS if r["text"]] * 4
+    as_lines(tmp_path / "a.jsonl", texts)
+    (tmp_path / "shape.json").write_text(SHAPE)
+    for name in ("gpt2", "llama3"):
+        trainer("tokenize", "--tokenizer", GOLDEN / f"{name}.json", "--out", tmp_path / name, tmp_path / "a.jsonl")
+    common = ["--device", "cpu", "--batch", 2]
+    steps = ["train", *common, "--steps", 3, "--out"]
+    new = ["--config", tmp_path / "shape.json", "--data", f"{tmp_path}/gpt2/*.bin"]
+    trainer(*steps, tmp_path / "run", *new)
+    checkpoint = tmp_path / "run/checkpoint-3"
+    assert (checkpoint / "tokenizer.json").read_bytes() == (GOLDEN / "gpt2.json").read_bytes()
+    assert "tokenizer.json" in (checkpoint / "manifest.sha256").read_text()
+    trainer("info", checkpoint)
+    trainer("eval", *common, "--model", checkpoint, "--data", f"{tmp_path}/gpt2/*.bin")
+
+    for args in (["eval", "--model", checkpoint], ["train", "--model", checkpoint, "--steps", 1, "--out", tmp_path / "tuned"],
+                 ["train", *new[:2], "--tokenizer", GOLDEN / "gpt2.json", "--steps", 1, "--out", tmp_path / "other"]):
+        assert "another tokenizer" in trainer(*args, *common, "--data", f"{tmp_path}/llama3/*.bin", code=65)
+    assert "other data" in trainer("train", *common, "--resume", "auto", "--steps", 4, "--out", tmp_path / "run", "--data",
+                                   f"{tmp_path}/llama3/*.bin", code=65)
+    both = tmp_path / "both"
+    both.mkdir()
+    for name in ("gpt2", "llama3"):
+        (both / f"{name}.bin").write_bytes((tmp_path / name / "train-00000.bin").read_bytes())
+    assert "another tokenizer" in trainer(*steps, tmp_path / "mix", *new[:2], "--data", f"{both}/*.bin", code=65)
+    trainer("train", *common, *new, "--tokenizer", tmp_path, "--steps", 1, "--out", tmp_path / "none", code=66)
+
+
+def test_sample_speaks_text(trainer, tmp_path):
+    """Whole characters only, whatever an untrained model draws; ids beyond the tokenizer are never drawn."""
+    (tmp_path / "shape.json").write_text(SHAPE)
+    (tmp_path / "a.txt").write_text("naïve ☃ 中文 " * 200)
+    trainer("tokenize", "--tokenizer", GOLDEN / "gpt2.json", "--out", tmp_path / "data", tmp_path / "a.txt")
+    trainer("train", "--device", "cpu", "--batch", 2, "--steps", 1, "--out", tmp_path / "run", "--config",
+            tmp_path / "shape.json", "--data", f"{tmp_path}/data/*.bin")
+    sample = [BUILD / "trainer", "sample", "--device", "cpu", "--model", tmp_path / "run/checkpoint-1", "--prompt", "naïve",
+              "--tokens", "300", "--temperature", "1", "--top-k", "0"]
+    for seed in range(3):
+        drawn = [subprocess.run([*sample, "--seed", str(seed)], capture_output=True, check=True).stdout for _ in range(2)]
+        assert drawn[0] == drawn[1] and drawn[0].startswith("naïve".encode()) and drawn[0].endswith(b"\n")
+        assert len(drawn[0].decode()) > 10  # it is UTF-8
+    (tmp_path / "run/checkpoint-1/tokenizer.json").unlink()
+    assert "tokenizer.json" in trainer(*sample[1:], code=66)
+    trainer(*sample[1:], "--tokenizer", GOLDEN / "gpt2.json")

@@ -6,8 +6,9 @@
  * shapes   qkv, dqkv [batch, seq, heads + 2 * kv_heads, head_dim] (q, then k, then v); out, dout [batch, seq, heads,
  *          head_dim]; lse [batch, heads, seq]; head_dim <= ATTENTION_MAX_HEAD_DIM
  * memory   attention_prepare() says how much scratch the passes want; it is free again when they have run. On CUDA it also
- *          plans the shape, which may take seconds; a shape that was not prepared runs by a plainer kernel. The scratch
- *          of one shape serves every shape of the same heads with at most as many tokens; forward without plan needs none
+ *          plans the shape, which may take seconds. The latest answer's scratch serves all shapes that were prepared on the
+ *          stream and, by a plainer kernel, any other of the same heads with at most as many tokens; forward alone of a
+ *          shape that was not prepared needs none
  * alias    nothing may overlap
  * source   Dao 2023, arXiv:2307.08691
  */
@@ -31,7 +32,7 @@ struct attention_shape {
 
 struct attention_ready {
     size_t scratch_bytes;
-    char by[200]; /* for people: what runs it and, when it is not the fastest, why */
+    char by[280]; /* for people: what runs it and, when it is not the fastest, why */
 };
 
 /* For both passes, or forward alone when nothing will be learned. */

@@ -15,7 +15,10 @@ NVCC       := $(wildcard $(CUDA_HOME)/bin/nvcc)
 CUDA_LIB   := $(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib))
 CUDA_ARCH  ?= 80 90
 HAVE_CUDA  := $(and $(NVCC),$(wildcard $(CUDA_HOME)/include/cublasLt.h),$(CUDA_LIB),$(if $(SAN),,yes))
-# NCCL_HOME for a copy elsewhere, such as a Python package's nvidia/nccl folder.
+# CUDNN_HOME, NCCL_HOME for a copy elsewhere, such as a Python package's nvidia/nccl folder. cuDNN itself is looked for at run time.
+CUDNN_HOME ?= $(CUDA_HOME)
+CUDNN_LIB  := $(firstword $(wildcard $(CUDNN_HOME)/lib64 $(CUDNN_HOME)/lib))
+HAVE_CUDNN := $(and $(HAVE_CUDA),$(wildcard $(CUDNN_HOME)/include/cudnn.h))
 NCCL_HOME  ?= $(CUDA_HOME)
 NCCL_LIB   := $(firstword $(wildcard $(NCCL_HOME)/lib64 $(NCCL_HOME)/lib))
 HAVE_NCCL  := $(and $(HAVE_CUDA),$(wildcard $(NCCL_HOME)/include/nccl.h))
@@ -31,8 +34,12 @@ NVCC_FLAGS := -O3 -std=c++17 -I. -MMD -MP --expt-relaxed-constexpr -Xcompiler -f
 SO_CFLAGS   = $(filter-out -fPIE,$(CFLAGS_ALL)) -fPIC
 SO_LDFLAGS  = $(filter-out -pie,$(LDFLAGS_ALL)) -shared
 
+CUDA_INC   := $(patsubst %,-isystem %/include,$(sort $(CUDA_HOME) $(CUDNN_HOME) $(NCCL_HOME)))
+
 CUDA_CU    := $(sort $(wildcard kernels/cuda/*.cu))
-CUDA_C     := $(filter-out kernels/cuda/comm_nccl.c,$(sort $(wildcard kernels/cuda/*.c)))
+CUDNN_C    := $(addprefix kernels/cuda/cudnn_,lib.c graph.c attention.c)
+CUDA_C     := $(filter-out kernels/cuda/comm_nccl.c $(if $(HAVE_CUDNN),kernels/cuda/cudnn_none.c,$(CUDNN_C)), \
+              $(sort $(wildcard kernels/cuda/*.c))) common/base/err.c
 CUDA_O     := $(CUDA_CU:%.cu=$(B)/so/%.o) $(CUDA_C:%.c=$(B)/so/%.o)
 
 $(B)/so/kernels/cuda/%.o: kernels/cuda/%.cu
@@ -42,14 +49,18 @@ $(B)/so/kernels/cuda/%.o: kernels/cuda/%.cu
 $(B)/so/kernels/cuda/%.o: kernels/cuda/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(SO_CFLAGS) -isystem $(CUDA_HOME)/include -isystem $(NCCL_HOME)/include -c $< -o $@
+	$(Q)$(CC) $(SO_CFLAGS) $(CUDA_INC) -c $< -o $@
+$(B)/so/common/%.o: common/%.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(SO_CFLAGS) -c $< -o $@
 $(B)/so/kernels/cpu/comm_mpi.o: kernels/cpu/comm_mpi.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(SO_CFLAGS) $(patsubst -I%,-isystem %,$(MPI_CFLAGS)) -c $< -o $@
 $(B)/trainer-cuda.so: $(CUDA_O)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(SO_LDFLAGS) $^ -L$(CUDA_LIB) -Wl,-rpath,$(CUDA_LIB) -lcublasLt -lcudart_static -ldl -lrt -lpthread -lstdc++ -o $@
+	$(Q)$(CC) $(SO_LDFLAGS) $^ -L$(CUDA_LIB) -Wl,-rpath,$(CUDA_LIB):$(CUDNN_LIB) -lcublasLt -lcudart_static -ldl -lrt -lpthread -lm -lstdc++ -o $@
 $(B)/trainer-nccl.so: $(B)/so/kernels/cuda/comm_nccl.o
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SO_LDFLAGS) $^ -L$(NCCL_LIB) -Wl,-rpath,$(NCCL_LIB) -lnccl -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread -o $@
@@ -61,8 +72,18 @@ $(B)/trainer-mpi.so: $(B)/so/kernels/cpu/comm_mpi.o
 .PHONY: plugins
 plugins: $(PLUGINS)
 	@$(if $(HAVE_CUDA),,echo "note: no nvcc with cuBLASLt found (CUDA_HOME=): the trainer is built without CUDA" >&2;) \
+	 $(if $(or $(HAVE_CUDNN),$(if $(HAVE_CUDA),,no)),,echo "note: no cudnn.h found (CUDNN_HOME=): attention will be our own" >&2;) \
 	 $(if $(HAVE_NCCL),,echo "note: no nccl.h found (NCCL_HOME=): the trainer is built without NCCL" >&2;) \
 	 $(if $(MPI_LIBS),,echo "note: no Open MPI found: the trainer is built without MPI" >&2;) :
+
+# --- cuDNN's graphs without a device: linked with our side of cuDNN alone ------------------------------------------------
+$(B)/obj/tests/unit/kernels/cuda/cudnn_attention.o: CFLAGS_ALL += $(if $(HAVE_CUDNN),-DHAVE_CUDNN $(CUDA_INC) \
+                                                    -DCUDA_STUB='"$(CUDA_LIB)/stubs/libcuda.so"')
+$(B)/unit/kernels/cuda/cudnn_attention: $(B)/obj/tests/unit/kernels/cuda/cudnn_attention.o \
+                                        $(if $(HAVE_CUDNN),$(CUDNN_C:%.c=$(B)/so/%.o)) $(B)/libcommon.a
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(if $(CUDNN_LIB),-Wl$(comma)-rpath$(comma)$(CUDNN_LIB)) -ldl $(L_BASE) -o $@
 
 # --- every CUDA operation beside its CPU twin; says so and succeeds where there is no GPU -------------------------------
 $(B)/gpu-check: $(call obj,$(wildcard tests/gpu/*.c)) $(B)/libtrain.a $(B)/libkernels.a $(B)/libcommon.a

@@ -6,6 +6,18 @@
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/twins.h"
 
+static int compute_capability(void)
+{
+    int device = 0, major = 0, minor = 0;
+
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
+        return 0;
+    }
+    return 10 * major + minor;
+}
+
 int stream_open_cuda(struct kstream **out)
 {
     struct kstream *ks = calloc(1, sizeof *ks);
@@ -21,6 +33,7 @@ int stream_open_cuda(struct kstream **out)
         stream_close_cuda(&ks);
         return E_CUDA;
     }
+    ks->sm = compute_capability();
     *out = ks;
     return 0;
 }
@@ -44,6 +57,7 @@ void stream_close_cuda(struct kstream **sp)
         cublasLtMatrixLayoutDestroy(ks->plan[i].b);
         cublasLtMatrixLayoutDestroy(ks->plan[i].c);
     }
+    attention_choice_fini(&ks->attention);
     cudaFree(ks->scratch);
     cudaFree(ks->workspace);
     if (ks->lt != NULL) {

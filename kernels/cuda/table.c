@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "common/base/err.h"
 #include "kernels/cuda/twins.h"
@@ -7,6 +8,13 @@
 #include <cuda_runtime.h>
 
 plugin_cuda_fn plugin_cuda;
+
+/* common/base/check.c logs, and the log is the program's: this shared object has its own last words. */
+void check_failed(const char *what, const char *file, int line)
+{
+    fprintf(stderr, "%s:%d: %s does not hold\n", file, line, what);
+    abort();
+}
 
 /* Needs a driver and a device: without them the CPU's table serves. */
 int plugin_cuda(int device, struct kops *out, char *why, size_t room)

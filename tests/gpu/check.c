@@ -9,19 +9,29 @@
 
 enum { ROUNDS = 6 };
 
-static const double bound = 1e-5;
+static const enum dtype types[] = {DT_F32, DT_BF16, DT_F16};
+static const char *const names[] = {"f32", "bf16", "f16"};
+
+static int row(struct twins *c, const struct twin *t, size_t type, int rounds)
+{
+    bool good = twins_hold(c, t, types[type], rounds);
+
+    printf("%-24s %-5s %12.2e %10.0e  %s%s\n", t->name, names[type], c->worst,
+           twins_bound(types[type]), good ? "ok" : "FAILED ", c->trouble != NULL ? c->trouble : "");
+    fflush(stdout);
+    return !good;
+}
 
 static int rows(struct twins *c, const struct twin *t, int rounds)
 {
     int failed = 0;
 
     for (; t->name != NULL; t++) {
-        bool good = twins_hold(c, t, rounds, bound);
-
-        failed += !good;
-        printf("%-24s %12.2e %10.0e  %s%s\n", t->name, c->worst, bound, good ? "ok" : "FAILED ",
-               c->trouble != NULL ? c->trouble : "");
-        fflush(stdout);
+        for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+            if ((t->types & 1u << types[i]) != 0) {
+                failed += row(c, t, i, rounds);
+            }
+        }
     }
     return failed;
 }
@@ -41,7 +51,7 @@ int main(void)
         printf("gpu-check: no stream on %s\n", c.k->device);
         return 1;
     }
-    printf("%s\n%-24s %12s %10s\n", c.k->device, "operation", "difference", "bound");
+    printf("%s\n%-24s %-5s %12s %10s\n", c.k->device, "operation", "type", "difference", "bound");
     failed = rows(&c, twins_of_operations, ROUNDS) + rows(&c, twins_of_models, 1);
     c.k->stream_close(&c.ks);
     printf("gpu-check: %s\n", failed == 0 ? "all rows hold" : "FAILED");

@@ -69,7 +69,7 @@ static void check_repeat(struct twins *c)
 }
 
 const struct twin twins_of_models[] = {
-    {"20 steps, cpu beside it", check_model},
-    {"20 steps, bits repeat", check_repeat},
-    {NULL, NULL},
+    {"20 steps, cpu beside it", check_model, TWIN_F32},
+    {"20 steps, bits repeat", check_repeat, TWIN_F32},
+    {0},
 };

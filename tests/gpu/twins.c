@@ -16,11 +16,12 @@ static int64_t between(struct twins *c, int64_t low, int64_t high)
     return low + (int64_t)((uniform(c) + 1) / 2 * (double)(high - low + 1));
 }
 
-/* One tensor on both sides: f32 on the device, f64 of the same values here. */
+/* One tensor on both sides: on the device of the type that is looked at (or of its sums), here f64 of the same values. */
 struct pair {
     void *device;
     double *host;
     int64_t n;
+    enum dtype dt;
 };
 
 void twins_trouble(struct twins *c, int rc, const char *what)
@@ -37,34 +38,48 @@ void twins_worse(struct twins *c, double off)
     }
 }
 
-static struct pair make(struct twins *c, int64_t n, double size)
+static struct pair make_as(struct twins *c, enum dtype dt, int64_t n, double size)
 {
-    struct pair p = {.n = n, .host = mem_array((size_t)n + 1, sizeof *p.host)};
-    float *f = mem_array((size_t)n + 1, sizeof *f);
+    struct pair p = {.n = n, .host = mem_array((size_t)n + 1, sizeof *p.host), .dt = dt};
+    void *there = mem_new((size_t)(n + 1) * sizeof *p.host);
 
     for (int64_t i = 0; i < n; i++) {
-        f[i] = (float)(size * uniform(c));
-        p.host[i] = (double)f[i];
+        p.host[i] = size * uniform(c);
     }
-    twins_trouble(c, c->k->mem_alloc(&p.device, (size_t)n * sizeof *f), "mem_alloc");
-    twins_trouble(c, c->k->mem_put(c->ks, p.device, f, (size_t)n * sizeof *f), "mem_put");
-    free(f);
+    twins_trouble(c, kops_cpu()->convert(NULL, dt, there, DT_F64, p.host, n), "convert");
+    twins_trouble(c, kops_cpu()->convert(NULL, DT_F64, p.host, dt, there, n), "convert");
+    twins_trouble(c, c->k->mem_alloc(&p.device, (size_t)n * dtype_bytes(dt)), "mem_alloc");
+    twins_trouble(c, c->k->mem_put(c->ks, p.device, there, (size_t)n * dtype_bytes(dt)), "mem_put");
+    free(there);
     return p;
+}
+
+static struct pair make(struct twins *c, int64_t n, double size)
+{
+    return make_as(c, c->dt, n, size);
+}
+
+/* What is summed up, or a statistic. */
+static struct pair make_sum(struct twins *c, int64_t n, double size)
+{
+    return make_as(c, dtype_accum(c->dt), n, size);
 }
 
 static void compare(struct twins *c, const struct pair *p)
 {
-    float *f = mem_array((size_t)p->n + 1, sizeof *f);
-    double diff = 0, ref = 0, off;
+    void *there = mem_new((size_t)(p->n + 1) * sizeof(double));
+    double *got = mem_array((size_t)p->n + 1, sizeof *got), diff = 0, ref = 0;
+    size_t size_bytes = (size_t)p->n * dtype_bytes(p->dt);
 
-    twins_trouble(c, c->k->mem_get(c->ks, f, p->device, (size_t)p->n * sizeof *f), "mem_get");
+    twins_trouble(c, c->k->mem_get(c->ks, there, p->device, size_bytes), "mem_get");
+    twins_trouble(c, kops_cpu()->convert(NULL, DT_F64, got, p->dt, there, p->n), "convert");
     for (int64_t i = 0; i < p->n; i++) {
-        diff += ((double)f[i] - p->host[i]) * ((double)f[i] - p->host[i]);
+        diff += (got[i] - p->host[i]) * (got[i] - p->host[i]);
         ref += p->host[i] * p->host[i];
     }
-    off = ref > 0 ? sqrt(diff / ref) : sqrt(diff);
-    twins_worse(c, off);
-    free(f);
+    twins_worse(c, ref > 0 ? sqrt(diff / ref) : sqrt(diff));
+    free(there);
+    free(got);
 }
 
 static void drop(struct twins *c, struct pair *p, size_t n)
@@ -94,19 +109,19 @@ static int32_t *put_tokens(struct twins *c, int32_t *host, int64_t n)
 static void check_layernorm(struct twins *c)
 {
     int64_t rows = between(c, 1, 300), cols = between(c, 1, 1100);
-    struct pair p[] = {make(c, rows * cols, 1), make(c, rows, 0),        make(c, rows, 0),
+    struct pair p[] = {make(c, rows * cols, 1), make_sum(c, rows, 0),    make_sum(c, rows, 0),
                        make(c, rows * cols, 3), make(c, cols, 1),        make(c, cols, 1),
-                       make(c, rows * cols, 1), make(c, rows * cols, 1), make(c, cols, 1),
-                       make(c, cols, 1)};
+                       make(c, rows * cols, 1), make(c, rows * cols, 1), make_sum(c, cols, 1),
+                       make_sum(c, cols, 1)};
     enum { Y, MEAN, RSTD, X, G, B, DY, DX, DG, DB };
 
     DO(layernorm_forward,
-       (c->ks, DT_F32, p[Y].device, p[MEAN].device, p[RSTD].device, p[X].device, p[G].device,
+       (c->ks, c->dt, p[Y].device, p[MEAN].device, p[RSTD].device, p[X].device, p[G].device,
         p[B].device, rows, cols, 1e-5),
        (NULL, DT_F64, p[Y].host, p[MEAN].host, p[RSTD].host, p[X].host, p[G].host, p[B].host, rows,
         cols, 1e-5));
     DO(layernorm_backward,
-       (c->ks, DT_F32, p[DX].device, p[DG].device, p[DB].device, p[DY].device, p[X].device,
+       (c->ks, c->dt, p[DX].device, p[DG].device, p[DB].device, p[DY].device, p[X].device,
         p[G].device, p[MEAN].device, p[RSTD].device, rows, cols),
        (NULL, DT_F64, p[DX].host, p[DG].host, p[DB].host, p[DY].host, p[X].host, p[G].host,
         p[MEAN].host, p[RSTD].host, rows, cols));
@@ -122,16 +137,16 @@ static void check_layernorm(struct twins *c)
 static void check_rmsnorm(struct twins *c)
 {
     int64_t rows = between(c, 1, 300), cols = between(c, 1, 1100);
-    struct pair p[] = {make(c, rows * cols, 1), make(c, rows, 0),        make(c, rows * cols, 3),
+    struct pair p[] = {make(c, rows * cols, 1), make_sum(c, rows, 0),    make(c, rows * cols, 3),
                        make(c, cols, 1),        make(c, rows * cols, 1), make(c, rows * cols, 1),
-                       make(c, cols, 1)};
+                       make_sum(c, cols, 1)};
     enum { Y, RSTD, X, G, DY, DX, DG };
 
     DO(rmsnorm_forward,
-       (c->ks, DT_F32, p[Y].device, p[RSTD].device, p[X].device, p[G].device, rows, cols, 1e-5),
+       (c->ks, c->dt, p[Y].device, p[RSTD].device, p[X].device, p[G].device, rows, cols, 1e-5),
        (NULL, DT_F64, p[Y].host, p[RSTD].host, p[X].host, p[G].host, rows, cols, 1e-5));
     DO(rmsnorm_backward,
-       (c->ks, DT_F32, p[DX].device, p[DG].device, p[DY].device, p[X].device, p[G].device,
+       (c->ks, c->dt, p[DX].device, p[DG].device, p[DY].device, p[X].device, p[G].device,
         p[RSTD].device, rows, cols),
        (NULL, DT_F64, p[DX].host, p[DG].host, p[DY].host, p[X].host, p[G].host, p[RSTD].host, rows,
         cols));
@@ -150,11 +165,12 @@ static void check_rope(struct twins *c)
                                 between(c, 1, 80) * 2, false};
     int64_t n = s.batch * s.seq * (s.heads + 2 * s.kv_heads) * s.head_dim;
     int64_t angles = s.seq * s.head_dim / 2;
-    struct pair p[] = {make(c, n, 1), make(c, n, 1), make(c, angles, 1), make(c, angles, 1)};
+    struct pair p[] = {make(c, n, 1), make(c, n, 1), make_sum(c, angles, 1),
+                       make_sum(c, angles, 1)};
 
-    DO(rope_forward, (c->ks, DT_F32, p[0].device, p[2].device, p[3].device, &s),
+    DO(rope_forward, (c->ks, c->dt, p[0].device, p[2].device, p[3].device, &s),
        (NULL, DT_F64, p[0].host, p[2].host, p[3].host, &s));
-    DO(rope_backward, (c->ks, DT_F32, p[1].device, p[2].device, p[3].device, &s),
+    DO(rope_backward, (c->ks, c->dt, p[1].device, p[2].device, p[3].device, &s),
        (NULL, DT_F64, p[1].host, p[2].host, p[3].host, &s));
     compare(c, &p[0]);
     compare(c, &p[1]);
@@ -166,9 +182,9 @@ static void check_swiglu(struct twins *c)
     int64_t rows = between(c, 1, 300), cols = between(c, 1, 700), n = rows * cols;
     struct pair p[] = {make(c, 2 * n, 4), make(c, n, 0), make(c, n, 1), make(c, 2 * n, 0)};
 
-    DO(swiglu_forward, (c->ks, DT_F32, p[1].device, p[0].device, rows, cols),
+    DO(swiglu_forward, (c->ks, c->dt, p[1].device, p[0].device, rows, cols),
        (NULL, DT_F64, p[1].host, p[0].host, rows, cols));
-    DO(swiglu_backward, (c->ks, DT_F32, p[3].device, p[2].device, p[0].device, rows, cols),
+    DO(swiglu_backward, (c->ks, c->dt, p[3].device, p[2].device, p[0].device, rows, cols),
        (NULL, DT_F64, p[3].host, p[2].host, p[0].host, rows, cols));
     compare(c, &p[1]);
     compare(c, &p[3]);
@@ -180,9 +196,9 @@ static void check_gelu(struct twins *c)
     int64_t n = between(c, 1, 100000);
     struct pair p[] = {make(c, n, 4), make(c, n, 0), make(c, n, 1), make(c, n, 0)};
 
-    DO(gelu_forward, (c->ks, DT_F32, p[1].device, p[0].device, n),
+    DO(gelu_forward, (c->ks, c->dt, p[1].device, p[0].device, n),
        (NULL, DT_F64, p[1].host, p[0].host, n));
-    DO(gelu_backward, (c->ks, DT_F32, p[3].device, p[2].device, p[0].device, n),
+    DO(gelu_backward, (c->ks, c->dt, p[3].device, p[2].device, p[0].device, n),
        (NULL, DT_F64, p[3].host, p[2].host, p[0].host, n));
     compare(c, &p[1]);
     compare(c, &p[3]);
@@ -194,7 +210,7 @@ static void check_add(struct twins *c)
     int64_t n = between(c, 1, 100000);
     struct pair p[] = {make(c, n, 1), make(c, n, 1), make(c, n, 0)};
 
-    DO(add, (c->ks, DT_F32, p[2].device, p[0].device, p[1].device, n),
+    DO(add, (c->ks, c->dt, p[2].device, p[0].device, p[1].device, n),
        (NULL, DT_F64, p[2].host, p[0].host, p[1].host, n));
     compare(c, &p[2]);
     drop(c, p, ARRAY_LEN(p));
@@ -203,9 +219,9 @@ static void check_add(struct twins *c)
 static void check_bias(struct twins *c)
 {
     int64_t rows = between(c, 1, 3000), cols = between(c, 1, 700);
-    struct pair p[] = {make(c, cols, 1), make(c, rows * cols, 1)};
+    struct pair p[] = {make_sum(c, cols, 1), make(c, rows * cols, 1)};
 
-    DO(bias_backward, (c->ks, DT_F32, p[0].device, p[1].device, rows, cols),
+    DO(bias_backward, (c->ks, c->dt, p[0].device, p[1].device, rows, cols),
        (NULL, DT_F64, p[0].host, p[1].host, rows, cols));
     compare(c, &p[0]);
     drop(c, p, ARRAY_LEN(p));
@@ -218,18 +234,21 @@ static void check_matmul(struct twins *c)
 
     for (unsigned flags = 0; flags < 8; flags++) {
         int64_t m = between(c, 1, 300), n = between(c, 1, 300), k = between(c, 1, 300);
-        struct pair p[] = {make(c, m * n, 1), make(c, m * k, 1), make(c, k * n, 1), make(c, n, 1),
-                           make(c, m * n, 1), make(c, m * n, 1), make(c, m * n, 1)};
+        bool add = (flags & MATMUL_ADD) != 0;
+        enum dtype out = add || between(c, 0, 1) == 1 ? dtype_accum(c->dt) : c->dt;
+        struct pair p[] = {make_as(c, out, m * n, 1), make(c, m * k, 1),
+                           make(c, k * n, 1),         make(c, n, 1),
+                           make_as(c, out, m * n, 1), make_as(c, out, m * n, 1),
+                           make_as(c, out, m * n, 1)};
         int64_t bias = between(c, 0, 1), residual = between(c, 0, 1), gelu = between(c, 0, 2);
         struct matmul_tail device = {
             bias ? p[BIAS].device : NULL, residual ? p[RESIDUAL].device : NULL,
             gelu == 1 ? p[PRE].device : NULL, gelu == 2 ? p[AT].device : NULL};
         struct matmul_tail host = {bias ? p[BIAS].host : NULL, residual ? p[RESIDUAL].host : NULL,
                                    gelu == 1 ? p[PRE].host : NULL, gelu == 2 ? p[AT].host : NULL};
-        bool add = (flags & MATMUL_ADD) != 0;
 
         DO(matmul,
-           (c->ks, DT_F32, DT_F32, p[C].device, p[A].device, p[B_].device, m, n, k, flags,
+           (c->ks, c->dt, out, p[C].device, p[A].device, p[B_].device, m, n, k, flags,
             add ? NULL : &device),
            (NULL, DT_F64, DT_F64, p[C].host, p[A].host, p[B_].host, m, n, k, flags,
             add ? NULL : &host));
@@ -241,24 +260,24 @@ static void check_matmul(struct twins *c)
 
 static void check_attention(struct twins *c)
 {
-    int64_t kv = between(c, 1, 3);
-    struct attention_shape s = {between(c, 1, 3),      between(c, 1, 200),
-                                kv * between(c, 1, 3), kv,
-                                between(c, 1, 20) * 8, false};
+    int64_t kv = between(c, 1, 2), wide = c->dt == DT_F32 ? 20 : 16;
+    struct attention_shape s = {between(c, 1, 2),        between(c, 1, 200),
+                                kv * between(c, 1, 3),   kv,
+                                between(c, 1, wide) * 8, false};
     int64_t n = s.batch * s.seq * (s.heads + 2 * s.kv_heads) * s.head_dim;
     int64_t o = s.batch * s.seq * s.heads * s.head_dim;
-    struct pair p[] = {make(c, n, 1), make(c, o, 0), make(c, s.batch * s.heads * s.seq, 0),
+    struct pair p[] = {make(c, n, 1), make(c, o, 0), make_sum(c, s.batch * s.heads * s.seq, 0),
                        make(c, o, 1), make(c, n, 1)};
     enum { QKV, OUT, LSE, DOUT, DQKV };
     struct attention_ready ready = {0}, unused;
     void *scratch = NULL;
 
-    DO(attention_prepare, (c->ks, DT_F32, &s, true, &ready), (NULL, DT_F64, &s, true, &unused));
+    DO(attention_prepare, (c->ks, c->dt, &s, true, &ready), (NULL, DT_F64, &s, true, &unused));
     twins_trouble(c, c->k->mem_alloc(&scratch, ready.scratch_bytes), "mem_alloc");
-    DO(attention_forward, (c->ks, DT_F32, p[OUT].device, p[LSE].device, p[QKV].device, &s, scratch),
+    DO(attention_forward, (c->ks, c->dt, p[OUT].device, p[LSE].device, p[QKV].device, &s, scratch),
        (NULL, DT_F64, p[OUT].host, p[LSE].host, p[QKV].host, &s, NULL));
     DO(attention_backward,
-       (c->ks, DT_F32, p[DQKV].device, p[DOUT].device, p[QKV].device, p[OUT].device, p[LSE].device,
+       (c->ks, c->dt, p[DQKV].device, p[DOUT].device, p[QKV].device, p[OUT].device, p[LSE].device,
         &s, scratch),
        (NULL, DT_F64, p[DQKV].host, p[DOUT].host, p[QKV].host, p[OUT].host, p[LSE].host, &s, NULL));
     compare(c, &p[OUT]);
@@ -272,7 +291,7 @@ static void check_crossentropy(struct twins *c)
 {
     int64_t rows = between(c, 1, 200), vocab = between(c, 2, 2000),
             stride = vocab + between(c, 0, 60);
-    struct pair p[] = {make(c, rows * stride, 8), make(c, rows, 0), make(c, rows * stride, 1)};
+    struct pair p[] = {make(c, rows * stride, 8), make_sum(c, rows, 0), make(c, rows * stride, 1)};
     int32_t *target = mem_array((size_t)rows, sizeof *target), *device;
 
     for (int64_t r = 0; r < rows; r++) {
@@ -280,7 +299,7 @@ static void check_crossentropy(struct twins *c)
     }
     device = put_tokens(c, target, rows);
     DO(crossentropy,
-       (c->ks, DT_F32, p[1].device, p[2].device, p[0].device, device, rows, vocab, stride, 0.5),
+       (c->ks, c->dt, p[1].device, p[2].device, p[0].device, device, rows, vocab, stride, 0.5),
        (NULL, DT_F64, p[1].host, p[2].host, p[0].host, target, rows, vocab, stride, 0.5));
     compare(c, &p[1]);
     compare(c, &p[2]);
@@ -293,8 +312,9 @@ static void check_embedding(struct twins *c)
 {
     int64_t seq = between(c, 1, 300), rows = seq * between(c, 1, 4), cols = between(c, 1, 400);
     int64_t vocab = between(c, 1, 500);
-    struct pair p[] = {make(c, vocab * cols, 1), make(c, seq * cols, 1),   make(c, rows * cols, 0),
-                       make(c, rows * cols, 1),  make(c, vocab * cols, 1), make(c, seq * cols, 1)};
+    struct pair p[] = {make(c, vocab * cols, 1),     make(c, seq * cols, 1),
+                       make(c, rows * cols, 0),      make(c, rows * cols, 1),
+                       make_sum(c, vocab * cols, 1), make_sum(c, seq * cols, 1)};
     int32_t *token = mem_array((size_t)rows, sizeof *token), *device;
 
     for (int64_t r = 0; r < rows; r++) {
@@ -302,10 +322,10 @@ static void check_embedding(struct twins *c)
     }
     device = put_tokens(c, token, rows);
     DO(embedding_forward,
-       (c->ks, DT_F32, p[2].device, device, p[0].device, p[1].device, rows, seq, cols),
+       (c->ks, c->dt, p[2].device, device, p[0].device, p[1].device, rows, seq, cols),
        (NULL, DT_F64, p[2].host, token, p[0].host, p[1].host, rows, seq, cols));
     DO(embedding_backward,
-       (c->ks, DT_F32, p[4].device, p[5].device, p[3].device, device, rows, seq, cols, vocab),
+       (c->ks, c->dt, p[4].device, p[5].device, p[3].device, device, rows, seq, cols, vocab),
        (NULL, DT_F64, p[4].host, p[5].host, p[3].host, token, rows, seq, cols, vocab));
     compare(c, &p[2]);
     compare(c, &p[4]);
@@ -328,7 +348,7 @@ static void compare_double(struct twins *c, const double *device, double want)
 static void check_reduce_and_adamw(struct twins *c)
 {
     int64_t n = between(c, 1, 300000);
-    struct pair p[] = {make(c, n, 1), make(c, n, 1), make(c, n, 1), make(c, n, 0.1)};
+    struct pair p[] = {make(c, n, 1), make_sum(c, n, 1), make_sum(c, n, 1), make_sum(c, n, 0.1)};
     struct adamw_step how = {1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, 0.3, {0}};
     double want[4] = {0}, *device;
     void *scalars = NULL;
@@ -339,13 +359,13 @@ static void check_reduce_and_adamw(struct twins *c)
     twins_trouble(c, c->k->mem_zero(c->ks, p[2].device, (size_t)n * sizeof(float)), "mem_zero");
     twins_trouble(c, c->k->mem_alloc(&scalars, sizeof want), "mem_alloc");
     device = scalars;
-    DO(sum_add, (c->ks, DT_F32, device, p[0].device, n), (NULL, DT_F64, want, p[0].host, n));
-    DO(sumsq_add, (c->ks, DT_F32, device + 1, p[3].device, n),
+    DO(sum_add, (c->ks, c->dt, device, p[0].device, n), (NULL, DT_F64, want, p[0].host, n));
+    DO(sumsq_add, (c->ks, c->dt, device + 1, p[3].device, n),
        (NULL, DT_F64, want + 1, p[3].host, n));
     DO(clip_scale, (c->ks, device + 2, device + 3, device + 1, 1.0, 0.25),
        (NULL, want + 2, want + 3, want + 1, 1.0, 0.25));
     DO(adamw,
-       (c->ks, DT_F32, p[0].device, NULL, p[1].device, p[2].device, p[3].device, n, device + 3,
+       (c->ks, c->dt, p[0].device, NULL, p[1].device, p[2].device, p[3].device, n, device + 3,
         &how),
        (NULL, DT_F64, p[0].host, NULL, p[1].host, p[2].host, p[3].host, n, want + 3, &how));
     for (int i = 0; i < 4; i++) {
@@ -359,27 +379,34 @@ static void check_reduce_and_adamw(struct twins *c)
 }
 
 const struct twin twins_of_operations[] = {
-    {"layernorm", check_layernorm},
-    {"rmsnorm", check_rmsnorm},
-    {"rope", check_rope},
-    {"gelu", check_gelu},
-    {"swiglu", check_swiglu},
-    {"add", check_add},
-    {"bias", check_bias},
-    {"matmul", check_matmul},
-    {"attention", check_attention},
-    {"crossentropy", check_crossentropy},
-    {"embedding", check_embedding},
-    {"reduce, clip, adamw", check_reduce_and_adamw},
-    {NULL, NULL},
+    {"layernorm", check_layernorm, TWIN_F32},
+    {"rmsnorm", check_rmsnorm, TWIN_F32},
+    {"rope", check_rope, TWIN_F32},
+    {"gelu", check_gelu, TWIN_F32},
+    {"swiglu", check_swiglu, TWIN_F32},
+    {"add", check_add, TWIN_F32},
+    {"bias", check_bias, TWIN_F32},
+    {"matmul", check_matmul, TWIN_F32},
+    {"attention", check_attention, TWIN_ALL},
+    {"crossentropy", check_crossentropy, TWIN_F32},
+    {"embedding", check_embedding, TWIN_F32},
+    {"reduce, clip, adamw", check_reduce_and_adamw, TWIN_F32},
+    {0},
 };
 
-bool twins_hold(struct twins *c, const struct twin *t, int rounds, double bound)
+/* What rounding costs: 2^-24, 2^-9 or 2^-12 of a value, and as much again for each step between input and output. */
+double twins_bound(enum dtype dt)
 {
+    return dt == DT_BF16 ? 1e-2 : dt == DT_F16 ? 2e-3 : 1e-5;
+}
+
+bool twins_hold(struct twins *c, const struct twin *t, enum dtype dt, int rounds)
+{
+    c->dt = dt;
     c->worst = 0;
     c->trouble = NULL;
     for (int i = 0; i < rounds && c->trouble == NULL; i++) {
         t->check(c);
     }
-    return c->trouble == NULL && c->worst <= bound;
+    return c->trouble == NULL && c->worst <= twins_bound(dt);
 }

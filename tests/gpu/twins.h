@@ -1,4 +1,4 @@
-/* twins.h - a backend's operations beside their meaning: the CPU's double on the same f32 inputs.
+/* twins.h - a backend's operations beside their meaning: the CPU's double on the same inputs.
  *
  * The measure is |difference| / |reference| over a whole tensor, on random shapes, odd ones too; a NaN is never good. The
  * same rows run on a GPU (tests/gpu/check.c) and on the host's double of one (tests/unit/kernels/simt.c).
@@ -11,21 +11,26 @@
 struct twins {
     const struct kops *k;
     struct kstream *ks;
+    enum dtype dt; /* of the tensors */
     uint64_t seed;
     double worst;        /* of this row */
     const char *trouble; /* an operation that failed */
 };
 
+enum { TWIN_F32 = 1 << DT_F32, TWIN_ALL = 1 << DT_F32 | 1 << DT_BF16 | 1 << DT_F16 };
+
 struct twin {
     const char *name; /* NULL ends a list */
     void (*check)(struct twins *c);
+    unsigned types; /* 1 << DT_*: that it has */
 };
 
 extern const struct twin twins_of_operations[];
 extern const struct twin twins_of_models[];
 
-/* One row, `rounds` times on other shapes. */
-bool twins_hold(struct twins *c, const struct twin *t, int rounds, double bound);
+/* One row in one type, `rounds` times on other shapes. */
+bool twins_hold(struct twins *c, const struct twin *t, enum dtype dt, int rounds);
+double twins_bound(enum dtype dt);
 
 /* For the checks: what they saw. */
 void twins_trouble(struct twins *c, int rc, const char *what);

@@ -9,19 +9,14 @@
 #include "kernels/cuda/stream.h"
 #include "tests/simt/simt.h"
 
-/* What the host has in the same meaning. */
+/* The table takes the CPU's. */
 #define matmul_cuda     matmul_cpu
 #define mem_room_cuda   mem_room_cpu
 #define host_alloc_cuda host_alloc_cpu
 #define host_free_cuda  host_free_cpu
-#define mem_zero_cuda   mem_zero_cpu
-#define mem_copy_cuda   mem_copy_cpu
-#define mem_put_cuda    mem_put_cpu
-#define mem_get_cuda    mem_get_cpu
 #include "kernels/cuda/twins.h"
 
-/* As on a device: sums over many columns go through it in pieces. */
-enum { ALIGNMENT = 256 };
+enum { ALIGNMENT = 256 }; /* as cudaMalloc() promises */
 
 static std::map<void *, std::pair<void *, size_t>> mapped;
 
@@ -73,6 +68,26 @@ void mem_free_cuda(void *p)
         munmap(it->second.first, it->second.second);
         mapped.erase(it);
     }
+}
+
+int mem_zero_cuda(struct kstream *ks, void *p, size_t size_bytes)
+{
+    return mem_zero_cpu(ks, p, size_bytes);
+}
+
+int mem_copy_cuda(struct kstream *ks, void *to, const void *from, size_t size_bytes)
+{
+    return mem_copy_cpu(ks, to, from, size_bytes);
+}
+
+int mem_put_cuda(struct kstream *ks, void *to, const void *from, size_t size_bytes)
+{
+    return mem_put_cpu(ks, to, from, size_bytes);
+}
+
+int mem_get_cuda(struct kstream *ks, void *to, const void *from, size_t size_bytes)
+{
+    return mem_get_cpu(ks, to, from, size_bytes);
 }
 
 void simt_schedule(unsigned seed)

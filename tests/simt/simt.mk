@@ -4,10 +4,11 @@ SIMT_SAN   := $(if $(SAN),,yes)
 SIMT_CU    := $(wildcard kernels/cuda/*.cu)
 SIMT_CUH   := $(filter-out kernels/cuda/mma.cuh,$(wildcard kernels/cuda/*.cuh))
 SIMT_SRC   := $(B)/simt/src
-SIMT_O     := $(SIMT_CU:%.cu=$(B)/simt/%.o) $(B)/simt/kernels/cuda/attention_plan.o \
+SIMT_O     := $(SIMT_CU:%.cu=$(B)/simt/%.o) \
+              $(patsubst %,$(B)/simt/kernels/cuda/%.o,attention_plan attention_check cudnn_none) \
               $(B)/simt/tests/simt/simt.o $(B)/simt/tests/simt/device.o
 CXX        ?= g++
-SIMT_FLAGS  = -g -O1 -D_GNU_SOURCE -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function -Itests/simt -I$(SIMT_SRC) -I. -MMD -MP
+SIMT_FLAGS  = -g -O2 -D_GNU_SOURCE -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function -Itests/simt -I$(SIMT_SRC) -I. -MMD -MP
 
 $(SIMT_SRC)/%: % tests/simt/rewrite.py
 	@mkdir -p $(@D)
@@ -19,7 +20,7 @@ $(B)/simt/%.o: $(SIMT_SRC)/%.cu $(SIMT_CUH:%=$(SIMT_SRC)/%)
 $(B)/simt/%.o: %.cc
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
-	$(Q)$(CXX) -std=c++17 -O2 $(SIMT_FLAGS) -c $< -o $@
+	$(Q)$(CXX) -std=c++17 $(SIMT_FLAGS) -c $< -o $@
 $(B)/simt/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -28,10 +29,10 @@ $(B)/libsimt.a: $(SIMT_O)
 .PRECIOUS: $(SIMT_SRC)/%
 
 $(B)/obj/tests/unit/kernels/simt.o: CFLAGS_ALL += $(if $(SIMT_SAN),-DHAVE_SIMT)
-$(B)/unit/kernels/simt: $(call obj,tests/unit/kernels/simt.c tests/gpu/twins.c tests/gpu/models.c) \
-                        $(if $(SIMT_SAN),$(call lib,simt)) $(call lib,train) $(call lib,kernels) $(call lib,common)
+$(B)/unit/kernels/simt: $(call obj,tests/unit/kernels/simt.c tests/gpu/twins.c) \
+                        $(if $(SIMT_SAN),$(call lib,simt)) $(call lib,kernels) $(call lib,common)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_TRAIN) $(if $(SIMT_SAN),-lstdc++) -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_KERNELS) $(L_BASE) $(if $(SIMT_SAN),-lstdc++) -o $@
 
 -include $(shell find $(B)/simt -name '*.d' 2>/dev/null)

@@ -1,0 +1,31 @@
+/* attention_plan.h - which kernel runs a shape: cuDNN's, our tiles, our rows; what a stream remembers of it. */
+#ifndef KERNELS_CUDA_ATTENTION_PLAN_H
+#define KERNELS_CUDA_ATTENTION_PLAN_H
+
+#include "common/base/err.h"
+#include "kernels/cuda/cudnn_attention.h"
+
+/* A kind of shapes that cuDNN was seen to compute as we do. */
+struct attention_kind {
+    enum dtype dt;
+    int64_t head_dim, group; /* heads to a key head */
+    bool any_order, learn;
+};
+
+enum { ATTENTION_KINDS_MAX = 16 };
+
+struct attention_choice {
+    struct cudnn_attention *cudnn; /* NULL: not asked yet, or not to be used */
+    struct err why_not;            /* set when it was asked and is not to be used */
+    struct attention_kind seen[ATTENTION_KINDS_MAX];
+    int kinds;
+};
+
+void attention_choice_fini(struct attention_choice *c);
+
+/* Runs both passes of a small shape like `s` by cuDNN and by our tiles. E_CORRUPT when they differ, E_UNSUPPORTED when cuDNN
+ * does not take it. Takes memory and waits for the device: when a shape is prepared, never later. */
+MUST_USE int attention_check(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
+                             bool learn, struct err *e);
+
+#endif

@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "common/base/buf.h"
 #include "common/base/log.h"
 #include "server/net/sock.h"
 
@@ -47,26 +47,18 @@ static struct listener *listener_new(const struct listener_settings *set)
 /* Accepted sockets inherit it. A kernel may refuse an algorithm that is not on its list: slower, not wrong. */
 static void set_congestion(struct listener *l)
 {
-    struct buf usual = BUF_INIT(64);
     const char *algorithm = l->set.tcp_congestion;
 
-    if (algorithm == NULL) { /* the socket may have had another before */
-        if (buf_read_file(&usual, "/proc/sys/net/ipv4/tcp_congestion_control", NULL) != 0) {
-            return;
-        }
-        usual.n = strcspn(buf_cstr(&usual), "\n");
-        algorithm = buf_cstr(&usual);
-    }
     if (!sock_congestion(l->fd, algorithm)) {
-        log_warn("listen.congestion", "address=%s algorithm=%s refused=yes", l->address, algorithm);
+        log_warn("listen.congestion", "address=%s algorithm=%s refused=yes", l->address,
+                 algorithm != NULL ? algorithm : "usual");
     }
-    buf_free(&usual);
 }
 
 static int prepare(struct listener *l, bool again, struct err *e)
 {
     sock_bound(l->fd, l->address);
-    if (again || l->set.tcp_congestion != NULL) {
+    if (again || l->set.tcp_congestion != NULL) { /* the socket may have had another before */
         set_congestion(l);
     }
     return l->set.tls_certificate == NULL

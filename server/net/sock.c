@@ -82,7 +82,7 @@ int sock_listen(const char *address, int *fd_out, struct err *e)
     return rc;
 }
 
-void sock_text(const struct sockaddr *sa, char out[SOCK_TEXT_BYTES])
+static void sock_text(const struct sockaddr *sa, char out[SOCK_TEXT_BYTES])
 {
     char host[NI_MAXHOST];
     char port[NI_MAXSERV];
@@ -124,6 +124,15 @@ void sock_short_queue(int fd)
 
 bool sock_congestion(int fd, const char *algorithm)
 {
+    char usual[16] = "";
+    socklen_t n = sizeof usual - 1;
+    int fresh = algorithm == NULL ? socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
+
+    if (fresh != -1) {
+        (void)getsockopt(fresh, IPPROTO_TCP, TCP_CONGESTION, usual, &n);
+        close(fresh);
+    }
+    algorithm = algorithm != NULL ? algorithm : usual;
     return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, algorithm, (socklen_t)strlen(algorithm)) ==
            0;
 }

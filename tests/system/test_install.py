@@ -1,0 +1,70 @@
+"""What `make install` puts into a system: units that systemd accepts, manuals that render, examples that pass."""
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from harness.mirrord import BUILD, ROOT, SLOW
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    if SLOW != 1:
+        pytest.skip("a sanitizer build is not installed")
+    root = tmp_path_factory.mktemp("root")
+    subprocess.run(["make", "-s", "-C", ROOT, "install", f"DESTDIR={root}", "PREFIX=/usr"], check=True, capture_output=True,
+                   timeout=300)
+    return root
+
+
+def test_units(installed, client, tmp_path):
+    """Verified with the paths of the programs as installed: systemd looks whether they are there."""
+    analyze = client("systemd-analyze")
+    units = []
+    for unit in (installed / "usr/lib/systemd/system").iterdir():
+        (tmp_path / unit.name).write_text(re.sub(r"/usr/s?bin/", lambda m: str(installed) + m[0], unit.read_text()))
+        units.append(tmp_path / unit.name)
+    assert {u.name for u in units} == {"mirrord.service", "trainagent.service", "trainagent.timer"}
+    done = subprocess.run([analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    for service in units:
+        if service.suffix == ".service":
+            done = subprocess.run([analyze, "security", "--offline=true", "--threshold=20", "--no-pager", service],
+                                  capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout
+
+
+def test_manuals(installed, client):
+    man = client("man")
+    pages = list((installed / "usr/share/man").rglob("*.[158]"))
+    assert len(pages) == len(list((ROOT / "docs/man").iterdir()))
+    for page in pages:
+        done = subprocess.run([man, "-l", "--warnings=w", page], capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and not done.stderr and "NAME" in done.stdout, (page, done.stderr)
+
+
+def test_examples(installed, tmp_path):
+    """Each recipe, in a configuration of its own; what -T prints of it passes too, and prints the same again."""
+    recipes = [f for f in (installed / "usr/share/doc/mirror/examples").glob("*.conf") if f.name != "job.conf"]
+    for recipe in [*recipes, installed / "etc/mirrord/mirrord.conf"]:
+        conf = tmp_path / recipe.name
+        conf.write_text(recipe.read_text() if "listen" in recipe.read_text() else
+                        f'state_dir = "{tmp_path}/state"\nlisten "127.0.0.1:0" {{ }}\ninclude("{recipe}")\n')
+        run = lambda flag, path: subprocess.run([BUILD / "mirrord", flag, "-c", path], capture_output=True, text=True,  # noqa: E731
+                                                check=False)
+        assert run("-t", conf).returncode == 0, run("-t", conf).stderr
+        printed = pathlib.Path(tmp_path, "printed.conf")
+        printed.write_text(run("-T", conf).stdout)
+        assert run("-t", printed).returncode == 0, run("-t", printed).stderr
+        assert run("-T", printed).stdout == printed.read_text()
+
+
+def test_the_completion_knows_every_verb_and_option(installed, client):
+    script = next((installed / "usr/share/bash-completion/completions").iterdir())
+    subprocess.run([client("bash"), "-n", script], check=True)
+    text = script.read_text()
+    for noun, word, options in re.findall(r'^VERB\("([^"]*)", "([^"]*)", "[^"]*", \d+, \d+, "([^"]*)"',
+                                          (ROOT / "server/ctl/verbs.def").read_text(), re.M):
+        for name in [noun, word, *re.findall(r"--[a-z-]+", options)]:
+            assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text), (noun, word, name)

@@ -226,7 +226,8 @@ static NORETURN void *run_keeper(void *arg)
         must(rc == 0 || rc == E_NOSPACE || rc == E_AGAIN, "evict", &e);
         rc = gc_run(w->s, 2, false, &g, &e);
         must(rc == 0, "gc", &e);
-        must(scrub_step(w->s, 1 << 20, UINT64_MAX, &freed, &damaged, &e) == 0 && damaged == 0, "scrub", &e);
+        must(scrub_step(w->s, 1 << 20, UINT64_MAX, &freed, &damaged, &e) == 0 && damaged == 0,
+             "scrub", &e);
         usleep(1000);
     }
 }

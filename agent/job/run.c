@@ -71,13 +71,15 @@ static int open_folder(struct run *r, struct err *e)
         return rc;
     }
     snprintf(path, sizeof path, "%s/lock", r->dir);
-    r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    /* No O_CLOEXEC: what the command starts holds the lock too. After a SIGKILL of ours nobody runs beside what it left. */
+    r->lock = open(path, O_RDWR | O_CREAT, 0644);
     if (r->lock == -1) {
         return err_sys(e, "%s", path);
     }
     if (flock(r->lock, LOCK_EX | LOCK_NB) == -1) {
         return errno == EWOULDBLOCK
-                   ? err_set(e, E_BUSY, "%s: runs already; only one at a time", r->name)
+                   ? err_set(e, E_BUSY, "%s: runs already, or something that it started does",
+                             r->name)
                    : err_sys(e, "%s", path);
     }
     if (r->job.out != NULL) {
@@ -133,11 +135,7 @@ static int settle_input(struct run *r, size_t i, struct err *e)
         return err_set(e, E_CONFIG, "artifact %s: a folder cannot be unpacked",
                        r->job.artifact[i].name);
     }
-    rc = unpack_blob(r->agent->shelf, &a->file[0].digest, r->path[i], e);
-    if (rc == 0) {
-        rc = shelf_try_lock(r->agent->shelf, &a->file[0].digest, true, &r->shelf_lock[i], e);
-        rc = rc == E_BUSY ? 0 : rc; /* another job is unpacking the same: it is there, and in use */
-    }
+    rc = unpack_blob(r->agent->shelf, &a->file[0].digest, r->path[i], &r->shelf_lock[i], e);
     return rc != 0 ? err_prefix(e, "artifact %s", r->job.artifact[i].name) : 0;
 }
 

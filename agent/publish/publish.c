@@ -440,9 +440,17 @@ static int commit(struct publisher *p, const char *if_match, struct publish_resu
     if (rc == 0 || rc == E_CHANGED || rc == E_NOTFOUND) {
         memo_forget(p->memo); /* it is settled, one way or the other */
     }
-    if (rc == E_CHANGED) {
+    if (rc == E_CHANGED && q.status == 412) {
         return err_set(&p->why, rc,
                        "the repository is no longer at that root; look, then publish again");
+    }
+    if (rc == E_CHANGED) {
+        doc = json_loadb(q.body.p, q.body.n, 0, NULL);
+        err_set(&p->why, rc, "the mirror refuses the commit: %.150s",
+                json_is_string(json_object_get(doc, "error"))
+                    ? json_string_value(json_object_get(doc, "error"))
+                    : "409");
+        json_decref(doc);
     }
     if (rc != 0) {
         return rc;
@@ -481,17 +489,13 @@ bool publish_to_ok(struct slice to)
     return segments == 3 && place_name_ok(to);
 }
 
-static int open_publisher(struct publisher *p, const struct agent *a, const struct publish_want *w,
-                          struct err *e)
+static void open_publisher(struct publisher *p, const struct agent *a, const struct publish_want *w,
+                           const struct publish_files *files)
 {
     const struct timeval tick = {0, TICK_MS * 1000};
     struct slice to = plain_to(slice_str(w->to));
 
-    if (!publish_to_ok(to)) {
-        return err_set(e, E_USAGE,
-                       "%s: publish goes to <repo>/<owner>/<name>, such as models/me/gpt2", w->to);
-    }
-    *p = (struct publisher){.agent = a};
+    *p = (struct publisher){.agent = a, .files = *files};
     p->to = arena_fmt(&p->arena, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(a->mirror), SLICE_ARG(to));
     p->base = event_base_new();
     CHECK(p->base != NULL);
@@ -508,7 +512,6 @@ static int open_publisher(struct publisher *p, const struct agent *a, const stru
     event_add(p->stop[0], NULL);
     event_add(p->stop[1], NULL);
     p->bar = a->quiet || a->json ? NULL : progress_open(w->to);
-    return 0;
 }
 
 static void close_publisher(struct publisher *p)
@@ -528,15 +531,22 @@ static void close_publisher(struct publisher *p)
 int publish(const struct agent *a, const struct publish_want *w, struct publish_result *out,
             struct err *e)
 {
+    struct publish_files files;
     struct publisher p;
-    int rc = open_publisher(&p, a, w, e);
+    int rc;
 
     *out = (struct publish_result){0};
-    if (rc != 0) {
-        return rc;
+    if (!publish_to_ok(slice_str(w->to))) {
+        return err_set(e, E_USAGE,
+                       "%s: publish goes to <repo>/<owner>/<name>, such as models/me/gpt2", w->to);
     }
-    rc = publish_files_list(w->dir, &p.files, &p.why);
-    rc = rc != 0 ? rc : open_upload(&p);
+    /* Before signals are ours: reading it all may take a while, and there is nothing to tidy up. */
+    rc = publish_files_list(w->dir, &files, e);
+    if (rc != 0) {
+        return err_prefix(e, "%s", w->to);
+    }
+    open_publisher(&p, a, w, &files);
+    rc = open_upload(&p);
     rc = rc != 0 || p.committed ? rc : put_all(&p);
     rc = rc != 0 ? rc : commit(&p, w->if_match, out);
     out->files = p.files.n;

@@ -77,6 +77,7 @@ static void block_written(struct job *j)
     } else if (p->phase == PULL_FETCH && rc == E_CORRUPT) {
         bad_chunk(p, index);
     } else if (p->phase == PULL_FETCH) {
+        p->discard = rc == E_NOSPACE; /* others need the disk, too */
         pull_fail(p, rc, &why);
     }
     pull_job_ended(p);

@@ -163,6 +163,21 @@ static void open_parts(struct pull *p)
     pull_job_ended(p); /* an earlier run may have left nothing to fetch */
 }
 
+/* Another job on this node fetches it. One that hangs would have us hang in silence. */
+static void say_waiting(struct pull *p, uint64_t now_ms)
+{
+    if (p->waits_since_ms == 0) {
+        p->waits_since_ms = now_ms;
+    } else if (now_ms - p->waits_since_ms > (uint64_t)p->pl->agent->idle_timeout_s * 1000 &&
+               p->waits_since_ms != UINT64_MAX) {
+        struct slice shown = p->want.url;
+        p->waits_since_ms = UINT64_MAX;
+        shown = slice_cut(&shown, '?');
+        log_warn("pull.waits", "url=" SLICE_FMT " another process on this node fetches it",
+                 SLICE_ARG(shown));
+    }
+}
+
 static void take_lock(struct pull *p)
 {
     struct err why;
@@ -175,7 +190,8 @@ static void take_lock(struct pull *p)
     }
     rc = shelf_try_lock(p->pl->agent->shelf, &p->key, false, &p->lock, &why);
     if (rc == E_BUSY) {
-        return; /* another job on this node fetches it: the next tick looks again */
+        say_waiting(p, clock_now_ms());
+        return; /* the next tick looks again */
     }
     if (rc != 0) {
         pull_fail(p, rc, &why);

@@ -145,7 +145,9 @@ static int begin_anew(struct parts *p, const char *state_path, struct err *e)
     /* Room first: a full disk should say so now, not after an hour. */
     if (p->size_bytes != SIZE_UNKNOWN && p->size_bytes > PART_BYTES &&
         fallocate(p->fd, 0, 0, (off_t)p->size_bytes) == -1 && errno != EOPNOTSUPP) {
-        return err_sys(e, "room for %llu bytes", (unsigned long long)p->size_bytes);
+        int rc = err_sys(e, "room for %llu bytes", (unsigned long long)p->size_bytes);
+        (void)!ftruncate(p->fd, 0); /* ext4 has given it all that there was */
+        return rc;
     }
     return 0;
 }

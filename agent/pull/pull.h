@@ -79,6 +79,7 @@ struct pull {
     struct slice list_url;
     struct ask *ask;
     struct shelf_lock *lock;
+    uint64_t waits_since_ms; /* for the lock; UINT64_MAX: and it was said */
     struct digest key;
     struct chunk_list list;
     bool chunked;

@@ -57,12 +57,15 @@ static void say_plain(const struct artifact *a, uint64_t took_ms)
 static int settle(struct verb_line *v, struct artifact *a, char path[PATH_MAX], struct err *e)
 {
     if (v->unpack) {
+        struct shelf_lock *hold = NULL;
         int rc;
         if (a->is_folder) {
             return err_set(e, E_USAGE, "%s: is a folder; --unpack is for archives", a->from);
         }
-        rc = unpack_blob(v->agent->shelf, &a->file[0].digest, path, e);
-        return rc != 0 || v->to == NULL ? rc : unpack_copy(path, v->to, e);
+        rc = unpack_blob(v->agent->shelf, &a->file[0].digest, path, &hold, e);
+        rc = rc != 0 || v->to == NULL ? rc : unpack_copy(path, v->to, e);
+        shelf_unlock(&hold);
+        return rc;
     }
     if (v->to != NULL) {
         snprintf(path, PATH_MAX, "%s%s" SLICE_FMT, v->to, a->is_folder ? "" : "/",

@@ -179,7 +179,7 @@ int place_blob(struct shelf *s, const struct digest *d, const char *dir, struct 
     shelf_blob_path(s, d, path);
     blob = open(path, O_RDONLY | O_CLOEXEC);
     if (blob == -1 || fstat(blob, &mine) == -1) {
-        rc = err_sys(e, "%s", path);
+        rc = shelf_lost(path, e);
         goto out;
     }
     rc = open_folder(dir, name, base, &folder, e);

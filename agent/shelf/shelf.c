@@ -170,9 +170,6 @@ static int seal_data(const struct shelf_sealing *x, bool sync, struct err *e)
 {
     int rc = 0;
 
-    if (fchmod(x->fd, 0444) == -1) {
-        return err_sys(e, "chmod");
-    }
     rc = set_mtime(x->fd, e);
     if (rc == 0 && sync && fsync(x->fd) == -1) {
         rc = err_sys(e, "fsync");
@@ -196,6 +193,8 @@ static int seal_name(struct shelf *s, const struct shelf_sealing *x, bool sync, 
          rename(part, blob) == -1)) {
         return err_sys(e, "%s: rename", blob);
     }
+    (void)!fchmod(x->fd,
+                  0444); /* not before: an own .part that is read-only could not be taken up */
     if (!x->stateless) {
         unlink(state);
     }
@@ -224,6 +223,22 @@ void shelf_seal(struct shelf *s, struct shelf_sealing *const *all, size_t n)
     }
 }
 
+int shelf_lost(const char *path, struct err *e)
+{
+    return errno == ENOENT ? err_set(e, E_CHANGED, "%s: gone, by gc perhaps; run it again", path)
+                           : err_sys(e, "%s", path);
+}
+
+/* Reading is enough for a shared one. */
+static int open_lock(const char *path, bool shared)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+
+    return fd == -1 && shared && (errno == EROFS || errno == EACCES)
+               ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+               : fd;
+}
+
 int shelf_try_lock(struct shelf *s, const struct digest *key, bool shared, struct shelf_lock **out,
                    struct err *e)
 {
@@ -237,9 +252,9 @@ int shelf_try_lock(struct shelf *s, const struct digest *key, bool shared, struc
     digest_format(key, hex);
     snprintf(path, sizeof path, "%s/locks/%s", s->dir, hex);
     for (;;) {
-        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        fd = open_lock(path, shared);
         if (fd == -1) {
-            return err_sys(e, "%s", path);
+            return shared && errno == ENOENT ? 0 : err_sys(e, "%s", path);
         }
         if (flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == -1) {
             int rc = errno == EWOULDBLOCK ? err_set(e, E_BUSY, "%s: another process has it", path)

@@ -47,7 +47,11 @@ struct shelf_sealing { /* partial/<key>.part, open as fd and known to hash to `d
  * a power cut, but the name may be missing, which costs a download. */
 void shelf_seal(struct shelf *s, struct shelf_sealing *const *all, size_t n);
 
-/* Never waits: E_BUSY. Several may hold it shared. */
+/* A blob that was there is gone: E_CHANGED, with gc as the likely reason; or errno. */
+int shelf_lost(const char *path, struct err *e);
+
+/* Never waits: E_BUSY. Several may hold it shared; *out is NULL when the shelf is read-only to us, and there is nothing to
+ * be held. */
 MUST_USE int shelf_try_lock(struct shelf *s, const struct digest *key, bool shared,
                             struct shelf_lock **out, struct err *e);
 void shelf_unlock(struct shelf_lock **lp);

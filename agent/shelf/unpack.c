@@ -16,7 +16,13 @@
 #include "agent/shelf/place.h"
 #include "common/os/newfile.h"
 
-enum { ENTRIES_MAX = 1000000, RATIO_MAX = 1000, BLOCK_BYTES = 1 << 20, LOCK_WAIT_MS = 100 };
+enum {
+    ENTRIES_MAX = 1000000,
+    RATIO_MAX = 1000,
+    BLOCK_BYTES = 1 << 20,
+    LOCK_WAIT_MS = 50,
+    TRIES = 5
+};
 #define UNPACKED_MAX    ((uint64_t)4 << 40)
 #define UNPACKED_ALWAYS ((uint64_t)64 << 20) /* whatever the ratio */
 
@@ -281,18 +287,18 @@ static int publish_tree(const char *temp, const char *path, struct err *e)
     return dir_sync(dir, e);
 }
 
-static int wait_for_lock(struct shelf *s, const struct digest *d, struct shelf_lock **out,
-                         struct err *e)
+static int wait_for_lock(struct shelf *s, const struct digest *d, bool shared,
+                         struct shelf_lock **out, struct err *e)
 {
     int rc;
 
-    while ((rc = shelf_try_lock(s, d, false, out, e)) == E_BUSY) {
+    while ((rc = shelf_try_lock(s, d, shared, out, e)) == E_BUSY) {
         usleep(LOCK_WAIT_MS * 1000);
     }
     return rc;
 }
 
-int unpack_blob(struct shelf *s, const struct digest *d, char path[PATH_MAX], struct err *e)
+static int make_tree(struct shelf *s, const struct digest *d, const char *path, struct err *e)
 {
     char blob_path[PATH_MAX];
     char temp[PATH_MAX + 8];
@@ -301,19 +307,15 @@ int unpack_blob(struct shelf *s, const struct digest *d, char path[PATH_MAX], st
     int blob = -1;
     int rc;
 
-    shelf_tree_path(s, d, path);
     shelf_blob_path(s, d, blob_path);
     snprintf(temp, sizeof temp, "%s.new~", path);
-    if (stat(path, &st) == 0) {
-        return 0;
-    }
-    rc = wait_for_lock(s, d, &lock, e);
+    rc = wait_for_lock(s, d, false, &lock, e);
     if (rc != 0 || stat(path, &st) == 0) {
         goto out;
     }
     blob = open(blob_path, O_RDONLY | O_CLOEXEC);
     if (blob == -1 || fstat(blob, &st) == -1) {
-        rc = err_sys(e, "%s", blob_path);
+        rc = shelf_lost(blob_path, e);
         goto out;
     }
     rc = dir_remove_tree(temp, e); /* of an unpacking that died */
@@ -335,6 +337,24 @@ out:
     }
     shelf_unlock(&lock);
     return rc;
+}
+
+int unpack_blob(struct shelf *s, const struct digest *d, char path[PATH_MAX],
+                struct shelf_lock **hold, struct err *e)
+{
+    struct stat st;
+    int rc = 0;
+
+    shelf_tree_path(s, d, path);
+    for (unsigned i = 0; rc == 0 && i < TRIES; i++) {
+        rc = wait_for_lock(s, d, true, hold, e);
+        if (rc != 0 || stat(path, &st) == 0) {
+            return rc;
+        }
+        shelf_unlock(hold);
+        rc = make_tree(s, d, path, e);
+    }
+    return rc != 0 ? rc : err_set(e, E_CHANGED, "%s: gc takes it again and again", path);
 }
 
 /* --- a tree for the user to keep ------------------------------------------------------------------------------------------ */

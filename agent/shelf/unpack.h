@@ -5,16 +5,16 @@
  * that leads out. Bounds: a million entries, 4 TiB, and 1000 times the archive's size.
  *
  * threads  call it before threads are started, or when they are joined: it forks
- * errors   E_INVALID (not such an archive, or one that breaks the rules), E_TOOBIG, E_NOSPACE
+ * errors   E_CHANGED (gc took it), E_INVALID (not such an archive, or one that breaks the rules), E_TOOBIG, E_NOSPACE
  */
 #ifndef AGENT_SHELF_UNPACK_H
 #define AGENT_SHELF_UNPACK_H
 
 #include "agent/shelf/shelf.h"
 
-/* The folder trees/<digest> of the shelf; made when it is not there. */
+/* The folder trees/<digest> of the shelf; made when it is not there. While *hold is held, gc leaves it. */
 MUST_USE int unpack_blob(struct shelf *s, const struct digest *d, char path[PATH_MAX],
-                         struct err *e);
+                         struct shelf_lock **hold, struct err *e);
 /* The same, as hard links or copies, into a folder of the user's. */
 MUST_USE int unpack_copy(const char *tree, const char *to, struct err *e);
 

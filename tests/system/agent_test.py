@@ -1,5 +1,6 @@
 """trainagent as a whole program against a mirror that lies, breaks and lags (harness/fake_mirror.py)."""
 
+import fcntl
 import hashlib
 import io
 import json
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from pathlib import Path
 
@@ -45,6 +47,7 @@ class Agent:
     def __init__(self, tmp, mirror):
         self.tmp = tmp
         self.shelf = tmp / "shelf"
+        self.children = []
         self.env = {"PATH": os.environ["PATH"], "HOME": str(tmp), "TRAINAGENT_MIRROR": mirror.url,
                     "TRAINAGENT_SHELF": str(self.shelf), "TRAINAGENT_STATE": str(tmp / "state")}
         for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):
@@ -52,8 +55,10 @@ class Agent:
                 self.env[name] = os.environ[name]
 
     def start(self, *args, **more):
-        return subprocess.Popen([AGENT, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                env={**self.env, **more}, cwd=self.tmp)
+        child = subprocess.Popen([AGENT, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                 env={**self.env, **more}, cwd=self.tmp)
+        self.children.append(child)
+        return child
 
     def __call__(self, *args, code=0, **more):
         p = self.start(*args, **more)
@@ -78,6 +83,8 @@ class Agent:
 def agent(tmp_path, mirror):
     a = Agent(tmp_path, mirror)
     yield a
+    for child in a.children:
+        child.kill()
     a.nothing_wrong()
 
 
@@ -317,6 +324,13 @@ def test_token(agent, mirror, tmp_path):
     assert "plain HTTP" in agent.err and "mrd_secret" not in agent.err
 
 
+def until(what, limit_s=30):
+    end = time.monotonic() + limit_s * int(os.environ.get("MIRROR_SLOW", "1"))
+    while not what():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.02)
+
+
 def settle(mirror):
     """What was under way when a client died still counts as sent for a moment."""
     last = -1
@@ -523,6 +537,23 @@ def test_jitter_is_the_hosts_own(agent, mirror, tmp_path):
     agent("run", path, "--jitter", "soon", code=64)
 
 
+def test_what_a_killed_agent_left_running_keeps_the_job(agent, mirror, tmp_path):
+    """The rank dies with the agent, what the rank started does not: nobody may start beside it."""
+    path = job(tmp_path, """run { command = {"sh", "-c", "sh -c 'touch up; while test ! -e go; do sleep 0.05; done; touch down'; true"}
+                                  ranks = 1 }""")
+    p = agent.start("run", path)
+    until(lambda: (tmp_path / "up").exists())
+    p.kill()
+    p.wait()
+    agent("run", path, code=75)
+    assert "already" in agent.err
+    (tmp_path / "go").touch()
+    until(lambda: (tmp_path / "down").exists())
+    (tmp_path / "up").unlink()
+    until(lambda: agent.start("run", path).wait() == 0)
+    assert (tmp_path / "up").exists()
+
+
 def test_first_failing_rank_ends_the_others(agent, mirror, tmp_path):
     start = time.monotonic()
     agent("launch", "--ranks", 3, "--", "sh", "-c", "test $RANK = 1 && exit 7; sleep 60", code=7)
@@ -577,6 +608,9 @@ def test_publish_is_all_or_nothing(agent, mirror, tmp_path):
     agent("publish", src, "models/me/gpt", "--if-match", "0" * 64, code=75)
     assert mirror.commits == []
     mirror.stale_root = False
+    mirror.fail = {"/models/me/gpt/-/uploads/u1/commit": [409]}
+    agent("publish", src, "models/me/gpt", code=75)
+    assert "refuses the commit" in agent.err and mirror.commits == []
     out = json.loads(agent("publish", src, "models/me/gpt", "--json"))
     assert out["files"] == 2 and out["version"] == "v1"
     assert mirror.commits[0][1] == {"config.json": b"{}", "sub/model.safetensors": BIG}
@@ -584,6 +618,16 @@ def test_publish_is_all_or_nothing(agent, mirror, tmp_path):
     agent("publish", tmp_path / "nope", "models/me/gpt", code=66)
     agent("pull", "models/me/gpt/", "--to", tmp_path / "back")
     assert (tmp_path / "back/sub/model.safetensors").read_bytes() == BIG
+
+
+def test_publish_can_be_stopped_while_it_reads(agent, mirror, tmp_path):
+    (tmp_path / "src").mkdir()
+    with open(tmp_path / "src/huge", "wb") as f:
+        f.truncate(1 << 40)  # an hour's hashing
+    p = agent.start("publish", "src", "models/me/gpt")
+    until(lambda: "huge" in os.popen(f"ls -l /proc/{p.pid}/fd").read())
+    p.terminate()
+    assert p.wait(60) != 0 and mirror.commits == []
 
 
 def test_publish_rides_over_trouble(agent, mirror, tmp_path):
@@ -626,6 +670,109 @@ def test_gc_by_bytes_oldest_first(agent, mirror):
     assert agent.blob(BIG) is None and agent.blob(OTHER) == OTHER
     agent("gc", "--keep", "0")
     assert agent.blobs() == []
+
+
+@pytest.fixture
+def mount(tmp_path):
+    """mount(where, *arguments): a file system for this test."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    mounted = []
+
+    def mount(where, *args):
+        where.mkdir(exist_ok=True)
+        done = subprocess.run(["mount", *map(str, args), where], capture_output=True, text=True)
+        if done.returncode != 0:
+            pytest.skip(f"cannot mount: {done.stderr.strip()}")
+        if where not in mounted:
+            mounted.append(where)
+    yield mount
+    for where in mounted:
+        subprocess.run(["umount", "-l", where], check=True)
+
+
+def test_a_full_disk_stays_as_full_as_it_was(agent, mirror, tmp_path, mount):
+    image = tmp_path / "image"
+    with open(image, "wb") as f:
+        f.truncate(100 << 20)
+    made = subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], capture_output=True)
+    if made.returncode != 0:
+        pytest.skip("no mkfs.ext4")
+    mount(tmp_path / "disk", "-o", "loop", image)
+    agent.shelf = tmp_path / "disk/shelf"
+    agent.env["TRAINAGENT_SHELF"] = str(agent.shelf)
+    (tmp_path / "disk/ballast").write_bytes(bytes(60 << 20))
+
+    def free():
+        os.sync()
+        at = os.statvfs(tmp_path / "disk")
+        return at.f_bavail * at.f_bsize
+    agent("status")
+    before = free()
+    agent("pull", "d/big.bin", code=73)
+    assert "space" in agent.err and free() > before - (1 << 20)
+    mirror.head = mirror.lengths = False  # nobody knows how large it is
+    mirror.chunks = False
+    agent("pull", "d/big.bin", "--sha256", sha(BIG), code=73)
+    assert "space" in agent.err
+    (tmp_path / "disk/ballast").unlink()
+    mirror.head = mirror.lengths = mirror.chunks = True
+    agent("pull", "d/big.bin")
+    assert agent.blob(BIG) == BIG
+
+
+def test_a_shelf_that_is_read_only(agent, mirror, tmp_path, mount):
+    """A node's shelf, filled by another user or mounted so: what is on it may be used."""
+    mirror.files["/d/a.tgz"] = tar_of(member("x/y.txt", b"text"))
+    agent("pull", "d/big.bin")
+    agent("pull", "d/a.tgz", "--unpack")
+    mount(tmp_path / "ro", "--bind", agent.shelf)
+    mount(tmp_path / "ro", "-o", "remount,ro,bind")
+    more = {"TRAINAGENT_SHELF": str(tmp_path / "ro")}
+    agent("pull", f"d/big.bin#sha256={sha(BIG)}", "--to", tmp_path / "out", **more)
+    assert (tmp_path / "out/big.bin").read_bytes() == BIG
+    path = job(tmp_path, """artifact "a" { from = "d/a.tgz" unpack = true }
+                            run { command = {"sh", "-c", "cat {a}/x/y.txt >{out}/got"} ranks = 1 }""")
+    agent("run", path, **more)
+    assert next(tmp_path.glob("state/jobs/*/out/got")).read_bytes() == b"text"
+    mirror.files["/d/other"] = b"not there"
+    agent("pull", "d/other", code=77, **more)
+    assert "Read-only" in agent.err
+
+
+def test_waiting_for_another_job_is_said_after_a_while(agent, mirror):
+    agent("status")
+    with open(agent.shelf / "locks" / sha(BIG), "w") as lock:  # a process that has it, and does nothing
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        p = agent.start("pull", "d/big.bin", "--idle-timeout", "1")
+        assert "pull.waits" in p.stderr.readline()
+    assert p.wait(60) == 0 and agent.blob(BIG) == BIG
+
+
+def test_gc_beside_jobs(agent, mirror, tmp_path):
+    """Whatever gc takes and when: a job has its files, or says that it should be run again; never half of them."""
+    files = {f"/many/{i}": b"%d" % i * 100 for i in range(60)}
+    mirror.files.update(files)
+    mirror.files["/d/a.tgz"] = tar_of(*(member(f"{i}", b"%d" % i) for i in range(60)))
+    path = job(tmp_path, """artifact "a" { from = "d/a.tgz" unpack = true }
+                            artifact "m" { from = "many/" }
+                            run { command = {"sh", "-c", "test $(ls {a} | wc -l) = 60 && test $(ls {m} | wc -l) = 60"} ranks = 1 }""")
+    stop = threading.Event()
+
+    def sweep():
+        while not stop.is_set():
+            agent.start("gc", "--keep", "0").communicate()
+    sweeper = threading.Thread(target=sweep)
+    sweeper.start()
+    try:
+        for _ in range(15):
+            p = agent.start("run", path)
+            _, err = p.communicate(timeout=120)
+            assert p.returncode in (0, 75), err
+    finally:
+        stop.set()
+        sweeper.join()
+    agent("run", path)
 
 
 def test_quiet_when_nobody_watches(agent, mirror, tmp_path):

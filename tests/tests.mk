@@ -13,7 +13,7 @@ deps:
 test: deps
 	@$(MAKE) --no-print-directory test-programs
 	@$(PYTHON) tests/run.py --build $(B) $(TESTS)
-test-programs: all unit $(BENCH) $(HARNESS)
+test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so
 
 demo:
 	@tests/deps.sh build demo
@@ -35,6 +35,12 @@ $(B)/harness/%: $(B)/obj/tests/harness/%.o $(call lib,server) $(call lib,common)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
+
+# Preloaded into a server whose power will be cut.
+$(B)/crash/%.so: tests/crash/%.c
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(filter-out -fPIE -fsanitize=%,$(CFLAGS_ALL)) -fPIC -shared $< -o $@
 
 # The CUDA twins beside their CPU meaning; without a device it says so and passes nothing.
 gpu-check: all $(B)/gpu-check

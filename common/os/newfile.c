@@ -176,6 +176,22 @@ int fd_pread_all(int fd, void *p, size_t n, uint64_t off, struct err *e)
     return 0;
 }
 
+/* Where one may write but not list, the name is as safe as the file system makes it by itself. */
+static void sync_parent(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (slash == NULL) {
+        (void)!dir_sync(".", NULL);
+    } else if (slash == path) {
+        (void)!dir_sync("/", NULL);
+    } else {
+        *slash = '\0';
+        (void)!dir_sync(path, NULL);
+        *slash = '/';
+    }
+}
+
 int dir_make(const char *path, mode_t mode, struct err *e)
 {
     char part[PATH_MAX];
@@ -189,7 +205,9 @@ int dir_make(const char *path, mode_t mode, struct err *e)
         if (part[i] == '/' || part[i] == '\0') {
             char keep = part[i];
             part[i] = '\0';
-            if (mkdir(part, mode) == -1 && errno != EEXIST) {
+            if (mkdir(part, mode) == 0) {
+                sync_parent(part);
+            } else if (errno != EEXIST) {
                 return err_sys(e, "mkdir %s", part);
             }
             part[i] = keep;

@@ -28,8 +28,9 @@ void newfile_abort(struct newfile **fp);
 MUST_USE int fd_write_all(int fd, const void *p, size_t n, struct err *e);
 MUST_USE int fd_pwrite_all(int fd, const void *p, size_t n, uint64_t off, struct err *e);
 MUST_USE int fd_pread_all(int fd, void *p, size_t n, uint64_t off,
-                          struct err *e);                            /* a short file is E_CORRUPT */
-MUST_USE int dir_make(const char *path, mode_t mode, struct err *e); /* with parents, as mkdir -p */
+                          struct err *e); /* a short file is E_CORRUPT */
+/* With parents, as mkdir -p; the names of those that are new are synced. */
+MUST_USE int dir_make(const char *path, mode_t mode, struct err *e);
 MUST_USE int dir_sync(const char *path, struct err *e);
 MUST_USE int dir_sync_above(const char *path, struct err *e); /* the folder that holds path */
 MUST_USE int dir_remove_tree(const char *path,

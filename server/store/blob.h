@@ -43,8 +43,8 @@ enum { STAGE_KEY_BYTES = 8 };
 void stage_key(uint64_t id, char key[STAGE_KEY_BYTES]); /* of its row in TABLE_PARTIAL */
 int stage_fd(const struct stage *st); /* read/write; stays open while the stage or a dup lives */
 MUST_USE int stage_write(struct stage *st, const void *p, size_t n, uint64_t off, struct err *e);
-MUST_USE int stage_sync(struct stage *st,
-                        struct err *e); /* fdatasync: before rows describe the bytes */
+/* Bytes and name: before rows describe them. */
+MUST_USE int stage_sync(struct stage *st, struct err *e);
 /* Seals [0, size) as `digest`; the caller has hashed it. chunk/count: its chunk list, or NULL. Adds the rows to b
  * (blob, inline, chunks); when the blob exists already the stage is dropped and the old one opened. Until b is committed
  * or freed no eviction or collection touches the blob, so there is nothing to retry; when b fails, a file that no row

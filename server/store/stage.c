@@ -24,6 +24,7 @@ struct stage {
     int fd;
     uint64_t id; /* of its file under partial/; 0: it has no name */
     bool named;  /* the caller may resume it; else the name is a stand-in for O_TMPFILE */
+    bool name_synced;
     uint64_t reserved_bytes;
     uint64_t written_bytes; /* never more than reserved */
 };
@@ -230,7 +231,16 @@ int stage_write(struct stage *st, const void *p, size_t n, uint64_t off, struct 
 
 int stage_sync(struct stage *st, struct err *e)
 {
-    return fdatasync(st->fd) == 0 ? 0 : note_full(st->s, err_sys(e, "fdatasync"));
+    if (fdatasync(st->fd) == -1) {
+        return note_full(st->s, err_sys(e, "fdatasync"));
+    }
+    if (st->id != 0 && !st->name_synced) {
+        if (fsync(st->s->partial_fd) == -1) {
+            return note_full(st->s, err_sys(e, "partial: fsync"));
+        }
+        st->name_synced = true;
+    }
+    return 0;
 }
 
 /* --- sealing --- */

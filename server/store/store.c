@@ -95,6 +95,10 @@ static int open_folders(struct store *s, struct err *e)
     if (rc == 0) {
         rc = open_folder(s, "quarantine", &s->quarantine_fd, e);
     }
+    /* Small blobs and tokens' hashes lie in there: not for everybody, which is how RocksDB would make it. */
+    if (rc == 0 && mkdirat(s->dir_fd, "meta", 0750) == -1 && errno != EEXIST) {
+        rc = err_sys(e, "mkdir %s/meta", s->dir);
+    }
     if (rc == 0 && fsync(s->dir_fd) == -1) {
         rc = err_sys(e, "%s: fsync", s->dir);
     }
@@ -191,8 +195,6 @@ static int open_rows(struct store *s, uint64_t cache_bytes, struct err *e)
     int rc;
 
     snprintf(meta, n, "%s/meta", s->dir);
-    /* Small blobs and tokens' hashes lie in there: not for everybody, which is how RocksDB would make it. */
-    (void)!mkdirat(s->dir_fd, "meta", 0750);
     rc = kv_open(meta, cache_bytes, &s->kv, e);
     free(meta);
     if (rc == 0) {

@@ -40,7 +40,7 @@ def certificate(folder, *addresses):
 class Mirrord:
     """config: repos and whatever else, in the file's own syntax; listeners, folders and logs are added here."""
 
-    def __init__(self, config, cert=None, folder=None, state=None, build=BUILD):
+    def __init__(self, config, cert=None, folder=None, state=None, build=BUILD, command=()):
         self.folder = pathlib.Path(folder or tempfile.mkdtemp(prefix="mirrord-"))
         self.owns_folder = folder is None
         self.state = pathlib.Path(state or self.folder / "state")
@@ -51,7 +51,7 @@ class Mirrord:
         self.cert = cert
         self.config = config
         self.access_log = self.folder / "access.log"
-        self.command = []  # what runs before the program: taskset, say
+        self.command = command  # what runs before the program: taskset, say
         self.child = None
         self.port = self.tls_port = 0
 

@@ -171,6 +171,24 @@ static void test_bad_rows(void **state)
     assert_true(blob_is_there(f->s, &d));
 }
 
+/* A single PUT commits the blob with its holder before the tree it may be the first file of. */
+static void test_publish_under_way(void **state)
+{
+    struct fixture *f = *state;
+    struct digest d = put_sample(f->s, 1, 50000, NULL, NULL);
+    struct batch *b = batch_new();
+    struct buf key = BUF_INIT(200);
+    struct verify_report r;
+
+    holder_key(&key, &d, SLICE("models"), 't', SLICE("me/new"));
+    batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
+    assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, NULL), 0);
+    r = verify(f, true, true, NULL);
+    assert_int_equal(findings(&r), 0);
+    assert_true(blob_is_there(f->s, &d));
+    buf_free(&key);
+}
+
 static void test_trees(void **state)
 {
     struct fixture *f = *state;
@@ -247,8 +265,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
-        T(test_whole_store), T(test_orphan_files_go), T(test_damage_is_found_and_repaired),
-        T(test_bad_rows),    T(test_trees),           T(test_scrub),
+        T(test_whole_store), T(test_orphan_files_go),   T(test_damage_is_found_and_repaired),
+        T(test_bad_rows),    T(test_publish_under_way), T(test_trees),
+        T(test_scrub),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/list.h"
-#include "common/codec/url.h"
+#include "common/xfer/easy.h"
 #include "common/xfer/head.h"
 
 _Static_assert((int)CURL_MAX_WRITE_SIZE <= (int)XFER_SLICE_MAX, "on_body's bound is libcurl's");
@@ -49,7 +49,7 @@ struct xfer {
     bool held;     /* libcurl keeps bytes back for us */
     bool complete; /* libcurl is done, the caller pauses */
     bool cancelled;
-    char host[HOST_NAME_MAX + 64];
+    char host[EASY_HOST];
     char curl_says[CURL_ERROR_SIZE];
 };
 
@@ -453,124 +453,6 @@ void xfer_loop_close(struct xfer_loop **lp)
 
 /* --- one transfer ------------------------------------------------------------------------------------------------- */
 
-static bool line_ok(struct slice line)
-{
-    return slice_find(line, ':') > 0 && slice_find(line, '\r') < 0 && slice_find(line, '\n') < 0 &&
-           slice_find(line, '\0') < 0;
-}
-
-static int add_line(struct xfer *x, struct slice line)
-{
-    struct curl_slist *more;
-    char *text;
-
-    if (!line_ok(line)) {
-        return err_set(&x->why, E_INVALID, "%s: a request field that is none", x->host);
-    }
-    text = strndup(line.p, line.n);
-    CHECK(text != NULL);
-    more = curl_slist_append(x->lines, text);
-    CHECK(more != NULL);
-    x->lines = more;
-    free(text);
-    return 0;
-}
-
-static int add_lines(struct xfer *x)
-{
-    const struct xfer_want *w = &x->want;
-    bool names_type = false;
-    char range[64];
-
-    for (size_t i = 0; i < w->nfields; i++) {
-        struct slice rest = w->fields[i];
-        int rc = add_line(x, rest);
-        if (rc != 0) {
-            return rc;
-        }
-        names_type = names_type || slice_ieq(slice_cut(&rest, ':'), SLICE("Content-Type"));
-    }
-    if (w->ranged) {
-        int n = snprintf(range, sizeof range, "Range: bytes=%" PRIu64 "-%" PRIu64, w->range_first,
-                         w->range_last);
-        if (w->range_last < w->range_first) {
-            return err_set(&x->why, E_INVALID, "%s: a range that ends before it begins", x->host);
-        }
-        add_line(x, slice_of(range, (size_t)n));
-    }
-    /* Expect would cost a second at servers that ignore it; libcurl's own Content-Type would be a form's. */
-    x->lines = curl_slist_append(x->lines, "Expect:");
-    if (w->method == XFER_POST && !names_type) {
-        x->lines = curl_slist_append(x->lines, "Content-Type:");
-    }
-    return add_line(x, SLICE("Accept-Encoding: identity"));
-}
-
-static void set_method(struct xfer *x)
-{
-    CURL *c = x->easy;
-
-    switch (x->want.method) {
-    case XFER_GET:
-        break;
-    case XFER_HEAD:
-        curl_easy_setopt(c, CURLOPT_NOBODY, 1L);
-        break;
-    case XFER_PUT:
-        curl_easy_setopt(c, CURLOPT_UPLOAD, 1L);
-        curl_easy_setopt(c, CURLOPT_INFILESIZE_LARGE, (curl_off_t)x->want.body_bytes);
-        break;
-    case XFER_POST:
-        curl_easy_setopt(c, CURLOPT_POST, 1L);
-        curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)x->want.body_bytes);
-        break;
-    case XFER_DELETE:
-        curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, "DELETE");
-        break;
-    }
-}
-
-static void set_peer(struct xfer *x)
-{
-    const struct xfer_want *w = &x->want;
-    CURL *c = x->easy;
-
-    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(c, CURLOPT_PATH_AS_IS, 1L);
-    curl_easy_setopt(c, CURLOPT_HTTP_VERSION,
-                     (long)(w->http2 ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
-    curl_easy_setopt(c, CURLOPT_PIPEWAIT, w->http2 ? 1L : 0L);
-    curl_easy_setopt(c, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (w->ca_file != NULL) {
-        curl_easy_setopt(c, CURLOPT_CAINFO, w->ca_file);
-        curl_easy_setopt(c, CURLOPT_CAPATH, NULL); /* instead of the system's, not beside them */
-    }
-    /* "" and not NULL: NULL would let the environment decide. */
-    curl_easy_setopt(c, CURLOPT_PROXY, w->proxy != NULL ? w->proxy : "");
-    curl_easy_setopt(c, CURLOPT_NOPROXY, w->no_proxy != NULL ? w->no_proxy : "");
-    curl_easy_setopt(c, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-    curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
-    if (w->admit != NULL && w->proxy == NULL) {
-        curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, on_socket);
-        curl_easy_setopt(c, CURLOPT_OPENSOCKETDATA, x);
-        curl_easy_setopt(c, CURLOPT_PREREQFUNCTION, on_connected);
-        curl_easy_setopt(c, CURLOPT_PREREQDATA, x);
-    }
-}
-
-static void set_patience(struct xfer *x)
-{
-    const struct xfer_want *w = &x->want;
-
-    curl_easy_setopt(x->easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(x->easy, CURLOPT_CONNECTTIMEOUT_MS,
-                     (long)(w->connect_timeout_ms != 0 ? w->connect_timeout_ms : 10000));
-    curl_easy_setopt(x->easy, CURLOPT_LOW_SPEED_TIME,
-                     (long)(w->idle_timeout_s != 0 ? w->idle_timeout_s : 60));
-    curl_easy_setopt(x->easy, CURLOPT_LOW_SPEED_LIMIT,
-                     (long)(w->idle_bytes_per_s != 0 ? w->idle_bytes_per_s : 1));
-}
-
 static void set_callbacks(struct xfer *x)
 {
     CURL *c = x->easy;
@@ -587,35 +469,22 @@ static void set_callbacks(struct xfer *x)
     curl_easy_setopt(c, CURLOPT_READDATA, x);
     curl_easy_setopt(c, CURLOPT_SEEKFUNCTION, on_seek);
     curl_easy_setopt(c, CURLOPT_SEEKDATA, x);
+    if (x->want.admit != NULL && x->want.proxy == NULL) {
+        curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, on_socket);
+        curl_easy_setopt(c, CURLOPT_OPENSOCKETDATA, x);
+        curl_easy_setopt(c, CURLOPT_PREREQFUNCTION, on_connected);
+        curl_easy_setopt(c, CURLOPT_PREREQDATA, x);
+    }
 }
 
 static int open_easy(struct xfer *x)
 {
-    struct buf text = BUF_INIT(64 << 10);
-    struct url u;
-    int rc = url_split(x->want.url, &u, &x->why);
+    int rc = easy_open(&x->want, x->loop->limits.user_agent, x->host, &x->easy, &x->lines, &x->why);
 
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        set_callbacks(x);
     }
-    snprintf(x->host, sizeof x->host, "%s" SLICE_FMT "%s:%u", u.ipv6 ? "[" : "", SLICE_ARG(u.host),
-             u.ipv6 ? "]" : "", u.port);
-    rc = add_lines(x);
-    if (rc != 0) {
-        return rc;
-    }
-    x->easy = curl_easy_init();
-    CHECK(x->easy != NULL);
-    url_write(&u, &text);
-    curl_easy_setopt(x->easy, CURLOPT_URL, buf_cstr(&text));
-    buf_free(&text);
-    curl_easy_setopt(x->easy, CURLOPT_HTTPHEADER, x->lines);
-    curl_easy_setopt(x->easy, CURLOPT_USERAGENT, x->loop->limits.user_agent);
-    set_method(x);
-    set_peer(x);
-    set_patience(x);
-    set_callbacks(x);
-    return 0;
+    return rc;
 }
 
 struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_want *w,

@@ -27,6 +27,7 @@ static const struct rule last_rule = {
     .ttl_s = TTL_ORIGIN,
     .neg_ttl_s = NEG_TTL_S,
     .sie_s = UINT32_MAX,
+    .floor_s = FLOOR_S,
 };
 static const struct rule deny_rule = {.class = RULE_DENY};
 
@@ -109,6 +110,7 @@ static int compile(const struct rule_conf *conf, struct compiled *c, struct err 
     c->rule.neg_ttl_s = seconds_or(conf->neg_ttl_s, NEG_TTL_S);
     c->rule.swr_s = seconds_or(conf->swr_s, 0);
     c->rule.sie_s = seconds_or(conf->sie_s, UINT32_MAX);
+    c->rule.floor_s = seconds_or(conf->floor_s, FLOOR_S);
     if (rule_class_parse(conf->class, &c->rule.class) != 0) {
         return err_set(e, E_CONFIG, "rule '%s': class \"%s\" is not immutable, mutable or deny",
                        conf->pattern, conf->class);
@@ -225,7 +227,7 @@ void rule_apply(const struct rule *r, struct slice path, struct want *w)
     w->neg_ttl_s = r->neg_ttl_s;
     w->swr_s = r->swr_s;
     w->sie_s = r->sie_s;
-    w->floor_s = FLOOR_S;
+    w->floor_s = r->floor_s;
     w->status_map = r->status_map;
     w->status_maps = r->status_maps;
     w->digest_header = r->digest_from == DIGEST_HEADER;

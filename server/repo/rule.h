@@ -19,7 +19,7 @@ enum rule_digest {
 struct rule_conf { /* as read; -1 and NULL: not set */
     const char *pattern;
     const char *class; /* immutable | mutable | deny */
-    int64_t ttl_s, neg_ttl_s, swr_s, sie_s;
+    int64_t ttl_s, neg_ttl_s, swr_s, sie_s, floor_s;
     const char *digest_from; /* none | path | header */
     const char *status_map;  /* "403:404 410:404" */
 };
@@ -33,13 +33,13 @@ struct rule {
     bool built_in; /* the last one: no rule of the configuration matched, an adapter may know better */
     enum rule_class class;
     enum rule_digest digest_from;
-    uint32_t ttl_s, neg_ttl_s, swr_s, sie_s; /* as in struct want */
+    uint32_t ttl_s, neg_ttl_s, swr_s, sie_s, floor_s; /* as in struct want */
     const struct status_map *status_map;
     size_t status_maps;
 };
 /* Never NULL: the built-in last rule matches everything. rs may be NULL. Thread-safe. */
 const struct rule *rules_match(const struct rules *rs, struct slice path);
-/* Copies ttl, neg_ttl, swr, sie, status map and class into a want; finds a digest in the path when the rule says so. */
+/* Copies ttl, neg_ttl, swr, sie, floor, status map and class into a want; finds a digest in the path when the rule says so. */
 void rule_apply(const struct rule *r, struct slice path, struct want *w);
 
 #endif

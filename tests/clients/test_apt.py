@@ -7,7 +7,7 @@ repo "debian" {{
     origin = "{url}"
     rule '\.(deb|dsc|orig\.tar\.\w+|debian\.tar\.\w+)$' {{ class = immutable }}
     rule '/by-hash/SHA256/[0-9a-f]+$' {{ class = immutable digest_from = "path" }}
-    rule '^dists/' {{ ttl = 5m sie = 7d }}
+    rule '^dists/' {{ ttl = 5m sie = 7d refresh_floor = 5m }}
 }}
 """
 PACKAGE = "hello"  # small, and in every release

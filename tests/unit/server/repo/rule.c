@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #define RULE(...)                                                                                  \
-    (&(struct rule_conf){.ttl_s = -1, .neg_ttl_s = -1, .swr_s = -1, .sie_s = -1, __VA_ARGS__})
+    (&(struct rule_conf){.ttl_s = -1, .neg_ttl_s = -1, .swr_s = -1, .sie_s = -1, .floor_s = -1, __VA_ARGS__})
 
 static int compile_one(const struct rule_conf *c, struct err *e)
 {
@@ -22,7 +22,7 @@ static void first_match_wins(void **state)
     struct rule_conf conf[] = {
         *RULE(.pattern = "^private/", .class = "deny"),
         *RULE(.pattern = "\\.tar\\.gz$", .class = "immutable"),
-        {.pattern = "", .ttl_s = 10, .neg_ttl_s = 0, .swr_s = 3, .sie_s = 4},
+        {.pattern = "", .ttl_s = 10, .neg_ttl_s = 0, .swr_s = 3, .sie_s = 4, .floor_s = 300},
     };
     struct rules *rs;
     const struct rule *r;
@@ -33,10 +33,12 @@ static void first_match_wins(void **state)
     r = rules_match(rs, SLICE("x/a.tar.gz"));
     assert_int_equal(r->class, RULE_IMMUTABLE);
     assert_false(r->built_in);
+    assert_int_equal(r->floor_s, 5);
     r = rules_match(rs, SLICE("x"));
     assert_int_equal(r->class, RULE_MUTABLE);
     assert_int_equal(r->ttl_s, 10);
     assert_int_equal(r->neg_ttl_s, 0);
+    assert_int_equal(r->floor_s, 300);
     assert_int_equal(r->swr_s, 3);
     assert_int_equal(r->sie_s, 4);
     assert_false(rules_match(rs, SLICE_NONE)->built_in);

@@ -46,12 +46,12 @@ void stream_close_cpu(struct kstream **sp); /* NULL is fine */
 int mem_alloc_cpu(void **out, size_t size_bytes); /* zeroed, 256-byte aligned */
 void mem_free_cpu(void *p);
 int mem_room_cpu(size_t *free_bytes); /* what may still be allocated, about */
-/* Host memory that mem_get fills at the wire's speed (pinned, on CUDA); not zeroed. */
+/* Host memory that mem_get and mem_put copy at the wire's speed (pinned, on CUDA); not zeroed. */
 int host_alloc_cpu(void **out, size_t size_bytes);
 void host_free_cpu(void *p); /* NULL is fine */
 int mem_zero_cpu(struct kstream *ks, void *p, size_t size_bytes);
 int mem_copy_cpu(struct kstream *ks, void *to, const void *from, size_t size_bytes);
-/* Host to device; `from` may be reused when it returns. */
+/* Host to device; `from` may be reused when it returns, but memory of host_alloc only behind what waits for the stream. */
 int mem_put_cpu(struct kstream *ks, void *to, const void *from, size_t size_bytes);
 /* Device to host; waits for the stream, so the bytes are there when it returns. */
 int mem_get_cpu(struct kstream *ks, void *to, const void *from, size_t size_bytes);

@@ -154,12 +154,10 @@ char *data_folder(const struct data *d)
     return folder;
 }
 
-int data_window(const struct data *d, uint64_t index, int32_t *token, int32_t *target,
-                struct err *e)
+/* The shard that holds a window, and where in it. */
+static const struct shard *find_window(const struct data *d, uint64_t index, uint64_t *at)
 {
     size_t low = 0, high = d->shards;
-    uint64_t at;
-    int rc;
 
     CHECK(index < d->windows);
     while (high - low > 1) { /* the last shard whose first window is not beyond index */
@@ -171,18 +169,43 @@ int data_window(const struct data *d, uint64_t index, int32_t *token, int32_t *t
             high = mid;
         }
     }
-    at = (index - d->first[low]) * (uint64_t)d->seq;
-    rc = shard_read(&d->shard[low], at, (size_t)d->seq, token, e);
-    return rc != 0 ? rc : shard_read(&d->shard[low], at + 1, (size_t)d->seq, target, e);
+    *at = (index - d->first[low]) * (uint64_t)d->seq;
+    return &d->shard[low];
+}
+
+int data_window(const struct data *d, uint64_t index, int32_t *token, int32_t *target,
+                struct err *e)
+{
+    size_t seq = (size_t)d->seq;
+    uint64_t at;
+    const struct shard *s = find_window(d, index, &at);
+    int rc = shard_read(s, at, 1, token, e);
+
+    rc = rc != 0 ? rc : shard_read(s, at + 1, seq, target, e);
+    if (rc == 0) {
+        memcpy(token + 1, target, (seq - 1) * sizeof *token);
+    }
+    return rc;
+}
+
+/* Which window a sample is: another order each epoch. */
+static uint64_t window_of(const struct data *d, uint64_t number)
+{
+    struct philox key = philox_at(d->seed, UINT64_C(0x64617461) << 32, number / d->windows);
+
+    return permute(number % d->windows, d->windows, (uint64_t)key.v[0] << 32 | key.v[1]);
 }
 
 int data_sample(const struct data *d, uint64_t number, int32_t *token, int32_t *target,
                 struct err *e)
 {
-    uint64_t epoch = number / d->windows;
-    struct philox key = philox_at(d->seed, UINT64_C(0x64617461) << 32, epoch);
+    return data_window(d, window_of(d, number), token, target, e);
+}
 
-    return data_window(
-        d, permute(number % d->windows, d->windows, (uint64_t)key.v[0] << 32 | key.v[1]), token,
-        target, e);
+void data_expect(const struct data *d, uint64_t number)
+{
+    uint64_t at;
+    const struct shard *s = find_window(d, window_of(d, number), &at);
+
+    shard_expect(s, at, (size_t)d->seq + 1);
 }

@@ -29,6 +29,8 @@ char *data_folder(const struct data *d);
 /* Sample `number` of the run: seq inputs, and the seq tokens that follow each. */
 MUST_USE int data_sample(const struct data *d, uint64_t number, int32_t *token, int32_t *target,
                          struct err *e);
+/* Says that this sample will be asked for soon. */
+void data_expect(const struct data *d, uint64_t number);
 /* Window `index` in the files' order, for evaluation. */
 MUST_USE int data_window(const struct data *d, uint64_t index, int32_t *token, int32_t *target,
                          struct err *e);

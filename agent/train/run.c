@@ -82,6 +82,19 @@ static int open_data(struct run *r, struct err *e)
     return rc;
 }
 
+/* From where the run stands. */
+static int open_loader(struct run *r, struct err *e)
+{
+    const struct loader_plan p = {.first = r->state.samples,
+                                  .batch = r->o->batch,
+                                  .micros = r->o->accum,
+                                  .seq = r->seq,
+                                  .rank = r->comm->rank,
+                                  .ranks = r->comm->size};
+
+    return loader_open(r->data, r->k, &p, &r->loader, e);
+}
+
 static int open_model(struct run *r, bool resumed, struct err *e)
 {
     const struct optim_options oo = optim_options(r->o);
@@ -91,13 +104,10 @@ static int open_model(struct run *r, bool resumed, struct err *e)
                             .training = true,
                             .blank = resumed,
                             .tell = r->comm->rank == 0};
-    size_t room = (size_t)(r->o->batch * r->seq);
     int rc = setup_model(r->o, &r->config, r->k, &s, &r->model, e);
 
     rc = rc != 0 ? rc : optim_open(r->model, &oo, &r->optim, e);
     rc = rc != 0 ? rc : r->k->mem_alloc(&r->shared, SHARED_COUNT * sizeof(double));
-    r->token = mem_array(room, sizeof *r->token);
-    r->target = mem_array(room, sizeof *r->target);
     return rc;
 }
 
@@ -194,6 +204,7 @@ int run_open(struct run *r, struct err *e)
         rc = dir != NULL ? resume(r, dir, e) : 0;
     }
     r->saved_step = r->state.step;
+    rc = rc != 0 ? rc : open_loader(r, e);
     if (rc == 0 && r->comm->rank == 0) {
         rc = open_outputs(r, dir, e);
     }
@@ -203,6 +214,7 @@ int run_open(struct run *r, struct err *e)
 
 void run_close(struct run *r)
 {
+    loader_close(&r->loader);
     saver_close(&r->saver);
     metrics_close(&r->metrics);
     companions_free(&r->companions);
@@ -214,6 +226,4 @@ void run_close(struct run *r)
     data_close(&r->data);
     data_close(&r->val);
     comm_close(&r->comm);
-    free(r->token);
-    free(r->target);
 }

@@ -5,7 +5,7 @@
 #ifndef AGENT_TRAIN_RUN_H
 #define AGENT_TRAIN_RUN_H
 
-#include "agent/train/data.h"
+#include "agent/train/loader.h"
 #include "agent/train/metrics.h"
 #include "agent/train/options.h"
 #include "agent/train/ranks.h"
@@ -25,14 +25,13 @@ struct run {
     struct optim *optim;
     struct data *data;
     struct data *val;
+    struct loader *loader; /* of data's samples */
     struct metrics *metrics; /* NULL on all ranks but the first, as saver */
     struct saver *saver;
     struct companions companions;
     struct train_state state;
     int64_t saved_step;
     int64_t skips; /* in a row */
-    int32_t *token;
-    int32_t *target;
     void *shared; /* device memory for what the ranks agree on */
 };
 

@@ -232,6 +232,12 @@ int shard_read(const struct shard *s, uint64_t at, size_t n, int32_t *out, struc
     return rc;
 }
 
+void shard_expect(const struct shard *s, uint64_t at, size_t n)
+{
+    (void)posix_fadvise(s->fd, (off_t)(s->head_bytes + at * s->token_bytes),
+                        (off_t)(n * s->token_bytes), POSIX_FADV_WILLNEED);
+}
+
 int shard_verify(const struct shard *s, struct err *e)
 {
     uint8_t *piece = mem_new(PIECE_BYTES);

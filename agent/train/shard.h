@@ -42,6 +42,8 @@ void shard_close(struct shard *s);
 MUST_USE int shard_parse(struct slice head, uint64_t file_bytes, struct shard *out, struct err *e);
 /* Copies n tokens from position `at`; the range must lie inside. E_CORRUPT for one beyond the vocabulary. */
 MUST_USE int shard_read(const struct shard *s, uint64_t at, size_t n, int32_t *out, struct err *e);
+/* Says that this range is about to be read: a slow disk may begin. */
+void shard_expect(const struct shard *s, uint64_t at, size_t n);
 /* Reads all of it: every token is in the vocabulary, the digest, if any, holds. */
 MUST_USE int shard_verify(const struct shard *s, struct err *e);
 /* Whether both hold tokens of the same meaning, as far as is known. */

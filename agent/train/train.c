@@ -49,21 +49,6 @@ static int check_options(const struct options *o, struct err *e)
 
 /* --- a step -------------------------------------------------------------------------------------------------------- */
 
-/* Micro-batch `micro` of this step, this rank's part. Which sample is whose depends on their product only: more ranks
- * with less accumulation see the same samples in the same step. */
-static int take_samples(struct run *r, int64_t micro, struct err *e)
-{
-    uint64_t first =
-        r->state.samples + (uint64_t)((micro * r->comm->size + r->comm->rank) * r->o->batch);
-    int rc = 0;
-
-    for (int64_t b = 0; rc == 0 && b < r->o->batch; b++) {
-        rc = data_sample(r->data, first + (uint64_t)b, r->token + b * r->seq,
-                         r->target + b * r->seq, e);
-    }
-    return rc;
-}
-
 static int share(struct run *r, enum dtype dt, void *buf, int64_t n, struct err *e)
 {
     int rc = r->comm->allreduce(r->comm, r->model->ks, dt, buf, n);
@@ -123,14 +108,15 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
     struct model *m = r->model;
     int64_t samples = r->o->accum * r->comm->size * r->o->batch;
     double tokens = (double)(samples * r->seq), scale = r->state.scaler.scale, sum = 0;
-    int rc = 0;
+    const int32_t *token, *target;
+    int rc;
 
+    rc = loader_next(r->loader, &token, &target, e);
     model_begin(m);
     for (int64_t micro = 0; rc == 0 && micro < r->o->accum; micro++) {
-        rc = take_samples(r, micro, e);
-        if (rc == 0) {
-            model_learn(m, r->token, r->target, r->o->batch, r->seq, scale / tokens);
-        }
+        int64_t at = micro * r->o->batch * r->seq;
+
+        model_learn(m, token + at, target + at, r->o->batch, r->seq, scale / tokens);
     }
     rc = rc != 0 ? rc : share(r, m->accum, m->grad, m->layout.size, e);
     rc = rc != 0 ? rc : share(r, DT_F64, m->loss, 1, e);

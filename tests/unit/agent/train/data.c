@@ -103,15 +103,22 @@ static void test_every_epoch_takes_every_window_once(void **state)
     struct data *d;
 
     (void)state;
-    write_shard("a.bin", 0, 81, 5000);
+    write_shard("a.bin", 0, 33, 5000); /* windows at 0, 8, 16, 24 */
+    write_shard("b.bin", 32, 25, 5000);
+    write_shard("c.bin", 56, 5, 5000); /* too short for any */
+    write_shard("d.bin", 56, 25, 5000);
     d = open_all(8, 7);
+    assert_int_equal(data_count(d), 10);
     for (uint64_t epoch = 0; epoch < 3; epoch++) {
         unsigned seen = 0;
 
         for (uint64_t i = 0; i < 10; i++) {
             int32_t token[8], target[8];
 
+            data_expect(d, epoch * 10 + i);
             assert_int_equal(data_sample(d, epoch * 10 + i, token, target, NULL), 0);
+            assert_true(token[0] % 8 == 0 && token[7] == token[0] + 7 && target[0] == token[1] &&
+                        target[7] == token[0] + 8);
             seen |= 1u << (token[0] / 8);
             order[epoch] = order[epoch] * 10 + (uint64_t)(token[0] / 8);
         }

@@ -27,8 +27,7 @@ int stream_open_cuda(struct kstream **out)
         return E_NOSPACE;
     }
     if (cudaStreamCreateWithFlags(&ks->stream, cudaStreamNonBlocking) != cudaSuccess ||
-        cublasLtCreate(&ks->lt) != CUBLAS_STATUS_SUCCESS ||
-        cudaMalloc(&ks->workspace, WORKSPACE_BYTES) != cudaSuccess ||
+        matmul_plans_init(&ks->matmul) != 0 ||
         cudaMalloc(&ks->scratch, SCRATCH_BYTES) != cudaSuccess) {
         stream_close_cuda(&ks);
         return E_CUDA;
@@ -51,18 +50,9 @@ void stream_close_cuda(struct kstream **sp)
         return;
     }
     *sp = NULL;
-    for (int i = 0; i < ks->plans; i++) {
-        cublasLtMatmulDescDestroy(ks->plan[i].op);
-        cublasLtMatrixLayoutDestroy(ks->plan[i].a);
-        cublasLtMatrixLayoutDestroy(ks->plan[i].b);
-        cublasLtMatrixLayoutDestroy(ks->plan[i].c);
-    }
     attention_choice_fini(&ks->attention);
     cudaFree(ks->scratch);
-    cudaFree(ks->workspace);
-    if (ks->lt != NULL) {
-        cublasLtDestroy(ks->lt);
-    }
+    matmul_plans_fini(&ks->matmul);
     if (ks->stream != NULL) {
         cudaStreamDestroy(ks->stream);
     }

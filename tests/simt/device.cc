@@ -10,7 +10,6 @@
 #include "tests/simt/simt.h"
 
 /* The table takes the CPU's. */
-#define matmul_cuda     matmul_cpu
 #define mem_room_cuda   mem_room_cpu
 #define host_alloc_cuda host_alloc_cpu
 #define host_free_cuda  host_free_cpu
@@ -25,7 +24,8 @@ int stream_open_cuda(struct kstream **out)
     auto *ks = static_cast<struct kstream *>(calloc(1, sizeof **out));
 
     *out = ks;
-    return mem_alloc_cuda(&ks->scratch, SCRATCH_BYTES);
+    int rc = matmul_plans_init(&ks->matmul);
+    return rc != 0 ? rc : mem_alloc_cuda(&ks->scratch, SCRATCH_BYTES);
 }
 
 int stream_sync_cuda(struct kstream *)
@@ -36,6 +36,7 @@ int stream_sync_cuda(struct kstream *)
 void stream_close_cuda(struct kstream **sp)
 {
     if (*sp != nullptr) {
+        matmul_plans_fini(&(*sp)->matmul);
         mem_free_cuda((*sp)->scratch);
         free(*sp);
         *sp = nullptr;

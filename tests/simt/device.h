@@ -1,6 +1,6 @@
 /* device.h - the CUDA operations as a table, on the GPU of the host's that simt.h describes.
  *
- * Kernels are ours, compiled for the host; matrices are multiplied by the CPU's twin, since cuBLASLt is not ours to test.
+ * Kernels are ours, compiled for the host; cuBLASLt's double (cublasLt.h) multiplies, so that how we ask it is tested too.
  * What mem_alloc() gives ends where memory may not be touched.
  */
 #pragma once

@@ -5,8 +5,9 @@ SIMT_CU    := $(wildcard kernels/cuda/*.cu)
 SIMT_CUH   := $(filter-out kernels/cuda/mma.cuh,$(wildcard kernels/cuda/*.cuh))
 SIMT_SRC   := $(B)/simt/src
 SIMT_O     := $(SIMT_CU:%.cu=$(B)/simt/%.o) \
-              $(patsubst %,$(B)/simt/kernels/cuda/%.o,attention_plan attention_check cudnn_none) \
-              $(B)/simt/tests/simt/simt.o $(B)/simt/tests/simt/device.o
+              $(patsubst %,$(B)/simt/kernels/cuda/%.o,attention_plan attention_check cudnn_none \
+                matmul matmul_plan tuning) \
+              $(patsubst %,$(B)/simt/tests/simt/%.o,simt device cublaslt)
 CXX        ?= g++
 SIMT_FLAGS  = -g -O2 -D_GNU_SOURCE -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function -Itests/simt -I$(SIMT_SRC) -I. -MMD -MP
 
@@ -31,6 +32,14 @@ $(B)/libsimt.a: $(SIMT_O)
 $(B)/obj/tests/unit/kernels/simt.o: CFLAGS_ALL += $(if $(SIMT_SAN),-DHAVE_SIMT)
 $(B)/unit/kernels/simt: $(call obj,tests/unit/kernels/simt.c tests/gpu/twins.c) \
                         $(if $(SIMT_SAN),$(call lib,simt)) $(call lib,kernels) $(call lib,common)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_KERNELS) $(L_BASE) $(if $(SIMT_SAN),-lstdc++) -o $@
+
+# The plans' C code beside the doubles of its libraries.
+SIMT_PLANS := $(addprefix $(B)/obj/tests/unit/kernels/cuda/,matmul_plan.o tuning.o)
+$(SIMT_PLANS): CFLAGS_ALL := $(if $(SIMT_SAN),-DHAVE_SIMT -Itests/simt) $(CFLAGS_ALL)
+$(B)/unit/kernels/cuda/%: $(B)/obj/tests/unit/kernels/cuda/%.o $(if $(SIMT_SAN),$(call lib,simt)) $(call lib,kernels) $(call lib,common)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_KERNELS) $(L_BASE) $(if $(SIMT_SAN),-lstdc++) -o $@

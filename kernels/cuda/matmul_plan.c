@@ -1,0 +1,409 @@
+#include "kernels/cuda/matmul_plan.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "common/base/err.h"
+
+enum { PROPOSALS = 8, TIMED_RUNS = 4, ALIGNMENT_MAX = 256 };
+
+int matmul_plans_init(struct matmul_plans *p)
+{
+    p->worth_measuring = 2e9; /* some microseconds: what is smaller is bound by other things */
+    return cublasLtCreate(&p->lt) == CUBLAS_STATUS_SUCCESS &&
+                   cudaMalloc(&p->workspace, MATMUL_WORKSPACE_BYTES) == cudaSuccess
+               ? 0
+               : E_CUDA;
+}
+
+static void forget(struct matmul_plan *plan)
+{
+    if (plan->op != NULL) {
+        cublasLtMatmulDescDestroy(plan->op);
+    }
+    if (plan->a != NULL) {
+        cublasLtMatrixLayoutDestroy(plan->a);
+    }
+    if (plan->b != NULL) {
+        cublasLtMatrixLayoutDestroy(plan->b);
+    }
+    if (plan->c != NULL) {
+        cublasLtMatrixLayoutDestroy(plan->c);
+    }
+    plan->op = NULL;
+    plan->a = plan->b = plan->c = NULL;
+}
+
+void matmul_plans_fini(struct matmul_plans *p)
+{
+    while (p->count > 0) {
+        forget(&p->plan[--p->count]);
+    }
+    cudaFree(p->workspace);
+    p->workspace = NULL;
+    if (p->lt != NULL) {
+        cublasLtDestroy(p->lt);
+        p->lt = NULL;
+    }
+}
+
+uint32_t matmul_alignment(const struct matmul_operands *x)
+{
+    uintptr_t all = (uintptr_t)x->a | (uintptr_t)x->b | (uintptr_t)x->c | (uintptr_t)x->d |
+                    (uintptr_t)x->bias | (uintptr_t)x->aside | ALIGNMENT_MAX;
+
+    return (uint32_t)(all & -all);
+}
+
+/* --- describing ------------------------------------------------------------------------------------------------------- */
+
+/* cuBLASLt counts in columns. A row-major [r, c] matrix is a column-major [c, r] one, so d = op(a) op(b) is asked for as
+ * its transpose: op(b)^T op(a)^T, the operands swapped and each read as it lies. */
+
+static cudaDataType_t type_of(enum dtype dt)
+{
+    switch (dt) {
+    case DT_F32:
+        return CUDA_R_32F;
+    case DT_F64:
+        return CUDA_R_64F;
+    case DT_BF16:
+        return CUDA_R_16BF;
+    case DT_F16:
+        return CUDA_R_16F;
+    }
+    return CUDA_R_32F;
+}
+
+/* A stored row-major [rows, cols] matrix. */
+static cublasStatus_t layout(cublasLtMatrixLayout_t *out, enum dtype dt, int64_t rows, int64_t cols)
+{
+    return cublasLtMatrixLayoutCreate(out, type_of(dt), (uint64_t)cols, (uint64_t)rows, cols);
+}
+
+static cublasStatus_t set(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t which,
+                          int32_t value)
+{
+    return cublasLtMatmulDescSetAttribute(op, which, &value, sizeof value);
+}
+
+static cublasLtEpilogue_t epilogue_of(enum matmul_epilogue e)
+{
+    switch (e) {
+    case EPILOGUE_NONE:
+        return CUBLASLT_EPILOGUE_DEFAULT;
+    case EPILOGUE_BIAS:
+        return CUBLASLT_EPILOGUE_BIAS;
+    case EPILOGUE_GELU:
+        return CUBLASLT_EPILOGUE_GELU_AUX;
+    case EPILOGUE_BIAS_GELU:
+        return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case EPILOGUE_DGELU:
+        return CUBLASLT_EPILOGUE_DGELU;
+    }
+    return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static cublasStatus_t describe_epilogue(const struct matmul_plan *plan)
+{
+    const struct matmul_key *k = &plan->key;
+    cublasStatus_t rc = set(plan->op, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(k->epilogue));
+
+    if (rc == 0 && (k->epilogue == EPILOGUE_BIAS || k->epilogue == EPILOGUE_BIAS_GELU)) {
+        rc = set(plan->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(k->dt));
+    }
+    if (rc == 0 && k->epilogue >= EPILOGUE_GELU) {
+        rc = cublasLtMatmulDescSetAttribute(plan->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &k->n,
+                                            sizeof k->n);
+    }
+    return rc;
+}
+
+static cublasStatus_t describe(struct matmul_plan *plan)
+{
+    const struct matmul_key *k = &plan->key;
+    int ta = (k->flags & MATMUL_TA) != 0, tb = (k->flags & MATMUL_TB) != 0;
+    cublasStatus_t rc = cublasLtMatmulDescCreate(
+        &plan->op, k->dt == DT_F64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+        type_of(dtype_accum(k->dt)));
+
+    rc = rc != 0 ? rc : set(plan->op, CUBLASLT_MATMUL_DESC_TRANSA, tb ? CUBLAS_OP_T : CUBLAS_OP_N);
+    rc = rc != 0 ? rc : set(plan->op, CUBLASLT_MATMUL_DESC_TRANSB, ta ? CUBLAS_OP_T : CUBLAS_OP_N);
+    rc = rc != 0 ? rc : describe_epilogue(plan);
+    rc = rc != 0 ? rc : layout(&plan->b, k->dt, tb ? k->n : k->k, tb ? k->k : k->n);
+    rc = rc != 0 ? rc : layout(&plan->a, k->dt, ta ? k->k : k->m, ta ? k->m : k->k);
+    rc = rc != 0 ? rc : layout(&plan->c, k->out, k->m, k->n);
+    return rc;
+}
+
+/* Pointers of the epilogue belong to the description: they change with every call. */
+static cublasStatus_t point(const struct matmul_plan *plan, const struct matmul_operands *x)
+{
+    enum matmul_epilogue e = plan->key.epilogue;
+    cublasStatus_t rc = CUBLAS_STATUS_SUCCESS;
+
+    if (e == EPILOGUE_BIAS || e == EPILOGUE_BIAS_GELU) {
+        rc = cublasLtMatmulDescSetAttribute(plan->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias,
+                                            sizeof x->bias);
+    }
+    if (rc == 0 && e >= EPILOGUE_GELU) {
+        rc = cublasLtMatmulDescSetAttribute(plan->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                            &x->aside, sizeof x->aside);
+    }
+    return rc;
+}
+
+/* --- choosing --------------------------------------------------------------------------------------------------------- */
+
+static cublasStatus_t prefer(cublasLtMatmulPreference_t want, uint32_t aligned_bytes)
+{
+    static const cublasLtMatmulPreferenceAttributes_t alignment[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const size_t room = MATMUL_WORKSPACE_BYTES;
+    const uint32_t ordered =
+        CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    cublasStatus_t rc = cublasLtMatmulPreferenceSetAttribute(
+        want, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room);
+
+    rc = rc != 0 ? rc
+                 : cublasLtMatmulPreferenceSetAttribute(
+                       want, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &ordered, sizeof ordered);
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(alignment); i++) {
+        rc = cublasLtMatmulPreferenceSetAttribute(want, alignment[i], &aligned_bytes,
+                                                  sizeof aligned_bytes);
+    }
+    return rc;
+}
+
+/* The number of proposals, the likely best one first; 0 when there is none. */
+static int propose(const struct matmul_plans *p, const struct matmul_plan *plan,
+                   cublasLtMatmulHeuristicResult_t found[PROPOSALS])
+{
+    cublasLtMatmulPreference_t want = NULL;
+    cublasStatus_t rc = cublasLtMatmulPreferenceCreate(&want);
+    int n = 0, good = 0;
+
+    rc = rc != 0 ? rc : prefer(want, plan->key.aligned_bytes);
+    rc = rc != 0 ? rc
+                 : cublasLtMatmulAlgoGetHeuristic(p->lt, plan->op, plan->b, plan->a, plan->c,
+                                                  plan->c, want, PROPOSALS, found, &n);
+    if (want != NULL) {
+        cublasLtMatmulPreferenceDestroy(want);
+    }
+    for (int i = 0; rc == 0 && i < n; i++) {
+        if (found[i].state == CUBLAS_STATUS_SUCCESS) {
+            found[good++] = found[i];
+        }
+    }
+    return good;
+}
+
+static cublasStatus_t run(const struct matmul_plans *p, cudaStream_t stream,
+                          const struct matmul_plan *plan, const cublasLtMatmulAlgo_t *algo,
+                          const struct matmul_operands *x)
+{
+    const float one_f = 1, beta_f = (float)plan->key.adds;
+    const double one_d = 1, beta_d = plan->key.adds;
+    bool f64 = plan->key.dt == DT_F64;
+    cublasStatus_t rc = point(plan, x);
+
+    return rc != 0
+               ? rc
+               : cublasLtMatmul(p->lt, plan->op, f64 ? (const void *)&one_d : &one_f, x->b, plan->b,
+                                x->a, plan->a, f64 ? (const void *)&beta_d : &beta_f, x->c, plan->c,
+                                x->d, plan->c, algo, p->workspace, MATMUL_WORKSPACE_BYTES, stream);
+}
+
+/* The fastest of some runs behind one that warms up; infinite when it does not run. */
+static float time_of(const struct matmul_plans *p, cudaStream_t stream,
+                     const struct matmul_plan *plan, const cublasLtMatmulAlgo_t *algo,
+                     const struct matmul_operands *x, cudaEvent_t begin, cudaEvent_t end)
+{
+    float best_ms = HUGE_VALF, ms;
+
+    if (run(p, stream, plan, algo, x) != CUBLAS_STATUS_SUCCESS) {
+        return HUGE_VALF;
+    }
+    for (int i = 0; i < TIMED_RUNS; i++) {
+        if (cudaEventRecord(begin, stream) != cudaSuccess ||
+            run(p, stream, plan, algo, x) != CUBLAS_STATUS_SUCCESS ||
+            cudaEventRecord(end, stream) != cudaSuccess ||
+            cudaEventSynchronize(end) != cudaSuccess ||
+            cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) {
+            return HUGE_VALF;
+        }
+        best_ms = ms < best_ms ? ms : best_ms;
+    }
+    return best_ms;
+}
+
+/* Which of the proposals is the fastest; the first when that cannot be known. */
+static int fastest(const struct matmul_plans *p, cudaStream_t stream,
+                   const struct matmul_plan *plan, const cublasLtMatmulHeuristicResult_t *found,
+                   int n, const struct matmul_operands *x)
+{
+    struct matmul_operands trial = *x;
+    cudaEvent_t begin = NULL, end = NULL;
+    float best_ms = HUGE_VALF;
+    void *aside = NULL;
+    int best = 0;
+
+    /* What is added up must be added once: such runs go elsewhere. */
+    if (x->c == x->d && plan->key.adds) {
+        size_t room = (size_t)(plan->key.m * plan->key.n) * dtype_bytes(plan->key.out);
+
+        if (cudaMalloc(&aside, room) != cudaSuccess) {
+            (void)cudaGetLastError();
+            return 0;
+        }
+        (void)cudaMemsetAsync(aside, 0, room, stream);
+        trial.c = trial.d = aside;
+    }
+    if (cudaEventCreate(&begin) == cudaSuccess && cudaEventCreate(&end) == cudaSuccess) {
+        for (int i = 0; i < n; i++) {
+            float ms = time_of(p, stream, plan, &found[i].algo, &trial, begin, end);
+
+            if (ms < best_ms) {
+                best_ms = ms;
+                best = i;
+            }
+        }
+    }
+    if (begin != NULL) {
+        cudaEventDestroy(begin);
+    }
+    if (end != NULL) {
+        cudaEventDestroy(end);
+    }
+    cudaFree(aside); /* waits for the runs that use it */
+    return best;
+}
+
+/* --- what is kept ----------------------------------------------------------------------------------------------------- */
+
+static void name_machine(struct matmul_plans *p)
+{
+    struct cudaDeviceProp prop;
+    char name[320];
+    int device = 0, driver = 0;
+
+    p->opened = true;
+    if (cudaGetDevice(&device) == cudaSuccess &&
+        cudaGetDeviceProperties(&prop, device) == cudaSuccess &&
+        cudaDriverGetVersion(&driver) == cudaSuccess) {
+        snprintf(name, sizeof name, "%.60s driver %d cublasLt %zu", prop.name, driver,
+                 cublasLtGetVersion());
+        tuning_open(&p->tuning, name);
+    }
+}
+
+static void name_question(const struct matmul_key *k, char *to, size_t room)
+{
+    snprintf(to, room, "matmul %lldx%lldx%lld t%d%d f%u e%d b%d a%u", (long long)k->m,
+             (long long)k->n, (long long)k->k, (int)k->dt, (int)k->out, k->flags, (int)k->epilogue,
+             k->adds, k->aligned_bytes);
+}
+
+/* What a file says is an algorithm for this multiplication, and one that we would have taken. */
+static bool fits(const struct matmul_plans *p, const struct matmul_plan *plan,
+                 const cublasLtMatmulAlgo_t *algo)
+{
+    cublasLtMatmulHeuristicResult_t about;
+    uint32_t scheme = 0;
+    size_t n;
+
+    return cublasLtMatmulAlgoCheck(p->lt, plan->op, plan->b, plan->a, plan->c, plan->c, algo,
+                                   &about) == CUBLAS_STATUS_SUCCESS &&
+           about.workspaceSize <= MATMUL_WORKSPACE_BYTES &&
+           cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                                &scheme, sizeof scheme,
+                                                &n) == CUBLAS_STATUS_SUCCESS &&
+           (scheme & CUBLASLT_REDUCTION_SCHEME_INPLACE) == 0;
+}
+
+static bool capturing(cudaStream_t stream)
+{
+    enum cudaStreamCaptureStatus now = cudaStreamCaptureStatusNone;
+
+    return cudaStreamIsCapturing(stream, &now) != cudaSuccess || now != cudaStreamCaptureStatusNone;
+}
+
+/* plan->algo: the kept winner, else a new one, else the first proposal. */
+static void choose(struct matmul_plans *p, cudaStream_t stream, struct matmul_plan *plan,
+                   const cublasLtMatmulHeuristicResult_t *found, int n,
+                   const struct matmul_operands *x)
+{
+    const struct matmul_key *k = &plan->key;
+    char question[128];
+
+    plan->algo = found[0].algo;
+    if (n == 1 || 2.0 * (double)k->m * (double)k->n * (double)k->k < p->worth_measuring ||
+        capturing(stream)) {
+        return;
+    }
+    if (!p->opened) {
+        name_machine(p);
+    }
+    name_question(k, question, sizeof question);
+    if (tuning_find(&p->tuning, question, &plan->algo, sizeof plan->algo)) {
+        if (fits(p, plan, &plan->algo)) {
+            return;
+        }
+        tuning_drop(&p->tuning, question);
+    }
+    plan->algo = found[0].algo;
+    if (p->tuning.folder[0] != '\0') {
+        plan->algo = found[fastest(p, stream, plan, found, n, x)].algo;
+        if (!tuning_keep(&p->tuning, question, &plan->algo, sizeof plan->algo) ||
+            !fits(p, plan, &plan->algo)) {
+            plan->algo = found[0].algo;
+        }
+    }
+}
+
+/* --- plans by key ----------------------------------------------------------------------------------------------------- */
+
+static bool same(const struct matmul_key *a, const struct matmul_key *b)
+{
+    return a->m == b->m && a->n == b->n && a->k == b->k && a->dt == b->dt && a->out == b->out &&
+           a->flags == b->flags && a->epilogue == b->epilogue && a->adds == b->adds &&
+           a->aligned_bytes == b->aligned_bytes;
+}
+
+const struct matmul_plan *matmul_plan_find(struct matmul_plans *p, cudaStream_t stream,
+                                           const struct matmul_key *key,
+                                           const struct matmul_operands *x)
+{
+    cublasLtMatmulHeuristicResult_t found[PROPOSALS];
+    struct matmul_plan *plan;
+    int n = 0;
+
+    for (int i = 0; i < p->count; i++) {
+        if (same(&p->plan[i].key, key)) {
+            return p->plan[i].none ? NULL : &p->plan[i];
+        }
+    }
+    /* Full: no model has so many shapes, but evaluation and tests may; the last place is used again. */
+    if (p->count == MATMUL_PLANS_MAX) {
+        forget(&p->plan[--p->count]);
+    }
+    plan = &p->plan[p->count++];
+    *plan = (struct matmul_plan){.key = *key};
+    if (describe(plan) == CUBLAS_STATUS_SUCCESS && point(plan, x) == CUBLAS_STATUS_SUCCESS) {
+        n = propose(p, plan, found);
+    }
+    if (n == 0) {
+        forget(plan);
+        plan->none = true;
+        return NULL;
+    }
+    choose(p, stream, plan, found, n, x);
+    return plan;
+}
+
+int matmul_plan_run(const struct matmul_plans *p, cudaStream_t stream,
+                    const struct matmul_plan *plan, const struct matmul_operands *x)
+{
+    return run(p, stream, plan, &plan->algo, x) == CUBLAS_STATUS_SUCCESS ? 0 : E_CUDA;
+}

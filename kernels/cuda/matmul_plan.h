@@ -1,0 +1,85 @@
+/* matmul_plan.h - cuBLASLt's way of one multiplication: described once, its algorithm chosen once.
+ *
+ * Of what cuBLASLt proposes for a large multiplication the first few are run and timed on the caller's own operands, the
+ * first time it comes (never while a graph is captured); the winner is kept on disk (tuning.h). Small ones take the first
+ * proposal, and so do all where nothing can be kept: a choice that cannot be repeated would change the bits of a resumed
+ * run. Split-K only with its parts summed in a fixed order.
+ *
+ * owns     a stream's plans; matmul_plans_fini() frees them
+ */
+#ifndef KERNELS_CUDA_MATMUL_PLAN_H
+#define KERNELS_CUDA_MATMUL_PLAN_H
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include "common/base/check.h"
+#include "kernels/cuda/tuning.h"
+#include "kernels/matmul.h"
+
+enum { MATMUL_PLANS_MAX = 128, MATMUL_WORKSPACE_BYTES = 32 << 20 };
+
+/* What follows the sums inside the same kernel. */
+enum matmul_epilogue {
+    EPILOGUE_NONE,
+    EPILOGUE_BIAS,
+    EPILOGUE_GELU,      /* stores gelu(sums), and the sums aside */
+    EPILOGUE_BIAS_GELU, /* the same of sums + bias */
+    EPILOGUE_DGELU,     /* sums * gelu's slope at what lies aside */
+};
+
+/* Everything that a plan depends on. */
+struct matmul_key {
+    int64_t m, n, k;
+    enum dtype dt, out;
+    unsigned flags;
+    enum matmul_epilogue epilogue;
+    bool adds;              /* c is read as well: beta is 1 */
+    uint32_t aligned_bytes; /* all operands, at least */
+};
+
+struct matmul_operands {
+    void *d;
+    const void *a, *b,
+        *c; /* d = op(a) op(b) + c, c being d or another; read only when the key adds */
+    const void *bias;
+    const void *aside; /* the sums in front of gelu: written forward, read backward */
+};
+
+struct matmul_plan {
+    struct matmul_key key;
+    bool none; /* cuBLASLt has no such multiplication */
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct matmul_plans {
+    cublasLtHandle_t lt;
+    void *workspace;
+    double worth_measuring; /* floating point operations from which on it pays */
+    bool opened;            /* tuning */
+    struct tuning tuning;
+    struct matmul_plan plan[MATMUL_PLANS_MAX];
+    int count;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+MUST_USE int matmul_plans_init(struct matmul_plans *p);
+void matmul_plans_fini(struct matmul_plans *p); /* zeroes are fine */
+
+/* The alignment that all of these pointers have, up to 256. */
+uint32_t matmul_alignment(const struct matmul_operands *x);
+/* NULL when cuBLASLt has none. The operands are multiplied, more than once, when it is new and large. */
+const struct matmul_plan *matmul_plan_find(struct matmul_plans *p, cudaStream_t stream,
+                                           const struct matmul_key *key,
+                                           const struct matmul_operands *x);
+int matmul_plan_run(const struct matmul_plans *p, cudaStream_t stream,
+                    const struct matmul_plan *plan, const struct matmul_operands *x);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

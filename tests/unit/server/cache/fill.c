@@ -106,6 +106,28 @@ static void a_cold_range_is_one_request_for_that_region(void **state)
     assert_int_equal(stat_of(&world, "/range", "bytes"), MIB);
 }
 
+static void far_ranges_cost_what_they_ask(void **state)
+{
+    struct client c[8];
+    const uint64_t ask = 1000000;
+
+    (void)state;
+    put(&world, "/far?size=%d", 200 * MIB);
+    for (unsigned i = 0; i < ARRAY_LEN(c); i++) {
+        uint64_t first = (uint64_t)(i * 5 % 8) * 25 * MIB + 12345 * i;
+        read_range(&c[i], "/far", first, first + ask, true);
+        client_go(&c[i], i);
+    }
+    for (unsigned i = 0; i < ARRAY_LEN(c); i++) {
+        client_wait(&c[i]);
+        assert_range(&c[i], "/far");
+        client_fini(&c[i]);
+    }
+    /* Blocks of 64 KiB are the only waste. */
+    assert_in_range(stat_of(&world, "/far", "bytes"), ARRAY_LEN(c) * ask,
+                    ARRAY_LEN(c) * (ask + 2 * 65536));
+}
+
 static void a_reader_behind_a_range_completes_the_object(void **state)
 {
     struct client c;
@@ -429,6 +451,7 @@ int main(void)
         cmocka_unit_test(a_cold_get_fills_and_a_second_hits),
         cmocka_unit_test(a_hundred_clients_cost_one_object),
         cmocka_unit_test(a_cold_range_is_one_request_for_that_region),
+        cmocka_unit_test(far_ranges_cost_what_they_ask),
         cmocka_unit_test(a_reader_behind_a_range_completes_the_object),
         cmocka_unit_test(many_ranges_share_what_is_fetched),
         cmocka_unit_test(a_large_object_comes_in_parallel_segments),

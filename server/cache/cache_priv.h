@@ -61,9 +61,6 @@ struct cache {
 
 #define COUNT(c, what, n) atomic_fetch_add_explicit(&(c)->count.what, (n), memory_order_relaxed)
 
-/* w's strings in arena a; the origin is held by the caller's own count. */
-void want_copy(struct arena *a, const struct want *w, struct want *out);
-
 /* --- answer.c --- */
 struct answer *answer_of_blob(struct cache *c, const struct object *o, struct blob *b,
                               const struct want *w, enum cache_state state); /* holds b */
@@ -77,7 +74,9 @@ struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const
 struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64_t first,
                         uint64_t end);
 
-/* --- entry.c --- */
+/* --- ask.c --- */
+/* w's strings in arena a; the origin is held by the caller's own count. */
+void want_copy(struct arena *a, const struct want *w, struct want *out);
 struct cache_ask {
     struct cache *cache;
     struct loop *loop; /* NULL: nobody waits, a refresh behind a stale answer */
@@ -94,14 +93,6 @@ struct cache_ask {
     struct letter letter;
 };
 void ask_answer(struct cache_ask *k, struct answer *a); /* takes a; any thread */
-void entry_ask(struct cache *c, struct cache_ask *k);   /* fetch thread */
-void entries_drop_all(struct cache *c);                 /* at close: everybody is told */
-/* Entries of these row keys are cut loose from the table: a later want begins anew, and what is under way for them hands in
- * no row any more. */
-void entries_forget(struct cache *c, struct slice prefix);
-void cache_changed(struct cache *c, struct slice row_key); /* fetch thread: tells on_change */
-void cache_changed_post(struct cache *c, struct slice repo, struct slice key); /* any thread */
-void entries_rest_tick(struct cache *c, uint64_t now_ms);
 
 /* A row, decoded, and its blob. Blocks. E_NOTFOUND also when the blob is gone or is not the one wanted. */
 struct hit {
@@ -112,6 +103,18 @@ struct hit {
 MUST_USE int hit_find(struct cache *c, struct slice row_key, const struct want *w, struct hit **out,
                       struct err *e);
 void hit_free(struct hit **hp);
+
+/* --- entry.c --- */
+void entry_ask(struct cache *c, struct cache_ask *k); /* fetch thread */
+void entries_drop_all(struct cache *c);               /* at close: everybody is told */
+/* Entries of these row keys are cut loose from the table: a later want begins anew, and what is under way for them hands in
+ * no row any more. */
+void entries_forget(struct cache *c, struct slice prefix);
+void entries_rest_tick(struct cache *c, uint64_t now_ms);
+
+/* --- cache.c --- */
+void cache_changed(struct cache *c, struct slice row_key); /* fetch thread: tells on_change */
+void cache_changed_post(struct cache *c, struct slice repo, struct slice key); /* any thread */
 
 /* --- partial.c --- */
 MUST_USE int partials_load(struct cache *c, struct err *e);

@@ -16,121 +16,23 @@
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
-#include "server/cache/cache_priv.h"
+#include "server/cache/entry.h"
 
 enum {
     RESTING_MAX = 16384, /* entries that only remember a 404 or a HEAD */
-    HEAD_MEMORY_MS = 10000,
-    TROUBLE_MS = 2000, /* an origin in trouble is left alone for so long, a key */
-};
-
-struct promise {
-    bool known;
-    struct digest digest;
-};
-
-struct entry {
-    UT_hash_handle hh;
-    struct cache *cache;
-    struct arena arena;
-    struct slice row_key;
-    struct slice repo;
-    uint64_t origin; /* its identity */
-    bool in_table;
-    struct list asks;
-    bool looking;
-    bool ask_plainly; /* a 304 did not fit: the next request is unconditional */
-    struct job look;
-    struct want *look_want; /* of the first ask */
-    struct promise promise; /* this round's */
-    struct hit *old;        /* what the row says; stale */
-    struct fill *fill;      /* held */
-    bool first_told;        /* the one who caused the fill has been answered */
-    bool answered;          /* other() has dealt with the asks */
-    struct answer *memory;  /* a 404, or a HEAD's answer */
-    bool memory_is_head;
-    struct promise memory_promise;
-    uint64_t memory_until_ms;
-    uint64_t trouble_until_ms;
-    struct err trouble;
-    struct promise trouble_promise;
-    struct list rest; /* in cache->resting */
+    TROUBLE_MS = 2000,   /* an origin in trouble is left alone for so long, a key */
 };
 
 static void advance(struct entry *n);
 
 /* --- asks --------------------------------------------------------------------------------------------------------- */
 
-static void ask_free(struct cache_ask *k)
-{
-    struct cache *c = k->cache;
-
-    answer_release(&k->answer);
-    origin_free(&k->origin);
-    arena_fini(&k->arena);
-    free(k);
-    atomic_fetch_sub(&c->asks, 1);
-}
-
-static void on_answered(struct letter *l)
-{
-    struct cache_ask *k = CONTAINER_OF(l, struct cache_ask, letter);
-
-    if (!atomic_load(&k->cancelled)) {
-        struct answer *a = k->answer;
-        k->answer = NULL;
-        k->on_answer(k->arg, a);
-    }
-    ask_free(k);
-}
-
-static void count_state(struct cache *c, enum cache_state s)
-{
-    switch (s) {
-    case CACHE_HIT:
-        COUNT(c, hits, 1);
-        break;
-    case CACHE_MISS:
-    case CACHE_REFRESHED:
-        COUNT(c, misses, 1);
-        break;
-    case CACHE_COLLAPSED:
-        COUNT(c, collapsed, 1);
-        break;
-    case CACHE_REVALIDATED:
-        COUNT(c, revalidated, 1);
-        break;
-    case CACHE_STALE:
-        COUNT(c, stale, 1);
-        break;
-    case CACHE_NEGATIVE:
-        COUNT(c, negative, 1);
-        break;
-    case CACHE_FAILED:
-        COUNT(c, failed, 1);
-        break;
-    }
-}
-
-void ask_answer(struct cache_ask *k, struct answer *a)
-{
-    if (k->loop == NULL) {
-        answer_release(&a);
-        ask_free(k);
-        return;
-    }
-    count_state(k->cache, a->state);
-    k->answer = a;
-    k->letter.deliver = on_answered;
-    mailbox_post(k->loop->mail, &k->letter);
-}
-
 static bool promise_eq(const struct promise *a, const struct promise *b)
 {
     return a->known == b->known && (!a->known || digest_eq(&a->digest, &b->digest));
 }
 
-static bool was_promised(const struct cache_ask *k, const struct promise *p)
+bool was_promised(const struct cache_ask *k, const struct promise *p)
 {
     struct promise made = {k->want.digest_known, k->want.digest};
 
@@ -149,7 +51,7 @@ static bool next_round(struct entry *n)
 }
 
 /* The next of this round, or NULL. */
-static struct cache_ask *first_ask(struct entry *n)
+struct cache_ask *entry_first(struct entry *n)
 {
     LIST_EACH (&n->asks, it) {
         struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
@@ -162,7 +64,7 @@ static struct cache_ask *first_ask(struct entry *n)
 
 static struct cache_ask *take_ask(struct entry *n)
 {
-    struct cache_ask *k = first_ask(n);
+    struct cache_ask *k = entry_first(n);
 
     if (k != NULL) {
         list_remove(&k->node);
@@ -171,7 +73,7 @@ static struct cache_ask *take_ask(struct entry *n)
 }
 
 /* All of this round. Takes a. */
-static void answer_all(struct entry *n, struct answer *a)
+void entry_answer(struct entry *n, struct answer *a)
 {
     struct cache_ask *k;
 
@@ -300,10 +202,10 @@ static int status_of_trouble(int rc)
     }
 }
 
-static void answer_trouble(struct entry *n, int rc, const struct err *why)
+void entry_answer_trouble(struct entry *n, int rc, const struct err *why)
 {
     struct cache *c = n->cache;
-    struct cache_ask *k = first_ask(n);
+    struct cache_ask *k = entry_first(n);
     uint64_t now = clock_unix_s();
     int status = status_of_trouble(rc);
 
@@ -313,13 +215,13 @@ static void answer_trouble(struct entry *n, int rc, const struct err *why)
     if (n->old != NULL && rc != E_REFUSED &&
         freshness_allows_stale_on_error(&n->old->object, &k->want, now)) {
         log_warn("cache.stale", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
-        answer_all(n, answer_of_blob(c, &n->old->object, n->old->blob, &k->want, CACHE_STALE));
+        entry_answer(n, answer_of_blob(c, &n->old->object, n->old->blob, &k->want, CACHE_STALE));
         return;
     }
-    answer_all(n, answer_of_status(c, status, CACHE_FAILED, status == 503 ? 5 : 0, why));
+    entry_answer(n, answer_of_status(c, status, CACHE_FAILED, status == 503 ? 5 : 0, why));
 }
 
-static void remember_trouble(struct entry *n, int rc, const struct err *why)
+void entry_remember_trouble(struct entry *n, int rc, const struct err *why)
 {
     n->trouble_until_ms = clock_now_ms() + TROUBLE_MS;
     n->trouble = *why;
@@ -334,188 +236,7 @@ static bool in_trouble(const struct entry *n)
            (n->trouble.code != E_CORRUPT || promise_eq(&n->trouble_promise, &n->promise));
 }
 
-/* --- the origin's word -------------------------------------------------------------------------------------------- */
-
-static int mapped(const struct want *w, int status)
-{
-    for (size_t i = 0; i < w->status_maps; i++) {
-        if (w->status_map[i].from == status) {
-            return w->status_map[i].to;
-        }
-    }
-    return status;
-}
-
-static void on_lazy_commit(struct commit_wait *w, int rc, const struct err *e);
-
-struct lazy { /* rows that nobody waits for */
-    struct commit_wait wait;
-    struct cache *cache;
-};
-
-static void commit_lazily(struct cache *c, struct batch **bp)
-{
-    struct lazy *z = NEW(struct lazy);
-
-    z->cache = c;
-    z->wait.done = on_lazy_commit;
-    z->wait.reply = c->mail;
-    c->busy++;
-    store_commit_async(c->store, bp, COMMIT_LAZY, &z->wait);
-}
-
-static void on_lazy_commit(struct commit_wait *w, int rc, const struct err *e)
-{
-    struct lazy *z = CONTAINER_OF(w, struct lazy, wait);
-
-    if (rc != 0 && rc != E_CHANGED) { /* changed: evicted meanwhile */
-        log_warn("cache.row", "why=\"%s\"", e->text);
-    }
-    z->cache->busy--;
-    free(z);
-}
-
-static void drop_row(struct entry *n)
-{
-    struct batch *b = batch_new();
-    struct buf key = BUF_INIT(16384);
-
-    batch_del(b, TABLE_OBJECT, n->row_key);
-    holder_key(&key, &n->old->object.digest, n->repo, 'o', object_key_tail(n->row_key));
-    batch_del(b, TABLE_HOLDER, buf_slice(&key));
-    buf_free(&key);
-    commit_lazily(n->cache, &b);
-    cache_changed(n->cache, n->row_key);
-}
-
-static void renew_row(struct entry *n)
-{
-    struct object *o = &n->old->object;
-    struct buf row = BUF_INIT(OBJECT_ROW_MAX);
-    struct batch *b = batch_new();
-
-    object_encode(o, &row);
-    batch_put(b, TABLE_OBJECT, n->row_key, buf_slice(&row));
-    buf_clear(&row);
-    /* With its holder again: that fails the batch when the blob was evicted meanwhile. */
-    holder_key(&row, &o->digest, n->repo, 'o', object_key_tail(n->row_key));
-    batch_put(b, TABLE_HOLDER, buf_slice(&row), SLICE(""));
-    commit_lazily(n->cache, &b);
-    buf_free(&row);
-    cache_changed(n->cache, n->row_key);
-}
-
-static void not_modified(struct entry *n, struct fill *f, const struct fetch_head *h)
-{
-    struct object *o = &n->old->object;
-    struct slice etag = slice_trim(fetch_field(h, "etag"));
-    struct freshness fresh;
-
-    if (etag.p != NULL && !slice_eq(etag, o->origin_etag)) {
-        n->ask_plainly = true; /* it speaks of another than ours (RFC 9111 4.3.4): fetch all */
-        return;
-    }
-    object_renew(o, h, &n->old->arena);
-    freshness_read(h->fields, h->nfields, clock_unix_s(), n->cache->set.default_ttl_s, &fresh);
-    o->validated_unix_s = clock_unix_s();
-    o->origin = origin_identity(f->origin);
-    o->age_s = fresh.age_s;
-    o->fresh_until_unix_s = fresh.fresh_until_unix_s;
-    o->swr_s = fresh.swr_s;
-    o->sie_s = fresh.sie_s;
-    o->must_revalidate = fresh.must_revalidate;
-    if (n->in_table) {
-        renew_row(n);
-    }
-    answer_all(n, answer_of_blob(n->cache, o, n->old->blob, &f->want, CACHE_REVALIDATED));
-    n->answered = true;
-}
-
-static void gone(struct entry *n, struct fill *f, int status)
-{
-    struct cache *c = n->cache;
-
-    if (n->old != NULL && n->in_table) {
-        drop_row(n);
-    }
-    hit_free(&n->old);
-    if (f->want.neg_ttl_s > 0) {
-        answer_release(&n->memory);
-        n->memory = answer_of_status(c, status, CACHE_NEGATIVE, 0, NULL);
-        n->memory_is_head = false;
-        n->memory_until_ms = clock_now_ms() + (uint64_t)f->want.neg_ttl_s * 1000;
-    }
-    answer_all(n, answer_of_status(c, status, CACHE_MISS, 0, NULL));
-    n->answered = true;
-}
-
-/* An upstream HEAD tells those who asked for no more; the others go on to a fill. */
-static void head_only(struct entry *n, struct fill *f, const struct fetch_head *h)
-{
-    answer_release(&n->memory);
-    n->memory = answer_of_head(n->cache, h, &f->want);
-    n->memory_is_head = true;
-    n->memory_promise = n->promise;
-    n->memory_until_ms = clock_now_ms() + HEAD_MEMORY_MS;
-    LIST_EACH (&n->asks, it) {
-        struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
-        if (k->want.head_only && was_promised(k, &n->promise)) {
-            list_remove(it);
-            ask_answer(k, answer_hold(n->memory));
-        }
-    }
-    n->answered = true;
-}
-
-static uint32_t retry_after_s(const struct fetch_head *h)
-{
-    uint64_t s;
-
-    return slice_u64(slice_trim(fetch_field(h, "retry-after")), &s) && s < 3600 ? (uint32_t)s : 5;
-}
-
-static void origin_trouble(struct entry *n, const struct fetch_head *h)
-{
-    bool busy = h->status == 429 || h->status == 503;
-    struct err why;
-    int rc = err_set(&why, busy ? E_BUSY : E_NETWORK, "the origin answered %d", h->status);
-
-    remember_trouble(n, rc, &why);
-    if (busy) {
-        n->trouble_until_ms = clock_now_ms() + (uint64_t)retry_after_s(h) * 1000;
-    }
-    answer_trouble(n, rc, &why);
-    n->answered = true;
-}
-
-static void on_other(void *arg, struct fill *f, const struct fetch_head *h)
-{
-    struct entry *n = arg;
-    int status = mapped(&f->want, h->status);
-    struct err why;
-
-    if (status == 304 && n->old != NULL) {
-        not_modified(n, f, h);
-    } else if (status == 404 || status == 410) {
-        gone(n, f, status);
-    } else if (f->want.head_only && status == 200) {
-        head_only(n, f, h);
-    } else if (f->want.head_only && (status == 405 || status == 501)) {
-        LIST_EACH (&n->asks, it) { /* it does not speak HEAD: a GET says the same */
-            LIST_ITEM(it, struct cache_ask, node)->want.head_only = false;
-        }
-        n->answered = true;
-    } else if (status >= 500 || status == 429) {
-        origin_trouble(n, h);
-    } else if (status >= 400) {
-        answer_all(n, answer_of_status(n->cache, status, CACHE_MISS, 0, NULL));
-        n->answered = true;
-    } else {
-        err_set(&why, E_PROTOCOL, "the origin answered %d", status);
-        answer_trouble(n, E_PROTOCOL, &why);
-        n->answered = true;
-    }
-}
+/* --- the fill --------------------------------------------------------------------------------------------------- */
 
 static void on_headed(void *arg, struct fill *f)
 {
@@ -529,6 +250,11 @@ static void on_headed(void *arg, struct fill *f)
         n->first_told = true;
         ask_answer(k, answer_of_fill(f, state));
     }
+}
+
+static void on_other(void *arg, struct fill *f, const struct fetch_head *h)
+{
+    verdict_take(arg, f, h);
 }
 
 static void on_ended(void *arg, struct fill *f, int rc, const struct err *why)
@@ -547,9 +273,9 @@ static void on_ended(void *arg, struct fill *f, int rc, const struct err *why)
     } else if (!n->answered) {
         log_warn("fill.failed", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
         if (rc != E_CANCELLED) {
-            remember_trouble(n, rc, why);
+            entry_remember_trouble(n, rc, why);
         }
-        answer_trouble(n, rc, why);
+        entry_answer_trouble(n, rc, why);
     }
     fill_release(&n->fill);
     hit_free(&n->old);
@@ -571,7 +297,7 @@ static void look(struct job *j)
 static void begin_fill(struct entry *n)
 {
     static const struct fill_owner owner = {on_headed, on_other, on_ended};
-    struct cache_ask *k = first_ask(n);
+    struct cache_ask *k = entry_first(n);
 
     LIST_EACH (&n->asks, it) { /* one GET serves the HEADs too */
         struct cache_ask *other = LIST_ITEM(it, struct cache_ask, node);
@@ -597,7 +323,7 @@ static void on_looked(struct job *j)
 {
     struct entry *n = CONTAINER_OF(j, struct entry, look);
     struct cache *c = n->cache;
-    struct cache_ask *k = first_ask(n);
+    struct cache_ask *k = entry_first(n);
     uint64_t now = clock_unix_s();
 
     c->busy--;
@@ -606,17 +332,17 @@ static void on_looked(struct job *j)
     if (c->closing) {
         struct err why;
         err_set(&why, E_CANCELLED, "the server is going down");
-        answer_trouble(n, E_CANCELLED, &why);
+        entry_answer_trouble(n, E_CANCELLED, &why);
         hit_free(&n->old);
         advance(n);
         return;
     }
     if (n->old != NULL && freshness_judge(&n->old->object, &k->want, now) == FRESH) {
-        answer_all(n, answer_of_blob(c, &n->old->object, n->old->blob, &k->want, CACHE_HIT));
+        entry_answer(n, answer_of_blob(c, &n->old->object, n->old->blob, &k->want, CACHE_HIT));
         hit_free(&n->old);
         advance(n);
     } else if (in_trouble(n)) {
-        answer_trouble(n, n->trouble.code, &n->trouble);
+        entry_answer_trouble(n, n->trouble.code, &n->trouble);
         hit_free(&n->old);
         advance(n);
     } else {
@@ -634,7 +360,7 @@ static void advance(struct entry *n)
         return;
     }
     n->looking = true;
-    n->look_want = &first_ask(n)->want;
+    n->look_want = &entry_first(n)->want;
     n->look = (struct job){.work = look, .done = on_looked, .reply = c->mail};
     c->busy++;
     pool_submit(c->disk, &n->look);
@@ -697,7 +423,7 @@ void entries_drop_all(struct cache *c)
     {
         if (n->fill == NULL && !n->looking) {
             while (next_round(n)) {
-                answer_trouble(n, E_CANCELLED, &why);
+                entry_answer_trouble(n, E_CANCELLED, &why);
             }
             entry_free(n);
         }

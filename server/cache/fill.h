@@ -5,9 +5,9 @@
  * readers' loops are told, one letter a loop. Bytes are hashed in order behind the frontier; when all are there the blob
  * is sealed and its rows are committed.
  *
- *   filler.c  segments: upstream requests, writes, retries     plan.c  which bytes next, and for whom
- *   seal.c    hashing, verification, sealing, the rows         reader.c  growing bodies
- *   partial.c what survives a restart
+ *   filler.c  segments: upstream requests, writes, retries     splice.c  which answers may be joined
+ *   plan.c    which bytes next, and for whom                   reader.c  growing bodies
+ *   seal.c    hashing, verification, sealing, the rows         partial.c what survives a restart
  *
  * owns     counted: the entry, every answer, every posted letter and job hold it
  * threads  the fetch thread, but for what `lock` guards and what is constant once headed

@@ -6,39 +6,9 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
-#include "server/cache/cache_priv.h"
+#include "server/cache/filler.h"
 
 enum { BACKOFF_MIN_MS = 250, BACKOFF_MAX_MS = 30000, COMPARE_BYTES = 64 << 10 };
-
-struct filler { /* one upstream request after the other, until its segment is there */
-    struct fill *fill;
-    unsigned slot;
-    struct fetch *fetch;      /* NULL between two requests */
-    const struct object *old; /* borrowed during the first request: what is revalidated */
-    uint64_t end;             /* of the segment; LENGTH_UNKNOWN: to the end, wherever it is */
-    uint64_t recv;            /* next byte to come */
-    uint64_t ask_end;         /* of the request under way; LENGTH_UNKNOWN: no Range */
-    struct buf gather;        /* what came, [recv - gather.n, recv) */
-    bool paused;
-    bool replay; /* from byte 0 again: what is there is compared, not written */
-    bool again;  /* the answer does not fit: ask anew, for all of it */
-    bool other;  /* the first head was the owner's business */
-    bool over;   /* the request ended, with rc */
-    bool dead;   /* stopped; its write is still out */
-    int rc;
-    struct err why;
-    uint64_t fresh_bytes; /* new ones since the last trouble */
-    unsigned tries;       /* since the last progress */
-    uint64_t wrote_ms;    /* when the last write was begun */
-    struct event *timer;  /* gathered long enough; or the next try */
-    bool writing;
-    bool hashing; /* the write hashes too: it stands at the frontier */
-    struct job job;
-    struct buf data; /* being written */
-    uint64_t data_at;
-    int write_rc;
-    struct err write_why;
-};
 
 static void ask(struct filler *fl);
 static void settle(struct filler *fl);
@@ -49,7 +19,7 @@ static void timer_in(struct filler *fl, uint64_t ms)
     evtimer_add(fl->timer, &tv);
 }
 
-static void claim(struct filler *fl)
+void filler_claim(struct filler *fl)
 {
     struct claim *c = &fl->fill->claims[fl->slot];
 
@@ -83,7 +53,7 @@ unsigned filler_count(const struct fill *f)
     return n;
 }
 
-static void filler_stop(struct filler *fl)
+void filler_stop(struct filler *fl)
 {
     fetch_cancel(&fl->fetch);
     evtimer_del(fl->timer);
@@ -111,32 +81,6 @@ void filler_shorten(struct fill *f, unsigned slot, uint64_t end)
     lock_take(&f->lock);
     f->claims[slot].end = end;
     lock_drop(&f->lock);
-}
-
-/* n: the length as announced, or (a lower bound) what has come of it. The repo's bound, an index's size and the bound of
- * documents are held before the first byte is passed on, else as soon as they are passed. */
-static int check_length(const struct fill *f, uint64_t n, bool whole, struct err *e)
-{
-    uint64_t want = f->want.size_bytes;
-    uint64_t max = f->want.max_bytes;
-
-    if (max != 0 && n > max) {
-        return err_set(e, E_REFUSED,
-                       "the object has %s%" PRIu64 " bytes, this repo takes up to %" PRIu64
-                       " (max_object)",
-                       whole ? "" : "more than ", whole ? n : max, max);
-    }
-    if (want != LENGTH_UNKNOWN && (n > want || (whole && n != want))) {
-        COUNT(f->cache, verify_failures, 1);
-        return err_set(e, E_CORRUPT,
-                       "the origin has %s%" PRIu64 " bytes, the index promises %" PRIu64,
-                       whole ? "" : "more than ", whole ? n : want, want);
-    }
-    if (f->want.document && n > f->cache->set.document_bytes) {
-        return err_set(e, E_TOOBIG, "the index document is larger than %" PRIu64 " bytes",
-                       f->cache->set.document_bytes);
-    }
-    return 0;
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
@@ -299,7 +243,7 @@ static void segment_done(struct filler *fl)
     struct fill *f = fl->fill;
 
     if (f->total_bytes == LENGTH_UNKNOWN) { /* the marked end of a body without a length */
-        if (check_length(f, fl->recv, true, &fl->why) != 0) {
+        if (splice_check_length(f, fl->recv, true, &fl->why) != 0) {
             fill_fail(f, fl->why.code, &fl->why);
             return;
         }
@@ -350,131 +294,11 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
 /* --- events of the request ---------------------------------------------------------------------------------------- */
 
-static void set_total(struct fill *f, uint64_t total)
-{
-    lock_take(&f->lock);
-    f->total_bytes = total;
-    lock_drop(&f->lock);
-}
-
-static bool same_validator(const struct fill *f, const struct fetch_head *h)
-{
-    struct slice etag = slice_trim(fetch_field(h, "etag"));
-
-    return slice_eq(etag, f->object.origin_etag);
-}
-
-/* May parts be joined? A strong validator, or a digest that judges the whole (research/package-protocols 6.17). */
-static bool part_can_be_joined(const struct fill *f, const struct fetch_head *h)
-{
-    return h->framed && h->total != LENGTH_UNKNOWN &&
-           fetch_field(h, "content-encoding").p == NULL &&
-           (f->want.digest_known || etag_is_strong(slice_trim(fetch_field(h, "etag"))));
-}
-
-static void forget_earlier(struct fill *f)
-{
-    lock_take(&f->lock);
-    extents_fini(&f->have);
-    f->total_bytes = LENGTH_UNKNOWN;
-    lock_drop(&f->lock);
-    f->object.origin_etag = SLICE_NONE;
-}
-
-static int ask_for_all(struct filler *fl)
-{
-    fl->again = true;
-    return 1;
-}
-
-static int first_head(struct filler *fl, const struct fetch_head *h)
-{
-    struct fill *f = fl->fill;
-    bool resumed = f->resume_id != 0 && f->total_bytes != LENGTH_UNKNOWN;
-    uint64_t total = h->status == 206 ? h->total : h->content_length;
-
-    if (h->status == 416 && fl->ask_end != LENGTH_UNKNOWN && !f->want.head_only) {
-        return ask_for_all(fl); /* empty, or shorter than the hint */
-    }
-    if (h->status != 200 && h->status != 206) {
-        fl->other = true;
-        f->owner->other(f->owner_arg, f, h);
-        return 1;
-    }
-    if (total != LENGTH_UNKNOWN && check_length(f, total, true, &fl->why) != 0) {
-        fl->rc = fl->why.code;
-        return 1;
-    }
-    if (f->want.head_only) {
-        fl->other = true;
-        f->owner->other(f->owner_arg, f, h);
-        return 1;
-    }
-    if (h->status == 206) {
-        if (!part_can_be_joined(f, h) && (fl->recv > 0 || h->total > fl->ask_end)) {
-            return ask_for_all(fl);
-        }
-        if (resumed && (h->total != f->total_bytes || !same_validator(f, h))) {
-            return ask_for_all(fl);
-        }
-        set_total(f, h->total);
-        fl->end = min_u64(fl->end, h->total);
-    } else {
-        if (resumed) {
-            forget_earlier(f);
-        }
-        fl->recv = 0;
-        fl->end = h->content_length;
-        f->want_all = true;
-        set_total(f, h->content_length);
-    }
-    claim(fl);
-    fill_learn(f, h, h->status == 206 || fl->ask_end == LENGTH_UNKNOWN || resumed);
-    return 0;
-}
-
-/* A later request of the same fill: anything but the same object is another generation, and never spliced. */
-static int later_head(struct filler *fl, const struct fetch_head *h)
-{
-    struct fill *f = fl->fill;
-    struct err why;
-
-    if (h->status == 206 && h->total == f->total_bytes && same_validator(f, h)) {
-        return 0;
-    }
-    if (h->status == 200 && same_validator(f, h) &&
-        (h->content_length == f->total_bytes || f->total_bytes == LENGTH_UNKNOWN)) {
-        if (filler_count(f) >
-            1) { /* the origin has stopped giving ranges: one stream does it all */
-            f->splices = false;
-            for (unsigned i = 0; i < FILLERS_MAX; i++) {
-                if (f->fillers[i] != NULL && f->fillers[i] != fl) {
-                    filler_stop(f->fillers[i]);
-                }
-            }
-        }
-        fl->replay = true;
-        fl->recv = 0;
-        fl->end = f->total_bytes;
-        claim(fl);
-        return 0;
-    }
-    if (h->status == 200 || h->status == 206 || h->status == 412 || h->status == 416) {
-        err_set(&why, E_CHANGED, "the origin's file changed while it was fetched");
-        fill_fail(f, E_CHANGED, &why);
-        return 1;
-    }
-    err_set(&fl->why, E_NETWORK, "the origin answered %d in mid-fill", h->status);
-    fl->rc = E_NETWORK;
-    fl->tries += h->status >= 400 && h->status < 500 && h->status != 429 ? 3 : 0;
-    return 1;
-}
-
 static int on_head(void *arg, const struct fetch_head *h)
 {
     struct filler *fl = arg;
     struct fill *f = fill_hold(fl->fill);
-    int rc = f->state == FILL_ASKING ? first_head(fl, h) : later_head(fl, h);
+    int rc = f->state == FILL_ASKING ? splice_first(fl, h) : splice_later(fl, h);
 
     fill_release(&f);
     return rc;
@@ -494,7 +318,7 @@ static int on_body(void *arg, struct slice bytes)
     buf_adds(&fl->gather, bytes);
     CHECK(fl->gather.rc == 0); /* GATHER_MAX and one more gulp */
     fl->recv += bytes.n;
-    if (f->total_bytes == LENGTH_UNKNOWN && check_length(f, fl->recv, false, &why) != 0) {
+    if (f->total_bytes == LENGTH_UNKNOWN && splice_check_length(f, fl->recv, false, &why) != 0) {
         fill_fail(f, why.code, &why); /* cancels this request too */
         fill_release(&f);
         return E_CANCELLED;
@@ -521,13 +345,13 @@ static void on_done(void *arg, int rc, const struct err *why)
     fl->paused = false;
     if (fl->again) {
         if (f->resume_id != 0) {
-            forget_earlier(f);
+            splice_forget_earlier(f);
         }
         fl->again = false;
         fl->recv = 0;
         fl->end = LENGTH_UNKNOWN;
         f->want_all = true;
-        claim(fl);
+        filler_claim(fl);
         ask(fl);
     } else if (f->state == FILL_ASKING || fl->other) {
         bool ours = fl->rc != 0; /* on_head() had a reason */
@@ -596,6 +420,6 @@ void filler_start(struct fill *f, uint64_t first, uint64_t end, const struct obj
     fl->data = BUF_INIT(GATHER_MAX + (2 << 20));
     fl->timer = evtimer_new(f->cache->base, on_timer, fl);
     CHECK(fl->timer != NULL);
-    claim(fl);
+    filler_claim(fl);
     ask(fl);
 }

@@ -1,0 +1,189 @@
+/* verdict.c - the origin's word on a key when it is not the object: still good, gone, busy, in trouble; or a HEAD's answer. */
+
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "server/cache/entry.h"
+
+enum { HEAD_MEMORY_MS = 10000 };
+
+static int mapped(const struct want *w, int status)
+{
+    for (size_t i = 0; i < w->status_maps; i++) {
+        if (w->status_map[i].from == status) {
+            return w->status_map[i].to;
+        }
+    }
+    return status;
+}
+
+static void on_lazy_commit(struct commit_wait *w, int rc, const struct err *e);
+
+struct lazy { /* rows that nobody waits for */
+    struct commit_wait wait;
+    struct cache *cache;
+};
+
+static void commit_lazily(struct cache *c, struct batch **bp)
+{
+    struct lazy *z = NEW(struct lazy);
+
+    z->cache = c;
+    z->wait.done = on_lazy_commit;
+    z->wait.reply = c->mail;
+    c->busy++;
+    store_commit_async(c->store, bp, COMMIT_LAZY, &z->wait);
+}
+
+static void on_lazy_commit(struct commit_wait *w, int rc, const struct err *e)
+{
+    struct lazy *z = CONTAINER_OF(w, struct lazy, wait);
+
+    if (rc != 0 && rc != E_CHANGED) { /* changed: evicted meanwhile */
+        log_warn("cache.row", "why=\"%s\"", e->text);
+    }
+    z->cache->busy--;
+    free(z);
+}
+
+static void drop_row(struct entry *n)
+{
+    struct batch *b = batch_new();
+    struct buf key = BUF_INIT(16384);
+
+    batch_del(b, TABLE_OBJECT, n->row_key);
+    holder_key(&key, &n->old->object.digest, n->repo, 'o', object_key_tail(n->row_key));
+    batch_del(b, TABLE_HOLDER, buf_slice(&key));
+    buf_free(&key);
+    commit_lazily(n->cache, &b);
+    cache_changed(n->cache, n->row_key);
+}
+
+static void renew_row(struct entry *n)
+{
+    struct object *o = &n->old->object;
+    struct buf row = BUF_INIT(OBJECT_ROW_MAX);
+    struct batch *b = batch_new();
+
+    object_encode(o, &row);
+    batch_put(b, TABLE_OBJECT, n->row_key, buf_slice(&row));
+    buf_clear(&row);
+    /* With its holder again: that fails the batch when the blob was evicted meanwhile. */
+    holder_key(&row, &o->digest, n->repo, 'o', object_key_tail(n->row_key));
+    batch_put(b, TABLE_HOLDER, buf_slice(&row), SLICE(""));
+    commit_lazily(n->cache, &b);
+    buf_free(&row);
+    cache_changed(n->cache, n->row_key);
+}
+
+static void not_modified(struct entry *n, struct fill *f, const struct fetch_head *h)
+{
+    struct object *o = &n->old->object;
+    struct slice etag = slice_trim(fetch_field(h, "etag"));
+    struct freshness fresh;
+
+    if (etag.p != NULL && !slice_eq(etag, o->origin_etag)) {
+        n->ask_plainly = true; /* it speaks of another than ours (RFC 9111 4.3.4): fetch all */
+        return;
+    }
+    object_renew(o, h, &n->old->arena);
+    freshness_read(h->fields, h->nfields, clock_unix_s(), n->cache->set.default_ttl_s, &fresh);
+    o->validated_unix_s = clock_unix_s();
+    o->origin = origin_identity(f->origin);
+    o->age_s = fresh.age_s;
+    o->fresh_until_unix_s = fresh.fresh_until_unix_s;
+    o->swr_s = fresh.swr_s;
+    o->sie_s = fresh.sie_s;
+    o->must_revalidate = fresh.must_revalidate;
+    if (n->in_table) {
+        renew_row(n);
+    }
+    entry_answer(n, answer_of_blob(n->cache, o, n->old->blob, &f->want, CACHE_REVALIDATED));
+    n->answered = true;
+}
+
+static void gone(struct entry *n, struct fill *f, int status)
+{
+    struct cache *c = n->cache;
+
+    if (n->old != NULL && n->in_table) {
+        drop_row(n);
+    }
+    hit_free(&n->old);
+    if (f->want.neg_ttl_s > 0) {
+        answer_release(&n->memory);
+        n->memory = answer_of_status(c, status, CACHE_NEGATIVE, 0, NULL);
+        n->memory_is_head = false;
+        n->memory_until_ms = clock_now_ms() + (uint64_t)f->want.neg_ttl_s * 1000;
+    }
+    entry_answer(n, answer_of_status(c, status, CACHE_MISS, 0, NULL));
+    n->answered = true;
+}
+
+/* An upstream HEAD tells those who asked for no more; the others go on to a fill. */
+static void head_only(struct entry *n, struct fill *f, const struct fetch_head *h)
+{
+    answer_release(&n->memory);
+    n->memory = answer_of_head(n->cache, h, &f->want);
+    n->memory_is_head = true;
+    n->memory_promise = n->promise;
+    n->memory_until_ms = clock_now_ms() + HEAD_MEMORY_MS;
+    LIST_EACH (&n->asks, it) {
+        struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
+        if (k->want.head_only && was_promised(k, &n->promise)) {
+            list_remove(it);
+            ask_answer(k, answer_hold(n->memory));
+        }
+    }
+    n->answered = true;
+}
+
+static uint32_t retry_after_s(const struct fetch_head *h)
+{
+    uint64_t s;
+
+    return slice_u64(slice_trim(fetch_field(h, "retry-after")), &s) && s < 3600 ? (uint32_t)s : 5;
+}
+
+static void origin_trouble(struct entry *n, const struct fetch_head *h)
+{
+    bool busy = h->status == 429 || h->status == 503;
+    struct err why;
+    int rc = err_set(&why, busy ? E_BUSY : E_NETWORK, "the origin answered %d", h->status);
+
+    entry_remember_trouble(n, rc, &why);
+    if (busy) {
+        n->trouble_until_ms = clock_now_ms() + (uint64_t)retry_after_s(h) * 1000;
+    }
+    entry_answer_trouble(n, rc, &why);
+    n->answered = true;
+}
+
+void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
+{
+    int status = mapped(&f->want, h->status);
+    struct err why;
+
+    if (status == 304 && n->old != NULL) {
+        not_modified(n, f, h);
+    } else if (status == 404 || status == 410) {
+        gone(n, f, status);
+    } else if (f->want.head_only && status == 200) {
+        head_only(n, f, h);
+    } else if (f->want.head_only && (status == 405 || status == 501)) {
+        LIST_EACH (&n->asks, it) { /* it does not speak HEAD: a GET says the same */
+            LIST_ITEM(it, struct cache_ask, node)->want.head_only = false;
+        }
+        n->answered = true;
+    } else if (status >= 500 || status == 429) {
+        origin_trouble(n, h);
+    } else if (status >= 400) {
+        entry_answer(n, answer_of_status(n->cache, status, CACHE_MISS, 0, NULL));
+        n->answered = true;
+    } else {
+        err_set(&why, E_PROTOCOL, "the origin answered %d", status);
+        entry_answer_trouble(n, E_PROTOCOL, &why);
+        n->answered = true;
+    }
+}

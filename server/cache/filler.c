@@ -266,7 +266,7 @@ static void settle(struct filler *fl)
     if (!fl->over || fl->writing || fl->gather.n > 0 || f->rc != 0) {
         return;
     }
-    if (fl->rc != 0) {
+    if (fl->rc != 0 && fl->recv < fl->end) { /* else what is missing is somebody else's by now */
         try_again(fl);
     } else if (fl->end != LENGTH_UNKNOWN &&
                fl->recv < fl->end) { /* a bounded request: on to the next */
@@ -284,9 +284,10 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    if (fl->fetch == NULL && !fl->over) {
+    if (fl->fetch == NULL && !fl->over && fl->recv < fl->end) {
         ask(fl);
     } else {
+        fl->over = fl->over || fl->fetch == NULL;
         settle(fl);
     }
     fill_release(&f);

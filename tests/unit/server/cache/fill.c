@@ -186,6 +186,126 @@ static void a_broken_connection_is_resumed(void **state)
     assert_in_range(stat_of(&world, "/dies", "bytes"), 3 * MIB, 3 * MIB + 3 * 65536);
 }
 
+/* --- what happens while no write gets through --- */
+
+enum { DISK_THREADS = 4 }; /* as in cache_world.h */
+
+struct plug { /* in all threads of the disk pool */
+    struct job job[DISK_THREADS];
+    struct lock lock;
+    struct cond cond;
+    unsigned in, out;
+    bool pulled;
+};
+static struct plug plug;
+
+static void hold_thread(struct job *j)
+{
+    (void)j;
+    lock_take(&plug.lock);
+    plug.in++;
+    cond_broadcast(&plug.cond);
+    while (!plug.pulled) {
+        cond_wait(&plug.cond, &plug.lock);
+    }
+    plug.out++;
+    cond_broadcast(&plug.cond);
+    lock_drop(&plug.lock);
+}
+
+static void plug_disk(void)
+{
+    plug = (struct plug){0};
+    lock_init(&plug.lock, LOCK_LEAF);
+    cond_init(&plug.cond);
+    for (unsigned i = 0; i < DISK_THREADS; i++) {
+        plug.job[i].work = hold_thread;
+        pool_submit(world.disk, &plug.job[i]);
+    }
+    lock_take(&plug.lock);
+    while (plug.in < DISK_THREADS) {
+        cond_wait(&plug.cond, &plug.lock);
+    }
+    lock_drop(&plug.lock);
+}
+
+static void unplug_disk(void)
+{
+    lock_take(&plug.lock);
+    plug.pulled = true;
+    cond_broadcast(&plug.cond);
+    while (plug.out < DISK_THREADS) {
+        cond_wait(&plug.cond, &plug.lock);
+    }
+    lock_drop(&plug.lock);
+}
+
+static void keep_answer(void *arg, struct answer *a)
+{
+    struct client *c = arg;
+
+    lock_take(&c->lock);
+    c->answer = a;
+    cond_broadcast(&c->cond);
+    lock_drop(&c->lock);
+}
+
+static void ask_alone(struct letter *l)
+{
+    struct client *c = CONTAINER_OF(l, struct client, letter);
+
+    cache_want(world.cache, c->loop, &c->want, keep_answer, c);
+}
+
+static void begin_to_read(struct letter *l)
+{
+    struct client *c = CONTAINER_OF(l, struct client, letter);
+
+    client_answered(c, c->answer);
+}
+
+/* A reader jumps into what has come but is not written; then the connection breaks. */
+static void a_segment_that_was_taken_over_is_not_asked_for_again(void **state)
+{
+    struct client whole;
+    struct client late;
+
+    (void)state;
+    put(&world, "/taken?size=%d&rate=1500000&wall_at=900000&times=1", 3 * MIB);
+    client_init(&whole, &world, "/taken");
+    whole.want.class = WANT_MUTABLE; /* one stream */
+    client_go(&whole, 0);
+    while (!is_filling(&world, "/taken")) {
+        usleep(1000);
+    }
+    read_range(&late, "/taken", 700000, 710000, true);
+    late.hasher = hasher_new();
+    late.loop = loops_at(world.loops, 1);
+    late.letter.deliver = ask_alone;
+    mailbox_post(late.loop->mail, &late.letter);
+    lock_take(&late.lock);
+    while (late.answer == NULL) {
+        cond_wait(&late.cond, &late.lock);
+    }
+    lock_drop(&late.lock);
+    plug_disk();
+    while (stat_of(&world, "/taken", "lied") == 0) {
+        usleep(1000);
+    }
+    late.letter.deliver = begin_to_read;
+    mailbox_post(late.loop->mail, &late.letter);
+    for (int i = 0; i < 2000 && stat_of(&world, "/taken", "requests") < 2; i++) {
+        usleep(1000);
+    }
+    unplug_disk();
+    client_wait(&late);
+    assert_range(&late, "/taken");
+    client_fini(&late);
+    client_wait(&whole);
+    assert_got(&whole, "/taken");
+    client_fini(&whole);
+}
+
 static void without_a_strong_validator_it_is_compared(void **state)
 {
     static const char *const how[] = {"etag=weak", "etag=none", "etag=none&ranges=0", "chunked=1",
@@ -456,6 +576,7 @@ int main(void)
         cmocka_unit_test(many_ranges_share_what_is_fetched),
         cmocka_unit_test(a_large_object_comes_in_parallel_segments),
         cmocka_unit_test(a_broken_connection_is_resumed),
+        cmocka_unit_test(a_segment_that_was_taken_over_is_not_asked_for_again),
         cmocka_unit_test(without_a_strong_validator_it_is_compared),
         cmocka_unit_test(ranges_that_are_not_given_become_a_stream),
         cmocka_unit_test(chunked_and_coded_bodies_are_kept),

@@ -49,7 +49,7 @@ static bool id_of(const json_t *v, uint32_t *id)
 {
     json_int_t n = json_integer_value(v);
 
-    if (!json_is_integer(v) || n < 0 || n >= BPE_MAX_VOCAB) {
+    if (!json_is_integer(v) || n < 0 || n > BPE_MAX_VOCAB) {
         return false;
     }
     *id = (uint32_t)n;
@@ -126,30 +126,17 @@ static int check_model(struct reading *r, const json_t *model)
     return 0;
 }
 
-/* One more than the highest id of all. */
-static int count_vocab(struct reading *r, const json_t *added, uint32_t *vocab)
+/* Ids have no gaps: the package counts added tokens on from the vocabulary's size. */
+static size_t count_ids(const struct reading *r, const json_t *added)
 {
-    const char *key;
+    size_t n = json_object_size(r->vocab), i;
     json_t *v;
-    uint32_t id;
-    size_t i;
 
-    *vocab = 0;
-    json_object_foreach(r->vocab, key, v)
-    {
-        if (!id_of(v, &id)) {
-            return corrupt(r, "an id in its vocabulary is no number or far too high");
-        }
-        *vocab = id >= *vocab ? id + 1 : *vocab;
-    }
     json_array_foreach(added, i, v)
     {
-        if (!id_of(json_object_get(v, "id"), &id)) {
-            return corrupt(r, "an added token's id is no number or far too high");
-        }
-        *vocab = id >= *vocab ? id + 1 : *vocab;
+        n += json_object_get(r->vocab, text_of(v, "content")) == NULL;
     }
-    return 0;
+    return n;
 }
 
 static int read_vocab(struct reading *r)
@@ -165,8 +152,12 @@ static int read_vocab(struct reading *r)
         struct slice text = slice_str(key);
         uint32_t id;
 
-        if (text.n == 0 || text.n > BPE_MAX_TOKEN || !id_of(v, &id)) {
+        if (text.n == 0 || text.n > BPE_MAX_TOKEN) {
             rc = corrupt(r, "a token is empty or far too long");
+            break;
+        }
+        if (!id_of(v, &id) || id >= json_object_size(r->vocab)) {
+            rc = corrupt(r, "the vocabulary's ids are not 0, 1, 2 and on");
             break;
         }
         if (bpe_bytes(b, id).p != NULL) {
@@ -244,17 +235,21 @@ static int read_model(struct reading *r, const json_t *root)
 {
     const json_t *model = json_object_get(root, "model");
     const json_t *merges = json_object_get(model, "merges");
-    uint32_t vocab;
+    size_t ids;
     int rc;
 
     r->vocab = json_object_get(model, "vocab");
     rc = check_model(r, model);
-    rc = rc != 0 ? rc : count_vocab(r, json_object_get(root, "added_tokens"), &vocab);
     if (rc != 0) {
         return rc;
     }
+    ids = count_ids(r, json_object_get(root, "added_tokens"));
+    if (ids > BPE_MAX_VOCAB || json_array_size(merges) > BPE_MAX_VOCAB) {
+        return unsupported(r, "a vocabulary of so many tokens", "");
+    }
     r->parts->whole_words = json_is_true(json_object_get(model, "ignore_merges"));
-    r->parts->bpe = bpe_new(vocab, (uint32_t)json_array_size(merges), r->parts->whole_words);
+    r->parts->bpe =
+        bpe_new((uint32_t)ids, (uint32_t)json_array_size(merges), r->parts->whole_words);
     rc = read_vocab(r);
     return rc != 0 ? rc : read_merges(r, merges);
 }

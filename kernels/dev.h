@@ -56,4 +56,8 @@ int mem_put_cpu(struct kstream *ks, void *to, const void *from, size_t size_byte
 /* Device to host; waits for the stream, so the bytes are there when it returns. */
 int mem_get_cpu(struct kstream *ks, void *to, const void *from, size_t size_bytes);
 
+/* Names a stretch of the calling thread's time for a profiler (NVTX, on CUDA); nested, and nothing without one. */
+void range_begin_cpu(const char *name);
+void range_end_cpu(void);
+
 #endif

@@ -6,10 +6,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "agent/train/tboard.h"
 #include "common/base/log.h"
+#include "common/codec/progress.h"
+#include "common/codec/units.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
@@ -21,7 +24,7 @@ struct metrics {
     bool tty;
     bool line_open; /* a progress line stands unfinished on the terminal */
     bool failed;
-    int64_t log_every;
+    struct metrics_about about;
     uint64_t last_ns;  /* of the last step */
     uint64_t drawn_ns; /* of the last line */
     double rate;       /* tokens a second, smoothed */
@@ -61,7 +64,7 @@ static int keep_lines(const char *path, int64_t resumed_step, struct err *e)
     return rc;
 }
 
-int metrics_open(const char *dir, int64_t resumed_step, int64_t log_every, struct metrics **out,
+int metrics_open(const char *dir, const struct metrics_about *about, struct metrics **out,
                  struct err *e)
 {
     struct metrics *m = NEW(struct metrics);
@@ -69,9 +72,9 @@ int metrics_open(const char *dir, int64_t resumed_step, int64_t log_every, struc
     int rc;
 
     *out = NULL;
-    *m = (struct metrics){.fd = -1, .tty = isatty(STDERR_FILENO) == 1, .log_every = log_every};
+    *m = (struct metrics){.fd = -1, .tty = isatty(STDERR_FILENO) == 1, .about = *about};
     snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
-    rc = keep_lines(path, resumed_step, e);
+    rc = keep_lines(path, about->resumed_step, e);
     if (rc == 0) {
         m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
         if (m->fd == -1) {
@@ -120,48 +123,97 @@ static void add_number(struct buf *b, const char *key, double v)
     }
 }
 
+/* Of what the chips could do at most, at so many tokens a second. */
+static double utilization(const struct metrics *m, double rate)
+{
+    return m->about.peak_flops > 0 ? rate * m->about.token_flops / m->about.peak_flops : 0;
+}
+
+/* Redrawn in place it must not wrap. */
+static size_t columns(void)
+{
+    struct winsize w;
+
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1 ? w.ws_col - 1u : 79;
+}
+
+static void redraw(const struct step_report *r, struct slice text)
+{
+    size_t room = columns();
+    char bar[BAR + 1] = "";
+
+    if (room < text.n + BAR + 3) {
+        text.n = text.n < room ? text.n : room;
+        fprintf(stderr, "\r" SLICE_FMT "\033[K", SLICE_ARG(text));
+        return;
+    }
+    progress_bar((uint64_t)r->step, (uint64_t)r->steps, BAR, bar);
+    fprintf(stderr, "\r[%s] " SLICE_FMT "\033[K", bar, SLICE_ARG(text));
+}
+
+/* What matters most comes first: a narrow terminal cuts the end. */
 static void draw(struct metrics *m, const struct step_report *r)
 {
     double left_s = m->step_s * (double)(r->steps - r->step);
-    char bar[BAR + 1];
+    char left[UNITS_TEXT], memory[UNITS_TEXT];
+    struct buf line = BUF_INIT(1024);
 
-    for (int i = 0; i < BAR; i++) {
-        bar[i] = i * r->steps < BAR * r->step ? '#' : '.';
+    span_format((uint64_t)(1000 * left_s), left);
+    size_format(m->about.memory_bytes, memory);
+    buf_addf(&line, "step %lld/%lld  loss %.4f  norm %.3f  %.0f tok/s", (long long)r->step,
+             (long long)r->steps, r->loss, fabs(r->grad_norm), m->rate);
+    if (m->about.peak_flops > 0) {
+        buf_addf(&line, "  mfu %.1f%%", 100 * utilization(m, m->rate));
     }
-    bar[BAR] = '\0';
+    buf_addf(&line, "  eta %s  lr %.2e  %s", left, r->lr, memory);
     if (m->tty) {
-        fprintf(stderr, "\r[%s] ", bar);
+        redraw(r, buf_slice(&line));
+    } else {
+        fprintf(stderr, SLICE_FMT "\n", SLICE_ARG(buf_slice(&line)));
     }
-    fprintf(stderr, "step %lld/%lld  loss %.4f  lr %.2e  norm %.3f  %.0f tok/s  eta %lld:%02lld",
-            (long long)r->step, (long long)r->steps, r->loss, r->lr, fabs(r->grad_norm), m->rate,
-            (long long)left_s / 60, (long long)left_s % 60);
-    fputs(m->tty ? "\033[K" : "\n", stderr);
     m->line_open = m->tty;
+    buf_free(&line);
 }
 
-void metrics_step(struct metrics *m, const struct step_report *r, uint64_t now_ns)
+static void write_step(struct metrics *m, const struct step_report *r, double rate)
 {
     const struct tboard_scalar scalars[] = {{"train/loss", r->loss},
                                             {"train/lr", r->lr},
                                             {"train/grad_norm", r->grad_norm},
-                                            {"train/tokens_per_s", m->rate}};
-    double took_s = (double)(now_ns - m->last_ns) / 1e9;
+                                            {"train/tokens_per_s", rate},
+                                            {"train/mfu", utilization(m, rate)},
+                                            {"train/loss_scale", r->loss_scale}};
     struct buf line = BUF_INIT(1024);
+
+    buf_addf(&line, "{\"step\":%lld", (long long)r->step);
+    add_number(&line, "loss", r->loss);
+    add_number(&line, "lr", r->lr);
+    add_number(&line, "grad_norm", r->grad_norm);
+    add_number(&line, "tokens_per_s", rate);
+    if (m->about.peak_flops > 0) {
+        add_number(&line, "mfu", utilization(m, rate));
+    }
+    if (r->loss_scale > 0) {
+        add_number(&line, "loss_scale", r->loss_scale);
+    }
+    buf_addf(&line, ",\"tokens\":%llu}\n", (unsigned long long)r->tokens);
+    append(m, &line);
+    tboard_add(m->tb, (double)clock_unix_ms() / 1000, r->step, scalars,
+               ARRAY_LEN(scalars) - (r->loss_scale > 0 ? 0 : 1));
+}
+
+void metrics_step(struct metrics *m, const struct step_report *r, uint64_t now_ns)
+{
+    double took_s = (double)(now_ns - m->last_ns) / 1e9;
     bool last = r->step == r->steps;
 
     m->last_ns = now_ns;
     m->step_s = m->step_s == 0 ? took_s : 0.9 * m->step_s + 0.1 * took_s;
     m->rate = m->step_s > 0 ? (double)r->step_tokens / m->step_s : 0;
-    buf_addf(&line, "{\"step\":%lld", (long long)r->step);
-    add_number(&line, "loss", r->loss);
-    add_number(&line, "lr", r->lr);
-    add_number(&line, "grad_norm", r->grad_norm);
-    add_number(&line, "tokens_per_s", took_s > 0 ? (double)r->step_tokens / took_s : 0);
-    buf_addf(&line, ",\"tokens\":%llu}\n", (unsigned long long)r->tokens);
-    append(m, &line);
-    tboard_add(m->tb, (double)clock_unix_ms() / 1000, r->step, scalars, ARRAY_LEN(scalars));
+    write_step(m, r, took_s > 0 ? (double)r->step_tokens / took_s : 0);
     if (m->tty ? last || now_ns - m->drawn_ns >= REDRAW_NS
-               : last || r->step == 1 || (m->log_every > 0 && r->step % m->log_every == 0)) {
+               : last || r->step == 1 ||
+                     (m->about.log_every > 0 && r->step % m->about.log_every == 0)) {
         m->drawn_ns = now_ns;
         draw(m, r);
     }

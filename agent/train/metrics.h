@@ -19,12 +19,22 @@ struct step_report {
     double loss;   /* mean nats a token */
     double lr;
     double grad_norm;
+    double loss_scale;    /* 0: none */
     uint64_t tokens;      /* so far */
     uint64_t step_tokens; /* in this step */
 };
 
-MUST_USE int metrics_open(const char *dir, int64_t resumed_step, int64_t log_every,
-                          struct metrics **out, struct err *e);
+/* What stays the same over a run. */
+struct metrics_about {
+    int64_t resumed_step;
+    int64_t log_every;
+    double token_flops;  /* flops.h */
+    double peak_flops;   /* a second, of all ranks; 0: not known */
+    size_t memory_bytes; /* of the device's */
+};
+
+MUST_USE int metrics_open(const char *dir, const struct metrics_about *about, struct metrics **out,
+                          struct err *e);
 void metrics_step(struct metrics *m, const struct step_report *r, uint64_t now_ns);
 void metrics_val(struct metrics *m, int64_t step, double loss);
 /* A sentence for people, beside the progress line. */

@@ -139,6 +139,7 @@ size_t model_activations_bytes(struct model *m, int64_t batch, int64_t seq)
 {
     struct carver c = {0};
 
+    CHECK(m->memory == NULL); /* counting forgets where everything lies */
     carve_all(m, &c, batch, seq);
     return c.used;
 }
@@ -289,19 +290,19 @@ static int make_angles(struct model *m, struct err *e)
 
 int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e)
 {
-    struct model_memory plan;
     struct carver c = {0};
-    int rc = model_plan(m, batch, seq, &plan, e);
+    int rc;
 
+    m->k->mem_free(m->memory);
+    m->memory = NULL;
+    rc = model_plan(m, batch, seq, &m->taken, e);
     if (rc == 0 && m->param == NULL) {
         rc = take_parameters(m, e);
     }
     if (rc != 0) {
         return rc;
     }
-    m->k->mem_free(m->memory);
-    m->memory = NULL;
-    rc = alloc(m, &m->memory, plan.activations_bytes, e);
+    rc = alloc(m, &m->memory, m->taken.activations_bytes, e);
     if (rc != 0) {
         return rc;
     }

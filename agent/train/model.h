@@ -37,6 +37,14 @@ struct block_acts {
     void *out; /* the residual stream after the block */
 };
 
+/* What a model takes of its device's memory, and its optimiser (optim.h) beside it. */
+struct model_memory {
+    size_t weights_bytes;
+    size_t gradients_bytes;
+    size_t optimizer_bytes; /* masters and moments */
+    size_t activations_bytes;
+};
+
 struct model {
     const struct kops *k;
     struct kstream *ks;
@@ -53,6 +61,7 @@ struct model {
 
     int64_t batch; /* what is reserved */
     int64_t seq;
+    struct model_memory taken;
     char *memory;
     int32_t *token, *target;
     void *cos, *sin; /* RoPE's angles */
@@ -67,19 +76,11 @@ struct model {
     struct attention_ready attention;
 };
 
-/* What a model takes of its device's memory, and its optimiser (optim.h) beside it. */
-struct model_memory {
-    size_t weights_bytes;
-    size_t gradients_bytes;
-    size_t optimizer_bytes; /* masters and moments */
-    size_t activations_bytes;
-};
-
 /* Takes no memory yet. */
 MUST_USE int model_open(const struct model_config *c, const struct kops *k,
                         const struct model_options *o, struct model **out, struct err *e);
 void model_close(struct model **mp); /* NULL is fine */
-/* What passes of up to batch x seq tokens take. */
+/* What passes of up to batch x seq tokens will take; before model_reserve(). */
 MUST_USE int model_plan(struct model *m, int64_t batch, int64_t seq, struct model_memory *out,
                         struct err *e);
 size_t model_memory_total(const struct model_memory *p);

@@ -108,6 +108,7 @@ void optim_update(struct optim *o, int64_t update_number)
         .noise = {.seed = o->o.seed, .step = (uint64_t)update_number},
     };
 
+    m->k->range_begin("update");
     for (int g = 0; g < m->layout.groups; g++) {
         const struct group *r = &m->layout.group[g];
 
@@ -116,6 +117,7 @@ void optim_update(struct optim *o, int64_t update_number)
         how.decay = 0;
         update(o, r->offset + r->decayed, r->size - r->decayed, &how);
     }
+    m->k->range_end();
 }
 
 void optim_step(struct optim *o, int64_t update_number)

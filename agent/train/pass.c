@@ -32,6 +32,7 @@ static void forward(struct model *m, const int32_t *token, int64_t batch, int64_
     const struct model_config *c = &m->config;
     int64_t rows = batch * seq;
 
+    m->k->range_begin("forward");
     CHECK(batch >= 1 && seq >= 1 && seq <= m->seq && rows <= m->batch * m->seq);
     model_do(m, m->k->mem_put(m->ks, m->token, token, (size_t)rows * sizeof *token));
     model_do(m,
@@ -42,6 +43,7 @@ static void forward(struct model *m, const int32_t *token, int64_t batch, int64_
     }
     block_norm(m, m->normf, m->meanf, m->rstdf, stream_behind(m, c->layers - 1), last_group(m),
                T_NORMF_G, rows);
+    m->k->range_end();
 }
 
 /* The head's weight, or its gradient: the token embedding's when they are tied. */
@@ -58,6 +60,7 @@ static void head(struct model *m, const int32_t *target, int64_t rows, bool lear
     int64_t hidden = m->config.hidden, stride = config_padded_vocab(&m->config);
     void *w = head_of(m, block_param);
 
+    k->range_begin("head");
     model_do(m, k->mem_put(m->ks, m->target, target, (size_t)rows * sizeof *target));
     for (int64_t at = 0; at < rows; at += m->head_rows) {
         int64_t n = rows - at < m->head_rows ? rows - at : m->head_rows;
@@ -77,6 +80,7 @@ static void head(struct model *m, const int32_t *target, int64_t rows, bool lear
         }
     }
     model_do(m, k->sum_add(m->ks, m->accum, m->loss, m->loss_row, rows));
+    k->range_end();
 }
 
 /* --- back ---------------------------------------------------------------------------------------------------------- */
@@ -84,10 +88,12 @@ static void head(struct model *m, const int32_t *target, int64_t rows, bool lear
 /* The activations of the segment that ends with `last`, again; those of the very last are still there. */
 static void recompute(struct model *m, int64_t last, int64_t batch, int64_t seq)
 {
+    m->k->range_begin("recompute");
     for (int64_t l = last / m->slots * m->slots; l <= last; l++) {
         block_forward(m, l, acts_of(m, l), stream_before(m, l),
                       l < last ? stream_behind(m, l) : NULL, batch, seq);
     }
+    m->k->range_end();
 }
 
 /* From the gradient of the final norm's output, in dbranch. */
@@ -96,6 +102,7 @@ static void backward(struct model *m, int64_t batch, int64_t seq)
     const struct model_config *c = &m->config;
     int64_t rows = batch * seq;
 
+    m->k->range_begin("backward");
     model_do(m, m->k->mem_zero(m->ks, m->dstream, model_bytes(m, rows * c->hidden)));
     block_norm_backward(m, stream_behind(m, c->layers - 1), m->meanf, m->rstdf, last_group(m),
                         T_NORMF_G, rows);
@@ -108,6 +115,7 @@ static void backward(struct model *m, int64_t batch, int64_t seq)
     model_do(m, m->k->embedding_backward(m->ks, m->dt, block_grad(m, 0, T_WTE),
                                          block_grad(m, 0, T_WPE), m->dstream, m->token, rows, seq,
                                          c->hidden, c->vocab));
+    m->k->range_end();
 }
 
 /* --- what callers see ---------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "agent/train/flops.h"
 #include "agent/train/verbs.h"
 #include "common/os/newfile.h"
 
@@ -169,6 +170,38 @@ static int find_companions(struct run *r, const char *model, struct err *e)
     return rc;
 }
 
+static int open_metrics(struct run *r, const char *resumed, struct err *e)
+{
+    struct metrics_about about = {.resumed_step = r->state.step,
+                                  .log_every = r->o->log_every,
+                                  .token_flops =
+                                      flops_of_token(&r->config, &r->model->layout, r->seq)};
+    struct flops_peak peak = {0};
+    int rc = 0;
+
+    /* What a CPU could do depends on who else uses it: no figure worth showing. */
+    if (strcmp(r->k->name, "cpu") != 0) {
+        rc = flops_peak(r->k, r->model->ks, r->model->dt, &peak, e);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    about.peak_flops = peak.per_s * r->comm->size;
+    about.memory_bytes = model_memory_total(&r->model->taken);
+    rc = metrics_open(r->o->out, &about, &r->metrics, e);
+    if (rc == 0) {
+        metrics_say(r->metrics, "%s: %s of %.2f M parameters in %s on %s, %d rank%s, %s",
+                    resumed == NULL ? "new run" : resumed, config_family(&r->config),
+                    (double)r->model->layout.parameters / 1e6, r->o->dtype, r->k->device,
+                    r->comm->size, r->comm->size == 1 ? "" : "s", r->comm->name);
+    }
+    if (rc == 0 && peak.per_s > 0) {
+        metrics_say(r->metrics, "mfu is of %.4g TFLOP/s a rank, %s", peak.per_s / 1e12,
+                    peak.measured ? "as measured" : "by the data sheet");
+    }
+    return rc;
+}
+
 /* What only the first rank does. */
 static int open_outputs(struct run *r, const char *resumed, struct err *e)
 {
@@ -178,14 +211,7 @@ static int open_outputs(struct run *r, const char *resumed, struct err *e)
     int rc = find_companions(r, from, e);
 
     rc = rc != 0 ? rc : saver_open(&so, r->model, r->optim, &r->saver, e);
-    rc = rc != 0 ? rc : metrics_open(r->o->out, r->state.step, r->o->log_every, &r->metrics, e);
-    if (rc == 0) {
-        metrics_say(r->metrics, "%s: %s of %.2f M parameters on %s, %d rank%s, %s",
-                    resumed == NULL ? "new run" : resumed, config_family(&r->config),
-                    (double)r->model->layout.parameters / 1e6, r->k->device, r->comm->size,
-                    r->comm->size == 1 ? "" : "s", r->comm->name);
-    }
-    return rc;
+    return rc != 0 ? rc : open_metrics(r, resumed, e);
 }
 
 int run_open(struct run *r, struct err *e)

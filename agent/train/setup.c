@@ -5,6 +5,7 @@
 #include "agent/train/verbs.h"
 #include "agent/train/weights.h"
 #include "common/base/log.h"
+#include "common/codec/units.h"
 
 enum { USUAL_SEQ = 1024 };
 
@@ -86,11 +87,6 @@ int setup_same_tokenizer(const char *path, const struct data *d, struct err *e)
     return rc;
 }
 
-static double gib(size_t bytes)
-{
-    return (double)bytes / (1 << 30);
-}
-
 /* The largest batch for which `other` bytes beside its activations still fit; 0: none. */
 static int64_t largest_batch(struct model *m, const struct setup *s, size_t other, size_t room)
 {
@@ -108,11 +104,47 @@ static int64_t largest_batch(struct model *m, const struct setup *s, size_t othe
     return fits;
 }
 
+static void tell_memory(const struct model *m, const struct model_memory *p, size_t room)
+{
+    char weights[UNITS_TEXT], gradients[UNITS_TEXT], optimizer[UNITS_TEXT];
+    char activations[UNITS_TEXT], total[UNITS_TEXT], all[UNITS_TEXT];
+
+    size_format(p->weights_bytes, weights);
+    size_format(p->gradients_bytes, gradients);
+    size_format(p->optimizer_bytes, optimizer);
+    size_format(p->activations_bytes, activations);
+    size_format(model_memory_total(p), total);
+    size_format(room, all);
+    fprintf(stderr,
+            "memory on %s: weights %s, gradients %s, optimiser %s, activations %s: %s of %s free\n",
+            m->k->device, weights, gradients, optimizer, activations, total, all);
+}
+
+static int refuse(struct model *m, const struct setup *s, const struct model_memory *p, size_t room,
+                  struct err *e)
+{
+    size_t all = model_memory_total(p);
+    int64_t fits = largest_batch(m, s, all - p->activations_bytes, room);
+    char total[UNITS_TEXT], left[UNITS_TEXT];
+
+    size_format(all, total);
+    size_format(room, left);
+    if (fits == 0) {
+        return err_set(
+            e, E_NOSPACE,
+            "%s are needed, %s are free on %s: not even one sequence of %lld tokens fits", total,
+            left, m->k->device, (long long)s->seq);
+    }
+    return err_set(
+        e, E_NOSPACE, "%s are needed, %s are free on %s: --batch %lld fits%s", total, left,
+        m->k->device, (long long)fits,
+        s->training && m->o.recompute == 0 ? ", --recompute block takes less for the same" : "");
+}
+
 static int check_memory(struct model *m, const struct setup *s, struct err *e)
 {
     struct model_memory p;
     size_t room, total;
-    int64_t fits;
     int rc = model_plan(m, s->batch, s->seq, &p, e);
 
     if (rc != 0) {
@@ -124,26 +156,9 @@ static int check_memory(struct model *m, const struct setup *s, struct err *e)
         return err_set(e, rc, "%s: cannot say how much memory is free", m->k->device);
     }
     if (s->tell) {
-        fprintf(stderr,
-                "memory on %s: weights %.2f, gradients %.2f, optimiser %.2f, activations %.2f: "
-                "%.2f GiB of %.2f free\n",
-                m->k->device, gib(p.weights_bytes), gib(p.gradients_bytes), gib(p.optimizer_bytes),
-                gib(p.activations_bytes), gib(total), gib(room));
+        tell_memory(m, &p, room);
     }
-    if (total <= room) {
-        return 0;
-    }
-    fits = largest_batch(m, s, total - p.activations_bytes, room);
-    return fits > 0 ? err_set(e, E_NOSPACE,
-                              "%.2f GiB are needed, %.2f are free on %s: --batch %lld fits%s",
-                              gib(total), gib(room), m->k->device, (long long)fits,
-                              s->training && m->o.recompute == 0
-                                  ? ", --recompute block takes less for the same"
-                                  : "")
-                    : err_set(e, E_NOSPACE,
-                              "%.2f GiB are needed, %.2f are free on %s: not even one sequence of "
-                              "%lld tokens fits",
-                              gib(total), gib(room), m->k->device, (long long)s->seq);
+    return total <= room ? 0 : refuse(m, s, &p, room, e);
 }
 
 static int parse_recompute(const char *text, int64_t *out, struct err *e)

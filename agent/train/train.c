@@ -133,6 +133,7 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
     report->steps = r->o->steps;
     report->loss = sum / tokens;
     report->lr = schedule_lr(&r->optim->o.schedule, r->state.updates + 1);
+    report->loss_scale = r->state.scaler.on ? scale : 0;
     report->tokens = r->state.tokens;
     report->step_tokens = (uint64_t)(samples * r->seq);
     return rc != 0 ? rc : judge_step(r, report, e);
@@ -231,7 +232,11 @@ static int run_steps(struct run *r, struct err *e)
         double shared[SHARED_COUNT] = {0};
         struct step_report report;
         bool last;
-        int rc = one_step(r, &report, e);
+        int rc;
+
+        r->k->range_begin("step");
+        rc = one_step(r, &report, e);
+        r->k->range_end();
 
         if (rc == 0 && r->metrics != NULL) {
             metrics_step(r->metrics, &report, clock_now_ns());

@@ -1,0 +1,25 @@
+/* flops.h - what a token costs, and what the chip could do: their quotient is the model FLOPs utilisation (MFU).
+ *
+ * A token costs 6 operations a parameter that multiplies it (2 forward, 4 back) and 12 * layers * heads * head_dim * seq
+ * for attention, the masked half included; activations that are computed again are not counted.
+ *
+ * source   Chowdhery et al. 2022, arXiv:2204.02311 (PaLM), appendix B
+ */
+#ifndef AGENT_TRAIN_FLOPS_H
+#define AGENT_TRAIN_FLOPS_H
+
+#include "agent/train/layout.h"
+#include "kernels/ops.h"
+
+double flops_of_token(const struct model_config *c, const struct layout *l, int64_t seq);
+
+struct flops_peak {
+    double per_s;
+    bool measured; /* by a multiplication of ours: the chip is not in peaks.def */
+};
+
+/* Takes some 20 ms and memory for three matrices when it has to measure. */
+MUST_USE int flops_peak(const struct kops *k, struct kstream *ks, enum dtype dt,
+                        struct flops_peak *out, struct err *e);
+
+#endif

@@ -42,9 +42,12 @@ $(B)/crash/%.so: tests/crash/%.c
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(filter-out -fPIE -fsanitize=%,$(CFLAGS_ALL)) -fPIC -shared $< -o $@
 
-# The CUDA twins beside their CPU meaning; without a device it says so and passes nothing.
+# The CUDA twins beside their CPU meaning, resuming, speed; without a device it says so and passes nothing. The python3 of
+# the PATH: it may have PyTorch.
 gpu-check: all $(B)/gpu-check
-	@$(B)/gpu-check
+	@python3 tests/gpu/check.py --build $(B)
+gpu-kit: all $(B)/gpu-check
+	@$(PYTHON) tests/gpu/kit.py $(B) $(B)/gpu-kit
 
 check-layers:
 	@$(PYTHON) tests/layers.py
@@ -117,4 +120,4 @@ help:
 	@echo 'make bench      beside nginx, h2o and curl                         BENCH_QUICK=1, BENCH_ONLY=agent'
 	@echo 'make fuzz       libFuzzer, a target per parser                     FUZZ_SECONDS=60'
 	@echo 'make install    DESTDIR= PREFIX=/usr'
-	@echo 'make deps | check-layers | lint | format | gpu-check | clean'
+	@echo 'make deps | check-layers | lint | format | gpu-check | gpu-kit | clean'

@@ -6,6 +6,7 @@
  * w are the master weights, and p, which the model computes with, becomes what convert_stochastic() makes of them. With
  * master NULL p is read as well: so for f32 and f64; 16-bit types train so too, with less memory and more noise.
  *
+ * cost     one pass: 28 bytes an element with f32 parameters, 30 with masters and a 16-bit copy
  * scale    one f64 in the backend's memory (clip_scale's); NaN skips the step: nothing changes
  * shapes   p, master, m, v, grad [n]
  * dtypes   p as dt says; master, m, v and grad of dtype_accum(dt)

@@ -1,6 +1,7 @@
 /* bias.h - db[c] += sum over rows of dy[r][c]: the gradient of a bias.
  *
  * shapes   dy [rows, cols]; db [cols]
+ * cost     one read of dy
  */
 #ifndef KERNELS_BIAS_H
 #define KERNELS_BIAS_H

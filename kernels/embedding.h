@@ -3,7 +3,8 @@
  * shapes   token [rows] int32, each in [0, vocab); wte [vocab, cols]; wpe [seq, cols] or NULL; y, dy [rows, cols]
  * alias    nothing may overlap
  * adds     backward adds to dwte and dwpe (NULL when there is no wpe)
- * cost     forward O(rows * cols), bound by memory
+ * cost     O(rows * cols), bound by memory
+ * order    an element of dwte gets its rows' gradients in the order of the rows, whatever the backend
  */
 #ifndef KERNELS_EMBEDDING_H
 #define KERNELS_EMBEDDING_H

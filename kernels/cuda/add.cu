@@ -1,13 +1,11 @@
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/vector.cuh"
 
-template <typename T> static __global__ void add_kernel(T *y, const T *a, const T *b, int64_t n)
-{
-    int64_t i = global_thread();
-
-    if (i < n) {
-        y[i] = a[i] + b[i];
+struct sum_of {
+    template <typename R> __device__ R operator()(R a, R b) const
+    {
+        return a + b;
     }
-}
+};
 
 extern "C" int add_cuda(struct kstream *ks, enum dtype dt, void *y, const void *a, const void *b,
                         int64_t n)
@@ -15,9 +13,9 @@ extern "C" int add_cuda(struct kstream *ks, enum dtype dt, void *y, const void *
     if (n == 0) {
         return 0;
     }
-    return each_real(dt, [&](auto t) {
+    return each_vector(dt, in_vectors(dt, n, y, a, b), [&](auto t, auto w) {
         using T = decltype(t);
-        add_kernel<T><<<blocks_for(n, THREADS), THREADS, 0, ks->stream>>>(
-            static_cast<T *>(y), static_cast<const T *>(a), static_cast<const T *>(b), n);
+        map<w.value>(ks, sum_of{}, static_cast<T *>(y), n, static_cast<const T *>(a),
+                     static_cast<const T *>(b));
     });
 }

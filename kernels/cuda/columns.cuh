@@ -1,59 +1,41 @@
-/* columns.cuh - out[c] += sum over rows of value(r, c), in two stages and a fixed order. */
+/* columns.cuh - sums over rows: out[c] += sum of x[r][c], in two stages and an order that the shape alone fixes.
+ *
+ * The first stage, whoever's kernel that is, leaves partial sums as a matrix in the stream's scratch: every block adds up
+ * rows of its own. The second adds the partial sums. Blocks are so many that an H100's 132 multiprocessors are all busy,
+ * on every chip: their number is part of the order.
+ */
 #pragma once
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/vector.cuh"
 
-enum { COLUMN_ROWS = 8, COLUMN_SLICES = 64 };
+enum { COLUMN_BLOCKS = 528, FINISH_ROWS = 32 };
 
-template <typename T, typename V>
-static __global__ void columns_partial_kernel(T *part, int64_t rows, int64_t cols, V value)
+/* A warp's lanes are columns, its rows partial sums; then one warp adds what the others have. */
+template <typename R>
+static __global__ void columns_finish_kernel(R *out, const R *part, int64_t parts, int64_t cols)
 {
-    __shared__ T sum[COLUMN_ROWS][WARP];
+    __shared__ R sums[FINISH_ROWS][WARP];
     int64_t c = static_cast<int64_t>(blockIdx.x) * WARP + threadIdx.x;
-    int64_t begin = rows * blockIdx.y / COLUMN_SLICES,
-            end = rows * (blockIdx.y + 1) / COLUMN_SLICES;
-    T mine = 0;
+    R sum = 0;
 
-    for (int64_t r = begin + threadIdx.y; c < cols && r < end; r += COLUMN_ROWS) {
-        mine += value(r, c);
+    for (int64_t p = threadIdx.y; c < cols && p < parts; p += FINISH_ROWS) {
+        sum += part[p * cols + c];
     }
-    sum[threadIdx.y][threadIdx.x] = mine;
+    sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y == 0 && c < cols) {
-        for (int y = 1; y < COLUMN_ROWS; y++) {
-            mine += sum[y][threadIdx.x];
-        }
-        part[blockIdx.y * cols + c] = mine;
-    }
-}
-
-template <typename T>
-static __global__ void columns_finish_kernel(T *out, const T *part, int64_t cols)
-{
-    int64_t c = global_thread();
-    T sum = 0;
-
-    if (c < cols) {
-        for (int s = 0; s < COLUMN_SLICES; s++) {
-            sum += part[s * cols + c];
+        for (int y = 1; y < FINISH_ROWS; y++) {
+            sum += sums[y][threadIdx.x];
         }
         out[c] += sum;
     }
 }
 
-template <typename T, typename V>
-static int columns_add(struct kstream *ks, T *out, int64_t rows, int64_t cols, V value)
+/* out [cols] += the columns' sums of part [parts, cols]. */
+template <typename R>
+static int columns_finish(struct kstream *ks, R *out, const R *part, int64_t parts, int64_t cols)
 {
-    T *part = static_cast<T *>(ks->scratch);
-
-    if (cols * COLUMN_SLICES * sizeof(T) > SCRATCH_BYTES) {
-        return E_UNSUPPORTED;
-    }
-    if (cols == 0) {
-        return 0;
-    }
-    columns_partial_kernel<<<dim3(blocks_for(cols, WARP), COLUMN_SLICES), dim3(WARP, COLUMN_ROWS),
-                             0, ks->stream>>>(part, rows, cols, value);
-    columns_finish_kernel<<<blocks_for(cols, THREADS), THREADS, 0, ks->stream>>>(out, part, cols);
+    columns_finish_kernel<<<blocks_for(cols, WARP), dim3(WARP, FINISH_ROWS), 0, ks->stream>>>(
+        out, part, parts, cols);
     return launched();
 }

@@ -1,31 +1,26 @@
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/vector.cuh"
 
-template <typename T> static __device__ T sigmoid_2u(T x)
+template <typename R> static __device__ R sigmoid_2u(R x)
 {
-    T u = T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
-    return 1 / (1 + exp(-2 * u));
+    R u = R(0.79788456080286535588) * (x + R(0.044715) * x * x * x);
+    return fast_divide(R(1), 1 + fast_exp(-2 * u));
 }
 
-template <typename T> static __global__ void forward_kernel(T *y, const T *x, int64_t n)
-{
-    int64_t i = global_thread();
-
-    if (i < n) {
-        y[i] = x[i] * sigmoid_2u(x[i]);
+struct gelu_of {
+    template <typename R> __device__ R operator()(R x) const
+    {
+        return x * sigmoid_2u(x);
     }
-}
+};
 
-template <typename T>
-static __global__ void backward_kernel(T *dx, const T *dy, const T *x, int64_t n)
-{
-    int64_t i = global_thread();
-
-    if (i < n) {
-        T du = T(0.79788456080286535588) * (1 + 3 * T(0.044715) * x[i] * x[i]);
-        T s = sigmoid_2u(x[i]);
-        dx[i] = dy[i] * (s + x[i] * s * (1 - s) * 2 * du);
+struct gelu_slope {
+    template <typename R> __device__ R operator()(R dy, R x) const
+    {
+        R du = R(0.79788456080286535588) * (1 + 3 * R(0.044715) * x * x);
+        R s = sigmoid_2u(x);
+        return dy * (s + x * s * (1 - s) * 2 * du);
     }
-}
+};
 
 extern "C" int gelu_forward_cuda(struct kstream *ks, enum dtype dt, void *y, const void *x,
                                  int64_t n)
@@ -33,10 +28,9 @@ extern "C" int gelu_forward_cuda(struct kstream *ks, enum dtype dt, void *y, con
     if (n == 0) {
         return 0;
     }
-    return each_real(dt, [&](auto t) {
+    return each_vector(dt, in_vectors(dt, n, y, x), [&](auto t, auto w) {
         using T = decltype(t);
-        forward_kernel<T><<<blocks_for(n, THREADS), THREADS, 0, ks->stream>>>(
-            static_cast<T *>(y), static_cast<const T *>(x), n);
+        map<w.value>(ks, gelu_of{}, static_cast<T *>(y), n, static_cast<const T *>(x));
     });
 }
 
@@ -46,9 +40,9 @@ extern "C" int gelu_backward_cuda(struct kstream *ks, enum dtype dt, void *dx, c
     if (n == 0) {
         return 0;
     }
-    return each_real(dt, [&](auto t) {
+    return each_vector(dt, in_vectors(dt, n, dx, dy, x), [&](auto t, auto w) {
         using T = decltype(t);
-        backward_kernel<T><<<blocks_for(n, THREADS), THREADS, 0, ks->stream>>>(
-            static_cast<T *>(dx), static_cast<const T *>(dy), static_cast<const T *>(x), n);
+        map<w.value>(ks, gelu_slope{}, static_cast<T *>(dx), n, static_cast<const T *>(dy),
+                     static_cast<const T *>(x));
     });
 }

@@ -1,6 +1,8 @@
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/columns.cuh"
 
-enum { SLICES = 512 }; /* blocks of the first stage: the order of a sum is fixed by this number */
+enum {
+    SLICES = 2 * COLUMN_BLOCKS
+}; /* blocks of the first stage, at most: they fix the order of a sum */
 
 struct identity {
     __device__ double operator()(double x) const
@@ -33,13 +35,18 @@ static __device__ double block_sum(double x)
     return x;
 }
 
-template <typename T, typename F>
+template <int N, typename T, typename F>
 static __global__ void partial_kernel(double *part, const T *x, int64_t n, F f)
 {
     double sum = 0;
 
-    for (int64_t i = global_thread(); i < n; i += static_cast<int64_t>(SLICES) * THREADS) {
-        sum += f(static_cast<double>(x[i]));
+#pragma unroll 4
+    for (int64_t i = global_thread() * N; i < n;
+         i += static_cast<int64_t>(gridDim.x) * THREADS * N) {
+        vec<T, N> v = load<N>(x + i);
+        for (int j = 0; j < N; j++) {
+            sum += f(static_cast<double>(get(v.v[j])));
+        }
     }
     sum = block_sum(sum);
     if (threadIdx.x == 0) {
@@ -47,11 +54,11 @@ static __global__ void partial_kernel(double *part, const T *x, int64_t n, F f)
     }
 }
 
-static __global__ void finish_kernel(double *out, const double *part)
+static __global__ void finish_kernel(double *out, const double *part, unsigned parts)
 {
     double sum = 0;
 
-    for (int i = threadIdx.x; i < SLICES; i += THREADS) {
+    for (unsigned i = threadIdx.x; i < parts; i += THREADS) {
         sum += part[i];
     }
     sum = block_sum(sum);
@@ -76,11 +83,16 @@ static int add_all(struct kstream *ks, enum dtype dt, double *out, const void *x
 {
     double *part = static_cast<double *>(ks->scratch);
 
-    return each_real(dt, [&](auto t) {
+    if (n == 0) {
+        return 0;
+    }
+    return each_vector(dt, in_vectors(dt, n, x), [&](auto t, auto w) {
         using T = decltype(t);
-        partial_kernel<T, F>
-            <<<SLICES, THREADS, 0, ks->stream>>>(part, static_cast<const T *>(x), n, f);
-        finish_kernel<<<1, THREADS, 0, ks->stream>>>(out, part);
+        unsigned parts = min(blocks_for(n, THREADS * w.value), static_cast<unsigned>(SLICES));
+
+        partial_kernel<w.value>
+            <<<parts, THREADS, 0, ks->stream>>>(part, static_cast<const T *>(x), n, f);
+        finish_kernel<<<1, THREADS, 0, ks->stream>>>(out, part, parts);
     });
 }
 

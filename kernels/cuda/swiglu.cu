@@ -1,27 +1,47 @@
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/vector.cuh"
 
-template <typename T>
-static __global__ void forward_kernel(T *y, const T *x, int64_t rows, int64_t cols)
+/* A block takes up to THREADS vectors of one row; the rows are the grid's x, which has room for them. */
+template <int N> static dim3 row_grid(int64_t rows, int64_t cols)
 {
-    int64_t i = global_thread();
-
-    if (i < rows * cols) {
-        const T *gate = x + i / cols * 2 * cols + i % cols;
-        y[i] = gate[0] / (1 + exp(-gate[0])) * gate[cols];
-    }
+    return dim3(static_cast<unsigned>(rows), blocks_for(cols, THREADS * N));
 }
 
-template <typename T>
-static __global__ void backward_kernel(T *dx, const T *dy, const T *x, int64_t rows, int64_t cols)
+template <int N, typename T> static __global__ void forward_kernel(T *y, const T *x, int64_t cols)
 {
-    int64_t i = global_thread(), at = i / cols * 2 * cols + i % cols;
+    int64_t row = blockIdx.x, c = (static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x) * N;
 
-    if (i < rows * cols) {
-        T g = x[at], u = x[at + cols], s = 1 / (1 + exp(-g));
-
-        dx[at] = dy[i] * u * (s + g * s * (1 - s));
-        dx[at + cols] = dy[i] * g * s;
+    if (c >= cols) {
+        return;
     }
+    vec<T, N> gate = load<N>(x + 2 * row * cols + c), up = load<N>(x + (2 * row + 1) * cols + c);
+    for (int j = 0; j < N; j++) {
+        real<T> g = get(gate.v[j]);
+        put(gate.v[j], fast_divide(g, 1 + fast_exp(-g)) * get(up.v[j]));
+    }
+    store<N>(y + row * cols + c, gate);
+}
+
+/* dx may be x: a thread reads its elements before it writes them. */
+template <int N, typename T>
+static __global__ void backward_kernel(T *dx, const T *dy, const T *x, int64_t cols)
+{
+    int64_t row = blockIdx.x, c = (static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x) * N;
+    int64_t gate_at = 2 * row * cols + c, up_at = gate_at + cols;
+
+    if (c >= cols) {
+        return;
+    }
+    vec<T, N> gate = load<N>(x + gate_at), up = load<N>(x + up_at),
+              d = load<N>(dy + row * cols + c);
+    for (int j = 0; j < N; j++) {
+        real<T> g = get(gate.v[j]), u = get(up.v[j]), e = get(d.v[j]);
+        real<T> s = fast_divide(real<T>(1), 1 + fast_exp(-g));
+
+        put(gate.v[j], e * u * (s + g * s * (1 - s)));
+        put(up.v[j], e * g * s);
+    }
+    store<N>(dx + gate_at, gate);
+    store<N>(dx + up_at, up);
 }
 
 extern "C" int swiglu_forward_cuda(struct kstream *ks, enum dtype dt, void *y, const void *x,
@@ -30,10 +50,11 @@ extern "C" int swiglu_forward_cuda(struct kstream *ks, enum dtype dt, void *y, c
     if (rows * cols == 0) {
         return 0;
     }
-    return each_real(dt, [&](auto t) {
+    return each_vector(dt, in_vectors(dt, cols, y, x), [&](auto t, auto w) {
         using T = decltype(t);
-        forward_kernel<T><<<blocks_for(rows * cols, THREADS), THREADS, 0, ks->stream>>>(
-            static_cast<T *>(y), static_cast<const T *>(x), rows, cols);
+        constexpr int N = w.value;
+        forward_kernel<N><<<row_grid<N>(rows, cols), THREADS, 0, ks->stream>>>(
+            static_cast<T *>(y), static_cast<const T *>(x), cols);
     });
 }
 
@@ -43,10 +64,10 @@ extern "C" int swiglu_backward_cuda(struct kstream *ks, enum dtype dt, void *dx,
     if (rows * cols == 0) {
         return 0;
     }
-    return each_real(dt, [&](auto t) {
+    return each_vector(dt, in_vectors(dt, cols, dx, dy, x), [&](auto t, auto w) {
         using T = decltype(t);
-        backward_kernel<T><<<blocks_for(rows * cols, THREADS), THREADS, 0, ks->stream>>>(
-            static_cast<T *>(dx), static_cast<const T *>(dy), static_cast<const T *>(x), rows,
-            cols);
+        constexpr int N = w.value;
+        backward_kernel<N><<<row_grid<N>(rows, cols), THREADS, 0, ks->stream>>>(
+            static_cast<T *>(dx), static_cast<const T *>(dy), static_cast<const T *>(x), cols);
     });
 }

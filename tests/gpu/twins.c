@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/check.h"
 
@@ -14,6 +15,14 @@ static double uniform(struct twins *c)
 static int64_t between(struct twins *c, int64_t low, int64_t high)
 {
     return low + (int64_t)((uniform(c) + 1) / 2 * (double)(high - low + 1));
+}
+
+/* A width: in half of the cases one whose rows are whole 16-byte pieces in every type. */
+static int64_t columns(struct twins *c, int64_t low, int64_t high)
+{
+    int64_t n = between(c, low, high);
+
+    return between(c, 0, 1) == 0 ? n : (n + 7) / 8 * 8;
 }
 
 /* One tensor on both sides: on the device of the type that is looked at (or of its sums), here f64 of the same values. */
@@ -77,7 +86,9 @@ static void compare(struct twins *c, const struct pair *p)
         diff += (got[i] - p->host[i]) * (got[i] - p->host[i]);
         ref += p->host[i] * p->host[i];
     }
-    twins_worse(c, ref > 0 ? sqrt(diff / ref) : sqrt(diff));
+    diff = ref > 0 ? sqrt(diff / ref) : sqrt(diff);
+    /* Sums must be as good as their own type is, not as the row's. */
+    twins_worse(c, diff * twins_bound(c->dt) / twins_bound(p->dt));
     free(there);
     free(got);
 }
@@ -106,9 +117,20 @@ static int32_t *put_tokens(struct twins *c, int32_t *host, int64_t n)
         twins_trouble(c, kops_cpu()->name host_args, "the CPU's " #name);                          \
     } while (0)
 
+/* Now and then as wide as a row may be on CUDA, or more rows than there are blocks for at a time. */
+static void norm_shape(struct twins *c, int64_t *rows, int64_t *cols)
+{
+    int64_t kind = between(c, 0, 5);
+
+    *rows = kind == 0 ? between(c, 1, 5) : kind == 1 ? between(c, 2200, 3000) : between(c, 1, 300);
+    *cols = kind == 0 ? columns(c, 4000, 8192) : columns(c, 1, kind == 1 ? 300 : 1100);
+}
+
 static void check_layernorm(struct twins *c)
 {
-    int64_t rows = between(c, 1, 300), cols = between(c, 1, 1100);
+    int64_t rows, cols;
+
+    norm_shape(c, &rows, &cols);
     struct pair p[] = {make(c, rows * cols, 1), make_sum(c, rows, 0),    make_sum(c, rows, 0),
                        make(c, rows * cols, 3), make(c, cols, 1),        make(c, cols, 1),
                        make(c, rows * cols, 1), make(c, rows * cols, 1), make_sum(c, cols, 1),
@@ -136,7 +158,9 @@ static void check_layernorm(struct twins *c)
 
 static void check_rmsnorm(struct twins *c)
 {
-    int64_t rows = between(c, 1, 300), cols = between(c, 1, 1100);
+    int64_t rows, cols;
+
+    norm_shape(c, &rows, &cols);
     struct pair p[] = {make(c, rows * cols, 1), make_sum(c, rows, 0),    make(c, rows * cols, 3),
                        make(c, cols, 1),        make(c, rows * cols, 1), make(c, rows * cols, 1),
                        make_sum(c, cols, 1)};
@@ -162,7 +186,7 @@ static void check_rope(struct twins *c)
     int64_t kv = between(c, 1, 3);
     struct attention_shape s = {between(c, 1, 3),      between(c, 1, 100),
                                 kv * between(c, 1, 3), kv,
-                                between(c, 1, 80) * 2, false};
+                                columns(c, 1, 80) * 2, false};
     int64_t n = s.batch * s.seq * (s.heads + 2 * s.kv_heads) * s.head_dim;
     int64_t angles = s.seq * s.head_dim / 2;
     struct pair p[] = {make(c, n, 1), make(c, n, 1), make_sum(c, angles, 1),
@@ -179,7 +203,7 @@ static void check_rope(struct twins *c)
 
 static void check_swiglu(struct twins *c)
 {
-    int64_t rows = between(c, 1, 300), cols = between(c, 1, 700), n = rows * cols;
+    int64_t rows = between(c, 1, 300), cols = columns(c, 1, 700), n = rows * cols;
     struct pair p[] = {make(c, 2 * n, 4), make(c, n, 0), make(c, n, 1), make(c, 2 * n, 0)};
 
     DO(swiglu_forward, (c->ks, c->dt, p[1].device, p[0].device, rows, cols),
@@ -193,7 +217,7 @@ static void check_swiglu(struct twins *c)
 
 static void check_gelu(struct twins *c)
 {
-    int64_t n = between(c, 1, 100000);
+    int64_t n = columns(c, 1, 100000);
     struct pair p[] = {make(c, n, 4), make(c, n, 0), make(c, n, 1), make(c, n, 0)};
 
     DO(gelu_forward, (c->ks, c->dt, p[1].device, p[0].device, n),
@@ -207,7 +231,7 @@ static void check_gelu(struct twins *c)
 
 static void check_add(struct twins *c)
 {
-    int64_t n = between(c, 1, 100000);
+    int64_t n = columns(c, 1, 100000);
     struct pair p[] = {make(c, n, 1), make(c, n, 1), make(c, n, 0)};
 
     DO(add, (c->ks, c->dt, p[2].device, p[0].device, p[1].device, n),
@@ -218,7 +242,7 @@ static void check_add(struct twins *c)
 
 static void check_bias(struct twins *c)
 {
-    int64_t rows = between(c, 1, 3000), cols = between(c, 1, 700);
+    int64_t rows = between(c, 1, 3000), cols = columns(c, 1, 700);
     struct pair p[] = {make_sum(c, cols, 1), make(c, rows * cols, 1)};
 
     DO(bias_backward, (c->ks, c->dt, p[0].device, p[1].device, rows, cols),
@@ -290,7 +314,7 @@ static void check_attention(struct twins *c)
 static void check_crossentropy(struct twins *c)
 {
     int64_t rows = between(c, 1, 200), vocab = between(c, 2, 2000),
-            stride = vocab + between(c, 0, 60);
+            stride = columns(c, vocab, vocab + 60);
     struct pair p[] = {make(c, rows * stride, 8), make_sum(c, rows, 0), make(c, rows * stride, 1)};
     int32_t *target = mem_array((size_t)rows, sizeof *target), *device;
 
@@ -310,8 +334,9 @@ static void check_crossentropy(struct twins *c)
 
 static void check_embedding(struct twins *c)
 {
-    int64_t seq = between(c, 1, 300), rows = seq * between(c, 1, 4), cols = between(c, 1, 400);
-    int64_t vocab = between(c, 1, 500);
+    bool few = between(c, 0, 2) == 0; /* tokens, and so many rows of each that no list holds them */
+    int64_t seq = between(c, few ? 200 : 1, 300), rows = seq * (few ? 32 : between(c, 1, 4));
+    int64_t cols = columns(c, 1, few ? 40 : 400), vocab = between(c, 1, few ? 2 : 1500);
     struct pair p[] = {make(c, vocab * cols, 1),     make(c, seq * cols, 1),
                        make(c, rows * cols, 0),      make(c, rows * cols, 1),
                        make_sum(c, vocab * cols, 1), make_sum(c, seq * cols, 1)};
@@ -335,6 +360,24 @@ static void check_embedding(struct twins *c)
     free(token);
 }
 
+/* What the device holds. */
+static void *fetch(struct twins *c, const struct pair *p)
+{
+    size_t size_bytes = (size_t)p->n * dtype_bytes(p->dt);
+    void *copy = mem_new(size_bytes + 1);
+
+    twins_trouble(c, c->k->mem_get(c->ks, copy, p->device, size_bytes), "mem_get");
+    return copy;
+}
+
+static void same_bits(struct twins *c, const struct pair *p, const void *want)
+{
+    void *got = fetch(c, p);
+
+    twins_worse(c, memcmp(got, want, (size_t)p->n * dtype_bytes(p->dt)) == 0 ? 0 : INFINITY);
+    free(got);
+}
+
 /* The sums are f64 on both sides. */
 static void compare_double(struct twins *c, const double *device, double want)
 {
@@ -342,55 +385,117 @@ static void compare_double(struct twins *c, const double *device, double want)
 
     twins_trouble(c, c->k->mem_get(c->ks, &got, device, sizeof got), "mem_get");
     off = fabs(got - want) / fmax(1, fabs(want));
-    twins_worse(c, off);
+    twins_worse(c, off * twins_bound(c->dt) / twins_bound(DT_F64));
 }
 
-static void check_reduce_and_adamw(struct twins *c)
+static void check_reduce(struct twins *c)
 {
-    int64_t n = between(c, 1, 300000);
-    struct pair p[] = {make(c, n, 1), make_sum(c, n, 1), make_sum(c, n, 1), make_sum(c, n, 0.1)};
-    struct adamw_step how = {1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, 0.3, {0}};
+    int64_t n = columns(c, 1, 300000);
+    struct pair p[] = {make(c, n, 1), make(c, n, 0.1)};
     double want[4] = {0}, *device;
     void *scalars = NULL;
 
-    for (int64_t i = 0; i < n; i++) { /* the second moment is never negative */
-        p[2].host[i] = 0;
-    }
-    twins_trouble(c, c->k->mem_zero(c->ks, p[2].device, (size_t)n * sizeof(float)), "mem_zero");
     twins_trouble(c, c->k->mem_alloc(&scalars, sizeof want), "mem_alloc");
     device = scalars;
     DO(sum_add, (c->ks, c->dt, device, p[0].device, n), (NULL, DT_F64, want, p[0].host, n));
-    DO(sumsq_add, (c->ks, c->dt, device + 1, p[3].device, n),
-       (NULL, DT_F64, want + 1, p[3].host, n));
+    DO(sumsq_add, (c->ks, c->dt, device + 1, p[1].device, n),
+       (NULL, DT_F64, want + 1, p[1].host, n));
     DO(clip_scale, (c->ks, device + 2, device + 3, device + 1, 1.0, 0.25),
        (NULL, want + 2, want + 3, want + 1, 1.0, 0.25));
-    DO(adamw,
-       (c->ks, c->dt, p[0].device, NULL, p[1].device, p[2].device, p[3].device, n, device + 3,
-        &how),
-       (NULL, DT_F64, p[0].host, NULL, p[1].host, p[2].host, p[3].host, n, want + 3, &how));
     for (int i = 0; i < 4; i++) {
         compare_double(c, device + i, want[i]);
-    }
-    for (int i = 0; i < 3; i++) {
-        compare(c, &p[i]);
     }
     c->k->mem_free(scalars);
     drop(c, p, ARRAY_LEN(p));
 }
 
+/* 16-bit parameters, with masters mostly, are to the bit what the CPU makes of the device's own masters. */
+static void check_adamw(struct twins *c)
+{
+    enum { P, MASTER, M, V, GRAD };
+    int64_t n = columns(c, 1, 100000), first = columns(c, 0, 99);
+    bool narrow = dtype_accum(c->dt) != c->dt, masters = narrow && between(c, 0, 3) > 0;
+    struct pair p[] = {make(c, n, 1), make_sum(c, n, 1), make_sum(c, n, 1), make_sum(c, n, 0),
+                       make_sum(c, n, 1)};
+    struct adamw_step how = {1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, 0.3, {7, 3, (uint64_t)first}};
+    double scale = 0.5;
+    void *device = NULL;
+
+    twins_trouble(c, c->k->mem_alloc(&device, sizeof scale), "mem_alloc");
+    twins_trouble(c, c->k->mem_put(c->ks, device, &scale, sizeof scale), "mem_put");
+    DO(adamw,
+       (c->ks, c->dt, p[P].device, masters ? p[MASTER].device : NULL, p[M].device, p[V].device,
+        p[GRAD].device, n, device, &how),
+       (NULL, DT_F64, p[P].host, masters ? p[MASTER].host : NULL, p[M].host, p[V].host,
+        p[GRAD].host, n, &scale, &how));
+    for (int i = narrow ? MASTER : P; i <= V; i++) {
+        compare(c, &p[i]);
+    }
+    if (masters) {
+        void *want = mem_array((size_t)n, dtype_bytes(c->dt)), *master = fetch(c, &p[MASTER]);
+
+        twins_trouble(c, convert_stochastic_cpu(NULL, c->dt, want, master, n, &how.noise),
+                      "the CPU's convert_stochastic");
+        same_bits(c, &p[P], want);
+        twins_trouble(c, c->k->mem_zero(c->ks, p[P].device, (size_t)n * dtype_bytes(c->dt)),
+                      "mem_zero");
+        twins_trouble(
+            c, c->k->convert_stochastic(c->ks, c->dt, p[P].device, p[MASTER].device, n, &how.noise),
+            "convert_stochastic");
+        same_bits(c, &p[P], want);
+        free(want);
+        free(master);
+    }
+    c->k->mem_free(device);
+    drop(c, p, ARRAY_LEN(p));
+}
+
+/* To the CPU's bits, of numbers of all sizes: what is too large or too small for `to` as well. */
+static void convert_one(struct twins *c, enum dtype to, enum dtype from)
+{
+    int64_t n = columns(c, 1, 5000);
+    struct pair x = make_as(c, from, n, 1), y = make_as(c, to, n, 0);
+    void *in = mem_array((size_t)n, dtype_bytes(from)),
+         *want = mem_array((size_t)n, dtype_bytes(to));
+
+    for (int64_t i = 0; i < n; i++) {
+        x.host[i] = ldexp(x.host[i], (int)between(c, -160, 160) / (from == DT_F16 ? 8 : 1));
+    }
+    twins_trouble(c, convert_cpu(NULL, from, in, DT_F64, x.host, n), "the CPU's convert");
+    twins_trouble(c, c->k->mem_put(c->ks, x.device, in, (size_t)n * dtype_bytes(from)), "mem_put");
+    DO(convert, (c->ks, to, y.device, from, x.device, n), (NULL, to, want, from, in, n));
+    same_bits(c, &y, want);
+    free(in);
+    free(want);
+    drop(c, &x, 1);
+    drop(c, &y, 1);
+}
+
+static void check_convert(struct twins *c)
+{
+    static const enum dtype every[] = {DT_F32, DT_F64, DT_BF16, DT_F16};
+
+    for (size_t i = 0; i < ARRAY_LEN(every); i++) {
+        convert_one(c, every[i], c->dt);
+        convert_one(c, c->dt, every[i]);
+    }
+}
+
 const struct twin twins_of_operations[] = {
-    {"layernorm", check_layernorm, TWIN_F32},
-    {"rmsnorm", check_rmsnorm, TWIN_F32},
-    {"rope", check_rope, TWIN_F32},
-    {"gelu", check_gelu, TWIN_F32},
-    {"swiglu", check_swiglu, TWIN_F32},
-    {"add", check_add, TWIN_F32},
-    {"bias", check_bias, TWIN_F32},
-    {"matmul", check_matmul, TWIN_F32},
+    {"layernorm", check_layernorm, TWIN_ALL},
+    {"rmsnorm", check_rmsnorm, TWIN_ALL},
+    {"rope", check_rope, TWIN_ALL},
+    {"gelu", check_gelu, TWIN_ALL},
+    {"swiglu", check_swiglu, TWIN_ALL},
+    {"add", check_add, TWIN_ALL},
+    {"bias", check_bias, TWIN_ALL},
+    {"matmul", check_matmul, TWIN_ALL},
     {"attention", check_attention, TWIN_ALL},
-    {"crossentropy", check_crossentropy, TWIN_F32},
-    {"embedding", check_embedding, TWIN_F32},
-    {"reduce, clip, adamw", check_reduce_and_adamw, TWIN_F32},
+    {"crossentropy", check_crossentropy, TWIN_ALL},
+    {"embedding", check_embedding, TWIN_ALL},
+    {"reduce, clip", check_reduce, TWIN_ALL},
+    {"adamw", check_adamw, TWIN_ALL},
+    {"convert", check_convert, TWIN_ALL},
     {0},
 };
 

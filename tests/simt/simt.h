@@ -5,8 +5,9 @@
  * barrier or in an operation of its warp. Blocks run one after another.
  *
  * finds    wrong indexing (memory ends at a page that may not be touched), a missing barrier or wait (another order of
- *          threads gives other results; shared memory begins as NaN), lanes that do not meet (it aborts and says where)
- * not      speed, register pressure, bank conflicts, alignment traps, races between blocks
+ *          threads gives other results; shared memory begins as NaN), lanes that do not meet (it aborts and says where),
+ *          wide accesses to crooked addresses (a trap)
+ * not      speed, register pressure, bank conflicts, races between blocks
  *
  * threads  one of the host's
  */
@@ -35,6 +36,14 @@
 
 using std::max;
 using std::min;
+
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
 
 struct dim3 {
     unsigned x, y, z;
@@ -259,4 +268,14 @@ static inline double rsqrt(double x)
 template <typename T> static inline T __ldg(const T *p)
 {
     return *p;
+}
+
+template <typename T> static inline void __stwb(T *p, T x)
+{
+    *p = x;
+}
+
+static inline float __fdividef(float a, float b)
+{
+    return a / b;
 }

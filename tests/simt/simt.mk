@@ -9,7 +9,7 @@ SIMT_O     := $(SIMT_CU:%.cu=$(B)/simt/%.o) \
                 matmul matmul_plan tuning) \
               $(patsubst %,$(B)/simt/tests/simt/%.o,simt device cublaslt)
 CXX        ?= g++
-SIMT_FLAGS  = -g -O2 -D_GNU_SOURCE -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function -Itests/simt -I$(SIMT_SRC) -I. -MMD -MP
+SIMT_FLAGS  = -g -O2 -fsanitize=alignment -fsanitize-undefined-trap-on-error -D_GNU_SOURCE -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function -Itests/simt -I$(SIMT_SRC) -I. -MMD -MP
 
 $(SIMT_SRC)/%: % tests/simt/rewrite.py
 	@mkdir -p $(@D)

@@ -1,9 +1,10 @@
 # What is done with the build: tests, demo, bench, fuzzing, checks, installing. Included by the Makefile.
 #
 # The targets that people run on a bare machine (test, demo, bench, fuzz) install what they lack first, then start make again:
-# what pkg-config says is read when the Makefile is.
+# what pkg-config says is read when the Makefile is. They build with a job a core, unless make was told how many.
 
 PYTHON     := /usr/bin/python3
+JOBS        = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 HARNESS    := $(patsubst tests/harness/%.c,$(B)/harness/%,$(wildcard tests/harness/*.c))
 BENCH      := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 
@@ -11,18 +12,18 @@ deps:
 	@tests/deps.sh build demo test
 
 test: deps
-	@$(MAKE) --no-print-directory test-programs
+	@$(MAKE) $(JOBS) --no-print-directory test-programs
 	@$(PYTHON) tests/run.py --build $(B) $(TESTS)
 test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so
 
 demo:
 	@tests/deps.sh build demo
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) $(JOBS) --no-print-directory all
 	@$(PYTHON) demo/demo.py --build $(B)
 
 bench:
 	@tests/deps.sh build demo bench
-	@$(MAKE) --no-print-directory all $(BENCH)
+	@$(MAKE) $(JOBS) --no-print-directory all $(BENCH)
 	@$(PYTHON) tests/bench/bench.py --build $(B) $(if $(BENCH_DOCS),--docs docs/benchmarks.md)
 
 $(B)/bench/%: $(B)/obj/tests/bench/%.o
@@ -68,7 +69,7 @@ FUZZ_MAKE  := $(MAKE) --no-print-directory CC=clang SAN=address,undefined B=$(FU
 
 fuzz:
 	@tests/deps.sh build fuzz
-	@$(FUZZ_MAKE) fuzz-build
+	@$(FUZZ_MAKE) $(JOBS) fuzz-build
 	@$(MAKE) --no-print-directory $(FUZZERS)
 .PHONY: fuzz-build test-programs $(FUZZERS)
 fuzz-build: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_C))

@@ -113,7 +113,7 @@ def heading():
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     return (f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({cpu[1] if cpu else platform.machine()}), "
             f"Linux {platform.release()}, {'quick, ' if QUICK else ''}median of {RUNS}, taking turns; "
-            f"load {os.getloadavg()[0]:.1f} at the end.\n")
+            f"load {os.getloadavg()[0]:.1f} at the end{f', nice {os.nice(0)}' if os.nice(0) else ''}.\n")
 
 
 def client(command, limit_s=300):

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/log.h"
 #include "server/cache/cache_priv.h"
 #include "server/cache/wire.h"
 
@@ -82,11 +83,12 @@ static void on_cut(struct letter *l)
 }
 
 /* From here on the fetch thread hands in no row of what began before. What it had handed in is committed: batches keep
- * their order, and an empty one has come through. */
-static int cut_fills(struct cache *c, struct slice prefix, struct err *e)
+ * their order, and an empty one has come through, whatever became of it. */
+static void cut_fills(struct cache *c, struct slice prefix)
 {
     struct cut x = {.letter.deliver = on_cut, .cache = c, .prefix = prefix};
-    struct batch *last;
+    struct batch *last = batch_new();
+    struct err e;
 
     lock_init(&x.lock, LOCK_LEAF);
     cond_init(&x.over);
@@ -98,8 +100,9 @@ static int cut_fills(struct cache *c, struct slice prefix, struct err *e)
     lock_drop(&x.lock);
     cond_fini(&x.over);
     lock_fini(&x.lock);
-    last = batch_new();
-    return store_commit(c->store, &last, COMMIT_LAZY, e);
+    if (store_commit(c->store, &last, COMMIT_LAZY, &e) != 0) {
+        log_debug("cache.remove", "why=\"%s\"", e.text);
+    }
 }
 
 struct removal {
@@ -143,9 +146,9 @@ int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix, ui
     int rc;
 
     object_key(&prefix, repo, key_prefix, SLICE(""));
-    rc = prefix.rc != 0 ? err_set(e, prefix.rc, "a key is shorter")
-                        : cut_fills(c, buf_slice(&prefix), e);
+    rc = prefix.rc != 0 ? err_set(e, prefix.rc, "a key is shorter") : 0;
     if (rc == 0) {
+        cut_fills(c, buf_slice(&prefix));
         partials_forget(c, buf_slice(&prefix));
         rc = cache_list(c, repo, key_prefix, remove_row, &r, e);
     }

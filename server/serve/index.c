@@ -83,9 +83,10 @@ static void on_whole(struct call *c, struct document *d)
     static const struct rendering_work work = {make, work_free};
     const struct answer *a = d->answer;
     struct rewriting *w = NEW(struct rewriting);
-    struct slice key = arena_fmt(&c->arena, "page " SLICE_FMT " " SLICE_FMT " %zu " SLICE_FMT,
-                                 SLICE_ARG(c->plan.variant), SLICE_ARG(a->etag), d->size_bytes,
-                                 SLICE_ARG(c->plan.want.key));
+    struct slice key =
+        arena_fmt(&c->arena, "page " SLICE_FMT " " SLICE_FMT " %zu " SLICE_FMT " " SLICE_FMT,
+                  SLICE_ARG(c->plan.variant), SLICE_ARG(a->etag), d->size_bytes,
+                  SLICE_ARG(c->plan.want.principal), SLICE_ARG(c->plan.want.key));
 
     c->index.stored_unix_s = a->stored_unix_s;
     c->index.fresh_until_unix_s = a->fresh_until_unix_s;

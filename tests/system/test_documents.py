@@ -60,6 +60,16 @@ def test_a_page_is_made_once_for_all_who_hold_it(page):
         assert peak_bytes(m) - before < CLIENTS / 4 * len(bodies[0])
 
 
+def test_without_room_on_disk_memory_does(page):
+    m = page
+    for quota, where in (("8g", "file"), ("8m", "memory")):
+        m.stop()
+        m.config = re.sub(r'storage \{.*?\}\s*', "", m.config) + f'\nstorage {{ quota = "{quota}" reserve = "16m" }}'
+        m.start()
+        assert len(json.loads(m.get("/pypi/simple/big/", headers={"Accept": JSON}).body)["files"]) == FILES
+        assert m.metric(f"mirrord_documents_{where}_bytes") > 4e6
+
+
 def test_pages_are_made_again_when_they_change(page, origin):
     m = page
     for _ in range(3):

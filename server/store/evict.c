@@ -218,6 +218,9 @@ static int evict_drops(struct evictor *x, struct drop *d, size_t count)
         drop_put(&d[i], b, AFTER_UNLINK);
     }
     rc = store_commit(x->s, &b, COMMIT_SYNC, x->e);
+    if (rc == 0) {
+        space_freed(x->s);
+    }
     for (size_t i = 0; rc == 0 && i < count; i++) {
         x->freed += d[i].row.size_bytes;
         tell(x, &d[i]);

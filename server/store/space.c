@@ -88,8 +88,11 @@ static uint64_t free_now(const struct space *x)
 
 static uint64_t quota_now(const struct space *x)
 {
-    uint64_t disk = x->counts.used_bytes + x->written_bytes + x->parked_bytes + free_now(x);
+    uint64_t free_bytes = less(x->free_bytes, x->recent_bytes);
+    uint64_t disk = x->counts.used_bytes + x->written_bytes + x->parked_bytes + free_bytes;
 
+    disk =
+        less(disk, x->reserve_bytes); /* what strangers took of the reserve is ours to give back */
     return x->set.quota_bytes != 0 ? min_u64(x->set.quota_bytes, disk) : disk;
 }
 
@@ -285,6 +288,13 @@ void space_release(struct store *s, uint64_t reserved, uint64_t written)
     x->staged_bytes -= reserved;
     x->written_bytes -= written;
     lock_drop(&x->lock);
+}
+
+void space_freed(struct store *s)
+{
+    lock_take(&s->space.lock);
+    look(s, clock_now_ms());
+    lock_drop(&s->space.lock);
 }
 
 void space_counted(struct store *s, const struct counts *c)

@@ -51,6 +51,8 @@ MUST_USE int space_adopt(struct store *s, uint64_t have, uint64_t more, struct e
 MUST_USE int space_write(struct store *s, uint64_t *reserved, uint64_t *written, uint64_t n,
                          struct err *e);
 void space_release(struct store *s, uint64_t reserved, uint64_t written);
+/* Files were removed to make room: what that gave is seen at once. */
+void space_freed(struct store *s);
 void space_counted(struct store *s, const struct counts *c);
 bool space_full(struct store *s);
 /* What the disk has for RocksDB right now, and how much of that must stay free. One statvfs. */

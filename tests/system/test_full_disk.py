@@ -44,6 +44,7 @@ def test_a_full_disk_loses_nothing(mirrord, origin, small_disk):
     origin.put("/warm", size=4 * MIB)
     origin.put("/large", size=40 * MIB)
     warm = m.get("/data/warm").body
+    m.ctl("cache", "pin", "data/warm")  # the reserve is kept by eviction, whoever filled the disk: what must stay is pinned
     fill_up(small_disk)
 
     assert m.get("/data/warm").body == warm
@@ -62,6 +63,21 @@ def test_a_full_disk_loses_nothing(mirrord, origin, small_disk):
         subprocess.run(["sleep", "0.1"], check=True)
     assert again.body == origin.bytes_of("/large")
     assert m.put("/models/me/x/new", b"new", token=token).status in (200, 201, 204)
+    assert m.ctl("verify").returncode == 0
+
+
+def test_room_is_made_for_a_stranger(mirrord, origin, small_disk):
+    """Somebody else fills the disk: the reserve comes back at the cache's cost, and what cannot be kept is refused clearly."""
+    m = mirrord(f"""storage {{ quota = "1g" reserve = "16m" }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""", state=small_disk / "state")
+    for i in range(6):
+        origin.put(f"/{i}", size=4 * MIB, seed=i + 1)
+        m.get(f"/data/{i}")
+    fill_up(small_disk)
+    m.reaches("mirrord_cache_evicted_bytes_total", 16 * MIB)
+    for i in range(6):
+        again = m.get(f"/data/{i}")
+        assert again.status in (503, 507) and b"do not fit" in again.body or again.body == origin.bytes_of(f"/{i}")
     assert m.ctl("verify").returncode == 0
 
 

@@ -198,11 +198,35 @@ static int count_object(void *arg, const struct object_info *o)
     return 0;
 }
 
+static int first_object(void *arg, const struct object_info *o)
+{
+    (void)o;
+    *(bool *)arg = true;
+    return 1;
+}
+
+/* Also what a repo left behind that is gone from the configuration. */
+static int need_kept_scope(struct talk *t, struct slice *scope, struct err *e)
+{
+    struct slice rest;
+    bool kept = false;
+    int rc = talk_need(t, "scope", scope, e);
+
+    if (rc == 0) {
+        rest = *scope;
+        rc = cache_list(t->d->cache, slice_cut(&rest, '/'), SLICE_NONE, first_object, &kept, e);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    return kept ? 0 : need_scope(t, scope, e);
+}
+
 int verb_cache_rm(struct talk *t, struct err *e)
 {
     struct slice scope, repo, rest;
     uint64_t removed = 0;
-    int rc = need_scope(t, &scope, e);
+    int rc = need_kept_scope(t, &scope, e);
 
     if (rc != 0) {
         return rc;

@@ -142,3 +142,15 @@ def test_the_access_log_moves(m):
 def test_what_needs_a_restart_is_named(m):
     m.repos = f'threads = 1\nhttp {{ idle = 5s }}\nstorage {{ quota = "1g" reserve = "16m" block_cache = "16m" }} {m.repos}'
     assert listen(m).stdout == "reloaded; a restart is needed for threads, storage block_cache, http\n"
+
+
+def test_what_a_repo_left_behind_can_be_removed(m):
+    """Its bytes stay when it leaves the configuration: they count, and can go, by name."""
+    m.get("/data/a")
+    m.settle()
+    m.config = 'repo "models" { protocol = "hosted" }'
+    m.reload()
+    assert m.get("/data/a").status == 404
+    assert m.ctl_json("cache", "rm", "--dry-run", "data/a")["would_remove"] == 1
+    assert m.ctl_json("cache", "rm", "data/a")["removed"] == 1
+    assert "no repo" in m.ctl("cache", "rm", "data/a", check=False).stderr

@@ -21,7 +21,7 @@ static const struct verb_row {
     {"sample", SAMPLE, verb_sample, "", "continue a text"},
     {"tokenize", TOKENIZE, verb_tokenize, " FILE|FOLDER...",
      "text files (.txt, .jsonl, packed as .gz or .zst) into token shards"},
-    {"bench", BENCH, verb_bench, "", "time whole training steps"},
+    {"bench", BENCH, verb_bench, "", "time a model's operations and whole training steps"},
     {"info", INFO, verb_info, " [CHECKPOINT|SHARD]", "describe and verify a checkpoint or a shard"},
 };
 

@@ -6,6 +6,8 @@
 
 /* Logits are made, turned into gradients and used up in pieces of about this size. */
 #define HEAD_BYTES ((int64_t)256 << 20)
+/* Tokens of a pass: beside config.c's limits this keeps every sum of bytes far inside 63 bits. */
+#define MAX_ROWS ((int64_t)1 << 26)
 
 size_t model_bytes(const struct model *m, int64_t elements)
 {
@@ -93,13 +95,19 @@ static void carve_stream(struct model *m, struct carver *c, int64_t rows)
     }
 }
 
+int64_t model_head_rows(const struct model *m, int64_t rows)
+{
+    int64_t n = HEAD_BYTES / (int64_t)model_bytes(m, config_padded_vocab(&m->config));
+
+    return n < 1 ? 1 : n > rows ? rows : n;
+}
+
 static void carve_head(struct model *m, struct carver *c, int64_t rows)
 {
     int64_t stride = config_padded_vocab(&m->config);
     size_t logits;
 
-    m->head_rows = HEAD_BYTES / (int64_t)model_bytes(m, stride);
-    m->head_rows = m->head_rows < 1 ? 1 : m->head_rows > rows ? rows : m->head_rows;
+    m->head_rows = model_head_rows(m, rows);
     logits = model_bytes(m, m->head_rows * stride);
     /* model_next() wants one row in the wider type. */
     m->logits =
@@ -152,6 +160,10 @@ int model_plan(struct model *m, int64_t batch, int64_t seq, struct model_memory 
     size_t accum = model_accum_bytes(m, m->layout.size);
     int rc;
 
+    if (batch > MAX_ROWS / seq) {
+        return err_set(e, E_USAGE, "%lld x %lld tokens at a time: at most %lld", (long long)batch,
+                       (long long)seq, (long long)MAX_ROWS);
+    }
     if (seq > k->context) {
         return err_set(e, E_USAGE, "--seq %lld is longer than the model's context of %lld",
                        (long long)seq, (long long)k->context);

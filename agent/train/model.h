@@ -86,6 +86,8 @@ MUST_USE int model_plan(struct model *m, int64_t batch, int64_t seq, struct mode
 size_t model_memory_total(const struct model_memory *p);
 /* The activations of another batch, at most; after model_plan() for a larger one. */
 size_t model_activations_bytes(struct model *m, int64_t batch, int64_t seq);
+/* Rows whose logits are made at a time in a pass of so many rows. */
+int64_t model_head_rows(const struct model *m, int64_t rows);
 /* Takes memory for such passes; parameters and gradients come with the first call, as zeros. */
 MUST_USE int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e);
 /* Fills the parameters by GPT-2's rules, from the seed alone. */

@@ -204,15 +204,22 @@ static int fill_model(const struct options *o, struct model *m, struct err *e)
     return rc;
 }
 
-int setup_model(const struct options *o, const struct model_config *c, const struct kops *k,
-                const struct setup *s, struct model **out, struct err *e)
+int setup_open(const struct options *o, const struct model_config *c, const struct kops *k,
+               const struct setup *s, struct model **out, struct err *e)
 {
     struct model_options mo = {.world = s->world, .training = s->training};
     int rc = parse_recompute(o->recompute, &mo.recompute, e);
 
     *out = NULL;
     rc = rc != 0 ? rc : parse_dtype(o->dtype, &mo.dt, e);
-    rc = rc != 0 ? rc : model_open(c, k, &mo, out, e);
+    return rc != 0 ? rc : model_open(c, k, &mo, out, e);
+}
+
+int setup_model(const struct options *o, const struct model_config *c, const struct kops *k,
+                const struct setup *s, struct model **out, struct err *e)
+{
+    int rc = setup_open(o, c, k, s, out, e);
+
     rc = rc != 0 ? rc : check_memory(*out, s, e);
     rc = rc != 0 ? rc : model_reserve(*out, s->batch, s->seq, e);
     rc = rc != 0 || s->blank ? rc : fill_model(o, *out, e);

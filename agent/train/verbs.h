@@ -31,6 +31,9 @@ struct setup {
     bool tell;  /* says on stderr what memory it takes, before it takes any */
 };
 
+/* A model that has taken no memory yet: as far as model_open() goes. */
+MUST_USE int setup_open(const struct options *o, const struct model_config *c, const struct kops *k,
+                        const struct setup *s, struct model **out, struct err *e);
 /* A model with the weights of --model, or fresh ones from --seed, and room for such passes. E_NOSPACE names the largest
  * batch that fits. */
 MUST_USE int setup_model(const struct options *o, const struct model_config *c,

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """check.py - everything that a GPU is asked, in one go: `make gpu-check`, or alone beside a kit (`make gpu-kit`).
 
-  check.py [--build DIR] [--minutes 9] [--only twins,resume,speed,sanitizer]
+  check.py [--build DIR] [--minutes 9] [--only twins,resume,speed,sanitizer,tables]
 
 twins      every operation beside its CPU meaning, tiny models trained on both, a run repeated to the bit
 resume     a training that was stopped and resumed equals the unbroken one, to the bit
 speed      whole steps of ours, then of PyTorch when python3 has it, on the same shapes
 sanitizer  compute-sanitizer on the tiny models, when it is there
+tables     each operation of two models by itself; those that memory binds beside a copy
 
 Each has a time limit of its own, and all together --minutes: what finds no time left says so. One table comes last.
 Exit 1 when correctness failed; speed is told, not judged. Without a GPU it says so and exits 0.
@@ -29,7 +30,9 @@ PEAK_FLOPS = {"H100": 989.5e12, "H200": 989.5e12, "A100": 312e12}  # dense bf16,
 # name, batch, seq, tokens/s below which something is wrong on an H200, operations a token by PaLM's count
 SHAPES = (("gpt2-124m", 64, 1024, 550e3, 0.860e9), ("llama-1b", 8, 4096, 60e3, 9.026e9),
           ("gpt2-1558m", 16, 1024, 55e3, 10.289e9))
-PARTS = ("twins", "resume", "speed", "sanitizer")
+PARTS = ("twins", "resume", "speed", "sanitizer", "tables")
+NEAR_COPY = ("norm backward", "cross-entropy")  # within 1.15 of a copy's time
+
 
 
 def library_folders(build):
@@ -128,7 +131,7 @@ def sanitizer(s, _work):
 
 def ours(s, name, batch, seq):
     rc, output = s.run([s.build / "trainer", "bench", "--config", name, "--batch", batch, "--seq", seq, "--dtype", "bf16",
-                        "--device", "cuda", "--steps", 15, "--json"], 60)
+                        "--device", "cuda", "--steps", 15, "--only", "steps", "--json"], 60)
     found = last_json(output) if rc == 0 else None
     return (found["tokens_per_s"], found.get("device", "")) if found else (None, last_line(output))
 
@@ -172,6 +175,25 @@ def speed(s, _work):
             "no PyTorch here" if not python else f"PyTorch: {notes.get(name, '')}"]
         s.row(f"speed {name}", "level" if torch_rate and rate >= torch_rate else "below" if torch_rate else "seen",
               ", ".join(words))
+
+
+def tables(s, _work):
+    for name, batch, seq, *_ in SHAPES[:2]:
+        rc, output = s.run([s.build / "trainer", "bench", "--config", name, "--batch", batch, "--seq", seq, "--dtype", "bf16",
+                            "--device", "cuda", "--only", "gemm,copy,attention,memory", "--json"], 60)
+        found = last_json(output) if rc == 0 else None
+        if not found:
+            s.row(f"tables {name}", "none", last_line(output))
+            continue
+        for r in found["rows"]:
+            rate = f"{r['tflops']:10.4g} TFLOP/s" if "tflops" in r else f"{r['gb_per_s']:10.4g} GB/s"
+            share = f"  {r['of_copy']:.2f} of copy" if "of_copy" in r else ""
+            print(f"{r['what']:<20} {r['shape']:>28} {r['ms']:12.4f} ms {rate}{share}")
+        near = {r["what"]: r["of_copy"] for r in found["rows"] if r["what"] in NEAR_COPY}
+        good = all(near.get(what, 0) >= 1 / 1.15 for what in NEAR_COPY)
+        s.row(f"tables {name}", "level" if good else "below",
+              ", ".join(f"{what} {share:.2f} of a copy's rate" for what, share in near.items()) +
+              f"; attention by {found['attention_by']}")
 
 
 def main():

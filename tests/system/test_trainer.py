@@ -43,3 +43,36 @@ def test_info_of_a_runs_folder_is_its_newest_checkpoint(out):
 
 def test_info_of_what_is_nothing(tmp_path):
     assert f"{tmp_path}: holds neither a model (config.json) nor checkpoint-<step> folders" in trainer("info", tmp_path, code=66)
+
+
+TABLES = {
+    "gemm": {f"{layer} {way}" for layer in ("qkv", "proj", "fc", "out", "head") for way in ("forward", "dgrad", "wgrad")},
+    "copy": {"copy"},
+    "attention": {"attention forward", "attention backward"},
+    "memory-bound": {"norm forward", "norm backward", "cross-entropy", "embedding forward", "embedding backward",
+                     "gradient norm", "adamw"},
+}
+
+
+@pytest.mark.parametrize("shape,dtype,more", [("tiny-gpt2", "f32", {"bias backward"}),
+                                              ("tiny-llama", "bf16", {"rope", "swiglu forward", "swiglu backward"})])
+def test_bench_times_every_operation_and_whole_steps(shape, dtype, more):
+    args = ("bench", "--config", shape, "--device", "cpu", "--dtype", dtype, "--batch", 2, "--seq", 8, "--steps", 2)
+    said = json.loads(trainer(*args, "--json").splitlines()[-1])
+    assert said["dtype"] == dtype and said["batch"] == 2 and said["seq"] == 8 and said["attention_by"] == "plain loops"
+    assert said["tokens_per_s"] > 0 and said["step_ms"] > 0 and said["forward_ms"] > 0
+    for table, names in TABLES.items():
+        rows = [r for r in said["rows"] if r["table"] == table]
+        assert {r["what"] for r in rows} == names | (more if table == "memory-bound" else set())
+        rate = "tflops" if table in ("gemm", "attention") else "gb_per_s"
+        assert all(r["ms"] > 0 and r[rate] > 0 for r in rows), rows
+        assert all(("of_copy" in r) == (table != "gemm" and table != "attention") for r in rows)
+    printed = trainer(*args, "--only", "attention,steps")
+    assert "attention backward" in printed and "tokens/s" in printed and "attention by plain loops" in printed
+    assert "wgrad" not in printed and "norm backward" not in printed
+
+
+def test_bench_refuses_what_cannot_be():
+    for args, word in ((("--only", "gem"), "--only gem: gemm, copy"), (("--only", ""), "names nothing"),
+                       (("--batch", 1 << 62), "tokens at a time"), (("--seq", 9), "context of 8")):
+        assert word in trainer("bench", "--config", "tiny-gpt2", "--device", "cpu", *args, code=64)

@@ -1,0 +1,34 @@
+/* score.h - what a benchmark found: a table for people that grows row by row, and the same as JSON.
+ *
+ * A row has a rate of its own: operations a second where products count, bytes a second where memory does; those of the
+ * latter kind also as a share of what the last row of "copy" reached, the largest, which no cache holds.
+ */
+#ifndef AGENT_TRAIN_SCORE_H
+#define AGENT_TRAIN_SCORE_H
+
+#include "common/codec/jwrite.h"
+
+enum { SCORE_ROWS = 64 };
+
+struct score {
+    const char *table; /* "gemm": rows of one table follow each other */
+    char what[40];
+    char shape[48];
+    double took_ns;
+    double flop;  /* 0: memory is what counts */
+    double bytes; /* read and written */
+};
+
+struct scores {
+    struct score row[SCORE_ROWS];
+    size_t n;
+    double copy_per_s; /* bytes, of the last copy; 0: none seen */
+    bool quiet;        /* no table */
+};
+
+/* Keeps the row and, unless quiet, prints it, below a head when its table begins. */
+void scores_add(struct scores *s, const struct score *row);
+/* "rows": [{"table", "what", "shape", "ms", "tflops" or "gb_per_s" and "of_copy"}...] of an object that is open. */
+void scores_json(const struct scores *s, struct jwrite *j);
+
+#endif

@@ -1,0 +1,31 @@
+/* workload_job.h - one operation under trial: what workload.c's tables of products and workload_memory.c's share. */
+#ifndef AGENT_TRAIN_WORKLOAD_JOB_H
+#define AGENT_TRAIN_WORKLOAD_JOB_H
+
+#include "agent/train/trial.h"
+#include "agent/train/workload.h"
+
+struct job {
+    const struct workload *w;
+    const struct model *m;
+    const struct kops *k;
+    struct kstream *ks;
+    struct trial t;
+    void *p[10]; /* operands */
+    const int32_t *token;
+    int64_t rows, cols;
+    int64_t n, depth; /* a product's, as its flags, tail and result's type */
+    unsigned flags;
+    enum dtype out;
+    struct matmul_tail tail;
+    struct attention_shape heads;
+};
+
+struct job job_of(const struct workload *w);
+/* Random operands: of the model's type, and of its sums' type. */
+void *job_noise(struct job *j, int64_t n);
+void *job_sums(struct job *j, int64_t n);
+/* Times the job, gives back what it took, and notes the row. */
+MUST_USE int job_finish(struct job *j, int (*run)(void *arg), struct score *row, struct err *e);
+
+#endif

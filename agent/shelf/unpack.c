@@ -52,29 +52,47 @@ static struct slice plain_name(const char *name)
     return slice_eq(s, SLICE(".")) ? SLICE_NONE : s;
 }
 
-/* Does the link at `name` to `target` stay inside? Counted in folders. */
+/* Does the link at `name` to `target` stay inside? Counted in folders, and '..' only where it begins: behind a name it
+ * would mean the parent of wherever that name leads, which may be another link. */
 static bool link_ok(struct slice name, struct slice target)
 {
-    long depth = 0;
+    size_t above = 0;
+    bool named = false;
 
     if (target.n == 0 || target.p[0] == '/') {
         return false;
     }
     for (size_t i = 0; i < name.n; i++) {
-        depth += name.p[i] == '/';
+        above += name.p[i] == '/';
     }
     while (target.n > 0) {
         struct slice seg = slice_cut(&target, '/');
         if (slice_eq(seg, SLICE(".."))) {
-            depth--;
+            if (named || above == 0) {
+                return false;
+            }
+            above--;
         } else if (seg.n > 0 && !slice_eq(seg, SLICE("."))) {
-            depth++;
-        }
-        if (depth < 0) {
-            return false;
+            named = true;
         }
     }
     return true;
+}
+
+/* A hard link may be one to a symbolic link, which then stands, and points, elsewhere. */
+static bool hard_link_ok(struct slice name, struct slice to)
+{
+    char path[PATH_MAX];
+    char target[PATH_MAX];
+    ssize_t n;
+
+    if (!place_name_ok(to) || to.n >= sizeof path) {
+        return false;
+    }
+    memcpy(path, to.p, to.n);
+    path[to.n] = '\0';
+    n = readlink(path, target, sizeof target);
+    return n == -1 || ((size_t)n < sizeof target && link_ok(name, slice_of(target, (size_t)n)));
 }
 
 static int judge_entry(struct archive_entry *entry, struct slice name, struct err *e)
@@ -86,7 +104,7 @@ static int judge_entry(struct archive_entry *entry, struct slice name, struct er
         return err_set(e, E_INVALID, "an entry's name leads out of the folder");
     }
     if (hard != NULL) {
-        return place_name_ok(plain_name(hard))
+        return hard_link_ok(name, plain_name(hard))
                    ? 0
                    : err_set(e, E_INVALID, "a hard link leads out of the folder");
     }
@@ -359,6 +377,23 @@ int unpack_blob(struct shelf *s, const struct digest *d, char path[PATH_MAX],
 
 /* --- a tree for the user to keep ------------------------------------------------------------------------------------------ */
 
+/* One that is there is taken; a link there is not followed, it may lead anywhere. */
+static int copy_folder(const char *to, struct err *e)
+{
+    struct stat st;
+
+    if (mkdir(to, 0755) == 0) {
+        return 0;
+    }
+    if (errno != EEXIST || lstat(to, &st) == -1) {
+        return err_sys(e, "%s", to);
+    }
+    return S_ISDIR(st.st_mode)
+               ? 0
+               : err_set(e, E_EXISTS, "%s: is there and no folder, which the archive has there",
+                         to);
+}
+
 static int copy_entry(const char *from, const char *to, struct err *e)
 {
     char target[PATH_MAX];
@@ -369,7 +404,7 @@ static int copy_entry(const char *from, const char *to, struct err *e)
         return err_sys(e, "%s", from);
     }
     if (S_ISDIR(st.st_mode)) {
-        return mkdir(to, 0755) == -1 && errno != EEXIST ? err_sys(e, "%s", to) : 0;
+        return copy_folder(to, e);
     }
     if (unlink(to) == -1 && errno != ENOENT) {
         return err_sys(e, "%s", to);
@@ -398,8 +433,10 @@ int unpack_copy(const char *tree, const char *to, struct err *e)
     }
     while (rc == 0 && (f = fts_read(walk)) != NULL) {
         if (f->fts_level > 0 && f->fts_info != FTS_DP) {
-            snprintf(path, sizeof path, "%s%s", to, f->fts_path + strlen(tree));
-            rc = copy_entry(f->fts_path, path, e);
+            int n = snprintf(path, sizeof path, "%s%s", to, f->fts_path + strlen(tree));
+            rc = n < (int)sizeof path
+                     ? copy_entry(f->fts_path, path, e)
+                     : err_set(e, E_TOOBIG, "%.200s...: a path too long for this system", path);
         }
     }
     if (walk != NULL) {

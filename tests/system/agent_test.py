@@ -448,8 +448,11 @@ def test_unpack(agent, mirror, tmp_path):
     tar_of(member("../evil")), tar_of(member("/tmp/evil")), tar_of(member("a/../../evil")),
     tar_of(member("l", kind=tarfile.SYMTYPE, link="/etc"), member("l/evil")),
     tar_of(member("l", kind=tarfile.SYMTYPE, link="../..")), tar_of(member("h", kind=tarfile.LNKTYPE, link="../x")),
+    tar_of(member("p/q/up", kind=tarfile.SYMTYPE, link=".."), member("r", kind=tarfile.SYMTYPE, link="p/q/up/../..")),
+    tar_of(member("p/q/up", kind=tarfile.SYMTYPE, link="../.."), member("u", kind=tarfile.LNKTYPE, link="p/q/up")),
     tar_of(member("dev", kind=tarfile.CHRTYPE)), tar_of(member("ok", b"x" * 5000))[:-20], b"no archive", b"",
-], ids=["parent", "absolute", "deep parent", "through a link", "link out", "hard link out", "device", "cut", "none", "empty"])
+], ids=["parent", "absolute", "deep parent", "through a link", "link out", "hard link out", "link behind a link",
+        "hard link to a link", "device", "cut", "none", "empty"])
 def test_hostile_archives(agent, mirror, tmp_path, bad):
     mirror.files["/d/bad.tgz"] = bad
     if bad == b"":
@@ -457,6 +460,16 @@ def test_hostile_archives(agent, mirror, tmp_path, bad):
     agent("pull", "d/bad.tgz", "--unpack", "--to", tmp_path / "out", code=65)
     assert list(agent.shelf.glob("trees/*")) == []
     assert not (tmp_path / "evil").exists()
+
+
+def test_unpack_to_follows_no_link_that_is_there(agent, mirror, tmp_path):
+    mirror.files["/d/a.tgz"] = tar_of(member("x/y.txt", b"text"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out/x").symlink_to(tmp_path / "elsewhere")
+    agent("pull", "d/a.tgz", "--unpack", "--to", tmp_path / "out", code=73)
+    assert "out/x: is there and no folder" in agent.err
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_bomb(agent, mirror):

@@ -227,13 +227,14 @@ static bool list_fits(struct pull *p, struct slice bytes)
 static void on_list(void *arg, int rc, const struct err *why, const struct ask_answer *a)
 {
     struct pull *p = arg;
+    struct err e;
 
     p->ask = NULL;
     puller_give_conn(p->pl);
     if (rc != 0 && rc != E_TOOBIG) {
         pull_retry_later(p, rc, why, 0);
     } else if (rc == 0 && (a->status == 429 || a->status == 503)) {
-        pull_retry_later(p, E_AGAIN, why, a->retry_after_s);
+        pull_retry_later(p, ask_judge(a->status, &e), &e, a->retry_after_s);
     } else { /* without a list: one stream, which is as safe */
         p->chunked = rc == 0 && a->status == 200 && list_fits(p, a->body);
         open_parts(p);

@@ -95,6 +95,11 @@ static void submit_block(struct pull *p, struct block *b)
 
 /* --- lanes ---------------------------------------------------------------------------------------------------------- */
 
+static uint64_t lane_at(const struct lane *l)
+{
+    return l->block->index * PART_BYTES + l->block->n;
+}
+
 static void lane_close(struct lane *l)
 {
     struct pull *p = l->pull;
@@ -236,6 +241,10 @@ static int on_body(void *arg, struct slice bytes)
         (p->chunked && bytes.n > parts_length(p->parts, b->index) - b->n)) {
         return E_PROTOCOL; /* more than was asked for */
     }
+    if (!p->chunked && p->size_bytes != SIZE_UNKNOWN &&
+        (lane_at(l) > p->size_bytes || bytes.n > p->size_bytes - lane_at(l))) {
+        return E_CHANGED; /* more than there was: no Content-Length held it to that */
+    }
     CHECK(bytes.n <= PART_BYTES + XFER_SLICE_MAX - b->n);
     memcpy(b->p + b->n, bytes.p, bytes.n);
     b->n += bytes.n;
@@ -272,11 +281,6 @@ static bool can_resume(const struct pull *p)
 }
 
 /* --- how a lane ends --------------------------------------------------------------------------------------------------- */
-
-static uint64_t lane_at(const struct lane *l)
-{
-    return l->block->index * PART_BYTES + l->block->n;
-}
 
 /* The connection broke: at once for the rest, as long as every try brings something. */
 static bool lane_goes_on(struct lane *l, int rc)

@@ -45,6 +45,7 @@ class Mirror:
         self.digests = True  # send Repr-Digest
         self.etags = True
         self.lengths = True  # False: close-delimited
+        self.endless = 0  # GET of a file: so many MiB more than there are, and no Content-Length
         self.ranges = True  # False: a range is answered by 200
         self.head = True  # False: 405
         self.bad_chunk = {}  # chunk index -> how often it is served damaged (-1: always)
@@ -187,7 +188,17 @@ class Mirror:
             with self.lock:
                 left = self.trickle.get(first // CHUNK, 0)
                 self.trickle[first // CHUNK] = left - 1
+        if self.endless and h.command == "GET":
+            return self.serve_endless(h, status, head, data[first:last + 1])
         self.reply(h, status, head, self.damaged(data[first:last + 1], first), trickle=left > 0)
+
+    def serve_endless(self, h, status, head, data):
+        h.send_response(status)
+        for name, value in {**head, "Transfer-Encoding": "chunked"}.items():
+            h.send_header(name, value)
+        h.end_headers()
+        for part in [data] + [b"more" * (1 << 18)] * self.endless + [b""]:
+            h.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
 
     def damaged(self, body, first):
         index = first // CHUNK

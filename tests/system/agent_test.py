@@ -266,6 +266,18 @@ def test_body_without_an_end(agent, mirror):
     assert "no end" in agent.err
 
 
+@pytest.mark.parametrize("digests", [True, False])
+def test_body_longer_than_it_was_said_to_be(agent, mirror, digests):
+    mirror.chunks, mirror.digests, mirror.endless = False, digests, 40
+    mirror.files["/d/x"] = b"some text"
+    agent("pull", "d/x", code=75)
+    assert "changed on the mirror" in agent.err
+    agent("pull", "d/big.bin", code=75)
+    mirror.endless = 0
+    agent("pull", "d/big.bin")
+    assert agent.blob(BIG) == BIG
+
+
 @pytest.mark.parametrize("chunks", [True, False])
 def test_change_in_the_middle(agent, mirror, chunks):
     mirror.chunks = chunks
@@ -287,6 +299,12 @@ def test_trouble_that_passes(agent, mirror):
     mirror.fail = {"/d/big.bin": [503, 500, 429, 502]}
     agent("pull", "d/big.bin")
     assert agent.blob(BIG) == BIG
+
+
+def test_trouble_that_does_not_pass_is_named(agent, mirror):
+    mirror.fail = {"/-/chunks/" + sha(BIG): [503] * 20}
+    agent("pull", "d/big.bin", "--tries", "2", code=75)
+    assert "cannot answer now (503)" in agent.err
 
 
 def test_errors_say_what_and_why(agent, mirror, tmp_path):

@@ -92,7 +92,42 @@ static int open_folder(struct run *r, struct err *e)
 
 /* --- what it needs ----------------------------------------------------------------------------------------------------------- */
 
-/* in/<name>/<key>/: made beside, renamed when whole; what an earlier run used under another key goes. */
+/* Did nobody touch it since place_input() gave it its name? A hard link was looked at in this run, as the blob that it is. */
+static bool untouched(const struct run *r, const struct artifact_file *f, const char *dir,
+                      const struct stat *placed)
+{
+    char path[PATH_MAX];
+    char blob[PATH_MAX];
+    struct stat here;
+    struct stat there;
+    int n = snprintf(path, sizeof path, "%s/" SLICE_FMT, dir, SLICE_ARG(f->name));
+
+    if (n >= (int)sizeof path || lstat(path, &here) == -1 || !S_ISREG(here.st_mode) ||
+        (uint64_t)here.st_size != f->size_bytes) {
+        return false;
+    }
+    shelf_blob_path(r->agent->shelf, &f->digest, blob);
+    if (lstat(blob, &there) == 0 && there.st_ino == here.st_ino && there.st_dev == here.st_dev) {
+        return true;
+    }
+    return here.st_ctim.tv_sec < placed->st_ctim.tv_sec ||
+           (here.st_ctim.tv_sec == placed->st_ctim.tv_sec &&
+            here.st_ctim.tv_nsec <= placed->st_ctim.tv_nsec);
+}
+
+static bool as_placed(const struct run *r, const struct artifact *a, const char *dir)
+{
+    struct stat placed;
+    bool ok = lstat(dir, &placed) == 0;
+
+    for (size_t i = 0; ok && i < a->nfiles; i++) {
+        ok = untouched(r, &a->file[i], dir, &placed);
+    }
+    return ok;
+}
+
+/* in/<name>/<key>/: made beside, renamed when whole; what an earlier run used under another key goes, and what it
+ * changed. */
 static int place_input(struct run *r, size_t i, struct err *e)
 {
     const struct artifact *a = &r->artifact[i];
@@ -101,7 +136,6 @@ static int place_input(struct run *r, size_t i, struct err *e)
     char temp[PATH_MAX];
     char hex[DIGEST_HEX + 1];
     struct digest key;
-    struct stat st;
     int rc = 0;
 
     artifact_key(a, &key);
@@ -109,7 +143,7 @@ static int place_input(struct run *r, size_t i, struct err *e)
     snprintf(base, sizeof base, "%.3900s/in/%.64s", r->dir, r->job.artifact[i].name);
     snprintf(dir, sizeof dir, "%.4000s/%.16s", base, hex);
     snprintf(temp, sizeof temp, "%.4000s/new~", base);
-    if (stat(dir, &st) == -1) {
+    if (!as_placed(r, a, dir)) {
         rc = dir_remove_tree(base, e);
         rc = rc != 0 ? rc : artifact_place(r->agent, a, temp, e);
         if (rc == 0 && rename(temp, dir) == -1) {

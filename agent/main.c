@@ -212,8 +212,9 @@ static bool take(struct verb_line *v, int opt, const char *arg)
 static int read_line(struct verb_line *v, int argc, char **argv)
 {
     int opt;
+    int which = 0;
 
-    while ((opt = getopt_long(argc, argv, "qv", options, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, "qv", options, &which)) != -1) {
         if (opt == OPT_HELP) {
             usage(stdout);
             return 1;
@@ -228,8 +229,8 @@ static int read_line(struct verb_line *v, int argc, char **argv)
         }
         if (!take(v, opt, optarg)) {
             fprintf(stderr,
-                    "trainagent: \"%s\" is nothing that this option takes; try trainagent --help\n",
-                    optarg);
+                    "trainagent: --%s takes no \"%s\"; `trainagent --help` says what it takes\n",
+                    options[which].name, optarg);
             return EX_USAGE + 1;
         }
     }
@@ -245,6 +246,7 @@ int main(int argc, char **argv)
     int stop;
 
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL); /* ignored ones stay so over exec, and children then leave no word */
     agent_init(&agent);
     stop = read_line(&v, argc, argv);
     if (stop != 0) {

@@ -528,6 +528,31 @@ def test_job_from_pull_to_publish(agent, mirror, tmp_path):
     assert json.loads(agent("status", "--json"))["jobs"][0]["result"] == "ok"
 
 
+@pytest.mark.parametrize("spoil", ["echo spoilt >{i}", "rm {i}", "chmod u+w {i}; echo spoilt >>{i}"])
+def test_inputs_are_what_was_pulled_in_each_run(agent, mirror, tmp_path, spoil):
+    """What a run did to its inputs is not what the next one begins with."""
+    mirror.files["/d/x"] = b"some text"
+    for inputs, i in (("d/x", "{in}"), ("d/", "{in}/x")):
+        path = job(tmp_path, 'artifact "in" { from = "%s" }\nrun { command = {"sh", "-c", "cat %s >>{out}/seen && %s"} ranks = 1 }'
+                   % (inputs, i, spoil.format(i=i)))
+        for _ in range(3):
+            agent("run", path)
+        seen = next(tmp_path.glob("state/jobs/*/out/seen"))
+        assert seen.read_bytes() == b"some text" * 3
+        seen.unlink()
+        agent("pull", "d/x")  # a hard link's fate is the blob's: a look at it, and it is fetched again
+
+
+def test_inputs_that_nobody_changed_stay(agent, mirror, tmp_path):
+    path = job(tmp_path, 'artifact "in" { from = "d/" }\nrun { command = {"true"} ranks = 1 }')
+    for copy in ([], ["--copy"]):
+        agent("run", path, *copy)
+        before = {p: p.lstat().st_ino for p in tmp_path.glob("state/jobs/*/in/**/*")}
+        agent("run", path, *copy)
+        assert {p: p.lstat().st_ino for p in tmp_path.glob("state/jobs/*/in/**/*")} == before
+        shutil.rmtree(tmp_path / "state")
+
+
 def test_restarts_after_75_only(agent, mirror, tmp_path):
     script = "echo x >>{out}/n; test $(wc -l <{out}/n) -ge 3 && exit 0; exit %d"
     path = job(tmp_path, 'run { command = {"sh", "-c", "%s"} ranks = 1 restarts = 5 backoff = "10ms" }' % (script % 75))
@@ -566,6 +591,7 @@ def test_jitter_is_the_hosts_own(agent, mirror, tmp_path):
     agent("run", path, "--jitter", "0", "-v")
     assert "jitter" not in agent.err
     agent("run", path, "--jitter", "soon", code=64)
+    assert '--jitter takes no "soon"' in agent.err
 
 
 def test_what_a_killed_agent_left_running_keeps_the_job(agent, mirror, tmp_path):
@@ -591,6 +617,14 @@ def test_first_failing_rank_ends_the_others(agent, mirror, tmp_path):
     assert time.monotonic() - start < 20
     agent("launch", "--", "/does/not/exist", code=66)
     assert "/does/not/exist" in agent.err
+
+
+def test_ranks_are_seen_to_end_where_children_are_ignored(agent, mirror):
+    """SIGCHLD ignored by what started us stays ignored over exec; the kernel then tells nobody of children."""
+    p = subprocess.Popen([AGENT, "launch", "--", "sh", "-c", "exit 3"], env=agent.env,
+                         preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    agent.children.append(p)
+    assert p.wait(60) == 3
 
 
 def test_signals_reach_the_ranks(agent, mirror, tmp_path):

@@ -44,7 +44,7 @@ static void usage(FILE *to)
         "  --connections N     at once, 1 to 64 (8)\n"
         "  --idle-timeout S    seconds below 1 KiB/s that fail a transfer (60)\n"
         "  --tries N           of the network in a row, 0.1 s and doubling between them (7)\n"
-        "  --to DIR            where pull puts it; without: print where it is\n"
+        "  --to DIR            where pull puts it; without: on the shelf, print where\n"
         "  --unpack            of tar and zip, the content\n"
         "  --sha256 HEX        what a pulled file must be\n"
         "  --copy              copies that may be written to, no hard links\n"

@@ -63,7 +63,10 @@ static int settle(struct verb_line *v, struct artifact *a, char path[PATH_MAX], 
             return err_set(e, E_USAGE, "%s: is a folder; --unpack is for archives", a->from);
         }
         rc = unpack_blob(v->agent->shelf, &a->file[0].digest, path, &hold, e);
-        rc = rc != 0 || v->to == NULL ? rc : unpack_copy(path, v->to, e);
+        if (rc == 0 && v->to != NULL) {
+            rc = unpack_copy(path, v->to, e);
+            snprintf(path, PATH_MAX, "%s", v->to);
+        }
         shelf_unlock(&hold);
         return rc;
     }
@@ -72,12 +75,24 @@ static int settle(struct verb_line *v, struct artifact *a, char path[PATH_MAX], 
                  SLICE_ARG(a->is_folder ? SLICE_NONE : a->file[0].name));
         return artifact_place(v->agent, a, v->to, e);
     }
-    if (a->is_folder) {
-        return err_set(e, E_USAGE, "%s: is a folder; say where it should go with --to DIR",
-                       a->from);
+    if (!a->is_folder) {
+        shelf_blob_path(v->agent->shelf, &a->file[0].digest, path);
     }
-    shelf_blob_path(v->agent->shelf, &a->file[0].digest, path);
     return 0;
+}
+
+/* The only answer to "where is it?": of a folder each file's place, and its name. */
+static void say_where(const struct verb_line *v, const struct artifact *a, const char *path)
+{
+    char blob[PATH_MAX];
+
+    if (!a->is_folder) {
+        puts(path);
+    }
+    for (size_t i = 0; a->is_folder && i < a->nfiles; i++) {
+        shelf_blob_path(v->agent->shelf, &a->file[i].digest, blob);
+        printf("%s\t" SLICE_FMT "\n", blob, SLICE_ARG(a->file[i].name));
+    }
 }
 
 int verb_pull(struct verb_line *v, struct err *e)
@@ -102,11 +117,11 @@ int verb_pull(struct verb_line *v, struct err *e)
         rc = settle(v, &a, path, e);
     }
     if (rc == 0 && v->agent->json) {
-        say_json(&a, path, clock_now_ms() - start_ms);
+        say_json(&a, path[0] != '\0' ? path : NULL, clock_now_ms() - start_ms);
     } else if (rc == 0 && !v->agent->quiet) {
         say_plain(&a, clock_now_ms() - start_ms);
         if (v->to == NULL) {
-            puts(path); /* the only answer to "where is it?" */
+            say_where(v, &a, path);
         }
     }
     artifact_fini(&a);

@@ -3,6 +3,8 @@ import hashlib
 import io
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import tarfile
@@ -11,7 +13,7 @@ import urllib.request
 
 import pytest
 
-from harness.mirrord import BUILD, SANITIZERS, SLOW
+from harness.mirrord import BUILD, ROOT, SANITIZERS, SLOW
 from harness.origin import span
 
 CHUNK = 8 << 20
@@ -110,6 +112,39 @@ def test_folder_of_a_hosted_tree(agent, m, tmp_path):
         agent("pull", where, "--to", to)
         files["config.json"] = first
         assert {str(p.relative_to(to)): p.read_bytes() for p in to.rglob("*") if p.is_file()} == files
+
+
+def test_what_the_timer_runs(agent, m, tmp_path):
+    """The unit's own line, on the folder that docs/operations.md has in it; one line that fails holds up no other."""
+    line = re.search(r"^ExecStart=(.*)", (ROOT / "systemd/trainagent.service").read_text(), re.M)[1]
+    for old, new in (("/etc/trainagent/pull.d", f"{tmp_path}/pull.d"), ("/usr/bin/trainagent", f"{BUILD}/trainagent"), ("$$", "$")):
+        line = line.replace(old, new)
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "config.json").write_text("{}")
+    agent("publish", source, "models/base/gpt2")
+    (tmp_path / "pull.d").mkdir()
+    (tmp_path / "pull.d/base").write_text("# of the node\n\nmodels/base/gpt2/\ndata/big.bin")
+    run = lambda: subprocess.run(shlex.split(line), env=agent.env, capture_output=True, text=True, check=False,  # noqa: E731
+                                 timeout=30 * SLOW)
+    done = run()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert json.loads(agent("status", "--json"))["shelf"]["blobs"] == 2
+    agent("gc", "--keep", "0")
+    (tmp_path / "pull.d/a").write_text("data/nope\n")
+    done = run()
+    assert done.returncode == 66 and "data/nope" in done.stderr
+    assert json.loads(agent("status", "--json"))["shelf"]["blobs"] == 2
+
+
+def test_a_folder_without_a_place_is_on_the_shelf(agent, m, tmp_path):
+    source = tmp_path / "source"
+    (source / "b c").mkdir(parents=True)
+    (source / "b c/d").write_text("in a folder")
+    agent("publish", source, "models/me/tree")
+    where, name = agent("pull", "models/me/tree").rstrip("\n").split("\t")
+    assert name == "b c/d" and open(where).read() == "in a folder"
+    assert json.loads(agent("pull", "models/me/tree", "--json"))["path"] is None
 
 
 def test_resume_after_a_kill(agent, m, origin):

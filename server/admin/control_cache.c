@@ -21,10 +21,14 @@ static bool want_of(const struct listing *l, struct slice key, struct arena *a, 
     struct http_req req = {.method = METHOD_GET, .method_text = SLICE("GET"), .arena = a};
     struct principal nobody = {.name = SLICE("")};
     struct facts facts = {0};
-    struct slice path = slice_cut(&key, '?');
+    struct slice path;
     struct plan p = {0};
     int rc = 0;
 
+    if (l->repo->ops->kept != NULL && l->repo->ops->kept(l->repo, key, a, out)) {
+        return true;
+    }
+    path = slice_cut(&key, '?');
     req.query = key.n > 0 ? key : SLICE_NONE;
     path = plan_url("", path, SLICE_NONE, a);
     req.path = arena_fmt(a, "/%s/" SLICE_FMT, l->repo->name, SLICE_ARG(path));
@@ -205,6 +209,24 @@ static int first_object(void *arg, const struct object_info *o)
     return 1;
 }
 
+/* What was published is no cache: nothing of it could be fetched again. */
+static int not_hosted(struct talk *t, struct slice scope, struct err *e)
+{
+    struct slice rest = scope;
+    struct repo_set *rs = repo_set_hold(t->d);
+    const struct repo *r = repo_set_find(rs, slice_cut(&rest, '/'));
+    int rc = 0;
+
+    if (r != NULL && r->origin == NULL) {
+        rc = err_set(e, E_USAGE,
+                     "\"" SLICE_FMT "\" is in a hosted repo, nothing there is a copy of an "
+                     "origin's, see `mirrorctl snapshot`, or DELETE it with a token",
+                     SLICE_ARG(scope));
+    }
+    repo_set_release(&rs);
+    return rc;
+}
+
 /* Also what a repo left behind that is gone from the configuration. */
 static int need_kept_scope(struct talk *t, struct slice *scope, struct err *e)
 {
@@ -219,7 +241,8 @@ static int need_kept_scope(struct talk *t, struct slice *scope, struct err *e)
     if (rc < 0) {
         return rc;
     }
-    return kept ? 0 : need_scope(t, scope, e);
+    rc = kept ? 0 : need_scope(t, scope, e);
+    return rc != 0 || kept ? rc : not_hosted(t, *scope, e);
 }
 
 int verb_cache_rm(struct talk *t, struct err *e)

@@ -101,6 +101,8 @@ struct repo_ops {
     int (*rewrite)(const struct repo *r, const struct plan *p, struct slice doc,
                    struct slice content_type, struct slice url, struct rewrite_out *out,
                    struct err *e);
+    /* Optional: a key that no request's path spells -> what it is wanted as, but for digest and URL. False: it is none. */
+    bool (*kept)(const struct repo *r, struct slice key, struct arena *arena, struct want *out);
 };
 
 struct repo {

@@ -134,6 +134,15 @@ def test_no_such_project(pypi, wire):
     assert pypi.get("/pypi/simple/no-such-project/", wire).status == 404
 
 
+def test_cache_ls_knows_files_by_their_keys(pypi, files):
+    """A file's key has its host where the path has a link's id: no request spells it, and it is kept for good all the same."""
+    pypi.get(links(pypi, "h1", HTML)[WHEEL][0])
+    pypi.settle()
+    kept = {r["key"]: r["state"] for r in pypi.ctl_json("cache", "ls", "pypi")}
+    assert kept == {f"+f/{files.url}/f/{WHEEL}": "immutable", "simple/demo-pkg/": "fresh"}
+    assert pypi.ctl_json("cache", "rm", f"pypi/+f/{files.url}/f/{WHEEL}")["removed"] == 1
+
+
 def test_files_survive_a_restart_without_the_origin(pypi, files, origin):
     found = links(pypi, "h1", JSON)
     bodies = {path: pypi.get(path).body for path, _ in found.values()}

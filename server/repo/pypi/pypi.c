@@ -308,6 +308,22 @@ static void plan_file(const struct repo *r, const struct http_req *req, struct s
     as_file(r, file, rule, p);
 }
 
+/* The key has the host where the path had the link's id, of which there may be many; rules see it so here. */
+static bool pypi_kept(const struct repo *r, struct slice key, struct arena *a, struct want *out)
+{
+    struct slice path = slice_cut(&key, '?');
+    const struct rule *rule = rules_match(r->rules, path);
+    struct plan p = {0};
+
+    if (!slice_starts(path, SLICE("+f/")) || rule->class == RULE_DENY) {
+        return false;
+    }
+    plan_want(r, rule, path, a, &p);
+    as_file(r, path, rule, &p);
+    *out = p.want;
+    return true;
+}
+
 static int pypi_plan(const struct repo *r, const struct http_req *req, struct slice path,
                      const struct principal *who, const struct facts *facts, struct arena *arena,
                      struct plan *out, struct err *e)
@@ -411,4 +427,5 @@ const struct repo_ops repo_pypi = {
     .plan = pypi_plan,
     .answer = pypi_answer,
     .rewrite = pypi_rewrite,
+    .kept = pypi_kept,
 };

@@ -80,7 +80,9 @@ static int test_config(const char *path, bool json)
         print_json(buf_slice(&out), NULL);
         buf_free(&out);
     } else {
-        printf("%s: ok: %zu repos, %zu listeners\n", path, c->repos_count, c->listeners_count);
+        printf("%s: ok: %zu repo%s, %zu listener%s\n", path, c->repos_count,
+               c->repos_count == 1 ? "" : "s", c->listeners_count,
+               c->listeners_count == 1 ? "" : "s");
     }
     conf_free(&c);
     return 0;

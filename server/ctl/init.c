@@ -311,6 +311,12 @@ static int save(const struct ctl *c, const char *path, const struct buf *text, s
     }
     /* Readable by the daemon's user, who is not the one that runs this. No secret is ever written into the file. */
     rc = newfile_open(path, 0644, &nf, e);
+    if (rc == E_NOTFOUND) {
+        return err_set(e, rc,
+                       "%s cannot be written, its folder is not there, make it or give "
+                       "another file: mirrorctl init FILE",
+                       path);
+    }
     if (rc != 0) {
         return rc;
     }

@@ -44,6 +44,8 @@ def test_cache_verbs(m):
     assert m.ctl_json("cache", "rm", "--all", "data")["removed"] == 1
     assert m.ctl_json("cache", "stats")["fills"] >= 2
     assert "blobs" in m.ctl_json("cache", "gc", "--dry-run")
+    refused = m.ctl("cache", "rm", "models/me", check=False)
+    assert refused.returncode == 64 and "hosted" in refused.stderr
 
 
 def test_cache_ls_says_how_fresh_by_the_rules_in_force(mirrord, origin):
@@ -228,6 +230,9 @@ def test_init_writes_a_configuration_that_passes(tmp_path):
     assert subprocess.run(run, check=False, capture_output=True, timeout=120).returncode == 0
     assert subprocess.run([BUILD / "mirrord", "-t", "-c", conf], check=False, timeout=60).returncode == 0
     assert subprocess.run(run, check=False, capture_output=True, timeout=120).returncode == 73
+    nowhere = subprocess.run([BUILD / "mirrorctl", "init", tmp_path / "no/folder.conf"], check=False, capture_output=True,
+                             text=True, timeout=120)
+    assert nowhere.returncode == 66 and f"{tmp_path}/no/folder.conf cannot be written, its folder" in nowhere.stderr
 
 
 @pytest.mark.parametrize("open_metrics", [False, True])

@@ -64,44 +64,56 @@ int err_from_errno(int errno_value)
     }
 }
 
+/* "<front>: <reason>" into e->text, which may be short of room: then the front is cut, the reason says what happened. */
+static void join(struct err *e, char *front, const char *reason)
+{
+    size_t room = sizeof e->text - sizeof ": ";
+    size_t head = strlen(front);
+    size_t tail = strlen(reason);
+
+    if (head + tail > room) {
+        tail = min_u64(tail, max_u64(room / 2, room - min_u64(head, room)));
+    }
+    if (head + tail > room) {
+        head = room - tail;
+        memcpy(front + head - 3, "...", 4);
+    }
+    snprintf(e->text, sizeof e->text, "%s: %.*s", front, (int)tail, reason);
+}
+
 int err_sys(struct err *e, const char *fmt, ...)
 {
     int saved = errno;
     int code = err_from_errno(saved);
 
     if (e != NULL) {
+        char front[sizeof e->text];
         char why[96];
         va_list ap;
-        int n;
 
         va_start(ap, fmt);
         e->code = code;
-        n = vsnprintf(e->text, sizeof e->text, fmt, ap);
+        vsnprintf(front, sizeof front, fmt, ap);
         va_end(ap);
-        if (n >= 0 && (size_t)n < sizeof e->text) {
-            snprintf(e->text + n, sizeof e->text - (size_t)n, ": %s",
-                     strerror_r(saved, why, sizeof why));
-        }
+        join(e, front, strerror_r(saved, why, sizeof why));
     }
     return code;
 }
 
 int err_prefix(struct err *e, const char *fmt, ...)
 {
+    char front[sizeof e->text];
     char old[sizeof e->text];
     va_list ap;
-    int n;
 
     if (e == NULL || e->code == 0) {
         return e == NULL ? 0 : e->code;
     }
     memcpy(old, e->text, sizeof old);
     va_start(ap, fmt);
-    n = vsnprintf(e->text, sizeof e->text, fmt, ap);
+    vsnprintf(front, sizeof front, fmt, ap);
     va_end(ap);
-    if (n >= 0 && (size_t)n < sizeof e->text) {
-        snprintf(e->text + n, sizeof e->text - (size_t)n, ": %s", old);
-    }
+    join(e, front, old);
     return e->code;
 }
 

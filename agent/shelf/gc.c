@@ -1,4 +1,5 @@
 /* gc.c - what is on the shelf, and what may go: least recently used first, never what a lock protects. */
+#include <dirent.h>
 #include <errno.h>
 #include <fts.h>
 #include <inttypes.h>
@@ -137,12 +138,34 @@ static void learn_uses(struct shelf *s, struct things *t)
     buf_free(&text);
 }
 
+/* A download is one thing: its bytes, its state, and what of that a crash left behind. */
+static int look_partials(struct shelf *s, struct things *t, struct err *e)
+{
+    struct things files = {0};
+    struct thing *x = NULL;
+    int rc = look(s, THING_PARTIAL, "partial", &files, e);
+
+    qsort(files.at, files.n, files.at != NULL ? sizeof files.at[0] : 1, by_key);
+    for (size_t i = 0; i < files.n; i++) {
+        const struct thing *f = &files.at[i];
+        if (x == NULL || by_key(x, f) != 0) {
+            x = add_thing(t);
+            *x = *f;
+        } else {
+            x->size_bytes += f->size_bytes;
+            x->used_unix_s = max_u64(x->used_unix_s, f->used_unix_s);
+        }
+    }
+    free(files.at);
+    return rc;
+}
+
 static int look_all(struct shelf *s, struct things *t, struct err *e)
 {
     int rc = look(s, THING_BLOB, "blobs/sha256", t, e);
 
     rc = rc != 0 ? rc : look(s, THING_TREE, "trees", t, e);
-    rc = rc != 0 ? rc : look(s, THING_PARTIAL, "partial", t, e);
+    rc = rc != 0 ? rc : look_partials(s, t, e);
     learn_uses(s, t);
     return rc;
 }
@@ -180,6 +203,33 @@ int shelf_measure(struct shelf *s, struct shelf_totals *out, struct err *e)
 
 /* --- removing ----------------------------------------------------------------------------------------------------------- */
 
+/* Whatever of it is there: .state first, which speaks of the rest. */
+static int remove_partial(struct shelf *s, const struct digest *key, struct err *e)
+{
+    char path[PATH_MAX];
+    char hex[DIGEST_HEX + 1];
+    const struct dirent *it;
+    int rc = 0;
+    DIR *d;
+
+    shelf_partial_path(s, key, ".state", path);
+    unlink(path);
+    digest_format(key, hex);
+    snprintf(path, sizeof path, "%s/partial", s->dir);
+    d = opendir(path);
+    if (d == NULL) {
+        return err_sys(e, "%s", path);
+    }
+    while (rc == 0 && (it = readdir(d)) != NULL) {
+        if (strncmp(it->d_name, hex, DIGEST_HEX) == 0 && unlinkat(dirfd(d), it->d_name, 0) == -1 &&
+            errno != ENOENT) {
+            rc = err_sys(e, "%s/%s", path, it->d_name);
+        }
+    }
+    closedir(d);
+    return rc;
+}
+
 static int remove_thing(struct shelf *s, const struct thing *x, struct err *e)
 {
     char path[PATH_MAX];
@@ -197,10 +247,7 @@ static int remove_thing(struct shelf *s, const struct thing *x, struct err *e)
         }
         return dir_remove_tree(gone, e);
     case THING_PARTIAL:
-        shelf_partial_path(s, &x->key, ".state", path);
-        unlink(path);
-        shelf_partial_path(s, &x->key, ".part", path);
-        return unlink(path) == -1 && errno != ENOENT ? err_sys(e, "%s", path) : 0;
+        return remove_partial(s, &x->key, e);
     }
     return 0;
 }

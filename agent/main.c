@@ -1,4 +1,5 @@
 /* trainagent - the agent of a training node: pull, check, launch, watch, publish. */
+#include <errno.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -266,6 +267,10 @@ int main(int argc, char **argv)
         }
     }
     agent_fini(&agent);
+    /* Where something is, or what was published, must not be lost in silence; a reader who had enough is no trouble. */
+    if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)) && errno != EPIPE) {
+        rc = err_sys(&why, "standard output");
+    }
     if (rc != 0) {
         fprintf(stderr, "trainagent: %s\n", why.text);
         return err_sysexit(rc);

@@ -53,6 +53,9 @@ static int run(const struct verb_row *v, int argc, char **argv)
     if (rc == 0) {
         rc = v->run(&o, &e);
     }
+    if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        rc = err_sys(&e, "standard output");
+    }
     if (rc != 0) {
         fprintf(stderr, "trainer %s: %s\n", v->name, e.text[0] != '\0' ? e.text : err_plain(rc));
     }

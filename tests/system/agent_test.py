@@ -320,6 +320,22 @@ def test_errors_say_what_and_why(agent, mirror, tmp_path):
     assert agent.blobs() == []
 
 
+def test_an_answer_that_cannot_be_written_is_an_error(agent, mirror):
+    for args in (["pull", "d/big.bin"], ["status", "--json"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([AGENT, *args], env=agent.env, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+                                  timeout=60)
+        assert done.returncode == 73 and "standard output" in done.stderr
+    said = subprocess.run(["sh", "-c", f"{AGENT} status --json | true"], env=agent.env, capture_output=True, text=True,
+                          check=False, timeout=60)
+    assert said.stderr == ""
+
+
+def test_a_long_name_does_not_push_the_reason_out(agent, mirror):
+    agent("pull", "d/" + "x" * 230, code=66)
+    assert "does not have it (404)" in agent.err
+
+
 def test_hostile_listing(agent, mirror, tmp_path):
     mirror.files["/d/../../evil"] = b"x"
     mirror.files["/e/"] = b""
@@ -724,6 +740,21 @@ def test_publish_goes_on_where_the_mirror_is(agent, mirror, tmp_path):
 
 
 # --- the shelf ------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_unfinished_download_is_one_and_goes_whole(agent, mirror):
+    mirror.rate = 1 << 20
+    p = agent.start("pull", "d/big.bin", "--connections", "1")
+    until(lambda: list(agent.shelf.glob("partial/*.state")))
+    p.kill()
+    p.wait()
+    (state,) = agent.shelf.glob("partial/*.state")
+    state.with_name(state.name + ".AbCdEf~").write_bytes(b"as a crash leaves it")
+    shelf = json.loads(agent("status", "--json"))["shelf"]
+    assert shelf["partials"] == 1 and shelf["partial_bytes"] > 0
+    removed = json.loads(agent("gc", "--keep", "0", "--json"))["removed"]
+    assert removed["partials"] == 1 and removed["partial_bytes"] == shelf["partial_bytes"]
+    assert list(agent.shelf.glob("partial/*")) == []
 
 
 def test_gc_by_bytes_oldest_first(agent, mirror):

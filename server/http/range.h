@@ -28,7 +28,8 @@ enum verdict request_judge(const struct http_req *r, const struct validators *v,
                            uint64_t *end);
 
 /* Parses "bytes=..." alone, for a cold object whose length is not known yet. *end == LENGTH_UNKNOWN for "a-".
- * A suffix range sets *suffix and *first is the count. false: absent, invalid, or more than one range. */
+ * A suffix range sets *suffix and *first is the count. false: absent, invalid, more than one range, or one that begins
+ * where no file has bytes: *first and a known *end stay below 2^63 + 1. */
 bool range_peek(const struct http_req *r, uint64_t *first, uint64_t *end, bool *suffix);
 
 #endif

@@ -53,6 +53,23 @@ def test_no_framing_at_all(data, wire):
         assert data.get("/data/a.bin", wire).body == data.origin.bytes_of("/a.bin")
 
 
+# Positions whose sums with a block or a segment pass 2^64, and where 2^63 ends.
+FAR = {"bytes=18446744073709500000-": 416, "bytes=18446744073709551614-18446744073709551614": 416,
+       "bytes=9223372036854775807-": 416, "bytes=9223372036854775808-9223372036854775809": 416,
+       "bytes=0-18446744073709551600": 206, "bytes=0-9223372036854775807": 206, "bytes=-18446744073709551615": 206,
+       "bytes=5-99999999999999999999": 200}
+
+
+@pytest.mark.parametrize("name", ["a.bin", "a.dat"])
+@pytest.mark.parametrize("asked", FAR)
+def test_ranges_at_the_end_of_numbers(data, asked, name):
+    """Cold, where the range decides what the origin is asked first."""
+    data.origin.put(f"/{name}", size=MIB)
+    reply = data.get(f"/data/{name}", headers={"Range": asked})
+    assert reply.status == FAR[asked]
+    assert reply.status == 416 or reply.body == data.origin.bytes_of(f"/{name}")
+
+
 RANGES = [("bytes=0-0", 0, 1), ("bytes=100-199", 100, 200), ("bytes=2097000-", 2097000, 2 * MIB), ("bytes=-7", 2 * MIB - 7, 2 * MIB),
           ("bytes=0-9999999", 0, 2 * MIB), ("bytes=10-19,20-29", 10, 30)]
 

@@ -173,15 +173,38 @@ static void peeks(void **state)
     assert_true(first == 5 && suffix);
     assert_false(range_peek(ask(&a, METHOD_GET, "range", "bytes=0-1,2-3", NULL, NULL), &first, &end,
                             &suffix));
-    assert_false(
-        range_peek(ask(&a, METHOD_GET, "range", "bytes=0-18446744073709551615", NULL, NULL), &first,
-                   &end, &suffix));
     assert_false(range_peek(ask(&a, METHOD_GET, NULL, NULL, NULL, NULL), &first, &end, &suffix));
+}
+
+/* Who plans by a hint adds to it. */
+static void peeks_at_no_far_side(void **state)
+{
+    static const char *const far[] = {"bytes=9223372036854775808-", "bytes=18446744073709500000-",
+                                      "bytes=18446744073709551614-18446744073709551615"};
+    static const char *const open[] = {"bytes=0-9223372036854775807",
+                                       "bytes=0-18446744073709551600",
+                                       "bytes=0-18446744073709551615"};
+    struct ask a;
+    uint64_t first;
+    uint64_t end;
+    bool suffix;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(far); i++) {
+        assert_false(
+            range_peek(ask(&a, METHOD_GET, "range", far[i], NULL, NULL), &first, &end, &suffix));
+    }
+    for (size_t i = 0; i < ARRAY_LEN(open); i++) {
+        assert_true(
+            range_peek(ask(&a, METHOD_GET, "range", open[i], NULL, NULL), &first, &end, &suffix));
+        assert_true(first == 0 && end == LENGTH_UNKNOWN && !suffix);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranges), cmocka_unit_test(conditions),
-                                       cmocka_unit_test(if_range), cmocka_unit_test(peeks)};
+                                       cmocka_unit_test(if_range), cmocka_unit_test(peeks),
+                                       cmocka_unit_test(peeks_at_no_far_side)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

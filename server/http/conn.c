@@ -138,6 +138,9 @@ static void settle(struct conn *c, int rc)
 {
     int flushed = wire_flush(&c->wire, false);
 
+    if (rc == CONN_END && h1_end_would_lie(c)) {
+        rc = E_CANCELLED;
+    }
     if (rc == CONN_END && flushed == E_AGAIN && c->ops != &linger_ops) {
         conn_linger(c); /* the last bytes are not out yet */
         rc = 0;
@@ -311,6 +314,9 @@ void conn_close(struct conn *c)
 
     c->driving = true; /* handlers that hear of the end cannot kick us any more */
     c->ops->close(c);
+    if (wire_blocked(&c->wire)) { /* what has left already must not look like all */
+        wire_break(&c->wire);
+    }
     event_del(&c->ev);
     timer_stop(&c->timer);
     list_remove_if(&c->ready);

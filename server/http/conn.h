@@ -79,6 +79,7 @@ struct h1 {
     uint64_t head_begun_ms; /* 0: no byte of a head yet */
     bool close;             /* after this answer */
     bool chunked;           /* this answer is */
+    bool until_close;       /* this answer's only end is the connection's */
     bool keep_alive;        /* what the request asked */
 };
 
@@ -168,6 +169,7 @@ void server_conn_gone(struct http_server *s); /* server.c: counts down */
 
 extern const struct conn_ops h1_ops;
 void h1_start(struct conn *c);
+bool h1_end_would_lie(const struct conn *c);
 int h2_start(struct conn *c);
 
 /* exchange.c */

@@ -72,7 +72,8 @@ static char *put_framing(struct h1 *h, char *to)
 
     if (x->body != NULL && x->body->end == LENGTH_UNKNOWN) {
         h->chunked = x->req.version == HTTP_11 && exchange_sends_body(x);
-        h->close = h->close || (x->req.version == HTTP_10 && exchange_sends_body(x));
+        h->until_close = x->req.version == HTTP_10 && exchange_sends_body(x);
+        h->close = h->close || h->until_close;
         if (h->chunked) {
             to = put(to, SLICE("transfer-encoding: chunked\r\n"));
         }
@@ -184,17 +185,13 @@ static enum progress finish_body(struct conn *c)
     return MOVED;
 }
 
-/* A body that broke: the peer must see that the answer is not whole. */
-static enum progress cut_body(struct conn *c)
+/* An answer that ends with its connection, and is not there yet: a FIN would make it look whole. Its body may have learned
+ * its end meanwhile; the peer has not. */
+bool h1_end_would_lie(const struct conn *c)
 {
-    const struct body *b = c->h1.x->body;
+    const struct exchange *x = c->h1.x;
 
-    if (b->end == LENGTH_UNKNOWN && !c->h1.chunked) { /* only a reset tells it from the end */
-        static const struct linger reset = {.l_onoff = 1};
-        setsockopt(c->wire.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-    }
-    wire_flush(&c->wire, false);
-    return ENDS;
+    return x != NULL && x->head_sent && c->h1.until_close && !x->sent_all;
 }
 
 static enum progress send_body(struct conn *c)
@@ -215,8 +212,9 @@ static enum progress send_body(struct conn *c)
         if (n == E_AGAIN) {
             return WAITS;
         }
-        if (n <= 0) {
-            return cut_body(c);
+        if (n <= 0) { /* the peer must see that the answer is not whole: conn.c sees to it */
+            wire_flush(&c->wire, false);
+            return ENDS;
         }
         exchange_sent(x, (size_t)n);
         budget -= min_u64(budget, (uint64_t)n);
@@ -250,6 +248,9 @@ static enum progress h1_send(struct conn *c)
 
 static void h1_close(struct conn *c)
 {
+    if (h1_end_would_lie(c)) {
+        wire_break(&c->wire);
+    }
     if (c->h1.x != NULL) {
         exchange_finish(c->h1.x, false);
         c->h1.x = NULL;

@@ -400,3 +400,11 @@ void wire_shutdown(struct wire *w)
     }
     shutdown(w->fd, SHUT_WR);
 }
+
+void wire_break(struct wire *w)
+{
+    static const struct linger reset = {.l_onoff = 1};
+
+    setsockopt(w->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    w->broken = true;
+}

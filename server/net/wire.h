@@ -74,6 +74,7 @@ ssize_t wire_sendfile(struct wire *w, int fd, uint64_t off, size_t n);
 /* The rest of a file piece that has been promised to the peer: sent before anything else. */
 void wire_owe_file(struct wire *w, int fd, uint64_t off, size_t n);
 void wire_shutdown(struct wire *w); /* close_notify and FIN; reading goes on */
+void wire_break(struct wire *w);    /* it will be closed by a reset: a FIN says that all was sent */
 
 /* Before a long wait: the next read asks the kernel. A reset that came together with the last bytes has no edge of its
  * own (libevent tells EPOLLERR as readable and writable), and shows only after them. */

@@ -2,6 +2,7 @@
 import os
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import time
@@ -158,6 +159,39 @@ def test_http_1_0(shared):
         assert read_answer(s)[1]["connection"] == "keep-alive"
         s.sendall(b"GET /hello HTTP/1.0\r\n\r\n")
         assert read_all(s).endswith(b"hello\n")
+
+
+def until_the_end(s):
+    """What came, and whether a FIN (over TLS a close_notify) said that this was all."""
+    got = b""
+    try:
+        while part := s.recv(65536):
+            got += part
+        return got, True
+    except (ConnectionResetError, ssl.SSLError):
+        return got, False
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["clear", "tls"])
+def test_http_1_0_cut_short(shared, tls):
+    """Without a length and without chunks a FIN is the end of the body: an answer that breaks must not get one."""
+    for path, whole in ("growx/100000", True), ("failx/100000", False):
+        with shared.connect(tls=tls, alpn="http/1.1") as s:
+            if tls:
+                s.suppress_ragged_eofs = False  # an end without close_notify is none
+            s.sendall(f"GET /{path} HTTP/1.0\r\n\r\n".encode())
+            got, complete = until_the_end(s)
+            assert complete == whole and b"transfer-encoding" not in got and b"content-length" not in got
+
+
+def test_http_1_0_cut_short_behind_what_was_not_read(fixture):
+    """The same where the peer is slow, is given up, or the server stops: with bytes of ours still on the way."""
+    server = fixture(stall_ms=300)
+    with server.connect() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.sendall(b"GET /growx/8000000 HTTP/1.0\r\n\r\n")
+        server.wait_for(lambda stats: stats["limited"] > 0)
+        assert not until_the_end(s)[1]
 
 
 def test_pipelining_keeps_the_order(shared):

@@ -156,7 +156,8 @@ static struct cache_ask *ask_new(struct cache *c, struct loop *l, const struct w
     want_copy(&k->arena, w, &k->want);
     k->origin = origin_hold(w->origin);
     object_key(&key, w->repo, w->key, w->principal);
-    CHECK(key.rc == 0); /* the parser's limits are below KEY_MAX */
+    CHECK(key.rc ==
+          0); /* WANT_KEY_MAX is below KEY_MAX, by more than a repo and a principal take */
     k->row_key = arena_copy(&k->arena, buf_slice(&key));
     buf_free(&key);
     return k;

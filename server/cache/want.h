@@ -14,11 +14,13 @@ enum want_class {
     WANT_MUTABLE, /* fresh for ttl, then revalidated */
 };
 
+enum { WANT_KEY_MAX = 12 << 10 }; /* whoever makes a want sees to it: rows have room for no more */
+
 #define TTL_ORIGIN UINT32_MAX /* the origin's freshness, else 60 s */
 
 struct want {
     struct slice repo; /* name */
-    struct slice key;  /* canonical, unique within the repo */
+    struct slice key;  /* canonical, unique within the repo; up to WANT_KEY_MAX bytes */
     enum want_class class;
     const struct origin *origin;
     struct slice url; /* absolute */

@@ -5,6 +5,7 @@
 #include "server/serve/document.h"
 #include "server/serve/opening.h"
 #include "server/serve/put.h"
+#include "server/serve/refusal.h"
 
 /* The exchange's arena dies with it; the plan's slices must not. */
 static void copy_request(struct arena *a, const struct http_req *from, struct http_req *to)
@@ -143,6 +144,12 @@ void call_want(struct call *c, const struct want *w, void (*fn)(struct call *c, 
 {
     struct cache_ask *ask;
 
+    if (w->key.n > WANT_KEY_MAX) { /* `uri` and `header` may be set above it */
+        refuse(c->x, 414,
+               "the path and its query have more than %d bytes: no name can be so long\n",
+               WANT_KEY_MAX);
+        return;
+    }
     call_hold(c); /* the answer may come, and the exchange end, before cache_want() returns */
     c->on_answer = fn;
     c->answered = false;

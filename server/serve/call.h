@@ -49,7 +49,8 @@ bool call_again(struct call *c);
 
 /* Takes b's bytes: they live as long as the call. */
 struct slice call_keep(struct call *c, struct buf *b);
-/* Asks the cache; fn owns a count of the answer. Not called when the client left. */
+/* Asks the cache; fn owns a count of the answer. Not called when the client left, nor when the key is too long: that is
+ * answered here. */
 void call_want(struct call *c, const struct want *w, void (*fn)(struct call *c, struct answer *a));
 
 /* A blocking step: work() on the pool, then done() on the loop unless the client left meanwhile. */

@@ -256,7 +256,8 @@ static uint64_t h2_due(const struct conn *c)
     return wire_blocked(&c->wire) ? min_u64(due, c->out_ms + l->stall_ms) : due;
 }
 
-/* A peer that gives no window for an answer, or trickles its upload, loses that stream. */
+/* A peer that gives no window for an answer, trickles its upload, or has not ended a body so long after its answer, loses
+ * that stream. */
 static void scan_streams(struct h2 *h, uint64_t now_ms)
 {
     const struct http_limits *l = h->conn->lane->limits;
@@ -264,9 +265,10 @@ static void scan_streams(struct h2 *h, uint64_t now_ms)
     h->scanned_ms = now_ms;
     LIST_EACH (&h->streams, n) {
         struct exchange *x = LIST_ITEM(n, struct exchange, node);
-        bool starved =
-            x->head_sent && !x->sent_all && !x->deferred && now_ms - x->moved_ms >= l->stall_ms;
-        if (starved || exchange_too_slow(x, now_ms)) {
+        bool idle = now_ms - x->moved_ms >= l->stall_ms;
+        bool starved = idle && x->head_sent && !x->sent_all && !x->deferred;
+        bool left = idle && x->sent_all && !x->received_all;
+        if (starved || left || exchange_too_slow(x, now_ms)) {
             count(&h->conn->lane->counters.limited, 1);
             nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, x->stream_id, NGHTTP2_CANCEL);
         }

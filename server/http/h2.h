@@ -48,9 +48,11 @@ void h2_stream_end(struct h2 *h, struct exchange *x, bool complete);
 /* h2_request.c */
 void h2_hear(nghttp2_session_callbacks *on);
 void h2_feed(struct h2 *h, struct exchange *x); /* held bytes go to the handler, when it reads */
+void h2_drop_held(struct h2 *h, struct exchange *x); /* nobody will read them: it is answered */
 
 /* h2_answer.c */
 void h2_speak(nghttp2_session_callbacks *on);
+void h2_refuse_more(struct h2 *h, struct exchange *x); /* answered whole: ends the request's body */
 int h2_answer(struct h2 *h,
               struct exchange *x); /* submits or resumes what x has to say; nghttp2's code */
 

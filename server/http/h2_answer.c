@@ -55,6 +55,9 @@ static int submit(struct h2 *h, struct exchange *x)
     nghttp2_nv fields[REPLY_FIELDS + NV_FIXED];
     size_t n = build_head(x, fields);
 
+    if (!x->reading) {
+        h2_drop_held(h, x); /* who sends all of it before it listens must be able to go on */
+    }
     x->head_sent = true;
     x->first_ns = x->began_ns != 0 ? clock_now_ns() - x->began_ns : 0;
     return nghttp2_submit_response(h->session, x->stream_id, fields, n,
@@ -198,6 +201,24 @@ static ssize_t on_length(nghttp2_session *session, uint8_t type, int32_t id, int
     return (ssize_t)min_u64(n, wire_takes_files(&h->conn->wire) ? FRAME_MAX : FRAME_USUAL);
 }
 
+void h2_refuse_more(struct h2 *h, struct exchange *x)
+{
+    if (!x->refused_more) {
+        x->refused_more = true;
+        nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, x->stream_id, NGHTTP2_NO_ERROR);
+    }
+}
+
+/* More of the request's body is on its way, or was, than is let in. */
+static bool body_is_too_long(const struct exchange *x)
+{
+    uint64_t bound = x->conn->lane->limits->discard_bytes;
+
+    return !x->received_all && !x->reading &&
+           (x->discarded > bound ||
+            (x->req.content_length != LENGTH_UNKNOWN && x->req.content_length > bound));
+}
+
 static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     struct h2 *h = user;
@@ -216,9 +237,8 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *u
         x->sent_all = true;
         /* RFC 9113 8.1: send no more of that body. What is nearly here anyway is let in and dropped: clients (libcurl
          * 7.88 among them) lose the answer when its stream is reset behind it. */
-        if (!x->received_all && !x->reading && x->req.content_length != LENGTH_UNKNOWN &&
-            x->req.content_length > h->conn->lane->limits->discard_bytes) {
-            nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, x->stream_id, NGHTTP2_NO_ERROR);
+        if (body_is_too_long(x)) {
+            h2_refuse_more(h, x);
         }
     }
     return 0;

@@ -175,13 +175,27 @@ void h2_feed(struct h2 *h, struct exchange *x)
     buf_free(&held);
 }
 
+/* Past the bound the peer gets no more window, and its stream an end: but not before the answer has left. */
 static void discard(struct h2 *h, struct exchange *x, size_t n)
 {
-    nghttp2_session_consume(h->session, x->stream_id, n);
     x->discarded += n;
-    if (x->discarded > h->conn->lane->limits->discard_bytes && !x->refused_more) {
-        x->refused_more = true;
-        nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, x->stream_id, NGHTTP2_NO_ERROR);
+    if (x->discarded <= h->conn->lane->limits->discard_bytes) {
+        nghttp2_session_consume(h->session, x->stream_id, n);
+        return;
+    }
+    nghttp2_session_consume_connection(h->session, n);
+    if (x->sent_all) {
+        h2_refuse_more(h, x);
+    }
+}
+
+void h2_drop_held(struct h2 *h, struct exchange *x)
+{
+    size_t n = x->held.n;
+
+    if (n != 0) {
+        buf_free(&x->held);
+        discard(h, x, n);
     }
 }
 

@@ -446,6 +446,27 @@ def test_a_reset_upload_gives_its_window_back(fixture):
             c.send(RST, 0, stream, (8).to_bytes(4, "big"))
 
 
+def test_an_answer_gives_back_the_window_of_what_came_before_it(fixture):
+    """The answer comes while the body waits for a handler: who sends the whole body first must be able to."""
+    f = fixture(loops=1)
+    f.connect().close()
+    with H2sock(f) as c:
+        c.send(HEADERS, END_HEADERS, 1, request(b"/late/200", method=b"POST", extra=[(b"content-length", b"131070")]))
+        for _ in range(3):
+            c.send(DATA, 0, 1, b"x" * 16384)
+        c.send(DATA, 0, 1, b"x" * 16383)
+        window = 0
+        while window < 65535:  # of the stream: all that it began with
+            kind, _, sid, payload = c.until(WINDOW, RST)
+            assert kind == WINDOW
+            window += int.from_bytes(payload, "big") if sid else 0
+        for _ in range(4):
+            c.send(DATA, 0, 1, b"x" * 16383)
+        c.send(DATA, END_STREAM, 1, b"x" * 3)
+        c.get(3)
+        assert c.answer(3)[1] == b"hello\n"
+
+
 # --- time ---------------------------------------------------------------------------------------------------------------------
 
 def closes_within(s, seconds):
@@ -481,6 +502,17 @@ def test_deadlines(fixture):
     starved.end()
     for s in (slow, idle, silent, upload, unread, idle2.sock, head2.sock, starved.sock):
         s.close()
+
+
+def test_a_body_that_stops_behind_its_answer(fixture):
+    """Answered, and the request's body never ends: such a stream does not keep its connection for good."""
+    with H2sock(fixture(stall_ms=700, idle_ms=700, loops=1)) as c:
+        c.send(HEADERS, END_HEADERS, 1, request(method=b"POST", extra=[(b"content-length", b"10")]))
+        assert c.answer(1)[1] == b"hello\n"
+        c.send(DATA, 0, 1, b"x")
+        c.sock.settimeout(20)
+        assert c.until(RST, stream=1) is not None
+        assert c.end() == NO_ERROR
 
 
 def test_upload_below_the_minimum_rate(fixture):

@@ -41,6 +41,8 @@ static int judge_holder(void *arg, struct slice repo, char kind, struct slice ke
         buf_adds(&subject, repo);
         buf_byte(&subject, '/');
         buf_adds(&subject, key);
+        buf_str(&subject,
+                kind == 't' ? "/" : ""); /* a tree: who may list it has been told its digests */
         ds->allowed = r->anonymous_read || gate_allows(ds->who, "read", buf_slice(&subject));
         buf_free(&subject);
     }

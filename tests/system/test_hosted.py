@@ -236,6 +236,20 @@ def test_private_repo(mirrord, wire):
     assert m.get(f"/-/blob/{digest}", wire, headers={"Authorization": f"Bearer {reader}"}).body == b"1"
 
 
+def test_digests_by_the_right_to_one_tree(mirrord):
+    """Who may read a tree, and no more, has its digests too: chunk lists are asked for by them."""
+    m = mirrord('repo "secret" { protocol = "hosted" access { anonymous = none } }')
+    body = b"x" * 100000
+    assert m.put("/secret/me/x/a", body, token=m.token("p", "publish:secret/*")).status == 201
+    digest = hashlib.sha256(body).hexdigest()
+    for name, scope, status in (("tree", "read:secret/me/x/*", 200), ("owner", "read:secret/me/*", 200),
+                                ("other", "read:secret/me/y/*", 404), ("longer", "read:secret/me/xy/*", 404),
+                                ("file", "read:secret/me/x/b", 404)):
+        fields = {"Authorization": f"Bearer {m.token(name, scope)}"}
+        for path in ("blob", "chunks"):
+            assert m.get(f"/-/{path}/{digest}", headers=fields).status == status, scope
+
+
 def test_a_revoked_token_is_refused(models):
     assert models.put("/models/me/gpt/a", b"1", token=models.publisher).status in (200, 201, 204)
     models.ctl("token", "revoke", "ci")

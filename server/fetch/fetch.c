@@ -416,7 +416,9 @@ static void fetch_begin(struct fetch *x)
         .admit = on_admit,
     };
     struct url u;
-    int rc = origin_admits(o, w.url, x->via_set ? buf_slice(&x->via) : x->want.via, &x->why);
+    int rc = x->url.rc != 0
+                 ? err_set(&x->why, E_TOOBIG, "its URL has more than %zu bytes", x->url.max)
+                 : origin_admits(o, w.url, x->via_set ? buf_slice(&x->via) : x->want.via, &x->why);
 
     if (rc == 0) {
         rc = url_split(w.url, &u, &x->why);

@@ -106,6 +106,35 @@ bool plan_refuses_method(const struct http_req *req, struct plan *p)
     return true;
 }
 
+/* p == NULL: it reads in one way only. */
+static struct slice read_loosely(struct slice path, struct arena *a)
+{
+    struct slice loose = slice_of(arena_alloc(a, path.n + 1), 0);
+    char *to = (char *)(uintptr_t)loose.p;
+
+    for (size_t i = 0; i < path.n; i++) {
+        bool encoded = path.n - i >= 3 && memcmp(path.p + i, "%2F", 3) == 0;
+        char c = encoded ? '/' : path.p[i];
+        if (c != '/' || (loose.n != 0 && to[loose.n - 1] != '/')) {
+            to[loose.n++] = c;
+        }
+        i += encoded ? 2 : 0;
+    }
+    return loose.n != path.n ? loose : SLICE_NONE;
+}
+
+const struct rule *plan_rule(const struct repo *r, struct slice path, struct arena *a)
+{
+    const struct rule *rule = rules_match(r->rules, path);
+    struct slice loose = read_loosely(path, a);
+
+    if (loose.p != NULL && rule->class != RULE_DENY) {
+        const struct rule *other = rules_match(r->rules, loose);
+        rule = other->class == RULE_DENY ? other : rule;
+    }
+    return rule;
+}
+
 void plan_want(const struct repo *r, const struct rule *rule, struct slice path, struct arena *a,
                struct plan *p)
 {

@@ -20,6 +20,9 @@ void plan_redirect(struct plan *p, struct slice location);               /* 301 
 void plan_method(struct plan *p, struct slice allow, struct slice text); /* 405 */
 /* True, and answered with 405, unless it is GET or HEAD. */
 bool plan_refuses_method(const struct http_req *req, struct plan *p);
+/* The rule of a canonical path; one that denies also where only an origin's way of reading paths makes it match: most take
+ * "a//b" and "a%2Fb" for "a/b". */
+const struct rule *plan_rule(const struct repo *r, struct slice path, struct arena *a);
 /* PLAN_WANT, readable under `path`, from the repo's own origin by rule `rule`. */
 void plan_want(const struct repo *r, const struct rule *rule, struct slice path, struct arena *a,
                struct plan *p);

@@ -183,6 +183,17 @@ def test_rules_can_refuse(data, wire):
     assert data.origin.stats("/a.forbidden").requests == 0
 
 
+@pytest.mark.parametrize("spelling", ["deny/x", "/deny/x", "deny//x", "deny%2fx", "%2Fdeny/x", "///deny/x", "%64eny/x", "ok//../deny/x"])
+def test_a_denied_path_has_no_other_spelling(mirrord, origin, spelling):
+    """Origins take '//' and '%2F' for '/'."""
+    m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '^deny/' {{ class = deny }} }}""")
+    for path in (f"/{spelling}", "/deny/x", "/ok//x"):
+        origin.put(path, size=10)
+    assert m.get(f"/data/{spelling}").status == (400 if ".." in spelling else 403)
+    assert origin.stats(f"/{spelling}").requests == 0
+    assert m.get("/data/ok//x").status == 200
+
+
 @pytest.mark.parametrize("path", ["/data/../etc/passwd", "/data/a/%2e%2e/%2e%2e/x", "/data/a%00b", "/nosuch/a.bin", "/-/nosuch"])
 def test_paths_that_lead_nowhere(data, wire, path):
     assert data.get(path, wire).status in (400, 404)

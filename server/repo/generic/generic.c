@@ -24,7 +24,7 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
     if (rc != 0 || plan_refuses_method(req, out)) {
         return rc;
     }
-    rule = rules_match(r->rules, clean);
+    rule = plan_rule(r, clean, arena);
     if (rule->class == RULE_DENY) {
         plan_reply(out, 403, SLICE("a rule of this repo denies the path\n"));
         return 0;

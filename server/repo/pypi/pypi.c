@@ -126,7 +126,7 @@ static void plan_page(const struct repo *r, const struct http_req *req, struct s
                       struct arena *a, struct plan *p)
 {
     enum page_format f = page_format_of(http_req_list(req, "accept"), req->query);
-    const struct rule *rule = rules_match(r->rules, path);
+    const struct rule *rule = plan_rule(r, path, a);
 
     if (f == PAGE_NONE) {
         plan_reply(p, 406,
@@ -212,7 +212,7 @@ static bool denied(const struct rule *rule, struct plan *p)
 static void plan_own_file(const struct repo *r, const struct http_req *req, struct slice path,
                           struct arena *a, struct plan *p)
 {
-    const struct rule *rule = rules_match(r->rules, path);
+    const struct rule *rule = plan_rule(r, path, a);
 
     if (denied(rule, p)) {
         return;
@@ -265,7 +265,7 @@ static void plan_unknown_file(struct plan *p)
 static void plan_file(const struct repo *r, const struct http_req *req, struct slice path,
                       const struct facts *facts, struct arena *a, struct plan *p)
 {
-    const struct rule *rule = rules_match(r->rules, path);
+    const struct rule *rule = plan_rule(r, path, a);
     struct slice file = slice_from(path, 3);
     struct slice id = slice_cut(&file, '/');
     struct slice key = plan_key(file, req->query, a);
@@ -312,7 +312,7 @@ static void plan_file(const struct repo *r, const struct http_req *req, struct s
 static bool pypi_kept(const struct repo *r, struct slice key, struct arena *a, struct want *out)
 {
     struct slice path = slice_cut(&key, '?');
-    const struct rule *rule = rules_match(r->rules, path);
+    const struct rule *rule = plan_rule(r, path, a);
     struct plan p = {0};
 
     if (!slice_starts(path, SLICE("+f/")) || rule->class == RULE_DENY) {

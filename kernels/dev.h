@@ -51,6 +51,9 @@ int host_alloc_cpu(void **out, size_t size_bytes);
 void host_free_cpu(void *p); /* NULL is fine */
 int mem_zero_cpu(struct kstream *ks, void *p, size_t size_bytes);
 int mem_copy_cpu(struct kstream *ks, void *to, const void *from, size_t size_bytes);
+/* A rectangle: `rows` rows of row_bytes, so many bytes apart on either side. */
+int mem_copy_rows_cpu(struct kstream *ks, void *to, size_t to_step, const void *from,
+                      size_t from_step, size_t row_bytes, int64_t rows);
 /* Host to device; `from` may be reused when it returns, but memory of host_alloc only behind what waits for the stream. */
 int mem_put_cpu(struct kstream *ks, void *to, const void *from, size_t size_bytes);
 /* Device to host; waits for the stream, so the bytes are there when it returns. */

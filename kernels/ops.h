@@ -11,6 +11,7 @@
 #include "kernels/adamw.h"
 #include "kernels/add.h"
 #include "kernels/attention.h"
+#include "kernels/attention_next.h"
 #include "kernels/bias.h"
 #include "kernels/convert.h"
 #include "kernels/crossentropy.h"

@@ -109,6 +109,50 @@ static struct layers layers_of(const struct model *m, int64_t block, int64_t bat
     };
 }
 
+/* The block's keys and values, of the sequence's first tokens. */
+static char *cache_of(const struct model *m, int64_t block, int64_t token)
+{
+    int64_t row = 2 * m->config.kv_heads * m->config.head_dim;
+
+    return m->cache + model_bytes(m, (block * m->seq + token) * row);
+}
+
+/* Behind the m->known tokens of the cache. */
+static void keep(struct model *m, int64_t block, const char *qkv, const struct attention_shape *s)
+{
+    size_t q = model_bytes(m, s->heads * s->head_dim);
+    size_t kv = model_bytes(m, 2 * s->kv_heads * s->head_dim);
+
+    model_do(m, m->k->mem_copy_rows(m->ks, cache_of(m, block, m->known), kv, qkv + q, q + kv, kv,
+                                    s->seq));
+}
+
+/* With tokens in the cache this is one more of their sequence. */
+static void attend(struct model *m, int64_t block, struct block_acts *a,
+                   const struct attention_shape *s)
+{
+    const struct kops *k = m->k;
+    struct attention_shape cached = *s;
+
+    if (m->config.position == POSITION_ROPE) {
+        size_t from = model_accum_bytes(m, m->known * s->head_dim / 2);
+
+        model_do(m, k->rope_forward(m->ks, m->dt, a->qkv, (const char *)m->cos + from,
+                                    (const char *)m->sin + from, s));
+    }
+    if (m->o.caching) {
+        keep(m, block, a->qkv, s);
+    }
+    if (m->known == 0) {
+        model_do(
+            m, k->attention_forward(m->ks, m->dt, a->att, a->lse, a->qkv, s, m->attention_scratch));
+        return;
+    }
+    cached.seq = m->seq;
+    model_do(m, k->attention_next(m->ks, m->dt, a->att, a->qkv, cache_of(m, block, 0), &cached,
+                                  m->known + 1));
+}
+
 void block_forward(struct model *m, int64_t block, struct block_acts *a, const void *in, void *out,
                    int64_t batch, int64_t seq)
 {
@@ -118,11 +162,7 @@ void block_forward(struct model *m, int64_t block, struct block_acts *a, const v
 
     block_norm(m, a->norm1, a->mean1, a->rstd1, in, g, T_NORM1_G, l.rows);
     forward(m, a->qkv, a->norm1, &l.qkv, l.rows, (struct matmul_tail){0});
-    if (m->config.position == POSITION_ROPE) {
-        model_do(m, k->rope_forward(m->ks, m->dt, a->qkv, m->cos, m->sin, &l.heads));
-    }
-    model_do(m, k->attention_forward(m->ks, m->dt, a->att, a->lse, a->qkv, &l.heads,
-                                     m->attention_scratch));
+    attend(m, block, a, &l.heads);
     forward(m, a->mid, a->att, &l.proj, l.rows, (struct matmul_tail){.residual = in});
 
     block_norm(m, a->norm2, a->mean2, a->rstd2, a->mid, g, T_NORM2_G, l.rows);

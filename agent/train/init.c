@@ -91,6 +91,7 @@ int model_init(struct model *m, uint64_t seed, struct err *e)
 {
     int rc = 0;
 
+    CHECK(m->dt == m->accum || m->master != m->param); /* there are masters to fill */
     for (int i = 0; rc == 0 && i < m->layout.tensors; i++) {
         rc = init_tensor(m, &m->layout.tensor[i], seed, (uint64_t)i, e);
     }

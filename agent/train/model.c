@@ -140,6 +140,9 @@ static void carve_all(struct model *m, struct carver *c, int64_t batch, int64_t 
         m->datt = carve(c, model_bytes(m, rows * att));
         m->dqkv = carve(c, model_bytes(m, rows * (att + 2 * k->kv_heads * k->head_dim)));
     }
+    if (m->o.caching) {
+        m->cache = carve(c, model_bytes(m, k->layers * rows * 2 * k->kv_heads * k->head_dim));
+    }
     m->attention_scratch = carve(c, m->attention.scratch_bytes);
 }
 
@@ -216,6 +219,7 @@ int model_open(const struct model_config *c, const struct kops *k, const struct 
     struct model *m = NEW(struct model);
     int rc;
 
+    CHECK(!o->caching || !o->training);
     *out = NULL;
     *m = (struct model){.k = k, .dt = o->dt, .accum = dtype_accum(o->dt), .config = *c, .o = *o};
     layout_init(&m->layout, c, o->world);
@@ -305,6 +309,7 @@ int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e)
     struct carver c = {0};
     int rc;
 
+    CHECK(!m->o.caching || batch == 1);
     m->k->mem_free(m->memory);
     m->memory = NULL;
     rc = model_plan(m, batch, seq, &m->taken, e);
@@ -322,5 +327,6 @@ int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e)
     carve_all(m, &c, batch, seq);
     m->batch = batch;
     m->seq = seq;
+    m->known = 0;
     return m->config.position == POSITION_ROPE ? make_angles(m, e) : 0;
 }

@@ -9,6 +9,8 @@
  * With recompute = K > 0 only the input of every K-th block is kept for the backward pass, which runs K blocks forward
  * again before it goes through them; the same operations on the same inputs give the same bits.
  *
+ * A caching model keeps the keys and values of one sequence, and each further token costs one position instead of all.
+ *
  * owns     struct model frees what it holds; the operations are borrowed
  * threads  one at a time
  * errors   the operations' first error is kept and comes back from the call that waits for the device
@@ -23,6 +25,7 @@ struct model_options {
     enum dtype dt;
     int world; /* ranks that share out each group */
     bool training;
+    bool caching;      /* model_extend(); then batch is 1, and nothing is learned */
     bool any_order;    /* attention.h */
     int64_t recompute; /* K; 0: everything is kept */
 };
@@ -73,6 +76,8 @@ struct model {
     int64_t head_rows; /* rows of logits held at a time */
     void *dstream, *dbranch, *datt, *dqkv;
     void *attention_scratch;
+    char *cache;   /* a block after another: keys and values of [seq, 2 * kv_heads, head_dim] */
+    int64_t known; /* tokens in it; 0 while nothing is cached */
     struct attention_ready attention;
 };
 
@@ -107,6 +112,13 @@ MUST_USE int model_loss(struct model *m, double *sum, struct err *e);
 /* The logits behind the last of n tokens, `vocab` of them, in the model's accum type. */
 MUST_USE int model_next(struct model *m, const int32_t *token, int64_t n, void *logits,
                         struct err *e);
+
+/* The same of a caching model's sequence, n tokens longer now: at most m->seq with those before. They begin it when none are
+ * cached, and are read together then. */
+MUST_USE int model_extend(struct model *m, const int32_t *token, int64_t n, void *logits,
+                          struct err *e);
+/* The next token begins another sequence. */
+void model_forget(struct model *m);
 
 /* Bytes of so many elements of dt, of accum. */
 size_t model_bytes(const struct model *m, int64_t elements);

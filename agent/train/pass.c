@@ -30,14 +30,15 @@ static int last_group(const struct model *m)
 static void forward(struct model *m, const int32_t *token, int64_t batch, int64_t seq)
 {
     const struct model_config *c = &m->config;
+    const char *places = block_param(m, 0, T_WPE);
     int64_t rows = batch * seq;
 
     m->k->range_begin("forward");
     CHECK(batch >= 1 && seq >= 1 && seq <= m->seq && rows <= m->batch * m->seq);
+    places = places == NULL ? NULL : places + model_bytes(m, m->known * c->hidden);
     model_do(m, m->k->mem_put(m->ks, m->token, token, (size_t)rows * sizeof *token));
-    model_do(m,
-             m->k->embedding_forward(m->ks, m->dt, m->kept[0], m->token, block_param(m, 0, T_WTE),
-                                     block_param(m, 0, T_WPE), rows, seq, c->hidden));
+    model_do(m, m->k->embedding_forward(m->ks, m->dt, m->kept[0], m->token,
+                                        block_param(m, 0, T_WTE), places, rows, seq, c->hidden));
     for (int64_t l = 0; l < c->layers; l++) {
         block_forward(m, l, acts_of(m, l), stream_before(m, l), stream_behind(m, l), batch, seq);
     }
@@ -149,12 +150,37 @@ int model_loss(struct model *m, double *sum, struct err *e)
     return model_get(m, sum, m->loss, sizeof *sum, e);
 }
 
-int model_next(struct model *m, const int32_t *token, int64_t n, void *logits, struct err *e)
+/* Of the n-th row that forward() left. */
+static int logits_of(struct model *m, int64_t n, void *logits, struct err *e)
 {
     const char *last = (const char *)m->normf + model_bytes(m, (n - 1) * m->config.hidden);
 
-    forward(m, token, 1, n);
     model_do(m, m->k->matmul(m->ks, m->dt, m->accum, m->logits, last, head_of(m, block_param), 1,
                              config_padded_vocab(&m->config), m->config.hidden, MATMUL_TB, NULL));
     return model_get(m, logits, m->logits, model_accum_bytes(m, m->config.vocab), e);
+}
+
+int model_next(struct model *m, const int32_t *token, int64_t n, void *logits, struct err *e)
+{
+    model_forget(m);
+    forward(m, token, 1, n);
+    return logits_of(m, n, logits, e);
+}
+
+int model_extend(struct model *m, const int32_t *token, int64_t n, void *logits, struct err *e)
+{
+    int64_t take = 0;
+
+    CHECK(m->o.caching && n >= 1 && n <= m->seq - m->known);
+    for (int64_t at = 0; at < n; at += take) {
+        take = m->known == 0 ? n : 1;
+        forward(m, token + at, 1, take);
+        m->known += take;
+    }
+    return logits_of(m, take, logits, e);
+}
+
+void model_forget(struct model *m)
+{
+    m->known = 0;
 }

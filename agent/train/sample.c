@@ -1,92 +1,25 @@
 /* trainer sample - a text, continued by a model. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/train/choice.h"
 #include "agent/train/tokenizer.h"
 #include "agent/train/verbs.h"
 #include "common/codec/utf8.h"
 #include "kernels/philox.h"
 
-struct choice {
-    float logit;
-    int32_t token;
-};
+enum { MAX_TOKENS = 1 << 26 };
 
 struct sampling {
     const struct options *o;
     struct tokenizer *tokenizer;
     int32_t *token; /* the prompt's, then those drawn: n so far */
     int64_t n;
+    int64_t drawn;
     struct buf text;    /* drawn and not yet printed: the beginning of a character */
     struct buf printed; /* scratch */
 };
-
-/* --- a choice ------------------------------------------------------------------------------------------------------ */
-
-static int likeliest_first(const void *a, const void *b)
-{
-    const struct choice *x = a, *y = b;
-
-    if (x->logit != y->logit) {
-        return x->logit > y->logit ? -1 : 1;
-    }
-    return (x->token > y->token) - (x->token < y->token);
-}
-
-/* Makes c[at..n) a heap again, the least likely on top, where only c[at] may be wrong. */
-static void sink(struct choice *c, int64_t n, int64_t at)
-{
-    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
-        struct choice swap = c[at];
-
-        child += child + 1 < n && likeliest_first(&c[child], &c[child + 1]) < 0;
-        if (likeliest_first(&c[at], &c[child]) >= 0) {
-            return;
-        }
-        c[at] = c[child];
-        c[child] = swap;
-    }
-}
-
-/* The k likeliest to the front, in their order: a vocabulary is long, k is short. */
-static void choose_likeliest(struct choice *c, int64_t n, int64_t k)
-{
-    for (int64_t i = k / 2; i-- > 0;) {
-        sink(c, k, i);
-    }
-    for (int64_t i = k; i < n; i++) {
-        if (likeliest_first(&c[i], &c[0]) < 0) {
-            c[0] = c[i];
-            sink(c, k, 0);
-        }
-    }
-    qsort(c, (size_t)k, sizeof *c, likeliest_first);
-}
-
-/* Draws from the softmax of the likeliest k at a temperature; u is uniform in (0, 1). */
-static int32_t choose(struct choice *c, int64_t n, int64_t k, double temperature, double u)
-{
-    double sum = 0, at;
-
-    k = temperature <= 0 ? 1 : k > 0 && k < n ? k : n;
-    choose_likeliest(c, n, k);
-    if (k == 1) {
-        return c[0].token;
-    }
-    for (int64_t i = 0; i < k; i++) {
-        sum += exp(((double)c[i].logit - (double)c[0].logit) / temperature);
-    }
-    at = u * sum;
-    for (int64_t i = 0; i < k; i++) {
-        at -= exp(((double)c[i].logit - (double)c[0].logit) / temperature);
-        if (at < 0) {
-            return c[i].token;
-        }
-    }
-    return c[k - 1].token;
-}
 
 /* --- text ---------------------------------------------------------------------------------------------------------- */
 
@@ -149,31 +82,53 @@ static int print_token(struct sampling *s, uint32_t token, bool more, struct err
 
 /* --- the verb ------------------------------------------------------------------------------------------------------ */
 
-static int generate(struct sampling *s, struct model *m, struct err *e)
+/* A token costs its own position: the keys and values of those before it are kept. When the context is full its newer half
+ * is read again, and the text goes on behind that. */
+static int next_logits(struct sampling *s, struct model *m, float *logits, struct err *e)
+{
+    int64_t seen = 1;
+
+    if (m->known == 0) {
+        seen = s->n < m->seq ? s->n : m->seq;
+    } else if (m->known == m->seq) {
+        seen = m->seq > 1 ? m->seq / 2 : 1;
+        model_forget(m);
+    }
+    return model_extend(m, s->token + s->n - seen, seen, logits, e);
+}
+
+/* Of the tokens that are text. */
+static int choose(struct sampling *s, const float *logits, struct choice *c, struct err *e)
 {
     const struct options *o = s->o;
-    int64_t end_of_text = tokenizer_end_of_text(s->tokenizer), known = 0;
+    const struct choosing how = {o->top_k, o->top_p, o->temperature};
+    struct philox r = philox_at((uint64_t)o->seed, UINT64_C(0x73616d70) << 32, (uint64_t)s->drawn);
+    int64_t known = 0;
+
+    for (uint32_t v = 0; v < tokenizer_vocab(s->tokenizer); v++) {
+        if (tokenizer_text(s->tokenizer, v).p != NULL) {
+            c[known++] = (struct choice){logits[v], (int32_t)v};
+        }
+    }
+    if (known == 0) {
+        return err_set(e, E_INVALID, "the tokenizer has no tokens");
+    }
+    s->drawn++;
+    return choice_draw(c, known, &how, philox_uniform(r.v[0]), &s->token[s->n], e);
+}
+
+static int generate(struct sampling *s, struct model *m, struct err *e)
+{
+    int64_t end_of_text = tokenizer_end_of_text(s->tokenizer);
     float *logits = mem_array((size_t)m->config.vocab, sizeof *logits);
     struct choice *c = mem_array((size_t)m->config.vocab, sizeof *c);
     int rc = 0;
 
-    fputs(o->prompt, stdout);
-    for (int64_t i = 0; rc == 0 && i < o->tokens; i++) {
-        struct philox r = philox_at((uint64_t)o->seed, UINT64_C(0x73616d70) << 32, (uint64_t)i);
-        int64_t seen = s->n < m->seq ? s->n : m->seq;
-
-        rc = model_next(m, s->token + s->n - seen, seen, logits, e);
-        if (rc != 0) {
-            break;
-        }
-        known = 0;
-        for (uint32_t v = 0; v < tokenizer_vocab(s->tokenizer); v++) {
-            if (tokenizer_text(s->tokenizer, v).p != NULL) {
-                c[known++] = (struct choice){logits[v], (int32_t)v};
-            }
-        }
-        s->token[s->n] = choose(c, known, o->top_k, o->temperature, philox_uniform(r.v[0]));
-        if (s->token[s->n] == end_of_text) {
+    fputs(s->o->prompt, stdout);
+    while (rc == 0 && s->drawn < s->o->tokens) {
+        rc = next_logits(s, m, logits, e);
+        rc = rc != 0 ? rc : choose(s, logits, c, e);
+        if (rc != 0 || s->token[s->n] == end_of_text) {
             break;
         }
         rc = print_token(s, (uint32_t)s->token[s->n++], true, e);
@@ -187,7 +142,7 @@ static int generate(struct sampling *s, struct model *m, struct err *e)
 static int open_and_generate(struct sampling *s, struct err *e)
 {
     const struct options *o = s->o;
-    struct setup setup = {.world = 1, .batch = 1};
+    struct setup setup = {.world = 1, .batch = 1, .caching = true};
     const struct kops *k = NULL;
     struct model *m = NULL;
     struct model_config c;
@@ -197,13 +152,30 @@ static int open_and_generate(struct sampling *s, struct err *e)
     rc = rc != 0 ? rc : open_tokenizer(s, &c, e);
     rc = rc != 0 ? rc : encode_prompt(s, e);
     if (rc == 0) {
-        int64_t all = s->n + o->tokens; /* the model looks back on, while its context holds them */
+        int64_t all = s->n + o->tokens;
 
         setup.seq = all < c.context ? all : c.context;
         rc = setup_model(o, &c, k, &setup, &m, e);
     }
     rc = rc != 0 ? rc : generate(s, m, e);
     model_close(&m);
+    return rc;
+}
+
+static int check_options(const struct options *o, struct err *e)
+{
+    int rc = setup_at_least("tokens", o->tokens, 0, e);
+
+    rc = rc != 0 ? rc : setup_at_least("top-k", o->top_k, 0, e);
+    if (rc == 0 && o->tokens > MAX_TOKENS) {
+        rc = err_set(e, E_USAGE, "--tokens %lld: at most %d", (long long)o->tokens, MAX_TOKENS);
+    }
+    if (rc == 0 && o->temperature < 0) {
+        rc = err_set(e, E_USAGE, "--temperature %g: at least 0", o->temperature);
+    }
+    if (rc == 0 && !(o->top_p > 0 && o->top_p <= 1)) {
+        rc = err_set(e, E_USAGE, "--top-p %g: above 0, at most 1", o->top_p);
+    }
     return rc;
 }
 
@@ -218,7 +190,7 @@ int verb_sample(const struct options *o, struct err *e)
     if (o->prompt[0] == '\0') {
         return err_set(e, E_USAGE, "--prompt must hold something to continue");
     }
-    rc = setup_at_least("tokens", o->tokens, 0, e);
+    rc = check_options(o, e);
     rc = rc != 0 ? rc : open_and_generate(&s, e);
     tokenizer_close(&s.tokenizer);
     free(s.token);

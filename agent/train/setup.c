@@ -207,7 +207,7 @@ static int fill_model(const struct options *o, struct model *m, struct err *e)
 int setup_open(const struct options *o, const struct model_config *c, const struct kops *k,
                const struct setup *s, struct model **out, struct err *e)
 {
-    struct model_options mo = {.world = s->world, .training = s->training};
+    struct model_options mo = {.world = s->world, .training = s->training, .caching = s->caching};
     int rc = parse_recompute(o->recompute, &mo.recompute, e);
 
     *out = NULL;

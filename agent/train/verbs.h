@@ -27,8 +27,9 @@ struct setup {
     int64_t batch;
     int64_t seq;
     bool training;
-    bool blank; /* its weights come from elsewhere, a checkpoint */
-    bool tell;  /* says on stderr what memory it takes, before it takes any */
+    bool caching; /* for model_extend() */
+    bool blank;   /* its weights come from elsewhere, a checkpoint */
+    bool tell;    /* says on stderr what memory it takes, before it takes any */
 };
 
 /* A model that has taken no memory yet: as far as model_open() goes. */

@@ -113,6 +113,17 @@ int mem_copy_cpu(struct kstream *ks, void *to, const void *from, size_t size_byt
     return 0;
 }
 
+int mem_copy_rows_cpu(struct kstream *ks, void *to, size_t to_step, const void *from,
+                      size_t from_step, size_t row_bytes, int64_t rows)
+{
+    (void)ks;
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy((char *)to + (size_t)r * to_step, (const char *)from + (size_t)r * from_step,
+               row_bytes);
+    }
+    return 0;
+}
+
 int mem_put_cpu(struct kstream *ks, void *to, const void *from, size_t size_bytes)
 {
     return mem_copy_cpu(ks, to, from, size_bytes);

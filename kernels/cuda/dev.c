@@ -114,6 +114,15 @@ int mem_copy_cuda(struct kstream *ks, void *to, const void *from, size_t size_by
                : E_CUDA;
 }
 
+int mem_copy_rows_cuda(struct kstream *ks, void *to, size_t to_step, const void *from,
+                       size_t from_step, size_t row_bytes, int64_t rows)
+{
+    return cudaMemcpy2DAsync(to, to_step, from, from_step, row_bytes, (size_t)rows,
+                             cudaMemcpyDeviceToDevice, ks->stream) == cudaSuccess
+               ? 0
+               : E_CUDA;
+}
+
 int mem_put_cuda(struct kstream *ks, void *to, const void *from, size_t size_bytes)
 {
     /* From pageable memory this returns when the bytes have been staged. */

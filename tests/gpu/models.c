@@ -68,8 +68,51 @@ static void check_repeat(struct twins *c)
     }
 }
 
+/* The logits behind each of TOKENS, over a cache or read whole. */
+enum { TOKENS = 24, VOCAB = 48 };
+
+static int logits(const struct kops *k, bool caching, float out[TOKENS][VOCAB], struct err *e)
+{
+    const struct model_options mo = {.dt = DT_F32, .world = 1, .caching = caching};
+    int32_t token[TOKENS];
+    struct model_config c;
+    struct model *m = NULL;
+    int rc = config_builtin("tiny-llama", &c, e);
+
+    for (int i = 0; i < TOKENS; i++) {
+        token[i] = (i * 7 + i * i) % VOCAB;
+    }
+    c.init_std = 0.3; /* attention that looks at something */
+    rc = rc != 0 ? rc : model_open(&c, k, &mo, &m, e);
+    rc = rc != 0 ? rc : model_reserve(m, 1, TOKENS, e);
+    rc = rc != 0 ? rc : model_init(m, 1, e);
+    for (int i = 0; rc == 0 && i < TOKENS; i++) {
+        rc = caching ? model_extend(m, token + i, 1, out[i], e)
+                     : model_next(m, token, i + 1, out[i], e);
+    }
+    model_close(&m);
+    return rc;
+}
+
+static void check_cache(struct twins *c)
+{
+    float cpu[TOKENS][VOCAB] = {0}, cuda[TOKENS][VOCAB] = {0};
+    double diff = 0, ref = 0;
+
+    twins_trouble(c, logits(kops_cpu(), false, cpu, NULL), "the model on the CPU");
+    twins_trouble(c, logits(c->k, true, cuda, NULL), "the model on the device");
+    for (int i = 0; i < TOKENS * VOCAB; i++) {
+        double a = (double)cuda[i / VOCAB][i % VOCAB], b = (double)cpu[i / VOCAB][i % VOCAB];
+
+        diff += (a - b) * (a - b);
+        ref += b * b;
+    }
+    twins_worse(c, sqrt(diff / ref));
+}
+
 const struct twin twins_of_models[] = {
     {"20 steps, cpu beside it", check_model, TWIN_F32},
     {"20 steps, bits repeat", check_repeat, TWIN_F32},
+    {"tokens over a cache", check_cache, TWIN_F32},
     {0},
 };

@@ -311,6 +311,40 @@ static void check_attention(struct twins *c)
     drop(c, p, ARRAY_LEN(p));
 }
 
+/* The cache has more room than keys; what lies behind them is not to be read. */
+static void check_attention_next(struct twins *c)
+{
+    int64_t kv = between(c, 1, 3), keys = between(c, 1, 200);
+    struct attention_shape s = {.batch = between(c, 1, 3),
+                                .seq = keys + between(c, 0, 9),
+                                .heads = kv * between(c, 1, 4),
+                                .kv_heads = kv,
+                                .head_dim = between(c, 0, 5) == 0 ? ATTENTION_MAX_HEAD_DIM
+                                                                  : between(c, 1, 130)};
+    struct pair p[] = {make(c, s.batch * s.heads * s.head_dim, 0),
+                       make(c, s.batch * (s.heads + 2 * kv) * s.head_dim, 2),
+                       make(c, s.batch * s.seq * 2 * kv * s.head_dim, 2)};
+
+    DO(attention_next, (c->ks, c->dt, p[0].device, p[1].device, p[2].device, &s, keys),
+       (NULL, DT_F64, p[0].host, p[1].host, p[2].host, &s, keys));
+    compare(c, &p[0]);
+    drop(c, p, ARRAY_LEN(p));
+}
+
+static void check_copy_rows(struct twins *c)
+{
+    int64_t rows = between(c, 1, 50), cols = between(c, 1, 90), wide = cols + between(c, 0, 40);
+    struct pair p[] = {make(c, rows * cols, 0), make(c, rows * wide, 1)};
+    size_t one = dtype_bytes(c->dt);
+
+    DO(mem_copy_rows,
+       (c->ks, p[0].device, (size_t)cols * one, p[1].device, (size_t)wide * one, (size_t)cols * one,
+        rows),
+       (NULL, p[0].host, (size_t)cols * 8, p[1].host, (size_t)wide * 8, (size_t)cols * 8, rows));
+    compare(c, &p[0]);
+    drop(c, p, ARRAY_LEN(p));
+}
+
 static void check_crossentropy(struct twins *c)
 {
     int64_t rows = between(c, 1, 200), vocab = between(c, 2, 2000),
@@ -491,6 +525,8 @@ const struct twin twins_of_operations[] = {
     {"bias", check_bias, TWIN_ALL},
     {"matmul", check_matmul, TWIN_ALL},
     {"attention", check_attention, TWIN_ALL},
+    {"attention, one more", check_attention_next, TWIN_ALL},
+    {"copied rows", check_copy_rows, TWIN_ALL},
     {"crossentropy", check_crossentropy, TWIN_ALL},
     {"embedding", check_embedding, TWIN_ALL},
     {"reduce, clip", check_reduce, TWIN_ALL},

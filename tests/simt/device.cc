@@ -83,6 +83,12 @@ int mem_copy_cuda(struct kstream *ks, void *to, const void *from, size_t size_by
     return mem_copy_cpu(ks, to, from, size_bytes);
 }
 
+int mem_copy_rows_cuda(struct kstream *ks, void *to, size_t to_step, const void *from,
+                       size_t from_step, size_t row_bytes, int64_t rows)
+{
+    return mem_copy_rows_cpu(ks, to, to_step, from, from_step, row_bytes, rows);
+}
+
 int mem_put_cuda(struct kstream *ks, void *to, const void *from, size_t size_bytes)
 {
     return mem_put_cpu(ks, to, from, size_bytes);

@@ -76,3 +76,28 @@ def test_bench_refuses_what_cannot_be():
     for args, word in ((("--only", "gem"), "--only gem: gemm, copy"), (("--only", ""), "names nothing"),
                        (("--batch", 1 << 62), "tokens at a time"), (("--seq", 9), "context of 8")):
         assert word in trainer("bench", "--config", "tiny-gpt2", "--device", "cpu", *args, code=64)
+
+
+def sample(model, *args, code=0):
+    return trainer("sample", "--model", model, "--device", "cpu", *args, code=code)
+
+
+def test_sample_speaks_beyond_its_context(out):
+    model = out / "checkpoint-10"  # a context of 16
+    said = sample(model, "--prompt", "abc", "--tokens", 100, "--seed", 5)
+    assert said.startswith("abc") and said == sample(model, "--prompt", "abc", "--tokens", 100, "--seed", 5)
+    assert said != sample(model, "--prompt", "abc", "--tokens", 100, "--seed", 6)
+    long = "x" * 40  # longer than the context
+    assert sample(model, "--prompt", long, "--tokens", 3).startswith(long)
+    greedy = sample(model, "--prompt", "abc", "--tokens", 30, "--temperature", 0)
+    assert greedy == sample(model, "--prompt", "abc", "--tokens", 30, "--temperature", 0, "--seed", 9)
+    assert greedy == sample(model, "--prompt", "abc", "--tokens", 30, "--top-p", "1e-9", "--top-k", 0)
+    assert greedy == sample(model, "--prompt", "abc", "--tokens", 30, "--top-k", 1)
+    assert sample(model, "--prompt", "abc", "--tokens", 0) == "abc\n"
+
+
+def test_sample_refuses_what_cannot_be(out):
+    for args, word in ((("--top-p", 0), "--top-p 0"), (("--top-p", "1.5"), "--top-p 1.5"), (("--top-p", "nan"), "not a number"),
+                       (("--temperature", -1), "--temperature -1"), (("--top-k", -1), "--top-k -1"),
+                       (("--tokens", 1 << 60), "at most"), (("--prompt", ""), "--prompt")):
+        assert word in sample(out / "checkpoint-10", *args, code=64)

@@ -26,11 +26,13 @@ if [ -n "$missing" ]; then
     fi
     echo "deps: installing$missing"
     # policy-rc.d: nginx and h2o are peers for the bench, not services to start.
-    policy=/usr/sbin/policy-rc.d
-    if [ ! -e $policy ]; then
-        printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null
-        $as_root chmod 755 $policy
-        trap '$as_root rm -f $policy' EXIT
+    policy=${POLICY_RC_D:-/usr/sbin/policy-rc.d}
+    if [ ! -e "$policy" ]; then
+        # Left behind it would keep every service of the machine from starting, and dash forgets EXIT when a signal ends it.
+        trap '$as_root rm -f "$policy"' EXIT
+        trap 'exit 1' HUP INT TERM
+        printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
+        $as_root chmod 755 "$policy"
     fi
     $as_root apt-get update -qq
     # shellcheck disable=SC2086

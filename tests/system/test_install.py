@@ -1,4 +1,5 @@
 """What `make install` puts into a system: units that systemd accepts, manuals that render, examples that pass."""
+import os
 import pathlib
 import re
 import subprocess
@@ -68,3 +69,21 @@ def test_the_completion_knows_every_verb_and_option(installed, client):
                                           (ROOT / "server/ctl/verbs.def").read_text(), re.M):
         for name in [noun, word, *re.findall(r"--[a-z-]+", options)]:
             assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text), (noun, word, name)
+
+
+@pytest.mark.parametrize("end", ["exit 0", "exit 100", "kill -INT $PPID", "kill -TERM $PPID", "kill -HUP $PPID"])
+def test_deps_leaves_the_machine_able_to_start_services(tmp_path, end):
+    """Nothing is installed: all programs that would do something are ours. However it ends, the policy is gone."""
+    policy = tmp_path / "policy-rc.d"
+    for name, text in {"id": "echo 0", "dpkg-query": "exit 1", "systemctl": "", "env": 'shift 2; exec "$@"', "apt-get": f"""
+            test "$1" = install || exit 0
+            test -x {policy} && touch {tmp_path}/held
+            {end}"""}.items():
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    done = subprocess.run(["sh", ROOT / "tests/deps.sh", "build"], capture_output=True, text=True, check=False, timeout=60,
+                          env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "POLICY_RC_D": str(policy)})
+    assert (tmp_path / "held").exists() and not policy.exists()
+    assert (done.returncode == 0) == (end == "exit 0"), done.stderr

@@ -128,8 +128,10 @@ static const char *newest_checkpoint(struct publish_files *f, const char *dir)
     uint64_t best = 0;
 
     for (struct dirent *it; d != NULL && (it = readdir(d)) != NULL;) {
+        struct stat st;
         uint64_t step;
-        if (step_of(it->d_name, &step) && (newest == NULL || step >= best)) {
+        if (step_of(it->d_name, &step) && (newest == NULL || step >= best) &&
+            fstatat(dirfd(d), it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)) {
             best = step;
             newest = arena_fmt(&f->arena, "%s/%s", dir, it->d_name).p;
         }

@@ -9,7 +9,7 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 
-enum { TICK_MS = 100 };
+enum { TICK_MS = 100, ANSWER_MAX = 64 << 20 /* the listing of a tree's top */ };
 
 void publisher_fail(struct publisher *p, int rc, const struct err *why)
 {
@@ -81,8 +81,11 @@ static void wait_ms(struct publisher *p, uint64_t ms)
 static int put_question(struct publisher *p, enum xfer_method method, struct slice url,
                         struct slice field, struct question *q)
 {
-    const struct ask_want w = {
-        .method = method, .url = url, .fields = &field, .nfields = field.n != 0};
+    const struct ask_want w = {.method = method,
+                               .url = url,
+                               .fields = &field,
+                               .nfields = field.n != 0,
+                               .body_max = ANSWER_MAX};
 
     for (unsigned tries = 0;; tries++) {
         *q = (struct question){.p = p};
@@ -214,6 +217,25 @@ static int commit(struct publisher *p, const char *if_match, struct publish_resu
     return 0;
 }
 
+/* Is the tree what that earlier process made of it? When in doubt it is not, and sent again. */
+static bool is_head(struct publisher *p, const struct digest *root)
+{
+    struct question q;
+    struct digest head;
+    json_t *doc = NULL;
+    bool same = false;
+
+    if (put_question(p, XFER_GET, arena_fmt(&p->arena, SLICE_FMT "/", SLICE_ARG(p->to)),
+                     SLICE("Accept: application/json"), &q) == 0) {
+        doc = json_loadb(q.body.p, q.body.n, 0, NULL);
+        same = json_is_string(json_object_get(doc, "root")) &&
+               digest_parse(slice_str(json_string_value(json_object_get(doc, "root"))), &head) &&
+               digest_eq(&head, root);
+    }
+    json_decref(doc);
+    return same;
+}
+
 /* --- all of it ----------------------------------------------------------------------------------------------------------------- */
 
 static struct slice plain_to(struct slice to)
@@ -269,6 +291,25 @@ static void close_publisher(struct publisher *p)
     arena_fini(&p->arena);
 }
 
+static int publish_all(struct publisher *p, const char *if_match, struct publish_result *out)
+{
+    int rc = open_upload(p);
+
+    if (rc == 0 && p->committed) {
+        rc = commit(p, if_match, out); /* what it would have heard */
+        if (rc != 0 || is_head(p, &out->root)) {
+            return rc;
+        }
+        /* Others have published since, or it was rolled back: what is asked for now is yet to be done. */
+        p->committed = p->resumed = false;
+        *out = (struct publish_result){0};
+        memo_close(&p->memo);
+        rc = open_upload(p);
+    }
+    rc = rc != 0 ? rc : send_files(p);
+    return rc != 0 ? rc : commit(p, if_match, out);
+}
+
 int publish(const struct agent *a, const struct publish_want *w, struct publish_result *out,
             struct err *e)
 {
@@ -287,9 +328,7 @@ int publish(const struct agent *a, const struct publish_want *w, struct publish_
         return err_prefix(e, "%s", w->to);
     }
     open_publisher(&p, a, w, &files);
-    rc = open_upload(&p);
-    rc = rc != 0 || p.committed ? rc : send_files(&p);
-    rc = rc != 0 ? rc : commit(&p, w->if_match, out);
+    rc = publish_all(&p, w->if_match, out);
     out->files = p.files.n;
     out->bytes = p.files.bytes;
     if (rc != 0) {

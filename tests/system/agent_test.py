@@ -701,6 +701,15 @@ def test_publish_is_all_or_nothing(agent, mirror, tmp_path):
     assert (tmp_path / "back/sub/model.safetensors").read_bytes() == BIG
 
 
+def test_only_a_folder_is_a_checkpoint(agent, mirror, tmp_path):
+    out = tmp_path / "out"
+    (out / "checkpoint-1").mkdir(parents=True)
+    (out / "checkpoint-1/w").write_text("weights")
+    (out / "checkpoint-2").write_text("a log, by its name")
+    agent("publish", out, "models/me/gpt")
+    assert mirror.commits[0][1] == {"w": b"weights", "checkpoint-2": b"a log, by its name"}
+
+
 def test_publish_can_be_stopped_while_it_reads(agent, mirror, tmp_path):
     (tmp_path / "src").mkdir()
     with open(tmp_path / "src/huge", "wb") as f:

@@ -256,3 +256,32 @@ def test_publish_goes_on_after_a_kill(agent, m, tmp_path):
         assert m.get(f"/models/me/big/{name}").body == data
     assert sent < 12 * CHUNK + CHUNK // 2, "what had arrived was sent again"
     assert not list(agent.folder.glob("state/uploads/*"))
+
+
+def test_a_publish_that_was_committed_long_ago_is_not_this_one(agent, m, tmp_path):
+    """Killed between the commit and the note of it; then the tree moved on, and the same is published again."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "f").write_bytes(span(1, 0, 3 * CHUNK))
+    m.config += '\nlimit "127.0.0.0/8" { rate = "40m/s" }'
+    m.reload()
+    child = agent.start("publish", source, "models/me/x")
+    memos = agent.folder / "state/uploads"
+    until(lambda: [p for p in memos.glob("*") if p.stat().st_size > 1])
+    (memo,) = memos.glob("*")
+    text = memo.read_bytes()
+    assert child.wait() == 0 and not memo.exists()
+    memo.write_bytes(text)
+    again = json.loads(agent("publish", source, "models/me/x", "--json"))
+    assert again["version"] == "v1" and not memo.exists()  # it still is
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "f").write_bytes(b"another")
+    agent("publish", other, "models/me/x")
+    memo.write_bytes(text)
+    agent("publish", source, "models/me/x")
+    assert m.get("/models/me/x/f").body == span(1, 0, 3 * CHUNK)
+    m.ctl("snapshot", "rollback", "models", "me/x", "v2")
+    memo.write_bytes(text)
+    agent("publish", source, "models/me/x")
+    assert m.get("/models/me/x/f").body == span(1, 0, 3 * CHUNK)

@@ -1,4 +1,5 @@
-/* trainer info - what a shape, a checkpoint, a folder from the Hub or a token shard is; digests are checked. */
+/* trainer info - what a shape, a checkpoint, a folder from the Hub or a token shard is: its size, its tensors beside what
+ * the configuration asks for, the memory that it takes; digests are checked. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,70 +7,314 @@
 #include <unistd.h>
 
 #include "agent/train/checkpoint.h"
+#include "agent/train/inventory.h"
 #include "agent/train/shard.h"
 #include "agent/train/verbs.h"
 #include "common/codec/jwrite.h"
+#include "common/codec/units.h"
 
-/* s: of a checkpoint of ours, verified; NULL. newest: it was found here; NULL: it was named itself. */
-static void print_model(const struct options *o, const struct model_config *c,
-                        const struct train_state *s, const char *newest)
+enum { JSON_MAX_BYTES = 256 << 20 };
+
+/* --- a model ------------------------------------------------------------------------------------------------------- */
+
+/* What there is to say of one. */
+struct about {
+    const struct options *o;
+    struct model_config config;
+    struct layout layout;
+    bool ours; /* a checkpoint, verified: `state` is its */
+    struct train_state state;
+    const char *newest;        /* the checkpoint that was found in a run's folder; NULL */
+    struct inventory *tensors; /* NULL: no weights beside the configuration */
+    const struct kops *k;
+    int64_t seq;
+    struct model_memory train, run;
+};
+
+static void number(struct jwrite *j, const char *key, int64_t n)
 {
-    struct layout l;
+    jwrite_key(j, slice_str(key));
+    jwrite_u64(j, (uint64_t)n);
+}
 
-    layout_init(&l, c, 1);
-    if (o->json) {
-        printf("{\"model_type\":\"%s\",\"parameters\":%lld,\"layers\":%lld,\"heads\":%lld,"
-               "\"hidden\":%lld,\"ffn\":%lld,\"vocab\":%lld,\"context\":%lld",
-               config_family(c), (long long)l.parameters, (long long)c->layers, (long long)c->heads,
-               (long long)c->hidden, (long long)c->ffn, (long long)c->vocab, (long long)c->context);
-        if (s != NULL) {
-            printf(",\"step\":%lld,\"tokens\":%llu", (long long)s->step,
-                   (unsigned long long)s->tokens);
+static void text(struct jwrite *j, const char *key, const char *s)
+{
+    jwrite_key(j, slice_str(key));
+    jwrite_text(j, slice_str(s));
+}
+
+static void json_config(const struct about *a, struct jwrite *j)
+{
+    const struct model_config *c = &a->config;
+
+    text(j, "model_type", config_family(c));
+    number(j, "parameters", a->layout.parameters);
+    number(j, "layers", c->layers);
+    number(j, "heads", c->heads);
+    number(j, "kv_heads", c->kv_heads);
+    number(j, "head_dim", c->head_dim);
+    number(j, "hidden", c->hidden);
+    number(j, "ffn", c->ffn);
+    number(j, "vocab", c->vocab);
+    number(j, "context", c->context);
+}
+
+static void json_memory(struct jwrite *j, const char *key, const struct model_memory *m)
+{
+    jwrite_key(j, slice_str(key));
+    jwrite_open(j, '{');
+    number(j, "weights", (int64_t)m->weights_bytes);
+    number(j, "gradients", (int64_t)m->gradients_bytes);
+    number(j, "optimizer", (int64_t)m->optimizer_bytes);
+    number(j, "activations", (int64_t)m->activations_bytes);
+    number(j, "total", (int64_t)model_memory_total(m));
+    jwrite_close(j, '}');
+}
+
+static void json_plan(const struct about *a, struct jwrite *j)
+{
+    jwrite_key(j, SLICE("memory"));
+    jwrite_open(j, '{');
+    text(j, "device", a->k->device);
+    text(j, "dtype", a->o->dtype);
+    number(j, "batch", a->o->batch);
+    number(j, "seq", a->seq);
+    json_memory(j, "train", &a->train);
+    json_memory(j, "eval", &a->run);
+    jwrite_close(j, '}');
+}
+
+/* The extents as the files have them: of a tensor that is missing, as they should be. */
+static int extents(const struct inventory_row *r, uint64_t out[SAFETENSORS_MAX_RANK])
+{
+    if (r->found != NULL) {
+        memcpy(out, r->found->shape, sizeof r->found->shape);
+        return r->found->rank;
+    }
+    out[0] = (uint64_t)(r->want->transposed ? r->want->cols : r->want->rows);
+    out[1] = (uint64_t)(r->want->transposed ? r->want->rows : r->want->cols);
+    return r->want->matrix ? 2 : 1;
+}
+
+static struct slice name_of(const struct inventory_row *r)
+{
+    return r->found != NULL ? r->found->name : slice_str(r->want->name);
+}
+
+static void json_tensors(const struct inventory *v, struct jwrite *j)
+{
+    jwrite_key(j, SLICE("tensors"));
+    jwrite_open(j, '[');
+    for (size_t i = 0; i < v->rows; i++) {
+        const struct inventory_row *r = &v->row[i];
+        uint64_t shape[SAFETENSORS_MAX_RANK];
+        int rank = extents(r, shape);
+
+        jwrite_open(j, '{');
+        jwrite_key(j, SLICE("name"));
+        jwrite_text(j, name_of(r));
+        if (r->found != NULL) {
+            text(j, "dtype", st_dtype_name(r->found->dtype));
         }
-        if (newest != NULL) {
-            struct buf path = BUF_INIT(64 << 10);
-            struct jwrite j = JWRITE_INTO(&path);
-            jwrite_text(&j, slice_str(newest));
-            printf(",\"checkpoint\":%s", buf_cstr(&path));
-            buf_free(&path);
+        jwrite_key(j, SLICE("shape"));
+        jwrite_open(j, '[');
+        for (int d = 0; d < rank; d++) {
+            jwrite_u64(j, shape[d]);
         }
-        printf(",\"verified\":%s}\n", s != NULL ? "true" : "false");
-    } else {
-        printf(
-            "%s: %.2f M parameters, %lld layers, %lld heads of %lld, width %lld, vocabulary %lld, context %lld\n",
-            config_family(c), (double)l.parameters / 1e6, (long long)c->layers, (long long)c->heads,
-            (long long)c->head_dim, (long long)c->hidden, (long long)c->vocab,
-            (long long)c->context);
-        if (s != NULL) {
-            printf("after step %lld, %llu tokens; all files are as the manifest says\n",
-                   (long long)s->step, (unsigned long long)s->tokens);
+        jwrite_close(j, ']');
+        text(j, "is", inventory_verdict_name(r->verdict));
+        jwrite_close(j, '}');
+    }
+    jwrite_close(j, ']');
+}
+
+static void print_json(const struct about *a)
+{
+    struct buf out = BUF_INIT(JSON_MAX_BYTES);
+    struct jwrite j = JWRITE_INTO(&out);
+
+    jwrite_open(&j, '{');
+    json_config(a, &j);
+    if (a->ours) {
+        number(&j, "step", a->state.step);
+        number(&j, "tokens", (int64_t)a->state.tokens);
+    }
+    if (a->newest != NULL) {
+        text(&j, "checkpoint", a->newest);
+    }
+    jwrite_key(&j, SLICE("verified"));
+    jwrite_word(&j, a->ours ? SLICE("true") : SLICE("false"));
+    json_plan(a, &j);
+    if (a->tensors != NULL) {
+        json_tensors(a->tensors, &j);
+    }
+    jwrite_close(&j, '}');
+    printf("%s\n", buf_cstr(&out));
+    buf_free(&out);
+}
+
+static void print_tensor(const struct inventory_row *r)
+{
+    uint64_t shape[SAFETENSORS_MAX_RANK];
+    int rank = extents(r, shape);
+
+    printf("  " SLICE_FMT, SLICE_ARG(name_of(r)));
+    for (int d = 0; d < rank; d++) {
+        printf("%s%llu", d == 0 ? " [" : ", ", (unsigned long long)shape[d]);
+    }
+    printf("%s%s%s%s%s\n", rank == 0 ? "" : "]", r->found != NULL ? " " : "",
+           r->found != NULL ? st_dtype_name(r->found->dtype) : "",
+           r->verdict == INVENTORY_FITS ? "" : " ",
+           r->verdict == INVENTORY_FITS ? "" : inventory_verdict_name(r->verdict));
+}
+
+/* Every one, or those that do not fit. */
+static void print_tensors(const struct about *a)
+{
+    const struct inventory *v = a->tensors;
+    size_t wrong = v->rows - v->count[INVENTORY_FITS];
+
+    printf("%zu tensors in %zu file%s", v->rows - v->count[INVENTORY_MISSING],
+           tensorset_files(v->set), tensorset_files(v->set) == 1 ? "" : "s");
+    for (int i = INVENTORY_MISSING; i < INVENTORY_VERDICTS; i++) {
+        if (v->count[i] > 0) {
+            printf(", %zu %s", v->count[i], inventory_verdict_name((enum inventory_verdict)i));
         }
     }
-    layout_fini(&l);
+    printf("%s\n", wrong == 0 ? ", as the configuration has them" : ":");
+    for (size_t i = 0; i < v->rows; i++) {
+        if (a->o->tensors || v->row[i].verdict != INVENTORY_FITS) {
+            print_tensor(&v->row[i]);
+        }
+    }
+}
+
+static void print_memory(const char *what, const struct model_memory *m)
+{
+    char weights[UNITS_TEXT], gradients[UNITS_TEXT], optimizer[UNITS_TEXT];
+    char activations[UNITS_TEXT], total[UNITS_TEXT];
+
+    size_format(m->weights_bytes, weights);
+    size_format(m->gradients_bytes, gradients);
+    size_format(m->optimizer_bytes, optimizer);
+    size_format(m->activations_bytes, activations);
+    size_format(model_memory_total(m), total);
+    printf("  %-6s %10s: weights %s, gradients %s, optimiser %s, activations %s\n", what, total,
+           weights, gradients, optimizer, activations);
+}
+
+static void print_text(const struct about *a)
+{
+    const struct model_config *c = &a->config;
+
+    printf("%s: %.2f M parameters, %lld layers, %lld heads of %lld", config_family(c),
+           (double)a->layout.parameters / 1e6, (long long)c->layers, (long long)c->heads,
+           (long long)c->head_dim);
+    if (c->kv_heads != c->heads) {
+        printf(" over %lld of keys", (long long)c->kv_heads);
+    }
+    printf(", width %lld, vocabulary %lld, context %lld\n", (long long)c->hidden,
+           (long long)c->vocab, (long long)c->context);
+    if (a->ours) {
+        printf("after step %lld, %llu tokens; all files are as the manifest says\n",
+               (long long)a->state.step, (unsigned long long)a->state.tokens);
+    }
+    if (a->tensors != NULL) {
+        print_tensors(a);
+    }
+    printf("memory at %lld x %lld tokens in %s on %s:\n", (long long)a->o->batch, (long long)a->seq,
+           a->o->dtype, a->k->device);
+    print_memory("train", &a->train);
+    print_memory("eval", &a->run);
+}
+
+/* --- finding it out ------------------------------------------------------------------------------------------------ */
+
+static int plan(struct about *a, bool training, struct model_memory *out, struct err *e)
+{
+    const struct setup s = {.world = 1, .training = training};
+    struct model *m = NULL;
+    int rc = setup_open(a->o, &a->config, a->k, &s, &m, e);
+
+    rc = rc != 0 ? rc : model_plan(m, a->o->batch, a->seq, out, e);
+    model_close(&m);
+    return rc;
+}
+
+static int tell(struct about *a, struct err *e)
+{
+    int rc = setup_at_least("batch", a->o->batch, 1, e);
+
+    rc = rc != 0 ? rc : setup_at_least("seq", a->o->seq, 0, e);
+    rc = rc != 0 ? rc : setup_device(a->o, 0, &a->k, e);
+    a->seq = setup_seq(a->o, &a->config);
+    rc = rc != 0 ? rc : plan(a, true, &a->train, e);
+    rc = rc != 0 ? rc : plan(a, false, &a->run, e);
+    if (rc != 0) {
+        return rc;
+    }
+    if (a->o->json) {
+        print_json(a);
+    } else {
+        print_text(a);
+    }
+    return 0;
+}
+
+/* Told first: whoever asks wants to see which. */
+static int judge(const struct inventory *v, const char *dir, struct err *e)
+{
+    size_t bad = v->count[INVENTORY_MISSING] + v->count[INVENTORY_SHAPE] + v->count[INVENTORY_TYPE];
+
+    return bad == 0 ? 0
+                    : err_set(e, E_CORRUPT, "%s: %zu of the model's tensors are missing or wrong",
+                              dir, bad);
+}
+
+static int info_config(struct about *a, struct err *e)
+{
+    int rc;
+
+    layout_init(&a->layout, &a->config, 1);
+    rc = tell(a, e);
+    layout_fini(&a->layout);
+    return rc;
+}
+
+static bool has_weights(const char *dir)
+{
+    char one[PATH_MAX], many[PATH_MAX];
+
+    snprintf(one, sizeof one, "%s/model.safetensors", dir);
+    snprintf(many, sizeof many, "%s/model.safetensors.index.json", dir);
+    return access(one, F_OK) == 0 || access(many, F_OK) == 0;
 }
 
 /* A model of ours has a manifest; one from the Hub does not. */
-static int info_model(const struct options *o, const char *dir, const char *newest, struct err *e)
+static int info_model(struct about *a, const char *dir, struct err *e)
 {
-    struct train_state s;
-    struct model_config c;
     char path[PATH_MAX];
-    bool ours;
     int rc;
 
     snprintf(path, sizeof path, "%s/config.json", dir);
-    rc = config_load(path, &c, e);
+    rc = config_load(path, &a->config, e);
     snprintf(path, sizeof path, "%s/manifest.sha256", dir);
-    ours = access(path, F_OK) == 0;
-    if (rc == 0 && ours && newest == NULL) {
+    a->ours = access(path, F_OK) == 0;
+    if (rc == 0 && a->ours && a->newest == NULL) {
         rc = checkpoint_verify(dir, e);
     }
-    if (rc == 0 && ours) {
-        rc = checkpoint_state(dir, &s, e);
+    if (rc == 0 && a->ours) {
+        rc = checkpoint_state(dir, &a->state, e);
     }
-    if (rc == 0) {
-        print_model(o, &c, ours ? &s : NULL, newest);
+    if (rc != 0) {
+        return rc;
     }
+    layout_init(&a->layout, &a->config, 1);
+    rc = has_weights(dir) ? inventory_open(dir, &a->layout, &a->tensors, e) : 0;
+    rc = rc != 0 ? rc : tell(a, e);
+    rc = rc != 0 || a->tensors == NULL ? rc : judge(a->tensors, dir, e);
+    inventory_close(&a->tensors);
+    layout_fini(&a->layout);
     return rc;
 }
 
@@ -77,13 +322,14 @@ static int info_model(const struct options *o, const char *dir, const char *newe
 static int info_folder(const struct options *o, const char *dir, struct err *e)
 {
     size_t n = checkpoint_count(dir);
+    struct about a = {.o = o};
     char path[PATH_MAX];
     char *newest;
     int rc;
 
     snprintf(path, sizeof path, "%s/config.json", dir);
     if (access(path, F_OK) == 0) {
-        return info_model(o, dir, NULL, e);
+        return info_model(&a, dir, e);
     }
     if (n == 0) {
         return err_set(e, E_NOTFOUND,
@@ -94,7 +340,8 @@ static int info_folder(const struct options *o, const char *dir, struct err *e)
     if (rc == 0 && !o->json) {
         printf("%s, the newest of %zu\n", newest, n);
     }
-    rc = rc != 0 ? rc : info_model(o, newest, newest, e);
+    a.newest = newest;
+    rc = rc != 0 ? rc : info_model(&a, newest, e);
     free(newest);
     return rc;
 }
@@ -123,22 +370,27 @@ static int info_shard(const struct options *o, const char *path, struct err *e)
 
 int verb_info(const struct options *o, struct err *e)
 {
-    struct model_config c;
+    struct about a = {.o = o};
     struct stat st;
     int rc;
 
     if (o->config != NULL && o->paths == 0) {
-        rc = setup_config(o, &c, e);
-        if (rc == 0) {
-            print_model(o, &c, NULL, NULL);
-        }
-        return rc;
+        rc = setup_config(o, &a.config, e);
+        return rc != 0 ? rc : info_config(&a, e);
     }
     if (o->paths != 1) {
-        return err_set(e, E_USAGE, "info needs one checkpoint, folder or shard, or --config");
+        return err_set(e, E_USAGE,
+                       "info needs one checkpoint, folder, config.json or shard, or --config");
     }
     if (stat(o->path[0], &st) == -1) {
         return err_sys(e, "%s", o->path[0]);
     }
-    return S_ISDIR(st.st_mode) ? info_folder(o, o->path[0], e) : info_shard(o, o->path[0], e);
+    if (S_ISDIR(st.st_mode)) {
+        return info_folder(o, o->path[0], e);
+    }
+    if (slice_ends(slice_str(o->path[0]), SLICE(".json"))) {
+        rc = config_load(o->path[0], &a.config, e);
+        return rc != 0 ? rc : info_config(&a, e);
+    }
+    return info_shard(o, o->path[0], e);
 }

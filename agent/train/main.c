@@ -22,7 +22,8 @@ static const struct verb_row {
     {"tokenize", TOKENIZE, verb_tokenize, " FILE|FOLDER...",
      "text files (.txt, .jsonl, packed as .gz or .zst) into token shards"},
     {"bench", BENCH, verb_bench, "", "time a model's operations and whole training steps"},
-    {"info", INFO, verb_info, " [CHECKPOINT|SHARD]", "describe and verify a checkpoint or a shard"},
+    {"info", INFO, verb_info, " [CHECKPOINT|FOLDER|config.json|SHARD]",
+     "describe a model (size, tensors, memory), verify a checkpoint or a shard"},
 };
 
 static int usage(FILE *to)

@@ -166,3 +166,34 @@ const struct st_tensor *tensorset_find(const struct tensorset *s, struct slice n
     *data = t == NULL ? (struct slice){0} : safetensors_data(st, t);
     return t;
 }
+
+size_t tensorset_count(const struct tensorset *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->files; i++) {
+        n += safetensors_count(s->file[i].st);
+    }
+    return n;
+}
+
+const struct st_tensor *tensorset_at(const struct tensorset *s, size_t i)
+{
+    for (size_t f = 0; f < s->files; f++) {
+        size_t n = safetensors_count(s->file[f].st);
+
+        if (i < n) {
+            const struct st_tensor *t = safetensors_at(s->file[f].st, i);
+            struct slice unused;
+
+            return tensorset_find(s, t->name, &unused) == t ? t : NULL;
+        }
+        i -= n;
+    }
+    return NULL;
+}
+
+size_t tensorset_files(const struct tensorset *s)
+{
+    return s->files;
+}

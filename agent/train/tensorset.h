@@ -20,6 +20,10 @@ void tensorset_close(struct tensorset **sp); /* NULL is fine */
 /* NULL when there is none; *data are its bytes, which may be unaligned for their type. */
 const struct st_tensor *tensorset_find(const struct tensorset *s, struct slice name,
                                        struct slice *data);
+/* All of them, file by file: NULL where the index leads elsewhere for that name. */
+size_t tensorset_count(const struct tensorset *s);
+const struct st_tensor *tensorset_at(const struct tensorset *s, size_t i);
+size_t tensorset_files(const struct tensorset *s);
 
 /* An index alone, for tests: opens nothing. */
 MUST_USE int tensorset_parse_index(struct slice json, struct err *e);

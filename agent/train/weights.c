@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "agent/train/manifest.h"
-#include "agent/train/tensorset.h"
 #include "common/base/arena.h"
 #include "common/os/newfile.h"
 #include "kernels/float16.h"
@@ -82,7 +81,7 @@ static void read_rows(const struct hub_tensor *h, enum st_dtype dt, const char *
     }
 }
 
-static bool same_shape(const struct hub_tensor *h, const struct st_tensor *s)
+bool weights_same_shape(const struct hub_tensor *h, const struct st_tensor *s)
 {
     uint64_t rows = (uint64_t)(h->transposed ? h->cols : h->rows);
     uint64_t cols = (uint64_t)(h->transposed ? h->rows : h->cols);
@@ -92,8 +91,8 @@ static bool same_shape(const struct hub_tensor *h, const struct st_tensor *s)
 }
 
 /* The bare models of the Hub's library have another prefix than those with a head: GPT-2's none, Llama's one more. */
-static const struct st_tensor *find(const struct tensorset *s, const char *prefix, const char *name,
-                                    struct slice *data)
+const struct st_tensor *weights_find(const struct tensorset *s, const char *prefix,
+                                     const char *name, struct slice *data)
 {
     bool outer = strncmp(name, "model.", 6) == 0;
     const struct st_tensor *found;
@@ -109,6 +108,11 @@ static const struct st_tensor *find(const struct tensorset *s, const char *prefi
     return found;
 }
 
+bool weights_same_type(const struct st_tensor *s)
+{
+    return s->dtype == ST_F64 || s->dtype == ST_F32 || s->dtype == ST_BF16 || s->dtype == ST_F16;
+}
+
 static int load_one(struct model *m, const struct weights_part *part, const struct hub_tensor *h,
                     const struct tensorset *s, struct err *e)
 {
@@ -117,18 +121,17 @@ static int load_one(struct model *m, const struct weights_part *part, const stru
     size_t size = dtype_bytes(part->dt);
     double *scratch, *wide;
     struct slice data;
-    const struct st_tensor *from = find(s, part->prefix, h->name, &data);
+    const struct st_tensor *from = weights_find(s, part->prefix, h->name, &data);
     char *host;
     int rc = 0;
 
     if (from == NULL) {
         return err_set(e, E_CORRUPT, "tensor %s%s is missing", part->prefix, h->name);
     }
-    if (from->dtype != ST_F64 && from->dtype != ST_F32 && from->dtype != ST_BF16 &&
-        from->dtype != ST_F16) {
+    if (!weights_same_type(from)) {
         return err_set(e, E_UNSUPPORTED, "tensor %s is %s", h->name, st_dtype_name(from->dtype));
     }
-    if (!same_shape(h, from)) {
+    if (!weights_same_shape(h, from)) {
         return err_set(e, E_CORRUPT, "tensor %s has another shape than config.json says", h->name);
     }
     scratch = mem_array((size_t)step, sizeof *scratch);

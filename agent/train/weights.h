@@ -11,6 +11,7 @@
 
 #include "agent/train/layout.h"
 #include "agent/train/model.h"
+#include "agent/train/tensorset.h"
 
 /* One whole set of tensors (parameters, a moment) in the model's memory, its type, and what its names begin with. */
 struct weights_part {
@@ -22,6 +23,13 @@ struct weights_part {
 /* From dir/<base>.safetensors, or the files of its index. */
 MUST_USE int weights_load(struct model *m, const struct weights_part *part, size_t parts,
                           const char *dir, const char *base, struct err *e);
+
+/* The tensor of that name, with or without the family's outer prefix; NULL. */
+const struct st_tensor *weights_find(const struct tensorset *s, const char *prefix,
+                                     const char *name, struct slice *data);
+/* Whether it is what the model wants, and of a type that is read. */
+bool weights_same_shape(const struct hub_tensor *h, const struct st_tensor *s);
+bool weights_same_type(const struct st_tensor *s);
 
 /* The same, to be written: read() copies n elements from number `offset` of the whole. */
 struct weights_source {

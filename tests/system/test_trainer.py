@@ -101,3 +101,70 @@ def test_sample_refuses_what_cannot_be(out):
                        (("--temperature", -1), "--temperature -1"), (("--top-k", -1), "--top-k -1"),
                        (("--tokens", 1 << 60), "at most"), (("--prompt", ""), "--prompt")):
         assert word in sample(out / "checkpoint-10", *args, code=64)
+
+
+def info(path, *args, code=0):
+    run = subprocess.run([BUILD / "trainer", "info", path, "--json", "--device", "cpu", *map(str, args)], text=True,
+                         capture_output=True, check=False)
+    assert run.returncode == code, run.stderr
+    return json.loads(run.stdout.splitlines()[-1]) if run.stdout else None, run.stderr
+
+
+def test_info_of_a_bare_configuration(tmp_path):
+    (tmp_path / "config.json").write_text(SHAPE)
+    said = info(tmp_path / "config.json", "--batch", 4, "--seq", 16, "--dtype", "bf16")[0]
+    assert said["parameters"] == 256 * 16 + 16 * 16 + 12 * 16 * 16 + 13 * 16 + 2 * 16 and said["layers"] == 1
+    assert "tensors" not in said and not said["verified"] and said == info(tmp_path, "--batch", 4, "--dtype", "bf16")[0]
+    plan = said["memory"]
+    assert (plan["batch"], plan["seq"], plan["dtype"], plan["device"]) == (4, 16, "bf16", "CPU")
+    train = plan["train"]
+    assert train["gradients"] == 2 * train["weights"] and train["optimizer"] == 6 * train["weights"]
+    assert train["total"] == sum(train[k] for k in ("weights", "gradients", "optimizer", "activations"))
+    assert plan["eval"]["gradients"] == 0 and plan["eval"]["activations"] < train["activations"]
+    assert info(tmp_path, "--recompute", "block", "--batch", 4)[0]["memory"]["train"]["total"] > 0
+    assert "context of 16" in info(tmp_path, "--seq", 17, code=64)[1]
+    assert "memory at 8 x 16 tokens in f32 on CPU" in trainer("info", tmp_path, "--device", "cpu")
+
+
+def test_info_compares_tensors_with_the_configuration(out, tmp_path):
+    def store(tensors):
+        """A safetensors file of zeros."""
+        header, at = {}, 0
+        for name, (dtype, shape) in sorted(tensors.items()):
+            size = {"F32": 4, "I64": 8, "BF16": 2}[dtype]
+            for n in shape:
+                size *= n
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+            at += size
+        text = json.dumps(header).encode()
+        (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(at))
+
+    (tmp_path / "config.json").write_text(SHAPE)
+    whole = info(out / "checkpoint-10")[0]
+    assert whole["verified"] and {t["is"] for t in whole["tensors"]} == {"fits"} and len(whole["tensors"]) == 16
+    kept = {t["name"]: (t["dtype"], t["shape"]) for t in whole["tensors"]}
+    store({f"transformer.{name}": t for name, t in kept.items()})
+    assert {t["is"] for t in info(tmp_path)[0]["tensors"]} == {"fits"}
+
+    kept["h.0.attn.bias"] = ("F32", [1, 1, 16, 16])
+    store(kept)
+    said = info(tmp_path)[0]
+    assert [t["name"] for t in said["tensors"] if t["is"] == "superfluous"] == ["h.0.attn.bias"]
+
+    del kept["ln_f.weight"]
+    kept["wpe.weight"] = ("BF16", [8, 16])
+    kept["ln_f.bias"] = ("I64", [16])
+    store(kept)
+    said, why = info(tmp_path, code=65)
+    assert "3 of the model's tensors are missing or wrong" in why
+    assert {t["name"]: t["is"] for t in said["tensors"] if t["is"] != "fits"} == {
+        "ln_f.weight": "missing", "wpe.weight": "another shape", "ln_f.bias": "a type that is not read",
+        "h.0.attn.bias": "superfluous"}
+    assert {"name": "ln_f.weight", "shape": [16], "is": "missing"} in said["tensors"]
+    run = subprocess.run([BUILD / "trainer", "info", tmp_path, "--device", "cpu"], text=True, capture_output=True, check=False)
+    assert run.returncode == 65 and "ln_f.weight [16] missing" in run.stdout and "wte.weight" not in run.stdout
+    assert "wte.weight [256, 16] F32" in trainer("info", out / "checkpoint-10", "--tensors", "--device", "cpu")
+
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"wte.weight": "model-1.safetensors"}}')
+    assert "model-1.safetensors" in info(tmp_path, code=66)[1]  # an index that leads nowhere is not a bare configuration

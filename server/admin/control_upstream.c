@@ -1,6 +1,7 @@
 /* Verb upstream.check: one HEAD at every origin, all at once, past the cache. */
 #include <event2/event.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "common/os/clock.h"
 #include "common/xfer/xfer.h"
@@ -68,6 +69,18 @@ static void start(struct xfer_loop *l, struct probe *p, struct arena *a)
     (void)xfer_start(l, &w, &events, p);
 }
 
+/* The client has left, or the daemon stops: nobody waits for the slowest any more. */
+static void on_client(evutil_socket_t fd, short what, void *arg)
+{
+    struct event_base *base = arg;
+    char byte;
+
+    (void)what;
+    if (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+        event_base_loopbreak(base);
+    }
+}
+
 /* Any answer means that the origin is there; what it thinks of a HEAD at its root is shown, not judged, but for 5xx. */
 static void tell(struct talk *t, const struct probe *p)
 {
@@ -106,14 +119,18 @@ int verb_upstream_check(struct talk *t, struct err *e)
         start(l, &probes[i], &a);
     }
     if (n > 0) {
+        struct event *client = event_new(base, t->fd, EV_READ, on_client, base);
+        CHECK(client != NULL);
+        event_add(client, NULL);
         event_base_dispatch(base);
+        event_free(client);
     }
+    xfer_loop_close(&l); /* those that nobody waited for end here */
     for (size_t i = 0; i < n; i++) {
         tell(t, &probes[i]);
         down += probes[i].status == 0 || probes[i].status >= 500;
     }
     jo_u64(t->result, "down", down);
-    xfer_loop_close(&l);
     event_base_free(base);
     arena_fini(&a);
     free(probes);

@@ -190,6 +190,17 @@ def test_upstream_check(m):
     assert m.ctl("upstream", "check", check=False).returncode == 69
 
 
+def test_a_stop_does_not_wait_for_a_silent_origin(mirrord):
+    """It would be given half a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        m = mirrord(CONFIG.format(f"http://127.0.0.1:{silent.getsockname()[1]}"))
+        check = subprocess.Popen([BUILD / "mirrorctl", "--socket", m.socket, "upstream", "check"], stderr=subprocess.DEVNULL)
+        asked, _ = silent.accept()
+        m.stop(limit_s=15)
+        assert check.wait() != 0
+        asked.close()
+
+
 def test_reload_is_refused_with_the_line(m):
     m.conf.write_text(m.conf.read_text() + "thredas = 2\n")
     done = m.ctl("config", "reload", check=False)

@@ -72,6 +72,8 @@ static struct body *body_of(struct desk *d, struct hot *h, uint64_t first, uint6
 
 /* --- fields of a 200 --- */
 
+enum { FIELDS_MAX = REPLY_FIELDS - 14 }; /* the origin's go so far; the rest is for ours */
+
 static void add(struct hot *h, const char *name, struct slice value)
 {
     if (value.p != NULL) {
@@ -94,11 +96,46 @@ static void add_digest(struct hot *h, const struct digest *d)
     }
 }
 
+static bool about_freshness(struct slice name)
+{
+    return slice_eqs(name, "cache-control") || slice_eqs(name, "expires") ||
+           slice_eqs(name, "pragma");
+}
+
+/* Two words on one thing leave a cache to guess (RFC 9111 4.2.1): the origin's own go on where ours would only repeat them.
+ * Elsewhere a rule, the class or the repo's access has decided, and ours stand alone. */
+static bool origin_says(const struct call *c, const struct answer *a)
+{
+    bool said = false;
+
+    for (size_t i = 0; a != NULL && i < a->nfields && !said; i++) {
+        said = slice_eqs(a->fields[i].name, "cache-control");
+    }
+    return said && c->repo->anonymous_read && c->plan.kind == PLAN_WANT &&
+           c->plan.cache_control.p == NULL && c->plan.want.class == WANT_MUTABLE &&
+           c->plan.want.ttl_s == TTL_ORIGIN;
+}
+
+/* Up to `most` of the origin's fields: those about freshness, or the others. */
+static void add_fields(struct hot *h, const struct answer *a, bool freshness, size_t most)
+{
+    for (size_t i = 0; i < a->nfields && h->reply.nfields < most; i++) {
+        const struct http_field *f = &a->fields[i];
+        if (about_freshness(f->name) == freshness) {
+            reply_add(&h->reply, arena_copy(&h->arena, f->name), arena_copy(&h->arena, f->value));
+        }
+    }
+}
+
 static void add_cache_control(struct call *c, struct hot *h)
 {
     /* "public" would let a cache behind us answer those who have no right (RFC 9111 3.5). */
     const char *who = c->repo->anonymous_read ? "public" : "private";
 
+    if (origin_says(c, h->answer)) {
+        add_fields(h, h->answer, true, h->reply.nfields + 4);
+        return;
+    }
     if (c->plan.cache_control.p != NULL) {
         add(h, "cache-control", c->plan.cache_control);
     } else if (c->plan.kind == PLAN_WANT && c->plan.want.class == WANT_IMMUTABLE) {
@@ -138,10 +175,7 @@ static void add_answer(struct call *c, struct hot *h, const struct answer *a)
     if (a->digest_known) {
         add_digest(h, &a->digest);
     }
-    for (size_t i = 0; i < a->nfields && h->reply.nfields < REPLY_FIELDS - 12; i++) {
-        reply_add(&h->reply, arena_copy(&h->arena, a->fields[i].name),
-                  arena_copy(&h->arena, a->fields[i].value));
-    }
+    add_fields(h, a, false, FIELDS_MAX);
 }
 
 static void add_blob(struct call *c, struct hot *h, struct blob *b)

@@ -49,6 +49,32 @@ def test_no_shared_cache_keeps_what_needs_a_right(house, path, wire):
     assert m.get(path, wire).status == 401
 
 
+FRESHNESS = {  # repo, what the origin says, and all that the client is told in Cache-Control; None: ours, out of it
+    "the origin's own": ("plain", "Cache-Control: max-age=600, must-revalidate|Expires: Thu, 01 Jan 2099 00:00:00 GMT",
+                         "max-age=600, must-revalidate"),
+    "nothing is kept": ("plain", "Cache-Control: no-store|Pragma: no-cache", "no-store"),
+    "dated": ("plain", "Expires: Thu, 01 Jan 2099 00:00:00 GMT", None),
+    "a rule's": ("ruled", "Cache-Control: no-cache|Expires: 0", "public, max-age=3600"),
+    "immutable": ("data", "Cache-Control: no-store|Pragma: no-cache", "public, max-age=31536000, immutable"),
+    "by token": ("secret", "Cache-Control: public, max-age=600", "private, max-age=600"),
+}
+
+
+@pytest.mark.parametrize("repo, says, wanted", FRESHNESS.values(), ids=FRESHNESS.keys())
+def test_one_word_on_freshness(house, origin, repo, says, wanted):
+    m = house(f"""repo "plain" {{ protocol = "generic" origin = "{origin.url}/" }}
+                  repo "ruled" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ ttl = 1h }} }}""")
+    origin.put("/m", size=100, fields=says)
+    for _ in range(2):
+        run = subprocess.run(["curl", "-q", "-sS", "--noproxy", "*", "-D", "-", "-o", os.devnull, "-H",
+                              f"Authorization: Bearer {m.publisher}", m.url(f"/{repo}/m")], capture_output=True, text=True, check=True)
+        told = re.findall(r"(?im)^(cache-control|expires|pragma): (.*?)\r?$", run.stdout)
+        said = [value for name, value in told if name == "cache-control"]
+        assert len(said) == 1 and (said[0] == wanted if wanted else said[0].startswith("public, max-age=")), run.stdout
+        assert len(told) == (1 if repo != "plain" or wanted is None else 2), run.stdout
+        m.settle()
+
+
 def test_a_refused_range_is_not_kept_for_a_year(house, wire):
     m = house()
     m.get("/data/a", wire)

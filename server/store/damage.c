@@ -54,7 +54,7 @@ static int still_damaged(struct store *s, void *arg, struct err *e)
     const struct drop *one = x->drops.drop;
     int rc = drops_check(s, &x->drops, e);
 
-    if (rc != 0 || x->how == DAMAGE_BYTES || one->row.place == 0) {
+    if (rc != 0 || x->how != DAMAGE_PLACE || one->row.place == 0) {
         return rc;
     }
     rc = look_place(s, one, e);
@@ -65,9 +65,14 @@ int damage_confirm(struct store *s, const struct digest *d, enum damage how, str
 {
     struct drop x;
     struct damaged arg = {{&x, 1}, how};
+    char hex[DIGEST_HEX + 1];
     int rc = drop_look(s, d, &x, e);
 
-    if (rc == E_NOTFOUND) {
+    digest_format(d, hex);
+    if (rc == 0 && how == DAMAGE_UNREADABLE && x.others != 0) {
+        log_error("store.unreadable", "blob=%s held=%zu", hex, x.others);
+        rc = err_set(e, E_IO, "it cannot be read, and no origin has it");
+    } else if (rc == E_NOTFOUND) {
         rc = err_set(e, E_CHANGED, "the blob is gone by now");
     } else if (rc == 0 || rc == E_CORRUPT) {
         struct batch *b = batch_new();
@@ -76,8 +81,6 @@ int damage_confirm(struct store *s, const struct digest *d, enum damage how, str
         rc = store_commit(s, &b, COMMIT_SYNC, e);
     }
     if (rc == 0) {
-        char hex[DIGEST_HEX + 1];
-        digest_format(d, hex);
         log_error("store.damaged", "blob=%s objects=%zu held=%zu", hex, x.objects, x.others);
     }
     drop_free(&x);

@@ -10,15 +10,17 @@
 
 enum damage {
     DAMAGE_PLACE, /* bytes missing, or not as many as they should be: looked at again on the commit thread */
-    DAMAGE_BYTES, /* the caller has hashed them */
+    DAMAGE_BYTES,      /* the caller has hashed them */
+    DAMAGE_UNREADABLE, /* the disk gave an error */
 };
 
-/* 0: dropped. E_CHANGED: it is gone, or good by now. */
+/* 0: dropped. E_CHANGED: it is gone, or good by now. E_IO: it cannot be read and stays, for no origin has it: a disk, or the way
+ * to it, may come back. */
 MUST_USE int damage_confirm(struct store *s, const struct digest *d, enum damage how,
                             struct err *e);
 /* Looks for DAMAGE_PLACE. E_NOTFOUND: no row; E_CORRUPT with a sentence. */
 MUST_USE int damage_look(struct store *s, const struct digest *d, struct err *e);
-/* Hashes the blob, twice when it seems wrong. E_CORRUPT: blob_open() found it damaged and has dropped it. */
+/* Hashes the blob, twice when it seems wrong. E_CORRUPT: blob_open() found it damaged and has dropped it. E_IO: unreadable. */
 MUST_USE int blob_hash_check(struct store *s, const struct digest *d, bool *whole, struct err *e);
 
 #endif

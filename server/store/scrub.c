@@ -43,8 +43,10 @@ static int hash_blob(struct store *s, const struct digest *d, bool *same, struct
     if (rc == 0 && blob_fd(b) == -1) {
         digest_of(blob_bytes(b), &got);
     } else if (rc == 0) {
-        if (digest_of_fd(blob_fd(b), blob_size_bytes(b), &got, e) != 0) {
-            memset(&got, 0, sizeof got); /* bytes that do not read are damage too */
+        rc = digest_of_fd(blob_fd(b), blob_size_bytes(b), &got, e);
+        if (rc == E_CORRUPT) { /* it ends early */
+            memset(&got, 0, sizeof got);
+            rc = 0;
         }
         /* What nobody else reads shall not push out what clients do. */
         (void)posix_fadvise(blob_fd(b), 0, 0, POSIX_FADV_DONTNEED);
@@ -58,7 +60,7 @@ int blob_hash_check(struct store *s, const struct digest *d, bool *whole, struct
 {
     int rc = hash_blob(s, d, whole, e);
 
-    if (rc == 0 && !*whole) { /* once more: memory and cables err too */
+    if (rc == E_IO || (rc == 0 && !*whole)) { /* once more: memory and cables err too */
         rc = hash_blob(s, d, whole, e);
     }
     return rc;
@@ -80,10 +82,11 @@ static int scrub_one(struct scrub *x, const struct digest *d, uint64_t *read_byt
     }
     if (rc == 0 && whole) {
         note_verified(x, d, r);
-    } else if (rc == 0 || rc == E_CORRUPT) {
-        int dropped = rc == E_CORRUPT ? 0 : damage_confirm(x->s, d, DAMAGE_BYTES, x->e);
-        *damaged += dropped == 0;
-        rc = dropped == E_CHANGED ? 0 : dropped;
+    } else if (rc == 0 || rc == E_CORRUPT || rc == E_IO) {
+        enum damage how = rc == E_IO ? DAMAGE_UNREADABLE : DAMAGE_BYTES;
+        int dropped = rc == E_CORRUPT ? 0 : damage_confirm(x->s, d, how, x->e);
+        *damaged += dropped == 0 || dropped == E_IO;
+        rc = dropped == E_CHANGED || dropped == E_IO ? 0 : dropped;
     }
     return rc == E_NOTFOUND ? 0 : rc;
 }

@@ -90,8 +90,11 @@ static int check_bytes(struct verify *v, const struct digest *d, const char *hex
     if (rc == 0 && !whole) {
         found(v, &v->out->damaged, "blob %s: bytes do not match the digest", hex);
         rc = drop_damaged(v, d, DAMAGE_BYTES);
+    } else if (rc == E_IO) {
+        found(v, &v->out->damaged, "blob %s: the disk does not give its bytes", hex);
+        rc = drop_damaged(v, d, DAMAGE_UNREADABLE);
     }
-    return rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : rc;
+    return rc == E_NOTFOUND || rc == E_CORRUPT || rc == E_IO ? 0 : rc;
 }
 
 static int check_blob(void *arg, struct slice key, struct slice value)

@@ -1,8 +1,10 @@
 #include "server/store/batch.h"
 #include "tests/harness/store.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "server/store/tree.h"
 
@@ -261,13 +263,75 @@ static void test_scrub(void **state)
     assert_int_equal(read_bytes, 0); /* all are younger */
 }
 
+/* A disk that gives an error: our own pread() stands before libc's. */
+static ino_t sick_inode;
+
+ssize_t pread64(int fd, void *p, size_t n, off_t off);
+ssize_t pread64(int fd, void *p, size_t n, off_t off)
+{
+    struct stat st;
+
+    if (sick_inode != 0 && fstat(fd, &st) == 0 && st.st_ino == sick_inode) {
+        errno = EIO;
+        return -1;
+    }
+    return (ssize_t)syscall(SYS_pread64, fd, p, n, off);
+}
+
+ssize_t pread(int fd, void *p, size_t n, off_t off)
+{
+    return pread64(fd, p, n, off);
+}
+
+static void make_sick(const struct fixture *f, const struct digest *d)
+{
+    char path[200];
+    struct stat st;
+
+    blob_file(f, d, path);
+    assert_int_equal(stat(path, &st), 0);
+    sick_inode = st.st_ino;
+}
+
+/* What an origin has may go and be fetched again; of an upload this is the only one, and the disk may come back. */
+static void test_unreadable(void **state)
+{
+    struct fixture *f = *state;
+    struct digest fetched = put_sample(f->s, 1, 50000, "r", "a");
+    struct digest uploaded = put_sample(f->s, 2, 50000, NULL, NULL);
+    struct batch *b = batch_new();
+    struct buf key = BUF_INIT(4096);
+    struct verify_report r;
+    uint64_t read_bytes, damaged;
+
+    holder_key(&key, &uploaded, SLICE("models"), 't', SLICE("me/x"));
+    batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
+    assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, NULL), 0);
+    buf_free(&key);
+
+    make_sick(f, &uploaded);
+    assert_int_equal(scrub_step(f->s, 1 << 20, UINT64_MAX, &read_bytes, &damaged, NULL), 0);
+    assert_int_equal(damaged, 1);
+    r = verify(f, true, true, NULL);
+    assert_true(r.damaged == 1 && r.repaired == 0 && r.blobs == 2);
+    sick_inode = 0;
+    assert_blob(f->s, &uploaded, 50000);
+
+    make_sick(f, &fetched);
+    assert_int_equal(scrub_step(f->s, 1 << 20, UINT64_MAX, &read_bytes, &damaged, NULL), 0);
+    sick_inode = 0;
+    assert_int_equal(damaged, 1);
+    assert_false(blob_is_there(f->s, &fetched));
+    assert_blob(f->s, &uploaded, 50000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
         T(test_whole_store), T(test_orphan_files_go),   T(test_damage_is_found_and_repaired),
         T(test_bad_rows),    T(test_publish_under_way), T(test_trees),
-        T(test_scrub),
+        T(test_scrub),       T(test_unreadable),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,8 +34,9 @@ static void blob_done(struct step *s)
     if (s->rc != 0) {
         log_error("serve.blob_missing", "repo=%s path=" SLICE_FMT " why=\"%s\"", c->repo->name,
                   SLICE_ARG(c->path), s->why.text);
-        /* 404 only when it went since its tree was read: damage must not look like "never was". */
-        refuse(c->x, s->rc == E_NOTFOUND ? 404 : 500, "%s: %s\n", err_plain(s->rc), s->why.text);
+        /* Never 404: its tree names it, and a damaged blob has lost its row. That must not look like "never was". */
+        refuse(c->x, 500, "%s: the file's bytes are damaged or missing here; publish it again\n",
+               s->rc == E_NOTFOUND ? err_plain(E_CORRUPT) : err_plain(s->rc));
         return;
     }
     opening_send(

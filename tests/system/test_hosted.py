@@ -250,6 +250,20 @@ def test_digests_by_the_right_to_one_tree(mirrord):
             assert m.get(f"/-/{path}/{digest}", headers=fields).status == status, scope
 
 
+def test_a_damaged_file_is_not_absent(models, wire):
+    """What its tree names and the store has lost is an error each time, until the same bytes come again."""
+    body = b"x" * 100000
+    assert models.put("/models/me/gpt/a", body, wire, models.publisher).status == 201
+    models.stop()
+    for file in (models.state / "blobs").glob("*/*/*"):
+        file.unlink()
+    models.start()
+    assert [models.get("/models/me/gpt/a", wire).status for _ in range(3)] == [500] * 3
+    assert models.get("/models/me/gpt/b", wire).status == 404
+    assert models.put("/models/me/gpt/b", body, wire, models.publisher).status == 201
+    assert models.get("/models/me/gpt/a", wire).body == body
+
+
 def test_a_revoked_token_is_refused(models):
     assert models.put("/models/me/gpt/a", b"1", token=models.publisher).status in (200, 201, 204)
     models.ctl("token", "revoke", "ci")

@@ -1,10 +1,23 @@
 #include "server/serve/desk.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "server/serve/rendering.h"
 
-enum { HOT_ENTRIES = 8192, HOT_BYTES = 64 << 20 };
+enum { HOT_ENTRIES = 8192, HOT_BYTES = 64 << 20, HOT_FILES_SHARE = 4 };
+
+/* Of the descriptors that we may have a part, for all loops: the rest is for connections, fills and what is being sent.
+ * Nobody gives one back here when they run out. */
+static size_t hot_files(unsigned loops)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) == -1) {
+        return HOT_ENTRIES / loops;
+    }
+    return (size_t)min_u64(r.rlim_cur / HOT_FILES_SHARE / loops, HOT_ENTRIES);
+}
 
 struct serve *serve_open(struct daemon *d)
 {
@@ -19,7 +32,7 @@ struct serve *serve_open(struct daemon *d)
         k->serve = s;
         k->daemon = d;
         k->loop = loops_at(d->loops, i);
-        k->hot = hot_open(HOT_ENTRIES, HOT_BYTES);
+        k->hot = hot_open(HOT_ENTRIES, hot_files(n), HOT_BYTES);
         k->set = repo_set_hold(d);
         k->loop->local = k; /* before the first connection: no loop looks at it yet */
     }

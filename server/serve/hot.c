@@ -14,7 +14,9 @@ struct hot_table {
     struct list lru; /* front: used last */
     size_t entries;
     size_t entries_max;
-    uint64_t bytes; /* of documents */
+    size_t files; /* descriptors that they hold */
+    size_t files_max;
+    uint64_t bytes; /* of documents and small blobs */
     uint64_t bytes_max;
 };
 
@@ -37,19 +39,35 @@ struct slice hot_name(const struct http_req *req, const struct repo *r, struct s
     return arena_fmt(req->arena, "%s/" SLICE_FMT, r->name, SLICE_ARG(rest));
 }
 
-struct hot_table *hot_open(size_t entries, uint64_t bytes_max)
+struct hot_table *hot_open(size_t entries, size_t files_max, uint64_t bytes_max)
 {
     struct hot_table *t = NEW(struct hot_table);
 
     t->entries_max = entries;
+    t->files_max = files_max;
     t->bytes_max = bytes_max;
     list_init(&t->lru);
     return t;
 }
 
+static const struct blob *blob_of(const struct hot *h)
+{
+    return h->answer != NULL ? h->answer->blob : h->blob;
+}
+
+static size_t files_of(const struct hot *h)
+{
+    const struct blob *b = blob_of(h);
+
+    return (b != NULL && blob_fd(b) != -1) || (h->rendering != NULL && h->rendering->fd != -1);
+}
+
 static uint64_t weight(const struct hot *h)
 {
-    return h->bytes.n + (h->rendering != NULL ? h->rendering->size_bytes : 0);
+    const struct blob *b = blob_of(h);
+
+    return h->bytes.n + (h->rendering != NULL ? h->rendering->size_bytes : 0) +
+           (b != NULL && blob_fd(b) == -1 ? blob_size_bytes(b) : 0);
 }
 
 static void take_out(struct hot_table *t, struct hot *h)
@@ -57,6 +75,7 @@ static void take_out(struct hot_table *t, struct hot *h)
     HASH_DEL(t->by_name, h);
     list_remove(&h->lru);
     t->entries--;
+    t->files -= files_of(h);
     t->bytes -= weight(h);
     hot_release(&h);
 }
@@ -118,13 +137,15 @@ void hot_add(struct hot_table *t, struct hot *h)
     if (old != NULL) {
         take_out(t, old);
     }
-    while (t->entries >= t->entries_max ||
-           (t->bytes + weight(h) > t->bytes_max && !list_empty(&t->lru))) {
+    while (!list_empty(&t->lru) &&
+           (t->entries >= t->entries_max || t->files + files_of(h) > t->files_max ||
+            t->bytes + weight(h) > t->bytes_max)) {
         take_out(t, LIST_ITEM(t->lru.prev, struct hot, lru));
     }
     HASH_ADD_KEYPTR(hh, t->by_name, h->name.p, h->name.n, h);
     list_push_front(&t->lru, &h->lru);
     t->entries++;
+    t->files += files_of(h);
     t->bytes += weight(h);
     hot_hold(h);
 }

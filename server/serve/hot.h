@@ -36,7 +36,8 @@ struct hot {
 };
 
 struct hot_table;
-struct hot_table *hot_open(size_t entries, uint64_t bytes_max);
+/* At most so many entries, of them so many that keep a file open, and so many bytes of what they keep in memory. */
+struct hot_table *hot_open(size_t entries, size_t files_max, uint64_t bytes_max);
 void hot_close(struct hot_table **tp);
 /* Repo, path and query (path points into req's target), and what a rendering is chosen by: in req's arena. p == NULL: not
  * for the table. */

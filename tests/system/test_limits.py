@@ -1,4 +1,6 @@
 """Limits: requests, bytes and connections of a client; what a refusal says; who is not meant."""
+import contextlib
+import http.client
 import re
 import socket
 
@@ -94,3 +96,19 @@ def test_health_is_not_limited(limited):
 
 def test_no_limit_without_a_block(limited):
     assert statuses(limited(""), 200)[0] == [200] * 200
+
+
+def test_few_descriptors_serve_many_files(mirrord, origin):
+    """What each loop remembers of files keeps them open: it must not take the descriptors that connections need."""
+    m = mirrord(CONFIG.format(origin=origin.url, limits="threads = 2"), command=("prlimit", "--nofile=256:256"))
+    count = 300
+    for i in range(count):
+        origin.put(f"/f{i}", size=40000)
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", m.port, timeout=30)) as c:
+        for _ in range(2):
+            for i in range(count):
+                c.request("GET", f"/data/f{i}")
+                reply = c.getresponse()
+                assert reply.status == 200 and len(reply.read()) == 40000, f"file {i}"
+            m.settle()
+    assert m.get("/readyz").status == 200

@@ -158,6 +158,10 @@ static int check_memory(struct model *m, const struct setup *s, struct err *e)
     if (s->tell) {
         tell_memory(m, &p, room);
     }
+    if (s->tell) {
+        log_info("attention.by", "kernel=\"%s\" order=%s scratch_bytes=%zu", m->attention.by,
+                 m->o.any_order ? "any" : "fixed", m->attention.scratch_bytes);
+    }
     return total <= room ? 0 : refuse(m, s, &p, room, e);
 }
 
@@ -207,7 +211,10 @@ static int fill_model(const struct options *o, struct model *m, struct err *e)
 int setup_open(const struct options *o, const struct model_config *c, const struct kops *k,
                const struct setup *s, struct model **out, struct err *e)
 {
-    struct model_options mo = {.world = s->world, .training = s->training, .caching = s->caching};
+    struct model_options mo = {.world = s->world,
+                               .training = s->training,
+                               .caching = s->caching,
+                               .any_order = !o->deterministic};
     int rc = parse_recompute(o->recompute, &mo.recompute, e);
 
     *out = NULL;

@@ -104,7 +104,8 @@ def resume(s, work):
         return
     for dtype in ("f32", "bf16"):
         common = [s.build / "trainer", "train", "--config", "demo", "--device", "cuda", "--dtype", dtype, "--data",
-                  work / "data.bin", "--batch", 4, "--seq", 64, "--steps", 20, "--save-every", 10, "--log-every", 20]
+                  work / "data.bin", "--batch", 4, "--seq", 64, "--steps", 20, "--save-every", 10, "--log-every", 20,
+                  "--deterministic"]
         rc, output = s.run([*common, "--out", work / f"whole-{dtype}"], 40)
         if rc == 0:
             part = work / f"part-{dtype}"

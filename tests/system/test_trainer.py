@@ -168,3 +168,10 @@ def test_info_compares_tensors_with_the_configuration(out, tmp_path):
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"wte.weight": "model-1.safetensors"}}')
     assert "model-1.safetensors" in info(tmp_path, code=66)[1]  # an index that leads nowhere is not a bare configuration
+
+
+@pytest.mark.parametrize("flag,order", [((), "any"), (("--deterministic",), "fixed")])
+def test_the_log_says_what_serves_attention(tmp_path, flag, order):
+    run = subprocess.run([BUILD / "trainer", "bench", "--config", "tiny-gpt2", "--device", "cpu", "--only", "steps", "--steps", "1",
+                          *flag], text=True, capture_output=True, check=True)
+    assert f'attention.by kernel="plain loops" order={order} scratch_bytes=0' in run.stderr

@@ -39,7 +39,7 @@ static bool stands_in_url(char c)
 
 struct slice plan_url(const char *base, struct slice path, struct slice query, struct arena *a)
 {
-    struct buf b = BUF_INIT(strlen(base) + 3 * path.n + 1 + query.n);
+    struct buf b = BUF_INIT(strlen(base) + 3 * path.n + 1 + 3 * query.n);
 
     buf_str(&b, base);
     for (size_t i = 0; i < path.n; i++) {
@@ -51,7 +51,14 @@ struct slice plan_url(const char *base, struct slice path, struct slice query, s
     }
     if (query.p != NULL) {
         buf_byte(&b, '?');
-        buf_adds(&b, query);
+    }
+    for (size_t i = 0; i < query.n; i++) { /* as it came, but for what no URL may hold */
+        uint8_t c = (uint8_t)query.p[i];
+        if (c < 0x80 && c != '\\') {
+            buf_byte(&b, c);
+        } else {
+            buf_addf(&b, "%%%02X", c);
+        }
     }
     CHECK(b.rc == 0);
     return settle(&b, a);

@@ -10,7 +10,7 @@
 /* The canonical form (common/codec/url.h) of a raw path below a repo, without the leading '/'. E_INVALID, E_TOOBIG. */
 MUST_USE int plan_path(struct slice raw, struct arena *a, struct slice *out, struct err *e);
 /* The URL of a canonical path below `base` (ends in '/'): escaped anew, so that all spellings of a path are one URL. '+' goes
- * as %2B: object stores read the bare one as a blank. query: raw, p == NULL without. */
+ * as %2B: object stores read the bare one as a blank. query: raw, p == NULL without; what no URL may hold (bytes past ASCII, '\\') is escaped. */
 struct slice plan_url(const char *base, struct slice path, struct slice query, struct arena *a);
 /* The key of a path and its query; a '?' that belongs to the path is kept apart from the one between the two. */
 struct slice plan_key(struct slice path, struct slice query, struct arena *a);

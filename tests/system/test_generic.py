@@ -1,4 +1,5 @@
 """The generic protocol: cold, warm, ranges, conditionals, freshness, and an origin in trouble, over every wire."""
+import socket
 import time
 
 import pytest
@@ -63,6 +64,14 @@ def test_long_names(mirrord, origin, size, status):
     reply = m.get("/data" + name)
     assert reply.status == status
     assert m.get("/data/" + "p" * size).status == (404 if status == 200 else 414 if size < 16000 else 400)
+
+
+def test_a_query_of_any_bytes(data):
+    """Clients send UTF-8 as it is; that is no trouble of the origin's."""
+    data.origin.put("/a.txt?q=%C3%A9%5C&r=%2F", size=100)
+    with socket.create_connection(("127.0.0.1", data.port), timeout=30) as s:
+        s.sendall("GET /data/a.txt?q=\u00e9\\&r=%2F HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        assert s.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 # Positions whose sums with a block or a segment pass 2^64, and where 2^63 ends.

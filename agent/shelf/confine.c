@@ -57,11 +57,13 @@ static void no_network_no_programs(void)
 {
 #ifdef OUR_ARCH
     static const unsigned refused[] = {
-        SYS_socket,           SYS_socketpair, SYS_connect, SYS_bind,   SYS_execve, SYS_execveat,
-        SYS_ptrace,           SYS_kill,       SYS_mount,   SYS_setuid, SYS_setgid, SYS_unshare,
-        SYS_process_vm_writev};
+        SYS_socket, SYS_socketpair, SYS_connect, SYS_bind, SYS_execve, SYS_execveat, SYS_ptrace,
+        SYS_kill, SYS_pidfd_send_signal, SYS_pidfd_getfd, SYS_process_vm_readv,
+        SYS_process_vm_writev, SYS_mount, SYS_setuid, SYS_setgid, SYS_unshare, SYS_setns, SYS_bpf,
+        /* The kernel does a ring's work by itself, and asks no filter. */
+        SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register};
     enum { N = ARRAY_LEN(refused) };
-    struct sock_filter code[N + 6];
+    struct sock_filter code[N + 7];
     struct sock_fprog prog = {.filter = code};
     size_t at = 0;
 
@@ -71,6 +73,10 @@ static void no_network_no_programs(void)
     code[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
     code[at++] =
         (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+#    if defined(__x86_64__)
+    /* The x32 interface has numbers of its own for the same calls, on kernels that know it. */
+    code[at++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, N + 1, 0);
+#    endif
     for (size_t i = 0; i < N; i++) { /* to the last line */
         code[at++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[i],
                                                   (uint8_t)(N - i), 0);

@@ -266,7 +266,10 @@ static int finish(struct tokenizing *t, struct err *e)
 
     if (shardset_tokens(t->train.set) == 0) {
         return err_set(e, E_INVALID, "no text in there%s",
-                       t->val.set != NULL ? " that is not for validation" : "");
+                       t->val.set != NULL && shardset_tokens(t->val.set) != 0
+                           ? " for training: --val took all documents (a .txt is one, .jsonl has "
+                             "one a line); give more, or leave it out"
+                           : "");
     }
     if (t->val.set != NULL && shardset_tokens(t->val.set) == 0) {
         return err_set(

@@ -124,6 +124,8 @@ def test_shards_validation_and_threads(trainer, tmp_path):
     (tmp_path / "lone.txt").write_text("one document")
     err = trainer("tokenize", *common, "--out", tmp_path / "lone", tmp_path / "lone.txt", code=65)
     assert "none of the 1 documents" in err
+    err = trainer("tokenize", "--val", "100%", "--out", tmp_path / "lone", tmp_path / "lone.txt", code=65)
+    assert "--val took all documents" in err
 
 
 def test_bytes_that_are_no_text(trainer, tmp_path):

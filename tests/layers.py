@@ -46,6 +46,10 @@ ARROWS = {
         "server/store",  # tree.h: plans name heads and entries; batches for rows of a rewrite
     },
     "server/sync": COMMON | {"server/repo", "server/store", "server/fetch"},
+    "server/sync/rsync": COMMON | {
+        "server/sync",   # engine.h: what the pipeline asks
+        "server/store",  # blobs that a delta begins from
+    },
     "server/rsync": COMMON | {"server/store", "server/net"},
     "server/ctl": COMMON,
     # The top: conf, daemon, serve and admin see all of the server but its control tool.

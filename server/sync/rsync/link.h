@@ -1,0 +1,52 @@
+/* link.h - a connection to a peer, clear or TLS, on a loop: bytes both ways, deadlines, pauses.
+ *
+ * Names are looked up on the pool; addresses are tried in the order the system gives them. What is to be sent stays in the owner's
+ * buffer until the socket takes it. A peer that neither sends nor takes anything for stall_ms, while we wait for it, is
+ * given up: on_end comes with E_TIMEOUT. While paused no clock runs.
+ *
+ * owns     its socket and TLS; link_close() at any time, in an event too; none comes after it
+ * threads  the loop's; events never run inside link_open, link_pump, link_pause
+ * errors   E_NETWORK, E_TIMEOUT; E_DENIED for a certificate that does not hold
+ */
+#ifndef SERVER_SYNC_RSYNC_LINK_H
+#define SERVER_SYNC_RSYNC_LINK_H
+
+#include "common/base/buf.h"
+#include "common/os/pool.h"
+
+struct event_base;
+struct link;
+
+struct link_settings { /* copied */
+    struct slice host;
+    uint16_t port;
+    bool tls;
+    const char *ca_file; /* or NULL: the system's */
+    uint32_t connect_ms, stall_ms;
+    uint32_t keep_alive_ms; /* on_quiet when nothing was sent for so long */
+};
+
+struct link_site {
+    struct event_base *base;
+    struct mailbox *box;
+    struct pool *pool;
+};
+
+struct link_events {
+    /* Takes from *in; what it leaves comes again, after link_pause(l, false) when it paused. */
+    int (*on_bytes)(void *arg, struct slice *in, struct err *e);
+    struct buf *(*out)(void *arg); /* what is to be sent; the link drops from its front what was */
+    void (*on_sent)(void *arg);    /* there is less in it */
+    void (*on_quiet)(void *arg);
+    /* At most once, and last. rc 0: the peer closed in order of TCP. */
+    void (*on_end)(void *arg, int rc, const struct err *why);
+};
+
+MUST_USE int link_open(const struct link_settings *set, const struct link_site *site,
+                       const struct link_events *ev, void *arg, struct link **out, struct err *e);
+void link_pump(struct link *l); /* there is more to send */
+void link_pause(struct link *l, bool paused);
+void link_close(struct link **lp); /* NULL is fine */
+uint64_t link_bytes_in(const struct link *l);
+
+#endif

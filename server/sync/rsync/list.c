@@ -1,0 +1,380 @@
+#include "server/sync/rsync/list.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "server/sync/rsync/listpriv.h"
+#include "server/sync/rsync/varint.h"
+
+enum flag {
+    FLAG_SAME_MODE = 1 << 1,
+    FLAG_MORE = 1 << 2, /* a second byte of flags, where flags are bytes */
+    FLAG_SAME_NAME = 1 << 5,
+    FLAG_LONG_NAME = 1 << 6,
+    FLAG_SAME_TIME = 1 << 7,
+    FLAG_LINKED = 1 << 9,
+    FLAG_LINKED_FIRST = 1 << 12,
+    FLAG_ERROR_END = 1 << 12,
+    FLAG_NSEC = 1 << 13,
+    FLAG_ALL = (1 << 15) - 1,
+};
+
+struct file_list *list_new(struct list_form form, struct list_limits limits)
+{
+    struct file_list *l = NEW(struct file_list);
+
+    CHECK(limits.text_bytes <= (uint64_t)2 << 30);
+    l->form = form;
+    l->limits = limits;
+    l->folder = LIST_NO_TEXT;
+    return l;
+}
+
+void list_free(struct file_list **lp)
+{
+    struct file_list *l = *lp;
+
+    if (l == NULL) {
+        return;
+    }
+    *lp = NULL;
+    for (size_t i = 0; i < l->blocks_n; i++) {
+        free(l->blocks[i]);
+    }
+    for (size_t i = 0; i < l->texts_n; i++) {
+        free(l->texts[i]);
+    }
+    free(l->blocks);
+    free(l->texts);
+    free(l->order);
+    free(l);
+}
+
+/* --- texts and entries, in blocks that never move ------------------------------------------------------------------- */
+
+static void *add_block(void ***table, size_t *n, size_t *room, size_t bytes)
+{
+    void **grown = *table;
+    void *block = malloc(bytes);
+
+    CHECK(block != NULL);
+    if (*n == *room) {
+        *room = *room != 0 ? *room * 2 : 16;
+        grown = realloc(grown, *room * sizeof(void *));
+        CHECK(grown != NULL);
+        *table = grown;
+    }
+    grown[(*n)++] = block;
+    return block;
+}
+
+/* Room for n bytes (a path at most), counted as n of the limit on texts. */
+static char *text_room(struct file_list *l, size_t n, uint32_t *ref)
+{
+    if (l->text_bytes + n > l->limits.text_bytes) {
+        return NULL;
+    }
+    if (l->texts_n == 0 || l->text_used + n > LIST_TEXT_BLOCK) {
+        if (l->texts_n == LIST_TEXT_BLOCKS) {
+            return NULL;
+        }
+        add_block(&l->texts, &l->texts_n, &l->texts_room, LIST_TEXT_BLOCK);
+        l->text_used = 0;
+    }
+    *ref = (uint32_t)((l->texts_n - 1) << LIST_TEXT_BITS | l->text_used);
+    l->text_used += n;
+    l->text_bytes += n;
+    return list_text(l, *ref);
+}
+
+/* With its length before it. */
+static bool add_counted(struct file_list *l, struct slice s, uint32_t *ref)
+{
+    uint16_t n = (uint16_t)s.n;
+    char *to = text_room(l, sizeof n + s.n, ref);
+
+    if (to == NULL) {
+        return false;
+    }
+    memcpy(to, &n, sizeof n);
+    if (s.n != 0) {
+        memcpy(to + sizeof n, s.p, s.n);
+    }
+    return true;
+}
+
+static struct list_entry *entry_room(struct file_list *l)
+{
+    if (l->count % LIST_BLOCK == 0) {
+        add_block(&l->blocks, &l->blocks_n, &l->blocks_room,
+                  LIST_BLOCK * sizeof(struct list_entry));
+    }
+    return list_arrived(l, l->count);
+}
+
+/* --- one entry ---------------------------------------------------------------------------------------------------------- */
+
+bool list_name_valid(struct slice path)
+{
+    struct slice rest = path;
+
+    if (path.n == 0 || path.n > LIST_PATH_MAX || slice_find(path, '\0') >= 0 ||
+        path.p[path.n - 1] == '/') {
+        return false;
+    }
+    if (slice_eq(path, SLICE("."))) {
+        return true;
+    }
+    while (rest.n > 0) {
+        struct slice part = slice_cut(&rest, '/');
+        if (part.n == 0 || slice_eq(part, SLICE(".")) || slice_eq(part, SLICE(".."))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+struct arriving { /* what an entry says, before anything is kept of it */
+    uint32_t flags;
+    size_t shared; /* bytes of the last name */
+    struct slice rest;
+    int32_t leader;
+    int64_t size;
+    int64_t mtime_s;
+    int32_t nsec;
+    uint32_t mode;
+    struct slice target;
+    bool copy; /* all of it is the leader's */
+};
+
+static uint32_t take_flags(struct get *t, struct list_form form, bool *end, int32_t *io_error)
+{
+    uint32_t flags;
+
+    *end = false;
+    if (form.varint_flags) {
+        flags = (uint32_t)get_varint(t);
+        if (flags == 0 && t->rc == 0) {
+            *io_error = get_varint(t);
+            *end = true;
+        }
+        return flags;
+    }
+    flags = get_byte(t);
+    if (flags == 0) {
+        *end = t->rc == 0;
+        return 0;
+    }
+    if ((flags & FLAG_MORE) != 0) {
+        flags |= (uint32_t)get_byte(t) << 8;
+        if (form.safe && flags == (FLAG_MORE | FLAG_ERROR_END)) {
+            *io_error = get_varint(t);
+            *end = true;
+        }
+    }
+    return flags;
+}
+
+static int take_name(struct get *t, const struct file_list *l, struct arriving *a, struct err *e)
+{
+    size_t n;
+
+    a->shared = (a->flags & FLAG_SAME_NAME) != 0 ? get_byte(t) : 0;
+    n = (a->flags & FLAG_LONG_NAME) != 0 ? (size_t)(uint32_t)get_varint(t) : get_byte(t);
+    if (t->rc != 0) {
+        return 0;
+    }
+    if (a->shared > l->last_n || n > LIST_PATH_MAX || a->shared + n > LIST_PATH_MAX) {
+        return err_set(e, E_PROTOCOL, "the peer's list has a name of %zu bytes", a->shared + n);
+    }
+    a->rest = get_bytes(t, n);
+    return 0;
+}
+
+static int take_leader(struct get *t, const struct file_list *l, struct arriving *a, struct err *e)
+{
+    a->leader = LIST_NONE;
+    if (!l->form.hard_links || (a->flags & (FLAG_LINKED | FLAG_LINKED_FIRST)) != FLAG_LINKED) {
+        return 0;
+    }
+    a->leader = get_varint(t);
+    if (t->rc != 0) {
+        return 0;
+    }
+    if (a->leader < 0 || (uint32_t)a->leader >= l->count) {
+        return err_set(e, E_PROTOCOL, "the peer's list has a hard link to entry %d of %u",
+                       (int)a->leader, (unsigned)l->count);
+    }
+    a->copy = true;
+    return 0;
+}
+
+static int take_facts(struct get *t, const struct file_list *l, struct arriving *a, struct err *e)
+{
+    a->size = get_varlong(t, 3);
+    a->mtime_s = (a->flags & FLAG_SAME_TIME) != 0 ? l->last_mtime_s : get_varlong(t, 4);
+    a->nsec = (a->flags & FLAG_NSEC) != 0 ? get_varint(t) : 0;
+    a->mode = (a->flags & FLAG_SAME_MODE) != 0 ? l->last_mode : (uint32_t)get_int(t);
+    if (t->rc == 0 && (a->size < 0 || a->nsec < 0 || a->nsec > 999999999 || a->mode > 0xffff)) {
+        return err_set(e, E_PROTOCOL, "the peer's list has a size, time or mode that cannot be");
+    }
+    if (t->rc == 0 && S_ISLNK(a->mode)) {
+        size_t n = (size_t)(uint32_t)get_varint(t);
+        if (t->rc == 0 && (n == 0 || n > LIST_PATH_MAX)) {
+            return err_set(e, E_PROTOCOL, "the peer's list has a link of %zu bytes", n);
+        }
+        a->target = get_bytes(t, n);
+        if (t->rc == 0 && slice_find(a->target, '\0') >= 0) {
+            return err_set(e, E_PROTOCOL, "the peer's list has a link with a NUL");
+        }
+    }
+    return 0;
+}
+
+static int64_t clamp_ns(int64_t s, int32_t nsec)
+{
+    const int64_t most = INT64_MAX / 1000000000 - 1;
+
+    if (s > most) {
+        return INT64_MAX;
+    }
+    if (s < -most) {
+        return INT64_MIN;
+    }
+    return s * 1000000000 + nsec;
+}
+
+static int refuse_name(struct slice path, struct err *e)
+{
+    struct slice shown = slice_first(path, path.n < 120 ? path.n : 120);
+
+    return err_set(e, E_PROTOCOL,
+                   "the peer's list has a name that leads elsewhere: '" SLICE_FMT "'",
+                   SLICE_ARG(shown));
+}
+
+static int too_much(const struct file_list *l, struct err *e)
+{
+    return err_set(e, E_TOOBIG, "the peer's list is longer than %u entries or %llu MiB of names",
+                   (unsigned)l->limits.entries, (unsigned long long)(l->limits.text_bytes >> 20));
+}
+
+/* The folder's text, kept from the entry before where it is the same. */
+static bool keep_folder(struct file_list *l, struct slice folder, uint32_t *ref)
+{
+    if (l->folder == LIST_NO_TEXT || !slice_eq(list_counted(l, l->folder), folder)) {
+        if (!add_counted(l, folder, &l->folder)) {
+            return false;
+        }
+    }
+    *ref = l->folder;
+    return true;
+}
+
+static bool keep_name(struct file_list *l, struct list_entry *en)
+{
+    struct slice path = slice_of(l->last, l->last_n);
+    size_t cut = path.n;
+    char *to;
+
+    while (cut > 0 && path.p[cut - 1] != '/') {
+        cut--;
+    }
+    if (!keep_folder(l, slice_first(path, cut > 0 ? cut - 1 : 0), &en->folder)) {
+        return false;
+    }
+    en->name_bytes = (uint16_t)(path.n - cut);
+    to = text_room(l, en->name_bytes, &en->name);
+    if (to != NULL) {
+        memcpy(to, path.p + cut, en->name_bytes);
+    }
+    return to != NULL;
+}
+
+static int keep(struct file_list *l, const struct arriving *a, struct err *e)
+{
+    struct list_entry *en;
+    uint32_t target;
+
+    if (l->count >= l->limits.entries) {
+        return too_much(l, e);
+    }
+    memcpy(l->last + a->shared, a->rest.p, a->rest.n);
+    l->last_n = a->shared + a->rest.n;
+    if (!list_name_valid(slice_of(l->last, l->last_n))) {
+        return refuse_name(slice_of(l->last, l->last_n), e);
+    }
+    en = entry_room(l);
+    if (a->copy) {
+        const struct list_entry *first = list_arrived(l, (uint32_t)a->leader);
+        *en = *first;
+        if (!S_ISLNK(en->mode)) {
+            en->leader = first->leader != LIST_NONE ? first->leader : a->leader;
+        }
+        l->last_mode = en->mode;
+        l->last_mtime_s = en->mtime_ns >= 0 ? en->mtime_ns / 1000000000
+                                            : -((999999999 - en->mtime_ns) / 1000000000);
+    } else {
+        *en = (struct list_entry){.size_bytes = (uint64_t)a->size,
+                                  .mtime_ns = clamp_ns(a->mtime_s, a->nsec),
+                                  .mode = (uint16_t)a->mode,
+                                  .leader = LIST_NONE};
+        l->last_mode = a->mode;
+        l->last_mtime_s = a->mtime_s;
+        if (S_ISLNK(a->mode)) {
+            if (!add_counted(l, a->target, &target)) {
+                return too_much(l, e);
+            }
+            en->leader = (int32_t)target;
+        }
+    }
+    if (!keep_name(l, en)) {
+        return too_much(l, e);
+    }
+    l->count++;
+    return 0;
+}
+
+/* 0 with *in moved; E_AGAIN: the entry is not whole yet. */
+static int one(struct file_list *l, struct slice *in, bool *end, struct err *e)
+{
+    struct get t = get_from(*in);
+    struct arriving a = {.leader = LIST_NONE};
+    int rc;
+
+    a.flags = take_flags(&t, l->form, end, &l->io_error);
+    if (t.rc == 0 && !*end) {
+        if ((a.flags & ~(uint32_t)FLAG_ALL) != 0) {
+            return err_set(e, E_PROTOCOL, "the peer's list has flags 0x%x", (unsigned)a.flags);
+        }
+        rc = take_name(&t, l, &a, e);
+        rc = rc != 0 ? rc : take_leader(&t, l, &a, e);
+        rc = rc != 0 || a.copy ? rc : take_facts(&t, l, &a, e);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (t.rc == E_AGAIN) {
+        return E_AGAIN;
+    }
+    if (t.rc != 0) {
+        return err_set(e, E_PROTOCOL, "the peer's list has a number that cannot be");
+    }
+    *in = slice_of(t.p, t.n);
+    return *end ? 0 : keep(l, &a, e);
+}
+
+int list_feed(struct file_list *l, struct slice *in, bool *done, struct err *e)
+{
+    *done = false;
+    while (!*done && in->n > 0) {
+        int rc = one(l, in, done, e);
+        if (rc == E_AGAIN) {
+            return 0;
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,79 @@
+/* list.h - what the peer has: its file list, decoded, checked, sorted as both ends sort it.
+ *
+ * An entry is 32 bytes and its own name; folders' names stand once. A million entries take less than 100 MiB. Names are
+ * bytes, and are judged here: nothing with "..", ".", empty parts, a leading '/', a NUL or more than 4,095 bytes gets in. The place
+ * of an entry after list_sort() is its index on the wire, so nothing is ever taken out: a second entry of a name is blanked.
+ *
+ * owns     all entries and names; slices live as long as the list
+ * threads  one at a time; read by any when finished
+ * errors   E_PROTOCOL: bytes that are no list, or names that lead elsewhere; E_TOOBIG: more than the limits
+ * source   research/sync 1.1 (6, 7), 2.4; recorded sessions of the installed program (tests/fuzz/corpus/rsync_list)
+ */
+#ifndef SERVER_SYNC_RSYNC_LIST_H
+#define SERVER_SYNC_RSYNC_LIST_H
+
+#include "common/base/buf.h"
+
+enum {
+    LIST_PATH_MAX = 4095,
+    LIST_BLOCK = 1 << 14, /* entries */
+    LIST_NONE = -1,
+};
+
+enum list_type {
+    LIST_BLANK = 0, /* a second one of that name: only its index counts */
+    LIST_FILE,
+    LIST_FOLDER,
+    LIST_LINK,
+    LIST_OTHER, /* devices, sockets, pipes: never fetched */
+};
+
+struct list_entry {
+    uint64_t size_bytes;
+    int64_t mtime_ns; /* clamped to what 64 bits of nanoseconds hold: 1677 to 2262 */
+    uint32_t folder;  /* texts: of all before the last '/' */
+    uint32_t name;
+    int32_t leader; /* files: place of the group's first, LIST_NONE; links: the target's text */
+    uint16_t name_bytes;
+    uint16_t mode; /* st_mode */
+};
+
+struct list_limits {
+    uint32_t entries;
+    uint64_t text_bytes; /* of all names; at most 2 GiB */
+};
+#define LIST_LIMITS ((struct list_limits){.entries = 50000000, .text_bytes = (uint64_t)2 << 30})
+
+struct list_form { /* as agreed before */
+    bool varint_flags;
+    bool safe; /* errors of the sender at the end */
+    bool hard_links;
+};
+
+struct file_list;
+
+struct file_list *list_new(struct list_form form, struct list_limits limits);
+void list_free(struct file_list **lp);
+/* Takes whole entries from *in; what is left in *in is the beginning of one. *done: the end was there. */
+MUST_USE int list_feed(struct file_list *l, struct slice *in, bool *done, struct err *e);
+/* Once, after the last entry: from here on places are indices of the wire. */
+MUST_USE int list_sort(struct file_list *l, struct err *e);
+
+uint32_t list_count(const struct file_list *l);
+/* Nonzero: the peer could not read all it has; what is not listed may still be there. */
+int32_t list_io_error(const struct file_list *l);
+const struct list_entry *list_at(const struct file_list *l, uint32_t index);
+enum list_type list_type(const struct list_entry *en);
+struct slice list_name(const struct file_list *l, const struct list_entry *en); /* last part */
+struct slice list_folder(const struct file_list *l, const struct list_entry *en);
+/* All of it into a buffer of LIST_PATH_MAX + 1 bytes; "." is the top. */
+struct slice list_path(const struct file_list *l, const struct list_entry *en, char *room);
+struct slice list_target(const struct file_list *l, const struct list_entry *en); /* of a link */
+/* The index of the first of its hard links, LIST_NONE when it is none or is the first itself. */
+int32_t list_leader(const struct file_list *l, const struct list_entry *en);
+size_t list_memory(const struct file_list *l);
+
+/* A name as the peer may give it, and only below the top. */
+MUST_USE bool list_name_valid(struct slice path);
+
+#endif

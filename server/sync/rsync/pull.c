@@ -1,0 +1,756 @@
+#include "server/sync/rsync/pull.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/sync/rsync/answer.h"
+#include "server/sync/rsync/greeting.h"
+#include "server/sync/rsync/mux.h"
+
+enum state {
+    PULL_GREETING,
+    PULL_COMPAT, /* what the peer can, names of checksums, the seed: not framed yet */
+    PULL_LIST,
+    PULL_ANSWERS,
+    PULL_STATS,
+    PULL_GOODBYE,
+    PULL_DONE,
+};
+
+enum compat {
+    COMPAT_INC_RECURSE = 1,
+    COMPAT_SAFE_LIST = 8,
+    COMPAT_SEED_FIRST = 0x20,
+    COMPAT_VARINT = 0x80,
+};
+
+enum {
+    CARRY_MAX = 1 << 20,
+    OUT_MAX = 4 << 20, /* beyond PULL_OUT_HIGH: one request and the goodbyes */
+    DRAFT_BYTES = 4 << 10,
+    TEXT_SHOWN = 200,
+    STATISTICS = 5,
+};
+
+struct asked {
+    int32_t index; /* -1: answered out of turn */
+    uint64_t listed_bytes;
+    struct sums_head head;
+};
+
+struct pull {
+    enum state state;
+    struct pull_settings set;
+    struct pull_events ev;
+    void *arg;
+    struct greeting greeting;
+    struct mux mux;
+    struct buf carry; /* data of the peer that is not a whole something yet */
+    struct buf draft; /* ours, not framed yet */
+    struct buf out;
+    struct buf filters;
+    struct buf path;
+    bool paused;
+    /* as agreed */
+    uint32_t compat;
+    enum checksum_kind kind;
+    int32_t seed;
+    /* the list */
+    struct file_list *list;
+    uint64_t list_bytes;
+    int32_t io_error;
+    uint32_t count; /* entries, once listed */
+    /* requests and answers */
+    struct index_coding coding;
+    struct asked asked[PULL_ASKED_MAX];
+    unsigned asked_first, asked_n;
+    struct sums_head asking; /* the request that is being written */
+    uint32_t asking_next;
+    struct answer_reader answer;
+    struct checksum sum;
+    char *block; /* of a basis */
+    uint64_t came_bytes;
+    unsigned phase;
+    bool ending, ended; /* we want the phase's end; have said so */
+    struct pull_stats stats;
+    char last_error[TEXT_SHOWN + 1];
+};
+
+struct pull *pull_new(const struct pull_settings *set, const struct pull_events *ev, void *arg)
+{
+    struct pull *p = NEW(struct pull);
+
+    p->set = *set;
+    p->path = BUF_INIT(4 * LIST_PATH_MAX);
+    buf_adds(&p->path, set->path);
+    p->ev = *ev;
+    p->arg = arg;
+    greeting_init(&p->greeting, set->offer, set->module, set->user, set->password);
+    mux_init(&p->mux);
+    p->carry = BUF_INIT(CARRY_MAX);
+    p->draft = BUF_INIT(OUT_MAX);
+    p->out = BUF_INIT(OUT_MAX);
+    p->filters = BUF_INIT(OUT_MAX / 4);
+    p->coding = INDEX_CODING_INIT;
+    for (size_t i = 0; i < set->filters; i++) {
+        put_int(&p->filters, (int32_t)strlen(set->filter[i]));
+        buf_str(&p->filters, set->filter[i]);
+    }
+    put_int(&p->filters, 0);
+    p->set.filter = NULL;
+    return p;
+}
+
+void pull_free(struct pull **pp)
+{
+    struct pull *p = *pp;
+
+    if (p == NULL) {
+        return;
+    }
+    *pp = NULL;
+    greeting_fini(&p->greeting);
+    mux_fini(&p->mux);
+    buf_free(&p->carry);
+    buf_free(&p->draft);
+    buf_free(&p->out);
+    buf_free(&p->filters);
+    buf_free(&p->path);
+    list_free(&p->list);
+    checksum_fini(&p->sum);
+    free(p->block);
+    free(p);
+}
+
+/* --- before the frames --------------------------------------------------------------------------------------------- */
+
+static void put_argument(struct pull *p, const char *text)
+{
+    buf_add(&p->out, text, strlen(text) + 1);
+}
+
+static void send_arguments(struct pull *p)
+{
+    char options[32];
+
+    snprintf(options, sizeof options, "-lt%sre.LfxCI%su", p->set.hard_links ? "H" : "",
+             p->set.plain ? "" : "v");
+    put_argument(p, "--server");
+    put_argument(p, "--sender");
+    put_argument(p, options);
+    put_argument(p, ".");
+    buf_adds(&p->out, p->set.module);
+    buf_byte(&p->out, '/');
+    buf_adds(&p->out, buf_slice(&p->path));
+    buf_byte(&p->out, 0);
+    put_argument(p, "");
+}
+
+static int feed_greeting(struct pull *p, struct slice *in, struct err *e)
+{
+    int rc = greeting_feed(&p->greeting, in, e);
+
+    buf_adds(&p->out, buf_slice(&p->greeting.out));
+    buf_clear(&p->greeting.out);
+    if (rc != 0 || !p->greeting.done) {
+        return rc;
+    }
+    if (p->greeting.motd.n > 0) {
+        p->ev.on_text(p->arg, false, buf_slice(&p->greeting.motd));
+        buf_free(&p->greeting.motd);
+    }
+    send_arguments(p);
+    p->state = PULL_COMPAT;
+    return 0;
+}
+
+/* Both ends say their names at once: ours leave when the peer has said that it takes them. */
+static int agree(struct pull *p, struct get *g, bool *more, struct err *e)
+{
+    uint32_t compat = (uint32_t)get_varint(g);
+    struct slice theirs;
+
+    if (g->rc != 0) {
+        return 0;
+    }
+    if ((compat & COMPAT_INC_RECURSE) != 0) {
+        return err_set(e, E_PROTOCOL,
+                       "the peer wants to list piece by piece, which we did not offer");
+    }
+    p->kind = CHECKSUM_MD5;
+    if ((compat & COMPAT_VARINT) != 0) {
+        if (p->compat == 0) {
+            put_vstring(&p->out, SLICE(CHECKSUM_OFFER));
+        }
+        p->compat = compat; /* said: not again */
+        theirs = get_vstring(g);
+        if (g->rc == 0 && !checksum_agree(SLICE(CHECKSUM_OFFER), theirs, &p->kind)) {
+            return err_set(e, E_UNSUPPORTED, "the peer's checksums are '" SLICE_FMT "' alone",
+                           SLICE_ARG(slice_first(theirs, theirs.n < 80 ? theirs.n : 80)));
+        }
+    }
+    p->seed = get_int(g);
+    p->compat = compat;
+    *more = g->rc != 0;
+    return 0;
+}
+
+static void draft_frame(struct pull *p)
+{
+    if (p->draft.n > 0) {
+        mux_put(&p->out, MUX_DATA, buf_slice(&p->draft));
+        buf_clear(&p->draft);
+    }
+}
+
+static void begin_list(struct pull *p)
+{
+    struct list_form form = {.varint_flags = (p->compat & COMPAT_VARINT) != 0,
+                             .safe = (p->compat & COMPAT_SAFE_LIST) != 0,
+                             .hard_links = p->set.hard_links};
+
+    p->list = list_new(form, p->set.limits);
+    buf_adds(&p->draft, buf_slice(&p->filters));
+    buf_free(&p->filters);
+    draft_frame(p);
+    answer_init(&p->answer, checksum_bytes(p->kind));
+    checksum_init(&p->sum, p->kind);
+    p->state = PULL_LIST;
+}
+
+static int feed_compat(struct pull *p, struct slice *in, struct err *e)
+{
+    bool more = true;
+    struct get g;
+    int rc;
+
+    while (in->n > 0 && more) { /* a byte at a time: what follows is framed */
+        buf_byte(&p->carry, (uint8_t)*in->p);
+        *in = slice_from(*in, 1);
+        g = get_from(buf_slice(&p->carry));
+        rc = agree(p, &g, &more, e);
+        if (rc != 0) {
+            return rc;
+        }
+        if (g.rc != 0 && g.rc != E_AGAIN) {
+            return err_set(e, E_PROTOCOL, "the peer's abilities make no sense");
+        }
+        more = g.rc != 0;
+    }
+    if (!more) {
+        buf_clear(&p->carry);
+        begin_list(p);
+    }
+    return 0;
+}
+
+/* --- data ------------------------------------------------------------------------------------------------------------ */
+
+static int feed_list(struct pull *p, struct slice *in, struct err *e)
+{
+    size_t before = in->n;
+    bool done;
+    int rc = list_feed(p->list, in, &done, e);
+
+    p->list_bytes += before - in->n;
+    if (rc != 0 || !done) {
+        return rc;
+    }
+    rc = list_sort(p->list, e);
+    if (rc != 0) {
+        return rc;
+    }
+    p->io_error |= list_io_error(p->list);
+    p->state = PULL_ANSWERS;
+    p->count = list_count(p->list);
+    rc = p->ev.on_list(p->arg, p->list);
+    list_free(&p->list);
+    return rc != 0 ? err_set(e, rc, "the list was refused") : 0;
+}
+
+static struct asked *first_asked(struct pull *p)
+{
+    while (p->asked_n > 0 && p->asked[p->asked_first].index < 0) {
+        p->asked_first = (p->asked_first + 1) % PULL_ASKED_MAX;
+        p->asked_n--;
+    }
+    return p->asked_n > 0 ? &p->asked[p->asked_first] : NULL;
+}
+
+static void try_end(struct pull *p)
+{
+    if (p->ending && !p->ended && first_asked(p) == NULL && p->asking.count == 0) {
+        put_index(&p->draft, &p->coding, INDEX_DONE);
+        p->ended = true;
+    }
+}
+
+static int on_phase(struct pull *p, struct err *e)
+{
+    if (!p->ended) {
+        return err_set(e, E_PROTOCOL, "the peer ends a phase that is not over");
+    }
+    p->ending = p->ended = false;
+    p->phase++;
+    if (p->phase == 1) {
+        p->ev.on_phase(p->arg, p->phase);
+    } else if (p->phase == 2) {
+        p->ending = true;
+        try_end(p);
+    } else {
+        p->state = PULL_STATS;
+    }
+    return 0;
+}
+
+static int on_begin(struct pull *p, struct err *e)
+{
+    const struct asked *a = first_asked(p);
+    const struct sums_head *h = &p->answer.head;
+    bool same;
+
+    same = a != NULL && a->index == p->answer.index &&
+           (p->asking.count == 0 || p->asked_n > 1); /* not while we still ask */
+    same = same && (a->head.count == 0
+                        ? h->count == 0
+                        : h->count == a->head.count && h->block_bytes == a->head.block_bytes &&
+                              h->remainder == a->head.remainder);
+    if (!same) {
+        return err_set(e, E_PROTOCOL, "the peer answers what was not asked (entry %d)",
+                       (int)p->answer.index);
+    }
+    checksum_begin(&p->sum);
+    p->came_bytes = 0;
+    return p->ev.on_begin(p->arg, p->answer.index);
+}
+
+static int pass_bytes(struct pull *p, struct slice bytes, struct err *e)
+{
+    uint64_t listed = first_asked(p)->listed_bytes;
+    int rc;
+
+    p->came_bytes += bytes.n;
+    /* A file may have grown since it was listed; one without an end is an attack. */
+    if (p->came_bytes / 2 > listed && p->came_bytes > (uint64_t)1 << 30) {
+        return err_set(e, E_PROTOCOL, "the peer's file does not end");
+    }
+    checksum_add(&p->sum, bytes);
+    rc = p->ev.on_bytes(p->arg, bytes);
+    if (rc == PULL_PAUSE) {
+        p->paused = true;
+        rc = 0;
+    }
+    return rc;
+}
+
+static int on_block(struct pull *p, struct err *e)
+{
+    const struct sums_head *h = &p->answer.head;
+    uint32_t n = sums_block(h, p->answer.block);
+    int rc;
+
+    if (p->block == NULL) {
+        p->block = mem_new(SUMS_BLOCK_MOST);
+    }
+    rc = p->ev.read_basis(p->arg, (uint64_t)p->answer.block * h->block_bytes, p->block, n, e);
+    return rc != 0 ? rc : pass_bytes(p, slice_of(p->block, n), e);
+}
+
+static int on_end(struct pull *p)
+{
+    uint8_t ours[CHECKSUM_BYTES_MAX];
+    bool good;
+    int rc;
+
+    checksum_end(&p->sum, ours);
+    good = memcmp(ours, p->answer.digest, p->answer.digest_bytes) == 0;
+    first_asked(p)->index = -1;
+    rc = p->ev.on_end(p->arg, p->answer.index, good);
+    try_end(p);
+    return rc;
+}
+
+static int feed_answers(struct pull *p, struct slice *in, struct err *e)
+{
+    int event = answer_next(&p->answer, in, e);
+    int rc;
+
+    switch (event) {
+    case ANSWER_MORE:
+        return E_AGAIN;
+    case ANSWER_PHASE:
+        return on_phase(p, e);
+    case ANSWER_BEGIN:
+        rc = on_begin(p, e);
+        break;
+    case ANSWER_LITERAL:
+        rc = pass_bytes(p, p->answer.bytes, e);
+        break;
+    case ANSWER_BLOCK:
+        rc = on_block(p, e);
+        break;
+    case ANSWER_END:
+        rc = on_end(p);
+        break;
+    default:
+        return event;
+    }
+    return rc;
+}
+
+static int feed_stats(struct pull *p, struct slice *in, struct err *e)
+{
+    struct get g = get_from(*in);
+    int64_t v[STATISTICS];
+
+    for (int i = 0; i < STATISTICS; i++) {
+        v[i] = get_varlong(&g, 3);
+    }
+    if (g.rc == E_AGAIN) {
+        return E_AGAIN;
+    }
+    if (g.rc != 0) {
+        return err_set(e, E_PROTOCOL, "the peer's statistics make no sense");
+    }
+    *in = slice_of(g.p, g.n);
+    p->stats = (struct pull_stats){.read_bytes = v[0], .written_bytes = v[1], .size_bytes = v[2]};
+    put_index(&p->draft, &p->coding, INDEX_DONE);
+    p->state = PULL_GOODBYE;
+    if (p->greeting.version < 31) {
+        p->state = PULL_DONE;
+        p->ev.on_done(p->arg);
+    }
+    return 0;
+}
+
+static int feed_goodbye(struct pull *p, struct slice *in, struct err *e)
+{
+    if (*in->p != 0) {
+        return err_set(e, E_PROTOCOL, "the peer says goodbye by %d", (int)(unsigned char)*in->p);
+    }
+    *in = slice_from(*in, 1);
+    put_index(&p->draft, &p->coding, INDEX_DONE);
+    p->state = PULL_DONE;
+    p->ev.on_done(p->arg);
+    return 0;
+}
+
+/* Until the data is used up, or a whole something is not there, or a pause. */
+static int use_data(struct pull *p, struct slice *in, struct err *e)
+{
+    int rc = 0;
+
+    while (rc == 0 && in->n > 0 && !p->paused) {
+        enum state before = p->state;
+        switch (p->state) {
+        case PULL_LIST:
+            rc = feed_list(p, in, e);
+            rc = rc == 0 && p->state == before ? E_AGAIN : rc;
+            break;
+        case PULL_ANSWERS:
+            rc = feed_answers(p, in, e);
+            break;
+        case PULL_STATS:
+            rc = feed_stats(p, in, e);
+            break;
+        case PULL_GOODBYE:
+            rc = feed_goodbye(p, in, e);
+            break;
+        case PULL_GREETING:
+        case PULL_COMPAT:
+            CHECK(false);
+            break;
+        case PULL_DONE:
+            *in = slice_from(*in, in->n);
+            break;
+        }
+    }
+    return rc == E_AGAIN ? 0 : rc;
+}
+
+static int on_data(struct pull *p, struct slice data, struct err *e)
+{
+    bool carried = p->carry.n > 0;
+    struct slice rest;
+    int rc;
+
+    if (carried) {
+        buf_adds(&p->carry, data);
+        data = buf_slice(&p->carry);
+    }
+    rest = data;
+    rc = use_data(p, &rest, e);
+    if (rc != 0) {
+        return rc;
+    }
+    if (carried) {
+        buf_drop(&p->carry, data.n - rest.n);
+    } else {
+        buf_adds(&p->carry, rest);
+    }
+    return p->carry.rc != 0 ? err_set(e, E_PROTOCOL, "the peer's data makes no sense") : 0;
+}
+
+/* --- messages --------------------------------------------------------------------------------------------------------- */
+
+static int on_no_send(struct pull *p, struct slice bytes, struct err *e)
+{
+    struct get g = get_from(bytes);
+    int32_t index = get_int(&g);
+
+    for (unsigned i = 0; g.rc == 0 && i < p->asked_n; i++) {
+        struct asked *a = &p->asked[(p->asked_first + i) % PULL_ASKED_MAX];
+        if (a->index == index && index >= 0) {
+            a->index = -1;
+            p->ev.on_missing(p->arg, index);
+            try_end(p);
+            return 0;
+        }
+    }
+    return err_set(e, E_PROTOCOL, "the peer refuses what was not asked (entry %d)", (int)index);
+}
+
+static void keep_text(struct pull *p, bool error, struct slice text)
+{
+    while (text.n > 0 && (text.p[text.n - 1] == '\n' || text.p[text.n - 1] == '\r')) {
+        text.n--;
+    }
+    if (error) {
+        snprintf(p->last_error, sizeof p->last_error, SLICE_FMT, SLICE_ARG(text));
+    }
+    p->ev.on_text(p->arg, error, text);
+}
+
+static int on_gave_up(struct pull *p, struct slice bytes, struct err *e)
+{
+    struct get g = get_from(bytes);
+    int32_t code = get_int(&g);
+
+    if (p->state == PULL_DONE) {
+        return 0;
+    }
+    return err_set(e, E_NETWORK, "the peer gave up %s (%d): %s", pull_where(p),
+                   g.rc == 0 ? (int)code : 0,
+                   p->last_error[0] != '\0' ? p->last_error : "it did not say why");
+}
+
+static int on_message(struct pull *p, const struct mux_piece *m, struct err *e)
+{
+    struct get g = get_from(m->bytes);
+
+    switch (m->code) {
+    case MUX_ERROR_XFER:
+    case MUX_ERROR:
+    case MUX_ERROR_SOCKET:
+    case MUX_ERROR_UTF8:
+        keep_text(p, true, m->bytes);
+        return 0;
+    case MUX_INFO:
+    case MUX_WARNING:
+    case MUX_LOG:
+    case MUX_CLIENT:
+        keep_text(p, false, m->bytes);
+        return 0;
+    case MUX_IO_ERROR:
+        p->io_error |= get_int(&g);
+        return 0;
+    case MUX_NO_SEND:
+        return on_no_send(p, m->bytes, e);
+    case MUX_ERROR_EXIT:
+        return on_gave_up(p, m->bytes, e);
+    case MUX_DATA:
+    case MUX_REDO:
+    case MUX_STATS:
+    case MUX_IO_TIMEOUT:
+    case MUX_NOOP:
+    case MUX_SUCCESS:
+    case MUX_DELETED:
+        return 0; /* nothing that concerns a receiver; frames keep the line alive */
+    }
+    return 0;
+}
+
+static int feed_frames(struct pull *p, struct slice *in, struct err *e)
+{
+    struct mux_piece piece;
+    int rc = 1;
+
+    if (p->carry.n > 0) { /* what a pause left */
+        rc = on_data(p, SLICE_NONE, e);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    while (!p->paused && (rc = mux_next(&p->mux, in, &piece, e)) == 1) {
+        rc = piece.code == MUX_DATA ? on_data(p, piece.bytes, e) : on_message(p, &piece, e);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return rc < 0 ? rc : 0;
+}
+
+int pull_feed(struct pull *p, struct slice *in, struct err *e)
+{
+    int rc = 0;
+
+    while (rc == 0 && in->n > 0 && p->state == PULL_GREETING && !p->paused) {
+        rc = feed_greeting(p, in, e);
+    }
+    if (rc == 0 && p->state == PULL_COMPAT) {
+        rc = feed_compat(p, in, e);
+    }
+    if (rc == 0 && p->state > PULL_COMPAT) {
+        rc = feed_frames(p, in, e);
+    }
+    if (rc != 0 && e != NULL && e->code == 0) {
+        err_set(e, rc, "%s %s", err_plain(rc), pull_where(p));
+    }
+    return rc;
+}
+
+int pull_eof(struct pull *p, struct err *e)
+{
+    if (p->state == PULL_DONE) {
+        return 0;
+    }
+    return err_set(e, E_NETWORK, "the peer closed the connection %s%s%s", pull_where(p),
+                   p->last_error[0] != '\0' ? ": " : "", p->last_error);
+}
+
+struct buf *pull_out(struct pull *p)
+{
+    draft_frame(p);
+    return &p->out;
+}
+
+void pull_keep_alive(struct pull *p)
+{
+    if (p->state <= PULL_COMPAT || p->state == PULL_DONE) {
+        return;
+    }
+    draft_frame(p);
+    mux_put(&p->out, p->greeting.version >= 31 ? MUX_NOOP : MUX_DATA, SLICE_NONE);
+}
+
+void pull_resume(struct pull *p)
+{
+    p->paused = false;
+}
+
+bool pull_paused(const struct pull *p)
+{
+    return p->paused;
+}
+
+/* --- asking ------------------------------------------------------------------------------------------------------------ */
+
+bool pull_may_ask(const struct pull *p)
+{
+    return p->state == PULL_ANSWERS && !p->ending && p->out.n + p->draft.n < PULL_OUT_HIGH &&
+           (p->asking.count != 0 || p->asked_n < PULL_ASKED_MAX);
+}
+
+void pull_ask(struct pull *p, int32_t index, uint64_t listed_bytes, uint64_t basis_bytes,
+              bool full_sums)
+{
+    struct sums_head head = {.count = 0};
+
+    CHECK(p->asking.count == 0 && p->asked_n < PULL_ASKED_MAX && !p->ending);
+    CHECK(index >= 0 && (uint32_t)index < p->count);
+    if (basis_bytes != 0) {
+        head = sums_of(basis_bytes, p->kind, full_sums);
+    }
+    p->asked[(p->asked_first + p->asked_n++) % PULL_ASKED_MAX] =
+        (struct asked){index, listed_bytes, head};
+    put_index(&p->draft, &p->coding, index);
+    put_short(&p->draft, ITEM_TRANSFER);
+    put_sums_head(&p->draft, &head);
+    p->asking = head;
+    p->asking_next = 0;
+}
+
+const struct sums_head *pull_asking(const struct pull *p, uint32_t *next)
+{
+    *next = p->asking_next;
+    return p->asking.count != 0 ? &p->asking : NULL;
+}
+
+void pull_block(struct pull *p, struct slice block)
+{
+    uint8_t strong[CHECKSUM_BYTES_MAX];
+
+    CHECK(p->asking.count != 0 && block.n == sums_block(&p->asking, p->asking_next));
+    checksum_block(p->kind, p->seed, (p->compat & COMPAT_SEED_FIRST) != 0, block, strong);
+    put_int(&p->draft, (int32_t)sums_rolling(block));
+    buf_add(&p->draft, strong, p->asking.strong_bytes);
+    if (p->draft.n > DRAFT_BYTES) {
+        draft_frame(p);
+    }
+    p->asking_next++;
+    if (p->asking_next == p->asking.count) {
+        p->asking.count = 0;
+        try_end(p);
+    }
+}
+
+void pull_end_phase(struct pull *p)
+{
+    CHECK(p->state == PULL_ANSWERS);
+    p->ending = true;
+    try_end(p);
+}
+
+unsigned pull_asked(const struct pull *p)
+{
+    return p->asked_n;
+}
+
+bool pull_is_done(const struct pull *p)
+{
+    return p->state == PULL_DONE;
+}
+
+int32_t pull_io_error(const struct pull *p)
+{
+    return p->io_error;
+}
+
+const char *pull_where(const struct pull *p)
+{
+    switch (p->state) {
+    case PULL_GREETING:
+    case PULL_COMPAT:
+        return "in its greeting";
+    case PULL_LIST:
+        return "in the list";
+    case PULL_ANSWERS:
+        return p->answer.at == ANSWER_AT_INDEX ? "between files" : "in a file";
+    case PULL_STATS:
+    case PULL_GOODBYE:
+        return "at the goodbye";
+    case PULL_DONE:
+        return "after the goodbye";
+    }
+    return "";
+}
+
+uint64_t pull_list_bytes(const struct pull *p)
+{
+    return p->list_bytes;
+}
+
+const struct pull_stats *pull_statistics(const struct pull *p)
+{
+    return &p->stats;
+}
+
+unsigned pull_version(const struct pull *p)
+{
+    return p->greeting.version;
+}
+
+enum checksum_kind pull_checksum(const struct pull *p)
+{
+    return p->kind;
+}

@@ -1,0 +1,86 @@
+/* pull.h - one visit to an rsync daemon as a machine: bytes in, bytes and events out; no socket, no store.
+ *
+ *   greeting -> what both can -> list -> requests and answers, in phases -> statistics -> goodbye
+ *
+ * In phase 0 everything wanted is asked for, as many requests under way as pull_may_ask() allows; what came damaged is asked for again in
+ * phase 1. pull_end_phase() says that nothing more will be asked; the machine ends the phase when all answers are in.
+ *
+ * owns     its buffers; the list until it was told
+ * threads  one at a time; events run inside pull_feed() alone
+ * errors   E_PROTOCOL, E_TOOBIG, those of greeting.h; E_NETWORK: the peer ended too early
+ * source   research/sync 1.1, 2.2, 2.4, 2.8
+ */
+#ifndef SERVER_SYNC_RSYNC_PULL_H
+#define SERVER_SYNC_RSYNC_PULL_H
+
+#include "server/sync/rsync/list.h"
+#include "server/sync/rsync/sums.h"
+
+enum { PULL_ASKED_MAX = 1000, PULL_OUT_HIGH = 256 << 10 };
+
+struct pull_settings {
+    struct slice
+        path; /* below the module, "" or ending in '/': all it has; else that file. Copied, as are rules */
+    struct slice module; /* borrowed for good, as the two below */
+    struct slice user;
+    struct slice password;
+    const char *const *filter; /* rules as rsync writes them */
+    size_t filters;
+    bool hard_links;
+    unsigned offer; /* 31; 30 for tests */
+    bool plain;     /* do not offer varint flags: as before 3.2, for tests */
+    struct list_limits limits;
+};
+
+enum { PULL_PAUSE = 1 };
+struct pull_events {                                      /* an E_* ends the visit with it */
+    int (*on_list)(void *arg, const struct file_list *l); /* once; sorted; gone when it returns */
+    /* An answer to the request of `index` begins. Its bytes follow, those of its basis too, then on_end or another on_begin. */
+    int (*on_begin)(void *arg, int32_t index);
+    int (*on_bytes)(void *arg, struct slice bytes); /* or PULL_PAUSE: taken, but no more */
+    int (*read_basis)(void *arg, uint64_t off, void *to, size_t n, struct err *e);
+    int (*on_end)(void *arg, int32_t index, bool good); /* good: the peer's digest holds */
+    void (*on_missing)(void *arg, int32_t index);       /* the peer cannot read it any more */
+    void (*on_phase)(void *arg, unsigned phase);        /* 1: what failed may be asked again */
+    void (*on_done)(void *arg);                         /* goodbyes are said; nothing follows */
+    void (*on_text)(void *arg, bool error, struct slice text);
+};
+
+struct pull_stats { /* as the peer counts */
+    int64_t read_bytes, written_bytes, size_bytes;
+};
+
+struct pull;
+
+struct pull *pull_new(const struct pull_settings *set, const struct pull_events *ev, void *arg);
+void pull_free(struct pull **pp);
+
+/* What it takes of *in; bytes stay there when paused or done. Call again with nothing new after pull_resume(). */
+MUST_USE int pull_feed(struct pull *p, struct slice *in, struct err *e);
+/* The peer has closed: 0 when that is in order. */
+MUST_USE int pull_eof(struct pull *p, struct err *e);
+struct buf *pull_out(struct pull *p); /* to be sent and dropped from its front */
+void pull_keep_alive(
+    struct pull *p); /* a frame of no meaning, when nothing else was sent for long */
+void pull_resume(struct pull *p);
+bool pull_paused(const struct pull *p);
+
+/* After on_list. One more request may be begun, or a block of the one that is being written added. */
+bool pull_may_ask(const struct pull *p);
+/* listed_bytes: as the list said. basis_bytes 0: all of it. Else pull_block() must follow for every block of the basis, in order. */
+void pull_ask(struct pull *p, int32_t index, uint64_t listed_bytes, uint64_t basis_bytes,
+              bool full_sums);
+const struct sums_head *pull_asking(const struct pull *p, uint32_t *next); /* NULL: none */
+void pull_block(struct pull *p, struct slice block);
+void pull_end_phase(struct pull *p);
+unsigned pull_asked(const struct pull *p); /* requests without an answer */
+
+bool pull_is_done(const struct pull *p); /* all is said, though maybe not sent */
+int32_t pull_io_error(const struct pull *p);
+const char *pull_where(const struct pull *p); /* "in the list": for messages */
+uint64_t pull_list_bytes(const struct pull *p);
+const struct pull_stats *pull_statistics(const struct pull *p);
+unsigned pull_version(const struct pull *p);
+enum checksum_kind pull_checksum(const struct pull *p);
+
+#endif

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""make.py - a small GPT-2 and a small Llama by transformers, and what PyTorch computes from them in float64.
+"""make.py [f64] [bf16] - a small GPT-2 and a small Llama by transformers, and what PyTorch computes from them.
 
+f64 makes the models and what float64 says of them, bf16 what bfloat16 says of the models that are there; both when none is named.
 Needs torch and transformers; their results are kept in git, so that the tests need neither. For each family a folder:
 
   config.json, model.safetensors   as transformers writes them (random weights, f32)
   golden.safetensors               tokens [STEPS, BATCH, SEQ + 1]; logits [BATCH, SEQ, vocab] and the gradients of the mean
                                    loss (grad.<name>) for the first batch; losses [STEPS], before each of STEPS steps of AdamW
+  golden-bf16.safetensors          the first batch by the weights rounded to bfloat16: in float64 (exact.logits, exact.grad.<name>,
+                                   kept as f32), and by PyTorch in bfloat16 (bf16.logits, bf16.grad.<name>)
 
 Where transformers computes in float32 whatever the model's type (RMSNorm, RoPE's angles), the same formula in float64
 stands in. The optimiser's settings are those of tests/unit/agent/train/golden.c.
@@ -13,6 +16,7 @@ stands in. The optimiser's settings are those of tests/unit/agent/train/golden.c
 import math
 import pathlib
 import shutil
+import sys
 
 import torch
 import transformers
@@ -97,12 +101,49 @@ def make(name, model):
     print(name, losses[0], losses[-1], sorted(load_file(folder / "model.safetensors"))[:3])
 
 
-def main():
-    torch.manual_seed(7)
-    make("gpt2", transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, attn_implementation="sdpa")))
+def first_batch(model, tokens, prefix, dtype):
+    logits, loss = loss_of(model, tokens)
+    loss.backward()
+    kept = {"logits": logits, **{f"grad.{n}": p.grad for n, p in model.named_parameters()}}
+    return {f"{prefix}.{n}": t.detach().to(dtype).clone() for n, t in kept.items()}
+
+
+def narrow(name, exact_arithmetic):
+    """Rounded once, the weights are the same for both; then only the arithmetic differs."""
+    folder = HERE / name
+    tokens = load_file(folder / "golden.safetensors")["tokens"][0].long()
+
+    def rounded():
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+        return model.to(torch.bfloat16).eval()
+
+    golden = first_batch(rounded(), tokens, "bf16", torch.bfloat16)
+    exact_arithmetic()
+    golden |= first_batch(rounded().double(), tokens, "exact", torch.float32)
+    save_file(golden, folder / "golden-bf16.safetensors")
+    for what in ("logits", *(n[11:] for n in golden if n.startswith("exact.grad."))):
+        what = what if what == "logits" else f"grad.{what}"
+        exact = golden[f"exact.{what}"].double()
+        print(name, what, f"{(golden[f'bf16.{what}'].double() - exact).norm() / exact.norm():.4f}")
+
+
+def llama_in_f64():
     modeling_llama.LlamaRMSNorm.forward = norm_f64
     modeling_llama.LlamaRotaryEmbedding.forward = angles_f64
-    make("llama", transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA, attn_implementation="sdpa")))
+
+
+def main():
+    wanted = sys.argv[1:] or ["f64", "bf16"]
+    kept = modeling_llama.LlamaRMSNorm.forward, modeling_llama.LlamaRotaryEmbedding.forward
+    if "f64" in wanted:
+        torch.manual_seed(7)
+        make("gpt2", transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, attn_implementation="sdpa")))
+        llama_in_f64()
+        make("llama", transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA, attn_implementation="sdpa")))
+    if "bf16" in wanted:
+        modeling_llama.LlamaRMSNorm.forward, modeling_llama.LlamaRotaryEmbedding.forward = kept
+        narrow("gpt2", lambda: None)
+        narrow("llama", llama_in_f64)
 
 
 if __name__ == "__main__":

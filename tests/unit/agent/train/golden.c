@@ -10,6 +10,7 @@
 #include "agent/train/optim.h"
 #include "agent/train/tensorset.h"
 #include "agent/train/weights.h"
+#include "kernels/float16.h"
 
 enum { STEPS = 20, BATCH = 2, SEQ = 12, VOCAB = 48 };
 
@@ -32,7 +33,7 @@ static const double *golden_f64(const struct golden *g, const char *name, size_t
     return copy;
 }
 
-static struct golden open_golden(const char *family, enum dtype dt)
+static struct golden open_golden(const char *family, const char *base, enum dtype dt)
 {
     const char *source = getenv("MIRROR_SOURCE");
     const struct model_options o = {.dt = dt, .world = 1, .training = true};
@@ -45,11 +46,15 @@ static struct golden open_golden(const char *family, enum dtype dt)
     snprintf(path, sizeof path, "%s/config.json", g.dir);
     assert_int_equal(config_load(path, &c, &e), 0);
     assert_string_equal(config_family(&c), family);
-    assert_int_equal(tensorset_open(g.dir, "golden", &g.set, &e), 0);
+    assert_int_equal(tensorset_open(g.dir, base, &g.set, &e), 0);
     assert_int_equal(model_open(&c, kops_cpu(), &o, &g.m, &e), 0);
     assert_int_equal(model_reserve(g.m, BATCH, SEQ, &e), 0);
     const struct weights_part part = {"", g.m->master, g.m->accum};
     assert_int_equal(weights_load(g.m, &part, 1, g.dir, "model", &e), 0);
+    if (g.m->master != g.m->param) {
+        assert_int_equal(
+            g.m->k->convert(g.m->ks, dt, g.m->param, g.m->accum, g.m->master, g.m->layout.size), 0);
+    }
     return g;
 }
 
@@ -176,7 +181,7 @@ static void test_f64(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(family); i++) {
-        struct golden g = open_golden(family[i], DT_F64);
+        struct golden g = open_golden(family[i], "golden", DT_F64);
 
         expect_logits(&g, 1e-9);
         expect_gradients(&g, 1e-9);
@@ -191,11 +196,150 @@ static void test_f32(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(family); i++) {
-        struct golden g = open_golden(family[i], DT_F32);
+        struct golden g = open_golden(family[i], "golden", DT_F32);
 
         expect_logits(&g, 1e-4);
         expect_gradients(&g, 1e-4);
         expect_losses(&g, 1e-4);
+        close_golden(&g);
+    }
+}
+
+/* --- bf16 ----------------------------------------------------------------------------------------------------------- */
+
+/* |x - exact|^2 and |exact|^2 of some tensors. */
+struct distance {
+    double ours, theirs, size;
+};
+
+static void add_tensor(struct distance *d, const double *ours, const float *exact,
+                       const uint16_t *theirs, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double want = (double)exact[i], other = (double)bf16_widen(theirs[i]);
+
+        d->ours += (ours[i] - want) * (ours[i] - want);
+        d->theirs += (other - want) * (other - want);
+        d->size += want * want;
+    }
+}
+
+/* n elements of the golden tensor "<kind>.<name>", copied: a file's data are not aligned. */
+static void *golden_part(const struct tensorset *set, const char *kind, const char *name,
+                         enum st_dtype dt, size_t n)
+{
+    size_t bytes = n * (dt == ST_F32 ? 4 : 2);
+    void *copy = mem_new(bytes + 1);
+    const struct st_tensor *t;
+    struct slice data;
+    char full[160];
+
+    snprintf(full, sizeof full, "%s.%s", kind, name);
+    t = tensorset_find(set, slice_str(full), &data);
+    if (t == NULL || t->dtype != dt || data.n != bytes) {
+        fail_msg("golden tensor %s", full);
+    }
+    memcpy(copy, data.p, bytes);
+    return copy;
+}
+
+static struct distance compare(const struct tensorset *set, const char *name, const double *ours,
+                               int64_t n)
+{
+    void *exact = golden_part(set, "exact", name, ST_F32, (size_t)n);
+    void *theirs = golden_part(set, "bf16", name, ST_BF16, (size_t)n);
+    struct distance d = {0};
+
+    add_tensor(&d, ours, exact, theirs, n);
+    free(exact);
+    free(theirs);
+    return d;
+}
+
+/* Rounding to bf16 costs 2^-9 a step, and PyTorch is 0.7 to 2.1 % off in a tensor after two blocks and back. Ours rounds at
+ * mostly the same places, so the luck of one batch is the difference: all gradients together were 0.67 and 1.14 of
+ * PyTorch's distance on this one, 0.65 and 0.84 on the next. A slip in the arithmetic (a sum kept in bf16) shows as more. */
+static void no_farther(const char *family, const char *what, const struct distance *d, double most)
+{
+    if (!(sqrt(d->ours) <= most * sqrt(d->theirs))) {
+        fail_msg("%s, %s: %.4f off, PyTorch %.4f", family, what, sqrt(d->ours / d->size),
+                 sqrt(d->theirs / d->size));
+    }
+}
+
+static void bf16_logits(const struct golden *f64, const struct golden *g, const char *family)
+{
+    int32_t token[BATCH * SEQ], target[BATCH * SEQ];
+    double *ours = mem_array(BATCH * SEQ * VOCAB, sizeof *ours);
+    struct distance d;
+    float got[VOCAB];
+
+    tokens_of(f64, 0, token, target);
+    for (int r = 0; r < BATCH * SEQ; r++) {
+        assert_int_equal(model_next(g->m, token + r / SEQ * SEQ, r % SEQ + 1, got, NULL), 0);
+        for (int v = 0; v < VOCAB; v++) {
+            ours[r * VOCAB + v] = (double)got[v];
+        }
+    }
+    d = compare(g->set, "logits", ours, BATCH * SEQ * VOCAB);
+    no_farther(family, "logits", &d, 1.25);
+    free(ours);
+}
+
+/* In the file's order. */
+static double *our_gradient(const struct model *m, const struct hub_tensor *h)
+{
+    int64_t at = m->layout.tensor[h->tensor].offset + h->first_row * h->cols;
+    double *ours = mem_array((size_t)(h->rows * h->cols), sizeof *ours);
+
+    for (int64_t r = 0; r < h->rows; r++) {
+        for (int64_t c = 0; c < h->cols; c++) {
+            ours[h->transposed ? c * h->rows + r : r * h->cols + c] =
+                element(m->grad, m->accum, at + r * h->cols + c);
+        }
+    }
+    return ours;
+}
+
+static void bf16_gradients(const struct golden *f64, const struct golden *g, const char *family)
+{
+    struct model *m = g->m;
+    int32_t token[BATCH * SEQ], target[BATCH * SEQ];
+    struct distance all = {0};
+
+    tokens_of(f64, 0, token, target);
+    model_begin(m);
+    model_learn(m, token, target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+    for (int i = 0; i < m->layout.hubs; i++) {
+        const struct hub_tensor *h = &m->layout.hub[i];
+        double *ours = our_gradient(m, h);
+        struct distance d;
+        char name[128];
+
+        snprintf(name, sizeof name, "grad.%s%s", strcmp(family, "gpt2") == 0 ? "transformer." : "",
+                 h->name);
+        d = compare(g->set, name, ours, h->rows * h->cols);
+        no_farther(family, name, &d, 2);
+        all.ours += d.ours;
+        all.theirs += d.theirs;
+        all.size += d.size;
+        free(ours);
+    }
+    no_farther(family, "all gradients", &all, 1.25);
+}
+
+static void test_bf16(void **state)
+{
+    static const char *const family[] = {"gpt2", "llama"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(family); i++) {
+        struct golden f64 = open_golden(family[i], "golden", DT_F64);
+        struct golden g = open_golden(family[i], "golden-bf16", DT_BF16);
+
+        bf16_logits(&f64, &g, family[i]);
+        bf16_gradients(&f64, &g, family[i]);
+        close_golden(&f64);
         close_golden(&g);
     }
 }
@@ -205,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_f64),
         cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

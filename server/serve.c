@@ -208,6 +208,10 @@ static void execute_want(struct call *c)
     struct want *w = &c->plan.want;
     bool suffix = false;
 
+    if (c->plan.known && c->req.method == METHOD_HEAD) {
+        reply_known(c);
+        return;
+    }
     w->refresh = w->refresh || wants_fresh(&c->req);
     w->document = c->plan.rewrite;
     w->head_only = c->req.method == METHOD_HEAD && !c->plan.rewrite;
@@ -238,6 +242,9 @@ static void execute_reply(struct call *c)
     reply_add(r, SLICE("content-type"),
               c->plan.content_type.p != NULL ? c->plan.content_type
                                              : SLICE("text/plain; charset=utf-8"));
+    for (size_t i = 0; i < c->plan.nfields; i++) {
+        reply_add(r, c->plan.fields[i].name, c->plan.fields[i].value);
+    }
     exchange_reply(c->x, r, body_of_bytes(c->plan.text));
 }
 

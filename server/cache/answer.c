@@ -4,7 +4,7 @@
 #include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
 
-enum { ANSWER_MAGIC = 0x616e7377 };
+enum { ANSWER_MAGIC = 0x616e7377, REFUSAL_BYTES = 512 };
 
 struct answer_box { /* what callers see of it is `pub` */
     struct answer pub;
@@ -139,6 +139,24 @@ struct answer *answer_of_status(struct cache *c, int status, enum cache_state st
     x->pub.stored_unix_s = clock_unix_s();
     if (why != NULL) {
         x->pub.why = *why;
+    }
+    return &x->pub;
+}
+
+struct answer *answer_of_refusal(int status, enum cache_state state, const struct fetch_head *h)
+{
+    static const char *const told[] = {"x-error-code", "x-error-message"};
+    struct answer_box *x = box_new(status, state);
+
+    x->pub.total_bytes = 0;
+    x->pub.stored_unix_s = clock_unix_s();
+    x->pub.fields = x->object.fields;
+    for (size_t i = 0; i < ARRAY_LEN(told); i++) {
+        struct slice value = slice_trim(fetch_field(h, told[i]));
+        if (value.n > 0 && value.n <= REFUSAL_BYTES) {
+            x->object.fields[x->pub.nfields++] =
+                (struct http_field){slice_str(told[i]), arena_copy(&x->arena, value)};
+        }
     }
     return &x->pub;
 }

@@ -55,8 +55,8 @@ struct answer {
     struct slice content_type; /* the origin's, or p == NULL */
     uint64_t last_modified_s;  /* 0: none */
     struct slice url;          /* where it came from, final */
-    const struct http_field
-        *fields; /* the origin's other end-to-end fields worth keeping (x-..., link, ...) */
+    /* The origin's other end-to-end fields worth keeping (x-..., link, ...); of 401, 403, 404 and 410 x-error-... alone. */
+    const struct http_field *fields;
     size_t nfields;
     uint64_t stored_unix_s; /* for Age */
     uint64_t fresh_until_unix_s;

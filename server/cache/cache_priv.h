@@ -67,6 +67,8 @@ struct answer *answer_of_blob(struct cache *c, const struct object *o, struct bl
 struct answer *answer_of_fill(struct fill *f, enum cache_state state);       /* holds f */
 struct answer *answer_of_status(struct cache *c, int status, enum cache_state state,
                                 uint32_t retry_after_s, const struct err *why);
+/* The origin's no: 401, 403, 404, 410. */
+struct answer *answer_of_refusal(int status, enum cache_state state, const struct fetch_head *h);
 /* Of an upstream HEAD: no bytes behind it. */
 struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const struct want *w);
 

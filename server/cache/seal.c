@@ -108,6 +108,31 @@ static void mark_verified(struct fill *f)
     fill_wake_all(f);
 }
 
+/* What was promised, by SHA-256 or by git's name. */
+static int verify(struct fill *f, struct err *e)
+{
+    char got[DIGEST_HEX + 1];
+    struct git_oid oid;
+    int rc = 0;
+
+    if (f->want.digest_known && !digest_eq(&f->object.digest, &f->want.digest)) {
+        digest_format(&f->object.digest, got);
+        rc = err_set(e, E_CORRUPT, "the origin's bytes have SHA-256 %.16s..., another was promised",
+                     got);
+    } else if (f->want.git_known) {
+        rc = git_oid_of_fd(f->fd, f->total_bytes, &oid, e);
+        if (rc == 0 && !git_oid_eq(&oid, &f->want.git_oid)) {
+            git_oid_format(&oid, got);
+            rc = err_set(e, E_CORRUPT,
+                         "the origin's bytes have the git id %.16s..., another was promised", got);
+        }
+    }
+    if (rc == E_CORRUPT) {
+        COUNT(f->cache, verify_failures, 1);
+    }
+    return rc;
+}
+
 static void seal(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, seal_job);
@@ -122,12 +147,8 @@ static void seal(struct job *j)
     hasher_final(f->hasher, &o->digest);
     chunks = hasher_chunks(f->hasher, &count);
     o->size_bytes = f->total_bytes;
-    if (f->want.digest_known && !digest_eq(&o->digest, &f->want.digest)) {
-        char got[DIGEST_HEX + 1];
-        digest_format(&o->digest, got);
-        COUNT(f->cache, verify_failures, 1);
-        f->job_rc = err_set(&f->job_why, E_CORRUPT,
-                            "the origin's bytes have SHA-256 %.16s..., another was promised", got);
+    f->job_rc = verify(f, &f->job_why);
+    if (f->job_rc != 0) {
         return;
     }
     mark_verified(f); /* readers do not wait for the disk */

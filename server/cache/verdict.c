@@ -103,22 +103,26 @@ static void not_modified(struct entry *n, struct fill *f, const struct fetch_hea
     n->answered = true;
 }
 
-static void gone(struct entry *n, struct fill *f, int status)
+/* The origin says no: remembered for ttl_s. */
+static void refused(struct entry *n, int status, uint32_t ttl_s, const struct fetch_head *h)
 {
-    struct cache *c = n->cache;
+    if (ttl_s > 0) {
+        answer_release(&n->memory);
+        n->memory = answer_of_refusal(status, CACHE_NEGATIVE, h);
+        n->memory_is_head = false;
+        n->memory_until_ms = clock_now_ms() + (uint64_t)ttl_s * 1000;
+    }
+    entry_answer(n, answer_of_refusal(status, CACHE_MISS, h));
+    n->answered = true;
+}
 
+static void gone(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
+{
     if (n->old != NULL && n->in_table) {
         drop_row(n);
     }
     hit_free(&n->old);
-    if (f->want.neg_ttl_s > 0) {
-        answer_release(&n->memory);
-        n->memory = answer_of_status(c, status, CACHE_NEGATIVE, 0, NULL);
-        n->memory_is_head = false;
-        n->memory_until_ms = clock_now_ms() + (uint64_t)f->want.neg_ttl_s * 1000;
-    }
-    entry_answer(n, answer_of_status(c, status, CACHE_MISS, 0, NULL));
-    n->answered = true;
+    refused(n, status, f->want.neg_ttl_s, h);
 }
 
 /* An upstream HEAD tells those who asked for no more; the others go on to a fill. */
@@ -168,7 +172,7 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
     if (status == 304 && n->old != NULL) {
         not_modified(n, f, h);
     } else if (status == 404 || status == 410) {
-        gone(n, f, status);
+        gone(n, f, status, h);
     } else if (f->want.head_only && status == 200) {
         head_only(n, f, h);
     } else if (f->want.head_only && (status == 405 || status == 501)) {
@@ -179,8 +183,7 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
     } else if (status >= 500 || status == 429) {
         origin_trouble(n, h);
     } else if (status >= 400) {
-        entry_answer(n, answer_of_status(n->cache, status, CACHE_MISS, 0, NULL));
-        n->answered = true;
+        refused(n, status, status == 401 || status == 403 ? f->want.refusal_ttl_s : 0, h);
     } else {
         err_set(&why, E_PROTOCOL, "the origin answered %d", status);
         entry_answer_trouble(n, E_PROTOCOL, &why);

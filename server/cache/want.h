@@ -6,6 +6,7 @@
 #define SERVER_CACHE_WANT_H
 
 #include "common/hash/digest.h"
+#include "common/hash/git_oid.h"
 #include "server/fetch/origin.h"
 #include "server/http/msg.h"
 
@@ -29,15 +30,18 @@ struct want {
     struct slice accept;
     bool digest_known;
     struct digest digest; /* checked before the last 64 KiB leave */
-    bool digest_header;   /* the origin's Repr-Digest is such a digest too, once its head is here */
-    uint64_t size_bytes;  /* that an index told, or LENGTH_UNKNOWN: another is refused early */
-    uint64_t max_bytes;   /* a larger one is refused, by a setting; 0: any */
-    bool document;        /* an index that is read as a whole: refused beyond document_bytes */
-    uint32_t ttl_s;       /* seconds, or TTL_ORIGIN */
-    uint32_t neg_ttl_s;   /* of 404 and 410 */
-    uint32_t swr_s;       /* stale while revalidate */
-    uint32_t sie_s;       /* stale if error; UINT32_MAX: without bound */
-    uint32_t floor_s;     /* a client's no-cache on a mutable key revalidates at most this often */
+    bool git_known;       /* the same by git's name, where an index tells no SHA-256 */
+    struct git_oid git_oid;
+    bool digest_header;  /* the origin's Repr-Digest is such a digest too, once its head is here */
+    uint64_t size_bytes; /* that an index told, or LENGTH_UNKNOWN: another is refused early */
+    uint64_t max_bytes;  /* a larger one is refused, by a setting; 0: any */
+    bool document;       /* an index that is read as a whole: refused beyond document_bytes */
+    uint32_t ttl_s;      /* seconds, or TTL_ORIGIN */
+    uint32_t neg_ttl_s;  /* of 404 and 410 */
+    uint32_t refusal_ttl_s; /* of 401 and 403; 0: they are not remembered */
+    uint32_t swr_s;         /* stale while revalidate */
+    uint32_t sie_s;         /* stale if error; UINT32_MAX: without bound */
+    uint32_t floor_s; /* a client's no-cache on a mutable key revalidates at most this often */
     const struct status_map *status_map; /* origin's 403 -> 404, say; or NULL */
     size_t status_maps;
     struct slice authorization; /* the caller's own credential, or p == NULL: the origin's */

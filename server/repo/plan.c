@@ -157,6 +157,12 @@ void plan_want(const struct repo *r, const struct rule *rule, struct slice path,
     rule_apply(rule, path, &p->want);
 }
 
+void plan_field(struct plan *p, struct slice name, struct slice value)
+{
+    CHECK(p->nfields < PLAN_FIELDS);
+    p->fields[p->nfields++] = (struct http_field){name, value};
+}
+
 struct slice plan_etag(struct slice *rest)
 {
     struct slice tag = slice_trim(slice_cut(rest, ','));
@@ -213,4 +219,22 @@ const struct fact *plan_entry(const struct facts *f, const struct digest *root, 
                               struct plan *p)
 {
     return have(f, &(struct need){.kind = NEED_ENTRY, .root = *root, .path = path}, p);
+}
+
+const struct fact *plan_gather(const struct facts *f, struct slice what, const struct want *w,
+                               bool one_part, struct plan *p)
+{
+    return have(f,
+                &(struct need){.kind = NEED_GATHER,
+                               .key = what,
+                               .path = w->key,
+                               .name = w->principal,
+                               .want = *w,
+                               .one_part = one_part},
+                p);
+}
+
+const struct fact *plan_request_body(const struct facts *f, struct plan *p)
+{
+    return have(f, &(struct need){.kind = NEED_BODY}, p);
 }

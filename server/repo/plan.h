@@ -29,6 +29,8 @@ void plan_want(const struct repo *r, const struct rule *rule, struct slice path,
 /* An ETag out of If-Match and the like: the text between the quotes; p == NULL for a weak or broken one. */
 struct slice plan_etag(struct slice *rest);
 
+void plan_field(struct plan *p, struct slice name, struct slice value);
+
 /* The fact, or NULL: then *p has become the PLAN_NEED that asks for it. */
 const struct fact *plan_row(const struct facts *f, enum table table, struct slice key,
                             struct plan *p);
@@ -38,5 +40,9 @@ const struct fact *plan_head(const struct facts *f, struct slice name, struct sl
                              struct plan *p);
 const struct fact *plan_entry(const struct facts *f, const struct digest *root, struct slice path,
                               struct plan *p);
+/* what: as in need.key; w: its first part. Of equal keys and principals one fact. */
+const struct fact *plan_gather(const struct facts *f, struct slice what, const struct want *w,
+                               bool one_part, struct plan *p);
+const struct fact *plan_request_body(const struct facts *f, struct plan *p);
 
 #endif

@@ -82,7 +82,7 @@ int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
     r->max_object_bytes = conf->max_object_bytes;
     if (r->ops == NULL) {
         rc = err_set(e, E_CONFIG,
-                     "%s: repo \"%s\": no protocol \"%s\"; there are generic, hosted, pypi",
+                     "%s: repo \"%s\": no protocol \"%s\"; there are generic, hf, hosted, pypi",
                      conf->source, conf->name, conf->protocol != NULL ? conf->protocol : "");
         goto out;
     }

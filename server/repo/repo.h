@@ -16,25 +16,43 @@
 
 struct repo;
 
-/* NEED_ROWS: the values of all rows whose keys begin with `key`, one behind the other, up to 64 KiB. */
-enum need_kind { NEED_ROW, NEED_ROWS, NEED_HEAD, NEED_ENTRY, NEED_DOCUMENT };
+/* NEED_ROWS: the values of all rows whose keys begin with `key`, one behind the other, up to 64 KiB.
+ * NEED_GATHER: what ops->gather makes of a document and of those that its Link fields (rel="next") lead to.
+ * NEED_BODY: the request's, up to BODY_BYTES; E_TOOBIG is a fact too. */
+enum need_kind {
+    NEED_ROW,
+    NEED_ROWS,
+    NEED_HEAD,
+    NEED_ENTRY,
+    NEED_DOCUMENT,
+    NEED_GATHER,
+    NEED_BODY
+};
+enum { BODY_BYTES = 1 << 20 };
 
 struct need {
     enum need_kind kind;
-    enum table table; /* NEED_ROW, NEED_ROWS */
-    struct slice key;
+    enum table table;           /* NEED_ROW, NEED_ROWS */
+    struct slice key;           /* NEED_GATHER: what is made of it; tells ops->gather */
     struct slice name, version; /* NEED_HEAD */
     struct digest root;         /* NEED_ENTRY */
     struct slice path;
-    struct want want; /* NEED_DOCUMENT: its bytes */
+    struct want want; /* NEED_DOCUMENT: its bytes; NEED_GATHER: its first part */
+    bool one_part;    /* NEED_GATHER: what its Link leads to is not looked at */
 };
 
-struct fact { /* what came of a need; rc 0 or E_NOTFOUND */
+struct fact { /* what came of a need; rc 0 or E_NOTFOUND, of NEED_GATHER any */
     struct need need;
     int rc;
-    struct slice bytes; /* NEED_ROW, NEED_ROWS, NEED_DOCUMENT */
-    struct snap snap;   /* NEED_HEAD */
-    struct entry entry; /* NEED_ENTRY */
+    struct slice bytes; /* NEED_ROW, NEED_ROWS, NEED_DOCUMENT, NEED_GATHER, NEED_BODY */
+    /* NEED_GATHER: */
+    int status; /* the origin's 401, 403, 404, 410; else what to answer for rc; 0: rc is 0 */
+    struct slice code,
+        message;           /* x-error-code and -message of the origin's no; or what went wrong */
+    uint64_t until_unix_s; /* good so long; UINT64_MAX: for ever */
+    bool stale;            /* the origin is in trouble, this is what it said before */
+    struct snap snap;      /* NEED_HEAD */
+    struct entry entry;    /* NEED_ENTRY */
 };
 enum { FACTS_MAX = 8 };
 struct facts {
@@ -42,6 +60,7 @@ struct facts {
     struct fact fact[FACTS_MAX];
 };
 
+enum { PLAN_FIELDS = 8 };
 enum plan_kind { PLAN_NEED, PLAN_WANT, PLAN_BLOB, PLAN_LIST, PLAN_PUT, PLAN_REPLY };
 struct plan {
     enum plan_kind kind;
@@ -66,6 +85,14 @@ struct plan {
     struct slice allow;        /* 405: the methods that are taken */
     struct slice content_type; /* our own, for PLAN_BLOB and PLAN_WANT when the origin gives none */
     struct slice cache_control; /* for the client; p == NULL: derived from the class */
+    struct slice etag; /* PLAN_WANT: with quotes, instead of the cache's own; p == NULL: that one */
+    bool
+        known; /* PLAN_WANT: etag and want.size_bytes tell all that a HEAD asks for: no need of the origin */
+    bool own_fields;       /* PLAN_WANT: none of the origin's fields are passed on, nor its type */
+    uint64_t until_unix_s; /* PLAN_WANT: what the plan rests on is good so long; 0: for ever */
+    struct http_field
+        fields[PLAN_FIELDS]; /* further ones of the reply: PLAN_WANT's 200, PLAN_REPLY */
+    size_t nfields;
 };
 
 struct repo_conf { /* one `repo` section, as read */
@@ -75,14 +102,23 @@ struct repo_conf { /* one `repo` section, as read */
     size_t rules_count;
     bool anonymous_read;
     uint64_t max_object_bytes; /* 0: any */
-    const char *unknown_host; /* pypi: "register" (default), "drop" */
-    const char *source;       /* "file:line" of the section, for errors */
+    const char *unknown_host;  /* pypi: "register" (default), "drop" */
+    const char *
+        credentials; /* hf: "service", "caller"; NULL: service with an authorization, else caller */
+    const char *source; /* "file:line" of the section, for errors */
 };
 
 struct rewrite_out {
     struct buf body;           /* rewritten document */
     struct slice content_type; /* static */
     struct batch *rows;        /* to be committed (lazily) before the document is sent; or NULL */
+};
+
+struct gather_part { /* one document of several, in order */
+    const struct need *need;
+    struct slice doc;
+    struct slice url; /* where it came from, behind redirects */
+    bool first, last;
 };
 
 struct repo_ops {
@@ -94,6 +130,13 @@ struct repo_ops {
     int (*plan)(const struct repo *r, const struct http_req *req, struct slice path,
                 const struct principal *who, const struct facts *facts, struct arena *arena,
                 struct plan *out, struct err *e);
+    /* Optional, for NEED_GATHER: adds a part to *out, which keeps what was written for the parts before; with the last part
+     * *out becomes the fact's bytes. A pool thread. */
+    int (*gather)(const struct repo *r, const struct gather_part *part, struct buf *out,
+                  struct err *e);
+    /* Optional: further fields of an answer that is none: the origin's no, trouble of the cache or of ours. why: in words. */
+    void (*failed)(const struct repo *r, const struct plan *p, int status, struct slice why,
+                   struct arena *arena, struct http_reply *reply);
     /* Optional: further reply fields for a 200 of this plan. */
     void (*answer)(const struct repo *r, const struct plan *p, const struct answer *a,
                    struct arena *arena, struct http_reply *reply);
@@ -111,6 +154,8 @@ struct repo {
     struct origin *origin; /* NULL: hosted */
     struct rules *rules;
     bool anonymous_read;
+    bool
+        by_caller; /* answers depend on the Authorization field: the adapter passes it on, or asks by it */
     uint64_t max_object_bytes;
     unsigned slot; /* of its counters (admin/traffic.h) */
     void *state;   /* the adapter's */

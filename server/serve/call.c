@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "server/serve/document.h"
+#include "server/serve/gather.h"
+#include "server/serve/need.h"
 #include "server/serve/opening.h"
 #include "server/serve/put.h"
 #include "server/serve/refusal.h"
@@ -65,12 +67,20 @@ static void on_gone(void *arg)
     cache_cancel(&c->ask);
     document_cancel(&c->document);
     opening_cancel(&c->opening);
+    gather_leave(c);
+    need_body_gone(c);
     upload_flow_gone(c);
 }
 
 static void on_data(void *arg, struct slice bytes, bool end)
 {
-    upload_flow_data(arg, bytes, end);
+    struct call *c = arg;
+
+    if (c->body != NULL) {
+        need_body_data(c, bytes, end);
+    } else {
+        upload_flow_data(c, bytes, end);
+    }
 }
 
 struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
@@ -114,8 +124,10 @@ void call_release(struct call **cp)
         return;
     }
     CHECK(c->ask == NULL && c->document == NULL && c->opening == NULL && c->flow == NULL);
+    CHECK(c->body == NULL);
     gate_release(c->desk->daemon->gate, &c->who);
     repo_set_release(&c->set);
+    gather_drop(c);
     drop_kept(c);
     arena_fini(&c->arena);
     free(c);

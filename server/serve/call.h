@@ -11,6 +11,8 @@
 
 #include "server/serve/desk.h"
 
+struct document;
+struct gather_use;
 struct call {
     unsigned holds;
     struct desk *desk;
@@ -32,6 +34,9 @@ struct call {
     uint64_t generation;            /* the desk's when the call began */
     uint64_t repo_generation;       /* the repo's, likewise */
     struct document_wait *document; /* being gathered; or NULL */
+    void (*on_document)(struct call *c, struct document *d);
+    struct gather_use *use; /* of what is waited for, or facts point into; NULL: none */
+    struct buf *body;       /* the request's, while it is read (need.h); or NULL */
     struct {
         uint64_t stored_unix_s, fresh_until_unix_s;
     } index;                  /* of the document that is rewritten */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "server/serve/gather.h"
 #include "server/serve/rendering.h"
 
 enum { HOT_ENTRIES = 8192, HOT_BYTES = 64 << 20, HOT_FILES_SHARE = 4 };
@@ -33,6 +34,7 @@ struct serve *serve_open(struct daemon *d)
         k->daemon = d;
         k->loop = loops_at(d->loops, i);
         k->hot = hot_open(HOT_ENTRIES, hot_files(n), HOT_BYTES);
+        k->gathers = gathers_open(k);
         k->set = repo_set_hold(d);
         k->loop->local = k; /* before the first connection: no loop looks at it yet */
     }
@@ -46,6 +48,7 @@ static void settle(struct loop *l, void *arg)
     (void)arg;
     repo_set_release(&k->set);
     k->set = repo_set_hold(k->daemon);
+    gathers_forget(k->gathers, SLICE_NONE, SLICE_NONE);
 }
 
 void serve_settle(struct serve *s)
@@ -69,6 +72,7 @@ static void forget(struct loop *l, void *arg)
     if (k->hot != NULL) { /* emptied already, when the last fills end with the daemon */
         hot_forget(k->hot, f->repo, f->key);
     }
+    gathers_forget(k->gathers, f->repo, f->key);
     if (atomic_fetch_sub(&f->left, 1) == 1) {
         free(f);
     }
@@ -102,6 +106,7 @@ static void empty_when_quiet(struct desk *k)
         return;
     }
     hot_close(&k->hot);
+    gathers_close(&k->gathers);
     repo_set_release(&k->set);
     lock_take(&q->lock);
     if (--q->left == 0) {

@@ -7,6 +7,7 @@
 #include "server/serve/hot.h"
 
 struct desk;
+struct gathers;
 struct quiet;
 struct serve {
     struct daemon *daemon;
@@ -20,6 +21,7 @@ struct desk { /* loop->local */
     struct loop *loop;
     struct repo_set *set; /* held */
     struct hot_table *hot;
+    struct gathers *gathers;
     unsigned flows;      /* uploads under way: they need the disk pool to end in order */
     struct quiet *quiet; /* who waits for the last of them; NULL: nobody */
     uint64_t

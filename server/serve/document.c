@@ -6,10 +6,11 @@
 #include "server/serve/reply.h"
 
 struct document_wait {
-    struct call *call; /* not held: the call cancels us when the client leaves */
+    struct document_wait **slot;
     struct answer *answer;
     struct body *body;
-    void (*ready)(struct call *c, struct document *d);
+    void (*done)(void *arg, struct document *d, int rc);
+    void *arg;
 };
 
 static struct document *complete(struct document_wait *w)
@@ -27,11 +28,9 @@ static struct document *complete(struct document_wait *w)
 static void look(void *arg)
 {
     struct document_wait *w = arg;
-    struct call *c = w->call;
+    struct document_wait was = *w;
     struct body *b = w->body;
-    void (*ready)(struct call *, struct document *) = w->ready;
     struct document *d;
-    struct err why;
     uint64_t upto = b->end;
     int rc = 0;
 
@@ -46,9 +45,31 @@ static void look(void *arg)
         b->off = upto;
     }
     d = rc == 0 ? complete(w) : NULL;
-    document_cancel(&c->document);
+    document_cancel(was.slot);
+    was.done(was.arg, d, rc);
+}
+
+void document_whole(struct desk *k, struct answer *a, struct document_wait **slot,
+                    void (*done)(void *arg, struct document *d, int rc), void *arg)
+{
+    struct document_wait *w = NEW(struct document_wait);
+
+    CHECK(*slot == NULL);
+    *w = (struct document_wait){.slot = slot, .answer = a, .done = done, .arg = arg};
+    w->body = answer_body(k->daemon->cache, a, k->loop, 0, a->total_bytes);
+    w->body->wake = look;
+    w->body->wake_arg = w;
+    *slot = w;
+    look(w);
+}
+
+static void on_document(void *arg, struct document *d, int rc)
+{
+    struct call *c = arg;
+    struct err why;
+
     if (rc == 0) {
-        ready(c, d);
+        c->on_document(c, d);
     } else if (!call_again(c)) {
         err_set(&why, rc, "the origin's document did not arrive whole");
         reply_trouble(c, rc, &why);
@@ -58,17 +79,8 @@ static void look(void *arg)
 void document_await(struct call *c, struct answer *a,
                     void (*ready)(struct call *c, struct document *d))
 {
-    struct document_wait *w = NEW(struct document_wait);
-
-    CHECK(c->document == NULL);
-    w->call = c;
-    w->answer = a;
-    w->ready = ready;
-    w->body = answer_body(c->desk->daemon->cache, a, c->desk->loop, 0, a->total_bytes);
-    w->body->wake = look;
-    w->body->wake_arg = w;
-    c->document = w;
-    look(w);
+    c->on_document = ready;
+    document_whole(c->desk, a, &c->document, on_document, c); /* the call cancels it */
 }
 
 void document_cancel(struct document_wait **dp)

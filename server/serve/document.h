@@ -21,7 +21,11 @@ struct document {
 /* Takes a, a 200. ready() once, unless the client leaves or there is trouble: that is answered here. It takes d. */
 void document_await(struct call *c, struct answer *a,
                     void (*ready)(struct call *c, struct document *d));
+/* The same for whoever is no call: *slot is the wait while it lasts. done() once, maybe before this returns; it takes d, which
+ * is NULL with rc. */
 struct document_wait;
+void document_whole(struct desk *k, struct answer *a, struct document_wait **slot,
+                    void (*done)(void *arg, struct document *d, int rc), void *arg);
 void document_cancel(struct document_wait **dp); /* NULL is fine */
 MUST_USE int document_read(const struct document *d, struct buf *out, struct err *e);
 void document_free(struct document **dp);

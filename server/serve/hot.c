@@ -26,7 +26,8 @@ struct slice hot_name(const struct http_req *req, const struct repo *r, struct s
     struct slice accept;
 
     if ((req->method != METHOD_GET && req->method != METHOD_HEAD) || !r->anonymous_read ||
-        path.p == NULL || rest.n > NAME_BYTES) {
+        path.p == NULL || rest.n > NAME_BYTES ||
+        (r->by_caller && http_req_field(req, "authorization").p != NULL)) {
         return SLICE_NONE;
     }
     /* Documents and listings depend on Accept; files, nearly all of the traffic, do not. */

@@ -4,10 +4,10 @@
 
 #include "common/base/log.h"
 #include "server/serve/document.h"
+#include "server/serve/gather.h"
 #include "server/serve/reply.h"
 
-/* A fact that came; rc is 0 or E_NOTFOUND, both are facts. */
-static void learn(struct call *c, const struct fact *f)
+void need_learn(struct call *c, const struct fact *f)
 {
     c->facts.fact[c->facts.count++] = *f;
     call_advance(c);
@@ -64,6 +64,8 @@ static void row_work(struct step *s)
         s->rc = tree_get(st, &n->root, n->path, &r->arena, &r->fact.entry, &s->why);
         break;
     case NEED_DOCUMENT:
+    case NEED_GATHER:
+    case NEED_BODY:
         break;
     }
 }
@@ -82,7 +84,7 @@ static void row_done(struct step *s)
     r->fact.bytes = arena_copy(&c->arena, buf_slice(&r->bytes));
     r->fact.entry.path = arena_copy(&c->arena, r->fact.entry.path);
     r->fact.entry.target = arena_copy(&c->arena, r->fact.entry.target);
-    learn(c, &r->fact);
+    need_learn(c, &r->fact);
 }
 
 static void row_free(struct step *s)
@@ -131,7 +133,7 @@ static void document_done(struct step *s)
     }
     d->fact.bytes =
         call_keep(s->call, &d->bytes); /* a copy of tens of megabytes would hold the loop */
-    learn(s->call, &d->fact);
+    need_learn(s->call, &d->fact);
 }
 
 static void document_step_free(struct step *s)
@@ -159,7 +161,7 @@ static void on_answer(struct call *c, struct answer *a)
     if (a->status == 404 || a->status == 410) {
         struct fact f = {.need = c->plan.need, .rc = E_NOTFOUND};
         answer_release(&a);
-        learn(c, &f);
+        need_learn(c, &f);
         return;
     }
     if (a->status != 200) {
@@ -168,6 +170,50 @@ static void on_answer(struct call *c, struct answer *a)
         return;
     }
     document_await(c, a, on_whole);
+}
+
+/* --- the request's own body, where it is small and says what is wanted --- */
+
+static void end_body(struct call *c, int rc)
+{
+    struct fact f = {.need = c->plan.need, .rc = rc};
+    struct buf *b = c->body;
+
+    c->body = NULL;
+    f.bytes = rc == 0 ? call_keep(c, b) : SLICE_NONE;
+    buf_free(b);
+    free(b);
+    need_learn(c, &f);
+}
+
+void need_body_data(struct call *c, struct slice bytes, bool end)
+{
+    buf_adds(c->body, bytes);
+    if (c->body->rc != 0 || end) {
+        end_body(c, c->body->rc);
+    }
+}
+
+void need_body_gone(struct call *c)
+{
+    if (c->body != NULL) {
+        buf_free(c->body);
+        free(c->body);
+        c->body = NULL;
+    }
+}
+
+static void read_body(struct call *c)
+{
+    c->body = NEW(struct buf);
+    *c->body = BUF_INIT(BODY_BYTES);
+    if (!c->req.has_body || c->req.content_length == 0) {
+        end_body(c, 0);
+    } else if (c->req.content_length != LENGTH_UNKNOWN && c->req.content_length > BODY_BYTES) {
+        end_body(c, E_TOOBIG);
+    } else {
+        exchange_read(c->x);
+    }
 }
 
 void need_resolve(struct call *c)
@@ -182,6 +228,10 @@ void need_resolve(struct call *c)
     if (c->plan.need.kind == NEED_DOCUMENT) {
         c->plan.need.want.document = true;
         call_want(c, &c->plan.need.want, on_answer);
+    } else if (c->plan.need.kind == NEED_GATHER) {
+        gather_need(c);
+    } else if (c->plan.need.kind == NEED_BODY) {
+        read_body(c);
     } else {
         read_row(c);
     }

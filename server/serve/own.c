@@ -36,8 +36,9 @@ static int judge_holder(void *arg, struct slice repo, char kind, struct slice ke
     struct repo *r = repo_set_find(ds->set, repo);
     struct buf subject = BUF_INIT(8192);
 
-    /* What an upload holds is nobody's to read before its commit. */
-    if (r != NULL && kind != 'u') {
+    /* What an upload holds is nobody's to read before its commit; what came by a caller's own right is for those whose right
+     * the origin has confirmed, and a digest does not say where to ask. */
+    if (r != NULL && kind != 'u' && !(r->by_caller && slice_find(key, '\0') >= 0)) {
         buf_adds(&subject, repo);
         buf_byte(&subject, '/');
         buf_adds(&subject, key);

@@ -152,30 +152,37 @@ static void add_cache_control(struct call *c, struct hot *h)
 
 static void add_answer(struct call *c, struct hot *h, const struct answer *a)
 {
+    bool own = c->plan.own_fields;
     char date[40];
+    struct slice etag = c->plan.etag.p != NULL ? c->plan.etag : a->etag;
 
-    h->valid.etag = arena_copy(&h->arena, a->etag);
-    h->valid.etag.p = a->etag.p != NULL ? h->valid.etag.p : NULL;
+    h->valid.etag = arena_copy(&h->arena, etag);
+    h->valid.etag.p = etag.p != NULL ? h->valid.etag.p : NULL;
     if (a->etag_alias.p != NULL) {
         h->valid.etag_alias = arena_copy(&h->arena, a->etag_alias);
     }
-    h->valid.last_modified_s = a->last_modified_s;
+    h->valid.last_modified_s = own ? 0 : a->last_modified_s;
     h->valid.total_bytes = a->total_bytes;
     h->stored_unix_s = a->stored_unix_s;
     h->fresh_until_unix_s =
         c->plan.want.class == WANT_IMMUTABLE ? UINT64_MAX : a->fresh_until_unix_s;
+    if (c->plan.until_unix_s != 0) {
+        h->fresh_until_unix_s = min_u64(h->fresh_until_unix_s, c->plan.until_unix_s);
+    }
     add(h, "content-type",
-        a->content_type.p != NULL        ? a->content_type
-        : c->plan.content_type.p != NULL ? c->plan.content_type
-                                         : SLICE("application/octet-stream"));
-    if (a->last_modified_s != 0) {
+        a->content_type.p != NULL && !own ? a->content_type
+        : c->plan.content_type.p != NULL  ? c->plan.content_type
+                                          : SLICE("application/octet-stream"));
+    if (a->last_modified_s != 0 && !own) {
         httpdate_format(a->last_modified_s, date);
         add(h, "last-modified", slice_str(date));
     }
     if (a->digest_known) {
         add_digest(h, &a->digest);
     }
-    add_fields(h, a, false, FIELDS_MAX);
+    if (!own) {
+        add_fields(h, a, false, FIELDS_MAX);
+    }
 }
 
 static void add_blob(struct call *c, struct hot *h, struct blob *b)
@@ -220,7 +227,26 @@ struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, s
     if (c->repo->ops->answer != NULL) {
         c->repo->ops->answer(c->repo, &c->plan, a, &h->arena, &h->reply);
     }
+    for (size_t i = 0; i < c->plan.nfields; i++) {
+        reply_add(&h->reply, arena_copy(&h->arena, c->plan.fields[i].name),
+                  arena_copy(&h->arena, c->plan.fields[i].value));
+    }
     return h;
+}
+
+void reply_known(struct call *c)
+{
+    struct hot *h = reply_resolve(c, SLICE(""), c->plan.want.key, NULL, NULL);
+
+    h->valid.etag = arena_copy(&h->arena, c->plan.etag);
+    h->valid.total_bytes = c->plan.want.size_bytes;
+    reply_add(&h->reply, SLICE("etag"), h->valid.etag);
+    add(h, "content-type", c->plan.content_type);
+    if (c->plan.want.digest_known) {
+        add_digest(h, &c->plan.want.digest);
+    }
+    c->visit->hot = h;
+    reply_send(c->x, c->visit, h);
 }
 
 struct hot *reply_resolve_rendering(struct call *c, struct slice key, struct rendering *r)
@@ -309,6 +335,9 @@ void reply_status(struct call *c, const struct answer *a)
     if (a->retry_after_s != 0) {
         reply_addf(r, ar, "retry-after", "%" PRIu32, a->retry_after_s);
     }
+    if (c->repo->ops->failed != NULL) {
+        c->repo->ops->failed(c->repo, &c->plan, a->status, slice_first(text, text.n - 1), ar, r);
+    }
     exchange_reply(c->x, r, body_of_bytes(text));
 }
 
@@ -337,8 +366,19 @@ static int status_of_trouble(int rc)
 
 void reply_trouble(struct call *c, int rc, const struct err *why)
 {
-    reply_text(c->x, status_of_trouble(rc),
-               arena_fmt(&c->arena, "%s: %s\n", err_plain(rc), why->text));
+    struct slice text = arena_fmt(&c->arena, "%s: %s\n", err_plain(rc), why->text);
+    struct http_reply *r;
+
+    if (c->repo->ops->failed == NULL) {
+        reply_text(c->x, status_of_trouble(rc), text);
+        return;
+    }
+    r = ARENA_NEW(&c->arena, struct http_reply);
+    r->status = status_of_trouble(rc);
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+    c->repo->ops->failed(c->repo, &c->plan, r->status, slice_first(text, text.n - 1), &c->arena, r);
+    exchange_reply(c->x, r, body_of_bytes(text));
 }
 
 void reply_bytes(struct exchange *x, int status, struct slice content_type, struct slice bytes)

@@ -10,6 +10,8 @@ struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, s
                           struct blob *b);
 /* The same for a document of our own. Holds r. */
 struct hot *reply_resolve_rendering(struct call *c, struct slice key, struct rendering *r);
+/* Answers a HEAD from what the plan knows (repo.h: known). */
+void reply_known(struct call *c);
 /* What the resolved answer is to this request; *body may be NULL. Borrows h, which outlives the body. */
 const struct http_reply *reply_word(struct exchange *x, struct visit *v, struct hot *h,
                                     struct body **body);

@@ -1,0 +1,423 @@
+/* hf.c - the Hugging Face Hub, pulled through: models, datasets, spaces, kernels. docs/protocols/hf.md
+ *
+ * A commit never changes: its listing is crawled once into a manifest (manifest.h), from which come trees, paths-info and
+ * every HEAD, and what files are verified against. Branches and tags are aliases, asked for when they are stale. */
+#include "server/repo/hf/hf.h"
+
+#include <stdlib.h>
+
+#include "common/codec/url.h"
+
+enum { LISTING_BYTES = 1 << 30, NAME_BYTES = 16384, PATHS_MAX = 4096 };
+
+static int hf_open(struct repo *r, const struct repo_conf *conf, struct err *e)
+{
+    bool ours = conf->origin.authorization != NULL;
+    struct hf *state;
+
+    if (r->origin == NULL) {
+        return err_set(e, E_CONFIG, "protocol \"hf\" needs an origin = \"https://...\"");
+    }
+    if (conf->credentials != NULL) {
+        bool service = strcmp(conf->credentials, "service") == 0;
+        if (!service && ours) {
+            return err_set(e, E_CONFIG,
+                           "credentials = caller leaves no use for authorization: remove one");
+        }
+        ours = service;
+    }
+    state = NEW(struct hf);
+    state->service = ours;
+    r->by_caller = !ours;
+    r->state = state;
+    return 0;
+}
+
+static void hf_close(struct repo *r)
+{
+    free(r->state);
+}
+
+/* --- files -------------------------------------------------------------------------------------------------------- */
+
+/* Never text/html: what people upload must not run as ours in a browser. */
+static struct slice type_of(struct slice path)
+{
+    static const char *const texts[] = {".txt", ".md", ".py", ".jsonl", ".yaml", ".yml", ".csv", ".gitattributes"};
+
+    if (slice_ends(path, SLICE(".json"))) {
+        return SLICE("application/json");
+    }
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        if (slice_ends(path, slice_str(texts[i]))) {
+            return SLICE("text/plain; charset=utf-8");
+        }
+    }
+    return SLICE("application/octet-stream");
+}
+
+static struct slice escaped(struct slice raw, struct arena *a)
+{
+    struct buf b = BUF_INIT(NAME_BYTES);
+    struct slice out;
+
+    url_encode(raw, &b);
+    CHECK(b.rc == 0); /* path.h has bounds far below */
+    out = arena_copy(a, slice_of(b.p != NULL ? b.p : "", b.n));
+    buf_free(&b);
+    return out;
+}
+
+/* RFC 6266, 8187: the plain form for those that know no other. */
+static struct slice disposition(struct slice path, struct arena *a)
+{
+    struct slice name = path;
+    char *plain;
+
+    while (slice_find(name, '/') >= 0) {
+        (void)slice_cut(&name, '/');
+    }
+    plain = arena_cstr(a, name);
+    for (size_t i = 0; i < name.n; i++) {
+        plain[i] = plain[i] == '"' || plain[i] == '\\' || (uint8_t)plain[i] >= 0x7f ? '_' : plain[i];
+    }
+    return arena_fmt(a, "inline; filename*=UTF-8''" SLICE_FMT "; filename=\"%s\";",
+                     SLICE_ARG(escaped(name, a)), plain);
+}
+
+static void name_it(struct hf_ask *k, const struct manifest_entry *f, struct want *w)
+{
+    char hex[DIGEST_HEX + 1];
+
+    if (f->lfs) {
+        digest_format(&f->sha256, hex);
+        w->digest_known = true;
+        w->digest = f->sha256;
+    } else {
+        git_oid_format(&f->oid, hex);
+        w->git_known = true;
+        w->git_oid = f->oid;
+    }
+    k->p->etag = arena_fmt(k->a, "\"%s\"", hex);
+}
+
+static struct slice path_of_file(const struct hf_ask *k)
+{
+    struct buf b = BUF_INIT(NAME_BYTES);
+    struct slice out;
+
+    url_encode_path(k->at.path, &b);
+    CHECK(b.rc == 0);
+    out = arena_copy(k->a, buf_slice(&b));
+    buf_free(&b);
+    return out;
+}
+
+/* One object for all commits and names that have these bytes; what came by somebody's right is another. */
+static bool want_file(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
+{
+    struct slice id = m->id.n != 0 ? m->id : k->at.id;
+    struct slice named = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(k->at.type),
+                                   SLICE_ARG(id), SLICE_ARG(k->at.path));
+    struct want w;
+
+    if (!access_want(k, named, named, &w)) {
+        return false;
+    }
+    name_it(k, f, &w);
+    w.key = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT "/blobs/" SLICE_FMT, SLICE_ARG(k->at.type),
+                      SLICE_ARG(id), SLICE_ARG(slice_of(k->p->etag.p + 1, k->p->etag.n - 2)));
+    w.url = arena_fmt(k->a, "%s" SLICE_FMT SLICE_FMT "/resolve/" SLICE_FMT "/" SLICE_FMT,
+                      origin_url(k->r->origin), SLICE_ARG(k->at.prefix), SLICE_ARG(id),
+                      SLICE_ARG(k->commit), SLICE_ARG(path_of_file(k)));
+    w.class = WANT_IMMUTABLE;
+    w.size_bytes = f->size_bytes;
+    w.refusal_ttl_s = 0; /* one caller's no is not the next one's */
+    w.neg_ttl_s = 0;
+    if (k->closed) {
+        w.authorization = k->token;
+        w.principal = SLICE("entitled");
+    }
+    k->p->kind = PLAN_WANT;
+    k->p->want = w;
+    return true;
+}
+
+static void plan_file(struct hf_ask *k)
+{
+    struct manifest_entry f;
+    struct manifest m;
+
+    if (!access_commit(k) || !access_manifest(k, &m)) {
+        return;
+    }
+    if (!manifest_find(&m, k->at.path, &f) || f.folder) {
+        say_no_file(k);
+        return;
+    }
+    if (!access_try(k, &m) || !want_file(k, &m, &f)) {
+        return;
+    }
+    k->p->known = k->p->own_fields = true;
+    k->p->until_unix_s = k->until_unix_s;
+    k->p->content_type = type_of(k->at.path);
+    if (k->at.rev.p == NULL || !hf_is_commit(k->at.rev)) {
+        k->p->cache_control = SLICE("no-cache");
+    } else if (k->closed) {
+        k->p->cache_control = SLICE("private, no-cache");
+    }
+    say_commit(k);
+    plan_field(k->p, SLICE("content-disposition"), disposition(k->at.path, k->a));
+    if (f.lfs) {
+        plan_field(k->p, SLICE("x-linked-etag"), k->p->etag);
+        plan_field(k->p, SLICE("x-linked-size"), arena_u64(k->a, f.size_bytes));
+    }
+}
+
+/* --- listings ----------------------------------------------------------------------------------------------------- */
+
+static bool is_yes(struct slice v)
+{
+    return slice_ieq(v, SLICE("true")) || slice_eqs(v, "1");
+}
+
+/* The value of a form's field, decoded; p == NULL: none. *rest moves behind it. */
+static struct slice next_value(struct slice *rest, const char *name, struct arena *a)
+{
+    while (rest->n != 0) {
+        struct slice value = slice_cut(rest, '&');
+        struct slice key = slice_cut(&value, '=');
+        char *plain;
+        struct buf b = BUF_INIT(NAME_BYTES);
+        struct slice out = SLICE_NONE;
+
+        if (!slice_eqs(key, name)) {
+            continue;
+        }
+        plain = arena_cstr(a, value);
+        for (size_t i = 0; i < value.n; i++) {
+            plain[i] = plain[i] == '+' ? ' ' : plain[i];
+        }
+        if (url_decode(slice_of(plain, value.n), &b)) {
+            out = arena_copy(a, slice_of(b.p != NULL ? b.p : "", b.n));
+        }
+        buf_free(&b);
+        if (out.p != NULL) {
+            return out;
+        }
+    }
+    return SLICE_NONE;
+}
+
+static void plan_tree(struct hf_ask *k)
+{
+    struct slice query = k->req->query;
+    bool recursive = is_yes(next_value(&query, "recursive", k->a));
+    struct buf out = BUF_INIT(LISTING_BYTES);
+    struct manifest m;
+    int rc;
+
+    if (!access_commit(k) || !access_manifest(k, &m)) {
+        return;
+    }
+    rc = manifest_list(&m, k->at.path, recursive, &out);
+    if (rc == E_NOTFOUND) {
+        say_no_file(k);
+    } else if (rc != 0) {
+        say_error(k, 507, SLICE_NONE, SLICE("this listing is too large"));
+    } else {
+        say_json(k, arena_copy(k->a, buf_slice(&out)));
+    }
+    buf_free(&out);
+}
+
+static void plan_paths(struct hf_ask *k)
+{
+    const struct fact *body = plan_request_body(k->facts, k->p);
+    struct buf out = BUF_INIT(LISTING_BYTES);
+    struct slice rest;
+    struct slice path;
+    struct manifest m;
+    size_t count = 0;
+
+    if (body == NULL || !access_commit(k) || !access_manifest(k, &m)) {
+        return;
+    }
+    rest = body->bytes;
+    buf_byte(&out, '[');
+    while (body->rc == 0 && (path = next_value(&rest, "paths", k->a)).p != NULL &&
+           count < PATHS_MAX) {
+        struct manifest_entry f;
+        while (path.n != 0 && path.p[path.n - 1] == '/') {
+            path.n--;
+        }
+        if (manifest_find(&m, path, &f)) {
+            if (out.n > 1) {
+                buf_byte(&out, ',');
+            }
+            buf_adds(&out, f.json);
+        }
+        count++;
+    }
+    buf_byte(&out, ']');
+    if (body->rc != 0 || count == PATHS_MAX || out.rc != 0) {
+        say_error(k, 413, SLICE_NONE, SLICE("too many paths at once"));
+    } else {
+        say_json(k, arena_copy(k->a, buf_slice(&out)));
+    }
+    buf_free(&out);
+}
+
+/* --- documents ---------------------------------------------------------------------------------------------------- */
+
+static void plan_json(struct hf_ask *k, struct slice path)
+{
+    const struct fact *f = access_json(k, path, k->req->query);
+
+    if (f == NULL) {
+        return;
+    }
+    k->stale = f->stale;
+    if (f->rc != 0) {
+        say_fact(k, f);
+    } else {
+        say_json(k, f->bytes);
+    }
+}
+
+/* The same document tells us what a revision stands for: asked for once. With a query it is another. */
+static void plan_info(struct hf_ask *k, struct slice path)
+{
+    struct repo_info info;
+
+    if (k->req->query.n != 0 || (k->at.rev.p != NULL && hf_is_commit(k->at.rev))) {
+        plan_json(k, path);
+    } else if (access_commit(k) && info_read(k->info->bytes, &info)) {
+        say_json(k, info.json);
+    }
+}
+
+static void plan_auth_check(struct hf_ask *k)
+{
+    struct manifest m;
+
+    if (access_commit(k) && access_manifest(k, &m) && access_try(k, &m)) {
+        say_json(k, SLICE("{}"));
+    }
+}
+
+static void plan_whoami(struct hf_ask *k, struct slice path)
+{
+    if (((const struct hf *)k->r->state)->service) {
+        say_json(k, SLICE("{\"type\":\"user\",\"id\":\"mirror\",\"name\":\"mirror\",\"fullname\":\"mirror\","
+                          "\"isPro\":false,\"orgs\":[],\"auth\":{\"type\":\"access_token\","
+                          "\"accessToken\":{\"displayName\":\"mirror\",\"role\":\"read\"}}}"));
+    } else if (k->token.p == NULL) {
+        say_error(k, 401, SLICE_NONE, SLICE("Invalid username or password."));
+    } else {
+        plan_json(k, path);
+    }
+}
+
+static void plan_route(struct hf_ask *k, struct slice path)
+{
+    switch (k->at.route) {
+    case HF_FILE:
+        plan_file(k);
+        return;
+    case HF_TREE:
+        plan_tree(k);
+        return;
+    case HF_PATHS:
+        plan_paths(k);
+        return;
+    case HF_INFO:
+        plan_info(k, path);
+        return;
+    case HF_REFS:
+    case HF_COMMITS:
+    case HF_OTHER:
+        plan_json(k, path);
+        return;
+    case HF_AUTH_CHECK:
+        plan_auth_check(k);
+        return;
+    case HF_WHOAMI:
+        plan_whoami(k, path);
+        return;
+    case HF_TELEMETRY:
+        plan_reply(k->p, 200, SLICE(""));
+        return;
+    case HF_XET:
+        say_error(k, 404, SLICE_NONE,
+                  SLICE("this mirror gives files over HTTP, it has no chunk store of its own"));
+        return;
+    case HF_WRITE:
+        say_error(k, 403, SLICE_NONE,
+                  SLICE("this repo is a mirror of a Hub and takes no uploads; ask whoever runs it "
+                        "for a hosted one"));
+        return;
+    case HF_NONE:
+        say_error(k, 404, SLICE_NONE, SLICE("this mirror has no such path"));
+        return;
+    }
+}
+
+static bool takes_method(const struct hf_ask *k)
+{
+    enum method m = k->req->method;
+
+    return k->at.route == HF_WRITE || k->at.route == HF_TELEMETRY ||
+           (k->at.route == HF_PATHS ? m == METHOD_POST : m == METHOD_GET || m == METHOD_HEAD);
+}
+
+static int hf_plan(const struct repo *r, const struct http_req *req, struct slice path,
+                   const struct principal *who, const struct facts *facts, struct arena *arena,
+                   struct plan *out, struct err *e)
+{
+    struct hf_ask k = {.r = r, .req = req, .facts = facts, .a = arena, .p = out};
+    int rc = hf_path_parse(path, arena, &k.at, e);
+
+    if (rc != 0) {
+        say_error(&k, 400, SLICE_NONE, slice_str(e->text));
+        return 0;
+    }
+    out->right = RIGHT_READ;
+    out->subject = k.at.id.n != 0 ? arena_fmt(arena, "%s/" SLICE_FMT "/" SLICE_FMT, r->name,
+                                              SLICE_ARG(k.at.type), SLICE_ARG(k.at.id))
+                                  : arena_fmt(arena, "%s/api", r->name);
+    if (!takes_method(&k)) {
+        bool changes = req->method != METHOD_GET && req->method != METHOD_HEAD;
+        say_error(&k, changes ? 403 : 405, SLICE_NONE,
+                  changes ? SLICE("this repo is a mirror of a Hub: its paths take GET and HEAD")
+                          : SLICE("this path takes POST"));
+        return 0;
+    }
+    access_init(&k, who);
+    plan_route(&k, path);
+    return 0;
+}
+
+static int hf_gather(const struct repo *r, const struct gather_part *part, struct buf *out,
+                     struct err *e)
+{
+    struct slice what = part->need->key;
+
+    (void)r;
+    if (slice_eqs(what, HF_MAKE_TREE)) {
+        return manifest_add(part->doc, part->url, part->first, part->last, out, e);
+    }
+    if (slice_eqs(what, HF_MAKE_INFO)) {
+        return info_make(part->doc, out, e);
+    }
+    return slice_eqs(what, HF_MAKE_JSON) ? json_join(part->doc, part->first, out, e) : 0;
+}
+
+const struct repo_ops repo_hf = {
+    .name = "hf",
+    .open = hf_open,
+    .close = hf_close,
+    .plan = hf_plan,
+    .gather = hf_gather,
+    .failed = say_failed,
+};

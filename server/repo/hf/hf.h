@@ -1,0 +1,69 @@
+/* hf.h - one request to a Hub on its way through the plan, for this folder's own files.
+ *
+ *   hf.c      what each route comes to             access.c   which commit, and who may have its files
+ *   say.c     refusals in the Hub's own words      path.c, info.c, manifest.c   what is read
+ *
+ * All but `state` lives in the request's arena. Functions that return false have put what is to be done (a need, a refusal)
+ * into the plan.
+ */
+#ifndef SERVER_REPO_HF_HF_H
+#define SERVER_REPO_HF_HF_H
+
+#include "server/repo/hf/info.h"
+#include "server/repo/hf/manifest.h"
+#include "server/repo/hf/path.h"
+#include "server/repo/plan.h"
+
+/* What gatherings are made of (need.key). */
+#define HF_MAKE_INFO  "info"
+#define HF_MAKE_TREE  "tree"
+#define HF_MAKE_JSON  "json"
+#define HF_MAKE_PROBE "probe" /* nothing: that it may be read is all */
+
+struct hf { /* repo->state */
+    bool service; /* our credential fetches for everybody; else each caller's own */
+};
+
+struct hf_ask {
+    const struct repo *r;
+    const struct http_req *req;
+    const struct facts *facts;
+    struct arena *a;
+    struct plan *p;
+    struct hf_path at;
+    struct slice token; /* the caller's, of the Hub; p == NULL: none, or it does not count here */
+    struct slice caller; /* names it without telling it; "" for nobody */
+    /* access(): */
+    struct slice commit;
+    struct slice reader; /* whose metadata is looked at: "" for everybody's, or `caller` */
+    bool closed;         /* the files are for those alone whose right was tried */
+    uint64_t until_unix_s; /* what was learned of the repository is good so long; 0: nothing was */
+    bool stale;
+    const struct fact *info; /* of the revision, when it was looked at */
+};
+
+/* --- access.c --- */
+void access_init(struct hf_ask *k, const struct principal *who);
+/* Settles commit, reader and closed. */
+bool access_commit(struct hf_ask *k);
+/* The commit's manifest. */
+bool access_manifest(struct hf_ask *k, struct manifest *m);
+/* Of a closed one: this caller's right, tried on a file of it. */
+bool access_try(struct hf_ask *k, const struct manifest *m);
+/* A document of the API as everybody sees it, else as the caller does. path: below the origin, as it came. */
+const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query);
+/* A want below the origin; rule_path is what rules are matched on. False: a rule denies it. */
+bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, struct want *w);
+
+/* --- say.c --- */
+/* code, message: X-Error-Code and -Message; p == NULL: none. */
+void say_error(struct hf_ask *k, int status, struct slice code, struct slice message);
+/* What the origin, or its silence, said of a document. */
+void say_fact(struct hf_ask *k, const struct fact *f);
+void say_json(struct hf_ask *k, struct slice json);
+void say_no_file(struct hf_ask *k); /* 404 EntryNotFound, with the commit: clients remember it */
+void say_commit(struct hf_ask *k);  /* the fields that tell where an answer comes from */
+void say_failed(const struct repo *r, const struct plan *p, int status, struct slice why,
+                struct arena *a, struct http_reply *reply);
+
+#endif

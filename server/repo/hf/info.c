@@ -1,0 +1,149 @@
+#include "server/repo/hf/info.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "server/repo/hf/path.h"
+
+enum { PRIVATE = 1, GATED = 2, COMMIT_HEX = 40, ID_MAX = 255 };
+
+static void strip(json_t *v)
+{
+    size_t i;
+    const char *key;
+    json_t *child;
+
+    if (json_is_array(v)) {
+        json_array_foreach(v, i, child)
+        {
+            strip(child);
+        }
+    } else if (json_is_object(v)) {
+        (void)json_object_del(v, "xetHash");
+        (void)json_object_del(v, "xetEnabled");
+        json_object_foreach(v, key, child)
+        {
+            strip(child);
+        }
+    }
+}
+
+static json_t *load(struct slice doc, struct err *e)
+{
+    json_error_t why;
+    json_t *v = json_loadb(doc.p != NULL ? doc.p : "", doc.n, JSON_ALLOW_NUL, &why);
+
+    if (v == NULL) {
+        err_set(e, E_PROTOCOL, "the Hub's answer is not JSON: %.100s", why.text);
+        return NULL;
+    }
+    strip(v);
+    return v;
+}
+
+static int into_buf(const char *p, size_t n, void *arg)
+{
+    struct buf *b = arg;
+
+    buf_add(b, p, n);
+    return b->rc != 0 ? -1 : 0;
+}
+
+static void dump(const json_t *v, struct buf *out)
+{
+    if (json_dump_callback(v, into_buf, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0 && out->rc == 0) {
+        out->rc = E_TOOBIG;
+    }
+}
+
+static struct slice text_of(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+
+    return json_is_string(v) ? slice_of(json_string_value(v), json_string_length(v)) : SLICE_NONE;
+}
+
+/* false, null and absent are no; "auto" and "manual" are a yes. */
+static bool says_yes(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+
+    return v != NULL && !json_is_false(v) && !json_is_null(v);
+}
+
+int info_make(struct slice doc, struct buf *out, struct err *e)
+{
+    json_t *v = load(doc, e);
+    struct slice id;
+    struct slice sha;
+    int rc = 0;
+
+    if (v == NULL) {
+        return E_PROTOCOL;
+    }
+    id = text_of(v, "id");
+    sha = text_of(v, "sha");
+    if (!hf_is_id(id) || id.n > ID_MAX || !hf_is_commit(sha)) {
+        rc = err_set(e, E_PROTOCOL, "the Hub's word on a repository has no id or no commit");
+    } else {
+        buf_byte(out, (uint8_t)((says_yes(v, "private") ? PRIVATE : 0) |
+                                (says_yes(v, "gated") ? GATED : 0)));
+        buf_adds(out, sha);
+        buf_byte(out, (uint8_t)id.n);
+        buf_adds(out, id);
+        dump(v, out);
+        rc = out->rc;
+    }
+    json_decref(v);
+    return rc;
+}
+
+bool info_read(struct slice bytes, struct repo_info *out)
+{
+    size_t id_n;
+
+    if (bytes.n < COMMIT_HEX + 2) {
+        return false;
+    }
+    id_n = (uint8_t)bytes.p[COMMIT_HEX + 1];
+    if (bytes.n < COMMIT_HEX + 2 + id_n) {
+        return false;
+    }
+    *out = (struct repo_info){
+        .id = slice_of(bytes.p + COMMIT_HEX + 2, id_n),
+        .commit = slice_of(bytes.p + 1, COMMIT_HEX),
+        .closed = bytes.p[0] != 0,
+        .private = (bytes.p[0] & PRIVATE) != 0,
+        .json = slice_from(bytes, COMMIT_HEX + 2 + id_n),
+    };
+    return true;
+}
+
+int json_join(struct slice doc, bool first, struct buf *out, struct err *e)
+{
+    json_t *v = load(doc, e);
+    size_t at = out->n;
+
+    if (v == NULL) {
+        return E_PROTOCOL;
+    }
+    dump(v, out);
+    if (!first && out->rc == 0) {
+        /* "[1,2]" and "[3]": the bracket between the two becomes a comma. */
+        if (!json_is_array(v) || at < 2 || out->p[at - 1] != ']') {
+            json_decref(v);
+            return err_set(e, E_PROTOCOL, "the Hub's answer is a list whose next part is none");
+        }
+        if (json_array_size(v) == 0) {
+            out->n = at;
+        } else if (at == 2) {
+            buf_drop(out, 2);
+        } else {
+            out->p[at - 1] = ',';
+            memmove(out->p + at, out->p + at + 1, out->n - at - 1);
+            out->n--;
+        }
+    }
+    json_decref(v);
+    return out->rc;
+}

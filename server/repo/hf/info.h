@@ -1,0 +1,27 @@
+/* info.h - what a Hub says of a repository at a revision, and JSON of its as we pass it on.
+ *
+ * Nothing that leads to the Hub's chunk store leaves: "xetHash" and "xetEnabled" go, at any depth.
+ *
+ * errors   E_PROTOCOL: the document is broken
+ */
+#ifndef SERVER_REPO_HF_INFO_H
+#define SERVER_REPO_HF_INFO_H
+
+#include "common/base/buf.h"
+
+struct repo_info {
+    struct slice id; /* the canonical one */
+    struct slice commit;
+    bool closed; /* private, or gated: its files are not for everybody */
+    bool private;
+    struct slice json; /* for clients */
+};
+
+/* The document -> bytes that info_read() reads. */
+MUST_USE int info_make(struct slice doc, struct buf *out, struct err *e);
+MUST_USE bool info_read(struct slice bytes, struct repo_info *out); /* slices of bytes */
+
+/* Any document of the API, one part of several behind the other: arrays become one. */
+MUST_USE int json_join(struct slice doc, bool first, struct buf *out, struct err *e);
+
+#endif

@@ -1,0 +1,49 @@
+/* path.h - what a request to a Hub is about, read from its raw path.
+ *
+ * Ids have one or two segments, so a route is found by its literal marker ("/tree/", "/resolve/"), not by counting. The
+ * revision arrives as one segment with %2F inside, the path below /tree/ too; below /resolve/ slashes are slashes. Decoded
+ * here once, into bytes without control characters and without "." and ".." segments.
+ *
+ * owns     slices live in the arena that is given
+ * errors   E_INVALID: no such path can be
+ */
+#ifndef SERVER_REPO_HF_PATH_H
+#define SERVER_REPO_HF_PATH_H
+
+#include "common/base/arena.h"
+#include "common/base/err.h"
+
+enum hf_route {
+    HF_NONE,       /* nothing of the Hub's that a mirror has, or should be asked for */
+    HF_INFO,       /* api/{T}/{id}, .../revision/{rev} */
+    HF_TREE,       /* .../tree/{rev}[/{path}] */
+    HF_PATHS,      /* .../paths-info/{rev} */
+    HF_REFS,       /* .../refs */
+    HF_COMMITS,    /* .../commits/{rev} */
+    HF_AUTH_CHECK, /* .../auth-check */
+    HF_XET,        /* .../xet-read-token/{rev} */
+    HF_FILE,       /* {P}{id}/resolve/{rev}/{path}, api/resolve-cache/{T}/{id}/{rev}/{path} */
+    HF_WRITE,      /* whatever changes a repository */
+    HF_WHOAMI,
+    HF_TELEMETRY,
+    HF_OTHER, /* api/...: lists and the like */
+};
+
+struct hf_path {
+    enum hf_route route;
+    struct slice type;   /* "models", "datasets", "spaces", "kernels"; static */
+    struct slice prefix; /* of resolve paths: "" or "datasets/" ...; static */
+    struct slice id;     /* "name" or "owner/name" */
+    struct slice rev;    /* decoded; p == NULL: none was said */
+    struct slice path;   /* decoded; "" for the root */
+};
+
+MUST_USE int hf_path_parse(struct slice raw, struct arena *a, struct hf_path *out, struct err *e);
+/* 40 small hex digits: a commit. */
+bool hf_is_commit(struct slice rev);
+/* One or two segments of letters, digits, '.', '_' and '-'. */
+bool hf_is_id(struct slice id);
+/* Bytes that a path in a repository can be; "" is one. */
+bool hf_is_path(struct slice path);
+
+#endif

@@ -1,0 +1,112 @@
+/* say.c - answers in the words that clients of a Hub understand: X-Error-Code beats the status, and a plain-http mirror must
+ * always send it (their rule "401 means no such repository" looks at https addresses alone). */
+#include "server/repo/hf/hf.h"
+
+#include "common/codec/jwrite.h"
+
+enum { MESSAGE_MAX = 400 };
+
+/* One line of printable ASCII. */
+static struct slice line_of(struct slice text, struct arena *a)
+{
+    char *out = arena_alloc(a, text.n + 1);
+    size_t n = text.n < MESSAGE_MAX ? text.n : MESSAGE_MAX;
+
+    for (size_t i = 0; i < n; i++) {
+        out[i] = text.p[i] >= ' ' && text.p[i] < 0x7f ? text.p[i] : ' ';
+    }
+    return slice_of(out, n);
+}
+
+void say_error(struct hf_ask *k, int status, struct slice code, struct slice message)
+{
+    struct buf body = BUF_INIT(4096);
+    struct jwrite j = JWRITE_INTO(&body);
+
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("error"));
+    jwrite_text(&j, message.p != NULL ? message : SLICE("not available"));
+    jwrite_close(&j, '}');
+    plan_reply(k->p, status, arena_copy(k->a, buf_slice(&body)));
+    buf_free(&body);
+    k->p->content_type = SLICE("application/json; charset=utf-8");
+    if (code.p != NULL) {
+        plan_field(k->p, SLICE("x-error-code"), line_of(code, k->a));
+    }
+    if (message.p != NULL) {
+        plan_field(k->p, SLICE("x-error-message"), line_of(message, k->a));
+    }
+    plan_field(k->p, SLICE("cache-control"), SLICE("no-store"));
+    if (status == 503) {
+        plan_field(k->p, SLICE("retry-after"), SLICE("5"));
+    }
+}
+
+void say_fact(struct hf_ask *k, const struct fact *f)
+{
+    struct slice code = f->code;
+    struct slice why;
+
+    if (f->rc == E_NOTFOUND || f->rc == E_DENIED) {
+        if (code.p == NULL && f->message.n == 0) {
+            code = SLICE("RepoNotFound");
+        }
+        say_error(k, f->status == 410 ? 404 : f->status, code,
+                  f->message.n != 0 ? f->message
+                                    : SLICE("the Hub has no such repository or revision, or shows it "
+                                            "only to those who have a right to it"));
+        return;
+    }
+    why = arena_fmt(k->a, "not in this mirror yet, and the Hub behind repo %s cannot be asked: " SLICE_FMT,
+                    k->r->name, SLICE_ARG(f->message));
+    /* 504 lets clients fall back to what they have; 503 with a time makes them wait for it. */
+    say_error(k, f->rc == E_BUSY ? 503 : f->rc == E_NOSPACE ? 507 : f->status == 502 ? 502 : 504,
+              SLICE_NONE, why);
+}
+
+static void say_stale(struct hf_ask *k)
+{
+    if (k->stale) {
+        plan_field(k->p, SLICE("warning"), SLICE("110 mirrord \"the Hub cannot be reached\""));
+        plan_field(k->p, SLICE("x-hf-warning"),
+                   arena_fmt(k->a,
+                             "mirror; the Hub cannot be reached: %s is as it was when last seen",
+                             k->at.rev.p != NULL ? "this revision" : "this repository"));
+    }
+}
+
+void say_commit(struct hf_ask *k)
+{
+    if (k->commit.p != NULL) {
+        plan_field(k->p, SLICE("x-repo-commit"), k->commit);
+    }
+    say_stale(k);
+}
+
+void say_json(struct hf_ask *k, struct slice json)
+{
+    plan_reply(k->p, 200, json);
+    k->p->content_type = SLICE("application/json; charset=utf-8");
+    plan_field(k->p, SLICE("cache-control"), SLICE("no-cache"));
+    say_commit(k);
+}
+
+void say_no_file(struct hf_ask *k)
+{
+    say_error(k, 404, SLICE("EntryNotFound"),
+              arena_fmt(k->a, "no \"" SLICE_FMT "\" in " SLICE_FMT " at " SLICE_FMT,
+                        SLICE_ARG(k->at.path), SLICE_ARG(k->at.id), SLICE_ARG(k->commit)));
+    say_commit(k);
+}
+
+void say_failed(const struct repo *r, const struct plan *p, int status, struct slice why,
+                struct arena *a, struct http_reply *reply)
+{
+    struct slice from = p->kind == PLAN_WANT && p->known ? SLICE("this file") : SLICE("this");
+
+    if (status >= 500) {
+        why = arena_fmt(a, SLICE_FMT " is not in this mirror yet, and the Hub behind repo %s did not give it: " SLICE_FMT,
+                        SLICE_ARG(from), r->name, SLICE_ARG(why));
+    }
+    reply_add(reply, SLICE("x-error-message"), line_of(why, a));
+}

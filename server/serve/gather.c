@@ -1,0 +1,535 @@
+#include "server/serve/gather.h"
+
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/codec/url.h"
+#include "server/serve/document.h"
+#include "server/serve/need.h"
+
+enum {
+    GATHER_MAGIC = 0x67617468,
+    PARTS_MAX = 2000,
+    OUT_BYTES = 1 << 30,       /* of one gathering */
+    KEPT_BYTES = 64 << 20,     /* of one loop's */
+    KEPT_MAX = 4096,
+    STALE_S = 5,               /* with the origin in trouble nobody asks it again for so long */
+    TOUCH_S = 3600,            /* what is used from memory counts as read, so often */
+    NAME_BYTES = 64 << 10,
+    TEXT_BYTES = 512,
+};
+
+struct gathers {
+    struct desk *desk;
+    struct gather *by_name;
+    struct list lru; /* ready ones, used last in front */
+    uint64_t bytes;
+    unsigned count;
+};
+
+struct gather {
+    uint32_t magic;
+    UT_hash_handle hh;
+    struct list lru;
+    struct gathers *all;
+    unsigned holds;
+    bool listed; /* in by_name: one count */
+    bool ready;
+    struct arena arena;
+    struct slice name;
+    struct repo_set *set; /* held: keeps repo alive */
+    struct repo *repo;
+    uint64_t generation;
+    struct need need;
+    struct list waiters; /* uses */
+    struct want want;    /* of the part under way */
+    unsigned parts;      /* that are in `fact` */
+    bool again;          /* this part broke off once */
+    struct cache_ask *ask;
+    bool answered; /* inside cache_want() */
+    struct document_wait *wait;
+    struct document *doc; /* being read by the job */
+    struct slice next;    /* URL of the part behind it; p == NULL: it is the last */
+    bool busy;            /* the job is out */
+    struct job job;
+    struct err why;
+    struct buf out;
+    struct fact fact;
+    struct buf digests; /* of the parts, where known */
+    uint64_t touched_unix_s;
+};
+
+struct gather_use { /* a call's count of a gathering */
+    struct gather_use *next;
+    struct list node; /* among its waiters */
+    struct call *call;
+    struct gather *g;
+};
+
+static void ask_part(struct gather *g);
+
+/* --- its life ----------------------------------------------------------------------------------------------------- */
+
+static void release(struct gather *g)
+{
+    CHECK(g->magic == GATHER_MAGIC && g->holds > 0);
+    if (--g->holds != 0) {
+        return;
+    }
+    CHECK(!g->listed && !g->busy && g->ask == NULL && g->wait == NULL && list_empty(&g->waiters));
+    document_free(&g->doc);
+    buf_free(&g->out);
+    buf_free(&g->digests);
+    repo_set_release(&g->set);
+    arena_fini(&g->arena);
+    g->magic = 0;
+    free(g);
+}
+
+static void unlist(struct gather *g)
+{
+    struct gathers *all = g->all;
+
+    if (!g->listed) {
+        return;
+    }
+    g->listed = false;
+    HASH_DEL(all->by_name, g);
+    if (list_linked(&g->lru)) {
+        list_remove(&g->lru);
+        all->bytes -= g->out.n;
+        all->count--;
+    }
+    release(g);
+}
+
+static void trim(struct gathers *all)
+{
+    while (all->count > 1 && (all->bytes > KEPT_BYTES || all->count > KEPT_MAX)) {
+        unlist(LIST_ITEM(all->lru.prev, struct gather, lru));
+    }
+}
+
+static struct slice copy(struct arena *a, struct slice s)
+{
+    return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
+}
+
+static struct slice name_of(struct arena *a, const struct repo *r, const struct need *n)
+{
+    struct buf b = BUF_INIT(NAME_BYTES);
+    struct slice name;
+
+    buf_add(&b, &r, sizeof r);
+    buf_adds(&b, n->key);
+    buf_byte(&b, 0);
+    buf_adds(&b, n->want.key);
+    buf_byte(&b, 0);
+    buf_adds(&b, n->want.principal);
+    CHECK(b.rc == 0); /* the parser's limits are far below */
+    name = arena_copy(a, buf_slice(&b));
+    buf_free(&b);
+    return name;
+}
+
+static struct gather *gather_new(struct call *c, struct slice name)
+{
+    struct gather *g = NEW(struct gather);
+    const struct need *n = &c->plan.need;
+
+    g->magic = GATHER_MAGIC;
+    g->all = c->desk->gathers;
+    g->set = c->set;
+    atomic_fetch_add(&c->set->holds, 1);
+    g->repo = c->repo;
+    g->generation = c->repo_generation;
+    g->name = arena_copy(&g->arena, name);
+    g->need = *n;
+    g->need.key = copy(&g->arena, n->key);
+    g->need.want.key = g->need.path = copy(&g->arena, n->want.key);
+    g->need.want.url = copy(&g->arena, n->want.url);
+    g->need.want.accept = copy(&g->arena, n->want.accept);
+    g->need.want.authorization = copy(&g->arena, n->want.authorization);
+    g->need.want.principal = g->need.name = copy(&g->arena, n->want.principal);
+    g->need.want.repo = slice_str(c->repo->name);
+    g->need.want.document = true;
+    g->want = g->need.want;
+    list_init(&g->waiters);
+    g->out = BUF_INIT(OUT_BYTES);
+    g->digests = BUF_INIT(PARTS_MAX * sizeof(struct digest));
+    g->fact.until_unix_s = UINT64_MAX;
+    g->holds = 1;
+    g->listed = true;
+    HASH_ADD_KEYPTR(hh, g->all->by_name, g->name.p, g->name.n, g);
+    return g;
+}
+
+/* --- telling ------------------------------------------------------------------------------------------------------ */
+
+static void tell(struct gather *g, struct call *c)
+{
+    struct fact f = g->fact;
+
+    f.need = c->plan.need;
+    need_learn(c, &f);
+}
+
+static void finish(struct gather *g, int rc)
+{
+    struct list *n;
+
+    g->fact.rc = rc;
+    g->fact.bytes = buf_slice(&g->out);
+    g->ready = true;
+    if (g->fact.stale) {
+        g->fact.until_unix_s = g->all->desk->loop->unix_s + STALE_S;
+    }
+    g->holds++;
+    if (rc != 0) {
+        unlist(g); /* the cache remembers a no for as long as it may */
+    } else if (g->listed) {
+        list_push_front(&g->all->lru, &g->lru);
+        g->all->bytes += g->out.n;
+        g->all->count++;
+        trim(g->all);
+    }
+    while ((n = list_pop_front(&g->waiters)) != NULL) {
+        tell(g, LIST_ITEM(n, struct gather_use, node)->call);
+    }
+    release(g);
+}
+
+static void fail(struct gather *g, int rc, int status, struct slice why)
+{
+    g->fact.status = status;
+    g->fact.message = copy(&g->arena, slice_first(why, why.n < TEXT_BYTES ? why.n : TEXT_BYTES));
+    finish(g, rc);
+}
+
+/* --- one part after the other ------------------------------------------------------------------------------------- */
+
+static void work(struct job *j)
+{
+    struct gather *g = CONTAINER_OF(j, struct gather, job);
+    struct buf doc = BUF_INIT((size_t)g->set->conf->cache.document_bytes);
+    struct gather_part part = {
+        .need = &g->need,
+        .url = g->doc->answer->url,
+        .first = g->parts == 0,
+        .last = g->next.p == NULL,
+    };
+
+    g->why.code = document_read(g->doc, &doc, &g->why);
+    if (g->why.code == 0) {
+        part.doc = buf_slice(&doc);
+        g->why.code = g->repo->ops->gather(g->repo, &part, &g->out, &g->why);
+    }
+    if (g->why.code == 0 && g->out.rc != 0) {
+        err_set(&g->why, E_TOOBIG, "the origin's listing is too large");
+    }
+    buf_free(&doc);
+}
+
+static void worked(struct job *j)
+{
+    struct gather *g = CONTAINER_OF(j, struct gather, job);
+    int rc = g->why.code;
+
+    g->busy = false;
+    document_free(&g->doc);
+    g->parts++;
+    if (list_empty(&g->waiters)) { /* all have left: it was unlisted then */
+        release(g);
+    } else if (rc != 0) {
+        log_warn("serve.gather_failed", "repo=%s why=\"%s\"", g->repo->name, g->why.text);
+        fail(g, rc, 502, slice_str(g->why.text));
+    } else if (g->next.p == NULL) {
+        finish(g, 0);
+    } else {
+        g->want.url = g->next;
+        g->want.key =
+            arena_fmt(&g->arena, SLICE_FMT "+%u", SLICE_ARG(g->need.want.key), g->parts);
+        g->again = false;
+        ask_part(g);
+    }
+}
+
+/* RFC 8288: the target of the first link whose relation is "next". */
+static struct slice next_link(struct slice field)
+{
+    while (field.n != 0) {
+        ptrdiff_t open = slice_find(field, '<');
+        ptrdiff_t close = slice_find(field, '>');
+        struct slice target;
+        struct slice params;
+
+        if (open < 0 || close < open) {
+            break;
+        }
+        target = slice_of(field.p + open + 1, (size_t)(close - open - 1));
+        field = slice_from(field, (size_t)close + 1);
+        params = slice_cut(&field, ',');
+        while (params.n != 0) {
+            struct slice value = slice_cut(&params, ';');
+            struct slice name = slice_trim(slice_cut(&value, '='));
+            value = slice_trim(value);
+            if (slice_ieq(name, SLICE("rel")) &&
+                (slice_ieq(value, SLICE("next")) || slice_ieq(value, SLICE("\"next\"")))) {
+                return target;
+            }
+        }
+    }
+    return SLICE_NONE;
+}
+
+/* Where the part behind this one is; it may be fetched only where the page may lead (fetch/origin.h). */
+static int find_next(struct gather *g, const struct answer *a, struct err *e)
+{
+    struct buf url = BUF_INIT(16384);
+    struct slice to = SLICE_NONE;
+    int rc = 0;
+
+    for (size_t i = 0; !g->need.one_part && i < a->nfields && to.p == NULL; i++) {
+        if (slice_eq(a->fields[i].name, SLICE("link"))) {
+            to = next_link(a->fields[i].value);
+        }
+    }
+    g->next = SLICE_NONE;
+    if (to.p != NULL) {
+        rc = g->parts + 1 == PARTS_MAX
+                 ? err_set(e, E_TOOBIG, "the origin's listing has more than %d parts", PARTS_MAX)
+                 : url_resolve(a->url, to, &url, e);
+    }
+    if (rc == 0 && to.p != NULL) {
+        g->next = arena_copy(&g->arena, buf_slice(&url));
+        g->want.via = arena_copy(&g->arena, a->url);
+    }
+    buf_free(&url);
+    return rc;
+}
+
+static void note_part(struct gather *g, const struct answer *a)
+{
+    if (a->fresh_until_unix_s < g->fact.until_unix_s) {
+        g->fact.until_unix_s = a->fresh_until_unix_s;
+    }
+    g->fact.stale = g->fact.stale || a->state == CACHE_STALE;
+    if (a->blob != NULL && a->digest_known) {
+        buf_add(&g->digests, &a->digest, sizeof a->digest);
+    }
+}
+
+static void on_whole(void *arg, struct document *d, int rc)
+{
+    struct gather *g = arg;
+
+    if (rc != 0 && !g->again) {
+        g->again = true;
+        ask_part(g);
+        return;
+    }
+    if (rc == 0) {
+        rc = find_next(g, d->answer, &g->why);
+    } else {
+        err_set(&g->why, rc, "the origin's document did not arrive whole");
+    }
+    if (rc != 0) {
+        document_free(&d);
+        fail(g, rc, 502, slice_str(g->why.text));
+        return;
+    }
+    note_part(g, d->answer);
+    g->doc = d;
+    g->busy = true;
+    g->job = (struct job){.work = work, .done = worked, .reply = g->all->desk->loop->mail};
+    pool_submit(g->all->desk->daemon->readers, &g->job);
+}
+
+static void on_no(struct gather *g, const struct answer *a)
+{
+    int rc = a->status == 404 || a->status == 410   ? E_NOTFOUND
+             : a->status == 401 || a->status == 403 ? E_DENIED
+             : a->why.code != 0                     ? a->why.code
+                                                    : E_NETWORK;
+    struct slice message = slice_str(a->why.text);
+
+    for (size_t i = 0; i < a->nfields; i++) {
+        if (slice_eq(a->fields[i].name, SLICE("x-error-code"))) {
+            g->fact.code = arena_copy(&g->arena, a->fields[i].value);
+        } else if (slice_eq(a->fields[i].name, SLICE("x-error-message"))) {
+            message = a->fields[i].value;
+        }
+    }
+    fail(g, rc, a->status, message);
+}
+
+static void on_answer(void *arg, struct answer *a)
+{
+    struct gather *g = arg;
+
+    g->ask = NULL;
+    g->answered = true;
+    if (a->status == 200) {
+        document_whole(g->all->desk, a, &g->wait, on_whole, g);
+    } else {
+        on_no(g, a);
+        answer_release(&a);
+    }
+}
+
+static void ask_part(struct gather *g)
+{
+    struct cache_ask *ask;
+
+    g->holds++; /* it may be over before cache_want() returns */
+    g->answered = false;
+    ask = cache_want(g->all->desk->daemon->cache, g->all->desk->loop, &g->want, on_answer, g);
+    if (!g->answered) {
+        g->ask = ask;
+    }
+    release(g);
+}
+
+/* --- the asking --------------------------------------------------------------------------------------------------- */
+
+static struct gather *find(struct call *c, struct slice name)
+{
+    struct gathers *all = c->desk->gathers;
+    struct gather *g;
+
+    HASH_FIND(hh, all->by_name, name.p, name.n, g);
+    if (g != NULL && (g->generation != c->repo->generation ||
+                      (g->ready && g->fact.until_unix_s <= c->desk->loop->unix_s))) {
+        unlist(g);
+        g = NULL;
+    }
+    return g;
+}
+
+static void touch(struct gather *g, uint64_t unix_s)
+{
+    if (unix_s < g->touched_unix_s + TOUCH_S) {
+        return;
+    }
+    g->touched_unix_s = unix_s;
+    for (size_t at = 0; at < g->digests.n; at += sizeof(struct digest)) {
+        struct digest d;
+        memcpy(&d, g->digests.p + at, sizeof d);
+        blob_touch(g->all->desk->daemon->store, &d, unix_s);
+    }
+}
+
+void gather_need(struct call *c)
+{
+    struct slice name = name_of(&c->arena, c->repo, &c->plan.need);
+    struct gather *g = find(c, name);
+    struct gather_use *u = NEW(struct gather_use);
+    bool begins = g == NULL;
+
+    if (begins) {
+        g = gather_new(c, name);
+    }
+    g->holds++;
+    u->call = c;
+    u->g = g;
+    u->next = c->use;
+    c->use = u;
+    if (g->ready) {
+        list_remove(&g->lru);
+        list_push_front(&g->all->lru, &g->lru);
+        touch(g, c->desk->loop->unix_s);
+        tell(g, c);
+        return;
+    }
+    list_push_back(&g->waiters, &u->node);
+    if (begins) {
+        ask_part(g);
+    }
+}
+
+/* Nobody waits any more. What the cache has begun goes on for its time; a job that is out ends first. */
+static void abandon(struct gather *g)
+{
+    unlist(g);
+    cache_cancel(&g->ask);
+    document_cancel(&g->wait);
+    if (g->busy) {
+        g->holds++; /* worked() gives it back */
+    }
+}
+
+void gather_leave(struct call *c)
+{
+    for (struct gather_use *u = c->use; u != NULL; u = u->next) {
+        if (list_linked(&u->node)) {
+            list_remove(&u->node);
+            if (list_empty(&u->g->waiters)) {
+                abandon(u->g);
+            }
+        }
+    }
+}
+
+void gather_drop(struct call *c)
+{
+    struct gather_use *u;
+
+    while ((u = c->use) != NULL) {
+        c->use = u->next;
+        CHECK(!list_linked(&u->node));
+        release(u->g);
+        free(u);
+    }
+}
+
+/* --- all of them -------------------------------------------------------------------------------------------------- */
+
+struct gathers *gathers_open(struct desk *k)
+{
+    struct gathers *all = NEW(struct gathers);
+
+    all->desk = k;
+    list_init(&all->lru);
+    return all;
+}
+
+void gathers_close(struct gathers **gp)
+{
+    struct gathers *all = *gp;
+    struct gather *g;
+    struct gather *tmp;
+
+    if (all == NULL) {
+        return;
+    }
+    *gp = NULL;
+    HASH_ITER(hh, all->by_name, g, tmp)
+    {
+        unlist(g);
+    }
+    free(all);
+}
+
+static bool is_made_of(const struct gather *g, struct slice key)
+{
+    struct slice own = g->need.want.key;
+
+    return key.p == NULL || slice_eq(own, key) ||
+           (slice_starts(key, own) && key.p[own.n] == '+');
+}
+
+void gathers_forget(struct gathers *all, struct slice repo, struct slice key)
+{
+    struct gather *g;
+    struct gather *tmp;
+
+    if (all == NULL) {
+        return;
+    }
+    HASH_ITER(hh, all->by_name, g, tmp)
+    {
+        if (repo.p == NULL || (slice_eqs(repo, g->repo->name) && is_made_of(g, key))) {
+            unlist(g); /* who waits for it gets it, nobody else */
+        }
+    }
+}

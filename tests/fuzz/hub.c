@@ -1,0 +1,53 @@
+/* hub.c - fuzzes what is read of a Hub: paths that clients send, listings and other documents that it answers with. */
+#include <stdlib.h>
+
+#include "server/repo/hf/info.h"
+#include "server/repo/hf/manifest.h"
+#include "server/repo/hf/path.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+/* What was taken in can be found again, and no path of it leads out. */
+static void look(struct slice bytes)
+{
+    struct buf out = BUF_INIT(16 << 20);
+    struct manifest_entry e;
+    struct manifest_entry again;
+    struct manifest m;
+
+    CHECK(manifest_open(bytes, &m));
+    for (size_t i = 0; i < m.count; i++) {
+        manifest_at(&m, i, &e);
+        CHECK(hf_is_path(e.path));
+        CHECK(manifest_find(&m, e.path, &again) && again.json.p == e.json.p);
+    }
+    CHECK(manifest_list(&m, SLICE(""), true, &out) == 0);
+    buf_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+    struct slice doc = slice_of(p, n);
+    struct buf b = BUF_INIT(16 << 20);
+    struct arena a = {0};
+    struct repo_info info;
+    struct hf_path path;
+
+    if (hf_path_parse(doc, &a, &path, NULL) == 0) {
+        CHECK(hf_is_path(path.path) && (path.route != HF_FILE || hf_is_id(path.id)));
+    }
+    if (manifest_add(doc, doc, true, true, &b, NULL) == 0) {
+        look(buf_slice(&b));
+    }
+    buf_clear(&b);
+    if (info_make(doc, &b, NULL) == 0) {
+        CHECK(info_read(buf_slice(&b), &info));
+    }
+    buf_clear(&b);
+    if (json_join(doc, true, &b, NULL) == 0) {
+        (void)!json_join(doc, false, &b, NULL);
+    }
+    buf_free(&b);
+    arena_fini(&a);
+    return 0;
+}

@@ -1,0 +1,474 @@
+"""hub.py - a Hub on loopback that behaves as the real one does towards its clients, and counts what it is asked.
+
+Two hosts: the Hub (127.0.0.1) and its CDN (127.0.0.2). LFS files lead there by a signed, absolute redirect; the CDN knows
+nothing of tokens and refuses whoever shows it one. Other files lead by a relative redirect to /api/resolve-cache/. Listings
+come in pages (Link, rel="next"), answers carry X-Repo-Commit, X-Error-Code, RateLimit, and the Xet fields and keys that lead
+clients away. Ids are found whatever their case, renamed repositories redirect.
+
+    hub = Hub(); r = hub.repo("org/name", files={"config.json": b"{}", "model.safetensors": Big(5 << 20)})
+    r.commit({...})   r.refs["refs/pr/1"] = sha   hub.rename("old", "org/name")   hub.calls   hub.api_calls()   hub.close()
+"""
+import base64
+import dataclasses
+import email.utils
+import hashlib
+import hmac
+import json
+import re
+import threading
+import time
+import urllib.parse
+from http.server import BaseHTTPRequestHandler
+
+from harness.origin import Server, span
+
+TYPES = {"models": "", "datasets": "datasets/", "spaces": "spaces/", "kernels": "kernels/"}
+SMALL = 1000  # larger ones are LFS
+
+
+@dataclasses.dataclass(frozen=True)
+class Big:
+    """Bytes of any size that nobody has to keep."""
+    size: int
+    seed: int = 1
+    digest: str = ""  # told instead of the true one: for sizes that nobody wants to hash
+
+    def read(self, first, end):
+        return span(self.seed, first, end)
+
+
+_digests = {}
+
+
+def size_of(data):
+    return data.size if isinstance(data, Big) else len(data)
+
+
+def read(data, first=0, end=None):
+    end = size_of(data) if end is None else end
+    return data.read(first, end) if isinstance(data, Big) else data[first:end]
+
+
+def sha256_of(data):
+    if isinstance(data, Big) and data.digest:
+        return data.digest
+    if data not in _digests:
+        h = hashlib.sha256()
+        for at in range(0, size_of(data), 1 << 20):
+            h.update(read(data, at, min(size_of(data), at + (1 << 20))))
+        _digests[data] = h.hexdigest()
+    return _digests[data]
+
+
+def git_oid(data):
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def pointer(data):
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256_of(data)}\nsize {size_of(data)}\n".encode()
+
+
+class Repo:
+    def __init__(self, kind, name, private=False, gated=False, readers=()):
+        self.kind, self.name, self.private, self.gated, self.readers = kind, name, private, gated, set(readers)
+        self.commits, self.refs, self.lfs = {}, {}, set()
+
+    def commit(self, files, ref="main", keep=True):
+        """A new state of the branch: the files given, over those it had. None removes one."""
+        have = dict(self.commits.get(self.refs.get(ref), {})) if keep else {}
+        have.update(files)
+        have = {p: d for p, d in have.items() if d is not None}
+        about = json.dumps([self.name, ref, len(self.commits), sorted((p, sha256_of(d)) for p, d in have.items())])
+        sha = hashlib.sha1(about.encode()).hexdigest()
+        self.commits[sha] = have
+        self.refs[ref] = sha
+        return sha
+
+    @property
+    def sha(self):
+        return self.refs["main"]
+
+    def is_lfs(self, path, data):
+        return isinstance(data, Big) or path in self.lfs or len(data) > SMALL
+
+    def etag(self, path, sha=None):
+        data = self.commits[sha or self.sha][path]
+        return sha256_of(data) if self.is_lfs(path, data) else git_oid(data)
+
+    def resolve(self, rev):
+        return rev if rev in self.commits else self.refs.get(rev) or self.refs.get("refs/heads/" + rev)
+
+
+class Hub:
+    def __init__(self, page=1000):
+        self.page = page
+        self.repos, self.renamed = {}, {}
+        self.calls = []        # (method, target, token) at the Hub
+        self.cdn_calls = []    # (method, path, range) at the CDN
+        self.cdn_bytes = {}    # sha256 -> bytes that left
+        self.leaks = []        # what must never happen
+        self.users = {}        # token -> name
+        self.script = []       # (pattern of targets, times, what): lies and trouble to order
+        self.cdn_script = []
+        self.remaining = 500
+        self.lock = threading.Lock()
+        self.secret = b"signing key"
+        self.port = self.cdn_port = 0
+        self.servers = []
+        self.closing = False
+        self.up()
+
+    def up(self):
+        self.servers = []
+        for host, port, handler in (("127.0.0.1", self.port, HubHandler), ("127.0.0.2", self.cdn_port, CdnHandler)):
+            s = Server((host, port), handler)
+            s.origin = self
+            threading.Thread(target=s.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+            self.servers.append(s)
+        self.port, self.cdn_port = (s.server_address[1] for s in self.servers)
+
+    def down(self):
+        """Connections are refused from now on, until up()."""
+        self.closing = True
+        for s in self.servers:
+            s.shutdown()
+            s.server_close()
+        self.closing = False
+
+    close = down
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.down()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def cdn(self):
+        return f"http://127.0.0.2:{self.cdn_port}"
+
+    def config(self, name="hf", more=""):
+        return f'repo "{name}" {{ protocol = "hf" origin = "{self.url}" hosts = {{"127.0.0.2:{self.cdn_port}"}} {more} }}'
+
+    def repo(self, name, kind="models", files=None, **more):
+        r = self.repos[kind, name] = Repo(kind, name, **more)
+        if files is not None:
+            r.commit(files)
+        return r
+
+    def rename(self, old, new, kind="models"):
+        self.renamed[kind, old] = new
+
+    def find(self, kind, name):
+        """The repository, and its name when that is another than was asked for."""
+        name = self.renamed.get((kind, name), name)
+        for (k, n), r in self.repos.items():
+            if k == kind and n.lower() == name.lower():
+                return r, n
+        return None, name
+
+    def order(self, pattern, what, times=1, cdn=False):
+        (self.cdn_script if cdn else self.script).append([re.compile(pattern), times, what])
+
+    def ordered(self, target, cdn=False):
+        with self.lock:
+            for item in self.cdn_script if cdn else self.script:
+                if item[1] > 0 and item[0].search(target):
+                    item[1] -= 1
+                    return item[2]
+        return None
+
+    def api_calls(self):
+        return [c for c in self.calls if c[1].startswith("/api/") and not c[1].startswith("/api/resolve-cache/")]
+
+    def sign(self, path):
+        return hmac.new(self.secret, path.encode(), "sha256").hexdigest()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        self.hub = self.server.origin
+        length = int(self.headers.get("Content-Length") or 0)
+        self.body = self.rfile.read(length) if length else b""
+        self.answer()
+
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_GET
+
+    def reply(self, status, fields, data=b""):
+        self.send_response_only(status)
+        self.send_header("Date", email.utils.formatdate(usegmt=True))
+        for name, value in fields.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(size_of(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(read(data))
+
+    def trouble(self, what):
+        """True: that was the answer."""
+        if isinstance(what, (int, float)) and not isinstance(what, bool) and what < 100:
+            time.sleep(what)
+            return False
+        if isinstance(what, int):
+            more = {"RateLimit": '"api";r=0;t=2', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'} if what == 429 else {}
+            self.reply(what, dict(more, **{"Content-Type": "text/plain"}), b"trouble")
+            return True
+        return False
+
+    def bytes_of(self, data, fields, lie=None):
+        """200 or 206 of it."""
+        size, asked = size_of(data), self.headers.get("Range")
+        first, end, status = 0, size, 200
+        if asked:
+            a, _, b = asked[6:].partition("-")
+            first, end = (int(a), min(size, int(b) + 1 if b else size)) if a else (max(0, size - int(b)), size)
+            if first >= size:
+                self.reply(416, {"Content-Range": f"bytes */{size}"})
+                return 0
+            status = 206
+            fields = dict(fields, **{"Content-Range": f"bytes {first}-{end - 1}/{size}"})
+        self.send_response_only(status)
+        for name, value in dict(fields, **{"Accept-Ranges": "bytes", "Content-Length": str(end - first)}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        sent = 0
+        if self.command == "HEAD":
+            return 0
+        for at in range(first, end, 256 << 10):
+            part = read(data, at, min(end, at + (256 << 10)))
+            if lie == "flip" and at == first:
+                part = bytes([part[0] ^ 1]) + part[1:]
+            if lie == "cut" and at + len(part) > first + (end - first) // 2:
+                part = part[:len(part) // 2]
+                self.wfile.write(part)
+                self.connection.shutdown(2)
+                self.close_connection = True
+                return sent + len(part)
+            self.wfile.write(part)
+            sent += len(part)
+            if isinstance(lie, tuple):  # ("slow", bytes a second)
+                time.sleep(len(part) / lie[1])
+        return sent
+
+
+class CdnHandler(Handler):
+    def answer(self):
+        hub, parts = self.hub, urllib.parse.urlsplit(self.path)
+        with hub.lock:
+            hub.cdn_calls.append((self.command, parts.path, self.headers.get("Range")))
+            if self.headers.get("Authorization"):
+                hub.leaks.append(("a token at the CDN", self.path))
+        query = dict(urllib.parse.parse_qsl(parts.query))
+        what = hub.ordered(parts.path, cdn=True)
+        if self.trouble(what):
+            return
+        if self.headers.get("Authorization") or query.get("Signature") != hub.sign(parts.path):
+            self.reply(403, {"Content-Type": "application/xml"}, b"<Error><Code>AccessDenied</Code></Error>")
+            return
+        digest = parts.path.rsplit("/", 1)[-1]
+        data = next((d for r in hub.repos.values() for c in r.commits.values() for d in c.values()
+                     if sha256_of(d) == digest), None)
+        if data is None:
+            self.reply(404, {})
+            return
+        sent = self.bytes_of(data, {"ETag": f'"s3-{digest[:16]}"', "Content-Type": "binary/octet-stream",
+                                    "x-amz-request-id": "1", "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}, what)
+        with hub.lock:
+            hub.cdn_bytes[digest] = hub.cdn_bytes.get(digest, 0) + sent
+
+
+class HubHandler(Handler):
+    def answer(self):
+        hub = self.hub
+        token = (self.headers.get("Authorization") or "")[7:]
+        with hub.lock:
+            hub.calls.append((self.command, self.path, token))
+            if token.startswith("mrd_"):
+                hub.leaks.append(("the mirror's token at the Hub", self.path))
+        self.token = token
+        if self.trouble(hub.ordered(self.path)):
+            return
+        parts = urllib.parse.urlsplit(self.path)
+        self.path_, self.query = parts.path, dict(urllib.parse.parse_qsl(parts.query))
+        for pattern, method in self.routes:
+            m = re.fullmatch(pattern, self.path_)
+            if m:
+                method(self, **m.groupdict())
+                return
+        self.reply(404, {}, b"no such route")
+
+    # --- words ---
+
+    def json(self, value, more=None, status=200):
+        data = json.dumps(value).encode()
+        tag = 'W/"%s"' % hashlib.sha1(data).hexdigest()[:20]
+        fields = {"Content-Type": "application/json; charset=utf-8", "ETag": tag,
+                  "RateLimit": f'"api";r={self.hub.remaining};t=200',
+                  "RateLimit-Policy": '"fixed window";"api";q=500;w=300', **(more or {})}
+        if status == 200 and self.headers.get("If-None-Match") == tag:
+            self.send_response_only(304)
+            self.send_header("ETag", tag)
+            self.end_headers()
+            return
+        self.reply(status, fields, data)
+
+    def no(self, status, code, message, more=None):
+        fields = {"X-Error-Message": message, **({"X-Error-Code": code} if code else {}), **(more or {})}
+        self.json({"error": message}, fields, status)
+
+    # --- who may ---
+
+    def find(self, kind, name):
+        """The repository, or None: that was answered."""
+        r, real = self.hub.find(kind, name)
+        if self.token and self.token not in self.hub.users and not self.token.startswith("mrd_"):
+            self.no(401, None, "Invalid credentials in Authorization header")
+        elif r is None or (r.private and self.token not in r.readers):
+            self.no(404 if self.token else 401, "RepoNotFound",
+                    "Repository not found" if self.token else "Invalid username or password.")
+        elif real != name:
+            to = self.path.replace(f"/{name}", f"/{real}", 1)
+            self.reply(307, {"Location": to, "Content-Type": "text/plain"}, b"Temporary Redirect. Redirecting to " + to.encode())
+        else:
+            return r
+        return None
+
+    def may_read(self, r):
+        return not (r.gated or r.private) or self.token in r.readers
+
+    def revision(self, r, rev):
+        sha = r.resolve(urllib.parse.unquote(rev))
+        if sha is None:
+            self.no(404, "RevisionNotFound", f"Invalid rev id: {urllib.parse.unquote(rev)}")
+        return sha
+
+    # --- routes ---
+
+    def info(self, kind, name, rev="main"):
+        r = self.find(kind, name)
+        sha = r and self.revision(r, rev)
+        if sha:
+            files = r.commits[sha]
+            self.json({"_id": "1", "id": r.name, kind[:-1] + "Id": r.name, "private": r.private,
+                       "gated": "auto" if r.gated else False, "disabled": False, "sha": sha, "tags": ["x"], "downloads": 7,
+                       "lastModified": "2025-01-01T00:00:00.000Z", "createdAt": "2025-01-01T00:00:00.000Z",
+                       "xetEnabled": True, "siblings": [dict({"rfilename": p}, **(
+                           {"size": size_of(d), "blobId": git_oid(pointer(d) if r.is_lfs(p, d) else d), "xetHash": "5" * 64}
+                           if self.query.get("blobs") else {})) for p, d in sorted(files.items())]})
+
+    def entries(self, r, files, below, recursive):
+        out, folders = [], set()
+        for path, data in sorted(files.items()):
+            if below and not path.startswith(below + "/"):
+                continue
+            rest = path[len(below) + 1 if below else 0:]
+            parts = rest.split("/")
+            for i in range(1, len(parts) if recursive else min(2, len(parts))):
+                folders.add((below + "/" if below else "") + "/".join(parts[:i]))
+            if not recursive and len(parts) > 1:
+                continue
+            item = {"type": "file", "oid": git_oid(pointer(data) if r.is_lfs(path, data) else data), "size": size_of(data),
+                    "path": path}
+            if r.is_lfs(path, data):
+                item["lfs"] = {"oid": sha256_of(data), "size": size_of(data), "pointerSize": len(pointer(data))}
+                item["xetHash"] = hashlib.sha256(b"xet" + sha256_of(data).encode()).hexdigest() if self.may_read(r) else "*" * 64
+            out.append(item)
+        out += [{"type": "directory", "oid": hashlib.sha1(f.encode()).hexdigest(), "size": 0, "path": f} for f in folders]
+        return sorted(out, key=lambda e: e["path"])
+
+    def tree(self, kind, name, rev, path=""):
+        r = self.find(kind, name)
+        sha = r and self.revision(r, rev)
+        if not sha:
+            return
+        all_ = self.entries(r, r.commits[sha], urllib.parse.unquote(path), self.query.get("recursive") in ("true", "True", "1"))
+        at = int(base64.b64decode(self.query["cursor"])) if "cursor" in self.query else 0
+        more = {}
+        if at + self.hub.page < len(all_):
+            q = dict(self.query, cursor=base64.b64encode(str(at + self.hub.page).encode()).decode())
+            more["Link"] = f'<{self.hub.url}{self.path_}?{urllib.parse.urlencode(q)}>; rel="next"'
+        self.json(all_[at:at + self.hub.page], more)
+
+    def refs(self, kind, name):
+        r = self.find(kind, name)
+        if r:
+            self.json({"branches": [{"name": n, "ref": "refs/heads/" + n, "targetCommit": s} for n, s in r.refs.items()
+                                    if not n.startswith("refs/")], "converts": [], "tags": []})
+
+    def commits(self, kind, name, rev):
+        r = self.find(kind, name)
+        if r and self.revision(r, rev):
+            self.json([{"id": s, "authors": [{"user": "u"}], "date": "2025-01-01T00:00:00.000Z", "title": "t", "message": ""}
+                       for s in reversed(r.commits)])
+
+    def whoami(self):
+        if self.token in self.hub.users:
+            self.json({"type": "user", "name": self.hub.users[self.token], "orgs": [],
+                       "auth": {"type": "access_token", "accessToken": {"displayName": "t", "role": "read"}}})
+        else:
+            self.no(401, None, "Invalid username or password.")
+
+    def xet_token(self, kind, name, rev):
+        self.hub.leaks.append(("a Xet token was asked for", self.path))
+        self.json({"casUrl": f"{self.hub.cdn}/cas", "accessToken": "x", "exp": 1 << 40})
+
+    def listing(self, kind):
+        self.json([{"id": n, "private": False, "xetEnabled": True} for (k, n), r in self.hub.repos.items() if k == kind])
+
+    def file(self, name, rev, path, prefix="", kind=None, cached=False):
+        kind = kind or (prefix.rstrip("/") or "models")
+        r = self.find(kind, name)
+        sha = r and self.revision(r, rev)
+        if not sha:
+            return
+        commit = {"X-Repo-Commit": sha}
+        path = urllib.parse.unquote(path)
+        if not self.may_read(r):
+            self.no(403 if self.token else 401, "GatedRepo", f"Access to model {r.name} is restricted.", commit)
+            return
+        data = r.commits[sha].get(path)
+        if data is None:
+            self.no(404, "EntryNotFound", "Entry not found", commit)
+            return
+        tag = r.etag(path, sha)
+        more = dict(commit, **{"Access-Control-Expose-Headers": "X-Repo-Commit", "X-Powered-By": "huggingface-moon",
+                               "Content-Disposition": 'inline; filename="x";'})
+        if r.is_lfs(path, data):
+            at = f"/repos/aa/{sha256_of(data)}"
+            more.update({"Location": f"{self.hub.cdn}{at}?X-Amz-Expires=3600&Signature={self.hub.sign(at)}",
+                         "X-Linked-Size": str(size_of(data)), "X-Linked-Etag": f'"{tag}"', "ETag": f'"{tag}"',
+                         "X-Xet-Hash": "5" * 64, "Link": f'<{self.hub.url}/api/{kind}/{r.name}/xet-read-token/{sha}>; '
+                         f'rel="xet-auth", <{self.hub.cdn}/v1/reconstructions/5>; rel="xet-reconstruction-info"'})
+            self.reply(302, more, b"Found. Redirecting")
+        elif not cached:
+            self.reply(307, dict(more, Location=f"/api/resolve-cache/{kind}/{r.name}/{sha}/{urllib.parse.quote(path)}"))
+        else:
+            if self.headers.get("If-None-Match") == f'"{tag}"':
+                self.reply(304, {"ETag": f'"{tag}"'})
+                return
+            what = self.hub.ordered("body:" + path)
+            self.bytes_of(data, dict(more, **{"ETag": f'"{tag}"', "Content-Type": "text/plain; charset=utf-8"}), what)
+
+    def cached_file(self, kind, name, rev, path):
+        self.file(name, rev, path, kind=kind, cached=True)
+
+    KIND, NAME, REV = r"/api/(?P<kind>models|datasets|spaces|kernels)", r"(?P<name>[\w.-]+(?:/[\w.-]+)?)", r"(?P<rev>[^/]+)"
+    routes = [
+        (rf"{KIND}/{NAME}/revision/{REV}", info), (rf"{KIND}/{NAME}/tree/{REV}(?:/(?P<path>.+))?", lambda s, **k: s.tree(
+            **{n: v for n, v in k.items() if v is not None})),
+        (rf"{KIND}/{NAME}/refs", refs), (rf"{KIND}/{NAME}/commits/{REV}", commits),
+        (rf"{KIND}/{NAME}/xet-read-token/{REV}", xet_token), (r"/api/whoami-v2", whoami), (KIND, listing),
+        (rf"/api/resolve-cache/(?P<kind>\w+)/{NAME}/(?P<rev>[0-9a-f]{{40}})/(?P<path>.+)", cached_file),
+        (rf"{KIND}/{NAME}", info),
+        (rf"/(?P<prefix>datasets/|spaces/|kernels/|){NAME}/resolve/{REV}/(?P<path>.+)", file),
+    ]

@@ -1,0 +1,181 @@
+#include "server/repo/hf/manifest.h"
+
+#include "server/repo/hf/info.h"
+#include "tests/harness/ask.h"
+
+#define OID1 "1111111111111111111111111111111111111111"
+#define SHA2 "2222222222222222222222222222222222222222222222222222222222222222"
+#define URL  "https://hub.example/api/models/org/name/tree/main?recursive=true"
+
+static const char page1[] =
+    "[{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":7,\"path\":\"b.json\",\"xetHash\":\"55\"},"
+    "{\"type\":\"directory\",\"oid\":\"" OID1 "\",\"size\":0,\"path\":\"a\"}]";
+static const char page2[] =
+    "[{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":134,\"path\":\"a/w.bin\",\"lfs\":{\"oid\":\"" SHA2
+    "\",\"size\":5000000000,\"pointerSize\":134},\"xetHash\":\"55\"},"
+    "{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":3,\"path\":\"a/../../x\"},"
+    "{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":3,\"path\":\"a.txt\"},"
+    "{\"type\":\"directory\",\"oid\":\"" OID1 "\",\"path\":\"a/d\"},"
+    "{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":9,\"path\":\"a/d/x\\u00fc\"}]";
+
+static void open_both(struct buf *b, struct manifest *m)
+{
+    *b = BUF_INIT(1 << 20);
+    assert_int_equal(manifest_add(slice_str(page1), SLICE(URL), true, false, b, NULL), 0);
+    assert_int_equal(manifest_add(slice_str(page2), SLICE("x"), false, true, b, NULL), 0);
+    assert_true(manifest_open(buf_slice(b), m));
+}
+
+static void pages_become_one(void **state)
+{
+    struct manifest_entry e;
+    struct manifest m;
+    struct buf b;
+
+    (void)state;
+    open_both(&b, &m);
+    assert_slice(m.id, "org/name");
+    assert_int_equal(m.count, 6);
+    assert_true(manifest_find(&m, SLICE("a/w.bin"), &e));
+    assert_true(e.lfs && !e.folder && e.size_bytes == 5000000000);
+    assert_int_equal(e.sha256.b[0], 0x22);
+    assert_true(manifest_find(&m, SLICE("b.json"), &e));
+    assert_true(!e.lfs && e.size_bytes == 7 && e.oid.b[0] == 0x11);
+    assert_true(manifest_find(&m, SLICE("a"), &e) && e.folder);
+    assert_true(manifest_find(&m, SLICE("a/d/x\xc3\xbc"), &e));
+    assert_false(manifest_find(&m, SLICE("a/"), &e));
+    assert_false(manifest_find(&m, SLICE("zzz"), &e));
+    assert_false(manifest_find(&m, SLICE(""), &e));
+    assert_true(manifest_smallest(&m, &e));
+    assert_slice(e.path, "a.txt");
+    buf_free(&b);
+}
+
+static void list(const struct manifest *m, const char *folder, bool recursive, const char *want)
+{
+    struct buf b = BUF_INIT(1 << 16);
+    struct slice rest;
+    struct buf names = BUF_INIT(1 << 16);
+
+    assert_int_equal(manifest_list(m, slice_str(folder), recursive, &b), 0);
+    assert_null(memmem(b.p, b.n, "xet", 3));
+    rest = buf_slice(&b);
+    for (const char *at; (at = memmem(rest.p, rest.n, "\"path\":\"", 8)) != NULL;) {
+        rest = slice_from(rest, (size_t)(at - rest.p) + 8);
+        buf_adds(&names, slice_cut(&rest, '"'));
+        buf_byte(&names, ' ');
+    }
+    assert_slice(buf_slice(&names), want);
+    buf_free(&names);
+    buf_free(&b);
+}
+
+static void listings(void **state)
+{
+    struct buf none = BUF_INIT(100);
+    struct manifest m;
+    struct buf b;
+
+    (void)state;
+    open_both(&b, &m);
+    list(&m, "", false, "a a.txt b.json ");
+    list(&m, "", true, "a a.txt a/d a/d/x\xc3\xbc a/w.bin b.json ");
+    list(&m, "a", false, "a/d a/w.bin ");
+    list(&m, "a/d", true, "a/d/x\xc3\xbc ");
+    assert_int_equal(manifest_list(&m, SLICE("b.json"), false, &none), E_NOTFOUND);
+    assert_int_equal(manifest_list(&m, SLICE("x"), true, &none), E_NOTFOUND);
+    buf_free(&none);
+    buf_free(&b);
+}
+
+static void broken_pages(void **state)
+{
+    static const char *const row[] = {
+        "",
+        "{}",
+        "[",
+        "[{\"type\":\"file\",\"path\":\"a\",\"size\":1}]",
+        "[{\"type\":\"file\",\"path\":\"a\",\"oid\":\"" OID1 "\"}]",
+        "[{\"type\":\"file\",\"path\":\"a\",\"oid\":\"" OID1 "\",\"size\":-1}]",
+        "[{\"type\":\"link\",\"path\":\"a\",\"oid\":\"" OID1 "\",\"size\":1}]",
+        "[{\"type\":\"file\",\"path\":\"a\",\"oid\":\"" OID1 "\",\"size\":1,\"lfs\":{}}]",
+        "[{\"type\":\"file\",\"path\":\"a\",\"oid\":\"" OID1 "\",\"size\":1},"
+        "{\"type\":\"file\",\"path\":\"a\",\"oid\":\"" OID1 "\",\"size\":1}]",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct buf b = BUF_INIT(1 << 16);
+        if (manifest_add(slice_str(row[i]), SLICE(URL), true, true, &b, NULL) == 0) {
+            fail_msg("%s was taken", row[i]);
+        }
+        buf_free(&b);
+    }
+}
+
+static void an_empty_commit(void **state)
+{
+    struct buf b = BUF_INIT(1 << 16);
+    struct buf out = BUF_INIT(16);
+    struct manifest_entry e;
+    struct manifest m;
+
+    (void)state;
+    assert_int_equal(manifest_add(SLICE("[]"), SLICE(""), true, true, &b, NULL), 0);
+    assert_true(manifest_open(buf_slice(&b), &m));
+    assert_int_equal(m.count, 0);
+    assert_false(manifest_smallest(&m, &e));
+    assert_int_equal(manifest_list(&m, SLICE(""), true, &out), 0);
+    assert_slice(buf_slice(&out), "[]");
+    assert_false(manifest_open(SLICE("short"), &m));
+    buf_free(&out);
+    buf_free(&b);
+}
+
+static void what_the_hub_says_of_a_repo(void **state)
+{
+    static const char doc[] =
+        "{\"id\":\"org/name\",\"sha\":\"" OID1 "\",\"private\":false,\"gated\":\"auto\",\"xetEnabled\":true,"
+        "\"siblings\":[{\"rfilename\":\"a\",\"xetHash\":\"5\"}]}";
+    struct buf b = BUF_INIT(1 << 16);
+    struct repo_info info;
+
+    (void)state;
+    assert_int_equal(info_make(slice_str(doc), &b, NULL), 0);
+    assert_true(info_read(buf_slice(&b), &info));
+    assert_slice(info.id, "org/name");
+    assert_slice(info.commit, OID1);
+    assert_true(info.closed && !info.private);
+    assert_slice(info.json, "{\"id\":\"org/name\",\"sha\":\"" OID1
+                            "\",\"private\":false,\"gated\":\"auto\",\"siblings\":[{\"rfilename\":\"a\"}]}");
+    buf_clear(&b);
+    assert_int_equal(info_make(SLICE("{\"id\":\"../x\",\"sha\":\"" OID1 "\"}"), &b, NULL), E_PROTOCOL);
+    assert_int_equal(info_make(SLICE("[1]"), &b, NULL), E_PROTOCOL);
+    assert_false(info_read(SLICE("x"), &info));
+    buf_free(&b);
+}
+
+static void lists_are_joined(void **state)
+{
+    static const char *const parts[][4] = {
+        {"[1,2]", "[3]", NULL, "[1,2,3]"},
+        {"[]", "[3]", NULL, "[3]"},
+        {"[1]", "[]", "[{\"xetHash\":1,\"a\":[]}]", "[1,{\"a\":[]}]"},
+        {"[]", "[]", NULL, "[]"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        struct buf b = BUF_INIT(1000);
+        for (int j = 0; j < 3 && parts[i][j] != NULL; j++) {
+            assert_int_equal(json_join(slice_str(parts[i][j]), j == 0, &b, NULL), 0);
+        }
+        assert_slice(buf_slice(&b), parts[i][3]);
+        assert_int_equal(json_join(SLICE("{}"), false, &b, NULL), E_PROTOCOL);
+        buf_free(&b);
+    }
+}
+
+TESTS(cmocka_unit_test(pages_become_one), cmocka_unit_test(listings), cmocka_unit_test(broken_pages),
+      cmocka_unit_test(an_empty_commit), cmocka_unit_test(what_the_hub_says_of_a_repo),
+      cmocka_unit_test(lists_are_joined))

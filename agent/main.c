@@ -35,7 +35,8 @@ static void usage(FILE *to)
         fprintf(to, "  %s\n", verbs[i].line);
     }
     fputs(
-        "\nFROM is <repo>/<path>[@version][#sha256=<hex>] below the mirror; a '/' at its end means a folder.\n\n"
+        "\nFROM is <repo>/<path>[@version][#sha256=<hex>] below the mirror; a '/' at its end means a folder;\n"
+        "or hf/<owner>/<name>[@<rev>]: a repository of a Hub, laid out as the Hub's client keeps it.\n\n"
         "  --mirror URL        the mirror                               ($TRAINAGENT_MIRROR)\n"
         "  --shelf DIR         this node's cache                        ($TRAINAGENT_SHELF)\n"
         "  --state DIR         what jobs keep                           ($TRAINAGENT_STATE)\n"

@@ -151,9 +151,65 @@ static int place_input(struct run *r, size_t i, struct err *e)
         }
     }
     if (rc == 0) {
-        snprintf(r->path[i], PATH_MAX, "%.3900s%s" SLICE_FMT, dir, a->is_folder ? "" : "/",
-                 SLICE_ARG(a->is_folder ? SLICE_NONE : a->file[0].name));
+        artifact_path(a, dir, r->path[i]);
     }
+    return rc;
+}
+
+/* What stands for all repositories of a Hub that the job has; false: none. */
+static bool hubs_key(const struct run *r, char hex[DIGEST_HEX + 1])
+{
+    struct hasher *h = hasher_new_whole();
+    struct digest key;
+    bool any = false;
+
+    for (size_t i = 0; i < r->job.nartifacts; i++) {
+        if (r->artifact[i].hub != NULL) {
+            artifact_key(&r->artifact[i], &key);
+            hasher_add(h, key.b, DIGEST_BYTES);
+            any = true;
+        }
+    }
+    hasher_final(h, &key);
+    hasher_free(&h);
+    digest_format(&key, hex);
+    return any;
+}
+
+/* All of them in one cache of the Hub's client, so that the command finds each by its name: hf/<key>/hub/. */
+static int place_hubs(struct run *r, struct err *e)
+{
+    char base[PATH_MAX];
+    char dir[PATH_MAX];
+    char temp[PATH_MAX];
+    char hex[DIGEST_HEX + 1];
+    struct stat st;
+    int rc = 0;
+
+    if (!hubs_key(r, hex)) {
+        return 0;
+    }
+    snprintf(base, sizeof base, "%.1800s/hf", r->dir);
+    snprintf(dir, sizeof dir, "%.1900s/%.16s", base, hex);
+    snprintf(temp, sizeof temp, "%.1900s/new~", base);
+    if (stat(dir, &st) == -1) {
+        rc = dir_remove_tree(base, e);
+        for (size_t i = 0; rc == 0 && i < r->job.nartifacts; i++) {
+            if (r->artifact[i].hub != NULL) {
+                rc = artifact_place(r->agent, &r->artifact[i], temp, e);
+            }
+        }
+        if (rc == 0 && rename(temp, dir) == -1) {
+            rc = err_sys(e, "%s", dir);
+        }
+    }
+    for (size_t i = 0; rc == 0 && i < r->job.nartifacts; i++) {
+        if (r->artifact[i].hub != NULL) {
+            artifact_path(&r->artifact[i], dir, r->path[i]);
+        }
+    }
+    snprintf(temp, sizeof temp, "%.1900s/hub", dir);
+    setenv("HF_HUB_CACHE", temp, 1);
     return rc;
 }
 
@@ -161,6 +217,10 @@ static int settle_input(struct run *r, size_t i, struct err *e)
 {
     const struct artifact *a = &r->artifact[i];
     int rc;
+
+    if (a->hub != NULL && !r->job.artifact[i].unpack) {
+        return 0; /* place_hubs() does */
+    }
 
     if (!r->job.artifact[i].unpack) {
         return place_input(r, i, e);
@@ -196,7 +256,7 @@ static int bring_inputs(struct run *r, struct err *e)
     for (size_t i = 0; rc == 0 && i < n; i++) {
         rc = settle_input(r, i, e);
     }
-    return rc;
+    return rc != 0 ? rc : place_hubs(r, e);
 }
 
 /* --- the command ---------------------------------------------------------------------------------------------------------------- */

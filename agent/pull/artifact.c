@@ -3,9 +3,11 @@
 #include <event2/event.h>
 #include <fnmatch.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "agent/pull/ask.h"
+#include "agent/pull/hub.h"
 #include "agent/pull/parts.h"
 #include "agent/pull/pull.h"
 #include "agent/shelf/place.h"
@@ -104,7 +106,10 @@ static void pull_next(struct artifact *a)
 
     *w = (struct waiting){a, a->next++};
     buf_adds(&url, a->url);
-    if (a->is_folder) {
+    if (a->hub != NULL) {
+        url_encode_path(f->name, &url);
+        want.size_bytes = f->size_bytes;
+    } else if (a->is_folder) {
         url_encode_path(f->name, &url);
         digest_format(&f->digest, hex);
         buf_addf(&other, SLICE_FMT "/-/blob/%s", SLICE_ARG(ag->mirror), hex);
@@ -187,6 +192,7 @@ static int read_listing(struct artifact *a, struct slice text, struct err *e)
 }
 
 static void start_listing(struct artifact *a);
+static int read_hub(struct artifact *a, struct slice doc, struct err *e);
 
 static void list_again(evutil_socket_t fd, short what, void *arg)
 {
@@ -210,7 +216,12 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
         rc = ask_judge(ans->status, &e);
         err_prefix(&e, "%s", a->from);
     }
-    if (rc == 0) {
+    if (rc == 0 && a->hub != NULL) {
+        rc = read_hub(a, ans->body, &e);
+        if (rc == 0 && a->ask != NULL) {
+            return; /* the second document is on its way */
+        }
+    } else if (rc == 0) {
         rc = read_listing(a, ans->body, &e);
     }
     if ((rc == E_AGAIN || rc == E_NETWORK || rc == E_TIMEOUT) &&
@@ -224,7 +235,8 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
         stop(a, rc, &e);
         return;
     }
-    a->url = arena_copy(&a->arena, slice_cut(&folder, '?'));
+    a->url = a->hub != NULL ? hub_files_url(a->hub, a->run->pl->agent->mirror, &a->arena)
+                            : arena_copy(&a->arena, slice_cut(&folder, '?'));
     a->next = 0;
     for (size_t i = 0; i < a->nfiles; i++) {
         a->run->pl->known_bytes += a->file[i].size_bytes;
@@ -241,9 +253,57 @@ static void start_listing(struct artifact *a)
 
     a->is_folder = a->listing = true;
     a->nfiles = 0;
-    w.url = arena_fmt(&a->arena, SLICE_FMT "%s?recursive=1", SLICE_ARG(url),
-                      url.p[url.n - 1] == '/' ? "" : "/");
+    w.url = a->hub != NULL
+                ? arena_fmt(&a->arena, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(pl->agent->mirror),
+                            SLICE_ARG(hub_next_url(a->hub, &a->arena)))
+                : arena_fmt(&a->arena, SLICE_FMT "%s?recursive=1", SLICE_ARG(url),
+                            url.p[url.n - 1] == '/' ? "" : "/");
     a->ask = ask_start(pl->xfers, pl->agent, &w, on_listing, a);
+}
+
+/* --- a Hub's repository: two documents, then its files ---------------------------------------------------------------- */
+
+static int add_hub_file(void *arg, const struct hub_file *h)
+{
+    struct artifact *a = arg;
+
+    if (!place_name_ok(slice_str(h->name))) {
+        return E_INVALID;
+    }
+    if (wanted(a, h->name)) {
+        if ((a->nfiles & (a->nfiles - 1)) == 0) { /* full at 1, 2, 4, ... */
+            a->file = reallocarray(a->file, max_u64(1, 2 * a->nfiles), sizeof a->file[0]);
+            CHECK(a->file != NULL);
+        }
+        a->file[a->nfiles++] =
+            (struct artifact_file){.name = arena_copy(&a->arena, slice_str(h->name)),
+                                   .digest = h->digest,
+                                   .size_bytes = h->size_bytes,
+                                   .etag = arena_copy(&a->arena, slice_str(h->etag))};
+    }
+    return 0;
+}
+
+static int read_hub(struct artifact *a, struct slice doc, struct err *e)
+{
+    int rc;
+
+    if (a->hub->commit.p == NULL) {
+        rc = hub_read_info(a->hub, doc, &a->arena, e);
+        if (rc == 0) {
+            a->tries = 0;
+            start_listing(a);
+        }
+        return rc;
+    }
+    a->nfiles = 0;
+    rc = hub_read_files(doc, add_hub_file, a, e);
+    if (rc == E_INVALID) {
+        err_set(e, rc, "%s: the listing holds a name that leads elsewhere", a->from);
+    } else if (rc == 0 && a->nfiles == 0) {
+        rc = err_set(e, E_NOTFOUND, "%s: no file there matches the patterns", a->from);
+    }
+    return rc;
 }
 
 /* --- one file, or perhaps a folder after all ------------------------------------------------------------------------------ */
@@ -266,8 +326,15 @@ static int start_one(struct artifact *a, struct err *e)
     struct slice rest = slice_str(a->from);
     struct slice path = slice_cut(&rest, '#');
     struct slice name = path;
+    struct hub hub;
     ptrdiff_t slash;
 
+    if (hub_from(slice_str(a->from), &a->arena, &hub)) {
+        a->hub = ARENA_NEW(&a->arena, struct hub);
+        *a->hub = hub;
+        start_listing(a);
+        return 0;
+    }
     if (rest.n > 0 &&
         (!slice_starts(rest, SLICE("sha256=")) || !digest_parse(slice_from(rest, 7), &a->digest) ||
          digest_is_zero(&a->digest))) { /* zero is our "none" */
@@ -357,6 +424,10 @@ void artifact_key(const struct artifact *a, struct digest *out)
         hasher_add(h, "", 1);
         hasher_add(h, a->file[i].digest.b, DIGEST_BYTES);
     }
+    if (a->hub != NULL) {
+        hasher_add(h, a->hub->rev.p, a->hub->rev.n);
+        hasher_add(h, a->hub->commit.p, a->hub->commit.n);
+    }
     hasher_final(h, out);
     hasher_free(&h);
 }
@@ -365,10 +436,23 @@ int artifact_place(const struct agent *ag, const struct artifact *a, const char 
 {
     int rc = dir_make(dir, 0755, e);
 
+    if (rc == 0 && a->hub != NULL) {
+        return hub_place(ag, a, dir, e);
+    }
     for (size_t i = 0; rc == 0 && i < a->nfiles; i++) {
         rc = place_blob(ag->shelf, &a->file[i].digest, dir, a->file[i].name, ag->copy, e);
     }
     return rc;
+}
+
+void artifact_path(const struct artifact *a, const char *dir, char out[PATH_MAX])
+{
+    if (a->hub != NULL) {
+        hub_snapshot(a->hub, dir, out);
+    } else {
+        snprintf(out, PATH_MAX, "%.3900s%s" SLICE_FMT, dir, a->is_folder ? "" : "/",
+                 SLICE_ARG(a->is_folder ? SLICE_NONE : a->file[0].name));
+    }
 }
 
 void artifact_fini(struct artifact *a)

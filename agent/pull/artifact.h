@@ -1,6 +1,7 @@
 /* artifact.h - what a job or a person asks for: a file or a folder of the mirror, by FROM.
  *
- * FROM is `<repo>/<path>[@version][#sha256=<hex>]` below the mirror; it goes into the URL as written, with blanks and
+ * FROM is `hf/<owner>/<name>[@<rev>]`, a repository of a Hub (hub.h), or
+ * `<repo>/<path>[@version][#sha256=<hex>]` below the mirror; it goes into the URL as written, with blanks and
  * other bytes that no URL has encoded. A '/' at its end names a folder. Without one a file is tried first, and where
  * there is none, the folder. A folder is listed by `GET .../?recursive=1` with Accept: application/json.
  *
@@ -10,6 +11,8 @@
 #ifndef AGENT_PULL_ARTIFACT_H
 #define AGENT_PULL_ARTIFACT_H
 
+#include <limits.h>
+
 #include "agent/pull/puller.h"
 #include "common/hash/digest.h"
 
@@ -17,8 +20,10 @@ struct artifact_file {
     struct slice name; /* below the folder; of a single file its last segment */
     struct digest digest;
     uint64_t size_bytes;
+    struct slice etag; /* of a Hub's file */
 };
 
+struct hub;
 struct artifact {
     const char *from;
     struct digest digest;       /* of a file, when the job names one; zero else */
@@ -29,6 +34,7 @@ struct artifact {
 
     struct arena arena;
     bool is_folder;
+    struct hub *hub;    /* NULL: not one of a Hub's */
     struct digest root; /* of a folder; zero when the mirror did not say */
     struct slice url;   /* of the file; of a folder, what its names stand behind */
     struct artifact_file *file;
@@ -47,6 +53,8 @@ MUST_USE int artifacts_pull(struct puller *pl, struct artifact *a, size_t count,
 /* Puts the files under dir, which is made. */
 MUST_USE int artifact_place(const struct agent *ag, const struct artifact *a, const char *dir,
                             struct err *e);
+/* What of dir is the artifact: the file, the folder, the snapshot of a Hub's repository. */
+void artifact_path(const struct artifact *a, const char *dir, char out[PATH_MAX]);
 /* What stands for its content: the file's digest, the folder's root and patterns. */
 void artifact_key(const struct artifact *a, struct digest *out);
 void artifact_fini(struct artifact *a);

@@ -71,8 +71,7 @@ static int settle(struct verb_line *v, struct artifact *a, char path[PATH_MAX], 
         return rc;
     }
     if (v->to != NULL) {
-        snprintf(path, PATH_MAX, "%s%s" SLICE_FMT, v->to, a->is_folder ? "" : "/",
-                 SLICE_ARG(a->is_folder ? SLICE_NONE : a->file[0].name));
+        artifact_path(a, v->to, path);
         return artifact_place(v->agent, a, v->to, e);
     }
     if (!a->is_folder) {

@@ -190,6 +190,21 @@ def test_command_line_warm_and_offline(world, hub, demo, version, xet):
     hub.up()
 
 
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v or "newest")
+def test_staged_by_trainagent(world, demo, tmp_path, version):
+    """What the agent lays out is a cache to the client: found by name, with no network call."""
+    env = dict(os.environ, TRAINAGENT_MIRROR=world.m.url(""), TRAINAGENT_SHELF=str(tmp_path / "shelf"),
+               TRAINAGENT_STATE=str(tmp_path / "state"))
+    subprocess.run([BUILD / "trainagent", "pull", "-q", "hf/org/demo@main", "--to", world.home / "hf"], env=env, check=True, timeout=60)
+    code = TREE + """
+import json
+from huggingface_hub import hf_hub_download, snapshot_download
+print(json.dumps([tree(snapshot_download("org/demo")), open(hf_hub_download("org/demo", "config.json")).read()]))
+"""
+    got = world.python(client(version, False), code, more={"HF_HUB_OFFLINE": "1"})
+    assert got == [{p: digest(d) for p, d in FILES.items()}, '{"a": 1}'] and not world.trap.seen()
+
+
 def test_listings_in_pages(world, hub):
     """2,500 files are three of the Hub's pages, and one answer of ours."""
     hub.repo("org/many", kind="datasets", files={f"data/{i:05}.json": b"%d" % i for i in range(2500)})

@@ -2,13 +2,16 @@
 import concurrent.futures
 import hashlib
 import json
+import os
+import pathlib
+import subprocess
 import time
 import urllib.parse
 
 import pytest
 
 from harness.hub import Big, Hub, git_oid, read, sha256_of, size_of
-from harness.mirrord import SLOW
+from harness.mirrord import BUILD, SLOW
 
 FILES = {
     ".gitattributes": b"*.bin filter=lfs\n",
@@ -467,3 +470,76 @@ def test_edge_and_core(mirrord, hub, demo):
     for path, data in FILES.items():
         assert edge.get(file_path(path, rev=demo.sha)).body == read(data)
     hub.up()
+
+
+# --- trainagent stages a repository as the Hub's client keeps it ---
+
+def node(tmp_path, m, **more):
+    return dict(os.environ, TRAINAGENT_MIRROR=m.url(""), TRAINAGENT_SHELF=str(tmp_path / "shelf"),
+                TRAINAGENT_STATE=str(tmp_path / "state"), **more)
+
+
+def trainagent(env, *args, code=0):
+    done = subprocess.run([BUILD / "trainagent", *map(str, args)], env=env, capture_output=True, text=True, check=False,
+                          timeout=60 * SLOW)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def staged(home, r, rev, files, kind="models"):
+    """Is it what the client would have made?"""
+    folder = home / "hub" / f"{kind}--{r.name.replace('/', '--')}"
+    sha = r.resolve(rev)
+    assert (folder / "refs" / rev).read_text() == sha
+    snapshot = folder / "snapshots" / sha
+    assert {str(p.relative_to(snapshot)) for p in snapshot.rglob("*") if not p.is_dir()} == set(files)
+    for path in files:
+        assert (snapshot / path).is_symlink()
+        assert (snapshot / path).resolve() == (folder / "blobs" / r.etag(path, sha)).resolve()
+        assert (snapshot / path).read_bytes() == read(r.commits[sha][path])
+
+
+def test_trainagent_pulls_a_repository(hf, hub, demo, tmp_path):
+    env = node(tmp_path, hf)
+    trainagent(env, "pull", "hf/org/demo@main", "--to", tmp_path / "home")
+    staged(tmp_path / "home", demo, "main", FILES)
+    asked = len(hub.calls)
+    said = json.loads(trainagent(env, "pull", "hf/org/demo", "--to", tmp_path / "again", "--json"))
+    staged(tmp_path / "again", demo, "main", FILES)
+    assert said["fetched_bytes"] == 0 and len(hub.calls) == asked
+    demo.refs["refs/pr/1"] = demo.commit({"config.json": b"[]", "model.safetensors": Big(20 << 20, 3)}, ref="pr")
+    trainagent(env, "pull", "hf/org/demo@refs/pr/1", "--to", tmp_path / "home")
+    staged(tmp_path / "home", demo, "refs/pr/1", ["config.json", "model.safetensors"])
+    staged(tmp_path / "home", demo, "main", FILES)
+    data = hub.repo("org/data", kind="datasets", files={"data/a.parquet": Big(30000)})
+    trainagent(env, "pull", "hf/datasets/org/data@main", "--to", tmp_path / "home")
+    staged(tmp_path / "home", data, "main", ["data/a.parquet"], kind="datasets")
+    trainagent(env, "pull", "hf/org/nothing@main", "--to", tmp_path / "x", code=77)
+    trainagent(env, "pull", "hf/org/demo/resolve/main/config.json", "--to", tmp_path / "one")
+    assert (tmp_path / "one/config.json").read_bytes() == FILES["config.json"]
+
+
+def test_trainagent_runs_a_job_on_it(hf, hub, demo, tmp_path):
+    env = node(tmp_path, hf)
+    job = tmp_path / "job.conf"
+    job.write_text('artifact "model" { from = "hf/org/demo@main" include = {"*.json", "*.safetensors"} exclude = {"sub/*"} }\n'
+                   'run { command = {"sh", "-c", "cp {model}/config.json {out}/seen; echo $HF_HUB_CACHE > {out}/cache"} }\n')
+    for _ in range(2):
+        trainagent(env, "run", job)
+        out = next((tmp_path / "state/jobs").glob("*/out"))
+        assert (out / "seen").read_bytes() == FILES["config.json"]
+        cache = pathlib.Path((out / "cache").read_text().strip())
+        staged(cache.parent, demo, "main", ["config.json", "model.safetensors"])
+
+
+def test_trainagent_believes_no_listing(hf, hub, demo, tmp_path, mirrord, origin):
+    """A mirror that gives other bytes than it lists, or lists names that lead elsewhere."""
+    sha = "1" * 40
+    origin.put("/hf/api/models/a/b/revision/main", body=json.dumps({"sha": sha}).encode())
+    origin.put("/hf/a/b/resolve/" + sha + "/config.json", body=b"other bytes")
+    env = dict(node(tmp_path, hf), TRAINAGENT_MIRROR=origin.url)
+    for path, oid in (("config.json", git_oid(b"these bytes")), ("../../config.json", git_oid(b"other bytes"))):
+        listing = [{"type": "file", "path": path, "oid": oid, "size": 11}]
+        origin.put(f"/hf/api/models/a/b/tree/{sha}?recursive=true", body=json.dumps(listing).encode())
+        trainagent(env, "pull", "hf/a/b@main", "--to", tmp_path / "home", code=65)
+    assert not list(tmp_path.rglob("home/**/config.json"))

@@ -28,6 +28,7 @@ struct feed {
     uint64_t bytes;
     uint64_t files;
     uint64_t skipped;
+    size_t block_bytes;
 
     size_t at;             /* the input that is open, or next */
     uint64_t before_bytes; /* of the inputs that are done */
@@ -113,6 +114,7 @@ int feed_open(char *const *path, size_t paths, const char *include, const struct
 
     *out = NULL;
     f->t = t;
+    f->block_bytes = FEED_BLOCK;
     f->left = BUF_INIT(FEED_MAX_LINE + FEED_BLOCK);
     f->end_of_text = end_of_text < 0 ? SLICE_NONE : tokenizer_text(t, (uint32_t)end_of_text);
     for (size_t i = 0; rc == 0 && i < paths; i++) {
@@ -124,6 +126,12 @@ int feed_open(char *const *path, size_t paths, const char *include, const struct
     }
     feed_close(&f);
     return rc;
+}
+
+void feed_set_block(struct feed *f, size_t bytes)
+{
+    CHECK(bytes > 0 && bytes <= FEED_BLOCK);
+    f->block_bytes = bytes;
 }
 
 void feed_close(struct feed **fp)
@@ -252,7 +260,8 @@ static int fill_and_cut(struct feed *f, struct block *b, struct err *e)
     size_t most = f->lines ? FEED_MAX_LINE : FEED_MAX_TEXT, at = 0, seen = 0;
     int rc = 0;
 
-    for (size_t want = FEED_BLOCK; rc == 0 && at == 0; want = 2 * want < most ? 2 * want : most) {
+    for (size_t want = f->block_bytes; rc == 0 && at == 0;
+         want = 2 * want < most ? 2 * want : most) {
         rc = fill(f, b, want, &b->last, e);
         if (rc != 0 || b->last) {
             return rc;

@@ -36,6 +36,8 @@ struct feed;
  * that hold a NUL at their beginning. The tokenizer is borrowed. */
 MUST_USE int feed_open(char *const *path, size_t paths, const char *include,
                        const struct tokenizer *t, struct feed **out, struct err *e);
+/* Blocks of about so many bytes in place of FEED_BLOCK, before the first: for tests, which want many of a short text. */
+void feed_set_block(struct feed *f, size_t bytes);
 void feed_close(struct feed **fp);         /* NULL is fine */
 uint64_t feed_bytes(const struct feed *f); /* of all files, as they lie there */
 /* Fills the block, whose buf the caller owns; *end when there was none left. */

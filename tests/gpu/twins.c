@@ -17,6 +17,12 @@ static int64_t between(struct twins *c, int64_t low, int64_t high)
     return low + (int64_t)((uniform(c) + 1) / 2 * (double)(high - low + 1));
 }
 
+/* An extent that only costs time: where its size decides nothing. */
+static int64_t up_to(struct twins *c, int64_t high)
+{
+    return between(c, 1, c->shrink > 1 ? high / c->shrink : high);
+}
+
 /* A width: in half of the cases one whose rows are whole 16-byte pieces in every type. */
 static int64_t columns(struct twins *c, int64_t low, int64_t high)
 {
@@ -217,7 +223,7 @@ static void check_swiglu(struct twins *c)
 
 static void check_gelu(struct twins *c)
 {
-    int64_t n = columns(c, 1, 100000);
+    int64_t n = columns(c, 1, up_to(c, 100000));
     struct pair p[] = {make(c, n, 4), make(c, n, 0), make(c, n, 1), make(c, n, 0)};
 
     DO(gelu_forward, (c->ks, c->dt, p[1].device, p[0].device, n),
@@ -231,7 +237,7 @@ static void check_gelu(struct twins *c)
 
 static void check_add(struct twins *c)
 {
-    int64_t n = columns(c, 1, 100000);
+    int64_t n = columns(c, 1, up_to(c, 100000));
     struct pair p[] = {make(c, n, 1), make(c, n, 1), make(c, n, 0)};
 
     DO(add, (c->ks, c->dt, p[2].device, p[0].device, p[1].device, n),
@@ -257,7 +263,7 @@ static void check_matmul(struct twins *c)
     enum { C, A, B_, BIAS, RESIDUAL, PRE, AT };
 
     for (unsigned flags = 0; flags < 8; flags++) {
-        int64_t m = between(c, 1, 300), n = between(c, 1, 300), k = between(c, 1, 300);
+        int64_t m = up_to(c, 300), n = up_to(c, 300), k = up_to(c, 300);
         bool add = (flags & MATMUL_ADD) != 0;
         enum dtype out = add || between(c, 0, 1) == 1 ? dtype_accum(c->dt) : c->dt;
         struct pair p[] = {make_as(c, out, m * n, 1), make(c, m * k, 1),
@@ -282,12 +288,17 @@ static void check_matmul(struct twins *c)
     }
 }
 
+/* In 16 bits half of them have three tiles of keys, or a tile's turn has nothing to be in the way of. */
 static void check_attention(struct twins *c)
 {
-    int64_t kv = between(c, 1, 2), wide = c->dt == DT_F32 ? 20 : 16;
-    struct attention_shape s = {between(c, 1, 2),        between(c, 1, 200),
-                                kv * between(c, 1, 3),   kv,
-                                between(c, 1, wide) * 8, false};
+    bool tiles = c->dt != DT_F32, three = tiles && between(c, 0, 1) == 1;
+    int64_t kv = between(c, 1, 2);
+    struct attention_shape s = {between(c, 1, 2),
+                                three ? between(c, 129, 200) : up_to(c, 200),
+                                kv * between(c, 1, 3),
+                                kv,
+                                between(c, 1, tiles ? 16 : 20) * 8,
+                                false};
     int64_t n = s.batch * s.seq * (s.heads + 2 * s.kv_heads) * s.head_dim;
     int64_t o = s.batch * s.seq * s.heads * s.head_dim;
     struct pair p[] = {make(c, n, 1), make(c, o, 0), make_sum(c, s.batch * s.heads * s.seq, 0),
@@ -314,7 +325,7 @@ static void check_attention(struct twins *c)
 /* The cache has more room than keys; what lies behind them is not to be read. */
 static void check_attention_next(struct twins *c)
 {
-    int64_t kv = between(c, 1, 3), keys = between(c, 1, 200);
+    int64_t kv = between(c, 1, 3), keys = up_to(c, 200);
     struct attention_shape s = {.batch = between(c, 1, 3),
                                 .seq = keys + between(c, 0, 9),
                                 .heads = kv * between(c, 1, 4),
@@ -370,7 +381,8 @@ static void check_embedding(struct twins *c)
 {
     bool few = between(c, 0, 2) == 0; /* tokens, and so many rows of each that no list holds them */
     int64_t seq = between(c, few ? 200 : 1, 300), rows = seq * (few ? 32 : between(c, 1, 4));
-    int64_t cols = columns(c, 1, few ? 40 : 400), vocab = between(c, 1, few ? 2 : 1500);
+    int64_t cols = columns(c, 1, few ? up_to(c, 40) : up_to(c, 400)),
+            vocab = between(c, 1, few ? 2 : 1500);
     struct pair p[] = {make(c, vocab * cols, 1),     make(c, seq * cols, 1),
                        make(c, rows * cols, 0),      make(c, rows * cols, 1),
                        make_sum(c, vocab * cols, 1), make_sum(c, seq * cols, 1)};
@@ -424,7 +436,7 @@ static void compare_double(struct twins *c, const double *device, double want)
 
 static void check_reduce(struct twins *c)
 {
-    int64_t n = columns(c, 1, 300000);
+    int64_t n = columns(c, 1, up_to(c, 300000));
     struct pair p[] = {make(c, n, 1), make(c, n, 0.1)};
     double want[4] = {0}, *device;
     void *scalars = NULL;
@@ -447,7 +459,7 @@ static void check_reduce(struct twins *c)
 static void check_adamw(struct twins *c)
 {
     enum { P, MASTER, M, V, GRAD };
-    int64_t n = columns(c, 1, 100000), first = columns(c, 0, 99);
+    int64_t n = columns(c, 1, up_to(c, 100000)), first = columns(c, 0, 99);
     bool narrow = dtype_accum(c->dt) != c->dt, masters = narrow && between(c, 0, 3) > 0;
     struct pair p[] = {make(c, n, 1), make_sum(c, n, 1), make_sum(c, n, 1), make_sum(c, n, 0),
                        make_sum(c, n, 1)};

@@ -13,6 +13,7 @@ struct twins {
     struct kstream *ks;
     enum dtype dt; /* of the tensors */
     uint64_t seed;
+    int shrink;          /* large extents are so many times smaller; 0 and 1: they are not */
     double worst;        /* of this row */
     const char *trouble; /* an operation that failed */
 };

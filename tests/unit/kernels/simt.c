@@ -8,7 +8,8 @@
 #ifdef HAVE_SIMT
 #    include "tests/simt/device.h"
 
-enum { ORDERS = 3, ROUNDS = 1 };
+/* A thread costs some hundred times what it does on a GPU: shapes are smaller here, but for those that decide the way. */
+enum { ORDERS = 3, ROUNDS = 1, SHRINK = 2 };
 
 static void holds(struct twins *c, const struct twin *t, enum dtype dt, unsigned order)
 {
@@ -20,14 +21,16 @@ static void holds(struct twins *c, const struct twin *t, enum dtype dt, unsigned
 
 static void rows_hold(const struct twin *t, unsigned order)
 {
-    struct twins c = {.k = simt_kops(), .seed = 1 + order};
+    struct twins c = {.k = simt_kops(), .seed = 1 + order, .shrink = SHRINK};
 
     simt_schedule(order);
     assert_int_equal(c.k->stream_open(&c.ks), 0);
     for (; t->name != NULL; t++) {
         holds(&c, t, DT_F32, order);
         holds(&c, t, DT_BF16, order);
-        holds(&c, t, DT_F16, order);
+        if (order == 0) { /* bf16's code but for the conversions */
+            holds(&c, t, DT_F16, order);
+        }
     }
     c.k->stream_close(&c.ks);
 }

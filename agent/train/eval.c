@@ -6,11 +6,24 @@
 #include "agent/train/measure.h"
 #include "agent/train/verbs.h"
 
+/* JSON has no NaN and no infinity. */
+static void print_number(const char *key, double x)
+{
+    if (isfinite(x)) {
+        printf("\"%s\":%.9g,", key, x);
+    } else {
+        printf("\"%s\":null,", key);
+    }
+}
+
 static void print(const struct options *o, const struct measured *r)
 {
     if (o->json) {
-        printf("{\"loss\":%.9g,\"perplexity\":%.9g,\"tokens\":%llu,\"windows\":%llu}\n", r->loss,
-               exp(r->loss), (unsigned long long)r->tokens, (unsigned long long)r->windows);
+        printf("{");
+        print_number("loss", r->loss);
+        print_number("perplexity", exp(r->loss));
+        printf("\"tokens\":%llu,\"windows\":%llu}\n", (unsigned long long)r->tokens,
+               (unsigned long long)r->windows);
     } else {
         printf("loss %.4f nats a token, perplexity %.3f, over %llu tokens\n", r->loss, exp(r->loss),
                (unsigned long long)r->tokens);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 enum { VERSION = 2 };
+#define MOST_STEPS (UINT64_C(1) << 52)
 
 static void add_outlier(struct buf *out, const char *key, const struct outlier *o)
 {
@@ -93,6 +94,11 @@ static bool get_all(const json_t *root, struct train_state *s)
         strlen(dtype) >= sizeof s->dtype ||
         !get_digest(json_object_get(root, "tokenizer"), &s->tokenizer) ||
         !get_outlier(root, "losses", &s->loss) || !get_outlier(root, "norms", &s->norm)) {
+        return false;
+    }
+    /* Counters that go on counting, and an index made of one: what no run reaches is no state of ours. */
+    if (step > MOST_STEPS || s->loss.count > (int64_t)step || s->norm.count > (int64_t)step ||
+        good > step || seq > MOST_STEPS) {
         return false;
     }
     s->step = (int64_t)step;

@@ -68,11 +68,41 @@ static void test_damaged(void **state)
     buf_free(&text);
 }
 
+/* Counters that no run has: what counts on would lead out of a window. */
+static void test_absurd_counters(void **state)
+{
+    static const char *const change[][2] = {
+        {"\"losses\":{\"count\":300", "\"losses\":{\"count\":9223372036854775807"},
+        {"\"losses\":{\"count\":300", "\"losses\":{\"count\":301"},
+        {"\"step\":300", "\"step\":9223372036854775807"},
+        {"\"good_steps\":17", "\"good_steps\":301"},
+        {"\"seq\":8", "\"seq\":9223372036854775807"},
+        {"\"loss_scale\":32768", "\"loss_scale\":0"},
+    };
+    struct train_state a = some_state(), b;
+    struct buf text = BUF_INIT(1 << 16);
+
+    (void)state;
+    state_format(&a, &text);
+    for (size_t i = 0; i < ARRAY_LEN(change); i++) {
+        struct buf other = BUF_INIT(1 << 16);
+        const char *whole = buf_cstr(&text), *at = strstr(whole, change[i][0]);
+
+        assert_non_null(at);
+        buf_addf(&other, "%.*s%s%s", (int)(at - whole), whole, change[i][1],
+                 at + strlen(change[i][0]));
+        assert_int_equal(state_parse(buf_slice(&other), &b, NULL), E_CORRUPT);
+        buf_free(&other);
+    }
+    buf_free(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_written_and_read_back),
         cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_absurd_counters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -214,6 +214,58 @@ static int open_outputs(struct run *r, const char *resumed, struct err *e)
     return rc != 0 ? rc : open_metrics(r, resumed, e);
 }
 
+/* *x becomes the sum of all ranks'. */
+static int sum_of_ranks(struct run *r, double *x, struct err *e)
+{
+    struct model *m = r->model;
+    int rc = model_put(m, r->shared, x, sizeof *x, e);
+
+    if (rc == 0 && r->comm->allreduce(r->comm, m->ks, DT_F64, r->shared, 1) != 0) {
+        rc = err_set(e, E_NETWORK, "%s: the ranks lost each other", r->comm->name);
+    }
+    return rc != 0 ? rc : model_get(m, x, r->shared, sizeof *x, e);
+}
+
+/* A number that ranks which begin alike have in common: of the shape, the options, the data and the place in them. */
+static double fingerprint(const struct run *r)
+{
+    const struct options *o = r->o;
+    const struct schedule *s = &r->optim->o.schedule;
+    struct buf text = BUF_INIT(1 << 20);
+    struct digest d;
+
+    config_format(&r->config, &text);
+    state_format(&r->state, &text);
+    buf_addf(&text, "%lld %lld %lld %d %.17g %.17g %.17g %.17g %.17g %.17g %.17g %lld %lld",
+             (long long)o->batch, (long long)o->accum, (long long)o->save_every, r->model->dt,
+             s->lr, s->min_lr, o->beta1, o->beta2, o->eps, o->weight_decay, o->clip,
+             (long long)s->warmup, (long long)s->steps);
+    digest_of(buf_slice(&text), &d);
+    buf_free(&text);
+    return (double)(d.b[0] | d.b[1] << 8 | d.b[2] << 16); /* exact, also in sums */
+}
+
+/* A rank that does not see the others' checkpoint would begin anew beside them, and nobody could tell from the loss. */
+static int agree_on_start(struct run *r, struct err *e)
+{
+    double mine = fingerprint(r), first = r->comm->rank == 0 ? mine : 0, others;
+    int rc;
+
+    if (r->comm->size == 1) {
+        return 0;
+    }
+    rc = sum_of_ranks(r, &first, e);
+    others = first != mine;
+    rc = rc != 0 ? rc : sum_of_ranks(r, &others, e);
+    if (rc == 0 && others != 0) {
+        rc = err_set(e, E_CONFIG,
+                     "%.0f of %d ranks do not begin as the first does (this one is at step "
+                     "%lld): all need the same options and data, and --out where all see it",
+                     others, r->comm->size, (long long)r->state.step);
+    }
+    return rc;
+}
+
 int run_open(struct run *r, struct err *e)
 {
     char *dir = NULL;
@@ -230,6 +282,7 @@ int run_open(struct run *r, struct err *e)
         rc = dir != NULL ? resume(r, dir, e) : 0;
     }
     r->saved_step = r->state.step;
+    rc = rc != 0 ? rc : agree_on_start(r, e);
     rc = rc != 0 ? rc : open_loader(r, e);
     if (rc == 0 && r->comm->rank == 0) {
         rc = open_outputs(r, dir, e);

@@ -1,6 +1,7 @@
 """The trainer as a whole program: what it says about what it made."""
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -175,3 +176,25 @@ def test_the_log_says_what_serves_attention(tmp_path, flag, order):
     run = subprocess.run([BUILD / "trainer", "bench", "--config", "tiny-gpt2", "--device", "cpu", "--only", "steps", "--steps", "1",
                           *flag], text=True, capture_output=True, check=True)
     assert f'attention.by kernel="plain loops" order={order} scratch_bytes=0' in run.stderr
+
+
+@pytest.mark.skipif(not shutil.which("mpirun") or not (BUILD / "trainer-mpi.so").exists(), reason="no Open MPI here")
+def test_ranks_that_do_not_begin_alike_are_refused(out):
+    """The second rank does not see the first one's checkpoints: it would begin anew beside it."""
+    def run(*commands):
+        argv = ["mpirun", "--oversubscribe"]
+        for command in commands:
+            argv += [*((":",) if len(argv) > 2 else ()), "-n", "1", *map(str, command)]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120, env=dict(
+            os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+
+    def train(folder, *more):
+        return [BUILD / "trainer", "train", "--config", out.parent / "shape.json", "--data", out.parent / "data.bin", "--device",
+                "cpu", "--steps", 12, "--batch", 2, "--resume", "auto", "--out", folder, *more]
+
+    for second in (train(out.parent / "elsewhere"), train(out, "--batch", 3), train(out, "--lr", "1e-3")):
+        refused = run(train(out), second)
+        assert refused.returncode != 0 and "1 of 2 ranks do not begin as the first does" in refused.stderr, refused.stderr
+        assert not (out / "checkpoint-12").exists()
+    went_on = run(train(out), train(out))
+    assert went_on.returncode == 0 and (out / "checkpoint-12").exists(), went_on.stderr

@@ -141,6 +141,23 @@ const struct digest *data_tokenizer(const struct data *d)
     return &d->shard[0].identity;
 }
 
+void data_identity(const struct data *d, struct digest *out)
+{
+    struct hasher *h = hasher_new_whole();
+
+    for (size_t i = 0; i < d->shards; i++) {
+        uint8_t tokens[8];
+
+        for (int b = 0; b < 8; b++) {
+            tokens[b] = (uint8_t)(d->shard[i].tokens >> (8 * b));
+        }
+        hasher_add(h, tokens, sizeof tokens);
+        hasher_add(h, d->shard[i].digest.b, DIGEST_BYTES);
+    }
+    hasher_final(h, out);
+    hasher_free(&h);
+}
+
 char *data_folder(const struct data *d)
 {
     char *folder = mem_strdup(d->shard[0].path);

@@ -24,6 +24,8 @@ uint64_t data_count(const struct data *d); /* samples an epoch; at least 1 */
 uint32_t data_vocab(const struct data *d);
 /* Identity of the tokenizer that made the shards (tokenizer.h); zero: they do not say. */
 const struct digest *data_tokenizer(const struct data *d);
+/* Of the tokens in their order, as far as the shards' headers say it: other data differ, or are not of ours. */
+void data_identity(const struct data *d, struct digest *out);
 /* The folder of the first shard, to be freed: its tokenizer may lie there. */
 char *data_folder(const struct data *d);
 /* Sample `number` of the run: seq inputs, and the seq tokens that follow each. */

@@ -117,6 +117,7 @@ static void begin(struct run *r)
     r->state = (struct train_state){
         .seed = (uint64_t)r->o->seed, .seq = r->seq, .windows = data_count(r->data)};
     r->state.tokenizer = *data_tokenizer(r->data);
+    data_identity(r->data, &r->state.data);
     snprintf(r->state.dtype, sizeof r->state.dtype, "%s", r->o->dtype);
     scaler_init(&r->state.scaler, r->model->dt == DT_F16, r->o->loss_scale);
 }
@@ -130,7 +131,8 @@ static int resume(struct run *r, const char *dir, struct err *e)
         return rc;
     }
     if (s.seed != r->state.seed || s.seq != r->state.seq || s.windows != r->state.windows ||
-        strcmp(s.dtype, r->state.dtype) != 0 || !digest_eq(&s.tokenizer, &r->state.tokenizer)) {
+        strcmp(s.dtype, r->state.dtype) != 0 || !digest_eq(&s.tokenizer, &r->state.tokenizer) ||
+        (!digest_is_zero(&s.data) && !digest_eq(&s.data, &r->state.data))) {
         return err_set(
             e, E_INVALID,
             "%s was made with other data, --seq, --seed or --dtype: it cannot be gone on from "
@@ -138,6 +140,7 @@ static int resume(struct run *r, const char *dir, struct err *e)
             dir, dir);
     }
     s.scaler.on = r->state.scaler.on;
+    s.data = r->state.data; /* a checkpoint of before does not say */
     r->state = s;
     rc = checkpoint_load(dir, r->model, r->optim, e);
     optim_refresh(r->optim, s.updates);

@@ -16,6 +16,13 @@ int setup_at_least(const char *name, int64_t value, int64_t least, struct err *e
                                     (long long)least);
 }
 
+int setup_within(const char *name, double value, double low, double high, struct err *e)
+{
+    return value >= low && value < high
+               ? 0
+               : err_set(e, E_USAGE, "--%s %g: at least %g, below %g", name, value, low, high);
+}
+
 int setup_device(const struct options *o, int local_rank, const struct kops **out, struct err *e)
 {
     struct err why = {0};

@@ -18,10 +18,18 @@ static void add_outlier(struct buf *out, const char *key, const struct outlier *
     buf_str(out, "]}");
 }
 
-void state_format(const struct train_state *s, struct buf *out)
+static void add_digest(struct buf *out, const char *key, const struct digest *d)
 {
     char hex[DIGEST_HEX + 1];
 
+    if (!digest_is_zero(d)) {
+        digest_format(d, hex);
+        buf_addf(out, ",\"%s\":\"%s\"", key, hex);
+    }
+}
+
+void state_format(const struct train_state *s, struct buf *out)
+{
     buf_addf(out,
              "{\"version\":%d,\"step\":%lld,\"updates\":%lld,\"samples\":%llu,\"tokens\":%llu,"
              "\"seed\":%llu,\"seq\":%lld,\"windows\":%llu,\"dtype\":\"%s\","
@@ -29,10 +37,8 @@ void state_format(const struct train_state *s, struct buf *out)
              VERSION, (long long)s->step, (long long)s->updates, (unsigned long long)s->samples,
              (unsigned long long)s->tokens, (unsigned long long)s->seed, (long long)s->seq,
              (unsigned long long)s->windows, s->dtype, s->scaler.scale, (long long)s->scaler.good);
-    if (!digest_is_zero(&s->tokenizer)) {
-        digest_format(&s->tokenizer, hex);
-        buf_addf(out, ",\"tokenizer\":\"%s\"", hex);
-    }
+    add_digest(out, "tokenizer", &s->tokenizer);
+    add_digest(out, "data", &s->data);
     add_outlier(out, "losses", &s->loss);
     add_outlier(out, "norms", &s->norm);
     buf_str(out, "}\n");
@@ -93,6 +99,7 @@ static bool get_all(const json_t *root, struct train_state *s)
         !get_number(json_object_get(root, "loss_scale"), &s->scaler.scale) || dtype == NULL ||
         strlen(dtype) >= sizeof s->dtype ||
         !get_digest(json_object_get(root, "tokenizer"), &s->tokenizer) ||
+        !get_digest(json_object_get(root, "data"), &s->data) ||
         !get_outlier(root, "losses", &s->loss) || !get_outlier(root, "norms", &s->norm)) {
         return false;
     }

@@ -21,6 +21,7 @@ struct train_state {
     int64_t seq;
     uint64_t windows;        /* in the data: other data would be another order */
     char dtype[8];           /* of the weights that were computed with */
+    struct digest data;      /* identity of the shards (data.h); zero: not known */
     struct digest tokenizer; /* identity of what made the data; zero: not known */
     struct scaler scaler;
     struct outlier loss;

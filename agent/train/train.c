@@ -29,6 +29,29 @@ static void hear(int signal)
 
 /* --- beginning ----------------------------------------------------------------------------------------------------- */
 
+/* What AdamW would divide by, or take a root of; 0 / 0 sits in every row of the embedding that no token has used. */
+static int check_numbers(const struct options *o, struct err *e)
+{
+    const struct {
+        const char *name;
+        double value, low, high;
+    } number[] = {
+        {"lr", o->lr, 0, HUGE_VAL},
+        {"beta1", o->beta1, 0, 1},
+        {"beta2", o->beta2, 0, 1},
+        {"eps", o->eps, 1e-30, HUGE_VAL},
+        {"weight-decay", o->weight_decay, 0, HUGE_VAL},
+        {"clip", o->clip, 0, HUGE_VAL},
+        {"loss-scale", o->loss_scale, 0x1p-20, 0x1p127},
+    };
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(number); i++) {
+        rc = setup_within(number[i].name, number[i].value, number[i].low, number[i].high, e);
+    }
+    return rc;
+}
+
 static int check_options(const struct options *o, struct err *e)
 {
     int rc = 0;
@@ -44,7 +67,7 @@ static int check_options(const struct options *o, struct err *e)
     rc = rc != 0 ? rc : setup_at_least("seed", o->seed, 0, e);
     rc = rc != 0 ? rc : setup_at_least("save-every", o->save_every, 0, e);
     rc = rc != 0 ? rc : setup_at_least("val-batches", o->val_batches, 1, e);
-    return rc;
+    return rc != 0 ? rc : check_numbers(o, e);
 }
 
 /* --- a step -------------------------------------------------------------------------------------------------------- */

@@ -342,9 +342,32 @@ static void test_refusals(void **state)
     assert_int_equal(train("q", "--batch=0", NULL, NULL, &e), E_USAGE);
     assert_int_equal(train("q", "--seq=9", NULL, NULL, &e), E_USAGE);
     assert_int_equal(train("q", "--dtype=fp64", NULL, NULL, &e), E_USAGE);
+    assert_int_equal(train("q", "--beta1=1", NULL, NULL, &e), E_USAGE);
+    assert_int_equal(train("q", "--beta2=1.5", NULL, NULL, &e), E_USAGE);
+    assert_int_equal(train("q", "--eps=0", NULL, NULL, &e), E_USAGE);
+    assert_int_equal(train("q", "--lr=-1", NULL, NULL, &e), E_USAGE);
+    assert_int_equal(train("q", "--dtype=fp16", "--loss-scale=0", NULL, &e), E_USAGE);
     assert_int_equal(train("q", "--data=/nowhere/*", NULL, NULL, &e), E_NOTFOUND);
     write_text("r/checkpoint-6/manifest.sha256", "", 0);
     assert_int_equal(train("r", "--resume=auto", NULL, NULL, &e), E_CORRUPT);
+}
+
+/* As many tokens, others: the order of samples would be the same and the run another one. */
+static void test_other_data_of_the_same_size(void **state)
+{
+    uint8_t shard[SHARD_HEADER_BYTES + 2000];
+    struct shard about = {.tokens = 2000, .vocab = 48, .tokenizer = "test"};
+    struct err e;
+
+    (void)state;
+    assert_int_equal(train("o", NULL, NULL, NULL, &e), 0);
+    assert_int_equal(train("o", "--resume=auto", "--steps=7", NULL, &e), 0);
+    memset(shard, 1, sizeof shard);
+    digest_of(slice_of(shard + SHARD_HEADER_BYTES, 2000), &about.digest);
+    shard_header(&about, shard);
+    write_text("data.bin", shard, sizeof shard);
+    assert_int_equal(train("o", "--resume=auto", "--steps=8", NULL, &e), E_INVALID);
+    assert_non_null(strstr(e.text, "other data"));
 }
 
 static void test_a_manifest_names_no_other_folder(void **state)
@@ -377,6 +400,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_tokenizer_comes_along, begin, end),
         cmocka_unit_test_setup_teardown(test_metrics_are_not_told_twice, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
+        cmocka_unit_test_setup_teardown(test_other_data_of_the_same_size, begin, end),
         cmocka_unit_test_setup_teardown(test_a_manifest_names_no_other_folder, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

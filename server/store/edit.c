@@ -212,7 +212,10 @@ static bool edit_valid(const struct tree_edit *t)
     if (!tree_path_valid(en->path)) {
         return false;
     }
-    return t->remove || en->type == ENTRY_FILE ||
+    if (!t->remove && en->type == ENTRY_FILE) {
+        return en->target.n == 0 || tree_path_valid(en->target);
+    }
+    return t->remove || en->type == ENTRY_DIR ||
            (en->type == ENTRY_LINK && en->target.n != 0 && en->target.n <= TREE_PATH_MAX &&
             slice_find(en->target, '\0') < 0);
 }
@@ -264,18 +267,18 @@ static const struct tree_edit *edit_of(const struct editor *x, struct slice path
 
 /* --- a file cannot be where a folder is --- */
 
-/* Whether the edited tree has an entry at path: 1, 0, or an error. */
-static int will_exist(struct editor *x, struct slice path, struct err *e)
+/* Whether the edited tree has an entry at path that nothing can be below: 1, 0, or an error. */
+static int will_stand(struct editor *x, struct slice path, struct err *e)
 {
     const struct tree_edit *t = edit_of(x, path);
     const struct entry *en;
     int rc;
 
     if (t != NULL) {
-        return !t->remove;
+        return !t->remove && t->entry.type != ENTRY_DIR;
     }
     rc = seek_get(&x->base, path, &en, e);
-    return rc == 0 ? 1 : rc == E_NOTFOUND ? 0 : rc;
+    return rc == 0 ? en->type != ENTRY_DIR : rc == E_NOTFOUND ? 0 : rc;
 }
 
 static int will_exist_below(struct editor *x, struct slice folder, struct err *e)
@@ -325,7 +328,7 @@ static int check_parents(struct editor *x, struct slice path, struct slice befor
         if (path.p[n] != '/' || (before.n > n && memcmp(before.p, path.p, n + 1) == 0)) {
             continue;
         }
-        rc = will_exist(x, slice_first(path, n), e);
+        rc = will_stand(x, slice_first(path, n), e);
         if (rc == 1) {
             rc = clash(x, slice_first(path, n), path, e);
         }
@@ -342,17 +345,20 @@ static int check_clashes(struct editor *x, struct err *e)
     for (size_t i = 0; rc == 0 && i < x->edits; i++) {
         struct slice path = x->edit[i]->entry.path;
         const struct entry *old;
+        bool is_dir;
         if (x->edit[i]->remove) {
             continue;
         }
         rc = seek_get(&x->base, path, &old, e);
-        if (rc == E_NOTFOUND) { /* what was there before clashes with nothing */
+        is_dir = x->edit[i]->entry.type == ENTRY_DIR;
+        /* What was there before clashes with nothing, unless it was a folder. */
+        if (rc == E_NOTFOUND || (rc == 0 && old->type == ENTRY_DIR && !is_dir)) {
             rc = check_parents(x, path, before, e);
             before = path;
             buf_clear(&folder);
             buf_adds(&folder, path);
             buf_byte(&folder, '/');
-            if (rc == 0 && (rc = will_exist_below(x, buf_slice(&folder), e)) == 1) {
+            if (rc == 0 && !is_dir && (rc = will_exist_below(x, buf_slice(&folder), e)) == 1) {
                 rc = clash(x, path, buf_slice(&folder), e);
             }
         }

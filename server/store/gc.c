@@ -117,6 +117,8 @@ static int sweep_holder(void *arg, struct slice row_key, struct slice value)
     memcpy(d.b, row_key.p, DIGEST_BYTES);
     if (kind == 'o') {
         rc = absent(g, TABLE_OBJECT, referrer(g, repo, key), &gone);
+    } else if (kind == 's') {
+        rc = absent(g, TABLE_STAGE, referrer(g, repo, key), &gone);
     } else if (kind == 'u') {
         rc = absent(g, TABLE_UPLOAD, key, &gone);
     } else if (kind == 't') {

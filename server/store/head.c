@@ -357,3 +357,134 @@ int head_set(struct store *s, struct slice repo, struct slice name, uint64_t seq
     buf_free(&old);
     return rc;
 }
+
+int head_park(struct store *s, struct slice repo, struct slice name, const struct digest *root,
+              uint64_t entries, uint64_t bytes, uint64_t now_unix_s, struct batch *b,
+              struct snap *out, struct err *e)
+{
+    struct buf key = BUF_INIT(2 * NAME_MAX_BYTES);
+    struct buf old = BUF_INIT(ROW_MAX);
+    struct head h;
+    int rc = get_head(s, repo, name, &key, &old, &h, e);
+
+    if (rc == 0) {
+        *out = (struct snap){.seq = ++h.newest_seq,
+                             .root = *root,
+                             .parent_seq = h.live_seq,
+                             .created_unix_s = now_unix_s,
+                             .entries = entries,
+                             .bytes = bytes};
+        batch_require_value(b, TABLE_HEAD, buf_slice(&key), buf_slice(&old));
+        put_head(b, buf_slice(&key), &h);
+        buf_clear(&key);
+        snap_key(&key, repo, name, out->seq);
+        put_snap(b, buf_slice(&key), out);
+    }
+    buf_free(&key);
+    buf_free(&old);
+    return rc;
+}
+
+int head_held(struct store *s, struct slice repo, struct slice name, bool *held, struct err *e)
+{
+    struct buf key = BUF_INIT(2 * NAME_MAX_BYTES);
+    struct buf row = BUF_INIT(ROW_MAX);
+    struct head h;
+    int rc = get_head(s, repo, name, &key, &row, &h, e);
+
+    *held = rc == 0 && h.hold;
+    buf_free(&key);
+    buf_free(&row);
+    return rc;
+}
+
+int head_hold(struct store *s, struct slice repo, struct slice name, bool hold, struct err *e)
+{
+    struct buf key = BUF_INIT(2 * NAME_MAX_BYTES);
+    struct buf old = BUF_INIT(ROW_MAX);
+    struct head h;
+    int rc = get_head(s, repo, name, &key, &old, &h, e);
+
+    if (rc == 0 && h.hold != hold) {
+        struct batch *b = batch_new();
+        batch_require_value(b, TABLE_HEAD, buf_slice(&key), buf_slice(&old));
+        h.hold = hold;
+        put_head(b, buf_slice(&key), &h);
+        rc = store_commit(s, &b, COMMIT_SYNC, e);
+    }
+    buf_free(&key);
+    buf_free(&old);
+    return rc;
+}
+
+static int label_is_free(void *arg, const struct snap *sn)
+{
+    const struct snap *mine = arg;
+
+    return sn->seq != mine->seq && strcmp(sn->label, mine->label) == 0 ? E_EXISTS : 0;
+}
+
+int snap_tag(struct store *s, struct slice repo, struct slice name, uint64_t seq,
+             struct slice label, struct err *e)
+{
+    struct buf key = BUF_INIT(2 * NAME_MAX_BYTES);
+    struct buf old = BUF_INIT(ROW_MAX);
+    struct batch *b = batch_new();
+    struct snap sn;
+    int rc = names_valid(repo, name, e);
+
+    if (rc == 0 && label.n >= sizeof sn.label) {
+        rc = err_set(e, E_INVALID, "a tag has at most %zu bytes", sizeof sn.label - 1);
+    }
+    if (rc == 0) {
+        snap_key(&key, repo, name, seq);
+        rc = kv_get(s->kv, TABLE_SNAP, buf_slice(&key), &old, e);
+        rc = rc == E_NOTFOUND ? err_set(e, rc, "no snapshot %" PRIu64, seq) : rc;
+    }
+    if (rc == 0) {
+        rc = snap_decode(buf_slice(&old), seq, &sn, e);
+    }
+    if (rc == 0) {
+        memset(sn.label, 0, sizeof sn.label);
+        if (label.n != 0) {
+            memcpy(sn.label, label.p, label.n);
+            rc = snap_list(s, repo, name, label_is_free, &sn, e);
+        }
+        if (rc == E_EXISTS) {
+            err_set(e, rc, "another snapshot has this tag");
+        }
+    }
+    if (rc == 0) {
+        batch_require_value(b, TABLE_SNAP, buf_slice(&key), buf_slice(&old));
+        put_snap(b, buf_slice(&key), &sn);
+        rc = store_commit(s, &b, COMMIT_SYNC, e);
+    }
+    batch_free(&b);
+    buf_free(&key);
+    buf_free(&old);
+    return rc;
+}
+
+int snap_remove(struct store *s, struct slice repo, struct slice name, uint64_t seq, struct err *e)
+{
+    struct buf key = BUF_INIT(2 * NAME_MAX_BYTES);
+    struct buf old = BUF_INIT(ROW_MAX);
+    struct batch *b = batch_new();
+    struct head h;
+    int rc = get_head(s, repo, name, &key, &old, &h, e);
+
+    if (rc == 0 && h.live_seq == seq) {
+        rc = err_set(e, E_BUSY, "v%" PRIu64 " is the live snapshot", seq);
+    }
+    if (rc == 0) {
+        batch_require_value(b, TABLE_HEAD, buf_slice(&key), buf_slice(&old));
+        buf_clear(&key);
+        snap_key(&key, repo, name, seq);
+        batch_del(b, TABLE_SNAP, buf_slice(&key));
+        rc = store_commit(s, &b, COMMIT_SYNC, e);
+    }
+    batch_free(&b);
+    buf_free(&key);
+    buf_free(&old);
+    return rc;
+}

@@ -11,7 +11,7 @@
 #include "server/store/blob.h"
 
 /* holder keys: digest, repo, NUL, kind, key. Kinds: 'o' an object row, 't' a tree (key: its name), 'u' an upload session
- * (key: its id in TABLE_UPLOAD). A holder is believed: whoever points an object's row at another digest removes the old
+ * (key: its id in TABLE_UPLOAD), 's' what a sync has fetched (key: the path in TABLE_STAGE). A holder is believed: whoever points an object's row at another digest removes the old
  * holder in the same batch, and 't' holders go into the batch that publishes. Blobs with a holder other than 'o', or with
  * none, are never evicted. */
 void holder_key(struct buf *out, const struct digest *d, struct slice repo, char kind,

@@ -6,7 +6,7 @@
 #include "common/os/clock.h"
 #include "server/store/state.h"
 
-enum { FLAG_EXECUTABLE = 1 };
+enum { FLAG_EXECUTABLE = 1, FLAG_HARD_LINK = 2 };
 
 bool tree_path_valid(struct slice path)
 {
@@ -51,15 +51,22 @@ void node_add_entry(struct buf *to, const struct entry *en)
 {
     add_text(to, en->path);
     add_number(to, 1, (uint64_t)en->type);
-    add_number(to, 1, en->executable ? FLAG_EXECUTABLE : 0);
+    add_number(to, 1,
+               (en->executable ? FLAG_EXECUTABLE : 0) |
+                   (en->type == ENTRY_FILE && en->target.n != 0 ? FLAG_HARD_LINK : 0));
     add_number(to, 8, (uint64_t)en->mtime_ns);
     switch (en->type) {
     case ENTRY_FILE:
         add_number(to, 8, en->size_bytes);
         buf_adds(to, digest_key(&en->digest));
+        if (en->target.n != 0) {
+            add_text(to, en->target);
+        }
         break;
     case ENTRY_LINK:
         add_text(to, en->target);
+        break;
+    case ENTRY_DIR:
         break;
     }
 }
@@ -145,6 +152,12 @@ static void take_entry(struct reader *r, struct entry *en)
         en->type = ENTRY_FILE;
         en->size_bytes = take_number(r, 8);
         take_digest(r, &en->digest);
+        if ((flags & FLAG_HARD_LINK) != 0) {
+            en->target = take_text(r);
+            r->bad = r->bad || !tree_path_valid(en->target);
+        }
+    } else if (type == ENTRY_DIR) {
+        en->type = ENTRY_DIR;
     } else if (type == ENTRY_LINK) {
         en->type = ENTRY_LINK;
         en->target = take_text(r);
@@ -153,7 +166,8 @@ static void take_entry(struct reader *r, struct entry *en)
     } else {
         r->bad = true;
     }
-    r->bad = r->bad || (flags & ~(uint64_t)FLAG_EXECUTABLE) != 0 || !tree_path_valid(en->path);
+    r->bad = r->bad || (flags & ~(uint64_t)(FLAG_EXECUTABLE | FLAG_HARD_LINK)) != 0 ||
+             ((flags & FLAG_HARD_LINK) != 0 && type != ENTRY_FILE) || !tree_path_valid(en->path);
 }
 
 static void take_child(struct reader *r, struct child *c)

@@ -1,7 +1,7 @@
 /* node.h - one node of a tree: its encoding, which its SHA-256 names, and its row.
  *
  *   leaf    version 1, level 0, u32 count, count x (u16 n, path, u8 type, u8 flags, i64 mtime, then a file's u64 size and
- *           digest, or a link's u16 n and target)
+ *           digest, and with the flag of a hard link u16 n and its first; or a link's u16 n and target)
  *   above   version 1, level,   u32 count, count x (u16 n, first path, id, u64 entries, u64 bytes)
  *
  * Numbers are big-endian; everything is sorted by path bytes. A row in TABLE_NODE is u64 time of its last writing, then the

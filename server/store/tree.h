@@ -13,7 +13,8 @@
 #include "common/base/arena.h"
 #include "server/store/store.h"
 
-enum entry_type { ENTRY_FILE = 1, ENTRY_LINK = 2 };
+/* A folder needs no entry; one that has it exists even when it is empty, and has a time of its own. */
+enum entry_type { ENTRY_FILE = 1, ENTRY_LINK = 2, ENTRY_DIR = 3 };
 
 struct entry {
     struct slice path; /* no leading '/', no empty, "." or ".." part, no NUL; at most 4095 bytes */
@@ -22,7 +23,7 @@ struct entry {
     int64_t mtime_ns; /* unix; 0 when not kept */
     uint64_t size_bytes;
     struct digest digest; /* files */
-    struct slice target;  /* links */
+    struct slice target;  /* links; of a file that is a hard link: its group's first, else empty */
 };
 
 struct tree_edit {
@@ -33,6 +34,10 @@ struct tree_edit {
 MUST_USE bool tree_path_valid(struct slice path);
 MUST_USE int tree_get(struct store *s, const struct digest *root, struct slice path,
                       struct arena *a, struct entry *out, struct err *e);
+/* As tree_get(), but links on the way and at the end are followed, inside the tree alone. Whatever comes of it, out->path is
+ * where the way led: E_NOTFOUND may still be a folder. E_INVALID: a ring, or a way out of the tree. */
+MUST_USE int tree_resolve(struct store *s, const struct digest *root, struct slice path,
+                          struct arena *a, struct entry *out, struct err *e);
 /* Entries with path > after (after.p == NULL: all) that begin with prefix, in order, until each() returns nonzero. */
 MUST_USE int tree_walk(struct store *s, const struct digest *root, struct slice prefix,
                        struct slice after, int (*each)(void *arg, const struct entry *en),
@@ -77,6 +82,21 @@ MUST_USE int head_publish(struct store *s, struct slice repo, struct slice name,
                           const struct digest *root, uint64_t entries, uint64_t bytes,
                           const struct digest *if_root, bool any, uint64_t now_unix_s,
                           struct batch *b, struct snap *out, struct err *e);
+/* As head_publish(), but the head stays where it is: a snapshot that waits to be approved with head_set(). There is a head. */
+MUST_USE int head_park(struct store *s, struct slice repo, struct slice name,
+                       const struct digest *root, uint64_t entries, uint64_t bytes,
+                       uint64_t now_unix_s, struct batch *b, struct snap *out, struct err *e);
+/* True: rolled back, a sync must not publish over it by itself. */
+MUST_USE int head_held(struct store *s, struct slice repo, struct slice name, bool *held,
+                       struct err *e);
+MUST_USE int head_hold(struct store *s, struct slice repo, struct slice name, bool hold,
+                       struct err *e);
+/* Names a snapshot; "" takes the name away. E_EXISTS: another has it. */
+MUST_USE int snap_tag(struct store *s, struct slice repo, struct slice name, uint64_t seq,
+                      struct slice label, struct err *e);
+/* Forgets a snapshot that is not the live one (E_BUSY); what only it had goes with the next collection. */
+MUST_USE int snap_remove(struct store *s, struct slice repo, struct slice name, uint64_t seq,
+                         struct err *e);
 /* Rollback: the head points at an older snap again. One synced row. */
 MUST_USE int head_set(struct store *s, struct slice repo, struct slice name, uint64_t seq,
                       struct err *e);

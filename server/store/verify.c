@@ -296,13 +296,13 @@ static int remove_holder(struct verify *v, struct slice holder, enum table t, st
 static int check_referrer(struct verify *v, struct slice holder, struct slice repo, char kind,
                           struct slice key)
 {
-    enum table t = kind == 'o' ? TABLE_OBJECT : TABLE_UPLOAD;
+    enum table t = kind == 'o' ? TABLE_OBJECT : kind == 's' ? TABLE_STAGE : TABLE_UPLOAD;
 
     if (kind == 't') {
         return 0; /* a publish under way, or one that never came: the collection sees to it */
     }
     buf_clear(&v->key);
-    if (kind == 'o') {
+    if (kind != 'u') {
         buf_adds(&v->key, repo);
         buf_byte(&v->key, 0);
     }
@@ -322,7 +322,8 @@ static int check_holder(void *arg, struct slice row_key, struct slice value)
     char kind;
 
     (void)value;
-    if (!holder_parse(row_key, &repo, &kind, &key) || (kind != 'o' && kind != 't' && kind != 'u')) {
+    if (!holder_parse(row_key, &repo, &kind, &key) ||
+        (kind != 'o' && kind != 't' && kind != 'u' && kind != 's')) {
         found(v, &v->out->bad_rows, "a holder's key does not decode");
         return 0;
     }

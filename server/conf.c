@@ -12,6 +12,7 @@
 #include "server/conf/value.h"
 #include "server/gate/network.h"
 #include "server/net/tls.h"
+#include "server/sync/sync.h"
 
 struct conf_file { /* what conf_read() gives out is its first field */
     struct conf conf;
@@ -176,6 +177,41 @@ static int unknown_protocol(const struct settings_node *nd, const char *said, st
                           near != NULL ? near : "", near != NULL ? "\"?" : "");
 }
 
+static bool is_rsync(const char *url)
+{
+    return url != NULL && strncmp(url, "rsync", 5) == 0;
+}
+
+static int read_sync(struct settings_node *nd, struct repo_conf *r, struct arena *a, struct err *e)
+{
+    struct sync_conf *c = ARENA_NEW(a, struct sync_conf);
+    struct err why = {0};
+    int rc;
+
+    if (children(nd, SECTION_SYNC) == 0) {
+        return !is_rsync(r->origin.url)
+                   ? 0
+                   : settings_wrong(
+                         settings_where(nd, "origin"), e,
+                         "repo \"%s\" has an origin by rsync and no sync section, single "
+                         "files cannot be asked for that way, add sync { }",
+                         r->name);
+    }
+    if (strcmp(r->protocol, "generic") != 0) {
+        return settings_wrong(
+            nd->at, e,
+            "repo \"%s\" has a sync section, protocol %s cannot be synced, remove "
+            "it",
+            r->name, r->protocol);
+    }
+    rc = fill_single(nd, SECTION_SYNC, c, a, e);
+    if (rc == 0 && sync_check(c, r->origin.url, &why) != 0) {
+        rc = settings_wrong(nd->at, e, "repo \"%s\": %s", r->name, why.text);
+    }
+    r->sync = c;
+    return rc;
+}
+
 static int check_protocol(const struct settings_node *nd, const struct repo_conf *r, struct err *e)
 {
     bool hosted = strcmp(r->protocol, "hosted") == 0;
@@ -228,7 +264,7 @@ static int read_repo(struct settings_node *nd, struct repo_conf *r, struct arena
         r->anonymous_read = strcmp(access.anonymous, "read") == 0;
         rc = read_rules(nd, r, a, e);
     }
-    return rc;
+    return rc == 0 ? read_sync(nd, r, a, e) : rc;
 }
 
 static int read_limit(const struct settings_node *nd, struct limit_conf *l, struct arena *a,
@@ -287,6 +323,7 @@ static int read_sections(struct conf_file *cf, struct err *e)
         case SECTION_HTTP:
         case SECTION_RULE:
         case SECTION_ACCESS:
+        case SECTION_SYNC:
         case SECTIONS:
             break;
         }

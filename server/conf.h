@@ -28,7 +28,8 @@ struct conf {
     const char *access_log_format; /* json | combined */
     const char *control_socket;    /* <state_dir>/control.sock */
     const char *log_level;
-    uint32_t drain_ms; /* 30 s */
+    uint32_t sync_runs; /* at once */
+    uint32_t drain_ms;  /* 30 s */
     bool plaintext_token;
     struct listener_settings *listeners;
     size_t listeners_count;

@@ -14,6 +14,7 @@
 #include "server/moved.h"
 #include "server/serve.h"
 #include "server/store/upload.h"
+#include "server/sync/sync.h"
 
 /* --- the repos of one configuration --- */
 
@@ -113,6 +114,43 @@ static int make_room(void *arg, uint64_t need_bytes)
     return cache_make_room(arg, need_bytes, NULL);
 }
 
+static void on_published(void *arg, struct slice repo)
+{
+    daemon_repo_changed(arg, repo);
+}
+
+static int make_room_for_sync(void *arg, uint64_t need_bytes)
+{
+    struct daemon *d = arg;
+    return cache_make_room(d->cache, need_bytes, NULL);
+}
+
+int daemon_set_sync(struct daemon *d, const struct repo_set *rs, struct err *e)
+{
+    struct sync_repo_settings *set = mem_array(rs->count + 1, sizeof *set);
+    size_t n = 0;
+    int rc;
+
+    for (size_t i = 0; i < rs->count; i++) {
+        if (rs->repo[i]->synced) {
+            set[n++] = (struct sync_repo_settings){rs->repo[i], &rs->conf->repos[i]};
+        }
+    }
+    rc = sync_set(d->sync, set, n, rs->conf->sync_runs, e);
+    free(set);
+    return rc;
+}
+
+static struct sync *open_sync(struct daemon *d)
+{
+    struct run_world w = {.store = d->store,
+                          .disk = d->disk,
+                          .on_published = on_published,
+                          .make_room = make_room_for_sync,
+                          .arg = d};
+    return sync_open(&w);
+}
+
 /* --- opening, in order --- */
 
 static unsigned loops_wanted(const struct conf *c)
@@ -207,6 +245,11 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         goto out;
     }
     http_server_listen(d->http, &listeners);
+    d->sync = open_sync(d);
+    rc = daemon_set_sync(d, d->set, e);
+    if (rc != 0) {
+        goto out;
+    }
     rc = control_open(d, c->control_socket, &d->control, e);
 out:
     if (rc != 0) {
@@ -227,6 +270,7 @@ void daemon_close(struct daemon **dp)
     }
     *dp = NULL;
     control_close(&d->control);
+    sync_close(&d->sync);
     http_server_close(&d->http);
     pool_close(&d->readers);
     if (d->serve != NULL) {

@@ -44,6 +44,7 @@ struct daemon {
     struct lock lock;      /* guards `set` */
     struct repo_set *set;
     struct repo_set *first;  /* as started: its conf has what only a restart changes */
+    struct sync *sync;       /* repos that are mirrored whole */
     struct traffic *traffic; /* counters by repo, kind and class: server/admin/metrics.c */
 };
 
@@ -70,6 +71,8 @@ struct repo_set *repo_set_hold(struct daemon *d);
 void repo_set_release(struct repo_set **rp);
 struct repo *repo_set_find(const struct repo_set *rs, struct slice name);
 
+/* The synced repos of a configuration, from now on. */
+MUST_USE int daemon_set_sync(struct daemon *d, const struct repo_set *rs, struct err *e);
 /* A published, rolled back or removed tree or object: resolved answers of that repo are void from now on. */
 void daemon_repo_changed(struct daemon *d, struct slice repo);
 

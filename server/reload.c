@@ -95,6 +95,12 @@ static int reload(struct daemon *d, struct reload_news *news, struct err *e)
     }
     compare_what_stays(d->first->conf, c, &news->needs_restart);
     moved_note(d->store, fresh, &news->warnings);
+    rc = daemon_set_sync(d, fresh, e);
+    if (rc != 0) {
+        log_error("reload.sync", "%s", e->text); /* its runs stay as they were */
+        buf_addf(&news->warnings, "%ssyncs stay as they were: %s", news->warnings.n > 0 ? "\n" : "",
+                 e->text);
+    }
     put_in_force(d, fresh);
     http_server_listen(d->http, &listeners); /* last: a new root may be a new repo */
     return 0;

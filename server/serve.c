@@ -173,7 +173,7 @@ static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct
         return false;
     }
     v->repo = r;
-    v->cached = r->origin != NULL;
+    v->cached = r->origin != NULL && !r->synced;
     v->state = CACHE_HIT;
     v->hot = hot_hold(h);
     if (h->answer != NULL && h->answer->digest_known) {

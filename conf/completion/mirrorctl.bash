@@ -13,17 +13,21 @@ _mirrorctl()
         'cache ls') w+=' --limit' ;;
         'cache rm') w+=' --all --dry-run' ;;
         'cache gc') w+=' --dry-run' ;;
+        'sync run') w+=' --wait --dry-run --force' ;;
+        'sync logs') w+=' --run' ;;
+        'snapshot hold') w+=' --off' ;;
         verify*) w+=' --deep --repair' ;;
         'token create') w+=' --name --scope --expires' ;;
         init*) w+=' --force' ;;
         esac
     elif [[ -z $noun ]]; then
-        w='status top repo cache verify snapshot token upstream config init'
+        w='status top repo cache verify sync snapshot token upstream config init'
     elif [[ -z $verb ]]; then
         case $noun in
         repo) w='ls show' ;;
         cache) w='ls stats pin unpin pins rm gc' ;;
-        snapshot) w='ls rollback' ;;
+        sync) w='ls run show logs pause resume stop approve' ;;
+        snapshot) w='ls show diff rollback tag hold rm' ;;
         token) w='create ls revoke' ;;
         upstream) w='check' ;;
         config) w='test reload' ;;
@@ -31,7 +35,7 @@ _mirrorctl()
         esac
     else
         case "$noun $verb" in
-        'repo show' | 'cache ls' | 'cache pin' | 'cache rm' | 'snapshot ls' | 'snapshot rollback' | 'upstream check')
+        'repo show' | 'cache ls' | 'cache pin' | 'cache rm' | 'snapshot '* | 'sync '* | 'upstream check')
             w=$(mirrorctl repo ls 2>/dev/null </dev/null | cut -f1) ;;
         'token revoke') w=$(mirrorctl token ls 2>/dev/null </dev/null | cut -f1) ;;
         *) w='' ;;

@@ -56,7 +56,20 @@ int talk_progress(struct talk *t, uint64_t done, uint64_t total); /* the same */
     VERB("token.ls", verb_token_ls)                                                                \
     VERB("token.revoke", verb_token_revoke)                                                        \
     VERB("snapshot.ls", verb_snapshot_ls)                                                          \
+    VERB("snapshot.show", verb_snapshot_show)                                                      \
+    VERB("snapshot.diff", verb_snapshot_diff)                                                      \
     VERB("snapshot.rollback", verb_snapshot_rollback)                                              \
+    VERB("snapshot.tag", verb_snapshot_tag)                                                        \
+    VERB("snapshot.hold", verb_snapshot_hold)                                                      \
+    VERB("snapshot.rm", verb_snapshot_rm)                                                          \
+    VERB("sync.run", verb_sync_run)                                                                \
+    VERB("sync.ls", verb_sync_ls)                                                                  \
+    VERB("sync.show", verb_sync_show)                                                              \
+    VERB("sync.logs", verb_sync_logs)                                                              \
+    VERB("sync.pause", verb_sync_pause)                                                            \
+    VERB("sync.resume", verb_sync_resume)                                                          \
+    VERB("sync.stop", verb_sync_stop)                                                              \
+    VERB("sync.approve", verb_sync_approve)                                                        \
     VERB("upstream.check", verb_upstream_check)
 
 #define VERB(name, function) int function(struct talk *t, struct err *e);

@@ -56,7 +56,7 @@ const struct setting *section_settings(enum section s, size_t *count)
 
 bool kind_is_list(enum kind k)
 {
-    return k == KIND_HOSTS || k == KIND_URLS || k == KIND_NETWORKS;
+    return k == KIND_HOSTS || k == KIND_URLS || k == KIND_NETWORKS || k == KIND_UPSTREAMS;
 }
 
 const struct settings_grammar *schema_grammar(struct arena *a)
@@ -94,6 +94,7 @@ static const char *kind_text(const struct setting *s)
     case KIND_LOG:
         return "path";
     case KIND_URL:
+    case KIND_UPSTREAM:
         return "URL";
     case KIND_SECRET:
         return "credential:NAME or file:PATH";
@@ -102,6 +103,7 @@ static const char *kind_text(const struct setting *s)
     case KIND_HOSTS:
         return "list of hosts";
     case KIND_URLS:
+    case KIND_UPSTREAMS:
         return "list of URLs";
     case KIND_NETWORKS:
         return "list of networks";

@@ -196,9 +196,23 @@ static int check_url(const struct fill *f, const struct settings_given *g)
     return 0;
 }
 
+/* rsync:// and rsyncs:// are made like http://. */
+static int check_upstream(const struct fill *f, const struct settings_given *g)
+{
+    struct settings_given as = *g;
+    size_t n = strncmp(g->text, "rsync://", 8) == 0    ? 5
+               : strncmp(g->text, "rsyncs://", 9) == 0 ? 6
+                                                       : 0;
+
+    if (n != 0) {
+        as.text = arena_fmt(f->arena, "http%s", g->text + n).p;
+    }
+    return check_url(f, &as);
+}
+
 static int fill_url(const struct fill *f)
 {
-    int rc = check_url(f, f->given);
+    int rc = f->set->kind == KIND_UPSTREAM ? check_upstream(f, f->given) : check_url(f, f->given);
 
     if (rc == 0) {
         *(const char **)f->field = f->given->text;
@@ -362,6 +376,9 @@ static int fill_list(const struct fill *f)
         if (f->set->kind == KIND_URLS && check_url(f, g) != 0) {
             return E_CONFIG;
         }
+        if (f->set->kind == KIND_UPSTREAMS && check_upstream(f, g) != 0) {
+            return E_CONFIG;
+        }
         list[n++] = g->text;
     }
     *(const char *const **)f->field = list;
@@ -383,6 +400,7 @@ static int fill_one(const struct fill *f)
     case KIND_LOG:
         return fill_log(f);
     case KIND_URL:
+    case KIND_UPSTREAM:
         return fill_url(f);
     case KIND_SECRET:
         return fill_secret(f);
@@ -395,6 +413,7 @@ static int fill_one(const struct fill *f)
     case KIND_HOSTS:
     case KIND_URLS:
     case KIND_NETWORKS:
+    case KIND_UPSTREAMS:
         return fill_list(f);
     case KIND_COUNT:
     case KIND_SIZE:

@@ -22,8 +22,8 @@ struct ctl { /* one run */
     const char *const *arg;
     size_t args;
     /* options of verbs; those that one does not list are refused */
-    bool all, dry_run, deep, repair, force, once;
-    const char *name, *expires, *limit, *interval;
+    bool all, dry_run, deep, repair, force, once, wait, off;
+    const char *name, *expires, *limit, *interval, *run;
     const char *scope[32];
     size_t scopes;
 };

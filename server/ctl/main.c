@@ -35,7 +35,11 @@ static const struct own {
     {"--deep", FLAG, offsetof(struct ctl, deep), "read every file and compare its digest"},
     {"--repair", FLAG, offsetof(struct ctl, repair),
      "drop rows that point nowhere, set damaged files aside"},
-    {"--force", FLAG, offsetof(struct ctl, force), "replace a file that is there"},
+    {"--force", FLAG, offsetof(struct ctl, force),
+     "replace a file that is there; of a sync: list even if the probe sees no change"},
+    {"--wait", FLAG, offsetof(struct ctl, wait), "until it has ended; the exit code tells how"},
+    {"--off", FLAG, offsetof(struct ctl, off), "the other way round"},
+    {"--run", TEXT, offsetof(struct ctl, run), "this one; without it the latest"},
     {"--once", FLAG, offsetof(struct ctl, once), "one look, then end"},
     {"--interval", TEXT, offsetof(struct ctl, interval), "between two looks; without it 1s"},
 };

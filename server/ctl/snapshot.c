@@ -26,21 +26,99 @@ int ctl_snapshot_ls(struct ctl *c, struct err *e)
                 e);
 }
 
-int ctl_snapshot_rollback(struct ctl *c, struct err *e)
+/* The arguments behind REPO: a hosted tree's name has an owner, "owner/name", and comes first; a synced repo has none. The
+ * rest, in order, are members of the request. */
+static json_t *of_tree(const struct ctl *c, const char *verb, const char *const *member)
 {
-    json_t *req = request("snapshot.rollback"), *ok = NULL;
-    int rc;
+    json_t *req = request(verb);
+    size_t i = 1;
 
     json_object_set_new(req, "repo", json_string(c->arg[0]));
-    json_object_set_new(req, "name", json_string(c->arg[1]));
-    json_object_set_new(req, "version", json_string(c->arg[2]));
-    rc = act(c, req, &ok, e);
+    if (i < c->args && strchr(c->arg[i], '/') != NULL) {
+        json_object_set_new(req, "name", json_string(c->arg[i++]));
+    }
+    for (; i < c->args && *member != NULL; i++, member++) {
+        json_object_set_new(req, *member, json_string(c->arg[i]));
+    }
+    return req;
+}
+
+static const char *const version[] = {"version", NULL};
+
+int ctl_snapshot_show(struct ctl *c, struct err *e)
+{
+    return list_members(c, of_tree(c, "snapshot.show", version), e);
+}
+
+static void diff_row(struct table *t, const json_t *row)
+{
+    table_text(t, row, "what");
+    table_size(t, get_u64(row, "old_size"));
+    table_size(t, get_u64(row, "size"));
+    table_text(t, row, "path");
+}
+
+int ctl_snapshot_diff(struct ctl *c, struct err *e)
+{
+    static const char *const ends[] = {"from", "to", NULL};
+
+    return list(c, of_tree(c, "snapshot.diff", ends), "WHAT,>OLD SIZE,>SIZE,PATH", diff_row, NULL,
+                e);
+}
+
+int ctl_snapshot_rollback(struct ctl *c, struct err *e)
+{
+    json_t *ok = NULL;
+    int rc = act(c, of_tree(c, "snapshot.rollback", version), &ok, e);
+
     if (rc == E_NOTFOUND) {
         err_set(e, rc,
-                "%s/%s has no version \"%s\", nothing was changed, see `mirrorctl snapshot ls %s`",
-                c->arg[0], c->arg[1], c->arg[2], c->arg[0]);
+                "%s has no version \"%s\", nothing was changed, see `mirrorctl snapshot ls %s`",
+                c->arg[0], c->arg[c->args - 1], c->arg[0]);
     } else if (rc == 0) {
-        say(c, "%s/%s is v%" PRIu64 " again\n", c->arg[0], c->arg[1], get_u64(ok, "seq"));
+        say(c, "%s%s%s is v%" PRIu64 " again\n", c->arg[0], c->args > 2 ? "/" : "",
+            c->args > 2 ? c->arg[1] : "", get_u64(ok, "seq"));
+    }
+    json_decref(ok);
+    return rc;
+}
+
+int ctl_snapshot_tag(struct ctl *c, struct err *e)
+{
+    static const char *const members[] = {"version", "label", NULL};
+    json_t *ok = NULL;
+    int rc = act(c, of_tree(c, "snapshot.tag", members), &ok, e);
+
+    if (rc == 0) {
+        say(c, "v%" PRIu64 " is \"%s\"\n", get_u64(ok, "seq"), get_str(ok, "label"));
+    }
+    json_decref(ok);
+    return rc;
+}
+
+int ctl_snapshot_hold(struct ctl *c, struct err *e)
+{
+    static const char *const none[] = {NULL};
+    json_t *req = of_tree(c, "snapshot.hold", none), *ok = NULL;
+    int rc;
+
+    json_object_set_new(req, "off", json_boolean(c->off));
+    rc = act(c, req, &ok, e);
+    if (rc == 0) {
+        say(c, "%s\n", c->off ? "runs publish again" : "runs publish nothing until --off");
+    }
+    json_decref(ok);
+    return rc;
+}
+
+int ctl_snapshot_rm(struct ctl *c, struct err *e)
+{
+    json_t *ok = NULL;
+    int rc = act(c, of_tree(c, "snapshot.rm", version), &ok, e);
+
+    if (rc == 0) {
+        say(c, "v%" PRIu64 " is forgotten; `mirrorctl cache gc` frees what only it had\n",
+            get_u64(ok, "seq"));
     }
     json_decref(ok);
     return rc;

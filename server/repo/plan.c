@@ -182,7 +182,7 @@ static bool asks_same(const struct need *a, const struct need *b)
 {
     return a->kind == b->kind && a->table == b->table && slice_eq(a->key, b->key) &&
            slice_eq(a->name, b->name) && slice_eq(a->version, b->version) &&
-           digests_same(&a->root, &b->root) && slice_eq(a->path, b->path);
+           digests_same(&a->root, &b->root) && slice_eq(a->path, b->path) && a->follow == b->follow;
 }
 
 static const struct fact *have(const struct facts *f, const struct need *n, struct plan *p)
@@ -237,4 +237,11 @@ const struct fact *plan_gather(const struct facts *f, struct slice what, const s
 const struct fact *plan_request_body(const struct facts *f, struct plan *p)
 {
     return have(f, &(struct need){.kind = NEED_BODY}, p);
+}
+
+const struct fact *plan_resolve(const struct facts *f, const struct digest *root, struct slice path,
+                                struct plan *p)
+{
+    return have(f, &(struct need){.kind = NEED_ENTRY, .root = *root, .path = path, .follow = true},
+                p);
 }

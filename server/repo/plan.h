@@ -38,6 +38,9 @@ const struct fact *plan_rows(const struct facts *f, enum table table, struct sli
                              struct plan *p);
 const struct fact *plan_head(const struct facts *f, struct slice name, struct slice version,
                              struct plan *p);
+/* Links are followed: the entry's path is where they led, also when nothing is there. */
+const struct fact *plan_resolve(const struct facts *f, const struct digest *root, struct slice path,
+                                struct plan *p);
 const struct fact *plan_entry(const struct facts *f, const struct digest *root, struct slice path,
                               struct plan *p);
 /* what: as in need.key; w: its first part. Of equal keys and principals one fact. */

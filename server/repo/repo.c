@@ -57,7 +57,8 @@ static int fill(struct repo *r, const struct repo_conf *conf, struct err *e)
 {
     int rc = rules_compile(conf->rules, conf->rules_count, &r->rules, e);
 
-    if (rc == 0 && conf->origin.url != NULL) {
+    r->synced = conf->sync != NULL;
+    if (rc == 0 && conf->origin.url != NULL && strncmp(conf->origin.url, "rsync", 5) != 0) {
         rc = origin_new(conf->name, &conf->origin, &r->origin, e);
     }
     if (rc == 0) {

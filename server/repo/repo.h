@@ -12,6 +12,7 @@
 #include "server/cache/want.h"
 #include "server/http/principal.h"
 #include "server/repo/rule.h"
+#include "server/repo/sync_conf.h"
 #include "server/store/upload.h"
 
 struct repo;
@@ -37,6 +38,7 @@ struct need {
     struct slice name, version; /* NEED_HEAD */
     struct digest root;         /* NEED_ENTRY */
     struct slice path;
+    bool follow; /* links on the way; the fact's entry.path is then where they led */
     struct want want; /* NEED_DOCUMENT: its bytes; NEED_GATHER: its first part */
     bool one_part;    /* NEED_GATHER: what its Link leads to is not looked at */
 };
@@ -105,6 +107,7 @@ struct repo_conf { /* one `repo` section, as read */
     const char *unknown_host;  /* pypi: "register" (default), "drop" */
     const char *
         credentials; /* hf: "service", "caller"; NULL: service with an authorization, else caller */
+    const struct sync_conf *sync; /* mirrored whole; or NULL */
     const char *source; /* "file:line" of the section, for errors */
 };
 
@@ -151,7 +154,8 @@ struct repo_ops {
 struct repo {
     const char *name;
     const struct repo_ops *ops;
-    struct origin *origin; /* NULL: hosted */
+    struct origin *origin; /* NULL: hosted, or synced by rsync */
+    bool synced;           /* answers from its published snapshot alone */
     struct rules *rules;
     bool anonymous_read;
     bool

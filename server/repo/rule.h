@@ -30,7 +30,8 @@ MUST_USE int rules_compile(const struct rule_conf *conf, size_t count, struct ru
 void rules_free(struct rules **rp);
 
 struct rule {
-    bool built_in; /* the last one: no rule of the configuration matched, an adapter may know better */
+    bool
+        built_in; /* the last one: no rule of the configuration matched, an adapter may know better */
     enum rule_class class;
     enum rule_digest digest_from;
     uint32_t ttl_s, neg_ttl_s, swr_s, sie_s, floor_s; /* as in struct want */

@@ -61,7 +61,9 @@ static void row_work(struct step *s)
         s->rc = snap_find(st, r->repo, n->name, n->version, &r->fact.snap, &s->why);
         break;
     case NEED_ENTRY:
-        s->rc = tree_get(st, &n->root, n->path, &r->arena, &r->fact.entry, &s->why);
+        s->rc = n->follow ? tree_resolve(st, &n->root, n->path, &r->arena, &r->fact.entry, &s->why)
+                          : tree_get(st, &n->root, n->path, &r->arena, &r->fact.entry, &s->why);
+        s->rc = s->rc == E_INVALID ? E_NOTFOUND : s->rc; /* links that lead nowhere */
         break;
     case NEED_DOCUMENT:
     case NEED_GATHER:

@@ -113,7 +113,7 @@ int tree_resolve(struct store *s, const struct digest *root, struct slice path, 
             break;
         }
     }
-    if (rc == 0 && at.n == 0) {
+    if (rc >= 0 && at.n == 0) {
         rc = E_NOTFOUND; /* a link to the top */
     }
     if (rc == 0) {

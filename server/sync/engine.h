@@ -21,6 +21,7 @@
 #include "common/os/mailbox.h"
 #include "common/os/pool.h"
 #include "server/fetch/fetch.h"
+#include "server/repo/sync_conf.h"
 #include "server/store/blob.h"
 #include "server/sync/entry.h"
 
@@ -42,7 +43,9 @@ struct engine_site { /* what a run lends its engine; outlives it */
      * so that less is listed. */
     const char *const *filter;
     size_t filters;
-    const char *probe; /* path of a file that changes whenever anything does; or NULL */
+    const struct sync_conf *conf; /* all of the section, for engines with settings of their own */
+    const char *probe;            /* path of a file that changes whenever anything does; or NULL */
+    uint32_t parallel;            /* requests at once, of engines that open a connection for each */
     uint32_t connect_ms, stall_ms;
     uint64_t entries_max;    /* of a list: more is E_TOOBIG */
     uint64_t list_bytes_max; /* of all list documents together */

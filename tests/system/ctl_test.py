@@ -12,15 +12,18 @@ import time
 import pytest
 
 from harness.mirrord import BUILD, ROOT
+from harness.tree_origin import TreeOrigin
 
-CONFIG = 'repo "data" {{ protocol = "generic" origin = "{0}/" }}\nrepo "models" {{ protocol = "hosted" }}'
+CONFIG = ('repo "data" {{ protocol = "generic" origin = "{0}/" }}\nrepo "models" {{ protocol = "hosted" }}\n'
+          'repo "tree" {{ protocol = "generic" origin = "{1}" sync {{ }} }}')
 
 
 @pytest.fixture
 def m(mirrord, origin):
-    m = mirrord(CONFIG.format(origin.url))
-    m.origin = origin
-    return m
+    with TreeOrigin({"a/b": b"1", "c": b"2"}) as tree:
+        m = mirrord(CONFIG.format(origin.url, tree.url))
+        m.origin = origin
+        yield m
 
 
 def settled(m, key):
@@ -105,8 +108,21 @@ VERBS = {
     "cache rm": (["data/a"], (["data"], 64)),
     "cache gc": ([], None),
     "verify": ([], None),
+    "sync ls": ([], None),
+    "sync run": (["tree", "--wait"], (["data"], 66)),
+    "sync show": (["tree"], (["data"], 66)),
+    "sync logs": (["tree"], (["data"], 66)),
+    "sync pause": (["tree"], (["data"], 66)),
+    "sync resume": (["tree"], (["data"], 66)),
+    "sync stop": (["tree"], (["data"], 66)),
+    "sync approve": (None, (["tree"], 66)),
     "snapshot ls": (["models", "me/m"], (["models", "me/none"], 66)),
+    "snapshot show": (["models", "me/m", "v1"], (["models", "me/m", "v9"], 66)),
+    "snapshot diff": (["models", "me/m", "v1"], (["models", "me/m", "v9"], 66)),
+    "snapshot tag": (["models", "me/m", "v1", "good"], (["models", "me/m", "v9", "bad"], 66)),
     "snapshot rollback": (["models", "me/m", "v1"], (["models", "me/m", "v9"], 66)),
+    "snapshot hold": (["models", "me/m"], (["models", "me/none"], 66)),
+    "snapshot rm": (["models", "me/m", "v2"], (["models", "me/m", "v9"], 66)),
     "token create": (["--name", "a", "--scope", "read:*"], (["--name", "a", "--scope", "read:*"], 73)),
     "token ls": ([], None),
     "token revoke": (["a"], (["a"], 66)),
@@ -122,13 +138,17 @@ def test_every_verb_speaks_json(m, tmp_path):
     listed = re.findall(r'^VERB\("([^"]*)", "([^"]*)"', (ROOT / "server/ctl/verbs.def").read_text(), re.M)
     assert {" ".join(v).strip() for v in listed} == set(VERBS)
     settled(m, "a")
-    m.put("/models/me/m/x", b"one", token=m.token("ci", "publish:models/*"))
+    token = m.token("ci", "publish:models/*")
+    m.put("/models/me/m/x", b"one", token=token)
+    m.put("/models/me/m/x", b"two", token=token)
     for verb, (good, bad) in VERBS.items():
         def run(args, words=verb.split()):
             done = m.ctl("--json", "-c", m.conf, *words, *args, check=False)
             return done, json.loads(done.stdout)
-        done, said = run(good)
-        assert done.returncode == 0 and done.stderr == "" and "error" not in said, (verb, done)
+        if good is not None:
+            done, said = run(good)
+            assert done.returncode == 0 and done.stderr == "" and "error" not in said, (verb, done)
+        good = bad[0] if good is None else good
         if bad:
             done, said = run(bad[0])
             error = said["error"]
@@ -185,7 +205,7 @@ def test_top_sees_fills_rates_and_clients(m):
 
 
 def test_upstream_check(m):
-    assert [r["up"] for r in m.ctl_json("upstream", "check")] == [True]
+    assert [r["up"] for r in m.ctl_json("upstream", "check")] == [True, True]
     m.origin.close()
     assert m.ctl("upstream", "check", check=False).returncode == 69
 

@@ -1,11 +1,11 @@
-/* generic.c - any tree of files at an HTTP origin: a path below the repo is that path below the origin, the rules say how
- * long it is good. docs/protocols/generic.md */
+/* generic.c - any tree of files at an origin: a path below the repo is that path below the origin, the rules say how long it
+ * is good. With a sync section it is mirrored whole and answered from its snapshot. docs/protocols/generic.md */
+#include "server/repo/generic/synced.h"
 #include "server/repo/plan.h"
 
 static int generic_open(struct repo *r, const struct repo_conf *conf, struct err *e)
 {
-    (void)conf;
-    if (r->origin == NULL) {
+    if (r->origin == NULL && conf->sync == NULL) {
         return err_set(e, E_CONFIG, "protocol \"generic\" needs an origin = \"https://...\"");
     }
     return 0;
@@ -20,13 +20,16 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
     int rc = plan_path(path, arena, &clean, e);
 
     (void)who;
-    (void)facts;
     if (rc != 0 || plan_refuses_method(req, out)) {
         return rc;
     }
     rule = plan_rule(r, clean, arena);
     if (rule->class == RULE_DENY) {
         plan_reply(out, 403, SLICE("a rule of this repo denies the path\n"));
+        return 0;
+    }
+    if (r->synced) {
+        synced_plan(r, req, clean, facts, arena, out);
         return 0;
     }
     plan_want(r, rule, clean, arena, out);

@@ -329,6 +329,102 @@ static void test_last_edit_of_a_path_wins(void **state)
 
 /* --- nodes from strangers --- */
 
+static struct tree_edit other(struct arena *a, const char *path, enum entry_type type,
+                              const char *target)
+{
+    struct tree_edit t = file_edit(a, path, 0);
+
+    t.entry.type = type;
+    t.entry.target = target != NULL ? slice_str(target) : SLICE_NONE;
+    if (type != ENTRY_FILE) {
+        t.entry.digest = (struct digest){0};
+    }
+    return t;
+}
+
+/* Folders with entries of their own, hard links, and what may stand in whose place. */
+static void test_folders_and_hard_links(void **state)
+{
+    struct fixture *f = *state;
+    struct arena a = {0};
+    struct entry en;
+    struct err e = {0};
+    const struct tree_edit t[] = {
+        other(&a, "d", ENTRY_DIR, NULL),
+        other(&a, "d/empty", ENTRY_DIR, NULL),
+        file_edit(&a, "d/f", 1),
+        other(&a, "d/hard", ENTRY_FILE, "d/f"),
+        other(&a, "link", ENTRY_LINK, "d"),
+    };
+    struct tree_edit clash[] = {file_edit(&a, "d", 1), file_edit(&a, "d/f/x", 1),
+                                other(&a, "d/hard", ENTRY_FILE, "../x")};
+    struct tree_edit to_file[] = {removal(&a, "d/empty"), removal(&a, "d/f"), removal(&a, "d/hard"),
+                                  file_edit(&a, "d", 2)};
+    struct tree_edit to_folder[] = {other(&a, "d", ENTRY_DIR, NULL), file_edit(&a, "d/x", 3)};
+    struct digest root = edited(f, NULL, t, ARRAY_LEN(t), NULL), next;
+
+    assert_int_equal(tree_get(f->s, &root, SLICE("d/hard"), &a, &en, &e), 0);
+    assert_true(en.type == ENTRY_FILE && slice_eqs(en.target, "d/f"));
+    assert_int_equal(tree_get(f->s, &root, SLICE("d/empty"), &a, &en, &e), 0);
+    assert_true(en.type == ENTRY_DIR);
+    for (size_t i = 0; i < ARRAY_LEN(clash); i++) {
+        assert_int_equal(edit_fails(f, &root, &clash[i], 1), E_INVALID);
+    }
+    next = edited(f, &root, to_file, ARRAY_LEN(to_file), NULL);
+    assert_int_equal(tree_get(f->s, &next, SLICE("d"), &a, &en, &e), 0);
+    assert_true(en.type == ENTRY_FILE);
+    next = edited(f, &next, to_folder, ARRAY_LEN(to_folder), NULL);
+    assert_int_equal(tree_get(f->s, &next, SLICE("d/x"), &a, &en, &e), 0);
+    arena_fini(&a);
+}
+
+static void test_links_are_followed_inside(void **state)
+{
+    static const struct {
+        const char *path, *led;
+        int rc;
+    } all[] = {
+        {"dists/bookworm/Release", "dists/bookworm/Release", 0},
+        {"dists/stable/Release", "dists/bookworm/Release", 0},
+        {"dists/stable/up", "dists/bookworm/Release", 0},
+        {"top", "dists/bookworm/Release", 0},
+        {"root/root/top", "dists/bookworm/Release", 0},
+        {"dists/stable/", "dists/bookworm/", E_NOTFOUND},
+        {"dists/stable", "dists/bookworm", E_NOTFOUND},
+        {"dists/stable/none", "dists/bookworm/none", E_NOTFOUND},
+        {"root", "", E_NOTFOUND},
+        {"out", NULL, E_INVALID},
+        {"deep/out", NULL, E_INVALID},
+        {"abs", NULL, E_INVALID},
+        {"ring", NULL, E_INVALID},
+    };
+    struct fixture *f = *state;
+    struct arena a = {0};
+    const struct tree_edit t[] = {
+        file_edit(&a, "dists/bookworm/Release", 7),
+        other(&a, "dists/stable", ENTRY_LINK, "bookworm"),
+        other(&a, "dists/bookworm/up", ENTRY_LINK, "../../top"),
+        other(&a, "top", ENTRY_LINK, "./dists//stable/Release"),
+        other(&a, "out", ENTRY_LINK, "../etc/passwd"),
+        other(&a, "deep/out", ENTRY_LINK, "../../etc/passwd"),
+        other(&a, "abs", ENTRY_LINK, "/etc/passwd"),
+        other(&a, "ring", ENTRY_LINK, "ring2"),
+        other(&a, "ring2", ENTRY_LINK, "ring/x"),
+        other(&a, "root", ENTRY_LINK, "."),
+    };
+    struct digest root = edited(f, NULL, t, ARRAY_LEN(t), NULL);
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        struct entry en;
+        struct err e = {0};
+        assert_int_equal(tree_resolve(f->s, &root, slice_str(all[i].path), &a, &en, &e), all[i].rc);
+        if (all[i].led != NULL) {
+            assert_true(slice_eqs(en.path, all[i].led));
+        }
+    }
+    arena_fini(&a);
+}
+
 static void put_node_row(struct fixture *f, struct slice encoding, struct digest *id)
 {
     struct buf row = BUF_INIT(1 << 20);
@@ -437,6 +533,8 @@ int main(void)
         T(test_large_tree),
         T(test_clashes),
         T(test_last_edit_of_a_path_wins),
+        T(test_folders_and_hard_links),
+        T(test_links_are_followed_inside),
         T(test_hostile_nodes),
         T(test_lying_parents),
     };

@@ -1,0 +1,267 @@
+/* snapshot.*: of hosted trees, which have names, and of synced repos, which have one tree. */
+#include "server/admin/talk.h"
+#include "server/repo/sync_conf.h"
+
+struct tree { /* what a request names */
+    struct repo_set *set;
+    struct repo *repo;
+    struct slice repo_name, name;
+};
+
+/* The request's repo and tree. Release t->set in any case. whole: no name is a request for all trees. */
+static int need_tree(const struct talk *t, bool whole, struct tree *out, struct err *e)
+{
+    int rc = talk_need_repo(t, &out->set, &out->repo, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    out->repo_name = slice_str(out->repo->name);
+    out->name = talk_text(t, "name");
+    if (out->repo->synced) {
+        out->name = SLICE(SYNC_TREE);
+    } else if (out->name.n == 0 && !whole) {
+        return err_set(e, E_USAGE, "name is missing, a hosted repo has many trees, give its name");
+    }
+    return 0;
+}
+
+static int need_snap(const struct talk *t, const struct tree *x, const char *key, struct snap *out,
+                     struct err *e)
+{
+    struct slice version;
+    int rc = talk_need(t, key, &version, e);
+
+    return rc == 0 ? snap_find(t->d->store, x->repo_name, x->name, version, out, e) : rc;
+}
+
+struct snaps {
+    struct talk *t;
+    uint64_t head_seq;
+};
+
+static void snap_members(struct buf *row, const struct snap *sn)
+{
+    jo_u64(row, "seq", sn->seq);
+    jo_digest(row, "root", &sn->root);
+    jo_u64(row, "parent_seq", sn->parent_seq);
+    jo_u64(row, "entries", sn->entries);
+    jo_u64(row, "bytes", sn->bytes);
+    jo_u64(row, "created_unix_s", sn->created_unix_s);
+    jo_str(row, "label", slice_str(sn->label));
+}
+
+static int on_head(void *arg, struct slice name, const struct snap *sn)
+{
+    struct snaps *s = arg;
+    struct buf *row = talk_row(s->t);
+
+    jo_str(row, "name", name);
+    snap_members(row, sn);
+    jo_bool(row, "live", true);
+    return talk_row_end(s->t);
+}
+
+static int on_snap(void *arg, const struct snap *sn)
+{
+    struct snaps *s = arg;
+    struct buf *row = talk_row(s->t);
+
+    snap_members(row, sn);
+    jo_bool(row, "live", sn->seq == s->head_seq);
+    return talk_row_end(s->t);
+}
+
+int verb_snapshot_ls(struct talk *t, struct err *e)
+{
+    struct snaps s = {.t = t};
+    struct tree x = {0};
+    struct snap head;
+    int rc = need_tree(t, true, &x, e);
+
+    if (rc == 0 && x.name.n == 0) {
+        rc = head_list(t->d->store, x.repo_name, on_head, &s, e);
+    } else if (rc == 0) {
+        rc = head_get(t->d->store, x.repo_name, x.name, &head, e);
+        s.head_seq = rc == 0 ? head.seq : 0;
+        if (rc == 0) {
+            rc = snap_list(t->d->store, x.repo_name, x.name, on_snap, &s, e);
+        } else if (rc == E_NOTFOUND && x.repo->synced) {
+            rc = 0; /* nothing is published yet */
+        }
+    }
+    repo_set_release(&x.set);
+    return rc < 0 ? rc : 0;
+}
+
+int verb_snapshot_show(struct talk *t, struct err *e)
+{
+    struct snap sn, head;
+    struct tree x = {0};
+    bool held = false;
+    int rc = need_tree(t, false, &x, e);
+
+    if (rc == 0) {
+        rc =
+            snap_find(t->d->store, x.repo_name, x.name,
+                      talk_text(t, "version").n != 0 ? talk_text(t, "version") : SLICE(""), &sn, e);
+    }
+    if (rc == 0) {
+        rc = head_get(t->d->store, x.repo_name, x.name, &head, e);
+    }
+    if (rc == 0) {
+        rc = head_held(t->d->store, x.repo_name, x.name, &held, e);
+    }
+    if (rc == 0) {
+        snap_members(t->result, &sn);
+        jo_bool(t->result, "live", sn.seq == head.seq);
+        jo_bool(t->result, "hold", held);
+    }
+    repo_set_release(&x.set);
+    return rc;
+}
+
+/* --- diff --- */
+
+struct diff {
+    struct talk *t;
+    uint64_t added, removed, changed, added_bytes, removed_bytes;
+};
+
+static void diff_side(struct buf *row, const char *size, const char *digest, const struct entry *en)
+{
+    if (en != NULL && en->type == ENTRY_FILE) {
+        jo_u64(row, size, en->size_bytes);
+        jo_digest(row, digest, &en->digest);
+    } else {
+        jo_null(row, size);
+        jo_null(row, digest);
+    }
+}
+
+static int on_difference(void *arg, const struct entry *old, const struct entry *new)
+{
+    struct diff *d = arg;
+    struct buf *row = talk_row(d->t);
+
+    d->added += old == NULL;
+    d->removed += new == NULL;
+    d->changed += old != NULL && new != NULL;
+    d->added_bytes += new != NULL &&new->type == ENTRY_FILE ? new->size_bytes : 0;
+    d->removed_bytes += old != NULL && old->type == ENTRY_FILE ? old->size_bytes : 0;
+    jo_str(row, "what",
+           old == NULL   ? SLICE("added")
+           : new == NULL ? SLICE("removed")
+                         : SLICE("changed"));
+    jo_str(row, "path", (new != NULL ? new : old)->path);
+    diff_side(row, "old_size", "old_sha256", old);
+    diff_side(row, "size", "sha256", new);
+    return talk_row_end(d->t);
+}
+
+int verb_snapshot_diff(struct talk *t, struct err *e)
+{
+    struct diff d = {.t = t};
+    struct snap from, to;
+    struct tree x = {0};
+    int rc = need_tree(t, false, &x, e);
+
+    if (rc == 0) {
+        rc = need_snap(t, &x, "from", &from, e);
+    }
+    if (rc == 0) {
+        rc = snap_find(t->d->store, x.repo_name, x.name,
+                       talk_text(t, "to").n != 0 ? talk_text(t, "to") : SLICE(""), &to, e);
+    }
+    if (rc == 0) {
+        rc = tree_diff(t->d->store, &from.root, &to.root, on_difference, &d, e);
+    }
+    if (rc == 0) {
+        jo_u64(t->result, "from_seq", from.seq);
+        jo_u64(t->result, "to_seq", to.seq);
+        jo_u64(t->result, "added", d.added);
+        jo_u64(t->result, "removed", d.removed);
+        jo_u64(t->result, "changed", d.changed);
+        jo_u64(t->result, "added_bytes", d.added_bytes);
+        jo_u64(t->result, "removed_bytes", d.removed_bytes);
+    }
+    repo_set_release(&x.set);
+    return rc < 0 ? rc : 0;
+}
+
+/* --- what changes something --- */
+
+int verb_snapshot_rollback(struct talk *t, struct err *e)
+{
+    struct tree x = {0};
+    struct snap sn;
+    int rc = need_tree(t, false, &x, e);
+
+    if (rc == 0) {
+        rc = need_snap(t, &x, "version", &sn, e);
+    }
+    if (rc == 0) {
+        rc = head_set(t->d->store, x.repo_name, x.name, sn.seq, e);
+    }
+    if (rc == 0) {
+        daemon_repo_changed(t->d, x.repo_name);
+        snap_members(t->result, &sn);
+    }
+    repo_set_release(&x.set);
+    return rc;
+}
+
+int verb_snapshot_tag(struct talk *t, struct err *e)
+{
+    struct tree x = {0};
+    struct snap sn;
+    int rc = need_tree(t, false, &x, e);
+
+    if (rc == 0) {
+        rc = need_snap(t, &x, "version", &sn, e);
+    }
+    if (rc == 0) {
+        rc = snap_tag(t->d->store, x.repo_name, x.name, sn.seq, talk_text(t, "label"), e);
+    }
+    if (rc == 0) {
+        jo_u64(t->result, "seq", sn.seq);
+        jo_str(t->result, "label", talk_text(t, "label"));
+    }
+    repo_set_release(&x.set);
+    return rc;
+}
+
+int verb_snapshot_hold(struct talk *t, struct err *e)
+{
+    struct tree x = {0};
+    int rc = need_tree(t, false, &x, e);
+
+    if (rc == 0) {
+        rc = head_hold(t->d->store, x.repo_name, x.name, !talk_flag(t, "off"), e);
+    }
+    if (rc == 0) {
+        jo_bool(t->result, "hold", !talk_flag(t, "off"));
+    }
+    repo_set_release(&x.set);
+    return rc;
+}
+
+int verb_snapshot_rm(struct talk *t, struct err *e)
+{
+    struct tree x = {0};
+    struct snap sn;
+    int rc = need_tree(t, false, &x, e);
+
+    if (rc == 0) {
+        rc = need_snap(t, &x, "version", &sn, e);
+    }
+    if (rc == 0) {
+        rc = snap_remove(t->d->store, x.repo_name, x.name, sn.seq, e);
+    }
+    if (rc == 0) {
+        daemon_repo_changed(t->d, x.repo_name); /* "@v7" and labels lead nowhere now */
+        jo_u64(t->result, "seq", sn.seq);
+    }
+    repo_set_release(&x.set);
+    return rc;
+}

@@ -1,0 +1,244 @@
+/* Verbs about repos that are mirrored whole: sync.*, and of snapshots those that hosted trees share with them. */
+#include <unistd.h>
+
+#include "common/os/clock.h"
+#include "server/admin/talk.h"
+#include "server/sync/sync.h"
+
+enum { LOOK_US = 100 * 1000 };
+
+static void report_members(struct buf *out, const struct run_report *r)
+{
+    jo_u64(out, "run", r->id);
+    jo_str(out, "outcome", slice_str(run_outcome_name(r->outcome)));
+    jo_str(out, "stage", slice_str(run_stage_name(r->stage)));
+    jo_bool(out, "dry", r->dry);
+    jo_u64(out, "started_unix_s", r->started_unix_s);
+    jo_u64(out, "ended_unix_s", r->ended_unix_s);
+    jo_str(out, "upstream", slice_str(r->upstream));
+    jo_str(out, "why", slice_str(r->why));
+    jo_u64(out, "attempts", r->attempts);
+    jo_u64(out, "listed", r->listed);
+    jo_u64(out, "new", r->fresh);
+    jo_u64(out, "changed", r->changed);
+    jo_u64(out, "gone", r->gone);
+    jo_u64(out, "same", r->same);
+    jo_u64(out, "kept", r->kept);
+    jo_u64(out, "reused", r->reused);
+    jo_u64(out, "files_todo", r->files_todo);
+    jo_u64(out, "files_done", r->files_done);
+    jo_u64(out, "bytes_todo", r->bytes_todo);
+    jo_u64(out, "bytes_done", r->bytes_done);
+    jo_u64(out, "wire_bytes", r->wire_bytes);
+    jo_u64(out, "list_memory_bytes", r->memory_bytes);
+    jo_u64(out, "seq", r->seq);
+    if (r->seq != 0) {
+        jo_digest(out, "root", &r->root);
+    } else {
+        jo_null(out, "root");
+    }
+}
+
+static const char *word_of(const struct sync_view *v)
+{
+    return v->running         ? run_stage_name(v->last.stage)
+           : v->paused        ? "paused"
+           : v->held_seq != 0 ? "held"
+           : v->waiting       ? "waiting"
+           : !v->ever         ? "none"
+                              : run_outcome_name(v->last.outcome);
+}
+
+static void view_members(struct buf *out, const struct sync_view *v)
+{
+    jo_str(out, "repo", slice_str(v->name));
+    jo_str(out, "state", slice_str(word_of(v)));
+    jo_str(out, "upstream", slice_str(v->upstream));
+    jo_str(out, "schedule", slice_str(v->schedule));
+    jo_bool(out, "running", v->running);
+    jo_bool(out, "paused", v->paused);
+    jo_u64(out, "held_seq", v->held_seq);
+    jo_u64(out, "next_unix_s", v->paused ? 0 : v->next_unix_s);
+    jo_u64(out, "last_ok_unix_s", v->last_ok_unix_s);
+    jo_u64(out, "failures", v->failures);
+    jo_u64(out, "seq", v->head.seq);
+    jo_u64(out, "entries", v->head.entries);
+    jo_u64(out, "bytes", v->head.bytes);
+    jo_open(out, "last", '{');
+    if (v->ever) {
+        report_members(out, &v->last);
+    }
+    jo_shut(out, '}');
+}
+
+/* Until the run is over, or the client has left; the run itself goes on then. */
+static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct err *e)
+{
+    struct sync_view v;
+    uint64_t told = UINT64_MAX;
+    int rc;
+
+    for (;;) {
+        rc = sync_look(t->d->sync, repo, &v, e);
+        if (rc != 0 || v.last.id != id || !v.running) {
+            break;
+        }
+        if (v.last.bytes_done != told && v.last.stage == RUN_FETCH) {
+            told = v.last.bytes_done;
+            if (talk_progress(t, v.last.bytes_done, v.last.bytes_todo) != 0) {
+                return err_set(e, E_CANCELLED, "nobody waits any more, the run goes on");
+            }
+        }
+        usleep(LOOK_US);
+    }
+    return rc;
+}
+
+int verb_sync_run(struct talk *t, struct err *e)
+{
+    struct run_report r;
+    struct slice repo;
+    uint64_t id = 0;
+    int rc = talk_need(t, "repo", &repo, e);
+
+    if (rc == 0) {
+        rc = sync_start(t->d->sync, repo, talk_flag(t, "dry_run"), talk_flag(t, "force"), &id, e);
+    }
+    if (rc == 0 && !talk_flag(t, "wait")) {
+        jo_u64(t->result, "run", id);
+        return 0;
+    }
+    if (rc == 0) {
+        rc = wait_for(t, repo, id, e);
+    }
+    if (rc == 0) {
+        rc = history_get(t->d->store, repo, id, &r, e);
+    }
+    if (rc == 0) {
+        report_members(t->result, &r);
+    }
+    return rc;
+}
+
+static int on_view(void *arg, const struct sync_view *v)
+{
+    struct talk *t = arg;
+
+    view_members(talk_row(t), v);
+    return talk_row_end(t);
+}
+
+int verb_sync_ls(struct talk *t, struct err *e)
+{
+    int rc = sync_each(t->d->sync, on_view, t, e);
+
+    return rc < 0 ? rc : 0;
+}
+
+static int on_report(void *arg, const struct run_report *r)
+{
+    struct talk *t = arg;
+
+    report_members(talk_row(t), r);
+    return talk_row_end(t);
+}
+
+/* The repo as it stands, and its runs as rows. */
+int verb_sync_show(struct talk *t, struct err *e)
+{
+    struct sync_view v;
+    struct slice repo;
+    int rc = talk_need(t, "repo", &repo, e);
+
+    if (rc == 0) {
+        rc = sync_look(t->d->sync, repo, &v, e);
+    }
+    if (rc == 0) {
+        rc = history_list(t->d->store, repo, on_report, t, e);
+        rc = rc < 0 ? rc : 0;
+    }
+    if (rc == 0) {
+        view_members(t->result, &v);
+    }
+    return rc;
+}
+
+static int on_line(void *arg, uint64_t unix_ms, struct slice text)
+{
+    struct talk *t = arg;
+    struct buf *row = talk_row(t);
+
+    jo_u64(row, "unix_ms", unix_ms);
+    jo_str(row, "text", text);
+    return talk_row_end(t);
+}
+
+int verb_sync_logs(struct talk *t, struct err *e)
+{
+    struct run_report r = {.id = talk_number(t, "run", 0)};
+    struct sync_view v;
+    struct slice repo;
+    int rc = talk_need(t, "repo", &repo, e);
+
+    if (rc == 0) {
+        rc = sync_look(t->d->sync, repo, &v, e);
+    }
+    if (rc == 0 && r.id == 0 && v.ever) {
+        r = v.last;
+    } else if (rc == 0) {
+        rc = history_get(t->d->store, repo, r.id, &r, e);
+    }
+    if (rc == 0) {
+        jo_u64(t->result, "run", r.id);
+        rc = history_lines(t->d->store, repo, r.id, on_line, t, e);
+    }
+    return rc;
+}
+
+static int pause_or_not(struct talk *t, bool pause, struct err *e)
+{
+    struct slice repo;
+    int rc = talk_need(t, "repo", &repo, e);
+
+    if (rc == 0) {
+        rc = sync_pause(t->d->sync, repo, pause, e);
+    }
+    if (rc == 0) {
+        jo_bool(t->result, "paused", pause);
+    }
+    return rc;
+}
+
+int verb_sync_pause(struct talk *t, struct err *e)
+{
+    return pause_or_not(t, true, e);
+}
+
+int verb_sync_resume(struct talk *t, struct err *e)
+{
+    return pause_or_not(t, false, e);
+}
+
+int verb_sync_stop(struct talk *t, struct err *e)
+{
+    struct slice repo;
+    int rc = talk_need(t, "repo", &repo, e);
+
+    return rc == 0 ? sync_cancel(t->d->sync, repo, e) : rc;
+}
+
+int verb_sync_approve(struct talk *t, struct err *e)
+{
+    struct slice repo;
+    struct snap sn;
+    int rc = talk_need(t, "repo", &repo, e);
+
+    if (rc == 0) {
+        rc = sync_approve(t->d->sync, repo, &sn, e);
+    }
+    if (rc == 0) {
+        jo_u64(t->result, "seq", sn.seq);
+        jo_u64(t->result, "entries", sn.entries);
+    }
+    return rc;
+}

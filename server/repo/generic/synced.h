@@ -1,0 +1,14 @@
+/* synced.h - plans of a repo that is mirrored whole: from its published snapshot alone, never from the origin.
+ *
+ * "@v7/path" is that path in snapshot 7, for as long as it is kept.
+ */
+#ifndef SERVER_REPO_GENERIC_SYNCED_H
+#define SERVER_REPO_GENERIC_SYNCED_H
+
+#include "server/repo/repo.h"
+
+/* clean: canonical, below the repo. */
+void synced_plan(const struct repo *r, const struct http_req *req, struct slice clean,
+                 const struct facts *facts, struct arena *a, struct plan *p);
+
+#endif

@@ -1,0 +1,40 @@
+/* sync_conf.h - the `sync` section of a repo, as read: how its upstream is mirrored whole (server/sync). */
+#ifndef SERVER_REPO_SYNC_CONF_H
+#define SERVER_REPO_SYNC_CONF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The one tree of a synced repo, for heads and snapshots. */
+#define SYNC_TREE "tree"
+
+struct sync_conf {
+    const char *schedule; /* cron or "every 6h"; NULL: by hand alone */
+    uint32_t jitter_ms;
+    const char *engine;           /* NULL: by the URL's scheme */
+    const char *list;             /* auto, index, sums, debian */
+    const char *const *upstreams; /* tried in order after the origin */
+    size_t upstreams_count;
+    const char *const *filter; /* rsync's syntax */
+    size_t filter_count;
+    const char *const *suites; /* Debian's */
+    size_t suites_count;
+    const char *const *components;
+    size_t components_count;
+    const char *const *architectures;
+    size_t architectures_count;
+    const char *profile;    /* none, debian, conda, pypi, rpm */
+    const char *probe;      /* or NULL */
+    const char *max_delete; /* "5%", "40000", or NULL: the usual gate */
+    uint32_t parallel;
+    uint32_t tries;
+    uint32_t backoff_ms;
+    uint32_t timeout_s;
+    uint32_t entries_max;
+    uint32_t keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly;
+    const char *const *hours; /* "mon-fri 08:00-18:00 10m/s" */
+    size_t hours_count;
+};
+
+#endif

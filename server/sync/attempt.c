@@ -1,0 +1,302 @@
+/* attempt.c - one visit to one upstream: probe, list, plan, fetch; then it is landed. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/os/clock.h"
+#include "server/sync/run_priv.h"
+
+enum { FINISH_MS = 10000 };
+
+static void say_for_engine(void *arg, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void say_for_engine(void *arg, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    run_say(arg, "%s", text);
+}
+
+/* --- the engine's events --- */
+
+static void on_probe(void *arg, enum probe_answer a)
+{
+    struct run *r = arg;
+
+    r->probe = a;
+    r->answered = true;
+}
+
+static int on_entry(void *arg, const struct sync_entry *en)
+{
+    struct run *r = arg;
+    int rc;
+
+    if (!tree_path_valid(en->path)) {
+        r->left_out++;
+        return 0;
+    }
+    rc = roster_add(r->roster, en, &r->why);
+    if (rc == E_INVALID) {
+        r->left_out++;
+        return 0;
+    }
+    if (rc == 0 && roster_count(r->roster) % 256 == 0) {
+        lock_take(&r->lock);
+        r->look.listed = roster_count(r->roster);
+        lock_drop(&r->lock);
+    }
+    return rc;
+}
+
+static void on_listed(void *arg, int rc, const struct err *why, const struct engine_listed *l)
+{
+    struct run *r = arg;
+
+    r->answered = true;
+    r->rc = rc;
+    if (rc != 0) {
+        r->why = *why;
+        r->why.code = rc;
+        return;
+    }
+    r->keep_gone = l->partial;
+    r->left_out += l->left_out;
+    r->cursor_bytes = l->cursor.n <= sizeof r->cursor ? l->cursor.n : 0;
+    if (r->cursor_bytes != 0) {
+        memcpy(r->cursor, l->cursor.p, r->cursor_bytes);
+    }
+    lock_take(&r->lock);
+    r->look.wire_bytes += l->wire_bytes;
+    lock_drop(&r->lock);
+}
+
+static void on_finished(void *arg, int rc, const struct err *why)
+{
+    struct run *r = arg;
+
+    if (rc != 0) {
+        run_say(r, "the goodbye failed: %s", why->text);
+    }
+    r->answered = true;
+}
+
+static void on_broken(void *arg, int rc, const struct err *why)
+{
+    struct run *r = arg;
+
+    r->broken = r->answered = true;
+    r->rc = rc;
+    r->why = *why;
+    r->why.code = rc;
+}
+
+static const struct engine_events engine_events = {on_probe, on_entry, on_listed, on_finished,
+                                                   on_broken};
+
+static int await(struct run *r, struct err *e)
+{
+    int rc = run_turn(r, &r->answered, e);
+
+    r->answered = false;
+    if (rc == 0 && r->rc != 0) {
+        *e = r->why;
+        rc = r->rc;
+    }
+    return rc;
+}
+
+/* --- one attempt --- */
+
+static int open_engine(struct run *r, const struct run_upstream *u, struct err *e)
+{
+    const struct sync_conf *c = r->job->conf;
+
+    r->site = (struct engine_site){
+        .base = r->base,
+        .box = r->box,
+        .disk = r->world.disk,
+        .store = r->world.store,
+        .fetcher = r->fetcher,
+        .origin = u->origin,
+        .url = slice_str(u->url),
+        .secret = r->job->secret,
+        .ca_file = r->job->ca_file,
+        .proxy = r->job->proxy,
+        .filter = c->filter,
+        .filters = c->filter_count,
+        .probe = c->probe,
+        .conf = c,
+        .parallel = c->parallel,
+        .connect_ms = r->job->connect_ms,
+        .stall_ms = r->job->stall_ms,
+        .entries_max = c->entries_max,
+        .list_bytes_max = (uint64_t)4 << 30,
+        .log = say_for_engine,
+        .log_arg = r,
+    };
+    r->ops = engine_find(c->engine, r->site.url);
+    if (r->ops == NULL) {
+        return err_set(e, E_CONFIG, "no engine speaks to %s", u->url);
+    }
+    r->rc = 0;
+    r->broken = r->answered = false;
+    return r->ops->open(&r->site, &engine_events, r, &r->engine, e);
+}
+
+void run_close_attempt(struct run *r)
+{
+    if (r->engine != NULL) {
+        r->ops->close(&r->engine);
+    }
+    plan_free(&r->plan);
+    roster_free(&r->roster);
+}
+
+/* True: nothing has changed since the head that is live now was published. */
+static int probe(struct run *r, bool *same, struct err *e)
+{
+    bool fits = r->head.seq != 0 && r->state.cursor_seq == r->head.seq && r->state.held_seq == 0;
+    int rc;
+
+    *same = false;
+    if (!fits || r->job->force || r->state.cursor_bytes == 0) {
+        return 0;
+    }
+    run_at(r, RUN_PROBE);
+    r->ops->probe(r->engine, slice_of(r->state.cursor, r->state.cursor_bytes));
+    rc = await(r, e);
+    *same = rc == 0 && r->probe == PROBE_SAME;
+    return rc;
+}
+
+static int list(struct run *r, struct err *e)
+{
+    uint64_t left_out = 0;
+    int rc;
+
+    run_at(r, RUN_LIST);
+    r->left_out = 0;
+    r->roster = roster_new(r->job->conf->entries_max);
+    r->ops->list(r->engine);
+    rc = await(r, e);
+    if (rc != 0) {
+        return rc;
+    }
+    roster_sort(r->roster, &left_out);
+    r->left_out += left_out;
+    lock_take(&r->lock);
+    r->look.listed = roster_count(r->roster);
+    r->look.memory_bytes = roster_memory(r->roster);
+    lock_drop(&r->lock);
+    run_say(r, "listed %zu entries, left out %" PRIu64 "%s", roster_count(r->roster), r->left_out,
+            r->keep_gone ? "; the upstream could not read all, nothing is removed" : "");
+    return 0;
+}
+
+static int plan(struct run *r, struct err *e)
+{
+    struct plan_of_run *p = &r->plan;
+    int rc;
+
+    run_at(r, RUN_PLAN);
+    *p = (struct plan_of_run){.store = r->world.store,
+                              .repo = slice_str(r->job->repo),
+                              .roster = r->roster,
+                              .has_base = r->head.seq != 0,
+                              .base = r->head.root,
+                              .base_entries = r->head.entries};
+    rc = plan_make(p, e);
+    if (rc != 0) {
+        return rc;
+    }
+    p->gone = r->keep_gone ? 0 : p->gone;
+    lock_take(&r->lock);
+    r->look.fresh = p->fresh;
+    r->look.changed = p->changed;
+    r->look.same = p->same;
+    r->look.gone = p->gone;
+    r->look.reused = p->reused;
+    r->look.kept = 0;
+    r->look.files_todo = p->todo_count;
+    r->look.bytes_todo = p->fetch_bytes;
+    r->look.files_done = r->look.bytes_done = 0;
+    lock_drop(&r->lock);
+    run_say(r,
+            "plan: %" PRIu64 " new, %" PRIu64 " changed, %" PRIu64 " gone, %" PRIu64
+            " the same; %zu files to fetch, %" PRIu64 " bytes",
+            p->fresh, p->changed, p->gone, p->same, p->todo_count, p->fetch_bytes);
+    return 0;
+}
+
+static int finish_engine(struct run *r)
+{
+    struct err why = {0};
+    struct event *t;
+    struct timeval tv = {FINISH_MS / 1000, 0};
+
+    if (r->broken) {
+        return 0;
+    }
+    t = evtimer_new(r->base, run_wake, &r->answered);
+    CHECK(t != NULL);
+    evtimer_add(t, &tv); /* all bytes are here: a goodbye that hangs is nobody's loss */
+    r->answered = false;
+    r->ops->finish(r->engine);
+    (void)!run_turn(r, &r->answered, &why);
+    event_free(t);
+    return 0;
+}
+
+static int read_base(struct run *r, struct err *e)
+{
+    int rc = head_get(r->world.store, slice_str(r->job->repo), SLICE(SYNC_TREE), &r->head, e);
+
+    if (rc == E_NOTFOUND) {
+        r->head = (struct snap){0};
+        rc = 0;
+    }
+    return rc == 0 ? sync_state_get(r->world.store, slice_str(r->job->repo), &r->state, e) : rc;
+}
+
+int run_attempt(struct run *r, const struct run_upstream *u, struct err *e)
+{
+    bool same = false;
+    int rc = read_base(r, e);
+
+    if (rc == 0) {
+        rc = open_engine(r, u, e);
+    }
+    if (rc == 0) {
+        rc = probe(r, &same, e);
+    }
+    if (rc == 0 && same) {
+        run_say(r, "the probe says that nothing changed");
+        run_outcome(r, RUN_UNCHANGED, r->head.seq, &r->head.root);
+        r->state.failures = 0;
+        r->state.last_ok_unix_s = clock_unix_s();
+        return run_put_state(r, e);
+    }
+    if (rc == 0) {
+        rc = list(r, e);
+    }
+    if (rc == 0) {
+        rc = plan(r, e);
+    }
+    if (rc == 0 && r->job->dry) {
+        run_outcome(r, RUN_PLANNED, r->head.seq, &r->head.root);
+        return 0;
+    }
+    if (rc == 0) {
+        run_at(r, RUN_FETCH);
+        rc = run_take_all(r, e);
+    }
+    if (rc == 0) {
+        rc = finish_engine(r);
+    }
+    return rc == 0 ? run_land(r, e) : rc;
+}

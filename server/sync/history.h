@@ -1,0 +1,47 @@
+/* history.h - the rows of runs: reports, their logs, and what is remembered of a repo between them.
+ *
+ * threads  any; blocks
+ * errors   E_NOTFOUND; E_CORRUPT
+ */
+#ifndef SERVER_SYNC_HISTORY_H
+#define SERVER_SYNC_HISTORY_H
+
+#include "server/store/store.h"
+#include "server/sync/run.h"
+
+enum { HISTORY_RUNS = 100, HISTORY_LINES = 10000, CURSOR_MAX = 4096 };
+
+/* Reports: newest first. each() returns nonzero to stop. */
+MUST_USE int history_put(struct store *s, struct slice repo, const struct run_report *r,
+                         struct err *e);
+MUST_USE int history_list(struct store *s, struct slice repo,
+                          int (*each)(void *arg, const struct run_report *r), void *arg,
+                          struct err *e);
+MUST_USE int history_get(struct store *s, struct slice repo, uint64_t id, struct run_report *out,
+                         struct err *e); /* id 0: the latest */
+/* Takes away what is older than the last HISTORY_RUNS. */
+MUST_USE int history_trim(struct store *s, struct slice repo, struct err *e);
+
+/* A line of a run's log. */
+void history_line(struct batch *b, struct slice repo, uint64_t id, uint64_t line, uint64_t unix_ms,
+                  struct slice text);
+MUST_USE int history_lines(struct store *s, struct slice repo, uint64_t id,
+                           int (*each)(void *arg, uint64_t unix_ms, struct slice text), void *arg,
+                           struct err *e);
+
+struct sync_state { /* of a repo */
+    bool paused;
+    uint64_t held_seq; /* a parked snapshot waits to be approved; 0: none */
+    struct digest held_root;
+    uint64_t failures;       /* in a row */
+    uint64_t last_ok_unix_s; /* published or unchanged */
+    uint64_t cursor_seq;     /* the head that the cursor speaks of */
+    char cursor[CURSOR_MAX];
+    size_t cursor_bytes;
+};
+/* A repo that has none is all zero. */
+MUST_USE int sync_state_get(struct store *s, struct slice repo, struct sync_state *out,
+                            struct err *e);
+void sync_state_put(struct batch *b, struct slice repo, const struct sync_state *st);
+
+#endif

@@ -1,0 +1,80 @@
+/* http_engine.h - the engine for upstreams that speak HTTP, from within: documents for its lists, takes for its files.
+ *
+ * How an upstream tells what it has (folder pages, checksum files, a Debian archive) is a lister: it asks for documents and
+ * gives entries. Takes are the same for all.
+ *
+ * threads  the run's
+ */
+#ifndef SERVER_SYNC_HTTP_HTTP_ENGINE_H
+#define SERVER_SYNC_HTTP_HTTP_ENGINE_H
+
+#include <event2/event.h>
+
+#include "common/base/arena.h"
+#include "common/base/list.h"
+#include "server/sync/engine.h"
+
+struct http_engine;
+
+/* One document in memory, of a known maximum. */
+struct doc {
+    struct list node; /* in the engine's list while it comes */
+    struct http_engine *g;
+    struct fetch *fetch;
+    struct event *retry;
+    struct buf body;
+    char *url, *accept;
+    char *final_url; /* after redirects */
+    char *content_type;
+    unsigned tries;
+    int status;
+    bool gone; /* 404 and the like: rc E_NOTFOUND */
+    struct err why;
+    void (*done)(struct doc *d, int rc); /* then doc_free(): it is not freed by itself */
+    void *arg;
+};
+/* Retries what may pass. url is copied. done() never runs inside. */
+struct doc *doc_ask(struct http_engine *g, const char *url, const char *accept, size_t max_bytes,
+                    void (*done)(struct doc *d, int rc), void *arg);
+void doc_free(struct doc **dp); /* NULL is fine; cancels */
+
+struct lister {
+    const char *name; /* as `list =` says it */
+    void (*start)(struct http_engine *g);
+    void (*free)(struct http_engine *g); /* g->lister_state; may be NULL */
+};
+extern const struct lister lister_index;
+extern const struct engine_ops engine_http;
+
+struct http_engine {
+    const struct engine_ops *ops;
+    const struct engine_site *site;
+    struct engine_events ev;
+    void *arg;
+    char *base; /* the URL with its '/' */
+    const struct lister *lister;
+    void *lister_state;
+    struct list docs;
+    struct list takes;
+    struct event *soon; /* bad or good news that may not be told inside a call */
+    void (*news)(struct http_engine *g);
+    uint64_t list_bytes; /* of documents so far */
+    struct buf cursor;
+    struct doc *probe_doc;
+    struct digest probe_digest;
+};
+
+/* The URL of a path below the upstream; a malloc()ed string. */
+char *http_url_of(const struct http_engine *g, struct slice path);
+/* Ends the list; the lister gives nothing after it. */
+void http_listed(struct http_engine *g, int rc, const struct err *why,
+                 const struct engine_listed *l);
+
+/* take.c */
+struct take *http_take(struct engine *g, const struct take_want *w, const struct take_events *ev,
+                       void *arg);
+void http_take_resume(struct take *t);
+void http_take_cancel(struct take **tp);
+void http_takes_cancel(struct http_engine *g);
+
+#endif

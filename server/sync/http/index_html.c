@@ -1,0 +1,424 @@
+/* index_html.c - a scanner of one pass: anchors, and the text behind each of them up to the next. Tags that matter for what
+ * is text (comments, script, style) are stepped over, all others count as blanks. */
+#include <ctype.h>
+#include <time.h>
+
+#include "common/base/buf.h"
+#include "common/codec/url.h"
+#include "server/sync/http/index.h"
+#include "server/store/tree.h"
+
+enum { TAIL_BYTES = 512, HREF_BYTES = 8192 };
+
+/* --- date and size --- */
+
+static bool digits(struct slice *s, unsigned least, unsigned most, unsigned *out)
+{
+    unsigned n = 0, v = 0;
+
+    while (n < most && n < s->n && isdigit((uint8_t)s->p[n])) {
+        v = v * 10 + (unsigned)(s->p[n] - '0');
+        n++;
+    }
+    if (n < least || (n < s->n && isdigit((uint8_t)s->p[n]))) {
+        return false;
+    }
+    *s = slice_from(*s, n);
+    *out = v;
+    return true;
+}
+
+static bool letter(struct slice *s, const char *any)
+{
+    if (s->n == 0 || s->p[0] == '\0' || strchr(any, s->p[0]) == NULL) {
+        return false;
+    }
+    *s = slice_from(*s, 1);
+    return true;
+}
+
+static bool month(struct slice *s, unsigned *out)
+{
+    static const char names[] = "janfebmaraprmayjunjulaugsepoctnovdec";
+
+    for (unsigned m = 0; s->n >= 3 && m < 12; m++) {
+        if (slice_ieq(slice_first(*s, 3), slice_of(names + (size_t)3 * m, 3))) {
+            *s = slice_from(*s, 3);
+            *out = m + 1;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "22-Nov-2026", "2026-11-22", "2026-Nov-22" */
+static bool day_of(struct slice *s, unsigned *y, unsigned *m, unsigned *d)
+{
+    struct slice t = *s;
+
+    if (digits(&t, 4, 4, y) && letter(&t, "-") && (month(&t, m) || digits(&t, 2, 2, m)) &&
+        letter(&t, "-") && digits(&t, 1, 2, d)) {
+        *s = t;
+        return true;
+    }
+    t = *s;
+    if (digits(&t, 1, 2, d) && letter(&t, "-") && month(&t, m) && letter(&t, "-") &&
+        digits(&t, 4, 4, y)) {
+        *s = t;
+        return true;
+    }
+    return false;
+}
+
+static bool date_of(struct slice *s, struct index_item *out)
+{
+    struct slice t = *s;
+    struct tm tm = {0};
+    unsigned y, m, d, hour, minute, second = 0;
+    bool seconds;
+
+    if (!day_of(&t, &y, &m, &d) || !letter(&t, " \tT") || !digits(&t, 2, 2, &hour) ||
+        !letter(&t, ":") || !digits(&t, 2, 2, &minute)) {
+        return false;
+    }
+    seconds = letter(&t, ":") && digits(&t, 2, 2, &second);
+    if (m < 1 || m > 12 || d < 1 || d > 31 || hour > 23 || minute > 59 || second > 60) {
+        return false;
+    }
+    tm.tm_year = (int)y - 1900;
+    tm.tm_mon = (int)m - 1;
+    tm.tm_mday = (int)d;
+    tm.tm_hour = (int)hour;
+    tm.tm_min = (int)minute;
+    tm.tm_sec = (int)second;
+    out->mtime_s = timegm(&tm);
+    out->mtime_step_s = seconds ? 1 : 60;
+    *s = t;
+    return true;
+}
+
+static uint64_t unit_of(char c)
+{
+    switch (toupper((uint8_t)c)) {
+    case 'K':
+        return (uint64_t)1 << 10;
+    case 'M':
+        return (uint64_t)1 << 20;
+    case 'G':
+        return (uint64_t)1 << 30;
+    case 'T':
+        return (uint64_t)1 << 40;
+    default:
+        return 0;
+    }
+}
+
+/* "1234", "1.2K", "12M"; "-" is nothing. Rounded ones know by how much. */
+static void size_of(struct slice s, struct index_item *out)
+{
+    uint64_t whole = 0, unit = 0, tenths = 0;
+    size_t i = 0;
+    bool point = false;
+
+    while (s.n != 0 && isspace((uint8_t)s.p[0])) {
+        s = slice_from(s, 1);
+    }
+    while (i < s.n && isdigit((uint8_t)s.p[i])) {
+        if (whole > UINT64_MAX / 10 - 1) {
+            return;
+        }
+        whole = whole * 10 + (uint64_t)(s.p[i++] - '0');
+    }
+    if (i == 0) {
+        return;
+    }
+    if (i + 1 < s.n && s.p[i] == '.' && isdigit((uint8_t)s.p[i + 1])) {
+        point = true;
+        tenths = (uint64_t)(s.p[i + 1] - '0');
+        for (i += 2; i < s.n && isdigit((uint8_t)s.p[i]); i++) {
+        }
+    }
+    while (i < s.n && s.p[i] == ' ') {
+        i++;
+    }
+    unit = i < s.n ? unit_of(s.p[i]) : 0;
+    if (unit == 0) {
+        out->size_bytes = point ? UINT64_MAX : whole;
+    } else if (whole < UINT64_MAX / unit - 1) {
+        out->size_bytes = whole * unit + tenths * unit / 10;
+        out->size_step = point ? unit / 10 : unit;
+    }
+}
+
+void index_tail_read(struct slice tail, struct index_item *out)
+{
+    out->size_bytes = UINT64_MAX;
+    out->size_step = 0;
+    out->mtime_s = INT64_MIN;
+    out->mtime_step_s = 0;
+    for (; tail.n != 0; tail = slice_from(tail, 1)) {
+        if (isdigit((uint8_t)tail.p[0]) && date_of(&tail, out)) {
+            size_of(tail, out);
+            return;
+        }
+        while (tail.n > 1 &&
+               isalnum((uint8_t)tail.p[0])) { /* a date does not begin inside a word */
+            tail = slice_from(tail, 1);
+        }
+    }
+}
+
+/* --- links --- */
+
+struct page {
+    struct slice rest;
+    struct slice url;
+    struct buf here; /* decoded path of the page, with its '/' */
+    struct url base;
+    struct buf href, target, decoded, tail;
+    bool open;   /* a link waits for its tail */
+    bool inside; /* between <a> and </a> */
+    struct index_events *ev;
+};
+
+/* Character references that stand in links; others stay as they are. */
+static void unescape(struct slice s, struct buf *out)
+{
+    static const struct {
+        const char *name;
+        char c;
+    } names[] = {{"&amp;", '&'},  {"&lt;", '<'},    {"&gt;", '>'},    {"&quot;", '"'},
+                 {"&#39;", '\''}, {"&apos;", '\''}, {"&#x27;", '\''}, {"&#34;", '"'},
+                 {"&#43;", '+'},  {"&#38;", '&'}};
+
+    while (s.n != 0) {
+        size_t i = 0;
+        while (s.p[0] == '&' && i < ARRAY_LEN(names) &&
+               !slice_starts(s, slice_str(names[i].name))) {
+            i++;
+        }
+        if (s.p[0] == '&' && i < ARRAY_LEN(names)) {
+            buf_byte(out, (uint8_t)names[i].c);
+            s = slice_from(s, strlen(names[i].name));
+        } else {
+            buf_byte(out, (uint8_t)s.p[0]);
+            s = slice_from(s, 1);
+        }
+    }
+}
+
+enum link { LINK_OTHER, LINK_WRONG, LINK_FILE, LINK_FOLDER };
+
+/* Which entry of this folder a link means. */
+static enum link judge(struct page *p, struct slice *name)
+{
+    struct url u;
+    struct slice rest;
+    enum link kind = LINK_FILE;
+
+    buf_clear(&p->target);
+    buf_clear(&p->decoded);
+    if (p->href.rc != 0 || url_resolve(p->url, buf_slice(&p->href), &p->target, NULL) != 0 ||
+        url_split(buf_slice(&p->target), &u, NULL) != 0 || u.query.p != NULL ||
+        !url_same_host(&u, &p->base)) {
+        return LINK_OTHER;
+    }
+    if (!url_decode(u.path, &p->decoded)) {
+        return LINK_WRONG;
+    }
+    rest = buf_slice(&p->decoded);
+    if (!slice_starts(rest, buf_slice(&p->here)) || rest.n == p->here.n) {
+        return LINK_OTHER;
+    }
+    rest = slice_from(rest, p->here.n);
+    if (rest.p[rest.n - 1] == '/') {
+        rest.n--;
+        kind = LINK_FOLDER;
+    }
+    if (slice_find(rest, '/') >= 0 || !tree_path_valid(rest)) {
+        return LINK_WRONG;
+    }
+    *name = rest;
+    return kind;
+}
+
+static int finish_link(struct page *p)
+{
+    struct index_item it = {0};
+    enum link kind;
+
+    if (!p->open) {
+        return 0;
+    }
+    p->open = false;
+    kind = judge(p, &it.name);
+    if (kind == LINK_WRONG) {
+        p->ev->left_out++;
+    }
+    if (kind == LINK_OTHER || kind == LINK_WRONG) {
+        return 0;
+    }
+    index_tail_read(buf_slice(&p->tail), &it);
+    it.folder = kind == LINK_FOLDER;
+    return p->ev->on_item(p->ev->arg, &it);
+}
+
+/* The value of href in a tag's inside. False: there is none. */
+static bool href_of(struct slice tag, struct slice *out)
+{
+    while (tag.n != 0) {
+        struct slice name, value = SLICE_NONE;
+        size_t n = 0;
+        if (isspace((uint8_t)tag.p[0])) {
+            tag = slice_from(tag, 1);
+            continue;
+        }
+        while (n < tag.n && !isspace((uint8_t)tag.p[n]) && tag.p[n] != '=' && tag.p[n] != '/') {
+            n++;
+        }
+        name = slice_first(tag, n);
+        tag = slice_from(tag, n);
+        while (tag.n != 0 && isspace((uint8_t)tag.p[0])) {
+            tag = slice_from(tag, 1);
+        }
+        if (tag.n != 0 && tag.p[0] == '=') {
+            tag = slice_from(tag, 1);
+            while (tag.n != 0 && isspace((uint8_t)tag.p[0])) {
+                tag = slice_from(tag, 1);
+            }
+            if (tag.n != 0 && (tag.p[0] == '"' || tag.p[0] == '\'')) {
+                char quote = tag.p[0];
+                tag = slice_from(tag, 1);
+                value = slice_cut(&tag, quote);
+            } else {
+                for (n = 0; n < tag.n && !isspace((uint8_t)tag.p[n]); n++) {
+                }
+                value = slice_first(tag, n);
+                tag = slice_from(tag, n);
+            }
+        } else if (n == 0 && tag.n != 0) {
+            tag = slice_from(tag, 1); /* a stray '/' */
+        }
+        if (slice_ieq(name, SLICE("href")) && value.p != NULL) {
+            *out = slice_trim(value);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Up to the '>' that ends it: one inside quotes does not. A page that was cut within a tag ends before it. */
+static struct slice cut_tag(struct slice *rest)
+{
+    struct slice tag = *rest;
+    char quote = '\0';
+    size_t n = 0;
+
+    for (; n < rest->n; n++) {
+        char c = rest->p[n];
+        if (quote != '\0') {
+            quote = c == quote ? '\0' : quote;
+        } else if (c == '>') {
+            break;
+        } else if ((c == '"' || c == '\'') && n > 0 && rest->p[n - 1] == '=') {
+            quote = c;
+        }
+    }
+    tag.n = n < rest->n ? n : 0;
+    *rest = slice_from(*rest, n < rest->n ? n + 1 : n);
+    return tag;
+}
+
+static bool is_tag(struct slice tag, const char *name)
+{
+    size_t n = strlen(name);
+
+    return tag.n >= n && slice_ieq(slice_first(tag, n), slice_of(name, n)) &&
+           (tag.n == n || isspace((uint8_t)tag.p[n]) || tag.p[n] == '/');
+}
+
+/* Behind `end`, which is in small letters; all of it when that never comes. */
+static void skip_past(struct slice *rest, const char *end)
+{
+    size_t n = strlen(end);
+
+    while (rest->n >= n && !slice_ieq(slice_first(*rest, n), slice_of(end, n))) {
+        *rest = slice_from(*rest, 1);
+    }
+    *rest = rest->n >= n ? slice_from(*rest, n) : slice_from(*rest, rest->n);
+}
+
+static int take_tag(struct page *p)
+{
+    struct slice tag, href;
+    int rc = 0;
+
+    if (slice_starts(p->rest, SLICE("!--"))) {
+        skip_past(&p->rest, "-->");
+        return 0;
+    }
+    tag = cut_tag(&p->rest);
+    if (is_tag(tag, "script")) {
+        skip_past(&p->rest, "</script");
+    } else if (is_tag(tag, "style")) {
+        skip_past(&p->rest, "</style");
+    } else if (is_tag(tag, "a")) {
+        rc = finish_link(p);
+        if (rc == 0 && href_of(slice_from(tag, 1), &href) && href.n < HREF_BYTES) {
+            buf_clear(&p->href);
+            buf_clear(&p->tail);
+            unescape(href, &p->href);
+            p->open = p->inside = true;
+        }
+    } else if (is_tag(tag, "/a")) {
+        p->inside = false;
+    } else if (!p->inside && p->tail.n < TAIL_BYTES) {
+        buf_byte(&p->tail, ' ');
+    }
+    return rc;
+}
+
+static void take_text(struct page *p)
+{
+    ptrdiff_t at = slice_find(p->rest, '<');
+    struct slice text = at < 0 ? p->rest : slice_first(p->rest, (size_t)at);
+
+    p->rest = slice_from(p->rest, text.n + (at >= 0));
+    if (p->open && !p->inside && p->tail.n < TAIL_BYTES) {
+        text = slice_first(text, min_u64(text.n, TAIL_BYTES - p->tail.n));
+        buf_adds(&p->tail, text);
+    }
+}
+
+int index_html_read(struct slice html, struct slice url, struct index_events *ev, struct err *e)
+{
+    struct page p = {.rest = html,
+                     .url = url,
+                     .here = BUF_INIT(HREF_BYTES),
+                     .href = BUF_INIT(HREF_BYTES),
+                     .target = BUF_INIT(4 * HREF_BYTES),
+                     .decoded = BUF_INIT(4 * HREF_BYTES),
+                     .tail = BUF_INIT(2 * TAIL_BYTES),
+                     .ev = ev};
+    int rc = url_split(url, &p.base, e);
+
+    if (rc == 0 &&
+        (!url_decode(p.base.path, &p.here) || p.here.n == 0 || p.here.p[p.here.n - 1] != '/')) {
+        rc = err_set(e, E_INVALID, "the page's URL is not a folder's");
+    }
+    while (rc == 0 && p.rest.n != 0) {
+        take_text(&p);
+        if (p.rest.n != 0) {
+            rc = take_tag(&p);
+        }
+    }
+    if (rc == 0) {
+        rc = finish_link(&p);
+    }
+    buf_free(&p.here);
+    buf_free(&p.href);
+    buf_free(&p.target);
+    buf_free(&p.decoded);
+    buf_free(&p.tail);
+    return rc;
+}

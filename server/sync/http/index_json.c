@@ -1,0 +1,94 @@
+#include <jansson.h>
+#include <time.h>
+
+#include "common/codec/httpdate.h"
+#include "server/store/tree.h"
+#include "server/sync/http/index.h"
+
+/* "Sun, 22 Nov 2026 12:21:05 GMT", "2026-11-22T12:21:05Z" with whatever behind the seconds, a number. */
+static void time_of(const json_t *v, struct index_item *out)
+{
+    struct slice text = slice_str(json_string_value(v));
+    struct index_item tail;
+    uint64_t unix_s;
+
+    out->mtime_s = INT64_MIN;
+    if (json_is_integer(v)) {
+        out->mtime_s = json_integer_value(v);
+    } else if (text.p != NULL && httpdate_parse(text, (uint64_t)time(NULL), &unix_s)) {
+        out->mtime_s = (int64_t)unix_s;
+    } else if (text.p != NULL) {
+        index_tail_read(text, &tail);
+        out->mtime_s = tail.mtime_s;
+        out->mtime_step_s = tail.mtime_s != INT64_MIN ? 1 : 0; /* fractions may have been there */
+    }
+    if (out->mtime_s > (int64_t)1 << 33 || out->mtime_s < -((int64_t)1 << 33)) {
+        out->mtime_s = INT64_MIN;
+    }
+}
+
+static const json_t *one_of(const json_t *o, const char *a, const char *b)
+{
+    const json_t *v = json_object_get(o, a);
+
+    return v != NULL ? v : json_object_get(o, b);
+}
+
+static bool is_folder(const json_t *o, struct slice *name)
+{
+    const char *type = json_string_value(json_object_get(o, "type"));
+
+    if (name->n != 0 && name->p[name->n - 1] == '/') {
+        name->n--;
+        return true;
+    }
+    return json_is_true(json_object_get(o, "is_dir")) ||
+           (type != NULL && strcmp(type, "directory") == 0);
+}
+
+static int take_item(const json_t *o, struct index_events *ev)
+{
+    const json_t *name = one_of(o, "name", "path"), *size = json_object_get(o, "size");
+    const char *type = json_string_value(json_object_get(o, "type"));
+    const char *hex = json_string_value(json_object_get(o, "sha256"));
+    struct index_item it = {.size_bytes = UINT64_MAX};
+
+    if (!json_is_string(name)) {
+        ev->left_out++;
+        return 0;
+    }
+    it.name = slice_of(json_string_value(name), json_string_length(name));
+    it.folder = is_folder(o, &it.name);
+    if (!tree_path_valid(it.name) || (type != NULL && strcmp(type, "other") == 0)) {
+        ev->left_out++;
+        return 0;
+    }
+    if (json_is_integer(size) && json_integer_value(size) >= 0) {
+        it.size_bytes = (uint64_t)json_integer_value(size);
+    }
+    time_of(one_of(o, "mtime", "mod_time"), &it);
+    it.digest_known = !it.folder && hex != NULL && digest_parse(slice_str(hex), &it.digest);
+    return ev->on_item(ev->arg, &it);
+}
+
+int index_json_read(struct slice page, struct index_events *ev, struct err *e)
+{
+    json_error_t why;
+    json_t *doc = json_loadb(page.p, page.n, JSON_ALLOW_NUL, &why);
+    const json_t *list = json_is_object(doc) ? json_object_get(doc, "entries") : doc;
+    size_t i;
+    json_t *o;
+    int rc = 0;
+
+    if (!json_is_array(list)) {
+        rc = err_set(e, E_INVALID, "the page is no list in JSON");
+    }
+    json_array_foreach(list, i, o)
+    {
+        if (rc == 0) {
+            rc = take_item(o, ev);
+        }
+    }
+    json_decref(doc);
+    return rc;
+}

@@ -1,0 +1,207 @@
+/* take.c - the bytes of one file by HTTP: conditional where the published ones may still be right, from where they broke
+ * where a strong ETag vouches for both halves. */
+#include <stdlib.h>
+
+#include "common/codec/httpdate.h"
+#include "common/os/clock.h"
+#include "server/sync/http/http_engine.h"
+
+enum { VALIDATOR_MAX = 1000 };
+#define END_OPEN ((uint64_t)1 << 62) /* servers reckon in signed 64 bits */
+
+struct take {
+    struct list node;
+    struct http_engine *g;
+    struct take_events ev;
+    void *arg;
+    struct fetch *fetch;
+    struct arena arena;
+    struct slice asked; /* the validator that was asked with */
+    bool conditional;
+    uint64_t have, got, due; /* due LENGTH_UNKNOWN: the end is not announced */
+    uint64_t listed;
+    bool framed, unchanged;
+    struct slice validator;
+    int64_t mtime_ns;
+    struct err why; /* ours: says more than what fetch makes of it */
+};
+
+static bool is_etag(struct slice v)
+{
+    return v.n > 1 && v.p[0] == '"';
+}
+
+static void take_free(struct take *t)
+{
+    fetch_cancel(&t->fetch);
+    list_remove(&t->node);
+    arena_fini(&t->arena);
+    free(t);
+}
+
+static int refuse(struct take *t, int status)
+{
+    switch (status) {
+    case 403: /* one file that cannot be read is no reason to stop */
+    case 404:
+    case 410:
+        return err_set(&t->why, E_NOTFOUND, "the upstream answers %d", status);
+    case 416: /* shorter than what is here already */
+        return err_set(&t->why, E_CHANGED, "the upstream's file is another now");
+    case 401:
+    case 407:
+        return err_set(&t->why, E_DENIED, "the upstream answers %d", status);
+    case 429:
+    case 503:
+        return err_set(&t->why, E_BUSY, "the upstream answers %d", status);
+    default:
+        return err_set(&t->why, status >= 500 ? E_AGAIN : E_PROTOCOL, "the upstream answers %d",
+                       status);
+    }
+}
+
+static void learn(struct take *t, const struct fetch_head *h)
+{
+    struct slice etag = fetch_field(h, "etag"), date = fetch_field(h, "last-modified");
+    uint64_t unix_s;
+
+    t->mtime_ns = SYNC_TIME_UNKNOWN;
+    if (date.p != NULL && httpdate_parse(date, clock_unix_s(), &unix_s) &&
+        unix_s < (uint64_t)1 << 33) {
+        t->mtime_ns = (int64_t)unix_s * 1000000000;
+    }
+    t->validator = is_etag(etag)                      ? arena_copy(&t->arena, etag)
+                   : t->mtime_ns != SYNC_TIME_UNKNOWN ? arena_copy(&t->arena, date)
+                                                      : SLICE_NONE;
+    if (t->validator.n > VALIDATOR_MAX) {
+        t->validator = SLICE_NONE;
+    }
+}
+
+static int on_head(void *arg, const struct fetch_head *h)
+{
+    struct take *t = arg;
+    int rc;
+
+    if (h->status == 304 && t->conditional) {
+        t->unchanged = true;
+        learn(t, h);
+        return 0;
+    }
+    if (h->status != 200 && h->status != 206) {
+        return refuse(t, h->status);
+    }
+    learn(t, h);
+    t->got = h->status == 206 ? t->have : 0;
+    t->framed = h->framed;
+    t->due = h->status == 206                      ? h->total
+             : h->content_length != LENGTH_UNKNOWN ? h->content_length
+                                                   : LENGTH_UNKNOWN;
+    rc = t->ev.on_begin(t->arg, t->got, t->validator);
+    return rc != 0 ? err_set(&t->why, rc, "given up here") : 0;
+}
+
+static int on_body(void *arg, struct slice bytes)
+{
+    struct take *t = arg;
+    int rc;
+
+    if (t->unchanged) {
+        return 0;
+    }
+    t->got += bytes.n;
+    rc = t->ev.on_body(t->arg, bytes);
+    if (rc == TAKE_PAUSE) {
+        return FETCH_PAUSE;
+    }
+    return rc != 0 ? err_set(&t->why, rc, "given up here") : 0;
+}
+
+/* An end that was not announced looks like a cut: the list's size tells. */
+static int check_end(struct take *t)
+{
+    if (t->unchanged || (t->framed && (t->due == LENGTH_UNKNOWN || t->got == t->due))) {
+        return 0;
+    }
+    if (t->framed || (t->listed != SYNC_SIZE_UNKNOWN && t->got < t->listed)) {
+        return err_set(&t->why, E_NETWORK, "the answer was cut after %llu bytes",
+                       (unsigned long long)t->got);
+    }
+    return 0;
+}
+
+static void on_done(void *arg, int rc, const struct err *why)
+{
+    struct take *t = arg;
+    struct take_got got;
+
+    t->fetch = NULL;
+    if (t->why.code != 0) {
+        rc = t->why.code;
+    } else if (rc == 0) {
+        rc = check_end(t);
+    } else if (why != NULL) {
+        t->why = *why;
+    }
+    got = (struct take_got){
+        .unchanged = t->unchanged,
+        .mtime_ns = t->mtime_ns,
+        .validator = t->unchanged && t->validator.n == 0 ? t->asked : t->validator,
+    };
+    t->ev.on_done(t->arg, rc, &t->why, rc == 0 ? &got : NULL);
+    take_free(t);
+}
+
+struct take *http_take(struct engine *eg, const struct take_want *w, const struct take_events *ev,
+                       void *arg)
+{
+    static const struct fetch_events events = {on_head, on_body, on_done};
+    struct http_engine *g = (struct http_engine *)eg;
+    struct take *t = NEW(struct take);
+    char *url = http_url_of(g, w->entry->path);
+    struct fetch_want f = {.origin = g->site->origin, .url = slice_str(url), .end = LENGTH_UNKNOWN};
+
+    t->g = g;
+    t->ev = *ev;
+    t->arg = arg;
+    t->mtime_ns = SYNC_TIME_UNKNOWN;
+    t->listed = w->entry->size_step <= 1 ? w->entry->size_bytes : SYNC_SIZE_UNKNOWN;
+    t->asked = w->validator.p != NULL ? arena_copy(&t->arena, w->validator) : SLICE_NONE;
+    list_push_back(&g->takes, &t->node);
+    if (w->unchanged_is_fine && t->asked.n != 0) {
+        t->conditional = true;
+        *(is_etag(t->asked) ? &f.if_none_match : &f.if_modified_since) = t->asked;
+    } else if (w->have_bytes > 0 && is_etag(t->asked)) {
+        t->have = w->have_bytes;
+        f.first = w->have_bytes;
+        f.end = t->listed != SYNC_SIZE_UNKNOWN && t->listed > t->have ? t->listed : END_OPEN;
+        f.if_range = t->asked;
+    }
+    t->fetch = fetch_start(g->site->fetcher, &f, &events, t);
+    free(url);
+    return t;
+}
+
+void http_take_resume(struct take *t)
+{
+    if (t->fetch != NULL) {
+        fetch_resume(t->fetch);
+    }
+}
+
+void http_take_cancel(struct take **tp)
+{
+    struct take *t = *tp;
+
+    *tp = NULL;
+    if (t != NULL) {
+        take_free(t);
+    }
+}
+
+void http_takes_cancel(struct http_engine *g)
+{
+    LIST_EACH (&g->takes, it) {
+        take_free(LIST_ITEM(it, struct take, node));
+    }
+}

@@ -1,0 +1,152 @@
+/* land.c - what was fetched becomes a snapshot: built, judged, published or parked. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/os/clock.h"
+#include "server/sync/build.h"
+#include "server/sync/gate.h"
+#include "server/sync/run_priv.h"
+
+static struct slice repo_of(const struct run *r)
+{
+    return slice_str(r->job->repo);
+}
+
+/* A snapshot that waits. Without a head there is nothing to compare with: then it is a failure. */
+static int park(struct run *r, const struct built *b, const struct err *reason, struct err *e)
+{
+    struct batch *batch = batch_new();
+    struct snap sn;
+    int rc;
+
+    if (r->head.seq == 0) {
+        batch_free(&batch);
+        return err_set(e, E_REFUSED, "%s", reason->text);
+    }
+    if (r->state.held_seq != 0 && digest_eq(&r->state.held_root, &b->root)) {
+        sn.seq = r->state.held_seq; /* as the last time */
+        rc = 0;
+        batch_free(&batch);
+    } else {
+        uint64_t old = r->state.held_seq;
+        rc = head_park(r->world.store, repo_of(r), SLICE(SYNC_TREE), &b->root, b->entries, b->bytes,
+                       clock_unix_s(), batch, &sn, e);
+        if (rc == 0) {
+            r->state.held_seq = sn.seq;
+            r->state.held_root = b->root;
+            sync_state_put(batch, repo_of(r), &r->state);
+            rc = store_commit(r->world.store, &batch, COMMIT_SYNC, e);
+        }
+        batch_free(&batch);
+        if (rc == 0 && old != 0) {
+            (void)!snap_remove(r->world.store, repo_of(r), SLICE(SYNC_TREE), old, NULL);
+        }
+    }
+    if (rc == 0) {
+        lock_take(&r->lock);
+        r->look.outcome = RUN_HELD;
+        r->look.seq = sn.seq;
+        r->look.root = b->root;
+        snprintf(r->look.why, sizeof r->look.why, "%s", reason->text);
+        lock_drop(&r->lock);
+        run_say(r, "held: %s; v%" PRIu64 " waits for `mirrorctl sync approve %s`", reason->text,
+                sn.seq, r->job->repo);
+    }
+    return rc;
+}
+
+int run_put_state(struct run *r, struct err *e)
+{
+    struct batch *b = batch_new();
+
+    sync_state_put(b, repo_of(r), &r->state);
+    return store_commit(r->world.store, &b, COMMIT_LAZY, e);
+}
+
+void run_outcome(struct run *r, enum run_outcome o, uint64_t seq, const struct digest *root)
+{
+    lock_take(&r->lock);
+    r->look.outcome = o;
+    r->look.seq = seq;
+    r->look.root = *root;
+    lock_drop(&r->lock);
+}
+
+static void note_success(struct run *r, uint64_t seq)
+{
+    r->state.failures = 0;
+    r->state.last_ok_unix_s = clock_unix_s();
+    r->state.cursor_seq = seq;
+    r->state.cursor_bytes = r->cursor_bytes;
+    memcpy(r->state.cursor, r->cursor, r->cursor_bytes);
+}
+
+static int move_head(struct run *r, const struct built *b, struct err *e)
+{
+    const bool fresh = r->head.seq == 0;
+    struct batch *batch = batch_new();
+    uint64_t held = r->state.held_seq;
+    struct snap sn;
+    int rc =
+        head_publish(r->world.store, repo_of(r), SLICE(SYNC_TREE), &b->root, b->entries, b->bytes,
+                     fresh ? NULL : &r->head.root, false, clock_unix_s(), batch, &sn, e);
+
+    if (rc == 0) {
+        note_success(r, sn.seq);
+        r->state.held_seq = 0;
+        sync_state_put(batch, repo_of(r), &r->state);
+        rc = store_commit(r->world.store, &batch, COMMIT_SYNC, e);
+    }
+    batch_free(&batch);
+    if (rc != 0) {
+        return rc;
+    }
+    run_outcome(r, RUN_PUBLISHED, sn.seq, &b->root);
+    r->world.on_published(r->world.arg, repo_of(r));
+    run_say(r, "published v%" PRIu64 ": %" PRIu64 " entries, %" PRIu64 " bytes", sn.seq, b->entries,
+            b->bytes);
+    if (held != 0) { /* what waited is overtaken */
+        (void)!snap_remove(r->world.store, repo_of(r), SLICE(SYNC_TREE), held, NULL);
+    }
+    return 0;
+}
+
+int run_land(struct run *r, struct err *e)
+{
+    struct gate_limit limit = {0};
+    struct err reason = {0};
+    struct built b;
+    bool held = false;
+    int rc;
+
+    run_at(r, RUN_VERIFY);
+    if (r->job->conf->max_delete != NULL && !gate_limit_parse(r->job->conf->max_delete, &limit)) {
+        return err_set(e, E_CONFIG, "max_delete does not read");
+    }
+    rc = build_tree(&r->plan, r->keep_gone, &b, e);
+    if (rc != 0) {
+        return rc;
+    }
+    run_at(r, RUN_PUBLISH);
+    if (r->head.seq != 0 && digest_eq(&b.root, &r->head.root)) {
+        note_success(r, r->head.seq);
+        run_outcome(r, RUN_UNCHANGED, r->head.seq, &b.root);
+        run_say(r, "unchanged: v%" PRIu64 " stays", r->head.seq);
+        rc = run_put_state(r, e);
+        return rc == 0 ? build_settle(&r->plan, e) : rc;
+    }
+    rc = gate_judge(&limit, r->head.entries, roster_count(r->roster), r->plan.gone, &reason);
+    if (rc == 0 && r->head.seq != 0) {
+        rc = head_held(r->world.store, repo_of(r), SLICE(SYNC_TREE), &held, e);
+        if (rc == 0 && held) {
+            rc = err_set(&reason, E_REFUSED, "it was rolled back and is kept so");
+        }
+    }
+    if (rc == E_REFUSED) {
+        return park(r, &b, &reason, e);
+    }
+    if (rc == 0) {
+        rc = move_head(r, &b, e);
+    }
+    return rc == 0 ? build_settle(&r->plan, e) : rc;
+}

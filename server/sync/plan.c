@@ -1,0 +1,276 @@
+#include "server/sync/plan.h"
+
+#include <stdlib.h>
+
+#include "common/os/clock.h"
+#include "server/store/keep.h"
+#include "server/store/seek.h"
+#include "server/sync/stage_row.h"
+
+enum { ROWS_A_BATCH = 256, ROW_MAX = 64 << 10 };
+
+struct planner {
+    struct plan_of_run *p;
+    struct seek base;
+    struct seen_walk *seen, *staged;
+    struct batch *rows; /* of what is reused */
+    size_t nrows;
+    struct err *e;
+};
+
+static void todo_add(struct plan_of_run *p, size_t i, const struct sync_entry *en)
+{
+    if (p->todo_count == p->todo_room) {
+        p->todo_room = p->todo_room != 0 ? 2 * p->todo_room : 256;
+        p->todo = realloc(p->todo, p->todo_room * sizeof p->todo[0]);
+        CHECK(p->todo != NULL);
+    }
+    p->todo[p->todo_count++] = (uint32_t)i;
+    if (en->size_bytes != SYNC_SIZE_UNKNOWN) {
+        (void)!add_u64(p->fetch_bytes, en->size_bytes, &p->fetch_bytes);
+    }
+}
+
+static int flush(struct planner *x)
+{
+    int rc = x->nrows != 0 ? store_commit(x->p->store, &x->rows, COMMIT_LAZY, x->e) : 0;
+
+    batch_free(&x->rows);
+    x->rows = batch_new();
+    x->nrows = 0;
+    return rc;
+}
+
+/* Bytes that some repo has already are not fetched again. */
+static int reuse(struct planner *x, const struct sync_entry *en, bool *yes)
+{
+    struct seen s = {.listed_size = en->size_bytes,
+                     .listed_mtime_ns = en->mtime_ns,
+                     .mtime_step_s = en->mtime_step_s,
+                     .size_step = en->size_step,
+                     .taken_unix_s = clock_unix_s(),
+                     .mtime_ns = en->mtime_ns,
+                     .digest = en->digest,
+                     .validator = en->validator};
+    struct blob *b = NULL;
+    int rc = blob_open(x->p->store, &en->digest, &b, NULL);
+
+    *yes = rc == 0;
+    if (rc != 0) {
+        return rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : err_set(x->e, rc, "a blob's row");
+    }
+    s.size_bytes = blob_size_bytes(b);
+    stage_row_put(x->rows, x->p->repo, en->path, &s);
+    x->nrows++;
+    rc = x->nrows >= ROWS_A_BATCH ? flush(x) : 0;
+    blob_release(&b);
+    return rc;
+}
+
+/* The published entry's content is what is listed; does its entry say the same too? */
+static bool entry_says(const struct entry *old, const struct sync_entry *en, const struct seen *s)
+{
+    int64_t mtime = s->mtime_ns;
+
+    if (en->mtime_ns != SYNC_TIME_UNKNOWN && en->mtime_step_s == 0 && !seen_needs_row(s)) {
+        mtime = en->mtime_ns;
+    }
+    return old->executable == en->executable && old->mtime_ns == mtime && old->target.n == 0;
+}
+
+static int judge_file(struct planner *x, size_t i, const struct sync_entry *en,
+                      const struct entry *old)
+{
+    enum seen_verdict v = SEEN_OTHER;
+    enum fate f = FATE_FETCH;
+    struct seen s;
+    bool here = false;
+    int rc = seen_walk_to(x->staged, en->path, &s, x->e);
+
+    if (rc == 0 && seen_judge(&s, en) == SEEN_SAME) {
+        f = FATE_STAGED;
+        goto out;
+    }
+    if (rc != 0 && rc != E_NOTFOUND) {
+        return rc;
+    }
+    if (old != NULL && old->type == ENTRY_FILE) {
+        rc = seen_walk_to(x->seen, en->path, &s, x->e);
+        if (rc != 0 && rc != E_NOTFOUND) {
+            return rc;
+        }
+        if (rc == E_NOTFOUND || !digest_eq(&s.digest, &old->digest)) {
+            seen_of_entry(old, &s);
+        }
+        v = seen_judge(&s, en);
+    }
+    if (v == SEEN_SAME) {
+        f = entry_says(old, en, &s) ? FATE_SAME : FATE_WRITE;
+        goto out;
+    }
+    if (en->digest_known) {
+        rc = reuse(x, en, &here);
+        if (rc != 0) {
+            return rc;
+        }
+        if (here) {
+            f = FATE_STAGED;
+            x->p->reused++;
+        }
+    }
+out:
+    x->p->fate[i] = (uint8_t)f;
+    if (f == FATE_FETCH) {
+        todo_add(x->p, i, en);
+    }
+    return 0;
+}
+
+/* True: nothing but the entry itself is to be looked at. */
+static bool same_link(const struct sync_entry *en, const struct entry *old)
+{
+    return old != NULL && old->type == ENTRY_LINK && slice_eq(old->target, en->target) &&
+           (en->mtime_ns == SYNC_TIME_UNKNOWN || old->mtime_ns == en->mtime_ns);
+}
+
+static bool same_dir(const struct sync_entry *en, const struct entry *old)
+{
+    return old != NULL && old->type == ENTRY_DIR &&
+           (en->mtime_ns == SYNC_TIME_UNKNOWN || old->mtime_ns == en->mtime_ns);
+}
+
+static int judge_entry(struct planner *x, size_t i, const struct sync_entry *en,
+                       const struct entry *old)
+{
+    uint8_t *f = &x->p->fate[i];
+
+    switch (en->type) {
+    case SYNC_LINK:
+        *f = same_link(en, old) ? FATE_SAME : FATE_WRITE;
+        return 0;
+    case SYNC_DIR:
+        *f = same_dir(en, old) ? FATE_SAME : FATE_WRITE;
+        return 0;
+    case SYNC_FILE:
+        break;
+    }
+    if (en->leader.n != 0) {
+        *f = FATE_FOLLOW;
+        return 0;
+    }
+    return judge_file(x, i, en, old);
+}
+
+/* Leaders have been judged, wherever they stand. A follower is the same when its leader is and its entry says so. */
+static int judge_followers(struct planner *x)
+{
+    struct plan_of_run *p = x->p;
+    struct buf path = BUF_INIT(8192);
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < roster_count(p->roster); i++) {
+        struct sync_entry en, first;
+        const struct entry *old;
+        ptrdiff_t leader;
+        if (p->fate[i] != FATE_FOLLOW) {
+            continue;
+        }
+        roster_get(p->roster, i, &en);
+        buf_clear(&path);
+        buf_adds(&path, en.path);
+        leader = roster_find(p->roster, en.leader);
+        first = en;
+        if (leader >= 0) {
+            roster_get(p->roster, (size_t)leader, &first);
+        }
+        if (leader < 0 || first.type != SYNC_FILE || first.leader.n != 0) {
+            rc = err_set(x->e, E_PROTOCOL, "the list has a hard link to what it does not list");
+            break;
+        }
+        rc = seek_get(&x->base, buf_slice(&path), &old, x->e);
+        if (rc == 0 && p->fate[leader] == FATE_SAME && old->type == ENTRY_FILE &&
+            slice_eq(old->target, first.path)) {
+            p->fate[i] = FATE_SAME;
+            p->same++;
+        } else if (rc == 0) {
+            p->changed++;
+        } else if (rc == E_NOTFOUND) {
+            p->fresh++;
+        }
+        rc = rc == E_NOTFOUND ? 0 : rc;
+    }
+    buf_free(&path);
+    return rc;
+}
+
+static int judge_all(struct planner *x)
+{
+    struct plan_of_run *p = x->p;
+    uint64_t there = 0; /* published ones that are still listed */
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < roster_count(p->roster); i++) {
+        struct sync_entry en;
+        const struct entry *old = NULL;
+        roster_get(p->roster, i, &en);
+        rc = seek_get(&x->base, en.path, &old, x->e);
+        if (rc != 0 && rc != E_NOTFOUND) {
+            break;
+        }
+        old = rc == 0 ? old : NULL;
+        there += old != NULL;
+        rc = judge_entry(x, i, &en, old);
+        if (p->fate[i] == FATE_SAME) {
+            p->same++;
+        } else if (p->fate[i] != FATE_FOLLOW) {
+            *(old != NULL ? &p->changed : &p->fresh) += 1;
+        }
+    }
+    p->gone = p->base_entries - min_u64(p->base_entries, there);
+    return rc == 0 ? judge_followers(x) : rc;
+}
+
+int plan_make(struct plan_of_run *p, struct err *e)
+{
+    struct planner x = {.p = p, .rows = batch_new(), .e = e};
+    int rc;
+
+    p->fate = mem_array(roster_count(p->roster) + 1, sizeof p->fate[0]);
+    if (!p->has_base) {
+        tree_empty_root(&p->base);
+        p->base_entries = 0;
+    }
+    seek_open(&x.base, p->store, &p->base);
+    x.seen = seen_walk_open(p->store, TABLE_SEEN, p->repo);
+    x.staged = seen_walk_open(p->store, TABLE_STAGE, p->repo);
+    rc = judge_all(&x);
+    if (rc == 0) {
+        rc = flush(&x);
+    }
+    seek_close(&x.base);
+    seen_walk_close(&x.seen);
+    seen_walk_close(&x.staged);
+    batch_free(&x.rows);
+    return rc;
+}
+
+void plan_free(struct plan_of_run *p)
+{
+    free(p->fate);
+    free(p->todo);
+    p->fate = NULL;
+    p->todo = NULL;
+    p->todo_count = p->todo_room = 0;
+}
+
+int plan_seen(const struct plan_of_run *p, struct slice path, struct buf *row, struct seen *out,
+              struct err *e)
+{
+    struct buf key = BUF_INIT(8192);
+    int rc;
+
+    seen_key(&key, p->repo, path);
+    rc = store_get(p->store, TABLE_SEEN, buf_slice(&key), row, e);
+    buf_free(&key);
+    return rc == 0 ? seen_decode(buf_slice(row), out, e) : rc;
+}

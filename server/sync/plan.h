@@ -1,0 +1,44 @@
+/* plan.h - the list against the published tree and what earlier runs fetched: what becomes of each entry.
+ *
+ * owns     plan_free() frees the fates and the todo list; the roster stays the caller's
+ * threads  one at a time; blocks (rows and nodes are read), so a million entries take seconds
+ */
+#ifndef SERVER_SYNC_PLAN_H
+#define SERVER_SYNC_PLAN_H
+
+#include "server/sync/roster.h"
+#include "server/sync/seen.h"
+
+enum fate {
+    FATE_SAME,  /* the tree's own entry stands, to the last bit */
+    FATE_WRITE, /* an entry that needs no bytes: a link, a folder, other times on the same content */
+    FATE_STAGED, /* its bytes are here, a row in TABLE_STAGE tells which */
+    FATE_FETCH,
+    FATE_FOLLOW, /* a hard link: as its leader */
+    FATE_KEEP,   /* could not be had: what the tree has stays */
+    FATE_DROP,   /* could not be had, and there is nothing to keep */
+};
+
+struct plan_of_run {
+    struct store *store;
+    struct slice repo;
+    struct roster *roster;
+    bool has_base;
+    struct digest base; /* root of the published tree; the empty one without */
+    uint64_t base_entries;
+    uint8_t *fate; /* enum fate, by the roster's index */
+    uint32_t *todo;
+    size_t todo_count, todo_room;
+    uint64_t fresh, changed, same, gone, reused; /* entries */
+    uint64_t fetch_bytes;                        /* as far as the list tells sizes */
+};
+
+/* Fills the plan's fates; what the caller has set is store, repo, roster, has_base, base and base_entries. Where a digest is
+ * known and its blob is here, whoever brought it, a stage row is written. */
+MUST_USE int plan_make(struct plan_of_run *p, struct err *e);
+void plan_free(struct plan_of_run *p);
+/* What a conditional question may be asked with: the seen row of a published entry. E_NOTFOUND. */
+MUST_USE int plan_seen(const struct plan_of_run *p, struct slice path, struct buf *row,
+                       struct seen *out, struct err *e);
+
+#endif

@@ -1,0 +1,70 @@
+/* run_priv.h - a run from within, for run.c, takes.c and report.c alone.
+ *
+ * threads  the run's; `look` is copied under its lock for everybody else
+ */
+#ifndef SERVER_SYNC_RUN_PRIV_H
+#define SERVER_SYNC_RUN_PRIV_H
+
+#include <event2/event.h>
+#include <stdatomic.h>
+
+#include "common/os/lock.h"
+#include "server/sync/engine.h"
+#include "server/sync/history.h"
+#include "server/sync/plan.h"
+
+struct run {
+    struct run_world world;
+    const struct run_job *job;
+    void (*ended)(void *arg, struct run *r);
+    void *ended_arg;
+    pthread_t thread;
+    struct event_base *base;
+    struct mailbox *box;
+    struct fetcher *fetcher;
+    struct letter stop_letter;
+    _Atomic bool stopping;
+    struct lock lock; /* guards `look` and the log's lines */
+    struct run_report look;
+    struct batch *lines; /* of the log, not yet committed */
+    uint64_t line;
+    uint64_t told_ms; /* when the log was last committed */
+
+    /* one attempt */
+    struct engine_site site;
+    const struct engine_ops *ops;
+    struct engine *engine;
+    bool answered; /* what was asked of the engine */
+    int rc;
+    struct err why;
+    enum probe_answer probe;
+    bool broken;
+    struct roster *roster;
+    bool keep_gone;
+    uint64_t left_out;
+    char cursor[CURSOR_MAX];
+    size_t cursor_bytes;
+    struct plan_of_run plan;
+    struct snap head; /* seq 0: none */
+    struct sync_state state;
+    bool too_late; /* the whole run's time is over */
+};
+
+void run_say(struct run *r, const char *fmt, ...) PRINTF_LIKE(2, 3); /* a line of the log */
+void run_at(struct run *r, enum run_stage s);
+/* Turns the loop until *done, a stop, or the end of the run's time; E_CANCELLED, E_TIMEOUT. */
+MUST_USE int run_turn(struct run *r, const bool *done, struct err *e);
+
+void run_wake(evutil_socket_t fd, short what, void *arg); /* sets the bool that arg is */
+void run_outcome(struct run *r, enum run_outcome o, uint64_t seq, const struct digest *root);
+MUST_USE int run_put_state(struct run *r, struct err *e);
+
+/* attempt.c */
+MUST_USE int run_attempt(struct run *r, const struct run_upstream *u, struct err *e);
+void run_close_attempt(struct run *r);
+/* land.c: builds, judges, publishes or parks. */
+MUST_USE int run_land(struct run *r, struct err *e);
+/* takes.c: everything on the plan's todo list; fates become FATE_STAGED, FATE_KEEP or FATE_DROP. */
+MUST_USE int run_take_all(struct run *r, struct err *e);
+
+#endif

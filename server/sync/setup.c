@@ -1,0 +1,140 @@
+#include "server/sync/setup.h"
+
+#include <stdlib.h>
+
+#include "server/sync/engine.h"
+#include "server/sync/gate.h"
+
+void setup_release(struct setup **sp)
+{
+    struct setup *u = *sp;
+
+    *sp = NULL;
+    if (u == NULL || --u->holds != 0) {
+        return;
+    }
+    for (size_t i = 0; i < u->job.upstreams; i++) {
+        struct origin *o = (struct origin *)(uintptr_t)u->job.upstream[i].origin;
+        origin_free(&o);
+    }
+    arena_fini(&u->arena);
+    free(u);
+}
+
+static const char *copy(struct arena *a, const char *s)
+{
+    return s != NULL ? arena_cstr(a, slice_str(s)) : NULL;
+}
+
+static void copy_list(struct arena *a, const char *const **list, size_t n)
+{
+    const char **mine = arena_alloc(a, (n + 1) * sizeof *mine);
+
+    for (size_t i = 0; i < n; i++) {
+        mine[i] = copy(a, (*list)[i]);
+    }
+    *list = mine;
+}
+
+static void copy_conf(struct arena *a, const struct sync_conf *from, struct sync_conf *to)
+{
+    *to = *from;
+    to->schedule = copy(a, from->schedule);
+    to->engine = copy(a, from->engine);
+    to->list = copy(a, from->list);
+    to->profile = copy(a, from->profile);
+    to->probe = copy(a, from->probe);
+    to->max_delete = copy(a, from->max_delete);
+    copy_list(a, &to->upstreams, to->upstreams_count);
+    copy_list(a, &to->filter, to->filter_count);
+    copy_list(a, &to->suites, to->suites_count);
+    copy_list(a, &to->components, to->components_count);
+    copy_list(a, &to->architectures, to->architectures_count);
+    copy_list(a, &to->hours, to->hours_count);
+}
+
+static bool is_http(const char *url)
+{
+    return strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0;
+}
+
+static int add_upstreams(struct setup *u, const struct sync_repo_settings *r, struct err *e)
+{
+    size_t n = 1 + u->conf.upstreams_count;
+    struct run_upstream *up = arena_alloc(&u->arena, n * sizeof *up);
+    int rc = 0;
+
+    u->job.upstream = up;
+    up[0].url = copy(&u->arena, r->conf->origin.url);
+    up[0].origin = r->repo->origin != NULL ? origin_hold(r->repo->origin) : NULL;
+    u->job.upstreams = 1;
+    for (size_t i = 1; rc == 0 && i < n; i++) {
+        struct origin_settings set = r->conf->origin;
+        struct origin *o = NULL;
+        set.url = up[i].url = u->conf.upstreams[i - 1];
+        set.moved_from_count = 0;
+        set.authorization = NULL; /* the origin's own */
+        if (is_http(set.url)) {
+            rc = origin_new(r->repo->name, &set, &o, e);
+        }
+        up[i].origin = o;
+        u->job.upstreams += rc == 0;
+    }
+    return rc;
+}
+
+int setup_new(const struct sync_repo_settings *r, struct setup **out, struct err *e)
+{
+    struct setup *u = NEW(struct setup);
+    const struct origin_settings *o = &r->conf->origin;
+    int rc = 0;
+
+    u->holds = 1;
+    copy_conf(&u->arena, r->conf->sync, &u->conf);
+    u->job = (struct run_job){
+        .repo = copy(&u->arena, r->repo->name),
+        .conf = &u->conf,
+        .secret = is_http(o->url) ? NULL : copy(&u->arena, o->authorization),
+        .ca_file = copy(&u->arena, o->ca_file),
+        .proxy = copy(&u->arena, o->proxy),
+        .connect_ms = o->connect_ms,
+        .stall_ms = o->stall_ms,
+    };
+    u->scheduled = u->conf.schedule != NULL;
+    if (u->scheduled) {
+        rc = cron_parse(slice_str(u->conf.schedule), &u->cron, e);
+    }
+    if (rc == 0) {
+        rc = add_upstreams(u, r, e);
+    }
+    if (rc != 0) {
+        setup_release(&u);
+    }
+    *out = u;
+    return rc;
+}
+
+int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
+{
+    struct gate_limit l;
+    struct cron cron;
+    struct err why = {0};
+
+    if (c->schedule != NULL && cron_parse(slice_str(c->schedule), &cron, &why) != 0) {
+        return err_set(e, E_CONFIG, "schedule = \"%.60s\", %.100s, mend it", c->schedule, why.text);
+    }
+    if (c->max_delete != NULL && !gate_limit_parse(c->max_delete, &l)) {
+        return err_set(e, E_CONFIG,
+                       "max_delete = \"%.40s\", that is neither a number nor a share, write 40000 "
+                       "or 5%%",
+                       c->max_delete);
+    }
+    for (size_t i = 0; i <= c->upstreams_count; i++) {
+        const char *url = i == 0 ? origin_url : c->upstreams[i - 1];
+        if (engine_find(c->engine, slice_str(url)) == NULL) {
+            return err_set(e, E_CONFIG, "no engine%s%.20s reaches %.100s, see mirrord.conf(5)",
+                           c->engine != NULL ? " " : "", c->engine != NULL ? c->engine : "", url);
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,54 @@
+/* sync.h - the repos that are mirrored whole: when their runs are due, which are under way, what they told.
+ *
+ * A repo has one run at a time; several together, and several at one upstream, as the settings allow. What is remembered
+ * between runs stands in rows (history.h): paused, held, the last reports.
+ *
+ * owns     settings are copied; a run keeps those it began with
+ * threads  any but loops: calls may read rows. The schedule has a thread of its own
+ * errors   E_NOTFOUND: no such repo, or it is not synced; E_BUSY: a run is under way
+ */
+#ifndef SERVER_SYNC_SYNC_H
+#define SERVER_SYNC_SYNC_H
+
+#include "server/repo/repo.h"
+#include "server/sync/history.h"
+
+struct sync;
+
+struct sync *sync_open(const struct run_world *w);
+void sync_close(struct sync **sp); /* stops runs; they go on after the next start */
+
+struct sync_repo_settings { /* of one synced repo */
+    const struct repo *repo;
+    const struct repo_conf *conf;
+};
+/* From now on these; runs under way end as they began. */
+MUST_USE int sync_set(struct sync *s, const struct sync_repo_settings *repos, size_t count,
+                      unsigned together, struct err *e);
+/* Judges a section: E_CONFIG with a sentence. */
+MUST_USE int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e);
+
+MUST_USE int sync_start(struct sync *s, struct slice repo, bool dry, bool force, uint64_t *id,
+                        struct err *e);
+MUST_USE int sync_cancel(struct sync *s, struct slice repo, struct err *e); /* its run, if any */
+MUST_USE int sync_pause(struct sync *s, struct slice repo, bool pause, struct err *e);
+/* Publishes the snapshot that is held. */
+MUST_USE int sync_approve(struct sync *s, struct slice repo, struct snap *out, struct err *e);
+
+struct sync_view {
+    char name[64];
+    char upstream[256];
+    char schedule[128];            /* or "" */
+    bool running, paused, waiting; /* waiting: due, others come first */
+    uint64_t next_unix_s;          /* 0: none is planned */
+    uint64_t held_seq, failures, last_ok_unix_s;
+    bool ever;              /* `last` counts */
+    struct run_report last; /* or the one under way */
+    struct snap head;       /* seq 0: none */
+};
+MUST_USE int sync_look(struct sync *s, struct slice repo, struct sync_view *out, struct err *e);
+/* Every synced repo, by name. */
+MUST_USE int sync_each(struct sync *s, int (*each)(void *arg, const struct sync_view *v), void *arg,
+                       struct err *e);
+
+#endif

@@ -1,0 +1,28 @@
+/* A folder page of a stranger's server, HTML or JSON by the first byte: what it gives are names that can be, one level deep. */
+#include "server/store/tree.h"
+#include "server/sync/http/index.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+static int judge(void *arg, const struct index_item *it)
+{
+    (void)arg;
+    CHECK(tree_path_valid(it->name));
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+    struct index_events ev = {.on_item = judge};
+    struct err e;
+
+    if (n == 0) {
+        return 0;
+    }
+    if (p[0] % 2 == 0) {
+        (void)!index_html_read(slice_of(p + 1, n - 1), SLICE("http://h.example/a/b%20c/"), &ev, &e);
+    } else {
+        (void)!index_json_read(slice_of(p + 1, n - 1), &ev, &e);
+    }
+    return 0;
+}

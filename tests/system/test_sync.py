@@ -1,0 +1,219 @@
+"""A repo that is mirrored whole: lists of all kinds, runs that change it, runs that must not, snapshots and the way back."""
+import json
+import os
+import threading
+import time
+
+import pytest
+
+from harness.mirrord import SLOW
+from harness.tree_origin import STYLES, TreeOrigin
+
+CONFIG = 'repo "x" {{ protocol = "generic" origin = "{0}" sync {{ {1} }} }}'
+FAST = 'backoff = "100ms" tries = 2'
+ODD = "odd/a b+c%25&<>'\".txt"
+FILES = {"top": b"1", "a/one.bin": os.urandom(70000), "a/two.bin": os.urandom(100), "a/b/deep.bin": os.urandom(40000),
+         "a/b/empty": b"", ODD: b"odd", "odd/\xe9\xff": b"latin", "odd/#hash?query": b"h", "z/last": b"z"}
+
+
+@pytest.fixture
+def o():
+    with TreeOrigin(FILES) as origin:
+        yield origin
+
+
+@pytest.fixture
+def start(mirrord, o):
+    def begin(settings=FAST, **kw):
+        m = mirrord(CONFIG.format(o.url, settings), **kw)
+        m.o = o
+        return m
+    return begin
+
+
+def run(m, *args, rc=0):
+    done = m.ctl("--json", "sync", "run", "x", "--wait", *args, check=False, limit_s=60)
+    assert done.returncode == rc, (done, m.ctl("sync", "logs", "x", check=False).stdout)
+    return json.loads(done.stdout)
+
+
+def url_of(path):
+    from urllib.parse import quote
+    return "/x/" + quote(path.encode("latin-1"), safe="/")
+
+
+def served(m, wire="h1", prefix=""):
+    """Every file that the recursive listing names, fetched."""
+    listed = json.loads(m.get(f"/x/{prefix}?recursive=1", wire, headers={"Accept": "application/json"}).body)
+    assert len(listed["entries"]) > 0
+    return listed
+
+
+def check(m, tree, wire="h1", prefix=""):
+    """The repo is that tree: each file whole, and no other."""
+    assert len(served(m, wire, prefix)["entries"]) == len(tree)
+    for path, data in tree.items():
+        got = m.get(url_of(prefix + path), wire)
+        assert (got.status, got.body) == (200, data), path
+
+
+def lines(m):
+    return m.ctl("sync", "logs", "x").stdout
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_every_kind_of_folder_page(start, o, style):
+    o.style = style
+    if style == "json":
+        o.rm("odd/\xe9\xff")  # JSON has no words for it
+    m = start()
+    assert m.get("/x/top").status == 503
+    first = run(m)
+    count = len(o.tree())
+    assert (first["outcome"], first["listed"], first["new"]) == ("published", count, count)
+    check(m, o.tree())
+    o.forget()
+    again = run(m)
+    assert again["outcome"] == "unchanged" and not o.sent and again["seq"] == 1
+    if style != "python":  # its pages tell nothing, every file is asked for
+        assert not o.unchanged and all(p == "" or p.endswith("/") for p in o.requests)
+
+
+def test_changes_make_the_next_snapshot(start, o, wire):
+    m = start()
+    run(m)
+    before = o.tree()
+    o.put("a/one.bin", b"other", mtime=1700009999)
+    o.put("a/new.bin", os.urandom(50000))
+    o.rm("z/last")
+    o.forget()
+    plan = run(m, "--dry-run")
+    assert plan["outcome"] == "planned" and (plan["new"], plan["changed"], plan["gone"]) == (1, 1, 1)
+    assert not o.sent and m.get("/x/z/last", wire).status == 200
+    done = run(m)
+    assert (done["outcome"], done["seq"], set(o.sent)) == ("published", 2, {"a/one.bin", "a/new.bin"})
+    check(m, o.tree(), wire)
+    assert m.get("/x/z/last", wire).status == 404
+    check(m, before, wire, prefix="@v1/")
+    diff = {r["path"]: r["what"] for r in m.ctl_json("snapshot", "diff", "x", "v1")}
+    assert diff == {"a/one.bin": "changed", "a/new.bin": "added", "z/last": "removed"}
+    assert m.get("/x/@v9/top", wire).status == 404
+
+
+def test_rollback_holds_until_it_is_let_go(start, o):
+    m = start()
+    run(m)
+    before = o.tree()
+    o.put("top", b"two", mtime=1700009999)
+    run(m)
+    m.ctl("snapshot", "rollback", "x", "v1")
+    check(m, before)
+    held = run(m, rc=75)
+    assert held["outcome"] == "held" and "rolled back" in held["why"]
+    check(m, before)
+    m.ctl("snapshot", "hold", "x", "--off")
+    assert run(m)["outcome"] == "published"
+    check(m, o.tree())
+    m.ctl("snapshot", "tag", "x", "v1", "good")
+    assert m.ctl_json("snapshot", "show", "x", "good")["seq"] == 1
+    m.ctl("snapshot", "tag", "x", "v1", "")
+    m.ctl("snapshot", "rm", "x", "v1")
+    assert m.get("/x/@v1/top").status == 404
+    assert m.ctl("snapshot", "rm", "x", f"v{run(m)['seq']}", check=False).returncode == 75
+
+
+def test_held_when_it_empties_itself(start, o):
+    m = start()
+    run(m)
+    before = o.tree()
+    o.rm(*before)
+    held = run(m, rc=75)
+    assert held["outcome"] == "held" and "empty" in held["why"]
+    check(m, before)
+    assert m.ctl_json("sync", "ls")[0]["state"] == "held"
+    assert run(m, rc=75)["seq"] == held["seq"]  # the same again is not another snapshot
+    for path, data in before.items():
+        o.put(path, data)
+    assert run(m)["outcome"] == "unchanged"
+    check(m, before)
+
+
+def test_held_when_half_vanishes_then_approved(start, o):
+    m = start()
+    run(m)
+    before = o.tree()
+    o.rm(*[p for p in before if p.startswith(("a/", "odd/"))])
+    held = run(m, rc=75)
+    assert held["outcome"] == "held" and "half" in held["why"]
+    check(m, before)
+    assert {r["what"] for r in m.ctl_json("snapshot", "diff", "x", "v1", f"v{held['seq']}")} == {"removed"}
+    assert m.ctl_json("sync", "approve", "x")["seq"] == held["seq"]
+    check(m, o.tree())
+    assert run(m)["outcome"] == "unchanged"
+    assert m.ctl("sync", "approve", "x", check=False).returncode == 66
+
+
+def test_max_delete_by_count(start, o):
+    m = start(FAST + ' max_delete = "1"')
+    run(m)
+    o.rm("a/one.bin")
+    assert run(m)["outcome"] == "published"
+    o.rm("a/two.bin", "top")
+    assert run(m, rc=75)["outcome"] == "held"
+
+
+def test_pause_stops_the_schedule(start, o):
+    m = start(FAST + ' schedule = "every 1s"')
+    end = time.monotonic() + 20 * SLOW
+    while m.ctl_json("sync", "show", "x") == [] and time.monotonic() < end:
+        time.sleep(0.05)
+    m.ctl("sync", "pause", "x")
+    runs = len(m.ctl_json("sync", "show", "x"))
+    assert runs >= 1 and m.ctl_json("sync", "ls")[0]["state"] == "paused"
+    time.sleep(1.5)
+    assert len(m.ctl_json("sync", "show", "x")) == runs
+    m.ctl("sync", "resume", "x")
+    while len(m.ctl_json("sync", "show", "x")) == runs and time.monotonic() < end:
+        time.sleep(0.05)
+    assert len(m.ctl_json("sync", "show", "x")) > runs
+
+
+def test_two_runs_at_once(start, o):
+    gate = threading.Event()
+    o.midway = lambda path, at: gate.wait(30) and None
+    m = start()
+    m.ctl("sync", "run", "x")
+    second = m.ctl("sync", "run", "x", check=False)
+    assert second.returncode == 75 and "under way" in second.stderr
+    gate.set()
+    end = time.monotonic() + 20 * SLOW
+    while m.ctl_json("sync", "ls")[0]["running"] and time.monotonic() < end:
+        time.sleep(0.02)
+    assert m.ctl_json("sync", "ls")[0]["state"] == "published"
+    check(m, o.tree())
+
+
+def test_probe_lists_nothing_while_it_stays(start, o):
+    o.put("trace", b"1")
+    m = start(FAST + ' probe = "trace"')
+    run(m)
+    o.forget()
+    assert run(m)["outcome"] == "unchanged" and o.requests == ["trace"]
+    assert run(m, "--force")["listed"] == len(FILES) + 1
+    o.put("trace", b"2", mtime=1700009999)
+    o.put("top", b"22", mtime=1700009999)
+    assert run(m)["outcome"] == "published"
+    assert m.get("/x/top").body == b"22"
+
+
+def test_reload_brings_and_takes_a_sync(start, o):
+    m = start()
+    run(m)
+    m.config = CONFIG.format(o.url, FAST + ' schedule = "17 3 * * *"')
+    m.reload()
+    assert m.ctl_json("sync", "ls")[0]["schedule"] == "17 3 * * *"
+    check(m, o.tree())
+    m.config = CONFIG.format(o.url, FAST + ' schedule = "77 3 * * *"')
+    m.write_config()
+    assert m.ctl("config", "reload", check=False).returncode == 78
+    assert m.ctl_json("sync", "ls")[0]["schedule"] == "17 3 * * *"

@@ -38,7 +38,7 @@ struct need {
     struct slice name, version; /* NEED_HEAD */
     struct digest root;         /* NEED_ENTRY */
     struct slice path;
-    bool follow; /* links on the way; the fact's entry.path is then where they led */
+    bool follow;      /* links on the way; the fact's entry.path is then where they led */
     struct want want; /* NEED_DOCUMENT: its bytes; NEED_GATHER: its first part */
     bool one_part;    /* NEED_GATHER: what its Link leads to is not looked at */
 };
@@ -108,7 +108,7 @@ struct repo_conf { /* one `repo` section, as read */
     const char *
         credentials; /* hf: "service", "caller"; NULL: service with an authorization, else caller */
     const struct sync_conf *sync; /* mirrored whole; or NULL */
-    const char *source; /* "file:line" of the section, for errors */
+    const char *source;           /* "file:line" of the section, for errors */
 };
 
 struct rewrite_out {

@@ -9,7 +9,7 @@ static int take(struct slice all, size_t step, struct buf *seen)
     struct buf carry = BUF_INIT(1 << 20);
     int rc = 0;
 
-    answer_init(&a, 16);
+    answer_reader_init(&a, 16);
     while (all.n > 0 && rc >= 0) {
         struct slice rest;
         size_t piece = all.n < step ? all.n : step;

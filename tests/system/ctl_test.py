@@ -213,7 +213,7 @@ def test_upstream_check(m):
 def test_a_stop_does_not_wait_for_a_silent_origin(mirrord):
     """It would be given half a minute."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        m = mirrord(CONFIG.format(f"http://127.0.0.1:{silent.getsockname()[1]}"))
+        m = mirrord(CONFIG.format(f"http://127.0.0.1:{silent.getsockname()[1]}", "http://127.0.0.1:1/"))
         check = subprocess.Popen([BUILD / "mirrorctl", "--socket", m.socket, "upstream", "check"], stderr=subprocess.DEVNULL)
         asked, _ = silent.accept()
         m.stop(limit_s=15)

@@ -1,6 +1,6 @@
 #include "server/sync/rsync/answer.h"
 
-void answer_init(struct answer_reader *a, size_t digest_bytes)
+void answer_reader_init(struct answer_reader *a, size_t digest_bytes)
 {
     *a = (struct answer_reader){.coding = INDEX_CODING_INIT, .digest_bytes = digest_bytes};
 }

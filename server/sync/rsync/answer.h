@@ -36,7 +36,7 @@ struct answer_reader {
     uint8_t digest[CHECKSUM_BYTES_MAX];
 };
 
-void answer_init(struct answer_reader *a, size_t digest_bytes);
+void answer_reader_init(struct answer_reader *a, size_t digest_bytes);
 /* The next event; takes from *in what it used. Negative: an error. */
 MUST_USE int answer_next(struct answer_reader *a, struct slice *in, struct err *e);
 

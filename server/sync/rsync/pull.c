@@ -213,7 +213,7 @@ static void begin_list(struct pull *p)
     buf_adds(&p->draft, buf_slice(&p->filters));
     buf_free(&p->filters);
     draft_frame(p);
-    answer_init(&p->answer, checksum_bytes(p->kind));
+    answer_reader_init(&p->answer, checksum_bytes(p->kind));
     checksum_init(&p->sum, p->kind);
     p->state = PULL_LIST;
 }

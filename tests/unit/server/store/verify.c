@@ -264,7 +264,7 @@ static void test_scrub(void **state)
 }
 
 /* A disk that gives an error: our own pread() stands before libc's. */
-static ino_t sick_inode;
+static _Atomic ino_t sick_inode;
 
 ssize_t pread64(int fd, void *p, size_t n, off_t off);
 ssize_t pread64(int fd, void *p, size_t n, off_t off)

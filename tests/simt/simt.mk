@@ -44,4 +44,12 @@ $(B)/unit/kernels/cuda/%: $(B)/obj/tests/unit/kernels/cuda/%.o $(if $(SIMT_SAN),
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_KERNELS) $(L_BASE) $(if $(SIMT_SAN),-lstdc++) -o $@
 
+# The trainer's own use of the kernels: models and their operations, on the CPU and on the host's GPU.
+SIMT_TRAIN := $(addprefix $(B)/unit/agent/train/,pass workload)
+$(SIMT_TRAIN:$(B)/unit/%=$(B)/obj/tests/unit/%.o): CFLAGS_ALL += $(if $(SIMT_SAN),-DHAVE_SIMT)
+$(SIMT_TRAIN): $(B)/unit/%: $(B)/obj/tests/unit/%.o $(call lib,train) $(if $(SIMT_SAN),$(call lib,simt)) $(call lib,kernels) $(call lib,common)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_TRAIN) $(if $(SIMT_SAN),-lstdc++) -o $@
+
 -include $(shell find $(B)/simt -name '*.d' 2>/dev/null)

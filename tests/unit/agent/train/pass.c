@@ -2,17 +2,20 @@
 #include "agent/train/model.h"
 
 #include "tests/unit/kernels/finite.h"
+#ifdef HAVE_SIMT
+#    include "tests/simt/device.h"
+#endif
 
 enum { MOST = 24, VOCAB = 48 };
 
-static struct model *open_model(const struct model_config *c, enum dtype dt, bool caching,
-                                int64_t seq)
+static struct model *open_model(const struct model_config *c, const struct kops *k, enum dtype dt,
+                                bool caching, int64_t seq)
 {
     const struct model_options o = {.dt = dt, .world = 1, .caching = caching};
     struct model *m;
     struct err e;
 
-    assert_int_equal(model_open(c, kops_cpu(), &o, &m, &e), 0);
+    assert_int_equal(model_open(c, k, &o, &m, &e), 0);
     assert_int_equal(model_reserve(m, 1, seq, &e), 0);
     return m;
 }
@@ -20,7 +23,7 @@ static struct model *open_model(const struct model_config *c, enum dtype dt, boo
 /* Larger weights than a model begins with, that attention is not flat. */
 static double *weights_of(const struct model_config *c)
 {
-    struct model *m = open_model(c, DT_F64, false, 1);
+    struct model *m = open_model(c, kops_cpu(), DT_F64, false, 1);
     double *w = finite_array(m->layout.size), *first = (double *)(void *)m->param;
 
     assert_int_equal(model_init(m, 42, NULL), 0);
@@ -33,7 +36,11 @@ static double *weights_of(const struct model_config *c)
 
 static void put_weights(struct model *m, const double *w)
 {
-    assert_int_equal(m->k->convert(m->ks, m->dt, m->param, DT_F64, w, m->layout.size), 0);
+    void *host = mem_array((size_t)m->layout.size, dtype_bytes(m->dt));
+
+    assert_int_equal(convert_cpu(NULL, m->dt, host, DT_F64, w, m->layout.size), 0);
+    assert_int_equal(model_put(m, m->param, host, model_bytes(m, m->layout.size), NULL), 0);
+    free(host);
 }
 
 static double logit(const struct model *m, const void *logits, int i)
@@ -60,11 +67,13 @@ static void same_logits(const struct pair *p, const int32_t *token, int64_t all,
     }
 }
 
-/* From a prompt of any length, in pieces of any length, twice over. */
-static void grows_alike(const struct model_config *c, enum dtype dt, double tolerance)
+/* From prompts of some lengths, in pieces of one and two; the whole is read by the CPU. */
+static void grows_alike_on(const struct kops *k, const struct model_config *c, enum dtype dt,
+                           double tolerance)
 {
     int64_t seq = c->context < MOST ? c->context : MOST;
-    struct pair p = {open_model(c, dt, false, seq), open_model(c, dt, true, seq), tolerance};
+    struct pair p = {open_model(c, kops_cpu(), dt, false, seq), open_model(c, k, dt, true, seq),
+                     tolerance};
     double *w = weights_of(c), got[VOCAB];
     int32_t token[MOST];
 
@@ -88,6 +97,11 @@ static void grows_alike(const struct model_config *c, enum dtype dt, double tole
     free(w);
     model_close(&p.whole);
     model_close(&p.grown);
+}
+
+static void grows_alike(const struct model_config *c, enum dtype dt, double tolerance)
+{
+    grows_alike_on(kops_cpu(), c, dt, tolerance);
 }
 
 static struct model_config shape(const char *name)
@@ -125,11 +139,29 @@ static void test_narrow_types(void **state)
     grows_alike(&llama, DT_F16, 0.01);
 }
 
+/* The CUDA twins, on the host's GPU. */
+static void test_on_a_gpu(void **state)
+{
+    (void)state;
+#ifdef HAVE_SIMT
+    const struct model_config gpt2 = shape("tiny-gpt2"), llama = shape("tiny-llama");
+
+    simt_schedule(2);
+    grows_alike_on(simt_kops(), &gpt2, DT_F32, 1e-4);
+    grows_alike_on(simt_kops(), &llama, DT_F32, 1e-4);
+    grows_alike_on(simt_kops(), &llama, DT_BF16, 0.1);
+#else
+    print_message("skipped: sanitizers do not understand threads that are fibers\n");
+    skip();
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_narrow_types),
+        cmocka_unit_test(test_on_a_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,11 +10,11 @@
 enum {
     GATHER_MAGIC = 0x67617468,
     PARTS_MAX = 2000,
-    OUT_BYTES = 1 << 30,       /* of one gathering */
-    KEPT_BYTES = 64 << 20,     /* of one loop's */
+    OUT_BYTES = 256 << 20, /* of one gathering */
+    KEPT_BYTES = 64 << 20, /* of one loop's */
     KEPT_MAX = 4096,
-    STALE_S = 5,               /* with the origin in trouble nobody asks it again for so long */
-    TOUCH_S = 3600,            /* what is used from memory counts as read, so often */
+    STALE_S = 5,    /* with the origin in trouble nobody asks it again for so long */
+    TOUCH_S = 3600, /* what is used from memory counts as read, so often */
     NAME_BYTES = 64 << 10,
     TEXT_BYTES = 512,
 };
@@ -208,6 +208,17 @@ static void fail(struct gather *g, int rc, int status, struct slice why)
 
 /* --- one part after the other ------------------------------------------------------------------------------------- */
 
+/* A page that nobody can read would be kept as long as one that is right: it is asked for anew next time. */
+static void forget_part(struct gather *g)
+{
+    uint64_t removed;
+    struct err why;
+
+    if (cache_remove(g->all->desk->daemon->cache, g->want.repo, g->want.key, &removed, &why) != 0) {
+        log_warn("serve.gather_remove", "repo=%s why=\"%s\"", g->repo->name, why.text);
+    }
+}
+
 static void work(struct job *j)
 {
     struct gather *g = CONTAINER_OF(j, struct gather, job);
@@ -228,6 +239,9 @@ static void work(struct job *j)
         err_set(&g->why, E_TOOBIG, "the origin's listing is too large");
     }
     buf_free(&doc);
+    if (g->why.code == E_PROTOCOL) {
+        forget_part(g);
+    }
 }
 
 static void worked(struct job *j)
@@ -247,8 +261,7 @@ static void worked(struct job *j)
         finish(g, 0);
     } else {
         g->want.url = g->next;
-        g->want.key =
-            arena_fmt(&g->arena, SLICE_FMT "+%u", SLICE_ARG(g->need.want.key), g->parts);
+        g->want.key = arena_fmt(&g->arena, SLICE_FMT "+%u", SLICE_ARG(g->need.want.key), g->parts);
         g->again = false;
         ask_part(g);
     }
@@ -514,8 +527,7 @@ static bool is_made_of(const struct gather *g, struct slice key)
 {
     struct slice own = g->need.want.key;
 
-    return key.p == NULL || slice_eq(own, key) ||
-           (slice_starts(key, own) && key.p[own.n] == '+');
+    return key.p == NULL || slice_eq(own, key) || (slice_starts(key, own) && key.p[own.n] == '+');
 }
 
 void gathers_forget(struct gathers *all, struct slice repo, struct slice key)

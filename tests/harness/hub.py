@@ -219,6 +219,12 @@ class Handler(BaseHTTPRequestHandler):
         if isinstance(what, (int, float)) and not isinstance(what, bool) and what < 100:
             time.sleep(what)
             return False
+        if isinstance(what, bytes):
+            self.reply(200, {"Content-Type": "text/html", "ETag": '"portal"'}, what)
+            return True
+        if isinstance(what, dict):
+            self.reply(200, dict(what, **{"Content-Type": "application/json"}), b"[]")
+            return True
         if isinstance(what, int):
             more = {"RateLimit": '"api";r=0;t=2', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'} if what == 429 else {}
             self.reply(what, dict(more, **{"Content-Type": "text/plain"}), b"trouble")

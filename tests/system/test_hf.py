@@ -373,6 +373,33 @@ def test_garbage_for_a_listing(hf, hub, demo, mirrord):
     assert {p for p, e in got.items() if e["type"] == "file"} == {"a"}
 
 
+@pytest.mark.parametrize("what", ["/tree/", "/revision/"])
+def test_an_answer_that_nobody_can_read_is_not_kept(hf, hub, demo, what):
+    """A captive portal's page, say: 200, and no JSON. The next try asks the Hub anew."""
+    hub.order(what, b"<html>log in here</html>")
+    got = hf.get(file_path("config.json"))
+    assert got.status == 502 and got["x-error-code"] is None and "JSON" in got["x-error-message"]
+    got = hf.get(file_path("config.json"))
+    assert got.status == 200 and got.body == FILES["config.json"]
+
+
+def test_a_listing_that_never_ends(hf, hub, demo):
+    hub.order("/tree/", {"Link": f'<{hub.url}/api/models/org/demo/tree/{demo.sha}?recursive=true&expand=false>; rel="next"'}, times=10000)
+    got = hf.get(file_path("config.json"), limit_s=60 * SLOW)
+    assert got.status == 502 and "listing" in got["x-error-message"]
+
+
+def test_cache_ls_and_rm(hf, hub, demo):
+    for path in FILES:
+        assert hf.get(file_path(path)).status == 200
+    hf.settle()
+    kept = hf.ctl("cache", "ls", "hf").stdout
+    assert f"models/org/demo/blobs/{demo.etag('model.safetensors')}" in kept and f"api/models/org/demo/tree/{demo.sha}" in kept
+    hf.ctl("cache", "rm", "hf/models/org/demo/")
+    hub.cdn_calls.clear()
+    assert hf.get(file_path("model.safetensors")).status == 200 and hub.cdn_calls
+
+
 # --- rights ---
 
 GATED = {".gitattributes": b"x\n", "weights.safetensors": Big(200000, 9), "config.json": b"{}"}
@@ -453,7 +480,8 @@ def test_a_service_token(mirrord, hub, closed, tmp_path):
 
 # --- a mirror behind a mirror ---
 
-def test_edge_and_core(mirrord, hub, demo):
+def test_edge_and_core(mirrord, hub, demo, closed):
+    weights = file_path("weights.safetensors", repo="meta/gated")
     core = mirrord(hub.config())
     edge = mirrord(f'repo "hf" {{ protocol = "hf" origin = "http://127.0.0.1:{core.port}/hf" }}')
     for rev in ("main", demo.sha):
@@ -463,6 +491,10 @@ def test_edge_and_core(mirrord, hub, demo):
             assert got["x-repo-commit"] == demo.sha
     got = edge.get(file_path("none"), head=True)
     assert (got.status, got["x-error-code"], got["x-repo-commit"]) == (404, "EntryNotFound", demo.sha)
+    for m in (core, edge):
+        assert m.get(weights, headers=bearer("hf_alice")).status == 200
+        assert m.get(weights, headers=bearer("hf_bob")).status == 403
+        assert m.get(weights)["x-error-code"] == "GatedRepo"
     edge.settle()
     core.settle()
     hub.down()

@@ -10,11 +10,11 @@
 #include "common/codec/url.h"
 
 enum {
-    ALIAS_S = 60,       /* what a branch stands for */
-    OPEN_S = 300,       /* that a repository is open to all */
-    RIGHT_S = 300,      /* that this caller may read it */
-    NO_S = 30,          /* that there is none, or no right */
-    SILENT_S = 3600,    /* a right outlives the Hub's silence for so long */
+    ALIAS_S = 60,    /* what a branch stands for */
+    OPEN_S = 300,    /* that a repository is open to all */
+    RIGHT_S = 300,   /* that this caller may read it */
+    NO_S = 30,       /* that there is none, or no right */
+    SILENT_S = 3600, /* a right outlives the Hub's silence for so long */
     TOKEN_MAX = 512,
     PATH_BYTES = 16384,
 };
@@ -74,7 +74,8 @@ bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, str
     plan_want(k->r, rule, key, k->a, &p);
     *w = p.want;
     if (rule->class == RULE_DENY) {
-        say_error(k, 403, SLICE_NONE, SLICE("a rule of this mirror denies the path; ask whoever runs it"));
+        say_error(k, 403, SLICE_NONE,
+                  SLICE("a rule of this mirror denies the path; ask whoever runs it"));
         return false;
     }
     w->url = arena_fmt(k->a, "%s" SLICE_FMT, origin_url(k->r->origin), SLICE_ARG(key));
@@ -249,7 +250,8 @@ bool access_try(struct hf_ask *k, const struct manifest *m)
     return f->rc == 0;
 }
 
-const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query)
+const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query,
+                               bool for_ever)
 {
     struct slice key =
         query.n == 0 ? path
@@ -260,8 +262,13 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
     if (!access_want(k, key, path, &w)) {
         return NULL;
     }
+    if (for_ever && k->reader.n == 0) {
+        w.class = WANT_IMMUTABLE;
+    } else if (k->reader.n != 0) {
+        as_caller(k, &w);
+    }
     f = plan_gather(k->facts, SLICE(HF_MAKE_JSON), &w, k->at.route == HF_OTHER, k->p);
-    if (f != NULL && is_no(f) && k->token.p != NULL) {
+    if (k->reader.n == 0 && f != NULL && is_no(f) && k->token.p != NULL) {
         as_caller(k, &w);
         f = plan_gather(k->facts, SLICE(HF_MAKE_JSON), &w, k->at.route == HF_OTHER, k->p);
     }

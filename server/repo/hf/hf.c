@@ -8,7 +8,7 @@
 
 #include "common/codec/url.h"
 
-enum { LISTING_BYTES = 1 << 30, NAME_BYTES = 16384, PATHS_MAX = 4096 };
+enum { PAGE_BYTES = 64 << 20, LISTING_BYTES = 1 << 30, NAME_BYTES = 16384, PATHS_MAX = 4096 };
 
 static int hf_open(struct repo *r, const struct repo_conf *conf, struct err *e)
 {
@@ -43,7 +43,8 @@ static void hf_close(struct repo *r)
 /* Never text/html: what people upload must not run as ours in a browser. */
 static struct slice type_of(struct slice path)
 {
-    static const char *const texts[] = {".txt", ".md", ".py", ".jsonl", ".yaml", ".yml", ".csv", ".gitattributes"};
+    static const char *const texts[] = {".txt",  ".md",  ".py",  ".jsonl",
+                                        ".yaml", ".yml", ".csv", ".gitattributes"};
 
     if (slice_ends(path, SLICE(".json"))) {
         return SLICE("application/json");
@@ -79,7 +80,8 @@ static struct slice disposition(struct slice path, struct arena *a)
     }
     plain = arena_cstr(a, name);
     for (size_t i = 0; i < name.n; i++) {
-        plain[i] = plain[i] == '"' || plain[i] == '\\' || (uint8_t)plain[i] >= 0x7f ? '_' : plain[i];
+        plain[i] =
+            plain[i] == '"' || plain[i] == '\\' || (uint8_t)plain[i] >= 0x7f ? '_' : plain[i];
     }
     return arena_fmt(a, "inline; filename*=UTF-8''" SLICE_FMT "; filename=\"%s\";",
                      SLICE_ARG(escaped(name, a)), plain);
@@ -117,8 +119,8 @@ static struct slice path_of_file(const struct hf_ask *k)
 static bool want_file(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
 {
     struct slice id = m->id.n != 0 ? m->id : k->at.id;
-    struct slice named = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(k->at.type),
-                                   SLICE_ARG(id), SLICE_ARG(k->at.path));
+    struct slice named = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT,
+                                   SLICE_ARG(k->at.type), SLICE_ARG(id), SLICE_ARG(k->at.path));
     struct want w;
 
     if (!access_want(k, named, named, &w)) {
@@ -270,9 +272,9 @@ static void plan_paths(struct hf_ask *k)
 
 /* --- documents ---------------------------------------------------------------------------------------------------- */
 
-static void plan_json(struct hf_ask *k, struct slice path)
+static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
 {
-    const struct fact *f = access_json(k, path, k->req->query);
+    const struct fact *f = access_json(k, path, k->req->query, for_ever);
 
     if (f == NULL) {
         return;
@@ -290,8 +292,12 @@ static void plan_info(struct hf_ask *k, struct slice path)
 {
     struct repo_info info;
 
-    if (k->req->query.n != 0 || (k->at.rev.p != NULL && hf_is_commit(k->at.rev))) {
-        plan_json(k, path);
+    if (k->at.rev.p != NULL && hf_is_commit(k->at.rev)) {
+        if (access_commit(k)) {
+            plan_json(k, path, true);
+        }
+    } else if (k->req->query.n != 0) {
+        plan_json(k, path, false);
     } else if (access_commit(k) && info_read(k->info->bytes, &info)) {
         say_json(k, info.json);
     }
@@ -309,13 +315,16 @@ static void plan_auth_check(struct hf_ask *k)
 static void plan_whoami(struct hf_ask *k, struct slice path)
 {
     if (((const struct hf *)k->r->state)->service) {
-        say_json(k, SLICE("{\"type\":\"user\",\"id\":\"mirror\",\"name\":\"mirror\",\"fullname\":\"mirror\","
-                          "\"isPro\":false,\"orgs\":[],\"auth\":{\"type\":\"access_token\","
-                          "\"accessToken\":{\"displayName\":\"mirror\",\"role\":\"read\"}}}"));
+        say_json(
+            k,
+            SLICE(
+                "{\"type\":\"user\",\"id\":\"mirror\",\"name\":\"mirror\",\"fullname\":\"mirror\","
+                "\"isPro\":false,\"orgs\":[],\"auth\":{\"type\":\"access_token\","
+                "\"accessToken\":{\"displayName\":\"mirror\",\"role\":\"read\"}}}"));
     } else if (k->token.p == NULL) {
         say_error(k, 401, SLICE_NONE, SLICE("Invalid username or password."));
     } else {
-        plan_json(k, path);
+        plan_json(k, path, false);
     }
 }
 
@@ -337,7 +346,7 @@ static void plan_route(struct hf_ask *k, struct slice path)
     case HF_REFS:
     case HF_COMMITS:
     case HF_OTHER:
-        plan_json(k, path);
+        plan_json(k, path, false);
         return;
     case HF_AUTH_CHECK:
         plan_auth_check(k);
@@ -376,10 +385,11 @@ static int hf_plan(const struct repo *r, const struct http_req *req, struct slic
                    struct plan *out, struct err *e)
 {
     struct hf_ask k = {.r = r, .req = req, .facts = facts, .a = arena, .p = out};
-    int rc = hf_path_parse(path, arena, &k.at, e);
+    struct err why;
 
-    if (rc != 0) {
-        say_error(&k, 400, SLICE_NONE, slice_str(e->text));
+    (void)e;
+    if (hf_path_parse(path, arena, &k.at, &why) != 0) {
+        say_error(&k, 400, SLICE_NONE, arena_copy(arena, slice_str(why.text)));
         return 0;
     }
     out->right = RIGHT_READ;
@@ -398,12 +408,29 @@ static int hf_plan(const struct repo *r, const struct http_req *req, struct slic
     return 0;
 }
 
+/* Listings and files are for ever; what else is kept are words on what may change. */
+static bool hf_kept(const struct repo *r, struct slice key, struct arena *arena, struct want *out)
+{
+    bool file = memmem(key.p, key.n, "/blobs/", 7) != NULL && !slice_starts(key, SLICE("api/"));
+    bool listing = memmem(key.p, key.n, "/tree/", 6) != NULL && slice_starts(key, SLICE("api/"));
+    struct slice path = slice_cut(&key, '?');
+    struct plan p;
+
+    plan_want(r, plan_rule(r, path, arena), path, arena, &p);
+    *out = p.want;
+    out->class = file || listing ? WANT_IMMUTABLE : WANT_MUTABLE;
+    return true;
+}
+
 static int hf_gather(const struct repo *r, const struct gather_part *part, struct buf *out,
                      struct err *e)
 {
     struct slice what = part->need->key;
 
     (void)r;
+    if (part->doc.n > PAGE_BYTES) {
+        return err_set(e, E_TOOBIG, "the Hub's answer has %zu bytes", part->doc.n);
+    }
     if (slice_eqs(what, HF_MAKE_TREE)) {
         return manifest_add(part->doc, part->url, part->first, part->last, out, e);
     }
@@ -419,5 +446,6 @@ const struct repo_ops repo_hf = {
     .close = hf_close,
     .plan = hf_plan,
     .gather = hf_gather,
+    .kept = hf_kept,
     .failed = say_failed,
 };

@@ -20,7 +20,7 @@
 #define HF_MAKE_JSON  "json"
 #define HF_MAKE_PROBE "probe" /* nothing: that it may be read is all */
 
-struct hf { /* repo->state */
+struct hf {       /* repo->state */
     bool service; /* our credential fetches for everybody; else each caller's own */
 };
 
@@ -31,12 +31,12 @@ struct hf_ask {
     struct arena *a;
     struct plan *p;
     struct hf_path at;
-    struct slice token; /* the caller's, of the Hub; p == NULL: none, or it does not count here */
+    struct slice token;  /* the caller's, of the Hub; p == NULL: none, or it does not count here */
     struct slice caller; /* names it without telling it; "" for nobody */
     /* access(): */
     struct slice commit;
-    struct slice reader; /* whose metadata is looked at: "" for everybody's, or `caller` */
-    bool closed;         /* the files are for those alone whose right was tried */
+    struct slice reader;   /* whose metadata is looked at: "" for everybody's, or `caller` */
+    bool closed;           /* the files are for those alone whose right was tried */
     uint64_t until_unix_s; /* what was learned of the repository is good so long; 0: nothing was */
     bool stale;
     const struct fact *info; /* of the revision, when it was looked at */
@@ -50,8 +50,10 @@ bool access_commit(struct hf_ask *k);
 bool access_manifest(struct hf_ask *k, struct manifest *m);
 /* Of a closed one: this caller's right, tried on a file of it. */
 bool access_try(struct hf_ask *k, const struct manifest *m);
-/* A document of the API as everybody sees it, else as the caller does. path: below the origin, as it came. */
-const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query);
+/* A document of the API as everybody sees it, else as the caller does. path: below the origin, as it came;
+ * for_ever: it is of a commit. */
+const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query,
+                               bool for_ever);
 /* A want below the origin; rule_path is what rules are matched on. False: a rule denies it. */
 bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, struct want *w);
 

@@ -18,14 +18,14 @@ static const struct {
     enum hf_route route;
     bool has_rev;
 } markers[] = {
-    {"revision", HF_INFO, true},         {"tree", HF_TREE, true},
-    {"paths-info", HF_PATHS, true},      {"refs", HF_REFS, false},
-    {"commits", HF_COMMITS, true},       {"auth-check", HF_AUTH_CHECK, false},
-    {"xet-read-token", HF_XET, true},    {"xet-write-token", HF_WRITE, true},
-    {"preupload", HF_WRITE, true},       {"commit", HF_WRITE, true},
-    {"branch", HF_WRITE, true},          {"tag", HF_WRITE, true},
-    {"settings", HF_WRITE, false},       {"super-squash", HF_WRITE, true},
-    {"discussions", HF_WRITE, false},    {"lfs-files", HF_WRITE, false},
+    {"revision", HF_INFO, true},      {"tree", HF_TREE, true},
+    {"paths-info", HF_PATHS, true},   {"refs", HF_REFS, false},
+    {"commits", HF_COMMITS, true},    {"auth-check", HF_AUTH_CHECK, false},
+    {"xet-read-token", HF_XET, true}, {"xet-write-token", HF_WRITE, true},
+    {"preupload", HF_WRITE, true},    {"commit", HF_WRITE, true},
+    {"branch", HF_WRITE, true},       {"tag", HF_WRITE, true},
+    {"settings", HF_WRITE, false},    {"super-squash", HF_WRITE, true},
+    {"discussions", HF_WRITE, false}, {"lfs-files", HF_WRITE, false},
 };
 
 bool hf_is_commit(struct slice rev)

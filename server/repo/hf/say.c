@@ -52,15 +52,21 @@ void say_fact(struct hf_ask *k, const struct fact *f)
             code = SLICE("RepoNotFound");
         }
         say_error(k, f->status == 410 ? 404 : f->status, code,
-                  f->message.n != 0 ? f->message
-                                    : SLICE("the Hub has no such repository or revision, or shows it "
-                                            "only to those who have a right to it"));
+                  f->message.n != 0
+                      ? f->message
+                      : SLICE("the Hub has no such repository or revision, or shows it "
+                              "only to those who have a right to it"));
         return;
     }
-    why = arena_fmt(k->a, "not in this mirror yet, and the Hub behind repo %s cannot be asked: " SLICE_FMT,
-                    k->r->name, SLICE_ARG(f->message));
+    why = arena_fmt(
+        k->a, "not in this mirror yet, and the Hub behind repo %s cannot be asked: " SLICE_FMT,
+        k->r->name, SLICE_ARG(f->message));
     /* 504 lets clients fall back to what they have; 503 with a time makes them wait for it. */
-    say_error(k, f->rc == E_BUSY ? 503 : f->rc == E_NOSPACE ? 507 : f->status == 502 ? 502 : 504,
+    say_error(k,
+              f->rc == E_BUSY      ? 503
+              : f->rc == E_NOSPACE ? 507
+              : f->status == 502   ? 502
+                                   : 504,
               SLICE_NONE, why);
 }
 
@@ -105,8 +111,11 @@ void say_failed(const struct repo *r, const struct plan *p, int status, struct s
     struct slice from = p->kind == PLAN_WANT && p->known ? SLICE("this file") : SLICE("this");
 
     if (status >= 500) {
-        why = arena_fmt(a, SLICE_FMT " is not in this mirror yet, and the Hub behind repo %s did not give it: " SLICE_FMT,
-                        SLICE_ARG(from), r->name, SLICE_ARG(why));
+        why = arena_fmt(
+            a,
+            SLICE_FMT
+            " is not in this mirror yet, and the Hub behind repo %s did not give it: " SLICE_FMT,
+            SLICE_ARG(from), r->name, SLICE_ARG(why));
     }
     reply_add(reply, SLICE("x-error-message"), line_of(why, a));
 }

@@ -405,6 +405,8 @@ static void ask_part(struct gather *g)
 
 /* --- the asking --------------------------------------------------------------------------------------------------- */
 
+/* What is stale because the origin was in trouble may be shown again while somebody looks behind its back: else each one who
+ * asks would wait for an origin that does not even refuse. */
 static struct gather *find(struct call *c, struct slice name)
 {
     struct gathers *all = c->desk->gathers;
@@ -413,6 +415,9 @@ static struct gather *find(struct call *c, struct slice name)
     HASH_FIND(hh, all->by_name, name.p, name.n, g);
     if (g != NULL && (g->generation != c->repo->generation ||
                       (g->ready && g->fact.until_unix_s <= c->desk->loop->unix_s))) {
+        if (g->ready && g->fact.stale) {
+            c->plan.need.want.swr_s = UINT32_MAX;
+        }
         unlist(g);
         g = NULL;
     }

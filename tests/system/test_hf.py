@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import pathlib
+import re
+import socket
 import subprocess
 import time
 import urllib.parse
@@ -349,6 +351,66 @@ def test_the_hub_is_down(hf, hub, demo):
         assert "not in this mirror" in got["x-error-message"] and "Hub" in got["x-error-message"]
         assert got.total_s < 2 * SLOW, f"{path}: {got.total_s} s"
     hub.up()
+
+
+def test_the_hub_is_silent(hf, hub, demo):
+    """It takes connections and says nothing: the first who asks finds out, the next need not wait for it again."""
+    assert hf.get(file_path("config.json")).status == 200
+    hf.settle()
+    hub.down()
+    hf.stop()
+    hf.config = hf.config.replace("protocol", "stall = 3s rule '^api/.*/revision/' { ttl = 0s sie = 10d } protocol")
+    hf.start()
+    with socket.create_server(("127.0.0.1", hub.port), reuse_port=False):
+        first = hf.get(file_path("config.json"), head=True)
+        assert first.status == 200 and first["x-hf-warning"]
+        time.sleep(6)  # gatherings that are stale hold for 5 s
+        second = hf.get(file_path("config.json"), head=True)
+        assert second.status == 200 and second["x-hf-warning"] and second.total_s < first.total_s / 2
+    hub.up()
+    end = time.monotonic() + 60 * SLOW
+    while hf.get(file_path("config.json"), head=True)["x-hf-warning"]:
+        assert time.monotonic() < end, "the Hub is back, and nobody noticed"
+        time.sleep(0.3)
+
+
+def test_who_leaves_and_who_stays(hf, hub, demo):
+    """A client that leaves in the middle of a crawl takes nothing from the one who stays."""
+    hub.order("/tree/", 1.5, times=4)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        stays = pool.submit(hf.get, file_path("config.json"))
+        leaves = pool.submit(hf.get, file_path("README.md"), limit_s=1)
+        assert leaves.result().rc == 28 and stays.result().body == FILES["config.json"]
+
+
+def test_all_leave_and_the_daemon_ends(hf, hub, demo):
+    hf.stop()
+    hf.config += " drain = 1s"
+    hf.start()
+    hub.order("/tree/", 3.0, times=100)
+    assert hf.get(file_path("config.json"), limit_s=1).rc == 28
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(hf.get, file_path("config.json"))
+        time.sleep(0.5)
+        hf.stop()
+        assert waits.result().status != 200
+
+
+def test_killed_in_a_crawl(hf, hub, demo):
+    for at in ("/tree/.*cursor", "/resolve/"):
+        hub.order(at, 2.0)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(hf.get, file_path("model.safetensors"))
+            end = time.monotonic() + 20 * SLOW
+            while not [c for c in hub.calls if re.search(at, c[1])]:
+                assert time.monotonic() < end
+                time.sleep(0.02)
+            hf.kill()
+            waits.result()
+        hf.start()
+        assert hf.ctl("verify").returncode == 0
+    for path in FILES:
+        assert hf.get(file_path(path)).body == read(FILES[path])
 
 
 def test_the_hub_is_busy(hf, hub, demo):

@@ -163,10 +163,10 @@ static void plan_file(struct hf_ask *k)
     k->p->known = k->p->own_fields = true;
     k->p->until_unix_s = k->until_unix_s;
     k->p->content_type = type_of(k->at.path);
-    if (k->at.rev.p == NULL || !hf_is_commit(k->at.rev)) {
-        k->p->cache_control = SLICE("no-cache");
-    } else if (k->closed) {
+    if (k->closed) {
         k->p->cache_control = SLICE("private, no-cache");
+    } else if (k->at.rev.p == NULL || !hf_is_commit(k->at.rev)) {
+        k->p->cache_control = SLICE("no-cache");
     }
     say_commit(k);
     plan_field(k->p, SLICE("content-disposition"), disposition(k->at.path, k->a));

@@ -145,10 +145,10 @@ def load(server, wire, name, tools):
             raise SystemExit(f"bench: {server.name} {wire} {name}: {text}")
         return int(found[1]), float(found[2])
     if wire == "h1":
-        got = json.loads(client([tools / "dl", "-n", 4, port, path]))
+        got = json.loads(client([tools / "dl", "-n", 8, port, path]))
         return got["whole"], got["took_s"]
     shape = {"1k": ["-c32", "-m32", "-D", SECONDS], "64k": ["-c32", "-m8", "-D", SECONDS],
-             "1m": ["-c32", "-m4", "-n", "400" if QUICK else "2000"], LARGE[0]: ["-c1", "-m1", "-n2"]}[name]
+             "1m": ["-c32", "-m4", "-n", "400" if QUICK else "2000"], LARGE[0]: ["-c1", "-m1", "-n6"]}[name]
     text = client(["h2load", "-t1", *(["--warm-up-time=0"] if "-D" in shape else []), *shape, url])
     took = re.search(r"finished in ([\d.]+)(ms|s|us)", text)
     done = re.search(r"(\d+) succeeded, (\d+) failed", text)

@@ -67,7 +67,7 @@ int inventory_open(const char *dir, const struct layout *l, struct inventory **o
     }
     v->row = mem_array((size_t)l->hubs + tensorset_count(v->set), sizeof *v->row);
     for (int i = 0; i < l->hubs; i++) {
-        struct slice unused;
+        const struct safetensors *unused;
 
         add(v, weights_find(v->set, "", l->hub[i].name, &unused), &l->hub[i]);
     }

@@ -147,11 +147,11 @@ void tensorset_close(struct tensorset **sp)
 }
 
 const struct st_tensor *tensorset_find(const struct tensorset *s, struct slice name,
-                                       struct slice *data)
+                                       const struct safetensors **in)
 {
     const struct safetensors *st = s->file[0].st;
-    const struct st_tensor *t;
 
+    *in = NULL;
     if (s->map != NULL) {
         const char *file = json_string_value(json_object_getn(s->map, name.p, name.n));
 
@@ -162,9 +162,8 @@ const struct st_tensor *tensorset_find(const struct tensorset *s, struct slice n
             st = strcmp(s->file[i].name, file) == 0 ? s->file[i].st : st;
         }
     }
-    t = safetensors_find(st, name);
-    *data = t == NULL ? (struct slice){0} : safetensors_data(st, t);
-    return t;
+    *in = st;
+    return safetensors_find(st, name);
 }
 
 size_t tensorset_count(const struct tensorset *s)
@@ -184,7 +183,7 @@ const struct st_tensor *tensorset_at(const struct tensorset *s, size_t i)
 
         if (i < n) {
             const struct st_tensor *t = safetensors_at(s->file[f].st, i);
-            struct slice unused;
+            const struct safetensors *unused;
 
             return tensorset_find(s, t->name, &unused) == t ? t : NULL;
         }

@@ -3,7 +3,7 @@
  * An index comes from strangers as the files do: its file names must be plain names in the same folder, and each tensor
  * is taken from the file that the index says, nowhere else.
  *
- * owns     the mapped files; what tensorset_find() gives is borrowed until tensorset_close()
+ * owns     the open files; what tensorset_find() gives is borrowed until tensorset_close()
  * threads  any number may read
  * errors   E_NOTFOUND when the folder has neither; E_CORRUPT for a malformed index or file
  */
@@ -17,9 +17,9 @@ struct tensorset;
 MUST_USE int tensorset_open(const char *dir, const char *base, struct tensorset **out,
                             struct err *e);
 void tensorset_close(struct tensorset **sp); /* NULL is fine */
-/* NULL when there is none; *data are its bytes, which may be unaligned for their type. */
+/* NULL when there is none; *in is the file to read it from. */
 const struct st_tensor *tensorset_find(const struct tensorset *s, struct slice name,
-                                       struct slice *data);
+                                       const struct safetensors **in);
 /* All of them, file by file: NULL where the index leads elsewhere for that name. */
 size_t tensorset_count(const struct tensorset *s);
 const struct st_tensor *tensorset_at(const struct tensorset *s, size_t i);

@@ -63,22 +63,42 @@ static void narrow(enum dtype dt, const double *from, int64_t n, char *out)
     }
 }
 
-/* Rows `first` and the n - 1 behind it, in our layout. */
-static void read_rows(const struct hub_tensor *h, enum st_dtype dt, const char *data, int64_t first,
-                      int64_t n, double *scratch, double *out)
+/* A tensor on its way into a model: where it lies, and room for a piece of it as it lies there and widened. */
+struct incoming {
+    const struct safetensors *in;
+    const struct st_tensor *t;
+    char *raw;
+    double *run;
+};
+
+/* n numbers from number `at` on. */
+static int read_run(const struct incoming *x, int64_t at, int64_t n, double *out, struct err *e)
 {
-    int64_t bytes = dt == ST_F64 ? 8 : dt == ST_F32 ? 4 : 2;
+    int64_t bytes = x->t->dtype == ST_F64 ? 8 : x->t->dtype == ST_F32 ? 4 : 2;
+    int rc = safetensors_read(x->in, x->t, (uint64_t)(at * bytes), x->raw, (size_t)(n * bytes), e);
+
+    if (rc == 0) {
+        widen(x->t->dtype, x->raw, n, out);
+    }
+    return rc;
+}
+
+/* Rows `first` and the n - 1 behind it, in our layout. */
+static int read_rows(const struct incoming *x, const struct hub_tensor *h, int64_t first, int64_t n,
+                     double *out, struct err *e)
+{
+    int rc = 0;
 
     if (!h->transposed) {
-        widen(dt, data + first * h->cols * bytes, n * h->cols, out);
-        return;
+        return read_run(x, first * h->cols, n * h->cols, out, e);
     }
-    for (int64_t c = 0; c < h->cols; c++) {
-        widen(dt, data + (c * h->rows + first) * bytes, n, scratch);
-        for (int64_t r = 0; r < n; r++) {
-            out[r * h->cols + c] = scratch[r];
+    for (int64_t c = 0; rc == 0 && c < h->cols; c++) {
+        rc = read_run(x, c * h->rows + first, n, x->run, e);
+        for (int64_t r = 0; rc == 0 && r < n; r++) {
+            out[r * h->cols + c] = x->run[r];
         }
     }
+    return rc;
 }
 
 bool weights_same_shape(const struct hub_tensor *h, const struct st_tensor *s)
@@ -92,18 +112,18 @@ bool weights_same_shape(const struct hub_tensor *h, const struct st_tensor *s)
 
 /* The bare models of the Hub's library have another prefix than those with a head: GPT-2's none, Llama's one more. */
 const struct st_tensor *weights_find(const struct tensorset *s, const char *prefix,
-                                     const char *name, struct slice *data)
+                                     const char *name, const struct safetensors **in)
 {
     bool outer = strncmp(name, "model.", 6) == 0;
     const struct st_tensor *found;
     char full[128];
 
     snprintf(full, sizeof full, "%s%s", prefix, name);
-    found = tensorset_find(s, slice_str(full), data);
+    found = tensorset_find(s, slice_str(full), in);
     if (found == NULL) {
         snprintf(full, sizeof full, "%s%s%s", prefix, outer ? "" : "transformer.",
                  outer ? name + 6 : name);
-        found = tensorset_find(s, slice_str(full), data);
+        found = tensorset_find(s, slice_str(full), in);
     }
     return found;
 }
@@ -119,9 +139,9 @@ static int load_one(struct model *m, const struct weights_part *part, const stru
     const struct tensor *t = &m->layout.tensor[h->tensor];
     int64_t step = chunk_rows(h), room = step * h->cols;
     size_t size = dtype_bytes(part->dt);
-    double *scratch, *wide;
-    struct slice data;
-    const struct st_tensor *from = weights_find(s, part->prefix, h->name, &data);
+    struct incoming x = {0};
+    const struct st_tensor *from = weights_find(s, part->prefix, h->name, &x.in);
+    double *wide;
     char *host;
     int rc = 0;
 
@@ -134,18 +154,24 @@ static int load_one(struct model *m, const struct weights_part *part, const stru
     if (!weights_same_shape(h, from)) {
         return err_set(e, E_CORRUPT, "tensor %s has another shape than config.json says", h->name);
     }
-    scratch = mem_array((size_t)step, sizeof *scratch);
+    x.t = from;
+    x.raw = mem_array((size_t)room, sizeof(double));
+    x.run = mem_array((size_t)step, sizeof *x.run);
     wide = mem_array((size_t)room, sizeof *wide);
     host = mem_new((size_t)room * size);
     for (int64_t r = 0; rc == 0 && r < h->rows; r += step) {
         int64_t n = h->rows - r < step ? h->rows - r : step;
 
-        read_rows(h, from->dtype, data.p, r, n, scratch, wide);
+        rc = read_rows(&x, h, r, n, wide, e);
+        if (rc != 0) {
+            break;
+        }
         narrow(part->dt, wide, n * h->cols, host);
         rc = model_put(m, part->whole + (size_t)(t->offset + (h->first_row + r) * h->cols) * size,
                        host, (size_t)(n * h->cols) * size, e);
     }
-    free(scratch);
+    free(x.raw);
+    free(x.run);
     free(wide);
     free(host);
     return rc;

@@ -26,7 +26,7 @@ MUST_USE int weights_load(struct model *m, const struct weights_part *part, size
 
 /* The tensor of that name, with or without the family's outer prefix; NULL. */
 const struct st_tensor *weights_find(const struct tensorset *s, const char *prefix,
-                                     const char *name, struct slice *data);
+                                     const char *name, const struct safetensors **in);
 /* Whether it is what the model wants, and of a type that is read. */
 bool weights_same_shape(const struct hub_tensor *h, const struct st_tensor *s);
 bool weights_same_type(const struct st_tensor *s);

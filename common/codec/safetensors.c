@@ -3,9 +3,10 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/os/newfile.h"
 
 /* A tensor's entry has at most 2 + 7 + 1 commas; metadata may have as many again. */
 enum { MAX_DEPTH = 4, MAX_COMMAS = SAFETENSORS_MAX_TENSORS * 20, PREFIX_BYTES = 8 };
@@ -15,8 +16,8 @@ struct safetensors {
     size_t count;
     uint64_t data_offset;
     json_t *root;
-    void *map;
-    size_t map_bytes;
+    int fd; /* -1: parsed alone */
+    char *path;
 };
 
 static const struct {
@@ -220,17 +221,25 @@ static int read_header(struct safetensors *s, struct slice json, struct err *e)
     return 0;
 }
 
+static uint64_t header_bytes(struct slice head)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < PREFIX_BYTES && i < head.n; i++) {
+        n |= (uint64_t)(uint8_t)head.p[i] << (8 * i);
+    }
+    return n;
+}
+
 int safetensors_parse(struct slice head, uint64_t file_bytes, struct safetensors **out,
                       struct err *e)
 {
     struct safetensors *s = NEW(struct safetensors);
-    uint64_t n = 0;
+    uint64_t n = header_bytes(head);
     int rc;
 
     *out = NULL;
-    for (size_t i = 0; i < PREFIX_BYTES && i < head.n; i++) {
-        n |= (uint64_t)(uint8_t)head.p[i] << (8 * i);
-    }
+    s->fd = -1;
     if (head.n < PREFIX_BYTES || n > SAFETENSORS_MAX_HEADER || n > file_bytes - PREFIX_BYTES ||
         n > head.n - PREFIX_BYTES) {
         rc = err_set(e, E_CORRUPT, "not a safetensors file: its header would not fit");
@@ -250,10 +259,32 @@ out:
     return rc;
 }
 
+/* The header and its length, as much of both as the file has. */
+static int read_head(int fd, uint64_t file_bytes, struct buf *head, struct err *e)
+{
+    uint8_t prefix[PREFIX_BYTES];
+    size_t n;
+    char *p;
+    int rc = fd_pread_all(fd, prefix, sizeof prefix, 0, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    n = (size_t)min_u64(header_bytes(slice_of((char *)prefix, sizeof prefix)),
+                        min_u64(SAFETENSORS_MAX_HEADER, file_bytes - PREFIX_BYTES));
+    p = buf_room(head, PREFIX_BYTES + n);
+    if (p == NULL) {
+        return err_set(e, head->rc, "no room for a header of %zu bytes", n);
+    }
+    rc = fd_pread_all(fd, p, PREFIX_BYTES + n, 0, e);
+    buf_grew(head, PREFIX_BYTES + n);
+    return rc;
+}
+
 int safetensors_open(const char *path, struct safetensors **out, struct err *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    void *map = MAP_FAILED;
+    struct buf head = BUF_INIT(PREFIX_BYTES + SAFETENSORS_MAX_HEADER);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO is no file to wait for */
     struct stat st;
     int rc;
 
@@ -266,26 +297,20 @@ int safetensors_open(const char *path, struct safetensors **out, struct err *e)
         rc = err_set(e, E_CORRUPT, "%s: not a safetensors file", path);
         goto out;
     }
-    map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED) {
-        rc = err_sys(e, "%s: mmap", path);
-        goto out;
-    }
-    rc = safetensors_parse(slice_of(map, (size_t)st.st_size), (uint64_t)st.st_size, out, e);
+    rc = read_head(fd, (uint64_t)st.st_size, &head, e);
+    rc = rc != 0 ? rc : safetensors_parse(buf_slice(&head), (uint64_t)st.st_size, out, e);
     if (rc != 0) {
         err_prefix(e, "%s", path);
         goto out;
     }
-    (*out)->map = map;
-    (*out)->map_bytes = (size_t)st.st_size;
-    map = MAP_FAILED;
+    (*out)->fd = fd;
+    (*out)->path = mem_strdup(path);
+    fd = -1;
 out:
-    if (map != MAP_FAILED) {
-        munmap(map, (size_t)st.st_size);
-    }
     if (fd != -1) {
         close(fd);
     }
+    buf_free(&head);
     return rc;
 }
 
@@ -297,10 +322,11 @@ void safetensors_close(struct safetensors **sp)
         return;
     }
     *sp = NULL;
-    if (s->map != NULL) {
-        munmap(s->map, s->map_bytes);
+    if (s->fd != -1) {
+        close(s->fd);
     }
     json_decref(s->root);
+    free(s->path);
     free(s->tensor);
     free(s);
 }
@@ -323,10 +349,14 @@ const struct st_tensor *safetensors_find(const struct safetensors *s, struct sli
     return bsearch(&key, s->tensor, s->count, sizeof *s->tensor, by_name);
 }
 
-struct slice safetensors_data(const struct safetensors *s, const struct st_tensor *t)
+int safetensors_read(const struct safetensors *s, const struct st_tensor *t, uint64_t from,
+                     void *to, size_t n, struct err *e)
 {
-    CHECK(s->map != NULL);
-    return slice_of((const char *)s->map + s->data_offset + t->begin, t->size_bytes);
+    int rc;
+
+    CHECK(s->fd != -1 && from <= t->size_bytes && n <= t->size_bytes - from);
+    rc = fd_pread_all(s->fd, to, n, s->data_offset + t->begin + from, e);
+    return rc == 0 ? 0 : err_prefix(e, "%s", s->path);
 }
 
 static int file_order(const void *a, const void *b)

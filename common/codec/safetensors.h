@@ -5,7 +5,9 @@
  * and count, without duplicate keys. The writer emits what the reference implementation would: larger element types
  * first, then by name, the header padded with blanks so that the data are 8-byte aligned.
  *
- * owns     struct safetensors maps its file; slices and tensors are borrowed until safetensors_close()
+ * The file is read, not mapped: one that is cut or fails under the reader is an error, not a signal.
+ *
+ * owns     struct safetensors holds its file open; tensors are borrowed until safetensors_close()
  * threads  any number may read one struct safetensors
  * errors   E_CORRUPT for a malformed file; E_NOTFOUND, E_IO from the file system
  * source   github.com/huggingface/safetensors, "Format"
@@ -60,8 +62,9 @@ void safetensors_close(struct safetensors **sp); /* NULL is fine */
 size_t safetensors_count(const struct safetensors *s);
 const struct st_tensor *safetensors_at(const struct safetensors *s, size_t i); /* sorted by name */
 const struct st_tensor *safetensors_find(const struct safetensors *s, struct slice name);
-/* Of an opened file. May be unaligned for its type: copy, do not cast. */
-struct slice safetensors_data(const struct safetensors *s, const struct st_tensor *t);
+/* n of the tensor's bytes from number `from` on, of an opened file. */
+MUST_USE int safetensors_read(const struct safetensors *s, const struct st_tensor *t, uint64_t from,
+                              void *to, size_t n, struct err *e);
 
 const char *st_dtype_name(enum st_dtype dt);
 

@@ -22,14 +22,14 @@ struct golden {
 
 static const double *golden_f64(const struct golden *g, const char *name, size_t n)
 {
-    struct slice data;
-    const struct st_tensor *t = tensorset_find(g->set, slice_str(name), &data);
+    const struct safetensors *in;
+    const struct st_tensor *t = tensorset_find(g->set, slice_str(name), &in);
     double *copy = mem_array(n, sizeof *copy);
 
-    if (t == NULL || t->dtype != ST_F64 || data.n != n * sizeof *copy) {
+    if (t == NULL || t->dtype != ST_F64 || t->size_bytes != n * sizeof *copy ||
+        safetensors_read(in, t, 0, copy, n * sizeof *copy, NULL) != 0) {
         fail_msg("golden tensor %s", name);
     }
-    memcpy(copy, data.p, data.n);
     return copy;
 }
 
@@ -69,11 +69,12 @@ static void tokens_of(const struct golden *g, int step, int32_t token[BATCH * SE
                       int32_t target[BATCH * SEQ])
 {
     int32_t all[STEPS][BATCH][SEQ + 1];
-    struct slice data;
+    const struct safetensors *in;
+    const struct st_tensor *t = tensorset_find(g->set, SLICE("tokens"), &in);
 
-    assert_non_null(tensorset_find(g->set, SLICE("tokens"), &data));
-    assert_int_equal(data.n, sizeof all);
-    memcpy(all, data.p, sizeof all);
+    assert_non_null(t);
+    assert_int_equal(t->size_bytes, sizeof all);
+    assert_int_equal(safetensors_read(in, t, 0, all, sizeof all, NULL), 0);
     for (int b = 0; b < BATCH; b++) {
         memcpy(token + b * SEQ, all[step][b], SEQ * sizeof *token);
         memcpy(target + b * SEQ, all[step][b] + 1, SEQ * sizeof *target);
@@ -224,22 +225,22 @@ static void add_tensor(struct distance *d, const double *ours, const float *exac
     }
 }
 
-/* n elements of the golden tensor "<kind>.<name>", copied: a file's data are not aligned. */
+/* n elements of the golden tensor "<kind>.<name>". */
 static void *golden_part(const struct tensorset *set, const char *kind, const char *name,
                          enum st_dtype dt, size_t n)
 {
     size_t bytes = n * (dt == ST_F32 ? 4 : 2);
     void *copy = mem_new(bytes + 1);
+    const struct safetensors *in;
     const struct st_tensor *t;
-    struct slice data;
     char full[160];
 
     snprintf(full, sizeof full, "%s.%s", kind, name);
-    t = tensorset_find(set, slice_str(full), &data);
-    if (t == NULL || t->dtype != dt || data.n != bytes) {
+    t = tensorset_find(set, slice_str(full), &in);
+    if (t == NULL || t->dtype != dt || t->size_bytes != bytes ||
+        safetensors_read(in, t, 0, copy, bytes, NULL) != 0) {
         fail_msg("golden tensor %s", full);
     }
-    memcpy(copy, data.p, bytes);
     return copy;
 }
 

@@ -56,7 +56,8 @@ const struct setting *section_settings(enum section s, size_t *count)
 
 bool kind_is_list(enum kind k)
 {
-    return k == KIND_HOSTS || k == KIND_URLS || k == KIND_NETWORKS || k == KIND_UPSTREAMS;
+    return k == KIND_HOSTS || k == KIND_URLS || k == KIND_NETWORKS || k == KIND_UPSTREAMS ||
+           k == KIND_TEXTS;
 }
 
 const struct settings_grammar *schema_grammar(struct arena *a)
@@ -107,6 +108,8 @@ static const char *kind_text(const struct setting *s)
         return "list of URLs";
     case KIND_NETWORKS:
         return "list of networks";
+    case KIND_TEXTS:
+        return "list of texts";
     case KIND_BOOL:
         return "true or false";
     case KIND_COUNT:

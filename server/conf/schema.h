@@ -27,6 +27,7 @@ enum kind {                     /* the C type it fills */
             KIND_CHOICE,        /* const char *: one of `range` */
             KIND_HOSTS,         /* const char *const * and <field>_count */
             KIND_URLS,          /* the same */
+            KIND_TEXTS,         /* const char *const * and <field>_count */
             KIND_UPSTREAM,      /* const char *: as KIND_URL, or rsync and rsyncs */
             KIND_UPSTREAMS,     /* of them, as KIND_HOSTS */
             KIND_NETWORKS,      /* the same */

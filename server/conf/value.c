@@ -414,6 +414,7 @@ static int fill_one(const struct fill *f)
     case KIND_URLS:
     case KIND_NETWORKS:
     case KIND_UPSTREAMS:
+    case KIND_TEXTS:
         return fill_list(f);
     case KIND_COUNT:
     case KIND_SIZE:

@@ -87,8 +87,9 @@ struct take_want {
 };
 
 struct take_got {
-    bool unchanged;         /* with unchanged_is_fine: nothing came, it is as it was */
-    int64_t mtime_ns;       /* better than the list's; SYNC_TIME_UNKNOWN */
+    bool unchanged;   /* with unchanged_is_fine: nothing came, it is as it was */
+    bool absent;      /* nothing came: the list may name what is not there, and that is fine */
+    int64_t mtime_ns; /* better than the list's; SYNC_TIME_UNKNOWN */
     struct slice validator; /* strong, of what came; or p == NULL */
 };
 

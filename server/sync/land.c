@@ -4,6 +4,7 @@
 
 #include "common/os/clock.h"
 #include "server/sync/build.h"
+#include "server/sync/closure.h"
 #include "server/sync/gate.h"
 #include "server/sync/run_priv.h"
 
@@ -111,6 +112,25 @@ static int move_head(struct run *r, const struct built *b, struct err *e)
     return 0;
 }
 
+static int check_closure(struct run *r, const struct built *b, struct err *e)
+{
+    const struct sync_conf *c = r->job->conf;
+    struct closure_report seen = {0};
+    int rc;
+
+    if (strcmp(c->list, "debian") != 0 && strcmp(c->profile, "debian") != 0) {
+        return 0;
+    }
+    rc = closure_debian(r->world.store, &b->root, &seen, e);
+    if (rc == 0) {
+        run_say(r,
+                "closure: %" PRIu64 " indexes name %" PRIu64 " files, all are there; %" PRIu64
+                " indexes could not be read",
+                seen.indexes, seen.files, seen.unread);
+    }
+    return rc;
+}
+
 int run_land(struct run *r, struct err *e)
 {
     struct gate_limit limit = {0};
@@ -134,6 +154,10 @@ int run_land(struct run *r, struct err *e)
         run_say(r, "unchanged: v%" PRIu64 " stays", r->head.seq);
         rc = run_put_state(r, e);
         return rc == 0 ? build_settle(&r->plan, e) : rc;
+    }
+    rc = check_closure(r, &b, e);
+    if (rc != 0) {
+        return rc;
     }
     rc = gate_judge(&limit, r->head.entries, roster_count(r->roster), r->plan.gone, &reason);
     if (rc == 0 && r->head.seq != 0) {

@@ -432,14 +432,14 @@ static size_t drop_blocked(struct roster *r)
 
 void roster_sort(struct roster *r, uint64_t *left_out)
 {
-    size_t all = r->count;
+    size_t once;
 
     if (r->count > 1) {
         qsort_r(r->at, r->count, sizeof r->at[0], by_path, r);
     }
-    r->count = drop_doubles(r);
+    r->count = once = drop_doubles(r);
     r->count = drop_blocked(r);
-    *left_out = all - r->count;
+    *left_out = once - r->count;
 }
 
 size_t roster_count(const struct roster *r)

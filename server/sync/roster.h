@@ -17,8 +17,7 @@ struct roster;
 struct roster *roster_new(uint64_t entries_max);
 void roster_free(struct roster **rp); /* NULL is fine */
 MUST_USE int roster_add(struct roster *r, const struct sync_entry *en, struct err *e);
-/* Sorts; of a path that was listed twice the first stays. A file or a link that stands where others need a folder goes.
- * *left_out: how many went. */
+/* Sorts; of a path that was listed twice the first stays. What stands below a file or a link goes: *left_out counts it. */
 void roster_sort(struct roster *r, uint64_t *left_out);
 size_t roster_count(const struct roster *r);
 void roster_get(struct roster *r, size_t i, struct sync_entry *out);

@@ -129,6 +129,14 @@ int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
                        "or 5%%",
                        c->max_delete);
     }
+    if (strcmp(c->list, "debian") == 0 && c->suites_count == 0) {
+        return err_set(e, E_CONFIG, "list = debian needs suites = {\"...\"}, as below dists/");
+    }
+    for (size_t i = 0; i < c->suites_count; i++) {
+        if (!tree_path_valid(slice_str(c->suites[i])) || strlen(c->suites[i]) > 200) {
+            return err_set(e, E_CONFIG, "suites: \"%.60s\" is no path below dists/", c->suites[i]);
+        }
+    }
     for (size_t i = 0; i <= c->upstreams_count; i++) {
         const char *url = i == 0 ? origin_url : c->upstreams[i - 1];
         if (engine_find(c->engine, slice_str(url)) == NULL) {

@@ -350,7 +350,12 @@ static void on_done(void *arg, int rc, const struct err *why, const struct take_
     }
     switch (sync_class_of(rc, true)) {
     case SYNC_OK:
-        if (got->unchanged) {
+        if (got->absent) {
+            x->run->plan.fate[t->index] = FATE_DROP;
+            x->done++;
+            taking_free(t);
+            look_over(x);
+        } else if (got->unchanged) {
             CHECK(t->was_seen);
             t->unchanged = true;
             t->seen = t->old_seen;

@@ -1,4 +1,5 @@
 /* http.c - the engine for http and https. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/codec/url.h"
@@ -38,7 +39,7 @@ static void tell_soon(struct http_engine *g, void (*news)(struct http_engine *g)
 static int http_open(const struct engine_site *site, const struct engine_events *ev, void *arg,
                      struct engine **out, struct err *e)
 {
-    static const struct lister *const listers[] = {&lister_index};
+    static const struct lister *const listers[] = {&lister_index, &lister_debian};
     struct http_engine *g;
     const char *wanted = site->conf->list;
     struct arena a = {0};
@@ -65,6 +66,12 @@ static int http_open(const struct engine_site *site, const struct engine_events 
         if (strcmp(listers[i]->name, wanted) == 0) {
             g->lister = listers[i];
         }
+    }
+    if (site->probe != NULL) {
+        g->probe = mem_strdup(site->probe);
+    } else if (g->lister == &lister_debian && site->conf->suites_count == 1) {
+        g->probe = mem_new(strlen(site->conf->suites[0]) + 32);
+        sprintf(g->probe, "dists/%s/InRelease", site->conf->suites[0]);
     }
     *out = (struct engine *)g;
     return 0;
@@ -96,12 +103,12 @@ static void http_probe(struct engine *eg, struct slice cursor)
     struct http_engine *g = (struct http_engine *)eg;
     char *url;
 
-    if (g->site->probe == NULL || cursor.n != DIGEST_BYTES) {
+    if (g->probe == NULL || cursor.n != DIGEST_BYTES) {
         tell_soon(g, probe_unknown);
         return;
     }
     memcpy(g->probe_digest.b, cursor.p, DIGEST_BYTES);
-    url = http_url_of(g, slice_str(g->site->probe));
+    url = http_url_of(g, slice_str(g->probe));
     g->probe_doc = doc_ask(g, url, NULL, PROBE_BYTES, on_probed, g);
     free(url);
 }
@@ -118,8 +125,7 @@ static void on_cursor(struct doc *d, int rc)
         buf_clear(&g->cursor);
         buf_add(&g->cursor, now.b, DIGEST_BYTES);
     } else {
-        g->site->log(g->site->log_arg, "the probe %s cannot be read: %s", g->site->probe,
-                     d->why.text);
+        g->site->log(g->site->log_arg, "the probe %s cannot be read: %s", g->probe, d->why.text);
     }
     doc_free(&g->probe_doc);
     g->lister->start(g);
@@ -130,11 +136,11 @@ static void http_list(struct engine *eg)
     struct http_engine *g = (struct http_engine *)eg;
     char *url;
 
-    if (g->site->probe == NULL) {
+    if (g->probe == NULL) {
         g->lister->start(g);
         return;
     }
-    url = http_url_of(g, slice_str(g->site->probe));
+    url = http_url_of(g, slice_str(g->probe));
     g->probe_doc = doc_ask(g, url, NULL, PROBE_BYTES, on_cursor, g);
     free(url);
 }
@@ -184,6 +190,7 @@ static void http_close(struct engine **gp)
     http_takes_cancel(g);
     event_free(g->soon);
     buf_free(&g->cursor);
+    free(g->probe);
     free(g->base);
     free(g);
 }

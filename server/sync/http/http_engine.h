@@ -43,7 +43,7 @@ struct lister {
     void (*start)(struct http_engine *g);
     void (*free)(struct http_engine *g); /* g->lister_state; may be NULL */
 };
-extern const struct lister lister_index;
+extern const struct lister lister_index, lister_debian;
 extern const struct engine_ops engine_http;
 
 struct http_engine {
@@ -51,7 +51,8 @@ struct http_engine {
     const struct engine_site *site;
     struct engine_events ev;
     void *arg;
-    char *base; /* the URL with its '/' */
+    char *base;  /* the URL with its '/' */
+    char *probe; /* path of the file whose digest is the cursor; or NULL */
     const struct lister *lister;
     void *lister_state;
     struct list docs;
@@ -62,6 +63,13 @@ struct http_engine {
     struct buf cursor;
     struct doc *probe_doc;
     struct digest probe_digest;
+};
+
+/* `ref` of an entry: */
+enum {
+    REF_BY_HASH =
+        1, /* it also lies at by-hash/SHA256/<its digest> beside it, where it does not change under us */
+    REF_OPTIONAL = 2, /* the index names it, but it need not be there */
 };
 
 /* The URL of a path below the upstream; a malloc()ed string. */

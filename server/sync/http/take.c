@@ -21,6 +21,10 @@ struct take {
     uint64_t have, got, due; /* due LENGTH_UNKNOWN: the end is not announced */
     uint64_t listed;
     bool framed, unchanged;
+    bool by_hash; /* asked for by its digest; when that is not there, by its name */
+    bool optional, absent;
+    char *url, *hash_url;
+    struct fetch_want want; /* its slices: url, asked */
     struct slice validator;
     int64_t mtime_ns;
     struct err why; /* ours: says more than what fetch makes of it */
@@ -36,6 +40,8 @@ static void take_free(struct take *t)
     fetch_cancel(&t->fetch);
     list_remove(&t->node);
     arena_fini(&t->arena);
+    free(t->url);
+    free(t->hash_url);
     free(t);
 }
 
@@ -130,6 +136,8 @@ static int check_end(struct take *t)
     return 0;
 }
 
+static void begin(struct take *t);
+
 static void on_done(void *arg, int rc, const struct err *why)
 {
     struct take *t = arg;
@@ -143,8 +151,17 @@ static void on_done(void *arg, int rc, const struct err *why)
     } else if (why != NULL) {
         t->why = *why;
     }
+    if (rc == E_NOTFOUND && t->by_hash) {
+        t->by_hash = false;
+        err_clear(&t->why);
+        begin(t);
+        return;
+    }
+    t->absent = rc == E_NOTFOUND && t->optional;
+    rc = t->absent ? 0 : rc;
     got = (struct take_got){
         .unchanged = t->unchanged,
+        .absent = t->absent,
         .mtime_ns = t->mtime_ns,
         .validator = t->unchanged && t->validator.n == 0 ? t->asked : t->validator,
     };
@@ -152,14 +169,39 @@ static void on_done(void *arg, int rc, const struct err *why)
     take_free(t);
 }
 
+static void begin(struct take *t)
+{
+    static const struct fetch_events events = {on_head, on_body, on_done};
+
+    t->want.url = slice_str(t->by_hash ? t->hash_url : t->url);
+    t->fetch = fetch_start(t->g->site->fetcher, &t->want, &events, t);
+}
+
+/* "dists/x/main/binary-amd64/Packages.gz" -> ".../binary-amd64/by-hash/SHA256/<hex>" */
+static char *hash_url_of(const struct http_engine *g, const struct sync_entry *en)
+{
+    struct buf path = BUF_INIT(8192);
+    char hex[DIGEST_HEX + 1];
+    size_t n = en->path.n;
+    char *url;
+
+    while (n > 0 && en->path.p[n - 1] != '/') {
+        n--;
+    }
+    digest_format(&en->digest, hex);
+    buf_add(&path, en->path.p, n);
+    buf_addf(&path, "by-hash/SHA256/%s", hex);
+    url = http_url_of(g, buf_slice(&path));
+    buf_free(&path);
+    return url;
+}
+
 struct take *http_take(struct engine *eg, const struct take_want *w, const struct take_events *ev,
                        void *arg)
 {
-    static const struct fetch_events events = {on_head, on_body, on_done};
     struct http_engine *g = (struct http_engine *)eg;
     struct take *t = NEW(struct take);
-    char *url = http_url_of(g, w->entry->path);
-    struct fetch_want f = {.origin = g->site->origin, .url = slice_str(url), .end = LENGTH_UNKNOWN};
+    struct fetch_want *f = &t->want;
 
     t->g = g;
     t->ev = *ev;
@@ -167,18 +209,22 @@ struct take *http_take(struct engine *eg, const struct take_want *w, const struc
     t->mtime_ns = SYNC_TIME_UNKNOWN;
     t->listed = w->entry->size_step <= 1 ? w->entry->size_bytes : SYNC_SIZE_UNKNOWN;
     t->asked = w->validator.p != NULL ? arena_copy(&t->arena, w->validator) : SLICE_NONE;
+    t->optional = (w->entry->ref & REF_OPTIONAL) != 0;
+    t->by_hash = (w->entry->ref & REF_BY_HASH) != 0 && w->entry->digest_known;
+    t->url = http_url_of(g, w->entry->path);
+    t->hash_url = t->by_hash ? hash_url_of(g, w->entry) : NULL;
     list_push_back(&g->takes, &t->node);
+    *f = (struct fetch_want){.origin = g->site->origin, .end = LENGTH_UNKNOWN};
     if (w->unchanged_is_fine && t->asked.n != 0) {
         t->conditional = true;
-        *(is_etag(t->asked) ? &f.if_none_match : &f.if_modified_since) = t->asked;
+        *(is_etag(t->asked) ? &f->if_none_match : &f->if_modified_since) = t->asked;
     } else if (w->have_bytes > 0 && is_etag(t->asked)) {
         t->have = w->have_bytes;
-        f.first = w->have_bytes;
-        f.end = t->listed != SYNC_SIZE_UNKNOWN && t->listed > t->have ? t->listed : END_OPEN;
-        f.if_range = t->asked;
+        f->first = w->have_bytes;
+        f->end = t->listed != SYNC_SIZE_UNKNOWN && t->listed > t->have ? t->listed : END_OPEN;
+        f->if_range = t->asked;
     }
-    t->fetch = fetch_start(g->site->fetcher, &f, &events, t);
-    free(url);
+    begin(t);
     return t;
 }
 

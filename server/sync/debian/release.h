@@ -1,0 +1,36 @@
+/* release.h - a Debian archive's Release file: which indexes a suite has, with their digests. InRelease is the same within a
+ * signature, which is the clients' to check.
+ *
+ * owns     release_free() frees; slices live in the arena
+ * threads  any; pure
+ * errors   E_INVALID: no Release, or one without SHA256
+ */
+#ifndef SERVER_SYNC_DEBIAN_RELEASE_H
+#define SERVER_SYNC_DEBIAN_RELEASE_H
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/hash/digest.h"
+
+struct release_file {
+    struct slice path; /* below the suite's folder; one that can be */
+    uint64_t size_bytes;
+    struct digest digest;
+};
+
+struct release {
+    struct arena arena;
+    struct slice components, architectures; /* split by blanks */
+    bool by_hash;
+    struct release_file *file;
+    size_t count, room;
+    uint64_t left_out; /* lines that name what cannot be */
+};
+
+MUST_USE int release_read(struct slice bytes, struct release *out, struct err *e);
+void release_free(struct release *r);
+const struct release_file *release_find(const struct release *r, struct slice path);
+/* A word of a list that is split by blanks. */
+bool release_names(struct slice list, struct slice word);
+
+#endif

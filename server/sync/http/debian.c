@@ -1,0 +1,472 @@
+/* debian.c - a Debian archive by its own indexes: InRelease and Release of each suite, then the Packages and Sources that they
+ * vouch for. Every file has its digest before it is fetched, and indexes are asked for by it: what we publish is one state of the
+ * archive, however often it changes meanwhile. Signatures are the clients' to check. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/sync/debian/packages.h"
+#include "server/sync/debian/release.h"
+#include "server/sync/http/http_engine.h"
+
+enum { RELEASE_BYTES = 64 << 20, INDEX_BYTES = 256 << 20 };
+#define UNPACKED_BYTES ((uint64_t)8 << 30)
+
+static const char *const heads[] = {"InRelease", "Release", "Release.gpg"};
+
+struct index { /* a Packages or Sources to be read */
+    struct list node;
+    struct debian *d;
+    struct doc *doc;
+    char *path; /* below the root */
+    struct digest digest;
+    bool sources, packed;
+};
+
+struct debian {
+    struct http_engine *g;
+    size_t suite;
+    size_t head; /* of heads[] */
+    struct doc *doc;
+    struct release in, plain; /* of the suite at hand */
+    bool in_there, plain_there;
+    struct list waiting, coming;
+    unsigned count;
+    uint64_t left_out;
+    bool over;
+};
+
+static void end(struct debian *d, int rc, const struct err *why)
+{
+    struct engine_listed l = {.left_out = d->left_out, .digests = true};
+
+    d->over = true;
+    http_listed(d->g, rc, why, &l);
+}
+
+static void fail(struct debian *d, int rc, const char *what, const struct err *why)
+{
+    struct err e = *why;
+
+    e.code = rc;
+    err_prefix(&e, "%.120s", what);
+    end(d, rc, &e);
+}
+
+static const char *suite_of(const struct debian *d)
+{
+    return d->g->site->conf->suites[d->suite];
+}
+
+/* --- entries --- */
+
+static int give(struct debian *d, struct slice path, uint64_t size_bytes,
+                const struct digest *digest, uint64_t ref, struct slice leader)
+{
+    struct sync_entry en = {.type = SYNC_FILE,
+                            .path = path,
+                            .size_bytes = size_bytes,
+                            .mtime_ns = SYNC_TIME_UNKNOWN,
+                            .digest_known = true,
+                            .digest = *digest,
+                            .leader = leader,
+                            .ref = ref};
+
+    return d->g->ev.on_entry(d->g->arg, &en);
+}
+
+/* --- which of the suite's indexes are wanted --- */
+
+static bool listed(const char *const *list, size_t n, struct slice all, struct slice word)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (slice_eqs(word, list[i])) {
+            return true;
+        }
+    }
+    return n == 0 && release_names(all, word);
+}
+
+static bool wants_architecture(const struct debian *d, const struct release *r, struct slice arch)
+{
+    const struct sync_conf *c = d->g->site->conf;
+
+    return slice_eqs(arch, "all") ||
+           listed(c->architectures, c->architectures_count, r->architectures, arch) ||
+           (c->architectures_count == 0 && slice_eqs(arch, "source"));
+}
+
+/* "amd64.gz" of "Contents-amd64.gz" */
+static struct slice architecture_in(struct slice name, const char *before)
+{
+    struct slice rest = slice_from(name, strlen(before));
+
+    return slice_cut(&rest, '.');
+}
+
+static bool wanted_in_component(const struct debian *d, const struct release *r, struct slice rest)
+{
+    struct slice name = rest;
+    struct slice folder = slice_cut(&name, '/');
+
+    if (folder.n == rest.n) {
+        return slice_starts(rest, SLICE("Contents-")) &&
+               wants_architecture(d, r, architecture_in(rest, "Contents-"));
+    }
+    if (slice_find(name, '/') >= 0) {
+        return false; /* debian-installer/, Packages.diff/ ... */
+    }
+    if (slice_starts(folder, SLICE("binary-"))) {
+        return wants_architecture(d, r, slice_from(folder, 7));
+    }
+    if (slice_eqs(folder, "source")) {
+        return wants_architecture(d, r, SLICE("source"));
+    }
+    if (slice_eqs(folder, "dep11")) {
+        return slice_starts(name, SLICE("Components-")) &&
+               wants_architecture(d, r, architecture_in(name, "Components-"));
+    }
+    if (slice_eqs(folder, "cnf")) {
+        return slice_starts(name, SLICE("Commands-")) &&
+               wants_architecture(d, r, architecture_in(name, "Commands-"));
+    }
+    return slice_eqs(folder, "i18n");
+}
+
+static bool component_wants(const struct debian *d, const struct release *r, struct slice component,
+                            struct slice path)
+{
+    return path.n > component.n + 1 && slice_starts(path, component) &&
+           path.p[component.n] == '/' &&
+           wanted_in_component(d, r, slice_from(path, component.n + 1));
+}
+
+static bool wanted(const struct debian *d, const struct release *r, struct slice path)
+{
+    const struct sync_conf *c = d->g->site->conf;
+    struct slice rest = r->components;
+
+    for (size_t i = 0; i < c->components_count; i++) {
+        if (component_wants(d, r, slice_str(c->components[i]), path)) {
+            return true;
+        }
+    }
+    while (c->components_count == 0 && rest.n != 0) {
+        struct slice one = slice_cut(&rest, ' ');
+        if (one.n != 0 && component_wants(d, r, one, path)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct slice bare(struct slice path)
+{
+    static const char *const ends[] = {".gz", ".xz", ".bz2", ".zst", ".lzma"};
+
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        if (slice_ends(path, slice_str(ends[i]))) {
+            return slice_first(path, path.n - strlen(ends[i]));
+        }
+    }
+    return path;
+}
+
+static const struct release_file *variant(const struct release *r, struct slice path,
+                                          const char *ending)
+{
+    char name[512];
+
+    snprintf(name, sizeof name, SLICE_FMT "%s", SLICE_ARG(path), ending);
+    return release_find(r, slice_str(name));
+}
+
+/* Release also names what is only unpacked from what there is. */
+static bool only_unpacked(const struct release *r, struct slice path)
+{
+    return bare(path).n == path.n &&
+           (variant(r, path, ".gz") != NULL || variant(r, path, ".xz") != NULL);
+}
+
+/* The one form of an index that is read: packed by gzip, else as it is. */
+static bool is_read(const struct release *r, struct slice path, bool *sources, bool *packed)
+{
+    struct slice name = path;
+    ptrdiff_t slash;
+
+    while ((slash = slice_find(name, '/')) >= 0) {
+        name = slice_from(name, (size_t)slash + 1);
+    }
+    *sources = slice_eqs(name, "Sources.gz") || slice_eqs(name, "Sources");
+    *packed = slice_ends(name, SLICE(".gz"));
+    if (!*sources && !slice_eqs(name, "Packages.gz") && !slice_eqs(name, "Packages")) {
+        return false;
+    }
+    return *packed || variant(r, path, ".gz") == NULL;
+}
+
+/* --- the indexes --- */
+
+static void index_free(struct index *x)
+{
+    doc_free(&x->doc);
+    list_remove_if(&x->node);
+    free(x->path);
+    free(x);
+}
+
+static int on_file(void *arg, struct slice path, uint64_t size_bytes, const struct digest *digest,
+                   struct err *e)
+{
+    struct debian *d = arg;
+    int rc = give(d, path, size_bytes, digest, 0, SLICE_NONE);
+
+    return rc != 0 ? err_set(e, rc, "the indexes name too much, see max_entries") : 0;
+}
+
+static int feed(void *arg, struct slice bytes, struct err *e)
+{
+    return packages_feed(arg, bytes, e);
+}
+
+static int read_index(struct index *x, struct slice bytes, struct err *e)
+{
+    struct packages_events ev = {on_file, x->d};
+    struct packages *p = packages_open(x->sources, &ev);
+    struct gunzip *z = x->packed ? gunzip_open(feed, p, UNPACKED_BYTES) : NULL;
+    struct digest got;
+    int rc = 0;
+
+    digest_of(bytes, &got);
+    if (!digest_eq(&got, &x->digest)) {
+        rc = err_set(e, E_AGAIN, "it is not the one that Release vouches for");
+    }
+    if (rc == 0) {
+        rc = z != NULL ? gunzip_feed(z, bytes, e) : packages_feed(p, bytes, e);
+    }
+    if (rc == 0 && z != NULL) {
+        rc = gunzip_finish(z, e);
+    }
+    if (rc == 0) {
+        rc = packages_finish(p, e);
+    }
+    gunzip_close(&z);
+    packages_close(&p);
+    return rc;
+}
+
+static void go_on(struct debian *d);
+
+static void on_index(struct doc *doc, int rc)
+{
+    struct index *x = doc->arg;
+    struct debian *d = x->d;
+    struct err why = doc->why;
+
+    if (rc == 0) {
+        err_clear(&why);
+        rc = read_index(x, buf_slice(&doc->body), &why);
+    } else if (rc == E_NOTFOUND) {
+        rc = E_AGAIN; /* its Release has just been replaced */
+    }
+    d->count--;
+    if (rc != 0) {
+        fail(d, rc, x->path, &why);
+        index_free(x);
+        return;
+    }
+    index_free(x);
+    go_on(d);
+}
+
+static void ask_index(struct debian *d, struct index *x)
+{
+    char *url = http_url_of(d->g, slice_str(x->path));
+
+    list_push_back(&d->coming, &x->node);
+    d->count++;
+    x->doc = doc_ask(d->g, url, NULL, INDEX_BYTES, on_index, x);
+    free(url);
+}
+
+/* --- Release --- */
+
+static int note_file(struct debian *d, const struct release *r, const struct release_file *f)
+{
+    char path[4200], leader[4200], hex[DIGEST_HEX + 1];
+    bool sources, packed;
+    size_t n = f->path.n;
+    int rc;
+
+    if (f->path.n > 3900 || !wanted(d, r, f->path) || only_unpacked(r, f->path)) {
+        return 0;
+    }
+    snprintf(leader, sizeof leader, "dists/%s/" SLICE_FMT, suite_of(d), SLICE_ARG(f->path));
+    rc = give(d, slice_str(leader), f->size_bytes, &f->digest,
+              REF_OPTIONAL | (r->by_hash ? REF_BY_HASH : 0), SLICE_NONE);
+    if (rc == 0 && r->by_hash) {
+        while (n > 0 && f->path.p[n - 1] != '/') {
+            n--;
+        }
+        digest_format(&f->digest, hex);
+        snprintf(path, sizeof path, "dists/%s/%.*sby-hash/SHA256/%s", suite_of(d), (int)n,
+                 f->path.p, hex);
+        rc = give(d, slice_str(path), f->size_bytes, &f->digest, 0, slice_str(leader));
+    }
+    if (rc == 0 && f->size_bytes != 0 && is_read(r, f->path, &sources, &packed)) {
+        struct index *x = NEW(struct index);
+        x->d = d;
+        x->path = mem_strdup(leader);
+        x->digest = f->digest;
+        x->sources = sources;
+        x->packed = packed;
+        list_push_back(&d->waiting, &x->node);
+    }
+    return rc;
+}
+
+static bool same_table(const struct release *a, const struct release *b)
+{
+    bool same = a->count == b->count;
+
+    for (size_t i = 0; same && i < a->count; i++) {
+        same = slice_eq(a->file[i].path, b->file[i].path) &&
+               digest_eq(&a->file[i].digest, &b->file[i].digest);
+    }
+    return same;
+}
+
+static void suite_known(struct debian *d)
+{
+    const struct release *r = d->in_there ? &d->in : &d->plain;
+    struct err e = {0};
+    int rc = 0;
+
+    if (!d->in_there && !d->plain_there) {
+        rc = err_set(&e, E_NOTFOUND, "the upstream has neither InRelease nor Release");
+    } else if (d->in_there && d->plain_there && !same_table(&d->in, &d->plain)) {
+        rc = err_set(&e, E_AGAIN, "InRelease and Release speak of two states, it is being updated");
+    }
+    d->left_out += r->left_out;
+    for (size_t i = 0; rc == 0 && i < r->count; i++) {
+        rc = note_file(d, r, &r->file[i]);
+        if (rc != 0) {
+            err_set(&e, rc, "the archive has too much, see max_entries");
+        }
+    }
+    release_free(&d->in);
+    release_free(&d->plain);
+    if (rc != 0) {
+        fail(d, rc, suite_of(d), &e);
+        return;
+    }
+    d->suite++;
+    go_on(d);
+}
+
+static int take_head(struct debian *d, struct slice body, struct err *e)
+{
+    char path[512];
+    struct digest digest;
+    int rc = 0;
+
+    if (d->head == 0) {
+        rc = release_read(body, &d->in, e);
+        d->in_there = rc == 0;
+    } else if (d->head == 1) {
+        rc = release_read(body, &d->plain, e);
+        d->plain_there = rc == 0;
+    }
+    digest_of(body, &digest);
+    snprintf(path, sizeof path, "dists/%s/%s", suite_of(d), heads[d->head]);
+    return rc == 0 ? give(d, slice_str(path), body.n, &digest, 0, SLICE_NONE) : rc;
+}
+
+static void ask_head(struct debian *d);
+
+static void on_head(struct doc *doc, int rc)
+{
+    struct debian *d = doc->arg;
+    struct err why = doc->why;
+
+    if (rc == 0) {
+        err_clear(&why);
+        rc = take_head(d, buf_slice(&doc->body), &why);
+    } else if (rc == E_NOTFOUND) {
+        rc = 0;
+    }
+    doc_free(&d->doc);
+    if (rc != 0) {
+        fail(d, rc, heads[d->head], &why);
+    } else if (++d->head < ARRAY_LEN(heads)) {
+        ask_head(d);
+    } else {
+        suite_known(d);
+    }
+}
+
+static void ask_head(struct debian *d)
+{
+    char path[512];
+    char *url;
+
+    snprintf(path, sizeof path, "dists/%s/%s", suite_of(d), heads[d->head]);
+    url = http_url_of(d->g, slice_str(path));
+    d->doc = doc_ask(d->g, url, NULL, RELEASE_BYTES, on_head, d);
+    free(url);
+}
+
+static void go_on(struct debian *d)
+{
+    if (d->over) {
+        return;
+    }
+    if (d->suite < d->g->site->conf->suites_count) {
+        if (d->doc == NULL && d->count == 0) {
+            d->head = 0;
+            d->in_there = d->plain_there = false;
+            ask_head(d);
+        }
+        return;
+    }
+    while (d->count < d->g->site->parallel && !list_empty(&d->waiting)) {
+        ask_index(d, LIST_ITEM(list_pop_front(&d->waiting), struct index, node));
+    }
+    if (d->count == 0) {
+        end(d, 0, NULL);
+    }
+}
+
+static void debian_start(struct http_engine *g)
+{
+    struct debian *d = NEW(struct debian);
+
+    d->g = g;
+    list_init(&d->waiting);
+    list_init(&d->coming);
+    g->lister_state = d;
+    go_on(d);
+}
+
+static void free_all(struct list *indexes)
+{
+    LIST_EACH (indexes, it) {
+        index_free(LIST_ITEM(it, struct index, node));
+    }
+}
+
+static void debian_free(struct http_engine *g)
+{
+    struct debian *d = g->lister_state;
+
+    if (d != NULL) {
+        free_all(&d->waiting);
+        free_all(&d->coming);
+        doc_free(&d->doc);
+        release_free(&d->in);
+        release_free(&d->plain);
+        free(d);
+        g->lister_state = NULL;
+    }
+}
+
+const struct lister lister_debian = {"debian", debian_start, debian_free};

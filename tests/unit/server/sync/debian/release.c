@@ -1,0 +1,162 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+#include <zlib.h>
+
+#include "server/sync/debian/packages.h"
+#include "server/sync/debian/release.h"
+
+#define ZEROES "0000000000000000000000000000000000000000000000000000000000000000"
+#define ONES   "1111111111111111111111111111111111111111111111111111111111111111"
+
+static void test_release(void **state)
+{
+    static const char plain[] =
+        "Origin: x\nComponents: main contrib\nArchitectures: all amd64\n"
+        "Acquire-By-Hash: yes\nMD5Sum:\n 00 1 main/x\nSHA256:\n " ZEROES
+        "      12 main/b/Packages\n " ONES " 5 main/a\n zz 5 bad\n " ONES " x bad\n " ONES
+        " 5 ../bad\n " ONES " 5 /bad\n " ONES " 5\nDate: x\n";
+    struct buf in = BUF_INIT(1 << 16);
+    struct release r;
+    struct err e = {0};
+
+    (void)state;
+    buf_addf(
+        &in,
+        "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA512\n\n%s-----BEGIN PGP SIGNATURE-----\n\n"
+        "SHA256:\n " ONES " 5 evil\n",
+        plain);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(release_read(k == 0 ? slice_str(plain) : buf_slice(&in), &r, &e), 0);
+        assert_int_equal(r.count, 2);
+        assert_int_equal(r.left_out, 5);
+        assert_true(r.by_hash && release_names(r.components, SLICE("contrib")) &&
+                    !release_names(r.components, SLICE("con")));
+        assert_int_equal(release_find(&r, SLICE("main/b/Packages"))->size_bytes, 12);
+        assert_null(release_find(&r, SLICE("evil")));
+        release_free(&r);
+    }
+    assert_int_equal(release_read(SLICE("Origin: x\n"), &r, &e), E_INVALID);
+    assert_int_equal(release_read(SLICE("<html>"), &r, &e), E_INVALID);
+    assert_int_equal(release_read(SLICE(""), &r, &e), E_INVALID);
+    buf_free(&in);
+}
+
+static struct buf told;
+
+static int tell(void *arg, struct slice path, uint64_t size_bytes, const struct digest *d,
+                struct err *e)
+{
+    (void)arg;
+    (void)e;
+    buf_addf(&told, SLICE_FMT " %llu %02x\n", SLICE_ARG(path), (unsigned long long)size_bytes,
+             d->b[0]);
+    return 0;
+}
+
+/* One byte at a time, too. */
+static int read_all(bool sources, const char *text, const char *wanted)
+{
+    int rc = 0;
+
+    for (size_t step = 1; rc == 0 && step <= strlen(text) + 1; step += strlen(text)) {
+        struct packages_events ev = {.on_file = tell};
+        struct packages *p = packages_open(sources, &ev);
+        struct err e = {0};
+        told = BUF_INIT(1 << 16);
+        for (size_t at = 0; rc == 0 && at < strlen(text); at += step) {
+            size_t n = strlen(text) - at < step ? strlen(text) - at : step;
+            rc = packages_feed(p, slice_of(text + at, n), &e);
+        }
+        rc = rc == 0 ? packages_finish(p, &e) : rc;
+        if (rc == 0) {
+            assert_string_equal(buf_cstr(&told), wanted);
+        }
+        packages_close(&p);
+        buf_free(&told);
+    }
+    return rc;
+}
+
+static void test_packages(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        read_all(false,
+                 "Package: a\nFilename: pool/a.deb\nDescription: one\n two\n .\nSize: 7\n"
+                 "SHA256: " ONES
+                 "\n\n\nPackage: virtual\n\nFilename: ./b.deb\r\nsize: 8\r\nSHA256: " ZEROES,
+                 "pool/a.deb 7 11\nb.deb 8 00\n"),
+        0);
+    assert_int_equal(read_all(false, "Filename: a\nSize: 7\n\n", ""), E_INVALID);
+    assert_int_equal(read_all(false, "Filename: ../a\nSize: 7\nSHA256: " ONES "\n\n", ""),
+                     E_INVALID);
+    assert_int_equal(read_all(false, " goes on\n", ""), E_INVALID);
+    assert_int_equal(read_all(false, "no field\n", ""), E_INVALID);
+    assert_int_equal(read_all(true,
+                              "Package: a\nChecksums-Sha256:\n " ONES " 1 a.dsc\n " ZEROES
+                              " 2 a.tar.xz\nDirectory: pool/a\nFiles:\n x 1 y\n\n",
+                              "pool/a/a.dsc 1 11\npool/a/a.tar.xz 2 00\n"),
+                     0);
+    assert_int_equal(read_all(true, "Directory: p\nChecksums-Sha256:\n " ONES " 1 ../x\n\n", ""),
+                     E_INVALID);
+}
+
+static int add(void *arg, struct slice bytes, struct err *e)
+{
+    (void)e;
+    buf_adds(arg, bytes);
+    return 0;
+}
+
+static void test_gunzip(void **state)
+{
+    static char big[300000], packed[400000];
+    struct buf out = BUF_INIT(1 << 20);
+    struct err e = {0};
+    z_stream z = {0};
+    size_t n;
+
+    (void)state;
+    assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
+    z.next_in = (Bytef *)big;
+    z.avail_in = sizeof big;
+    z.next_out = (Bytef *)packed;
+    z.avail_out = sizeof packed;
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    n = sizeof packed - z.avail_out;
+    deflateEnd(&z);
+    for (int members = 1; members <= 2; members++) {
+        struct gunzip *g = gunzip_open(add, &out, 1 << 20);
+        buf_clear(&out);
+        for (int k = 0; k < members; k++) {
+            assert_int_equal(gunzip_feed(g, slice_of(packed, n), &e), 0);
+        }
+        assert_int_equal(gunzip_finish(g, &e), 0);
+        assert_int_equal(out.n, sizeof big * (size_t)members);
+        gunzip_close(&g);
+    }
+    struct gunzip *g = gunzip_open(add, &out, sizeof big - 1);
+    assert_int_equal(gunzip_feed(g, slice_of(packed, n), &e), E_TOOBIG);
+    gunzip_close(&g);
+    g = gunzip_open(add, &out, 1 << 20);
+    assert_int_equal(gunzip_feed(g, slice_of(packed, n - 1), &e), 0);
+    assert_int_equal(gunzip_finish(g, &e), E_INVALID);
+    assert_int_equal(gunzip_feed(g, SLICE("rubbish rubbish"), &e), E_INVALID);
+    gunzip_close(&g);
+    buf_free(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_release),
+        cmocka_unit_test(test_packages),
+        cmocka_unit_test(test_gunzip),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -145,7 +145,9 @@ static int look_partials(struct shelf *s, struct things *t, struct err *e)
     struct thing *x = NULL;
     int rc = look(s, THING_PARTIAL, "partial", &files, e);
 
-    qsort(files.at, files.n, files.at != NULL ? sizeof files.at[0] : 1, by_key);
+    if (files.n != 0) {
+        qsort(files.at, files.n, sizeof files.at[0], by_key);
+    }
     for (size_t i = 0; i < files.n; i++) {
         const struct thing *f = &files.at[i];
         if (x == NULL || by_key(x, f) != 0) {

@@ -14,6 +14,7 @@ enum { BLOCK = 4 << 10, KIB = 1 << 10 }; /* many blocks of little text: sanitize
 
 static char dir[40];
 static struct tokenizer *tokenizer;
+static struct encoder *encoder;
 
 static int begin(void **state)
 {
@@ -24,12 +25,17 @@ static int begin(void **state)
     snprintf(path, sizeof path, "%s/tests/unit/agent/train/golden/gpt2.json",
              source != NULL ? source : ".");
     snprintf(dir, sizeof dir, "/tmp/pipeline.XXXXXX");
-    return mkdtemp(dir) == NULL || tokenizer_open(path, &tokenizer, NULL) != 0;
+    if (mkdtemp(dir) == NULL || tokenizer_open(path, &tokenizer, NULL) != 0) {
+        return 1;
+    }
+    encoder = encoder_open(tokenizer, false);
+    return 0;
 }
 
 static int end(void **state)
 {
     (void)state;
+    encoder_close(&encoder);
     tokenizer_close(&tokenizer);
     return dir_remove_tree(dir, NULL);
 }
@@ -101,12 +107,11 @@ static void check_same(const char *pattern, struct slice want, uint64_t document
 /* A document's tokens as two bytes each, the end-of-text token behind them. */
 static void add_document(struct slice text, struct buf *out)
 {
-    struct encoder *x = encoder_open(tokenizer, false);
     uint32_t *token = mem_array(text.n + 2, sizeof *token), end_id;
     size_t n;
 
     end_id = (uint32_t)tokenizer_end_of_text(tokenizer);
-    assert_int_equal(encoder_add(x, text, token, &n, NULL), 0);
+    assert_int_equal(encoder_add(encoder, text, token, &n, NULL), 0);
     if (n == 0 || token[n - 1] != end_id) {
         token[n++] = end_id;
     }
@@ -115,7 +120,6 @@ static void add_document(struct slice text, struct buf *out)
         buf_byte(out, (uint8_t)(token[i] >> 8));
     }
     free(token);
-    encoder_close(&x);
 }
 
 static void add_words(struct buf *text, uint64_t seed, size_t bytes)

@@ -13,6 +13,7 @@
 #include "server/admin/traffic.h"
 #include "server/moved.h"
 #include "server/serve.h"
+#include "server/store/keep.h"
 #include "server/store/upload.h"
 #include "server/sync/sync.h"
 
@@ -114,9 +115,26 @@ static int make_room(void *arg, uint64_t need_bytes)
     return cache_make_room(arg, need_bytes, NULL);
 }
 
+enum { COLLECT_GRACE_S = 3600 };
+
 static void on_published(void *arg, struct slice repo)
 {
     daemon_repo_changed(arg, repo);
+}
+
+static void collect_for_sync(void *arg)
+{
+    struct daemon *d = arg;
+    struct gc_report r;
+    struct err why = {0};
+
+    if (atomic_exchange(&d->collecting, true)) {
+        return; /* somebody is at it; the rest goes with the next one */
+    }
+    if (gc_run(d->store, COLLECT_GRACE_S, false, &r, &why) != 0) {
+        log_warn("sync.collect", "why=\"%s\"", why.text);
+    }
+    d->collecting = false;
 }
 
 static int make_room_for_sync(void *arg, uint64_t need_bytes)
@@ -146,6 +164,7 @@ static struct sync *open_sync(struct daemon *d)
     struct run_world w = {.store = d->store,
                           .disk = d->disk,
                           .on_published = on_published,
+                          .collect = collect_for_sync,
                           .make_room = make_room_for_sync,
                           .arg = d};
     return sync_open(&w);

@@ -15,6 +15,12 @@ void metrics_doc(struct buf *out); /* docs/metrics.md */
 /* /-/status.json; stable keys, documented in docs/operations.md. whole: for who may see everything; else of a repo that not
  * everybody may read, neither its origin nor what is in it is told. */
 void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf *out);
+/* /-/tunasync.json: the synced repos that everybody may read, as tunasync's managers tell theirs. */
+void tunasync_json(struct daemon *d, struct buf *out);
+struct sample;
+void sync_status_json(const struct sample *s, bool whole, struct buf *out); /* "sync": [...] */
+struct sync_view;
+const char *sync_word(const struct sync_view *v); /* "published", "held", "fetch" ... */
 /* The page at '/': static, embedded; it reads status.json. Server-rendered table of repos so that lynx sees them too. */
 void status_page(struct daemon *d, struct slice base_url, struct buf *out);
 

@@ -61,8 +61,13 @@ int verb_verify(struct talk *t, struct err *e)
 int verb_cache_gc(struct talk *t, struct err *e)
 {
     struct gc_report r = {0};
-    int rc = gc_run(t->d->store, talk_number(t, "grace_s", 3600), talk_flag(t, "dry_run"), &r, e);
+    int rc;
 
+    if (atomic_exchange(&t->d->collecting, true)) {
+        return err_set(e, E_BUSY, "a collection is under way, wait for its end, try again");
+    }
+    rc = gc_run(t->d->store, talk_number(t, "grace_s", 3600), talk_flag(t, "dry_run"), &r, e);
+    t->d->collecting = false;
     jo_u64(t->result, "blobs", r.blobs);
     jo_u64(t->result, "bytes", r.bytes);
     jo_u64(t->result, "nodes", r.nodes);

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "common/os/clock.h"
+#include "server/admin/admin.h"
 #include "server/admin/talk.h"
 #include "server/sync/sync.h"
 
@@ -39,20 +40,10 @@ static void report_members(struct buf *out, const struct run_report *r)
     }
 }
 
-static const char *word_of(const struct sync_view *v)
-{
-    return v->running         ? run_stage_name(v->last.stage)
-           : v->paused        ? "paused"
-           : v->held_seq != 0 ? "held"
-           : v->waiting       ? "waiting"
-           : !v->ever         ? "none"
-                              : run_outcome_name(v->last.outcome);
-}
-
 static void view_members(struct buf *out, const struct sync_view *v)
 {
     jo_str(out, "repo", slice_str(v->name));
-    jo_str(out, "state", slice_str(word_of(v)));
+    jo_str(out, "state", slice_str(sync_word(v)));
     jo_str(out, "upstream", slice_str(v->upstream));
     jo_str(out, "schedule", slice_str(v->schedule));
     jo_bool(out, "running", v->running);

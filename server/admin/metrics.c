@@ -55,6 +55,33 @@ static void of_repo(struct text *t, const char *repo, double v)
     number(t->out, v);
 }
 
+static void print_sync_runs(struct text *t)
+{
+    for (size_t i = 0; i < t->s->syncs; i++) {
+        const struct sync_view *v = &t->s->sync[i];
+        for (unsigned o = RUN_PUBLISHED; o <= RUN_STOPPED; o++) {
+            buf_addf(t->out, "%s{repo=\"%s\",outcome=\"%s\"} %" PRIu64 "\n", t->name, v->name,
+                     run_outcome_name((enum run_outcome)o), v->runs[o]);
+        }
+    }
+}
+
+#define PRINT_SYNC(what, value)                                                                    \
+    static void print_sync_##what(struct text *t)                                                  \
+    {                                                                                              \
+        for (size_t i = 0; i < t->s->syncs; i++) {                                                 \
+            const struct sync_view *v = &t->s->sync[i];                                            \
+            of_repo(t, v->name, (double)(value));                                                  \
+        }                                                                                          \
+    }
+PRINT_SYNC(bytes, v->wire_bytes)
+PRINT_SYNC(running, v->running)
+PRINT_SYNC(held, v->held_seq != 0)
+PRINT_SYNC(failures, v->failures)
+PRINT_SYNC(success, v->last_ok_unix_s)
+PRINT_SYNC(size, v->head.bytes)
+PRINT_SYNC(entries, v->head.entries)
+
 static void print_build(struct text *t)
 {
     buf_addf(t->out, "%s{version=\"" MIRROR_VERSION "\"} 1\n", t->name);

@@ -3,6 +3,7 @@
 #include "common/codec/base64.h"
 #include "common/codec/units.h"
 #include "common/codec/url.h"
+#include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/sample.h"
 #include "server/fetch/fetch.h"
@@ -67,6 +68,62 @@ static void write_repo(struct view *v, const struct repo *r)
     buf_str(v->out, "<td>");
     ratio(v, &sum);
     buf_byte(v->out, '\n');
+}
+
+static void write_ago(struct view *v, uint64_t unix_s, bool ahead)
+{
+    uint64_t now = clock_unix_s(),
+             span = ahead ? unix_s - min_u64(unix_s, now) : now - min_u64(now, unix_s);
+    char text[UNITS_TEXT];
+
+    if (unix_s == 0) {
+        buf_str(v->out, "-");
+        return;
+    }
+    span_format(span * 1000, text);
+    buf_addf(v->out, "%s%s%s", ahead ? "in " : "", text, ahead ? "" : " ago");
+}
+
+/* A held or failed one is red, and says what to do. */
+static void write_sync(struct view *v, const struct sync_view *s)
+{
+    const struct repo *r = repo_set_find(v->s->set, slice_str(s->name));
+    bool seen = r != NULL && r->anonymous_read;
+    bool bad = !s->running && !s->paused && (s->held_seq != 0 || s->failures != 0);
+
+    buf_addf(v->out, "<tr><td>%s<td>%s%s%s<td>", s->name, bad ? "<b class=\"bad\">" : "",
+             sync_word(s), bad ? "</b>" : "");
+    write_ago(v, s->last_ok_unix_s, false);
+    buf_str(v->out, "<td>");
+    write_ago(v, s->paused ? 0 : s->next_unix_s, true);
+    buf_addf(v->out, "<td>%s%" PRIu64 "<td>%" PRIu64 "<td>", s->head.seq != 0 ? "v" : "",
+             s->head.seq, s->head.entries);
+    size(v, s->head.bytes);
+    buf_str(v->out, "<td>");
+    if (bad && seen) {
+        html(v->out, slice_str(s->last.why));
+    }
+    if (s->held_seq != 0) {
+        buf_addf(v->out, " <code>mirrorctl sync approve %s</code>", s->name);
+    } else if (s->head.seq > 1) {
+        buf_addf(v->out, " <code>mirrorctl snapshot rollback %s v%" PRIu64 "</code>", s->name,
+                 s->head.parent_seq);
+    }
+    buf_byte(v->out, '\n');
+}
+
+static void write_syncs(struct view *v)
+{
+    if (v->s->syncs == 0) {
+        return;
+    }
+    buf_str(v->out,
+            "<h2>Mirrored whole</h2>\n<table><thead><tr><th>Name<th>State<th>Last good<th>Next"
+            "<th>Snapshot<th>Entries<th>Size<th>\n<tbody>\n");
+    for (size_t i = 0; i < v->s->syncs; i++) {
+        write_sync(v, &v->s->sync[i]);
+    }
+    buf_str(v->out, "</table>\n");
 }
 
 static void write_repos(struct view *v)
@@ -216,7 +273,8 @@ static const struct {
     {"OUT", write_out},         {"IN", write_in},
     {"OPEN", write_open},       {"USED_SHARE", write_used_share},
     {"USED", write_used},       {"REPOS", write_repos},
-    {"CLIENTS", write_clients}, {"VERSION", write_version},
+    {"CLIENTS", write_clients}, {"SYNCS", write_syncs},
+    {"VERSION", write_version},
 };
 
 /* @@NAME@@ in page.html is where write() of that name writes. */

@@ -1,5 +1,7 @@
 #include "server/admin/sample.h"
 
+#include <stdlib.h>
+
 void sample_take(struct daemon *d, struct sample *out)
 {
     memset(out, 0, sizeof(*out));
@@ -11,11 +13,14 @@ void sample_take(struct daemon *d, struct sample *out)
     store_space(d->store, &out->space);
     out->healthy = store_healthy(d->store, NULL);
     out->fills = cache_fills(d->cache, out->fill, SAMPLE_FILLS);
+    out->sync = mem_array(SAMPLE_SYNCS, sizeof *out->sync);
+    out->syncs = d->sync != NULL ? sync_glance(d->sync, out->sync, SAMPLE_SYNCS) : 0;
     out->ratelimited = gate_limited(d->gate);
     out->access_log_dropped = access_log_dropped(d->access);
 }
 
 void sample_drop(struct sample *s)
 {
+    free(s->sync);
     repo_set_release(&s->set);
 }

@@ -9,8 +9,9 @@
 #include "server/admin/traffic.h"
 #include "server/daemon.h"
 #include "server/serve.h"
+#include "server/sync/sync.h"
 
-enum { SAMPLE_FILLS = 64 };
+enum { SAMPLE_FILLS = 64, SAMPLE_SYNCS = 256 };
 
 struct sample {
     struct daemon *d;
@@ -22,6 +23,8 @@ struct sample {
     bool healthy;
     size_t fills;
     struct fill_info fill[SAMPLE_FILLS];
+    struct sync_view *sync; /* of synced repos */
+    size_t syncs;
     uint64_t ratelimited, access_log_dropped;
 };
 

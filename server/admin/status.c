@@ -115,6 +115,7 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
         repo_json(out, &s, s.set->repo[i], whole);
     }
     jo_shut(out, ']');
+    sync_status_json(&s, whole, out);
     jo_open(out, "fills", '[');
     for (size_t i = 0; i < s.fills; i++) {
         fill_json(out, &s, &s.fill[i], whole);

@@ -160,6 +160,9 @@ static void answer_text(struct desk *d, struct exchange *x, struct slice path)
     } else if (slice_eqs(path, "/-/status.json")) {
         status_json(d->daemon, base, false, &out);
         reply_bytes(x, 200, SLICE("application/json"), buf_slice(&out));
+    } else if (slice_eqs(path, "/-/tunasync.json")) {
+        tunasync_json(d->daemon, &out);
+        reply_bytes(x, 200, SLICE("application/json"), buf_slice(&out));
     } else {
         status_page(d->daemon, base, &out);
         status_policy(&policy);
@@ -181,7 +184,7 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
     } else if (slice_eqs(path, "/readyz")) {
         answer_ready(d, x);
     } else if (slice_eqs(path, "/metrics") || slice_eqs(path, "/-/status.json") ||
-               slice_eqs(path, "/")) {
+               slice_eqs(path, "/-/tunasync.json") || slice_eqs(path, "/")) {
         answer_text(d, x, path);
     } else if (slice_starts(path, SLICE("/-/chunks/"))) {
         answer_digest(d, x, v, slice_from(path, 10), true);

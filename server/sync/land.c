@@ -6,6 +6,7 @@
 #include "server/sync/build.h"
 #include "server/sync/closure.h"
 #include "server/sync/gate.h"
+#include "server/sync/retain.h"
 #include "server/sync/run_priv.h"
 
 static struct slice repo_of(const struct run *r)
@@ -131,6 +132,22 @@ static int check_closure(struct run *r, const struct built *b, struct err *e)
     return rc;
 }
 
+/* The run has published: that older ones stay longer than they should is no failure of it. */
+static void let_go(struct run *r)
+{
+    struct err e = {0};
+    uint64_t gone = 0;
+
+    if (retain_run(r->world.store, repo_of(r), r->job->conf, r->state.held_seq, &gone, &e) != 0) {
+        run_say(r, "older snapshots stay: %s", e.text);
+    }
+    if (gone != 0) {
+        run_say(r, "%" PRIu64 " older snapshots are forgotten", gone);
+        r->world.on_published(r->world.arg, repo_of(r)); /* "@v7" may lead nowhere now */
+        r->world.collect(r->world.arg);
+    }
+}
+
 int run_land(struct run *r, struct err *e)
 {
     struct gate_limit limit = {0};
@@ -172,5 +189,11 @@ int run_land(struct run *r, struct err *e)
     if (rc == 0) {
         rc = move_head(r, &b, e);
     }
-    return rc == 0 ? build_settle(&r->plan, e) : rc;
+    if (rc == 0) {
+        rc = build_settle(&r->plan, e);
+    }
+    if (rc == 0) {
+        let_go(r);
+    }
+    return rc;
 }

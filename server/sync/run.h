@@ -19,6 +19,7 @@ struct run_world { /* what all runs share */
     struct pool *disk;
     /* The head of this repo moved: resolved answers are void. */
     void (*on_published)(void *arg, struct slice repo);
+    void (*collect)(void *arg); /* snapshots went: what only they had may go too. Blocks */
     int (*make_room)(void *arg, uint64_t need_bytes); /* E_NOSPACE: all that is there must stay */
     void *arg;
 };

@@ -24,6 +24,8 @@ struct task { /* one repo */
     bool due;
     uint64_t next_unix_s; /* 0: never */
     uint64_t last_id;
+    uint64_t runs[RUN_INTERRUPTED + 1];
+    uint64_t wire_bytes;
 };
 
 struct sync {
@@ -34,6 +36,9 @@ struct sync {
     unsigned together;
     bool stop;
     pthread_t thread;
+    struct lock seen_lock; /* guards what follows: loops take it, and nobody blocks under it */
+    struct sync_view *seen;
+    size_t seen_count;
 };
 
 /* --- the schedule --- */
@@ -143,10 +148,14 @@ static bool reap_one(struct sync *s)
     LIST_EACH (&s->tasks, it) {
         struct task *t = LIST_ITEM(it, struct task, node);
         struct run *r = t->run;
+        struct run_report last;
         uint64_t now = clock_unix_s();
         if (r == NULL || !t->ended) {
             continue;
         }
+        run_look(r, &last);
+        t->runs[last.outcome]++;
+        t->wire_bytes += last.wire_bytes;
         lock_drop(&s->lock);
         run_close(&r);
         lock_take(&s->lock);
@@ -183,6 +192,43 @@ static void begin_due(struct sync *s)
     }
 }
 
+static int view_of(struct sync *s, struct task *t, struct sync_view *v, struct err *e);
+
+static void refresh(struct sync *s)
+{
+    struct sync_view *old, *view;
+    struct err e = {0};
+    size_t count = 0, room = 0;
+
+    LIST_EACH (&s->tasks, it) {
+        room += it != NULL;
+    }
+    view = mem_array(room + 1, sizeof *view);
+    LIST_EACH (&s->tasks, it2) {
+        struct task *t = LIST_ITEM(it2, struct task, node);
+        count += t->setup != NULL && view_of(s, t, &view[count], &e) == 0;
+    }
+    lock_take(&s->seen_lock);
+    old = s->seen;
+    s->seen = view;
+    s->seen_count = count;
+    lock_drop(&s->seen_lock);
+    free(old);
+}
+
+size_t sync_glance(struct sync *s, struct sync_view *out, size_t room)
+{
+    size_t n;
+
+    lock_take(&s->seen_lock);
+    n = s->seen_count < room ? s->seen_count : room;
+    if (n != 0) {
+        memcpy(out, s->seen, n * sizeof *out);
+    }
+    lock_drop(&s->seen_lock);
+    return n;
+}
+
 static void *schedule(void *arg)
 {
     struct sync *s = arg;
@@ -192,6 +238,7 @@ static void *schedule(void *arg)
         while (reap_one(s)) {
         }
         begin_due(s);
+        refresh(s);
         (void)cond_wait_ms(&s->news, &s->lock, TICK_MS);
     }
     lock_drop(&s->lock);
@@ -208,6 +255,7 @@ struct sync *sync_open(const struct run_world *w)
     s->together = 1;
     lock_init(&s->lock, LOCK_SYNC);
     cond_init(&s->news);
+    lock_init(&s->seen_lock, LOCK_LEAF);
     list_init(&s->tasks);
     s->thread = thread_start("sync", schedule, s);
     return s;
@@ -338,6 +386,8 @@ void sync_close(struct sync **sp)
     }
     cond_fini(&s->news);
     lock_fini(&s->lock);
+    lock_fini(&s->seen_lock);
+    free(s->seen);
     free(s);
 }
 
@@ -478,6 +528,8 @@ static int view_of(struct sync *s, struct task *t, struct sync_view *v, struct e
     *v = (struct sync_view){.running = t->run != NULL && !t->ended,
                             .waiting = t->due && t->run == NULL,
                             .next_unix_s = t->next_unix_s};
+    memcpy(v->runs, t->runs, sizeof v->runs);
+    v->wire_bytes = t->wire_bytes;
     snprintf(v->name, sizeof v->name, "%s", t->name);
     snprintf(v->upstream, sizeof v->upstream, "%s", t->setup->job.upstream[0].url);
     snprintf(v->schedule, sizeof v->schedule, "%s",

@@ -42,11 +42,15 @@ struct sync_view {
     bool running, paused, waiting; /* waiting: due, others come first */
     uint64_t next_unix_s;          /* 0: none is planned */
     uint64_t held_seq, failures, last_ok_unix_s;
-    bool ever;              /* `last` counts */
-    struct run_report last; /* or the one under way */
-    struct snap head;       /* seq 0: none */
+    uint64_t runs[RUN_INTERRUPTED + 1]; /* since the start, by outcome */
+    uint64_t wire_bytes;                /* likewise, of runs that have ended */
+    bool ever;                          /* `last` counts */
+    struct run_report last;             /* or the one under way */
+    struct snap head;                   /* seq 0: none */
 };
 MUST_USE int sync_look(struct sync *s, struct slice repo, struct sync_view *out, struct err *e);
+/* As it was a second ago, from memory: for loops. At most `room` of them. */
+size_t sync_glance(struct sync *s, struct sync_view *out, size_t room);
 /* Every synced repo, by name. */
 MUST_USE int sync_each(struct sync *s, int (*each)(void *arg, const struct sync_view *v), void *arg,
                        struct err *e);

@@ -217,3 +217,44 @@ def test_reload_brings_and_takes_a_sync(start, o):
     m.write_config()
     assert m.ctl("config", "reload", check=False).returncode == 78
     assert m.ctl_json("sync", "ls")[0]["schedule"] == "17 3 * * *"
+
+
+def test_older_snapshots_go_and_named_ones_stay(start, o):
+    m = start(FAST + " keep_last = 2")
+    run(m)
+    m.ctl("snapshot", "tag", "x", "v1", "first")
+    for i in range(4):
+        o.put("top", str(i), mtime=1700009999 + 100 * i)
+        assert run(m)["outcome"] == "published"
+    assert [s["seq"] for s in m.ctl_json("snapshot", "ls", "x")] == [5, 4, 1]
+    assert m.get("/x/@v1/top").body == b"1" and m.get("/x/@v2/top").status == 404
+    assert m.ctl_json("snapshot", "show", "x", "first")["seq"] == 1
+    m.ctl("verify", "--deep")
+
+
+def test_what_the_world_is_told(start, o):
+    m = start(FAST + ' schedule = "17 3 * * *"')
+    run(m)
+
+    def told(path="/-/status.json"):
+        return json.loads(m.get(path).body)
+    end = time.monotonic() + 20 * SLOW
+    while told()["sync"][0]["seq"] != 1 and time.monotonic() < end:  # from memory, a second old
+        time.sleep(0.05)
+    row = told()["sync"][0]
+    assert (row["repo"], row["state"], row["entries"]) == ("x", "published", len(FILES))
+    tunasync = told("/-/tunasync.json")
+    assert [set(t) for t in tunasync] == [{"name", "is_master", "status", "last_update", "last_update_ts", "last_started",
+                                           "last_started_ts", "last_ended", "last_ended_ts", "next_schedule",
+                                           "next_schedule_ts", "upstream", "size"}]
+    assert tunasync[0]["status"] == "success" and tunasync[0]["last_update"].endswith(" +0000")
+    assert tunasync[0]["next_schedule_ts"] % 86400 == (3 * 60 + 17) * 60
+    assert m.metric("mirrord_sync_runs_total", repo="x", outcome="published") == 1
+    assert m.metric("mirrord_sync_snapshot_entries", repo="x") == len(FILES)
+    o.rm(*[p for p in o.tree() if p != "top"])
+    run(m, rc=75)
+    while told()["sync"][0]["state"] != "held" and time.monotonic() < end:
+        time.sleep(0.05)
+    assert m.metric("mirrord_sync_held", repo="x") == 1 and told("/-/tunasync.json")[0]["status"] == "failed"
+    page = m.get("/").body.decode()
+    assert '<b class="bad">held</b>' in page and "mirrorctl sync approve x" in page

@@ -1,0 +1,127 @@
+/* What the world is told of synced repos: in status.json, and in tunasync's own form for pages that list mirrors. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "server/admin/admin.h"
+#include "server/admin/jo.h"
+#include "server/admin/sample.h"
+
+const char *sync_word(const struct sync_view *v)
+{
+    return v->running         ? run_stage_name(v->last.stage)
+           : v->paused        ? "paused"
+           : v->held_seq != 0 ? "held"
+           : v->waiting       ? "waiting"
+           : !v->ever         ? "none"
+                              : run_outcome_name(v->last.outcome);
+}
+
+static bool is_public(const struct sample *s, const struct sync_view *v)
+{
+    const struct repo *r = repo_set_find(s->set, slice_str(v->name));
+
+    return r != NULL && r->anonymous_read;
+}
+
+void sync_status_json(const struct sample *s, bool whole, struct buf *out)
+{
+    jo_open(out, "sync", '[');
+    for (size_t i = 0; i < s->syncs; i++) {
+        const struct sync_view *v = &s->sync[i];
+        bool seen = whole || is_public(s, v);
+        jo_open(out, NULL, '{');
+        jo_str(out, "repo", slice_str(v->name));
+        jo_str(out, "state", slice_str(sync_word(v)));
+        jo_str(out, "why", seen ? slice_str(v->last.why) : SLICE(""));
+        jo_u64(out, "seq", v->head.seq);
+        jo_u64(out, "held_seq", v->held_seq);
+        jo_u64(out, "entries", v->head.entries);
+        jo_u64(out, "bytes", v->head.bytes);
+        jo_u64(out, "last_ok_unix_s", v->last_ok_unix_s);
+        jo_u64(out, "next_unix_s", v->paused ? 0 : v->next_unix_s);
+        jo_u64(out, "failures", v->failures);
+        jo_u64(out, "files_todo", v->last.files_todo);
+        jo_u64(out, "files_done", v->last.files_done);
+        jo_u64(out, "bytes_todo", v->last.bytes_todo);
+        jo_u64(out, "bytes_done", v->last.bytes_done);
+        jo_shut(out, '}');
+    }
+    jo_shut(out, ']');
+}
+
+static const char *tunasync_word(const struct sync_view *v)
+{
+    if (v->running) {
+        return v->last.stage == RUN_FETCH ? "syncing" : "pre-syncing";
+    }
+    if (v->paused) {
+        return "paused";
+    }
+    if (v->held_seq != 0) {
+        return "failed";
+    }
+    if (v->waiting) {
+        return "pre-syncing";
+    }
+    if (!v->ever) {
+        return "none";
+    }
+    return v->last.outcome == RUN_PUBLISHED || v->last.outcome == RUN_UNCHANGED ? "success"
+                                                                                : "failed";
+}
+
+static void time_members(struct buf *out, const char *key, uint64_t unix_s)
+{
+    time_t t = (time_t)unix_s;
+    char text[40], name[40];
+    struct tm tm;
+
+    gmtime_r(&t, &tm);
+    strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S +0000", &tm);
+    snprintf(name, sizeof name, "%s_ts", key);
+    jo_str(out, key, slice_str(text));
+    jo_u64(out, name, unix_s);
+}
+
+static void size_text(uint64_t bytes, char out[24])
+{
+    static const char units[] = "BKMGTPE";
+    double n = (double)bytes;
+    size_t u = 0;
+
+    for (; n >= 1024 && u + 2 < sizeof units; u++) {
+        n /= 1024;
+    }
+    snprintf(out, 24, u == 0 ? "%.0f%c" : "%.2f%c", n, units[u]);
+}
+
+void tunasync_json(struct daemon *d, struct buf *out)
+{
+    struct sample s;
+    char size[24];
+
+    sample_take(d, &s);
+    jo_open(out, NULL, '[');
+    for (size_t i = 0; i < s.syncs; i++) {
+        const struct sync_view *v = &s.sync[i];
+        if (!is_public(&s, v)) {
+            continue;
+        }
+        size_text(v->head.bytes, size);
+        jo_open(out, NULL, '{');
+        jo_str(out, "name", slice_str(v->name));
+        jo_bool(out, "is_master", true);
+        jo_str(out, "status", slice_str(tunasync_word(v)));
+        time_members(out, "last_update", v->last_ok_unix_s);
+        time_members(out, "last_started", v->last.started_unix_s);
+        time_members(out, "last_ended", v->last.ended_unix_s);
+        time_members(out, "next_schedule", v->paused ? 0 : v->next_unix_s);
+        jo_str(out, "upstream", slice_str(v->upstream));
+        jo_str(out, "size", v->head.seq != 0 ? slice_str(size) : SLICE("unknown"));
+        jo_shut(out, '}');
+    }
+    jo_shut(out, ']');
+    buf_byte(out, '\n');
+    sample_drop(&s);
+}

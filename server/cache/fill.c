@@ -212,6 +212,13 @@ static void learn_digest(struct fill *f, const struct fetch_head *h)
     f->want.digest_known = field.p != NULL && digest_from_field(field, &f->want.digest);
 }
 
+void fill_led(struct fill *f, const struct fetch_head *h)
+{
+    if (f->want.redirect_holds && !slice_eq(h->url, f->want.url) && !slice_eq(h->url, f->led_to)) {
+        f->led_to = arena_copy(&f->arena, h->url);
+    }
+}
+
 void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
 {
     struct object *o = &f->object;
@@ -233,6 +240,7 @@ void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
     o->sie_s = fresh.sie_s;
     o->must_revalidate = fresh.must_revalidate;
     o->etag = make_etag(f);
+    fill_led(f, h);
     f->framed = h->framed;
     f->splices = gives_ranges && h->ranges && coding.p == NULL && h->framed &&
                  (etag_is_strong(o->origin_etag) || f->want.digest_known);

@@ -91,6 +91,7 @@ struct fill {
     bool named;           /* the stage survives a restart */
     _Atomic bool keep;    /* becomes a row */
     bool replaces;        /* an older generation */
+    struct slice led_to;  /* where a redirect led (redirect_holds); p == NULL: nowhere. The fetch thread's */
     int fd;               /* a dup: outlives the stage */
     uint64_t born_ms;
 
@@ -159,6 +160,7 @@ void fill_tick(struct fill *f, uint64_t now_ms);
 /* --- between the files of this module --- */
 /* The first head: a 200 or 206. gives_ranges: no range was asked for, or it was given. */
 void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges);
+void fill_led(struct fill *f, const struct fetch_head *h); /* notes where a redirect led */
 void fill_publish(struct fill *f, unsigned slot, uint64_t first, uint64_t end); /* any thread */
 void fill_wake_all(struct fill *f); /* any thread; takes the lock */
 void fill_job(struct fill *f, struct job *j, void (*work)(struct job *),

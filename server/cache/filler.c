@@ -215,6 +215,7 @@ static void try_again(struct filler *fl)
     struct fill *f = fl->fill;
     uint64_t ms = BACKOFF_MIN_MS;
 
+    fl->detour = true; /* what a signature opened closes after its time */
     fl->tries = fl->fresh_bytes >= BLOCK_BYTES ? 1 : fl->tries + 1; /* a trickle is no progress */
     fl->fresh_bytes = 0;
     if (fl->tries > f->cache->set.tries) {
@@ -389,6 +390,11 @@ static void ask(struct filler *fl)
     };
 
     fl->rc = 0;
+    fl->straight = !asking && !fl->detour && f->led_to.p != NULL;
+    if (fl->straight) {
+        w.url = f->led_to;
+        w.via = f->want.url;
+    }
     fl->ask_end = LENGTH_UNKNOWN;
     if (!w.head && !fl->replay && fl->end != LENGTH_UNKNOWN && (asking || f->splices)) {
         w.first = fl->recv;

@@ -23,6 +23,8 @@ struct filler { /* one upstream request after the other, until its segment is th
     bool again;  /* the answer does not fit: ask anew, for all of it */
     bool other;  /* the first head was the owner's business */
     bool over;   /* the request ended, with rc */
+    bool straight; /* this request went where an earlier one was led, */
+    bool detour;   /* ... the next asks again where that is */
     bool dead;   /* stopped; its write is still out */
     int rc;
     struct err why;

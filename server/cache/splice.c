@@ -124,6 +124,10 @@ int splice_later(struct filler *fl, const struct fetch_head *h)
     struct err why;
 
     if (h->status == 206 && h->total == f->total_bytes && same_validator(f, h)) {
+        if (!fl->straight) {
+            fl->detour = false;
+            fill_led(f, h);
+        }
         return 0;
     }
     if (h->status == 200 && same_validator(f, h) &&
@@ -150,6 +154,6 @@ int splice_later(struct filler *fl, const struct fetch_head *h)
     }
     err_set(&fl->why, E_NETWORK, "the origin answered %d in mid-fill", h->status);
     fl->rc = E_NETWORK;
-    fl->tries += h->status >= 400 && h->status < 500 && h->status != 429 ? 3 : 0;
+    fl->tries += !fl->straight && h->status >= 400 && h->status < 500 && h->status != 429 ? 3 : 0;
     return 1;
 }

@@ -49,6 +49,8 @@ struct want {
         principal; /* whose credential fetches it; "" for the service's: only equals may join a fill */
     uint64_t hint_first,
         hint_end; /* a cold range to fetch first; LENGTH_UNKNOWN end: open. 0, LENGTH_UNKNOWN: none */
+    /* Where its first request is led, the others of a fill go straight, until they are refused there. */
+    bool redirect_holds;
     bool head_only; /* HEAD: a cold object costs the origin a HEAD, no fill */
     bool refresh;   /* the client said no-cache or max-age=0 */
 };

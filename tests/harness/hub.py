@@ -275,7 +275,7 @@ class CdnHandler(Handler):
             if self.headers.get("Authorization"):
                 hub.leaks.append(("a token at the CDN", self.path))
         query = dict(urllib.parse.parse_qsl(parts.query))
-        what = hub.ordered(parts.path, cdn=True)
+        what = hub.ordered(f"{parts.path} {self.headers.get('Range')}", cdn=True)
         if self.trouble(what):
             return
         if self.headers.get("Authorization") or query.get("Signature") != hub.sign(parts.path):

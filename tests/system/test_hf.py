@@ -322,6 +322,29 @@ def test_a_cut_body_is_resumed(hf, hub, demo):
     assert got.whole and got.body == read(FILES["model.safetensors"])
 
 
+RANGES = "cache { segment = 8m parallel_from = 16m }"  # as if the files were as large as they are in the world
+
+
+def test_a_large_file_costs_one_question(mirrord, hub):
+    """Its many ranges go to the CDN; the Hub, which counts its callers' questions, is asked where that is once."""
+    big, hf = Big(64 << 20, 4), mirrord(hub.config() + RANGES)
+    r = hub.repo("org/big", files={"model.safetensors": big})
+    got = hf.get(file_path("model.safetensors", repo="org/big"))
+    assert hashlib.sha256(got.body).hexdigest() == sha256_of(big)
+    assert len(hub.cdn_calls) > 3 and hub.cdn_bytes[sha256_of(big)] == big.size
+    assert sum("/resolve/" in c[1] for c in hub.calls) == 1
+    assert r.sha == got["x-repo-commit"]
+
+
+def test_a_signature_that_expires(mirrord, hub):
+    big, hf = Big(64 << 20, 5), mirrord(hub.config() + RANGES)
+    hub.repo("org/big", files={"model.safetensors": big})
+    hub.order("bytes=[1-9]", 403, times=2, cdn=True)
+    got = hf.get(file_path("model.safetensors", repo="org/big"))
+    assert got.whole and hashlib.sha256(got.body).hexdigest() == sha256_of(big)
+    assert 1 < sum("/resolve/" in c[1] for c in hub.calls) <= 3
+
+
 # --- trouble ---
 
 def test_the_hub_is_down(hf, hub, demo):

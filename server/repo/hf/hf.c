@@ -134,7 +134,8 @@ static bool want_file(struct hf_ask *k, const struct manifest *m, const struct m
                       SLICE_ARG(k->commit), SLICE_ARG(path_of_file(k)));
     w.class = WANT_IMMUTABLE;
     w.size_bytes = f->size_bytes;
-    w.refusal_ttl_s = 0; /* one caller's no is not the next one's */
+    w.redirect_holds = true; /* the Hub counts each question of ours, its CDN does not */
+    w.refusal_ttl_s = 0;     /* one caller's no is not the next one's */
     w.neg_ttl_s = 0;
     if (k->closed) {
         w.authorization = k->token;

@@ -107,7 +107,7 @@ static void write_entry(const json_t *v, struct slice path, const struct record 
     jwrite_close(&j, '}');
 }
 
-/* What cannot be a path in a repository is left out: nobody could ask for it. */
+/* What cannot be a path in a repository, or is neither file nor folder, is left out: nobody could ask for it. */
 static int add_entry(const json_t *v, struct buf *out, struct err *e)
 {
     struct slice type = text_of(v, "type");
@@ -115,11 +115,11 @@ static int add_entry(const json_t *v, struct buf *out, struct err *e)
     struct buf json = BUF_INIT(ENTRY_JSON_MAX);
     struct record r = {.flags = slice_eqs(type, "directory") ? FOLDER : 0};
 
-    if (path.n == 0 || !hf_is_path(path)) {
+    if (path.n == 0 || !hf_is_path(path) || (r.flags == 0 && !slice_eqs(type, "file"))) {
         return 0;
     }
-    if ((r.flags == 0 && (!slice_eqs(type, "file") || !size_of(v, &r.size_bytes))) ||
-        !git_oid_parse(text_of(v, "oid"), &r.oid) || !read_lfs(v, &r)) {
+    if ((r.flags == 0 && !size_of(v, &r.size_bytes)) || !git_oid_parse(text_of(v, "oid"), &r.oid) ||
+        !read_lfs(v, &r)) {
         return err_set(e, E_PROTOCOL, "the Hub's listing tells too little of \"%.100s\"", path.p);
     }
     write_entry(v, path, &r, &json);

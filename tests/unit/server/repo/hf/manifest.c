@@ -97,7 +97,6 @@ static void broken_pages(void **state)
         "[{\"type\":\"file\",\"path\":\"a\",\"size\":1}]",
         "[{\"type\":\"file\",\"path\":\"a\",\"oid\":\"" OID1 "\"}]",
         "[{\"type\":\"file\",\"path\":\"a\",\"oid\":\"" OID1 "\",\"size\":-1}]",
-        "[{\"type\":\"link\",\"path\":\"a\",\"oid\":\"" OID1 "\",\"size\":1}]",
         "[{\"type\":\"file\",\"path\":\"a\",\"oid\":\"" OID1 "\",\"size\":1,\"lfs\":{}}]",
         "[{\"type\":\"file\",\"path\":\"a\",\"oid\":\"" OID1 "\",\"size\":1},"
         "{\"type\":\"file\",\"path\":\"a\",\"oid\":\"" OID1 "\",\"size\":1}]",

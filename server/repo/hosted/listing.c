@@ -12,6 +12,8 @@ struct listing {
     bool recursive;
     struct buf *out;
     struct jwrite json;
+    struct store *s;
+    const struct digest *root;
     struct slice folder; /* with its '/', or empty */
     struct slice href;   /* what a link begins with: for a folder asked for without its '/' */
     size_t count;
@@ -87,6 +89,36 @@ static void folder_row(struct listing *l, struct slice name)
     jwrite_close(&l->json, '}');
 }
 
+static void link_row(struct listing *l, struct slice name, struct slice target)
+{
+    struct buf note = BUF_INIT(2 * SKIP_BYTES);
+
+    if (l->html) {
+        buf_str(&note, "&rarr; ");
+        html_escape(target, &note);
+        page_row(l, name, "", buf_cstr(&note));
+    } else {
+        jwrite_open(&l->json, '{');
+        jwrite_key(&l->json, SLICE("path"));
+        jwrite_text(&l->json, name);
+        jwrite_key(&l->json, SLICE("link"));
+        jwrite_text(&l->json, target);
+        jwrite_close(&l->json, '}');
+    }
+    buf_free(&note);
+}
+
+/* A folder with an entry of its own: it has had its row. */
+static bool has_entry(const struct listing *l, struct slice folder)
+{
+    struct arena a = {0};
+    struct entry en;
+    bool yes = tree_get(l->s, l->root, folder, &a, &en, NULL) == 0 && en.type == ENTRY_DIR;
+
+    arena_fini(&a);
+    return yes;
+}
+
 /* Stops (1) at a folder: the walk goes on behind it, not through it. */
 static int on_entry(void *arg, const struct entry *en)
 {
@@ -99,10 +131,21 @@ static int on_entry(void *arg, const struct entry *en)
         return E_TOOBIG;
     }
     if (slash < 0 || l->recursive) {
-        file_row(l, name, en);
+        if (en->type == ENTRY_LINK) {
+            link_row(l, name, en->target);
+        } else if (en->type == ENTRY_FILE) {
+            file_row(l, name, en);
+        } else if (!l->recursive) {
+            buf_clear(&l->skip);
+            buf_adds(&l->skip, name);
+            buf_byte(&l->skip, '/');
+            folder_row(l, buf_slice(&l->skip));
+        }
         return 0;
     }
-    folder_row(l, slice_first(name, (size_t)slash + 1));
+    if (!has_entry(l, slice_first(en->path, l->folder.n + (size_t)slash))) {
+        folder_row(l, slice_first(name, (size_t)slash + 1));
+    }
     buf_clear(&l->skip);
     buf_add(&l->skip, en->path.p, l->folder.n + (size_t)slash + 1);
     memset(buf_room(&l->skip, SKIP_BYTES), 0xff, SKIP_BYTES);
@@ -115,6 +158,8 @@ static int walk(struct listing *l, struct store *s, const struct digest *root, s
     struct slice after = SLICE_NONE;
     int rc;
 
+    l->s = s;
+    l->root = root;
     do {
         rc = tree_walk(s, root, l->folder, after, on_entry, l, e);
         after = buf_slice(&l->skip);
@@ -123,7 +168,8 @@ static int walk(struct listing *l, struct store *s, const struct digest *root, s
         return err_set(e, E_TOOBIG, "a listing of more than %zu bytes: ask for a folder below",
                        l->out->max);
     }
-    if (rc == 0 && l->count == 0 && l->folder.n != 0) {
+    if (rc == 0 && l->count == 0 && l->folder.n != 0 &&
+        !has_entry(l, slice_first(l->folder, l->folder.n - 1))) {
         return err_set(e, E_NOTFOUND, "no such file or folder");
     }
     return rc;

@@ -16,13 +16,15 @@ void manifest_add(struct buf *manifest, const struct digest *d, const char *name
 
 static int verify_file(const char *path, const struct digest *want, struct err *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* nobody may ever write to a FIFO */
     struct digest got;
     struct stat st;
     int rc;
 
     if (fd == -1 || fstat(fd, &st) == -1) {
         rc = err_sys(e, "%s", path);
+    } else if (!S_ISREG(st.st_mode)) {
+        rc = err_set(e, E_CORRUPT, "%s: not a file", path);
     } else {
         rc = digest_of_fd(fd, (uint64_t)st.st_size, &got, e);
         if (rc == 0 && !digest_eq(&got, want)) {

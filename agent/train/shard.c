@@ -144,7 +144,7 @@ bool shard_alike(const struct shard *a, const struct shard *b)
 
 int shard_open(const char *path, struct shard *out, struct err *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* nobody may ever write to a FIFO */
     uint8_t head[SHARD_HEAD_MAX];
     size_t n = 0;
     struct stat st;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -384,6 +385,25 @@ static void test_a_manifest_names_no_other_folder(void **state)
     assert_int_equal(checkpoint_verify(path, &e), E_CORRUPT);
 }
 
+/* Where a file should be there is something that nobody ever writes to. */
+static void test_nothing_waits_for_a_fifo(void **state)
+{
+    char path[128];
+    struct err e;
+
+    (void)state;
+    assert_int_equal(train("f", NULL, NULL, NULL, &e), 0);
+    snprintf(path, sizeof path, "%s/f/checkpoint-6/model.safetensors", dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(train("f", "--resume=auto", "--steps=7", NULL, &e), E_CORRUPT);
+    snprintf(path, sizeof path, "%s/data.bin", dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(train("g", NULL, NULL, NULL, &e), E_CORRUPT);
+    assert_non_null(strstr(e.text, "not a token shard"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +422,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
         cmocka_unit_test_setup_teardown(test_other_data_of_the_same_size, begin, end),
         cmocka_unit_test_setup_teardown(test_a_manifest_names_no_other_folder, begin, end),
+        cmocka_unit_test_setup_teardown(test_nothing_waits_for_a_fifo, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

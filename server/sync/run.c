@@ -302,6 +302,11 @@ struct run *run_open(const struct run_world *w, const struct run_job *job, uint6
     r->job = job;
     r->ended = ended;
     r->ended_arg = arg;
+    for (size_t i = 0; i < job->conf->hours_count && i < PACE_WINDOWS; i++) {
+        r->pace.windows += hours_parse(slice_str(job->conf->hours[i]),
+                                       &r->pace.window[r->pace.windows], NULL) == 0;
+    }
+    r->pace.then_ms = clock_now_ms();
     r->lines = batch_new();
     r->told_ms = clock_now_ms();
     r->look = (struct run_report){.id = id, .dry = job->dry, .started_unix_s = clock_unix_s()};

@@ -11,6 +11,7 @@
 #include "common/os/lock.h"
 #include "server/sync/engine.h"
 #include "server/sync/history.h"
+#include "server/sync/pace.h"
 #include "server/sync/plan.h"
 
 struct run {
@@ -24,6 +25,7 @@ struct run {
     struct fetcher *fetcher;
     struct letter stop_letter;
     _Atomic bool stopping;
+    struct pace pace;
     struct lock lock; /* guards `look` and the log's lines */
     struct run_report look;
     struct batch *lines; /* of the log, not yet committed */

@@ -4,6 +4,7 @@
 
 #include "server/sync/engine.h"
 #include "server/sync/gate.h"
+#include "server/sync/pace.h"
 
 void setup_release(struct setup **sp)
 {
@@ -131,6 +132,15 @@ int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
     }
     if (strcmp(c->list, "debian") == 0 && c->suites_count == 0) {
         return err_set(e, E_CONFIG, "list = debian needs suites = {\"...\"}, as below dists/");
+    }
+    for (size_t i = 0; i < c->hours_count; i++) {
+        struct hours h;
+        if (i == PACE_WINDOWS) {
+            return err_set(e, E_CONFIG, "hours: more than %d windows", PACE_WINDOWS);
+        }
+        if (hours_parse(slice_str(c->hours[i]), &h, &why) != 0) {
+            return err_set(e, E_CONFIG, "hours: \"%.60s\", %.120s", c->hours[i], why.text);
+        }
     }
     for (size_t i = 0; i < c->suites_count; i++) {
         if (!tree_path_valid(slice_str(c->suites[i])) || strlen(c->suites[i]) > 200) {

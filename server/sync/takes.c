@@ -161,10 +161,17 @@ static int on_begin(void *arg, uint64_t at, struct slice validator)
     return 0;
 }
 
+static void timer_in(struct taking *t, uint64_t ms)
+{
+    struct timeval tv = {(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
+    evtimer_add(t->timer, &tv);
+}
+
 static int on_body(void *arg, struct slice bytes)
 {
     struct taking *t = arg;
     struct err e = {0};
+    uint64_t pause_ms;
     int rc = write_on(t, bytes, &e);
 
     if (rc != 0) {
@@ -174,7 +181,12 @@ static int on_body(void *arg, struct slice bytes)
     hasher_add(t->hasher, bytes.p, bytes.n);
     t->at += bytes.n;
     count_bytes(t->all->run, bytes.n);
-    return 0;
+    pause_ms = pace_spend(&t->all->run->pace, bytes.n, clock_now_ms(), clock_unix_s());
+    if (pause_ms == 0) {
+        return 0;
+    }
+    timer_in(t, pause_ms);
+    return TAKE_PAUSE;
 }
 
 /* --- sealing --- */
@@ -290,17 +302,18 @@ static void give_up_run(struct taking *t, int rc, const struct err *why)
 
 static void ask(struct taking *t);
 
+/* The next try, or the end of a pause. */
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
+    struct taking *t = arg;
+
     (void)fd;
     (void)what;
-    ask(arg);
-}
-
-static void ask_in(struct taking *t, uint64_t ms)
-{
-    struct timeval tv = {(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
-    evtimer_add(t->timer, &tv);
+    if (t->take == NULL) {
+        ask(t);
+    } else {
+        t->all->run->ops->resume(t->take);
+    }
 }
 
 static void try_again(struct taking *t, int rc, const struct err *why)
@@ -312,7 +325,7 @@ static void try_again(struct taking *t, int rc, const struct err *why)
     if (++t->tries >= TRIES || t->all->run->broken) {
         give_up_run(t, rc, why);
     } else {
-        ask_in(t, (uint64_t)BACKOFF_MS << t->tries);
+        timer_in(t, (uint64_t)BACKOFF_MS << t->tries);
     }
 }
 
@@ -330,7 +343,7 @@ static void finish(struct taking *t, const struct take_got *got)
     } else if (!t->again) {
         t->again = true;
         begin_anew(t);
-        ask_in(t, 0);
+        timer_in(t, 0);
     } else {
         err_set(&why, E_CORRUPT, "its SHA-256 is not the announced one");
         give_up_run(t, E_CORRUPT, &why);
@@ -343,6 +356,7 @@ static void on_done(void *arg, int rc, const struct err *why, const struct take_
     struct takes *x = t->all;
 
     t->take = NULL;
+    evtimer_del(t->timer); /* of a pause */
     if (x->rc != 0) {
         taking_free(t);
         look_over(x);
@@ -369,7 +383,7 @@ static void on_done(void *arg, int rc, const struct err *why, const struct take_
         if (rc == E_CHANGED && !t->again) { /* became another while it came */
             t->again = true;
             begin_anew(t);
-            ask_in(t, 0);
+            timer_in(t, 0);
         } else {
             give_up_entry(t, rc, why);
         }

@@ -258,3 +258,24 @@ def test_what_the_world_is_told(start, o):
     assert m.metric("mirrord_sync_held", repo="x") == 1 and told("/-/tunasync.json")[0]["status"] == "failed"
     page = m.get("/").body.decode()
     assert '<b class="bad">held</b>' in page and "mirrorctl sync approve x" in page
+
+
+def test_a_rate_by_the_hour_holds_a_fetch_back(start, o):
+    """No timing: a run at 64k/s is still fetching when an unlimited one would long be done, and ends well when it is let go."""
+    o.put("large", os.urandom(2 << 20))
+    m = start(FAST + ' hours = {"00:00-24:00 64k/s"}')
+    m.ctl("sync", "run", "x")
+    end = time.monotonic() + 30 * SLOW
+    while m.ctl_json("sync", "ls")[0]["last"].get("bytes_done", 0) < 100000 and time.monotonic() < end:
+        time.sleep(0.02)
+    assert m.ctl_json("sync", "ls")[0]["state"] == "fetch"
+    m.ctl("sync", "stop", "x")
+    m.config = CONFIG.format(o.url, FAST + ' hours = {"00:00-24:00 0"}')
+    m.reload()
+    while m.ctl_json("sync", "ls")[0]["running"] and time.monotonic() < end:
+        time.sleep(0.02)
+    assert run(m)["outcome"] == "published"
+    check(m, o.tree())
+    m.config = CONFIG.format(o.url, FAST + ' hours = {"25:00-26:00 1k/s"}')
+    m.write_config()
+    assert m.ctl("config", "reload", check=False).returncode == 78

@@ -1,0 +1,36 @@
+/* pace.h - how fast a run may fetch, by the hour: "mon-fri 08:00-18:00 10m/s", "22:00-06:00 0", all in UTC.
+ *
+ * The first window that fits counts; a rate of 0 is none. Without one that fits there is no limit.
+ *
+ * threads  a struct pace is one run's; pure: time is an argument
+ */
+#ifndef SERVER_SYNC_PACE_H
+#define SERVER_SYNC_PACE_H
+
+#include "common/base/err.h"
+#include "common/base/slice.h"
+
+struct hours {
+    uint8_t days; /* bits, Sunday is 0 */
+    uint32_t from_s,
+        to_s; /* of the day; to < from: over midnight, the days are those it begins on */
+    uint64_t rate_bytes_per_s;
+};
+
+MUST_USE int hours_parse(struct slice text, struct hours *out, struct err *e);
+
+enum { PACE_WINDOWS = 32 };
+struct pace {
+    struct hours window[PACE_WINDOWS];
+    size_t windows;
+    uint64_t
+        owed; /* in byte-milliseconds of the rate in force: bytes * 1000 that time has not yet paid for */
+    uint64_t then_ms;
+};
+
+/* UINT64_MAX: no limit. */
+uint64_t pace_rate(const struct pace *p, uint64_t unix_s);
+/* n bytes came: so many ms of pause until the next may. */
+uint64_t pace_spend(struct pace *p, uint64_t n, uint64_t now_ms, uint64_t unix_s);
+
+#endif

@@ -312,7 +312,8 @@ static int read_sections(struct conf_file *cf, struct err *e)
             rc = read_listener(nd, &c->listeners[l++], a, e);
             break;
         case SECTION_REPO:
-            rc = read_repo(nd, &c->repos[r++], a, e);
+            rc = read_repo(nd, &c->repos[r], a, e);
+            c->repos[r++].public_url = c->public_url;
             break;
         case SECTION_LIMIT:
             rc = read_limit(nd, &c->limits[m++], a, e);

@@ -53,6 +53,7 @@ struct fact { /* what came of a need; rc 0 or E_NOTFOUND, of NEED_GATHER any */
         message;           /* x-error-code and -message of the origin's no; or what went wrong */
     uint64_t until_unix_s; /* good so long; UINT64_MAX: for ever */
     bool stale;            /* the origin is in trouble, this is what it said before */
+    struct slice next; /* with one_part: where the origin has the part behind it; p == NULL: none */
     struct snap snap;      /* NEED_HEAD */
     struct entry entry;    /* NEED_ENTRY */
 };
@@ -105,6 +106,7 @@ struct repo_conf { /* one `repo` section, as read */
     bool anonymous_read;
     uint64_t max_object_bytes; /* 0: any */
     const char *unknown_host;  /* pypi: "register" (default), "drop" */
+    const char *public_url; /* the server's; or NULL */
     const char *
         credentials; /* hf: "service", "caller"; NULL: service with an authorization, else caller */
     const struct sync_conf *sync; /* mirrored whole; or NULL */

@@ -302,7 +302,7 @@ static int find_next(struct gather *g, const struct answer *a, struct err *e)
     struct slice to = SLICE_NONE;
     int rc = 0;
 
-    for (size_t i = 0; !g->need.one_part && i < a->nfields && to.p == NULL; i++) {
+    for (size_t i = 0; i < a->nfields && to.p == NULL; i++) {
         if (slice_eq(a->fields[i].name, SLICE("link"))) {
             to = next_link(a->fields[i].value);
         }
@@ -313,7 +313,9 @@ static int find_next(struct gather *g, const struct answer *a, struct err *e)
                  ? err_set(e, E_TOOBIG, "the origin's listing has more than %d parts", PARTS_MAX)
                  : url_resolve(a->url, to, &url, e);
     }
-    if (rc == 0 && to.p != NULL) {
+    if (rc == 0 && to.p != NULL && g->need.one_part) {
+        g->fact.next = arena_copy(&g->arena, buf_slice(&url));
+    } else if (rc == 0 && to.p != NULL) {
         g->next = arena_copy(&g->arena, buf_slice(&url));
         g->want.via = arena_copy(&g->arena, a->url);
     }

@@ -429,7 +429,10 @@ class HubHandler(Handler):
         self.json({"casUrl": f"{self.hub.cdn}/cas", "accessToken": "x", "exp": 1 << 40})
 
     def listing(self, kind):
-        self.json([{"id": n, "private": False, "xetEnabled": True} for (k, n), r in self.hub.repos.items() if k == kind])
+        at = int(self.query.get("cursor", 0))
+        names = [n for k, n in self.hub.repos if k == kind]
+        link = {"Link": f'<{self.hub.url}{self.path_}?limit=2&cursor={at + 2}>; rel="next"'} if at + 2 < len(names) else {}
+        self.json([{"id": n, "private": False, "xetEnabled": True} for n in names[at:at + 2]], link)
 
     def file(self, name, rev, path, prefix="", kind=None, cached=False):
         kind = kind or (prefix.rstrip("/") or "models")

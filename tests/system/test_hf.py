@@ -226,6 +226,22 @@ def test_info_without_xet(hf, hub, demo, wire):
     assert hf.get(f"/hf/api/models/org/demo/xet-read-token/{demo.sha}").status == 404
 
 
+@pytest.mark.parametrize("public", ["", "https://mirror.example/"])
+def test_lists_go_on_here(mirrord, hub, demo, wire, public):
+    """The next part of a list is at the mirror, by the name that the client knows it by."""
+    for i in range(4):
+        hub.repo(f"org/n{i}", files={"a": b"a"})
+    m = mirrord((f'public_url = "{public}" ' if public else "") + hub.config())
+    names, at = [], "/hf/api/models?limit=2"
+    while at:
+        got = m.get(at, wire)
+        names += [r["id"] for r in json.loads(got.body)]
+        link = re.fullmatch(r'<([^>]*)>; rel="next"', got["link"] or "")
+        assert not link or link[1].startswith((public or m.url("/", wire)) + "hf/api/models?"), link
+        at = link and "/hf/" + link[1].split("/hf/")[1]
+    assert names == ["org/demo", "org/n0", "org/n1", "org/n2", "org/n3"]
+
+
 # --- what it costs the Hub ---
 
 def test_calls_per_commit(mirrord, hub, demo):

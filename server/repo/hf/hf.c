@@ -10,6 +10,20 @@
 
 enum { PAGE_BYTES = 64 << 20, LISTING_BYTES = 1 << 30, NAME_BYTES = 16384, PATHS_MAX = 4096 };
 
+static char *public_url(const struct repo_conf *conf)
+{
+    struct buf b = BUF_INIT(NAME_BYTES);
+    char *out = NULL;
+
+    if (conf->public_url != NULL) {
+        buf_str(&b, conf->public_url);
+        buf_addf(&b, "%s%s/", b.n != 0 && b.p[b.n - 1] == '/' ? "" : "/", conf->name);
+        out = mem_strdup(buf_cstr(&b));
+    }
+    buf_free(&b);
+    return out;
+}
+
 static int hf_open(struct repo *r, const struct repo_conf *conf, struct err *e)
 {
     bool ours = conf->origin.authorization != NULL;
@@ -27,6 +41,7 @@ static int hf_open(struct repo *r, const struct repo_conf *conf, struct err *e)
         ours = service;
     }
     state = NEW(struct hf);
+    state->public_url = public_url(conf);
     state->service = ours;
     r->by_caller = !ours;
     r->state = state;
@@ -35,7 +50,12 @@ static int hf_open(struct repo *r, const struct repo_conf *conf, struct err *e)
 
 static void hf_close(struct repo *r)
 {
-    free(r->state);
+    struct hf *state = r->state;
+
+    if (state != NULL) {
+        free(state->public_url);
+        free(state);
+    }
 }
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
@@ -273,6 +293,26 @@ static void plan_paths(struct hf_ask *k)
 
 /* --- documents ---------------------------------------------------------------------------------------------------- */
 
+/* Clients follow the link to a list's next part as it stands, so it is absolute, and leads here. */
+static void say_next(struct hf_ask *k, struct slice next, struct slice path)
+{
+    const struct hf *state = k->r->state;
+    struct slice home = slice_str(origin_url(k->r->origin));
+    struct slice above = slice_first(k->req->path, k->req->path.n - path.n);
+
+    if (next.p == NULL || !slice_starts(next, home)) {
+        return;
+    }
+    next = slice_from(next, home.n);
+    plan_field(
+        k->p, SLICE("link"),
+        state->public_url != NULL
+            ? arena_fmt(k->a, "<%s" SLICE_FMT ">; rel=\"next\"", state->public_url, SLICE_ARG(next))
+            : arena_fmt(k->a, "<http%s://" SLICE_FMT SLICE_FMT SLICE_FMT ">; rel=\"next\"",
+                        k->req->tls ? "s" : "", SLICE_ARG(k->req->host), SLICE_ARG(above),
+                        SLICE_ARG(next)));
+}
+
 static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
 {
     const struct fact *f = access_json(k, path, k->req->query, for_ever);
@@ -285,6 +325,7 @@ static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
         say_fact(k, f);
     } else {
         say_json(k, f->bytes);
+        say_next(k, f->next, path);
     }
 }
 

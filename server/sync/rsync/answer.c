@@ -1,5 +1,7 @@
 #include "server/sync/rsync/answer.h"
 
+enum { ANSWER_NAME_MAX = 4095 };
+
 void answer_reader_init(struct answer_reader *a, size_t digest_bytes)
 {
     *a = (struct answer_reader){.coding = INDEX_CODING_INIT, .digest_bytes = digest_bytes};
@@ -39,7 +41,10 @@ static int at_index(struct answer_reader *a, struct slice *in, struct err *e)
         get_byte(&g);
     }
     if (g.rc == 0 && (flags & ITEM_NAME_FOLLOWS) != 0) {
-        get_vstring(&g); /* of a basis of its choice: we have our own */
+        /* Of a basis of its choice: we have our own. */
+        if (get_vstring(&g).n > ANSWER_NAME_MAX) {
+            g.rc = E_PROTOCOL;
+        }
     }
     head = get_sums_head(&g, a->digest_bytes);
     event = settle(&g, in, ANSWER_BEGIN, e);

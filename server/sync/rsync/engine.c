@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "server/store/tree.h"
+#include "server/sync/rsync/delta.h"
 #include "server/sync/rsync/link.h"
 #include "server/sync/rsync/pull.h"
 #include "server/sync/rsync/rsyncurl.h"
@@ -20,7 +21,6 @@ enum {
     WINDOW = PULL_ASKED_MAX,
     KEEP_ALIVE_MS = 10000,
     SUMS_A_TURN = 64 << 20, /* bytes of a basis, before the loop has its say */
-    DELTA_LEAST = 64 << 10, /* below that a delta costs more than it saves */
     USER_MAX = 512,
 };
 
@@ -43,6 +43,8 @@ struct take {
     int64_t mtime_ns;
     struct blob *basis;
     uint64_t came_bytes;
+    uint64_t found_bytes; /* of those, in the basis */
+    unsigned class;       /* delta.h */
 };
 
 struct engine {
@@ -57,6 +59,7 @@ struct engine {
     struct link *link;
     struct list waiting;
     struct list asked;
+    struct delta delta;
     struct event *kick; /* events of ours that may not run inside a call */
     char *block;        /* of a basis */
     unsigned busy;
@@ -183,7 +186,7 @@ static void ask(struct engine *g, struct take *t)
     list_remove(&t->node);
     list_push_back(&g->asked, &t->node);
     t->asked = true;
-    t->came_bytes = 0;
+    t->came_bytes = t->found_bytes = 0;
     pull_ask(g->pull, t->index, t->listed_bytes, basis, t->attempt == TRY_FULL);
 }
 
@@ -369,7 +372,10 @@ static int on_bytes(void *arg, struct slice bytes)
 static int read_basis(void *arg, uint64_t off, void *to, size_t n, struct err *e)
 {
     struct engine *g = arg;
-    return blob_read(first_of(&g->asked)->basis, off, to, n, e);
+    struct take *t = first_of(&g->asked);
+
+    t->found_bytes += n;
+    return blob_read(t->basis, off, to, n, e);
 }
 
 static void done(struct take *t, int rc, const struct err *why)
@@ -395,6 +401,9 @@ static int on_end(void *arg, int32_t index, bool good)
     struct err e = {.code = 0};
 
     CHECK(t->index == index);
+    if (good && t->attempt == TRY_DELTA) {
+        delta_learn(&g->delta, t->class, t->found_bytes, t->came_bytes);
+    }
     if (good || t->cancelled) {
         done(t, 0, NULL);
     } else {
@@ -674,8 +683,9 @@ static struct take *take(struct engine *g, const struct take_want *w, const stru
                        .index = (int32_t)w->entry->ref,
                        .listed_bytes = w->entry->size_bytes,
                        .mtime_ns = w->entry->mtime_ns};
-    if (w->basis != NULL && w->entry->size_bytes >= DELTA_LEAST &&
-        blob_size_bytes(w->basis) >= DELTA_LEAST) {
+    if (w->basis != NULL &&
+        delta_pays(&g->delta, w->entry->path, w->entry->size_bytes, blob_size_bytes(w->basis))) {
+        t->class = delta_class(w->entry->path);
         t->basis = blob_hold(w->basis);
         t->attempt = TRY_DELTA;
     }

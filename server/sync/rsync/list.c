@@ -244,6 +244,12 @@ static int64_t clamp_ns(int64_t s, int32_t nsec)
     return s * 1000000000 + nsec;
 }
 
+static int64_t floor_s(int64_t ns)
+{
+    int64_t s = ns / 1000000000;
+    return s * 1000000000 > ns ? s - 1 : s;
+}
+
 static int refuse_name(struct slice path, struct err *e)
 {
     struct slice shown = slice_first(path, path.n < 120 ? path.n : 120);
@@ -312,8 +318,7 @@ static int keep(struct file_list *l, const struct arriving *a, struct err *e)
             en->leader = first->leader != LIST_NONE ? first->leader : a->leader;
         }
         l->last_mode = en->mode;
-        l->last_mtime_s = en->mtime_ns >= 0 ? en->mtime_ns / 1000000000
-                                            : -((999999999 - en->mtime_ns) / 1000000000);
+        l->last_mtime_s = floor_s(en->mtime_ns);
     } else {
         *en = (struct list_entry){.size_bytes = (uint64_t)a->size,
                                   .mtime_ns = clamp_ns(a->mtime_s, a->nsec),
@@ -333,6 +338,27 @@ static int keep(struct file_list *l, const struct arriving *a, struct err *e)
     }
     l->count++;
     return 0;
+}
+
+int list_add(struct file_list *l, struct slice path, uint32_t mode, uint64_t size_bytes,
+             int64_t mtime_ns, struct slice target, struct err *e)
+{
+    struct arriving a = {.rest = path,
+                         .leader = LIST_NONE,
+                         .size = (int64_t)size_bytes,
+                         .mtime_s = floor_s(mtime_ns),
+                         .mode = mode,
+                         .target = target};
+
+    CHECK(path.n <= LIST_PATH_MAX && target.n <= LIST_PATH_MAX && l->order == NULL);
+    a.nsec = (int32_t)(mtime_ns - a.mtime_s * 1000000000);
+    return keep(l, &a, e);
+}
+
+void list_set_mtime(struct file_list *l, uint32_t arrival, int64_t mtime_ns)
+{
+    CHECK(arrival < l->count);
+    list_arrived(l, arrival)->mtime_ns = mtime_ns;
 }
 
 /* 0 with *in moved; E_AGAIN: the entry is not whole yet. */
@@ -369,11 +395,9 @@ int list_feed(struct file_list *l, struct slice *in, bool *done, struct err *e)
     *done = false;
     while (!*done && in->n > 0) {
         int rc = one(l, in, done, e);
-        if (rc == E_AGAIN) {
-            return 0;
-        }
-        if (rc != 0) {
-            return rc;
+        if (rc != 0) { /* half an end is none */
+            *done = false;
+            return rc == E_AGAIN ? 0 : rc;
         }
     }
     return 0;

@@ -121,6 +121,7 @@ static void blank_doubles(struct file_list *l)
         struct key a = kept != NULL ? key_of(l, kept) : (struct key){.is_folder = false};
         struct key b = key_of(l, en);
         if (kept != NULL && compare_keys(&a, &b) == 0) {
+            en->leader = list_type(en) == LIST_LINK ? LIST_NONE : en->leader; /* was a text */
             en->mode = 0;
         } else {
             kept = en;
@@ -146,6 +147,20 @@ static void place_leaders(struct file_list *l)
     free(place);
 }
 
+/* Where a double took the leader's place, that one may be no file, or follow another: then each stands alone. */
+static void drop_odd_leaders(struct file_list *l)
+{
+    for (uint32_t i = 0; i < l->count; i++) {
+        struct list_entry *en = list_arrived(l, i);
+        if (list_type(en) != LIST_LINK && en->leader != LIST_NONE) {
+            const struct list_entry *first = list_at(l, (uint32_t)en->leader);
+            if (list_type(first) != LIST_FILE || first->leader != LIST_NONE) {
+                en->leader = LIST_NONE;
+            }
+        }
+    }
+}
+
 int list_sort(struct file_list *l, struct err *e)
 {
     bool sorted = true;
@@ -164,6 +179,7 @@ int list_sort(struct file_list *l, struct err *e)
     }
     blank_doubles(l);
     place_leaders(l);
+    drop_odd_leaders(l);
     return 0;
 }
 

@@ -311,10 +311,9 @@ static int on_begin(struct pull *p, struct err *e)
 
     same = a != NULL && a->index == p->answer.index &&
            (p->asking.count == 0 || p->asked_n > 1); /* not while we still ask */
-    same = same && (a->head.count == 0
-                        ? h->count == 0
-                        : h->count == a->head.count && h->block_bytes == a->head.block_bytes &&
-                              h->remainder == a->head.remainder);
+    same = same && (h->count == 0 ||                 /* literals alone are always right */
+                    (h->count == a->head.count && h->block_bytes == a->head.block_bytes &&
+                     h->remainder == a->head.remainder));
     if (!same) {
         return err_set(e, E_PROTOCOL, "the peer answers what was not asked (entry %d)",
                        (int)p->answer.index);

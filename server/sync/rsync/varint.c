@@ -208,14 +208,21 @@ int32_t get_index(struct get *t, struct index_coding *c)
 
 void put_index(struct buf *b, struct index_coding *c, int32_t index)
 {
-    int64_t diff = (int64_t)index - c->last;
+    bool negative = index < INDEX_DONE;
+    int32_t *last = negative ? &c->last_negative : &c->last;
+    int64_t diff;
 
-    CHECK(index >= INDEX_DONE);
+    CHECK(index > INT32_MIN);
     if (index == INDEX_DONE) {
         buf_byte(b, 0);
         return;
     }
-    c->last = index;
+    if (negative) {
+        buf_byte(b, 0xff);
+        index = -index;
+    }
+    diff = (int64_t)index - *last;
+    *last = index;
     if (diff > 0 && diff < 0xfe) {
         buf_byte(b, (uint8_t)diff);
         return;

@@ -108,6 +108,47 @@ static void doubles_keep_their_place(void **state)
     buf_free(&b);
 }
 
+static void an_end_in_two_pieces(void **state)
+{
+    struct file_list *l = list_new(varints, LIST_LIMITS);
+    struct slice in = slice_of("\0\0", 1);
+    struct err e;
+    bool done;
+
+    (void)state;
+    assert_int_equal(list_feed(l, &in, &done, &e), 0);
+    assert_false(done);
+    assert_int_equal(in.n, 1);
+    in = slice_of("\0\0", 2);
+    assert_int_equal(list_feed(l, &in, &done, &e), 0);
+    assert_true(done);
+    assert_int_equal(list_sort(l, &e), 0);
+    list_free(&l);
+}
+
+/* A second link of a name: its target is no place in the list. Found by fuzzing. */
+static void a_double_link(void **state)
+{
+    struct buf b = BUF_INIT(4096);
+    struct file_list *l;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        add(&b, 0, "l", 1, 1, 1, S_IFLNK | 0777);
+        put_varint(&b, 300);
+        for (int k = 0; k < 300; k++) {
+            buf_byte(&b, 't');
+        }
+    }
+    add_end(&b);
+    assert_int_equal(decode(&b, LIST_LIMITS, &l), 0);
+    assert_int_equal(list_type(list_at(l, 0)), LIST_LINK);
+    assert_int_equal(list_target(l, list_at(l, 0)).n, 300);
+    assert_int_equal(list_type(list_at(l, 1)), LIST_BLANK);
+    list_free(&l);
+    buf_free(&b);
+}
+
 static void names_that_lead_elsewhere(void **state)
 {
     static const struct slice v[] = {{"..", 2},   {"../x", 4}, {"a/../b", 6}, {"/etc", 4},
@@ -243,10 +284,16 @@ static void a_million_in_100_mib(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_before_folders),      cmocka_unit_test(doubles_keep_their_place),
-        cmocka_unit_test(names_that_lead_elsewhere), cmocka_unit_test(long_names),
-        cmocka_unit_test(facts_that_cannot_be),      cmocka_unit_test(times_of_all_ages),
-        cmocka_unit_test(a_list_without_end),        cmocka_unit_test(a_million_in_100_mib),
+        cmocka_unit_test(files_before_folders),
+        cmocka_unit_test(doubles_keep_their_place),
+        cmocka_unit_test(a_double_link),
+        cmocka_unit_test(an_end_in_two_pieces),
+        cmocka_unit_test(names_that_lead_elsewhere),
+        cmocka_unit_test(long_names),
+        cmocka_unit_test(facts_that_cannot_be),
+        cmocka_unit_test(times_of_all_ages),
+        cmocka_unit_test(a_list_without_end),
+        cmocka_unit_test(a_million_in_100_mib),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,8 +70,8 @@ static void lengths_that_cannot_be(void **state)
 
 static void indices_come_back(void **state)
 {
-    static const int32_t v[] = {0,          1, 2,     255,   256,       600, 5,
-                                INDEX_DONE, 6, 40000, 39999, INT32_MAX, 0,   INDEX_DONE};
+    static const int32_t v[] = {0,         1, 2,  255, 256,  600,    5, INDEX_DONE, 6, 40000, 39999,
+                                INT32_MAX, 0, -3, -2,  -400, -70000, 1, INDEX_DONE};
     struct buf b = BUF_INIT(256);
     struct index_coding out = INDEX_CODING_INIT;
     struct index_coding in = INDEX_CODING_INIT;

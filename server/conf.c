@@ -291,18 +291,35 @@ static int read_limit(const struct settings_node *nd, struct limit_conf *l, stru
     return 0;
 }
 
+static int read_door(const struct settings_node *nd, struct rsync_conf *d, struct arena *a,
+                     struct err *e)
+{
+    int rc = values_fill(nd, d, a, e);
+
+    d->address = nd->title;
+    if (rc == 0 && !address_valid(nd->title)) {
+        return settings_wrong(nd->at, e,
+                              "rsync \"%.80s\", that is no address and port, write one such as "
+                              "0.0.0.0:873",
+                              nd->title);
+    }
+    return rc;
+}
+
 /* --- the whole --- */
 
 static int read_sections(struct conf_file *cf, struct err *e)
 {
     struct conf *c = &cf->conf;
     struct arena *a = &cf->arena;
-    size_t l = 0, r = 0, m = 0;
+    size_t l = 0, r = 0, m = 0, d = 0;
     int rc = 0;
 
     c->listeners_count = children(cf->root, SECTION_LISTEN);
     c->repos_count = children(cf->root, SECTION_REPO);
     c->limits_count = children(cf->root, SECTION_LIMIT);
+    c->doors_count = children(cf->root, SECTION_RSYNC);
+    c->doors = arena_alloc(a, (c->doors_count + 1) * sizeof(*c->doors));
     c->listeners = arena_alloc(a, (c->listeners_count + 1) * sizeof(*c->listeners));
     c->repos = arena_alloc(a, (c->repos_count + 1) * sizeof(*c->repos));
     c->limits = arena_alloc(a, (c->limits_count + 1) * sizeof(*c->limits));
@@ -317,6 +334,9 @@ static int read_sections(struct conf_file *cf, struct err *e)
             break;
         case SECTION_LIMIT:
             rc = read_limit(nd, &c->limits[m++], a, e);
+            break;
+        case SECTION_RSYNC:
+            rc = read_door(nd, &c->doors[d++], a, e);
             break;
         case SECTION_ROOT:
         case SECTION_STORAGE:

@@ -13,6 +13,7 @@
 #include "server/gate/gate.h"
 #include "server/http/server.h"
 #include "server/repo/repo.h"
+#include "server/rsync/door.h"
 #include "server/store/store.h"
 
 struct conf {
@@ -37,6 +38,8 @@ struct conf {
     size_t repos_count;
     struct limit_conf *limits;
     size_t limits_count;
+    struct rsync_conf *doors; /* for rsync clients */
+    size_t doors_count;
 };
 
 MUST_USE int conf_read(const char *path, struct conf **out, struct err *e);

@@ -35,6 +35,8 @@ struct daemon {
     struct http_server *http;
     struct serve *serve;
     struct control *control;
+    struct door **doors; /* for rsync clients */
+    size_t doors_count;
     uint64_t started_unix_s;
     _Atomic bool draining;
     _Atomic bool ready;

@@ -35,6 +35,14 @@ static void compare_what_stays(const struct conf *was, const struct conf *is, st
     stays_if(stays, a->block_cache_bytes != b->block_cache_bytes, "storage block_cache", "");
     stays_if(stays, memcmp(&was->cache, &is->cache, sizeof(is->cache)) != 0, "cache", "");
     stays_if(stays, memcmp(&was->http, &is->http, sizeof(is->http)) != 0, "http", "");
+    for (size_t i = 0; i < is->doors_count || i < was->doors_count; i++) {
+        if (i >= is->doors_count || i >= was->doors_count ||
+            !same(was->doors[i].address, is->doors[i].address) ||
+            was->doors[i].connections != is->doors[i].connections ||
+            was->doors[i].stall_ms != is->doors[i].stall_ms) {
+            stays_if(stays, true, "rsync", (i < is->doors_count ? is : was)->doors[i].address);
+        }
+    }
     if (stays->n > 0) {
         log_warn("reload.partly", "a restart is needed for %s", buf_cstr(stays));
     }

@@ -50,7 +50,11 @@ ARROWS = {
         "server/sync",   # engine.h: what the pipeline asks
         "server/store",  # blobs that a delta begins from
     },
-    "server/rsync": COMMON | {"server/store", "server/net"},
+    "server/rsync": COMMON | {
+        "server/store",
+        "server/net",
+        "server/sync/rsync",  # the wire's numbers, frames and lists are the same from both ends
+    },
     "server/ctl": COMMON,
     # The top: conf, daemon, serve and admin see all of the server but its control tool.
     "server": COMMON | SERVER | {"server/serve", "server/admin"},

@@ -84,6 +84,15 @@ static int add_upstreams(struct setup *u, const struct sync_repo_settings *r, st
     return rc;
 }
 
+/* What stands alone in its file was read as a token of HTTP's: others have no such word before it. */
+static const char *bare(const char *authorization)
+{
+    static const char word[] = "Bearer ";
+    bool has = authorization != NULL && strncmp(authorization, word, sizeof word - 1) == 0;
+
+    return has ? authorization + sizeof word - 1 : authorization;
+}
+
 int setup_new(const struct sync_repo_settings *r, struct setup **out, struct err *e)
 {
     struct setup *u = NEW(struct setup);
@@ -95,7 +104,7 @@ int setup_new(const struct sync_repo_settings *r, struct setup **out, struct err
     u->job = (struct run_job){
         .repo = copy(&u->arena, r->repo->name),
         .conf = &u->conf,
-        .secret = is_http(o->url) ? NULL : copy(&u->arena, o->authorization),
+        .secret = is_http(o->url) ? NULL : copy(&u->arena, bare(o->authorization)),
         .ca_file = copy(&u->arena, o->ca_file),
         .proxy = copy(&u->arena, o->proxy),
         .connect_ms = o->connect_ms,

@@ -1,0 +1,363 @@
+#include "server/rsync/listing.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "common/os/lock.h"
+
+enum { DEPTH_MAX = LIST_PATH_MAX / 2 + 2 };
+#define HAS_ENTRY UINT32_MAX /* a folder that has an entry, and so its own time */
+
+struct tree_at { /* one tree of the module */
+    struct slice name;
+    struct digest root;
+};
+
+struct listing {
+    struct list node; /* in the register; not linked when superseded */
+    _Atomic unsigned holds;
+    struct store *store;
+    struct arena arena;
+    struct slice repo;
+    struct digest key; /* of all names and roots */
+    struct tree_at *tree;
+    size_t trees;
+    struct file_list *list;
+};
+
+struct listings {
+    struct store *store;
+    struct lock lock;
+    struct list all;
+};
+
+/* --- making one --------------------------------------------------------------------------------------------------------- */
+
+struct open_folder {
+    size_t path_bytes;
+    uint32_t arrival;
+    int64_t newest_ns;
+};
+
+struct maker {
+    struct listing *l;
+    struct slice prefix; /* of the tree, with its '/' */
+    const struct digest *root;
+    bool times; /* zero is a time like others */
+    char path[LIST_PATH_MAX + 1];
+    size_t path_n;
+    struct open_folder *stack;
+    size_t depth;
+    struct err *e;
+};
+
+static void close_folder(struct maker *m)
+{
+    struct open_folder *f = &m->stack[--m->depth];
+
+    if (f->arrival != HAS_ENTRY) {
+        list_set_mtime(m->l->list, f->arrival, f->newest_ns != INT64_MIN ? f->newest_ns : 0);
+    }
+    if (m->depth > 0 && f->newest_ns > m->stack[m->depth - 1].newest_ns) {
+        m->stack[m->depth - 1].newest_ns = f->newest_ns;
+    }
+}
+
+/* A folder with an entry of its own came with that, before what is in it. */
+static bool has_entry(struct maker *m, size_t n)
+{
+    struct arena a = {.head = NULL};
+    struct entry en;
+    bool yes = n > m->prefix.n &&
+               tree_get(m->l->store, m->root, slice_of(m->path + m->prefix.n, n - m->prefix.n), &a,
+                        &en, NULL) == 0 &&
+               en.type == ENTRY_DIR;
+
+    arena_fini(&a);
+    return yes;
+}
+
+static int open_folder(struct maker *m, size_t n)
+{
+    bool has = n != 0 && has_entry(m, n);
+    int rc = has ? 0
+                 : list_add(m->l->list, n != 0 ? slice_of(m->path, n) : SLICE("."), S_IFDIR | 0755,
+                            0, 0, SLICE_NONE, m->e);
+
+    if (rc == 0) {
+        CHECK(m->depth < DEPTH_MAX);
+        m->stack[m->depth++] =
+            (struct open_folder){n, has ? HAS_ENTRY : list_count(m->l->list) - 1, INT64_MIN};
+    }
+    return rc;
+}
+
+/* Folders of the path that is in m->path; what is open of the one before is closed where they part. */
+static int open_folders(struct maker *m, size_t shared)
+{
+    int rc = 0;
+
+    while (m->stack[m->depth - 1].path_bytes != 0 &&
+           (m->stack[m->depth - 1].path_bytes >= shared + 1 ||
+            m->path[m->stack[m->depth - 1].path_bytes] != '/')) {
+        close_folder(m);
+    }
+    for (size_t i = m->stack[m->depth - 1].path_bytes + 1; i < m->path_n && rc == 0; i++) {
+        if (m->path[i] == '/') {
+            rc = open_folder(m, i);
+        }
+    }
+    return rc;
+}
+
+/* A time that was not kept (uploads have none) becomes one that is the content's: clients look at size and time to see
+ * whether a file is another. */
+static int64_t time_of(const struct maker *m, const struct entry *en)
+{
+    uint64_t h = 0;
+
+    if (en->mtime_ns != 0 || en->type != ENTRY_FILE || m->times) {
+        return en->mtime_ns;
+    }
+    memcpy(&h, en->digest.b, 4);
+    return (int64_t)(h >> 2) * 1000000000;
+}
+
+static uint32_t mode_of(const struct entry *en)
+{
+    switch (en->type) {
+    case ENTRY_LINK:
+        return S_IFLNK | 0777;
+    case ENTRY_DIR:
+        return S_IFDIR | 0755;
+    case ENTRY_FILE:
+        break;
+    }
+    return en->executable ? S_IFREG | 0755 : S_IFREG | 0644;
+}
+
+static int add_entry(void *arg, const struct entry *en)
+{
+    struct maker *m = arg;
+    struct open_folder *top;
+    size_t shared = 0;
+    size_t n = m->prefix.n + en->path.n;
+    int rc;
+
+    if (n > LIST_PATH_MAX ||
+        (en->type == ENTRY_LINK && (en->target.n == 0 || en->target.n > LIST_PATH_MAX))) {
+        return 0; /* cannot be said in this protocol */
+    }
+    while (shared < m->path_n && shared < n &&
+           m->path[shared] ==
+               (shared < m->prefix.n ? m->prefix.p[shared] : en->path.p[shared - m->prefix.n])) {
+        shared++;
+    }
+    if (m->prefix.n > 0) {
+        memcpy(m->path, m->prefix.p, m->prefix.n);
+    }
+    memcpy(m->path + m->prefix.n, en->path.p, en->path.n);
+    m->path_n = n;
+    rc = open_folders(m, shared);
+    if (rc != 0) {
+        return rc;
+    }
+    top = &m->stack[m->depth - 1];
+    if (time_of(m, en) > top->newest_ns) {
+        top->newest_ns = time_of(m, en);
+    }
+    return list_add(m->l->list, slice_of(m->path, n), mode_of(en),
+                    en->type == ENTRY_LINK ? en->target.n : en->size_bytes, time_of(m, en),
+                    en->type == ENTRY_LINK ? en->target : SLICE_NONE, m->e);
+}
+
+static int make(struct listing *l, struct err *e)
+{
+    struct maker m = {.l = l, .e = e};
+    struct list_form form = {.varint_flags = true};
+    int rc;
+
+    l->list = list_new(form, LIST_LIMITS);
+    m.stack = mem_array(DEPTH_MAX, sizeof *m.stack);
+    rc = open_folder(&m, 0);
+    for (size_t i = 0; i < l->trees && rc == 0; i++) {
+        struct buf prefix = BUF_INIT(LIST_PATH_MAX);
+        buf_adds(&prefix, l->tree[i].name);
+        if (prefix.n > 0) {
+            buf_byte(&prefix, '/');
+        }
+        m.prefix = buf_slice(&prefix);
+        m.root = &l->tree[i].root;
+        m.times = prefix.n == 0;
+        rc = tree_walk(l->store, &l->tree[i].root, SLICE_NONE, SLICE_NONE, add_entry, &m, e);
+        buf_free(&prefix);
+    }
+    while (rc == 0 && m.depth > 0) {
+        close_folder(&m);
+    }
+    free(m.stack);
+    return rc != 0 ? rc : list_sort(l->list, e);
+}
+
+/* --- sharing ------------------------------------------------------------------------------------------------------------ */
+
+struct listings *listings_open(struct store *s)
+{
+    struct listings *ls = NEW(struct listings);
+
+    ls->store = s;
+    lock_init(&ls->lock, LOCK_SYNC);
+    list_init(&ls->all);
+    return ls;
+}
+
+const struct file_list *listing_list(const struct listing *l)
+{
+    return l->list;
+}
+
+void listing_release(struct listing **lp)
+{
+    struct listing *l = *lp;
+
+    *lp = NULL;
+    if (l != NULL && atomic_fetch_sub(&l->holds, 1) == 1) {
+        list_free(&l->list);
+        arena_fini(&l->arena);
+        free(l->tree);
+        free(l);
+    }
+}
+
+void listings_close(struct listings **lp)
+{
+    struct listings *ls = *lp;
+    struct list *n;
+
+    if (ls == NULL) {
+        return;
+    }
+    *lp = NULL;
+    while ((n = list_pop_front(&ls->all)) != NULL) {
+        struct listing *l = LIST_ITEM(n, struct listing, node);
+        listing_release(&l);
+    }
+    lock_fini(&ls->lock);
+    free(ls);
+}
+
+static int note_tree(void *arg, struct slice name, const struct snap *sn)
+{
+    struct listing *l = arg;
+
+    if ((l->trees & (l->trees - 1)) == 0) {
+        l->tree = realloc(l->tree, (l->trees != 0 ? l->trees * 2 : 1) * sizeof *l->tree);
+        CHECK(l->tree != NULL);
+    }
+    l->tree[l->trees++] = (struct tree_at){arena_copy(&l->arena, name), sn->root};
+    return 0;
+}
+
+static int find_trees(struct listing *l, struct slice tree, struct err *e)
+{
+    struct snap sn;
+    int rc;
+
+    if (tree.p == NULL) {
+        return head_list(l->store, l->repo, note_tree, l, e);
+    }
+    rc = head_get(l->store, l->repo, tree, &sn, e);
+    return rc == E_NOTFOUND ? 0 : rc != 0 ? rc : note_tree(l, SLICE(""), &sn);
+}
+
+static void name_key(struct listing *l)
+{
+    struct hasher *h = hasher_new_whole();
+
+    for (size_t i = 0; i < l->trees; i++) {
+        hasher_add(h, l->tree[i].name.p, l->tree[i].name.n);
+        hasher_add(h, "", 1);
+        hasher_add(h, l->tree[i].root.b, DIGEST_BYTES);
+    }
+    hasher_final(h, &l->key);
+    hasher_free(&h);
+}
+
+/* The one of this repo that the register has. */
+static struct listing *find(struct listings *ls, struct slice repo)
+{
+    LIST_EACH (&ls->all, it) {
+        struct listing *l = LIST_ITEM(it, struct listing, node);
+        if (slice_eq(l->repo, repo)) {
+            return l;
+        }
+    }
+    return NULL;
+}
+
+int listing_acquire(struct listings *ls, struct slice repo, struct slice tree, struct listing **out,
+                    struct err *e)
+{
+    struct listing *l = NEW(struct listing);
+    struct listing *old;
+    int rc;
+
+    l->holds = 1;
+    l->store = ls->store;
+    l->repo = arena_copy(&l->arena, repo);
+    rc = find_trees(l, tree, e);
+    if (rc != 0 || l->trees == 0) {
+        listing_release(&l);
+        return rc != 0 ? rc : err_set(e, E_NOTFOUND, "nothing has been published there");
+    }
+    name_key(l);
+    /* Two that come first at once make it one after the other: the work is the same for both. */
+    lock_take(&ls->lock);
+    old = find(ls, repo);
+    if (old != NULL && digest_eq(&old->key, &l->key)) {
+        listing_release(&l);
+        l = old;
+    } else {
+        rc = make(l, e);
+        if (rc == 0) {
+            if (old != NULL) {
+                list_remove(&old->node);
+                listing_release(&old);
+            }
+            list_push_back(&ls->all, &l->node);
+        } else {
+            listing_release(&l);
+        }
+    }
+    if (rc == 0) {
+        atomic_fetch_add(&l->holds, 1);
+        *out = l;
+    }
+    lock_drop(&ls->lock);
+    return rc;
+}
+
+int listing_open(const struct listing *l, struct slice path, struct blob **out, struct err *e)
+{
+    struct arena a = {.head = NULL};
+    struct entry en;
+    int rc = E_NOTFOUND;
+
+    for (size_t i = 0; i < l->trees && rc == E_NOTFOUND; i++) {
+        struct slice name = l->tree[i].name;
+        struct slice rest = path;
+        if (name.n > 0) {
+            if (!slice_starts(path, name) || path.n <= name.n || path.p[name.n] != '/') {
+                continue;
+            }
+            rest = slice_from(path, name.n + 1);
+        }
+        rc = tree_get(l->store, &l->tree[i].root, rest, &a, &en, e);
+    }
+    if (rc == 0) {
+        rc = en.type == ENTRY_FILE ? blob_open(l->store, &en.digest, out, e) : E_NOTFOUND;
+    }
+    arena_fini(&a);
+    return rc;
+}

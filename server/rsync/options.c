@@ -1,0 +1,187 @@
+#include "server/rsync/options.h"
+
+#include <stdlib.h>
+
+static int refuse(struct slice what, struct err *e)
+{
+    return err_set(e, E_UNSUPPORTED, "the option " SLICE_FMT " is not served here",
+                   SLICE_ARG(slice_first(what, what.n < 80 ? what.n : 80)));
+}
+
+/* What the receiver does with what it gets, and what changes nothing for us. */
+static const char *const fine[] = {
+    "--server",
+    "--sender",
+    "--delete",
+    "--delete-before",
+    "--delete-during",
+    "--delete-after",
+    "--delete-delay",
+    "--delete-excluded",
+    "--ignore-errors",
+    "--partial",
+    "--delay-updates",
+    "--inplace",
+    "--no-implied-dirs",
+    "--no-i-r",
+    "--safe-links",
+    "--super",
+    "--existing",
+    "--ignore-existing",
+    "--size-only",
+    "--force",
+    "--no-r",
+    "--no-d",
+    "--no-W",
+    "--stats",
+    "--use-qsort",
+    "--whole-file",
+    "--no-whole-file",
+    "--fuzzy",
+    "--preallocate",
+    "--no-inc-recursive",
+    "--omit-dir-times",
+    "--open-noatime",
+    "--msgs2stderr",
+    "--no-msgs2stderr",
+    "--fake-super",
+    "--sparse",
+};
+static const char *const fine_values[] = {
+    "--timeout=",    "--max-delete=", "--max-size=",       "--min-size=",   "--modify-window=",
+    "--log-format=", "--out-format=", "--partial-dir=",    "--block-size=", "--stop-at=",
+    "--stop-after=", "--debug=",      "--info=",           "--chmod=",      "--suffix=",
+    "--backup-dir=", "--temp-dir=",   "--compress-level=", "--max-alloc=",
+};
+
+static bool stands_in(struct slice a, const char *const *table, size_t n, bool prefix)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (prefix ? slice_starts(a, slice_str(table[i])) : slice_eqs(a, table[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int long_option(struct slice a, struct options *o, struct err *e)
+{
+    uint64_t v;
+
+    if (slice_eqs(a, "--numeric-ids")) {
+        o->numeric_ids = true;
+    } else if (slice_eqs(a, "--list-only")) {
+        o->list_only = true;
+    } else if (slice_eqs(a, "--dirs") || slice_eqs(a, "--old-dirs")) {
+        o->folders = true;
+    } else if (slice_starts(a, SLICE("--bwlimit="))) {
+        if (slice_u64(slice_from(a, strlen("--bwlimit=")), &v) && v < UINT64_MAX / 1024) {
+            o->bwlimit_bytes_per_s = v * 1024;
+        }
+    } else if (slice_starts(a, SLICE("--checksum-seed="))) {
+        if (slice_u64(slice_from(a, strlen("--checksum-seed=")), &v) && v <= INT32_MAX) {
+            o->seeded = true;
+            o->seed = (int32_t)v;
+        }
+    } else if (slice_starts(a, SLICE("--checksum-choice="))) {
+        o->checksum = slice_from(a, strlen("--checksum-choice="));
+        o->checksum = slice_cut(&o->checksum, ',');
+    } else if (slice_starts(a, SLICE("--compress-choice=")) || slice_eqs(a, "--new-compress") ||
+               slice_eqs(a, "--old-compress")) {
+        o->compress = o->compress_chosen = true;
+    } else if (!stands_in(a, fine, ARRAY_LEN(fine), false) &&
+               !stands_in(a, fine_values, ARRAY_LEN(fine_values), true)) {
+        return refuse(a, e);
+    }
+    return 0;
+}
+
+static int letters(struct slice a, struct options *o, struct err *e)
+{
+    for (size_t i = 1; i < a.n; i++) {
+        switch (a.p[i]) {
+        case 'r':
+            o->recurse = true;
+            break;
+        case 'd':
+            o->folders = true;
+            break;
+        case 'l':
+            o->links = true;
+            break;
+        case 'o':
+            o->owner = true;
+            break;
+        case 'g':
+            o->group = true;
+            break;
+        case 'n':
+            o->dry_run = true;
+            break;
+        case 'z':
+            o->compress = true;
+            break;
+        case 'e': /* ".iLsfxCIvu": all that is left */
+            o->abilities = slice_from(a, i + 1);
+            return 0;
+        case 'v':
+        case 't':
+        case 'H':
+        case 'D':
+        case 'p':
+        case 'E':
+        case 'O':
+        case 'J':
+        case 'S':
+        case 'W':
+        case 'u':
+        case 'x':
+        case 'q':
+        case 'I':
+        case 'i':
+        case 'h':
+        case 'm':
+        case 'b':
+        case 'y':
+            break; /* the receiver's, or the same for us either way */
+        case 'B':  /* with its number behind */
+            return 0;
+        default: {
+            char one[2] = {'-', a.p[i]};
+            return refuse(slice_of(one, 2), e);
+        }
+        }
+    }
+    return 0;
+}
+
+int options_parse(struct slice args, struct options *out, struct err *e)
+{
+    bool paths = false;
+    bool some = false;
+    int rc = 0;
+
+    *out = (struct options){.recurse = false};
+    while (args.n > 0 && rc == 0) {
+        struct slice a = slice_cut(&args, '\0');
+        if (paths) {
+            if (some) {
+                rc = err_set(e, E_UNSUPPORTED, "more than one path at once is not served here");
+            }
+            out->path = a;
+            some = true;
+        } else if (slice_eqs(a, ".")) {
+            paths = true;
+        } else if (slice_starts(a, SLICE("--"))) {
+            rc = long_option(a, out, e);
+        } else if (slice_starts(a, SLICE("-"))) {
+            rc = letters(a, out, e);
+        } else {
+            rc = refuse(a, e);
+        }
+    }
+    if (rc == 0 && !some) {
+        rc = err_set(e, E_INVALID, "no path is asked for");
+    }
+    return rc;
+}

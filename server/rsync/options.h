@@ -1,0 +1,30 @@
+/* options.h - the arguments that an rsync client sends to its server: what we can do is read, what we cannot is named.
+ *
+ * threads  any; plain values that borrow from the arguments
+ * errors   E_UNSUPPORTED names the option
+ * source   sessions of the installed client; research/sync 3 (2)
+ */
+#ifndef SERVER_RSYNC_OPTIONS_H
+#define SERVER_RSYNC_OPTIONS_H
+
+#include "common/base/err.h"
+#include "common/base/slice.h"
+
+enum { OPTIONS_BYTES_MAX = 64 << 10, OPTIONS_COUNT_MAX = 256 };
+
+struct options {
+    bool recurse, folders, links, owner, group, numeric_ids, dry_run, compress, list_only;
+    struct slice abilities; /* the letters behind "e." */
+    struct slice path;      /* the one that is asked for, with its module */
+    uint64_t bwlimit_bytes_per_s;
+    bool seeded;
+    struct slice checksum; /* chosen by the client: names are not exchanged then */
+    bool compress_chosen;  /* the same of compression */
+    int32_t seed;
+};
+
+/* args: NUL-terminated, one after the other, without the empty one at the end. *out is filled as far as it was read, also
+ * when it fails. */
+MUST_USE int options_parse(struct slice args, struct options *out, struct err *e);
+
+#endif

@@ -1,0 +1,35 @@
+/* session.h - one rsync client, served from a snapshot: list and whole files, never a search for blocks.
+ *
+ * The client's block sums are read past: an answer of literals alone is always right, and costs us no more than reading the file.
+ *
+ * threads  one a session; blocks
+ * source   research/sync 3; sessions of the installed client and server
+ */
+#ifndef SERVER_RSYNC_SESSION_H
+#define SERVER_RSYNC_SESSION_H
+
+#include <stdatomic.h>
+
+#include "server/rsync/listing.h"
+
+struct session_site { /* outlives the session */
+    struct listings *listings;
+    /* May anybody read this module? False too when there is none. tree: the one that is all of it; or p == NULL, then the
+     * trees of the repo stand below their names. */
+    bool (*readable)(void *arg, struct slice module, struct slice *tree);
+    void (*each)(void *arg, void (*tell)(void *to, const char *module), void *to);
+    void *arg;
+    uint32_t stall_ms;
+    const atomic_bool *stop;
+};
+
+struct session_end { /* for the log */
+    char module[64];
+    uint64_t files, bytes, sent_bytes, received_bytes;
+};
+
+/* Until the client is served or lost. The fd stays the caller's. */
+MUST_USE int session_run(int fd, const struct session_site *site, struct session_end *out,
+                         struct err *e);
+
+#endif

@@ -1,0 +1,254 @@
+#include "server/rsync/stream.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "common/os/clock.h"
+
+enum { READ_BYTES = 32 << 10, TICK_MS = 250 };
+
+void stream_init(struct stream *s, int fd, uint32_t stall_ms, const atomic_bool *stop)
+{
+    *s = (struct stream){.fd = fd, .stall_ms = stall_ms, .stop = stop};
+    mux_init(&s->mux);
+    s->raw = BUF_INIT(STREAM_AHEAD + READ_BYTES);
+    s->data = BUF_INIT(2 * STREAM_AHEAD);
+    s->draft = BUF_INIT(4 * STREAM_OUT);
+    s->out = BUF_INIT(8 * STREAM_OUT);
+}
+
+void stream_fini(struct stream *s)
+{
+    mux_fini(&s->mux);
+    buf_free(&s->raw);
+    buf_free(&s->data);
+    buf_free(&s->draft);
+    buf_free(&s->out);
+}
+
+/* --- waiting ---------------------------------------------------------------------------------------------------------- */
+
+static int wait_for(struct stream *s, short what, short *got, struct err *e)
+{
+    uint64_t until = clock_now_ms() + s->stall_ms;
+
+    if (s->deadline_ms != 0 && s->deadline_ms < until) {
+        until = s->deadline_ms;
+    }
+    for (;;) {
+        struct pollfd p = {.fd = s->fd, .events = what};
+        int n = poll(&p, 1, TICK_MS);
+        if (atomic_load(s->stop)) {
+            return err_set(e, E_CANCELLED, "the server stops");
+        }
+        if (n > 0) {
+            *got = p.revents;
+            return 0;
+        }
+        if (n == -1 && errno != EINTR) {
+            return err_sys(e, "poll");
+        }
+        if (clock_now_ms() > until) {
+            return err_set(e, E_TIMEOUT, "the client says nothing any more");
+        }
+    }
+}
+
+static int unframe(struct stream *s, struct err *e)
+{
+    struct mux_piece piece;
+    struct slice in = buf_slice(&s->raw);
+    int rc;
+
+    buf_drop(&s->data, s->data_at);
+    s->data_at = 0;
+    while ((rc = mux_next(&s->mux, &in, &piece, e)) == 1) {
+        if (piece.code == MUX_DATA) {
+            buf_adds(&s->data, piece.bytes);
+        } else if (piece.code == MUX_ERROR_EXIT) {
+            return err_set(e, E_NETWORK, "the client gave up");
+        }
+    }
+    buf_clear(&s->raw);
+    return rc < 0 ? rc : s->data.rc != 0 ? err_set(e, E_TOOBIG, "the client says too much") : 0;
+}
+
+/* Bytes that are there, out of their frames. */
+static int receive(struct stream *s, struct err *e)
+{
+    char *room = buf_room(&s->raw, READ_BYTES);
+    ssize_t got;
+
+    CHECK(room != NULL);
+    got = recv(s->fd, room, READ_BYTES, MSG_DONTWAIT);
+    if (got == -1 && (errno == EAGAIN || errno == EINTR)) {
+        return 0;
+    }
+    if (got <= 0) {
+        return err_set(e, E_NETWORK, "the client has left");
+    }
+    buf_grew(&s->raw, (size_t)got);
+    s->received_bytes += (uint64_t)got;
+    return s->framed ? unframe(s, e) : 0;
+}
+
+int stream_frame(struct stream *s, struct err *e)
+{
+
+    s->framed = s->framed_out = true;
+    buf_adds(&s->out, buf_slice(&s->draft)); /* was said before */
+    buf_clear(&s->draft);
+    return unframe(s, e);
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------------ */
+
+static int more(struct stream *s, struct err *e)
+{
+    short got;
+    int rc = stream_flush(s, e); /* whoever waits has said all */
+
+    if (rc == 0) {
+        rc = wait_for(s, POLLIN, &got, e);
+    }
+    return rc != 0 ? rc : receive(s, e);
+}
+
+int stream_line(struct stream *s, struct buf *line, struct err *e)
+{
+    ptrdiff_t end;
+    int rc;
+
+    CHECK(!s->framed);
+    while ((end = slice_find(buf_slice(&s->raw), '\n')) < 0) {
+        if (s->raw.n > line->max) {
+            return err_set(e, E_TOOBIG, "the client's line has no end");
+        }
+        rc = more(s, e);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    buf_clear(line);
+    buf_add(line, s->raw.p, (size_t)end);
+    buf_drop(&s->raw, (size_t)end + 1);
+    if (line->n > 0 && line->p[line->n - 1] == '\r') {
+        line->n--;
+    }
+    return line->rc;
+}
+
+int stream_read(struct stream *s, void *p, size_t n, struct err *e)
+{
+    char *to = p;
+
+    while (n > 0) {
+        struct buf *from = s->framed ? &s->data : &s->raw;
+        size_t at = s->framed ? s->data_at : 0;
+        size_t some = from->n - at < n ? from->n - at : n;
+        int rc;
+        if (some == 0) {
+            rc = more(s, e);
+            if (rc != 0) {
+                return rc;
+            }
+            continue;
+        }
+        if (to != NULL) {
+            memcpy(to, from->p + at, some);
+            to += some;
+        }
+        n -= some;
+        if (!s->framed) {
+            buf_drop(from, some);
+        } else {
+            s->data_at += some;
+            if (s->data_at == s->data.n) {
+                buf_clear(&s->data);
+                s->data_at = 0;
+            }
+        }
+    }
+    return 0;
+}
+
+int stream_skip(struct stream *s, uint64_t n, struct err *e)
+{
+    int rc = 0;
+
+    while (n > 0 && rc == 0) {
+        size_t some = (size_t)min_u64(n, 1 << 20);
+        rc = stream_read(s, NULL, some, e);
+        n -= some;
+    }
+    return rc;
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------------ */
+
+struct buf *stream_draft(struct stream *s)
+{
+    return &s->draft;
+}
+
+static void frame_draft(struct stream *s)
+{
+    if (s->draft.n == 0) {
+        return;
+    }
+    if (s->framed_out) {
+        mux_put(&s->out, MUX_DATA, buf_slice(&s->draft));
+    } else {
+        buf_adds(&s->out, buf_slice(&s->draft));
+    }
+    buf_clear(&s->draft);
+}
+
+void stream_message(struct stream *s, enum mux_code code, struct slice text)
+{
+    frame_draft(s);
+    mux_put(&s->out, code, text);
+}
+
+static int send_out(struct stream *s, struct err *e)
+{
+    size_t at = 0;
+
+    while (at < s->out.n) {
+        ssize_t sent = send(s->fd, s->out.p + at, s->out.n - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+        short got = 0;
+        int rc;
+        if (sent > 0) {
+            at += (size_t)sent;
+            s->sent_bytes += (uint64_t)sent;
+            continue;
+        }
+        if (sent == -1 && errno != EAGAIN && errno != EINTR) {
+            return err_set(e, E_NETWORK, "the client has left");
+        }
+        rc = wait_for(s, s->data.n < STREAM_AHEAD ? POLLOUT | POLLIN : POLLOUT, &got, e);
+        if (rc == 0 && (got & POLLIN) != 0 && s->framed) {
+            rc = receive(s, e);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    buf_clear(&s->out);
+    return 0;
+}
+
+int stream_flush(struct stream *s, struct err *e)
+{
+    frame_draft(s);
+    if (s->out.rc != 0 || s->draft.rc != 0) {
+        return err_set(e, E_TOOBIG, "too much to be sent at once");
+    }
+    return send_out(s, e);
+}
+
+int stream_push(struct stream *s, struct err *e)
+{
+    return s->draft.n + s->out.n >= STREAM_OUT ? stream_flush(s, e) : 0;
+}

@@ -1,0 +1,48 @@
+/* stream.h - one client's socket for the thread that serves it: lines, then frames both ways, with deadlines.
+ *
+ * While it waits for the client to take what we send it reads what the client sends, up to STREAM_AHEAD: neither end waits
+ * for the other. Every wait ends after stall_ms, or at the deadline, or when the door closes.
+ *
+ * owns     buffers, not the fd
+ * threads  its session's own; `stop` may be set by any
+ * errors   E_NETWORK, E_TIMEOUT, E_CANCELLED, E_PROTOCOL, E_TOOBIG
+ */
+#ifndef SERVER_RSYNC_STREAM_H
+#define SERVER_RSYNC_STREAM_H
+
+#include <stdatomic.h>
+
+#include "server/sync/rsync/mux.h"
+
+enum { STREAM_AHEAD = 1 << 20, STREAM_OUT = 256 << 10 };
+
+struct stream {
+    int fd;
+    uint32_t stall_ms;
+    uint64_t deadline_ms; /* monotonic; 0: none */
+    const atomic_bool *stop;
+    bool framed; /* the client's side */
+    struct mux mux;
+    struct buf raw;  /* as it came */
+    struct buf data; /* out of frames */
+    size_t data_at;
+    struct buf draft; /* ours, to be framed */
+    struct buf out;
+    bool framed_out;
+    uint64_t received_bytes, sent_bytes;
+};
+
+void stream_init(struct stream *s, int fd, uint32_t stall_ms, const atomic_bool *stop);
+void stream_fini(struct stream *s);
+MUST_USE int stream_line(struct stream *s, struct buf *line, struct err *e); /* without its end */
+MUST_USE int stream_read(struct stream *s, void *p, size_t n, struct err *e);
+MUST_USE int stream_skip(struct stream *s, uint64_t n, struct err *e);
+/* Both directions are framed from here on; what came already too. */
+MUST_USE int stream_frame(struct stream *s, struct err *e);
+/* What is put here leaves with the next flush; call stream_push() now and then when it is much. */
+struct buf *stream_draft(struct stream *s);
+MUST_USE int stream_push(struct stream *s, struct err *e); /* sends when much has gathered */
+MUST_USE int stream_flush(struct stream *s, struct err *e);
+void stream_message(struct stream *s, enum mux_code code, struct slice text);
+
+#endif

@@ -1,0 +1,209 @@
+"""Stock rsync clients served from published trees."""
+import os
+import re
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+import pytest
+
+from harness.mirrord import free_port
+from harness.rsyncd import Pull, facts
+
+FILES = {"a/empty": b"", "a/text": b"hello\n", "a/big": os.urandom(300_000), "foo/x": b"1", "foo.bar/y": b"2",
+         "foo-bar": b"3", "deep/" + "d/" * 30 + "z": b"4", "odd name/caf\u00e9": b"5", "zeros": bytes(100_000)}
+
+
+class Out:
+    def __init__(self, start, rsync, more=""):
+        self.port = free_port()
+        self.rsync = rsync
+        self.m = start(f'repo "models" {{ protocol = "hosted" }}\nrepo "secret" {{ protocol = "hosted" access '
+                       f'{{ anonymous = none }} }}\nrsync "127.0.0.1:{self.port}" {{ {more} }}')
+        self.token = self.m.token("p", "publish:*")
+        self.url = f"rsync://127.0.0.1:{self.port}"
+
+    def put(self, path, data, repo="models/me/tree"):
+        answer = self.m.put(f"/{repo}/{path.replace(' ', '%20')}", data, token=self.token)
+        assert answer.status in (200, 201), answer
+
+    def run(self, *args, check=True):
+        run = subprocess.run([self.rsync, *map(str, args)], capture_output=True, text=True, timeout=120,
+                             stdin=subprocess.DEVNULL)
+        assert not check or run.returncode == 0, run.stderr
+        return run
+
+
+@pytest.fixture
+def out(mirrord, client):
+    return Out(mirrord, client("rsync"))
+
+
+@pytest.fixture
+def filled(out):
+    for path, data in FILES.items():
+        out.put(path, data)
+    return out
+
+
+def contents(folder):
+    return {os.path.relpath(os.path.join(at, n), folder): open(os.path.join(at, n), "rb").read()
+            for at, _, names in os.walk(folder) for n in names}
+
+
+@pytest.mark.parametrize("options", [("-rltH", "--delete"), ("-aH", "--delete", "--numeric-ids"), ("-a", "--protocol=30"),
+                                     ("-rt", "--checksum-choice=md5"), ("-a", "--delete-excluded", "--delay-updates"),
+                                     ("-rtW", "--inplace"), ("-a", "--no-inc-recursive", "-S")])
+def test_a_stock_client_gets_the_tree(filled, tmp_path, options):
+    dst = tmp_path / "dst"
+    (dst / "stale").mkdir(parents=True)
+    (dst / "stale/file").write_text("goes with --delete")
+    filled.run(*options, filled.url + "/models/me/tree/", f"{dst}/")
+    have = contents(dst)
+    assert (have.pop("stale/file", None) is None) == any(o.startswith("--delete") for o in options)
+    assert have == FILES
+    again = filled.run(*options, "-i", filled.url + "/models/me/tree/", f"{dst}/").stdout
+    assert not re.search(r"^>f", again, re.M), again
+
+
+def test_changes_are_fetched_whole_and_right(filled, tmp_path):
+    filled.run("-rt", filled.url + "/models/me/tree/", f"{tmp_path}/dst/")
+    big = bytearray(FILES["a/big"])
+    big[1000:1010] = b"0123456789"
+    time.sleep(1.1)  # rsync looks at size and second
+    filled.put("a/big", bytes(big))
+    said = filled.run("-rt", "--no-whole-file", "--stats", filled.url + "/models/me/tree/", f"{tmp_path}/dst/").stdout
+    assert contents(tmp_path / "dst")["a/big"] == bytes(big)
+    assert re.search(r"Matched data: 0 bytes", said), said
+
+
+def test_lists_parts_and_patterns(filled, tmp_path):
+    def names(path, *options):
+        lines = filled.run("--list-only", *options, filled.url + path).stdout.splitlines()
+        return {line.split(maxsplit=4)[4] for line in lines}
+    assert names("/models/me/tree/") == {".", "a", "foo", "foo.bar", "foo-bar", "deep", "odd name", "zeros"}
+    assert names("/models/me/tree/a", "-r") == {"a", "a/empty", "a/text", "a/big"}
+    assert names("/models/me/tree/a/") == {".", "empty", "text", "big"}
+    assert names("/models/me/tree/foo*") == {"foo", "foo.bar", "foo-bar"}
+    assert names("/models/me/tree/a/text") == {"text"}
+    assert names("/models/") == {".", "me"}
+    modules = filled.run(filled.url + "/").stdout
+    assert "models" in modules and "secret" not in modules
+
+
+def test_rules_and_dry_runs(filled, tmp_path):
+    dst = tmp_path / "dst"
+    said = filled.run("-rtni", filled.url + "/models/me/tree/", f"{dst}/").stdout
+    assert "a/big" in said and not dst.exists()
+    filled.run("-rt", "--include=/a/", "--include=/a/t*", "--exclude=*", filled.url + "/models/me/tree/", f"{dst}/")
+    assert contents(dst) == {"a/text": b"hello\n"}
+
+
+@pytest.mark.parametrize("what, words", [
+    (("-rz",), "compression"), (("-rc",), "-c is not served"), (("-rX",), "-X is not served"),
+    (("-rA",), "-A is not served"), (("-rL",), "-L is not served")])
+def test_what_is_not_served_is_said(filled, tmp_path, what, words):
+    run = filled.run(*what, filled.url + "/models/me/tree/", f"{tmp_path}/dst/", check=False)
+    assert run.returncode != 0 and words in run.stderr, run.stderr
+
+
+def test_what_is_not_there(filled, tmp_path):
+    for path, words in (("/none/", "Unknown module"), ("/secret/", "Unknown module"),
+                        ("/models/me/tree/nothing", "No such file"), ("/models/../../etc/", "")):
+        run = filled.run("-r", filled.url + path, f"{tmp_path}/dst/", check=False)
+        assert run.returncode != 0 and words in run.stderr, (path, run.stderr)
+    assert not (tmp_path / "dst/passwd").exists()
+
+
+def test_a_module_without_a_tree(out, tmp_path):
+    run = out.run("-r", out.url + "/models/", f"{tmp_path}/dst/", check=False)
+    assert "nothing has been published" in run.stderr + run.stdout
+
+
+def test_our_own_receiver_takes_from_it(filled, tmp_path):
+    for _ in range(2):  # the second with a basis for each file: sums are read past
+        pull = Pull(tmp_path / "state", filled.url + "/models/me/tree/")
+        assert pull.code == 0 and pull.counts["corrupt"] == "0", pull.err
+    filled.run("-rt", filled.url + "/models/me/tree/", f"{tmp_path}/dst/")
+    assert pull.facts()[0] == facts(tmp_path / "dst")[0]
+
+
+def test_a_session_sees_one_snapshot(filled, tmp_path):
+    """A publish in the middle of a slow transfer changes nothing for that client."""
+    filled.put("last", os.urandom(2_000_000))
+    slow = subprocess.Popen([filled.rsync, "-rt", "--bwlimit=400", filled.url + "/models/me/tree/", f"{tmp_path}/dst/"])
+    time.sleep(1)
+    for name in ("a/text", "zeros", "last"):
+        filled.put(name, b"new " * 1000)
+    assert slow.wait(60) == 0
+    have = contents(tmp_path / "dst")
+    assert {k: v for k, v in have.items() if k != "last"} == FILES and len(have["last"]) == 2_000_000
+
+
+def test_too_many_at_once(mirrord, client, tmp_path):
+    out = Out(mirrord, client("rsync"), "connections = 2")
+    out.put("a", b"a")
+    held = [socket.create_connection(("127.0.0.1", out.port)) for _ in range(2)]
+    for s in held:
+        s.recv(100)
+    run = out.run("-r", out.url + "/models/me/tree/", f"{tmp_path}/dst/", check=False)
+    assert "max connections (2) reached" in run.stderr + run.stdout
+    for s in held:
+        s.close()
+    for _ in range(50):
+        if out.run("-r", out.url + "/models/me/tree/", f"{tmp_path}/dst/", check=False).returncode == 0:
+            break
+        time.sleep(0.1)
+    assert contents(tmp_path / "dst") == {"a": b"a"}
+
+
+def begin(out):
+    s = socket.create_connection(("127.0.0.1", out.port), 20)
+    s.sendall(b"@RSYNCD: 31.0 md5\nmodels\n")
+    got = b""
+    while b"OK\n" not in got:
+        got += s.recv(1000)
+    return s
+
+
+def ended(s):
+    try:
+        while s.recv(65536):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+def test_clients_as_they_should_not_be(filled, tmp_path):
+    raw = socket.create_connection(("127.0.0.1", filled.port), 20)
+    raw.sendall(b"x" * 100_000 + b"\n")
+    assert ended(raw)
+    old = socket.create_connection(("127.0.0.1", filled.port), 20)
+    old.sendall(b"@RSYNCD: 29.0\n")
+    assert b"protocol 30" in old.recv(1000) + old.recv(1000)
+    many = begin(filled)
+    threading.Thread(target=lambda: many.sendall(b"--x\0" * 100_000), daemon=True).start()
+    assert ended(many)
+    args = b"--server\0--sender\0-re.LfxCIvu\0.\0models/me/tree/\0\0"
+    for after in (struct.pack("<I", (7 + 55) << 24), struct.pack("<Ii", 7 << 24 | 4, -5),
+                  struct.pack("<Ii", 7 << 24 | 4, 0) + struct.pack("<I", 7 << 24 | 6) + b"\xfe\xff\xff\xff\xff\xff",
+                  struct.pack("<Ii", 7 << 24 | 4, 0) + struct.pack("<I", 7 << 24 | 19) + b"\x03\x00\x80"
+                  + struct.pack("<iiii", 1, 1 << 30, 2, 0)):
+        s = begin(filled)
+        s.sendall(args + b"\x03md5" + after)
+        assert ended(s)
+    left = begin(filled)
+    left.sendall(args + b"\x03md5")
+    left.close()
+    filled.run("-r", filled.url + "/models/me/tree/", f"{tmp_path}/dst/")
+    assert contents(tmp_path / "dst") == FILES
+
+
+def test_stopping_does_not_wait_for_clients(filled):
+    s = begin(filled)
+    began = time.monotonic()
+    filled.m.stop()
+    assert ended(s) and time.monotonic() - began < 25

@@ -1,0 +1,90 @@
+"""All the way through: the installed rsync daemon, the pipeline, a snapshot, the installed rsync client."""
+import json
+import os
+import subprocess
+
+import pytest
+
+from harness.mirrord import free_port
+from harness.rsyncd import Rsyncd, Tree, facts
+
+SYNC = 'sync { backoff = "100ms" tries = 2 max_delete = "100%" }'
+
+
+def config(url, more=""):
+    port = free_port()
+    return port, (f'repo "x" {{ protocol = "generic" origin = "{url}" {more} {SYNC} }}\n'
+                  f'rsync "127.0.0.1:{port}" {{ }}')
+
+
+def run(m, rc=0):
+    done = m.ctl("--json", "sync", "run", "x", "--wait", check=False, limit_s=60)
+    assert done.returncode == rc, (done, m.ctl("sync", "logs", "x", check=False).stdout)
+    return json.loads(done.stdout) if done.stdout else {}
+
+
+def files(folder):
+    return {p: f for p, f in facts(folder)[0].items() if f[0] == "f"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_trees_go_through(mirrord, client, tmp_path, seed):
+    rsync = client("rsync")
+    tree = Tree(tmp_path / "src", 1000 + seed)
+    d = Rsyncd(rsync, tmp_path, {"m": (tmp_path / "src", [])})
+    port, text = config(d.url + "/m/")
+    m = mirrord(text)
+    try:
+        for change in (tree.grow, tree.edit):
+            change(60)
+            assert run(m)["outcome"] == "published"
+            copy = subprocess.run([rsync, "-rltH", "--delete", f"rsync://127.0.0.1:{port}/x/", f"{tmp_path}/dst/"],
+                                  capture_output=True, text=True)
+            assert copy.returncode == 0, copy.stderr
+            want, got = files(tmp_path / "src"), files(tmp_path / "dst")
+            assert set(got) == set(want)
+            # where size and second stayed the client saw no reason to ask
+            assert {p: f for p, f in got.items() if f != want[p] and (f[1], f[2] // 10 ** 9) !=
+                    (want[p][1], want[p][2] // 10 ** 9)} == {}
+            m_again = run(m)
+            assert m_again["outcome"] == "unchanged", m_again
+    finally:
+        d.close()
+
+
+def test_a_changed_large_file_moves_by_its_blocks(mirrord, client, tmp_path):
+    (tmp_path / "src").mkdir()
+    big = bytearray(os.urandom(3_000_000))
+    (tmp_path / "src/big").write_bytes(big)
+    d = Rsyncd(client("rsync"), tmp_path, {"m": (tmp_path / "src", [])})
+    try:
+        _, text = config(d.url + "/m/")
+        m = mirrord(text)
+        run(m)
+        big[1_000_000:1_000_100] = bytes(100)
+        (tmp_path / "src/big").write_bytes(big)
+        os.utime(tmp_path / "src/big", (1_600_000_000, 1_600_000_000))
+        run(m)
+        assert m.get("/x/big").body == bytes(big)
+        assert int(d.log().rsplit("] sent ", 1)[1].split()[0]) < 100_000
+    finally:
+        d.close()
+
+
+def test_an_upstream_that_is_gone_or_refuses(mirrord, client, tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a").write_text("a")
+    (tmp_path / "secrets").write_text("me:sesame\n")
+    (tmp_path / "secrets").chmod(0o600)
+    (tmp_path / "mine").write_text("me:sesame")
+    d = Rsyncd(client("rsync"), tmp_path, {"m": (tmp_path / "src", ["auth users = me",
+                                                                   f"secrets file = {tmp_path}/secrets"])})
+    try:
+        _, text = config(d.url + "/m/", f'authorization = "file:{tmp_path}/mine"')
+        m = mirrord(text)
+        assert run(m)["outcome"] == "published"
+    finally:
+        d.close()
+    failed = m.ctl("--json", "sync", "run", "x", "--wait", check=False, limit_s=60)
+    assert failed.returncode != 0 and "sesame" not in failed.stdout + failed.stderr + m.log()
+    assert m.get("/x/a").body == b"a"

@@ -1,0 +1,69 @@
+#include "server/rsync/options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define ARGS(text) SLICE(text)
+
+static void a_usual_client(void **state)
+{
+    struct options o;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(options_parse(ARGS("--server\0--sender\0-vlHogDtpre.iLsfxCIvu\0--numeric-ids\0"
+                                        "--bwlimit=10\0.\0m/a b/\0"),
+                                   &o, &e),
+                     0);
+    assert_true(o.recurse && o.links && o.owner && o.group && o.numeric_ids);
+    assert_false(o.folders || o.dry_run || o.compress || o.list_only);
+    assert_true(slice_eq(o.abilities, SLICE(".iLsfxCIvu")));
+    assert_true(slice_eq(o.path, SLICE("m/a b/")));
+    assert_int_equal(o.bwlimit_bytes_per_s, 10240);
+}
+
+static void what_is_not_served_is_named(void **state)
+{
+    static const struct {
+        struct slice args;
+        const char *word;
+    } v[] = {
+        {ARGS("--server\0-lc\0.\0m/\0"), "-c"},
+        {ARGS("--server\0-rX\0.\0m/\0"), "-X"},
+        {ARGS("--server\0--files-from=-\0.\0m/\0"), "--files-from"},
+        {ARGS("--server\0--append\0.\0m/\0"), "--append"},
+        {ARGS("--server\0.\0m/a\0m/b\0"), "more than one"},
+        {ARGS("--server\0stray\0.\0m/\0"), "stray"},
+        {ARGS("--server\0--sender\0"), "no path"},
+        {SLICE(""), "no path"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(v); i++) {
+        struct options o;
+        struct err e = {.code = 0};
+        assert_int_not_equal(options_parse(v[i].args, &o, &e), 0);
+        if (strstr(e.text, v[i].word) == NULL) {
+            fail_msg("%s: %s", v[i].word, e.text);
+        }
+    }
+}
+
+static void abilities_are_known_although_something_is_refused(void **state)
+{
+    struct options o;
+
+    (void)state;
+    assert_int_not_equal(options_parse(ARGS("--server\0-re.vf\0--append\0.\0m/\0"), &o, NULL), 0);
+    assert_true(slice_eq(o.abilities, SLICE(".vf")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_usual_client),
+        cmocka_unit_test(what_is_not_served_is_named),
+        cmocka_unit_test(abilities_are_known_although_something_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
@@ -30,6 +31,7 @@ struct scribe {
     struct cond more;
     struct buf filling, writing;
     bool urgent, reopen;
+    bool torn; /* the file ends in the middle of a line; the writer's own */
     _Atomic bool stop, busy;
     _Atomic uint64_t dropped;
     uint64_t stopped_ms; /* set before `stop` */
@@ -111,6 +113,22 @@ static int open_file(const char *path, struct err *e)
     return fd >= 0 ? fd : err_sys(e, "%s", path);
 }
 
+/* Also what died, or had no room, before us may have left half a line. */
+static bool ends_torn(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat st;
+    char last = '\n';
+
+    if (fd != -1) {
+        if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+            (void)!pread(fd, &last, 1, st.st_size - 1);
+        }
+        close(fd);
+    }
+    return last != '\n';
+}
+
 static void complain(struct scribe *s, const char *what)
 {
     uint64_t now_ms = clock_now_ms();
@@ -137,7 +155,7 @@ static size_t may_write(struct scribe *s, size_t n)
     return n < PIPE_BUF ? n : PIPE_BUF;
 }
 
-static int write_out(struct scribe *s, struct slice *left, struct err *e)
+static int write_all(struct scribe *s, struct slice *left, struct err *e)
 {
     while (left->n > 0) {
         size_t room = may_write(s, left->n);
@@ -151,6 +169,23 @@ static int write_out(struct scribe *s, struct slice *left, struct err *e)
         }
     }
     return 0;
+}
+
+/* What was torn off in a line, by a full disk perhaps, is ended first: nobody would find the next line at its end. */
+static int write_out(struct scribe *s, struct slice *left, struct err *e)
+{
+    struct slice end = SLICE("\n");
+    const char *from = left->p;
+    int rc = s->torn && left->n > 0 ? write_all(s, &end, e) : 0;
+
+    if (rc == 0) {
+        s->torn = false;
+        rc = write_all(s, left, e);
+    }
+    if (left->p > from) {
+        s->torn = left->p[-1] != '\n';
+    }
+    return rc;
 }
 
 static void reopen_now(struct scribe *s)
@@ -168,6 +203,7 @@ static void reopen_now(struct scribe *s)
     }
     close(s->fd);
     s->fd = fd;
+    s->torn = ends_torn(s->path);
 }
 
 /* Takes what there is; true: and opens the file anew. */
@@ -231,6 +267,7 @@ int scribe_open(const char *name, const char *path, size_t room_bytes, struct sc
     s = NEW(struct scribe);
     s->fd = fd;
     s->path = path != NULL ? mem_strdup(path) : NULL;
+    s->torn = path != NULL && ends_torn(path);
     s->room_bytes = room_bytes;
     s->filling = s->writing = BUF_INIT(room_bytes);
     lock_init(&s->lock, LOCK_SCRIBE);

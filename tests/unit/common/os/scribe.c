@@ -5,8 +5,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
@@ -60,6 +62,51 @@ static void a_burst_larger_than_the_room_is_counted(void **state)
     scribe_close(&s);
     assert_null(s);
     assert_int_equal(count_in_order("burst.log"), taken);
+}
+
+/* A write is cut off in the middle of a line, as a full disk does: the next line still begins one. */
+static void what_follows_a_torn_line_stands_alone(void **state)
+{
+    struct rlimit was, small;
+    struct buf text = BUF_INIT(1 << 20);
+    struct scribe *s = NULL;
+
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_int_equal(scribe_open("test", "torn.log", 64 << 10, &s, NULL), 0);
+    small = (struct rlimit){20, was.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_true(scribe_add(s, SLICE("the first line\nthe second line\n"), true));
+    scribe_settle(s, 10000);
+    assert_true(scribe_add(s, SLICE("while it is full\n"), true));
+    scribe_settle(s, 10000);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_true(scribe_add(s, SLICE("the last line\n"), true));
+    scribe_settle(s, 10000);
+    assert_true(scribe_add(s, SLICE("and one\n"), true));
+    scribe_close(&s);
+    assert_int_equal(buf_read_file(&text, "torn.log", NULL), 0);
+    assert_string_equal(buf_cstr(&text), "the first line\nthe s\nthe last line\nand one\n");
+    buf_free(&text);
+}
+
+static void so_does_what_follows_a_line_of_another_life(void **state)
+{
+    struct buf text = BUF_INIT(1 << 20);
+    struct scribe *s = NULL;
+    FILE *f = fopen("life.log", "w");
+
+    (void)state;
+    assert_non_null(f);
+    assert_true(fputs("whole\nhal", f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(scribe_open("test", "life.log", 64 << 10, &s, NULL), 0);
+    assert_true(scribe_add(s, SLICE("next\n"), true));
+    scribe_close(&s);
+    assert_int_equal(buf_read_file(&text, "life.log", NULL), 0);
+    assert_string_equal(buf_cstr(&text), "whole\nhal\nnext\n");
+    buf_free(&text);
 }
 
 struct reader {
@@ -118,6 +165,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_burst_larger_than_the_room_is_counted),
+        cmocka_unit_test(what_follows_a_torn_line_stands_alone),
+        cmocka_unit_test(so_does_what_follows_a_line_of_another_life),
         cmocka_unit_test(a_pipe_that_is_full_holds_nobody_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

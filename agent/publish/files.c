@@ -30,14 +30,18 @@ static bool step_of(const char *name, uint64_t *step)
     return slice_starts(s, checkpoint) && slice_u64(slice_from(s, checkpoint.n), step);
 }
 
-static bool listed(const struct publish_files *f, struct slice name)
+static int by_name(const void *a, const void *b)
 {
-    for (size_t i = 0; i < f->n; i++) {
-        if (slice_eq(f->at[i].name, name)) {
-            return true;
-        }
-    }
-    return false;
+    return slice_cmp(((const struct publish_file *)a)->name,
+                     ((const struct publish_file *)b)->name);
+}
+
+/* Among the first n, which are sorted. */
+static bool listed(const struct publish_files *f, size_t n, struct slice name)
+{
+    struct publish_file probe = {.name = name};
+
+    return n > 0 && bsearch(&probe, f->at, n, sizeof f->at[0], by_name) != NULL;
 }
 
 static int add_file(struct publish_files *f, const char *path, struct slice name, struct err *e)
@@ -83,8 +87,12 @@ static int add_below(struct publish_files *f, const char *dir, bool top_only, st
     char *const roots[] = {arena_cstr(&f->arena, slice_str(dir)), NULL};
     FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
     FTSENT *x;
+    size_t before = f->n; /* a folder has no name twice */
     int rc = walk == NULL ? err_sys(e, "%s", dir) : 0;
 
+    if (top_only && before > 0) {
+        qsort(f->at, before, sizeof f->at[0], by_name);
+    }
     while (rc == 0 && (x = fts_read(walk)) != NULL) {
         struct slice name;
 
@@ -111,7 +119,7 @@ static int add_below(struct publish_files *f, const char *dir, bool top_only, st
         if (x->fts_info == FTS_SL || x->fts_info == FTS_SLNONE) {
             rc =
                 err_set(e, E_INVALID, "%s: a symbolic link; publish what it leads to", x->fts_path);
-        } else if (x->fts_info == FTS_F && !(top_only && listed(f, name))) {
+        } else if (x->fts_info == FTS_F && !(top_only && listed(f, before, name))) {
             rc = add_file(f, x->fts_path, name, e);
         }
     }

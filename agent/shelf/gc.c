@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/shelf/private.h"
+#include "agent/shelf/stamp.h"
 #include "common/base/log.h"
 #include "common/os/newfile.h"
 
@@ -247,6 +248,7 @@ static int remove_thing(struct shelf *s, const struct thing *x, struct err *e)
         if (rename(path, gone) == -1 && errno != ENOENT) {
             return err_sys(e, "%s", path);
         }
+        stamp_remove(path);
         return dir_remove_tree(gone, e);
     case THING_PARTIAL:
         return remove_partial(s, &x->key, e);

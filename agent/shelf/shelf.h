@@ -2,7 +2,7 @@
  *
  *   blobs/sha256/ab/<hex>    whole, verified, read-only; seen by name, so the index is the folder itself
  *   partial/<key>.part       growing; .state says which bytes of it are durable and right
- *   trees/<key>/             an unpacked archive
+ *   trees/<key>/             an unpacked archive, read-only; <key>.stamp beside it tells whether it is untouched
  *   locks/<key>              flock: one download (exclusive), or jobs that use it (shared)
  *   journal                  a line a use: what gc goes by, and which digest a URL had
  *

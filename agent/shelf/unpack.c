@@ -14,6 +14,9 @@
 
 #include "agent/shelf/confine.h"
 #include "agent/shelf/place.h"
+#include "agent/shelf/stamp.h"
+#include "common/base/log.h"
+#include "common/os/clock.h"
 #include "common/os/newfile.h"
 
 enum {
@@ -21,6 +24,7 @@ enum {
     RATIO_MAX = 1000,
     BLOCK_BYTES = 1 << 20,
     LOCK_WAIT_MS = 50,
+    ANEW_WAIT_MS = 1000, /* for those who use a tree that was changed; TRIES times */
     TRIES = 5
 };
 #define UNPACKED_MAX    ((uint64_t)4 << 40)
@@ -110,10 +114,10 @@ static int judge_entry(struct archive_entry *entry, struct slice name, struct er
     }
     switch (archive_entry_filetype(entry)) {
     case AE_IFREG:
-        archive_entry_set_perm(entry, (archive_entry_perm(entry) & 0111) != 0 ? 0755 : 0644);
+        archive_entry_set_perm(entry, (archive_entry_perm(entry) & 0111) != 0 ? 0555 : 0444);
         return 0;
     case AE_IFDIR:
-        archive_entry_set_perm(entry, 0755);
+        archive_entry_set_perm(entry, 0755); /* until all is there: stamp_seal() */
         return 0;
     case AE_IFLNK:
         return soft != NULL && link_ok(name, slice_str(soft))
@@ -305,32 +309,41 @@ static int publish_tree(const char *temp, const char *path, struct err *e)
     return dir_sync(dir, e);
 }
 
-static int wait_for_lock(struct shelf *s, const struct digest *d, bool shared,
+/* E_BUSY once the time is over. */
+static int wait_for_lock(struct shelf *s, const struct digest *d, bool shared, uint64_t at_most_ms,
                          struct shelf_lock **out, struct err *e)
 {
+    uint64_t began_ms = clock_now_ms();
     int rc;
 
-    while ((rc = shelf_try_lock(s, d, shared, out, e)) == E_BUSY) {
+    while ((rc = shelf_try_lock(s, d, shared, out, e)) == E_BUSY &&
+           clock_now_ms() - began_ms < at_most_ms) {
         usleep(LOCK_WAIT_MS * 1000);
     }
     return rc;
 }
 
-static int make_tree(struct shelf *s, const struct digest *d, const char *path, struct err *e)
+/* Under an exclusive lock. Renamed first: half a tree has no right name. */
+static int throw_away(const char *path, const char *temp, struct err *e)
+{
+    int rc = dir_remove_tree(temp, e);
+
+    log_warn("shelf.changed", "path=%s not as it was unpacked; unpacked anew", path);
+    if (rc == 0 && rename(path, temp) == -1) {
+        rc = err_sys(e, "%s", path);
+    }
+    return rc != 0 ? rc : dir_remove_tree(temp, e);
+}
+
+static int fill_tree(struct shelf *s, const struct digest *d, const char *path, const char *temp,
+                     struct err *e)
 {
     char blob_path[PATH_MAX];
-    char temp[PATH_MAX + 8];
-    struct shelf_lock *lock = NULL;
     struct stat st;
-    int blob = -1;
+    int blob;
     int rc;
 
     shelf_blob_path(s, d, blob_path);
-    snprintf(temp, sizeof temp, "%s.new~", path);
-    rc = wait_for_lock(s, d, false, &lock, e);
-    if (rc != 0 || stat(path, &st) == 0) {
-        goto out;
-    }
     blob = open(blob_path, O_RDONLY | O_CLOEXEC);
     if (blob == -1 || fstat(blob, &st) == -1) {
         rc = shelf_lost(blob_path, e);
@@ -340,18 +353,41 @@ static int make_tree(struct shelf *s, const struct digest *d, const char *path, 
     if (rc == 0 && mkdir(temp, 0755) == -1) {
         rc = err_sys(e, "%s", temp);
     }
-    if (rc == 0) {
-        rc = unpack_in_child(blob, (uint64_t)st.st_size, temp, e);
-    }
-    if (rc == 0) {
-        rc = publish_tree(temp, path, e);
-    }
+    rc = rc != 0 ? rc : unpack_in_child(blob, (uint64_t)st.st_size, temp, e);
+    rc = rc != 0 ? rc : stamp_seal(temp, path, e);
+    rc = rc != 0 ? rc : publish_tree(temp, path, e);
     if (rc != 0) {
         (void)!dir_remove_tree(temp, NULL);
     }
 out:
     if (blob != -1) {
         close(blob);
+    }
+    return rc;
+}
+
+/* changed: it is there, and not to be used; E_BUSY: nor to be replaced yet. */
+static int make_tree(struct shelf *s, const struct digest *d, const char *path, bool changed,
+                     struct err *e)
+{
+    char temp[PATH_MAX + 8];
+    struct shelf_lock *lock = NULL;
+    struct stat st;
+    int rc = wait_for_lock(s, d, false, changed ? ANEW_WAIT_MS : UINT64_MAX, &lock, e);
+
+    snprintf(temp, sizeof temp, "%s.new~", path);
+    if (rc != 0) {
+        return rc;
+    }
+    if (stat(path, &st) ==
+        0) { /* another one has been quicker, or it is the one that was changed */
+        rc = stamp_check(path, e);
+        if (rc == E_CHANGED) {
+            rc = throw_away(path, temp, e);
+            rc = rc != 0 ? rc : fill_tree(s, d, path, temp, e);
+        }
+    } else {
+        rc = fill_tree(s, d, path, temp, e);
     }
     shelf_unlock(&lock);
     return rc;
@@ -361,18 +397,38 @@ int unpack_blob(struct shelf *s, const struct digest *d, char path[PATH_MAX],
                 struct shelf_lock **hold, struct err *e)
 {
     struct stat st;
+    bool made = false;
     int rc = 0;
 
     shelf_tree_path(s, d, path);
-    for (unsigned i = 0; rc == 0 && i < TRIES; i++) {
-        rc = wait_for_lock(s, d, true, hold, e);
-        if (rc != 0 || stat(path, &st) == 0) {
+    for (unsigned i = 0; i < TRIES; i++) {
+        bool there;
+        rc = wait_for_lock(s, d, true, UINT64_MAX, hold, e);
+        if (rc != 0) {
             return rc;
         }
+        there = stat(path, &st) == 0;
+        /* What we have made ourselves is not looked at: some file systems tell other times later. */
+        rc = there && !made ? stamp_check(path, e) : 0;
+        if (rc != E_CHANGED && (there || rc != 0)) {
+            break;
+        }
         shelf_unlock(hold);
-        rc = make_tree(s, d, path, e);
+        rc = make_tree(s, d, path, there, e);
+        if (rc != 0 && rc != E_BUSY) {
+            return rc;
+        }
+        made = rc == 0;
+        rc = made ? err_set(e, E_CHANGED, "%s: gc takes it again and again", path)
+                  : err_set(e, E_BUSY,
+                            "%s: a job that still uses it has changed it; run it again when that "
+                            "has ended",
+                            path);
     }
-    return rc != 0 ? rc : err_set(e, E_CHANGED, "%s: gc takes it again and again", path);
+    if (rc != 0) {
+        shelf_unlock(hold);
+    }
+    return rc;
 }
 
 /* --- a tree for the user to keep ------------------------------------------------------------------------------------------ */
@@ -417,7 +473,7 @@ static int copy_entry(const char *from, const char *to, struct err *e)
         target[n] = '\0';
         return symlink(target, to) == -1 ? err_sys(e, "%s", to) : 0;
     }
-    return place_copy_file(from, to, st.st_mode & 0777, e);
+    return place_copy_file(from, to, (st.st_mode & 0777) | 0200, e); /* theirs now */
 }
 
 int unpack_copy(const char *tree, const char *to, struct err *e)

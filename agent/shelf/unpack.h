@@ -4,8 +4,11 @@
  * has it), open no socket, start no program (seccomp); entries keep no owner, no setuid, no device, and no name or link
  * that leads out. Bounds: a million entries, 4 TiB, and 1000 times the archive's size.
  *
+ * The folder is shared by all jobs of the node: nothing in it may be written, and one that was changed all the same is
+ * unpacked anew before the next job gets it (stamp.h).
+ *
  * threads  call it before threads are started, or when they are joined: it forks
- * errors   E_CHANGED (gc took it), E_INVALID (not such an archive, or one that breaks the rules), E_TOOBIG, E_NOSPACE
+ * errors   E_CHANGED (gc took it), E_BUSY (changed by a job that goes on), E_INVALID (not such an archive, or one that breaks the rules), E_TOOBIG, E_NOSPACE
  */
 #ifndef AGENT_SHELF_UNPACK_H
 #define AGENT_SHELF_UNPACK_H

@@ -231,6 +231,15 @@ int dir_sync(const char *path, struct err *e)
     return rc;
 }
 
+/* In a folder of our own that may not be written, it is made so that it may. */
+static int unlink_in(int dir, const char *name, int flags)
+{
+    if (unlinkat(dir, name, flags) == 0 || errno == ENOENT) {
+        return 0;
+    }
+    return errno == EACCES && fchmod(dir, 0700) == 0 ? unlinkat(dir, name, flags) : -1;
+}
+
 static int remove_below(int dir_fd, struct err *e)
 {
     DIR *d = fdopendir(dir_fd); /* owns dir_fd from here */
@@ -250,10 +259,10 @@ static int remove_below(int dir_fd, struct err *e)
         fd = openat(dirfd(d), ent->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd != -1) {
             rc = remove_below(fd, e);
-            if (rc == 0 && unlinkat(dirfd(d), ent->d_name, AT_REMOVEDIR) == -1) {
+            if (rc == 0 && unlink_in(dirfd(d), ent->d_name, AT_REMOVEDIR) == -1) {
                 rc = err_sys(e, "rmdir %s", ent->d_name);
             }
-        } else if (unlinkat(dirfd(d), ent->d_name, 0) == -1 && errno != ENOENT) {
+        } else if (unlink_in(dirfd(d), ent->d_name, 0) == -1) {
             rc = err_sys(e, "unlink %s", ent->d_name);
         }
     }

@@ -7,22 +7,28 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "common/codec/url.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
 void record_write(const char *folder, const struct record *r)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I}", "job", r->job, "phase",
-                          r->phase, "result", r->rc == 0 ? "ok" : err_name(r->rc), "why", r->why,
-                          "exit_code", r->exit_code, "restarts", (int)r->restarts, "began",
-                          (json_int_t)r->began_unix_s, "ended", (json_int_t)clock_unix_s());
-    char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+    char *why_failed = mem_strdup(r->why);
+    json_t *o;
+    char *text;
     char path[PATH_MAX];
     struct newfile *f = NULL;
     struct err why;
 
+    url_hide_queries(why_failed);
+    o = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I}", "job", r->job, "phase", r->phase,
+                  "result", r->rc == 0 ? "ok" : err_name(r->rc), "why", why_failed, "exit_code",
+                  r->exit_code, "restarts", (int)r->restarts, "began", (json_int_t)r->began_unix_s,
+                  "ended", (json_int_t)clock_unix_s());
+    text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     snprintf(path, sizeof path, "%s/result.json", folder);
-    if (text == NULL || newfile_open(path, 0644, &f, &why) != 0) {
+    /* Why something failed is in the words of whoever it was: for the job's user alone. */
+    if (text == NULL || newfile_open(path, r->why[0] != '\0' ? 0600 : 0644, &f, &why) != 0) {
         log_warn("job.record", "path=%s not written", path);
     } else {
         newfile_write(f, text, strlen(text));
@@ -32,6 +38,7 @@ void record_write(const char *folder, const struct record *r)
         }
     }
     free(text);
+    free(why_failed);
     json_decref(o);
 }
 

@@ -405,3 +405,26 @@ int path_canonical(struct slice raw, struct buf *out, struct err *e)
     }
     return 0;
 }
+
+void url_hide_queries(char *text)
+{
+    enum { DOTS = 3 };
+    char *out = text;
+
+    for (const char *at = text; *at != '\0';) {
+        size_t n;
+        *out++ = *at++;
+        if (out[-1] != '?') {
+            continue;
+        }
+        n = strcspn(at, " \t\n");
+        while (n > 0 && strchr(":,;.)\"'?", at[n - 1]) != NULL) {
+            n--; /* the sentence's own */
+        }
+        for (size_t i = 0; i < n && i < DOTS; i++) {
+            *out++ = '.';
+        }
+        at += n;
+    }
+    *out = '\0';
+}

@@ -31,6 +31,9 @@ MUST_USE int url_resolve(struct slice base, struct slice ref, struct buf *out, s
 bool url_same_host(const struct url *a,
                    const struct url *b); /* scheme, host (without case) and port */
 
+/* In a sentence: what stands behind a '?' up to the next blank becomes dots. Keys and signatures travel there. */
+void url_hide_queries(char *text);
+
 void url_encode(struct slice raw, struct buf *out); /* one segment or value: '/' is encoded too */
 void url_encode_path(struct slice raw, struct buf *out);      /* a path of bytes: '/' stays */
 MUST_USE bool url_decode(struct slice text, struct buf *out); /* %XX once; false on a bad escape */

@@ -5,6 +5,8 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+
 static void test_split(void **state)
 {
     struct url u;
@@ -191,12 +193,37 @@ static void test_canonical(void **state)
     }
 }
 
+static void test_queries_are_hidden(void **state)
+{
+    static const char *const said[][2] = {
+        {"d/a.bin?token=abc&x=y: no such file", "d/a.bin?...: no such file"},
+        {"artifact x: d/a?t=1#sha256=00, and d/b?sig=%2F:8.", "artifact x: d/a?..., and d/b?...."},
+        {"no such verb; did you mean \"pull\"? (or not?)",
+         "no such verb; did you mean \"pull\"? (or not?)"},
+        {"a?b", "a?."},
+        {"a?", "a?"},
+        {"", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(said); i++) {
+        char text[200];
+        snprintf(text, sizeof text, "%s", said[i][0]);
+        url_hide_queries(text);
+        assert_string_equal(text, said[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split),   cmocka_unit_test(test_split_refuses),
-        cmocka_unit_test(test_resolve), cmocka_unit_test(test_resolve_refuses),
-        cmocka_unit_test(test_codes),   cmocka_unit_test(test_canonical),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_split_refuses),
+        cmocka_unit_test(test_resolve),
+        cmocka_unit_test(test_resolve_refuses),
+        cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_canonical),
+        cmocka_unit_test(test_queries_are_hidden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

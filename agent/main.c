@@ -9,23 +9,26 @@
 
 #include "agent/verb.h"
 #include "common/base/log.h"
+#include "common/codec/nearest.h"
 #include "common/codec/units.h"
 
-static const struct {
+static const struct verb {
     const char *name;
     int (*run)(struct verb_line *v, struct err *e);
+    const char *own; /* options, beside those that all verbs take */
     const char *line;
 } verbs[] = {
-    {"pull", verb_pull, "pull FROM [--to DIR] [--unpack]   bring a file or folder here, verified"},
-    {"run", verb_run,
+    {"pull", verb_pull, "--to --unpack --sha256 --copy",
+     "pull FROM [--to DIR] [--unpack]   bring a file or folder here, verified"},
+    {"run", verb_run, "--copy --jitter",
      "run JOB                           pull, launch, restart, publish, as the job file says"},
-    {"launch", verb_launch,
+    {"launch", verb_launch, "--ranks --restarts",
      "launch [--ranks N] -- CMD...      start the ranks of a command and watch them"},
-    {"publish", verb_publish,
+    {"publish", verb_publish, "--if-match",
      "publish DIR TO                    put a folder into a hosted repository, whole or not"},
-    {"status", verb_status,
+    {"status", verb_status, "",
      "status                            what is on the shelf, which jobs ran"},
-    {"gc", verb_gc, "gc [--keep SIZE] [--age SPAN]     make room on the shelf"},
+    {"gc", verb_gc, "--keep --age", "gc [--keep SIZE] [--age SPAN]     make room on the shelf"},
 };
 
 static void usage(FILE *to)
@@ -210,62 +213,157 @@ static bool take(struct verb_line *v, int opt, const char *arg)
     return ok;
 }
 
-/* 0: go on; else the program's exit code, one less than it: 1 means 0. */
-static int read_line(struct verb_line *v, int argc, char **argv)
+/* --- which options belong to which verb --- */
+
+static bool has_word(const char *words, const char *name)
+{
+    struct slice rest = slice_str(words);
+
+    while (rest.n > 0) {
+        struct slice word = slice_cut(&rest, ' ');
+        if (slice_eqs(slice_from(word, 2), name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A verb's own; those of no verb are everybody's. */
+static bool belongs(const char *option, const struct verb *verb)
+{
+    bool somebodys = false;
+
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        somebodys = somebodys || has_word(verbs[i].own, option);
+    }
+    return !somebodys || has_word(verb->own, option);
+}
+
+static const char *nearest_option(struct slice said, const struct verb *verb)
+{
+    const char *name[ARRAY_LEN(options)];
+    size_t n = 0;
+
+    for (size_t i = 0; options[i].name != NULL; i++) {
+        if (verb == NULL || belongs(options[i].name, verb)) {
+            name[n++] = options[i].name;
+        }
+    }
+    return nearest_word(name, n, said);
+}
+
+static int no_option(const char *said, struct err *e)
+{
+    struct slice name = slice_str(said);
+    const char *near;
+
+    if (optopt > 0 && optopt < OPT_MIRROR) {
+        return err_set(e, E_USAGE, "-%c is no option; try trainagent --help", optopt);
+    }
+    while (slice_starts(name, SLICE("-"))) {
+        name = slice_from(name, 1);
+    }
+    name = slice_cut(&name, '=');
+    near = nearest_option(name, NULL);
+    return near != NULL ? err_set(e, E_USAGE, "%.80s is no option; did you mean --%s?", said, near)
+                        : err_set(e, E_USAGE, "%.80s is no option; try trainagent --help", said);
+}
+
+/* A number of ranks that is passed over in silence is a job on one GPU. */
+static int check_options(const struct verb *verb, const bool *used, struct err *e)
+{
+    for (size_t i = 0; options[i].name != NULL; i++) {
+        const char *name = options[i].name;
+        if (used[i] && !belongs(name, verb)) {
+            const char *near = nearest_option(slice_str(name), verb);
+            return err_set(e, E_USAGE, "--%s does not belong to %s, which has %s%s%s%s", name,
+                           verb->name, verb->own[0] != '\0' ? verb->own : "none of its own",
+                           near != NULL ? "; did you mean --" : "", near != NULL ? near : "",
+                           near != NULL ? "?" : "");
+        }
+    }
+    return 0;
+}
+
+static int find_verb(const char *said, const struct verb **out, struct err *e)
+{
+    const char *name[ARRAY_LEN(verbs)];
+    const char *near;
+
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        name[i] = verbs[i].name;
+        if (strcmp(said, verbs[i].name) == 0) {
+            *out = &verbs[i];
+            return 0;
+        }
+    }
+    near = nearest_word(name, ARRAY_LEN(verbs), slice_str(said));
+    return near != NULL ? err_set(e, E_USAGE, "%s: no such verb; did you mean %s?", said, near)
+                        : err_set(e, E_USAGE, "%s: no such verb; try trainagent --help", said);
+}
+
+enum { GO_ON = 1 };
+
+/* GO_ON, 0 (all is said), or an E_*. */
+static int read_line(struct verb_line *v, int argc, char **argv, bool *used, struct err *e)
 {
     int opt;
     int which = 0;
 
-    while ((opt = getopt_long(argc, argv, "qv", options, &which)) != -1) {
-        if (opt == OPT_HELP) {
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, ":qv", options, &which)) != -1) {
+        switch (opt) {
+        case OPT_HELP:
             usage(stdout);
-            return 1;
-        }
-        if (opt == OPT_VERSION) {
+            return 0;
+        case OPT_VERSION:
             puts("trainagent " MIRROR_VERSION);
-            return 1;
-        }
-        if (opt == '?') {
-            fputs("try trainagent --help\n", stderr);
-            return EX_USAGE + 1;
-        }
-        if (!take(v, opt, optarg)) {
-            fprintf(stderr,
-                    "trainagent: --%s takes no \"%s\"; `trainagent --help` says what it takes\n",
-                    options[which].name, optarg);
-            return EX_USAGE + 1;
+            return 0;
+        case ':':
+            return err_set(e, E_USAGE, "%.80s needs a value; write it behind", argv[optind - 1]);
+        case '?':
+            return no_option(argv[optind - 1], e);
+        default:
+            if (!take(v, opt, optarg)) {
+                return err_set(e, E_USAGE,
+                               "--%s takes no \"%.80s\"; `trainagent --help` says what it takes",
+                               options[which].name, optarg);
+            }
+            used[which] = used[which] || opt >= OPT_MIRROR; /* of -q and -v it says nothing */
         }
     }
-    return 0;
+    return GO_ON;
+}
+
+static int do_verb(struct verb_line *v, int argc, char **argv, const bool *used, struct err *e)
+{
+    const struct verb *verb = NULL;
+    int rc = find_verb(argv[0], &verb, e);
+
+    rc = rc != 0 ? rc : check_options(verb, used, e);
+    v->argc = argc - 1;
+    v->argv = argv + 1;
+    return rc != 0 ? rc : verb->run(v, e);
 }
 
 int main(int argc, char **argv)
 {
     struct agent agent;
     struct verb_line v = {.agent = &agent, .keep_bytes = UINT64_MAX, .keep_age_s = UINT64_MAX};
+    bool used[ARRAY_LEN(options)] = {false};
     struct err why = {0};
-    int rc = E_USAGE;
-    int stop;
+    int rc;
 
     signal(SIGPIPE, SIG_IGN);
     signal(SIGCHLD, SIG_DFL); /* ignored ones stay so over exec, and children then leave no word */
     agent_init(&agent);
-    stop = read_line(&v, argc, argv);
-    if (stop != 0) {
-        return stop - 1;
-    }
-    if (optind == argc) {
+    rc = read_line(&v, argc, argv, used, &why);
+    if (rc == GO_ON && optind == argc) {
         usage(stderr);
         return EX_USAGE;
     }
-    v.argc = argc - optind - 1;
-    v.argv = argv + optind + 1;
-    err_set(&why, E_USAGE, "%s: no such verb; try trainagent --help", argv[optind]);
-    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
-        if (strcmp(argv[optind], verbs[i].name) == 0) {
-            err_clear(&why);
-            rc = verbs[i].run(&v, &why);
-        }
+    if (rc == GO_ON) {
+        rc = do_verb(&v, argc - optind, argv + optind, used, &why);
     }
     agent_fini(&agent);
     /* Where something is, or what was published, must not be lost in silence; a reader who had enough is no trouble. */
@@ -273,6 +371,7 @@ int main(int argc, char **argv)
         rc = err_sys(&why, "standard output");
     }
     if (rc != 0) {
+        url_hide_queries(why.text); /* a job's stderr is a file that others read */
         fprintf(stderr, "trainagent: %s\n", why.text);
         return err_sysexit(rc);
     }

@@ -268,6 +268,11 @@ static int take(struct jobfile *j, const struct settings_node *root, struct err 
         arena_alloc(&j->arena, (children(root, SECTION_ARTIFACT) + 1) * sizeof j->artifact[0]);
     j->publish =
         arena_alloc(&j->arena, (children(root, SECTION_PUBLISH) + 1) * sizeof j->publish[0]);
+    if (root->child == NULL) {
+        return settings_wrong(root->at, e,
+                              "the file has no artifact, run or publish, there is nothing to do, "
+                              "write run { command = {\"program\", \"argument\"} }");
+    }
     for (const struct settings_node *nd = root->child; nd != NULL && rc == 0; nd = nd->next) {
         rc = read_section(j, nd, e);
     }

@@ -234,6 +234,68 @@ publish {{ from = "{{out}}" to = "models/me/sums" }}
     assert json.loads(agent("status", "--json"))["jobs"][0]["result"] == "ok"
 
 
+def test_what_one_job_changes_in_an_archive_no_other_gets(agent, m, origin):
+    """As root, whom no mode binds: the folder on the shelf is that of all jobs of the node."""
+    archive = tar_of({"text/one": b"1", "text/two": b"2"})
+    origin.put("/corpus.tar", body=archive)
+    artifact = (f'artifact "corpus" {{ from = "data/corpus.tar" sha256 = "{hashlib.sha256(archive).hexdigest()}"'
+                ' unpack = true }\n')
+
+    def job(name, command):
+        path = agent.folder / name
+        path.write_text(f'mirror = "{m.url("")}"\n' + artifact
+                        + f'run {{ command = {{"sh", "-c", {json.dumps(command)}}} ranks = 1 }}\n')
+        return path
+
+    look = job("look.conf", "cat {corpus}/text/* >{out}/seen")
+
+    def seen():
+        agent("run", look)
+        return next(agent.folder.glob("state/jobs/look-*/out/seen")).read_bytes()
+
+    assert seen() == b"12"
+    bad = job("bad.conf", "chmod u+w {corpus}/text; echo x >{corpus}/text/index; touch {out}/done;"
+                          " while [ ! -e {out}/go ]; do sleep 0.05; done")
+    child = agent.start("run", bad)
+    until(lambda: list(agent.folder.glob("state/jobs/bad-*/out/done")))
+    agent("run", look, code=75)  # it cannot be taken from under the other's feet
+    assert "a job that still uses it has changed it" in agent.err
+    (next(agent.folder.glob("state/jobs/bad-*/out")) / "go").touch()
+    child.communicate(timeout=30 * SLOW)
+    assert seen() == b"12"
+    assert "shelf.changed" in agent.err
+    assert seen() == b"12"
+    assert agent.err == ""
+
+
+def test_options_of_other_verbs_and_words_that_are_none(agent):
+    path = agent.job('run { command = {"true"} ranks = 1 }')
+    for line, says in ((("run", path, "--ranks", 2), "--ranks does not belong to run, which has --copy --jitter"),
+                       (("--if-match", "x", "pull", "data/big.bin"), "--if-match does not belong to pull"),
+                       (("status", "--keep", "1g"), "--keep does not belong to status, which has none of its own"),
+                       (("run", path, "--jiter", "1s"), "--jiter is no option; did you mean --jitter?"),
+                       (("run", path, "-z"), "-z is no option"),
+                       (("gc", "--keep"), "--keep needs a value"),
+                       (("gc", "--keep", "much"), "--keep takes no \"much\""),
+                       (("publsh", "a", "b"), "publsh: no such verb; did you mean publish?"),
+                       (("frobnicate",), "frobnicate: no such verb; try trainagent --help")):
+        agent(*line, code=64)
+        assert says in agent.err, line
+    agent("run", path, "--jitter", "1ms", "-q", "--tries", 2)
+    agent("run", agent.job("# nothing yet\n"), code=78)
+    assert "job.conf:1: the file has no artifact, run or publish" in agent.err
+
+
+def test_a_job_keeps_no_query(agent):
+    path = agent.job('artifact "x" { from = "data/none.bin?token=S3CRET&a=b" }\nrun { command = {"true"} }')
+    agent("run", path, code=66)
+    assert "S3CRET" not in agent.err and "data/none.bin?..." in agent.err
+    record = next(agent.folder.glob("state/jobs/*/result.json"))
+    assert "S3CRET" not in record.read_text() and "none.bin" in record.read_text()
+    assert record.stat().st_mode & 0o777 == 0o600
+    assert "S3CRET" not in agent("status")
+
+
 # --- publishing -----------------------------------------------------------------------------------------------------------------
 
 

@@ -58,6 +58,9 @@ static void test_complaints(void **state)
     static const struct {
         const char *text, *says;
     } bad[] = {
+        {"", "job:1: the file has no artifact, run or publish, there is nothing to do, write run"},
+        {"# later\nmirror = \"http://m:8080\"\n",
+         "job:1: the file has no artifact, run or publish"},
         {"nonsense = 1",
          "job:1: unknown key \"nonsense\", the file has none of that name, see trainagent(1)"},
         {"artefact \"a\" { from = \"x/y\" }",

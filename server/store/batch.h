@@ -16,7 +16,8 @@ struct batch_step {
 enum after_kind {
     AFTER_SEALED,     /* the digest is registered in seal.h: leave, whatever became of the batch */
     AFTER_UNLINK,     /* done: remove the blob's file */
-    AFTER_QUARANTINE, /* done: move it aside */
+    AFTER_QUARANTINE, /* done: move it aside, the first to go */
+    AFTER_SET_ASIDE,  /* done: move it aside, the last copy of it perhaps */
     AFTER_UNPARK,     /* done: remove partial/<id> */
 };
 

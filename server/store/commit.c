@@ -305,6 +305,9 @@ static void afterwards(struct committer *c, struct batch *b)
         case AFTER_QUARANTINE:
             a->fd = seal_remove_file(c->s, &a->digest, SEAL_QUARANTINE);
             break;
+        case AFTER_SET_ASIDE:
+            a->fd = seal_remove_file(c->s, &a->digest, SEAL_SET_ASIDE);
+            break;
         case AFTER_UNPARK:
             remove_partial(c->s, a->id);
             break;
@@ -319,7 +322,7 @@ static bool needs_sync(const struct commit_wait *w)
     /* A file must not go before the end of its row is on disk. */
     for (size_t i = 0; i < w->batch->nafter; i++) {
         enum after_kind kind = w->batch->after[i].kind;
-        if (kind == AFTER_UNLINK || kind == AFTER_QUARANTINE) {
+        if (kind == AFTER_UNLINK || kind == AFTER_QUARANTINE || kind == AFTER_SET_ASIDE) {
             return true;
         }
     }

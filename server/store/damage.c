@@ -77,11 +77,13 @@ int damage_confirm(struct store *s, const struct digest *d, enum damage how, str
     } else if (rc == 0 || rc == E_CORRUPT) {
         struct batch *b = batch_new();
         batch_check(b, still_damaged, &arg);
-        drop_put(&x, b, AFTER_QUARANTINE);
+        /* Wrong bytes of an upload may be the best copy that is left of it. */
+        drop_put(&x, b, x.others != 0 ? AFTER_SET_ASIDE : AFTER_QUARANTINE);
         rc = store_commit(s, &b, COMMIT_SYNC, e);
     }
     if (rc == 0) {
-        log_error("store.damaged", "blob=%s objects=%zu held=%zu", hex, x.objects, x.others);
+        log_error("store.damaged", "blob=%s objects=%zu held=%zu%s", hex, x.objects, x.others,
+                  x.others != 0 && x.row.place != BLOB_INLINE ? " kept=quarantine" : "");
     }
     drop_free(&x);
     return rc;

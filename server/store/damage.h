@@ -1,7 +1,8 @@
 /* damage.h - a blob that is not what its row says: made sure of, then dropped, so that a later want refetches it.
  *
  * The objects that led to it go with it; a tree that holds it keeps its entry, and a new seal of the digest heals it.
- * A file is moved to quarantine/ for a look; eviction empties that folder first.
+ * A file is moved to quarantine/ for a look; eviction empties that folder first. Only what a tree or an upload held, which no
+ * origin may be able to give again, stays there for 30 days, or until somebody brings the right bytes.
  */
 #ifndef SERVER_STORE_DAMAGE_H
 #define SERVER_STORE_DAMAGE_H

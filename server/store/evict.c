@@ -14,6 +14,7 @@
 #include "common/os/clock.h"
 #include "server/store/drop.h"
 #include "server/store/pin.h"
+#include "server/store/seal.h"
 #include "server/store/state.h"
 
 enum {
@@ -24,6 +25,7 @@ enum {
     SCANNED = 64,   /* victims of a scan */
     YOUNG_S = 60,
     FRUITLESS_MAX = 64,
+    ASIDE_S = 30 * 86400, /* what no origin has stays in quarantine/ so long */
 };
 
 #define SMALL_SHARE 0.05
@@ -328,6 +330,26 @@ static int evict_to_goal(struct evictor *x)
     return rc;
 }
 
+/* The last copy of something, and nobody has brought it again so far? */
+static bool kept_aside(struct evictor *x, const char *name)
+{
+    struct slice rest = slice_str(name);
+    struct buf row = BUF_INIT(4096);
+    struct digest d;
+    struct stat st;
+    bool kept;
+
+    if (!slice_ends(rest, SLICE(SET_ASIDE)) ||
+        !digest_parse(slice_first(rest, rest.n - SLICE(SET_ASIDE).n), &d) ||
+        fstatat(x->s->quarantine_fd, name, &st, AT_SYMLINK_NOFOLLOW) == -1) {
+        return false;
+    }
+    kept = (uint64_t)st.st_mtim.tv_sec + ASIDE_S > x->now_unix_s &&
+           kv_get(x->s->kv, TABLE_BLOB, digest_key(&d), &row, NULL) != 0;
+    buf_free(&row);
+    return kept;
+}
+
 /* What was moved aside for a look is the first to go. */
 static void empty_quarantine(struct evictor *x)
 {
@@ -342,7 +364,7 @@ static void empty_quarantine(struct evictor *x)
         return;
     }
     while ((ent = readdir(d)) != NULL) {
-        if (ent->d_name[0] != '.') {
+        if (ent->d_name[0] != '.' && !kept_aside(x, ent->d_name)) {
             unlinkat(x->s->quarantine_fd, ent->d_name, 0);
         }
     }

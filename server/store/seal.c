@@ -99,8 +99,13 @@ static int remove_locked(struct store *s, const struct digest *d, enum seal_remo
     blob_path(d, path);
     hex = path + BLOB_PATH - 1 - DIGEST_HEX;
     fd = openat(s->blobs_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (how == SEAL_QUARANTINE && renameat(s->blobs_fd, path, s->quarantine_fd, hex) == 0) {
-        return fd;
+    if (how != SEAL_UNLINK) {
+        char name[DIGEST_HEX + sizeof SET_ASIDE];
+        snprintf(name, sizeof name, "%s%s", hex, how == SEAL_SET_ASIDE ? SET_ASIDE : "");
+        if (renameat(s->blobs_fd, path, s->quarantine_fd, name) == 0) {
+            (void)!utimensat(s->quarantine_fd, name, NULL, AT_SYMLINK_NOFOLLOW);
+            return fd;
+        }
     }
     if (unlinkat(s->blobs_fd, path, 0) == -1 && errno != ENOENT) {
         log_warn("store.unlink", "blob=%s why=\"%s\"", hex, strerror(errno));

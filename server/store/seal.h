@@ -26,7 +26,8 @@ void seal_enter(struct store *s, const struct digest *d);
 /* The last to leave removes the file when no row names it: its batch failed or was given up. */
 void seal_leave(struct store *s, const struct digest *d);
 bool seal_entered(struct store *s, const struct digest *d);
-enum seal_removal { SEAL_UNLINK, SEAL_QUARANTINE };
+enum seal_removal { SEAL_UNLINK, SEAL_QUARANTINE, SEAL_SET_ASIDE };
+#define SET_ASIDE ".only" /* behind the name in quarantine/; its mtime says since when */
 /* Removes the blob's file, or moves it to quarantine/, unless it is needed. Returns a file descriptor that still holds
  * the removed file (closing it is what takes long), or -1. */
 int seal_remove_file(struct store *s, const struct digest *d, enum seal_removal how);

@@ -325,13 +325,70 @@ static void test_unreadable(void **state)
     assert_blob(f->s, &uploaded, 50000);
 }
 
+static bool aside(const struct fixture *f, const struct digest *d, const char *ending, time_t old)
+{
+    struct timespec at[2] = {{.tv_sec = old}, {.tv_sec = old}};
+    char path[300], hex[DIGEST_HEX + 1];
+
+    digest_format(d, hex);
+    snprintf(path, sizeof path, "%s/quarantine/%s%s", f->dir, hex, ending);
+    if (old != 0) {
+        assert_int_equal(utimensat(AT_FDCWD, path, at, 0), 0);
+    }
+    return access(path, F_OK) == 0;
+}
+
+static void hold(const struct fixture *f, const struct digest *d)
+{
+    struct batch *b = batch_new();
+    struct buf key = BUF_INIT(4096);
+
+    holder_key(&key, d, SLICE("models"), 't', SLICE("me/x"));
+    batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
+    assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, NULL), 0);
+    buf_free(&key);
+}
+
+/* A bit of an upload has turned: what is left may be all that there is of it. */
+static void test_the_last_copy_is_kept(void **state)
+{
+    struct fixture *f = *state;
+    struct digest fetched = put_sample(f->s, 1, 50000, "r", "a");
+    struct digest uploaded = put_sample(f->s, 2, 50000, NULL, NULL);
+    struct digest forgotten = put_sample(f->s, 3, 50000, NULL, NULL);
+    const struct digest *all[] = {&fetched, &uploaded, &forgotten};
+    struct verify_report r;
+    uint64_t freed;
+    char path[200];
+
+    hold(f, &uploaded);
+    hold(f, &forgotten);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        blob_file(f, all[i], path);
+        flip(path);
+    }
+    r = verify(f, true, true, NULL);
+    assert_true(r.damaged == 3 && r.repaired == 3);
+    assert_true(aside(f, &fetched, "", 0));
+    assert_true(aside(f, &uploaded, ".only", 0));
+    assert_true(aside(f, &forgotten, ".only", 1000)); /* since 1970 */
+    assert_int_equal(evict_run(f->s, 0, NULL, &freed, NULL), 0);
+    assert_false(aside(f, &fetched, "", 0));
+    assert_true(aside(f, &uploaded, ".only", 0));
+    assert_false(aside(f, &forgotten, ".only", 0));
+
+    put_sample(f->s, 2, 50000, NULL, NULL); /* somebody had it, after all */
+    assert_int_equal(evict_run(f->s, 0, NULL, &freed, NULL), 0);
+    assert_false(aside(f, &uploaded, ".only", 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
         T(test_whole_store), T(test_orphan_files_go),   T(test_damage_is_found_and_repaired),
         T(test_bad_rows),    T(test_publish_under_way), T(test_trees),
-        T(test_scrub),       T(test_unreadable),
+        T(test_scrub),       T(test_unreadable),        T(test_the_last_copy_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 
+#include "common/codec/nearest.h"
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/talk.h"
@@ -170,6 +171,55 @@ int verb_config_reload(struct talk *t, struct err *e)
 
 /* --- token.* --- */
 
+/* Is there a repo that this scope's pattern could speak of? */
+static bool names_a_repo(const struct conf *c, struct slice scope)
+{
+    struct slice glob = scope, repo;
+
+    (void)slice_cut(&glob, ':');
+    repo = slice_cut(&glob, '/');
+    for (size_t i = 0; i < c->repos_count; i++) {
+        /* A '*' crosses '/': what stands behind it may as well belong to the path. */
+        ptrdiff_t star = slice_find(repo, '*');
+        struct slice name = slice_str(c->repos[i].name);
+        if (star >= 0 ? slice_starts(name, slice_first(repo, (size_t)star))
+                      : slice_eq(name, repo)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A token may be made before its repo is; mostly it is a slip. */
+static void warn_of_scopes(struct talk *t, const char *const *scopes, size_t n)
+{
+    struct repo_set *rs = repo_set_hold(t->d);
+    const char **names = mem_array(rs->conf->repos_count + 1, sizeof names[0]);
+    struct buf text = BUF_INIT(64 << 10);
+
+    for (size_t i = 0; i < rs->conf->repos_count; i++) {
+        names[i] = rs->conf->repos[i].name;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct slice rest = slice_str(scopes[i]);
+        const char *near;
+        if (names_a_repo(rs->conf, rest)) {
+            continue;
+        }
+        (void)slice_cut(&rest, ':');
+        near = nearest_word(names, rs->conf->repos_count, slice_cut(&rest, '/'));
+        buf_addf(&text, "%sthe scope %s fits no repo that there is%s%s%s", text.n > 0 ? "\n" : "",
+                 scopes[i], near != NULL ? ", did you mean " : "", near != NULL ? near : "",
+                 near != NULL ? "?" : "");
+    }
+    if (text.n > 0) {
+        jo_str(t->result, "warnings", buf_slice(&text));
+    }
+    buf_free(&text);
+    free(names);
+    repo_set_release(&rs);
+}
+
 int verb_token_create(struct talk *t, struct err *e)
 {
     const json_t *list = json_object_get(t->request, "scopes");
@@ -197,6 +247,7 @@ int verb_token_create(struct talk *t, struct err *e)
         jo_str(t->result, "name", name);
         jo_str(t->result, "token", slice_str(secret));
         explicit_bzero(secret, sizeof(secret));
+        warn_of_scopes(t, scopes, n);
     }
     return rc;
 }

@@ -29,6 +29,9 @@ int ctl_token_create(struct ctl *c, struct err *e)
     json_object_set_new(req, "scopes", scopes);
     json_object_set_new(req, "expires_s", json_integer((json_int_t)(life_ms / 1000)));
     rc = act(c, req, &ok, e);
+    if (rc == 0 && !c->quiet && get_str(ok, "warnings")[0] != '\0') {
+        fprintf(stderr, "mirrorctl: warning: %s\n", get_str(ok, "warnings"));
+    }
     if (rc == 0 && !c->json) {
         printf("%s\n", get_str(ok, "token")); /* alone on stdout, for > token-file */
         if (c->tty && !c->quiet) {

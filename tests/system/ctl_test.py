@@ -68,6 +68,15 @@ def test_cache_ls_says_how_fresh_by_the_rules_in_force(mirrord, origin):
     assert seen["data/pool/a b%2Fc.deb"] == "immutable" and re.fullmatch(r"stale \d{10}", seen["data/dists/Release"])
 
 
+def test_a_scope_for_no_repo_is_warned_of(m):
+    made = m.ctl("token", "create", "--name", "slip", "--scope", "publish:modles/*", "--scope", "read:mod*",
+                 "--scope", "read:models/me/*")
+    assert made.stdout.startswith("mrd_")  # it may come before its repo
+    assert made.stderr.splitlines() == [
+        "mirrorctl: warning: the scope publish:modles/* fits no repo that there is, did you mean models?"]
+    assert m.ctl("token", "create", "--name", "good", "--scope", "read:*").stderr == ""
+
+
 def test_tokens_and_snapshots(m):
     token = m.token("ci", "publish:models/*")
     for text in (b"one", b"two"):

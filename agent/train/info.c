@@ -1,5 +1,6 @@
 /* trainer info - what a shape, a checkpoint, a folder from the Hub or a token shard is: its size, its tensors beside what
  * the configuration asks for, the memory that it takes; digests are checked. */
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -318,6 +319,103 @@ static int info_model(struct about *a, const char *dir, struct err *e)
     return rc;
 }
 
+/* --- tokens -------------------------------------------------------------------------------------------------------- */
+
+/* Open, and whole. */
+static int look_shard(const char *path, struct shard *s, struct err *e)
+{
+    int rc = shard_open(path, s, e);
+
+    if (rc == 0) {
+        rc = shard_verify(s, e);
+        if (rc != 0) {
+            shard_close(s);
+        }
+    }
+    return rc;
+}
+
+static void json_shard(struct jwrite *j, const struct shard *s)
+{
+    number(j, "tokens", (int64_t)s->tokens);
+    number(j, "vocab", s->vocab);
+    text(j, "tokenizer", s->tokenizer);
+    jwrite_key(j, SLICE("verified"));
+    jwrite_word(j, digest_is_zero(&s->digest) ? SLICE("false") : SLICE("true"));
+}
+
+static const char *word_of(const struct shard *s)
+{
+    return digest_is_zero(&s->digest) ? "no SHA-256 to check" : "the SHA-256 holds";
+}
+
+static void print_buf(struct buf *out)
+{
+    printf("%s\n", buf_cstr(out));
+    buf_free(out);
+}
+
+/* What `trainer tokenize --out FOLDER` leaves. */
+static int info_shards(const struct options *o, const glob_t *found, struct err *e)
+{
+    struct buf out = BUF_INIT(JSON_MAX_BYTES);
+    struct jwrite j = JWRITE_INTO(&out);
+    uint64_t tokens = 0;
+    int rc = 0;
+
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("shards"));
+    jwrite_open(&j, '[');
+    for (size_t i = 0; rc == 0 && i < found->gl_pathc; i++) {
+        const char *name = strrchr(found->gl_pathv[i], '/') + 1;
+        struct shard s;
+        rc = look_shard(found->gl_pathv[i], &s, e);
+        if (rc != 0) {
+            break;
+        }
+        tokens += s.tokens;
+        jwrite_open(&j, '{');
+        text(&j, "name", name);
+        json_shard(&j, &s);
+        jwrite_close(&j, '}');
+        if (!o->json) {
+            printf("%-20s %12llu tokens of \"%s\", vocabulary %u; %s\n", name,
+                   (unsigned long long)s.tokens, s.tokenizer, s.vocab, word_of(&s));
+        }
+        shard_close(&s);
+    }
+    jwrite_close(&j, ']');
+    number(&j, "tokens", (int64_t)tokens);
+    jwrite_close(&j, '}');
+    if (rc == 0 && o->json) {
+        print_buf(&out);
+    } else if (rc == 0) {
+        printf("%zu shards, %llu tokens\n", found->gl_pathc, (unsigned long long)tokens);
+    }
+    buf_free(&out);
+    return rc;
+}
+
+/* Neither a model nor a run. */
+static int info_other(const struct options *o, const char *dir, struct err *e)
+{
+    char pattern[PATH_MAX];
+    glob_t found = {0};
+    int rc;
+
+    snprintf(pattern, sizeof pattern, "%s/*.bin", dir);
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        rc = info_shards(o, &found, e);
+    } else {
+        rc = err_set(e, E_NOTFOUND,
+                     "%s: holds neither a model (config.json), nor checkpoint-<step> folders, nor "
+                     "token shards (*.bin)",
+                     dir);
+    }
+    globfree(&found);
+    return rc;
+}
+
 /* The folder of a model, or of a run: then its newest checkpoint that is whole. */
 static int info_folder(const struct options *o, const char *dir, struct err *e)
 {
@@ -332,9 +430,7 @@ static int info_folder(const struct options *o, const char *dir, struct err *e)
         return info_model(&a, dir, e);
     }
     if (n == 0) {
-        return err_set(e, E_NOTFOUND,
-                       "%s: holds neither a model (config.json) nor checkpoint-<step> folders",
-                       dir);
+        return info_other(o, dir, e);
     }
     rc = checkpoint_newest(dir, &newest, e);
     if (rc == 0 && !o->json) {
@@ -348,24 +444,25 @@ static int info_folder(const struct options *o, const char *dir, struct err *e)
 
 static int info_shard(const struct options *o, const char *path, struct err *e)
 {
+    struct buf out = BUF_INIT(JSON_MAX_BYTES);
+    struct jwrite j = JWRITE_INTO(&out);
     struct shard s;
-    int rc = shard_open(path, &s, e);
+    int rc = look_shard(path, &s, e);
 
     if (rc != 0) {
         return rc;
     }
-    rc = shard_verify(&s, e);
-    if (rc == 0 && o->json) {
-        printf("{\"tokens\":%llu,\"vocab\":%u,\"tokenizer\":\"%s\",\"verified\":%s}\n",
-               (unsigned long long)s.tokens, s.vocab, s.tokenizer,
-               digest_is_zero(&s.digest) ? "false" : "true");
-    } else if (rc == 0) {
+    if (o->json) {
+        jwrite_open(&j, '{');
+        json_shard(&j, &s);
+        jwrite_close(&j, '}');
+        print_buf(&out);
+    } else {
         printf("%llu tokens of \"%s\", vocabulary %u; %s\n", (unsigned long long)s.tokens,
-               s.tokenizer, s.vocab,
-               digest_is_zero(&s.digest) ? "no SHA-256 to check" : "the SHA-256 holds");
+               s.tokenizer, s.vocab, word_of(&s));
     }
     shard_close(&s);
-    return rc;
+    return 0;
 }
 
 int verb_info(const struct options *o, struct err *e)

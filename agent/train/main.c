@@ -46,14 +46,15 @@ static int run(const struct verb_row *v, int argc, char **argv)
 {
     struct err e = {0};
     struct options o;
+    char *newest = NULL;
     int rc = options_parse(v->verb, argc, argv, &o, &e);
 
     if (rc == 0 && o.help) {
         return help(v);
     }
-    if (rc == 0) {
-        rc = v->run(&o, &e);
-    }
+    rc = rc != 0 ? rc : setup_find_model(&o, &newest, &e);
+    rc = rc != 0 ? rc : v->run(&o, &e);
+    free(newest);
     if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
         rc = err_sys(&e, "standard output");
     }

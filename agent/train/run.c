@@ -279,6 +279,7 @@ int run_open(struct run *r, struct err *e)
         r->seq = setup_seq(r->o, &r->config);
         rc = open_data(r, e);
     }
+    rc = rc != 0 ? rc : dir_make(r->o->out, 0755, e); /* before anything takes long */
     rc = rc != 0 ? rc : open_model(r, dir != NULL, e);
     if (rc == 0) {
         begin(r);

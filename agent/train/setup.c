@@ -1,6 +1,8 @@
 #include <limits.h>
 #include <stdio.h>
+#include <unistd.h>
 
+#include "agent/train/checkpoint.h"
 #include "agent/train/tokenizer.h"
 #include "agent/train/verbs.h"
 #include "agent/train/weights.h"
@@ -44,6 +46,27 @@ int setup_device(const struct options *o, int local_rank, const struct kops **ou
         *out = kops_cpu();
     }
     return 0;
+}
+
+int setup_find_model(struct options *o, char **newest, struct err *e)
+{
+    char path[PATH_MAX];
+    int rc;
+
+    *newest = NULL;
+    if (o->model == NULL) {
+        return 0;
+    }
+    snprintf(path, sizeof path, "%s/config.json", o->model);
+    if (access(path, F_OK) == 0 || checkpoint_count(o->model) == 0) {
+        return 0;
+    }
+    rc = checkpoint_newest(o->model, newest, e);
+    if (rc == 0) {
+        o->model = *newest;
+        log_info("model.newest", "path=%s", *newest);
+    }
+    return rc;
 }
 
 int setup_config(const struct options *o, struct model_config *out, struct err *e)

@@ -300,7 +300,6 @@ int verb_train(const struct options *o, struct err *e)
     rc = rc != 0 ? rc : ranks_read(environment, &r.ranks, e);
     rc = rc != 0 ? rc : setup_device(o, r.ranks.local_rank, &r.k, e);
     rc = rc != 0 ? rc : ranks_join(&r.ranks, r.k, &r.comm, e);
-    rc = rc != 0 ? rc : dir_make(o->out, 0755, e);
     rc = rc != 0 ? rc : run_open(&r, e);
     rc = rc != 0 ? rc : run_steps(&r, e);
     run_close(&r);

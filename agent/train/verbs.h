@@ -17,6 +17,8 @@ int verb_info(const struct options *o, struct err *e);
 /* The operations that --device asks for; a GPU is the machine's local_rank-th. */
 MUST_USE int setup_device(const struct options *o, int local_rank, const struct kops **out,
                           struct err *e);
+/* --model may be a run's --out: then *newest, to be freed, is its newest checkpoint that is whole, and o->model that. */
+MUST_USE int setup_find_model(struct options *o, char **newest, struct err *e);
 /* The shape that --model or --config names. */
 MUST_USE int setup_config(const struct options *o, struct model_config *out, struct err *e);
 /* --seq, or what the model's context suggests. */

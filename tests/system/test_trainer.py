@@ -43,7 +43,40 @@ def test_info_of_a_runs_folder_is_its_newest_checkpoint(out):
 
 
 def test_info_of_what_is_nothing(tmp_path):
-    assert f"{tmp_path}: holds neither a model (config.json) nor checkpoint-<step> folders" in trainer("info", tmp_path, code=66)
+    says = f"{tmp_path}: holds neither a model (config.json), nor checkpoint-<step> folders, nor token shards (*.bin)"
+    assert says in trainer("info", tmp_path, code=66)
+
+
+def test_info_of_a_folder_of_shards(tmp_path):
+    (tmp_path / "text").write_bytes(bytes(i * i % 251 for i in range(5000)))
+    trainer("tokenize", "--out", tmp_path / "corpus", tmp_path / "text")
+    names = sorted(p.name for p in (tmp_path / "corpus").glob("*.bin"))
+    said = json.loads(trainer("info", tmp_path / "corpus", "--json").splitlines()[-1])
+    assert [s["name"] for s in said["shards"]] == names and names
+    assert said["tokens"] == sum(s["tokens"] for s in said["shards"]) > 4000
+    assert all(s["verified"] for s in said["shards"])
+    assert f"{len(names)} shards, {said['tokens']} tokens" in trainer("info", tmp_path / "corpus")
+    with open(tmp_path / "corpus" / names[0], "r+b") as f:
+        f.seek(-1, os.SEEK_END)
+        f.write(b"\xff")
+    assert names[0] in trainer("info", tmp_path / "corpus", code=65)
+
+
+def test_a_model_may_be_a_runs_folder(out, tmp_path):
+    """What `info` takes, the others take: its newest checkpoint that is whole."""
+    of = ("--data", tmp_path / "data.bin", "--device", "cpu", "--batch", 2, "--json")
+    assert trainer("eval", "--model", out, *of) == trainer("eval", "--model", out / "checkpoint-10", *of)
+    assert "none/config.json" in trainer("eval", "--model", tmp_path / "none", *of, code=66)
+    trainer("train", "--model", out, "--data", tmp_path / "data.bin", "--out", tmp_path / "next", "--device", "cpu", "--steps", 1,
+            "--batch", 2)
+    assert (tmp_path / "next/checkpoint-1").is_dir()
+
+
+def test_without_data_there_is_no_out(tmp_path):
+    (tmp_path / "shape.json").write_text(SHAPE)
+    assert "none.bin" in trainer("train", "--config", tmp_path / "shape.json", "--data", tmp_path / "none.bin", "--out",
+                                 tmp_path / "out", "--device", "cpu", "--steps", 1, code=66)
+    assert not (tmp_path / "out").exists()
 
 
 TABLES = {

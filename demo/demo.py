@@ -123,7 +123,7 @@ class Demo:
                        env=dict(self.env, TRAINAGENT_SHELF=str(self.folder / shelf)))
         took = time.monotonic() - began
         if size:
-            self.note(name, size, took, self.m.metric("mirrord_upstream_bytes_total") - before)
+            self.note(name, size() if callable(size) else size, took, self.m.metric("mirrord_upstream_bytes_total") - before)
 
     def note(self, what, size, took_s, upstream):
         self.rows.append((what, f"{size / 1e6:.1f} MB", f"{took_s:.2f} s", f"{size / took_s / 1e6:.0f} MB/s",
@@ -158,7 +158,9 @@ class Demo:
         say("\n--- pull again, as another node would: the corpus, then the checkpoint that was just published")
         self.agent("pull", f"{self.corpus.path}#sha256={self.corpus.sha256}", "--to", self.folder / "warm", shelf="shelf-2",
                    name="the corpus, another node", size=self.corpus.size)
-        self.agent("pull", "models/demo/gpt", "--to", self.folder / "model", shelf="shelf-2", name="model")
+        model = self.folder / "model"
+        self.agent("pull", "models/demo/gpt", "--to", model, shelf="shelf-2", name="the checkpoint, from the mirror",
+                   size=lambda: sum(p.stat().st_size for p in model.rglob("*") if p.is_file()))
 
     def show(self):
         model = max((p.parent for p in (self.folder / "model").rglob("model.safetensors")), key=str)
@@ -173,7 +175,6 @@ class Demo:
         say(f"\n--- loss {losses_of(losses)}")
         say("\n--- a sample of its text, by the checkpoint as pulled from the mirror")
         say("  " + said.strip().replace("\n", "\n  "))
-        say(f"\nThe status page: {self.m.url('/')}" + ("" if os.environ.get("KEEP") else "  (KEEP=1 leaves it running)"))
 
 
 def losses_of(records):
@@ -202,7 +203,9 @@ def main():
     finally:
         if getattr(demo, "m", None) and not keep:
             demo.m.stop()
+            say("\nmirrord is stopped; with KEEP=1 it goes on, and its status page can be looked at.")
     if keep:
+        say(f"\nThe status page: {demo.m.url('/')}")
         say(f"mirrord goes on as process {demo.m.child.pid}: kill {demo.m.child.pid} ends it")
     return 0
 

@@ -93,6 +93,7 @@ static void on_broken(void *arg, int rc, const struct err *why)
     r->rc = rc;
     r->why = *why;
     r->why.code = rc;
+    run_takes_broken(r, rc, why);
 }
 
 static const struct engine_events engine_events = {on_probe, on_entry, on_listed, on_finished,

@@ -26,7 +26,8 @@ struct run {
     struct letter stop_letter;
     _Atomic bool stopping;
     struct pace pace;
-    struct lock lock; /* guards `look` and the log's lines */
+    struct takes *takes; /* while they are under way */
+    struct lock lock;    /* guards `look` and the log's lines */
     struct run_report look;
     struct batch *lines; /* of the log, not yet committed */
     uint64_t line;
@@ -68,5 +69,7 @@ void run_close_attempt(struct run *r);
 MUST_USE int run_land(struct run *r, struct err *e);
 /* takes.c: everything on the plan's todo list; fates become FATE_STAGED, FATE_KEEP or FATE_DROP. */
 MUST_USE int run_take_all(struct run *r, struct err *e);
+/* The engine answers no take any more: the stage ends. */
+void run_takes_broken(struct run *r, int rc, const struct err *why);
 
 #endif

@@ -509,16 +509,25 @@ static int judge_vanished(const struct takes *x, struct err *e)
     return 0;
 }
 
+void run_takes_broken(struct run *r, int rc, const struct err *why)
+{
+    if (r->takes != NULL) {
+        fail(r->takes, rc, why);
+    }
+}
+
 int run_take_all(struct run *r, struct err *e)
 {
     struct takes x = {.run = r};
     int rc;
 
     list_init(&x.active);
+    r->takes = &x;
     start_more(&x);
     x.over = x.count == 0;
     rc = run_turn(r, &x.over, e);
     stop_all(&x);
+    r->takes = NULL;
     if (rc == 0 && x.rc != 0) {
         rc = x.rc;
         *e = x.why;

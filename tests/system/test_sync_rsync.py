@@ -2,7 +2,9 @@
 import json
 import os
 import pathlib
+import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -28,6 +30,41 @@ def module(tmp_path, client):
     yield port, tree
     child.terminate()
     child.wait()
+
+
+class Cutting:
+    """A way to the daemon that breaks after so many bytes of it, as often as `cuts` says."""
+
+    def __init__(self, port, after, cuts):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port, self.after, self.cuts, self.to = self.listener.getsockname()[1], after, cuts, port
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            limit = self.after if self.cuts > 0 else 1 << 60
+            self.cuts -= 1
+            server = socket.create_connection(("127.0.0.1", self.to))
+            threading.Thread(target=self.pump, args=(client, server, 1 << 60), daemon=True).start()
+            threading.Thread(target=self.pump, args=(server, client, limit), daemon=True).start()
+
+    @staticmethod
+    def pump(a, b, limit):
+        try:
+            while limit > 0 and (data := a.recv(min(65536, limit))):
+                b.sendall(data)
+                limit -= len(data)
+        except OSError:
+            pass
+        for s in (a, b):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
 
 def listed(m, path=""):
@@ -58,3 +95,20 @@ def test_a_module_with_everything(mirrord, module):
     assert m.get("/x/small").body == b"other" and m.get("/x/d/empty/").status == 404
     assert m.get("/x/@v1/small").body == b"s"
     m.ctl("verify", "--deep")
+
+
+@pytest.mark.parametrize("after", [10, 600, 3000, 500000])
+def test_the_connection_breaks(mirrord, module, after):
+    """In the greeting, the list, the fetch: the next attempt goes on, with what was stored."""
+    port, tree = module
+    for i in range(40):
+        (tree / f"file{i:02}").write_bytes(os.urandom(40000))
+    way = Cutting(port, after, 1)
+    m = mirrord(CONFIG.format(way.port))
+    done = run(m)
+    assert done["outcome"] == "published" and done["attempts"] == 2, done
+    if after == 500000:
+        assert done["files_todo"] < 40  # of the second attempt
+    for i in range(40):
+        assert m.get(f"/x/file{i:02}").body == (tree / f"file{i:02}").read_bytes()
+    way.listener.close()

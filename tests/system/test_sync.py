@@ -1,4 +1,5 @@
 """A repo that is mirrored whole: lists of all kinds, runs that change it, runs that must not, snapshots and the way back."""
+import hashlib
 import json
 import os
 import threading
@@ -279,3 +280,27 @@ def test_a_rate_by_the_hour_holds_a_fetch_back(start, o):
     m.config = CONFIG.format(o.url, FAST + ' hours = {"25:00-26:00 1k/s"}')
     m.write_config()
     assert m.ctl("config", "reload", check=False).returncode == 78
+
+
+def test_a_list_of_sums(start, o):
+    def sums(*without):
+        return "".join(f"{hashlib.sha256(d).hexdigest()} {'*' if i % 2 else ' '}{'./' if i % 3 else ''}{p}\n"
+                       for i, (p, d) in enumerate(o.tree().items()) if p not in ("SHA256SUMS", *without)).encode("latin-1")
+    o.put("SHA256SUMS", sums("z/last"))
+    m = start(FAST + ' list = sums probe = "SHA256SUMS"')
+    run(m)
+    assert m.get("/x/z/last").status == 404  # it is not named
+    want = o.tree()
+    del want["z/last"]
+    check(m, want)
+    o.put("a/copy.bin", FILES["a/one.bin"])
+    o.put("a/two.bin", b"new")
+    o.put("SHA256SUMS", sums("z/last"), mtime=1700009999)
+    o.forget()
+    assert run(m)["reused"] == 1 and set(o.sent) == {"SHA256SUMS", "a/two.bin"}  # what is here under another name is not fetched
+    o.put("top", b"not what is named")
+    o.put("SHA256SUMS", sums("z/last").replace(hashlib.sha256(b"not what is named").hexdigest().encode(), b"0" * 64),
+          mtime=1700019999)
+    assert "SHA-256" in run(m, rc=69)["why"] and m.get("/x/top").body == b"1"
+    o.put("SHA256SUMS", b"<html>no such file</html>", mtime=1700029999)
+    assert run(m, rc=69)["outcome"] == "failed" and m.get("/x/top").body == b"1"

@@ -39,7 +39,7 @@ static void tell_soon(struct http_engine *g, void (*news)(struct http_engine *g)
 static int http_open(const struct engine_site *site, const struct engine_events *ev, void *arg,
                      struct engine **out, struct err *e)
 {
-    static const struct lister *const listers[] = {&lister_index, &lister_debian};
+    static const struct lister *const listers[] = {&lister_index, &lister_sums, &lister_debian};
     struct http_engine *g;
     const char *wanted = site->conf->list;
     struct arena a = {0};

@@ -43,7 +43,7 @@ struct lister {
     void (*start)(struct http_engine *g);
     void (*free)(struct http_engine *g); /* g->lister_state; may be NULL */
 };
-extern const struct lister lister_index, lister_debian;
+extern const struct lister lister_index, lister_sums, lister_debian;
 extern const struct engine_ops engine_http;
 
 struct http_engine {

@@ -140,7 +140,7 @@ static void test_memory(void **state)
     }
     roster_sort(r, &left_out);
     assert_int_equal(roster_count(r), 100000);
-    assert_true(roster_memory(r) < 9 << 20);
+    assert_true(roster_memory(r) < 6 << 20);
     roster_free(&r);
 }
 

@@ -49,6 +49,7 @@ int repo_set_open(struct conf *conf, struct traffic *t, struct repo_set **out, s
     for (size_t i = 0; rc == 0 && i < conf->repos_count; i++) {
         rc = repo_open(&conf->repos[i], &rs->repo[i], e);
         if (rc == 0) {
+            rs->repo[i]->public_url = conf->public_url;
             count_in_slot(rs->repo[i], t);
             rs->count++;
         } else {

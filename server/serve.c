@@ -120,7 +120,7 @@ static bool allowed(const struct call *c, struct exchange *x)
 {
     bool publish = c->plan.right == RIGHT_PUBLISH;
 
-    if ((!publish && c->repo->anonymous_read) ||
+    if (c->plan.right == RIGHT_UPLOAD || (!publish && c->repo->anonymous_read) ||
         gate_allows(&c->who, publish ? "publish" : "read", c->plan.subject)) {
         return true;
     }
@@ -141,7 +141,8 @@ static bool takes_method(struct call *c)
 {
     enum plan_kind k = c->plan.kind;
 
-    if ((k != PLAN_WANT && k != PLAN_BLOB && k != PLAN_LIST) || c->req.method == METHOD_GET ||
+    if ((k != PLAN_WANT && k != PLAN_BLOB && k != PLAN_LIST) ||
+        (k == PLAN_LIST && c->plan.form == LIST_HUB_PATHS) || c->req.method == METHOD_GET ||
         c->req.method == METHOD_HEAD) {
         return true;
     }

@@ -64,3 +64,16 @@ int git_oid_of_fd(int fd, uint64_t size_bytes, struct git_oid *out, struct err *
     EVP_MD_CTX_free(md);
     return rc;
 }
+
+void git_oid_of(struct slice bytes, struct git_oid *out)
+{
+    EVP_MD_CTX *md = EVP_MD_CTX_new();
+    char head[32];
+    int n = snprintf(head, sizeof head, "blob %zu", bytes.n);
+
+    CHECK(md != NULL && EVP_DigestInit_ex(md, EVP_sha1(), NULL) == 1);
+    CHECK(EVP_DigestUpdate(md, head, (size_t)n + 1) == 1); /* with its NUL */
+    CHECK(EVP_DigestUpdate(md, bytes.p, bytes.n) == 1);
+    CHECK(EVP_DigestFinal_ex(md, out->b, NULL) == 1);
+    EVP_MD_CTX_free(md);
+}

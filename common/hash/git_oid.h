@@ -19,6 +19,7 @@ struct git_oid {
 MUST_USE bool git_oid_parse(struct slice hex, struct git_oid *out); /* 40 hex digits */
 void git_oid_format(const struct git_oid *o, char out[GIT_OID_HEX + 1]);
 bool git_oid_eq(const struct git_oid *a, const struct git_oid *b);
+void git_oid_of(struct slice bytes, struct git_oid *out);
 /* Of the first size_bytes of a file. Blocks. */
 MUST_USE int git_oid_of_fd(int fd, uint64_t size_bytes, struct git_oid *out, struct err *e);
 

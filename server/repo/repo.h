@@ -13,6 +13,7 @@
 #include "server/http/principal.h"
 #include "server/repo/rule.h"
 #include "server/repo/sync_conf.h"
+#include "server/store/changes.h"
 #include "server/store/upload.h"
 
 struct repo;
@@ -54,13 +55,32 @@ struct fact { /* what came of a need; rc 0 or E_NOTFOUND, of NEED_GATHER any */
     uint64_t until_unix_s; /* good so long; UINT64_MAX: for ever */
     bool stale;            /* the origin is in trouble, this is what it said before */
     struct slice next; /* with one_part: where the origin has the part behind it; p == NULL: none */
-    struct snap snap;      /* NEED_HEAD */
-    struct entry entry;    /* NEED_ENTRY */
+    struct snap snap;  /* NEED_HEAD */
+    struct entry entry; /* NEED_ENTRY */
 };
 enum { FACTS_MAX = 8 };
 struct facts {
     size_t count;
     struct fact fact[FACTS_MAX];
+};
+
+/* What a PLAN_LIST makes of a tree: ours, or documents of a Hub (hosted/hub.h). */
+enum tree_form {
+    LIST_OURS,
+    LIST_HUB_INFO,
+    LIST_HUB_TREE,
+    LIST_HUB_PATHS, /* of the paths in plan.text, a form */
+    LIST_HUB_REFS,
+    LIST_HUB_COMMITS
+};
+
+/* Reads a body that says what is to be changed (PUT_CHANGES), as it comes. Pool threads, one at a time. */
+struct put_reader {
+    void *(*open)(const struct repo *r);
+    /* A status in *out: refused, the rest is not looked at. end: these were the last bytes. */
+    int (*read)(void *state, struct slice bytes, bool end, struct changes *to,
+                struct upload_reply *out, struct err *e);
+    void (*close)(void *state); /* NULL is fine */
 };
 
 enum { PLAN_FIELDS = 8 };
@@ -69,8 +89,9 @@ struct plan {
     enum plan_kind kind;
     enum {
         RIGHT_READ,
-        RIGHT_PUBLISH
-    } right;              /* checked by the gate on `subject` before anything is done */
+        RIGHT_PUBLISH,
+        RIGHT_UPLOAD /* none is asked for: the upload that it names is known to those alone who have it */
+    } right;         /* checked by the gate on `subject` before anything is done */
     struct slice subject; /* "<repo>/<path>" */
     struct need need;
     struct want want;
@@ -81,14 +102,17 @@ struct plan {
     struct snap snap;   /* of PLAN_BLOB and PLAN_LIST */
     struct slice name;  /* PLAN_LIST: tree name, p == NULL: list of trees */
     bool recursive, html;
-    struct put put;            /* PLAN_PUT: executed by store/upload.h */
-    int status;                /* PLAN_REPLY: refusal, redirect */
-    struct slice text;         /* body: what, why, what to do */
-    struct slice location;     /* redirects, relative */
-    struct slice allow;        /* 405: the methods that are taken */
+    enum tree_form form;             /* PLAN_LIST */
+    struct put put;                  /* PLAN_PUT: executed by store/upload.h */
+    const struct put_reader *reader; /* PUT_CHANGES */
+    int status;                      /* PLAN_REPLY: refusal, redirect */
+    struct slice text;               /* body: what, why, what to do */
+    struct slice location;           /* redirects, relative */
+    struct slice allow;              /* 405: the methods that are taken */
     struct slice content_type; /* our own, for PLAN_BLOB and PLAN_WANT when the origin gives none */
     struct slice cache_control; /* for the client; p == NULL: derived from the class */
-    struct slice etag; /* PLAN_WANT: with quotes, instead of the cache's own; p == NULL: that one */
+    struct slice
+        etag; /* PLAN_WANT, PLAN_BLOB: with quotes, instead of the cache's own; p == NULL: that one */
     bool
         known; /* PLAN_WANT: etag and want.size_bytes tell all that a HEAD asks for: no need of the origin */
     bool own_fields;       /* PLAN_WANT: none of the origin's fields are passed on, nor its type */
@@ -106,7 +130,7 @@ struct repo_conf { /* one `repo` section, as read */
     bool anonymous_read;
     uint64_t max_object_bytes; /* 0: any */
     const char *unknown_host;  /* pypi: "register" (default), "drop" */
-    const char *public_url; /* the server's; or NULL */
+    const char *public_url;    /* the server's; or NULL */
     const char *
         credentials; /* hf: "service", "caller"; NULL: service with an authorization, else caller */
     const struct sync_conf *sync; /* mirrored whole; or NULL */
@@ -145,6 +169,9 @@ struct repo_ops {
     /* Optional: further reply fields for a 200 of this plan. */
     void (*answer)(const struct repo *r, const struct plan *p, const struct answer *a,
                    struct arena *arena, struct http_reply *reply);
+    /* Optional: further fields for the answer to a PLAN_PUT, and its status and body in other words. */
+    void (*put_answer)(const struct repo *r, const struct plan *p, struct upload_reply *u,
+                       struct arena *arena, struct http_reply *reply);
     /* Optional: an index document as the origin gave it -> as we give it. url: where the document came from. */
     int (*rewrite)(const struct repo *r, const struct plan *p, struct slice doc,
                    struct slice content_type, struct slice url, struct rewrite_out *out,
@@ -162,6 +189,7 @@ struct repo {
     bool anonymous_read;
     bool
         by_caller; /* answers depend on the Authorization field: the adapter passes it on, or asks by it */
+    const char *public_url; /* what absolute links begin with; NULL: as the client reached us */
     uint64_t max_object_bytes;
     unsigned slot; /* of its counters (admin/traffic.h) */
     void *state;   /* the adapter's */

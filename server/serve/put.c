@@ -32,6 +32,8 @@ struct upload_flow {
     struct timer again; /* asks whether the other one is gone */
     unsigned waits;
     struct upload_sink *sink;
+    struct changes *changes; /* PUT_CHANGES, instead of a sink: what the reader makes of the body */
+    void *reader;
     struct buf gather; /* came while busy */
     struct buf block;  /* being written */
     struct upload_reply reply;
@@ -52,11 +54,47 @@ static void yield(void *arg)
     mailbox_post(f->call->desk->loop->mail, &f->yield);
 }
 
+/* --- PUT_CHANGES --- */
+
+static void work_changes(struct upload_flow *f)
+{
+    const struct put_reader *r = f->call->plan.reader;
+
+    switch (f->next) {
+    case FLOW_OPEN:
+        f->changes = changes_open(f->uploads, &f->put);
+        f->reader = r->open(f->call->repo);
+        break;
+    case FLOW_WRITE:
+        f->rc = r->read(f->reader, buf_slice(&f->block), false, f->changes, &f->reply, &f->why);
+        break;
+    case FLOW_FINISH:
+        f->rc = r->read(f->reader, SLICE(""), true, f->changes, &f->reply, &f->why);
+        if (f->rc == 0 && f->reply.status == 0) {
+            f->rc = changes_commit(f->changes, f->now_unix_s, &f->reply, &f->why);
+        }
+        break;
+    case FLOW_RUN:
+    case FLOW_CLOSE:
+        break;
+    }
+    if (f->next == FLOW_CLOSE || f->next == FLOW_FINISH) {
+        r->close(f->reader);
+        changes_close(&f->changes);
+    }
+}
+
+/* --- a file, or none --- */
+
 static void work(struct job *j)
 {
     struct upload_flow *f = CONTAINER_OF(j, struct upload_flow, job);
     const struct upload_body body = {f->call->req.content_length, yield, f};
 
+    if (f->put.kind == PUT_CHANGES) {
+        work_changes(f);
+        return;
+    }
     switch (f->next) {
     case FLOW_RUN:
         f->rc = upload_run(f->uploads, &f->put, f->now_unix_s, &f->reply, &f->why);
@@ -98,6 +136,9 @@ static void answer(struct upload_flow *f)
         log_error("serve.put_failed", "repo=%s why=\"%s\"", c->repo->name, f->why.text);
         refuse(c->x, f->rc == E_NOSPACE ? 507 : 500, "%s: %s\n", err_plain(f->rc), f->why.text);
         return;
+    }
+    if (c->repo->ops->put_answer != NULL) {
+        c->repo->ops->put_answer(c->repo, &c->plan, u, &c->arena, r);
     }
     r->status = u->status;
     if (u->location[0] != '\0') {
@@ -196,6 +237,12 @@ static void write_gathered(struct upload_flow *f)
     submit(f, FLOW_WRITE);
 }
 
+/* Something takes the body in, and is to be closed. */
+static bool takes(const struct upload_flow *f)
+{
+    return f->sink != NULL || f->changes != NULL;
+}
+
 /* What came is kept, also of a client that has left: it will ask where to go on. False: that was all. */
 static bool take_in(struct upload_flow *f)
 {
@@ -223,17 +270,22 @@ static void advance(struct upload_flow *f)
     if (f->busy || waits(f)) {
         return;
     }
-    if (f->sink != NULL && f->rc == 0 && f->reply.status == 0 && take_in(f)) {
+    if (takes(f) && f->rc == 0 && f->reply.status == 0 && take_in(f)) {
         return;
     }
     if (!f->answered && (f->rc != 0 || f->reply.status != 0)) {
         answer(f);
     }
-    if (f->sink != NULL) {
+    if (takes(f)) {
         submit(f, FLOW_CLOSE);
     } else {
         end_flow(f);
     }
+}
+
+static bool has_body(enum put_kind k)
+{
+    return k == PUT_FILE || k == PUT_UPLOAD_FILE || k == PUT_OBJECT || k == PUT_CHANGES;
 }
 
 void upload_flow_start(struct call *c)
@@ -252,7 +304,7 @@ void upload_flow_start(struct call *c)
     f->ended = !c->req.has_body || c->req.content_length == 0;
     c->flow = f;
     c->desk->flows++;
-    submit(f, f->put.kind == PUT_FILE || f->put.kind == PUT_UPLOAD_FILE ? FLOW_OPEN : FLOW_RUN);
+    submit(f, has_body(f->put.kind) ? FLOW_OPEN : FLOW_RUN);
 }
 
 void upload_flow_data(struct call *c, struct slice bytes, bool end)

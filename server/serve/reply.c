@@ -192,6 +192,10 @@ static void add_blob(struct call *c, struct hot *h, struct blob *b)
 
     digest_format(blob_digest(b), hex);
     h->valid.etag = arena_fmt(&h->arena, "\"sha256-%s\"", hex);
+    if (c->plan.etag.p != NULL) {
+        h->valid.etag_alias = h->valid.etag;
+        h->valid.etag = arena_copy(&h->arena, c->plan.etag);
+    }
     h->valid.total_bytes = blob_size_bytes(b);
     h->stored_unix_s = 0;               /* ours: it has no age */
     h->fresh_until_unix_s = UINT64_MAX; /* until the repo's generation moves */

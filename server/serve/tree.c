@@ -75,12 +75,26 @@ static int make(void *arg, struct buf *out, struct slice *content_type, struct e
     return hosted_listing(l->store, l->repo, l->plan, out, content_type, e);
 }
 
+static void refuse_listing(struct call *c, int rc, const struct err *why)
+{
+    struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
+    struct slice text = arena_fmt(&c->arena, "%s: %s\n", err_plain(rc), why->text);
+
+    r->status = rc == E_NOTFOUND ? 404 : 500;
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    if (c->repo->ops->failed != NULL) {
+        c->repo->ops->failed(c->repo, &c->plan, r->status, slice_first(text, text.n - 1), &c->arena,
+                             r);
+    }
+    exchange_reply(c->x, r, body_of_bytes(text));
+}
+
 static void on_listed(struct call *c, struct rendering *r, int rc, const struct err *why)
 {
     struct hot *h;
 
     if (rc != 0) {
-        refuse(c->x, rc == E_NOTFOUND ? 404 : 500, "%s: %s\n", err_plain(rc), why->text);
+        refuse_listing(c, rc, why);
         return;
     }
     h = reply_resolve_rendering(c, c->plan.entry.path, r);
@@ -95,14 +109,19 @@ void tree_send_listing(struct call *c)
     const struct plan *p = &c->plan;
     struct listing_work *l = NEW(struct listing_work);
     char root[DIGEST_HEX + 1];
+    char asked[DIGEST_HEX + 1];
+    struct digest of_text;
 
     digest_format(&p->snap.root, root);
+    digest_of(p->text.p != NULL ? p->text : SLICE(""), &of_text);
+    digest_format(&of_text, asked);
     l->store = c->desk->daemon->store;
     l->repo = c->repo;
     l->plan = p;
     rendering_ask(c,
-                  arena_fmt(&c->arena, "folder %d %d %s %" PRIu64 " " SLICE_FMT " / " SLICE_FMT,
-                            p->html, p->recursive, root, p->snap.seq, SLICE_ARG(p->name),
-                            SLICE_ARG(p->entry.path)),
+                  arena_fmt(&c->arena,
+                            "folder %d %d %d %s %s %" PRIu64 " " SLICE_FMT " / " SLICE_FMT,
+                            (int)p->form, p->html, p->recursive, asked, root, p->snap.seq,
+                            SLICE_ARG(p->name), SLICE_ARG(p->entry.path)),
                   LISTING_BYTES, &work, l, on_listed);
 }

@@ -1,5 +1,7 @@
 #include "server/store/head.h"
 
+#include "common/hash/git_oid.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -198,6 +200,7 @@ int snap_list(struct store *s, struct slice repo, struct slice name,
 struct snap_search {
     struct slice label;
     const struct digest *root;
+    bool commit; /* label: how the root's digest begins */
     struct snap *out;
 };
 
@@ -205,7 +208,14 @@ static int match_snap(void *arg, const struct snap *sn)
 {
     struct snap_search *w = arg;
 
-    if (w->root != NULL ? digest_eq(w->root, &sn->root) : slice_eqs(w->label, sn->label)) {
+    char hex[DIGEST_HEX + 1];
+
+    if (w->commit) {
+        digest_format(&sn->root, hex);
+    }
+    if (w->commit         ? slice_starts(slice_of(hex, DIGEST_HEX), w->label)
+        : w->root != NULL ? digest_eq(w->root, &sn->root)
+                          : slice_eqs(w->label, sn->label)) {
         *w->out = *sn;
         return 1;
     }
@@ -216,6 +226,7 @@ int snap_find(struct store *s, struct slice repo, struct slice name, struct slic
               struct snap *out, struct err *e)
 {
     struct snap_search w = {.label = version, .out = out};
+    struct git_oid commit;
     struct digest root;
     uint64_t seq;
     int rc;
@@ -233,6 +244,7 @@ int snap_find(struct store *s, struct slice repo, struct slice name, struct slic
     if (digest_parse(version, &root)) {
         w.root = &root;
     }
+    w.commit = git_oid_parse(version, &commit);
     rc = snap_list(s, repo, name, match_snap, &w, e);
     return rc == 1 ? 0 : rc == 0 ? err_set(e, E_NOTFOUND, "no such version") : rc;
 }

@@ -4,6 +4,7 @@
 #include <uthash.h>
 
 #include "common/base/log.h"
+#include "server/store/session.h"
 
 struct live {
     UT_hash_handle hh;
@@ -181,8 +182,7 @@ static int on_old_row(void *arg, struct slice key, struct slice value)
     char id[UPLOAD_ID + 1] = "";
     struct live *l;
 
-    (void)value;
-    if (key.n < UPLOAD_ID) {
+    if (key.n < UPLOAD_ID || (key.n == UPLOAD_ID && session_row_is_offer(value))) {
         return 0;
     }
     memcpy(id, key.p, UPLOAD_ID);

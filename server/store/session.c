@@ -1,6 +1,8 @@
 #include "server/store/session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "common/base/be.h"
 #include "server/store/keep.h"
@@ -33,7 +35,7 @@ enum {
 
 void session_encode(const struct session *s, struct buf *out)
 {
-    buf_byte(out, 1); /* version of this layout */
+    buf_byte(out, s->offer ? 2 : 1); /* version of this layout; of offers it is the same */
     put_u64(out, s->begun_unix_s);
     put_u64(out, s->done.seq);
     put_u64(out, s->done.entries);
@@ -56,9 +58,10 @@ static bool copy_text(char *to, size_t room, struct slice s)
 
 static bool session_decode(struct slice row, struct session *out)
 {
-    if (row.n < SESSION_FIXED || row.p[0] != 1) {
+    if (row.n < SESSION_FIXED || (row.p[0] != 1 && row.p[0] != 2)) {
         return false;
     }
+    out->offer = row.p[0] == 2;
     row = slice_from(row, 1);
     out->begun_unix_s = take_u64(&row);
     out->done.seq = take_u64(&row);
@@ -111,7 +114,25 @@ void session_key(struct buf *out, const char *id, struct slice path)
     }
 }
 
-static int load(struct store *s, const struct put *p, struct session *out, struct err *e)
+bool session_row_is_offer(struct slice row)
+{
+    return row.n != 0 && row.p[0] == 2;
+}
+
+int session_id_new(char id[UPLOAD_ID + 1], struct err *e)
+{
+    uint8_t raw[UPLOAD_ID / 2];
+
+    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw) {
+        return err_sys(e, "getrandom");
+    }
+    for (size_t i = 0; i < sizeof raw; i++) {
+        snprintf(id + 2 * i, 3, "%02x", raw[i]);
+    }
+    return 0;
+}
+
+int session_load(struct store *s, const struct put *p, struct session *out, struct err *e)
 {
     int rc;
 
@@ -132,7 +153,10 @@ static int load(struct store *s, const struct put *p, struct session *out, struc
 bool session_begin(struct store *store, const struct put *p, struct session *s,
                    struct upload_reply *out, int *rc, struct err *e)
 {
-    *rc = load(store, p, s, e);
+    *rc = session_load(store, p, s, e);
+    if (*rc == 0 && s->offer) {
+        *rc = E_NOTFOUND;
+    }
     if (*rc == E_NOTFOUND) {
         upload_refuse(out, 404, "no such upload: it was never begun here, or it has ended");
         *rc = 0;

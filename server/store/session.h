@@ -14,6 +14,8 @@ struct session {
     char id[UPLOAD_ID + 1];
     char repo[64];
     char name[256];
+    bool
+        offer; /* of loose objects (offer.h): no files, no commit of its own, not counted by live.h */
     uint64_t begun_unix_s;
     struct snap done; /* seq 0: not committed */
     struct buf row;   /* as it stands in the table */
@@ -27,6 +29,11 @@ struct session_file {
     struct digest digest;
 };
 
+MUST_USE int session_id_new(char id[UPLOAD_ID + 1], struct err *e);
+/* The row of an id. E_NOTFOUND: none, or of another tree. Always to be freed. */
+MUST_USE int session_load(struct store *store, const struct put *p, struct session *out,
+                          struct err *e);
+bool session_row_is_offer(struct slice row);
 void session_encode(const struct session *s, struct buf *out);
 void session_key(struct buf *out, const char *id,
                  struct slice path); /* path.p == NULL: the session */

@@ -7,6 +7,7 @@
 #include "common/os/newfile.h"
 #include "server/store/blob.h"
 #include "server/store/live.h"
+#include "server/store/offer.h"
 #include "server/store/publish.h"
 #include "server/store/upload_reply.h"
 
@@ -19,7 +20,7 @@ struct upload_sink {
     struct uploads *u;
     struct arena arena; /* strings of put */
     struct put put;
-    struct session session; /* of PUT_UPLOAD_FILE */
+    struct session session; /* of PUT_UPLOAD_FILE, PUT_OBJECT */
     struct writer writer;
     uint64_t length;     /* of this body; UNKNOWN */
     uint64_t total;      /* of the whole file; UNKNOWN */
@@ -226,6 +227,16 @@ static int open_file(struct upload_sink *k, struct upload_reply *reply, struct e
     return rc;
 }
 
+static int open_object(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+{
+    int rc;
+
+    if (!offer_begin(k->u->store, &k->put, &k->session, reply, &rc, e)) {
+        return rc;
+    }
+    return k->total > BLOB_INLINE_BYTES ? open_stage(k, false, e) : 0;
+}
+
 static struct put put_copy(const struct put *p, struct arena *a)
 {
     struct put c = *p;
@@ -255,6 +266,8 @@ int upload_sink_open(struct uploads *u, const struct put *p, const struct upload
     k->hasher = hasher_new();
     if (p->kind == PUT_UPLOAD_FILE) {
         rc = open_session_file(k, reply, e);
+    } else if (p->kind == PUT_OBJECT) {
+        rc = open_object(k, reply, e);
     } else {
         rc = open_file(k, reply, e);
     }
@@ -363,12 +376,38 @@ static int finish_file(struct upload_sink *k, const struct digest *d, uint64_t n
     return rc;
 }
 
+/* It is the offer's, until a commit names it. */
+static int finish_object(struct upload_sink *k, const struct digest *d, struct upload_reply *reply,
+                         struct err *e)
+{
+    struct session_file f = {.sealed = true, .bytes = k->offset, .digest = *d};
+    struct batch *b = batch_new();
+    struct blob *blob = NULL;
+    int rc = seal(k, d, b, &blob, e);
+
+    if (rc == 0) {
+        session_require(&k->session, b);
+        session_hold(&k->session, d, b);
+        rc = store_commit(k->u->store, &b, COMMIT_SYNC, e);
+    }
+    if (rc == E_CHANGED) {
+        upload_refuse(reply, 404, "this upload has ended meanwhile: ask for one anew");
+        rc = 0;
+    } else if (rc == 0) {
+        upload_reply_file(reply, 200, k->put.path, &f);
+    }
+    blob_release(&blob);
+    batch_free(&b);
+    return rc;
+}
+
 /* Not what was announced: the bytes go, the next try begins anew. */
 static int discard(struct upload_sink *k, struct upload_reply *reply, struct err *e)
 {
     struct batch *b;
 
-    upload_refuse(reply, 422, "the bytes are not those of Repr-Digest: send them again");
+    upload_refuse(reply, 422, "the bytes are not those of %s: send them again",
+                  k->put.kind == PUT_OBJECT ? "this digest" : "Repr-Digest");
     if (k->put.kind != PUT_UPLOAD_FILE || k->stage == NULL) {
         return 0;
     }
@@ -404,6 +443,8 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
         rc = discard(k, reply, e);
     } else if (k->put.kind == PUT_UPLOAD_FILE) {
         rc = finish_session_file(k, &d, reply, e);
+    } else if (k->put.kind == PUT_OBJECT) {
+        rc = finish_object(k, &d, reply, e);
     } else {
         rc = finish_file(k, &d, now_unix_s, reply, e);
     }

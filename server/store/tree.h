@@ -68,7 +68,7 @@ struct snap {
 /* The live one. E_NOTFOUND. */
 MUST_USE int head_get(struct store *s, struct slice repo, struct slice name, struct snap *out,
                       struct err *e);
-/* By "v<seq>", a label, or a root's hex; "" is the head. */
+/* By "v<seq>", a label, a root's hex or its first 40 digits (then the newest such); "" is the head. */
 MUST_USE int snap_find(struct store *s, struct slice repo, struct slice name, struct slice version,
                        struct snap *out, struct err *e);
 MUST_USE int snap_list(struct store *s, struct slice repo, struct slice name,

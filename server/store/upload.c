@@ -2,11 +2,11 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "common/codec/jwrite.h"
 #include "server/store/blob.h"
 #include "server/store/live.h"
+#include "server/store/offer.h"
 #include "server/store/publish.h"
 #include "server/store/upload_reply.h"
 
@@ -16,14 +16,10 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     struct session s = {.row = BUF_INIT(4096), .begun_unix_s = now_unix_s};
     struct jwrite j = JWRITE_INTO(&out->body);
     struct batch *b = NULL;
-    uint8_t raw[UPLOAD_ID / 2];
-    int rc = 0;
+    int rc = session_id_new(s.id, e);
 
-    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw) {
-        return err_sys(e, "getrandom");
-    }
-    for (size_t i = 0; i < sizeof raw; i++) {
-        snprintf(s.id + 2 * i, 3, "%02x", raw[i]);
+    if (rc != 0) {
+        return rc;
     }
     if (p->repo.n >= sizeof s.repo || p->name.n >= sizeof s.name ||
         p->location.n + UPLOAD_ID + 2 > sizeof out->location) {
@@ -280,6 +276,18 @@ static int run_delete(struct uploads *u, const struct put *p, uint64_t now_unix_
     return upload_trouble(out, rc, e);
 }
 
+/* --- create --- */
+
+static int run_create(struct uploads *u, const struct put *p, uint64_t now_unix_s,
+                      struct upload_reply *out, struct err *e)
+{
+    struct put empty = *p;
+    struct publish pub = {.store = u->store, .put = &empty, .now_unix_s = now_unix_s};
+
+    empty.if_none_match_any = true;
+    return upload_trouble(out, publish_run(&pub, out, e), e);
+}
+
 int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                struct upload_reply *out, struct err *e)
 {
@@ -294,8 +302,14 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
         return run_abort(u, p, out, e);
     case PUT_DELETE:
         return run_delete(u, p, now_unix_s, out, e);
+    case PUT_CREATE:
+        return run_create(u, p, now_unix_s, out, e);
+    case PUT_OFFER:
+        return offer_run(u, p, now_unix_s, out, e);
     case PUT_FILE:
     case PUT_UPLOAD_FILE:
+    case PUT_OBJECT:
+    case PUT_CHANGES:
         break;
     }
     return err_set(e, E_INTERNAL, "this put has a body");

@@ -25,7 +25,16 @@ enum put_kind {
     PUT_UPLOAD_FILE,   /* body */
     PUT_UPLOAD_STATUS, /* of one file, or of the session when path is empty */
     PUT_UPLOAD_COMMIT,
-    PUT_UPLOAD_ABORT
+    PUT_UPLOAD_ABORT,
+    PUT_CREATE, /* an empty tree; 412 when it is there */
+    PUT_OFFER, /* opens an upload of loose objects: their bytes come before the commit that names them */
+    PUT_OBJECT, /* body: one of them, of put.digest */
+    PUT_CHANGES /* body: read by an adapter into changes.h, committed at its end */
+};
+enum { OFFER_OBJECTS_MAX = 256 };
+struct put_object {
+    struct digest digest;
+    uint64_t size_bytes;
 };
 struct put {
     enum put_kind kind;
@@ -39,8 +48,10 @@ struct put {
         replace; /* PUT_UPLOAD_COMMIT: the files are the whole tree, else they are laid over the head */
     struct digest if_match; /* root that the head must have */
     bool digest_known;
-    struct digest digest;  /* Repr-Digest of the whole file */
-    uint64_t first, total; /* Content-Range; 0, UINT64_MAX without */
+    struct digest digest;             /* Repr-Digest of the whole file */
+    uint64_t first, total;            /* Content-Range; 0, UINT64_MAX without */
+    const struct put_object *objects; /* PUT_OFFER: what is to come, */
+    size_t objects_count;             /* at most OFFER_OBJECTS_MAX */
     struct slice
         location; /* PUT_UPLOAD_OPEN: the request's path; the session's id is put behind it */
 };
@@ -53,7 +64,9 @@ struct upload_reply {
     bool offset_known;   /* -> Upload-Offset, and Range: bytes=0-<offset - 1> when there is any */
     bool complete;       /* -> Upload-Complete: ?1, else ?0 (with offset_known) */
     uint64_t offset;
-    bool published; /* the head has moved: the repo's generation is to be bumped */
+    bool published;               /* the head has moved: the repo's generation is to be bumped */
+    char upload[UPLOAD_ID + 1];   /* PUT_OFFER: its id, */
+    bool held[OFFER_OBJECTS_MAX]; /* and which of the objects are here already */
 };
 void upload_reply_free(struct upload_reply *r);
 
@@ -64,7 +77,7 @@ void uploads_close(struct uploads **up);
 void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t need_bytes),
                      void *arg);
 
-/* The kinds without a body: all but PUT_FILE and PUT_UPLOAD_FILE. E_BUSY: as upload_sink_open(). */
+/* The kinds without a body: all but PUT_FILE, PUT_UPLOAD_FILE, PUT_OBJECT, PUT_CHANGES. E_BUSY: as upload_sink_open(). */
 MUST_USE int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                         struct upload_reply *out, struct err *e);
 

@@ -161,7 +161,12 @@ static int parse_repo_api(struct slice rest, struct arena *a, struct hf_path *ou
         return 0;
     }
     out->route = markers[which].route;
-    if (!markers[which].has_rev || out->route == HF_WRITE) {
+    if (out->route == HF_WRITE) {
+        struct slice rev = slice_cut(&tail, '/');
+        out->verb = slice_str(markers[which].marker);
+        return markers[which].has_rev ? take_rev(rev, a, out, e) : 0;
+    }
+    if (!markers[which].has_rev) {
         return 0;
     }
     rc = take_rev(slice_cut(&tail, '/'), a, out, e);
@@ -220,6 +225,7 @@ static int parse_api(struct slice rest, struct arena *a, struct hf_path *out, st
                  : slice_eqs(all, "whoami-v2")                                  ? HF_WHOAMI
                  : slice_eqs(word, "repos") || slice_eqs(word, "validate-yaml") ? HF_WRITE
                                                                                 : HF_OTHER;
+    out->verb = out->route == HF_WRITE ? all : SLICE_NONE;
     return 0;
 }
 
@@ -229,6 +235,7 @@ int hf_path_parse(struct slice raw, struct arena *a, struct hf_path *out, struct
     struct slice first = slice_cut(&rest, '/');
     struct slice id;
     struct slice tail;
+    const char *git;
     size_t which = 0;
 
     *out = (struct hf_path){.path = SLICE("")};
@@ -242,8 +249,14 @@ int hf_path_parse(struct slice raw, struct arena *a, struct hf_path *out, struct
     if (cut_id(rest, "resolve", &id, &tail, &which)) {
         return parse_file(id, tail, a, out, e);
     }
-    if (memmem(rest.p, rest.n, ".git/", 5) != NULL) {
+    git = memmem(rest.p, rest.n, ".git/", 5);
+    if (git != NULL) {
         out->route = HF_WRITE;
+        id = slice_first(rest, (size_t)(git - rest.p));
+        if (hf_is_id(id) && slice_eqs(slice_from(rest, id.n), ".git/info/lfs/objects/batch")) {
+            out->id = id;
+            out->verb = SLICE("lfs-batch");
+        }
     }
     return 0;
 }

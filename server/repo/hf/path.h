@@ -36,6 +36,8 @@ struct hf_path {
     struct slice id;     /* "name" or "owner/name" */
     struct slice rev;    /* decoded; p == NULL: none was said */
     struct slice path;   /* decoded; "" for the root */
+    struct slice
+        verb; /* of HF_WRITE: "commit", "preupload" ..., "repos/create", "lfs-batch"; p == NULL: another */
 };
 
 MUST_USE int hf_path_parse(struct slice raw, struct arena *a, struct hf_path *out, struct err *e);

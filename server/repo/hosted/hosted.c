@@ -1,6 +1,8 @@
 /* hosted.c - trees of our own: /<repo>/<owner>/<name>[@version]/<path>, read, written, and published folder by folder.
  * What is written is told to store/upload.h by a struct put. docs/protocols/hosted.md */
-#include "server/repo/plan.h"
+#include "server/repo/hosted/hosted.h"
+
+#include "server/repo/hosted/hub.h"
 
 enum { SEGMENT_MAX_BYTES = 96 };
 
@@ -20,7 +22,7 @@ static int hosted_open(struct repo *r, const struct repo_conf *conf, struct err 
     return 0;
 }
 
-static bool segment_valid(struct slice s)
+bool hosted_segment_valid(struct slice s)
 {
     for (size_t i = 0; i < s.n; i++) {
         char c = s.p[i];
@@ -33,7 +35,7 @@ static bool segment_valid(struct slice s)
     return s.n > 0 && s.n <= SEGMENT_MAX_BYTES;
 }
 
-static bool version_valid(struct slice s)
+bool hosted_version_valid(struct slice s)
 {
     for (size_t i = 0; i < s.n; i++) {
         if (s.p[i] == '%') {
@@ -53,7 +55,7 @@ static bool take_apart(struct slice clean, struct place *out)
     *out = (struct place){.bare = owner.n == clean.n && clean.n != 0};
     if (rest.n == 0) { /* "", "owner", "owner/" */
         out->path = clean;
-        return clean.n == 0 || segment_valid(owner);
+        return clean.n == 0 || hosted_segment_valid(owner);
     }
     name = slice_cut(&rest, '/');
     out->bare = name.p + name.n == clean.p + clean.n;
@@ -64,8 +66,8 @@ static bool take_apart(struct slice clean, struct place *out)
         out->version = SLICE_NONE; /* no '@' */
     }
     out->tree = slice_of(owner.p, owner.n + 1 + name.n);
-    return segment_valid(owner) && segment_valid(name) &&
-           (out->version.p == NULL || version_valid(out->version));
+    return hosted_segment_valid(owner) && hosted_segment_valid(name) &&
+           (out->version.p == NULL || hosted_version_valid(out->version));
 }
 
 /* --- reading --- */
@@ -93,8 +95,7 @@ static bool query_says(struct slice query, struct slice wanted)
     return false;
 }
 
-/* Never text/html: what people upload must not run as ours in a browser. */
-static struct slice type_of(struct slice path)
+struct slice hosted_type_of(struct slice path)
 {
     static const struct {
         struct slice end, type;
@@ -163,7 +164,7 @@ static void plan_read(const struct repo *r, const struct http_req *req, const st
     }
     p->kind = PLAN_BLOB;
     p->entry = file->entry;
-    p->content_type = type_of(at->path);
+    p->content_type = hosted_type_of(at->path);
     p->cache_control = !version_is_fixed(at->version) ? SLICE("no-cache")
                        : r->anonymous_read            ? SLICE("public, max-age=31536000, immutable")
                                            : SLICE("private, max-age=31536000, immutable");
@@ -251,12 +252,18 @@ static bool plan_body(const struct http_req *req, struct plan *p)
     return true;
 }
 
+bool hosted_path_valid(struct slice path)
+{
+    return tree_path_valid(path) && !slice_eq(path, SLICE("-")) &&
+           !slice_starts(path, SLICE("-/")) && !slice_starts(path, SLICE("resolve/"));
+}
+
 static bool plan_target(struct slice path, struct plan *p)
 {
-    if (!tree_path_valid(path) || slice_eq(path, SLICE("-")) || slice_starts(path, SLICE("-/"))) {
+    if (!hosted_path_valid(path)) {
         plan_reply(p, 400,
                    SLICE("not a path for a file: no empty, '.', '..' parts, at most 4095 "
-                         "bytes, and '-' at the top is ours\n"));
+                         "bytes, and '-' and 'resolve/' at the top are ours\n"));
         return false;
     }
     return true;
@@ -307,6 +314,33 @@ static void plan_upload(const struct http_req *req, struct slice rest, struct ar
     }
 }
 
+/* Bytes that a commit will name. Its URL was given out to one who may publish, and is good without a token: clients of a Hub
+ * send none there. */
+static void plan_object(const struct http_req *req, struct slice hex, struct plan *p)
+{
+    struct slice query = req->query;
+
+    p->right = RIGHT_UPLOAD;
+    p->put.kind = PUT_OBJECT;
+    p->put.path = SLICE("");
+    p->put.digest_known = digest_parse(hex, &p->put.digest);
+    while (query.n != 0) {
+        struct slice value = slice_cut(&query, '&');
+        if (slice_eq(slice_cut(&value, '='), SLICE("upload"))) {
+            p->put.upload_id = value;
+        }
+    }
+    if (req->method != METHOD_PUT) {
+        plan_method(p, SLICE("PUT"), SLICE("objects are read by their paths in the tree\n"));
+    } else if (!p->put.digest_known || p->put.upload_id.n != UPLOAD_ID) {
+        plan_reply(p, 404,
+                   SLICE("no such upload: objects go to the addresses that a batch gives\n"));
+    } else if (http_req_field(req, "content-encoding").p != NULL ||
+               http_req_field(req, "content-range").p != NULL) {
+        plan_reply(p, 415, SLICE("an object is sent whole, as it is\n"));
+    }
+}
+
 static void plan_write(const struct http_req *req, const struct place *at, struct plan *p)
 {
     p->put.path = at->path;
@@ -348,8 +382,10 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
     struct slice clean;
     int rc = plan_path(path, arena, &clean, e);
 
-    (void)who;
-    if (rc != 0) {
+    struct hub_ask hub = {
+        .r = r, .req = req, .who = who, .facts = facts, .a = arena, .p = out, .path = path};
+
+    if (rc != 0 || hub_plan(&hub, &rc, e)) {
         return rc;
     }
     if (!take_apart(clean, &at)) {
@@ -381,6 +417,8 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
         struct slice rest = slice_from(at.path, uploads.n);
         out->right = RIGHT_PUBLISH;
         plan_upload(req, rest.n != 0 ? slice_from(rest, 1) : rest, arena, out);
+    } else if (at.version.p == NULL && slice_starts(at.path, SLICE("-/objects/"))) {
+        plan_object(req, slice_from(at.path, 10), out);
     } else if (!read) {
         plan_write(req, &at, out);
     } else if (at.bare) {
@@ -397,4 +435,6 @@ const struct repo_ops repo_hosted = {
     .name = "hosted",
     .open = hosted_open,
     .plan = hosted_plan,
+    .put_answer = hub_put_answer,
+    .failed = hub_failed,
 };

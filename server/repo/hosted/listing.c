@@ -6,6 +6,7 @@
 #include "common/codec/html.h"
 #include "common/codec/jwrite.h"
 #include "common/codec/url.h"
+#include "server/repo/hosted/hub.h"
 
 struct listing {
     bool html;
@@ -303,6 +304,10 @@ int hosted_listing(struct store *s, const struct repo *r, const struct plan *p, 
                         .skip = BUF_INIT(3 * SKIP_BYTES)};
     int rc;
 
+    if (p->form != LIST_OURS) {
+        buf_free(&l.skip);
+        return hub_listing(s, r, p, body, content_type, e);
+    }
     *content_type = p->html ? SLICE("text/html; charset=utf-8") : SLICE("application/json");
     l.folder = with_slash(p->entry.path, &copy);
     l.href = copy.n != 0 ? last_segment(l.folder) : SLICE("");

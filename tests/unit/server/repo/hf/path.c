@@ -30,7 +30,7 @@ static void routes(void **state)
         {"api/models/org/name/commits/main", HF_COMMITS, "models", "org/name", "main", ""},
         {"api/models/org/name/auth-check", HF_AUTH_CHECK, "models", "org/name", NULL, ""},
         {"api/models/org/name/xet-read-token/abc", HF_XET, "models", "org/name", "abc", ""},
-        {"api/models/org/name/commit/main", HF_WRITE, "models", "org/name", NULL, ""},
+        {"api/models/org/name/commit/main", HF_WRITE, "models", "org/name", "main", ""},
         {"api/models/tree/revision/main", HF_INFO, "models", "tree", "main", ""},
         {"api/models/org/tree", HF_INFO, "models", "org/tree", NULL, ""},
         {"api/models", HF_OTHER, "models", NULL, NULL, ""},
@@ -47,7 +47,7 @@ static void routes(void **state)
          "models", "org/name", "0123456789012345678901234567890123456789", "a/b"},
         {"api/resolve-cache/datasets/glue/0123456789012345678901234567890123456789/a", HF_FILE,
          "datasets", "glue", "0123456789012345678901234567890123456789", "a"},
-        {"org/name.git/info/lfs/objects/batch", HF_WRITE, "models", NULL, NULL, ""},
+        {"org/name.git/info/lfs/objects/batch", HF_WRITE, "models", "org/name", NULL, ""},
         {"org/name", HF_NONE, "models", NULL, NULL, ""},
         {"", HF_NONE, "models", NULL, NULL, ""},
         {"api/models/a/b/c/d", HF_NONE, "models", NULL, NULL, ""},
@@ -57,7 +57,8 @@ static void routes(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct hf_path p;
-        if (hf_path_parse(slice_str(row[i].raw), &arena, &p, NULL) != 0 || p.route != row[i].route) {
+        if (hf_path_parse(slice_str(row[i].raw), &arena, &p, NULL) != 0 ||
+            p.route != row[i].route) {
             fail_msg("%s: route %d", row[i].raw, (int)p.route);
         }
         if (row[i].type != NULL) {

@@ -1,0 +1,356 @@
+#include "server/repo/hosted/hub.h"
+
+#include "common/codec/jwrite.h"
+#include "common/codec/url.h"
+#include "server/repo/hosted/hosted.h"
+
+enum { SAY_BYTES = 4096, LINE_MAX = 400 };
+
+/* --- saying ------------------------------------------------------------------------------------------------------- */
+
+/* One line of printable ASCII, as a field's value has to be. */
+static struct slice line_of(struct slice text, struct arena *a)
+{
+    size_t n = text.n < LINE_MAX ? text.n : LINE_MAX;
+    char *out = arena_alloc(a, n + 1);
+
+    for (size_t i = 0; i < n; i++) {
+        out[i] = text.p[i] >= ' ' && text.p[i] < 0x7f ? text.p[i] : ' ';
+    }
+    return slice_of(out, n);
+}
+
+void hub_say_json(struct hub_ask *k, struct slice json)
+{
+    plan_reply(k->p, 200, json);
+    k->p->content_type = SLICE("application/json; charset=utf-8");
+    plan_field(k->p, SLICE("cache-control"), SLICE("no-store"));
+}
+
+/* X-Error-Code beats the status in clients, and over plain http they need it. */
+void hub_say(struct hub_ask *k, int status, const char *code, struct slice message)
+{
+    struct buf body = BUF_INIT(SAY_BYTES + 6 * LINE_MAX);
+    struct jwrite j = JWRITE_INTO(&body);
+
+    message = line_of(message, k->a);
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("error"));
+    jwrite_text(&j, message);
+    jwrite_close(&j, '}');
+    hub_say_json(k, arena_copy(k->a, buf_slice(&body)));
+    buf_free(&body);
+    k->p->status = status;
+    if (code != NULL) {
+        plan_field(k->p, SLICE("x-error-code"), slice_str(code));
+    }
+    plan_field(k->p, SLICE("x-error-message"), message);
+}
+
+void hub_failed(const struct repo *r, const struct plan *p, int status, struct slice why,
+                struct arena *a, struct http_reply *reply)
+{
+    (void)r;
+    if (p->form == LIST_OURS) {
+        return;
+    }
+    if (status == 404) {
+        reply_add(reply, SLICE("x-error-code"), SLICE("EntryNotFound"));
+    }
+    reply_add(reply, SLICE("x-error-message"), line_of(why, a));
+}
+
+struct slice hub_base(const struct hub_ask *k)
+{
+    struct slice prefix = slice_first(k->req->path, (size_t)(k->path.p - k->req->path.p));
+
+    if (k->r->public_url != NULL) {
+        struct slice u = slice_str(k->r->public_url);
+        u.n -= u.n != 0 && u.p[u.n - 1] == '/';
+        return arena_fmt(k->a, SLICE_FMT SLICE_FMT, SLICE_ARG(u), SLICE_ARG(prefix));
+    }
+    return arena_fmt(k->a, "http%s://" SLICE_FMT SLICE_FMT, k->req->tls ? "s" : "",
+                     SLICE_ARG(k->req->host), SLICE_ARG(prefix));
+}
+
+bool hub_query(struct slice query, const char *name, struct slice wanted)
+{
+    while (query.n != 0) {
+        struct slice value = slice_cut(&query, '&');
+        if (slice_eqs(slice_cut(&value, '='), name) && slice_ieq(value, wanted)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --- versions ----------------------------------------------------------------------------------------------------- */
+
+void hub_commit_id(const struct digest *root, char out[HUB_COMMIT_HEX + 1])
+{
+    char hex[DIGEST_HEX + 1];
+
+    digest_format(root, hex);
+    memcpy(out, hex, HUB_COMMIT_HEX);
+    out[HUB_COMMIT_HEX] = '\0';
+}
+
+static bool is_live(struct slice rev)
+{
+    return rev.p == NULL || slice_eqs(rev, "main") || slice_eqs(rev, "HEAD") ||
+           slice_eqs(rev, "refs/heads/main");
+}
+
+const struct snap *hub_version(struct hub_ask *k)
+{
+    const struct fact *live = plan_head(k->facts, k->at.id, SLICE(""), k->p);
+    const struct fact *f;
+
+    if (live == NULL) {
+        return NULL;
+    }
+    if (live->rc != 0) {
+        hub_say(k, 404, "RepoNotFound",
+                arena_fmt(k->a, "no tree " SLICE_FMT " in this mirror's \"%s\"",
+                          SLICE_ARG(k->at.id), k->r->name));
+        return NULL;
+    }
+    f = live;
+    if (!is_live(k->at.rev)) {
+        f = hosted_version_valid(k->at.rev) ? plan_head(k->facts, k->at.id, k->at.rev, k->p) : NULL;
+        if (f == NULL && k->p->kind == PLAN_NEED && hosted_version_valid(k->at.rev)) {
+            return NULL;
+        }
+    }
+    if (f == NULL || f->rc != 0) {
+        hub_say(k, 404, "RevisionNotFound",
+                arena_fmt(k->a,
+                          "no revision \"" SLICE_FMT "\" of " SLICE_FMT
+                          ": there are main, commits, and labels",
+                          SLICE_ARG(k->at.rev), SLICE_ARG(k->at.id)));
+        return NULL;
+    }
+    hub_commit_id(&f->snap.root, k->commit);
+    return &f->snap;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+static void say_commit(struct hub_ask *k)
+{
+    plan_field(k->p, SLICE("x-repo-commit"), arena_copy(k->a, slice_str(k->commit)));
+}
+
+static void plan_listing(struct hub_ask *k, enum tree_form form)
+{
+    const struct snap *sn = hub_version(k);
+
+    if (sn == NULL) {
+        return;
+    }
+    k->p->kind = PLAN_LIST;
+    k->p->form = form;
+    k->p->snap = *sn;
+    k->p->name = k->at.id;
+    k->p->entry.path =
+        k->at.path.n == 0 ? SLICE("") : arena_fmt(k->a, SLICE_FMT "/", SLICE_ARG(k->at.path));
+    k->p->recursive = hub_query(k->req->query, "recursive", SLICE("true")) ||
+                      hub_query(k->req->query, "recursive", SLICE("1")) ||
+                      (form == LIST_HUB_INFO && hub_query(k->req->query, "blobs", SLICE("true")));
+    k->p->cache_control = SLICE("no-cache");
+}
+
+static void plan_paths(struct hub_ask *k)
+{
+    const struct fact *body;
+
+    if (k->req->method != METHOD_POST) {
+        plan_method(k->p, SLICE("POST"), SLICE("paths-info takes POST\n"));
+        return;
+    }
+    if (hub_version(k) == NULL) {
+        return;
+    }
+    body = plan_request_body(k->facts, k->p);
+    if (body == NULL) {
+        return;
+    }
+    if (body->rc != 0) {
+        hub_say(k, 413, NULL, SLICE("a list of paths of more than 1 MiB: ask in parts"));
+        return;
+    }
+    plan_listing(k, LIST_HUB_PATHS);
+    k->p->text = body->bytes;
+}
+
+static void plan_file(struct hub_ask *k)
+{
+    const struct snap *sn = hub_version(k);
+    const struct fact *f;
+    char hex[DIGEST_HEX + 1];
+
+    if (sn == NULL) {
+        return;
+    }
+    f = plan_entry(k->facts, &sn->root, k->at.path, k->p);
+    if (f == NULL) {
+        return;
+    }
+    if (f->rc != 0 || f->entry.type != ENTRY_FILE) {
+        hub_say(k, 404, "EntryNotFound",
+                arena_fmt(k->a, "no \"" SLICE_FMT "\" in " SLICE_FMT " at %s",
+                          SLICE_ARG(k->at.path), SLICE_ARG(k->at.id), k->commit));
+        say_commit(k);
+        return;
+    }
+    digest_format(&f->entry.digest, hex);
+    k->p->kind = PLAN_BLOB;
+    k->p->entry = f->entry;
+    k->p->snap = *sn;
+    k->p->etag = arena_fmt(k->a, "\"%s\"", hex);
+    k->p->content_type = hosted_type_of(k->at.path);
+    k->p->cache_control = k->r->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache");
+    say_commit(k);
+    plan_field(k->p, SLICE("x-linked-etag"), k->p->etag);
+    plan_field(k->p, SLICE("x-linked-size"), arena_u64(k->a, f->entry.size_bytes));
+}
+
+static void plan_whoami(struct hub_ask *k)
+{
+    struct buf body = BUF_INIT(SAY_BYTES);
+    struct jwrite j = JWRITE_INTO(&body);
+
+    if (k->who->token == NULL) {
+        hub_say(k, 401, NULL, SLICE("Invalid credentials in Authorization header"));
+        return;
+    }
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("type"));
+    jwrite_text(&j, SLICE("user"));
+    jwrite_key(&j, SLICE("name"));
+    jwrite_text(&j, k->who->name);
+    jwrite_key(&j, SLICE("fullname"));
+    jwrite_text(&j, k->who->name);
+    jwrite_key(&j, SLICE("orgs"));
+    jwrite_word(&j, SLICE("[]"));
+    jwrite_key(&j, SLICE("auth"));
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("type"));
+    jwrite_text(&j, SLICE("access_token"));
+    jwrite_key(&j, SLICE("accessToken"));
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("displayName"));
+    jwrite_text(&j, k->who->name);
+    jwrite_key(&j, SLICE("role"));
+    jwrite_text(&j, SLICE("write"));
+    jwrite_close(&j, '}');
+    jwrite_close(&j, '}');
+    jwrite_close(&j, '}');
+    hub_say_json(k, arena_copy(k->a, buf_slice(&body)));
+    buf_free(&body);
+}
+
+static void plan_auth_check(struct hub_ask *k)
+{
+    if (slice_ends(k->path, SLICE("/write"))) {
+        k->p->right = RIGHT_PUBLISH;
+    }
+    if (hub_version(k) != NULL) {
+        hub_say_json(k, SLICE("{}"));
+    }
+}
+
+static void plan_read(struct hub_ask *k)
+{
+    if (k->req->method != METHOD_GET && k->req->method != METHOD_HEAD) {
+        plan_method(k->p, SLICE("GET, HEAD"), SLICE("this path takes GET and HEAD\n"));
+        return;
+    }
+    switch (k->at.route) {
+    case HF_INFO:
+        plan_listing(k, LIST_HUB_INFO);
+        break;
+    case HF_TREE:
+        plan_listing(k, LIST_HUB_TREE);
+        break;
+    case HF_REFS:
+        plan_listing(k, LIST_HUB_REFS);
+        break;
+    case HF_COMMITS:
+        plan_listing(k, LIST_HUB_COMMITS);
+        break;
+    case HF_FILE:
+        plan_file(k);
+        break;
+    case HF_AUTH_CHECK:
+        plan_auth_check(k);
+        break;
+    case HF_XET:
+        hub_say(k, 404, NULL, SLICE("this mirror's own files are not in a chunk store"));
+        break;
+    case HF_WHOAMI:
+        plan_whoami(k);
+        break;
+    case HF_TELEMETRY:
+        hub_say_json(k, SLICE("{}"));
+        break;
+    case HF_PATHS:
+    case HF_WRITE:
+    case HF_NONE:
+    case HF_OTHER:
+        hub_say(k, 404, NULL,
+                SLICE("this mirror's own repositories have no such page of a Hub's API"));
+        break;
+    }
+}
+
+/* --- which requests ----------------------------------------------------------------------------------------------- */
+
+static bool is_tree(struct slice id)
+{
+    struct slice name = id;
+    struct slice owner = slice_cut(&name, '/');
+
+    return owner.n != id.n && hosted_segment_valid(owner) && hosted_segment_valid(name);
+}
+
+/* Below api/ all is ours; elsewhere what no file of a tree can be called. */
+static bool speaks(struct hub_ask *k, int rc)
+{
+    if (slice_starts(k->path, SLICE("api/"))) {
+        return true;
+    }
+    if (rc != 0 || !slice_eqs(k->at.type, "models") || !is_tree(k->at.id)) {
+        return false;
+    }
+    return k->at.route == HF_FILE ? k->req->method == METHOD_GET || k->req->method == METHOD_HEAD
+                                  : k->at.route == HF_WRITE && slice_eqs(k->at.verb, "lfs-batch");
+}
+
+bool hub_plan(struct hub_ask *k, int *rc, struct err *e)
+{
+    *rc = hf_path_parse(k->path, k->a, &k->at, e);
+    if (!speaks(k, *rc)) {
+        *rc = 0;
+        return false;
+    }
+    if (*rc != 0) {
+        return true;
+    }
+    k->p->right = RIGHT_READ;
+    k->p->subject = arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(k->at.id));
+    if (k->at.id.p != NULL && !slice_eqs(k->at.type, "models")) {
+        hub_say(k, 404, "RepoNotFound",
+                SLICE("this mirror keeps its own repositories as models: no datasets, no spaces"));
+    } else if (k->at.id.p != NULL && !is_tree(k->at.id)) {
+        hub_say(k, 404, "RepoNotFound",
+                SLICE("this mirror's own repositories are called <owner>/<name>"));
+    } else if (k->at.route == HF_WRITE) {
+        hub_write(k);
+    } else if (k->at.route == HF_PATHS) {
+        plan_paths(k);
+    } else {
+        plan_read(k);
+    }
+    return true;
+}

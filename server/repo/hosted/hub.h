@@ -1,0 +1,62 @@
+/* hub.h - hosted trees as clients of the Hugging Face Hub know them: HF_ENDPOINT=http://mirror:8080/<repo>.
+ *
+ * A tree "<owner>/<name>" is a model repository, its live version the branch "main"; a commit's id is the first 40 hex digits
+ * of a version's root, so the same files have the same id everywhere. All files are told of as LFS files, which have the name
+ * that the tree gives them: their SHA-256.
+ *
+ *   hub.c         what each route comes to              hub_write.c    creating, preupload, LFS batch, commit
+ *   hub_commit.c  the lines of a commit, as they come   hub_list.c     documents made of a tree (a pool thread)
+ *
+ * threads  plan: loops; everything it makes is in the request's arena
+ */
+#ifndef SERVER_REPO_HOSTED_HUB_H
+#define SERVER_REPO_HOSTED_HUB_H
+
+#include "server/repo/hf/path.h"
+#include "server/repo/plan.h"
+
+enum {
+    HUB_COMMIT_HEX = 40,
+    HUB_REGULAR_BYTES = 8 << 20, /* files up to this come inside a commit, longer ones before it */
+};
+
+struct hub_ask {
+    const struct repo *r;
+    const struct http_req *req;
+    const struct principal *who;
+    const struct facts *facts;
+    struct arena *a;
+    struct plan *p;
+    struct hf_path at;
+    struct slice path;               /* the request's, below the repo, raw */
+    char commit[HUB_COMMIT_HEX + 1]; /* hub_version() */
+};
+
+/* True: the request speaks this dialect, and *rc is what the plan came to. */
+bool hub_plan(struct hub_ask *k, int *rc, struct err *e);
+/* The answer to a PLAN_PUT of ours, in the Hub's words. */
+void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_reply *u,
+                    struct arena *a, struct http_reply *reply);
+
+/* ... and where none could be made. */
+void hub_failed(const struct repo *r, const struct plan *p, int status, struct slice why,
+                struct arena *a, struct http_reply *reply);
+
+/* --- of this folder --- */
+void hub_say(struct hub_ask *k, int status, const char *code, struct slice message);
+void hub_say_json(struct hub_ask *k, struct slice json);
+/* The tree's version that was asked for, NULL: the plan has become something else. Sets commit. */
+const struct snap *hub_version(struct hub_ask *k);
+void hub_commit_id(const struct digest *root, char out[HUB_COMMIT_HEX + 1]);
+bool hub_query(struct slice query, const char *name, struct slice value);
+/* "scheme://host/<repo>/", as the client reaches it. */
+struct slice hub_base(const struct hub_ask *k);
+void hub_write(struct hub_ask *k);
+
+extern const struct put_reader hub_commit_reader;
+
+/* p: a PLAN_LIST whose form is one of the Hub's. */
+MUST_USE int hub_listing(struct store *s, const struct repo *r, const struct plan *p,
+                         struct buf *body, struct slice *content_type, struct err *e);
+
+#endif

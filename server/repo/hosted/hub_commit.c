@@ -1,0 +1,216 @@
+/* hub_commit.c - a commit as clients of a Hub send it: one JSON object a line. The first is the header; files come with their
+ * bytes in base64, LFS files by their digest.
+ *
+ * A line is gathered whole, up to LINE_BYTES, and forgotten before the next one: so much memory a commit takes. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include <jansson.h>
+
+#include "common/codec/base64.h"
+#include "server/repo/hosted/hosted.h"
+#include "server/repo/hosted/hub.h"
+#include "server/store/upload_reply.h"
+
+/* The longest file in base64, its path, some punctuation. */
+enum { LINE_BYTES = HUB_REGULAR_BYTES / 3 * 4 + 64 * 1024 };
+
+struct commit_reader {
+    struct buf line;
+    struct buf bytes; /* of the file in it */
+    uint64_t count;
+};
+
+static void *reader_open(const struct repo *r)
+{
+    struct commit_reader *k = NEW(struct commit_reader);
+
+    (void)r;
+    k->line = BUF_INIT(LINE_BYTES);
+    k->bytes = BUF_INIT(HUB_REGULAR_BYTES);
+    return k;
+}
+
+static void reader_close(void *state)
+{
+    struct commit_reader *k = state;
+
+    if (k != NULL) {
+        buf_free(&k->line);
+        buf_free(&k->bytes);
+        free(k);
+    }
+}
+
+static struct slice text_of(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+
+    return json_is_string(v) ? slice_of(json_string_value(v), json_string_length(v)) : SLICE_NONE;
+}
+
+static bool path_good(struct slice path, struct upload_reply *out)
+{
+    if (path.p == NULL || !hosted_path_valid(path)) {
+        upload_refuse(out, 400,
+                      "not a path for a file: no empty, '.', '..' parts, at most 4095 bytes, and "
+                      "'-' and 'resolve/' at the top are ours");
+        return false;
+    }
+    return true;
+}
+
+static int on_file(struct commit_reader *k, const json_t *v, struct changes *to,
+                   struct upload_reply *out, struct err *e)
+{
+    struct slice content = text_of(v, "content");
+    struct slice path = text_of(v, "path");
+    char *room;
+    size_t n = 0;
+
+    if (!path_good(path, out)) {
+        return 0;
+    }
+    buf_clear(&k->bytes);
+    room = buf_room(&k->bytes, content.n / 4 * 3 + 1 < HUB_REGULAR_BYTES ? content.n / 4 * 3 + 1
+                                                                         : HUB_REGULAR_BYTES);
+    if (content.p == NULL || !slice_eqs(text_of(v, "encoding"), "base64") || room == NULL ||
+        !base64_decode(content, room,
+                       HUB_REGULAR_BYTES < content.n / 4 * 3 + 1 ? HUB_REGULAR_BYTES
+                                                                 : content.n / 4 * 3 + 1,
+                       &n)) {
+        upload_refuse(out, 400, "not the bytes of a file in base64, of 8 MiB at most: " SLICE_FMT,
+                      SLICE_ARG(path));
+        return 0;
+    }
+    return changes_file(to, path, slice_of(room, n), out, e);
+}
+
+static int on_lfs(const json_t *v, struct changes *to, struct upload_reply *out, struct err *e)
+{
+    const json_t *size = json_object_get(v, "size");
+    struct slice path = text_of(v, "path");
+    struct digest d;
+
+    if (!path_good(path, out)) {
+        return 0;
+    }
+    if (!slice_eqs(text_of(v, "algo"), "sha256") || text_of(v, "oid").p == NULL ||
+        !digest_parse(text_of(v, "oid"), &d) || !json_is_integer(size) ||
+        json_integer_value(size) < 0) {
+        upload_refuse(out, 400, "an LFS file is {path, algo: sha256, oid, size}");
+        return 0;
+    }
+    return changes_object(to, path, &d, (uint64_t)json_integer_value(size), out, e);
+}
+
+static int on_removal(const json_t *v, bool folder, struct changes *to, struct upload_reply *out,
+                      struct err *e)
+{
+    struct slice path = text_of(v, "path");
+    char *copy;
+    int rc;
+
+    if (path.n != 0 && path.p[path.n - 1] == '/') {
+        path.n--;
+    }
+    if (folder && path.p != NULL && (path.n == 0 || slice_eqs(path, "."))) {
+        return changes_remove(to, SLICE(""), out, e); /* all of it */
+    }
+    if (path.p == NULL || !tree_path_valid(path)) {
+        upload_refuse(out, 400, "not a path of a file or folder");
+        return 0;
+    }
+    copy = mem_new(path.n + 1);
+    memcpy(copy, path.p, path.n);
+    copy[path.n] = '/';
+    rc = changes_remove(to, slice_of(copy, path.n + folder), out, e);
+    free(copy);
+    return rc;
+}
+
+static void on_header(const json_t *v, struct changes *to, struct upload_reply *out)
+{
+    const json_t *parent = json_object_get(v, "parentCommit");
+
+    if (parent == NULL || json_is_null(parent)) {
+        return;
+    }
+    changes_parent(to, text_of(v, "parentCommit"), out);
+}
+
+static int on_object(struct commit_reader *k, const json_t *o, struct changes *to,
+                     struct upload_reply *out, struct err *e)
+{
+    struct slice key = text_of(o, "key");
+    const json_t *v = json_object_get(o, "value");
+
+    if (!json_is_object(v) || (k->count == 0) != slice_eqs(key, "header")) {
+        upload_refuse(out, 400,
+                      "a commit begins with its header, once, and each line has a key and a value");
+    } else if (k->count == 0) {
+        on_header(v, to, out);
+    } else if (slice_eqs(key, "file")) {
+        return on_file(k, v, to, out, e);
+    } else if (slice_eqs(key, "lfsFile")) {
+        return on_lfs(v, to, out, e);
+    } else if (slice_eqs(key, "deletedFile") || slice_eqs(key, "deletedFolder")) {
+        return on_removal(v, slice_eqs(key, "deletedFolder"), to, out, e);
+    } else {
+        upload_refuse(out, 400, "commits have no \"" SLICE_FMT "\" here", SLICE_ARG(key));
+    }
+    return 0;
+}
+
+static int on_line(struct commit_reader *k, struct changes *to, struct upload_reply *out,
+                   struct err *e)
+{
+    json_error_t why;
+    json_t *o;
+    int rc;
+
+    if (slice_trim(buf_slice(&k->line)).n == 0) {
+        return 0;
+    }
+    o = json_loadb(k->line.p, k->line.n, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(o)) {
+        upload_refuse(out, 400, "line %" PRIu64 " of the commit is no JSON object", k->count + 1);
+        json_decref(o);
+        return 0;
+    }
+    rc = on_object(k, o, to, out, e);
+    json_decref(o);
+    k->count++;
+    return rc;
+}
+
+static int reader_read(void *state, struct slice bytes, bool end, struct changes *to,
+                       struct upload_reply *out, struct err *e)
+{
+    struct commit_reader *k = state;
+    int rc = 0;
+
+    while (rc == 0 && out->status == 0 && bytes.n != 0) {
+        ptrdiff_t at = slice_find(bytes, '\n');
+        struct slice part = at < 0 ? bytes : slice_first(bytes, (size_t)at);
+        buf_adds(&k->line, part);
+        bytes = slice_from(bytes, part.n + (at >= 0));
+        if (k->line.rc != 0) {
+            upload_refuse(out, 413,
+                          "a file of more than 8 MiB inside the commit: bring it by LFS first");
+        } else if (at >= 0) {
+            rc = on_line(k, to, out, e);
+            buf_clear(&k->line);
+        }
+    }
+    if (end && rc == 0 && out->status == 0) {
+        rc = on_line(k, to, out, e);
+        if (rc == 0 && out->status == 0 && k->count == 0) {
+            upload_refuse(out, 400, "a commit begins with its header");
+        }
+    }
+    return rc;
+}
+
+const struct put_reader hub_commit_reader = {
+    .open = reader_open, .read = reader_read, .close = reader_close};

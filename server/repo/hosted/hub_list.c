@@ -1,0 +1,417 @@
+/* hub_list.c - documents of a tree as a Hub words them: what a repository is, listings, paths, refs, commits. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "common/codec/jwrite.h"
+#include "common/codec/url.h"
+#include "common/hash/git_oid.h"
+#include "server/repo/hosted/hub.h"
+
+enum { SKIP_BYTES = 4096, POINTER_BYTES = 256, COMMITS_MAX = 1000, PATHS_MAX = 4096 };
+
+struct hub_list {
+    struct jwrite j;
+    struct store *s;
+    const struct repo *r;
+    const struct plan *p;
+    struct slice folder; /* with its '/', or empty */
+    bool recursive;
+    bool blobs; /* info: sizes and digests too */
+    size_t count;
+    struct buf skip;   /* a path behind all of the folder that was told of */
+    struct buf before; /* the last file's path */
+};
+
+static void text(struct hub_list *l, const char *key, struct slice v)
+{
+    jwrite_key(&l->j, slice_str(key));
+    jwrite_text(&l->j, v);
+}
+
+static void number(struct hub_list *l, const char *key, uint64_t v)
+{
+    jwrite_key(&l->j, slice_str(key));
+    jwrite_u64(&l->j, v);
+}
+
+static void word(struct hub_list *l, const char *key, const char *v)
+{
+    jwrite_key(&l->j, slice_str(key));
+    jwrite_word(&l->j, slice_str(v));
+}
+
+static void when(struct hub_list *l, const char *key, uint64_t unix_s)
+{
+    time_t t = (time_t)unix_s;
+    struct tm tm;
+    char s[40];
+
+    if (gmtime_r(&t, &tm) == NULL || strftime(s, sizeof s, "%Y-%m-%dT%H:%M:%S.000Z", &tm) == 0) {
+        s[0] = '\0';
+    }
+    text(l, key, slice_str(s));
+}
+
+/* --- files -------------------------------------------------------------------------------------------------------- */
+
+/* The pointer file that git would hold for it: its id and length are what a Hub tells. */
+static size_t pointer_of(const struct entry *en, const char *hex, char oid[GIT_OID_HEX + 1])
+{
+    char pointer[POINTER_BYTES];
+    struct git_oid o;
+    int n =
+        snprintf(pointer, sizeof pointer,
+                 "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %" PRIu64 "\n",
+                 hex, en->size_bytes);
+
+    git_oid_of(slice_of(pointer, (size_t)n), &o);
+    git_oid_format(&o, oid);
+    return (size_t)n;
+}
+
+static void lfs(struct hub_list *l, const struct entry *en, const char *id, const char *digest)
+{
+    char hex[DIGEST_HEX + 1];
+    char oid[GIT_OID_HEX + 1];
+    size_t n;
+
+    digest_format(&en->digest, hex);
+    n = pointer_of(en, hex, oid);
+    number(l, "size", en->size_bytes);
+    text(l, id, slice_str(oid));
+    jwrite_key(&l->j, SLICE("lfs"));
+    jwrite_open(&l->j, '{');
+    text(l, digest, slice_str(hex));
+    number(l, "size", en->size_bytes);
+    number(l, "pointerSize", n);
+    jwrite_close(&l->j, '}');
+}
+
+static void file_row(struct hub_list *l, const struct entry *en)
+{
+    jwrite_open(&l->j, '{');
+    text(l, "type", SLICE("file"));
+    text(l, "path", en->path);
+    lfs(l, en, "oid", "oid");
+    jwrite_close(&l->j, '}');
+}
+
+/* path: without its '/'. Its id: any, the same as long as the tree is. */
+static void folder_row(struct hub_list *l, struct slice path)
+{
+    struct hasher *h = hasher_new_whole();
+    struct digest d;
+    char id[HUB_COMMIT_HEX + 1];
+
+    hasher_add(h, l->p->snap.root.b, DIGEST_BYTES);
+    hasher_add(h, path.p, path.n);
+    hasher_final(h, &d);
+    hasher_free(&h);
+    hub_commit_id(&d, id);
+    jwrite_open(&l->j, '{');
+    text(l, "type", SLICE("directory"));
+    text(l, "path", path);
+    text(l, "oid", slice_str(id));
+    number(l, "size", 0);
+    jwrite_close(&l->j, '}');
+}
+
+/* --- a folder ----------------------------------------------------------------------------------------------------- */
+
+/* Folders that this file is the first of. */
+static void folders_of(struct hub_list *l, struct slice path)
+{
+    for (size_t i = l->folder.n; i < path.n; i++) {
+        if (path.p[i] == '/' && !slice_starts(buf_slice(&l->before), slice_first(path, i + 1))) {
+            folder_row(l, slice_first(path, i));
+        }
+    }
+    buf_clear(&l->before);
+    buf_adds(&l->before, path);
+}
+
+static int on_entry(void *arg, const struct entry *en)
+{
+    struct hub_list *l = arg;
+    ptrdiff_t slash = slice_find(slice_from(en->path, l->folder.n), '/');
+
+    l->count++;
+    if (l->j.out->rc != 0) {
+        return E_TOOBIG;
+    }
+    if (slash < 0 || l->recursive) {
+        folders_of(l, en->path);
+        if (en->type == ENTRY_FILE) {
+            file_row(l, en);
+        }
+        return 0;
+    }
+    folder_row(l, slice_first(en->path, l->folder.n + (size_t)slash));
+    buf_clear(&l->skip);
+    buf_add(&l->skip, en->path.p, l->folder.n + (size_t)slash + 1);
+    memset(buf_room(&l->skip, SKIP_BYTES), 0xff, SKIP_BYTES);
+    buf_grew(&l->skip, SKIP_BYTES);
+    return 1; /* and go on behind it */
+}
+
+static int list_tree(struct hub_list *l, struct err *e)
+{
+    struct slice after = SLICE_NONE;
+    int rc;
+
+    jwrite_open(&l->j, '[');
+    do {
+        rc = tree_walk(l->s, &l->p->snap.root, l->folder, after, on_entry, l, e);
+        after = buf_slice(&l->skip);
+    } while (rc == 1);
+    jwrite_close(&l->j, ']');
+    if (rc == 0 && l->count == 0 && l->folder.n != 0) {
+        return err_set(e, E_NOTFOUND, "no such folder");
+    }
+    return rc;
+}
+
+/* --- single paths ------------------------------------------------------------------------------------------------- */
+
+static int on_any(void *arg, const struct entry *en)
+{
+    (void)en;
+    ++*(size_t *)arg;
+    return 1;
+}
+
+static int path_row(struct hub_list *l, struct slice path, struct err *e)
+{
+    struct arena a = {0};
+    struct entry en;
+    size_t below = 0;
+    int rc;
+
+    if (!tree_path_valid(path)) {
+        return 0;
+    }
+    rc = tree_get(l->s, &l->p->snap.root, path, &a, &en, e);
+    if (rc == 0 && en.type == ENTRY_FILE) {
+        file_row(l, &en);
+    } else if (rc == E_NOTFOUND) {
+        struct slice folder = arena_fmt(&a, SLICE_FMT "/", SLICE_ARG(path));
+        rc = tree_walk(l->s, &l->p->snap.root, folder, SLICE_NONE, on_any, &below, e);
+        rc = rc == 1 ? 0 : rc;
+        if (rc == 0 && below != 0) {
+            folder_row(l, path);
+        }
+    }
+    arena_fini(&a);
+    return rc;
+}
+
+/* One field of a form. */
+static int form_path(struct hub_list *l, struct slice value, struct err *e)
+{
+    struct buf plain = BUF_INIT(SKIP_BYTES);
+    struct arena a = {0};
+    char *spaced = arena_cstr(&a, value);
+    int rc = 0;
+
+    for (size_t i = 0; i < value.n; i++) {
+        spaced[i] = spaced[i] == '+' ? ' ' : spaced[i];
+    }
+    if (url_decode(slice_of(spaced, value.n), &plain) && plain.rc == 0) {
+        struct slice path = buf_slice(&plain);
+        path.n -= path.n != 0 && path.p[path.n - 1] == '/';
+        rc = path_row(l, path, e);
+    }
+    buf_free(&plain);
+    arena_fini(&a);
+    return rc;
+}
+
+static int list_paths(struct hub_list *l, struct err *e)
+{
+    struct slice form = l->p->text;
+    int rc = 0;
+
+    jwrite_open(&l->j, '[');
+    for (int i = 0; rc == 0 && i < PATHS_MAX && form.n != 0; i++) {
+        struct slice value = slice_cut(&form, '&');
+        if (slice_eqs(slice_cut(&value, '='), "paths")) {
+            rc = form_path(l, value, e);
+        }
+    }
+    jwrite_close(&l->j, ']');
+    return rc;
+}
+
+/* --- the repository ----------------------------------------------------------------------------------------------- */
+
+static int on_sibling(void *arg, const struct entry *en)
+{
+    struct hub_list *l = arg;
+
+    if (l->j.out->rc != 0) {
+        return E_TOOBIG;
+    }
+    if (en->type != ENTRY_FILE) {
+        return 0;
+    }
+    jwrite_open(&l->j, '{');
+    text(l, "rfilename", en->path);
+    if (l->blobs) {
+        lfs(l, en, "blobId", "sha256");
+    }
+    jwrite_close(&l->j, '}');
+    return 0;
+}
+
+static int list_info(struct hub_list *l, struct err *e)
+{
+    const struct snap *sn = &l->p->snap;
+    struct slice rest = l->p->name;
+    char id[HUB_COMMIT_HEX + 1];
+    int rc;
+
+    hub_commit_id(&sn->root, id);
+    jwrite_open(&l->j, '{');
+    text(l, "_id", slice_first(slice_str(id), 24));
+    text(l, "id", l->p->name);
+    text(l, "modelId", l->p->name);
+    text(l, "author", slice_cut(&rest, '/'));
+    text(l, "sha", slice_str(id));
+    when(l, "lastModified", sn->created_unix_s);
+    when(l, "createdAt", sn->created_unix_s);
+    word(l, "private", l->r->anonymous_read ? "false" : "true");
+    word(l, "gated", "false");
+    word(l, "disabled", "false");
+    word(l, "tags", "[]");
+    number(l, "downloads", 0);
+    number(l, "likes", 0);
+    number(l, "usedStorage", sn->bytes);
+    jwrite_key(&l->j, SLICE("siblings"));
+    jwrite_open(&l->j, '[');
+    rc = tree_walk(l->s, &sn->root, SLICE(""), SLICE_NONE, on_sibling, l, e);
+    jwrite_close(&l->j, ']');
+    jwrite_close(&l->j, '}');
+    return rc;
+}
+
+static int on_tag(void *arg, const struct snap *sn)
+{
+    struct hub_list *l = arg;
+    char id[HUB_COMMIT_HEX + 1];
+    char ref[96];
+
+    if (sn->label[0] == '\0') {
+        return 0;
+    }
+    hub_commit_id(&sn->root, id);
+    snprintf(ref, sizeof ref, "refs/tags/%s", sn->label);
+    jwrite_open(&l->j, '{');
+    text(l, "name", slice_str(sn->label));
+    text(l, "ref", slice_str(ref));
+    text(l, "targetCommit", slice_str(id));
+    jwrite_close(&l->j, '}');
+    return 0;
+}
+
+static int list_refs(struct hub_list *l, struct err *e)
+{
+    char id[HUB_COMMIT_HEX + 1];
+    int rc;
+
+    hub_commit_id(&l->p->snap.root, id);
+    jwrite_open(&l->j, '{');
+    jwrite_key(&l->j, SLICE("branches"));
+    jwrite_open(&l->j, '[');
+    jwrite_open(&l->j, '{');
+    text(l, "name", SLICE("main"));
+    text(l, "ref", SLICE("refs/heads/main"));
+    text(l, "targetCommit", slice_str(id));
+    jwrite_close(&l->j, '}');
+    jwrite_close(&l->j, ']');
+    word(l, "converts", "[]");
+    jwrite_key(&l->j, SLICE("tags"));
+    jwrite_open(&l->j, '[');
+    rc = snap_list(l->s, slice_str(l->r->name), l->p->name, on_tag, l, e);
+    jwrite_close(&l->j, ']');
+    jwrite_close(&l->j, '}');
+    return rc;
+}
+
+/* Newest first, from the version that was asked for. */
+static int on_commit(void *arg, const struct snap *sn)
+{
+    struct hub_list *l = arg;
+    char id[HUB_COMMIT_HEX + 1];
+    char title[32];
+
+    if (sn->seq > l->p->snap.seq) {
+        return 0;
+    }
+    if (l->count++ == COMMITS_MAX) {
+        return 1;
+    }
+    hub_commit_id(&sn->root, id);
+    snprintf(title, sizeof title, "v%" PRIu64, sn->seq);
+    jwrite_open(&l->j, '{');
+    text(l, "id", slice_str(id));
+    text(l, "title", slice_str(title));
+    text(l, "message", SLICE(""));
+    when(l, "date", sn->created_unix_s);
+    word(l, "authors", "[]");
+    jwrite_close(&l->j, '}');
+    return 0;
+}
+
+static int list_commits(struct hub_list *l, struct err *e)
+{
+    int rc;
+
+    jwrite_open(&l->j, '[');
+    rc = snap_list(l->s, slice_str(l->r->name), l->p->name, on_commit, l, e);
+    jwrite_close(&l->j, ']');
+    return rc == 1 ? 0 : rc;
+}
+
+int hub_listing(struct store *s, const struct repo *r, const struct plan *p, struct buf *body,
+                struct slice *content_type, struct err *e)
+{
+    struct hub_list l = {.j = JWRITE_INTO(body),
+                         .s = s,
+                         .r = r,
+                         .p = p,
+                         .folder = p->entry.path,
+                         .recursive = p->recursive,
+                         .blobs = p->recursive,
+                         .skip = BUF_INIT(3 * SKIP_BYTES),
+                         .before = BUF_INIT(2 * SKIP_BYTES)};
+    int rc = 0;
+
+    *content_type = SLICE("application/json");
+    switch (p->form) {
+    case LIST_HUB_INFO:
+        rc = list_info(&l, e);
+        break;
+    case LIST_HUB_TREE:
+        rc = list_tree(&l, e);
+        break;
+    case LIST_HUB_PATHS:
+        rc = list_paths(&l, e);
+        break;
+    case LIST_HUB_REFS:
+        rc = list_refs(&l, e);
+        break;
+    case LIST_HUB_COMMITS:
+        rc = list_commits(&l, e);
+        break;
+    case LIST_OURS:
+        break;
+    }
+    if (rc == E_TOOBIG || (rc == 0 && body->rc != 0)) {
+        rc = err_set(e, E_TOOBIG, "a listing of more than %zu bytes: ask for a folder below",
+                     body->max);
+    }
+    buf_free(&l.skip);
+    buf_free(&l.before);
+    return rc;
+}

@@ -1,0 +1,383 @@
+/* hub_write.c - what changes a repository, in the Hub's words: create, preupload, LFS batch, commit. */
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "common/codec/jwrite.h"
+#include "server/repo/hosted/hosted.h"
+#include "server/repo/hosted/hub.h"
+
+enum { REPLY_BYTES = 4 << 20, PREUPLOAD_FILES_MAX = 4096 };
+
+#define NO_XET                                                                                     \
+    "this mirror takes files of more than 8 MiB by LFS, not by Xet: where hf_xet is installed, "   \
+    "set HF_HUB_DISABLE_XET=1"
+
+static struct slice text_of(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+
+    return json_is_string(v) ? slice_of(json_string_value(v), json_string_length(v)) : SLICE_NONE;
+}
+
+/* The request's body as an object, to be json_decref()ed; NULL: the plan has become something else. */
+static json_t *body_of(struct hub_ask *k)
+{
+    const struct fact *f = plan_request_body(k->facts, k->p);
+    json_t *o;
+
+    if (f == NULL) {
+        return NULL;
+    }
+    if (f->rc != 0) {
+        hub_say(k, 413, NULL, SLICE("a request of more than 1 MiB: ask in parts"));
+        return NULL;
+    }
+    o = json_loadb(f->bytes.p, f->bytes.n, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(o)) {
+        json_decref(o);
+        hub_say(k, 400, NULL, SLICE("the body is no JSON object"));
+        return NULL;
+    }
+    return o;
+}
+
+static void plan_put(struct hub_ask *k, enum put_kind kind)
+{
+    k->p->kind = PLAN_PUT;
+    k->p->variant = SLICE("hub");
+    k->p->put = (struct put){.kind = kind,
+                             .repo = slice_str(k->r->name),
+                             .name = k->at.id,
+                             .path = SLICE(""),
+                             .total = LENGTH_UNKNOWN};
+    k->p->text = arena_fmt(k->a, SLICE_FMT SLICE_FMT, SLICE_ARG(hub_base(k)), SLICE_ARG(k->at.id));
+}
+
+/* --- create ------------------------------------------------------------------------------------------------------- */
+
+/* What cannot be kept is refused, not forgotten. */
+static const char *create_refusal(const struct hub_ask *k, const json_t *o)
+{
+    struct slice type = text_of(o, "type");
+    struct slice visibility = text_of(o, "visibility");
+
+    if (type.p != NULL && !slice_eqs(type, "model")) {
+        return "this mirror keeps its own repositories as models: no datasets, no spaces";
+    }
+    if (k->r->anonymous_read &&
+        (json_is_true(json_object_get(o, "private")) || slice_eqs(visibility, "private"))) {
+        return "nothing is private here: all of this mirror's repo may be read without a token "
+               "(its configuration says so); create it as public, or ask for a repo with access "
+               "{ anonymous = none }";
+    }
+    return NULL;
+}
+
+static void create_named(struct hub_ask *k, const json_t *o)
+{
+    struct slice owner = text_of(o, "organization");
+    struct slice name = text_of(o, "name");
+    const char *no = create_refusal(k, o);
+
+    owner = owner.p != NULL ? owner : k->who->name;
+    if (no != NULL) {
+        hub_say(k, 400, NULL, slice_str(no));
+        return;
+    }
+    if (!hosted_segment_valid(owner) || !hosted_segment_valid(name) || slice_eqs(owner, "api")) {
+        hub_say(k, 400, NULL,
+                SLICE("a repository is called <owner>/<name>: letters, digits, '_', '.', '-'"));
+        return;
+    }
+    k->at.id = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(owner), SLICE_ARG(name));
+    k->p->right = RIGHT_PUBLISH;
+    k->p->subject = arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(k->at.id));
+    plan_put(k, PUT_CREATE);
+}
+
+static void plan_create(struct hub_ask *k)
+{
+    json_t *o;
+
+    if (k->who->token == NULL) {
+        hub_say(
+            k, 401, NULL,
+            SLICE("creating needs a token with scope publish:...; see `mirrorctl token create`"));
+        return;
+    }
+    k->p->right = RIGHT_UPLOAD; /* the name, and so the right, is in the body */
+    o = body_of(k);
+    if (o != NULL) {
+        create_named(k, o);
+        json_decref(o);
+    }
+}
+
+/* --- preupload ---------------------------------------------------------------------------------------------------- */
+
+static bool write_modes(struct jwrite *j, const json_t *files, bool *lfs)
+{
+    size_t i;
+    const json_t *f;
+
+    json_array_foreach(files, i, f)
+    {
+        const json_t *size = json_object_get(f, "size");
+        struct slice path = text_of(f, "path");
+        if (path.p == NULL || !json_is_integer(size) || json_integer_value(size) < 0) {
+            return false;
+        }
+        bool large = json_integer_value(size) > HUB_REGULAR_BYTES;
+        *lfs = *lfs || large;
+        jwrite_open(j, '{');
+        jwrite_key(j, SLICE("path"));
+        jwrite_text(j, path);
+        jwrite_key(j, SLICE("uploadMode"));
+        jwrite_text(j, large ? SLICE("lfs") : SLICE("regular"));
+        jwrite_key(j, SLICE("shouldIgnore"));
+        jwrite_word(j, SLICE("false"));
+        jwrite_key(j, SLICE("oid")); /* what has not changed is found at the commit */
+        jwrite_word(j, SLICE("null"));
+        jwrite_close(j, '}');
+    }
+    return true;
+}
+
+static void preupload(struct hub_ask *k, const json_t *o)
+{
+    const json_t *files = json_object_get(o, "files");
+    struct buf body = BUF_INIT(REPLY_BYTES);
+    struct jwrite j = JWRITE_INTO(&body);
+    bool lfs = false;
+
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("files"));
+    jwrite_open(&j, '[');
+    if (!json_is_array(files) || json_array_size(files) > PREUPLOAD_FILES_MAX ||
+        !write_modes(&j, files, &lfs)) {
+        hub_say(k, 400, NULL, SLICE("files: a list of {path, size}, of at most 4096"));
+    } else {
+        jwrite_close(&j, ']');
+        jwrite_close(&j, '}');
+        if (body.rc != 0) {
+            hub_say(k, 413, NULL, SLICE("too many files at once: ask in parts"));
+        } else {
+            hub_say_json(k, arena_copy(k->a, buf_slice(&body)));
+            if (lfs) { /* clients print it; of our answer to Xet they show the status alone */
+                plan_field(k->p, SLICE("x-hf-warning"), SLICE("upload; " NO_XET));
+            }
+        }
+    }
+    buf_free(&body);
+}
+
+/* --- LFS batch ---------------------------------------------------------------------------------------------------- */
+
+static bool read_objects(struct hub_ask *k, const json_t *list)
+{
+    struct put_object *out;
+    size_t i;
+    const json_t *o;
+
+    if (!json_is_array(list) || json_array_size(list) > OFFER_OBJECTS_MAX) {
+        return false;
+    }
+    out = arena_alloc(k->a, (json_array_size(list) + 1) * sizeof *out);
+    json_array_foreach(list, i, o)
+    {
+        const json_t *size = json_object_get(o, "size");
+        struct slice oid = text_of(o, "oid");
+        if (oid.p == NULL || !digest_parse(oid, &out[i].digest) || !json_is_integer(size) ||
+            json_integer_value(size) < 0) {
+            return false;
+        }
+        out[i].size_bytes = (uint64_t)json_integer_value(size);
+    }
+    k->p->put.objects = out;
+    k->p->put.objects_count = json_array_size(list);
+    return true;
+}
+
+static void batch(struct hub_ask *k, const json_t *o)
+{
+    if (!slice_eqs(text_of(o, "operation"), "upload")) {
+        hub_say(k, 422, NULL, SLICE("LFS is for uploads here: files are read below /resolve/"));
+        return;
+    }
+    plan_put(k, PUT_OFFER);
+    if (!read_objects(k, json_object_get(o, "objects"))) {
+        hub_say(k, 422, NULL, SLICE("objects: a list of {oid: sha256, size}, of at most 256"));
+    }
+}
+
+/* --- commit ------------------------------------------------------------------------------------------------------- */
+
+static void plan_commit(struct hub_ask *k)
+{
+    plan_put(k, PUT_CHANGES);
+    k->p->reader = &hub_commit_reader;
+}
+
+/* --- all of them -------------------------------------------------------------------------------------------------- */
+
+static bool on_main(struct hub_ask *k)
+{
+    if (k->at.rev.p != NULL && !slice_eqs(k->at.rev, "main")) {
+        hub_say(k, 404, "RevisionNotFound",
+                SLICE("commits go to \"main\" here: there are no other branches"));
+        return false;
+    }
+    if (hub_query(k->req->query, "create_pr", SLICE("1"))) {
+        hub_say(k, 400, NULL, SLICE("there are no pull requests here: commit to main"));
+        return false;
+    }
+    return true;
+}
+
+static void write_to(struct hub_ask *k, void (*with)(struct hub_ask *k, const json_t *o))
+{
+    json_t *o;
+
+    k->p->right = RIGHT_PUBLISH;
+    if (!on_main(k) || hub_version(k) == NULL) {
+        return;
+    }
+    if (with == NULL) {
+        plan_commit(k);
+        return;
+    }
+    o = body_of(k);
+    if (o != NULL) {
+        with(k, o);
+        json_decref(o);
+    }
+}
+
+static bool is_post(struct hub_ask *k)
+{
+    if (k->req->method != METHOD_POST) {
+        plan_method(k->p, SLICE("POST"), SLICE("this path takes POST\n"));
+        return false;
+    }
+    return true;
+}
+
+void hub_write(struct hub_ask *k)
+{
+    struct slice verb = k->at.verb;
+
+    if (slice_eqs(verb, "xet-write-token")) {
+        hub_say(k, 404, NULL, SLICE(NO_XET));
+    } else if (slice_eqs(verb, "validate-yaml")) {
+        hub_say_json(k, SLICE("{\"errors\":[],\"warnings\":[]}"));
+    } else if (slice_eqs(verb, "repos/create")) {
+        if (is_post(k)) {
+            plan_create(k);
+        }
+    } else if (slice_eqs(verb, "preupload") || slice_eqs(verb, "lfs-batch") ||
+               slice_eqs(verb, "commit")) {
+        if (is_post(k)) {
+            write_to(k, slice_eqs(verb, "preupload")   ? preupload
+                        : slice_eqs(verb, "lfs-batch") ? batch
+                                                       : NULL);
+        }
+    } else {
+        hub_say(k, 403, NULL,
+                SLICE("not offered here: this mirror's own repositories have one branch, main; "
+                      "files are deleted by commits, and versions stay"));
+    }
+}
+
+/* --- answers ------------------------------------------------------------------------------------------------------ */
+
+static void answer_objects(const struct plan *p, struct upload_reply *u)
+{
+    struct jwrite j = JWRITE_INTO(&u->body);
+    char hex[DIGEST_HEX + 1];
+    char href[4096];
+
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("transfer"));
+    jwrite_text(&j, SLICE("basic"));
+    jwrite_key(&j, SLICE("objects"));
+    jwrite_open(&j, '[');
+    for (size_t i = 0; i < p->put.objects_count; i++) {
+        digest_format(&p->put.objects[i].digest, hex);
+        jwrite_open(&j, '{');
+        jwrite_key(&j, SLICE("oid"));
+        jwrite_text(&j, slice_str(hex));
+        jwrite_key(&j, SLICE("size"));
+        jwrite_u64(&j, p->put.objects[i].size_bytes);
+        if (!u->held[i]) { /* without actions a client has nothing to do */
+            snprintf(href, sizeof href, SLICE_FMT "/-/objects/%s?upload=%s", SLICE_ARG(p->text),
+                     hex, u->upload);
+            jwrite_key(&j, SLICE("actions"));
+            jwrite_open(&j, '{');
+            jwrite_key(&j, SLICE("upload"));
+            jwrite_open(&j, '{');
+            jwrite_key(&j, SLICE("href"));
+            jwrite_text(&j, slice_str(href));
+            jwrite_close(&j, '}');
+            jwrite_close(&j, '}');
+        }
+        jwrite_close(&j, '}');
+    }
+    jwrite_close(&j, ']');
+    jwrite_close(&j, '}');
+}
+
+static void answer_created(const struct plan *p, struct upload_reply *u)
+{
+    struct jwrite j = JWRITE_INTO(&u->body);
+    bool there = u->status == 412;
+
+    u->status = there ? 409 : 200;
+    buf_clear(&u->body);
+    jwrite_open(&j, '{');
+    if (there) {
+        jwrite_key(&j, SLICE("error"));
+        jwrite_text(&j, SLICE("You already created this model repo"));
+    }
+    jwrite_key(&j, SLICE("url")); /* clients read it of a 409 too */
+    jwrite_text(&j, p->text);
+    jwrite_close(&j, '}');
+}
+
+static void answer_commit(const struct plan *p, struct upload_reply *u, struct arena *a)
+{
+    struct jwrite j = JWRITE_INTO(&u->body);
+    struct slice id = slice_of(u->etag + 1, HUB_COMMIT_HEX);
+
+    u->status = 200;
+    buf_clear(&u->body);
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("success"));
+    jwrite_word(&j, SLICE("true"));
+    jwrite_key(&j, SLICE("commitOid"));
+    jwrite_text(&j, id);
+    jwrite_key(&j, SLICE("commitUrl"));
+    jwrite_text(&j,
+                arena_fmt(a, SLICE_FMT "/commit/" SLICE_FMT, SLICE_ARG(p->text), SLICE_ARG(id)));
+    jwrite_close(&j, '}');
+}
+
+void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_reply *u,
+                    struct arena *a, struct http_reply *reply)
+{
+    bool good = u->status == 200 || u->status == 201;
+
+    (void)r;
+    if (!slice_eqs(p->variant, "hub")) {
+        return;
+    }
+    if (p->put.kind == PUT_CREATE && (good || u->status == 412)) {
+        answer_created(p, u);
+    } else if (p->put.kind == PUT_OFFER && good) {
+        answer_objects(p, u);
+    } else if (p->put.kind == PUT_CHANGES && good) {
+        answer_commit(p, u, a);
+    } else if (p->put.kind == PUT_CHANGES && u->status == 404) {
+        reply_add(reply, SLICE("x-error-code"), SLICE("EntryNotFound"));
+    }
+}

@@ -1,0 +1,30 @@
+/* changes.h - what is to become of a tree, gathered while a request's body comes, then published as one version.
+ *
+ * Files that come with their bytes are blobs at once; objects were brought before (offer.h). Nothing shows before
+ * changes_commit(): all of it, on the tree as it then is, or, with a parent, on that state alone.
+ *
+ * threads  all block: pool threads, one call at a time
+ * errors   as upload.h: what the client did is a status in the reply, and the changes are then of no use
+ */
+#ifndef SERVER_STORE_CHANGES_H
+#define SERVER_STORE_CHANGES_H
+
+#include "server/store/upload.h"
+
+struct changes;
+struct changes *changes_open(struct uploads *u, const struct put *p); /* copies what it needs */
+/* The first hex digits of the root that the tree must have, at least 16 of them. */
+void changes_parent(struct changes *c, struct slice hex, struct upload_reply *out);
+MUST_USE int changes_file(struct changes *c, struct slice path, struct slice bytes,
+                          struct upload_reply *out, struct err *e);
+MUST_USE int changes_object(struct changes *c, struct slice path, const struct digest *d,
+                            uint64_t size_bytes, struct upload_reply *out, struct err *e);
+/* A file, or with a '/' at its end all that lies below. What is not there is answered with 404, at the commit. */
+MUST_USE int changes_remove(struct changes *c, struct slice path, struct upload_reply *out,
+                            struct err *e);
+/* 201, 200 when nothing changed, 404, 409, 412. */
+MUST_USE int changes_commit(struct changes *c, uint64_t now_unix_s, struct upload_reply *out,
+                            struct err *e);
+void changes_close(struct changes **cp); /* NULL is fine */
+
+#endif

@@ -1,0 +1,25 @@
+/* offer.h - loose objects: bytes brought to a tree before the commit that names them (LFS, as clients of a Hub do it).
+ *
+ * An offer is a session without files (session.h): who knows its id may bring bytes by their digest, and it holds them so that
+ * nothing evicts them, for UPLOAD_EXPIRE_S. Nobody can read them by it. A tree "has" a digest when it holds it or an
+ * offer to it does: only then a commit may name it without bringing the bytes, or whoever may write one tree could read
+ * all others by their digests.
+ *
+ * threads  any; blocks
+ */
+#ifndef SERVER_STORE_OFFER_H
+#define SERVER_STORE_OFFER_H
+
+#include "server/store/session.h"
+
+/* PUT_OFFER. */
+MUST_USE int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
+                       struct upload_reply *out, struct err *e);
+/* The offer that a put names. False: answered with 404; or *rc. Always session_free(). */
+MUST_USE bool offer_begin(struct store *s, const struct put *p, struct session *out,
+                          struct upload_reply *reply, int *rc, struct err *e);
+/* offers: ids of those that hold it, one behind the other, UPLOAD_ID bytes each; may be NULL. */
+MUST_USE int offer_tree_has(struct store *s, const struct put *p, const struct digest *d, bool *yes,
+                            struct buf *offers, struct err *e);
+
+#endif

@@ -1,0 +1,107 @@
+"""huggingface_hub, unmodified, with a hosted repository as its Hub: create, upload, download, delete; with hf_xet and without."""
+import hashlib
+import os
+
+import pytest
+
+from clients.test_hub import TREE, VERSIONS, client
+
+pytestmark = pytest.mark.xdist_group("hub")
+
+CONFIG = 'repo "models" { protocol = "hosted" }'
+BIG = os.urandom(9 << 20)
+FILES = {"README.md": b"---\nlicense: mit\n---\n# demo\n", "config.json": b'{"a": 1}', "empty": b"", "sub/deep/w.bin": os.urandom(70000),
+         "sub/with blank+%.txt": b"odd\n"}
+
+WORK = TREE + """
+import json, pathlib, sys
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, hf_hub_download, snapshot_download
+api = HfApi()
+def error(f, *a, **k):
+    try:
+        f(*a, **k)
+    except Exception as e:
+        return type(e).__name__
+api.create_repo("me/gpt")
+api.create_repo("me/gpt", exist_ok=True)
+api.upload_folder(folder_path=sys.argv[1], repo_id="me/gpt", commit_message="all")
+first = api.repo_info("me/gpt").sha
+out = {"whoami": api.whoami()["name"], "first": first, "snapshot": tree(snapshot_download("me/gpt")), "files": sorted(api.list_repo_files("me/gpt"))}
+api.upload_folder(folder_path=sys.argv[1], repo_id="me/gpt")
+out["again"] = api.repo_info("me/gpt").sha == first
+api.upload_file(path_or_fileobj=b"two", path_in_repo="config.json", repo_id="me/gpt")
+api.create_commit("me/gpt", [CommitOperationAdd("new.txt", b"new"), CommitOperationDelete("sub/", is_folder=True)], commit_message="move",
+                  parent_commit=api.repo_info("me/gpt").sha)
+out["stale"] = error(api.create_commit, "me/gpt", [CommitOperationAdd("x", b"x")], commit_message="x", parent_commit=first)
+api.delete_file("empty", "me/gpt")
+out["after"] = sorted(api.list_repo_files("me/gpt"))
+out["config"] = open(hf_hub_download("me/gpt", "config.json")).read()
+out["old"] = open(hf_hub_download("me/gpt", "config.json", revision=first)).read()
+out["paths"] = sorted(p.path for p in api.get_paths_info("me/gpt", ["config.json", "none"]))
+out["commits"] = len(api.list_repo_commits("me/gpt"))
+out["branches"] = [b.name for b in api.list_repo_refs("me/gpt").branches]
+out["errors"] = [error(hf_hub_download, "me/gpt", "none"), error(hf_hub_download, "me/gpt", "config.json", revision="none"),
+                 error(hf_hub_download, "me/none", "config.json"), error(api.delete_file, "none", "me/gpt")]
+print(json.dumps(out))
+"""
+
+
+@pytest.fixture
+def home(mirrord, tmp_path):
+    from clients.test_hub import World
+    m = mirrord(CONFIG)
+    w = World(m, tmp_path)
+    w.env.update(HF_ENDPOINT=f"http://127.0.0.1:{m.port}/models", HF_TOKEN=m.token("ci", "publish:models/me/*"))
+    return w
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, data in FILES.items():
+        path = tmp_path / "mine" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return tmp_path / "mine"
+
+
+def sums(files):
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+
+
+@pytest.mark.parametrize("version", [pytest.param(v, id=v or "newest") for v in VERSIONS])
+def test_a_home(home, folder, version):
+    """Beyond 8 MiB by LFS; what is below comes inside the commit."""
+    (folder / "model.safetensors").write_bytes(BIG)
+    files = {**FILES, "model.safetensors": BIG}
+    out = home.python(client(version, False), WORK, folder)
+    errors = out.pop("errors")
+    first = out.pop("first")
+    assert len(first) == 40
+    assert out == {
+        "whoami": "ci", "snapshot": sums(files), "files": sorted(files), "again": True, "stale": out["stale"],
+        "after": ["README.md", "config.json", "model.safetensors", "new.txt"], "config": "two", "old": '{"a": 1}', "paths": ["config.json"],
+        "commits": 5, "branches": ["main"]}
+    assert out["stale"] in ("HfHubHTTPError", "HTTPError")
+    assert [e.replace("Remote", "") for e in errors] == ["EntryNotFoundError", "RevisionNotFoundError", "RepositoryNotFoundError", "EntryNotFoundError"]
+
+
+def test_the_command(home, folder):
+    (folder / "model.safetensors").write_bytes(BIG)
+    hf = client("", False) / "hf"
+    home.run([hf, "upload", "me/gpt", folder, "."])
+    home.fresh()
+    home.run([hf, "download", "me/gpt", "--local-dir", "got"])
+    got = {str(p.relative_to(home.home / "got")): p.read_bytes() for p in (home.home / "got").rglob("*") if p.is_file() and ".cache" not in p.parts}
+    assert sums(got) == sums({**FILES, "model.safetensors": BIG})
+
+
+def test_with_hf_xet(home, folder):
+    """Files up to 8 MiB need no Xet; for the others the client says what to do, and nothing of the commit shows."""
+    bins = client("", True)
+    home.run([bins / "hf", "upload", "me/gpt", folder, "."])
+    (folder / "model.safetensors").write_bytes(BIG)
+    said = home.run([bins / "hf", "upload", "me/gpt", folder, "."], fails=True)
+    assert "HF_HUB_DISABLE_XET=1" in said
+    assert home.m.get("/models/me/gpt/model.safetensors").status == 404
+    home.run([bins / "hf", "upload", "me/gpt", folder, "."], more={"HF_HUB_DISABLE_XET": "1"})
+    assert home.m.get("/models/me/gpt/model.safetensors").body == BIG

@@ -45,7 +45,7 @@ static void on_request(void *arg, struct exchange *x)
     }
 }
 
-static bool allowed(const struct call *c, struct exchange *x);
+static bool allowed(struct call *c);
 static bool takes_method(struct call *c);
 
 void call_advance(struct call *c)
@@ -66,7 +66,7 @@ void call_advance(struct call *c)
                "%s\n", why.text);
         return;
     }
-    if (c->plan.kind != PLAN_REPLY && (!allowed(c, c->x) || !takes_method(c))) {
+    if (c->plan.kind != PLAN_REPLY && (!allowed(c) || !takes_method(c))) {
         return;
     }
     switch (c->plan.kind) {
@@ -116,22 +116,41 @@ static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours
     return true;
 }
 
-static bool allowed(const struct call *c, struct exchange *x)
+/* 401 or 403, in words that the repo's clients understand. */
+static void forbid(struct call *c, int status, struct slice why)
+{
+    struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
+
+    r->status = status;
+    if (status == 401) {
+        reply_add(r, SLICE("www-authenticate"), SLICE("Basic realm=\"mirrord\", Bearer"));
+    }
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    if (c->repo->ops->failed != NULL) {
+        c->repo->ops->failed(c->repo, &c->plan, status, why, &c->arena, r);
+    }
+    exchange_reply(c->x, r, body_of_bytes(arena_fmt(&c->arena, SLICE_FMT "\n", SLICE_ARG(why))));
+}
+
+static bool allowed(struct call *c)
 {
     bool publish = c->plan.right == RIGHT_PUBLISH;
+    const char *right = publish ? "publish" : "read";
 
     if (c->plan.right == RIGHT_UPLOAD || (!publish && c->repo->anonymous_read) ||
-        gate_allows(&c->who, publish ? "publish" : "read", c->plan.subject)) {
+        gate_allows(&c->who, right, c->plan.subject)) {
         return true;
     }
     if (c->who.token == NULL) {
-        refuse_token(
-            x, publish
-                   ? "publishing needs a token with scope publish:...; see `mirrorctl token create`"
-                   : "this repo needs a token with scope read:...; see `mirrorctl token create`");
+        forbid(c, 401,
+               arena_fmt(&c->arena,
+                         "%s needs a token with scope %s:...; see `mirrorctl token create`",
+                         publish ? "publishing" : "this repo", right));
     } else {
-        refuse(x, 403, "token " SLICE_FMT " has no scope for this: it needs %s:" SLICE_FMT "\n",
-               SLICE_ARG(c->who.name), publish ? "publish" : "read", SLICE_ARG(c->plan.subject));
+        forbid(c, 403,
+               arena_fmt(&c->arena,
+                         "token " SLICE_FMT " has no scope for this: it needs %s:" SLICE_FMT,
+                         SLICE_ARG(c->who.name), right, SLICE_ARG(c->plan.subject)));
     }
     return false;
 }

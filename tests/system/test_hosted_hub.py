@@ -101,7 +101,8 @@ def test_closed_repositories_are_closed(m):
     assert h.commit(file("a", b"secret")).status == 200
     for path in ("api/models/me/gpt", "api/models/me/gpt/tree/main", "api/models/me/gpt/refs", "api/models/me/gpt/commits/main",
                  "me/gpt/resolve/main/a", "api/models/me/gpt/auth-check"):
-        assert m.get(f"/closed/{path}").status == 401, path
+        got = m.get(f"/closed/{path}")
+        assert (got.status, got["x-error-code"]) == (401, "GatedRepo"), path
     reader = m.token("reader", "read:closed/*")
     assert m.put("/closed/me/gpt/resolve/main/a", None, token=reader, method="GET").body == b"secret"
     assert m.put("/closed/api/models/me/gpt", None, token=reader, method="GET").status == 200

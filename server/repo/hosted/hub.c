@@ -51,11 +51,14 @@ void hub_failed(const struct repo *r, const struct plan *p, int status, struct s
                 struct arena *a, struct http_reply *reply)
 {
     (void)r;
-    if (p->form == LIST_OURS) {
+    if (!slice_eqs(p->variant, "hub")) {
         return;
     }
     if (status == 404) {
         reply_add(reply, SLICE("x-error-code"), SLICE("EntryNotFound"));
+    } else if ((status == 401 || status == 403) && p->right == RIGHT_READ) {
+        /* Of a HEAD without a code clients believe that the network is down. */
+        reply_add(reply, SLICE("x-error-code"), SLICE("GatedRepo"));
     }
     reply_add(reply, SLICE("x-error-message"), line_of(why, a));
 }
@@ -337,6 +340,7 @@ bool hub_plan(struct hub_ask *k, int *rc, struct err *e)
     if (*rc != 0) {
         return true;
     }
+    k->p->variant = SLICE("hub");
     k->p->right = RIGHT_READ;
     k->p->subject = arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(k->at.id));
     if (k->at.id.p != NULL && !slice_eqs(k->at.type, "models")) {

@@ -45,7 +45,6 @@ static json_t *body_of(struct hub_ask *k)
 static void plan_put(struct hub_ask *k, enum put_kind kind)
 {
     k->p->kind = PLAN_PUT;
-    k->p->variant = SLICE("hub");
     k->p->put = (struct put){.kind = kind,
                              .repo = slice_str(k->r->name),
                              .name = k->at.id,

@@ -103,8 +103,8 @@ static int on_versions(struct greeting *g, struct slice line, struct err *e)
     }
     if (theirs < GREETING_VERSION_LEAST) {
         return err_set(e, E_UNSUPPORTED,
-                       "the peer speaks version %u of rsync's protocol, we need %d: engine = "
-                       "exec-rsync can",
+                       "the peer speaks version %u of rsync's protocol, we need %d (rsync 3.0 or "
+                       "later)",
                        theirs, GREETING_VERSION_LEAST);
     }
     g->version = theirs < g->offer ? theirs : g->offer;

@@ -28,7 +28,7 @@ import peers  # noqa: E402
 from harness.mirrord import certificate  # noqa: E402
 
 QUICK = bool(os.environ.get("BENCH_QUICK"))
-RUNS = 3 if QUICK else 5
+RUNS = 5
 SECONDS = "1" if QUICK else "3"
 LARGE = ("256m", 256 << 20) if QUICK else ("1g", 1 << 30)
 SIZES = [("1k", 1 << 10), ("64k", 64 << 10), ("1m", 1 << 20), LARGE]

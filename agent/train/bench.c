@@ -139,21 +139,6 @@ static void print_steps(const struct report *r)
            tokens / r->t.forward_ms * 1e3);
 }
 
-static void number(struct jwrite *j, const char *key, double x)
-{
-    char text[32];
-
-    snprintf(text, sizeof text, "%.6g", x);
-    jwrite_key(j, slice_str(key));
-    jwrite_word(j, slice_str(text));
-}
-
-static void word(struct jwrite *j, const char *key, const char *value)
-{
-    jwrite_key(j, slice_str(key));
-    jwrite_text(j, slice_str(value));
-}
-
 static void print_json(const struct report *r)
 {
     double tokens = (double)(r->o->batch * r->seq);
@@ -161,21 +146,21 @@ static void print_json(const struct report *r)
     struct jwrite j = JWRITE_INTO(&text);
 
     jwrite_open(&j, '{');
-    word(&j, "device", r->k->device);
-    word(&j, "dtype", r->o->dtype);
-    number(&j, "parameters", (double)r->parameters);
-    number(&j, "batch", (double)r->o->batch);
-    number(&j, "seq", (double)r->seq);
+    jwrite_text_of(&j, "device", r->k->device);
+    jwrite_text_of(&j, "dtype", r->o->dtype);
+    jwrite_double_of(&j, "parameters", (double)r->parameters);
+    jwrite_double_of(&j, "batch", (double)r->o->batch);
+    jwrite_double_of(&j, "seq", (double)r->seq);
     if (r->attention_by[0] != '\0') {
-        word(&j, "attention_by", r->attention_by);
+        jwrite_text_of(&j, "attention_by", r->attention_by);
     }
     if ((r->only & STEPS) != 0) {
         double rate = tokens / r->t.step_ms * 1e3;
 
-        number(&j, "step_ms", r->t.step_ms);
-        number(&j, "forward_ms", r->t.forward_ms);
-        number(&j, "tokens_per_s", rate);
-        number(&j, "tflops", rate * r->token_flops / 1e12);
+        jwrite_double_of(&j, "step_ms", r->t.step_ms);
+        jwrite_double_of(&j, "forward_ms", r->t.forward_ms);
+        jwrite_double_of(&j, "tokens_per_s", rate);
+        jwrite_double_of(&j, "tflops", rate * r->token_flops / 1e12);
     }
     scores_json(&r->scores, &j);
     jwrite_close(&j, '}');

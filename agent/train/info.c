@@ -32,43 +32,31 @@ struct about {
     struct model_memory train, run;
 };
 
-static void number(struct jwrite *j, const char *key, int64_t n)
-{
-    jwrite_key(j, slice_str(key));
-    jwrite_u64(j, (uint64_t)n);
-}
-
-static void text(struct jwrite *j, const char *key, const char *s)
-{
-    jwrite_key(j, slice_str(key));
-    jwrite_text(j, slice_str(s));
-}
-
 static void json_config(const struct about *a, struct jwrite *j)
 {
     const struct model_config *c = &a->config;
 
-    text(j, "model_type", config_family(c));
-    number(j, "parameters", a->layout.parameters);
-    number(j, "layers", c->layers);
-    number(j, "heads", c->heads);
-    number(j, "kv_heads", c->kv_heads);
-    number(j, "head_dim", c->head_dim);
-    number(j, "hidden", c->hidden);
-    number(j, "ffn", c->ffn);
-    number(j, "vocab", c->vocab);
-    number(j, "context", c->context);
+    jwrite_text_of(j, "model_type", config_family(c));
+    jwrite_u64_of(j, "parameters", a->layout.parameters);
+    jwrite_u64_of(j, "layers", c->layers);
+    jwrite_u64_of(j, "heads", c->heads);
+    jwrite_u64_of(j, "kv_heads", c->kv_heads);
+    jwrite_u64_of(j, "head_dim", c->head_dim);
+    jwrite_u64_of(j, "hidden", c->hidden);
+    jwrite_u64_of(j, "ffn", c->ffn);
+    jwrite_u64_of(j, "vocab", c->vocab);
+    jwrite_u64_of(j, "context", c->context);
 }
 
 static void json_memory(struct jwrite *j, const char *key, const struct model_memory *m)
 {
     jwrite_key(j, slice_str(key));
     jwrite_open(j, '{');
-    number(j, "weights", (int64_t)m->weights_bytes);
-    number(j, "gradients", (int64_t)m->gradients_bytes);
-    number(j, "optimizer", (int64_t)m->optimizer_bytes);
-    number(j, "activations", (int64_t)m->activations_bytes);
-    number(j, "total", (int64_t)model_memory_total(m));
+    jwrite_u64_of(j, "weights", m->weights_bytes);
+    jwrite_u64_of(j, "gradients", m->gradients_bytes);
+    jwrite_u64_of(j, "optimizer", m->optimizer_bytes);
+    jwrite_u64_of(j, "activations", m->activations_bytes);
+    jwrite_u64_of(j, "total", model_memory_total(m));
     jwrite_close(j, '}');
 }
 
@@ -76,10 +64,10 @@ static void json_plan(const struct about *a, struct jwrite *j)
 {
     jwrite_key(j, SLICE("memory"));
     jwrite_open(j, '{');
-    text(j, "device", a->k->device);
-    text(j, "dtype", a->o->dtype);
-    number(j, "batch", a->o->batch);
-    number(j, "seq", a->seq);
+    jwrite_text_of(j, "device", a->k->device);
+    jwrite_text_of(j, "dtype", a->o->dtype);
+    jwrite_u64_of(j, "batch", a->o->batch);
+    jwrite_u64_of(j, "seq", a->seq);
     json_memory(j, "train", &a->train);
     json_memory(j, "eval", &a->run);
     jwrite_close(j, '}');
@@ -115,7 +103,7 @@ static void json_tensors(const struct inventory *v, struct jwrite *j)
         jwrite_key(j, SLICE("name"));
         jwrite_text(j, name_of(r));
         if (r->found != NULL) {
-            text(j, "dtype", st_dtype_name(r->found->dtype));
+            jwrite_text_of(j, "dtype", st_dtype_name(r->found->dtype));
         }
         jwrite_key(j, SLICE("shape"));
         jwrite_open(j, '[');
@@ -123,7 +111,7 @@ static void json_tensors(const struct inventory *v, struct jwrite *j)
             jwrite_u64(j, shape[d]);
         }
         jwrite_close(j, ']');
-        text(j, "is", inventory_verdict_name(r->verdict));
+        jwrite_text_of(j, "is", inventory_verdict_name(r->verdict));
         jwrite_close(j, '}');
     }
     jwrite_close(j, ']');
@@ -137,11 +125,11 @@ static void print_json(const struct about *a)
     jwrite_open(&j, '{');
     json_config(a, &j);
     if (a->ours) {
-        number(&j, "step", a->state.step);
-        number(&j, "tokens", (int64_t)a->state.tokens);
+        jwrite_u64_of(&j, "step", a->state.step);
+        jwrite_u64_of(&j, "tokens", a->state.tokens);
     }
     if (a->newest != NULL) {
-        text(&j, "checkpoint", a->newest);
+        jwrite_text_of(&j, "checkpoint", a->newest);
     }
     jwrite_key(&j, SLICE("verified"));
     jwrite_word(&j, a->ours ? SLICE("true") : SLICE("false"));
@@ -337,9 +325,9 @@ static int look_shard(const char *path, struct shard *s, struct err *e)
 
 static void json_shard(struct jwrite *j, const struct shard *s)
 {
-    number(j, "tokens", (int64_t)s->tokens);
-    number(j, "vocab", s->vocab);
-    text(j, "tokenizer", s->tokenizer);
+    jwrite_u64_of(j, "tokens", s->tokens);
+    jwrite_u64_of(j, "vocab", s->vocab);
+    jwrite_text_of(j, "tokenizer", s->tokenizer);
     jwrite_key(j, SLICE("verified"));
     jwrite_word(j, digest_is_zero(&s->digest) ? SLICE("false") : SLICE("true"));
 }
@@ -375,7 +363,7 @@ static int info_shards(const struct options *o, const glob_t *found, struct err 
         }
         tokens += s.tokens;
         jwrite_open(&j, '{');
-        text(&j, "name", name);
+        jwrite_text_of(&j, "name", name);
         json_shard(&j, &s);
         jwrite_close(&j, '}');
         if (!o->json) {
@@ -385,7 +373,7 @@ static int info_shards(const struct options *o, const glob_t *found, struct err 
         shard_close(&s);
     }
     jwrite_close(&j, ']');
-    number(&j, "tokens", (int64_t)tokens);
+    jwrite_u64_of(&j, "tokens", tokens);
     jwrite_close(&j, '}');
     if (rc == 0 && o->json) {
         print_buf(&out);

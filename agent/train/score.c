@@ -46,21 +46,6 @@ void scores_add(struct scores *s, const struct score *row)
     }
 }
 
-static void number(struct jwrite *j, const char *key, double x)
-{
-    char text[32];
-
-    snprintf(text, sizeof text, "%.6g", x);
-    jwrite_key(j, slice_str(key));
-    jwrite_word(j, slice_str(text));
-}
-
-static void word(struct jwrite *j, const char *key, const char *value)
-{
-    jwrite_key(j, slice_str(key));
-    jwrite_text(j, slice_str(value));
-}
-
 void scores_json(const struct scores *s, struct jwrite *j)
 {
     jwrite_key(j, SLICE("rows"));
@@ -69,16 +54,16 @@ void scores_json(const struct scores *s, struct jwrite *j)
         const struct score *r = &s->row[i];
 
         jwrite_open(j, '{');
-        word(j, "table", r->table);
-        word(j, "what", r->what);
-        word(j, "shape", r->shape);
-        number(j, "ms", r->took_ns / 1e6);
+        jwrite_text_of(j, "table", r->table);
+        jwrite_text_of(j, "what", r->what);
+        jwrite_text_of(j, "shape", r->shape);
+        jwrite_double_of(j, "ms", r->took_ns / 1e6);
         if (r->flop > 0) {
-            number(j, "tflops", per_s(r->flop, r->took_ns) / 1e12);
+            jwrite_double_of(j, "tflops", per_s(r->flop, r->took_ns) / 1e12);
         } else {
-            number(j, "gb_per_s", per_s(r->bytes, r->took_ns) / 1e9);
+            jwrite_double_of(j, "gb_per_s", per_s(r->bytes, r->took_ns) / 1e9);
             if (of_copy(s, r) > 0) {
-                number(j, "of_copy", of_copy(s, r));
+                jwrite_double_of(j, "of_copy", of_copy(s, r));
             }
         }
         jwrite_close(j, '}');

@@ -1,6 +1,7 @@
 #include "common/codec/jwrite.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "common/codec/utf8.h"
 
@@ -97,6 +98,27 @@ void jwrite_word(struct jwrite *j, struct slice w)
 {
     before_value(j);
     buf_adds(j->out, w);
+}
+
+void jwrite_text_of(struct jwrite *j, const char *key, const char *value)
+{
+    jwrite_key(j, slice_str(key));
+    jwrite_text(j, slice_str(value));
+}
+
+void jwrite_u64_of(struct jwrite *j, const char *key, uint64_t n)
+{
+    jwrite_key(j, slice_str(key));
+    jwrite_u64(j, n);
+}
+
+void jwrite_double_of(struct jwrite *j, const char *key, double x)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%.6g", x);
+    jwrite_key(j, slice_str(key));
+    jwrite_word(j, slice_str(text));
 }
 
 /* "file:line: " before a sentence: where the file's name ends, or -1. A name may have colons of its own. */

@@ -27,6 +27,11 @@ void jwrite_u64(struct jwrite *j, uint64_t n);
 void jwrite_word(struct jwrite *j,
                  struct slice w); /* true, false, null, or a number as it stands */
 
+/* A key and its value. */
+void jwrite_text_of(struct jwrite *j, const char *key, const char *value);
+void jwrite_u64_of(struct jwrite *j, const char *key, uint64_t n);
+void jwrite_double_of(struct jwrite *j, const char *key, double x); /* finite; six digits */
+
 /* {"code": "E_CONFIG", "exit": 78, "text": "c:3: what, why, what to do", "file": "c", "line": 3}: the last two when a file's
  * line is to blame. */
 void jwrite_err(struct jwrite *j, const struct err *e);

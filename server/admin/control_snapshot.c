@@ -35,6 +35,15 @@ static int need_snap(const struct talk *t, const struct tree *x, const char *key
     return rc == 0 ? snap_find(t->d->store, x->repo_name, x->name, version, out, e) : rc;
 }
 
+/* The tree, and one snapshot of it. */
+static int need_version(struct talk *t, const char *key, struct tree *x, struct snap *out,
+                        struct err *e)
+{
+    int rc = need_tree(t, false, x, e);
+
+    return rc == 0 ? need_snap(t, x, key, out, e) : rc;
+}
+
 struct snaps {
     struct talk *t;
     uint64_t head_seq;
@@ -164,11 +173,8 @@ int verb_snapshot_diff(struct talk *t, struct err *e)
     struct diff d = {.t = t};
     struct snap from, to;
     struct tree x = {0};
-    int rc = need_tree(t, false, &x, e);
+    int rc = need_version(t, "from", &x, &from, e);
 
-    if (rc == 0) {
-        rc = need_snap(t, &x, "from", &from, e);
-    }
     if (rc == 0) {
         rc = snap_find(t->d->store, x.repo_name, x.name,
                        talk_text(t, "to").n != 0 ? talk_text(t, "to") : SLICE(""), &to, e);
@@ -195,11 +201,8 @@ int verb_snapshot_rollback(struct talk *t, struct err *e)
 {
     struct tree x = {0};
     struct snap sn;
-    int rc = need_tree(t, false, &x, e);
+    int rc = need_version(t, "version", &x, &sn, e);
 
-    if (rc == 0) {
-        rc = need_snap(t, &x, "version", &sn, e);
-    }
     if (rc == 0) {
         rc = head_set(t->d->store, x.repo_name, x.name, sn.seq, e);
     }
@@ -215,11 +218,8 @@ int verb_snapshot_tag(struct talk *t, struct err *e)
 {
     struct tree x = {0};
     struct snap sn;
-    int rc = need_tree(t, false, &x, e);
+    int rc = need_version(t, "version", &x, &sn, e);
 
-    if (rc == 0) {
-        rc = need_snap(t, &x, "version", &sn, e);
-    }
     if (rc == 0) {
         rc = snap_tag(t->d->store, x.repo_name, x.name, sn.seq, talk_text(t, "label"), e);
     }
@@ -250,11 +250,8 @@ int verb_snapshot_rm(struct talk *t, struct err *e)
 {
     struct tree x = {0};
     struct snap sn;
-    int rc = need_tree(t, false, &x, e);
+    int rc = need_version(t, "version", &x, &sn, e);
 
-    if (rc == 0) {
-        rc = need_snap(t, &x, "version", &sn, e);
-    }
     if (rc == 0) {
         rc = snap_remove(t->d->store, x.repo_name, x.name, sn.seq, e);
     }

@@ -293,6 +293,16 @@ int head_list(struct store *s, struct slice repo,
 
 /* --- writing --- */
 
+/* A tree's head together with the snapshot that it now knows. key: the head's. */
+static void put_next(struct batch *b, struct buf *key, struct slice repo, struct slice name,
+                     const struct head *h, const struct snap *sn)
+{
+    put_head(b, buf_slice(key), h);
+    buf_clear(key);
+    snap_key(key, repo, name, sn->seq);
+    put_snap(b, buf_slice(key), sn);
+}
+
 static int check_root(struct store *s, struct slice repo, struct slice name, const struct head *h,
                       const struct digest *if_root, bool any, struct snap *live, struct err *e)
 {
@@ -336,10 +346,7 @@ int head_publish(struct store *s, struct slice repo, struct slice name, const st
                              .entries = entries,
                              .bytes = bytes};
         h = (struct head){.live_seq = out->seq, .newest_seq = out->seq};
-        put_head(b, buf_slice(&key), &h);
-        buf_clear(&key);
-        snap_key(&key, repo, name, out->seq);
-        put_snap(b, buf_slice(&key), out);
+        put_next(b, &key, repo, name, &h, out);
     }
     buf_free(&key);
     buf_free(&old);
@@ -387,10 +394,7 @@ int head_park(struct store *s, struct slice repo, struct slice name, const struc
                              .entries = entries,
                              .bytes = bytes};
         batch_require_value(b, TABLE_HEAD, buf_slice(&key), buf_slice(&old));
-        put_head(b, buf_slice(&key), &h);
-        buf_clear(&key);
-        snap_key(&key, repo, name, out->seq);
-        put_snap(b, buf_slice(&key), out);
+        put_next(b, &key, repo, name, &h, out);
     }
     buf_free(&key);
     buf_free(&old);

@@ -16,8 +16,6 @@ struct sync_conf {
     const char *list;             /* auto, index, sums, debian */
     const char *const *upstreams; /* tried in order after the origin */
     size_t upstreams_count;
-    const char *const *filter; /* rsync's syntax */
-    size_t filter_count;
     const char *const *suites; /* Debian's */
     size_t suites_count;
     const char *const *components;

@@ -128,8 +128,6 @@ static int open_engine(struct run *r, const struct run_upstream *u, struct err *
         .secret = r->job->secret,
         .ca_file = r->job->ca_file,
         .proxy = r->job->proxy,
-        .filter = c->filter,
-        .filters = c->filter_count,
         .probe = c->probe,
         .conf = c,
         .parallel = c->parallel,

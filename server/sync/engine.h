@@ -39,8 +39,8 @@ struct engine_site { /* what a run lends its engine; outlives it */
     const char *secret;          /* "user:password" where there is no origin to keep it; or NULL */
     const char *ca_file;         /* or NULL: the system's */
     const char *proxy;           /* or NULL */
-    /* In rsync's syntax ("- *.iso"), the first match wins. The pipeline applies them anyway; an engine may send them along,
-     * so that less is listed. */
+    /* In rsync's syntax ("- *.iso"), the first match wins: for engines whose upstream applies them (rsync). No setting
+     * gives any yet, and the pipeline applies none. */
     const char *const *filter;
     size_t filters;
     const struct sync_conf *conf; /* all of the section, for engines with settings of their own */

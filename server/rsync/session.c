@@ -7,18 +7,13 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/rsync/listout.h"
-#include "server/rsync/stream.h"
-#include "server/rsync/view.h"
-#include "server/sync/rsync/answer.h"
+#include "server/rsync/sender.h"
 #include "server/sync/rsync/greeting.h"
 
 enum {
     SERVE_VERSION = 31,
     BEGIN_MS = 30000, /* for all before the list */
-    LITERAL_BYTES = 32 << 10,
     FILTER_BYTES_MAX = 1 << 20,
-    INDEX_DELETED = -3,
-    DELETION_COUNTS = 5,
 };
 
 enum {
@@ -39,11 +34,9 @@ struct session {
     enum checksum_kind kind;
     struct list_written form;
     unsigned version;
-    struct index_coding coming, going;
-    struct checksum sum;
+    struct sender sender;
     struct session_end *end;
     struct slice path; /* below the module */
-    char block[LITERAL_BYTES];
 };
 
 /* --- the lines ---------------------------------------------------------------------------------------------------------- */
@@ -268,264 +261,6 @@ static int send_list(struct session *s, struct err *e)
     return rc != 0 ? rc : stream_flush(&s->stream, e);
 }
 
-/* --- answers ------------------------------------------------------------------------------------------------------------- */
-
-static int read_index(struct session *s, int32_t *out, struct err *e)
-{
-    uint8_t bytes[6];
-    size_t n = 0;
-
-    for (;;) {
-        struct index_coding coding = s->coming;
-        struct get g;
-        int rc = n < sizeof bytes ? stream_read(&s->stream, bytes + n, 1, e)
-                                  : err_set(e, E_PROTOCOL, "an index that cannot be");
-        if (rc != 0) {
-            return rc;
-        }
-        n++;
-        g = get_from(slice_of(bytes, n));
-        *out = get_index(&g, &coding);
-        if (g.rc == 0) {
-            s->coming = coding;
-            return 0;
-        }
-        if (g.rc != E_AGAIN) {
-            return err_set(e, E_PROTOCOL, "an index that cannot be");
-        }
-    }
-}
-
-struct request {
-    int32_t index;
-    uint16_t flags;
-    uint8_t basis;
-    uint8_t name_n[2];
-    char name[LIST_PATH_MAX + 1];
-    size_t name_bytes;
-};
-
-static int read_request(struct session *s, struct request *r, struct err *e)
-{
-    uint8_t two[2];
-    int rc = stream_read(&s->stream, two, sizeof two, e);
-
-    r->flags = (uint16_t)(two[0] | two[1] << 8);
-    if (rc == 0 && (r->flags & ITEM_BASIS_FOLLOWS) != 0) {
-        rc = stream_read(&s->stream, &r->basis, 1, e);
-    }
-    r->name_bytes = 0;
-    if (rc == 0 && (r->flags & ITEM_NAME_FOLLOWS) != 0) {
-        rc = stream_read(&s->stream, &two[0], 1, e);
-        if (rc == 0 && (two[0] & 0x80) != 0) {
-            rc = stream_read(&s->stream, &two[1], 1, e);
-            r->name_bytes = (size_t)(two[0] & 0x7f) << 8 | two[1];
-        } else {
-            r->name_bytes = two[0];
-        }
-        if (rc == 0 && r->name_bytes > LIST_PATH_MAX) {
-            rc = err_set(e, E_PROTOCOL, "a name that cannot be");
-        }
-        rc = rc != 0 ? rc : stream_read(&s->stream, r->name, r->name_bytes, e);
-    }
-    return rc;
-}
-
-/* The client's blocks, read past. */
-static int skip_sums(struct session *s, struct err *e)
-{
-    uint8_t head[16];
-    struct get g;
-    struct sums_head h;
-    int rc = stream_read(&s->stream, head, sizeof head, e);
-
-    if (rc != 0) {
-        return rc;
-    }
-    g = get_from(slice_of(head, sizeof head));
-    h = get_sums_head(&g, CHECKSUM_BYTES_MAX);
-    if (g.rc != 0) {
-        return err_set(e, E_PROTOCOL, "block sums that cannot be");
-    }
-    return stream_skip(&s->stream, (uint64_t)h.count * (4 + h.strong_bytes), e);
-}
-
-static void echo(struct session *s, const struct request *r)
-{
-    struct buf *b = stream_draft(&s->stream);
-
-    put_index(b, &s->going, r->index);
-    put_short(b, r->flags);
-    if ((r->flags & ITEM_BASIS_FOLLOWS) != 0) {
-        buf_byte(b, r->basis);
-    }
-    if ((r->flags & ITEM_NAME_FOLLOWS) != 0) {
-        put_vstring(b, slice_of(r->name, r->name_bytes));
-    }
-}
-
-static int send_bytes(struct session *s, struct blob *blob, struct err *e)
-{
-    uint64_t size = blob_size_bytes(blob);
-    struct buf *b = stream_draft(&s->stream);
-    uint8_t digest[CHECKSUM_BYTES_MAX];
-    int rc = 0;
-
-    checksum_begin(&s->sum);
-    for (uint64_t at = 0; at < size && rc == 0;) {
-        size_t n = (size_t)min_u64(size - at, sizeof s->block);
-        rc = blob_read(blob, at, s->block, n, e);
-        if (rc != 0) {
-            return rc;
-        }
-        checksum_add(&s->sum, slice_of(s->block, n));
-        put_int(b, (int32_t)n);
-        buf_add(b, s->block, n);
-        at += n;
-        rc = stream_push(&s->stream, e);
-    }
-    put_int(b, 0);
-    checksum_end(&s->sum, digest);
-    buf_add(b, digest, checksum_bytes(s->kind));
-    s->end->files++;
-    s->end->bytes += size;
-    return rc;
-}
-
-static int cannot_send(struct session *s, int32_t index)
-{
-    struct buf number = BUF_INIT(4);
-
-    put_int(&number, index);
-    stream_message(&s->stream, MUX_ERROR_XFER, SLICE("a file cannot be read any more\n"));
-    stream_message(&s->stream, MUX_NO_SEND, buf_slice(&number));
-    buf_free(&number);
-    return 0;
-}
-
-static int answer(struct session *s, int32_t index, struct err *e)
-{
-    static const struct sums_head whole = {.count = 0};
-    struct request r = {.index = index};
-    const struct list_entry *en;
-    struct blob *blob = NULL;
-    char room[LIST_PATH_MAX + 1];
-    int rc;
-
-    if (index < 0 || (uint32_t)index >= s->view.count) {
-        return err_set(e, E_PROTOCOL, "entry %d of %u is asked for", (int)index,
-                       (unsigned)s->view.count);
-    }
-    rc = read_request(s, &r, e);
-    if (rc != 0) {
-        return rc;
-    }
-    if ((r.flags & ITEM_TRANSFER) == 0 || s->options.dry_run) {
-        echo(s, &r);
-        return stream_push(&s->stream, e);
-    }
-    rc = skip_sums(s, e);
-    if (rc != 0) {
-        return rc;
-    }
-    en = list_at(s->view.list, s->view.at[index]);
-    if (list_type(en) != LIST_FILE) {
-        return err_set(e, E_PROTOCOL, "entry %d is no file", (int)index);
-    }
-    rc = listing_open(s->listing, list_path(s->view.list, en, room), &blob, e);
-    if (rc != 0) {
-        log_warn("rsync.unreadable", "module=%s path=%s error=%s %s", s->end->module, room,
-                 err_name(rc), e->text);
-        return cannot_send(s, index);
-    }
-    echo(s, &r);
-    put_sums_head(stream_draft(&s->stream), &whole);
-    rc = send_bytes(s, blob, e);
-    blob_release(&blob);
-    return rc;
-}
-
-static int read_varint(struct session *s, int32_t *out, struct err *e)
-{
-    uint8_t bytes[5];
-
-    for (size_t n = 0; n < sizeof bytes; n++) {
-        struct get g;
-        int rc = stream_read(&s->stream, bytes + n, 1, e);
-        if (rc != 0) {
-            return rc;
-        }
-        g = get_from(slice_of(bytes, n + 1));
-        *out = get_varint(&g);
-        if (g.rc == 0) {
-            return 0;
-        }
-    }
-    return err_set(e, E_PROTOCOL, "a number that cannot be");
-}
-
-/* How much was deleted, one process of the client's tells the other through us. */
-static int pass_deletions(struct session *s, struct err *e)
-{
-    put_index(stream_draft(&s->stream), &s->going, INDEX_DELETED);
-    for (int i = 0; i < DELETION_COUNTS; i++) {
-        int32_t v = 0;
-        int rc = read_varint(s, &v, e);
-        if (rc != 0) {
-            return rc;
-        }
-        put_varint(stream_draft(&s->stream), v);
-    }
-    return 0;
-}
-
-static int answer_all(struct session *s, struct err *e)
-{
-    unsigned phase = 0;
-    int rc = 0;
-
-    while (rc == 0 && phase < 3) {
-        int32_t index;
-        rc = read_index(s, &index, e);
-        if (rc == 0 && index == INDEX_DONE) {
-            phase++;
-            put_index(stream_draft(&s->stream), &s->going, INDEX_DONE);
-        } else if (rc == 0 &&
-                   index == INDEX_DELETED) { /* before a phase's end, or at the goodbye */
-            rc = pass_deletions(s, e);
-        } else if (rc == 0) {
-            rc = answer(s, index, e);
-        }
-    }
-    return rc;
-}
-
-static int say_goodbye(struct session *s, struct err *e)
-{
-    struct buf *b = stream_draft(&s->stream);
-    int32_t index;
-    int rc;
-
-    put_varlong(b, (int64_t)s->stream.received_bytes, 3);
-    put_varlong(b, (int64_t)s->stream.sent_bytes, 3);
-    put_varlong(b, (int64_t)s->view.size_bytes, 3);
-    put_varlong(b, 1, 3);
-    put_varlong(b, 1, 3);
-    rc = read_index(s, &index, e);
-    if (rc == 0 && index == INDEX_DELETED) {
-        rc = pass_deletions(s, e);
-        rc = rc != 0 ? rc : read_index(s, &index, e);
-    }
-    if (rc == 0 && index == INDEX_DONE && s->version >= 31) {
-        put_index(b, &s->going, INDEX_DONE);
-        rc = stream_flush(&s->stream, e);
-        if (rc == 0) { /* its last word; who has left by now had all */
-            (void)!read_index(s, &index, NULL);
-        }
-    }
-    return rc;
-}
-
 /* --- all of it ------------------------------------------------------------------------------------------------------------ */
 
 static int begin(struct session *s, struct err *e)
@@ -591,36 +326,51 @@ static int nothing_there(struct session *s, struct err *why, struct err *e)
     return stream_flush(&s->stream, e);
 }
 
+/* The list, then what is asked for of it. */
+static int serve(struct session *s, struct err *e)
+{
+    struct err why = {.code = 0};
+    int32_t gone;
+    int rc = view_make(listing_list(s->listing), s->path, &s->options, &s->filter, &s->view, &why);
+
+    rc = rc == 0 ? send_list(s, e) : nothing_there(s, &why, e);
+    if (rc != 0) {
+        return rc;
+    }
+    if (s->view.count == 0) { /* it leaves by itself */
+        (void)!stream_read(&s->stream, &gone, 1, NULL);
+        return 0;
+    }
+    sender_init(&s->sender, &s->stream, s->kind);
+    s->sender.listing = s->listing;
+    s->sender.view = &s->view;
+    s->sender.module = s->end->module;
+    s->sender.version = s->version;
+    s->sender.dry_run = s->options.dry_run;
+    return sender_run(&s->sender, e);
+}
+
 int session_run(int fd, const struct session_site *site, struct session_end *out, struct err *e)
 {
     struct session *s = NEW(struct session);
-    struct err why = {.code = 0};
     int rc;
 
     *out = (struct session_end){.files = 0};
     s->site = site;
     s->end = out;
     s->arguments = BUF_INIT(OPTIONS_BYTES_MAX);
-    s->coming = s->going = INDEX_CODING_INIT;
     stream_init(&s->stream, fd, site->stall_ms, site->stop);
     s->stream.deadline_ms = clock_now_ms() + BEGIN_MS;
     rc = begin(s, e);
     s->stream.deadline_ms = 0;
     if (rc == 0) {
-        rc = view_make(listing_list(s->listing), s->path, &s->options, &s->filter, &s->view, &why);
-        checksum_init(&s->sum, s->kind);
-        rc = rc == 0 ? send_list(s, e) : nothing_there(s, &why, e);
+        rc = serve(s, e);
     }
-    if (rc == 0 && s->view.count > 0) {
-        rc = answer_all(s, e);
-        rc = rc != 0 ? rc : say_goodbye(s, e);
-    } else if (rc == 0) {
-        int32_t index; /* it leaves by itself */
-        (void)!read_index(s, &index, NULL);
-    }
+    out->files = s->sender.files;
+    out->bytes = s->sender.bytes;
     out->sent_bytes = s->stream.sent_bytes;
     out->received_bytes = s->stream.received_bytes;
-    checksum_fini(&s->sum);
+    sender_fini(&s->sender);
     view_fini(&s->view);
     listing_release(&s->listing);
     filter_fini(&s->filter);

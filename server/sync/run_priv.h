@@ -1,4 +1,4 @@
-/* run_priv.h - a run from within, for run.c, takes.c and report.c alone.
+/* run_priv.h - a run from within, for run.c, attempt.c, land.c, takes.c and taking.c alone.
  *
  * threads  the run's; `look` is copied under its lock for everybody else
  */

@@ -1,0 +1,201 @@
+#include "server/sync/taking.h"
+
+#include <stdlib.h>
+
+#include "common/os/clock.h"
+#include "server/sync/stage_row.h"
+
+void taking_free(struct taking *t)
+{
+    struct takes *x = t->all;
+
+    if (t->take != NULL) {
+        x->run->ops->cancel(&t->take);
+    }
+    stage_abort(&t->stage);
+    hasher_free(&t->hasher);
+    event_free(t->timer);
+    buf_free(&t->small);
+    buf_free(&t->path);
+    buf_free(&t->validator);
+    buf_free(&t->listed_validator);
+    buf_free(&t->old_row);
+    blob_release(&t->basis);
+    list_remove_if(&t->node);
+    x->count--;
+    free(t);
+}
+
+static int write_on(struct taking *t, struct slice bytes, struct err *e)
+{
+    struct takes *x = t->all;
+    int rc;
+
+    if (t->stage == NULL && t->at + bytes.n <= BLOB_INLINE_BYTES) {
+        buf_adds(&t->small, bytes);
+        return 0;
+    }
+    if (t->stage == NULL) {
+        uint64_t expect = t->entry.size_bytes != SYNC_SIZE_UNKNOWN && t->entry.size_step <= 1
+                              ? t->entry.size_bytes
+                              : 0;
+        rc = stage_open(x->run->world.store, expect, false, &t->stage, e);
+        if (rc == E_NOSPACE && x->run->world.make_room(x->run->world.arg, expect) == 0) {
+            rc = stage_open(x->run->world.store, expect, false, &t->stage, e);
+        }
+        if (rc == 0) {
+            rc = stage_write(t->stage, t->small.p, t->small.n, 0, e);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+        buf_free(&t->small);
+    }
+    rc = stage_write(t->stage, bytes.p, bytes.n, t->at, e);
+    if (rc == E_NOSPACE && x->run->world.make_room(x->run->world.arg, bytes.n) == 0) {
+        rc = stage_write(t->stage, bytes.p, bytes.n, t->at, e);
+    }
+    return rc;
+}
+
+void taking_begin_anew(struct taking *t)
+{
+    stage_abort(&t->stage);
+    buf_clear(&t->small);
+    hasher_free(&t->hasher);
+    t->hasher = hasher_new();
+    t->at = 0;
+}
+
+static void count_bytes(struct run *r, uint64_t n)
+{
+    lock_take(&r->lock);
+    r->look.bytes_done += n;
+    r->look.wire_bytes += n;
+    lock_drop(&r->lock);
+}
+
+int taking_on_begin(void *arg, uint64_t at, struct slice validator)
+{
+    struct taking *t = arg;
+
+    if (at != t->at) {
+        if (at != 0) {
+            return E_INTERNAL;
+        }
+        taking_begin_anew(t);
+    }
+    buf_clear(&t->validator);
+    buf_adds(&t->validator,
+             slice_first(validator, validator.n < TAKING_VALIDATOR_MAX ? validator.n : 0));
+    return 0;
+}
+
+void taking_timer(struct taking *t, uint64_t ms)
+{
+    struct timeval tv = {(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
+    evtimer_add(t->timer, &tv);
+}
+
+int taking_on_body(void *arg, struct slice bytes)
+{
+    struct taking *t = arg;
+    struct err e = {0};
+    uint64_t pause_ms;
+    int rc = write_on(t, bytes, &e);
+
+    if (rc != 0) {
+        takes_fail(t->all, rc, &e);
+        return rc;
+    }
+    hasher_add(t->hasher, bytes.p, bytes.n);
+    t->at += bytes.n;
+    count_bytes(t->all->run, bytes.n);
+    pause_ms = pace_spend(&t->all->run->pace, bytes.n, clock_now_ms(), clock_unix_s());
+    if (pause_ms == 0) {
+        return 0;
+    }
+    taking_timer(t, pause_ms);
+    return TAKE_PAUSE;
+}
+
+/* --- sealing --- */
+
+static void seal_work(struct job *j)
+{
+    struct taking *t = CONTAINER_OF(j, struct taking, seal);
+    struct run *r = t->all->run;
+    struct batch *b = batch_new();
+    struct err *e = &t->seal_why;
+    size_t chunks = 0;
+    const struct digest *chunk = hasher_chunks(t->hasher, &chunks);
+    int rc;
+
+    if (t->unchanged) {
+        rc = 0; /* the bytes are the published ones: only the row is new */
+    } else if (t->stage == NULL) {
+        rc = blob_put_bytes(r->world.store, buf_slice(&t->small), b, NULL, e);
+    } else {
+        rc = stage_seal(&t->stage, &t->seen.digest, t->at, chunk, chunks, b, NULL, e);
+    }
+    if (rc == 0) {
+        stage_row_put(b, slice_str(r->job->repo), t->entry.path, &t->seen);
+        rc = store_commit(r->world.store, &b, COMMIT_LAZY, e);
+    }
+    batch_free(&b);
+    t->seal_rc = rc;
+}
+
+static void seal_done(struct job *j)
+{
+    struct taking *t = CONTAINER_OF(j, struct taking, seal);
+    struct takes *x = t->all;
+    struct run *r = x->run;
+
+    if (t->seal_rc != 0) {
+        takes_fail(x, t->seal_rc, &t->seal_why);
+    } else {
+        r->plan.fate[t->index] = FATE_STAGED;
+        x->done++;
+        lock_take(&r->lock);
+        r->look.files_done++;
+        lock_drop(&r->lock);
+    }
+    taking_free(t);
+    takes_look_over(x);
+}
+
+static void seen_of_take(struct taking *t, const struct take_got *got)
+{
+    const struct sync_entry *en = &t->entry;
+    bool sized = en->size_bytes != SYNC_SIZE_UNKNOWN && en->size_step <= 1;
+    bool timed = en->mtime_ns != SYNC_TIME_UNKNOWN && en->mtime_step_s == 0;
+
+    t->seen.listed_size = en->size_bytes;
+    t->seen.listed_mtime_ns = en->mtime_ns;
+    t->seen.mtime_step_s = en->mtime_step_s;
+    t->seen.size_step = en->size_step;
+    t->seen.taken_unix_s = clock_unix_s();
+    t->seen.doubtful = sized && !en->digest_known && en->size_bytes != t->seen.size_bytes;
+    /* An exact time of the list is what the next list is compared with. */
+    t->seen.mtime_ns = timed                                ? en->mtime_ns
+                       : got->mtime_ns != SYNC_TIME_UNKNOWN ? got->mtime_ns
+                       : got->unchanged                     ? t->seen.mtime_ns
+                       : en->mtime_ns != SYNC_TIME_UNKNOWN  ? en->mtime_ns
+                                                            : 0;
+    if (en->validator.n != 0 || got->validator.n != 0) {
+        struct slice v = en->validator.n != 0 ? en->validator : got->validator;
+        if (v.p != t->validator.p) {
+            buf_clear(&t->validator);
+            buf_adds(&t->validator, v);
+        }
+    }
+    t->seen.validator = buf_slice(&t->validator);
+}
+
+void taking_seal(struct taking *t, const struct take_got *got)
+{
+    seen_of_take(t, got);
+    t->seal = (struct job){.work = seal_work, .done = seal_done, .reply = t->all->run->box};
+    pool_submit(t->all->run->world.disk, &t->seal);
+}

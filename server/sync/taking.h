@@ -1,0 +1,65 @@
+/* taking.h - one file of the fetch stage under way, for takes.c and taking.c alone: where its bytes go and how they are sealed.
+ *
+ * owns     takes.c makes it, taking_free() ends it, its engine's take included
+ * threads  the run's; sealing on the disk pool meanwhile
+ */
+#ifndef SERVER_SYNC_TAKING_H
+#define SERVER_SYNC_TAKING_H
+
+#include "server/sync/run_priv.h"
+
+enum { TAKING_VALIDATOR_MAX = 1024 };
+
+struct taking {       /* one file under way */
+    struct list node; /* of takes.active */
+    struct takes *all;
+    uint32_t index;          /* in the roster */
+    struct sync_entry entry; /* its slices point into the bufs below */
+    struct buf path, validator, listed_validator;
+    struct take *take;
+    struct event *timer; /* the next try */
+    struct hasher *hasher;
+    struct buf small;    /* as long as it would lie in a row */
+    struct stage *stage; /* from then on */
+    uint64_t at;         /* bytes that came */
+    uint64_t progress;   /* at the last failure */
+    unsigned tries;
+    bool again;     /* it was wrong once */
+    bool was_there; /* the published tree has a file of this path */
+    bool was_seen;  /* and this is known of it */
+    struct seen old_seen;
+    struct buf old_row; /* what old_seen points into */
+    struct blob *basis;
+    bool unchanged;
+    struct seen seen;
+    struct job seal;
+    int seal_rc;
+    struct err seal_why;
+};
+
+struct takes {
+    struct run *run;
+    struct list active;
+    size_t next; /* in plan.todo */
+    unsigned count;
+    uint64_t vanished, done;
+    bool over;
+    int rc;
+    struct err why;
+};
+
+void taking_free(struct taking *t);
+/* Nothing of it has come. */
+void taking_begin_anew(struct taking *t);
+void taking_timer(struct taking *t, uint64_t ms);
+/* Events of the engine. */
+MUST_USE int taking_on_begin(void *arg, uint64_t at, struct slice validator);
+MUST_USE int taking_on_body(void *arg, struct slice bytes);
+/* All of it is here and right: sealed, noted, freed; then takes_look_over(). */
+void taking_seal(struct taking *t, const struct take_got *got);
+
+/* takes.c: the first trouble that a retry does not mend ends the stage. */
+void takes_fail(struct takes *x, int rc, const struct err *why);
+void takes_look_over(struct takes *x); /* after a file is done with */
+
+#endif

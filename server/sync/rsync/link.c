@@ -2,42 +2,26 @@
 
 #include <errno.h>
 #include <event2/event.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/os/clock.h"
 
-enum { READ_BYTES = 64 << 10, TICK_MS = 200, HOST_MAX = 255, READS_A_TURN = 16 };
+enum { READ_BYTES = 64 << 10, TICK_MS = 200, READS_A_TURN = 16 };
 
-struct resolve { /* lives until its job has come back, whatever became of the link */
-    struct job job;
-    struct link *link; /* NULL: given up */
-    char host[HOST_MAX + 1];
-    char port[8];
-    struct addrinfo *found;
-    int failed;
-};
-
-enum state { LINK_RESOLVING, LINK_CONNECTING, LINK_HANDSHAKE, LINK_OPEN, LINK_ENDED };
+enum state { LINK_DIALING, LINK_HANDSHAKE, LINK_OPEN, LINK_ENDED };
 
 struct link {
     enum state state;
     struct link_site site;
     struct link_events ev;
     void *arg;
-    struct resolve *resolve;
-    struct addrinfo *found;
-    const struct addrinfo *at;
-    char host[HOST_MAX + 1];
+    struct dial *dial;
+    char host[DIAL_HOST_MAX + 1];
     bool tls;
     SSL_CTX *ctx;
     SSL *ssl;
@@ -63,6 +47,7 @@ static void end(struct link *l, int rc, const struct err *why)
 {
     if (l->state != LINK_ENDED) {
         l->state = LINK_ENDED;
+        dial_close(&l->dial);
         event_del(l->tick);
         if (l->on_read != NULL) {
             event_del(l->on_read);
@@ -80,29 +65,16 @@ static void fail(struct link *l, int code, const char *what)
     end(l, code, &e);
 }
 
-static void drop_socket(struct link *l)
+static void dispose(struct link *l)
 {
+    dial_close(&l->dial);
     if (l->on_read != NULL) {
         event_free(l->on_read);
         event_free(l->on_write);
-        l->on_read = l->on_write = NULL;
     }
     SSL_free(l->ssl);
-    l->ssl = NULL;
     if (l->fd != -1) {
         close(l->fd);
-        l->fd = -1;
-    }
-}
-
-static void dispose(struct link *l)
-{
-    drop_socket(l);
-    if (l->resolve != NULL) {
-        l->resolve->link = NULL;
-    }
-    if (l->found != NULL) {
-        freeaddrinfo(l->found);
     }
     SSL_CTX_free(l->ctx);
     event_free(l->tick);
@@ -307,8 +279,6 @@ static void work(struct link *l)
 
 /* --- beginnings ------------------------------------------------------------------------------------------------------ */
 
-static void try_next(struct link *l);
-
 static void opened(struct link *l)
 {
     l->state = LINK_OPEN;
@@ -348,29 +318,8 @@ static void handshake(struct link *l)
     }
 }
 
-static void connected(struct link *l)
+static void begin_tls(struct link *l)
 {
-    int why = 0;
-    socklen_t n = sizeof why;
-    int one = 1;
-
-    getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &why, &n);
-    if (why != 0) {
-        l->at = l->at->ai_next;
-        if (l->at == NULL) {
-            fail(l, E_NETWORK, strerrordesc_np(why));
-            return;
-        }
-        try_next(l);
-        return;
-    }
-    setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(l->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    event_del(l->on_write);
-    if (!l->tls) {
-        opened(l);
-        return;
-    }
     l->ssl = SSL_new(l->ctx);
     CHECK(l->ssl != NULL && SSL_set_fd(l->ssl, l->fd) == 1);
     SSL_set_tlsext_host_name(l->ssl, l->host);
@@ -391,75 +340,38 @@ static void on_event(evutil_socket_t fd, short what, void *arg)
     (void)what;
     enter(l);
     switch (l->state) {
-    case LINK_CONNECTING:
-        connected(l);
-        break;
     case LINK_HANDSHAKE:
         handshake(l);
         break;
     case LINK_OPEN:
         work(l);
         break;
-    case LINK_RESOLVING:
+    case LINK_DIALING:
     case LINK_ENDED:
         break;
     }
     leave(l);
 }
 
-static void try_next(struct link *l)
+static void on_dialed(void *arg, int fd, const char *why)
 {
-    for (; l->at != NULL; l->at = l->at->ai_next) {
-        drop_socket(l);
-        l->fd = socket(l->at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (l->fd == -1) {
-            continue;
-        }
-        if (connect(l->fd, l->at->ai_addr, l->at->ai_addrlen) == -1 && errno != EINPROGRESS) {
-            continue;
-        }
-        l->state = LINK_CONNECTING;
-        l->on_read = event_new(l->site.base, l->fd, EV_READ | EV_PERSIST, on_event, l);
-        l->on_write = event_new(l->site.base, l->fd, EV_WRITE | EV_PERSIST, on_event, l);
-        CHECK(l->on_read != NULL && l->on_write != NULL && event_add(l->on_write, NULL) == 0);
-        return;
-    }
-    fail(l, E_NETWORK, "none of its addresses can be reached");
-}
+    struct link *l = arg;
 
-static void look_up(struct job *j)
-{
-    struct resolve *r = CONTAINER_OF(j, struct resolve, job);
-    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
-
-    r->failed = getaddrinfo(r->host, r->port, &want, &r->found);
-}
-
-static void looked_up(struct job *j)
-{
-    struct resolve *r = CONTAINER_OF(j, struct resolve, job);
-    struct link *l = r->link;
-    struct addrinfo *found = r->failed == 0 ? r->found : NULL;
-    int failed = r->failed;
-
-    free(r);
-    if (l == NULL) {
-        if (found != NULL) {
-            freeaddrinfo(found);
-        }
-        return;
-    }
-    l->resolve = NULL;
-    l->found = found;
-    l->at = found;
-    if (l->state == LINK_ENDED) {
-        return;
-    }
+    dial_close(&l->dial);
     enter(l);
-    if (found != NULL) {
-        try_next(l);
+    l->fd = fd;
+    if (fd == -1) {
+        fail(l, E_NETWORK, why);
+        leave(l);
+        return;
+    }
+    l->on_read = event_new(l->site.base, fd, EV_READ | EV_PERSIST, on_event, l);
+    l->on_write = event_new(l->site.base, fd, EV_WRITE | EV_PERSIST, on_event, l);
+    CHECK(l->on_read != NULL && l->on_write != NULL);
+    if (l->tls) {
+        begin_tls(l);
     } else {
-        fail(l, E_NETWORK, gai_strerror(failed));
+        opened(l);
     }
     leave(l);
 }
@@ -520,7 +432,7 @@ int link_open(const struct link_settings *set, const struct link_site *site,
     struct link *l;
     int rc = 0;
 
-    if (set->host.n == 0 || set->host.n > HOST_MAX) {
+    if (set->host.n == 0 || set->host.n > DIAL_HOST_MAX) {
         return err_set(e, E_INVALID, "a host name of %zu bytes", set->host.n);
     }
     l = NEW(struct link);
@@ -545,12 +457,7 @@ int link_open(const struct link_settings *set, const struct link_site *site,
         link_close(&l);
         return rc;
     }
-    l->resolve = NEW(struct resolve);
-    l->resolve->link = l;
-    memcpy(l->resolve->host, l->host, sizeof l->host);
-    snprintf(l->resolve->port, sizeof l->resolve->port, "%u", (unsigned)set->port);
-    l->resolve->job = (struct job){.work = look_up, .done = looked_up, .reply = site->box};
-    pool_submit(site->pool, &l->resolve->job);
+    l->dial = dial_open(l->host, set->port, site, on_dialed, l);
     *out = l;
     return 0;
 }

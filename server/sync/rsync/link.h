@@ -1,7 +1,6 @@
 /* link.h - a connection to a peer, clear or TLS, on a loop: bytes both ways, deadlines, pauses.
  *
- * Names are looked up on the pool; addresses are tried in the order the system gives them. What is to be sent stays in the owner's
- * buffer until the socket takes it. A peer that neither sends nor takes anything for stall_ms, while we wait for it, is
+ * What is to be sent stays in the owner's buffer until the socket takes it. A peer that neither sends nor takes anything for stall_ms, while we wait for it, is
  * given up: on_end comes with E_TIMEOUT. While paused no clock runs.
  *
  * owns     its socket and TLS; link_close() at any time, in an event too; none comes after it
@@ -12,9 +11,8 @@
 #define SERVER_SYNC_RSYNC_LINK_H
 
 #include "common/base/buf.h"
-#include "common/os/pool.h"
+#include "server/sync/rsync/dial.h"
 
-struct event_base;
 struct link;
 
 struct link_settings { /* copied */
@@ -24,12 +22,6 @@ struct link_settings { /* copied */
     const char *ca_file; /* or NULL: the system's */
     uint32_t connect_ms, stall_ms;
     uint32_t keep_alive_ms; /* on_quiet when nothing was sent for so long */
-};
-
-struct link_site {
-    struct event_base *base;
-    struct mailbox *box;
-    struct pool *pool;
 };
 
 struct link_events {

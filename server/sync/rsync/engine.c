@@ -18,7 +18,7 @@
 #include "server/sync/rsync/rsyncurl.h"
 
 enum {
-    WINDOW = PULL_ASKED_MAX,
+    WINDOW = ASKED_MAX,
     KEEP_ALIVE_MS = 10000,
     SUMS_A_TURN = 64 << 20, /* bytes of a basis, before the loop has its say */
     USER_MAX = 512,

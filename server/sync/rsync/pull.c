@@ -3,25 +3,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/sync/rsync/accord.h"
 #include "server/sync/rsync/answer.h"
-#include "server/sync/rsync/greeting.h"
+#include "server/sync/rsync/asked.h"
 #include "server/sync/rsync/mux.h"
 
 enum state {
-    PULL_GREETING,
-    PULL_COMPAT, /* what the peer can, names of checksums, the seed: not framed yet */
+    PULL_ACCORD, /* not framed yet */
     PULL_LIST,
     PULL_ANSWERS,
     PULL_STATS,
     PULL_GOODBYE,
     PULL_DONE,
-};
-
-enum compat {
-    COMPAT_INC_RECURSE = 1,
-    COMPAT_SAFE_LIST = 8,
-    COMPAT_SEED_FIRST = 0x20,
-    COMPAT_VARINT = 0x80,
 };
 
 enum {
@@ -32,29 +25,18 @@ enum {
     STATISTICS = 5,
 };
 
-struct asked {
-    int32_t index; /* -1: answered out of turn */
-    uint64_t listed_bytes;
-    struct sums_head head;
-};
-
 struct pull {
     enum state state;
     struct pull_settings set;
     struct pull_events ev;
     void *arg;
-    struct greeting greeting;
+    struct accord accord;
     struct mux mux;
     struct buf carry; /* data of the peer that is not a whole something yet */
     struct buf draft; /* ours, not framed yet */
     struct buf out;
     struct buf filters;
-    struct buf path;
     bool paused;
-    /* as agreed */
-    uint32_t compat;
-    enum checksum_kind kind;
-    int32_t seed;
     /* the list */
     struct file_list *list;
     uint64_t list_bytes;
@@ -62,10 +44,7 @@ struct pull {
     uint32_t count; /* entries, once listed */
     /* requests and answers */
     struct index_coding coding;
-    struct asked asked[PULL_ASKED_MAX];
-    unsigned asked_first, asked_n;
-    struct sums_head asking; /* the request that is being written */
-    uint32_t asking_next;
+    struct asked_queue asked;
     struct answer_reader answer;
     struct checksum sum;
     char *block; /* of a basis */
@@ -81,11 +60,15 @@ struct pull *pull_new(const struct pull_settings *set, const struct pull_events 
     struct pull *p = NEW(struct pull);
 
     p->set = *set;
-    p->path = BUF_INIT(4 * LIST_PATH_MAX);
-    buf_adds(&p->path, set->path);
     p->ev = *ev;
     p->arg = arg;
-    greeting_init(&p->greeting, set->offer, set->module, set->user, set->password);
+    accord_init(&p->accord, &(struct accord_terms){.module = set->module,
+                                                   .user = set->user,
+                                                   .password = set->password,
+                                                   .path = set->path,
+                                                   .hard_links = set->hard_links,
+                                                   .offer = set->offer,
+                                                   .plain = set->plain});
     mux_init(&p->mux);
     p->carry = BUF_INIT(CARRY_MAX);
     p->draft = BUF_INIT(OUT_MAX);
@@ -109,13 +92,12 @@ void pull_free(struct pull **pp)
         return;
     }
     *pp = NULL;
-    greeting_fini(&p->greeting);
+    accord_fini(&p->accord);
     mux_fini(&p->mux);
     buf_free(&p->carry);
     buf_free(&p->draft);
     buf_free(&p->out);
     buf_free(&p->filters);
-    buf_free(&p->path);
     list_free(&p->list);
     checksum_fini(&p->sum);
     free(p->block);
@@ -123,77 +105,6 @@ void pull_free(struct pull **pp)
 }
 
 /* --- before the frames --------------------------------------------------------------------------------------------- */
-
-static void put_argument(struct pull *p, const char *text)
-{
-    buf_add(&p->out, text, strlen(text) + 1);
-}
-
-static void send_arguments(struct pull *p)
-{
-    char options[32];
-
-    snprintf(options, sizeof options, "-lt%sre.LfxCI%su", p->set.hard_links ? "H" : "",
-             p->set.plain ? "" : "v");
-    put_argument(p, "--server");
-    put_argument(p, "--sender");
-    put_argument(p, options);
-    put_argument(p, ".");
-    buf_adds(&p->out, p->set.module);
-    buf_byte(&p->out, '/');
-    buf_adds(&p->out, buf_slice(&p->path));
-    buf_byte(&p->out, 0);
-    put_argument(p, "");
-}
-
-static int feed_greeting(struct pull *p, struct slice *in, struct err *e)
-{
-    int rc = greeting_feed(&p->greeting, in, e);
-
-    buf_adds(&p->out, buf_slice(&p->greeting.out));
-    buf_clear(&p->greeting.out);
-    if (rc != 0 || !p->greeting.done) {
-        return rc;
-    }
-    if (p->greeting.motd.n > 0) {
-        p->ev.on_text(p->arg, false, buf_slice(&p->greeting.motd));
-        buf_free(&p->greeting.motd);
-    }
-    send_arguments(p);
-    p->state = PULL_COMPAT;
-    return 0;
-}
-
-/* Both ends say their names at once: ours leave when the peer has said that it takes them. */
-static int agree(struct pull *p, struct get *g, bool *more, struct err *e)
-{
-    uint32_t compat = (uint32_t)get_varint(g);
-    struct slice theirs;
-
-    if (g->rc != 0) {
-        return 0;
-    }
-    if ((compat & COMPAT_INC_RECURSE) != 0) {
-        return err_set(e, E_PROTOCOL,
-                       "the peer wants to list piece by piece, which we did not offer");
-    }
-    p->kind = CHECKSUM_MD5;
-    if ((compat & COMPAT_VARINT) != 0) {
-        if (p->compat == 0) {
-            put_vstring(&p->out, SLICE(CHECKSUM_OFFER));
-        }
-        p->compat = compat; /* said: not again */
-        theirs = get_vstring(g);
-        if (g->rc == 0 && !checksum_agree(SLICE(CHECKSUM_OFFER), theirs, &p->kind)) {
-            return err_set(e, E_UNSUPPORTED, "the peer's checksums are '" SLICE_FMT "' alone",
-                           SLICE_ARG(slice_first(theirs, theirs.n < 80 ? theirs.n : 80)));
-        }
-    }
-    p->seed = get_int(g);
-    p->compat = compat;
-    *more = g->rc != 0;
-    return 0;
-}
 
 static void draft_frame(struct pull *p)
 {
@@ -205,43 +116,32 @@ static void draft_frame(struct pull *p)
 
 static void begin_list(struct pull *p)
 {
-    struct list_form form = {.varint_flags = (p->compat & COMPAT_VARINT) != 0,
-                             .safe = (p->compat & COMPAT_SAFE_LIST) != 0,
+    struct list_form form = {.varint_flags = (p->accord.compat & COMPAT_VARINT) != 0,
+                             .safe = (p->accord.compat & COMPAT_SAFE_LIST) != 0,
                              .hard_links = p->set.hard_links};
 
     p->list = list_new(form, p->set.limits);
     buf_adds(&p->draft, buf_slice(&p->filters));
     buf_free(&p->filters);
     draft_frame(p);
-    answer_reader_init(&p->answer, checksum_bytes(p->kind));
-    checksum_init(&p->sum, p->kind);
+    answer_reader_init(&p->answer, checksum_bytes(p->accord.kind));
+    checksum_init(&p->sum, p->accord.kind);
     p->state = PULL_LIST;
 }
 
-static int feed_compat(struct pull *p, struct slice *in, struct err *e)
+static int feed_accord(struct pull *p, struct slice *in, struct err *e)
 {
-    bool more = true;
-    struct get g;
-    int rc;
+    struct buf *motd = &p->accord.greeting.motd;
+    int rc = accord_feed(&p->accord, in, &p->out, e);
 
-    while (in->n > 0 && more) { /* a byte at a time: what follows is framed */
-        buf_byte(&p->carry, (uint8_t)*in->p);
-        *in = slice_from(*in, 1);
-        g = get_from(buf_slice(&p->carry));
-        rc = agree(p, &g, &more, e);
-        if (rc != 0) {
-            return rc;
-        }
-        if (g.rc != 0 && g.rc != E_AGAIN) {
-            return err_set(e, E_PROTOCOL, "the peer's abilities make no sense");
-        }
-        more = g.rc != 0;
+    if (p->accord.greeted && motd->n > 0) {
+        p->ev.on_text(p->arg, false, buf_slice(motd));
+        buf_free(motd);
     }
-    if (!more) {
-        buf_clear(&p->carry);
+    if (rc == 0 && p->accord.done) {
         begin_list(p);
     }
-    return 0;
+    return rc;
 }
 
 /* --- data ------------------------------------------------------------------------------------------------------------ */
@@ -268,18 +168,9 @@ static int feed_list(struct pull *p, struct slice *in, struct err *e)
     return rc != 0 ? err_set(e, rc, "the list was refused") : 0;
 }
 
-static struct asked *first_asked(struct pull *p)
-{
-    while (p->asked_n > 0 && p->asked[p->asked_first].index < 0) {
-        p->asked_first = (p->asked_first + 1) % PULL_ASKED_MAX;
-        p->asked_n--;
-    }
-    return p->asked_n > 0 ? &p->asked[p->asked_first] : NULL;
-}
-
 static void try_end(struct pull *p)
 {
-    if (p->ending && !p->ended && first_asked(p) == NULL && p->asking.count == 0) {
+    if (p->ending && !p->ended && asked_is_empty(&p->asked)) {
         put_index(&p->draft, &p->coding, INDEX_DONE);
         p->ended = true;
     }
@@ -305,16 +196,7 @@ static int on_phase(struct pull *p, struct err *e)
 
 static int on_begin(struct pull *p, struct err *e)
 {
-    const struct asked *a = first_asked(p);
-    const struct sums_head *h = &p->answer.head;
-    bool same;
-
-    same = a != NULL && a->index == p->answer.index &&
-           (p->asking.count == 0 || p->asked_n > 1); /* not while we still ask */
-    same = same && (h->count == 0 ||                 /* literals alone are always right */
-                    (h->count == a->head.count && h->block_bytes == a->head.block_bytes &&
-                     h->remainder == a->head.remainder));
-    if (!same) {
+    if (!asked_fits(&p->asked, p->answer.index, &p->answer.head)) {
         return err_set(e, E_PROTOCOL, "the peer answers what was not asked (entry %d)",
                        (int)p->answer.index);
     }
@@ -325,7 +207,7 @@ static int on_begin(struct pull *p, struct err *e)
 
 static int pass_bytes(struct pull *p, struct slice bytes, struct err *e)
 {
-    uint64_t listed = first_asked(p)->listed_bytes;
+    uint64_t listed = asked_first(&p->asked)->listed_bytes;
     int rc;
 
     p->came_bytes += bytes.n;
@@ -363,7 +245,7 @@ static int on_end(struct pull *p)
 
     checksum_end(&p->sum, ours);
     good = memcmp(ours, p->answer.digest, p->answer.digest_bytes) == 0;
-    first_asked(p)->index = -1;
+    asked_first(&p->asked)->index = -1;
     rc = p->ev.on_end(p->arg, p->answer.index, good);
     try_end(p);
     return rc;
@@ -415,7 +297,7 @@ static int feed_stats(struct pull *p, struct slice *in, struct err *e)
     p->stats = (struct pull_stats){.read_bytes = v[0], .written_bytes = v[1], .size_bytes = v[2]};
     put_index(&p->draft, &p->coding, INDEX_DONE);
     p->state = PULL_GOODBYE;
-    if (p->greeting.version < 31) {
+    if (p->accord.greeting.version < 31) {
         p->state = PULL_DONE;
         p->ev.on_done(p->arg);
     }
@@ -455,8 +337,7 @@ static int use_data(struct pull *p, struct slice *in, struct err *e)
         case PULL_GOODBYE:
             rc = feed_goodbye(p, in, e);
             break;
-        case PULL_GREETING:
-        case PULL_COMPAT:
+        case PULL_ACCORD:
             CHECK(false);
             break;
         case PULL_DONE:
@@ -497,14 +378,10 @@ static int on_no_send(struct pull *p, struct slice bytes, struct err *e)
     struct get g = get_from(bytes);
     int32_t index = get_int(&g);
 
-    for (unsigned i = 0; g.rc == 0 && i < p->asked_n; i++) {
-        struct asked *a = &p->asked[(p->asked_first + i) % PULL_ASKED_MAX];
-        if (a->index == index && index >= 0) {
-            a->index = -1;
-            p->ev.on_missing(p->arg, index);
-            try_end(p);
-            return 0;
-        }
+    if (g.rc == 0 && asked_strike(&p->asked, index)) {
+        p->ev.on_missing(p->arg, index);
+        try_end(p);
+        return 0;
     }
     return err_set(e, E_PROTOCOL, "the peer refuses what was not asked (entry %d)", (int)index);
 }
@@ -593,13 +470,10 @@ int pull_feed(struct pull *p, struct slice *in, struct err *e)
 {
     int rc = 0;
 
-    while (rc == 0 && in->n > 0 && p->state == PULL_GREETING && !p->paused) {
-        rc = feed_greeting(p, in, e);
+    if (p->state == PULL_ACCORD && !p->paused) {
+        rc = feed_accord(p, in, e);
     }
-    if (rc == 0 && p->state == PULL_COMPAT) {
-        rc = feed_compat(p, in, e);
-    }
-    if (rc == 0 && p->state > PULL_COMPAT) {
+    if (rc == 0 && p->state > PULL_ACCORD) {
         rc = feed_frames(p, in, e);
     }
     if (rc != 0 && e != NULL && e->code == 0) {
@@ -625,11 +499,11 @@ struct buf *pull_out(struct pull *p)
 
 void pull_keep_alive(struct pull *p)
 {
-    if (p->state <= PULL_COMPAT || p->state == PULL_DONE) {
+    if (p->state == PULL_ACCORD || p->state == PULL_DONE) {
         return;
     }
     draft_frame(p);
-    mux_put(&p->out, p->greeting.version >= 31 ? MUX_NOOP : MUX_DATA, SLICE_NONE);
+    mux_put(&p->out, p->accord.greeting.version >= 31 ? MUX_NOOP : MUX_DATA, SLICE_NONE);
 }
 
 void pull_resume(struct pull *p)
@@ -647,7 +521,7 @@ bool pull_paused(const struct pull *p)
 bool pull_may_ask(const struct pull *p)
 {
     return p->state == PULL_ANSWERS && !p->ending && p->out.n + p->draft.n < PULL_OUT_HIGH &&
-           (p->asking.count != 0 || p->asked_n < PULL_ASKED_MAX);
+           asked_has_room(&p->asked);
 }
 
 void pull_ask(struct pull *p, int32_t index, uint64_t listed_bytes, uint64_t basis_bytes,
@@ -655,40 +529,36 @@ void pull_ask(struct pull *p, int32_t index, uint64_t listed_bytes, uint64_t bas
 {
     struct sums_head head = {.count = 0};
 
-    CHECK(p->asking.count == 0 && p->asked_n < PULL_ASKED_MAX && !p->ending);
-    CHECK(index >= 0 && (uint32_t)index < p->count);
+    CHECK(!p->ending && index >= 0 && (uint32_t)index < p->count);
     if (basis_bytes != 0) {
-        head = sums_of(basis_bytes, p->kind, full_sums);
+        head = sums_of(basis_bytes, p->accord.kind, full_sums);
     }
-    p->asked[(p->asked_first + p->asked_n++) % PULL_ASKED_MAX] =
-        (struct asked){index, listed_bytes, head};
+    asked_add(&p->asked, index, listed_bytes, &head);
     put_index(&p->draft, &p->coding, index);
     put_short(&p->draft, ITEM_TRANSFER);
     put_sums_head(&p->draft, &head);
-    p->asking = head;
-    p->asking_next = 0;
 }
 
 const struct sums_head *pull_asking(const struct pull *p, uint32_t *next)
 {
-    *next = p->asking_next;
-    return p->asking.count != 0 ? &p->asking : NULL;
+    *next = p->asked.writing_next;
+    return p->asked.writing.count != 0 ? &p->asked.writing : NULL;
 }
 
 void pull_block(struct pull *p, struct slice block)
 {
+    const struct sums_head *h = &p->asked.writing;
+    const struct accord *a = &p->accord;
     uint8_t strong[CHECKSUM_BYTES_MAX];
 
-    CHECK(p->asking.count != 0 && block.n == sums_block(&p->asking, p->asking_next));
-    checksum_block(p->kind, p->seed, (p->compat & COMPAT_SEED_FIRST) != 0, block, strong);
+    CHECK(h->count != 0 && block.n == sums_block(h, p->asked.writing_next));
+    checksum_block(a->kind, a->seed, (a->compat & COMPAT_SEED_FIRST) != 0, block, strong);
     put_int(&p->draft, (int32_t)sums_rolling(block));
-    buf_add(&p->draft, strong, p->asking.strong_bytes);
+    buf_add(&p->draft, strong, h->strong_bytes);
     if (p->draft.n > DRAFT_BYTES) {
         draft_frame(p);
     }
-    p->asking_next++;
-    if (p->asking_next == p->asking.count) {
-        p->asking.count = 0;
+    if (asked_wrote_block(&p->asked)) {
         try_end(p);
     }
 }
@@ -702,7 +572,7 @@ void pull_end_phase(struct pull *p)
 
 unsigned pull_asked(const struct pull *p)
 {
-    return p->asked_n;
+    return p->asked.n;
 }
 
 bool pull_is_done(const struct pull *p)
@@ -718,8 +588,7 @@ int32_t pull_io_error(const struct pull *p)
 const char *pull_where(const struct pull *p)
 {
     switch (p->state) {
-    case PULL_GREETING:
-    case PULL_COMPAT:
+    case PULL_ACCORD:
         return "in its greeting";
     case PULL_LIST:
         return "in the list";
@@ -746,10 +615,10 @@ const struct pull_stats *pull_statistics(const struct pull *p)
 
 unsigned pull_version(const struct pull *p)
 {
-    return p->greeting.version;
+    return p->accord.greeting.version;
 }
 
 enum checksum_kind pull_checksum(const struct pull *p)
 {
-    return p->kind;
+    return p->accord.kind;
 }

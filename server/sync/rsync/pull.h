@@ -13,10 +13,10 @@
 #ifndef SERVER_SYNC_RSYNC_PULL_H
 #define SERVER_SYNC_RSYNC_PULL_H
 
+#include "server/sync/rsync/asked.h"
 #include "server/sync/rsync/list.h"
-#include "server/sync/rsync/sums.h"
 
-enum { PULL_ASKED_MAX = 1000, PULL_OUT_HIGH = 256 << 10 };
+enum { PULL_OUT_HIGH = 256 << 10 };
 
 struct pull_settings {
     struct slice

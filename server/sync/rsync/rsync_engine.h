@@ -1,0 +1,64 @@
+/* rsync_engine.h - the engine for rsync daemons, from within: a link carries a pull machine's bytes, takes wait for their turn.
+ *
+ * threads  the run's
+ */
+#ifndef SERVER_SYNC_RSYNC_RSYNC_ENGINE_H
+#define SERVER_SYNC_RSYNC_RSYNC_ENGINE_H
+
+#include "common/base/list.h"
+#include "server/sync/engine.h"
+#include "server/sync/rsync/delta.h"
+#include "server/sync/rsync/link.h"
+#include "server/sync/rsync/pull.h"
+#include "server/sync/rsync/rsyncurl.h"
+
+enum { RSYNC_USER_MAX = 512 };
+
+struct engine {
+    const struct engine_ops *ops;
+    struct engine_site site;
+    struct engine_events ev;
+    void *arg;
+    struct rsync_url url;
+    struct slice password;
+    char user[RSYNC_USER_MAX];
+    struct pull *pull;
+    struct link *link;
+    struct list waiting;
+    struct list asked;
+    struct delta delta;
+    struct event *kick; /* events of ours that may not run inside a call */
+    char *block;        /* of a basis */
+    unsigned busy;
+    bool closed; /* the caller is done with us, which we noticed inside an event */
+    bool listed, broken, finishing, finished;
+    bool probing;
+    struct buf cursor; /* that the probe compares with */
+    enum probe_answer probed;
+    uint64_t left_out;
+    struct err early; /* of list(), told by kick */
+};
+
+/* engine.c: the visit is over; what it was good for decides whom that is told. */
+void rsync_ended(struct engine *g, int rc, const struct err *why);
+
+/* listed.c: the machine's event */
+MUST_USE int rsync_on_list(void *arg, const struct file_list *l);
+
+/* take.c: as many requests as the machine takes now */
+void rsync_fill(struct engine *g);
+bool rsync_takes_answered(const struct engine *g);
+void rsync_takes_free(struct engine *g);
+/* the machine's events, */
+MUST_USE int rsync_on_begin(void *arg, int32_t index);
+MUST_USE int rsync_on_bytes(void *arg, struct slice bytes);
+MUST_USE int rsync_read_basis(void *arg, uint64_t off, void *to, size_t n, struct err *e);
+MUST_USE int rsync_on_end(void *arg, int32_t index, bool good);
+void rsync_on_missing(void *arg, int32_t index);
+/* and the engine's doors */
+struct take *rsync_take(struct engine *g, const struct take_want *w, const struct take_events *ev,
+                        void *arg);
+void rsync_resume(struct take *t);
+void rsync_cancel(struct take **tp);
+
+#endif

@@ -86,9 +86,14 @@ static int long_option(struct slice a, struct options *o, struct err *e)
     } else if (slice_starts(a, SLICE("--checksum-choice="))) {
         o->checksum = slice_from(a, strlen("--checksum-choice="));
         o->checksum = slice_cut(&o->checksum, ',');
-    } else if (slice_starts(a, SLICE("--compress-choice=")) || slice_eqs(a, "--new-compress") ||
-               slice_eqs(a, "--old-compress")) {
-        o->compress = o->compress_chosen = true;
+    } else if (slice_starts(a, SLICE("--compress-choice="))) {
+        o->compression = slice_from(a, strlen("--compress-choice="));
+        o->compress = true;
+    } else if (slice_eqs(a, "--new-compress") || slice_eqs(a, "--old-compress")) {
+        o->compression = slice_eqs(a, "--new-compress") ? SLICE("zlibx") : SLICE("zlib");
+        o->compress = true;
+    } else if (slice_starts(a, SLICE("--skip-compress="))) {
+        o->skip_compress = slice_from(a, strlen("--skip-compress="));
     } else if (!stands_in(a, fine, ARRAY_LEN(fine), false) &&
                !stands_in(a, fine_values, ARRAY_LEN(fine_values), true)) {
         return refuse(a, e);

@@ -13,13 +13,15 @@
 enum { OPTIONS_BYTES_MAX = 64 << 10, OPTIONS_COUNT_MAX = 256 };
 
 struct options {
-    bool recurse, folders, links, owner, group, numeric_ids, dry_run, compress, list_only;
+    bool recurse, folders, links, owner, group, numeric_ids, dry_run, list_only;
     struct slice abilities; /* the letters behind "e." */
     struct slice path;      /* the one that is asked for, with its module */
     uint64_t bwlimit_bytes_per_s;
     bool seeded;
     struct slice checksum; /* chosen by the client: names are not exchanged then */
-    bool compress_chosen;  /* the same of compression */
+    bool compress;
+    struct slice compression;   /* the same of compression; empty: names are exchanged */
+    struct slice skip_compress; /* endings, "gz/jpg" */
     int32_t seed;
 };
 

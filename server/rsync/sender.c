@@ -105,7 +105,7 @@ static void echo(struct sender *s, const struct request *r)
     }
 }
 
-static int send_bytes(struct sender *s, struct blob *blob, struct err *e)
+static int send_bytes(struct sender *s, struct slice path, struct blob *blob, struct err *e)
 {
     uint64_t size = blob_size_bytes(blob);
     struct buf *b = stream_draft(s->stream);
@@ -113,6 +113,7 @@ static int send_bytes(struct sender *s, struct blob *blob, struct err *e)
     int rc = 0;
 
     checksum_begin(&s->sum);
+    literal_begin(&s->literal, path);
     for (uint64_t at = 0; at < size && rc == 0;) {
         size_t n = (size_t)min_u64(size - at, sizeof s->block);
         rc = blob_read(blob, at, s->block, n, e);
@@ -120,12 +121,11 @@ static int send_bytes(struct sender *s, struct blob *blob, struct err *e)
             return rc;
         }
         checksum_add(&s->sum, slice_of(s->block, n));
-        put_int(b, (int32_t)n);
-        buf_add(b, s->block, n);
+        literal_add(&s->literal, slice_of(s->block, n), b);
         at += n;
         rc = stream_push(s->stream, e);
     }
-    put_int(b, 0);
+    literal_end(&s->literal, b);
     checksum_end(&s->sum, digest);
     buf_add(b, digest, checksum_bytes(s->sum.kind));
     s->files++;
@@ -150,6 +150,7 @@ static int answer(struct sender *s, int32_t index, struct err *e)
     struct request r = {.index = index};
     const struct list_entry *en;
     struct blob *blob = NULL;
+    struct slice path;
     char room[LIST_PATH_MAX + 1];
     int rc;
 
@@ -173,7 +174,8 @@ static int answer(struct sender *s, int32_t index, struct err *e)
     if (list_type(en) != LIST_FILE) {
         return err_set(e, E_PROTOCOL, "entry %d is no file", (int)index);
     }
-    rc = listing_open(s->listing, list_path(s->view->list, en, room), &blob, e);
+    path = list_path(s->view->list, en, room);
+    rc = listing_open(s->listing, path, &blob, e);
     if (rc != 0) {
         log_warn("rsync.unreadable", "module=%s path=%s error=%s %s", s->module, room, err_name(rc),
                  e->text);
@@ -181,7 +183,7 @@ static int answer(struct sender *s, int32_t index, struct err *e)
     }
     echo(s, &r);
     put_sums_head(stream_draft(s->stream), &whole);
-    rc = send_bytes(s, blob, e);
+    rc = send_bytes(s, path, blob, e);
     blob_release(&blob);
     return rc;
 }
@@ -269,10 +271,12 @@ static int say_goodbye(struct sender *s, struct err *e)
 
 /* --- all of it ------------------------------------------------------------------------------------------------------------ */
 
-void sender_init(struct sender *s, struct stream *stream, enum checksum_kind kind)
+void sender_init(struct sender *s, struct stream *stream, enum checksum_kind kind,
+                 enum literal_kind literal, struct slice skip)
 {
     *s = (struct sender){.stream = stream, .coming = INDEX_CODING_INIT, .going = INDEX_CODING_INIT};
     checksum_init(&s->sum, kind);
+    literal_init(&s->literal, literal, skip);
 }
 
 int sender_run(struct sender *s, struct err *e)
@@ -284,4 +288,5 @@ int sender_run(struct sender *s, struct err *e)
 void sender_fini(struct sender *s)
 {
     checksum_fini(&s->sum);
+    literal_fini(&s->literal);
 }

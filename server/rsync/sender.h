@@ -2,7 +2,7 @@
  *
  * The client's block sums are read past: an answer of literals alone is always right, and costs us no more than reading the file.
  *
- * owns     the state of its sums; sender_fini()
+ * owns     the state of its sums and of its compression; sender_fini()
  * threads  its session's own; blocks
  * errors   E_PROTOCOL: requests that cannot be; those of the stream
  * source   research/sync 1.1 (8 to 10); sessions of the installed client and server
@@ -11,12 +11,11 @@
 #define SERVER_RSYNC_SENDER_H
 
 #include "server/rsync/listing.h"
+#include "server/rsync/literal.h"
 #include "server/rsync/stream.h"
 #include "server/rsync/view.h"
 #include "server/sync/rsync/checksum.h"
 #include "server/sync/rsync/varint.h"
-
-enum { SENDER_LITERAL_BYTES = 32 << 10 };
 
 struct sender {
     struct stream *stream;
@@ -28,11 +27,14 @@ struct sender {
     uint64_t files, bytes; /* that were sent */
     struct index_coding coming, going;
     struct checksum sum;
-    char block[SENDER_LITERAL_BYTES];
+    struct literal literal;
+    char block[LITERAL_PIECE];
 };
 
 /* The fields up to dry_run are the caller's to fill. */
-void sender_init(struct sender *s, struct stream *stream, enum checksum_kind kind);
+/* skip: endings of names that are not compressed; borrowed. */
+void sender_init(struct sender *s, struct stream *stream, enum checksum_kind kind,
+                 enum literal_kind literal, struct slice skip);
 MUST_USE int sender_run(struct sender *s, struct err *e);
 void sender_fini(struct sender *s);
 

@@ -32,6 +32,7 @@ struct session {
     struct listing *listing;
     struct view view;
     enum checksum_kind kind;
+    enum literal_kind literal;
     struct list_written form;
     unsigned version;
     struct sender sender;
@@ -163,14 +164,15 @@ static int agree(struct session *s, struct err *e)
         compat &= ~COMPAT_SEED_FIRST;
     }
     s->kind = CHECKSUM_MD5;
+    s->literal = s->options.compress ? LITERAL_ZLIB : LITERAL_PLAIN;
     put_varint(out, compat);
     if (s->form.varint_flags) {
-        bool compress = s->options.compress && !s->options.compress_chosen;
+        bool compress = s->options.compress && s->options.compression.n == 0;
         if (s->options.checksum.n == 0) {
             put_vstring(out, SLICE(CHECKSUM_OFFER));
         }
-        if (compress) { /* refused, but in frames, where it can be said */
-            put_vstring(out, SLICE("zstd lz4 zlibx zlib none"));
+        if (compress) {
+            put_vstring(out, SLICE(LITERAL_OFFER));
         }
         if (s->options.checksum.n == 0) {
             rc = read_names(s, room, &names, e);
@@ -180,6 +182,9 @@ static int agree(struct session *s, struct err *e)
         }
         if (rc == 0 && compress) {
             rc = read_names(s, room, &names, e);
+            if (rc == 0 && !literal_agree(names, &s->literal)) {
+                rc = err_set(e, E_UNSUPPORTED, "no compression in common with the client");
+            }
         }
     }
     if (rc == 0 && !s->options.seeded && getrandom(&seed, sizeof seed, 0) != sizeof seed) {
@@ -287,8 +292,9 @@ static int begin(struct session *s, struct err *e)
         !checksum_agree(s->options.checksum, SLICE(CHECKSUM_OFFER), &s->kind)) {
         refused = err_set(&why, E_UNSUPPORTED, "that checksum is not served here");
     }
-    if (refused == 0 && s->options.compress) {
-        refused = err_set(&why, E_UNSUPPORTED, "compression (-z) is not served here");
+    if (refused == 0 && s->options.compression.n != 0 &&
+        !literal_named(s->options.compression, &s->literal)) {
+        refused = err_set(&why, E_UNSUPPORTED, "that compression is not served here");
     }
     s->form.nsec = s->version >= 31;
     s->form.owner = s->options.owner;
@@ -341,7 +347,7 @@ static int serve(struct session *s, struct err *e)
         (void)!stream_read(&s->stream, &gone, 1, NULL);
         return 0;
     }
-    sender_init(&s->sender, &s->stream, s->kind);
+    sender_init(&s->sender, &s->stream, s->kind, s->literal, s->options.skip_compress);
     s->sender.listing = s->listing;
     s->sender.view = &s->view;
     s->sender.module = s->end->module;

@@ -9,31 +9,11 @@ import time
 
 import pytest
 
-from harness.mirrord import free_port
+from harness.rsync_out import Out, contents
 from harness.rsyncd import Pull, facts
 
 FILES = {"a/empty": b"", "a/text": b"hello\n", "a/big": os.urandom(300_000), "foo/x": b"1", "foo.bar/y": b"2",
          "foo-bar": b"3", "deep/" + "d/" * 30 + "z": b"4", "odd name/caf\u00e9": b"5", "zeros": bytes(100_000)}
-
-
-class Out:
-    def __init__(self, start, rsync, more=""):
-        self.port = free_port()
-        self.rsync = rsync
-        self.m = start(f'repo "models" {{ protocol = "hosted" }}\nrepo "secret" {{ protocol = "hosted" access '
-                       f'{{ anonymous = none }} }}\nrsync "127.0.0.1:{self.port}" {{ {more} }}')
-        self.token = self.m.token("p", "publish:*")
-        self.url = f"rsync://127.0.0.1:{self.port}"
-
-    def put(self, path, data, repo="models/me/tree"):
-        answer = self.m.put(f"/{repo}/{path.replace(' ', '%20')}", data, token=self.token)
-        assert answer.status in (200, 201), answer
-
-    def run(self, *args, check=True):
-        run = subprocess.run([self.rsync, *map(str, args)], capture_output=True, text=True, timeout=120,
-                             stdin=subprocess.DEVNULL)
-        assert not check or run.returncode == 0, run.stderr
-        return run
 
 
 @pytest.fixture
@@ -46,11 +26,6 @@ def filled(out):
     for path, data in FILES.items():
         out.put(path, data)
     return out
-
-
-def contents(folder):
-    return {os.path.relpath(os.path.join(at, n), folder): open(os.path.join(at, n), "rb").read()
-            for at, _, names in os.walk(folder) for n in names}
 
 
 @pytest.mark.parametrize("options", [("-rltH", "--delete"), ("-aH", "--delete", "--numeric-ids"), ("-a", "--protocol=30"),
@@ -102,7 +77,7 @@ def test_rules_and_dry_runs(filled, tmp_path):
 
 
 @pytest.mark.parametrize("what, words", [
-    (("-rz",), "compression"), (("-rc",), "-c is not served"), (("-rX",), "-X is not served"),
+    (("-rz", "--zc=lz4"), "that compression is not served"), (("-rc",), "-c is not served"), (("-rX",), "-X is not served"),
     (("-rA",), "-A is not served"), (("-rL",), "-L is not served")])
 def test_what_is_not_served_is_said(filled, tmp_path, what, words):
     run = filled.run(*what, filled.url + "/models/me/tree/", f"{tmp_path}/dst/", check=False)

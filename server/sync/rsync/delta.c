@@ -6,7 +6,7 @@ static const char *const compressed[] = {
     "mp4", "mkv", "webm", "mp3", "ogg", "flac", "webp", "br",
 };
 
-static struct slice ending(struct slice path)
+struct slice delta_ending(struct slice path)
 {
     size_t at = path.n;
 
@@ -18,20 +18,25 @@ static struct slice ending(struct slice path)
 
 unsigned delta_class(struct slice path)
 {
-    return (unsigned)(slice_hash(ending(path)) % DELTA_CLASSES);
+    return (unsigned)(slice_hash(delta_ending(path)) % DELTA_CLASSES);
+}
+
+bool delta_compressed(struct slice path)
+{
+    struct slice end = delta_ending(path);
+
+    for (size_t i = 0; i < ARRAY_LEN(compressed); i++) {
+        if (slice_eqs(end, compressed[i])) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool delta_pays(const struct delta *d, struct slice path, uint64_t size_bytes, uint64_t basis_bytes)
 {
-    struct slice end = ending(path);
-
-    if (size_bytes < DELTA_LEAST || basis_bytes < DELTA_LEAST) {
+    if (size_bytes < DELTA_LEAST || basis_bytes < DELTA_LEAST || delta_compressed(path)) {
         return false;
-    }
-    for (size_t i = 0; i < ARRAY_LEN(compressed); i++) {
-        if (slice_eqs(end, compressed[i])) {
-            return false;
-        }
     }
     return (d->given_up >> delta_class(path) & 1) == 0;
 }

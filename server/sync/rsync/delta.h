@@ -18,7 +18,9 @@ struct delta {
     uint64_t given_up; /* a bit a class */
 };
 
+struct slice delta_ending(struct slice path); /* behind its last dot; empty without */
 unsigned delta_class(struct slice path);
+bool delta_compressed(struct slice path); /* its name says so */
 bool delta_pays(const struct delta *d, struct slice path, uint64_t size_bytes,
                 uint64_t basis_bytes);
 /* One has come: so much of it was found in the basis. */

@@ -52,7 +52,7 @@ void sync_status_json(const struct sample *s, bool whole, struct buf *out)
 
 static const char *tunasync_word(const struct sync_view *v)
 {
-    if (v->running) {
+    if (v->running && v->last.outcome == RUN_RUNNING) {
         return v->last.stage == RUN_FETCH ? "syncing" : "pre-syncing";
     }
     if (v->paused) {

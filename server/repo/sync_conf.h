@@ -33,6 +33,15 @@ struct sync_conf {
     uint32_t keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly;
     const char *const *hours; /* "mon-fri 08:00-18:00 10m/s" */
     size_t hours_count;
+    const char *const *hook_before; /* a program and its arguments */
+    size_t hook_before_count;
+    const char *const *hook_published;
+    size_t hook_published_count;
+    const char *const *hook_held;
+    size_t hook_held_count;
+    const char *const *hook_failed;
+    size_t hook_failed_count;
+    uint32_t hook_timeout_s;
 };
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "server/sync/hook.h"
 #include "server/sync/run_priv.h"
 
 enum { LOG_EVERY_MS = 1000, BACKOFF_MAX_MS = 3600 * 1000 };
@@ -28,6 +29,10 @@ const char *run_stage_name(enum run_stage s)
         return "publish";
     case RUN_WAIT:
         return "wait";
+    case RUN_GATE:
+        return "gate";
+    case RUN_HOOK:
+        return "hook";
     }
     return "?";
 }
@@ -117,6 +122,16 @@ void run_look(struct run *r, struct run_report *out)
     lock_take(&r->lock);
     *out = r->look;
     lock_drop(&r->lock);
+}
+
+bool run_is_busy(struct run *r)
+{
+    bool busy;
+
+    lock_take(&r->lock);
+    busy = r->look.stage != RUN_HOOK || r->look.outcome == RUN_RUNNING;
+    lock_drop(&r->lock);
+    return busy;
 }
 
 /* --- the loop --- */
@@ -225,6 +240,64 @@ static void run_attempts(struct run *r)
     }
 }
 
+/* --- the operator's programs --- */
+
+static void say_for_hook(void *arg, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void say_for_hook(void *arg, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    run_say(arg, "%s", text);
+}
+
+static int start_hook(struct run *r, enum hook h, struct err *e)
+{
+    const struct hook_site site = {r->base, &r->stopping, say_for_hook, r};
+    struct run_report look;
+
+    if (r->job->dry) {
+        return 0;
+    }
+    run_at(r, RUN_HOOK);
+    run_look(r, &look);
+    return hook_run(&site, r->job->conf, h, r->job->repo, &look, e);
+}
+
+/* The run is over and written down: how they end changes nothing of it. */
+static void tell_hooks(struct run *r)
+{
+    struct err e = {0};
+    int rc = 0;
+
+    switch (r->look.outcome) {
+    case RUN_PUBLISHED:
+        rc = start_hook(r, HOOK_PUBLISHED, &e);
+        break;
+    case RUN_HELD:
+        rc = start_hook(r, HOOK_HELD, &e);
+        break;
+    case RUN_FAILED:
+        rc = start_hook(r, HOOK_FAILED, &e);
+        break;
+    case RUN_RUNNING:
+    case RUN_UNCHANGED:
+    case RUN_STOPPED:
+    case RUN_PLANNED:
+    case RUN_INTERRUPTED:
+        break;
+    }
+    if (rc != 0) {
+        run_say(r, "%s", e.text);
+        log_warn("sync.hook", "repo=%s run=%" PRIu64 " why=\"%s\"", r->job->repo, r->look.id,
+                 e.text);
+    }
+    commit_lines(r);
+}
+
 static void too_late(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
@@ -265,6 +338,7 @@ static void *run_main(void *arg)
     struct event *alarm;
     struct timeval tv = {(time_t)r->job->conf->timeout_s, 0};
     struct err e = {0};
+    int rc;
 
     r->base = event_base_new();
     CHECK(r->base != NULL);
@@ -276,12 +350,15 @@ static void *run_main(void *arg)
     CHECK(alarm != NULL);
     evtimer_add(alarm, &tv);
     log_info("sync.start", "repo=%s run=%" PRIu64 " dry=%d", r->job->repo, r->look.id, r->job->dry);
-    if (history_put(r->world.store, repo_of(r), &r->look, &e) != 0) {
-        fail_run(r, e.code, &e);
+    rc = history_put(r->world.store, repo_of(r), &r->look, &e);
+    rc = rc == 0 ? start_hook(r, HOOK_BEFORE, &e) : rc;
+    if (rc != 0) {
+        fail_run(r, rc, &e);
     } else {
         run_attempts(r);
     }
     report(r);
+    tell_hooks(r);
     event_free(alarm);
     fetcher_close(&r->fetcher);
     lock_take(&r->lock);

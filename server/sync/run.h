@@ -41,7 +41,18 @@ struct run_job { /* borrowed until run_close() */
     bool force; /* no probe */
 };
 
-enum run_stage { RUN_PROBE, RUN_LIST, RUN_PLAN, RUN_FETCH, RUN_VERIFY, RUN_PUBLISH, RUN_WAIT };
+/* Rows hold the numbers: new ones go to the end. */
+enum run_stage {
+    RUN_PROBE,
+    RUN_LIST,
+    RUN_PLAN,
+    RUN_FETCH,
+    RUN_VERIFY,
+    RUN_PUBLISH,
+    RUN_WAIT,
+    RUN_GATE,
+    RUN_HOOK,
+};
 enum run_outcome {
     RUN_RUNNING,
     RUN_PUBLISHED,
@@ -78,6 +89,7 @@ struct run *run_open(const struct run_world *w, const struct run_job *job, uint6
                      void (*ended)(void *arg, struct run *r), void *arg);
 void run_stop(struct run *r);
 void run_look(struct run *r, struct run_report *out);
+bool run_is_busy(struct run *r); /* it takes an upstream's time, not only an operator's program */
 void run_close(struct run **rp);
 
 const char *run_stage_name(enum run_stage s);

@@ -73,7 +73,7 @@ static bool may_begin(struct sync *s, const struct task *t)
 
     LIST_EACH (&s->tasks, it) {
         const struct task *o = LIST_ITEM(it, struct task, node);
-        if (o->run != NULL && !o->ended) {
+        if (o->run != NULL && !o->ended && run_is_busy(o->run)) {
             active++;
             if (same_host(o->running, t->setup)) {
                 return false;

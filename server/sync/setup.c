@@ -4,6 +4,7 @@
 
 #include "server/sync/engine.h"
 #include "server/sync/gate.h"
+#include "server/sync/hook.h"
 #include "server/sync/pace.h"
 
 void setup_release(struct setup **sp)
@@ -51,6 +52,10 @@ static void copy_conf(struct arena *a, const struct sync_conf *from, struct sync
     copy_list(a, &to->components, to->components_count);
     copy_list(a, &to->architectures, to->architectures_count);
     copy_list(a, &to->hours, to->hours_count);
+    copy_list(a, &to->hook_before, to->hook_before_count);
+    copy_list(a, &to->hook_published, to->hook_published_count);
+    copy_list(a, &to->hook_held, to->hook_held_count);
+    copy_list(a, &to->hook_failed, to->hook_failed_count);
 }
 
 static bool is_http(const char *url)
@@ -123,6 +128,19 @@ int setup_new(const struct sync_repo_settings *r, struct setup **out, struct err
     return rc;
 }
 
+static int check_hooks(const struct sync_conf *c, struct err *e)
+{
+    int rc = hook_check("hook_before", c->hook_before, c->hook_before_count, e);
+
+    if (rc == 0) {
+        rc = hook_check("hook_published", c->hook_published, c->hook_published_count, e);
+    }
+    if (rc == 0) {
+        rc = hook_check("hook_held", c->hook_held, c->hook_held_count, e);
+    }
+    return rc == 0 ? hook_check("hook_failed", c->hook_failed, c->hook_failed_count, e) : rc;
+}
+
 int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
 {
     struct gate_limit l;
@@ -162,5 +180,5 @@ int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
                            c->engine != NULL ? " " : "", c->engine != NULL ? c->engine : "", url);
         }
     }
-    return 0;
+    return check_hooks(c, e);
 }

@@ -1,11 +1,14 @@
 #include "server/sync/sync.h"
 
+#include <event2/event.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "server/sync/hook.h"
 #include "server/sync/sync_priv.h"
 
 struct sync *sync_open(const struct run_world *w)
@@ -250,6 +253,48 @@ int sync_pause(struct sync *s, struct slice repo, bool pause, struct err *e)
     return rc;
 }
 
+static void say_for_hook(void *arg, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void say_for_hook(void *arg, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    log_info("sync.hook", "repo=%s %s", (const char *)arg, text);
+}
+
+/* What hook_published does for a run it does for people too. The thread that asked waits for it. */
+static void hook_approved(struct sync *s, struct slice repo, const struct snap *sn)
+{
+    struct run_report r = {.outcome = RUN_PUBLISHED, .seq = sn->seq, .root = sn->root};
+    struct hook_site site = {.base = event_base_new(), .say = say_for_hook};
+    struct setup *u = NULL;
+    struct task *t;
+    struct err e = {0};
+
+    CHECK(site.base != NULL);
+    lock_take(&s->lock);
+    if (sync_need(s, repo, &t, &e) == 0) {
+        u = t->setup;
+        u->holds++;
+    }
+    lock_drop(&s->lock);
+    if (u != NULL) {
+        site.arg = (void *)(uintptr_t)u->job.repo;
+        r.started_unix_s = r.ended_unix_s = clock_unix_s();
+        snprintf(r.upstream, sizeof r.upstream, "%s", u->job.upstream[0].url);
+        if (hook_run(&site, &u->conf, HOOK_PUBLISHED, u->job.repo, &r, &e) != 0) {
+            log_warn("sync.hook", "repo=%s why=\"%s\"", u->job.repo, e.text);
+        }
+        lock_take(&s->lock);
+        setup_release(&u);
+        lock_drop(&s->lock);
+    }
+    event_base_free(site.base);
+}
+
 int sync_approve(struct sync *s, struct slice repo, struct snap *out, struct err *e)
 {
     struct sync_state st;
@@ -274,6 +319,9 @@ int sync_approve(struct sync *s, struct slice repo, struct snap *out, struct err
         st.held_seq = 0;
         st.cursor_bytes = 0;
         rc = change_state(s, repo, &st, e);
+    }
+    if (rc == 0) {
+        hook_approved(s, repo, out);
     }
     return rc;
 }

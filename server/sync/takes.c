@@ -249,10 +249,7 @@ static void start_more(struct takes *x)
 static void stop_all(struct takes *x)
 {
     LIST_EACH (&x->active, it) {
-        struct taking *t = LIST_ITEM(it, struct taking, node);
-        if (t->seal.work == NULL) {
-            taking_free(t);
-        }
+        taking_free(LIST_ITEM(it, struct taking, node));
     }
     while (x->count > 0) {
         (void)!event_base_loop(x->run->base, EVLOOP_ONCE);
@@ -284,6 +281,7 @@ int run_take_all(struct run *r, struct err *e)
     int rc;
 
     list_init(&x.active);
+    list_init(&x.whole);
     r->takes = &x;
     start_more(&x);
     x.over = x.count == 0;

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "common/os/clock.h"
-#include "server/sync/stage_row.h"
 
 void taking_free(struct taking *t)
 {
@@ -119,52 +118,6 @@ int taking_on_body(void *arg, struct slice bytes)
     return TAKE_PAUSE;
 }
 
-/* --- sealing --- */
-
-static void seal_work(struct job *j)
-{
-    struct taking *t = CONTAINER_OF(j, struct taking, seal);
-    struct run *r = t->all->run;
-    struct batch *b = batch_new();
-    struct err *e = &t->seal_why;
-    size_t chunks = 0;
-    const struct digest *chunk = hasher_chunks(t->hasher, &chunks);
-    int rc;
-
-    if (t->unchanged) {
-        rc = 0; /* the bytes are the published ones: only the row is new */
-    } else if (t->stage == NULL) {
-        rc = blob_put_bytes(r->world.store, buf_slice(&t->small), b, NULL, e);
-    } else {
-        rc = stage_seal(&t->stage, &t->seen.digest, t->at, chunk, chunks, b, NULL, e);
-    }
-    if (rc == 0) {
-        stage_row_put(b, slice_str(r->job->repo), t->entry.path, &t->seen);
-        rc = store_commit(r->world.store, &b, COMMIT_LAZY, e);
-    }
-    batch_free(&b);
-    t->seal_rc = rc;
-}
-
-static void seal_done(struct job *j)
-{
-    struct taking *t = CONTAINER_OF(j, struct taking, seal);
-    struct takes *x = t->all;
-    struct run *r = x->run;
-
-    if (t->seal_rc != 0) {
-        takes_fail(x, t->seal_rc, &t->seal_why);
-    } else {
-        r->plan.fate[t->index] = FATE_STAGED;
-        x->done++;
-        lock_take(&r->lock);
-        r->look.files_done++;
-        lock_drop(&r->lock);
-    }
-    taking_free(t);
-    takes_look_over(x);
-}
-
 static void seen_of_take(struct taking *t, const struct take_got *got)
 {
     const struct sync_entry *en = &t->entry;
@@ -196,6 +149,5 @@ static void seen_of_take(struct taking *t, const struct take_got *got)
 void taking_seal(struct taking *t, const struct take_got *got)
 {
     seen_of_take(t, got);
-    t->seal = (struct job){.work = seal_work, .done = seal_done, .reply = t->all->run->box};
-    pool_submit(t->all->run->world.disk, &t->seal);
+    sealing_add(t);
 }

@@ -1,4 +1,5 @@
-/* taking.h - one file of the fetch stage under way, for takes.c and taking.c alone: where its bytes go and how they are sealed.
+/* taking.h - one file of the fetch stage under way, for takes.c, taking.c and sealing.c alone: where its bytes go and how they
+ * are sealed.
  *
  * owns     takes.c makes it, taking_free() ends it, its engine's take included
  * threads  the run's; sealing on the disk pool meanwhile
@@ -11,7 +12,7 @@
 enum { TAKING_VALIDATOR_MAX = 1024 };
 
 struct taking {       /* one file under way */
-    struct list node; /* of takes.active */
+    struct list node; /* of takes.active, takes.whole, or a sealing */
     struct takes *all;
     uint32_t index;          /* in the roster */
     struct sync_entry entry; /* its slices point into the bufs below */
@@ -32,15 +33,14 @@ struct taking {       /* one file under way */
     struct blob *basis;
     bool unchanged;
     struct seen seen;
-    struct job seal;
-    int seal_rc;
-    struct err seal_why;
 };
 
 struct takes {
     struct run *run;
     struct list active;
-    size_t next; /* in plan.todo */
+    struct list whole; /* small ones that wait for a sealer */
+    unsigned sealers;  /* jobs that seal small ones */
+    size_t next;       /* in plan.todo */
     unsigned count;
     uint64_t vanished, done;
     bool over;
@@ -57,6 +57,9 @@ MUST_USE int taking_on_begin(void *arg, uint64_t at, struct slice validator);
 MUST_USE int taking_on_body(void *arg, struct slice bytes);
 /* All of it is here and right: sealed, noted, freed; then takes_look_over(). */
 void taking_seal(struct taking *t, const struct take_got *got);
+
+/* sealing.c: takes it off `active`; what is being sealed is waited for. */
+void sealing_add(struct taking *t);
 
 /* takes.c: the first trouble that a retry does not mend ends the stage. */
 void takes_fail(struct takes *x, int rc, const struct err *why);

@@ -6,7 +6,7 @@
 #include "server/admin/talk.h"
 #include "server/sync/sync.h"
 
-enum { LOOK_US = 100 * 1000 };
+enum { LOOK_MS_LEAST = 2, LOOK_MS_MOST = 100, LOOKS_A_RUN = 32 };
 
 static void report_members(struct buf *out, const struct run_report *r)
 {
@@ -66,10 +66,11 @@ static void view_members(struct buf *out, const struct sync_view *v)
 static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct err *e)
 {
     struct sync_view v;
-    uint64_t told = UINT64_MAX;
+    uint64_t told = UINT64_MAX, began_ms = clock_now_ms();
     int rc;
 
     for (;;) {
+        uint64_t share_ms = (clock_now_ms() - began_ms) / LOOKS_A_RUN; /* short ones end promptly */
         rc = sync_look(t->d->sync, repo, &v, e);
         if (rc != 0 || v.last.id != id || !v.running) {
             break;
@@ -80,7 +81,7 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct err *
                 return err_set(e, E_CANCELLED, "nobody waits any more, the run goes on");
             }
         }
-        usleep(LOOK_US);
+        usleep(1000 * (unsigned)min_u64(max_u64(share_ms, LOOK_MS_LEAST), LOOK_MS_MOST));
     }
     return rc;
 }

@@ -26,7 +26,7 @@ void batch_free(struct batch **bp)
     *bp = NULL;
     for (size_t i = 0; i < b->nafter; i++) {
         if (b->after[i].kind == AFTER_SEALED) {
-            seal_leave(b->store, &b->after[i].digest);
+            seal_leave(b->store, &b->after[i].digest, b->committed);
         }
         if (b->after[i].fd != -1) {
             close(b->after[i].fd);

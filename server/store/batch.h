@@ -34,6 +34,7 @@ struct batch {
     size_t nafter;
     size_t after_room;
     struct store *store; /* with AFTER_SEALED */
+    bool committed;      /* its rows are there: whoever leaves the seals need not look for them */
     /* Runs on the commit thread with no write pending and before any of this batch; nonzero fails the batch. */
     int (*check)(struct store *s, void *arg, struct err *e);
     void *check_arg;

@@ -254,7 +254,7 @@ static void doubt(struct committer *c, struct batch *b)
 static void end_doubt(struct committer *c)
 {
     for (size_t i = 0; i < c->ndoubt; i++) {
-        seal_leave(c->s, &c->doubt[i]);
+        seal_leave(c->s, &c->doubt[i], false);
     }
     c->ndoubt = 0;
 }
@@ -383,6 +383,7 @@ static void commit_group(struct committer *c, struct list *group)
             w->why = e;
             doubt(c, w->batch);
         } else if (w->rc == 0) {
+            w->batch->committed = true;
             afterwards(c, w->batch);
         }
         answer(c, w);

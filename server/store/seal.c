@@ -123,7 +123,7 @@ int seal_remove_file(struct store *s, const struct digest *d, enum seal_removal 
     return fd;
 }
 
-void seal_leave(struct store *s, const struct digest *d)
+void seal_leave(struct store *s, const struct digest *d, bool named)
 {
     struct seal *seal;
     int fd = -1;
@@ -134,7 +134,7 @@ void seal_leave(struct store *s, const struct digest *d)
     if (--seal->count == 0) {
         list_remove(&seal->node);
         free(seal);
-        fd = remove_locked(s, d, SEAL_UNLINK);
+        fd = named ? -1 : remove_locked(s, d, SEAL_UNLINK);
     }
     lock_drop(&s->seals.lock);
     if (fd != -1) {

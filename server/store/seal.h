@@ -23,8 +23,9 @@ void seals_init(struct seals *x);
 void seals_fini(struct seals *x);
 
 void seal_enter(struct store *s, const struct digest *d);
-/* The last to leave removes the file when no row names it: its batch failed or was given up. */
-void seal_leave(struct store *s, const struct digest *d);
+/* The last to leave removes the file when no row names it: its batch failed or was given up. named: the batch put the
+ * row, which stays as long as the digest is entered. */
+void seal_leave(struct store *s, const struct digest *d, bool named);
 bool seal_entered(struct store *s, const struct digest *d);
 enum seal_removal { SEAL_UNLINK, SEAL_QUARANTINE, SEAL_SET_ASIDE };
 #define SET_ASIDE ".only" /* behind the name in quarantine/; its mtime says since when */

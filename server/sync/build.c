@@ -263,57 +263,107 @@ int build_tree(struct plan_of_run *p, bool keep_gone, struct built *out, struct 
 
 /* --- afterwards --- */
 
-static void settle_one(struct plan_of_run *p, struct batch *b, struct slice path,
-                       const struct seen *s, struct buf *key, struct buf *row)
-{
-    ptrdiff_t i = roster_find(p->roster, path);
+struct settling {
+    struct plan_of_run *p;
+    struct batch *b;
+    struct seen_walk *seen; /* its rows that are to be written over or to go */
+    struct buf key, row;
+    struct err *e;
+};
 
-    if (i >= 0 && p->fate[i] == FATE_STAGED) {
-        hold(b, p->repo, &s->digest); /* a collection may have let go of it before the head moved */
-        seen_key(key, p->repo, path);
-        if (seen_needs_row(s)) {
-            buf_clear(row);
-            seen_encode(s, row);
-            batch_put(b, TABLE_SEEN, buf_slice(key), buf_slice(row));
-        } else {
-            batch_del(b, TABLE_SEEN, buf_slice(key));
-        }
+/* A collection may have let go of it before the head moved; none does from then on. */
+static int hold_again(struct settling *x, const struct digest *d)
+{
+    int rc;
+
+    buf_clear(&x->key);
+    holder_key(&x->key, d, x->p->repo, 't', SLICE(SYNC_TREE));
+    rc = store_get(x->p->store, TABLE_HOLDER, buf_slice(&x->key), &x->row, x->e);
+    if (rc == E_NOTFOUND) {
+        hold(x->b, x->p->repo, d);
     }
-    stage_row_del(b, p->repo, path, &s->digest);
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+static int settle_seen(struct settling *x, struct slice path, const struct seen *s)
+{
+    struct seen old;
+    int rc = seen_walk_to(x->seen, path, &old, x->e);
+
+    if (rc != 0 && rc != E_NOTFOUND) {
+        return rc;
+    }
+    seen_key(&x->key, x->p->repo, path);
+    if (seen_needs_row(s)) {
+        buf_clear(&x->row);
+        seen_encode(s, &x->row);
+        batch_put(x->b, TABLE_SEEN, buf_slice(&x->key), buf_slice(&x->row));
+    } else if (rc == 0) {
+        batch_del(x->b, TABLE_SEEN, buf_slice(&x->key));
+    }
+    return 0;
+}
+
+static int settle_stage(struct settling *x, struct slice path, const struct seen *s)
+{
+    ptrdiff_t i = roster_find(x->p->roster, path);
+    int rc = 0;
+
+    if (i >= 0 && x->p->fate[i] == FATE_STAGED) {
+        rc = hold_again(x, &s->digest);
+        rc = rc == 0 ? settle_seen(x, path, s) : rc;
+    }
+    if (rc == 0) {
+        stage_row_del(x->b, x->p->repo, path, &s->digest);
+    }
+    return rc;
+}
+
+static int settle_row(struct settling *x, enum table t, struct slice path, const struct seen *s,
+                      bool *did)
+{
+    *did = t == TABLE_STAGE || roster_find(x->p->roster, path) < 0;
+    if (t == TABLE_STAGE) {
+        return settle_stage(x, path, s);
+    }
+    if (*did) {
+        seen_key(&x->key, x->p->repo, path);
+        batch_del(x->b, t, buf_slice(&x->key));
+    }
+    return 0;
 }
 
 /* Of stage rows all, of seen rows those of what is not listed any more. */
 static int settle_table(struct plan_of_run *p, enum table t, struct err *e)
 {
     struct seen_walk *w = seen_walk_open(p->store, t, p->repo);
-    struct buf key = BUF_INIT(ROW_ROOM), row = BUF_INIT(ROW_ROOM);
-    struct batch *b = batch_new();
+    struct settling x = {.p = p,
+                         .b = batch_new(),
+                         .seen = seen_walk_open(p->store, TABLE_SEEN, p->repo),
+                         .key = BUF_INIT(ROW_ROOM),
+                         .row = BUF_INIT(ROW_ROOM),
+                         .e = e};
     size_t count = 0;
     struct slice path;
     struct seen s;
     int rc;
 
     while ((rc = seen_walk_next(w, &path, &s, e)) == 0) {
-        if (t == TABLE_STAGE) {
-            settle_one(p, b, path, &s, &key, &row);
-        } else if (roster_find(p->roster, path) < 0) {
-            seen_key(&key, p->repo, path);
-            batch_del(b, t, buf_slice(&key));
-        } else {
-            continue;
+        bool did;
+        rc = settle_row(&x, t, path, &s, &did);
+        if (rc == 0 && did && ++count % ROWS_A_BATCH == 0) {
+            rc = store_commit(p->store, &x.b, COMMIT_LAZY, e);
+            x.b = batch_new();
         }
-        if (++count % ROWS_A_BATCH == 0) {
-            rc = store_commit(p->store, &b, COMMIT_LAZY, e);
-            b = batch_new();
-            if (rc != 0) {
-                break;
-            }
+        if (rc != 0) {
+            break;
         }
     }
-    rc = rc == E_NOTFOUND ? store_commit(p->store, &b, COMMIT_LAZY, e) : rc;
-    batch_free(&b);
-    buf_free(&key);
-    buf_free(&row);
+    rc = rc == E_NOTFOUND ? store_commit(p->store, &x.b, COMMIT_LAZY, e) : rc;
+    batch_free(&x.b);
+    buf_free(&x.key);
+    buf_free(&x.row);
+    seen_walk_close(&x.seen);
     seen_walk_close(&w);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "common/os/lock.h"
+#include "server/rsync/groups.h"
 
 enum { DEPTH_MAX = LIST_PATH_MAX / 2 + 2 };
 #define HAS_ENTRY UINT32_MAX /* a folder that has an entry, and so its own time */
@@ -49,6 +50,9 @@ struct maker {
     size_t path_n;
     struct open_folder *stack;
     size_t depth;
+    struct groups groups;
+    struct buf first; /* of the group seen last, and what it is */
+    struct entry first_facts;
     struct err *e;
 };
 
@@ -137,6 +141,38 @@ static uint32_t mode_of(const struct entry *en)
     return en->executable ? S_IFREG | 0755 : S_IFREG | 0644;
 }
 
+/* Is what it is a link to the same file still? */
+static bool holds(struct maker *m, const struct entry *en)
+{
+    struct arena a = {.head = NULL};
+    struct entry first;
+
+    if (m->first.n == 0 || !slice_eq(buf_slice(&m->first), en->target)) {
+        buf_clear(&m->first);
+        if (tree_get(m->l->store, m->root, en->target, &a, &first, NULL) == 0 &&
+            first.type == ENTRY_FILE) {
+            buf_adds(&m->first, en->target);
+            m->first_facts = first;
+        }
+        arena_fini(&a);
+    }
+    return m->first.n > 0 && digest_eq(&m->first_facts.digest, &en->digest) &&
+           m->first_facts.mtime_ns == en->mtime_ns && m->first_facts.executable == en->executable;
+}
+
+/* The entry that was added last. */
+static void note_group(struct maker *m, const struct entry *en)
+{
+    struct buf path = BUF_INIT(LIST_PATH_MAX);
+
+    buf_adds(&path, m->prefix);
+    buf_adds(&path, en->target);
+    if (path.rc == 0 && holds(m, en)) {
+        groups_note(&m->groups, buf_slice(&path), list_count(m->l->list) - 1);
+    }
+    buf_free(&path);
+}
+
 static int add_entry(void *arg, const struct entry *en)
 {
     struct maker *m = arg;
@@ -167,14 +203,18 @@ static int add_entry(void *arg, const struct entry *en)
     if (time_of(m, en) > top->newest_ns) {
         top->newest_ns = time_of(m, en);
     }
-    return list_add(m->l->list, slice_of(m->path, n), mode_of(en),
-                    en->type == ENTRY_LINK ? en->target.n : en->size_bytes, time_of(m, en),
-                    en->type == ENTRY_LINK ? en->target : SLICE_NONE, m->e);
+    rc = list_add(m->l->list, slice_of(m->path, n), mode_of(en),
+                  en->type == ENTRY_LINK ? en->target.n : en->size_bytes, time_of(m, en),
+                  en->type == ENTRY_LINK ? en->target : SLICE_NONE, m->e);
+    if (rc == 0 && en->type == ENTRY_FILE && en->target.n > 0) {
+        note_group(m, en);
+    }
+    return rc;
 }
 
 static int make(struct listing *l, struct err *e)
 {
-    struct maker m = {.l = l, .e = e};
+    struct maker m = {.l = l, .e = e, .first = BUF_INIT(LIST_PATH_MAX)};
     struct list_form form = {.varint_flags = true};
     int rc;
 
@@ -190,12 +230,16 @@ static int make(struct listing *l, struct err *e)
         m.prefix = buf_slice(&prefix);
         m.root = &l->tree[i].root;
         m.times = prefix.n == 0;
+        buf_clear(&m.first);
         rc = tree_walk(l->store, &l->tree[i].root, SLICE_NONE, SLICE_NONE, add_entry, &m, e);
         buf_free(&prefix);
     }
     while (rc == 0 && m.depth > 0) {
         close_folder(&m);
     }
+    groups_place(&m.groups, l->list);
+    groups_fini(&m.groups);
+    buf_free(&m.first);
     free(m.stack);
     return rc != 0 ? rc : list_sort(l->list, e);
 }

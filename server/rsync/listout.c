@@ -1,5 +1,6 @@
 #include "server/rsync/listout.h"
 
+#include "server/rsync/groups.h"
 #include "server/sync/rsync/varint.h"
 
 enum {
@@ -11,6 +12,8 @@ enum {
     SAY_SAME_NAME = 0x20,
     SAY_LONG_NAME = 0x40,
     SAY_SAME_TIME = 0x80,
+    SAY_LINKED = 0x200,
+    SAY_LINKED_FIRST = 0x1000,
     SAY_NSEC = 0x2000,
     SAY_ERROR_END = 0x1000,
     SHARED_MAX = 255,
@@ -67,25 +70,26 @@ static uint32_t flags_of(const struct list_writer *w, const struct list_entry *e
     return flags;
 }
 
-void list_write(struct list_writer *w, struct buf *to, const struct file_list *l,
-                const struct list_entry *en, struct slice path)
+static int64_t seconds_of(const struct list_entry *en)
 {
-    int64_t mtime_s = en->mtime_ns / 1000000000;
-    size_t shared = shared_with(w, path);
-    int32_t nsec;
-    uint32_t flags;
+    int64_t s = en->mtime_ns / 1000000000;
+    return s - (s * 1000000000 > en->mtime_ns);
+}
 
-    mtime_s -= mtime_s * 1000000000 > en->mtime_ns;
-    nsec = (int32_t)(en->mtime_ns - mtime_s * 1000000000);
-    flags = flags_of(w, en, mtime_s, nsec, shared, path);
-    put_flags(&w->form, to, flags);
-    put_name(to, flags, shared, path);
+static int32_t nsec_of(const struct list_entry *en)
+{
+    return (int32_t)(en->mtime_ns - seconds_of(en) * 1000000000);
+}
+
+static void put_facts(const struct list_writer *w, struct buf *to, const struct file_list *l,
+                      const struct list_entry *en, uint32_t flags)
+{
     put_varlong(to, (int64_t)en->size_bytes, 3);
     if ((flags & SAY_SAME_TIME) == 0) {
-        put_varlong(to, mtime_s, 4);
+        put_varlong(to, seconds_of(en), 4);
     }
     if ((flags & SAY_NSEC) != 0) {
-        put_varint(to, nsec);
+        put_varint(to, nsec_of(en));
     }
     if ((flags & SAY_SAME_MODE) == 0) {
         put_int(to, en->mode);
@@ -100,6 +104,24 @@ void list_write(struct list_writer *w, struct buf *to, const struct file_list *l
         struct slice target = list_target(l, en);
         put_varint(to, (int32_t)target.n);
         buf_adds(to, target);
+    }
+}
+
+void list_write(struct list_writer *w, struct buf *to, const struct file_list *l,
+                const struct list_entry *en, struct slice path, int32_t link)
+{
+    int64_t mtime_s = seconds_of(en);
+    size_t shared = shared_with(w, path);
+    uint32_t flags = flags_of(w, en, mtime_s, nsec_of(en), shared, path);
+
+    flags |= link != GROUP_NONE ? SAY_LINKED : 0;
+    flags |= link == GROUP_FIRST ? SAY_LINKED_FIRST : 0;
+    put_flags(&w->form, to, flags);
+    put_name(to, flags, shared, path);
+    if (link >= 0) { /* all else is as it was said of that one */
+        put_varint(to, link);
+    } else {
+        put_facts(w, to, l, en, flags);
     }
     memcpy(w->name, path.p, path.n);
     w->name_n = path.n;

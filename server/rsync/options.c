@@ -120,6 +120,9 @@ static int letters(struct slice a, struct options *o, struct err *e)
         case 'g':
             o->group = true;
             break;
+        case 'H':
+            o->hard_links = true;
+            break;
         case 'n':
             o->dry_run = true;
             break;
@@ -131,7 +134,6 @@ static int letters(struct slice a, struct options *o, struct err *e)
             return 0;
         case 'v':
         case 't':
-        case 'H':
         case 'D':
         case 'p':
         case 'E':

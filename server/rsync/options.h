@@ -13,7 +13,7 @@
 enum { OPTIONS_BYTES_MAX = 64 << 10, OPTIONS_COUNT_MAX = 256 };
 
 struct options {
-    bool recurse, folders, links, owner, group, numeric_ids, dry_run, list_only;
+    bool recurse, folders, links, owner, group, numeric_ids, dry_run, list_only, hard_links;
     struct slice abilities; /* the letters behind "e." */
     struct slice path;      /* the one that is asked for, with its module */
     uint64_t bwlimit_bytes_per_s;

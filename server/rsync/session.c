@@ -6,6 +6,7 @@
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "server/rsync/groups.h"
 #include "server/rsync/listout.h"
 #include "server/rsync/sender.h"
 #include "server/sync/rsync/greeting.h"
@@ -252,15 +253,21 @@ static int read_filters(struct session *s, struct err *e)
 static int send_list(struct session *s, struct err *e)
 {
     struct list_writer *w = NEW(struct list_writer);
+    struct groups_view links = {.at = NULL};
     char room[LIST_PATH_MAX + 1];
     int rc = 0;
 
     w->form = s->form;
+    if (s->options.hard_links) {
+        groups_view_init(&links, &s->view);
+    }
     for (uint32_t i = 0; i < s->view.count && rc == 0; i++) {
         const struct list_entry *en = list_at(s->view.list, s->view.at[i]);
-        list_write(w, stream_draft(&s->stream), s->view.list, en, view_path(&s->view, i, room));
+        list_write(w, stream_draft(&s->stream), s->view.list, en, view_path(&s->view, i, room),
+                   groups_view_next(&links, &s->view, i));
         rc = stream_push(&s->stream, e);
     }
+    groups_view_fini(&links);
     free(w);
     list_write_end(&s->form, stream_draft(&s->stream), 0);
     return rc != 0 ? rc : stream_flush(&s->stream, e);

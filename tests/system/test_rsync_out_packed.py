@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from harness.mirrord import SLOW
 from harness.rsync_out import Out, contents
 
 R = random.Random(7)
@@ -69,7 +68,7 @@ def test_changed_files_come_whole(filled, tmp_path, way):
 
 @pytest.mark.parametrize("way", ["zstd", "zlib"])
 def test_large_files(filled, tmp_path, way):
-    size = (1000 if SLOW else 40) << 20
+    size = 100 << 20
     block = NOISE + TEXT
     data = (block * (size // len(block) + 1))[:size]
     filled.put("large", data)

@@ -27,7 +27,8 @@ def files(folder):
     return {p: f for p, f in facts(folder)[0].items() if f[0] == "f"}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.timeout(86400)
+@pytest.mark.parametrize("seed", range(int(os.environ.get("TREES_THROUGH", "3"))))
 def test_random_trees_go_through(mirrord, client, tmp_path, seed):
     rsync = client("rsync")
     tree = Tree(tmp_path / "src", 1000 + seed)
@@ -41,13 +42,59 @@ def test_random_trees_go_through(mirrord, client, tmp_path, seed):
             copy = subprocess.run([rsync, "-rltH", "--delete", f"rsync://127.0.0.1:{port}/x/", f"{tmp_path}/dst/"],
                                   capture_output=True, text=True)
             assert copy.returncode == 0, copy.stderr
-            want, got = files(tmp_path / "src"), files(tmp_path / "dst")
-            assert set(got) == set(want)
+            (want, groups), (got, got_groups) = facts(tmp_path / "src"), facts(tmp_path / "dst")
+            assert set(got) == set(want) and groups == got_groups
             # where size and second stayed the client saw no reason to ask
-            assert {p: f for p, f in got.items() if f != want[p] and (f[1], f[2] // 10 ** 9) !=
-                    (want[p][1], want[p][2] // 10 ** 9)} == {}
+            assert {p: (f, want[p]) for p, f in got.items() if f != want[p] and
+                    (f[:2], f[2] // 10 ** 9) != (want[p][:2], want[p][2] // 10 ** 9)} == {}
             m_again = run(m)
             assert m_again["outcome"] == "unchanged", m_again
+    finally:
+        d.close()
+
+
+def links(folder):
+    return facts(folder)[1]
+
+
+def test_hard_links_arrive_as_hard_links(mirrord, client, tmp_path):
+    src = tmp_path / "src"
+    for group, names in {"one": ("z/first", "a/second", "m"), "two": ("b", "c")}.items():
+        for name in names:
+            (src / name).parent.mkdir(parents=True, exist_ok=True)
+            if name != names[0]:
+                os.link(src / names[0], src / name)
+            else:
+                (src / name).write_text(group * 1000)
+    (src / "alone").write_text("one" * 1000)
+    rsync = client("rsync")
+    d = Rsyncd(rsync, tmp_path, {"m": (src, [])})
+    port, text = config(d.url + "/m/")
+    try:
+        m = mirrord(text)
+        run(m)
+        url = f"rsync://127.0.0.1:{port}/x/"
+
+        def copy(to, *options):
+            subprocess.run([rsync, "-rltH", "--delete", *options, url, tmp_path / to], check=True, capture_output=True)
+            return links(tmp_path / to)
+        one, two = frozenset({"z/first", "a/second", "m"}), frozenset({"b", "c"})
+        for way in ((), ("--protocol=30",), ("-z",), ("--no-inc-recursive",), ("--delete-after",)):
+            assert copy("all" + "".join(way), *way) == {one, two}
+        assert files(tmp_path / "all") == files(src)
+        # only what is within the part that was asked for, and whoever of a group comes first in it leads
+        assert copy("part", "--exclude=/b", "--exclude=/m") == {frozenset({"z/first", "a/second"})}
+        assert copy("rest", "--exclude=/z") == {frozenset({"a/second", "m"}), two}
+        assert copy("single", "--include=/b", "--exclude=*") == set()
+        subprocess.run([rsync, "-rlt", url, tmp_path / "plain"], check=True, capture_output=True)
+        assert links(tmp_path / "plain") == set()
+        # a link that went its own way, and one that is new
+        (src / "m").unlink()
+        (src / "m").write_text("other")
+        os.link(src / "alone", src / "beside")
+        run(m)
+        assert copy("all") == {one - {"m"}, two, frozenset({"alone", "beside"})}
+        assert files(tmp_path / "all") == files(src)
     finally:
         d.close()
 

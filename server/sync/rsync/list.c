@@ -361,6 +361,16 @@ void list_set_mtime(struct file_list *l, uint32_t arrival, int64_t mtime_ns)
     list_arrived(l, arrival)->mtime_ns = mtime_ns;
 }
 
+void list_set_leader(struct file_list *l, uint32_t arrival, uint32_t leader)
+{
+    struct list_entry *en;
+
+    CHECK(arrival < l->count && leader < l->count && l->order == NULL);
+    en = list_arrived(l, arrival);
+    CHECK(list_type(en) == LIST_FILE);
+    en->leader = (int32_t)leader;
+}
+
 /* 0 with *in moved; E_AGAIN: the entry is not whole yet. */
 static int one(struct file_list *l, struct slice *in, bool *end, struct err *e)
 {

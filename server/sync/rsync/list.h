@@ -59,6 +59,8 @@ MUST_USE int list_feed(struct file_list *l, struct slice *in, bool *done, struct
 /* The other way round, for a list of our own: a folder's mtime may still change until the sort. */
 MUST_USE int list_add(struct file_list *l, struct slice path, uint32_t mode, uint64_t size_bytes,
                       int64_t mtime_ns, struct slice target, struct err *e);
+/* A file that is a hard link to another. */
+void list_set_leader(struct file_list *l, uint32_t arrival, uint32_t leader);
 void list_set_mtime(struct file_list *l, uint32_t arrival, int64_t mtime_ns);
 /* Once, after the last entry: from here on places are indices of the wire. */
 MUST_USE int list_sort(struct file_list *l, struct err *e);

@@ -200,12 +200,17 @@ int verb_snapshot_diff(struct talk *t, struct err *e)
 int verb_snapshot_rollback(struct talk *t, struct err *e)
 {
     struct tree x = {0};
+    struct batch *b = batch_new();
     struct snap sn;
     int rc = need_version(t, "version", &x, &sn, e);
 
     if (rc == 0) {
-        rc = head_set(t->d->store, x.repo_name, x.name, sn.seq, e);
+        rc = head_set(t->d->store, x.repo_name, x.name, sn.seq, b, e);
     }
+    if (rc == 0) {
+        rc = store_commit(t->d->store, &b, COMMIT_SYNC, e);
+    }
+    batch_free(&b);
     if (rc == 0) {
         daemon_repo_changed(t->d, x.repo_name);
         snap_members(t->result, &sn);

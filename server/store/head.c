@@ -353,7 +353,8 @@ int head_publish(struct store *s, struct slice repo, struct slice name, const st
     return rc;
 }
 
-int head_set(struct store *s, struct slice repo, struct slice name, uint64_t seq, struct err *e)
+int head_set(struct store *s, struct slice repo, struct slice name, uint64_t seq, struct batch *b,
+             struct err *e)
 {
     struct buf key = BUF_INIT(2 * NAME_MAX_BYTES);
     struct buf old = BUF_INIT(ROW_MAX);
@@ -365,12 +366,10 @@ int head_set(struct store *s, struct slice repo, struct slice name, uint64_t seq
         rc = get_snap(s, repo, name, seq, &sn, e);
     }
     if (rc == 0) {
-        struct batch *b = batch_new();
         batch_require_value(b, TABLE_HEAD, buf_slice(&key), buf_slice(&old));
         h.live_seq = seq;
         h.hold = seq != h.newest_seq;
         put_head(b, buf_slice(&key), &h);
-        rc = store_commit(s, &b, COMMIT_SYNC, e);
     }
     buf_free(&key);
     buf_free(&old);

@@ -97,8 +97,8 @@ MUST_USE int snap_tag(struct store *s, struct slice repo, struct slice name, uin
 /* Forgets a snapshot that is not the live one (E_BUSY); what only it had goes with the next collection. */
 MUST_USE int snap_remove(struct store *s, struct slice repo, struct slice name, uint64_t seq,
                          struct err *e);
-/* Rollback: the head points at an older snap again. One synced row. */
+/* Rollback, adds to b: the head points at an older snap again. One row, to be committed with COMMIT_SYNC. */
 MUST_USE int head_set(struct store *s, struct slice repo, struct slice name, uint64_t seq,
-                      struct err *e);
+                      struct batch *b, struct err *e);
 
 #endif

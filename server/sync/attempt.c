@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/os/clock.h"
+#include "common/os/crash.h"
 #include "server/sync/run_priv.h"
 
 enum { FINISH_MS = 10000 };
@@ -186,6 +187,7 @@ static int list(struct run *r, struct err *e)
     if (rc != 0) {
         return rc;
     }
+    crash_point("sync.list");
     roster_sort(r->roster, &left_out);
     r->left_out += left_out;
     lock_take(&r->lock);
@@ -213,6 +215,7 @@ static int plan(struct run *r, struct err *e)
     if (rc != 0) {
         return rc;
     }
+    crash_point("sync.plan");
     p->gone = r->keep_gone ? 0 : p->gone;
     lock_take(&r->lock);
     r->look.fresh = p->fresh;
@@ -297,5 +300,6 @@ int run_attempt(struct run *r, const struct run_upstream *u, struct err *e)
     if (rc == 0) {
         rc = finish_engine(r);
     }
+    crash_point("sync.fetched");
     return rc == 0 ? run_land(r, e) : rc;
 }

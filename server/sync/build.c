@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/os/crash.h"
 #include "server/repo/sync_conf.h"
 #include "server/store/keep.h"
 #include "server/store/seek.h"
@@ -48,6 +49,7 @@ static int flush(struct builder *x)
         }
         if (rc == 0) {
             *x->out = next;
+            crash_point("sync.nodes");
         }
     }
     batch_free(&b);
@@ -353,6 +355,7 @@ static int settle_table(struct plan_of_run *p, enum table t, struct err *e)
         rc = settle_row(&x, t, path, &s, &did);
         if (rc == 0 && did && ++count % ROWS_A_BATCH == 0) {
             rc = store_commit(p->store, &x.b, COMMIT_LAZY, e);
+            crash_point("sync.settle");
             x.b = batch_new();
         }
         if (rc != 0) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "common/os/clock.h"
+#include "common/os/crash.h"
 #include "server/sync/build.h"
 #include "server/sync/closure.h"
 #include "server/sync/gate.h"
@@ -37,7 +38,9 @@ static int park(struct run *r, const struct built *b, const struct err *reason, 
             r->state.held_seq = sn.seq;
             r->state.held_root = b->root;
             sync_state_put(batch, repo_of(r), &r->state);
+            crash_point("sync.park");
             rc = store_commit(r->world.store, &batch, COMMIT_SYNC, e);
+            crash_point("sync.parked");
         }
         batch_free(&batch);
         if (rc == 0 && old != 0) {
@@ -94,6 +97,14 @@ static void note_success(struct run *r, uint64_t seq)
     memcpy(r->state.cursor, r->cursor, r->cursor_bytes);
 }
 
+/* What waited is overtaken: forgotten, unless it is live now. */
+static void drop_held(struct run *r, uint64_t held)
+{
+    if (held != 0) {
+        (void)!snap_remove(r->world.store, repo_of(r), SLICE(SYNC_TREE), held, NULL);
+    }
+}
+
 static int move_head(struct run *r, const struct built *b, struct err *e)
 {
     const bool fresh = r->head.seq == 0;
@@ -109,7 +120,9 @@ static int move_head(struct run *r, const struct built *b, struct err *e)
         keep_paused(r);
         r->state.held_seq = 0;
         sync_state_put(batch, repo_of(r), &r->state);
+        crash_point("sync.publish");
         rc = store_commit(r->world.store, &batch, COMMIT_SYNC, e);
+        crash_point("sync.published");
     }
     batch_free(&batch);
     if (rc != 0) {
@@ -119,10 +132,25 @@ static int move_head(struct run *r, const struct built *b, struct err *e)
     r->world.on_published(r->world.arg, repo_of(r));
     run_say(r, "published v%" PRIu64 ": %" PRIu64 " entries, %" PRIu64 " bytes", sn.seq, b->entries,
             b->bytes);
-    if (held != 0) { /* what waited is overtaken */
-        (void)!snap_remove(r->world.store, repo_of(r), SLICE(SYNC_TREE), held, NULL);
-    }
+    drop_held(r, held);
     return 0;
+}
+
+static int settle_unchanged(struct run *r, const struct built *b, struct err *e)
+{
+    uint64_t held = r->state.held_seq;
+    int rc;
+
+    note_success(r, r->head.seq);
+    r->state.held_seq = 0;
+    run_outcome(r, RUN_UNCHANGED, r->head.seq, &b->root);
+    run_say(r, "unchanged: v%" PRIu64 " stays", r->head.seq);
+    rc = run_put_state(r, e);
+    if (rc == 0) {
+        drop_held(r, held);
+        rc = build_settle(&r->plan, e);
+    }
+    return rc;
 }
 
 static int check_closure(struct run *r, const struct built *b, struct err *e)
@@ -176,14 +204,11 @@ int run_land(struct run *r, struct err *e)
     if (rc != 0) {
         return rc;
     }
-    run_at(r, RUN_PUBLISH);
+    crash_point("sync.built");
     if (r->head.seq != 0 && digest_eq(&b.root, &r->head.root)) {
-        note_success(r, r->head.seq);
-        run_outcome(r, RUN_UNCHANGED, r->head.seq, &b.root);
-        run_say(r, "unchanged: v%" PRIu64 " stays", r->head.seq);
-        rc = run_put_state(r, e);
-        return rc == 0 ? build_settle(&r->plan, e) : rc;
+        return settle_unchanged(r, &b, e);
     }
+    run_at(r, RUN_GATE);
     rc = check_closure(r, &b, e);
     if (rc != 0) {
         return rc;
@@ -195,17 +220,21 @@ int run_land(struct run *r, struct err *e)
             rc = err_set(&reason, E_REFUSED, "it was rolled back and is kept so");
         }
     }
+    crash_point("sync.gate");
     if (rc == E_REFUSED) {
         return park(r, &b, &reason, e);
     }
+    run_at(r, RUN_PUBLISH);
     if (rc == 0) {
         rc = move_head(r, &b, e);
     }
     if (rc == 0) {
         rc = build_settle(&r->plan, e);
     }
+    crash_point("sync.settled");
     if (rc == 0) {
         let_go(r);
     }
+    crash_point("sync.done");
     return rc;
 }

@@ -3,6 +3,7 @@
  * one's, so a lone file waits for nobody and a hundred thousand do not wait for as many commits. */
 #include <stdlib.h>
 
+#include "common/os/crash.h"
 #include "server/sync/stage_row.h"
 #include "server/sync/taking.h"
 
@@ -49,6 +50,7 @@ static void work(struct job *j)
             g->rc = seal_one(LIST_ITEM(it, struct taking, node), b, &g->why);
         }
     }
+    crash_point("sync.seal");
     if (g->rc == 0) {
         g->rc = store_commit(g->all->run->world.store, &b, COMMIT_LAZY, &g->why);
     }

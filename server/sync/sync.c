@@ -8,6 +8,7 @@
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "common/os/crash.h"
 #include "server/sync/hook.h"
 #include "server/sync/sync_priv.h"
 
@@ -295,6 +296,24 @@ static void hook_approved(struct sync *s, struct slice repo, const struct snap *
     event_base_free(site.base);
 }
 
+/* The head and what is known of it move together: killed in between, nothing would wait and be live. */
+static int publish_held(struct sync *s, struct slice repo, struct sync_state *st, uint64_t seq,
+                        struct err *e)
+{
+    struct batch *b = batch_new();
+    int rc = head_set(s->world.store, repo, SLICE(SYNC_TREE), seq, b, e);
+
+    if (rc == 0) {
+        st->held_seq = 0;
+        st->cursor_bytes = 0;
+        sync_state_put(b, repo, st);
+        rc = store_commit(s->world.store, &b, COMMIT_SYNC, e);
+        crash_point("sync.approved");
+    }
+    batch_free(&b);
+    return rc;
+}
+
 int sync_approve(struct sync *s, struct slice repo, struct snap *out, struct err *e)
 {
     struct sync_state st;
@@ -312,15 +331,10 @@ int sync_approve(struct sync *s, struct slice repo, struct snap *out, struct err
         rc = snap_find(s->world.store, repo, SLICE(SYNC_TREE), slice_str(version), out, e);
     }
     if (rc == 0) {
-        rc = head_set(s->world.store, repo, SLICE(SYNC_TREE), out->seq, e);
+        rc = publish_held(s, repo, &st, out->seq, e);
     }
     if (rc == 0) {
         s->world.on_published(s->world.arg, repo);
-        st.held_seq = 0;
-        st.cursor_bytes = 0;
-        rc = change_state(s, repo, &st, e);
-    }
-    if (rc == 0) {
         hook_approved(s, repo, out);
     }
     return rc;

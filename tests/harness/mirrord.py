@@ -52,6 +52,7 @@ class Mirrord:
         self.config = config
         self.access_log = self.folder / "access.log"
         self.command = command  # what runs before the program: taskset, say
+        self.env = {}  # of its next start, beside ours
         self.child = None
         self.port = self.tls_port = 0
 
@@ -75,7 +76,7 @@ class Mirrord:
             began = self.log_path.stat().st_size if self.log_path.exists() else 0
             with open(self.log_path, "ab") as log:
                 self.child = subprocess.Popen([*self.command, self.build / "mirrord", "-c", self.conf], stdin=subprocess.DEVNULL,
-                                              stdout=log, stderr=log, env=dict(os.environ, **SANITIZERS))
+                                              stdout=log, stderr=log, env=dict(os.environ, **SANITIZERS, **self.env))
             if not wait or self.wait_ready():
                 return self
             if fails or b"in use" not in self.log_path.read_bytes()[began:]:

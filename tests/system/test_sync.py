@@ -136,6 +136,8 @@ def test_held_when_it_empties_itself(start, o):
     for path, data in before.items():
         o.put(path, data)
     assert run(m)["outcome"] == "unchanged"
+    assert m.ctl_json("sync", "ls")[0]["held_seq"] == 0  # what waited is overtaken
+    assert [s["seq"] for s in m.ctl_json("snapshot", "ls", "x")] == [1]
     check(m, before)
 
 

@@ -25,14 +25,14 @@ struct run {
     struct optim *optim;
     struct data *data;
     struct data *val;
-    struct loader *loader; /* of data's samples */
+    struct loader *loader;   /* of data's samples */
     struct metrics *metrics; /* NULL on all ranks but the first, as saver */
     struct saver *saver;
     struct companions companions;
     struct train_state state;
     int64_t saved_step;
     int64_t skips; /* in a row */
-    void *shared; /* device memory for what the ranks agree on */
+    void *shared;  /* device memory for what the ranks agree on */
 };
 
 /* Of a run with o, k, ranks and comm. */

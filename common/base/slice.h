@@ -68,6 +68,6 @@ MUST_USE bool slice_hex(struct slice s, uint8_t *out,
 /* v in decimal, written into `room`. Printing is a tenth of a small answer's CPU. */
 enum { U64_DIGITS = 20 };
 struct slice slice_of_u64(char room[U64_DIGITS], uint64_t v);
-uint64_t slice_hash(struct slice s);       /* not for untrusted persistence */
+uint64_t slice_hash(struct slice s); /* not for untrusted persistence */
 
 #endif

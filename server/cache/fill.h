@@ -91,8 +91,9 @@ struct fill {
     bool named;           /* the stage survives a restart */
     _Atomic bool keep;    /* becomes a row */
     bool replaces;        /* an older generation */
-    struct slice led_to;  /* where a redirect led (redirect_holds); p == NULL: nowhere. The fetch thread's */
-    int fd;               /* a dup: outlives the stage */
+    struct slice
+        led_to; /* where a redirect led (redirect_holds); p == NULL: nowhere. The fetch thread's */
+    int fd;     /* a dup: outlives the stage */
     uint64_t born_ms;
 
     struct lock lock; /* --- guards from here ... */

@@ -19,13 +19,13 @@ struct filler { /* one upstream request after the other, until its segment is th
     uint64_t ask_end;         /* of the request under way; LENGTH_UNKNOWN: no Range */
     struct buf gather;        /* what came, [recv - gather.n, recv) */
     bool paused;
-    bool replay; /* from byte 0 again: what is there is compared, not written */
-    bool again;  /* the answer does not fit: ask anew, for all of it */
-    bool other;  /* the first head was the owner's business */
-    bool over;   /* the request ended, with rc */
+    bool replay;   /* from byte 0 again: what is there is compared, not written */
+    bool again;    /* the answer does not fit: ask anew, for all of it */
+    bool other;    /* the first head was the owner's business */
+    bool over;     /* the request ended, with rc */
     bool straight; /* this request went where an earlier one was led, */
     bool detour;   /* ... the next asks again where that is */
-    bool dead;   /* stopped; its write is still out */
+    bool dead;     /* stopped; its write is still out */
     int rc;
     struct err why;
     uint64_t fresh_bytes; /* new ones since the last trouble */

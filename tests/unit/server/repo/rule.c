@@ -5,7 +5,8 @@
 #include <stdlib.h>
 
 #define RULE(...)                                                                                  \
-    (&(struct rule_conf){.ttl_s = -1, .neg_ttl_s = -1, .swr_s = -1, .sie_s = -1, .floor_s = -1, __VA_ARGS__})
+    (&(struct rule_conf){                                                                          \
+        .ttl_s = -1, .neg_ttl_s = -1, .swr_s = -1, .sie_s = -1, .floor_s = -1, __VA_ARGS__})
 
 static int compile_one(const struct rule_conf *c, struct err *e)
 {

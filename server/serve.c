@@ -1,5 +1,6 @@
 #include "server/serve.h"
 
+#include "common/codec/xorb.h"
 #include "server/serve/index.h"
 #include "server/serve/need.h"
 #include "server/serve/opening.h"
@@ -137,7 +138,7 @@ static bool allowed(struct call *c)
     bool publish = c->plan.right == RIGHT_PUBLISH;
     const char *right = publish ? "publish" : "read";
 
-    if (c->plan.right == RIGHT_UPLOAD || (!publish && c->repo->anonymous_read) ||
+    if (c->plan.right == RIGHT_KNOWN || (!publish && c->repo->anonymous_read) ||
         gate_allows(&c->who, right, c->plan.subject)) {
         return true;
     }
@@ -242,6 +243,10 @@ static void execute_want(struct call *c)
         w->hint_first =
             0; /* the total is not known yet, and suffix ranges are never sent upstream */
         w->hint_end = LENGTH_UNKNOWN;
+    }
+    if (c->plan.xorb) {
+        w->hint_first = xorb_plain(w->hint_first);
+        w->hint_end = w->hint_end != LENGTH_UNKNOWN ? xorb_plain(w->hint_end) : LENGTH_UNKNOWN;
     }
     call_want(c, w, on_want_answer);
 }

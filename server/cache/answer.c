@@ -207,7 +207,7 @@ static void sealed_close(struct body *b)
 struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint64_t first,
                          uint64_t end)
 {
-    static const struct body_ops ops = {NULL, sealed_close};
+    static const struct body_ops ops = {.close = sealed_close};
     struct answer_box *x = box_of(a);
     struct sealed *s;
 

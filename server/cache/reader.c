@@ -144,7 +144,7 @@ static struct audience *audience_of(struct fill *f, struct loop *l)
 struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64_t first,
                         uint64_t end)
 {
-    static const struct body_ops ops = {reader_poll, reader_close};
+    static const struct body_ops ops = {.poll = reader_poll, .close = reader_close};
     struct reader *r = NEW(struct reader);
 
     r->magic = READER_MAGIC;

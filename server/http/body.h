@@ -21,6 +21,9 @@ struct body_ops {
      * Negative: failed, the answer must be cut (RST_STREAM, or close before Content-Length is reached). */
     int (*poll)(struct body *b, uint64_t *upto);
     void (*close)(struct body *b); /* frees it */
+    /* Optional: where the bytes at `off` are, at most n of them: in memory at *bytes, which holds until the next call, or in
+     * the file at *at. NULL: in either at `off` itself. */
+    size_t (*piece)(struct body *b, uint64_t off, size_t n, const char **bytes, uint64_t *at);
 };
 
 struct body {
@@ -35,6 +38,12 @@ struct body {
 
 struct blob;
 struct body *body_of_bytes(struct slice s); /* copies */
+
+/* A stretch of a file as it stands, for sendfile. */
+static inline bool body_is_file(const struct body *b)
+{
+    return b->fd != -1 && b->ops->piece == NULL;
+}
 
 static inline void body_close(struct body **bp)
 {

@@ -320,20 +320,19 @@ static void on_pages(void *arg, int rc)
     wake_exchange(x);
 }
 
-/* Not in memory. 0: no pool, so the loop has to wait itself. */
-static ssize_t fetch_pages(struct exchange *x)
+/* Not in memory, at `at` of the file. 0: no pool, so the loop has to wait itself. */
+static ssize_t fetch_pages(struct exchange *x, uint64_t at)
 {
     struct lane *l = x->conn->lane;
     struct body *b = x->body;
-    uint64_t left = b->end - b->off;
-    size_t n = (size_t)min_u64(left, PAGES_AHEAD_BYTES);
+    size_t n = (size_t)min_u64(b->end - b->off, PAGES_AHEAD_BYTES);
 
-    if (l->disk == NULL || x->present_end > b->off) {
+    if (l->disk == NULL || x->present_end > at) {
         return 0; /* or they were brought in and are gone again: memory is short, waiting here ends that race */
     }
     if (x->pages == NULL) {
-        x->pages = pages_fetch(l->disk, l->loop->mail, b->fd, b->off, n, on_pages, x);
-        x->present_end = b->off + n;
+        x->pages = pages_fetch(l->disk, l->loop->mail, b->fd, at, n, on_pages, x);
+        x->present_end = at + n;
     }
     return x->pages != NULL ? E_AGAIN : 0;
 }
@@ -351,7 +350,7 @@ ssize_t exchange_present(struct exchange *x, size_t n)
     }
     got = pages_present(b->fd, b->off, (size_t)min_u64(b->end - b->off, max_u64(n, PROBE_BYTES)));
     if (got == E_AGAIN) {
-        ssize_t rc = fetch_pages(x);
+        ssize_t rc = fetch_pages(x, b->off);
         return rc != 0 ? rc : (ssize_t)min_u64(n, PAGES_STEP_BYTES);
     }
     if (got > 0) {
@@ -361,31 +360,57 @@ ssize_t exchange_present(struct exchange *x, size_t n)
     return got;
 }
 
-static ssize_t pull_file(struct exchange *x, char *to, size_t n)
+static ssize_t pull_file(struct exchange *x, char *to, size_t n, uint64_t at)
 {
-    struct body *b = x->body;
+    int fd = x->body->fd;
     ssize_t got;
 
     if (x->pages != NULL) {
         return E_AGAIN;
     }
-    got = pages_read(b->fd, to, n, b->off);
+    got = pages_read(fd, to, n, at);
     if (got == E_AGAIN) {
-        got = fetch_pages(x);
+        got = fetch_pages(x, at);
         if (got == 0) {
-            got = pread(b->fd, to, n, (off_t)b->off);
+            got = pread(fd, to, n, (off_t)at);
             got = got > 0 ? got : E_IO;
         }
     }
     return got;
 }
 
+static ssize_t pull_pieces(struct exchange *x, char *to, size_t n)
+{
+    struct body *b = x->body;
+    size_t done = 0;
+
+    while (done < n) {
+        const char *bytes = NULL;
+        uint64_t at = 0;
+        size_t part = b->ops->piece(b, b->off + done, n - done, &bytes, &at);
+        if (bytes != NULL) {
+            memcpy(to + done, bytes, part);
+        } else {
+            ssize_t got = pull_file(x, to + done, part, at);
+            if (got <= 0) {
+                return done != 0 ? (ssize_t)done : got;
+            }
+            part = (size_t)got;
+        }
+        done += part;
+    }
+    return (ssize_t)done;
+}
+
 ssize_t exchange_pull(struct exchange *x, char *to, size_t n)
 {
     struct body *b = x->body;
 
+    if (b->ops->piece != NULL) {
+        return pull_pieces(x, to, n);
+    }
     if (b->fd != -1) {
-        return pull_file(x, to, n);
+        return pull_file(x, to, n, b->off);
     }
     memcpy(to, b->bytes + b->off, n);
     return (ssize_t)n;

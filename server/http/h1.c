@@ -205,8 +205,8 @@ static enum progress send_body(struct conn *c)
             return finish_body(c);
         }
         if (n > 0) {
-            bool by_file =
-                x->body->fd != -1 && !c->h1.chunked && n > COPY_BYTES && wire_takes_files(&c->wire);
+            bool by_file = body_is_file(x->body) && !c->h1.chunked && n > COPY_BYTES &&
+                           wire_takes_files(&c->wire);
             n = by_file ? send_file(c, (size_t)n) : send_copy(c, (size_t)n);
         }
         if (n == E_AGAIN) {

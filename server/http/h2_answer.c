@@ -97,7 +97,7 @@ static ssize_t stage(struct h2 *h, struct exchange *x, size_t n)
 
     /* Measured, CPU per GB: frames of 16 KiB 0.41 by sendfile and 0.16 by a copy, of 64 KiB 0.19 and 0.14; from 256 KiB
      * on sendfile wins, 0.11. Only peers that announce such frames get there. */
-    if (b->fd != -1 && n >= FILE_FROM_BYTES && wire_takes_files(&h->conn->wire)) {
+    if (body_is_file(b) && n >= FILE_FROM_BYTES && wire_takes_files(&h->conn->wire)) {
         h->staged.file = true;
         return exchange_present(x, n);
     }

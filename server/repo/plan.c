@@ -157,6 +157,22 @@ void plan_want(const struct repo *r, const struct rule *rule, struct slice path,
     rule_apply(rule, path, &p->want);
 }
 
+struct slice plan_home(const struct repo *r, const struct http_req *req, struct slice path,
+                       struct arena *a)
+{
+    struct slice prefix = slice_first(req->path, (size_t)(path.p - req->path.p));
+    struct slice u;
+
+    prefix.n -= prefix.n != 0 && prefix.p[prefix.n - 1] == '/';
+    if (r->public_url == NULL) {
+        return arena_fmt(a, "http%s://" SLICE_FMT SLICE_FMT, req->tls ? "s" : "",
+                         SLICE_ARG(req->host), SLICE_ARG(prefix));
+    }
+    u = slice_str(r->public_url);
+    u.n -= u.n != 0 && u.p[u.n - 1] == '/';
+    return arena_fmt(a, SLICE_FMT SLICE_FMT, SLICE_ARG(u), SLICE_ARG(prefix));
+}
+
 void plan_field(struct plan *p, struct slice name, struct slice value)
 {
     CHECK(p->nfields < PLAN_FIELDS);

@@ -29,6 +29,11 @@ void plan_want(const struct repo *r, const struct rule *rule, struct slice path,
 /* An ETag out of If-Match and the like: the text between the quotes; p == NULL for a weak or broken one. */
 struct slice plan_etag(struct slice *rest);
 
+/* What absolute links to this repo begin with: the configuration's public_url, else as the client reached us; no '/' at its
+ * end. path: the request's below the repo, raw, a part of its target. */
+struct slice plan_home(const struct repo *r, const struct http_req *req, struct slice path,
+                       struct arena *a);
+
 void plan_field(struct plan *p, struct slice name, struct slice value);
 
 /* The fact, or NULL: then *p has become the PLAN_NEED that asks for it. */

@@ -90,8 +90,8 @@ struct plan {
     enum {
         RIGHT_READ,
         RIGHT_PUBLISH,
-        RIGHT_UPLOAD /* none is asked for: the upload that it names is known to those alone who have it */
-    } right;         /* checked by the gate on `subject` before anything is done */
+        RIGHT_KNOWN /* none is asked for: what it names is known to those alone who were told it (an upload, a sealed URL) */
+    } right;        /* checked by the gate on `subject` before anything is done */
     struct slice subject; /* "<repo>/<path>" */
     struct need need;
     struct want want;
@@ -115,6 +115,8 @@ struct plan {
         etag; /* PLAN_WANT, PLAN_BLOB: with quotes, instead of the cache's own; p == NULL: that one */
     bool
         known; /* PLAN_WANT: etag and want.size_bytes tell all that a HEAD asks for: no need of the origin */
+    bool
+        xorb; /* PLAN_WANT, PLAN_BLOB: sent in Xet's framing (common/codec/xorb.h), under an etag of its own */
     bool own_fields;       /* PLAN_WANT: none of the origin's fields are passed on, nor its type */
     uint64_t until_unix_s; /* PLAN_WANT: what the plan rests on is good so long; 0: for ever */
     struct http_field
@@ -133,6 +135,7 @@ struct repo_conf { /* one `repo` section, as read */
     const char *public_url;    /* the server's; or NULL */
     const char *
         credentials; /* hf: "service", "caller"; NULL: service with an authorization, else caller */
+    const char *xet; /* hf, hosted: off, large, on; NULL: the usual */
     const struct sync_conf *sync; /* mirrored whole; or NULL */
     const char *source;           /* "file:line" of the section, for errors */
 };

@@ -33,6 +33,8 @@ struct hot {
     struct blob *blob;           /* ... or here ... */
     struct rendering *rendering; /* ... or here ... */
     struct buf bytes;            /* ... or are these */
+    uint64_t
+        plain_bytes; /* not 0: in Xet's framing, of a file of so many; valid.total_bytes is the framed length */
 };
 
 struct hot_table;

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 #include "common/codec/httpdate.h"
+#include "common/codec/xorb.h"
 #include "server/serve/rendering.h"
+#include "server/serve/xorb_body.h"
 
 const char *reply_cache_status(enum cache_state s)
 {
@@ -44,7 +46,8 @@ static void hot_body_close(struct body *b)
 }
 
 /* To HEAD only the length matters: the answer may have come from the origin's own HEAD, without a byte. */
-static struct body *body_of(struct desk *d, struct hot *h, uint64_t first, uint64_t end, bool head)
+static struct body *plain_body(struct desk *d, struct hot *h, uint64_t first, uint64_t end,
+                               bool head)
 {
     static const struct body_ops ops = {.close = hot_body_close};
     struct hot_body *hb;
@@ -68,6 +71,17 @@ static struct body *body_of(struct desk *d, struct hot *h, uint64_t first, uint6
     }
     hb->hot = hot_hold(h);
     return &hb->body;
+}
+
+static struct body *body_of(struct desk *d, struct hot *h, uint64_t first, uint64_t end, bool head)
+{
+    struct body *plain;
+
+    if (h->plain_bytes == 0 || head) {
+        return plain_body(d, h, first, end, head);
+    }
+    plain = plain_body(d, h, xorb_plain(first), xorb_plain(end), false);
+    return xorb_body_new(plain, h->plain_bytes, first, end);
 }
 
 /* --- fields of a 200 --- */
@@ -177,7 +191,7 @@ static void add_answer(struct call *c, struct hot *h, const struct answer *a)
         httpdate_format(a->last_modified_s, date);
         add(h, "last-modified", slice_str(date));
     }
-    if (a->digest_known) {
+    if (a->digest_known && !c->plan.xorb) {
         add_digest(h, &a->digest);
     }
     if (!own) {
@@ -206,7 +220,9 @@ static void add_blob(struct call *c, struct hot *h, struct blob *b)
         httpdate_format(h->valid.last_modified_s, date);
         add(h, "last-modified", slice_str(date));
     }
-    add_digest(h, blob_digest(b));
+    if (!c->plan.xorb) {
+        add_digest(h, blob_digest(b));
+    }
 }
 
 struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, struct answer *a,
@@ -222,6 +238,11 @@ struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, s
         add_answer(c, h, a);
     } else if (b != NULL) {
         add_blob(c, h, b);
+    }
+    if (c->plan.xorb) {
+        h->plain_bytes =
+            h->valid.total_bytes != LENGTH_UNKNOWN ? h->valid.total_bytes : c->plan.want.size_bytes;
+        h->valid.total_bytes = xorb_framed(h->plain_bytes);
     }
     if (h->valid.etag.p != NULL) {
         reply_add(&h->reply, SLICE("etag"), h->valid.etag);

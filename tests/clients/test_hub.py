@@ -98,6 +98,12 @@ def world(mirrord, hub, demo, tmp_path):
     return World(mirrord(hub.config()), tmp_path)
 
 
+@pytest.fixture
+def chunked(mirrord, hub, demo, tmp_path):
+    """A mirror that offers every LFS file by Xet's protocol."""
+    return World(mirrord(hub.config(more='xet = "on"')), tmp_path)
+
+
 def digest(data):
     return hashlib.sha256(read(data)).hexdigest()
 
@@ -149,8 +155,10 @@ print(json.dumps(out))
 """
 
 
+@pytest.mark.parametrize("mode", ["large", "on"])
 @pytest.mark.parametrize("version,xet", CLIENTS)
-def test_huggingface_hub(world, hub, demo, version, xet):
+def test_huggingface_hub(request, hub, demo, version, xet, mode):
+    world = request.getfixturevalue("chunked" if mode == "on" else "world")
     bins = client(version, xet)
     hub.users["hf_alice"] = "alice"
     hub.repo("meta/gated", files={"weights.bin": Big(50000, 5), ".gitattributes": b"x"}, gated=True, readers={"hf_alice"})
@@ -171,6 +179,8 @@ def test_huggingface_hub(world, hub, demo, version, xet):
     assert got["gated"] == digest(Big(50000, 5))
     assert hub.cdn_bytes[sha256_of(FILES["model.safetensors"])] == 12 << 20, "six downloads, one transfer"
     assert "hf_alice" not in {c[2] for c in hub.calls if "org/demo" in c[1]}
+    asked = world.m.access_log.read_text()
+    assert (f"/data/{whole['model.safetensors']}" in asked) == (mode == "on" and xet)
 
 
 @pytest.mark.parametrize("version,xet", [CLIENTS[0], CLIENTS[3], CLIENTS[-2], CLIENTS[-1]])

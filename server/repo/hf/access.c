@@ -8,6 +8,7 @@
 #include "server/repo/hf/hf.h"
 
 #include "common/codec/url.h"
+#include "server/repo/xet.h"
 
 enum {
     ALIAS_S = 60,    /* what a branch stands for */
@@ -31,17 +32,23 @@ static bool is_token(struct slice s)
 
 void access_init(struct hf_ask *k, const struct principal *who)
 {
+    k->caller = k->reader = SLICE("");
+    if (who->token == NULL) { /* one of ours is never shown to the Hub */
+        access_as(k, http_req_field(k->req, "authorization"));
+    }
+}
+
+void access_as(struct hf_ask *k, struct slice authorization)
+{
     const struct hf *state = k->r->state;
-    struct slice rest = http_req_field(k->req, "authorization");
+    struct slice rest = authorization;
     struct slice scheme = slice_cut(&rest, ' ');
     char hex[DIGEST_HEX + 1];
     struct digest d;
 
-    k->caller = k->reader = SLICE("");
     rest = slice_trim(rest);
-    /* A token of ours is never shown to the Hub. */
-    if (state->service || who->token != NULL || !slice_ieq(scheme, SLICE("bearer")) ||
-        !is_token(rest)) {
+    if (state->service || !slice_ieq(scheme, SLICE("bearer")) || !is_token(rest) ||
+        xet_is_nobody(rest)) {
         return;
     }
     digest_of(rest, &d);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/codec/url.h"
+#include "server/repo/xet.h"
 
 enum { PAGE_BYTES = 64 << 20, LISTING_BYTES = 1 << 30, NAME_BYTES = 16384, PATHS_MAX = 4096 };
 
@@ -43,6 +44,7 @@ static int hf_open(struct repo *r, const struct repo_conf *conf, struct err *e)
     state = NEW(struct hf);
     state->public_url = public_url(conf);
     state->service = ours;
+    state->xet_from = xet_from_bytes(conf->xet);
     r->by_caller = !ours;
     r->state = state;
     return 0;
@@ -123,12 +125,12 @@ static void name_it(struct hf_ask *k, const struct manifest_entry *f, struct wan
     k->p->etag = arena_fmt(k->a, "\"%s\"", hex);
 }
 
-static struct slice path_of_file(const struct hf_ask *k)
+static struct slice path_of_file(const struct hf_ask *k, struct slice path)
 {
     struct buf b = BUF_INIT(NAME_BYTES);
     struct slice out;
 
-    url_encode_path(k->at.path, &b);
+    url_encode_path(path, &b);
     CHECK(b.rc == 0);
     out = arena_copy(k->a, buf_slice(&b));
     buf_free(&b);
@@ -136,11 +138,11 @@ static struct slice path_of_file(const struct hf_ask *k)
 }
 
 /* One object for all commits and names that have these bytes; what came by somebody's right is another. */
-static bool want_file(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
+bool hf_want_file(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
 {
     struct slice id = m->id.n != 0 ? m->id : k->at.id;
     struct slice named = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT,
-                                   SLICE_ARG(k->at.type), SLICE_ARG(id), SLICE_ARG(k->at.path));
+                                   SLICE_ARG(k->at.type), SLICE_ARG(id), SLICE_ARG(f->path));
     struct want w;
 
     if (!access_want(k, named, named, &w)) {
@@ -151,7 +153,7 @@ static bool want_file(struct hf_ask *k, const struct manifest *m, const struct m
                       SLICE_ARG(id), SLICE_ARG(slice_of(k->p->etag.p + 1, k->p->etag.n - 2)));
     w.url = arena_fmt(k->a, "%s" SLICE_FMT SLICE_FMT "/resolve/" SLICE_FMT "/" SLICE_FMT,
                       origin_url(k->r->origin), SLICE_ARG(k->at.prefix), SLICE_ARG(id),
-                      SLICE_ARG(k->commit), SLICE_ARG(path_of_file(k)));
+                      SLICE_ARG(k->commit), SLICE_ARG(path_of_file(k, f->path)));
     w.class = WANT_IMMUTABLE;
     w.size_bytes = f->size_bytes;
     w.redirect_holds = true; /* the Hub counts each question of ours, its CDN does not */
@@ -178,7 +180,7 @@ static void plan_file(struct hf_ask *k)
         say_no_file(k);
         return;
     }
-    if (!access_try(k, &m) || !want_file(k, &m, &f)) {
+    if (!access_try(k, &m) || !hf_want_file(k, &m, &f)) {
         return;
     }
     k->p->known = k->p->own_fields = true;
@@ -194,6 +196,7 @@ static void plan_file(struct hf_ask *k)
     if (f.lfs) {
         plan_field(k->p, SLICE("x-linked-etag"), k->p->etag);
         plan_field(k->p, SLICE("x-linked-size"), arena_u64(k->a, f.size_bytes));
+        chunks_announce(k, &f);
     }
 }
 
@@ -205,7 +208,7 @@ static bool is_yes(struct slice v)
 }
 
 /* The value of a form's field, decoded; p == NULL: none. *rest moves behind it. */
-static struct slice next_value(struct slice *rest, const char *name, struct arena *a)
+struct slice hf_next_value(struct slice *rest, const char *name, struct arena *a)
 {
     while (rest->n != 0) {
         struct slice value = slice_cut(rest, '&');
@@ -235,7 +238,7 @@ static struct slice next_value(struct slice *rest, const char *name, struct aren
 static void plan_tree(struct hf_ask *k)
 {
     struct slice query = k->req->query;
-    bool recursive = is_yes(next_value(&query, "recursive", k->a));
+    bool recursive = is_yes(hf_next_value(&query, "recursive", k->a));
     struct buf out = BUF_INIT(LISTING_BYTES);
     struct manifest m;
     int rc;
@@ -243,7 +246,7 @@ static void plan_tree(struct hf_ask *k)
     if (!access_commit(k) || !access_manifest(k, &m)) {
         return;
     }
-    rc = manifest_list(&m, k->at.path, recursive, &out);
+    rc = manifest_list(&m, k->at.path, recursive, ((const struct hf *)k->r->state)->xet_from, &out);
     if (rc == E_NOTFOUND) {
         say_no_file(k);
     } else if (rc != 0) {
@@ -268,7 +271,7 @@ static void plan_paths(struct hf_ask *k)
     }
     rest = body->bytes;
     buf_byte(&out, '[');
-    while (body->rc == 0 && (path = next_value(&rest, "paths", k->a)).p != NULL &&
+    while (body->rc == 0 && (path = hf_next_value(&rest, "paths", k->a)).p != NULL &&
            count < PATHS_MAX) {
         struct manifest_entry f;
         while (path.n != 0 && path.p[path.n - 1] == '/') {
@@ -278,7 +281,7 @@ static void plan_paths(struct hf_ask *k)
             if (out.n > 1) {
                 buf_byte(&out, ',');
             }
-            buf_adds(&out, f.json);
+            manifest_say(&f, ((const struct hf *)k->r->state)->xet_from, &out);
         }
         count++;
     }
@@ -400,8 +403,10 @@ static void plan_route(struct hf_ask *k, struct slice path)
         plan_reply(k->p, 200, SLICE(""));
         return;
     case HF_XET:
-        say_error(k, 404, SLICE_NONE,
-                  SLICE("this mirror gives files over HTTP, it has no chunk store of its own"));
+        chunks_token(k);
+        return;
+    case HF_XET_STORE:
+        chunks_answer(k);
         return;
     case HF_WRITE:
         say_error(k, 403, SLICE_NONE,
@@ -426,7 +431,7 @@ static int hf_plan(const struct repo *r, const struct http_req *req, struct slic
                    const struct principal *who, const struct facts *facts, struct arena *arena,
                    struct plan *out, struct err *e)
 {
-    struct hf_ask k = {.r = r, .req = req, .facts = facts, .a = arena, .p = out};
+    struct hf_ask k = {.r = r, .req = req, .facts = facts, .a = arena, .p = out, .raw = path};
     struct err why;
 
     (void)e;

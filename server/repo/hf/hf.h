@@ -2,6 +2,7 @@
  *
  *   hf.c      what each route comes to             access.c   which commit, and who may have its files
  *   say.c     refusals in the Hub's own words      path.c, info.c, manifest.c   what is read
+ *   chunks.c  files by Xet's protocol (repo/xet.h)
  *
  * All but `state` lives in the request's arena. Functions that return false have put what is to be done (a need, a refusal)
  * into the plan.
@@ -20,9 +21,10 @@
 #define HF_MAKE_JSON  "json"
 #define HF_MAKE_PROBE "probe" /* nothing: that it may be read is all */
 
-struct hf {           /* repo->state */
-    char *public_url; /* "http://mirror:8080/hf/", or NULL: as the request says */
-    bool service;     /* our credential fetches for everybody; else each caller's own */
+struct hf {            /* repo->state */
+    char *public_url;  /* "http://mirror:8080/hf/", or NULL: as the request says */
+    bool service;      /* our credential fetches for everybody; else each caller's own */
+    uint64_t xet_from; /* LFS files of so many bytes and more are offered by our chunk store */
 };
 
 struct hf_ask {
@@ -31,6 +33,7 @@ struct hf_ask {
     const struct facts *facts;
     struct arena *a;
     struct plan *p;
+    struct slice raw; /* the request's path below the repo */
     struct hf_path at;
     struct slice token;  /* the caller's, of the Hub; p == NULL: none, or it does not count here */
     struct slice caller; /* names it without telling it; "" for nobody */
@@ -45,6 +48,8 @@ struct hf_ask {
 
 /* --- access.c --- */
 void access_init(struct hf_ask *k, const struct principal *who);
+/* What follows is asked for with this Authorization field, not the request's. */
+void access_as(struct hf_ask *k, struct slice authorization);
 /* Settles commit, reader and closed. */
 bool access_commit(struct hf_ask *k);
 /* The commit's manifest. */
@@ -57,6 +62,17 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
                                bool for_ever);
 /* A want below the origin; rule_path is what rules are matched on. False: a rule denies it. */
 bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, struct want *w);
+
+/* --- hf.c --- */
+/* The plan becomes this file's bytes. False: a rule denies it. */
+bool hf_want_file(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f);
+/* The value of a form's field, decoded; p == NULL: none. *rest moves behind it. */
+struct slice hf_next_value(struct slice *rest, const char *name, struct arena *a);
+
+/* --- chunks.c --- */
+void chunks_announce(struct hf_ask *k, const struct manifest_entry *f);
+void chunks_token(struct hf_ask *k);
+void chunks_answer(struct hf_ask *k); /* whatever HF_XET_STORE asks for */
 
 /* --- say.c --- */
 /* code, message: X-Error-Code and -Message; p == NULL: none. */

@@ -336,7 +336,32 @@ bool manifest_smallest(const struct manifest *m, struct manifest_entry *out)
     return true;
 }
 
-int manifest_list(const struct manifest *m, struct slice folder, bool recursive, struct buf *out)
+bool manifest_find_lfs(const struct manifest *m, const struct digest *d, struct manifest_entry *out)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        manifest_at(m, i, out);
+        if (out->lfs && digest_eq(&out->sha256, d)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void manifest_say(const struct manifest_entry *e, uint64_t xet_from, struct buf *out)
+{
+    char hex[DIGEST_HEX + 1];
+
+    if (!e->lfs || e->size_bytes < xet_from) {
+        buf_adds(out, e->json);
+        return;
+    }
+    digest_format(&e->sha256, hex);
+    buf_adds(out, slice_first(e->json, e->json.n - 1));
+    buf_addf(out, ",\"xetHash\":\"%s\"}", hex);
+}
+
+int manifest_list(const struct manifest *m, struct slice folder, bool recursive, uint64_t xet_from,
+                  struct buf *out)
 {
     struct manifest_entry e;
     struct buf prefix = BUF_INIT(SIZE_MAX / 4);
@@ -361,7 +386,7 @@ int manifest_list(const struct manifest *m, struct slice folder, bool recursive,
             buf_byte(out, ',');
         }
         some = true;
-        buf_adds(out, e.json);
+        manifest_say(&e, xet_from, out);
     }
     buf_byte(out, ']');
     buf_free(&prefix);

@@ -29,7 +29,7 @@ MUST_USE bool manifest_open(struct slice bytes, struct manifest *out);
 
 struct manifest_entry {
     struct slice path;
-    struct slice json; /* as listings have it */
+    struct slice json; /* an object; manifest_say() */
     bool folder;
     bool lfs; /* named by sha256, not by oid */
     uint64_t size_bytes;
@@ -41,8 +41,13 @@ MUST_USE bool manifest_find(const struct manifest *m, struct slice path,
                             struct manifest_entry *out);
 /* The smallest file, to try a right on; false: there is none. */
 MUST_USE bool manifest_smallest(const struct manifest *m, struct manifest_entry *out);
+/* The smallest index of a file with this SHA-256; false: there is none. O(entries). */
+MUST_USE bool manifest_find_lfs(const struct manifest *m, const struct digest *d,
+                                struct manifest_entry *out);
+/* Its JSON, as listings have it; LFS files from xet_from bytes on with the name that our chunk store knows them by. */
+void manifest_say(const struct manifest_entry *e, uint64_t xet_from, struct buf *out);
 /* A JSON array. E_NOTFOUND: no such folder. */
 MUST_USE int manifest_list(const struct manifest *m, struct slice folder, bool recursive,
-                           struct buf *out);
+                           uint64_t xet_from, struct buf *out);
 
 #endif

@@ -22,6 +22,7 @@ enum hf_route {
     HF_COMMITS,    /* .../commits/{rev} */
     HF_AUTH_CHECK, /* .../auth-check */
     HF_XET,        /* .../xet-read-token/{rev} */
+    HF_XET_STORE,  /* .../xet/{commit}/{path}: ours (repo/xet.h) */
     HF_FILE,       /* {P}{id}/resolve/{rev}/{path}, api/resolve-cache/{T}/{id}/{rev}/{path} */
     HF_WRITE,      /* whatever changes a repository */
     HF_WHOAMI,

@@ -320,7 +320,7 @@ static void plan_object(const struct http_req *req, struct slice hex, struct pla
 {
     struct slice query = req->query;
 
-    p->right = RIGHT_UPLOAD;
+    p->right = RIGHT_KNOWN;
     p->put.kind = PUT_OBJECT;
     p->put.path = SLICE("");
     p->put.digest_known = digest_parse(hex, &p->put.digest);

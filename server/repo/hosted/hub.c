@@ -63,19 +63,6 @@ void hub_failed(const struct repo *r, const struct plan *p, int status, struct s
     reply_add(reply, SLICE("x-error-message"), line_of(why, a));
 }
 
-struct slice hub_base(const struct hub_ask *k)
-{
-    struct slice prefix = slice_first(k->req->path, (size_t)(k->path.p - k->req->path.p));
-
-    if (k->r->public_url != NULL) {
-        struct slice u = slice_str(k->r->public_url);
-        u.n -= u.n != 0 && u.p[u.n - 1] == '/';
-        return arena_fmt(k->a, SLICE_FMT SLICE_FMT, SLICE_ARG(u), SLICE_ARG(prefix));
-    }
-    return arena_fmt(k->a, "http%s://" SLICE_FMT SLICE_FMT, k->req->tls ? "s" : "",
-                     SLICE_ARG(k->req->host), SLICE_ARG(prefix));
-}
-
 bool hub_query(struct slice query, const char *name, struct slice wanted)
 {
     while (query.n != 0) {
@@ -297,6 +284,7 @@ static void plan_read(struct hub_ask *k)
     case HF_TELEMETRY:
         hub_say_json(k, SLICE("{}"));
         break;
+    case HF_XET_STORE:
     case HF_PATHS:
     case HF_WRITE:
     case HF_NONE:

@@ -49,8 +49,6 @@ void hub_say_json(struct hub_ask *k, struct slice json);
 const struct snap *hub_version(struct hub_ask *k);
 void hub_commit_id(const struct digest *root, char out[HUB_COMMIT_HEX + 1]);
 bool hub_query(struct slice query, const char *name, struct slice value);
-/* "scheme://host/<repo>/", as the client reaches it. */
-struct slice hub_base(const struct hub_ask *k);
 void hub_write(struct hub_ask *k);
 
 extern const struct put_reader hub_commit_reader;

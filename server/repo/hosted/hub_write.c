@@ -50,7 +50,8 @@ static void plan_put(struct hub_ask *k, enum put_kind kind)
                              .name = k->at.id,
                              .path = SLICE(""),
                              .total = LENGTH_UNKNOWN};
-    k->p->text = arena_fmt(k->a, SLICE_FMT SLICE_FMT, SLICE_ARG(hub_base(k)), SLICE_ARG(k->at.id));
+    k->p->text = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT,
+                           SLICE_ARG(plan_home(k->r, k->req, k->path, k->a)), SLICE_ARG(k->at.id));
 }
 
 /* --- create ------------------------------------------------------------------------------------------------------- */
@@ -105,7 +106,7 @@ static void plan_create(struct hub_ask *k)
             SLICE("creating needs a token with scope publish:...; see `mirrorctl token create`"));
         return;
     }
-    k->p->right = RIGHT_UPLOAD; /* the name, and so the right, is in the body */
+    k->p->right = RIGHT_KNOWN; /* the name, and so the right, is in the body */
     o = body_of(k);
     if (o != NULL) {
         create_named(k, o);

@@ -11,7 +11,8 @@ static const char page1[] =
     "[{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":7,\"path\":\"b.json\",\"xetHash\":\"55\"},"
     "{\"type\":\"directory\",\"oid\":\"" OID1 "\",\"size\":0,\"path\":\"a\"}]";
 static const char page2[] =
-    "[{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":134,\"path\":\"a/w.bin\",\"lfs\":{\"oid\":\"" SHA2
+    "[{\"type\":\"file\",\"oid\":\"" OID1
+    "\",\"size\":134,\"path\":\"a/w.bin\",\"lfs\":{\"oid\":\"" SHA2
     "\",\"size\":5000000000,\"pointerSize\":134},\"xetHash\":\"55\"},"
     "{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":3,\"path\":\"a/../../x\"},"
     "{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":3,\"path\":\"a.txt\"},"
@@ -57,7 +58,7 @@ static void list(const struct manifest *m, const char *folder, bool recursive, c
     struct slice rest;
     struct buf names = BUF_INIT(1 << 16);
 
-    assert_int_equal(manifest_list(m, slice_str(folder), recursive, &b), 0);
+    assert_int_equal(manifest_list(m, slice_str(folder), recursive, UINT64_MAX, &b), 0);
     assert_null(memmem(b.p, b.n, "xet", 3));
     rest = buf_slice(&b);
     for (const char *at; (at = memmem(rest.p, rest.n, "\"path\":\"", 8)) != NULL;) {
@@ -82,8 +83,8 @@ static void listings(void **state)
     list(&m, "", true, "a a.txt a/d a/d/x\xc3\xbc a/w.bin b.json ");
     list(&m, "a", false, "a/d a/w.bin ");
     list(&m, "a/d", true, "a/d/x\xc3\xbc ");
-    assert_int_equal(manifest_list(&m, SLICE("b.json"), false, &none), E_NOTFOUND);
-    assert_int_equal(manifest_list(&m, SLICE("x"), true, &none), E_NOTFOUND);
+    assert_int_equal(manifest_list(&m, SLICE("b.json"), false, UINT64_MAX, &none), E_NOTFOUND);
+    assert_int_equal(manifest_list(&m, SLICE("x"), true, UINT64_MAX, &none), E_NOTFOUND);
     buf_free(&none);
     buf_free(&b);
 }
@@ -124,7 +125,7 @@ static void an_empty_commit(void **state)
     assert_true(manifest_open(buf_slice(&b), &m));
     assert_int_equal(m.count, 0);
     assert_false(manifest_smallest(&m, &e));
-    assert_int_equal(manifest_list(&m, SLICE(""), true, &out), 0);
+    assert_int_equal(manifest_list(&m, SLICE(""), true, UINT64_MAX, &out), 0);
     assert_slice(buf_slice(&out), "[]");
     assert_false(manifest_open(SLICE("short"), &m));
     buf_free(&out);
@@ -133,9 +134,9 @@ static void an_empty_commit(void **state)
 
 static void what_the_hub_says_of_a_repo(void **state)
 {
-    static const char doc[] =
-        "{\"id\":\"org/name\",\"sha\":\"" OID1 "\",\"private\":false,\"gated\":\"auto\",\"xetEnabled\":true,"
-        "\"siblings\":[{\"rfilename\":\"a\",\"xetHash\":\"5\"}]}";
+    static const char doc[] = "{\"id\":\"org/name\",\"sha\":\"" OID1
+                              "\",\"private\":false,\"gated\":\"auto\",\"xetEnabled\":true,"
+                              "\"siblings\":[{\"rfilename\":\"a\",\"xetHash\":\"5\"}]}";
     struct buf b = BUF_INIT(1 << 16);
     struct repo_info info;
 
@@ -145,10 +146,12 @@ static void what_the_hub_says_of_a_repo(void **state)
     assert_slice(info.id, "org/name");
     assert_slice(info.commit, OID1);
     assert_true(info.closed && !info.private);
-    assert_slice(info.json, "{\"id\":\"org/name\",\"sha\":\"" OID1
-                            "\",\"private\":false,\"gated\":\"auto\",\"siblings\":[{\"rfilename\":\"a\"}]}");
+    assert_slice(info.json,
+                 "{\"id\":\"org/name\",\"sha\":\"" OID1
+                 "\",\"private\":false,\"gated\":\"auto\",\"siblings\":[{\"rfilename\":\"a\"}]}");
     buf_clear(&b);
-    assert_int_equal(info_make(SLICE("{\"id\":\"../x\",\"sha\":\"" OID1 "\"}"), &b, NULL), E_PROTOCOL);
+    assert_int_equal(info_make(SLICE("{\"id\":\"../x\",\"sha\":\"" OID1 "\"}"), &b, NULL),
+                     E_PROTOCOL);
     assert_int_equal(info_make(SLICE("[1]"), &b, NULL), E_PROTOCOL);
     assert_false(info_read(SLICE("x"), &info));
     buf_free(&b);
@@ -175,6 +178,6 @@ static void lists_are_joined(void **state)
     }
 }
 
-TESTS(cmocka_unit_test(pages_become_one), cmocka_unit_test(listings), cmocka_unit_test(broken_pages),
-      cmocka_unit_test(an_empty_commit), cmocka_unit_test(what_the_hub_says_of_a_repo),
-      cmocka_unit_test(lists_are_joined))
+TESTS(cmocka_unit_test(pages_become_one), cmocka_unit_test(listings),
+      cmocka_unit_test(broken_pages), cmocka_unit_test(an_empty_commit),
+      cmocka_unit_test(what_the_hub_says_of_a_repo), cmocka_unit_test(lists_are_joined))

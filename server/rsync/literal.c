@@ -4,7 +4,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "server/rsync/filter.h"
+#include "common/codec/filter.h"
 #include "server/sync/rsync/delta.h"
 #include "server/sync/rsync/varint.h"
 

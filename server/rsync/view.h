@@ -9,7 +9,7 @@
 #ifndef SERVER_RSYNC_VIEW_H
 #define SERVER_RSYNC_VIEW_H
 
-#include "server/rsync/filter.h"
+#include "common/codec/filter.h"
 #include "server/rsync/options.h"
 #include "server/sync/rsync/list.h"
 

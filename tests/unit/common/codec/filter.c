@@ -1,4 +1,4 @@
-#include "server/rsync/filter.h"
+#include "common/codec/filter.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,6 +34,13 @@ static void patterns(void **state)
         {"", "a", false},
         {"[a-]", "-", true},
         {"[/]", "/", false},
+        {"[[:digit:]a]x", "7x", true},
+        {"[[:digit:]a]x", "ax", true},
+        {"[![:digit:]]", "7", false},
+        {"[[:upper:][:lower:]]", "q", true},
+        {"[[:nothing:]", "t", true},
+        {"[\\]]", "]", true},
+        {"[a-\\c]", "b", true},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(v); i++) {
@@ -82,6 +89,87 @@ static void rules(void **state)
     assert_true(takes(RULES("-/ x"), "a/x", false));
 }
 
+static void rules_that_are_told_apart(void **state)
+{
+    (void)state;
+    /* '**' and '/' before a name: at the top too. */
+    assert_false(takes(RULES("- **/x"), "x", false));
+    assert_false(takes(RULES("- **/x"), "a/b/x", false));
+    assert_true(takes(RULES("- **/x"), "ax", false));
+    assert_false(takes(RULES("- **x"), "a/bx", false));
+    assert_true(takes(RULES("- /**/x"), "x", false));
+    /* Without a wildcard '\\' is a byte like others. */
+    assert_false(takes(RULES("- a\\b"), "a\\b", false));
+    assert_true(takes(RULES("- a\\b"), "ab", false));
+    assert_false(takes(RULES("- a\\*b"), "a*b", false));
+    assert_true(takes(RULES("- a\\*b"), "axb", false));
+}
+
+static int own(const char *const *rules, struct filter *f, struct err *e)
+{
+    const struct filter_rule *bad;
+    int rc = 0;
+
+    *f = (struct filter){.count = 0};
+    for (; *rules != NULL && rc == 0; rules++) {
+        rc = filter_add_own(f, slice_str(*rules), e);
+    }
+    return rc == 0 ? filter_check(f, &bad, e) : rc;
+}
+
+static void rules_of_settings(void **state)
+{
+    const char *const *const good[] = {
+        RULES("- *.iso", "+ /pool/", "+ /pool/main/***", "- *"),
+        RULES("exclude *.iso", "include x", "hide_y", "-_z", "-! *.deb", "exclude,! *.a b"),
+        RULES("- *", "!", "+ /a/b"),
+        RULES("+ /a*/b", "- *"), /* which a, is not known here */
+        RULES("clear"),
+    };
+    const char *const *const bad[] = {
+        RULES("x"),
+        RULES("- "),
+        RULES("-"),
+        RULES(""),
+        RULES("merge f"),
+        RULES(". f"),
+        RULES(": .f"),
+        RULES("dir-merge f"),
+        RULES("P x"),
+        RULES("protect x"),
+        RULES("-/ /a"),
+        RULES("-r x"),
+        RULES("-C"),
+        RULES("-p x"),
+        RULES("excluded x"),
+        RULES("- *", "+ /a/b"),
+        RULES("+ /pool/main/***", "- *"),
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(good) + ARRAY_LEN(bad); i++) {
+        struct filter f;
+        struct err e = {0};
+        bool right = i < ARRAY_LEN(good);
+        int rc = own(right ? good[i] : bad[i - ARRAY_LEN(good)], &f, &e);
+        if ((rc == 0) != right) {
+            fail_msg("%zu: %s", i, e.text);
+        }
+        filter_fini(&f);
+    }
+}
+
+static void rules_that_travel(void **state)
+{
+    struct filter f;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(own(RULES("exclude,! *.a b", "hide_y"), &f, &e), 0);
+    assert_string_equal(f.first->text.p, "-! *.a b");
+    assert_string_equal(f.first->next->text.p, "- y");
+    filter_fini(&f);
+}
+
 static void rules_that_are_not_known(void **state)
 {
     static const char *const v[] = {". merged", ": .rsync-filter", "x", "- ", "-e .f", "&x y", ""};
@@ -107,6 +195,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(patterns),
         cmocka_unit_test(rules),
+        cmocka_unit_test(rules_that_are_told_apart),
+        cmocka_unit_test(rules_of_settings),
+        cmocka_unit_test(rules_that_travel),
         cmocka_unit_test(rules_that_are_not_known),
         cmocka_unit_test(a_pattern_that_would_take_for_ever),
     };

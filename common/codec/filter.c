@@ -1,0 +1,519 @@
+#include "common/codec/filter.h"
+
+#include <string.h>
+
+/* --- patterns ---------------------------------------------------------------------------------------------------------- */
+
+enum { STEPS_MAX = 100000 }; /* of one match: patterns come from strangers */
+
+static bool is_digit(unsigned char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_lower(unsigned char c)
+{
+    return c >= 'a' && c <= 'z';
+}
+
+static bool is_upper(unsigned char c)
+{
+    return c >= 'A' && c <= 'Z';
+}
+
+static bool is_alpha(unsigned char c)
+{
+    return is_lower(c) || is_upper(c);
+}
+
+static bool is_alnum(unsigned char c)
+{
+    return is_alpha(c) || is_digit(c);
+}
+
+static bool is_blank(unsigned char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+static bool is_cntrl(unsigned char c)
+{
+    return c < 0x20 || c == 0x7f;
+}
+
+static bool is_graph(unsigned char c)
+{
+    return c > 0x20 && c < 0x7f;
+}
+
+static bool is_print(unsigned char c)
+{
+    return c >= 0x20 && c < 0x7f;
+}
+
+static bool is_punct(unsigned char c)
+{
+    return is_graph(c) && !is_alnum(c);
+}
+
+static bool is_space(unsigned char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static bool is_xdigit(unsigned char c)
+{
+    return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+/* "[:alpha:]" at the beginning of what is left of a set: in the C locale, whatever ours is. 0: there is none. */
+static size_t class_has(struct slice set, unsigned char c, bool *found)
+{
+    static const struct {
+        const char *name;
+        bool (*has)(unsigned char c);
+    } classes[] = {
+        {"alnum", is_alnum}, {"alpha", is_alpha}, {"blank", is_blank}, {"cntrl", is_cntrl},
+        {"digit", is_digit}, {"graph", is_graph}, {"lower", is_lower}, {"print", is_print},
+        {"punct", is_punct}, {"space", is_space}, {"upper", is_upper}, {"xdigit", is_xdigit},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(classes); i++) {
+        size_t n = strlen(classes[i].name);
+        if (set.n >= n + 4 && memcmp(set.p, "[:", 2) == 0 &&
+            memcmp(set.p + 2, classes[i].name, n) == 0 && memcmp(set.p + 2 + n, ":]", 2) == 0) {
+            *found = *found || classes[i].has(c);
+            return n + 4;
+        }
+    }
+    return 0;
+}
+
+/* The set behind '['; *n: its bytes up to and with ']'. 0: no set ends here. */
+static bool set_has(struct slice set, unsigned char c, size_t *n)
+{
+    size_t i = 0;
+    bool negated = set.n > 0 && (set.p[0] == '!' || set.p[0] == '^');
+    bool found = false;
+
+    i += negated;
+    for (size_t first = i; i < set.n && (set.p[i] != ']' || i == first); i++) {
+        unsigned char low = (unsigned char)set.p[i];
+        unsigned char high;
+        size_t class = class_has(slice_from(set, i), c, &found);
+        if (class != 0) {
+            i += class - 1;
+            continue;
+        }
+        if (low == '\\' && i + 1 < set.n) {
+            low = (unsigned char)set.p[++i];
+        }
+        high = low;
+        if (i + 2 < set.n && set.p[i + 1] == '-' && set.p[i + 2] != ']') {
+            i += 2;
+            if (set.p[i] == '\\' && i + 1 < set.n) {
+                i++;
+            }
+            high = (unsigned char)set.p[i];
+        }
+        found = found || (c >= low && c <= high);
+    }
+    *n = i < set.n ? i + 1 : 0;
+    return found != negated && c != '/';
+}
+
+static bool match(struct slice p, struct slice t, unsigned *steps)
+{
+    while (p.n > 0) {
+        size_t n;
+        if (++*steps > STEPS_MAX) {
+            return false;
+        }
+        if (p.p[0] == '*') {
+            bool any = p.n > 1 && p.p[1] == '*';
+            while (p.n > 0 && p.p[0] == '*') {
+                p = slice_from(p, 1);
+            }
+            for (;; t = slice_from(t, 1)) {
+                if (match(p, t, steps)) {
+                    return true;
+                }
+                if (t.n == 0 || (t.p[0] == '/' && !any) || *steps > STEPS_MAX) {
+                    return false;
+                }
+            }
+        }
+        if (t.n == 0) {
+            return false;
+        }
+        if (p.p[0] == '[') {
+            bool has = set_has(slice_from(p, 1), (unsigned char)t.p[0], &n);
+            if (n != 0) {
+                if (!has) {
+                    return false;
+                }
+                p = slice_from(p, n + 1);
+                t = slice_from(t, 1);
+                continue;
+            }
+        }
+        if (p.p[0] == '\\' && p.n > 1) {
+            p = slice_from(p, 1);
+        } else if (p.p[0] == '?') {
+            if (t.p[0] == '/') {
+                return false;
+            }
+            p = slice_from(p, 1);
+            t = slice_from(t, 1);
+            continue;
+        }
+        if (p.p[0] != t.p[0]) {
+            return false;
+        }
+        p = slice_from(p, 1);
+        t = slice_from(t, 1);
+    }
+    return t.n == 0;
+}
+
+bool filter_match(struct slice pattern, struct slice text)
+{
+    unsigned steps = 0;
+    return match(pattern, text, &steps);
+}
+
+/* --- rules ------------------------------------------------------------------------------------------------------------- */
+
+static bool has(struct slice s, const char *what)
+{
+    size_t n = strlen(what);
+
+    for (size_t i = 0; i + n <= s.n; i++) {
+        if (memcmp(s.p + i, what, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int count(struct slice s, char c)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < s.n; i++) {
+        n += s.p[i] == c;
+    }
+    return n;
+}
+
+static void set_pattern(struct filter *f, struct filter_rule *r, struct slice p)
+{
+    if (slice_starts(p, SLICE("/"))) {
+        r->anchored = true;
+        p = slice_from(p, 1);
+    }
+    if (p.n > 1 && p.p[p.n - 1] == '/') {
+        r->folders = true;
+        p.n--;
+    }
+    while (slice_ends(p, SLICE("****"))) {
+        p.n--;
+    }
+    if (slice_ends(p, SLICE("/***"))) {
+        r->and_below = true;
+        p.n--; /* "/ **", and the folder by itself */
+    }
+    r->literal = !has(p, "*") && !has(p, "?") && !has(p, "[");
+    r->slashes = has(p, "**") ? -1 : count(p, '/');
+    r->pattern = arena_copy(&f->arena, p);
+}
+
+static void append(struct filter *f, struct filter_rule *r)
+{
+    if (f->last != NULL) {
+        f->last->next = r;
+    } else {
+        f->first = r;
+    }
+    f->last = r;
+}
+
+/* False: a rule that is not for us. */
+static bool modifiers(struct slice m, struct filter_rule *r, bool *known)
+{
+    bool ours = true;
+
+    *known = true;
+    for (size_t i = 0; i < m.n; i++) {
+        switch (m.p[i]) {
+        case '/':
+            r->anchored = true;
+            break;
+        case '!':
+            r->negated = true;
+            break;
+        case 's':
+        case 'p': /* perishable: of deletions */
+        case ',':
+            break;
+        case 'r':
+        case 'x': /* names of attributes */
+            ours = false;
+            break;
+        default:
+            *known = false;
+        }
+    }
+    return ours;
+}
+
+static int unknown(struct slice rule, struct err *e)
+{
+    return err_set(e, E_UNSUPPORTED, "the filter rule '" SLICE_FMT "' is not known here",
+                   SLICE_ARG(slice_first(rule, rule.n < 100 ? rule.n : 100)));
+}
+
+int filter_add(struct filter *f, struct slice rule, struct err *e)
+{
+    struct slice rest = rule;
+    struct slice head = slice_cut(&rest, ' ');
+    struct filter_rule *r;
+    bool known = true;
+    bool anchored;
+
+    if (rule.n > FILTER_RULE_MAX || ++f->count > FILTER_RULES_MAX) {
+        return err_set(e, E_TOOBIG, "too many filter rules");
+    }
+    if (slice_eq(rule, SLICE("!"))) {
+        f->first = f->last = NULL;
+        return 0;
+    }
+    if (head.n > 0 && (head.p[0] == 'P' || head.p[0] == 'R')) {
+        return 0; /* what the receiver protects */
+    }
+    if (head.n == 0 || rest.n == 0 || strchr("+-HS", head.p[0]) == NULL) {
+        return unknown(rule, e);
+    }
+    r = ARENA_NEW(&f->arena, struct filter_rule);
+    r->take = head.p[0] == '+' || head.p[0] == 'S';
+    if (!modifiers(slice_from(head, 1), r, &known) && known) {
+        return 0;
+    }
+    if (!known) {
+        return unknown(rule, e);
+    }
+    anchored = r->anchored;
+    set_pattern(f, r, rest);
+    r->anchored = r->anchored || anchored;
+    r->text = arena_fmt(&f->arena, SLICE_FMT, SLICE_ARG(rule));
+    append(f, r);
+    return 0;
+}
+
+/* --- those of settings --------------------------------------------------------------------------------------------------- */
+
+struct word { /* how a rule may begin */
+    const char *word;
+    const char *means; /* for a peer; or NULL */
+    const char *why;   /* it is refused */
+};
+
+static const char no_merge[] = "rules are not read from files, write them here";
+static const char no_side[] = "nothing is deleted here, a snapshot holds what was listed";
+
+static const struct word words[] = {
+    {"+", "+", NULL},      {"include", "+", NULL},
+    {"show", "+", NULL},   {"S", "+", NULL},
+    {"-", "-", NULL},      {"exclude", "-", NULL},
+    {"hide", "-", NULL},   {"H", "-", NULL},
+    {"P", NULL, no_side},  {"protect", NULL, no_side},
+    {"R", NULL, no_side},  {"risk", NULL, no_side},
+    {".", NULL, no_merge}, {"merge", NULL, no_merge},
+    {":", NULL, no_merge}, {"dir-merge", NULL, no_merge},
+};
+
+static int no_rule(struct slice rule, const char *why, struct err *e)
+{
+    return err_set(e, E_UNSUPPORTED, "\"" SLICE_FMT "\", %s",
+                   SLICE_ARG(slice_first(rule, rule.n < 100 ? rule.n : 100)), why);
+}
+
+/* The word before its modifiers: long ones have a comma between, short ones need none. */
+static const struct word *word_of(struct slice head, struct slice *modifiers)
+{
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        size_t n = strlen(words[i].word);
+        if (!slice_starts(head, slice_str(words[i].word))) {
+            continue;
+        }
+        *modifiers = slice_from(head, n);
+        if (n == 1 && (modifiers->n == 0 || strchr(",!/srpxCenw-+", modifiers->p[0]) != NULL)) {
+            return &words[i];
+        }
+        if (n > 1 && (modifiers->n == 0 || modifiers->p[0] == ',')) {
+            return &words[i];
+        }
+    }
+    return NULL;
+}
+
+int filter_add_own(struct filter *f, struct slice rule, struct err *e)
+{
+    struct slice rest, head, mods;
+    size_t at = 0;
+    const struct word *w;
+    bool negated = false;
+    struct arena a = {0};
+    int rc;
+
+    if (slice_eq(rule, SLICE("!")) || slice_eq(rule, SLICE("clear"))) {
+        return filter_add(f, SLICE("!"), e);
+    }
+    while (at < rule.n && rule.p[at] != ' ' && rule.p[at] != '_') {
+        at++;
+    }
+    head = slice_first(rule, at);
+    rest = slice_from(rule, at < rule.n ? at + 1 : at);
+    w = word_of(head, &mods);
+    if (w == NULL) {
+        return no_rule(rule, "a rule begins with \"+ \" or \"- \"", e);
+    }
+    if (w->means == NULL) {
+        return no_rule(rule, w->why, e);
+    }
+    for (size_t i = 0; i < mods.n; i++) {
+        if (mods.p[i] == '!') {
+            negated = true;
+        } else if (mods.p[i] != 's' && mods.p[i] != ',') {
+            return no_rule(rule, "the only modifier that means something here is '!'", e);
+        }
+    }
+    if (rest.n == 0 || memchr(rest.p, '\0', rest.n) != NULL) {
+        return no_rule(rule, "a pattern is missing", e);
+    }
+    rc = filter_add(
+        f, arena_fmt(&a, "%s%s " SLICE_FMT, w->means, negated ? "!" : "", SLICE_ARG(rest)), e);
+    arena_fini(&a);
+    return rc;
+}
+
+/* One rule's pattern against a text, from its beginning. */
+static bool match_one(const struct filter_rule *r, struct slice pattern, struct slice text)
+{
+    return r->literal ? slice_eq(pattern, text) : filter_match(pattern, text);
+}
+
+/* The last n + 1 parts; false: it has fewer. */
+static bool last_parts(struct slice path, int n, struct slice *out)
+{
+    size_t at = path.n;
+
+    while (at > 0 && (path.p[at - 1] != '/' || n-- > 0)) {
+        at--;
+    }
+    *out = slice_from(path, at);
+    return n <= 0;
+}
+
+/* Against the path's end: as many parts as the pattern has, or with "**" at every part's beginning. */
+static bool match_end(const struct filter_rule *r, struct slice pattern, struct slice path)
+{
+    struct slice top = pattern;
+
+    if (r->slashes >= 0) {
+        return last_parts(path, r->slashes, &top) && match_one(r, pattern, top);
+    }
+    /* What "**" stands for may be nothing before the first '/', as if the path had one. */
+    while (slice_starts(top, SLICE("*"))) {
+        top = slice_from(top, 1);
+    }
+    if (slice_starts(pattern, SLICE("**")) && slice_starts(top, SLICE("/")) &&
+        match_one(r, slice_from(top, 1), path)) {
+        return true;
+    }
+    for (;;) {
+        ptrdiff_t slash;
+        if (match_one(r, pattern, path)) {
+            return true;
+        }
+        slash = slice_find(path, '/');
+        if (slash < 0) {
+            return false;
+        }
+        path = slice_from(path, (size_t)slash + 1);
+    }
+}
+
+static bool match_where(const struct filter_rule *r, struct slice pattern, struct slice path)
+{
+    return r->anchored ? match_one(r, pattern, path) : match_end(r, pattern, path);
+}
+
+static bool matches(const struct filter_rule *r, struct slice path, bool is_folder)
+{
+    bool yes;
+
+    if (r->folders && !is_folder) {
+        return r->negated;
+    }
+    yes = match_where(r, r->pattern, path);
+    if (!yes && r->and_below && is_folder) {
+        yes = match_where(r, slice_first(r->pattern, r->pattern.n - strlen("/**")), path);
+    }
+    return yes != r->negated;
+}
+
+bool filter_takes(const struct filter *f, struct slice path, bool is_folder)
+{
+    for (const struct filter_rule *r = f->first; r != NULL; r = r->next) {
+        if (matches(r, path, is_folder)) {
+            return r->take;
+        }
+    }
+    return true;
+}
+
+static bool is_wild(struct slice part)
+{
+    return has(part, "*") || has(part, "?") || has(part, "[") || has(part, "\\");
+}
+
+/* The folders above what a rule names, as far as it says their names. */
+static int check_reach(const struct filter *f, const struct filter_rule *r, struct err *e)
+{
+    struct slice p = r->pattern;
+
+    for (size_t i = 0; i < p.n; i++) {
+        struct slice above = slice_first(p, i);
+        if (p.p[i] != '/') {
+            continue;
+        }
+        if (is_wild(above) || (r->and_below && i + strlen("/**") == p.n)) {
+            break;
+        }
+        if (!filter_takes(f, above, true)) {
+            return err_set(e, E_INVALID,
+                           "\"%s\" reaches nothing, the folder /" SLICE_FMT
+                           " above it is out, put \"+ /" SLICE_FMT "/\" before it",
+                           r->text.p, SLICE_ARG(above), SLICE_ARG(above));
+        }
+    }
+    return 0;
+}
+
+int filter_check(const struct filter *f, const struct filter_rule **bad, struct err *e)
+{
+    int rc = 0;
+
+    for (const struct filter_rule *r = f->first; r != NULL && rc == 0; r = r->next) {
+        *bad = r;
+        rc = r->take && r->anchored && !r->negated ? check_reach(f, r, e) : 0;
+    }
+    return rc;
+}
+
+void filter_fini(struct filter *f)
+{
+    arena_fini(&f->arena);
+    *f = (struct filter){.count = 0};
+}

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""bench.py - mirrord beside nginx and h2o, one core each, in one run on this machine; prints tables with ratios.
+"""bench.py - mirrord beside nginx and h2o, one core each, and beside rsync, in one run on this machine; prints tables with ratios.
 
 As root it works in a network namespace of its own whose loopback uses cubic. Rates wander with the machine; CPU per
 request and per GB are the stable figures, and the ratios are theirs: nginx's CPU over ours, so more than 1 is better.
 
   BENCH_QUICK=1      few short runs a row, a smaller large file, fewer idle connections
-  BENCH_ONLY=agent   one section, or several with commas: idle, hits, cold, agent
+  BENCH_ONLY=agent   one section, or several with commas: idle, hits, cold, agent, sync
   --build DIR        programs under test        --docs FILE    write the tables there too
 """
 import argparse
@@ -25,6 +25,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import agent  # noqa: E402
 import peers  # noqa: E402
+import sync  # noqa: E402
 from harness.mirrord import certificate  # noqa: E402
 
 QUICK = bool(os.environ.get("BENCH_QUICK"))
@@ -34,7 +35,9 @@ LARGE = ("256m", 256 << 20) if QUICK else ("1g", 1 << 30)
 SIZES = [("1k", 1 << 10), ("64k", 64 << 10), ("1m", 1 << 20), LARGE]
 HERD = ("256m", 256 << 20)
 IDLE = 1000 if QUICK else 10000
-SECTIONS = {"idle": "Idle connections", "hits": "Hits", "cold": "Cold", "agent": "trainagent"}
+SECTIONS = {"idle": "Idle connections", "hits": "Hits", "cold": "Cold", "agent": "trainagent", "sync": "Sync"}
+TOOLS = {"agent": ["curl", "taskset"], "sync": ["rsync"]}
+WEB_TOOLS = ["nginx", "h2o", "wrk", "h2load", "taskset", "curl"]
 NAMES = {"h1": "HTTP/1.1", "h2": "HTTP/2, TLS", "h2c": "HTTP/2, clear"}
 
 
@@ -46,15 +49,15 @@ def main():
     args = p.parse_args()
     if not args.inside and os.geteuid() == 0:
         return in_namespace()
-    for tool in ("nginx", "h2o", "wrk", "h2load", "taskset", "curl"):
-        if not (shutil.which(tool) or shutil.which(tool, path="/usr/sbin")):
-            raise SystemExit(f"bench: {tool} is not installed: `make bench` installs it")
     os.environ["PATH"] += ":/usr/sbin"
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     only = [name for name in os.environ.get("BENCH_ONLY", "").split(",") if name] or list(SECTIONS)
     if unknown := set(only) - set(SECTIONS):
         raise SystemExit(f"bench: BENCH_ONLY={','.join(unknown)}: there are {', '.join(SECTIONS)}")
+    for tool in sorted({tool for name in only for tool in TOOLS.get(name, WEB_TOOLS)}):
+        if not shutil.which(tool):
+            raise SystemExit(f"bench: {tool} is not installed: `make bench` installs it")
     folder = tempfile.mkdtemp(prefix="mirror-bench-")
     try:
         parts = measure(pathlib.Path(folder), pathlib.Path(args.build).resolve(), only)
@@ -86,9 +89,11 @@ def in_namespace():
 def measure(folder, build, only):
     """The text of each section."""
     folder.chmod(0o755)
-    parts = beside_peers(folder, build, [name for name in only if name != "agent"])
+    parts = beside_peers(folder, build, [name for name in only if name not in TOOLS])
     if "agent" in only:
         parts["agent"] = agent.table(folder, build, certificate(folder, agent.MIRROR), RUNS, QUICK)
+    if "sync" in only:
+        parts["sync"] = sync.table(folder, build, RUNS, QUICK)
     return {name: f"### {SECTIONS[name]}\n\n{heading()}\n{text}\n" for name, text in parts.items()}
 
 

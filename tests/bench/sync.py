@@ -1,0 +1,356 @@
+"""sync.py - mirrord beside the rsync program, both fed by the same rsync daemon over loopback: time, bytes, CPU, memory.
+
+The tree is research's: files of 140 bytes, a hundred a folder. rsync copies it as mirrors do (-rltH --delete-delay, the whole list
+at once); mirrord takes it into its store. They take turns, A B B A, after the same change of the source; ratios are medians of
+those pairs. rsync makes nothing durable, mirrord syncs and hashes every byte.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+from harness.mirrord import Mirrord
+from harness.rsyncd import Rsyncd, free_port
+
+FILES, FEWER_FILES, FILE_BYTES, A_FOLDER = 100_000, 20_000, 140, 100
+BLOCK = 128 << 10
+LISTERS = 8
+PROBE = "stamp"
+RSYNC = ["rsync", "-rltH", "--delete-delay", "--no-inc-recursive"]
+
+
+# --- the source --------------------------------------------------------------------------------------------------------
+
+def write_tree(root, count, size, seed=1):
+    rng, began = random.Random(seed), 1_700_000_000
+    for i in range(count):
+        if i % A_FOLDER == 0:
+            folder = root / "pool" / f"{i // 10_000:03d}" / f"{i // A_FOLDER % 100:02d}"
+            folder.mkdir(parents=True)
+        with open(folder / f"pkg-{i:07d}_1.{i % 7}.bin", "wb") as f:
+            f.write(rng.randbytes(size))
+            os.utime(f.fileno(), (began + i, began + i))
+    (root / PROBE).write_bytes(b"0")
+
+
+class Changes:
+    """What happens to the source between two runs: each file and each block at most a few times, all of them scattered."""
+
+    def __init__(self, root, files, large):
+        self.root, self.files, self.large, self.rng, self.turn = root, files, large, random.Random(7), 0
+
+    def stamp(self):
+        self.turn += 1
+        (self.root / PROBE).write_text(f"{self.turn:08d}")
+        os.utime(self.root / PROBE, (1_800_000_000 + self.turn,) * 2)
+
+    def some_files(self):
+        for i in self.rng.sample(range(self.files), self.files // 100):
+            path = self.root / "pool" / f"{i // 10_000:03d}" / f"{i // A_FOLDER % 100:02d}" / f"pkg-{i:07d}_1.{i % 7}.bin"
+            path.write_bytes(self.rng.randbytes(FILE_BYTES))
+            os.utime(path, (1_800_000_000 + self.turn,) * 2)
+        self.stamp()
+
+    def some_blocks(self):
+        blocks = self.large.stat().st_size // BLOCK
+        with open(self.large, "r+b") as f:
+            for at in self.rng.sample(range(blocks), blocks // 100):
+                f.seek(at * BLOCK)
+                f.write(self.rng.randbytes(BLOCK))
+        self.turn += 1
+        os.utime(self.large, (1_800_000_000 + self.turn,) * 2)
+
+
+# --- what a process took -----------------------------------------------------------------------------------------------
+
+def stat_s(pid, children):
+    """CPU of a process, threads that ended included; of its children that were waited for."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    ticks = fields[13:15] if children else fields[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def status_kib(pid, name):
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1])
+    return 0
+
+
+def wire_bytes():
+    """Of loopback, in either direction; of our namespace alone when there is one."""
+    return int(pathlib.Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
+
+
+class Took:
+    """One run: seconds, CPU seconds here and at the daemon, bytes on loopback, peak memory."""
+
+    def __init__(self, wall_s, cpu_s, daemon_s, wire, memory):
+        self.wall_s, self.cpu_s, self.daemon_s, self.wire, self.memory = wall_s, cpu_s, daemon_s, wire, memory
+
+
+class Theirs:
+    """The rsync program into a folder."""
+    name = "rsync"
+
+    def __init__(self, daemon, to):
+        self.daemon, self.to = daemon, to
+        to.mkdir()
+
+    def run(self, *flags, module="m", to=None):
+        before, daemon_s = wire_bytes(), stat_s(self.daemon.process.pid, True)
+        began = time.monotonic()
+        child = subprocess.Popen([*RSYNC, *flags, f"{self.daemon.url}/{module}/", f"{to or self.to}/"], stdin=subprocess.DEVNULL)
+        peaks, over = {}, threading.Event()
+        watch = threading.Thread(target=self.watch, args=(child.pid, peaks, over))
+        watch.start()
+        _, status, used = os.wait4(child.pid, 0)
+        wall_s = time.monotonic() - began
+        over.set()
+        watch.join()
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode != 0:
+            raise SystemExit(f"bench: rsync ended with {child.returncode}")
+        return Took(wall_s, used.ru_utime + used.ru_stime, stat_s(self.daemon.process.pid, True) - daemon_s,
+                    wire_bytes() - before, sum(peaks.values()) * 1024)
+
+    @staticmethod
+    def watch(pid, peaks, over):
+        """Generator and receiver are two processes; what they share is counted twice, as it is for everybody."""
+        while not over.wait(0.02):
+            with contextlib.suppress(OSError):
+                children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+                for p in [pid, *map(int, children)]:
+                    if pathlib.Path(f"/proc/{p}/comm").read_text() == "rsync\n":  # not we, about to be it
+                        peaks[p] = max(peaks.get(p, 0), status_kib(p, "VmHWM"))
+
+
+class Ours:
+    """mirrord: `repo` follows the module of that name; the full list unless `probe`."""
+    name = "mirrord"
+
+    def __init__(self, daemon, folder, build, modules):
+        repos = "\n".join(f'repo "{name}" {{ protocol = "generic" origin = "{daemon.url}/{name}/" '
+                          f'sync {{ {"probe = " + chr(34) + PROBE + chr(34) if name == "m" else ""} }} }}' for name in modules)
+        self.rsync_port = free_port()
+        self.daemon = daemon
+        self.m = Mirrord(f'log_level = "warn"\nstorage {{ quota = "40g" reserve = "16m" }}\n{repos}\n'
+                         f'rsync "127.0.0.1:{self.rsync_port}" {{ connections = 64 }}', folder=folder, build=build)
+        self.m.access_log = "none"
+        self.m.start()
+
+    def run(self, repo="m", probe=False, want="published"):
+        pid = self.m.child.pid
+        pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins anew
+        rest = status_kib(pid, "VmRSS")
+        before, cpu_s, daemon_s = wire_bytes(), stat_s(pid, False), stat_s(self.daemon.process.pid, True)
+        began = time.monotonic()
+        done = json.loads(self.m.ctl("--json", "sync", "run", repo, "--wait", *([] if probe else ["--force"]), limit_s=3600).stdout)
+        wall_s = time.monotonic() - began
+        if done["outcome"] != want:
+            raise SystemExit(f"bench: the run ended as {done['outcome']}: {done['why']}")
+        return Took(wall_s, stat_s(pid, False) - cpu_s, stat_s(self.daemon.process.pid, True) - daemon_s, wire_bytes() - before,
+                    max(0, status_kib(pid, "VmHWM") - rest) * 1024)
+
+
+# --- rows --------------------------------------------------------------------------------------------------------------
+
+def turns(rounds, ours, theirs, change=lambda: None):
+    """Pairs of (ours, theirs), each after a change of its own; who begins changes."""
+    pairs = []
+    for i in range(rounds):
+        change()
+        pair = [None, None]
+        for side in ((0, 1) if i % 2 == 0 else (1, 0)):
+            pair[side] = (ours, theirs)[side]()
+        pairs.append(pair)
+    return pairs
+
+
+def middle(values):
+    return statistics.median(values)
+
+
+def size(n):
+    return f"{n / 1e6:,.2f} MB" if n >= 1e5 else f"{n / 1e3:,.1f} kB"
+
+
+def cells(runs, memory=True):
+    cpu = f"{middle(r.cpu_s for r in runs):.2f} + {middle(r.daemon_s for r in runs):.2f} s"
+    peak = f"{max(r.memory for r in runs) / (1 << 20):.0f} MiB" if memory else ""
+    return f"{middle(r.wall_s for r in runs):.2f} s", cpu, size(middle(r.wire for r in runs)), peak
+
+
+HEAD = ["| what | | time | x rsync | CPU, own + daemon's | bytes | x rsync | memory |", "|---|---|---|---|---|---|---|---|"]
+
+
+def rows_of(what, pairs, name="mirrord", peer=True):
+    """Ratios are ours over theirs: less is better."""
+    ours, theirs = zip(*pairs)
+    ratios = [a.wall_s / b.wall_s for a, b in pairs]
+    mine, its = cells(ours), cells(theirs)
+    spread = f" ({min(ratios):.2f}-{max(ratios):.2f})" if len(ratios) > 1 else ""
+    moved = middle(a.wire / b.wire for a, b in pairs)
+    out = [f"| {what} | {name} | {mine[0]} | {middle(ratios):.2f}{spread} | {mine[1]} | {mine[2]} | {moved:.3f} | {mine[3]} |"]
+    if peer:
+        out.append(f"| | rsync | {its[0]} | | {its[1]} | {its[2]} | | {its[3]} |")
+    for row in out:
+        print(row, file=sys.stderr, flush=True)
+    return out
+
+
+class Yard:
+    """The source, its daemon, and both that follow it."""
+
+    def __init__(self, folder, build, files, large_bytes):
+        self.files, self.folder, self.tree, self.big = files, folder, folder / "tree", folder / "big"
+        for path in (self.tree, self.big):
+            path.mkdir()
+        write_tree(self.tree, files, FILE_BYTES)
+        large = self.big / "large.bin"
+        with open(large, "wb") as f:
+            subprocess.run(["head", "-c", str(large_bytes), "/dev/urandom"], stdout=f, check=True)
+        self.changes = Changes(self.tree, files, large)
+        self.daemon = Rsyncd("rsync", folder, {"m": (self.tree, []), "big": (self.big, [])})
+        home = folder / "mirrord"
+        home.mkdir()
+        self.ours = Ours(self.daemon, home, build, ["m", "big"])
+        self.theirs = Theirs(self.daemon, folder / "copy")
+        self.their_big = Theirs(self.daemon, folder / "copy-big")
+
+    def stop(self):
+        self.ours.m.stop()
+        self.daemon.close()
+
+
+def many_files(y, rounds):
+    rows = rows_of(f"first copy of {y.files:,} files", turns(1, y.ours.run, y.theirs.run))
+    same = turns(rounds, lambda: y.ours.run(want="unchanged"), y.theirs.run)
+    rows += rows_of("the same, nothing changed, full list", same)
+    probed = turns(rounds, lambda: y.ours.run(probe=True, want="unchanged"), lambda: None)
+    rows += rows_of("the same, with `probe`", [(p[0], s[1]) for p, s in zip(probed, same)], peer=False)
+    rows += rows_of("1 % of the files changed", turns(rounds, y.ours.run, y.theirs.run, y.changes.some_files))
+    return rows
+
+
+def one_large(y, rounds, gib):
+    first = turns(1, lambda: y.ours.run("big"), lambda: y.their_big.run(module="big"))
+    rows = rows_of(f"first copy of one file of {gib:g} GiB", first)
+    delta = turns(rounds, lambda: y.ours.run("big"), lambda: y.their_big.run(module="big"), y.changes.some_blocks)
+    rows += rows_of("1 % of its blocks changed", delta)
+    y.changes.some_blocks()
+    whole = y.their_big.run("--whole-file", module="big")
+    rows.append(f"| | rsync --whole-file | {whole.wall_s:.2f} s | | {whole.cpu_s:.2f} + {whole.daemon_s:.2f} s | {size(whole.wire)} "
+                f"| | {whole.memory / (1 << 20):.0f} MiB |")
+    y.ours.run("big")
+    return rows
+
+
+def timed(work):
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def versions(y, rounds):
+    """A snapshot more, back to the one before, and rid of the oldest; rsync's way is a tree of hard links for each."""
+    links, ctl = y.folder / "links", y.ours.m.ctl
+    shutil.copytree(y.theirs.to, links / "0", copy_function=os.link)
+    live, new = links / "live", links / "new"
+    seq = ctl_seq(y)
+    ours, theirs, back, went = [], [], [], []
+    for i in range(1, rounds + 1):
+        y.changes.some_files()
+        ours.append(y.ours.run())
+        theirs.append(y.theirs.run("--link-dest", str(links / f"{i - 1}"), to=links / str(i)))
+        back.append(timed(lambda n=i: ctl("snapshot", "rollback", "m", f"v{seq + n - 1}")))
+        ctl("snapshot", "rollback", "m", f"v{seq + i}")
+        ctl("snapshot", "hold", "m", "--off")
+        new.symlink_to(str(i - 1))
+        went.append(timed(lambda: os.replace(new, live)))
+    rows = rows_of("a snapshot more, 1 % changed (rsync: --link-dest)", list(zip(ours, theirs)))
+    gone = timed(lambda: shutil.rmtree(links / "0"))
+    let_go = timed(lambda: (ctl("snapshot", "rm", "m", f"v{seq}"), ctl("cache", "gc")))
+    more = [f"| back to the one before (rsync: a link renamed) | mirrord | {middle(back) * 1e3:.0f} ms | | | | | |",
+            f"| | rsync | {middle(went) * 1e3:.1f} ms | | | | | |",
+            f"| rid of the oldest (`snapshot rm`, `cache gc`; rm -rf) | mirrord | {let_go:.2f} s | {let_go / gone:.2f} | | | | |",
+            f"| | rsync | {gone:.2f} s | | | | | |"]
+    print("\n".join(more), file=sys.stderr, flush=True)
+    return rows + more
+
+
+def ctl_seq(y):
+    """The number of the live snapshot."""
+    return next(row["seq"] for row in y.ours.m.ctl_json("sync", "ls") if row["repo"] == "m")
+
+
+def drop_caches():
+    """Names and inodes of the disk are read again; False: not ours to do."""
+    os.sync()
+    try:
+        pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+        return True
+    except OSError:
+        return False
+
+
+def list_all(url):
+    children = [subprocess.Popen(["rsync", "-r", "--list-only", url], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+                for _ in range(LISTERS)]
+    if any([child.wait(600) for child in children]):
+        raise SystemExit(f"bench: {url} gave no list")
+
+
+def served(y, rounds, cold):
+    """The list, to eight stock clients at once. Cold: the first is asked after the disk's caches were dropped."""
+    ours, theirs = f"rsync://127.0.0.1:{y.ours.rsync_port}/m/", f"{y.daemon.url}/m/"
+    rows = []
+    for what, prepare in (("warm", lambda: True), ("cold", drop_caches)):
+        if what == "cold" and (not cold or not prepare()):
+            continue
+        took, cpu = [[], []], [[], []]
+        for i in range(rounds if what == "warm" else 2):
+            for side in ((0, 1) if i % 2 == 0 else (1, 0)):
+                if what == "cold":
+                    y.ours.m.stop()  # its rows are in its own memory otherwise
+                    y.ours.m.start()
+                    prepare()
+                pid = (y.ours.m.child.pid, y.daemon.process.pid)[side]
+                before = stat_s(pid, side == 1)
+                took[side].append(timed(lambda s=side: list_all((ours, theirs)[s])))
+                cpu[side].append(stat_s(pid, side == 1) - before)
+        ratio = middle(a / b for a, b in zip(*took))
+        for side, name in ((0, "mirrord"), (1, "rsync --daemon")):
+            rows.append(f"| the list to {LISTERS} clients at once, {what} | {name} | {middle(took[side]):.2f} s | "
+                        f"{f'{ratio:.2f}' if side == 0 else ''} | {middle(cpu[side]):.2f} s | | | |")
+            print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def table(folder, build, runs, quick):
+    """The section's text."""
+    gib = 0.25 if quick else 1
+    rounds = 3 if quick else runs
+    folder = folder / "sync"
+    folder.mkdir()
+    y = Yard(folder, build, FEWER_FILES if quick else FILES, int(gib * (1 << 30)))
+    try:
+        rows = many_files(y, rounds) + one_large(y, rounds, gib)
+        rows += served(y, rounds, cold=not quick)
+        rows += versions(y, 1 if quick else 3)
+    finally:
+        y.stop()
+    return "\n".join([ABOUT, *HEAD, *rows])
+
+
+ABOUT = ("An rsync daemon over loopback, files in the page cache, every core for all. Ratios are medians of pairs, with their spread; "
+         "less is better. Bytes are loopback's, both ways, heads of packets included. Memory is the growth of mirrord's peak over its "
+         "rest, RocksDB's memtables and block cache included, and of rsync the peaks of receiver and generator together.\n")

@@ -46,7 +46,6 @@ static void on_request(void *arg, struct exchange *x)
     }
 }
 
-static bool allowed(struct call *c);
 static bool takes_method(struct call *c);
 
 void call_advance(struct call *c)
@@ -67,7 +66,7 @@ void call_advance(struct call *c)
                "%s\n", why.text);
         return;
     }
-    if (c->plan.kind != PLAN_REPLY && (!allowed(c) || !takes_method(c))) {
+    if (c->plan.kind != PLAN_REPLY && (!call_allowed(c) || !takes_method(c))) {
         return;
     }
     switch (c->plan.kind) {
@@ -106,7 +105,8 @@ static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours
         return false;
     }
     if (!ours || slice_starts(req->path, SLICE("/-/blob/")) ||
-        slice_starts(req->path, SLICE("/-/chunks/"))) {
+        slice_starts(req->path, SLICE("/-/chunks/")) ||
+        slice_starts(req->path, SLICE("/-/sync/"))) {
         gate_spend(d->daemon->gate, &v->who, req->peer, d->loop->now_ms, &g);
     }
     if (!g.pass) {
@@ -133,7 +133,7 @@ static void forbid(struct call *c, int status, struct slice why)
     exchange_reply(c->x, r, body_of_bytes(arena_fmt(&c->arena, SLICE_FMT "\n", SLICE_ARG(why))));
 }
 
-static bool allowed(struct call *c)
+bool call_allowed(struct call *c)
 {
     bool publish = c->plan.right == RIGHT_PUBLISH;
     const char *right = publish ? "publish" : "read";

@@ -49,6 +49,8 @@ struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struc
 struct call *call_hold(struct call *c);
 void call_release(struct call **cp);
 void call_advance(struct call *c); /* serve.c: plans again, with the facts that have come */
+/* serve.c: may the caller do what the plan says, to its subject? False: answered with 401 or 403. */
+bool call_allowed(struct call *c);
 /* What was answered failed before a byte of it was used: plans again, once. False: that was done already. */
 bool call_again(struct call *c);
 

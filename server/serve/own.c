@@ -5,6 +5,7 @@
 #include "server/admin/admin.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
+#include "server/serve/roots.h"
 #include "server/store/keep.h"
 
 /* "scheme://host" as the client reaches us: public_url, else by the request. In the arena. */
@@ -190,6 +191,8 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
         answer_digest(d, x, v, slice_from(path, 10), true);
     } else if (slice_starts(path, SLICE("/-/blob/"))) {
         answer_digest(d, x, v, slice_from(path, 8), false);
+    } else if (slice_starts(path, SLICE("/-/sync/"))) {
+        roots_answer(d, x, v, slice_from(path, 8));
     } else {
         refuse(x, 404,
                "not found: no repo and no page of ours has this path; GET / lists the repos\n");

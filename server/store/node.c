@@ -243,10 +243,17 @@ void tree_empty_root(struct digest *out)
     buf_free(&b);
 }
 
+static const char empty[NODE_HEAD] = {1};
+
+struct slice node_encoding(const struct node *n)
+{
+    return n->bytes.n != 0 ? slice_from(buf_slice(&n->bytes), NODE_TIME)
+                           : slice_of(empty, sizeof empty);
+}
+
 /* The empty tree has no row: it is the same everywhere. */
 static int load_empty(const struct digest *id, struct node *out, struct err *e)
 {
-    static const char empty[NODE_HEAD] = {1};
     struct digest root;
 
     tree_empty_root(&root);

@@ -41,6 +41,8 @@ MUST_USE int node_decode(struct slice bytes, struct node *out, struct err *e);
 /* Reads and checks against its id; the node owns its bytes. Absent: E_CORRUPT, for whoever has an id has a tree. */
 MUST_USE int node_load(struct store *s, const struct digest *id, struct node *out, struct err *e);
 void node_free(struct node *n);
+/* The encoding of one that was loaded: what its id is the SHA-256 of. Borrowed. */
+struct slice node_encoding(const struct node *n);
 
 /* Appends one item behind a head that node_put() completes. */
 void node_add_entry(struct buf *to, const struct entry *en);

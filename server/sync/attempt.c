@@ -66,6 +66,10 @@ static void on_listed(void *arg, int rc, const struct err *why, const struct eng
         return;
     }
     r->keep_gone = l->partial;
+    r->root_told = l->root != NULL;
+    if (r->root_told) {
+        r->told_root = *l->root;
+    }
     r->left_out += l->left_out;
     r->cursor_bytes = l->cursor.n <= sizeof r->cursor ? l->cursor.n : 0;
     if (r->cursor_bytes != 0) {
@@ -222,7 +226,7 @@ static int plan(struct run *r, struct err *e)
     r->look.changed = p->changed;
     r->look.same = p->same;
     r->look.gone = p->gone;
-    r->look.reused = p->reused;
+    r->look.reused = p->reused + p->twins;
     r->look.kept = 0;
     r->look.files_todo = p->todo_count;
     r->look.bytes_todo = p->fetch_bytes;
@@ -230,8 +234,9 @@ static int plan(struct run *r, struct err *e)
     lock_drop(&r->lock);
     run_say(r,
             "plan: %" PRIu64 " new, %" PRIu64 " changed, %" PRIu64 " gone, %" PRIu64
-            " the same; %zu files to fetch, %" PRIu64 " bytes",
-            p->fresh, p->changed, p->gone, p->same, p->todo_count, p->fetch_bytes);
+            " the same; %zu files to fetch, %" PRIu64 " bytes; %" PRIu64 " were here already",
+            p->fresh, p->changed, p->gone, p->same, p->todo_count - p->twins, p->fetch_bytes,
+            p->reused + p->twins);
     return 0;
 }
 

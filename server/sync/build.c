@@ -119,7 +119,8 @@ static void from_seen(const struct sync_entry *en, const struct seen *s, struct 
                           .executable = en->executable,
                           .mtime_ns = mtime_or_none(s->mtime_ns),
                           .size_bytes = s->size_bytes,
-                          .digest = s->digest};
+                          .digest = s->digest,
+                          .target = en->leader};
 }
 
 /* The content that the published entry has, with what the list says about it now. */
@@ -134,7 +135,7 @@ static int rewrite(struct builder *x, const struct sync_entry *en, struct entry 
     *out = *old;
     out->path = en->path;
     out->executable = en->executable;
-    out->target = SLICE_NONE;
+    out->target = en->leader;
     if (en->mtime_ns != SYNC_TIME_UNKNOWN && en->mtime_step_s == 0) {
         out->mtime_ns = en->mtime_ns;
     }

@@ -59,6 +59,8 @@ struct engine_listed {   /* what is known once the list is there */
     struct slice cursor; /* opaque, at most 4 KiB, for the next probe; or p == NULL */
     bool partial;        /* the upstream could not read all of its own: nothing may be removed */
     bool digests;        /* every file has its digest */
+    /* Of the tree that the entries make, when the upstream told it: the run publishes that one or none. Or NULL. */
+    const struct digest *root;
     uint64_t wire_bytes; /* that the list cost */
     uint64_t left_out;   /* devices, sockets, names that cannot be */
 };

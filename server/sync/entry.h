@@ -28,7 +28,8 @@ struct sync_entry {
     struct digest digest;
     struct slice target; /* links: as the upstream says it, any bytes but NUL */
     /* A file that is a hard link: the path of its group's first, which is listed too and has none itself. The content is
-     * the first one's: it is not fetched again. */
+     * the first one's: it is not fetched again. With digest_known it is judged by
+     * itself. */
     struct slice leader;
     /* Strong, of the list or of the file's own head (an ETag with its quotes): equal means the same bytes. */
     struct slice validator;

@@ -188,6 +188,19 @@ static void let_go(struct run *r)
     }
 }
 
+/* Who told the root has told every bit of the tree: what differs is not what the upstream has published. */
+static int check_root(const struct run *r, const struct built *b, struct err *e)
+{
+    if (!r->root_told || digest_eq(&b->root, &r->told_root)) {
+        return 0;
+    }
+    return r->look.kept != 0
+               ? err_set(e, E_CHANGED, "%" PRIu64 " files of the tree could not be had",
+                         r->look.kept)
+               : err_set(e, E_PROTOCOL,
+                         "the upstream's entries do not make the tree that it named");
+}
+
 int run_land(struct run *r, struct err *e)
 {
     struct gate_limit limit = {0};
@@ -201,6 +214,9 @@ int run_land(struct run *r, struct err *e)
         return err_set(e, E_CONFIG, "max_delete does not read");
     }
     rc = build_tree(&r->plan, r->keep_gone, &b, e);
+    if (rc == 0) {
+        rc = check_root(r, &b, e);
+    }
     if (rc != 0) {
         return rc;
     }

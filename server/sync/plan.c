@@ -2,9 +2,11 @@
 
 #include <stdlib.h>
 
+#include "common/base/be.h"
 #include "common/os/clock.h"
 #include "server/store/keep.h"
 #include "server/store/seek.h"
+#include "server/store/set64.h"
 #include "server/sync/stage_row.h"
 
 enum { ROWS_A_BATCH = 256, ROW_MAX = 64 << 10 };
@@ -13,19 +15,34 @@ struct planner {
     struct plan_of_run *p;
     struct seek base;
     struct seen_walk *seen, *staged;
+    struct set64 asked; /* digests on the todo list */
+    uint32_t *twin;     /* of one of them: behind all others */
+    size_t twins, twin_room;
     struct batch *rows; /* of what is reused */
     size_t nrows;
     struct err *e;
 };
 
-static void todo_add(struct plan_of_run *p, size_t i, const struct sync_entry *en)
+static void push(uint32_t **list, size_t *count, size_t *room, size_t i)
 {
-    if (p->todo_count == p->todo_room) {
-        p->todo_room = p->todo_room != 0 ? 2 * p->todo_room : 256;
-        p->todo = realloc(p->todo, p->todo_room * sizeof p->todo[0]);
-        CHECK(p->todo != NULL);
+    if (*count == *room) {
+        *room = *room != 0 ? 2 * *room : 256;
+        *list = realloc(*list, *room * sizeof **list);
+        CHECK(*list != NULL);
     }
-    p->todo[p->todo_count++] = (uint32_t)i;
+    (*list)[(*count)++] = (uint32_t)i;
+}
+
+/* The same bytes under several names are fetched once. */
+static void todo_add(struct planner *x, size_t i, const struct sync_entry *en)
+{
+    struct plan_of_run *p = x->p;
+
+    if (en->digest_known && !set64_add(&x->asked, be_get(en->digest.b, 8) | 1)) {
+        push(&x->twin, &x->twins, &x->twin_room, i);
+        return;
+    }
+    push(&p->todo, &p->todo_count, &p->todo_room, i);
     if (en->size_bytes != SYNC_SIZE_UNKNOWN) {
         (void)!add_u64(p->fetch_bytes, en->size_bytes, &p->fetch_bytes);
     }
@@ -75,7 +92,8 @@ static bool entry_says(const struct entry *old, const struct sync_entry *en, con
     if (en->mtime_ns != SYNC_TIME_UNKNOWN && en->mtime_step_s == 0 && !seen_needs_row(s)) {
         mtime = en->mtime_ns;
     }
-    return old->executable == en->executable && old->mtime_ns == mtime && old->target.n == 0;
+    return old->executable == en->executable && old->mtime_ns == mtime &&
+           slice_eq(old->target, en->leader);
 }
 
 static int judge_file(struct planner *x, size_t i, const struct sync_entry *en,
@@ -121,7 +139,7 @@ static int judge_file(struct planner *x, size_t i, const struct sync_entry *en,
 out:
     x->p->fate[i] = (uint8_t)f;
     if (f == FATE_FETCH) {
-        todo_add(x->p, i, en);
+        todo_add(x, i, en);
     }
     return 0;
 }
@@ -154,7 +172,7 @@ static int judge_entry(struct planner *x, size_t i, const struct sync_entry *en,
     case SYNC_FILE:
         break;
     }
-    if (en->leader.n != 0) {
+    if (en->leader.n != 0 && !en->digest_known) {
         *f = FATE_FOLLOW;
         return 0;
     }
@@ -247,6 +265,12 @@ int plan_make(struct plan_of_run *p, struct err *e)
     if (rc == 0) {
         rc = flush(&x);
     }
+    for (size_t i = 0; i < x.twins; i++) {
+        push(&p->todo, &p->todo_count, &p->todo_room, x.twin[i]);
+    }
+    p->twins = x.twins;
+    free(x.twin);
+    set64_free(&x.asked);
     seek_close(&x.base);
     seen_walk_close(&x.seen);
     seen_walk_close(&x.staged);

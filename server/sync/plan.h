@@ -29,6 +29,7 @@ struct plan_of_run {
     uint8_t *fate; /* enum fate, by the roster's index */
     uint32_t *todo;
     size_t todo_count, todo_room;
+    size_t twins; /* the last so many of todo: their bytes come with another's before them */
     uint64_t fresh, changed, same, gone, reused; /* entries */
     uint64_t fetch_bytes;                        /* as far as the list tells sizes */
 };

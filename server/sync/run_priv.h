@@ -44,6 +44,8 @@ struct run {
     bool broken;
     struct roster *roster;
     bool keep_gone;
+    bool root_told; /* by the upstream: of the tree that this must become */
+    struct digest told_root;
     uint64_t left_out;
     char cursor[CURSOR_MAX];
     size_t cursor_bytes;

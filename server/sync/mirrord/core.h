@@ -1,0 +1,83 @@
+/* core.h - the engine for an upstream that is a mirrord itself (the core; we are its edge), from within.
+ *
+ * One conditional request tells whether anything is new. Else the new tree is walked from its root: nodes that are here already,
+ * of the published tree or of a walk that broke off, are read here, the others fetched, checked against their ids and stored.
+ * So what travels is what changed. Blobs come by their digests.
+ *
+ * What a core may get wrong: an id binds a node's bytes; levels fall by one; a child begins where its parent says and ends before
+ * the next; the entries that a head and each node announce are those that come. So a walk ends after as many entries
+ * as the head said, and that number has a limit. That the whole is the tree which its root names, cut as we would cut it, is
+ * seen at the end: what the pipeline builds of the entries must have the same root (engine_listed.root).
+ *
+ * threads  the run's
+ * source   research/sync 2.6
+ */
+#ifndef SERVER_SYNC_MIRRORD_CORE_H
+#define SERVER_SYNC_MIRRORD_CORE_H
+
+#include <event2/event.h>
+
+#include "common/base/arena.h"
+#include "common/base/list.h"
+#include "server/store/node.h"
+#include "server/sync/engine.h"
+
+struct core;
+
+/* One document, in memory, of a known maximum. */
+struct ask {
+    struct list node; /* in the engine's list */
+    struct core *g;
+    struct fetch *fetch;
+    struct event *retry;
+    struct buf body;
+    char *url;
+    const char *accept;        /* static */
+    char etag[DIGEST_HEX + 3]; /* sent as If-None-Match; or "" */
+    unsigned tries;
+    int status; /* 200, 304 */
+    struct err why;
+    void (*done)(struct ask *a, int rc); /* then ask_free(): it is not freed by itself */
+    void *arg;
+};
+/* Takes url. Retries what may pass. done() never runs inside. */
+struct ask *ask_start(struct core *g, char *url, const char *accept, const struct digest *etag,
+                      size_t max_bytes, void (*done)(struct ask *a, int rc), void *arg);
+void ask_free(struct ask **ap); /* NULL is fine; cancels */
+
+struct walk;
+struct walk *walk_start(struct core *g);
+void walk_free(struct walk **wp); /* NULL is fine */
+
+struct core {
+    const struct engine_ops *ops;
+    const struct engine_site *site;
+    struct engine_events ev;
+    void *arg;
+    char *tree;  /* "http://core:8080/-/sync/debian" */
+    char *blobs; /* "http://core:8080/-/blob/" */
+    struct list asks, takes;
+    struct event *soon; /* news that may not be told inside a call */
+    void (*news)(struct core *g);
+    struct ask *head_ask;
+    bool has_head; /* the probe has brought it */
+    struct snap head;
+    struct walk *walk;
+    uint64_t wire_bytes; /* of heads and nodes */
+};
+extern const struct engine_ops engine_mirrord;
+
+void core_soon(struct core *g, void (*news)(struct core *g));
+/* Ends the list. */
+void core_listed(struct core *g, int rc, const struct err *why);
+/* What an upstream's status means where 200 was hoped for. */
+int core_refused(int status, struct err *e);
+
+/* take.c */
+struct take *core_take(struct engine *g, const struct take_want *w, const struct take_events *ev,
+                       void *arg);
+void core_take_resume(struct take *t);
+void core_take_cancel(struct take **tp);
+void core_takes_cancel(struct core *g);
+
+#endif

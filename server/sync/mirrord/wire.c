@@ -1,0 +1,75 @@
+#include "server/sync/mirrord/wire.h"
+
+#include <jansson.h>
+#include <zstd.h>
+
+#include "server/store/node.h"
+
+enum { PACK_LEVEL = 3 };
+
+static bool number(const json_t *doc, const char *key, uint64_t *out)
+{
+    const json_t *v = json_object_get(doc, key);
+
+    if (!json_is_integer(v) || json_integer_value(v) < 0) {
+        return false;
+    }
+    *out = (uint64_t)json_integer_value(v);
+    return true;
+}
+
+int wire_head_read(struct slice json, struct snap *out, struct err *e)
+{
+    json_t *doc =
+        json.n <= WIRE_HEAD_MAX ? json_loadb(json.p, json.n, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    const char *root = json_string_value(json_object_get(doc, "root"));
+    uint64_t version = 0;
+    int rc = 0;
+
+    *out = (struct snap){0};
+    if (doc == NULL || !number(doc, "version", &version)) {
+        rc = err_set(e, E_PROTOCOL, "its head is none of a mirrord");
+    } else if (version != WIRE_VERSION) {
+        rc = err_set(e, E_UNSUPPORTED, "its heads are of version %llu, we know %d",
+                     (unsigned long long)version, WIRE_VERSION);
+    } else if (!number(doc, "seq", &out->seq) || !number(doc, "time", &out->created_unix_s) ||
+               !number(doc, "entries", &out->entries) || !number(doc, "bytes", &out->bytes) ||
+               root == NULL || !digest_parse(slice_str(root), &out->root)) {
+        rc = err_set(e, E_PROTOCOL, "its head does not read");
+    }
+    json_decref(doc);
+    return rc;
+}
+
+void wire_node_pack(struct slice encoding, struct buf *out)
+{
+    size_t room = ZSTD_compressBound(encoding.n), n;
+    char *p = mem_new(room);
+
+    n = ZSTD_compress(p, room, encoding.p, encoding.n, PACK_LEVEL);
+    CHECK(!ZSTD_isError(n)); /* there is room for any result */
+    buf_add(out, p, n);
+    free(p);
+}
+
+int wire_node_unpack(struct slice frame, struct buf *out, struct err *e)
+{
+    unsigned long long size = ZSTD_getFrameContentSize(frame.p, frame.n);
+    size_t n;
+    char *p;
+
+    if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR) {
+        return err_set(e, E_PROTOCOL, "a node came in no frame of zstd, or in one without a size");
+    }
+    if (size > NODE_BYTES_MAX) {
+        return err_set(e, E_TOOBIG, "a node of %llu bytes", size);
+    }
+    p = mem_new((size_t)size + 1);
+    n = ZSTD_decompress(p, (size_t)size, frame.p, frame.n);
+    if (!ZSTD_isError(n) && n == size) {
+        buf_add(out, p, n);
+    }
+    free(p);
+    return ZSTD_isError(n) || n != size ? err_set(e, E_PROTOCOL, "a node's frame is damaged")
+                                        : out->rc;
+}

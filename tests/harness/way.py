@@ -1,0 +1,73 @@
+"""way.py - a way to a server on loopback that counts what passes and breaks to order: bytes both ways, the targets asked for."""
+import re
+import socket
+import threading
+
+TARGET = re.compile(rb"^(?:GET|HEAD) (\S+) HTTP/1\.1\r\n", re.M)
+
+
+class Way:
+    """disturb(target) before a request goes on: "cut", or None. midway(target, n) with each piece of an answer: likewise."""
+
+    def __init__(self, port):
+        self.to, self.lock = port, threading.Lock()
+        self.disturb = self.midway = None
+        self.forget()
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        self.listener.close()
+
+    def forget(self):
+        with self.lock:
+            self.targets, self.bytes = [], 0
+
+    def asked(self, what):
+        with self.lock:
+            return [t for t in self.targets if what in t]
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:
+                client.close()
+                continue
+            at = {"target": ""}
+            threading.Thread(target=self.pump, args=(client, server, at, True), daemon=True).start()
+            threading.Thread(target=self.pump, args=(server, client, at, False), daemon=True).start()
+
+    def passes(self, data, at, asking):
+        if asking:
+            for found in TARGET.finditer(data):
+                at["target"] = found[1].decode("latin-1")
+                with self.lock:
+                    self.targets.append(at["target"])
+                if self.disturb is not None and self.disturb(at["target"]) == "cut":
+                    return False
+        elif self.midway is not None and self.midway(at["target"], len(data)) == "cut":
+            return False
+        with self.lock:
+            self.bytes += len(data)
+        return True
+
+    def pump(self, a, b, at, asking):
+        try:
+            while (data := a.recv(65536)) and self.passes(data, at, asking):
+                b.sendall(data)
+        except OSError:
+            pass
+        for s in (a, b):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass

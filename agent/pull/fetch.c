@@ -32,7 +32,8 @@ static void write_block(struct job *j)
         b->rc = E_CORRUPT;
         return;
     }
-    b->rc = fd_pwrite_all(p->parts->fd, b->p, b->n, at, &b->why);
+    b->rc = p->parts->laid_out ? fd_pwrite_sparse(p->parts->fd, b->p, b->n, at, &b->why)
+                               : fd_pwrite_all(p->parts->fd, b->p, b->n, at, &b->why);
     if (b->rc == 0 && !b->whole) {
         /* Begin to write it back now: dirty pages stay few, and the fsync at the end is short. */
         sync_file_range(p->parts->fd, (off_t)at, (off_t)b->n, SYNC_FILE_RANGE_WRITE);

@@ -143,12 +143,16 @@ static int begin_anew(struct parts *p, const char *state_path, struct err *e)
     }
     make_room(p, parts_of(p->size_bytes));
     /* Room first: a full disk should say so now, not after an hour. */
-    if (p->size_bytes != SIZE_UNKNOWN && p->size_bytes > PART_BYTES &&
-        fallocate(p->fd, 0, 0, (off_t)p->size_bytes) == -1 && errno != EOPNOTSUPP) {
+    if (p->size_bytes == SIZE_UNKNOWN || p->size_bytes <= PART_BYTES) {
+        return 0;
+    }
+    if (fallocate(p->fd, 0, 0, (off_t)p->size_bytes) == -1 &&
+        (errno != EOPNOTSUPP || ftruncate(p->fd, (off_t)p->size_bytes) == -1)) {
         int rc = err_sys(e, "room for %llu bytes", (unsigned long long)p->size_bytes);
         (void)!ftruncate(p->fd, 0); /* ext4 has given it all that there was */
         return rc;
     }
+    p->laid_out = true;
     return 0;
 }
 
@@ -183,6 +187,8 @@ int parts_open(struct shelf *s, const struct digest *key, const struct digest *d
     if (p->stateless || buf_read_file(&text, state_path, NULL) != 0 ||
         !take_state(p, buf_slice(&text), (uint64_t)st.st_size)) {
         rc = begin_anew(p, state_path, e);
+    } else {
+        p->laid_out = (uint64_t)st.st_size == p->size_bytes;
     }
 out:
     buf_free(&text);

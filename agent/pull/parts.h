@@ -28,6 +28,7 @@ struct parts {
     size_t ndone;
     size_t prefix;  /* parts done without a gap from the first */
     size_t resumed; /* parts that an earlier run left */
+    bool laid_out;  /* the file has its whole length from the start: zeros in it may be holes */
     bool stateless; /* one part: there is nothing to resume, and no .state */
     uint8_t *state;
     size_t room;

@@ -154,6 +154,47 @@ int fd_pwrite_all(int fd, const void *p, size_t n, uint64_t off, struct err *e)
     return 0;
 }
 
+/* Nearly always the first words tell. */
+static bool is_zero(const char *p, size_t n)
+{
+    static const char zeros[64];
+
+    return memcmp(p, zeros, sizeof zeros) == 0 &&
+           memcmp(p, p + sizeof zeros, n - sizeof zeros) == 0;
+}
+
+/* How many of the n bytes at `off` are whole blocks of zeros (*hole), or lie before the next such block. */
+static size_t run_of(const char *p, size_t n, uint64_t off, bool *hole)
+{
+    size_t at = (size_t)(-off % SPARSE_BLOCK);
+
+    *hole = at == 0 && n >= SPARSE_BLOCK && is_zero(p, SPARSE_BLOCK);
+    while (n - min_u64(at, n) >= SPARSE_BLOCK && is_zero(p + at, SPARSE_BLOCK) == *hole) {
+        at += SPARSE_BLOCK;
+    }
+    return !*hole && n - min_u64(at, n) < SPARSE_BLOCK ? n : at;
+}
+
+int fd_pwrite_sparse(int fd, const void *p, size_t n, uint64_t off, struct err *e)
+{
+    const char *at = p;
+    int rc = 0;
+
+    while (n > 0 && rc == 0) {
+        bool hole;
+        size_t run = run_of(at, n, off, &hole);
+        /* Punched, not left out: something else may have been written there before. */
+        if (!hole || fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
+                               (off_t)run) == -1) {
+            rc = fd_pwrite_all(fd, at, run, off, e);
+        }
+        at += run;
+        off += run;
+        n -= run;
+    }
+    return rc;
+}
+
 int fd_pread_all(int fd, void *p, size_t n, uint64_t off, struct err *e)
 {
     char *at = p;

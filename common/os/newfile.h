@@ -27,6 +27,10 @@ void newfile_abort(struct newfile **fp);
 /* Whole buffers, riding over EINTR and short counts. */
 MUST_USE int fd_write_all(int fd, const void *p, size_t n, struct err *e);
 MUST_USE int fd_pwrite_all(int fd, const void *p, size_t n, uint64_t off, struct err *e);
+/* As fd_pwrite_all(), but whole blocks of zeros (SPARSE_BLOCK bytes, where the file has such) become holes. The file reaches at least
+ * to off + n already. */
+enum { SPARSE_BLOCK = 64 * 1024 };
+MUST_USE int fd_pwrite_sparse(int fd, const void *p, size_t n, uint64_t off, struct err *e);
 MUST_USE int fd_pread_all(int fd, void *p, size_t n, uint64_t off,
                           struct err *e); /* a short file is E_CORRUPT */
 /* With parents, as mkdir -p; the names of those that are new are synced. */

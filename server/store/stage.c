@@ -27,6 +27,7 @@ struct stage {
     bool name_synced;
     uint64_t reserved_bytes;
     uint64_t written_bytes; /* never more than reserved */
+    uint64_t length_bytes;  /* the file's: what is written below may leave holes */
 };
 
 void stage_name(uint64_t id, char out[STAGE_NAME])
@@ -61,6 +62,20 @@ static int create_named(struct store *s, uint64_t *id, struct err *e)
     return fd;
 }
 
+/* As long as it is going to be, as far as is known: bytes come in any order, and runs of zeros are left out. */
+static uint64_t length_of(int fd, uint64_t expect_bytes)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) == -1) {
+        return 0;
+    }
+    if ((uint64_t)st.st_size < expect_bytes && ftruncate(fd, (off_t)expect_bytes) == 0) {
+        return expect_bytes;
+    }
+    return (uint64_t)st.st_size;
+}
+
 static struct stage *stage_new(struct store *s, int fd, uint64_t id, bool named,
                                uint64_t reserved_bytes)
 {
@@ -71,6 +86,7 @@ static struct stage *stage_new(struct store *s, int fd, uint64_t id, bool named,
     st->id = id;
     st->named = named;
     st->reserved_bytes = reserved_bytes;
+    st->length_bytes = length_of(fd, reserved_bytes);
     lock_take(&s->space.lock);
     list_push_back(&s->stages, &st->node);
     lock_drop(&s->space.lock);
@@ -226,7 +242,9 @@ int stage_write(struct stage *st, const void *p, size_t n, uint64_t off, struct 
     if (rc != 0) {
         return rc;
     }
-    return note_full(st->s, fd_pwrite_all(st->fd, p, n, off, e));
+    rc = off + n <= st->length_bytes ? fd_pwrite_sparse(st->fd, p, n, off, e)
+                                     : fd_pwrite_all(st->fd, p, n, off, e);
+    return note_full(st->s, rc);
 }
 
 int stage_sync(struct stage *st, struct err *e)

@@ -292,7 +292,7 @@ static void test_what_is_parked_counts(void **state)
     struct stage *st = NULL, *other = NULL;
     struct batch *b = batch_new();
     char key[STAGE_KEY_BYTES];
-    char *mb = calloc(1, 1 << 20);
+    char *mb = memset(malloc(1 << 20), 'x', 1 << 20);
     uint64_t id;
 
     f->set.quota_bytes = 10 << 20;

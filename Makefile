@@ -14,7 +14,7 @@ B          := build$(if $(SAN),/$(subst $(comma),-,$(SAN)))
 
 # --- what the sources need -------------------------------------------------------------------------------------------
 PKGS       := libevent_core libevent_pthreads libnghttp2 openssl libcurl jansson yajl libxml-2.0 libconfuse libpcre2-8 \
-              libzstd zlib libarchive libxxhash
+              libzstd zlib liblzma expat libarchive libxxhash
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null || echo -DLIBRARIES_MISSING)
 WARN       := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes \
               -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Wvla -Wformat=2 -Wno-format-truncation -Wimplicit-fallthrough -Wdouble-promotion
@@ -37,7 +37,7 @@ lib        = $(B)/lib$(1).a
 
 L_BASE     := -lxxhash -lcrypto -lpthread -lm
 L_COMMON   := -levent_core -levent_pthreads -lcurl -ljansson -lconfuse $(L_BASE)
-L_SERVER   := -lnghttp2 -lssl -lrocksdb -lyajl -lxml2 -lpcre2-8 -lzstd -lz $(L_COMMON)
+L_SERVER   := -lnghttp2 -lssl -lrocksdb -lyajl -lxml2 -lpcre2-8 -lexpat -llzma -lbz2 -lzstd -lz $(L_COMMON)
 L_AGENT    := -larchive -lssl $(L_COMMON)
 JEMALLOC   := $(if $(SAN),,-ljemalloc)
 

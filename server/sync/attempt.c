@@ -219,6 +219,7 @@ static int plan(struct run *r, struct err *e)
     if (rc != 0) {
         return rc;
     }
+    plan_order(p, profile_of(r->job->conf));
     crash_point("sync.plan");
     p->gone = r->keep_gone ? 0 : p->gone;
     lock_take(&r->lock);

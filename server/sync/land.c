@@ -1,5 +1,6 @@
 /* land.c - what was fetched becomes a snapshot: built, judged, published or parked. */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "common/os/clock.h"
@@ -153,20 +154,37 @@ static int settle_unchanged(struct run *r, const struct built *b, struct err *e)
     return rc;
 }
 
+static void say_wrong(void *arg, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void say_wrong(void *arg, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    run_say(arg, "%s", text);
+}
+
 static int check_closure(struct run *r, const struct built *b, struct err *e)
 {
-    const struct sync_conf *c = r->job->conf;
+    struct closure_want w = {.store = r->world.store,
+                             .root = &b->root,
+                             .profile = profile_of(r->job->conf),
+                             .say = say_wrong,
+                             .arg = r};
     struct closure_report seen = {0};
     int rc;
 
-    if (strcmp(c->list, "debian") != 0 && strcmp(c->profile, "debian") != 0) {
+    if (w.profile == NULL) {
         return 0;
     }
-    rc = closure_debian(r->world.store, &b->root, &seen, e);
+    rc = closure_check(&w, &seen, e);
+    r->open_gates += rc == E_AGAIN;
     if (rc == 0) {
         run_say(r,
                 "closure: %" PRIu64 " indexes name %" PRIu64 " files, all are there; %" PRIu64
-                " indexes could not be read",
+                " indexes or links could not be read",
                 seen.indexes, seen.files, seen.unread);
     }
     return rc;

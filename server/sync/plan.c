@@ -278,6 +278,31 @@ int plan_make(struct plan_of_run *p, struct err *e)
     return rc;
 }
 
+void plan_order(struct plan_of_run *p, const struct profile *profile)
+{
+    uint32_t *sorted = mem_array(p->todo_count + 1, sizeof sorted[0]);
+    size_t first = p->todo_count - p->twins, n = 0;
+
+    for (unsigned rank = 0; rank < PROFILE_RANKS; rank++) {
+        for (size_t i = 0; i < first; i++) {
+            struct sync_entry en;
+            roster_get(p->roster, p->todo[i], &en);
+            if ((profile != NULL ? profile->rank(en.path) : 0) == rank) {
+                sorted[n++] = p->todo[i];
+            }
+        }
+        p->rank_end[rank] = n;
+    }
+    CHECK(n == first);
+    for (; n < p->todo_count; n++) {
+        sorted[n] = p->todo[n];
+    }
+    p->rank_end[PROFILE_RANKS] = n;
+    free(p->todo);
+    p->todo = sorted;
+    p->todo_room = n + 1;
+}
+
 void plan_free(struct plan_of_run *p)
 {
     free(p->fate);

@@ -6,6 +6,7 @@
 #ifndef SERVER_SYNC_PLAN_H
 #define SERVER_SYNC_PLAN_H
 
+#include "server/sync/profile.h"
 #include "server/sync/roster.h"
 #include "server/sync/seen.h"
 
@@ -30,6 +31,8 @@ struct plan_of_run {
     uint32_t *todo;
     size_t todo_count, todo_room;
     size_t twins; /* the last so many of todo: their bytes come with another's before them */
+    /* In todo: what stands behind an end is taken when all before it is here. Twins come behind the last rank. */
+    size_t rank_end[PROFILE_RANKS + 1];
     uint64_t fresh, changed, same, gone, reused; /* entries */
     uint64_t fetch_bytes;                        /* as far as the list tells sizes */
 };
@@ -37,6 +40,8 @@ struct plan_of_run {
 /* Fills the plan's fates; what the caller has set is store, repo, roster, has_base, base and base_entries. Where a digest is
  * known and its blob is here, whoever brought it, a stage row is written. */
 MUST_USE int plan_make(struct plan_of_run *p, struct err *e);
+/* Puts the todo list into a profile's ranks, each in its order; NULL: all are of one. */
+void plan_order(struct plan_of_run *p, const struct profile *profile);
 void plan_free(struct plan_of_run *p);
 /* What a conditional question may be asked with: the seen row of a published entry. E_NOTFOUND. */
 MUST_USE int plan_seen(const struct plan_of_run *p, struct slice path, struct buf *row,

@@ -10,7 +10,7 @@
 #include "server/sync/hook.h"
 #include "server/sync/run_priv.h"
 
-enum { LOG_EVERY_MS = 1000, BACKOFF_MAX_MS = 3600 * 1000 };
+enum { LOG_EVERY_MS = 1000, BACKOFF_MAX_MS = 3600 * 1000, GATES_MAX = 2 };
 
 const char *run_stage_name(enum run_stage s)
 {
@@ -225,6 +225,10 @@ static void run_attempts(struct run *r)
         run_say(r, "attempt %u: %s", n + 1, why.text[0] != '\0' ? why.text : err_plain(rc));
         /* What this upstream will never give, another one may. */
         if (class == SYNC_FINAL && n + 1 >= job->upstreams) {
+            break;
+        }
+        /* An index that names too much was caught half-way, maybe: one more look tells. */
+        if (r->open_gates >= GATES_MAX && n + 1 >= job->upstreams) {
             break;
         }
         if ((n + 1) % job->upstreams == 0 && n + 1 < job->conf->tries) {

@@ -52,7 +52,8 @@ struct run {
     struct plan_of_run plan;
     struct snap head; /* seq 0: none */
     struct sync_state state;
-    bool too_late; /* the whole run's time is over */
+    bool too_late;       /* the whole run's time is over */
+    unsigned open_gates; /* attempts whose indexes named what is not there */
 };
 
 void run_say(struct run *r, const char *fmt, ...) PRINTF_LIKE(2, 3); /* a line of the log */

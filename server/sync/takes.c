@@ -255,18 +255,29 @@ static void start_one(struct takes *x, uint32_t index, bool twin)
     ask(t);
 }
 
+/* How far the list may be gone through now: a rank begins when nothing of the one before is under way. */
+static size_t open_end(const struct takes *x)
+{
+    const struct plan_of_run *p = &x->run->plan;
+    size_t begin = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(p->rank_end); i++) {
+        if (x->next < p->rank_end[i]) {
+            return x->next == begin && x->count != 0 ? x->next : p->rank_end[i];
+        }
+        begin = p->rank_end[i];
+    }
+    return x->next;
+}
+
 static void start_more(struct takes *x)
 {
     struct run *r = x->run;
     unsigned window = r->ops->window(r->engine);
     size_t twins = r->plan.todo_count - r->plan.twins;
 
-    while (x->rc == 0 && x->count < window && x->next < r->plan.todo_count) {
-        size_t i = x->next;
-        if (i == twins && x->count != 0) {
-            break; /* what they wait for is still coming */
-        }
-        x->next++;
+    while (x->rc == 0 && x->count < window && x->next < open_end(x)) {
+        size_t i = x->next++;
         start_one(x, r->plan.todo[i], i >= twins);
     }
 }

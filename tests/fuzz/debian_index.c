@@ -26,20 +26,20 @@ static void read_index(struct slice all, size_t cut, bool sources, bool packed)
 {
     struct packages_events ev = {.on_file = on_file};
     struct packages *k = packages_open(sources, &ev);
-    struct gunzip *z = gunzip_open(feed, k, 1 << 20);
+    struct unpack *z = unpack_open(packed ? PACKING_GZIP : PACKING_NONE, feed, k, 1 << 20);
     struct slice a = slice_first(all, cut), b = slice_from(all, cut);
-    int rc = packed ? gunzip_feed(z, a, NULL) : packages_feed(k, a, NULL);
+    int rc = unpack_feed(z, a, NULL);
 
     if (rc == 0) {
-        rc = packed ? gunzip_feed(z, b, NULL) : packages_feed(k, b, NULL);
+        rc = unpack_feed(z, b, NULL);
     }
-    if (rc == 0 && packed) {
-        rc = gunzip_finish(z, NULL);
+    if (rc == 0) {
+        rc = unpack_finish(z, NULL);
     }
     if (rc == 0) {
         (void)!packages_finish(k, NULL);
     }
-    gunzip_close(&z);
+    unpack_close(&z);
     packages_close(&k);
 }
 

@@ -1,6 +1,8 @@
 """A Debian archive mirrored by its own indexes: one state of it, whole, or nothing new."""
+import bz2
 import gzip
 import hashlib
+import lzma
 import os
 
 import pytest
@@ -13,6 +15,9 @@ BY_INDEX = 'list = debian suites = {"stable"}'
 LATER = 1700009999
 
 
+PACK = {".gz": lambda d: gzip.compress(d, mtime=0), ".xz": lzma.compress, ".bz2": bz2.compress}
+
+
 def sha(data):
     return hashlib.sha256(data).hexdigest()
 
@@ -20,8 +25,9 @@ def sha(data):
 class Archive:
     """Packages with random content; build() writes indexes for what there is into the origin."""
 
-    def __init__(self, origin, by_hash=True):
+    def __init__(self, origin, by_hash=True, packing=".gz", absent=()):
         self.o, self.by_hash, self.debs, self.clock = origin, by_hash, {}, LATER
+        self.packing, self.absent = packing, absent  # absent: forms that Release names, and that are nowhere
         for i in range(12):
             self.add(f"p{i}")
         self.build()
@@ -35,14 +41,15 @@ class Archive:
 
     def files(self):
         """path -> bytes of a whole state of the archive."""
-        packages = self.index()
-        indexes = {"main/binary-amd64/Packages": packages, "main/binary-amd64/Packages.gz": gzip.compress(packages, mtime=0),
+        packages, pack = self.index(), PACK[self.packing]
+        indexes = {"main/binary-amd64/Packages": packages, f"main/binary-amd64/Packages{self.packing}": pack(packages),
                    "main/binary-amd64/Release": b"Archive: stable\nComponent: main\n", "main/i18n/Translation-en.gz": b"t",
-                   "contrib/binary-amd64/Packages.gz": gzip.compress(b"", mtime=0)}
+                   f"contrib/binary-amd64/Packages{self.packing}": pack(b"")}
         release = (f"Origin: Test\nSuite: stable\nComponents: main contrib\nArchitectures: all amd64\n"
                    f"Acquire-By-Hash: {'yes' if self.by_hash else 'no'}\nSHA256:\n"
                    + "".join(f" {sha(d)} {len(d):>8} {p}\n" for p, d in indexes.items())
-                   + f" {sha(b'')} 0 main/binary-amd64/Packages.xz\n").encode()  # named, and nowhere
+                   + "".join(f" {sha(b'x')} 1 main/binary-amd64/Packages{form}\n" for form in self.absent)
+                   + f" {sha(b'')} 0 main/source/Sources.gz\n").encode()  # named, and nowhere
         signed = b"-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n" + release + b"-----BEGIN PGP SIGNATURE-----\n\nx\n"
         out = {f"dists/stable/{p}": d for p, d in indexes.items()}
         out |= {"dists/stable/Release": release, "dists/stable/InRelease": signed, "dists/stable/Release.gpg": b"sig"}
@@ -87,6 +94,21 @@ def test_mirrored_by_its_indexes(mirrord, o, by_hash):
     check(m, a.mirrored())
     assert not any(p.endswith("p1_1_all.deb") for p in o.sent)
     check(m, old, prefix="@v1/")
+
+
+@pytest.mark.parametrize("packing, absent", [(".xz", ()), (".bz2", ()), (".xz", (".gz",))])
+def test_other_packings(mirrord, o, packing, absent):
+    """Suites without a gzip form, and those whose Release names one that is nowhere."""
+    a = Archive(o, packing=packing, absent=absent)
+    m = mirrord(CONFIG.format(o.url, BY_INDEX))
+    assert run(m)["outcome"] == "published" and "12 files" in lines(m)
+    check(m, a.mirrored())
+    old = a.mirrored()
+    a.add("q")
+    a.build()
+    o.rm(a.debs["q"][0])
+    assert "which is not there" in run(m, rc=69)["why"]
+    check(m, old)
 
 
 def test_an_index_that_names_what_is_not_there(mirrord, o):

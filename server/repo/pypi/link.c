@@ -93,6 +93,12 @@ void links_init(struct links *l, const struct repo *r, bool only_named, struct s
     }
 }
 
+void links_init_base(struct links *l, struct slice page_url)
+{
+    *l = (struct links){
+        .page_url = page_url, .base = BUF_INIT(URL_BYTES), .up = BUF_INIT(URL_BYTES * 3)};
+}
+
 void links_fini(struct links *l)
 {
     for (size_t i = 0; i < l->origins; i++) {
@@ -108,7 +114,7 @@ void links_reset(struct links *l)
     arena_reset(&l->arena);
 }
 
-static struct slice base(const struct links *l)
+struct slice links_where(const struct links *l)
 {
     return l->base.n != 0 ? buf_slice(&l->base) : l->page_url;
 }
@@ -239,7 +245,7 @@ void links_read(struct links *l, struct slice href, struct link *out)
     bool page;
 
     *out = (struct link){.fragment = before.n != href.n ? rest : SLICE_NONE};
-    if (url_resolve(base(l), href, &whole, NULL) != 0 ||
+    if (url_resolve(links_where(l), href, &whole, NULL) != 0 ||
         url_split(buf_slice(&whole), &u, NULL) != 0) {
         l->dropped++;
         goto out;

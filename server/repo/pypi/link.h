@@ -73,9 +73,12 @@ struct links {
 /* page_path: canonical, below the repo; page_url: where its bytes came from. */
 void links_init(struct links *l, const struct repo *r, bool only_named, struct slice page_path,
                 struct slice page_url, struct batch *rows);
+/* For links_base() and links_where() alone. */
+void links_init_base(struct links *l, struct slice page_url);
 void links_fini(struct links *l);
 void links_reset(struct links *l);                   /* the slices of links so far are void */
 void links_base(struct links *l, struct slice href); /* <base href>: the first one counts */
+struct slice links_where(const struct links *l);     /* what references are relative to */
 void links_read(struct links *l, struct slice href, struct link *out);
 /* Remembers what the page tells of a file; suffix: "" or ".metadata". */
 void links_note(struct links *l, const struct link *k, struct slice suffix,

@@ -40,6 +40,20 @@ void page_init(struct page *p, enum page_format f, const struct repo *r, bool on
     links_init(&p->links, r, only_named, path, url, rows);
 }
 
+void page_init_told(struct page *p, struct slice url,
+                    void (*tell)(void *arg, const struct page_file *f), void *arg)
+{
+    *p = (struct page){.format = PAGE_JSON,
+                       .metas = BUF_INIT(0),
+                       .tracks = BUF_INIT(64 << 10),
+                       .alternates = BUF_INIT(64 << 10),
+                       .tell = tell,
+                       .tell_arg = arg};
+    p->tracks_json = array_into(&p->tracks);
+    p->alternates_json = array_into(&p->alternates);
+    links_init_base(&p->links, url);
+}
+
 void page_fini(struct page *p)
 {
     links_fini(&p->links);
@@ -216,6 +230,10 @@ void page_file(struct page *p, const struct page_file *f)
 {
     struct link k;
 
+    if (p->tell != NULL) {
+        p->tell(p->tell_arg, f);
+        return;
+    }
     links_read(&p->links, f->href, &k);
     if (k.kind == LINK_FILE) {
         add_file(p, f, &k);
@@ -234,6 +252,9 @@ void page_project(struct page *p, struct slice name)
 {
     struct buf href = BUF_INIT(1024);
 
+    if (p->tell != NULL) {
+        return;
+    }
     if (p->format == PAGE_JSON) {
         json_project(p, name);
     } else {
@@ -250,6 +271,10 @@ void page_anchor(struct page *p, const struct page_file *f, struct slice text)
     struct link k;
     struct slice label = slice_trim(text);
 
+    if (p->tell != NULL) {
+        p->tell(p->tell_arg, f);
+        return;
+    }
     links_read(&p->links, f->href, &k);
     if (k.kind == LINK_FILE && !p->list) {
         add_file(p, f, &k);

@@ -13,6 +13,8 @@
 #include "server/repo/pypi/accept.h"
 #include "server/repo/pypi/link.h"
 
+struct page_file;
+
 struct page {
     enum page_format format;
     struct links links;
@@ -25,6 +27,9 @@ struct page {
     struct buf tracks, alternates; /* JSON only: members of these arrays */
     struct jwrite files_json, projects_json, tracks_json, alternates_json;
     size_t files_count;
+    /* A page that is only read (page_init_told): what stands for files goes here as the page says it, nothing is rendered. */
+    void (*tell)(void *arg, const struct page_file *f);
+    void *tell_arg;
 };
 
 /* What a page says of a file; p == NULL: nothing. */
@@ -41,6 +46,9 @@ struct page_file {
 
 void page_init(struct page *p, enum page_format f, const struct repo *r, bool only_named,
                struct slice path, struct slice url, struct batch *rows, size_t max_bytes);
+/* For page_read_html() and page_read_json() alone; url: where the page is taken to lie. */
+void page_init_told(struct page *p, struct slice url,
+                    void (*tell)(void *arg, const struct page_file *f), void *arg);
 void page_fini(struct page *p);
 void page_file(struct page *p, const struct page_file *f);
 void page_project(struct page *p, struct slice name); /* JSON: by name alone */

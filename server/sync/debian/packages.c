@@ -120,6 +120,25 @@ static int on_end(void *arg, struct err *e)
     return rc;
 }
 
+const struct packages_form packages_form[PACKAGES_FORMS] = {{".gz", PACKING_GZIP},
+                                                            {".xz", PACKING_XZ},
+                                                            {".zst", PACKING_ZSTD},
+                                                            {".bz2", PACKING_BZIP2},
+                                                            {"", PACKING_NONE}};
+
+bool packages_named(struct slice path, struct slice *bare, bool *sources)
+{
+    size_t n;
+
+    (void)packing_of(path, bare);
+    n = bare->n;
+    while (n > 0 && bare->p[n - 1] != '/') {
+        n--;
+    }
+    *sources = slice_eqs(slice_from(*bare, n), "Sources");
+    return *sources || slice_eqs(slice_from(*bare, n), "Packages");
+}
+
 struct packages *packages_open(bool sources, const struct packages_events *ev)
 {
     struct packages *p = NEW(struct packages);

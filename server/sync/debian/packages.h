@@ -8,6 +8,7 @@
 
 #include "common/hash/digest.h"
 #include "server/sync/debian/deb822.h"
+#include "server/sync/unpack.h"
 
 struct packages_events {
     int (*on_file)(void *arg, struct slice path, uint64_t size_bytes, const struct digest *d,
@@ -21,12 +22,14 @@ MUST_USE int packages_feed(struct packages *p, struct slice bytes, struct err *e
 MUST_USE int packages_finish(struct packages *p, struct err *e);
 void packages_close(struct packages **pp); /* NULL is fine */
 
-/* A gzip file in pieces, unpacked. */
-struct gunzip;
-struct gunzip *gunzip_open(int (*on_bytes)(void *arg, struct slice bytes, struct err *e), void *arg,
-                           uint64_t max_bytes);
-MUST_USE int gunzip_feed(struct gunzip *g, struct slice bytes, struct err *e);
-MUST_USE int gunzip_finish(struct gunzip *g, struct err *e); /* E_INVALID: it was cut */
-void gunzip_close(struct gunzip **gp);
+/* Release names an index in several packings: the one to read is the first of these that is there. */
+struct packages_form {
+    const char *ending;
+    enum packing how;
+};
+enum { PACKAGES_FORMS = 5 };
+extern const struct packages_form packages_form[PACKAGES_FORMS];
+/* True: path is a Packages or Sources, packed in one of the forms; *bare is its path without the ending. */
+bool packages_named(struct slice path, struct slice *bare, bool *sources);
 
 #endif

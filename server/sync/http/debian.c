@@ -17,9 +17,15 @@ struct index { /* a Packages or Sources to be read */
     struct list node;
     struct debian *d;
     struct doc *doc;
-    char *path; /* below the root */
-    struct digest digest;
-    bool sources, packed;
+    char *
+        path; /* below the root, without the packing's ending; then with that of the form at hand */
+    size_t stem;
+    struct {
+        bool named;
+        struct digest digest;
+    } form[PACKAGES_FORMS];
+    size_t at;
+    bool sources;
 };
 
 struct debian {
@@ -183,25 +189,54 @@ static const struct release_file *variant(const struct release *r, struct slice 
 /* Release also names what is only unpacked from what there is. */
 static bool only_unpacked(const struct release *r, struct slice path)
 {
-    return bare(path).n == path.n &&
-           (variant(r, path, ".gz") != NULL || variant(r, path, ".xz") != NULL);
+    bool packed = false;
+
+    for (size_t i = 0; i < PACKAGES_FORMS; i++) {
+        packed = packed || (packages_form[i].how != PACKING_NONE &&
+                            variant(r, path, packages_form[i].ending) != NULL);
+    }
+    return packed && bare(path).n == path.n;
 }
 
-/* The one form of an index that is read: packed by gzip, else as it is. */
-static bool is_read(const struct release *r, struct slice path, bool *sources, bool *packed)
+static bool next_form(struct index *x)
 {
-    struct slice name = path;
-    ptrdiff_t slash;
-
-    while ((slash = slice_find(name, '/')) >= 0) {
-        name = slice_from(name, (size_t)slash + 1);
+    while (x->at < PACKAGES_FORMS && !x->form[x->at].named) {
+        x->at++;
     }
-    *sources = slice_eqs(name, "Sources.gz") || slice_eqs(name, "Sources");
-    *packed = slice_ends(name, SLICE(".gz"));
-    if (!*sources && !slice_eqs(name, "Packages.gz") && !slice_eqs(name, "Packages")) {
+    if (x->at == PACKAGES_FORMS) {
         return false;
     }
-    return *packed || variant(r, path, ".gz") == NULL;
+    strcpy(x->path + x->stem, packages_form[x->at].ending);
+    return true;
+}
+
+/* Release names an index in several forms, some of which need not be there: once, at the first of them that is named, it is
+ * put down to be read. */
+static void note_index(struct debian *d, const struct release *r, const struct release_file *f)
+{
+    struct slice stem;
+    bool sources;
+    struct index *x;
+
+    if (!packages_named(f->path, &stem, &sources)) {
+        return;
+    }
+    x = NEW(struct index);
+    x->d = d;
+    x->sources = sources;
+    x->path = mem_new(strlen(suite_of(d)) + stem.n + 32);
+    x->stem = (size_t)sprintf(x->path, "dists/%s/" SLICE_FMT, suite_of(d), SLICE_ARG(stem));
+    for (size_t i = 0; i < PACKAGES_FORMS; i++) {
+        const struct release_file *form = variant(r, stem, packages_form[i].ending);
+        x->form[i].named = form != NULL && form->size_bytes != 0;
+        x->form[i].digest = form != NULL ? form->digest : x->form[i].digest;
+    }
+    if (next_form(x) && packages_form[x->at].how == packing_of(f->path, NULL)) {
+        list_push_back(&d->waiting, &x->node);
+    } else {
+        free(x->path);
+        free(x);
+    }
 }
 
 /* --- the indexes --- */
@@ -232,29 +267,30 @@ static int read_index(struct index *x, struct slice bytes, struct err *e)
 {
     struct packages_events ev = {on_file, x->d};
     struct packages *p = packages_open(x->sources, &ev);
-    struct gunzip *z = x->packed ? gunzip_open(feed, p, UNPACKED_BYTES) : NULL;
+    struct unpack *u = unpack_open(packing_of(slice_str(x->path), NULL), feed, p, UNPACKED_BYTES);
     struct digest got;
     int rc = 0;
 
     digest_of(bytes, &got);
-    if (!digest_eq(&got, &x->digest)) {
+    if (!digest_eq(&got, &x->form[x->at].digest)) {
         rc = err_set(e, E_AGAIN, "it is not the one that Release vouches for");
     }
     if (rc == 0) {
-        rc = z != NULL ? gunzip_feed(z, bytes, e) : packages_feed(p, bytes, e);
+        rc = unpack_feed(u, bytes, e);
     }
-    if (rc == 0 && z != NULL) {
-        rc = gunzip_finish(z, e);
+    if (rc == 0) {
+        rc = unpack_finish(u, e);
     }
     if (rc == 0) {
         rc = packages_finish(p, e);
     }
-    gunzip_close(&z);
+    unpack_close(&u);
     packages_close(&p);
     return rc;
 }
 
 static void go_on(struct debian *d);
+static void ask_index(struct debian *d, struct index *x);
 
 static void on_index(struct doc *doc, int rc)
 {
@@ -262,6 +298,16 @@ static void on_index(struct doc *doc, int rc)
     struct debian *d = x->d;
     struct err why = doc->why;
 
+    if (rc == E_NOTFOUND && x->at + 1 < PACKAGES_FORMS) {
+        x->at++;
+        if (next_form(x)) {
+            doc_free(&x->doc);
+            list_remove(&x->node);
+            d->count--;
+            ask_index(d, x);
+            return;
+        }
+    }
     if (rc == 0) {
         err_clear(&why);
         rc = read_index(x, buf_slice(&doc->body), &why);
@@ -293,7 +339,6 @@ static void ask_index(struct debian *d, struct index *x)
 static int note_file(struct debian *d, const struct release *r, const struct release_file *f)
 {
     char path[4200], leader[4200], hex[DIGEST_HEX + 1];
-    bool sources, packed;
     size_t n = f->path.n;
     int rc;
 
@@ -312,14 +357,8 @@ static int note_file(struct debian *d, const struct release *r, const struct rel
                  f->path.p, hex);
         rc = give(d, slice_str(path), f->size_bytes, &f->digest, 0, slice_str(leader));
     }
-    if (rc == 0 && f->size_bytes != 0 && is_read(r, f->path, &sources, &packed)) {
-        struct index *x = NEW(struct index);
-        x->d = d;
-        x->path = mem_strdup(leader);
-        x->digest = f->digest;
-        x->sources = sources;
-        x->packed = packed;
-        list_push_back(&d->waiting, &x->node);
+    if (rc == 0) {
+        note_index(d, r, f);
     }
     return rc;
 }

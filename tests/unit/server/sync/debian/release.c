@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include <cmocka.h>
-#include <zlib.h>
 
 #include "server/sync/debian/packages.h"
 #include "server/sync/debian/release.h"
@@ -106,57 +105,11 @@ static void test_packages(void **state)
                      E_INVALID);
 }
 
-static int add(void *arg, struct slice bytes, struct err *e)
-{
-    (void)e;
-    buf_adds(arg, bytes);
-    return 0;
-}
-
-static void test_gunzip(void **state)
-{
-    static char big[300000], packed[400000];
-    struct buf out = BUF_INIT(1 << 20);
-    struct err e = {0};
-    z_stream z = {0};
-    size_t n;
-
-    (void)state;
-    assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
-    z.next_in = (Bytef *)big;
-    z.avail_in = sizeof big;
-    z.next_out = (Bytef *)packed;
-    z.avail_out = sizeof packed;
-    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
-    n = sizeof packed - z.avail_out;
-    deflateEnd(&z);
-    for (int members = 1; members <= 2; members++) {
-        struct gunzip *g = gunzip_open(add, &out, 1 << 20);
-        buf_clear(&out);
-        for (int k = 0; k < members; k++) {
-            assert_int_equal(gunzip_feed(g, slice_of(packed, n), &e), 0);
-        }
-        assert_int_equal(gunzip_finish(g, &e), 0);
-        assert_int_equal(out.n, sizeof big * (size_t)members);
-        gunzip_close(&g);
-    }
-    struct gunzip *g = gunzip_open(add, &out, sizeof big - 1);
-    assert_int_equal(gunzip_feed(g, slice_of(packed, n), &e), E_TOOBIG);
-    gunzip_close(&g);
-    g = gunzip_open(add, &out, 1 << 20);
-    assert_int_equal(gunzip_feed(g, slice_of(packed, n - 1), &e), 0);
-    assert_int_equal(gunzip_finish(g, &e), E_INVALID);
-    assert_int_equal(gunzip_feed(g, SLICE("rubbish rubbish"), &e), E_INVALID);
-    gunzip_close(&g);
-    buf_free(&out);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_release),
         cmocka_unit_test(test_packages),
-        cmocka_unit_test(test_gunzip),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

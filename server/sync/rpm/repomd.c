@@ -1,0 +1,255 @@
+#include "server/sync/rpm/repomd.h"
+
+#include <stdlib.h>
+
+#include "server/store/tree.h"
+#include "server/sync/rpm/xml.h"
+
+enum { DATA_MAX = 256 };
+
+struct reader {
+    struct repomd *r;
+    struct repomd_data *at; /* inside <data> */
+    char kind[16];          /* of the checksum at hand */
+    bool root;
+};
+
+static void keep_kind(char *kind, size_t room, const char **attributes)
+{
+    const char *type = xml_attribute(attributes, "type");
+
+    kind[0] = '\0';
+    if (type != NULL && strlen(type) < room) {
+        memcpy(kind, type, strlen(type) + 1);
+    }
+}
+
+/* <location href="...">, one that stays in this repository. */
+static int location(const char **attributes, struct slice *path, struct err *e)
+{
+    const char *href = xml_attribute(attributes, "href");
+
+    if (xml_attribute(attributes, "xml:base") != NULL) {
+        return err_set(e, E_UNSUPPORTED,
+                       "it names a file of another place (xml:base), where no mirror of this tree "
+                       "can have it");
+    }
+    *path = slice_str(href != NULL ? href : "");
+    while (slice_starts(*path, SLICE("./"))) {
+        *path = slice_from(*path, 2);
+    }
+    return tree_path_valid(*path) ? 0
+                                  : err_set(e, E_INVALID, "it names a path that cannot be: %.80s",
+                                            href != NULL ? href : "");
+}
+
+static int digest_of_text(const char *kind, struct slice text, struct sum *out, struct err *e)
+{
+    if (sum_parse(slice_str(kind), slice_trim(text), out)) {
+        return 0;
+    }
+    return out->kind == SUM_NONE
+               ? err_set(e, E_UNSUPPORTED, "its digests are \"%s\", which is not known here", kind)
+               : err_set(e, E_INVALID, "it has a digest that is none");
+}
+
+static int open_data(struct reader *x, const char **attributes, struct err *e)
+{
+    struct repomd *r = x->r;
+    const char *type = xml_attribute(attributes, "type");
+
+    if (r->count == DATA_MAX) {
+        return err_set(e, E_TOOBIG, "repomd.xml names more than %d indexes", DATA_MAX);
+    }
+    if (r->count == r->room) {
+        r->room = r->room != 0 ? 2 * r->room : 16;
+        r->data = realloc(r->data, r->room * sizeof r->data[0]);
+        CHECK(r->data != NULL);
+    }
+    x->at = &r->data[r->count++];
+    *x->at =
+        (struct repomd_data){.type = arena_copy(&r->arena, slice_str(type != NULL ? type : "")),
+                             .size_bytes = UINT64_MAX};
+    return 0;
+}
+
+static int on_open(void *arg, unsigned depth, const char *name, const char **attributes,
+                   struct err *e)
+{
+    struct reader *x = arg;
+    struct slice path;
+    int rc = 0;
+
+    if (depth == 1) {
+        x->root = strcmp(name, "repomd") == 0;
+    } else if (depth == 2) {
+        x->at = NULL;
+        rc = x->root && strcmp(name, "data") == 0 ? open_data(x, attributes, e) : 0;
+    } else if (depth == 3 && x->at != NULL && strcmp(name, "checksum") == 0) {
+        keep_kind(x->kind, sizeof x->kind, attributes);
+    } else if (depth == 3 && x->at != NULL && strcmp(name, "location") == 0) {
+        rc = location(attributes, &path, e);
+        if (rc == 0) {
+            x->at->path = arena_copy(&x->r->arena, path);
+        }
+    }
+    return rc;
+}
+
+static int on_end(void *arg, unsigned depth, const char *name, struct slice text, struct err *e)
+{
+    struct reader *x = arg;
+
+    if (depth == 3 && x->at != NULL && strcmp(name, "checksum") == 0) {
+        return digest_of_text(x->kind, text, &x->at->sum, e);
+    }
+    if (depth == 3 && x->at != NULL && strcmp(name, "size") == 0 &&
+        !slice_u64(slice_trim(text), &x->at->size_bytes)) {
+        return err_set(e, E_INVALID, "repomd.xml has a size that is none");
+    }
+    if (depth == 2 && x->at != NULL && (x->at->path.n == 0 || x->at->sum.kind == SUM_NONE)) {
+        return err_set(e, E_INVALID, "repomd.xml names an index without its place or digest");
+    }
+    return 0;
+}
+
+int repomd_read(struct slice bytes, struct repomd *out, struct err *e)
+{
+    struct reader x = {.r = out};
+    struct xml_events ev = {on_open, on_end, &x};
+    struct xml *p = xml_open(&ev);
+    int rc;
+
+    *out = (struct repomd){0};
+    rc = xml_feed(p, bytes, e);
+    if (rc == 0) {
+        rc = xml_finish(p, e);
+    }
+    if (rc == 0 && repomd_find(out, "primary") == NULL) {
+        rc = err_set(e, E_INVALID, "repomd.xml names no primary index");
+    }
+    xml_close(&p);
+    if (rc != 0) {
+        repomd_free(out);
+    }
+    return rc;
+}
+
+void repomd_free(struct repomd *r)
+{
+    arena_fini(&r->arena);
+    free(r->data);
+    *r = (struct repomd){0};
+}
+
+const struct repomd_data *repomd_find(const struct repomd *r, const char *type)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        if (slice_eqs(r->data[i].type, type)) {
+            return &r->data[i];
+        }
+    }
+    return NULL;
+}
+
+/* --- primary.xml --- */
+
+struct primary {
+    struct primary_events ev;
+    struct xml *xml;
+    bool root, package;
+    char kind[16];
+    struct arena arena; /* of the package at hand */
+    struct slice path;
+    uint64_t size_bytes;
+    struct sum sum;
+};
+
+static int primary_on_open(void *arg, unsigned depth, const char *name, const char **attributes,
+                           struct err *e)
+{
+    struct primary *p = arg;
+    struct slice path;
+    const char *size;
+    int rc = 0;
+
+    if (depth == 1) {
+        p->root = strcmp(name, "metadata") == 0;
+    } else if (depth == 2) {
+        p->package = p->root && strcmp(name, "package") == 0;
+        p->path = SLICE_NONE;
+        p->size_bytes = UINT64_MAX;
+        p->sum = (struct sum){0};
+        arena_reset(&p->arena);
+    } else if (depth != 3 || !p->package) {
+        return 0;
+    } else if (strcmp(name, "checksum") == 0) {
+        keep_kind(p->kind, sizeof p->kind, attributes);
+    } else if (strcmp(name, "size") == 0) {
+        size = xml_attribute(attributes, "package");
+        if (size == NULL || !slice_u64(slice_str(size), &p->size_bytes)) {
+            return err_set(e, E_INVALID, "a package's size is none");
+        }
+    } else if (strcmp(name, "location") == 0) {
+        rc = location(attributes, &path, e);
+        if (rc == 0) {
+            p->path = arena_copy(&p->arena, path);
+        }
+    }
+    return rc;
+}
+
+static int primary_on_end(void *arg, unsigned depth, const char *name, struct slice text,
+                          struct err *e)
+{
+    struct primary *p = arg;
+
+    if (!p->package) {
+        return 0;
+    }
+    if (depth == 3 && strcmp(name, "checksum") == 0) {
+        return digest_of_text(p->kind, text, &p->sum, e);
+    }
+    if (depth != 2) {
+        return 0;
+    }
+    p->package = false;
+    if (p->path.n == 0 || p->sum.kind == SUM_NONE || p->size_bytes == UINT64_MAX) {
+        return err_set(e, E_INVALID, "it names a package without its place, size or digest");
+    }
+    return p->ev.on_file(p->ev.arg, p->path, p->size_bytes, &p->sum, e);
+}
+
+struct primary *primary_open(const struct primary_events *ev)
+{
+    struct primary *p = NEW(struct primary);
+    struct xml_events events = {primary_on_open, primary_on_end, p};
+
+    p->ev = *ev;
+    p->xml = xml_open(&events);
+    return p;
+}
+
+int primary_feed(struct primary *p, struct slice bytes, struct err *e)
+{
+    return xml_feed(p->xml, bytes, e);
+}
+
+int primary_finish(struct primary *p, struct err *e)
+{
+    int rc = xml_finish(p->xml, e);
+
+    return rc != 0 || p->root ? rc : err_set(e, E_INVALID, "primary.xml is none");
+}
+
+void primary_close(struct primary **pp)
+{
+    struct primary *p = *pp;
+
+    *pp = NULL;
+    if (p != NULL) {
+        xml_close(&p->xml);
+        arena_fini(&p->arena);
+        free(p);
+    }
+}

@@ -1,0 +1,293 @@
+"""Conda channels, rpm repositories and wheel trees: whatever brought them, their indexes name only what is there, or nothing new
+is published."""
+import bz2
+import gzip
+import hashlib
+import json
+import lzma
+import os
+from urllib.parse import quote
+
+import pytest
+
+from harness.rsyncd import Rsyncd
+from harness.tree_origin import TreeOrigin
+from system.test_sync import check, lines, run
+
+CONFIG = 'repo "x" {{ protocol = "generic" origin = "{0}" sync {{ backoff = "100ms" {1} }} }}'
+LATER = 1700009999
+
+
+def sha(data, kind="sha256"):
+    return hashlib.new(kind, data).hexdigest()
+
+
+class Kind:
+    """Packages with random content; files() is a whole state, build() puts it into the origin."""
+
+    def __init__(self, origin, **options):
+        self.o, self.packages, self.clock = origin, {}, LATER
+        self.options = options
+        for i in range(6):
+            self.add(f"p{i}")
+        self.build()
+
+    def build(self):
+        self.clock += 3600
+        wanted = self.files()
+        for path, data in wanted.items():
+            if self.o.files.get(path, (None,))[0] != data:
+                self.o.put(path, data, mtime=self.clock)
+        return wanted
+
+    def indexes(self):
+        return {p: d for p, d in self.files().items() if p not in self.packages}
+
+
+class Channel(Kind):
+    name = "conda"
+    main = "linux-64/repodata.json"
+
+    def add(self, name, version=1):
+        subdir = "noarch" if name.endswith("1") else "linux-64"
+        for ending in ("conda", "tar.bz2"):
+            self.packages[f"{subdir}/{name}-{version}-0.{ending}"] = os.urandom(700)
+
+    def repodata(self, subdir):
+        def some(ending):
+            return {p.split("/")[1]: {"name": p.split("/")[1].split("-")[0], "version": p.split("-")[-2], "build": "0", "build_number": 0,
+                                      "depends": [], "md5": sha(d, "md5"), "sha256": sha(d), "size": len(d), "subdir": subdir}
+                    for p, d in self.packages.items() if p.startswith(subdir + "/") and p.endswith(ending)}
+        return json.dumps({"info": {"subdir": subdir}, "packages": some(".tar.bz2"), "packages.conda": some(".conda"),
+                           "removed": ["gone-1-0.tar.bz2"], "repodata_version": 1}).encode()
+
+    def files(self):
+        out = dict(self.packages)
+        for subdir in ("linux-64", "noarch"):
+            data = self.repodata(subdir)
+            out[f"{subdir}/repodata.json"] = data
+            out[f"{subdir}/repodata.json.bz2"] = bz2.compress(data)
+            out[f"{subdir}/current_repodata.json"] = data
+        out["channeldata.json"] = json.dumps({"channeldata_version": 1, "packages": {}, "subdirs": ["noarch"]}).encode()
+        return out
+
+
+class Rpms(Kind):
+    name = "rpm"
+    main = "repodata/repomd.xml"
+
+    def add(self, name, version=1):
+        self.packages[f"Packages/{name[0]}/{name}-{version}.noarch.rpm"] = os.urandom(700)
+
+    def files(self):
+        kind, pack = self.options.get("sum", "sha256"), self.options.get("pack", "gz")
+        squeeze = {"gz": lambda d: gzip.compress(d, mtime=0), "xz": lzma.compress}[pack]
+        primary = ('<?xml version="1.0" encoding="UTF-8"?>\n<metadata xmlns="http://linux.duke.edu/metadata/common" packages="%d">'
+                   % len(self.packages))
+        for path, data in self.packages.items():
+            primary += (f'<package type="rpm"><name>{path}</name><arch>noarch</arch><version epoch="0" ver="1" rel="1"/>'
+                        f'<checksum type="{kind}" pkgid="YES">{sha(data, kind)}</checksum><size package="{len(data)}" installed="1"/>'
+                        f'<location href="{path}"/><format/></package>\n')
+        indexes = {"primary": squeeze((primary + "</metadata>").encode()), "filelists": squeeze(b"<filelists/>"), "modules": b"--- x\n"}
+        md, out = '<repomd xmlns="http://linux.duke.edu/metadata/repo"><revision>1</revision>', dict(self.packages)
+        for what, data in indexes.items():
+            path = f"repodata/{sha(data)}-{what}." + (f"xml.{pack}" if what != "modules" else "yaml")
+            out[path] = data
+            md += (f'<data type="{what}"><checksum type="{kind}">{sha(data, kind)}</checksum><location href="{path}"/>'
+                   f'<size>{len(data)}</size></data>')
+        out["repodata/repomd.xml"] = (md + "</repomd>").encode()
+        return out
+
+    def build(self):
+        wanted = super().build()
+        self.o.rm(*[p for p in self.o.tree() if p.startswith("repodata/") and p not in wanted])
+        return wanted
+
+
+KINDS = [Channel, Rpms]
+
+
+@pytest.fixture
+def o():
+    with TreeOrigin() as origin:
+        yield origin
+
+
+@pytest.fixture(params=KINDS, ids=lambda k: k.name)
+def kind(request, o):
+    return request.param(o)
+
+
+def fail(m):
+    """A run that must, whatever its exit."""
+    done = json.loads(m.ctl("--json", "sync", "run", "x", "--wait", check=False, limit_s=60).stdout)
+    assert done["outcome"] == "failed", done
+    return done
+
+
+def pages(kind):
+    return CONFIG.format(kind.o.url, f"profile = {kind.name}")
+
+
+def test_folder_pages(mirrord, o, kind):
+    m = mirrord(pages(kind))
+    assert run(m)["outcome"] == "published" and "all are there; 0 indexes" in lines(m)
+    check(m, o.tree())
+    assert run(m)["outcome"] == "unchanged"
+    kind.add("q")
+    kind.build()
+    assert run(m)["outcome"] == "published"
+    check(m, o.tree())
+
+
+def test_the_upstream_lacks_what_its_index_names(mirrord, o, kind):
+    m = mirrord(pages(kind))
+    run(m)
+    old = o.tree()
+    before = set(kind.packages)
+    kind.add("q")
+    kind.add("r")
+    kind.build()
+    new = [p for p in kind.packages if p not in before]
+    kept = {p: o.files[p] for p in new}
+    o.rm(*new)
+    failed = run(m, rc=69)
+    assert new[0].rsplit("/")[-1] in failed["why"] and "which is not there" in failed["why"] and "in all" in failed["why"]
+    assert failed["attempts"] == 2, "one more look, no more"
+    check(m, old)
+    o.files.update(kept)
+    assert run(m)["outcome"] == "published"
+    check(m, o.tree())
+
+
+def test_other_bytes_than_the_index_says(mirrord, o, kind):
+    m = mirrord(pages(kind))
+    run(m)
+    old = o.tree()
+    path = next(iter(kind.packages))
+    o.put(path, os.urandom(700), mtime=LATER + 9999999)
+    failed = run(m, rc=69)
+    assert "which is another" in failed["why"]
+    check(m, old)
+
+
+def test_changes_while_it_is_fetched(mirrord, o, kind):
+    """The upstream publishes a package just as its index is asked for: the first look fails, the second has all of it."""
+    m = mirrord(pages(kind))
+    run(m)
+    kind.add("q")
+    kind.build()
+    moved = []
+
+    def disturb(path):
+        if path == kind.main and not moved:
+            moved.append(1)
+            assert all(p in o.sent for p in kind.packages if "/q-" in p), "an index is taken before the content"
+            kind.add("r")
+            kind.build()
+    o.forget()
+    o.disturb = disturb
+    done = run(m)
+    assert done["outcome"] == "published" and done["attempts"] == 2
+    check(m, o.tree())
+
+
+@pytest.mark.parametrize("options", [{"sum": "sha512"}, {"sum": "sha1"}, {"pack": "xz"}], ids=str)
+def test_kinds_of_rpm_repositories(mirrord, o, options):
+    r = Rpms(o, **options)
+    m = mirrord(pages(r))
+    assert run(m)["outcome"] == "published"
+    path = next(iter(r.packages))
+    o.put(path, os.urandom(700), mtime=LATER + 9999999)
+    assert "which is another" in run(m, rc=69)["why"]
+
+
+def wheels(files, **more):
+    links = "".join(f'<a href="{href}#sha256={sha(data)}">x</a>\n' for href, data in files.items())
+    return {"simple/pkg/index.html": f"<!DOCTYPE html><body>{links}</body>".encode(),
+            "simple/index.html": b'<a href="pkg/">pkg</a>', **more}
+
+
+class Daemon:
+    """A folder behind rsync; each write has a later time."""
+
+    def __init__(self, program, folder, files):
+        self.root, self.clock = folder / "tree", LATER
+        self.write(files)
+        self.daemon = Rsyncd(program, folder, {"m": (self.root, [])})
+        self.url = f"{self.daemon.url}/m/"
+
+    def write(self, files):
+        self.clock += 60
+        for path, data in files.items():
+            at = self.root / path
+            at.parent.mkdir(parents=True, exist_ok=True)
+            at.write_bytes(data)
+            os.utime(at, (self.clock, self.clock))
+
+
+@pytest.fixture
+def rsyncd_of(client, tmp_path):
+    running = []
+
+    def start(files):
+        running.append(Daemon(client("rsync"), tmp_path, files))
+        return running[-1]
+    yield start
+    for d in running:
+        d.daemon.close()
+
+
+def test_wheel_trees(mirrord, rsyncd_of):
+    a, b = b"wheel a" * 99, b"wheel b" * 99
+    good = wheels({"../../packages/a.whl": a, "https://else.example/b.whl": b, "/packages/root.whl": b}, **{"packages/a.whl": a})
+    good["simple/other/index.json"] = json.dumps({"meta": {"api-version": "1.0"}, "name": "other", "files": [
+        {"filename": "b.whl", "url": "../../packages/b%20b.whl", "hashes": {"sha256": sha(b)}}]}).encode()
+    good["packages/b b.whl"] = b
+    d = rsyncd_of(good)
+    m = mirrord(CONFIG.format(d.url, "profile = pypi"))
+    assert run(m)["outcome"] == "published" and "3 indexes name 2 files" in lines(m)
+    for path, data in good.items():
+        assert m.get(f"/x/{quote(path)}").body == data
+    d.write(wheels({"../../packages/a.whl": a, "../../packages/new.whl": b}))
+    assert "new.whl, which is not there" in run(m, rc=69)["why"]
+    assert m.get("/x/simple/pkg/index.html").body == good["simple/pkg/index.html"]
+    d.write({"packages/new.whl": a})
+    assert "which is another" in run(m, rc=69)["why"]
+    d.write({"packages/new.whl": b})
+    assert run(m)["outcome"] == "published"
+
+
+@pytest.mark.parametrize("path, data", [
+    ("linux-64/repodata.json", b"{"), ("linux-64/repodata.json", b"<html>"), ("linux-64/repodata.json.bz2", b"BZh9 no"),
+    ("linux-64/repodata.json", b'{"packages":{"../../etc/passwd":{"size":1}}}'),
+    ("linux-64/repodata.json", b'{"info":{"base_url":"https://else.example"},"packages":{}}'),
+    ("linux-64/repodata.json", b'{"packages":' + b"[" * 100000),
+    ("linux-64/repodata.json", b'{"packages":{},"x":"' + b"a" * 3000000),
+    ("linux-64/repodata.json.zst", b"\x28\xb5\x2f\xfd" + b"\0" * 50),
+    ("linux-64/repodata.json.bz2", bz2.compress(b" " * 300000000)),
+], ids=range(9))
+def test_hostile_repodata(mirrord, o, path, data):
+    c = Channel(o)
+    m = mirrord(pages(c))
+    run(m)
+    old = o.tree()
+    o.put(path, data, mtime=LATER + 9999999)
+    assert path in fail(m)["why"]
+    check(m, old)
+
+
+@pytest.mark.parametrize("data", [
+    b"", b"<repomd/>", b"{}", b'<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><repomd>&b;</repomd>', b"<a>" * 100000,
+    b'<repomd><data type="primary"><checksum type="sha256">' + b"1" * 64 + b'</checksum><location href="../x"/></data></repomd>',
+    b'<repomd><data type="primary"><checksum type="sha256">' + b"1" * 64 +
+    b'</checksum><location xml:base="http://else.example/" href="x"/></data></repomd>',
+], ids=range(7))
+def test_hostile_repomd(mirrord, o, data):
+    r = Rpms(o)
+    m = mirrord(pages(r))
+    run(m)
+    old = o.tree()
+    o.put("repodata/repomd.xml", data, mtime=LATER + 9999999)
+    assert "repomd.xml" in fail(m)["why"]
+    check(m, old)

@@ -199,6 +199,15 @@ uint64_t hasher_count(const struct hasher *h)
     return h->count;
 }
 
+void hasher_so_far(const struct hasher *h, struct digest *out)
+{
+    EVP_MD_CTX *copy = EVP_MD_CTX_new();
+
+    CHECK(copy != NULL && EVP_MD_CTX_copy_ex(copy, h->whole) == 1 &&
+          EVP_DigestFinal_ex(copy, out->b, NULL) == 1);
+    EVP_MD_CTX_free(copy);
+}
+
 void hasher_final(struct hasher *h, struct digest *out)
 {
     if (h->part != NULL && h->count % CHUNK_BYTES != 0) {

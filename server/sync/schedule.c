@@ -3,6 +3,7 @@
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "server/sync/part.h"
 #include "server/sync/sync_priv.h"
 
 enum { TICK_MS = 500 };
@@ -124,8 +125,13 @@ static bool reap_one(struct sync *s)
         t->run = NULL;
         setup_release(&t->running);
         task_plan_next(t, now, now);
-        if (t->setup == NULL) {
+        if (t->setup == NULL) { /* not synced any more */
+            char *name = mem_strdup(t->name);
             task_free(t);
+            lock_drop(&s->lock);
+            parts_drop(s->world.store, slice_str(name));
+            lock_take(&s->lock);
+            free(name);
         }
         cond_broadcast(&s->news);
         return true;

@@ -25,6 +25,7 @@ static int seal_one(struct taking *t, struct batch *b, struct err *e)
     struct run *r = t->all->run;
     size_t chunks = 0;
     const struct digest *chunk = hasher_chunks(t->hasher, &chunks);
+    uint64_t part = t->has_row ? stage_id(t->stage) : 0;
     int rc;
 
     if (t->unchanged) {
@@ -33,6 +34,9 @@ static int seal_one(struct taking *t, struct batch *b, struct err *e)
         rc = blob_put_bytes(r->world.store, buf_slice(&t->small), b, NULL, e);
     } else {
         rc = stage_seal(&t->stage, &t->seen.digest, t->at, chunk, chunks, b, NULL, e);
+    }
+    if (rc == 0 && part != 0) {
+        part_del(b, part);
     }
     if (rc == 0) {
         stage_row_put(b, slice_str(r->job->repo), t->entry.path, &t->seen);

@@ -10,6 +10,7 @@
 #include "common/os/clock.h"
 #include "common/os/crash.h"
 #include "server/sync/hook.h"
+#include "server/sync/part.h"
 #include "server/sync/sync_priv.h"
 
 struct sync *sync_open(const struct run_world *w)
@@ -85,6 +86,23 @@ static void task_set(struct sync *s, const char *name, struct setup *u)
     list_push_back(&s->tasks, &t->node);
 }
 
+struct named {
+    const struct sync_repo_settings *repos;
+    size_t count;
+};
+
+static bool is_named(void *arg, struct slice repo)
+{
+    const struct named *n = arg;
+
+    for (size_t i = 0; i < n->count; i++) {
+        if (slice_eqs(repo, n->repos[i].repo->name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int sync_set(struct sync *s, const struct sync_repo_settings *repos, size_t count,
              unsigned together, struct err *e)
 {
@@ -122,6 +140,10 @@ int sync_set(struct sync *s, const struct sync_repo_settings *repos, size_t coun
     }
     lock_drop(&s->lock);
     free(fresh);
+    if (rc == 0) {
+        struct named n = {repos, count};
+        parts_sweep(s->world.store, is_named, &n, clock_unix_s());
+    }
     return rc;
 }
 

@@ -27,7 +27,7 @@ void takes_fail(struct takes *x, int rc, const struct err *why)
 
 void takes_look_over(struct takes *x)
 {
-    if (x->rc == 0) {
+    if (x->rc == 0 && !x->closing) {
         start_more(x);
     }
     x->over = x->rc != 0 || (x->count == 0 && x->next == x->run->plan.todo_count);
@@ -48,6 +48,7 @@ static void give_up_entry(struct taking *t, int rc, const struct err *why)
     lock_take(&r->lock);
     r->look.kept++;
     lock_drop(&r->lock);
+    keeping_forget(t);
     taking_free(t);
     takes_look_over(x);
 }
@@ -64,8 +65,6 @@ static void give_up_run(struct taking *t, int rc, const struct err *why)
     takes_look_over(x);
 }
 
-static void ask(struct taking *t);
-
 /* The next try, or the end of a pause. */
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
@@ -74,7 +73,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     if (t->take == NULL) {
-        ask(t);
+        takes_ask(t);
     } else {
         t->all->run->ops->resume(t->take);
     }
@@ -108,6 +107,7 @@ static void finish(struct taking *t, const struct take_got *got)
         taking_begin_anew(t);
         taking_timer(t, 0);
     } else {
+        taking_begin_anew(t);
         err_set(&why, E_CORRUPT, "its SHA-256 is not the announced one");
         give_up_run(t, E_CORRUPT, &why);
     }
@@ -165,7 +165,7 @@ static void on_done(void *arg, int rc, const struct err *why, const struct take_
 
 static const struct take_events events = {taking_on_begin, taking_on_body, on_done};
 
-static void ask(struct taking *t)
+void takes_ask(struct taking *t)
 {
     struct run *r = t->all->run;
     struct take_want w = {.entry = &t->entry,
@@ -251,8 +251,11 @@ static void start_one(struct takes *x, uint32_t index, bool twin)
     if (twin && take_twin(t)) {
         return;
     }
+    t->kept_ms = clock_now_ms();
     look_back(t);
-    ask(t);
+    if (!keeping_resume(t, &x->parts)) {
+        takes_ask(t);
+    }
 }
 
 /* How far the list may be gone through now: a rank begins when nothing of the one before is under way. */
@@ -285,10 +288,11 @@ static void start_more(struct takes *x)
 /* What is under way goes; what is being sealed is waited for, its rows are good. */
 static void stop_all(struct takes *x)
 {
+    x->closing = true;
     LIST_EACH (&x->active, it) {
         taking_free(LIST_ITEM(it, struct taking, node));
     }
-    while (x->count > 0) {
+    while (x->count > 0 || x->keepings > 0) {
         (void)!event_base_loop(x->run->base, EVLOOP_ONCE);
     }
 }
@@ -312,6 +316,18 @@ void run_takes_broken(struct run *r, int rc, const struct err *why)
     }
 }
 
+/* What belongs to nothing that is listed now goes when all has come; before that, another attempt may want it. */
+static void leave_parts(struct takes *x, bool all_came)
+{
+    LIST_EACH (&x->parts, it) {
+        struct part *p = LIST_ITEM(it, struct part, node);
+        if (all_came) {
+            part_drop(x->run->world.store, &p);
+        }
+    }
+    parts_free(&x->parts);
+}
+
 int run_take_all(struct run *r, struct err *e)
 {
     struct takes x = {.run = r};
@@ -319,12 +335,18 @@ int run_take_all(struct run *r, struct err *e)
 
     list_init(&x.active);
     list_init(&x.whole);
+    list_init(&x.parts);
+    rc = parts_load(r->world.store, slice_str(r->job->repo), &x.parts, e);
+    if (rc != 0) {
+        return rc;
+    }
     r->takes = &x;
     start_more(&x);
     x.over = x.count == 0;
     rc = run_turn(r, &x.over, e);
     stop_all(&x);
     r->takes = NULL;
+    leave_parts(&x, rc == 0 && x.rc == 0);
     if (rc == 0 && x.rc != 0) {
         rc = x.rc;
         *e = x.why;

@@ -11,7 +11,7 @@ void taking_free(struct taking *t)
     if (t->take != NULL) {
         x->run->ops->cancel(&t->take);
     }
-    stage_abort(&t->stage);
+    keeping_leave(t);
     hasher_free(&t->hasher);
     event_free(t->timer);
     buf_free(&t->small);
@@ -38,9 +38,10 @@ static int write_on(struct taking *t, struct slice bytes, struct err *e)
         uint64_t expect = t->entry.size_bytes != SYNC_SIZE_UNKNOWN && t->entry.size_step <= 1
                               ? t->entry.size_bytes
                               : 0;
-        rc = stage_open(x->run->world.store, expect, false, &t->stage, e);
+        bool named = keeping_worth(&t->entry);
+        rc = stage_open(x->run->world.store, expect, named, &t->stage, e);
         if (rc == E_NOSPACE && x->run->world.make_room(x->run->world.arg, expect) == 0) {
-            rc = stage_open(x->run->world.store, expect, false, &t->stage, e);
+            rc = stage_open(x->run->world.store, expect, named, &t->stage, e);
         }
         if (rc == 0) {
             rc = stage_write(t->stage, t->small.p, t->small.n, 0, e);
@@ -59,11 +60,25 @@ static int write_on(struct taking *t, struct slice bytes, struct err *e)
 
 void taking_begin_anew(struct taking *t)
 {
-    stage_abort(&t->stage);
+    struct run *r = t->all->run;
+
+    keeping_forget(t);
     buf_clear(&t->small);
     hasher_free(&t->hasher);
     t->hasher = hasher_new();
+    lock_take(&r->lock);
+    r->look.bytes_done -= t->at; /* they come again */
+    lock_drop(&r->lock);
     t->at = 0;
+}
+
+void taking_counted(struct taking *t, uint64_t bytes)
+{
+    struct run *r = t->all->run;
+
+    lock_take(&r->lock);
+    r->look.bytes_done += bytes;
+    lock_drop(&r->lock);
 }
 
 static void count_bytes(struct run *r, uint64_t n)
@@ -100,7 +115,7 @@ int taking_on_body(void *arg, struct slice bytes)
 {
     struct taking *t = arg;
     struct err e = {0};
-    uint64_t pause_ms;
+    uint64_t pause_ms, now_ms = clock_now_ms();
     int rc = write_on(t, bytes, &e);
 
     if (rc != 0) {
@@ -110,7 +125,8 @@ int taking_on_body(void *arg, struct slice bytes)
     hasher_add(t->hasher, bytes.p, bytes.n);
     t->at += bytes.n;
     count_bytes(t->all->run, bytes.n);
-    pause_ms = pace_spend(&t->all->run->pace, bytes.n, clock_now_ms(), clock_unix_s());
+    keeping_look(t, now_ms);
+    pause_ms = pace_spend(&t->all->run->pace, bytes.n, now_ms, clock_unix_s());
     if (pause_ms == 0) {
         return 0;
     }
@@ -149,5 +165,8 @@ static void seen_of_take(struct taking *t, const struct take_got *got)
 void taking_seal(struct taking *t, const struct take_got *got)
 {
     seen_of_take(t, got);
-    sealing_add(t);
+    t->seal_due = true;
+    if (t->keeping == NULL) {
+        sealing_add(t);
+    }
 }

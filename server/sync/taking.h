@@ -1,5 +1,5 @@
-/* taking.h - one file of the fetch stage under way, for takes.c, taking.c and sealing.c alone: where its bytes go and how they
- * are sealed.
+/* taking.h - one file of the fetch stage under way, for takes.c, taking.c, keeping.c and sealing.c alone: where its bytes go,
+ * how they are kept and sealed.
  *
  * owns     takes.c makes it, taking_free() ends it, its engine's take included
  * threads  the run's; sealing on the disk pool meanwhile
@@ -7,6 +7,7 @@
 #ifndef SERVER_SYNC_TAKING_H
 #define SERVER_SYNC_TAKING_H
 
+#include "server/sync/part.h"
 #include "server/sync/run_priv.h"
 
 enum { TAKING_VALIDATOR_MAX = 1024 };
@@ -31,6 +32,10 @@ struct taking {       /* one file under way */
     struct seen old_seen;
     struct buf old_row; /* what old_seen points into */
     struct blob *basis;
+    struct keeping *keeping; /* a job that reads the stage; or NULL */
+    bool has_row;            /* in TABLE_PARTIAL, for kept_bytes of the stage */
+    bool seal_due;           /* when that job has ended */
+    uint64_t kept_bytes, kept_ms;
     bool unchanged;
     struct seen seen;
 };
@@ -42,8 +47,10 @@ struct takes {
     unsigned sealers;  /* jobs that seal small ones */
     size_t next;       /* in plan.todo */
     unsigned count;
+    unsigned keepings; /* jobs */
+    struct list parts; /* of earlier runs and attempts, nobody's yet */
     uint64_t vanished, done;
-    bool over;
+    bool over, closing;
     int rc;
     struct err why;
 };
@@ -51,6 +58,7 @@ struct takes {
 void taking_free(struct taking *t);
 /* Nothing of it has come. */
 void taking_begin_anew(struct taking *t);
+void taking_counted(struct taking *t, uint64_t bytes); /* for those who watch */
 void taking_timer(struct taking *t, uint64_t ms);
 /* Events of the engine. */
 MUST_USE int taking_on_begin(void *arg, uint64_t at, struct slice validator);
@@ -61,6 +69,15 @@ void taking_seal(struct taking *t, const struct take_got *got);
 /* sealing.c: takes it off `active`; what is being sealed is waited for. */
 void sealing_add(struct taking *t);
 
+/* keeping.c */
+bool keeping_worth(const struct sync_entry *en);      /* its stage gets a name */
+void keeping_look(struct taking *t, uint64_t now_ms); /* bytes came: saved now and then */
+void keeping_forget(struct taking *t);                /* they are void */
+void keeping_leave(struct taking *t); /* nobody goes on with it for now: what is worth it stays */
+/* True: bytes of an earlier time are being verified, then takes_ask(). */
+MUST_USE bool keeping_resume(struct taking *t, struct list *parts);
+
+void takes_ask(struct taking *t);
 /* takes.c: the first trouble that a retry does not mend ends the stage. */
 void takes_fail(struct takes *x, int rc, const struct err *why);
 void takes_look_over(struct takes *x); /* after a file is done with */

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/repo/xet.h"
+
 enum { NAME_MAX_BYTES = 63 };
 
 static const struct repo_ops *const adapters[] = {
@@ -81,6 +83,7 @@ int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
     r->name = mem_strdup(conf->name);
     r->anonymous_read = conf->anonymous_read;
     r->max_object_bytes = conf->max_object_bytes;
+    r->xet_from_bytes = xet_from_bytes(conf->xet);
     if (r->ops == NULL) {
         rc = err_set(e, E_CONFIG,
                      "%s: repo \"%s\": no protocol \"%s\"; there are generic, hf, hosted, pypi",

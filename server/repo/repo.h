@@ -194,8 +194,10 @@ struct repo {
         by_caller; /* answers depend on the Authorization field: the adapter passes it on, or asks by it */
     const char *public_url; /* what absolute links begin with; NULL: as the client reached us */
     uint64_t max_object_bytes;
-    unsigned slot; /* of its counters (admin/traffic.h) */
-    void *state;   /* the adapter's */
+    uint64_t
+        xet_from_bytes; /* files of so many bytes and more are offered by Xet's protocol, too (xet.h) */
+    unsigned slot;      /* of its counters (admin/traffic.h) */
+    void *state;        /* the adapter's */
     _Atomic uint64_t
         generation; /* bumped by publish, rollback, reload: resolved answers of older ones are void */
     _Atomic uint64_t requests, bytes_out, hits; /* for the page */

@@ -105,3 +105,25 @@ def test_with_hf_xet(home, folder):
     assert home.m.get("/models/me/gpt/model.safetensors").status == 404
     home.run([bins / "hf", "upload", "me/gpt", folder, "."], more={"HF_HUB_DISABLE_XET": "1"})
     assert home.m.get("/models/me/gpt/model.safetensors").body == BIG
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+def test_downloads_by_xet(mirrord, tmp_path, folder, closed):
+    """All files through the chunk store, as those beyond 50 GB go; with a token where one is needed."""
+    from clients.test_hub import World
+    access = "access { anonymous = none }" if closed else ""
+    m = mirrord(f'repo "models" {{ protocol = "hosted" xet = "on" {access} }}')
+    (folder / "model.safetensors").write_bytes(BIG)
+    w = World(m, tmp_path)
+    w.env.update(HF_ENDPOINT=f"http://127.0.0.1:{m.port}/models", HF_TOKEN=m.token("ci", "publish:models/me/*", "read:models/me/*"))
+    bins = client("", True)
+    w.run([bins / "hf", "upload", "me/gpt", folder, "."], more={"HF_HUB_DISABLE_XET": "1"})
+    if not closed:
+        w.env.pop("HF_TOKEN")
+    got = w.python(bins, TREE + "import json; from huggingface_hub import snapshot_download as s; print(json.dumps(tree(s('me/gpt'))))")
+    assert got == sums({**{k: v for k, v in FILES.items()}, "model.safetensors": BIG})
+    asked = m.access_log.read_text()
+    assert f"/data/{hashlib.sha256(BIG).hexdigest()}" in asked
+    other = m.get(f"/models/api/models/me/gpt/xet/{'0' * 40}/data/{hashlib.sha256(BIG).hexdigest()}")
+    assert other.status == (401 if closed else 200)
+    assert m.get(f"/models/api/models/me/none/xet/{'0' * 40}/data/{hashlib.sha256(BIG).hexdigest()}").status == (401 if closed else 404)

@@ -19,7 +19,7 @@ static struct xet_place place_of(const struct hf_ask *k)
 
 void chunks_announce(struct hf_ask *k, const struct manifest_entry *f)
 {
-    if (f->size_bytes >= ((const struct hf *)k->r->state)->xet_from) {
+    if (f->size_bytes >= k->r->xet_from_bytes) {
         struct xet_place at = place_of(k);
         xet_announce(&at, &f->sha256, k->a, k->p);
     }
@@ -30,7 +30,7 @@ void chunks_token(struct hf_ask *k)
     struct xet_place at;
     struct manifest m;
 
-    if (((const struct hf *)k->r->state)->xet_from == UINT64_MAX) {
+    if (k->r->xet_from_bytes == UINT64_MAX) {
         say_error(k, 404, SLICE_NONE,
                   SLICE("this mirror gives files over HTTP, its Xet store is switched off"));
     } else if (access_commit(k) && access_manifest(k, &m) && access_try(k, &m)) {

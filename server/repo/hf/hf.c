@@ -44,7 +44,6 @@ static int hf_open(struct repo *r, const struct repo_conf *conf, struct err *e)
     state = NEW(struct hf);
     state->public_url = public_url(conf);
     state->service = ours;
-    state->xet_from = xet_from_bytes(conf->xet);
     r->by_caller = !ours;
     r->state = state;
     return 0;
@@ -246,7 +245,7 @@ static void plan_tree(struct hf_ask *k)
     if (!access_commit(k) || !access_manifest(k, &m)) {
         return;
     }
-    rc = manifest_list(&m, k->at.path, recursive, ((const struct hf *)k->r->state)->xet_from, &out);
+    rc = manifest_list(&m, k->at.path, recursive, k->r->xet_from_bytes, &out);
     if (rc == E_NOTFOUND) {
         say_no_file(k);
     } else if (rc != 0) {
@@ -281,7 +280,7 @@ static void plan_paths(struct hf_ask *k)
             if (out.n > 1) {
                 buf_byte(&out, ',');
             }
-            manifest_say(&f, ((const struct hf *)k->r->state)->xet_from, &out);
+            manifest_say(&f, k->r->xet_from_bytes, &out);
         }
         count++;
     }

@@ -21,10 +21,9 @@
 #define HF_MAKE_JSON  "json"
 #define HF_MAKE_PROBE "probe" /* nothing: that it may be read is all */
 
-struct hf {            /* repo->state */
-    char *public_url;  /* "http://mirror:8080/hf/", or NULL: as the request says */
-    bool service;      /* our credential fetches for everybody; else each caller's own */
-    uint64_t xet_from; /* LFS files of so many bytes and more are offered by our chunk store */
+struct hf {           /* repo->state */
+    char *public_url; /* "http://mirror:8080/hf/", or NULL: as the request says */
+    bool service;     /* our credential fetches for everybody; else each caller's own */
 };
 
 struct hf_ask {

@@ -203,6 +203,7 @@ static void plan_file(struct hub_ask *k)
     say_commit(k);
     plan_field(k->p, SLICE("x-linked-etag"), k->p->etag);
     plan_field(k->p, SLICE("x-linked-size"), arena_u64(k->a, f->entry.size_bytes));
+    hub_announce(k, &f->entry);
 }
 
 static void plan_whoami(struct hub_ask *k)
@@ -276,7 +277,10 @@ static void plan_read(struct hub_ask *k)
         plan_auth_check(k);
         break;
     case HF_XET:
-        hub_say(k, 404, NULL, SLICE("this mirror's own files are not in a chunk store"));
+        hub_token(k);
+        break;
+    case HF_XET_STORE:
+        hub_store(k);
         break;
     case HF_WHOAMI:
         plan_whoami(k);
@@ -284,7 +288,6 @@ static void plan_read(struct hub_ask *k)
     case HF_TELEMETRY:
         hub_say_json(k, SLICE("{}"));
         break;
-    case HF_XET_STORE:
     case HF_PATHS:
     case HF_WRITE:
     case HF_NONE:

@@ -6,6 +6,7 @@
  *
  *   hub.c         what each route comes to              hub_write.c    creating, preupload, LFS batch, commit
  *   hub_commit.c  the lines of a commit, as they come   hub_list.c     documents made of a tree (a pool thread)
+ *   hub_chunks.c  files by Xet's protocol
  *
  * threads  plan: loops; everything it makes is in the request's arena
  */
@@ -50,6 +51,9 @@ const struct snap *hub_version(struct hub_ask *k);
 void hub_commit_id(const struct digest *root, char out[HUB_COMMIT_HEX + 1]);
 bool hub_query(struct slice query, const char *name, struct slice value);
 void hub_write(struct hub_ask *k);
+void hub_announce(struct hub_ask *k, const struct entry *en);
+void hub_token(struct hub_ask *k);
+void hub_store(struct hub_ask *k); /* whatever HF_XET_STORE asks for */
 
 extern const struct put_reader hub_commit_reader;
 

@@ -90,10 +90,16 @@ static void lfs(struct hub_list *l, const struct entry *en, const char *id, cons
 
 static void file_row(struct hub_list *l, const struct entry *en)
 {
+    char hex[DIGEST_HEX + 1];
+
     jwrite_open(&l->j, '{');
     text(l, "type", SLICE("file"));
     text(l, "path", en->path);
     lfs(l, en, "oid", "oid");
+    if (en->size_bytes >= l->r->xet_from_bytes) {
+        digest_format(&en->digest, hex);
+        text(l, "xetHash", slice_str(hex));
+    }
     jwrite_close(&l->j, '}');
 }
 

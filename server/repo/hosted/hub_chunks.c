@@ -1,0 +1,121 @@
+/* hub_chunks.c - files of hosted trees by Xet's protocol (repo/xet.h): the blobs themselves, framed as they leave. */
+#include "common/os/clock.h"
+#include "server/repo/capability.h"
+#include "server/repo/hosted/hub.h"
+#include "server/repo/xet.h"
+#include "server/store/keep.h"
+#include "server/store/row.h"
+
+static struct xet_place place_of(const struct hub_ask *k, struct slice commit)
+{
+    return (struct xet_place){.home = plan_home(k->r, k->req, k->path, k->a),
+                              .type = k->at.type,
+                              .id = k->at.id,
+                              .commit = commit};
+}
+
+void hub_announce(struct hub_ask *k, const struct entry *en)
+{
+    if (en->size_bytes >= k->r->xet_from_bytes) {
+        struct xet_place at = place_of(k, slice_str(k->commit));
+        xet_announce(&at, &en->digest, k->a, k->p);
+    }
+}
+
+void hub_token(struct hub_ask *k)
+{
+    if (k->r->xet_from_bytes == UINT64_MAX) {
+        hub_say(k, 404, NULL,
+                SLICE("this mirror gives files over HTTP, its Xet store is switched off"));
+    } else if (hub_version(k) != NULL) {
+        struct xet_place at = place_of(k, slice_str(k->commit));
+        xet_token(&at, http_req_field(k->req, "authorization"), clock_unix_s(), k->a, k->p);
+    }
+}
+
+/* A right to the tree is one to what any kept version of it holds. False: the plan says what is missing. */
+static bool find(struct hub_ask *k, const struct digest *d, struct entry *out)
+{
+    struct buf key = BUF_INIT(4096);
+    const struct fact *held;
+    const struct fact *row;
+    struct blob_row b;
+    struct err e;
+
+    holder_key(&key, d, slice_str(k->r->name), 't', k->at.id);
+    held = plan_row(k->facts, TABLE_HOLDER, arena_copy(k->a, buf_slice(&key)), k->p);
+    buf_free(&key);
+    row = held == NULL || held->rc != 0
+              ? held
+              : plan_row(k->facts, TABLE_BLOB,
+                         arena_copy(k->a, slice_of((const char *)d->b, DIGEST_BYTES)), k->p);
+    if (row == NULL) {
+        return false;
+    }
+    if (row->rc != 0 || blob_row_decode(row->bytes, &b, &e) != 0) {
+        hub_say(k, 404, "EntryNotFound",
+                arena_fmt(k->a, "no such file in " SLICE_FMT, SLICE_ARG(k->at.id)));
+        return false;
+    }
+    *out = (struct entry){
+        .path = SLICE(""), .type = ENTRY_FILE, .digest = *d, .size_bytes = b.size_bytes};
+    return true;
+}
+
+static bool use_key(struct hub_ask *k, const struct digest *d)
+{
+    struct xet_place at = place_of(k, k->at.rev);
+    struct slice key = k->req->query;
+    struct slice secret;
+
+    if (!slice_eqs(slice_cut(&key, '='), "key")) {
+        return true;
+    }
+    if (!capability_open(key, xet_purpose(k->r, &at, d, k->a), clock_unix_s(), k->a, &secret)) {
+        hub_say(k, 403, NULL, SLICE("this address is no longer good: ask for a new one"));
+        return false;
+    }
+    k->p->right = RIGHT_KNOWN;
+    return true;
+}
+
+static void answer_terms(struct hub_ask *k, const struct entry *en)
+{
+    struct xet_place at = place_of(k, k->at.rev);
+    struct slice key = SLICE_NONE;
+
+    if (!k->r->anonymous_read) {
+        key = capability_seal(xet_purpose(k->r, &at, &en->digest, k->a), SLICE(""),
+                              clock_unix_s() + XET_KEY_S, k->a);
+    }
+    xet_terms(&at, k->req, &en->digest, en->size_bytes, key, k->a, k->p);
+}
+
+static void answer_data(struct hub_ask *k, const struct entry *en)
+{
+    char hex[DIGEST_HEX + 1];
+
+    digest_format(&en->digest, hex);
+    k->p->kind = PLAN_BLOB;
+    k->p->entry = *en;
+    k->p->xorb = true;
+    k->p->etag = arena_fmt(k->a, "\"xorb-%s\"", hex);
+    k->p->cache_control = k->r->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache");
+}
+
+void hub_store(struct hub_ask *k)
+{
+    struct entry en;
+    struct digest d;
+    enum xet_ask ask = xet_path_parse(k->at.path, &d);
+
+    if (ask == XET_ASK_NONE || !hf_is_commit(k->at.rev)) {
+        hub_say(k, 404, NULL, SLICE("this Xet store has reconstructions (v1) and data"));
+    } else if ((ask == XET_ASK_DATA && !use_key(k, &d)) || !find(k, &d, &en)) {
+        return;
+    } else if (ask == XET_ASK_TERMS) {
+        answer_terms(k, &en);
+    } else {
+        answer_data(k, &en);
+    }
+}

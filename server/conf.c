@@ -12,6 +12,7 @@
 #include "server/conf/value.h"
 #include "server/gate/network.h"
 #include "server/net/tls.h"
+#include "server/rsync/users.h"
 #include "server/sync/sync.h"
 
 struct conf_file { /* what conf_read() gives out is its first field */
@@ -294,6 +295,7 @@ static int read_limit(const struct settings_node *nd, struct limit_conf *l, stru
 static int read_door(const struct settings_node *nd, struct rsync_conf *d, struct arena *a,
                      struct err *e)
 {
+    struct err why;
     int rc = values_fill(nd, d, a, e);
 
     d->address = nd->title;
@@ -302,6 +304,9 @@ static int read_door(const struct settings_node *nd, struct rsync_conf *d, struc
                               "rsync \"%.80s\", that is no address and port, write one such as "
                               "0.0.0.0:873",
                               nd->title);
+    }
+    if (rc == 0 && d->users != NULL && users_check(d->users, &why) != 0) {
+        return settings_wrong(nd->at, e, "%s", why.text);
     }
     return rc;
 }

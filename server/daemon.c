@@ -11,6 +11,7 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/traffic.h"
+#include "server/modules.h"
 #include "server/moved.h"
 #include "server/serve.h"
 #include "server/store/keep.h"
@@ -110,65 +111,6 @@ static void on_change(void *arg, struct slice repo, struct slice key)
 {
     struct daemon *d = arg;
     serve_forget(d->serve, repo, key);
-}
-
-/* --- rsync clients --- */
-
-static bool module_readable(void *arg, struct slice module, struct slice *tree)
-{
-    struct repo_set *rs = repo_set_hold(arg);
-    const struct repo *r = repo_set_find(rs, module);
-    bool yes = r != NULL && r->anonymous_read;
-
-    *tree = yes && r->synced ? SLICE(SYNC_TREE) : SLICE_NONE;
-    repo_set_release(&rs);
-    return yes;
-}
-
-static int seen(void *arg, struct slice name, const struct snap *sn)
-{
-    (void)name;
-    (void)sn;
-    *(bool *)arg = true;
-    return 1;
-}
-
-/* Those that have something. */
-static void each_module(void *arg, void (*tell)(void *to, const char *module), void *to)
-{
-    struct daemon *d = arg;
-    struct repo_set *rs = repo_set_hold(d);
-
-    for (size_t i = 0; i < rs->count; i++) {
-        bool some = false;
-        const struct repo *r = rs->repo[i];
-        if (r->anonymous_read && head_list(d->store, slice_str(r->name), seen, &some, NULL) >= 0 &&
-            some) {
-            tell(to, r->name);
-        }
-    }
-    repo_set_release(&rs);
-}
-
-static int open_doors(struct daemon *d, const struct conf *c, struct err *e)
-{
-    struct door_modules m = {module_readable, each_module, d};
-    int rc = 0;
-
-    d->doors = mem_array(c->doors_count + 1, sizeof d->doors[0]);
-    for (size_t i = 0; i < c->doors_count && rc == 0; i++) {
-        rc = door_open(&c->doors[i], d->store, &m, &d->doors[i], e);
-        d->doors_count += rc == 0;
-    }
-    return rc;
-}
-
-static void close_doors(struct daemon *d)
-{
-    for (size_t i = 0; i < d->doors_count; i++) {
-        door_close(&d->doors[i]);
-    }
-    free(d->doors);
 }
 
 static int make_room(void *arg, uint64_t need_bytes)
@@ -328,7 +270,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     d->sync = open_sync(d);
     rc = daemon_set_sync(d, d->set, e);
     if (rc == 0) {
-        rc = open_doors(d, c, e);
+        rc = modules_open(d, c, e);
     }
     if (rc != 0) {
         goto out;
@@ -353,7 +295,7 @@ void daemon_close(struct daemon **dp)
     }
     *dp = NULL;
     control_close(&d->control);
-    close_doors(d);
+    modules_close(d);
     sync_close(&d->sync);
     http_server_close(&d->http);
     pool_close(&d->readers);
@@ -512,10 +454,7 @@ int daemon_run(struct daemon *d)
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGUSR1);
     http_server_start(d->http);
-    for (size_t i = 0; i < d->doors_count; i++) {
-        door_start(d->doors[i]);
-        log_info("rsync.ready", "listen=%s", door_address(d->doors[i]));
-    }
+    modules_start(d);
     d->ready = true;
     d->reload_ok = true;
     d->reload_ok_unix_s = clock_unix_s();

@@ -39,7 +39,8 @@ static void compare_what_stays(const struct conf *was, const struct conf *is, st
         if (i >= is->doors_count || i >= was->doors_count ||
             !same(was->doors[i].address, is->doors[i].address) ||
             was->doors[i].connections != is->doors[i].connections ||
-            was->doors[i].stall_ms != is->doors[i].stall_ms) {
+            was->doors[i].stall_ms != is->doors[i].stall_ms ||
+            !same(was->doors[i].users, is->doors[i].users)) {
             stays_if(stays, true, "rsync", (i < is->doors_count ? is : was)->doors[i].address);
         }
     }

@@ -53,6 +53,8 @@ ARROWS = {
     "server/rsync": COMMON | {
         "server/store",
         "server/net",
+        "server/gate",       # who may, how much: as for requests
+        "server/http",       # pace.h: a client's answers share one; principal.h
         "server/sync/rsync",  # the wire's numbers, frames and lists are the same from both ends
     },
     "server/ctl": COMMON,

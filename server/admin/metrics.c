@@ -55,6 +55,14 @@ static void of_repo(struct text *t, const char *repo, double v)
     number(t->out, v);
 }
 
+static void print_rsync_sessions(struct text *t)
+{
+    for (unsigned o = 0; o < DOOR_OUTCOMES; o++) {
+        buf_addf(t->out, "%s{outcome=\"%s\"} %" PRIu64 "\n", t->name,
+                 door_outcome_name((enum door_outcome)o), t->s->rsync.sessions[o]);
+    }
+}
+
 static void print_sync_runs(struct text *t)
 {
     for (size_t i = 0; i < t->s->syncs; i++) {

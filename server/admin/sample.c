@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "server/modules.h"
+
 void sample_take(struct daemon *d, struct sample *out)
 {
     memset(out, 0, sizeof(*out));
@@ -15,6 +17,7 @@ void sample_take(struct daemon *d, struct sample *out)
     out->fills = cache_fills(d->cache, out->fill, SAMPLE_FILLS);
     out->sync = mem_array(SAMPLE_SYNCS, sizeof *out->sync);
     out->syncs = d->sync != NULL ? sync_glance(d->sync, out->sync, SAMPLE_SYNCS) : 0;
+    modules_sum(d, &out->rsync);
     out->ratelimited = gate_limited(d->gate);
     out->access_log_dropped = access_log_dropped(d->access);
 }

@@ -25,6 +25,7 @@ struct sample {
     struct fill_info fill[SAMPLE_FILLS];
     struct sync_view *sync; /* of synced repos */
     size_t syncs;
+    struct door_stats rsync;
     uint64_t ratelimited, access_log_dropped;
 };
 

@@ -109,6 +109,14 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
     jo_u64(out, "h2", s.http.open_h2);
     jo_u64(out, "tls", s.http.open_tls);
     jo_shut(out, '}');
+    if (d->doors_count > 0) {
+        jo_open(out, "rsync", '{');
+        jo_u64(out, "open", s.rsync.open);
+        jo_u64(out, "served", s.rsync.sessions[DOOR_SERVED]);
+        jo_u64(out, "files", s.rsync.files);
+        jo_u64(out, "sent", s.rsync.sent_bytes);
+        jo_shut(out, '}');
+    }
     disk_json(out, &s.space, s.healthy);
     jo_open(out, "repos", '[');
     for (size_t i = 0; i < s.set->count; i++) {

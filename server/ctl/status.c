@@ -51,8 +51,8 @@ const char *state_word(const json_t *status)
 
 int ctl_status(struct ctl *c, struct err *e)
 {
-    char used[UNITS_TEXT], quota[UNITS_TEXT], unused[UNITS_TEXT], up[UNITS_TEXT];
-    const json_t *disk;
+    char used[UNITS_TEXT], sent[UNITS_TEXT], quota[UNITS_TEXT], unused[UNITS_TEXT], up[UNITS_TEXT];
+    const json_t *disk, *rsync;
     json_t *ok = NULL;
     int rc = act(c, request("status"), &ok, e);
 
@@ -60,6 +60,7 @@ int ctl_status(struct ctl *c, struct err *e)
         json_decref(ok);
         return rc;
     }
+    rsync = json_object_get(ok, "rsync");
     disk = json_object_get(ok, "disk");
     size_format(get_u64(disk, "used"), used);
     size_format(get_u64(disk, "quota"), quota);
@@ -70,6 +71,11 @@ int ctl_status(struct ctl *c, struct err *e)
         get_bool(json_object_get(ok, "reload"), "ok")
             ? ""
             : ", the last reload FAILED: `mirrorctl config test`");
+    if (rsync != NULL) {
+        size_format(get_u64(rsync, "sent"), sent);
+        say(c, "rsync: %" PRIu64 " clients, %" PRIu64 " served, %s sent\n", get_u64(rsync, "open"),
+            get_u64(rsync, "served"), sent);
+    }
     say(c, "disk: %s of %s in %" PRIu64 " files, %s free%s\n", used, quota, get_u64(disk, "blobs"),
         unused, get_bool(disk, "full") ? ", FULL" : "");
     say(c, "\n");

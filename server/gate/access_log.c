@@ -77,9 +77,12 @@ static void client_text(const struct sockaddr_storage *peer, char out[INET6_ADDR
     }
 }
 
-static const char *version_text(enum http_version v)
+static const char *protocol_text(const struct access_entry *en)
 {
-    switch (v) {
+    if (en->protocol != NULL) {
+        return en->protocol;
+    }
+    switch (en->req->version) {
     case HTTP_10:
         return "HTTP/1.0";
     case HTTP_11:
@@ -108,7 +111,7 @@ static void json_line(struct buf *out, const struct access_entry *en, uint64_t u
     pair(out, "host", r->host);
     pair(out, "path", r->path);
     buf_addf(out, ",\"proto\":\"%s\",\"tls\":%s,\"status\":%d,\"bytes\":%" PRIu64,
-             version_text(r->version), r->tls ? "true" : "false", en->status, en->bytes);
+             protocol_text(en), r->tls ? "true" : "false", en->status, en->bytes);
     buf_addf(out, ",\"complete\":%s,\"dur_ms\":%.3f,\"ttfb_ms\":%.3f",
              en->complete ? "true" : "false", (double)en->took_ns / 1e6,
              (double)en->first_ns / 1e6);
@@ -116,6 +119,10 @@ static void json_line(struct buf *out, const struct access_entry *en, uint64_t u
     pair(out, "repo", en->repo);
     pair(out, "range", http_req_field(r, "range"));
     pair(out, "ua", http_req_field(r, "user-agent"));
+    if (en->protocol != NULL) {
+        pair(out, "outcome", slice_str(en->outcome));
+        buf_addf(out, ",\"files\":%" PRIu64, en->files);
+    }
     buf_str(out, "}\n");
 }
 
@@ -142,7 +149,7 @@ static void combined_line(struct buf *out, const struct access_entry *en, uint64
     escaped(out, r->method_text, false);
     buf_byte(out, ' ');
     escaped(out, r->path, false);
-    buf_addf(out, " %s\" %d %" PRIu64, version_text(r->version), en->status, en->bytes);
+    buf_addf(out, " %s\" %d %" PRIu64, protocol_text(en), en->status, en->bytes);
     quoted_or_dash(out, http_req_field(r, "referer"));
     quoted_or_dash(out, http_req_field(r, "user-agent"));
     buf_byte(out, '\n');

@@ -174,6 +174,15 @@ out:
     return rc;
 }
 
+int gate_named(struct gate *g, struct slice name, struct principal *who, struct err *e)
+{
+    struct token *t = NULL;
+    int rc = tokens_named(g->tokens, name, clock_unix_s(), &t, e);
+
+    *who = (struct principal){.name = rc == 0 ? token_name(t) : SLICE(""), .token = t};
+    return rc;
+}
+
 /* A principal's token is const for all others: only its count changes. */
 static struct token *token_of(const struct principal *who)
 {
@@ -277,6 +286,14 @@ static uint32_t connections_of(struct gate *g, const uint8_t address[16])
 
     limits_release(&ls);
     return most > 0 ? most : UINT32_MAX;
+}
+
+uint32_t gate_most_connections(struct gate *g, const struct sockaddr_storage *peer)
+{
+    uint8_t address[16];
+
+    address_of(peer, address);
+    return connections_of(g, address);
 }
 
 bool gate_connect(struct gate *g, const struct sockaddr_storage *peer)

@@ -46,6 +46,8 @@ bool gate_client(struct gate *g, const struct http_req *r, struct forwarded *out
  * gate_release(). */
 MUST_USE int gate_identify(struct gate *g, const struct http_req *r, struct principal *who,
                            struct err *e);
+/* The token of a name, for who has proved otherwise that it is theirs (rsync's passwords). E_NOTFOUND: none that is good. */
+MUST_USE int gate_named(struct gate *g, struct slice name, struct principal *who, struct err *e);
 /* A second count of the same token, for work that outlives the exchange. */
 void gate_hold(struct gate *g, const struct principal *who, struct principal *out);
 void gate_release(struct gate *g, struct principal *who);
@@ -61,6 +63,7 @@ void gate_spend(struct gate *g, const struct principal *who, const struct sockad
                 uint64_t now_ms, struct gate_verdict *out);
 uint64_t gate_limited(struct gate *g); /* requests that did not pass */
 /* Connections of a client address: false when over its limit; a trusted proxy's are many clients'. Paired with gate_disconnect. */
+uint32_t gate_most_connections(struct gate *g, const struct sockaddr_storage *peer);
 bool gate_connect(struct gate *g, const struct sockaddr_storage *peer);
 void gate_disconnect(struct gate *g, const struct sockaddr_storage *peer);
 
@@ -85,7 +88,10 @@ struct access_entry {
     const struct http_req *req;
     const struct principal *who;
     struct slice repo;
-    const char *cache; /* "HIT", "MISS", ... */
+    const char *cache;    /* "HIT", "MISS", ... */
+    const char *protocol; /* NULL: HTTP, as req has it; else files and outcome are told too */
+    const char *outcome;
+    uint64_t files;
     int status;
     uint64_t bytes, took_ns, first_ns;
     bool complete;

@@ -264,6 +264,28 @@ static struct token *by_name(struct tokens *ts, struct slice name)
     return NULL;
 }
 
+int tokens_named(struct tokens *ts, struct slice name, uint64_t now_unix_s, struct token **out,
+                 struct err *e)
+{
+    struct token *t;
+
+    lock_take(&ts->lock);
+    t = by_name(ts, name);
+    if (t != NULL && t->expires_unix_s != 0 && t->expires_unix_s <= now_unix_s) {
+        t = NULL;
+    }
+    if (t != NULL) {
+        token_hold(t);
+    }
+    lock_drop(&ts->lock);
+    if (t == NULL) {
+        return err_set(e, E_NOTFOUND, "no token of that name is good");
+    }
+    atomic_store_explicit(&t->last_used_unix_s, now_unix_s, memory_order_relaxed);
+    *out = t;
+    return 0;
+}
+
 static int name_check(struct slice name, struct err *e)
 {
     static const char letters[] =

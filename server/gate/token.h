@@ -19,6 +19,9 @@ bool token_shaped(struct slice text); /* begins as ours do */
 /* E_DENIED with a reason that tells a stranger nothing about which tokens exist. */
 MUST_USE int tokens_find(struct tokens *ts, struct slice text, uint64_t now_unix_s,
                          struct token **out, struct err *e);
+/* Whoever else proved that it is who that token names. E_NOTFOUND: there is none, or it has expired. */
+MUST_USE int tokens_named(struct tokens *ts, struct slice name, uint64_t now_unix_s,
+                          struct token **out, struct err *e);
 struct token *token_hold(struct token *t);
 void token_release(struct token **tp);
 struct slice token_name(const struct token *t);

@@ -12,6 +12,7 @@
 #include "common/os/clock.h"
 #include "common/os/lock.h"
 #include "server/net/sock.h"
+#include "server/rsync/users.h"
 
 enum { TICK_MS = 250, PARTING_MS = 2000, PARTING_MAX = 256 };
 
@@ -20,6 +21,7 @@ struct visitor {
     struct door *door;
     pthread_t thread;
     int fd;
+    struct sockaddr_storage peer;
     atomic_bool over;
     uint64_t parting_ms; /* no thread: turned away, closed by then */
 };
@@ -36,22 +38,75 @@ struct door {
     struct list visitors; /* of the accepting thread; after its end, of door_close() */
     unsigned count;
     unsigned parting;
-    _Atomic uint64_t sessions;
+    char *users;
+    struct gate *gate;
+    void (*ended)(void *arg, const struct door_visit *v);
+    void *arg;
+    _Atomic uint64_t sessions[DOOR_OUTCOMES];
+    _Atomic uint64_t files, bytes, sent_bytes;
+    _Atomic uint32_t open;
 };
+
+const char *door_outcome_name(enum door_outcome o)
+{
+    static const char *const names[DOOR_OUTCOMES] = {"served",  "absent", "denied", "busy",
+                                                     "refused", "broken", "stopped"};
+    return names[o];
+}
+
+static enum door_outcome outcome_of(int rc)
+{
+    switch (rc) {
+    case 0:
+        return DOOR_SERVED;
+    case E_NOTFOUND:
+        return DOOR_ABSENT;
+    case E_DENIED:
+        return DOOR_DENIED;
+    case E_BUSY:
+        return DOOR_BUSY;
+    case E_UNSUPPORTED:
+    case E_INVALID:
+    case E_TOOBIG:
+        return DOOR_REFUSED;
+    case E_NETWORK:
+    case E_TIMEOUT:
+    case E_PROTOCOL:
+        return DOOR_BROKEN;
+    default:
+        return DOOR_STOPPED;
+    }
+}
+
+static void note(struct door *d, struct door_visit *v)
+{
+    v->outcome = outcome_of(v->rc);
+    atomic_fetch_add(&d->sessions[v->outcome], 1);
+    atomic_fetch_add(&d->files, v->end.files);
+    atomic_fetch_add(&d->bytes, v->end.bytes);
+    atomic_fetch_add(&d->sent_bytes, v->end.sent_bytes);
+    d->ended(d->arg, v);
+}
 
 static void *serve(void *arg)
 {
     struct visitor *v = arg;
-    struct session_end end;
+    struct door *d = v->door;
     struct err e = {.code = 0};
-    uint64_t began = clock_now_ms();
-    int rc = session_run(v->fd, &v->door->site, &end, &e);
+    struct door_visit visit = {.peer = &v->peer};
+    uint64_t began = clock_now_ns();
 
+    atomic_fetch_add(&d->open, 1);
+    visit.rc = session_run(v->fd, &v->peer, &d->site, &visit.end, &e);
+    visit.took_ns = clock_now_ns() - began;
     log_info("rsync.session",
-             "module=%s files=%" PRIu64 " bytes=%" PRIu64 " sent=%" PRIu64 " took_ms=%" PRIu64
-             " end=\"%s\"",
-             end.module, end.files, end.bytes, end.sent_bytes, clock_now_ms() - began,
-             rc == 0 ? "served" : e.text);
+             "module=%s user=%s files=%" PRIu64 " bytes=%" PRIu64 " sent=%" PRIu64
+             " took_ms=%" PRIu64 " end=\"%s\"",
+             visit.end.module, visit.end.user, visit.end.files, visit.end.bytes,
+             visit.end.sent_bytes, visit.took_ns / 1000000, visit.rc == 0 ? "served" : e.text);
+    note(d, &visit);
+    gate_disconnect(d->gate, &v->peer);
+    atomic_fetch_sub(&d->open, 1);
     shutdown(v->fd, SHUT_RDWR);
     atomic_store(&v->over, true);
     return NULL;
@@ -75,16 +130,17 @@ static void reap(struct door *d, bool all)
 }
 
 /* Closed at once, with its greeting unread, the socket would be reset before the client has read why. */
-static void turn_away(struct door *d, int fd)
+static void turn_away(struct door *d, int fd, const struct sockaddr_storage *peer, uint32_t most)
 {
+    struct door_visit visit = {.peer = peer, .rc = E_BUSY};
     char text[120];
     int n = snprintf(text, sizeof text,
                      "@RSYNCD: 31.0 md5\n@ERROR: max connections (%" PRIu32
                      ") reached -- try again later\n",
-                     d->connections);
-
+                     most);
     struct visitor *v;
 
+    note(d, &visit);
     (void)!send(fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (d->parting >= PARTING_MAX) {
         close(fd);
@@ -99,22 +155,26 @@ static void turn_away(struct door *d, int fd)
     d->parting++;
 }
 
-static void let_in(struct door *d, int fd)
+static void let_in(struct door *d, int fd, const struct sockaddr_storage *peer)
 {
     struct visitor *v;
 
     reap(d, false);
     if (d->count >= d->connections) {
-        turn_away(d, fd);
+        turn_away(d, fd, peer, d->connections);
+        return;
+    }
+    if (!gate_connect(d->gate, peer)) {
+        turn_away(d, fd, peer, gate_most_connections(d->gate, peer));
         return;
     }
     sock_tune(fd);
     v = NEW(struct visitor);
     v->door = d;
     v->fd = fd;
+    v->peer = *peer;
     list_push_back(&d->visitors, &v->node);
     d->count++;
-    atomic_fetch_add(&d->sessions, 1);
     v->thread = thread_start("rsync", serve, v);
 }
 
@@ -124,14 +184,16 @@ static void *accept_all(void *arg)
 
     while (!atomic_load(&d->stop)) {
         struct pollfd p = {.fd = d->fd, .events = POLLIN};
+        struct sockaddr_storage peer = {.ss_family = AF_UNSPEC};
+        socklen_t peer_n = sizeof peer;
         int fd;
         if (poll(&p, 1, TICK_MS) <= 0) {
             reap(d, false);
             continue;
         }
-        fd = accept4(d->fd, NULL, NULL, SOCK_CLOEXEC);
+        fd = accept4(d->fd, (struct sockaddr *)&peer, &peer_n, SOCK_CLOEXEC);
         if (fd != -1) {
-            let_in(d, fd);
+            let_in(d, fd, &peer);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
             poll(NULL, 0, TICK_MS); /* until others end */
         }
@@ -139,12 +201,14 @@ static void *accept_all(void *arg)
     return NULL;
 }
 
-int door_open(const struct rsync_conf *conf, struct store *s, const struct door_modules *m,
-              struct door **out, struct err *e)
+int door_open(const struct rsync_conf *conf, const struct door_site *site, struct door **out,
+              struct err *e)
 {
     struct door *d;
     int fd;
-    int rc = sock_listen(conf->address, &fd, e);
+    int rc = conf->users != NULL ? users_check(conf->users, e) : 0;
+
+    rc = rc != 0 ? rc : sock_listen(conf->address, &fd, e);
 
     if (rc != 0) {
         return rc;
@@ -152,13 +216,19 @@ int door_open(const struct rsync_conf *conf, struct store *s, const struct door_
     d = NEW(struct door);
     d->fd = fd;
     d->connections = conf->connections;
-    d->listings = listings_open(s);
+    d->listings = listings_open(site->store);
     list_init(&d->visitors);
     sock_bound(fd, d->address);
+    d->users = conf->users != NULL ? mem_strdup(conf->users) : NULL;
+    d->gate = site->gate;
+    d->ended = site->ended;
+    d->arg = site->arg;
     d->site = (struct session_site){.listings = d->listings,
-                                    .readable = m->readable,
-                                    .each = m->each,
-                                    .arg = m->arg,
+                                    .welcome = {.gate = site->gate,
+                                                .users = d->users,
+                                                .find = site->find,
+                                                .each = site->each,
+                                                .arg = site->arg},
                                     .stall_ms = conf->stall_ms,
                                     .stop = &d->stop};
     *out = d;
@@ -176,9 +246,15 @@ const char *door_address(const struct door *d)
     return d->address;
 }
 
-uint64_t door_sessions(struct door *d)
+void door_stats(const struct door *d, struct door_stats *out)
 {
-    return atomic_load(&d->sessions);
+    *out = (struct door_stats){.files = atomic_load(&d->files),
+                               .bytes = atomic_load(&d->bytes),
+                               .sent_bytes = atomic_load(&d->sent_bytes),
+                               .open = atomic_load(&d->open)};
+    for (unsigned o = 0; o < DOOR_OUTCOMES; o++) {
+        out->sessions[o] = atomic_load(&d->sessions[o]);
+    }
 }
 
 void door_close(struct door **dp)
@@ -196,5 +272,6 @@ void door_close(struct door **dp)
     reap(d, true);
     close(d->fd);
     listings_close(&d->listings);
+    free(d->users);
     free(d);
 }

@@ -12,22 +12,54 @@ struct rsync_conf {
     const char *address;
     uint32_t connections;
     uint32_t stall_ms;
+    const char *users; /* file of passwords, or NULL */
 };
 
-struct door_modules { /* asked by sessions, on their threads */
-    bool (*readable)(void *arg, struct slice module, struct slice *tree); /* as in session.h */
+enum door_outcome {
+    DOOR_SERVED,
+    DOOR_ABSENT,  /* no such module, nothing published in it, no such path */
+    DOOR_DENIED,  /* a wrong password, a path that is not theirs */
+    DOOR_BUSY,    /* over a limit */
+    DOOR_REFUSED, /* what is not served here */
+    DOOR_BROKEN,  /* the client left, fell silent, or made no sense */
+    DOOR_STOPPED, /* by us: the server stops, or a file could not be read */
+};
+enum { DOOR_OUTCOMES = DOOR_STOPPED + 1 };
+const char *door_outcome_name(enum door_outcome o);
+
+struct door_visit {
+    const struct sockaddr_storage *peer;
+    struct session_end end;
+    uint64_t took_ns;
+    int rc;
+    enum door_outcome outcome;
+};
+
+struct door_stats {
+    uint64_t sessions[DOOR_OUTCOMES]; /* that have ended */
+    uint64_t files, bytes, sent_bytes;
+    uint32_t open;
+};
+
+struct door_site { /* outlives the door; calls come on the sessions' threads */
+    struct store *store;
+    struct gate *gate;
+    enum module_kind (*find)(void *arg, struct slice module,
+                             struct slice *tree); /* as in welcome.h */
     void (*each)(void *arg, void (*tell)(void *to, const char *module), void *to);
+    /* Once a session, also of one that was turned away. */
+    void (*ended)(void *arg, const struct door_visit *v);
     void *arg;
 };
 
 struct door;
 
 /* Listens at once; door_start() lets clients in. */
-MUST_USE int door_open(const struct rsync_conf *conf, struct store *s, const struct door_modules *m,
+MUST_USE int door_open(const struct rsync_conf *conf, const struct door_site *site,
                        struct door **out, struct err *e);
 void door_start(struct door *d);
 const char *door_address(const struct door *d);
-uint64_t door_sessions(struct door *d); /* so far */
+void door_stats(const struct door *d, struct door_stats *out); /* since it opened */
 void door_close(struct door **dp);
 
 #endif

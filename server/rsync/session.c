@@ -9,10 +9,8 @@
 #include "server/rsync/groups.h"
 #include "server/rsync/listout.h"
 #include "server/rsync/sender.h"
-#include "server/sync/rsync/greeting.h"
 
 enum {
-    SERVE_VERSION = 31,
     BEGIN_MS = 30000, /* for all before the list */
     FILTER_BYTES_MAX = 1 << 20,
 };
@@ -26,111 +24,20 @@ enum {
 
 struct session {
     const struct session_site *site;
+    const struct sockaddr_storage *peer;
     struct stream stream;
     struct options options;
-    struct buf arguments;
+    struct welcome welcome;
     struct filter filter;
     struct listing *listing;
     struct view view;
     enum checksum_kind kind;
     enum literal_kind literal;
     struct list_written form;
-    unsigned version;
     struct sender sender;
     struct session_end *end;
     struct slice path; /* below the module */
 };
-
-/* --- the lines ---------------------------------------------------------------------------------------------------------- */
-
-static int say(struct session *s, const char *text, struct err *e)
-{
-    buf_str(stream_draft(&s->stream), text);
-    return stream_flush(&s->stream, e);
-}
-
-static void tell_module(void *to, const char *module)
-{
-    struct session *s = to;
-    buf_addf(stream_draft(&s->stream), "%-15s\tmirrored\n", module);
-}
-
-static int tell_modules(struct session *s, struct err *e)
-{
-    int rc;
-
-    s->site->each(s->site->arg, tell_module, s);
-    rc = say(s, "@RSYNCD: EXIT\n", e);
-    return rc != 0 ? rc : err_set(e, E_CANCELLED, "the modules were listed");
-}
-
-static int greet(struct session *s, struct err *e)
-{
-    struct buf line = BUF_INIT(GREETING_LINE_MAX);
-    struct slice digests;
-    struct slice tree = SLICE_NONE;
-    unsigned version = 0;
-    int rc = say(s, "@RSYNCD: 31.0 sha512 sha256 sha1 md5\n", e);
-
-    if (rc == 0) {
-        rc = stream_line(&s->stream, &line, e);
-    }
-    if (rc == 0 && !greeting_parse(buf_slice(&line), &version, &digests)) {
-        rc = err_set(e, E_PROTOCOL, "the client does not speak rsync");
-    }
-    if (rc == 0 && version < GREETING_VERSION_LEAST) {
-        (void)!say(s, "@ERROR: this server needs protocol 30, rsync 3.0 or newer\n", NULL);
-        rc = err_set(e, E_UNSUPPORTED, "the client speaks version %u", version);
-    }
-    s->version = version < SERVE_VERSION ? version : SERVE_VERSION;
-    if (rc == 0) {
-        rc = stream_line(&s->stream, &line, e);
-    }
-    if (rc == 0 && (line.n == 0 || slice_eq(buf_slice(&line), SLICE("#list")))) {
-        rc = tell_modules(s, e);
-    }
-    if (rc == 0) {
-        snprintf(s->end->module, sizeof s->end->module, SLICE_FMT, SLICE_ARG(buf_slice(&line)));
-        if (line.n >= sizeof s->end->module ||
-            !s->site->readable(s->site->arg, buf_slice(&line), &tree)) {
-            (void)!say(s, "@ERROR: Unknown module\n", NULL);
-            rc = err_set(e, E_NOTFOUND, "no such module");
-        }
-    }
-    if (rc == 0) {
-        rc = listing_acquire(s->site->listings, slice_str(s->end->module), tree, &s->listing, e);
-        if (rc != 0) {
-            (void)!say(s, "@ERROR: nothing has been published there yet, try again later\n", NULL);
-        }
-    }
-    buf_free(&line);
-    return rc != 0 ? rc : say(s, "@RSYNCD: OK\n", e);
-}
-
-static int read_arguments(struct session *s, struct err *e)
-{
-    size_t count = 0;
-    size_t began = 0;
-
-    for (;;) {
-        char c;
-        int rc = stream_read(&s->stream, &c, 1, e);
-        if (rc != 0) {
-            return rc;
-        }
-        if (c == '\0' && s->arguments.n == began) {
-            return 0;
-        }
-        buf_byte(&s->arguments, (uint8_t)c);
-        if (c == '\0') {
-            began = s->arguments.n;
-            count++;
-        }
-        if (s->arguments.rc != 0 || count > OPTIONS_COUNT_MAX) {
-            return err_set(e, E_TOOBIG, "the client has too many arguments");
-        }
-    }
-}
 
 /* --- what both can ------------------------------------------------------------------------------------------------------ */
 
@@ -275,18 +182,34 @@ static int send_list(struct session *s, struct err *e)
 
 /* --- all of it ------------------------------------------------------------------------------------------------------------ */
 
+static int come_in(struct session *s, struct err *e)
+{
+    int rc = welcome_client(&s->welcome, &s->stream, &s->site->welcome, s->peer, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    rc = listing_acquire(s->site->listings, slice_str(s->welcome.module), s->welcome.tree,
+                         &s->listing, e);
+    if (rc != 0) {
+        (void)!welcome_refuse(&s->stream, "nothing has been published there yet, try again later",
+                              NULL);
+        return rc;
+    }
+    return welcome_in(&s->welcome, &s->stream, e);
+}
+
 static int begin(struct session *s, struct err *e)
 {
     struct err why = {.code = 0};
     struct slice module;
     int refused;
-    int rc = greet(s, e);
+    int rc = come_in(s, e);
 
-    rc = rc != 0 ? rc : read_arguments(s, e);
     if (rc != 0) {
         return rc;
     }
-    refused = options_parse(buf_slice(&s->arguments), &s->options, &why);
+    refused = options_parse(buf_slice(&s->welcome.arguments), &s->options, &why);
     rc = agree(s, e);
     if (rc != 0) {
         return rc;
@@ -303,15 +226,18 @@ static int begin(struct session *s, struct err *e)
         !literal_named(s->options.compression, &s->literal)) {
         refused = err_set(&why, E_UNSUPPORTED, "that compression is not served here");
     }
-    s->form.nsec = s->version >= 31;
+    s->form.nsec = s->welcome.version >= 31;
     s->form.owner = s->options.owner;
     s->form.group = s->options.group;
     s->form.numeric = s->options.numeric_ids;
     s->form.links = s->options.links;
     s->path = s->options.path;
     module = slice_cut(&s->path, '/');
-    if (refused == 0 && !slice_eqs(module, s->end->module)) {
+    if (refused == 0 && !slice_eqs(module, s->welcome.module)) {
         refused = err_set(&why, E_INVALID, "the path is not of this module");
+    }
+    if (refused == 0 && !welcome_reads(&s->welcome, s->path)) {
+        refused = err_set(&why, E_DENIED, "that path is not yours to read");
     }
     if (refused == 0) {
         rc = read_filters(s, &why);
@@ -333,7 +259,7 @@ static int nothing_there(struct session *s, struct err *why, struct err *e)
     char text[200];
 
     snprintf(text, sizeof text, "rsync: [sender] link_stat \"%.100s\" (in %s) failed: %s\n",
-             s->path.n > 0 ? s->path.p : "", s->end->module, why->text);
+             s->path.n > 0 ? s->path.p : "", s->welcome.module, why->text);
     stream_message(&s->stream, MUX_ERROR_XFER, slice_str(text));
     list_write_end(&s->form, stream_draft(&s->stream), 1);
     return stream_flush(&s->stream, e);
@@ -357,28 +283,37 @@ static int serve(struct session *s, struct err *e)
     sender_init(&s->sender, &s->stream, s->kind, s->literal, s->options.skip_compress);
     s->sender.listing = s->listing;
     s->sender.view = &s->view;
-    s->sender.module = s->end->module;
-    s->sender.version = s->version;
+    s->sender.module = s->welcome.module;
+    s->sender.version = s->welcome.version;
     s->sender.dry_run = s->options.dry_run;
     return sender_run(&s->sender, e);
 }
 
-int session_run(int fd, const struct session_site *site, struct session_end *out, struct err *e)
+int session_run(int fd, const struct sockaddr_storage *peer, const struct session_site *site,
+                struct session_end *out, struct err *e)
 {
     struct session *s = NEW(struct session);
     int rc;
 
     *out = (struct session_end){.files = 0};
     s->site = site;
+    s->peer = peer;
     s->end = out;
-    s->arguments = BUF_INIT(OPTIONS_BYTES_MAX);
+    welcome_init(&s->welcome);
     stream_init(&s->stream, fd, site->stall_ms, site->stop);
     s->stream.deadline_ms = clock_now_ms() + BEGIN_MS;
     rc = begin(s, e);
     s->stream.deadline_ms = 0;
+    s->stream.pace[0] = s->welcome.pace;
+    if (s->options.bwlimit_bytes_per_s > 0) {
+        s->stream.pace[1] = pace_new(s->options.bwlimit_bytes_per_s);
+    }
     if (rc == 0) {
         rc = serve(s, e);
     }
+    rc = s->welcome.listed ? 0 : rc;
+    snprintf(out->module, sizeof out->module, "%s", s->welcome.module);
+    snprintf(out->user, sizeof out->user, SLICE_FMT, SLICE_ARG(s->welcome.who.name));
     out->files = s->sender.files;
     out->bytes = s->sender.bytes;
     out->sent_bytes = s->stream.sent_bytes;
@@ -387,7 +322,8 @@ int session_run(int fd, const struct session_site *site, struct session_end *out
     view_fini(&s->view);
     listing_release(&s->listing);
     filter_fini(&s->filter);
-    buf_free(&s->arguments);
+    pace_release(&s->stream.pace[1]);
+    welcome_fini(&s->welcome, &site->welcome);
     stream_fini(&s->stream);
     free(s);
     return rc;

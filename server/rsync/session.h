@@ -11,25 +11,23 @@
 #include <stdatomic.h>
 
 #include "server/rsync/listing.h"
+#include "server/rsync/welcome.h"
 
 struct session_site { /* outlives the session */
     struct listings *listings;
-    /* May anybody read this module? False too when there is none. tree: the one that is all of it; or p == NULL, then the
-     * trees of the repo stand below their names. */
-    bool (*readable)(void *arg, struct slice module, struct slice *tree);
-    void (*each)(void *arg, void (*tell)(void *to, const char *module), void *to);
-    void *arg;
+    struct welcome_site welcome;
     uint32_t stall_ms;
     const atomic_bool *stop;
 };
 
-struct session_end { /* for the log */
-    char module[64];
+struct session_end { /* for logs and counters */
+    char module[WELCOME_MODULE_MAX + 1];
+    char user[WELCOME_USER_MAX + 1];
     uint64_t files, bytes, sent_bytes, received_bytes;
 };
 
 /* Until the client is served or lost. The fd stays the caller's. */
-MUST_USE int session_run(int fd, const struct session_site *site, struct session_end *out,
-                         struct err *e);
+MUST_USE int session_run(int fd, const struct sockaddr_storage *peer,
+                         const struct session_site *site, struct session_end *out, struct err *e);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "common/os/clock.h"
 
-enum { READ_BYTES = 32 << 10, TICK_MS = 250 };
+enum { READ_BYTES = 32 << 10, TICK_MS = 250, PACE_MS = 5 };
 
 void stream_init(struct stream *s, int fd, uint32_t stall_ms, const atomic_bool *stop)
 {
@@ -211,17 +211,50 @@ void stream_message(struct stream *s, enum mux_code code, struct slice text)
     mux_put(&s->out, code, text);
 }
 
+/* How much of it may go now; 0 after a short wait. */
+static size_t paced(struct stream *s, size_t want)
+{
+    for (size_t i = 0; i < ARRAY_LEN(s->pace); i++) {
+        if (s->pace[i] != NULL) {
+            want = (size_t)pace_allows(s->pace[i], want, clock_now_ms());
+        }
+        if (want == 0) {
+            poll(NULL, 0, PACE_MS);
+            return 0;
+        }
+    }
+    return want;
+}
+
+static void charge(struct stream *s, size_t n)
+{
+    for (size_t i = 0; i < ARRAY_LEN(s->pace); i++) {
+        if (s->pace[i] != NULL) {
+            pace_charge(s->pace[i], n, clock_now_ms());
+        }
+    }
+    s->sent_bytes += n;
+}
+
 static int send_out(struct stream *s, struct err *e)
 {
     size_t at = 0;
 
     while (at < s->out.n) {
-        ssize_t sent = send(s->fd, s->out.p + at, s->out.n - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+        size_t some = paced(s, s->out.n - at);
+        ssize_t sent;
         short got = 0;
         int rc;
+        if (some == 0) {
+            if (atomic_load(s->stop)) {
+                return err_set(e, E_CANCELLED, "the server stops");
+            }
+            continue;
+        }
+        sent = send(s->fd, s->out.p + at, some, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent > 0) {
             at += (size_t)sent;
-            s->sent_bytes += (uint64_t)sent;
+            charge(s, (size_t)sent);
             continue;
         }
         if (sent == -1 && errno != EAGAIN && errno != EINTR) {

@@ -12,6 +12,7 @@
 
 #include <stdatomic.h>
 
+#include "server/http/pace.h"
 #include "server/sync/rsync/mux.h"
 
 enum { STREAM_AHEAD = 1 << 20, STREAM_OUT = 256 << 10 };
@@ -29,6 +30,7 @@ struct stream {
     struct buf draft; /* ours, to be framed */
     struct buf out;
     bool framed_out;
+    struct pace *pace[2]; /* borrowed, or NULL: what is sent keeps to each */
     uint64_t received_bytes, sent_bytes;
 };
 

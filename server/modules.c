@@ -1,0 +1,131 @@
+#include "server/modules.h"
+
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "server/sync/sync.h"
+
+static enum module_kind find(void *arg, struct slice module, struct slice *tree)
+{
+    struct repo_set *rs = repo_set_hold(arg);
+    const struct repo *r = repo_set_find(rs, module);
+    enum module_kind kind = r == NULL           ? MODULE_NONE
+                            : r->anonymous_read ? MODULE_OPEN
+                                                : MODULE_LOCKED;
+
+    *tree = r != NULL && r->synced ? SLICE(SYNC_TREE) : SLICE_NONE;
+    repo_set_release(&rs);
+    return kind;
+}
+
+static int seen(void *arg, struct slice name, const struct snap *sn)
+{
+    (void)name;
+    (void)sn;
+    *(bool *)arg = true;
+    return 1;
+}
+
+/* Those that have something, and that anybody may read. */
+static void each(void *arg, void (*tell)(void *to, const char *module), void *to)
+{
+    struct daemon *d = arg;
+    struct repo_set *rs = repo_set_hold(d);
+
+    for (size_t i = 0; i < rs->count; i++) {
+        bool some = false;
+        const struct repo *r = rs->repo[i];
+        if (r->anonymous_read && head_list(d->store, slice_str(r->name), seen, &some, NULL) >= 0 &&
+            some) {
+            tell(to, r->name);
+        }
+    }
+    repo_set_release(&rs);
+}
+
+/* As HTTP would have said it: tools that read access logs know these. */
+static int status_of(int rc)
+{
+    switch (rc) {
+    case 0:
+        return 200;
+    case E_DENIED:
+        return 403;
+    case E_NOTFOUND:
+        return 404;
+    case E_BUSY:
+        return 429;
+    case E_UNSUPPORTED:
+        return 501;
+    default:
+        return 400;
+    }
+}
+
+static void ended(void *arg, const struct door_visit *v)
+{
+    struct daemon *d = arg;
+    struct principal who = {.name = slice_str(v->end.user)};
+    struct buf path = BUF_INIT(WELCOME_MODULE_MAX + 2);
+    struct http_req r = {.method_text = SLICE("RSYNC"), .peer = v->peer, .id = "-"};
+
+    buf_addf(&path, "/%s", v->end.module);
+    r.path = buf_slice(&path);
+    access_log_write(d->access, &(struct access_entry){.req = &r,
+                                                       .who = &who,
+                                                       .repo = slice_str(v->end.module),
+                                                       .cache = "",
+                                                       .protocol = "rsync",
+                                                       .status = status_of(v->rc),
+                                                       .bytes = v->end.sent_bytes,
+                                                       .files = v->end.files,
+                                                       .outcome = door_outcome_name(v->outcome),
+                                                       .took_ns = v->took_ns,
+                                                       .complete = v->rc == 0});
+    buf_free(&path);
+}
+
+int modules_open(struct daemon *d, const struct conf *c, struct err *e)
+{
+    struct door_site site = {d->store, d->gate, find, each, ended, d};
+    int rc = 0;
+
+    d->doors = mem_array(c->doors_count + 1, sizeof d->doors[0]);
+    for (size_t i = 0; i < c->doors_count && rc == 0; i++) {
+        rc = door_open(&c->doors[i], &site, &d->doors[i], e);
+        d->doors_count += rc == 0;
+    }
+    return rc;
+}
+
+void modules_start(struct daemon *d)
+{
+    for (size_t i = 0; i < d->doors_count; i++) {
+        door_start(d->doors[i]);
+        log_info("rsync.ready", "listen=%s", door_address(d->doors[i]));
+    }
+}
+
+void modules_sum(const struct daemon *d, struct door_stats *out)
+{
+    *out = (struct door_stats){.open = 0};
+    for (size_t i = 0; i < d->doors_count; i++) {
+        struct door_stats one;
+        door_stats(d->doors[i], &one);
+        out->open += one.open;
+        out->files += one.files;
+        out->bytes += one.bytes;
+        out->sent_bytes += one.sent_bytes;
+        for (unsigned o = 0; o < DOOR_OUTCOMES; o++) {
+            out->sessions[o] += one.sessions[o];
+        }
+    }
+}
+
+void modules_close(struct daemon *d)
+{
+    for (size_t i = 0; i < d->doors_count; i++) {
+        door_close(&d->doors[i]);
+    }
+    free(d->doors);
+}

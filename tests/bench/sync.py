@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -85,13 +86,25 @@ def status_kib(pid, name):
     return 0
 
 
-def wire_bytes():
-    """Of loopback, in either direction; of our namespace alone when there is one."""
-    return int(pathlib.Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
+class Visits:
+    """What the daemon's log tells of the visits from here on: bytes sent and received."""
+
+    def __init__(self, daemon):
+        self.daemon, self.began = daemon, len(daemon.log())
+
+    def wire_bytes(self):
+        """It writes when a visit is over, maybe a moment after the client has left."""
+        end = time.monotonic() + 5
+        while True:
+            log = self.daemon.log()[self.began:]
+            ended = re.findall(r"sent (\d+) bytes +received (\d+) bytes", log)
+            if len(ended) >= log.count("] rsync on ") or time.monotonic() > end:
+                return sum(int(n) for pair in ended for n in pair)
+            time.sleep(0.02)
 
 
 class Took:
-    """One run: seconds, CPU seconds here and at the daemon, bytes on loopback, peak memory."""
+    """One run: seconds, CPU seconds here and at the daemon, bytes that the daemon sent and got, peak memory."""
 
     def __init__(self, wall_s, cpu_s, daemon_s, wire, memory):
         self.wall_s, self.cpu_s, self.daemon_s, self.wire, self.memory = wall_s, cpu_s, daemon_s, wire, memory
@@ -106,7 +119,7 @@ class Theirs:
         to.mkdir()
 
     def run(self, *flags, module="m", to=None):
-        before, daemon_s = wire_bytes(), stat_s(self.daemon.process.pid, True)
+        visits, daemon_s = Visits(self.daemon), stat_s(self.daemon.process.pid, True)
         began = time.monotonic()
         child = subprocess.Popen([*RSYNC, *flags, f"{self.daemon.url}/{module}/", f"{to or self.to}/"], stdin=subprocess.DEVNULL)
         peaks, over = {}, threading.Event()
@@ -120,7 +133,7 @@ class Theirs:
         if child.returncode != 0:
             raise SystemExit(f"bench: rsync ended with {child.returncode}")
         return Took(wall_s, used.ru_utime + used.ru_stime, stat_s(self.daemon.process.pid, True) - daemon_s,
-                    wire_bytes() - before, sum(peaks.values()) * 1024)
+                    visits.wire_bytes(), sum(peaks.values()) * 1024)
 
     @staticmethod
     def watch(pid, peaks, over):
@@ -151,13 +164,13 @@ class Ours:
         pid = self.m.child.pid
         pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins anew
         rest = status_kib(pid, "VmRSS")
-        before, cpu_s, daemon_s = wire_bytes(), stat_s(pid, False), stat_s(self.daemon.process.pid, True)
+        visits, cpu_s, daemon_s = Visits(self.daemon), stat_s(pid, False), stat_s(self.daemon.process.pid, True)
         began = time.monotonic()
         done = json.loads(self.m.ctl("--json", "sync", "run", repo, "--wait", *([] if probe else ["--force"]), limit_s=3600).stdout)
         wall_s = time.monotonic() - began
         if done["outcome"] != want:
             raise SystemExit(f"bench: the run ended as {done['outcome']}: {done['why']}")
-        return Took(wall_s, stat_s(pid, False) - cpu_s, stat_s(self.daemon.process.pid, True) - daemon_s, wire_bytes() - before,
+        return Took(wall_s, stat_s(pid, False) - cpu_s, stat_s(self.daemon.process.pid, True) - daemon_s, visits.wire_bytes(),
                     max(0, status_kib(pid, "VmHWM") - rest) * 1024)
 
 
@@ -352,5 +365,5 @@ def table(folder, build, runs, quick):
 
 
 ABOUT = ("An rsync daemon over loopback, files in the page cache, every core for all. Ratios are medians of pairs, with their spread; "
-         "less is better. Bytes are loopback's, both ways, heads of packets included. Memory is the growth of mirrord's peak over its "
+         "less is better. Bytes are those that the daemon sent and received, by its own log. Memory is the growth of mirrord's peak over its "
          "rest, RocksDB's memtables and block cache included, and of rsync the peaks of receiver and generator together.\n")

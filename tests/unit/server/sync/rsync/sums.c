@@ -38,6 +38,24 @@ static void rolling_counts_bytes_with_sign(void **state)
     assert_int_equal(sums_rolling(SLICE("\xff")), 0xffffffff);
 }
 
+static void rolling_is_two_plain_sums_at_any_length(void **state)
+{
+    char p[300];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof p; i++) {
+        p[i] = (char)(i * i * 37 + 11);
+    }
+    for (size_t n = 0; n <= sizeof p; n++) {
+        uint32_t a = 0, b = 0;
+        for (size_t i = 0; i < n; i++) {
+            a += (uint32_t)(int32_t)(signed char)p[i];
+            b += a;
+        }
+        assert_int_equal(sums_rolling(slice_of(p, n)), (a & 0xffff) | b << 16);
+    }
+}
+
 static void heads_that_cannot_be(void **state)
 {
     static const int32_t v[][4] = {{-1, 700, 2, 0},   {1, 0, 2, 0},    {1, 700, 17, 0},
@@ -97,8 +115,11 @@ static void agrees_on_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_by_size),       cmocka_unit_test(rolling_counts_bytes_with_sign),
-        cmocka_unit_test(heads_that_cannot_be), cmocka_unit_test(digests_as_the_peers),
+        cmocka_unit_test(rolling_is_two_plain_sums_at_any_length),
+        cmocka_unit_test(blocks_by_size),
+        cmocka_unit_test(rolling_counts_bytes_with_sign),
+        cmocka_unit_test(heads_that_cannot_be),
+        cmocka_unit_test(digests_as_the_peers),
         cmocka_unit_test(agrees_on_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,11 @@
 #include "server/daemon.h"
 #include "server/store/keep.h"
 
+/* jemalloc looks for this. A run over a million files leaves its arena with its thread: without threads that purge, nobody
+ * gives those pages back. */
+extern const char *malloc_conf;
+const char *malloc_conf = "background_thread:true";
+
 static const char usage[] =
     "usage: mirrord [-c FILE] [-t | -T | --verify [--deep] [--repair]] [--json]\n"
     "\n"

@@ -183,6 +183,52 @@ static bool is_rsync(const char *url)
     return url != NULL && strncmp(url, "rsync", 5) == 0;
 }
 
+static bool is_s3(const char *url)
+{
+    return url != NULL && strncmp(url, "s3://", 5) == 0;
+}
+
+/* Built once, so that the error names the line. */
+static int try_bucket(const struct settings_node *nd, const struct repo_conf *r, const char *key,
+                      const char *url, struct err *e)
+{
+    struct origin_settings set = r->origin;
+    struct origin *o = NULL;
+    struct err why = {0};
+    int rc;
+
+    set.url = url;
+    rc = origin_new(r->name, &set, &o, &why);
+    origin_free(&o);
+    return rc == 0
+               ? 0
+               : settings_wrong(settings_where(nd, key), e, "repo \"%s\": %s", r->name, why.text);
+}
+
+static int check_s3(const struct settings_node *nd, const struct repo_conf *r, struct err *e)
+{
+    static const char *const keys[] = {"endpoint", "region", "addressing"};
+
+    for (size_t i = 0; i < ARRAY_LEN(keys) && !is_s3(r->origin.url); i++) {
+        if (settings_written(nd, keys[i])) {
+            return settings_wrong(settings_where(nd, keys[i]), e,
+                                  "repo \"%s\" has %s and no origin by s3, which alone it is for, "
+                                  "write origin = \"s3://bucket/\" or remove it",
+                                  r->name, keys[i]);
+        }
+    }
+    if (!is_s3(r->origin.url)) {
+        return 0;
+    }
+    if (strcmp(r->protocol, "generic") != 0) {
+        return settings_wrong(settings_where(nd, "origin"), e,
+                              "repo \"%s\" has an origin by s3, protocol %s does not speak it, "
+                              "write protocol = generic",
+                              r->name, r->protocol);
+    }
+    return try_bucket(nd, r, "origin", r->origin.url, e);
+}
+
 static int read_sync(struct settings_node *nd, struct repo_conf *r, struct arena *a, struct err *e)
 {
     struct sync_conf *c = ARENA_NEW(a, struct sync_conf);
@@ -208,6 +254,16 @@ static int read_sync(struct settings_node *nd, struct repo_conf *r, struct arena
     rc = fill_single(nd, SECTION_SYNC, c, a, e);
     if (rc == 0 && sync_check(c, r->origin.url, &why) != 0) {
         rc = settings_wrong(nd->at, e, "repo \"%s\": %s", r->name, why.text);
+    }
+    for (size_t i = 0; rc == 0 && i < c->upstreams_count; i++) {
+        if (is_s3(c->upstreams[i])) {
+            rc = is_s3(r->origin.url)
+                     ? try_bucket(nd, r, "origin", c->upstreams[i], e)
+                     : settings_wrong(nd->at, e,
+                                      "repo \"%s\" has an upstream by s3 and an origin that is "
+                                      "not, endpoint and keys are the origin's, let both be s3",
+                                      r->name);
+        }
     }
     r->sync = c;
     return rc;
@@ -258,6 +314,9 @@ static int read_repo(struct settings_node *nd, struct repo_conf *r, struct arena
             nd->title);
     }
     rc = check_protocol(nd, r, e);
+    if (rc == 0) {
+        rc = check_s3(nd, r, e);
+    }
     if (rc == 0) {
         rc = fill_single(nd, SECTION_ACCESS, &access, a, e);
     }

@@ -9,7 +9,7 @@
 
 struct probe {
     const struct repo_conf *conf;
-    struct slice auth; /* "Authorization: ..." */
+    const struct origin *origin; /* NULL: no HEAD can be asked of it */
     unsigned *waiting;
     struct event_base *base;
     uint64_t began_ms, took_ms;
@@ -46,27 +46,36 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
     }
 }
 
+/* Of a bucket, the bucket: its prefix need not be an object. */
 static void start(struct xfer_loop *l, struct probe *p, struct arena *a)
 {
     static const struct xfer_events events = {on_head, on_body, on_done};
     const struct origin_settings *o = &p->conf->origin;
+    const struct origin_bucket *bucket = p->origin != NULL ? origin_bucket(p->origin) : NULL;
+    struct slice lines[ORIGIN_LINES];
+    struct buf url = BUF_INIT(16384);
     struct xfer_want w = {
         .method = XFER_HEAD,
-        .url = slice_str(o->url),
+        .fields = lines,
         .connect_timeout_ms = o->connect_ms,
         .idle_timeout_s = 30,
         .ca_file = o->ca_file,
         .proxy = o->proxy,
         .no_proxy = o->no_proxy,
     };
+    int rc = 0;
 
-    if (o->authorization != NULL) {
-        p->auth = arena_fmt(a, "Authorization: %s", o->authorization);
-        w.fields = &p->auth;
-        w.nfields = 1;
+    buf_str(&url, bucket != NULL ? bucket->url : o->url);
+    if (p->origin != NULL) {
+        rc =
+            origin_credential(p->origin, true, clock_unix_s(), &url, a, lines, &w.nfields, &p->why);
     }
     p->began_ms = clock_now_ms();
-    (void)xfer_start(l, &w, &events, p);
+    w.url = buf_slice(&url);
+    if (rc != 0 || xfer_start(l, &w, &events, p) == NULL) {
+        --*p->waiting;
+    }
+    buf_free(&url);
 }
 
 /* The client has left, or the daemon stops: nobody waits for the slowest any more. */
@@ -111,14 +120,18 @@ int verb_upstream_check(struct talk *t, struct err *e)
     for (size_t i = 0; i < rs->conf->repos_count; i++) {
         const struct repo_conf *c = &rs->conf->repos[i];
         if (c->origin.url != NULL && (only.n == 0 || slice_eqs(only, c->name))) {
-            probes[n++] = (struct probe){.conf = c, .waiting = &waiting, .base = base};
+            const struct repo *r = repo_set_find(rs, slice_str(c->name));
+            probes[n++] = (struct probe){.conf = c,
+                                         .origin = r != NULL ? r->origin : NULL,
+                                         .waiting = &waiting,
+                                         .base = base};
         }
     }
     waiting = (unsigned)n;
     for (size_t i = 0; i < n; i++) {
         start(l, &probes[i], &a);
     }
-    if (n > 0) {
+    if (waiting > 0) {
         struct event *client = event_new(base, t->fd, EV_READ, on_client, base);
         CHECK(client != NULL);
         event_add(client, NULL);

@@ -204,12 +204,7 @@ static void open_stage(struct job *j)
 /* The rule takes the origin's word for the digest: it is checked like one from an index. */
 static void learn_digest(struct fill *f, const struct fetch_head *h)
 {
-    struct slice field = fetch_field(h, "repr-digest");
-
-    if (field.p == NULL) {
-        field = fetch_field(h, "digest"); /* before RFC 9530 */
-    }
-    f->want.digest_known = field.p != NULL && digest_from_field(field, &f->want.digest);
+    f->want.digest_known = fetch_digest(h, &f->want.digest);
 }
 
 void fill_led(struct fill *f, const struct fetch_head *h)

@@ -28,7 +28,7 @@ enum kind {                     /* the C type it fills */
             KIND_HOSTS,         /* const char *const * and <field>_count */
             KIND_URLS,          /* the same */
             KIND_TEXTS,         /* const char *const * and <field>_count */
-            KIND_UPSTREAM,      /* const char *: as KIND_URL, or rsync and rsyncs */
+            KIND_UPSTREAM,      /* const char *: as KIND_URL, or rsync, rsyncs and s3 */
             KIND_UPSTREAMS,     /* of them, as KIND_HOSTS */
             KIND_NETWORKS,      /* the same */
             KIND_BOOL,          /* bool */

@@ -11,6 +11,7 @@
 #include "server/fetch/content_range.h"
 #include "server/fetch/lane.h"
 #include "server/fetch/origin_priv.h"
+#include "server/fetch/refusal.h"
 
 enum {
     FETCH_MAGIC = 0x66657463,
@@ -22,6 +23,8 @@ enum {
     SWALLOW_BYTES = 65536,  /* of a redirect's or a refusal's body, so that the connection stays */
     STALL_BYTES_PER_S = 64, /* slower than this for stall_ms is a stall */
     FIELDS_MAX = 256,
+    LINES_MAX = 8 + ORIGIN_LINES,
+    SLOWLY_MS = 500, /* a bucket's 503 says "slow down" and not for how long; doubled each time */
 };
 
 struct fetcher {
@@ -47,6 +50,7 @@ struct fetch {
     struct buf via;      /* of the hop before */
     bool via_set;
     bool trusted; /* this hop's host may stand at any address */
+    bool home;    /* this hop's host is the origin's own */
     bool swallow; /* this answer is not for the caller */
     bool follow;  /* ... it leads elsewhere: next_url */
     bool head_given;
@@ -59,8 +63,9 @@ struct fetch {
     uint64_t wait_ms; /* of the answer that is swallowed */
     uint64_t swallowed_bytes;
     uint64_t got_bytes;
-    uint64_t due_bytes; /* of a 206 */
-    int rc;             /* bad news on its way */
+    uint64_t due_bytes;      /* of a 206 */
+    struct refusal *refusal; /* a bucket's no, while its reason comes; else NULL */
+    int rc;                  /* bad news on its way */
     struct err why;
 };
 
@@ -79,6 +84,7 @@ static void fetch_free(struct fetch *x)
     struct lane *l = x->lane;
 
     xfer_cancel(&x->xfer);
+    refusal_free(&x->refusal);
     lane_leave(l, &x->seat);
     origin_free(&x->origin); /* before the lane looks whether it is the last to hold it */
     lane_drop_if_idle(l);
@@ -243,7 +249,7 @@ static int check_part(struct fetch *x, const struct xfer_head *h, struct fetch_h
     return 0;
 }
 
-static int give_head(struct fetch *x, const struct xfer_head *h)
+static int give_head(struct fetch *x, const struct xfer_head *h, struct slice why)
 {
     struct http_field fields[FIELDS_MAX];
     struct fetch_head out = {
@@ -255,6 +261,7 @@ static int give_head(struct fetch *x, const struct xfer_head *h)
                   slice_ieq(slice_trim(xfer_head_field(h, "accept-ranges")), SLICE("bytes")),
         .fields = fields,
         .url = buf_slice(&x->url),
+        .why = why,
     };
     int rc = h->status == 206 ? check_part(x, h, &out) : 0;
 
@@ -272,6 +279,12 @@ static int give_head(struct fetch *x, const struct xfer_head *h)
     return x->ev.on_head(x->arg, &out) != 0 ? E_CANCELLED : 0;
 }
 
+/* Its noes have their reason in the body. */
+static bool at_bucket(const struct fetch *x)
+{
+    return x->origin->s3 != NULL && x->home;
+}
+
 static int on_xfer_head(void *arg, const struct xfer_head *h)
 {
     struct fetch *x = arg;
@@ -280,6 +293,9 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
 
     CHECK(x->magic == FETCH_MAGIC);
     rest_ms = max_u64(rest_ms, spent_budget_ms(h));
+    if (at_bucket(x) && h->status == 503 && rest_ms == 0) {
+        rest_ms = (uint64_t)SLOWLY_MS << x->tries;
+    }
     if (rest_ms > 0) {
         lane_rest(x->lane, rest_ms);
     }
@@ -289,11 +305,15 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
         x->wait_ms = rest_ms;
         return 0;
     }
+    if (at_bucket(x) && refusal_is(h)) {
+        x->refusal = refusal_new(h);
+        return 0;
+    }
     if (redirects(h->status)) {
         return take_redirect(x, h);
     }
     x->in_event = true;
-    rc = give_head(x, h);
+    rc = give_head(x, h, SLICE_NONE);
     x->in_event = false;
     if (x->dead) {
         fetch_free(x);
@@ -312,7 +332,10 @@ static int on_xfer_body(void *arg, struct slice bytes)
 
     CHECK(x->magic == FETCH_MAGIC);
     atomic_fetch_add_explicit(&x->origin->count->bytes, bytes.n, memory_order_relaxed);
-    if (x->swallow) {
+    if (x->refusal != NULL) {
+        refusal_add(x->refusal, bytes);
+    }
+    if (x->swallow || x->refusal != NULL) {
         x->swallowed_bytes += bytes.n;
         return x->swallowed_bytes > SWALLOW_BYTES ? E_TOOBIG : 0;
     }
@@ -340,6 +363,29 @@ static int on_xfer_body(void *arg, struct slice bytes)
     return x->held_by_user || x->held_by_rate ? XFER_PAUSE : 0;
 }
 
+/* The reason has come, or broke off: the no is the caller's, or the end of it all. */
+static void give_refusal(struct fetch *x)
+{
+    struct refusal *r = x->refusal;
+    int rc = refusal_judge(r, x->origin->s3, &x->why);
+
+    if (rc == 0) {
+        struct slice why = SLICE_NONE;
+        if (r->no.code[0] != '\0') {
+            why = arena_fmt(&x->arena, "%s%s%s", r->no.code, r->no.message[0] != '\0' ? ": " : "",
+                            r->no.message);
+        }
+        x->in_event = true;
+        rc = give_head(x, &r->head, why);
+        x->in_event = false;
+        if (x->dead) {
+            fetch_free(x);
+            return;
+        }
+    }
+    finish(x, rc, &x->why);
+}
+
 static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
     struct fetch *x = arg;
@@ -348,6 +394,10 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
     CHECK(x->magic == FETCH_MAGIC);
     x->xfer = NULL;
     evtimer_del(x->timer);
+    if (x->refusal != NULL) {
+        give_refusal(x);
+        return;
+    }
     if (x->swallow) { /* its head has said all: a body cut short changes nothing */
         bool follow = x->follow;
         x->swallow = x->follow = false;
@@ -397,10 +447,21 @@ static void add_line(struct fetch *x, struct slice *lines, size_t *n, const char
     }
 }
 
+/* A credential is for the origin's own scheme, host and port. */
+static int add_credential(struct fetch *x, struct slice *lines, size_t *n)
+{
+    if (x->want.authorization.p != NULL && x->origin->s3 == NULL) {
+        add_line(x, lines, n, "Authorization", x->want.authorization);
+        return 0;
+    }
+    return origin_credential(x->origin, x->want.head, clock_unix_s(), &x->url, &x->arena, lines, n,
+                             &x->why);
+}
+
 static void fetch_begin(struct fetch *x)
 {
     const struct origin *o = x->origin;
-    struct slice lines[8];
+    struct slice lines[LINES_MAX];
     struct xfer_want w = {
         .method = x->want.head ? XFER_HEAD : XFER_GET,
         .url = buf_slice(&x->url),
@@ -428,14 +489,17 @@ static void fetch_begin(struct fetch *x)
         return;
     }
     x->trusted = origin_trusts_address(o, &u);
+    x->home = origin_is_home(o, &u);
     w.no_proxy = origin_no_proxy(o, &u);
-    if (origin_is_home(o, &u)) { /* a credential is for the origin's own scheme, host and port */
-        add_line(x, lines, &w.nfields, "Authorization",
-                 x->want.authorization.p != NULL ? x->want.authorization
-                                                 : slice_str(o->authorization));
+    rc = x->home ? add_credential(x, lines, &w.nfields) : 0;
+    if (rc != 0) {
+        fail_soon(x, rc);
+        return;
     }
+    w.url = buf_slice(&x->url); /* signing has put it into another form */
     add_line(x, lines, &w.nfields, "Accept", x->want.accept);
     add_line(x, lines, &w.nfields, "If-Range", x->want.if_range);
+    add_line(x, lines, &w.nfields, "If-Match", x->want.if_match);
     add_line(x, lines, &w.nfields, "If-None-Match", x->want.if_none_match);
     add_line(x, lines, &w.nfields, "If-Modified-Since", x->want.if_modified_since);
     x->got_bytes = 0;
@@ -480,6 +544,7 @@ struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
     x->want.url = copy(&x->arena, w->url);
     x->want.via = copy(&x->arena, w->via);
     x->want.if_range = copy(&x->arena, w->if_range);
+    x->want.if_match = copy(&x->arena, w->if_match);
     x->want.if_none_match = copy(&x->arena, w->if_none_match);
     x->want.if_modified_since = copy(&x->arena, w->if_modified_since);
     x->want.accept = copy(&x->arena, w->accept);
@@ -542,4 +607,19 @@ struct slice fetch_field(const struct fetch_head *h, const char *name)
         }
     }
     return SLICE_NONE;
+}
+
+bool fetch_digest(const struct fetch_head *h, struct digest *out)
+{
+    struct slice field = fetch_field(h, "repr-digest");
+
+    if (field.p == NULL) {
+        field = fetch_field(h, "digest");
+    }
+    if (field.p != NULL) {
+        return digest_from_field(field, out);
+    }
+    field = fetch_field(h, "x-amz-checksum-sha256");
+    return h->status == 200 && field.p != NULL && /* of a part it may be the part's */
+           s3_checksum(field, fetch_field(h, "x-amz-checksum-type"), out);
 }

@@ -4,10 +4,14 @@
  * gives the final head (never a 3xx that could be followed), then bytes, then exactly one done. It retries by itself only
  * while no head was given: connection trouble, 429/503 with Retry-After within the budget; later trouble is the caller's,
  * who knows what has arrived and resumes by range.
+ *
+ * Requests to a bucket of S3 (s3.h) are signed hop by hop and try by try. Of its noes the body is read first, none is given
+ * on: what concerns the whole bucket (region, keys, clock) ends the fetch with the sentence, E_CONFIG or E_DENIED.
  */
 #ifndef SERVER_FETCH_FETCH_H
 #define SERVER_FETCH_FETCH_H
 
+#include "common/hash/digest.h"
 #include "server/fetch/origin.h"
 #include "server/http/msg.h"
 
@@ -23,6 +27,7 @@ struct fetch_want {
     uint64_t first;   /* bytes [first, end); end == LENGTH_UNKNOWN: no Range is sent, first is 0 */
     uint64_t end;
     struct slice if_range;      /* strong validator, or p == NULL */
+    struct slice if_match;      /* that or nothing (412); or p == NULL */
     struct slice if_none_match; /* conditional refresh; or p == NULL */
     struct slice if_modified_since;
     struct slice accept; /* Accept, or p == NULL */
@@ -39,6 +44,7 @@ struct fetch_head {
     const struct http_field *fields; /* lower-case names */
     size_t nfields;
     struct slice url; /* final one, after redirects */
+    struct slice why; /* a bucket's word for its no: "AccessDenied: Access Denied"; or p == NULL */
 };
 
 struct fetch_events {
@@ -60,5 +66,7 @@ void fetcher_close(struct fetcher **fp);
 
 /* First field of that name, or p == NULL. */
 struct slice fetch_field(const struct fetch_head *h, const char *name);
+/* SHA-256 of the whole object in this head: Repr-Digest, Digest (before RFC 9530), or a bucket's checksum. False: not told. */
+MUST_USE bool fetch_digest(const struct fetch_head *h, struct digest *out);
 
 #endif

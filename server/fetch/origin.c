@@ -7,6 +7,7 @@
 
 #include "common/codec/url.h"
 #include "server/fetch/origin_priv.h"
+#include "server/fetch/s3.h"
 
 static char *copy_or_null(const char *s)
 {
@@ -48,11 +49,12 @@ static bool listed(const struct origin *o, const struct url *u)
     return false;
 }
 
+/* A bucket's is that of the URL it is fetched by: the same name at another endpoint is another bucket. */
 static void take_identity(struct origin *o, const struct origin_settings *set)
 {
     struct slice kind = slice_str(set->kind);
 
-    o->identity = origin_identity_of(kind, slice_str(set->url));
+    o->identity = origin_identity_of(kind, slice_str(o->s3 != NULL ? o->url : set->url));
     o->former = mem_array(set->moved_from_count, sizeof *o->former);
     for (; o->former_count < set->moved_from_count; o->former_count++) {
         const char *url = set->moved_from[o->former_count];
@@ -60,23 +62,42 @@ static void take_identity(struct origin *o, const struct origin_settings *set)
     }
 }
 
+static bool is_bucket(const char *url)
+{
+    return strncmp(url, "s3://", 5) == 0;
+}
+
+bool origin_speaks(const char *url)
+{
+    return strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0 || is_bucket(url);
+}
+
+const struct origin_bucket *origin_bucket(const struct origin *o)
+{
+    return o->s3 != NULL ? &o->s3->bucket : NULL;
+}
+
 int origin_new(const char *repo, const struct origin_settings *set, struct origin **out,
                struct err *e)
 {
     struct origin *o = NEW(struct origin);
     struct buf url = BUF_INIT(4096);
-    int rc;
+    int rc = 0;
 
     atomic_init(&o->refs, 1);
     o->count = &o->own_count;
     *out = NULL;
-    buf_str(&url, set->url);
+    if (is_bucket(set->url)) {
+        rc = s3_open(set, &o->s3, &url, e);
+    } else {
+        buf_str(&url, set->url);
+    }
     if (url.n == 0 || url.p[url.n - 1] != '/') {
         buf_byte(&url, '/');
     }
     o->url = mem_strdup(buf_cstr(&url));
     take_identity(o, set);
-    rc = url_split(slice_str(o->url), &o->split, e);
+    rc = rc == 0 ? url_split(slice_str(o->url), &o->split, e) : rc;
     if (rc != 0) {
         err_prefix(e, "repo %s: origin", repo);
         goto out;
@@ -95,7 +116,7 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
     o->proxy = copy_or_null(set->proxy);
     o->no_proxy = copy_or_null(set->no_proxy);
     o->ca_file = copy_or_null(set->ca_file);
-    o->authorization = copy_or_null(set->authorization);
+    o->authorization = o->s3 == NULL ? copy_or_null(set->authorization) : NULL;
     o->connections = set->connections != 0 ? set->connections : 16;
     o->connect_ms = set->connect_ms != 0 ? set->connect_ms : 10000;
     o->stall_ms = set->stall_ms != 0 ? set->stall_ms : 30000;
@@ -106,6 +127,19 @@ out:
     origin_free(&o);
     buf_free(&url);
     return rc;
+}
+
+int origin_credential(const struct origin *o, bool head, uint64_t unix_s, struct buf *url,
+                      struct arena *a, struct slice lines[ORIGIN_LINES], size_t *n, struct err *e)
+{
+    *n = 0;
+    if (o->s3 != NULL) {
+        return s3_sign(o->s3, head, unix_s, url, a, lines, n, e);
+    }
+    if (o->authorization != NULL) {
+        lines[(*n)++] = arena_fmt(a, "Authorization: %s", o->authorization);
+    }
+    return 0;
 }
 
 struct origin *origin_hold(const struct origin *o)
@@ -135,6 +169,7 @@ void origin_free(struct origin **op)
     free(o->no_proxy);
     free(o->ca_file);
     free(o->authorization);
+    s3_close(&o->s3);
     free(o);
 }
 

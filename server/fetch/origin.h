@@ -8,12 +8,14 @@
 
 #include <stdatomic.h>
 
+#include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/slice.h"
 
 struct origin_settings {
-    const char *url; /* "https://pypi.example/": http or https, no query */
+    const char
+        *url; /* "https://pypi.example/": http or https, no query; or "s3://bucket/prefix/" */
     const char *
         kind; /* the protocol it is spoken to by: the same URL spoken otherwise is another origin; or NULL */
     const char *const *moved_from; /* URLs where the same files were before */
@@ -25,10 +27,14 @@ struct origin_settings {
     const char *proxy; /* or NULL */
     const char *no_proxy;
     const char *ca_file;
-    const char *authorization; /* sent to the origin's own host only: "Bearer ..." */
-    uint32_t connections;      /* 16 at once to this origin */
-    uint32_t connect_ms;       /* 10 s */
-    uint32_t stall_ms;         /* 30 s without a byte */
+    const char
+        *authorization;     /* sent to the origin's own host only: "Bearer ..."; a bucket's keys */
+    const char *endpoint;   /* of a bucket: "https://minio.example:9000"; NULL: Amazon's */
+    const char *region;     /* NULL: us-east-1 */
+    const char *addressing; /* "path", "virtual"; NULL: path with an endpoint, virtual without */
+    uint32_t connections;   /* 16 at once to this origin */
+    uint32_t connect_ms;    /* 10 s */
+    uint32_t stall_ms;      /* 30 s without a byte */
     uint64_t rate_bytes_per_s; /* 0: no limit */
 };
 
@@ -37,7 +43,22 @@ MUST_USE int origin_new(const char *repo, const struct origin_settings *set, str
                         struct err *e);
 struct origin *origin_hold(const struct origin *o);
 void origin_free(struct origin **op);           /* gives one count back; NULL is fine */
-const char *origin_url(const struct origin *o); /* with a '/' at the end */
+const char *origin_url(const struct origin *o); /* http or https, with a '/' at the end */
+/* Can there be an origin of this URL? http, https and s3; others (rsync) are reached otherwise. */
+bool origin_speaks(const char *url);
+struct origin_bucket {
+    char *name;   /* "models" */
+    char *url;    /* of the bucket itself, with a '/' at the end */
+    char *prefix; /* of all keys, raw; empty, or with a '/' at the end */
+    char *region;
+};
+const struct origin_bucket *origin_bucket(const struct origin *o); /* NULL: it is none */
+/* The lines that let a GET or HEAD of a URL of its own in, to be kept as secret as what they are made of. Those of a bucket
+ * are for this URL at this time, and bring *url into the form that is signed. */
+enum { ORIGIN_LINES = 5 };
+MUST_USE int origin_credential(const struct origin *o, bool head, uint64_t unix_s, struct buf *url,
+                               struct arena *a, struct slice lines[ORIGIN_LINES], size_t *n,
+                               struct err *e);
 /* Names an origin in what is kept of it; never 0. */
 uint64_t origin_identity_of(struct slice kind, struct slice url);
 uint64_t origin_identity(const struct origin *o);

@@ -23,6 +23,7 @@ struct origin {
     char *no_proxy;
     char *ca_file;
     char *authorization;
+    struct s3 *s3; /* it is a bucket; or NULL */
     uint32_t connections;
     uint32_t connect_ms;
     uint32_t stall_ms;

@@ -60,7 +60,7 @@ static int fill(struct repo *r, const struct repo_conf *conf, struct err *e)
     int rc = rules_compile(conf->rules, conf->rules_count, &r->rules, e);
 
     r->synced = conf->sync != NULL;
-    if (rc == 0 && conf->origin.url != NULL && strncmp(conf->origin.url, "rsync", 5) != 0) {
+    if (rc == 0 && conf->origin.url != NULL && origin_speaks(conf->origin.url)) {
         rc = origin_new(conf->name, &conf->origin, &r->origin, e);
     }
     if (rc == 0) {

@@ -93,6 +93,8 @@ struct take_got {
     bool absent;      /* nothing came: the list may name what is not there, and that is fine */
     int64_t mtime_ns; /* better than the list's; SYNC_TIME_UNKNOWN */
     struct slice validator; /* strong, of what came; or p == NULL */
+    bool digest_known;      /* the upstream says what the bytes' SHA-256 is */
+    struct digest digest;
 };
 
 struct take_events {

@@ -55,9 +55,17 @@ void task_launch(struct task *t, bool dry, bool force)
     t->run = run_open(&t->sync->world, &t->job, ++t->last_id, on_run_ended, t);
 }
 
+/* A bucket's is that of its service. */
+static struct slice first_url(const struct setup *u)
+{
+    const struct run_upstream *up = &u->job.upstream[0];
+
+    return slice_str(up->origin != NULL ? origin_url(up->origin) : up->url);
+}
+
 static bool same_host(const struct setup *a, const struct setup *b)
 {
-    struct slice x = slice_str(a->job.upstream[0].url), y = slice_str(b->job.upstream[0].url);
+    struct slice x = first_url(a), y = first_url(b);
 
     for (unsigned i = 0; i < 3; i++) { /* scheme, nothing, host */
         struct slice p = slice_cut(&x, '/'), q = slice_cut(&y, '/');

@@ -58,9 +58,10 @@ static void copy_conf(struct arena *a, const struct sync_conf *from, struct sync
     copy_list(a, &to->hook_failed, to->hook_failed_count);
 }
 
-static bool is_http(const char *url)
+/* Its key is the origin's own; another bucket of the same service is reached by the same ones. */
+static bool same_key(const char *a, const char *b)
 {
-    return strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0;
+    return strncmp(a, "s3://", 5) == 0 && strncmp(b, "s3://", 5) == 0;
 }
 
 static int add_upstreams(struct setup *u, const struct sync_repo_settings *r, struct err *e)
@@ -78,8 +79,10 @@ static int add_upstreams(struct setup *u, const struct sync_repo_settings *r, st
         struct origin *o = NULL;
         set.url = up[i].url = u->conf.upstreams[i - 1];
         set.moved_from_count = 0;
-        set.authorization = NULL; /* the origin's own */
-        if (is_http(set.url)) {
+        if (!same_key(set.url, r->conf->origin.url)) {
+            set.authorization = NULL;
+        }
+        if (origin_speaks(set.url)) {
             rc = origin_new(r->repo->name, &set, &o, e);
         }
         up[i].origin = o;
@@ -108,7 +111,7 @@ int setup_new(const struct sync_repo_settings *r, struct setup **out, struct err
     u->job = (struct run_job){
         .repo = copy(&u->arena, r->repo->name),
         .conf = &u->conf,
-        .secret = is_http(o->url) ? NULL : copy(&u->arena, bare(o->authorization)),
+        .secret = origin_speaks(o->url) ? NULL : copy(&u->arena, bare(o->authorization)),
         .ca_file = copy(&u->arena, o->ca_file),
         .proxy = copy(&u->arena, o->proxy),
         .connect_ms = o->connect_ms,

@@ -97,10 +97,13 @@ static void try_again(struct taking *t, int rc, const struct err *why)
 static void finish(struct taking *t, const struct take_got *got)
 {
     struct err why = {0};
+    bool right;
 
     hasher_final(t->hasher, &t->seen.digest);
     t->seen.size_bytes = t->at;
-    if (!t->entry.digest_known || digest_eq(&t->seen.digest, &t->entry.digest)) {
+    right = (!t->entry.digest_known || digest_eq(&t->seen.digest, &t->entry.digest)) &&
+            (!got->digest_known || digest_eq(&t->seen.digest, &got->digest));
+    if (right) {
         taking_seal(t, got);
     } else if (!t->again) {
         t->again = true;

@@ -11,6 +11,15 @@ static int generic_open(struct repo *r, const struct repo_conf *conf, struct err
     return 0;
 }
 
+/* Of a bucket single objects are for everybody who may read the repo; its lists, policies and the like, which a query or the
+ * bucket's own path would ask for with our keys, are not. */
+static bool is_object(struct slice clean, struct slice query)
+{
+    return clean.n != 0 && clean.p[clean.n - 1] != '/' && !slice_ends(clean, SLICE("%2F")) &&
+           (query.p == NULL || (slice_starts(query, SLICE("versionId=")) && query.n > 10 &&
+                                slice_find(query, '&') < 0));
+}
+
 static int generic_plan(const struct repo *r, const struct http_req *req, struct slice path,
                         const struct principal *who, const struct facts *facts, struct arena *arena,
                         struct plan *out, struct err *e)
@@ -30,6 +39,12 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
     }
     if (r->synced) {
         synced_plan(r, req, clean, facts, arena, out);
+        return 0;
+    }
+    if (origin_bucket(r->origin) != NULL && !is_object(clean, req->query)) {
+        plan_reply(out, req->query.p != NULL ? 403 : 404,
+                   SLICE("this repo is a bucket: ask for an object by its key, with no query but "
+                         "versionId\n"));
         return 0;
     }
     plan_want(r, rule, clean, arena, out);

@@ -46,6 +46,10 @@ static int on_head(void *arg, const struct fetch_head *h)
     d->final_url = mem_strdup(arena_cstr(&a, h->url));
     d->content_type = mem_strdup(arena_cstr(&a, type.p != NULL ? type : SLICE("")));
     arena_fini(&a);
+    if (h->why.p != NULL) {
+        err_set(&d->no, verdict_of(h->status, NULL), "the upstream answers %d, " SLICE_FMT,
+                h->status, SLICE_ARG(h->why));
+    }
     if (h->content_length != LENGTH_UNKNOWN && h->content_length > d->body.max &&
         h->status == 200) {
         return err_set(&d->why, E_TOOBIG, "a list of %llu bytes",
@@ -79,6 +83,7 @@ static void on_done(void *arg, int rc, const struct err *why)
         rc = d->why.code; /* ours */
     } else if (rc == 0) {
         rc = verdict_of(d->status, &d->why);
+        d->why = rc != 0 && d->no.code != 0 ? d->no : d->why;
     } else if (why != NULL) {
         d->why = *why;
     }
@@ -102,6 +107,7 @@ static void begin(struct doc *d)
                            .accept = slice_str(d->accept)};
 
     buf_clear(&d->body);
+    err_clear(&d->no);
     d->fetch = fetch_start(d->g->site->fetcher, &w, &events, d);
 }
 

@@ -1,4 +1,4 @@
-/* http.c - the engine for http and https. */
+/* http.c - the engine for http and https, and for s3, which is both with signatures and a list of its own. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -48,13 +48,15 @@ static int http_open(const struct engine_site *site, const struct engine_events 
         return err_set(e, E_CONFIG, "an upstream by HTTP needs its origin");
     }
     g = NEW(struct http_engine);
-    g->ops = &engine_http;
+    g->ops = origin_bucket(site->origin) != NULL ? &engine_s3 : &engine_http;
     g->site = site;
     g->ev = *ev;
     g->arg = arg;
-    g->base = mem_strdup(arena_cstr(
-        &a, arena_fmt(&a, SLICE_FMT "%s", SLICE_ARG(site->url),
-                      site->url.n != 0 && site->url.p[site->url.n - 1] == '/' ? "" : "/")));
+    g->base =
+        g->ops == &engine_s3
+            ? mem_strdup(origin_url(site->origin))
+            : mem_strdup(arena_cstr(&a, arena_fmt(&a, SLICE_FMT "%s", SLICE_ARG(site->url),
+                                                  slice_ends(site->url, SLICE("/")) ? "" : "/")));
     arena_fini(&a);
     list_init(&g->docs);
     list_init(&g->takes);
@@ -66,6 +68,9 @@ static int http_open(const struct engine_site *site, const struct engine_events 
         if (strcmp(listers[i]->name, wanted) == 0) {
             g->lister = listers[i];
         }
+    }
+    if (g->ops == &engine_s3) {
+        g->lister = &lister_bucket;
     }
     if (site->probe != NULL) {
         g->probe = mem_strdup(site->probe);
@@ -196,17 +201,14 @@ static void http_close(struct engine **gp)
 }
 
 static const char *const schemes[] = {"http", "https", NULL};
+static const char *const s3_schemes[] = {"s3", NULL};
 
-const struct engine_ops engine_http = {
-    .name = "http",
-    .schemes = schemes,
-    .open = http_open,
-    .probe = http_probe,
-    .list = http_list,
-    .window = http_window,
-    .take = http_take,
-    .resume = http_take_resume,
-    .cancel = http_take_cancel,
-    .finish = http_finish,
-    .close = http_close,
-};
+#define ENGINE_BY_HTTP(its_name, its_schemes)                                                      \
+    {                                                                                              \
+        .name = its_name, .schemes = its_schemes, .open = http_open, .probe = http_probe,          \
+        .list = http_list, .window = http_window, .take = http_take, .resume = http_take_resume,   \
+        .cancel = http_take_cancel, .finish = http_finish, .close = http_close                     \
+    }
+
+const struct engine_ops engine_http = ENGINE_BY_HTTP("http", schemes);
+const struct engine_ops engine_s3 = ENGINE_BY_HTTP("s3", s3_schemes);

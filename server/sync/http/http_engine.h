@@ -1,7 +1,7 @@
 /* http_engine.h - the engine for upstreams that speak HTTP, from within: documents for its lists, takes for its files.
  *
- * How an upstream tells what it has (folder pages, checksum files, a Debian archive) is a lister: it asks for documents and
- * gives entries. Takes are the same for all.
+ * How an upstream tells what it has (folder pages, checksum files, a Debian archive, a bucket's list) is a lister: it asks
+ * for documents and gives entries. Takes are the same for all. The engine "s3" is this one, with another lister.
  *
  * threads  the run's
  */
@@ -30,6 +30,7 @@ struct doc {
     int status;
     bool gone; /* 404 and the like: rc E_NOTFOUND */
     struct err why;
+    struct err no;                       /* the upstream's own words for its status */
     void (*done)(struct doc *d, int rc); /* then doc_free(): it is not freed by itself */
     void *arg;
 };
@@ -43,8 +44,8 @@ struct lister {
     void (*start)(struct http_engine *g);
     void (*free)(struct http_engine *g); /* g->lister_state; may be NULL */
 };
-extern const struct lister lister_index, lister_sums, lister_debian;
-extern const struct engine_ops engine_http;
+extern const struct lister lister_index, lister_sums, lister_debian, lister_bucket;
+extern const struct engine_ops engine_http, engine_s3;
 
 struct http_engine {
     const struct engine_ops *ops;

@@ -1,5 +1,5 @@
 /* take.c - the bytes of one file by HTTP: conditional where the published ones may still be right, from where they broke
- * where a strong ETag vouches for both halves. */
+ * where a strong ETag vouches for both halves. Where the list names an ETag, that object is taken or none. */
 #include <stdlib.h>
 
 #include "common/codec/httpdate.h"
@@ -7,6 +7,7 @@
 #include "server/sync/http/http_engine.h"
 
 enum { VALIDATOR_MAX = 1000 };
+#define ANSWERS  "the upstream answers %d%s" SLICE_FMT
 #define END_OPEN ((uint64_t)1 << 62) /* servers reckon in signed 64 bits */
 
 struct take {
@@ -16,7 +17,8 @@ struct take {
     void *arg;
     struct fetch *fetch;
     struct arena arena;
-    struct slice asked; /* the validator that was asked with */
+    struct slice asked;       /* the validator that was asked with */
+    struct slice listed_etag; /* of the very object that is wanted; or empty */
     bool conditional;
     uint64_t have, got, due; /* due LENGTH_UNKNOWN: the end is not announced */
     uint64_t listed;
@@ -27,6 +29,8 @@ struct take {
     struct fetch_want want; /* its slices: url, asked */
     struct slice validator;
     int64_t mtime_ns;
+    bool digest_known; /* the bucket knows it; other upstreams' words are their index's */
+    struct digest digest;
     struct err why; /* ours: says more than what fetch makes of it */
 };
 
@@ -45,24 +49,29 @@ static void take_free(struct take *t)
     free(t);
 }
 
-static int refuse(struct take *t, int status)
+static int refuse(struct take *t, const struct fetch_head *h)
 {
+    int status = h->status;
+    struct slice why = h->why.p != NULL ? h->why : SLICE("");
+    const char *colon = why.n != 0 ? ", " : "";
+
     switch (status) {
     case 403: /* one file that cannot be read is no reason to stop */
     case 404:
     case 410:
-        return err_set(&t->why, E_NOTFOUND, "the upstream answers %d", status);
+        return err_set(&t->why, E_NOTFOUND, ANSWERS, status, colon, SLICE_ARG(why));
+    case 412:
     case 416: /* shorter than what is here already */
         return err_set(&t->why, E_CHANGED, "the upstream's file is another now");
     case 401:
     case 407:
-        return err_set(&t->why, E_DENIED, "the upstream answers %d", status);
+        return err_set(&t->why, E_DENIED, ANSWERS, status, colon, SLICE_ARG(why));
     case 429:
     case 503:
-        return err_set(&t->why, E_BUSY, "the upstream answers %d", status);
+        return err_set(&t->why, E_BUSY, ANSWERS, status, colon, SLICE_ARG(why));
     default:
-        return err_set(&t->why, status >= 500 ? E_AGAIN : E_PROTOCOL, "the upstream answers %d",
-                       status);
+        return err_set(&t->why, status >= 500 ? E_AGAIN : E_PROTOCOL, ANSWERS, status, colon,
+                       SLICE_ARG(why));
     }
 }
 
@@ -95,9 +104,14 @@ static int on_head(void *arg, const struct fetch_head *h)
         return 0;
     }
     if (h->status != 200 && h->status != 206) {
-        return refuse(t, h->status);
+        return refuse(t, h);
     }
     learn(t, h);
+    if (t->listed_etag.n != 0 && t->validator.n != 0 && is_etag(t->validator) &&
+        !slice_eq(t->validator, t->listed_etag)) {
+        return err_set(&t->why, E_CHANGED, "the upstream's file is another than was listed");
+    }
+    t->digest_known = origin_bucket(t->g->site->origin) != NULL && fetch_digest(h, &t->digest);
     t->got = h->status == 206 ? t->have : 0;
     t->framed = h->framed;
     t->due = h->status == 206                      ? h->total
@@ -164,6 +178,8 @@ static void on_done(void *arg, int rc, const struct err *why)
         .absent = t->absent,
         .mtime_ns = t->mtime_ns,
         .validator = t->unchanged && t->validator.n == 0 ? t->asked : t->validator,
+        .digest_known = t->digest_known,
+        .digest = t->digest,
     };
     t->ev.on_done(t->arg, rc, &t->why, rc == 0 ? &got : NULL);
     take_free(t);
@@ -215,7 +231,13 @@ struct take *http_take(struct engine *eg, const struct take_want *w, const struc
     t->hash_url = t->by_hash ? hash_url_of(g, w->entry) : NULL;
     list_push_back(&g->takes, &t->node);
     *f = (struct fetch_want){.origin = g->site->origin, .end = LENGTH_UNKNOWN};
-    if (w->unchanged_is_fine && t->asked.n != 0) {
+    if (is_etag(w->entry->validator)) {
+        f->if_match = t->listed_etag = arena_copy(&t->arena, w->entry->validator);
+        if (w->have_bytes > 0 && slice_eq(t->asked, t->listed_etag) && w->have_bytes < t->listed) {
+            t->have = f->first = w->have_bytes;
+            f->end = t->listed != SYNC_SIZE_UNKNOWN ? t->listed : END_OPEN;
+        }
+    } else if (w->unchanged_is_fine && t->asked.n != 0) {
         t->conditional = true;
         *(is_etag(t->asked) ? &f->if_none_match : &f->if_modified_since) = t->asked;
     } else if (w->have_bytes > 0 && is_etag(t->asked)) {

@@ -1,0 +1,128 @@
+"""rgw.py - Ceph's object gateway on loopback, with a cluster of one for its disk: a real server of S3, which verifies every
+signature. Debian's packages ceph-mon, ceph-osd, ceph-mgr, radosgw and ceph-common; 20 s to its first answer."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import uuid
+
+from harness.mirrord import free_port
+
+PROGRAMS = ("ceph-mon", "ceph-osd", "ceph-mgr", "radosgw", "radosgw-admin", "ceph", "ceph-authtool", "monmaptool")
+CONF = """[global]
+fsid = {fsid}
+mon initial members = a
+mon host = [v2:127.0.0.1:{mon}]
+public addr = 127.0.0.1
+cluster addr = 127.0.0.1
+auth cluster required = none
+auth service required = none
+auth client required = none
+ms mon client mode = crc
+osd pool default size = 1
+osd pool default min size = 1
+osd pool default pg num = 8
+osd crush chooseleaf type = 0
+osd pool default pg autoscale mode = off
+mon allow pool size one = true
+run dir = {d}/run
+admin socket = {d}/run/$name.asok
+pid file = {d}/run/$name.pid
+log file = {d}/log/$name.log
+keyring = {d}/keyring
+mon data = {d}/mon
+mgr data = {d}/mgr
+osd data = {d}/osd
+rgw data = {d}/rgw
+osd objectstore = bluestore
+bluestore block size = {disk}
+osd memory target = 1073741824
+rgw frontends = beast endpoint=127.0.0.1:{port}
+rgw dns name = localhost
+"""
+
+
+def missing():
+    return [p for p in PROGRAMS if shutil.which(p) is None]
+
+
+class Rgw:
+    def __init__(self, disk=8 << 30):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="rgw-"))
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.conf = self.folder / "ceph.conf"
+        self.fsid = str(uuid.uuid4())
+        self.mon = free_port()
+        for name in ("mon", "mgr", "osd", "rgw", "run", "log"):
+            (self.folder / name).mkdir()
+        self.conf.write_text(CONF.format(fsid=self.fsid, mon=self.mon, d=self.folder, port=self.port, disk=disk))
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        self.stop()
+
+    def do(self, *args, limit_s=120):
+        done = subprocess.run(args, env=dict(os.environ, CEPH_CONF=str(self.conf)), capture_output=True, text=True,
+                              timeout=limit_s, check=False, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, f"{' '.join(map(str, args))}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def start(self):
+        ring, monmap, conf = self.folder / "keyring", self.folder / "monmap", ("-c", self.conf)
+        self.do("ceph-authtool", "--create-keyring", ring, "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
+        self.do("ceph-authtool", ring, "--gen-key", "-n", "client.admin", "--cap", "mon", "allow *", "--cap", "osd", "allow *",
+                "--cap", "mgr", "allow *")
+        self.do("monmaptool", "--create", "--addv", "a", f"[v2:127.0.0.1:{self.mon}]", "--fsid", self.fsid, monmap)
+        self.do("ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap, "--keyring", ring, *conf)
+        self.do("ceph-mon", "-i", "a", *conf)
+        self.do("ceph-mgr", "-i", "x", *conf)
+        osd = str(uuid.uuid4())
+        self.do("ceph", *conf, "osd", "new", osd)
+        self.do("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", osd, *conf)
+        self.do("ceph-osd", "-i", "0", *conf)
+        self.do("radosgw", "-n", "client.admin", *conf)
+        end = time.monotonic() + 120
+        while not self.answers():
+            assert time.monotonic() < end, "radosgw does not answer"
+            time.sleep(0.2)
+
+    def answers(self):
+        try:
+            with urllib.request.urlopen(self.url, timeout=5):
+                return True
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+
+    def user(self, name, access_key, secret):
+        self.do("radosgw-admin", "-c", self.conf, "user", "create", f"--uid={name}", f"--display-name={name}",
+                f"--access-key={access_key}", f"--secret-key={secret}")
+
+    def stop(self):
+        """The daemons have left our family: their own pid files name them."""
+        pids = [int(f.read_text()) for f in (self.folder / "run").glob("*.pid") if f.read_text().strip().isdigit()]
+        for sig in (signal.SIGTERM, signal.SIGKILL):
+            for pid in pids:
+                try:
+                    if str(self.conf).encode() in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                        os.kill(pid, sig)
+                except OSError:
+                    pass
+            end = time.monotonic() + 10
+            while any(pathlib.Path(f"/proc/{p}").exists() for p in pids) and time.monotonic() < end:
+                time.sleep(0.1)
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -5,7 +5,7 @@ As root it works in a network namespace of its own whose loopback uses cubic. Ra
 request and per GB are the stable figures, and the ratios are theirs: nginx's CPU over ours, so more than 1 is better.
 
   BENCH_QUICK=1      few short runs a row, a smaller large file, fewer idle connections
-  BENCH_ONLY=agent   one section, or several with commas: idle, hits, cold, agent, sync
+  BENCH_ONLY=agent   one section, or several with commas: idle, hits, cold, agent, sync, million
   --build DIR        programs under test        --docs FILE    write the tables there too
 """
 import argparse
@@ -35,8 +35,9 @@ LARGE = ("256m", 256 << 20) if QUICK else ("1g", 1 << 30)
 SIZES = [("1k", 1 << 10), ("64k", 64 << 10), ("1m", 1 << 20), LARGE]
 HERD = ("256m", 256 << 20)
 IDLE = 1000 if QUICK else 10000
-SECTIONS = {"idle": "Idle connections", "hits": "Hits", "cold": "Cold", "agent": "trainagent", "sync": "Sync"}
-TOOLS = {"agent": ["curl", "taskset"], "sync": ["rsync"]}
+SECTIONS = {"idle": "Idle connections", "hits": "Hits", "cold": "Cold", "agent": "trainagent", "sync": "Sync",
+            "million": "Sync of a million entries"}
+TOOLS = {"agent": ["curl", "taskset"], "sync": ["rsync"], "million": ["rsync"]}
 WEB_TOOLS = ["nginx", "h2o", "wrk", "h2load", "taskset", "curl"]
 NAMES = {"h1": "HTTP/1.1", "h2": "HTTP/2, TLS", "h2c": "HTTP/2, clear"}
 
@@ -94,6 +95,8 @@ def measure(folder, build, only):
         parts["agent"] = agent.table(folder, build, certificate(folder, agent.MIRROR), RUNS, QUICK)
     if "sync" in only:
         parts["sync"] = sync.table(folder, build, RUNS, QUICK)
+    if "million" in only and not QUICK:
+        parts["million"] = sync.million(folder, build)
     return {name: f"### {SECTIONS[name]}\n\n{heading()}\n{text}\n" for name, text in parts.items()}
 
 

@@ -14,6 +14,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -86,6 +87,18 @@ def status_kib(pid, name):
     return 0
 
 
+def fresh_peak(pid):
+    """The peak begins anew; returns what the process has now, in KiB."""
+    pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return status_kib(pid, "VmRSS")
+
+
+def synced(m, repo, want, *flags):
+    done = json.loads(m.ctl("--json", "sync", "run", repo, "--wait", *flags, limit_s=3600).stdout)
+    if done["outcome"] != want:
+        raise SystemExit(f"bench: the run ended as {done['outcome']}: {done['why']}")
+
+
 class Visits:
     """What the daemon's log tells of the visits from here on: bytes sent and received."""
 
@@ -151,6 +164,7 @@ class Ours:
     name = "mirrord"
 
     def __init__(self, daemon, folder, build, modules):
+        folder.mkdir()
         repos = "\n".join(f'repo "{name}" {{ protocol = "generic" origin = "{daemon.url}/{name}/" '
                           f'sync {{ {"probe = " + chr(34) + PROBE + chr(34) if name == "m" else ""} }} }}' for name in modules)
         self.rsync_port = free_port()
@@ -162,15 +176,38 @@ class Ours:
 
     def run(self, repo="m", probe=False, want="published"):
         pid = self.m.child.pid
-        pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins anew
-        rest = status_kib(pid, "VmRSS")
+        rest = fresh_peak(pid)
         visits, cpu_s, daemon_s = Visits(self.daemon), stat_s(pid, False), stat_s(self.daemon.process.pid, True)
         began = time.monotonic()
-        done = json.loads(self.m.ctl("--json", "sync", "run", repo, "--wait", *([] if probe else ["--force"]), limit_s=3600).stdout)
+        synced(self.m, repo, want, *([] if probe else ["--force"]))
         wall_s = time.monotonic() - began
-        if done["outcome"] != want:
-            raise SystemExit(f"bench: the run ended as {done['outcome']}: {done['why']}")
         return Took(wall_s, stat_s(pid, False) - cpu_s, stat_s(self.daemon.process.pid, True) - daemon_s, visits.wire_bytes(),
+                    max(0, status_kib(pid, "VmHWM") - rest) * 1024)
+
+
+class Edge:
+    """A second mirrord that follows the tree of the first by its root; bytes are what the first counted."""
+
+    def __init__(self, core, folder, build):
+        self.core = core
+        self.m = Mirrord(f'log_level = "warn"\nrepo "m" {{ protocol = "generic" origin = "{core.m.url("/m")}" '
+                         f'sync {{ engine = "mirrord" }} }}', folder=folder, build=build)
+        self.m.access_log = "none"
+        self.m.start()
+
+    def sent(self):
+        return self.core.m.metric("mirrord_http_sent_bytes_total") + self.core.m.metric("mirrord_http_received_bytes_total")
+
+    def run(self, want="published"):
+        pid, core = self.m.child.pid, self.core.m.child.pid
+        self.sent()
+        first = self.sent()
+        before = self.sent()  # asking for the count counts
+        rest, cpu_s, core_s = fresh_peak(pid), stat_s(pid, False), stat_s(core, False)
+        began = time.monotonic()
+        synced(self.m, "m", want)
+        wall_s = time.monotonic() - began
+        return Took(wall_s, stat_s(pid, False) - cpu_s, stat_s(core, False) - core_s, self.sent() - before - (before - first),
                     max(0, status_kib(pid, "VmHWM") - rest) * 1024)
 
 
@@ -224,6 +261,7 @@ class Yard:
     """The source, its daemon, and both that follow it."""
 
     def __init__(self, folder, build, files, large_bytes):
+        self.build, self.first, self.same = build, None, []
         self.files, self.folder, self.tree, self.big = files, folder, folder / "tree", folder / "big"
         for path in (self.tree, self.big):
             path.mkdir()
@@ -233,9 +271,7 @@ class Yard:
             subprocess.run(["head", "-c", str(large_bytes), "/dev/urandom"], stdout=f, check=True)
         self.changes = Changes(self.tree, files, large)
         self.daemon = Rsyncd("rsync", folder, {"m": (self.tree, []), "big": (self.big, [])})
-        home = folder / "mirrord"
-        home.mkdir()
-        self.ours = Ours(self.daemon, home, build, ["m", "big"])
+        self.ours = Ours(self.daemon, folder / "mirrord", build, ["m", "big"])
         self.theirs = Theirs(self.daemon, folder / "copy")
         self.their_big = Theirs(self.daemon, folder / "copy-big")
 
@@ -245,12 +281,32 @@ class Yard:
 
 
 def many_files(y, rounds):
-    rows = rows_of(f"first copy of {y.files:,} files", turns(1, y.ours.run, y.theirs.run))
+    first = turns(1, y.ours.run, y.theirs.run)
+    rows = rows_of(f"first copy of {y.files:,} files", first)
     same = turns(rounds, lambda: y.ours.run(want="unchanged"), y.theirs.run)
     rows += rows_of("the same, nothing changed, full list", same)
+    y.first, y.same = first[0][1], [theirs for _, theirs in same]
     probed = turns(rounds, lambda: y.ours.run(probe=True, want="unchanged"), lambda: None)
     rows += rows_of("the same, with `probe`", [(p[0], s[1]) for p, s in zip(probed, same)], peer=False)
     rows += rows_of("1 % of the files changed", turns(rounds, y.ours.run, y.theirs.run, y.changes.some_files))
+    return rows
+
+
+def followed(y, rounds):
+    """The same tree from mirrord to mirrord, beside what rsync moves."""
+    home = y.folder / "edge"
+    home.mkdir()
+    edge = Edge(y.ours, home, y.build)
+    try:
+        rows = rows_of("from mirrord to mirrord: first copy", [(edge.run(), y.first)], peer=False)
+        rows += rows_of("the same, nothing changed", [(edge.run(want="unchanged"), t) for t in y.same[:rounds]], peer=False)
+
+        def change():
+            y.changes.some_files()
+            y.ours.run()
+        rows += rows_of("the same, 1 % of the files changed", turns(rounds, edge.run, y.theirs.run, change), peer=False)
+    finally:
+        edge.m.stop()
     return rows
 
 
@@ -356,12 +412,67 @@ def table(folder, build, runs, quick):
     folder.mkdir()
     y = Yard(folder, build, FEWER_FILES if quick else FILES, int(gib * (1 << 30)))
     try:
-        rows = many_files(y, rounds) + one_large(y, rounds, gib)
+        rows = many_files(y, rounds) + followed(y, rounds) + one_large(y, rounds, gib)
         rows += served(y, rounds, cold=not quick)
         rows += versions(y, 1 if quick else 3)
     finally:
         y.stop()
     return "\n".join([ABOUT, *HEAD, *rows])
+
+
+# --- a million ---------------------------------------------------------------------------------------------------------
+
+MILLION = 1_000_000
+SAMPLE_S = 0.2
+
+
+class Watch(threading.Thread):
+    """The most that mirrord held while it lives, without and with the rows' own memory (block cache and memtables)."""
+
+    def __init__(self, m):
+        super().__init__(daemon=True)
+        self.m, self.over, self.own, self.rows = m, threading.Event(), 0, 0
+        self.rest = self.sample()[0]
+        self.start()
+
+    def sample(self):
+        rows = sum(self.m.metric(f"mirrord_rocksdb_{name}_bytes") for name in ("block_cache", "memtable"))
+        return status_kib(self.m.child.pid, "RssAnon") * 1024 - rows, rows
+
+    def run(self):
+        while not self.over.wait(SAMPLE_S):
+            own, rows = self.sample()
+            self.own, self.rows = max(self.own, own), max(self.rows, rows)
+
+    def cells(self):
+        self.over.set()
+        self.join()
+        return f"{(self.own - self.rest) / (1 << 20):.0f} MiB | {self.rows / (1 << 20):.0f} MiB"
+
+
+def million(folder, build):
+    """Empty files in memory: what a list of that length takes on its whole way."""
+    folder = folder / "million"
+    folder.mkdir()
+    with tempfile.TemporaryDirectory(prefix="mirror-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as tree:
+        write_tree(pathlib.Path(tree), MILLION, 0)
+        daemon = Rsyncd("rsync", folder, {"m": (tree, [])})
+        ours = Ours(daemon, folder / "mirrord", build, ["m"])
+        rows = ["| run | time | memory beyond its rest | of RocksDB beside it | rsync: time | memory |", "|---|---|---|---|---|---|"]
+        try:
+            theirs = Theirs(daemon, folder / "copy")
+            for what, want in (("first copy", "published"), ("nothing changed, full list", "unchanged")):
+                watch = Watch(ours.m)
+                took = ours.run(want=want)
+                cells_ = watch.cells()
+                peer = theirs.run()
+                rows.append(f"| {what} | {took.wall_s:.1f} s | {cells_} | {peer.wall_s:.1f} s | {peer.memory / (1 << 20):.0f} MiB |")
+                print(rows[-1], file=sys.stderr, flush=True)
+        finally:
+            ours.m.stop()
+            daemon.close()
+    return "\n".join([f"{MILLION:,} empty files from a daemon, in {MILLION // A_FOLDER:,} folders; beyond its rest: what the process grows by, block cache "
+                      "and memtables taken off, looked at five times a second.\n", *rows])
 
 
 ABOUT = ("An rsync daemon over loopback, files in the page cache, every core for all. Ratios are medians of pairs, with their spread; "

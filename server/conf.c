@@ -229,6 +229,39 @@ static int check_s3(const struct settings_node *nd, const struct repo_conf *r, s
     return try_bucket(nd, r, "origin", r->origin.url, e);
 }
 
+/* What a repo of a protocol of its own is listed by follows from that. */
+static int settle_list(const struct settings_node *nd, const struct repo_conf *r,
+                       struct sync_conf *c, struct err *e)
+{
+    bool hf = strcmp(r->protocol, "hf") == 0;
+
+    if (!hf && strcmp(r->protocol, "generic") != 0) {
+        return settings_wrong(
+            nd->at, e,
+            "repo \"%s\" has a sync section, protocol %s cannot be synced, remove "
+            "it",
+            r->name, r->protocol);
+    }
+    if (c->engine != NULL && strcmp(c->engine, "http") != 0) {
+        return 0; /* another mirror has such a tree already */
+    }
+    if (hf != (c->repos_count != 0)) {
+        return settings_wrong(nd->at, e,
+                              hf ? "repo \"%s\" has a sync section that lists nothing, write repos "
+                                   "= {\"owner/name\"}"
+                                 : "repo \"%s\" is no Hub, it cannot have repos, remove them",
+                              r->name);
+    }
+    if (hf && r->credentials != NULL && strcmp(r->credentials, "caller") == 0) {
+        return settings_wrong(settings_where(nd, "credentials"), e,
+                              "repo \"%s\" has credentials = caller, what is synced was fetched "
+                              "before anybody asked, remove it",
+                              r->name);
+    }
+    c->list = hf ? "hf" : c->list;
+    return 0;
+}
+
 static int read_sync(struct settings_node *nd, struct repo_conf *r, struct arena *a, struct err *e)
 {
     struct sync_conf *c = ARENA_NEW(a, struct sync_conf);
@@ -244,14 +277,10 @@ static int read_sync(struct settings_node *nd, struct repo_conf *r, struct arena
                          "files cannot be asked for that way, add sync { }",
                          r->name);
     }
-    if (strcmp(r->protocol, "generic") != 0) {
-        return settings_wrong(
-            nd->at, e,
-            "repo \"%s\" has a sync section, protocol %s cannot be synced, remove "
-            "it",
-            r->name, r->protocol);
-    }
     rc = fill_single(nd, SECTION_SYNC, c, a, e);
+    if (rc == 0) {
+        rc = settle_list(nd, r, c, e);
+    }
     if (rc == 0 && sync_check(c, r->origin.url, &why) != 0) {
         rc = settings_wrong(nd->at, e, "repo \"%s\": %s", r->name, why.text);
     }

@@ -30,7 +30,46 @@ bool git_oid_eq(const struct git_oid *a, const struct git_oid *b)
     return memcmp(a->b, b->b, GIT_OID_BYTES) == 0;
 }
 
-static int add_file(EVP_MD_CTX *md, int fd, uint64_t size_bytes, struct err *e)
+/* --- piece by piece --- */
+
+struct git_hasher {
+    EVP_MD_CTX *md;
+};
+
+struct git_hasher *git_hasher_new(uint64_t size_bytes)
+{
+    struct git_hasher *h = NEW(struct git_hasher);
+    char head[32];
+    int n = snprintf(head, sizeof head, "blob %" PRIu64, size_bytes);
+
+    h->md = EVP_MD_CTX_new();
+    CHECK(h->md != NULL && EVP_DigestInit_ex(h->md, EVP_sha1(), NULL) == 1);
+    CHECK(EVP_DigestUpdate(h->md, head, (size_t)n + 1) == 1); /* with its NUL */
+    return h;
+}
+
+void git_hasher_add(struct git_hasher *h, struct slice bytes)
+{
+    CHECK(EVP_DigestUpdate(h->md, bytes.p, bytes.n) == 1);
+}
+
+void git_hasher_final(struct git_hasher *h, struct git_oid *out)
+{
+    CHECK(EVP_DigestFinal_ex(h->md, out->b, NULL) == 1);
+}
+
+void git_hasher_free(struct git_hasher **hp)
+{
+    if (*hp != NULL) {
+        EVP_MD_CTX_free((*hp)->md);
+        free(*hp);
+        *hp = NULL;
+    }
+}
+
+/* --- at once --- */
+
+static int add_file(struct git_hasher *h, int fd, uint64_t size_bytes, struct err *e)
 {
     char *p = malloc(READ_BYTES);
     int rc = 0;
@@ -40,7 +79,7 @@ static int add_file(EVP_MD_CTX *md, int fd, uint64_t size_bytes, struct err *e)
         size_t n = size_bytes - at < READ_BYTES ? (size_t)(size_bytes - at) : READ_BYTES;
         rc = fd_pread_all(fd, p, n, at, e);
         if (rc == 0) {
-            CHECK(EVP_DigestUpdate(md, p, n) == 1);
+            git_hasher_add(h, slice_of(p, n));
         }
         at += n;
     }
@@ -50,30 +89,21 @@ static int add_file(EVP_MD_CTX *md, int fd, uint64_t size_bytes, struct err *e)
 
 int git_oid_of_fd(int fd, uint64_t size_bytes, struct git_oid *out, struct err *e)
 {
-    EVP_MD_CTX *md = EVP_MD_CTX_new();
-    char head[32];
-    int n = snprintf(head, sizeof head, "blob %" PRIu64, size_bytes);
-    int rc;
+    struct git_hasher *h = git_hasher_new(size_bytes);
+    int rc = add_file(h, fd, size_bytes, e);
 
-    CHECK(md != NULL && EVP_DigestInit_ex(md, EVP_sha1(), NULL) == 1);
-    CHECK(EVP_DigestUpdate(md, head, (size_t)n + 1) == 1); /* with its NUL */
-    rc = add_file(md, fd, size_bytes, e);
     if (rc == 0) {
-        CHECK(EVP_DigestFinal_ex(md, out->b, NULL) == 1);
+        git_hasher_final(h, out);
     }
-    EVP_MD_CTX_free(md);
+    git_hasher_free(&h);
     return rc;
 }
 
 void git_oid_of(struct slice bytes, struct git_oid *out)
 {
-    EVP_MD_CTX *md = EVP_MD_CTX_new();
-    char head[32];
-    int n = snprintf(head, sizeof head, "blob %zu", bytes.n);
+    struct git_hasher *h = git_hasher_new(bytes.n);
 
-    CHECK(md != NULL && EVP_DigestInit_ex(md, EVP_sha1(), NULL) == 1);
-    CHECK(EVP_DigestUpdate(md, head, (size_t)n + 1) == 1); /* with its NUL */
-    CHECK(EVP_DigestUpdate(md, bytes.p, bytes.n) == 1);
-    CHECK(EVP_DigestFinal_ex(md, out->b, NULL) == 1);
-    EVP_MD_CTX_free(md);
+    git_hasher_add(h, bytes);
+    git_hasher_final(h, out);
+    git_hasher_free(&h);
 }

@@ -250,6 +250,26 @@ const struct fact *plan_gather(const struct facts *f, struct slice what, const s
                 p);
 }
 
+const struct fact *plan_gather_blob(const struct facts *f, struct slice what,
+                                    const struct entry *en, struct arena *a, struct plan *p)
+{
+    char hex[DIGEST_HEX + 1];
+    struct slice name;
+
+    digest_format(&en->digest, hex);
+    name = arena_copy(a, slice_str(hex));
+    return have(f,
+                &(struct need){.kind = NEED_GATHER,
+                               .key = what,
+                               .path = name,
+                               .name = SLICE(""),
+                               .want = {.key = name, .principal = SLICE("")},
+                               .root = en->digest,
+                               .of_blob = true,
+                               .one_part = true},
+                p);
+}
+
 const struct fact *plan_request_body(const struct facts *f, struct plan *p)
 {
     return have(f, &(struct need){.kind = NEED_BODY}, p);

@@ -51,6 +51,9 @@ const struct fact *plan_entry(const struct facts *f, const struct digest *root, 
 /* what: as in need.key; w: its first part. Of equal keys and principals one fact. */
 const struct fact *plan_gather(const struct facts *f, struct slice what, const struct want *w,
                                bool one_part, struct plan *p);
+/* Made of a file of a tree: good for ever, as its bytes are. */
+const struct fact *plan_gather_blob(const struct facts *f, struct slice what,
+                                    const struct entry *en, struct arena *a, struct plan *p);
 const struct fact *plan_request_body(const struct facts *f, struct plan *p);
 
 #endif

@@ -37,11 +37,13 @@ struct need {
     enum table table;           /* NEED_ROW, NEED_ROWS */
     struct slice key;           /* NEED_GATHER: what is made of it; tells ops->gather */
     struct slice name, version; /* NEED_HEAD */
-    struct digest root;         /* NEED_ENTRY */
+    struct digest root;         /* NEED_ENTRY; NEED_GATHER of_blob: the file's */
     struct slice path;
     bool follow;      /* links on the way; the fact's entry.path is then where they led */
     struct want want; /* NEED_DOCUMENT: its bytes; NEED_GATHER: its first part */
-    bool one_part;    /* NEED_GATHER: what its Link leads to is not looked at */
+    bool
+        of_blob; /* NEED_GATHER: its one part is a file of a tree, `want` says no more than its name */
+    bool one_part; /* NEED_GATHER: what its Link leads to is not looked at */
 };
 
 struct fact { /* what came of a need; rc 0 or E_NOTFOUND, of NEED_GATHER any */

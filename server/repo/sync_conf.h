@@ -13,7 +13,7 @@ struct sync_conf {
     const char *schedule; /* cron or "every 6h"; NULL: by hand alone */
     uint32_t jitter_ms;
     const char *engine;           /* NULL: by the URL's scheme */
-    const char *list;             /* auto, index, sums, debian */
+    const char *list;             /* index, sums, debian; of such repos hf, pypi */
     const char *const *upstreams; /* tried in order after the origin */
     size_t upstreams_count;
     const char *const *suites; /* Debian's */
@@ -22,6 +22,8 @@ struct sync_conf {
     size_t components_count;
     const char *const *architectures;
     size_t architectures_count;
+    const char *const *repos; /* of a Hub: "owner/name@revision" */
+    size_t repos_count;
     const char *profile;    /* none, debian, conda, pypi, rpm */
     const char *probe;      /* or NULL */
     const char *max_delete; /* "5%", "40000", or NULL: the usual gate */

@@ -4,6 +4,7 @@
 
 #include "common/base/log.h"
 #include "common/codec/url.h"
+#include "common/codec/weblink.h"
 #include "server/serve/document.h"
 #include "server/serve/need.h"
 
@@ -219,18 +220,39 @@ static void forget_part(struct gather *g)
     }
 }
 
+static int read_blob(struct store *s, const struct digest *d, struct buf *out, struct err *e)
+{
+    struct blob *b = NULL;
+    int rc = blob_open(s, d, &b, e);
+    char *p;
+
+    if (rc != 0) {
+        return rc;
+    }
+    p = blob_size_bytes(b) < out->max ? buf_room(out, (size_t)blob_size_bytes(b)) : NULL;
+    rc = p == NULL ? err_set(e, E_TOOBIG, "a document of the tree is too large")
+                   : blob_read(b, 0, p, (size_t)blob_size_bytes(b), e);
+    if (rc == 0) {
+        buf_grew(out, (size_t)blob_size_bytes(b));
+    }
+    blob_release(&b);
+    return rc;
+}
+
 static void work(struct job *j)
 {
     struct gather *g = CONTAINER_OF(j, struct gather, job);
     struct buf doc = BUF_INIT((size_t)g->set->conf->cache.document_bytes);
     struct gather_part part = {
         .need = &g->need,
-        .url = g->doc->answer->url,
+        .url = g->doc != NULL ? g->doc->answer->url : SLICE(""),
         .first = g->parts == 0,
         .last = g->next.p == NULL,
     };
 
-    g->why.code = document_read(g->doc, &doc, &g->why);
+    g->why.code = g->doc != NULL
+                      ? document_read(g->doc, &doc, &g->why)
+                      : read_blob(g->all->desk->daemon->store, &g->need.root, &doc, &g->why);
     if (g->why.code == 0) {
         part.doc = buf_slice(&doc);
         g->why.code = g->repo->ops->gather(g->repo, &part, &g->out, &g->why);
@@ -239,7 +261,7 @@ static void work(struct job *j)
         err_set(&g->why, E_TOOBIG, "the origin's listing is too large");
     }
     buf_free(&doc);
-    if (g->why.code == E_PROTOCOL) {
+    if (g->why.code == E_PROTOCOL && !g->need.of_blob) {
         forget_part(g);
     }
 }
@@ -267,34 +289,6 @@ static void worked(struct job *j)
     }
 }
 
-/* RFC 8288: the target of the first link whose relation is "next". */
-static struct slice next_link(struct slice field)
-{
-    while (field.n != 0) {
-        ptrdiff_t open = slice_find(field, '<');
-        ptrdiff_t close = slice_find(field, '>');
-        struct slice target;
-        struct slice params;
-
-        if (open < 0 || close < open) {
-            break;
-        }
-        target = slice_of(field.p + open + 1, (size_t)(close - open - 1));
-        field = slice_from(field, (size_t)close + 1);
-        params = slice_cut(&field, ',');
-        while (params.n != 0) {
-            struct slice value = slice_cut(&params, ';');
-            struct slice name = slice_trim(slice_cut(&value, '='));
-            value = slice_trim(value);
-            if (slice_ieq(name, SLICE("rel")) &&
-                (slice_ieq(value, SLICE("next")) || slice_ieq(value, SLICE("\"next\"")))) {
-                return target;
-            }
-        }
-    }
-    return SLICE_NONE;
-}
-
 /* Where the part behind this one is; it may be fetched only where the page may lead (fetch/origin.h). */
 static int find_next(struct gather *g, const struct answer *a, struct err *e)
 {
@@ -304,7 +298,7 @@ static int find_next(struct gather *g, const struct answer *a, struct err *e)
 
     for (size_t i = 0; i < a->nfields && to.p == NULL; i++) {
         if (slice_eq(a->fields[i].name, SLICE("link"))) {
-            to = next_link(a->fields[i].value);
+            to = weblink_next(a->fields[i].value);
         }
     }
     g->next = SLICE_NONE;
@@ -334,6 +328,13 @@ static void note_part(struct gather *g, const struct answer *a)
     }
 }
 
+static void put_to_work(struct gather *g)
+{
+    g->busy = true;
+    g->job = (struct job){.work = work, .done = worked, .reply = g->all->desk->loop->mail};
+    pool_submit(g->all->desk->daemon->readers, &g->job);
+}
+
 static void on_whole(void *arg, struct document *d, int rc)
 {
     struct gather *g = arg;
@@ -355,9 +356,7 @@ static void on_whole(void *arg, struct document *d, int rc)
     }
     note_part(g, d->answer);
     g->doc = d;
-    g->busy = true;
-    g->job = (struct job){.work = work, .done = worked, .reply = g->all->desk->loop->mail};
-    pool_submit(g->all->desk->daemon->readers, &g->job);
+    put_to_work(g);
 }
 
 static void on_no(struct gather *g, const struct answer *a)
@@ -462,7 +461,9 @@ void gather_need(struct call *c)
         return;
     }
     list_push_back(&g->waiters, &u->node);
-    if (begins) {
+    if (begins && g->need.of_blob) {
+        put_to_work(g);
+    } else if (begins) {
         ask_part(g);
     }
 }

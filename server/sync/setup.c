@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "server/repo/hf/synced.h"
 #include "server/sync/engine.h"
 #include "server/sync/gate.h"
 #include "server/sync/hook.h"
@@ -51,6 +52,7 @@ static void copy_conf(struct arena *a, const struct sync_conf *from, struct sync
     copy_list(a, &to->suites, to->suites_count);
     copy_list(a, &to->components, to->components_count);
     copy_list(a, &to->architectures, to->architectures_count);
+    copy_list(a, &to->repos, to->repos_count);
     copy_list(a, &to->hours, to->hours_count);
     copy_list(a, &to->hook_before, to->hook_before_count);
     copy_list(a, &to->hook_published, to->hook_published_count);
@@ -161,6 +163,15 @@ int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
     }
     if (strcmp(c->list, "debian") == 0 && c->suites_count == 0) {
         return err_set(e, E_CONFIG, "list = debian needs suites = {\"...\"}, as below dists/");
+    }
+    for (size_t i = 0; i < c->repos_count; i++) {
+        struct hf_spec s;
+        if (!hf_spec_parse(slice_str(c->repos[i]), &s)) {
+            return err_set(e, E_CONFIG,
+                           "repos: \"%.100s\" names no repository, write \"owner/name\", "
+                           "\"owner/name@revision\" or \"datasets/owner/name\"",
+                           c->repos[i]);
+        }
     }
     for (size_t i = 0; i < c->hours_count; i++) {
         struct hours h;

@@ -5,7 +5,7 @@
  * looked at as the caller, and before a file leaves, this caller's right is tried on one: listings of gated repositories are
  * public, their files are not (research/hf-and-mirrors 0.7). A right that was tried holds for RIGHT_S, longer only while
  * the Hub is silent. */
-#include "server/repo/hf/hf.h"
+#include "server/repo/hf/synced.h"
 
 #include "common/codec/url.h"
 #include "server/repo/xet.h"
@@ -153,7 +153,7 @@ static const struct fact *look(struct hf_ask *k, bool mine)
                                                           : info_fact(k, k->at.rev, 0, mine);
 }
 
-static bool learn(struct hf_ask *k, const struct fact *f)
+bool access_learn(struct hf_ask *k, const struct fact *f)
 {
     struct repo_info info;
 
@@ -180,6 +180,9 @@ bool access_commit(struct hf_ask *k)
     const struct hf *state = k->r->state;
     const struct fact *f;
 
+    if (k->r->synced) {
+        return synced_commit(k);
+    }
     if (k->at.rev.p != NULL && hf_is_commit(k->at.rev)) {
         k->commit = k->at.rev;
         if (state->service) {
@@ -191,7 +194,7 @@ bool access_commit(struct hf_ask *k)
         k->reader = k->caller;
         f = look(k, true);
     }
-    return f != NULL && learn(k, f);
+    return f != NULL && access_learn(k, f);
 }
 
 /* --- its files ---------------------------------------------------------------------------------------------------- */
@@ -203,6 +206,9 @@ bool access_manifest(struct hf_ask *k, struct manifest *m)
     const struct fact *f;
     struct want w;
 
+    if (k->r->synced) {
+        return synced_manifest(k, m);
+    }
     if (!access_want(k, key, key, &w)) {
         return false;
     }

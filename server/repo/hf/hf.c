@@ -2,7 +2,7 @@
  *
  * A commit never changes: its listing is crawled once into a manifest (manifest.h), from which come trees, paths-info and
  * every HEAD, and what files are verified against. Branches and tags are aliases, asked for when they are stale. */
-#include "server/repo/hf/hf.h"
+#include "server/repo/hf/synced.h"
 
 #include <stdlib.h>
 
@@ -33,6 +33,7 @@ static int hf_open(struct repo *r, const struct repo_conf *conf, struct err *e)
     if (r->origin == NULL) {
         return err_set(e, E_CONFIG, "protocol \"hf\" needs an origin = \"https://...\"");
     }
+    ours = ours || conf->sync != NULL;
     if (conf->credentials != NULL) {
         bool service = strcmp(conf->credentials, "service") == 0;
         if (!service && ours) {
@@ -144,6 +145,13 @@ bool hf_want_file(struct hf_ask *k, const struct manifest *m, const struct manif
                                    SLICE_ARG(k->at.type), SLICE_ARG(id), SLICE_ARG(f->path));
     struct want w;
 
+    if (k->r->synced) {
+        if (!synced_file(k, f->path)) {
+            return false;
+        }
+        name_it(k, f, &w);
+        return true;
+    }
     if (!access_want(k, named, named, &w)) {
         return false;
     }
@@ -374,6 +382,9 @@ static void plan_whoami(struct hf_ask *k, struct slice path)
 
 static void plan_route(struct hf_ask *k, struct slice path)
 {
+    if (k->r->synced && synced_route(k)) {
+        return;
+    }
     switch (k->at.route) {
     case HF_FILE:
         plan_file(k);

@@ -1,6 +1,7 @@
 /* hf.h - one request to a Hub on its way through the plan, for this folder's own files.
  *
  *   hf.c      what each route comes to             access.c   which commit, and who may have its files
+ *   synced.c  the same out of a synced tree
  *   say.c     refusals in the Hub's own words      path.c, info.c, manifest.c   what is read
  *   chunks.c  files by Xet's protocol (repo/xet.h)
  *
@@ -43,6 +44,9 @@ struct hf_ask {
     uint64_t until_unix_s; /* what was learned of the repository is good so long; 0: nothing was */
     bool stale;
     const struct fact *info; /* of the revision, when it was looked at */
+    /* of a synced repo (synced.h): */
+    const struct snap *snap; /* that has the commit */
+    struct slice folder;     /* where, with its '/' */
 };
 
 /* --- access.c --- */
@@ -55,6 +59,8 @@ bool access_commit(struct hf_ask *k);
 bool access_manifest(struct hf_ask *k, struct manifest *m);
 /* Of a closed one: this caller's right, tried on a file of it. */
 bool access_try(struct hf_ask *k, const struct manifest *m);
+/* What is known of the repository at the revision. False: it is a no, or not understood. */
+bool access_learn(struct hf_ask *k, const struct fact *f);
 /* A document of the API as everybody sees it, else as the caller does. path: below the origin, as it came;
  * for_ever: it is of a commit. */
 const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query,

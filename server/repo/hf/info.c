@@ -98,6 +98,25 @@ int info_make(struct slice doc, struct buf *out, struct err *e)
     return rc;
 }
 
+int info_plain(struct slice doc, struct buf *out, struct err *e)
+{
+    static const char *const moving[] = {
+        "downloads", "downloadsAllTime",         "likes",       "trendingScore", "spaces",
+        "inference", "inferenceProviderMapping", "usedStorage",
+    };
+    json_t *v = load(doc, e);
+
+    if (v == NULL) {
+        return E_PROTOCOL;
+    }
+    for (size_t i = 0; json_is_object(v) && i < ARRAY_LEN(moving); i++) {
+        (void)json_object_del(v, moving[i]);
+    }
+    dump(v, out);
+    json_decref(v);
+    return out->rc;
+}
+
 bool info_read(struct slice bytes, struct repo_info *out)
 {
     size_t id_n;

@@ -19,6 +19,8 @@ struct repo_info {
 
 /* The document -> bytes that info_read() reads. */
 MUST_USE int info_make(struct slice doc, struct buf *out, struct err *e);
+/* The same document, without what changes though the commit does not (downloads, likes); for a tree. */
+MUST_USE int info_plain(struct slice doc, struct buf *out, struct err *e);
 MUST_USE bool info_read(struct slice bytes, struct repo_info *out); /* slices of bytes */
 
 /* Any document of the API, one part of several behind the other: arrays become one. */

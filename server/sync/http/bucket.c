@@ -149,4 +149,4 @@ static void bucket_free(struct http_engine *g)
     }
 }
 
-const struct lister lister_bucket = {"bucket", bucket_start, bucket_free};
+const struct lister lister_bucket = {"bucket", bucket_start, bucket_free, NULL, NULL};

@@ -201,4 +201,4 @@ static void crawl_free(struct http_engine *g)
     }
 }
 
-const struct lister lister_index = {"index", crawl_start, crawl_free};
+const struct lister lister_index = {"index", crawl_start, crawl_free, NULL, NULL};

@@ -508,4 +508,4 @@ static void debian_free(struct http_engine *g)
     }
 }
 
-const struct lister lister_debian = {"debian", debian_start, debian_free};
+const struct lister lister_debian = {"debian", debian_start, debian_free, NULL, NULL};

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
-#include "common/base/log.h"
+#include "common/codec/url.h"
+#include "common/codec/weblink.h"
 #include "server/sync/http/http_engine.h"
 
 enum { TRIES = 4, RETRY_MS = 300 };
@@ -34,6 +35,21 @@ static int verdict_of(int status, struct err *e)
     }
 }
 
+/* Only below the upstream itself: a list that goes on elsewhere is none. */
+static void note_next(struct doc *d, struct slice link, struct slice url)
+{
+    struct slice to = weblink_next(link);
+    struct buf b = BUF_INIT(16384);
+
+    free(d->next);
+    d->next = NULL;
+    if (to.p != NULL && url_resolve(url, to, &b, NULL) == 0 &&
+        slice_starts(buf_slice(&b), slice_str(d->g->base))) {
+        d->next = mem_strdup(buf_cstr(&b));
+    }
+    buf_free(&b);
+}
+
 static int on_head(void *arg, const struct fetch_head *h)
 {
     struct doc *d = arg;
@@ -50,6 +66,7 @@ static int on_head(void *arg, const struct fetch_head *h)
         err_set(&d->no, verdict_of(h->status, NULL), "the upstream answers %d, " SLICE_FMT,
                 h->status, SLICE_ARG(h->why));
     }
+    note_next(d, fetch_field(h, "link"), h->url);
     if (h->content_length != LENGTH_UNKNOWN && h->content_length > d->body.max &&
         h->status == 200) {
         return err_set(&d->why, E_TOOBIG, "a list of %llu bytes",
@@ -145,5 +162,6 @@ void doc_free(struct doc **dp)
     free(d->accept);
     free(d->final_url);
     free(d->content_type);
+    free(d->next);
     free(d);
 }

@@ -39,7 +39,8 @@ static void tell_soon(struct http_engine *g, void (*news)(struct http_engine *g)
 static int http_open(const struct engine_site *site, const struct engine_events *ev, void *arg,
                      struct engine **out, struct err *e)
 {
-    static const struct lister *const listers[] = {&lister_index, &lister_sums, &lister_debian};
+    static const struct lister *const listers[] = {&lister_index, &lister_sums, &lister_debian,
+                                                   &lister_hf};
     struct http_engine *g;
     const char *wanted = site->conf->list;
     struct arena a = {0};
@@ -108,6 +109,10 @@ static void http_probe(struct engine *eg, struct slice cursor)
     struct http_engine *g = (struct http_engine *)eg;
     char *url;
 
+    if (g->lister->probe != NULL && cursor.n != 0) {
+        g->lister->probe(g, cursor);
+        return;
+    }
     if (g->probe == NULL || cursor.n != DIGEST_BYTES) {
         tell_soon(g, probe_unknown);
         return;
@@ -116,6 +121,11 @@ static void http_probe(struct engine *eg, struct slice cursor)
     url = http_url_of(g, slice_str(g->probe));
     g->probe_doc = doc_ask(g, url, NULL, PROBE_BYTES, on_probed, g);
     free(url);
+}
+
+void http_probed(struct http_engine *g, enum probe_answer a)
+{
+    g->ev.on_probe(g->arg, a);
 }
 
 /* --- list: the probe's file is read first, so that a change while we list shows the next time --- */

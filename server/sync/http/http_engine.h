@@ -12,6 +12,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/list.h"
+#include "common/hash/git_oid.h"
 #include "server/sync/engine.h"
 
 struct http_engine;
@@ -26,6 +27,7 @@ struct doc {
     char *url, *accept;
     char *final_url; /* after redirects */
     char *content_type;
+    char *next; /* URL of what its Link names as "next", at the same origin; or NULL */
     unsigned tries;
     int status;
     bool gone; /* 404 and the like: rc E_NOTFOUND */
@@ -39,12 +41,26 @@ struct doc *doc_ask(struct http_engine *g, const char *url, const char *accept, 
                     void (*done)(struct doc *d, int rc), void *arg);
 void doc_free(struct doc **dp); /* NULL is fine; cancels */
 
+/* Where the bytes of an entry come from, when not from its path below the upstream. */
+struct source {
+    char *url;          /* malloc()ed, the taker's; NULL: as its path says */
+    struct slice via;   /* the page that named it: it may lead to other hosts; or p == NULL */
+    struct slice bytes; /* made here; the lister's */
+    bool git_known;     /* their name by git */
+    struct git_oid git;
+    bool whole; /* without this file the whole list is worth nothing: its trouble is the run's */
+};
+
 struct lister {
     const char *name; /* as `list =` says it */
     void (*start)(struct http_engine *g);
     void (*free)(struct http_engine *g); /* g->lister_state; may be NULL */
+    /* Optional: has anything changed since `cursor`? Ends with http_probed(). */
+    void (*probe)(struct http_engine *g, struct slice cursor);
+    /* Optional: fills *out, which is empty. */
+    void (*source)(struct http_engine *g, const struct sync_entry *en, struct source *out);
 };
-extern const struct lister lister_index, lister_sums, lister_debian, lister_bucket;
+extern const struct lister lister_index, lister_sums, lister_debian, lister_bucket, lister_hf;
 extern const struct engine_ops engine_http, engine_s3;
 
 struct http_engine {
@@ -60,6 +76,7 @@ struct http_engine {
     struct list takes;
     struct event *soon; /* bad or good news that may not be told inside a call */
     void (*news)(struct http_engine *g);
+    struct err why;      /* of a lister, on its way to http_listed() */
     uint64_t list_bytes; /* of documents so far */
     struct buf cursor;
     struct doc *probe_doc;
@@ -78,6 +95,8 @@ char *http_url_of(const struct http_engine *g, struct slice path);
 /* Ends the list; the lister gives nothing after it. */
 void http_listed(struct http_engine *g, int rc, const struct err *why,
                  const struct engine_listed *l);
+
+void http_probed(struct http_engine *g, enum probe_answer a);
 
 /* take.c */
 struct take *http_take(struct engine *g, const struct take_want *w, const struct take_events *ev,

@@ -156,4 +156,4 @@ static void sums_free(struct http_engine *g)
     }
 }
 
-const struct lister lister_sums = {"sums", sums_start, sums_free};
+const struct lister lister_sums = {"sums", sums_start, sums_free, NULL, NULL};

@@ -25,6 +25,10 @@ struct take {
     bool framed, unchanged;
     bool by_hash; /* asked for by its digest; when that is not there, by its name */
     bool optional, absent;
+    struct source source; /* of listers that say where their entries are */
+    struct git_hasher *git;
+    struct event *soon; /* of bytes that were made here */
+    bool paused;
     char *url, *hash_url;
     struct fetch_want want; /* its slices: url, asked */
     struct slice validator;
@@ -44,6 +48,10 @@ static void take_free(struct take *t)
     fetch_cancel(&t->fetch);
     list_remove(&t->node);
     arena_fini(&t->arena);
+    git_hasher_free(&t->git);
+    if (t->soon != NULL) {
+        event_free(t->soon);
+    }
     free(t->url);
     free(t->hash_url);
     free(t);
@@ -56,7 +64,9 @@ static int refuse(struct take *t, const struct fetch_head *h)
     const char *colon = why.n != 0 ? ", " : "";
 
     switch (status) {
-    case 403: /* one file that cannot be read is no reason to stop */
+    case 403: /* one file that cannot be read is no reason to stop, where others are of use without it */
+        return err_set(&t->why, t->source.whole ? E_DENIED : E_NOTFOUND, ANSWERS, status, colon,
+                       SLICE_ARG(why));
     case 404:
     case 410:
         return err_set(&t->why, E_NOTFOUND, ANSWERS, status, colon, SLICE_ARG(why));
@@ -130,6 +140,9 @@ static int on_body(void *arg, struct slice bytes)
         return 0;
     }
     t->got += bytes.n;
+    if (t->git != NULL) {
+        git_hasher_add(t->git, bytes);
+    }
     rc = t->ev.on_body(t->arg, bytes);
     if (rc == TAKE_PAUSE) {
         return FETCH_PAUSE;
@@ -150,6 +163,29 @@ static int check_end(struct take *t)
     return 0;
 }
 
+static int check_git(struct take *t)
+{
+    struct git_oid got;
+
+    if (t->git == NULL || t->unchanged) {
+        return 0;
+    }
+    git_hasher_final(t->git, &got);
+    return git_oid_eq(&got, &t->source.git)
+               ? 0
+               : err_set(&t->why, E_CORRUPT, "its SHA-1 is not the one that git knows it by");
+}
+
+/* What the list cannot be without is no matter of one entry: later, or by another list. */
+static int as_whole(struct take *t, int rc)
+{
+    if (!t->source.whole || (rc != E_NOTFOUND && rc != E_CHANGED && rc != E_CORRUPT)) {
+        return rc;
+    }
+    t->why.code = E_AGAIN;
+    return E_AGAIN;
+}
+
 static void begin(struct take *t);
 
 static void on_done(void *arg, int rc, const struct err *why)
@@ -162,9 +198,11 @@ static void on_done(void *arg, int rc, const struct err *why)
         rc = t->why.code;
     } else if (rc == 0) {
         rc = check_end(t);
+        rc = rc == 0 ? check_git(t) : rc;
     } else if (why != NULL) {
         t->why = *why;
     }
+    rc = as_whole(t, rc);
     if (rc == E_NOTFOUND && t->by_hash) {
         t->by_hash = false;
         err_clear(&t->why);
@@ -190,6 +228,8 @@ static void begin(struct take *t)
     static const struct fetch_events events = {on_head, on_body, on_done};
 
     t->want.url = slice_str(t->by_hash ? t->hash_url : t->url);
+    git_hasher_free(&t->git);
+    t->git = t->source.git_known ? git_hasher_new(t->listed) : NULL;
     t->fetch = fetch_start(t->g->site->fetcher, &t->want, &events, t);
 }
 
@@ -212,6 +252,47 @@ static char *hash_url_of(const struct http_engine *g, const struct sync_entry *e
     return url;
 }
 
+/* --- bytes that were made here --- */
+
+static void made_done(struct take *t)
+{
+    struct take_got got = {.mtime_ns = SYNC_TIME_UNKNOWN};
+
+    t->ev.on_done(t->arg, 0, NULL, &got);
+    take_free(t);
+}
+
+static void on_soon(evutil_socket_t fd, short what, void *arg)
+{
+    struct take *t = arg;
+    int rc = t->ev.on_begin(t->arg, 0, SLICE_NONE);
+
+    (void)fd;
+    (void)what;
+    if (rc == 0 && t->source.bytes.n != 0) {
+        rc = t->ev.on_body(t->arg, t->source.bytes);
+    }
+    if (rc == TAKE_PAUSE) {
+        t->paused = true;
+    } else if (rc == 0) {
+        made_done(t);
+    } else {
+        err_set(&t->why, rc, "given up here");
+        t->ev.on_done(t->arg, rc, &t->why, NULL);
+        take_free(t);
+    }
+}
+
+static struct take *give_made(struct take *t)
+{
+    struct timeval now = {0};
+
+    t->soon = evtimer_new(t->g->site->base, on_soon, t);
+    CHECK(t->soon != NULL);
+    evtimer_add(t->soon, &now);
+    return t;
+}
+
 struct take *http_take(struct engine *eg, const struct take_want *w, const struct take_events *ev,
                        void *arg)
 {
@@ -227,20 +308,27 @@ struct take *http_take(struct engine *eg, const struct take_want *w, const struc
     t->asked = w->validator.p != NULL ? arena_copy(&t->arena, w->validator) : SLICE_NONE;
     t->optional = (w->entry->ref & REF_OPTIONAL) != 0;
     t->by_hash = (w->entry->ref & REF_BY_HASH) != 0 && w->entry->digest_known;
-    t->url = http_url_of(g, w->entry->path);
-    t->hash_url = t->by_hash ? hash_url_of(g, w->entry) : NULL;
+    if (g->lister->source != NULL) {
+        g->lister->source(g, w->entry, &t->source);
+    }
     list_push_back(&g->takes, &t->node);
-    *f = (struct fetch_want){.origin = g->site->origin, .end = LENGTH_UNKNOWN};
+    if (t->source.bytes.p != NULL) {
+        return give_made(t);
+    }
+    t->url = t->source.url != NULL ? t->source.url : http_url_of(g, w->entry->path);
+    t->hash_url = t->by_hash ? hash_url_of(g, w->entry) : NULL;
+    *f =
+        (struct fetch_want){.origin = g->site->origin, .via = t->source.via, .end = LENGTH_UNKNOWN};
     if (is_etag(w->entry->validator)) {
         f->if_match = t->listed_etag = arena_copy(&t->arena, w->entry->validator);
         if (w->have_bytes > 0 && slice_eq(t->asked, t->listed_etag) && w->have_bytes < t->listed) {
             t->have = f->first = w->have_bytes;
             f->end = t->listed != SYNC_SIZE_UNKNOWN ? t->listed : END_OPEN;
         }
-    } else if (w->unchanged_is_fine && t->asked.n != 0) {
+    } else if (w->unchanged_is_fine && t->asked.n != 0 && !t->source.git_known) {
         t->conditional = true;
         *(is_etag(t->asked) ? &f->if_none_match : &f->if_modified_since) = t->asked;
-    } else if (w->have_bytes > 0 && is_etag(t->asked)) {
+    } else if (w->have_bytes > 0 && is_etag(t->asked) && !t->source.git_known) {
         t->have = w->have_bytes;
         f->first = w->have_bytes;
         f->end = t->listed != SYNC_SIZE_UNKNOWN && t->listed > t->have ? t->listed : END_OPEN;
@@ -254,6 +342,8 @@ void http_take_resume(struct take *t)
 {
     if (t->fetch != NULL) {
         fetch_resume(t->fetch);
+    } else if (t->paused) {
+        made_done(t);
     }
 }
 

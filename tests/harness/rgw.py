@@ -42,7 +42,7 @@ rgw data = {d}/rgw
 osd objectstore = bluestore
 bluestore block size = {disk}
 osd memory target = 1073741824
-rgw frontends = beast endpoint=127.0.0.1:{port}
+rgw frontends = beast endpoint=127.0.0.1:{port} tcp_nodelay=1
 rgw dns name = localhost
 """
 

@@ -46,6 +46,17 @@ def signature(secret, day, region, text):
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
+def signed(method, host, path, secret=SECRET, access=ACCESS, region=REGION, payload=hashlib.sha256().hexdigest(), query=""):
+    """Fields of a request of our own to a real server. path: encoded."""
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    fields = {"host": host, "x-amz-content-sha256": payload, "x-amz-date": now}
+    names, scope = ";".join(fields), f"{now[:8]}/{region}/s3/aws4_request"
+    canonical = "\n".join([method, path, canonical_query(query), *(f"{n}:{v}" for n, v in fields.items()), "", names, payload])
+    text = "\n".join(["AWS4-HMAC-SHA256", now, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    return dict(fields, Authorization=f"AWS4-HMAC-SHA256 Credential={access}/{scope}, SignedHeaders={names}, "
+                                      f"Signature={signature(secret, now[:8], region, text)}")
+
+
 class Handler(TreeHandler):
     def do_HEAD(self):
         self.do_GET()

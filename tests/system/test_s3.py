@@ -304,14 +304,14 @@ def test_objects_of_a_private_bucket(start, o, wire):
     assert not o.sent
     assert m.get("/x/nosuch", wire).status == 404
     assert m.get("/x/a/one.bin", wire, headers={"Range": "bytes=5-9"}).body == FILES["a/one.bin"][5:10]
-    head = m.get("/x/a/one.bin", wire, method="HEAD")
+    head = m.get("/x/a/one.bin", wire, head=True)
     assert head.status == 200 and int(head.headers["content-length"]) == 70000
     assert SECRET not in m.log()
 
 
 def test_a_head_is_signed_as_one(start, o):
     m = start(sync=None)
-    assert m.get("/x/a/one.bin", method="HEAD").status == 200
+    assert m.get("/x/a/one.bin", head=True).status == 200
     assert not o.noes
 
 

@@ -1,0 +1,121 @@
+"""S3 as others have it: botocore signs as we do, and Ceph's gateway takes what we send. Where they are installed; the packages of
+the gateway (tests/harness/rgw.py) are too many to be among those of every test run."""
+import concurrent.futures
+import http.client
+import json
+import os
+import subprocess
+import threading
+
+import pytest
+
+from harness import rgw
+from harness.s3 import ACCESS, BUCKET, REGION, SECRET, Bucket, quoted, signed
+from system.test_s3 import ODD, check, url_of
+from system.test_sync import lines, run
+
+BOTOCORE = """
+import json, sys
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+secret, region, requests = json.load(sys.stdin)
+out = []
+for method, url, fields in requests:
+    said = fields.pop("Authorization")
+    names = said.split("SignedHeaders=")[1].split(",")[0].split(";")
+    auth = S3SigV4Auth(Credentials("AKTEST", secret), "s3", region)
+    r = AWSRequest(method=method, url=url, headers={n: v for n, v in fields.items() if n.lower() in names})
+    r.context["timestamp"] = fields["x-amz-date"]
+    text = auth.string_to_sign(r, auth.canonical_request(r))
+    out.append([url, said.rsplit("=", 1)[1], auth.signature(text, r)])
+json.dump(out, sys.stdout)
+"""
+
+
+def test_botocore_signs_the_same(mirrord, python, tmp_path):
+    if subprocess.run([python, "-c", "import botocore"], capture_output=True, check=False).returncode:
+        pytest.skip("botocore is not installed")
+    (tmp_path / "keys").write_text(f"{ACCESS}:{SECRET}:to/k+en==\n")
+    with Bucket({f"pre fix/{k}": k.encode() for k in ODD}) as o:
+        o.token, o.page_size = "to/k+en==", 7
+        settings = f'endpoint = "{o.url}" region = "{REGION}" authorization = "file:{tmp_path}/keys"'
+        m = mirrord(f'repo "x" {{ protocol = generic origin = "s3://{BUCKET}/pre fix/" {settings} sync {{ }} }}\n'
+                    f'repo "y" {{ protocol = generic origin = "s3://{BUCKET}/" {settings} }}')
+        assert run(m)["outcome"] == "published"
+        for wanted in ("/y/pre%20fix/a%2Bb", "/y/pre%20fix/%41?versionId=a%2Fb%2B"):
+            m.get(wanted, head=True)
+            m.get(wanted)
+        requests = [(method, o.url + path, fields) for method, path, fields in o.requests]
+    done = subprocess.run([python, "-c", BOTOCORE], input=json.dumps([SECRET, REGION, requests]), capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    compared = json.loads(done.stdout)
+    assert len(compared) >= len(ODD) + 4 and all(ours == theirs for _, ours, theirs in compared), compared
+
+
+class Client:
+    """Puts by our own hand, on a connection for each thread."""
+
+    def __init__(self, server):
+        self.server, self.host = server, server.url.removeprefix("http://")
+        self.local = threading.local()
+
+    def do(self, method, path, body=b""):
+        if not hasattr(self.local, "c"):
+            self.local.c = http.client.HTTPConnection(self.host, timeout=60)
+        self.local.c.request(method, path, body, signed(method, self.host, path, payload="UNSIGNED-PAYLOAD"))
+        answer = self.local.c.getresponse()
+        text = answer.read()
+        assert answer.status in (200, 204), (path, answer.status, text)
+
+    def put(self, key, data):
+        self.do("PUT", f"/{BUCKET}/" + quoted(key.encode("latin-1"), "-._~/"), data)
+
+    def rm(self, key):
+        self.do("DELETE", f"/{BUCKET}/" + quoted(key.encode("latin-1"), "-._~/"))
+
+
+@pytest.fixture(scope="module")
+def ceph():
+    if rgw.missing():
+        pytest.skip(f"{rgw.missing()[0]} is not installed")
+    with rgw.Rgw() as server:
+        server.user("m", ACCESS, SECRET)
+        server.client = Client(server)
+        server.client.do("PUT", f"/{BUCKET}")
+        yield server
+
+
+def test_ceph_takes_what_we_send(ceph, mirrord, tmp_path):
+    odd = [k for k in ODD if "\xff" not in k]  # the gateway wants UTF-8
+    tree = {"odd/" + k: k.encode() for k in odd} | {f"n/{i // 100:02}/f{i}": b"%d" % i for i in range(2500)} | {"big": os.urandom(20 << 20)}
+    others = ["pre fix/", "pre fix/folder/", "pre fix/a//b", "elsewhere"]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda kv: ceph.client.put(*kv), [*(("pre fix/" + k, v) for k, v in tree.items()), *((k, b"no") for k in others)]))
+    (tmp_path / "keys").write_text(f"{ACCESS}:{SECRET}\n")
+    (tmp_path / "wrong").write_text(f"{ACCESS}:wrong\n")
+    head = f'protocol = generic endpoint = "{ceph.url}" authorization = "file:{tmp_path}/'
+    m = mirrord(f'repo "x" {{ {head}keys" origin = "s3://{BUCKET}/pre fix/" sync {{ parallel = 16 }} }}\n'
+                f'repo "y" {{ {head}keys" origin = "s3://{BUCKET}" }}\nrepo "w" {{ {head}wrong" origin = "s3://{BUCKET}" }}\n'
+                f'repo "none" {{ {head}keys" origin = "s3://nosuch" }}')
+    first = run(m)
+    assert (first["outcome"], first["new"]) == ("published", len(tree)) and "3 pages" in lines(m) and "left out 3" in lines(m)
+    few = {k: v for k, v in tree.items() if not k.startswith("n/") or k.endswith("00")}
+    for k, v in few.items():
+        if "\n" not in k:
+            assert m.get(url_of(k)).body == v, k
+            assert m.get("/y/pre%20fix/" + url_of(k)[3:]).body == v, k
+    assert m.get("/y/pre%20fix/big", headers={"Range": "bytes=1000-1999"}).body == tree["big"][1000:2000]
+    assert m.get("/y/pre%20fix/n/00/f7", head=True).status == 200
+    assert m.get("/y/nosuch").status == 404
+    before = m.upstream_requests()
+    assert run(m)["outcome"] == "unchanged" and m.upstream_requests() - before == 3
+    ceph.client.put("pre fix/n/00/f7", b"seven")
+    ceph.client.rm("pre fix/n/00/f8")
+    done = run(m)
+    assert (done["outcome"], done["changed"], done["gone"]) == ("published", 1, 1)
+    assert m.get("/x/n/00/f7").body == b"seven" and m.get("/x/n/00/f8").status == 404
+    assert m.get("/w/elsewhere").status == 502 and "SignatureDoesNotMatch" in m.log()
+    assert m.get("/none/x").status == 502 and "no bucket nosuch" in m.log()
+    assert SECRET not in m.log()

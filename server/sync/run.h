@@ -26,7 +26,7 @@ struct run_world { /* what all runs share */
 
 struct run_upstream {
     const char *url;
-    const struct origin *origin; /* of http and https; or NULL */
+    const struct origin *origin; /* of http, https and s3; or NULL */
 };
 
 struct run_job { /* borrowed until run_close() */

@@ -240,6 +240,15 @@ def test_one_object_that_may_not_be_read_is_left_out(start, o):
     check(m, {k: v for k, v in FILES.items() if k != "top"})
 
 
+def test_keys_that_may_list_and_not_read(start, o):
+    m = start()
+    run(m)
+    o.put("pre fix/top", b"2")
+    o.disturb = lambda key, query: No(403, "AccessDenied", "Access Denied") if key != "" else None
+    failed(m, "AccessDenied")
+    check(m, FILES)
+
+
 def test_what_the_bucket_knows_of_an_objects_sha256_is_checked(start, o):
     good, bad, parts = os.urandom(50000), os.urandom(50000), os.urandom(50000)
     o.put("pre fix/good", good, x_amz_checksum_sha256=checksum(good), x_amz_checksum_type="FULL_OBJECT")
@@ -361,6 +370,18 @@ def test_parallel_ranges_of_a_cold_object(start, o, client, tmp_path):
     m.settle()
     assert m.get("/x/big.bin").body == big
     assert m.metric("mirrord_upstream_bytes_total") <= len(big) * 1.05 and not o.noes
+
+
+def test_a_buckets_checksum_judges_what_is_passed_through(start, o):
+    good, bad = os.urandom(300000), os.urandom(300000)
+    o.put("pre fix/good", good, x_amz_checksum_sha256=checksum(good), x_amz_checksum_type="FULL_OBJECT")
+    o.put("pre fix/bad", bad, x_amz_checksum_sha256=checksum(good))
+    m = start(sync=None, more="rule '.*' { digest_from = header }")
+    assert m.get("/x/good").body == good
+    m.settle()
+    assert checksum(good) in m.get("/x/good")["repr-digest"]
+    broken = m.get("/x/bad")
+    assert not broken.whole and bad != broken.body
 
 
 def test_keys_never_cross_to_another_host(start, o):

@@ -63,6 +63,10 @@ static int refuse(struct take *t, const struct fetch_head *h)
     struct slice why = h->why.p != NULL ? h->why : SLICE("");
     const char *colon = why.n != 0 ? ", " : "";
 
+    if (status == 403 && slice_starts(why, SLICE("AccessDenied"))) {
+        /* A bucket's policy, which is seldom about one object. */
+        return err_set(&t->why, E_DENIED, ANSWERS, status, colon, SLICE_ARG(why));
+    }
     switch (status) {
     case 403: /* one file that cannot be read is no reason to stop, where others are of use without it */
         return err_set(&t->why, t->source.whole ? E_DENIED : E_NOTFOUND, ANSWERS, status, colon,

@@ -37,7 +37,7 @@ lib        = $(B)/lib$(1).a
 
 L_BASE     := -lxxhash -lcrypto -lpthread -lm
 L_COMMON   := -levent_core -levent_pthreads -lcurl -ljansson -lconfuse $(L_BASE)
-L_SERVER   := -lnghttp2 -lssl -lrocksdb -lyajl -lxml2 -lpcre2-8 -lexpat -llzma -lbz2 -lzstd -lz $(L_COMMON)
+L_SERVER   := -lnghttp2 -lssl -lrocksdb -lyajl -lxml2 -lpcre2-8 -lexpat -llzma -llz4 -lbz2 -lzstd -lz $(L_COMMON)
 L_AGENT    := -larchive -lssl $(L_COMMON)
 JEMALLOC   := $(if $(SAN),,-ljemalloc)
 

@@ -157,6 +157,24 @@ void plan_want(const struct repo *r, const struct rule *rule, struct slice path,
     rule_apply(rule, path, &p->want);
 }
 
+bool plan_tree_path(struct slice clean, struct arena *a, struct slice *out)
+{
+    char *p = arena_alloc(a, clean.n + 1);
+    size_t n = 0;
+
+    for (size_t i = 0; i < clean.n; i++) {
+        p[n++] = clean.p[i];
+        if (clean.p[i] == '%') {
+            if (!slice_starts(slice_from(clean, i), SLICE("%25"))) {
+                return false;
+            }
+            i += 2;
+        }
+    }
+    *out = slice_of(p, n);
+    return true;
+}
+
 struct slice plan_home(const struct repo *r, const struct http_req *req, struct slice path,
                        struct arena *a)
 {

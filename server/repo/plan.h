@@ -9,6 +9,8 @@
 
 /* The canonical form (common/codec/url.h) of a raw path below a repo, without the leading '/'. E_INVALID, E_TOOBIG. */
 MUST_USE int plan_path(struct slice raw, struct arena *a, struct slice *out, struct err *e);
+/* As trees spell a canonical path: "%25" is a '%'. False: "%2F" is in no name of a tree. */
+MUST_USE bool plan_tree_path(struct slice clean, struct arena *a, struct slice *out);
 /* The URL of a canonical path below `base` (ends in '/'): escaped anew, so that all spellings of a path are one URL. '+' goes
  * as %2B: object stores read the bare one as a blank. query: raw, p == NULL without; what no URL may hold (bytes past ASCII, '\\') is escaped. */
 struct slice plan_url(const char *base, struct slice path, struct slice query, struct arena *a);

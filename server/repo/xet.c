@@ -39,25 +39,38 @@ void xet_announce(const struct xet_place *at, const struct digest *d, struct are
                          SLICE_ARG(below(at, "xet-read-token", a))));
 }
 
-void xet_token(const struct xet_place *at, struct slice authorization, uint64_t now_unix_s,
-               struct arena *a, struct plan *p)
+struct slice xet_credential(struct slice authorization)
 {
-    struct slice store = below(at, "xet", a);
     struct slice token = authorization;
-    struct buf body = BUF_INIT(URL_BYTES);
-    struct jwrite j = JWRITE_INTO(&body);
 
     if (!slice_ieq(slice_cut(&token, ' '), SLICE("bearer")) || slice_trim(token).n == 0) {
-        token = SLICE(NOBODY);
+        return SLICE(NOBODY);
     }
-    token = slice_trim(token);
+    return slice_trim(token);
+}
+
+void xet_token_json(struct slice store, struct slice credential, uint64_t exp_unix_s,
+                    struct buf *out)
+{
+    struct jwrite j = JWRITE_INTO(out);
+
     jwrite_open(&j, '{');
     jwrite_key(&j, SLICE("casUrl"));
     jwrite_text(&j, store);
     jwrite_key(&j, SLICE("accessToken"));
-    jwrite_text(&j, token);
-    jwrite_u64_of(&j, "exp", now_unix_s + XET_TOKEN_S);
+    jwrite_text(&j, credential);
+    jwrite_u64_of(&j, "exp", exp_unix_s);
     jwrite_close(&j, '}');
+}
+
+void xet_token(const struct xet_place *at, struct slice authorization, uint64_t now_unix_s,
+               struct arena *a, struct plan *p)
+{
+    struct slice store = below(at, "xet", a);
+    struct slice token = xet_credential(authorization);
+    struct buf body = BUF_INIT(URL_BYTES);
+
+    xet_token_json(store, token, now_unix_s + XET_TOKEN_S, &body);
     plan_reply(p, 200, arena_copy(a, buf_slice(&body)));
     buf_free(&body);
     p->content_type = SLICE("application/json; charset=utf-8");

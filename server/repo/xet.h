@@ -33,8 +33,12 @@ struct xet_place {
 /* The fields that make a client go there. */
 void xet_announce(const struct xet_place *at, const struct digest *d, struct arena *a,
                   struct plan *p);
-/* A PLAN_REPLY, in JSON and in fields, for old and new clients. authorization: the request's own, which comes back with what
- * is asked there, so rights are looked at each time anew. */
+/* The credential that comes back with what is asked there: the request's own, so rights are looked at each time anew. */
+struct slice xet_credential(struct slice authorization);
+/* {"casUrl", "accessToken", "exp"} */
+void xet_token_json(struct slice store, struct slice credential, uint64_t exp_unix_s,
+                    struct buf *out);
+/* A PLAN_REPLY, in JSON and in fields, for old and new clients. authorization: the request's. */
 void xet_token(const struct xet_place *at, struct slice authorization, uint64_t now_unix_s,
                struct arena *a, struct plan *p);
 /* No credential: what xet_token() gives to those who came without. */

@@ -283,11 +283,6 @@ static void advance(struct upload_flow *f)
     }
 }
 
-static bool has_body(enum put_kind k)
-{
-    return k == PUT_FILE || k == PUT_UPLOAD_FILE || k == PUT_OBJECT || k == PUT_CHANGES;
-}
-
 void upload_flow_start(struct call *c)
 {
     struct upload_flow *f = NEW(struct upload_flow);
@@ -304,7 +299,7 @@ void upload_flow_start(struct call *c)
     f->ended = !c->req.has_body || c->req.content_length == 0;
     c->flow = f;
     c->desk->flows++;
-    submit(f, has_body(f->put.kind) ? FLOW_OPEN : FLOW_RUN);
+    submit(f, put_has_body(f->put.kind) ? FLOW_OPEN : FLOW_RUN);
 }
 
 void upload_flow_data(struct call *c, struct slice bytes, bool end)

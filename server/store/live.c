@@ -4,6 +4,7 @@
 #include <uthash.h>
 
 #include "common/base/log.h"
+#include "server/store/blob.h"
 #include "server/store/session.h"
 
 struct live {
@@ -216,6 +217,18 @@ void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t nee
 {
     u->make_room = make_room;
     u->make_room_arg = arg;
+}
+
+int uploads_stage(struct uploads *u, uint64_t expect_bytes, bool named, struct stage **out,
+                  struct err *e)
+{
+    int rc = stage_open(u->store, expect_bytes, named, out, e);
+
+    if (rc == E_NOSPACE && u->make_room != NULL &&
+        u->make_room(u->make_room_arg, expect_bytes) == 0) {
+        rc = stage_open(u->store, expect_bytes, named, out, e);
+    }
+    return rc;
 }
 
 void uploads_close(struct uploads **up)

@@ -33,6 +33,10 @@ struct uploads {
     void *make_room_arg;
 };
 
+/* stage_open(); a full disk is asked once to make room. */
+struct stage;
+MUST_USE int uploads_stage(struct uploads *u, uint64_t expect_bytes, bool named, struct stage **out,
+                           struct err *e);
 /* False: there are SESSIONS_MAX already. */
 bool live_add(struct uploads *u, const char *id);
 void live_remove(struct uploads *u, const char *id);

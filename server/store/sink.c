@@ -5,6 +5,7 @@
 #include "common/base/be.h"
 #include "common/base/log.h"
 #include "common/os/newfile.h"
+#include "server/store/assemble.h"
 #include "server/store/blob.h"
 #include "server/store/live.h"
 #include "server/store/offer.h"
@@ -20,7 +21,7 @@ struct upload_sink {
     struct uploads *u;
     struct arena arena; /* strings of put */
     struct put put;
-    struct session session; /* of PUT_UPLOAD_FILE, PUT_OBJECT */
+    struct session session; /* of PUT_UPLOAD_FILE, PUT_OBJECT, PUT_XORB, PUT_SHARD */
     struct writer writer;
     uint64_t length;     /* of this body; UNKNOWN */
     uint64_t total;      /* of the whole file; UNKNOWN */
@@ -142,14 +143,7 @@ static int resume(struct upload_sink *k, const struct session_file *old, struct 
 
 static int open_stage(struct upload_sink *k, bool named, struct err *e)
 {
-    uint64_t expect = k->total != UNKNOWN ? k->total : 0;
-    int rc = stage_open(k->u->store, expect, named, &k->stage, e);
-
-    if (rc == E_NOSPACE && k->u->make_room != NULL &&
-        k->u->make_room(k->u->make_room_arg, expect) == 0) {
-        rc = stage_open(k->u->store, expect, named, &k->stage, e);
-    }
-    return rc;
+    return uploads_stage(k->u, k->total != UNKNOWN ? k->total : 0, named, &k->stage, e);
 }
 
 /* A file from its first byte; what an earlier try left goes. */
@@ -229,10 +223,23 @@ static int open_file(struct upload_sink *k, struct upload_reply *reply, struct e
 
 static int open_object(struct upload_sink *k, struct upload_reply *reply, struct err *e)
 {
+    uint64_t most = k->put.kind == PUT_XORB    ? XORB_BYTES_MAX
+                    : k->put.kind == PUT_SHARD ? SHARD_BYTES_MAX
+                                               : UNKNOWN;
     int rc;
+
+    if (most != UNKNOWN && k->length > most) {
+        upload_refuse(reply, k->length == UNKNOWN ? 411 : 413,
+                      "at most %" PRIu64 " bytes, and say how many", most);
+        return 0;
+    }
 
     if (!offer_begin(k->u->store, &k->put, &k->session, reply, &rc, e)) {
         return rc;
+    }
+    if (k->put.kind == PUT_SHARD) {
+        k->small = BUF_INIT(SHARD_BYTES_MAX);
+        return 0;
     }
     return k->total > BLOB_INLINE_BYTES ? open_stage(k, false, e) : 0;
 }
@@ -266,7 +273,7 @@ int upload_sink_open(struct uploads *u, const struct put *p, const struct upload
     k->hasher = hasher_new();
     if (p->kind == PUT_UPLOAD_FILE) {
         rc = open_session_file(k, reply, e);
-    } else if (p->kind == PUT_OBJECT) {
+    } else if (p->kind == PUT_OBJECT || p->kind == PUT_XORB || p->kind == PUT_SHARD) {
         rc = open_object(k, reply, e);
     } else {
         rc = open_file(k, reply, e);
@@ -385,6 +392,9 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
     struct blob *blob = NULL;
     int rc = seal(k, d, b, &blob, e);
 
+    if (rc == 0 && k->put.kind == PUT_XORB) {
+        put_rows(k, &f, 0, b); /* found again by its name, and gone with the offer */
+    }
     if (rc == 0) {
         session_require(&k->session, b);
         session_hold(&k->session, d, b);
@@ -443,7 +453,9 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
         rc = discard(k, reply, e);
     } else if (k->put.kind == PUT_UPLOAD_FILE) {
         rc = finish_session_file(k, &d, reply, e);
-    } else if (k->put.kind == PUT_OBJECT) {
+    } else if (k->put.kind == PUT_SHARD) {
+        rc = assemble_run(k->u, &k->put, &k->session, buf_slice(&k->small), reply, e);
+    } else if (k->put.kind == PUT_OBJECT || k->put.kind == PUT_XORB) {
         rc = finish_object(k, &d, reply, e);
     } else {
         rc = finish_file(k, &d, now_unix_s, reply, e);

@@ -309,8 +309,16 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     case PUT_FILE:
     case PUT_UPLOAD_FILE:
     case PUT_OBJECT:
+    case PUT_XORB:
+    case PUT_SHARD:
     case PUT_CHANGES:
         break;
     }
     return err_set(e, E_INTERNAL, "this put has a body");
+}
+
+bool put_has_body(enum put_kind k)
+{
+    return k == PUT_FILE || k == PUT_UPLOAD_FILE || k == PUT_OBJECT || k == PUT_XORB ||
+           k == PUT_SHARD || k == PUT_CHANGES;
 }

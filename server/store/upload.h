@@ -29,6 +29,8 @@ enum put_kind {
     PUT_CREATE, /* an empty tree; 412 when it is there */
     PUT_OFFER, /* opens an upload of loose objects: their bytes come before the commit that names them */
     PUT_OBJECT, /* body: one of them, of put.digest */
+    PUT_XORB,   /* body: chunks for one (assemble.h), of the path's name */
+    PUT_SHARD,  /* body: what files consist of them */
     PUT_CHANGES /* body: read by an adapter into changes.h, committed at its end */
 };
 enum { OFFER_OBJECTS_MAX = 256 };
@@ -77,7 +79,8 @@ void uploads_close(struct uploads **up);
 void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t need_bytes),
                      void *arg);
 
-/* The kinds without a body: all but PUT_FILE, PUT_UPLOAD_FILE, PUT_OBJECT, PUT_CHANGES. E_BUSY: as upload_sink_open(). */
+bool put_has_body(enum put_kind k);
+/* The kinds without a body. E_BUSY: as upload_sink_open(). */
 MUST_USE int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                         struct upload_reply *out, struct err *e);
 

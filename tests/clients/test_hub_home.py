@@ -1,6 +1,7 @@
 """huggingface_hub, unmodified, with a hosted repository as its Hub: create, upload, download, delete; with hf_xet and without."""
 import hashlib
 import os
+from urllib.parse import quote
 
 import pytest
 
@@ -95,8 +96,12 @@ def test_the_command(home, folder):
     assert sums(got) == sums({**FILES, "model.safetensors": BIG})
 
 
-def test_with_hf_xet(home, folder):
+def test_with_xet_off(mirrord, tmp_path, folder):
     """Files up to 8 MiB need no Xet; for the others the client says what to do, and nothing of the commit shows."""
+    from clients.test_hub import World
+    m = mirrord('repo "models" { protocol = "hosted" xet = "off" }')
+    home = World(m, tmp_path)
+    home.env.update(HF_ENDPOINT=f"http://127.0.0.1:{m.port}/models", HF_TOKEN=m.token("ci", "publish:models/me/*"))
     bins = client("", True)
     home.run([bins / "hf", "upload", "me/gpt", folder, "."])
     (folder / "model.safetensors").write_bytes(BIG)
@@ -105,6 +110,32 @@ def test_with_hf_xet(home, folder):
     assert home.m.get("/models/me/gpt/model.safetensors").status == 404
     home.run([bins / "hf", "upload", "me/gpt", folder, "."], more={"HF_HUB_DISABLE_XET": "1"})
     assert home.m.get("/models/me/gpt/model.safetensors").body == BIG
+
+
+@pytest.mark.parametrize("version", [pytest.param(v, id=v or "newest") for v in VERSIONS])
+def test_uploads_by_xet(home, folder, version):
+    """As every client does that pip installs today: random bytes, text that compresses, floats, zeros, twice the same, then a change."""
+    files = {"model.safetensors": BIG, "text.bin": b"hello world " * 900000, "zeros.bin": bytes(30 << 20) + b"end",
+             "floats.bin": b"".join((i * 40503 & 0xffff).to_bytes(2, "little") + bytes((i % 7, 63)) for i in range(3 << 20)),
+             "again/model.safetensors": BIG}
+    for name, data in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    bins = client(version, True)
+    up = "import sys; from huggingface_hub import HfApi; a = HfApi(); a.create_repo('me/gpt', exist_ok=True); " \
+         "a.upload_folder(folder_path=sys.argv[1], repo_id='me/gpt'); print('1')"
+    home.python(bins, up, folder)
+    for name, data in {**FILES, **files}.items():
+        got = home.m.get(f"/models/me/gpt/{quote(name)}")
+        assert got.status == 200 and got.body == data, (name, home.m.get("/models/me/gpt/sub/").body)
+    asked = home.m.access_log.read_text()
+    assert ("/v1/shards" in asked) == ("/v1/xorbs/" in asked)
+    changed = BIG[:5 << 20] + b"a few bytes more" + BIG[5 << 20:]
+    (folder / "model.safetensors").write_bytes(changed)
+    home.python(bins, up, folder)
+    assert home.m.get("/models/me/gpt/model.safetensors").body == changed
+    home.m.settle()
+    home.m.ctl("verify")
 
 
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])

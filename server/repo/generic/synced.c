@@ -2,25 +2,6 @@
 
 #include "server/repo/plan.h"
 
-/* The two escapes that a canonical path has: "%25" is a '%', "%2F" is in no name of a tree. */
-static bool tree_path(struct slice clean, struct arena *a, struct slice *out)
-{
-    char *p = arena_alloc(a, clean.n + 1);
-    size_t n = 0;
-
-    for (size_t i = 0; i < clean.n; i++) {
-        p[n++] = clean.p[i];
-        if (clean.p[i] == '%') {
-            if (!slice_starts(slice_from(clean, i), SLICE("%25"))) {
-                return false;
-            }
-            i += 2;
-        }
-    }
-    *out = slice_of(p, n);
-    return true;
-}
-
 /* Takes "@v7/" from the front. */
 static struct slice cut_version(struct slice *path)
 {
@@ -100,7 +81,7 @@ void synced_plan(const struct repo *r, const struct http_req *req, struct slice 
 
     p->right = RIGHT_READ;
     p->subject = arena_fmt(a, "%s/" SLICE_FMT, r->name, SLICE_ARG(clean));
-    if (!tree_path(clean, a, &path)) {
+    if (!plan_tree_path(clean, a, &path)) {
         plan_reply(p, 404, SLICE("no such path in this repo's snapshot\n"));
         return;
     }

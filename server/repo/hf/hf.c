@@ -418,6 +418,7 @@ static void plan_route(struct hf_ask *k, struct slice path)
     case HF_XET_STORE:
         chunks_answer(k);
         return;
+    case HF_XET_PUT:
     case HF_WRITE:
         say_error(k, 403, SLICE_NONE,
                   SLICE("this repo is a mirror of a Hub and takes no uploads; ask whoever runs it "

@@ -22,11 +22,11 @@ static const struct {
     {"paths-info", HF_PATHS, true},   {"refs", HF_REFS, false},
     {"commits", HF_COMMITS, true},    {"auth-check", HF_AUTH_CHECK, false},
     {"xet-read-token", HF_XET, true}, {"xet-write-token", HF_WRITE, true},
-    {"xet", HF_XET_STORE, true},      {"preupload", HF_WRITE, true},
-    {"commit", HF_WRITE, true},       {"branch", HF_WRITE, true},
-    {"tag", HF_WRITE, true},          {"settings", HF_WRITE, false},
-    {"super-squash", HF_WRITE, true}, {"discussions", HF_WRITE, false},
-    {"lfs-files", HF_WRITE, false},
+    {"xet", HF_XET_STORE, true},      {"xet-put", HF_XET_PUT, true},
+    {"preupload", HF_WRITE, true},    {"commit", HF_WRITE, true},
+    {"branch", HF_WRITE, true},       {"tag", HF_WRITE, true},
+    {"settings", HF_WRITE, false},    {"super-squash", HF_WRITE, true},
+    {"discussions", HF_WRITE, false}, {"lfs-files", HF_WRITE, false},
 };
 
 bool hf_is_commit(struct slice rev)
@@ -171,7 +171,8 @@ static int parse_repo_api(struct slice rest, struct arena *a, struct hf_path *ou
         return 0;
     }
     rc = take_rev(slice_cut(&tail, '/'), a, out, e);
-    return rc != 0 || (out->route != HF_TREE && out->route != HF_XET_STORE)
+    return rc != 0 ||
+                   (out->route != HF_TREE && out->route != HF_XET_STORE && out->route != HF_XET_PUT)
                ? rc
                : take_path(tail, a, out, e);
 }

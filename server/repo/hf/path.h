@@ -23,6 +23,7 @@ enum hf_route {
     HF_AUTH_CHECK, /* .../auth-check */
     HF_XET,        /* .../xet-read-token/{rev} */
     HF_XET_STORE,  /* .../xet/{commit}/{path}: ours (repo/xet.h) */
+    HF_XET_PUT,    /* .../xet-put/{upload}/{path}: ours, of hosted repositories */
     HF_FILE,       /* {P}{id}/resolve/{rev}/{path}, api/resolve-cache/{T}/{id}/{rev}/{path} */
     HF_WRITE,      /* whatever changes a repository */
     HF_WHOAMI,

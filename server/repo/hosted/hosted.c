@@ -394,6 +394,10 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
                          "name are letters, digits, '_', '.', '-'\n"));
         return 0;
     }
+    if (!plan_tree_path(at.path, arena, &at.path)) {
+        plan_reply(out, read ? 404 : 400, SLICE("no name of a file has a slash within\n"));
+        return 0;
+    }
     out->right = read ? RIGHT_READ : RIGHT_PUBLISH;
     out->subject = arena_fmt(arena, "%s/" SLICE_FMT "%s" SLICE_FMT, r->name, SLICE_ARG(at.tree),
                              at.tree.p != NULL ? "/" : "", SLICE_ARG(at.path));

@@ -288,6 +288,7 @@ static void plan_read(struct hub_ask *k)
     case HF_TELEMETRY:
         hub_say_json(k, SLICE("{}"));
         break;
+    case HF_XET_PUT:
     case HF_PATHS:
     case HF_WRITE:
     case HF_NONE:
@@ -342,6 +343,8 @@ bool hub_plan(struct hub_ask *k, int *rc, struct err *e)
                 SLICE("this mirror's own repositories are called <owner>/<name>"));
     } else if (k->at.route == HF_WRITE) {
         hub_write(k);
+    } else if (k->at.route == HF_XET_PUT) {
+        hub_chunks_put(k);
     } else if (k->at.route == HF_PATHS) {
         plan_paths(k);
     } else {

@@ -53,7 +53,13 @@ bool hub_query(struct slice query, const char *name, struct slice value);
 void hub_write(struct hub_ask *k);
 void hub_announce(struct hub_ask *k, const struct entry *en);
 void hub_token(struct hub_ask *k);
-void hub_store(struct hub_ask *k); /* whatever HF_XET_STORE asks for */
+void hub_store(struct hub_ask *k);       /* whatever HF_XET_STORE asks for */
+void hub_write_token(struct hub_ask *k); /* of a tree that is there, by one who may publish */
+void hub_chunks_put(struct hub_ask *k);
+/* The answer to what those two put. */
+void hub_chunks_answer(const struct plan *p, struct upload_reply *u);
+/* A PLAN_PUT of this tree; its answer's links begin with p->text, the tree's own address. */
+void hub_put(struct hub_ask *k, enum put_kind kind);
 
 extern const struct put_reader hub_commit_reader;
 

@@ -1,8 +1,15 @@
-/* hub_chunks.c - files of hosted trees by Xet's protocol (repo/xet.h): the blobs themselves, framed as they leave. */
+/* hub_chunks.c - files of hosted trees by Xet's protocol: out (repo/xet.h), the blobs themselves, framed as they leave; and in
+ * (store/assemble.h), xorbs and shards that belong to one offer.
+ *
+ * The address of the store that a client brings its xorbs to is the offer's own, so what it remembers of chunks that it has
+ * brought before, by address, never reaches beyond what is still here. */
+#include <stdio.h>
+
 #include "common/os/clock.h"
 #include "server/repo/capability.h"
 #include "server/repo/hosted/hub.h"
 #include "server/repo/xet.h"
+#include "server/store/assemble.h"
 #include "server/store/keep.h"
 #include "server/store/row.h"
 
@@ -117,5 +124,71 @@ void hub_store(struct hub_ask *k)
         answer_terms(k, &en);
     } else {
         answer_data(k, &en);
+    }
+}
+
+/* --- in ----------------------------------------------------------------------------------------------------------- */
+
+/* What a commit has named, or nobody has for a day, goes; until then the client need not ask for another token. */
+void hub_write_token(struct hub_ask *k)
+{
+    struct xet_place at = place_of(k, SLICE(""));
+    struct slice credential = xet_credential(http_req_field(k->req, "authorization"));
+
+    if (k->r->xet_from_bytes == UINT64_MAX) {
+        hub_say(
+            k, 404, NULL,
+            SLICE("this mirror's Xet store is switched off: set HF_HUB_DISABLE_XET=1 to upload"));
+        return;
+    }
+    hub_put(k, PUT_OFFER);
+    k->p->text = arena_fmt(k->a, SLICE_FMT "/api/models/" SLICE_FMT "/xet-put/ " SLICE_FMT,
+                           SLICE_ARG(at.home), SLICE_ARG(k->at.id), SLICE_ARG(credential));
+}
+
+static bool is_hash(struct slice s)
+{
+    struct digest d;
+    return digest_parse(s, &d);
+}
+
+/* Newer clients ask for more first ("v1/xorb-grants/", "v1/chunks/", "v2/shards"), and do without after a 404. */
+void hub_chunks_put(struct hub_ask *k)
+{
+    struct slice path = k->at.path;
+    bool xorb = slice_starts(path, SLICE("v1/xorbs/default/")) && is_hash(slice_from(path, 17));
+
+    k->p->right = RIGHT_PUBLISH;
+    if (!xorb && !slice_eqs(path, "v1/shards")) {
+        hub_say(k, 404, NULL, SLICE("this Xet store takes v1/xorbs and v1/shards"));
+    } else if (k->req->method != METHOD_POST) {
+        plan_method(k->p, SLICE("POST"), SLICE("this path takes POST\n"));
+    } else {
+        hub_put(k, xorb ? PUT_XORB : PUT_SHARD);
+        k->p->put.upload_id = k->at.rev;
+        k->p->put.path = xorb
+                             ? arena_fmt(k->a, XORB_PATH SLICE_FMT, SLICE_ARG(slice_from(path, 17)))
+                             : SLICE("");
+    }
+}
+
+void hub_chunks_answer(const struct plan *p, struct upload_reply *u)
+{
+    struct slice credential = p->text;
+    struct slice store = slice_cut(&credential, ' ');
+    char at[4096];
+
+    if (u->status != 200) {
+        return;
+    }
+    buf_clear(&u->body);
+    if (p->put.kind == PUT_XORB) {
+        buf_str(&u->body, "{\"was_inserted\":true}");
+    } else if (p->put.kind == PUT_SHARD) {
+        buf_str(&u->body, "{\"result\":1}");
+    } else {
+        int n = snprintf(at, sizeof at, SLICE_FMT "%s", SLICE_ARG(store), u->upload);
+        xet_token_json(slice_of(at, (size_t)min_u64((uint64_t)n, sizeof at - 1)), credential,
+                       clock_unix_s() + UPLOAD_EXPIRE_S, &u->body);
     }
 }

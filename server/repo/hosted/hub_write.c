@@ -42,7 +42,7 @@ static json_t *body_of(struct hub_ask *k)
     return o;
 }
 
-static void plan_put(struct hub_ask *k, enum put_kind kind)
+void hub_put(struct hub_ask *k, enum put_kind kind)
 {
     k->p->kind = PLAN_PUT;
     k->p->put = (struct put){.kind = kind,
@@ -93,7 +93,7 @@ static void create_named(struct hub_ask *k, const json_t *o)
     k->at.id = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(owner), SLICE_ARG(name));
     k->p->right = RIGHT_PUBLISH;
     k->p->subject = arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(k->at.id));
-    plan_put(k, PUT_CREATE);
+    hub_put(k, PUT_CREATE);
 }
 
 static void plan_create(struct hub_ask *k)
@@ -164,7 +164,9 @@ static void preupload(struct hub_ask *k, const json_t *o)
             hub_say(k, 413, NULL, SLICE("too many files at once: ask in parts"));
         } else {
             hub_say_json(k, arena_copy(k->a, buf_slice(&body)));
-            if (lfs) { /* clients print it; of our answer to Xet they show the status alone */
+            if (lfs &&
+                k->r->xet_from_bytes ==
+                    UINT64_MAX) { /* clients print it; of our answer to Xet they show the status alone */
                 plan_field(k->p, SLICE("x-hf-warning"), SLICE("upload; " NO_XET));
             }
         }
@@ -205,7 +207,7 @@ static void batch(struct hub_ask *k, const json_t *o)
         hub_say(k, 422, NULL, SLICE("LFS is for uploads here: files are read below /resolve/"));
         return;
     }
-    plan_put(k, PUT_OFFER);
+    hub_put(k, PUT_OFFER);
     if (!read_objects(k, json_object_get(o, "objects"))) {
         hub_say(k, 422, NULL, SLICE("objects: a list of {oid: sha256, size}, of at most 256"));
     }
@@ -215,7 +217,7 @@ static void batch(struct hub_ask *k, const json_t *o)
 
 static void plan_commit(struct hub_ask *k)
 {
-    plan_put(k, PUT_CHANGES);
+    hub_put(k, PUT_CHANGES);
     k->p->reader = &hub_commit_reader;
 }
 
@@ -254,6 +256,14 @@ static void write_to(struct hub_ask *k, void (*with)(struct hub_ask *k, const js
     }
 }
 
+static void write_token(struct hub_ask *k)
+{
+    k->p->right = RIGHT_PUBLISH;
+    if (on_main(k) && hub_version(k) != NULL) {
+        hub_write_token(k);
+    }
+}
+
 static bool is_post(struct hub_ask *k)
 {
     if (k->req->method != METHOD_POST) {
@@ -268,7 +278,7 @@ void hub_write(struct hub_ask *k)
     struct slice verb = k->at.verb;
 
     if (slice_eqs(verb, "xet-write-token")) {
-        hub_say(k, 404, NULL, SLICE(NO_XET));
+        write_token(k);
     } else if (slice_eqs(verb, "validate-yaml")) {
         hub_say_json(k, SLICE("{\"errors\":[],\"warnings\":[]}"));
     } else if (slice_eqs(verb, "repos/create")) {
@@ -373,6 +383,9 @@ void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_re
     }
     if (p->put.kind == PUT_CREATE && (good || u->status == 412)) {
         answer_created(p, u);
+    } else if ((p->put.kind == PUT_OFFER && p->put.objects == NULL) || p->put.kind == PUT_XORB ||
+               p->put.kind == PUT_SHARD) {
+        hub_chunks_answer(p, u);
     } else if (p->put.kind == PUT_OFFER && good) {
         answer_objects(p, u);
     } else if (p->put.kind == PUT_CHANGES && good) {

@@ -1,0 +1,21 @@
+/* assemble.h - files put together of xorbs: Xet's way of uploading, which brings stretches of chunks first (PUT_XORB), then
+ * says of which of them each file consists (PUT_SHARD).
+ *
+ * Both belong to an offer (offer.h). A xorb is kept as it came, as a file "xorb/<hash>" of the offer; from the shard on the
+ * files are the offer's loose objects, for a commit to name. What a shard says is not believed: each file's SHA-256 is taken
+ * of the bytes that come of it. Xorbs go when the offer ends, for later shards may name them again.
+ *
+ * threads  pool threads; blocks, for as long as it takes to read, unpack and write the files
+ */
+#ifndef SERVER_STORE_ASSEMBLE_H
+#define SERVER_STORE_ASSEMBLE_H
+
+#include "server/store/session.h"
+
+enum { XORB_BYTES_MAX = 72 << 20, SHARD_BYTES_MAX = 128 << 20 };
+#define XORB_PATH "xorb/"
+
+MUST_USE int assemble_run(struct uploads *u, const struct put *p, const struct session *s,
+                          struct slice shard, struct upload_reply *reply, struct err *e);
+
+#endif

@@ -267,6 +267,7 @@ bool synced_route(struct hf_ask *k)
     case HF_TELEMETRY:
     case HF_XET:
     case HF_XET_STORE:
+    case HF_XET_PUT:
     case HF_WRITE:
     case HF_NONE:
         return false;

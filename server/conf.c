@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/arena.h"
+#include "common/codec/filter.h"
 #include "common/codec/nearest.h"
 #include "server/conf/schema.h"
 #include "server/conf/value.h"
@@ -262,6 +263,27 @@ static int settle_list(const struct settings_node *nd, const struct repo_conf *r
     return 0;
 }
 
+/* Rule by rule, so that the error names the line. */
+static int check_filter(const struct settings_node *nd, struct err *e)
+{
+    const struct filter_rule *bad = NULL;
+    struct filter f = {.count = 0};
+    struct err why = {0};
+    int rc = 0;
+
+    for (const struct settings_given *g = settings_given(nd, "filter"); g != NULL && rc == 0;
+         g = g->next) {
+        if (filter_add_own(&f, slice_str(g->text), &why) != 0) {
+            rc = settings_wrong(g->at, e, "filter: %s", why.text);
+        }
+    }
+    if (rc == 0 && filter_check(&f, &bad, &why) != 0) {
+        rc = settings_wrong(settings_where(nd, "filter"), e, "filter: %s", why.text);
+    }
+    filter_fini(&f);
+    return rc;
+}
+
 static int read_sync(struct settings_node *nd, struct repo_conf *r, struct arena *a, struct err *e)
 {
     struct sync_conf *c = ARENA_NEW(a, struct sync_conf);
@@ -280,6 +302,9 @@ static int read_sync(struct settings_node *nd, struct repo_conf *r, struct arena
     rc = fill_single(nd, SECTION_SYNC, c, a, e);
     if (rc == 0) {
         rc = settle_list(nd, r, c, e);
+    }
+    for (const struct settings_node *s = nd->child; s != NULL && rc == 0; s = s->next) {
+        rc = s->section == SECTION_SYNC ? check_filter(s, e) : 0;
     }
     if (rc == 0 && sync_check(c, r->origin.url, &why) != 0) {
         rc = settings_wrong(nd->at, e, "repo \"%s\": %s", r->name, why.text);

@@ -24,9 +24,13 @@ struct sync_conf {
     size_t architectures_count;
     const char *const *repos; /* of a Hub: "owner/name@revision" */
     size_t repos_count;
-    const char *profile;    /* none, debian, conda, pypi, rpm */
-    const char *probe;      /* or NULL */
-    const char *max_delete; /* "5%", "40000", or NULL: the usual gate */
+    const char *profile;       /* none, debian, conda, pypi, rpm */
+    const char *probe;         /* or NULL */
+    const char *const *filter; /* "- *.iso", in order: sift.h */
+    size_t filter_count;
+    uint64_t max_size_bytes; /* of one file; 0: any */
+    const char *links;       /* keep, safe, skip */
+    const char *max_delete;  /* "5%", "40000", or NULL: the usual gate */
     uint32_t parallel;
     uint32_t tries;
     uint32_t backoff_ms;

@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/be.h"
 #include "common/os/clock.h"
 #include "common/os/crash.h"
 #include "server/sync/run_priv.h"
 
-enum { FINISH_MS = 10000 };
+enum { FINISH_MS = 10000, PRINT_BYTES = 8 };
 
 static void say_for_engine(void *arg, const char *fmt, ...) PRINTF_LIKE(2, 3);
 static void say_for_engine(void *arg, const char *fmt, ...)
@@ -35,13 +36,21 @@ static void on_probe(void *arg, enum probe_answer a)
 static int on_entry(void *arg, const struct sync_entry *en)
 {
     struct run *r = arg;
+    struct sync_entry alone = *en;
     int rc;
 
     if (!tree_path_valid(en->path)) {
         r->left_out++;
         return 0;
     }
-    rc = roster_add(r->roster, en, &r->why);
+    if (!sift_wants(r->sift, en)) {
+        r->sifted++;
+        return 0;
+    }
+    if (en->leader.n != 0 && !sift_wants_path(r->sift, en->leader, false)) {
+        alone.leader = SLICE_NONE; /* it stands for itself now */
+    }
+    rc = roster_add(r->roster, &alone, &r->why);
     if (rc == E_INVALID) {
         r->left_out++;
         return 0;
@@ -52,6 +61,29 @@ static int on_entry(void *arg, const struct sync_entry *en)
         lock_drop(&r->lock);
     }
     return rc;
+}
+
+/* Before the engine's own stands what was made of the list: with other settings the same upstream gives another tree. */
+static void put_cursor(struct run *r, struct slice cursor)
+{
+    r->cursor_bytes = 0;
+    if (cursor.n != 0 && cursor.n <= sizeof r->cursor - PRINT_BYTES) {
+        be_put(r->cursor, PRINT_BYTES, sift_print(r->job->conf));
+        memcpy(r->cursor + PRINT_BYTES, cursor.p, cursor.n);
+        r->cursor_bytes = PRINT_BYTES + cursor.n;
+    }
+}
+
+/* SLICE_NONE: none, or of other settings. */
+static struct slice get_cursor(const struct run *r)
+{
+    const struct sync_state *st = &r->state;
+
+    if (st->cursor_bytes <= PRINT_BYTES ||
+        be_get(st->cursor, PRINT_BYTES) != sift_print(r->job->conf)) {
+        return SLICE_NONE;
+    }
+    return slice_of(st->cursor + PRINT_BYTES, st->cursor_bytes - PRINT_BYTES);
 }
 
 static void on_listed(void *arg, int rc, const struct err *why, const struct engine_listed *l)
@@ -71,10 +103,7 @@ static void on_listed(void *arg, int rc, const struct err *why, const struct eng
         r->told_root = *l->root;
     }
     r->left_out += l->left_out;
-    r->cursor_bytes = l->cursor.n <= sizeof r->cursor ? l->cursor.n : 0;
-    if (r->cursor_bytes != 0) {
-        memcpy(r->cursor, l->cursor.p, r->cursor_bytes);
-    }
+    put_cursor(r, l->cursor);
     lock_take(&r->lock);
     r->look.wire_bytes += l->wire_bytes;
     lock_drop(&r->lock);
@@ -121,7 +150,11 @@ static int await(struct run *r, struct err *e)
 static int open_engine(struct run *r, const struct run_upstream *u, struct err *e)
 {
     const struct sync_conf *c = r->job->conf;
+    int rc = sift_new(c, &r->sift, e);
 
+    if (rc != 0) {
+        return rc;
+    }
     r->site = (struct engine_site){
         .base = r->base,
         .box = r->box,
@@ -133,6 +166,7 @@ static int open_engine(struct run *r, const struct run_upstream *u, struct err *
         .secret = r->job->secret,
         .ca_file = r->job->ca_file,
         .proxy = r->job->proxy,
+        .sift = r->sift,
         .probe = c->probe,
         .conf = c,
         .parallel = c->parallel,
@@ -157,6 +191,7 @@ void run_close_attempt(struct run *r)
     if (r->engine != NULL) {
         r->ops->close(&r->engine);
     }
+    sift_free(&r->sift);
     plan_free(&r->plan);
     roster_free(&r->roster);
 }
@@ -165,14 +200,15 @@ void run_close_attempt(struct run *r)
 static int probe(struct run *r, bool *same, struct err *e)
 {
     bool fits = r->head.seq != 0 && r->state.cursor_seq == r->head.seq && r->state.held_seq == 0;
+    struct slice cursor = get_cursor(r);
     int rc;
 
     *same = false;
-    if (!fits || r->job->force || r->state.cursor_bytes == 0) {
+    if (!fits || r->job->force || cursor.n == 0) {
         return 0;
     }
     run_at(r, RUN_PROBE);
-    r->ops->probe(r->engine, slice_of(r->state.cursor, r->state.cursor_bytes));
+    r->ops->probe(r->engine, cursor);
     rc = await(r, e);
     *same = rc == 0 && r->probe == PROBE_SAME;
     return rc;
@@ -184,7 +220,7 @@ static int list(struct run *r, struct err *e)
     int rc;
 
     run_at(r, RUN_LIST);
-    r->left_out = 0;
+    r->left_out = r->sifted = 0;
     r->roster = roster_new(r->job->conf->entries_max);
     r->ops->list(r->engine);
     rc = await(r, e);
@@ -198,7 +234,8 @@ static int list(struct run *r, struct err *e)
     r->look.listed = roster_count(r->roster);
     r->look.memory_bytes = roster_memory(r->roster);
     lock_drop(&r->lock);
-    run_say(r, "listed %zu entries, left out %" PRIu64 "%s", roster_count(r->roster), r->left_out,
+    run_say(r, "listed %zu entries, %" PRIu64 " more not wanted, left out %" PRIu64 "%s",
+            roster_count(r->roster), r->sifted, r->left_out,
             r->keep_gone ? "; the upstream could not read all, nothing is removed" : "");
     return 0;
 }
@@ -212,6 +249,7 @@ static int plan(struct run *r, struct err *e)
     *p = (struct plan_of_run){.store = r->world.store,
                               .repo = slice_str(r->job->repo),
                               .roster = r->roster,
+                              .sift = r->sift,
                               .has_base = r->head.seq != 0,
                               .base = r->head.root,
                               .base_entries = r->head.entries};

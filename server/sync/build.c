@@ -74,6 +74,7 @@ static int add(struct builder *x, const struct entry *en, bool remove)
 struct leaving {
     struct builder *x;
     size_t at; /* in the roster: both are in the order of paths */
+    bool keep; /* but not what nobody wants */
 };
 
 static int on_old(void *arg, const struct entry *en)
@@ -94,12 +95,15 @@ static int on_old(void *arg, const struct entry *en)
         }
         l->at++;
     }
+    if (l->keep && sift_wants_old(l->x->p->sift, en)) {
+        return 0;
+    }
     return add(l->x, &(struct entry){.path = en->path}, true);
 }
 
-static int remove_gone(struct builder *x)
+static int remove_gone(struct builder *x, bool keep)
 {
-    struct leaving l = {.x = x};
+    struct leaving l = {.x = x, .keep = keep};
     int rc = tree_walk(x->p->store, &x->p->base, SLICE(""), SLICE_NONE, on_old, &l, x->e);
 
     return rc == 0 ? flush(x) : rc;
@@ -248,8 +252,8 @@ int build_tree(struct plan_of_run *p, bool keep_gone, struct built *out, struct 
     x.edit = mem_array(EDITS, sizeof x.edit[0]);
     seek_open(&x.base, p->store, &p->base);
     x.staged = seen_walk_open(p->store, TABLE_STAGE, p->repo);
-    if (p->has_base && !keep_gone) {
-        rc = remove_gone(&x);
+    if (p->has_base && (!keep_gone || p->sift != NULL)) {
+        rc = remove_gone(&x, keep_gone);
     }
     for (size_t i = 0; rc == 0 && i < roster_count(p->roster); i++) {
         rc = write_entry(&x, i);

@@ -16,7 +16,8 @@ struct built {
     uint64_t entries, bytes;
 };
 
-/* keep_gone: what is not listed stays (the upstream could not read all of its own). */
+/* keep_gone: what is not listed stays (the upstream could not read all of its own), but for what is not
+ * wanted any more. */
 MUST_USE int build_tree(struct plan_of_run *p, bool keep_gone, struct built *out, struct err *e);
 /* After the head was published, or found to be the same: the blobs are held by the tree, stage rows go or become seen rows. */
 MUST_USE int build_settle(struct plan_of_run *p, struct err *e);

@@ -174,6 +174,12 @@ int closure_names(struct closure *x, struct slice index, struct slice path, uint
         x->out->files += rc == 0;
         return rc;
     }
+    if (!there && !sift_wants(x->want->sift, &(struct sync_entry){.type = SYNC_FILE,
+                                                                  .path = path,
+                                                                  .size_bytes = size_bytes})) {
+        x->out->unwanted++;
+        return 0;
+    }
     index = tail(index, 48);
     path = tail(path, 72);
     snprintf(text, sizeof text, SLICE_FMT " names " SLICE_FMT ", which is %s", SLICE_ARG(index),

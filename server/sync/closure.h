@@ -13,17 +13,20 @@
 #include "server/store/tree.h"
 #include "server/sync/pieces.h"
 #include "server/sync/profile.h"
+#include "server/sync/sift.h"
 
 struct closure_report {
     uint64_t indexes, files; /* checked */
     uint64_t unread;         /* indexes, or links of them, that are not read here */
     uint64_t wrong;          /* files that are not there, or are others */
+    uint64_t unwanted;       /* files that are not there, and were left out on purpose */
 };
 
 struct closure_want {
     struct store *store;
     const struct digest *root;
     const struct profile *profile;
+    struct sift *sift; /* what it does not want may be missing; or NULL */
     void (*say)(void *arg, const char *fmt, ...)
         PRINTF_LIKE(2, 3); /* of some wrong files; or NULL */
     void *arg;

@@ -23,7 +23,7 @@
 #include "server/fetch/fetch.h"
 #include "server/repo/sync_conf.h"
 #include "server/store/blob.h"
-#include "server/sync/entry.h"
+#include "server/sync/sift.h"
 
 struct event_base;
 struct engine; /* each engine's own; its first member is `const struct engine_ops *ops` */
@@ -39,10 +39,8 @@ struct engine_site { /* what a run lends its engine; outlives it */
     const char *secret;          /* "user:password" where there is no origin to keep it; or NULL */
     const char *ca_file;         /* or NULL: the system's */
     const char *proxy;           /* or NULL */
-    /* In rsync's syntax ("- *.iso"), the first match wins: for engines whose upstream applies them (rsync). No setting
-     * gives any yet, and the pipeline applies none. */
-    const char *const *filter;
-    size_t filters;
+    struct sift
+        *sift; /* or NULL. The pipeline asks it for every entry: engines may, to list less */
     const struct sync_conf *conf; /* all of the section, for engines with settings of their own */
     const char *probe;            /* path of a file that changes whenever anything does; or NULL */
     uint32_t parallel;            /* requests at once, of engines that open a connection for each */

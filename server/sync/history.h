@@ -9,7 +9,7 @@
 #include "server/store/store.h"
 #include "server/sync/run.h"
 
-enum { HISTORY_RUNS = 100, HISTORY_LINES = 10000, CURSOR_MAX = 4096 };
+enum { HISTORY_RUNS = 100, HISTORY_LINES = 10000, CURSOR_MAX = 8 + 4096 };
 
 /* Reports: newest first. each() returns nonzero to stop. */
 MUST_USE int history_put(struct store *s, struct slice repo, const struct run_report *r,

@@ -171,6 +171,7 @@ static int check_closure(struct run *r, const struct built *b, struct err *e)
     struct closure_want w = {.store = r->world.store,
                              .root = &b->root,
                              .profile = profile_of(r->job->conf),
+                             .sift = r->sift,
                              .say = say_wrong,
                              .arg = r};
     struct closure_report seen = {0};
@@ -183,9 +184,9 @@ static int check_closure(struct run *r, const struct built *b, struct err *e)
     r->open_gates += rc == E_AGAIN;
     if (rc == 0) {
         run_say(r,
-                "closure: %" PRIu64 " indexes name %" PRIu64 " files, all are there; %" PRIu64
-                " indexes or links could not be read",
-                seen.indexes, seen.files, seen.unread);
+                "closure: %" PRIu64 " indexes name %" PRIu64 " files, all are there, and %" PRIu64
+                " that are not wanted; %" PRIu64 " indexes or links could not be read",
+                seen.indexes, seen.files, seen.unwanted, seen.unread);
     }
     return rc;
 }
@@ -206,10 +207,11 @@ static void let_go(struct run *r)
     }
 }
 
-/* Who told the root has told every bit of the tree: what differs is not what the upstream has published. */
+/* Who told the root has told every bit of the tree: what differs is not what the upstream has published, unless we left
+ * something out. */
 static int check_root(const struct run *r, const struct built *b, struct err *e)
 {
-    if (!r->root_told || digest_eq(&b->root, &r->told_root)) {
+    if (!r->root_told || r->sifted != 0 || digest_eq(&b->root, &r->told_root)) {
         return 0;
     }
     return r->look.kept != 0
@@ -217,6 +219,39 @@ static int check_root(const struct run *r, const struct built *b, struct err *e)
                          r->look.kept)
                : err_set(e, E_PROTOCOL,
                          "the upstream's entries do not make the tree that it named");
+}
+
+struct unwanted {
+    struct sift *sift;
+    uint64_t n;
+};
+
+static int count_unwanted(void *arg, const struct entry *en)
+{
+    struct unwanted *u = arg;
+
+    u->n += !sift_wants_old(u->sift, en);
+    return 0;
+}
+
+/* What the settings exclude now was taken away by who wrote them, not by the upstream: it is judged without. */
+static int judge(struct run *r, const struct gate_limit *limit, struct err *reason, struct err *e)
+{
+    struct unwanted u = {.sift = r->sift};
+    uint64_t listed = roster_count(r->roster), before = r->head.entries;
+    int rc = gate_judge(limit, before, listed, r->plan.gone, reason);
+
+    if (rc != E_REFUSED || r->sift == NULL || listed == 0 || r->head.seq == 0) {
+        return rc;
+    }
+    rc = tree_walk(r->world.store, &r->head.root, SLICE(""), SLICE_NONE, count_unwanted, &u, e);
+    if (rc != 0 || u.n == 0) {
+        return rc != 0 ? rc : E_REFUSED;
+    }
+    run_say(r, "%" PRIu64 " published entries are not wanted any more", u.n);
+    err_clear(reason);
+    return gate_judge(limit, before - min_u64(before, u.n), listed,
+                      r->plan.gone - min_u64(r->plan.gone, u.n), reason);
 }
 
 int run_land(struct run *r, struct err *e)
@@ -247,7 +282,7 @@ int run_land(struct run *r, struct err *e)
     if (rc != 0) {
         return rc;
     }
-    rc = gate_judge(&limit, r->head.entries, roster_count(r->roster), r->plan.gone, &reason);
+    rc = judge(r, &limit, &reason, e);
     if (rc == 0 && r->head.seq != 0) {
         rc = head_held(r->world.store, repo_of(r), SLICE(SYNC_TREE), &held, e);
         if (rc == 0 && held) {

@@ -9,6 +9,7 @@
 #include "server/sync/profile.h"
 #include "server/sync/roster.h"
 #include "server/sync/seen.h"
+#include "server/sync/sift.h"
 
 enum fate {
     FATE_SAME,  /* the tree's own entry stands, to the last bit */
@@ -24,6 +25,7 @@ struct plan_of_run {
     struct store *store;
     struct slice repo;
     struct roster *roster;
+    struct sift *sift; /* of what stays though it is not listed; NULL: all */
     bool has_base;
     struct digest base; /* root of the published tree; the empty one without */
     uint64_t base_entries;
@@ -37,7 +39,7 @@ struct plan_of_run {
     uint64_t fetch_bytes;                        /* as far as the list tells sizes */
 };
 
-/* Fills the plan's fates; what the caller has set is store, repo, roster, has_base, base and base_entries. Where a digest is
+/* Fills the plan's fates; what the caller has set is store, repo, roster, sift, has_base, base and base_entries. Where a digest is
  * known and its blob is here, whoever brought it, a stage row is written. */
 MUST_USE int plan_make(struct plan_of_run *p, struct err *e);
 /* Puts the todo list into a profile's ranks, each in its order; NULL: all are of one. */

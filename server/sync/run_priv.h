@@ -42,11 +42,12 @@ struct run {
     struct err why;
     enum probe_answer probe;
     bool broken;
+    struct sift *sift; /* NULL: all is wanted */
     struct roster *roster;
     bool keep_gone;
     bool root_told; /* by the upstream: of the tree that this must become */
     struct digest told_root;
-    uint64_t left_out;
+    uint64_t left_out, sifted;
     char cursor[CURSOR_MAX];
     size_t cursor_bytes;
     struct plan_of_run plan;

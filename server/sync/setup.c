@@ -48,6 +48,8 @@ static void copy_conf(struct arena *a, const struct sync_conf *from, struct sync
     to->profile = copy(a, from->profile);
     to->probe = copy(a, from->probe);
     to->max_delete = copy(a, from->max_delete);
+    to->links = copy(a, from->links);
+    copy_list(a, &to->filter, to->filter_count);
     copy_list(a, &to->upstreams, to->upstreams_count);
     copy_list(a, &to->suites, to->suites_count);
     copy_list(a, &to->components, to->components_count);

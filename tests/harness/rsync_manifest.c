@@ -361,6 +361,7 @@ int main(int argc, char **argv)
     struct store_settings set = {
         .reserve_bytes = 1, .high_ratio = 0.9, .low_ratio = 0.8, .block_cache_bytes = 8 << 20};
     const char *filter[64];
+    struct sync_conf conf = {.links = "keep"};
     const char *cursor = NULL;
     struct rusage used;
     struct err e = {.code = 0};
@@ -376,8 +377,8 @@ int main(int argc, char **argv)
             site.ca_file = optarg;
             break;
         case 'f':
-            CHECK(site.filters < ARRAY_LEN(filter));
-            filter[site.filters++] = optarg;
+            CHECK(conf.filter_count < ARRAY_LEN(filter));
+            filter[conf.filter_count++] = optarg;
             break;
         case 'n':
             w.list_only = true;
@@ -414,7 +415,8 @@ int main(int argc, char **argv)
     site.box = w.box;
     site.disk = w.disk;
     site.store = w.store;
-    site.filter = filter;
+    conf.filter = filter;
+    CHECK(sift_new(&conf, &site.sift, &e) == 0);
     site.url = slice_str(argv[optind + 1]);
     rc = visit(&w, &site, cursor, &e);
     for (struct item *it = w.first; it != NULL; it = it->next) {
@@ -434,6 +436,7 @@ int main(int argc, char **argv)
     mailbox_close(&w.box);
     event_base_free(w.base);
     store_close(&w.store);
+    sift_free(&site.sift);
     arena_fini(&w.arena);
     return err_sysexit(rc);
 }

@@ -88,6 +88,9 @@ static int on_item(void *arg, const struct index_item *it)
         c->left_out++;
         return 0;
     }
+    if (!sift_wants_path(c->g->site->sift, en.path, it->folder)) {
+        return it->folder ? 0 : c->g->ev.on_entry(c->g->arg, &en); /* which counts it */
+    }
     if (++c->entries > c->g->site->entries_max) {
         return err_set(p->e, E_TOOBIG, "the pages list more than %llu entries, see max_entries",
                        (unsigned long long)c->g->site->entries_max);

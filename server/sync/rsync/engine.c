@@ -256,8 +256,6 @@ static void start_visit(struct engine *g, struct slice path)
                                 .path = path,
                                 .user = g->url.user,
                                 .password = g->password,
-                                .filter = g->site.filter,
-                                .filters = g->probing ? 0 : g->site.filters,
                                 .hard_links = true,
                                 .offer = 31,
                                 .limits = LIST_LIMITS};
@@ -270,6 +268,9 @@ static void start_visit(struct engine *g, struct slice path)
                                .keep_alive_ms = KEEP_ALIVE_MS};
     struct link_site site = {g->site.base, g->site.box, g->site.disk};
 
+    if (!g->probing) {
+        set.filter = sift_rules(g->site.sift, &set.filters);
+    }
     if (g->site.entries_max != 0) {
         set.limits.entries = (uint32_t)min_u64(g->site.entries_max, INT32_MAX);
     }

@@ -158,10 +158,9 @@ class Handler(TreeHandler):
 
     def object(self, o, key):
         with o.lock:
-            data, mtime, fields = o.objects.get(key, (None, 0, {}))
+            data, mtime, fields, etag = o.objects.get(key, (None, 0, {}, ""))
         if data is None:
             raise No(404, "NoSuchKey", "The specified key does not exist.")
-        etag = '"%s"' % hashlib.md5(data).hexdigest()
         fields = {"ETag": etag, "Last_Modified": email.utils.formatdate(int(mtime), usegmt=True), "Accept_Ranges": "bytes", **fields}
         if self.headers.get("x-amz-checksum-mode") != "ENABLED":
             fields = {n: v for n, v in fields.items() if not n.startswith("x_amz_checksum")}
@@ -223,8 +222,9 @@ class Bucket:
         self.server.server_close()
 
     def put(self, key, data, mtime=BORN, **fields):
+        data = data if isinstance(data, bytes) else data.encode()
         with self.lock:
-            self.objects[key] = (data if isinstance(data, bytes) else data.encode(), mtime, fields)
+            self.objects[key] = (data, mtime, fields, '"%s"' % hashlib.md5(data).hexdigest())
 
     def rm(self, *keys):
         with self.lock:
@@ -237,13 +237,13 @@ class Bucket:
 
     def tree(self, prefix=""):
         with self.lock:
-            return {k[len(prefix):]: d for k, (d, _, _) in self.objects.items() if k.startswith(prefix)}
+            return {k[len(prefix):]: d for k, (d, *_) in self.objects.items() if k.startswith(prefix)}
 
     def row(self, key):
-        data, mtime, _ = self.objects[key]
+        data, mtime, _, etag = self.objects[key]
         date = datetime.datetime.fromtimestamp(mtime, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
         shown = urllib.parse.quote_plus(key.encode("latin-1"), safe="/-._*")  # a blank is '+', as AWS has it
-        return (f"<Contents><Key>{shown}</Key><LastModified>{date}</LastModified><ETag>&quot;{hashlib.md5(data).hexdigest()}&quot;</ETag>"
+        return (f"<Contents><Key>{shown}</Key><LastModified>{date}</LastModified><ETag>{escape(etag, {chr(34): '&quot;'})}</ETag>"
                 f"<Size>{len(data)}</Size><StorageClass>STANDARD</StorageClass></Contents>")
 
 

@@ -118,7 +118,7 @@ help:
 	@echo 'make            build/mirrord, mirrorctl, trainagent, trainer      SAN=address,undefined or SAN=thread'
 	@echo 'make test       everything that CI runs; installs what it lacks    TESTS="--only system/test_range.py"'
 	@echo 'make demo       the whole way once, on real input                  KEEP=1 leaves it running'
-	@echo 'make bench      beside nginx, h2o and curl                         BENCH_QUICK=1, BENCH_ONLY=agent'
+	@echo 'make bench      beside nginx, h2o, curl and rsync                  BENCH_QUICK=1, BENCH_ONLY=agent'
 	@echo 'make fuzz       libFuzzer, a target per parser                     FUZZ_SECONDS=60'
 	@echo 'make install    DESTDIR= PREFIX=/usr'
 	@echo 'make deps | check-layers | lint | format | gpu-check | gpu-kit | clean'

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench.py - mirrord beside nginx and h2o, one core each, and beside rsync, in one run on this machine; prints tables with ratios.
+"""bench.py - mirrord beside nginx and h2o, one core each, and beside rsync, in one run on this machine; tables with ratios.
 
 As root it works in a network namespace of its own whose loopback uses cubic. Rates wander with the machine; CPU per
 request and per GB are the stable figures, and the ratios are theirs: nginx's CPU over ours, so more than 1 is better.

@@ -1,7 +1,7 @@
 """sync.py - mirrord beside the rsync program, both fed by the same rsync daemon over loopback: time, bytes, CPU, memory.
 
-The tree is research's: files of 140 bytes, a hundred a folder. rsync copies it as mirrors do (-rltH --delete-delay, the whole list
-at once); mirrord takes it into its store. They take turns, A B B A, after the same change of the source; ratios are medians of
+The tree is research's: files of 140 bytes, a hundred a folder. rsync copies it as mirrors do (-rltH --delete-delay, the whole
+list at once); mirrord takes it into its store. They take turns, A B B A, after the same change of the source; ratios are medians of
 those pairs. rsync makes nothing durable, mirrord syncs and hashes every byte.
 """
 import contextlib
@@ -471,10 +471,11 @@ def million(folder, build):
         finally:
             ours.m.stop()
             daemon.close()
-    return "\n".join([f"{MILLION:,} empty files from a daemon, in {MILLION // A_FOLDER:,} folders; beyond its rest: what the process grows by, block cache "
-                      "and memtables taken off, looked at five times a second.\n", *rows])
+    about = (f"{MILLION:,} empty files from a daemon, in {MILLION // A_FOLDER:,} folders; beyond its rest: what the process grows "
+             "by, block cache and memtables taken off, looked at five times a second.\n")
+    return "\n".join([about, *rows])
 
 
-ABOUT = ("An rsync daemon over loopback, files in the page cache, every core for all. Ratios are medians of pairs, with their spread; "
-         "less is better. Bytes are those that the daemon sent and received, by its own log. Memory is the growth of mirrord's peak over its "
+ABOUT = ("An rsync daemon over loopback, files in the page cache, every core for all. Ratios are medians of pairs, with their "
+         "spread; less is better. Bytes are those that the daemon sent and received, by its own log. Memory is the growth of mirrord's peak over its "
          "rest, RocksDB's memtables and block cache included, and of rsync the peaks of receiver and generator together.\n")

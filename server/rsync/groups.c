@@ -58,7 +58,7 @@ void groups_view_init(struct groups_view *gv, const struct view *v)
 {
     *gv = (struct groups_view){.at = NULL};
     for (uint32_t i = 0; i < v->count; i++) {
-        int32_t first = list_leader(v->list, list_at(v->list, v->at[i]));
+        int32_t first = list_leader(v->list, view_at(v, i));
         if (first == LIST_NONE) {
             continue;
         }
@@ -80,8 +80,8 @@ int32_t groups_view_next(struct groups_view *gv, const struct view *v, uint32_t 
     if (gv->at == NULL) {
         return GROUP_NONE;
     }
-    first = list_leader(v->list, list_at(v->list, v->at[index]));
-    first = first == LIST_NONE ? (int32_t)v->at[index] : first;
+    first = list_leader(v->list, view_at(v, index));
+    first = first == LIST_NONE ? (int32_t)v->entry[index].at : first;
     was = gv->at[first];
     if (was == HAS_MEMBERS) {
         gv->at[first] = (int32_t)index;

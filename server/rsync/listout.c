@@ -12,6 +12,7 @@ enum {
     SAY_SAME_NAME = 0x20,
     SAY_LONG_NAME = 0x40,
     SAY_SAME_TIME = 0x80,
+    SAY_BARE = 0x100,
     SAY_LINKED = 0x200,
     SAY_LINKED_FIRST = 0x1000,
     SAY_NSEC = 0x2000,
@@ -58,7 +59,7 @@ static size_t shared_with(const struct list_writer *w, struct slice path)
 static uint32_t flags_of(const struct list_writer *w, const struct list_entry *en, int64_t mtime_s,
                          int32_t nsec, size_t shared, struct slice path)
 {
-    uint32_t flags = w->any ? 0 : SAY_TOP;
+    uint32_t flags = 0;
 
     flags |= shared > 0 ? SAY_SAME_NAME : 0;
     flags |= path.n - shared > SHARED_MAX ? SAY_LONG_NAME : 0;
@@ -108,12 +109,14 @@ static void put_facts(const struct list_writer *w, struct buf *to, const struct 
 }
 
 void list_write(struct list_writer *w, struct buf *to, const struct file_list *l,
-                const struct list_entry *en, struct slice path, int32_t link)
+                const struct list_entry *en, struct slice path, unsigned say, int32_t link)
 {
     int64_t mtime_s = seconds_of(en);
     size_t shared = shared_with(w, path);
     uint32_t flags = flags_of(w, en, mtime_s, nsec_of(en), shared, path);
 
+    flags |= (say & VIEW_TOP) != 0 ? SAY_TOP : 0;
+    flags |= (say & VIEW_BARE) != 0 ? SAY_BARE : 0;
     flags |= link != GROUP_NONE ? SAY_LINKED : 0;
     flags |= link == GROUP_FIRST ? SAY_LINKED_FIRST : 0;
     put_flags(&w->form, to, flags);

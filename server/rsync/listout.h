@@ -22,9 +22,9 @@ struct list_writer {
     char name[LIST_PATH_MAX + 1];
 };
 
-/* path: as the client is to know it. The first entry is the top of the transfer. link: of hard links, as groups.h says it. */
+/* path: as the client is to know it. say: VIEW_... of view.h; link: of hard links, as groups.h says it. */
 void list_write(struct list_writer *w, struct buf *to, const struct file_list *l,
-                const struct list_entry *en, struct slice path, int32_t link);
+                const struct list_entry *en, struct slice path, unsigned say, int32_t link);
 /* io_error: nonzero when not all could be listed. */
 void list_write_end(const struct list_written *form, struct buf *to, int32_t io_error);
 

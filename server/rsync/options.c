@@ -123,6 +123,9 @@ static int letters(struct slice a, struct options *o, struct err *e)
         case 'H':
             o->hard_links = true;
             break;
+        case 'R':
+            o->relative = true;
+            break;
         case 'n':
             o->dry_run = true;
             break;
@@ -164,22 +167,16 @@ static int letters(struct slice a, struct options *o, struct err *e)
 
 int options_parse(struct slice args, struct options *out, struct err *e)
 {
-    bool paths = false;
-    bool some = false;
     int rc = 0;
 
     *out = (struct options){.recurse = false};
     while (args.n > 0 && rc == 0) {
         struct slice a = slice_cut(&args, '\0');
-        if (paths) {
-            if (some) {
-                rc = err_set(e, E_UNSUPPORTED, "more than one path at once is not served here");
-            }
-            out->path = a;
-            some = true;
-        } else if (slice_eqs(a, ".")) {
-            paths = true;
-        } else if (slice_starts(a, SLICE("--"))) {
+        if (slice_eqs(a, ".")) {
+            out->paths = args;
+            break;
+        }
+        if (slice_starts(a, SLICE("--"))) {
             rc = long_option(a, out, e);
         } else if (slice_starts(a, SLICE("-"))) {
             rc = letters(a, out, e);
@@ -187,7 +184,7 @@ int options_parse(struct slice args, struct options *out, struct err *e)
             rc = refuse(a, e);
         }
     }
-    if (rc == 0 && !some) {
+    if (rc == 0 && out->paths.n == 0) {
         rc = err_set(e, E_INVALID, "no path is asked for");
     }
     return rc;

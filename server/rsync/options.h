@@ -13,9 +13,10 @@
 enum { OPTIONS_BYTES_MAX = 64 << 10, OPTIONS_COUNT_MAX = 256 };
 
 struct options {
-    bool recurse, folders, links, owner, group, numeric_ids, dry_run, list_only, hard_links;
+    bool recurse, folders, links, owner, group, numeric_ids, dry_run, list_only, hard_links,
+        relative;
     struct slice abilities; /* the letters behind "e." */
-    struct slice path;      /* the one that is asked for, with its module */
+    struct slice paths;     /* that are asked for, with their module; NUL behind each */
     uint64_t bwlimit_bytes_per_s;
     bool seeded;
     struct slice checksum; /* chosen by the client: names are not exchanged then */

@@ -170,7 +170,7 @@ static int answer(struct sender *s, int32_t index, struct err *e)
     if (rc != 0) {
         return rc;
     }
-    en = list_at(s->view->list, s->view->at[index]);
+    en = view_at(s->view, (uint32_t)index);
     if (list_type(en) != LIST_FILE) {
         return err_set(e, E_PROTOCOL, "entry %d is no file", (int)index);
     }
@@ -251,7 +251,7 @@ static int say_goodbye(struct sender *s, struct err *e)
 
     put_varlong(b, (int64_t)s->stream->received_bytes, 3);
     put_varlong(b, (int64_t)s->stream->sent_bytes, 3);
-    put_varlong(b, (int64_t)s->view->size_bytes, 3);
+    put_varlong(b, (int64_t)view_size_bytes(s->view), 3);
     put_varlong(b, 1, 3);
     put_varlong(b, 1, 3);
     rc = read_index(s, &index, e);

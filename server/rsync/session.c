@@ -36,7 +36,6 @@ struct session {
     struct list_written form;
     struct sender sender;
     struct session_end *end;
-    struct slice path; /* below the module */
 };
 
 /* --- what both can ------------------------------------------------------------------------------------------------------ */
@@ -169,8 +168,8 @@ static int send_list(struct session *s, struct err *e)
         groups_view_init(&links, &s->view);
     }
     for (uint32_t i = 0; i < s->view.count && rc == 0; i++) {
-        const struct list_entry *en = list_at(s->view.list, s->view.at[i]);
-        list_write(w, stream_draft(&s->stream), s->view.list, en, view_path(&s->view, i, room),
+        list_write(w, stream_draft(&s->stream), s->view.list, view_at(&s->view, i),
+                   view_path(&s->view, i, room), s->view.entry[i].say,
                    groups_view_next(&links, &s->view, i));
         rc = stream_push(&s->stream, e);
     }
@@ -199,10 +198,44 @@ static int come_in(struct session *s, struct err *e)
     return welcome_in(&s->welcome, &s->stream, e);
 }
 
+static void tell_missing(struct session *s, struct slice path, const struct err *why)
+{
+    char text[300];
+
+    snprintf(text, sizeof text, "rsync: [sender] link_stat \"%.*s\" (in %s) failed: %s\n",
+             (int)min_u64(path.n, 100), path.n > 0 ? path.p : "", s->welcome.module, why->text);
+    stream_message(&s->stream, MUX_ERROR_XFER, slice_str(text));
+}
+
+/* One that is not there is told, and the others come; one that may not be had refuses all. */
+static int choose(struct session *s, struct err *e)
+{
+    struct slice rest = s->options.paths;
+    int rc = 0;
+
+    while (rest.n > 0 && rc == 0) {
+        struct slice path = slice_cut(&rest, '\0');
+        struct slice module = slice_cut(&path, '/');
+        struct view_ask a;
+        if (!slice_eqs(module, s->welcome.module)) {
+            return err_set(e, E_INVALID, "the path is not of this module");
+        }
+        rc = view_ask(path, &s->options, &a, e);
+        if (rc == 0 && !welcome_reads(&s->welcome, slice_of(a.path, a.path_n))) {
+            return err_set(e, E_DENIED, "that path is not yours to read");
+        }
+        rc = rc != 0 ? rc : view_add(&s->view, &a, &s->options, &s->filter, e);
+        if (rc == E_NOTFOUND || rc == E_INVALID) {
+            tell_missing(s, path, e);
+            rc = 0;
+        }
+    }
+    return rc;
+}
+
 static int begin(struct session *s, struct err *e)
 {
     struct err why = {.code = 0};
-    struct slice module;
     int refused;
     int rc = come_in(s, e);
 
@@ -231,14 +264,6 @@ static int begin(struct session *s, struct err *e)
     s->form.group = s->options.group;
     s->form.numeric = s->options.numeric_ids;
     s->form.links = s->options.links;
-    s->path = s->options.path;
-    module = slice_cut(&s->path, '/');
-    if (refused == 0 && !slice_eqs(module, s->welcome.module)) {
-        refused = err_set(&why, E_INVALID, "the path is not of this module");
-    }
-    if (refused == 0 && !welcome_reads(&s->welcome, s->path)) {
-        refused = err_set(&why, E_DENIED, "that path is not yours to read");
-    }
     if (refused == 0) {
         rc = read_filters(s, &why);
         refused = rc == E_UNSUPPORTED || rc == E_TOOBIG ? rc : 0;
@@ -247,6 +272,10 @@ static int begin(struct session *s, struct err *e)
             return rc;
         }
     }
+    if (refused == 0) {
+        view_init(&s->view, listing_list(s->listing));
+        refused = choose(s, &why);
+    }
     if (refused != 0) {
         *e = why;
         return refuse(s, &why);
@@ -254,31 +283,23 @@ static int begin(struct session *s, struct err *e)
     return 0;
 }
 
-static int nothing_there(struct session *s, struct err *why, struct err *e)
-{
-    char text[200];
-
-    snprintf(text, sizeof text, "rsync: [sender] link_stat \"%.100s\" (in %s) failed: %s\n",
-             s->path.n > 0 ? s->path.p : "", s->welcome.module, why->text);
-    stream_message(&s->stream, MUX_ERROR_XFER, slice_str(text));
-    list_write_end(&s->form, stream_draft(&s->stream), 1);
-    return stream_flush(&s->stream, e);
-}
-
 /* The list, then what is asked for of it. */
 static int serve(struct session *s, struct err *e)
 {
-    struct err why = {.code = 0};
     int32_t gone;
-    int rc = view_make(listing_list(s->listing), s->path, &s->options, &s->filter, &s->view, &why);
+    int rc;
 
-    rc = rc == 0 ? send_list(s, e) : nothing_there(s, &why, e);
+    if (s->view.count == 0) { /* it leaves by itself */
+        list_write_end(&s->form, stream_draft(&s->stream), 1);
+        rc = stream_flush(&s->stream, e);
+        if (rc == 0) {
+            (void)!stream_read(&s->stream, &gone, 1, NULL);
+        }
+        return rc != 0 ? rc : err_set(e, E_NOTFOUND, "nothing of that name");
+    }
+    rc = send_list(s, e);
     if (rc != 0) {
         return rc;
-    }
-    if (s->view.count == 0) { /* it leaves by itself */
-        (void)!stream_read(&s->stream, &gone, 1, NULL);
-        return 0;
     }
     sender_init(&s->sender, &s->stream, s->kind, s->literal, s->options.skip_compress);
     s->sender.listing = s->listing;

@@ -2,144 +2,318 @@
 
 #include <stdlib.h>
 
-struct asked {
-    struct slice base;    /* folder whose contents are told; empty: the top */
-    struct slice pattern; /* of names in it; n == 0: all, and itself */
-    bool glob;
-};
+enum { ROOM_FIRST = 256 };
+
+/* --- what is asked for ---------------------------------------------------------------------------------------------------- */
 
 static bool has_glob(struct slice s)
 {
     return slice_find(s, '*') >= 0 || slice_find(s, '?') >= 0 || slice_find(s, '[') >= 0;
 }
 
-static int parse(struct slice path, struct asked *a, struct err *e)
+static int elsewhere(struct err *e)
 {
-    size_t cut;
+    return err_set(e, E_INVALID, "that path cannot be served");
+}
 
-    while (slice_starts(path, SLICE("./")) || slice_starts(path, SLICE("/"))) {
-        path = slice_from(path, path.p[0] == '/' ? 1 : 2);
+static int add_part(struct view_ask *a, struct slice part, struct err *e)
+{
+    if (a->path_n + 1 + part.n > LIST_PATH_MAX || slice_eq(part, SLICE(".."))) {
+        return elsewhere(e);
     }
-    if (slice_eq(path, SLICE("."))) {
-        path = SLICE_NONE;
+    if (a->path_n > 0) {
+        a->path[a->path_n++] = '/';
     }
-    if (slice_ends(path, SLICE("/."))) {
-        path.n--;
-    }
-    *a = (struct asked){.base = path};
-    if (path.n > 0 && !slice_ends(path, SLICE("/"))) {
-        for (cut = path.n; cut > 0 && path.p[cut - 1] != '/'; cut--) {
-        }
-        a->pattern = slice_from(path, cut);
-        a->glob = has_glob(a->pattern);
-        a->base = slice_first(path, cut);
-    }
-    while (slice_ends(a->base, SLICE("/"))) {
-        a->base.n--;
-    }
-    if ((a->base.n > 0 && !list_name_valid(a->base)) || slice_eq(a->base, SLICE(".")) ||
-        (a->pattern.n > 0 && !list_name_valid(a->pattern)) || has_glob(a->base)) {
-        return err_set(e, E_INVALID, "that path cannot be served");
-    }
+    memcpy(a->path + a->path_n, part.p, part.n);
+    a->path_n += part.n;
     return 0;
 }
 
+/* Empty parts and "." are passed over; the last part may be a pattern. */
+int view_ask(struct slice path, const struct options *o, struct view_ask *out, struct err *e)
+{
+    struct slice rest = path;
+    bool marked = false;
+    int rc = 0;
+
+    *out = (struct view_ask){.contents = true};
+    while (rest.n > 0 && rc == 0) {
+        struct slice part = slice_cut(&rest, '/');
+        bool last = rest.n == 0;
+        if (part.n == 0 || slice_eq(part, SLICE("."))) {
+            out->contents = true;
+            if (part.n == 1 && (!last || path.p[path.n - 1] == '/') && !marked) {
+                out->strip = out->path_n > 0 ? out->path_n + 1 : 0;
+                marked = true;
+            }
+        } else if (has_glob(part)) {
+            out->pattern = part;
+            rc = last && path.p[path.n - 1] != '/' ? 0 : elsewhere(e);
+            out->contents = false;
+        } else {
+            rc = add_part(out, part, e);
+            out->contents = last && path.p[path.n - 1] == '/';
+        }
+    }
+    if (rc == 0 && out->path_n > 0 && !list_name_valid(slice_of(out->path, out->path_n))) {
+        rc = elsewhere(e);
+    }
+    if (!o->relative) {
+        size_t n = out->path_n;
+        bool inside = out->contents || out->pattern.n > 0;
+        while (!inside && n > 0 && out->path[n - 1] != '/') {
+            n--;
+        }
+        out->strip = inside ? (n > 0 ? n + 1 : 0) : n;
+    }
+    return rc;
+}
+
+/* --- entries of one path -------------------------------------------------------------------------------------------------- */
+
 struct choosing {
     struct view *v;
-    const struct asked *a;
+    const struct view_ask *a;
     const struct options *o;
     const struct filter *f;
-    struct buf out; /* folder that is left out, with what is in it, and its '/' */
 };
+
+static bool is_folder_at(const struct file_list *l, uint32_t at)
+{
+    return list_type(list_at(l, at)) == LIST_FOLDER;
+}
 
 static bool below(struct slice path, struct slice folder)
 {
-    return folder.n == 0 || (path.n > folder.n && memcmp(path.p, folder.p, folder.n) == 0 &&
-                             path.p[folder.n] == '/');
+    return path.n > folder.n && memcmp(path.p, folder.p, folder.n) == 0 && path.p[folder.n] == '/';
 }
 
-/* rel: below the base. */
-static bool wanted(const struct choosing *c, struct slice rel, bool is_folder)
+/* The first entry that is not below this one. */
+static uint32_t behind(const struct file_list *l, uint32_t at)
 {
-    struct slice rest = rel;
-    struct slice first = slice_cut(&rest, '/');
-    bool deep = first.n != rel.n;
+    char room[LIST_PATH_MAX + 1], top_room[LIST_PATH_MAX + 1];
+    struct slice top = list_path(l, list_at(l, at), top_room);
 
-    if (c->a->pattern.n > 0 &&
-        !(c->a->glob ? filter_match(c->a->pattern, first) : slice_eq(c->a->pattern, first))) {
-        return false;
-    }
-    if (c->o->recurse) {
-        return true;
-    }
-    return !deep && (c->o->folders || !is_folder);
-}
-
-static void choose(struct choosing *c, uint32_t index, struct slice path)
-{
-    const struct list_entry *en = list_at(c->v->list, index);
-    bool is_folder = list_type(en) == LIST_FOLDER;
-    struct slice rel = slice_from(path, c->v->strip);
-
-    if (list_type(en) == LIST_BLANK || !wanted(c, rel, is_folder) ||
-        (c->out.n > 0 && slice_starts(rel, buf_slice(&c->out)))) {
-        return;
-    }
-    if (!filter_takes(c->f, rel, is_folder)) {
-        if (is_folder) {
-            buf_clear(&c->out);
-            buf_adds(&c->out, rel);
-            buf_byte(&c->out, '/');
+    for (at++; at < list_count(l); at++) {
+        if (list_type(list_at(l, at)) != LIST_BLANK &&
+            !below(list_path(l, list_at(l, at), room), top)) {
+            break;
         }
-        return;
     }
-    c->v->at[c->v->count++] = index;
-    c->v->size_bytes += list_type(en) == LIST_FILE ? en->size_bytes : 0;
+    return at;
 }
 
-int view_make(const struct file_list *l, struct slice path, const struct options *o,
-              const struct filter *f, struct view *out, struct err *e)
+static void put(struct choosing *c, uint32_t at, unsigned say)
 {
-    struct asked a;
-    struct choosing c = {.v = out, .a = &a, .o = o, .f = f, .out = BUF_INIT(LIST_PATH_MAX + 2)};
+    struct view *v = c->v;
+
+    if (v->count == v->room) {
+        v->room = v->room > 0 ? v->room * 2 : ROOM_FIRST;
+        v->entry = realloc(v->entry, v->room * sizeof *v->entry);
+        CHECK(v->entry != NULL);
+    }
+    v->entry[v->count++] = (struct view_entry){at, (uint16_t)c->a->strip, (uint8_t)say};
+}
+
+static bool takes(const struct choosing *c, struct slice path, bool is_folder)
+{
+    return filter_takes(c->f, slice_from(path, c->a->strip), is_folder);
+}
+
+/* The entry and, when folders are entered, all below it that no rule leaves out. Returns the first behind. */
+static uint32_t put_tree(struct choosing *c, uint32_t at, unsigned say)
+{
+    const struct file_list *l = c->v->list;
+    char room[LIST_PATH_MAX + 1], out[LIST_PATH_MAX + 1];
+    struct slice top = list_path(l, list_at(l, at), room);
+    struct slice left = SLICE_NONE; /* folder that was left out */
+    bool is_folder = is_folder_at(l, at);
+    bool in = takes(c, top, is_folder) && (!is_folder || c->o->recurse || c->o->folders);
+    uint32_t end = is_folder ? behind(l, at) : at + 1;
+
+    if (in) {
+        put(c, at, !is_folder ? 0 : c->o->recurse ? say : VIEW_BARE);
+    }
+    for (uint32_t i = at + 1; in && c->o->recurse && i < end; i++) {
+        const struct list_entry *en = list_at(l, i);
+        struct slice path = list_path(l, en, room);
+        if (list_type(en) == LIST_BLANK || (left.p != NULL && below(path, left))) {
+            continue;
+        }
+        if (takes(c, path, list_type(en) == LIST_FOLDER)) {
+            put(c, i, 0);
+        } else if (list_type(en) == LIST_FOLDER) {
+            memcpy(out, path.p, path.n);
+            left = slice_of(out, path.n);
+        }
+    }
+    return end;
+}
+
+/* What is in the folder at `from`, and fits the pattern when there is one. */
+static void put_children(struct choosing *c, uint32_t from, unsigned say)
+{
+    const struct file_list *l = c->v->list;
+    struct slice folder = slice_of(c->a->path, c->a->path_n);
     char room[LIST_PATH_MAX + 1];
-    int rc = parse(path, &a, e);
 
-    *out = (struct view){.list = l};
-    if (rc != 0) {
-        return rc;
-    }
-    out->at = mem_array((size_t)list_count(l) + 1, sizeof *out->at);
-    out->strip = a.base.n > 0 ? a.base.n + 1 : 0;
-    for (uint32_t i = 0; i < list_count(l); i++) {
-        struct slice at = list_path(l, list_at(l, i), room);
-        bool is_top = a.base.n > 0 ? slice_eq(at, a.base) : slice_eq(at, SLICE("."));
-        if (is_top && a.pattern.n == 0 && list_type(list_at(l, i)) == LIST_FOLDER) {
-            out->top = o->recurse || o->folders;
-            out->at[0] = i;
-            out->count = out->top;
-        } else if (!is_top && below(at, a.base) && !slice_eq(at, SLICE("."))) {
-            choose(&c, i, at);
+    for (uint32_t i = from + 1; i < list_count(l);) {
+        struct slice path = list_path(l, list_at(l, i), room);
+        struct slice name = list_name(l, list_at(l, i));
+        if (folder.n > 0 && !below(path, folder)) {
+            break;
+        }
+        if (list_type(list_at(l, i)) == LIST_BLANK) {
+            i++;
+        } else if (c->a->pattern.n > 0 && !filter_match(c->a->pattern, name)) {
+            i = behind(l, i);
+        } else {
+            i = put_tree(c, i, say);
         }
     }
-    buf_free(&c.out);
-    return out->count > 0 ? 0 : err_set(e, E_NOTFOUND, "No such file or directory (2)");
+}
+
+/* Relative: folders on the way, of whose contents only what follows is told. */
+static void put_way(struct choosing *c)
+{
+    for (size_t i = c->a->strip + 1; i < c->a->path_n; i++) {
+        uint32_t at;
+        if (c->a->path[i] == '/' && list_find(c->v->list, slice_of(c->a->path, i), true, &at)) {
+            put(c, at, VIEW_TOP | VIEW_BARE);
+        }
+    }
+}
+
+static int put_asked(struct choosing *c, struct err *e)
+{
+    const struct view_ask *a = c->a;
+    const struct file_list *l = c->v->list;
+    struct slice path = slice_of(a->path, a->path_n);
+    bool inside = a->contents || a->pattern.n > 0;
+    bool told = c->o->recurse || c->o->folders;
+    uint32_t before = c->v->count;
+    uint32_t at = 0;
+    bool found = path.n == 0
+                     ? list_count(l) > 0
+                     : (!inside && list_find(l, path, false, &at)) || list_find(l, path, true, &at);
+
+    if (found && c->o->relative) {
+        put_way(c);
+    }
+    if (found && !inside) {
+        (void)put_tree(c, at, VIEW_TOP);
+    } else if (found && a->pattern.n > 0) {
+        if (c->o->relative && path.n > a->strip) {
+            put(c, at, VIEW_TOP | VIEW_BARE);
+        }
+        put_children(c, at, VIEW_TOP);
+    } else if (found) {
+        if (told) {
+            put(c, at, VIEW_TOP | (path.n > a->strip ? 0 : VIEW_DOT));
+        }
+        put_children(c, at, 0);
+    }
+    return c->v->count > before ? 0 : err_set(e, E_NOTFOUND, "No such file or directory (2)");
+}
+
+/* --- several paths ---------------------------------------------------------------------------------------------------------- */
+
+static struct slice told(const struct view *v, const struct view_entry *x, char *room)
+{
+    if ((x->say & VIEW_DOT) != 0) {
+        return SLICE(".");
+    }
+    return slice_from(list_path(v->list, list_at(v->list, x->at), room), x->strip);
+}
+
+static int compare(const struct view *v, const struct view_entry *a, const struct view_entry *b)
+{
+    char room_a[LIST_PATH_MAX + 1], room_b[LIST_PATH_MAX + 1];
+
+    return list_compare(told(v, a, room_a), is_folder_at(v->list, a->at), told(v, b, room_b),
+                        is_folder_at(v->list, b->at));
+}
+
+/* A folder that two paths tell: it has contents when it has with either, and is no more only on the way. */
+static unsigned both(unsigned a, unsigned b)
+{
+    unsigned dot = (a | b) & VIEW_DOT;
+
+    if ((a & b & VIEW_BARE) != 0) {
+        return VIEW_BARE | dot | (a & b & VIEW_TOP);
+    }
+    return dot | ((a & VIEW_BARE) != 0   ? b & VIEW_TOP
+                  : (b & VIEW_BARE) != 0 ? a & VIEW_TOP
+                                         : (a | b) & VIEW_TOP);
+}
+
+/* Both halves are in order; a name that both tell is the first's, and has contents when either has. */
+static void merge(struct view *v, uint32_t half)
+{
+    struct view_entry *all = mem_array((size_t)v->count + 1, sizeof *all);
+    uint32_t i = 0, k = half, n = 0;
+
+    while (i < half || k < v->count) {
+        int c = i == half ? 1 : k == v->count ? -1 : compare(v, &v->entry[i], &v->entry[k]);
+        all[n++] = c <= 0 ? v->entry[i++] : v->entry[k++];
+        if (c == 0) {
+            all[n - 1].say = (uint8_t)both(all[n - 1].say, v->entry[k].say);
+            k++;
+        }
+    }
+    free(v->entry);
+    v->entry = all;
+    v->room = v->count + 1;
+    v->count = n;
+}
+
+void view_init(struct view *v, const struct file_list *l)
+{
+    *v = (struct view){.list = l};
+}
+
+int view_add(struct view *v, const struct view_ask *a, const struct options *o,
+             const struct filter *f, struct err *e)
+{
+    struct choosing c = {v, a, o, f};
+    uint32_t half = v->count;
+    int rc;
+
+    if (half > list_count(v->list) * 2) {
+        return err_set(e, E_TOOBIG, "those paths are the same files again and again");
+    }
+    rc = put_asked(&c, e);
+    if (rc == 0 && half > 0) {
+        merge(v, half);
+    }
+    return rc;
+}
+
+const struct list_entry *view_at(const struct view *v, uint32_t index)
+{
+    CHECK(index < v->count);
+    return list_at(v->list, v->entry[index].at);
 }
 
 struct slice view_path(const struct view *v, uint32_t index, char *room)
 {
-    struct slice path;
-
     CHECK(index < v->count);
-    if (v->top && index == 0) {
-        return SLICE(".");
+    return told(v, &v->entry[index], room);
+}
+
+uint64_t view_size_bytes(const struct view *v)
+{
+    uint64_t all = 0;
+
+    for (uint32_t i = 0; i < v->count; i++) {
+        const struct list_entry *en = view_at(v, i);
+        all += list_type(en) == LIST_FILE ? en->size_bytes : 0;
     }
-    path = list_path(v->list, list_at(v->list, v->at[index]), room);
-    return slice_from(path, v->strip);
+    return all;
 }
 
 void view_fini(struct view *v)
 {
-    free(v->at);
+    free(v->entry);
     *v = (struct view){.count = 0};
 }

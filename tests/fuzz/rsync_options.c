@@ -1,5 +1,6 @@
 /* rsync_options.c - fuzzes what a stranger's client sends before its list: arguments, then filter rules, then a path. */
 #include "common/codec/filter.h"
+#include "server/rsync/groups.h"
 #include "server/rsync/options.h"
 #include "server/rsync/view.h"
 
@@ -14,6 +15,8 @@ static struct file_list *small_list(void)
         uint32_t mode = i < 2 || i == 5 ? 0040755 : 0100644;
         CHECK(list_add(l, slice_str(paths[i]), mode, 1, 1, SLICE_NONE, NULL) == 0);
     }
+    list_set_leader(l, 3, 2);
+    list_set_leader(l, 6, 2);
     CHECK(list_sort(l, NULL) == 0);
     return l;
 }
@@ -25,19 +28,37 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     struct filter f = {.count = 0};
     struct options o;
     struct view v;
+    struct view_ask a;
     struct file_list *l = small_list();
-    char room[LIST_PATH_MAX + 1];
+    char room[LIST_PATH_MAX + 1], before[LIST_PATH_MAX + 1];
+    size_t before_n = 0;
+    bool before_folder = false;
+    struct groups_view groups;
 
     (void)!options_parse(arguments, &o, NULL);
     while (rest.n > 0) {
         (void)!filter_add(&f, slice_cut(&rest, '\n'), NULL);
     }
-    if (view_make(l, o.path, &o, &f, &v, NULL) == 0) {
-        CHECK(v.count > 0 && v.count <= list_count(l));
-        for (uint32_t i = 0; i < v.count; i++) {
-            CHECK(list_name_valid(view_path(&v, i, room)));
+    view_init(&v, l);
+    while (o.paths.n > 0) {
+        if (view_ask(slice_cut(&o.paths, '\0'), &o, &a, NULL) == 0) {
+            (void)!view_add(&v, &a, &o, &f, NULL);
         }
     }
+    groups_view_init(&groups, &v);
+    for (uint32_t i = 0; i < v.count; i++) {
+        struct slice path = view_path(&v, i, room);
+        bool is_folder = list_type(view_at(&v, i)) == LIST_FOLDER;
+        CHECK(list_name_valid(path));
+        CHECK(groups_view_next(&groups, &v, i) < (int32_t)i);
+        /* In order, each once. */
+        CHECK(i == 0 ||
+              list_compare(slice_of(before, before_n), before_folder, path, is_folder) < 0);
+        memcpy(before, path.p, path.n);
+        before_n = path.n;
+        before_folder = is_folder;
+    }
+    groups_view_fini(&groups);
     view_fini(&v);
     filter_fini(&f);
     list_free(&l);

@@ -68,6 +68,39 @@ def test_lists_parts_and_patterns(filled, tmp_path):
     assert "models" in modules and "secret" not in modules
 
 
+@pytest.mark.parametrize("options, paths, want", [
+    (("-rt",), ("a", "foo"), {"a/empty", "a/text", "a/big", "foo/x"}),
+    (("-rt", "--protocol=30"), ("foo/", "a/", "zeros"), {"empty", "text", "big", "x", "zeros"}),
+    (("-rtR",), ("deep/d/d/d", "a/text"), {"deep/" + "d/" * 30 + "z", "a/text"}),
+    (("-rtRz",), ("deep/d/./" + "d/" * 29 + "z", "foo"), {"d/" * 29 + "z", "foo/x"}),
+    (("-rt", "--delete"), ("a", "a", "foo*"), {"a/empty", "a/text", "a/big", "foo/x", "foo.bar/y", "foo-bar"})])
+def test_several_paths_and_relative_ones(filled, tmp_path, options, paths, want):
+    dst = tmp_path / "dst"
+    first, *more = [f"{filled.url}/models/me/tree/{p}" for p in paths]
+    if "R" in options[0]:
+        first, more = first.replace("me/tree/", "me/tree/./", 1) if "/./" not in first else first, [
+            m.replace("me/tree/", "me/tree/./", 1) for m in more]
+    filled.run(*options, first, *more, f"{dst}/")
+    assert {k: v for k, v in contents(dst).items()}.keys() == want
+    assert "a/text" not in want or contents(dst)["a/text"] == FILES["a/text"]
+
+
+def test_one_of_several_is_missing(filled, tmp_path):
+    tree = filled.url + "/models/me/tree"
+    run = filled.run("-rt", f"{tree}/a", f"{tree}/none", f"{tree}/zeros", f"{tmp_path}/dst/", check=False)
+    assert run.returncode == 23 and "none" in run.stderr
+    assert set(contents(tmp_path / "dst")) == {"a/empty", "a/text", "a/big", "zeros"}
+
+
+def test_folders_alone_do_not_empty_what_the_client_has_in_them(filled, tmp_path):
+    dst = tmp_path / "dst"
+    filled.run("-rt", filled.url + "/models/me/tree/", f"{dst}/")
+    (dst / "a/own").write_text("the client's")
+    (dst / "own").write_text("goes")
+    filled.run("-dt", "--delete", filled.url + "/models/me/tree/", f"{dst}/")
+    assert (dst / "a/own").exists() and (dst / "a/big").exists() and not (dst / "own").exists()
+
+
 def test_rules_and_dry_runs(filled, tmp_path):
     dst = tmp_path / "dst"
     said = filled.run("-rtni", filled.url + "/models/me/tree/", f"{dst}/").stdout

@@ -65,6 +65,11 @@ void list_set_mtime(struct file_list *l, uint32_t arrival, int64_t mtime_ns);
 /* Once, after the last entry: from here on places are indices of the wire. */
 MUST_USE int list_sort(struct file_list *l, struct err *e);
 
+/* The order of both ends, of two paths; a folder stands right before what is in it. */
+int list_compare(struct slice a, bool a_folder, struct slice b, bool b_folder);
+/* Of a sorted list. */
+bool list_find(const struct file_list *l, struct slice path, bool is_folder, uint32_t *index);
+
 uint32_t list_count(const struct file_list *l);
 /* Nonzero: the peer could not read all it has; what is not listed may still be there. */
 int32_t list_io_error(const struct file_list *l);

@@ -93,6 +93,24 @@ static int compare_keys(const struct key *a, const struct key *b)
     return sign(byte_at(a->folder, i, '/'), byte_at(b->folder, i, '/'));
 }
 
+static struct key key_of_path(struct slice path, bool is_folder)
+{
+    size_t cut = path.n;
+
+    while (cut > 0 && path.p[cut - 1] != '/') {
+        cut--;
+    }
+    return (struct key){slice_first(path, cut > 0 ? cut - 1 : 0), slice_from(path, cut), is_folder};
+}
+
+int list_compare(struct slice a, bool a_folder, struct slice b, bool b_folder)
+{
+    struct key x = key_of_path(a, a_folder);
+    struct key y = key_of_path(b, b_folder);
+
+    return compare_keys(&x, &y);
+}
+
 static struct key key_of(const struct file_list *l, const struct list_entry *en)
 {
     return (struct key){list_counted(l, en->folder), list_name(l, en), S_ISDIR(en->mode)};
@@ -108,6 +126,26 @@ static int compare(const void *x, const void *y, void *arg)
     int c = compare_keys(&a, &b);
 
     return c != 0 ? c : (i > j) - (i < j);
+}
+
+bool list_find(const struct file_list *l, struct slice path, bool is_folder, uint32_t *index)
+{
+    struct key want = key_of_path(path, is_folder);
+    uint32_t low = 0;
+    uint32_t high = l->count;
+
+    CHECK(l->order != NULL);
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        struct key have = key_of(l, list_at(l, mid));
+        int c = compare_keys(&have, &want);
+        if (c == 0) {
+            *index = mid;
+            return list_type(list_at(l, mid)) != LIST_BLANK;
+        }
+        *(c < 0 ? &low : &high) = c < 0 ? mid + 1 : mid;
+    }
+    return false;
 }
 
 /* --- second entries of a name are blanked, links find their leaders' new places ------------------------------------------ */

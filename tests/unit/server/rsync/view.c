@@ -1,0 +1,148 @@
+#include "server/rsync/view.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+static struct file_list *small_list(void)
+{
+    static const char *const paths[] = {".",     "a/",      "a/b/",     "a/b/c/",    "a/b/c/h",
+                                        "a/b/f", "a/g",     "e/",       "e/g",       "foo/",
+                                        "foo/x", "foo-bar", "foo.bar/", "foo.bar/x", "top"};
+    struct file_list *l = list_new((struct list_form){true, true, true}, LIST_LIMITS);
+
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        struct slice p = slice_str(paths[i]);
+        bool folder = i == 0 || slice_ends(p, SLICE("/"));
+        p.n -= slice_ends(p, SLICE("/"));
+        assert_int_equal(list_add(l, p, folder ? 0040755 : 0100644, 1, 1, SLICE_NONE, NULL), 0);
+    }
+    assert_int_equal(list_sort(l, NULL), 0);
+    return l;
+}
+
+/* "top:path " of each; '-' a folder of whose contents nothing is said, '+' asked for by name. */
+static void tell(const struct view *v, char *out, size_t room)
+{
+    char path[LIST_PATH_MAX + 1];
+    size_t n = 0;
+
+    out[0] = '\0';
+    for (uint32_t i = 0; i < v->count; i++) {
+        struct slice p = view_path(v, i, path);
+        n += (size_t)snprintf(out + n, room - n, "%s%s" SLICE_FMT, i > 0 ? " " : "",
+                              (v->entry[i].say & VIEW_BARE) != 0 ? "-" : "", SLICE_ARG(p));
+    }
+}
+
+static void check(const char *letters, const char *const *paths, const char *rule, const char *want)
+{
+    struct file_list *l = small_list();
+    struct options o = {.recurse = strchr(letters, 'r') != NULL,
+                        .folders = strchr(letters, 'd') != NULL,
+                        .relative = strchr(letters, 'R') != NULL};
+    struct filter f = {.count = 0};
+    struct view v;
+    char got[500];
+
+    if (rule != NULL) {
+        assert_int_equal(filter_add(&f, slice_str(rule), NULL), 0);
+    }
+    view_init(&v, l);
+    for (; *paths != NULL; paths++) {
+        struct view_ask a;
+        if (view_ask(slice_str(*paths), &o, &a, NULL) == 0) {
+            (void)!view_add(&v, &a, &o, &f, NULL);
+        }
+    }
+    tell(&v, got, sizeof got);
+    assert_string_equal(got, want);
+    view_fini(&v);
+    filter_fini(&f);
+    list_free(&l);
+}
+
+#define PATHS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* Each of these was seen of the installed program, but for the order, which both ends make. */
+static void one_path(void **state)
+{
+    (void)state;
+    check("r", PATHS("a/"), NULL, ". g b b/f b/c b/c/h");
+    check("r", PATHS("a"), NULL, "a a/g a/b a/b/f a/b/c a/b/c/h");
+    check("r", PATHS("a/b/c"), NULL, "c c/h");
+    check("d", PATHS(""), NULL, ". foo-bar top -a -e -foo.bar -foo");
+    check("d", PATHS("a"), NULL, "-a");
+    check("d", PATHS("a/"), NULL, ". g -b");
+    check("", PATHS("a/"), NULL, "g");
+    check("r", PATHS("foo*"), NULL, "foo-bar foo.bar foo.bar/x foo foo/x");
+    check("", PATHS("a/?"), NULL, "g");
+    check("r", PATHS("./a/./b//"), NULL, ". f c c/h");
+    check("r", PATHS("a"), "- c/", "a a/g a/b a/b/f");
+    check("r", PATHS("a"), "- /a", "");
+    check("r", PATHS("top"), NULL, "top");
+    for (const char *const *p =
+             PATHS("none", "a/none", "../a", "a/../e", "a*/g", "foo*/", "top/", "to");
+         *p != NULL; p++) {
+        check("r", PATHS(*p), NULL, "");
+    }
+}
+
+static void relative(void **state)
+{
+    (void)state;
+    check("rR", PATHS("a/b"), NULL, "-a a/b a/b/f a/b/c a/b/c/h");
+    check("rR", PATHS("a/b/"), NULL, "-a a/b a/b/f a/b/c a/b/c/h");
+    check("rR", PATHS("a/./b"), NULL, "b b/f b/c b/c/h");
+    check("rR", PATHS("a/./"), NULL, ". g b b/f b/c b/c/h");
+    check("dR", PATHS("a/b"), NULL, "-a -a/b");
+    check("R", PATHS("a/b/f"), NULL, "-a -a/b a/b/f");
+    check("rR", PATHS("a/b/f", "top"), NULL, "top -a -a/b a/b/f");
+    check("rR", PATHS("a/b/f", "a"), NULL, "a a/g a/b a/b/f a/b/c a/b/c/h");
+    check("rR", PATHS("a/b/?"), NULL, "-a -a/b a/b/f a/b/c a/b/c/h");
+    check("rR", PATHS(""), "- a/", ". foo-bar top e e/g foo.bar foo.bar/x foo foo/x");
+}
+
+static void several(void **state)
+{
+    (void)state;
+    check("r", PATHS("a", "e"), NULL, "a a/g a/b a/b/f a/b/c a/b/c/h e e/g");
+    check("r", PATHS("e", "a/b/c"), NULL, "c c/h e e/g");
+    check("r", PATHS("a/", "e/"), NULL, ". g b b/f b/c b/c/h");
+    check("", PATHS("top", "none", "a/b/f"), NULL, "f top");
+    check("r", PATHS("a", "a", "a/b", "a"), NULL, "a a/g a/b a/b/f a/b/c a/b/c/h b b/f b/c b/c/h");
+}
+
+static void again_and_again(void **state)
+{
+    struct file_list *l = small_list();
+    struct options o = {.recurse = true};
+    struct filter f = {.count = 0};
+    struct view_ask a;
+    struct view v;
+    int rc = 0;
+
+    (void)state;
+    view_init(&v, l);
+    for (int i = 0; i < 1000 && rc == 0; i++) {
+        static const char *const paths[] = {"", "a", "a/b", "a/b/c"};
+        assert_int_equal(view_ask(slice_str(paths[i % 4]), &o, &a, NULL), 0);
+        rc = view_add(&v, &a, &o, &f, NULL);
+        assert_true(v.count <= 3 * list_count(l));
+    }
+    view_fini(&v);
+    list_free(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_path),
+        cmocka_unit_test(relative),
+        cmocka_unit_test(several),
+        cmocka_unit_test(again_and_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -234,9 +234,12 @@ static int check_s3(const struct settings_node *nd, const struct repo_conf *r, s
 static int settle_list(const struct settings_node *nd, const struct repo_conf *r,
                        struct sync_conf *c, struct err *e)
 {
+    static const char *const pythons[] = {"3.10", "3.11", "3.12", "3.13"};
+    static const char *const platforms[] = {"manylinux_2_28_x86_64"};
     bool hf = strcmp(r->protocol, "hf") == 0;
+    bool pypi = strcmp(r->protocol, "pypi") == 0;
 
-    if (!hf && strcmp(r->protocol, "generic") != 0) {
+    if (!hf && !pypi && strcmp(r->protocol, "generic") != 0) {
         return settings_wrong(
             nd->at, e,
             "repo \"%s\" has a sync section, protocol %s cannot be synced, remove "
@@ -253,13 +256,29 @@ static int settle_list(const struct settings_node *nd, const struct repo_conf *r
                                  : "repo \"%s\" is no Hub, it cannot have repos, remove them",
                               r->name);
     }
+    if (pypi != (c->requirements_count != 0)) {
+        return settings_wrong(
+            nd->at, e,
+            pypi ? "repo \"%s\" has a sync section that requires nothing, write requirements "
+                   "= {\"torch>=2.4\"}"
+                 : "repo \"%s\" is no package index, it cannot have requirements, remove them",
+            r->name);
+    }
     if (hf && r->credentials != NULL && strcmp(r->credentials, "caller") == 0) {
         return settings_wrong(settings_where(nd, "credentials"), e,
                               "repo \"%s\" has credentials = caller, what is synced was fetched "
                               "before anybody asked, remove it",
                               r->name);
     }
-    c->list = hf ? "hf" : c->list;
+    c->list = hf ? "hf" : pypi ? "pypi" : c->list;
+    if (c->python_count == 0) {
+        c->python = pythons;
+        c->python_count = ARRAY_LEN(pythons);
+    }
+    if (c->platforms_count == 0) {
+        c->platforms = platforms;
+        c->platforms_count = ARRAY_LEN(platforms);
+    }
     return 0;
 }
 

@@ -191,6 +191,37 @@ struct slice plan_home(const struct repo *r, const struct http_req *req, struct 
     return arena_fmt(a, SLICE_FMT SLICE_FMT, SLICE_ARG(u), SLICE_ARG(prefix));
 }
 
+struct slice plan_cut_version(struct slice *path)
+{
+    struct slice rest = *path;
+    struct slice first = slice_cut(&rest, '/');
+    uint64_t seq;
+
+    if (first.n < 3 || first.p[0] != '@' || first.p[1] != 'v' || first.n == path->n ||
+        !slice_u64(slice_from(first, 2), &seq)) {
+        return SLICE("");
+    }
+    *path = rest;
+    return slice_from(first, 1);
+}
+
+const struct snap *plan_synced(const struct facts *f, struct slice version, struct plan *p)
+{
+    const struct fact *head = plan_head(f, SLICE(SYNC_TREE), version, p);
+
+    if (head == NULL) {
+        return NULL;
+    }
+    if (head->rc != 0 && version.n != 0) {
+        plan_reply(p, 404, SLICE("no such snapshot of this repo\n"));
+    } else if (head->rc != 0) {
+        plan_reply(p, 503,
+                   SLICE("this repo is being mirrored for the first time; nothing is "
+                         "published yet\n"));
+    }
+    return head->rc == 0 ? &head->snap : NULL;
+}
+
 void plan_field(struct plan *p, struct slice name, struct slice value)
 {
     CHECK(p->nfields < PLAN_FIELDS);

@@ -36,6 +36,11 @@ struct slice plan_etag(struct slice *rest);
 struct slice plan_home(const struct repo *r, const struct http_req *req, struct slice path,
                        struct arena *a);
 
+/* Takes "@v7/" from the front of a synced repo's path: snapshot "v7"; "" when there is none. */
+struct slice plan_cut_version(struct slice *path);
+/* A synced repo's snapshot; NULL: the plan asks, or says that there is none. */
+const struct snap *plan_synced(const struct facts *f, struct slice version, struct plan *p);
+
 void plan_field(struct plan *p, struct slice name, struct slice value);
 
 /* The fact, or NULL: then *p has become the PLAN_NEED that asks for it. */

@@ -24,6 +24,18 @@ struct sync_conf {
     size_t architectures_count;
     const char *const *repos; /* of a Hub: "owner/name@revision" */
     size_t repos_count;
+    const char *const *requirements; /* of Python packages; "file:/path": a file of them */
+    size_t requirements_count;
+    const char *const *python; /* "3.11" */
+    size_t python_count;
+    const char *const *platforms; /* as wheels' tags say them */
+    size_t platforms_count;
+    const char *index;  /* path of the index below the origin: "simple/" */
+    const char *files;  /* fitting, all */
+    const char *sdists; /* never, missing, always */
+    uint32_t newest;    /* versions for each requirement; 0: all */
+    bool dependencies;
+    uint32_t max_projects;
     const char *profile;       /* none, debian, conda, pypi, rpm */
     const char *probe;         /* or NULL */
     const char *const *filter; /* "- *.iso", in order: sift.h */

@@ -102,6 +102,7 @@ static void on_listed(void *arg, int rc, const struct err *why, const struct eng
     if (r->root_told) {
         r->told_root = *l->root;
     }
+    snprintf(r->doubt, sizeof r->doubt, "%s", l->doubt != NULL ? l->doubt : "");
     r->left_out += l->left_out;
     put_cursor(r, l->cursor);
     lock_take(&r->lock);

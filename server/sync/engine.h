@@ -59,6 +59,8 @@ struct engine_listed {   /* what is known once the list is there */
     bool digests;        /* every file has its digest */
     /* Of the tree that the entries make, when the upstream told it: the run publishes that one or none. Or NULL. */
     const struct digest *root;
+    /* Why somebody should look before this becomes public, though it is whole; or NULL. The run is held. */
+    const char *doubt;
     uint64_t wire_bytes; /* that the list cost */
     uint64_t left_out;   /* devices, sockets, names that cannot be */
 };

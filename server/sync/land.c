@@ -289,6 +289,9 @@ int run_land(struct run *r, struct err *e)
             rc = err_set(&reason, E_REFUSED, "it was rolled back and is kept so");
         }
     }
+    if (rc == 0 && r->doubt[0] != '\0') {
+        rc = err_set(&reason, E_REFUSED, "%s", r->doubt);
+    }
     crash_point("sync.gate");
     if (rc == E_REFUSED) {
         return park(r, &b, &reason, e);

@@ -47,6 +47,7 @@ struct run {
     bool keep_gone;
     bool root_told; /* by the upstream: of the tree that this must become */
     struct digest told_root;
+    char doubt[256]; /* the engine's, or "" */
     uint64_t left_out, sifted;
     char cursor[CURSOR_MAX];
     size_t cursor_bytes;

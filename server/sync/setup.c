@@ -7,6 +7,8 @@
 #include "server/sync/gate.h"
 #include "server/sync/hook.h"
 #include "server/sync/pace.h"
+#include "server/sync/python/marker.h"
+#include "server/sync/python/requirement.h"
 
 void setup_release(struct setup **sp)
 {
@@ -55,6 +57,12 @@ static void copy_conf(struct arena *a, const struct sync_conf *from, struct sync
     copy_list(a, &to->components, to->components_count);
     copy_list(a, &to->architectures, to->architectures_count);
     copy_list(a, &to->repos, to->repos_count);
+    copy_list(a, &to->requirements, to->requirements_count);
+    copy_list(a, &to->python, to->python_count);
+    copy_list(a, &to->platforms, to->platforms_count);
+    to->index = copy(a, from->index);
+    to->files = copy(a, from->files);
+    to->sdists = copy(a, from->sdists);
     copy_list(a, &to->hours, to->hours_count);
     copy_list(a, &to->hook_before, to->hook_before_count);
     copy_list(a, &to->hook_published, to->hook_published_count);
@@ -148,6 +156,51 @@ static int check_hooks(const struct sync_conf *c, struct err *e)
     return rc == 0 ? hook_check("hook_failed", c->hook_failed, c->hook_failed_count, e) : rc;
 }
 
+static int check_python(const struct sync_conf *c, struct err *e)
+{
+    struct arena a = {0};
+    struct requirement r;
+    struct pyenv env;
+    bool unused;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < c->requirements_count; i++) {
+        if (strncmp(c->requirements[i], "file:", 5) == 0) {
+            continue; /* read by each run */
+        }
+        rc = requirement_parse(slice_str(c->requirements[i]), &a, &r, e);
+        if (rc == 0 && r.marker.p != NULL && pyenv_init(&env, "3.12", "linux_x86_64")) {
+            rc = marker_eval(r.marker, &env, SLICE(""), &unused, e);
+        }
+        if (rc == 0 && r.url.p != NULL) {
+            rc = err_set(e, E_CONFIG, "\"%.100s\" is at an address of its own, no index has it",
+                         c->requirements[i]);
+        }
+    }
+    if (rc == 0 && c->index[0] != '\0' &&
+        (c->index[strlen(c->index) - 1] != '/' ||
+         !tree_path_valid(slice_of(c->index, strlen(c->index) - 1)))) {
+        rc = err_set(e, E_CONFIG,
+                     "index = \"%.100s\", that is no folder below the origin, write \"simple/\"",
+                     c->index);
+    }
+    for (size_t i = 0; rc == 0 && i < c->python_count * c->platforms_count; i++) {
+        const char *python = c->python[i % c->python_count];
+        const char *platform = c->platforms[i / c->python_count];
+        if (!pyenv_init(&env, python, platform)) {
+            rc = err_set(e, E_CONFIG,
+                         "python = \"%.20s\" on \"%.60s\", that is not known here, write \"3.11\" "
+                         "and a wheel's platform such as \"manylinux_2_28_x86_64\"",
+                         python, platform);
+        }
+    }
+    if (rc == 0 && c->python_count * c->platforms_count > 64) {
+        rc = err_set(e, E_CONFIG, "python and platforms come to more than 64 environments");
+    }
+    arena_fini(&a);
+    return rc;
+}
+
 int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
 {
     struct gate_limit l;
@@ -165,6 +218,9 @@ int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
     }
     if (strcmp(c->list, "debian") == 0 && c->suites_count == 0) {
         return err_set(e, E_CONFIG, "list = debian needs suites = {\"...\"}, as below dists/");
+    }
+    if (check_python(c, &why) != 0) {
+        return err_set(e, E_CONFIG, "%.230s", why.text);
     }
     for (size_t i = 0; i < c->repos_count; i++) {
         struct hf_spec s;

@@ -2,21 +2,6 @@
 
 #include "server/repo/plan.h"
 
-/* Takes "@v7/" from the front. */
-static struct slice cut_version(struct slice *path)
-{
-    struct slice rest = *path;
-    struct slice first = slice_cut(&rest, '/');
-    uint64_t seq;
-
-    if (first.n < 3 || first.p[0] != '@' || first.p[1] != 'v' || first.n == path->n ||
-        !slice_u64(slice_from(first, 2), &seq)) {
-        return SLICE("");
-    }
-    *path = rest;
-    return slice_from(first, 1);
-}
-
 /* wget, curl and browsers want a page as other servers have it; who asks for JSON gets that. */
 static bool wants_json(const struct http_req *req)
 {
@@ -76,7 +61,8 @@ static void plan_folder(const struct http_req *req, struct slice asked, struct s
 void synced_plan(const struct repo *r, const struct http_req *req, struct slice clean,
                  const struct facts *facts, struct arena *a, struct plan *p)
 {
-    const struct fact *head, *found;
+    const struct snap *sn;
+    const struct fact *found;
     struct slice path, version, asked;
 
     p->right = RIGHT_READ;
@@ -85,29 +71,19 @@ void synced_plan(const struct repo *r, const struct http_req *req, struct slice 
         plan_reply(p, 404, SLICE("no such path in this repo's snapshot\n"));
         return;
     }
-    version = cut_version(&path);
-    head = plan_head(facts, SLICE(SYNC_TREE), version, p);
-    if (head == NULL) {
+    version = plan_cut_version(&path);
+    sn = plan_synced(facts, version, p);
+    if (sn == NULL) {
         return;
     }
-    if (head->rc != 0) {
-        if (version.n != 0) {
-            plan_reply(p, 404, SLICE("no such snapshot of this repo\n"));
-        } else {
-            plan_reply(p, 503,
-                       SLICE("this repo is being mirrored for the first time; nothing is "
-                             "published yet\n"));
-        }
-        return;
-    }
-    p->snap = head->snap;
+    p->snap = *sn;
     p->name = slice_str(r->name);
     asked = path;
     if (path.n == 0) {
         plan_folder(req, asked, path, a, p);
         return;
     }
-    found = plan_resolve(facts, &head->snap.root, path, p);
+    found = plan_resolve(facts, &sn->root, path, p);
     if (found == NULL) {
         return;
     }

@@ -54,9 +54,26 @@ void page_init_told(struct page *p, struct slice url,
     links_init_base(&p->links, url);
 }
 
+void page_init_own(struct page *p, enum page_format f, struct slice name, size_t max_bytes)
+{
+    *p = (struct page){.format = f,
+                       .own = true,
+                       .name = name,
+                       .list = name.n == 0,
+                       .version = "1.1",
+                       .files = BUF_INIT(max_bytes),
+                       .projects = BUF_INIT(max_bytes),
+                       .versions = BUF_INIT(max_bytes)};
+    p->files_json = array_into(&p->files);
+    p->projects_json = array_into(&p->projects);
+    p->versions_json = array_into(&p->versions);
+    links_init_base(&p->links, SLICE(""));
+}
+
 void page_fini(struct page *p)
 {
     links_fini(&p->links);
+    buf_free(&p->versions);
     buf_free(&p->files);
     buf_free(&p->projects);
     buf_free(&p->metas);
@@ -193,6 +210,10 @@ static void json_file(struct page *p, const struct page_file *f, const struct li
         json_metadata(j, "core-metadata", f->metadata);
         json_metadata(j, "dist-info-metadata", f->metadata);
     }
+    if (p->own && f->size_bytes != LENGTH_UNKNOWN) {
+        jwrite_key(j, SLICE("size"));
+        jwrite_u64(j, f->size_bytes);
+    }
     if (f->gpg_sig.p != NULL) {
         jwrite_key(j, SLICE("gpg-sig"));
         jwrite_word(j, slice_eq(f->gpg_sig, SLICE("true")) ? SLICE("true") : SLICE("false"));
@@ -218,12 +239,28 @@ static void add_file(struct page *p, const struct page_file *f, const struct lin
         full.hash = SLICE_NONE;
     }
     p->files_count++;
+    if (p->own) {
+        (p->format == PAGE_JSON ? json_file : html_file)(p, &full, k);
+        return;
+    }
     page_note(p, k, full.hash_name, full.hash, full.metadata, full.size_bytes);
     if (p->format == PAGE_JSON) {
         json_file(p, &full, k);
     } else {
         html_file(p, &full, k);
     }
+}
+
+void page_add(struct page *p, const struct page_file *f, struct slice href, struct slice name)
+{
+    struct link k = {.kind = LINK_FILE, .href = href, .name = name, .fragment = SLICE_NONE};
+
+    add_file(p, f, &k);
+}
+
+void page_version(struct page *p, struct slice version)
+{
+    jwrite_text(&p->versions_json, version);
 }
 
 void page_file(struct page *p, const struct page_file *f)
@@ -354,7 +391,7 @@ static void finish_json(struct page *p, struct buf *out)
     jwrite_open(&j, '{');
     jwrite_key(&j, SLICE("meta"));
     jwrite_open(&j, '{');
-    json_member(&j, "api-version", SLICE("1.0"));
+    json_member(&j, "api-version", p->own ? slice_str(p->version) : SLICE("1.0"));
     if (p->tracks.n != 0) {
         array_member(&j, "tracks", &p->tracks);
     }
@@ -367,6 +404,9 @@ static void finish_json(struct page *p, struct buf *out)
             array_member(&j, "alternate-locations", &p->alternates);
         }
         array_member(&j, "files", &p->files);
+        if (p->own) {
+            array_member(&j, "versions", &p->versions);
+        }
     }
     jwrite_close(&j, '}');
 }
@@ -376,6 +416,7 @@ static int first_error(const struct page *p)
     return p->files.rc != 0      ? p->files.rc
            : p->projects.rc != 0 ? p->projects.rc
            : p->metas.rc != 0    ? p->metas.rc
+           : p->versions.rc != 0 ? p->versions.rc
            : p->tracks.rc != 0   ? p->tracks.rc
                                  : p->alternates.rc;
 }

@@ -17,6 +17,9 @@ struct page_file;
 
 struct page {
     enum page_format format;
+    bool own;            /* of page_init_own(): links stay as they are given */
+    struct buf versions; /* own, JSON: members of this array */
+    struct jwrite versions_json;
     struct links links;
     struct slice name; /* of the project: last segment of the page's path */
     bool list;         /* the project list: names, not files */
@@ -49,6 +52,11 @@ void page_init(struct page *p, enum page_format f, const struct repo *r, bool on
 /* For page_read_html() and page_read_json() alone; url: where the page is taken to lie. */
 void page_init_told(struct page *p, struct slice url,
                     void (*tell)(void *arg, const struct page_file *f), void *arg);
+/* To write a page of our own with page_add(), page_project(), page_version(). name: of the project; "": the project list. */
+void page_init_own(struct page *p, enum page_format f, struct slice name, size_t max_bytes);
+/* A file of a page of our own. */
+void page_add(struct page *p, const struct page_file *f, struct slice href, struct slice name);
+void page_version(struct page *p, struct slice version);
 void page_fini(struct page *p);
 void page_file(struct page *p, const struct page_file *f);
 void page_project(struct page *p, struct slice name); /* JSON: by name alone */

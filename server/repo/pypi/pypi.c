@@ -122,6 +122,13 @@ static struct slice with_query(struct slice location, struct slice query, struct
 
 /* --- pages --- */
 
+static void plan_unacceptable(struct plan *p)
+{
+    plan_reply(p, 406,
+               SLICE("this page comes as application/vnd.pypi.simple.v1+json, "
+                     "application/vnd.pypi.simple.v1+html or text/html\n"));
+}
+
 static void plan_page(const struct repo *r, const struct http_req *req, struct slice path,
                       struct arena *a, struct plan *p)
 {
@@ -129,9 +136,7 @@ static void plan_page(const struct repo *r, const struct http_req *req, struct s
     const struct rule *rule = plan_rule(r, path, a);
 
     if (f == PAGE_NONE) {
-        plan_reply(p, 406,
-                   SLICE("this page comes as application/vnd.pypi.simple.v1+json, "
-                         "application/vnd.pypi.simple.v1+html or text/html\n"));
+        plan_unacceptable(p);
         return;
     }
     if (rule->class == RULE_DENY) {
@@ -324,6 +329,74 @@ static bool pypi_kept(const struct repo *r, struct slice key, struct arena *a, s
     return true;
 }
 
+/* --- mirrored whole: pages and files out of the published tree (docs/decisions/0011) --- */
+
+static void plan_entry_of(const struct repo *r, const struct facts *facts, const struct snap *sn,
+                          struct slice path, struct plan *p)
+{
+    const struct fact *f = plan_entry(facts, &sn->root, path, p);
+
+    if (f == NULL) {
+        return;
+    }
+    if (f->rc != 0 || f->entry.type != ENTRY_FILE) {
+        plan_reply(p, 404,
+                   SLICE("this mirror keeps what its settings require, and this is none of it\n"));
+        return;
+    }
+    p->kind = PLAN_BLOB;
+    p->entry = f->entry;
+    p->snap = *sn;
+    p->name = slice_str(r->name);
+}
+
+static void plan_synced_page(const struct repo *r, const struct http_req *req, struct slice path,
+                             const struct facts *facts, const struct snap *sn, struct arena *a,
+                             struct plan *p)
+{
+    enum page_format f = page_format_of(http_req_list(req, "accept"), req->query);
+
+    if (f == PAGE_NONE) {
+        plan_unacceptable(p);
+        return;
+    }
+    plan_entry_of(
+        r, facts, sn,
+        arena_fmt(a, SLICE_FMT "index.%s", SLICE_ARG(path), f == PAGE_JSON ? "json" : "html"), p);
+    if (p->kind == PLAN_BLOB) {
+        p->content_type = page_format_type(f);
+        p->cache_control = SLICE("no-cache");
+        plan_field(p, SLICE("vary"), SLICE("accept"));
+    }
+}
+
+static void plan_of_tree(const struct repo *r, const struct http_req *req, struct slice path,
+                         const struct facts *facts, struct arena *a, struct plan *p)
+{
+    const struct snap *sn;
+    struct slice version;
+
+    p->right = RIGHT_READ;
+    p->subject = arena_fmt(a, "%s/" SLICE_FMT, r->name, SLICE_ARG(path));
+    version = plan_cut_version(&path);
+    if (denied(plan_rule(r, path, a), p) || redirects(req, path, a, p)) {
+        return;
+    }
+    sn = plan_synced(facts, version, p);
+    if (sn == NULL) {
+        return;
+    }
+    if (path.n == 0 || path.p[path.n - 1] == '/') {
+        plan_synced_page(r, req, path, facts, sn, a, p);
+        return;
+    }
+    plan_entry_of(r, facts, sn, path, p);
+    if (p->kind == PLAN_BLOB) {
+        p->want.class = WANT_IMMUTABLE;
+        as_file(r, path, plan_rule(r, path, a), p);
+    }
+}
+
 static int pypi_plan(const struct repo *r, const struct http_req *req, struct slice path,
                      const struct principal *who, const struct facts *facts, struct arena *arena,
                      struct plan *out, struct err *e)
@@ -335,7 +408,9 @@ static int pypi_plan(const struct repo *r, const struct http_req *req, struct sl
     if (rc != 0 || plan_refuses_method(req, out)) {
         return rc;
     }
-    if (slice_starts(clean, SLICE("+f/"))) {
+    if (r->synced) {
+        plan_of_tree(r, req, clean, facts, arena, out);
+    } else if (slice_starts(clean, SLICE("+f/"))) {
         plan_file(r, req, clean, facts, arena, out);
     } else if (redirects(req, clean, arena, out)) {
         return 0;

@@ -120,6 +120,7 @@ static void begin(struct doc *d)
 {
     struct fetch_want w = {.origin = d->g->site->origin,
                            .url = slice_str(d->url),
+                           .via = slice_str(d->via),
                            .end = LENGTH_UNKNOWN,
                            .accept = slice_str(d->accept)};
 
@@ -131,11 +132,21 @@ static void begin(struct doc *d)
 struct doc *doc_ask(struct http_engine *g, const char *url, const char *accept, size_t max_bytes,
                     void (*done)(struct doc *d, int rc), void *arg)
 {
+    return doc_ask_via(g, url, SLICE_NONE, accept, max_bytes, done, arg);
+}
+
+struct doc *doc_ask_via(struct http_engine *g, const char *url, struct slice via,
+                        const char *accept, size_t max_bytes, void (*done)(struct doc *d, int rc),
+                        void *arg)
+{
+    struct arena a = {0};
     struct doc *d = NEW(struct doc);
 
     d->g = g;
     d->url = mem_strdup(url);
     d->accept = accept != NULL ? mem_strdup(accept) : NULL;
+    d->via = via.p != NULL ? mem_strdup(arena_cstr(&a, via)) : NULL;
+    arena_fini(&a);
     d->body = BUF_INIT(max_bytes);
     d->done = done;
     d->arg = arg;
@@ -160,6 +171,7 @@ void doc_free(struct doc **dp)
     buf_free(&d->body);
     free(d->url);
     free(d->accept);
+    free(d->via);
     free(d->final_url);
     free(d->content_type);
     free(d->next);

@@ -28,7 +28,7 @@ static void on_soon(evutil_socket_t fd, short what, void *arg)
     g->news(g);
 }
 
-static void tell_soon(struct http_engine *g, void (*news)(struct http_engine *g))
+void http_soon(struct http_engine *g, void (*news)(struct http_engine *g))
 {
     struct timeval now = {0};
 
@@ -40,7 +40,7 @@ static int http_open(const struct engine_site *site, const struct engine_events 
                      struct engine **out, struct err *e)
 {
     static const struct lister *const listers[] = {&lister_index, &lister_sums, &lister_debian,
-                                                   &lister_hf};
+                                                   &lister_hf, &lister_pypi};
     struct http_engine *g;
     const char *wanted = site->conf->list;
     struct arena a = {0};
@@ -114,7 +114,7 @@ static void http_probe(struct engine *eg, struct slice cursor)
         return;
     }
     if (g->probe == NULL || cursor.n != DIGEST_BYTES) {
-        tell_soon(g, probe_unknown);
+        http_soon(g, probe_unknown);
         return;
     }
     memcpy(g->probe_digest.b, cursor.p, DIGEST_BYTES);
@@ -184,7 +184,7 @@ static void finished(struct http_engine *g)
 
 static void http_finish(struct engine *eg)
 {
-    tell_soon((struct http_engine *)eg, finished);
+    http_soon((struct http_engine *)eg, finished);
 }
 
 static void http_close(struct engine **gp)

@@ -24,7 +24,7 @@ struct doc {
     struct fetch *fetch;
     struct event *retry;
     struct buf body;
-    char *url, *accept;
+    char *url, *accept, *via;
     char *final_url; /* after redirects */
     char *content_type;
     char *next; /* URL of what its Link names as "next", at the same origin; or NULL */
@@ -39,6 +39,10 @@ struct doc {
 /* Retries what may pass. url is copied. done() never runs inside. */
 struct doc *doc_ask(struct http_engine *g, const char *url, const char *accept, size_t max_bytes,
                     void (*done)(struct doc *d, int rc), void *arg);
+/* via: the page that named the URL; p == NULL: the settings did. */
+struct doc *doc_ask_via(struct http_engine *g, const char *url, struct slice via,
+                        const char *accept, size_t max_bytes, void (*done)(struct doc *d, int rc),
+                        void *arg);
 void doc_free(struct doc **dp); /* NULL is fine; cancels */
 
 /* Where the bytes of an entry come from, when not from its path below the upstream. */
@@ -60,7 +64,8 @@ struct lister {
     /* Optional: fills *out, which is empty. */
     void (*source)(struct http_engine *g, const struct sync_entry *en, struct source *out);
 };
-extern const struct lister lister_index, lister_sums, lister_debian, lister_bucket, lister_hf;
+extern const struct lister lister_index, lister_sums, lister_debian, lister_bucket, lister_hf,
+    lister_pypi;
 extern const struct engine_ops engine_http, engine_s3;
 
 struct http_engine {
@@ -96,6 +101,8 @@ char *http_url_of(const struct http_engine *g, struct slice path);
 void http_listed(struct http_engine *g, int rc, const struct err *why,
                  const struct engine_listed *l);
 
+/* Runs soon, one such at a time: for what may not be told inside a call. */
+void http_soon(struct http_engine *g, void (*news)(struct http_engine *g));
 void http_probed(struct http_engine *g, enum probe_answer a);
 
 /* take.c */

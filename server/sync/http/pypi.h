@@ -1,0 +1,125 @@
+/* pypi.h - a Python index's projects as requirements want them, from within: what is asked of whom, what was chosen.
+ *
+ *   pypi.c         requirements, pages and metadata as they come: the closure     pypi_choose.c  which files of a project
+ *   pypi_give.c    what was chosen as entries, and the pages that name it
+ *
+ * The closure is a union: each requirement that anybody states gets its newest versions, and so does each project's
+ * requirements taken together; what cannot be installed at once is still mirrored.
+ *
+ * owns     strings live in the lister's arena until the engine is closed
+ * threads  the run's
+ */
+#ifndef SERVER_SYNC_HTTP_PYPI_H
+#define SERVER_SYNC_HTTP_PYPI_H
+
+#include <uthash.h>
+
+#include "server/repo/pypi/page.h"
+#include "server/sync/http/http_engine.h"
+#include "server/sync/python/distribution.h"
+#include "server/sync/python/requirement.h"
+
+enum {
+    PYPI_ENVS = 64,
+    PYPI_WANTS = 2000, /* different ones of one project */
+};
+
+struct py_want { /* what somebody asks of a project */
+    struct pyspecs specs;
+    uint64_t envs;      /* where */
+    uint64_t satisfied; /* of those */
+    struct slice who;   /* first asked: a project, or the settings */
+    struct slice whole; /* the requirement as written */
+};
+
+struct py_meta {      /* of one or several wheels of a version */
+    struct list node; /* in its project's metas, or waiting to be asked for */
+    struct py_project *project;
+    struct py_file *file; /* the first that has it */
+    struct doc *doc;
+    bool digest_known, read;
+    struct digest digest;
+    struct buf bytes; /* kept for the tree while there is room */
+    struct requirement *requires;
+    size_t count;
+};
+
+struct py_file {
+    struct slice name, url;
+    struct distribution dist;
+    bool digest_known;
+    struct digest digest;
+    uint64_t size_bytes;
+    struct slice requires_python, upload_time, metadata;
+    struct pyspecs pythons; /* of requires_python */
+    bool yanked;
+    struct slice yanked_why;
+    uint64_t fits; /* environments that it is for */
+    bool chosen;
+    struct py_meta *meta;
+};
+
+struct py_project {
+    UT_hash_handle hh;
+    struct list node;  /* waiting for its page */
+    struct list dirty; /* more is asked of it than it was chosen by */
+    struct py_lister *l;
+    struct slice name; /* normalized */
+    unsigned depth;    /* from the settings: 0 */
+    struct doc *doc;
+    bool read, absent;
+    struct slice url; /* of its page, behind redirects */
+    struct py_want *want;
+    size_t wants;
+    struct slice extra[PYEXTRAS_MAX];
+    size_t extras;
+    uint64_t envs;
+    struct py_file *file; /* newest version first */
+    size_t files;
+    struct list metas;
+    struct buf json, html; /* the pages */
+};
+
+struct py_lister {
+    struct http_engine *g;
+    struct arena arena;
+    struct pyenv env[PYPI_ENVS];
+    size_t envs;
+    struct py_project *by_name;
+    struct list waiting; /* projects */
+    struct list unread;  /* metas */
+    struct list dirty;   /* projects */
+    unsigned busy;
+    bool over;
+    uint64_t meta_bytes;
+    struct slice index; /* "simple/" */
+    struct slice up;    /* from a project's page to the root: "../../" */
+    struct buf json, html;
+    struct given *given; /* by ref */
+    size_t givens, given_room;
+    uint64_t left_out;
+};
+
+struct given {                  /* an entry */
+    struct py_project *project; /* whose page or file; NULL: the list of projects */
+    struct py_file *file;       /* NULL: a page */
+    bool html, metadata;
+};
+
+/* --- pypi_choose.c --- */
+/* Reads a page's files into the project. E_PROTOCOL. */
+MUST_USE int pypi_read_page(struct py_project *p, struct slice doc, const char *content_type,
+                            struct err *e);
+/* Marks what the wants come to; true: something new was chosen. */
+bool pypi_choose(struct py_project *p);
+/* A want that nothing satisfies anywhere; NULL: all is well. */
+const struct py_want *pypi_unsatisfied(const struct py_project *p);
+
+/* --- pypi.c --- */
+struct slice pypi_meta_url(const struct py_file *f, struct arena *a);
+
+/* --- pypi_give.c --- */
+MUST_USE int pypi_give_all(struct py_lister *l, struct err *e);
+void pypi_source(struct http_engine *g, const struct sync_entry *en, struct source *out);
+
+#endif

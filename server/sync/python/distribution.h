@@ -1,0 +1,26 @@
+/* distribution.h - files of Python packages by their names: whose they are, which version, and where a wheel runs.
+ *
+ * owns     slices are of the name, or in the arena
+ * threads  any; pure
+ * source   PEP 427, 425, 600, 625
+ */
+#ifndef SERVER_SYNC_PYTHON_DISTRIBUTION_H
+#define SERVER_SYNC_PYTHON_DISTRIBUTION_H
+
+#include "server/sync/python/marker.h"
+#include "server/sync/python/version.h"
+
+struct distribution {
+    bool wheel; /* else a source archive */
+    struct slice version_text;
+    struct pyversion version;
+    struct slice python, abi, platform; /* of wheels: tags, several joined by '.' */
+};
+
+/* project: normalized, whose page names the file. False: neither a wheel nor a source archive of it. */
+MUST_USE bool distribution_parse(struct slice file, struct slice project, struct arena *a,
+                                 struct distribution *out);
+/* Does this wheel run there? */
+bool distribution_fits(const struct distribution *d, const struct pyenv *env);
+
+#endif

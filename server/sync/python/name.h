@@ -1,0 +1,18 @@
+/* name.h - names of Python projects and extras (PEP 503, 508).
+ *
+ * owns     made in the arena that is given
+ * threads  any; pure
+ */
+#ifndef SERVER_SYNC_PYTHON_NAME_H
+#define SERVER_SYNC_PYTHON_NAME_H
+
+#include "common/base/arena.h"
+
+enum { PYNAME_MAX = 200 };
+
+/* Letters, digits, and between them '-', '_', '.'; not too long. */
+bool pyname_valid(struct slice name);
+/* Small letters, runs of '-', '_', '.' as one '-'. Of any text. */
+struct slice pyname_normal(struct slice name, struct arena *a);
+
+#endif

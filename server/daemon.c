@@ -257,6 +257,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
      * time slice for each of them: 20 to 50 ms for a first byte on one core, now 3 to 8. */
     d->disk = pool_open("disk", c->disk_threads, 10);
     d->readers = pool_open("reader", 4, 0);
+    d->pieces = pool_open("pieces", 1, 10);
     d->cache = cache_open(d->store, d->disk, &c->cache);
     d->serve = serve_open(d);
     cache_on_change(d->cache, on_change, d);
@@ -299,6 +300,7 @@ void daemon_close(struct daemon **dp)
     sync_close(&d->sync);
     http_server_close(&d->http);
     pool_close(&d->readers);
+    pool_close(&d->pieces);
     if (d->serve != NULL) {
         serve_quiet(d->serve);
     }

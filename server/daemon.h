@@ -27,6 +27,7 @@ struct daemon {
     struct store *store;
     struct pool *disk;
     struct pool *readers; /* row lookups, rewriting, listings */
+    struct pool *pieces;  /* one thread that reads files whole, for lists of what they are made of */
     struct loops *loops;
     struct cache *cache;
     struct uploads *uploads;

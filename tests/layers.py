@@ -11,7 +11,7 @@ import sys
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
 AGENT = {f"agent/{p}" for p in ("pull", "shelf", "job", "preflight", "publish")}
 SERVER = {f"server/{p}" for p in
-          ("net", "http", "gate", "repo", "cache", "store", "fetch", "sync", "rsync")}
+          ("net", "http", "gate", "repo", "cache", "store", "fetch", "sync", "sync/mirrord", "rsync")}
 
 ARROWS = {
     "common/base": {"common/os"},  # log takes a clock; arenas and lists need nothing
@@ -49,6 +49,12 @@ ARROWS = {
     "server/sync/rsync": COMMON | {
         "server/sync",   # engine.h: what the pipeline asks
         "server/store",  # blobs that a delta begins from
+    },
+    "server/sync/mirrord": COMMON | {
+        "server/sync",        # engine.h
+        "server/store",       # nodes, blobs, their pieces
+        "server/fetch",
+        "server/sync/rsync",  # delta.h: which names are worth a delta
     },
     "server/rsync": COMMON | {
         "server/store",

@@ -26,6 +26,7 @@ static void report_members(struct buf *out, const struct run_report *r)
     jo_u64(out, "same", r->same);
     jo_u64(out, "kept", r->kept);
     jo_u64(out, "reused", r->reused);
+    jo_u64(out, "saved_bytes", r->saved_bytes);
     jo_u64(out, "files_todo", r->files_todo);
     jo_u64(out, "files_done", r->files_done);
     jo_u64(out, "bytes_todo", r->bytes_todo);

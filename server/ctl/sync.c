@@ -59,14 +59,15 @@ static void run_row(struct table *t, const json_t *row)
     table_addf(t, "+%" PRIu64 " ~%" PRIu64 " -%" PRIu64, get_u64(row, "new"),
                get_u64(row, "changed"), get_u64(row, "gone"));
     table_size(t, get_u64(row, "wire_bytes"));
+    table_size(t, get_u64(row, "saved_bytes"));
     table_addf(t, get_u64(row, "seq") != 0 ? "v%" PRIu64 : "-", get_u64(row, "seq"));
     table_text(t, row, "why");
 }
 
 int ctl_sync_show(struct ctl *c, struct err *e)
 {
-    return list(c, of_repo(c, "sync.show"), ">RUN,>BEGAN,>TOOK,OUTCOME,ENTRIES,>WIRE,VERSION,WHY",
-                run_row, NULL, e);
+    return list(c, of_repo(c, "sync.show"),
+                ">RUN,>BEGAN,>TOOK,OUTCOME,ENTRIES,>WIRE,>SAVED,VERSION,WHY", run_row, NULL, e);
 }
 
 static void line_row(void *arg, const json_t *row)
@@ -120,14 +121,15 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
 static void tell(const struct ctl *c, const json_t *r)
 {
     const char *outcome = get_str(r, "outcome");
-    char bytes[UNITS_TEXT];
+    char bytes[UNITS_TEXT], saved[UNITS_TEXT];
 
     size_format(get_u64(r, "wire_bytes"), bytes);
+    size_format(get_u64(r, "saved_bytes"), saved);
     say(c,
         "run %" PRIu64 " of %s: %s; %" PRIu64 " listed, %" PRIu64 " new, %" PRIu64
-        " changed, %" PRIu64 " gone; %" PRIu64 " files fetched, %s%s%s\n",
+        " changed, %" PRIu64 " gone; %" PRIu64 " files fetched, %s came, %s was here%s%s\n",
         get_u64(r, "run"), c->arg[0], outcome, get_u64(r, "listed"), get_u64(r, "new"),
-        get_u64(r, "changed"), get_u64(r, "gone"), get_u64(r, "files_done"), bytes,
+        get_u64(r, "changed"), get_u64(r, "gone"), get_u64(r, "files_done"), bytes, saved,
         get_str(r, "why")[0] != '\0' ? ": " : "", get_str(r, "why"));
     if (strcmp(outcome, "planned") == 0) {
         size_format(get_u64(r, "bytes_todo"), bytes);

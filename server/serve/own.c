@@ -7,6 +7,7 @@
 #include "server/serve/reply.h"
 #include "server/serve/roots.h"
 #include "server/store/keep.h"
+#include "server/store/pieces.h"
 
 /* "scheme://host" as the client reaches us: public_url, else by the request. In the arena. */
 static struct slice base_url(const struct http_req *req, const struct conf *conf, struct arena *a)
@@ -18,11 +19,16 @@ static struct slice base_url(const struct http_req *req, const struct conf *conf
     return arena_fmt(a, "http%s://" SLICE_FMT, req->tls ? "s" : "", SLICE_ARG(req->host));
 }
 
-/* --- /-/chunks/<sha256> and /-/blob/<sha256>: by right to any path that holds the digest --- */
+/* --- /-/blob/<sha256>, /-/chunks/<sha256>, /-/sync/cdc/<sha256>: by right to any path that holds the digest --- */
+
+enum digest_kind { DIGEST_BLOB, DIGEST_CHUNKS, DIGEST_PIECES };
+
+enum { LISTS_WAITING = 16 }; /* lists of pieces to be made, one behind the other */
 
 struct digest_step {
     struct step step;
-    bool chunks;
+    enum digest_kind kind;
+    bool make; /* a list of pieces, on the pool for that */
     struct digest digest;
     const struct repo_set *set;
     const struct principal *who;
@@ -54,7 +60,8 @@ static int judge_holder(void *arg, struct slice repo, char kind, struct slice ke
 static void digest_work(struct step *s)
 {
     struct digest_step *ds = (struct digest_step *)s;
-    struct store *st = s->call->desk->daemon->store;
+    struct daemon *d = s->call->desk->daemon;
+    struct store *st = d->store;
 
     s->rc = holder_each(st, &ds->digest, judge_holder, ds, &s->why);
     if (s->rc < 0) {
@@ -64,8 +71,34 @@ static void digest_work(struct step *s)
         s->rc = E_NOTFOUND; /* unknown and forbidden look alike */
         return;
     }
-    s->rc = ds->chunks ? blob_chunks(st, &ds->digest, &ds->list, &s->why)
-                       : blob_open(st, &ds->digest, &ds->blob, &s->why);
+    switch (ds->kind) {
+    case DIGEST_BLOB:
+        s->rc = blob_open(st, &ds->digest, &ds->blob, &s->why);
+        return;
+    case DIGEST_CHUNKS:
+        s->rc = blob_chunks(st, &ds->digest, &ds->list, &s->why);
+        return;
+    case DIGEST_PIECES: /* whoever was before us in the queue may have made it */
+        s->rc = pieces_get(st, &ds->digest, &ds->list, &s->why);
+        if (s->rc == E_NOTFOUND && ds->make) {
+            s->rc = pieces_make(st, &ds->digest, &d->draining, &ds->list, &s->why);
+        } else if (s->rc == E_NOTFOUND) {
+            s->rc = E_AGAIN;
+        }
+        return;
+    }
+}
+
+static void digest_start(struct call *c, const struct digest_step *from, bool make);
+
+/* Made where nothing else waits: it reads the whole file. */
+static void make_list(struct call *c, const struct digest_step *ds)
+{
+    if (pool_waiting(c->desk->daemon->pieces) >= LISTS_WAITING) {
+        refuse(c->x, 503, "busy with other lists; fetch the file, or come again\n");
+    } else {
+        digest_start(c, ds, true);
+    }
 }
 
 static void digest_done(struct step *s)
@@ -74,15 +107,23 @@ static void digest_done(struct step *s)
     struct call *c = s->call;
     struct hot *h;
 
+    if (s->rc == E_AGAIN && ds->kind == DIGEST_PIECES && !ds->make) {
+        make_list(c, ds);
+        return;
+    }
     if (s->rc != 0) {
-        refuse(c->x, s->rc == E_NOTFOUND ? 404 : 500,
+        refuse(c->x,
+               s->rc == E_NOTFOUND    ? 404
+               : s->rc == E_CANCELLED ? 503
+                                      : 500,
                "%s: no such digest here, or no right to it\n", err_plain(s->rc));
         return;
     }
     c->plan = (struct plan){.kind = PLAN_BLOB,
                             .cache_control = SLICE("private, max-age=31536000, immutable")};
-    if (ds->chunks) {
-        c->plan.content_type = SLICE("application/vnd.mirrord.chunks");
+    if (ds->kind != DIGEST_BLOB) {
+        c->plan.content_type = ds->kind == DIGEST_CHUNKS ? SLICE("application/vnd.mirrord.chunks")
+                                                         : SLICE("application/vnd.mirrord.pieces");
         h = hot_new(c->set, c->repo, SLICE(""), SLICE(""));
         h->bytes = ds->list;
         ds->list = BUF_INIT(0);
@@ -105,28 +146,33 @@ static void digest_free(struct step *s)
     buf_free(&ds->list);
 }
 
-static void answer_digest(struct desk *d, struct exchange *x, struct visit *v, struct slice hex,
-                          bool chunks)
+static void digest_start(struct call *c, const struct digest_step *from, bool make)
 {
-    struct digest_step *ds;
-    struct digest want;
-    struct call *c;
+    struct digest_step *ds = NEW(struct digest_step);
+    struct daemon *d = c->desk->daemon;
 
-    if (!digest_parse(hex, &want) || d->set->count == 0) {
-        refuse(x, 404, "not a SHA-256 in hex\n");
-        return;
-    }
-    c = call_new(d, x, v, d->set->repo[0], SLICE_NONE);
-    ds = NEW(struct digest_step);
-    ds->chunks = chunks;
-    ds->digest = want;
+    ds->kind = from->kind;
+    ds->digest = from->digest;
+    ds->make = make;
     ds->set = c->set;
     ds->who = &c->who;
-    ds->list = BUF_INIT((size_t)1 << 30);
+    ds->list = BUF_INIT(ds->kind == DIGEST_PIECES ? (size_t)PIECES_BYTES_MAX : (size_t)1 << 30);
     ds->step.work = digest_work;
     ds->step.done = digest_done;
     ds->step.free = digest_free;
-    call_step(c, d->daemon->readers, &ds->step);
+    call_step(c, make ? d->pieces : d->readers, &ds->step);
+}
+
+static void answer_digest(struct desk *d, struct exchange *x, struct visit *v, struct slice hex,
+                          enum digest_kind kind)
+{
+    struct digest_step ds = {.kind = kind};
+
+    if (!digest_parse(hex, &ds.digest) || d->set->count == 0) {
+        refuse(x, 404, "not a SHA-256 in hex\n");
+        return;
+    }
+    digest_start(call_new(d, x, v, d->set->repo[0], SLICE_NONE), &ds, false);
 }
 
 /* --- the rest is text made on the spot --- */
@@ -188,9 +234,12 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
                slice_eqs(path, "/-/tunasync.json") || slice_eqs(path, "/")) {
         answer_text(d, x, path);
     } else if (slice_starts(path, SLICE("/-/chunks/"))) {
-        answer_digest(d, x, v, slice_from(path, 10), true);
+        answer_digest(d, x, v, slice_from(path, 10), DIGEST_CHUNKS);
     } else if (slice_starts(path, SLICE("/-/blob/"))) {
-        answer_digest(d, x, v, slice_from(path, 8), false);
+        answer_digest(d, x, v, slice_from(path, 8), DIGEST_BLOB);
+    } else if (slice_starts(path, SLICE("/-/sync/cdc/")) &&
+               path.n == 12 + DIGEST_HEX) { /* a repo may have that name */
+        answer_digest(d, x, v, slice_from(path, 12), DIGEST_PIECES);
     } else if (slice_starts(path, SLICE("/-/sync/"))) {
         roots_answer(d, x, v, slice_from(path, 8));
     } else {

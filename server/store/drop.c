@@ -78,7 +78,8 @@ bool drop_holder(const struct drop *x, size_t *at, struct slice *repo, char *kin
 
 void drop_put(const struct drop *x, struct batch *b, enum after_kind after)
 {
-    static const enum table of_blob[] = {TABLE_BLOB, TABLE_INLINE, TABLE_CHUNKS, TABLE_ATIME};
+    static const enum table of_blob[] = {TABLE_BLOB, TABLE_INLINE, TABLE_CHUNKS, TABLE_PIECES,
+                                         TABLE_ATIME};
     struct buf object = BUF_INIT(KEY_MAX);
     struct slice row_key, repo, key;
     char kind;

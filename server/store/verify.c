@@ -262,7 +262,7 @@ static int check_side_row(void *arg, struct slice key, struct slice value)
 
 static int check_side_rows(struct verify *v)
 {
-    static const enum table beside[] = {TABLE_INLINE, TABLE_CHUNKS, TABLE_ATIME};
+    static const enum table beside[] = {TABLE_INLINE, TABLE_CHUNKS, TABLE_PIECES, TABLE_ATIME};
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(beside); i++) {

@@ -267,6 +267,7 @@ static int plan(struct run *r, struct err *e)
     r->look.same = p->same;
     r->look.gone = p->gone;
     r->look.reused = p->reused + p->twins;
+    r->look.saved_bytes = p->reused_bytes;
     r->look.kept = 0;
     r->look.files_todo = p->todo_count;
     r->look.bytes_todo = p->fetch_bytes;

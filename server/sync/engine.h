@@ -95,6 +95,7 @@ struct take_got {
     struct slice validator; /* strong, of what came; or p == NULL */
     bool digest_known;      /* the upstream says what the bytes' SHA-256 is */
     struct digest digest;
+    uint64_t beside_bytes; /* that came for it and are none of it */
 };
 
 struct take_events {
@@ -105,6 +106,8 @@ struct take_events {
     int (*on_body)(void *arg, struct slice bytes);
     /* Exactly once, and last: the take is gone when it returns. got: with rc 0 alone. */
     void (*on_done)(void *arg, int rc, const struct err *why, const struct take_got *got);
+    /* As on_body, of bytes that were here: they cost no wire. */
+    int (*on_copy)(void *arg, struct slice bytes);
 };
 enum { TAKE_PAUSE = 1 };
 

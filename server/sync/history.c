@@ -82,6 +82,8 @@ int history_put(struct store *s, struct slice repo, const struct run_report *r, 
     buf_add(&row, r->root.b, DIGEST_BYTES);
     put_text(&row, r->upstream);
     put_text(&row, r->why);
+    be_put(p, 8, r->saved_bytes);
+    buf_add(&row, p, 8);
     key_of(&key, repo, &id, 1);
     batch_put(b, TABLE_RUN, buf_slice(&key), buf_slice(&row));
     rc = store_commit(s, &b, COMMIT_LAZY, e);
@@ -122,10 +124,12 @@ static int report_decode(struct slice row, struct run_report *out, struct err *e
     }
     memcpy(out->root.b, row.p, DIGEST_BYTES);
     row = slice_from(row, DIGEST_BYTES);
-    return take_text(&row, out->upstream, sizeof out->upstream) &&
-                   take_text(&row, out->why, sizeof out->why)
-               ? 0
-               : err_set(e, E_CORRUPT, "a run's row does not decode");
+    if (!take_text(&row, out->upstream, sizeof out->upstream) ||
+        !take_text(&row, out->why, sizeof out->why)) {
+        return err_set(e, E_CORRUPT, "a run's row does not decode");
+    }
+    out->saved_bytes = row.n >= 8 ? be_get(row.p, 8) : 0; /* older programs did not tell */
+    return 0;
 }
 
 struct report_walk {

@@ -40,6 +40,7 @@ static void todo_add(struct planner *x, size_t i, const struct sync_entry *en)
 
     if (en->digest_known && !set64_add(&x->asked, be_get(en->digest.b, 8) | 1)) {
         push(&x->twin, &x->twins, &x->twin_room, i);
+        p->reused_bytes += en->size_bytes != SYNC_SIZE_UNKNOWN ? en->size_bytes : 0;
         return;
     }
     push(&p->todo, &p->todo_count, &p->todo_room, i);
@@ -77,6 +78,7 @@ static int reuse(struct planner *x, const struct sync_entry *en, bool *yes)
         return rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : err_set(x->e, rc, "a blob's row");
     }
     s.size_bytes = blob_size_bytes(b);
+    x->p->reused_bytes += s.size_bytes;
     stage_row_put(x->rows, x->p->repo, en->path, &s);
     x->nrows++;
     rc = x->nrows >= ROWS_A_BATCH ? flush(x) : 0;

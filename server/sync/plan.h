@@ -37,6 +37,7 @@ struct plan_of_run {
     size_t rank_end[PROFILE_RANKS + 1];
     uint64_t fresh, changed, same, gone, reused; /* entries */
     uint64_t fetch_bytes;                        /* as far as the list tells sizes */
+    uint64_t reused_bytes;                       /* of those reused, and twins */
 };
 
 /* Fills the plan's fates; what the caller has set is store, repo, roster, sift, has_base, base and base_entries. Where a digest is

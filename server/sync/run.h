@@ -76,7 +76,8 @@ struct run_report {
         kept; /* entries; kept: vanished or unreadable, so the old one stays */
     uint64_t files_todo, files_done, bytes_todo, bytes_done; /* of the fetch */
     uint64_t wire_bytes;                                     /* all that came, lists included */
-    uint64_t reused; /* files whose bytes were here already */
+    uint64_t reused;      /* files whose bytes were here already */
+    uint64_t saved_bytes; /* those, and what was copied from former versions */
     uint64_t attempts;
     struct digest root; /* of what was published or is held */
     uint64_t seq;

@@ -130,6 +130,9 @@ static void on_done(void *arg, int rc, const struct err *why, const struct take_
     }
     switch (sync_class_of(rc, true)) {
     case SYNC_OK:
+        lock_take(&x->run->lock);
+        x->run->look.wire_bytes += got->beside_bytes;
+        lock_drop(&x->run->lock);
         if (got->absent) {
             x->run->plan.fate[t->index] = FATE_DROP;
             x->done++;
@@ -166,7 +169,7 @@ static void on_done(void *arg, int rc, const struct err *why, const struct take_
 
 /* --- beginning --- */
 
-static const struct take_events events = {taking_on_begin, taking_on_body, on_done};
+static const struct take_events events = {taking_on_begin, taking_on_body, on_done, taking_on_copy};
 
 void takes_ask(struct taking *t)
 {

@@ -96,11 +96,11 @@ void taking_counted(struct taking *t, uint64_t bytes)
     lock_drop(&r->lock);
 }
 
-static void count_bytes(struct run *r, uint64_t n)
+static void count_bytes(struct run *r, uint64_t n, bool copied)
 {
     lock_take(&r->lock);
     r->look.bytes_done += n;
-    r->look.wire_bytes += n;
+    *(copied ? &r->look.saved_bytes : &r->look.wire_bytes) += n;
     lock_drop(&r->lock);
 }
 
@@ -126,11 +126,9 @@ void taking_timer(struct taking *t, uint64_t ms)
     evtimer_add(t->timer, &tv);
 }
 
-int taking_on_body(void *arg, struct slice bytes)
+static int take_bytes(struct taking *t, struct slice bytes, uint64_t now_ms, bool copied)
 {
-    struct taking *t = arg;
     struct err e = {0};
-    uint64_t pause_ms, now_ms = clock_now_ms();
     int rc = write_on(t, bytes, &e);
 
     if (rc != 0) {
@@ -139,8 +137,26 @@ int taking_on_body(void *arg, struct slice bytes)
     }
     hasher_add(t->hasher, bytes.p, bytes.n);
     t->at += bytes.n;
-    count_bytes(t->all->run, bytes.n);
+    count_bytes(t->all->run, bytes.n, copied);
     keeping_look(t, now_ms);
+    return 0;
+}
+
+int taking_on_copy(void *arg, struct slice bytes)
+{
+    return take_bytes(arg, bytes, clock_now_ms(), true);
+}
+
+int taking_on_body(void *arg, struct slice bytes)
+{
+    struct taking *t = arg;
+    uint64_t pause_ms;
+    uint64_t now_ms = clock_now_ms();
+    int rc = take_bytes(t, bytes, now_ms, false);
+
+    if (rc != 0) {
+        return rc;
+    }
     pause_ms = pace_spend(&t->all->run->pace, bytes.n, now_ms, clock_unix_s());
     if (pause_ms == 0) {
         return 0;
@@ -174,7 +190,8 @@ static void seen_of_take(struct taking *t, const struct take_got *got)
             buf_adds(&t->validator, v);
         }
     }
-    t->seen.validator = buf_slice(&t->validator);
+    /* A digest says more than any of them. */
+    t->seen.validator = en->digest_known ? SLICE_NONE : buf_slice(&t->validator);
 }
 
 void taking_seal(struct taking *t, const struct take_got *got)

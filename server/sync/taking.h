@@ -63,6 +63,7 @@ void taking_timer(struct taking *t, uint64_t ms);
 /* Events of the engine. */
 MUST_USE int taking_on_begin(void *arg, uint64_t at, struct slice validator);
 MUST_USE int taking_on_body(void *arg, struct slice bytes);
+MUST_USE int taking_on_copy(void *arg, struct slice bytes);
 /* All of it is here and right: sealed, noted, freed; then takes_look_over(). */
 void taking_seal(struct taking *t, const struct take_got *got);
 

@@ -284,6 +284,7 @@ class Liar:
         outer = self
         self.by_id = {hashlib.sha256(n).hexdigest(): n for n in (root_node, *nodes, *blobs)}
         self.by_id.update(wrong or {})
+        self.lists, self.sent = {}, []
         self.head = head or json.dumps({"version": 1, "repo": "x", "tree": "", "seq": 1, "time": 1, "bytes": 1, "entries": entries,
                                         "root": hashlib.sha256(root_node).hexdigest()}).encode()
 
@@ -295,7 +296,8 @@ class Liar:
 
             def do_GET(self):
                 name = self.path.partition("?")[0].rpartition("/")[2]
-                body = outer.head if name == "head" else outer.by_id.get(name)
+                body = outer.head if name == "head" else (outer.lists if "/cdc/" in self.path else outer.by_id).get(name)
+                outer.sent += [name] if "/-/blob/" in self.path else []
                 if body is endless:
                     self.send_response(200)
                     self.send_header("Transfer-Encoding", "chunked")

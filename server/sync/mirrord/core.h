@@ -20,7 +20,9 @@
 #include "common/base/arena.h"
 #include "common/base/list.h"
 #include "server/store/node.h"
+#include "server/store/set64.h"
 #include "server/sync/engine.h"
+#include "server/sync/rsync/delta.h"
 
 struct core;
 
@@ -63,7 +65,11 @@ struct core {
     bool has_head; /* the probe has brought it */
     struct snap head;
     struct walk *walk;
-    uint64_t wire_bytes; /* of heads and nodes */
+    uint64_t wire_bytes;  /* of heads and nodes */
+    char *lists;          /* "http://core:8080/-/sync/cdc/" */
+    struct delta delta;   /* what came of lists, by names' endings */
+    struct set64 patched; /* digests that are not put together again */
+    unsigned jobs;        /* on the disk pool */
 };
 extern const struct engine_ops engine_mirrord;
 
@@ -74,10 +80,43 @@ void core_listed(struct core *g, int rc, const struct err *why);
 int core_refused(int status, struct err *e);
 
 /* take.c */
+struct patching;
+struct take {
+    struct list node;
+    struct core *g;
+    struct take_events ev;
+    void *arg;
+    struct fetch *fetch;
+    char *url;
+    char validator[DIGEST_HEX + 1]; /* the digest: it vouches for parts that came before */
+    struct digest digest;
+    uint64_t size;
+    uint64_t got;              /* up to here it is there */
+    uint64_t end;              /* of what is asked for now */
+    uint64_t beside;           /* bytes of lists */
+    struct err why;            /* ours: says more than what fetch makes of it */
+    struct patching *patching; /* put together of its former version; NULL: whole */
+};
 struct take *core_take(struct engine *g, const struct take_want *w, const struct take_events *ev,
                        void *arg);
 void core_take_resume(struct take *t);
 void core_take_cancel(struct take **tp);
 void core_takes_cancel(struct core *g);
+/* From `got` to its end. */
+void take_whole(struct take *t);
+/* [got, end) of it; then patching_went_on(). */
+void take_part(struct take *t, uint64_t end);
+/* The last of it: the take is gone when this returns. */
+void take_done(struct take *t, int rc);
+
+/* patching.c: the list of the new version's pieces is asked for, that of the former one made here; what lies in both is
+ * copied. Whatever fails before the first byte ends in take_whole(). */
+bool patching_fits(const struct core *g, const struct take_want *w);
+void patching_start(struct take *t, const struct take_want *w);
+void patching_went_on(struct take *t);
+void patching_resume(struct take *t);
+void patching_free(struct patching **pp); /* NULL is fine */
+/* Not again by pieces: the whole was not right, or ranges are not given. */
+void patching_give_up(struct core *g, const struct digest *d);
 
 #endif

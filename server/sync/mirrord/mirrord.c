@@ -52,6 +52,10 @@ static int split(struct core *g, struct err *e)
     url_write_origin(&u, &b);
     buf_str(&b, "/-/blob/");
     g->blobs = mem_strdup(buf_cstr(&b));
+    buf_clear(&b);
+    url_write_origin(&u, &b);
+    buf_str(&b, "/-/sync/cdc/");
+    g->lists = mem_strdup(buf_cstr(&b));
     buf_free(&b);
     return 0;
 }
@@ -70,7 +74,12 @@ static void core_close(struct engine **gp)
         struct ask *a = LIST_ITEM(it, struct ask, node);
         ask_free(&a);
     }
+    while (g->jobs != 0) { /* they are told to stop, and come back soon */
+        (void)!event_base_loop(g->site->base, EVLOOP_ONCE);
+    }
+    set64_free(&g->patched);
     event_free(g->soon);
+    free(g->lists);
     free(g->tree);
     free(g->blobs);
     free(g);

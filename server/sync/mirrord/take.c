@@ -1,33 +1,32 @@
-/* take.c - the bytes of one file, by their digest: whole, or from where they broke. */
+/* take.c - the bytes of one file, by their digest: whole, from where they broke, or in parts (patching.c). */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "server/sync/mirrord/core.h"
 
-struct take {
-    struct list node;
-    struct core *g;
-    struct take_events ev;
-    void *arg;
-    struct fetch *fetch;
-    char *url;
-    uint64_t size, have, got;
-    struct err why; /* ours: says more than what fetch makes of it */
-};
-
 static void take_free(struct take *t)
 {
     fetch_cancel(&t->fetch);
+    patching_free(&t->patching);
     list_remove(&t->node);
     free(t->url);
     free(t);
+}
+
+void take_done(struct take *t, int rc)
+{
+    struct take_got got = {.mtime_ns = SYNC_TIME_UNKNOWN, .beside_bytes = t->beside};
+
+    t->why.code = rc;
+    t->ev.on_done(t->arg, rc, &t->why, rc == 0 ? &got : NULL);
+    take_free(t);
 }
 
 static int on_head(void *arg, const struct fetch_head *h)
 {
     struct take *t = arg;
     uint64_t total = h->status == 206 ? h->total : h->content_length;
-    int rc;
+    int rc = 0;
 
     if (h->status == 404 || h->status == 410) {
         return err_set(&t->why, E_NOTFOUND, "the core has let go of it");
@@ -38,8 +37,14 @@ static int on_head(void *arg, const struct fetch_head *h)
     if (total != LENGTH_UNKNOWN && total != t->size) {
         return err_set(&t->why, E_CORRUPT, "the core has it with another size than its tree says");
     }
-    t->got = h->status == 206 ? t->have : 0;
-    rc = t->ev.on_begin(t->arg, t->got, SLICE_NONE);
+    if (t->patching != NULL && h->status != 206) {
+        patching_give_up(t->g, &t->digest);
+        return err_set(&t->why, E_AGAIN, "the core gives no ranges");
+    }
+    if (t->patching == NULL) {
+        t->got = h->status == 206 ? t->got : 0;
+        rc = t->ev.on_begin(t->arg, t->got, slice_str(t->validator));
+    }
     return rc != 0 ? err_set(&t->why, rc, "given up here") : 0;
 }
 
@@ -48,7 +53,7 @@ static int on_body(void *arg, struct slice bytes)
     struct take *t = arg;
     int rc;
 
-    if (bytes.n > t->size - t->got) {
+    if (bytes.n > t->end - t->got) {
         return err_set(&t->why, E_CORRUPT, "the core sends more of it than its tree says");
     }
     t->got += bytes.n;
@@ -61,7 +66,6 @@ static int on_body(void *arg, struct slice bytes)
 
 static void on_done(void *arg, int rc, const struct err *why)
 {
-    static const struct take_got got = {.mtime_ns = SYNC_TIME_UNKNOWN};
     struct take *t = arg;
 
     t->fetch = NULL;
@@ -69,38 +73,66 @@ static void on_done(void *arg, int rc, const struct err *why)
         rc = t->why.code;
     } else if (rc != 0 && why != NULL) {
         t->why = *why;
-    } else if (rc == 0 && t->got != t->size) {
+    } else if (rc == 0 && t->got != t->end) {
         rc = err_set(&t->why, E_NETWORK, "the answer was cut after %llu bytes",
                      (unsigned long long)t->got);
     }
-    t->ev.on_done(t->arg, rc, &t->why, rc == 0 ? &got : NULL);
-    take_free(t);
+    if (rc == 0 && t->patching != NULL) {
+        patching_went_on(t);
+    } else {
+        take_done(t, rc);
+    }
+}
+
+static void begin(struct take *t, uint64_t end)
+{
+    static const struct fetch_events events = {on_head, on_body, on_done};
+    struct fetch_want f = {
+        .origin = t->g->site->origin, .url = slice_str(t->url), .end = LENGTH_UNKNOWN};
+
+    t->end = end;
+    if (t->got != 0 || end != t->size) { /* a digest vouches for all parts */
+        f.first = t->got;
+        f.end = end;
+    }
+    t->fetch = fetch_start(t->g->site->fetcher, &f, &events, t);
+}
+
+void take_whole(struct take *t)
+{
+    patching_free(&t->patching);
+    begin(t, t->size);
+}
+
+void take_part(struct take *t, uint64_t end)
+{
+    begin(t, end);
 }
 
 struct take *core_take(struct engine *eg, const struct take_want *w, const struct take_events *ev,
                        void *arg)
 {
-    static const struct fetch_events events = {on_head, on_body, on_done};
     struct core *g = (struct core *)eg;
     struct take *t = NEW(struct take);
-    struct fetch_want f = {.origin = g->site->origin, .end = LENGTH_UNKNOWN};
-    char hex[DIGEST_HEX + 1];
-    size_t room = strlen(g->blobs) + sizeof hex;
+    size_t room = strlen(g->blobs) + DIGEST_HEX + 1;
 
     t->g = g;
     t->ev = *ev;
     t->arg = arg;
     t->size = w->entry->size_bytes;
-    t->url = mem_new(room);
-    digest_format(&w->entry->digest, hex);
-    snprintf(t->url, room, "%s%s", g->blobs, hex);
-    f.url = slice_str(t->url);
-    if (w->have_bytes != 0 && w->have_bytes < t->size) { /* a digest vouches for both halves */
-        f.first = t->have = w->have_bytes;
-        f.end = t->size;
+    t->digest = w->entry->digest;
+    digest_format(&t->digest, t->validator);
+    if (w->have_bytes < t->size && slice_eqs(w->validator, t->validator)) {
+        t->got = w->have_bytes;
     }
+    t->url = mem_new(room);
+    snprintf(t->url, room, "%s%s", g->blobs, t->validator);
     list_push_back(&g->takes, &t->node);
-    t->fetch = fetch_start(g->site->fetcher, &f, &events, t);
+    if (patching_fits(g, w)) {
+        patching_start(t, w);
+    } else {
+        take_whole(t);
+    }
     return t;
 }
 
@@ -108,6 +140,8 @@ void core_take_resume(struct take *t)
 {
     if (t->fetch != NULL) {
         fetch_resume(t->fetch);
+    } else if (t->patching != NULL) {
+        patching_resume(t);
     }
 }
 

@@ -143,6 +143,22 @@ def test_a_file_of_requirements(start, index, tmp_path):
     check(m, index, "pulled", ["pulled-1.0-py3-none-any.whl"])
 
 
+def test_wheels_that_do_not_tell_what_they_require(start, index):
+    index.wheel("silent", "1.0", ["dep-a"], sidecar=False)
+    index.publish()
+    m = start('"silent"')
+    assert "no metadata beside silent-1.0" in run(m, rc=69)["why"]
+    assert m.get("/pypi/simple/silent/").status == 503
+
+
+def test_they_are_kept_where_nobody_asks(start, index):
+    index.wheel("silent", "1.0", ["dep-a"], sidecar=False)
+    index.publish()
+    m = start('"silent"', "dependencies = false")
+    run(m)
+    check(m, index, "silent", ["silent-1.0-py3-none-any.whl"])
+
+
 def test_held_when_nothing_satisfies(start, index):
     m = start('"dep-a", "pulled"')
     run(m)

@@ -433,6 +433,36 @@ static void ask_page(struct py_project *p)
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
+/* A wheel that is kept, and nobody tells what it requires: the closure may lack something. NULL: there is none. */
+static const struct py_file *untold(const struct py_project *p)
+{
+    for (size_t i = 0; i < p->files && p->l->g->site->conf->dependencies; i++) {
+        if (p->file[i].chosen && p->file[i].dist.wheel && p->file[i].metadata.p == NULL) {
+            return &p->file[i];
+        }
+    }
+    return NULL;
+}
+
+static char *doubt_of_untold(struct py_lister *l)
+{
+    struct py_project *p, *tmp;
+
+    HASH_ITER(hh, l->by_name, p, tmp)
+    {
+        const struct py_file *f = untold(p);
+        if (f != NULL) {
+            return arena_cstr(
+                &l->arena,
+                arena_fmt(&l->arena,
+                          "the index has no metadata beside %.100s, so what it requires is not "
+                          "known; list that too and set dependencies = false",
+                          arena_cstr(&l->arena, f->name)));
+        }
+    }
+    return NULL;
+}
+
 /* Requirements that nothing answers: somebody should look before this becomes public. */
 static char *doubt_of(struct py_lister *l)
 {
@@ -471,6 +501,9 @@ static void finish(struct py_lister *l)
 
     l->over = true;
     done.doubt = doubt_of(l);
+    if (done.doubt == NULL) {
+        done.doubt = doubt_of_untold(l);
+    }
     rc = pypi_give_all(l, &why);
     http_listed(l->g, rc, rc != 0 ? &why : NULL, &done);
 }

@@ -1,6 +1,6 @@
 #include "server/serve.h"
 
-#include "common/codec/xorb.h"
+#include "server/store/xorb.h"
 #include "server/serve/index.h"
 #include "server/serve/need.h"
 #include "server/serve/opening.h"

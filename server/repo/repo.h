@@ -118,7 +118,7 @@ struct plan {
     bool
         known; /* PLAN_WANT: etag and want.size_bytes tell all that a HEAD asks for: no need of the origin */
     bool
-        xorb; /* PLAN_WANT, PLAN_BLOB: sent in Xet's framing (common/codec/xorb.h), under an etag of its own */
+        xorb; /* PLAN_WANT, PLAN_BLOB: sent in Xet's framing (server/store/xorb.h), under an etag of its own */
     bool own_fields;       /* PLAN_WANT: none of the origin's fields are passed on, nor its type */
     uint64_t until_unix_s; /* PLAN_WANT: what the plan rests on is good so long; 0: for ever */
     struct http_field

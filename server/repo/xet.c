@@ -5,7 +5,7 @@
 #include "common/base/be.h"
 #include "common/codec/jwrite.h"
 #include "common/codec/url.h"
-#include "common/codec/xorb.h"
+#include "server/store/xorb.h"
 #include "server/http/range.h"
 #include "server/repo/plan.h"
 

@@ -2,7 +2,7 @@
  *
  * huggingface_hub with hf_xet gets files of any size, in many ranges at once, from a "CAS" that it is told of. We announce
  * one, and say of each file that it consists of stretches of XET_TERM_CHUNKS chunks of 128 KiB, stored as they are; the
- * stretches' bytes are the file's own with a head before each chunk (common/codec/xorb.h), so they are made as they leave.
+ * stretches' bytes are the file's own with a head before each chunk (server/store/xorb.h), so they are made as they leave.
  *
  *   <home>/api/{T}/{id}/xet-read-token/{rev}                     -> where the CAS is: xet_token()
  *   <home>/api/{T}/{id}/xet/{commit}/v1/reconstructions/{sha256} -> what a file consists of: xet_terms()

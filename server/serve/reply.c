@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "common/codec/httpdate.h"
-#include "common/codec/xorb.h"
+#include "server/store/xorb.h"
 #include "server/serve/rendering.h"
 #include "server/serve/xorb_body.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
-#include "common/codec/xorb.h"
+#include "server/store/xorb.h"
 
 struct xorb_body {
     struct body body;

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 
 #include "common/base/list.h"
-#include "common/codec/xorb.h"
 #include "server/store/blob.h"
 #include "server/store/offer.h"
 #include "server/store/live.h"
 #include "server/store/upload_reply.h"
+#include "server/store/xorb.h"
 #include "server/store/xshard.h"
 
 enum { OPEN_MAX = 8, WRITE_BYTES = 1 << 20 };

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
-#include "common/codec/xorb.h"
+#include "server/store/xorb.h"
 #include "server/store/xshard.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

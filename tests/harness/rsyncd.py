@@ -115,6 +115,20 @@ class Pull:
         return manifest(self.run.stdout.decode())
 
 
+def specials(root):
+    """What is neither file nor folder nor link: named in rsync's list, and not taken."""
+    root = os.fsencode(root)
+    return {escape(os.path.relpath(os.path.join(folder, name), root)) for folder, _, files in os.walk(root) for name in files
+            if stat.S_IFMT(os.lstat(os.path.join(folder, name)).st_mode) not in (stat.S_IFREG, stat.S_IFLNK)}
+
+
+def without(dst, special):
+    """Where a file or folder has become a pipe, rsync leaves the old one in place, and we have none."""
+    entries, groups = dst
+    left = {path for path in entries if any(path == s or path.startswith(s + "/") for s in special)}
+    return {p: e for p, e in entries.items() if p not in left}, {g - left for g in groups if len(g - left) > 1}
+
+
 def expected(src, dst):
     """The copy that rsync made. Where it saw no reason to touch an entry (same size, same second), what the source has."""
     out = {}

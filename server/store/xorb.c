@@ -1,4 +1,4 @@
-#include "common/codec/xorb.h"
+#include "server/store/xorb.h"
 
 #include <lz4frame.h>
 #include <stdlib.h>

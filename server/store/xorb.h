@@ -6,8 +6,8 @@
  *
  * source   Xet Protocol Specification 1.1.0, "Xorb": head = version 0, u24 size as stored, scheme, u24 size
  */
-#ifndef COMMON_CODEC_XORB_H
-#define COMMON_CODEC_XORB_H
+#ifndef SERVER_STORE_XORB_H
+#define SERVER_STORE_XORB_H
 
 #include "common/base/err.h"
 #include "common/base/slice.h"

@@ -54,12 +54,13 @@ static void add_step(struct batch *b, enum batch_op op, enum table t, struct sli
 
 bool batch_next(const struct batch *b, size_t *at, struct batch_step *out)
 {
-    const char *p = b->steps.p + *at;
+    const char *p;
     size_t kn, vn;
 
-    if (*at == b->steps.n) {
+    if (*at == b->steps.n) { /* an empty one has no bytes to point to */
         return false;
     }
+    p = b->steps.p + *at;
     kn = (size_t)be_get(p + 2, 4);
     vn = (size_t)be_get(p + 6, 4);
     *out = (struct batch_step){

@@ -13,7 +13,7 @@ struct sync_conf {
     const char *schedule; /* cron or "every 6h"; NULL: by hand alone */
     uint32_t jitter_ms;
     const char *engine;           /* NULL: by the URL's scheme */
-    const char *list;             /* index, sums, debian; of such repos hf, pypi */
+    const char *list;             /* index, sums, debian, conda, rpm; of such repos hf, pypi */
     const char *const *upstreams; /* tried in order after the origin */
     size_t upstreams_count;
     const char *const *suites; /* Debian's */
@@ -36,6 +36,8 @@ struct sync_conf {
     uint32_t newest;    /* versions for each requirement; 0: all */
     bool dependencies;
     uint32_t max_projects;
+    const char *const *subdirs; /* conda's, or rpm repositories */
+    size_t subdirs_count;
     const char *profile;       /* none, debian, conda, pypi, rpm */
     const char *probe;         /* or NULL */
     const char *const *filter; /* "- *.iso", in order: sift.h */

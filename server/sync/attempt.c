@@ -163,6 +163,7 @@ static int open_engine(struct run *r, const struct run_upstream *u, struct err *
         .store = r->world.store,
         .fetcher = r->fetcher,
         .origin = u->origin,
+        .repo = slice_str(r->job->repo),
         .url = slice_str(u->url),
         .secret = r->job->secret,
         .ca_file = r->job->ca_file,

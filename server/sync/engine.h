@@ -35,6 +35,7 @@ struct engine_site { /* what a run lends its engine; outlives it */
     struct store *store;
     struct fetcher *fetcher;     /* on base; for engines that speak HTTP */
     const struct origin *origin; /* of http, https and s3, else NULL: proxy, credentials, admission */
+    struct slice repo;           /* whose run this is: for stage rows of what a list brings whole */
     struct slice url;            /* "rsync://host[:port]/module/path/", "https://host/path/" */
     const char *secret;          /* "user:password" where there is no origin to keep it; or NULL */
     const char *ca_file;         /* or NULL: the system's */

@@ -63,6 +63,7 @@ static void copy_conf(struct arena *a, const struct sync_conf *from, struct sync
     to->index = copy(a, from->index);
     to->files = copy(a, from->files);
     to->sdists = copy(a, from->sdists);
+    copy_list(a, &to->subdirs, to->subdirs_count);
     copy_list(a, &to->hours, to->hours_count);
     copy_list(a, &to->hook_before, to->hook_before_count);
     copy_list(a, &to->hook_published, to->hook_published_count);
@@ -238,6 +239,16 @@ int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
         }
         if (hours_parse(slice_str(c->hours[i]), &h, &why) != 0) {
             return err_set(e, E_CONFIG, "hours: \"%.60s\", %.120s", c->hours[i], why.text);
+        }
+    }
+    if (strcmp(c->list, "conda") == 0 && c->subdirs_count == 0) {
+        return err_set(e, E_CONFIG,
+                       "list = conda needs subdirs = {\"linux-64\", \"noarch\"}, or others");
+    }
+    for (size_t i = 0; i < c->subdirs_count; i++) {
+        if (!tree_path_valid(slice_str(c->subdirs[i])) || strlen(c->subdirs[i]) > 200) {
+            return err_set(e, E_CONFIG, "subdirs: \"%.60s\" is no path below the origin",
+                           c->subdirs[i]);
         }
     }
     for (size_t i = 0; i < c->suites_count; i++) {

@@ -1,20 +1,23 @@
 """Conda channels, rpm repositories and wheel trees: whatever brought them, their indexes name only what is there, or nothing new
 is published."""
 import bz2
+import ctypes
 import gzip
 import hashlib
 import json
 import lzma
 import os
+import subprocess
 from urllib.parse import quote
 
 import pytest
 
+from harness.mirrord import BUILD
 from harness.rsyncd import Rsyncd
 from harness.tree_origin import TreeOrigin
 from system.test_sync import check, lines, run
 
-CONFIG = 'repo "x" {{ protocol = "generic" origin = "{0}" sync {{ backoff = "100ms" {1} }} }}'
+CONFIG = 'repo "x" {{ protocol = "generic" origin = "{0}" sync {{ backoff = "100ms" tries = 3 {1} }} }}'
 LATER = 1700009999
 
 
@@ -131,7 +134,7 @@ def pages(kind):
 
 def test_folder_pages(mirrord, o, kind):
     m = mirrord(pages(kind))
-    assert run(m)["outcome"] == "published" and "all are there; 0 indexes" in lines(m)
+    assert run(m)["outcome"] == "published" and "; 0 indexes or links could not be read" in lines(m)
     check(m, o.tree())
     assert run(m)["outcome"] == "unchanged"
     kind.add("q")
@@ -291,3 +294,206 @@ def test_hostile_repomd(mirrord, o, data):
     o.put("repodata/repomd.xml", data, mtime=LATER + 9999999)
     assert "repomd.xml" in fail(m)["why"]
     check(m, old)
+
+
+# --- listed by their own indexes ---
+
+SUBDIRS = 'subdirs = {"linux-64", "noarch"}'
+
+
+def by_index(kind):
+    return CONFIG.format(kind.o.url, f"list = {kind.name} {SUBDIRS if kind.name == 'conda' else ''}")
+
+
+def mirrored(kind):
+    return kind.files() | kind.options.get("more", {})
+
+
+def index_paths(kind):
+    return [p for p in kind.files() if p not in kind.packages]
+
+
+def test_listed_by_indexes(mirrord, o, kind):
+    o.put("stray.bin", b"no index names it")
+    m = mirrord(by_index(kind))
+    assert run(m)["outcome"] == "published" and "all are there" in lines(m)
+    check(m, mirrored(kind))
+    assert all(n == 1 for n in o.sent.values()), "nothing is asked for twice, no index either"
+    old = mirrored(kind)
+    kind.add("q")
+    kind.build()
+    o.forget()
+    assert run(m)["outcome"] == "published"
+    check(m, mirrored(kind))
+    check(m, old, prefix="@v1/")
+    assert all("q-" in p for p in o.sent if p in kind.packages)
+
+
+def test_nothing_changed_is_a_question_an_index(mirrord, o, kind):
+    m = mirrord(by_index(kind))
+    run(m)
+    o.forget()
+    assert run(m)["outcome"] == "unchanged"
+    heads = ["linux-64/repodata.json", "noarch/repodata.json"] if kind.name == "conda" else ["repodata/repomd.xml"]
+    assert o.requests == o.unchanged == heads and not o.sent
+    o.forget()
+    assert run(m, "--force")["outcome"] == "unchanged"
+    assert not any(p in o.sent for p in kind.packages)
+
+
+def test_no_validators(mirrord, o, kind):
+    """An upstream that gives no ETag is asked by its dates."""
+    o.etags = False
+    m = mirrord(by_index(kind))
+    run(m)
+    o.forget()
+    assert run(m)["outcome"] == "unchanged" and not o.sent
+    kind.add("q")
+    kind.build()
+    assert run(m)["outcome"] == "published"
+    check(m, mirrored(kind))
+
+
+def test_what_another_repo_holds_is_not_fetched(mirrord, o, kind):
+    config = by_index(kind)
+    m = mirrord(config + "\n" + config.replace('"x"', '"y"'))
+    run(m)
+    o.forget()
+    done = json.loads(m.ctl("--json", "sync", "run", "y", "--wait").stdout)
+    assert done["outcome"] == "published" and not any(p in o.sent for p in kind.packages)
+
+
+def test_listed_and_lacking(mirrord, o, kind):
+    m = mirrord(by_index(kind))
+    run(m)
+    old = mirrored(kind)
+    before = set(kind.packages)
+    kind.add("q")
+    kind.build()
+    new = next(p for p in kind.packages if p not in before)
+    data = o.files[new]
+    o.rm(new)
+    assert f"{new.rsplit('/')[-1]}, which is not there" in run(m, rc=69)["why"]
+    check(m, old)
+    o.put(new, os.urandom(len(data[0])))
+    failed = fail(m)
+    assert "SHA-256" in failed["why"]
+    check(m, old)
+    o.files[new] = data
+    assert run(m)["outcome"] == "published"
+    check(m, mirrored(kind))
+
+
+def test_listed_while_it_changes(mirrord, o, kind):
+    """The upstream moves on behind each index that is asked for: what is published is one of its states, whole."""
+    m = mirrord(by_index(kind))
+    run(m)
+    states = []
+    kind.add("q")
+    states.append(kind.build())
+    moved = []
+
+    def disturb(path):
+        if path in index_paths(kind) and len(moved) < 3 and path not in moved:
+            moved.append(path)
+            kind.add(f"r{len(moved)}")
+            states.append(kind.build())
+    o.disturb = disturb
+    done = run(m)
+    assert done["outcome"] == "published" and len(moved) >= 1
+    main = m.get(f"/x/{kind.main}").body
+    check(m, next(s for s in states if s[kind.main] == main))
+
+
+def zstd(data):
+    library, room = ctypes.CDLL("libzstd.so.1"), ctypes.create_string_buffer(len(data) + 1000)
+    library.ZSTD_compress.restype = ctypes.c_size_t
+    library.ZSTD_compress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
+    n = library.ZSTD_compress(room, len(room), data, len(data), 3)
+    return room.raw[:n]
+
+
+def test_packed_repodata(mirrord, o):
+    c = Channel(o)
+    for subdir in ("linux-64", "noarch"):
+        o.put(f"{subdir}/repodata.json.zst", zstd(c.repodata(subdir)))
+    m = mirrord(by_index(c))
+    assert run(m)["outcome"] == "published"
+    check(m, o.tree())
+    o.forget()
+    run(m)
+    assert o.requests == ["linux-64/repodata.json.zst", "noarch/repodata.json.zst"]
+
+
+def test_several_repositories(mirrord, o):
+    r = Rpms(o)
+    files = r.files()
+    with o.lock:
+        o.files.clear()
+    for folder in ("a/os", "b"):
+        for path, data in files.items():
+            o.put(f"{folder}/{path}", data)
+    m = mirrord(CONFIG.format(o.url, 'list = rpm subdirs = {"a/os", "b"}'))
+    assert run(m)["outcome"] == "published"
+    check(m, o.tree())
+    assert not any(p.startswith("b/Packages") for p in o.sent), "the same bytes come once"
+
+
+@pytest.mark.parametrize("name, sum_of", [("rpm", "sha1"), ("rpm", "sha512")])
+def test_listed_with_other_digests(mirrord, o, name, sum_of):
+    r = Rpms(o, sum=sum_of)
+    m = mirrord(by_index(r))
+    assert run(m)["outcome"] == "published"
+    check(m, mirrored(r))
+    assert run(m)["outcome"] == "unchanged"
+
+
+@pytest.mark.parametrize("broken", ["primary", "gone"])
+def test_a_primary_that_is_another(mirrord, o, broken):
+    r = Rpms(o)
+    m = mirrord(by_index(r))
+    run(m)
+    old = mirrored(r)
+    r.add("q")
+    r.build()
+    path = next(p for p in r.files() if "primary" in p)
+    if broken == "gone":
+        o.rm(path)
+    else:
+        o.put(path, gzip.compress(b"<metadata/>"))
+    assert ("vouches for" if broken == "primary" else path) in fail(m)["why"]
+    check(m, old)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"packages":{"../x":{"size":1}}}', b"[" * 200000, b'{"packages":{"' + b"a" * 3000000],
+                         ids=range(5))
+def test_hostile_channel(mirrord, o, data):
+    c = Channel(o)
+    m = mirrord(by_index(c))
+    run(m)
+    old = mirrored(c)
+    o.put("noarch/repodata.json", data)
+    assert "noarch/repodata.json" in fail(m)["why"]
+    check(m, old)
+
+
+def test_endless_index(mirrord, o, kind):
+    """An index that does not end, or is cut each time, ends the run and not the disk."""
+    m = mirrord(by_index(kind))
+    run(m)
+    old = mirrored(kind)
+    kind.add("q")
+    kind.build()
+    o.midway = lambda path, at: "cut" if path in (kind.main, "noarch/repodata.json") else None
+    assert fail(m)["why"]
+    check(m, old)
+    o.midway = None
+    assert run(m)["outcome"] == "published"
+
+
+@pytest.mark.parametrize("wrong", ['list = conda', 'list = conda subdirs = {"../x"}', 'list = rpm subdirs = {"/x"}'])
+def test_settings(tmp_path, wrong):
+    conf = tmp_path / "conf"
+    conf.write_text(f'state_dir = "{tmp_path}"\nlisten "127.0.0.1:0" {{ }}\n' + CONFIG.format("http://127.0.0.1:9/", wrong))
+    done = subprocess.run([BUILD / "mirrord", "-t", "-c", conf], capture_output=True, text=True, check=False)
+    assert done.returncode == 78 and "subdirs" in done.stderr

@@ -2,9 +2,12 @@
 
 #include "common/codec/url.h"
 #include "common/codec/weblink.h"
+#include "common/base/log.h"
+#include "common/codec/httpdate.h"
+#include "common/os/clock.h"
 #include "server/sync/http/http_engine.h"
 
-enum { TRIES = 4, RETRY_MS = 300 };
+enum { TRIES = 4, RETRY_MS = 300, VALIDATOR_MAX = 256 };
 
 static void begin(struct doc *d);
 
@@ -54,11 +57,22 @@ static int on_head(void *arg, const struct fetch_head *h)
 {
     struct doc *d = arg;
     struct slice type = fetch_field(h, "content-type");
+    struct slice etag = fetch_field(h, "etag"), date = fetch_field(h, "last-modified");
     struct arena a = {0};
+    uint64_t unix_s;
 
     d->status = h->status;
     free(d->final_url);
     free(d->content_type);
+    free(d->validator);
+    d->mtime_ns = SYNC_TIME_UNKNOWN;
+    if (httpdate_parse(date, clock_unix_s(), &unix_s) && unix_s < (uint64_t)1 << 33) {
+        d->mtime_ns = (int64_t)unix_s * 1000000000;
+    } else {
+        date = SLICE("");
+    }
+    etag = etag.n != 0 && etag.n < VALIDATOR_MAX ? etag : date;
+    d->validator = mem_strdup(arena_cstr(&a, etag));
     d->final_url = mem_strdup(arena_cstr(&a, h->url));
     d->content_type = mem_strdup(arena_cstr(&a, type.p != NULL ? type : SLICE("")));
     arena_fini(&a);
@@ -67,6 +81,12 @@ static int on_head(void *arg, const struct fetch_head *h)
                 h->status, SLICE_ARG(h->why));
     }
     note_next(d, fetch_field(h, "link"), h->url);
+    if (d->unlike != NULL && (h->status == 200 || h->status == 304)) {
+        return err_set(&d->why, h->status == 304 ? E_EXISTS : E_CHANGED, "asked, not read");
+    }
+    if (d->keep != NULL && h->status == 200) {
+        keep_begin(d->keep);
+    }
     if (h->content_length != LENGTH_UNKNOWN && h->content_length > d->body.max &&
         h->status == 200) {
         return err_set(&d->why, E_TOOBIG, "a list of %llu bytes",
@@ -84,11 +104,30 @@ static int on_body(void *arg, struct slice bytes)
     if (d->status != 200) {
         return 0;
     }
-    buf_adds(&d->body, bytes);
+    if (d->keep != NULL) {
+        int rc = keep_add(d->keep, bytes, &d->why);
+        if (rc != 0) {
+            return rc;
+        }
+    } else {
+        buf_adds(&d->body, bytes);
+    }
     if (d->body.rc != 0 || g->list_bytes > g->site->list_bytes_max) {
-        return err_set(&d->why, E_TOOBIG, "the list has more than %zu bytes", d->body.n);
+        return err_set(&d->why, E_TOOBIG, "the list has more than %llu bytes",
+                       (unsigned long long)min_u64(d->body.max, g->site->list_bytes_max));
     }
     return 0;
+}
+
+static void on_kept(void *arg, int rc, const struct err *why)
+{
+    struct doc *d = arg;
+
+    if (rc != 0) {
+        d->why = *why;
+        d->why.code = rc;
+    }
+    d->done(d, rc);
 }
 
 static void on_done(void *arg, int rc, const struct err *why)
@@ -104,13 +143,17 @@ static void on_done(void *arg, int rc, const struct err *why)
     } else if (why != NULL) {
         d->why = *why;
     }
-    if (sync_class_of(rc, false) == SYNC_RETRY && ++d->tries < TRIES) {
+    if (rc != E_CHANGED && sync_class_of(rc, false) == SYNC_RETRY && ++d->tries < TRIES) {
         struct timeval tv = {0, (suseconds_t)RETRY_MS * 1000 * (suseconds_t)d->tries};
         err_clear(&d->why);
         evtimer_add(d->retry, &tv);
         return;
     }
     d->why.code = rc;
+    if (rc == 0 && d->keep != NULL) {
+        keep_seal(d->keep, d->mtime_ns, d->validator, on_kept, d);
+        return;
+    }
     d->done(d, rc);
 }
 
@@ -124,30 +167,29 @@ static void begin(struct doc *d)
                            .end = LENGTH_UNKNOWN,
                            .accept = slice_str(d->accept)};
 
+    if (d->unlike != NULL) {
+        bool etag = d->unlike[0] == '"' || strncmp(d->unlike, "W/", 2) == 0;
+        *(etag ? &w.if_none_match : &w.if_modified_since) = slice_str(d->unlike);
+    }
     buf_clear(&d->body);
     err_clear(&d->no);
     d->fetch = fetch_start(d->g->site->fetcher, &w, &events, d);
 }
 
-struct doc *doc_ask(struct http_engine *g, const char *url, const char *accept, size_t max_bytes,
-                    void (*done)(struct doc *d, int rc), void *arg)
-{
-    return doc_ask_via(g, url, SLICE_NONE, accept, max_bytes, done, arg);
-}
-
-struct doc *doc_ask_via(struct http_engine *g, const char *url, struct slice via,
-                        const char *accept, size_t max_bytes, void (*done)(struct doc *d, int rc),
-                        void *arg)
+struct doc *doc_open(struct http_engine *g, const struct doc_want *w,
+                     void (*done)(struct doc *d, int rc), void *arg)
 {
     struct arena a = {0};
     struct doc *d = NEW(struct doc);
 
     d->g = g;
-    d->url = mem_strdup(url);
-    d->accept = accept != NULL ? mem_strdup(accept) : NULL;
-    d->via = via.p != NULL ? mem_strdup(arena_cstr(&a, via)) : NULL;
+    d->url = mem_strdup(w->url);
+    d->accept = w->accept != NULL ? mem_strdup(w->accept) : NULL;
+    d->via = w->via.p != NULL ? mem_strdup(arena_cstr(&a, w->via)) : NULL;
     arena_fini(&a);
-    d->body = BUF_INIT(max_bytes);
+    d->unlike = w->unlike != NULL ? mem_strdup(w->unlike) : NULL;
+    d->keep = w->keep_as != NULL ? keep_open(g->site, w->keep_as, w->max_bytes) : NULL;
+    d->body = BUF_INIT(w->max_bytes);
     d->done = done;
     d->arg = arg;
     d->retry = evtimer_new(g->site->base, on_retry, d);
@@ -155,6 +197,23 @@ struct doc *doc_ask_via(struct http_engine *g, const char *url, struct slice via
     list_push_back(&g->docs, &d->node);
     begin(d);
     return d;
+}
+
+struct doc *doc_ask(struct http_engine *g, const char *url, const char *accept, size_t max_bytes,
+                    void (*done)(struct doc *d, int rc), void *arg)
+{
+    struct doc_want w = {.url = url, .accept = accept, .max_bytes = max_bytes};
+
+    return doc_open(g, &w, done, arg);
+}
+
+struct doc *doc_ask_via(struct http_engine *g, const char *url, struct slice via,
+                        const char *accept, size_t max_bytes, void (*done)(struct doc *d, int rc),
+                        void *arg)
+{
+    struct doc_want w = {.url = url, .via = via, .accept = accept, .max_bytes = max_bytes};
+
+    return doc_open(g, &w, done, arg);
 }
 
 void doc_free(struct doc **dp)
@@ -166,12 +225,15 @@ void doc_free(struct doc **dp)
         return;
     }
     fetch_cancel(&d->fetch);
+    keep_free(&d->keep);
     event_free(d->retry);
     list_remove(&d->node);
     buf_free(&d->body);
     free(d->url);
     free(d->accept);
     free(d->via);
+    free(d->unlike);
+    free(d->validator);
     free(d->final_url);
     free(d->content_type);
     free(d->next);

@@ -40,7 +40,8 @@ static int http_open(const struct engine_site *site, const struct engine_events 
                      struct engine **out, struct err *e)
 {
     static const struct lister *const listers[] = {&lister_index, &lister_sums, &lister_debian,
-                                                   &lister_hf, &lister_pypi};
+                                                   &lister_hf,    &lister_pypi, &lister_conda,
+                                                   &lister_rpm};
     struct http_engine *g;
     const char *wanted = site->conf->list;
     struct arena a = {0};
@@ -109,7 +110,7 @@ static void http_probe(struct engine *eg, struct slice cursor)
     struct http_engine *g = (struct http_engine *)eg;
     char *url;
 
-    if (g->lister->probe != NULL && cursor.n != 0) {
+    if (g->probe == NULL && g->lister->probe != NULL && cursor.n != 0) {
         g->lister->probe(g, cursor);
         return;
     }
@@ -170,6 +171,21 @@ void http_listed(struct http_engine *g, int rc, const struct err *why,
     g->ev.on_listed(g->arg, rc, why, &full);
 }
 
+int http_give(struct http_engine *g, struct slice path, uint64_t size_bytes, const struct sum *sum,
+              uint64_t ref, struct err *e)
+{
+    struct sync_entry en = {.type = SYNC_FILE,
+                            .path = path,
+                            .size_bytes = size_bytes,
+                            .mtime_ns = SYNC_TIME_UNKNOWN,
+                            .ref = ref};
+    int rc;
+
+    en.digest_known = sum_digest(sum, &en.digest);
+    rc = g->ev.on_entry(g->arg, &en);
+    return rc != 0 ? err_set(e, rc, "the indexes name too much, see max_entries") : 0;
+}
+
 /* --- the rest --- */
 
 static unsigned http_window(const struct engine *eg)
@@ -198,6 +214,7 @@ static void http_close(struct engine **gp)
     if (g->lister->free != NULL) {
         g->lister->free(g);
     }
+    heads_free(&g->heads);
     LIST_EACH (&g->docs, it) {
         struct doc *d = LIST_ITEM(it, struct doc, node);
         doc_free(&d);

@@ -13,30 +13,49 @@
 #include "common/base/arena.h"
 #include "common/base/list.h"
 #include "common/hash/git_oid.h"
+#include "server/sync/http/heads.h"
+#include "server/sync/http/keep.h"
+#include "server/sync/sum.h"
 #include "server/sync/engine.h"
 
 struct http_engine;
 
-/* One document in memory, of a known maximum. */
+/* One document, in memory or kept in the store, of a known maximum. */
+struct doc_want {
+    const char *url;
+    struct slice via;   /* the page that named the URL; p == NULL: the settings did */
+    const char *accept; /* or NULL */
+    uint64_t max_bytes;
+    /* Into the store, as the run's file of this path (keep.h): `keep` then has it, and `body` nothing. NULL: in memory. */
+    const char *keep_as;
+    /* A doc's validator: the same document is E_EXISTS, another E_CHANGED, and neither is read. NULL: it is. */
+    const char *unlike;
+};
+
 struct doc {
     struct list node; /* in the engine's list while it comes */
     struct http_engine *g;
     struct fetch *fetch;
     struct event *retry;
     struct buf body;
-    char *url, *accept, *via;
+    struct keep *keep; /* or NULL */
+    char *url, *accept, *unlike, *via;
     char *final_url; /* after redirects */
     char *content_type;
-    char *next; /* URL of what its Link names as "next", at the same origin; or NULL */
+    char *next;      /* URL of what its Link names as "next", at the same origin; or NULL */
+    char *validator; /* ETag, else Last-Modified; "" */
+    int64_t mtime_ns;
     unsigned tries;
     int status;
-    bool gone; /* 404 and the like: rc E_NOTFOUND */
     struct err why;
     struct err no;                       /* the upstream's own words for its status */
     void (*done)(struct doc *d, int rc); /* then doc_free(): it is not freed by itself */
     void *arg;
 };
-/* Retries what may pass. url is copied. done() never runs inside. */
+/* Retries what may pass. Texts are copied. done() never runs inside. */
+struct doc *doc_open(struct http_engine *g, const struct doc_want *w,
+                     void (*done)(struct doc *d, int rc), void *arg);
+/* In memory, and no more. */
 struct doc *doc_ask(struct http_engine *g, const char *url, const char *accept, size_t max_bytes,
                     void (*done)(struct doc *d, int rc), void *arg);
 /* via: the page that named the URL; p == NULL: the settings did. */
@@ -65,7 +84,7 @@ struct lister {
     void (*source)(struct http_engine *g, const struct sync_entry *en, struct source *out);
 };
 extern const struct lister lister_index, lister_sums, lister_debian, lister_bucket, lister_hf,
-    lister_pypi;
+    lister_pypi, lister_conda, lister_rpm;
 extern const struct engine_ops engine_http, engine_s3;
 
 struct http_engine {
@@ -84,6 +103,7 @@ struct http_engine {
     struct err why;      /* of a lister, on its way to http_listed() */
     uint64_t list_bytes; /* of documents so far */
     struct buf cursor;
+    struct heads *heads; /* or NULL */
     struct doc *probe_doc;
     struct digest probe_digest;
 };
@@ -97,6 +117,9 @@ enum {
 
 /* The URL of a path below the upstream; a malloc()ed string. */
 char *http_url_of(const struct http_engine *g, struct slice path);
+/* An entry of an index. SUM_NONE and UINT64_MAX: it does not say. ref: REF_*. */
+MUST_USE int http_give(struct http_engine *g, struct slice path, uint64_t size_bytes,
+                       const struct sum *sum, uint64_t ref, struct err *e);
 /* Ends the list; the lister gives nothing after it. */
 void http_listed(struct http_engine *g, int rc, const struct err *why,
                  const struct engine_listed *l);

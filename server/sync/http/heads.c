@@ -1,0 +1,156 @@
+#include "server/sync/http/heads.h"
+
+#include <stdlib.h>
+
+#include "common/base/be.h"
+#include "server/sync/http/http_engine.h"
+
+/* The cursor: version 2, SHA-256 of the settings, then of each document its path and its validator, u16 and text. Beside the
+ * 32 bytes of a probe's digest it is never mistaken. */
+enum { CURSOR_ROOM = 4096, HEAD = 1 + DIGEST_BYTES };
+
+struct heads {
+    struct http_engine *g;
+    struct buf cursor;
+    size_t at; /* the next document's place in it */
+    struct doc *doc;
+};
+
+static void free_one(struct heads *h)
+{
+    doc_free(&h->doc);
+    buf_free(&h->cursor);
+    free(h);
+}
+
+void heads_free(struct heads **hp)
+{
+    struct heads *h = *hp;
+
+    *hp = NULL;
+    if (h != NULL) {
+        free_one(h);
+    }
+}
+
+static void begin(struct buf *b, struct slice settings)
+{
+    struct digest d;
+
+    digest_of(settings, &d);
+    buf_clear(b);
+    buf_byte(b, 2);
+    buf_add(b, d.b, DIGEST_BYTES);
+}
+
+static void add_text(struct buf *b, struct slice s)
+{
+    char n[2];
+
+    be_put(n, 2, s.n);
+    buf_add(b, n, 2);
+    buf_adds(b, s);
+}
+
+void heads_begin(struct http_engine *g, struct slice settings)
+{
+    if (g->probe == NULL) { /* else that file tells */
+        begin(&g->cursor, settings);
+    }
+}
+
+void heads_note(struct http_engine *g, struct slice path, const char *validator)
+{
+    struct slice v = slice_str(validator);
+
+    if (g->probe != NULL || g->cursor.n == 0) {
+        return; /* it has been given up */
+    }
+    if (v.n != 0 && g->cursor.n + path.n + v.n + 4 <= CURSOR_ROOM) {
+        add_text(&g->cursor, path);
+        add_text(&g->cursor, v);
+    } else {
+        buf_clear(&g->cursor);
+    }
+}
+
+/* --- the questions, one after the other --- */
+
+static bool read_text(struct heads *h, struct slice *out)
+{
+    size_t n;
+
+    if (h->at + 2 > h->cursor.n) {
+        return false;
+    }
+    n = (size_t)be_get(h->cursor.p + h->at, 2);
+    if (n > h->cursor.n - h->at - 2) {
+        return false;
+    }
+    *out = slice_of(h->cursor.p + h->at + 2, n);
+    h->at += 2 + n;
+    return true;
+}
+
+static void answer(struct http_engine *g, enum probe_answer a)
+{
+    heads_free(&g->heads);
+    g->ev.on_probe(g->arg, a);
+}
+
+static bool ask(struct heads *h);
+
+static void on_doc(struct doc *d, int rc)
+{
+    struct heads *h = d->arg;
+    struct http_engine *g = h->g;
+    bool whole = h->at == h->cursor.n;
+
+    doc_free(&h->doc);
+    if (rc != E_EXISTS) {
+        answer(g, rc == E_CHANGED ? PROBE_CHANGED : PROBE_UNKNOWN);
+    } else if (!ask(h)) {
+        answer(g, whole ? PROBE_SAME : PROBE_UNKNOWN);
+    }
+}
+
+static bool ask(struct heads *h)
+{
+    struct slice path, validator;
+    struct doc_want w = {0};
+    struct arena a = {0};
+    char *url;
+
+    if (!read_text(h, &path) || !read_text(h, &validator)) {
+        return false;
+    }
+    url = http_url_of(h->g, path);
+    w.url = url;
+    w.unlike = arena_cstr(&a, validator);
+    h->doc = doc_open(h->g, &w, on_doc, h);
+    free(url);
+    arena_fini(&a);
+    return true;
+}
+
+static void unknown(struct http_engine *g)
+{
+    answer(g, PROBE_UNKNOWN);
+}
+
+void heads_probe(struct http_engine *g, struct slice settings, struct slice cursor)
+{
+    struct heads *h = NEW(struct heads);
+    struct buf wanted = BUF_INIT(CURSOR_ROOM);
+
+    h->g = g;
+    h->cursor = BUF_INIT(CURSOR_ROOM);
+    buf_adds(&h->cursor, cursor);
+    h->at = HEAD;
+    g->heads = h;
+    begin(&wanted, settings);
+    if (!slice_starts(cursor, buf_slice(&wanted)) || !ask(h)) {
+        http_soon(g, unknown);
+    }
+    buf_free(&wanted);
+}

@@ -74,6 +74,15 @@ int blob_open_file(struct store *s, const struct digest *d, uint64_t size_bytes,
     return 0;
 }
 
+struct blob *blob_of_fd(int fd, uint64_t size_bytes)
+{
+    const struct digest none = {{0}};
+    struct blob *b = blob_new(&none, size_bytes, 0);
+
+    b->fd = fd;
+    return b;
+}
+
 static int open_inline(struct store *s, const struct digest *d, const struct blob_row *r,
                        struct blob **out, struct err *e)
 {

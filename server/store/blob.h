@@ -39,6 +39,9 @@ MUST_USE int stage_open(struct store *s, uint64_t expect_bytes, bool named, stru
 MUST_USE int stage_resume(struct store *s, uint64_t id, uint64_t expect_bytes, struct stage **out,
                           struct err *e);
 uint64_t stage_id(const struct stage *st); /* 0 when not named */
+/* What stands in [0, size_bytes) of it now, to be read: a handle without a digest. */
+MUST_USE int stage_peek(const struct stage *st, uint64_t size_bytes, struct blob **out,
+                        struct err *e);
 enum { STAGE_KEY_BYTES = 8 };
 void stage_key(uint64_t id, char key[STAGE_KEY_BYTES]); /* of its row in TABLE_PARTIAL */
 int stage_fd(const struct stage *st); /* read/write; stays open while the stage or a dup lives */

@@ -193,6 +193,18 @@ int stage_fd(const struct stage *st)
     return st->fd;
 }
 
+int stage_peek(const struct stage *st, uint64_t size_bytes, struct blob **out, struct err *e)
+{
+    int fd = fcntl(st->fd, F_DUPFD_CLOEXEC, 0);
+
+    *out = NULL;
+    if (fd == -1) {
+        return err_sys(e, "a stage");
+    }
+    *out = blob_of_fd(fd, size_bytes);
+    return 0;
+}
+
 static void stage_free(struct stage **sp)
 {
     struct stage *st = *sp;

@@ -86,6 +86,7 @@ struct take_want {
      * that the rest belongs to them, else it begins at 0. */
     uint64_t have_bytes;
     struct slice validator;
+    bool basis_begins; /* the basis is the beginning of the very file (engine_ops.from_basis) */
     bool unchanged_is_fine; /* the bytes of `validator` are here whole: "the same" is an answer */
 };
 
@@ -97,6 +98,7 @@ struct take_got {
     bool digest_known;      /* the upstream says what the bytes' SHA-256 is */
     struct digest digest;
     uint64_t beside_bytes; /* that came for it and are none of it */
+    uint64_t copied_bytes;  /* of what was given: from the basis, and not told as copied */
 };
 
 struct take_events {
@@ -117,6 +119,8 @@ struct take; /* one under way; each engine's own */
 struct engine_ops {
     const char *name;           /* "http", "rsync": as `engine =` says it */
     const char *const *schemes; /* of URLs, NULL behind the last: "rsync", "rsyncs" */
+    /* It never goes on behind have_bytes: what a former run left is given as the basis. */
+    bool from_basis;
     /* Begins nothing on the wire. E_CONFIG, E_INVALID: the URL or the site cannot be. */
     int (*open)(const struct engine_site *site, const struct engine_events *ev, void *arg,
                 struct engine **out, struct err *e);

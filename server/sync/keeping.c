@@ -281,6 +281,19 @@ void keeping_leave(struct taking *t)
     }
 }
 
+/* The engine copies what still fits from what is here. It stays until all has come: another cut leaves the longer one. */
+static void begin_from(struct taking *t, const struct part *p)
+{
+    struct blob *b = NULL;
+
+    if (stage_peek(t->stage, p->seen.size_bytes, &b, NULL) == 0) {
+        blob_release(&t->basis);
+        t->basis = b;
+        t->basis_begins = true;
+    }
+    stage_park(&t->stage);
+}
+
 bool keeping_resume(struct taking *t, struct list *parts)
 {
     struct run *r = t->all->run;
@@ -294,6 +307,11 @@ bool keeping_resume(struct taking *t, struct list *parts)
     if (!part_fits(p, &t->entry, r->site.url) || p->seen.size_bytes < LEAST_BYTES ||
         stage_resume(r->world.store, p->stage_id, p->seen.listed_size, &t->stage, &e) != 0) {
         part_drop(r->world.store, &p);
+        return false;
+    }
+    if (r->ops->from_basis) {
+        begin_from(t, p);
+        list_push_back(parts, &p->node);
         return false;
     }
     buf_adds(&t->validator, p->seen.validator);

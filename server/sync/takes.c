@@ -133,6 +133,7 @@ static void on_done(void *arg, int rc, const struct err *why, const struct take_
         lock_take(&x->run->lock);
         x->run->look.wire_bytes += got->beside_bytes;
         lock_drop(&x->run->lock);
+        taking_copied(t, got->copied_bytes);
         if (got->absent) {
             x->run->plan.fate[t->index] = FATE_DROP;
             x->done++;
@@ -176,6 +177,7 @@ void takes_ask(struct taking *t)
     struct run *r = t->all->run;
     struct take_want w = {.entry = &t->entry,
                           .basis = t->basis,
+                          .basis_begins = t->basis_begins,
                           .have_bytes = t->at,
                           .validator = buf_slice(&t->validator)};
 

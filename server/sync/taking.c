@@ -96,6 +96,15 @@ void taking_counted(struct taking *t, uint64_t bytes)
     lock_drop(&r->lock);
 }
 
+void taking_copied(struct taking *t, uint64_t bytes)
+{
+    struct run *r = t->all->run;
+
+    lock_take(&r->lock);
+    r->look.wire_bytes -= min_u64(bytes, r->look.wire_bytes);
+    lock_drop(&r->lock);
+}
+
 static void count_bytes(struct run *r, uint64_t n, bool copied)
 {
     lock_take(&r->lock);

@@ -32,6 +32,7 @@ struct taking {       /* one file under way */
     struct seen old_seen;
     struct buf old_row; /* what old_seen points into */
     struct blob *basis;
+    bool basis_begins;       /* it is what a former run left */
     struct keeping *keeping; /* a job that reads the stage; or NULL */
     bool has_row;            /* in TABLE_PARTIAL, for kept_bytes of the stage */
     bool seal_due;           /* when that job has ended */
@@ -59,6 +60,7 @@ void taking_free(struct taking *t);
 /* Nothing of it has come. */
 void taking_begin_anew(struct taking *t);
 void taking_counted(struct taking *t, uint64_t bytes); /* for those who watch */
+void taking_copied(struct taking *t, uint64_t bytes);  /* of those, not by the wire */
 void taking_timer(struct taking *t, uint64_t ms);
 /* Events of the engine. */
 MUST_USE int taking_on_begin(void *arg, uint64_t at, struct slice validator);
@@ -75,7 +77,7 @@ bool keeping_worth(const struct sync_entry *en);      /* its stage gets a name *
 void keeping_look(struct taking *t, uint64_t now_ms); /* bytes came: saved now and then */
 void keeping_forget(struct taking *t);                /* they are void */
 void keeping_leave(struct taking *t); /* nobody goes on with it for now: what is worth it stays */
-/* True: bytes of an earlier time are being verified, then takes_ask(). */
+/* True: bytes of an earlier time are being verified, then takes_ask(). False: none, or they are the basis. */
 MUST_USE bool keeping_resume(struct taking *t, struct list *parts);
 
 void takes_ask(struct taking *t);

@@ -112,3 +112,36 @@ def test_the_connection_breaks(mirrord, module, after):
     for i in range(40):
         assert m.get(f"/x/file{i:02}").body == (tree / f"file{i:02}").read_bytes()
     way.listener.close()
+
+
+def test_a_large_file_goes_on_where_it_was_cut(mirrord, module):
+    """rsync cannot begin in the middle: what came is the basis of a delta, whatever deltas brought before."""
+    port, tree = module
+    (tree / "large").write_bytes(os.urandom(12 << 20))
+    way = Cutting(port, 9 << 20, 1)
+    m = mirrord(CONFIG.format(way.port))
+    done = run(m)
+    assert done["outcome"] == "published" and done["attempts"] == 2, done
+    assert m.metric("mirrord_sync_received_bytes_total") < 13 << 20
+    assert m.get("/x/large").body == (tree / "large").read_bytes()
+    assert not list((m.state / "partial").iterdir())
+    m.ctl("verify", "--deep")
+    way.listener.close()
+
+
+def test_a_large_file_goes_on_after_a_kill(mirrord, module):
+    port, tree = module
+    (tree / "large").write_bytes(os.urandom(8 << 20) * 12)
+    m = mirrord(CONFIG.format(port))
+    m.stop()
+    m.env = {"MIRROR_CRASH_AT": "sync.kept"}
+    m.start()
+    m.env = {}
+    m.ctl("sync", "run", "x", "--wait", check=False)
+    assert m.child.wait(60) == -9
+    m.child = None
+    m.start()
+    done = run(m)
+    assert done["outcome"] == "published" and done["wire_bytes"] < 34 << 20
+    assert m.get("/x/large").body == (tree / "large").read_bytes()
+    m.ctl("verify", "--deep")

@@ -25,6 +25,7 @@ struct take {
     struct blob *basis;
     uint64_t came_bytes;
     uint64_t found_bytes; /* of those, in the basis */
+    bool begins;          /* the basis is the beginning of the file */
     unsigned class;       /* delta.h */
 };
 
@@ -168,7 +169,7 @@ int rsync_read_basis(void *arg, uint64_t off, void *to, size_t n, struct err *e)
 
 static void done(struct take *t, int rc, const struct err *why)
 {
-    struct take_got got = {.mtime_ns = SYNC_TIME_UNKNOWN};
+    struct take_got got = {.mtime_ns = SYNC_TIME_UNKNOWN, .copied_bytes = t->found_bytes};
 
     list_remove(&t->node);
     /* Not as long as it was listed: it changed meanwhile, and the next run has to look again. */
@@ -189,7 +190,7 @@ int rsync_on_end(void *arg, int32_t index, bool good)
     struct err e = {.code = 0};
 
     CHECK(t->index == index);
-    if (good && t->attempt == TRY_DELTA) {
+    if (good && t->attempt == TRY_DELTA && !t->begins) { /* a beginning says nothing of changes */
         delta_learn(&g->delta, t->class, t->found_bytes, t->came_bytes);
     }
     if (good || t->cancelled) {
@@ -245,9 +246,11 @@ struct take *rsync_take(struct engine *g, const struct take_want *w, const struc
                        .listed_bytes = w->entry->size_bytes,
                        .mtime_ns = w->entry->mtime_ns};
     if (w->basis != NULL &&
-        delta_pays(&g->delta, w->entry->path, w->entry->size_bytes, blob_size_bytes(w->basis))) {
+        (w->basis_begins ||
+         delta_pays(&g->delta, w->entry->path, w->entry->size_bytes, blob_size_bytes(w->basis)))) {
         t->class = delta_class(w->entry->path);
         t->basis = blob_hold(w->basis);
+        t->begins = w->basis_begins;
         t->attempt = TRY_DELTA;
     }
     list_push_back(&g->waiting, &t->node);

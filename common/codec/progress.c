@@ -35,11 +35,19 @@ struct progress *progress_open(const char *label)
         return NULL;
     }
     p = NEW(struct progress);
+    progress_name(p, label);
+    return p;
+}
+
+void progress_name(struct progress *p, const char *label)
+{
+    if (p == NULL) {
+        return;
+    }
     snprintf(p->label, sizeof p->label, "%s", label);
     for (char *c = p->label; *c != '\0'; c++) {
         *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
     }
-    return p;
 }
 
 static void learn_rate(struct progress *p, uint64_t done_bytes, uint64_t took_ms)

@@ -8,8 +8,11 @@
 
 enum { LOOK_MS_LEAST = 2, LOOK_MS_MOST = 100, LOOKS_A_RUN = 32 };
 
+/* The rate and what is left of it are of a run that is fetching, else 0. */
 static void report_members(struct buf *out, const struct run_report *r)
 {
+    uint64_t rate;
+
     jo_u64(out, "run", r->id);
     jo_str(out, "outcome", slice_str(run_outcome_name(r->outcome)));
     jo_str(out, "stage", slice_str(run_stage_name(r->stage)));
@@ -32,6 +35,10 @@ static void report_members(struct buf *out, const struct run_report *r)
     jo_u64(out, "bytes_todo", r->bytes_todo);
     jo_u64(out, "bytes_done", r->bytes_done);
     jo_u64(out, "wire_bytes", r->wire_bytes);
+    rate = r->fetching_ms > 0 ? r->bytes_done * 1000 / r->fetching_ms : 0;
+    jo_u64(out, "rate_bytes_per_s", rate);
+    jo_u64(out, "left_s",
+           rate > 0 && r->bytes_todo > r->bytes_done ? (r->bytes_todo - r->bytes_done) / rate : 0);
     jo_u64(out, "list_memory_bytes", r->memory_bytes);
     jo_u64(out, "seq", r->seq);
     if (r->seq != 0) {
@@ -68,6 +75,7 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct err *
 {
     struct sync_view v;
     uint64_t told = UINT64_MAX, began_ms = clock_now_ms();
+    enum run_stage stage = RUN_WAIT;
     int rc;
 
     for (;;) {
@@ -76,9 +84,11 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct err *
         if (rc != 0 || v.last.id != id || !v.running) {
             break;
         }
-        if (v.last.bytes_done != told && v.last.stage == RUN_FETCH) {
-            told = v.last.bytes_done;
-            if (talk_progress(t, v.last.bytes_done, v.last.bytes_todo) != 0) {
+        if (v.last.bytes_done + v.last.listed != told || v.last.stage != stage) {
+            told = v.last.bytes_done + v.last.listed;
+            stage = v.last.stage;
+            report_members(talk_row(t), &v.last);
+            if (talk_row_end(t) != 0) {
                 return err_set(e, E_CANCELLED, "nobody waits any more, the run goes on");
             }
         }

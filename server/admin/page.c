@@ -100,6 +100,17 @@ static void write_sync(struct view *v, const struct sync_view *s)
              s->head.seq, s->head.entries);
     size(v, s->head.bytes);
     buf_str(v->out, "<td>");
+    if (s->running && s->last.stage == RUN_FETCH) {
+        buf_addf(v->out, "%" PRIu64 " of %" PRIu64 " files, ", s->last.files_done,
+                 s->last.files_todo);
+        size(v, s->last.bytes_done);
+        buf_str(v->out, " of ");
+        size(v, s->last.bytes_todo);
+    } else if (s->ever && s->last.ended_unix_s != 0) {
+        buf_str(v->out, "last run ");
+        write_ago(v, s->last.ended_unix_s, false);
+        buf_addf(v->out, ": %s ", run_outcome_name(s->last.outcome));
+    }
     if (bad && seen) {
         html(v->out, slice_str(s->last.why));
     }

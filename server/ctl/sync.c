@@ -64,10 +64,63 @@ static void run_row(struct table *t, const json_t *row)
     table_text(t, row, "why");
 }
 
+static void tell_running(const struct ctl *c, const json_t *r)
+{
+    char done[UNITS_TEXT], todo[UNITS_TEXT], rate[UNITS_TEXT], left[UNITS_TEXT];
+
+    size_format(get_u64(r, "bytes_done"), done);
+    size_format(get_u64(r, "bytes_todo"), todo);
+    size_format(get_u64(r, "rate_bytes_per_s"), rate);
+    span_format(get_u64(r, "left_s") * 1000, left);
+    say(c, "run %" PRIu64 " is at stage %s, from %s: %" PRIu64 " listed", get_u64(r, "run"),
+        get_str(r, "stage"), get_str(r, "upstream"), get_u64(r, "listed"));
+    if (get_u64(r, "files_todo") != 0) {
+        say(c, ", %" PRIu64 " of %" PRIu64 " files, %s of %s", get_u64(r, "files_done"),
+            get_u64(r, "files_todo"), done, todo);
+    }
+    if (get_u64(r, "rate_bytes_per_s") != 0) {
+        say(c, ", %s/s, %s left", rate, left);
+    }
+    say(c, "\n");
+}
+
+/* What is held waits for a word: which one. */
+static void tell_held(const struct ctl *c, uint64_t seq, const char *why)
+{
+    say(c,
+        "v%" PRIu64 " is held%s%s: `mirrorctl snapshot diff %s v%" PRIu64
+        "` shows it against what is live, `mirrorctl sync approve %s` publishes it\n",
+        seq, why[0] != '\0' ? ", " : "", why, c->arg[0], seq, c->arg[0]);
+}
+
 int ctl_sync_show(struct ctl *c, struct err *e)
 {
-    return list(c, of_repo(c, "sync.show"),
-                ">RUN,>BEGAN,>TOOK,OUTCOME,ENTRIES,>WIRE,>SAVED,VERSION,WHY", run_row, NULL, e);
+    json_t *ok = NULL;
+    const json_t *last;
+    char span[UNITS_TEXT];
+    uint64_t next, now = clock_unix_s();
+    int rc = list(c, of_repo(c, "sync.show"),
+                  ">RUN,>BEGAN,>TOOK,OUTCOME,ENTRIES,>WIRE,>SAVED,VERSION,WHY", run_row, &ok, e);
+
+    if (rc == 0) {
+        last = json_object_get(ok, "last");
+        next = get_u64(ok, "next_unix_s");
+        if (get_bool(ok, "running")) {
+            tell_running(c, last);
+        } else if (next != 0) {
+            span_format((next > now ? next - now : 0) * 1000, span);
+            say(c, "the next run begins in %s\n", span);
+        }
+        if (get_u64(ok, "held_seq") != 0) {
+            tell_held(c, get_u64(ok, "held_seq"),
+                      strcmp(get_str(last, "outcome"), "held") == 0 ? get_str(last, "why") : "");
+        }
+        if (get_bool(ok, "paused")) {
+            say(c, "it is paused: `mirrorctl sync resume %s`\n", c->arg[0]);
+        }
+    }
+    json_decref(ok);
+    return rc;
 }
 
 static void line_row(void *arg, const json_t *row)
@@ -112,9 +165,44 @@ int ctl_sync_logs(struct ctl *c, struct err *e)
     return rc;
 }
 
-static void on_progress(void *arg, uint64_t done, uint64_t total)
+struct watch { /* a run that is waited for */
+    const struct ctl *ctl;
+    struct progress *bar;
+    char stage[16];
+};
+
+/* What it is at: "debian: fetch 12/100 files". */
+static void describe(const struct ctl *c, const json_t *r, char *out, size_t room)
 {
-    progress_draw(arg, done, total, clock_now_ms());
+    const char *stage = get_str(r, "stage");
+
+    if (strcmp(stage, "fetch") == 0) {
+        snprintf(out, room, "%s: fetch %" PRIu64 "/%" PRIu64 " files", c->arg[0],
+                 get_u64(r, "files_done"), get_u64(r, "files_todo"));
+    } else if (strcmp(stage, "list") == 0) {
+        snprintf(out, room, "%s: list %" PRIu64 " entries", c->arg[0], get_u64(r, "listed"));
+    } else {
+        snprintf(out, room, "%s: %s", c->arg[0], stage);
+    }
+}
+
+/* A bar on a terminal; elsewhere a line for each stage, on stderr. */
+static void on_run(void *arg, const json_t *r)
+{
+    struct watch *w = arg;
+    bool fetch = strcmp(get_str(r, "stage"), "fetch") == 0;
+    char label[64];
+
+    describe(w->ctl, r, label, sizeof label);
+    if (w->bar != NULL) {
+        progress_name(w->bar, label);
+        progress_draw(w->bar, get_u64(r, "bytes_done"),
+                      fetch ? get_u64(r, "bytes_todo") : UINT64_MAX, clock_now_ms());
+    } else if (strcmp(w->stage, get_str(r, "stage")) != 0) {
+        snprintf(w->stage, sizeof w->stage, "%s", get_str(r, "stage"));
+        fprintf(stderr, "%s%s%s\n", label, fetch ? ", from " : "",
+                fetch ? get_str(r, "upstream") : "");
+    }
 }
 
 /* What people want to know of a run, in one line. */
@@ -136,31 +224,54 @@ static void tell(const struct ctl *c, const json_t *r)
         say(c, "it would fetch %" PRIu64 " files, %s\n", get_u64(r, "files_todo"), bytes);
     }
     if (strcmp(outcome, "held") == 0) {
-        say(c,
-            "`mirrorctl snapshot diff %s v%" PRIu64 "` shows it against what is live, `mirrorctl "
-            "sync approve %s` publishes it\n",
-            c->arg[0], get_u64(r, "seq"), c->arg[0]);
+        tell_held(c, get_u64(r, "seq"), "");
     }
+}
+
+static void plan_row(void *arg, const json_t *row)
+{
+    const char *text = get_str(row, "text");
+
+    (void)arg;
+    if (text[0] != '\0' && strchr("+~-", text[0]) != NULL && text[1] == ' ') {
+        puts(text);
+    }
+}
+
+/* A dry run's log says entry by entry what would change. */
+static int print_plan(struct ctl *c, uint64_t run, struct err *e)
+{
+    json_t *req = of_repo(c, "sync.logs"), *ok = NULL;
+    int rc;
+
+    json_object_set_new(req, "run", json_integer((json_int_t)run));
+    rc = ask(c, req, c->quiet ? NULL : plan_row, NULL, NULL, &ok, e);
+    json_decref(ok);
+    return rc;
 }
 
 int ctl_sync_run(struct ctl *c, struct err *e)
 {
     json_t *req = of_repo(c, "sync.run"), *ok = NULL;
     bool wait = c->wait || c->dry_run; /* a dry run is asked for what it says */
-    struct progress *bar = NULL;
+    struct watch w = {.ctl = c};
+    bool watched = wait && !c->json && !c->quiet;
     const char *outcome;
     int rc;
 
     json_object_set_new(req, "wait", json_boolean(wait));
     json_object_set_new(req, "dry_run", json_boolean(c->dry_run));
     json_object_set_new(req, "force", json_boolean(c->force));
-    if (wait && !c->json && !c->quiet) {
-        bar = progress_open(c->arg[0]);
+    if (watched) {
+        w.bar = progress_open(c->arg[0]);
     }
-    rc = ask(c, req, NULL, on_progress, bar, &ok, e);
-    progress_close(&bar);
+    rc = ask(c, req, watched ? on_run : NULL, NULL, &w, &ok, e);
+    progress_close(&w.bar);
     if (rc == 0 && c->json) {
         print_json(ok);
+    }
+    if (rc == 0 && c->dry_run && !c->json) {
+        rc = print_plan(c, get_u64(ok, "run"), e);
     }
     if (rc == 0 && !wait) {
         say(c, "run %" PRIu64 " of %s has begun\n", get_u64(ok, "run"), c->arg[0]);

@@ -337,6 +337,10 @@ int run_attempt(struct run *r, const struct run_upstream *u, struct err *e)
         rc = plan(r, e);
     }
     if (rc == 0 && r->job->dry) {
+        rc = run_foretell(r, e);
+        if (rc != 0) {
+            return rc;
+        }
         run_outcome(r, RUN_PLANNED, r->head.seq, &r->head.root);
         return 0;
     }

@@ -114,6 +114,7 @@ void run_at(struct run *r, enum run_stage s)
 {
     lock_take(&r->lock);
     r->look.stage = s;
+    r->stage_ms = clock_now_ms();
     lock_drop(&r->lock);
 }
 
@@ -121,6 +122,7 @@ void run_look(struct run *r, struct run_report *out)
 {
     lock_take(&r->lock);
     *out = r->look;
+    out->fetching_ms = r->look.stage == RUN_FETCH ? clock_now_ms() - r->stage_ms : 0;
     lock_drop(&r->lock);
 }
 

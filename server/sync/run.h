@@ -82,6 +82,7 @@ struct run_report {
     struct digest root; /* of what was published or is held */
     uint64_t seq;
     uint64_t memory_bytes; /* of the list */
+    uint64_t fetching_ms;  /* of one under way: since its fetch began */
 };
 
 struct run;

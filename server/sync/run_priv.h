@@ -31,7 +31,8 @@ struct run {
     struct run_report look;
     struct batch *lines; /* of the log, not yet committed */
     uint64_t line;
-    uint64_t told_ms; /* when the log was last committed */
+    uint64_t told_ms;  /* when the log was last committed */
+    uint64_t stage_ms; /* when the stage at hand began; under the lock */
 
     /* one attempt */
     struct engine_site site;
@@ -70,6 +71,8 @@ MUST_USE int run_put_state(struct run *r, struct err *e);
 /* attempt.c */
 MUST_USE int run_attempt(struct run *r, const struct run_upstream *u, struct err *e);
 void run_close_attempt(struct run *r);
+/* foretell.c: the plan, into the log. */
+MUST_USE int run_foretell(struct run *r, struct err *e);
 /* land.c: builds, judges, publishes or parks. */
 MUST_USE int run_land(struct run *r, struct err *e);
 /* takes.c: everything on the plan's todo list; fates become FATE_STAGED, FATE_KEEP or FATE_DROP. */

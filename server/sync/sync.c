@@ -66,9 +66,21 @@ static void look_back(struct sync *s, struct task *t)
     }
 }
 
+/* One whose repo went and whose run has not ended is taken up again: a repo has one run at a time. */
+static struct task *find_ending(struct sync *s, struct slice name)
+{
+    LIST_EACH (&s->tasks, it) {
+        struct task *t = LIST_ITEM(it, struct task, node);
+        if (slice_eqs(name, t->name)) {
+            return t;
+        }
+    }
+    return NULL;
+}
+
 static void task_set(struct sync *s, const char *name, struct setup *u)
 {
-    struct task *t = find(s, slice_str(name));
+    struct task *t = find_ending(s, slice_str(name));
     uint64_t now = clock_unix_s();
 
     if (t != NULL) {

@@ -101,7 +101,9 @@ void taking_copied(struct taking *t, uint64_t bytes)
     struct run *r = t->all->run;
 
     lock_take(&r->lock);
-    r->look.wire_bytes -= min_u64(bytes, r->look.wire_bytes);
+    bytes = min_u64(bytes, r->look.wire_bytes);
+    r->look.wire_bytes -= bytes;
+    r->look.saved_bytes += bytes;
     lock_drop(&r->lock);
 }
 

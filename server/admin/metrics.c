@@ -74,6 +74,22 @@ static void print_sync_runs(struct text *t)
     }
 }
 
+static void print_sync_changes(struct text *t)
+{
+    for (size_t i = 0; i < t->s->syncs; i++) {
+        const struct sync_view *v = &t->s->sync[i];
+        const struct {
+            const char *action;
+            uint64_t entries;
+        } all[] = {
+            {"new", v->fresh}, {"changed", v->changed}, {"gone", v->gone}, {"kept", v->kept}};
+        for (size_t a = 0; a < ARRAY_LEN(all); a++) {
+            buf_addf(t->out, "%s{repo=\"%s\",action=\"%s\"} %" PRIu64 "\n", t->name, v->name,
+                     all[a].action, all[a].entries);
+        }
+    }
+}
+
 #define PRINT_SYNC(what, value)                                                                    \
     static void print_sync_##what(struct text *t)                                                  \
     {                                                                                              \
@@ -83,6 +99,9 @@ static void print_sync_runs(struct text *t)
         }                                                                                          \
     }
 PRINT_SYNC(bytes, v->wire_bytes)
+PRINT_SYNC(files, v->files)
+PRINT_SYNC(attempts, v->attempts_failed)
+PRINT_SYNC(took, v->took_s)
 PRINT_SYNC(running, v->running)
 PRINT_SYNC(held, v->held_seq != 0)
 PRINT_SYNC(failures, v->failures)

@@ -44,6 +44,7 @@ struct sync_conf {
     size_t filter_count;
     uint64_t max_size_bytes; /* of one file; 0: any */
     const char *links;       /* keep, safe, skip */
+    const char *trace;       /* path of our own file in each snapshot; or NULL */
     const char *max_delete;  /* "5%", "40000", or NULL: the usual gate */
     uint32_t parallel;
     uint32_t tries;

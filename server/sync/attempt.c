@@ -8,6 +8,7 @@
 #include "common/os/clock.h"
 #include "common/os/crash.h"
 #include "server/sync/run_priv.h"
+#include "server/sync/trace.h"
 
 enum { FINISH_MS = 10000, PRINT_BYTES = 8 };
 
@@ -39,6 +40,10 @@ static int on_entry(void *arg, const struct sync_entry *en)
     struct sync_entry alone = *en;
     int rc;
 
+    r->updating = r->updating || slice_starts(en->path, SLICE("Archive-Update-in-Progress"));
+    if (r->job->conf->trace != NULL && slice_eqs(en->path, r->job->conf->trace)) {
+        return 0; /* ours takes its place */
+    }
     if (!tree_path_valid(en->path)) {
         r->left_out++;
         return 0;
@@ -223,6 +228,7 @@ static int list(struct run *r, struct err *e)
 
     run_at(r, RUN_LIST);
     r->left_out = r->sifted = 0;
+    r->updating = false;
     r->roster = roster_new(r->job->conf->entries_max);
     r->ops->list(r->engine);
     rc = await(r, e);
@@ -230,6 +236,9 @@ static int list(struct run *r, struct err *e)
         return rc;
     }
     crash_point("sync.list");
+    if (r->updating && strcmp(r->job->conf->profile, "debian") == 0) {
+        return err_set(e, E_BUSY, "the upstream is being updated itself, it says");
+    }
     roster_sort(r->roster, &left_out);
     r->left_out += left_out;
     lock_take(&r->lock);
@@ -245,6 +254,7 @@ static int list(struct run *r, struct err *e)
 static int plan(struct run *r, struct err *e)
 {
     struct plan_of_run *p = &r->plan;
+    bool traced = false;
     int rc;
 
     run_at(r, RUN_PLAN);
@@ -258,6 +268,14 @@ static int plan(struct run *r, struct err *e)
     rc = plan_make(p, e);
     if (rc != 0) {
         return rc;
+    }
+    rc = trace_is_there(p, r->job->conf, &traced, e);
+    if (rc != 0) {
+        return rc;
+    }
+    if (r->job->conf->trace != NULL) {
+        p->own = slice_str(r->job->conf->trace);
+        p->gone -= traced && p->gone != 0;
     }
     plan_order(p, profile_of(r->job->conf));
     crash_point("sync.plan");

@@ -21,7 +21,7 @@ struct builder {
     struct err *e;
 };
 
-static void hold(struct batch *b, struct slice repo, const struct digest *d)
+void build_hold(struct batch *b, struct slice repo, const struct digest *d)
 {
     struct buf key = BUF_INIT(512);
 
@@ -41,7 +41,7 @@ static int flush(struct builder *x)
                        &next.bytes, x->e);
         for (size_t i = 0; rc == 0 && i < x->count; i++) {
             if (!x->edit[i].remove && x->edit[i].entry.type == ENTRY_FILE) {
-                hold(b, x->p->repo, &x->edit[i].entry.digest);
+                build_hold(b, x->p->repo, &x->edit[i].entry.digest);
             }
         }
         if (rc == 0) {
@@ -82,6 +82,9 @@ static int on_old(void *arg, const struct entry *en)
     struct leaving *l = arg;
     struct roster *r = l->x->p->roster;
 
+    if (slice_eq(en->path, l->x->p->own)) {
+        return 0;
+    }
     while (l->at < roster_count(r)) {
         struct sync_entry listed;
         int order;
@@ -287,7 +290,7 @@ static int hold_again(struct settling *x, const struct digest *d)
     holder_key(&x->key, d, x->p->repo, 't', SLICE(SYNC_TREE));
     rc = store_get(x->p->store, TABLE_HOLDER, buf_slice(&x->key), &x->row, x->e);
     if (rc == E_NOTFOUND) {
-        hold(x->b, x->p->repo, d);
+        build_hold(x->b, x->p->repo, d);
     }
     return rc == E_NOTFOUND ? 0 : rc;
 }

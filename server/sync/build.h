@@ -16,6 +16,8 @@ struct built {
     uint64_t entries, bytes;
 };
 
+/* The tree is among those who refer to the digest. */
+void build_hold(struct batch *b, struct slice repo, const struct digest *d);
 /* keep_gone: what is not listed stays (the upstream could not read all of its own), but for what is not
  * wanted any more. */
 MUST_USE int build_tree(struct plan_of_run *p, bool keep_gone, struct built *out, struct err *e);

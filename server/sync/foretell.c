@@ -29,6 +29,9 @@ static int on_old(void *arg, const struct entry *en)
     struct telling *x = arg;
     struct roster *roster = x->r->plan.roster;
 
+    if (slice_eq(en->path, x->r->plan.own)) {
+        return 0;
+    }
     while (x->at < roster_count(roster)) {
         struct sync_entry listed;
         int order;

@@ -46,6 +46,14 @@ static const char *const *hook_argv(const struct sync_conf *c, enum hook h, size
     return NULL;
 }
 
+bool hook_is_set(const struct sync_conf *c, enum hook h)
+{
+    size_t n = 0;
+
+    (void)hook_argv(c, h, &n);
+    return n != 0;
+}
+
 /* --- what it is told --- */
 
 struct count {

@@ -22,6 +22,7 @@ struct hook_site {
     void *arg;
 };
 
+bool hook_is_set(const struct sync_conf *c, enum hook h);
 /* 0 also when the section names no such program. */
 MUST_USE int hook_run(const struct hook_site *s, const struct sync_conf *c, enum hook h,
                       const char *repo, const struct run_report *r, struct err *e);

@@ -10,14 +10,16 @@
 #include "server/sync/gate.h"
 #include "server/sync/retain.h"
 #include "server/sync/run_priv.h"
+#include "server/sync/trace.h"
 
 static struct slice repo_of(const struct run *r)
 {
     return slice_str(r->job->repo);
 }
 
-/* A snapshot that waits. Without a head there is nothing to compare with: then it is a failure. */
-static int park(struct run *r, const struct built *b, const struct err *reason, struct err *e)
+/* A snapshot that waits; plain: its root before we put anything of ours in, by which it is known again. Without a head there is nothing to compare with: then it is a failure. */
+static int park(struct run *r, const struct built *b, const struct digest *plain,
+                const struct err *reason, struct err *e)
 {
     struct batch *batch = batch_new();
     struct snap sn;
@@ -27,7 +29,7 @@ static int park(struct run *r, const struct built *b, const struct err *reason, 
         batch_free(&batch);
         return err_set(e, E_REFUSED, "%s", reason->text);
     }
-    if (r->state.held_seq != 0 && digest_eq(&r->state.held_root, &b->root)) {
+    if (r->state.held_seq != 0 && digest_eq(&r->state.held_root, plain)) {
         sn.seq = r->state.held_seq; /* as the last time */
         rc = 0;
         batch_free(&batch);
@@ -37,7 +39,7 @@ static int park(struct run *r, const struct built *b, const struct err *reason, 
                        clock_unix_s(), batch, &sn, e);
         if (rc == 0) {
             r->state.held_seq = sn.seq;
-            r->state.held_root = b->root;
+            r->state.held_root = *plain;
             sync_state_put(batch, repo_of(r), &r->state);
             crash_point("sync.park");
             rc = store_commit(r->world.store, &batch, COMMIT_SYNC, e);
@@ -258,8 +260,9 @@ int run_land(struct run *r, struct err *e)
 {
     struct gate_limit limit = {0};
     struct err reason = {0};
+    struct digest plain;
     struct built b;
-    bool held = false;
+    bool held = false, traced = false;
     int rc;
 
     run_at(r, RUN_VERIFY);
@@ -274,8 +277,16 @@ int run_land(struct run *r, struct err *e)
         return rc;
     }
     crash_point("sync.built");
-    if (r->head.seq != 0 && digest_eq(&b.root, &r->head.root)) {
+    plain = b.root;
+    rc = trace_is_there(&r->plan, r->job->conf, &traced, e);
+    if (rc == 0 && traced && r->head.seq != 0 && digest_eq(&b.root, &r->head.root)) {
         return settle_unchanged(r, &b, e);
+    }
+    if (rc == 0 && r->job->conf->trace != NULL) {
+        rc = trace_add(&r->plan, r->job->conf, &r->look, &b, e);
+    }
+    if (rc != 0) {
+        return rc;
     }
     run_at(r, RUN_GATE);
     rc = check_closure(r, &b, e);
@@ -294,7 +305,7 @@ int run_land(struct run *r, struct err *e)
     }
     crash_point("sync.gate");
     if (rc == E_REFUSED) {
-        return park(r, &b, &reason, e);
+        return park(r, &b, &plain, &reason, e);
     }
     run_at(r, RUN_PUBLISH);
     if (rc == 0) {

@@ -265,7 +265,7 @@ static int start_hook(struct run *r, enum hook h, struct err *e)
     const struct hook_site site = {r->base, &r->stopping, say_for_hook, r};
     struct run_report look;
 
-    if (r->job->dry) {
+    if (r->job->dry || !hook_is_set(r->job->conf, h)) {
         return 0;
     }
     run_at(r, RUN_HOOK);

@@ -50,6 +50,7 @@ struct run {
     struct digest told_root;
     char doubt[256]; /* the engine's, or "" */
     uint64_t left_out, sifted;
+    bool updating; /* the list has a sign that the upstream is in the middle of a run of its own */
     char cursor[CURSOR_MAX];
     size_t cursor_bytes;
     struct plan_of_run plan;

@@ -113,6 +113,24 @@ void task_free(struct task *t)
     free(t);
 }
 
+static void count(struct task *t, const struct run_report *last)
+{
+    bool good = last->outcome == RUN_PUBLISHED || last->outcome == RUN_UNCHANGED ||
+                last->outcome == RUN_HELD || last->outcome == RUN_PLANNED ||
+                last->outcome == RUN_STOPPED;
+
+    t->wire_bytes += last->wire_bytes;
+    t->files += last->files_done;
+    if (last->outcome == RUN_PUBLISHED) {
+        t->fresh += last->fresh;
+        t->changed += last->changed;
+        t->gone += last->gone;
+        t->kept += last->kept;
+    }
+    t->attempts_failed += last->attempts - (good && last->attempts != 0);
+    t->took_s = last->ended_unix_s - min_u64(last->started_unix_s, last->ended_unix_s);
+}
+
 /* Joins runs that have ended. The lock is given back meanwhile. */
 static bool reap_one(struct sync *s)
 {
@@ -126,7 +144,7 @@ static bool reap_one(struct sync *s)
         }
         run_look(r, &last);
         t->runs[last.outcome]++;
-        t->wire_bytes += last.wire_bytes;
+        count(t, &last);
         lock_drop(&s->lock);
         run_close(&r);
         lock_take(&s->lock);

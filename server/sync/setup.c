@@ -49,6 +49,7 @@ static void copy_conf(struct arena *a, const struct sync_conf *from, struct sync
     to->list = copy(a, from->list);
     to->profile = copy(a, from->profile);
     to->probe = copy(a, from->probe);
+    to->trace = copy(a, from->trace);
     to->max_delete = copy(a, from->max_delete);
     to->links = copy(a, from->links);
     copy_list(a, &to->filter, to->filter_count);
@@ -250,6 +251,9 @@ int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
             return err_set(e, E_CONFIG, "subdirs: \"%.60s\" is no path below the origin",
                            c->subdirs[i]);
         }
+    }
+    if (c->trace != NULL && !tree_path_valid(slice_str(c->trace))) {
+        return err_set(e, E_CONFIG, "trace = \"%.80s\" is no path below the repo", c->trace);
     }
     for (size_t i = 0; i < c->suites_count; i++) {
         if (!tree_path_valid(slice_str(c->suites[i])) || strlen(c->suites[i]) > 200) {

@@ -42,11 +42,13 @@ struct sync_view {
     bool running, paused, waiting; /* waiting: due, others come first */
     uint64_t next_unix_s;          /* 0: none is planned */
     uint64_t held_seq, failures, last_ok_unix_s;
-    uint64_t runs[RUN_INTERRUPTED + 1]; /* since the start, by outcome */
-    uint64_t wire_bytes;                /* likewise, of runs that have ended */
-    bool ever;                          /* `last` counts */
-    struct run_report last;             /* or the one under way */
-    struct snap head;                   /* seq 0: none */
+    uint64_t runs[RUN_INTERRUPTED + 1];         /* since the start, by outcome */
+    uint64_t wire_bytes;                        /* likewise, of runs that have ended, as are: */
+    uint64_t fresh, changed, gone, kept, files; /* entries; files that were fetched */
+    uint64_t attempts_failed, took_s;           /* took_s: of the last one */
+    bool ever;                                  /* `last` counts */
+    struct run_report last;                     /* or the one under way */
+    struct snap head;                           /* seq 0: none */
 };
 MUST_USE int sync_look(struct sync *s, struct slice repo, struct sync_view *out, struct err *e);
 /* As it was a second ago, from memory: for loops. At most `room` of them. */

@@ -24,6 +24,7 @@ struct task { /* one repo */
     uint64_t last_id;
     uint64_t runs[RUN_INTERRUPTED + 1];
     uint64_t wire_bytes;
+    uint64_t fresh, changed, gone, kept, files, attempts_failed, took_s;
 };
 
 struct sync {

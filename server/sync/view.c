@@ -15,6 +15,13 @@ static int view_of(struct sync *s, struct task *t, struct sync_view *v, struct e
                             .next_unix_s = t->next_unix_s};
     memcpy(v->runs, t->runs, sizeof v->runs);
     v->wire_bytes = t->wire_bytes;
+    v->fresh = t->fresh;
+    v->changed = t->changed;
+    v->gone = t->gone;
+    v->kept = t->kept;
+    v->files = t->files;
+    v->attempts_failed = t->attempts_failed;
+    v->took_s = t->took_s;
     snprintf(v->name, sizeof v->name, "%s", t->name);
     snprintf(v->upstream, sizeof v->upstream, "%s", t->setup->job.upstream[0].url);
     snprintf(v->schedule, sizeof v->schedule, "%s",

@@ -4,6 +4,7 @@ import os
 import pathlib
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -145,3 +146,82 @@ def test_a_large_file_goes_on_after_a_kill(mirrord, module):
     assert done["outcome"] == "published" and done["wire_bytes"] < 34 << 20
     assert m.get("/x/large").body == (tree / "large").read_bytes()
     m.ctl("verify", "--deep")
+
+
+def test_busy_peers_are_asked_again(mirrord, module):
+    """"max connections" is no failure while there are tries left; what will never be had is not asked for twice."""
+    port, tree = module
+    (tree / "file").write_bytes(b"1")
+    busy = socket.create_server(("127.0.0.1", 0))
+    seen = []
+
+    def refuse():
+        while True:
+            try:
+                client, _ = busy.accept()
+            except OSError:
+                return
+            seen.append(1)
+            client.sendall(b"@RSYNCD: 31.0 sha512 sha256 sha1 md5 md4\n")
+            client.recv(4096)
+            client.sendall(b"@ERROR: max connections (1) reached -- try again later\n")
+            client.close()
+    threading.Thread(target=refuse, daemon=True).start()
+    settings = f'upstreams = {{"rsync://127.0.0.1:{port}/m/"}}'
+    m = mirrord(CONFIG.format(busy.getsockname()[1]).replace("tries = 2", "tries = 2 " + settings))
+    done = run(m)
+    assert done["outcome"] == "published" and done["attempts"] == 2 and len(seen) == 1
+    assert m.ctl_json("sync", "ls")[0]["failures"] == 0
+    m.config = CONFIG.format(busy.getsockname()[1])
+    m.reload()
+    failed = run(m, rc=69)
+    assert failed["attempts"] == 2 and "max connections" in failed["why"]
+    assert m.get("/x/file").body == b"1"
+    m.config = CONFIG.format(port).replace("/m/", "/none/")
+    m.reload()
+    failed = run(m, rc=69)
+    assert failed["attempts"] == 1 and "none" in failed["why"]
+    busy.close()
+
+
+def test_an_upstream_in_the_middle_of_its_own_run(mirrord, module):
+    port, tree = module
+    (tree / "file").write_bytes(b"1")
+    m = mirrord(CONFIG.format(port).replace("sync {", 'sync { profile = debian'))
+    (tree / "Archive-Update-in-Progress-a.example").write_bytes(b"")
+    failed = run(m, rc=69)
+    assert failed["attempts"] == 2 and "being updated" in failed["why"]
+    (tree / "Archive-Update-in-Progress-a.example").unlink()
+    assert run(m)["outcome"] == "published"
+
+
+def test_what_the_upstream_cannot_read_stays(mirrord, client):
+    """Its daemon says io_error: nothing is removed in this run, nor is it when it is gone for good in the same list."""
+    if os.geteuid() != 0:
+        pytest.skip("a daemon that may not read needs root to be one")
+    program, port = client("rsync"), free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        tree = pathlib.Path(folder, "tree")
+        (tree / "secret").mkdir(parents=True)
+        (tree / "secret/file").write_bytes(b"1")
+        (tree / "gone").write_bytes(b"2")
+        (tree / "file").write_bytes(b"3")
+        os.chmod(folder, 0o755)
+        conf = pathlib.Path(folder, "conf")
+        conf.write_text(f"use chroot = no\nport = {port}\naddress = 127.0.0.1\nuid = nobody\ngid = nogroup\n"
+                        f"log file = {folder}/log\n[m]\npath = {tree}\nread only = yes\n")
+        child = subprocess.Popen([program, "--daemon", "--no-detach", f"--config={conf}"], stdin=subprocess.DEVNULL)
+        try:
+            m = mirrord(CONFIG.format(port).replace("tries = 2", "tries = 5"))
+            assert run(m)["outcome"] == "published"
+            (tree / "secret").chmod(0o700)
+            (tree / "gone").unlink()
+            (tree / "new").write_bytes(b"4")
+            done = run(m)
+            assert done["outcome"] == "published" and done["gone"] == 0
+            assert [m.get(f"/x/{p}").status for p in ("secret/file", "gone", "new")] == [200, 200, 200]
+            (tree / "secret").chmod(0o755)
+            assert run(m)["gone"] == 1 and m.get("/x/gone").status == 404
+        finally:
+            child.terminate()
+            child.wait()

@@ -71,7 +71,8 @@ static void view_members(struct buf *out, const struct sync_view *v)
 }
 
 /* Until the run is over, or the client has left; the run itself goes on then. */
-static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct err *e)
+static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_report *out,
+                    struct err *e)
 {
     struct sync_view v;
     uint64_t told = UINT64_MAX, began_ms = clock_now_ms();
@@ -94,6 +95,11 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct err *
         }
         usleep(1000 * (unsigned)min_u64(max_u64(share_ms, LOOK_MS_LEAST), LOOK_MS_MOST));
     }
+    if (rc == 0 && v.last.id == id) {
+        *out = v.last; /* also where there was no room to write it down */
+    } else if (rc == 0) {
+        rc = history_get(t->d->store, repo, id, out, e);
+    }
     return rc;
 }
 
@@ -112,10 +118,7 @@ int verb_sync_run(struct talk *t, struct err *e)
         return 0;
     }
     if (rc == 0) {
-        rc = wait_for(t, repo, id, e);
-    }
-    if (rc == 0) {
-        rc = history_get(t->d->store, repo, id, &r, e);
+        rc = wait_for(t, repo, id, &r, e);
     }
     if (rc == 0) {
         report_members(t->result, &r);

@@ -62,7 +62,7 @@ int run_mirrord(char *const argv[], struct err *e);
 
 /* --- showing --- */
 
-enum { TABLE_COLUMNS = 8, TABLE_TITLE = 16 };
+enum { TABLE_COLUMNS = 10, TABLE_TITLE = 16 };
 struct table {
     struct ctl *ctl;
     size_t columns;

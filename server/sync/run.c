@@ -193,7 +193,8 @@ static void fail_run(struct run *r, int rc, const struct err *why)
 
     lock_take(&r->lock);
     r->look.outcome = rc == E_CANCELLED ? RUN_STOPPED : RUN_FAILED;
-    snprintf(r->look.why, sizeof r->look.why, "%s",
+    snprintf(r->look.why, sizeof r->look.why, "%s%s",
+             rc == E_NOSPACE ? "no space left here, make room: " : "",
              why->text[0] != '\0' ? why->text : err_plain(rc));
     lock_drop(&r->lock);
     run_say(r, "%s: %s", run_outcome_name(r->look.outcome), r->look.why);

@@ -36,8 +36,8 @@ static void on_run_ended(void *arg, struct run *r)
 {
     struct task *t = arg;
 
-    (void)r;
     lock_take(&t->sync->lock);
+    run_look(r, &t->last);
     t->ended = true;
     cond_broadcast(&t->sync->news);
     lock_drop(&t->sync->lock);

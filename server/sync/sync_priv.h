@@ -22,6 +22,8 @@ struct task { /* one repo */
     bool due;
     uint64_t next_unix_s; /* 0: never */
     uint64_t last_id;
+    struct run_report
+        last; /* of this life: the disk may have been too full for its row. id 0: none */
     uint64_t runs[RUN_INTERRUPTED + 1];
     uint64_t wire_bytes;
     uint64_t fresh, changed, gone, kept, files, attempts_failed, took_s;

@@ -172,7 +172,8 @@ static void answer_digest(struct desk *d, struct exchange *x, struct visit *v, s
         refuse(x, 404, "not a SHA-256 in hex\n");
         return;
     }
-    digest_start(call_new(d, x, v, d->set->repo[0], SLICE_NONE), &ds, false);
+    digest_start(call_new(d, x, v, d->set->repo[0], slice_first(exchange_req(x)->path, 0)), &ds,
+                 false);
 }
 
 /* --- the rest is text made on the spot --- */

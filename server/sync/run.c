@@ -136,6 +136,16 @@ bool run_is_busy(struct run *r)
     return busy;
 }
 
+bool run_is_over(struct run *r)
+{
+    bool over;
+
+    lock_take(&r->lock);
+    over = r->look.ended_unix_s != 0 && r->look.stage != RUN_HOOK;
+    lock_drop(&r->lock);
+    return over;
+}
+
 /* --- the loop --- */
 
 int run_turn(struct run *r, const bool *done, struct err *e)

@@ -92,6 +92,7 @@ struct run *run_open(const struct run_world *w, const struct run_job *job, uint6
 void run_stop(struct run *r);
 void run_look(struct run *r, struct run_report *out);
 bool run_is_busy(struct run *r); /* it takes an upstream's time, not only an operator's program */
+bool run_is_over(struct run *r); /* its outcome is told, and no operator's program runs */
 void run_close(struct run **rp);
 
 const char *run_stage_name(enum run_stage s);

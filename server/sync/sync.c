@@ -209,6 +209,11 @@ int sync_start(struct sync *s, struct slice repo, bool dry, bool force, uint64_t
 
     lock_take(&s->lock);
     rc = sync_need(s, repo, &t, e);
+    /* Whoever has seen the last one's outcome may begin the next: its thread is about to be joined. */
+    while (rc == 0 && t->run != NULL && (t->ended || run_is_over(t->run))) {
+        cond_wait(&s->news, &s->lock);
+        rc = sync_need(s, repo, &t, e);
+    }
     if (rc == 0 && t->run != NULL) {
         rc = err_set(e, E_BUSY,
                      "run %" PRIu64 " of \"%s\" is under way, a repo has one at a time, wait for "

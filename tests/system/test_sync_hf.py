@@ -167,7 +167,7 @@ def test_trouble_leaves_the_old_snapshot(start, hub, what):
     assert failed["outcome"] == "failed", failed
     check(m, hub.demo, first, FILES)
     if what in ("gated", "gone"):
-        assert "org/demo" in failed["why"] or "config.json" in lines(m)
+        assert "org/demo" in failed["why"] + lines(m), "which repository it was"
 
 
 def test_what_is_fetched_is_what_git_and_lfs_name(start, hub):

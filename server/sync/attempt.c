@@ -12,18 +12,6 @@
 
 enum { FINISH_MS = 10000, PRINT_BYTES = 8 };
 
-static void say_for_engine(void *arg, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void say_for_engine(void *arg, const char *fmt, ...)
-{
-    char text[1024];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    run_say(arg, "%s", text);
-}
-
 /* --- the engine's events --- */
 
 static void on_probe(void *arg, enum probe_answer a)
@@ -181,7 +169,7 @@ static int open_engine(struct run *r, const struct run_upstream *u, struct err *
         .stall_ms = r->job->stall_ms,
         .entries_max = c->entries_max,
         .list_bytes_max = (uint64_t)4 << 30,
-        .log = say_for_engine,
+        .log = run_say_of,
         .log_arg = r,
     };
     r->ops = engine_find(c->engine, r->site.url);

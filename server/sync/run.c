@@ -82,14 +82,12 @@ static void commit_lines(struct run *r)
     }
 }
 
-void run_say(struct run *r, const char *fmt, ...)
+static void say(struct run *r, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
+static void say(struct run *r, const char *fmt, va_list ap)
 {
     char text[1024];
-    va_list ap;
 
-    va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
     for (char *p = text; *p != '\0'; p++) {
         if ((uint8_t)*p < ' ' || *p == 0x7f) {
             *p = '?'; /* names are bytes */
@@ -108,6 +106,24 @@ void run_say(struct run *r, const char *fmt, ...)
     if (clock_now_ms() - r->told_ms > LOG_EVERY_MS) {
         commit_lines(r);
     }
+}
+
+void run_say(struct run *r, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    say(r, fmt, ap);
+    va_end(ap);
+}
+
+void run_say_of(void *run, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    say(run, fmt, ap);
+    va_end(ap);
 }
 
 void run_at(struct run *r, enum run_stage s)
@@ -259,21 +275,9 @@ static void run_attempts(struct run *r)
 
 /* --- the operator's programs --- */
 
-static void say_for_hook(void *arg, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void say_for_hook(void *arg, const char *fmt, ...)
-{
-    char text[1024];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    run_say(arg, "%s", text);
-}
-
 static int start_hook(struct run *r, enum hook h, struct err *e)
 {
-    const struct hook_site site = {r->base, &r->stopping, say_for_hook, r};
+    const struct hook_site site = {r->base, &r->stopping, run_say_of, r};
     struct run_report look;
 
     if (r->job->dry || !hook_is_set(r->job->conf, h)) {

@@ -61,6 +61,8 @@ struct run {
 };
 
 void run_say(struct run *r, const char *fmt, ...) PRINTF_LIKE(2, 3); /* a line of the log */
+/* The same, for those to whom a run is an argument. */
+void run_say_of(void *run, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void run_at(struct run *r, enum run_stage s);
 /* Turns the loop until *done, a stop, or the end of the run's time; E_CANCELLED, E_TIMEOUT. */
 MUST_USE int run_turn(struct run *r, const bool *done, struct err *e);

@@ -175,37 +175,16 @@ static void ask(struct conda *c)
     free(url);
 }
 
-static void settings(const struct http_engine *g, struct buf *out)
-{
-    buf_str(out, "conda");
-    for (size_t i = 0; i < g->site->conf->subdirs_count; i++) {
-        buf_byte(out, 0);
-        buf_str(out, g->site->conf->subdirs[i]);
-    }
-}
-
 static void conda_start(struct http_engine *g)
 {
     struct conda *c = NEW(struct conda);
-    struct buf asked = BUF_INIT(1 << 20);
 
     c->g = g;
     c->path = BUF_INIT(PATH_ROOM);
     c->package = BUF_INIT(PATH_ROOM);
     g->lister_state = c;
-    settings(g, &asked);
-    heads_begin(g, buf_slice(&asked));
-    buf_free(&asked);
+    heads_begin(g);
     next(c);
-}
-
-static void conda_probe(struct http_engine *g, struct slice cursor)
-{
-    struct buf asked = BUF_INIT(1 << 20);
-
-    settings(g, &asked);
-    heads_probe(g, buf_slice(&asked), cursor);
-    buf_free(&asked);
 }
 
 static void conda_free(struct http_engine *g)
@@ -221,4 +200,4 @@ static void conda_free(struct http_engine *g)
     }
 }
 
-const struct lister lister_conda = {"conda", conda_start, conda_free, conda_probe, NULL};
+const struct lister lister_conda = {"conda", conda_start, conda_free, heads_probe, NULL};

@@ -33,11 +33,18 @@ void heads_free(struct heads **hp)
     }
 }
 
-static void begin(struct buf *b, struct slice settings)
+static void begin(struct buf *b, const struct http_engine *g)
 {
+    struct buf settings = BUF_INIT(1 << 20);
     struct digest d;
 
-    digest_of(settings, &d);
+    buf_str(&settings, g->lister->name);
+    for (size_t i = 0; i < g->site->conf->subdirs_count; i++) {
+        buf_byte(&settings, 0);
+        buf_str(&settings, g->site->conf->subdirs[i]);
+    }
+    digest_of(buf_slice(&settings), &d);
+    buf_free(&settings);
     buf_clear(b);
     buf_byte(b, 2);
     buf_add(b, d.b, DIGEST_BYTES);
@@ -52,10 +59,10 @@ static void add_text(struct buf *b, struct slice s)
     buf_adds(b, s);
 }
 
-void heads_begin(struct http_engine *g, struct slice settings)
+void heads_begin(struct http_engine *g)
 {
     if (g->probe == NULL) { /* else that file tells */
-        begin(&g->cursor, settings);
+        begin(&g->cursor, g);
     }
 }
 
@@ -138,7 +145,7 @@ static void unknown(struct http_engine *g)
     answer(g, PROBE_UNKNOWN);
 }
 
-void heads_probe(struct http_engine *g, struct slice settings, struct slice cursor)
+void heads_probe(struct http_engine *g, struct slice cursor)
 {
     struct heads *h = NEW(struct heads);
     struct buf wanted = BUF_INIT(CURSOR_ROOM);
@@ -148,7 +155,7 @@ void heads_probe(struct http_engine *g, struct slice settings, struct slice curs
     buf_adds(&h->cursor, cursor);
     h->at = HEAD;
     g->heads = h;
-    begin(&wanted, settings);
+    begin(&wanted, g);
     if (!slice_starts(cursor, buf_slice(&wanted)) || !ask(h)) {
         http_soon(g, unknown);
     }

@@ -12,13 +12,13 @@
 struct http_engine;
 struct heads;
 
-/* settings: what the lister was asked for; a cursor of others is none. When a document has no validator, or they are too many,
- * there is no cursor, and the next run lists. */
-void heads_begin(struct http_engine *g, struct slice settings);
+/* A cursor of another lister, or of other subdirs, is none. When a document has no validator, or they are too many, there is no
+ * cursor, and the next run lists. */
+void heads_begin(struct http_engine *g);
 /* A document that was read. validator "": the upstream gives none, so there is no cursor. */
 void heads_note(struct http_engine *g, struct slice path, const char *validator);
-/* Answers on_probe(), once, never inside. */
-void heads_probe(struct http_engine *g, struct slice settings, struct slice cursor);
+/* A lister's probe: answers on_probe(), once, never inside. */
+void heads_probe(struct http_engine *g, struct slice cursor);
 void heads_free(struct heads **hp); /* NULL is fine */
 
 #endif

@@ -225,37 +225,16 @@ static void next(struct rpm *x)
     ask(x, SLICE("repodata/repomd.xml"), REPOMD_BYTES, on_repomd);
 }
 
-static void settings(const struct http_engine *g, struct buf *out)
-{
-    buf_str(out, "rpm");
-    for (size_t i = 0; i < g->site->conf->subdirs_count; i++) {
-        buf_byte(out, 0);
-        buf_str(out, g->site->conf->subdirs[i]);
-    }
-}
-
 static void rpm_start(struct http_engine *g)
 {
     struct rpm *x = NEW(struct rpm);
-    struct buf asked = BUF_INIT(1 << 20);
 
     x->g = g;
     x->path = BUF_INIT(PATH_ROOM);
     x->package = BUF_INIT(PATH_ROOM);
     g->lister_state = x;
-    settings(g, &asked);
-    heads_begin(g, buf_slice(&asked));
-    buf_free(&asked);
+    heads_begin(g);
     next(x);
-}
-
-static void rpm_probe(struct http_engine *g, struct slice cursor)
-{
-    struct buf asked = BUF_INIT(1 << 20);
-
-    settings(g, &asked);
-    heads_probe(g, buf_slice(&asked), cursor);
-    buf_free(&asked);
 }
 
 static void rpm_free(struct http_engine *g)
@@ -272,4 +251,4 @@ static void rpm_free(struct http_engine *g)
     }
 }
 
-const struct lister lister_rpm = {"rpm", rpm_start, rpm_free, rpm_probe, NULL};
+const struct lister lister_rpm = {"rpm", rpm_start, rpm_free, heads_probe, NULL};

@@ -45,8 +45,6 @@ def version(r, local=True):
 def specifier(r):
     op = r.choice(["==", "!=", "<=", ">=", "<", ">", "~="])
     v = version(r, op in ("==", "!="))
-    if op in "<>":  # of post releases of pre-releases its releases differ among themselves
-        v = ".".join(str(r.randrange(3)) for _ in range(r.randrange(1, 4)))
     star = r.choice(["", "", ".*"]) if op in ("==", "!=") else ""
     return op + r.choice(["", " "]) + v + star
 

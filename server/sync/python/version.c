@@ -355,6 +355,20 @@ static bool compatible(const struct pyspec *s, const struct pyversion *v)
     return cmp_public(v, &s->v) >= 0 && has_prefix(&prefix, v);
 }
 
+/* "<1.1" is not for 1.1rc1 and 1.1.dev2, and "<1.1.post1" not for 1.1.post1.dev2: unless it names a pre-release itself. */
+static bool is_pre_of(const struct pyversion *v, const struct pyversion *of)
+{
+    return !pyversion_is_pre(of) && pyversion_is_pre(v) && same_base(v, of) &&
+           (!of->post || (v->post && v->post_n == of->post_n && v->pre == 0));
+}
+
+/* ">1.1" is not for 1.1.post1, and ">1.1rc1" not for 1.1rc1.post1, but for 1.1.post1: unless it names a post-release itself. */
+static bool is_post_of(const struct pyversion *v, const struct pyversion *of)
+{
+    return !of->post && !of->dev && v->post && same_base(v, of) && v->pre == of->pre &&
+           v->pre_n == of->pre_n;
+}
+
 static bool holds(const struct pyspec *s, const struct pyversion *v, struct slice text)
 {
     switch (s->op) {
@@ -368,12 +382,10 @@ static bool holds(const struct pyspec *s, const struct pyversion *v, struct slic
         return cmp_public(v, &s->v) <= 0;
     case PYSPEC_GE:
         return cmp_public(v, &s->v) >= 0;
-    case PYSPEC_LT: /* "<1.1" is not for 1.1rc1 */
-        return pyversion_cmp(v, &s->v) < 0 &&
-               (pyversion_is_pre(&s->v) || !pyversion_is_pre(v) || !same_base(v, &s->v));
-    case PYSPEC_GT: /* ">1.1" is neither for 1.1.post1 nor for 1.1+local */
-        return pyversion_cmp(v, &s->v) > 0 && (s->v.post || !v->post || !same_base(v, &s->v)) &&
-               (v->local.n == 0 || !same_base(v, &s->v));
+    case PYSPEC_LT:
+        return cmp_public(v, &s->v) < 0 && !is_pre_of(v, &s->v);
+    case PYSPEC_GT: /* ">1.1" is not for 1.1+local either */
+        return cmp_public(v, &s->v) > 0 && !is_post_of(v, &s->v);
     case PYSPEC_COMPATIBLE:
         return compatible(s, v);
     }

@@ -16,6 +16,7 @@ struct sift {
     bool folder_in;
     uint64_t max_size_bytes; /* 0: any */
     bool no_links, safe_links;
+    bool by_lister;
 };
 
 int sift_new(const struct sync_conf *c, struct sift **out, struct err *e)
@@ -30,6 +31,7 @@ int sift_new(const struct sync_conf *c, struct sift **out, struct err *e)
     s->max_size_bytes = c->max_size_bytes;
     s->no_links = strcmp(c->links, "skip") == 0;
     s->safe_links = strcmp(c->links, "safe") == 0;
+    s->by_lister = strcmp(c->list, "hf") == 0 || strcmp(c->list, "pypi") == 0;
     for (size_t i = 0; i < c->filter_count && rc == 0; i++) {
         bytes += strlen(c->filter[i]);
         rc = filter_add_own(&s->filter, slice_str(c->filter[i]), e);
@@ -125,16 +127,26 @@ static bool wants_link(const struct sift *s, struct slice path, struct slice tar
     return !s->no_links && (!s->safe_links || sift_link_stays(path, target));
 }
 
+static bool too_big(const struct sift *s, uint64_t size_bytes)
+{
+    return s->max_size_bytes != 0 && size_bytes != SYNC_SIZE_UNKNOWN &&
+           size_bytes > s->max_size_bytes;
+}
+
+bool sift_wants_below(struct sift *s, struct slice path, uint64_t size_bytes)
+{
+    return s == NULL || (!too_big(s, size_bytes) && sift_wants_path(s, path, false));
+}
+
 bool sift_wants(struct sift *s, const struct sync_entry *en)
 {
-    if (s == NULL) {
+    if (s == NULL || s->by_lister) {
         return true;
     }
     if (en->type == SYNC_LINK && !wants_link(s, en->path, en->target)) {
         return false;
     }
-    if (en->type == SYNC_FILE && s->max_size_bytes != 0 && en->size_bytes != SYNC_SIZE_UNKNOWN &&
-        en->size_bytes > s->max_size_bytes) {
+    if (en->type == SYNC_FILE && too_big(s, en->size_bytes)) {
         return false;
     }
     return sift_wants_path(s, en->path, en->type == SYNC_DIR);
@@ -180,6 +192,9 @@ uint64_t sift_print(const struct sync_conf *c)
     add_list(h, c->components, c->components_count);
     add_list(h, c->architectures, c->architectures_count);
     add_list(h, c->repos, c->repos_count);
+    add_list(h, c->requirements, c->requirements_count);
+    add_list(h, c->python, c->python_count);
+    add_list(h, c->platforms, c->platforms_count);
     hasher_final(h, &d);
     hasher_free(&h);
     return be_get((const char *)d.b, 8);

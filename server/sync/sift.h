@@ -4,6 +4,9 @@
  * the rules to an upstream that applies them itself. Entries that are published fall under them like listed ones: so a
  * rule takes effect on what is there.
  *
+ * Where a lister writes documents that name files (list = hf, pypi) it applies them itself, to the names that those documents have
+ * (sift_wants_below()), and the pipeline takes what it lists.
+ *
  * owns     sift_free(); rules are copied
  * threads  one at a time
  * errors   E_CONFIG
@@ -24,6 +27,8 @@ void sift_free(struct sift **sp);
 
 MUST_USE bool sift_wants(struct sift *s, const struct sync_entry *en);
 MUST_USE bool sift_wants_old(struct sift *s, const struct entry *en);
+/* For such listers: a file's path below the repository, or the index. */
+MUST_USE bool sift_wants_below(struct sift *s, struct slice path, uint64_t size_bytes);
 /* The rules alone, for a path and the folders above it. */
 MUST_USE bool sift_wants_path(struct sift *s, struct slice path, bool is_folder);
 /* As rsync writes them. */

@@ -75,6 +75,27 @@ def test_a_repository_is_kept_whole(start, hub, wire):
     hub.up()
 
 
+def test_files_are_left_out_by_rules(start, hub, wire):
+    m = start(more='filter = {"+ *.safetensors", "- /sub/deep/", "- *.json"} max_size = "1m"')
+    run(m)
+    left = {p: d for p, d in FILES.items() if p not in ("model.safetensors", "sub/deep/weights.bin", "config.json")}
+    check(m, hub.demo, hub.demo.sha, left, wire=wire)
+    for path in ("model.safetensors", "sub/deep/weights.bin", "config.json"):
+        assert m.get(f"/hf/org/demo/resolve/main/{path}", wire).status == 404
+    listed = json.loads(m.get("/hf/api/models/org/demo/tree/main/sub", wire).body)
+    assert {e["path"] for e in listed} == {p for p in left if p.startswith("sub/")}
+    assert run(m)["outcome"] == "unchanged"
+
+
+def test_other_rules_make_another_snapshot(start, hub):
+    m = start(more='filter = {"- *.bin"}')
+    run(m)
+    m.config = m.config.replace("- *.bin", "- *.md")
+    m.reload()
+    assert run(m)["outcome"] == "published"
+    check(m, hub.demo, hub.demo.sha, {p: d for p, d in FILES.items() if p != "README.md"})
+
+
 def test_no_change_is_one_question(start, hub):
     m = start('"org/demo", "org/other@main"')
     hub.repo("org/other", files={"a.txt": b"a"})

@@ -138,6 +138,39 @@ bool info_read(struct slice bytes, struct repo_info *out)
     return true;
 }
 
+int json_sift(struct slice doc,
+              bool (*wanted)(void *arg, struct slice path, bool folder, uint64_t size_bytes),
+              void *arg, struct buf *out, struct err *e)
+{
+    json_t *v = load(doc, e), *from, *to = json_array(), *one;
+    size_t i;
+
+    CHECK(to != NULL);
+    if (v == NULL) {
+        json_decref(to);
+        return E_PROTOCOL;
+    }
+    from = json_is_array(v) ? v : json_object_get(v, "siblings");
+    json_array_foreach(from, i, one)
+    {
+        const json_t *size = json_object_get(one, "size");
+        struct slice path = text_of(one, from == v ? "path" : "rfilename");
+        bool folder = slice_eqs(text_of(one, "type"), "directory");
+        if (path.p == NULL ||
+            wanted(arg, path, folder,
+                   json_is_integer(size) ? (uint64_t)json_integer_value(size) : UINT64_MAX)) {
+            (void)json_array_append(to, one);
+        }
+    }
+    if (from != NULL && from != v) {
+        (void)json_object_set(v, "siblings", to);
+    }
+    dump(from == v ? to : v, out);
+    json_decref(to);
+    json_decref(v);
+    return out->rc;
+}
+
 int json_join(struct slice doc, bool first, struct buf *out, struct err *e)
 {
     json_t *v = load(doc, e);

@@ -23,6 +23,13 @@ MUST_USE int info_make(struct slice doc, struct buf *out, struct err *e);
 MUST_USE int info_plain(struct slice doc, struct buf *out, struct err *e);
 MUST_USE bool info_read(struct slice bytes, struct repo_info *out); /* slices of bytes */
 
+/* A listing without the files and folders that are not wanted, or the document above without such siblings (size_bytes UINT64_MAX:
+ * it tells none). */
+MUST_USE int json_sift(struct slice doc,
+                       bool (*wanted)(void *arg, struct slice path, bool folder,
+                                      uint64_t size_bytes),
+                       void *arg, struct buf *out, struct err *e);
+
 /* Any document of the API, one part of several behind the other: arrays become one. */
 MUST_USE int json_join(struct slice doc, bool first, struct buf *out, struct err *e);
 

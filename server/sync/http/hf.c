@@ -279,10 +279,40 @@ static int give_files(struct hub_repo *r)
     return rc;
 }
 
+static bool is_listed(void *arg, struct slice path, bool folder, uint64_t size_bytes)
+{
+    const struct manifest *m = arg;
+    struct manifest_entry unused;
+
+    (void)folder;
+    (void)size_bytes;
+    return manifest_find(m, path, &unused);
+}
+
+/* The Hub's word on the revision names all files; what was left out of the listing goes there too. */
+static int sift_info(struct hub_repo *r, struct err *e)
+{
+    struct buf out = BUF_INIT(r->info.max);
+    struct manifest m;
+    int rc;
+
+    if (r->all->g->site->sift == NULL) {
+        return 0;
+    }
+    if (!manifest_open(buf_slice(&r->manifest), &m)) {
+        return err_set(e, E_PROTOCOL, "its listing is not understood");
+    }
+    rc = json_sift(buf_slice(&r->info), is_listed, &m, &out, e);
+    buf_free(&r->info);
+    r->info = out;
+    return rc;
+}
+
 static int give_repo(struct hub_repo *r)
 {
-    int rc = give_made(r, "info.json", &r->info, REF_INFO);
+    int rc = sift_info(r, &r->all->g->why);
 
+    rc = rc == 0 ? give_made(r, "info.json", &r->info, REF_INFO) : rc;
     rc = rc == 0 ? give_made(r, "tree.json", &r->tree, REF_TREE) : rc;
     rc = rc == 0 ? give_files(r) : rc;
     buf_free(&r->manifest);
@@ -291,19 +321,31 @@ static int give_repo(struct hub_repo *r)
 
 static void ask_page(struct hub_repo *r, const char *url);
 
+static bool is_wanted(void *arg, struct slice path, bool folder, uint64_t size_bytes)
+{
+    struct sift *s = arg;
+
+    return folder ? sift_wants_path(s, path, true) : sift_wants_below(s, path, size_bytes);
+}
+
 static int add_page(struct hub_repo *r, struct doc *d, struct err *e)
 {
+    struct sift *s = r->all->g->site->sift;
+    struct buf sifted = BUF_INIT(2 * PAGE_BYTES);
     struct slice page = buf_slice(&d->body);
     bool first = r->pages == 0, last = d->next == NULL;
     size_t before = r->tree.n;
-    int rc = manifest_add(page, slice_str(d->final_url), first, last, &r->manifest, e);
+    int rc = s != NULL ? json_sift(page, is_wanted, s, &sifted, e) : 0;
 
+    page = s != NULL ? buf_slice(&sifted) : page;
+    rc = rc == 0 ? manifest_add(page, slice_str(d->final_url), first, last, &r->manifest, e) : rc;
     rc = rc == 0 ? json_join(page, first, &r->tree, e) : rc;
     r->all->made_bytes += r->tree.n - min_u64(before, r->tree.n);
     if (rc == 0 && (r->all->made_bytes > MADE_BYTES || ++r->pages > PAGES_MAX)) {
         rc = err_set(e, E_TOOBIG, "listings of more than %d pages or %d MiB", PAGES_MAX,
                      MADE_BYTES >> 20);
     }
+    buf_free(&sifted);
     return rc;
 }
 

@@ -96,6 +96,18 @@ static struct slice url_of(struct reading *r, struct slice href, struct slice *n
     return out;
 }
 
+/* What the rules leave out is not there for any choice: another file or version may do. */
+static bool is_wanted(const struct py_project *p, struct slice name, uint64_t size_bytes)
+{
+    struct arena a = {0};
+    struct slice path = arena_fmt(&a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(p->name), SLICE_ARG(name));
+    bool yes = sift_wants_below(p->l->g->site->sift, path,
+                                size_bytes != LENGTH_UNKNOWN ? size_bytes : SYNC_SIZE_UNKNOWN);
+
+    arena_fini(&a);
+    return yes;
+}
+
 static void on_file(void *arg, const struct page_file *pf)
 {
     struct reading *r = arg;
@@ -107,6 +119,9 @@ static void on_file(void *arg, const struct page_file *pf)
     f.url = url_of(r, pf->href, &name);
     if (f.url.p == NULL || !name_fine(name) || !distribution_parse(name, p->name, a, &f.dist)) {
         return; /* eggs, installers, signatures: nothing that is installed today */
+    }
+    if (!is_wanted(p, name, pf->size_bytes)) {
+        return;
     }
     r->too_many = r->too_many || p->files == FILES_MAX;
     if (r->too_many) {

@@ -25,26 +25,27 @@ def metadata(name, version, requires=(), extras=()):
     return ("\n".join(lines) + "\n\nA package for tests.\n").encode()
 
 
-def wheel(name, version, requires=(), extras=(), tags="py3-none-any"):
+def wheel(name, version, requires=(), extras=(), tags="py3-none-any", more=None, packing=zipfile.ZIP_DEFLATED):
+    """more: files that come first, by path."""
     stem = re.sub(r"[-_.]+", "_", name)
     info = f"{stem}-{version}.dist-info"
     meta = metadata(name, version, requires, extras)
-    files = {f"{stem}/__init__.py": f"version = {version!r}\n".encode(), f"{info}/METADATA": meta,
+    files = {**(more or {}), f"{stem}/__init__.py": f"version = {version!r}\n".encode(), f"{info}/METADATA": meta,
              f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tags}\n".encode()}
     def row(p, b):
         digest = base64.urlsafe_b64encode(hashlib.sha256(b).digest()).rstrip(b"=").decode()
         return f"{p},sha256={digest},{len(b)}\n"
     files[f"{info}/RECORD"] = ("".join(row(p, b) for p, b in files.items()) + f"{info}/RECORD,,\n").encode()
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
+    with zipfile.ZipFile(out, "w", packing) as z:
         for path, data in files.items():
-            z.writestr(zipfile.ZipInfo(path, (2024, 1, 1, 0, 0, 0)), data)
+            z.writestr(zipfile.ZipInfo(path, (2024, 1, 1, 0, 0, 0)), data, packing)
     return f"{stem}-{version}-{tags}.whl", out.getvalue(), meta
 
 
 class Index:
     def __init__(self, form="json"):
-        self.origin, self.form, self.projects = Origin(), form, {}
+        self.origin, self.form, self.projects, self.ranges = Origin(), form, {}, True
 
     def __enter__(self):
         return self
@@ -60,8 +61,8 @@ class Index:
         self.projects.setdefault(normal(name), {})[filename] = dict(data=data, **more)
         return filename
 
-    def wheel(self, name, version, requires=(), extras=(), tags="py3-none-any", sidecar=True, **more):
-        filename, data, meta = wheel(name, version, requires, extras, tags)
+    def wheel(self, name, version, requires=(), extras=(), tags="py3-none-any", sidecar=True, inside=None, **more):
+        filename, data, meta = wheel(name, version, requires, extras, tags, inside)
         return self.add(name, filename, data, meta=meta if sidecar else None, **more)
 
     def sdist(self, name, version, **more):
@@ -99,7 +100,7 @@ class Index:
         for name, files in self.projects.items():
             self.origin.put(f"/simple/{name}/", body=self.page(name), type=JSON if self.form == "json" else "text/html")
             for filename, f in files.items():
-                self.origin.put(f"/pool/{filename}", body=f.get("lie") or f["data"])
+                self.origin.put(f"/pool/{filename}", body=f.get("lie") or f["data"], ranges=self.ranges)
                 if f["meta"]:
                     self.origin.put(f"/pool/{filename}.metadata", body=f["meta"])
 

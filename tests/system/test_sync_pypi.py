@@ -1,7 +1,11 @@
 """Projects of a package index that are kept whole: requirements, what they require in their turn, and what must not be published."""
+import io
 import json
+import random
 import time
 import urllib.parse
+import warnings
+import zipfile
 
 import pytest
 
@@ -143,12 +147,111 @@ def test_a_file_of_requirements(start, index, tmp_path):
     check(m, index, "pulled", ["pulled-1.0-py3-none-any.whl"])
 
 
-def test_wheels_that_do_not_tell_what_they_require(start, index):
-    index.wheel("silent", "1.0", ["dep-a"], sidecar=False)
+def test_wheels_that_share_their_metadata(start, index):
+    m = start('"native==1.0"')
+    run(m)
+    check(m, index, "native", [f"native-1.0-{py}-{py}-manylinux_2_17_x86_64.manylinux2014_x86_64.whl" for py in ("cp311", "cp312")])
+
+
+NOISE = random.Random(1).randbytes(300000)
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_what_a_wheel_requires_is_read_out_of_it(start, index, ranges, wire):
+    name = index.wheel("silent", "1.0", ["dep-a<3", "dep-x; extra == 'all'"], sidecar=False, inside={"silent/big": NOISE})
+    index.wheel("small", "1.0", ["ring"], sidecar=False)
+    index.ranges = ranges
     index.publish()
-    m = start('"silent"')
-    assert "no metadata beside silent-1.0" in run(m, rc=69)["why"]
-    assert m.get("/pypi/simple/silent/").status == 503
+    m = start('"silent[all]", "small"')
+    run(m)
+    assert projects(m, wire) == {"silent", "small", "dep-a", "dep-x", "ring", "ring2", "demo-pkg"}
+    check(m, index, "dep-a", ["dep_a-2.5-py3-none-any.whl", "dep_a-3.0-py3-none-any.whl"], wire=wire)
+    check(m, index, "silent", [name], wire=wire)
+    spans = index.origin.stats(f"/pool/{name}").spans
+    size = len(index.projects["silent"][name]["data"])
+    # HTML tells no size: the file's begin is asked for, which tells it.
+    assert [b - a < size for a, b in spans[:-1]] == [ranges] * (1 if not ranges or index.form == "json" else 2)
+    assert f"no metadata beside {name}" in lines(m)
+    page = json.loads(m.get("/pypi/simple/silent/", wire, headers={"Accept": JSON}).body)
+    assert not page["files"][0].get("core-metadata")  # as the index has it
+    before = index.origin.requests
+    assert run(m)["outcome"] == "unchanged"
+    assert index.origin.requests - before == 7  # pages alone
+
+
+def test_one_wheel_of_a_version_and_platform_is_read(start, index):
+    names = [index.wheel("many", "1.0", [dep], tags=f"{py}-{py}-{platform}", sidecar=False, inside={"many/x": NOISE[:size]})
+             for py, platform, size, dep in (("cp311", "manylinux_2_17_x86_64", 9000, "dep-a"),
+                                             ("cp312", "manylinux_2_17_x86_64", 8000, "dep-a"),
+                                             ("cp311", "manylinux_2_17_aarch64", 7000, "ring"))]
+    index.publish()
+    m = start('"many"', 'platforms = {"manylinux_2_28_x86_64", "manylinux_2_28_aarch64"}')
+    run(m)
+    check(m, index, "many", names)
+    assert projects(m) == {"many", "dep-a", "ring", "ring2", "demo-pkg"}
+    if index.form == "json":  # which tells sizes
+        assert [index.origin.stats(f"/pool/{n}").ranged for n in names] == [0, 1, 1]
+
+
+def bad_zip(what, data):
+    if what == "no zip":
+        return b"PK" * 1000
+    out = io.BytesIO(data)
+    if what == "twice":
+        with warnings.catch_warnings(), zipfile.ZipFile(out, "a") as z:
+            warnings.simplefilter("ignore")
+            z.writestr("bad-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: bad\nVersion: 1.0\n")
+    elif what == "bomb":
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
+            z.writestr("bad-1.0.dist-info/METADATA", b"Name: bad\n" + b"\n" * (50 << 20))
+    elif what == "offset":
+        at = data.rindex(b"PK\5\6")
+        out = io.BytesIO(data[:at + 16] + b"\xff\xff\xff\x7f" + data[at + 20:])
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("what, words", [("no zip", "has no end"), ("twice", "more than once"), ("bomb", "more than 4 MiB"),
+                                         ("offset", "not in front of its end")])
+def test_a_wheel_that_lies(start, index, what, words):
+    name = index.wheel("bad", "1.0", ["dep-a"], sidecar=False)
+    index.projects["bad"][name]["data"] = bad_zip(what, index.projects["bad"][name]["data"])
+    index.publish()
+    m = start('"bad"')
+    why = run(m, rc=69)["why"]
+    assert f"no metadata beside {name}" in why and words in why
+    assert m.get("/pypi/simple/bad/").status == 503
+
+
+@pytest.mark.parametrize("what", ["gone", "digest", "cut", "size"])
+def test_a_wheel_that_cannot_be_read_ends_the_run(start, index, what):
+    m = start('"dep-a", "source"')
+    run(m)
+    name = index.wheel("source", "2.0", ["dep-a"], sidecar=False, inside={"x": NOISE}, digest="0" * 64 if what == "digest" else None)
+    index.ranges = what != "digest"
+    index.publish()
+    if what == "gone":
+        index.origin.put(f"/pool/{name}", status=404)
+    elif what == "cut":
+        index.origin.stats(f"/pool/{name}").wall_at = len(NOISE)
+    elif what == "size":
+        index.origin.put(f"/pool/{name}", body=index.projects["source"][name]["data"] + b"more")
+    run(m, rc=69)
+    assert projects(m) == {"dep-a", "source"} and list(files(m, "source")) == ["source-1.0.tar.gz"]
+
+
+def test_too_big_to_be_read_whole(start, index):
+    name = index.wheel("huge", "1.0", ["dep-a"], sidecar=False)
+    index.projects["huge"][name]["data"] = bytes((32 << 20) + 1)
+    index.ranges = False
+    index.publish()
+    assert "knows no ranges" in run(start('"huge"'), rc=69)["why"]
+
+
+def test_what_rules_leave_out_is_not_there_for_the_choice(start, index):
+    m = start('"native", "dep-a"', 'newest = 1 sdists = always filter = {"- dep_a-3*", "- /native/*cp312*", "- *.tar.gz"}')
+    run(m)
+    check(m, index, "dep-a", ["dep_a-2.5-py3-none-any.whl"])
+    check(m, index, "native", ["native-1.0-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"])
 
 
 def test_they_are_kept_where_nobody_asks(start, index):

@@ -22,6 +22,7 @@ static int verdict_of(int status, struct err *e)
 {
     switch (status) {
     case 200:
+    case 206: /* which comes to those alone who asked for a part */
         return 0;
     case 401:
     case 403:
@@ -62,6 +63,7 @@ static int on_head(void *arg, const struct fetch_head *h)
     uint64_t unix_s;
 
     d->status = h->status;
+    d->total = h->total;
     free(d->final_url);
     free(d->content_type);
     free(d->validator);
@@ -101,7 +103,7 @@ static int on_body(void *arg, struct slice bytes)
     struct http_engine *g = d->g;
 
     g->list_bytes += bytes.n;
-    if (d->status != 200) {
+    if (d->status != 200 && d->status != 206) {
         return 0;
     }
     if (d->keep != NULL) {
@@ -164,7 +166,8 @@ static void begin(struct doc *d)
     struct fetch_want w = {.origin = d->g->site->origin,
                            .url = slice_str(d->url),
                            .via = slice_str(d->via),
-                           .end = LENGTH_UNKNOWN,
+                           .first = d->first,
+                           .end = d->end,
                            .accept = slice_str(d->accept)};
 
     if (d->unlike != NULL) {
@@ -184,6 +187,8 @@ struct doc *doc_open(struct http_engine *g, const struct doc_want *w,
 
     d->g = g;
     d->url = mem_strdup(w->url);
+    d->first = w->first;
+    d->end = w->end != 0 ? w->end : LENGTH_UNKNOWN;
     d->accept = w->accept != NULL ? mem_strdup(w->accept) : NULL;
     d->via = w->via.p != NULL ? mem_strdup(arena_cstr(&a, w->via)) : NULL;
     arena_fini(&a);

@@ -26,6 +26,8 @@ struct doc_want {
     struct slice via;   /* the page that named the URL; p == NULL: the settings did */
     const char *accept; /* or NULL */
     uint64_t max_bytes;
+    /* Bytes [first, end) of it, or all of it where the upstream knows no ranges; end == 0: all. */
+    uint64_t first, end;
     /* Into the store, as the run's file of this path (keep.h): `keep` then has it, and `body` nothing. NULL: in memory. */
     const char *keep_as;
     /* A doc's validator: the same document is E_EXISTS, another E_CHANGED, and neither is read. NULL: it is. */
@@ -46,7 +48,9 @@ struct doc {
     char *validator; /* ETag, else Last-Modified; "" */
     int64_t mtime_ns;
     unsigned tries;
-    int status;
+    uint64_t first, end; /* as wanted; end == LENGTH_UNKNOWN: all */
+    uint64_t total;      /* of a 206 */
+    int status;          /* with rc 0: 200, all of it, or 206, what was wanted and is there */
     struct err why;
     struct err no;                       /* the upstream's own words for its status */
     void (*done)(struct doc *d, int rc); /* then doc_free(): it is not freed by itself */

@@ -13,6 +13,7 @@
 enum {
     PAGE_BYTES = 64 << 20,
     META_BYTES = 4 << 20,
+    SAID_MAX = 50,        /* wheels that were read */
     META_KEPT = 64 << 20, /* of all; what is beyond is fetched once more */
     DEPTH_MAX = 100,
     MICRO_HIGH = 99,
@@ -198,6 +199,29 @@ static int apply(struct py_meta *m, struct err *e)
     return rc;
 }
 
+static struct py_meta *meta_new(struct py_project *p, struct py_file *f)
+{
+    struct py_meta *m = NEW(struct py_meta);
+
+    m->project = p;
+    m->file = f;
+    m->bytes = BUF_INIT(META_BYTES + 1);
+    f->meta = m;
+    list_push_back(&p->l->unread, &m->node);
+    return m;
+}
+
+/* Nothing lies beside it: one of its version and platform is read. */
+static void want_inside(struct py_project *p, struct py_file *f)
+{
+    struct py_file *of = pypi_wheel_of(p, f);
+
+    if (of->meta == NULL) {
+        meta_new(p, of)->inside = true;
+    }
+    f->meta = of->meta;
+}
+
 /* A file that is new here: what does it require? Wheels of one version mostly say the same, in the same bytes. */
 static void want_meta(struct py_project *p, struct py_file *f)
 {
@@ -212,15 +236,11 @@ static void want_meta(struct py_project *p, struct py_file *f)
             return;
         }
     }
-    f->meta = NEW(struct py_meta);
-    f->meta->project = p;
-    f->meta->file = f;
-    f->meta->bytes = BUF_INIT(META_BYTES);
+    (void)meta_new(p, f);
     f->meta->digest_known = known;
     if (known) {
         f->meta->digest = d;
     }
-    list_push_back(&p->l->unread, &f->meta->node);
 }
 
 /* Chooses anew, and asks again what was asked before, of more. */
@@ -234,9 +254,13 @@ static int settle(struct py_project *p, struct err *e)
     (void)pypi_choose(p);
     for (size_t i = 0; i < p->files; i++) {
         struct py_file *f = &p->file[i];
-        if (f->chosen && f->meta == NULL && f->metadata.p != NULL &&
-            p->l->g->site->conf->dependencies) {
+        if (!f->chosen || f->meta != NULL || !p->l->g->site->conf->dependencies) {
+            continue;
+        }
+        if (f->metadata.p != NULL) {
             want_meta(p, f);
+        } else if (f->dist.wheel) {
+            want_inside(p, f);
         }
     }
     LIST_EACH (&p->metas, it) {
@@ -299,7 +323,7 @@ static int learn_meta(struct py_meta *m, struct err *e)
         m->digest_known = true;
     }
     l->meta_bytes += m->bytes.n;
-    if (l->meta_bytes > META_KEPT) {
+    if (m->inside || l->meta_bytes > META_KEPT) {
         l->meta_bytes -= m->bytes.n;
         buf_free(&m->bytes);
     }
@@ -374,6 +398,37 @@ static bool have_meta(struct py_meta *m)
     return yes;
 }
 
+static void say_inside(const struct py_meta *m)
+{
+    struct py_lister *l = m->project->l;
+
+    if (l->inside++ < SAID_MAX) {
+        say(l,
+            "no metadata beside %.200s: read out of the wheel, %" PRIu64
+            " bytes were asked for; it stands for all of its version and platform",
+            arena_cstr(&l->arena, m->file->name), m->asked_bytes);
+    }
+}
+
+/* Untold: the run goes on, and is held in the end. */
+void pypi_wheel_read(struct py_meta *m, int rc, struct err *why)
+{
+    struct py_lister *l = m->project->l;
+
+    if (rc == 0) {
+        say_inside(m);
+        rc = learn_meta(m, why);
+    } else if (rc == E_INVALID || rc == E_TOOBIG || rc == E_UNSUPPORTED) {
+        m->untold = arena_cstr(&l->arena, slice_str(why->text));
+        say(l, "what %.200s requires cannot be told: %s", arena_cstr(&l->arena, m->file->name),
+            m->untold);
+        rc = 0;
+    } else {
+        err_prefix(why, "metadata in %.100s", arena_cstr(&l->arena, m->file->name));
+    }
+    answered(l, rc, why);
+}
+
 /* "x.whl" -> "x.whl.metadata", in front of a query. */
 struct slice pypi_meta_url(const struct py_file *f, struct arena *a)
 {
@@ -389,6 +444,10 @@ static void ask_meta(struct py_meta *m)
     struct py_lister *l = m->project->l;
 
     l->busy++;
+    if (m->inside) {
+        pypi_wheel_ask(m);
+        return;
+    }
     m->doc = doc_ask_via(l->g, pypi_meta_url(m->file, &l->arena).p, m->project->url, NULL,
                          META_BYTES, on_meta, m);
 }
@@ -434,11 +493,11 @@ static void ask_page(struct py_project *p)
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 /* A wheel that is kept, and nobody tells what it requires: the closure may lack something. NULL: there is none. */
-static const struct py_file *untold(const struct py_project *p)
+static const struct py_meta *untold(const struct py_project *p)
 {
-    for (size_t i = 0; i < p->files && p->l->g->site->conf->dependencies; i++) {
-        if (p->file[i].chosen && p->file[i].dist.wheel && p->file[i].metadata.p == NULL) {
-            return &p->file[i];
+    for (size_t i = 0; i < p->files; i++) {
+        if (p->file[i].chosen && p->file[i].meta != NULL && p->file[i].meta->untold != NULL) {
+            return p->file[i].meta;
         }
     }
     return NULL;
@@ -450,14 +509,14 @@ static char *doubt_of_untold(struct py_lister *l)
 
     HASH_ITER(hh, l->by_name, p, tmp)
     {
-        const struct py_file *f = untold(p);
-        if (f != NULL) {
+        const struct py_meta *m = untold(p);
+        if (m != NULL) {
             return arena_cstr(
                 &l->arena,
                 arena_fmt(&l->arena,
-                          "the index has no metadata beside %.100s, so what it requires is not "
-                          "known; list that too and set dependencies = false",
-                          arena_cstr(&l->arena, f->name)));
+                          "the index has no metadata beside %.100s, and what it requires cannot be "
+                          "read out of it: %.160s; list that too and set dependencies = false",
+                          arena_cstr(&l->arena, m->file->name), m->untold));
         }
     }
     return NULL;
@@ -517,7 +576,7 @@ static void go_on(struct py_lister *l)
             rc = settle(LIST_ITEM(list_pop_front(&l->dirty), struct py_project, dirty), &why);
         } else if (!list_empty(&l->unread)) {
             struct py_meta *m = LIST_ITEM(list_pop_front(&l->unread), struct py_meta, node);
-            if (have_meta(m)) {
+            if (m->inside ? pypi_wheel_have(m) : have_meta(m)) {
                 rc = learn_meta(m, &why);
             } else {
                 ask_meta(m);
@@ -622,10 +681,14 @@ static void meta_free(struct py_meta *m)
 static void project_free(struct py_project *p)
 {
     doc_free(&p->doc);
+    for (size_t i = 0; i < p->files; i++) { /* several may share one: it is the first one's */
+        if (p->file[i].meta != NULL && p->file[i].meta->file != &p->file[i]) {
+            p->file[i].meta = NULL;
+        }
+    }
     for (size_t i = 0; i < p->files; i++) {
-        struct py_meta *m = p->file[i].meta;
-        if (m != NULL && m->file == &p->file[i]) {
-            meta_free(m);
+        if (p->file[i].meta != NULL) {
+            meta_free(p->file[i].meta);
         }
     }
     buf_free(&p->json);

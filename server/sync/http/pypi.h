@@ -2,6 +2,7 @@
  *
  *   pypi.c         requirements, pages and metadata as they come: the closure     pypi_choose.c  which files of a project
  *   pypi_give.c    what was chosen as entries, and the pages that name it
+ *   pypi_wheel.c   metadata out of wheels, where none lies beside them
  *
  * The closure is a union: each requirement that anybody states gets its newest versions, and so does each project's
  * requirements taken together; what cannot be installed at once is still mirrored.
@@ -18,6 +19,7 @@
 #include "server/sync/http/http_engine.h"
 #include "server/sync/python/distribution.h"
 #include "server/sync/python/requirement.h"
+#include "server/sync/python/wheel.h"
 
 enum {
     PYPI_ENVS = 64,
@@ -40,6 +42,10 @@ struct py_meta {      /* of one or several wheels of a version */
     bool digest_known, read;
     struct digest digest;
     struct buf bytes; /* kept for the tree while there is room */
+    bool inside;      /* of the wheel, none lies beside it: it is no part of the tree */
+    struct wheel wheel;
+    uint64_t asked_bytes;
+    char *untold; /* why it cannot be read; or NULL */
     struct requirement *requires;
     size_t count;
 };
@@ -92,6 +98,7 @@ struct py_lister {
     unsigned busy;
     bool over;
     uint64_t meta_bytes;
+    unsigned inside;    /* wheels that were read */
     struct slice index; /* "simple/" */
     struct slice up;    /* from a project's page to the root: "../../" */
     struct buf json, html;
@@ -117,6 +124,16 @@ const struct py_want *pypi_unsatisfied(const struct py_project *p);
 
 /* --- pypi.c --- */
 struct slice pypi_meta_url(const struct py_file *f, struct arena *a);
+
+/* In rc E_INVALID, E_TOOBIG, E_UNSUPPORTED it cannot be told what it requires; all else ends the run. */
+void pypi_wheel_read(struct py_meta *m, int rc, struct err *why);
+
+/* --- pypi_wheel.c --- */
+/* Whose METADATA stands for f's: the smallest chosen one of its version and platform, or the one that was read. */
+struct py_file *pypi_wheel_of(struct py_project *p, struct py_file *f);
+/* True: the wheel is here already, and m->bytes are its METADATA. */
+MUST_USE bool pypi_wheel_have(struct py_meta *m);
+void pypi_wheel_ask(struct py_meta *m); /* ends with pypi_wheel_read() */
 
 /* --- pypi_give.c --- */
 MUST_USE int pypi_give_all(struct py_lister *l, struct err *e);

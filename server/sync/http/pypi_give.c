@@ -41,7 +41,7 @@ static int give_file(struct py_lister *l, struct py_project *p, struct py_file *
                             .digest = f->digest};
     int rc = give(l, &en, path, (struct given){.project = p, .file = f});
 
-    if (rc == 0 && f->meta != NULL && f->meta->read) {
+    if (rc == 0 && f->meta != NULL && f->meta->read && !f->meta->inside) {
         struct sync_entry m = {
             .size_bytes = SYNC_SIZE_UNKNOWN, .digest_known = true, .digest = f->meta->digest};
         rc = give(l, &m, arena_fmt(&a, SLICE_FMT ".metadata", SLICE_ARG(path)),
@@ -72,7 +72,7 @@ static void add_to(struct page *page, const struct py_project *p, const struct p
         out.hash_name = SLICE("sha256");
         out.hash = slice_str(hex);
     }
-    if (f->meta != NULL && f->meta->read) {
+    if (f->meta != NULL && f->meta->read && !f->meta->inside) {
         memcpy(meta, "sha256=", 7);
         digest_format(&f->meta->digest, meta + 7);
         out.metadata = arena_copy(a, slice_str(meta));

@@ -199,6 +199,31 @@ static void drop_odd_leaders(struct file_list *l)
     }
 }
 
+/* Peers name as leader what their folders gave first, which may be another one tomorrow: here it is the first of the order. */
+static void let_first_lead(struct file_list *l)
+{
+    int32_t *first =
+        mem_array((size_t)l->count + 1, sizeof *first); /* by leader, + 1; 0: its own */
+
+    for (uint32_t i = 0; i < l->count; i++) {
+        struct list_entry *en = list_arrived(l, l->order[i]);
+        int32_t old = en->leader;
+        if (list_type(en) != LIST_FILE || old == LIST_NONE) {
+            continue;
+        }
+        if (first[old] == 0) {
+            first[old] = (old < (int32_t)i ? old : (int32_t)i) + 1;
+        }
+        en->leader = first[old] - 1 != (int32_t)i ? first[old] - 1 : LIST_NONE;
+    }
+    for (uint32_t i = 0; i < l->count; i++) {
+        if (first[i] != 0 && first[i] - 1 != (int32_t)i) {
+            list_arrived(l, l->order[i])->leader = first[i] - 1;
+        }
+    }
+    free(first);
+}
+
 int list_sort(struct file_list *l, struct err *e)
 {
     bool sorted = true;
@@ -218,6 +243,7 @@ int list_sort(struct file_list *l, struct err *e)
     blank_doubles(l);
     place_leaders(l);
     drop_odd_leaders(l);
+    let_first_lead(l);
     return 0;
 }
 

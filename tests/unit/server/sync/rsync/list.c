@@ -108,6 +108,29 @@ static void doubles_keep_their_place(void **state)
     buf_free(&b);
 }
 
+/* Whatever the peer's folders gave first: a tree has one shape. */
+static void the_first_in_order_leads(void **state)
+{
+    static const char *const names[] = {"z", "d/a", "m", "b", "x"};
+    struct file_list *l = list_new(varints, LIST_LIMITS);
+
+    (void)state;
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(list_add(l, slice_str(names[i]), S_IFREG | 0644, 1, 0, SLICE_NONE, NULL),
+                         0);
+    }
+    list_set_leader(l, 2, 0); /* m and b follow z, x follows d/a */
+    list_set_leader(l, 3, 0);
+    list_set_leader(l, 4, 1);
+    assert_int_equal(list_sort(l, NULL), 0); /* b m x z d/a */
+    assert_int_equal(list_leader(l, list_at(l, 0)), LIST_NONE);
+    assert_int_equal(list_leader(l, list_at(l, 1)), 0);
+    assert_int_equal(list_leader(l, list_at(l, 2)), LIST_NONE);
+    assert_int_equal(list_leader(l, list_at(l, 3)), 0);
+    assert_int_equal(list_leader(l, list_at(l, 4)), 2);
+    list_free(&l);
+}
+
 static void an_end_in_two_pieces(void **state)
 {
     struct file_list *l = list_new(varints, LIST_LIMITS);
@@ -284,15 +307,11 @@ static void a_million_in_100_mib(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_before_folders),
-        cmocka_unit_test(doubles_keep_their_place),
-        cmocka_unit_test(a_double_link),
-        cmocka_unit_test(an_end_in_two_pieces),
-        cmocka_unit_test(names_that_lead_elsewhere),
-        cmocka_unit_test(long_names),
-        cmocka_unit_test(facts_that_cannot_be),
-        cmocka_unit_test(times_of_all_ages),
-        cmocka_unit_test(a_list_without_end),
+        cmocka_unit_test(files_before_folders), cmocka_unit_test(doubles_keep_their_place),
+        cmocka_unit_test(a_double_link),        cmocka_unit_test(the_first_in_order_leads),
+        cmocka_unit_test(an_end_in_two_pieces), cmocka_unit_test(names_that_lead_elsewhere),
+        cmocka_unit_test(long_names),           cmocka_unit_test(facts_that_cannot_be),
+        cmocka_unit_test(times_of_all_ages),    cmocka_unit_test(a_list_without_end),
         cmocka_unit_test(a_million_in_100_mib),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -181,7 +181,7 @@ static int unknown_protocol(const struct settings_node *nd, const char *said, st
 
 static bool is_rsync(const char *url)
 {
-    return url != NULL && strncmp(url, "rsync", 5) == 0;
+    return url != NULL && (strncmp(url, "rsync", 5) == 0 || strncmp(url, "ssh://", 6) == 0);
 }
 
 static bool is_s3(const char *url)
@@ -314,7 +314,7 @@ static int read_sync(struct settings_node *nd, struct repo_conf *r, struct arena
                    ? 0
                    : settings_wrong(
                          settings_where(nd, "origin"), e,
-                         "repo \"%s\" has an origin by rsync and no sync section, single "
+                         "repo \"%s\" has an origin by rsync or ssh and no sync section, single "
                          "files cannot be asked for that way, add sync { }",
                          r->name);
     }

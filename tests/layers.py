@@ -11,7 +11,7 @@ import sys
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
 AGENT = {f"agent/{p}" for p in ("pull", "shelf", "job", "preflight", "publish")}
 SERVER = {f"server/{p}" for p in
-          ("net", "http", "gate", "repo", "cache", "store", "fetch", "sync", "sync/mirrord", "rsync")}
+          ("net", "http", "gate", "repo", "cache", "store", "fetch", "sync", "sync/mirrord", "sync/exec", "rsync")}
 
 ARROWS = {
     "common/base": {"common/os"},  # log takes a clock; arenas and lists need nothing
@@ -55,6 +55,11 @@ ARROWS = {
         "server/store",       # nodes, blobs, their pieces
         "server/fetch",
         "server/sync/rsync",  # delta.h: which names are worth a delta
+    },
+    "server/sync/exec": COMMON | {
+        "server/sync",        # engine.h
+        "server/store",       # where the working tree lies; which paths can be
+        "server/sync/rsync",  # lists, their order, its URLs
     },
     "server/rsync": COMMON | {
         "server/store",

@@ -196,7 +196,8 @@ static int check_url(const struct fill *f, const struct settings_given *g)
     return 0;
 }
 
-/* rsync:// and rsyncs:// are made like http://; what stands behind s3:// is raw, and the origin judges it. */
+/* rsync:// and rsyncs:// are made like http://; what stands behind s3:// is raw, and the origin judges it; ssh:// may
+ * have a user, and the engine judges it. */
 static int check_upstream(const struct fill *f, const struct settings_given *g)
 {
     struct settings_given as = *g;
@@ -204,7 +205,7 @@ static int check_upstream(const struct fill *f, const struct settings_given *g)
                : strncmp(g->text, "rsyncs://", 9) == 0 ? 6
                                                        : 0;
 
-    if (strncmp(g->text, "s3://", 5) == 0) {
+    if (strncmp(g->text, "s3://", 5) == 0 || strncmp(g->text, "ssh://", 6) == 0) {
         return 0;
     }
     if (n != 0) {

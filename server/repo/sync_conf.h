@@ -13,6 +13,9 @@ struct sync_conf {
     const char *schedule; /* cron or "every 6h"; NULL: by hand alone */
     uint32_t jitter_ms;
     const char *engine;           /* NULL: by the URL's scheme */
+    const char *ssh;              /* of exec-rsync: a program; NULL: "ssh" */
+    const char *ssh_key;          /* a file; or NULL */
+    const char *known_hosts;      /* likewise */
     const char *list;             /* index, sums, debian, conda, rpm; of such repos hf, pypi */
     const char *const *upstreams; /* tried in order after the origin */
     size_t upstreams_count;

@@ -283,6 +283,11 @@ void store_close(struct store **sp)
     free_store(s);
 }
 
+const char *store_folder(const struct store *s)
+{
+    return s->dir;
+}
+
 bool store_was_clean(const struct store *s)
 {
     return s->was_clean;

@@ -98,6 +98,7 @@ void store_space(struct store *s, struct store_space *out); /* no I/O but a cach
 /* Quota, reserve and marks from now on; what is too much goes with the next eviction. */
 void store_set_space(struct store *s, const struct store_settings *set);
 
+const char *store_folder(const struct store *s); /* state_dir, as it was given */
 /* The folder was closed in order the last time; otherwise a verify_run() may find orphan files. */
 bool store_was_clean(const struct store *s);
 /* Background-error and stall flags of RocksDB, for readyz and metrics. */

@@ -4,6 +4,7 @@
 
 #include "server/repo/hf/synced.h"
 #include "server/sync/engine.h"
+#include "server/sync/sshurl.h"
 #include "server/sync/gate.h"
 #include "server/sync/hook.h"
 #include "server/sync/pace.h"
@@ -46,6 +47,9 @@ static void copy_conf(struct arena *a, const struct sync_conf *from, struct sync
     *to = *from;
     to->schedule = copy(a, from->schedule);
     to->engine = copy(a, from->engine);
+    to->ssh = copy(a, from->ssh);
+    to->ssh_key = copy(a, from->ssh_key);
+    to->known_hosts = copy(a, from->known_hosts);
     to->list = copy(a, from->list);
     to->profile = copy(a, from->profile);
     to->probe = copy(a, from->probe);
@@ -262,6 +266,10 @@ int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
     }
     for (size_t i = 0; i <= c->upstreams_count; i++) {
         const char *url = i == 0 ? origin_url : c->upstreams[i - 1];
+        struct ssh_url unused;
+        if (strncmp(url, "ssh://", 6) == 0 && ssh_url_parse(slice_str(url), &unused, &why) != 0) {
+            return err_set(e, E_CONFIG, "an upstream by ssh: %.200s", why.text);
+        }
         if (engine_find(c->engine, slice_str(url)) == NULL) {
             return err_set(e, E_CONFIG, "no engine%s%.20s reaches %.100s, see mirrord.conf(5)",
                            c->engine != NULL ? " " : "", c->engine != NULL ? c->engine : "", url);

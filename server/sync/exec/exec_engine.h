@@ -1,0 +1,58 @@
+/* exec_engine.h - the engine that has the installed rsync program do it, from within.
+ *
+ * The program keeps a working tree below state_dir: only so does it fetch differences alone. A list is made when it has ended,
+ * by walking that tree; a take reads a file of it. An rsync that outlived a killed mirrord still holds the tree's lock, by
+ * the file that it has as its stdin: two never write to one.
+ *
+ * layout   <state_dir>/exec/<repo>/lock  tree/  tmp/
+ * threads  the run's; walks and reads are jobs on the disk pool
+ */
+#ifndef SERVER_SYNC_EXEC_EXEC_ENGINE_H
+#define SERVER_SYNC_EXEC_EXEC_ENGINE_H
+
+#include <stdatomic.h>
+
+#include "common/base/arena.h"
+#include "common/base/list.h"
+#include "common/os/child.h"
+#include "server/sync/engine.h"
+#include "server/sync/exec/said.h"
+#include "server/sync/rsync/list.h"
+
+struct reading; /* the walk under way */
+
+struct exec_engine {
+    const struct engine_ops *ops;
+    const struct engine_site *site;
+    struct engine_events ev;
+    void *arg;
+    struct arena arena;
+    char *home; /* <state_dir>/exec/<repo> */
+    char *program;
+    int lock, top; /* or -1 */
+    struct event *soon;
+    void (*news)(struct exec_engine *g);
+    struct child *child;
+    struct said said;
+    uint64_t told_ms;
+    unsigned waits; /* for the lock */
+    unsigned lines; /* of stderr */
+    bool partial;
+    struct list takes;
+    unsigned jobs;      /* on the disk pool */
+    _Atomic bool close; /* they may stop */
+};
+
+/* command.c: what the program is called with. All from the arena. */
+MUST_USE int exec_check(const struct engine_site *site, struct err *e);
+const char *const *exec_argv(struct exec_engine *g);
+const char *const *exec_env(struct exec_engine *g);
+
+/* take.c */
+struct take *exec_take(struct engine *g, const struct take_want *w, const struct take_events *ev,
+                       void *arg);
+void exec_resume(struct take *t);
+void exec_cancel(struct take **tp);
+void exec_takes_cancel(struct exec_engine *g);
+
+#endif

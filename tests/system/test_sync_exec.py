@@ -223,3 +223,19 @@ def test_no_rsync_here(mirrord, tmp_path, client):
     m.start()
     assert m.ctl("sync", "run", "x", "--wait", check=False).returncode == 69
     assert "install it" in m.ctl("sync", "show", "x").stdout
+
+
+@pytest.mark.parametrize("secret,rc", [("me:hush", 0), ("me:wrong", 69), (None, 69)])
+def test_a_daemon_with_a_password(mirrord, module, tmp_path, secret, rc):  # noqa: F811
+    port, tree = module
+    (tree / "file").write_bytes(b"x")
+    conf = tmp_path / "rsyncd.conf"
+    conf.write_text(conf.read_text() + f"auth users = me\nsecrets file = {tmp_path}/secrets\n")  # read by each connection
+    for name, line in (("secrets", "me:hush\n"), ("ours", f"{secret}\n")):
+        (tmp_path / name).write_text(line)
+        (tmp_path / name).chmod(0o600)
+    words = f'authorization = "file:{tmp_path}/ours" ' if secret else ""
+    m = mirrord(EXEC.format("x", f"rsync://127.0.0.1:{port}/m/", f'engine = "exec-rsync" {FAST}', "20s").replace("stall", words + "stall"))
+    assert m.ctl("sync", "run", "x", "--wait", check=False, limit_s=60).returncode == rc
+    assert rc == 0 or "auth failed" in m.ctl("sync", "show", "x").stdout
+    assert "hush" not in m.log()

@@ -170,7 +170,7 @@ const char *const *exec_env(struct exec_engine *g)
         }
     }
     env[n++] = "LC_ALL=C";
-    if (!is_ssh(site) && password.n != 0) {
+    if (!is_ssh(site)) { /* an empty one, too: else it would ask at a terminal, and wait */
         env[n++] = arena_fmt(&g->arena, "RSYNC_PASSWORD=" SLICE_FMT, SLICE_ARG(password)).p;
     }
     if (!is_ssh(site) && site->proxy != NULL) {

@@ -31,7 +31,7 @@ int sift_new(const struct sync_conf *c, struct sift **out, struct err *e)
     s->max_size_bytes = c->max_size_bytes;
     s->no_links = strcmp(c->links, "skip") == 0;
     s->safe_links = strcmp(c->links, "safe") == 0;
-    s->by_lister = strcmp(c->list, "hf") == 0 || strcmp(c->list, "pypi") == 0;
+    s->by_lister = c->list != NULL && (strcmp(c->list, "hf") == 0 || strcmp(c->list, "pypi") == 0);
     for (size_t i = 0; i < c->filter_count && rc == 0; i++) {
         bytes += strlen(c->filter[i]);
         rc = filter_add_own(&s->filter, slice_str(c->filter[i]), e);

@@ -3,6 +3,7 @@
 Each version has a venv of its own below build/, made from this machine's package index; one that cannot be made is a skip. A trap
 around the client (harness/egress.py) sees that it reaches nobody but the mirror.
 """
+import fcntl
 import functools
 import hashlib
 import json
@@ -34,15 +35,22 @@ def venv(*packages, without=()):
         pytest.skip("no .venv with Python clients: run make deps with a package index in reach")
     name = hashlib.sha256(json.dumps([packages, without]).encode()).hexdigest()[:12]
     folder = BUILD / "venvs" / name
-    if not (folder / "ready").exists():
-        steps = [[uv, "venv", "-q", "--clear", folder], [uv, "pip", "install", "-q", "--python", folder, *packages]]
-        steps += [[uv, "pip", "uninstall", "-q", "--python", folder, p] for p in without]
-        for step in steps:
-            done = subprocess.run(list(map(str, step)), capture_output=True, text=True, check=False, timeout=600)
-            if done.returncode != 0:
-                pytest.skip(f"{' '.join(packages)} cannot be installed here: {done.stderr.strip().splitlines()[-1][:200]}")
-        (folder / "ready").write_text("")
+    folder.parent.mkdir(exist_ok=True)
+    with open(f"{folder}.lock", "w") as lock:  # tests of one client run beside another's
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "ready").exists():
+            make_venv(uv, folder, packages, without)
     return folder / "bin"
+
+
+def make_venv(uv, folder, packages, without):
+    steps = [[uv, "venv", "-q", "--clear", folder], [uv, "pip", "install", "-q", "--python", folder, *packages]]
+    steps += [[uv, "pip", "uninstall", "-q", "--python", folder, p] for p in without]
+    for step in steps:
+        done = subprocess.run(list(map(str, step)), capture_output=True, text=True, check=False, timeout=600)
+        if done.returncode != 0:
+            pytest.skip(f"{' '.join(packages)} cannot be installed here: {done.stderr.strip().splitlines()[-1][:200]}")
+    (folder / "ready").write_text("")
 
 
 def client(version, xet):

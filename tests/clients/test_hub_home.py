@@ -7,7 +7,7 @@ import pytest
 
 from clients.test_hub import TREE, VERSIONS, client
 
-pytestmark = pytest.mark.xdist_group("hub")
+pytestmark = pytest.mark.xdist_group("hub home")
 
 CONFIG = 'repo "models" { protocol = "hosted" }'
 BIG = os.urandom(9 << 20)

@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import signal
 import subprocess
 
 import pytest
@@ -84,6 +85,7 @@ def test_deps_leaves_the_machine_able_to_start_services(tmp_path, end):
         program.write_text(f"#!/bin/sh\n{text}\n")
         program.chmod(0o755)
     done = subprocess.run(["sh", ROOT / "tests/deps.sh", "build"], capture_output=True, text=True, check=False, timeout=60,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell cannot trap what it began ignoring
                           env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "POLICY_RC_D": str(policy)})
     assert (tmp_path / "held").exists() and not policy.exists()
     assert (done.returncode == 0) == (end == "exit 0"), done.stderr

@@ -191,7 +191,7 @@ def test_what_is_said_of_sessions(locked, tmp_path):
     metric = locked.m.metric
     assert {o: metric("mirrord_rsync_sessions_total", outcome=o) for o in ("served", "denied", "refused", "absent", "busy")} == \
         {"served": 2, "denied": 1, "refused": 1, "absent": 1, "busy": 0}
-    assert metric("mirrord_rsync_files_total") == 2 and metric("mirrord_rsync_sessions") == 0
+    assert metric("mirrord_rsync_files_total") == 2 and metric("mirrord_rsync_sessions_open") == 0
     assert metric("mirrord_rsync_file_bytes_total") == len(b"for alice" + b"for nobody else") < metric("mirrord_rsync_sent_bytes_total")
     assert "rsync: 0 clients, 2 served" in locked.m.ctl("status").stdout
 

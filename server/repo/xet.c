@@ -7,6 +7,7 @@
 #include "common/codec/url.h"
 #include "server/store/xorb.h"
 #include "server/http/range.h"
+#include "server/repo/capability.h"
 #include "server/repo/plan.h"
 
 #define NOBODY "anonymous"
@@ -215,12 +216,31 @@ void xet_terms(const struct xet_place *at, const struct http_req *req, const str
     plan_field(p, SLICE("cache-control"), SLICE("private, no-store"));
 }
 
-struct slice xet_purpose(const struct repo *r, const struct xet_place *at, const struct digest *d,
-                         struct arena *a)
+/* --- keys --- */
+
+static struct slice purpose_of(const struct repo *r, const struct xet_place *at,
+                               const struct digest *d, struct arena *a)
 {
     char hex[DIGEST_HEX + 1];
 
     digest_format(d, hex);
     return arena_fmt(a, "xet %s/" SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT "/%s", r->name,
                      SLICE_ARG(at->type), SLICE_ARG(at->id), SLICE_ARG(at->commit), hex);
+}
+
+struct slice xet_key_seal(const struct repo *r, const struct xet_place *at, const struct digest *d,
+                          struct slice credential, uint64_t now_unix_s, struct arena *a)
+{
+    return capability_seal(purpose_of(r, at, d, a), credential, now_unix_s + XET_KEY_S, a);
+}
+
+enum xet_key xet_key_open(const struct repo *r, const struct xet_place *at, const struct digest *d,
+                          struct slice query, uint64_t now_unix_s, struct arena *a,
+                          struct slice *credential)
+{
+    if (!slice_eqs(slice_cut(&query, '='), "key")) {
+        return XET_KEY_NONE;
+    }
+    return capability_open(query, purpose_of(r, at, d, a), now_unix_s, a, credential) ? XET_KEY_GOOD
+                                                                                      : XET_KEY_BAD;
 }

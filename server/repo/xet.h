@@ -50,8 +50,13 @@ enum xet_ask xet_path_parse(struct slice path, struct digest *out);
 /* A PLAN_REPLY: the terms that the request's Range is in, 416 behind the end. key: of the data's URL, or p == NULL. */
 void xet_terms(const struct xet_place *at, const struct http_req *req, const struct digest *d,
                uint64_t size_bytes, struct slice key, struct arena *a, struct plan *p);
-/* What a key for these bytes is good for (capability.h). */
-struct slice xet_purpose(const struct repo *r, const struct xet_place *at, const struct digest *d,
-                         struct arena *a);
+/* The key of the data's URL, where one is needed: `credential` (may be "") sealed for these bytes and XET_KEY_S. */
+struct slice xet_key_seal(const struct repo *r, const struct xet_place *at, const struct digest *d,
+                          struct slice credential, uint64_t now_unix_s, struct arena *a);
+enum xet_key { XET_KEY_NONE, XET_KEY_GOOD, XET_KEY_BAD };
+/* What the data's URL has behind its '?'. *credential: with XET_KEY_GOOD alone. */
+enum xet_key xet_key_open(const struct repo *r, const struct xet_place *at, const struct digest *d,
+                          struct slice query, uint64_t now_unix_s, struct arena *a,
+                          struct slice *credential);
 
 #endif

@@ -1,5 +1,6 @@
 """Files of a Hub by Xet's protocol: a chunk store that is made of whole files (server/repo/xet.h)."""
 import json
+import os
 import urllib.parse
 
 import pytest
@@ -198,3 +199,16 @@ def test_a_stretch_far_away_comes_first(hf, hub):
     assert rebuilt(hf, data, store, token) == read(data)
     hf.settle()
     assert hub.cdn_bytes[sha256_of(data)] == data.size
+
+
+def test_bytes_that_are_not_in_memory(hf):
+    """A pool reads ahead what the file has, not what its frames would add behind its end."""
+    data = FILES["full.bin"]
+    store, token = store_of(hf)
+    assert rebuilt(hf, data, store, token) == read(data)
+    hf.settle()
+    blob = next(p for p in hf.state.rglob(sha256_of(data)))
+    with open(blob, "rb") as f:
+        os.fsync(f.fileno())
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert rebuilt(hf, data, store, token) == read(data)

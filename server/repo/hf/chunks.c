@@ -6,7 +6,6 @@
 #include "server/repo/hf/hf.h"
 
 #include "common/os/clock.h"
-#include "server/repo/capability.h"
 #include "server/repo/xet.h"
 
 static struct xet_place place_of(const struct hf_ask *k)
@@ -42,21 +41,20 @@ void chunks_token(struct hf_ask *k)
 /* Without a key the request's own credential counts, as everywhere. */
 static bool use_key(struct hf_ask *k, const struct digest *d)
 {
-    struct slice query = k->req->query;
-    struct slice key = hf_next_value(&query, "key", k->a);
     struct xet_place at = place_of(k);
-    struct slice secret;
+    struct slice credential;
+    enum xet_key key;
 
-    if (key.p == NULL) {
-        return true;
-    }
     at.commit = k->at.rev;
-    if (!capability_open(key, xet_purpose(k->r, &at, d, k->a), clock_unix_s(), k->a, &secret)) {
+    key = xet_key_open(k->r, &at, d, k->req->query, clock_unix_s(), k->a, &credential);
+    if (key == XET_KEY_BAD) {
         say_error(k, 403, SLICE_NONE, SLICE("this address is no longer good: ask for a new one"));
-        return false;
+    }
+    if (key != XET_KEY_GOOD) {
+        return key == XET_KEY_NONE;
     }
     k->p->right = RIGHT_KNOWN;
-    access_as(k, secret);
+    access_as(k, credential);
     return true;
 }
 
@@ -66,9 +64,8 @@ static void answer_terms(struct hf_ask *k, const struct manifest_entry *f)
     struct slice key = SLICE_NONE;
 
     if (k->closed || !k->r->anonymous_read) {
-        key = capability_seal(xet_purpose(k->r, &at, &f->sha256, k->a),
-                              k->token.p != NULL ? k->token : SLICE(""), clock_unix_s() + XET_KEY_S,
-                              k->a);
+        key = xet_key_seal(k->r, &at, &f->sha256, k->token.p != NULL ? k->token : SLICE(""),
+                           clock_unix_s(), k->a);
     }
     xet_terms(&at, k->req, &f->sha256, f->size_bytes, key, k->a, k->p);
 }

@@ -215,7 +215,7 @@ static bool is_yes(struct slice v)
 }
 
 /* The value of a form's field, decoded; p == NULL: none. *rest moves behind it. */
-struct slice hf_next_value(struct slice *rest, const char *name, struct arena *a)
+static struct slice next_value(struct slice *rest, const char *name, struct arena *a)
 {
     while (rest->n != 0) {
         struct slice value = slice_cut(rest, '&');
@@ -245,7 +245,7 @@ struct slice hf_next_value(struct slice *rest, const char *name, struct arena *a
 static void plan_tree(struct hf_ask *k)
 {
     struct slice query = k->req->query;
-    bool recursive = is_yes(hf_next_value(&query, "recursive", k->a));
+    bool recursive = is_yes(next_value(&query, "recursive", k->a));
     struct buf out = BUF_INIT(LISTING_BYTES);
     struct manifest m;
     int rc;
@@ -278,7 +278,7 @@ static void plan_paths(struct hf_ask *k)
     }
     rest = body->bytes;
     buf_byte(&out, '[');
-    while (body->rc == 0 && (path = hf_next_value(&rest, "paths", k->a)).p != NULL &&
+    while (body->rc == 0 && (path = next_value(&rest, "paths", k->a)).p != NULL &&
            count < PATHS_MAX) {
         struct manifest_entry f;
         while (path.n != 0 && path.p[path.n - 1] == '/') {

@@ -71,8 +71,6 @@ bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, str
 /* --- hf.c --- */
 /* The plan becomes this file's bytes. False: a rule denies it. */
 bool hf_want_file(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f);
-/* The value of a form's field, decoded; p == NULL: none. *rest moves behind it. */
-struct slice hf_next_value(struct slice *rest, const char *name, struct arena *a);
 
 /* --- chunks.c --- */
 void chunks_announce(struct hf_ask *k, const struct manifest_entry *f);

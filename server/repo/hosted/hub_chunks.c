@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #include "common/os/clock.h"
-#include "server/repo/capability.h"
 #include "server/repo/hosted/hub.h"
 #include "server/repo/xet.h"
 #include "server/store/assemble.h"
@@ -72,15 +71,14 @@ static bool find(struct hub_ask *k, const struct digest *d, struct entry *out)
 static bool use_key(struct hub_ask *k, const struct digest *d)
 {
     struct xet_place at = place_of(k, k->at.rev);
-    struct slice key = k->req->query;
-    struct slice secret;
+    struct slice credential;
+    enum xet_key key = xet_key_open(k->r, &at, d, k->req->query, clock_unix_s(), k->a, &credential);
 
-    if (!slice_eqs(slice_cut(&key, '='), "key")) {
-        return true;
-    }
-    if (!capability_open(key, xet_purpose(k->r, &at, d, k->a), clock_unix_s(), k->a, &secret)) {
+    if (key == XET_KEY_BAD) {
         hub_say(k, 403, NULL, SLICE("this address is no longer good: ask for a new one"));
-        return false;
+    }
+    if (key != XET_KEY_GOOD) {
+        return key == XET_KEY_NONE;
     }
     k->p->right = RIGHT_KNOWN;
     return true;
@@ -92,8 +90,7 @@ static void answer_terms(struct hub_ask *k, const struct entry *en)
     struct slice key = SLICE_NONE;
 
     if (!k->r->anonymous_read) {
-        key = capability_seal(xet_purpose(k->r, &at, &en->digest, k->a), SLICE(""),
-                              clock_unix_s() + XET_KEY_S, k->a);
+        key = xet_key_seal(k->r, &at, &en->digest, SLICE(""), clock_unix_s(), k->a);
     }
     xet_terms(&at, k->req, &en->digest, en->size_bytes, key, k->a, k->p);
 }

@@ -9,10 +9,6 @@
 
 enum { REPLY_BYTES = 4 << 20, PREUPLOAD_FILES_MAX = 4096 };
 
-#define NO_XET                                                                                     \
-    "this mirror takes files of more than 8 MiB by LFS, not by Xet: where hf_xet is installed, "   \
-    "set HF_HUB_DISABLE_XET=1"
-
 static struct slice text_of(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
@@ -167,7 +163,10 @@ static void preupload(struct hub_ask *k, const json_t *o)
             if (lfs &&
                 k->r->xet_from_bytes ==
                     UINT64_MAX) { /* clients print it; of our answer to Xet they show the status alone */
-                plan_field(k->p, SLICE("x-hf-warning"), SLICE("upload; " NO_XET));
+                plan_field(
+                    k->p, SLICE("x-hf-warning"),
+                    SLICE("upload; this mirror takes files of more than 8 MiB by LFS, not by Xet: "
+                          "where hf_xet is installed, set HF_HUB_DISABLE_XET=1"));
             }
         }
     }

@@ -90,7 +90,7 @@ def test_mirror_and_install(mirrord, client, dnf, tmp_path, options):
         r.index()
         r.into(o)
         assert m.ctl_json("sync", "run", "rpms", "--wait")["outcome"] == "published"
-        assert "top-0:2.0" in dnf(m, "repoquery", "top", "--latest-limit=1")
+        assert "top-0:2.0" in dnf(m, "repoquery", "top", "--latest-limit=1", "--refresh"), "dnf counts an index's age in whole seconds"
         if os.geteuid() == 0:
             dnf(m, "upgrade")
             assert (installed / "top/text").read_text() == "top 2.0\n"

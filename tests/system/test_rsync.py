@@ -377,7 +377,8 @@ def test_a_file_that_vanished(peer, tmp_path):
     assert pull.code == 0 and (pull.counts["files"], pull.counts["missing"]) == ("2", "1"), pull.err
 
 
-@pytest.mark.parametrize("what", ["other", "twice", "block", "message", "kind", "phase", "endless", "number"])
+@pytest.mark.parametrize("what", ["other", "twice", "block", "message", "kind", "phase", "endless", "number",
+                                  "taken back"])
 def test_answers_beyond_bounds(peer, tmp_path, what):
     def script(s):
         three(s)
@@ -398,6 +399,13 @@ def test_answers_beyond_bounds(peer, tmp_path, what):
             s.frame(b"\0")
         elif what == "number":
             s.frame(b"\xff\x05\0\x80" + bytes(16))
+        elif what == "taken back":  # a file that has begun, once the others are out of the way
+            for index in (2, 3):
+                s.frame(struct.pack("<i", index), peers.NO_SEND)
+            s.begin(1)
+            s.literal(HELLO[:77])
+            s.frame(struct.pack("<i", 1), peers.NO_SEND)
+            s.literal(HELLO[77:])
         elif what == "endless":
             s.begin(1)
             while True:

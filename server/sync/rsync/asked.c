@@ -46,7 +46,10 @@ bool asked_fits(struct asked_queue *q, int32_t index, const struct sums_head *h)
 
 bool asked_strike(struct asked_queue *q, int32_t index)
 {
-    for (unsigned i = 0; i < q->n && index >= 0; i++) {
+    unsigned whole =
+        q->n - (q->writing.count != 0); /* the last is not, while it is being written */
+
+    for (unsigned i = 0; i < whole && index >= 0; i++) {
         struct asked *a = &q->ring[(q->first + i) % ASKED_MAX];
         if (a->index == index) {
             a->index = -1;

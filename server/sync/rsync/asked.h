@@ -38,7 +38,7 @@ bool asked_wrote_block(struct asked_queue *q);
 struct asked *asked_first(struct asked_queue *q);
 /* May the peer answer that one now, by this head? */
 MUST_USE bool asked_fits(struct asked_queue *q, int32_t index, const struct sums_head *head);
-/* Out of turn: false when it was not asked. */
+/* Out of turn: false when it was not asked, or not to its end. */
 MUST_USE bool asked_strike(struct asked_queue *q, int32_t index);
 /* Everything has its answer, and nothing is being written. */
 bool asked_is_empty(struct asked_queue *q);

@@ -377,8 +377,10 @@ static int on_no_send(struct pull *p, struct slice bytes, struct err *e)
 {
     struct get g = get_from(bytes);
     int32_t index = get_int(&g);
+    bool begun =
+        p->answer.at != ANSWER_AT_INDEX && p->answer.index == index; /* an answer has an end */
 
-    if (g.rc == 0 && asked_strike(&p->asked, index)) {
+    if (g.rc == 0 && !begun && asked_strike(&p->asked, index)) {
         p->ev.on_missing(p->arg, index);
         try_end(p);
         return 0;

@@ -115,6 +115,18 @@ def test_the_connection_breaks(mirrord, module, after):
     way.listener.close()
 
 
+def test_a_slow_hour_ends_in_one_attempt(mirrord, module):
+    """What came before a pause is used after it, though nothing more comes: the daemon waits for our word."""
+    port, tree = module
+    for i in range(3):
+        (tree / f"file{i}").write_bytes(os.urandom(200000))
+    m = mirrord(CONFIG.format(port).replace("sync {", 'stall = "3s" sync { hours = {"00:00-24:00 2m/s"}'))
+    done = run(m)
+    assert (done["outcome"], done["attempts"]) == ("published", 1), done
+    for i in range(3):
+        assert m.get(f"/x/file{i}").body == (tree / f"file{i}").read_bytes()
+
+
 def test_a_large_file_goes_on_where_it_was_cut(mirrord, module):
     """rsync cannot begin in the middle: what came is the basis of a delta, whatever deltas brought before."""
     port, tree = module

@@ -35,6 +35,8 @@ struct link {
     uint32_t connect_ms, stall_ms, keep_alive_ms;
     uint64_t began_ms, moved_ms, sent_ms;
     bool paused;
+    bool
+        rested; /* it was: the owner may have bytes of before, and no more come until it has used them */
     unsigned busy; /* events on the stack: the owner may close us inside one */
     bool doomed;
     uint64_t bytes_in;
@@ -181,11 +183,13 @@ static ssize_t send_some(struct link *l, const char *p, size_t n)
 /* False: the link has ended. */
 static bool give(struct link *l)
 {
-    while (l->in_n > 0 && !l->paused) {
+    while ((l->in_n > 0 || l->rested) && !l->paused) {
         struct slice in = slice_of(l->in + l->in_at, l->in_n);
         size_t before = in.n;
         struct err e = {.code = 0};
-        int rc = l->ev.on_bytes(l->arg, &in, &e);
+        int rc;
+        l->rested = false;
+        rc = l->ev.on_bytes(l->arg, &in, &e);
         if (l->state == LINK_ENDED) {
             return false;
         }
@@ -486,6 +490,7 @@ void link_pause(struct link *l, bool paused)
 {
     if (l->paused && !paused) {
         l->moved_ms = clock_now_ms();
+        l->rested = true;
     }
     l->paused = paused;
     link_pump(l);

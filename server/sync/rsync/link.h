@@ -25,7 +25,7 @@ struct link_settings { /* copied */
 };
 
 struct link_events {
-    /* Takes from *in; what it leaves comes again, after link_pause(l, false) when it paused. */
+    /* Takes from *in; what it leaves comes again. After link_pause(l, false) it is called in any case, with nothing maybe. */
     int (*on_bytes)(void *arg, struct slice *in, struct err *e);
     struct buf *(*out)(void *arg); /* what is to be sent; the link drops from its front what was */
     void (*on_sent)(void *arg);    /* there is less in it */

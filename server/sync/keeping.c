@@ -294,18 +294,38 @@ static void begin_from(struct taking *t, const struct part *p)
     stage_park(&t->stage);
 }
 
+static int resume_stage(struct taking *t, const struct part *p, struct err *e)
+{
+    const struct run_world *w = &t->all->run->world;
+    uint64_t expect = taking_expects(t);
+    int rc = stage_resume(w->store, p->stage_id, expect, &t->stage, e);
+
+    if (rc == E_NOSPACE &&
+        w->make_room(w->arg, expect - min_u64(expect, p->seen.size_bytes)) == 0) {
+        rc = stage_resume(w->store, p->stage_id, expect, &t->stage, e);
+    }
+    return rc;
+}
+
 bool keeping_resume(struct taking *t, struct list *parts)
 {
     struct run *r = t->all->run;
     struct part *p = parts_take(parts, t->entry.path);
     struct err e = {0};
     struct keeping *k;
+    int rc;
 
     if (p == NULL) {
         return false;
     }
-    if (!part_fits(p, &t->entry, r->site.url) || p->seen.size_bytes < LEAST_BYTES ||
-        stage_resume(r->world.store, p->stage_id, p->seen.listed_size, &t->stage, &e) != 0) {
+    rc = part_fits(p, &t->entry, r->site.url) && p->seen.size_bytes >= LEAST_BYTES
+             ? resume_stage(t, p, &e)
+             : E_INVALID;
+    if (rc == E_NOSPACE) { /* which the whole of it will meet too: it stays until there is room */
+        list_push_back(parts, &p->node);
+        return false;
+    }
+    if (rc != 0) {
         part_drop(r->world.store, &p);
         return false;
     }

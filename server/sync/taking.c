@@ -39,6 +39,13 @@ static void begin_writeback(struct taking *t, uint64_t upto)
     }
 }
 
+uint64_t taking_expects(const struct taking *t)
+{
+    const struct sync_entry *en = &t->entry;
+
+    return en->size_bytes != SYNC_SIZE_UNKNOWN && en->size_step <= 1 ? en->size_bytes : 0;
+}
+
 static int write_on(struct taking *t, struct slice bytes, struct err *e)
 {
     struct takes *x = t->all;
@@ -49,9 +56,7 @@ static int write_on(struct taking *t, struct slice bytes, struct err *e)
         return 0;
     }
     if (t->stage == NULL) {
-        uint64_t expect = t->entry.size_bytes != SYNC_SIZE_UNKNOWN && t->entry.size_step <= 1
-                              ? t->entry.size_bytes
-                              : 0;
+        uint64_t expect = taking_expects(t);
         bool named = keeping_worth(&t->entry);
         rc = stage_open(x->run->world.store, expect, named, &t->stage, e);
         if (rc == E_NOSPACE && x->run->world.make_room(x->run->world.arg, expect) == 0) {

@@ -57,6 +57,8 @@ struct takes {
 };
 
 void taking_free(struct taking *t);
+uint64_t
+taking_expects(const struct taking *t); /* bytes, for the store to keep free; 0: who knows */
 /* Nothing of it has come. */
 void taking_begin_anew(struct taking *t);
 void taking_counted(struct taking *t, uint64_t bytes); /* for those who watch */

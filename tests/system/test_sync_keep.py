@@ -127,6 +127,11 @@ def test_cut_in_every_try(m, o):
     rest_alone(m, o, 8 * MIB)
 
 
+def test_cut_where_no_size_is_listed(m, o):
+    o.style = "python"
+    test_cut_in_every_try(m, o)
+
+
 def test_another_file_by_then(m, o):
     stall = Stall(o, 9 * MIB)
     m.ctl("sync", "run", "x")

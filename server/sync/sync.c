@@ -78,16 +78,26 @@ static struct task *find_ending(struct sync *s, struct slice name)
     return NULL;
 }
 
+static bool same_times(const struct setup *a, const struct setup *b)
+{
+    return a->scheduled == b->scheduled && a->conf.jitter_ms == b->conf.jitter_ms &&
+           (!a->scheduled || strcmp(a->conf.schedule, b->conf.schedule) == 0);
+}
+
 static void task_set(struct sync *s, const char *name, struct setup *u)
 {
     struct task *t = find_ending(s, slice_str(name));
     uint64_t now = clock_unix_s();
 
     if (t != NULL) {
+        /* Who reloads more often than a run is due would put it off for ever. */
+        bool same = t->setup != NULL && same_times(t->setup, u);
         setup_release(&t->setup);
         t->setup = u;
-        t->due = false;
-        task_plan_next(t, t->next_unix_s != 0 ? now : 0, now);
+        if (!same) {
+            t->due = false;
+            task_plan_next(t, t->next_unix_s != 0 ? now : 0, now);
+        }
         return;
     }
     t = NEW(struct task);
@@ -140,7 +150,7 @@ int sync_set(struct sync *s, const struct sync_repo_settings *repos, size_t coun
                 setup_release(&t->setup);
                 if (t->run == NULL) {
                     task_free(t);
-                } else {
+                } else if (!t->ended) { /* else it is being closed */
                     run_stop(t->run);
                 }
             }

@@ -222,6 +222,22 @@ def test_reload_brings_and_takes_a_sync(start, o):
     assert m.ctl_json("sync", "ls")[0]["schedule"] == "17 3 * * *"
 
 
+def test_reload_puts_no_run_off(start, o):
+    """Who reloads every minute still gets the run of every hour."""
+    m = start(FAST + ' schedule = "every 1h"')
+    while not (now := m.ctl_json("sync", "ls")[0])["next_unix_s"] or now["running"] or now["state"] != "published":
+        time.sleep(0.02)
+    planned = now["next_unix_s"]
+    while time.time() < planned - 3600 + 2:  # another second would be another plan
+        time.sleep(0.1)
+    m.config = CONFIG.format(o.url, FAST + ' schedule = "every 1h" keep_last = 3')
+    m.reload()
+    assert m.ctl_json("sync", "ls")[0]["next_unix_s"] == planned
+    m.config = CONFIG.format(o.url, FAST + ' schedule = "every 2h"')
+    m.reload()
+    assert m.ctl_json("sync", "ls")[0]["next_unix_s"] > planned
+
+
 def test_older_snapshots_go_and_named_ones_stay(start, o):
     m = start(FAST + " keep_last = 2")
     run(m)

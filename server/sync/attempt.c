@@ -26,6 +26,7 @@ static int on_entry(void *arg, const struct sync_entry *en)
 {
     struct run *r = arg;
     struct sync_entry alone = *en;
+    struct err why = {0};
     int rc;
 
     r->updating = r->updating || slice_starts(en->path, SLICE("Archive-Update-in-Progress"));
@@ -43,10 +44,13 @@ static int on_entry(void *arg, const struct sync_entry *en)
     if (en->leader.n != 0 && !sift_wants_path(r->sift, en->leader, false)) {
         alone.leader = SLICE_NONE; /* it stands for itself now */
     }
-    rc = roster_add(r->roster, &alone, &r->why);
+    rc = roster_add(r->roster, &alone, &why);
     if (rc == E_INVALID) {
         r->left_out++;
         return 0;
+    }
+    if (rc != 0) {
+        r->why = why; /* the engine knows no more than the code */
     }
     if (rc == 0 && roster_count(r->roster) % 256 == 0) {
         lock_take(&r->lock);
@@ -86,7 +90,7 @@ static void on_listed(void *arg, int rc, const struct err *why, const struct eng
     r->answered = true;
     r->rc = rc;
     if (rc != 0) {
-        r->why = *why;
+        r->why = r->why.code == rc ? r->why : *why;
         r->why.code = rc;
         return;
     }
@@ -217,7 +221,8 @@ static int list(struct run *r, struct err *e)
     run_at(r, RUN_LIST);
     r->left_out = r->sifted = 0;
     r->updating = false;
-    r->roster = roster_new(r->job->conf->entries_max);
+    r->roster = roster_new(r->job->conf->entries_max, r->site.list_bytes_max);
+    err_clear(&r->why);
     r->ops->list(r->engine);
     rc = await(r, e);
     if (rc != 0) {

@@ -33,13 +33,14 @@ struct engine_site { /* what a run lends its engine; outlives it */
     struct mailbox *box; /* letters to this thread */
     struct pool *disk;
     struct store *store;
-    struct fetcher *fetcher;     /* on base; for engines that speak HTTP */
-    const struct origin *origin; /* of http, https and s3, else NULL: proxy, credentials, admission */
-    struct slice repo;           /* whose run this is: for stage rows of what a list brings whole */
-    struct slice url;            /* "rsync://host[:port]/module/path/", "https://host/path/" */
-    const char *secret;          /* "user:password" where there is no origin to keep it; or NULL */
-    const char *ca_file;         /* or NULL: the system's */
-    const char *proxy;           /* or NULL */
+    struct fetcher *fetcher; /* on base; for engines that speak HTTP */
+    const struct origin
+        *origin;         /* of http, https and s3, else NULL: proxy, credentials, admission */
+    struct slice repo;   /* whose run this is: for stage rows of what a list brings whole */
+    struct slice url;    /* "rsync://host[:port]/module/path/", "https://host/path/" */
+    const char *secret;  /* "user:password" where there is no origin to keep it; or NULL */
+    const char *ca_file; /* or NULL: the system's */
+    const char *proxy;   /* or NULL */
     struct sift
         *sift; /* or NULL. The pipeline asks it for every entry: engines may, to list less */
     const struct sync_conf *conf; /* all of the section, for engines with settings of their own */
@@ -98,7 +99,7 @@ struct take_got {
     bool digest_known;      /* the upstream says what the bytes' SHA-256 is */
     struct digest digest;
     uint64_t beside_bytes; /* that came for it and are none of it */
-    uint64_t copied_bytes;  /* of what was given: from the basis, and not told as copied */
+    uint64_t copied_bytes; /* of what was given: from the basis, and not told as copied */
 };
 
 struct take_events {

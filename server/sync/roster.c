@@ -34,7 +34,7 @@ struct folder {
 };
 
 struct roster {
-    uint64_t entries_max;
+    uint64_t entries_max, bytes_max;
     struct folder *by_path;
     struct folder **folder; /* by index */
     size_t folders, folders_room;
@@ -48,11 +48,12 @@ struct roster {
     struct buf path, other; /* of the entry that was got; of what is compared */
 };
 
-struct roster *roster_new(uint64_t entries_max)
+struct roster *roster_new(uint64_t entries_max, uint64_t bytes_max)
 {
     struct roster *r = NEW(struct roster);
 
     r->entries_max = entries_max;
+    r->bytes_max = bytes_max;
     r->used = BLOCK_BYTES;
     r->path = BUF_INIT(2 * TEXT_MAX);
     r->other = BUF_INIT(2 * TEXT_MAX);
@@ -191,6 +192,10 @@ static int judge(const struct roster *r, const struct sync_entry *en, struct err
     if (r->count >= r->entries_max || r->count == UINT32_MAX) {
         return err_set(e, E_TOOBIG, "the list has more than %zu entries, see max_entries",
                        r->count);
+    }
+    if (roster_memory(r) > r->bytes_max) {
+        return err_set(e, E_TOOBIG, "the list takes more than %llu MiB of memory",
+                       (unsigned long long)(r->bytes_max >> 20));
     }
     if (!tree_path_valid(en->path) || target.n > TEXT_MAX || slice_find(target, '\0') >= 0 ||
         (en->type == SYNC_LINK && target.n == 0) || en->validator.n > VALIDATOR_MAX ||

@@ -14,7 +14,8 @@
 
 struct roster;
 
-struct roster *roster_new(uint64_t entries_max);
+/* bytes_max: of memory, folders' names and all. At most 4 GiB. */
+struct roster *roster_new(uint64_t entries_max, uint64_t bytes_max);
 void roster_free(struct roster **rp); /* NULL is fine */
 MUST_USE int roster_add(struct roster *r, const struct sync_entry *en, struct err *e);
 /* Sorts; of a path that was listed twice the first stays. What stands below a file or a link goes: *left_out counts it. */

@@ -261,7 +261,7 @@ static int refuse_name(struct slice path, struct err *e)
 
 static int too_much(const struct file_list *l, struct err *e)
 {
-    return err_set(e, E_TOOBIG, "the peer's list is longer than %u entries or %llu MiB of names",
+    return err_set(e, E_TOOBIG, "the peer's list is longer than %u entries (max_entries) or %llu MiB of names",
                    (unsigned)l->limits.entries, (unsigned long long)(l->limits.text_bytes >> 20));
 }
 

@@ -26,7 +26,7 @@ static void test_everything_comes_back(void **state)
                                     -1700000000123456789,
                                     SYNC_TIME_UNKNOWN,
                                     4102444800000000000};
-    struct roster *r = roster_new(100);
+    struct roster *r = roster_new(100, UINT64_MAX);
     struct err e = {0};
     uint64_t left_out;
 
@@ -73,7 +73,7 @@ static void test_order_and_doubles(void **state)
     static const char *const in[] = {"b/x", "a/b",   "a-b", "a!",     "b",
                                      "a/b", "a/b/c", "z",   "a/\xff", "a/b-"};
     static const char *const out[] = {"a!", "a-b", "a/b", "a/b-", "a/\xff", "b", "z"};
-    struct roster *r = roster_new(100);
+    struct roster *r = roster_new(100, UINT64_MAX);
     struct sync_entry en;
     struct err e = {0};
     uint64_t left_out;
@@ -101,7 +101,7 @@ static void test_order_and_doubles(void **state)
 static void test_limits_and_names(void **state)
 {
     static const char *const wrong[] = {"", "/a", "a/", "a//b", "..", "a/../b", ".", "a/./b"};
-    struct roster *r = roster_new(2);
+    struct roster *r = roster_new(2, UINT64_MAX);
     struct sync_entry en;
     struct err e = {0};
 
@@ -124,7 +124,7 @@ static void test_limits_and_names(void **state)
 /* What DESIGN asks of a million entries, at a tenth of that. */
 static void test_memory(void **state)
 {
-    struct roster *r = roster_new(200000);
+    struct roster *r = roster_new(200000, UINT64_MAX);
     struct err e = {0};
     uint64_t left_out;
 
@@ -144,13 +144,34 @@ static void test_memory(void **state)
     roster_free(&r);
 }
 
+/* A peer may send long names of folders in few bytes. */
+static void test_memory_has_a_bound(void **state)
+{
+    struct roster *r = roster_new(UINT64_MAX, 4 << 20);
+    char path[4001];
+    struct err e = {0};
+    int rc = 0;
+
+    (void)state;
+    memset(path, 'x', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    for (unsigned i = 0; rc == 0 && i < 100000; i++) {
+        struct sync_entry en;
+        snprintf(path + 3000, sizeof path - 3000, "%u/f", i);
+        en = file(path);
+        rc = roster_add(r, &en, &e);
+    }
+    assert_int_equal(rc, E_TOOBIG);
+    assert_true(roster_memory(r) < 5 << 20);
+    roster_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_everything_comes_back),
-        cmocka_unit_test(test_order_and_doubles),
-        cmocka_unit_test(test_limits_and_names),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_everything_comes_back), cmocka_unit_test(test_order_and_doubles),
+        cmocka_unit_test(test_limits_and_names),      cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory_has_a_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,13 +21,14 @@ _mirrorctl()
         init*) w+=' --force' ;;
         esac
     elif [[ -z $noun ]]; then
-        w='status top repo cache verify sync snapshot token upstream config init'
+        w='status top repo cache verify sync snapshot hf token upstream config init'
     elif [[ -z $verb ]]; then
         case $noun in
         repo) w='ls show' ;;
         cache) w='ls stats pin unpin pins rm gc' ;;
         sync) w='ls run show logs pause resume stop approve' ;;
         snapshot) w='ls show diff rollback tag hold rm' ;;
+        hf) w='ls show' ;;
         token) w='create ls revoke' ;;
         upstream) w='check' ;;
         config) w='test reload' ;;
@@ -37,6 +38,8 @@ _mirrorctl()
         case "$noun $verb" in
         'repo show' | 'cache ls' | 'cache pin' | 'cache rm' | 'snapshot '* | 'sync '* | 'upstream check')
             w=$(mirrorctl repo ls 2>/dev/null </dev/null | cut -f1) ;;
+        'hf ls') w=$(mirrorctl repo ls 2>/dev/null </dev/null | awk -F'\t' '$2 ~ /^(hf|hosted)$/ { print $1 }') ;;
+        'hf '*) w=$(mirrorctl hf ls 2>/dev/null </dev/null | awk -F'\t' '{ print $1 "/" $3 }') ;;
         'token revoke') w=$(mirrorctl token ls 2>/dev/null </dev/null | cut -f1) ;;
         *) w='' ;;
         esac

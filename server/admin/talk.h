@@ -70,6 +70,8 @@ int talk_progress(struct talk *t, uint64_t done, uint64_t total); /* the same */
     VERB("sync.resume", verb_sync_resume)                                                          \
     VERB("sync.stop", verb_sync_stop)                                                              \
     VERB("sync.approve", verb_sync_approve)                                                        \
+    VERB("hf.ls", verb_hf_ls)                                                                      \
+    VERB("hf.show", verb_hf_show)                                                                  \
     VERB("upstream.check", verb_upstream_check)
 
 #define VERB(name, function) int function(struct talk *t, struct err *e);

@@ -109,6 +109,11 @@ struct object_info {
 MUST_USE int cache_list(struct cache *c, struct slice repo, struct slice prefix,
                         int (*each)(void *arg, const struct object_info *o), void *arg,
                         struct err *e);
+/* What is not whole yet, under way or parked. tail: the row's key behind the repo. each() may not ask the cache anything. */
+void cache_unfinished(struct cache *c, struct slice repo,
+                      void (*each)(void *arg, struct slice tail, uint64_t have_bytes,
+                                   uint64_t total_bytes),
+                      void *arg);
 /* Stops fills (parks them for the next start) and the keeper; no loop may want any more. */
 void cache_close(struct cache **cp);
 /* Evicts until need_bytes fit (0: down to the low mark). E_NOSPACE: what is left must stay. Blocks: pool thread. */

@@ -60,6 +60,37 @@ int cache_list(struct cache *c, struct slice repo, struct slice prefix,
     return rc > 0 ? 0 : rc; /* 1: past the prefix */
 }
 
+void cache_unfinished(struct cache *c, struct slice repo,
+                      void (*each)(void *arg, struct slice tail, uint64_t have_bytes,
+                                   uint64_t total_bytes),
+                      void *arg)
+{
+    struct partial *p, *next;
+
+    lock_take(&c->lock);
+    HASH_ITER(hh, c->partials, p, next)
+    {
+        struct slice tail = p->key;
+        if (slice_eq(slice_cut(&tail, '\0'), repo)) {
+            each(arg, tail, extents_bytes(&p->have), p->total_bytes);
+        }
+    }
+    LIST_EACH (&c->fills, it) {
+        struct fill *f = LIST_ITEM(it, struct fill, node);
+        struct slice tail = f->row_key;
+        uint64_t have, total;
+        if (f->want.head_only || !slice_eq(slice_cut(&tail, '\0'), repo)) {
+            continue;
+        }
+        lock_take(&f->lock);
+        have = extents_bytes(&f->have);
+        total = f->total_bytes;
+        lock_drop(&f->lock);
+        each(arg, tail, have, total);
+    }
+    lock_drop(&c->lock);
+}
+
 /* --- removal ------------------------------------------------------------------------------------------------------ */
 
 struct cut { /* made on the fetch thread, while the remover waits */

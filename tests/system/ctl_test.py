@@ -132,6 +132,8 @@ VERBS = {
     "snapshot rollback": (["models", "me/m", "v1"], (["models", "me/m", "v9"], 66)),
     "snapshot hold": (["models", "me/m"], (["models", "me/none"], 66)),
     "snapshot rm": (["models", "me/m", "v2"], (["models", "me/m", "v9"], 66)),
+    "hf ls": ([], (["none"], 66)),
+    "hf show": (["models/me/m"], (["models/me/none"], 66)),
     "token create": (["--name", "a", "--scope", "read:*"], (["--name", "a", "--scope", "read:*"], 73)),
     "token ls": ([], None),
     "token revoke": (["a"], (["a"], 66)),

@@ -1,0 +1,150 @@
+/* hf.*: repositories of a Hub and of our own, and what is here of them. */
+#include "server/admin/talk.h"
+#include "server/hub/stock.h"
+
+struct telling {
+    struct talk *t;
+    const struct repo *r;
+};
+
+/* What is not known is null, not 0. */
+static void sum_members(struct buf *row, const struct stock_sum *sum)
+{
+    static const char *const names[] = {"files", "bytes", "files_here", "bytes_here"};
+    const uint64_t values[] = {sum->files, sum->bytes, sum->files_here, sum->bytes_here};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (sum->known) {
+            jo_u64(row, names[i], values[i]);
+        } else {
+            jo_null(row, names[i]);
+        }
+    }
+}
+
+static int on_repo(void *arg, const struct stock_repo *x)
+{
+    struct telling *w = arg;
+    struct buf *row = talk_row(w->t);
+
+    jo_str(row, "repo", slice_str(w->r->name));
+    jo_str(row, "kind", slice_str(stock_kind_name(x->kind)));
+    jo_str(row, "type", x->type);
+    jo_str(row, "id", x->id);
+    jo_str(row, "commit", x->commit);
+    jo_u64(row, "revisions", x->revisions);
+    sum_members(row, &x->sum);
+    jo_u64(row, "cached_bytes", x->cached_bytes);
+    jo_u64(row, "last_asked_unix_s", x->last_asked_unix_s);
+    jo_bool(row, "pinned", x->pinned);
+    jo_bool(row, "held", x->held);
+    return talk_row_end(w->t);
+}
+
+int verb_hf_ls(struct talk *t, struct err *e)
+{
+    struct slice only = talk_text(t, "repo"), prefix = talk_text(t, "prefix");
+    struct repo_set *rs = repo_set_hold(t->d);
+    enum stock_kind k;
+    bool found = false;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < rs->count; i++) {
+        struct stock_view v = {t->d, rs->repo[i], true};
+        struct telling w = {t, rs->repo[i]};
+        if (stock_kind_of(v.r, &k) && (only.p == NULL || slice_eqs(only, v.r->name))) {
+            found = true;
+            rc = stock_each(&v, prefix.p != NULL ? prefix : SLICE(""), on_repo, &w, e);
+        }
+    }
+    if (rc == 0 && only.p != NULL && !found) {
+        rc = err_set(e, E_NOTFOUND,
+                     "\"" SLICE_FMT "\" is no repo of a Hub or of our own, see `mirrorctl repo ls`",
+                     SLICE_ARG(only));
+    }
+    repo_set_release(&rs);
+    return rc < 0 ? rc : 0;
+}
+
+/* --- show --------------------------------------------------------------------------------------------------------- */
+
+static void revision_members(struct buf *out, const struct stock_revision *x)
+{
+    jo_str(out, "revision", x->name);
+    jo_str(out, "commit", x->commit);
+    jo_u64(out, "asked_unix_s", x->asked_unix_s);
+    sum_members(out, &x->sum);
+    jo_bool(out, "pinned", x->pinned);
+    jo_bool(out, "held", x->held);
+}
+
+static int on_revision(void *arg, const struct stock_revision *x)
+{
+    struct telling *w = arg;
+
+    revision_members(talk_row(w->t), x);
+    return talk_row_end(w->t);
+}
+
+static int on_file(void *arg, const struct stock_file *f)
+{
+    struct telling *w = arg;
+    struct buf *row = talk_row(w->t);
+    char oid[GIT_OID_HEX + 1];
+
+    jo_str(row, "path", f->path);
+    jo_u64(row, "size", f->size_bytes);
+    if (f->lfs) {
+        jo_digest(row, "sha256", &f->sha256);
+        jo_null(row, "git_oid");
+    } else {
+        git_oid_format(&f->oid, oid);
+        jo_null(row, "sha256");
+        jo_str(row, "git_oid", slice_str(oid));
+    }
+    jo_str(row, "state", slice_str(stock_state_name(f->state)));
+    jo_u64(row, "have", f->have_bytes);
+    return talk_row_end(w->t);
+}
+
+/* The request's repository. Release *rs in any case. */
+static int need_name(const struct talk *t, struct repo_set **rs, struct stock_name *out,
+                     struct err *e)
+{
+    struct slice repo = talk_text(t, "repo"), id;
+    int rc = talk_need(t, "id", &id, e);
+
+    *rs = repo_set_hold(t->d);
+    return rc == 0 ? stock_name_read(*rs, repo, id, out, e) : rc;
+}
+
+int verb_hf_show(struct talk *t, struct err *e)
+{
+    struct slice rev = talk_text(t, "revision");
+    struct stock_revision about;
+    struct arena a = {0};
+    struct stock_name n;
+    struct stock_view v = {t->d, NULL, true};
+    struct telling w = {t, NULL};
+    struct repo_set *rs;
+    int rc = need_name(t, &rs, &n, e);
+
+    if (rc == 0) {
+        v.r = w.r = n.repo;
+        rev = rev.n != 0 ? rev : n.rev;
+        jo_str(t->result, "repo", slice_str(n.repo->name));
+        jo_str(t->result, "type", n.type);
+        jo_str(t->result, "id", n.id);
+    }
+    if (rc == 0 && rev.n == 0) {
+        rc = stock_revisions(&v, n.type, n.id, on_revision, &w, e);
+    } else if (rc == 0) {
+        rc = stock_files(&v, n.type, n.id, rev, &a, &about, on_file, &w, e);
+        if (rc == 0) {
+            revision_members(t->result, &about);
+        }
+    }
+    arena_fini(&a);
+    repo_set_release(&rs);
+    return rc < 0 ? rc : 0;
+}

@@ -1,0 +1,426 @@
+#include "server/hub/home.h"
+
+#include <stdlib.h>
+
+#include "common/codec/weblink.h"
+#include "server/cache/object.h"
+#include "server/repo/hf/path.h"
+#include "server/store/atime.h"
+
+enum {
+    KEY_MAX = 16384,
+    DOC_BYTES = 64 << 20,
+    MANIFEST_BYTES = 256 << 20,
+    PAGES_MAX = 2000,
+};
+
+/* --- rows --------------------------------------------------------------------------------------------------------- */
+
+struct reading {
+    struct homes *homes;
+    struct slice type, id; /* p == NULL: any */
+    struct err *e;
+};
+
+struct home *homes_place(struct homes *h, struct slice type, struct slice id)
+{
+    struct home *x = homes_find(h, type, id);
+
+    if (x == NULL) {
+        x = ARENA_NEW(&h->arena, struct home);
+        x->name = arena_fmt(&h->arena, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(type), SLICE_ARG(id));
+        x->type = slice_first(x->name, type.n);
+        x->id = slice_from(x->name, type.n + 1);
+        HASH_ADD_KEYPTR(hh, h->by_name, x->name.p, x->name.n, x);
+    }
+    return x;
+}
+
+struct home *homes_find(const struct homes *h, struct slice type, struct slice id)
+{
+    struct buf name = BUF_INIT(KEY_MAX);
+    struct home *x = NULL;
+
+    buf_addf(&name, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(type), SLICE_ARG(id));
+    if (name.rc == 0) {
+        HASH_FIND(hh, h->by_name, name.p, name.n, x);
+    }
+    buf_free(&name);
+    return x;
+}
+
+static bool is_meant(const struct reading *r, struct slice type, struct slice id)
+{
+    return r->type.p == NULL || (slice_eq(type, r->type) && slice_eq(id, r->id));
+}
+
+/* Hours are all that is noted of later hits. */
+static void note_asked(const struct reading *r, struct home *x, const struct object_info *o)
+{
+    uint32_t hour = 0;
+    struct err unused;
+
+    if (atime_hour(r->homes->view->d->store, &o->digest, &hour, &unused) != 0) {
+        hour = 0;
+    }
+    x->last_asked_unix_s =
+        max_u64(x->last_asked_unix_s, max_u64(o->stored_unix_s, (uint64_t)hour * 3600));
+}
+
+static void add_doc(struct reading *r, const struct object_info *o, struct slice key,
+                    const struct hf_path *at)
+{
+    struct homes *h = r->homes;
+    struct home *x = homes_place(h, at->type, at->id);
+    struct home_doc *d = ARENA_NEW(&h->arena, struct home_doc);
+
+    d->listing = at->route == HF_TREE;
+    d->rev = at->rev.p != NULL ? arena_copy(&h->arena, at->rev) : SLICE_NONE;
+    d->row_key = arena_copy(&h->arena, o->key);
+    d->callers = key.n != o->key.n;
+    d->digest = o->digest;
+    d->asked_unix_s = o->validated_unix_s;
+    d->next = x->docs;
+    x->docs = d;
+    note_asked(r, x, o);
+}
+
+/* "{type}/{id}/blobs/{etag}" */
+static void add_blob(struct reading *r, const struct object_info *o, struct slice key)
+{
+    struct slice type = slice_cut(&key, '/');
+    const char *mark = memmem(key.p, key.n, "/blobs/", 7);
+    struct slice id = mark != NULL ? slice_first(key, (size_t)(mark - key.p)) : SLICE_NONE;
+    struct slice etag = mark != NULL ? slice_from(key, id.n + 7) : SLICE_NONE;
+    struct home_blob *b = NULL;
+    struct home *x;
+
+    if (mark == NULL || !hf_is_id(id) || !is_meant(r, type, id)) {
+        return;
+    }
+    x = homes_place(r->homes, type, id);
+    HASH_FIND(hh, x->blobs, etag.p, etag.n, b);
+    if (b == NULL) {
+        b = ARENA_NEW(&r->homes->arena, struct home_blob);
+        b->etag = arena_copy(&r->homes->arena, etag);
+        HASH_ADD_KEYPTR(hh, x->blobs, b->etag.p, b->etag.n, b);
+    }
+    if (!b->whole) {
+        x->whole_bytes += o->size_bytes;
+    }
+    b->whole = true;
+    b->size_bytes = b->have_bytes = o->size_bytes;
+    note_asked(r, x, o);
+}
+
+static int on_object(void *arg, const struct object_info *o)
+{
+    struct reading *r = arg;
+    struct slice rest = o->key;
+    struct slice key = slice_cut(&rest, '\0');
+    struct arena a = {0};
+    struct hf_path at;
+    struct err unused;
+
+    /* What came by a caller's right shows who is let in to what; files of closed repositories are marked too, but
+     * that they exist is in the Hub's public listing. */
+    if (!slice_starts(key, SLICE("api/"))) {
+        add_blob(r, o, key);
+    } else if ((rest.n == 0 || r->homes->view->all) && slice_find(key, '?') < 0 &&
+               hf_path_parse(key, &a, &at, &unused) == 0 && at.id.n != 0 &&
+               ((at.route == HF_INFO) || (at.route == HF_TREE && at.path.n == 0)) &&
+               (at.route == HF_INFO || hf_is_commit(at.rev)) && is_meant(r, at.type, at.id)) {
+        add_doc(r, o, key, &at);
+    }
+    arena_fini(&a);
+    return 0;
+}
+
+/* What is under way, or parked. */
+static void on_unfinished(void *arg, struct slice tail, uint64_t have_bytes, uint64_t total_bytes)
+{
+    struct reading *r = arg;
+    struct slice key = slice_cut(&tail, '\0');
+    struct slice type = slice_cut(&key, '/');
+    const char *mark = memmem(key.p, key.n, "/blobs/", 7);
+    struct home_blob *b = NULL;
+    struct slice etag;
+    struct home *x;
+
+    if (mark == NULL) {
+        return;
+    }
+    x = homes_find(r->homes, type, slice_first(key, (size_t)(mark - key.p)));
+    if (x == NULL) {
+        return;
+    }
+    etag = slice_from(key, (size_t)(mark - key.p) + 7);
+    HASH_FIND(hh, x->blobs, etag.p, etag.n, b);
+    if (b == NULL) {
+        b = ARENA_NEW(&r->homes->arena, struct home_blob);
+        b->etag = arena_copy(&r->homes->arena, etag);
+        b->size_bytes = total_bytes;
+        HASH_ADD_KEYPTR(hh, x->blobs, b->etag.p, b->etag.n, b);
+    }
+    b->have_bytes = max_u64(b->have_bytes, have_bytes);
+}
+
+int homes_read(struct homes *h, struct slice type, struct slice id, struct err *e)
+{
+    struct reading r = {h, type, id, e};
+    struct slice repo = slice_str(h->view->r->name);
+    struct cache *c = h->view->d->cache;
+    struct buf prefix = BUF_INIT(KEY_MAX);
+    int rc;
+
+    buf_str(&prefix, type.p != NULL ? "api/" : "");
+    buf_adds(&prefix, type.p != NULL ? type : SLICE(""));
+    buf_str(&prefix, type.p != NULL ? "/" : "");
+    buf_adds(&prefix, type.p != NULL ? id : SLICE(""));
+    rc = cache_list(c, repo, buf_slice(&prefix), on_object, &r, e);
+    if (rc == 0 && type.p != NULL) {
+        buf_clear(&prefix);
+        buf_addf(&prefix, SLICE_FMT "/" SLICE_FMT "/blobs/", SLICE_ARG(type), SLICE_ARG(id));
+        rc = cache_list(c, repo, buf_slice(&prefix), on_object, &r, e);
+    }
+    if (rc == 0) {
+        cache_unfinished(c, repo, on_unfinished, &r);
+    }
+    buf_free(&prefix);
+    return rc < 0 ? rc : 0;
+}
+
+void homes_free(struct homes *h)
+{
+    struct home *x, *next;
+
+    HASH_ITER(hh, h->by_name, x, next)
+    {
+        HASH_CLEAR(hh, x->blobs);
+        HASH_DEL(h->by_name, x);
+    }
+    arena_fini(&h->arena);
+}
+
+/* --- what the Hub said -------------------------------------------------------------------------------------------- */
+
+static int read_blob(struct store *s, const struct digest *d, struct buf *out, struct err *e)
+{
+    struct blob *b = NULL;
+    int rc = blob_open(s, d, &b, e);
+    char *to;
+
+    if (rc != 0) {
+        return rc;
+    }
+    to = blob_size_bytes(b) < out->max ? buf_room(out, (size_t)blob_size_bytes(b)) : NULL;
+    rc = to == NULL ? err_set(e, E_TOOBIG, "a document of the Hub is too large")
+                    : blob_read(b, 0, to, (size_t)blob_size_bytes(b), e);
+    if (rc == 0) {
+        buf_grew(out, (size_t)blob_size_bytes(b));
+    }
+    blob_release(&b);
+    return rc;
+}
+
+static void learn(struct homes *h, struct home *x)
+{
+    for (struct home_doc *d = x->docs; d != NULL; d = d->next) {
+        struct buf doc = BUF_INIT(DOC_BYTES), made = BUF_INIT(2 * (size_t)DOC_BYTES);
+        struct repo_info info;
+        struct err unused;
+        if (!d->listing && !d->understood &&
+            read_blob(h->view->d->store, &d->digest, &doc, &unused) == 0 &&
+            info_make(buf_slice(&doc), &made, &unused) == 0 && info_read(buf_slice(&made), &info)) {
+            d->understood = true;
+            d->closed = info.closed;
+            d->id = arena_copy(&h->arena, info.id);
+            d->commit = arena_copy(&h->arena, info.commit);
+        }
+        buf_free(&doc);
+        buf_free(&made);
+    }
+}
+
+/* The name that the Hub knows it by; x's own, when it did not tell. */
+static struct slice canonical(const struct home *x)
+{
+    const struct home_doc *best = NULL;
+
+    for (const struct home_doc *d = x->docs; d != NULL; d = d->next) {
+        if (d->understood && (best == NULL || d->asked_unix_s > best->asked_unix_s)) {
+            best = d;
+        }
+    }
+    return best != NULL ? best->id : x->id;
+}
+
+static void move_docs(struct home *from, struct home *to)
+{
+    struct home_doc *d;
+
+    while ((d = from->docs) != NULL) {
+        from->docs = d->next;
+        d->next = to->docs;
+        to->docs = d;
+    }
+    to->last_asked_unix_s = max_u64(to->last_asked_unix_s, from->last_asked_unix_s);
+}
+
+void homes_learn(struct homes *h)
+{
+    struct home *x, *next;
+
+    HASH_ITER(hh, h->by_name, x, next)
+    {
+        struct slice id;
+        learn(h, x);
+        id = canonical(x);
+        if (!slice_eq(id, x->id)) {
+            x->known_as = id;
+            move_docs(x, homes_place(h, x->type, id));
+        }
+    }
+}
+
+static struct home *spelled(const struct homes *h, struct slice type, struct slice id)
+{
+    struct home *x = homes_find(h, type, id), *other, *next;
+
+    if (x == NULL) {
+        HASH_ITER(hh, h->by_name, other, next)
+        {
+            if (slice_eq(other->type, type) && slice_ieq(other->id, id)) {
+                x = other;
+            }
+        }
+    }
+    while (x != NULL && x->known_as.n != 0) {
+        x = homes_find(h, type, x->known_as);
+    }
+    return x;
+}
+
+int homes_ask(struct homes *h, struct slice type, struct slice id, struct home **out, struct err *e)
+{
+    int rc = homes_read(h, type, id, e);
+
+    homes_learn(h);
+    *out = spelled(h, type, id);
+    if (rc == 0 && *out != NULL && !slice_eq((*out)->id, id)) {
+        rc = homes_read(h, type, (*out)->id, e); /* its files are with that name */
+        homes_learn(h);
+    }
+    if (rc == 0 && (*out == NULL || (*out)->docs == NULL)) { /* asked for by yet another */
+        homes_free(h);
+        *h = HOMES_OF(h->view);
+        rc = homes_read(h, SLICE_NONE, SLICE_NONE, e);
+        homes_learn(h);
+        *out = spelled(h, type, id);
+    }
+    if (rc == 0 && (*out == NULL || ((*out)->docs == NULL && !h->view->all))) {
+        *out = NULL;
+        rc = err_set(e, E_NOTFOUND,
+                     "nothing is known here of " SLICE_FMT
+                     " in repo %s, no client has asked for it yet, see `mirrorctl hf ls`",
+                     SLICE_ARG(id), h->view->r->name);
+    }
+    return rc;
+}
+
+/* --- listings ----------------------------------------------------------------------------------------------------- */
+
+/* One page, added to *bytes. *more: there is one behind it. */
+static int add_page(struct store *s, struct slice row_key, unsigned page, bool *more,
+                    struct buf *bytes, struct err *e)
+{
+    struct buf row = BUF_INIT(OBJECT_ROW_MAX), doc = BUF_INIT(DOC_BYTES);
+    struct arena a = {0};
+    struct object o;
+    int rc = store_get(s, TABLE_OBJECT, row_key, &row, e);
+
+    if (rc == 0 && !object_decode(buf_slice(&row), &a, &o)) {
+        rc = err_set(e, E_CORRUPT, "a row of the cache does not decode");
+    }
+    if (rc == 0) {
+        *more = weblink_next(object_field(&o, "link")).p != NULL;
+        rc = read_blob(s, &o.digest, &doc, e);
+    }
+    if (rc == 0) {
+        rc = manifest_add(buf_slice(&doc), o.url, page == 0, !*more, bytes, e);
+    }
+    arena_fini(&a);
+    buf_free(&row);
+    buf_free(&doc);
+    return rc;
+}
+
+/* As serve/gather.c names the parts of a listing: key, "key+1", "key+2", and each with the caller's mark behind it. */
+static int add_pages(struct store *s, const char *repo, const struct home_doc *d, struct buf *bytes,
+                     struct err *e)
+{
+    struct slice principal = d->row_key;
+    struct slice key = slice_cut(&principal, '\0');
+    struct buf row_key = BUF_INIT(KEY_MAX), part = BUF_INIT(KEY_MAX);
+    bool more = true;
+    int rc = 0;
+
+    for (unsigned page = 0; rc == 0 && more && page < PAGES_MAX; page++) {
+        buf_clear(&part);
+        buf_clear(&row_key);
+        buf_adds(&part, key);
+        if (page != 0) {
+            buf_addf(&part, "+%u", page);
+        }
+        object_key(&row_key, slice_str(repo), buf_slice(&part), principal);
+        rc = add_page(s, buf_slice(&row_key), page, &more, bytes, e);
+    }
+    buf_free(&part);
+    buf_free(&row_key);
+    return rc;
+}
+
+int home_manifest(struct homes *h, const struct home *x, struct slice commit, struct buf *bytes,
+                  struct manifest *out, struct err *e)
+{
+    int rc = err_set(e, E_NOTFOUND, "no listing of commit %.40s is here", commit.p);
+
+    for (const struct home_doc *d = x->docs; d != NULL && rc != 0; d = d->next) {
+        if (!d->listing || !slice_eq(d->rev, commit)) {
+            continue;
+        }
+        *bytes = BUF_INIT(MANIFEST_BYTES);
+        rc = add_pages(h->view->d->store, h->view->r->name, d, bytes, e);
+        if (rc == 0 && !manifest_open(buf_slice(bytes), out)) {
+            rc = err_set(e, E_CORRUPT, "the listing of commit %.40s does not read", commit.p);
+        }
+        if (rc != 0) {
+            buf_free(bytes);
+        }
+    }
+    return rc;
+}
+
+struct slice home_etag(const struct manifest_entry *f, char room[DIGEST_HEX + 1])
+{
+    if (f->lfs) {
+        digest_format(&f->sha256, room);
+    } else {
+        git_oid_format(&f->oid, room);
+    }
+    return slice_str(room);
+}
+
+enum stock_state home_state(const struct home *blobs, const struct manifest_entry *f,
+                            uint64_t *have_bytes)
+{
+    char room[DIGEST_HEX + 1];
+    struct slice etag = home_etag(f, room);
+    struct home_blob *b = NULL;
+
+    if (blobs != NULL) {
+        HASH_FIND(hh, blobs->blobs, etag.p, etag.n, b);
+    }
+    *have_bytes = b != NULL ? min_u64(b->have_bytes, f->size_bytes) : 0;
+    return b == NULL ? STOCK_ABSENT : b->whole ? STOCK_WHOLE : STOCK_PARTIAL;
+}

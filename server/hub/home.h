@@ -1,0 +1,78 @@
+/* home.h - what the cache has of repositories that are pulled through, from its rows: words of the Hub, listings, files.
+ *
+ * A home is one spelling of one repository's name. Files lie with the canonical spelling, listings and words with the one that
+ * was asked for; homes_learn() brings them together.
+ *
+ * owns     homes_free() ends all; what is read from them are slices of their arena
+ * threads  one at a time; blocks
+ */
+#ifndef SERVER_HUB_HOME_H
+#define SERVER_HUB_HOME_H
+
+#include <uthash.h>
+
+#include "server/hub/stock.h"
+#include "server/repo/hf/info.h"
+#include "server/repo/hf/manifest.h"
+
+struct home_doc {
+    struct home_doc *next;
+    bool listing;         /* of a commit, else the Hub's word on a revision */
+    struct slice rev;     /* p == NULL: the default branch */
+    struct slice row_key; /* with the caller's mark, when it came by one's right */
+    bool callers;
+    struct digest digest;
+    uint64_t asked_unix_s;
+    /* homes_learn(): */
+    bool understood;
+    bool closed;
+    struct slice id, commit;
+};
+
+struct home_blob {
+    UT_hash_handle hh;
+    struct slice etag;
+    uint64_t size_bytes, have_bytes;
+    bool whole;
+};
+
+struct home {
+    UT_hash_handle hh;
+    struct slice name; /* "models/org/name" */
+    struct slice type, id;
+    struct slice known_as; /* another spelling of that home; else empty */
+    struct home_doc *docs;
+    struct home_blob *blobs;
+    uint64_t whole_bytes;
+    uint64_t last_asked_unix_s;
+};
+
+struct homes {
+    struct arena arena;
+    const struct stock_view *view;
+    struct home *by_name;
+};
+#define HOMES_OF(v) ((struct homes){.view = (v)})
+
+/* type.p == NULL: all of the repo; else the one of that name is added. */
+MUST_USE int homes_read(struct homes *h, struct slice type, struct slice id, struct err *e);
+struct home *homes_find(const struct homes *h, struct slice type, struct slice id); /* or NULL */
+struct home *homes_place(struct homes *h, struct slice type, struct slice id); /* made, when not */
+/* Reads the Hub's words, and gives what was asked by another spelling to the home of the canonical one. What is broken is
+ * passed over. */
+void homes_learn(struct homes *h);
+/* The home of what was asked for as `id`, by any spelling; NULL: nothing is known of it. Reads as much as it takes. */
+MUST_USE int homes_ask(struct homes *h, struct slice type, struct slice id, struct home **out,
+                       struct err *e);
+void homes_free(struct homes *h);
+
+/* The commit's listing: out points into bytes. E_NOTFOUND: it is not here, or not all of it. */
+MUST_USE int home_manifest(struct homes *h, const struct home *x, struct slice commit,
+                           struct buf *bytes, struct manifest *out, struct err *e);
+/* An entry's name among blobs. */
+struct slice home_etag(const struct manifest_entry *f, char room[DIGEST_HEX + 1]);
+/* What is here of it; blobs may be NULL. */
+enum stock_state home_state(const struct home *blobs, const struct manifest_entry *f,
+                            uint64_t *have_bytes);
+
+#endif

@@ -1,0 +1,178 @@
+#include "server/hub/stock.h"
+
+#include "server/hub/stock_priv.h"
+#include "server/repo/hf/synced.h"
+
+bool stock_kind_of(const struct repo *r, enum stock_kind *out)
+{
+    bool hub = strcmp(r->ops->name, "hf") == 0;
+
+    *out = !hub ? STOCK_HOSTED : r->synced ? STOCK_SYNCED : STOCK_PULLED;
+    return hub || strcmp(r->ops->name, "hosted") == 0;
+}
+
+const char *stock_kind_name(enum stock_kind k)
+{
+    switch (k) {
+    case STOCK_PULLED:
+        return "pull-through";
+    case STOCK_SYNCED:
+        return "synced";
+    case STOCK_HOSTED:
+        return "hosted";
+    }
+    return "?";
+}
+
+const char *stock_state_name(enum stock_state s)
+{
+    switch (s) {
+    case STOCK_ABSENT:
+        return "absent";
+    case STOCK_PARTIAL:
+        return "partial";
+    case STOCK_WHOLE:
+        return "whole";
+    }
+    return "?";
+}
+
+/* --- names -------------------------------------------------------------------------------------------------------- */
+
+static struct repo *find_hub(const struct repo_set *rs, struct slice name)
+{
+    struct repo *r = repo_set_find(rs, name);
+    enum stock_kind k;
+
+    return r != NULL && stock_kind_of(r, &k) ? r : NULL;
+}
+
+/* Of several one is meant where it alone is a Hub's mirror. */
+static int only_one(const struct repo_set *rs, struct repo **out, struct err *e)
+{
+    unsigned hubs = 0, hosted = 0;
+    struct repo *of_us = NULL;
+    enum stock_kind k;
+
+    *out = NULL;
+    for (size_t i = 0; i < rs->count; i++) {
+        if (!stock_kind_of(rs->repo[i], &k)) {
+            continue;
+        }
+        if (k == STOCK_HOSTED) {
+            hosted++;
+            of_us = rs->repo[i];
+        } else {
+            hubs++;
+            *out = rs->repo[i];
+        }
+    }
+    if (hubs == 1) {
+        return 0;
+    }
+    *out = hubs == 0 && hosted == 1 ? of_us : NULL;
+    if (*out != NULL) {
+        return 0;
+    }
+    return hubs + hosted == 0
+               ? err_set(e, E_NOTFOUND,
+                         "no repo here is a Hub's or hosted, this works on those, see "
+                         "`mirrorctl repo ls`")
+               : err_set(e, E_USAGE,
+                         "it is not said which repo is meant, there are several, write REPO/ID");
+}
+
+int stock_name_read(const struct repo_set *rs, struct slice repo, struct slice text,
+                    struct stock_name *out, struct err *e)
+{
+    struct slice rest = text;
+    struct slice first = slice_cut(&rest, '/');
+    bool has_rev = slice_find(text, '@') >= 0;
+    struct hf_spec spec;
+    int rc = 0;
+
+    *out = (struct stock_name){0};
+    if (repo.p != NULL) {
+        out->repo = find_hub(rs, repo);
+        rest = text;
+        rc = out->repo == NULL ? err_set(e, E_NOTFOUND,
+                                         "\"" SLICE_FMT "\" is no repo of a Hub or of our own, see "
+                                         "`mirrorctl repo ls`",
+                                         SLICE_ARG(repo))
+                               : 0;
+    } else if (rest.n != 0 && find_hub(rs, first) != NULL && hf_spec_parse(rest, &spec)) {
+        out->repo = find_hub(rs, first);
+    } else {
+        rest = text;
+        rc = only_one(rs, &out->repo, e);
+    }
+    if (rc == 0 && !hf_spec_parse(rest, &spec)) {
+        rc = err_set(e, E_INVALID,
+                     "\"" SLICE_FMT "\" names no repository, it is owner/name, datasets/owner/name "
+                     "or spaces/owner/name, with @revision behind it",
+                     SLICE_ARG(text));
+    }
+    if (rc == 0) {
+        out->type = spec.type;
+        out->prefix = spec.prefix;
+        out->id = spec.id;
+        out->rev = has_rev ? spec.rev : SLICE_NONE;
+    }
+    return rc;
+}
+
+/* --- by kind ------------------------------------------------------------------------------------------------------ */
+
+static const struct stock_ops *ops_of(const struct stock_view *v)
+{
+    enum stock_kind k;
+
+    CHECK(stock_kind_of(v->r, &k));
+    switch (k) {
+    case STOCK_PULLED:
+        return &stock_pulled;
+    case STOCK_SYNCED:
+        return &stock_synced;
+    case STOCK_HOSTED:
+        return &stock_hosted;
+    }
+    return &stock_pulled;
+}
+
+int stock_each(const struct stock_view *v, struct slice prefix,
+               int (*each)(void *arg, const struct stock_repo *x), void *arg, struct err *e)
+{
+    return ops_of(v)->repos(v, prefix, each, arg, e);
+}
+
+int stock_revisions(const struct stock_view *v, struct slice type, struct slice id,
+                    int (*each)(void *arg, const struct stock_revision *x), void *arg,
+                    struct err *e)
+{
+    return ops_of(v)->revisions(v, type, id, each, arg, e);
+}
+
+int stock_files(const struct stock_view *v, struct slice type, struct slice id, struct slice rev,
+                struct arena *a, struct stock_revision *about,
+                int (*each)(void *arg, const struct stock_file *f), void *arg, struct err *e)
+{
+    *about = (struct stock_revision){0};
+    return ops_of(v)->files(v, type, id, rev.p != NULL ? rev : SLICE("main"), a, about, each, arg,
+                            e);
+}
+
+bool stock_shown(struct slice type, struct slice id, struct slice prefix)
+{
+    struct buf name = BUF_INIT(1024);
+    bool yes;
+
+    if (!slice_eqs(type, "models")) {
+        buf_addf(&name, SLICE_FMT "/", SLICE_ARG(type));
+    } else if (slice_starts(prefix, SLICE("models/"))) {
+        prefix = slice_from(prefix, 7);
+    }
+    buf_adds(&name, id);
+    yes = slice_starts(buf_slice(&name), prefix);
+    buf_free(&name);
+    return yes;
+}

@@ -1,0 +1,89 @@
+/* stock.h - what is here of the repositories of a Hub, pulled through, synced or hosted: for `mirrorctl hf` and the pages.
+ *
+ *   stock.c         which kind a repo is, how a repository is named   home.c          pulled through: the rows of one repository
+ *   stock_pulled.c  out of the cache's rows                           stock_trees.c   out of the trees of syncs and uploads
+ *
+ * Nothing is asked of an origin, nothing is changed. What the Hub said of a repository by a caller's own right (private ones)
+ * is told to administrators alone: `all`.
+ *
+ * threads  any; blocks (rows and small files are read)
+ * errors   E_NOTFOUND: no such repository or revision is known here. A callback's nonzero ends it, and is returned
+ */
+#ifndef SERVER_HUB_STOCK_H
+#define SERVER_HUB_STOCK_H
+
+#include "common/hash/git_oid.h"
+#include "server/daemon.h"
+
+enum stock_kind { STOCK_PULLED, STOCK_SYNCED, STOCK_HOSTED };
+
+struct stock_view {
+    struct daemon *d;
+    const struct repo *r;
+    bool all;
+};
+
+/* "[REPO/][TYPE/]ID[@REV]", or with the repo said apart. */
+struct stock_name {
+    struct repo *repo;
+    struct slice type, prefix, id; /* "datasets", "datasets/", "owner/name" */
+    struct slice rev;              /* p == NULL: none was said */
+};
+
+struct stock_sum { /* of a commit's files */
+    bool known;    /* its listing is here */
+    uint64_t files, bytes, files_here, bytes_here;
+};
+
+struct stock_repo { /* one repository */
+    enum stock_kind kind;
+    struct slice type, id, commit; /* of main, else of what was asked for last; "": none is known */
+    uint64_t revisions;
+    struct stock_sum sum;       /* of that commit */
+    uint64_t cached_bytes;      /* of all its commits together */
+    uint64_t last_asked_unix_s; /* 0: not noted */
+    bool pinned, held;          /* some revision is */
+};
+
+struct stock_revision {
+    struct slice name; /* "main", "v1.0", "v7"; "": a commit that no known branch stands for */
+    struct slice commit;
+    uint64_t asked_unix_s; /* when the Hub was last asked for it; of trees: when it was made */
+    struct stock_sum sum;
+    bool pinned, held;
+};
+
+enum stock_state { STOCK_ABSENT, STOCK_PARTIAL, STOCK_WHOLE };
+struct stock_file {
+    struct slice path;
+    uint64_t size_bytes, have_bytes;
+    bool lfs; /* named by sha256, else by oid */
+    struct digest sha256;
+    struct git_oid oid;
+    enum stock_state state;
+};
+
+/* Is it a Hub's, and of which kind? */
+bool stock_kind_of(const struct repo *r, enum stock_kind *out);
+const char *stock_kind_name(enum stock_kind k);   /* "pull-through", "synced", "hosted" */
+const char *stock_state_name(enum stock_state s); /* "absent", "partial", "whole" */
+
+/* repo.p == NULL: the name's first part, when a repo of that kind is called so, else the only one there is. Slices of
+ * `text`, or static. E_INVALID, E_NOTFOUND, E_USAGE: which one is meant cannot be told. */
+MUST_USE int stock_name_read(const struct repo_set *rs, struct slice repo, struct slice text,
+                             struct stock_name *out, struct err *e);
+
+/* Repositories in the order of their names, "[TYPE/]ID" beginning with prefix. */
+MUST_USE int stock_each(const struct stock_view *v, struct slice prefix,
+                        int (*each)(void *arg, const struct stock_repo *x), void *arg,
+                        struct err *e);
+MUST_USE int stock_revisions(const struct stock_view *v, struct slice type, struct slice id,
+                             int (*each)(void *arg, const struct stock_revision *x), void *arg,
+                             struct err *e);
+/* rev.p == NULL: main; a commit may be short. each: file by file, by path; may be NULL. about->name and commit are in a. */
+MUST_USE int stock_files(const struct stock_view *v, struct slice type, struct slice id,
+                         struct slice rev, struct arena *a, struct stock_revision *about,
+                         int (*each)(void *arg, const struct stock_file *f), void *arg,
+                         struct err *e);
+
+#endif

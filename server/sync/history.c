@@ -289,6 +289,35 @@ int history_lines(struct store *s, struct slice repo, uint64_t id,
 
 enum { STATE_HEAD = 2 + 8 * 4 + DIGEST_BYTES };
 
+static void pause_key(struct buf *out, struct slice repo)
+{
+    buf_adds(out, repo);
+    buf_adds(out, SLICE("\0paused")); /* no repo has such a name */
+}
+
+void sync_state_pause(struct batch *b, struct slice repo, bool pause)
+{
+    struct buf key = BUF_INIT(KEY_MAX_BYTES);
+
+    pause_key(&key, repo);
+    batch_put(b, TABLE_SYNC, buf_slice(&key), pause ? SLICE("1") : SLICE("0"));
+    buf_free(&key);
+}
+
+/* Without that row the state's own counts, as older programs wrote it. */
+static int read_pause(struct store *s, struct slice repo, bool *paused, struct err *e)
+{
+    struct buf key = BUF_INIT(KEY_MAX_BYTES), row = BUF_INIT(ROW_MAX);
+    int rc;
+
+    pause_key(&key, repo);
+    rc = store_get(s, TABLE_SYNC, buf_slice(&key), &row, e);
+    *paused = rc == 0 ? slice_eq(buf_slice(&row), SLICE("1")) : *paused;
+    buf_free(&key);
+    buf_free(&row);
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
 int sync_state_get(struct store *s, struct slice repo, struct sync_state *out, struct err *e)
 {
     struct buf row = BUF_INIT(ROW_MAX);
@@ -311,7 +340,7 @@ int sync_state_get(struct store *s, struct slice repo, struct sync_state *out, s
         memcpy(out->cursor, row.p + STATE_HEAD, out->cursor_bytes);
     }
     buf_free(&row);
-    return rc;
+    return rc == 0 ? read_pause(s, repo, &out->paused, e) : rc;
 }
 
 void sync_state_put(struct batch *b, struct slice repo, const struct sync_state *st)

@@ -29,8 +29,8 @@ MUST_USE int history_lines(struct store *s, struct slice repo, uint64_t id,
                            int (*each)(void *arg, uint64_t unix_ms, struct slice text), void *arg,
                            struct err *e);
 
-struct sync_state { /* of a repo */
-    bool paused;
+struct sync_state {    /* of a repo */
+    bool paused;       /* people's alone: sync_state_put() leaves it */
     uint64_t held_seq; /* a parked snapshot waits to be approved; 0: none */
     struct digest held_root;
     uint64_t failures;       /* in a row */
@@ -43,5 +43,7 @@ struct sync_state { /* of a repo */
 MUST_USE int sync_state_get(struct store *s, struct slice repo, struct sync_state *out,
                             struct err *e);
 void sync_state_put(struct batch *b, struct slice repo, const struct sync_state *st);
+/* In a row of its own, so that a run under way cannot write over it. */
+void sync_state_pause(struct batch *b, struct slice repo, bool pause);
 
 #endif

@@ -63,21 +63,10 @@ static int park(struct run *r, const struct built *b, const struct digest *plain
     return rc;
 }
 
-/* What people set while the run was under way stays. */
-static void keep_paused(struct run *r)
-{
-    struct sync_state now;
-
-    if (sync_state_get(r->world.store, repo_of(r), &now, NULL) == 0) {
-        r->state.paused = now.paused;
-    }
-}
-
 int run_put_state(struct run *r, struct err *e)
 {
     struct batch *b = batch_new();
 
-    keep_paused(r);
     sync_state_put(b, repo_of(r), &r->state);
     return store_commit(r->world.store, &b, COMMIT_LAZY, e);
 }
@@ -120,7 +109,6 @@ static int move_head(struct run *r, const struct built *b, struct err *e)
 
     if (rc == 0) {
         note_success(r, sn.seq);
-        keep_paused(r);
         r->state.held_seq = 0;
         sync_state_put(batch, repo_of(r), &r->state);
         crash_point("sync.publish");

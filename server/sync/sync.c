@@ -252,16 +252,7 @@ int sync_cancel(struct sync *s, struct slice repo, struct err *e)
     return rc;
 }
 
-static int change_state(struct sync *s, struct slice repo, const struct sync_state *st,
-                        struct err *e)
-{
-    struct batch *b = batch_new();
-
-    sync_state_put(b, repo, st);
-    return store_commit(s->world.store, &b, COMMIT_SYNC, e);
-}
-
-/* A run under way writes the state's row at its end: it is stopped first, so that what is changed here stays. */
+/* A run under way writes the state's row at its end: who changes that stops it first. */
 static int stop_and_wait(struct sync *s, struct slice repo, struct err *e)
 {
     struct task *t;
@@ -282,25 +273,21 @@ static int stop_and_wait(struct sync *s, struct slice repo, struct err *e)
 
 int sync_pause(struct sync *s, struct slice repo, bool pause, struct err *e)
 {
-    struct sync_state st;
+    struct batch *b;
     struct task *t;
     int rc;
 
-    if (pause) {
-        rc = stop_and_wait(s, repo, e);
-    } else {
-        lock_take(&s->lock);
-        rc = sync_need(s, repo, &t, e);
-        lock_drop(&s->lock);
+    lock_take(&s->lock);
+    rc = sync_need(s, repo, &t, e);
+    lock_drop(&s->lock);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        rc = sync_state_get(s->world.store, repo, &st, e);
-    }
-    if (rc == 0) {
-        st.paused = pause;
-        rc = change_state(s, repo, &st, e);
-    }
-    return rc;
+    b = batch_new();
+    sync_state_pause(b, repo, pause);
+    rc = store_commit(s->world.store, &b, COMMIT_SYNC, e);
+    return rc == 0 && pause ? stop_and_wait(s, repo, e)
+                            : rc; /* in this order: none begins in between */
 }
 
 static void say_for_hook(void *arg, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -196,6 +196,22 @@ def test_two_runs_at_once(start, o):
     check(m, o.tree())
 
 
+def test_what_people_say_during_a_run_stays(start, o):
+    gate = threading.Event()
+    m = start(FAST + ' schedule = "17 3 * * *"')
+    run(m)
+    m.ctl("sync", "pause", "x")
+    o.put("top", b"22", mtime=1700009999)
+    o.midway = lambda path, at: gate.wait(30) and None
+    m.ctl("sync", "run", "x")  # by hand, paused or not
+    m.ctl("sync", "resume", "x")
+    gate.set()
+    while (now := m.ctl_json("sync", "ls")[0])["running"]:
+        time.sleep(0.02)
+    assert now["state"] == "published" and now["next_unix_s"] != 0
+    assert m.get("/x/top").body == b"22"
+
+
 def test_probe_lists_nothing_while_it_stays(start, o):
     o.put("trace", b"1")
     m = start(FAST + ' probe = "trace"')

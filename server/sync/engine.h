@@ -99,7 +99,6 @@ struct take_got {
     bool digest_known;      /* the upstream says what the bytes' SHA-256 is */
     struct digest digest;
     uint64_t beside_bytes; /* that came for it and are none of it */
-    uint64_t copied_bytes; /* of what was given: from the basis, and not told as copied */
 };
 
 struct take_events {

@@ -133,7 +133,6 @@ static void on_done(void *arg, int rc, const struct err *why, const struct take_
         lock_take(&x->run->lock);
         x->run->look.wire_bytes += got->beside_bytes;
         lock_drop(&x->run->lock);
-        taking_copied(t, got->copied_bytes);
         if (got->absent) {
             x->run->plan.fate[t->index] = FATE_DROP;
             x->done++;

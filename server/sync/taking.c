@@ -101,17 +101,6 @@ void taking_counted(struct taking *t, uint64_t bytes)
     lock_drop(&r->lock);
 }
 
-void taking_copied(struct taking *t, uint64_t bytes)
-{
-    struct run *r = t->all->run;
-
-    lock_take(&r->lock);
-    bytes = min_u64(bytes, r->look.wire_bytes);
-    r->look.wire_bytes -= bytes;
-    r->look.saved_bytes += bytes;
-    lock_drop(&r->lock);
-}
-
 static void count_bytes(struct run *r, uint64_t n, bool copied)
 {
     lock_take(&r->lock);

@@ -62,7 +62,6 @@ taking_expects(const struct taking *t); /* bytes, for the store to keep free; 0:
 /* Nothing of it has come. */
 void taking_begin_anew(struct taking *t);
 void taking_counted(struct taking *t, uint64_t bytes); /* for those who watch */
-void taking_copied(struct taking *t, uint64_t bytes);  /* of those, not by the wire */
 void taking_timer(struct taking *t, uint64_t ms);
 /* Events of the engine. */
 MUST_USE int taking_on_begin(void *arg, uint64_t at, struct slice validator);

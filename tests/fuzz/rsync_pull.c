@@ -30,9 +30,10 @@ static int on_begin(void *arg, int32_t index)
     return 0;
 }
 
-static int on_bytes(void *arg, struct slice bytes)
+static int on_bytes(void *arg, struct slice bytes, bool here)
 {
     struct visit *v = arg;
+    (void)here;
     CHECK(bytes.n > 0 && v->at >= 0);
     return v->pause ? PULL_PAUSE : 0;
 }

@@ -216,7 +216,7 @@ static void on_done(void *arg, int rc, const struct err *why, const struct take_
 static void get_more(struct world *w)
 {
     static const struct take_events ev = {
-        .on_begin = on_begin, .on_body = on_body, .on_done = on_done};
+        .on_begin = on_begin, .on_body = on_body, .on_done = on_done, .on_copy = on_body};
 
     while (w->under_way < 64 && w->next != NULL) {
         struct item *it = w->next;

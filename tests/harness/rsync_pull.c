@@ -50,9 +50,10 @@ static int on_begin(void *arg, int32_t index)
     return 0;
 }
 
-static int on_bytes(void *arg, struct slice bytes)
+static int on_bytes(void *arg, struct slice bytes, bool here)
 {
     struct one *o = arg;
+    (void)here;
     o->bytes += bytes.n;
     return 0;
 }

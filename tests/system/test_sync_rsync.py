@@ -136,9 +136,30 @@ def test_a_large_file_goes_on_where_it_was_cut(mirrord, module):
     done = run(m)
     assert done["outcome"] == "published" and done["attempts"] == 2, done
     assert m.metric("mirrord_sync_received_bytes_total") < 13 << 20
+    assert done["saved_bytes"] > 8 << 20
     assert m.get("/x/large").body == (tree / "large").read_bytes()
     assert not list((m.state / "partial").iterdir())
     m.ctl("verify", "--deep")
+    way.listener.close()
+
+
+def test_what_a_delta_copies_is_no_byte_of_the_wire(mirrord, module):
+    """Nor while it is copied: the run that breaks after it has counted what came, no more."""
+    port, tree = module
+    block = os.urandom(8 << 20)
+    (tree / "large").write_bytes(block * 9)
+    m = mirrord(CONFIG.format(port))
+    run(m)
+    with open(tree / "large", "ab") as f:
+        f.write(os.urandom(1 << 20))
+    way = Cutting(port, 400 << 10, 2)  # of both attempts, in the last MiB
+    m.config = CONFIG.format(way.port)
+    m.reload()
+    failed = run(m, rc=69)
+    assert failed["bytes_done"] > 72 << 20 and failed["wire_bytes"] < 1 << 20, failed
+    done = run(m)
+    assert done["outcome"] == "published" and done["wire_bytes"] < 2 << 20, done
+    assert m.get("/x/large").body == (tree / "large").read_bytes()
     way.listener.close()
 
 

@@ -183,6 +183,9 @@ static void on_kick(evutil_socket_t fd, short what, void *arg)
     } else if (g->probing && g->link == NULL) {
         probe_ended(g);
     } else {
+        if (g->resting) {
+            rsync_go_on(g);
+        }
         rsync_fill(g);
     }
     leave(g);

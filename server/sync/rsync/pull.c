@@ -205,7 +205,7 @@ static int on_begin(struct pull *p, struct err *e)
     return p->ev.on_begin(p->arg, p->answer.index);
 }
 
-static int pass_bytes(struct pull *p, struct slice bytes, struct err *e)
+static int pass_bytes(struct pull *p, struct slice bytes, bool here, struct err *e)
 {
     uint64_t listed = asked_first(&p->asked)->listed_bytes;
     int rc;
@@ -216,7 +216,7 @@ static int pass_bytes(struct pull *p, struct slice bytes, struct err *e)
         return err_set(e, E_PROTOCOL, "the peer's file does not end");
     }
     checksum_add(&p->sum, bytes);
-    rc = p->ev.on_bytes(p->arg, bytes);
+    rc = p->ev.on_bytes(p->arg, bytes, here);
     if (rc == PULL_PAUSE) {
         p->paused = true;
         rc = 0;
@@ -234,7 +234,7 @@ static int on_block(struct pull *p, struct err *e)
         p->block = mem_new(SUMS_BLOCK_MOST);
     }
     rc = p->ev.read_basis(p->arg, (uint64_t)p->answer.block * h->block_bytes, p->block, n, e);
-    return rc != 0 ? rc : pass_bytes(p, slice_of(p->block, n), e);
+    return rc != 0 ? rc : pass_bytes(p, slice_of(p->block, n), true, e);
 }
 
 static int on_end(struct pull *p)
@@ -265,7 +265,7 @@ static int feed_answers(struct pull *p, struct slice *in, struct err *e)
         rc = on_begin(p, e);
         break;
     case ANSWER_LITERAL:
-        rc = pass_bytes(p, p->answer.bytes, e);
+        rc = pass_bytes(p, p->answer.bytes, false, e);
         break;
     case ANSWER_BLOCK:
         rc = on_block(p, e);

@@ -37,7 +37,8 @@ struct pull_events {                                      /* an E_* ends the vis
     int (*on_list)(void *arg, const struct file_list *l); /* once; sorted; gone when it returns */
     /* An answer to the request of `index` begins. Its bytes follow, those of its basis too, then on_end or another on_begin. */
     int (*on_begin)(void *arg, int32_t index);
-    int (*on_bytes)(void *arg, struct slice bytes); /* or PULL_PAUSE: taken, but no more */
+    /* here: of the basis, nothing came. Or PULL_PAUSE: taken, but no more. */
+    int (*on_bytes)(void *arg, struct slice bytes, bool here);
     int (*read_basis)(void *arg, uint64_t off, void *to, size_t n, struct err *e);
     int (*on_end)(void *arg, int32_t index, bool good); /* good: the peer's digest holds */
     void (*on_missing)(void *arg, int32_t index);       /* the peer cannot read it any more */

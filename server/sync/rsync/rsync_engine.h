@@ -32,6 +32,8 @@ struct engine {
     unsigned busy;
     bool closed; /* the caller is done with us, which we noticed inside an event */
     bool listed, broken, finishing, finished;
+    uint64_t copied_bytes; /* out of bases, since the loop had its say */
+    bool resting;          /* until it had */
     bool probing;
     struct buf cursor; /* that the probe compares with */
     enum probe_answer probed;
@@ -47,11 +49,12 @@ MUST_USE int rsync_on_list(void *arg, const struct file_list *l);
 
 /* take.c: as many requests as the machine takes now */
 void rsync_fill(struct engine *g);
+void rsync_go_on(struct engine *g); /* after a pause */
 bool rsync_takes_answered(const struct engine *g);
 void rsync_takes_free(struct engine *g);
 /* the machine's events, */
 MUST_USE int rsync_on_begin(void *arg, int32_t index);
-MUST_USE int rsync_on_bytes(void *arg, struct slice bytes);
+MUST_USE int rsync_on_bytes(void *arg, struct slice bytes, bool here);
 MUST_USE int rsync_read_basis(void *arg, uint64_t off, void *to, size_t n, struct err *e);
 MUST_USE int rsync_on_end(void *arg, int32_t index, bool good);
 void rsync_on_missing(void *arg, int32_t index);

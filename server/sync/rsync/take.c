@@ -7,7 +7,8 @@
 
 #include "server/sync/rsync/rsync_engine.h"
 
-enum { SUMS_A_TURN = 64 << 20 /* bytes of a basis, before the loop has its say */ };
+/* Bytes of bases, before the loop has its say. */
+enum { SUMS_A_TURN = 64 << 20, COPIED_A_TURN = 64 << 20 };
 
 enum try { TRY_DELTA, TRY_FULL, TRY_WHOLE, TRY_LAST };
 
@@ -149,13 +150,31 @@ int rsync_on_begin(void *arg, int32_t index)
     return t->cancelled ? 0 : answered(g, t, t->ev.on_begin(t->arg, 0, SLICE_NONE));
 }
 
-int rsync_on_bytes(void *arg, struct slice bytes)
+/* Four bytes of the wire may name 128 KiB of the basis. */
+static int copied(struct engine *g, size_t n)
+{
+    g->copied_bytes += n;
+    if (g->copied_bytes < COPIED_A_TURN) {
+        return 0;
+    }
+    g->copied_bytes = 0;
+    g->resting = true;
+    event_active(g->kick, EV_TIMEOUT, 0);
+    return PULL_PAUSE;
+}
+
+int rsync_on_bytes(void *arg, struct slice bytes, bool here)
 {
     struct engine *g = arg;
     struct take *t = first_of(&g->asked);
+    int rc;
 
     t->came_bytes += bytes.n;
-    return t->cancelled ? 0 : answered(g, t, t->ev.on_body(t->arg, bytes));
+    if (t->cancelled) {
+        return here ? copied(g, bytes.n) : 0;
+    }
+    rc = answered(g, t, here ? t->ev.on_copy(t->arg, bytes) : t->ev.on_body(t->arg, bytes));
+    return rc == 0 && here ? copied(g, bytes.n) : rc;
 }
 
 int rsync_read_basis(void *arg, uint64_t off, void *to, size_t n, struct err *e)
@@ -169,7 +188,7 @@ int rsync_read_basis(void *arg, uint64_t off, void *to, size_t n, struct err *e)
 
 static void done(struct take *t, int rc, const struct err *why)
 {
-    struct take_got got = {.mtime_ns = SYNC_TIME_UNKNOWN, .copied_bytes = t->found_bytes};
+    struct take_got got = {.mtime_ns = SYNC_TIME_UNKNOWN};
 
     list_remove(&t->node);
     /* Not as long as it was listed: it changed meanwhile, and the next run has to look again. */
@@ -258,13 +277,19 @@ struct take *rsync_take(struct engine *g, const struct take_want *w, const struc
     return t;
 }
 
-void rsync_resume(struct take *t)
+void rsync_go_on(struct engine *g)
 {
-    struct engine *g = t->engine;
-
-    if (pull_paused(g->pull) && t == first_of(&g->asked)) {
+    g->resting = false;
+    if (pull_paused(g->pull)) {
         pull_resume(g->pull);
         link_pause(g->link, false);
+    }
+}
+
+void rsync_resume(struct take *t)
+{
+    if (t == first_of(&t->engine->asked) && !t->engine->resting) {
+        rsync_go_on(t->engine);
     }
 }
 

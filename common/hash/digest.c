@@ -135,6 +135,28 @@ struct hasher *hasher_new_whole(void)
     return h;
 }
 
+struct hasher *hasher_copy(const struct hasher *from)
+{
+    struct hasher *h = NEW(struct hasher);
+
+    *h = *from;
+    h->whole = ctx_new();
+    CHECK(EVP_MD_CTX_copy_ex(h->whole, from->whole) == 1);
+    if (from->part != NULL) {
+        h->part = ctx_new();
+        CHECK(EVP_MD_CTX_copy_ex(h->part, from->part) == 1);
+    }
+    if (from->nchunks != 0) {
+        h->room = from->nchunks;
+        h->chunk = mem_array(h->room, sizeof h->chunk[0]);
+        memcpy(h->chunk, from->chunk, h->nchunks * sizeof h->chunk[0]);
+    } else {
+        h->chunk = NULL;
+        h->room = 0;
+    }
+    return h;
+}
+
 static void push_chunk(struct hasher *h)
 {
     if (h->nchunks == h->room) {

@@ -33,7 +33,8 @@ MUST_USE int digest_of_fd(int fd, uint64_t size_bytes, struct digest *out, struc
 struct hasher *hasher_new(void);
 struct hasher *hasher_new_whole(void); /* no chunk digests: half the work past the first chunk */
 void hasher_add(struct hasher *h, const void *p, size_t n);
-uint64_t hasher_count(const struct hasher *h);                  /* bytes so far */
+struct hasher *hasher_copy(const struct hasher *h); /* both go on from here, each for itself */
+uint64_t hasher_count(const struct hasher *h);      /* bytes so far */
 void hasher_so_far(const struct hasher *h, struct digest *out); /* and it goes on */
 void hasher_final(struct hasher *h, struct digest *out);        /* then only hasher_free */
 /* Digests of the full chunks so far and, after hasher_final, of the last short one; NULL when empty. */

@@ -11,6 +11,7 @@
 enum {
     GATHER_BYTES = 4 << 20,
     BLOCK_BYTES = 1 << 20,
+    REPLY_BYTES = 32 << 20,   /* addresses of parts (store/parts.h) */
     WAIT_MS = TIMERS_STEP_MS, /* for another request to let go of the file, */
     WAITS_MAX = 100,          /* so often */
 };
@@ -130,7 +131,9 @@ static void answer(struct upload_flow *f)
         return;
     }
     if (f->rc == E_BUSY) {
-        upload_refuse(u, 409, "another request writes this file and does not end");
+        /* Clients of a Hub try again after 503, not after 409. */
+        upload_refuse(u, f->put.kind == PUT_PART || f->put.kind == PUT_PARTS_END ? 503 : 409,
+                      "another request writes this file and does not end");
         reply_add(r, SLICE("retry-after"), SLICE("1"));
     } else if (f->rc != 0) {
         log_error("serve.put_failed", "repo=%s why=\"%s\"", c->repo->name, f->why.text);
@@ -292,7 +295,7 @@ void upload_flow_start(struct call *c)
     f->put = c->plan.put;
     f->gather = BUF_INIT(GATHER_BYTES * 2);
     f->block = BUF_INIT(GATHER_BYTES * 2);
-    f->reply.body = BUF_INIT(1 << 20);
+    f->reply.body = BUF_INIT(REPLY_BYTES);
     f->yield.deliver = on_yield;
     f->again.fire = ask_again;
     /* An empty file: no bytes come, and no end of them. */

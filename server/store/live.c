@@ -5,6 +5,7 @@
 
 #include "common/base/log.h"
 #include "server/store/blob.h"
+#include "server/store/joint.h"
 #include "server/store/session.h"
 
 struct live {
@@ -93,9 +94,9 @@ int live_enter(struct uploads *u, struct writer *w, const char **why)
 
     lock_take(&u->lock);
     l = live_find(u, w->id);
-    if (l == NULL) {
+    if (l == NULL && !w->loose) {
         *why = "this upload has ended";
-    } else if (l->committing) {
+    } else if (l != NULL && l->committing) {
         *why = "this upload is being committed";
     } else if (disturb(u, w->id, w->path)) {
         rc = E_BUSY;
@@ -183,7 +184,8 @@ static int on_old_row(void *arg, struct slice key, struct slice value)
     char id[UPLOAD_ID + 1] = "";
     struct live *l;
 
-    if (key.n < UPLOAD_ID || (key.n == UPLOAD_ID && session_row_is_offer(value))) {
+    if (key.n < UPLOAD_ID || key.p[0] == '\0' ||
+        (key.n == UPLOAD_ID && session_row_is_offer(value))) {
         return 0;
     }
     memcpy(id, key.p, UPLOAD_ID);
@@ -206,6 +208,7 @@ struct uploads *uploads_open(struct store *s)
     u->store = s;
     lock_init(&u->lock, LOCK_UPLOAD);
     list_init(&u->writers);
+    list_init(&u->joints);
     if (store_scan(s, TABLE_UPLOAD, SLICE(""), SLICE_NONE, on_old_row, u, &e) != 0) {
         /* What could not be read is answered as ended; its rows wait for upload_expire(). */
         log_warn("upload.load", "why=\"%s\"", e.text);
@@ -242,6 +245,7 @@ void uploads_close(struct uploads **up)
         return;
     }
     CHECK(list_empty(&u->writers));
+    joints_forget(u);
     HASH_ITER(hh, u->live, l, next)
     {
         HASH_DELETE(hh, u->live, l);

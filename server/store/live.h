@@ -19,6 +19,7 @@ struct writer {
     struct list node;
     const char *id;
     struct slice path;
+    bool loose; /* of an offer: those are not among the sessions that live */
     bool fresh; /* counted as a file, but no row tells of it yet: taken back when it leaves so */
     bool yielding;
     void (*yield)(void *arg); /* may be NULL */
@@ -29,6 +30,8 @@ struct uploads {
     struct lock lock;
     struct live *live; /* by id */
     struct list writers;
+    struct list joints; /* objects that come in parts (parts.h), the last one used in front */
+    unsigned joints_count;
     int (*make_room)(void *arg, uint64_t need_bytes);
     void *make_room_arg;
 };

@@ -3,6 +3,7 @@
 #include "server/store/blob.h"
 #include "server/store/keep.h"
 #include "server/store/live.h"
+#include "server/store/parts.h"
 #include "server/store/upload_reply.h"
 
 enum { OFFERS_MAX = 64 }; /* of one digest, that are looked at */
@@ -86,18 +87,120 @@ int offer_tree_has(struct store *s, const struct put *p, const struct digest *d,
     return rc;
 }
 
+/* --- which one brings it --- */
+
+static void remembered_key(struct slice repo, struct slice name, struct slice what, struct buf *key)
+{
+    buf_byte(key, 0); /* ids begin with a hex digit */
+    buf_adds(key, repo);
+    buf_byte(key, 0);
+    buf_adds(key, name);
+    buf_byte(key, 0);
+    buf_adds(key, what);
+}
+
+void offer_remember(const struct session *s, struct slice what, struct batch *b)
+{
+    struct buf key = BUF_INIT(1024);
+
+    remembered_key(slice_str(s->repo), slice_str(s->name), what, &key);
+    batch_put(b, TABLE_UPLOAD, buf_slice(&key), slice_of(s->id, UPLOAD_ID));
+    buf_free(&key);
+}
+
+void offer_forget(struct store *store, const struct session *s, struct slice what, struct batch *b)
+{
+    struct buf key = BUF_INIT(1024);
+    struct buf id = BUF_INIT(64);
+
+    remembered_key(slice_str(s->repo), slice_str(s->name), what, &key);
+    if (store_get(store, TABLE_UPLOAD, buf_slice(&key), &id, NULL) == 0 &&
+        slice_eqs(buf_slice(&id), s->id)) {
+        batch_del(b, TABLE_UPLOAD, buf_slice(&key));
+    }
+    buf_free(&key);
+    buf_free(&id);
+}
+
+int offer_recall(struct store *store, const struct put *p, struct slice what, uint64_t now_unix_s,
+                 struct session *out, struct err *e)
+{
+    struct put named = *p;
+    struct buf key = BUF_INIT(1024);
+    struct buf id = BUF_INIT(64);
+    int rc;
+
+    *out = (struct session){.row = BUF_INIT(4096)};
+    remembered_key(p->repo, p->name, what, &key);
+    rc = key.rc != 0 ? E_NOTFOUND : store_get(store, TABLE_UPLOAD, buf_slice(&key), &id, e);
+    if (rc == 0) {
+        named.upload_id = buf_slice(&id);
+        rc = session_load(store, &named, out, e);
+    }
+    if (rc == 0 && (!out->offer || now_unix_s >= out->begun_unix_s + UPLOAD_EXPIRE_S / 2)) {
+        rc = E_NOTFOUND;
+    }
+    buf_free(&key);
+    buf_free(&id);
+    return rc;
+}
+
 /* --- the offer itself --- */
 
-static int look_at_all(struct store *s, const struct put *p, struct upload_reply *out,
-                       struct err *e)
+static void answer(const struct session *s, struct upload_reply *out)
 {
+    out->status = 200;
+    out->until_unix_s = s->begun_unix_s + UPLOAD_EXPIRE_S;
+    memcpy(out->upload, s->id, sizeof out->upload);
+}
+
+/* What is here, what parts have come of before, and what is to come to this offer. */
+static int look_at(struct store *store, const struct put *p, const struct session *s,
+                   const struct put_object *o, struct offered *f, struct batch *b, struct err *e)
+{
+    uint64_t part_bytes = 0;
+    int rc = offer_tree_has(store, p, &o->digest, &f->held, NULL, e);
+
+    memcpy(f->upload, s->id, sizeof f->upload);
+    if (rc != 0 || f->held || f->part_bytes == 0) {
+        return rc;
+    }
+    rc = parts_recall(store, p, o, s->begun_unix_s, f->upload, &part_bytes, e);
+    if (rc == 0) {
+        f->part_bytes = part_bytes;
+    } else if (rc == E_NOTFOUND) {
+        parts_await(s, o, f->part_bytes, b);
+        rc = 0;
+    }
+    return rc;
+}
+
+static int look_at_all(struct store *store, const struct put *p, const struct session *s,
+                       struct upload_reply *out, struct batch *b, struct err *e)
+{
+    uint64_t part_bytes[OFFER_OBJECTS_MAX];
     int rc = 0;
 
     CHECK(p->objects_count <= OFFER_OBJECTS_MAX);
+    parts_divide(p->objects, p->objects_count, part_bytes);
     for (size_t i = 0; rc == 0 && i < p->objects_count; i++) {
-        rc = offer_tree_has(s, p, &p->objects[i].digest, &out->held[i], NULL, e);
+        out->offered[i].part_bytes = part_bytes[i];
+        rc = look_at(store, p, s, &p->objects[i], &out->offered[i], b, e);
     }
     return rc;
+}
+
+static bool begin_again(struct store *store, const struct put *p, uint64_t now_unix_s,
+                        struct upload_reply *out)
+{
+    struct session s;
+    bool yes = offer_recall(store, p, OFFER_XET, now_unix_s, &s, NULL) == 0;
+
+    if (yes) {
+        answer(&s, out);
+    }
+    session_free(&s);
+    return yes;
 }
 
 int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struct upload_reply *out,
@@ -105,28 +208,59 @@ int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struc
 {
     struct session s = {.row = BUF_INIT(4096), .offer = true, .begun_unix_s = now_unix_s};
     struct batch *b;
-    int rc = session_id_new(s.id, e);
+    int rc;
 
-    if (rc == 0) {
-        rc = look_at_all(u->store, p, out, e);
-    }
-    if (rc != 0) {
-        return rc;
+    if (p->again && begin_again(u->store, p, now_unix_s, out)) {
+        return 0;
     }
     if (p->repo.n >= sizeof s.repo || p->name.n >= sizeof s.name) {
         upload_refuse(out, 400, "the tree's name is too long");
         return 0;
+    }
+    rc = session_id_new(s.id, e);
+    if (rc != 0) {
+        return rc;
     }
     memcpy(s.repo, p->repo.p, p->repo.n);
     memcpy(s.name, p->name.p, p->name.n);
     session_encode(&s, &s.row);
     b = batch_new();
     batch_put(b, TABLE_UPLOAD, slice_of(s.id, UPLOAD_ID), buf_slice(&s.row));
-    rc = store_commit(u->store, &b, COMMIT_SYNC, e);
-    if (rc == 0) {
-        out->status = 200;
-        memcpy(out->upload, s.id, sizeof out->upload);
+    if (p->again) {
+        offer_remember(&s, OFFER_XET, b);
     }
+    rc = look_at_all(u->store, p, &s, out, b, e);
+    if (rc == 0) {
+        rc = store_commit(u->store, &b, COMMIT_SYNC, e);
+    }
+    if (rc == 0) {
+        answer(&s, out);
+    }
+    batch_free(&b);
     session_free(&s);
     return upload_trouble(out, rc, e);
+}
+
+int offer_known(struct store *store, const struct put *p, struct upload_reply *out, struct err *e)
+{
+    struct blob *blob = NULL;
+    struct session s;
+    bool has = false;
+    int rc;
+
+    if (offer_begin(store, p, &s, out, &rc, e)) {
+        rc = offer_tree_has(store, p, &p->digest, &has, NULL, e);
+        if (rc == 0 && has) {
+            rc = blob_open(store, &p->digest, &blob, e);
+        }
+        rc = rc == E_NOTFOUND ? 0 : rc;
+    }
+    if (rc == 0 && out->status == 0 && (blob == NULL || blob_size_bytes(blob) != p->total)) {
+        upload_refuse(out, 404, "no object of this digest and size was brought here");
+    } else if (rc == 0 && out->status == 0) {
+        out->status = 200;
+    }
+    blob_release(&blob);
+    session_free(&s);
+    return rc;
 }

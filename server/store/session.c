@@ -6,7 +6,10 @@
 
 #include "common/base/be.h"
 #include "server/store/keep.h"
+#include "server/store/joint.h"
 #include "server/store/live.h"
+#include "server/store/offer.h"
+#include "server/store/parts.h"
 #include "server/store/upload_reply.h"
 
 /* --- rows --- */
@@ -260,7 +263,12 @@ static int drop_file(void *arg, struct slice path, const struct session_file *f)
     batch_del(d->batch, TABLE_UPLOAD, buf_slice(&d->key));
     if (f->sealed) {
         session_unhold(&d->session, &f->digest, d->batch);
-    } else if (f->stage != 0) {
+        return 0;
+    }
+    if (parts_awaited(path).p != NULL) {
+        offer_forget(d->u->store, &d->session, parts_awaited(path), d->batch);
+    }
+    if (f->stage != 0) {
         struct stage *st = NULL;
         if (stage_resume(d->u->store, f->stage, 0, &st, NULL) == 0) {
             stage_abort(&st);
@@ -283,6 +291,9 @@ int session_drop(struct uploads *u, const char *id, struct err *e)
     if (rc == 0) {
         (void)session_decode(buf_slice(&row), &d.session); /* one that does not decode goes too */
         rc = session_each_file(u->store, id, drop_file, &d, e);
+    }
+    if (rc == 0 && d.session.offer) {
+        offer_forget(u->store, &d.session, OFFER_XET, d.batch);
     }
     batch_del(d.batch, TABLE_UPLOAD, key);
     if (rc == 0) {
@@ -310,7 +321,8 @@ static int on_expire_row(void *arg, struct slice key, struct slice value)
     struct expire *x = arg;
     struct session s = {0};
 
-    if (key.n != UPLOAD_ID || (session_decode(value, &s) && s.begun_unix_s >= x->before_unix_s)) {
+    if (key.n != UPLOAD_ID || key.p[0] == '\0' ||
+        (session_decode(value, &s) && s.begun_unix_s >= x->before_unix_s)) {
         return 0;
     }
     memcpy(x->id[x->count], key.p, UPLOAD_ID);
@@ -327,7 +339,8 @@ int upload_expire(struct uploads *u, uint64_t now_unix_s, uint64_t *dropped, str
     *dropped = 0;
     rc = rc > 0 ? 0 : rc;
     for (size_t i = 0; rc == 0 && i < x.count; i++) {
-        if (!live_begin_commit(u, x.id[i]) && live_files(u, x.id[i]) != 0) {
+        if (joints_used(u, x.id[i]) ||
+            (!live_begin_commit(u, x.id[i]) && live_files(u, x.id[i]) != 0)) {
             continue; /* somebody is at it: next time */
         }
         rc = session_drop(u, x.id[i], e);

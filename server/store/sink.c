@@ -9,6 +9,7 @@
 #include "server/store/blob.h"
 #include "server/store/live.h"
 #include "server/store/offer.h"
+#include "server/store/parts.h"
 #include "server/store/publish.h"
 #include "server/store/upload_reply.h"
 
@@ -30,6 +31,7 @@ struct upload_sink {
     struct stage *stage; /* NULL: small */
     struct buf small;
     struct hasher *hasher;
+    struct part *part; /* PUT_PART: all that matters is there */
 };
 
 static void sink_free(struct upload_sink **kp)
@@ -40,6 +42,7 @@ static void sink_free(struct upload_sink **kp)
     if (k == NULL) {
         return;
     }
+    part_close(&k->part);
     live_leave(k->u, &k->writer);
     stage_abort(&k->stage);
     hasher_free(&k->hasher);
@@ -271,7 +274,9 @@ int upload_sink_open(struct uploads *u, const struct put *p, const struct upload
     k->writer.yield_arg = body->yield_arg;
     k->small = BUF_INIT(BLOB_INLINE_BYTES);
     k->hasher = hasher_new();
-    if (p->kind == PUT_UPLOAD_FILE) {
+    if (p->kind == PUT_PART) {
+        rc = part_open(u, p, body, &k->part, reply, e);
+    } else if (p->kind == PUT_UPLOAD_FILE) {
         rc = open_session_file(k, reply, e);
     } else if (p->kind == PUT_OBJECT || p->kind == PUT_XORB || p->kind == PUT_SHARD) {
         rc = open_object(k, reply, e);
@@ -294,6 +299,9 @@ int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_r
 {
     int rc = 0;
 
+    if (k->part != NULL) {
+        return upload_trouble(reply, part_write(k->part, bytes, reply, e), e);
+    }
     if (bytes.n > k->total - k->offset) {
         upload_refuse(reply, 400, "more bytes than the %" PRIu64 " that were announced", k->total);
         return 0;
@@ -434,6 +442,11 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
     int rc;
 
     *kp = NULL;
+    if (k->part != NULL) {
+        rc = part_finish(k->part, reply, e);
+        sink_free(&k);
+        return upload_trouble(reply, rc, e);
+    }
     if (k->put.kind == PUT_UPLOAD_FILE && k->total != UNKNOWN && k->offset < k->total) {
         struct session_file f = {.bytes = k->offset};
         rc = k->stage != NULL ? save(k, e) : 0;

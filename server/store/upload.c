@@ -7,6 +7,7 @@
 #include "server/store/blob.h"
 #include "server/store/live.h"
 #include "server/store/offer.h"
+#include "server/store/parts.h"
 #include "server/store/publish.h"
 #include "server/store/upload_reply.h"
 
@@ -306,6 +307,11 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
         return run_create(u, p, now_unix_s, out, e);
     case PUT_OFFER:
         return offer_run(u, p, now_unix_s, out, e);
+    case PUT_PARTS_END:
+        return upload_trouble(out, parts_end(u, p, out, e), e);
+    case PUT_OBJECT_KNOWN:
+        return offer_known(u->store, p, out, e);
+    case PUT_PART:
     case PUT_FILE:
     case PUT_UPLOAD_FILE:
     case PUT_OBJECT:
@@ -319,6 +325,6 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
 
 bool put_has_body(enum put_kind k)
 {
-    return k == PUT_FILE || k == PUT_UPLOAD_FILE || k == PUT_OBJECT || k == PUT_XORB ||
-           k == PUT_SHARD || k == PUT_CHANGES;
+    return k == PUT_FILE || k == PUT_UPLOAD_FILE || k == PUT_OBJECT || k == PUT_PART ||
+           k == PUT_XORB || k == PUT_SHARD || k == PUT_CHANGES;
 }

@@ -28,10 +28,13 @@ enum put_kind {
     PUT_UPLOAD_ABORT,
     PUT_CREATE, /* an empty tree; 412 when it is there */
     PUT_OFFER, /* opens an upload of loose objects: their bytes come before the commit that names them */
-    PUT_OBJECT, /* body: one of them, of put.digest */
-    PUT_XORB,   /* body: chunks for one (assemble.h), of the path's name */
-    PUT_SHARD,  /* body: what files consist of them */
-    PUT_CHANGES /* body: read by an adapter into changes.h, committed at its end */
+    PUT_OBJECT,       /* body: one of them, of put.digest */
+    PUT_PART,         /* body: part put.part of one (parts.h) */
+    PUT_PARTS_END,    /* put.parts_count of them are here and make it up */
+    PUT_OBJECT_KNOWN, /* is it here, with put.total bytes? */
+    PUT_XORB,         /* body: chunks for one (assemble.h), of the path's name */
+    PUT_SHARD,        /* body: what files consist of them */
+    PUT_CHANGES       /* body: read by an adapter into changes.h, committed at its end */
 };
 enum { OFFER_OBJECTS_MAX = 256 };
 struct put_object {
@@ -54,6 +57,9 @@ struct put {
     uint64_t first, total;            /* Content-Range; 0, UINT64_MAX without */
     const struct put_object *objects; /* PUT_OFFER: what is to come, */
     size_t objects_count;             /* at most OFFER_OBJECTS_MAX */
+    uint32_t part, parts_count;       /* PUT_PART: from 1 on; PUT_PARTS_END */
+    bool
+        again; /* PUT_OFFER without objects: the tree's last one, as long as it has half of its life before it */
     struct slice
         location; /* PUT_UPLOAD_OPEN: the request's path; the session's id is put behind it */
 };
@@ -66,9 +72,14 @@ struct upload_reply {
     bool offset_known;   /* -> Upload-Offset, and Range: bytes=0-<offset - 1> when there is any */
     bool complete;       /* -> Upload-Complete: ?1, else ?0 (with offset_known) */
     uint64_t offset;
-    bool published;               /* the head has moved: the repo's generation is to be bumped */
-    char upload[UPLOAD_ID + 1];   /* PUT_OFFER: its id, */
-    bool held[OFFER_OBJECTS_MAX]; /* and which of the objects are here already */
+    bool published;             /* the head has moved: the repo's generation is to be bumped */
+    char upload[UPLOAD_ID + 1]; /* PUT_OFFER: its id, */
+    uint64_t until_unix_s;      /* when it ends, */
+    struct offered {
+        bool held;                  /* which of the objects are here already, */
+        uint64_t part_bytes;        /* 0: to be brought in one piece; else in such parts, */
+        char upload[UPLOAD_ID + 1]; /* by this offer: one of before, that parts have come to */
+    } offered[OFFER_OBJECTS_MAX];
 };
 void upload_reply_free(struct upload_reply *r);
 

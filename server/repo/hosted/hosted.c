@@ -314,33 +314,6 @@ static void plan_upload(const struct http_req *req, struct slice rest, struct ar
     }
 }
 
-/* Bytes that a commit will name. Its URL was given out to one who may publish, and is good without a token: clients of a Hub
- * send none there. */
-static void plan_object(const struct http_req *req, struct slice hex, struct plan *p)
-{
-    struct slice query = req->query;
-
-    p->right = RIGHT_KNOWN;
-    p->put.kind = PUT_OBJECT;
-    p->put.path = SLICE("");
-    p->put.digest_known = digest_parse(hex, &p->put.digest);
-    while (query.n != 0) {
-        struct slice value = slice_cut(&query, '&');
-        if (slice_eq(slice_cut(&value, '='), SLICE("upload"))) {
-            p->put.upload_id = value;
-        }
-    }
-    if (req->method != METHOD_PUT) {
-        plan_method(p, SLICE("PUT"), SLICE("objects are read by their paths in the tree\n"));
-    } else if (!p->put.digest_known || p->put.upload_id.n != UPLOAD_ID) {
-        plan_reply(p, 404,
-                   SLICE("no such upload: objects go to the addresses that a batch gives\n"));
-    } else if (http_req_field(req, "content-encoding").p != NULL ||
-               http_req_field(req, "content-range").p != NULL) {
-        plan_reply(p, 415, SLICE("an object is sent whole, as it is\n"));
-    }
-}
-
 static void plan_write(const struct http_req *req, const struct place *at, struct plan *p)
 {
     p->put.path = at->path;
@@ -422,7 +395,8 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
         out->right = RIGHT_PUBLISH;
         plan_upload(req, rest.n != 0 ? slice_from(rest, 1) : rest, arena, out);
     } else if (at.version.p == NULL && slice_starts(at.path, SLICE("-/objects/"))) {
-        plan_object(req, slice_from(at.path, 10), out);
+        hub.at.id = at.tree;
+        hub_object(&hub, slice_from(at.path, 10));
     } else if (!read) {
         plan_write(req, &at, out);
     } else if (at.bare) {

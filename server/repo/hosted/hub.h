@@ -6,7 +6,7 @@
  *
  *   hub.c         what each route comes to              hub_write.c    creating, preupload, LFS batch, commit
  *   hub_commit.c  the lines of a commit, as they come   hub_list.c     documents made of a tree (a pool thread)
- *   hub_chunks.c  files by Xet's protocol
+ *   hub_chunks.c  files by Xet's protocol            hub_object.c   objects by LFS, whole and in parts
  *
  * threads  plan: loops; everything it makes is in the request's arena
  */
@@ -51,6 +51,13 @@ const struct snap *hub_version(struct hub_ask *k);
 void hub_commit_id(const struct digest *root, char out[HUB_COMMIT_HEX + 1]);
 bool hub_query(struct slice query, const char *name, struct slice value);
 void hub_write(struct hub_ask *k);
+/* A request to an address that a batch gave out: <tree>/-/objects/<hex>?upload=... */
+void hub_object(struct hub_ask *k, struct slice hex);
+/* What a batch gives out: p->put.objects, and what the store says of each. */
+void hub_objects_answer(const struct plan *p, struct upload_reply *u);
+/* The body as an object, to be json_decref()ed; NULL: the plan has become something else. */
+struct json_t;
+struct json_t *hub_body(struct hub_ask *k);
 void hub_announce(struct hub_ask *k, const struct entry *en);
 void hub_token(struct hub_ask *k);
 void hub_store(struct hub_ask *k);       /* whatever HF_XET_STORE asks for */

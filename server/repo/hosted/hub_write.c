@@ -16,8 +16,7 @@ static struct slice text_of(const json_t *o, const char *key)
     return json_is_string(v) ? slice_of(json_string_value(v), json_string_length(v)) : SLICE_NONE;
 }
 
-/* The request's body as an object, to be json_decref()ed; NULL: the plan has become something else. */
-static json_t *body_of(struct hub_ask *k)
+json_t *hub_body(struct hub_ask *k)
 {
     const struct fact *f = plan_request_body(k->facts, k->p);
     json_t *o;
@@ -103,7 +102,7 @@ static void plan_create(struct hub_ask *k)
         return;
     }
     k->p->right = RIGHT_KNOWN; /* the name, and so the right, is in the body */
-    o = body_of(k);
+    o = hub_body(k);
     if (o != NULL) {
         create_named(k, o);
         json_decref(o);
@@ -248,7 +247,7 @@ static void write_to(struct hub_ask *k, void (*with)(struct hub_ask *k, const js
         plan_commit(k);
         return;
     }
-    o = body_of(k);
+    o = hub_body(k);
     if (o != NULL) {
         with(k, o);
         json_decref(o);
@@ -300,42 +299,6 @@ void hub_write(struct hub_ask *k)
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
-static void answer_objects(const struct plan *p, struct upload_reply *u)
-{
-    struct jwrite j = JWRITE_INTO(&u->body);
-    char hex[DIGEST_HEX + 1];
-    char href[4096];
-
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("transfer"));
-    jwrite_text(&j, SLICE("basic"));
-    jwrite_key(&j, SLICE("objects"));
-    jwrite_open(&j, '[');
-    for (size_t i = 0; i < p->put.objects_count; i++) {
-        digest_format(&p->put.objects[i].digest, hex);
-        jwrite_open(&j, '{');
-        jwrite_key(&j, SLICE("oid"));
-        jwrite_text(&j, slice_str(hex));
-        jwrite_key(&j, SLICE("size"));
-        jwrite_u64(&j, p->put.objects[i].size_bytes);
-        if (!u->held[i]) { /* without actions a client has nothing to do */
-            snprintf(href, sizeof href, SLICE_FMT "/-/objects/%s?upload=%s", SLICE_ARG(p->text),
-                     hex, u->upload);
-            jwrite_key(&j, SLICE("actions"));
-            jwrite_open(&j, '{');
-            jwrite_key(&j, SLICE("upload"));
-            jwrite_open(&j, '{');
-            jwrite_key(&j, SLICE("href"));
-            jwrite_text(&j, slice_str(href));
-            jwrite_close(&j, '}');
-            jwrite_close(&j, '}');
-        }
-        jwrite_close(&j, '}');
-    }
-    jwrite_close(&j, ']');
-    jwrite_close(&j, '}');
-}
-
 static void answer_created(const struct plan *p, struct upload_reply *u)
 {
     struct jwrite j = JWRITE_INTO(&u->body);
@@ -386,7 +349,7 @@ void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_re
                p->put.kind == PUT_SHARD) {
         hub_chunks_answer(p, u);
     } else if (p->put.kind == PUT_OFFER && good) {
-        answer_objects(p, u);
+        hub_objects_answer(p, u);
     } else if (p->put.kind == PUT_CHANGES && good) {
         answer_commit(p, u, a);
     } else if (p->put.kind == PUT_CHANGES && u->status == 404) {

@@ -86,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
                 o.unchanged.append(path)
             return self.plain(304, **fields)
         wanted, first = self.headers.get("Range"), 0
-        if wanted and o.etags and self.headers.get("If-Range") in (None, etag):
+        if wanted and self.headers.get("If-Range") in (None, etag if o.etags else None):
             low, _, high = wanted.removeprefix("bytes=").partition("-")
             first, last = int(low), min(int(high or len(data)), len(data) - 1)
             if first >= len(data):

@@ -1,4 +1,5 @@
 """A large file that was cut, by whatever: the next run asks for the rest alone, and what lies here is verified before."""
+import hashlib
 import os
 import threading
 import time
@@ -61,11 +62,22 @@ def rest_alone(m, o, here):
     o.midway = None
     o.forget()
     done = run(m)
-    assert done["outcome"] == "published" and o.bytes <= len(LARGE) - here + 1, (o.bytes, here)
+    small = sum(len(d) for p, d in o.tree().items() if p != "large")
+    assert done["outcome"] == "published" and o.bytes <= len(LARGE) - here + small, (o.bytes, here)
     assert done["bytes_done"] >= len(LARGE) and done["wire_bytes"] < len(LARGE)
     check(m, o.tree())
     assert not partials(m)
     m.ctl("verify", "--deep")
+
+
+def stopped_in_the_middle(m, o):
+    stall = Stall(o, 9 * MIB)
+    m.ctl("sync", "run", "x")
+    until(lambda: done_bytes(m) >= 9 * MIB)
+    m.ctl("sync", "stop", "x")
+    until(lambda: idle(m))
+    stall.go.set()
+    o.midway = None
 
 
 @pytest.mark.parametrize("how", ["stop", "pause", "sigterm", "reload"])
@@ -132,14 +144,38 @@ def test_cut_where_no_size_is_listed(m, o):
     test_cut_in_every_try(m, o)
 
 
-def test_another_file_by_then(m, o):
-    stall = Stall(o, 9 * MIB)
-    m.ctl("sync", "run", "x")
-    until(lambda: done_bytes(m) >= 9 * MIB)
-    m.ctl("sync", "stop", "x")
-    until(lambda: idle(m))
-    stall.go.set()
+def sums(o):
+    o.put("SHA256SUMS", "".join(f"{hashlib.sha256(d).hexdigest()}  {p}\n" for p, d in sorted(o.tree().items())
+                                if p != "SHA256SUMS"))
+
+
+@pytest.fixture
+def by_digest(mirrord, o):
+    """A list of digests, and a server without any ETag."""
+    o.etags = False
+    sums(o)
+    return mirrord(CONFIG.format(o.url, FAST + " list = sums"))
+
+
+def test_a_known_digest_vouches_for_both_halves(by_digest, o):
+    test_cut_in_every_try(by_digest, o)
+
+
+def test_halves_of_two_files_do_not_make_one(by_digest, o):
+    """The list names the new one, the server gave the old one's beginning, and gives it again: then the run fails."""
+    o.midway = lambda path, pos: "cut" if path == "large" and pos >= 8 * MIB else None
+    new = os.urandom(12 * MIB)
+    o.put("SHA256SUMS", f"{hashlib.sha256(new).hexdigest()}  large\n")
+    assert run(by_digest, rc=69)["outcome"] == "failed"
     o.midway = None
+    o.put("large", new)
+    assert run(by_digest)["outcome"] == "published"
+    assert by_digest.get("/x/large").body == new
+    assert not partials(by_digest)
+
+
+def test_another_file_by_then(m, o):
+    stopped_in_the_middle(m, o)
     o.put("large", os.urandom(12 * MIB), mtime=1700009999)
     assert run(m)["outcome"] == "published"
     check(m, o.tree())
@@ -148,26 +184,14 @@ def test_another_file_by_then(m, o):
 
 def test_the_same_name_and_time_but_another_validator(m, o):
     """The list cannot tell; If-Range does: nothing is spliced."""
-    stall = Stall(o, 9 * MIB)
-    m.ctl("sync", "run", "x")
-    until(lambda: done_bytes(m) >= 9 * MIB)
-    m.ctl("sync", "stop", "x")
-    until(lambda: idle(m))
-    stall.go.set()
-    o.midway = None
+    stopped_in_the_middle(m, o)
     o.put("large", os.urandom(12 * MIB))
     assert run(m)["outcome"] == "published"
     check(m, o.tree())
 
 
 def test_what_was_kept_is_damaged(m, o):
-    stall = Stall(o, 9 * MIB)
-    m.ctl("sync", "run", "x")
-    until(lambda: done_bytes(m) >= 9 * MIB)
-    m.ctl("sync", "stop", "x")
-    until(lambda: idle(m))
-    stall.go.set()
-    o.midway = None
+    stopped_in_the_middle(m, o)
     with open(partials(m)[0], "r+b") as f:
         f.seek(5 * MIB)
         f.write(b"rotten")
@@ -178,13 +202,7 @@ def test_what_was_kept_is_damaged(m, o):
 
 
 def test_it_is_listed_no_more(m, o):
-    stall = Stall(o, 9 * MIB)
-    m.ctl("sync", "run", "x")
-    until(lambda: done_bytes(m) >= 9 * MIB)
-    m.ctl("sync", "stop", "x")
-    until(lambda: idle(m))
-    stall.go.set()
-    o.midway = None
+    stopped_in_the_middle(m, o)
     o.rm("large")
     assert run(m)["outcome"] == "published" and not partials(m)
     check(m, o.tree())

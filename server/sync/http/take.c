@@ -1,5 +1,6 @@
 /* take.c - the bytes of one file by HTTP: conditional where the published ones may still be right, from where they broke
- * where a strong ETag vouches for both halves. Where the list names an ETag, that object is taken or none. */
+ * where the digest of the whole is known, or a strong ETag vouches for both halves. Where the list names an ETag, that object is
+ * taken or none. */
 #include <stdlib.h>
 
 #include "common/codec/httpdate.h"
@@ -332,11 +333,12 @@ struct take *http_take(struct engine *eg, const struct take_want *w, const struc
     } else if (w->unchanged_is_fine && t->asked.n != 0 && !t->source.git_known) {
         t->conditional = true;
         *(is_etag(t->asked) ? &f->if_none_match : &f->if_modified_since) = t->asked;
-    } else if (w->have_bytes > 0 && is_etag(t->asked) && !t->source.git_known) {
+    } else if (w->have_bytes > 0 && !t->source.git_known &&
+               (w->entry->digest_known || is_etag(t->asked))) {
         t->have = w->have_bytes;
         f->first = w->have_bytes;
         f->end = t->listed != SYNC_SIZE_UNKNOWN && t->listed > t->have ? t->listed : END_OPEN;
-        f->if_range = t->asked;
+        f->if_range = w->entry->digest_known ? SLICE_NONE : t->asked;
     }
     begin(t);
     return t;

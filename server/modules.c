@@ -116,6 +116,7 @@ void modules_sum(const struct daemon *d, struct door_stats *out)
         out->files += one.files;
         out->bytes += one.bytes;
         out->sent_bytes += one.sent_bytes;
+        out->waits += one.waits;
         for (unsigned o = 0; o < DOOR_OUTCOMES; o++) {
             out->sessions[o] += one.sessions[o];
         }

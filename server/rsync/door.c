@@ -43,7 +43,7 @@ struct door {
     void (*ended)(void *arg, const struct door_visit *v);
     void *arg;
     _Atomic uint64_t sessions[DOOR_OUTCOMES];
-    _Atomic uint64_t files, bytes, sent_bytes;
+    _Atomic uint64_t files, bytes, sent_bytes, waits;
     _Atomic uint32_t open;
 };
 
@@ -85,6 +85,7 @@ static void note(struct door *d, struct door_visit *v)
     atomic_fetch_add(&d->files, v->end.files);
     atomic_fetch_add(&d->bytes, v->end.bytes);
     atomic_fetch_add(&d->sent_bytes, v->end.sent_bytes);
+    atomic_fetch_add(&d->waits, v->end.waits);
     d->ended(d->arg, v);
 }
 
@@ -251,6 +252,7 @@ void door_stats(const struct door *d, struct door_stats *out)
     *out = (struct door_stats){.files = atomic_load(&d->files),
                                .bytes = atomic_load(&d->bytes),
                                .sent_bytes = atomic_load(&d->sent_bytes),
+                               .waits = atomic_load(&d->waits),
                                .open = atomic_load(&d->open)};
     for (unsigned o = 0; o < DOOR_OUTCOMES; o++) {
         out->sessions[o] = atomic_load(&d->sessions[o]);

@@ -37,7 +37,7 @@ struct door_visit {
 
 struct door_stats {
     uint64_t sessions[DOOR_OUTCOMES]; /* that have ended */
-    uint64_t files, bytes, sent_bytes;
+    uint64_t files, bytes, sent_bytes, waits;
     uint32_t open;
 };
 

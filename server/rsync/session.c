@@ -338,6 +338,7 @@ int session_run(int fd, const struct sockaddr_storage *peer, const struct sessio
     out->files = s->sender.files;
     out->bytes = s->sender.bytes;
     out->sent_bytes = s->stream.sent_bytes;
+    out->waits = s->stream.waits;
     out->received_bytes = s->stream.received_bytes;
     sender_fini(&s->sender);
     view_fini(&s->view);

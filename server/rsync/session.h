@@ -23,7 +23,7 @@ struct session_site { /* outlives the session */
 struct session_end { /* for logs and counters */
     char module[WELCOME_MODULE_MAX + 1];
     char user[WELCOME_USER_MAX + 1];
-    uint64_t files, bytes, sent_bytes, received_bytes;
+    uint64_t files, bytes, sent_bytes, received_bytes, waits;
 };
 
 /* Until the client is served or lost. The fd stays the caller's. */

@@ -219,6 +219,7 @@ static size_t paced(struct stream *s, size_t want)
             want = (size_t)pace_allows(s->pace[i], want, clock_now_ms());
         }
         if (want == 0) {
+            s->waits++;
             poll(NULL, 0, PACE_MS);
             return 0;
         }

@@ -32,6 +32,7 @@ struct stream {
     bool framed_out;
     struct pace *pace[2]; /* borrowed, or NULL: what is sent keeps to each */
     uint64_t received_bytes, sent_bytes;
+    uint64_t waits; /* that a pace wanted */
 };
 
 void stream_init(struct stream *s, int fd, uint32_t stall_ms, const atomic_bool *stop);

@@ -79,7 +79,7 @@ $(B)/mirrord: $(B)/obj/server/main.o $(call lib,server) $(call lib,common)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
 $(B)/mirrorctl: $(call obj,$(CTL_C)) $(call lib,common)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_COMMON) -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -larchive $(L_COMMON) -o $@
 $(B)/trainagent: $(B)/obj/agent/main.o $(call lib,agent) $(call lib,common)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_AGENT) -o $@
@@ -99,6 +99,10 @@ $(B)/unit/server/%: $(B)/obj/tests/unit/server/%.o $(call lib,server) $(call lib
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_SERVER) -o $@
+$(B)/unit/server/ctl/%: $(B)/obj/tests/unit/server/ctl/%.o $(filter-out %/main.o,$(call obj,$(CTL_C))) $(call lib,common)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka -larchive $(L_COMMON) -o $@
 $(B)/unit/agent/train/%: $(B)/obj/tests/unit/agent/train/%.o $(call lib,train) $(call lib,kernels) $(call lib,common)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

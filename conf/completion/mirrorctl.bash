@@ -17,6 +17,8 @@ _mirrorctl()
         'sync logs') w+=' --run' ;;
         'snapshot hold') w+=' --off' ;;
         verify*) w+=' --deep --repair' ;;
+        'hf export') w+=' --to --since --force --deep' ;;
+        'hf import') w+=' --into --open --no-pin --digest' ;;
         'token create') w+=' --name --scope --expires' ;;
         init*) w+=' --force' ;;
         esac
@@ -28,7 +30,7 @@ _mirrorctl()
         cache) w='ls stats pin unpin pins rm gc' ;;
         sync) w='ls run show logs pause resume stop approve' ;;
         snapshot) w='ls show diff rollback tag hold rm' ;;
-        hf) w='ls show' ;;
+        hf) w='ls show export import' ;;
         token) w='create ls revoke' ;;
         upstream) w='check' ;;
         config) w='test reload' ;;
@@ -39,6 +41,7 @@ _mirrorctl()
         'repo show' | 'cache ls' | 'cache pin' | 'cache rm' | 'snapshot '* | 'sync '* | 'upstream check')
             w=$(mirrorctl repo ls 2>/dev/null </dev/null | cut -f1) ;;
         'hf ls') w=$(mirrorctl repo ls 2>/dev/null </dev/null | awk -F'\t' '$2 ~ /^(hf|hosted)$/ { print $1 }') ;;
+        'hf import') compopt -o default; return ;;
         'hf '*) w=$(mirrorctl hf ls 2>/dev/null </dev/null | awk -F'\t' '{ print $1 "/" $3 }') ;;
         'token revoke') w=$(mirrorctl token ls 2>/dev/null </dev/null | cut -f1) ;;
         *) w='' ;;

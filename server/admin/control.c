@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -17,7 +18,8 @@ enum {
     REQUEST_BYTES = 64 << 10,
     RESULT_BYTES = 4 << 20,
     FLUSH_BYTES = 32 << 10,
-    QUIET_S = 60, /* a client that neither asks nor reads is cut off */
+    QUIET_S = 60,        /* a client that neither asks nor reads is cut off */
+    QUIET_KEPT_S = 3600, /* one for which something is kept may wait for a tape */
 };
 
 struct client {
@@ -80,14 +82,43 @@ int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out
     return rc;
 }
 
+/* As send(), with the descriptor that is to leave riding on the first byte. */
+static ssize_t send_some(struct talk *t, const char *p, size_t n)
+{
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } with = {0};
+    struct iovec v = {(void *)(uintptr_t)p, n};
+    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+
+    if (t->leaves != -1) {
+        with.head = (struct cmsghdr){
+            .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(&with.head), &t->leaves, sizeof(int));
+        m.msg_control = with.room;
+        m.msg_controllen = sizeof with.room;
+    }
+    return sendmsg(t->fd, &m, MSG_NOSIGNAL);
+}
+
+static void shut(int *fd)
+{
+    if (*fd != -1) {
+        close(*fd);
+        *fd = -1;
+    }
+}
+
 static void send_all(struct talk *t)
 {
     size_t at = 0;
 
     while (!t->gone && at < t->out->n) {
-        ssize_t n = send(t->fd, t->out->p + at, t->out->n - at, MSG_NOSIGNAL);
+        ssize_t n = send_some(t, t->out->p + at, t->out->n - at);
         if (n > 0) {
             at += (size_t)n;
+            shut(&t->leaves);
         } else if (n == 0 || errno != EINTR) {
             t->gone = true;
         }
@@ -122,6 +153,46 @@ int talk_progress(struct talk *t, uint64_t done, uint64_t total)
     return t->gone ? 1 : 0;
 }
 
+int talk_take_fd(struct talk *t, int *fd, struct err *e)
+{
+    *fd = t->came;
+    t->came = -1;
+    return *fd != -1 ? 0
+                     : err_set(e, E_USAGE,
+                               "no descriptor came with the request, it carries bytes in one");
+}
+
+void talk_give_fd(struct talk *t, int fd)
+{
+    shut(&t->leaves);
+    t->leaves = fd;
+}
+
+bool talk_is_over(const struct talk *t)
+{
+    struct pollfd p = {.fd = t->fd, .events = POLLRDHUP};
+
+    return t->gone || poll(&p, 1, 0) != 0;
+}
+
+static void set_quiet(int fd, time_t s)
+{
+    const struct timeval quiet = {.tv_sec = s};
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &quiet, sizeof(quiet));
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &quiet, sizeof(quiet));
+}
+
+void talk_keep(struct talk *t, void *kept, void (*drop)(struct daemon *d, void *kept))
+{
+    if (t->kept != NULL) {
+        t->drop(t->d, t->kept);
+    }
+    t->kept = kept;
+    t->drop = drop;
+    set_quiet(t->fd, kept != NULL ? QUIET_KEPT_S : QUIET_S);
+}
+
 /* --- one request --- */
 
 static int run_verb(struct talk *t, struct err *e)
@@ -152,7 +223,7 @@ static void answer(struct talk *t, struct slice line)
     struct buf result = BUF_INIT(RESULT_BYTES);
     struct err e = {0};
     json_t *request = json_loadb(line.p, line.n, 0, NULL);
-    int rc;
+    int rc, leaves;
 
     t->request = request;
     t->result = &result;
@@ -161,6 +232,13 @@ static void answer(struct talk *t, struct slice line)
              : err_set(&e, E_USAGE, "the request is no JSON object on one line");
     if (rc == 0 && result.rc != 0) {
         rc = err_set(&e, result.rc, "the answer is too big, ask for less");
+    }
+    leaves = t->leaves; /* with the last line, not with rows before it */
+    t->leaves = -1;
+    send_all(t);
+    t->leaves = leaves;
+    if (rc != 0) {
+        shut(&t->leaves);
     }
     jo_open(t->out, NULL, '{');
     if (rc == 0) {
@@ -173,6 +251,8 @@ static void answer(struct talk *t, struct slice line)
     }
     buf_str(t->out, "}\n");
     send_all(t);
+    shut(&t->leaves);
+    shut(&t->came);
     json_decref(request);
     if (result.p != NULL) {
         explicit_bzero(result.p, result.n); /* a new token may have stood there */
@@ -219,11 +299,38 @@ static void leave(struct client *cl)
     lock_drop(&c->lock);
 }
 
+/* As recv(), and the descriptor that came along; of more than one the others are closed. */
+static ssize_t receive(struct talk *t, char *p, size_t n)
+{
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(4 * sizeof(int))];
+    } with;
+    struct iovec v = {p, n};
+    struct msghdr m = {
+        .msg_iov = &v, .msg_iovlen = 1, .msg_control = with.room, .msg_controllen = sizeof with};
+    ssize_t got = recvmsg(t->fd, &m, MSG_CMSG_CLOEXEC);
+
+    for (struct cmsghdr *c = got > 0 ? CMSG_FIRSTHDR(&m) : NULL; c != NULL;
+         c = CMSG_NXTHDR(&m, c)) {
+        size_t count = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS
+                           ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int)
+                           : 0;
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            shut(&t->came);
+            t->came = fd;
+        }
+    }
+    return got;
+}
+
 static void *serve_client(void *arg)
 {
     struct client *cl = arg;
     struct buf in = BUF_INIT(REQUEST_BYTES), out = BUF_INIT(RESULT_BYTES * 2);
-    struct talk t = {.d = cl->control->d, .out = &out, .fd = cl->fd};
+    struct talk t = {.d = cl->control->d, .out = &out, .fd = cl->fd, .came = -1, .leaves = -1};
 
     while (!t.gone) {
         ptrdiff_t end = slice_find(buf_slice(&in), '\n');
@@ -233,12 +340,14 @@ static void *serve_client(void *arg)
             continue;
         }
         char *room = buf_room(&in, 4096);
-        ssize_t n = room != NULL ? recv(cl->fd, room, 4096, 0) : 0;
+        ssize_t n = room != NULL ? receive(&t, room, 4096) : 0;
         if (n <= 0) {
             break; /* gone, quiet for too long, or a request past its size */
         }
         buf_grew(&in, (size_t)n);
     }
+    talk_keep(&t, NULL, NULL);
+    shut(&t.came);
     buf_free(&in);
     buf_free(&out);
     leave(cl);
@@ -247,7 +356,6 @@ static void *serve_client(void *arg)
 
 static void seat(struct control *c, int fd)
 {
-    const struct timeval quiet = {.tv_sec = QUIET_S};
     struct client *cl = NULL;
     pthread_t thread;
 
@@ -256,8 +364,7 @@ static void seat(struct control *c, int fd)
         close(fd);
         return;
     }
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &quiet, sizeof(quiet));
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &quiet, sizeof(quiet));
+    set_quiet(fd, QUIET_S);
     lock_take(&c->lock);
     for (size_t i = 0; i < CLIENTS_MAX && cl == NULL && !c->stop; i++) {
         cl = c->client[i].fd == -1 ? &c->client[i] : NULL;

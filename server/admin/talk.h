@@ -20,6 +20,10 @@ struct talk {
     struct buf *out; /* private, as all below */
     int fd;
     bool gone;
+    int came;   /* a descriptor that the request brought, or -1: talk_take_fd() */
+    int leaves; /* one that goes out with the answer, or -1 */
+    void *kept; /* talk_keep() */
+    void (*drop)(struct daemon *d, void *kept);
 };
 
 struct slice talk_text(const struct talk *t, const char *key); /* p == NULL when absent */
@@ -36,6 +40,16 @@ MUST_USE int talk_need_repo(const struct talk *t, struct repo_set **rs, struct r
 struct buf *talk_row(struct talk *t);
 int talk_row_end(struct talk *t);
 int talk_progress(struct talk *t, uint64_t done, uint64_t total); /* the same */
+
+/* Bytes too many for a line travel as descriptors (SCM_RIGHTS), one with a request, one with an answer. */
+MUST_USE int talk_take_fd(struct talk *t, int *fd, struct err *e); /* yours; E_USAGE: none came */
+void talk_give_fd(struct talk *t, int fd);                         /* takes it */
+/* True: the client has left, or the daemon stops. For loops that wait for something else. */
+bool talk_is_over(const struct talk *t);
+
+/* What one request leaves for the next ones of its connection; drop() runs when the client leaves, or something else is kept
+ * (kept may be NULL: nothing). */
+void talk_keep(struct talk *t, void *kept, void (*drop)(struct daemon *d, void *kept));
 
 /* VERB(name, function) */
 #define VERBS(VERB)                                                                                \
@@ -72,6 +86,12 @@ int talk_progress(struct talk *t, uint64_t done, uint64_t total); /* the same */
     VERB("sync.approve", verb_sync_approve)                                                        \
     VERB("hf.ls", verb_hf_ls)                                                                      \
     VERB("hf.show", verb_hf_show)                                                                  \
+    VERB("hf.export", verb_hf_export)                                                              \
+    VERB("hf.export.file", verb_hf_export_file)                                                    \
+    VERB("hf.import", verb_hf_import)                                                              \
+    VERB("hf.import.file", verb_hf_import_file)                                                    \
+    VERB("hf.import.commit", verb_hf_import_commit)                                                \
+    VERB("hf.import.abort", verb_hf_import_abort)                                                  \
     VERB("upstream.check", verb_upstream_check)
 
 #define VERB(name, function) int function(struct talk *t, struct err *e);

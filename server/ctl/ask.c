@@ -95,47 +95,155 @@ static bool take_line(struct slice line, void (*row)(void *arg, const json_t *ro
     return false;
 }
 
-int ask(struct ctl *c, json_t *req, void (*row)(void *arg, const json_t *row),
-        void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, json_t **ok,
-        struct err *e)
+/* --- a connection ---------------------------------------------------------------------------------------------------- */
+
+struct line {
+    int fd;
+    int came; /* a descriptor that came along, or -1 */
+    struct buf in;
+};
+
+int line_open(struct ctl *c, struct line **out, struct err *e)
 {
-    struct buf in = BUF_INIT(LINE_MAX_BYTES), out = BUF_INIT(1 << 20);
-    char *text = json_dumps(req, JSON_COMPACT);
-    bool done = false;
     int fd = -1, rc = reach(c->socket, &fd, e);
 
-    *ok = NULL;
-    if (rc != 0) {
-        goto out;
+    *out = NULL;
+    if (rc == 0) {
+        *out = NEW(struct line);
+        **out = (struct line){.fd = fd, .came = -1, .in = BUF_INIT(LINE_MAX_BYTES)};
     }
+    return rc;
+}
+
+static void shut(int *fd)
+{
+    if (*fd != -1) {
+        close(*fd);
+        *fd = -1;
+    }
+}
+
+void line_close(struct line **lp)
+{
+    struct line *l = *lp;
+
+    *lp = NULL;
+    if (l != NULL) {
+        shut(&l->fd);
+        shut(&l->came);
+        buf_free(&l->in);
+        free(l);
+    }
+}
+
+/* The descriptor rides on the first byte. */
+static int send_with(int to, char first, int fd, struct err *e)
+{
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } with = {.head = {.cmsg_len = CMSG_LEN(sizeof(int)),
+                       .cmsg_level = SOL_SOCKET,
+                       .cmsg_type = SCM_RIGHTS}};
+    struct iovec v = {&first, 1};
+    struct msghdr m = {
+        .msg_iov = &v, .msg_iovlen = 1, .msg_control = with.room, .msg_controllen = sizeof with};
+
+    memcpy(CMSG_DATA(&with.head), &fd, sizeof fd);
+    return sendmsg(to, &m, MSG_NOSIGNAL) == 1 ? 0 : err_sys(e, "the control socket");
+}
+
+int line_say(struct line *l, json_t *req, int fd, struct err *e)
+{
+    struct buf out = BUF_INIT(1 << 20);
+    char *text = json_dumps(req, JSON_COMPACT);
+    int rc = 0;
+
     buf_addf(&out, "%s\n", text);
-    rc = fd_write_all(fd, out.p, out.n, e);
+    if (fd != -1) {
+        rc = send_with(l->fd, out.p[0], fd, e);
+    }
+    if (rc == 0) {
+        size_t at = fd != -1 ? 1 : 0;
+        rc = fd_write_all(l->fd, out.p + at, out.n - at, e);
+    }
+    buf_free(&out);
+    free(text);
+    json_decref(req);
+    return rc;
+}
+
+static ssize_t receive(struct line *l, char *p, size_t n)
+{
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } with;
+    struct iovec v = {p, n};
+    struct msghdr m = {
+        .msg_iov = &v, .msg_iovlen = 1, .msg_control = with.room, .msg_controllen = sizeof with};
+    ssize_t got = recvmsg(l->fd, &m, MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *c = got > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+
+    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len == CMSG_LEN(sizeof(int))) {
+        shut(&l->came);
+        memcpy(&l->came, CMSG_DATA(c), sizeof(int));
+    }
+    return got;
+}
+
+int line_hear(struct line *l, void (*row)(void *arg, const json_t *row),
+              void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, json_t **ok,
+              int *fd, struct err *e)
+{
+    bool done = false;
+    int rc = 0;
+
+    *ok = NULL;
     while (rc == 0 && !done) {
-        ptrdiff_t end = slice_find(buf_slice(&in), '\n');
+        ptrdiff_t end = slice_find(buf_slice(&l->in), '\n');
         if (end >= 0) {
-            done =
-                take_line(slice_first(buf_slice(&in), (size_t)end), row, progress, arg, ok, &rc, e);
-            buf_drop(&in, (size_t)end + 1);
+            done = take_line(slice_first(buf_slice(&l->in), (size_t)end), row, progress, arg, ok,
+                             &rc, e);
+            buf_drop(&l->in, (size_t)end + 1);
             continue;
         }
-        char *room = buf_room(&in, 64 << 10);
-        ssize_t n = room != NULL ? recv(fd, room, 64 << 10, 0) : 0;
+        char *room = buf_room(&l->in, 64 << 10);
+        ssize_t n = room != NULL ? receive(l, room, 64 << 10) : 0;
         if (n > 0) {
-            buf_grew(&in, (size_t)n);
+            buf_grew(&l->in, (size_t)n);
         } else if (n == 0 || errno != EINTR) {
             rc = err_set(e, E_CANCELLED,
                          "the daemon hung up before it had answered, it may have been "
                          "stopped, see its log");
         }
     }
-out:
-    if (fd != -1) {
-        close(fd);
+    if (fd != NULL) {
+        *fd = l->came;
+        l->came = -1;
     }
-    buf_free(&in);
-    buf_free(&out);
-    free(text);
-    json_decref(req);
+    shut(&l->came);
+    return rc;
+}
+
+int ask(struct ctl *c, json_t *req, void (*row)(void *arg, const json_t *row),
+        void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, json_t **ok,
+        struct err *e)
+{
+    struct line *l = NULL;
+    int rc = line_open(c, &l, e);
+
+    *ok = NULL;
+    if (rc != 0) {
+        json_decref(req);
+        return rc;
+    }
+    rc = line_say(l, req, -1, e);
+    if (rc == 0) {
+        rc = line_hear(l, row, progress, arg, ok, NULL, e);
+    }
+    line_close(&l);
     return rc;
 }
 

@@ -22,8 +22,8 @@ struct ctl { /* one run */
     const char *const *arg;
     size_t args;
     /* options of verbs; those that one does not list are refused */
-    bool all, dry_run, deep, repair, force, once, wait, off;
-    const char *name, *expires, *limit, *interval, *run;
+    bool all, dry_run, deep, repair, force, once, wait, off, fetch, open, no_pin;
+    const char *name, *expires, *limit, *interval, *run, *to, *into, *since, *digest;
     const char *scope[32];
     size_t scopes;
 };
@@ -50,7 +50,16 @@ json_t *request(const char *verb);
 MUST_USE int ask(struct ctl *c, json_t *request, void (*row)(void *arg, const json_t *row),
                  void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, json_t **ok,
                  struct err *e);
-/* The same for a verb without rows; with --json the answer is printed. */
+/* The same in two steps, over one connection, for verbs that belong together: what the daemon keeps for them goes when it is
+ * closed. fd: a descriptor that rides along, -1: none; line_say() borrows it. line_hear(): *fd (may be NULL) is the caller's. */
+struct line;
+MUST_USE int line_open(struct ctl *c, struct line **out, struct err *e);
+MUST_USE int line_say(struct line *l, json_t *request, int fd, struct err *e);
+MUST_USE int line_hear(struct line *l, void (*row)(void *arg, const json_t *row),
+                       void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+                       json_t **ok, int *fd, struct err *e);
+void line_close(struct line **lp);
+/* ask() for a verb without rows; with --json the answer is printed. */
 MUST_USE int act(struct ctl *c, json_t *request, json_t **ok, struct err *e);
 
 uint64_t get_u64(const json_t *o, const char *key);    /* 0 when absent */

@@ -41,6 +41,18 @@ static const struct own {
     {"--off", FLAG, offsetof(struct ctl, off), "the other way round"},
     {"--run", TEXT, offsetof(struct ctl, run), "this one; without it the latest"},
     {"--once", FLAG, offsetof(struct ctl, once), "one look, then end"},
+    {"--to", TEXT, offsetof(struct ctl, to),
+     "a folder, FILE.tar, or - for a tar on standard output"},
+    {"--since", TEXT, offsetof(struct ctl, since),
+     "leave out what an earlier bundle has: its folder, or its MANIFEST.json"},
+    {"--into", TEXT, offsetof(struct ctl, into),
+     "the repo that takes it; without it the one of the same name as where it comes from"},
+    {"--open", FLAG, offsetof(struct ctl, open),
+     "what is private or gated at the Hub is shown to all who may read the repo"},
+    {"--no-pin", FLAG, offsetof(struct ctl, no_pin),
+     "it may be evicted as what came from an origin"},
+    {"--digest", TEXT, offsetof(struct ctl, digest),
+     "of MANIFEST.json, as export has told: another bundle is refused"},
     {"--interval", TEXT, offsetof(struct ctl, interval), "between two looks; without it 1s"},
 };
 

@@ -134,6 +134,8 @@ VERBS = {
     "snapshot rm": (["models", "me/m", "v2"], (["models", "me/m", "v9"], 66)),
     "hf ls": ([], (["none"], 66)),
     "hf show": (["models/me/m"], (["models/me/none"], 66)),
+    "hf export": (None, (["models/me/none", "--to", "/nonexistent/x"], 66)),
+    "hf import": (None, (["/nonexistent/x"], 66)),
     "token create": (["--name", "a", "--scope", "read:*"], (["--name", "a", "--scope", "read:*"], 73)),
     "token ls": ([], None),
     "token revoke": (["a"], (["a"], 66)),

@@ -1,0 +1,58 @@
+/* carry.h - a repository of a Hub at one revision, on its way from one mirror to another (docs/decisions/0012).
+ *
+ * Out: what this mirror knows of the revision, wherever it keeps it: rows of a pull-through repo, the tree of a synced one, a
+ * hosted tree. In: the same words and files, each checked against them, held by an upload session until all are here, then
+ * visible at once. mirrorctl reads and writes what is carried; the daemon sees descriptors (talk.h).
+ *
+ * threads  the control connection's own; all of it blocks
+ */
+#ifndef SERVER_HUB_CARRY_H
+#define SERVER_HUB_CARRY_H
+
+#include "server/hub/stock.h"
+#include "server/repo/hf/synced.h"
+
+enum { CARRY_WORDS_BYTES = 512 << 20 }; /* info and listing of a revision */
+
+struct carry { /* a revision, as this mirror has it */
+    struct daemon *d;
+    const struct repo *repo;
+    enum stock_kind kind;
+    struct arena arena; /* of what follows */
+    struct slice type;
+    struct slice asked; /* as the caller spells it */
+    struct slice id;    /* canonical */
+    struct slice rev, commit;
+    bool closed;           /* private or gated at the Hub */
+    uint64_t seen_unix_s;  /* when the Hub last said that the revision is this commit */
+    struct buf info, tree; /* the Hub's words, as JSON: an object, an array */
+    struct buf listing;
+    struct manifest files;
+    struct digest root;  /* of the tree it comes out of */
+    struct slice folder; /* of a synced one, with its '/' */
+};
+
+/* E_UNSUPPORTED: repo keeps no such repositories. */
+MUST_USE int carry_kind_of(const struct repo *r, enum stock_kind *out, struct err *e);
+/* E_NOTFOUND: this mirror does not know it, or not its listing. Always to be freed. */
+MUST_USE int carry_find(struct daemon *d, const struct stock_name *n, struct carry *out,
+                        struct err *e);
+/* A file's SHA-256, and whether its bytes are here. E_NOTFOUND: they never were, and it is not known. */
+MUST_USE int carry_digest(const struct carry *c, const struct manifest_entry *f, struct digest *out,
+                          bool *here, struct err *e);
+void carry_free(struct carry *c);
+
+/* A row's bytes: what a repo keeps under a key, whoever's right brought it (by everybody's first). o may be NULL. */
+struct object;
+MUST_USE int carry_read_object(struct store *s, const struct repo *r, struct slice key,
+                               struct arena *a, struct object *o, struct buf *doc, struct err *e);
+
+/* "api/{type}/{id}/revision/{rev}"; rev.p == NULL: without. */
+struct slice carry_info_key(struct slice type, struct slice id, struct slice rev, struct arena *a);
+struct slice carry_tree_key(struct slice type, struct slice id, struct slice commit,
+                            struct arena *a);
+/* "{type}/{id}/blobs/{etag}" */
+struct slice carry_file_key(struct slice type, struct slice id, const struct manifest_entry *f,
+                            struct arena *a);
+
+#endif

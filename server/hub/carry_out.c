@@ -1,0 +1,424 @@
+/* carry_out.c - what this mirror knows of a revision, for whoever carries it away. */
+#include "server/hub/carry.h"
+
+#include "common/codec/url.h"
+#include "common/codec/weblink.h"
+#include "server/cache/object.h"
+#include "server/repo/hosted/hub.h"
+#include "server/store/blob.h"
+
+enum { KEY_BYTES = 16 << 10, PARTS_MAX = 2000, FOLDER_BYTES = 2048 };
+
+int carry_kind_of(const struct repo *r, enum stock_kind *out, struct err *e)
+{
+    return stock_kind_of(r, out)
+               ? 0
+               : err_set(e, E_UNSUPPORTED,
+                         "repo %s speaks %s, repositories of a Hub are in those with protocol hf "
+                         "or hosted, see `mirrorctl repo ls`",
+                         r->name, r->ops->name);
+}
+
+/* --- keys --------------------------------------------------------------------------------------------------------- */
+
+struct slice carry_info_key(struct slice type, struct slice id, struct slice rev, struct arena *a)
+{
+    struct buf b = BUF_INIT(KEY_BYTES);
+    struct slice out;
+
+    buf_addf(&b, "api/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(type), SLICE_ARG(id));
+    if (rev.p != NULL) {
+        buf_str(&b, "/revision/");
+        url_encode(rev, &b);
+    }
+    CHECK(b.rc == 0);
+    out = arena_copy(a, buf_slice(&b));
+    buf_free(&b);
+    return out;
+}
+
+struct slice carry_tree_key(struct slice type, struct slice id, struct slice commit,
+                            struct arena *a)
+{
+    return arena_fmt(a, "api/" SLICE_FMT "/" SLICE_FMT "/tree/" SLICE_FMT, SLICE_ARG(type),
+                     SLICE_ARG(id), SLICE_ARG(commit));
+}
+
+struct slice carry_file_key(struct slice type, struct slice id, const struct manifest_entry *f,
+                            struct arena *a)
+{
+    char hex[DIGEST_HEX + 1];
+
+    if (f->lfs) {
+        digest_format(&f->sha256, hex);
+    } else {
+        git_oid_format(&f->oid, hex);
+    }
+    return arena_fmt(a, SLICE_FMT "/" SLICE_FMT "/blobs/%s", SLICE_ARG(type), SLICE_ARG(id), hex);
+}
+
+/* --- rows --------------------------------------------------------------------------------------------------------- */
+
+static int read_blob(struct store *s, const struct digest *d, struct buf *out, struct err *e)
+{
+    struct blob *b = NULL;
+    int rc = blob_open(s, d, &b, e);
+    uint64_t n = rc == 0 ? blob_size_bytes(b) : 0;
+    char *p = rc == 0 && n < out->max ? buf_room(out, (size_t)n + 1) : NULL;
+
+    if (rc == 0 && p == NULL) {
+        rc = err_set(e, E_TOOBIG, "the Hub's words on this revision are too long");
+    }
+    if (rc == 0) {
+        rc = blob_read(b, 0, p, (size_t)n, e);
+    }
+    if (rc == 0) {
+        buf_grew(out, (size_t)n);
+    }
+    blob_release(&b);
+    return rc;
+}
+
+static int first_row(void *arg, struct slice key, struct slice value)
+{
+    (void)key;
+    buf_clear(arg);
+    buf_adds(arg, value);
+    return 1;
+}
+
+/* The row of a key: everybody's, else the first of those that somebody's right brought. */
+static int find_row(struct store *s, const struct repo *r, struct slice key, struct buf *row,
+                    struct err *e)
+{
+    struct buf from = BUF_INIT(KEY_BYTES), to = BUF_INIT(KEY_BYTES);
+    int rc;
+
+    object_key(&from, slice_str(r->name), key, SLICE(""));
+    rc = store_get(s, TABLE_OBJECT, buf_slice(&from), row, e);
+    if (rc == E_NOTFOUND) {
+        buf_adds(&to, buf_slice(&from));
+        buf_byte(&from, 0);
+        buf_byte(&to, 1);
+        rc = store_scan(s, TABLE_OBJECT, buf_slice(&from), buf_slice(&to), first_row, row, e);
+        rc = rc == 1 ? 0 : rc == 0 ? err_set(e, E_NOTFOUND, "no such object") : rc;
+    }
+    buf_free(&from);
+    buf_free(&to);
+    return rc;
+}
+
+int carry_read_object(struct store *s, const struct repo *r, struct slice key, struct arena *a,
+                      struct object *o, struct buf *doc, struct err *e)
+{
+    struct buf row = BUF_INIT(OBJECT_ROW_MAX);
+    struct object found;
+    int rc = find_row(s, r, key, &row, e);
+
+    if (rc == 0 && !object_decode(buf_slice(&row), a, &found)) {
+        rc = err_set(e, E_CORRUPT, "the row of " SLICE_FMT " does not decode", SLICE_ARG(key));
+    }
+    /* What another origin had under the name is none of this one's. */
+    if (rc == 0 && !origin_owns(r->origin, found.origin)) {
+        rc = err_set(e, E_NOTFOUND, "no such object of this origin");
+    }
+    if (rc == 0) {
+        rc = read_blob(s, &found.digest, doc, e);
+    }
+    if (rc == 0 && o != NULL) {
+        *o = found;
+    }
+    buf_free(&row);
+    return rc;
+}
+
+/* --- words, pulled through ---------------------------------------------------------------------------------------- */
+
+struct search { /* for a commit that no info row is named by */
+    const struct carry *c;
+    struct slice key;
+};
+
+static int on_info_row(void *arg, const struct object_info *o)
+{
+    struct search *x = arg;
+    struct buf doc = BUF_INIT(CARRY_WORDS_BYTES), made = BUF_INIT(CARRY_WORDS_BYTES);
+    struct repo_info info;
+    struct slice key = o->key;
+    bool yes;
+
+    key = slice_cut(&key, '\0');
+    yes = read_blob(x->c->d->store, &o->digest, &doc, NULL) == 0 &&
+          info_make(buf_slice(&doc), &made, NULL) == 0 && info_read(buf_slice(&made), &info) &&
+          slice_eq(info.commit, x->c->rev);
+    if (yes) {
+        x->key = arena_copy((struct arena *)(uintptr_t)&x->c->arena, key);
+    }
+    buf_free(&doc);
+    buf_free(&made);
+    return yes ? 1 : 0;
+}
+
+static int find_info(struct carry *c, struct buf *doc, struct err *e)
+{
+    struct search x = {.c = c};
+    struct object o;
+    struct slice any = arena_fmt(&c->arena, "api/" SLICE_FMT "/" SLICE_FMT "/revision/",
+                                 SLICE_ARG(c->type), SLICE_ARG(c->asked));
+    int rc = carry_read_object(c->d->store, c->repo,
+                               carry_info_key(c->type, c->asked, c->rev, &c->arena), &c->arena, &o,
+                               doc, e);
+
+    if (rc == E_NOTFOUND && slice_eqs(c->rev, "main")) {
+        rc = carry_read_object(c->d->store, c->repo,
+                               carry_info_key(c->type, c->asked, SLICE_NONE, &c->arena), &c->arena,
+                               &o, doc, e);
+    }
+    if (rc == E_NOTFOUND && hf_is_commit(c->rev)) {
+        rc = cache_list(c->d->cache, slice_str(c->repo->name), any, on_info_row, &x, e);
+        rc = rc != 0 ? rc
+             : x.key.p == NULL
+                 ? E_NOTFOUND
+                 : carry_read_object(c->d->store, c->repo, x.key, &c->arena, &o, doc, e);
+    }
+    if (rc == E_NOTFOUND) {
+        return err_set(e, rc,
+                       "this mirror has not asked the Hub for " SLICE_FMT "@" SLICE_FMT
+                       " yet, let a client ask for it once",
+                       SLICE_ARG(c->asked), SLICE_ARG(c->rev));
+    }
+    c->seen_unix_s = rc == 0 ? o.validated_unix_s : 0;
+    return rc;
+}
+
+/* Sets id, commit, closed and the words for clients. */
+static int learn(struct carry *c, struct slice doc, struct err *e)
+{
+    struct buf made = BUF_INIT(CARRY_WORDS_BYTES);
+    struct repo_info info;
+    int rc = info_make(doc, &made, e);
+
+    if (rc == 0 && !info_read(buf_slice(&made), &info)) {
+        rc = err_set(e, E_PROTOCOL, "the Hub's word on it is not understood");
+    }
+    if (rc == 0) {
+        c->id = arena_copy(&c->arena, info.id);
+        c->commit = arena_copy(&c->arena, info.commit);
+        c->closed = info.closed;
+        buf_adds(&c->info, info.json);
+        rc = c->info.rc;
+    }
+    buf_free(&made);
+    return rc;
+}
+
+static bool has_next(const struct object *o)
+{
+    struct slice link = object_field(o, "link");
+
+    return link.p != NULL && weblink_next(link).p != NULL;
+}
+
+static int join_parts(struct carry *c, struct err *e)
+{
+    struct slice key = carry_tree_key(c->type, c->asked, c->commit, &c->arena);
+    struct buf page = BUF_INIT(CARRY_WORDS_BYTES);
+    bool more = true;
+    int rc = 0;
+
+    for (unsigned i = 0; rc == 0 && more && i < PARTS_MAX; i++) {
+        struct object o;
+        buf_clear(&page);
+        rc = carry_read_object(c->d->store, c->repo,
+                               i == 0 ? key
+                                      : arena_fmt(&c->arena, SLICE_FMT "+%u", SLICE_ARG(key), i),
+                               &c->arena, &o, &page, e);
+        if (rc == 0) {
+            rc = json_join(buf_slice(&page), i == 0, &c->tree, e);
+            more = has_next(&o);
+        }
+    }
+    buf_free(&page);
+    if (rc == E_NOTFOUND) {
+        err_set(e, rc,
+                "this mirror does not have the listing of " SLICE_FMT " at " SLICE_FMT
+                ", let a client ask for it once",
+                SLICE_ARG(c->asked), SLICE_ARG(c->commit));
+    }
+    return rc;
+}
+
+static int words_through(struct carry *c, struct err *e)
+{
+    struct buf doc = BUF_INIT(CARRY_WORDS_BYTES);
+    int rc = find_info(c, &doc, e);
+
+    if (rc == 0) {
+        rc = learn(c, buf_slice(&doc), e);
+    }
+    if (rc == 0) {
+        rc = join_parts(c, e);
+    }
+    buf_free(&doc);
+    return rc;
+}
+
+/* --- words out of a tree ------------------------------------------------------------------------------------------ */
+
+static int entry_bytes(struct carry *c, struct slice path, struct slice *where, struct buf *out,
+                       struct err *e)
+{
+    struct entry en;
+    int rc = tree_resolve(c->d->store, &c->root, path, &c->arena, &en, e);
+
+    if (rc == 0 && en.type == ENTRY_FILE) {
+        *where = en.path;
+        rc = read_blob(c->d->store, &en.digest, out, e);
+    }
+    return rc;
+}
+
+static int words_synced(struct carry *c, struct err *e)
+{
+    struct buf path = BUF_INIT(FOLDER_BYTES), doc = BUF_INIT(CARRY_WORDS_BYTES);
+    struct slice at = SLICE_NONE, tree;
+    struct snap sn;
+    int rc = head_get(c->d->store, slice_str(c->repo->name), SLICE(SYNC_TREE), &sn, e);
+
+    c->root = sn.root;
+    c->seen_unix_s = sn.created_unix_s;
+    hf_folder(c->type, c->asked, c->rev, &path);
+    buf_str(&path, "/info.json");
+    if (rc == 0) {
+        rc = entry_bytes(c, buf_slice(&path), &at, &doc, e);
+    }
+    if (rc == 0) {
+        c->folder = slice_first(at, at.n - strlen("info.json"));
+        tree = arena_fmt(&c->arena, SLICE_FMT "tree.json", SLICE_ARG(c->folder));
+        rc = learn(c, buf_slice(&doc), e);
+    }
+    if (rc == 0) {
+        buf_clear(&doc);
+        rc = entry_bytes(c, tree, &at, &doc, e);
+    }
+    if (rc == 0) {
+        rc = json_join(buf_slice(&doc), true, &c->tree, e);
+    }
+    buf_free(&path);
+    buf_free(&doc);
+    return rc != E_NOTFOUND
+               ? rc
+               : err_set(e, rc,
+                         "what repo %s has published does not have " SLICE_FMT "@" SLICE_FMT
+                         ", see `mirrorctl sync show %s`",
+                         c->repo->name, SLICE_ARG(c->asked), SLICE_ARG(c->rev), c->repo->name);
+}
+
+static int words_hosted(struct carry *c, struct err *e)
+{
+    struct slice version = slice_eqs(c->rev, "main") ? SLICE("") : c->rev, type;
+    struct plan p = {.name = c->asked, .entry.path = SLICE("")};
+    struct buf doc = BUF_INIT(CARRY_WORDS_BYTES);
+    int rc = slice_eqs(c->type, "models")
+                 ? snap_find(c->d->store, slice_str(c->repo->name), c->asked, version, &p.snap, e)
+                 : E_NOTFOUND;
+
+    if (rc == E_NOTFOUND) {
+        err_set(e, rc,
+                "there is no " SLICE_FMT "@" SLICE_FMT
+                " in the hosted repo %s, see `mirrorctl snapshot ls %s`",
+                SLICE_ARG(c->asked), SLICE_ARG(c->rev), c->repo->name, c->repo->name);
+    }
+    c->root = p.snap.root;
+    c->seen_unix_s = p.snap.created_unix_s;
+    p.form = LIST_HUB_INFO;
+    if (rc == 0) {
+        rc = hub_listing(c->d->store, c->repo, &p, &doc, &type, e);
+    }
+    if (rc == 0) {
+        rc = learn(c, buf_slice(&doc), e);
+    }
+    c->closed = false; /* whoever may read the repo may read it: nobody else is asked */
+    p.form = LIST_HUB_TREE;
+    p.recursive = true;
+    buf_clear(&doc);
+    if (rc == 0) {
+        rc = hub_listing(c->d->store, c->repo, &p, &doc, &type, e);
+    }
+    if (rc == 0) {
+        rc = json_join(buf_slice(&doc), true, &c->tree, e);
+    }
+    buf_free(&doc);
+    return rc;
+}
+
+/* --- both --------------------------------------------------------------------------------------------------------- */
+
+int carry_find(struct daemon *d, const struct stock_name *n, struct carry *out, struct err *e)
+{
+    int rc;
+
+    *out = (struct carry){.d = d,
+                          .repo = n->repo,
+                          .info = BUF_INIT(CARRY_WORDS_BYTES),
+                          .tree = BUF_INIT(CARRY_WORDS_BYTES),
+                          .listing = BUF_INIT(CARRY_WORDS_BYTES)};
+    rc = carry_kind_of(n->repo, &out->kind, e);
+    if (rc != 0) {
+        return rc;
+    }
+    out->type = n->type;
+    out->asked = arena_copy(&out->arena, n->id);
+    out->rev = n->rev.n != 0 ? arena_copy(&out->arena, n->rev) : SLICE("main");
+    rc = out->kind == STOCK_PULLED   ? words_through(out, e)
+         : out->kind == STOCK_SYNCED ? words_synced(out, e)
+                                     : words_hosted(out, e);
+    if (rc == 0) {
+        rc = manifest_add(buf_slice(&out->tree), SLICE(""), true, true, &out->listing, e);
+    }
+    if (rc == 0 && !manifest_open(buf_slice(&out->listing), &out->files)) {
+        rc = err_set(e, E_PROTOCOL, "the listing of this commit is not understood");
+    }
+    return rc;
+}
+
+int carry_digest(const struct carry *c, const struct manifest_entry *f, struct digest *out,
+                 bool *here, struct err *e)
+{
+    struct buf row = BUF_INIT(OBJECT_ROW_MAX);
+    struct arena a = {0};
+    struct entry en;
+    int rc = 0;
+
+    if (f->lfs) {
+        *out = f->sha256;
+    } else if (c->kind == STOCK_PULLED) {
+        rc = find_row(c->d->store, c->repo, carry_file_key(c->type, c->id, f, &a), &row, e);
+        if (rc == 0 && !object_row_digest(buf_slice(&row), out)) {
+            rc = err_set(e, E_CORRUPT, "a file's row does not decode");
+        }
+    } else if (c->kind == STOCK_SYNCED) {
+        rc = tree_get(
+            c->d->store, &c->root,
+            arena_fmt(&a, SLICE_FMT "files/" SLICE_FMT, SLICE_ARG(c->folder), SLICE_ARG(f->path)),
+            &a, &en, e);
+        *out = rc == 0 ? en.digest : (struct digest){0};
+    } else {
+        rc = tree_get(c->d->store, &c->root, f->path, &a, &en, e);
+        *out = rc == 0 ? en.digest : (struct digest){0};
+    }
+    if (rc == 0) {
+        rc = blob_exists(c->d->store, out, here, e);
+    }
+    buf_free(&row);
+    arena_fini(&a);
+    return rc;
+}
+
+void carry_free(struct carry *c)
+{
+    buf_free(&c->info);
+    buf_free(&c->tree);
+    buf_free(&c->listing);
+    arena_fini(&c->arena);
+}

@@ -16,9 +16,9 @@
 #include "server/store/keep.h"
 
 /* jemalloc looks for this. A run over a million files leaves its arena with its thread: without threads that purge, nobody
- * gives those pages back. */
+ * gives those pages back. At its own ten seconds it would hold what such a run has freed beside what it then takes. */
 extern const char *malloc_conf;
-const char *malloc_conf = "background_thread:true";
+const char *malloc_conf = "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0";
 
 static const char usage[] =
     "usage: mirrord [-c FILE] [-t | -T | --verify [--deep] [--repair]] [--json]\n"

@@ -182,7 +182,7 @@ static int scan(struct evictor *x)
 {
     x->count = 0;
     x->room = SCANNED;
-    return kv_scan(x->s->kv, NULL, TABLE_BLOB, SLICE_NONE, SLICE_NONE, scan_row, x, x->e);
+    return kv_scan_once(x->s->kv, NULL, TABLE_BLOB, SLICE_NONE, SLICE_NONE, scan_row, x, x->e);
 }
 
 /* --- the deed --- */

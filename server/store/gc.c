@@ -204,19 +204,19 @@ static int sweep_node(void *arg, struct slice key, struct slice value)
 static int sweep(struct gc *g)
 {
     struct kv *kv = g->s->kv;
-    int rc = kv_scan(kv, NULL, TABLE_HOLDER, SLICE_NONE, SLICE_NONE, sweep_holder, g, g->e);
+    int rc = kv_scan_once(kv, NULL, TABLE_HOLDER, SLICE_NONE, SLICE_NONE, sweep_holder, g, g->e);
 
     if (rc == 0) {
         rc = flush_rows(g);
     }
     if (rc == 0) {
-        rc = kv_scan(kv, NULL, TABLE_BLOB, SLICE_NONE, SLICE_NONE, sweep_blob, g, g->e);
+        rc = kv_scan_once(kv, NULL, TABLE_BLOB, SLICE_NONE, SLICE_NONE, sweep_blob, g, g->e);
     }
     if (rc == 0) {
         rc = flush_drops(g);
     }
     if (rc == 0) {
-        rc = kv_scan(kv, NULL, TABLE_NODE, SLICE_NONE, SLICE_NONE, sweep_node, g, g->e);
+        rc = kv_scan_once(kv, NULL, TABLE_NODE, SLICE_NONE, SLICE_NONE, sweep_node, g, g->e);
     }
     return rc == 0 ? flush_rows(g) : rc;
 }

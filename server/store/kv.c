@@ -383,14 +383,18 @@ static int iterated(rocksdb_iterator_t *it, struct bounds *b, rocksdb_readoption
     return rc;
 }
 
-int kv_scan(struct kv *kv, struct kv_view *view, enum table t, struct slice from, struct slice to,
-            int (*row)(void *arg, struct slice key, struct slice value), void *arg, struct err *e)
+static int scan(struct kv *kv, struct kv_view *view, enum table t, struct slice from,
+                struct slice to, bool once,
+                int (*row)(void *arg, struct slice key, struct slice value), void *arg,
+                struct err *e)
 {
     struct bounds b;
     rocksdb_readoptions_t *ro = rocksdb_readoptions_create();
-    rocksdb_iterator_t *it = iterate(kv, view, t, from, to, &b, ro);
+    rocksdb_iterator_t *it;
     int rc = 0;
 
+    rocksdb_readoptions_set_fill_cache(ro, !once);
+    it = iterate(kv, view, t, from, to, &b, ro);
     for (; rc == 0 && rocksdb_iter_valid(it); rocksdb_iter_next(it)) {
         size_t kn, vn;
         const char *kp = rocksdb_iter_key(it, &kn);
@@ -398,6 +402,19 @@ int kv_scan(struct kv *kv, struct kv_view *view, enum table t, struct slice from
         rc = row(arg, own_key(t, slice_of(kp, kn)), slice_of(vp, vn));
     }
     return iterated(it, &b, ro, rc, e);
+}
+
+int kv_scan(struct kv *kv, struct kv_view *view, enum table t, struct slice from, struct slice to,
+            int (*row)(void *arg, struct slice key, struct slice value), void *arg, struct err *e)
+{
+    return scan(kv, view, t, from, to, false, row, arg, e);
+}
+
+int kv_scan_once(struct kv *kv, struct kv_view *view, enum table t, struct slice from,
+                 struct slice to, int (*row)(void *arg, struct slice key, struct slice value),
+                 void *arg, struct err *e)
+{
+    return scan(kv, view, t, from, to, true, row, arg, e);
 }
 
 struct first_row {

@@ -34,6 +34,11 @@ void kv_view_close(struct kv_view **vp);
 MUST_USE int kv_scan(struct kv *kv, struct kv_view *view, enum table t, struct slice from,
                      struct slice to, int (*row)(void *arg, struct slice key, struct slice value),
                      void *arg, struct err *e);
+/* The same, of rows that are not asked for again soon: they push none out of the block cache. */
+MUST_USE int kv_scan_once(struct kv *kv, struct kv_view *view, enum table t, struct slice from,
+                          struct slice to,
+                          int (*row)(void *arg, struct slice key, struct slice value), void *arg,
+                          struct err *e);
 
 struct kv_batch;
 struct kv_batch *kv_batch_new(void);

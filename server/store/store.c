@@ -165,7 +165,7 @@ static int load_counts(struct store *s, struct counts *c, struct err *e)
         return rc;
     }
     *c = (struct counts){0};
-    return kv_scan(s->kv, NULL, TABLE_BLOB, SLICE_NONE, SLICE_NONE, sum_row, c, e);
+    return kv_scan_once(s->kv, NULL, TABLE_BLOB, SLICE_NONE, SLICE_NONE, sum_row, c, e);
 }
 
 /* The store is ours now: says so before anything else is written. */
@@ -305,6 +305,13 @@ int store_scan(struct store *s, enum table t, struct slice from, struct slice to
                struct err *e)
 {
     return kv_scan(s->kv, NULL, t, from, to, row, arg, e);
+}
+
+int store_scan_once(struct store *s, enum table t, struct slice from, struct slice to,
+                    int (*row)(void *arg, struct slice key, struct slice value), void *arg,
+                    struct err *e)
+{
+    return kv_scan_once(s->kv, NULL, t, from, to, row, arg, e);
 }
 
 void store_metrics(struct store *s, struct buf *out)

@@ -46,6 +46,10 @@ MUST_USE int store_get(struct store *s, enum table t, struct slice key, struct b
 MUST_USE int store_scan(struct store *s, enum table t, struct slice from, struct slice to,
                         int (*row)(void *arg, struct slice key, struct slice value), void *arg,
                         struct err *e);
+/* The same, of rows that are not asked for again soon: they push none out of the block cache. */
+MUST_USE int store_scan_once(struct store *s, enum table t, struct slice from, struct slice to,
+                             int (*row)(void *arg, struct slice key, struct slice value), void *arg,
+                             struct err *e);
 
 /* --- writes --- */
 enum durability {

@@ -267,7 +267,8 @@ static int check_side_rows(struct verify *v)
 
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(beside); i++) {
         v->table = beside[i];
-        rc = kv_scan(v->s->kv, NULL, beside[i], SLICE_NONE, SLICE_NONE, check_side_row, v, v->e);
+        rc = kv_scan_once(v->s->kv, NULL, beside[i], SLICE_NONE, SLICE_NONE, check_side_row, v,
+                          v->e);
     }
     return rc;
 }
@@ -340,7 +341,8 @@ static int check_holder(void *arg, struct slice row_key, struct slice value)
 
 static int check_holders(struct verify *v)
 {
-    return kv_scan(v->s->kv, NULL, TABLE_HOLDER, SLICE_NONE, SLICE_NONE, check_holder, v, v->e);
+    return kv_scan_once(v->s->kv, NULL, TABLE_HOLDER, SLICE_NONE, SLICE_NONE, check_holder, v,
+                        v->e);
 }
 
 /* --- trees --- */
@@ -408,7 +410,7 @@ static int check_trees(struct verify *v)
     struct mark_events ev = {bad_tree, check_file_of_tree, v};
     struct kv_view *view = kv_view_open(v->s->kv);
     struct mark m = {0};
-    int rc = kv_scan(v->s->kv, view, TABLE_HEAD, SLICE_NONE, SLICE_NONE, check_head, v, v->e);
+    int rc = kv_scan_once(v->s->kv, view, TABLE_HEAD, SLICE_NONE, SLICE_NONE, check_head, v, v->e);
 
     if (rc == 0) {
         rc = mark_run(v->s, view, &ev, &m, v->e);
@@ -464,8 +466,8 @@ static int check_blobs(struct verify *v)
 {
     struct kv_view *view = kv_view_open(v->s->kv);
     struct counts kept = {0};
-    int rc = kv_scan(v->s->kv, view, TABLE_META, SLICE("counts"), SLICE("counts\1"), read_counts,
-                     &kept, v->e);
+    int rc = kv_scan_once(v->s->kv, view, TABLE_META, SLICE("counts"), SLICE("counts\1"),
+                          read_counts, &kept, v->e);
 
     if (rc == E_CORRUPT) {
         kept = (struct counts){0};
@@ -473,7 +475,7 @@ static int check_blobs(struct verify *v)
     }
     v->total = kept.blobs;
     if (rc == 0) {
-        rc = kv_scan(v->s->kv, view, TABLE_BLOB, SLICE_NONE, SLICE_NONE, check_blob, v, v->e);
+        rc = kv_scan_once(v->s->kv, view, TABLE_BLOB, SLICE_NONE, SLICE_NONE, check_blob, v, v->e);
     }
     kv_view_close(&view);
     if (rc == 0 && v->progress != NULL) {

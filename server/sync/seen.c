@@ -178,7 +178,7 @@ static int load(struct seen_walk *w, struct slice from, struct err *e)
     buf_adds(&key, from);
     buf_clear(&w->rows);
     w->at = w->left = 0;
-    rc = store_scan(w->s, w->table, buf_slice(&key), SLICE_NONE, on_row, w, e);
+    rc = store_scan_once(w->s, w->table, buf_slice(&key), SLICE_NONE, on_row, w, e);
     w->ended = w->ended || rc == 0;
     w->begun = true;
     buf_free(&key);

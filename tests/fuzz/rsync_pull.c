@@ -14,7 +14,7 @@ struct visit {
     int32_t at;
 };
 
-static int on_list(void *arg, const struct file_list *l)
+static int on_list(void *arg, struct file_list *l)
 {
     struct visit *v = arg;
     v->count = list_count(l);

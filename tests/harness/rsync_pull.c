@@ -25,7 +25,7 @@ struct one {
     bool done;
 };
 
-static int on_list(void *arg, const struct file_list *l)
+static int on_list(void *arg, struct file_list *l)
 {
     struct one *o = arg;
     char room[LIST_PATH_MAX + 1];

@@ -47,6 +47,7 @@ void list_free(struct file_list **lp)
     free(l->blocks);
     free(l->texts);
     free(l->order);
+    free(l->wanted);
     free(l);
 }
 
@@ -261,7 +262,8 @@ static int refuse_name(struct slice path, struct err *e)
 
 static int too_much(const struct file_list *l, struct err *e)
 {
-    return err_set(e, E_TOOBIG, "the peer's list is longer than %u entries (max_entries) or %llu MiB of names",
+    return err_set(e, E_TOOBIG,
+                   "the peer's list is longer than %u entries (max_entries) or %llu MiB of names",
                    (unsigned)l->limits.entries, (unsigned long long)(l->limits.text_bytes >> 20));
 }
 
@@ -316,6 +318,7 @@ static int keep(struct file_list *l, const struct arriving *a, struct err *e)
         *en = *first;
         if (!S_ISLNK(en->mode)) {
             en->leader = first->leader != LIST_NONE ? first->leader : a->leader;
+            l->led = true;
         }
         l->last_mode = en->mode;
         l->last_mtime_s = floor_s(en->mtime_ns);
@@ -369,6 +372,7 @@ void list_set_leader(struct file_list *l, uint32_t arrival, uint32_t leader)
     en = list_arrived(l, arrival);
     CHECK(list_type(en) == LIST_FILE);
     en->leader = (int32_t)leader;
+    l->led = true;
 }
 
 /* 0 with *in moved; E_AGAIN: the entry is not whole yet. */

@@ -82,6 +82,8 @@ struct slice list_path(const struct file_list *l, const struct list_entry *en, c
 struct slice list_target(const struct file_list *l, const struct list_entry *en); /* of a link */
 /* The index of the first of its hard links, LIST_NONE when it is none or is the first itself. */
 int32_t list_leader(const struct file_list *l, const struct list_entry *en);
+/* This entry, once each, is not looked at again: memory that nobody looks at goes, unless hard links may still name it. */
+void list_forget(struct file_list *l, uint32_t index);
 size_t list_memory(const struct file_list *l);
 
 /* A name as the peer may give it, and only below the top. */

@@ -84,7 +84,7 @@ static int on_probe_list(struct engine *g, const struct file_list *l)
     return 0;
 }
 
-int rsync_on_list(void *arg, const struct file_list *l)
+int rsync_on_list(void *arg, struct file_list *l)
 {
     struct engine *g = arg;
     char room[64];
@@ -99,6 +99,7 @@ int rsync_on_list(void *arg, const struct file_list *l)
     told.cursor = cursor_of(l, g->site.probe, room, sizeof room);
     for (uint32_t i = 0; i < list_count(l) && rc == 0 && !g->closed; i++) {
         rc = tell_entry(g, l, i);
+        list_forget(l, i); /* else it would stand beside the roster's own of the same length */
     }
     if (g->closed) {
         return E_CANCELLED;

@@ -241,9 +241,11 @@ int list_sort(struct file_list *l, struct err *e)
         qsort_r(l->order, l->count, sizeof *l->order, compare, l);
     }
     blank_doubles(l);
-    place_leaders(l);
-    drop_odd_leaders(l);
-    let_first_lead(l);
+    if (l->led) {
+        place_leaders(l);
+        drop_odd_leaders(l);
+        let_first_lead(l);
+    }
     return 0;
 }
 
@@ -318,8 +320,34 @@ int32_t list_leader(const struct file_list *l, const struct list_entry *en)
     return list_type(en) == LIST_FILE ? en->leader : LIST_NONE;
 }
 
+/* Peers list folder by folder, so that the order of the wire goes through the blocks nearly one after another. */
+void list_forget(struct file_list *l, uint32_t index)
+{
+    uint32_t block = l->order[index] / LIST_BLOCK;
+
+    if (l->led) {
+        return;
+    }
+    if (l->wanted == NULL) {
+        l->wanted = mem_array(l->blocks_n, sizeof l->wanted[0]);
+        for (size_t i = 0; i < l->blocks_n; i++) {
+            l->wanted[i] = i + 1 < l->blocks_n ? LIST_BLOCK : (l->count - 1) % LIST_BLOCK + 1;
+        }
+    }
+    CHECK(l->wanted[block] > 0);
+    if (--l->wanted[block] == 0) {
+        free(l->blocks[block]);
+        l->blocks[block] = NULL;
+    }
+}
+
 size_t list_memory(const struct file_list *l)
 {
-    return sizeof *l + l->blocks_n * LIST_BLOCK * sizeof(struct list_entry) +
+    size_t blocks = 0;
+
+    for (size_t i = 0; i < l->blocks_n; i++) {
+        blocks += l->blocks[i] != NULL;
+    }
+    return sizeof *l + blocks * LIST_BLOCK * sizeof(struct list_entry) +
            l->texts_n * LIST_TEXT_BLOCK + (l->order != NULL ? (size_t)l->count * 4 : 0);
 }

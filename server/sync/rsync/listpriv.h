@@ -21,7 +21,9 @@ struct file_list {
     size_t text_used; /* of the last */
     uint64_t text_bytes;
     uint32_t count;
-    uint32_t *order; /* index on the wire -> arrival; NULL before list_sort() */
+    uint32_t *order;  /* index on the wire -> arrival; NULL before list_sort() */
+    uint32_t *wanted; /* of each block: entries that list_forget() has not had yet */
+    bool led;         /* there are hard links */
     int32_t io_error;
     uint32_t folder; /* of the entry before */
     size_t last_n;

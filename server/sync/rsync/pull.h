@@ -33,8 +33,8 @@ struct pull_settings {
 };
 
 enum { PULL_PAUSE = 1 };
-struct pull_events {                                      /* an E_* ends the visit with it */
-    int (*on_list)(void *arg, const struct file_list *l); /* once; sorted; gone when it returns */
+struct pull_events {                                /* an E_* ends the visit with it */
+    int (*on_list)(void *arg, struct file_list *l); /* once; sorted; gone when it returns */
     /* An answer to the request of `index` begins. Its bytes follow, those of its basis too, then on_end or another on_begin. */
     int (*on_begin)(void *arg, int32_t index);
     /* here: of the basis, nothing came. Or PULL_PAUSE: taken, but no more. */

@@ -45,7 +45,7 @@ struct engine {
 void rsync_ended(struct engine *g, int rc, const struct err *why);
 
 /* listed.c: the machine's event */
-MUST_USE int rsync_on_list(void *arg, const struct file_list *l);
+MUST_USE int rsync_on_list(void *arg, struct file_list *l);
 
 /* take.c: as many requests as the machine takes now */
 void rsync_fill(struct engine *g);

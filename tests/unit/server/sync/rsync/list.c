@@ -277,6 +277,7 @@ static void a_million_in_100_mib(void **state)
     struct buf b = BUF_INIT(1 << 20);
     struct err e;
     bool done = false;
+    size_t whole;
 
     (void)state;
     for (int i = 0; i < 1000000; i++) {
@@ -300,6 +301,16 @@ static void a_million_in_100_mib(void **state)
     assert_int_equal(list_sort(l, &e), 0);
     assert_int_equal(list_count(l), 1000000);
     assert_true(list_memory(l) < (size_t)80 << 20);
+    whole = list_memory(l);
+    for (uint32_t i = 0; i < 500000; i++) {
+        list_forget(l, i);
+    }
+    assert_true(list_memory(l) < whole - (12 << 20));
+    assert_true(list_name(l, list_at(l, 999999)).n != 0);
+    for (uint32_t i = 500000; i < 1000000; i++) {
+        list_forget(l, i);
+    }
+    assert_true(list_memory(l) < whole - (30 << 20));
     list_free(&l);
     buf_free(&b);
 }

@@ -22,26 +22,35 @@ class Rsyncd:
     """rsync --daemon on a free port; modules are folders of `root`. Needs no root."""
 
     def __init__(self, program, folder, modules, extra=""):
-        self.program, self.folder = program, pathlib.Path(folder)
+        self.program, self.folder, self.modules, self.extra = program, pathlib.Path(folder), modules, extra
+        for _ in range(5):  # a port may be taken between our look and its bind
+            if self.start():
+                return
+        raise AssertionError("rsync --daemon does not listen")
+
+    def start(self):
         self.port = free_port()
         self.url = f"rsync://127.0.0.1:{self.port}"
         conf = self.folder / "rsyncd.conf"
         lines = ["use chroot = no", "address = 127.0.0.1", f"port = {self.port}",
-                 f"log file = {self.folder}/rsyncd.log", "reverse lookup = no", extra]
+                 f"log file = {self.folder}/rsyncd.log", "reverse lookup = no", self.extra]
         if os.geteuid() == 0:
             lines += ["uid = 0", "gid = 0"]
-        for name, (path, more) in modules.items():
+        for name, (path, more) in self.modules.items():
             lines += [f"[{name}]", f"path = {path}", "read only = yes", *more]
         conf.write_text("\n".join(lines) + "\n")
         self.process = subprocess.Popen(
-            [program, "--daemon", "--no-detach", f"--config={conf}"], stdin=subprocess.DEVNULL)
+            [self.program, "--daemon", "--no-detach", f"--config={conf}"], stdin=subprocess.DEVNULL)
         for _ in range(200):
+            if self.process.poll() is not None:
+                return False
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
+                return self.process.poll() is None  # not somebody else's
             except OSError:
                 time.sleep(0.05)
-        raise AssertionError("rsync --daemon does not listen")
+        self.close()
+        return False
 
     def log(self):
         return (self.folder / "rsyncd.log").read_text(errors="replace")

@@ -137,9 +137,13 @@ bool call_allowed(struct call *c)
 {
     bool publish = c->plan.right == RIGHT_PUBLISH;
     const char *right = publish ? "publish" : "read";
+    struct slice lacks = c->plan.subject;
 
+    if (gate_allows(&c->who, right, lacks) && c->plan.also.p != NULL) {
+        lacks = c->plan.also;
+    }
     if (c->plan.right == RIGHT_KNOWN || (!publish && c->repo->anonymous_read) ||
-        gate_allows(&c->who, right, c->plan.subject)) {
+        gate_allows(&c->who, right, lacks)) {
         return true;
     }
     if (c->who.token == NULL) {
@@ -151,7 +155,7 @@ bool call_allowed(struct call *c)
         forbid(c, 403,
                arena_fmt(&c->arena,
                          "token " SLICE_FMT " has no scope for this: it needs %s:" SLICE_FMT,
-                         SLICE_ARG(c->who.name), right, SLICE_ARG(c->plan.subject)));
+                         SLICE_ARG(c->who.name), right, SLICE_ARG(lacks)));
     }
     return false;
 }

@@ -229,6 +229,7 @@ int verb_snapshot_tag(struct talk *t, struct err *e)
         rc = snap_tag(t->d->store, x.repo_name, x.name, sn.seq, talk_text(t, "label"), e);
     }
     if (rc == 0) {
+        daemon_repo_changed(t->d, x.repo_name); /* "@label" and lists of names are remembered */
         jo_u64(t->result, "seq", sn.seq);
         jo_str(t->result, "label", talk_text(t, "label"));
     }

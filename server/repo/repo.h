@@ -95,6 +95,7 @@ struct plan {
         RIGHT_KNOWN /* none is asked for: what it names is known to those alone who were told it (an upload, a sealed URL) */
     } right;        /* checked by the gate on `subject` before anything is done */
     struct slice subject; /* "<repo>/<path>" */
+    struct slice also;    /* another one on which the right is needed; p == NULL: none */
     struct need need;
     struct want want;
     bool rewrite; /* the document goes through ops->rewrite before it is sent */

@@ -29,9 +29,7 @@ struct changes *changes_open(struct uploads *u, const struct put *p)
     struct changes *c = NEW(struct changes);
 
     c->u = u;
-    c->put = *p;
-    c->put.repo = arena_copy(&c->arena, p->repo);
-    c->put.name = arena_copy(&c->arena, p->name);
+    c->put = put_copy(p, &c->arena);
     return c;
 }
 
@@ -74,6 +72,17 @@ void changes_parent(struct changes *c, struct slice hex, struct upload_reply *ou
         return;
     }
     c->parent = arena_copy(&c->arena, hex);
+}
+
+void changes_note(struct changes *c, struct slice title, struct slice message,
+                  struct upload_reply *out)
+{
+    c->put.note.title = arena_copy(&c->arena, title);
+    c->put.note.message = arena_copy(&c->arena, message);
+    if (!note_fits(&c->put.note)) {
+        upload_refuse(out, 413, "a commit's summary has at most %d bytes, its description %d",
+                      NOTE_TITLE_MAX, NOTE_MESSAGE_MAX);
+    }
 }
 
 static void add_file(struct changes *c, struct slice path, const struct digest *d,
@@ -235,10 +244,10 @@ static int attempt(struct changes *c, uint64_t now_unix_s, struct upload_reply *
     struct put put = c->put;
     struct publish pub = {.store = c->u->store, .put = &put, .now_unix_s = now_unix_s};
     struct snap head;
-    int rc = head_get(c->u->store, c->put.repo, c->put.name, &head, e);
+    int rc = publish_base(c->u->store, &c->put, &head, e);
 
     if (rc == E_NOTFOUND) {
-        upload_refuse(out, 404, "no such repository: create it first");
+        upload_refuse(out, 404, "no such repository, or no such branch of it: create it first");
         return 0;
     }
     if (rc == 0 && !on_parent(c, &head.root)) {

@@ -15,6 +15,9 @@ struct changes;
 struct changes *changes_open(struct uploads *u, const struct put *p); /* copies what it needs */
 /* The first hex digits of the root that the tree must have, at least 16 of them. */
 void changes_parent(struct changes *c, struct slice hex, struct upload_reply *out);
+/* What is said of the version; the put says who. */
+void changes_note(struct changes *c, struct slice title, struct slice message,
+                  struct upload_reply *out);
 MUST_USE int changes_file(struct changes *c, struct slice path, struct slice bytes,
                           struct upload_reply *out, struct err *e);
 MUST_USE int changes_object(struct changes *c, struct slice path, const struct digest *d,

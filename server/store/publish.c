@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "server/store/keep.h"
+#include "server/store/rename.h"
 #include "server/store/upload_reply.h"
 
 enum { TRIES = 32 };
@@ -96,6 +97,30 @@ static void end_session(const struct session *s, const struct snap *done, struct
     buf_free(&row);
 }
 
+/* The branch's head, with what is said of the new version. */
+static int move_head(const struct publish *p, const struct snap *head, const struct digest *root,
+                     uint64_t entries, uint64_t bytes, struct batch *b, struct snap *out,
+                     struct err *e)
+{
+    const struct put *put = p->put;
+    int rc;
+
+    if (put->branch.n != 0) {
+        rc = branch_publish(p->store, put->repo, put->name, put->branch, root, entries, bytes,
+                            &head->root, p->now_unix_s, b, out, e);
+    } else {
+        rc = head_publish(p->store, put->repo, put->name, root, entries, bytes,
+                          head != NULL ? &head->root : NULL, false, p->now_unix_s, b, out, e);
+    }
+    if (rc == 0 && head == NULL) {
+        rename_forget(b, put->repo, put->name);
+    }
+    if (rc == 0) {
+        note_put(b, put->repo, put->name, out->seq, &put->note);
+    }
+    return rc;
+}
+
 /* One try. E_CHANGED: somebody was faster. */
 static int attempt(const struct publish *p, const struct snap *head, struct upload_reply *out,
                    struct err *e)
@@ -127,8 +152,7 @@ static int attempt(const struct publish *p, const struct snap *head, struct uplo
         sn = *head;
     } else {
         hold_all(p, b);
-        rc = head_publish(p->store, p->put->repo, p->put->name, &root, entries, bytes,
-                          head != NULL ? &head->root : NULL, false, p->now_unix_s, b, &sn, e);
+        rc = move_head(p, head, &root, entries, bytes, b, &sn, e);
         if (rc != 0) {
             goto out;
         }
@@ -146,16 +170,44 @@ out:
     return rc;
 }
 
+int publish_base(struct store *s, const struct put *p, struct snap *out, struct err *e)
+{
+    return p->branch.n == 0 ? head_get(s, p->repo, p->name, out, e)
+                            : ref_get(s, p->repo, p->name, REF_BRANCH, p->branch, out, e);
+}
+
+/* A tree is not made again by whoever writes to the name that it had. A status in *out: refused. */
+static int refuse_moved(const struct publish *p, struct upload_reply *out, struct err *e)
+{
+    struct buf to = BUF_INIT(8192);
+    int rc = p->put->kind == PUT_CREATE ? E_NOTFOUND
+                                        : rename_find(p->store, p->put->repo, p->put->name, &to, e);
+
+    if (rc == 0) {
+        upload_refuse(out, 409, "this tree is called " SLICE_FMT " now: write there",
+                      SLICE_ARG(buf_slice(&to)));
+    }
+    buf_free(&to);
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
 /* *there: the tree has a head, in *head. */
 static int look(const struct publish *p, struct snap *head, bool *there, struct upload_reply *out,
                 struct err *e)
 {
-    int rc = head_get(p->store, p->put->repo, p->put->name, head, e);
+    int rc = publish_base(p->store, p->put, head, e);
 
-    if (rc != 0 && rc != E_NOTFOUND) {
+    *there = rc == 0;
+    if (rc == E_NOTFOUND && p->put->branch.n != 0) {
+        upload_refuse(out, 404, "no such branch: " SLICE_FMT, SLICE_ARG(p->put->branch));
+        return 0;
+    }
+    if (rc == E_NOTFOUND) {
+        rc = refuse_moved(p, out, e);
+    }
+    if (rc != 0 || out->status != 0) {
         return rc;
     }
-    *there = rc == 0;
     return judge(p, *there ? head : NULL, out, e);
 }
 

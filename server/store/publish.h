@@ -26,6 +26,8 @@ struct publish {
 MUST_USE int publish_run(const struct publish *p, struct upload_reply *out, struct err *e);
 /* The conditions alone, before a body is taken in: a status in *out when they do not hold already. */
 MUST_USE int publish_check(const struct publish *p, struct upload_reply *out, struct err *e);
+/* The version that a put builds on: its branch's. E_NOTFOUND. */
+MUST_USE int publish_base(struct store *s, const struct put *p, struct snap *out, struct err *e);
 /* Adds to b: the tree holds the digest, so that nothing takes the blob from under an edit. The collector lets go of what
  * was never published. */
 void publish_hold(const struct put *p, const struct digest *d, struct batch *b);

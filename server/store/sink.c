@@ -247,18 +247,6 @@ static int open_object(struct upload_sink *k, struct upload_reply *reply, struct
     return k->total > BLOB_INLINE_BYTES ? open_stage(k, false, e) : 0;
 }
 
-static struct put put_copy(const struct put *p, struct arena *a)
-{
-    struct put c = *p;
-
-    c.repo = arena_copy(a, p->repo);
-    c.name = arena_copy(a, p->name);
-    c.path = arena_copy(a, p->path);
-    c.upload_id = arena_copy(a, p->upload_id);
-    c.location = SLICE_NONE;
-    return c;
-}
-
 int upload_sink_open(struct uploads *u, const struct put *p, const struct upload_body *body,
                      struct upload_sink **out, struct upload_reply *reply, struct err *e)
 {

@@ -68,9 +68,14 @@ struct snap {
 /* The live one. E_NOTFOUND. */
 MUST_USE int head_get(struct store *s, struct slice repo, struct slice name, struct snap *out,
                       struct err *e);
-/* By "v<seq>", a label, a root's hex or its first 40 digits (then the newest such); "" is the head. */
+/* By "v<seq>", a root's hex or its first 40 digits (then the newest such), the name of a branch, a tag or a label (ref.h); "" is
+ * the head, and so is "main". "refs/heads/<name>" is a branch, "refs/tags/<name>" a tag or label, "refs/<name>" any of these, whatever
+ * else the name looks like. */
 MUST_USE int snap_find(struct store *s, struct slice repo, struct slice name, struct slice version,
                        struct snap *out, struct err *e);
+/* By its number. */
+MUST_USE int snap_get(struct store *s, struct slice repo, struct slice name, uint64_t seq,
+                      struct snap *out, struct err *e);
 MUST_USE int snap_list(struct store *s, struct slice repo, struct slice name,
                        int (*each)(void *arg, const struct snap *sn), void *arg, struct err *e);
 MUST_USE int head_list(struct store *s, struct slice repo,
@@ -91,10 +96,10 @@ MUST_USE int head_held(struct store *s, struct slice repo, struct slice name, bo
                        struct err *e);
 MUST_USE int head_hold(struct store *s, struct slice repo, struct slice name, bool hold,
                        struct err *e);
-/* Names a snapshot; "" takes the name away. E_EXISTS: another has it. */
+/* Names a snapshot; "" takes the name away. E_EXISTS: another has it, or a branch or tag. */
 MUST_USE int snap_tag(struct store *s, struct slice repo, struct slice name, uint64_t seq,
                       struct slice label, struct err *e);
-/* Forgets a snapshot that is not the live one (E_BUSY); what only it had goes with the next collection. */
+/* Forgets a snapshot that is not the live one nor named by a branch or tag (E_BUSY); what only it had goes with the next collection. */
 MUST_USE int snap_remove(struct store *s, struct slice repo, struct slice name, uint64_t seq,
                          struct err *e);
 /* Rollback, adds to b: the head points at an older snap again. One row, to be committed with COMMIT_SYNC. */

@@ -6,6 +6,7 @@
 #include "common/codec/jwrite.h"
 #include "server/store/blob.h"
 #include "server/store/live.h"
+#include "server/store/naming.h"
 #include "server/store/offer.h"
 #include "server/store/parts.h"
 #include "server/store/publish.h"
@@ -253,7 +254,7 @@ static int run_delete(struct uploads *u, const struct put *p, uint64_t now_unix_
     struct publish pub = {.store = u->store, .put = p, .file = !folder, .now_unix_s = now_unix_s};
     struct entry en;
     struct snap head;
-    int rc = head_get(u->store, p->repo, p->name, &head, e);
+    int rc = publish_base(u->store, p, &head, e);
 
     if (rc == 0 && folder) {
         rc = tree_walk(u->store, &head.root, p->path, SLICE_NONE, gather_removal, &g, e);
@@ -311,6 +312,11 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
         return upload_trouble(out, parts_end(u, p, out, e), e);
     case PUT_OBJECT_KNOWN:
         return offer_known(u->store, p, out, e);
+    case PUT_REF_ADD:
+    case PUT_REF_DROP:
+    case PUT_TREE_MOVE:
+    case PUT_TREE_DROP:
+        return naming_run(u->store, p, now_unix_s, out, e);
     case PUT_PART:
     case PUT_FILE:
     case PUT_UPLOAD_FILE:
@@ -321,6 +327,21 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
         break;
     }
     return err_set(e, E_INTERNAL, "this put has a body");
+}
+
+struct put put_copy(const struct put *p, struct arena *a)
+{
+    struct put c = *p;
+    struct slice *texts[] = {&c.repo,       &c.name,     &c.path,        &c.upload_id,
+                             &c.branch,     &c.to,       &c.location,    &c.note.author,
+                             &c.note.title, &c.ref.name, &c.ref.message, &c.note.message};
+
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        *texts[i] = arena_copy(a, *texts[i]);
+    }
+    c.objects = NULL;
+    c.objects_count = 0;
+    return c;
 }
 
 bool put_has_body(enum put_kind k)

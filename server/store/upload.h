@@ -14,7 +14,8 @@
 #ifndef SERVER_STORE_UPLOAD_H
 #define SERVER_STORE_UPLOAD_H
 
-#include "server/store/tree.h"
+#include "server/store/note.h"
+#include "server/store/ref.h"
 
 enum { UPLOAD_FILES_MAX = 100000, UPLOAD_EXPIRE_S = 24 * 3600, UPLOAD_ID = 32 };
 
@@ -34,7 +35,11 @@ enum put_kind {
     PUT_OBJECT_KNOWN, /* is it here, with put.total bytes? */
     PUT_XORB,         /* body: chunks for one (assemble.h), of the path's name */
     PUT_SHARD,        /* body: what files consist of them */
-    PUT_CHANGES       /* body: read by an adapter into changes.h, committed at its end */
+    PUT_CHANGES,      /* body: read by an adapter into changes.h, committed at its end */
+    PUT_REF_ADD,      /* ref names a version from now on (naming.h); 409 when the name is taken */
+    PUT_REF_DROP,
+    PUT_TREE_MOVE, /* the tree is called `to` from now on; 409 when there is one */
+    PUT_TREE_DROP  /* with all its versions */
 };
 enum { OFFER_OBJECTS_MAX = 256 };
 struct put_object {
@@ -44,8 +49,12 @@ struct put_object {
 struct put {
     enum put_kind kind;
     struct slice repo, name, path, upload_id;
-    bool if_match_set;  /* If-Match: "<root>" */
-    bool if_match_any;  /* If-Match: *, the tree (PUT_FILE, PUT_DELETE: the path) must exist */
+    struct slice branch; /* what is published on; p == NULL or "": the head */
+    struct note note;    /* of the version that comes of it */
+    struct ref ref;      /* PUT_REF_* */
+    struct slice to;     /* PUT_TREE_MOVE */
+    bool if_match_set;   /* If-Match: "<root>" */
+    bool if_match_any;   /* If-Match: *, the tree (PUT_FILE, PUT_DELETE: the path) must exist */
     bool if_match_file; /* If-Match: "sha256-...": if_match is the digest that the path must have */
     bool if_none_match_any; /* If-None-Match: *, it must not */
     bool take_over;         /* PUT_UPLOAD_STATUS of a file: end the request that writes it, first */
@@ -91,6 +100,8 @@ void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t nee
                      void *arg);
 
 bool put_has_body(enum put_kind k);
+/* Its texts live in the arena; not `objects`. */
+struct put put_copy(const struct put *p, struct arena *a);
 /* The kinds without a body. E_BUSY: as upload_sink_open(). */
 MUST_USE int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                         struct upload_reply *out, struct err *e);

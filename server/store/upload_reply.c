@@ -38,6 +38,13 @@ void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...)
     buf_free(&text);
 }
 
+void upload_say(struct upload_reply *out, int status, const char *json)
+{
+    out->status = status;
+    buf_clear(&out->body);
+    buf_str(&out->body, json);
+}
+
 void upload_reply_tree(struct upload_reply *out, int status, const struct snap *sn)
 {
     struct jwrite j = JWRITE_INTO(&out->body);

@@ -22,6 +22,7 @@
 #include "server/store/drop.h"
 #include "server/store/head.h"
 #include "server/store/mark.h"
+#include "server/store/ref.h"
 #include "server/store/state.h"
 
 enum { ROW_MAX = 64 << 20, KEY_MAX = 64 << 10, PARTIAL_OLD_S = 3600 };
@@ -405,6 +406,29 @@ static int check_head(void *arg, struct slice key, struct slice value)
     return 0;
 }
 
+/* A branch or a tag. */
+static int check_ref(void *arg, struct slice key, struct slice value)
+{
+    struct verify *v = arg;
+    struct slice name = key;
+    struct slice repo = slice_cut(&name, '\0');
+    struct slice tree = slice_cut(&name, '\0');
+    struct ref r;
+
+    if (ref_decode(value, &r, NULL) != 0) {
+        found(v, &v->out->bad_rows, "the row of a branch or tag does not decode");
+        return 0;
+    }
+    buf_clear(&v->key);
+    snap_key(&v->key, repo, tree, r.seq);
+    if (!has_row(v, TABLE_SNAP, buf_slice(&v->key)) && has_row(v, TABLE_REF, key) &&
+        !has_row(v, TABLE_SNAP, buf_slice(&v->key))) {
+        found(v, &v->out->bad_rows, SLICE_FMT " of " SLICE_FMT " " SLICE_FMT " has no snapshot",
+              SLICE_ARG(slice_from(name, 1)), SLICE_ARG(repo), SLICE_ARG(tree));
+    }
+    return 0;
+}
+
 static int check_trees(struct verify *v)
 {
     struct mark_events ev = {bad_tree, check_file_of_tree, v};
@@ -412,6 +436,9 @@ static int check_trees(struct verify *v)
     struct mark m = {0};
     int rc = kv_scan_once(v->s->kv, view, TABLE_HEAD, SLICE_NONE, SLICE_NONE, check_head, v, v->e);
 
+    if (rc == 0) {
+        rc = kv_scan(v->s->kv, view, TABLE_REF, SLICE_NONE, SLICE_NONE, check_ref, v, v->e);
+    }
     if (rc == 0) {
         rc = mark_run(v->s, view, &ev, &m, v->e);
     }

@@ -109,7 +109,7 @@ def test_closed_repositories_are_closed(m):
 
 
 def test_what_cannot_be_kept_is_refused(hub):
-    for more in ({"visibility": "private"}, {"private": True}, {"type": "dataset"}, {"type": "space"}):
+    for more in ({"visibility": "private"}, {"private": True}, {"type": "kernel"}, {"type": 5}, {"type": ""}):
         assert hub.create("p", **more).status == 400, more
     assert hub.post("api/repos/create", {"name": "../x", "organization": "me"}).status == 400
     assert hub.post("api/repos/create", b"[]").status == 400
@@ -118,7 +118,7 @@ def test_what_cannot_be_kept_is_refused(hub):
     assert hub.post("api/models/me/gpt/commit/dev", b"").status == 404
     assert hub.post("api/models/me/gpt/commit/main?create_pr=1", b"").status == 400
     assert hub.post("api/models/me/none/commit/main", b"")["x-error-code"] == "RepoNotFound"
-    for path in ("api/models/me/gpt/branch/dev", "api/models/me/gpt/tag/main", "api/repos/move"):
+    for path in ("api/models/me/gpt/discussions", "api/models/me/gpt/settings"):
         assert hub.post(path, {}).status == 403, path
 
 

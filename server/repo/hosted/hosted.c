@@ -3,13 +3,16 @@
 #include "server/repo/hosted/hosted.h"
 
 #include "server/repo/hosted/hub.h"
+#include "server/store/rename.h"
 
 enum { SEGMENT_MAX_BYTES = 96 };
 
 struct place {         /* a request's path, taken apart */
-    struct slice tree; /* "owner/name"; p == NULL: above the trees */
+    struct slice tree; /* "owner/name", "datasets/owner/name"; p == NULL: above the trees */
     struct slice version;
     struct slice path; /* below the tree */
+    struct slice tail; /* clean, all that stands behind the tree's name */
+    size_t prefix;     /* bytes of the request's path in front of what is below the repo */
     bool bare;         /* no '/' behind the name: the path of a folder that lacks its slash */
 };
 
@@ -37,25 +40,55 @@ bool hosted_segment_valid(struct slice s)
 
 bool hosted_version_valid(struct slice s)
 {
-    for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] == '%') {
-            return false; /* "%2F", "%25": no label has those */
+    return s.n > 0 && s.n <= REF_NAME_MAX + 11 && slice_find(s, '\0') < 0; /* "refs/heads/" */
+}
+
+struct slice hosted_cut_kind(struct slice *path)
+{
+    static const struct slice kinds[] = {{"datasets/", 9}, {"spaces/", 7}};
+
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        struct slice owner = *path;
+        if (slice_starts(*path, kinds[i])) {
+            owner = slice_from(owner, kinds[i].n);
+            owner = slice_cut(&owner, '/');
+            if (slice_find(owner, '@') <
+                0) { /* else an owner's name from before there were kinds */
+                *path = slice_from(*path, kinds[i].n);
+                return kinds[i];
+            }
         }
     }
-    return s.n > 0 && s.n < sizeof((struct snap *)0)->label + DIGEST_HEX;
+    return SLICE("");
+}
+
+/* In a canonical path '/' and '%' within a segment are still escaped. */
+static struct slice plain_version(struct slice v, struct arena *a)
+{
+    char *out = arena_cstr(a, v);
+    size_t n = 0;
+
+    for (size_t i = 0; i < v.n; i++) {
+        bool slash = slice_starts(slice_from(v, i), SLICE("%2F"));
+        bool percent = slice_starts(slice_from(v, i), SLICE("%25"));
+        out[n++] = slash ? '/' : v.p[i];
+        i += slash || percent ? 2 : 0;
+    }
+    return slice_of(out, n);
 }
 
 /* false: no such path can be. */
-static bool take_apart(struct slice clean, struct place *out)
+static bool take_apart(struct slice clean, struct arena *a, struct place *out)
 {
     struct slice rest = clean;
+    struct slice kind = hosted_cut_kind(&rest);
     struct slice owner = slice_cut(&rest, '/');
     struct slice name;
 
-    *out = (struct place){.bare = owner.n == clean.n && clean.n != 0};
+    *out = (struct place){.bare = kind.n + owner.n == clean.n && owner.n != 0};
     if (rest.n == 0) { /* "", "owner", "owner/" */
         out->path = clean;
-        return clean.n == 0 || hosted_segment_valid(owner);
+        return clean.n == kind.n || hosted_segment_valid(owner);
     }
     name = slice_cut(&rest, '/');
     out->bare = name.p + name.n == clean.p + clean.n;
@@ -65,7 +98,11 @@ static bool take_apart(struct slice clean, struct place *out)
     if (name.n == (size_t)(out->version.p - name.p)) {
         out->version = SLICE_NONE; /* no '@' */
     }
-    out->tree = slice_of(owner.p, owner.n + 1 + name.n);
+    if (out->version.p != NULL) {
+        out->version = plain_version(out->version, a);
+    }
+    out->tree = slice_first(clean, kind.n + owner.n + 1 + name.n);
+    out->tail = slice_from(clean, out->tree.n);
     return hosted_segment_valid(owner) && hosted_segment_valid(name) &&
            (out->version.p == NULL || hosted_version_valid(out->version));
 }
@@ -134,8 +171,32 @@ static void plan_list(struct plan *p, const struct http_req *req, struct slice f
     p->cache_control = SLICE("no-cache");
 }
 
+/* 307 to where the tree is now: links and scripts that have the old name go on. */
+static void plan_moved(const struct repo *r, const struct http_req *req, const struct place *at,
+                       const struct facts *facts, struct arena *a, struct plan *p)
+{
+    struct buf key = BUF_INIT(8192);
+    const struct fact *to;
+
+    rename_key(&key, slice_str(r->name), at->tree);
+    to = plan_row(facts, TABLE_MOVED, arena_copy(a, buf_slice(&key)), p);
+    buf_free(&key);
+    if (to == NULL) {
+        return;
+    }
+    if (to->rc != 0) {
+        plan_reply(p, 404, SLICE("no such tree, or no such version of it\n"));
+        return;
+    }
+    plan_redirect(
+        p, plan_url(arena_cstr(a, slice_first(req->path, at->prefix)),
+                    arena_fmt(a, SLICE_FMT SLICE_FMT, SLICE_ARG(to->bytes), SLICE_ARG(at->tail)),
+                    req->query, a));
+    p->status = 307;
+}
+
 static void plan_read(const struct repo *r, const struct http_req *req, const struct place *at,
-                      const struct facts *facts, struct plan *p)
+                      const struct facts *facts, struct arena *a, struct plan *p)
 {
     const struct fact *head =
         plan_head(facts, at->tree, at->version.p != NULL ? at->version : SLICE(""), p);
@@ -145,7 +206,7 @@ static void plan_read(const struct repo *r, const struct http_req *req, const st
         return;
     }
     if (head->rc != 0) {
-        plan_reply(p, 404, SLICE("no such tree, or no such version of it\n"));
+        plan_moved(r, req, at, facts, a, p);
         return;
     }
     p->snap = head->snap;
@@ -314,12 +375,24 @@ static void plan_upload(const struct http_req *req, struct slice rest, struct ar
     }
 }
 
+/* False: what is named does not move. That a branch is one, the store knows. */
+static bool plan_branch(const struct place *at, struct plan *p)
+{
+    if (at->version.p != NULL && version_is_fixed(at->version)) {
+        plan_method(p, SLICE("GET, HEAD"),
+                    SLICE("a version does not change: write to the tree, or to a branch of it\n"));
+        return false;
+    }
+    p->put.branch =
+        at->version.p == NULL || slice_eqs(at->version, "main") ? SLICE("") : at->version;
+    return true;
+}
+
 static void plan_write(const struct http_req *req, const struct place *at, struct plan *p)
 {
     p->put.path = at->path;
-    if (at->version.p != NULL) {
-        plan_method(p, SLICE("GET, HEAD"),
-                    SLICE("a version does not change: write to the tree without @...\n"));
+    if (!plan_branch(at, p)) {
+        return;
     } else if (req->method == METHOD_PUT) {
         p->put.kind = PUT_FILE;
         if (plan_target(at->path, p) && plan_condition(req, p)) {
@@ -338,10 +411,15 @@ static void plan_write(const struct http_req *req, const struct place *at, struc
     }
 }
 
-/* name: the path's last segment, which lacks its slash. "./": it may hold a ':'. */
-static void redirect_to_folder(const struct http_req *req, struct slice name, struct arena *a,
+/* To the path's last segment, which lacks its slash. "./": it may hold a ':'. */
+static void redirect_to_folder(const struct http_req *req, struct slice path, struct arena *a,
                                struct plan *p)
 {
+    struct slice name = path;
+
+    while (slice_find(name, '/') >= 0) {
+        slice_cut(&name, '/');
+    }
     plan_redirect(p, plan_url("./", arena_fmt(a, SLICE_FMT "/", SLICE_ARG(name)), req->query, a));
 }
 
@@ -361,12 +439,14 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
     if (rc != 0 || hub_plan(&hub, &rc, e)) {
         return rc;
     }
-    if (!take_apart(clean, &at)) {
-        plan_reply(out, 404,
-                   SLICE("hosted paths read <owner>/<name>[@version]/<path>; owner and "
-                         "name are letters, digits, '_', '.', '-'\n"));
+    if (!take_apart(clean, arena, &at)) {
+        plan_reply(
+            out, 404,
+            SLICE("hosted paths read [datasets/|spaces/]<owner>/<name>[@version]/<path>; owner "
+                  "and name are letters, digits, '_', '.', '-'\n"));
         return 0;
     }
+    at.prefix = req->path.n - path.n;
     if (!plan_tree_path(at.path, arena, &at.path)) {
         plan_reply(out, read ? 404 : 400, SLICE("no name of a file has a slash within\n"));
         return 0;
@@ -389,22 +469,22 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
     out->put.repo = slice_str(r->name);
     out->put.name = at.tree;
     out->put.total = LENGTH_UNKNOWN;
-    if (at.version.p == NULL &&
-        (slice_eq(at.path, uploads) || slice_starts(at.path, SLICE("-/uploads/")))) {
+    out->put.note.author = who->name;
+    if (slice_eq(at.path, uploads) || slice_starts(at.path, SLICE("-/uploads/"))) {
         struct slice rest = slice_from(at.path, uploads.n);
         out->right = RIGHT_PUBLISH;
-        plan_upload(req, rest.n != 0 ? slice_from(rest, 1) : rest, arena, out);
+        if (plan_branch(&at, out)) {
+            plan_upload(req, rest.n != 0 ? slice_from(rest, 1) : rest, arena, out);
+        }
     } else if (at.version.p == NULL && slice_starts(at.path, SLICE("-/objects/"))) {
-        hub.at.id = at.tree;
+        hub.tree = at.tree;
         hub_object(&hub, slice_from(at.path, 10));
     } else if (!read) {
         plan_write(req, &at, out);
     } else if (at.bare) {
-        struct slice last = clean;
-        slice_cut(&last, '/');
-        redirect_to_folder(req, last, arena, out);
+        redirect_to_folder(req, clean, arena, out);
     } else {
-        plan_read(r, req, &at, facts, out);
+        plan_read(r, req, &at, facts, arena, out);
     }
     return 0;
 }

@@ -3,6 +3,7 @@
 #include "common/codec/jwrite.h"
 #include "common/codec/url.h"
 #include "server/repo/hosted/hosted.h"
+#include "server/store/rename.h"
 
 enum { SAY_BYTES = 4096, LINE_MAX = 400 };
 
@@ -85,38 +86,120 @@ void hub_commit_id(const struct digest *root, char out[HUB_COMMIT_HEX + 1])
     out[HUB_COMMIT_HEX] = '\0';
 }
 
+void hub_name(struct hub_ask *k)
+{
+    k->tree =
+        slice_eqs(k->at.type, "models")
+            ? k->at.id
+            : arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(k->at.type), SLICE_ARG(k->at.id));
+    k->p->subject = arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(k->tree));
+}
+
+struct slice hub_cut_type(struct slice *tree)
+{
+    struct slice kind = hosted_cut_kind(tree);
+
+    return kind.n == 0 ? SLICE("models") : slice_first(kind, kind.n - 1);
+}
+
 static bool is_live(struct slice rev)
 {
     return rev.p == NULL || slice_eqs(rev, "main") || slice_eqs(rev, "HEAD") ||
            slice_eqs(rev, "refs/heads/main");
 }
 
+static const struct fact *no_tree(struct hub_ask *k)
+{
+    hub_say(k, 404, "RepoNotFound",
+            arena_fmt(k->a, "no tree " SLICE_FMT " in this mirror's \"%s\"", SLICE_ARG(k->tree),
+                      k->r->name));
+    return NULL;
+}
+
+/* As a Hub does it: relative, with all of the path. The id stands in the raw path as it is. */
+static void lead_to(struct hub_ask *k, struct slice id)
+{
+    struct slice path = k->req->path;
+    size_t before = path.n - k->path.n + (size_t)(k->at.id.p - k->path.p);
+
+    plan_redirect(k->p, arena_fmt(k->a, SLICE_FMT SLICE_FMT SLICE_FMT "%s" SLICE_FMT,
+                                  SLICE_ARG(slice_first(path, before)), SLICE_ARG(id),
+                                  SLICE_ARG(slice_from(path, before + k->at.id.n)),
+                                  k->req->query.n != 0 ? "?" : "", SLICE_ARG(k->req->query)));
+    k->p->status = 307;
+}
+
+/* The tree's head. It may have had another name: readers are led to the new one, writers, whose bodies cannot be sent twice,
+ * write there. NULL: the plan has become something else. */
+static const struct fact *head_of(struct hub_ask *k)
+{
+    const struct fact *live = plan_head(k->facts, k->tree, SLICE(""), k->p);
+    const struct fact *moved;
+    struct buf key = BUF_INIT(8192);
+    struct slice now;
+
+    if (live == NULL || live->rc == 0 || k->strict) {
+        return live == NULL || live->rc == 0 ? live : no_tree(k);
+    }
+    rename_key(&key, slice_str(k->r->name), k->tree);
+    moved = plan_row(k->facts, TABLE_MOVED, arena_copy(k->a, buf_slice(&key)), k->p);
+    buf_free(&key);
+    if (moved == NULL || moved->rc != 0) {
+        return moved == NULL ? NULL : no_tree(k);
+    }
+    now = moved->bytes;
+    (void)hub_cut_type(&now);
+    if (k->req->method == METHOD_GET || k->req->method == METHOD_HEAD) {
+        lead_to(k, now);
+        return NULL;
+    }
+    k->at.id = now;
+    hub_name(k);
+    live = plan_head(k->facts, k->tree, SLICE(""), k->p);
+    return live == NULL || live->rc == 0 ? live : no_tree(k);
+}
+
+static bool is_number(struct slice rev)
+{
+    uint64_t seq;
+
+    return rev.n > 1 && rev.p[0] == 'v' && slice_u64(slice_from(rev, 1), &seq);
+}
+
+/* A tag called "v1" is what people give: here it goes before the version of that number. NULL: the plan asks. */
+static const struct fact *revision(struct hub_ask *k)
+{
+    struct slice rev = k->at.rev;
+
+    if (is_number(rev)) {
+        const struct fact *f =
+            plan_head(k->facts, k->tree, arena_fmt(k->a, "refs/" SLICE_FMT, SLICE_ARG(rev)), k->p);
+        if (f == NULL || f->rc == 0) {
+            return f;
+        }
+    }
+    return plan_head(k->facts, k->tree, rev, k->p);
+}
+
 const struct snap *hub_version(struct hub_ask *k)
 {
-    const struct fact *live = plan_head(k->facts, k->at.id, SLICE(""), k->p);
-    const struct fact *f;
+    const struct fact *f = head_of(k);
+    bool possible = is_live(k->at.rev) || hosted_version_valid(k->at.rev);
 
-    if (live == NULL) {
+    if (f == NULL) {
         return NULL;
     }
-    if (live->rc != 0) {
-        hub_say(k, 404, "RepoNotFound",
-                arena_fmt(k->a, "no tree " SLICE_FMT " in this mirror's \"%s\"",
-                          SLICE_ARG(k->at.id), k->r->name));
-        return NULL;
-    }
-    f = live;
-    if (!is_live(k->at.rev)) {
-        f = hosted_version_valid(k->at.rev) ? plan_head(k->facts, k->at.id, k->at.rev, k->p) : NULL;
-        if (f == NULL && k->p->kind == PLAN_NEED && hosted_version_valid(k->at.rev)) {
+    if (!is_live(k->at.rev) && possible) {
+        f = revision(k);
+        if (f == NULL) {
             return NULL;
         }
     }
-    if (f == NULL || f->rc != 0) {
+    if (!possible || f->rc != 0) {
         hub_say(k, 404, "RevisionNotFound",
                 arena_fmt(k->a,
                           "no revision \"" SLICE_FMT "\" of " SLICE_FMT
-                          ": there are main, commits, and labels",
+                          ": there are branches, tags, commits",
                           SLICE_ARG(k->at.rev), SLICE_ARG(k->at.id)));
         return NULL;
     }
@@ -141,7 +224,7 @@ static void plan_listing(struct hub_ask *k, enum tree_form form)
     k->p->kind = PLAN_LIST;
     k->p->form = form;
     k->p->snap = *sn;
-    k->p->name = k->at.id;
+    k->p->name = k->tree;
     k->p->entry.path =
         k->at.path.n == 0 ? SLICE("") : arena_fmt(k->a, SLICE_FMT "/", SLICE_ARG(k->at.path));
     k->p->recursive = hub_query(k->req->query, "recursive", SLICE("true")) ||
@@ -315,7 +398,7 @@ static bool speaks(struct hub_ask *k, int rc)
     if (slice_starts(k->path, SLICE("api/"))) {
         return true;
     }
-    if (rc != 0 || !slice_eqs(k->at.type, "models") || !is_tree(k->at.id)) {
+    if (rc != 0 || slice_eqs(k->at.type, "kernels") || !is_tree(k->at.id)) {
         return false;
     }
     return k->at.route == HF_FILE ? k->req->method == METHOD_GET || k->req->method == METHOD_HEAD
@@ -334,10 +417,11 @@ bool hub_plan(struct hub_ask *k, int *rc, struct err *e)
     }
     k->p->variant = SLICE("hub");
     k->p->right = RIGHT_READ;
-    k->p->subject = arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(k->at.id));
-    if (k->at.id.p != NULL && !slice_eqs(k->at.type, "models")) {
+    k->branch = SLICE("");
+    hub_name(k);
+    if (k->at.id.p != NULL && slice_eqs(k->at.type, "kernels")) {
         hub_say(k, 404, "RepoNotFound",
-                SLICE("this mirror keeps its own repositories as models: no datasets, no spaces"));
+                SLICE("this mirror's own repositories are models, datasets and spaces"));
     } else if (k->at.id.p != NULL && !is_tree(k->at.id)) {
         hub_say(k, 404, "RepoNotFound",
                 SLICE("this mirror's own repositories are called <owner>/<name>"));

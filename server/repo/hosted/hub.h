@@ -1,17 +1,21 @@
 /* hub.h - hosted trees as clients of the Hugging Face Hub know them: HF_ENDPOINT=http://mirror:8080/<repo>.
  *
- * A tree "<owner>/<name>" is a model repository, its live version the branch "main"; a commit's id is the first 40 hex digits
- * of a version's root, so the same files have the same id everywhere. All files are told of as LFS files, which have the name
+ * A tree "<owner>/<name>" is a model repository, "datasets/<owner>/<name>" a dataset, "spaces/<owner>/<name>" a space; its live
+ * version is the branch "main", refs (store/ref.h) are the others, and tags. A commit's id is the first 40 hex digits of a version's
+ * root, so the same files have the same id everywhere (docs/decisions/0013). All files are told of as LFS files, which have the name
  * that the tree gives them: their SHA-256.
  *
  *   hub.c         what each route comes to              hub_write.c    creating, preupload, LFS batch, commit
  *   hub_commit.c  the lines of a commit, as they come   hub_list.c     documents made of a tree (a pool thread)
- *   hub_chunks.c  files by Xet's protocol            hub_object.c   objects by LFS, whole and in parts
+ *   hub_chunks.c  files by Xet's protocol               hub_name.c     branches, tags; moving and deleting
+ *   hub_object.c  objects by LFS, whole and in parts
  *
  * threads  plan: loops; everything it makes is in the request's arena
  */
 #ifndef SERVER_REPO_HOSTED_HUB_H
 #define SERVER_REPO_HOSTED_HUB_H
+
+#include <jansson.h>
 
 #include "server/repo/hf/path.h"
 #include "server/repo/plan.h"
@@ -29,6 +33,9 @@ struct hub_ask {
     struct arena *a;
     struct plan *p;
     struct hf_path at;
+    struct slice tree;               /* of at.type and at.id: its name in the store; hub_name() */
+    struct slice branch;             /* a put's; "": main */
+    bool strict;                     /* the name that the tree has now, no other */
     struct slice path;               /* the request's, below the repo, raw */
     char commit[HUB_COMMIT_HEX + 1]; /* hub_version() */
 };
@@ -46,18 +53,28 @@ void hub_failed(const struct repo *r, const struct plan *p, int status, struct s
 /* --- of this folder --- */
 void hub_say(struct hub_ask *k, int status, const char *code, struct slice message);
 void hub_say_json(struct hub_ask *k, struct slice json);
+/* Sets the tree, by its type and id, and what it takes to reach it. */
+void hub_name(struct hub_ask *k);
+/* "models", "datasets", "spaces", cut off the name of a tree. */
+struct slice hub_cut_type(struct slice *tree);
 /* The tree's version that was asked for, NULL: the plan has become something else. Sets commit. */
 const struct snap *hub_version(struct hub_ask *k);
 void hub_commit_id(const struct digest *root, char out[HUB_COMMIT_HEX + 1]);
+struct slice hub_text(const json_t *o, const char *key); /* p == NULL: none, or no text */
+/* The request's body as an object, to be json_decref()ed; NULL: the plan has become something else. */
+json_t *hub_body(struct hub_ask *k);
+/* A repository may be called so; else the plan says what may. */
+bool hub_id_free(struct hub_ask *k, struct slice id);
+/* o's "type": model (or none), dataset, space. Sets at.type. False: another, the plan says so. */
+bool hub_take_type(struct hub_ask *k, const json_t *o);
 bool hub_query(struct slice query, const char *name, struct slice value);
 void hub_write(struct hub_ask *k);
 /* A request to an address that a batch gave out: <tree>/-/objects/<hex>?upload=... */
 void hub_object(struct hub_ask *k, struct slice hex);
 /* What a batch gives out: p->put.objects, and what the store says of each. */
 void hub_objects_answer(const struct plan *p, struct upload_reply *u);
-/* The body as an object, to be json_decref()ed; NULL: the plan has become something else. */
-struct json_t;
-struct json_t *hub_body(struct hub_ask *k);
+bool hub_names(struct hub_ask *k); /* hub_write() of its own verbs; false: another's */
+void hub_names_answer(const struct plan *p, struct upload_reply *u, struct http_reply *reply);
 void hub_announce(struct hub_ask *k, const struct entry *en);
 void hub_token(struct hub_ask *k);
 void hub_store(struct hub_ask *k);       /* whatever HF_XET_STORE asks for */

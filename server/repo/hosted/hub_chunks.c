@@ -48,7 +48,7 @@ static bool find(struct hub_ask *k, const struct digest *d, struct entry *out)
     struct blob_row b;
     struct err e;
 
-    holder_key(&key, d, slice_str(k->r->name), 't', k->at.id);
+    holder_key(&key, d, slice_str(k->r->name), 't', k->tree);
     held = plan_row(k->facts, TABLE_HOLDER, arena_copy(k->a, buf_slice(&key)), k->p);
     buf_free(&key);
     row = held == NULL || held->rc != 0
@@ -139,8 +139,9 @@ void hub_write_token(struct hub_ask *k)
         return;
     }
     hub_put(k, PUT_OFFER);
-    k->p->text = arena_fmt(k->a, SLICE_FMT "/api/models/" SLICE_FMT "/xet-put/ " SLICE_FMT,
-                           SLICE_ARG(at.home), SLICE_ARG(k->at.id), SLICE_ARG(credential));
+    k->p->text =
+        arena_fmt(k->a, SLICE_FMT "/api/" SLICE_FMT "/" SLICE_FMT "/xet-put/ " SLICE_FMT,
+                  SLICE_ARG(at.home), SLICE_ARG(at.type), SLICE_ARG(at.id), SLICE_ARG(credential));
 }
 
 static bool is_hash(struct slice s)

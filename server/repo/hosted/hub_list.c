@@ -7,6 +7,8 @@
 #include "common/codec/url.h"
 #include "common/hash/git_oid.h"
 #include "server/repo/hosted/hub.h"
+#include "server/store/note.h"
+#include "server/store/ref.h"
 
 enum { SKIP_BYTES = 4096, POINTER_BYTES = 256, COMMITS_MAX = 1000, PATHS_MAX = 4096 };
 
@@ -274,14 +276,17 @@ static int list_info(struct hub_list *l, struct err *e)
 {
     const struct snap *sn = &l->p->snap;
     struct slice rest = l->p->name;
+    struct slice type = hub_cut_type(&rest);
     char id[HUB_COMMIT_HEX + 1];
     int rc;
 
     hub_commit_id(&sn->root, id);
     jwrite_open(&l->j, '{');
     text(l, "_id", slice_first(slice_str(id), 24));
-    text(l, "id", l->p->name);
-    text(l, "modelId", l->p->name);
+    text(l, "id", rest);
+    if (slice_eqs(type, "models")) {
+        text(l, "modelId", rest);
+    }
     text(l, "author", slice_cut(&rest, '/'));
     text(l, "sha", slice_str(id));
     when(l, "lastModified", sn->created_unix_s);
@@ -301,82 +306,129 @@ static int list_info(struct hub_list *l, struct err *e)
     return rc;
 }
 
-static int on_tag(void *arg, const struct snap *sn)
+static void ref_row(struct hub_list *l, const char *prefix, struct slice name,
+                    const struct snap *sn)
 {
-    struct hub_list *l = arg;
+    struct buf ref = BUF_INIT(2 * REF_NAME_MAX);
     char id[HUB_COMMIT_HEX + 1];
-    char ref[96];
 
-    if (sn->label[0] == '\0') {
-        return 0;
-    }
     hub_commit_id(&sn->root, id);
-    snprintf(ref, sizeof ref, "refs/tags/%s", sn->label);
+    buf_str(&ref, prefix);
+    buf_adds(&ref, name);
     jwrite_open(&l->j, '{');
-    text(l, "name", slice_str(sn->label));
-    text(l, "ref", slice_str(ref));
+    text(l, "name", name);
+    text(l, "ref", buf_slice(&ref));
     text(l, "targetCommit", slice_str(id));
     jwrite_close(&l->j, '}');
+    buf_free(&ref);
+}
+
+struct refs {
+    struct hub_list *l;
+    enum ref_kind kind;
+    struct err *e;
+};
+
+static int on_ref(void *arg, const struct ref *r)
+{
+    struct refs *w = arg;
+    struct hub_list *l = w->l;
+    struct snap sn;
+    int rc;
+
+    if (r->kind != w->kind) {
+        return 0;
+    }
+    rc = snap_get(l->s, slice_str(l->r->name), l->p->name, r->seq, &sn, w->e);
+    if (rc == 0) {
+        ref_row(l, r->kind == REF_BRANCH ? "refs/heads/" : "refs/tags/", r->name, &sn);
+    }
+    return rc;
+}
+
+/* What `mirrorctl snapshot tag` gave. */
+static int on_label(void *arg, const struct snap *sn)
+{
+    if (sn->label[0] != '\0') {
+        ref_row(arg, "refs/tags/", slice_str(sn->label), sn);
+    }
     return 0;
 }
 
 static int list_refs(struct hub_list *l, struct err *e)
 {
-    char id[HUB_COMMIT_HEX + 1];
+    struct slice repo = slice_str(l->r->name);
+    struct refs w = {.l = l, .kind = REF_BRANCH, .e = e};
     int rc;
 
-    hub_commit_id(&l->p->snap.root, id);
     jwrite_open(&l->j, '{');
     jwrite_key(&l->j, SLICE("branches"));
     jwrite_open(&l->j, '[');
-    jwrite_open(&l->j, '{');
-    text(l, "name", SLICE("main"));
-    text(l, "ref", SLICE("refs/heads/main"));
-    text(l, "targetCommit", slice_str(id));
-    jwrite_close(&l->j, '}');
+    ref_row(l, "refs/heads/", SLICE("main"), &l->p->snap);
+    rc = ref_list(l->s, repo, l->p->name, on_ref, &w, e);
     jwrite_close(&l->j, ']');
     word(l, "converts", "[]");
     jwrite_key(&l->j, SLICE("tags"));
     jwrite_open(&l->j, '[');
-    rc = snap_list(l->s, slice_str(l->r->name), l->p->name, on_tag, l, e);
+    w.kind = REF_TAG;
+    if (rc == 0) {
+        rc = ref_list(l->s, repo, l->p->name, on_ref, &w, e);
+    }
+    if (rc == 0) {
+        rc = snap_list(l->s, repo, l->p->name, on_label, l, e);
+    }
     jwrite_close(&l->j, ']');
     jwrite_close(&l->j, '}');
     return rc;
 }
 
-/* Newest first, from the version that was asked for. */
-static int on_commit(void *arg, const struct snap *sn)
+static int commit_row(struct hub_list *l, const struct snap *sn, struct err *e)
 {
-    struct hub_list *l = arg;
+    struct arena a = {0};
+    struct note n;
     char id[HUB_COMMIT_HEX + 1];
-    char title[32];
+    int rc = note_get(l->s, slice_str(l->r->name), l->p->name, sn->seq, &a, &n, e);
 
-    if (sn->seq > l->p->snap.seq) {
-        return 0;
+    if (rc == 0 || rc == E_NOTFOUND) {
+        hub_commit_id(&sn->root, id);
+        jwrite_open(&l->j, '{');
+        text(l, "id", slice_str(id));
+        text(l, "title", n.title.n != 0 ? n.title : arena_fmt(&a, "v%" PRIu64, sn->seq));
+        text(l, "message", n.message);
+        when(l, "date", sn->created_unix_s);
+        jwrite_key(&l->j, SLICE("authors"));
+        jwrite_open(&l->j, '[');
+        if (n.author.n != 0) {
+            jwrite_open(&l->j, '{');
+            text(l, "user", n.author);
+            jwrite_close(&l->j, '}');
+        }
+        jwrite_close(&l->j, ']');
+        jwrite_close(&l->j, '}');
+        rc = 0;
     }
-    if (l->count++ == COMMITS_MAX) {
-        return 1;
-    }
-    hub_commit_id(&sn->root, id);
-    snprintf(title, sizeof title, "v%" PRIu64, sn->seq);
-    jwrite_open(&l->j, '{');
-    text(l, "id", slice_str(id));
-    text(l, "title", slice_str(title));
-    text(l, "message", SLICE(""));
-    when(l, "date", sn->created_unix_s);
-    word(l, "authors", "[]");
-    jwrite_close(&l->j, '}');
-    return 0;
+    arena_fini(&a);
+    return rc;
 }
 
+/* Newest first: the version that was asked for, and what each was made from. */
 static int list_commits(struct hub_list *l, struct err *e)
 {
-    int rc;
+    struct snap sn = l->p->snap;
+    int rc = 0;
 
     jwrite_open(&l->j, '[');
-    rc = snap_list(l->s, slice_str(l->r->name), l->p->name, on_commit, l, e);
+    for (int i = 0; rc == 0 && i < COMMITS_MAX; i++) {
+        rc = commit_row(l, &sn, e);
+        if (rc == 0 && sn.parent_seq == 0) {
+            break;
+        }
+        if (rc == 0) {
+            rc = snap_get(l->s, slice_str(l->r->name), l->p->name, sn.parent_seq, &sn, e);
+        }
+    }
     jwrite_close(&l->j, ']');
-    return rc == 1 ? 0 : rc;
+    return rc == E_NOTFOUND ? 0 : rc; /* a history that was cut by an older mirrord */
 }
 
 int hub_listing(struct store *s, const struct repo *r, const struct plan *p, struct buf *body,

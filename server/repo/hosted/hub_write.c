@@ -9,7 +9,7 @@
 
 enum { REPLY_BYTES = 4 << 20, PREUPLOAD_FILES_MAX = 4096 };
 
-static struct slice text_of(const json_t *o, const char *key)
+struct slice hub_text(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
 
@@ -42,11 +42,13 @@ void hub_put(struct hub_ask *k, enum put_kind kind)
     k->p->kind = PLAN_PUT;
     k->p->put = (struct put){.kind = kind,
                              .repo = slice_str(k->r->name),
-                             .name = k->at.id,
+                             .name = k->tree,
+                             .branch = k->branch,
+                             .note.author = k->who->name,
                              .path = SLICE(""),
                              .total = LENGTH_UNKNOWN};
     k->p->text = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT,
-                           SLICE_ARG(plan_home(k->r, k->req, k->path, k->a)), SLICE_ARG(k->at.id));
+                           SLICE_ARG(plan_home(k->r, k->req, k->path, k->a)), SLICE_ARG(k->tree));
 }
 
 /* --- create ------------------------------------------------------------------------------------------------------- */
@@ -54,12 +56,8 @@ void hub_put(struct hub_ask *k, enum put_kind kind)
 /* What cannot be kept is refused, not forgotten. */
 static const char *create_refusal(const struct hub_ask *k, const json_t *o)
 {
-    struct slice type = text_of(o, "type");
-    struct slice visibility = text_of(o, "visibility");
+    struct slice visibility = hub_text(o, "visibility");
 
-    if (type.p != NULL && !slice_eqs(type, "model")) {
-        return "this mirror keeps its own repositories as models: no datasets, no spaces";
-    }
     if (k->r->anonymous_read &&
         (json_is_true(json_object_get(o, "private")) || slice_eqs(visibility, "private"))) {
         return "nothing is private here: all of this mirror's repo may be read without a token "
@@ -71,24 +69,26 @@ static const char *create_refusal(const struct hub_ask *k, const json_t *o)
 
 static void create_named(struct hub_ask *k, const json_t *o)
 {
-    struct slice owner = text_of(o, "organization");
-    struct slice name = text_of(o, "name");
+    struct slice owner = hub_text(o, "organization");
+    struct slice name = hub_text(o, "name");
     const char *no = create_refusal(k, o);
 
     owner = owner.p != NULL ? owner : k->who->name;
+    if (!hub_take_type(k, o)) {
+        return;
+    }
     if (no != NULL) {
         hub_say(k, 400, NULL, slice_str(no));
         return;
     }
-    if (!hosted_segment_valid(owner) || !hosted_segment_valid(name) || slice_eqs(owner, "api")) {
-        hub_say(k, 400, NULL,
-                SLICE("a repository is called <owner>/<name>: letters, digits, '_', '.', '-'"));
+    k->at.id = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(owner), SLICE_ARG(name));
+    if (!hub_id_free(k, k->at.id)) {
         return;
     }
-    k->at.id = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(owner), SLICE_ARG(name));
     k->p->right = RIGHT_PUBLISH;
-    k->p->subject = arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(k->at.id));
+    hub_name(k);
     hub_put(k, PUT_CREATE);
+    k->p->put.note.title = SLICE("initial commit");
 }
 
 static void plan_create(struct hub_ask *k)
@@ -119,7 +119,7 @@ static bool write_modes(struct jwrite *j, const json_t *files, bool *lfs)
     json_array_foreach(files, i, f)
     {
         const json_t *size = json_object_get(f, "size");
-        struct slice path = text_of(f, "path");
+        struct slice path = hub_text(f, "path");
         if (path.p == NULL || !json_is_integer(size) || json_integer_value(size) < 0) {
             return false;
         }
@@ -187,7 +187,7 @@ static bool read_objects(struct hub_ask *k, const json_t *list)
     json_array_foreach(list, i, o)
     {
         const json_t *size = json_object_get(o, "size");
-        struct slice oid = text_of(o, "oid");
+        struct slice oid = hub_text(o, "oid");
         if (oid.p == NULL || !digest_parse(oid, &out[i].digest) || !json_is_integer(size) ||
             json_integer_value(size) < 0) {
             return false;
@@ -201,7 +201,7 @@ static bool read_objects(struct hub_ask *k, const json_t *list)
 
 static void batch(struct hub_ask *k, const json_t *o)
 {
-    if (!slice_eqs(text_of(o, "operation"), "upload")) {
+    if (!slice_eqs(hub_text(o, "operation"), "upload")) {
         hub_say(k, 422, NULL, SLICE("LFS is for uploads here: files are read below /resolve/"));
         return;
     }
@@ -221,18 +221,31 @@ static void plan_commit(struct hub_ask *k)
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
-static bool on_main(struct hub_ask *k)
+/* The branch that is written to; false: it is none, or not yet known. */
+static bool on_branch(struct hub_ask *k)
 {
-    if (k->at.rev.p != NULL && !slice_eqs(k->at.rev, "main")) {
-        hub_say(k, 404, "RevisionNotFound",
-                SLICE("commits go to \"main\" here: there are no other branches"));
-        return false;
-    }
+    struct slice rev = k->at.rev;
+    const struct fact *f;
+
     if (hub_query(k->req->query, "create_pr", SLICE("1"))) {
-        hub_say(k, 400, NULL, SLICE("there are no pull requests here: commit to main"));
+        hub_say(k, 400, NULL, SLICE("there are no pull requests here: commit to a branch"));
         return false;
     }
-    return true;
+    if (hub_version(k) == NULL) {
+        return false;
+    }
+    if (rev.p == NULL || slice_eqs(rev, "main")) {
+        return true;
+    }
+    f = plan_head(k->facts, k->tree, arena_fmt(k->a, "refs/heads/" SLICE_FMT, SLICE_ARG(rev)),
+                  k->p);
+    if (f != NULL && f->rc != 0) {
+        hub_say(
+            k, 404, "RevisionNotFound",
+            arena_fmt(k->a, "commits go to branches, \"" SLICE_FMT "\" is none", SLICE_ARG(rev)));
+    }
+    k->branch = rev;
+    return f != NULL && f->rc == 0;
 }
 
 static void write_to(struct hub_ask *k, void (*with)(struct hub_ask *k, const json_t *o))
@@ -240,7 +253,7 @@ static void write_to(struct hub_ask *k, void (*with)(struct hub_ask *k, const js
     json_t *o;
 
     k->p->right = RIGHT_PUBLISH;
-    if (!on_main(k) || hub_version(k) == NULL) {
+    if (!on_branch(k)) {
         return;
     }
     if (with == NULL) {
@@ -257,7 +270,7 @@ static void write_to(struct hub_ask *k, void (*with)(struct hub_ask *k, const js
 static void write_token(struct hub_ask *k)
 {
     k->p->right = RIGHT_PUBLISH;
-    if (on_main(k) && hub_version(k) != NULL) {
+    if (on_branch(k)) {
         hub_write_token(k);
     }
 }
@@ -290,10 +303,10 @@ void hub_write(struct hub_ask *k)
                         : slice_eqs(verb, "lfs-batch") ? batch
                                                        : NULL);
         }
-    } else {
+    } else if (!hub_names(k)) {
         hub_say(k, 403, NULL,
-                SLICE("not offered here: this mirror's own repositories have one branch, main; "
-                      "files are deleted by commits, and versions stay"));
+                SLICE("not offered here: this mirror's own repositories have files, branches and "
+                      "tags; no pull requests, no settings"));
     }
 }
 
@@ -309,7 +322,7 @@ static void answer_created(const struct plan *p, struct upload_reply *u)
     jwrite_open(&j, '{');
     if (there) {
         jwrite_key(&j, SLICE("error"));
-        jwrite_text(&j, SLICE("You already created this model repo"));
+        jwrite_text(&j, SLICE("You already created this repo"));
     }
     jwrite_key(&j, SLICE("url")); /* clients read it of a 409 too */
     jwrite_text(&j, p->text);
@@ -350,6 +363,9 @@ void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_re
         hub_chunks_answer(p, u);
     } else if (p->put.kind == PUT_OFFER && good) {
         hub_objects_answer(p, u);
+    } else if (p->put.kind == PUT_REF_ADD || p->put.kind == PUT_REF_DROP ||
+               p->put.kind == PUT_TREE_MOVE || p->put.kind == PUT_TREE_DROP) {
+        hub_names_answer(p, u, reply);
     } else if (p->put.kind == PUT_CHANGES && good) {
         answer_commit(p, u, a);
     } else if (p->put.kind == PUT_CHANGES && u->status == 404) {

@@ -125,8 +125,76 @@ static void redirects_and_refusals(void **state)
     ask_forget(&k);
     assert_int_equal(ask(&k, METHOD_GET, "/me/none/x"), 0);
     assert_int_equal(ask_again(&k, &(struct fact){.rc = E_NOTFOUND}), 0);
+    assert_int_equal(k.plan.need.table, TABLE_MOVED);
+    assert_int_equal(ask_again(&k, &(struct fact){.rc = E_NOTFOUND}), 0);
     assert_int_equal(k.plan.status, 404);
     ask_forget(&k);
+}
+
+/* A tree that has another name now: links with the old one lead on. */
+static void moved_trees(void **state)
+{
+    static const struct {
+        const char *target, *location;
+    } row[] = {
+        {"/me/old/a%20b/c?x=1", "/models/you/new/a%20b/c?x=1"},
+        {"/me/old@feature%2Fx/a", "/models/you/new@feature%2Fx/a"},
+        {"/me/old/", "/models/you/new/"},
+        {"/me/old/resolve/main/a%20b", "/models/you/new/resolve/main/a%20b"},
+        {"/api/models/me/old/tree/feature%2Fx/sub%2Fdir?recursive=true",
+         "/models/api/models/you/new/tree/feature%2Fx/sub%2Fdir?recursive=true"},
+    };
+    const struct fact none = {.rc = E_NOTFOUND};
+    const struct fact moved = {.bytes = SLICE("you/new")};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        ask_forget(&k);
+        assert_int_equal(ask(&k, METHOD_GET, row[i].target), 0);
+        assert_int_equal(ask_again(&k, &none), 0);
+        assert_int_equal(k.plan.need.table, TABLE_MOVED);
+        assert_int_equal(ask_again(&k, &moved), 0);
+        assert_int_equal(k.plan.kind, PLAN_REPLY);
+        assert_int_equal(k.plan.status, 307);
+        assert_slice(k.plan.location, row[i].location);
+    }
+    ask_forget(&k);
+}
+
+static void kinds_and_branches(void **state)
+{
+    static const struct {
+        enum method method;
+        const char *target, *tree, *branch, *path;
+    } row[] = {
+        {METHOD_PUT, "/datasets/me/d/a/b", "datasets/me/d", "", "a/b"},
+        {METHOD_PUT, "/spaces/me/s/app.py", "spaces/me/s", "", "app.py"},
+        {METHOD_PUT, "/datasets/d@dev/a", "datasets/d", "dev", "a"}, /* an owner from before */
+        {METHOD_PUT, "/me/gpt@feature%2Fx/a", "me/gpt", "feature/x", "a"},
+        {METHOD_PUT, "/me/gpt@100%25/a", "me/gpt", "100%", "a"},
+        {METHOD_DELETE, "/datasets/me/d@dev/a", "datasets/me/d", "dev", "a"},
+        {METHOD_PUT, "/me/gpt@main/a", "me/gpt", "", "a"},
+        {METHOD_POST, "/me/gpt@dev/-/uploads", "me/gpt", "dev", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        assert_int_equal(ask(&k, row[i].method, row[i].target), 0);
+        assert_int_equal(k.plan.kind, PLAN_PUT);
+        assert_int_equal(k.plan.right, RIGHT_PUBLISH);
+        assert_slice(k.plan.put.name, row[i].tree);
+        assert_slice(k.plan.put.branch, row[i].branch);
+        assert_slice(k.plan.put.path, row[i].path);
+    }
+    assert_int_equal(ask(&k, METHOD_PUT, "/datasets/me/d/a"), 0);
+    assert_slice(k.plan.subject, "models/datasets/me/d/a");
+    assert_int_equal(ask(&k, METHOD_GET, "/datasets/me"), 0);
+    assert_slice(k.plan.location, "./me/");
+    assert_int_equal(ask(&k, METHOD_GET, "/datasets/me/d"), 0);
+    assert_slice(k.plan.location, "./d/");
+    assert_int_equal(ask(&k, METHOD_GET, "/datasets/me/"), 0);
+    assert_int_equal(k.plan.kind, PLAN_LIST);
+    assert_slice(k.plan.entry.path, "datasets/me/");
 }
 
 #define ID "00112233445566778899aabbccddeeff"
@@ -235,9 +303,10 @@ static void bodies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files),      cmocka_unit_test(folders),
-        cmocka_unit_test(conditions), cmocka_unit_test(redirects_and_refusals),
-        cmocka_unit_test(bodies),     cmocka_unit_test(puts_of_every_kind),
+        cmocka_unit_test(files),       cmocka_unit_test(folders),
+        cmocka_unit_test(conditions),  cmocka_unit_test(redirects_and_refusals),
+        cmocka_unit_test(moved_trees), cmocka_unit_test(kinds_and_branches),
+        cmocka_unit_test(bodies),      cmocka_unit_test(puts_of_every_kind),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

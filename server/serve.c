@@ -194,11 +194,12 @@ static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct
 {
     struct hot *h = name.p != NULL ? hot_find(d->hot, r, name, d->loop->unix_s) : NULL;
 
-    if (h == NULL || (h->fresh_until_unix_s != UINT64_MAX && wants_fresh(exchange_req(x)))) {
+    if (h == NULL || !hot_serves(h, exchange_req(x)) ||
+        (h->fresh_until_unix_s != UINT64_MAX && wants_fresh(exchange_req(x)))) {
         return false;
     }
     v->repo = r;
-    v->cached = r->origin != NULL && !r->synced;
+    v->cached = r->origin != NULL && !r->synced && (h->answer != NULL || h->rendering != NULL);
     v->state = CACHE_HIT;
     v->hot = hot_hold(h);
     if (h->answer != NULL && h->answer->digest_known) {
@@ -234,7 +235,7 @@ static void execute_want(struct call *c)
     bool suffix = false;
 
     if (c->plan.known && c->req.method == METHOD_HEAD) {
-        reply_known(c);
+        opening_send(c, reply_resolve_known(c), true);
         return;
     }
     w->refresh = w->refresh || wants_fresh(&c->req);
@@ -255,12 +256,18 @@ static void execute_want(struct call *c)
     call_want(c, w, on_want_answer);
 }
 
-/* --- refusals and redirects --- */
+/* --- refusals, redirects, documents of ours --- */
+
+enum { KEPT_TEXT_BYTES = 8 << 20 };
 
 static void execute_reply(struct call *c)
 {
     struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
 
+    if (c->plan.keep && c->plan.text.n <= KEPT_TEXT_BYTES) {
+        opening_send(c, reply_resolve_text(c), true);
+        return;
+    }
     r->status = c->plan.status;
     if (c->plan.allow.p != NULL) {
         reply_add(r, SLICE("allow"), c->plan.allow);

@@ -13,10 +13,10 @@ struct arena_block {
     _Alignas(ALIGN) char bytes[];
 };
 
-void *arena_alloc(struct arena *a, size_t n)
+static char *take(struct arena *a, size_t n)
 {
     struct arena_block *b = a->head;
-    void *p;
+    char *p;
 
     CHECK(n < SIZE_MAX / 2);
     n = (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
@@ -32,7 +32,12 @@ void *arena_alloc(struct arena *a, size_t n)
     p = b->bytes + b->used;
     b->used += n;
     a->used_bytes += n;
-    return memset(p, 0, n);
+    return p;
+}
+
+void *arena_alloc(struct arena *a, size_t n)
+{
+    return memset(take(a, n), 0, n);
 }
 
 struct slice arena_copy(struct arena *a, struct slice s)
@@ -42,10 +47,12 @@ struct slice arena_copy(struct arena *a, struct slice s)
 
 char *arena_cstr(struct arena *a, struct slice s)
 {
-    char *p = arena_alloc(a, s.n + 1);
+    char *p = take(a, s.n + 1);
+
     if (s.n != 0) {
         memcpy(p, s.p, s.n);
     }
+    p[s.n] = '\0';
     return p;
 }
 

@@ -120,8 +120,13 @@ struct plan {
         known; /* PLAN_WANT: etag and want.size_bytes tell all that a HEAD asks for: no need of the origin */
     bool
         xorb; /* PLAN_WANT, PLAN_BLOB: sent in Xet's framing (server/store/xorb.h), under an etag of its own */
-    bool own_fields;       /* PLAN_WANT: none of the origin's fields are passed on, nor its type */
-    uint64_t until_unix_s; /* PLAN_WANT: what the plan rests on is good so long; 0: for ever */
+    bool own_fields; /* PLAN_WANT: none of the origin's fields are passed on, nor its type */
+    uint64_t
+        until_unix_s; /* PLAN_WANT, PLAN_REPLY: what the plan rests on is good so long; 0: for ever */
+    bool
+        for_all; /* of a repo by_caller: whoever may ask here is answered so, whatever Authorization field comes */
+    bool
+        keep; /* PLAN_REPLY, 200: the next who asks by this path and query is answered so, until until_unix_s */
     struct http_field
         fields[PLAN_FIELDS]; /* further ones of the reply: PLAN_WANT's 200, PLAN_REPLY */
     size_t nfields;
@@ -158,6 +163,8 @@ struct gather_part { /* one document of several, in order */
 
 struct repo_ops {
     const char *name; /* as the configuration says it: protocol = "pypi" */
+    bool
+        by_host; /* answers hold absolute links: by public_url, else as the client has reached us */
     /* Reads its own options from conf; repo->state is its own. */
     int (*open)(struct repo *r, const struct repo_conf *conf, struct err *e);
     void (*close)(struct repo *r);

@@ -7,11 +7,13 @@
 enum {
     CLOCK_SLACK_S = 60, /* a clock set back further makes nothing fresh */
     NAME_BYTES = 2048,
+    KEY_SLOTS = 1024, /* a fill that ends forgets its key: not a walk through the whole table */
 };
 
 struct hot_table {
     struct hot *by_name;
-    struct list lru; /* front: used last */
+    struct list lru; /* front: used last, to the second */
+    struct list by_key[KEY_SLOTS];
     size_t entries;
     size_t entries_max;
     size_t files; /* descriptors that they hold */
@@ -20,24 +22,45 @@ struct hot_table {
     uint64_t bytes_max;
 };
 
+static char *put(char *to, char before, struct slice s)
+{
+    *to++ = before;
+    return s.n != 0 ? (char *)memcpy(to, s.p, s.n) + s.n : to;
+}
+
 struct slice hot_name(const struct http_req *req, const struct repo *r, struct slice path)
 {
     struct slice rest = slice_of(path.p, (size_t)(req->target.p + req->target.n - path.p));
-    struct slice accept;
+    struct slice repo = slice_str(r->name);
+    struct slice accept = SLICE("");
+    bool by_host = r->ops->by_host && r->public_url == NULL;
+    struct slice host = by_host ? req->host : SLICE("");
+    char *name;
+    char *to;
 
     if ((req->method != METHOD_GET && req->method != METHOD_HEAD) || !r->anonymous_read ||
-        path.p == NULL || rest.n > NAME_BYTES ||
-        (r->by_caller && http_req_field(req, "authorization").p != NULL)) {
+        path.p == NULL || rest.n > NAME_BYTES) {
         return SLICE_NONE;
     }
     /* Documents and listings depend on Accept; files, nearly all of the traffic, do not. */
     if (r->ops->rewrite != NULL || r->origin == NULL) {
         accept = http_req_list(req, "accept");
-        return accept.n > NAME_BYTES ? SLICE_NONE
-                                     : arena_fmt(req->arena, "%s/" SLICE_FMT " " SLICE_FMT, r->name,
-                                                 SLICE_ARG(rest), SLICE_ARG(accept));
     }
-    return arena_fmt(req->arena, "%s/" SLICE_FMT, r->name, SLICE_ARG(rest));
+    if (accept.n > NAME_BYTES || host.n > NAME_BYTES) {
+        return SLICE_NONE;
+    }
+    name = to = arena_alloc(req->arena, 4 + repo.n + rest.n + accept.n + host.n);
+    to = put(to, by_host && req->tls ? 's' : ' ', repo);
+    to = put(to, '/', rest); /* a target has no blank */
+    to = put(to, ' ', accept);
+    to = put(to, '\n', host);
+    return slice_of(name, (size_t)(to - name));
+}
+
+bool hot_serves(const struct hot *h, const struct http_req *req)
+{
+    return (!h->head_only || req->method == METHOD_HEAD) &&
+           (h->for_all || !h->repo->by_caller || http_req_field(req, "authorization").p == NULL);
 }
 
 struct hot_table *hot_open(size_t entries, size_t files_max, uint64_t bytes_max)
@@ -48,6 +71,9 @@ struct hot_table *hot_open(size_t entries, size_t files_max, uint64_t bytes_max)
     t->files_max = files_max;
     t->bytes_max = bytes_max;
     list_init(&t->lru);
+    for (size_t i = 0; i < KEY_SLOTS; i++) {
+        list_init(&t->by_key[i]);
+    }
     return t;
 }
 
@@ -75,6 +101,7 @@ static void take_out(struct hot_table *t, struct hot *h)
 {
     HASH_DEL(t->by_name, h);
     list_remove(&h->lru);
+    list_remove(&h->same_key);
     t->entries--;
     t->files -= files_of(h);
     t->bytes -= weight(h);
@@ -95,11 +122,28 @@ void hot_close(struct hot_table **tp)
     free(t);
 }
 
-struct hot *hot_find(struct hot_table *t, const struct repo *r, struct slice name, uint64_t unix_s)
+static unsigned hash(struct slice s)
+{
+    return (unsigned)slice_hash(s);
+}
+
+static struct hot *find(struct hot_table *t, struct slice name)
 {
     struct hot *h;
 
-    HASH_FIND(hh, t->by_name, name.p, name.n, h);
+    HASH_FIND_BYHASHVALUE(hh, t->by_name, name.p, name.n, hash(name), h);
+    return h;
+}
+
+static struct list *slot_of(struct hot_table *t, struct slice key)
+{
+    return &t->by_key[hash(key) % KEY_SLOTS];
+}
+
+struct hot *hot_find(struct hot_table *t, const struct repo *r, struct slice name, uint64_t unix_s)
+{
+    struct hot *h = find(t, name);
+
     if (h == NULL) {
         return NULL;
     }
@@ -108,7 +152,8 @@ struct hot *hot_find(struct hot_table *t, const struct repo *r, struct slice nam
         take_out(t, h);
         return NULL;
     }
-    if (t->lru.next != &h->lru) {
+    if (h->moved_unix_s != unix_s) { /* neighbours are far away in memory: not at each hit */
+        h->moved_unix_s = unix_s;
         list_remove(&h->lru);
         list_push_front(&t->lru, &h->lru);
     }
@@ -132,9 +177,8 @@ struct hot *hot_new(struct repo_set *set, struct repo *r, struct slice name, str
 
 void hot_add(struct hot_table *t, struct hot *h)
 {
-    struct hot *old;
+    struct hot *old = find(t, h->name);
 
-    HASH_FIND(hh, t->by_name, h->name.p, h->name.n, old);
     if (old != NULL) {
         take_out(t, old);
     }
@@ -143,8 +187,9 @@ void hot_add(struct hot_table *t, struct hot *h)
             t->bytes + weight(h) > t->bytes_max)) {
         take_out(t, LIST_ITEM(t->lru.prev, struct hot, lru));
     }
-    HASH_ADD_KEYPTR(hh, t->by_name, h->name.p, h->name.n, h);
+    HASH_ADD_KEYPTR_BYHASHVALUE(hh, t->by_name, h->name.p, h->name.n, hash(h->name), h);
     list_push_front(&t->lru, &h->lru);
+    list_push_back(slot_of(t, h->key), &h->same_key);
     t->entries++;
     t->files += files_of(h);
     t->bytes += weight(h);
@@ -183,9 +228,18 @@ void hot_forget(struct hot_table *t, struct slice repo, struct slice key)
     if (t == NULL) {
         return; /* emptied: we are stopping, and a fill had its say */
     }
+    if (key.p != NULL) {
+        LIST_EACH (slot_of(t, key), n) {
+            struct hot *h = LIST_ITEM(n, struct hot, same_key);
+            if (slice_eq(h->key, key) && slice_eqs(repo, h->repo->name)) {
+                take_out(t, h);
+            }
+        }
+        return;
+    }
     LIST_EACH (&t->lru, n) {
         struct hot *h = LIST_ITEM(n, struct hot, lru);
-        if ((key.p == NULL || slice_eq(h->key, key)) && slice_eqs(repo, h->repo->name)) {
+        if (slice_eqs(repo, h->repo->name)) {
             take_out(t, h);
         }
     }

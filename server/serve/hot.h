@@ -1,4 +1,5 @@
-/* hot.h - resolved answers, one bounded table a loop: a hit of a small object takes no row lookup and no plan.
+/* hot.h - resolved answers, one bounded table a loop: a hit of a small object takes no row lookup and no plan, a HEAD that a
+ * listing could answer and a document of ours neither.
  *
  * An entry is valid while its repo's generation stands, until it goes stale, and until somebody forgets its key. Entries in
  * use by an answer outlive their place in the table.
@@ -18,8 +19,12 @@
 struct hot {
     UT_hash_handle hh;
     struct list lru;
+    struct list same_key; /* those whose key falls into the same slot */
     unsigned holds;
-    struct repo_set *set; /* held: keeps repo alive */
+    bool head_only;        /* it knows what a HEAD asks for, and has no bytes */
+    bool for_all;          /* repo.h */
+    uint64_t moved_unix_s; /* to the front */
+    struct repo_set *set;  /* held: keeps repo alive */
     struct repo *repo;
     uint64_t generation;     /* of the repo, when what is answered was looked up */
     struct slice name;       /* path, and what the rendering depends on: the hash key */
@@ -41,9 +46,11 @@ struct hot_table;
 /* At most so many entries, of them so many that keep a file open, and so many bytes of what they keep in memory. */
 struct hot_table *hot_open(size_t entries, size_t files_max, uint64_t bytes_max);
 void hot_close(struct hot_table **tp);
-/* Repo, path and query (path points into req's target), and what a rendering is chosen by: in req's arena. p == NULL: not
- * for the table. */
+/* Repo, path and query (path points into req's target), what a rendering is chosen by, and what links begin with: in req's
+ * arena. p == NULL: not for the table. */
 struct slice hot_name(const struct http_req *req, const struct repo *r, struct slice path);
+/* May it answer this request? Some are for HEAD alone, some only for those who come without a credential. */
+bool hot_serves(const struct hot *h, const struct http_req *req);
 struct hot *hot_find(struct hot_table *t, const struct repo *r, struct slice name, uint64_t unix_s);
 /* A fresh entry, held once for the caller, not yet in the table: fill it, then hot_add(). */
 struct hot *hot_new(struct repo_set *set, struct repo *r, struct slice name, struct slice key);

@@ -63,7 +63,7 @@ void opening_send(struct call *c, struct hot *h, bool keep)
 {
     /* Resolved before somebody forgot a key: it may be that very key's old answer. */
     keep = keep && h->name.n != 0 && h->fresh_until_unix_s > c->desk->loop->unix_s &&
-           c->generation == c->desk->generation;
+           c->generation == c->desk->generation && hot_serves(h, &c->req);
     if (keep) {
         hot_add(c->desk->hot, h);
     }

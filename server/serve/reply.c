@@ -86,7 +86,10 @@ static struct body *body_of(struct desk *d, struct hot *h, uint64_t first, uint6
 
 /* --- fields of a 200 --- */
 
-enum { FIELDS_MAX = REPLY_FIELDS - 14 }; /* the origin's go so far; the rest is for ours */
+enum {
+    FIELDS_MAX = REPLY_FIELDS - 14, /* the origin's go so far; the rest is for ours */
+    TOLD_S = 300,
+};
 
 static void add(struct hot *h, const char *name, struct slice value)
 {
@@ -231,6 +234,7 @@ struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, s
     struct hot *h = hot_new(c->set, c->repo, name, key);
 
     h->generation = c->repo_generation;
+    h->for_all = c->plan.for_all;
     h->reply.status = 200;
     h->answer = a;
     h->blob = b;
@@ -259,10 +263,39 @@ struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, s
     return h;
 }
 
-void reply_known(struct call *c)
+/* What a listing told is asked again now and then, though it be for ever: else nobody would see that it is in use. */
+static uint64_t told_until(const struct call *c)
 {
-    struct hot *h = reply_resolve(c, SLICE(""), c->plan.want.key, NULL, NULL);
+    uint64_t most = c->desk->loop->unix_s + TOLD_S;
 
+    return c->plan.until_unix_s != 0 ? min_u64(c->plan.until_unix_s, most) : most;
+}
+
+struct hot *reply_resolve_text(struct call *c)
+{
+    struct hot *h = hot_new(c->set, c->repo, hot_name(&c->req, c->repo, c->path), c->plan.want.key);
+
+    h->generation = c->repo_generation;
+    h->for_all = c->plan.for_all;
+    h->reply.status = c->plan.status;
+    h->fresh_until_unix_s = told_until(c);
+    h->valid.total_bytes = c->plan.text.n;
+    buf_adds(&h->bytes, c->plan.text);
+    add(h, "content-type", c->plan.content_type);
+    for (size_t i = 0; i < c->plan.nfields; i++) {
+        reply_add(&h->reply, arena_copy(&h->arena, c->plan.fields[i].name),
+                  arena_copy(&h->arena, c->plan.fields[i].value));
+    }
+    return h;
+}
+
+struct hot *reply_resolve_known(struct call *c)
+{
+    struct hot *h =
+        reply_resolve(c, hot_name(&c->req, c->repo, c->path), c->plan.want.key, NULL, NULL);
+
+    h->head_only = true;
+    h->fresh_until_unix_s = told_until(c);
     h->valid.etag = arena_copy(&h->arena, c->plan.etag);
     h->valid.total_bytes = c->plan.want.size_bytes;
     reply_add(&h->reply, SLICE("etag"), h->valid.etag);
@@ -270,8 +303,7 @@ void reply_known(struct call *c)
     if (c->plan.want.digest_known) {
         add_digest(h, &c->plan.want.digest);
     }
-    c->visit->hot = h;
-    reply_send(c->x, c->visit, h);
+    return h;
 }
 
 struct hot *reply_resolve_rendering(struct call *c, struct slice key, struct rendering *r)

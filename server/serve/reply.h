@@ -10,8 +10,10 @@ struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, s
                           struct blob *b);
 /* The same for a document of our own. Holds r. */
 struct hot *reply_resolve_rendering(struct call *c, struct slice key, struct rendering *r);
-/* Answers a HEAD from what the plan knows (repo.h: known). */
-void reply_known(struct call *c);
+/* What a HEAD is told by the plan alone (repo.h: known). */
+struct hot *reply_resolve_known(struct call *c);
+/* The plan's own text, a PLAN_REPLY that may be kept. */
+struct hot *reply_resolve_text(struct call *c);
 /* What the resolved answer is to this request; *body may be NULL. Borrows h, which outlives the body. */
 const struct http_reply *reply_word(struct exchange *x, struct visit *v, struct hot *h,
                                     struct body **body);

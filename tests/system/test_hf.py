@@ -547,6 +547,40 @@ def test_listings_of_the_closed(hf, hub, closed):
     assert hf.get("/hf/api/whoami-v2").status == 401
 
 
+def test_what_is_kept_ready_is_everybodys(hf, hub, demo, closed):
+    """A HEAD or a listing that is worded once is for those who see the same; a token does not make them others."""
+    hub.users["hf_carol"] = "carol"
+    for _ in range(2):
+        for headers in ({}, bearer("hf_carol"), bearer("hf_nobody")):
+            got = hf.get(file_path("config.json"), headers=headers, head=True)
+            assert (got.status, got["x-repo-commit"]) == (200, demo.sha)
+            assert len(json.loads(hf.get("/hf/api/models/org/demo/tree/main?recursive=true", headers=headers).body)) == 10
+    assert hf.get(file_path("config.json"), headers=bearer("hf_carol")).body == FILES["config.json"], "a HEAD has no bytes to give"
+    asked = len(hub.calls)
+    assert hf.get(file_path("config.json"), head=True).status == 200 and len(hub.calls) == asked
+    for headers, status in ((bearer("hf_alice"), 200), ({}, 401), (bearer("hf_alice"), 200), (bearer("hf_bob"), 404)):
+        for what in ("tree/main", "revision/main", "refs"):
+            assert hf.get(f"/hf/api/models/me/private/{what}", headers=headers).status == status, (headers, what)
+
+
+def test_what_is_kept_ready_moves_with_the_branch(mirrord, hub, demo):
+    m = mirrord(hub.config(more="rule '^api/.*/revision/' { ttl = 1s }"))
+
+    def seen():
+        return (m.get(file_path("config.json"), head=True)["etag"], json.loads(m.get("/hf/api/models/org/demo/revision/main").body)["sha"],
+                [e["oid"] for e in json.loads(m.get("/hf/api/models/org/demo/tree/main").body) if e["path"] == "config.json"][0])
+    old = seen()
+    assert seen() == old and old[1] == demo.sha
+    new = demo.commit({"config.json": b"[2]"})
+    end = time.monotonic() + 30 * SLOW
+    while (now := seen())[1] != new or now[0] != f'"{demo.etag("config.json")}"' or now[0] != f'"{now[2]}"':
+        assert time.monotonic() < end, "the branch stays where it was"
+        time.sleep(0.1)
+    third = demo.commit({"config.json": b"[3]"})
+    m.ctl("cache", "rm", "hf/api/models/org/demo/revision/main")
+    assert seen()[1] == third, "nobody waits for a minute after a purge"
+
+
 def test_a_digest_is_no_right(hf, hub, closed):
     """Who knows the SHA-256 of a gated file, and listings tell it, gets it nowhere else either."""
     path = file_path("weights.safetensors", repo="meta/gated")

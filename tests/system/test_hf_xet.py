@@ -96,6 +96,15 @@ def test_announced(hf, hub):
         p: sha256_of(d) if isinstance(d, Big) else None for p, d in FILES.items()}
 
 
+def test_announced_under_the_name_that_was_asked(hf):
+    """What is kept ready for the next who asks leads nobody to another's name for the mirror."""
+    for head in (True, False, True):
+        for host in ("one.example:8080", "two.example"):
+            got = hf.get("/hf/org/demo/resolve/main/a%20b/weights.bin", headers={"Host": host}, head=head)
+            assert f"<http://{host}/hf/" in got["link"], got["link"]
+        hf.settle()
+
+
 @pytest.mark.parametrize("path", [p for p in FILES if p != "config.json"])
 def test_whole_and_in_ranges(hf, hub, wire, path):
     data = FILES[path]

@@ -282,6 +282,7 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
     }
     f = plan_gather(k->facts, SLICE(HF_MAKE_JSON), &w, k->at.route == HF_OTHER, k->p);
     if (k->reader.n == 0 && f != NULL && is_no(f) && k->token.p != NULL) {
+        k->reader = k->caller; /* what comes now is not everybody's */
         as_caller(k, &w);
         f = plan_gather(k->facts, SLICE(HF_MAKE_JSON), &w, k->at.route == HF_OTHER, k->p);
     }

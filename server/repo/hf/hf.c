@@ -191,6 +191,7 @@ static void plan_file(struct hf_ask *k)
         return;
     }
     k->p->known = k->p->own_fields = true;
+    k->p->for_all = k->reader.n == 0 && !k->closed;
     k->p->until_unix_s = k->until_unix_s;
     k->p->content_type = type_of(k->at.path);
     if (k->closed) {
@@ -242,6 +243,14 @@ static struct slice next_value(struct slice *rest, const char *name, struct aren
     return SLICE_NONE;
 }
 
+/* What everybody sees is worded once, until what it is made of is another. */
+static void keep_json(struct hf_ask *k, struct slice key, uint64_t until_unix_s)
+{
+    k->p->keep = k->p->for_all = k->reader.n == 0;
+    k->p->want.key = key;
+    k->p->until_unix_s = k->stale ? 1 : until_unix_s;
+}
+
 static void plan_tree(struct hf_ask *k)
 {
     struct slice query = k->req->query;
@@ -260,6 +269,7 @@ static void plan_tree(struct hf_ask *k)
         say_error(k, 507, SLICE_NONE, SLICE("this listing is too large"));
     } else {
         say_json(k, arena_copy(k->a, buf_slice(&out)));
+        keep_json(k, SLICE(""), k->until_unix_s);
     }
     buf_free(&out);
 }
@@ -336,6 +346,9 @@ static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
     } else {
         say_json(k, f->bytes);
         say_next(k, f->next, path);
+        if (k->at.route != HF_OTHER && k->at.route != HF_WHOAMI) {
+            keep_json(k, f->need.want.key, f->until_unix_s);
+        }
     }
 }
 
@@ -352,6 +365,7 @@ static void plan_info(struct hf_ask *k, struct slice path)
         plan_json(k, path, false);
     } else if (access_commit(k) && info_read(k->info->bytes, &info)) {
         say_json(k, info.json);
+        keep_json(k, k->info->need.want.key, k->until_unix_s);
     }
 }
 
@@ -500,6 +514,7 @@ static int hf_gather(const struct repo *r, const struct gather_part *part, struc
 
 const struct repo_ops repo_hf = {
     .name = "hf",
+    .by_host = true,
     .open = hf_open,
     .close = hf_close,
     .plan = hf_plan,

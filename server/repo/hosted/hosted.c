@@ -491,6 +491,7 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
 
 const struct repo_ops repo_hosted = {
     .name = "hosted",
+    .by_host = true,
     .open = hosted_open,
     .plan = hosted_plan,
     .put_answer = hub_put_answer,

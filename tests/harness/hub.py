@@ -14,6 +14,7 @@ import email.utils
 import hashlib
 import hmac
 import json
+import math
 import re
 import threading
 import time
@@ -125,6 +126,8 @@ class Hub:
         self.script = []       # (pattern of targets, times, what): lies and trouble to order
         self.cdn_script = []
         self.remaining = 500
+        self.budget = None     # (requests, seconds): so many in each such window, the others are told 429
+        self.spent, self.window_end, self.refused = 0, 0.0, 0
         self.lock = threading.Lock()
         self.secret = b"signing key"
         self.port = self.cdn_port = 0
@@ -195,6 +198,20 @@ class Hub:
                     item[1] -= 1
                     return item[2]
         return None
+
+    def spend(self):
+        """The RateLimit fields of this answer, and whether it is a 429."""
+        policy = {"RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
+        if self.budget is None:
+            return {"RateLimit": f'"api";r={self.remaining};t=200', **policy}, False
+        with self.lock:
+            now = time.monotonic()
+            if now >= self.window_end:
+                self.spent, self.window_end = 0, now + self.budget[1]
+            self.spent += 1
+            left = self.budget[0] - self.spent
+            self.refused += left < 0
+            return {"RateLimit": f'"api";r={max(0, left)};t={math.ceil(self.window_end - now)}', **policy}, left < 0
 
     def api_calls(self):
         return [c for c in self.calls if c[1].startswith("/api/") and not c[1].startswith("/api/resolve-cache/")]
@@ -318,6 +335,10 @@ class HubHandler(Handler):
         self.token = token
         if self.trouble(hub.ordered(self.path)):
             return
+        self.rate, spent = hub.spend()
+        if spent:
+            self.reply(429, dict(self.rate, **{"Content-Type": "text/plain"}), b"you have reached your limit")
+            return
         parts = urllib.parse.urlsplit(self.path)
         self.path_, self.query = parts.path, dict(urllib.parse.parse_qsl(parts.query))
         for pattern, method in self.routes:
@@ -332,9 +353,7 @@ class HubHandler(Handler):
     def json(self, value, more=None, status=200):
         data = json.dumps(value).encode()
         tag = 'W/"%s"' % hashlib.sha1(data).hexdigest()[:20]
-        fields = {"Content-Type": "application/json; charset=utf-8", "ETag": tag,
-                  "RateLimit": f'"api";r={self.hub.remaining};t=200',
-                  "RateLimit-Policy": '"fixed window";"api";q=500;w=300', **(more or {})}
+        fields = {"Content-Type": "application/json; charset=utf-8", "ETag": tag, **self.rate, **(more or {})}
         if status == 200 and self.headers.get("If-None-Match") == tag:
             self.send_response_only(304)
             self.send_header("ETag", tag)
@@ -419,6 +438,15 @@ class HubHandler(Handler):
             more["Link"] = f'<{self.hub.url}{self.path_}?{urllib.parse.urlencode(q)}>; rel="next"'
         self.json(all_[at:at + self.hub.page], more)
 
+    def paths_info(self, kind, name, rev):
+        r = self.find(kind, name)
+        sha = r and self.revision(r, rev)
+        if sha:
+            is_json = (self.headers.get("Content-Type") or "").startswith("application/json")
+            asked = json.loads(self.body)["paths"] if is_json else urllib.parse.parse_qs(self.body.decode())["paths"]
+            about = {p: d for p, d in r.commits[sha].items() if p in asked or p.startswith(tuple(a + "/" for a in asked))}
+            self.json([e for e in self.entries(r, about, "", True) if e["path"] in asked])
+
     def refs(self, kind, name):
         r = self.find(kind, name)
         if r:
@@ -464,7 +492,7 @@ class HubHandler(Handler):
             self.no(404, "EntryNotFound", "Entry not found", commit)
             return
         tag = r.etag(path, sha)
-        more = dict(commit, **{"Access-Control-Expose-Headers": "X-Repo-Commit", "X-Powered-By": "huggingface-moon",
+        more = dict(commit, **self.rate, **{"Access-Control-Expose-Headers": "X-Repo-Commit", "X-Powered-By": "huggingface-moon",
                                "Content-Disposition": 'inline; filename="x";'})
         if r.is_lfs(path, data):
             at = f"/repos/aa/{sha256_of(data)}"
@@ -487,9 +515,9 @@ class HubHandler(Handler):
 
     KIND, NAME, REV = r"/api/(?P<kind>models|datasets|spaces|kernels)", r"(?P<name>[\w.-]+(?:/[\w.-]+)?)", r"(?P<rev>[^/]+)"
     routes = [
-        (rf"{KIND}/{NAME}/revision/{REV}", info), (rf"{KIND}/{NAME}/tree/{REV}(?:/(?P<path>.+))?", lambda s, **k: s.tree(
+        (rf"{KIND}/{NAME}/revision/{REV}", info), (rf"{KIND}/{NAME}/tree/{REV}(?:/(?P<path>.*))?", lambda s, **k: s.tree(
             **{n: v for n, v in k.items() if v is not None})),
-        (rf"{KIND}/{NAME}/refs", refs), (rf"{KIND}/{NAME}/commits/{REV}", commits),
+        (rf"{KIND}/{NAME}/paths-info/{REV}", paths_info), (rf"{KIND}/{NAME}/refs", refs), (rf"{KIND}/{NAME}/commits/{REV}", commits),
         (rf"{KIND}/{NAME}/xet-read-token/{REV}", xet_token), (r"/api/whoami-v2", whoami), (KIND, listing),
         (rf"/api/resolve-cache/(?P<kind>\w+)/{NAME}/(?P<rev>[0-9a-f]{{40}})/(?P<path>.+)", cached_file),
         (rf"{KIND}/{NAME}", info),

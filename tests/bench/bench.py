@@ -5,7 +5,7 @@ As root it works in a network namespace of its own whose loopback uses cubic. Ra
 request and per GB are the stable figures, and the ratios are theirs: nginx's CPU over ours, so more than 1 is better.
 
   BENCH_QUICK=1      few short runs a row, a smaller large file, fewer idle connections
-  BENCH_ONLY=agent   one section, or several with commas: idle, hits, cold, agent, sync, million
+  BENCH_ONLY=agent   one section, or several with commas: idle, hits, cold, hub, agent, sync, million
   --build DIR        programs under test        --docs FILE    write the tables there too
 """
 import argparse
@@ -24,6 +24,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import agent  # noqa: E402
+import hub  # noqa: E402
 import peers  # noqa: E402
 import sync  # noqa: E402
 from harness.mirrord import certificate  # noqa: E402
@@ -35,9 +36,9 @@ LARGE = ("256m", 256 << 20) if QUICK else ("1g", 1 << 30)
 SIZES = [("1k", 1 << 10), ("64k", 64 << 10), ("1m", 1 << 20), LARGE]
 HERD = ("256m", 256 << 20)
 IDLE = 1000 if QUICK else 10000
-SECTIONS = {"idle": "Idle connections", "hits": "Hits", "cold": "Cold", "agent": "trainagent", "sync": "Sync",
-            "million": "Sync of a million entries"}
-TOOLS = {"agent": ["curl", "taskset"], "sync": ["rsync"], "million": ["rsync"]}
+SECTIONS = {"idle": "Idle connections", "hits": "Hits", "cold": "Cold", "hub": "Hugging Face Hub",
+            "agent": "trainagent", "sync": "Sync", "million": "Sync of a million entries"}
+TOOLS = {"hub": ["nginx", "h2load", "taskset", "curl"], "agent": ["curl", "taskset"], "sync": ["rsync"], "million": ["rsync"]}
 WEB_TOOLS = ["nginx", "h2o", "wrk", "h2load", "taskset", "curl"]
 NAMES = {"h1": "HTTP/1.1", "h2": "HTTP/2, TLS", "h2c": "HTTP/2, clear"}
 
@@ -91,6 +92,8 @@ def measure(folder, build, only):
     """The text of each section."""
     folder.chmod(0o755)
     parts = beside_peers(folder, build, [name for name in only if name not in TOOLS])
+    if "hub" in only:
+        parts["hub"] = hub.table(folder, build, certificate(folder), RUNS, QUICK)
     if "agent" in only:
         parts["agent"] = agent.table(folder, build, certificate(folder, agent.MIRROR), RUNS, QUICK)
     if "sync" in only:

@@ -18,7 +18,7 @@ NGINX = """
 worker_processes 1; daemon off; pid {run}/{name}.pid; error_log {run}/{name}.err crit; {user} worker_rlimit_nofile 40000;
 events {{ worker_connections 16384; use epoll; }}
 http {{ sendfile on; tcp_nopush {nopush}; tcp_nodelay on; sendfile_max_chunk 2m;
-  open_file_cache max=1000 inactive=60s; open_file_cache_valid 60s; open_file_cache_min_uses 1;
+  open_file_cache max=4000 inactive=60s; open_file_cache_valid 60s; open_file_cache_min_uses 1;
   keepalive_requests 100000000; keepalive_timeout 600s; http2_max_concurrent_streams 256;
   client_body_temp_path {run}/t1; proxy_temp_path {run}/t2; fastcgi_temp_path {run}/t3; uwsgi_temp_path {run}/t4;
   scgi_temp_path {run}/t5; ssl_certificate {cert}; ssl_certificate_key {key}; ssl_protocols TLSv1.3 TLSv1.2;
@@ -99,13 +99,11 @@ class Server:
 
 
 class MirrordServer(Server):
-    """Our own: one loop thread, a generic repo in front of the origin."""
+    """Our own: one loop thread, and the repo that it is measured with."""
 
-    def __init__(self, folder, cert, build, origin_port):  # pylint: disable=super-init-not-called
-        self.name, self.prefix = "mirrord", "/o"
-        self.m = Mirrord(f'threads = 1\nlog_level = "warn"\nstorage {{ quota = "20g" reserve = "16m" }}\n'
-                         f'repo "o" {{ protocol = "generic" origin = "http://127.0.0.1:{origin_port}/"\n'
-                         f'    rule "." {{ class = immutable }} }}',
+    def __init__(self, folder, cert, build, repo, prefix):  # pylint: disable=super-init-not-called
+        self.name, self.prefix = "mirrord", prefix
+        self.m = Mirrord(f'threads = 1\nlog_level = "warn"\nstorage {{ quota = "20g" reserve = "16m" }}\n{repo}',
                          cert=cert, folder=folder, build=build)
         self.m.access_log = "none"
         self.m.command = ["taskset", "-c", SERVER_CORE]
@@ -141,7 +139,8 @@ class Yard:
         h2o = self.h2o({"h1": 18280, "h2": 18643})
         home = pathlib.Path(folder, "mirrord")
         home.mkdir()
-        ours = MirrordServer(home, cert, build, self.origin.ports["h1"])
+        ours = MirrordServer(home, cert, build, f'repo "o" {{ protocol = "generic" origin = "http://127.0.0.1:'
+                             f'{self.origin.ports["h1"]}/"\n    rule "." {{ class = immutable }} }}', "/o")
         self.servers.append(ours)
         self.measured = [ours, static, cache, h2o]
         self.caches = [ours, cache]

@@ -26,7 +26,7 @@ static int feed(struct file_list *l, struct slice all, size_t step, bool *done)
     return rc;
 }
 
-static void look(const struct file_list *l)
+static void look(struct file_list *l)
 {
     char path[LIST_PATH_MAX + 1];
     char last[LIST_PATH_MAX + 1];
@@ -43,13 +43,13 @@ static void look(const struct file_list *l)
             struct slice target = list_target(l, en);
             CHECK(target.n > 0 && target.n <= LIST_PATH_MAX && slice_find(target, '\0') < 0);
         }
-        if (list_type(en) == LIST_BLANK) {
-            continue;
+        if (list_type(en) != LIST_BLANK) {
+            CHECK(before.p == NULL || !slice_eq(before, s) ||
+                  list_type(en) == LIST_FOLDER); /* a file and a folder of one name lie apart */
+            memcpy(last, path, s.n);
+            before = slice_of(last, s.n);
         }
-        CHECK(before.p == NULL || !slice_eq(before, s) ||
-              list_type(en) == LIST_FOLDER); /* a file and a folder of one name lie apart */
-        memcpy(last, path, s.n);
-        before = slice_of(last, s.n);
+        list_forget(l, i);
     }
 }
 

@@ -11,6 +11,7 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/traffic.h"
+#include "server/hub/prefetch.h"
 #include "server/modules.h"
 #include "server/moved.h"
 #include "server/serve.h"
@@ -276,6 +277,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     if (rc != 0) {
         goto out;
     }
+    d->prefetches = prefetches_open(d);
     rc = control_open(d, c->control_socket, &d->control, e);
 out:
     if (rc != 0) {
@@ -296,6 +298,7 @@ void daemon_close(struct daemon **dp)
     }
     *dp = NULL;
     control_close(&d->control);
+    prefetches_close(&d->prefetches);
     modules_close(d);
     sync_close(&d->sync);
     http_server_close(&d->http);

@@ -48,6 +48,7 @@ struct daemon {
     struct repo_set *set;
     struct repo_set *first;  /* as started: its conf has what only a restart changes */
     struct sync *sync;       /* repos that are mirrored whole */
+    struct prefetches *prefetches; /* fetched ahead of demand: server/hub/prefetch.h */
     _Atomic bool collecting; /* one gc_run() at a time */
     struct traffic *traffic; /* counters by repo, kind and class: server/admin/metrics.c */
 };

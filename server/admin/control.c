@@ -142,6 +142,13 @@ int talk_row_end(struct talk *t)
     return t->gone ? 1 : 0;
 }
 
+int talk_row_flush(struct talk *t)
+{
+    (void)talk_row_end(t);
+    send_all(t);
+    return t->gone ? 1 : 0;
+}
+
 int talk_progress(struct talk *t, uint64_t done, uint64_t total)
 {
     jo_open(t->out, NULL, '{');

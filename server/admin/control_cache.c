@@ -179,12 +179,12 @@ int verb_cache_unpin(struct talk *t, struct err *e)
     return rc != 0 ? rc : pin_clear(t->d->store, scope, e);
 }
 
-static int on_pin(void *arg, struct slice scope, struct slice owner)
+static int on_pin(void *arg, const struct pin_info *p)
 {
     struct buf *row = talk_row(arg);
 
-    jo_str(row, "scope", scope);
-    jo_str(row, "owner", owner);
+    jo_str(row, "scope", p->scope);
+    jo_str(row, "owner", p->owner);
     return talk_row_end(arg);
 }
 

@@ -107,9 +107,7 @@ static int on_file(void *arg, const struct stock_file *f)
     return talk_row_end(w->t);
 }
 
-/* The request's repository. Release *rs in any case. */
-static int need_name(const struct talk *t, struct repo_set **rs, struct stock_name *out,
-                     struct err *e)
+int talk_need_id(const struct talk *t, struct repo_set **rs, struct stock_name *out, struct err *e)
 {
     struct slice repo = talk_text(t, "repo"), id;
     int rc = talk_need(t, "id", &id, e);
@@ -127,7 +125,7 @@ int verb_hf_show(struct talk *t, struct err *e)
     struct stock_view v = {t->d, NULL, true};
     struct telling w = {t, NULL};
     struct repo_set *rs;
-    int rc = need_name(t, &rs, &n, e);
+    int rc = talk_need_id(t, &rs, &n, e);
 
     if (rc == 0) {
         v.r = w.r = n.repo;

@@ -36,9 +36,15 @@ MUST_USE int talk_need(const struct talk *t, const char *key, struct slice *out,
 MUST_USE int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out,
                             struct err *e);
 
+/* The request's "id", of its "repo" when that is said: a repository of a Hub or our own. Release *rs in any case. */
+struct stock_name;
+MUST_USE int talk_need_id(const struct talk *t, struct repo_set **rs, struct stock_name *out,
+                          struct err *e);
+
 /* jo_*() calls between these two write one row's members. talk_row_end() is nonzero when the client has left. */
 struct buf *talk_row(struct talk *t);
 int talk_row_end(struct talk *t);
+int talk_row_flush(struct talk *t); /* the same, and sends it at once */
 int talk_progress(struct talk *t, uint64_t done, uint64_t total); /* the same */
 
 /* Bytes too many for a line travel as descriptors (SCM_RIGHTS), one with a request, one with an answer. */
@@ -86,6 +92,11 @@ void talk_keep(struct talk *t, void *kept, void (*drop)(struct daemon *d, void *
     VERB("sync.approve", verb_sync_approve)                                                        \
     VERB("hf.ls", verb_hf_ls)                                                                      \
     VERB("hf.show", verb_hf_show)                                                                  \
+    VERB("hf.prefetch", verb_hf_prefetch)                                                          \
+    VERB("hf.prefetches", verb_hf_prefetches)                                                      \
+    VERB("hf.stop", verb_hf_stop)                                                                  \
+    VERB("hf.pin", verb_hf_pin)                                                                    \
+    VERB("hf.unpin", verb_hf_unpin)                                                                \
     VERB("hf.export", verb_hf_export)                                                              \
     VERB("hf.export.file", verb_hf_export_file)                                                    \
     VERB("hf.import", verb_hf_import)                                                              \

@@ -22,10 +22,14 @@ struct ctl { /* one run */
     const char *const *arg;
     size_t args;
     /* options of verbs; those that one does not list are refused */
-    bool all, dry_run, deep, repair, force, once, wait, off, fetch, open, no_pin;
-    const char *name, *expires, *limit, *interval, *run, *to, *into, *since, *digest;
+    bool all, dry_run, deep, repair, force, once, wait, off, fetch, open, no_pin, pin, stop;
+    const char *name, *expires, *limit, *interval, *run, *to, *into, *since, *digest, *token_file;
     const char *scope[32];
     size_t scopes;
+    struct words { /* of options that may be given several times */
+        const char *at[64];
+        size_t count;
+    } include, exclude;
 };
 
 struct verb {

@@ -1,6 +1,10 @@
 #include <inttypes.h>
+#include <stdio.h>
 
+#include "common/base/buf.h"
+#include "common/codec/progress.h"
 #include "common/codec/units.h"
+#include "common/os/clock.h"
 #include "server/ctl/ctl.h"
 
 /* "12/30", "?" where the listing is not known. */
@@ -104,4 +108,216 @@ int ctl_hf_show(struct ctl *c, struct err *e)
         return list(c, req, "PATH,>SIZE,HERE,DIGEST", file_row, NULL, e);
     }
     return list(c, req, "REVISION,COMMIT,>ASKED,>FILES,>HERE,>OF,MARKS", revision_row, NULL, e);
+}
+
+/* --- ahead of demand ---------------------------------------------------------------------------------------------- */
+
+static void prefetch_row(struct table *t, const json_t *row)
+{
+    const char *type = get_str(row, "type");
+    bool model = strcmp(type, "models") == 0;
+
+    table_addf(t, "%s/%s%s%s@%s", get_str(row, "repo"), model ? "" : type, model ? "" : "/",
+               get_str(row, "id"), get_str(row, "revision"));
+    table_text(t, row, "state");
+    add_share(t, row, "files_done", "files");
+    table_bytes(t, row, "bytes_done");
+    table_bytes(t, row, "bytes");
+    table_ago(t, get_u64(row, "began_unix_s"));
+    table_ago(t, get_u64(row, "ended_unix_s"));
+    table_text(t, row, "why");
+}
+
+/* A pipe or a file of any kind; what stands around the token is cut off by the daemon. */
+static int add_token(const struct ctl *c, json_t *req, struct err *e)
+{
+    struct buf text = BUF_INIT(4096);
+    json_t *token = NULL;
+    int rc;
+
+    if (c->token_file == NULL) {
+        return 0;
+    }
+    rc = buf_read_file(&text, c->token_file, e);
+    if (rc == 0) {
+        struct slice s = slice_trim(buf_slice(&text));
+        while (s.n != 0 && (s.p[s.n - 1] == '\n' || s.p[s.n - 1] == '\r')) {
+            s.n--;
+        }
+        token = s.n != 0 ? json_stringn(s.p, s.n) : NULL;
+        rc = token == NULL ? err_set(e, E_INVALID,
+                                     "%s holds no token, it is empty or no text, "
+                                     "write one of the Hub's into it",
+                                     c->token_file)
+                           : json_object_set_new(req, "token", token);
+    }
+    if (text.p != NULL) {
+        explicit_bzero(text.p, text.n);
+    }
+    buf_free(&text);
+    return rc;
+}
+
+static json_t *words(const struct words *w)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < w->count; i++) {
+        json_array_append_new(list, json_string(w->at[i]));
+    }
+    return list;
+}
+
+struct watch { /* a prefetch that is waited for */
+    const struct ctl *ctl;
+    struct progress *bar;
+    char said[320];
+};
+
+/* A bar on a terminal; elsewhere a line for each state, on stderr. */
+static void on_prefetch(void *arg, const json_t *r)
+{
+    struct watch *w = arg;
+    const char *state = get_str(r, "state"), *why = get_str(r, "why");
+    char label[96], said[320];
+
+    snprintf(said, sizeof said, "%s%s%s", state, why[0] != '\0' ? ", " : "", why);
+    if (w->bar == NULL || why[0] != '\0') {
+        if (strcmp(said, w->said) != 0) {
+            progress_wipe(w->bar);
+            fprintf(stderr, "%s: %s\n", get_str(r, "id"), said);
+        }
+    }
+    snprintf(w->said, sizeof w->said, "%s", said);
+    snprintf(label, sizeof label, "%s: %" PRIu64 "/%" PRIu64 " files", get_str(r, "id"),
+             get_u64(r, "files_done"), get_u64(r, "files"));
+    progress_name(w->bar, label);
+    progress_draw(w->bar, get_u64(r, "bytes_done"),
+                  get_u64(r, "files") != 0 ? get_u64(r, "bytes") : UINT64_MAX, clock_now_ms());
+}
+
+static void tell_prefetch(const struct ctl *c, const json_t *ok)
+{
+    uint64_t bytes = get_u64(ok, "bytes_done"), here = get_u64(ok, "here_bytes");
+    char came[UNITS_TEXT], was[UNITS_TEXT], all[UNITS_TEXT];
+
+    size_format(bytes - (here < bytes ? here : bytes), came);
+    size_format(here, was);
+    size_format(get_u64(ok, "bytes"), all);
+    if (strcmp(get_str(ok, "state"), "done") == 0) {
+        say(c, "%s at %.12s is here: %" PRIu64 " files, %s; %s came, %s was here%s\n",
+            get_str(ok, "id"), get_str(ok, "commit"), get_u64(ok, "files"), all, came, was,
+            get_bool(ok, "pin") ? "; pinned" : "");
+        return;
+    }
+    say(c, "%s %s: %s%s%s\n", get_str(ok, "id"),
+        get_bool(ok, "joined") ? "is being fetched already" : "is being fetched",
+        get_str(ok, "state"), get_str(ok, "why")[0] != '\0' ? ", " : "", get_str(ok, "why"));
+    say(c,
+        "the daemon goes on by itself: `mirrorctl hf prefetch` shows it, `mirrorctl hf prefetch "
+        "%s --stop` ends it\n",
+        c->arg[0]);
+}
+
+static int stop_prefetch(struct ctl *c, struct err *e)
+{
+    json_t *req = request("hf.stop"), *ok = NULL;
+    int rc;
+
+    json_object_set_new(req, "id", json_string(c->arg[0]));
+    rc = act(c, req, &ok, e);
+    if (rc == 0) {
+        say(c, "%s: stopped; what has come stays\n", c->arg[0]);
+    }
+    json_decref(ok);
+    return rc;
+}
+
+static int begin_prefetch(struct ctl *c, struct err *e)
+{
+    bool watched = c->wait && !c->json && !c->quiet;
+    json_t *req = request("hf.prefetch"), *ok = NULL;
+    struct watch w = {.ctl = c};
+    int rc;
+
+    json_object_set_new(req, "id", json_string(c->arg[0]));
+    json_object_set_new(req, "include", words(&c->include));
+    json_object_set_new(req, "exclude", words(&c->exclude));
+    json_object_set_new(req, "pin", json_boolean(c->pin));
+    json_object_set_new(req, "wait", json_boolean(c->wait));
+    rc = add_token(c, req, e);
+    if (rc != 0) {
+        json_decref(req);
+        return rc;
+    }
+    if (watched) {
+        w.bar = progress_open(c->arg[0]);
+    }
+    if (w.bar != NULL) {
+        fprintf(stderr,
+                "Ctrl-C ends the watching alone; `mirrorctl hf prefetch %s --stop` ends "
+                "the work\n",
+                c->arg[0]);
+    }
+    rc = ask(c, req, watched ? on_prefetch : NULL, NULL, &w, &ok, e);
+    progress_close(&w.bar);
+    if (rc == 0 && c->json) {
+        print_json(ok);
+    } else if (rc == 0) {
+        tell_prefetch(c, ok);
+    }
+    json_decref(ok);
+    return rc;
+}
+
+int ctl_hf_prefetch(struct ctl *c, struct err *e)
+{
+    if (c->args == 0 && !c->stop) {
+        return list(c, request("hf.prefetches"),
+                    "REVISION,STATE,>FILES,>DONE,>OF,>BEGAN,>ENDED,WHY", prefetch_row, NULL, e);
+    }
+    if (c->args == 0) {
+        return err_set(e, E_USAGE,
+                       "--stop needs to know what to stop, give an ID, see `mirrorctl "
+                       "hf prefetch`");
+    }
+    return c->stop ? stop_prefetch(c, e) : begin_prefetch(c, e);
+}
+
+/* --- pins --------------------------------------------------------------------------------------------------------- */
+
+int ctl_hf_pin(struct ctl *c, struct err *e)
+{
+    json_t *req = request("hf.pin"), *ok = NULL;
+    int rc;
+
+    json_object_set_new(req, "id", json_string(c->arg[0]));
+    rc = add_token(c, req, e);
+    if (rc != 0) {
+        json_decref(req);
+        return rc;
+    }
+    rc = act(c, req, &ok, e);
+    if (rc == 0) {
+        say(c,
+            "pinned %s at %.12s: its %" PRIu64
+            " files stay when they are here; `mirrorctl hf prefetch` brings them\n",
+            get_str(ok, "id"), get_str(ok, "commit"), get_u64(ok, "files"));
+    }
+    json_decref(ok);
+    return rc;
+}
+
+int ctl_hf_unpin(struct ctl *c, struct err *e)
+{
+    json_t *req = request("hf.unpin"), *ok = NULL;
+    int rc;
+
+    json_object_set_new(req, "id", json_string(c->arg[0]));
+    rc = act(c, req, &ok, e);
+    if (rc == 0) {
+        say(c, "unpinned %s\n", c->arg[0]);
+    }
+    json_decref(ok);
+    return rc;
 }

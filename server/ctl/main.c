@@ -18,7 +18,7 @@ static const struct verb verbs[] = {
 /* Options of verbs: each is a field of struct ctl. */
 static const struct own {
     const char *name;
-    enum { FLAG, TEXT, SCOPES } kind;
+    enum { FLAG, TEXT, SCOPES, WORDS } kind;
     size_t offset;
     const char *help;
 } own[] = {
@@ -40,6 +40,13 @@ static const struct own {
     {"--wait", FLAG, offsetof(struct ctl, wait), "until it has ended; the exit code tells how"},
     {"--off", FLAG, offsetof(struct ctl, off), "the other way round"},
     {"--run", TEXT, offsetof(struct ctl, run), "this one; without it the latest"},
+    {"--include", WORDS, offsetof(struct ctl, include),
+     "files whose paths fit this pattern; '*' also crosses '/'; may be given several times"},
+    {"--exclude", WORDS, offsetof(struct ctl, exclude), "but none that fit this one"},
+    {"--pin", FLAG, offsetof(struct ctl, pin), "and keep them, whatever the pressure"},
+    {"--stop", FLAG, offsetof(struct ctl, stop), "end what is under way; what has come stays"},
+    {"--token-file", TEXT, offsetof(struct ctl, token_file),
+     "holds a token of the Hub's, for what is gated or private; it is not kept"},
     {"--once", FLAG, offsetof(struct ctl, once), "one look, then end"},
     {"--to", TEXT, offsetof(struct ctl, to),
      "a folder, FILE.tar, or - for a tar on standard output"},
@@ -186,6 +193,7 @@ enum {
 static int take_own(struct ctl *c, const struct own *o, const char *value, struct err *e)
 {
     void *field = (char *)c + o->offset;
+    struct words *words = field;
 
     switch (o->kind) {
     case FLAG:
@@ -200,6 +208,13 @@ static int take_own(struct ctl *c, const struct own *o, const char *value, struc
                            ARRAY_LEN(c->scope));
         }
         c->scope[c->scopes++] = value;
+        break;
+    case WORDS:
+        if (words->count == ARRAY_LEN(words->at)) {
+            return err_set(e, E_USAGE, "%s is given more than %zu times, write fewer patterns",
+                           o->name, ARRAY_LEN(words->at));
+        }
+        words->at[words->count++] = value;
         break;
     }
     return 0;

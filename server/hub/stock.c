@@ -161,6 +161,13 @@ int stock_files(const struct stock_view *v, struct slice type, struct slice id, 
                             e);
 }
 
+int stock_id(const struct stock_view *v, struct slice type, struct slice id, struct arena *a,
+             struct slice *out, struct err *e)
+{
+    *out = id;
+    return ops_of(v) == &stock_pulled ? stock_pulled_id(v, type, id, a, out, e) : 0;
+}
+
 bool stock_shown(struct slice type, struct slice id, struct slice prefix)
 {
     struct buf name = BUF_INIT(1024);

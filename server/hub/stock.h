@@ -80,6 +80,9 @@ MUST_USE int stock_each(const struct stock_view *v, struct slice prefix,
 MUST_USE int stock_revisions(const struct stock_view *v, struct slice type, struct slice id,
                              int (*each)(void *arg, const struct stock_revision *x), void *arg,
                              struct err *e);
+/* The name that the Hub knows a repository by, which was asked for by any of its names; in a. */
+MUST_USE int stock_id(const struct stock_view *v, struct slice type, struct slice id,
+                      struct arena *a, struct slice *out, struct err *e);
 /* rev.p == NULL: main; a commit may be short. each: file by file, by path; may be NULL. about->name and commit are in a. */
 MUST_USE int stock_files(const struct stock_view *v, struct slice type, struct slice id,
                          struct slice rev, struct arena *a, struct stock_revision *about,

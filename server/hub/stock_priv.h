@@ -14,6 +14,8 @@ struct stock_ops {
                  struct arena *a, struct stock_revision *about,
                  int (*each)(void *arg, const struct stock_file *f), void *arg, struct err *e);
 };
+MUST_USE int stock_pulled_id(const struct stock_view *v, struct slice type, struct slice id,
+                             struct arena *a, struct slice *out, struct err *e);
 extern const struct stock_ops stock_pulled, stock_synced, stock_hosted;
 
 /* Does the repository's name, as people write it, begin so? */

@@ -2,8 +2,10 @@
 #include <stdlib.h>
 
 #include "server/hub/home.h"
+#include "server/hub/pinning.h"
 #include "server/hub/stock_priv.h"
 #include "server/repo/hf/path.h"
+#include "server/store/pin.h"
 
 enum { SHORT_COMMIT = 7, COMMIT_HEX = 40 };
 
@@ -60,8 +62,38 @@ static struct slice branch_of(const struct home_doc *d)
     return d->rev.p == NULL ? SLICE("main") : hf_is_commit(d->rev) ? SLICE("") : d->rev;
 }
 
-static struct revisions revisions_of(struct arena *a, const struct home *x)
+/* By `cache pin`, all that it has. */
+static bool all_pinned(const struct homes *h, const struct home *x)
 {
+    struct slice key, repo = slice_str(h->view->r->name);
+    struct arena a = {0};
+    struct pins pins;
+    struct err unused;
+    bool yes = false;
+
+    if (pins_load(h->view->d->store, &pins, &unused) >= 0) {
+        key = arena_fmt(&a, SLICE_FMT "/blobs/0", SLICE_ARG(x->name));
+        yes = pins_cover(&pins, repo, key);
+    }
+    pins_free(&pins);
+    arena_fini(&a);
+    return yes;
+}
+
+static void mark(const struct homes *h, const struct home *x, struct revisions *all)
+{
+    bool pinned = all_pinned(h, x);
+
+    for (size_t i = 0; i < all->count; i++) {
+        struct stock_revision *r = &all->at[i];
+        r->pinned = pinned || pinning_has(h->view->d->store, slice_str(h->view->r->name), x->type,
+                                          x->id, r->commit);
+    }
+}
+
+static struct revisions revisions_of(struct homes *h, const struct home *x)
+{
+    struct arena *a = &h->arena;
     struct revisions all = {0};
     size_t room = 0;
 
@@ -82,6 +114,7 @@ static struct revisions revisions_of(struct arena *a, const struct home *x)
     if (all.count > 1) {
         qsort(all.at, all.count, sizeof all.at[0], by_name);
     }
+    mark(h, x, &all);
     return all;
 }
 
@@ -150,7 +183,7 @@ static void sum_only(struct homes *h, const struct home *x, struct stock_revisio
 
 static void describe(struct homes *h, const struct home *x, struct stock_repo *out)
 {
-    struct revisions all = revisions_of(&h->arena, x);
+    struct revisions all = revisions_of(h, x);
 
     *out = (struct stock_repo){.kind = STOCK_PULLED,
                                .type = x->type,
@@ -163,6 +196,10 @@ static void describe(struct homes *h, const struct home *x, struct stock_repo *o
         sum_only(h, x, &all.at[0]);
         out->commit = all.at[0].commit;
         out->sum = all.at[0].sum;
+    }
+    for (size_t i = 0; i < all.count; i++) {
+        out->pinned = out->pinned || all.at[i].pinned;
+        out->held = out->held || all.at[i].held;
     }
 }
 
@@ -203,7 +240,7 @@ static int each_revision(const struct stock_view *v, struct slice type, struct s
     int rc = homes_ask(&h, type, id, &x, e);
 
     if (rc == 0) {
-        struct revisions all = revisions_of(&h.arena, x);
+        struct revisions all = revisions_of(&h, x);
         for (size_t i = 0; rc == 0 && i < all.count; i++) {
             sum_only(&h, x, &all.at[i]);
             rc = each(arg, &all.at[i]);
@@ -240,7 +277,7 @@ static int each_file(const struct stock_view *v, struct slice type, struct slice
     if (rc != 0) {
         goto out;
     }
-    all = revisions_of(&h.arena, home);
+    all = revisions_of(&h, home);
     x = choose(&all, rev);
     if (x == NULL) {
         rc = err_set(e, E_NOTFOUND,
@@ -261,6 +298,20 @@ static int each_file(const struct stock_view *v, struct slice type, struct slice
                 SLICE_ARG(home->id), about->commit.p);
     }
 out:
+    homes_free(&h);
+    return rc;
+}
+
+int stock_pulled_id(const struct stock_view *v, struct slice type, struct slice id, struct arena *a,
+                    struct slice *out, struct err *e)
+{
+    struct homes h = HOMES_OF(v);
+    struct home *x = NULL;
+    int rc = homes_ask(&h, type, id, &x, e);
+
+    if (rc == 0) {
+        *out = arena_copy(a, x->id);
+    }
     homes_free(&h);
     return rc;
 }

@@ -32,11 +32,17 @@ MUST_USE int evict_run(struct store *s, uint64_t need_bytes, const struct evict_
 /* True when the high mark is passed (or the disk's reserve is touched). */
 bool evict_needed(struct store *s);
 
-/* Pins: scope is "repo" or "repo/key-prefix". */
+/* Pins: scope is "repo" or "repo/key-prefix". With keys (of object rows, without NUL) the scope is only its name: those and no
+ * others stay, also such as come later. */
 MUST_USE int pin_set(struct store *s, struct slice scope, struct slice owner, struct err *e);
+MUST_USE int pin_set_keys(struct store *s, struct slice scope, struct slice owner,
+                          const struct slice *keys, size_t count, struct err *e);
 MUST_USE int pin_clear(struct store *s, struct slice scope, struct err *e);
-MUST_USE int pin_list(struct store *s,
-                      int (*each)(void *arg, struct slice scope, struct slice owner), void *arg,
+struct pin_info {
+    struct slice scope, owner;
+    struct slice keys; /* each with a NUL behind it; n == 0: all below the scope */
+};
+MUST_USE int pin_list(struct store *s, int (*each)(void *arg, const struct pin_info *p), void *arg,
                       struct err *e);
 
 struct gc_report {

@@ -4,11 +4,13 @@
 
 #include "common/base/arena.h"
 #include "server/store/keep.h"
+#include "server/store/set64.h"
 
 struct pins {
     struct arena arena;
     struct slice *scope;
     size_t count;
+    struct set64 keys; /* hashes: one too many keeps something for longer */
 };
 
 MUST_USE int pins_load(struct store *s, struct pins *out, struct err *e);

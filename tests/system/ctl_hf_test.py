@@ -1,11 +1,15 @@
 """mirrorctl hf: what is here of a Hub's repositories, and of our own; on the fixture Hub."""
 import json
 import re
+import signal
+import subprocess
+import time
 import urllib.request
 
 import pytest
 
-from harness.hub import Big, Hub, sha256_of
+from harness.hub import Big, Hub, read, sha256_of
+from harness.mirrord import BUILD, SLOW
 
 FILES = {"README.md": b"# demo\n", "config.json": b"{}", "model.safetensors": Big(3 << 20), "sub/weights.bin": Big(70000, 2)}
 TOTAL = sum(d.size if isinstance(d, Big) else len(d) for d in FILES.values())
@@ -139,3 +143,202 @@ def test_whoever_was_let_in_is_told_to_administrators_alone(hf, hub):
     hf.settle()
     assert ls(hf)["org/secret"]["files_here"] == 1
     assert [f["state"] for f in hf.ctl_json("hf", "show", "org/secret@main")] == ["whole"]
+
+
+# --- ahead of demand ---
+
+def states(m, *args):
+    return {f["path"]: f["state"] for f in m.ctl_json("hf", "show", *args)}
+
+
+def job(m, i=-1):
+    return m.ctl_json("hf", "prefetch")[i]
+
+
+def until(m, state, i=-1, limit_s=60):
+    end = time.monotonic() + limit_s * SLOW
+    while job(m, i)["state"] != state:
+        assert time.monotonic() < end, job(m, i)
+        time.sleep(0.02)
+    return job(m, i)
+
+
+def test_prefetch(hf, hub, demo):
+    fetch(hf, "model.safetensors")
+    hf.settle()
+    done = json.loads(hf.ctl("--json", "hf", "prefetch", "org/demo", "--wait").stdout)
+    assert (done["state"], done["commit"], done["files"], done["files_done"]) == ("done", demo.sha, 4, 4)
+    assert (done["bytes"], done["bytes_done"], done["here_bytes"]) == (TOTAL, TOTAL, 3 << 20)
+    assert set(states(hf, "org/demo@main").values()) == {"whole"}
+    assert hub.cdn_bytes[sha256_of(FILES["model.safetensors"])] == 3 << 20, "what was here did not come again"
+    hub.down()
+    for path, data in FILES.items():
+        assert fetch(hf, path).body == read(data)
+    hub.up()
+    said = hf.ctl("hf", "prefetch", "hf/org/demo", "--wait")
+    assert "4 files" in said.stdout and "0 B came" in said.stdout
+    assert [(j["state"], j["files_done"]) for j in hf.ctl_json("hf", "prefetch")] == [("done", 4)] * 2
+    assert "hf/org/demo@main\tdone\t4/4\t" in hf.ctl("hf", "prefetch").stdout
+
+
+def test_prefetch_chooses(hf, hub, demo):
+    r = hub.repo("org/set", kind="datasets", files={"data/a.parquet": Big(5000), "data/b.parquet": Big(6000, 2), "x/y.txt": b"y"})
+    hf.ctl("hf", "prefetch", "datasets/org/set", "--include", "data/", "--exclude", "*/b.*", "--wait")
+    assert states(hf, "datasets/org/set@main") == {"data/a.parquet": "whole", "data/b.parquet": "absent", "x/y.txt": "absent"}
+    hf.ctl("hf", "prefetch", f"datasets/org/set@{r.sha}", "--wait")
+    assert set(states(hf, "datasets/org/set@main").values()) == {"whole"}
+    none = hf.ctl("hf", "prefetch", "org/demo", "--include", "*.gguf", "--wait", check=False)
+    assert none.returncode == 66 and "none of its 4 files fits" in none.stderr
+
+
+def test_prefetch_says_what_is_wrong(mirrord, hub, demo, tmp_path):
+    hub.users["hf_in"] = "in"
+    hub.repo("org/gated", gated=True, readers={"hf_in"}, files={"config.json": b"{}", "w.bin": Big(9000)})
+    hub.repo("org/huge", files={"w.bin": Big(40 << 30, digest="5" * 64)})
+    hf = mirrord(hub.config() + MODELS + 'storage { quota = "1g" reserve = "16m" }')
+    for args, code, says in ((("org/none",), 77, "private, or not there at all"), (("org/demo@v7",), 66, "Invalid rev id"),
+                             (("org/gated",), 77, "--token-file"), (("models/me/m",), 64, "our own"),
+                             (("org/huge",), 73, "raise storage"), (("a b",), 65, "names no repository")):
+        for wait in ((), ("--wait",)):
+            done = hf.ctl("hf", "prefetch", *args, *wait, check=False)
+            assert done.returncode == code and says in done.stderr, (args, done)
+    token = tmp_path / "token"
+    token.write_text("hf_in\n")
+    hf.ctl("hf", "prefetch", "org/gated", "--token-file", token, "--wait")
+    assert set(states(hf, "org/gated@main").values()) == {"whole"}
+    rows = b"".join(p.read_bytes() for p in (hf.state / "meta").iterdir() if p.is_file())
+    assert b"hf_in" not in rows and b"hf_in" not in hf.log().encode(), "a token was written down"
+    assert hf.get("/hf/org/gated/resolve/main/config.json").status == 401, "it opens nothing to others"
+    token.write_text("hf_out")
+    hub.users["hf_out"] = "out"
+    out = hf.ctl("hf", "prefetch", "org/gated", "--token-file", token, check=False)
+    assert out.returncode == 77 and "has no right" in out.stderr
+    token.write_text("")
+    assert hf.ctl("hf", "prefetch", "org/gated", "--token-file", token, check=False).returncode == 65
+
+
+def test_two_prefetches_and_a_client(hf, hub, demo):
+    """One id asked for twice is one job; clients and another revision with the same files join its fills."""
+    big = Big(32 << 20, 7)
+    r = hub.repo("org/big", files={"big.bin": big, "a.txt": b"a"})
+    hub.order(".", ("slow", 20 << 20), times=100, cdn=True)
+    first = json.loads(hf.ctl("--json", "hf", "prefetch", "org/big").stdout)
+    second = json.loads(hf.ctl("--json", "hf", "prefetch", "org/big").stdout)
+    assert first["prefetch"] == second["prefetch"] and second["joined"] and not first["joined"]
+    other = json.loads(hf.ctl("--json", "hf", "prefetch", f"org/big@{r.sha}").stdout)
+    assert other["prefetch"] != first["prefetch"]
+    assert fetch(hf, "big.bin", repo="org/big").body == read(big)
+    assert until(hf, "done", 0)["files_done"] == until(hf, "done", 1)["files_done"] == 2
+    assert hub.cdn_bytes == {sha256_of(big): big.size}
+
+
+def test_prefetch_while_the_hub_dies(hf, hub, demo):
+    """It waits, says why, and goes on when the Hub is back."""
+    files = {f"{i}.bin": Big(2 << 20, i + 10) for i in range(16)}
+    hub.repo("org/big", files=files)
+    hub.order(".", ("slow", 4 << 20), times=100, cdn=True)
+    begun = hf.ctl("hf", "prefetch", "org/big")
+    assert "--stop" in begun.stdout
+    end = time.monotonic() + 60 * SLOW
+    while not job(hf)["bytes_done"]:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    hub.down()
+    hub.order(".", 503, times=1 << 30)  # on connections that are open still
+    while not job(hf)["why"]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    waits = job(hf)
+    assert waits["state"] in ("waiting", "asking") and waits["next_unix_s"] > 0 and waits["files"] == 16
+    hub.cdn_script.clear()
+    hub.script.clear()
+    hub.up()
+    assert hf.ctl("hf", "prefetch", "org/big", "--wait").returncode == 0  # asked again, it tries at once
+    assert until(hf, "done")["files_done"] == 16
+    assert set(states(hf, "org/big@main").values()) == {"whole"}
+
+
+def test_stop_leave_and_wait(hf, hub, demo):
+    big = Big(64 << 20, 8)
+    hub.repo("org/big", files={"big.bin": big})
+    hub.order(".", ("slow", 4 << 20), times=100, cdn=True)
+    watcher = subprocess.Popen([BUILD / "mirrorctl", "--socket", hf.socket, "hf", "prefetch", "org/big", "--wait"],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    until_bytes = time.monotonic() + 60 * SLOW
+    while not hf.ctl_json("hf", "prefetch") or not job(hf)["bytes_done"]:
+        assert time.monotonic() < until_bytes
+        time.sleep(0.01)
+    watcher.send_signal(signal.SIGINT)
+    assert watcher.wait(60 * SLOW) != 0
+    watcher.stdout.close()
+    assert job(hf)["state"] == "fetching", "it goes on without its watcher"
+    assert hf.ctl_json("hf", "prefetch", "org/big", "--stop")["stopped"] == 1
+    assert until(hf, "stopped")["why"]
+    file, = hf.ctl_json("hf", "show", "org/big@main")
+    assert file["state"] == "partial"
+    assert hf.ctl("hf", "prefetch", "org/big", "--stop", check=False).returncode == 66
+    assert hf.ctl("hf", "prefetch", "--stop", check=False).returncode == 64
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_prefetch_over_a_restart(hf, hub, demo, how):
+    """SIGKILL in the middle: the next life goes on by itself, and what came does not come again."""
+    small = {f"{i}.bin": Big(1 << 20, i + 30) for i in range(4)}
+    big = Big(300 << 20, 9)
+    hub.repo("org/big", files={**small, "z.bin": big})
+    hub.order("", ("slow", 40 << 20), times=100, cdn=True)
+    hf.ctl("hf", "prefetch", "org/big")
+    end = time.monotonic() + 120 * SLOW
+    while job(hf)["bytes_done"] < 150 << 20:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    getattr(hf, how)()
+    hub.cdn_script.clear()
+    hf.start()
+    done = until(hf, "done", limit_s=120)
+    assert done["files_done"] == 5 and set(states(hf, "org/big@main").values()) == {"whole"}
+    assert hub.cdn_bytes[sha256_of(big)] < 450 << 20, "it began anew"
+    assert hf.ctl("verify").returncode == 0
+
+
+# --- pins ---
+
+def test_pins_stay(mirrord, hub, demo):
+    """Under pressure: a pinned revision's files stay, also those that came after the pin, and bytes that it shares with others."""
+    m = mirrord(hub.config() + 'storage { quota = "64m" reserve = "1m" }')
+    hub.repo("org/twin", files={"same.safetensors": FILES["model.safetensors"]})
+    m.ctl("hf", "pin", "org/demo")
+    assert m.ctl_json("cache", "pins") == [{"scope": f"hf/models/org/demo@{demo.sha}", "owner": "mirrorctl hf pin main"}]
+    fetch(m, "same.safetensors", repo="org/twin")
+    m.ctl("hf", "prefetch", "org/demo", "--wait")
+    assert ls(m)["org/demo"]["pinned"] and not ls(m)["org/twin"]["pinned"]
+    for i in range(12):
+        hub.repo(f"org/n{i}", files={"w.bin": Big(8 << 20, 50 + i)})
+        fetch(m, "w.bin", repo=f"org/n{i}")
+    m.settle()
+    left = ls(m)
+    assert left["org/demo"]["files_here"] == 4 and sum(r["files_here"] or 0 for r in left.values()) < 12
+    hub.down()
+    for path, data in FILES.items():
+        assert fetch(m, path).body == read(data)
+    hub.up()
+    assert m.ctl("verify").returncode == 0 and m.ctl_json("cache", "gc")["blobs"] == 0
+    m.ctl("hf", "unpin", "org/demo@main")
+    assert m.ctl_json("cache", "pins") == [] and not ls(m)["org/demo"]["pinned"]
+    assert m.ctl("hf", "unpin", "org/demo", check=False).returncode == 66
+
+
+def test_pins_are_of_a_commit(hf, hub, demo):
+    old = demo.sha
+    hf.ctl("hf", "pin", "org/demo")
+    new = demo.commit({"config.json": b"[3]"}, ref="v2")
+    hf.ctl("hf", "prefetch", "org/demo@v2", "--pin", "--include", "*.json", "--wait")
+    pinned = {r["revision"]: r["pinned"] for r in hf.ctl_json("hf", "show", "org/demo")}
+    assert pinned == {"main": True, "v2": True}
+    hf.ctl("hf", "unpin", f"org/demo@{old[:8]}")
+    assert [p["scope"] for p in hf.ctl_json("cache", "pins")] == [f"hf/models/org/demo@{new}"]
+    hf.ctl("cache", "unpin", f"hf/models/org/demo@{new}")
+    assert hf.ctl_json("cache", "pins") == []
+    hf.ctl("cache", "pin", "hf/models/org/demo/")
+    assert all(r["pinned"] for r in hf.ctl_json("hf", "show", "org/demo"))
+    assert hf.ctl("hf", "pin", "models/me/m", check=False).returncode == 64

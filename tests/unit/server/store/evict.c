@@ -105,6 +105,8 @@ static void test_what_stays(void **state)
     struct digest young = put_sample(f->s, 6, 5 * MB, "hf", "young");
     struct digest open = old_object(f, 7, 5 * MB, "hf", "sealing", 9);
     struct digest other = old_object(f, 8, 5 * MB, "pin", "ab", 9);
+    struct digest named = old_object(f, 9, 5 * MB, "hf", "m/blobs/1", 9);
+    const struct slice keys[] = {SLICE("m/blobs/2"), SLICE("m/blobs/1")};
     struct slice bytes = sample_bytes(7, 5 * MB);
     struct batch *sealing = batch_new();
     uint64_t freed;
@@ -116,19 +118,23 @@ static void test_what_stays(void **state)
     assert_int_equal(pin_set(f->s, SLICE("pin/a/"), SLICE("me"), NULL), 0);
     assert_int_equal(pin_set(f->s, SLICE("whole"), SLICE("me"), NULL), 0);
     assert_int_equal(pin_set(f->s, SLICE("h"), SLICE("not a repo here"), NULL), 0);
-    set_quota(f, 46 * MB);
+    assert_int_equal(pin_set_keys(f->s, SLICE("hf/m@1"), SLICE("me"), keys, 2, NULL), 0);
+    set_quota(f, 51 * MB);
     assert_int_equal(blob_put_bytes(f->s, bytes, sealing, NULL, NULL), 0);
-    assert_int_equal(evict_run(f->s, 46 * MB, NULL, &freed, &e), E_NOSPACE);
+    assert_int_equal(evict_run(f->s, 51 * MB, NULL, &freed, &e), E_NOSPACE);
     assert_int_equal(freed, 10 * MB);
     assert_false(blob_is_there(f->s, &other) || blob_is_there(f->s, &young));
     assert_true(blob_is_there(f->s, &tree) && blob_is_there(f->s, &upload) &&
                 blob_is_there(f->s, &pinned) && blob_is_there(f->s, &repo) &&
-                blob_is_there(f->s, &held) && blob_is_there(f->s, &open));
+                blob_is_there(f->s, &held) && blob_is_there(f->s, &open) &&
+                blob_is_there(f->s, &named));
     batch_free(&sealing);
+    assert_int_equal(pin_clear(f->s, SLICE("hf/m@1"), NULL), 0);
     assert_int_equal(pin_clear(f->s, SLICE("pin/a/"), NULL), 0);
     assert_int_equal(pin_clear(f->s, SLICE("pin/a/"), NULL), E_NOTFOUND);
-    assert_int_equal(evict_run(f->s, 46 * MB, NULL, &freed, &e), E_NOSPACE);
-    assert_false(blob_is_there(f->s, &pinned) || blob_is_there(f->s, &open));
+    assert_int_equal(evict_run(f->s, 51 * MB, NULL, &freed, &e), E_NOSPACE);
+    assert_false(blob_is_there(f->s, &named) || blob_is_there(f->s, &pinned) ||
+                 blob_is_there(f->s, &open));
     assert_true(blob_is_there(f->s, &tree) && blob_is_there(f->s, &repo));
     free((char *)(uintptr_t)bytes.p);
 }

@@ -1,0 +1,57 @@
+/* errand.h - what a repo's adapter makes of a request that nobody has made: its plan, with the facts that the plan needs fetched
+ * through the cache, as serve/ would have done it for a client. Single flight, the origin's budget and its rate hold as ever.
+ *
+ * Facts are kept from one question to the next: a listing that was read for one file is there for all others. So an errand is
+ * about one repository, and does not live long.
+ *
+ * owns     plans live in the arena that is given, facts in the errand's; the repo set is the caller's, who holds it for as long
+ * threads  one, which blocks; never a loop
+ * errors   E_CANCELLED: *stop became true meanwhile
+ */
+#ifndef SERVER_HUB_ERRAND_H
+#define SERVER_HUB_ERRAND_H
+
+#include "server/daemon.h"
+#include "server/hub/porter.h"
+#include "server/repo/hf/manifest.h"
+#include "server/repo/repo.h"
+
+struct errand {
+    struct daemon *d;
+    const struct repo *r;
+    struct porters *porters;
+    struct loop *loop;
+    const _Atomic bool *stop;
+    struct arena arena;
+    struct facts facts;
+    struct buf made[FACTS_MAX]; /* of facts */
+    struct http_field authorization;
+    size_t nfields;
+};
+
+/* authorization: the caller's "Bearer ...", p == NULL: nobody's. */
+void errand_init(struct errand *x, struct daemon *d, const struct repo *r, struct porters *ps,
+                 struct slice authorization, const _Atomic bool *stop);
+void errand_fini(struct errand *x);
+
+/* path: raw, below the repo. The plan is PLAN_WANT, PLAN_BLOB or PLAN_REPLY. */
+MUST_USE int errand_plan(struct errand *x, struct slice path, struct arena *a, struct plan *out,
+                         struct err *e);
+/* One of a reply's fields; p == NULL: it has none. */
+struct slice errand_field(const struct plan *p, const char *name);
+
+/* --- of a Hub that is pulled through --- */
+struct errand_commit { /* slices of the errand's */
+    struct slice commit;
+    struct slice id; /* canonical */
+    struct manifest files;
+};
+/* Which commit a revision is, and what it has. The sentence says what to do: which token, say. */
+MUST_USE int errand_list(struct errand *x, struct slice type, struct slice id, struct slice rev,
+                         struct errand_commit *out, struct err *e);
+/* What a client that asks for the file makes the cache do. */
+MUST_USE int errand_want(struct errand *x, struct slice prefix, struct slice id,
+                         struct slice commit, struct slice path, struct arena *a, struct want *out,
+                         struct err *e);
+
+#endif

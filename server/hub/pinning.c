@@ -1,0 +1,168 @@
+#include "server/hub/pinning.h"
+
+#include <stdlib.h>
+
+#include "common/codec/url.h"
+#include "server/cache/object.h"
+#include "server/hub/home.h"
+#include "server/store/pin.h"
+
+enum { KEY_MAX = 16384, DOCS_MAX = 2004 };
+#define OWNER "mirrorctl hf pin "
+
+static struct slice scope_of(struct arena *a, struct slice repo, struct slice type, struct slice id,
+                             struct slice commit)
+{
+    return arena_fmt(a, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT "@" SLICE_FMT, SLICE_ARG(repo),
+                     SLICE_ARG(type), SLICE_ARG(id), SLICE_ARG(commit));
+}
+
+struct keys {
+    struct arena *a;
+    struct slice *at;
+    size_t count, room;
+};
+
+static void add(struct keys *k, struct slice key)
+{
+    if (k->count == k->room) {
+        k->room = k->room != 0 ? 2 * k->room : 256;
+        k->at = realloc(k->at, k->room * sizeof k->at[0]);
+        CHECK(k->at != NULL);
+    }
+    k->at[k->count++] = key;
+}
+
+static bool is_here(struct store *s, const char *repo, struct slice key)
+{
+    struct buf row_key = BUF_INIT(KEY_MAX), row = BUF_INIT(OBJECT_ROW_MAX);
+    struct err unused;
+    bool here;
+
+    object_key(&row_key, slice_str(repo), key, SLICE(""));
+    here = row_key.rc == 0 && store_get(s, TABLE_OBJECT, buf_slice(&row_key), &row, &unused) == 0;
+    buf_free(&row_key);
+    buf_free(&row);
+    return here;
+}
+
+/* The listing in its pages, and what the Hub says of the revision. */
+static void add_docs(struct keys *k, const struct errand *x, struct slice type, struct slice id,
+                     struct slice rev, struct slice commit)
+{
+    struct slice base =
+        arena_fmt(k->a, "api/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(type), SLICE_ARG(id));
+    struct slice key =
+        arena_fmt(k->a, SLICE_FMT "/tree/" SLICE_FMT, SLICE_ARG(base), SLICE_ARG(commit));
+    struct buf escaped = BUF_INIT(KEY_MAX);
+
+    url_encode(rev, &escaped);
+    add(k, arena_fmt(k->a, SLICE_FMT "/revision/" SLICE_FMT, SLICE_ARG(base),
+                     SLICE_ARG(buf_slice(&escaped))));
+    buf_free(&escaped);
+    if (!slice_eqs(rev, "main")) { /* whose it is is asked there */
+        add(k, arena_fmt(k->a, SLICE_FMT "/revision/main", SLICE_ARG(base)));
+    }
+    add(k, key);
+    for (unsigned i = 1; i < DOCS_MAX; i++) {
+        struct slice page = arena_fmt(k->a, SLICE_FMT "+%u", SLICE_ARG(key), i);
+        if (!is_here(x->d->store, x->r->name, page)) {
+            return;
+        }
+        add(k, page);
+    }
+}
+
+int pinning_set(struct errand *x, struct slice type, struct slice id, struct slice rev,
+                const struct errand_commit *c, bool (*chosen)(const void *arg, struct slice path),
+                const void *arg, uint64_t *files, struct err *e)
+{
+    struct arena a = {0};
+    struct keys k = {.a = &a};
+    struct slice scope = scope_of(&a, slice_str(x->r->name), type, c->id, c->commit);
+    struct slice owner = arena_fmt(&a, OWNER SLICE_FMT, SLICE_ARG(rev));
+    int rc;
+
+    add_docs(&k, x, type, id, rev, c->commit);
+    *files = 0;
+    for (size_t i = 0; i < c->files.count; i++) {
+        char room[DIGEST_HEX + 1];
+        struct manifest_entry f;
+        manifest_at(&c->files, i, &f);
+        if (f.folder || (chosen != NULL && !chosen(arg, f.path))) {
+            continue;
+        }
+        ++*files;
+        add(&k, arena_fmt(&a, SLICE_FMT "/" SLICE_FMT "/blobs/" SLICE_FMT, SLICE_ARG(type),
+                          SLICE_ARG(c->id), SLICE_ARG(home_etag(&f, room))));
+    }
+    rc = pin_set_keys(x->d->store, scope, owner, k.at, k.count, e);
+    free(k.at);
+    arena_fini(&a);
+    return rc;
+}
+
+/* --- away with them ----------------------------------------------------------------------------------------------- */
+
+struct finding {
+    struct arena a;
+    struct slice before; /* "repo/type/id@" */
+    struct slice rev;
+    struct keys found;
+};
+
+static int on_pin(void *arg, const struct pin_info *p)
+{
+    struct finding *x = arg;
+    struct slice commit, name;
+
+    if (p->keys.n == 0 || p->scope.n < x->before.n ||
+        !slice_ieq(slice_first(p->scope, x->before.n), x->before)) {
+        return 0;
+    }
+    commit = slice_from(p->scope, x->before.n);
+    name = slice_starts(p->owner, SLICE(OWNER)) ? slice_from(p->owner, strlen(OWNER)) : SLICE("");
+    if (x->rev.p == NULL || slice_eq(name, x->rev) ||
+        (x->rev.n >= 7 && slice_starts(commit, x->rev))) {
+        add(&x->found, arena_copy(&x->a, p->scope));
+    }
+    return 0;
+}
+
+int pinning_clear(struct store *s, struct slice repo, struct slice type, struct slice id,
+                  struct slice rev, uint64_t *count, struct err *e)
+{
+    struct finding x = {.rev = rev};
+    int rc;
+
+    x.found.a = &x.a;
+    x.before = scope_of(&x.a, repo, type, id, SLICE(""));
+    rc = pin_list(s, on_pin, &x, e);
+    *count = 0;
+    for (size_t i = 0; rc == 0 && i < x.found.count; i++) {
+        rc = pin_clear(s, x.found.at[i], e);
+        *count += rc == 0;
+    }
+    if (rc == 0 && *count == 0) {
+        rc = err_set(e, E_NOTFOUND,
+                     "no revision of " SLICE_FMT
+                     " that is meant is pinned, see `mirrorctl cache pins`",
+                     SLICE_ARG(id));
+    }
+    free(x.found.at);
+    arena_fini(&x.a);
+    return rc;
+}
+
+bool pinning_has(struct store *s, struct slice repo, struct slice type, struct slice id,
+                 struct slice commit)
+{
+    struct buf row = BUF_INIT(32 << 20);
+    struct arena a = {0};
+    struct err unused;
+    bool has = store_get(s, TABLE_PIN, scope_of(&a, repo, type, id, commit), &row, &unused) == 0;
+
+    buf_free(&row);
+    arena_fini(&a);
+    return has;
+}

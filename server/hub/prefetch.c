@@ -1,0 +1,430 @@
+#include "server/hub/prefetch.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "server/hub/prefetch_priv.h"
+
+enum {
+    WORKERS = 3,
+    KEPT = 50, /* jobs that are over */
+    RETRY_LEAST_MS = 2000,
+    RETRY_MOST_MS = 300000,
+    PATIENCE_S = 86400, /* without any progress */
+    CORRUPT_TRIES = 3,
+    IDLE_MS = 60000,
+};
+
+static bool is_over(const struct prefetch *p)
+{
+    return prefetch_is_over(&p->view);
+}
+
+/* --- workers ------------------------------------------------------------------------------------------------------ */
+
+/* Under the lock: what may be worked at now, or when there is something. */
+static struct prefetch *next_due(struct prefetches *all, uint64_t now_ms, uint64_t *wait_ms)
+{
+    *wait_ms = IDLE_MS;
+    LIST_EACH (&all->jobs, it) {
+        struct prefetch *p = LIST_ITEM(it, struct prefetch, node);
+        if (is_over(p) || p->running) {
+            continue;
+        }
+        if (p->next_ms <= now_ms) {
+            return p;
+        }
+        *wait_ms = min_u64(*wait_ms, p->next_ms - now_ms);
+    }
+    return NULL;
+}
+
+/* Trouble that passes by itself: the Hub's, the network's. */
+static bool passes(const struct prefetch *p, int rc)
+{
+    switch (rc) {
+    case E_NETWORK:
+    case E_TIMEOUT:
+    case E_BUSY:
+    case E_AGAIN:
+    case E_CHANGED:
+    case E_PROTOCOL:
+    case E_IO:
+    case E_CANCELLED:
+        return clock_unix_s() - p->moved_unix_s < PATIENCE_S;
+    case E_CORRUPT:
+        return p->view.tries < CORRUPT_TRIES;
+    default:
+        return false;
+    }
+}
+
+static uint64_t pause_ms(uint64_t tries)
+{
+    return tries > 8 ? (uint64_t)RETRY_MOST_MS
+                     : min_u64((uint64_t)RETRY_LEAST_MS << tries, RETRY_MOST_MS);
+}
+
+/* Under the lock. */
+static void end_as(struct prefetch *p, enum prefetch_state state, int rc, const struct err *why)
+{
+    p->view.state = state;
+    p->view.code = rc;
+    p->view.why[0] = '\0';
+    if (rc != 0) {
+        snprintf(p->view.why, sizeof p->view.why, "%s", why->text);
+    }
+    p->view.next_unix_s = 0;
+    p->view.ended_unix_s = clock_unix_s();
+}
+
+/* Under the lock. Whatever is not over goes on: after a pause, or at the next start. */
+static void judge(struct prefetch *p, int rc, const struct err *why)
+{
+    if (rc == 0) {
+        end_as(p, PREFETCH_DONE, 0, NULL);
+    } else if (p->told_to_stop) {
+        end_as(p, PREFETCH_STOPPED, E_CANCELLED, &(struct err){.text = "it was stopped"});
+    } else if (p->all->closing) {
+        p->view.state = PREFETCH_WAITING;
+    } else if (passes(p, rc)) {
+        uint64_t rest_ms;
+        p->view.state = PREFETCH_WAITING;
+        p->view.code = rc;
+        snprintf(p->view.why, sizeof p->view.why, "%s", why->text);
+        p->view.tries = p->moved && rc != E_CORRUPT ? 1 : p->view.tries + 1;
+        rest_ms = pause_ms(p->view.tries - 1);
+        p->next_ms = clock_now_ms() + rest_ms;
+        p->view.next_unix_s = clock_unix_s() + rest_ms / 1000;
+    } else {
+        end_as(p, PREFETCH_FAILED, rc, why);
+    }
+}
+
+static void say_ended(const struct prefetch_view *v)
+{
+    log_info("prefetch.ended",
+             "repo=%s id=%s/%s rev=%s state=%s files=%" PRIu64 "/%" PRIu64 " bytes=%" PRIu64
+             " why=\"%s\"",
+             v->repo, v->type, v->name, v->rev, prefetch_state_name(v->state), v->files_done,
+             v->files, v->bytes_done, v->why);
+}
+
+static void work_at(struct prefetch *p)
+{
+    struct prefetches *all = p->all;
+    struct prefetch_view v;
+    struct err why = {0};
+    int rc = prefetch_run(p, &why);
+
+    lock_take(&all->lock);
+    judge(p, rc, &why);
+    v = p->view;
+    lock_drop(&all->lock);
+    if (prefetch_is_over(&v)) {
+        say_ended(&v);
+    } else if (v.code != 0) {
+        log_warn("prefetch.waits", "repo=%s id=%s/%s why=\"%s\"", v.repo, v.type, v.name, v.why);
+    }
+    if (prefetch_save(p, &why) != 0) {
+        log_warn("prefetch.not_noted", "why=\"%s\"", why.text);
+    }
+    lock_take(&all->lock);
+    p->running = false; /* from here on somebody else may have it */
+    lock_drop(&all->lock);
+}
+
+static void *worker(void *arg)
+{
+    struct prefetches *all = arg;
+    uint64_t wait_ms;
+
+    lock_take(&all->lock);
+    while (!all->closing) {
+        struct prefetch *p = next_due(all, clock_now_ms(), &wait_ms);
+        if (p == NULL) {
+            (void)cond_wait_ms(&all->work, &all->lock, wait_ms);
+            continue;
+        }
+        p->running = true;
+        p->moved = false;
+        p->view.code = 0;
+        p->view.why[0] = '\0';
+        p->view.next_unix_s = 0;
+        lock_drop(&all->lock);
+        work_at(p);
+        lock_take(&all->lock);
+    }
+    lock_drop(&all->lock);
+    return NULL;
+}
+
+/* --- open and close ----------------------------------------------------------------------------------------------- */
+
+static void on_loaded(void *arg, struct prefetch *p)
+{
+    struct prefetches *all = arg;
+
+    p->all = all;
+    p->moved_unix_s = clock_unix_s();
+    all->last_id = max_u64(all->last_id, p->view.id);
+    list_push_back(&all->jobs, &p->node);
+    if (is_over(p)) {
+        return;
+    }
+    if (p->had_token) {
+        end_as(p, PREFETCH_FAILED, E_DENIED,
+               &(struct err){.text = "the mirror was restarted and keeps no tokens of others, ask "
+                                     "again with --token-file"});
+        return;
+    }
+    p->view.state = PREFETCH_WAITING;
+    log_info("prefetch.resumed", "repo=%s id=%s/%s", p->view.repo, p->view.type, p->view.name);
+}
+
+struct prefetches *prefetches_open(struct daemon *d)
+{
+    struct prefetches *all = NEW(struct prefetches);
+    struct err why;
+
+    all->daemon = d;
+    lock_init(&all->lock, LOCK_HUB);
+    cond_init(&all->work);
+    list_init(&all->jobs);
+    if (prefetch_load(d->store, on_loaded, all, &why) != 0) {
+        log_error("prefetch.load", "why=\"%s\"", why.text);
+    }
+    all->worker = mem_array(WORKERS, sizeof all->worker[0]);
+    for (size_t i = 0; i < WORKERS; i++) {
+        all->worker[i] = thread_start("prefetch", worker, all);
+    }
+    return all;
+}
+
+void prefetches_close(struct prefetches **pp)
+{
+    struct prefetches *all = *pp;
+    struct list *n;
+
+    *pp = NULL;
+    if (all == NULL) {
+        return;
+    }
+    lock_take(&all->lock);
+    all->closing = true;
+    LIST_EACH (&all->jobs, it) {
+        LIST_ITEM(it, struct prefetch, node)->stop = true;
+    }
+    cond_broadcast(&all->work);
+    lock_drop(&all->lock);
+    for (size_t i = 0; i < WORKERS; i++) {
+        pthread_join(all->worker[i], NULL);
+    }
+    while ((n = list_pop_front(&all->jobs)) != NULL) {
+        struct prefetch *p = LIST_ITEM(n, struct prefetch, node);
+        prefetch_free(&p);
+    }
+    free(all->worker);
+    cond_fini(&all->work);
+    lock_fini(&all->lock);
+    free(all);
+}
+
+/* --- asking for it ------------------------------------------------------------------------------------------------ */
+
+static bool same_patterns(const struct slice *a, size_t n, const struct slice *b, size_t m)
+{
+    for (size_t i = 0; i < n && n == m; i++) {
+        if (!slice_eq(a[i], b[i])) {
+            return false;
+        }
+    }
+    return n == m;
+}
+
+static bool is_same(const struct prefetch_want *a, const struct prefetch_want *b)
+{
+    return slice_eq(a->repo, b->repo) && slice_eq(a->type, b->type) && slice_eq(a->id, b->id) &&
+           slice_eq(a->rev, b->rev) && a->pin == b->pin &&
+           slice_eq(a->authorization, b->authorization) &&
+           same_patterns(a->include, a->includes, b->include, b->includes) &&
+           same_patterns(a->exclude, a->excludes, b->exclude, b->excludes);
+}
+
+/* Under the lock: the one that is under way, told to hurry. */
+static struct prefetch *find_same(struct prefetches *all, const struct prefetch_want *w)
+{
+    LIST_EACH (&all->jobs, it) {
+        struct prefetch *p = LIST_ITEM(it, struct prefetch, node);
+        if (!is_over(p) && !p->told_to_stop && is_same(&p->want, w)) {
+            p->next_ms = 0;
+            return p;
+        }
+    }
+    return NULL;
+}
+
+/* Under the lock: the oldest that is over, taken off the list, when there are too many. */
+static struct prefetch *take_oldest(struct prefetches *all)
+{
+    struct prefetch *oldest = NULL;
+    unsigned over = 0;
+
+    LIST_EACH (&all->jobs, it) {
+        struct prefetch *p = LIST_ITEM(it, struct prefetch, node);
+        if (is_over(p) && !p->running) {
+            oldest = oldest == NULL ? p : oldest;
+            over++;
+        }
+    }
+    if (over <= KEPT) {
+        return NULL;
+    }
+    list_remove(&oldest->node);
+    return oldest;
+}
+
+static void forget_oldest(struct prefetches *all)
+{
+    struct prefetch *p;
+    struct err why;
+
+    lock_take(&all->lock);
+    p = take_oldest(all);
+    lock_drop(&all->lock);
+    if (p != NULL && prefetch_forget(all->daemon->store, p->view.id, &why) != 0) {
+        log_warn("prefetch.forget", "why=\"%s\"", why.text);
+    }
+    prefetch_free(&p);
+}
+
+int prefetch_add(struct prefetches *all, const struct prefetch_want *w, uint64_t *id, bool *joined,
+                 struct err *e)
+{
+    struct prefetch *p, *same;
+    int rc;
+
+    p = NEW(struct prefetch);
+    p->all = all;
+    prefetch_want_copy(p, w);
+    p->view.began_unix_s = p->moved_unix_s = clock_unix_s();
+    p->running = true; /* not before its row is written */
+    lock_take(&all->lock);
+    same = find_same(all, w);
+    *joined = same != NULL;
+    if (same == NULL) {
+        p->view.id = ++all->last_id;
+        list_push_back(&all->jobs, &p->node);
+    }
+    *id = same != NULL ? same->view.id : p->view.id;
+    cond_broadcast(&all->work);
+    lock_drop(&all->lock);
+    if (same != NULL) {
+        prefetch_free(&p);
+        return 0;
+    }
+    rc = prefetch_save(p, e);
+    lock_take(&all->lock);
+    p->running = false;
+    if (rc != 0) {
+        end_as(p, PREFETCH_FAILED, rc, e);
+    }
+    cond_broadcast(&all->work);
+    lock_drop(&all->lock);
+    forget_oldest(all);
+    return rc;
+}
+
+/* Under the lock: true when nobody works at it, and its row is to be written. */
+static bool stop_one(struct prefetch *p)
+{
+    p->told_to_stop = true;
+    p->stop = true;
+    if (p->running) {
+        return false;
+    }
+    end_as(p, PREFETCH_STOPPED, E_CANCELLED, &(struct err){.text = "it was stopped"});
+    return true;
+}
+
+int prefetch_stop(struct prefetches *all, struct slice repo, struct slice type, struct slice name,
+                  struct slice rev, unsigned *count, struct err *e)
+{
+    int rc = 0;
+
+    *count = 0;
+    for (;;) {
+        struct prefetch *found = NULL;
+        bool write = false;
+        lock_take(&all->lock);
+        LIST_EACH (&all->jobs, it) {
+            struct prefetch *p = LIST_ITEM(it, struct prefetch, node);
+            if (found == NULL && !is_over(p) && !p->told_to_stop && slice_eq(p->want.repo, repo) &&
+                slice_eq(p->want.type, type) && slice_eq(p->want.id, name) &&
+                (rev.p == NULL || slice_eq(p->want.rev, rev))) {
+                found = p;
+                write = stop_one(p);
+                p->running = p->running || write; /* ours until it is written */
+            }
+        }
+        lock_drop(&all->lock);
+        if (found == NULL) {
+            break;
+        }
+        ++*count;
+        if (write) {
+            rc = prefetch_save(found, e);
+            lock_take(&all->lock);
+            found->running = false;
+            lock_drop(&all->lock);
+        }
+    }
+    return rc != 0       ? rc
+           : *count == 0 ? err_set(e, E_NOTFOUND,
+                                   "nothing is being fetched ahead of " SLICE_FMT
+                                   ", see `mirrorctl hf prefetch`",
+                                   SLICE_ARG(name))
+                         : 0;
+}
+
+int prefetch_look(struct prefetches *all, uint64_t id, struct prefetch_view *out, struct err *e)
+{
+    int rc = E_NOTFOUND;
+
+    lock_take(&all->lock);
+    LIST_EACH (&all->jobs, it) {
+        struct prefetch *p = LIST_ITEM(it, struct prefetch, node);
+        if (p->view.id == id) {
+            *out = p->view;
+            rc = 0;
+        }
+    }
+    lock_drop(&all->lock);
+    return rc != 0 ? err_set(e, rc, "there is no prefetch %" PRIu64, id) : 0;
+}
+
+int prefetch_each(struct prefetches *all, int (*each)(void *arg, const struct prefetch_view *v),
+                  void *arg)
+{
+    struct prefetch_view *v;
+    size_t count = 0, i = 0;
+    int rc = 0;
+
+    lock_take(&all->lock);
+    LIST_EACH (&all->jobs, it) {
+        count++;
+    }
+    v = mem_array(count + 1, sizeof v[0]);
+    LIST_EACH (&all->jobs, it) {
+        v[i++] = LIST_ITEM(it, struct prefetch, node)->view;
+    }
+    lock_drop(&all->lock);
+    for (i = 0; rc == 0 && i < count; i++) {
+        rc = each(arg, &v[i]);
+    }
+    free(v);
+    return rc;
+}

@@ -1,0 +1,379 @@
+/* prefetch_run.c - one attempt: what the revision has, then file by file, so many at once. */
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/codec/units.h"
+#include "common/os/clock.h"
+#include "server/cache/object.h"
+#include "server/hub/home.h"
+#include "server/hub/pinning.h"
+#include "server/hub/prefetch_priv.h"
+
+enum {
+    HANDS = 4, /* files at once; a large one takes several connections */
+    LOOK_MS = 200,
+    SETTLE_MS = 20,
+    SETTLE_LOOKS = 1500,
+    KEY_MAX = 16384,
+};
+
+/* --- which files -------------------------------------------------------------------------------------------------- */
+
+static bool fits(const struct slice *pattern, size_t count, const char *path)
+{
+    for (size_t i = 0; i < count; i++) {
+        char glob[PREFETCH_PATTERN_BYTES + 2];
+        size_t n = min_u64(pattern[i].n, PREFETCH_PATTERN_BYTES);
+        memcpy(glob, pattern[i].p, n);
+        if (n != 0 && glob[n - 1] == '/') { /* a folder: all below it */
+            glob[n++] = '*';
+        }
+        glob[n] = '\0';
+        if (fnmatch(glob, path, 0) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool prefetch_chooses(const struct prefetch_want *w, struct slice path)
+{
+    struct arena a = {0};
+    const char *text = arena_cstr(&a, path);
+    bool yes = (w->includes == 0 || fits(w->include, w->includes, text)) &&
+               !fits(w->exclude, w->excludes, text);
+
+    arena_fini(&a);
+    return yes;
+}
+
+static bool chosen(const void *arg, struct slice path)
+{
+    return prefetch_chooses(arg, path);
+}
+
+/* --- one attempt -------------------------------------------------------------------------------------------------- */
+
+struct hand { /* one file under way */
+    struct porter *porter;
+    struct arena arena;
+    char *path;
+    uint64_t size_bytes;
+};
+
+struct attempt {
+    struct prefetch *p;
+    struct errand errand;
+    struct errand_commit commit;
+    struct slice prefix; /* of resolve paths */
+    uint32_t *pick;      /* of the manifest's entries */
+    size_t picks, next;
+    struct hand hand[HANDS];
+    unsigned busy;
+    uint64_t files, bytes, here; /* done */
+    uint64_t failed;             /* files that no new try would bring */
+    int rc; /* the first trouble; stops what is not begun, but for failed files */
+    struct err why;
+    struct err failed_why;
+};
+
+static void tell(struct attempt *x, enum prefetch_state state)
+{
+    struct prefetch *p = x->p;
+    uint64_t bytes = x->bytes;
+
+    for (size_t i = 0; i < HANDS; i++) {
+        if (x->hand[i].porter != NULL) {
+            bytes += porter_done_bytes(x->hand[i].porter);
+        }
+    }
+    lock_take(&p->all->lock);
+    if (x->files + bytes > p->best_done) {
+        p->best_done = x->files + bytes;
+        p->moved = true;
+        p->moved_unix_s = clock_unix_s();
+    }
+    p->view.state = state;
+    p->view.files_done = x->files;
+    p->view.files_failed = x->failed;
+    p->view.bytes_done = bytes;
+    p->view.here_bytes = x->here;
+    lock_drop(&p->all->lock);
+}
+
+/* What no repetition mends is this file's trouble alone. */
+static bool is_final(int rc)
+{
+    return rc == E_NOTFOUND || rc == E_DENIED || rc == E_CORRUPT || rc == E_TOOBIG ||
+           rc == E_REFUSED || rc == E_INVALID;
+}
+
+static void file_failed(struct attempt *x, const char *path, int rc, struct err *why)
+{
+    err_prefix(why, "%.80s", path);
+    if (is_final(rc)) {
+        if (x->failed++ == 0) {
+            x->failed_why = *why;
+        }
+    } else if (x->rc == 0) {
+        x->rc = rc;
+        x->why = *why;
+    }
+}
+
+static void start(struct attempt *x, struct hand *h)
+{
+    struct manifest_entry f;
+    struct want w;
+    struct err why = {0};
+    int rc;
+
+    manifest_at(&x->commit.files, x->pick[x->next++], &f);
+    h->size_bytes = f.size_bytes;
+    h->path = arena_cstr(&h->arena, f.path);
+    rc = errand_want(&x->errand, x->prefix, x->p->want.id, x->commit.commit, f.path, &h->arena, &w,
+                     &why);
+    if (rc == 0) {
+        h->porter = porter_start(
+            x->errand.porters, x->errand.d->cache,
+            loops_at(x->errand.d->loops, (unsigned)(x->next % loops_count(x->errand.d->loops))),
+            &w);
+        x->busy++;
+        return;
+    }
+    if (rc == E_DENIED) { /* a right to one is a right to all */
+        x->rc = rc;
+        x->why = why;
+    } else {
+        file_failed(x, h->path, rc, &why);
+    }
+    arena_reset(&h->arena);
+}
+
+static void finish(struct attempt *x, struct hand *h)
+{
+    const struct answer *a = porter_answer(h->porter);
+    struct err why = {0};
+    int rc = porter_rc(h->porter, &why);
+
+    if (rc == 0) {
+        x->files++;
+        x->bytes += h->size_bytes;
+        x->here += a->state == CACHE_HIT ? h->size_bytes : 0;
+    } else {
+        file_failed(x, h->path, rc, &why);
+    }
+    porter_end(&h->porter);
+    arena_reset(&h->arena);
+    x->busy--;
+}
+
+static bool may_start(const struct attempt *x)
+{
+    return x->rc == 0 && x->next < x->picks && !x->p->stop;
+}
+
+static void fetch_all(struct attempt *x)
+{
+    uint64_t seen = 0;
+
+    for (size_t i = 0; may_start(x) || x->busy != 0; i++) {
+        for (size_t k = 0; k < HANDS; k++) {
+            struct hand *h = &x->hand[k];
+            while (h->porter == NULL && may_start(x)) {
+                start(x, h);
+            }
+            if (h->porter != NULL && (porter_over(h->porter) || x->p->stop)) {
+                if (porter_over(h->porter)) {
+                    finish(x, h);
+                } else {
+                    porter_end(&h->porter);
+                    x->busy--;
+                }
+            }
+        }
+        tell(x, PREFETCH_FETCHING);
+        if (x->busy != 0) {
+            porters_wait(x->errand.porters, &seen, LOOK_MS);
+        }
+    }
+    for (size_t k = 0; k < HANDS; k++) {
+        arena_fini(&x->hand[k].arena);
+    }
+}
+
+/* --- before and after --------------------------------------------------------------------------------------------- */
+
+/* How many files it has in all. */
+static size_t choose(struct attempt *x)
+{
+    struct prefetch *p = x->p;
+    uint64_t bytes = 0;
+    size_t files = 0;
+
+    x->pick = mem_array(x->commit.files.count + 1, sizeof x->pick[0]);
+    for (size_t i = 0; i < x->commit.files.count; i++) {
+        struct manifest_entry f;
+        manifest_at(&x->commit.files, i, &f);
+        files += !f.folder;
+        if (!f.folder && prefetch_chooses(&p->want, f.path)) {
+            x->pick[x->picks++] = (uint32_t)i;
+            bytes += f.size_bytes;
+        }
+    }
+    lock_take(&p->all->lock);
+    p->view.files = x->picks;
+    p->view.bytes = bytes;
+    snprintf(p->view.commit, sizeof p->view.commit, SLICE_FMT, SLICE_ARG(x->commit.commit));
+    lock_drop(&p->all->lock);
+    return files;
+}
+
+/* Beyond the high mark its own files would be evicted for each other. */
+static int check_room(struct attempt *x, struct err *e)
+{
+    char wanted[UNITS_TEXT], most[UNITS_TEXT];
+    struct store_space sp;
+
+    store_space(x->errand.d->store, &sp);
+    if (x->p->view.bytes <= sp.high_bytes) {
+        return 0;
+    }
+    size_format(x->p->view.bytes, wanted);
+    size_format(sp.high_bytes, most);
+    return err_set(e, E_NOSPACE,
+                   "it has %s, the mirror may keep %s, raise storage { quota } or choose with "
+                   "--include",
+                   wanted, most);
+}
+
+/* A file that came is sealed and its row committed a moment after its last byte. */
+static bool is_kept(struct attempt *x, const struct manifest_entry *f)
+{
+    static const char *const whose[] = {"", "entitled"};
+    struct buf key = BUF_INIT(KEY_MAX), row_key = BUF_INIT(KEY_MAX), row = BUF_INIT(OBJECT_ROW_MAX);
+    char room[DIGEST_HEX + 1];
+    bool kept = false;
+
+    buf_addf(&key, SLICE_FMT "/" SLICE_FMT "/blobs/" SLICE_FMT, SLICE_ARG(x->p->want.type),
+             SLICE_ARG(x->commit.id), SLICE_ARG(home_etag(f, room)));
+    for (size_t i = 0; i < ARRAY_LEN(whose) && !kept; i++) {
+        struct err unused;
+        buf_clear(&row_key);
+        object_key(&row_key, slice_str(x->errand.r->name), buf_slice(&key), slice_str(whose[i]));
+        kept = store_get(x->errand.d->store, TABLE_OBJECT, buf_slice(&row_key), &row, &unused) == 0;
+    }
+    buf_free(&key);
+    buf_free(&row_key);
+    buf_free(&row);
+    return kept;
+}
+
+static int settle(struct attempt *x, struct err *e)
+{
+    unsigned looks = 0;
+    size_t gone = 0;
+
+    for (size_t i = 0; i < x->picks && !x->p->stop; i++) {
+        struct manifest_entry f;
+        manifest_at(&x->commit.files, x->pick[i], &f);
+        while (!is_kept(x, &f)) {
+            const struct timespec rest = {.tv_nsec = SETTLE_MS * 1000000L};
+            if (x->p->stop || looks++ >= SETTLE_LOOKS) {
+                gone++;
+                break;
+            }
+            nanosleep(&rest, NULL);
+        }
+    }
+    return gone == 0 ? 0
+                     : err_set(e, E_NOSPACE,
+                               "%zu files did not stay, there is too little room for all that is "
+                               "asked for, raise storage { quota } or use --pin",
+                               gone);
+}
+
+static int list(struct attempt *x, struct err *e)
+{
+    struct prefetch *p = x->p;
+    struct slice rev = p->view.commit[0] != '\0' ? slice_str(p->view.commit) : p->want.rev;
+    uint64_t pinned;
+    size_t files;
+    int rc;
+
+    tell(x, PREFETCH_ASKING);
+    rc = errand_list(&x->errand, p->want.type, p->want.id, rev, &x->commit, e);
+    if (rc != 0) {
+        return rc;
+    }
+    files = choose(x);
+    if (x->picks == 0 && files != 0) {
+        return err_set(e, E_NOTFOUND, "none of its %zu files fits --include and --exclude", files);
+    }
+    rc = check_room(x, e);
+    if (rc == 0 && p->want.pin) {
+        rc = pinning_set(&x->errand, p->want.type, p->want.id, p->want.rev, &x->commit, chosen,
+                         &p->want, &pinned, e);
+    }
+    return rc == 0 ? prefetch_save(p, e) : rc; /* its commit is known */
+}
+
+static int verdict(struct attempt *x, struct err *e)
+{
+    if (x->p->stop) {
+        return err_set(e, E_CANCELLED, "it was stopped");
+    }
+    if (x->rc != 0) {
+        *e = x->why;
+        return x->rc;
+    }
+    if (x->failed != 0) {
+        return err_set(e, x->failed_why.code, "%" PRIu64 " of %zu files could not be had, %.160s",
+                       x->failed, x->picks, x->failed_why.text);
+    }
+    return settle(x, e);
+}
+
+static int run_in(struct prefetch *p, const struct repo *r, struct err *e)
+{
+    struct attempt x = {.p = p};
+    struct porters porters;
+    int rc;
+
+    porters_init(&porters);
+    errand_init(&x.errand, p->all->daemon, r, &porters, p->want.authorization, &p->stop);
+    x.prefix = slice_eqs(p->want.type, "models")
+                   ? SLICE("")
+                   : arena_fmt(&x.errand.arena, SLICE_FMT "/", SLICE_ARG(p->want.type));
+    rc = list(&x, e);
+    if (rc == 0) {
+        tell(&x, PREFETCH_FETCHING);
+        fetch_all(&x);
+        rc = verdict(&x, e);
+        tell(&x, PREFETCH_FETCHING);
+    }
+    free(x.pick);
+    errand_fini(&x.errand);
+    porters_fini(&porters);
+    return rc;
+}
+
+int prefetch_run(struct prefetch *p, struct err *e)
+{
+    struct repo_set *rs = repo_set_hold(p->all->daemon);
+    const struct repo *r = repo_set_find(rs, p->want.repo);
+    enum stock_kind k;
+    int rc;
+
+    if (r == NULL || !stock_kind_of(r, &k) || k != STOCK_PULLED) {
+        rc = err_set(e, E_NOTFOUND, "repo " SLICE_FMT " is no longer one that is pulled through",
+                     SLICE_ARG(p->want.repo));
+    } else {
+        rc = run_in(p, r, e);
+    }
+    repo_set_release(&rs);
+    return rc;
+}

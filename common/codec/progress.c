@@ -10,7 +10,7 @@
 enum { DRAW_EVERY_MS = 100, RATE_SPAN_MS = 3000, BAR_MAX = 40, TEXT = 400 };
 
 struct progress {
-    char label[64];
+    char label[200];
     uint64_t drawn_at_ms;
     uint64_t last_done;
     double rate_bytes_per_s; /* smoothed over a few seconds */

@@ -163,6 +163,7 @@ static int on_difference(void *arg, const struct entry *old, const struct entry 
            : new == NULL ? SLICE("removed")
                          : SLICE("changed"));
     jo_str(row, "path", (new != NULL ? new : old)->path);
+    jo_bool(row, "folder", (new != NULL ? new : old)->type == ENTRY_DIR);
     diff_side(row, "old_size", "old_sha256", old);
     diff_side(row, "size", "sha256", new);
     return talk_row_end(d->t);
@@ -202,6 +203,7 @@ int verb_snapshot_rollback(struct talk *t, struct err *e)
     struct tree x = {0};
     struct batch *b = batch_new();
     struct snap sn;
+    bool hold = false;
     int rc = need_version(t, "version", &x, &sn, e);
 
     if (rc == 0) {
@@ -214,6 +216,8 @@ int verb_snapshot_rollback(struct talk *t, struct err *e)
     if (rc == 0) {
         daemon_repo_changed(t->d, x.repo_name);
         snap_members(t->result, &sn);
+        rc = head_held(t->d->store, x.repo_name, x.name, &hold, e);
+        jo_bool(t->result, "hold", hold);
     }
     repo_set_release(&x.set);
     return rc;

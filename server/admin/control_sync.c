@@ -57,6 +57,7 @@ static void view_members(struct buf *out, const struct sync_view *v)
     jo_bool(out, "running", v->running);
     jo_bool(out, "paused", v->paused);
     jo_u64(out, "held_seq", v->held_seq);
+    jo_bool(out, "hold", v->hold);
     jo_u64(out, "next_unix_s", v->paused ? 0 : v->next_unix_s);
     jo_u64(out, "last_ok_unix_s", v->last_ok_unix_s);
     jo_u64(out, "failures", v->failures);

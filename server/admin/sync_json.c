@@ -9,12 +9,16 @@
 
 const char *sync_word(const struct sync_view *v)
 {
+    /* One that was held and waits no more has been approved. */
+    enum run_outcome last = v->last.outcome == RUN_HELD ? RUN_PUBLISHED : v->last.outcome;
+
     return v->running         ? run_stage_name(v->last.stage)
            : v->paused        ? "paused"
            : v->held_seq != 0 ? "held"
+           : v->hold          ? "on hold"
            : v->waiting       ? "waiting"
            : !v->ever         ? "none"
-                              : run_outcome_name(v->last.outcome);
+                              : run_outcome_name(last);
 }
 
 static bool is_public(const struct sample *s, const struct sync_view *v)
@@ -64,11 +68,10 @@ static const char *tunasync_word(const struct sync_view *v)
     if (v->waiting) {
         return "pre-syncing";
     }
-    if (!v->ever) {
-        return "none";
+    if (v->failures != 0) {
+        return "failed";
     }
-    return v->last.outcome == RUN_PUBLISHED || v->last.outcome == RUN_UNCHANGED ? "success"
-                                                                                : "failed";
+    return v->last_ok_unix_s != 0 ? "success" : "none";
 }
 
 static void time_members(struct buf *out, const char *key, uint64_t unix_s)

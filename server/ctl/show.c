@@ -100,6 +100,8 @@ void table_ago(struct table *t, uint64_t unix_s)
         table_addf(t, "%" PRIu64, unix_s);
     } else if (unix_s == 0) {
         table_add(t, "-");
+    } else if (unix_s == now_s) {
+        table_add(t, "now");
     } else {
         span_format((unix_s > now_s ? unix_s - now_s : now_s - unix_s) * 1000, text);
         table_addf(t, unix_s > now_s ? "in %s" : "%s ago", text);

@@ -22,7 +22,7 @@ int ctl_snapshot_ls(struct ctl *c, struct err *e)
     if (c->args > 1) {
         json_object_set_new(req, "name", json_string(c->arg[1]));
     }
-    return list(c, req, "VERSION,NAME,LABEL,>FILES,>SIZE,>CREATED,LIVE,ROOT", snapshot_row, NULL,
+    return list(c, req, "VERSION,NAME,LABEL,>ENTRIES,>SIZE,>CREATED,LIVE,ROOT", snapshot_row, NULL,
                 e);
 }
 
@@ -50,12 +50,22 @@ int ctl_snapshot_show(struct ctl *c, struct err *e)
     return list_members(c, of_tree(c, "snapshot.show", version), e);
 }
 
+/* Of a side that is there, and a file. */
+static void side_size(struct table *t, const json_t *row, const char *key)
+{
+    if (json_is_null(json_object_get(row, key))) {
+        table_add(t, "-");
+    } else {
+        table_size(t, get_u64(row, key));
+    }
+}
+
 static void diff_row(struct table *t, const json_t *row)
 {
     table_text(t, row, "what");
-    table_size(t, get_u64(row, "old_size"));
-    table_size(t, get_u64(row, "size"));
-    table_text(t, row, "path");
+    side_size(t, row, "old_size");
+    side_size(t, row, "size");
+    table_addf(t, "%s%s", get_str(row, "path"), get_bool(row, "folder") ? "/" : "");
 }
 
 int ctl_snapshot_diff(struct ctl *c, struct err *e)
@@ -78,6 +88,12 @@ int ctl_snapshot_rollback(struct ctl *c, struct err *e)
     } else if (rc == 0) {
         say(c, "%s%s%s is v%" PRIu64 " again\n", c->arg[0], c->args > 2 ? "/" : "",
             c->args > 2 ? c->arg[1] : "", get_u64(ok, "seq"));
+        if (c->args == 2 && get_bool(ok, "hold")) {
+            say(c,
+                "what runs bring is held from now on: `mirrorctl sync approve %s` publishes it, "
+                "`mirrorctl snapshot hold %s --off` lets runs publish again\n",
+                c->arg[0], c->arg[0]);
+        }
     }
     json_decref(ok);
     return rc;

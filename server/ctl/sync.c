@@ -17,6 +17,12 @@ static json_t *of_repo(const struct ctl *c, const char *verb)
     return req;
 }
 
+/* The last run's: an approved or a running one has none. */
+static bool has_reason(const char *state)
+{
+    return strcmp(state, "published") != 0 && strcmp(state, "unchanged") != 0;
+}
+
 static void sync_row(struct table *t, const json_t *row)
 {
     const json_t *last = json_object_get(row, "last");
@@ -37,7 +43,14 @@ static void sync_row(struct table *t, const json_t *row)
     table_addf(t, get_u64(row, "seq") != 0 ? "v%" PRIu64 : "-", get_u64(row, "seq"));
     table_count(t, row, "entries");
     table_size(t, get_u64(row, "bytes"));
-    table_text(t, last, "why");
+    if (strcmp(get_str(row, "state"), "on hold") == 0) {
+        table_addf(t, "runs publish nothing until `mirrorctl snapshot hold %s --off`",
+                   get_str(row, "repo"));
+    } else if (has_reason(get_str(row, "state"))) {
+        table_text(t, last, "why");
+    } else {
+        table_add(t, "-");
+    }
 }
 
 int ctl_sync_ls(struct ctl *c, struct err *e)
@@ -54,7 +67,7 @@ static void run_row(struct table *t, const json_t *row)
     table_count(t, row, "run");
     table_ago(t, from);
     span_format((to > from ? to - from : 0) * 1000, span);
-    table_add(t, to != 0 ? span : "-");
+    table_add(t, to == 0 ? "-" : to > from ? span : "< 1 s");
     table_text(t, row, "outcome");
     table_addf(t, "+%" PRIu64 " ~%" PRIu64 " -%" PRIu64, get_u64(row, "new"),
                get_u64(row, "changed"), get_u64(row, "gone"));
@@ -115,6 +128,12 @@ int ctl_sync_show(struct ctl *c, struct err *e)
             tell_held(c, get_u64(ok, "held_seq"),
                       strcmp(get_str(last, "outcome"), "held") == 0 ? get_str(last, "why") : "");
         }
+        if (get_bool(ok, "hold") && get_u64(ok, "held_seq") == 0) {
+            say(c,
+                "it stays at v%" PRIu64
+                ": runs publish nothing until `mirrorctl snapshot hold %s --off`\n",
+                get_u64(ok, "seq"), c->arg[0]);
+        }
         if (get_bool(ok, "paused")) {
             say(c, "it is paused: `mirrorctl sync resume %s`\n", c->arg[0]);
         }
@@ -144,16 +163,16 @@ static void gather(void *arg, const json_t *row)
 int ctl_sync_logs(struct ctl *c, struct err *e)
 {
     json_t *req = of_repo(c, "sync.logs"), *ok = NULL, *lines = json_array();
+    const char *which = c->args > 1 ? c->arg[1] : c->run;
     uint64_t run = 0;
     int rc;
 
-    if (c->run != NULL && !slice_u64(slice_str(c->run), &run)) {
+    if (which != NULL && !slice_u64(slice_str(which), &run)) {
         json_decref(req);
         json_decref(lines);
         return err_set(e, E_USAGE,
-                       "--run \"%s\" is no number, runs are counted, see `mirrorctl "
-                       "sync show`",
-                       c->run);
+                       "run \"%s\" is no number, runs are counted, see `mirrorctl sync show %s`",
+                       which, c->arg[0]);
     }
     json_object_set_new(req, "run", json_integer((json_int_t)run));
     rc = ask(c, req, c->json ? gather : line_row, NULL, lines, &ok, e);
@@ -181,6 +200,8 @@ static void describe(const struct ctl *c, const json_t *r, char *out, size_t roo
                  get_u64(r, "files_done"), get_u64(r, "files_todo"));
     } else if (strcmp(stage, "list") == 0) {
         snprintf(out, room, "%s: list %" PRIu64 " entries", c->arg[0], get_u64(r, "listed"));
+    } else if (strcmp(stage, "wait") == 0) {
+        snprintf(out, room, "%s: tries again soon: %s", c->arg[0], get_str(r, "why"));
     } else {
         snprintf(out, room, "%s: %s", c->arg[0], stage);
     }
@@ -191,7 +212,7 @@ static void on_run(void *arg, const json_t *r)
 {
     struct watch *w = arg;
     bool fetch = strcmp(get_str(r, "stage"), "fetch") == 0;
-    char label[64];
+    char label[200];
 
     describe(w->ctl, r, label, sizeof label);
     if (w->bar != NULL) {
@@ -209,15 +230,19 @@ static void on_run(void *arg, const json_t *r)
 static void tell(const struct ctl *c, const json_t *r)
 {
     const char *outcome = get_str(r, "outcome");
-    char bytes[UNITS_TEXT], saved[UNITS_TEXT];
+    uint64_t files = get_u64(r, "files_done");
+    char bytes[UNITS_TEXT], saved[UNITS_TEXT] = "";
 
     size_format(get_u64(r, "wire_bytes"), bytes);
-    size_format(get_u64(r, "saved_bytes"), saved);
+    if (get_u64(r, "saved_bytes") != 0) {
+        size_format(get_u64(r, "saved_bytes"), saved);
+    }
     say(c,
         "run %" PRIu64 " of %s: %s; %" PRIu64 " listed, %" PRIu64 " new, %" PRIu64
-        " changed, %" PRIu64 " gone; %" PRIu64 " files fetched, %s came, %s was here%s%s\n",
+        " changed, %" PRIu64 " gone; %" PRIu64 " file%s fetched, %s came%s%s%s%s%s\n",
         get_u64(r, "run"), c->arg[0], outcome, get_u64(r, "listed"), get_u64(r, "new"),
-        get_u64(r, "changed"), get_u64(r, "gone"), get_u64(r, "files_done"), bytes, saved,
+        get_u64(r, "changed"), get_u64(r, "gone"), files, files == 1 ? "" : "s", bytes,
+        saved[0] != '\0' ? ", " : "", saved, saved[0] != '\0' ? " were here already" : "",
         get_str(r, "why")[0] != '\0' ? ": " : "", get_str(r, "why"));
     if (strcmp(outcome, "planned") == 0) {
         size_format(get_u64(r, "bytes_todo"), bytes);

@@ -82,17 +82,23 @@ static void commit_lines(struct run *r)
     }
 }
 
+/* Names are bytes, and reasons a peer's words: neither steers a terminal. */
+static void make_plain(char *text)
+{
+    for (char *p = text; *p != '\0'; p++) {
+        if ((uint8_t)*p < ' ' || *p == 0x7f) {
+            *p = '?';
+        }
+    }
+}
+
 static void say(struct run *r, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
 static void say(struct run *r, const char *fmt, va_list ap)
 {
     char text[1024];
 
     vsnprintf(text, sizeof text, fmt, ap);
-    for (char *p = text; *p != '\0'; p++) {
-        if ((uint8_t)*p < ' ' || *p == 0x7f) {
-            *p = '?'; /* names are bytes */
-        }
-    }
+    make_plain(text);
     log_debug("sync.line", "repo=%s run=%" PRIu64 " %s", r->job->repo, r->look.id, text);
     if (r->line >= HISTORY_LINES) {
         return;
@@ -222,12 +228,21 @@ static void fail_run(struct run *r, int rc, const struct err *why)
     snprintf(r->look.why, sizeof r->look.why, "%s%s",
              rc == E_NOSPACE ? "no space left here, make room: " : "",
              why->text[0] != '\0' ? why->text : err_plain(rc));
+    make_plain(r->look.why);
     lock_drop(&r->lock);
     run_say(r, "%s: %s", run_outcome_name(r->look.outcome), r->look.why);
     if (rc != E_CANCELLED && sync_state_get(r->world.store, repo_of(r), &r->state, &e) == 0) {
         r->state.failures++;
         (void)!run_put_state(r, &e);
     }
+}
+
+static void tell_why(struct run *r, const char *why)
+{
+    lock_take(&r->lock);
+    snprintf(r->look.why, sizeof r->look.why, "%s", why);
+    make_plain(r->look.why);
+    lock_drop(&r->lock);
 }
 
 static void run_attempts(struct run *r)
@@ -262,10 +277,12 @@ static void run_attempts(struct run *r)
         }
         if ((n + 1) % job->upstreams == 0 && n + 1 < job->conf->tries) {
             run_at(r, RUN_WAIT);
+            tell_why(r, why.text[0] != '\0' ? why.text : err_plain(rc)); /* it is waited for */
             if (!rest(r, backoff_ms(r, n / (uint32_t)job->upstreams))) {
                 rc = r->stopping ? E_CANCELLED : E_TIMEOUT;
                 break;
             }
+            tell_why(r, "");
         }
     }
     if (rc != 0) {

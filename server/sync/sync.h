@@ -49,6 +49,7 @@ struct sync_view {
     bool ever;                                  /* `last` counts */
     struct run_report last;                     /* or the one under way */
     struct snap head;                           /* seq 0: none */
+    bool hold; /* it was chosen by hand: what runs bring waits for a word */
 };
 MUST_USE int sync_look(struct sync *s, struct slice repo, struct sync_view *out, struct err *e);
 /* As it was a second ago, from memory: for loops. At most `room` of them. */

@@ -48,9 +48,11 @@ static int view_of(struct sync *s, struct task *t, struct sync_view *v, struct e
     if (rc == 0) {
         rc = head_get(s->world.store, repo, SLICE(SYNC_TREE), &v->head, e);
         v->head.seq = rc == 0 ? v->head.seq : 0;
-        rc = rc == E_NOTFOUND ? 0 : rc;
     }
-    return rc;
+    if (rc == 0) {
+        rc = head_held(s->world.store, repo, SLICE(SYNC_TREE), &v->hold, e);
+    }
+    return rc == E_NOTFOUND ? 0 : rc;
 }
 
 void sync_refresh(struct sync *s)

@@ -91,6 +91,9 @@ def test_changes_make_the_next_snapshot(start, o, wire):
     plan = run(m, "--dry-run")
     assert plan["outcome"] == "planned" and (plan["new"], plan["changed"], plan["gone"]) == (1, 1, 1)
     assert not o.sent and m.get("/x/z/last", wire).status == 200
+    while json.loads(m.get("/-/status.json").body)["sync"][0]["state"] != "planned":
+        time.sleep(0.05)
+    assert json.loads(m.get("/-/tunasync.json").body)[0]["status"] == "success"  # it was only looked
     done = run(m)
     assert (done["outcome"], done["seq"], set(o.sent)) == ("published", 2, {"a/one.bin", "a/new.bin"})
     check(m, o.tree(), wire)
@@ -107,7 +110,10 @@ def test_rollback_holds_until_it_is_let_go(start, o):
     before = o.tree()
     o.put("top", b"two", mtime=1700009999)
     run(m)
-    m.ctl("snapshot", "rollback", "x", "v1")
+    said = m.ctl("snapshot", "rollback", "x", "v1").stdout
+    assert "x is v1 again" in said and "mirrorctl snapshot hold x --off" in said
+    now = m.ctl_json("sync", "ls")[0]
+    assert now["state"] == "on hold" and now["hold"] and "hold x --off" in m.ctl("sync", "ls").stdout
     check(m, before)
     held = run(m, rc=75)
     assert held["outcome"] == "held" and "rolled back" in held["why"]
@@ -151,6 +157,7 @@ def test_held_when_half_vanishes_then_approved(start, o):
     check(m, before)
     assert {r["what"] for r in m.ctl_json("snapshot", "diff", "x", "v1", f"v{held['seq']}")} == {"removed"}
     assert m.ctl_json("sync", "approve", "x")["seq"] == held["seq"]
+    assert m.ctl_json("sync", "ls")[0]["state"] == "published" and "half" not in m.ctl("sync", "ls").stdout
     check(m, o.tree())
     assert run(m)["outcome"] == "unchanged"
     assert m.ctl("sync", "approve", "x", check=False).returncode == 66

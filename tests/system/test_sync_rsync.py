@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -10,6 +11,7 @@ import time
 
 import pytest
 
+from harness import rsync_peer as peers
 from harness.mirrord import free_port
 from system.test_sync import run
 
@@ -215,6 +217,21 @@ def test_busy_peers_are_asked_again(mirrord, module):
     failed = run(m, rc=69)
     assert failed["attempts"] == 1 and "none" in failed["why"]
     busy.close()
+
+
+def test_what_a_peer_says_steers_no_terminal(mirrord, client):
+    def script(s):
+        s.greet()
+        s.frame(b"rsync: the disk is on fire\x1b[2J\n", peers.ERROR)
+        s.frame(struct.pack("<i", 11), peers.ERROR_EXIT)
+    peer = peers.Peer(script)
+    m = mirrord(CONFIG.format(peer.listener.getsockname()[1]))
+    run(m, rc=69)
+    for verb in (("sync", "ls"), ("sync", "show", "x"), ("sync", "logs", "x"), ("sync", "logs", "x", "1"),
+                 ("sync", "run", "x", "--wait")):
+        said = m.ctl(*verb, check=False)
+        assert "\x1b" not in said.stdout + said.stderr and "on fire?[2J" in said.stdout, verb
+    peer.close()
 
 
 def test_an_upstream_in_the_middle_of_its_own_run(mirrord, module):

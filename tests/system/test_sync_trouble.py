@@ -64,6 +64,16 @@ def test_origin_dies_in_the_list(m, o):
     check(m, o.tree())
 
 
+def test_what_is_waited_for_is_told(mirrord, o):
+    o.disturb = lambda path: 503
+    m = mirrord(CONFIG.format(o.url, 'backoff = "1h" tries = 2'))
+    m.ctl("sync", "run", "x")
+    until(m, "wait", 60)
+    assert "503" in m.ctl_json("sync", "ls")[0]["last"]["why"] and "503" in m.ctl("sync", "ls").stdout
+    m.ctl("sync", "stop", "x")
+    finished(m)
+
+
 def test_a_folder_that_answers_500_or_404_removes_nothing(m, o):
     o.disturb = lambda path: 500 if path == "pool/03/" else None
     assert run(m, rc=69)["outcome"] == "failed"

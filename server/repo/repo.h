@@ -72,6 +72,7 @@ enum tree_form {
     LIST_HUB_INFO,
     LIST_HUB_TREE,
     LIST_HUB_PATHS, /* of the paths in plan.text, a form */
+    LIST_HUB_MODES, /* of the files in plan.text, a preupload's body */
     LIST_HUB_REFS,
     LIST_HUB_COMMITS
 };

@@ -34,6 +34,7 @@ struct assembly {
     uint64_t written;
     uint8_t *out; /* WRITE_BYTES, of which out_n wait to be written */
     size_t out_n;
+    bool wrong; /* the file at hand came out wrong: one of its xorbs may be */
 };
 
 /* --- xorbs -------------------------------------------------------------------------------------------------------- */
@@ -144,6 +145,7 @@ static int add_term(struct assembly *a, const struct xshard_term *t)
         return rc;
     }
     if (t->first >= t->end || t->end > x->count) {
+        a->wrong = true;
         upload_refuse(a->reply, 400, "the shard names chunks that xorb %.16s... does not have",
                       t->xorb);
         return 0;
@@ -152,6 +154,7 @@ static int add_term(struct assembly *a, const struct xshard_term *t)
         rc = add_chunk(a, x, i);
     }
     if (rc == E_CORRUPT || rc == E_UNSUPPORTED) {
+        a->wrong = true;
         upload_refuse(a->reply, 400, "xorb %.16s...: %s", t->xorb, a->e->text);
         return 0;
     }
@@ -212,9 +215,28 @@ static int put_together(struct assembly *a, const struct xshard_file *f)
     rc = flush(a);
     hasher_final(a->hasher, &d);
     if (rc == 0 && !digest_eq(&d, &f->sha256)) {
+        a->wrong = true;
         upload_refuse(a->reply, 400, "the chunks of a file do not make up its SHA-256");
     }
     return rc;
+}
+
+/* Clients do not send what is here already: a broken xorb would stand in the way of every later try. */
+static int forget_xorbs(struct assembly *a, const struct xshard_file *f)
+{
+    struct batch *b = batch_new();
+    struct buf key = BUF_INIT(1024);
+    char path[sizeof XORB_PATH + XSHARD_HASH_HEX];
+    struct xshard_term t;
+
+    for (uint32_t i = 0; i < f->terms; i++) {
+        xshard_term(f, i, &t);
+        snprintf(path, sizeof path, XORB_PATH "%s", t.xorb);
+        session_key(&key, a->session->id, slice_str(path));
+        batch_del(b, TABLE_UPLOAD, buf_slice(&key));
+    }
+    buf_free(&key);
+    return store_commit(a->u->store, &b, COMMIT_LAZY, a->e);
 }
 
 static int on_file(void *arg, const struct xshard_file *f)
@@ -228,6 +250,8 @@ static int on_file(void *arg, const struct xshard_file *f)
     }
     if (rc == 0 && a->reply->status == 0) {
         rc = hold(a, f);
+    } else if (rc == 0 && a->wrong) {
+        rc = forget_xorbs(a, f);
     }
     stage_abort(&a->stage);
     return rc != 0 ? rc : a->reply->status != 0;

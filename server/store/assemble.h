@@ -3,7 +3,7 @@
  *
  * Both belong to an offer (offer.h). A xorb is kept as it came, as a file "xorb/<hash>" of the offer; from the shard on the
  * files are the offer's loose objects, for a commit to name. What a shard says is not believed: each file's SHA-256 is taken
- * of the bytes that come of it. Xorbs go when the offer ends, for later shards may name them again.
+ * of the bytes that come of it; xorbs of one that came out wrong are forgotten, to be brought again. Xorbs go when the offer ends, for later shards may name them again.
  *
  * threads  pool threads; blocks, for as long as it takes to read, unpack and write the files
  */

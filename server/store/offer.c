@@ -241,26 +241,41 @@ int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struc
     return upload_trouble(out, rc, e);
 }
 
+static int knows(struct store *store, const struct put *p, const struct session *s, bool *yes,
+                 struct err *e)
+{
+    struct session_file f;
+    struct blob *blob = NULL;
+    int rc;
+
+    if (p->kind == PUT_XORB_KNOWN) {
+        rc = session_file_load(store, s->id, p->path, &f, e);
+        return rc == 0 && f.sealed ? blob_exists(store, &f.digest, yes, e) : rc;
+    }
+    rc = offer_tree_has(store, p, &p->digest, yes, NULL, e);
+    if (rc == 0 && *yes) {
+        rc = blob_open(store, &p->digest, &blob, e);
+        *yes = rc == 0 && blob_size_bytes(blob) == p->total;
+    }
+    blob_release(&blob);
+    return rc;
+}
+
 int offer_known(struct store *store, const struct put *p, struct upload_reply *out, struct err *e)
 {
-    struct blob *blob = NULL;
     struct session s;
-    bool has = false;
+    bool yes = false;
     int rc;
 
     if (offer_begin(store, p, &s, out, &rc, e)) {
-        rc = offer_tree_has(store, p, &p->digest, &has, NULL, e);
-        if (rc == 0 && has) {
-            rc = blob_open(store, &p->digest, &blob, e);
-        }
+        rc = knows(store, p, &s, &yes, e);
         rc = rc == E_NOTFOUND ? 0 : rc;
     }
-    if (rc == 0 && out->status == 0 && (blob == NULL || blob_size_bytes(blob) != p->total)) {
-        upload_refuse(out, 404, "no object of this digest and size was brought here");
+    if (rc == 0 && out->status == 0 && !yes) {
+        upload_refuse(out, 404, "no such bytes were brought here");
     } else if (rc == 0 && out->status == 0) {
         out->status = 200;
     }
-    blob_release(&blob);
     session_free(&s);
     return rc;
 }

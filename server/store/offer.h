@@ -24,7 +24,7 @@ void offer_forget(struct store *store, const struct session *s, struct slice wha
 /* p's tree, and with half of its life before it. E_NOTFOUND. Always session_free(). */
 MUST_USE int offer_recall(struct store *store, const struct put *p, struct slice what,
                           uint64_t now_unix_s, struct session *out, struct err *e);
-/* PUT_OBJECT_KNOWN: 200, or 404. */
+/* PUT_OBJECT_KNOWN, PUT_XORB_KNOWN: 200, or 404. */
 MUST_USE int offer_known(struct store *s, const struct put *p, struct upload_reply *out,
                          struct err *e);
 /* The offer that a put names. False: answered with 404; or *rc. Always session_free(). */

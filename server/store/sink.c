@@ -422,6 +422,23 @@ static int discard(struct upload_sink *k, struct upload_reply *reply, struct err
     return store_commit(k->u->store, &b, COMMIT_LAZY, e);
 }
 
+/* One at a time of an offer: a client that has lost patience, and asks again, finds the files made instead of making them
+ * once more beside. */
+static int assemble(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+{
+    const char *why;
+
+    k->writer.id = k->session.id;
+    k->writer.path = SLICE("shard");
+    k->writer.loose = true;
+    k->writer.yield = NULL;
+    if (live_enter(k->u, &k->writer, &why) != 0) {
+        upload_refuse(reply, 503, "files of this upload are being put together: ask again");
+        return 0;
+    }
+    return assemble_run(k->u, &k->put, &k->session, buf_slice(&k->small), reply, e);
+}
+
 int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct upload_reply *reply,
                        struct err *e)
 {
@@ -455,7 +472,7 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
     } else if (k->put.kind == PUT_UPLOAD_FILE) {
         rc = finish_session_file(k, &d, reply, e);
     } else if (k->put.kind == PUT_SHARD) {
-        rc = assemble_run(k->u, &k->put, &k->session, buf_slice(&k->small), reply, e);
+        rc = assemble(k, reply, e);
     } else if (k->put.kind == PUT_OBJECT || k->put.kind == PUT_XORB) {
         rc = finish_object(k, &d, reply, e);
     } else {

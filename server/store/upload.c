@@ -310,6 +310,7 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
         return offer_run(u, p, now_unix_s, out, e);
     case PUT_PARTS_END:
         return upload_trouble(out, parts_end(u, p, out, e), e);
+    case PUT_XORB_KNOWN:
     case PUT_OBJECT_KNOWN:
         return offer_known(u->store, p, out, e);
     case PUT_REF_ADD:

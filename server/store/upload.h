@@ -34,6 +34,7 @@ enum put_kind {
     PUT_PARTS_END,    /* put.parts_count of them are here and make it up */
     PUT_OBJECT_KNOWN, /* is it here, with put.total bytes? */
     PUT_XORB,         /* body: chunks for one (assemble.h), of the path's name */
+    PUT_XORB_KNOWN,   /* is it here? */
     PUT_SHARD,        /* body: what files consist of them */
     PUT_CHANGES,      /* body: read by an adapter into changes.h, committed at its end */
     PUT_REF_ADD,      /* ref names a version from now on (naming.h); 409 when the name is taken */

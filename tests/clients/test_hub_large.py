@@ -3,11 +3,15 @@ sent again of an upload that was broken off."""
 import hashlib
 import json
 import os
+import signal
+import subprocess
+import time
 
 import pytest
 
 from clients.test_hub import VERSIONS, client
-from clients.test_hub_home import home  # noqa: F401
+from clients.test_hub_home import BIG, folder, home  # noqa: F401
+from harness.mirrord import SLOW
 
 pytestmark = pytest.mark.xdist_group("hub home")
 
@@ -27,10 +31,14 @@ def large(tmp_path_factory):
         return path, hashlib.file_digest(f, "sha256").hexdigest()
 
 
-def asked(m, method, what):
-    """How many requests the access log has of that method, whose path holds `what`."""
+def paths(m, method, what, status=None):
+    """Of the access log's requests with that method, whose path holds `what`."""
     lines = map(json.loads, m.access_log.read_text().splitlines())
-    return sum(line["method"] == method and what in line["path"] for line in lines)
+    return [line["path"] for line in lines if line["method"] == method and what in line["path"] and status in (None, line["status"])]
+
+
+def asked(*which):
+    return len(paths(*which))
 
 
 @pytest.mark.parametrize("version", EACH)
@@ -44,3 +52,75 @@ def test_a_file_in_parts(home, large, version):  # noqa: F811
     assert (got["etag"], got["content-length"]) == (f'"{oid}"', str(LARGE))
     home.python(client(version, False), up, path)  # what is here is not sent again
     assert (asked(home.m, "PUT", oid), asked(home.m, "POST", oid)) == (5, 2)
+
+
+@pytest.mark.parametrize("version", EACH)
+def test_what_has_not_changed_is_not_sent(home, folder, version):  # noqa: F811
+    """Small files too, and there is no commit of nothing."""
+    (folder / "model.safetensors").write_bytes(BIG)
+    up = "import sys; from huggingface_hub import HfApi; a = HfApi(); a.create_repo('me/gpt', exist_ok=True); " \
+         "a.upload_folder(folder_path=sys.argv[1], repo_id='me/gpt'); print('1')"
+    home.python(client(version, False), up, folder)
+    home.python(client(version, False), up, folder)
+    assert asked(home.m, "POST", "/commit/") == 1
+    (folder / "config.json").write_bytes(b'{"a": 2}')
+    home.python(client(version, False), up, folder)
+    assert asked(home.m, "POST", "/commit/") == 2 and asked(home.m, "PUT", "/objects/") == 1
+    assert home.m.get("/models/me/gpt/config.json").body == b'{"a": 2}'
+
+
+def start(home, command):
+    env = dict(home.env, HOME=str(home.home), HF_HOME=str(home.home / "hf"), TMPDIR=str(home.home), **home.trap.env())
+    return subprocess.Popen(list(map(str, command)), env=env, cwd=home.home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                            start_new_session=True)
+
+
+def break_off(child, how, when):
+    """Ends the client once that is true; False: it was faster."""
+    end = time.monotonic() + 60 * SLOW
+    while not when() and child.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    running = child.poll() is None
+    if running:
+        os.kill(child.pid, how)
+    child.wait(60 * SLOW)
+    return running
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill", "int"])
+def test_an_upload_broken_off_by_xet(home, tmp_path, how):  # noqa: F811
+    """The next one brings what is missing, as little as a later one of a changed file; the newest hf_xet asks before it sends."""
+    path = tmp_path / "w.bin"
+    path.write_bytes(os.urandom(260 << 20))
+    up = [client("", True) / "hf", "upload", "me/gpt", path, "w.bin"]
+    xorbs = lambda: asked(home.m, "POST", "/v1/xorbs/", 200)  # noqa: E731
+    broken = break_off(start(home, up), how, lambda: xorbs() >= 2)
+    before = xorbs()
+    home.run(up)
+    assert 5 <= xorbs() <= 6 or not broken
+    assert len(set(paths(home.m, "POST", "/v1/xorbs/", 200))) == xorbs() >= before  # none twice
+    with open(path, "rb") as f:
+        assert home.m.get("/models/me/gpt/resolve/main/w.bin", head=True)["etag"] == f'"{hashlib.file_digest(f, "sha256").hexdigest()}"'
+    before = xorbs()
+    with open(path, "r+b") as f:
+        f.seek(100 << 20)
+        f.write(b"changed")
+    home.run(up)
+    assert xorbs() == before + 1
+    with open(path, "rb") as f:
+        assert home.m.get("/models/me/gpt/resolve/main/w.bin", head=True)["etag"] == f'"{hashlib.file_digest(f, "sha256").hexdigest()}"'
+
+
+def test_an_upload_broken_off_by_lfs(home, tmp_path):  # noqa: F811
+    """What came whole is not sent again."""
+    (tmp_path / "up").mkdir()
+    for i in range(12):
+        (tmp_path / "up" / f"w{i}.bin").write_bytes(os.urandom(12 << 20))
+    up = [client("", False) / "hf", "upload", "me/gpt", tmp_path / "up", "."]
+    puts = lambda: asked(home.m, "PUT", "/objects/", 200)  # noqa: E731
+    broken = break_off(start(home, up), signal.SIGKILL, lambda: puts() >= 2)
+    assert not broken or home.m.get("/models/me/gpt/w0.bin").status == 404  # nothing shows before the commit
+    home.run(up)
+    assert puts() == 12
+    for i in range(12):
+        assert home.m.get(f"/models/me/gpt/w{i}.bin", head=True)["content-length"] == str(12 << 20)

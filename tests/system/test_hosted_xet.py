@@ -96,6 +96,8 @@ def test_wrong_shards(home, terms):
     got = post(home, f"{at}/v1/shards", shard((sha(A), terms)))
     assert got.status == 400 and b"error" in got.body
     assert commit(home, "a.bin", sha(A), len(A)).status >= 400
+    if post(home, f"{at}/v1/xorb-grants/default/{X1}", b"{}").status == 404:  # forgotten: it may be the one that was wrong
+        assert post(home, f"{at}/v1/xorbs/default/{X1}", chunk(A) + chunk(C)).status == 200
     assert post(home, f"{at}/v1/shards", shard((sha(A), [(X1, 0, 1, len(A))]))).status == 200, "the right one is still good"
 
 
@@ -117,6 +119,9 @@ def test_broken_xorbs(home, xorb):
     at = store(home)
     assert post(home, f"{at}/v1/xorbs/default/{X1}", xorb).status == 200, "it is looked at when it is used"
     assert post(home, f"{at}/v1/shards", shard((sha(A), [(X1, 0, 1, len(A))]))).status == 400
+    assert post(home, f"{at}/v1/xorb-grants/default/{X1}", b"{}").status == 404, "it is to be brought again"
+    assert post(home, f"{at}/v1/xorbs/default/{X1}", chunk(A)).status == 200
+    assert post(home, f"{at}/v1/shards", shard((sha(A), [(X1, 0, 1, len(A))]))).status == 200
     home.ctl("verify")
 
 
@@ -133,6 +138,20 @@ def test_whose(home):
     assert post(home, f"{theirs}/v1/shards", good, token=home.other).status == 400, "no such xorb in this upload"
     assert post(home, f"{at}/v1/shards", good).status == 200
     assert commit(home, "a.bin", sha(A), len(A), "you/theirs", home.other).status >= 400
+
+
+def test_an_upload_that_is_begun_again(home):
+    """The same address for half a day, and what is there need not be sent."""
+    at = store(home)
+    assert post(home, f"{at}/v1/xorbs/default/{X1}", chunk(A)).status == 200
+    home.kill()
+    home.start()
+    assert store(home).split("/models/")[1] == at.split("/models/")[1] != store(home, "you/theirs", home.other)
+    assert post(home, f"{at}/v1/xorb-grants/default/{X1}", b'{"length": 1}').status == 200
+    assert post(home, f"{at}/v1/xorb-grants/default/{X2}", b"{}").status == 404
+    assert post(home, f"{at}/v1/xorb-grants/default/{X1}", b"{}", token=home.other).status == 403
+    assert post(home, f"{store(home, 'you/theirs', home.other)}/v1/xorb-grants/default/{X1}", b"{}", token=home.other).status == 404
+    assert post(home, f"{at}/v1/shards", shard((sha(A), [(X1, 0, 1, len(A))]))).status == 200
 
 
 def test_what_newer_clients_ask_first(home):

@@ -8,7 +8,7 @@
  *   hub.c         what each route comes to              hub_write.c    creating, preupload, LFS batch, commit
  *   hub_commit.c  the lines of a commit, as they come   hub_list.c     documents made of a tree (a pool thread)
  *   hub_chunks.c  files by Xet's protocol               hub_name.c     branches, tags; moving and deleting
- *   hub_object.c  objects by LFS, whole and in parts
+ *   hub_object.c  objects by LFS, whole and in parts    hub_modes.c    preupload
  *
  * threads  plan: loops; everything it makes is in the request's arena
  */
@@ -17,6 +17,7 @@
 
 #include <jansson.h>
 
+#include "common/codec/jwrite.h"
 #include "server/repo/hf/path.h"
 #include "server/repo/plan.h"
 
@@ -86,6 +87,9 @@ void hub_chunks_answer(const struct plan *p, struct upload_reply *u);
 void hub_put(struct hub_ask *k, enum put_kind kind);
 
 extern const struct put_reader hub_commit_reader;
+/* Of a preupload's body: how each file is to come, and what the tree has under its name. E_INVALID: it is none. */
+MUST_USE int hub_modes(struct store *s, const struct plan *p, struct jwrite *j, struct err *e);
+bool hub_modes_large(struct slice body); /* one of them comes before the commit */
 
 /* p: a PLAN_LIST whose form is one of the Hub's. */
 MUST_USE int hub_listing(struct store *s, const struct repo *r, const struct plan *p,

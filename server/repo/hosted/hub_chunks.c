@@ -2,7 +2,8 @@
  * (store/assemble.h), xorbs and shards that belong to one offer.
  *
  * The address of the store that a client brings its xorbs to is the offer's own, so what it remembers of chunks that it has
- * brought before, by address, never reaches beyond what is still here. */
+ * brought before, by address, never reaches beyond what is still here. A tree has the same one for half a day: an upload
+ * that is broken off and begun again, or changed a little, brings the rest. */
 #include <stdio.h>
 
 #include "common/os/clock.h"
@@ -126,7 +127,6 @@ void hub_store(struct hub_ask *k)
 
 /* --- in ----------------------------------------------------------------------------------------------------------- */
 
-/* What a commit has named, or nobody has for a day, goes; until then the client need not ask for another token. */
 void hub_write_token(struct hub_ask *k)
 {
     struct xet_place at = place_of(k, SLICE(""));
@@ -139,6 +139,7 @@ void hub_write_token(struct hub_ask *k)
         return;
     }
     hub_put(k, PUT_OFFER);
+    k->p->put.again = true;
     k->p->text =
         arena_fmt(k->a, SLICE_FMT "/api/" SLICE_FMT "/" SLICE_FMT "/xet-put/ " SLICE_FMT,
                   SLICE_ARG(at.home), SLICE_ARG(at.type), SLICE_ARG(at.id), SLICE_ARG(credential));
@@ -150,23 +151,33 @@ static bool is_hash(struct slice s)
     return digest_parse(s, &d);
 }
 
-/* Newer clients ask for more first ("v1/xorb-grants/", "v1/chunks/", "v2/shards"), and do without after a 404. */
+/* "v1/<what>/default/<hash>": the hash; p == NULL: it is another path. */
+static struct slice hash_behind(struct slice path, struct slice what)
+{
+    struct slice hash = slice_starts(path, what) ? slice_from(path, what.n) : SLICE_NONE;
+
+    return is_hash(hash) ? hash : SLICE_NONE;
+}
+
+/* Newer clients ask for leave before they bring a xorb: a yes says that it is here already, after a 404 they bring it. They ask
+ * for more ("v1/chunks/", "v2/shards"), and do without. */
 void hub_chunks_put(struct hub_ask *k)
 {
     struct slice path = k->at.path;
-    bool xorb = slice_starts(path, SLICE("v1/xorbs/default/")) && is_hash(slice_from(path, 17));
+    struct slice xorb = hash_behind(path, SLICE("v1/xorbs/default/"));
+    struct slice known = hash_behind(path, SLICE("v1/xorb-grants/default/"));
 
     k->p->right = RIGHT_PUBLISH;
-    if (!xorb && !slice_eqs(path, "v1/shards")) {
+    if (xorb.p == NULL && known.p == NULL && !slice_eqs(path, "v1/shards")) {
         hub_say(k, 404, NULL, SLICE("this Xet store takes v1/xorbs and v1/shards"));
     } else if (k->req->method != METHOD_POST) {
         plan_method(k->p, SLICE("POST"), SLICE("this path takes POST\n"));
     } else {
-        hub_put(k, xorb ? PUT_XORB : PUT_SHARD);
+        hub_put(k, xorb.p != NULL ? PUT_XORB : known.p != NULL ? PUT_XORB_KNOWN : PUT_SHARD);
+        xorb = xorb.p != NULL ? xorb : known;
         k->p->put.upload_id = k->at.rev;
-        k->p->put.path = xorb
-                             ? arena_fmt(k->a, XORB_PATH SLICE_FMT, SLICE_ARG(slice_from(path, 17)))
-                             : SLICE("");
+        k->p->put.path =
+            xorb.p != NULL ? arena_fmt(k->a, XORB_PATH SLICE_FMT, SLICE_ARG(xorb)) : SLICE("");
     }
 }
 
@@ -180,13 +191,15 @@ void hub_chunks_answer(const struct plan *p, struct upload_reply *u)
         return;
     }
     buf_clear(&u->body);
-    if (p->put.kind == PUT_XORB) {
+    if (p->put.kind == PUT_XORB_KNOWN) {
+        buf_str(&u->body, "{}");
+    } else if (p->put.kind == PUT_XORB) {
         buf_str(&u->body, "{\"was_inserted\":true}");
     } else if (p->put.kind == PUT_SHARD) {
         buf_str(&u->body, "{\"result\":1}");
     } else {
         int n = snprintf(at, sizeof at, SLICE_FMT "%s", SLICE_ARG(store), u->upload);
         xet_token_json(slice_of(at, (size_t)min_u64((uint64_t)n, sizeof at - 1)), credential,
-                       clock_unix_s() + UPLOAD_EXPIRE_S, &u->body);
+                       u->until_unix_s, &u->body);
     }
 }

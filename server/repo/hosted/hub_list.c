@@ -456,6 +456,9 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
     case LIST_HUB_PATHS:
         rc = list_paths(&l, e);
         break;
+    case LIST_HUB_MODES:
+        rc = hub_modes(s, p, &l.j, e);
+        break;
     case LIST_HUB_REFS:
         rc = list_refs(&l, e);
         break;

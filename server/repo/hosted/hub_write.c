@@ -7,8 +7,6 @@
 #include "server/repo/hosted/hosted.h"
 #include "server/repo/hosted/hub.h"
 
-enum { REPLY_BYTES = 4 << 20, PREUPLOAD_FILES_MAX = 4096 };
-
 struct slice hub_text(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
@@ -111,65 +109,32 @@ static void plan_create(struct hub_ask *k)
 
 /* --- preupload ---------------------------------------------------------------------------------------------------- */
 
-static bool write_modes(struct jwrite *j, const json_t *files, bool *lfs)
+/* How each file is to come, and whether it has changed: made of the tree (hub_modes.c). */
+static void plan_preupload(struct hub_ask *k)
 {
-    size_t i;
-    const json_t *f;
+    const struct snap *sn = hub_version(k);
+    const struct fact *body = sn != NULL ? plan_request_body(k->facts, k->p) : NULL;
 
-    json_array_foreach(files, i, f)
-    {
-        const json_t *size = json_object_get(f, "size");
-        struct slice path = hub_text(f, "path");
-        if (path.p == NULL || !json_is_integer(size) || json_integer_value(size) < 0) {
-            return false;
-        }
-        bool large = json_integer_value(size) > HUB_REGULAR_BYTES;
-        *lfs = *lfs || large;
-        jwrite_open(j, '{');
-        jwrite_key(j, SLICE("path"));
-        jwrite_text(j, path);
-        jwrite_key(j, SLICE("uploadMode"));
-        jwrite_text(j, large ? SLICE("lfs") : SLICE("regular"));
-        jwrite_key(j, SLICE("shouldIgnore"));
-        jwrite_word(j, SLICE("false"));
-        jwrite_key(j, SLICE("oid")); /* what has not changed is found at the commit */
-        jwrite_word(j, SLICE("null"));
-        jwrite_close(j, '}');
+    if (body == NULL) {
+        return;
     }
-    return true;
-}
-
-static void preupload(struct hub_ask *k, const json_t *o)
-{
-    const json_t *files = json_object_get(o, "files");
-    struct buf body = BUF_INIT(REPLY_BYTES);
-    struct jwrite j = JWRITE_INTO(&body);
-    bool lfs = false;
-
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("files"));
-    jwrite_open(&j, '[');
-    if (!json_is_array(files) || json_array_size(files) > PREUPLOAD_FILES_MAX ||
-        !write_modes(&j, files, &lfs)) {
-        hub_say(k, 400, NULL, SLICE("files: a list of {path, size}, of at most 4096"));
-    } else {
-        jwrite_close(&j, ']');
-        jwrite_close(&j, '}');
-        if (body.rc != 0) {
-            hub_say(k, 413, NULL, SLICE("too many files at once: ask in parts"));
-        } else {
-            hub_say_json(k, arena_copy(k->a, buf_slice(&body)));
-            if (lfs &&
-                k->r->xet_from_bytes ==
-                    UINT64_MAX) { /* clients print it; of our answer to Xet they show the status alone */
-                plan_field(
-                    k->p, SLICE("x-hf-warning"),
-                    SLICE("upload; this mirror takes files of more than 8 MiB by LFS, not by Xet: "
-                          "where hf_xet is installed, set HF_HUB_DISABLE_XET=1"));
-            }
-        }
+    if (body->rc != 0) {
+        hub_say(k, 413, NULL, SLICE("a request of more than 1 MiB: ask in parts"));
+        return;
     }
-    buf_free(&body);
+    k->p->kind = PLAN_LIST;
+    k->p->form = LIST_HUB_MODES;
+    k->p->snap = *sn;
+    k->p->name = k->at.id;
+    k->p->entry.path = SLICE("");
+    k->p->text = body->bytes;
+    k->p->cache_control = SLICE("no-store");
+    if (k->r->xet_from_bytes == UINT64_MAX && hub_modes_large(body->bytes)) {
+        /* clients print it; of our answer to Xet they show the status alone */
+        plan_field(k->p, SLICE("x-hf-warning"),
+                   SLICE("upload; this mirror takes files of more than 8 MiB by LFS, not by Xet: "
+                         "where hf_xet is installed, set HF_HUB_DISABLE_XET=1"));
+    }
 }
 
 /* --- LFS batch ---------------------------------------------------------------------------------------------------- */
@@ -248,22 +213,21 @@ static bool on_branch(struct hub_ask *k)
     return f != NULL && f->rc == 0;
 }
 
-static void write_to(struct hub_ask *k, void (*with)(struct hub_ask *k, const json_t *o))
+static void plan_batch(struct hub_ask *k)
 {
-    json_t *o;
+    json_t *o = hub_body(k);
 
-    k->p->right = RIGHT_PUBLISH;
-    if (!on_branch(k)) {
-        return;
-    }
-    if (with == NULL) {
-        plan_commit(k);
-        return;
-    }
-    o = hub_body(k);
     if (o != NULL) {
-        with(k, o);
+        batch(k, o);
         json_decref(o);
+    }
+}
+
+static void write_to(struct hub_ask *k, void (*with)(struct hub_ask *k))
+{
+    k->p->right = RIGHT_PUBLISH;
+    if (on_branch(k)) {
+        with(k);
     }
 }
 
@@ -299,9 +263,9 @@ void hub_write(struct hub_ask *k)
     } else if (slice_eqs(verb, "preupload") || slice_eqs(verb, "lfs-batch") ||
                slice_eqs(verb, "commit")) {
         if (is_post(k)) {
-            write_to(k, slice_eqs(verb, "preupload")   ? preupload
-                        : slice_eqs(verb, "lfs-batch") ? batch
-                                                       : NULL);
+            write_to(k, slice_eqs(verb, "preupload")   ? plan_preupload
+                        : slice_eqs(verb, "lfs-batch") ? plan_batch
+                                                       : plan_commit);
         }
     } else if (!hub_names(k)) {
         hub_say(k, 403, NULL,
@@ -359,7 +323,7 @@ void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_re
     if (p->put.kind == PUT_CREATE && (good || u->status == 412)) {
         answer_created(p, u);
     } else if ((p->put.kind == PUT_OFFER && p->put.objects == NULL) || p->put.kind == PUT_XORB ||
-               p->put.kind == PUT_SHARD) {
+               p->put.kind == PUT_XORB_KNOWN || p->put.kind == PUT_SHARD) {
         hub_chunks_answer(p, u);
     } else if (p->put.kind == PUT_OFFER && good) {
         hub_objects_answer(p, u);

@@ -1,0 +1,149 @@
+/* hub_modes.c - what a client is told before it sends files: how each is to come, and what the tree has under that name, so that
+ * it leaves out what has not changed. LFS files are compared by SHA-256, the others by git's name for their bytes, which
+ * the tree does not keep: it is made of those that have the announced size, within a bound. */
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "common/hash/git_oid.h"
+#include "server/repo/hosted/hub.h"
+#include "server/store/blob.h"
+
+enum { FILES_MAX = 4096, READ_BYTES = 256 << 10, HASH_BYTES = 256 << 20 };
+
+struct file {
+    struct slice path;
+    uint64_t size_bytes;
+};
+
+static bool read_file(const json_t *o, struct file *out)
+{
+    const json_t *path = json_object_get(o, "path");
+    const json_t *size = json_object_get(o, "size");
+
+    if (!json_is_string(path) || !json_is_integer(size) || json_integer_value(size) < 0) {
+        return false;
+    }
+    *out = (struct file){slice_of(json_string_value(path), json_string_length(path)),
+                         (uint64_t)json_integer_value(size)};
+    return true;
+}
+
+static bool is_large(const struct file *f)
+{
+    return f->size_bytes > HUB_REGULAR_BYTES;
+}
+
+bool hub_modes_large(struct slice body)
+{
+    json_t *o = json_loadb(body.p, body.n, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *files = json_object_get(o, "files");
+    bool large = false;
+    size_t i;
+    const json_t *one;
+    struct file f;
+
+    json_array_foreach(files, i, one)
+    {
+        large = large || (read_file(one, &f) && is_large(&f));
+    }
+    json_decref(o);
+    return large;
+}
+
+/* What git would call the file. */
+static int git_name(struct store *s, const struct entry *en, char out[GIT_OID_HEX + 1],
+                    struct err *e)
+{
+    struct git_hasher *h = git_hasher_new(en->size_bytes);
+    char *room = mem_new(READ_BYTES);
+    struct blob *blob = NULL;
+    struct git_oid oid;
+    int rc = blob_open(s, &en->digest, &blob, e);
+
+    for (uint64_t at = 0; rc == 0 && at < en->size_bytes; at += READ_BYTES) {
+        size_t n = (size_t)min_u64(READ_BYTES, en->size_bytes - at);
+        rc = blob_read(blob, at, room, n, e);
+        if (rc == 0) {
+            git_hasher_add(h, slice_of(room, n));
+        }
+    }
+    if (rc == 0) {
+        git_hasher_final(h, &oid);
+        git_oid_format(&oid, out);
+    }
+    blob_release(&blob);
+    git_hasher_free(&h);
+    free(room);
+    return rc;
+}
+
+/* *left: bytes that may still be hashed for this answer. "" : it has changed, or is new, or nobody knows. */
+static int name_of(struct store *s, const struct plan *p, const struct file *f, uint64_t *left,
+                   char out[DIGEST_HEX + 1], struct err *e)
+{
+    struct arena a = {0};
+    struct entry en;
+    int rc =
+        tree_path_valid(f->path) ? tree_get(s, &p->snap.root, f->path, &a, &en, e) : E_NOTFOUND;
+
+    out[0] = '\0';
+    if (rc == 0 && en.type == ENTRY_FILE && en.size_bytes == f->size_bytes) {
+        if (is_large(f)) {
+            digest_format(&en.digest, out);
+        } else if (en.size_bytes <= *left) {
+            *left -= en.size_bytes;
+            rc = git_name(s, &en, out, e);
+        }
+    }
+    arena_fini(&a);
+    return rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : rc;
+}
+
+static int write_file(struct store *s, const struct plan *p, const struct file *f, uint64_t *left,
+                      struct jwrite *j, struct err *e)
+{
+    char oid[DIGEST_HEX + 1];
+    int rc = name_of(s, p, f, left, oid, e);
+
+    jwrite_open(j, '{');
+    jwrite_key(j, SLICE("path"));
+    jwrite_text(j, f->path);
+    jwrite_key(j, SLICE("uploadMode"));
+    jwrite_text(j, is_large(f) ? SLICE("lfs") : SLICE("regular"));
+    jwrite_key(j, SLICE("shouldIgnore"));
+    jwrite_word(j, SLICE("false"));
+    jwrite_key(j, SLICE("oid"));
+    if (oid[0] != '\0') {
+        jwrite_text(j, slice_str(oid));
+    } else {
+        jwrite_word(j, SLICE("null"));
+    }
+    jwrite_close(j, '}');
+    return rc;
+}
+
+int hub_modes(struct store *s, const struct plan *p, struct jwrite *j, struct err *e)
+{
+    json_t *o = json_loadb(p->text.p, p->text.n, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *files = json_object_get(o, "files");
+    uint64_t left = HASH_BYTES;
+    struct file f;
+    size_t i;
+    const json_t *one;
+    int rc = json_is_array(files) && json_array_size(files) <= FILES_MAX ? 0 : E_INVALID;
+
+    jwrite_open(j, '{');
+    jwrite_key(j, SLICE("files"));
+    jwrite_open(j, '[');
+    json_array_foreach(files, i, one)
+    {
+        rc = rc == 0 && !read_file(one, &f) ? E_INVALID : rc;
+        if (rc == 0) {
+            rc = write_file(s, p, &f, &left, j, e);
+        }
+    }
+    jwrite_close(j, ']');
+    jwrite_close(j, '}');
+    json_decref(o);
+    return rc == E_INVALID ? err_set(e, rc, "files: a list of {path, size}, of at most 4096") : rc;
+}

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import subprocess
+import time
 
 import pytest
 
@@ -18,7 +19,7 @@ from harness.mirrord import BUILD, ROOT
 
 pytestmark = pytest.mark.xdist_group("hub")
 
-VERSIONS = ["0.30.2", "0.34.6", "0.36.0", "1.13.0", "1.22.0", ""]  # "": the newest
+VERSIONS = ["0.30.2", "0.34.6", "0.36.0", "1.13.0", "1.20.0", "1.22.0", ""]  # "": the newest
 CLIENTS = [pytest.param(v, x, id=f"{v or 'newest'}-{'xet' if x else 'http'}") for v in VERSIONS for x in (False, True)]
 FILES = {
     ".gitattributes": b"*.safetensors filter=lfs\n", "README.md": b"# demo\n", "config.json": b'{"a": 1}', "empty.txt": b"",
@@ -233,6 +234,21 @@ def test_listings_in_pages(world, hub):
                                "print(json.dumps(len(HfFileSystem().glob('datasets/org/many/data/000*.json'))))")
     assert (got, again) == (2500, 100)
     assert sum("/tree/" in c[1] for c in hub.calls) == 3
+
+
+@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]], ids=["oldest", "newest"])
+def test_a_branch_that_moves_in_the_middle(mirrord, hub, demo, tmp_path, version):
+    """A snapshot is of one commit, the one that its client was told at first; the next is of the new one, whole too."""
+    world = World(mirrord(hub.config(more="rule '^api/.*/revision/' { ttl = 1s }")), tmp_path)
+    new = dict(FILES, **{"config.json": b'{"a": 3}', "model.safetensors": Big(9 << 20, 7)})
+
+    def move():
+        demo.commit(new)
+        time.sleep(2)
+    hub.order(r"/resolve/.*/sub/deep/weights\.bin", move)
+    code = TREE + "import json; from huggingface_hub import snapshot_download as s; print(json.dumps(tree(s('org/demo', max_workers=1))))"
+    assert world.python(client(version, False), code) == {p: digest(d) for p, d in FILES.items()}
+    assert world.python(client(version, False), code) == {p: digest(d) for p, d in new.items()}
 
 
 def test_what_the_client_refuses(world, hub):

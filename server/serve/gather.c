@@ -1,6 +1,7 @@
 #include "server/serve/gather.h"
 
 #include <stdlib.h>
+#include <uthash.h>
 
 #include "common/base/log.h"
 #include "common/codec/url.h"

@@ -11,7 +11,8 @@ enum {
 };
 
 struct hot_table {
-    struct hot *by_name;
+    struct hot **by_name; /* slots, two for each entry: a walk would be a cache miss a step */
+    size_t mask;
     struct list lru; /* front: used last, to the second */
     struct list by_key[KEY_SLOTS];
     size_t entries;
@@ -66,7 +67,13 @@ bool hot_serves(const struct hot *h, const struct http_req *req)
 struct hot_table *hot_open(size_t entries, size_t files_max, uint64_t bytes_max)
 {
     struct hot_table *t = NEW(struct hot_table);
+    size_t slots = 2;
 
+    while (slots < 2 * entries) {
+        slots *= 2;
+    }
+    t->by_name = mem_array(slots, sizeof t->by_name[0]);
+    t->mask = slots - 1;
     t->entries_max = entries;
     t->files_max = files_max;
     t->bytes_max = bytes_max;
@@ -99,7 +106,12 @@ static uint64_t weight(const struct hot *h)
 
 static void take_out(struct hot_table *t, struct hot *h)
 {
-    HASH_DEL(t->by_name, h);
+    struct hot **at = &t->by_name[h->hash & t->mask];
+
+    while (*at != h) {
+        at = &(*at)->next;
+    }
+    *at = h->next;
     list_remove(&h->lru);
     list_remove(&h->same_key);
     t->entries--;
@@ -119,30 +131,28 @@ void hot_close(struct hot_table **tp)
     while (!list_empty(&t->lru)) {
         take_out(t, LIST_ITEM(t->lru.next, struct hot, lru));
     }
+    free(t->by_name);
     free(t);
 }
 
-static unsigned hash(struct slice s)
+static struct hot *find(const struct hot_table *t, struct slice name, uint64_t hash)
 {
-    return (unsigned)slice_hash(s);
-}
+    struct hot *h = t->by_name[hash & t->mask];
 
-static struct hot *find(struct hot_table *t, struct slice name)
-{
-    struct hot *h;
-
-    HASH_FIND_BYHASHVALUE(hh, t->by_name, name.p, name.n, hash(name), h);
+    while (h != NULL && (h->hash != hash || !slice_eq(h->name, name))) {
+        h = h->next;
+    }
     return h;
 }
 
 static struct list *slot_of(struct hot_table *t, struct slice key)
 {
-    return &t->by_key[hash(key) % KEY_SLOTS];
+    return &t->by_key[slice_hash(key) % KEY_SLOTS];
 }
 
 struct hot *hot_find(struct hot_table *t, const struct repo *r, struct slice name, uint64_t unix_s)
 {
-    struct hot *h = find(t, name);
+    struct hot *h = find(t, name, slice_hash(name));
 
     if (h == NULL) {
         return NULL;
@@ -170,6 +180,7 @@ struct hot *hot_new(struct repo_set *set, struct repo *r, struct slice name, str
     h->repo = r;
     h->generation = r->generation;
     h->name = arena_copy(&h->arena, name);
+    h->hash = slice_hash(name);
     h->key = arena_copy(&h->arena, key);
     h->bytes = BUF_INIT(SIZE_MAX / 4);
     return h;
@@ -177,7 +188,8 @@ struct hot *hot_new(struct repo_set *set, struct repo *r, struct slice name, str
 
 void hot_add(struct hot_table *t, struct hot *h)
 {
-    struct hot *old = find(t, h->name);
+    struct hot *old = find(t, h->name, h->hash);
+    struct hot **slot = &t->by_name[h->hash & t->mask];
 
     if (old != NULL) {
         take_out(t, old);
@@ -187,7 +199,8 @@ void hot_add(struct hot_table *t, struct hot *h)
             t->bytes + weight(h) > t->bytes_max)) {
         take_out(t, LIST_ITEM(t->lru.prev, struct hot, lru));
     }
-    HASH_ADD_KEYPTR_BYHASHVALUE(hh, t->by_name, h->name.p, h->name.n, hash(h->name), h);
+    h->next = *slot;
+    *slot = h;
     list_push_front(&t->lru, &h->lru);
     list_push_back(slot_of(t, h->key), &h->same_key);
     t->entries++;

@@ -10,36 +10,35 @@
 #ifndef SERVER_SERVE_HOT_H
 #define SERVER_SERVE_HOT_H
 
-#include <uthash.h>
-
 #include "server/cache/cache.h"
 #include "server/daemon.h"
 #include "server/http/range.h"
 
-struct hot {
-    UT_hash_handle hh;
-    struct list lru;
-    struct list same_key; /* those whose key falls into the same slot */
-    unsigned holds;
-    bool head_only;        /* it knows what a HEAD asks for, and has no bytes */
-    bool for_all;          /* repo.h */
-    uint64_t moved_unix_s; /* to the front */
-    struct repo_set *set;  /* held: keeps repo alive */
+struct hot {           /* what each hit looks at stands together, in front */
+    struct hot *next;  /* in its slot of the table */
+    uint64_t hash;     /* of name */
+    struct slice name; /* path, and what the rendering depends on */
     struct repo *repo;
-    uint64_t generation;     /* of the repo, when what is answered was looked up */
-    struct slice name;       /* path, and what the rendering depends on: the hash key */
-    struct slice key;        /* want's, for hot_forget */
-    struct arena arena;      /* all strings in here */
-    struct http_reply reply; /* 200, without the fields that depend on the request */
-    struct validators valid;
+    uint64_t generation; /* of the repo, when what is answered was looked up */
     uint64_t stored_unix_s;
     uint64_t fresh_until_unix_s; /* UINT64_MAX: immutable */
+    uint64_t moved_unix_s;       /* to the front */
+    unsigned holds;
+    bool head_only;              /* it knows what a HEAD asks for, and has no bytes */
+    bool for_all;                /* repo.h */
     struct answer *answer;       /* bytes come from here ... */
     struct blob *blob;           /* ... or here ... */
     struct rendering *rendering; /* ... or here ... */
     struct buf bytes;            /* ... or are these */
+    struct validators valid;
+    struct http_reply reply; /* 200, without the fields that depend on the request */
     uint64_t
         plain_bytes; /* not 0: in Xet's framing, of a file of so many; valid.total_bytes is the framed length */
+    struct list lru;
+    struct list same_key; /* those whose key falls into the same slot */
+    struct repo_set *set; /* held: keeps repo alive */
+    struct slice key;     /* want's, for hot_forget */
+    struct arena arena;   /* all strings in here */
 };
 
 struct hot_table;

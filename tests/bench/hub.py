@@ -359,7 +359,7 @@ def table(folder, build, cert, runs, quick):
     """The section's text."""
     folder = folder / "hub"
     folder.mkdir(mode=0o755)
-    seconds = 1 if quick else 3
+    seconds = 1 if quick else 2
     try:
         y = Yard(folder, build, cert, (4 if quick else 32) << 20)
     except Missing as why:

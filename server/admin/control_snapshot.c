@@ -1,11 +1,14 @@
-/* snapshot.*: of hosted trees, which have names, and of synced repos, which have one tree. */
+/* snapshot.*: of hosted trees, which have names and branches ("owner/name@branch"), and of synced repos, which have one tree. */
 #include "server/admin/talk.h"
 #include "server/repo/sync_conf.h"
+#include "server/store/note.h"
+#include "server/store/ref.h"
 
 struct tree { /* what a request names */
     struct repo_set *set;
     struct repo *repo;
     struct slice repo_name, name;
+    struct slice branch; /* "": the head */
 };
 
 /* The request's repo and tree. Release t->set in any case. whole: no name is a request for all trees. */
@@ -18,12 +21,31 @@ static int need_tree(const struct talk *t, bool whole, struct tree *out, struct 
     }
     out->repo_name = slice_str(out->repo->name);
     out->name = talk_text(t, "name");
+    out->branch = SLICE("");
+    if (!out->repo->synced) {
+        struct slice branch = out->name;
+        out->name = slice_cut(&branch, '@');
+        out->branch = slice_eqs(branch, "main") ? SLICE("") : branch;
+    }
     if (out->repo->synced) {
         out->name = SLICE(SYNC_TREE);
     } else if (out->name.n == 0 && !whole) {
         return err_set(e, E_USAGE, "name is missing, a hosted repo has many trees, give its name");
     }
     return 0;
+}
+
+/* The live one of its branch. */
+static int branch_get(const struct talk *t, const struct tree *x, struct snap *out, struct err *e)
+{
+    int rc = x->branch.n == 0
+                 ? head_get(t->d->store, x->repo_name, x->name, out, e)
+                 : ref_get(t->d->store, x->repo_name, x->name, REF_BRANCH, x->branch, out, e);
+
+    return rc == E_NOTFOUND && x->branch.n != 0
+               ? err_set(e, rc, SLICE_FMT " has no branch " SLICE_FMT, SLICE_ARG(x->name),
+                         SLICE_ARG(x->branch))
+               : rc;
 }
 
 static int need_snap(const struct talk *t, const struct tree *x, const char *key, struct snap *out,
@@ -46,7 +68,10 @@ static int need_version(struct talk *t, const char *key, struct tree *x, struct 
 
 struct snaps {
     struct talk *t;
+    const struct tree *x;
     uint64_t head_seq;
+    uint64_t seq; /* of the row at work */
+    struct buf *row;
 };
 
 static void snap_members(struct buf *row, const struct snap *sn)
@@ -71,29 +96,77 @@ static int on_head(void *arg, struct slice name, const struct snap *sn)
     return talk_row_end(s->t);
 }
 
+static int on_name(void *arg, const struct ref *r)
+{
+    struct snaps *s = arg;
+
+    if (r->seq == s->seq) {
+        jo_str(s->row, NULL, r->name);
+    }
+    return 0;
+}
+
+/* Who published it and why, where that is known, and what leads to it. */
+static int say_more(struct snaps *s, struct buf *row, uint64_t seq)
+{
+    struct store *store = s->t->d->store;
+    struct arena a = {0};
+    struct note n;
+    int rc = note_get(store, s->x->repo_name, s->x->name, seq, &a, &n, NULL);
+
+    jo_str(row, "author", n.author);
+    jo_str(row, "title", n.title);
+    jo_str(row, "message", n.message);
+    arena_fini(&a);
+    s->row = row;
+    s->seq = seq;
+    jo_open(row, "names", '[');
+    if (rc == 0 || rc == E_NOTFOUND) {
+        rc = ref_list(store, s->x->repo_name, s->x->name, on_name, s, NULL);
+    }
+    jo_shut(row, ']');
+    return rc;
+}
+
 static int on_snap(void *arg, const struct snap *sn)
 {
     struct snaps *s = arg;
     struct buf *row = talk_row(s->t);
+    int rc;
 
     snap_members(row, sn);
     jo_bool(row, "live", sn->seq == s->head_seq);
-    return talk_row_end(s->t);
+    rc = say_more(s, row, sn->seq);
+    return rc == 0 ? talk_row_end(s->t) : rc;
+}
+
+/* What it was made from, and so on. */
+static int list_history(struct snaps *s, struct snap sn, struct err *e)
+{
+    int rc = on_snap(s, &sn);
+
+    while (rc == 0 && sn.parent_seq != 0) {
+        rc = snap_get(s->t->d->store, s->x->repo_name, s->x->name, sn.parent_seq, &sn, e);
+        rc = rc == 0 ? on_snap(s, &sn) : rc;
+    }
+    return rc == E_NOTFOUND ? 0 : rc;
 }
 
 int verb_snapshot_ls(struct talk *t, struct err *e)
 {
-    struct snaps s = {.t = t};
     struct tree x = {0};
+    struct snaps s = {.t = t, .x = &x};
     struct snap head;
     int rc = need_tree(t, true, &x, e);
 
     if (rc == 0 && x.name.n == 0) {
         rc = head_list(t->d->store, x.repo_name, on_head, &s, e);
     } else if (rc == 0) {
-        rc = head_get(t->d->store, x.repo_name, x.name, &head, e);
+        rc = branch_get(t, &x, &head, e);
         s.head_seq = rc == 0 ? head.seq : 0;
-        if (rc == 0) {
+        if (rc == 0 && x.branch.n != 0) {
+            rc = list_history(&s, head, e);
+        } else if (rc == 0) {
             rc = snap_list(t->d->store, x.repo_name, x.name, on_snap, &s, e);
         } else if (rc == E_NOTFOUND && x.repo->synced) {
             rc = 0; /* nothing is published yet */
@@ -111,12 +184,11 @@ int verb_snapshot_show(struct talk *t, struct err *e)
     int rc = need_tree(t, false, &x, e);
 
     if (rc == 0) {
-        rc =
-            snap_find(t->d->store, x.repo_name, x.name,
-                      talk_text(t, "version").n != 0 ? talk_text(t, "version") : SLICE(""), &sn, e);
+        rc = branch_get(t, &x, &head, e);
     }
     if (rc == 0) {
-        rc = head_get(t->d->store, x.repo_name, x.name, &head, e);
+        sn = head;
+        rc = talk_text(t, "version").n != 0 ? need_snap(t, &x, "version", &sn, e) : 0;
     }
     if (rc == 0) {
         rc = head_held(t->d->store, x.repo_name, x.name, &held, e);
@@ -125,6 +197,7 @@ int verb_snapshot_show(struct talk *t, struct err *e)
         snap_members(t->result, &sn);
         jo_bool(t->result, "live", sn.seq == head.seq);
         jo_bool(t->result, "hold", held);
+        rc = say_more(&(struct snaps){.t = t, .x = &x}, t->result, sn.seq);
     }
     repo_set_release(&x.set);
     return rc;
@@ -177,8 +250,7 @@ int verb_snapshot_diff(struct talk *t, struct err *e)
     int rc = need_version(t, "from", &x, &from, e);
 
     if (rc == 0) {
-        rc = snap_find(t->d->store, x.repo_name, x.name,
-                       talk_text(t, "to").n != 0 ? talk_text(t, "to") : SLICE(""), &to, e);
+        rc = talk_text(t, "to").n != 0 ? need_snap(t, &x, "to", &to, e) : branch_get(t, &x, &to, e);
     }
     if (rc == 0) {
         rc = tree_diff(t->d->store, &from.root, &to.root, on_difference, &d, e);
@@ -207,7 +279,8 @@ int verb_snapshot_rollback(struct talk *t, struct err *e)
     int rc = need_version(t, "version", &x, &sn, e);
 
     if (rc == 0) {
-        rc = head_set(t->d->store, x.repo_name, x.name, sn.seq, b, e);
+        rc = x.branch.n == 0 ? head_set(t->d->store, x.repo_name, x.name, sn.seq, b, e)
+                             : branch_set(t->d->store, x.repo_name, x.name, x.branch, sn.seq, b, e);
     }
     if (rc == 0) {
         rc = store_commit(t->d->store, &b, COMMIT_SYNC, e);

@@ -1,17 +1,37 @@
 #include <inttypes.h>
 
+#include "common/base/buf.h"
 #include "server/ctl/ctl.h"
+
+/* Its label, the branches and tags that lead to it. */
+static void add_names(struct table *t, const json_t *row)
+{
+    struct buf all = BUF_INIT(64 << 10);
+    const json_t *names = json_object_get(row, "names");
+    size_t i;
+    const json_t *name;
+
+    buf_str(&all, get_str(row, "label"));
+    json_array_foreach(names, i, name)
+    {
+        buf_addf(&all, "%s%s", all.n != 0 ? "," : "", json_string_value(name));
+    }
+    table_add(t, all.n != 0 ? buf_cstr(&all) : "-");
+    buf_free(&all);
+}
 
 static void snapshot_row(struct table *t, const json_t *row)
 {
     table_addf(t, "v%" PRIu64, get_u64(row, "seq"));
     table_text(t, row, "name");
-    table_text(t, row, "label");
+    add_names(t, row);
     table_count(t, row, "entries");
     table_size(t, get_u64(row, "bytes"));
     table_ago(t, get_u64(row, "created_unix_s"));
     table_add(t, get_bool(row, "live") ? "live" : "-");
     table_addf(t, t->ctl->tty ? "%.12s" : "%s", get_str(row, "root"));
+    table_text(t, row, "author");
+    table_text(t, row, "title");
 }
 
 int ctl_snapshot_ls(struct ctl *c, struct err *e)
@@ -22,8 +42,8 @@ int ctl_snapshot_ls(struct ctl *c, struct err *e)
     if (c->args > 1) {
         json_object_set_new(req, "name", json_string(c->arg[1]));
     }
-    return list(c, req, "VERSION,NAME,LABEL,>ENTRIES,>SIZE,>CREATED,LIVE,ROOT", snapshot_row, NULL,
-                e);
+    return list(c, req, "VERSION,NAME,LABEL,>ENTRIES,>SIZE,>CREATED,LIVE,ROOT,BY,WHY", snapshot_row,
+                NULL, e);
 }
 
 /* The arguments behind REPO: a hosted tree's name has an owner, "owner/name", and comes first; a synced repo has none. The

@@ -7,6 +7,7 @@
 #include "server/repo/hf/info.h"
 #include "server/repo/hf/synced.h"
 #include "server/repo/hosted/hub.h"
+#include "server/store/ref.h"
 
 enum { DOC_BYTES = 64 << 20, PATH_BYTES = 8192, NAME_ROOM = 32 };
 
@@ -356,14 +357,12 @@ static int on_head(void *arg, struct slice tree, const struct snap *sn)
     struct hosted *x = arg;
     struct slice repo = slice_str(x->v->r->name);
     char commit[HUB_COMMIT_HEX + 1];
-    struct stock_repo out = {.kind = STOCK_HOSTED,
-                             .type = SLICE("models"),
-                             .id = tree,
-                             .sum = sum_of(sn),
-                             .cached_bytes = sn->bytes};
+    struct stock_repo out = {
+        .kind = STOCK_HOSTED, .id = tree, .sum = sum_of(sn), .cached_bytes = sn->bytes};
     struct err unused;
 
-    if (!stock_shown(out.type, tree, x->prefix)) {
+    out.type = hub_cut_type(&out.id);
+    if (!stock_shown(out.type, out.id, x->prefix)) {
         return 0;
     }
     hub_commit_id(&sn->root, commit);
@@ -397,6 +396,15 @@ static int tell_snap(const struct hosted *x, struct slice name, const struct sna
     return x->each_revision(x->arg, &r);
 }
 
+static int on_ref(void *arg, const struct ref *r)
+{
+    const struct hosted *x = arg;
+    struct snap sn;
+    int rc = snap_get(store_of(x->v), slice_str(x->v->r->name), x->tree, r->seq, &sn, NULL);
+
+    return rc == 0 ? tell_snap(x, r->name, &sn) : rc;
+}
+
 static int on_snap(void *arg, const struct snap *sn)
 {
     const struct hosted *x = arg;
@@ -408,11 +416,14 @@ static int on_snap(void *arg, const struct snap *sn)
     return rc == 0 && sn->label[0] != '\0' ? tell_snap(x, slice_str(sn->label), sn) : rc;
 }
 
+/* tree: its name in the store. */
 static int find_tree(const struct stock_view *v, struct slice type, struct slice id,
-                     struct snap *live, struct err *e)
+                     struct arena *a, struct slice *tree, struct snap *live, struct err *e)
 {
-    int rc = slice_eqs(type, "models") ? head_get(store_of(v), slice_str(v->r->name), id, live, e)
-                                       : E_NOTFOUND;
+    int rc;
+
+    *tree = hub_tree(type, id, a);
+    rc = head_get(store_of(v), slice_str(v->r->name), *tree, live, e);
 
     return rc == E_NOTFOUND || rc == E_INVALID
                ? err_set(e, E_NOTFOUND,
@@ -426,18 +437,26 @@ static int hosted_revisions(const struct stock_view *v, struct slice type, struc
                             int (*each)(void *arg, const struct stock_revision *x), void *arg,
                             struct err *e)
 {
-    struct hosted x = {.v = v, .tree = id, .each_revision = each, .arg = arg};
+    struct hosted x = {.v = v, .each_revision = each, .arg = arg};
     struct slice repo = slice_str(v->r->name);
+    struct arena a = {0};
     struct snap live;
-    int rc = find_tree(v, type, id, &live, e);
+    int rc = find_tree(v, type, id, &a, &x.tree, &live, e);
 
     if (rc == 0) {
-        rc = head_held(store_of(v), repo, id, &x.held, e);
+        rc = head_held(store_of(v), repo, x.tree, &x.held, e);
     }
     if (rc == 0) {
         rc = tell_snap(&x, SLICE("main"), &live);
     }
-    return rc == 0 ? snap_list(store_of(v), repo, id, on_snap, &x, e) : rc;
+    if (rc == 0) {
+        rc = ref_list(store_of(v), repo, x.tree, on_ref, &x, e);
+    }
+    if (rc == 0) {
+        rc = snap_list(store_of(v), repo, x.tree, on_snap, &x, e);
+    }
+    arena_fini(&a);
+    return rc;
 }
 
 static int hosted_files(const struct stock_view *v, struct slice type, struct slice id,
@@ -448,10 +467,12 @@ static int hosted_files(const struct stock_view *v, struct slice type, struct sl
     struct tree_files w = {.sum = &about->sum, .each = each, .arg = arg};
     struct slice repo = slice_str(v->r->name);
     char commit[HUB_COMMIT_HEX + 1];
+    struct slice tree;
     struct snap sn;
-    int rc = find_tree(v, type, id, &sn, e);
+    int rc = find_tree(v, type, id, a, &tree, &sn, e);
 
-    if (rc == 0 && !slice_eqs(rev, "main") && snap_find(store_of(v), repo, id, rev, &sn, e) != 0) {
+    if (rc == 0 && !slice_eqs(rev, "main") &&
+        snap_find(store_of(v), repo, tree, rev, &sn, e) != 0) {
         rc = no_revision(v, id, rev, e);
     }
     if (rc != 0) {

@@ -106,6 +106,7 @@ struct plan {
     struct snap snap;   /* of PLAN_BLOB and PLAN_LIST */
     struct slice name;  /* PLAN_LIST: tree name, p == NULL: list of trees */
     bool recursive, html;
+    bool expand;                     /* of the Hub's: with the last commit of each path */
     enum tree_form form;             /* PLAN_LIST */
     struct put put;                  /* PLAN_PUT: executed by store/upload.h */
     const struct put_reader *reader; /* PUT_CHANGES */

@@ -120,8 +120,8 @@ void tree_send_listing(struct call *c)
     l->plan = p;
     rendering_ask(c,
                   arena_fmt(&c->arena,
-                            "folder %d %d %d %s %s %" PRIu64 " " SLICE_FMT " / " SLICE_FMT,
-                            (int)p->form, p->html, p->recursive, asked, root, p->snap.seq,
-                            SLICE_ARG(p->name), SLICE_ARG(p->entry.path)),
+                            "folder %d %d %d %d %s %s %" PRIu64 " " SLICE_FMT " / " SLICE_FMT,
+                            (int)p->form, p->html, p->recursive, p->expand, asked, root,
+                            p->snap.seq, SLICE_ARG(p->name), SLICE_ARG(p->entry.path)),
                   LISTING_BYTES, &work, l, on_listed);
 }

@@ -1,5 +1,7 @@
 #include "server/store/naming.h"
 
+#include "server/store/head.h"
+#include "server/store/publish.h"
 #include "server/store/rename.h"
 #include "server/store/upload_reply.h"
 
@@ -34,6 +36,31 @@ static int drop_ref(struct store *s, const struct put *p, struct err *e)
     return rc == E_NOTFOUND && p->ref.kind == REF_TAG ? drop_label(s, p, e) : rc;
 }
 
+/* A version of the same files that was made from none. The others stay, as versions do. */
+static int squash(struct store *s, const struct put *p, uint64_t now_unix_s, struct err *e)
+{
+    struct batch *b = batch_new();
+    struct snap sn;
+    struct snap next;
+    int rc = publish_base(s, p, &sn, e);
+
+    if (rc == 0 && p->branch.n != 0) {
+        rc = branch_publish(s, p->repo, p->name, p->branch, &sn.root, sn.entries, sn.bytes,
+                            &sn.root, now_unix_s, b, &next, e);
+    } else if (rc == 0) {
+        rc = head_publish(s, p->repo, p->name, &sn.root, sn.entries, sn.bytes, &sn.root, false,
+                          now_unix_s, b, &next, e);
+    }
+    if (rc == 0) {
+        next.parent_seq = 0;
+        snap_put(b, p->repo, p->name, &next);
+        note_put(b, p->repo, p->name, next.seq, &p->note);
+        rc = store_commit(s, &b, COMMIT_SYNC, e);
+    }
+    batch_free(&b);
+    return rc;
+}
+
 static int once(struct store *s, const struct put *p, uint64_t now_unix_s, struct err *e)
 {
     switch (p->kind) {
@@ -41,6 +68,8 @@ static int once(struct store *s, const struct put *p, uint64_t now_unix_s, struc
         return add_ref(s, p, now_unix_s, e);
     case PUT_REF_DROP:
         return drop_ref(s, p, e);
+    case PUT_SQUASH:
+        return squash(s, p, now_unix_s, e);
     case PUT_TREE_MOVE:
         return rename_run(s, p->repo, p->name, p->to, e);
     case PUT_TREE_DROP:
@@ -84,7 +113,7 @@ int naming_run(struct store *s, const struct put *p, uint64_t now_unix_s, struct
         upload_refuse(out, 404, "no such %s",
                       p->kind == PUT_TREE_MOVE || p->kind == PUT_TREE_DROP ? "tree"
                       : p->kind == PUT_REF_ADD                             ? "version"
-                      : p->ref.kind == REF_BRANCH                          ? "branch"
+                      : p->kind == PUT_SQUASH || p->ref.kind == REF_BRANCH ? "branch"
                                                                            : "tag");
     } else if (rc == E_EXISTS) {
         upload_refuse(out, 409, "%s", e->text);

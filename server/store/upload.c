@@ -315,6 +315,7 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
         return offer_known(u->store, p, out, e);
     case PUT_REF_ADD:
     case PUT_REF_DROP:
+    case PUT_SQUASH:
     case PUT_TREE_MOVE:
     case PUT_TREE_DROP:
         return naming_run(u->store, p, now_unix_s, out, e);

@@ -39,6 +39,7 @@ enum put_kind {
     PUT_CHANGES,      /* body: read by an adapter into changes.h, committed at its end */
     PUT_REF_ADD,      /* ref names a version from now on (naming.h); 409 when the name is taken */
     PUT_REF_DROP,
+    PUT_SQUASH,    /* the branch's history begins anew, with the files that it has */
     PUT_TREE_MOVE, /* the tree is called `to` from now on; 409 when there is one */
     PUT_TREE_DROP  /* with all its versions */
 };

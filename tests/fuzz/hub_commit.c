@@ -14,6 +14,15 @@ void changes_parent(struct changes *c, struct slice hex, struct upload_reply *ou
     (void)out;
 }
 
+void changes_note(struct changes *c, struct slice title, struct slice message,
+                  struct upload_reply *out)
+{
+    (void)c;
+    (void)title;
+    (void)message;
+    (void)out;
+}
+
 int changes_file(struct changes *c, struct slice path, struct slice bytes, struct upload_reply *out,
                  struct err *e)
 {

@@ -202,6 +202,64 @@ def test_the_same_files_again(home):
     assert home.commits(first)[0]["title"] == "back"
 
 
+def test_who_changed_what(home):
+    home.commit_to("main", file("a", b"1"), file("d/b", b"1"), summary="first")
+    home.commit_to("main", file("d/c", b"2"), summary="second")
+
+    def last(got):
+        assert got.status == 200
+        return {e["path"]: e["lastCommit"]["title"] for e in json.loads(got.body) if "lastCommit" in e}
+    assert last(home.ask("GET", home.api("tree/main?recursive=true&expand=true"))) == {"a": "first", "d": "second", "d/b": "first", "d/c": "second"}
+    assert last(home.ask("GET", home.api("tree/main?recursive=true&expand=false"))) == {}
+    form = home.m.put(f"/models/{home.api('paths-info/main')}", b"paths=d&paths=d%2Fb&expand=true", home.wire, home.token, method="POST",
+                      headers={"Content-Type": "application/x-www-form-urlencoded"})
+    assert last(form) == {"d": "second", "d/b": "first"}
+
+
+def test_a_history_begins_anew(home):
+    first = id_of(home.commit_to("main", file("a", b"1"), summary="one"))
+    home.branch("dev")
+    home.commit_to("dev", file("b", b"2"), summary="two")
+    assert home.ask("POST", home.api("super-squash/dev"), {"message": "all"}).status == 200
+    assert [c["title"] for c in home.commits("dev")] == ["all"]
+    assert [c["title"] for c in home.commits()] == ["one", "initial commit"]
+    assert home.ask("POST", home.api("super-squash/main"), {}).status == 200
+    assert (len(home.commits()), home.commits()[0]["id"]) == (1, first)
+    assert home.read("b", "dev").body == b"2" and home.m.get("/models/me/gpt@v2/a", home.wire).body == b"1"  # versions stay
+    assert home.ask("POST", home.api("super-squash/none"), {})["x-error-code"] == "RevisionNotFound"
+    assert home.ask("POST", home.api("super-squash/main"), {"message": "x" * 4097}).status == 413
+    assert home.ask("POST", home.api("super-squash/main"), {}, token=None).status == 401
+
+
+def test_the_operator_sees_them(m):
+    h = Home(m)
+    h.create()
+    h.commit_to("main", file("a", b"1"), summary="add\x1b[31m a", description="why")
+    h.branch("feature%2Fx")
+    h.tag("t")
+    h.commit_to("feature%2Fx", file("b", b"2"), summary="more")
+    h.commit_to("feature%2Fx", file("b", b"3"), summary="yet more")
+    rows = m.ctl_json("snapshot", "ls", "models", "me/gpt")
+    assert [(r["seq"], r["author"], r["title"], r["message"], r["names"], r["live"]) for r in rows] == [
+        (4, "ci-h1-models", "yet more", "", ["feature/x"], False), (3, "ci-h1-models", "more", "", [], False),
+        (2, "ci-h1-models", "add\x1b[31m a", "why", ["t"], True), (1, "ci-h1-models", "initial commit", "", [], False)]
+    text = m.ctl("snapshot", "ls", "models", "me/gpt").stdout
+    assert "yet more" in text and "\x1b" not in text
+    branch = "me/gpt@feature/x"
+    assert [r["seq"] for r in m.ctl_json("snapshot", "ls", "models", branch)] == [4, 3, 2, 1]
+    assert m.ctl_json("snapshot", "show", "models", branch)["seq"] == 4
+    assert m.ctl_json("snapshot", "show", "models", branch, "t")["seq"] == 2
+    assert [(r["what"], r["path"]) for r in m.ctl_json("snapshot", "diff", "models", "me/gpt", "main", "feature/x")] == [("added", "b")]
+    assert m.ctl_json("snapshot", "rollback", "models", branch, "v3")["seq"] == 3
+    assert h.read("b", "feature%2Fx").body == b"2" and h.read("b").status == 404
+    assert m.ctl("snapshot", "ls", "models", "me/gpt@none", check=False).returncode == 66
+    assert m.ctl("snapshot", "rm", "models", "me/gpt", "v3", check=False).returncode != 0
+    m.ctl("snapshot", "rm", "models", "me/gpt", "v4")
+    Home(m, kind="datasets").ask("POST", "api/repos/create", {"name": "gpt", "organization": "me", "type": "dataset"})
+    seen = {(r["type"], r["id"]) for r in m.ctl_json("hf", "ls", "models")}
+    assert seen == {("models", "me/gpt"), ("datasets", "me/gpt")}
+
+
 @pytest.mark.parametrize("kind", ["datasets", "spaces"])
 def test_kinds(m, wire, kind):
     h = Home(m, wire, kind=kind)

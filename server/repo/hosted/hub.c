@@ -86,12 +86,16 @@ void hub_commit_id(const struct digest *root, char out[HUB_COMMIT_HEX + 1])
     out[HUB_COMMIT_HEX] = '\0';
 }
 
+struct slice hub_tree(struct slice type, struct slice id, struct arena *a)
+{
+    return slice_eqs(type, "models")
+               ? arena_copy(a, id)
+               : arena_fmt(a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(type), SLICE_ARG(id));
+}
+
 void hub_name(struct hub_ask *k)
 {
-    k->tree =
-        slice_eqs(k->at.type, "models")
-            ? k->at.id
-            : arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(k->at.type), SLICE_ARG(k->at.id));
+    k->tree = hub_tree(k->at.type, k->at.id, k->a);
     k->p->subject = arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(k->tree));
 }
 
@@ -230,6 +234,8 @@ static void plan_listing(struct hub_ask *k, enum tree_form form)
     k->p->recursive = hub_query(k->req->query, "recursive", SLICE("true")) ||
                       hub_query(k->req->query, "recursive", SLICE("1")) ||
                       (form == LIST_HUB_INFO && hub_query(k->req->query, "blobs", SLICE("true")));
+    k->p->expand = hub_query(k->req->query, "expand", SLICE("true")) ||
+                   hub_query(k->req->query, "expand", SLICE("1"));
     k->p->cache_control = SLICE("no-cache");
 }
 
@@ -254,6 +260,7 @@ static void plan_paths(struct hub_ask *k)
     }
     plan_listing(k, LIST_HUB_PATHS);
     k->p->text = body->bytes;
+    k->p->expand = k->p->expand || hub_query(body->bytes, "expand", SLICE("true"));
 }
 
 static void plan_file(struct hub_ask *k)

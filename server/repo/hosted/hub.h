@@ -56,6 +56,8 @@ void hub_say(struct hub_ask *k, int status, const char *code, struct slice messa
 void hub_say_json(struct hub_ask *k, struct slice json);
 /* Sets the tree, by its type and id, and what it takes to reach it. */
 void hub_name(struct hub_ask *k);
+/* A repository's name in the store, in the arena. */
+struct slice hub_tree(struct slice type, struct slice id, struct arena *a);
 /* "models", "datasets", "spaces", cut off the name of a tree. */
 struct slice hub_cut_type(struct slice *tree);
 /* The tree's version that was asked for, NULL: the plan has become something else. Sets commit. */
@@ -74,6 +76,8 @@ void hub_write(struct hub_ask *k);
 void hub_object(struct hub_ask *k, struct slice hex);
 /* What a batch gives out: p->put.objects, and what the store says of each. */
 void hub_objects_answer(const struct plan *p, struct upload_reply *u);
+/* The branch that a revision names, for a put; false: it is none, or not yet known. */
+bool hub_branch(struct hub_ask *k);
 bool hub_names(struct hub_ask *k); /* hub_write() of its own verbs; false: another's */
 void hub_names_answer(const struct plan *p, struct upload_reply *u, struct http_reply *reply);
 void hub_announce(struct hub_ask *k, const struct entry *en);

@@ -7,6 +7,7 @@
 #include "common/codec/url.h"
 #include "common/hash/git_oid.h"
 #include "server/repo/hosted/hub.h"
+#include "server/store/lineage.h"
 #include "server/store/note.h"
 #include "server/store/ref.h"
 
@@ -21,8 +22,12 @@ struct hub_list {
     bool recursive;
     bool blobs; /* info: sizes and digests too */
     size_t count;
-    struct buf skip;   /* a path behind all of the folder that was told of */
-    struct buf before; /* the last file's path */
+    struct buf skip;         /* a path behind all of the folder that was told of */
+    struct buf before;       /* the last file's path */
+    struct lineage *lineage; /* expand: who changed what */
+    struct snap last;        /* that was told of as a path's last commit, */
+    struct note last_note;
+    struct arena last_arena; /* and its texts */
 };
 
 static void text(struct hub_list *l, const char *key, struct slice v)
@@ -90,6 +95,47 @@ static void lfs(struct hub_list *l, const struct entry *en, const char *id, cons
     jwrite_close(&l->j, '}');
 }
 
+/* --- last commits ------------------------------------------------------------------------------------------------- */
+
+static bool find_last(struct hub_list *l, uint64_t seq)
+{
+    struct slice repo = slice_str(l->r->name);
+    int rc;
+
+    if (l->last.seq == seq) {
+        return true;
+    }
+    arena_fini(&l->last_arena);
+    l->last_arena = (struct arena){0};
+    rc = snap_get(l->s, repo, l->p->name, seq, &l->last, NULL);
+    if (rc == 0) {
+        rc = note_get(l->s, repo, l->p->name, seq, &l->last_arena, &l->last_note, NULL);
+    }
+    l->last.seq = rc == 0 || rc == E_NOTFOUND ? l->last.seq : 0;
+    return l->last.seq == seq;
+}
+
+static struct slice title_of(const struct snap *sn, const struct note *n, struct arena *a)
+{
+    return n->title.n != 0 ? n->title : arena_fmt(a, "v%" PRIu64, sn->seq);
+}
+
+static void last_commit(struct hub_list *l, struct slice path)
+{
+    char id[HUB_COMMIT_HEX + 1];
+
+    if (l->lineage == NULL || !find_last(l, lineage_seq(l->lineage, path))) {
+        return;
+    }
+    hub_commit_id(&l->last.root, id);
+    jwrite_key(&l->j, SLICE("lastCommit"));
+    jwrite_open(&l->j, '{');
+    text(l, "id", slice_str(id));
+    text(l, "title", title_of(&l->last, &l->last_note, &l->last_arena));
+    when(l, "date", l->last.created_unix_s);
+    jwrite_close(&l->j, '}');
+}
+
 static void file_row(struct hub_list *l, const struct entry *en)
 {
     char hex[DIGEST_HEX + 1];
@@ -102,6 +148,7 @@ static void file_row(struct hub_list *l, const struct entry *en)
         digest_format(&en->digest, hex);
         text(l, "xetHash", slice_str(hex));
     }
+    last_commit(l, en->path);
     jwrite_close(&l->j, '}');
 }
 
@@ -122,6 +169,7 @@ static void folder_row(struct hub_list *l, struct slice path)
     text(l, "path", path);
     text(l, "oid", slice_str(id));
     number(l, "size", 0);
+    last_commit(l, path);
     jwrite_close(&l->j, '}');
 }
 
@@ -393,7 +441,7 @@ static int commit_row(struct hub_list *l, const struct snap *sn, struct err *e)
         hub_commit_id(&sn->root, id);
         jwrite_open(&l->j, '{');
         text(l, "id", slice_str(id));
-        text(l, "title", n.title.n != 0 ? n.title : arena_fmt(&a, "v%" PRIu64, sn->seq));
+        text(l, "title", title_of(sn, &n, &a));
         text(l, "message", n.message);
         when(l, "date", sn->created_unix_s);
         jwrite_key(&l->j, SLICE("authors"));
@@ -446,6 +494,12 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
     int rc = 0;
 
     *content_type = SLICE("application/json");
+    if (p->expand && (p->form == LIST_HUB_TREE || p->form == LIST_HUB_PATHS)) {
+        rc = lineage_open(s, slice_str(r->name), p->name, &p->snap, &l.lineage, e);
+        if (rc != 0) {
+            goto out;
+        }
+    }
     switch (p->form) {
     case LIST_HUB_INFO:
         rc = list_info(&l, e);
@@ -472,6 +526,9 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
         rc = err_set(e, E_TOOBIG, "a listing of more than %zu bytes: ask for a folder below",
                      body->max);
     }
+out:
+    lineage_close(&l.lineage);
+    arena_fini(&l.last_arena);
     buf_free(&l.skip);
     buf_free(&l.before);
     return rc;

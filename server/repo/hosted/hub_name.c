@@ -135,6 +135,34 @@ static void plan_ref(struct hub_ask *k, enum ref_kind kind)
     }
 }
 
+static void squash(struct hub_ask *k, const json_t *o)
+{
+    struct slice message = hub_text(o, "message");
+
+    if (!hub_branch(k)) {
+        return;
+    }
+    hub_put(k, PUT_SQUASH);
+    k->p->put.note.title =
+        message.p != NULL ? arena_copy(k->a, message) : SLICE("Super-squash branch");
+    if (!note_fits(&k->p->put.note)) {
+        hub_say(k, 413, NULL, SLICE("a commit's summary has at most 4096 bytes"));
+    }
+}
+
+static void plan_squash(struct hub_ask *k)
+{
+    json_t *o;
+
+    k->p->right = RIGHT_PUBLISH;
+    if (k->req->method != METHOD_POST) {
+        plan_method(k->p, SLICE("POST"), SLICE("this path takes POST\n"));
+    } else if ((o = hub_body(k)) != NULL) {
+        squash(k, o);
+        json_decref(o);
+    }
+}
+
 /* --- moving and deleting ------------------------------------------------------------------------------------------ */
 
 static void delete_named(struct hub_ask *k, const json_t *o)
@@ -208,6 +236,8 @@ bool hub_names(struct hub_ask *k)
         plan_ref(k, REF_BRANCH);
     } else if (slice_eqs(verb, "tag")) {
         plan_ref(k, REF_TAG);
+    } else if (slice_eqs(verb, "super-squash")) {
+        plan_squash(k);
     } else if (slice_eqs(verb, "repos/delete")) {
         plan_repo(k, METHOD_DELETE, delete_named);
     } else if (slice_eqs(verb, "repos/move")) {
@@ -220,7 +250,7 @@ bool hub_names(struct hub_ask *k)
 
 void hub_names_answer(const struct plan *p, struct upload_reply *u, struct http_reply *reply)
 {
-    bool ref = p->put.kind == PUT_REF_ADD || p->put.kind == PUT_REF_DROP;
+    bool ref = p->put.kind != PUT_TREE_MOVE && p->put.kind != PUT_TREE_DROP;
 
     if (u->status == 404) {
         reply_add(reply, SLICE("x-error-code"),

@@ -186,8 +186,7 @@ static void plan_commit(struct hub_ask *k)
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
-/* The branch that is written to; false: it is none, or not yet known. */
-static bool on_branch(struct hub_ask *k)
+bool hub_branch(struct hub_ask *k)
 {
     struct slice rev = k->at.rev;
     const struct fact *f;
@@ -226,7 +225,7 @@ static void plan_batch(struct hub_ask *k)
 static void write_to(struct hub_ask *k, void (*with)(struct hub_ask *k))
 {
     k->p->right = RIGHT_PUBLISH;
-    if (on_branch(k)) {
+    if (hub_branch(k)) {
         with(k);
     }
 }
@@ -234,7 +233,7 @@ static void write_to(struct hub_ask *k, void (*with)(struct hub_ask *k))
 static void write_token(struct hub_ask *k)
 {
     k->p->right = RIGHT_PUBLISH;
-    if (on_branch(k)) {
+    if (hub_branch(k)) {
         hub_write_token(k);
     }
 }
@@ -328,7 +327,8 @@ void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_re
     } else if (p->put.kind == PUT_OFFER && good) {
         hub_objects_answer(p, u);
     } else if (p->put.kind == PUT_REF_ADD || p->put.kind == PUT_REF_DROP ||
-               p->put.kind == PUT_TREE_MOVE || p->put.kind == PUT_TREE_DROP) {
+               p->put.kind == PUT_SQUASH || p->put.kind == PUT_TREE_MOVE ||
+               p->put.kind == PUT_TREE_DROP) {
         hub_names_answer(p, u, reply);
     } else if (p->put.kind == PUT_CHANGES && good) {
         answer_commit(p, u, a);

@@ -249,8 +249,14 @@ static struct slice plain_to(struct slice to)
 bool publish_to_ok(struct slice to)
 {
     size_t segments = 1;
+    struct slice kind;
 
     to = plain_to(to);
+    kind = to;
+    slice_cut(&kind, '/');
+    if (slice_starts(kind, SLICE("datasets/")) || slice_starts(kind, SLICE("spaces/"))) {
+        segments--;
+    }
     for (size_t i = 0; i < to.n; i++) {
         segments += to.p[i] == '/';
     }

@@ -11,7 +11,7 @@
 
 struct publish_want {
     const char *dir;
-    const char *to;       /* "<repo>/<owner>/<name>" */
+    const char *to;       /* "<repo>/[datasets/|spaces/]<owner>/<name>[@<branch>]" */
     const char *if_match; /* the root that must still be there; NULL: whatever is */
 };
 
@@ -22,7 +22,7 @@ struct publish_result {
     char version[64]; /* "" when the mirror did not say */
 };
 
-bool publish_to_ok(struct slice to); /* <repo>/<owner>/<name> */
+bool publish_to_ok(struct slice to);
 MUST_USE int publish(const struct agent *a, const struct publish_want *w,
                      struct publish_result *out, struct err *e);
 

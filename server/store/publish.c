@@ -184,7 +184,7 @@ static int refuse_moved(const struct publish *p, struct upload_reply *out, struc
                                         : rename_find(p->store, p->put->repo, p->put->name, &to, e);
 
     if (rc == 0) {
-        upload_refuse(out, 409, "this tree is called " SLICE_FMT " now: write there",
+        upload_refuse(out, 410, "this tree is called " SLICE_FMT " now: write there",
                       SLICE_ARG(buf_slice(&to)));
     }
     buf_free(&to);

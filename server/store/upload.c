@@ -28,6 +28,11 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
         upload_refuse(out, 400, "the tree's name is too long");
         goto out;
     }
+    /* A branch that is not there, a tree that has another name: better told before the files come than behind them. */
+    rc = publish_check(&(struct publish){.store = u->store, .put = p}, out, e);
+    if (rc != 0 || out->status != 0) {
+        goto out;
+    }
     memcpy(s.repo, p->repo.p, p->repo.n);
     memcpy(s.name, p->name.p, p->name.n);
     if (!live_add(u, s.id)) {

@@ -320,6 +320,27 @@ def test_publish_goes_on_after_a_kill(agent, m, tmp_path):
     assert not list(agent.folder.glob("state/uploads/*"))
 
 
+def test_branches_datasets_and_old_names(agent, m, tmp_path):
+    """What is published on a branch, or as a dataset, and what a tree's old name leads to."""
+    token = m.token("names", "publish:models/*")
+
+    def hub(path, body):
+        return m.put("/models/api/" + path, json.dumps(body).encode(), token=token, method="POST").status
+    folder = tmp_path / "new"
+    folder.mkdir()
+    (folder / "a.txt").write_text("on a branch")
+    assert hub("repos/create", {"name": "b", "organization": "me"}) == 200
+    agent("publish", folder, "models/me/b@dev", code=66)
+    assert hub("models/me/b/branch/dev", {}) == 200
+    agent("publish", folder, "models/me/b@dev")
+    agent("publish", folder, "models/datasets/me/b")
+    assert m.get("/models/me/b/a.txt").status == 404 and m.get("/models/datasets/me/b/a.txt").body == b"on a branch"
+    assert hub("repos/move", {"fromRepo": "me/b", "toRepo": "me/c"}) == 200
+    agent("pull", "models/me/b@dev", "--to", tmp_path / "got")
+    assert (tmp_path / "got/a.txt").read_text() == "on a branch"
+    agent("publish", folder, "models/me/b", code=66)
+
+
 def test_a_publish_that_was_committed_long_ago_is_not_this_one(agent, m, tmp_path):
     """Killed between the commit and the note of it; then the tree moved on, and the same is published again."""
     source = tmp_path / "source"

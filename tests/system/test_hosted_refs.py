@@ -114,6 +114,7 @@ def test_an_upload_session_on_a_branch(home):
     assert home.m.put(at + "/x/y", b"bytes", home.wire, home.token).status == 201
     assert home.m.put(at + "/commit", b"", home.wire, home.token, method="POST").status == 201
     assert home.read("x/y", "dev").body == b"bytes" and home.read("x/y").status == 404
+    assert home.m.put("/models/me/gpt@none/-/uploads", b"", home.wire, home.token, method="POST").status == 404
 
 
 def test_tags(home):
@@ -308,7 +309,8 @@ def test_a_new_name(home):
         assert (got.status, got["location"]) == (307, "/models/" + path.replace("gpt", "new")), path
     assert home.commit_to("main", file("c", b"c")).status == 200
     assert home.read("c", name="new").body == b"c"
-    assert home.m.put("/models/me/gpt/d", b"d", home.wire, home.token).status == 409
+    assert home.m.put("/models/me/gpt/d", b"d", home.wire, home.token).status == 410
+    assert home.m.put("/models/me/gpt/-/uploads", b"", home.wire, home.token, method="POST").status == 410
     assert home.ask("POST", "api/repos/move", {**move, "toRepo": "me/again"}).status == 404  # no tree of that name
     assert home.ask("DELETE", "api/repos/delete", {"name": "gpt", "organization": "me"}).status == 404
     # Somebody takes the old name.

@@ -1,5 +1,21 @@
 #include "server/sync/python/name.h"
 
+bool py_is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v';
+}
+
+struct slice pystrip(struct slice s)
+{
+    while (s.n > 0 && py_is_blank(s.p[0])) {
+        s = slice_from(s, 1);
+    }
+    while (s.n > 0 && py_is_blank(s.p[s.n - 1])) {
+        s.n--;
+    }
+    return s;
+}
+
 static bool is_mark(char c)
 {
     return c == '-' || c == '_' || c == '.';

@@ -6,22 +6,6 @@
 
 enum { LINE_MAX = 16 << 10, FILE_BYTES = 4 << 20, NESTED_MAX = 8 };
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
-static struct slice trim(struct slice s)
-{
-    while (s.n > 0 && is_blank(s.p[0])) {
-        s = slice_from(s, 1);
-    }
-    while (s.n > 0 && is_blank(s.p[s.n - 1])) {
-        s.n--;
-    }
-    return s;
-}
-
 /* --- one ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_name_char(char c)
@@ -35,12 +19,12 @@ static struct slice cut_name(struct slice *s)
     struct slice name;
     size_t n = 0;
 
-    *s = trim(*s);
+    *s = pystrip(*s);
     while (n < s->n && is_name_char(s->p[n])) {
         n++;
     }
     name = slice_first(*s, n);
-    *s = trim(slice_from(*s, n));
+    *s = pystrip(slice_from(*s, n));
     return name;
 }
 
@@ -54,9 +38,9 @@ static int read_extras(struct slice inside, struct arena *a, struct requirement 
 {
     struct slice all[PYEXTRAS_MAX];
 
-    inside = trim(inside);
+    inside = pystrip(inside);
     while (inside.n != 0) {
-        struct slice one = trim(slice_cut(&inside, ','));
+        struct slice one = pystrip(slice_cut(&inside, ','));
         if (out->extras == PYEXTRAS_MAX || !pyname_valid(one)) {
             return E_INVALID;
         }
@@ -73,8 +57,8 @@ static int read_extras(struct slice inside, struct arena *a, struct requirement 
 static void cut_marker(struct slice *s, bool url, struct requirement *out)
 {
     for (size_t i = 0; i < s->n; i++) {
-        if (s->p[i] == ';' && (!url || (i > 0 && is_blank(s->p[i - 1])))) {
-            out->marker = trim(slice_from(*s, i + 1));
+        if (s->p[i] == ';' && (!url || (i > 0 && py_is_blank(s->p[i - 1])))) {
+            out->marker = pystrip(slice_from(*s, i + 1));
             *s = slice_first(*s, i);
             return;
         }
@@ -83,7 +67,7 @@ static void cut_marker(struct slice *s, bool url, struct requirement *out)
 
 int requirement_parse(struct slice text, struct arena *a, struct requirement *out, struct err *e)
 {
-    struct slice rest = trim(text), name, specs;
+    struct slice rest = pystrip(text), name, specs;
     bool url;
 
     *out = (struct requirement){.url = SLICE_NONE, .marker = SLICE_NONE};
@@ -101,14 +85,14 @@ int requirement_parse(struct slice text, struct arena *a, struct requirement *ou
         if (end < 0 || read_extras(slice_first(inside, (size_t)end), a, out) != 0) {
             return wrong(text, "its extras cannot be read", e);
         }
-        rest = trim(slice_from(inside, (size_t)end + 1));
+        rest = pystrip(slice_from(inside, (size_t)end + 1));
     }
     url = rest.n > 0 && rest.p[0] == '@';
     cut_marker(&rest, url, out);
-    out->text = trim(slice_of(name.p, (size_t)(rest.p + rest.n - name.p)));
-    specs = trim(rest);
+    out->text = pystrip(slice_of(name.p, (size_t)(rest.p + rest.n - name.p)));
+    specs = pystrip(rest);
     if (url) {
-        out->url = trim(slice_from(specs, 1));
+        out->url = pystrip(slice_from(specs, 1));
         return out->url.n != 0 ? 0 : wrong(text, "it has no URL", e);
     }
     if (specs.n > 1 && specs.p[0] == '(' && specs.p[specs.n - 1] == ')') {
@@ -131,7 +115,7 @@ static int read_file(struct reading *r, const char *path);
 static struct slice without_comment(struct slice line)
 {
     for (size_t i = 0; i < line.n; i++) {
-        if (line.p[i] == '#' && (i == 0 || is_blank(line.p[i - 1]))) {
+        if (line.p[i] == '#' && (i == 0 || py_is_blank(line.p[i - 1]))) {
             return slice_first(line, i);
         }
     }
@@ -142,7 +126,7 @@ static struct slice without_comment(struct slice line)
 static struct slice without_options(struct slice line)
 {
     for (size_t i = 1; i + 1 < line.n; i++) {
-        if (is_blank(line.p[i - 1]) && line.p[i] == '-' && line.p[i + 1] == '-') {
+        if (py_is_blank(line.p[i - 1]) && line.p[i] == '-' && line.p[i + 1] == '-') {
             return slice_first(line, i);
         }
     }
@@ -156,8 +140,8 @@ static bool option(struct slice line, const char *brief, const char *full, struc
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         size_t n = strlen(names[i]);
         if (slice_starts(line, slice_str(names[i])) && line.n > n &&
-            (is_blank(line.p[n]) || line.p[n] == '=')) {
-            *value = trim(slice_from(line, n + 1));
+            (py_is_blank(line.p[n]) || line.p[n] == '=')) {
+            *value = pystrip(slice_from(line, n + 1));
             return value->n != 0;
         }
     }
@@ -184,7 +168,7 @@ static int read_line(struct reading *r, const char *path, struct slice line)
 {
     struct slice value;
 
-    line = trim(without_comment(line));
+    line = pystrip(without_comment(line));
     if (line.n == 0) {
         return 0;
     }
@@ -195,7 +179,7 @@ static int read_line(struct reading *r, const char *path, struct slice line)
         r->ev->on_odd(r->ev->arg, line);
         return 0;
     }
-    return r->ev->on_line(r->ev->arg, trim(without_options(line)), r->e);
+    return r->ev->on_line(r->ev->arg, pystrip(without_options(line)), r->e);
 }
 
 static int read_bytes(struct reading *r, struct slice rest, const char *path)

@@ -2,6 +2,8 @@
 
 #include <inttypes.h>
 
+#include "server/sync/python/name.h"
+
 enum { SPECS_MAX = 64 };
 
 static char lower(char c)
@@ -17,22 +19,6 @@ static bool is_digit(char c)
 static bool is_alnum(char c)
 {
     return is_digit(c) || (lower(c) >= 'a' && lower(c) <= 'z');
-}
-
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v';
-}
-
-static struct slice trim(struct slice s)
-{
-    while (s.n > 0 && is_blank(s.p[0])) {
-        s = slice_from(s, 1);
-    }
-    while (s.n > 0 && is_blank(s.p[s.n - 1])) {
-        s.n--;
-    }
-    return s;
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
@@ -145,7 +131,7 @@ bool pyversion_parse(struct slice text, struct pyversion *out)
 {
     static const char *const pre[] = {"alpha", "a", "beta", "b", "preview", "pre", "rc", "c", NULL};
     static const char *const dev[] = {"dev", NULL};
-    struct slice s = trim(text);
+    struct slice s = pystrip(text);
     struct slice behind;
     char which;
     bool some;
@@ -373,7 +359,7 @@ static bool holds(const struct pyspec *s, const struct pyversion *v, struct slic
 {
     switch (s->op) {
     case PYSPEC_SAME_TEXT:
-        return slice_ieq(trim(s->text), trim(text));
+        return slice_ieq(pystrip(s->text), pystrip(text));
     case PYSPEC_EQ:
         return equals(s, v);
     case PYSPEC_NE:
@@ -444,14 +430,14 @@ static bool take_op(struct slice *s, enum pyspec_op *op)
 
 static bool read_spec(struct slice text, struct pyspec *out)
 {
-    struct slice s = trim(text);
+    struct slice s = pystrip(text);
     bool equality;
 
     *out = (struct pyspec){0};
     if (!take_op(&s, &out->op)) {
         return false;
     }
-    s = out->text = trim(s);
+    s = out->text = pystrip(s);
     equality = out->op == PYSPEC_EQ || out->op == PYSPEC_NE;
     if (equality && slice_ends(s, SLICE(".*"))) {
         out->prefix = true;
@@ -469,13 +455,13 @@ static bool read_spec(struct slice text, struct pyspec *out)
 int pyspecs_parse(struct slice text, struct arena *a, struct pyspecs *out, struct err *e)
 {
     struct pyspec one[SPECS_MAX];
-    struct slice rest = trim(text);
+    struct slice rest = pystrip(text);
     size_t n = 0;
 
     *out = (struct pyspecs){0};
     while (rest.n != 0) {
         struct slice part = slice_cut(&rest, ',');
-        if (trim(part).n == 0 && n != 0 && trim(rest).n == 0) {
+        if (pystrip(part).n == 0 && n != 0 && pystrip(rest).n == 0) {
             break; /* a comma at the end is common */
         }
         if (n == SPECS_MAX || !read_spec(part, &one[n])) {

@@ -173,6 +173,8 @@ static int open_engine(struct run *r, const struct run_upstream *u, struct err *
         .stall_ms = r->job->stall_ms,
         .entries_max = c->entries_max,
         .list_bytes_max = (uint64_t)4 << 30,
+        .make_room = r->world.make_room,
+        .make_room_arg = r->world.arg,
         .log = run_say_of,
         .log_arg = r,
     };

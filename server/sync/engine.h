@@ -49,6 +49,9 @@ struct engine_site { /* what a run lends its engine; outlives it */
     uint32_t connect_ms, stall_ms;
     uint64_t entries_max;    /* of a list: more is E_TOOBIG */
     uint64_t list_bytes_max; /* of all list documents together */
+    /* Before a stage fails for want of room: 0, there is some now. For engines that store what a list brings. */
+    int (*make_room)(void *arg, uint64_t need_bytes);
+    void *make_room_arg;
     void (*log)(void *arg, const char *fmt, ...) PRINTF_LIKE(2, 3); /* a line of the run's log */
     void *log_arg;
 };

@@ -96,6 +96,25 @@ def test_mirrored_by_its_indexes(mirrord, o, by_hash):
     check(m, old, prefix="@v1/")
 
 
+@pytest.mark.parametrize("by_hash", [True, False])
+def test_an_index_comes_once(mirrord, o, by_hash):
+    """It is read out of the store, where it is published from; one that did not change comes never again."""
+    a = Archive(o, by_hash)
+    m = mirrord(CONFIG.format(o.url, BY_INDEX))
+    o.forget()
+    run(m)
+    packages = {p: n for p, n in o.sent.items() if "Packages.gz" in p or "by-hash" in p}
+    assert packages == {"dists/stable/main/binary-amd64/Packages.gz": 1, "dists/stable/contrib/binary-amd64/Packages.gz": 1,
+                        **{p: n for p, n in packages.items() if "i18n" in p or sha(b"Archive: stable\nComponent: main\n") in p}}
+    a.add("new")
+    a.build()
+    o.forget()
+    assert run(m)["outcome"] == "published"
+    assert not any("contrib" in p for p in o.requests), o.requests
+    assert sum(n for p, n in o.sent.items() if "Packages" in p) == 1
+    check(m, a.mirrored())
+
+
 @pytest.mark.parametrize("packing, absent", [(".xz", ()), (".bz2", ()), (".xz", (".gz",))])
 def test_other_packings(mirrord, o, packing, absent):
     """Suites without a gzip form, and those whose Release names one that is nowhere."""

@@ -1,15 +1,17 @@
 /* debian.c - a Debian archive by its own indexes: InRelease and Release of each suite, then the Packages and Sources that they
  * vouch for. Every file has its digest before it is fetched, and indexes are asked for by it: what we publish is one state of the
- * archive, however often it changes meanwhile. Signatures are the clients' to check. */
+ * archive, however often it changes meanwhile. An index is read out of the store, which has it already or gets it as it comes.
+ * Signatures are the clients' to check. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "server/sync/debian/packages.h"
 #include "server/sync/debian/release.h"
 #include "server/sync/http/http_engine.h"
+#include "server/sync/pieces.h"
 
-enum { RELEASE_BYTES = 64 << 20, INDEX_BYTES = 256 << 20 };
-#define UNPACKED_BYTES ((uint64_t)8 << 30)
+enum { RELEASE_BYTES = 64 << 20 };
+#define INDEX_BYTES ((uint64_t)2 << 30)
 
 static const char *const heads[] = {"InRelease", "Release", "Release.gpg"};
 
@@ -263,34 +265,22 @@ static int feed(void *arg, struct slice bytes, struct err *e)
     return packages_feed(arg, bytes, e);
 }
 
-static int read_index(struct index *x, struct slice bytes, struct err *e)
+static int read_index(struct index *x, struct err *e)
 {
     struct packages_events ev = {on_file, x->d};
     struct packages *p = packages_open(x->sources, &ev);
-    struct unpack *u = unpack_open(packing_of(slice_str(x->path), NULL), feed, p, UNPACKED_BYTES);
-    struct digest got;
-    int rc = 0;
+    int rc = pieces_read(x->d->g->site->store, &x->form[x->at].digest,
+                         packing_of(slice_str(x->path), NULL), feed, p, e);
 
-    digest_of(bytes, &got);
-    if (!digest_eq(&got, &x->form[x->at].digest)) {
-        rc = err_set(e, E_AGAIN, "it is not the one that Release vouches for");
-    }
-    if (rc == 0) {
-        rc = unpack_feed(u, bytes, e);
-    }
-    if (rc == 0) {
-        rc = unpack_finish(u, e);
-    }
     if (rc == 0) {
         rc = packages_finish(p, e);
     }
-    unpack_close(&u);
     packages_close(&p);
     return rc;
 }
 
 static void go_on(struct debian *d);
-static void ask_index(struct debian *d, struct index *x);
+static void begin_index(struct debian *d, struct index *x);
 
 static void on_index(struct doc *doc, int rc)
 {
@@ -304,13 +294,16 @@ static void on_index(struct doc *doc, int rc)
             doc_free(&x->doc);
             list_remove(&x->node);
             d->count--;
-            ask_index(d, x);
+            begin_index(d, x);
+            go_on(d);
             return;
         }
     }
     if (rc == 0) {
         err_clear(&why);
-        rc = read_index(x, buf_slice(&doc->body), &why);
+        rc = digest_eq(keep_digest(doc->keep), &x->form[x->at].digest)
+                 ? read_index(x, &why)
+                 : err_set(&why, E_AGAIN, "it is not the one that Release vouches for");
     } else if (rc == E_NOTFOUND) {
         rc = E_AGAIN; /* its Release has just been replaced */
     }
@@ -327,11 +320,38 @@ static void on_index(struct doc *doc, int rc)
 static void ask_index(struct debian *d, struct index *x)
 {
     char *url = http_url_of(d->g, slice_str(x->path));
+    struct doc_want w = {.url = url, .keep_as = x->path, .max_bytes = INDEX_BYTES};
 
     list_push_back(&d->coming, &x->node);
     d->count++;
-    x->doc = doc_ask(d->g, url, NULL, INDEX_BYTES, on_index, x);
+    x->doc = doc_open(d->g, &w, on_index, x);
     free(url);
+}
+
+/* What some repo holds is not fetched. */
+static bool has_index(const struct index *x)
+{
+    struct blob *b = NULL;
+    bool yes = blob_open(x->d->g->site->store, &x->form[x->at].digest, &b, NULL) == 0;
+
+    blob_release(&b);
+    return yes;
+}
+
+static void begin_index(struct debian *d, struct index *x)
+{
+    struct err why = {0};
+    int rc;
+
+    if (!has_index(x)) {
+        ask_index(d, x);
+        return;
+    }
+    rc = read_index(x, &why);
+    if (rc != 0) {
+        fail(d, rc, x->path, &why);
+    }
+    index_free(x);
 }
 
 /* --- Release --- */
@@ -467,10 +487,10 @@ static void go_on(struct debian *d)
         }
         return;
     }
-    while (d->count < d->g->site->parallel && !list_empty(&d->waiting)) {
-        ask_index(d, LIST_ITEM(list_pop_front(&d->waiting), struct index, node));
+    while (!d->over && d->count < d->g->site->parallel && !list_empty(&d->waiting)) {
+        begin_index(d, LIST_ITEM(list_pop_front(&d->waiting), struct index, node));
     }
-    if (d->count == 0) {
+    if (!d->over && d->count == 0) {
         end(d, 0, NULL);
     }
 }

@@ -44,9 +44,25 @@ void keep_begin(struct keep *k)
     k->at = 0;
 }
 
-int keep_add(struct keep *k, struct slice bytes, struct err *e)
+static int write_on(struct keep *k, struct slice bytes, struct err *e)
 {
     int rc = 0;
+
+    if (k->stage == NULL) {
+        rc = stage_open(k->site->store, 0, false, &k->stage, e);
+        if (rc == 0) {
+            rc = stage_write(k->stage, k->small.p, k->small.n, 0, e);
+        }
+        if (rc != 0) { /* once more means from the beginning */
+            stage_abort(&k->stage);
+        }
+    }
+    return rc == 0 ? stage_write(k->stage, bytes.p, bytes.n, k->at, e) : rc;
+}
+
+int keep_add(struct keep *k, struct slice bytes, struct err *e)
+{
+    int rc;
 
     if (bytes.n > k->max_bytes - k->at) {
         return err_set(e, E_TOOBIG, "an index of more than %llu bytes",
@@ -58,14 +74,9 @@ int keep_add(struct keep *k, struct slice bytes, struct err *e)
         k->at += bytes.n;
         return 0;
     }
-    if (k->stage == NULL) {
-        rc = stage_open(k->site->store, 0, false, &k->stage, e);
-        if (rc == 0) {
-            rc = stage_write(k->stage, k->small.p, k->small.n, 0, e);
-        }
-    }
-    if (rc == 0) {
-        rc = stage_write(k->stage, bytes.p, bytes.n, k->at, e);
+    rc = write_on(k, bytes, e);
+    if (rc == E_NOSPACE && k->site->make_room(k->site->make_room_arg, k->small.n + bytes.n) == 0) {
+        rc = write_on(k, bytes, e);
     }
     k->at += bytes.n;
     return rc;

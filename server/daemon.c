@@ -11,6 +11,7 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/traffic.h"
+#include "server/hub/holding.h"
 #include "server/hub/prefetch.h"
 #include "server/modules.h"
 #include "server/moved.h"
@@ -244,6 +245,10 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
                  "the last run was cut off; `mirrorctl verify` removes what it left");
     }
     moved_note(d->store, d->set, NULL);
+    rc = holding_load(d->store, d->set, e);
+    if (rc != 0) {
+        goto out;
+    }
     rc = gate_open(d->store, c->limits, c->limits_count, c->plaintext_token, &d->gate, e);
     if (rc != 0) {
         goto out;

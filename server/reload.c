@@ -7,6 +7,7 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/daemon.h"
+#include "server/hub/holding.h"
 #include "server/moved.h"
 #include "server/serve.h"
 
@@ -94,6 +95,9 @@ static int reload(struct daemon *d, struct reload_news *news, struct err *e)
 
     if (rc == 0) {
         rc = repo_set_open(c, d->traffic, &fresh, e);
+    }
+    if (rc == 0) {
+        rc = holding_load(d->store, fresh, e);
     }
     if (rc == 0) {
         rc = prepare(d, d->set->conf, c, &listeners, e); /* changed by reloads alone */

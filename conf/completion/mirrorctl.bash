@@ -18,6 +18,7 @@ _mirrorctl()
         'snapshot hold') w+=' --off' ;;
         'hf prefetch') w+=' --include --exclude --pin --wait --token-file --stop' ;;
         'hf pin') w+=' --token-file' ;;
+        'hf rollback') w+=' --release' ;;
         verify*) w+=' --deep --repair' ;;
         'hf export') w+=' --to --since --force --deep' ;;
         'hf import') w+=' --into --open --no-pin --digest' ;;
@@ -32,7 +33,7 @@ _mirrorctl()
         cache) w='ls stats pin unpin pins rm gc' ;;
         sync) w='ls run show logs pause resume stop approve' ;;
         snapshot) w='ls show diff rollback tag hold rm' ;;
-        hf) w='ls show prefetch pin unpin export import' ;;
+        hf) w='ls show prefetch pin unpin rollback export import' ;;
         token) w='create ls revoke' ;;
         upstream) w='check' ;;
         config) w='test reload' ;;

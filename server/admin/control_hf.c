@@ -1,5 +1,6 @@
 /* hf.*: repositories of a Hub and of our own, and what is here of them. */
 #include "server/admin/talk.h"
+#include "server/hub/holding.h"
 #include "server/hub/stock.h"
 
 struct telling {
@@ -72,6 +73,7 @@ static void revision_members(struct buf *out, const struct stock_revision *x)
 {
     jo_str(out, "revision", x->name);
     jo_str(out, "commit", x->commit);
+    jo_str(out, "upstream_commit", x->upstream);
     jo_u64(out, "asked_unix_s", x->asked_unix_s);
     sum_members(out, &x->sum);
     jo_bool(out, "pinned", x->pinned);
@@ -145,4 +147,39 @@ int verb_hf_show(struct talk *t, struct err *e)
     arena_fini(&a);
     repo_set_release(&rs);
     return rc < 0 ? rc : 0;
+}
+
+/* --- rollback ----------------------------------------------------------------------------------------------------- */
+
+int verb_hf_rollback(struct talk *t, struct err *e)
+{
+    struct slice rev = talk_text(t, "revision"), branch;
+    bool release = talk_flag(t, "release");
+    struct holding_news news = {.seq = 0};
+    struct stock_name n;
+    struct repo_set *rs;
+    int rc = talk_need_id(t, &rs, &n, e);
+
+    branch = rc == 0 && n.rev.p != NULL ? n.rev : SLICE("main");
+    if (rc == 0 && release == (rev.n != 0)) {
+        rc = err_set(e, E_USAGE,
+                     "a rollback needs the commit to go back to, and --release none, "
+                     "see `mirrorctl hf show`");
+    }
+    if (rc == 0) {
+        rc = release ? holding_release(t->d, &n, branch, e)
+                     : holding_set(t->d, &n, branch, rev, &news, e);
+    }
+    if (rc == 0) {
+        jo_str(t->result, "repo", slice_str(n.repo->name));
+        jo_str(t->result, "id", n.id);
+        jo_str(t->result, "branch", branch);
+        jo_bool(t->result, "held", !release);
+        jo_bool(t->result, "synced", n.repo->synced);
+        jo_str(t->result, "commit", slice_str(news.commit));
+        jo_u64(t->result, "seq", news.seq);
+        sum_members(t->result, &news.sum);
+    }
+    repo_set_release(&rs);
+    return rc;
 }

@@ -97,6 +97,7 @@ void talk_keep(struct talk *t, void *kept, void (*drop)(struct daemon *d, void *
     VERB("hf.stop", verb_hf_stop)                                                                  \
     VERB("hf.pin", verb_hf_pin)                                                                    \
     VERB("hf.unpin", verb_hf_unpin)                                                                \
+    VERB("hf.rollback", verb_hf_rollback)                                                          \
     VERB("hf.export", verb_hf_export)                                                              \
     VERB("hf.export.file", verb_hf_export_file)                                                    \
     VERB("hf.import", verb_hf_import)                                                              \

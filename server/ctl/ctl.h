@@ -22,7 +22,8 @@ struct ctl { /* one run */
     const char *const *arg;
     size_t args;
     /* options of verbs; those that one does not list are refused */
-    bool all, dry_run, deep, repair, force, once, wait, off, fetch, open, no_pin, pin, stop;
+    bool all, dry_run, deep, repair, force, once, wait, off, fetch, open, no_pin, pin, stop,
+        release;
     const char *name, *expires, *limit, *interval, *run, *to, *into, *since, *digest, *token_file;
     const char *scope[32];
     size_t scopes;

@@ -321,3 +321,42 @@ int ctl_hf_unpin(struct ctl *c, struct err *e)
     json_decref(ok);
     return rc;
 }
+
+/* --- rollback ----------------------------------------------------------------------------------------------------- */
+
+static void tell_rollback(const struct ctl *c, const json_t *ok)
+{
+    const char *id = get_str(ok, "id"), *branch = get_str(ok, "branch");
+
+    if (!get_bool(ok, "held")) {
+        say(c, "%s: %s is released\n", id, branch);
+        return;
+    }
+    say(c, "%s: %s is %.12s now, and is held there until `mirrorctl hf rollback %s --release`\n",
+        id, branch, get_str(ok, "commit"), c->arg[0]);
+    if (get_bool(ok, "synced")) {
+        say(c, "with it all that repo %s keeps is v%" PRIu64 " again\n", get_str(ok, "repo"),
+            get_u64(ok, "seq"));
+    } else if (!json_is_null(json_object_get(ok, "files"))) {
+        say(c, "%" PRIu64 " of its %" PRIu64 " files are here\n", get_u64(ok, "files_here"),
+            get_u64(ok, "files"));
+    }
+}
+
+int ctl_hf_rollback(struct ctl *c, struct err *e)
+{
+    json_t *req = request("hf.rollback"), *ok = NULL;
+    int rc;
+
+    json_object_set_new(req, "id", json_string(c->arg[0]));
+    json_object_set_new(req, "release", json_boolean(c->release));
+    if (c->args > 1) {
+        json_object_set_new(req, "revision", json_string(c->arg[1]));
+    }
+    rc = act(c, req, &ok, e);
+    if (rc == 0) {
+        tell_rollback(c, ok);
+    }
+    json_decref(ok);
+    return rc;
+}

@@ -44,6 +44,7 @@ static const struct own {
      "files whose paths fit this pattern; '*' also crosses '/'; may be given several times"},
     {"--exclude", WORDS, offsetof(struct ctl, exclude), "but none that fit this one"},
     {"--pin", FLAG, offsetof(struct ctl, pin), "and keep them, whatever the pressure"},
+    {"--release", FLAG, offsetof(struct ctl, release), "let it be what the Hub says again"},
     {"--stop", FLAG, offsetof(struct ctl, stop), "end what is under way; what has come stays"},
     {"--token-file", TEXT, offsetof(struct ctl, token_file),
      "holds a token of the Hub's, for what is gated or private; it is not kept"},

@@ -1,7 +1,7 @@
 /* stock.h - what is here of the repositories of a Hub, pulled through, synced or hosted: for `mirrorctl hf` and the pages.
  *
  *   stock.c         which kind a repo is, how a repository is named   home.c          pulled through: the rows of one repository
- *   stock_pulled.c  out of the cache's rows                           stock_trees.c   out of the trees of syncs and uploads
+ *   stock_pulled.c  out of the cache's rows                           stock_synced.c, stock_hosted.c   out of trees
  *
  * Nothing is asked of an origin, nothing is changed. What the Hub said of a repository by a caller's own right (private ones)
  * is told to administrators alone: `all`.
@@ -48,6 +48,7 @@ struct stock_repo { /* one repository */
 struct stock_revision {
     struct slice name; /* "main", "v1.0", "v7"; "": a commit that no known branch stands for */
     struct slice commit;
+    struct slice upstream; /* that the Hub gave for it last, where it is held at another; else "" */
     uint64_t asked_unix_s; /* when the Hub was last asked for it; of trees: when it was made */
     struct stock_sum sum;
     bool pinned, held;

@@ -4,6 +4,7 @@
 #include "server/hub/home.h"
 #include "server/hub/pinning.h"
 #include "server/hub/stock_priv.h"
+#include "server/repo/hf/hf.h"
 #include "server/repo/hf/path.h"
 #include "server/store/pin.h"
 
@@ -80,10 +81,20 @@ static bool all_pinned(const struct homes *h, const struct home *x)
     return yes;
 }
 
-static void mark(const struct homes *h, const struct home *x, struct revisions *all)
+static void mark(struct homes *h, const struct home *x, struct revisions *all)
 {
     bool pinned = all_pinned(h, x);
 
+    for (size_t i = 0; i < all->count; i++) {
+        struct stock_revision *r = &all->at[i];
+        const struct held_branch *b =
+            r->name.n != 0 ? held_find(h->view->r->state, x->type, x->id, r->name) : NULL;
+        if (b != NULL) {
+            r->upstream = r->commit;
+            r->commit = arena_copy(&h->arena, b->commit);
+            r->held = true;
+        }
+    }
     for (size_t i = 0; i < all->count; i++) {
         struct stock_revision *r = &all->at[i];
         r->pinned = pinned || pinning_has(h->view->d->store, slice_str(h->view->r->name), x->type,
@@ -289,7 +300,10 @@ static int each_file(const struct stock_view *v, struct slice type, struct slice
     }
     about->name = arena_copy(a, x->name);
     about->commit = arena_copy(a, x->commit);
+    about->upstream = arena_copy(a, x->upstream);
     about->asked_unix_s = x->asked_unix_s;
+    about->held = x->held;
+    about->pinned = x->pinned;
     rc = sum_up(&h, home, x->commit, &w, e);
     if (rc == E_NOTFOUND) {
         err_set(e, rc,

@@ -342,3 +342,113 @@ def test_pins_are_of_a_commit(hf, hub, demo):
     hf.ctl("cache", "pin", "hf/models/org/demo/")
     assert all(r["pinned"] for r in hf.ctl_json("hf", "show", "org/demo"))
     assert hf.ctl("hf", "pin", "models/me/m", check=False).returncode == 64
+
+
+# --- rollback ---
+
+def info(m, path="/hf/api/models/org/demo/revision/main"):
+    got = m.get(path)
+    assert got.status == 200, got.body
+    return json.loads(got.body)
+
+
+def test_rollback_is_seen_at_once_and_lasts(hf, hub, demo):
+    old = demo.sha
+    assert fetch(hf, "config.json").body == b"{}"
+    new = demo.commit({"config.json": b"[2]", "more.txt": b"more"})
+    hf.ctl("cache", "rm", "hf/api/models/org/demo/revision/")
+    assert fetch(hf, "config.json").body == b"[2]"
+    done = json.loads(hf.ctl("--json", "hf", "rollback", "org/demo", old[:10]).stdout)
+    assert (done["branch"], done["commit"], done["files"], done["held"]) == ("main", old, 4, True)
+    for _ in range(2):
+        for wire in ("h1", "h2"):
+            for head in (True, False):
+                got = hf.get("/hf/org/demo/resolve/main/config.json", wire, head=head)
+                assert (got.status, got["x-repo-commit"], got["content-length"]) == (200, old, "2")
+                assert "no-cache" in got["cache-control"]
+            assert hf.get("/hf/org/demo/resolve/main/more.txt", wire).status == 404
+        assert info(hf)["sha"] == info(hf, "/hf/api/models/org/demo")["sha"] == old
+        assert info(hf, "/hf/api/models/org/demo/revision/main?blobs=true")["sha"] == old
+        assert {e["path"] for e in info(hf, "/hf/api/models/org/demo/tree/main?recursive=true") if e["type"] == "file"} == set(FILES)
+        assert info(hf, "/hf/api/models/org/demo/refs")["branches"][0]["targetCommit"] == old
+        assert fetch(hf, "more.txt", rev=new).body == b"more", "the commit itself is there as ever"
+        main, = [r for r in hf.ctl_json("hf", "show", "org/demo") if r["revision"] == "main"]
+        assert (main["commit"], main["held"], main["upstream_commit"]) == (old, True, new)
+        assert ls(hf)["org/demo"]["held"]
+        hf.kill()  # it is a row: a restart, and a reload, change nothing
+        hf.start()
+        hf.reload()
+    hub.down()
+    assert hf.get("/hf/org/demo/resolve/main/config.json")["x-repo-commit"] == old, "nobody is asked what it is"
+    hub.up()
+    said = hf.ctl("hf", "rollback", "org/demo", "--release").stdout
+    assert "released" in said and fetch(hf, "config.json").body == b"[2]" and info(hf)["sha"] == new
+    assert hf.ctl("hf", "rollback", "org/demo", "--release", check=False).returncode == 66
+
+
+def test_rollback_of_what_is_not_here_yet(hf, hub, demo):
+    """A commit that nobody asked for is looked up; other branches, datasets, other names, closed doors."""
+    old = demo.sha
+    demo.commit({"config.json": b"[3]"})
+    done = json.loads(hf.ctl("--json", "hf", "rollback", "hf/org/demo@main", old).stdout)
+    assert done["commit"] == old and not done["files_here"]
+    assert fetch(hf, "config.json").body == b"{}"
+    r = hub.repo("org/set", kind="datasets", files={"a.txt": b"1"})
+    first = r.sha
+    r.commit({"a.txt": b"2"}, ref="dev")
+    hf.ctl("hf", "rollback", "datasets/org/set@dev", "main")
+    assert fetch(hf, "a.txt", repo="org/set", rev="dev", prefix="datasets/")["x-repo-commit"] == first
+    g = hub.repo("openai-community/gpt2", files={"config.json": b"{}"})
+    hub.rename("gpt2", "openai-community/gpt2")
+    was = g.sha
+    g.commit({"config.json": b"[9]"})
+    assert fetch(hf, "config.json", repo="gpt2").body == b"[9]"
+    hf.ctl("hf", "rollback", "gpt2", was)
+    for name in ("gpt2", "openai-community/gpt2", "OpenAI-Community/GPT2"):
+        assert fetch(hf, "config.json", repo=name).body == b"{}", name
+        assert info(hf, f"/hf/api/models/{name}/revision/main")["sha"] == was, name
+    for args, code, says in ((("org/demo", "0" * 40), 66, "Invalid rev"), (("org/demo",), 64, "needs the commit"),
+                             (("org/demo", old, "--release"), 64, "needs the commit"), (("org/none", old), 77, "private"),
+                             ((f"org/demo@{old}", old), 64, "never changes")):
+        refused = hf.ctl("hf", "rollback", *args, check=False)
+        assert refused.returncode == code and says in refused.stderr, (args, refused)
+
+
+def test_rollback_of_trees(mirrord, hub, demo):
+    """Synced ones go back with their snapshot, our own by their head."""
+    m = mirrord(hub.config(more='sync { repos = {"org/demo"} }') + "\n" + MODELS)
+    old = demo.sha
+    m.ctl("sync", "run", "hf", "--wait")
+    new = demo.commit({"config.json": b"[2]"})
+    m.ctl("sync", "run", "hf", "--wait")
+    assert info(m)["sha"] == new
+    said = m.ctl("hf", "rollback", "hf/org/demo", old).stdout
+    assert "v1 again" in said and info(m)["sha"] == old and ls(m, "hf")["org/demo"]["commit"] == old
+    assert m.ctl_json("hf", "show", "hf/org/demo")[0]["held"]
+    m.ctl("hf", "rollback", "hf/org/demo", "--release")
+    assert not m.ctl_json("hf", "show", "hf/org/demo")[0]["held"]
+    token = m.token("ci", "publish:models/*")
+    for text in (b"one", b"two"):
+        assert m.put("/models/me/m/x", text, token=token).status == 201
+    first = {r["revision"]: r["commit"] for r in m.ctl_json("hf", "show", "models/me/m")}["v1"]
+    m.ctl("hf", "rollback", "models/me/m", first)
+    assert m.get("/models/me/m/resolve/main/x").body == b"one" and m.get("/models/me/m/x").body == b"one"
+    assert m.ctl_json("hf", "show", "models/me/m")[0]["held"]
+    m.ctl("hf", "rollback", "models/me/m", "v2")
+    assert m.get("/models/me/m/x").body == b"two"
+    assert m.ctl("hf", "rollback", "models/me/m", "v9", check=False).returncode == 66
+
+
+def test_hosted_branches_and_datasets(hf):
+    token = hf.token("ci", "publish:models/*")
+    assert hf.put("/models/datasets/me/d/x", b"one", token=token).status == 201
+    post = dict(token=token, method="POST", headers={"Content-Type": "application/json"})
+    assert hf.put("/models/api/datasets/me/d/branch/dev", b"{}", **post).status in (200, 201)
+    assert hf.put("/models/datasets/me/d@dev/x", b"two", token=token).status == 201
+    row = ls(hf, "models")["me/d"]
+    assert (row["type"], row["files"], row["revisions"]) == ("datasets", 1, 2)
+    rows = {r["revision"]: r for r in hf.ctl_json("hf", "show", "models/datasets/me/d")}
+    assert set(rows) == {"main", "dev", "v1", "v2"} and rows["dev"]["commit"] == rows["v2"]["commit"]
+    assert [f["path"] for f in hf.ctl_json("hf", "show", "models/datasets/me/d@dev")] == ["x"]
+    hf.ctl("hf", "rollback", "models/datasets/me/d@dev", "v1")
+    assert hf.get("/models/datasets/me/d@dev/x").body == b"one"

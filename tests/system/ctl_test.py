@@ -137,6 +137,7 @@ VERBS = {
     "hf prefetch": ([], (["models/me/m"], 64)),
     "hf pin": (None, (["models/me/m"], 64)),
     "hf unpin": (None, (["models/me/m"], 64)),
+    "hf rollback": (["models/me/m", "v1"], (["models/me/m", "v9"], 66)),
     "hf export": (None, (["models/me/none", "--to", "/nonexistent/x"], 66)),
     "hf import": (None, (["/nonexistent/x"], 66)),
     "token create": (["--name", "a", "--scope", "read:*"], (["--name", "a", "--scope", "read:*"], 73)),

@@ -169,7 +169,10 @@ bool access_learn(struct hf_ask *k, const struct fact *f)
     k->closed = info.closed && !((const struct hf *)k->r->state)->service;
     k->until_unix_s = f->stale ? 1 : f->until_unix_s;
     if (k->commit.p == NULL) {
-        k->commit = info.commit;
+        const struct held_branch *b = k->branch.p != NULL && !k->r->synced
+                                          ? held_find(k->r->state, k->at.type, info.id, k->branch)
+                                          : NULL; /* by the name that the Hub knows it by */
+        k->commit = b != NULL ? b->commit : info.commit;
         k->stale = f->stale;
     }
     return true;

@@ -55,6 +55,7 @@ static void hf_close(struct repo *r)
     struct hf *state = r->state;
 
     if (state != NULL) {
+        held_free_all(state);
         free(state->public_url);
         free(state);
     }
@@ -196,7 +197,7 @@ static void plan_file(struct hf_ask *k)
     k->p->content_type = type_of(k->at.path);
     if (k->closed) {
         k->p->cache_control = SLICE("private, no-cache");
-    } else if (k->at.rev.p == NULL || !hf_is_commit(k->at.rev)) {
+    } else if (k->branch.p != NULL) {
         k->p->cache_control = SLICE("no-cache");
     }
     say_commit(k);
@@ -314,11 +315,11 @@ static void plan_paths(struct hf_ask *k)
 /* --- documents ---------------------------------------------------------------------------------------------------- */
 
 /* Clients follow the link to a list's next part as it stands, so it is absolute, and leads here. */
-static void say_next(struct hf_ask *k, struct slice next, struct slice path)
+static void say_next(struct hf_ask *k, struct slice next)
 {
     const struct hf *state = k->r->state;
     struct slice home = slice_str(origin_url(k->r->origin));
-    struct slice above = slice_first(k->req->path, k->req->path.n - path.n);
+    struct slice above = slice_first(k->req->path, k->req->path.n - k->raw.n);
 
     if (next.p == NULL || !slice_starts(next, home)) {
         return;
@@ -336,6 +337,7 @@ static void say_next(struct hf_ask *k, struct slice next, struct slice path)
 static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
 {
     const struct fact *f = access_json(k, path, k->req->query, for_ever);
+    struct buf refs = BUF_INIT(LISTING_BYTES);
 
     if (f == NULL) {
         return;
@@ -344,12 +346,45 @@ static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
     if (f->rc != 0) {
         say_fact(k, f);
     } else {
-        say_json(k, f->bytes);
-        say_next(k, f->next, path);
+        bool held =
+            k->at.route == HF_REFS && held_refs(k->r->state, k->at.type, k->at.id, f->bytes, &refs);
+        say_json(k, held ? arena_copy(k->a, buf_slice(&refs)) : f->bytes);
+        say_next(k, f->next);
         if (k->at.route != HF_OTHER && k->at.route != HF_WHOAMI) {
             keep_json(k, f->need.want.key, f->until_unix_s);
         }
     }
+    buf_free(&refs);
+}
+
+/* "api/models/org/name/revision/<commit>" */
+static struct slice path_at(const struct hf_ask *k, const char *what, struct slice commit)
+{
+    return arena_fmt(k->a, "api/" SLICE_FMT "/" SLICE_FMT "/%s/" SLICE_FMT, SLICE_ARG(k->at.type),
+                     SLICE_ARG(k->at.id), what, SLICE_ARG(commit));
+}
+
+/* A branch that is rolled back is the commit that it is held at, as if that had been asked for: the Hub is not asked what it
+ * is now. The path that the Hub is asked instead. */
+static struct slice hold(struct hf_ask *k, struct slice path)
+{
+    bool about = k->at.route == HF_FILE || k->at.route == HF_INFO || k->at.route == HF_TREE ||
+                 k->at.route == HF_PATHS || k->at.route == HF_COMMITS || k->at.route == HF_XET ||
+                 k->at.route == HF_AUTH_CHECK;
+    const struct held_branch *b;
+
+    if (!about || (k->at.rev.p != NULL && hf_is_commit(k->at.rev))) {
+        return path;
+    }
+    k->branch = k->at.rev.p != NULL ? k->at.rev : SLICE("main");
+    b = k->r->synced ? NULL : held_find(k->r->state, k->at.type, k->at.id, k->branch);
+    if (b == NULL) {
+        return path;
+    }
+    k->at.rev = b->commit;
+    return k->at.route == HF_INFO      ? path_at(k, "revision", b->commit)
+           : k->at.route == HF_COMMITS ? path_at(k, "commits", b->commit)
+                                       : path;
 }
 
 /* The same document tells us what a revision stands for: asked for once. With a query it is another. */
@@ -364,6 +399,10 @@ static void plan_info(struct hf_ask *k, struct slice path)
     } else if (k->req->query.n != 0) {
         plan_json(k, path, false);
     } else if (access_commit(k) && info_read(k->info->bytes, &info)) {
+        if (!slice_eq(info.commit, k->commit)) { /* held under its other name */
+            plan_json(k, path_at(k, "revision", k->commit), true);
+            return;
+        }
         say_json(k, info.json);
         keep_json(k, k->info->need.want.key, k->until_unix_s);
     }
@@ -476,7 +515,7 @@ static int hf_plan(const struct repo *r, const struct http_req *req, struct slic
         return 0;
     }
     access_init(&k, who);
-    plan_route(&k, path);
+    plan_route(&k, hold(&k, path));
     return 0;
 }
 

@@ -3,7 +3,7 @@
  *   hf.c      what each route comes to             access.c   which commit, and who may have its files
  *   synced.c  the same out of a synced tree
  *   say.c     refusals in the Hub's own words      path.c, info.c, manifest.c   what is read
- *   chunks.c  files by Xet's protocol (repo/xet.h)
+ *   chunks.c  files by Xet's protocol (repo/xet.h)           held.c     branches that are rolled back
  *
  * All but `state` lives in the request's arena. Functions that return false have put what is to be done (a need, a refusal)
  * into the plan.
@@ -11,6 +11,9 @@
 #ifndef SERVER_REPO_HF_HF_H
 #define SERVER_REPO_HF_HF_H
 
+#include <stdatomic.h>
+
+#include "server/repo/hf/held.h"
 #include "server/repo/hf/info.h"
 #include "server/repo/hf/manifest.h"
 #include "server/repo/hf/path.h"
@@ -22,9 +25,10 @@
 #define HF_MAKE_JSON  "json"
 #define HF_MAKE_PROBE "probe" /* nothing: that it may be read is all */
 
-struct hf {           /* repo->state */
-    char *public_url; /* "http://mirror:8080/hf/", or NULL: as the request says */
-    bool service;     /* our credential fetches for everybody; else each caller's own */
+struct hf {                      /* repo->state */
+    char *public_url;            /* "http://mirror:8080/hf/", or NULL: as the request says */
+    bool service;                /* our credential fetches for everybody; else each caller's own */
+    _Atomic(struct held *) held; /* branches that are rolled back; or NULL */
 };
 
 struct hf_ask {
@@ -35,6 +39,8 @@ struct hf_ask {
     struct plan *p;
     struct slice raw; /* the request's path below the repo */
     struct hf_path at;
+    struct slice
+        branch; /* that at.rev was, which is its commit where it is held; p == NULL: a commit was asked for */
     struct slice token;  /* the caller's, of the Hub; p == NULL: none, or it does not count here */
     struct slice caller; /* names it without telling it; "" for nobody */
     /* access(): */

@@ -91,9 +91,9 @@ static const struct fact *look_before(struct hf_ask *k, const struct snap **sn, 
 static bool say_absent(struct hf_ask *k, const struct snap *live, struct slice rev)
 {
     const struct fact *other =
-        slice_eqs(rev, "main") ? NULL
-                               : plan_entry(k->facts, &live->root,
-                                            path_of(k, SLICE("main"), "/info.json"), k->p);
+        slice_eqs(rev, "main")
+            ? NULL
+            : plan_entry(k->facts, &live->root, path_of(k, SLICE("main"), "/info.json"), k->p);
     bool known = other != NULL && other->rc == 0;
 
     if (other == NULL && !slice_eqs(rev, "main")) {
@@ -118,8 +118,9 @@ bool synced_commit(struct hf_ask *k)
         return false;
     }
     if (live->rc != 0) {
-        say_error(k, 503, SLICE_NONE,
-                  SLICE("this repo is being mirrored for the first time; nothing is published yet"));
+        say_error(
+            k, 503, SLICE_NONE,
+            SLICE("this repo is being mirrored for the first time; nothing is published yet"));
         return false;
     }
     sn = &live->snap;

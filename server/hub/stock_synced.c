@@ -1,40 +1,14 @@
-/* stock_trees.c - repositories that lie in trees: those that a sync keeps (repo/hf/synced.h), and those of our own. All that is
- * known of them is here, whole. */
-#include <inttypes.h>
-#include <stdlib.h>
-
+/* stock_synced.c - repositories that a sync keeps, in its tree (repo/hf/synced.h): all that is known of them is here, whole. */
 #include "server/hub/stock_priv.h"
 #include "server/repo/hf/info.h"
 #include "server/repo/hf/synced.h"
-#include "server/repo/hosted/hub.h"
-#include "server/store/ref.h"
 
-enum { DOC_BYTES = 64 << 20, PATH_BYTES = 8192, NAME_ROOM = 32 };
+enum { DOC_BYTES = 64 << 20 };
 
 static struct store *store_of(const struct stock_view *v)
 {
     return v->d->store;
 }
-
-static void count_file(struct stock_sum *sum, const struct entry *en)
-{
-    sum->files++;
-    sum->files_here++;
-    sum->bytes += en->size_bytes;
-    sum->bytes_here += en->size_bytes;
-}
-
-static struct stock_file file_of(const struct entry *en, size_t below)
-{
-    return (struct stock_file){.path = slice_from(en->path, below),
-                               .size_bytes = en->size_bytes,
-                               .have_bytes = en->size_bytes,
-                               .lfs = true,
-                               .sha256 = en->digest,
-                               .state = STOCK_WHOLE};
-}
-
-/* ================================================================== synced ==== */
 
 struct folder {        /* "models/org/name@main/" and what is below it */
     struct slice path; /* with its '/' */
@@ -137,7 +111,7 @@ static int on_tree_entry(void *arg, const struct entry *en)
         x->at.has_info = true;
         x->at.info = en->digest;
     } else if (slice_starts(below, SLICE("files/"))) {
-        count_file(&x->at.sum, en);
+        stock_count(&x->at.sum, en->size_bytes);
     }
     return 0;
 }
@@ -274,36 +248,6 @@ static int synced_revisions(const struct stock_view *v, struct slice type, struc
     return rc;
 }
 
-struct tree_files {
-    struct stock_sum *sum; /* NULL: it is known */
-    size_t below;
-    int (*each)(void *arg, const struct stock_file *f);
-    void *arg;
-};
-
-static int on_tree_file(void *arg, const struct entry *en)
-{
-    struct tree_files *x = arg;
-    struct stock_file f;
-
-    if (en->type != ENTRY_FILE) {
-        return 0;
-    }
-    if (x->sum != NULL) {
-        count_file(x->sum, en);
-    }
-    f = file_of(en, x->below);
-    return x->each != NULL ? x->each(x->arg, &f) : 0;
-}
-
-static int no_revision(const struct stock_view *v, struct slice id, struct slice rev, struct err *e)
-{
-    return err_set(e, E_NOTFOUND,
-                   "no revision \"" SLICE_FMT "\" of " SLICE_FMT
-                   " in repo %s, see `mirrorctl hf show %s " SLICE_FMT "`",
-                   SLICE_ARG(rev), SLICE_ARG(id), v->r->name, v->r->name, SLICE_ARG(id));
-}
-
 static int synced_files(const struct stock_view *v, struct slice type, struct slice id,
                         struct slice rev, struct arena *a, struct stock_revision *about,
                         int (*each)(void *arg, const struct stock_file *f), void *arg,
@@ -314,176 +258,13 @@ static int synced_files(const struct stock_view *v, struct slice type, struct sl
     int rc = each_synced_revision(v, type, id, &x, a, &sn, e);
 
     if (rc == 0 && x.path.n == 0) {
-        rc = no_revision(v, id, rev, e);
+        rc = stock_no_revision(v, id, rev, e);
     }
     if (rc == 0) {
         struct slice files = arena_fmt(a, SLICE_FMT "files/", SLICE_ARG(x.path));
-        struct tree_files w = {.below = files.n, .each = each, .arg = arg};
-        rc = tree_walk(store_of(v), &sn.root, files, SLICE_NONE, on_tree_file, &w, e);
+        rc = stock_walk(v, &sn.root, files, NULL, each, arg, e);
     }
     return rc;
 }
 
 const struct stock_ops stock_synced = {synced_repos, synced_revisions, synced_files};
-
-/* ================================================================== hosted ==== */
-
-struct hosted {
-    const struct stock_view *v;
-    struct slice prefix;
-    struct slice tree;
-    uint64_t live_seq;
-    bool held;
-    uint64_t count;
-    int (*each_repo)(void *arg, const struct stock_repo *x);
-    int (*each_revision)(void *arg, const struct stock_revision *x);
-    void *arg;
-};
-
-static struct stock_sum sum_of(const struct snap *sn)
-{
-    return (struct stock_sum){true, sn->entries, sn->bytes, sn->entries, sn->bytes};
-}
-
-static int count_snap(void *arg, const struct snap *sn)
-{
-    (void)sn;
-    ++*(uint64_t *)arg;
-    return 0;
-}
-
-static int on_head(void *arg, struct slice tree, const struct snap *sn)
-{
-    struct hosted *x = arg;
-    struct slice repo = slice_str(x->v->r->name);
-    char commit[HUB_COMMIT_HEX + 1];
-    struct stock_repo out = {
-        .kind = STOCK_HOSTED, .id = tree, .sum = sum_of(sn), .cached_bytes = sn->bytes};
-    struct err unused;
-
-    out.type = hub_cut_type(&out.id);
-    if (!stock_shown(out.type, out.id, x->prefix)) {
-        return 0;
-    }
-    hub_commit_id(&sn->root, commit);
-    out.commit = slice_str(commit);
-    if (snap_list(store_of(x->v), repo, tree, count_snap, &out.revisions, &unused) < 0 ||
-        head_held(store_of(x->v), repo, tree, &out.held, &unused) != 0) {
-        out.held = false;
-    }
-    return x->each_repo(x->arg, &out);
-}
-
-static int hosted_repos(const struct stock_view *v, struct slice prefix,
-                        int (*each)(void *arg, const struct stock_repo *x), void *arg,
-                        struct err *e)
-{
-    struct hosted x = {.v = v, .prefix = prefix, .each_repo = each, .arg = arg};
-
-    return head_list(store_of(v), slice_str(v->r->name), on_head, &x, e);
-}
-
-static int tell_snap(const struct hosted *x, struct slice name, const struct snap *sn)
-{
-    char commit[HUB_COMMIT_HEX + 1];
-    struct stock_revision r = {.name = name,
-                               .asked_unix_s = sn->created_unix_s,
-                               .sum = sum_of(sn),
-                               .held = slice_eqs(name, "main") && x->held};
-
-    hub_commit_id(&sn->root, commit);
-    r.commit = slice_str(commit);
-    return x->each_revision(x->arg, &r);
-}
-
-static int on_ref(void *arg, const struct ref *r)
-{
-    const struct hosted *x = arg;
-    struct snap sn;
-    int rc = snap_get(store_of(x->v), slice_str(x->v->r->name), x->tree, r->seq, &sn, NULL);
-
-    return rc == 0 ? tell_snap(x, r->name, &sn) : rc;
-}
-
-static int on_snap(void *arg, const struct snap *sn)
-{
-    const struct hosted *x = arg;
-    char version[NAME_ROOM];
-    int rc;
-
-    snprintf(version, sizeof version, "v%" PRIu64, sn->seq);
-    rc = tell_snap(x, slice_str(version), sn);
-    return rc == 0 && sn->label[0] != '\0' ? tell_snap(x, slice_str(sn->label), sn) : rc;
-}
-
-/* tree: its name in the store. */
-static int find_tree(const struct stock_view *v, struct slice type, struct slice id,
-                     struct arena *a, struct slice *tree, struct snap *live, struct err *e)
-{
-    int rc;
-
-    *tree = hub_tree(type, id, a);
-    rc = head_get(store_of(v), slice_str(v->r->name), *tree, live, e);
-
-    return rc == E_NOTFOUND || rc == E_INVALID
-               ? err_set(e, E_NOTFOUND,
-                         "repo %s has no " SLICE_FMT " among its " SLICE_FMT
-                         ", see `mirrorctl hf ls %s`",
-                         v->r->name, SLICE_ARG(id), SLICE_ARG(type), v->r->name)
-               : rc;
-}
-
-static int hosted_revisions(const struct stock_view *v, struct slice type, struct slice id,
-                            int (*each)(void *arg, const struct stock_revision *x), void *arg,
-                            struct err *e)
-{
-    struct hosted x = {.v = v, .each_revision = each, .arg = arg};
-    struct slice repo = slice_str(v->r->name);
-    struct arena a = {0};
-    struct snap live;
-    int rc = find_tree(v, type, id, &a, &x.tree, &live, e);
-
-    if (rc == 0) {
-        rc = head_held(store_of(v), repo, x.tree, &x.held, e);
-    }
-    if (rc == 0) {
-        rc = tell_snap(&x, SLICE("main"), &live);
-    }
-    if (rc == 0) {
-        rc = ref_list(store_of(v), repo, x.tree, on_ref, &x, e);
-    }
-    if (rc == 0) {
-        rc = snap_list(store_of(v), repo, x.tree, on_snap, &x, e);
-    }
-    arena_fini(&a);
-    return rc;
-}
-
-static int hosted_files(const struct stock_view *v, struct slice type, struct slice id,
-                        struct slice rev, struct arena *a, struct stock_revision *about,
-                        int (*each)(void *arg, const struct stock_file *f), void *arg,
-                        struct err *e)
-{
-    struct tree_files w = {.sum = &about->sum, .each = each, .arg = arg};
-    struct slice repo = slice_str(v->r->name);
-    char commit[HUB_COMMIT_HEX + 1];
-    struct slice tree;
-    struct snap sn;
-    int rc = find_tree(v, type, id, a, &tree, &sn, e);
-
-    if (rc == 0 && !slice_eqs(rev, "main") &&
-        snap_find(store_of(v), repo, tree, rev, &sn, e) != 0) {
-        rc = no_revision(v, id, rev, e);
-    }
-    if (rc != 0) {
-        return rc;
-    }
-    hub_commit_id(&sn.root, commit);
-    about->name = arena_copy(a, rev);
-    about->commit = arena_copy(a, slice_str(commit));
-    about->asked_unix_s = sn.created_unix_s;
-    about->sum.known = true;
-    return tree_walk(store_of(v), &sn.root, SLICE(""), SLICE_NONE, on_tree_file, &w, e);
-}
-
-const struct stock_ops stock_hosted = {hosted_repos, hosted_revisions, hosted_files};

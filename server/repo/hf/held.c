@@ -1,0 +1,92 @@
+#include "server/repo/hf/held.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "server/repo/hf/hf.h"
+
+struct held *held_new(void)
+{
+    return NEW(struct held);
+}
+
+void held_add(struct held *h, const struct held_branch *b)
+{
+    h->at = realloc(h->at, (h->count + 1) * sizeof h->at[0]);
+    CHECK(h->at != NULL);
+    h->at[h->count++] = (struct held_branch){.type = arena_copy(&h->arena, b->type),
+                                             .id = arena_copy(&h->arena, b->id),
+                                             .branch = arena_copy(&h->arena, b->branch),
+                                             .commit = arena_copy(&h->arena, b->commit),
+                                             .since_unix_s = b->since_unix_s};
+}
+
+void held_put(struct hf *state, struct held *h)
+{
+    h->older = atomic_load(&state->held);
+    atomic_store(&state->held, h);
+}
+
+void held_free_all(struct hf *state)
+{
+    struct held *h = atomic_exchange(&state->held, NULL);
+
+    while (h != NULL) {
+        struct held *older = h->older;
+        arena_fini(&h->arena);
+        free(h->at);
+        free(h);
+        h = older;
+    }
+}
+
+const struct held_branch *held_find(const struct hf *state, struct slice type, struct slice id,
+                                    struct slice branch)
+{
+    const struct held *h = atomic_load_explicit(&state->held, memory_order_acquire);
+
+    for (size_t i = 0; h != NULL && i < h->count; i++) {
+        const struct held_branch *b = &h->at[i];
+        if (slice_eq(b->type, type) && slice_ieq(b->id, id) && slice_eq(b->branch, branch)) {
+            return b;
+        }
+    }
+    return NULL;
+}
+
+static int into_buf(const char *p, size_t n, void *arg)
+{
+    struct buf *b = arg;
+
+    buf_add(b, p, n);
+    return b->rc != 0 ? -1 : 0;
+}
+
+bool held_refs(const struct hf *state, struct slice type, struct slice id, struct slice json,
+               struct buf *out)
+{
+    json_t *v, *one;
+    bool any = false;
+    size_t i;
+
+    if (atomic_load_explicit(&state->held, memory_order_acquire) == NULL) {
+        return false;
+    }
+    v = json_loadb(json.p != NULL ? json.p : "", json.n, JSON_ALLOW_NUL, NULL);
+    json_array_foreach(json_object_get(v, "branches"), i, one)
+    {
+        const json_t *name = json_object_get(one, "name");
+        const struct held_branch *b =
+            json_is_string(name)
+                ? held_find(state, type, id,
+                            slice_of(json_string_value(name), json_string_length(name)))
+                : NULL;
+        if (b != NULL) {
+            any = true;
+            (void)json_object_set_new(one, "targetCommit", json_stringn(b->commit.p, b->commit.n));
+        }
+    }
+    any = any && json_dump_callback(v, into_buf, out, JSON_COMPACT) == 0;
+    json_decref(v);
+    return any;
+}

@@ -6,6 +6,7 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/sample.h"
+#include "server/admin/stock_page.h"
 #include "server/fetch/fetch.h"
 
 #include "page.gen.h" /* page_html, page_css, page_js: from page/, by the Makefile */
@@ -55,9 +56,16 @@ static void ratio(struct view *v, const struct traffic_sum *sum)
 static void write_repo(struct view *v, const struct repo *r)
 {
     struct traffic_sum sum;
+    enum stock_kind kind;
 
     traffic_sum(v->s->d->traffic, r->slot, &sum);
-    buf_addf(v->out, "<tr data-repo=\"%s\"><td>%s<td>%s<td>", r->name, r->name, r->ops->name);
+    buf_addf(v->out, "<tr data-repo=\"%s\"><td>", r->name);
+    if (stock_kind_of(r, &kind)) { /* it has pages of its own */
+        buf_addf(v->out, "<a href=\"" STOCK_PAGES "%s/\">%s</a>", r->name, r->name);
+    } else {
+        buf_str(v->out, r->name);
+    }
+    buf_addf(v->out, "<td>%s<td>", r->ops->name);
     if (r->origin != NULL && r->anonymous_read) {
         html(v->out, slice_str(origin_url(r->origin)));
     } else {
@@ -323,6 +331,11 @@ void status_page(struct daemon *d, struct slice base_url, struct buf *out)
     v.upstream_bytes = traffic_fetched_all(d->traffic).bytes;
     expand(&v);
     sample_drop(&s);
+}
+
+const char *status_style(void)
+{
+    return page_css;
 }
 
 static void policy_hash(struct buf *out, const char *text)

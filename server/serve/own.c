@@ -3,9 +3,11 @@
 #include <stdlib.h>
 
 #include "server/admin/admin.h"
+#include "server/admin/stock_page.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
 #include "server/serve/roots.h"
+#include "server/serve/stock_pages.h"
 #include "server/store/keep.h"
 #include "server/store/pieces.h"
 
@@ -234,6 +236,9 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
     } else if (slice_eqs(path, "/metrics") || slice_eqs(path, "/-/status.json") ||
                slice_eqs(path, "/-/tunasync.json") || slice_eqs(path, "/")) {
         answer_text(d, x, path);
+    } else if (slice_starts(path, SLICE(STOCK_PAGES))) {
+        stock_pages_answer(d, x, v, slice_from(path, strlen(STOCK_PAGES)),
+                           base_url(req, d->set->conf, exchange_arena(x)));
     } else if (slice_starts(path, SLICE("/-/chunks/"))) {
         answer_digest(d, x, v, slice_from(path, 10), DIGEST_CHUNKS);
     } else if (slice_starts(path, SLICE("/-/blob/"))) {

@@ -1,0 +1,110 @@
+#include "server/admin/html.h"
+
+#include "common/codec/base64.h"
+#include "common/codec/units.h"
+#include "common/codec/utf8.h"
+#include "common/hash/digest.h"
+#include "server/admin/admin.h"
+
+#define REPLACEMENT "\xef\xbf\xbd"
+
+/* Marks of direction, joiners, breaks, the byte order mark: a name may look like another by them. */
+static bool is_unseen(uint32_t c)
+{
+    return c < ' ' || (c >= 0x7f && c < 0xa0) || c == 0xad || c == 0x61c || c == 0x180e ||
+           (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2060 && c <= 0x206f) || c == 0xfeff || (c >= 0xfff9 && c <= 0xfffb) ||
+           (c >= 0xe0000 && c <= 0xe007f);
+}
+
+void html_text(struct buf *out, struct slice s)
+{
+    while (s.n != 0) {
+        size_t n = 1;
+        bool whole = utf8_next(s, &n) == UTF8_WHOLE;
+        char c = s.p[0];
+        if (!whole || is_unseen(utf8_char(s))) {
+            buf_str(out, REPLACEMENT);
+        } else if (c == '&' || c == '<' || c == '>' || c == '"' || c == '\'') {
+            buf_addf(out, "&#%d;", c);
+        } else {
+            buf_add(out, s.p, n);
+        }
+        s = slice_from(s, n);
+    }
+}
+
+void html_size(struct buf *out, uint64_t bytes)
+{
+    char text[UNITS_TEXT];
+
+    size_format(bytes, text);
+    buf_str(out, text);
+}
+
+void html_ago(struct buf *out, uint64_t unix_s, uint64_t now_unix_s)
+{
+    char text[UNITS_TEXT];
+
+    if (unix_s == 0) {
+        buf_byte(out, '-');
+        return;
+    }
+    span_format((now_unix_s - min_u64(now_unix_s, unix_s)) * 1000, text);
+    buf_addf(out, "%s ago", text);
+}
+
+void html_shell_word(struct buf *out, struct slice s)
+{
+    bool plain = s.n != 0;
+
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        plain = plain && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                          (c >= '0' && c <= '9') || (c != '\0' && strchr("._-/@:+", c) != NULL));
+    }
+    if (plain) {
+        buf_adds(out, s);
+        return;
+    }
+    buf_byte(out, '\'');
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] == '\'') {
+            buf_str(out, "'\\''");
+        } else {
+            buf_byte(out, (uint8_t)s.p[i]);
+        }
+    }
+    buf_byte(out, '\'');
+}
+
+/* --- the frame ---------------------------------------------------------------------------------------------------- */
+
+void html_begin(struct buf *out, struct slice title)
+{
+    buf_str(out, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
+                 "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+                 "<meta name=\"color-scheme\" content=\"light dark\">\n"
+                 "<link rel=\"icon\" href=\"data:,\">\n<title>");
+    html_text(out, title);
+    buf_addf(out, "</title>\n<style>%s</style>\n", status_style());
+}
+
+void html_end(struct buf *out)
+{
+    buf_str(out, "<footer><a href=\"/\">status</a> <span>mirrord " MIRROR_VERSION
+                 "</span></footer>\n</html>\n");
+}
+
+void html_policy(struct buf *out)
+{
+    char base64[BASE64_ROOM(DIGEST_BYTES)];
+    struct digest d;
+
+    digest_of(slice_str(status_style()), &d);
+    base64_encode(d.b, DIGEST_BYTES, base64);
+    buf_addf(out,
+             "default-src 'none'; style-src 'sha256-%s'; img-src data:; form-action 'self'; "
+             "frame-ancestors 'none'; base-uri 'none'",
+             base64);
+}

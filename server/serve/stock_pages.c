@@ -1,0 +1,167 @@
+#include "server/serve/stock_pages.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/codec/url.h"
+#include "server/admin/html.h"
+#include "server/admin/stock_page.h"
+#include "server/repo/hf/synced.h"
+#include "server/serve/refusal.h"
+#include "server/serve/rendering.h"
+#include "server/serve/reply.h"
+
+enum { PAGE_BYTES = 900 << 10, WORD_BYTES = 2048, PAGES_MOST = 1000000, FRESH_S = 2 };
+
+struct stock_work { /* what it points to is the call's */
+    struct stock_page page;
+    const struct principal *who;
+    bool one;
+};
+
+/* --- what is asked for --- */
+
+/* A field of a form; p == NULL: it is not there. */
+static struct slice field(struct slice query, const char *name, struct arena *a)
+{
+    while (query.n != 0) {
+        struct slice value = slice_cut(&query, '&');
+        struct buf plain = BUF_INIT(WORD_BYTES);
+        struct slice out = SLICE_NONE;
+        char *spaced;
+        if (!slice_eqs(slice_cut(&value, '='), name)) {
+            continue;
+        }
+        spaced = arena_cstr(a, value);
+        for (size_t i = 0; i < value.n; i++) {
+            spaced[i] = spaced[i] == '+' ? ' ' : spaced[i];
+        }
+        if (url_decode(slice_of(spaced, value.n), &plain) && plain.rc == 0) {
+            out = arena_copy(a, slice_of(plain.p != NULL ? plain.p : "", plain.n));
+        }
+        buf_free(&plain);
+        return out;
+    }
+    return SLICE_NONE;
+}
+
+/* As the gate knows a repository: "hf/models/org/name", "models/me/gpt/". */
+static struct slice subject(const struct repo *r, struct slice type, struct slice id,
+                            struct arena *a)
+{
+    enum stock_kind k;
+    bool bare;
+
+    CHECK(stock_kind_of(r, &k));
+    bare = k == STOCK_HOSTED && slice_eqs(type, "models");
+    return arena_fmt(a, "%s/" SLICE_FMT "%s" SLICE_FMT "%s", r->name,
+                     SLICE_ARG(bare ? SLICE("") : type), bare ? "" : "/", SLICE_ARG(id),
+                     k == STOCK_HOSTED ? "/" : "");
+}
+
+static bool may_read(void *arg, struct slice type, struct slice id)
+{
+    const struct stock_work *w = arg;
+    struct arena a = {0};
+    bool yes = w->page.view.r->anonymous_read ||
+               gate_allows(w->who, "read", subject(w->page.view.r, type, id, &a));
+
+    arena_fini(&a);
+    return yes;
+}
+
+/* --- the page --- */
+
+static int make(void *arg, struct buf *out, struct slice *content_type, struct err *e)
+{
+    struct stock_work *w = arg;
+
+    *content_type = SLICE("text/html; charset=utf-8");
+    w->page.may = may_read;
+    w->page.arg = w;
+    return w->one ? stock_page_one(&w->page, out, e) : stock_page_list(&w->page, out, e);
+}
+
+static void on_made(struct call *c, struct rendering *r, int rc, const struct err *why)
+{
+    struct buf policy = BUF_INIT(1024);
+
+    if (rc != 0) {
+        refuse(c->x, rc == E_NOTFOUND ? 404 : 500, "%s\n", why->text);
+        return;
+    }
+    if (r->bytes == NULL) { /* memory is short, and a page is not worth a file */
+        refuse(c->x, 503, "busy with other pages, come again\n");
+        return;
+    }
+    html_policy(&policy);
+    reply_page(c->x, slice_of(r->bytes, (size_t)r->size_bytes),
+               arena_copy(&c->arena, buf_slice(&policy)));
+    buf_free(&policy);
+}
+
+static void ask(struct call *c, const struct stock_page *p, bool one)
+{
+    static const struct rendering_work work = {make, free};
+    struct stock_work *w = NEW(struct stock_work);
+    struct digest of_text;
+    char hex[DIGEST_HEX + 1];
+
+    *w = (struct stock_work){.page = *p, .who = &c->who, .one = one};
+    /* All that it is made of; what is here is looked at anew every other second. */
+    digest_of(arena_fmt(&c->arena,
+                        SLICE_FMT "\n" SLICE_FMT "\n" SLICE_FMT "\n" SLICE_FMT "\n%d" SLICE_FMT
+                                  "\n" SLICE_FMT,
+                        SLICE_ARG(p->base), SLICE_ARG(p->search), SLICE_ARG(p->type),
+                        SLICE_ARG(p->id), p->rev.p != NULL, SLICE_ARG(p->rev),
+                        SLICE_ARG(c->who.name)),
+              &of_text);
+    digest_format(&of_text, hex);
+    rendering_ask(c,
+                  arena_fmt(&c->arena, "stock %d %s %" PRIu64 " %" PRIu64, one, hex, p->page,
+                            p->now_unix_s / FRESH_S),
+                  PAGE_BYTES, &work, w, on_made);
+}
+
+/* --- who may see it --- */
+
+void stock_pages_answer(struct desk *d, struct exchange *x, struct visit *v, struct slice path,
+                        struct slice base)
+{
+    const struct http_req *req = exchange_req(x);
+    struct slice rest = path, page;
+    struct repo *r = repo_set_find(d->set, slice_cut(&rest, '/'));
+    struct stock_page p = {.view = {d->daemon, r, false}, .now_unix_s = d->loop->unix_s};
+    struct hf_spec spec;
+    enum stock_kind k;
+    struct call *c;
+
+    if (r == NULL || !stock_kind_of(r, &k) ||
+        (rest.n != 0 && (!hf_spec_parse(rest, &spec) || slice_find(rest, '@') >= 0))) {
+        refuse(x, 404, "no such page: " STOCK_PAGES "REPO/ lists what a repo of a Hub has\n");
+        return;
+    }
+    v->repo = NULL; /* a page of ours */
+    c = call_new(d, x, v, r, slice_first(req->path, 0));
+    if (hf_spec_parse(slice_from(c->req.path, c->req.path.n - rest.n), &spec)) {
+        p.type = spec.type;
+        p.id = spec.id;
+    }
+    c->plan = (struct plan){.kind = PLAN_LIST,
+                            .right = RIGHT_READ,
+                            .subject = rest.n != 0 ? subject(r, p.type, p.id, &c->arena)
+                                                   : arena_fmt(&c->arena, "%s/api", r->name)};
+    if ((rest.n != 0 || c->who.token == NULL) && !call_allowed(c)) {
+        return;
+    }
+    p.base = arena_copy(&c->arena, base);
+    p.search = field(c->req.query, "q", &c->arena);
+    p.search = p.search.p != NULL ? p.search : SLICE("");
+    p.rev = field(c->req.query, "rev", &c->arena);
+    p.rev = p.rev.n != 0 ? p.rev : SLICE_NONE;
+    page = field(c->req.query, "page", &c->arena);
+    if (page.p != NULL && (!slice_u64(page, &p.page) || p.page > PAGES_MOST)) {
+        p.page = 0;
+    }
+    ask(c, &p, rest.n != 0);
+}

@@ -1,4 +1,6 @@
 /* snapshot.*: of hosted trees, which have names and branches ("owner/name@branch"), and of synced repos, which have one tree. */
+#include <stdlib.h>
+
 #include "server/admin/talk.h"
 #include "server/repo/sync_conf.h"
 #include "server/store/note.h"
@@ -70,8 +72,12 @@ struct snaps {
     struct talk *t;
     const struct tree *x;
     uint64_t head_seq;
-    uint64_t seq; /* of the row at work */
-    struct buf *row;
+    struct arena arena;
+    struct name { /* what leads to which version */
+        struct slice name;
+        uint64_t seq;
+    } * names;
+    size_t names_count;
 };
 
 static void snap_members(struct buf *row, const struct snap *sn)
@@ -100,10 +106,19 @@ static int on_name(void *arg, const struct ref *r)
 {
     struct snaps *s = arg;
 
-    if (r->seq == s->seq) {
-        jo_str(s->row, NULL, r->name);
+    if ((s->names_count & (s->names_count - 1)) == 0) {
+        s->names =
+            reallocarray(s->names, s->names_count != 0 ? 2 * s->names_count : 1, sizeof *s->names);
+        CHECK(s->names != NULL);
     }
+    s->names[s->names_count++] = (struct name){arena_copy(&s->arena, r->name), r->seq};
     return 0;
+}
+
+static void snaps_free(struct snaps *s)
+{
+    free(s->names);
+    arena_fini(&s->arena);
 }
 
 /* Who published it and why, where that is known, and what leads to it. */
@@ -118,14 +133,14 @@ static int say_more(struct snaps *s, struct buf *row, uint64_t seq)
     jo_str(row, "title", n.title);
     jo_str(row, "message", n.message);
     arena_fini(&a);
-    s->row = row;
-    s->seq = seq;
     jo_open(row, "names", '[');
-    if (rc == 0 || rc == E_NOTFOUND) {
-        rc = ref_list(store, s->x->repo_name, s->x->name, on_name, s, NULL);
+    for (size_t i = 0; i < s->names_count; i++) {
+        if (s->names[i].seq == seq) {
+            jo_str(row, NULL, s->names[i].name);
+        }
     }
     jo_shut(row, ']');
-    return rc;
+    return rc == E_NOTFOUND ? 0 : rc;
 }
 
 static int on_snap(void *arg, const struct snap *sn)
@@ -164,6 +179,9 @@ int verb_snapshot_ls(struct talk *t, struct err *e)
     } else if (rc == 0) {
         rc = branch_get(t, &x, &head, e);
         s.head_seq = rc == 0 ? head.seq : 0;
+        if (rc == 0) {
+            rc = ref_list(t->d->store, x.repo_name, x.name, on_name, &s, e);
+        }
         if (rc == 0 && x.branch.n != 0) {
             rc = list_history(&s, head, e);
         } else if (rc == 0) {
@@ -172,6 +190,7 @@ int verb_snapshot_ls(struct talk *t, struct err *e)
             rc = 0; /* nothing is published yet */
         }
     }
+    snaps_free(&s);
     repo_set_release(&x.set);
     return rc < 0 ? rc : 0;
 }
@@ -180,6 +199,7 @@ int verb_snapshot_show(struct talk *t, struct err *e)
 {
     struct snap sn, head;
     struct tree x = {0};
+    struct snaps s = {.t = t, .x = &x};
     bool held = false;
     int rc = need_tree(t, false, &x, e);
 
@@ -197,8 +217,12 @@ int verb_snapshot_show(struct talk *t, struct err *e)
         snap_members(t->result, &sn);
         jo_bool(t->result, "live", sn.seq == head.seq);
         jo_bool(t->result, "hold", held);
-        rc = say_more(&(struct snaps){.t = t, .x = &x}, t->result, sn.seq);
+        rc = ref_list(t->d->store, x.repo_name, x.name, on_name, &s, e);
     }
+    if (rc == 0) {
+        rc = say_more(&s, t->result, sn.seq);
+    }
+    snaps_free(&s);
     repo_set_release(&x.set);
     return rc;
 }

@@ -9,6 +9,7 @@
 #include "common/os/clock.h"
 #include "common/os/crash.h"
 #include "server/repo/hosted/hosted.h"
+#include "server/repo/hosted/hub.h"
 #include "server/store/blob.h"
 #include "server/store/live.h"
 
@@ -108,12 +109,14 @@ static int judge_names(struct carry_in *c, const struct carry_in_ask *ask, struc
         return err_set(e, E_INVALID, "no repository of a Hub is called so");
     }
     if (c->is.kind == STOCK_HOSTED &&
-        (!slice_eqs(ask->type, "models") || rest.n == 0 || !hosted_segment_valid(owner) ||
+        (slice_eqs(ask->type, "kernels") || rest.n == 0 || !hosted_segment_valid(owner) ||
          !hosted_segment_valid(rest))) {
-        return err_set(e, E_UNSUPPORTED,
-                       SLICE_FMT "/" SLICE_FMT
-                                 " cannot be in a hosted repo, which has models called owner/name",
-                       SLICE_ARG(ask->type), SLICE_ARG(ask->id));
+        return err_set(
+            e, E_UNSUPPORTED,
+            SLICE_FMT
+            "/" SLICE_FMT
+            " cannot be in a hosted repo, which has models, datasets and spaces called owner/name",
+            SLICE_ARG(ask->type), SLICE_ARG(ask->id));
     }
     return 0;
 }
@@ -308,7 +311,7 @@ static void copy_names(struct carry_in *c, const struct carry_in_ask *ask)
         }
     }
     c->tree_name = c->is.kind == STOCK_HOSTED
-                       ? c->is.id
+                       ? hub_tree(c->is.type, c->is.id, a)
                        : arena_fmt(a, SLICE_FMT "/" SLICE_FMT "@" SLICE_FMT, SLICE_ARG(c->is.type),
                                    SLICE_ARG(c->is.id), SLICE_ARG(c->is.rev));
 }

@@ -317,11 +317,9 @@ static int words_synced(struct carry *c, struct err *e)
 static int words_hosted(struct carry *c, struct err *e)
 {
     struct slice version = slice_eqs(c->rev, "main") ? SLICE("") : c->rev, type;
-    struct plan p = {.name = c->asked, .entry.path = SLICE("")};
+    struct plan p = {.name = hub_tree(c->type, c->asked, &c->arena), .entry.path = SLICE("")};
     struct buf doc = BUF_INIT(CARRY_WORDS_BYTES);
-    int rc = slice_eqs(c->type, "models")
-                 ? snap_find(c->d->store, slice_str(c->repo->name), c->asked, version, &p.snap, e)
-                 : E_NOTFOUND;
+    int rc = snap_find(c->d->store, slice_str(c->repo->name), p.name, version, &p.snap, e);
 
     if (rc == E_NOTFOUND) {
         err_set(e, rc,

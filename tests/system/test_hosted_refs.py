@@ -290,6 +290,19 @@ def test_kinds(m, wire, kind):
     assert m.ctl("snapshot", "ls", "models", f"{kind}/me/gpt").returncode == 0
 
 
+def test_a_dataset_is_carried(m, mirrord, tmp_path):
+    """Across an air gap, into a hosted repo of another mirror: its branch there, its files, its kind."""
+    h = Home(m, kind="datasets")
+    h.ask("POST", "api/repos/create", {"name": "gpt", "organization": "me", "type": "dataset"})
+    h.branch("dev")
+    h.commit_to("dev", file("data/a.csv", b"n\n1\n"))
+    m.ctl("hf", "export", "models", "datasets/me/gpt@dev", "--to", str(tmp_path / "bundle"))
+    far = mirrord('repo "models" { protocol = "hosted" }')
+    far.ctl("hf", "import", str(tmp_path / "bundle"), "--into", "models")
+    assert far.get("/models/datasets/me/gpt/resolve/main/data/a.csv").body == b"n\n1\n"
+    assert far.get("/models/api/models/me/gpt").status == 404
+
+
 def test_a_new_name(home):
     first = id_of(home.commit_to("main", file("a b", b"1"), summary="one"))
     home.branch("dev")

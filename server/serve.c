@@ -106,7 +106,7 @@ static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours
     }
     if (!ours || slice_starts(req->path, SLICE("/-/blob/")) ||
         slice_starts(req->path, SLICE("/-/chunks/")) ||
-        slice_starts(req->path, SLICE("/-/sync/"))) {
+        slice_starts(req->path, SLICE("/-/sync/")) || slice_starts(req->path, SLICE("/-/repos/"))) {
         gate_spend(d->daemon->gate, &v->who, req->peer, d->loop->now_ms, &g);
     }
     if (!g.pass) {

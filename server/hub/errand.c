@@ -275,7 +275,7 @@ static int judge(const struct errand *x, struct slice id, const struct plan *p, 
     struct slice code = errand_field(p, "x-error-code");
     struct slice says = errand_field(p, "x-error-message");
 
-    if (slice_eqs(code, "GatedRepo") || (p->status == 403 && !slice_eqs(code, "RepoNotFound"))) {
+    if (slice_eqs(code, "GatedRepo")) {
         return no_right(x, id, true, e);
     }
     if (p->status == 401) {
@@ -283,6 +283,7 @@ static int judge(const struct errand *x, struct slice id, const struct plan *p, 
     }
     return err_set(e,
                    p->status == 404   ? E_NOTFOUND
+                   : p->status == 403 ? E_DENIED
                    : p->status == 503 ? E_BUSY
                    : p->status == 507 ? E_NOSPACE
                                       : E_NETWORK,

@@ -296,6 +296,22 @@ static int settle(struct attempt *x, struct err *e)
                                gone);
 }
 
+/* Is there a right to its files? Listings of gated repositories are public. */
+static int try_right(struct attempt *x, struct err *e)
+{
+    struct manifest_entry f;
+    struct arena a = {0};
+    struct want w;
+    int rc = 0;
+
+    if (x->picks != 0) {
+        manifest_at(&x->commit.files, x->pick[0], &f);
+        rc = errand_want(&x->errand, x->prefix, x->p->want.id, x->commit.commit, f.path, &a, &w, e);
+    }
+    arena_fini(&a);
+    return rc;
+}
+
 static int list(struct attempt *x, struct err *e)
 {
     struct prefetch *p = x->p;
@@ -314,6 +330,9 @@ static int list(struct attempt *x, struct err *e)
         return err_set(e, E_NOTFOUND, "none of its %zu files fits --include and --exclude", files);
     }
     rc = check_room(x, e);
+    if (rc == 0) {
+        rc = try_right(x, e);
+    }
     if (rc == 0 && p->want.pin) {
         rc = pinning_set(&x->errand, p->want.type, p->want.id, p->want.rev, &x->commit, chosen,
                          &p->want, &pinned, e);

@@ -77,6 +77,7 @@ def test_list_and_one(hf, hub, demo, wire):
                  'snapshot_download("org/demo", revision="main")', "trainagent pull hf/org/demo@main",
                  "mirrorctl hf prefetch hf/org/demo@main"):
         assert said in one.text, said
+    assert "import os\nos.environ" in one.text and "\ufffd" not in one.text
     assert one.tags.count("tr") == 1 + 1 + 1 + 3
     assert "/-/repos/hf/org/demo?rev=main" in one.links
     assert "script" not in one.tags and len(hub.calls) == calls, "looking asks the Hub nothing"

@@ -245,15 +245,42 @@ static void tell_why(struct run *r, const char *why)
     lock_drop(&r->lock);
 }
 
+struct turns {   /* whose turn it is of the upstreams */
+    bool *never; /* it will give nothing, however often it is asked */
+    size_t at, count, left;
+    uint32_t rounds;
+};
+
+/* True: all have had their turn, a round is over. */
+static bool turns_next(struct turns *t, bool never)
+{
+    t->never[t->at] = never;
+    t->left -= never;
+    do {
+        t->at++;
+    } while (t->at < t->count && t->never[t->at]);
+    if (t->at < t->count) {
+        return false;
+    }
+    for (t->at = 0; t->left != 0 && t->never[t->at];) {
+        t->at++;
+    }
+    return true;
+}
+
 static void run_attempts(struct run *r)
 {
     const struct run_job *job = r->job;
+    struct turns turns = {.never = mem_array(job->upstreams, sizeof *turns.never),
+                          .count = job->upstreams,
+                          .left = job->upstreams};
     struct err why = {0};
     int rc = E_CONFIG;
 
     for (uint32_t n = 0; n < job->conf->tries; n++) {
-        const struct run_upstream *u = &job->upstream[n % job->upstreams];
+        const struct run_upstream *u = &job->upstream[turns.at];
         enum sync_class class;
+        bool round;
         err_clear(&why);
         lock_take(&r->lock);
         r->look.attempts = n + 1;
@@ -267,24 +294,25 @@ static void run_attempts(struct run *r)
             break;
         }
         run_say(r, "attempt %u: %s", n + 1, why.text[0] != '\0' ? why.text : err_plain(rc));
-        /* What this upstream will never give, another one may. */
-        if (class == SYNC_FINAL && n + 1 >= job->upstreams) {
+        round = turns_next(&turns, class == SYNC_FINAL);
+        if (turns.left == 0) {
             break;
         }
         /* An index that names too much was caught half-way, maybe: one more look tells. */
         if (r->open_gates >= GATES_MAX && n + 1 >= job->upstreams) {
             break;
         }
-        if ((n + 1) % job->upstreams == 0 && n + 1 < job->conf->tries) {
+        if (round && n + 1 < job->conf->tries) {
             run_at(r, RUN_WAIT);
             tell_why(r, why.text[0] != '\0' ? why.text : err_plain(rc)); /* it is waited for */
-            if (!rest(r, backoff_ms(r, n / (uint32_t)job->upstreams))) {
+            if (!rest(r, backoff_ms(r, turns.rounds++))) {
                 rc = r->stopping ? E_CANCELLED : E_TIMEOUT;
                 break;
             }
             tell_why(r, "");
         }
     }
+    free(turns.never);
     if (rc != 0) {
         fail_run(r, rc, &why);
     }

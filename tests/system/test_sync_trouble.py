@@ -268,6 +268,23 @@ def test_full_store(mirrord, o):
     clean(m)
 
 
+def test_one_upstream_for_good_another_in_passing(mirrord, o):
+    """What the first will never give is no reason to give up the second, which is busy now."""
+    busy = [6]  # more than one visit asks for
+
+    def disturb(path):
+        busy[0] -= 1
+        return 503 if busy[0] >= 0 else None
+    with TreeOrigin() as first, TreeOrigin(OLD) as second:
+        first.disturb = lambda path: 404
+        second.disturb = disturb
+        m = mirrord(CONFIG.format(first.url, f'backoff = "100ms" tries = 6 upstreams = {{"{second.url}"}}'))
+        done = run(m)
+        assert done["outcome"] == "published" and done["upstream"] == second.url
+        assert len([p for p in first.requests if p == ""]) == 1, first.requests
+        check(m, second.tree())
+
+
 def test_upstreams_in_order(mirrord, o):
     with TreeOrigin(OLD) as second:
         m = mirrord(CONFIG.format("http://127.0.0.1:1/", FAST + f' upstreams = {{"{second.url}"}}'))

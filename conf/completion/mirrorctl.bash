@@ -21,7 +21,7 @@ _mirrorctl()
         'hf rollback') w+=' --release' ;;
         verify*) w+=' --deep --repair' ;;
         'hf export') w+=' --to --since --force --deep' ;;
-        'hf import') w+=' --into --open --no-pin --digest' ;;
+        'hf import') w+=' --into --open --no-pin --digest --deep' ;;
         'token create') w+=' --name --scope --expires' ;;
         init*) w+=' --force' ;;
         esac

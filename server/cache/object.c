@@ -109,6 +109,18 @@ bool object_decode(struct slice row, struct arena *a, struct object *out)
     return (row.p[1] & FLAG_ORIGIN) == 0 || wire_get_u64(&in, &out->origin);
 }
 
+bool object_row_is_carried(struct slice row)
+{
+    struct slice swr;
+    uint64_t s;
+
+    if (row.n < FIXED_BYTES + 6 * 8) {
+        return false;
+    }
+    swr = slice_from(row, FIXED_BYTES + 5 * 8);
+    return wire_get_u64(&swr, &s) && s == OBJECT_CARRIED_S;
+}
+
 /* --- what of an answer is kept ------------------------------------------------------------------------------------ */
 
 /* Fields that describe the connection, this one transfer or the origin's own machinery; Set-Cookie is one user's. The

@@ -51,6 +51,11 @@ void object_learn(struct object *o, const struct fetch_head *h, struct arena *a)
 void object_renew(struct object *o, const struct fetch_head *h, struct arena *a);
 struct slice object_field(const struct object *o, const char *name);
 
+/* What was carried in from another mirror (server/hub/carry.h) is the origin's word of an earlier time: it is given at once for
+ * so long (swr_s), while the origin is asked behind its back. */
+enum { OBJECT_CARRIED_S = 10 * 365 * 86400 };
+MUST_USE bool object_row_is_carried(struct slice row);
+
 /* "..." without W/: what may stand in If-Range and splice segments. */
 bool etag_is_strong(struct slice etag);
 

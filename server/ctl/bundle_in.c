@@ -391,6 +391,14 @@ int bundle_in_next(struct bundle_in *in, struct bundle_item **out, struct bundle
     return rc;
 }
 
+static int judge(const struct bundle_item *it, const struct digest *d, struct err *e)
+{
+    return digest_eq(d, &it->sha256)
+               ? 0
+               : err_set(e, E_CORRUPT,
+                         "\"%.120s\" is damaged: it has not the SHA-256 of the manifest", it->path);
+}
+
 int bundle_in_bytes(struct bundle_in *in, const struct bundle_item *it, struct buf *out,
                     struct err *e)
 {
@@ -414,13 +422,36 @@ int bundle_in_bytes(struct bundle_in *in, const struct bundle_item *it, struct b
     }
     if (rc == 0) {
         digest_of(buf_slice(out), &d);
-        rc = digest_eq(&d, &it->sha256)
-                 ? 0
-                 : err_set(e, E_CORRUPT,
-                           "\"%.120s\" is damaged: it has not the SHA-256 of the manifest",
-                           it->path);
+        rc = judge(it, &d, e);
     }
     return rc;
+}
+
+int bundle_in_check(struct bundle_in *in, const struct bundle_item *it,
+                    void (*on_bytes)(void *arg, uint64_t n), void *arg, struct err *e)
+{
+    struct hasher *h = hasher_new_whole();
+    struct digest d;
+    int fd, rc = 0;
+
+    if (in->a == NULL) {
+        rc = open_item(in, it, &fd, e);
+        if (rc == 0) {
+            rc = digest_of_fd(fd, it->size_bytes, &d, e);
+            close(fd);
+            on_bytes(arg, it->size_bytes);
+        }
+    } else {
+        while (rc == 0 && in->left != 0) {
+            size_t n = 0;
+            rc = entry_bytes(in, it->path, &n, e);
+            hasher_add(h, in->room, n);
+            on_bytes(arg, n);
+        }
+        hasher_final(h, &d);
+    }
+    hasher_free(&h);
+    return rc == 0 ? judge(it, &d, e) : rc;
 }
 
 int bundle_in_fd(struct bundle_in *in, const struct bundle_item *it, int *fd, struct err *e)

@@ -34,6 +34,9 @@ MUST_USE int bundle_in_fd(struct bundle_in *in, const struct bundle_item *it, in
 /* Writes its bytes to a descriptor. A reader that has left is no error of ours: *left. on_bytes may be NULL. */
 MUST_USE int bundle_in_pump(struct bundle_in *in, const struct bundle_item *it, int to, bool *left,
                             void (*on_bytes)(void *arg, uint64_t n), void *arg, struct err *e);
+/* Reads them for nothing but their SHA-256. */
+MUST_USE int bundle_in_check(struct bundle_in *in, const struct bundle_item *it,
+                             void (*on_bytes)(void *arg, uint64_t n), void *arg, struct err *e);
 void bundle_in_close(struct bundle_in **ip);
 
 #endif

@@ -239,7 +239,7 @@ static void sum_up(struct importing *x)
     for (const struct bundle_item *it = x->b.items; it != NULL; it = it->hh.next) {
         for (const struct bundle_item *at = it; at != NULL && it->kind == ITEM_FILE;
              at = at->next) {
-            if (is_wanted(&x->coming[at->revision], at->file)) {
+            if (x->c->deep || is_wanted(&x->coming[at->revision], at->file)) {
                 x->total += it->size_bytes;
                 break;
             }
@@ -338,20 +338,28 @@ static int send_name(struct importing *x, const struct bundle_item *at, struct e
     return rc == 0 ? hear(x, e) : rc;
 }
 
-static int take_file(struct importing *x, const struct bundle_item *it, struct err *e)
+/* as: whose bytes these are, they came before. */
+static int take_file(struct importing *x, const struct bundle_item *it,
+                     const struct bundle_item *as, struct err *e)
 {
+    bool read = as != NULL;
     int rc = 0;
 
     for (const struct bundle_item *at = it; rc == 0 && at != NULL; at = at->next) {
         if (!is_wanted(&x->coming[at->revision], at->file)) {
             continue;
         }
-        rc = was_sent(x, &it->sha256) ? send_name(x, at, e) : send_file(x, it, at, e);
+        if (was_sent(x, &it->sha256)) {
+            rc = send_name(x, at, e);
+        } else {
+            rc = send_file(x, it, at, e);
+            read = true;
+        }
         if (rc == 0) {
             note_sent(x, &it->sha256);
         }
     }
-    return rc;
+    return rc == 0 && !read && x->c->deep ? bundle_in_check(x->in, it, on_bytes, x, e) : rc;
 }
 
 static int take_all(struct importing *x, struct err *e)
@@ -367,7 +375,7 @@ static int take_all(struct importing *x, struct err *e)
             rc = take_words(x, it, as, e);
         } else if (it->kind == ITEM_FILE) {
             rc = x->begun ? 0 : begin_all(x, e);
-            rc = rc == 0 ? take_file(x, it, e) : rc;
+            rc = rc == 0 ? take_file(x, it, as, e) : rc;
         }
         if (rc != 0) {
             return rc;

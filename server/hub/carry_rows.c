@@ -12,7 +12,7 @@
 #include "server/store/keep.h"
 #include "server/store/live.h"
 
-enum { KEY_BYTES = 16 << 10, TRIES = 8, CARRIED_S = 10 * 365 * 86400, REFS_BYTES = 4 << 20 };
+enum { KEY_BYTES = 16 << 10, TRIES = 8, REFS_BYTES = 4 << 20 };
 
 struct rows { /* one try */
     struct carry_in *c;
@@ -25,7 +25,7 @@ struct rows { /* one try */
 
 static bool is_carried(const struct object *o)
 {
-    return o->swr_s == CARRIED_S;
+    return o->swr_s == OBJECT_CARRIED_S;
 }
 
 /* What is there under a key: *there false when it is of another origin, too; its holder goes with what replaces it. */
@@ -194,7 +194,7 @@ static int put_alias(struct rows *w, struct slice key, const struct blob *b, boo
     int rc = look(w, key, &row, &old, &there, e);
 
     o.validated_unix_s = o.fresh_until_unix_s = w->c->is.seen_unix_s;
-    o.swr_s = CARRIED_S;
+    o.swr_s = OBJECT_CARRIED_S;
     if (rc == 0 && there && old.validated_unix_s > o.validated_unix_s) {
         *kept = *kept || !digest_eq(&old.digest, &o.digest);
     } else if (rc == 0) {

@@ -8,6 +8,7 @@
 #include "server/repo/hf/synced.h"
 
 #include "common/codec/url.h"
+#include "server/cache/object.h"
 #include "server/repo/xet.h"
 
 enum {
@@ -139,11 +140,35 @@ static const struct fact *info_fact(struct hf_ask *k, struct slice rev, uint32_t
     return plan_gather(k->facts, SLICE(HF_MAKE_INFO), &w, true, k->p);
 }
 
+/* Was the commit carried in from another mirror? Its own words came along then, those of `main` perhaps not, and the Hub may be
+ * out of reach for good. NULL: the plan asks. */
+static const struct fact *own_row(struct hf_ask *k)
+{
+    struct buf key = BUF_INIT(PATH_BYTES);
+    struct slice row;
+
+    object_key(&key, slice_str(k->r->name),
+               arena_fmt(k->a, "api/" SLICE_FMT "/" SLICE_FMT "/revision/" SLICE_FMT,
+                         SLICE_ARG(k->at.type), SLICE_ARG(k->at.id), SLICE_ARG(k->at.rev)),
+               SLICE(""));
+    CHECK(key.rc == 0);
+    row = arena_copy(k->a, buf_slice(&key));
+    buf_free(&key);
+    return plan_row(k->facts, TABLE_OBJECT, row, k->p);
+}
+
 /* Is the repository there, and for whom? Judged at `main`, which clients have just asked for, else at the default branch. */
 static const struct fact *whose_fact(struct hf_ask *k, bool mine)
 {
-    const struct fact *f = info_fact(k, SLICE("main"), OPEN_S, mine);
+    const struct fact *f = own_row(k);
 
+    if (f == NULL) {
+        return NULL;
+    }
+    if (f->rc == 0 && object_row_is_carried(f->bytes)) {
+        return info_fact(k, k->at.rev, OPEN_S, mine);
+    }
+    f = info_fact(k, SLICE("main"), OPEN_S, mine);
     return f != NULL && is_no_revision(f) ? info_fact(k, SLICE_NONE, OPEN_S, mine) : f;
 }
 

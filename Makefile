@@ -68,6 +68,7 @@ $(B)/obj/%.o: %.c | $(GENERATED) ready
 $(call lib,common):  $(call obj,$(COMMON_C))
 $(call lib,kernels): $(call obj,$(KERNELS_C))
 $(call lib,server):  $(call obj,$(SERVER_C))
+$(call lib,ctl):     $(call obj,$(filter-out server/ctl/main.c,$(CTL_C)))
 $(call lib,agent):   $(call obj,$(AGENT_C))
 $(call lib,train):   $(call obj,$(TRAIN_C))
 $(B)/lib%.a:
@@ -77,7 +78,7 @@ $(B)/lib%.a:
 $(B)/mirrord: $(B)/obj/server/main.o $(call lib,server) $(call lib,common)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
-$(B)/mirrorctl: $(call obj,$(CTL_C)) $(call lib,common)
+$(B)/mirrorctl: $(B)/obj/server/ctl/main.o $(call lib,ctl) $(call lib,common)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -larchive $(L_COMMON) -o $@
 $(B)/trainagent: $(B)/obj/agent/main.o $(call lib,agent) $(call lib,common)
@@ -99,7 +100,7 @@ $(B)/unit/server/%: $(B)/obj/tests/unit/server/%.o $(call lib,server) $(call lib
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_SERVER) -o $@
-$(B)/unit/server/ctl/%: $(B)/obj/tests/unit/server/ctl/%.o $(filter-out %/main.o,$(call obj,$(CTL_C))) $(call lib,common)
+$(B)/unit/server/ctl/%: $(B)/obj/tests/unit/server/ctl/%.o $(call lib,ctl) $(call lib,common)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka -larchive $(L_COMMON) -o $@

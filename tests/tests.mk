@@ -73,7 +73,7 @@ fuzz:
 	@$(MAKE) --no-print-directory $(FUZZERS)
 .PHONY: fuzz-build test-programs $(FUZZERS)
 fuzz-build: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_C))
-$(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(call lib,server) $(call lib,agent) $(call lib,train) $(call lib,common)
+$(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(call lib,ctl) $(call lib,server) $(call lib,agent) $(call lib,train) $(call lib,common)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer $^ $(sort $(L_SERVER) $(L_AGENT)) -o $@

@@ -20,7 +20,7 @@ _mirrorctl()
         'hf pin') w+=' --token-file' ;;
         'hf rollback') w+=' --release' ;;
         verify*) w+=' --deep --repair' ;;
-        'hf export') w+=' --to --since --force --deep' ;;
+        'hf export') w+=' --to --fetch --since --force --deep' ;;
         'hf import') w+=' --into --open --no-pin --digest --deep' ;;
         'token create') w+=' --name --scope --expires' ;;
         init*) w+=' --force' ;;

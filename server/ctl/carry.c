@@ -168,6 +168,34 @@ static int ask_revision(struct exporting *x, const char *repo, const char *id, s
     return rc;
 }
 
+static void on_fetch(void *arg, const json_t *row)
+{
+    struct exporting *x = arg;
+
+    progress_draw(x->bar, get_u64(row, "bytes_done"),
+                  get_u64(row, "files") != 0 ? get_u64(row, "bytes") : UINT64_MAX, clock_now_ms());
+}
+
+/* As `hf prefetch --wait` does. */
+static int fetch(struct exporting *x, const char *repo, const char *id, struct err *e)
+{
+    json_t *req = request("hf.prefetch"), *ok = NULL;
+    int rc;
+
+    json_object_set_new(
+        req, "id", json_sprintf("%s%s%s", repo != NULL ? repo : "", repo != NULL ? "/" : "", id));
+    json_object_set_new(req, "wait", json_true());
+    x->bar = x->c->json || x->c->quiet ? NULL : progress_open("fetch");
+    rc = ask(x->c, req, on_fetch, NULL, x, &ok, e);
+    progress_close(&x->bar);
+    if (rc == 0 && strcmp(get_str(ok, "state"), "done") != 0) {
+        rc = err_set(e, E_NETWORK, "%.80s could not be fetched: %s, %.120s", id,
+                     get_str(ok, "state"), get_str(ok, "why"));
+    }
+    json_decref(ok);
+    return rc;
+}
+
 static int ask_all(struct exporting *x, struct err *e)
 {
     const struct ctl *c = x->c;
@@ -175,6 +203,9 @@ static int ask_all(struct exporting *x, struct err *e)
     char bytes[UNITS_TEXT];
     int rc = 0;
 
+    for (size_t i = has_repo ? 1 : 0; c->fetch && rc == 0 && i < c->args; i++) {
+        rc = fetch(x, has_repo ? c->arg[0] : NULL, c->arg[i], e);
+    }
     for (size_t i = has_repo ? 1 : 0; rc == 0 && i < c->args; i++) {
         rc = ask_revision(x, has_repo ? c->arg[0] : NULL, c->arg[i], e);
     }
@@ -182,7 +213,7 @@ static int ask_all(struct exporting *x, struct err *e)
         size_format(x->missing_bytes, bytes);
         rc = err_set(e, E_NOTFOUND,
                      "%" PRIu64 " files (%s) are not in this mirror yet, so nothing was exported: "
-                     "fetch them first, see `mirrorctl hf show`",
+                     "add --fetch, or see `mirrorctl hf show`",
                      x->missing, bytes);
     }
     return rc;

@@ -51,6 +51,7 @@ static const struct own {
     {"--once", FLAG, offsetof(struct ctl, once), "one look, then end"},
     {"--to", TEXT, offsetof(struct ctl, to),
      "a folder, FILE.tar, or - for a tar on standard output"},
+    {"--fetch", FLAG, offsetof(struct ctl, fetch), "what is not here yet is fetched first"},
     {"--since", TEXT, offsetof(struct ctl, since),
      "leave out what an earlier bundle has: its folder, or its MANIFEST.json"},
     {"--into", TEXT, offsetof(struct ctl, into),

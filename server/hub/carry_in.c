@@ -12,6 +12,7 @@
 #include "server/repo/hosted/hub.h"
 #include "server/store/blob.h"
 #include "server/store/live.h"
+#include "server/store/ref.h"
 
 enum { READ_BYTES = 1 << 20, HOLD_AT_ONCE = 128, NAME_MAX_BYTES = 250 };
 
@@ -90,6 +91,12 @@ static int judge_rights(struct carry_in *c, struct err *e)
         arena_cstr(&c->is.arena, c->is.id), c->is.repo->name);
 }
 
+/* What comes by its commit alone is a version of main, too. */
+static bool is_main(struct slice rev)
+{
+    return slice_eqs(rev, "main") || hf_is_commit(rev);
+}
+
 static int judge_names(struct carry_in *c, const struct carry_in_ask *ask, struct err *e)
 {
     struct slice rest = ask->id;
@@ -111,12 +118,18 @@ static int judge_names(struct carry_in *c, const struct carry_in_ask *ask, struc
     if (c->is.kind == STOCK_HOSTED &&
         (slice_eqs(ask->type, "kernels") || rest.n == 0 || !hosted_segment_valid(owner) ||
          !hosted_segment_valid(rest))) {
-        return err_set(
-            e, E_UNSUPPORTED,
-            SLICE_FMT
-            "/" SLICE_FMT
-            " cannot be in a hosted repo, which has models, datasets and spaces called owner/name",
-            SLICE_ARG(ask->type), SLICE_ARG(ask->id));
+        return err_set(e, E_UNSUPPORTED,
+                       SLICE_FMT
+                       "/" SLICE_FMT
+                       " cannot be in a hosted repo, which has models, datasets and spaces "
+                       "called owner/name",
+                       SLICE_ARG(ask->type), SLICE_ARG(ask->id));
+    }
+    if (c->is.kind == STOCK_HOSTED && !is_main(ask->rev) && !ref_name_valid(ask->rev)) {
+        return err_set(e, E_UNSUPPORTED,
+                       "no branch of a hosted repo can be called \"" SLICE_FMT
+                       "\", export the revision by its commit",
+                       SLICE_ARG(ask->rev));
     }
     return 0;
 }
@@ -526,16 +539,41 @@ int carry_in_take(struct carry_in *c, struct carry_in_file *f, const struct mani
 
 /* --- its end ------------------------------------------------------------------------------------------------------ */
 
+/* Another revision than main is a branch. One that is new begins at main, which is there: *first is false. */
+static int need_branch(struct carry_in *c, bool *first, struct err *e)
+{
+    struct ref r = {.kind = REF_BRANCH,
+                    .name = c->is.rev,
+                    .created_unix_s = clock_unix_s(),
+                    .message = SLICE("")};
+    struct slice repo = slice_str(c->is.repo->name);
+    struct snap sn;
+    int rc = head_get(c->is.d->store, repo, c->tree_name, &sn, e);
+
+    *first = rc == E_NOTFOUND;
+    if (rc != 0) {
+        return *first ? 0 : rc;
+    }
+    r.seq = sn.seq;
+    rc = ref_get(c->is.d->store, repo, c->tree_name, REF_BRANCH, c->is.rev, &sn, e);
+    return rc == E_NOTFOUND ? ref_create(c->is.d->store, repo, c->tree_name, &r, e) : rc;
+}
+
 static int end_hosted(struct carry_in *c, struct err *e)
 {
     struct upload_reply reply = {.body = BUF_INIT(64 << 10)};
     struct put p = put_of(c, PUT_UPLOAD_COMMIT);
-    int rc;
+    bool first = true, other = !is_main(c->is.rev);
+    int rc = other ? need_branch(c, &first, e) : 0;
 
     p.replace = true;
-    rc = upload_run(c->is.d->uploads, &p, clock_unix_s(), &reply, e);
+    p.branch = first ? SLICE("") : c->is.rev;
+    rc = rc == 0 ? upload_run(c->is.d->uploads, &p, clock_unix_s(), &reply, e) : rc;
     if (rc == 0 && reply.status != 201) {
         rc = refusal(&reply, e);
+    }
+    if (rc == 0 && other && first) {
+        rc = need_branch(c, &first, e);
     }
     upload_reply_free(&reply);
     return rc;

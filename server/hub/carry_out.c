@@ -184,7 +184,7 @@ static int find_info(struct carry *c, struct buf *doc, struct err *e)
     if (rc == E_NOTFOUND) {
         return err_set(e, rc,
                        "this mirror has not asked the Hub for " SLICE_FMT "@" SLICE_FMT
-                       " yet, let a client ask for it once",
+                       " yet, add --fetch, or let a client ask for it",
                        SLICE_ARG(c->asked), SLICE_ARG(c->rev));
     }
     c->seen_unix_s = rc == 0 ? o.validated_unix_s : 0;
@@ -242,7 +242,7 @@ static int join_parts(struct carry *c, struct err *e)
     if (rc == E_NOTFOUND) {
         err_set(e, rc,
                 "this mirror does not have the listing of " SLICE_FMT " at " SLICE_FMT
-                ", let a client ask for it once",
+                ", add --fetch, or let a client ask for it",
                 SLICE_ARG(c->asked), SLICE_ARG(c->commit));
     }
     return rc;
@@ -316,10 +316,10 @@ static int words_synced(struct carry *c, struct err *e)
 
 static int words_hosted(struct carry *c, struct err *e)
 {
-    struct slice version = slice_eqs(c->rev, "main") ? SLICE("") : c->rev, type;
     struct plan p = {.name = hub_tree(c->type, c->asked, &c->arena), .entry.path = SLICE("")};
     struct buf doc = BUF_INIT(CARRY_WORDS_BYTES);
-    int rc = snap_find(c->d->store, slice_str(c->repo->name), p.name, version, &p.snap, e);
+    struct slice type;
+    int rc = snap_find(c->d->store, slice_str(c->repo->name), p.name, c->rev, &p.snap, e);
 
     if (rc == E_NOTFOUND) {
         err_set(e, rc,

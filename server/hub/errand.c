@@ -178,15 +178,22 @@ static int resolve(struct errand *x, const struct need *asked, struct err *e)
 {
     struct fact *f = &x->facts.fact[x->facts.count];
     struct buf *made = &x->made[x->facts.count];
+    bool row = asked->kind == NEED_ROW;
     struct need n;
     int rc;
 
-    if (x->facts.count == FACTS_MAX || asked->kind != NEED_GATHER || asked->of_blob) {
+    if (x->facts.count == FACTS_MAX || (!row && asked->kind != NEED_GATHER) || asked->of_blob) {
         return err_set(e, E_INTERNAL, "the plan for this repository asks for what is not there");
     }
     n = keep_need(x, asked);
     *made = BUF_INIT(MADE_BYTES);
-    rc = gather(x, &n, made, f, e);
+    if (row) { /* its absence is a fact, too */
+        *f = (struct fact){.rc = store_get(x->d->store, n.table, n.key, made, e)};
+        f->bytes = buf_slice(made);
+        rc = f->rc == E_NOTFOUND ? 0 : f->rc;
+    } else {
+        rc = gather(x, &n, made, f, e);
+    }
     f->need = n;
     if (rc == 0) {
         x->facts.count++;

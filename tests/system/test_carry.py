@@ -225,6 +225,41 @@ def test_into_a_hosted_repo_and_on(near, far, mirrord, hub, demo, tmp_path):
     assert serves(third, demo, etags=False) == commit
 
 
+def test_branches_of_a_hosted_repo(near, far, mirrord, hub, demo, tmp_path):
+    """A revision that is not main is a branch of that name; main stays. Datasets have a home, too."""
+    old = demo.sha
+    demo.refs["v1.0"] = old
+    data = hub.repo("org/data", kind="datasets", files={"a.parquet": Big(50000, 3)})
+    warm(near, demo, "v1.0")
+    warm(near, data, prefix="datasets/")
+    carried(near, far, "org/demo@v1.0", "hf/datasets/org/data", to=tmp_path / "a.tar", into="models")
+    near.config = hub.config(more="rule '^api/[a-z]+/.*/revision/' { ttl = 0s }") + HOSTED
+    near.reload()
+    demo.commit({"config.json": b'{"new": 1}'})
+    demo.refs["next"] = demo.commit({"config.json": b'{"next": 1}'}, ref="next")
+    for rev in ("main", "next"):
+        warm(near, demo, rev)
+    carried(near, far, "org/demo@main", "org/demo@next", to=tmp_path / "b.tar", into="models")
+    hub.down()
+    commits = {rev: serves(far, demo, rev, mount="models", etags=False) for rev in ("main", "next", "v1.0")}
+    assert len(set(commits.values())) == 3
+    serves(far, data, prefix="datasets/", mount="models", etags=False)
+    third = mirrord(nowhere() + HOSTED)
+    carried(far, third, "models", "org/demo@next", "datasets/org/data", to=tmp_path / "c", into="hf")
+    assert serves(third, demo, "next", etags=False) == commits["next"]
+    serves(third, data, prefix="datasets/", etags=False)
+
+
+def test_fetched_first(mirrord, hub, demo, far, tmp_path):
+    near = mirrord(hub.config())
+    near.ctl("hf", "export", "hf", "org/demo", "--fetch", "--to", str(tmp_path / "a.tar"))
+    none = near.ctl("hf", "export", "hf", "no/body", "--fetch", "--to", str(tmp_path / "b.tar"), check=False)
+    assert none.returncode != 0 and not (tmp_path / "b.tar").exists()
+    far.ctl("hf", "import", str(tmp_path / "a.tar"))
+    hub.down()
+    serves(far, demo)
+
+
 def test_out_of_a_synced_repo(mirrord, hub, demo, far, tmp_path):
     near = mirrord(hub.config(more='sync { repos = {"org/demo"} }'))
     near.ctl("sync", "run", "hf", "--wait")

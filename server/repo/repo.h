@@ -72,6 +72,7 @@ enum tree_form {
     LIST_HUB_INFO,
     LIST_HUB_TREE,
     LIST_HUB_PATHS, /* of the paths in plan.text, a form */
+    LIST_HUB_TREES, /* the repositories of a kind */
     LIST_HUB_MODES, /* of the files in plan.text, a preupload's body */
     LIST_HUB_REFS,
     LIST_HUB_COMMITS
@@ -107,6 +108,7 @@ struct plan {
     struct slice name;  /* PLAN_LIST: tree name, p == NULL: list of trees */
     bool recursive, html;
     bool expand;                     /* of the Hub's: with the last commit of each path */
+    bool sift; /* PLAN_LIST of trees: what the caller may not read is left out; there is a token */
     enum tree_form form;             /* PLAN_LIST */
     struct put put;                  /* PLAN_PUT: executed by store/upload.h */
     const struct put_reader *reader; /* PUT_CHANGES */

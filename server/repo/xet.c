@@ -91,8 +91,10 @@ enum xet_ask xet_path_parse(struct slice path, struct digest *out)
     struct slice word = slice_cut(&path, '/');
     enum xet_ask ask = slice_eqs(word, "data") ? XET_ASK_DATA : XET_ASK_NONE;
 
-    if (slice_eqs(word, "v1")) {
-        ask = slice_eqs(slice_cut(&path, '/'), "reconstructions") ? XET_ASK_TERMS : XET_ASK_NONE;
+    /* hf_xet before 1.5 says no "v1", 1.0 "reconstruction" */
+    word = slice_eqs(word, "v1") ? slice_cut(&path, '/') : word;
+    if (slice_eqs(word, "reconstructions") || slice_eqs(word, "reconstruction")) {
+        ask = XET_ASK_TERMS;
     }
     return ask != XET_ASK_NONE && digest_parse(path, out) ? ask : XET_ASK_NONE;
 }

@@ -33,7 +33,7 @@ static int keep_rows(struct rewriting *w, struct batch **rows, struct err *e)
     return rc;
 }
 
-static int make(void *arg, struct buf *out, struct slice *content_type, struct err *e)
+static int make(void *arg, struct buf *out, struct rendering *about, struct err *e)
 {
     struct rewriting *w = arg;
     const struct answer *a = w->doc->answer;
@@ -51,7 +51,7 @@ static int make(void *arg, struct buf *out, struct slice *content_type, struct e
     }
     batch_free(&page.rows);
     *out = page.body;
-    *content_type = page.content_type;
+    about->content_type = page.content_type;
     return rc == 0 ? 0 : err_prefix(e, "the origin's index page cannot be used");
 }
 

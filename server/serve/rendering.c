@@ -73,6 +73,7 @@ static void box_free(struct box *x)
     stage_abort(&x->stage);
     buf_free(&x->out);
     buf_free(&x->key);
+    free(x->pub.next);
     repo_set_release(&x->set);
     x->magic = 0;
     free(x);
@@ -270,7 +271,7 @@ static void make(struct job *j)
     struct list waiters;
     struct list *n;
 
-    x->rc = x->what->make(x->arg, &x->out, &x->pub.content_type, &x->why);
+    x->rc = x->what->make(x->arg, &x->out, &x->pub, &x->why);
     x->what->free(x->arg); /* before the first waiter lets its call go */
     if (x->rc == 0) {
         x->rc = put_away(x, &x->why);

@@ -18,12 +18,13 @@ struct rendering {
     const char *bytes;
     uint64_t size_bytes;
     struct slice content_type; /* static */
+    char *next;                /* of a list: where it goes on; NULL: this is all of it */
     char etag[32 + 3];         /* of its bytes: half the digest is tag enough */
 };
 
 struct rendering_work {
-    /* Writes to *out (its bound is set) and says the type, which is static. May block: a maker's thread. */
-    int (*make)(void *arg, struct buf *out, struct slice *content_type, struct err *e);
+    /* Writes to *out (its bound is set) and says the type, and what is next (malloc()ed). May block: a maker's thread. */
+    int (*make)(void *arg, struct buf *out, struct rendering *about, struct err *e);
     void (*free)(
         void *arg); /* once: there, or on the loop when somebody else's was there already */
 };

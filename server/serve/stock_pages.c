@@ -72,11 +72,11 @@ static bool may_read(void *arg, struct slice type, struct slice id)
 
 /* --- the page --- */
 
-static int make(void *arg, struct buf *out, struct slice *content_type, struct err *e)
+static int make(void *arg, struct buf *out, struct rendering *about, struct err *e)
 {
     struct stock_work *w = arg;
 
-    *content_type = SLICE("text/html; charset=utf-8");
+    about->content_type = SLICE("text/html; charset=utf-8");
     w->page.may = may_read;
     w->page.arg = w;
     return w->one ? stock_page_one(&w->page, out, e) : stock_page_list(&w->page, out, e);

@@ -4,13 +4,14 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "server/gate/token.h"
 #include "server/repo/hosted/listing.h"
 #include "server/serve/opening.h"
 #include "server/serve/refusal.h"
 #include "server/serve/rendering.h"
 #include "server/serve/reply.h"
 
-enum { LISTING_BYTES = 256 << 20 };
+enum { LISTING_BYTES = 256 << 20, NEXT_BYTES = 8192 };
 
 /* --- files --- */
 
@@ -67,12 +68,26 @@ struct listing_work { /* what the maker has is the call's */
     struct store *store;
     const struct repo *repo;
     const struct plan *plan;
+    const struct principal *who; /* sees what the tokens' scopes give; NULL: all */
 };
 
-static int make(void *arg, struct buf *out, struct slice *content_type, struct err *e)
+/* The first who asked for it: others who get the same have the same token, or the repo is open to all. */
+static bool sees(const void *arg, struct slice subject)
+{
+    return gate_allows(arg, "read", subject);
+}
+
+static int make(void *arg, struct buf *out, struct rendering *about, struct err *e)
 {
     struct listing_work *l = arg;
-    return hosted_listing(l->store, l->repo, l->plan, out, content_type, e);
+    struct listing_sight sight = {sees, l->who};
+    struct listing_out to = {.body = out, .next = BUF_INIT(NEXT_BYTES)};
+    int rc = hosted_listing(l->store, l->repo, l->plan, l->who != NULL ? &sight : NULL, &to, e);
+
+    about->content_type = to.content_type;
+    about->next = to.next.n != 0 ? mem_strdup(buf_cstr(&to.next)) : NULL;
+    buf_free(&to.next);
+    return rc;
 }
 
 static void refuse_listing(struct call *c, int rc, const struct err *why)
@@ -100,7 +115,10 @@ static void on_listed(struct call *c, struct rendering *r, int rc, const struct 
     h = reply_resolve_rendering(c, c->plan.entry.path, r);
     h->fresh_until_unix_s = UINT64_MAX; /* until the repo's generation moves */
     reply_add(&h->reply, SLICE("vary"), SLICE("accept"));
-    opening_send(c, h, true);
+    if (r->next != NULL) {
+        reply_addf(&h->reply, &h->arena, "link", "<%s>; rel=\"next\"", r->next);
+    }
+    opening_send(c, h, c->plan.form != LIST_HUB_TREES); /* its links name the host that was asked */
 }
 
 void tree_send_listing(struct call *c)
@@ -118,9 +136,12 @@ void tree_send_listing(struct call *c)
     l->store = c->desk->daemon->store;
     l->repo = c->repo;
     l->plan = p;
+    l->who = p->sift ? &c->who : NULL;
     rendering_ask(c,
                   arena_fmt(&c->arena,
-                            "folder %d %d %d %d %s %s %" PRIu64 " " SLICE_FMT " / " SLICE_FMT,
+                            "folder %s " SLICE_FMT " %d %d %d %d %s %s %" PRIu64 " " SLICE_FMT
+                            " / " SLICE_FMT,
+                            p->sift ? token_id(c->who.token) : "", SLICE_ARG(p->location),
                             (int)p->form, p->html, p->recursive, p->expand, asked, root,
                             p->snap.seq, SLICE_ARG(p->name), SLICE_ARG(p->entry.path)),
                   LISTING_BYTES, &work, l, on_listed);

@@ -52,7 +52,7 @@ def home(mirrord, tmp_path):
     from clients.test_hub import World
     m = mirrord(CONFIG)
     w = World(m, tmp_path)
-    w.env.update(HF_ENDPOINT=f"http://127.0.0.1:{m.port}/models", HF_TOKEN=m.token("ci", "publish:models/me/*"))
+    w.env.update(HF_ENDPOINT=f"http://127.0.0.1:{m.port}/models", HF_TOKEN=m.token("ci", "publish:models/me/*", "publish:models/datasets/me/*"))
     return w
 
 
@@ -101,7 +101,7 @@ def test_with_xet_off(mirrord, tmp_path, folder):
     from clients.test_hub import World
     m = mirrord('repo "models" { protocol = "hosted" xet = "off" }')
     home = World(m, tmp_path)
-    home.env.update(HF_ENDPOINT=f"http://127.0.0.1:{m.port}/models", HF_TOKEN=m.token("ci", "publish:models/me/*"))
+    home.env.update(HF_ENDPOINT=f"http://127.0.0.1:{m.port}/models", HF_TOKEN=m.token("ci", "publish:models/me/*", "publish:models/datasets/me/*"))
     bins = client("", True)
     home.run([bins / "hf", "upload", "me/gpt", folder, "."])
     (folder / "model.safetensors").write_bytes(BIG)
@@ -158,3 +158,31 @@ def test_downloads_by_xet(mirrord, tmp_path, folder, closed):
     other = m.get(f"/models/api/models/me/gpt/xet/{'0' * 40}/data/{hashlib.sha256(BIG).hexdigest()}")
     assert other.status == (401 if closed else 200)
     assert m.get(f"/models/api/models/me/none/xet/{'0' * 40}/data/{hashlib.sha256(BIG).hexdigest()}").status == (401 if closed else 404)
+
+LISTS = """
+import json
+from huggingface_hub import HfApi, HfFileSystem
+api, fs = HfApi(), HfFileSystem()
+ids = lambda found: sorted(m.id for m in found)
+out = {"all": ids(api.list_models()), "author": ids(api.list_models(author="me")), "search": ids(api.list_models(search="GP")),
+       "limit": len(list(api.list_models(limit=1))), "sort": [m.id for m in api.list_models(sort="last_modified", limit=1)],
+       "full": ids(api.list_models(full=True)), "task": ids(api.list_models(filter="text-generation")), "datasets": ids(api.list_datasets()),
+       "spaces": ids(api.list_spaces()), "tag": next(iter(api.list_models())).pipeline_tag,
+       "ls": sorted(fs.ls("me/gpt", detail=False)), "glob": sorted(fs.glob("me/gpt/**/*.bin")), "find": len(fs.find("me/gpt")),
+       "size": fs.info("me/gpt/sub/deep/w.bin")["size"], "cat": fs.cat("me/gpt/config.json").decode(), "isdir": fs.isdir("me/gpt/sub"),
+       "data": sorted(fs.ls("datasets/me/data", detail=False))}
+print(json.dumps(out))
+"""
+
+
+@pytest.mark.parametrize("version", [pytest.param(v, id=v or "newest") for v in VERSIONS])
+def test_lists_and_the_file_system(home, folder, version):
+    up = "import sys; from huggingface_hub import HfApi; a = HfApi(); [a.create_repo(r) for r in ('me/other', 'me/gpt')]; " \
+         "a.create_repo('me/data', repo_type='dataset'); a.upload_folder(folder_path=sys.argv[1], repo_id='me/gpt'); " \
+         "a.upload_file(path_or_fileobj=b'x', path_in_repo='t.csv', repo_id='me/data', repo_type='dataset'); print('1')"
+    home.python(client(version, False), up, folder)
+    assert home.python(client(version, False), LISTS) == {
+        "all": ["me/gpt", "me/other"], "author": ["me/gpt", "me/other"], "search": ["me/gpt"], "limit": 1, "sort": ["me/gpt"],
+        "full": ["me/gpt", "me/other"], "task": [], "datasets": ["me/data"], "spaces": [], "tag": None,
+        "ls": [f"me/gpt/{n}" for n in ("README.md", "config.json", "empty", "sub")], "glob": ["me/gpt/sub/deep/w.bin"], "find": len(FILES),
+        "size": 70000, "cat": '{"a": 1}', "isdir": True, "data": ["datasets/me/data/t.csv"]}

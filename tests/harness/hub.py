@@ -408,7 +408,7 @@ class HubHandler(Handler):
                            {"size": size_of(d), "blobId": git_oid(pointer(d) if r.is_lfs(p, d) else d), "xetHash": "5" * 64}
                            if self.query.get("blobs") else {})) for p, d in sorted(files.items())]})
 
-    def entries(self, r, files, below, recursive):
+    def entries(self, r, files, below, recursive, expand=False):
         out, folders = [], set()
         for path, data in sorted(files.items()):
             if below and not path.startswith(below + "/"):
@@ -424,8 +424,13 @@ class HubHandler(Handler):
             if r.is_lfs(path, data):
                 item["lfs"] = {"oid": sha256_of(data), "size": size_of(data), "pointerSize": len(pointer(data))}
                 item["xetHash"] = hashlib.sha256(b"xet" + sha256_of(data).encode()).hexdigest() if self.may_read(r) else "*" * 64
+            if expand:
+                item["securityFileStatus"] = {"status": "safe", "avScan": {"status": "safe"}, "pickleImportScan": None}
             out.append(item)
         out += [{"type": "directory", "oid": hashlib.sha1(f.encode()).hexdigest(), "size": 0, "path": f} for f in folders]
+        if expand:
+            for e in out:
+                e["lastCommit"] = {"id": r.sha, "title": "touched " + e["path"], "date": "2026-01-02T03:04:05.000Z"}
         return sorted(out, key=lambda e: e["path"])
 
     def tree(self, kind, name, rev, path=""):
@@ -433,7 +438,8 @@ class HubHandler(Handler):
         sha = r and self.revision(r, rev)
         if not sha:
             return
-        all_ = self.entries(r, r.commits[sha], urllib.parse.unquote(path), self.query.get("recursive") in ("true", "True", "1"))
+        all_ = self.entries(r, r.commits[sha], urllib.parse.unquote(path), self.query.get("recursive") in ("true", "True", "1"),
+                            self.query.get("expand") in ("true", "True", "1"))
         at = int(base64.b64decode(self.query["cursor"])) if "cursor" in self.query else 0
         more = {}
         if at + self.hub.page < len(all_):

@@ -211,6 +211,32 @@ def test_paths_info(hf, demo, wire):
     assert hf.get(f"/hf/api/models/org/demo/paths-info/{demo.sha}", wire).status == 405
 
 
+def test_details(hf, hub, demo, wire):
+    """expand=true: the Hub's last commits and scans, in its parts; without them while it is silent, and that is said."""
+    hub.page = 3
+    path, found = f"/hf/api/models/org/demo/tree/{demo.sha}?recursive=true&expand=true", {}
+    while path:
+        got = hf.get(path, wire)
+        assert got.status == 200 and b"xet" not in got.body
+        found.update({e["path"]: e for e in json.loads(got.body)})
+        link = re.fullmatch(r'<([^>]*)>; rel="next"', got["link"] or "")
+        path = link and "/" + link[1].split("/", 3)[3]
+        assert not path or path.startswith("/hf/")
+    assert {p for p, e in found.items() if e["type"] == "file"} == set(FILES)
+    assert all(e["lastCommit"]["title"] == "touched " + p for p, e in found.items())
+    assert all(e["securityFileStatus"]["status"] == "safe" for e in found.values() if e["type"] == "file")
+    form = urllib.parse.urlencode([("paths", "config.json"), ("paths", "sub/deep/weights.bin"), ("paths", "none"), ("expand", "True")]).encode()
+    ask = lambda: hf.get(f"/hf/api/models/org/demo/paths-info/{demo.sha}", wire, method="POST", data=form)  # noqa: E731
+    assert {p: e["lastCommit"]["id"] for p, e in listed(ask()).items()} == {"config.json": demo.sha, "sub/deep/weights.bin": demo.sha}
+    hub.down()
+    hf.stop()  # what is kept is kept; the connections are not
+    hf.start()
+    assert "lastCommit" in listed(ask())["config.json"]
+    other = hf.get(f"/hf/api/models/org/demo/tree/{demo.sha}/sub?expand=1", wire)  # not asked for before
+    assert other.status == 200 and other["warning"]
+    assert "lastCommit" not in json.loads(other.body)[0]
+
+
 def test_info_without_xet(hf, hub, demo, wire):
     for path in ("/hf/api/models/org/demo", "/hf/api/models/org/demo/revision/main",
                  f"/hf/api/models/org/demo/revision/{demo.sha}", f"/hf/api/models/org/demo/revision/{demo.sha}?blobs=true",

@@ -297,6 +297,7 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
     struct slice key =
         query.n == 0 ? path
                      : arena_fmt(k->a, SLICE_FMT "?" SLICE_FMT, SLICE_ARG(path), SLICE_ARG(query));
+    bool in_parts = k->at.route == HF_OTHER || k->at.route == HF_TREE;
     const struct fact *f;
     struct want w;
 
@@ -308,11 +309,11 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
     } else if (k->reader.n != 0) {
         as_caller(k, &w);
     }
-    f = plan_gather(k->facts, SLICE(HF_MAKE_JSON), &w, k->at.route == HF_OTHER, k->p);
+    f = plan_gather(k->facts, SLICE(HF_MAKE_JSON), &w, in_parts, k->p);
     if (k->reader.n == 0 && f != NULL && is_no(f) && k->token.p != NULL) {
         k->reader = k->caller; /* what comes now is not everybody's */
         as_caller(k, &w);
-        f = plan_gather(k->facts, SLICE(HF_MAKE_JSON), &w, k->at.route == HF_OTHER, k->p);
+        f = plan_gather(k->facts, SLICE(HF_MAKE_JSON), &w, in_parts, k->p);
     }
     return f;
 }

@@ -260,7 +260,7 @@ static void plan_tree(struct hf_ask *k)
     struct manifest m;
     int rc;
 
-    if (!access_commit(k) || !access_manifest(k, &m)) {
+    if (!access_commit(k) || !access_manifest(k, &m) || details_tree(k)) {
         return;
     }
     rc = manifest_list(&m, k->at.path, recursive, k->r->xet_from_bytes, &out);
@@ -275,33 +275,49 @@ static void plan_tree(struct hf_ask *k)
     buf_free(&out);
 }
 
+/* Each path in its turn, with what is known of it. False: the plan asks. */
+static bool write_paths(struct hf_ask *k, const struct manifest *m, struct slice form,
+                        struct details *d, struct buf *out, size_t *count)
+{
+    bool more = !k->r->synced && details_wanted(form);
+    struct slice path;
+
+    for (*count = 0; *count < PATHS_MAX && (path = next_value(&form, "paths", k->a)).p != NULL;
+         ++*count) {
+        struct manifest_entry f;
+        while (path.n != 0 && path.p[path.n - 1] == '/') {
+            path.n--;
+        }
+        if (!manifest_find(m, path, &f)) {
+            continue;
+        }
+        if (more && !details_learn(k, path, d)) {
+            return false;
+        }
+        if (out->n > 1) {
+            buf_byte(out, ',');
+        }
+        if (!more || !details_say(d, path, out)) {
+            manifest_say(&f, k->r->xet_from_bytes, out);
+        }
+    }
+    return true;
+}
+
 static void plan_paths(struct hf_ask *k)
 {
     const struct fact *body = plan_request_body(k->facts, k->p);
     struct buf out = BUF_INIT(LISTING_BYTES);
-    struct slice rest;
-    struct slice path;
+    struct details details = {0};
     struct manifest m;
     size_t count = 0;
 
     if (body == NULL || !access_commit(k) || !access_manifest(k, &m)) {
         return;
     }
-    rest = body->bytes;
     buf_byte(&out, '[');
-    while (body->rc == 0 && (path = next_value(&rest, "paths", k->a)).p != NULL &&
-           count < PATHS_MAX) {
-        struct manifest_entry f;
-        while (path.n != 0 && path.p[path.n - 1] == '/') {
-            path.n--;
-        }
-        if (manifest_find(&m, path, &f)) {
-            if (out.n > 1) {
-                buf_byte(&out, ',');
-            }
-            manifest_say(&f, k->r->xet_from_bytes, &out);
-        }
-        count++;
+    if (body->rc == 0 && !write_paths(k, &m, body->bytes, &details, &out, &count)) {
+        goto out;
     }
     buf_byte(&out, ']');
     if (body->rc != 0 || count == PATHS_MAX || out.rc != 0) {
@@ -309,13 +325,15 @@ static void plan_paths(struct hf_ask *k)
     } else {
         say_json(k, arena_copy(k->a, buf_slice(&out)));
     }
+out:
+    details_close(&details);
     buf_free(&out);
 }
 
 /* --- documents ---------------------------------------------------------------------------------------------------- */
 
 /* Clients follow the link to a list's next part as it stands, so it is absolute, and leads here. */
-static void say_next(struct hf_ask *k, struct slice next)
+void hf_say_next(struct hf_ask *k, struct slice next)
 {
     const struct hf *state = k->r->state;
     struct slice home = slice_str(origin_url(k->r->origin));
@@ -349,7 +367,7 @@ static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
         bool held =
             k->at.route == HF_REFS && held_refs(k->r->state, k->at.type, k->at.id, f->bytes, &refs);
         say_json(k, held ? arena_copy(k->a, buf_slice(&refs)) : f->bytes);
-        say_next(k, f->next);
+        hf_say_next(k, f->next);
         if (k->at.route != HF_OTHER && k->at.route != HF_WHOAMI) {
             keep_json(k, f->need.want.key, f->until_unix_s);
         }

@@ -4,6 +4,7 @@
  *   synced.c  the same out of a synced tree
  *   say.c     refusals in the Hub's own words      path.c, info.c, manifest.c   what is read
  *   chunks.c  files by Xet's protocol (repo/xet.h)           held.c     branches that are rolled back
+ *   details.c last commits and scans
  *
  * All but `state` lives in the request's arena. Functions that return false have put what is to be done (a need, a refusal)
  * into the plan.
@@ -77,6 +78,26 @@ bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, str
 /* --- hf.c --- */
 /* The plan becomes this file's bytes. False: a rule denies it. */
 bool hf_want_file(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f);
+
+/* Fields of a list's answer: its next part leads here. */
+void hf_say_next(struct hf_ask *k, struct slice next);
+
+/* --- details.c --- */
+enum { DETAILS_FOLDERS_MAX = 2 };
+struct json_t;
+struct details { /* of entries: what the Hub tells of the folders that they are in */
+    struct slice folder[DETAILS_FOLDERS_MAX];
+    struct json_t *doc[DETAILS_FOLDERS_MAX]; /* NULL: nothing */
+    size_t count;
+};
+bool details_wanted(struct slice form); /* a query, or a form */
+/* True: the listing was asked for with details, and the plan says them, or what they take. */
+bool details_tree(struct hf_ask *k);
+/* False: the plan asks. Always details_close(). */
+bool details_learn(struct hf_ask *k, struct slice path, struct details *d);
+/* False: nothing is known beyond the manifest. */
+bool details_say(const struct details *d, struct slice path, struct buf *out);
+void details_close(struct details *d);
 
 /* --- chunks.c --- */
 void chunks_announce(struct hf_ask *k, const struct manifest_entry *f);

@@ -341,6 +341,27 @@ static void plan_auth_check(struct hub_ask *k)
     }
 }
 
+/* Of a closed repo each sees what their token's scopes name. */
+static void plan_trees(struct hub_ask *k)
+{
+    if (slice_eqs(k->at.type, "kernels") || k->at.type.p == NULL) {
+        hub_say(k, 404, NULL,
+                SLICE("this mirror's own repositories have no such page of a Hub's API"));
+        return;
+    }
+    k->p->subject = arena_fmt(k->a, "%s/", k->r->name);
+    k->p->sift = !k->r->anonymous_read && k->who->token != NULL;
+    k->p->right = k->p->sift ? RIGHT_KNOWN : RIGHT_READ;
+    k->p->kind = PLAN_LIST;
+    k->p->form = LIST_HUB_TREES;
+    k->p->entry.path = k->at.type;
+    k->p->text = k->req->query;
+    k->p->location =
+        arena_fmt(k->a, SLICE_FMT "/api/" SLICE_FMT,
+                  SLICE_ARG(plan_home(k->r, k->req, k->path, k->a)), SLICE_ARG(k->at.type));
+    k->p->cache_control = k->r->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache");
+}
+
 static void plan_read(struct hub_ask *k)
 {
     if (k->req->method != METHOD_GET && k->req->method != METHOD_HEAD) {
@@ -381,8 +402,10 @@ static void plan_read(struct hub_ask *k)
     case HF_XET_PUT:
     case HF_PATHS:
     case HF_WRITE:
-    case HF_NONE:
     case HF_OTHER:
+        plan_trees(k);
+        break;
+    case HF_NONE:
         hub_say(k, 404, NULL,
                 SLICE("this mirror's own repositories have no such page of a Hub's API"));
         break;
@@ -426,10 +449,10 @@ bool hub_plan(struct hub_ask *k, int *rc, struct err *e)
     k->p->right = RIGHT_READ;
     k->branch = SLICE("");
     hub_name(k);
-    if (k->at.id.p != NULL && slice_eqs(k->at.type, "kernels")) {
+    if (k->at.id.n != 0 && slice_eqs(k->at.type, "kernels")) {
         hub_say(k, 404, "RepoNotFound",
                 SLICE("this mirror's own repositories are models, datasets and spaces"));
-    } else if (k->at.id.p != NULL && !is_tree(k->at.id)) {
+    } else if (k->at.id.n != 0 && !is_tree(k->at.id)) {
         hub_say(k, 404, "RepoNotFound",
                 SLICE("this mirror's own repositories are called <owner>/<name>"));
     } else if (k->at.route == HF_WRITE) {

@@ -9,6 +9,7 @@
  *   hub_commit.c  the lines of a commit, as they come   hub_list.c     documents made of a tree (a pool thread)
  *   hub_chunks.c  files by Xet's protocol               hub_name.c     branches, tags; moving and deleting
  *   hub_object.c  objects by LFS, whole and in parts    hub_modes.c    preupload
+ *   hub_trees.c   lists of repositories
  *
  * threads  plan: loops; everything it makes is in the request's arena
  */
@@ -19,6 +20,7 @@
 
 #include "common/codec/jwrite.h"
 #include "server/repo/hf/path.h"
+#include "server/repo/hosted/listing.h"
 #include "server/repo/plan.h"
 
 enum {
@@ -95,8 +97,12 @@ extern const struct put_reader hub_commit_reader;
 MUST_USE int hub_modes(struct store *s, const struct plan *p, struct jwrite *j, struct err *e);
 bool hub_modes_large(struct slice body); /* one of them comes before the commit */
 
-/* p: a PLAN_LIST whose form is one of the Hub's. */
+/* p: a PLAN_LIST whose form is one of the Hub's and speaks of one tree. */
 MUST_USE int hub_listing(struct store *s, const struct repo *r, const struct plan *p,
                          struct buf *body, struct slice *content_type, struct err *e);
+/* ... and of the repositories of a kind, p->entry.path; p->text is the query. */
+MUST_USE int hub_trees(struct store *s, const struct repo *r, const struct plan *p,
+                       const struct listing_sight *sight, struct listing_out *out, struct err *e);
+void hub_when(struct jwrite *j, const char *key, uint64_t unix_s);
 
 #endif

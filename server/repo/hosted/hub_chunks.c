@@ -151,7 +151,7 @@ static bool is_hash(struct slice s)
     return digest_parse(s, &d);
 }
 
-/* "v1/<what>/default/<hash>": the hash; p == NULL: it is another path. */
+/* "<what>/default/<hash>": the hash; p == NULL: it is another path. */
 static struct slice hash_behind(struct slice path, struct slice what)
 {
     struct slice hash = slice_starts(path, what) ? slice_from(path, what.n) : SLICE_NONE;
@@ -159,22 +159,38 @@ static struct slice hash_behind(struct slice path, struct slice what)
     return is_hash(hash) ? hash : SLICE_NONE;
 }
 
+/* hf_xet before 1.5 says no "v1", 1.0 "xorb" and "shard". */
+static enum put_kind kind_of(struct slice path, struct slice *xorb)
+{
+    path = slice_starts(path, SLICE("v1/")) ? slice_from(path, 3) : path;
+    *xorb = hash_behind(path, SLICE("xorbs/default/"));
+    *xorb = xorb->p != NULL ? *xorb : hash_behind(path, SLICE("xorb/default/"));
+    if (xorb->p != NULL) {
+        return PUT_XORB;
+    }
+    *xorb = hash_behind(path, SLICE("xorb-grants/default/"));
+    if (xorb->p != NULL) {
+        return PUT_XORB_KNOWN;
+    }
+    return slice_eqs(path, "shards") || hash_behind(path, SLICE("shard/default/")).p != NULL
+               ? PUT_SHARD
+               : PUT_FILE; /* none of these */
+}
+
 /* Newer clients ask for leave before they bring a xorb: a yes says that it is here already, after a 404 they bring it. They ask
  * for more ("v1/chunks/", "v2/shards"), and do without. */
 void hub_chunks_put(struct hub_ask *k)
 {
-    struct slice path = k->at.path;
-    struct slice xorb = hash_behind(path, SLICE("v1/xorbs/default/"));
-    struct slice known = hash_behind(path, SLICE("v1/xorb-grants/default/"));
+    struct slice xorb;
+    enum put_kind kind = kind_of(k->at.path, &xorb);
 
     k->p->right = RIGHT_PUBLISH;
-    if (xorb.p == NULL && known.p == NULL && !slice_eqs(path, "v1/shards")) {
+    if (kind == PUT_FILE) {
         hub_say(k, 404, NULL, SLICE("this Xet store takes v1/xorbs and v1/shards"));
     } else if (k->req->method != METHOD_POST) {
         plan_method(k->p, SLICE("POST"), SLICE("this path takes POST\n"));
     } else {
-        hub_put(k, xorb.p != NULL ? PUT_XORB : known.p != NULL ? PUT_XORB_KNOWN : PUT_SHARD);
-        xorb = xorb.p != NULL ? xorb : known;
+        hub_put(k, kind);
         k->p->put.upload_id = k->at.rev;
         k->p->put.path =
             xorb.p != NULL ? arena_fmt(k->a, XORB_PATH SLICE_FMT, SLICE_ARG(xorb)) : SLICE("");

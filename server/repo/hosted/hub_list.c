@@ -48,7 +48,7 @@ static void word(struct hub_list *l, const char *key, const char *v)
     jwrite_word(&l->j, slice_str(v));
 }
 
-static void when(struct hub_list *l, const char *key, uint64_t unix_s)
+void hub_when(struct jwrite *j, const char *key, uint64_t unix_s)
 {
     time_t t = (time_t)unix_s;
     struct tm tm;
@@ -57,7 +57,12 @@ static void when(struct hub_list *l, const char *key, uint64_t unix_s)
     if (gmtime_r(&t, &tm) == NULL || strftime(s, sizeof s, "%Y-%m-%dT%H:%M:%S.000Z", &tm) == 0) {
         s[0] = '\0';
     }
-    text(l, key, slice_str(s));
+    jwrite_text_of(j, key, s);
+}
+
+static void when(struct hub_list *l, const char *key, uint64_t unix_s)
+{
+    hub_when(&l->j, key, unix_s);
 }
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
@@ -519,6 +524,7 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
     case LIST_HUB_COMMITS:
         rc = list_commits(&l, e);
         break;
+    case LIST_HUB_TREES:
     case LIST_OURS:
         break;
     }

@@ -28,9 +28,13 @@ static bool read_file(const json_t *o, struct file *out)
     return true;
 }
 
-static bool is_large(const struct file *f)
+/* Before the commit: what is long, and, as on the Hub, the files that datasets writes: it throws its own away as soon as they
+ * were brought, however small, and does not have them any more when it commits. */
+static bool comes_before(const struct file *f)
 {
-    return f->size_bytes > HUB_REGULAR_BYTES;
+    return f->size_bytes > HUB_REGULAR_BYTES ||
+           (f->size_bytes != 0 &&
+            (slice_ends(f->path, SLICE(".parquet")) || slice_ends(f->path, SLICE(".arrow"))));
 }
 
 bool hub_modes_large(struct slice body)
@@ -44,7 +48,7 @@ bool hub_modes_large(struct slice body)
 
     json_array_foreach(files, i, one)
     {
-        large = large || (read_file(one, &f) && is_large(&f));
+        large = large || (read_file(one, &f) && comes_before(&f));
     }
     json_decref(o);
     return large;
@@ -88,7 +92,7 @@ static int name_of(struct store *s, const struct plan *p, const struct file *f, 
 
     out[0] = '\0';
     if (rc == 0 && en.type == ENTRY_FILE && en.size_bytes == f->size_bytes) {
-        if (is_large(f)) {
+        if (comes_before(f)) {
             digest_format(&en.digest, out);
         } else if (en.size_bytes <= *left) {
             *left -= en.size_bytes;
@@ -109,7 +113,7 @@ static int write_file(struct store *s, const struct plan *p, const struct file *
     jwrite_key(j, SLICE("path"));
     jwrite_text(j, f->path);
     jwrite_key(j, SLICE("uploadMode"));
-    jwrite_text(j, is_large(f) ? SLICE("lfs") : SLICE("regular"));
+    jwrite_text(j, comes_before(f) ? SLICE("lfs") : SLICE("regular"));
     jwrite_key(j, SLICE("shouldIgnore"));
     jwrite_word(j, SLICE("false"));
     jwrite_key(j, SLICE("oid"));

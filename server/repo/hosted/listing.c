@@ -293,9 +293,10 @@ static struct slice last_segment(struct slice folder)
     return slice_from(folder, at);
 }
 
-int hosted_listing(struct store *s, const struct repo *r, const struct plan *p, struct buf *body,
-                   struct slice *content_type, struct err *e)
+int hosted_listing(struct store *s, const struct repo *r, const struct plan *p,
+                   const struct listing_sight *sight, struct listing_out *out, struct err *e)
 {
+    struct buf *body = out->body;
     struct buf copy = BUF_INIT(2 * SKIP_BYTES);
     struct listing l = {.html = p->html,
                         .recursive = p->recursive,
@@ -306,9 +307,10 @@ int hosted_listing(struct store *s, const struct repo *r, const struct plan *p, 
 
     if (p->form != LIST_OURS) {
         buf_free(&l.skip);
-        return hub_listing(s, r, p, body, content_type, e);
+        return p->form == LIST_HUB_TREES ? hub_trees(s, r, p, sight, out, e)
+                                         : hub_listing(s, r, p, body, &out->content_type, e);
     }
-    *content_type = p->html ? SLICE("text/html; charset=utf-8") : SLICE("application/json");
+    out->content_type = p->html ? SLICE("text/html; charset=utf-8") : SLICE("application/json");
     l.folder = with_slash(p->entry.path, &copy);
     l.href = copy.n != 0 ? last_segment(l.folder) : SLICE("");
     rc = p->name.p == NULL ? list_trees(&l, s, r, e) : list_folder(&l, s, p, e);

@@ -8,8 +8,19 @@
 
 #include "server/repo/repo.h"
 
-/* p: a PLAN_LIST. *content_type is static. */
+struct listing_sight { /* may the caller read that? "<repo>/<tree>/" */
+    bool (*sees)(const void *arg, struct slice subject);
+    const void *arg;
+};
+struct listing_out {
+    struct buf *body;
+    struct slice content_type; /* static */
+    struct buf next;           /* the address of the list's next part; empty: there is none */
+};
+
+/* p: a PLAN_LIST. sight: of a list of trees, NULL: all of them. */
 MUST_USE int hosted_listing(struct store *s, const struct repo *r, const struct plan *p,
-                            struct buf *body, struct slice *content_type, struct err *e);
+                            const struct listing_sight *sight, struct listing_out *out,
+                            struct err *e);
 
 #endif

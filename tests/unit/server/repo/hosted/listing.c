@@ -30,14 +30,14 @@ static struct snap publish(struct fixture *f, const char *const *paths, size_t c
 static int list(struct fixture *f, struct plan *p, struct buf *out)
 {
     const struct repo r = {.name = "models"};
-    struct slice type;
+    struct listing_out to = {.body = out};
     struct err e = {0};
     int rc;
 
     buf_clear(out);
     p->kind = PLAN_LIST;
-    rc = hosted_listing(f->s, &r, p, out, &type, &e);
-    assert_int_equal(slice_starts(type, SLICE("text/html")), p->html);
+    rc = hosted_listing(f->s, &r, p, NULL, &to, &e);
+    assert_int_equal(slice_starts(to.content_type, SLICE("text/html")), p->html);
     return rc;
 }
 

@@ -1,0 +1,134 @@
+/* details.c - what the Hub knows of entries beyond names and sizes (expand=true): which commit touched one last, what scanners
+ * said. Scans go on after a commit, so the Hub is asked, part by part as the client asks, and its word is kept as briefly as
+ * other documents. While the Hub is silent, and nothing was kept, entries are told of without. */
+#include <jansson.h>
+
+#include "common/codec/url.h"
+#include "server/repo/hf/hf.h"
+
+enum { PATH_BYTES = 16384, DOC_BYTES = 4 << 20 };
+
+bool details_wanted(struct slice form)
+{
+    while (form.n != 0) {
+        struct slice value = slice_cut(&form, '&');
+        if (slice_eqs(slice_cut(&value, '='), "expand")) {
+            return slice_ieq(value, SLICE("true")) || slice_eqs(value, "1");
+        }
+    }
+    return false;
+}
+
+/* By the commit: a branch may be held here at an older one. */
+static struct slice listing_of(const struct hf_ask *k, struct slice folder)
+{
+    struct buf b = BUF_INIT(PATH_BYTES);
+    struct slice out;
+
+    url_encode_path(folder, &b);
+    CHECK(b.rc == 0); /* path.h has bounds far below */
+    out = arena_fmt(k->a, "api/" SLICE_FMT "/" SLICE_FMT "/tree/" SLICE_FMT "%s" SLICE_FMT,
+                    SLICE_ARG(k->at.type), SLICE_ARG(k->at.id), SLICE_ARG(k->commit),
+                    folder.n != 0 ? "/" : "", SLICE_ARG(buf_slice(&b)));
+    buf_free(&b);
+    return out;
+}
+
+bool details_tree(struct hf_ask *k)
+{
+    const struct fact *f;
+
+    if (k->r->synced || !details_wanted(k->req->query)) {
+        return false;
+    }
+    f = access_json(k, listing_of(k, k->at.path), k->req->query, false);
+    if (f == NULL) {
+        return true;
+    }
+    if (f->rc == E_NOTFOUND || f->rc == E_DENIED) {
+        say_fact(k, f);
+        return true;
+    }
+    k->stale = f->stale || f->rc != 0;
+    if (f->rc == 0) {
+        say_json(k, f->bytes);
+        hf_say_next(k, f->next);
+    }
+    return f->rc == 0;
+}
+
+/* --- of single paths: the Hub answers those by POST, its listing of their folders by GET -------------------------- */
+
+static struct slice folder_of(struct slice path)
+{
+    size_t n = path.n;
+
+    while (n != 0 && path.p[n - 1] != '/') {
+        n--;
+    }
+    return slice_first(path, n != 0 ? n - 1 : 0);
+}
+
+static bool has_folder(const struct details *d, struct slice folder)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        if (slice_eq(d->folder[i], folder)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool details_learn(struct hf_ask *k, struct slice path, struct details *d)
+{
+    struct slice folder = folder_of(path);
+    const struct fact *f;
+
+    if (has_folder(d, folder) || d->count == DETAILS_FOLDERS_MAX) {
+        return true;
+    }
+    f = access_json(k, listing_of(k, folder), SLICE("expand=true"), false);
+    if (f == NULL) {
+        return false;
+    }
+    k->stale = k->stale || f->stale || f->rc != 0;
+    d->folder[d->count] = folder;
+    d->doc[d->count++] =
+        f->rc == 0 && f->bytes.n <= DOC_BYTES ? json_loadb(f->bytes.p, f->bytes.n, 0, NULL) : NULL;
+    return true;
+}
+
+static int into_buf(const char *p, size_t n, void *arg)
+{
+    buf_add(arg, p, n);
+    return ((struct buf *)arg)->rc != 0 ? -1 : 0;
+}
+
+bool details_say(const struct details *d, struct slice path, struct buf *out)
+{
+    const json_t *one;
+    size_t at = out->n;
+    size_t i;
+
+    for (size_t f = 0; f < d->count; f++) {
+        json_array_foreach(d->doc[f], i, one)
+        {
+            if (slice_eqs(path, json_string_value(json_object_get(one, "path")))) {
+                if (json_dump_callback(one, into_buf, out, JSON_COMPACT) == 0) {
+                    return true;
+                }
+                out->n = at;
+                return false;
+            }
+        }
+    }
+    return false;
+}
+
+void details_close(struct details *d)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        json_decref(d->doc[i]);
+    }
+    d->count = 0;
+}

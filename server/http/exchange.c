@@ -6,7 +6,7 @@
 #include "common/os/clock.h"
 #include "server/http/conn.h"
 
-enum { SPARES_MAX = 256, PROBE_BYTES = SENDFILE_BYTES, RATE_WINDOW_MS = 10000 };
+enum { SPARES_MAX = 256, PROBE_BYTES = DRIVE_BYTES, RATE_WINDOW_MS = 10000 };
 
 /* --- life ------------------------------------------------------------------------------------------------------------ */
 

@@ -197,7 +197,7 @@ bool h1_end_would_lie(const struct conn *c)
 static enum progress send_body(struct conn *c)
 {
     struct exchange *x = c->h1.x;
-    size_t budget = DRIVE_BYTES;
+    size_t budget = x->body->ops->poll == NULL ? WHOLE_BYTES : DRIVE_BYTES;
 
     while (budget > 0) {
         ssize_t n = x->cut ? E_IO : exchange_ready(x, budget);

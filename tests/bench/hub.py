@@ -90,10 +90,9 @@ class Olah(peers.Server):
     """One worker; what it knows of a repository is good for as long as an alias is with us."""
 
     def __init__(self, bins, folder, hub, port):
-        command = [bins / "olah-cli", "--host", "127.0.0.1", "--port", port, "--hf-scheme", "http", "--hf-netloc",
+        command = ["env", "-C", folder, bins / "olah-cli", "--host", "127.0.0.1", "--port", port, "--hf-scheme", "http", "--hf-netloc",
                    f"127.0.0.1:{hub.port}", "--hf-lfs-netloc", f"127.0.0.2:{hub.cdn_port}", "--repos-path", folder / "repos",
                    "--log-path", folder / "logs", "--metadata-cache-ttl", 60]
-        os.chdir(folder)
         super().__init__(f"Olah {version(bins, 'olah')}", command, {"h1": port})
 
 

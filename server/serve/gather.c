@@ -117,12 +117,15 @@ static struct slice copy(struct arena *a, struct slice s)
     return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
 }
 
+/* The time is part of it: until when a fact holds is said for those who ask for that time. Who may read a repository holds
+ * for five minutes, what its branch stands for one, and both are made of the same document. */
 static struct slice name_of(struct arena *a, const struct repo *r, const struct need *n)
 {
     struct buf b = BUF_INIT(NAME_BYTES);
     struct slice name;
 
     buf_add(&b, &r, sizeof r);
+    buf_add(&b, &n->want.ttl_s, sizeof n->want.ttl_s);
     buf_adds(&b, n->key);
     buf_byte(&b, 0);
     buf_adds(&b, n->want.key);

@@ -93,14 +93,15 @@ def measure(folder, build, only):
     folder.chmod(0o755)
     parts = beside_peers(folder, build, [name for name in only if name not in TOOLS])
     if "hub" in only:
-        parts["hub"] = hub.table(folder, build, certificate(folder), RUNS, QUICK)
+        parts["hub"] = hub.table(folder, build, certificate(folder), QUICK)
     if "agent" in only:
         parts["agent"] = agent.table(folder, build, certificate(folder, agent.MIRROR), RUNS, QUICK)
     if "sync" in only:
         parts["sync"] = sync.table(folder, build, RUNS, QUICK)
     if "million" in only and not QUICK:
         parts["million"] = sync.million(folder, build)
-    return {name: f"### {SECTIONS[name]}\n\n{heading()}\n{text}\n" for name, text in parts.items()}
+    runs = {"hub": hub.RUNS}
+    return {name: f"### {SECTIONS[name]}\n\n{heading(runs.get(name, RUNS))}\n{text}\n" for name, text in parts.items()}
 
 
 def beside_peers(folder, build, only):
@@ -120,10 +121,10 @@ def beside_peers(folder, build, only):
         yard.stop()
 
 
-def heading():
+def heading(runs):
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     return (f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({cpu[1] if cpu else platform.machine()}), "
-            f"Linux {platform.release()}, {'quick, ' if QUICK else ''}median of {RUNS}, taking turns; "
+            f"Linux {platform.release()}, {'quick, ' if QUICK else ''}median of {runs}, taking turns; "
             f"load {os.getloadavg()[0]:.1f} at the end{f', nice {os.nice(0)}' if os.nice(0) else ''}.\n")
 
 

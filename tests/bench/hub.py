@@ -23,8 +23,10 @@ from harness.hub import Big, Hub, read, size_of
 SMALL_FILES, SMALL_MAX_BYTES = 1000, 16 << 10
 LARGE_FILES = 10
 FOUR_MIB = "vision.safetensors"
-REPO, TENTH = "org/many", "org/few"  # Olah needs a quarter of a second for a file: it is asked for a tenth of them
+REPO, FEW = "org/many", "org/few"
+PART = 20  # Olah needs a quarter of a second for a file: it is asked for a twentieth of them
 CONNECTIONS = 32
+RUNS = 3
 TOKEN = "hf_" + "t" * 34
 NGINX = """access_log off; types {{ }} default_type application/octet-stream;
   server {{ """ + peers.LISTEN + """ root {www}; add_header X-Repo-Commit {sha};
@@ -131,7 +133,7 @@ class Yard:
         self.hub = Hub()
         self.hub.users[TOKEN] = "bench"
         self.repo = self.hub.repo(REPO, files=files(SMALL_FILES, LARGE_FILES, large_bytes))
-        self.tenth = self.hub.repo(TENTH, files=files(SMALL_FILES // 10, LARGE_FILES // 10, large_bytes))
+        self.few = self.hub.repo(FEW, files=files(SMALL_FILES // PART, 1, large_bytes))
         self.have, self.sha = self.repo.commits[self.repo.sha], self.repo.sha
         self.counter = Counter(self.hub)
         self.ours = self.keep(peers.MirrordServer(folder / "mirrord", cert, build, self.hub.config(), "/hf"))
@@ -163,7 +165,7 @@ class Yard:
         return [s for s in (self.ours, self.nginx, self.olah) if s is not None]
 
     def repo_of(self, server):
-        return self.tenth if server is self.olah else self.repo
+        return self.few if server is self.olah else self.repo
 
     def snapshot(self, server, repo):
         """(seconds, CPU seconds of the server); the client's own cache is a new one."""
@@ -205,24 +207,24 @@ def say(rows):
 
 def asked(y, what):
     """A snapshot of the small repository each; what the Hub saw of it."""
-    large = sum(size_of(d) for d in y.tenth.commits[y.tenth.sha].values() if isinstance(d, Big))
+    large = sum(size_of(d) for d in y.few.commits[y.few.sha].values() if isinstance(d, Big))
     rows = []
     for server in (y.ours, y.olah):
         if server is not None:
             y.counter.forget()
-            took_s, _ = y.snapshot(server, y.tenth)
+            took_s, _ = y.snapshot(server, y.few)
             rows += say([f"| {what} | {server.name} | {took_s:.1f} s | {y.counter.cells(large)} |"])
     y.ours.m.settle()
     return rows
 
 
-ASKED = [f"What the Hub is asked for a repository of {SMALL_FILES // 10} small files and {LARGE_FILES // 10} large one:\n",
+ASKED = [f"What the Hub is asked for a repository of {SMALL_FILES // PART} small files and a large one:\n",
          "| snapshot | server | time | API calls | for files | at the CDN | CDN bytes / bytes |", "|---|---|---|---|---|---|---|"]
 
 
 def new_commit(y):
     """A branch is looked at again when it has been known for a minute: we wait for that."""
-    y.tenth.commit({"data/00/part-0000.json": b"news" * 100})
+    y.few.commit({"data/00/part-0000.json": b"news" * 100})
     time.sleep(61)
     return asked(y, "a new commit, one small file of it new")
 
@@ -239,7 +241,7 @@ class Load:
 def by_asks(y, paths, seconds, clients, *flags):
     """paths: of a repository, as this server has it. Olah has none done in three seconds when 32 ask."""
     def run(server):
-        shape = ["-n", 4, "-d", 10] if server is y.olah else ["-n", clients, "-d", seconds]
+        shape = ["-n", 4, "-d", 5] if server is y.olah else ["-n", clients, "-d", seconds]
         file = y.run / "paths"
         file.write_text("".join(f"{server.prefix}{p}\n" for p in paths(server)))
         command = [y.build / "bench/asks", *shape, *flags, server.ports["h1"], file]
@@ -344,8 +346,8 @@ def snapshots(y, rounds):
     for server, runs in got.items():
         took_s, cpu_s = (statistics.median(v) for v in zip(*runs))
         a_request = cpu_s / (2 + 2 * len(y.repo_of(server).commits[y.repo_of(server).sha]))
-        tenth = "a tenth of it: " if server is y.olah else ""
-        cells[server] = (f"{tenth}{took_s:.1f} s ({a_request * 1e6:,.0f} µs a request)", a_request)
+        part = "a twentieth of it: " if server is y.olah else ""
+        cells[server] = (f"{part}{took_s:.1f} s ({a_request * 1e6:,.0f} µs a request)", a_request)
     return say([row(y, f"snapshot of {SMALL_FILES:,} small and {LARGE_FILES} large files, {size / 1e6:,.0f} MB", cells)])
 
 
@@ -354,7 +356,7 @@ def memory(y):
                     {s: (f"{s.memory_bytes() / (1 << 20):.0f} MiB", s.memory_bytes()) for s in y.measured()})])
 
 
-def table(folder, build, cert, runs, quick):
+def table(folder, build, cert, quick):
     """The section's text."""
     folder = folder / "hub"
     folder.mkdir(mode=0o755)
@@ -370,7 +372,7 @@ def table(folder, build, cert, runs, quick):
             y.ours.m.settle()
         y.start_nginx()
         head = [f"| warm | mirrord | nginx | {y.olah.name if y.olah else 'Olah'} | x nginx | x Olah |", "|---|---|---|---|---|---|"]
-        rows = snapshots(y, 1 if quick else 3) + rates(y, runs, seconds) + memory(y)
+        rows = snapshots(y, 1 if quick else 2) + rates(y, RUNS, seconds) + memory(y)
         about += [] if quick else new_commit(y)
         note = [f"\nNo Olah: {y.why_no_olah}."] if y.why_no_olah else []
         client = f"The client of the snapshots is huggingface_hub {version(y.bins, 'huggingface_hub')}, 8 files at once.\n"

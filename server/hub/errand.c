@@ -341,7 +341,8 @@ int errand_want(struct errand *x, struct slice prefix, struct slice id, struct s
     url_encode_path(path, &raw);
     rc = raw.rc != 0 ? err_set(e, E_INVALID, "the file's path is too long")
                      : errand_plan(x, buf_slice(&raw), a, &p, e);
-    if (rc == 0 && p.kind != PLAN_WANT) {
+    /* An empty file is answered by its listing; the want is made all the same. */
+    if (rc == 0 && p.kind != PLAN_WANT && (p.kind != PLAN_REPLY || p.status != 200)) {
         rc = judge(x, id, &p, e);
     }
     if (rc == 0) {

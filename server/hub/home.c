@@ -422,5 +422,8 @@ enum stock_state home_state(const struct home *blobs, const struct manifest_entr
         HASH_FIND(hh, blobs->blobs, etag.p, etag.n, b);
     }
     *have_bytes = b != NULL ? min_u64(b->have_bytes, f->size_bytes) : 0;
+    if (f->size_bytes == 0) { /* nothing is missing of it */
+        return STOCK_WHOLE;
+    }
     return b == NULL ? STOCK_ABSENT : b->whole ? STOCK_WHOLE : STOCK_PARTIAL;
 }

@@ -133,6 +133,10 @@ static void start(struct attempt *x, struct hand *h)
 
     manifest_at(&x->commit.files, x->pick[x->next++], &f);
     h->size_bytes = f.size_bytes;
+    if (f.size_bytes == 0) { /* its listing says all of it (repo/hf/hf.c) */
+        x->files++;
+        return;
+    }
     h->path = arena_cstr(&h->arena, f.path);
     rc = errand_want(&x->errand, x->prefix, x->p->want.id, x->commit.commit, f.path, &h->arena, &w,
                      &why);
@@ -280,7 +284,7 @@ static int settle(struct attempt *x, struct err *e)
     for (size_t i = 0; i < x->picks && !x->p->stop; i++) {
         struct manifest_entry f;
         manifest_at(&x->commit.files, x->pick[i], &f);
-        while (!is_kept(x, &f)) {
+        while (f.size_bytes != 0 && !is_kept(x, &f)) {
             const struct timespec rest = {.tv_nsec = SETTLE_MS * 1000000L};
             if (x->p->stop || looks++ >= SETTLE_LOOKS) {
                 gone++;

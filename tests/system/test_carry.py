@@ -136,6 +136,25 @@ def test_across(near, far, hub, demo, tmp_path, how):
     serves(far, demo)
 
 
+def test_empty_files_need_not_have_been_fetched(mirrord, far, hub, tmp_path):
+    """The newest clients look at them and never ask for their bytes."""
+    r = hub.repo("org/demo", files=dict(FILES))
+    near = mirrord(hub.config())
+    assert near.get("/hf/api/models/org/demo/revision/main").status == 200
+    for path, data in FILES.items():
+        assert near.get(url(path), head=not data).status == 200
+    near.settle()
+    row, = near.ctl_json("hf", "ls")
+    assert (row["files"], row["files_here"]) == (len(FILES), len(FILES))
+    calls = len(hub.calls)
+    got = near.get(url("empty.txt"))
+    assert (got.status, got.body, got["etag"], got["x-repo-commit"]) == (200, b"", f'"{r.etag("empty.txt")}"', r.sha)
+    export(near, "org/demo", to=tmp_path / "carry")
+    assert len(hub.calls) == calls
+    far.ctl("hf", "import", str(tmp_path / "carry"))
+    serves(far, r)
+
+
 def test_a_folder_is_for_people_too(near, demo, tmp_path):
     to = tmp_path / "carry"
     export(near, "org/demo", to=to)
@@ -199,7 +218,7 @@ def test_what_is_not_here_is_counted(mirrord, hub, demo, tmp_path):
     assert m.get(url("config.json")).status == 200
     m.settle()
     done = m.ctl("hf", "export", "hf", "org/demo", "--to", str(tmp_path / "a"), check=False)
-    assert done.returncode == 66 and f"{len(FILES) - 2} files (3." in done.stderr, done
+    assert done.returncode == 66 and f"{len(FILES) - 3} files (3." in done.stderr, done
     assert not (tmp_path / "a").exists()
     done = m.ctl("hf", "export", "org/demo", check=False)
     assert done.returncode == 64 and "--to is missing" in done.stderr

@@ -176,6 +176,34 @@ bool hf_want_file(struct hf_ask *k, const struct manifest *m, const struct manif
     return true;
 }
 
+/* Nothing is missing of an empty file: the listing that names it has said all. The newest clients never ask for its bytes, so
+ * that no fill would ever bring it. */
+static bool is_empty(const struct manifest_entry *f)
+{
+    struct git_oid oid;
+    struct digest sha256;
+
+    if (f->size_bytes != 0) {
+        return false;
+    }
+    git_oid_of(SLICE(""), &oid);
+    digest_of(SLICE(""), &sha256);
+    return f->lfs ? digest_eq(&f->sha256, &sha256) : git_oid_eq(&f->oid, &oid);
+}
+
+static void give_empty(struct hf_ask *k)
+{
+    struct plan *p = k->p;
+
+    p->kind = PLAN_REPLY;
+    p->status = 200;
+    p->text = SLICE("");
+    plan_field(p, SLICE("etag"), p->etag);
+    if (p->cache_control.p != NULL) {
+        plan_field(p, SLICE("cache-control"), p->cache_control);
+    }
+}
+
 static void plan_file(struct hf_ask *k)
 {
     struct manifest_entry f;
@@ -206,6 +234,9 @@ static void plan_file(struct hf_ask *k)
         plan_field(k->p, SLICE("x-linked-etag"), k->p->etag);
         plan_field(k->p, SLICE("x-linked-size"), arena_u64(k->a, f.size_bytes));
         chunks_announce(k, &f);
+    }
+    if (k->p->kind == PLAN_WANT && k->req->method == METHOD_GET && is_empty(&f)) {
+        give_empty(k);
     }
 }
 

@@ -216,7 +216,7 @@ static int put_text(const struct folder *f, const char *name, struct slice text,
     int rc;
 
     snprintf(path, sizeof path, "%s/%s", f->path, name);
-    rc = newfile_open(path, 0666, &nf, e);
+    rc = newfile_open(path, 0644, &nf, e);
     if (rc != 0) {
         return rc;
     }

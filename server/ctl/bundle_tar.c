@@ -185,7 +185,7 @@ int bundle_tar_open(const char *path, bool force, struct bundle_out **out, struc
     t->o.ops = &ops;
     t->room = mem_new(READ_BYTES);
     if (!to_stdout) {
-        rc = newfile_open(path, 0666, &t->file, e);
+        rc = newfile_open(path, 0644, &t->file, e);
     }
     rc = rc == 0 ? open_archive(t, e) : rc;
     if (rc != 0) {

@@ -155,6 +155,13 @@ def test_empty_files_need_not_have_been_fetched(mirrord, far, hub, tmp_path):
     serves(far, r)
 
 
+def test_what_is_written_is_its_owners(near, tmp_path):
+    for to in ("carry", "carry.tar"):
+        export(near, "org/demo", to=tmp_path / to)
+    for name in ("carry/MANIFEST.json", "carry/SHA256SUMS", "carry.tar"):
+        assert (tmp_path / name).stat().st_mode & 0o022 == 0, name
+
+
 def test_a_folder_is_for_people_too(near, demo, tmp_path):
     to = tmp_path / "carry"
     export(near, "org/demo", to=to)

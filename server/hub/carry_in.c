@@ -80,8 +80,18 @@ static int learn_info(struct carry_in *c, const struct carry_in_ask *ask, struct
 /* Who may read it at the Hub nobody can be asked here. */
 static int judge_rights(struct carry_in *c, struct err *e)
 {
-    if (!c->is.closed || c->open || c->is.kind == STOCK_HOSTED || !c->is.repo->by_caller) {
+    bool hosted = c->is.kind == STOCK_HOSTED;
+
+    if (!c->is.closed || c->open ||
+        (hosted ? !c->is.repo->anonymous_read : !c->is.repo->by_caller)) {
         return 0;
+    }
+    if (hosted) {
+        return err_set(e, E_DENIED,
+                       "%.80s is not open to all at the Hub, and everybody may read repo %.40s: "
+                       "add --open to show it to them, or take a repo with access { anonymous = "
+                       "none }",
+                       arena_cstr(&c->is.arena, c->is.id), c->is.repo->name);
     }
     return err_set(
         e, E_DENIED,

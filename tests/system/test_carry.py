@@ -162,6 +162,22 @@ def test_what_is_written_is_its_owners(near, tmp_path):
         assert (tmp_path / name).stat().st_mode & 0o022 == 0, name
 
 
+def test_what_is_closed_at_the_hub_is_not_opened_by_an_import(mirrord, hub, tmp_path):
+    hub.users["hf_in"] = "in"
+    r = hub.repo("org/shut", private=True, readers={"hf_in"}, files={"config.json": b"{}", "w.bin": Big(9000)})
+    m = mirrord(hub.config() + "\n" + HOSTED + 'repo "inner" { protocol = "hosted" access { anonymous = none } }\n')
+    warm(m, r, headers={"Authorization": "Bearer hf_in"})
+    export(m, "hf/org/shut", to=tmp_path / "carry")
+    for into in ("hf", "models"):
+        no = m.ctl("hf", "import", str(tmp_path / "carry"), "--into", into, check=False)
+        assert no.returncode == 77 and "--open" in no.stderr, no.stderr
+    assert m.get("/models/org/shut/config.json").status == 404
+    m.ctl("hf", "import", str(tmp_path / "carry"), "--into", "inner")
+    assert m.get("/inner/org/shut/config.json").status == 401
+    m.ctl("hf", "import", str(tmp_path / "carry"), "--into", "models", "--open")
+    assert m.get("/models/org/shut/config.json").body == b"{}"
+
+
 def test_a_folder_is_for_people_too(near, demo, tmp_path):
     to = tmp_path / "carry"
     export(near, "org/demo", to=to)

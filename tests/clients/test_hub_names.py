@@ -83,6 +83,7 @@ out["new"] = [text("me/new", "a b.txt", revision="dev"), api.repo_info("me/new")
 out["old"] = [text("me/old", "a b.txt"), api.repo_info("me/old").id, sorted(api.list_repo_files("me/old")), sorted(tree(snapshot_download("me/old", revision="dev")))]
 api.upload_file(path_or_fileobj=b"2", path_in_repo="more", repo_id="me/old")
 out["written"] = text("me/new", "more")
+out["created"] = [str(api.create_repo("me/old", exist_ok=True)).endswith("/me/new"), error(api.create_repo, "me/old") is not None]
 api.delete_repo("me/new")
 api.delete_repo("me/new", missing_ok=True)
 out["gone"] = [error(api.delete_repo, "me/new"), error(api.repo_info, "me/new"), error(api.repo_info, "me/old"), api.repo_exists("me/new")]
@@ -120,7 +121,7 @@ def test_kinds(home, version, tmp_path):  # noqa: F811
 def test_moves(home, version):  # noqa: F811
     out = home.python(client(version, False), MOVES)
     assert out == {
-        "taken": True, "new": ["1", "me/new"], "old": ["1", "me/new", ["a b.txt"], ["a b.txt"]], "written": "2",
+        "taken": True, "new": ["1", "me/new"], "old": ["1", "me/new", ["a b.txt"], ["a b.txt"]], "written": "2", "created": [True, True],
         "gone": ["RepositoryNotFoundError"] * 3 + [False]}
 
 

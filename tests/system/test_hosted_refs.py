@@ -326,9 +326,14 @@ def test_a_new_name(home):
     assert home.m.put("/models/me/gpt/-/uploads", b"", home.wire, home.token, method="POST").status == 410
     assert home.ask("POST", "api/repos/move", {**move, "toRepo": "me/again"}).status == 404  # no tree of that name
     assert home.ask("DELETE", "api/repos/delete", {"name": "gpt", "organization": "me"}).status == 404
+    # `hf upload` asks for a new repository first, and goes on with the name that the answer gives.
+    again = home.create()
+    assert again.status == 409 and json.loads(again.body)["url"].endswith("/models/me/new") and "me/new now" in json.loads(again.body)["error"]
+    assert home.ask("GET", "api/models/me/gpt").status == 307
     # Somebody takes the old name.
-    assert home.create().status == 200
-    assert home.files() == [] and home.files("new") == ["a b", "c"]
+    home.create("other")
+    assert home.ask("POST", "api/repos/move", {**move, "fromRepo": "me/other", "toRepo": "me/gpt"}).status == 200
+    assert home.files() == [] and home.files("new") == ["a b", "c"] and home.create().status == 409
     home.m.ctl("cache", "gc")
     assert home.m.ctl("verify", "--deep").returncode == 0
     assert home.read("a%20b", name="new").body == b"1"

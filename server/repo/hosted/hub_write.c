@@ -6,6 +6,9 @@
 #include "common/codec/jwrite.h"
 #include "server/repo/hosted/hosted.h"
 #include "server/repo/hosted/hub.h"
+#include "server/store/rename.h"
+
+enum { KEY_BYTES = 8192 };
 
 struct slice hub_text(const json_t *o, const char *key)
 {
@@ -65,6 +68,39 @@ static const char *create_refusal(const struct hub_ask *k, const json_t *o)
     return NULL;
 }
 
+/* `hf upload` asks for a new repository each time, and goes on with the url of a 409. A name that a tree had means that tree;
+ * made anew, it would cut the old name off, and the files would go where nobody looks for them. */
+static bool is_moved(struct hub_ask *k)
+{
+    struct buf key = BUF_INIT(KEY_BYTES), body = BUF_INIT(3 * KEY_BYTES);
+    struct jwrite j = JWRITE_INTO(&body);
+    const struct fact *f;
+
+    rename_key(&key, slice_str(k->r->name), k->tree);
+    f = plan_row(k->facts, TABLE_MOVED, arena_copy(k->a, buf_slice(&key)), k->p);
+    buf_free(&key);
+    if (f == NULL || f->rc != 0) {
+        return f == NULL; /* it is being looked up */
+    }
+    jwrite_open(&j, '{');
+    jwrite_key(&j, SLICE("error"));
+    jwrite_text(&j, arena_fmt(k->a,
+                              SLICE_FMT
+                              " is called " SLICE_FMT
+                              " now: use that name; to have the old one for another repository, "
+                              "create that by any name and move it there",
+                              SLICE_ARG(k->tree), SLICE_ARG(f->bytes)));
+    jwrite_key(&j, SLICE("url"));
+    jwrite_text(&j,
+                arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT,
+                          SLICE_ARG(plan_home(k->r, k->req, k->path, k->a)), SLICE_ARG(f->bytes)));
+    jwrite_close(&j, '}');
+    hub_say_json(k, arena_copy(k->a, buf_slice(&body)));
+    k->p->status = 409;
+    buf_free(&body);
+    return true;
+}
+
 static void create_named(struct hub_ask *k, const json_t *o)
 {
     struct slice owner = hub_text(o, "organization");
@@ -85,8 +121,10 @@ static void create_named(struct hub_ask *k, const json_t *o)
     }
     k->p->right = RIGHT_PUBLISH;
     hub_name(k);
-    hub_put(k, PUT_CREATE);
-    k->p->put.note.title = SLICE("initial commit");
+    if (!is_moved(k)) {
+        hub_put(k, PUT_CREATE);
+        k->p->put.note.title = SLICE("initial commit");
+    }
 }
 
 static void plan_create(struct hub_ask *k)

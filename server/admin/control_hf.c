@@ -176,6 +176,7 @@ int verb_hf_rollback(struct talk *t, struct err *e)
         jo_str(t->result, "branch", branch);
         jo_bool(t->result, "held", !release);
         jo_bool(t->result, "synced", n.repo->synced);
+        jo_bool(t->result, "hosted", n.repo->origin == NULL);
         jo_str(t->result, "commit", slice_str(news.commit));
         jo_u64(t->result, "seq", news.seq);
         sum_members(t->result, &news.sum);

@@ -332,6 +332,11 @@ static void tell_rollback(const struct ctl *c, const json_t *ok)
         say(c, "%s: %s is released\n", id, branch);
         return;
     }
+    if (get_bool(ok, "hosted")) {
+        say(c, "%s: %s is %.12s now; the next upload goes on from there\n", id, branch,
+            get_str(ok, "commit"));
+        return;
+    }
     say(c, "%s: %s is %.12s now, and is held there until `mirrorctl hf rollback %s --release`\n",
         id, branch, get_str(ok, "commit"), c->arg[0]);
     if (get_bool(ok, "synced")) {

@@ -452,7 +452,8 @@ def test_rollback_of_trees(mirrord, hub, demo):
     for text in (b"one", b"two"):
         assert m.put("/models/me/m/x", text, token=token).status == 201
     first = {r["revision"]: r["commit"] for r in m.ctl_json("hf", "show", "models/me/m")}["v1"]
-    m.ctl("hf", "rollback", "models/me/m", first)
+    said = m.ctl("hf", "rollback", "models/me/m", first).stdout
+    assert "--release" not in said and "next upload" in said, "nothing keeps a publisher from the next version"
     assert m.get("/models/me/m/resolve/main/x").body == b"one" and m.get("/models/me/m/x").body == b"one"
     assert m.ctl_json("hf", "show", "models/me/m")[0]["held"]
     m.ctl("hf", "rollback", "models/me/m", "v2")

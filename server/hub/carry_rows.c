@@ -7,6 +7,7 @@
 
 #include "common/os/clock.h"
 #include "server/hub/carry_in.h"
+#include "server/hub/pinning.h"
 #include "server/cache/object.h"
 #include "server/store/blob.h"
 #include "server/store/keep.h"
@@ -362,16 +363,12 @@ static void put_pins(struct rows *w)
     const struct carry *is = &w->c->is;
 
     for (size_t i = 0; w->c->pin && i < w->c->names_count; i++) {
-        struct slice at = arena_fmt(&w->arena, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(is->type),
-                                    SLICE_ARG(w->c->names[i]));
-        struct slice files =
-            arena_fmt(&w->arena, "%s/" SLICE_FMT "/blobs/", is->repo->name, SLICE_ARG(at));
-        struct slice words =
-            arena_fmt(&w->arena, "%s/api/" SLICE_FMT, is->repo->name, SLICE_ARG(at));
         if (i == 0) { /* files are under the id alone */
-            batch_put(w->b, TABLE_PIN, files, SLICE("import"));
+            batch_put(w->b, TABLE_PIN, pinning_files(&w->arena, w->repo, is->type, is->id),
+                      SLICE(PINNING_IMPORT));
         }
-        batch_put(w->b, TABLE_PIN, words, SLICE("import"));
+        batch_put(w->b, TABLE_PIN, pinning_words(&w->arena, w->repo, is->type, w->c->names[i]),
+                  SLICE(PINNING_IMPORT));
     }
 }
 

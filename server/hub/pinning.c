@@ -17,6 +17,18 @@ static struct slice scope_of(struct arena *a, struct slice repo, struct slice ty
                      SLICE_ARG(type), SLICE_ARG(id), SLICE_ARG(commit));
 }
 
+struct slice pinning_files(struct arena *a, struct slice repo, struct slice type, struct slice id)
+{
+    return arena_fmt(a, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT "/blobs/", SLICE_ARG(repo),
+                     SLICE_ARG(type), SLICE_ARG(id));
+}
+
+struct slice pinning_words(struct arena *a, struct slice repo, struct slice type, struct slice id)
+{
+    return arena_fmt(a, SLICE_FMT "/api/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(repo), SLICE_ARG(type),
+                     SLICE_ARG(id));
+}
+
 struct keys {
     struct arena *a;
     struct slice *at;
@@ -106,7 +118,8 @@ int pinning_set(struct errand *x, struct slice type, struct slice id, struct sli
 
 struct finding {
     struct arena a;
-    struct slice before; /* "repo/type/id@" */
+    struct slice before;       /* "repo/type/id@" */
+    struct slice files, words; /* an import's */
     struct slice rev;
     struct keys found;
 };
@@ -116,6 +129,11 @@ static int on_pin(void *arg, const struct pin_info *p)
     struct finding *x = arg;
     struct slice commit, name;
 
+    if (x->rev.p == NULL && slice_eqs(p->owner, PINNING_IMPORT) &&
+        (slice_ieq(p->scope, x->files) || slice_ieq(p->scope, x->words))) {
+        add(&x->found, arena_copy(&x->a, p->scope));
+        return 0;
+    }
     if (p->keys.n == 0 || p->scope.n < x->before.n ||
         !slice_ieq(slice_first(p->scope, x->before.n), x->before)) {
         return 0;
@@ -137,6 +155,8 @@ int pinning_clear(struct store *s, struct slice repo, struct slice type, struct 
 
     x.found.a = &x.a;
     x.before = scope_of(&x.a, repo, type, id, SLICE(""));
+    x.files = pinning_files(&x.a, repo, type, id);
+    x.words = pinning_words(&x.a, repo, type, id);
     rc = pin_list(s, on_pin, &x, e);
     *count = 0;
     for (size_t i = 0; rc == 0 && i < x.found.count; i++) {

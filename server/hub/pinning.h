@@ -16,9 +16,13 @@ MUST_USE int pinning_set(struct errand *x, struct slice type, struct slice id, s
                          const struct errand_commit *c,
                          bool (*chosen)(const void *arg, struct slice path), const void *arg,
                          uint64_t *files, struct err *e);
-/* rev.p == NULL: all of the repository's; else by name, or by the beginning of a commit. */
+/* rev.p == NULL: all of the repository's, an import's too; else by name, or by the beginning of a commit. */
 MUST_USE int pinning_clear(struct store *s, struct slice repo, struct slice type, struct slice id,
                            struct slice rev, uint64_t *count, struct err *e);
+/* What an import pins, beside them: prefixes, of all of a repository's files and of all the words on it. */
+#define PINNING_IMPORT "import" /* who */
+struct slice pinning_files(struct arena *a, struct slice repo, struct slice type, struct slice id);
+struct slice pinning_words(struct arena *a, struct slice repo, struct slice type, struct slice id);
 bool pinning_has(struct store *s, struct slice repo, struct slice type, struct slice id,
                  struct slice commit);
 

@@ -134,6 +134,9 @@ def test_across(near, far, hub, demo, tmp_path, how):
     far.stop()
     far.start()
     serves(far, demo)
+    assert [r["pinned"] for r in far.ctl_json("hf", "ls", "hf")] == [True]
+    far.ctl("hf", "unpin", "org/demo")
+    assert [r["pinned"] for r in far.ctl_json("hf", "ls", "hf")] == [False] and far.ctl_json("cache", "pins") == []
 
 
 def test_empty_files_need_not_have_been_fetched(mirrord, far, hub, tmp_path):

@@ -251,7 +251,8 @@ def test_sigterm_in_a_run_ends_it_in_order(m, o):
 
 def test_full_store(mirrord, o):
     """The quota is what is full: the run fails and says so, the old snapshot stays; with room it goes on."""
-    m = mirrord(CONFIG.format(o.url, FAST) + '\nstorage { quota = "4m" reserve = "16m" }')
+    slow = FAST + " parallel = 1"  # one after another: those that fit are stored
+    m = mirrord(CONFIG.format(o.url, slow) + '\nstorage { quota = "4m" reserve = "16m" }')
     run(m)
     m.old = o.tree()
     for path, data in BIG.items():
@@ -259,7 +260,7 @@ def test_full_store(mirrord, o):
     failed = run(m, rc=69)
     assert failed["outcome"] == "failed" and "FAILED" not in lines(m)
     check(m, m.old)
-    m.config = CONFIG.format(o.url, FAST) + '\nstorage { quota = "64m" reserve = "16m" }'
+    m.config = CONFIG.format(o.url, slow) + '\nstorage { quota = "64m" reserve = "16m" }'
     m.reload()
     o.forget()
     assert run(m)["outcome"] == "published"

@@ -49,12 +49,14 @@ def main():
     p.add_argument("--docs")
     p.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = p.parse_args()
+    only = [name for name in os.environ.get("BENCH_ONLY", "").split(",") if name] or list(SECTIONS)
+    if "hub" in only and not args.inside:
+        hub.prepare(pathlib.Path(args.build).resolve())
     if not args.inside and os.geteuid() == 0:
         return in_namespace()
     os.environ["PATH"] += ":/usr/sbin"
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-    only = [name for name in os.environ.get("BENCH_ONLY", "").split(",") if name] or list(SECTIONS)
     if unknown := set(only) - set(SECTIONS):
         raise SystemExit(f"bench: BENCH_ONLY={','.join(unknown)}: there are {', '.join(SECTIONS)}")
     for tool in sorted({tool for name in only for tool in TOOLS.get(name, WEB_TOOLS)}):
@@ -265,6 +267,7 @@ def replace_tables(docs, parts):
     head, rest = docs.read_text().split(begin)
     old, tail = rest.split(end)
     stay = dict(re.findall(r"(?ms)^### (.*?)\n(.*?)(?=^### |\Z)", old))
+    parts = {name: text for name, text in parts.items() if "\nNot measured: " not in text or SECTIONS[name] not in stay}
     texts = [parts.get(name) or f"### {title}\n{stay[title].rstrip()}\n"
              for name, title in SECTIONS.items() if name in parts or title in stay]
     docs.write_text(head + begin + "\n\n" + "\n".join(texts) + "\n" + end + tail)

@@ -58,6 +58,15 @@ def venv(build, package):
     return folder / "bin"
 
 
+def prepare(build):
+    """While the package index is in reach, which it is not from a network namespace."""
+    for package in ("huggingface_hub", "olah"):
+        try:
+            venv(build, package)
+        except Missing as why:
+            print(f"bench: {why}", file=sys.stderr)
+
+
 def version(bins, package):
     code = f"import importlib.metadata as m; print(m.version({package!r}))"
     return subprocess.run([bins / "python", "-c", code], capture_output=True, text=True, check=True).stdout.strip()

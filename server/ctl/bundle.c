@@ -4,9 +4,10 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "common/codec/hub_id.h"
 #include "common/codec/jwrite.h"
 
-enum { NAME_BYTES = 96, PATH_BYTES = 3072, FILES_MAX = 4 << 20 };
+enum { PATH_BYTES = 3072, FILES_MAX = 4 << 20 };
 
 static const char format_name[] = "mirrord-carry";
 
@@ -22,36 +23,6 @@ static bool is_type(struct slice s)
         }
     }
     return false;
-}
-
-static bool is_name(struct slice s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-              c == '.' || c == '_' || c == '-')) {
-            return false;
-        }
-    }
-    return s.n > 0 && s.n <= NAME_BYTES && !slice_eqs(s, ".") && !slice_eqs(s, "..");
-}
-
-static bool is_id(struct slice id)
-{
-    struct slice rest = id;
-    struct slice first = slice_cut(&rest, '/');
-
-    return is_name(first) && (first.n == id.n || is_name(rest));
-}
-
-static bool is_commit(struct slice s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        if (!((s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] >= 'a' && s.p[i] <= 'f'))) {
-            return false;
-        }
-    }
-    return s.n == 40;
 }
 
 static bool is_path(struct slice path)
@@ -119,7 +90,7 @@ static int read_names(const json_t *v, struct arena *a, struct bundle_revision *
     json_array_foreach(list, i, one)
     {
         struct slice s = slice_of(json_string_value(one), json_string_length(one));
-        if (!json_is_string(one) || !is_id(s) || r->names_count == BUNDLE_NAMES) {
+        if (!json_is_string(one) || !hf_is_id(s) || r->names_count == BUNDLE_NAMES) {
             return no_manifest("other names of a repository that none can be", e);
         }
         r->names[r->names_count++] = arena_cstr(a, s);
@@ -154,8 +125,8 @@ static int read_revision(const json_t *v, struct arena *a, struct bundle_revisio
                  commit = text_of(v, "commit"), repo = text_of(v, "repo");
     int rc;
 
-    if (!is_type(type) || !is_id(id) || !is_path(rev) || rev.n > 200 || !is_commit(commit) ||
-        !is_name(repo)) {
+    if (!is_type(type) || !hf_is_id(id) || !is_path(rev) || rev.n > 200 || !hf_is_commit(commit) ||
+        !hf_is_name(repo)) {
         return no_manifest("a revision whose names none can be", e);
     }
     r->type = arena_cstr(a, type);

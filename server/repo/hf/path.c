@@ -2,7 +2,7 @@
 
 #include "common/codec/url.h"
 
-enum { SEGMENT_MAX = 96, REV_MAX = 256, PATH_MAX_BYTES = 4096, SEGMENTS = 5 };
+enum { REV_MAX = 256, PATH_MAX_BYTES = 4096, SEGMENTS = 5 };
 
 static const struct {
     struct slice type, prefix;
@@ -28,37 +28,6 @@ static const struct {
     {"settings", HF_WRITE, false},    {"super-squash", HF_WRITE, true},
     {"discussions", HF_WRITE, false}, {"lfs-files", HF_WRITE, false},
 };
-
-bool hf_is_commit(struct slice rev)
-{
-    for (size_t i = 0; i < rev.n; i++) {
-        char c = rev.p[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {
-            return false;
-        }
-    }
-    return rev.n == 40;
-}
-
-static bool is_name(struct slice s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-              c == '.' || c == '_' || c == '-')) {
-            return false;
-        }
-    }
-    return s.n > 0 && s.n <= SEGMENT_MAX && !slice_eqs(s, ".") && !slice_eqs(s, "..");
-}
-
-bool hf_is_id(struct slice id)
-{
-    struct slice rest = id;
-    struct slice first = slice_cut(&rest, '/');
-
-    return is_name(first) && (first.n == id.n || is_name(rest));
-}
 
 bool hf_is_path(struct slice path)
 {

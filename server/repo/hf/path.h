@@ -12,6 +12,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
+#include "common/codec/hub_id.h"
 
 enum hf_route {
     HF_NONE,       /* nothing of the Hub's that a mirror has, or should be asked for */
@@ -43,10 +44,6 @@ struct hf_path {
 };
 
 MUST_USE int hf_path_parse(struct slice raw, struct arena *a, struct hf_path *out, struct err *e);
-/* 40 small hex digits: a commit. */
-bool hf_is_commit(struct slice rev);
-/* One or two segments of letters, digits, '.', '_' and '-'. */
-bool hf_is_id(struct slice id);
 /* Bytes that a path in a repository can be; "" is one. */
 bool hf_is_path(struct slice path);
 

@@ -1,0 +1,18 @@
+/* hub_id.h - how a Hub's repositories and their commits are spelled.
+ *
+ * threads  any; pure
+ * source   research/hf-and-mirrors 1.2
+ */
+#ifndef COMMON_CODEC_HUB_ID_H
+#define COMMON_CODEC_HUB_ID_H
+
+#include "common/base/slice.h"
+
+/* A segment: letters, digits, '.', '_' and '-'. */
+bool hf_is_name(struct slice s);
+/* One or two of them. */
+bool hf_is_id(struct slice id);
+/* 40 small hex digits. */
+bool hf_is_commit(struct slice rev);
+
+#endif

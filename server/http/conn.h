@@ -26,6 +26,8 @@ enum { CONN_MAGIC = 0x636f6e6e, CONN_END = 1 };
 enum { DRIVE_BYTES = 512 * 1024, COPY_BYTES = 32 * 1024 };
 /* A file that is whole needs no such care: fewer turns, and with bbr a sixth less CPU (4 MiB, 16 connections; none with cubic). */
 enum { WHOLE_BYTES = 2 * 1024 * 1024, SENDFILE_BYTES = WHOLE_BYTES };
+/* Above this the two calls of a cork pay. */
+enum { CORK_BYTES = 256 * 1024 };
 
 struct conn;
 

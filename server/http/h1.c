@@ -160,7 +160,7 @@ static ssize_t send_copy(struct conn *c, size_t n)
     return got;
 }
 
-static ssize_t send_file(struct conn *c, size_t n)
+static ssize_t send_file(struct conn *c, size_t n, bool whole)
 {
     struct exchange *x = c->h1.x;
     ssize_t rc = exchange_present(x, (size_t)min_u64(n, SENDFILE_BYTES));
@@ -168,6 +168,9 @@ static ssize_t send_file(struct conn *c, size_t n)
 
     if (rc <= 0) {
         return rc;
+    }
+    if (whole && n > CORK_BYTES) {
+        wire_cork(&c->wire, true);
     }
     flushed = wire_flush(&c->wire, true);
     if (flushed != 0) {
@@ -182,6 +185,7 @@ static enum progress finish_body(struct conn *c)
         wire_put(&c->wire, SLICE("0\r\n\r\n"));
     }
     c->h1.x->sent_all = true;
+    wire_cork(&c->wire, false);
     return MOVED;
 }
 
@@ -197,7 +201,8 @@ bool h1_end_would_lie(const struct conn *c)
 static enum progress send_body(struct conn *c)
 {
     struct exchange *x = c->h1.x;
-    size_t budget = x->body->ops->poll == NULL ? WHOLE_BYTES : DRIVE_BYTES;
+    bool whole = x->body->ops->poll == NULL;
+    size_t budget = whole ? WHOLE_BYTES : DRIVE_BYTES;
 
     while (budget > 0) {
         ssize_t n = x->cut ? E_IO : exchange_ready(x, budget);
@@ -207,7 +212,7 @@ static enum progress send_body(struct conn *c)
         if (n > 0) {
             bool by_file = body_is_file(x->body) && !c->h1.chunked && n > COPY_BYTES &&
                            wire_takes_files(&c->wire);
-            n = by_file ? send_file(c, (size_t)n) : send_copy(c, (size_t)n);
+            n = by_file ? send_file(c, (size_t)n, whole) : send_copy(c, (size_t)n);
         }
         if (n == E_AGAIN) {
             return WAITS;

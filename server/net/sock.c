@@ -111,8 +111,14 @@ void sock_tune(int fd)
 {
     static const int one = 1;
 
-    /* Never TCP_CORK: it holds the last partial segment for the peer's delayed ACK, 40 ms. */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+void sock_cork(int fd, bool on)
+{
+    const int value = on;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_CORK, &value, sizeof value);
 }
 
 void sock_short_queue(int fd)

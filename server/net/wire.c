@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "server/net/sock.h"
 #include "server/net/tls.h"
 
 /* --- raw bytes out ------------------------------------------------------------------------------------------------ */
@@ -379,6 +380,14 @@ ssize_t wire_sendfile(struct wire *w, int fd, uint64_t off, size_t n)
         return E_AGAIN;
     }
     return errno == EIO ? E_IO : E_NETWORK;
+}
+
+void wire_cork(struct wire *w, bool on)
+{
+    if (w->corked != on && w->ssl == NULL) {
+        sock_cork(w->fd, on);
+        w->corked = on;
+    }
 }
 
 void wire_owe_file(struct wire *w, int fd, uint64_t off, size_t n)

@@ -42,6 +42,7 @@ struct wire {
     bool readable, writable, hung_up;
     bool broken;  /* a send failed for good */
     bool offload; /* the kernel encrypts: we write as on a cleartext wire */
+    bool corked;  /* wire_cork() */
     struct buf unsent;
     struct
     { /* a piece of a file that must follow `unsent`, because its frame header has left already */
@@ -71,6 +72,9 @@ void wire_put(struct wire *w, struct slice bytes);
 int wire_flush(struct wire *w, bool more);
 /* Cleartext. Sends what the socket takes now: > 0, E_AGAIN, E_NETWORK; E_IO when the file is shorter. */
 ssize_t wire_sendfile(struct wire *w, int fd, uint64_t off, size_t n);
+/* Cleartext. Until it is taken back only whole segments leave. Who forgets that holds the last one back for the peer's delayed
+ * ACK, 40 ms; a wire that ends sends it. */
+void wire_cork(struct wire *w, bool on);
 /* The rest of a file piece that has been promised to the peer: sent before anything else. */
 void wire_owe_file(struct wire *w, int fd, uint64_t off, size_t n);
 void wire_shutdown(struct wire *w); /* close_notify and FIN; reading goes on */

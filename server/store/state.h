@@ -35,7 +35,7 @@ bool stage_is_open(struct store *s, uint64_t id);
 /* The handle of a file that is there and has that size; E_NOTFOUND, E_CORRUPT. */
 MUST_USE int blob_open_file(struct store *s, const struct digest *d, uint64_t size_bytes,
                             struct blob **out, struct err *e);
-struct blob *blob_of_fd(int fd, uint64_t size_bytes); /* takes it; no digest */
+struct blob *blob_of_fd(int fd, uint64_t size_bytes);                   /* takes it; no digest */
 struct blob *blob_of_bytes(const struct digest *d, struct slice bytes); /* copies them */
 
 static inline struct slice digest_key(const struct digest *d)

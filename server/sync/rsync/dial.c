@@ -1,7 +1,5 @@
 #include "server/sync/rsync/dial.h"
 
-#include <errno.h>
-#include <event2/event.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -9,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "common/base/check.h"
+#include "server/sync/rsync/race.h"
 
 struct resolve { /* lives until its job has come back, whatever became of the dial */
     struct job job;
@@ -28,22 +26,8 @@ struct dial {
     void *arg;
     struct resolve *resolve;
     struct addrinfo *found;
-    const struct addrinfo *at;
-    int fd;
-    struct event *on_write;
+    struct race *race;
 };
-
-static void drop_socket(struct dial *d)
-{
-    if (d->on_write != NULL) {
-        event_free(d->on_write);
-        d->on_write = NULL;
-    }
-    if (d->fd != -1) {
-        close(d->fd);
-        d->fd = -1;
-    }
-}
 
 void dial_close(struct dial **dp)
 {
@@ -53,7 +37,7 @@ void dial_close(struct dial **dp)
         return;
     }
     *dp = NULL;
-    drop_socket(d);
+    race_close(&d->race);
     if (d->resolve != NULL) {
         d->resolve->dial = NULL;
     }
@@ -63,50 +47,16 @@ void dial_close(struct dial **dp)
     free(d);
 }
 
-static void try_next(struct dial *d);
-
-static void on_write(evutil_socket_t fd, short what, void *arg)
+static void on_won(void *arg, int fd, const char *why)
 {
     struct dial *d = arg;
-    int why = 0;
     int one = 1;
-    socklen_t n = sizeof why;
 
-    (void)what;
-    getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &n);
-    if (why != 0) {
-        d->at = d->at->ai_next;
-        if (d->at != NULL) {
-            try_next(d);
-        } else {
-            d->done(d->arg, -1, strerrordesc_np(why));
-        }
-        return;
+    if (fd != -1) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    d->fd = -1;
-    event_free(d->on_write);
-    d->on_write = NULL;
-    d->done(d->arg, fd, NULL);
-}
-
-static void try_next(struct dial *d)
-{
-    for (; d->at != NULL; d->at = d->at->ai_next) {
-        drop_socket(d);
-        d->fd = socket(d->at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (d->fd == -1) {
-            continue;
-        }
-        if (connect(d->fd, d->at->ai_addr, d->at->ai_addrlen) == -1 && errno != EINPROGRESS) {
-            continue;
-        }
-        d->on_write = event_new(d->base, d->fd, EV_WRITE, on_write, d);
-        CHECK(d->on_write != NULL && event_add(d->on_write, NULL) == 0);
-        return;
-    }
-    d->done(d->arg, -1, "none of its addresses can be reached");
+    d->done(d->arg, fd, why);
 }
 
 static void look_up(struct job *j)
@@ -133,9 +83,8 @@ static void looked_up(struct job *j)
     }
     d->resolve = NULL;
     d->found = found;
-    d->at = found;
     if (found != NULL) {
-        try_next(d);
+        d->race = race_open(d->base, found, on_won, d);
     } else {
         d->done(d->arg, -1, gai_strerror(failed));
     }
@@ -150,7 +99,6 @@ struct dial *dial_open(const char *host, uint16_t port, const struct link_site *
     d->base = site->base;
     d->done = done;
     d->arg = arg;
-    d->fd = -1;
     d->resolve = NEW(struct resolve);
     d->resolve->dial = d;
     snprintf(d->resolve->host, sizeof d->resolve->host, "%s", host);

@@ -1,4 +1,4 @@
-/* dial.h - a connection to a host by its name: looked up on the pool, its addresses tried in the order the system gives.
+/* dial.h - a connection to a host by its name: looked up on the pool, its addresses raced (race.h).
  *
  * owns     the socket until it is handed over; dial_close() at any time, in done() too; nothing comes after it
  * threads  the loop's; done() never runs inside dial_open. There is no deadline: the owner has one

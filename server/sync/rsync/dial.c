@@ -8,11 +8,16 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "common/base/check.h"
+#include "common/os/lock.h"
 #include "server/sync/rsync/race.h"
 
-struct resolve { /* lives until its job has come back, whatever became of the dial */
+/* A name that is looked up takes as long as the system likes, and nothing ends that: who gives up leaves it behind, and may be
+ * gone, with the mailbox, when the answer comes. So whether it is still wanted is asked under a lock, and told under it, too. */
+struct lookup {
     struct job job;
+    struct letter letter;
+    struct mailbox *box;
+    struct lock lock;
     struct dial *dial; /* NULL: given up */
     char host[DIAL_HOST_MAX + 1];
     char port[8];
@@ -24,27 +29,46 @@ struct dial {
     struct event_base *base;
     void (*done)(void *arg, int fd, const char *why);
     void *arg;
-    struct resolve *resolve;
+    struct lookup *lookup; /* NULL: it has told */
     struct addrinfo *found;
     struct race *race;
 };
 
-void dial_close(struct dial **dp)
-{
-    struct dial *d = *dp;
+/* --- the name -------------------------------------------------------------------------------------------------------- */
 
-    if (d == NULL) {
-        return;
+static void lookup_free(struct lookup *l)
+{
+    lock_fini(&l->lock);
+    if (l->found != NULL) {
+        freeaddrinfo(l->found);
     }
-    *dp = NULL;
-    race_close(&d->race);
-    if (d->resolve != NULL) {
-        d->resolve->dial = NULL;
+    free(l);
+}
+
+static void look_up(struct job *j)
+{
+    struct lookup *l = CONTAINER_OF(j, struct lookup, job);
+    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
+    bool wanted;
+
+    l->failed = getaddrinfo(l->host, l->port, &want, &l->found);
+    lock_take(&l->lock);
+    wanted = l->dial != NULL;
+    if (wanted) {
+        mailbox_post(l->box, &l->letter);
     }
-    if (d->found != NULL) {
-        freeaddrinfo(d->found);
+    lock_drop(&l->lock);
+    if (!wanted) {
+        lookup_free(l);
     }
-    free(d);
+}
+
+/* Told already, it is the letter's, else the job's. */
+static void lookup_give_up(struct lookup *l)
+{
+    lock_take(&l->lock);
+    l->dial = NULL;
+    lock_drop(&l->lock);
 }
 
 static void on_won(void *arg, int fd, const char *why)
@@ -59,51 +83,63 @@ static void on_won(void *arg, int fd, const char *why)
     d->done(d->arg, fd, why);
 }
 
-static void look_up(struct job *j)
+static void looked_up(struct letter *letter)
 {
-    struct resolve *r = CONTAINER_OF(j, struct resolve, job);
-    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
+    struct lookup *l = CONTAINER_OF(letter, struct lookup, letter);
+    struct dial *d;
+    int failed = l->failed;
 
-    r->failed = getaddrinfo(r->host, r->port, &want, &r->found);
-}
-
-static void looked_up(struct job *j)
-{
-    struct resolve *r = CONTAINER_OF(j, struct resolve, job);
-    struct dial *d = r->dial;
-    struct addrinfo *found = r->failed == 0 ? r->found : NULL;
-    int failed = r->failed;
-
-    free(r);
-    if (d == NULL) {
-        if (found != NULL) {
-            freeaddrinfo(found);
-        }
-        return;
+    lock_take(&l->lock); /* who posted it has let go of it */
+    d = l->dial;
+    lock_drop(&l->lock);
+    if (d != NULL) {
+        d->lookup = NULL;
+        d->found = l->found;
+        l->found = NULL;
     }
-    d->resolve = NULL;
-    d->found = found;
-    if (found != NULL) {
-        d->race = race_open(d->base, found, on_won, d);
-    } else {
+    lookup_free(l);
+    if (d != NULL && failed == 0) {
+        d->race = race_open(d->base, d->found, on_won, d);
+    } else if (d != NULL) {
         d->done(d->arg, -1, gai_strerror(failed));
     }
 }
+
+/* --- the whole ------------------------------------------------------------------------------------------------------- */
 
 struct dial *dial_open(const char *host, uint16_t port, const struct link_site *site,
                        void (*done)(void *arg, int fd, const char *why), void *arg)
 {
     struct dial *d = NEW(struct dial);
+    struct lookup *l = NEW(struct lookup);
 
     CHECK(strlen(host) <= DIAL_HOST_MAX);
-    d->base = site->base;
-    d->done = done;
-    d->arg = arg;
-    d->resolve = NEW(struct resolve);
-    d->resolve->dial = d;
-    snprintf(d->resolve->host, sizeof d->resolve->host, "%s", host);
-    snprintf(d->resolve->port, sizeof d->resolve->port, "%u", (unsigned)port);
-    d->resolve->job = (struct job){.work = look_up, .done = looked_up, .reply = site->box};
-    pool_submit(site->pool, &d->resolve->job);
+    *d = (struct dial){.base = site->base, .done = done, .arg = arg, .lookup = l};
+    l->dial = d;
+    l->box = site->box;
+    lock_init(&l->lock, LOCK_DIAL);
+    snprintf(l->host, sizeof l->host, "%s", host);
+    snprintf(l->port, sizeof l->port, "%u", (unsigned)port);
+    l->letter.deliver = looked_up;
+    l->job.work = look_up;
+    pool_submit(site->pool, &l->job);
     return d;
+}
+
+void dial_close(struct dial **dp)
+{
+    struct dial *d = *dp;
+
+    if (d == NULL) {
+        return;
+    }
+    *dp = NULL;
+    race_close(&d->race);
+    if (d->lookup != NULL) {
+        lookup_give_up(d->lookup);
+    }
+    if (d->found != NULL) {
+        freeaddrinfo(d->found);
+    }
+    free(d);
 }

@@ -4,10 +4,11 @@
 #include <event2/event.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,9 @@ enum {
     LOOK_MS = 50, /* how often we look where there are no pidfds */
     READ_BYTES = 16 << 10,
     DRAIN_READS = 64, /* of a pipe whose other end somebody outside the group keeps */
+    STACK_BYTES =
+        64 << 10, /* of a process until it is the program: looking through PATH takes some */
+    CANNOT_START = 127,
 };
 
 struct spout { /* one of its outputs */
@@ -259,41 +263,86 @@ static int ends_open(struct child *c, const struct child_want *w, struct ends *x
     return rc;
 }
 
+/* What a new process does before it is the program: on our memory, while the thread that made it waits (CLONE_VFORK). So it
+ * touches nothing but this, and it takes no lock. */
+struct birth {
+    const struct child_want *want;
+    const struct ends *ends;
+    pid_t parent;
+    int failed; /* errno of what could not be done */
+};
+
+static void usual_signals(void)
+{
+    const struct sigaction usual = {.sa_handler = SIG_DFL}; /* what we ignore it need not */
+
+    for (int sig = 1; sig < NSIG; sig++) {
+        sigaction(sig, &usual, NULL); /* SIGKILL, SIGSTOP and libc's own refuse */
+    }
+}
+
+static bool take_ends(const struct ends *x)
+{
+    for (int i = 0; i < 3; i++) {
+        if (x->fd[i] == i ? fcntl(i, F_SETFD, 0) == -1 : dup2(x->fd[i], i) == -1) {
+            return false;
+        }
+    }
+    closefrom(3);
+    return true;
+}
+
+static bool prepare(const struct birth *b)
+{
+    sigset_t none;
+
+    usual_signals(); /* before any can come: a handler of ours would run on our memory */
+    sigemptyset(&none);
+    return setpgid(0, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
+           getppid() == b->parent && /* or it died before we asked to be told */
+           take_ends(b->ends) && (b->want->folder == NULL || chdir(b->want->folder) == 0) &&
+           sigprocmask(SIG_SETMASK, &none, NULL) == 0;
+}
+
+static int become(void *arg)
+{
+    struct birth *b = arg;
+    char *const *argv = (char *const *)(uintptr_t)b->want->argv;
+    char *const *env = b->want->env != NULL ? (char *const *)(uintptr_t)b->want->env : environ;
+
+    if (prepare(b)) {
+        if (strchr(argv[0], '/') != NULL) {
+            execve(argv[0], argv, env); /* execvpe() would ask a shell to read what is no program */
+        } else {
+            execvpe(argv[0], argv, env);
+        }
+    }
+    b->failed = errno;
+    return CANNOT_START;
+}
+
+/* Not posix_spawn(), which cannot ask for a signal at our death. */
 static int spawn(struct child *c, const struct child_want *w, const struct ends *x, struct err *e)
 {
-    posix_spawn_file_actions_t fa;
-    posix_spawnattr_t at;
-    sigset_t none, usual;
-    int failed;
+    struct birth b = {.want = w, .ends = x, .parent = getpid()};
+    char *stack = mem_new(STACK_BYTES);
+    sigset_t all, before;
+    int saved;
 
-    posix_spawn_file_actions_init(&fa);
-    posix_spawnattr_init(&at);
-    for (int i = 0; i < 3; i++) {
-        posix_spawn_file_actions_adddup2(&fa, x->fd[i], i);
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    c->pid = clone(become, stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, &b);
+    saved = c->pid == -1 ? errno : b.failed;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    free(stack);
+    if (saved == 0) {
+        return 0;
     }
-    posix_spawn_file_actions_addclosefrom_np(&fa, 3);
-    if (w->folder != NULL) {
-        posix_spawn_file_actions_addchdir_np(&fa, w->folder);
+    while (c->pid != -1 && waitpid(c->pid, NULL, 0) == -1 && errno == EINTR) {
     }
-    sigemptyset(&none);
-    sigfillset(&usual);
-    sigdelset(&usual, SIGKILL);
-    sigdelset(&usual, SIGSTOP);
-    posix_spawnattr_setsigmask(&at, &none);
-    posix_spawnattr_setsigdefault(&at, &usual); /* what we ignore it need not */
-    posix_spawnattr_setpgroup(&at, 0);
-    posix_spawnattr_setflags(&at, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                      POSIX_SPAWN_SETSIGDEF);
-    failed = posix_spawnp(&c->pid, w->argv[0], &fa, &at, (char *const *)(uintptr_t)w->argv,
-                          w->env != NULL ? (char *const *)(uintptr_t)w->env : environ);
-    posix_spawnattr_destroy(&at);
-    posix_spawn_file_actions_destroy(&fa);
-    if (failed != 0) {
-        c->pid = 0;
-        errno = failed;
-        return err_sys(e, "%s: cannot be started", w->argv[0]);
-    }
-    return 0;
+    c->pid = 0;
+    errno = saved;
+    return err_sys(e, "%s: cannot be started", w->argv[0]);
 }
 
 static void watch(struct child *c, const struct child_want *w)

@@ -1,5 +1,6 @@
 """The installed rsync as the engine: the same trees as the native one makes, by daemon and by ssh; and a program that fails, hangs,
 is killed, is not there."""
+import fcntl
 import json
 import os
 import pathlib
@@ -193,8 +194,19 @@ def test_the_program_is_killed(far, tmp_path):
     assert done["outcome"] == "published" and done["attempts"] == 2
 
 
-def test_mirrord_is_killed_and_its_rsync_lives_on(far, tmp_path):
-    """Two never write to one tree: a run waits for the orphan, and then does the rest."""
+def lock_of(m):
+    """The lock of its working tree, or None while somebody has it."""
+    f = open(m.state / "exec" / "x" / "lock", "r+")
+    try:
+        fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        f.close()
+        return None
+    return f
+
+
+def test_mirrord_is_killed_and_its_rsync_with_it(far, tmp_path):
+    """Though the other side hangs still: the next run does all of it."""
     m = far(first=f"if mkdir {tmp_path}/once 2>&-; then while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; fi", stall="600s")
     for i in range(20):
         (m.tree / f"file{i}").write_bytes(os.urandom(100000))
@@ -203,15 +215,26 @@ def test_mirrord_is_killed_and_its_rsync_lives_on(far, tmp_path):
     m.child.kill()
     m.child.wait()
     m.child = None
+    wait_for(lambda: lock_of(m) is not None)
     m.start()
-    done = m.ctl("sync", "run", "x", "--wait", check=False, limit_s=60)
-    assert done.returncode == 69 and "earlier run still writes" in m.ctl("sync", "show", "x").stdout
-    assert len((tmp_path / "calls").read_text().splitlines()) == 1
-    (tmp_path / "go").touch()
-    wait_for(lambda: gone((tmp_path / "calls").read_text().split()[0]))
     assert run(m)["outcome"] == "published"
     for i in range(20):
         assert m.get(f"/x/file{i}").body == (m.tree / f"file{i}").read_bytes()
+    (tmp_path / "go").touch()
+    wait_for(lambda: gone((tmp_path / "calls").read_text().split()[0]))
+
+
+def test_an_rsync_of_an_earlier_run_lives_on(far):
+    """One with rights that we lack is not ended with us: two never write to one tree."""
+    m = far()
+    (m.tree / "file").write_bytes(b"x")
+    assert run(m)["outcome"] == "published"
+    (m.tree / "file").write_bytes(b"xy")
+    with lock_of(m):
+        done = m.ctl("sync", "run", "x", "--wait", check=False, limit_s=60)
+        assert done.returncode == 69 and "earlier run still writes" in m.ctl("sync", "show", "x").stdout
+    assert run(m)["outcome"] == "published"
+    assert m.get("/x/file").body == b"xy"
 
 
 def test_no_rsync_here(mirrord, tmp_path, client):

@@ -47,6 +47,16 @@ def gone(pid):
         return True
 
 
+def test_none_outlives_a_mirrord_that_is_killed(hooked, tmp_path):
+    m = hooked(before="echo $$ > pid.new; mv pid.new pid; exec sleep 600")
+    m.ctl("sync", "run", "x")
+    wait_for((tmp_path / "pid").exists)
+    m.child.kill()
+    m.child.wait()
+    m.child = None
+    wait_for(lambda: gone((tmp_path / "pid").read_text().strip()))
+
+
 def test_each_is_told_what_happened(hooked, o, tmp_path):
     tell = 'env | grep "^MIRRORD_" | sort > env.$MIRRORD_HOOK; cat > json.$MIRRORD_HOOK; echo "$1" > arg'
     m = hooked(before=tell, published=tell, held=tell, failed=tell)

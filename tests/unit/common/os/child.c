@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
@@ -249,6 +250,62 @@ static void descriptors_of_the_caller(void **state)
     close(out[1]);
 }
 
+/* Starts one as a process of its own would, whose end is none that it could see to. */
+NORETURN static void start_and_wait(int tell)
+{
+    struct event_base *base = event_base_new();
+    const struct child_events ev = {on_out, NULL, on_end};
+    const char *argv[] = {"/bin/sh", "-c", "echo $$; exec sleep 600", NULL};
+    struct child_want w = {.argv = argv, .out_fd = tell};
+    struct child *c;
+
+    if (child_start(base, &w, &ev, NULL, &c, NULL) == 0) {
+        for (;;) {
+            pause();
+        }
+    }
+    _exit(1);
+}
+
+static void killing_us_kills_it(void **state)
+{
+    int tell[2];
+    char text[32] = "";
+    pid_t us;
+
+    (void)state;
+    assert_int_equal(pipe2(tell, O_CLOEXEC), 0);
+    us = fork();
+    assert_int_not_equal(us, -1);
+    if (us == 0) {
+        start_and_wait(tell[1]);
+    }
+    close(tell[1]);
+    assert_true(read(tell[0], text, sizeof text - 1) > 1);
+    kill(us, SIGKILL);
+    assert_int_equal(waitpid(us, NULL, 0), us);
+    until_gone(atoi(text));
+    close(tell[0]);
+}
+
+static void signals_are_as_usual(void **state)
+{
+    struct seen *s = *state;
+    sigset_t some, before;
+
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&some);
+    sigaddset(&some, SIGTERM);
+    sigprocmask(SIG_BLOCK, &some, &before);
+    go(s, (struct child_want){0}, "kill -PIPE $$; echo deaf", false);
+    assert_int_equal(s->end.exit_code, 128 + SIGPIPE);
+    s->ends = 0;
+    go(s, (struct child_want){0}, "kill -TERM $$; echo deaf", false);
+    assert_int_equal(s->end.exit_code, 128 + SIGTERM);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    signal(SIGPIPE, SIG_DFL);
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -264,6 +321,8 @@ int main(void)
         CASE(no_descriptor_of_ours),
         CASE(cannot_be_started),
         CASE(descriptors_of_the_caller),
+        CASE(killing_us_kills_it),
+        CASE(signals_are_as_usual),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -190,6 +190,8 @@ static int come_in(struct session *s, struct err *e)
     }
     rc = listing_acquire(s->site->listings, slice_str(s->welcome.module), s->welcome.tree,
                          &s->listing, e);
+    s->stream.deadline_ms =
+        clock_now_ms() + BEGIN_MS; /* what that took was no time of the client's */
     if (rc != 0) {
         (void)!welcome_refuse(&s->stream, "nothing has been published there yet, try again later",
                               NULL);

@@ -29,28 +29,34 @@ void stream_fini(struct stream *s)
 
 /* --- waiting ---------------------------------------------------------------------------------------------------------- */
 
-static int wait_for(struct stream *s, short what, short *got, struct err *e)
+/* A wait that begins now ends then. */
+static uint64_t patience(const struct stream *s)
 {
     uint64_t until = clock_now_ms() + s->stall_ms;
 
-    if (s->deadline_ms != 0 && s->deadline_ms < until) {
-        until = s->deadline_ms;
-    }
+    return s->deadline_ms != 0 ? min_u64(s->deadline_ms, until) : until;
+}
+
+/* Looked at first, then waited for: who is too late is so whatever has just come. */
+static int wait_for(struct stream *s, short what, uint64_t until, short *got, struct err *e)
+{
     for (;;) {
         struct pollfd p = {.fd = s->fd, .events = what};
-        int n = poll(&p, 1, TICK_MS);
+        int n;
         if (atomic_load(s->stop)) {
             return err_set(e, E_CANCELLED, "the server stops");
         }
+        if (clock_now_ms() > until) {
+            return err_set(e, E_TIMEOUT, "the client %s nothing any more",
+                           (what & POLLOUT) != 0 ? "takes" : "says");
+        }
+        n = poll(&p, 1, TICK_MS);
         if (n > 0) {
             *got = p.revents;
             return 0;
         }
         if (n == -1 && errno != EINTR) {
             return err_sys(e, "poll");
-        }
-        if (clock_now_ms() > until) {
-            return err_set(e, E_TIMEOUT, "the client says nothing any more");
         }
     }
 }
@@ -95,7 +101,6 @@ static int receive(struct stream *s, struct err *e)
 
 int stream_frame(struct stream *s, struct err *e)
 {
-
     s->framed = s->framed_out = true;
     buf_adds(&s->out, buf_slice(&s->draft)); /* was said before */
     buf_clear(&s->draft);
@@ -110,7 +115,7 @@ static int more(struct stream *s, struct err *e)
     int rc = stream_flush(s, e); /* whoever waits has said all */
 
     if (rc == 0) {
-        rc = wait_for(s, POLLIN, &got, e);
+        rc = wait_for(s, POLLIN, patience(s), &got, e);
     }
     return rc != 0 ? rc : receive(s, e);
 }
@@ -237,14 +242,24 @@ static void charge(struct stream *s, size_t n)
     s->sent_bytes += n;
 }
 
+/* What comes meanwhile is read, and is no excuse: the client must take something before the wait is over. */
+static int wait_to_send(struct stream *s, uint64_t until, struct err *e)
+{
+    bool room = s->framed && s->data.n < STREAM_AHEAD;
+    short got = 0;
+    int rc = wait_for(s, room ? POLLOUT | POLLIN : POLLOUT, until, &got, e);
+
+    return rc == 0 && (got & POLLIN) != 0 ? receive(s, e) : rc;
+}
+
 static int send_out(struct stream *s, struct err *e)
 {
+    uint64_t until = 0; /* of the wait under way */
     size_t at = 0;
 
     while (at < s->out.n) {
         size_t some = paced(s, s->out.n - at);
         ssize_t sent;
-        short got = 0;
         int rc;
         if (some == 0) {
             if (atomic_load(s->stop)) {
@@ -256,15 +271,14 @@ static int send_out(struct stream *s, struct err *e)
         if (sent > 0) {
             at += (size_t)sent;
             charge(s, (size_t)sent);
+            until = 0;
             continue;
         }
         if (sent == -1 && errno != EAGAIN && errno != EINTR) {
             return err_set(e, E_NETWORK, "the client has left");
         }
-        rc = wait_for(s, s->data.n < STREAM_AHEAD ? POLLOUT | POLLIN : POLLOUT, &got, e);
-        if (rc == 0 && (got & POLLIN) != 0 && s->framed) {
-            rc = receive(s, e);
-        }
+        until = until != 0 ? until : patience(s);
+        rc = wait_to_send(s, until, e);
         if (rc != 0) {
             return rc;
         }

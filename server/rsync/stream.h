@@ -1,7 +1,8 @@
 /* stream.h - one client's socket for the thread that serves it: lines, then frames both ways, with deadlines.
  *
  * While it waits for the client to take what we send it reads what the client sends, up to STREAM_AHEAD: neither end waits
- * for the other. Every wait ends after stall_ms, or at the deadline, or when the door closes.
+ * for the other. Every wait ends after stall_ms, or at the deadline, or when the door closes; one to send goes on until the
+ * client has taken something, whatever it says meanwhile.
  *
  * owns     buffers, not the fd
  * threads  its session's own; `stop` may be set by any

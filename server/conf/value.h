@@ -1,6 +1,6 @@
 /* value.h - the texts of one section become the fields of its struct, judged one by one.
  *
- * Each text is checked for form and range here; what concerns several settings at once is conf.c's business. Paths are
+ * Each text is checked for form and range here; what several of them come to is section.h's business. Paths are
  * made absolute, or relative to the working folder when the configuration's own path is; secrets are read.
  *
  * threads  any

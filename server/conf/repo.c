@@ -1,0 +1,125 @@
+/* repo.c - the section of a repo: its name, its protocol and origin, its rules. */
+#include "server/conf/section.h"
+
+#include "common/codec/nearest.h"
+#include "server/conf/s3.h"
+#include "server/conf/value.h"
+
+static bool name_valid(const char *name)
+{
+    static const char *const reserved[] = {"healthz", "readyz", "metrics", "v2", "-"};
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < ARRAY_LEN(reserved); i++) {
+        if (strcmp(name, reserved[i]) == 0) {
+            return false;
+        }
+    }
+    return n > 0 && n < 64 && name[0] != '.' && name[0] != '-' &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == n;
+}
+
+static int read_rules(const struct settings_node *nd, struct repo_conf *r, struct arena *a,
+                      struct err *e)
+{
+    size_t n = section_count(nd, SECTION_RULE), i = 0;
+    struct rule_conf *rules = arena_alloc(a, (n + 1) * sizeof(*rules));
+    int rc;
+
+    for (const struct settings_node *c = nd->child; c != NULL; c = c->next) {
+        struct rules *compiled = NULL;
+        struct err why = {0};
+        if (c->section != SECTION_RULE) {
+            continue;
+        }
+        rules[i].pattern = c->title;
+        rc = values_fill(c, &rules[i], a, e);
+        if (rc != 0) {
+            return rc;
+        }
+        /* One by one, so that the error names the line. */
+        if (rules_compile(&rules[i], 1, &compiled, &why) != 0) {
+            return settings_wrong(c->at, e, "rule '%.60s' does not work, %s, see pcre2pattern(3)",
+                                  c->title, why.text);
+        }
+        rules_free(&compiled);
+        i++;
+    }
+    r->rules = rules;
+    r->rules_count = n;
+    return 0;
+}
+
+static int unknown_protocol(const struct settings_node *nd, const char *said, struct err *e)
+{
+    static const char *const spoken[] = {
+#define REPO(protocol) #protocol,
+#include "server/repo/repos.def"
+#undef REPO
+    };
+    const char *near = nearest_word(spoken, ARRAY_LEN(spoken), slice_str(said));
+
+    return settings_wrong(settings_where(nd, "protocol"), e,
+                          "protocol = \"%.40s\", this server does not speak it, %s%s%s", said,
+                          near != NULL ? "did you mean \""
+                                       : "see mirrord.conf(5) for those it does",
+                          near != NULL ? near : "", near != NULL ? "\"?" : "");
+}
+
+static int check_protocol(const struct settings_node *nd, const struct repo_conf *r, struct err *e)
+{
+    bool hosted = strcmp(r->protocol, "hosted") == 0;
+
+    if (repo_ops_find(r->protocol) == NULL) {
+        return unknown_protocol(nd, r->protocol, e);
+    }
+    if (hosted && r->origin.url != NULL) {
+        return settings_wrong(
+            settings_where(nd, "origin"), e,
+            "repo \"%s\" is hosted and has an origin, hosted files come from uploads, "
+            "remove the origin",
+            r->name);
+    }
+    if (!hosted && r->origin.url == NULL) {
+        return settings_wrong(
+            nd->at, e,
+            "repo \"%s\" has no origin, it would have nothing to serve, write origin "
+            "= \"https://...\"",
+            r->name);
+    }
+    return 0;
+}
+
+int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a, struct err *e)
+{
+    struct access_conf access = {0};
+    int rc = values_fill(nd, r, a, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    r->name = nd->title;
+    r->source = arena_fmt(a, "%s:%u", nd->at.file, nd->at.line).p;
+    r->origin.hosts_set = settings_written(nd, "hosts");
+    r->origin.kind = r->protocol;
+    if (!name_valid(nd->title)) {
+        return settings_wrong(
+            nd->at, e,
+            "repo \"%.64s\" cannot have that name, it becomes the first part of its "
+            "paths, use small letters, digits, '.', '_' and '-', none of healthz "
+            "readyz metrics v2",
+            nd->title);
+    }
+    rc = check_protocol(nd, r, e);
+    if (rc == 0) {
+        rc = s3_origin_check(nd, r, e);
+    }
+    if (rc == 0) {
+        rc = section_single(nd, SECTION_ACCESS, &access, a, e);
+    }
+    if (rc == 0) {
+        r->anonymous_read = strcmp(access.anonymous, "read") == 0;
+        rc = read_rules(nd, r, a, e);
+    }
+    return rc == 0 ? section_sync(nd, r, a, e) : rc;
+}

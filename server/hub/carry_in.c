@@ -218,25 +218,6 @@ static int open_session(struct carry_in *c, struct err *e)
     return rc;
 }
 
-static int git_name_of(struct blob *b, struct git_oid *out, struct err *e)
-{
-    struct git_hasher *h = git_hasher_new(blob_size_bytes(b));
-    char *room = mem_new(READ_BYTES);
-    int rc = 0;
-
-    for (uint64_t at = 0; rc == 0 && at < blob_size_bytes(b); at += READ_BYTES) {
-        size_t n = (size_t)min_u64(READ_BYTES, blob_size_bytes(b) - at);
-        rc = blob_read(b, at, room, n, e);
-        if (rc == 0) {
-            git_hasher_add(h, slice_of(room, n));
-        }
-    }
-    git_hasher_final(h, out);
-    git_hasher_free(&h);
-    free(room);
-    return rc;
-}
-
 /* Are the bytes in this store, and are they the file's by both its names? */
 static bool is_here(struct carry_in *c, const struct carry_in_file *f)
 {
@@ -251,7 +232,7 @@ static bool is_here(struct carry_in *c, const struct carry_in_file *f)
     }
     yes = blob_size_bytes(b) == en.size_bytes;
     if (yes && !en.lfs) {
-        yes = git_name_of(b, &oid, NULL) == 0 && git_oid_eq(&oid, &en.oid);
+        yes = blob_git_oid(b, &oid, NULL) == 0 && git_oid_eq(&oid, &en.oid);
     }
     blob_release(&b);
     return yes;

@@ -59,26 +59,6 @@ struct slice carry_file_key(struct slice type, struct slice id, const struct man
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
 
-static int read_blob(struct store *s, const struct digest *d, struct buf *out, struct err *e)
-{
-    struct blob *b = NULL;
-    int rc = blob_open(s, d, &b, e);
-    uint64_t n = rc == 0 ? blob_size_bytes(b) : 0;
-    char *p = rc == 0 && n < out->max ? buf_room(out, (size_t)n + 1) : NULL;
-
-    if (rc == 0 && p == NULL) {
-        rc = err_set(e, E_TOOBIG, "the Hub's words on this revision are too long");
-    }
-    if (rc == 0) {
-        rc = blob_read(b, 0, p, (size_t)n, e);
-    }
-    if (rc == 0) {
-        buf_grew(out, (size_t)n);
-    }
-    blob_release(&b);
-    return rc;
-}
-
 static int first_row(void *arg, struct slice key, struct slice value)
 {
     (void)key;
@@ -123,7 +103,7 @@ int carry_read_object(struct store *s, const struct repo *r, struct slice key, s
         rc = err_set(e, E_NOTFOUND, "no such object of this origin");
     }
     if (rc == 0) {
-        rc = read_blob(s, &found.digest, doc, e);
+        rc = blob_read_whole(s, &found.digest, doc, e);
     }
     if (rc == 0 && o != NULL) {
         *o = found;
@@ -148,7 +128,7 @@ static int on_info_row(void *arg, const struct object_info *o)
     bool yes;
 
     key = slice_cut(&key, '\0');
-    yes = read_blob(x->c->d->store, &o->digest, &doc, NULL) == 0 &&
+    yes = blob_read_whole(x->c->d->store, &o->digest, &doc, NULL) == 0 &&
           info_make(buf_slice(&doc), &made, NULL) == 0 && info_read(buf_slice(&made), &info) &&
           slice_eq(info.commit, x->c->rev);
     if (yes) {
@@ -273,7 +253,7 @@ static int entry_bytes(struct carry *c, struct slice path, struct slice *where, 
 
     if (rc == 0 && en.type == ENTRY_FILE) {
         *where = en.path;
-        rc = read_blob(c->d->store, &en.digest, out, e);
+        rc = blob_read_whole(c->d->store, &en.digest, out, e);
     }
     return rc;
 }

@@ -271,8 +271,9 @@ static int no_right(const struct errand *x, struct slice id, bool gated, struct 
                        SLICE_ARG(id), what);
     }
     return err_set(e, E_DENIED,
-                   SLICE_FMT " is %s, repo %s has no token of its own, give one of the Hub's by `hf "
-                             "prefetch --token-file` or set authorization",
+                   SLICE_FMT
+                   " is %s, repo %s has no token of its own, give one of the Hub's by `hf "
+                   "prefetch --token-file` or set authorization",
                    SLICE_ARG(id), what, x->r->name);
 }
 

@@ -204,25 +204,6 @@ void homes_free(struct homes *h)
 
 /* --- what the Hub said -------------------------------------------------------------------------------------------- */
 
-static int read_blob(struct store *s, const struct digest *d, struct buf *out, struct err *e)
-{
-    struct blob *b = NULL;
-    int rc = blob_open(s, d, &b, e);
-    char *to;
-
-    if (rc != 0) {
-        return rc;
-    }
-    to = blob_size_bytes(b) < out->max ? buf_room(out, (size_t)blob_size_bytes(b)) : NULL;
-    rc = to == NULL ? err_set(e, E_TOOBIG, "a document of the Hub is too large")
-                    : blob_read(b, 0, to, (size_t)blob_size_bytes(b), e);
-    if (rc == 0) {
-        buf_grew(out, (size_t)blob_size_bytes(b));
-    }
-    blob_release(&b);
-    return rc;
-}
-
 static void learn(struct homes *h, struct home *x)
 {
     for (struct home_doc *d = x->docs; d != NULL; d = d->next) {
@@ -230,7 +211,7 @@ static void learn(struct homes *h, struct home *x)
         struct repo_info info;
         struct err unused;
         if (!d->listing && !d->understood &&
-            read_blob(h->view->d->store, &d->digest, &doc, &unused) == 0 &&
+            blob_read_whole(h->view->d->store, &d->digest, &doc, &unused) == 0 &&
             info_make(buf_slice(&doc), &made, &unused) == 0 && info_read(buf_slice(&made), &info)) {
             d->understood = true;
             d->closed = info.closed;
@@ -344,7 +325,7 @@ static int add_page(struct store *s, struct slice row_key, unsigned page, bool *
     }
     if (rc == 0) {
         *more = weblink_next(object_field(&o, "link")).p != NULL;
-        rc = read_blob(s, &o.digest, &doc, e);
+        rc = blob_read_whole(s, &o.digest, &doc, e);
     }
     if (rc == 0) {
         rc = manifest_add(buf_slice(&doc), o.url, page == 0, !*more, bytes, e);

@@ -49,20 +49,11 @@ static struct slice commit_of(const struct stock_view *v, struct arena *a, const
     struct buf made = BUF_INIT(2 * (size_t)DOC_BYTES), doc = BUF_INIT(DOC_BYTES);
     struct slice commit = SLICE("");
     struct repo_info info;
-    struct blob *b = NULL;
-    struct err unused;
-    char *to = NULL;
 
-    if (f->has_info && blob_open(store_of(v), &f->info, &b, &unused) == 0) {
-        to = blob_size_bytes(b) < DOC_BYTES ? buf_room(&doc, (size_t)blob_size_bytes(b)) : NULL;
+    if (f->has_info && blob_read_whole(store_of(v), &f->info, &doc, NULL) == 0 &&
+        info_make(buf_slice(&doc), &made, NULL) == 0 && info_read(buf_slice(&made), &info)) {
+        commit = arena_copy(a, info.commit);
     }
-    if (to != NULL && blob_read(b, 0, to, (size_t)blob_size_bytes(b), &unused) == 0) {
-        buf_grew(&doc, (size_t)blob_size_bytes(b));
-        if (info_make(buf_slice(&doc), &made, &unused) == 0 && info_read(buf_slice(&made), &info)) {
-            commit = arena_copy(a, info.commit);
-        }
-    }
-    blob_release(&b);
     buf_free(&doc);
     buf_free(&made);
     return commit;

@@ -224,25 +224,6 @@ static void forget_part(struct gather *g)
     }
 }
 
-static int read_blob(struct store *s, const struct digest *d, struct buf *out, struct err *e)
-{
-    struct blob *b = NULL;
-    int rc = blob_open(s, d, &b, e);
-    char *p;
-
-    if (rc != 0) {
-        return rc;
-    }
-    p = blob_size_bytes(b) < out->max ? buf_room(out, (size_t)blob_size_bytes(b)) : NULL;
-    rc = p == NULL ? err_set(e, E_TOOBIG, "a document of the tree is too large")
-                   : blob_read(b, 0, p, (size_t)blob_size_bytes(b), e);
-    if (rc == 0) {
-        buf_grew(out, (size_t)blob_size_bytes(b));
-    }
-    blob_release(&b);
-    return rc;
-}
-
 static void work(struct job *j)
 {
     struct gather *g = CONTAINER_OF(j, struct gather, job);
@@ -256,7 +237,7 @@ static void work(struct job *j)
 
     g->why.code = g->doc != NULL
                       ? document_read(g->doc, &doc, &g->why)
-                      : read_blob(g->all->desk->daemon->store, &g->need.root, &doc, &g->why);
+                      : blob_read_whole(g->all->desk->daemon->store, &g->need.root, &doc, &g->why);
     if (g->why.code == 0) {
         part.doc = buf_slice(&doc);
         g->why.code = g->repo->ops->gather(g->repo, &part, &g->out, &g->why);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,6 +193,46 @@ int blob_read(struct blob *b, uint64_t off, void *p, size_t n, struct err *e)
         memcpy(p, b->bytes + off, n);
     }
     return 0;
+}
+
+int blob_read_whole(struct store *s, const struct digest *d, struct buf *out, struct err *e)
+{
+    struct blob *b = NULL;
+    char *room;
+    int rc = blob_open(s, d, &b, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    room = b->size_bytes <= out->max ? buf_room(out, (size_t)b->size_bytes) : NULL;
+    rc = room != NULL
+             ? blob_read(b, 0, room, (size_t)b->size_bytes, e)
+             : err_set(e, E_TOOBIG, "a document of %" PRIu64 " bytes is too large", b->size_bytes);
+    if (rc == 0) {
+        buf_grew(out, (size_t)b->size_bytes);
+    }
+    blob_release(&b);
+    return rc;
+}
+
+int blob_git_oid(struct blob *b, struct git_oid *out, struct err *e)
+{
+    enum { STEP = 1 << 20 };
+    struct git_hasher *h = git_hasher_new(b->size_bytes);
+    char *p = mem_new((size_t)min_u64(STEP, b->size_bytes) + 1);
+    int rc = 0;
+
+    for (uint64_t off = 0; rc == 0 && off < b->size_bytes; off += STEP) {
+        size_t n = (size_t)min_u64(STEP, b->size_bytes - off);
+        rc = blob_read(b, off, p, n, e);
+        if (rc == 0) {
+            git_hasher_add(h, slice_of(p, n));
+        }
+    }
+    git_hasher_final(h, out);
+    git_hasher_free(&h);
+    free(p);
+    return rc;
 }
 
 int blob_exists(struct store *s, const struct digest *d, bool *yes, struct err *e)

@@ -11,6 +11,7 @@
 #ifndef SERVER_STORE_BLOB_H
 #define SERVER_STORE_BLOB_H
 
+#include "common/hash/git_oid.h"
 #include "server/store/store.h"
 
 enum { BLOB_INLINE_BYTES = 32 << 10, BLOB_SMALL_BYTES = 4 << 20 };
@@ -27,6 +28,10 @@ int blob_fd(const struct blob *b);             /* -1: inline */
 struct slice blob_bytes(const struct blob *b); /* inline ones only */
 MUST_USE int blob_read(struct blob *b, uint64_t off, void *p, size_t n,
                        struct err *e); /* either kind; blocks */
+/* All of it, behind what out holds; E_TOOBIG: it is longer than out may grow. */
+MUST_USE int blob_read_whole(struct store *s, const struct digest *d, struct buf *out,
+                             struct err *e);
+MUST_USE int blob_git_oid(struct blob *b, struct git_oid *out, struct err *e); /* hashes all */
 MUST_USE int blob_exists(struct store *s, const struct digest *d, bool *yes, struct err *e);
 /* Notes an access (cheap, in memory; flushed lazily to the atime table). Any thread, never blocks. */
 void blob_touch(struct store *s, const struct digest *d, uint64_t unix_s);

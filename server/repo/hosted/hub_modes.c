@@ -2,13 +2,12 @@
  * it leaves out what has not changed. LFS files are compared by SHA-256, the others by git's name for their bytes, which
  * the tree does not keep: it is made of those that have the announced size, within a bound. */
 #include <jansson.h>
-#include <stdlib.h>
 
 #include "common/hash/git_oid.h"
 #include "server/repo/hosted/hub.h"
 #include "server/store/blob.h"
 
-enum { FILES_MAX = 4096, READ_BYTES = 256 << 10, HASH_BYTES = 256 << 20 };
+enum { FILES_MAX = 4096, HASH_BYTES = 256 << 20 };
 
 struct file {
     struct slice path;
@@ -58,26 +57,17 @@ bool hub_modes_large(struct slice body)
 static int git_name(struct store *s, const struct entry *en, char out[GIT_OID_HEX + 1],
                     struct err *e)
 {
-    struct git_hasher *h = git_hasher_new(en->size_bytes);
-    char *room = mem_new(READ_BYTES);
     struct blob *blob = NULL;
     struct git_oid oid;
     int rc = blob_open(s, &en->digest, &blob, e);
 
-    for (uint64_t at = 0; rc == 0 && at < en->size_bytes; at += READ_BYTES) {
-        size_t n = (size_t)min_u64(READ_BYTES, en->size_bytes - at);
-        rc = blob_read(blob, at, room, n, e);
-        if (rc == 0) {
-            git_hasher_add(h, slice_of(room, n));
-        }
+    if (rc == 0) {
+        rc = blob_git_oid(blob, &oid, e);
     }
     if (rc == 0) {
-        git_hasher_final(h, &oid);
         git_oid_format(&oid, out);
     }
     blob_release(&blob);
-    git_hasher_free(&h);
-    free(room);
     return rc;
 }
 

@@ -381,21 +381,8 @@ static void on_meta(struct doc *d, int rc)
 /* What an earlier run brought is not asked for again. */
 static bool have_meta(struct py_meta *m)
 {
-    struct blob *b = NULL;
-    char *room;
-    bool yes = false;
-
-    if (!m->digest_known || blob_open(m->project->l->g->site->store, &m->digest, &b, NULL) != 0) {
-        return false;
-    }
-    room = blob_size_bytes(b) <= META_BYTES ? buf_room(&m->bytes, (size_t)blob_size_bytes(b) + 1)
-                                            : NULL;
-    if (room != NULL && blob_read(b, 0, room, (size_t)blob_size_bytes(b), NULL) == 0) {
-        buf_grew(&m->bytes, (size_t)blob_size_bytes(b));
-        yes = true;
-    }
-    blob_release(&b);
-    return yes;
+    return m->digest_known &&
+           blob_read_whole(m->project->l->g->site->store, &m->digest, &m->bytes, NULL) == 0;
 }
 
 static void say_inside(const struct py_meta *m)

@@ -21,6 +21,36 @@ static void test_inline_and_file(void **state)
     }
 }
 
+static void test_read_whole(void **state)
+{
+    static const size_t sizes[] = {0, 1, 32768, 32769, (3 << 20) + 1};
+    struct fixture *f = *state;
+    struct buf out = BUF_INIT(4 << 20), little = BUF_INIT(32768);
+    struct git_oid got, want;
+    struct blob *b = NULL;
+
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        struct digest d = put_sample(f->s, i + 1, sizes[i], NULL, NULL);
+        struct slice bytes = sample_bytes(i + 1, sizes[i]);
+        buf_clear(&out);
+        buf_str(&out, "before");
+        assert_int_equal(blob_read_whole(f->s, &d, &out, NULL), 0);
+        assert_true(slice_eqs(slice_first(buf_slice(&out), 6), "before"));
+        assert_true(slice_eq(slice_from(buf_slice(&out), 6), bytes));
+        buf_clear(&little);
+        assert_int_equal(blob_read_whole(f->s, &d, &little, NULL), sizes[i] > 32768 ? E_TOOBIG : 0);
+        git_oid_of(bytes, &want);
+        assert_int_equal(blob_open(f->s, &d, &b, NULL), 0);
+        assert_int_equal(blob_git_oid(b, &got, NULL), 0);
+        assert_true(git_oid_eq(&got, &want));
+        blob_release(&b);
+        free((char *)(uintptr_t)bytes.p);
+    }
+    assert_int_equal(blob_read_whole(f->s, &(struct digest){0}, &out, NULL), E_NOTFOUND);
+    buf_free(&out);
+    buf_free(&little);
+}
+
 static void test_handle_outlives_row(void **state)
 {
     struct fixture *f = *state;
@@ -359,6 +389,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
         T(test_inline_and_file),
+        T(test_read_whole),
         T(test_handle_outlives_row),
         T(test_unlink_spares_what_a_row_names),
         T(test_given_up_batch_leaves_no_file),

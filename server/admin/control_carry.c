@@ -287,6 +287,17 @@ static bool is_over(void *arg, int fd)
     return n == 0 || (n > 0 && p[1].revents != 0) || (n < 0 && errno != EINTR);
 }
 
+/* The same bytes came under another name, of this revision or another of this connection's. */
+static int take_name(struct talk *t, struct carry_in *c, struct carry_in_file *f, struct err *e)
+{
+    int rc = 0;
+
+    for (struct carry_in *one = t->kept; rc == 0 && one != NULL; one = one->next) {
+        rc = carry_in_flush(one, e);
+    }
+    return rc == 0 ? carry_in_again(c, f, e) : rc;
+}
+
 int verb_hf_import_file(struct talk *t, struct err *e)
 {
     struct carry_in_file *f;
@@ -297,8 +308,8 @@ int verb_hf_import_file(struct talk *t, struct err *e)
 
     rc = rc != 0 ? rc : talk_need(t, "path", &path, e);
     rc = rc != 0 ? rc : carry_in_find(c, path, &f, &en, e);
-    if (rc == 0 && !f->here && t->came == -1) { /* the same bytes came under another name */
-        return carry_in_again(c, f, e);
+    if (rc == 0 && !f->here && t->came == -1) {
+        return take_name(t, c, f, e);
     }
     rc = rc != 0 || f->here ? rc : talk_take_fd(t, &fd, e);
     if (rc != 0 || f->here) {

@@ -1,5 +1,8 @@
 /* carry_in.h - a revision that is being carried in: begun, its files taken one by one, then committed or given up.
  *
+ *   carry_in.c     from its beginning to its end     carry_claim.c   is it what it says, may this repo have it
+ *   carry_files.c  its files, as they come           carry_rows.c    what a pull-through repo has of it in the end
+ *
  * What has come is held by an upload session: it outlives a client that is killed (the next try finds it here), is given up by
  * carry_in_abort(), and expires with the session. Nothing shows before the commit, which is one batch.
  *
@@ -30,6 +33,13 @@ struct carry_in_file {
     struct digest digest;
 };
 
+struct carry_group {     /* small files that have come and are written together */
+    struct batch *batch; /* NULL: none waits */
+    struct session session;
+    size_t files;
+    uint64_t bytes;
+};
+
 struct carry_in {
     struct carry_in *next; /* of one connection */
     unsigned number;
@@ -43,6 +53,7 @@ struct carry_in {
     struct carry_in_file *file;
     size_t files, missing;
     uint64_t missing_bytes;
+    struct carry_group group;
     bool kept_later; /* the revision's name stays at what was seen later than this */
 };
 
@@ -56,15 +67,34 @@ MUST_USE int carry_in_find(const struct carry_in *c, struct slice path, struct c
 MUST_USE int carry_in_take(struct carry_in *c, struct carry_in_file *f,
                            const struct manifest_entry *entry, int fd,
                            bool (*over)(void *arg, int fd), void *arg, struct err *e);
-/* The same for a file whose bytes have come under another name. */
+/* What has come is written, as far as it still waits: before other names of the same bytes. */
+MUST_USE int carry_in_flush(struct carry_in *c, struct err *e);
+/* carry_in_take() for a file whose bytes have come under another name, and were flushed. */
 MUST_USE int carry_in_again(struct carry_in *c, struct carry_in_file *f, struct err *e);
 MUST_USE int carry_in_commit(struct carry_in *c, struct err *e);
 MUST_USE int carry_in_abort(struct carry_in *c, struct err *e);
 void carry_in_free(struct carry_in **cp);
 
-/* carry_rows.c: the words and files of a pull-through repo, and the end of its session, in one batch. */
-MUST_USE int carry_rows_commit(struct carry_in *c, struct err *e);
-/* carry_in.c: the session as it stands. Always session_free(). */
+/* --- of carry_*.c ------------------------------------------------------------------------------------------------- */
+
+/* The session as it stands. Always session_free(). */
 MUST_USE int carry_in_session(const struct carry_in *c, struct session *out, struct err *e);
+struct put carry_in_put(const struct carry_in *c, enum put_kind kind);
+/* A put's answer that is none of those that were hoped for. */
+int carry_in_refusal(const struct upload_reply *r, struct err *e);
+int carry_in_ended(struct err *e); /* E_CHANGED: the session has gone */
+
+/* Names first: all else is looked up by them. */
+MUST_USE int carry_claim_names(struct carry_in *c, const struct carry_in_ask *ask, struct err *e);
+/* Learns the listing, and what each file is. */
+MUST_USE int carry_claim_words(struct carry_in *c, const struct carry_in_ask *ask, struct err *e);
+bool carry_is_main(struct slice rev); /* what comes by its commit alone is a version of main, too */
+
+/* What is here already becomes the session's; what is missing is counted. */
+MUST_USE int carry_files_hold(struct carry_in *c, struct err *e);
+void carry_files_drop(struct carry_in *c); /* what waits to be written */
+
+/* Words and files become objects, and the session ends, in one batch. */
+MUST_USE int carry_rows_commit(struct carry_in *c, struct err *e);
 
 #endif

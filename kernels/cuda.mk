@@ -40,12 +40,15 @@ CUDA_CU    := $(sort $(wildcard kernels/cuda/*.cu))
 CUDNN_C    := $(addprefix kernels/cuda/cudnn_,lib.c graph.c attention.c)
 CUDA_C     := $(filter-out kernels/cuda/comm_nccl.c $(if $(HAVE_CUDNN),kernels/cuda/cudnn_none.c,$(CUDNN_C)), \
               $(sort $(wildcard kernels/cuda/*.c))) common/base/err.c
+$(B)/so/kernels/cuda/table.o: SO_CFLAGS += -DCUDA_ARCHS='"$(CUDA_ARCH)"'
 CUDA_O     := $(CUDA_CU:%.cu=$(B)/so/%.o) $(CUDA_C:%.c=$(B)/so/%.o)
 
+# What ptxas says of registers and shared memory is kept beside the object: tests/system/test_cuda_limits.py reads it.
 $(B)/so/kernels/cuda/%.o: kernels/cuda/%.cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
-	$(Q)$(NVCC) $(NVCC_FLAGS) -c $< -o $@
+	$(Q)$(NVCC) $(NVCC_FLAGS) --resource-usage -c $< -o $@ 2>$@.said || { cat $@.said >&2; exit 1; }
+	@grep -Ev '^(ptxas )?info |^ +[0-9]+ bytes (stack|spill)' $@.said >&2 || :
 $(B)/so/kernels/cuda/%.o: kernels/cuda/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -80,10 +83,12 @@ plugins: $(PLUGINS)
 $(B)/obj/tests/unit/kernels/cuda/cudnn_attention.o: CFLAGS_ALL += $(if $(HAVE_CUDNN),-DHAVE_CUDNN $(CUDA_INC) \
                                                     -DCUDA_STUB='"$(CUDA_LIB)/stubs/libcuda.so"')
 $(B)/unit/kernels/cuda/cudnn_attention: $(B)/obj/tests/unit/kernels/cuda/cudnn_attention.o \
-                                        $(if $(HAVE_CUDNN),$(CUDNN_C:%.c=$(B)/so/%.o)) $(B)/libcommon.a
+                                        $(if $(HAVE_CUDNN),$(CUDNN_C:%.c=$(B)/so/%.o) $(B)/so/kernels/cuda/fault.o) \
+                                        $(B)/libcommon.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(if $(CUDNN_LIB),-Wl$(comma)-rpath$(comma)$(CUDNN_LIB)) -ldl $(L_BASE) -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(if $(CUDNN_LIB),-Wl$(comma)-rpath$(comma)$(CUDNN_LIB)) \
+	    $(if $(HAVE_CUDNN),-L$(CUDA_LIB) -lcudart_static -lrt) -ldl $(L_BASE) -o $@
 
 # --- every CUDA operation beside its CPU twin; says so and succeeds where there is no GPU -------------------------------
 $(B)/gpu-check: $(call obj,$(wildcard tests/gpu/*.c)) $(B)/libtrain.a $(B)/libkernels.a $(B)/libcommon.a

@@ -39,6 +39,10 @@ static inline enum dtype dtype_accum(enum dtype dt)
 
 struct kstream;
 
+/* What the device said when an operation first failed, for people, with its place; "" when none has. For E_CUDA: after it the
+ * device is of no more use to this process. */
+const char *fault_cpu(void);
+
 int stream_open_cpu(struct kstream **out);
 int stream_sync_cpu(struct kstream *ks);
 void stream_close_cpu(struct kstream **sp); /* NULL is fine */

@@ -11,6 +11,7 @@
  *          with MATMUL_TB; bias [n]
  * dtypes   a, b and bias as dt says; c, residual, pre_gelu and gelu_at as `out` says: dt or dtype_accum(dt)
  * alias    nothing may overlap
+ * bias     where cuBLASLt has none of its own (odd widths, f32 sums), c begins as it: rounded once more
  * uses     a layer with weight w [out, in]: y = x * w^T is (TB); dx = dy * w is (0); dw += dy^T * x is (TA | ADD), dw of
  *          the accumulation type
  * order    the CPU splits c into tiles that depend on the shape alone, so the bits do not depend on the thread count

@@ -54,7 +54,7 @@ static void *plugin_find(const char *name, const char *symbol, struct err *e)
 const struct kops *kops_cuda(int device, struct err *e)
 {
     static struct kops table;
-    char why[160] = "";
+    char why[224] = "";
     void *fn;
     int rc;
 
@@ -77,7 +77,7 @@ const struct kops *kops_cuda(int device, struct err *e)
 int comm_open_mpi(const struct kops *k, struct comm **out, struct err *e)
 {
     void *fn = plugin_find("trainer-mpi", "plugin_mpi", e);
-    char why[160] = "";
+    char why[224] = "";
     int rc;
 
     *out = NULL;
@@ -91,7 +91,7 @@ int comm_open_mpi(const struct kops *k, struct comm **out, struct err *e)
 static int call_nccl(uint8_t *id, int rank, int size, struct comm **out, struct err *e)
 {
     void *fn = plugin_find("trainer-nccl", "plugin_nccl", e);
-    char why[160] = "";
+    char why[224] = "";
     int rc;
 
     if (fn == NULL) {

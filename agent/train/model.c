@@ -28,8 +28,10 @@ void model_do(struct model *m, int rc)
 
 static int device_error(const struct model *m, struct err *e)
 {
-    return err_set(e, m->rc, "%s (%s): an operation failed: %s", m->k->name, m->k->device,
-                   err_plain(m->rc));
+    const char *said = m->k->fault();
+
+    return err_set(e, m->rc, "%s (%s): an operation failed: %s%s%s", m->k->name, m->k->device,
+                   err_plain(m->rc), said[0] != '\0' ? ": " : "", said);
 }
 
 int model_put(struct model *m, void *to, const void *from, size_t size_bytes, struct err *e)
@@ -197,9 +199,13 @@ static int alloc(struct model *m, char **out, size_t size_bytes, struct err *e)
     void *p;
     int rc = m->k->mem_alloc(&p, size_bytes);
 
-    if (rc != 0) {
+    if (rc == E_NOSPACE) {
         return err_set(e, rc, "%s: no room for %.1f MiB: a smaller --batch or --seq helps",
                        m->k->name, (double)size_bytes / 1048576.0);
+    }
+    if (rc != 0) {
+        model_do(m, rc);
+        return device_error(m, e);
     }
     *out = p;
     return 0;
@@ -229,7 +235,7 @@ int model_open(const struct model_config *c, const struct kops *k, const struct 
     rc = k->stream_open(&m->ks);
     if (rc != 0) {
         model_close(&m);
-        return err_set(e, rc, "%s: no stream", k->name);
+        return err_set(e, rc, "%s: no stream: %s", k->name, k->fault());
     }
     *out = m;
     return 0;

@@ -11,6 +11,11 @@ struct kstream {
     int unused;
 };
 
+const char *fault_cpu(void)
+{
+    return "";
+}
+
 int stream_open_cpu(struct kstream **out)
 {
     /* matmul.c splits its work among OpenMP's threads; a second pool inside OpenBLAS would fight them for the cores. */

@@ -414,9 +414,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 /* Shared memory beyond 48 KiB must be asked for, once a kernel. */
 template <typename K> static bool allow_shared(K kernel, size_t size_bytes)
 {
-    return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
-                                cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                static_cast<int>(size_bytes)) == cudaSuccess;
+    return TRY_CUDA(cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         static_cast<int>(size_bytes))) == 0;
 }
 
 static dim3 grid_of(const attention_shape &s, int64_t heads)

@@ -80,6 +80,7 @@ int plugin_nccl(uint8_t *id, int rank, int size, struct comm **out, char *why, s
     ncclUniqueId unique;
     struct comm *base;
     ncclResult_t rc;
+    cudaError_t cuda;
 
     if (out == NULL) {
         return make_id(id, why, room);
@@ -87,6 +88,7 @@ int plugin_nccl(uint8_t *id, int rank, int size, struct comm **out, char *why, s
     *out = NULL;
     x = calloc(1, sizeof *x);
     if (x == NULL) {
+        snprintf(why, room, "no memory");
         return E_NOSPACE;
     }
     base = &x->base;
@@ -98,11 +100,17 @@ int plugin_nccl(uint8_t *id, int rank, int size, struct comm **out, char *why, s
                           .close = nccl_close};
     memcpy(&unique, id, sizeof unique);
     rc = ncclCommInitRank(&x->comm, size, unique, rank);
-    if (rc != ncclSuccess || cudaMalloc((void **)&x->token, sizeof *x->token) != cudaSuccess ||
-        cudaMemset(x->token, 0, sizeof *x->token) != cudaSuccess) {
-        snprintf(why, room, "%s", ncclGetErrorString(rc));
+    if (rc != ncclSuccess) {
+        snprintf(why, room, "%s: %.100s", ncclGetErrorString(rc), ncclGetLastError(NULL));
         nccl_close(&base);
         return E_NETWORK;
+    }
+    cuda = cudaMalloc((void **)&x->token, sizeof *x->token);
+    cuda = cuda != cudaSuccess ? cuda : cudaMemset(x->token, 0, sizeof *x->token);
+    if (cuda != cudaSuccess) {
+        snprintf(why, room, "%s", cudaGetErrorString(cuda));
+        nccl_close(&base);
+        return E_CUDA;
     }
     *out = base;
     return 0;

@@ -27,14 +27,16 @@ extern "C" int convert_cuda(struct kstream *ks, enum dtype to, void *y, enum dty
     if (n == 0) {
         return 0;
     }
-    return each_vector(to, vectors, [&](auto t, auto wt) {
-        (void)each_vector(from, vectors, [&](auto f, auto wf) {
+    int launch = 0;
+    int rc = each_vector(to, vectors, [&](auto t, auto wt) {
+        launch = each_vector(from, vectors, [&](auto f, auto wf) {
             using To = decltype(t);
             using From = decltype(f);
             map<(wt.value < wf.value ? wt.value : wf.value)>(
                 ks, step<To, From>{}, static_cast<To *>(y), n, static_cast<const From *>(x));
         });
     });
+    return launch != 0 ? launch : rc;
 }
 
 template <int N, typename T>

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "kernels/cuda/fault.h"
+
 enum { PROPOSALS_MAX = 16, ALIGNMENT = 16 };
 
 /* --- descriptors: made, described, closed; the first failure stays ---------------------------------------------------- */
@@ -431,7 +433,9 @@ int graph_run(const struct graph_plan *p, cudnnHandle_t handle, const struct gra
     if (pack != NULL) {
         lib->cudnnBackendDestroyDescriptor(pack);
     }
-    return rc == CUDNN_STATUS_SUCCESS ? 0 : E_CUDA;
+    return rc == CUDNN_STATUS_SUCCESS
+               ? 0
+               : fault_said("cuDNN", lib->cudnnGetErrorString(rc), __func__, __LINE__);
 }
 
 int graph_device(const struct cudnn_lib *lib, const char *json, cudnnBackendDescriptor_t *out,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/err.h"
+#include "kernels/cuda/fault.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/twins.h"
 
@@ -26,9 +27,9 @@ int stream_open_cuda(struct kstream **out)
     if (ks == NULL) {
         return E_NOSPACE;
     }
-    if (cudaStreamCreateWithFlags(&ks->stream, cudaStreamNonBlocking) != cudaSuccess ||
+    if (TRY_CUDA(cudaStreamCreateWithFlags(&ks->stream, cudaStreamNonBlocking)) != 0 ||
         matmul_plans_init(&ks->matmul) != 0 ||
-        cudaMalloc(&ks->scratch, SCRATCH_BYTES) != cudaSuccess) {
+        TRY_CUDA(cudaMalloc(&ks->scratch, SCRATCH_BYTES)) != 0) {
         stream_close_cuda(&ks);
         return E_CUDA;
     }
@@ -39,7 +40,7 @@ int stream_open_cuda(struct kstream **out)
 
 int stream_sync_cuda(struct kstream *ks)
 {
-    return cudaStreamSynchronize(ks->stream) == cudaSuccess ? 0 : E_CUDA;
+    return TRY_CUDA(cudaStreamSynchronize(ks->stream));
 }
 
 void stream_close_cuda(struct kstream **sp)
@@ -59,18 +60,32 @@ void stream_close_cuda(struct kstream **sp)
     free(ks);
 }
 
-int mem_alloc_cuda(void **out, size_t size_bytes)
+/* No room is an answer, not a broken device; but a broken device has no room either, and that is another matter. */
+static int no_room(cudaError_t rc, const char *who, int line)
 {
-    *out = NULL;
-    if (cudaMalloc(out, size_bytes == 0 ? 256 : size_bytes) != cudaSuccess) {
-        *out = NULL;
-        (void)cudaGetLastError(); /* no room is an answer, not a broken device */
+    if (rc == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
         return E_NOSPACE;
     }
+    return fault_at(rc, who, line);
+}
+
+int mem_alloc_cuda(void **out, size_t size_bytes)
+{
+    cudaError_t rc = cudaMalloc(out, size_bytes == 0 ? 256 : size_bytes);
+
+    if (rc != cudaSuccess) {
+        *out = NULL;
+        return no_room(rc, __func__, __LINE__);
+    }
     /* Streams here do not wait for the default one: the zeros must be there before anyone uses the memory. */
-    return cudaMemset(*out, 0, size_bytes) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess
-               ? 0
-               : E_CUDA;
+    rc = cudaMemset(*out, 0, size_bytes);
+    rc = rc != cudaSuccess ? rc : cudaDeviceSynchronize();
+    if (rc != cudaSuccess) {
+        cudaFree(*out);
+        *out = NULL;
+    }
+    return TRY_CUDA(rc);
 }
 
 void mem_free_cuda(void *p)
@@ -82,16 +97,16 @@ int mem_room_cuda(size_t *free_bytes)
 {
     size_t total;
 
-    return cudaMemGetInfo(free_bytes, &total) == cudaSuccess ? 0 : E_CUDA;
+    return TRY_CUDA(cudaMemGetInfo(free_bytes, &total));
 }
 
 int host_alloc_cuda(void **out, size_t size_bytes)
 {
-    *out = NULL;
-    if (cudaHostAlloc(out, size_bytes == 0 ? 1 : size_bytes, cudaHostAllocDefault) != cudaSuccess) {
+    cudaError_t rc = cudaHostAlloc(out, size_bytes == 0 ? 1 : size_bytes, cudaHostAllocDefault);
+
+    if (rc != cudaSuccess) {
         *out = NULL;
-        (void)cudaGetLastError();
-        return E_NOSPACE;
+        return no_room(rc, __func__, __LINE__);
     }
     return 0;
 }
@@ -103,38 +118,30 @@ void host_free_cuda(void *p)
 
 int mem_zero_cuda(struct kstream *ks, void *p, size_t size_bytes)
 {
-    return cudaMemsetAsync(p, 0, size_bytes, ks->stream) == cudaSuccess ? 0 : E_CUDA;
+    return TRY_CUDA(cudaMemsetAsync(p, 0, size_bytes, ks->stream));
 }
 
 int mem_copy_cuda(struct kstream *ks, void *to, const void *from, size_t size_bytes)
 {
-    return cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToDevice, ks->stream) ==
-                   cudaSuccess
-               ? 0
-               : E_CUDA;
+    return TRY_CUDA(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToDevice, ks->stream));
 }
 
 int mem_copy_rows_cuda(struct kstream *ks, void *to, size_t to_step, const void *from,
                        size_t from_step, size_t row_bytes, int64_t rows)
 {
-    return cudaMemcpy2DAsync(to, to_step, from, from_step, row_bytes, (size_t)rows,
-                             cudaMemcpyDeviceToDevice, ks->stream) == cudaSuccess
-               ? 0
-               : E_CUDA;
+    return TRY_CUDA(cudaMemcpy2DAsync(to, to_step, from, from_step, row_bytes, (size_t)rows,
+                                      cudaMemcpyDeviceToDevice, ks->stream));
 }
 
 int mem_put_cuda(struct kstream *ks, void *to, const void *from, size_t size_bytes)
 {
     /* From pageable memory this returns when the bytes have been staged. */
-    return cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyHostToDevice, ks->stream) == cudaSuccess
-               ? 0
-               : E_CUDA;
+    return TRY_CUDA(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyHostToDevice, ks->stream));
 }
 
 int mem_get_cuda(struct kstream *ks, void *to, const void *from, size_t size_bytes)
 {
-    if (cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToHost, ks->stream) != cudaSuccess) {
-        return E_CUDA;
-    }
-    return stream_sync_cuda(ks);
+    int rc = TRY_CUDA(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToHost, ks->stream));
+
+    return rc != 0 ? rc : TRY_CUDA(cudaStreamSynchronize(ks->stream));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/base/err.h"
+#include "kernels/cuda/fault.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/twins.h"
 
@@ -12,13 +13,16 @@ static inline unsigned blocks_for(int64_t n, int64_t per_block)
     return static_cast<unsigned>((n + per_block - 1) / per_block);
 }
 
-static inline int launched()
+/* Whether all launches were taken since it was last asked; the caller's name is for people. */
+static inline int launched(const char *who = __builtin_FUNCTION(), int line = __builtin_LINE())
 {
-    return cudaGetLastError() == cudaSuccess ? 0 : E_CUDA;
+    return fault_at(cudaGetLastError(), who, line);
 }
 
 /* Calls f with a value of the type that dt names. */
-template <typename F> static int each_real(enum dtype dt, F f)
+template <typename F>
+static int each_real(enum dtype dt, F f, const char *who = __builtin_FUNCTION(),
+                     int line = __builtin_LINE())
 {
     switch (dt) {
     case DT_F32:
@@ -31,7 +35,7 @@ template <typename F> static int each_real(enum dtype dt, F f)
     case DT_F16:
         return E_UNSUPPORTED;
     }
-    return launched();
+    return launched(who, line);
 }
 
 /* Every lane gets the sum; always in the same order. */

@@ -4,16 +4,19 @@
 #include <stdio.h>
 
 #include "common/base/err.h"
+#include "kernels/cuda/fault.h"
 
 enum { PROPOSALS = 8, TIMED_RUNS = 4, ALIGNMENT_MAX = 256 };
 
 int matmul_plans_init(struct matmul_plans *p)
 {
+    cublasStatus_t rc = cublasLtCreate(&p->lt);
+
     p->worth_measuring = 2e9; /* some microseconds: what is smaller is bound by other things */
-    return cublasLtCreate(&p->lt) == CUBLAS_STATUS_SUCCESS &&
-                   cudaMalloc(&p->workspace, MATMUL_WORKSPACE_BYTES) == cudaSuccess
-               ? 0
-               : E_CUDA;
+    if (rc != CUBLAS_STATUS_SUCCESS) {
+        return fault_said("cuBLASLt", cublasLtGetStatusName(rc), __func__, __LINE__);
+    }
+    return TRY_CUDA(cudaMalloc(&p->workspace, MATMUL_WORKSPACE_BYTES));
 }
 
 static void forget(struct matmul_plan *plan)
@@ -276,7 +279,8 @@ static int fastest(const struct matmul_plans *p, cudaStream_t stream,
     if (end != NULL) {
         cudaEventDestroy(end);
     }
-    cudaFree(aside); /* waits for the runs that use it */
+    cudaFree(aside);          /* waits for the runs that use it */
+    (void)cudaGetLastError(); /* what could not be measured is no fault */
     return best;
 }
 
@@ -371,9 +375,8 @@ static bool same(const struct matmul_key *a, const struct matmul_key *b)
            a->aligned_bytes == b->aligned_bytes;
 }
 
-const struct matmul_plan *matmul_plan_find(struct matmul_plans *p, cudaStream_t stream,
-                                           const struct matmul_key *key,
-                                           const struct matmul_operands *x)
+struct matmul_plan *matmul_plan_find(struct matmul_plans *p, cudaStream_t stream,
+                                     const struct matmul_key *key, const struct matmul_operands *x)
 {
     cublasLtMatmulHeuristicResult_t found[PROPOSALS];
     struct matmul_plan *plan;
@@ -402,8 +405,17 @@ const struct matmul_plan *matmul_plan_find(struct matmul_plans *p, cudaStream_t 
     return plan;
 }
 
-int matmul_plan_run(const struct matmul_plans *p, cudaStream_t stream,
-                    const struct matmul_plan *plan, const struct matmul_operands *x)
+int matmul_plan_run(const struct matmul_plans *p, cudaStream_t stream, struct matmul_plan *plan,
+                    const struct matmul_operands *x)
 {
-    return run(p, stream, plan, &plan->algo, x) == CUBLAS_STATUS_SUCCESS ? 0 : E_CUDA;
+    cublasStatus_t rc = run(p, stream, plan, &plan->algo, x);
+
+    if (rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE) {
+        forget(plan);
+        plan->none = true;
+        return E_UNSUPPORTED;
+    }
+    return rc == CUBLAS_STATUS_SUCCESS
+               ? 0
+               : fault_said("cuBLASLt", cublasLtGetStatusName(rc), __func__, __LINE__);
 }

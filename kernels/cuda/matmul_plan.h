@@ -72,12 +72,12 @@ void matmul_plans_fini(struct matmul_plans *p); /* zeroes are fine */
 
 /* The alignment that all of these pointers have, up to 256. */
 uint32_t matmul_alignment(const struct matmul_operands *x);
-/* NULL when cuBLASLt has none. The operands are multiplied, more than once, when it is new and large. */
-const struct matmul_plan *matmul_plan_find(struct matmul_plans *p, cudaStream_t stream,
-                                           const struct matmul_key *key,
-                                           const struct matmul_operands *x);
-int matmul_plan_run(const struct matmul_plans *p, cudaStream_t stream,
-                    const struct matmul_plan *plan, const struct matmul_operands *x);
+/* NULL when cuBLASLt has none, or had none when it ran. The operands are multiplied, more than once, when it is new and large. */
+struct matmul_plan *matmul_plan_find(struct matmul_plans *p, cudaStream_t stream,
+                                     const struct matmul_key *key, const struct matmul_operands *x);
+/* E_UNSUPPORTED when cuBLASLt takes back what it proposed: the plan is then of no more use. */
+int matmul_plan_run(const struct matmul_plans *p, cudaStream_t stream, struct matmul_plan *plan,
+                    const struct matmul_operands *x);
 #ifdef __cplusplus
 }
 #endif

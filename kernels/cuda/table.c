@@ -2,10 +2,13 @@
 #include <stdlib.h>
 
 #include "common/base/err.h"
+#include "kernels/cuda/probe.h"
 #include "kernels/cuda/twins.h"
 #include "kernels/plugin.h"
 
-#include <cuda_runtime.h>
+#ifndef CUDA_ARCHS
+#    define CUDA_ARCHS "?"
+#endif
 
 plugin_cuda_fn plugin_cuda;
 
@@ -16,16 +19,65 @@ void check_failed(const char *what, const char *file, int line)
     abort();
 }
 
-/* Needs a driver and a device: without them the CPU's table serves. */
+/* "13.0" of 13000 */
+static const char *version(int n, char to[16])
+{
+    snprintf(to, 16, "%d.%d", n / 1000, n % 1000 / 10);
+    return to;
+}
+
+static void explain_driver(char *why, size_t room)
+{
+    char have[16], want[16];
+    int driver = 0, runtime = 0;
+
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (driver == 0) {
+        snprintf(why, room, "no NVIDIA driver (libcuda.so.1) on this machine");
+    } else {
+        snprintf(why, room, "the driver is for CUDA %s, this build wants %s: a newer driver helps",
+                 version(driver, have), version(runtime, want));
+    }
+}
+
+/* What CUDA said in its own words, and what helps where we know it. */
+static int explain(cudaError_t rc, const struct cudaDeviceProp *prop, char *why, size_t room)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+
+    (void)cudaGetLastError(); /* no later call is to be blamed */
+    if (rc == cudaErrorInsufficientDriver) {
+        explain_driver(why, room);
+    } else if (rc == cudaErrorNoDevice) {
+        snprintf(why, room, "no device is visible%s%.60s%s",
+                 visible != NULL ? " (CUDA_VISIBLE_DEVICES=" : "", visible != NULL ? visible : "",
+                 visible != NULL ? ")" : "");
+    } else if (rc == cudaErrorDevicesUnavailable) {
+        snprintf(why, room, "the device is busy: another process has it for itself");
+    } else if (rc == cudaErrorNoKernelImageForDevice || rc == cudaErrorUnsupportedPtxVersion ||
+               rc == cudaErrorInvalidDeviceFunction) {
+        snprintf(why, room,
+                 "%.60s is of compute capability %d.%d, this build is for " CUDA_ARCHS
+                 " (%s): make CUDA_ARCH=%d%d",
+                 prop->name, prop->major, prop->minor, cudaGetErrorName(rc), prop->major,
+                 prop->minor);
+    } else {
+        snprintf(why, room, "%s (%d): %s", cudaGetErrorName(rc), (int)rc, cudaGetErrorString(rc));
+    }
+    return E_UNSUPPORTED;
+}
+
+/* Needs a driver and a device that runs our kernels: without them the CPU's table serves. */
 int plugin_cuda(int device, struct kops *out, char *why, size_t room)
 {
-    struct cudaDeviceProp prop;
+    struct cudaDeviceProp prop = {0};
     cudaError_t rc;
     int count = 0;
 
     rc = cudaGetDeviceCount(&count);
     if (rc == cudaSuccess && device >= count) {
-        snprintf(why, room, "device %d is wanted, the machine has %d", device, count);
+        snprintf(why, room, "device %d is wanted, %d are visible", device, count);
         return E_UNSUPPORTED;
     }
     if (rc == cudaSuccess) {
@@ -34,9 +86,11 @@ int plugin_cuda(int device, struct kops *out, char *why, size_t room)
     if (rc == cudaSuccess) {
         rc = cudaGetDeviceProperties(&prop, device);
     }
+    if (rc == cudaSuccess) {
+        rc = probe_run();
+    }
     if (rc != cudaSuccess) {
-        snprintf(why, room, "%s", cudaGetErrorString(rc));
-        return E_UNSUPPORTED;
+        return explain(rc, &prop, why, room);
     }
     *out = (struct kops)
     {

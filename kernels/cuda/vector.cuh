@@ -120,7 +120,9 @@ template <typename... P> static bool in_vectors(enum dtype dt, int64_t n, const 
 }
 
 /* Calls f(T{}, width<N>{}). */
-template <typename F> static int each_vector(enum dtype dt, bool vectors, F f)
+template <typename F>
+static int each_vector(enum dtype dt, bool vectors, F f, const char *who = __builtin_FUNCTION(),
+                       int line = __builtin_LINE())
 {
     auto pick = [&](auto t) {
         if (vectors) {
@@ -144,7 +146,7 @@ template <typename F> static int each_vector(enum dtype dt, bool vectors, F f)
         pick(__half{});
         break;
     }
-    return launched();
+    return launched(who, line);
 }
 
 /* --- a function of elements, one thread a vector -------------------------------------------------------------------- */

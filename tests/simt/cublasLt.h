@@ -1,7 +1,8 @@
 /* cublasLt.h - as much of cuBLASLt as kernels/cuda/matmul_plan.c uses, on the host and in column-major order as there.
  *
  * It multiplies in f64 whatever is asked for, proposes SIMT_PROPOSALS algorithms that differ in nothing but the time they claim
- * (the clock that events read), and refuses what cuBLASLt's manual refuses.
+ * (the clock that events read), and refuses what cuBLASLt's manual refuses, and more
+ * than that: a bias of 16 bits for odd columns, or with f32 sums.
  */
 #pragma once
 
@@ -71,6 +72,7 @@ typedef struct simt_preference *cublasLtMatmulPreference_t;
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t lt);
 size_t cublasLtGetVersion(void);
+const char *cublasLtGetStatusName(cublasStatus_t status);
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
                                         cudaDataType_t scale);
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t op);

@@ -95,6 +95,11 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t lt)
     return CUBLAS_STATUS_SUCCESS;
 }
 
+const char *cublasLtGetStatusName(cublasStatus_t)
+{
+    return "CUBLAS_STATUS_NOT_SUPPORTED";
+}
+
 size_t cublasLtGetVersion(void)
 {
     return 1;
@@ -206,7 +211,11 @@ static bool agree(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMat
 static bool has(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t d)
 {
     bool narrow = d->type == CUDA_R_16BF || d->type == CUDA_R_16F;
+    bool wide_bias = a->type != d->type || (narrow && d->rows % 2 != 0);
 
+    if ((op->epilogue & 4) != 0 && wide_bias) {
+        return false;
+    }
     return op->epilogue < 128 || (narrow && a->type == d->type && op->aux_ld % 8 == 0 &&
                                   op->aux_ld >= d->rows && op->aux != nullptr);
 }

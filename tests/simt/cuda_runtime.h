@@ -7,7 +7,12 @@
 
 typedef struct simt_stream *cudaStream_t;
 typedef float *cudaEvent_t; /* when it was recorded */
-typedef enum { cudaSuccess, cudaErrorMemoryAllocation } cudaError_t;
+typedef enum {
+    cudaSuccess,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorIllegalAddress = 700
+} cudaError_t;
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
 
 struct cudaDeviceProp {
@@ -25,6 +30,23 @@ void simt_clock_advance(float ms);
 #endif
 
 static inline cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
+static inline const char *cudaGetErrorName(cudaError_t rc)
+{
+    return rc == cudaErrorInvalidConfiguration ? "cudaErrorInvalidConfiguration"
+           : rc == cudaErrorIllegalAddress     ? "cudaErrorIllegalAddress"
+                                               : "cudaErrorMemoryAllocation";
+}
+
+static inline const char *cudaGetErrorString(cudaError_t rc)
+{
+    return rc == cudaErrorMemoryAllocation ? "out of memory" : "not as it should be";
+}
+
+static inline cudaError_t cudaDeviceSynchronize(void)
 {
     return cudaSuccess;
 }

@@ -6,7 +6,7 @@ SIMT_CUH   := $(filter-out kernels/cuda/mma.cuh,$(wildcard kernels/cuda/*.cuh))
 SIMT_SRC   := $(B)/simt/src
 SIMT_O     := $(SIMT_CU:%.cu=$(B)/simt/%.o) \
               $(patsubst %,$(B)/simt/kernels/cuda/%.o,attention_plan attention_check cudnn_none \
-                matmul matmul_plan tuning) \
+                fault matmul matmul_plan tuning) \
               $(patsubst %,$(B)/simt/tests/simt/%.o,simt device cublaslt)
 CXX        ?= g++
 SIMT_FLAGS  = -g -O2 -fsanitize=alignment -fsanitize-undefined-trap-on-error -D_GNU_SOURCE -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function -Itests/simt -I$(SIMT_SRC) -I. -MMD -MP

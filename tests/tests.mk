@@ -14,7 +14,7 @@ deps:
 test: deps
 	@$(MAKE) $(JOBS) --no-print-directory test-programs
 	@$(PYTHON) tests/run.py --build $(B) $(TESTS)
-test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so
+test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check)
 
 demo:
 	@tests/deps.sh build demo
@@ -45,9 +45,9 @@ $(B)/crash/%.so: tests/crash/%.c
 
 # The CUDA twins beside their CPU meaning, resuming, speed; without a device it says so and passes nothing. The python3 of
 # the PATH: it may have PyTorch.
-gpu-check: all $(B)/gpu-check
-	@python3 tests/gpu/check.py --build $(B)
-gpu-kit: all $(B)/gpu-check
+gpu-check: $(B)/trainer plugins $(B)/gpu-check
+	@python3 tests/gpu/check.py --build $(B) $(if $(QUICK),--quick)
+gpu-kit: $(B)/trainer plugins $(B)/gpu-check
 	@$(PYTHON) tests/gpu/kit.py $(B) $(B)/gpu-kit
 
 check-layers:
@@ -121,4 +121,5 @@ help:
 	@echo 'make bench      beside nginx, h2o, curl and rsync                  BENCH_QUICK=1, BENCH_ONLY=agent'
 	@echo 'make fuzz       libFuzzer, a target per parser                     FUZZ_SECONDS=60'
 	@echo 'make install    DESTDIR= PREFIX=/usr'
+	@echo 'make gpu-check  the CUDA operations on a GPU; gpu-kit to carry there QUICK=1'
 	@echo 'make deps | check-layers | lint | format | gpu-check | gpu-kit | clean'

@@ -11,8 +11,9 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = ("trainer", "gpu-check", "trainer-cuda.so")
-# libc and what must match it, and what comes with CUDA or the driver.
-THERE = ("linux-vdso", "ld-linux", "libc.so", "libm.so", "libmvec", "libpthread", "libdl", "librt", "libresolv", "libcuda", "libcublas",
+# libc and what must match it (a libstdc++ older than that of the libraries there would stop them), and what comes with CUDA
+# or the driver.
+THERE = ("libstdc++", "libgcc_s", "linux-vdso", "ld-linux", "libc.so", "libm.so", "libmvec", "libpthread", "libdl", "librt", "libresolv", "libcuda", "libcublas",
          "libcudnn", "libnvidia")
 
 

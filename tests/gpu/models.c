@@ -111,8 +111,8 @@ static void check_cache(struct twins *c)
 }
 
 const struct twin twins_of_models[] = {
-    {"20 steps, cpu beside it", check_model, TWIN_F32},
-    {"20 steps, bits repeat", check_repeat, TWIN_F32},
-    {"tokens over a cache", check_cache, TWIN_F32},
+    {"20 steps, cpu beside it", check_model, TWIN_F32, 1},
+    {"20 steps, bits repeat", check_repeat, TWIN_F32, 1},
+    {"tokens over a cache", check_cache, TWIN_F32, 1},
     {0},
 };

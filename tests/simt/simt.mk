@@ -52,4 +52,10 @@ $(SIMT_TRAIN): $(B)/unit/%: $(B)/obj/tests/unit/%.o $(call lib,train) $(if $(SIM
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lcmocka $(L_TRAIN) $(if $(SIMT_SAN),-lstdc++) -o $@
 
+# gpu-check with the host's GPU, and faults when they are asked for: tests/system/test_gpu_check.py.
+$(B)/simt/gpu-check: $(call obj,$(wildcard tests/gpu/*.c)) $(B)/simt/tests/simt/rehearsal.o $(call lib,train) \
+                     $(call lib,simt) $(call lib,kernels) $(call lib,common)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_KERNELS) -ljansson $(L_BASE) -lstdc++ -o $@
+
 -include $(shell find $(B)/simt -name '*.d' 2>/dev/null)

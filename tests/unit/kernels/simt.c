@@ -14,8 +14,8 @@ enum { ORDERS = 3, ROUNDS = 1, SHRINK = 2 };
 static void holds(struct twins *c, const struct twin *t, enum dtype dt, unsigned order)
 {
     if ((t->types & 1u << dt) != 0 && !twins_hold(c, t, dt, ROUNDS)) {
-        fail_msg("%s, type %d, order %u: %g off, %s", t->name, dt, order, c->worst,
-                 c->trouble != NULL ? c->trouble : "nothing failed");
+        fail_msg("%s, type %d, order %u: %g off, %s; %s", t->name, dt, order, c->worst,
+                 c->trouble != NULL ? c->trouble : "nothing failed", c->told);
     }
 }
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""make.py [f64] [bf16] - a small GPT-2 and a small Llama by transformers, and what PyTorch computes from them.
+"""make.py [f64] [bf16] [f16] - a small GPT-2 and a small Llama by transformers, and what PyTorch computes from them.
 
-f64 makes the models and what float64 says of them, bf16 what bfloat16 says of the models that are there; both when none is named.
+f64 makes the models and what float64 says of them, bf16 and f16 what those types say of the models that are there; all when none
+is named.
 Needs torch and transformers; their results are kept in git, so that the tests need neither. For each family a folder:
 
   config.json, model.safetensors   as transformers writes them (random weights, f32)
   golden.safetensors               tokens [STEPS, BATCH, SEQ + 1]; logits [BATCH, SEQ, vocab] and the gradients of the mean
                                    loss (grad.<name>) for the first batch; losses [STEPS], before each of STEPS steps of AdamW
-  golden-bf16.safetensors          the first batch by the weights rounded to bfloat16: in float64 (exact.logits, exact.grad.<name>,
-                                   kept as f32), and by PyTorch in bfloat16 (bf16.logits, bf16.grad.<name>)
+  golden-<type>.safetensors        bf16 and f16: the first batch by the weights rounded to that type: in float64 (exact.logits,
+                                   exact.grad.<name>, kept as f32), and by PyTorch in that type (narrow.logits, narrow.grad.<name>);
+                                   the gradients are those of the loss times SCALE, which f16 wants (a power of two: no more is said)
 
 Where transformers computes in float32 whatever the model's type (RMSNorm, RoPE's angles), the same formula in float64
 stands in. The optimiser's settings are those of tests/unit/agent/train/golden.c.
@@ -25,6 +27,7 @@ from transformers.models.llama import modeling_llama
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS, BATCH, SEQ, VOCAB = 20, 2, 12, 48
+SCALE = 1024
 LR, MIN_LR, WARMUP, BETAS, EPS, DECAY, CLIP = 0.01, 0.001, 4, (0.9, 0.95), 1e-8, 0.1, 0.5
 
 GPT2 = dict(n_layer=2, n_head=2, n_embd=16, vocab_size=VOCAB, n_positions=16, bos_token_id=None, eos_token_id=None)
@@ -103,28 +106,28 @@ def make(name, model):
 
 def first_batch(model, tokens, prefix, dtype):
     logits, loss = loss_of(model, tokens)
-    loss.backward()
+    (loss.float() * SCALE).backward()
     kept = {"logits": logits, **{f"grad.{n}": p.grad for n, p in model.named_parameters()}}
     return {f"{prefix}.{n}": t.detach().to(dtype).clone() for n, t in kept.items()}
 
 
-def narrow(name, exact_arithmetic):
+def narrow(name, type_name, exact_arithmetic):
     """Rounded once, the weights are the same for both; then only the arithmetic differs."""
     folder = HERE / name
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[type_name]
     tokens = load_file(folder / "golden.safetensors")["tokens"][0].long()
 
     def rounded():
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
-        return model.to(torch.bfloat16).eval()
+        return model.to(dtype).eval()
 
-    golden = first_batch(rounded(), tokens, "bf16", torch.bfloat16)
+    golden = first_batch(rounded(), tokens, "narrow", dtype)
     exact_arithmetic()
     golden |= first_batch(rounded().double(), tokens, "exact", torch.float32)
-    save_file(golden, folder / "golden-bf16.safetensors")
-    for what in ("logits", *(n[11:] for n in golden if n.startswith("exact.grad."))):
-        what = what if what == "logits" else f"grad.{what}"
+    save_file(golden, folder / f"golden-{type_name}.safetensors")
+    for what in (n[6:] for n in golden if n.startswith("exact.")):
         exact = golden[f"exact.{what}"].double()
-        print(name, what, f"{(golden[f'bf16.{what}'].double() - exact).norm() / exact.norm():.4f}")
+        print(name, type_name, what, f"{(golden[f'narrow.{what}'].double() - exact).norm() / exact.norm():.5f}")
 
 
 def llama_in_f64():
@@ -133,17 +136,18 @@ def llama_in_f64():
 
 
 def main():
-    wanted = sys.argv[1:] or ["f64", "bf16"]
+    wanted = sys.argv[1:] or ["f64", "bf16", "f16"]
     kept = modeling_llama.LlamaRMSNorm.forward, modeling_llama.LlamaRotaryEmbedding.forward
     if "f64" in wanted:
         torch.manual_seed(7)
         make("gpt2", transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, attn_implementation="sdpa")))
         llama_in_f64()
         make("llama", transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA, attn_implementation="sdpa")))
-    if "bf16" in wanted:
-        modeling_llama.LlamaRMSNorm.forward, modeling_llama.LlamaRotaryEmbedding.forward = kept
-        narrow("gpt2", lambda: None)
-        narrow("llama", llama_in_f64)
+    for type_name in ("bf16", "f16"):
+        if type_name in wanted:
+            modeling_llama.LlamaRMSNorm.forward, modeling_llama.LlamaRotaryEmbedding.forward = kept
+            narrow("gpt2", type_name, lambda: None)
+            narrow("llama", type_name, llama_in_f64)
 
 
 if __name__ == "__main__":

@@ -358,6 +358,10 @@ int main(int argc, char **argv)
     signal(SIGCHLD, SIG_DFL); /* ignored ones stay so over exec, and children then leave no word */
     agent_init(&agent);
     rc = read_line(&v, argc, argv, used, &why);
+    if (rc == GO_ON && optind < argc && strcmp(argv[optind], "help") == 0) {
+        usage(stdout);
+        rc = 0;
+    }
     if (rc == GO_ON && optind == argc) {
         usage(stderr);
         return EX_USAGE;

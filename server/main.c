@@ -9,6 +9,7 @@
 #include <curl/curl.h>
 
 #include "common/base/log.h"
+#include "common/codec/nearest.h"
 #include "server/admin/admin.h"
 #include "server/admin/jo.h"
 #include "server/conf/schema.h"
@@ -217,6 +218,25 @@ static int serve(const char *path)
     return rc < 0 ? fail(&why) : rc;
 }
 
+/* said: as getopt stopped at it. */
+static int no_option(const struct option *options, const char *said)
+{
+    const char *name[16], *near;
+    struct slice word = slice_str(said);
+    size_t n = 0;
+
+    for (size_t i = 0; options[i].name != NULL; i++) {
+        CHECK(n < ARRAY_LEN(name));
+        name[n++] = options[i].name;
+    }
+    word = slice_from(word, slice_starts(word, SLICE("--")) ? 2 : word.n);
+    near = nearest_word(name, n, slice_cut(&word, '='));
+    fprintf(stderr, "mirrord: %s is no option; %s%s%s\n", said,
+            near != NULL ? "did you mean --" : "mirrord --help lists the options",
+            near != NULL ? near : "", near != NULL ? "?" : "");
+    return 64;
+}
+
 int main(int argc, char **argv)
 {
     enum { OPT_VERSION = 256, OPT_VERIFY, OPT_DEEP, OPT_REPAIR, OPT_JSON, OPT_DOCS };
@@ -238,7 +258,8 @@ int main(int argc, char **argv)
     int what = 0;
     int opt;
 
-    while ((opt = getopt_long(argc, argv, "c:tTh", options, NULL)) != -1) {
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, ":c:tTh", options, NULL)) != -1) {
         switch (opt) {
         case 'c':
             path = optarg;
@@ -265,10 +286,21 @@ int main(int argc, char **argv)
         case OPT_VERIFY:
             what = opt;
             break;
-        default:
-            fputs(usage, stderr);
+        case ':':
+            fprintf(stderr, "mirrord: %s needs a value, write it behind\n", argv[optind - 1]);
             return 64;
+        default:
+            return no_option(options, argv[optind - 1]);
         }
+    }
+    if ((deep || repair) &&
+        what != OPT_VERIFY) { /* a daemon that starts instead looks as if it checked */
+        fprintf(stderr, "mirrord: %s goes with --verify\n", deep ? "--deep" : "--repair");
+        return 64;
+    }
+    if (json && what != OPT_VERIFY && what != 't') {
+        fputs("mirrord: --json goes with -t or --verify\n", stderr);
+        return 64;
     }
     if (optind != argc) {
         fprintf(stderr, "mirrord: %s: unexpected argument; mirrord --help lists the options\n",

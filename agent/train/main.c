@@ -7,6 +7,7 @@
 
 #include "agent/train/verbs.h"
 #include "common/base/log.h"
+#include "common/codec/nearest.h"
 
 static const struct verb_row {
     const char *name;
@@ -73,13 +74,37 @@ static void calm_threads(char **argv)
     }
 }
 
+static int no_verb(const char *said)
+{
+    const char *name[ARRAY_LEN(verbs)], *near;
+
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        name[i] = verbs[i].name;
+    }
+    near = nearest_word(name, ARRAY_LEN(verbs), slice_str(said));
+    fprintf(stderr, "trainer: %.60s: no such verb; %s%s%s\n", said,
+            near != NULL ? "did you mean " : "trainer --help lists them", near != NULL ? near : "",
+            near != NULL ? "?" : "");
+    return EX_USAGE;
+}
+
+/* "help", "help VERB": as with --help. */
+static const char *verb_wanted(int argc, char **argv)
+{
+    return strcmp(argv[1], "help") == 0 && argc > 2 ? argv[2] : argv[1];
+}
+
 int main(int argc, char **argv)
 {
+    char ask[] = "--help", *asked[] = {ask, NULL};
+    const char *verb;
+
     calm_threads(argv);
     if (argc < 2) {
         return usage(stderr);
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+    verb = verb_wanted(argc, argv);
+    if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || strcmp(verb, "help") == 0) {
         return usage(stdout);
     }
     if (strcmp(argv[1], "--version") == 0) {
@@ -87,10 +112,9 @@ int main(int argc, char **argv)
         return 0;
     }
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
-        if (strcmp(argv[1], verbs[i].name) == 0) {
-            return run(&verbs[i], argc - 2, argv + 2);
+        if (strcmp(verb, verbs[i].name) == 0) {
+            return verb == argv[1] ? run(&verbs[i], argc - 2, argv + 2) : run(&verbs[i], 1, asked);
         }
     }
-    fprintf(stderr, "trainer: %.60s: no such verb\n", argv[1]);
-    return usage(stderr);
+    return no_verb(verb);
 }

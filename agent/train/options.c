@@ -96,9 +96,18 @@ int options_parse(enum verb verb, int argc, char **argv, struct options *out, st
         const char *equals;
         int rc;
 
-        if (name.n < 3 || memcmp(name.p, "--", 2) != 0) {
+        if (slice_eqs(name, "-h")) {
+            out->help = true;
+            continue;
+        }
+        if (!slice_starts(name, SLICE("-")) || name.n < 2) {
             argv[out->paths++] = argv[i]; /* never beyond i */
             continue;
+        }
+        if (name.n < 3 || name.p[1] != '-') {
+            return err_set(e, E_USAGE,
+                           "%.40s: options have two dashes, see --help; a file is ./%.40s", argv[i],
+                           argv[i]);
         }
         name = slice_from(name, 2);
         equals = memchr(name.p, '=', name.n);

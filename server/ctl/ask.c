@@ -105,9 +105,19 @@ struct line {
 
 int line_open(struct ctl *c, struct line **out, struct err *e)
 {
-    int fd = -1, rc = reach(c->socket, &fd, e);
+    int fd = -1, rc = 0;
 
     *out = NULL;
+    if (c->socket == NULL) {
+        rc = config_socket(c->config, &c->found, e);
+        c->socket = c->found;
+    }
+    rc = rc != 0 ? rc : reach(c->socket, &fd, e);
+    if (rc == E_NETWORK && strcmp(c->socket, DEFAULT_SOCKET) == 0 && c->found == NULL &&
+        config_socket(c->config, &c->found, NULL) == 0) {
+        c->socket = c->found; /* its state_dir is elsewhere */
+        rc = reach(c->socket, &fd, e);
+    }
     if (rc == 0) {
         *out = NEW(struct line);
         **out = (struct line){.fd = fd, .came = -1, .in = BUF_INIT(LINE_MAX_BYTES)};

@@ -1,7 +1,12 @@
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include "common/base/buf.h"
 
 #include "server/ctl/ctl.h"
 
@@ -22,6 +27,78 @@ int run_mirrord(char *const argv[], struct err *e)
     }
     execvp("mirrord", argv);
     return err_sys(e, "mirrord cannot be run");
+}
+
+enum { SETTINGS_BYTES = 16 << 20 };
+
+/* `key = "value"` at the beginning of a line; p NULL: there is none. */
+static struct slice setting(struct slice text, const char *key)
+{
+    while (text.n > 0) {
+        struct slice value = slice_cut(&text, '\n'), name = slice_cut(&value, '=');
+        value = slice_trim(value);
+        if (slice_eqs(slice_trim(name), key) && value.n >= 2 && value.p[0] == '"') {
+            return slice_of(value.p + 1, value.n - 2);
+        }
+    }
+    return SLICE_NONE;
+}
+
+/* What `mirrord -T` prints. */
+static int settings_of(const char *config, struct buf *out, struct err *e)
+{
+    char program[] = "mirrord", print[] = "-T", file[] = "-c";
+    char *argv[] = {program, print, file, (char *)(uintptr_t)config, NULL};
+    int status = -1, fd[2], quiet;
+    pid_t pid;
+    ssize_t n;
+
+    if (pipe2(fd, O_CLOEXEC) == -1) {
+        return err_sys(e, "pipe");
+    }
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        dup2(fd[1], STDOUT_FILENO);
+        dup2(quiet, STDERR_FILENO);
+        (void)run_mirrord(argv, NULL);
+        _exit(127);
+    }
+    close(fd[1]);
+    while (pid != -1) {
+        char *room = buf_room(out, 64 << 10);
+        n = room != NULL ? read(fd[0], room, 64 << 10) : 0;
+        if (n <= 0) {
+            break;
+        }
+        buf_grew(out, (size_t)n);
+    }
+    close(fd[0]);
+    if (pid == -1 || waitpid(pid, &status, 0) != pid || status != 0) {
+        return err_set(e, E_CONFIG,
+                       "%s does not tell where its daemon listens, it cannot be read, see "
+                       "`mirrorctl -c %s config test`, or give --socket",
+                       config, config);
+    }
+    return 0;
+}
+
+int config_socket(const char *config, char **out, struct err *e)
+{
+    struct buf text = BUF_INIT(SETTINGS_BYTES);
+    struct slice socket, state;
+    int rc = settings_of(config, &text, e);
+
+    *out = NULL;
+    if (rc == 0) {
+        socket = setting(buf_slice(&text), "control_socket");
+        state = setting(buf_slice(&text), "state_dir");
+        CHECK(asprintf(out, SLICE_FMT "%s", SLICE_ARG(socket.n > 0 ? socket : state),
+                       socket.n > 0 ? "" : "/control.sock") >= 0);
+    }
+    buf_free(&text);
+    return rc;
 }
 
 int ctl_config_test(struct ctl *c, struct err *e)

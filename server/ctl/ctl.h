@@ -13,8 +13,12 @@
 #include "common/base/slice.h"
 
 struct verb;
-struct ctl { /* one run */
-    const char *socket;
+#define DEFAULT_SOCKET "/var/lib/mirrord/control.sock"
+#define DEFAULT_CONFIG "/etc/mirrord/mirrord.conf"
+
+struct ctl {            /* one run */
+    const char *socket; /* NULL: that of `config`, known once it is asked for */
+    char *found;        /* the same, to be freed */
     const char *config; /* for what works without a daemon */
     bool json, quiet, tty, color;
     const struct verb *verb;
@@ -71,6 +75,8 @@ uint64_t get_u64(const json_t *o, const char *key);    /* 0 when absent */
 const char *get_str(const json_t *o, const char *key); /* "" when absent */
 bool get_bool(const json_t *o, const char *key);
 
+/* Where the daemon of a configuration listens: mirrord itself reads it. The caller's to free. */
+MUST_USE int config_socket(const char *config, char **out, struct err *e);
 /* Becomes mirrord; returns only when it cannot be run. */
 int run_mirrord(char *const argv[], struct err *e);
 

@@ -1,5 +1,5 @@
-/* init: a configuration from what this machine's own tools use. It asks nothing, and names no registry of its own: every
- * address comes from apt's lists, pip, conda or the environment. */
+/* init: a configuration from what this machine's own tools use. It asks nothing; addresses come from apt's lists, pip, conda
+ * and the environment. The Hub has one address, which its clients have built in: without another one it is that. */
 #include <errno.h>
 #include <glob.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 enum { SOURCES_MAX = 64, TEXT_BYTES = 1 << 20, NAME_BYTES = 48 };
 
-enum source_kind { SOURCE_APT, SOURCE_PYPI, SOURCE_CONDA };
+enum source_kind { SOURCE_APT, SOURCE_PYPI, SOURCE_CONDA, SOURCE_HUB };
 struct source {
     enum source_kind kind;
     char name[NAME_BYTES]; /* of the repo */
@@ -68,6 +68,21 @@ static void name_of(const struct found *f, struct slice url, const char *fallbac
     }
 }
 
+static const char *tool_of(enum source_kind kind)
+{
+    switch (kind) {
+    case SOURCE_APT:
+        return "apt";
+    case SOURCE_PYPI:
+        return "pip";
+    case SOURCE_CONDA:
+        return "conda";
+    case SOURCE_HUB:
+        return "the Hub's clients";
+    }
+    return "";
+}
+
 static void found_url(struct found *f, enum source_kind kind, struct slice url, const char *name)
 {
     struct source *s = &f->source[f->count];
@@ -87,11 +102,7 @@ static void found_url(struct found *f, enum source_kind kind, struct slice url, 
     }
     if (url_split(url, &u, &why) != 0) {
         /* Not its text: a URL that does not split may hold a password. */
-        buf_addf(&f->notes, "# Left out: a source of %s, %s\n",
-                 kind == SOURCE_APT    ? "apt"
-                 : kind == SOURCE_PYPI ? "pip"
-                                       : "conda",
-                 why.text);
+        buf_addf(&f->notes, "# Left out: a source of %s, %s\n", tool_of(kind), why.text);
         return;
     }
     s->kind = kind;
@@ -242,12 +253,7 @@ static void find_hub(struct found *f)
                          "print(ENDPOINT)' 2>/dev/null",
                          room, sizeof(room));
     }
-    if (url.n > 0 && url_split(url, &(struct url){0}, NULL) == 0) {
-        buf_addf(&f->notes,
-                 "# The Hub's client is set to " SLICE_FMT ". When this server speaks its "
-                 "protocol:\n# repo \"hf\" { protocol = \"hf\" origin = \"" SLICE_FMT "\" }\n",
-                 SLICE_ARG(url), SLICE_ARG(url));
-    }
+    found_url(f, SOURCE_HUB, url.n > 0 ? url : SLICE("https://huggingface.co"), "hf");
 }
 
 /* --- writing --- */
@@ -261,28 +267,39 @@ static const char rules_conda[] =
     "    rule '\\.(conda|tar\\.bz2)$' { class = immutable }\n"
     "    rule '/(current_)?repodata' { class = mutable ttl = 5m sie = 7d }\n";
 
+static const struct {
+    const char *protocol, *ends, *rules;
+} forms[] = {
+    [SOURCE_APT] = {"generic", "/", rules_apt},
+    [SOURCE_PYPI] = {"pypi", "/", ""},
+    [SOURCE_CONDA] = {"generic", "/", rules_conda},
+    [SOURCE_HUB] =
+        {"hf", "",
+         "    # Each caller's own token counts; for one of ours: authorization = \"file:PATH\"\n"},
+};
+
 static void write_source(struct buf *out, const struct source *s)
 {
     buf_addf(out, "\nrepo \"%s\" {\n    protocol = \"%s\"\n    origin = \"", s->name,
-             s->kind == SOURCE_PYPI ? "pypi" : "generic");
+             forms[s->kind].protocol);
     for (const char *p = s->url; *p != '\0'; p++) {
         if (strchr("\"\\$", *p) != NULL) {
             buf_byte(out, '\\');
         }
         buf_byte(out, (uint8_t)*p);
     }
-    buf_str(out, "/\"\n");
-    buf_str(out, s->kind == SOURCE_APT ? rules_apt : s->kind == SOURCE_CONDA ? rules_conda : "");
-    buf_str(out, "}\n");
+    buf_addf(out, "%s\"\n%s}\n", forms[s->kind].ends, forms[s->kind].rules);
 }
 
-static void write_all(struct buf *out, const struct found *f)
+/* installed: where the unit finds it, whose folders there are then. */
+static void write_all(struct buf *out, const struct found *f, bool installed)
 {
     buf_str(out,
             "# Written by `mirrorctl init` from this machine's own settings. See mirrord.conf(5).\n"
             "\n"
-            "state_dir = \"/var/lib/mirrord\"\n"
-            "listen \"0.0.0.0:8080\" { }\n");
+            "state_dir = \"/var/lib/mirrord\"\n");
+    buf_str(out, installed ? "access_log = \"/var/log/mirrord/access.log\"\n" : "");
+    buf_str(out, "listen \"0.0.0.0:8080\" { }\n");
     for (size_t i = 0; i < f->count; i++) {
         write_source(out, &f->source[i]);
     }
@@ -336,7 +353,7 @@ int ctl_init(struct ctl *c, struct err *e)
     find_pip(f);
     find_conda(f);
     find_hub(f);
-    write_all(&text, f);
+    write_all(&text, f, c->args == 0);
     rc = save(c, path, &text, e);
     if (rc == 0 && c->json) {
         json_t *ok = json_pack("{s:s, s:i}", "path", path, "origins", (int)f->count);

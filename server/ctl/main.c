@@ -26,7 +26,7 @@ static const struct own {
      "whose token it is; a limit block of that name holds for it"},
     {"--scope", SCOPES, 0,
      "a right (read, publish, sync, admin), ':' and a pattern over REPO/PATH in which\n"
-     "             '*' also crosses '/'; may be given several times"},
+     "'*' also crosses '/'; may be given several times"},
     {"--expires", TEXT, offsetof(struct ctl, expires),
      "a time from now, such as 90d; without it never"},
     {"--limit", TEXT, offsetof(struct ctl, limit), "this many rows at most; without it 1000"},
@@ -70,78 +70,117 @@ static void title_of(const struct verb *v, char out[64])
     snprintf(out, 64, "%s%s%s", v->noun, v->word[0] != '\0' ? " " : "", v->word);
 }
 
-static void help_all(FILE *to)
-{
-    char title[64];
-
-    fprintf(to, "usage: mirrorctl [--socket PATH] [--json] [--quiet] NOUN [VERB] ...\n\n");
-    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
-        title_of(&verbs[i], title);
-        fprintf(to, "  %-18s %-20s %s\n", title, verbs[i].args, verbs[i].help);
-    }
-    fprintf(to, "\n"
-                "  --socket PATH   the daemon's control socket (default $MIRRORCTL_SOCKET, else\n"
-                "                  /var/lib/mirrord/control.sock)\n"
-                "  -c FILE         the configuration, for config test, verify and init (default\n"
-                "                  /etc/mirrord/mirrord.conf)\n"
-                "  --json          JSON on stdout, with stable names\n"
-                "  -q, --quiet     nothing but errors\n"
-                "  --no-color      no colours (also $NO_COLOR)\n\n"
-                "`mirrorctl NOUN VERB --help` says more. Exit codes are those of sysexits.h.\n");
-}
-
-static bool takes(const struct verb *v, const char *option)
-{
-    const char *at = strstr(v->options, option);
-
-    return at != NULL && strchr(" ]", at[strlen(option)]) != NULL; /* its end finds the NUL, too */
-}
-
-static void help_verb(const struct verb *v)
+/* "cache ls REPO [PREFIX]": the left column of a list of verbs. */
+static int left_of(const struct verb *v, char out[128])
 {
     char title[64];
 
     title_of(v, title);
-    printf("usage: mirrorctl %s%s%s%s%s\n\n%s\n", title, v->args[0] != '\0' ? " " : "", v->args,
-           v->options[0] != '\0' ? " " : "", v->options, v->help);
-    printf("%s", v->options[0] != '\0' ? "\n" : "");
-    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
-        if (takes(v, own[i].name)) {
-            printf("  %-10s %s\n", own[i].name, own[i].help);
-        }
-    }
+    return snprintf(out, 128, "%s%s%s", title, v->args[0] != '\0' ? " " : "", v->args);
 }
 
-/* The verbs of a noun, one a line: false when there is no such noun. */
-static bool help_noun(const char *noun)
+/* One a line, all of them or a noun's: false when there is no such noun. */
+static bool help_verbs(FILE *to, const char *noun)
 {
-    char title[64];
-    bool any = false;
+    char left[128];
+    int width = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
-        if (strcmp(verbs[i].noun, noun) == 0) {
-            any = true;
-            title_of(&verbs[i], title);
-            printf("  %-18s %-20s %s\n", title, verbs[i].args, verbs[i].help);
+        int n = left_of(&verbs[i], left);
+        width = (noun == NULL || strcmp(verbs[i].noun, noun) == 0) && n > width ? n : width;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        if (noun == NULL || strcmp(verbs[i].noun, noun) == 0) {
+            left_of(&verbs[i], left);
+            fprintf(to, "  %-*s  %s\n", width, left, verbs[i].help);
         }
     }
-    return any;
+    return width > 0;
+}
+
+static void help_all(FILE *to)
+{
+    fprintf(to, "usage: mirrorctl [--socket PATH] [--json] [--quiet] NOUN [VERB] ...\n\n");
+    help_verbs(to, NULL);
+    fprintf(
+        to,
+        "\n"
+        "  --socket PATH   the daemon's control socket (default $MIRRORCTL_SOCKET, else that of -c,\n"
+        "                  else /var/lib/mirrord/control.sock)\n"
+        "  -c FILE         the configuration, also for config test, verify and init (default\n"
+        "                  /etc/mirrord/mirrord.conf)\n"
+        "  --json          JSON on stdout, with stable names\n"
+        "  -q, --quiet     nothing but errors\n"
+        "  --no-color      no colours (also $NO_COLOR)\n\n"
+        "`mirrorctl NOUN VERB --help` says more. Exit codes are those of sysexits.h.\n");
+}
+
+/* "--include GLOB" as the verb's line has it; n 0: it takes no such option. */
+static struct slice option_of(const struct verb *v, const char *option)
+{
+    const char *at = strstr(v->options, option), *end;
+
+    if (at == NULL || strchr(" ]", at[strlen(option)]) == NULL) { /* its end finds the NUL, too */
+        return SLICE_NONE;
+    }
+    for (end = at; *end != '\0' && *end != ']' && strncmp(end, " [", 2) != 0 &&
+                   strncmp(end, " --", 3) != 0;) {
+        end++;
+    }
+    return slice_of(at, (size_t)(end - at));
+}
+
+static bool takes(const struct verb *v, const char *option)
+{
+    return option_of(v, option).n > 0;
+}
+
+static void help_verb(const struct verb *v)
+{
+    size_t width = 0;
+    char left[128];
+
+    left_of(v, left);
+    printf("usage: mirrorctl %s%s%s\n\n%s\n", left, v->options[0] != '\0' ? " " : "", v->options,
+           v->help);
+    printf("%s", v->options[0] != '\0' ? "\n" : "");
+    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+        width = max_u64(width, option_of(v, own[i].name).n);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+        struct slice option = option_of(v, own[i].name), rest = slice_str(own[i].help);
+        while (option.n > 0 && rest.n > 0) {
+            struct slice line = slice_cut(&rest, '\n');
+            bool first = line.p == own[i].help;
+            printf("  %-*.*s  " SLICE_FMT "\n", (int)width, first ? (int)option.n : 0, option.p,
+                   SLICE_ARG(line));
+        }
+    }
 }
 
 static int unknown(const char *noun, const char *word, struct err *e)
 {
-    char said[128], title[ARRAY_LEN(verbs)][64];
+    char said[128], title[ARRAY_LEN(verbs)][64], words[256] = "";
     const char *titles[ARRAY_LEN(verbs)], *near;
     bool is_noun = false;
+    size_t n = 0;
 
     snprintf(said, sizeof(said), "%s%s%s", noun, word[0] != '\0' ? " " : "", word);
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
         title_of(&verbs[i], title[i]);
         titles[i] = title[i];
-        is_noun = is_noun || strcmp(verbs[i].noun, noun) == 0;
+        if (strcmp(verbs[i].noun, noun) == 0 && n < sizeof(words)) {
+            n += (size_t)snprintf(words + n, sizeof(words) - n, "%s%s", is_noun ? ", " : "",
+                                  verbs[i].word);
+            is_noun = true;
+        }
     }
     near = nearest_word(titles, ARRAY_LEN(verbs), slice_str(said));
-    if (is_noun && (word[0] == '\0' || near == NULL)) {
+    if (is_noun && word[0] == '\0') {
+        return err_set(e, E_USAGE, "%s needs a verb: %s; `mirrorctl %s --help` says more", noun,
+                       words, noun);
+    }
+    if (is_noun && near == NULL) {
         return err_set(e, E_USAGE, "\"%s\" is no command; `mirrorctl %s --help` lists its verbs",
                        said, noun);
     }
@@ -222,6 +261,26 @@ static int take_own(struct ctl *c, const struct own *o, const char *value, struc
     return 0;
 }
 
+/* said: as getopt stopped at it; a letter of several is in optopt. */
+static int no_option(const struct option *options, const char *said, struct err *e)
+{
+    const char *name[16 + ARRAY_LEN(own)], *near;
+    struct slice word = slice_str(said);
+    size_t n = 0;
+
+    if (optopt > 0 && optopt < OPT_SOCKET) {
+        return err_set(e, E_USAGE, "-%c is no option; see `mirrorctl --help`", optopt);
+    }
+    for (size_t i = 0; options[i].name != NULL; i++) {
+        CHECK(n < ARRAY_LEN(name));
+        name[n++] = options[i].name;
+    }
+    word = slice_from(word, slice_starts(word, SLICE("--")) ? 2 : 0);
+    near = nearest_word(name, n, slice_cut(&word, '='));
+    return near != NULL ? err_set(e, E_USAGE, "%s is no option; did you mean --%s?", said, near)
+                        : err_set(e, E_USAGE, "%s is no option; see `mirrorctl --help`", said);
+}
+
 /* used: of own[], what was given. Reads on behind what is wrong: --json may stand there. */
 static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool *used, struct err *e)
 {
@@ -268,8 +327,7 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool *
             now = err_set(&why, E_USAGE, "%s needs a value, write it behind", argv[optind - 1]);
             break;
         case '?':
-            now =
-                err_set(&why, E_USAGE, "%s is no option; see `mirrorctl --help`", argv[optind - 1]);
+            now = no_option(options, argv[optind - 1], &why);
             break;
         default:
             used[o - OPT_OWN] = true;
@@ -313,10 +371,9 @@ static int check_texts(int argc, char **argv, struct err *e)
 
 int main(int argc, char **argv)
 {
-    const char *socket = getenv("MIRRORCTL_SOCKET"), *no_color = getenv("NO_COLOR");
+    const char *no_color = getenv("NO_COLOR");
     struct ctl c = {
-        .socket = socket != NULL ? socket : "/var/lib/mirrord/control.sock",
-        .config = "/etc/mirrord/mirrord.conf",
+        .socket = getenv("MIRRORCTL_SOCKET"),
         .tty = isatty(STDOUT_FILENO),
         .color = isatty(STDERR_FILENO) && (no_color == NULL || no_color[0] == '\0'),
     };
@@ -324,6 +381,14 @@ int main(int argc, char **argv)
     struct err e = {0};
     int rc = read_options(&c, argc, argv, &help, used, &e);
 
+    if (c.socket == NULL && c.config == NULL) {
+        c.socket = DEFAULT_SOCKET;
+    }
+    c.config = c.config != NULL ? c.config : DEFAULT_CONFIG;
+    if (rc == 0 && argc > optind && strcmp(argv[optind], "help") == 0) {
+        help = true;
+        optind++;
+    }
     if (rc == 0 && argc == optind) {
         help_all(help ? stdout : stderr);
         return help ? 0 : 64;
@@ -333,7 +398,7 @@ int main(int argc, char **argv)
     }
     if (rc == 0) {
         rc = find_verb(&c, argv + optind, argc - optind, &e);
-        if (rc != 0 && help && argc - optind == 1 && help_noun(argv[optind])) {
+        if (rc != 0 && help && argc - optind == 1 && help_verbs(stdout, argv[optind])) {
             return 0;
         }
     }
@@ -349,6 +414,7 @@ int main(int argc, char **argv)
     }
     if (rc == 0) {
         rc = c.verb->run(&c, &e);
+        free(c.found);
     }
     if (rc == 0 && fflush(stdout) != 0) {
         rc = err_sys(&e, "standard output");

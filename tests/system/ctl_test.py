@@ -272,10 +272,25 @@ def test_the_socket_takes_bad_requests(m):
     assert m.ctl("status").returncode == 0
 
 
+def test_the_socket_is_that_of_the_configuration(m, tmp_path):
+    """Of one that is named, of no other; --socket and the environment go before it."""
+    def run(*words, **env):
+        return subprocess.run([BUILD / "mirrorctl", *map(str, words)], capture_output=True, text=True, check=False, timeout=120,
+                              env=dict({k: v for k, v in os.environ.items() if k != "MIRRORCTL_SOCKET"}, **env))
+    assert run("-c", m.conf, "status").returncode == 0
+    (tmp_path / "state.conf").write_text(f'state_dir = "{tmp_path}" listen "127.0.0.1:0" {{ }} repo "a" {{ protocol = "hosted" }}')
+    assert f"at {tmp_path}/control.sock," in run("-c", tmp_path / "state.conf", "status").stderr
+    assert run("-c", tmp_path / "state.conf", "--socket", m.socket, "status").returncode == 0
+    assert run("-c", tmp_path / "state.conf", "status", MIRRORCTL_SOCKET=str(m.socket)).returncode == 0
+    done = run("-c", tmp_path / "none.conf", "--json", "status")
+    assert done.returncode == json.loads(done.stdout)["error"]["exit"] == 78 and "config test" in done.stderr
+
+
 def test_init_writes_a_configuration_that_passes(tmp_path):
     conf = tmp_path / "mirrord.conf"
     run = [BUILD / "mirrorctl", "init", conf]
     assert subprocess.run(run, check=False, capture_output=True, timeout=120).returncode == 0
+    assert re.search(r'^repo "hf" \{\n    protocol = "hf"\n    origin = "http', conf.read_text(), re.M)
     assert subprocess.run([BUILD / "mirrord", "-t", "-c", conf], check=False, timeout=60).returncode == 0
     assert subprocess.run(run, check=False, capture_output=True, timeout=120).returncode == 73
     nowhere = subprocess.run([BUILD / "mirrorctl", "init", tmp_path / "no/folder.conf"], check=False, capture_output=True,

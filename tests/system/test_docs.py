@@ -64,6 +64,43 @@ def test_the_manual_of_the_configuration_has_every_section_and_protocol():
         assert re.search(rf"\b{protocol}\b", text), protocol
 
 
+# --- what the programs say of themselves ---
+
+@pytest.mark.parametrize("program,words,says", [
+    ("mirrord", ["--verfy"], "did you mean --verify?"), ("mirrord", ["-x"], "-x is no option"),
+    ("mirrord", ["--deep", "-c", "/nonexistent"], "goes with --verify"), ("mirrord", ["-c"], "needs a value"),
+    ("mirrord", ["--json", "-c", "/nonexistent"], "goes with"), ("mirrord", ["nonsense"], "unexpected argument"),
+    ("mirrorctl", ["--jsno", "status"], "did you mean --json?"), ("mirrorctl", ["status", "-xq"], "-x is no option"),
+    ("mirrorctl", ["cache"], "cache needs a verb: ls, stats, pin"), ("mirrorctl", ["cache", "lss"], 'did you mean "cache ls"?'),
+    ("trainagent", ["pul"], "did you mean pull?"), ("trainagent", ["--mirorr=x"], "did you mean --mirror?"),
+    ("trainer", ["trian"], "did you mean train?"), ("trainer", ["train", "--stpes", "1"], "did you mean --steps?"),
+    ("trainer", ["info", "-x"], "two dashes")])
+def test_a_slip_is_told_in_a_line(program, words, says):
+    done = subprocess.run([BUILD / program, *words], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 64 and says in done.stderr and done.stdout == "", done
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith(program), done.stderr
+
+
+def test_help_is_found_by_all_its_names():
+    for program in ("mirrorctl", "trainagent", "trainer"):
+        assert said(program, "help") == said(program, "--help")
+    assert said("mirrorctl", "help", "cache", "ls") == said("mirrorctl", "cache", "ls", "--help")
+    assert said("mirrorctl", "help", "cache") == said("mirrorctl", "cache", "--help")
+    assert said("trainer", "help", "info") == said("trainer", "info", "-h")
+
+
+def test_help_of_mirrorctl_stands_in_columns():
+    """A verb's words end before the column where what it does begins, in all lines; and each option has its value."""
+    rows = re.findall(r"^  ([a-z]+ .*?)  +(\S.*)$", said("mirrorctl", "help").split("\n\n")[1], re.M)
+    lines = said("mirrorctl", "help").split("\n\n")[1].splitlines()
+    assert len(rows) == len(lines) == len(VERBS)
+    assert len({line.index("  " + does) for line, (_, does) in zip(lines, rows)}) == 1
+    for noun, word, has in VERBS:
+        text = said("mirrorctl", *f"{noun} {word}".split(), "--help")
+        for option, value in re.findall(r"(--[a-z-]+)((?: [A-Z.:|-]+[A-Za-z.|:-]*)?)", has):
+            assert re.search(rf"^  {re.escape(option + value)}  +\S", text, re.M), (noun, word, option, text)
+
+
 # --- pages ---
 
 def test_generated_tables_are_new():

@@ -43,6 +43,10 @@ static void test_wrong_usage(void **state)
     assert_int_equal(PARSE(TRAIN, ARG("--steps=99999999999999999999")), E_USAGE);
     assert_int_equal(PARSE(TRAIN, ARG("--lr=nan")), E_USAGE);
     assert_int_equal(PARSE(TRAIN, ARG("--lr=1e999")), E_USAGE);
+    assert_int_equal(PARSE(INFO, ARG("-json")), E_USAGE); /* no file of that name */
+    assert_non_null(strstr(e.text, "two dashes"));
+    assert_int_equal(PARSE(TRAIN, ARG("-h")), 0);
+    assert_true(o.help);
 }
 
 int main(void)

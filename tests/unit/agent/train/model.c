@@ -264,6 +264,70 @@ static void test_head_in_pieces(void **state)
     model_close(&l.m);
 }
 
+/* Pieces are long and whole tiles; what is shorter is one piece. */
+static void test_pieces_of_the_head(void **state)
+{
+    const struct model_config gpt2 = shape("gpt2-124m"), llama = shape("llama-1b");
+    const struct model_options bf16 = {.dt = DT_BF16, .world = 1}, f32 = {.world = 1};
+    struct model *m;
+
+    (void)state;
+    assert_int_equal(model_open(&gpt2, kops_cpu(), &bf16, &m, NULL), 0);
+    assert_int_equal(model_head_rows(m, 65536), 8192);
+    assert_int_equal(model_head_rows(m, 1000), 1000);
+    model_close(&m);
+    assert_int_equal(model_open(&llama, kops_cpu(), &bf16, &m, NULL), 0);
+    assert_int_equal(model_head_rows(m, 32768), 8192);
+    model_close(&m);
+    assert_int_equal(model_open(&llama, kops_cpu(), &f32, &m, NULL), 0);
+    assert_int_equal(model_head_rows(m, 32768), 4096); /* 2 GiB */
+    model_close(&m);
+}
+
+/* Whatever lay in the gradients: of other batches, twice added up, or no numbers at all. */
+static void forgets(const struct model_config *c)
+{
+    const struct model_options o = {.dt = DT_F32, .world = 2, .training = true};
+    struct loss_of l = {.m = open_model(c, &o)};
+    struct model *m = l.m;
+    size_t bytes = model_bytes(m, m->layout.size);
+    float *want = mem_new(bytes), *grad = (float *)(void *)m->grad;
+
+    fill_tokens(l.token, l.target, BATCH * SEQ, 48);
+    for (int turn = 0; turn < 3; turn++) {
+        model_begin(m);
+        model_learn(m, l.token, l.target, BATCH, SEQ, 1);
+        if (turn == 0) {
+            memcpy(want, grad, bytes);
+        }
+        assert_memory_equal(want, grad, bytes);
+        model_learn(m, l.target, l.token, BATCH, SEQ, 1);
+        for (int i = 0; turn == 1 && i < m->layout.tensors; i++) {
+            const struct tensor *t = &m->layout.tensor[i];
+
+            for (int64_t j = 0; j < t->rows * t->cols; j++) {
+                grad[t->offset + j] = NAN;
+            }
+        }
+    }
+    free(want);
+    model_close(&l.m);
+}
+
+static void test_a_step_forgets_the_last_ones_gradients(void **state)
+{
+    struct model_config c = shape("tiny-gpt2");
+
+    (void)state;
+    forgets(&c);
+    c.tied = false;
+    forgets(&c);
+    c = shape("tiny-llama");
+    forgets(&c);
+    c.tied = true;
+    forgets(&c);
+}
+
 static void test_learning_one_batch_by_heart(void **state)
 {
     struct optim_options o = {.schedule = {.lr = 0.02, .min_lr = 0.02, .warmup = 5, .steps = 80},
@@ -322,6 +386,8 @@ int main(void)
         cmocka_unit_test(test_accumulation_equals_a_big_batch),
         cmocka_unit_test(test_accumulation_of_16_bits),
         cmocka_unit_test(test_head_in_pieces),
+        cmocka_unit_test(test_pieces_of_the_head),
+        cmocka_unit_test(test_a_step_forgets_the_last_ones_gradients),
         cmocka_unit_test(test_learning_one_batch_by_heart),
         cmocka_unit_test(test_padding_of_the_vocabulary_never_learns),
     };

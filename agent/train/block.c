@@ -64,6 +64,12 @@ static void forward(struct model *m, void *y, const void *x, const struct linear
                              l->out, l->in, MATMUL_TB, &tail));
 }
 
+/* A step's first product need not read what it adds to. */
+static unsigned adding(const struct model *m)
+{
+    return m->fresh ? 0 : MATMUL_ADD;
+}
+
 /* Adds to the gradients of the weight and the bias. */
 static void learn(struct model *m, const void *dy, const void *x, const struct linear *l,
                   int64_t rows)
@@ -71,7 +77,7 @@ static void learn(struct model *m, const void *dy, const void *x, const struct l
     void *db = block_grad(m, l->group, l->b);
 
     model_do(m, m->k->matmul(m->ks, m->dt, m->accum, block_grad(m, l->group, l->w), dy, x, l->out,
-                             l->in, rows, MATMUL_TA | MATMUL_ADD, NULL));
+                             l->in, rows, MATMUL_TA | adding(m), NULL));
     if (db != NULL) {
         model_do(m, m->k->bias_backward(m->ks, m->dt, db, dy, rows, l->out));
     }

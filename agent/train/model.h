@@ -59,6 +59,7 @@ struct model {
     char *param;
     char *master; /* the parameters that learn: param itself unless that is narrower */
     char *grad;   /* NULL when not for training */
+    bool fresh;   /* no pass back in this step yet: products write gradients instead of adding */
     double *loss; /* in device memory: the sum of the losses since model_begin() */
     int rc;       /* the first error of an operation */
 
@@ -98,7 +99,7 @@ MUST_USE int model_reserve(struct model *m, int64_t batch, int64_t seq, struct e
 /* Fills the parameters by GPT-2's rules, from the seed alone. */
 MUST_USE int model_init(struct model *m, uint64_t seed, struct err *e);
 
-/* Forgets gradients and losses: a new step begins. */
+/* Forgets losses, and lets the next pass back forget the gradients: a new step begins. */
 void model_begin(struct model *m);
 /* Forward and backward over batch x seq tokens (host memory): gradients of scale * sum of losses are added, and the
  * losses themselves to the sum. */

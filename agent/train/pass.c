@@ -74,8 +74,10 @@ static void head(struct model *m, const int32_t *target, int64_t rows, bool lear
                                     learn ? m->logits : NULL, m->logits, m->target + at, n,
                                     m->config.vocab, stride, scale));
         if (learn) {
+            unsigned adding = m->fresh && at == 0 ? 0 : MATMUL_ADD;
+
             model_do(m, k->matmul(m->ks, m->dt, m->accum, head_of(m, block_grad), m->logits, x,
-                                  stride, hidden, n, MATMUL_TA | MATMUL_ADD, NULL));
+                                  stride, hidden, n, MATMUL_TA | adding, NULL));
             model_do(m,
                      k->matmul(m->ks, m->dt, m->dt, dx, m->logits, w, n, hidden, stride, 0, NULL));
         }
@@ -121,11 +123,29 @@ static void backward(struct model *m, int64_t batch, int64_t seq)
 
 /* --- what callers see ---------------------------------------------------------------------------------------------- */
 
+/* Of a group's elements, the first whose gradient is added up from zero. Those before it a product writes whole: all matrices
+ * but the embeddings, and of these the head. */
+static int64_t first_added(const struct model *m, int group)
+{
+    const struct tensor *wte = layout_find(&m->layout, group, T_WTE);
+
+    return wte == NULL      ? m->layout.group[group].decayed
+           : m->config.tied ? wte->rows * wte->cols
+                            : 0;
+}
+
 void model_begin(struct model *m)
 {
-    if (m->grad != NULL) {
-        model_do(m, m->k->mem_zero(m->ks, m->grad, model_accum_bytes(m, m->layout.size)));
+    for (int g = 0; m->grad != NULL && g < m->layout.groups; g++) {
+        const struct group *r = &m->layout.group[g];
+        int64_t first = first_added(m, g);
+
+        if (first < r->size) {
+            model_do(m, m->k->mem_zero(m->ks, m->grad + model_accum_bytes(m, r->offset + first),
+                                       model_accum_bytes(m, r->size - first)));
+        }
     }
+    m->fresh = true;
     model_do(m, m->k->mem_zero(m->ks, m->loss, sizeof *m->loss));
 }
 
@@ -136,6 +156,7 @@ void model_learn(struct model *m, const int32_t *token, const int32_t *target, i
     forward(m, token, batch, seq);
     head(m, target, batch * seq, true, scale);
     backward(m, batch, seq);
+    m->fresh = false;
 }
 
 void model_measure(struct model *m, const int32_t *token, const int32_t *target, int64_t batch,

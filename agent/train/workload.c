@@ -72,7 +72,7 @@ static int gemm(struct workload *w, const char *layer, const char *pass, int64_t
     j.n = n;
     j.depth = depth;
     j.flags = flags;
-    j.out = (flags & MATMUL_ADD) != 0 ? j.m->accum : j.m->dt;
+    j.out = (flags & MATMUL_TA) != 0 ? j.m->accum : j.m->dt;
     j.p[0] = trial_room(&j.t, (size_t)(m * n) * dtype_bytes(j.out));
     j.p[1] = job_noise(&j, m * depth);
     j.p[2] = job_noise(&j, n * depth);
@@ -87,6 +87,7 @@ struct layer {
     const char *name;
     int64_t rows, out, in;
     struct matmul_tail forward, back;
+    unsigned adding; /* MATMUL_ADD: most of a step's products add to the weight's gradient */
 };
 
 static int gemm_layer(struct workload *w, const struct layer *l, struct err *e)
@@ -95,9 +96,9 @@ static int gemm_layer(struct workload *w, const struct layer *l, struct err *e)
     int rc = gemm(w, l->name, "forward", l->rows, l->out, l->in, MATMUL_TB, &l->forward, e);
 
     rc = rc != 0 ? rc : gemm(w, l->name, "dgrad", l->rows, l->in, l->out, 0, &l->back, e);
-    return rc != 0 ? rc
-                   : gemm(w, l->name, "wgrad", l->out, l->in, l->rows, MATMUL_TA | MATMUL_ADD,
-                          &none, e);
+    return rc != 0
+               ? rc
+               : gemm(w, l->name, "wgrad", l->out, l->in, l->rows, MATMUL_TA | l->adding, &none, e);
 }
 
 int workload_gemm(struct workload *w, struct err *e)
@@ -109,21 +110,29 @@ int workload_gemm(struct workload *w, struct err *e)
     bool gelu = c->mlp == MLP_GELU;
     const void *ab = c->attention_bias ? &wanted : NULL, *mb = c->mlp_bias ? &wanted : NULL;
     const struct layer layer[] = {
-        {"qkv", rows, qkv, c->hidden, {.bias = ab}, {0}},
-        {"proj", rows, c->hidden, att, {.bias = ab, .residual = &wanted}, {0}},
+        {"qkv", rows, qkv, c->hidden, {.bias = ab}, {0}, 0},
+        {"proj", rows, c->hidden, att, {.bias = ab, .residual = &wanted}, {0}, 0},
         {"fc",
          rows,
          gelu ? c->ffn : 2 * c->ffn,
          c->hidden,
          {.bias = mb, .pre_gelu = gelu ? &wanted : NULL},
-         {0}},
+         {0},
+         0},
         {"out",
          rows,
          c->hidden,
          c->ffn,
          {.bias = mb, .residual = &wanted},
-         {.gelu_at = gelu ? &wanted : NULL}},
-        {"head", model_head_rows(w->m, rows), config_padded_vocab(c), c->hidden, {0}, {0}},
+         {.gelu_at = gelu ? &wanted : NULL},
+         0},
+        {"head",
+         model_head_rows(w->m, rows),
+         config_padded_vocab(c),
+         c->hidden,
+         {0},
+         {0},
+         MATMUL_ADD},
     };
     int rc = 0;
 

@@ -1,8 +1,10 @@
 /* layernorm.h - y = g * (x - mean) / sqrt(var + eps) + b, row by row.
  *
- * shapes   x, y, dx, dy [rows, cols]; g, b, dg, db [cols]; mean, rstd [rows]
+ * shapes   x, y, dx, dy [rows, cols]; g, b, dg, db, dsum [cols]; mean, rstd [rows]
  * alias    nothing may overlap
  * adds     backward adds to dx, dg and db: dx is the gradient of the residual stream that x was read from
+ * sums     backward adds the columns of dx, as it leaves them, to dsum: the gradient of a bias that was added to x on its way
+ *          here. NULL: not wanted
  * cost     forward one read and one write of the matrix; backward three reads (dy, x, dx) and one write
  * errors   E_UNSUPPORTED on CUDA: more than 8192 columns
  * source   Ba, Kiros, Hinton 2016, arXiv:1607.06450
@@ -16,7 +18,7 @@ int layernorm_forward_cpu(struct kstream *ks, enum dtype dt, void *y, void *mean
                           const void *x, const void *g, const void *b, int64_t rows, int64_t cols,
                           double eps);
 int layernorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg, void *db,
-                           const void *dy, const void *x, const void *g, const void *mean,
-                           const void *rstd, int64_t rows, int64_t cols);
+                           void *dsum, const void *dy, const void *x, const void *g,
+                           const void *mean, const void *rstd, int64_t rows, int64_t cols);
 
 #endif

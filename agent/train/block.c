@@ -33,7 +33,7 @@ void block_norm(struct model *m, void *y, void *mean, void *rstd, const void *x,
 }
 
 void block_norm_backward(struct model *m, const void *x, const void *mean, const void *rstd,
-                         int group, enum tensor_kind gain, int64_t rows)
+                         int group, enum tensor_kind gain, void *dbias, int64_t rows)
 {
     const struct kops *k = m->k;
     const struct model_config *c = &m->config;
@@ -41,11 +41,11 @@ void block_norm_backward(struct model *m, const void *x, const void *mean, const
     void *dg = block_grad(m, group, gain);
 
     model_do(m, c->norm == NORM_RMS
-                    ? k->rmsnorm_backward(m->ks, m->dt, m->dstream, dg, m->dbranch, x, g, rstd,
-                                          rows, c->hidden)
+                    ? k->rmsnorm_backward(m->ks, m->dt, m->dstream, dg, dbias, m->dbranch, x, g,
+                                          rstd, rows, c->hidden)
                     : k->layernorm_backward(m->ks, m->dt, m->dstream, dg,
-                                            block_grad(m, group, gain + 1), m->dbranch, x, g, mean,
-                                            rstd, rows, c->hidden));
+                                            block_grad(m, group, gain + 1), dbias, m->dbranch, x, g,
+                                            mean, rstd, rows, c->hidden));
 }
 
 /* A layer's weight and bias, and its extents. */
@@ -70,14 +70,19 @@ static unsigned adding(const struct model *m)
     return m->fresh ? 0 : MATMUL_ADD;
 }
 
-/* Adds to the gradients of the weight and the bias. */
+/* Adds to the gradient of the weight. */
 static void learn(struct model *m, const void *dy, const void *x, const struct linear *l,
                   int64_t rows)
 {
-    void *db = block_grad(m, l->group, l->b);
-
     model_do(m, m->k->matmul(m->ks, m->dt, m->accum, block_grad(m, l->group, l->w), dy, x, l->out,
                              l->in, rows, MATMUL_TA | adding(m), NULL));
+}
+
+/* Adds to the bias's; those of proj and out, whose dy is the stream's gradient, come from the norm behind them. */
+static void learn_bias(struct model *m, const void *dy, const struct linear *l, int64_t rows)
+{
+    void *db = block_grad(m, l->group, l->b);
+
     if (db != NULL) {
         model_do(m, m->k->bias_backward(m->ks, m->dt, db, dy, rows, l->out));
     }
@@ -201,8 +206,10 @@ void block_backward(struct model *m, int64_t block, struct block_acts *a, const 
         backward(m, a->act, m->dstream, &l.out, l.rows, &slope);
     }
     learn(m, dfc, a->norm2, &l.fc, l.rows);
+    learn_bias(m, dfc, &l.fc, l.rows);
     backward(m, m->dbranch, dfc, &l.fc, l.rows, NULL);
-    block_norm_backward(m, a->mid, a->mean2, a->rstd2, g, T_NORM2_G, l.rows);
+    block_norm_backward(m, a->mid, a->mean2, a->rstd2, g, T_NORM2_G, block_grad(m, g, T_PROJ_B),
+                        l.rows);
 
     learn(m, m->dstream, a->att, &l.proj, l.rows);
     backward(m, m->datt, m->dstream, &l.proj, l.rows, NULL);
@@ -212,6 +219,8 @@ void block_backward(struct model *m, int64_t block, struct block_acts *a, const 
         model_do(m, k->rope_backward(m->ks, m->dt, m->dqkv, m->cos, m->sin, &l.heads));
     }
     learn(m, m->dqkv, a->norm1, &l.qkv, l.rows);
+    learn_bias(m, m->dqkv, &l.qkv, l.rows);
     backward(m, m->dbranch, m->dqkv, &l.qkv, l.rows, NULL);
-    block_norm_backward(m, in, a->mean1, a->rstd1, g, T_NORM1_G, l.rows);
+    block_norm_backward(m, in, a->mean1, a->rstd1, g, T_NORM1_G, block_grad(m, g - 1, T_OUT_B),
+                        l.rows);
 }

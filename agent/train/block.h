@@ -22,8 +22,9 @@ void *block_grad(const struct model *m, int group, enum tensor_kind kind);
 /* The norm whose gain is `gain` and whose bias follows it. */
 void block_norm(struct model *m, void *y, void *mean, void *rstd, const void *x, int group,
                 enum tensor_kind gain, int64_t rows);
-/* From the gradient in m->dbranch; adds to m->dstream. */
+/* From the gradient in m->dbranch; adds to m->dstream. What that is then, is also the gradient of what was added to the stream
+ * in front of the norm: dbias, of that layer's bias, or NULL. */
 void block_norm_backward(struct model *m, const void *x, const void *mean, const void *rstd,
-                         int group, enum tensor_kind gain, int64_t rows);
+                         int group, enum tensor_kind gain, void *dbias, int64_t rows);
 
 #endif

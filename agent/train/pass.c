@@ -108,7 +108,7 @@ static void backward(struct model *m, int64_t batch, int64_t seq)
     m->k->range_begin("backward");
     model_do(m, m->k->mem_zero(m->ks, m->dstream, model_bytes(m, rows * c->hidden)));
     block_norm_backward(m, stream_behind(m, c->layers - 1), m->meanf, m->rstdf, last_group(m),
-                        T_NORMF_G, rows);
+                        T_NORMF_G, block_grad(m, last_group(m) - 1, T_OUT_B), rows);
     for (int64_t l = c->layers - 1; l >= 0; l--) {
         if (l % m->slots == m->slots - 1 && l != c->layers - 1) {
             recompute(m, l, batch, seq);

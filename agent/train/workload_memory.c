@@ -32,10 +32,10 @@ static int run_norm_back(void *arg)
     enum dtype dt = j->m->dt;
 
     return j->m->config.norm == NORM_RMS
-               ? j->k->rmsnorm_backward(j->ks, dt, j->p[0], j->p[6], j->p[7], j->p[2], j->p[3],
-                                        j->p[1], j->rows, j->cols)
-               : j->k->layernorm_backward(j->ks, dt, j->p[0], j->p[6], j->p[8], j->p[7], j->p[2],
-                                          j->p[3], j->p[4], j->p[1], j->rows, j->cols);
+               ? j->k->rmsnorm_backward(j->ks, dt, j->p[0], j->p[6], j->p[9], j->p[7], j->p[2],
+                                        j->p[3], j->p[1], j->rows, j->cols)
+               : j->k->layernorm_backward(j->ks, dt, j->p[0], j->p[6], j->p[8], j->p[9], j->p[7],
+                                          j->p[2], j->p[3], j->p[4], j->p[1], j->rows, j->cols);
 }
 
 static double take_norm_back(struct job *j)
@@ -44,6 +44,7 @@ static double take_norm_back(struct job *j)
     j->p[6] = job_sums(j, j->cols);
     j->p[7] = job_noise(j, j->rows * j->cols);
     j->p[8] = job_sums(j, j->cols);
+    j->p[9] = j->m->config.mlp_bias ? job_sums(j, j->cols) : NULL;
     return 4 * (double)(j->rows * j->cols);
 }
 

@@ -12,11 +12,11 @@ int layernorm_forward_cpu(struct kstream *ks, enum dtype dt, void *y, void *mean
 }
 
 int layernorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg, void *db,
-                           const void *dy, const void *x, const void *g, const void *mean,
-                           const void *rstd, int64_t rows, int64_t cols)
+                           void *dsum, const void *dy, const void *x, const void *g,
+                           const void *mean, const void *rstd, int64_t rows, int64_t cols)
 {
     (void)ks;
-    return EACH_REAL(dt, backward, (dx, dg, db, dy, x, g, mean, rstd, rows, cols));
+    return EACH_REAL(dt, backward, (dx, dg, db, dsum, dy, x, g, mean, rstd, rows, cols));
 }
 
 #else
@@ -47,8 +47,9 @@ static void FN(forward)(elem *y, real *mean, real *rstd, const elem *x, const el
 }
 
 /* With n = (x - mean) * rstd and d = dy * g: dx = rstd * (d - avg(d) - n * avg(d * n)). */
-static void FN(backward)(elem *dx, real *dg, real *db, const elem *dy, const elem *x, const elem *g,
-                         const real *mean, const real *rstd, int64_t rows, int64_t cols)
+static void FN(backward)(elem *dx, real *dg, real *db, real *dsum, const elem *dy, const elem *x,
+                         const elem *g, const real *mean, const real *rstd, int64_t rows,
+                         int64_t cols)
 {
 #    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
@@ -71,6 +72,9 @@ static void FN(backward)(elem *dx, real *dg, real *db, const elem *dy, const ele
         for (int64_t c = 0; c < cols; c++) {
             dg[c] += GET(dy[r * cols + c]) * ((GET(x[r * cols + c]) - mean[r]) * rstd[r]);
             db[c] += GET(dy[r * cols + c]);
+            if (dsum != NULL) {
+                dsum[c] += GET(dx[r * cols + c]);
+            }
         }
     }
 }

@@ -10,11 +10,12 @@ int rmsnorm_forward_cpu(struct kstream *ks, enum dtype dt, void *y, void *rstd, 
     return EACH_REAL(dt, forward, (y, rstd, x, g, rows, cols, eps));
 }
 
-int rmsnorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg, const void *dy,
-                         const void *x, const void *g, const void *rstd, int64_t rows, int64_t cols)
+int rmsnorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg, void *dsum,
+                         const void *dy, const void *x, const void *g, const void *rstd,
+                         int64_t rows, int64_t cols)
 {
     (void)ks;
-    return EACH_REAL(dt, backward, (dx, dg, dy, x, g, rstd, rows, cols));
+    return EACH_REAL(dt, backward, (dx, dg, dsum, dy, x, g, rstd, rows, cols));
 }
 
 #else
@@ -39,8 +40,8 @@ static void FN(forward)(elem *y, real *rstd, const elem *x, const elem *g, int64
 }
 
 /* With n = x * rstd and d = dy * g: dx = rstd * (d - n * avg(d * n)). */
-static void FN(backward)(elem *dx, real *dg, const elem *dy, const elem *x, const elem *g,
-                         const real *rstd, int64_t rows, int64_t cols)
+static void FN(backward)(elem *dx, real *dg, real *dsum, const elem *dy, const elem *x,
+                         const elem *g, const real *rstd, int64_t rows, int64_t cols)
 {
 #    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
@@ -60,6 +61,9 @@ static void FN(backward)(elem *dx, real *dg, const elem *dy, const elem *x, cons
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t c = 0; c < cols; c++) {
             dg[c] += GET(dy[r * cols + c]) * (GET(x[r * cols + c]) * rstd[r]);
+            if (dsum != NULL) {
+                dsum[c] += GET(dx[r * cols + c]);
+            }
         }
     }
 }

@@ -4,7 +4,8 @@ enum { ROWS = THREADS / WARP };
 
 /* A warp takes a vector of columns a lane and every ROWS-th row of its block's slice; dy is read once. */
 template <int N, typename T>
-static __global__ void partial_kernel(real<T> *part, const T *dy, int64_t rows, int64_t cols)
+static __global__ void __launch_bounds__(THREADS, THREADS_AT_A_TIME / THREADS)
+    partial_kernel(real<T> *part, const T *dy, int64_t rows, int64_t cols)
 {
     using R = real<T>;
     __shared__ R sums[ROWS][WARP * N];
@@ -48,7 +49,7 @@ extern "C" int bias_backward_cuda(struct kstream *ks, enum dtype dt, void *db, c
         using T = decltype(t);
         using R = real<T>;
         constexpr int N = w.value;
-        unsigned wide = blocks_for(cols, WARP * N), slices = blocks_for(COLUMN_BLOCKS, wide);
+        unsigned wide = blocks_for(cols, WARP * N), slices = max(1u, COLUMN_BLOCKS / wide);
         R *part = static_cast<R *>(ks->scratch);
 
         if (slices * cols * sizeof(R) > SCRATCH_BYTES) {
@@ -57,7 +58,7 @@ extern "C" int bias_backward_cuda(struct kstream *ks, enum dtype dt, void *db, c
         }
         partial_kernel<N><<<dim3(wide, slices), dim3(WARP, ROWS), 0, ks->stream>>>(
             part, static_cast<const T *>(dy), rows, cols);
-        rc = columns_finish(ks, static_cast<R *>(db), part, slices, cols);
+        rc = columns_finish(ks, column_sums<R>{{static_cast<R *>(db)}, 1}, part, slices, cols);
     });
     return rc != 0 ? rc : launch;
 }

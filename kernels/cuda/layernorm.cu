@@ -8,9 +8,9 @@ extern "C" int layernorm_forward_cuda(struct kstream *ks, enum dtype dt, void *y
 }
 
 extern "C" int layernorm_backward_cuda(struct kstream *ks, enum dtype dt, void *dx, void *dg,
-                                       void *db, const void *dy, const void *x, const void *g,
-                                       const void *mean, const void *rstd, int64_t rows,
-                                       int64_t cols)
+                                       void *db, void *dsum, const void *dy, const void *x,
+                                       const void *g, const void *mean, const void *rstd,
+                                       int64_t rows, int64_t cols)
 {
-    return norm_backward<true>(ks, dt, dx, dg, db, dy, x, g, mean, rstd, rows, cols);
+    return norm_backward<true>(ks, dt, dx, dg, db, dsum, dy, x, g, mean, rstd, rows, cols);
 }

@@ -1,8 +1,9 @@
 /* norm.cuh - what layernorm and rmsnorm share: CENTRED is layernorm, which takes the mean away and adds a shift.
  *
  * forward    a team of threads holds a row in registers: x is read once, y is written once
- * backward   dy, x and dx are read once, dx is written once. The same pass adds up dg and db: a thread keeps its columns and
- *            walks down the rows that are its team's; the teams' partial sums meet in columns.cuh's second stage
+ * backward   dy, x and dx are read once, dx is written once. The same pass adds up dg and db, and the columns of dx when they
+ *            are wanted: a thread keeps its columns and walks down the rows that are its team's; the teams' partial sums
+ *            meet in columns.cuh's second stage
  *
  * A team is the threads of one threadIdx.y, a block one or several teams. What a thread can keep in registers limits
  * a row to NORM_MAX_COLUMNS.
@@ -11,7 +12,7 @@
 
 #include "kernels/cuda/columns.cuh"
 
-enum { NORM_COLUMNS = 8, NORM_MAX_COLUMNS = 8192, THREADS_MAX = 1024 };
+enum { NORM_COLUMNS = 8, NORM_MAX_COLUMNS = 8192, NORM_MAX_ROWS = 1 << 30, THREADS_MAX = 1024 };
 
 /* The team's sums, always in the same order. Teams of several warps meet at a barrier of the whole block; `shared` is free
  * again behind the next one. */
@@ -137,30 +138,43 @@ static int norm_forward(struct kstream *ks, enum dtype dt, void *y, void *mean, 
 
 /* --- backward ------------------------------------------------------------------------------------------------------- */
 
+/* Behind it x is news to the compiler: what was computed of it is computed again, and need not wait in registers. */
+template <int N, typename T> static __device__ __forceinline__ void renew(vec<T, N> &x)
+{
+#ifdef __CUDA_ARCH__
+    if constexpr (sizeof x == sizeof(uint4)) {
+        uint4 w;
+
+        memcpy(&w, &x, sizeof w);
+        asm volatile("" : "+r"(w.x), "+r"(w.y), "+r"(w.z), "+r"(w.w));
+        memcpy(&x, &w, sizeof w);
+    }
+#else
+    (void)x;
+#endif
+}
+
 /* With n = (x - mean) * rstd and d = dy * g: dx += rstd * (d - avg(d) - n * avg(d * n)), without avg(d) when not centred;
- * dg is the sum of dy * n, db that of dy. */
-template <bool CENTRED, int N, typename T>
+ * dg is the sum of dy * n, db that of dy, dsum that of dx as it is stored. `part` gets a matrix [teams, cols] of partial
+ * sums for each of them that there is. */
+template <bool CENTRED, bool SUMMED, int N, typename T>
 static __global__ void __launch_bounds__(THREADS_MAX)
-    norm_backward_kernel(T *dx, real<T> *dg, real<T> *db, const T *dy, const T *x, const T *g,
-                         const real<T> *mean, const real<T> *rstd, int64_t rows, int cols)
+    norm_backward_kernel(T *dx, real<T> *part, const T *dy, const T *x, const T *g,
+                         const real<T> *mean, const real<T> *rstd, int rows, int cols)
 {
     using R = real<T>;
     constexpr int K = NORM_COLUMNS / N;
     __shared__ R shared[2][THREADS_MAX / WARP][2];
     const int teams = gridDim.x * blockDim.y, team = blockIdx.x * blockDim.y + threadIdx.y;
     const int step = blockDim.x * N, begin = threadIdx.x * N;
-    R gain_sum[K][N] = {}, shift_sum[K][N] = {};
-    vec<T, N> gain[K] = {};
+    R gain_sum[K][N] = {}, shift_sum[K][N] = {}, dx_sum[K][N] = {};
+    const R one_of_all = R(1) / cols;
     int turn = 0;
 
-    for (int k = 0; k < K; k++) {
-        if (begin + k * step < cols) {
-            gain[k] = load<N>(g + begin + k * step);
-        }
-    }
     /* All of a block take the same number of turns: they meet in each. */
-    for (int64_t row = team; row - threadIdx.y < rows; row += teams, turn ^= 1) {
-        vec<T, N> d[K], in[K], old[K];
+    for (int row = team; row - static_cast<int>(threadIdx.y) < rows; row += teams, turn ^= 1) {
+        const int64_t at = static_cast<int64_t>(row) * cols + begin;
+        vec<T, N> d[K], in[K], old[K], gain[K];
         R sum[2] = {}, m = 0, s = 0;
         bool mine = row < rows;
 
@@ -169,11 +183,12 @@ static __global__ void __launch_bounds__(THREADS_MAX)
             s = rstd[row];
         }
         for (int k = 0; k < K; k++) {
-            int c = begin + k * step;
-            if (mine && c < cols) {
-                d[k] = load<N>(dy + row * cols + c);
-                in[k] = load<N>(x + row * cols + c);
-                old[k] = load<N>(dx + row * cols + c);
+            if (mine && begin + k * step < cols) {
+                d[k] = load<N>(dy + at + k * step);
+                in[k] = load<N>(x + at + k * step);
+                old[k] = load<N>(dx + at + k * step);
+                gain[k] = load<N>(g + begin +
+                                  k * step); /* from the cache: widened once, it costs registers */
             }
         }
         for (int k = 0; k < K; k++) {
@@ -187,41 +202,51 @@ static __global__ void __launch_bounds__(THREADS_MAX)
             }
         }
         team_sum(sum, shared[turn]);
-        sum[0] /= cols;
-        sum[1] = CENTRED ? sum[1] / cols : 0;
         for (int k = 0; k < K; k++) {
-            int c = begin + k * step;
-            if (mine && c < cols) {
+            renew(d[k]);
+            renew(in[k]);
+            renew(old[k]);
+            renew(gain[k]);
+        }
+        sum[0] *= one_of_all;
+        sum[1] = CENTRED ? sum[1] * one_of_all : 0;
+        for (int k = 0; k < K; k++) {
+            if (mine && begin + k * step < cols) {
                 for (int j = 0; j < N; j++) {
                     R n = (get(in[k].v[j]) - m) * s, dn = get(d[k].v[j]) * get(gain[k].v[j]);
                     put(old[k].v[j], get(old[k].v[j]) + s * (dn - sum[1] - n * sum[0]));
+                    dx_sum[k][j] += get(old[k].v[j]);
                 }
-                store<N>(dx + row * cols + c, old[k]);
+                store<N>(dx + at + k * step, old[k]);
             }
         }
     }
+    const int64_t matrix = static_cast<int64_t>(teams) * cols;
     for (int k = 0; k < K; k++) {
-        int c = begin + k * step;
+        int64_t c = begin + k * step, at = team * static_cast<int64_t>(cols) + c;
         for (int j = 0; c < cols && j < N; j++) {
-            dg[static_cast<int64_t>(team) * cols + c + j] = gain_sum[k][j];
+            part[at + j] = gain_sum[k][j];
             if (CENTRED) {
-                db[static_cast<int64_t>(team) * cols + c + j] = shift_sum[k][j];
+                part[at + j + matrix] = shift_sum[k][j];
+            }
+            if (SUMMED) {
+                part[at + j + (CENTRED ? 2 : 1) * matrix] = dx_sum[k][j];
             }
         }
     }
 }
 
-template <bool CENTRED>
-static int norm_backward(struct kstream *ks, enum dtype dt, void *dx, void *dg, void *db,
-                         const void *dy, const void *x, const void *g, const void *mean,
-                         const void *rstd, int64_t rows, int64_t cols)
+template <bool CENTRED, bool SUMMED>
+static int norm_backward_as(struct kstream *ks, enum dtype dt, void *dx, void *dg, void *db,
+                            void *dsum, const void *dy, const void *x, const void *g,
+                            const void *mean, const void *rstd, int64_t rows, int64_t cols)
 {
     int rc = 0;
 
     if (rows * cols == 0) {
         return 0;
     }
-    if (cols > NORM_MAX_COLUMNS) {
+    if (cols > NORM_MAX_COLUMNS || rows > NORM_MAX_ROWS) {
         return E_UNSUPPORTED;
     }
     int launch = each_vector(dt, in_vectors(dt, cols, dx, dy, x, g), [&](auto t, auto w) {
@@ -229,19 +254,33 @@ static int norm_backward(struct kstream *ks, enum dtype dt, void *dx, void *dg, 
         using R = real<T>;
         constexpr int N = w.value;
         unsigned team = team_of(cols, NORM_COLUMNS), teams = team > THREADS ? 1 : THREADS / team;
-        unsigned most = COLUMN_BLOCKS * THREADS / (team * teams);
-        unsigned blocks = min(blocks_for(rows, teams), most);
-        int64_t parts = static_cast<int64_t>(blocks) * teams;
-        R *gain = static_cast<R *>(ks->scratch), *shift = gain + parts * cols;
+        unsigned blocks = min(blocks_for(rows, teams), blocks_at_a_time(team * teams));
+        R *part = static_cast<R *>(ks->scratch);
+        column_sums<R> to = {{static_cast<R *>(dg)}, 1};
 
-        norm_backward_kernel<CENTRED, N><<<blocks, dim3(team, teams), 0, ks->stream>>>(
-            static_cast<T *>(dx), gain, shift, static_cast<const T *>(dy),
-            static_cast<const T *>(x), static_cast<const T *>(g), static_cast<const R *>(mean),
-            static_cast<const R *>(rstd), rows, static_cast<int>(cols));
-        rc = columns_finish(ks, static_cast<R *>(dg), gain, parts, cols);
-        if (CENTRED && rc == 0) {
-            rc = columns_finish(ks, static_cast<R *>(db), shift, parts, cols);
+        if (CENTRED) {
+            to.out[to.n++] = static_cast<R *>(db);
         }
+        if (SUMMED) {
+            to.out[to.n++] = static_cast<R *>(dsum);
+        }
+        norm_backward_kernel<CENTRED, SUMMED, N><<<blocks, dim3(team, teams), 0, ks->stream>>>(
+            static_cast<T *>(dx), part, static_cast<const T *>(dy), static_cast<const T *>(x),
+            static_cast<const T *>(g), static_cast<const R *>(mean), static_cast<const R *>(rstd),
+            static_cast<int>(rows), static_cast<int>(cols));
+        rc = columns_finish(ks, to, part, static_cast<int64_t>(blocks) * teams, cols);
     });
     return rc != 0 ? rc : launch;
+}
+
+/* With dsum or without. */
+template <bool CENTRED>
+static int norm_backward(struct kstream *ks, enum dtype dt, void *dx, void *dg, void *db,
+                         void *dsum, const void *dy, const void *x, const void *g, const void *mean,
+                         const void *rstd, int64_t rows, int64_t cols)
+{
+    return dsum != nullptr ? norm_backward_as<CENTRED, true>(ks, dt, dx, dg, db, dsum, dy, x, g,
+                                                             mean, rstd, rows, cols)
+                           : norm_backward_as<CENTRED, false>(ks, dt, dx, dg, db, dsum, dy, x, g,
+                                                              mean, rstd, rows, cols);
 }

@@ -8,8 +8,8 @@ extern "C" int rmsnorm_forward_cuda(struct kstream *ks, enum dtype dt, void *y, 
 }
 
 extern "C" int rmsnorm_backward_cuda(struct kstream *ks, enum dtype dt, void *dx, void *dg,
-                                     const void *dy, const void *x, const void *g, const void *rstd,
-                                     int64_t rows, int64_t cols)
+                                     void *dsum, const void *dy, const void *x, const void *g,
+                                     const void *rstd, int64_t rows, int64_t cols)
 {
-    return norm_backward<false>(ks, dt, dx, dg, nullptr, dy, x, g, nullptr, rstd, rows, cols);
+    return norm_backward<false>(ks, dt, dx, dg, nullptr, dsum, dy, x, g, nullptr, rstd, rows, cols);
 }

@@ -1,5 +1,8 @@
 #include "kernels/layernorm.h"
 
+#include <string.h>
+
+#include "kernels/bias.h"
 #include "tests/unit/kernels/finite.h"
 
 struct net {
@@ -30,14 +33,20 @@ static void differences(int64_t rows, int64_t cols)
                     finite_zeros(rows),
                     finite_array(n)};
     double *dx = finite_zeros(n), *dg = finite_zeros(cols), *db = finite_zeros(cols);
+    double *dsum = finite_array(cols), *want = finite_zeros(cols);
 
     for (int64_t i = 0; i < n; i++) {
         dx[i] = 0.5; /* backward adds */
     }
+    memcpy(want, dsum, (size_t)cols * sizeof *want);
     value(&t);
-    assert_int_equal(layernorm_backward_cpu(NULL, DT_F64, dx, dg, db, t.weight, t.x, t.g, t.mean,
-                                            t.rstd, rows, cols),
+    assert_int_equal(layernorm_backward_cpu(NULL, DT_F64, dx, dg, db, dsum, t.weight, t.x, t.g,
+                                            t.mean, t.rstd, rows, cols),
                      0);
+    assert_int_equal(bias_backward_cpu(NULL, DT_F64, want, dx, rows, cols), 0);
+    for (int64_t c = 0; c < cols; c++) {
+        assert_true(dsum[c] == want[c]);
+    }
     finite_check("dx", value, &t, t.x, dx, 0.5, n);
     finite_check("dg", value, &t, t.g, dg, 0, cols);
     finite_check("db", value, &t, t.b, db, 0, cols);
@@ -45,6 +54,8 @@ static void differences(int64_t rows, int64_t cols)
         free((double *[]){t.x, t.g, t.b, t.y, t.mean, t.rstd, t.weight}[i]);
     }
     free(dx);
+    free(dsum);
+    free(want);
     free(dg);
     free(db);
 }

@@ -101,10 +101,10 @@ static void norms(enum dtype dt, int64_t rows, int64_t cols)
          (NULL, DT_F64, p[Y].ref, p[MEAN].ref, p[RSTD].ref, p[X].ref, p[G].ref, p[B].ref, rows,
           cols, 1e-2));
     BOTH(layernorm_backward,
-         (NULL, dt, p[DX].x, p[DG].x, p[DB].x, p[DY].x, p[X].x, p[G].x, p[MEAN].x, p[RSTD].x, rows,
-          cols),
-         (NULL, DT_F64, p[DX].ref, p[DG].ref, p[DB].ref, p[DY].ref, p[X].ref, p[G].ref, p[MEAN].ref,
-          p[RSTD].ref, rows, cols));
+         (NULL, dt, p[DX].x, p[DG].x, p[DB].x, NULL, p[DY].x, p[X].x, p[G].x, p[MEAN].x, p[RSTD].x,
+          rows, cols),
+         (NULL, DT_F64, p[DX].ref, p[DG].ref, p[DB].ref, NULL, p[DY].ref, p[X].ref, p[G].ref,
+          p[MEAN].ref, p[RSTD].ref, rows, cols));
     near("layernorm", &p[Y]);
     near("mean", &p[MEAN]);
     near("rstd", &p[RSTD]);
@@ -115,9 +115,9 @@ static void norms(enum dtype dt, int64_t rows, int64_t cols)
     BOTH(rmsnorm_forward, (NULL, dt, p[Y].x, p[RSTD].x, p[X].x, p[G].x, rows, cols, 1e-2),
          (NULL, DT_F64, p[Y].ref, p[RSTD].ref, p[X].ref, p[G].ref, rows, cols, 1e-2));
     BOTH(rmsnorm_backward,
-         (NULL, dt, p[DX].x, p[DG].x, p[DY].x, p[X].x, p[G].x, p[RSTD].x, rows, cols),
-         (NULL, DT_F64, p[DX].ref, p[DG].ref, p[DY].ref, p[X].ref, p[G].ref, p[RSTD].ref, rows,
-          cols));
+         (NULL, dt, p[DX].x, p[DG].x, NULL, p[DY].x, p[X].x, p[G].x, p[RSTD].x, rows, cols),
+         (NULL, DT_F64, p[DX].ref, p[DG].ref, NULL, p[DY].ref, p[X].ref, p[G].ref, p[RSTD].ref,
+          rows, cols));
     near("rmsnorm", &p[Y]);
     near("rstd", &p[RSTD]);
     near("rmsnorm's dx", &p[DX]);

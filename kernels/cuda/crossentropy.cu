@@ -1,11 +1,14 @@
 #include "kernels/cuda/vector.cuh"
 
-/* A block a row, in one launch: a running maximum and sum while the row is read, then the gradient. What of the row has
- * room in shared memory waits there (all of 50,304 16-bit logits, two rows a multiprocessor; most of 128,256); the rest is
- * read again, from the L2 cache that it has just passed. So memory sees one read and one write of the logits. */
-enum { AHEAD = 4, WARPS_MAX = 32 };
+/* A block a row, in one launch: a running maximum and sum while the row is read, then the gradient. Meanwhile the row waits
+ * where there is room: a thread's first AT_HAND vectors in its registers, the others in shared memory (all of 50,304 16-bit
+ * logits, two rows a multiprocessor; all of 128,256, one); a rest is read again, from the L2 cache that it has just
+ * passed. So memory sees one read and one write of the logits.
+ *
+ * Logits are multiplied by log2(e) on their way into 2^x: together with the subtraction that is one instruction. */
+enum { AHEAD = 4, AT_HAND = 2, WARPS_MAX = 32 };
 
-/* sum of exp(x - top) over some x, top their maximum. */
+/* sum of 2^(x - top) over some x, top their maximum; x in units of log2. */
 template <typename R> struct tally {
     R top, sum;
 };
@@ -16,8 +19,8 @@ template <typename R> static __device__ tally<R> both(tally<R> a, tally<R> b)
     R top = max(a.top, b.top);
 
     /* Both may be -inf: nothing seen yet. */
-    R left = a.top == top ? a.sum : a.sum * fast_exp(a.top - top);
-    R right = b.top == top ? b.sum : b.sum * fast_exp(b.top - top);
+    R left = a.top == top ? a.sum : a.sum * fast_exp2(a.top - top);
+    R right = b.top == top ? b.sum : b.sum * fast_exp2(b.top - top);
     return {top, left + right};
 }
 
@@ -54,9 +57,9 @@ template <typename R> static __device__ tally<R> block_tally(tally<R> mine)
 
 /* Vector i of the row; columns from vocab on count as -inf. */
 template <int N, typename T>
-static __device__ __forceinline__ vec<T, N> take(const T *x, int64_t i, int64_t vocab)
+static __device__ __forceinline__ vec<T, N> take(const T *x, int i, int vocab)
 {
-    vec<T, N> v = load<N>(x + i * N);
+    vec<T, N> v = load<N>(x + static_cast<int64_t>(i) * N);
 
     for (int j = 0; (i + 1) * N > vocab && j < N; j++) {
         if (i * N + j >= vocab) {
@@ -70,36 +73,77 @@ template <int N, typename T>
 static __device__ __forceinline__ void count_in(tally<real<T>> &t, const vec<T, N> &x)
 {
     using R = real<T>;
-    R top = t.top;
+    R top = get(x.v[0]), sum = 0;
 
-    for (int j = 0; j < N; j++) {
+    for (int j = 1; j < N; j++) {
         top = max(top, get(x.v[j]));
     }
+    top *= LOG2_OF_E<R>;
     if (top > t.top) {
-        t.sum *= fast_exp(t.top - top);
+        t.sum *= fast_exp2(t.top - top);
         t.top = top;
     }
     top = t.top == -INFINITY ? R(0) : t.top; /* -inf less -inf is no 0 */
     for (int j = 0; j < N; j++) {
-        t.sum += fast_exp(get(x.v[j]) - top);
+        sum += fast_exp2(get(x.v[j]) * LOG2_OF_E<R> - top);
     }
+    t.sum += sum;
+}
+
+/* A row's gradient: share * 2^(x - top), less `scale` at the wanted column. */
+template <typename T> struct slope {
+    T *to;
+    int wanted; /* negative: none */
+    real<T> top, share, at_wanted;
+};
+
+template <int N, typename T>
+static __device__ __forceinline__ void turn(const slope<T> &s, vec<T, N> x, int i)
+{
+    using R = real<T>;
+
+    for (int j = 0; j < N; j++) {
+        put(x.v[j], s.share * fast_exp2(get(x.v[j]) * LOG2_OF_E<R> - s.top));
+    }
+    if (s.wanted >= i * N && s.wanted < (i + 1) * N) {
+        for (int j = 0; j < N; j++) {
+            if (i * N + j == s.wanted) {
+                put(x.v[j], s.at_wanted);
+            }
+        }
+    }
+    store<N>(s.to + static_cast<int64_t>(i) * N, x);
 }
 
 template <int N, typename T>
 static __global__ void __launch_bounds__(WARPS_MAX *WARP)
-    row_kernel(real<T> *loss, T *dlogits, const T *logits, const int32_t *target, int64_t vocab,
-               int64_t stride, real<T> scale, int64_t kept)
+    row_kernel(real<T> *loss, T *dlogits, const T *logits, const int32_t *target, int vocab,
+               int stride, real<T> scale, int kept)
 {
     using R = real<T>;
     extern __shared__ __align__(16) char room[];
     auto *row_kept = reinterpret_cast<vec<T, N> *>(room);
-    const int64_t row = blockIdx.x, vectors = (vocab + N - 1) / N, step = blockDim.x;
+    const int64_t row = blockIdx.x;
+    const int vectors = (vocab + N - 1) / N, step = blockDim.x, mine = threadIdx.x;
+    const int behind = AT_HAND * step; /* the first vector that no thread keeps in registers */
+    const int stays = min(vectors, behind + kept);
     const T *x = logits + row * stride;
-    const int32_t wanted = target[row];
+    const int wanted = target[row];
     const R at_target = wanted < 0 ? R(0) : get(x[wanted]);
     tally<R> t = {-INFINITY, 0};
+    vec<T, N> first[AT_HAND];
 
-    for (int64_t i = threadIdx.x; i < vectors; i += AHEAD * step) {
+    for (int a = 0; a < AT_HAND; a++) {
+        if (mine + a * step < vectors) {
+            first[a] = take<N>(x, mine + a * step, vocab);
+        }
+    }
+    for (int a = 0; a < AT_HAND; a++) {
+        if (mine + a * step < vectors) {
+            count_in(t, first[a]);
+        }
+    }
+    for (int i = mine + behind; i < vectors; i += AHEAD * step) {
         vec<T, N> v[AHEAD];
 
         for (int a = 0; a < AHEAD; a++) {
@@ -111,30 +155,31 @@ static __global__ void __launch_bounds__(WARPS_MAX *WARP)
             if (i + a * step < vectors) {
                 count_in(t, v[a]);
             }
-            if (i + a * step < min(vectors, kept)) {
-                row_kept[i + a * step] = v[a];
+            if (i + a * step < stays) {
+                row_kept[i + a * step - behind] = v[a];
             }
         }
     }
     t = block_tally(t);
-    if (threadIdx.x == 0) {
-        loss[row] = wanted < 0 ? R(0) : log(t.sum) + t.top - at_target;
+    if (mine == 0) {
+        loss[row] = wanted < 0 ? R(0) : (log2(t.sum) + t.top) * LN_OF_2<R> - at_target;
     }
     if (dlogits == nullptr) {
         return;
     }
     const R s = wanted < 0 ? R(0) : scale, share = s / t.sum;
-    for (int64_t i = threadIdx.x; i < stride / N; i += step) {
-        vec<T, N> v = {};
-
-        if (i < vectors) {
-            v = i < kept ? row_kept[i] : take<N>(x, i, vocab);
+    const slope<T> to = {dlogits + row * stride, wanted, t.top, share,
+                         share * fast_exp2(at_target * LOG2_OF_E<R> - t.top) - s};
+    for (int a = 0; a < AT_HAND; a++) {
+        if (mine + a * step < vectors) {
+            turn(to, first[a], mine + a * step);
         }
-        for (int j = 0; j < N; j++) {
-            R p = i < vectors ? share * fast_exp(get(v.v[j]) - t.top) : R(0);
-            put(v.v[j], i * N + j == wanted ? p - s : p);
-        }
-        store<N>(dlogits + row * stride + i * N, v);
+    }
+    for (int i = mine + behind; i < vectors; i += step) {
+        turn(to, i < stays ? row_kept[i - behind] : take<N>(x, i, vocab), i);
+    }
+    for (int i = mine + vectors; i < stride / N; i += step) {
+        store<N>(to.to + static_cast<int64_t>(i) * N, vec<T, N>{});
     }
 }
 
@@ -151,23 +196,34 @@ static int64_t shared_room()
     return bytes - 2048;
 }
 
+/* Threads for so many vectors, AHEAD of them each at least. */
+static int64_t warps_for(int64_t vectors, int64_t most)
+{
+    return max(int64_t(1), min(most, vectors / (AHEAD * WARP)));
+}
+
 template <int N, typename T>
 static void each_row(struct kstream *ks, real<T> *loss, T *dlogits, const T *logits,
                      const int32_t *target, int64_t rows, int64_t vocab, int64_t stride,
                      real<T> scale)
 {
-    int64_t vectors = (vocab + N - 1) / N, room = shared_room();
-    int64_t kept = dlogits == nullptr ? 0 : min(vectors, room / (int64_t)sizeof(vec<T, N>));
-    int64_t bytes = kept * static_cast<int64_t>(sizeof(vec<T, N>));
+    const int64_t vectors = (vocab + N - 1) / N, one = sizeof(vec<T, N>), room = shared_room();
+    int64_t warps = warps_for(vectors, WARPS_MAX / 2);
+    int64_t left = vectors - AT_HAND * WARP * warps; /* what is not in registers */
+
     /* A row that leaves no room for a second one gets all the threads there are. */
-    int64_t most = bytes > room / 2 ? WARPS_MAX : WARPS_MAX / 2;
-    int64_t warps = max(int64_t(1), min(most, vectors / (AHEAD * WARP)));
+    if (left * one > room / 2) {
+        warps = warps_for(vectors, WARPS_MAX);
+        left = vectors - AT_HAND * WARP * warps;
+    }
+    int64_t kept = dlogits == nullptr ? 0 : max(int64_t(0), min(left, room / one));
 
     (void)cudaFuncSetAttribute(reinterpret_cast<const void *>(row_kernel<N, T>),
                                cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(room));
     row_kernel<N><<<static_cast<unsigned>(rows), static_cast<unsigned>(warps * WARP),
-                    static_cast<size_t>(bytes), ks->stream>>>(loss, dlogits, logits, target, vocab,
-                                                              stride, scale, kept);
+                    static_cast<size_t>(kept * one), ks->stream>>>(
+        loss, dlogits, logits, target, static_cast<int>(vocab), static_cast<int>(stride), scale,
+        static_cast<int>(kept));
 }
 
 extern "C" int crossentropy_cuda(struct kstream *ks, enum dtype dt, void *loss, void *dlogits,

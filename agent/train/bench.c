@@ -103,13 +103,19 @@ static int time_steps(const struct options *o, struct model *m, struct optim *op
                       struct timing *out, struct err *e)
 {
     size_t n = (size_t)(m->batch * m->seq) + 1;
-    int32_t *token = mem_array(n, sizeof *token);
-    int rc;
+    void *room =
+        NULL; /* such memory as a run's loader has: a copy from other memory may wait for the device */
+    int32_t *token;
+    int rc = m->k->host_alloc(&room, n * sizeof *token);
 
+    if (rc != 0) {
+        return err_set(e, rc, "no host memory for the tokens of a step");
+    }
+    token = room;
     trial_words(token, n, m->config.vocab, (uint64_t)o->seed);
     rc = median(m, opt, token, steps, false, &out->forward_ms, e);
     rc = rc != 0 ? rc : median(m, opt, token, steps, true, &out->step_ms, e);
-    free(token);
+    m->k->host_free(room);
     return rc;
 }
 

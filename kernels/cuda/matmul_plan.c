@@ -6,7 +6,7 @@
 #include "common/base/err.h"
 #include "kernels/cuda/fault.h"
 
-enum { PROPOSALS = 8, TIMED_RUNS = 4, ALIGNMENT_MAX = 256 };
+enum { PROPOSALS = 16, TIMED_RUNS = 4, ALIGNMENT_MAX = 256 };
 
 int matmul_plans_init(struct matmul_plans *p)
 {

@@ -17,7 +17,7 @@
 #include "kernels/cuda/tuning.h"
 #include "kernels/matmul.h"
 
-enum { MATMUL_PLANS_MAX = 128, MATMUL_WORKSPACE_BYTES = 32 << 20 };
+enum { MATMUL_PLANS_MAX = 128, MATMUL_WORKSPACE_BYTES = 64 << 20 };
 
 /* What follows the sums inside the same kernel. */
 enum matmul_epilogue {

@@ -1,7 +1,7 @@
 #include "kernels/cuda/columns.cuh"
 
 enum {
-    SLICES = 2 * COLUMN_BLOCKS
+    SLICES = COLUMN_BLOCKS
 }; /* blocks of the first stage, at most: they fix the order of a sum */
 
 struct identity {

@@ -38,7 +38,8 @@ static int view_of(struct sync *s, struct task *t, struct sync_view *v, struct e
         v->ever = true;
     } else {
         rc = history_get(s->world.store, repo, 0, &v->last, e);
-        if (t->last.id != 0 && (rc == E_NOTFOUND || (rc == 0 && v->last.id < t->last.id))) {
+        if (t->last.id != 0 && (rc == E_NOTFOUND || (rc == 0 && v->last.id < t->last.id) ||
+                                (rc == 0 && v->last.outcome == RUN_RUNNING))) {
             v->last = t->last;
             rc = 0;
         }

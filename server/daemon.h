@@ -40,6 +40,7 @@ struct daemon {
     size_t doors_count;
     uint64_t started_unix_s;
     _Atomic bool draining;
+    _Atomic unsigned sheaves; /* answers of many blobs, made or on their way */
     _Atomic bool ready;
     _Atomic uint64_t reloads, reload_ok_unix_s;
     _Atomic bool reload_ok;

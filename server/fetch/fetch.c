@@ -23,7 +23,7 @@ enum {
     SWALLOW_BYTES = 65536,  /* of a redirect's or a refusal's body, so that the connection stays */
     STALL_BYTES_PER_S = 64, /* slower than this for stall_ms is a stall */
     FIELDS_MAX = 256,
-    LINES_MAX = 8 + ORIGIN_LINES,
+    LINES_MAX = 9 + ORIGIN_LINES,
     SLOWLY_MS = 500, /* a bucket's 503 says "slow down" and not for how long; doubled each time */
 };
 
@@ -203,6 +203,9 @@ static int take_redirect(struct fetch *x, const struct xfer_head *h)
     struct buf next = BUF_INIT(16384);
     int rc;
 
+    if (x->want.body.n != 0) {
+        return err_set(&x->why, E_PROTOCOL, "the origin redirects what is not a GET");
+    }
     if (to.p == NULL) {
         return err_set(&x->why, E_PROTOCOL, "the origin redirects to nowhere");
     }
@@ -463,7 +466,10 @@ static void fetch_begin(struct fetch *x)
     const struct origin *o = x->origin;
     struct slice lines[LINES_MAX];
     struct xfer_want w = {
-        .method = x->want.head ? XFER_HEAD : XFER_GET,
+        .method = x->want.head          ? XFER_HEAD
+                  : x->want.body.n != 0 ? XFER_POST
+                                        : XFER_GET,
+        .body = x->want.body,
         .url = buf_slice(&x->url),
         .fields = lines,
         .ranged = x->want.end != LENGTH_UNKNOWN,
@@ -498,6 +504,7 @@ static void fetch_begin(struct fetch *x)
     }
     w.url = buf_slice(&x->url); /* signing has put it into another form */
     add_line(x, lines, &w.nfields, "Accept", x->want.accept);
+    add_line(x, lines, &w.nfields, "Content-Type", x->want.body_type);
     add_line(x, lines, &w.nfields, "If-Range", x->want.if_range);
     add_line(x, lines, &w.nfields, "If-Match", x->want.if_match);
     add_line(x, lines, &w.nfields, "If-None-Match", x->want.if_none_match);
@@ -548,6 +555,8 @@ struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
     x->want.if_none_match = copy(&x->arena, w->if_none_match);
     x->want.if_modified_since = copy(&x->arena, w->if_modified_since);
     x->want.accept = copy(&x->arena, w->accept);
+    x->want.body = copy(&x->arena, w->body);
+    x->want.body_type = copy(&x->arena, w->body_type);
     x->want.authorization = copy(&x->arena, w->authorization);
     x->url = BUF_INIT(16384);
     x->via = BUF_INIT(16384);

@@ -1,4 +1,4 @@
-/* fetch.h - one GET or HEAD at an origin: redirects hop by hop, admission, credentials, retry of what never began.
+/* fetch.h - one GET, HEAD or small POST at an origin: redirects hop by hop, admission, credentials, retry of what never began.
  *
  * Built on common/xfer. Runs on the fetcher's own loop thread; the caller lives there too (cache/fill does). A fetch
  * gives the final head (never a 3xx that could be followed), then bytes, then exactly one done. It retries by itself only
@@ -24,7 +24,10 @@ struct fetch_want {
     struct slice url; /* absolute */
     struct slice via; /* page that named it, or p == NULL: the configuration did */
     bool head;        /* HEAD */
-    uint64_t first;   /* bytes [first, end); end == LENGTH_UNKNOWN: no Range is sent, first is 0 */
+    struct slice
+        body; /* n != 0: a POST of that, safe to be sent again; a redirect of it is E_PROTOCOL */
+    struct slice body_type; /* Content-Type */
+    uint64_t first; /* bytes [first, end); end == LENGTH_UNKNOWN: no Range is sent, first is 0 */
     uint64_t end;
     struct slice if_range;      /* strong validator, or p == NULL */
     struct slice if_match;      /* that or nothing (412); or p == NULL */

@@ -132,6 +132,23 @@ void buckets_spend(struct buckets *bs, const struct bucket_key *key, const struc
     out->reset_us = ahead_us;
 }
 
+void buckets_owe(struct buckets *bs, const struct bucket_key *key, const struct bucket_rate *rate,
+                 uint64_t now_ms, unsigned n)
+{
+    uint64_t now_us = now_ms * 1000, step_us = (uint64_t)(1e6 / rate->per_s), all_us;
+    struct shard *s;
+    struct bucket **chain = chain_of(bs, key, &s), *b;
+
+    CHECK(rate->per_s > 0);
+    if (!mul_u64(step_us > 0 ? step_us : 1, n, &all_us)) {
+        all_us = UINT64_MAX / 4;
+    }
+    lock_take(&s->lock);
+    b = touch(bs, s, chain, key);
+    b->arrival_us = max_u64(b->arrival_us, now_us) + all_us;
+    lock_drop(&s->lock);
+}
+
 struct pace *buckets_pace(struct buckets *bs, const struct bucket_key *key,
                           uint64_t rate_bytes_per_s)
 {

@@ -32,6 +32,9 @@ struct bucket_verdict {
 struct buckets *buckets_open(unsigned shards, unsigned per_shard);
 void buckets_spend(struct buckets *bs, const struct bucket_key *key, const struct bucket_rate *rate,
                    uint64_t now_ms, struct bucket_verdict *out);
+/* n requests more have been made, whether or not they would have passed: those that come wait the longer. */
+void buckets_owe(struct buckets *bs, const struct bucket_key *key, const struct bucket_rate *rate,
+                 uint64_t now_ms, unsigned n);
 /* The pace that this client's answers share, held for the caller; a new one when it had another rate. */
 struct pace *buckets_pace(struct buckets *bs, const struct bucket_key *key,
                           uint64_t rate_bytes_per_s);

@@ -229,29 +229,38 @@ static void key_of_token(const struct token *t, struct bucket_key *out)
     memcpy(out->b + 1, token_id(t), strlen(token_id(t)));
 }
 
+/* The limit that counts, with what holds it, and whose bucket; NULL: none does. */
+static const struct limit_conf *limit_of(struct gate *g, const struct principal *who,
+                                         const struct sockaddr_storage *peer,
+                                         struct bucket_key *key, struct limits **ls)
+{
+    uint8_t address[16];
+
+    *ls = NULL;
+    if (!atomic_load_explicit(&g->limited, memory_order_relaxed)) {
+        return NULL;
+    }
+    address_of(peer, address);
+    if (who->token != NULL) {
+        key_of_token(who->token, key);
+    } else {
+        key_of_address(address, key);
+    }
+    *ls = hold_limits(g);
+    return limits_find(*ls, who->name, address);
+}
+
 void gate_spend(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
                 uint64_t now_ms, struct gate_verdict *out)
 {
-    const struct limit_conf *limit;
     struct limits *ls;
     struct bucket_verdict v;
     struct bucket_key key;
-    uint8_t address[16];
+    const struct limit_conf *limit = limit_of(g, who, peer, &key, &ls);
 
     *out = (struct gate_verdict){.pass = true};
-    if (!atomic_load_explicit(&g->limited, memory_order_relaxed)) {
-        return;
-    }
-    address_of(peer, address);
-    ls = hold_limits(g);
-    limit = limits_find(ls, who->name, address);
     if (limit == NULL) {
         goto out;
-    }
-    if (who->token != NULL) {
-        key_of_token(who->token, &key);
-    } else {
-        key_of_address(address, &key);
     }
     if (limit->requests_per_s > 0) {
         buckets_spend(g->buckets, &key, &(struct bucket_rate){limit->requests_per_s, limit->burst},
@@ -269,6 +278,20 @@ void gate_spend(struct gate *g, const struct principal *who, const struct sockad
         out->pace = buckets_pace(g->buckets, &key, limit->rate_bytes_per_s);
     }
 out:
+    limits_release(&ls);
+}
+
+void gate_owe(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
+              uint64_t now_ms, unsigned n)
+{
+    struct limits *ls;
+    struct bucket_key key;
+    const struct limit_conf *limit = limit_of(g, who, peer, &key, &ls);
+
+    if (limit != NULL && limit->requests_per_s > 0 && n != 0) {
+        buckets_owe(g->buckets, &key, &(struct bucket_rate){limit->requests_per_s, limit->burst},
+                    now_ms, n);
+    }
     limits_release(&ls);
 }
 

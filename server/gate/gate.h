@@ -61,6 +61,9 @@ struct gate_verdict {
 };
 void gate_spend(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
                 uint64_t now_ms, struct gate_verdict *out);
+/* A request that passed is worth n more. */
+void gate_owe(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
+              uint64_t now_ms, unsigned n);
 uint64_t gate_limited(struct gate *g); /* requests that did not pass */
 /* Connections of a client address: false when over its limit; a trusted proxy's are many clients'. Paired with gate_disconnect. */
 uint32_t gate_most_connections(struct gate *g, const struct sockaddr_storage *peer);

@@ -37,6 +37,7 @@ struct call {
     void (*on_document)(struct call *c, struct document *d);
     struct gather_use *use; /* of what is waited for, or facts point into; NULL: none */
     struct buf *body;       /* the request's, while it is read (need.h); or NULL */
+    void (*on_body)(struct call *c, int rc, struct slice body);
     struct {
         uint64_t stored_unix_s, fresh_until_unix_s;
     } index;                  /* of the document that is rewritten */

@@ -178,14 +178,14 @@ static void on_answer(struct call *c, struct answer *a)
 
 static void end_body(struct call *c, int rc)
 {
-    struct fact f = {.need = c->plan.need, .rc = rc};
     struct buf *b = c->body;
+    struct slice bytes;
 
     c->body = NULL;
-    f.bytes = rc == 0 ? call_keep(c, b) : SLICE_NONE;
+    bytes = rc == 0 ? call_keep(c, b) : SLICE_NONE;
     buf_free(b);
     free(b);
-    need_learn(c, &f);
+    c->on_body(c, rc, bytes);
 }
 
 void need_body_data(struct call *c, struct slice bytes, bool end)
@@ -205,17 +205,25 @@ void need_body_gone(struct call *c)
     }
 }
 
-static void read_body(struct call *c)
+void need_body(struct call *c, size_t max, void (*fn)(struct call *c, int rc, struct slice body))
 {
+    c->on_body = fn;
     c->body = NEW(struct buf);
-    *c->body = BUF_INIT(BODY_BYTES);
+    *c->body = BUF_INIT(max);
     if (!c->req.has_body || c->req.content_length == 0) {
         end_body(c, 0);
-    } else if (c->req.content_length != LENGTH_UNKNOWN && c->req.content_length > BODY_BYTES) {
+    } else if (c->req.content_length != LENGTH_UNKNOWN && c->req.content_length > max) {
         end_body(c, E_TOOBIG);
     } else {
         exchange_read(c->x);
     }
+}
+
+static void learn_body(struct call *c, int rc, struct slice body)
+{
+    struct fact f = {.need = c->plan.need, .rc = rc, .bytes = body};
+
+    need_learn(c, &f);
 }
 
 void need_resolve(struct call *c)
@@ -233,7 +241,7 @@ void need_resolve(struct call *c)
     } else if (c->plan.need.kind == NEED_GATHER) {
         gather_need(c);
     } else if (c->plan.need.kind == NEED_BODY) {
-        read_body(c);
+        need_body(c, BODY_BYTES, learn_body);
     } else {
         read_row(c);
     }

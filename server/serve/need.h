@@ -9,6 +9,8 @@
 void need_resolve(struct call *c);
 /* The fact has come: the call plans again. */
 void need_learn(struct call *c, const struct fact *f);
+/* The request's own body of at most max bytes: fn() has it for as long as the call lives; or E_TOOBIG. Not called when the client left. */
+void need_body(struct call *c, size_t max, void (*fn)(struct call *c, int rc, struct slice body));
 void need_body_data(struct call *c, struct slice bytes, bool end); /* while c->body is set */
 void need_body_gone(struct call *c);
 

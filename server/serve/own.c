@@ -2,13 +2,15 @@
 
 #include <stdlib.h>
 
+#include "common/codec/sheaf.h"
 #include "server/admin/admin.h"
 #include "server/admin/stock_page.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
+#include "server/serve/right.h"
 #include "server/serve/roots.h"
+#include "server/serve/sheaf.h"
 #include "server/serve/stock_pages.h"
-#include "server/store/keep.h"
 #include "server/store/pieces.h"
 
 /* "scheme://host" as the client reaches us: public_url, else by the request. In the arena. */
@@ -34,30 +36,9 @@ struct digest_step {
     struct digest digest;
     const struct repo_set *set;
     const struct principal *who;
-    bool allowed;
     struct buf list;
     struct blob *blob;
 };
-
-static int judge_holder(void *arg, struct slice repo, char kind, struct slice key)
-{
-    struct digest_step *ds = arg;
-    struct repo *r = repo_set_find(ds->set, repo);
-    struct buf subject = BUF_INIT(8192);
-
-    /* What an upload holds is nobody's to read before its commit; what came by a caller's own right is for those whose right
-     * the origin has confirmed, and a digest does not say where to ask. */
-    if (r != NULL && kind != 'u' && !(r->by_caller && slice_find(key, '\0') >= 0)) {
-        buf_adds(&subject, repo);
-        buf_byte(&subject, '/');
-        buf_adds(&subject, key);
-        buf_str(&subject,
-                kind == 't' ? "/" : ""); /* a tree: who may list it has been told its digests */
-        ds->allowed = r->anonymous_read || gate_allows(ds->who, "read", buf_slice(&subject));
-        buf_free(&subject);
-    }
-    return ds->allowed ? 1 : 0;
-}
 
 static void digest_work(struct step *s)
 {
@@ -65,12 +46,8 @@ static void digest_work(struct step *s)
     struct daemon *d = s->call->desk->daemon;
     struct store *st = d->store;
 
-    s->rc = holder_each(st, &ds->digest, judge_holder, ds, &s->why);
-    if (s->rc < 0) {
-        return;
-    }
-    if (!ds->allowed) {
-        s->rc = E_NOTFOUND; /* unknown and forbidden look alike */
+    s->rc = right_to_digest(st, ds->set, ds->who, &ds->digest, &s->why);
+    if (s->rc != 0) {
         return;
     }
     switch (ds->kind) {
@@ -227,7 +204,9 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
     const struct http_req *req = exchange_req(x);
     struct slice path = req->path;
 
-    if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
+    if (slice_eqs(path, SHEAF_PATH)) {
+        sheaf_answer(d, x, v);
+    } else if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
         refuse_method(x, SLICE("GET, HEAD"), SLICE("this path takes GET and HEAD\n"));
     } else if (slice_eqs(path, "/healthz")) {
         reply_text(x, 200, SLICE("ok\n"));

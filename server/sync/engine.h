@@ -91,6 +91,7 @@ struct take_want {
     uint64_t have_bytes;
     struct slice validator;
     bool basis_begins; /* the basis is the beginning of the very file (engine_ops.from_basis) */
+    bool again; /* it came whole, and was not what it must be: by another way, where there is one */
     bool unchanged_is_fine; /* the bytes of `validator` are here whole: "the same" is an answer */
 };
 
@@ -112,6 +113,8 @@ struct take_events {
     int (*on_body)(void *arg, struct slice bytes);
     /* Exactly once, and last: the take is gone when it returns. got: with rc 0 alone. */
     void (*on_done)(void *arg, int rc, const struct err *why, const struct take_got *got);
+    /* As on_body, of bytes that cost wire_bytes to bring. */
+    int (*on_packed)(void *arg, struct slice bytes, uint64_t wire_bytes);
     /* As on_body, of bytes that were here: they cost no wire. */
     int (*on_copy)(void *arg, struct slice bytes);
 };
@@ -132,6 +135,8 @@ struct engine_ops {
     void (*list)(struct engine *g);
     /* Takes that are worth having under way at once: 8, or 1000 in a pipeline. */
     unsigned (*window)(const struct engine *g);
+    /* Optional: files of up to *upto_bytes come many at a time, and so many are worth it beside the window. 0: none. */
+    unsigned (*smalls)(const struct engine *g, uint64_t *upto_bytes);
     struct take *(*take)(struct engine *g, const struct take_want *w, const struct take_events *ev,
                          void *arg);
     void (*resume)(struct take *t);

@@ -169,7 +169,11 @@ static void on_done(void *arg, int rc, const struct err *why, const struct take_
 
 /* --- beginning --- */
 
-static const struct take_events events = {taking_on_begin, taking_on_body, on_done, taking_on_copy};
+static const struct take_events events = {.on_begin = taking_on_begin,
+                                          .on_body = taking_on_body,
+                                          .on_packed = taking_on_packed,
+                                          .on_copy = taking_on_copy,
+                                          .on_done = on_done};
 
 void takes_ask(struct taking *t)
 {
@@ -178,7 +182,8 @@ void takes_ask(struct taking *t)
                           .basis = t->basis,
                           .basis_begins = t->basis_begins,
                           .have_bytes = t->at,
-                          .validator = buf_slice(&t->validator)};
+                          .validator = buf_slice(&t->validator),
+                          .again = t->again};
 
     if (t->at == 0 && t->was_seen && t->old_seen.validator.n != 0) {
         w.validator = t->old_seen.validator;
@@ -234,13 +239,14 @@ static bool take_twin(struct taking *t)
     return true;
 }
 
-static void start_one(struct takes *x, uint32_t index, bool twin)
+static void start_one(struct takes *x, uint32_t index, bool twin, bool small_one)
 {
     struct run *r = x->run;
     struct taking *t = NEW(struct taking);
 
     t->all = x;
     t->index = index;
+    t->small_one = small_one;
     t->path = BUF_INIT(PATH_ROOM);
     t->validator = BUF_INIT(TAKING_VALIDATOR_MAX);
     t->listed_validator = BUF_INIT(TAKING_VALIDATOR_MAX);
@@ -255,6 +261,7 @@ static void start_one(struct takes *x, uint32_t index, bool twin)
     t->entry.target = t->entry.leader = SLICE_NONE;
     list_push_back(&x->active, &t->node);
     x->count++;
+    x->smalls += small_one;
     if (twin && take_twin(t)) {
         return;
     }
@@ -280,15 +287,31 @@ static size_t open_end(const struct takes *x)
     return x->next;
 }
 
+/* Is there room for that one? Small ones may come many at a time, and count by themselves. */
+static bool has_room(const struct takes *x, uint32_t index, bool *small_one)
+{
+    const struct engine_ops *ops = x->run->ops;
+    uint64_t upto_bytes = 0;
+    unsigned smalls = ops->smalls != NULL ? ops->smalls(x->run->engine, &upto_bytes) : 0;
+    struct sync_entry en;
+
+    *small_one = false;
+    if (smalls != 0) {
+        roster_get(x->run->roster, index, &en);
+        *small_one = en.size_bytes <= upto_bytes;
+    }
+    return *small_one ? x->smalls < smalls : x->count - x->smalls < ops->window(x->run->engine);
+}
+
 static void start_more(struct takes *x)
 {
-    struct run *r = x->run;
-    unsigned window = r->ops->window(r->engine);
-    size_t twins = r->plan.todo_count - r->plan.twins;
+    const struct plan_of_run *p = &x->run->plan;
+    size_t twins = p->todo_count - p->twins;
+    bool small_one;
 
-    while (x->rc == 0 && x->count < window && x->next < open_end(x)) {
+    while (x->rc == 0 && x->next < open_end(x) && has_room(x, p->todo[x->next], &small_one)) {
         size_t i = x->next++;
-        start_one(x, r->plan.todo[i], i >= twins);
+        start_one(x, p->todo[i], i >= twins, small_one);
     }
 }
 

@@ -25,6 +25,7 @@ void taking_free(struct taking *t)
     blob_release(&t->basis);
     list_remove_if(&t->node);
     x->count--;
+    x->smalls -= t->small_one;
     free(t);
 }
 
@@ -101,11 +102,12 @@ void taking_counted(struct taking *t, uint64_t bytes)
     lock_drop(&r->lock);
 }
 
-static void count_bytes(struct run *r, uint64_t n, bool copied)
+static void count_bytes(struct run *r, uint64_t n, uint64_t wire_bytes, bool copied)
 {
     lock_take(&r->lock);
     r->look.bytes_done += n;
-    *(copied ? &r->look.saved_bytes : &r->look.wire_bytes) += n;
+    r->look.wire_bytes += wire_bytes;
+    r->look.saved_bytes += copied ? n : 0;
     lock_drop(&r->lock);
 }
 
@@ -131,7 +133,8 @@ void taking_timer(struct taking *t, uint64_t ms)
     evtimer_add(t->timer, &tv);
 }
 
-static int take_bytes(struct taking *t, struct slice bytes, uint64_t now_ms, bool copied)
+static int take_bytes(struct taking *t, struct slice bytes, uint64_t wire_bytes, uint64_t now_ms,
+                      bool copied)
 {
     struct err e = {0};
     int rc = write_on(t, bytes, &e);
@@ -142,27 +145,32 @@ static int take_bytes(struct taking *t, struct slice bytes, uint64_t now_ms, boo
     }
     hasher_add(t->hasher, bytes.p, bytes.n);
     t->at += bytes.n;
-    count_bytes(t->all->run, bytes.n, copied);
+    count_bytes(t->all->run, bytes.n, wire_bytes, copied);
     keeping_look(t, now_ms);
     return 0;
 }
 
 int taking_on_copy(void *arg, struct slice bytes)
 {
-    return take_bytes(arg, bytes, clock_now_ms(), true);
+    return take_bytes(arg, bytes, 0, clock_now_ms(), true);
 }
 
 int taking_on_body(void *arg, struct slice bytes)
 {
+    return taking_on_packed(arg, bytes, bytes.n);
+}
+
+int taking_on_packed(void *arg, struct slice bytes, uint64_t wire_bytes)
+{
     struct taking *t = arg;
     uint64_t pause_ms;
     uint64_t now_ms = clock_now_ms();
-    int rc = take_bytes(t, bytes, now_ms, false);
+    int rc = take_bytes(t, bytes, wire_bytes, now_ms, false);
 
     if (rc != 0) {
         return rc;
     }
-    pause_ms = pace_spend(&t->all->run->pace, bytes.n, now_ms, clock_unix_s());
+    pause_ms = pace_spend(&t->all->run->pace, wire_bytes, now_ms, clock_unix_s());
     if (pause_ms == 0) {
         return 0;
     }

@@ -27,6 +27,7 @@ struct taking {       /* one file under way */
     uint64_t progress;   /* at the last failure */
     unsigned tries;
     bool again;     /* it was wrong once */
+    bool small_one; /* it counts with those of engine_ops.smalls */
     bool was_there; /* the published tree has a file of this path */
     bool was_seen;  /* and this is known of it */
     struct seen old_seen;
@@ -48,6 +49,7 @@ struct takes {
     unsigned sealers;  /* jobs that seal small ones */
     size_t next;       /* in plan.todo */
     unsigned count;
+    unsigned smalls;   /* of them, beside the window */
     unsigned keepings; /* jobs */
     struct list parts; /* of earlier runs and attempts, nobody's yet */
     uint64_t vanished, done;
@@ -66,6 +68,7 @@ void taking_timer(struct taking *t, uint64_t ms);
 /* Events of the engine. */
 MUST_USE int taking_on_begin(void *arg, uint64_t at, struct slice validator);
 MUST_USE int taking_on_body(void *arg, struct slice bytes);
+MUST_USE int taking_on_packed(void *arg, struct slice bytes, uint64_t wire_bytes);
 MUST_USE int taking_on_copy(void *arg, struct slice bytes);
 /* All of it is here and right: sealed, noted, freed; then takes_look_over(). */
 void taking_seal(struct taking *t, const struct take_got *got);

@@ -3,15 +3,16 @@ import re
 import socket
 import threading
 
-TARGET = re.compile(rb"^(?:GET|HEAD) (\S+) HTTP/1\.1\r\n", re.M)
+TARGET = re.compile(rb"^(?:GET|HEAD|POST) (\S+) HTTP/1\.1\r\n", re.M)
 
 
 class Way:
-    """disturb(target) before a request goes on: "cut", or None. midway(target, n) with each piece of an answer: likewise."""
+    """disturb(target) before a request goes on: "cut", or None. midway(target, n) with each piece of an answer: likewise.
+    rewrite: (these bytes of a request, become those of the same length)."""
 
     def __init__(self, port):
         self.to, self.lock = port, threading.Lock()
-        self.disturb = self.midway = None
+        self.disturb = self.midway = self.rewrite = None
         self.forget()
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = self.listener.getsockname()[1]
@@ -63,6 +64,8 @@ class Way:
     def pump(self, a, b, at, asking):
         try:
             while data := a.recv(65536):
+                if asking and self.rewrite is not None:
+                    data = data.replace(*self.rewrite)
                 if not self.passes(data, at, asking):
                     if not asking:  # half of it: clients ask again by themselves when nothing at all has come
                         b.sendall(data[:len(data) // 2])

@@ -18,6 +18,8 @@ from system.test_sync_trouble import clean
 
 CORE = 'repo "x" {{ protocol = "generic" origin = "{0}" sync {{ list = sums backoff = "100ms" tries = 2 }} }}'
 EDGE = 'repo "x" {{ protocol = "generic" origin = "http://127.0.0.1:{0}/{1}" sync {{ engine = "mirrord" backoff = "100ms" tries = {2} }} }}'
+# A core that knows no sheaves (test_sync_sheaves.py), so that each file is a request.
+ONE_BY_ONE = (b"POST /-/sync/blobs ", b"POST /-/sync/none_ ")
 FILES = {f"pool/{i % 20:02}/file{i:04}": os.urandom(40 + i) for i in range(1000)}
 
 
@@ -81,7 +83,7 @@ def test_first_copy_then_nothing_then_a_little(mirrord, core, way):
     way.forget()
     done = run(edge)
     assert (done["outcome"], done["changed"], done["files_done"], done["root"]) == ("published", 11, 11, root(core))
-    assert len(way.asked("/-/blob/")) == 11 and 1 < len(way.asked("/node/")) <= 11 + 2
+    assert len(way.asked("/-/blob/")) == 1 and len(way.asked("/-/sync/blobs")) == 1 and 1 < len(way.asked("/node/")) <= 11 + 2
     assert "nodes came" in lines(edge) and "were here" in lines(edge)
     check(edge, core.o.tree())
     clean(edge)
@@ -106,7 +108,8 @@ def test_everything_that_a_tree_can_hold(mirrord, module):  # noqa: F811
         edge = edge_of(mirrord, way)
         first = run(edge)
         assert first["outcome"] == "published" and first["root"] == root(core)
-        assert len(way.asked("/-/blob/")) == 3  # five names of one content, once
+        # five names of one content, once; the two small ones together
+        assert len(way.asked("/-/blob/")) == 1 and len(way.asked("/-/sync/blobs")) == 1
         os.utime(tree / "z-last", (1_600_000_000, 1_600_000_000))
         os.chmod(tree / "d/run", 0o644)
         (tree / "d/empty").rmdir()
@@ -156,6 +159,7 @@ def test_a_hosted_tree_and_a_version_of_it(mirrord, wire):
 @pytest.mark.parametrize("where", ["/node/", "/-/blob/"])
 def test_the_core_dies_and_nothing_comes_twice(mirrord, core, way, where):
     """In the walk and in the fetch: the run fails, the next one asks only for what has not come."""
+    way.rewrite = ONE_BY_ONE
     edge = edge_of(mirrord, way, tries=1)
     left = [4]
 
@@ -177,6 +181,7 @@ def test_the_core_dies_and_nothing_comes_twice(mirrord, core, way, where):
 
 @pytest.mark.parametrize("where", ["/node/", "/-/blob/"])
 def test_killed_in_the_middle(mirrord, core, way, where):
+    way.rewrite = ONE_BY_ONE
     edge = edge_of(mirrord, way)
     change_at = [40 if where == "/-/blob/" else 3]
 
@@ -284,7 +289,7 @@ class Liar:
         outer = self
         self.by_id = {hashlib.sha256(n).hexdigest(): n for n in (root_node, *nodes, *blobs)}
         self.by_id.update(wrong or {})
-        self.lists, self.sent = {}, []
+        self.lists, self.sent, self.asked, self.many = {}, [], [], None
         self.head = head or json.dumps({"version": 1, "repo": "x", "tree": "", "seq": 1, "time": 1, "bytes": 1, "entries": entries,
                                         "root": hashlib.sha256(root_node).hexdigest()}).encode()
 
@@ -311,6 +316,17 @@ class Liar:
                 self.send_header("Content-Length", str(len(body or b"")))
                 self.end_headers()
                 self.wfile.write(body or b"")
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                digests = [body[i:i + 32] for i in range(0, len(body), 32)]
+                outer.asked.append(digests)
+                if outer.many is None:  # as one who knows no sheaves
+                    self.send_response(405)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                else:
+                    outer.many(self, digests)
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
         self.server.daemon_threads = True
         self.port = self.server.server_address[1]

@@ -59,6 +59,7 @@ struct core {
     char *tree;  /* "http://core:8080/-/sync/debian" */
     char *blobs; /* "http://core:8080/-/blob/" */
     struct list asks, takes;
+    char *core;         /* "http://core:8080" */
     struct event *soon; /* news that may not be told inside a call */
     void (*news)(struct core *g);
     struct ask *head_ask;
@@ -70,6 +71,20 @@ struct core {
     struct delta delta;   /* what came of lists, by names' endings */
     struct set64 patched; /* digests that are not put together again */
     unsigned jobs;        /* on the disk pool */
+
+    /* sheaves.c */
+    struct list small; /* takes that wait for one, so many, of so many bytes */
+    size_t nsmall;
+    uint64_t small_bytes;
+    struct list sheaves; /* under way */
+    unsigned nsheaves;
+    size_t most;          /* files in one */
+    struct event *bind;   /* looks what may go */
+    bool proven;          /* the core has answered one */
+    bool singly;          /* no more of them */
+    unsigned barren;      /* in a row that brought nothing */
+    unsigned wrong;       /* records */
+    uint64_t usual_bytes; /* of a small file, about */
 };
 extern const struct engine_ops engine_mirrord;
 
@@ -81,6 +96,7 @@ int core_refused(int status, struct err *e);
 
 /* take.c */
 struct patching;
+struct sheaf;
 struct take {
     struct list node;
     struct core *g;
@@ -96,6 +112,9 @@ struct take {
     uint64_t beside;           /* bytes of lists */
     struct err why;            /* ours: says more than what fetch makes of it */
     struct patching *patching; /* put together of its former version; NULL: whole */
+    struct list waits;         /* in core.small */
+    struct sheaf *sheaf;       /* it is asked for in; or NULL */
+    size_t place;              /* there */
 };
 struct take *core_take(struct engine *g, const struct take_want *w, const struct take_events *ev,
                        void *arg);
@@ -118,5 +137,15 @@ void patching_resume(struct take *t);
 void patching_free(struct patching **pp); /* NULL is fine */
 /* Not again by pieces: the whole was not right, or ranges are not given. */
 void patching_give_up(struct core *g, const struct digest *d);
+
+/* sheaves.c: small files, many in a request. */
+void sheaves_init(struct core *g);
+void sheaves_fini(struct core *g); /* when the takes have gone */
+/* Counts and says what came wrong in one. */
+bool sheaves_fit(struct core *g, const struct take_want *w);
+void sheaves_add(struct take *t);
+void sheaves_resume(struct take *t);
+void sheaves_leave(struct take *t); /* it is cancelled */
+unsigned sheaves_smalls(const struct core *g, uint64_t *upto_bytes);
 
 #endif

@@ -46,6 +46,7 @@ static int split(struct core *g, struct err *e)
                        "http://core:8080/debian/");
     }
     url_write_origin(&u, &b);
+    g->core = mem_strdup(buf_cstr(&b));
     buf_addf(&b, "/-/sync/" SLICE_FMT, SLICE_ARG(path));
     g->tree = mem_strdup(buf_cstr(&b));
     buf_clear(&b);
@@ -70,6 +71,7 @@ static void core_close(struct engine **gp)
     }
     walk_free(&g->walk);
     core_takes_cancel(g);
+    sheaves_fini(g);
     LIST_EACH (&g->asks, it) {
         struct ask *a = LIST_ITEM(it, struct ask, node);
         ask_free(&a);
@@ -79,6 +81,7 @@ static void core_close(struct engine **gp)
     }
     set64_free(&g->patched);
     event_free(g->soon);
+    free(g->core);
     free(g->lists);
     free(g->tree);
     free(g->blobs);
@@ -103,6 +106,7 @@ static int core_open(const struct engine_site *site, const struct engine_events 
     list_init(&g->takes);
     g->soon = evtimer_new(site->base, on_soon, g);
     CHECK(g->soon != NULL);
+    sheaves_init(g);
     *out = (struct engine *)g;
     rc = split(g, e);
     if (rc != 0) {
@@ -228,6 +232,11 @@ static void finished(struct core *g)
     g->ev.on_finished(g->arg, 0, NULL);
 }
 
+static unsigned core_smalls(const struct engine *eg, uint64_t *upto_bytes)
+{
+    return sheaves_smalls((const struct core *)eg, upto_bytes);
+}
+
 static void core_finish(struct engine *eg)
 {
     core_soon((struct core *)eg, finished);
@@ -242,6 +251,7 @@ const struct engine_ops engine_mirrord = {
     .probe = core_probe,
     .list = core_list,
     .window = core_window,
+    .smalls = core_smalls,
     .take = core_take,
     .resume = core_take_resume,
     .cancel = core_take_cancel,

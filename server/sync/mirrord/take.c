@@ -7,6 +7,7 @@
 static void take_free(struct take *t)
 {
     fetch_cancel(&t->fetch);
+    sheaves_leave(t);
     patching_free(&t->patching);
     list_remove(&t->node);
     free(t->url);
@@ -130,6 +131,8 @@ struct take *core_take(struct engine *eg, const struct take_want *w, const struc
     list_push_back(&g->takes, &t->node);
     if (patching_fits(g, w)) {
         patching_start(t, w);
+    } else if (sheaves_fit(g, w)) {
+        sheaves_add(t);
     } else {
         take_whole(t);
     }
@@ -142,6 +145,8 @@ void core_take_resume(struct take *t)
         fetch_resume(t->fetch);
     } else if (t->patching != NULL) {
         patching_resume(t);
+    } else {
+        sheaves_resume(t);
     }
 }
 

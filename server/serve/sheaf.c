@@ -1,0 +1,202 @@
+#include "server/serve/sheaf.h"
+
+#include <stdlib.h>
+
+#include <zstd.h>
+
+#include "common/codec/sheaf.h"
+#include "server/serve/need.h"
+#include "server/serve/refusal.h"
+#include "server/serve/right.h"
+#include "server/store/blob.h"
+
+enum { SHEAVES_MAX = 64, PACK_LEVEL = 1 };
+
+/* --- on the pool --- */
+
+struct gleaning {
+    struct step step;
+    const struct repo_set *set;
+    const struct principal *who;
+    struct slice digests; /* kept by the call */
+    struct buf out;
+    bool may_pack, packed;
+    bool counted; /* in daemon.sheaves; else a body has taken that over */
+};
+
+/* Its length and bytes, or why they are not here. */
+static void add_blob(struct gleaning *ss, struct store *s, const struct digest *d)
+{
+    struct blob *b = NULL;
+    uint64_t size = 0;
+    int rc = right_to_digest(s, ss->set, ss->who, d, NULL);
+    char *room;
+
+    if (rc == 0) {
+        rc = blob_open(s, d, &b, NULL);
+    }
+    if (rc == 0) {
+        size = blob_size_bytes(b);
+        rc = size <= SHEAF_BLOB_MAX ? 0 : E_TOOBIG;
+    }
+    if (rc == 0) {
+        sheaf_put_head(&ss->out, (uint32_t)size);
+        room = buf_room(&ss->out, (size_t)size);
+        CHECK(room != NULL); /* SHEAF_ANSWER_MAX */
+        rc = blob_read(b, 0, room, (size_t)size, NULL);
+        if (rc == 0) {
+            buf_grew(&ss->out, (size_t)size);
+        } else {
+            ss->out.n -= SHEAF_HEAD_BYTES;
+        }
+    }
+    if (rc != 0) { /* of trouble it is told when it asks for that one */
+        sheaf_put_head(&ss->out, rc == E_NOTFOUND ? SHEAF_ABSENT : SHEAF_ALONE);
+    }
+    blob_release(&b);
+}
+
+/* What does not shrink goes as it is: to unpack it would cost its reader more than a copy. */
+static void pack(struct gleaning *ss)
+{
+    struct buf small = BUF_INIT(2 * SHEAF_ANSWER_MAX);
+    size_t room = ZSTD_compressBound(ss->out.n), n;
+
+    n = ZSTD_compress(buf_room(&small, room), room, ss->out.p, ss->out.n, PACK_LEVEL);
+    CHECK(!ZSTD_isError(n));
+    ss->packed = n < ss->out.n - ss->out.n / 8;
+    if (ss->packed) {
+        buf_grew(&small, n);
+        buf_free(&ss->out);
+        ss->out = small;
+    } else {
+        buf_free(&small);
+    }
+}
+
+static void sheaf_work(struct step *st)
+{
+    struct gleaning *ss = (struct gleaning *)st;
+    struct store *s = st->call->desk->daemon->store;
+    struct digest d;
+
+    for (size_t at = 0; at < ss->digests.n && ss->out.n < SHEAF_BYTES; at += DIGEST_BYTES) {
+        memcpy(d.b, ss->digests.p + at, DIGEST_BYTES);
+        add_blob(ss, s, &d);
+    }
+    if (ss->may_pack) {
+        pack(ss);
+    }
+}
+
+/* --- the answer --- */
+
+struct sheaf_body {
+    struct body body;
+    struct buf bytes;
+    struct daemon *daemon;
+};
+
+static void sheaf_close(struct body *b)
+{
+    struct sheaf_body *sb = CONTAINER_OF(b, struct sheaf_body, body);
+
+    atomic_fetch_sub(&sb->daemon->sheaves, 1);
+    buf_free(&sb->bytes);
+    free(sb);
+}
+
+static void sheaf_done(struct step *st)
+{
+    static const struct body_ops ops = {.close = sheaf_close};
+    struct gleaning *ss = (struct gleaning *)st;
+    struct call *c = st->call;
+    struct http_reply *r = ARENA_NEW(exchange_arena(c->x), struct http_reply);
+    struct sheaf_body *sb = NEW(struct sheaf_body);
+
+    sb->bytes = ss->out;
+    sb->daemon = c->desk->daemon;
+    sb->body = (struct body){.ops = &ops, .end = sb->bytes.n, .fd = -1, .bytes = sb->bytes.p};
+    ss->out = BUF_INIT(0);
+    ss->counted = false;
+    r->status = 200;
+    reply_add(r, SLICE("content-type"), ss->packed ? SLICE(SHEAF_BLOBS_ZSTD) : SLICE(SHEAF_BLOBS));
+    reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+    exchange_pace(c->x, c->visit->pace);
+    exchange_reply(c->x, r, &sb->body);
+}
+
+static void sheaf_free(struct step *st)
+{
+    struct gleaning *ss = (struct gleaning *)st;
+
+    if (ss->counted) {
+        atomic_fetch_sub(&st->call->desk->daemon->sheaves, 1);
+    }
+    buf_free(&ss->out);
+}
+
+/* --- what is asked for --- */
+
+static void refuse_crowd(struct exchange *x)
+{
+    struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
+
+    r->status = 503;
+    reply_add(r, SLICE("retry-after"), SLICE("1"));
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    exchange_reply(x, r,
+                   body_of_bytes(SLICE("busy with other sheaves; come again, or ask file by file "
+                                       "at /-/blob/<sha256>\n")));
+}
+
+static void refuse_asked(struct exchange *x, int status)
+{
+    refuse(x, status,
+           "not what this path takes: 1 to %d SHA-256, 32 bytes each, one behind the other; see "
+           "docs/protocols/sync.md\n",
+           SHEAF_COUNT_MAX);
+}
+
+static void on_digests(struct call *c, int rc, struct slice digests)
+{
+    struct daemon *d = c->desk->daemon;
+    struct gleaning *ss;
+
+    if (rc != 0 || digests.n == 0 || digests.n % DIGEST_BYTES != 0) {
+        refuse_asked(c->x, rc != 0 ? 413 : 400);
+        return;
+    }
+    if (atomic_fetch_add(&d->sheaves, 1) >= SHEAVES_MAX) {
+        atomic_fetch_sub(&d->sheaves, 1);
+        refuse_crowd(c->x);
+        return;
+    }
+    gate_owe(d->gate, &c->who, c->req.peer, c->desk->loop->now_ms,
+             (unsigned)(digests.n / DIGEST_BYTES / SHEAF_COUNT_AS_ONE));
+    ss = NEW(struct gleaning);
+    ss->set = c->set;
+    ss->who = &c->who;
+    ss->digests = digests;
+    ss->out = BUF_INIT(SHEAF_ANSWER_MAX);
+    ss->counted = true;
+    ss->may_pack = slice_eqs(slice_trim(http_req_field(&c->req, "accept")), SHEAF_BLOBS_ZSTD);
+    ss->step.work = sheaf_work;
+    ss->step.done = sheaf_done;
+    ss->step.free = sheaf_free;
+    call_step(c, d->readers, &ss->step);
+}
+
+void sheaf_answer(struct desk *d, struct exchange *x, struct visit *v)
+{
+    const struct http_req *req = exchange_req(x);
+
+    if (req->method != METHOD_POST) {
+        refuse_method(x, SLICE("POST"), SLICE("this path takes POST; docs/protocols/sync.md\n"));
+    } else if (d->set->count == 0) {
+        refuse(x, 404, "no repo here, so no files\n");
+    } else {
+        need_body(call_new(d, x, v, d->set->repo[0], slice_first(req->path, 0)),
+                  (size_t)SHEAF_COUNT_MAX * DIGEST_BYTES, on_digests);
+    }
+}

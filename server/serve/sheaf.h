@@ -1,0 +1,15 @@
+/* sheaf.h - many small blobs in one answer, for other mirrords (common/codec/sheaf.h, docs/protocols/sync.md).
+ *
+ * Each digest is judged as /-/blob/ judges it; limits count SHEAF_COUNT_AS_ONE of them as a request. An answer is made in memory:
+ * it has at most SHEAF_ANSWER_MAX bytes, and no more than SHEAVES_MAX are made or sent at once, the next is told to come again.
+ *
+ * threads  the loop; rows are read on a pool
+ */
+#ifndef SERVER_SERVE_SHEAF_H
+#define SERVER_SERVE_SHEAF_H
+
+#include "server/serve/call.h"
+
+void sheaf_answer(struct desk *d, struct exchange *x, struct visit *v);
+
+#endif

@@ -59,7 +59,7 @@ $(B)/gen/page.gen.h: $(wildcard server/admin/page/page.*)
 all: $(PROGRAMS) plugins
 
 ready:
-	$(if $(findstring LIBRARIES_MISSING,$(PKG_CFLAGS)),$(error libraries are missing, `make deps` installs them))
+	$(if $(findstring LIBRARIES_MISSING,$(PKG_CFLAGS)),$(error libraries are missing, `make deps` installs them$(if $(filter gpu-%,$(MAKECMDGOALS)), (where nothing can be installed: `make gpu-kit` elsewhere and carry it here))))
 $(B)/obj/%.o: %.c | $(GENERATED) ready
 	@mkdir -p $(@D)
 	$(call say,CC,$<)

@@ -23,8 +23,9 @@ static int alloc(struct model *m, char **out, size_t size_bytes, struct err *e)
     int rc = m->k->mem_alloc(&p, size_bytes);
 
     if (rc != 0) {
-        return err_set(e, rc, "%s: no room for the optimiser's %.1f MiB", m->k->name,
-                       (double)size_bytes / 1048576.0);
+        return err_set(e, rc, "%s: no room for the optimiser's %.1f MiB%s%s", m->k->name,
+                       (double)size_bytes / 1048576.0, rc == E_NOSPACE ? "" : ": ",
+                       rc == E_NOSPACE ? "" : m->k->fault());
     }
     *out = p;
     return 0;

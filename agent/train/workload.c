@@ -41,8 +41,8 @@ int job_finish(struct job *j, int (*run)(void *arg), struct score *row, struct e
     row->took_ns = trial_time(&j->t, run, j);
     trial_clear(&j->t);
     if (j->t.rc != 0) {
-        return err_set(e, j->t.rc, "%s, %s: %s%s", row->what, row->shape, err_plain(j->t.rc),
-                       j->t.rc == E_NOSPACE ? ": a smaller --batch or --seq helps" : "");
+        return err_set(e, j->t.rc, "%s, %s: %s: %s", row->what, row->shape, err_plain(j->t.rc),
+                       j->t.rc == E_NOSPACE ? "a smaller --batch or --seq helps" : j->k->fault());
     }
     scores_add(j->w->scores, row);
     return 0;

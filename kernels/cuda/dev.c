@@ -93,11 +93,18 @@ void mem_free_cuda(void *p)
     cudaFree(p); /* waits for work that uses it */
 }
 
+/* Kernels are loaded when they are first launched, cuBLASLt's and cuDNN's too: that much is left for them. */
+#define KERNELS_BYTES ((size_t)256 << 20)
+
 int mem_room_cuda(size_t *free_bytes)
 {
     size_t total;
+    int rc = TRY_CUDA(cudaMemGetInfo(free_bytes, &total));
 
-    return TRY_CUDA(cudaMemGetInfo(free_bytes, &total));
+    if (rc == 0) {
+        *free_bytes -= *free_bytes < KERNELS_BYTES ? *free_bytes : KERNELS_BYTES;
+    }
+    return rc;
 }
 
 int host_alloc_cuda(void **out, size_t size_bytes)

@@ -116,10 +116,13 @@ static int run_rows(const struct options *o, const struct row *rows, int count)
 
     c.k = kops_cuda(0, &e);
     if (c.k == NULL) {
-        printf("gpu-check: skipped, nothing was checked: %s\n", e.text);
+        bool was_here = o->from > 0; /* and is gone: that is a failure */
+
+        printf("gpu-check: %s: %s\n",
+               was_here ? "no device any more" : "skipped, nothing was checked", e.text);
         fflush(stdout);
-        watch_say(o->report, o->from, NOTHING_HERE);
-        return WATCH_NOTHING;
+        watch_say(o->report, o->from, was_here ? CANNOT_START : NOTHING_HERE);
+        return was_here ? WATCH_INCOMPLETE : WATCH_NOTHING;
     }
     if (c.k->stream_open(&c.ks) != 0) {
         printf("gpu-check: no stream on %s: %s\n", c.k->device, c.k->fault());

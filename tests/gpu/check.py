@@ -7,7 +7,7 @@ twins      every operation beside its CPU meaning, tiny models trained on both, 
 resume     a training that was stopped and resumed equals the unbroken one, to the bit
 speed      whole steps of ours
 tables     each operation of two models by itself; those that memory binds beside a copy
-sanitizer  compute-sanitizer on the tiny models, when it is there
+sanitizer  compute-sanitizer: memory on the tiny models and on all operations, races in those that share memory
 torch      PyTorch's whole steps on the same shapes, when python3 has it
 
 The cheapest and most telling comes first. Each part has a time limit of its own, and all together --minutes: what finds no
@@ -38,6 +38,8 @@ SHAPES = (("gpt2-124m", 64, 1024, 550e3, 0.860e9), ("llama-1b", 8, 4096, 60e3, 9
 PARTS = ("twins", "resume", "speed", "tables", "sanitizer", "torch")
 QUICK = ("twins", "training")
 NEAR_COPY = ("norm backward", "cross-entropy")  # within 1.15 of a copy's time
+SHARING = ("attention, our own", "attention, one more", "layernorm", "bias", "crossentropy", "embedding", "reduce, clip")
+FAILURES_TOLD = 24  # lines: what comes back of a run may be its last pages alone
 END_S = 10  # a program that was killed is given so long to go
 
 
@@ -216,13 +218,19 @@ def sanitizer(s, _work):
     if not os.access(tool, os.X_OK):
         s.row("sanitizer", "skipped", "compute-sanitizer is not here")
         return
-    rc, output = s.run([tool, "--tool", "memcheck", "--error-exitcode", 9, s.build / "gpu-check", "--models", "--here"], 90)
-    if rc != 0:
-        s.failures += [line for line in output.splitlines() if line.startswith("=========")][:12]
-    if "not supported" in output:  # some virtual machines: that says nothing of us
-        s.row("sanitizer", "skipped", last_line(output))
-        return
-    judge(s, "sanitizer", rc, output)
+    for what, how, rows in (("memory", "memcheck", ["--models"]), ("memory, all", "memcheck", ["--quick"]),
+                            ("races", "racecheck", ["--quick", "--only", "+".join(SHARING)])):
+        # Libraries ask for what a driver may lack, and are told so: that is no error of ours.
+        quiet = ["--report-api-errors", "no"] if how == "memcheck" else []
+        rc, output = s.run([tool, "--tool", how, *quiet, "--error-exitcode", 9, s.build / "gpu-check", *rows, "--here"], 60)
+        said = [line for line in output.splitlines() if line.startswith("=========")]
+        if "not supported" in output:  # some virtual machines: that says nothing of us
+            s.row(f"sanitizer {what}", "skipped", last_line(output))
+        elif rc is None:  # it may be a hundred times slower
+            s.row(f"sanitizer {what}", "no time", last_line(output))
+        else:
+            s.failures += said[:12] if rc != 0 else []
+            judge(s, f"sanitizer {what}", rc, output)
 
 
 # --- speed --------------------------------------------------------------------------------------------------------------
@@ -341,8 +349,10 @@ def main():
             except (OSError, ValueError, KeyError, IndexError, StopIteration) as e:  # a part's trouble is not the others'
                 s.row(part, "FAILED", f"{type(e).__name__}: {e}")
     s.say()
-    for line in s.failures:
-        s.say(line[:300])
+    for line in s.failures[:FAILURES_TOLD]:
+        s.say(line[:240])
+    if len(s.failures) > FAILURES_TOLD:
+        s.say(f"... and {len(s.failures) - FAILURES_TOLD} lines more, above")
     for what, verdict, note in s.rows:
         s.say(f"{what:<18} {verdict:<8} {note}")
     s.say(f"gpu-check: {'FAILED' if s.failed else 'what was asked holds'}")

@@ -108,6 +108,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t op, cons
                               const cublasLtMatmulAlgo_t *algo, void *workspace, size_t room,
                               cudaStream_t stream);
 
+/* From now on it turns down what it has proposed, or no longer. */
+void simt_take_back(int yes);
 /* How often each algorithm ran since it was last asked. */
 void simt_runs(int count[SIMT_PROPOSALS]);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 enum { THREADS_MAX = 1024, STACK_BYTES = 256 << 10, LANES = 32 };
+enum { GRID_YZ_MAX = 65535, SHARED_MAX = 227 << 10 }; /* a Hopper's; a grid's x has 31 bits */
 
 namespace
 {
@@ -277,7 +278,8 @@ void simt_run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<vo
     unsigned blocks = grid.x * grid.y * grid.z;
 
     count = static_cast<int>(block.x * block.y * block.z);
-    if (count < 1 || count > THREADS_MAX || blocks == 0) {
+    if (count < 1 || count > THREADS_MAX || block.z > 64 || blocks == 0 || grid.y > GRID_YZ_MAX ||
+        grid.z > GRID_YZ_MAX || shared_bytes > SHARED_MAX) {
         die("no such grid");
     }
     running = &kernel;

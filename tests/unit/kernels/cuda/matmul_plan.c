@@ -11,6 +11,7 @@
 #    include <string.h>
 #    include <unistd.h>
 
+#    include "common/base/err.h"
 #    include "kernels/cuda/matmul_plan.h"
 
 enum { M = 3, N = 8, K = 2 };
@@ -187,6 +188,24 @@ static void test_what_is_not_there(void **state)
     matmul_plans_fini(&w.plans);
 }
 
+/* What was proposed and does not run is as if it were not there: another way is found, and found at once. */
+static void test_what_is_taken_back(void **state)
+{
+    struct world w;
+    struct matmul_plan *plan;
+
+    (void)state;
+    open_world(&w);
+    w.plans.worth_measuring = 1e6;
+    plan = matmul_plan_find(&w.plans, NULL, &w.key, &w.x);
+    assert_non_null(plan);
+    simt_take_back(1);
+    assert_int_equal(matmul_plan_run(&w.plans, NULL, plan, &w.x), E_UNSUPPORTED);
+    simt_take_back(0);
+    assert_null(matmul_plan_find(&w.plans, NULL, &w.key, &w.x));
+    matmul_plans_fini(&w.plans);
+}
+
 static void test_alignment(void **state)
 {
     struct matmul_operands x = {.d = (void *)0x1000, .a = (void *)0x2000, .b = (void *)0x3010};
@@ -209,6 +228,7 @@ int main(void)
         cmocka_unit_test(test_nothing_is_measured_that_cannot_be_kept),
         cmocka_unit_test(test_small_ones_are_not_measured),
         cmocka_unit_test(test_what_is_not_there),
+        cmocka_unit_test(test_what_is_taken_back),
         cmocka_unit_test(test_alignment),
     };
 

@@ -9,6 +9,8 @@
 #include "common/base/err.h"
 #include "common/base/slice.h"
 
+enum { PYENVS_MAX = 64 }; /* that files are kept for: bits of a set */
+
 struct pyenv {            /* one Python on one platform */
     unsigned minor;       /* of 3.x */
     unsigned micro;       /* what nobody said: both a low and a high one are tried */

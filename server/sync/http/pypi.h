@@ -1,8 +1,10 @@
 /* pypi.h - a Python index's projects as requirements want them, from within: what is asked of whom, what was chosen.
  *
- *   pypi.c         requirements, pages and metadata as they come: the closure     pypi_choose.c  which files of a project
+ *   pypi.c         pages as they come, until nobody asks for more: the closure
+ *   pypi_want.c    requirements, and whose they become     pypi_choose.c  which files of a project
+ *   pypi_meta.c    what a file requires                    pypi_wheel.c   the same out of wheels, where nothing lies beside them
  *   pypi_give.c    what was chosen as entries, and the pages that name it
- *   pypi_wheel.c   metadata out of wheels, where none lies beside them
+ *   pypi_doubt.c   what somebody should look at first
  *
  * The closure is a union: each requirement that anybody states gets its newest versions, and so does each project's
  * requirements taken together; what cannot be installed at once is still mirrored.
@@ -22,8 +24,8 @@
 #include "server/sync/python/wheel.h"
 
 enum {
-    PYPI_ENVS = 64,
-    PYPI_WANTS = 2000, /* different ones of one project */
+    PYPI_WANTS = 2000,          /* different ones of one project */
+    PYPI_PAGE_BYTES = 64 << 20, /* of a project, as the index has it; ours are longer */
 };
 
 struct py_want { /* what somebody asks of a project */
@@ -45,8 +47,8 @@ struct py_meta {      /* of one or several wheels of a version */
     bool inside;      /* of the wheel, none lies beside it: it is no part of the tree */
     struct wheel wheel;
     uint64_t asked_bytes;
-    char *untold; /* why it cannot be read; or NULL */
-    struct requirement *requires;
+    char *untold;              /* why it cannot be read; or NULL */
+    struct requirement *needs; /* what it requires */
     size_t count;
 };
 
@@ -89,7 +91,7 @@ struct py_project {
 struct py_lister {
     struct http_engine *g;
     struct arena arena;
-    struct pyenv env[PYPI_ENVS];
+    struct pyenv env[PYENVS_MAX];
     size_t envs;
     struct py_project *by_name;
     struct list waiting; /* projects */
@@ -123,10 +125,38 @@ bool pypi_choose(struct py_project *p);
 const struct py_want *pypi_unsatisfied(const struct py_project *p);
 
 /* --- pypi.c --- */
-struct slice pypi_meta_url(const struct py_file *f, struct arena *a);
+void pypi_say(const struct py_lister *l, const char *fmt, ...) PRINTF_LIKE(2, 3); /* into the log */
+/* One that was asked (l->busy) has been: the next, or the end. */
+void pypi_answered(struct py_lister *l, int rc, const struct err *why);
 
+/* --- pypi_want.c --- */
+void pypi_make_dirty(struct py_project *p);
+/* by: whose metadata says so; NULL: the settings. */
+MUST_USE int pypi_require(struct py_lister *l, const struct requirement *r, uint64_t envs,
+                          const struct py_project *by, struct err *e);
+/* Its strings are kept. *left: it is at an address of its own, and said. */
+MUST_USE int pypi_read_requirement(struct py_lister *l, struct slice text, struct requirement *r,
+                                   bool *left, struct err *e);
+/* The environments, and what the settings require. */
+MUST_USE int pypi_require_settings(struct py_lister *l, struct err *e);
+
+/* --- pypi_meta.c --- */
+/* A file that is new here: what does it require? It gets f->meta, mostly to be asked for (l->unread). */
+void pypi_meta_want(struct py_project *p, struct py_file *f);
+/* True: it is here already, in m->bytes. */
+MUST_USE bool pypi_meta_have(struct py_meta *m);
+void pypi_meta_ask(struct py_meta *m); /* ends with pypi_answered() */
+/* m->bytes are read and applied. */
+MUST_USE int pypi_meta_learn(struct py_meta *m, struct err *e);
+/* Requires what it says once more: of what is asked of its project there is more. */
+MUST_USE int pypi_meta_apply(struct py_meta *m, struct err *e);
+void pypi_meta_free(struct py_meta *m);
+struct slice pypi_meta_url(const struct py_file *f, struct arena *a);
 /* In rc E_INVALID, E_TOOBIG, E_UNSUPPORTED it cannot be told what it requires; all else ends the run. */
 void pypi_wheel_read(struct py_meta *m, int rc, struct err *why);
+
+/* --- pypi_doubt.c --- */
+char *pypi_doubt(struct py_lister *l); /* NULL: all is well */
 
 /* --- pypi_wheel.c --- */
 /* Whose METADATA stands for f's: the smallest chosen one of its version and platform, or the one that was read. */

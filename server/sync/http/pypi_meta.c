@@ -1,0 +1,239 @@
+/* pypi_meta.c - what a file requires: its metadata, asked for beside it or read out of it, learnt, and applied as often as more is
+ * asked of its project. */
+#include "server/sync/http/pypi.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "server/store/blob.h"
+#include "server/sync/python/metadata.h"
+
+enum {
+    META_BYTES = 4 << 20,
+    META_KEPT = 64 << 20, /* of all; what is beyond is fetched once more */
+    SAID_MAX = 50,        /* wheels that were read */
+};
+
+int pypi_meta_apply(struct py_meta *m, struct err *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < m->count; i++) {
+        rc = pypi_require(m->project->l, &m->needs[i], m->project->envs, m->project, e);
+    }
+    return rc;
+}
+
+static struct py_meta *meta_new(struct py_project *p, struct py_file *f)
+{
+    struct py_meta *m = NEW(struct py_meta);
+
+    m->project = p;
+    m->file = f;
+    m->bytes = BUF_INIT(META_BYTES + 1);
+    f->meta = m;
+    list_push_back(&p->l->unread, &m->node);
+    return m;
+}
+
+/* Nothing lies beside it: one of its version and platform is read. */
+static void want_inside(struct py_project *p, struct py_file *f)
+{
+    struct py_file *of = pypi_wheel_of(p, f);
+
+    if (of->meta == NULL) {
+        meta_new(p, of)->inside = true;
+    }
+    f->meta = of->meta;
+}
+
+/* A file that is new here: what does it require? Wheels of one version mostly say the same, in the same bytes. */
+static void want_beside(struct py_project *p, struct py_file *f)
+{
+    struct digest d;
+    struct slice hex = f->metadata;
+    bool known = slice_starts(hex, SLICE("sha256=")) && digest_parse(slice_from(hex, 7), &d);
+
+    LIST_EACH (&p->metas, it) {
+        struct py_meta *m = LIST_ITEM(it, struct py_meta, node);
+        if (known && m->digest_known && digest_eq(&m->digest, &d)) {
+            f->meta = m;
+            return;
+        }
+    }
+    (void)meta_new(p, f);
+    f->meta->digest_known = known;
+    if (known) {
+        f->meta->digest = d;
+    }
+}
+
+void pypi_meta_want(struct py_project *p, struct py_file *f)
+{
+    if (f->metadata.p != NULL) {
+        want_beside(p, f);
+    } else if (f->dist.wheel) {
+        want_inside(p, f);
+    }
+}
+
+struct lines {
+    struct py_lister *l;
+    const struct py_file *file;
+    struct requirement *all;
+    size_t n, room;
+};
+
+static int on_requires(void *arg, struct slice requirement, struct err *e)
+{
+    struct lines *x = arg;
+    struct requirement r;
+    bool left = false;
+
+    if (pypi_read_requirement(x->l, requirement, &r, &left, e) != 0) {
+        /* One package's bad word is no reason to mirror none of the others. */
+        pypi_say(x->l, "%.100s: left out: %s", arena_cstr(&x->l->arena, x->file->name), e->text);
+        err_clear(e);
+        left = true;
+    }
+    if (left) {
+        return 0;
+    }
+    if (x->n == x->room) {
+        x->room = x->room != 0 ? 2 * x->room : 16;
+        x->all = realloc(x->all, x->room * sizeof x->all[0]);
+        CHECK(x->all != NULL);
+    }
+    x->all[x->n++] = r;
+    return 0;
+}
+
+/* bytes: of m->bytes. */
+int pypi_meta_learn(struct py_meta *m, struct err *e)
+{
+    struct py_lister *l = m->project->l;
+    struct lines x = {.l = l, .file = m->file};
+    struct metadata_events ev = {on_requires, &x};
+    struct slice name, version;
+    int rc = metadata_read(buf_slice(&m->bytes), &ev, &name, &version, e);
+
+    m->needs = x.all;
+    m->count = x.n;
+    m->read = true;
+    if (rc != 0) {
+        pypi_say(l, "%.200s: %s", arena_cstr(&l->arena, m->file->name), e->text);
+        err_clear(e);
+    }
+    if (!m->digest_known) {
+        digest_of(buf_slice(&m->bytes), &m->digest);
+        m->digest_known = true;
+    }
+    l->meta_bytes += m->bytes.n;
+    if (m->inside || l->meta_bytes > META_KEPT) {
+        l->meta_bytes -= m->bytes.n;
+        buf_free(&m->bytes);
+    }
+    list_push_back(&m->project->metas, &m->node);
+    return pypi_meta_apply(m, e);
+}
+
+/* --- asking ------------------------------------------------------------------------------------------------------- */
+
+static void on_meta(struct doc *d, int rc)
+{
+    struct py_meta *m = d->arg;
+    struct py_lister *l = m->project->l;
+    struct err why = d->why;
+    struct digest got;
+
+    if (rc == 0) {
+        err_clear(&why);
+        buf_adds(&m->bytes, buf_slice(&d->body));
+        digest_of(buf_slice(&d->body), &got);
+        rc = m->digest_known && !digest_eq(&got, &m->digest)
+                 ? err_set(&why, E_CORRUPT, "its SHA-256 is not the announced one")
+                 : pypi_meta_learn(m, &why);
+    } else if (rc == E_NOTFOUND) {
+        /* The page says that it is there: then the file is of no use to clients that believe it. */
+        rc = err_set(&why, E_AGAIN, "the upstream answers %d", d->status);
+    }
+    if (rc != 0) {
+        err_prefix(&why, "metadata of %.100s", arena_cstr(&l->arena, m->file->name));
+    }
+    doc_free(&m->doc);
+    pypi_answered(l, rc, &why);
+}
+
+/* What an earlier run brought is not asked for again. */
+static bool have_beside(struct py_meta *m)
+{
+    return m->digest_known &&
+           blob_read_whole(m->project->l->g->site->store, &m->digest, &m->bytes, NULL) == 0;
+}
+
+bool pypi_meta_have(struct py_meta *m)
+{
+    return m->inside ? pypi_wheel_have(m) : have_beside(m);
+}
+
+static void say_inside(const struct py_meta *m)
+{
+    struct py_lister *l = m->project->l;
+
+    if (l->inside++ < SAID_MAX) {
+        pypi_say(l,
+                 "no metadata beside %.200s: read out of the wheel, %" PRIu64
+                 " bytes were asked for; it stands for all of its version and platform",
+                 arena_cstr(&l->arena, m->file->name), m->asked_bytes);
+    }
+}
+
+/* Untold: the run goes on, and is held in the end. */
+void pypi_wheel_read(struct py_meta *m, int rc, struct err *why)
+{
+    struct py_lister *l = m->project->l;
+
+    if (rc == 0) {
+        say_inside(m);
+        rc = pypi_meta_learn(m, why);
+    } else if (rc == E_INVALID || rc == E_TOOBIG || rc == E_UNSUPPORTED) {
+        m->untold = arena_cstr(&l->arena, slice_str(why->text));
+        pypi_say(l, "what %.200s requires cannot be told: %s", arena_cstr(&l->arena, m->file->name),
+                 m->untold);
+        rc = 0;
+    } else {
+        err_prefix(why, "metadata in %.100s", arena_cstr(&l->arena, m->file->name));
+    }
+    pypi_answered(l, rc, why);
+}
+
+/* "x.whl" -> "x.whl.metadata", in front of a query. */
+struct slice pypi_meta_url(const struct py_file *f, struct arena *a)
+{
+    struct slice query = f->url;
+    struct slice path = slice_cut(&query, '?');
+
+    return arena_fmt(a, SLICE_FMT ".metadata%s" SLICE_FMT, SLICE_ARG(path),
+                     path.n != f->url.n ? "?" : "", SLICE_ARG(query));
+}
+
+void pypi_meta_ask(struct py_meta *m)
+{
+    struct py_lister *l = m->project->l;
+
+    l->busy++;
+    if (m->inside) {
+        pypi_wheel_ask(m);
+        return;
+    }
+    m->doc = doc_ask_via(l->g, pypi_meta_url(m->file, &l->arena).p, m->project->url, NULL,
+                         META_BYTES, on_meta, m);
+}
+
+void pypi_meta_free(struct py_meta *m)
+{
+    doc_free(&m->doc);
+    buf_free(&m->bytes);
+    free(m->needs);
+    free(m);
+}

@@ -264,7 +264,7 @@ static int hash_chunks(struct store *s, struct blob *b, struct buf *out, struct 
     }
     hasher_final(h, &whole);
     if (rc == 0 && !digest_eq(&whole, &b->digest)) {
-        rc = damage_confirm(s, &b->digest, DAMAGE_BYTES, NULL);
+        (void)!damage_confirm(s, &b->digest, DAMAGE_BYTES, NULL);
         rc = err_set(e, E_CORRUPT, "a blob's bytes do not match its digest");
     }
     if (rc == 0) {
@@ -287,9 +287,7 @@ static int make_chunks(struct store *s, struct blob *b, struct buf *out, struct 
     }
     batch = batch_new();
     batch_put(batch, TABLE_CHUNKS, digest_key(&b->digest), buf_slice(out));
-    if (store_commit(s, &batch, COMMIT_LAZY, NULL) != 0) {
-        return 0; /* the list is good all the same */
-    }
+    (void)!store_commit(s, &batch, COMMIT_LAZY, NULL); /* the list is good all the same */
     return 0;
 }
 

@@ -51,7 +51,8 @@ bool ref_name_valid(struct slice name)
 
 /* --- rows --- */
 
-void ref_key(struct buf *out, struct slice repo, struct slice tree, char kind, struct slice name)
+static void ref_key(struct buf *out, struct slice repo, struct slice tree, char kind,
+                    struct slice name)
 {
     buf_adds(out, repo);
     buf_byte(out, 0);

@@ -46,7 +46,6 @@ MUST_USE int branch_set(struct store *s, struct slice repo, struct slice tree, s
 
 /* --- rows, for the store's fsck and for a tree's new name --- */
 /* repo NUL tree NUL kind name; kind 0: what all of a tree's begin with */
-void ref_key(struct buf *out, struct slice repo, struct slice tree, char kind, struct slice name);
 MUST_USE int ref_decode(struct slice value, struct ref *out, struct err *e);
 
 #endif

@@ -1,6 +1,5 @@
 /* attempt.c - one visit to one upstream: probe, list, plan, fetch; then it is landed. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -295,23 +294,23 @@ static int plan(struct run *r, struct err *e)
     return 0;
 }
 
-static int finish_engine(struct run *r)
+/* All bytes are here: a goodbye that fails or hangs is nobody's loss. */
+static void finish_engine(struct run *r)
 {
     struct err why = {0};
     struct event *t;
     struct timeval tv = {FINISH_MS / 1000, 0};
 
     if (r->broken) {
-        return 0;
+        return;
     }
     t = evtimer_new(r->base, run_wake, &r->answered);
     CHECK(t != NULL);
-    evtimer_add(t, &tv); /* all bytes are here: a goodbye that hangs is nobody's loss */
+    evtimer_add(t, &tv);
     r->answered = false;
     r->ops->finish(r->engine);
     (void)!run_turn(r, &r->answered, &why);
     event_free(t);
-    return 0;
 }
 
 static int read_base(struct run *r, struct err *e)
@@ -362,7 +361,7 @@ int run_attempt(struct run *r, const struct run_upstream *u, struct err *e)
         rc = run_take_all(r, e);
     }
     if (rc == 0) {
-        rc = finish_engine(r);
+        finish_engine(r);
     }
     crash_point("sync.fetched");
     return rc == 0 ? run_land(r, e) : rc;

@@ -1,7 +1,7 @@
 /* engine.h - what the pipeline asks of a way to reach an upstream: rsync, HTTP, another mirrord...
  *
  * An engine lists what there is, and brings the bytes of what is asked. It knows no snapshot and no plan: which entries
- * are new is decided by pipeline.c against the published head, so an engine keeps nothing between two runs but an opaque
+ * are new is decided by plan.c against the published head, so an engine keeps nothing between two runs but an opaque
  * cursor. One engine object is one visit: open, maybe probe, list once, take any number, finish, close. When the
  * connection breaks the pipeline opens another one, lists again, and asks only for what is still missing.
  *

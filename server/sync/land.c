@@ -1,6 +1,5 @@
 /* land.c - what was fetched becomes a snapshot: built, judged, published or parked. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "common/os/clock.h"
@@ -144,25 +143,13 @@ static int settle_unchanged(struct run *r, const struct built *b, struct err *e)
     return rc;
 }
 
-static void say_wrong(void *arg, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void say_wrong(void *arg, const char *fmt, ...)
-{
-    char text[512];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    run_say(arg, "%s", text);
-}
-
 static int check_closure(struct run *r, const struct built *b, struct err *e)
 {
     struct closure_want w = {.store = r->world.store,
                              .root = &b->root,
                              .profile = profile_of(r->job->conf),
                              .sift = r->sift,
-                             .say = say_wrong,
+                             .say = run_say_of,
                              .arg = r};
     struct closure_report seen = {0};
     int rc;

@@ -10,7 +10,8 @@ static const struct profile *const profiles[] = {
 #undef PROFILE
 };
 
-const struct profile *profile_named(const char *name)
+/* NULL: there is none. */
+static const struct profile *profile_named(const char *name)
 {
     for (size_t i = 0; name != NULL && i < ARRAY_LEN(profiles); i++) {
         if (strcmp(profiles[i]->name, name) == 0) {

@@ -24,6 +24,5 @@ struct profile {
 
 /* Of a repo's section: its `list` decides, else its `profile`. NULL: none. */
 const struct profile *profile_of(const struct sync_conf *c);
-const struct profile *profile_named(const char *name); /* NULL: there is none */
 
 #endif

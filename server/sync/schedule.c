@@ -109,7 +109,7 @@ void task_free(struct task *t)
     list_remove_if(&t->node);
     setup_release(&t->setup);
     setup_release(&t->running);
-    free(t->name_own);
+    free(t->name);
     free(t);
 }
 

@@ -102,7 +102,7 @@ static void task_set(struct sync *s, const char *name, struct setup *u)
     }
     t = NEW(struct task);
     t->sync = s;
-    t->name = t->name_own = mem_strdup(name);
+    t->name = mem_strdup(name);
     t->setup = u;
     look_back(s, t);
     list_push_back(&s->tasks, &t->node);

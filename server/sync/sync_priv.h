@@ -12,8 +12,7 @@
 struct task { /* one repo */
     struct list node;
     struct sync *sync;
-    const char *name;
-    char *name_own;
+    char *name;
     struct setup *setup;   /* NULL: not synced any more, goes when its run has ended */
     struct setup *running; /* the run's */
     struct run_job job;    /* the run's: setup's with its own flags */

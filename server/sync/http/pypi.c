@@ -24,7 +24,7 @@ static int settle(struct py_project *p, struct err *e)
     if (!p->read) {
         return 0;
     }
-    (void)pypi_choose(p);
+    pypi_choose(p);
     for (size_t i = 0; i < p->files; i++) {
         struct py_file *f = &p->file[i];
         if (f->chosen && f->meta == NULL && p->l->g->site->conf->dependencies) {

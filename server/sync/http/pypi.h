@@ -119,8 +119,8 @@ struct given {                  /* an entry */
 /* Reads a page's files into the project. E_PROTOCOL. */
 MUST_USE int pypi_read_page(struct py_project *p, struct slice doc, const char *content_type,
                             struct err *e);
-/* Marks what the wants come to; true: something new was chosen. */
-bool pypi_choose(struct py_project *p);
+/* Marks what the wants come to. */
+void pypi_choose(struct py_project *p);
 /* A want that nothing satisfies anywhere; NULL: all is well. */
 const struct py_want *pypi_unsatisfied(const struct py_project *p);
 

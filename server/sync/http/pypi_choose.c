@@ -200,7 +200,6 @@ struct choice {
     enum policy sdists;
     bool all_files;
     uint32_t newest; /* 0: all */
-    bool some;       /* something new was chosen */
 };
 
 static enum policy policy_of(const struct sync_conf *c)
@@ -248,12 +247,6 @@ static size_t version_end(const struct py_project *p, size_t from)
     return i;
 }
 
-static void choose_file(struct choice *x, struct py_file *f)
-{
-    x->some = x->some || !f->chosen;
-    f->chosen = true;
-}
-
 /* A version's files for one environment; false: there is none. */
 static bool choose_version(struct choice *x, size_t from, size_t to, size_t env)
 {
@@ -272,7 +265,7 @@ static bool choose_version(struct choice *x, size_t from, size_t to, size_t env)
         bool fits = (f->fits >> env & 1) != 0;
         if (holds(x, f, env) && (x->all_files ? f->dist.wheel || x->sdists != SDIST_NEVER
                                               : fits && (f->dist.wheel ? wheel : source))) {
-            choose_file(x, f);
+            f->chosen = true;
         }
     }
     return wheel || source;
@@ -299,7 +292,7 @@ static bool choose_for(struct choice *x, size_t env)
     return false;
 }
 
-bool pypi_choose(struct py_project *p)
+void pypi_choose(struct py_project *p)
 {
     const struct sync_conf *c = p->l->g->site->conf;
     struct choice x = {.p = p,
@@ -320,7 +313,6 @@ bool pypi_choose(struct py_project *p)
             (void)choose_for(&x, env);
         }
     }
-    return x.some;
 }
 
 const struct py_want *pypi_unsatisfied(const struct py_project *p)

@@ -39,7 +39,6 @@ struct pull {
     bool paused;
     /* the list */
     struct file_list *list;
-    uint64_t list_bytes;
     int32_t io_error;
     uint32_t count; /* entries, once listed */
     /* requests and answers */
@@ -51,7 +50,6 @@ struct pull {
     uint64_t came_bytes;
     unsigned phase;
     bool ending, ended; /* we want the phase's end; have said so */
-    struct pull_stats stats;
     char last_error[TEXT_SHOWN + 1];
 };
 
@@ -104,6 +102,25 @@ void pull_free(struct pull **pp)
     free(p);
 }
 
+/* "in the list": for messages. */
+static const char *where(const struct pull *p)
+{
+    switch (p->state) {
+    case PULL_ACCORD:
+        return "in its greeting";
+    case PULL_LIST:
+        return "in the list";
+    case PULL_ANSWERS:
+        return p->answer.at == ANSWER_AT_INDEX ? "between files" : "in a file";
+    case PULL_STATS:
+    case PULL_GOODBYE:
+        return "at the goodbye";
+    case PULL_DONE:
+        return "after the goodbye";
+    }
+    return "";
+}
+
 /* --- before the frames --------------------------------------------------------------------------------------------- */
 
 static void draft_frame(struct pull *p)
@@ -148,11 +165,9 @@ static int feed_accord(struct pull *p, struct slice *in, struct err *e)
 
 static int feed_list(struct pull *p, struct slice *in, struct err *e)
 {
-    size_t before = in->n;
     bool done;
     int rc = list_feed(p->list, in, &done, e);
 
-    p->list_bytes += before - in->n;
     if (rc != 0 || !done) {
         return rc;
     }
@@ -282,10 +297,9 @@ static int feed_answers(struct pull *p, struct slice *in, struct err *e)
 static int feed_stats(struct pull *p, struct slice *in, struct err *e)
 {
     struct get g = get_from(*in);
-    int64_t v[STATISTICS];
 
     for (int i = 0; i < STATISTICS; i++) {
-        v[i] = get_varlong(&g, 3);
+        (void)get_varlong(&g, 3); /* the peer's sums of what went both ways: ours are our own */
     }
     if (g.rc == E_AGAIN) {
         return E_AGAIN;
@@ -294,7 +308,6 @@ static int feed_stats(struct pull *p, struct slice *in, struct err *e)
         return err_set(e, E_PROTOCOL, "the peer's statistics make no sense");
     }
     *in = slice_of(g.p, g.n);
-    p->stats = (struct pull_stats){.read_bytes = v[0], .written_bytes = v[1], .size_bytes = v[2]};
     put_index(&p->draft, &p->coding, INDEX_DONE);
     p->state = PULL_GOODBYE;
     if (p->accord.greeting.version < 31) {
@@ -407,7 +420,7 @@ static int on_gave_up(struct pull *p, struct slice bytes, struct err *e)
     if (p->state == PULL_DONE) {
         return 0;
     }
-    return err_set(e, E_NETWORK, "the peer gave up %s (%d): %s", pull_where(p),
+    return err_set(e, E_NETWORK, "the peer gave up %s (%d): %s", where(p),
                    g.rc == 0 ? (int)code : 0,
                    p->last_error[0] != '\0' ? p->last_error : "it did not say why");
 }
@@ -479,7 +492,7 @@ int pull_feed(struct pull *p, struct slice *in, struct err *e)
         rc = feed_frames(p, in, e);
     }
     if (rc != 0 && e != NULL && e->code == 0) {
-        err_set(e, rc, "%s %s", err_plain(rc), pull_where(p));
+        err_set(e, rc, "%s %s", err_plain(rc), where(p));
     }
     return rc;
 }
@@ -489,7 +502,7 @@ int pull_eof(struct pull *p, struct err *e)
     if (p->state == PULL_DONE) {
         return 0;
     }
-    return err_set(e, E_NETWORK, "the peer closed the connection %s%s%s", pull_where(p),
+    return err_set(e, E_NETWORK, "the peer closed the connection %s%s%s", where(p),
                    p->last_error[0] != '\0' ? ": " : "", p->last_error);
 }
 
@@ -572,11 +585,6 @@ void pull_end_phase(struct pull *p)
     try_end(p);
 }
 
-unsigned pull_asked(const struct pull *p)
-{
-    return p->asked.n;
-}
-
 bool pull_is_done(const struct pull *p)
 {
     return p->state == PULL_DONE;
@@ -585,34 +593,6 @@ bool pull_is_done(const struct pull *p)
 int32_t pull_io_error(const struct pull *p)
 {
     return p->io_error;
-}
-
-const char *pull_where(const struct pull *p)
-{
-    switch (p->state) {
-    case PULL_ACCORD:
-        return "in its greeting";
-    case PULL_LIST:
-        return "in the list";
-    case PULL_ANSWERS:
-        return p->answer.at == ANSWER_AT_INDEX ? "between files" : "in a file";
-    case PULL_STATS:
-    case PULL_GOODBYE:
-        return "at the goodbye";
-    case PULL_DONE:
-        return "after the goodbye";
-    }
-    return "";
-}
-
-uint64_t pull_list_bytes(const struct pull *p)
-{
-    return p->list_bytes;
-}
-
-const struct pull_stats *pull_statistics(const struct pull *p)
-{
-    return &p->stats;
 }
 
 unsigned pull_version(const struct pull *p)

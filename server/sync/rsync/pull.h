@@ -47,10 +47,6 @@ struct pull_events {                                /* an E_* ends the visit wit
     void (*on_text)(void *arg, bool error, struct slice text);
 };
 
-struct pull_stats { /* as the peer counts */
-    int64_t read_bytes, written_bytes, size_bytes;
-};
-
 struct pull;
 
 struct pull *pull_new(const struct pull_settings *set, const struct pull_events *ev, void *arg);
@@ -74,13 +70,9 @@ void pull_ask(struct pull *p, int32_t index, uint64_t listed_bytes, uint64_t bas
 const struct sums_head *pull_asking(const struct pull *p, uint32_t *next); /* NULL: none */
 void pull_block(struct pull *p, struct slice block);
 void pull_end_phase(struct pull *p);
-unsigned pull_asked(const struct pull *p); /* requests without an answer */
 
 bool pull_is_done(const struct pull *p); /* all is said, though maybe not sent */
 int32_t pull_io_error(const struct pull *p);
-const char *pull_where(const struct pull *p); /* "in the list": for messages */
-uint64_t pull_list_bytes(const struct pull *p);
-const struct pull_stats *pull_statistics(const struct pull *p);
 unsigned pull_version(const struct pull *p);
 enum checksum_kind pull_checksum(const struct pull *p);
 

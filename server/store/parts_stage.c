@@ -1,0 +1,101 @@
+/* parts_stage.c - the one stage that an object's parts are written into, and how far its digest has been taken. */
+#include "server/store/parts_priv.h"
+
+#include <stdlib.h>
+
+#include "common/os/newfile.h"
+#include "server/store/blob.h"
+
+#define READ_BYTES ((size_t)1 << 20)
+
+/* A new one, where there is none yet, or its file is lost; parts that were in that one are, too. */
+static int begin_stage(struct uploads *u, const struct session *s, const struct digest *d,
+                       struct session_file *f, struct stage **out, struct err *e)
+{
+    struct batch *b;
+    int rc = uploads_stage(u, f->total, true, out, e);
+
+    if (rc == 0) {
+        rc = stage_sync(*out, e); /* its name, before rows tell of parts in it */
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    b = batch_new();
+    session_require(s, b);
+    if (f->stage != 0) {
+        parts_rows_drop(u->store, s, d, f, b);
+        parts_await(s, &(struct put_object){*d, f->total}, f->bytes, b);
+    }
+    f->stage = stage_id(*out);
+    parts_row_put(s, d, 0, f, b);
+    parts_stage_note(f->stage, s->id, b);
+    return store_commit(u->store, &b, COMMIT_LAZY, e);
+}
+
+int parts_stage_open(struct uploads *u, struct joint *j, const struct session *s, struct err *e)
+{
+    struct session_file f;
+    struct stage *st = NULL;
+    int rc;
+
+    if (!joint_opens(u, j, &rc)) {
+        return rc;
+    }
+    rc = parts_row_load(u->store, s->id, &j->digest, 0, &f, e);
+    if (rc == 0) {
+        rc = f.stage != 0 ? stage_resume(u->store, f.stage, f.total, &st, e) : E_NOTFOUND;
+        rc = rc == E_NOTFOUND ? begin_stage(u, s, &j->digest, &f, &st, e) : rc;
+    }
+    if (rc != 0) {
+        stage_abort(&st);
+    }
+    joint_opened(u, j, st);
+    return rc;
+}
+
+/* --- the digest --------------------------------------------------------------------------------------------------- */
+
+static int add_from_stage(struct joint *j, struct hasher *h, uint64_t bytes, struct err *e)
+{
+    char *room = mem_new(READ_BYTES);
+    uint64_t at = hasher_count(h);
+    uint64_t end = at + bytes;
+    int rc = 0;
+
+    while (rc == 0 && at < end) {
+        size_t n = (size_t)min_u64(READ_BYTES, end - at);
+        rc = fd_pread_all(stage_fd(j->stage), room, n, at, e);
+        if (rc == 0) {
+            hasher_add(h, room, n);
+            at += n;
+        }
+    }
+    free(room);
+    return rc;
+}
+
+int parts_hash_on(struct uploads *u, struct joint *j, const struct session_file *awaited,
+                  uint32_t most, struct err *e)
+{
+    unsigned epoch;
+    struct hasher *h = joint_hash_take(u, j, UINT64_MAX, &epoch);
+    int rc = 0;
+
+    for (uint32_t i = 0; h != NULL && rc == 0 && i < most && hasher_count(h) < awaited->total;
+         i++) {
+        struct session_file f;
+        uint32_t next = (uint32_t)(hasher_count(h) / awaited->bytes) + 1;
+        if (parts_row_load(u->store, j->id, &j->digest, next, &f, NULL) != 0) {
+            break;
+        }
+        rc = add_from_stage(j, h, f.bytes, e);
+    }
+    if (h != NULL && rc != 0) { /* part of a part: of no use */
+        joint_hash_void(u, j);
+    }
+    if (h != NULL) {
+        joint_hash_give(u, j, h, epoch);
+    }
+    return rc;
+}

@@ -8,7 +8,7 @@
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
-#include "server/store/row.h"
+#include "server/store/admission.h"
 #include "server/store/state.h"
 
 enum {
@@ -17,11 +17,7 @@ enum {
     IDLE_MS = 60000, /* between flushes of access times */
     SICK_MS = 1000,  /* between tries to write again */
     ATIMES_A_WRITE = 1024,
-    ROW_MAX = 64 << 20,
-    FREEING_BYTES = 256 << 10, /* what a batch that frees space may leave */
 };
-
-#define COUNTS_KEY SLICE("counts")
 
 /* A caller that sleeps in store_commit(). */
 struct sleeper {
@@ -39,200 +35,22 @@ struct committer {
     struct err sick; /* of the last write; code 0: it succeeded */
     pthread_t thread;
     /* The commit thread's own: */
-    struct kv_batch *kvb;
-    struct buf row;
-    struct counts counts; /* as of the group that is being built */
-    bool counted;         /* they differ from what is written */
+    struct admission admission;
     struct digest *doubt; /* seals of failed writes */
     size_t ndoubt;
     size_t doubt_room;
 };
 
-/* --- admission: does the batch hold, and what does it change --- */
-
-static int current(struct committer *c, const struct batch_step *st, struct err *e)
-{
-    return kv_batch_get(c->s->kv, c->kvb, st->table, st->key, &c->row, e);
-}
-
-static int require(struct committer *c, const struct batch_step *st, struct err *e)
-{
-    int rc = current(c, st, e);
-
-    if (st->op == OP_REQUIRE_ABSENT) {
-        return rc == E_NOTFOUND ? 0 : rc != 0 ? rc : err_set(e, E_CHANGED, "the row exists by now");
-    }
-    if (rc == 0 && slice_eq(buf_slice(&c->row), st->value)) {
-        return 0;
-    }
-    return rc == 0 || rc == E_NOTFOUND ? err_set(e, E_CHANGED, "the row changed meanwhile") : rc;
-}
-
-/* Every change of a blob's row moves the counters. */
-static int count_blob(struct committer *c, const struct batch_step *st, struct err *e)
-{
-    struct blob_row row;
-    int rc = current(c, st, e);
-
-    if (rc == 0 && blob_row_decode(buf_slice(&c->row), &row, NULL) == 0) {
-        counts_sub(&c->counts, row.size_bytes);
-        c->counted = true;
-    } else if (rc != 0 && rc != E_NOTFOUND) {
-        return rc;
-    }
-    if (st->op == OP_PUT) {
-        rc = blob_row_decode(st->value, &row, e);
-        if (rc != 0) {
-            return rc;
-        }
-        counts_add(&c->counts, row.size_bytes);
-        c->counted = true;
-    }
-    return 0;
-}
-
-static int change(struct committer *c, const struct batch_step *st, struct err *e)
-{
-    int rc = st->table == TABLE_BLOB ? count_blob(c, st, e) : 0;
-
-    if (rc == 0 && st->op == OP_PUT) {
-        kv_batch_put(c->s->kv, c->kvb, st->table, st->key, st->value);
-    } else if (rc == 0) {
-        kv_batch_del(c->s->kv, c->kvb, st->table, st->key);
-    }
-    return rc;
-}
-
-static int holder_has_blob(struct committer *c, const struct batch_step *st, struct err *e)
-{
-    struct batch_step blob = {.table = TABLE_BLOB, .key = st->key};
-    int rc;
-
-    if (st->key.n < DIGEST_BYTES) {
-        return err_set(e, E_INVALID, "a holder's key is too short");
-    }
-    blob.key.n = DIGEST_BYTES;
-    rc = current(c, &blob, e);
-    return rc == E_NOTFOUND ? err_set(e, E_CHANGED, "the blob is gone by now") : rc;
-}
-
-static int check_steps(struct committer *c, const struct batch *b, struct err *e)
-{
-    struct batch_step st;
-    int rc = 0;
-
-    for (size_t at = 0; rc == 0 && batch_next(b, &at, &st);) {
-        if (st.op == OP_REQUIRE_ABSENT || st.op == OP_REQUIRE_VALUE) {
-            rc = require(c, &st, e);
-        }
-    }
-    return rc;
-}
-
-static int change_steps(struct committer *c, const struct batch *b, struct err *e)
-{
-    struct batch_step st;
-    int rc = 0;
-
-    for (size_t at = 0; rc == 0 && batch_next(b, &at, &st);) {
-        if (st.op == OP_PUT || st.op == OP_DEL) {
-            rc = change(c, &st, e);
-        }
-    }
-    for (size_t at = 0; rc == 0 && batch_next(b, &at, &st);) {
-        if (st.op == OP_PUT && st.table == TABLE_HOLDER) {
-            rc = holder_has_blob(c, &st, e);
-        }
-    }
-    return rc;
-}
-
-static bool frees_space(const struct batch *b)
-{
-    for (size_t i = 0; i < b->nafter; i++) {
-        if (b->after[i].kind == AFTER_UNLINK) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool fits(struct committer *c, const struct batch *b)
-{
-    uint64_t margin;
-    uint64_t room = space_for_rows(c->s, &margin);
-
-    return room >= 2 * b->steps.n + (frees_space(b) ? FREEING_BYTES : margin);
-}
-
-/* RocksDB 7.8 aborts when its log meets ENOSPC a second time: so it shall not meet it a first time. What frees space may go
- * nearer to the edge than what takes some. */
-static int check_room(struct committer *c, const struct batch *b, struct err *e)
-{
-    if (fits(c, b)) {
-        return 0;
-    }
-    space_exhausted(c->s); /* the ballast's bytes are for what frees */
-    return frees_space(b) && fits(c, b)
-               ? 0
-               : err_set(e, E_NOSPACE, "the disk is full: no room is left for the store's rows");
-}
-
-static int admit(struct committer *c, const struct batch *b, struct err *e)
-{
-    struct counts before = c->counts;
-    bool counted = c->counted;
-    int rc;
-
-    if (b->steps.rc != 0) {
-        return err_set(e, b->steps.rc, "the batch is too big");
-    }
-    rc = check_room(c, b, e);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = b->check != NULL ? b->check(c->s, b->check_arg, e) : 0;
-    if (rc == 0) {
-        rc = check_steps(c, b, e);
-    }
-    if (rc == 0) {
-        kv_batch_mark(c->kvb);
-        rc = change_steps(c, b, e);
-        if (rc != 0) {
-            kv_batch_undo(c->kvb);
-        }
-    }
-    if (rc != 0) {
-        c->counts = before;
-        c->counted = counted;
-    }
-    return rc;
-}
+/* --- the write --- */
 
 void committer_adjust(struct store *s, const struct counts *add, const struct counts *sub)
 {
-    struct counts *c = &s->committer->counts;
+    struct counts *c = &s->committer->admission.counts;
 
     c->used_bytes = c->used_bytes + add->used_bytes - sub->used_bytes;
     c->small_bytes = c->small_bytes + add->small_bytes - sub->small_bytes;
     c->blobs = c->blobs + add->blobs - sub->blobs;
-    s->committer->counted = true;
-}
-
-/* --- the write --- */
-
-static int write_changes(struct committer *c, bool sync, struct err *e)
-{
-    char counts[COUNTS_BYTES];
-    int rc;
-
-    if (c->counted) {
-        counts_encode(&c->counts, counts);
-        kv_batch_put(c->s->kv, c->kvb, TABLE_META, COUNTS_KEY, slice_of(counts, sizeof counts));
-    }
-    rc = kv_write(c->s->kv, c->kvb, sync, e);
-    kv_batch_clear(c->kvb);
-    return rc;
+    s->committer->admission.counted = true;
 }
 
 static void doubt(struct committer *c, struct batch *b)
@@ -352,7 +170,6 @@ static void answer(struct committer *c, struct commit_wait *w)
 
 static void commit_group(struct committer *c, struct list *group)
 {
-    struct counts before = c->counts;
     bool sync = false;
     size_t admitted = 0;
     struct err e = {0};
@@ -361,19 +178,15 @@ static void commit_group(struct committer *c, struct list *group)
 
     LIST_EACH (group, it) {
         struct commit_wait *w = LIST_ITEM(it, struct commit_wait, node);
-        w->rc = admit(c, w->batch, &w->why);
+        w->rc = admission_take(&c->admission, w->batch, &w->why);
         if (w->rc == 0) {
             sync = sync || needs_sync(w);
             admitted++;
         }
     }
     if (admitted != 0) {
-        rc = write_changes(c, sync, &e);
-        if (rc != 0) {
-            c->counts = before;
-        }
-        c->counted = false;
-        space_counted(c->s, &c->counts);
+        rc = admission_write(&c->admission, sync, &e);
+        space_counted(c->s, &c->admission.counts);
         set_sick(c, rc, &e);
     }
     while ((n = list_pop_front(group)) != NULL) {
@@ -418,8 +231,8 @@ static void write_atimes(struct committer *c)
         struct batch *b = batch_new();
         struct err e = {0};
         n = atime_collect(&c->s->atimes, b, ATIMES_A_WRITE);
-        if (n != 0 && admit(c, b, &e) == 0) {
-            set_sick(c, write_changes(c, false, &e), &e);
+        if (n != 0 && admission_take(&c->admission, b, &e) == 0) {
+            set_sick(c, admission_write(&c->admission, false, &e), &e);
         }
         batch_free(&b);
     }
@@ -444,9 +257,8 @@ static void try_to_recover(struct committer *c)
     if (space_for_rows(c->s, &margin) < margin) {
         return;
     }
-
-    kv_batch_put(c->s->kv, c->kvb, TABLE_META, SLICE("probe"), SLICE(""));
-    set_sick(c, write_changes(c, true, &e), &e);
+    admission_put(&c->admission, TABLE_META, SLICE("probe"), SLICE(""));
+    set_sick(c, admission_write(&c->admission, true, &e), &e);
 }
 
 static void *run_commits(void *arg)
@@ -491,18 +303,6 @@ static void *run_commits(void *arg)
 
 /* --- the outside --- */
 
-int counts_load(struct store *s, struct counts *out, struct err *e)
-{
-    struct buf row = BUF_INIT(256);
-    int rc = kv_get(s->kv, TABLE_META, COUNTS_KEY, &row, e);
-
-    if (rc == 0) {
-        rc = counts_decode(buf_slice(&row), out, e);
-    }
-    buf_free(&row);
-    return rc;
-}
-
 struct committer *committer_open(struct store *s, const struct counts *counts)
 {
     struct committer *c = NEW(struct committer);
@@ -511,9 +311,7 @@ struct committer *committer_open(struct store *s, const struct counts *counts)
     lock_init(&c->lock, LOCK_COMMIT);
     cond_init(&c->more);
     list_init(&c->queue);
-    c->kvb = kv_batch_new();
-    c->row = BUF_INIT(ROW_MAX);
-    c->counts = *counts;
+    admission_init(&c->admission, s, counts);
     s->committer = c;
     space_counted(s, counts);
     c->thread = thread_start("commit", run_commits, c);
@@ -533,8 +331,7 @@ void committer_close(struct committer **cp)
     cond_signal(&c->more);
     lock_drop(&c->lock);
     pthread_join(c->thread, NULL);
-    kv_batch_free(&c->kvb);
-    buf_free(&c->row);
+    admission_fini(&c->admission);
     free(c->doubt);
     cond_fini(&c->more);
     lock_fini(&c->lock);

@@ -16,8 +16,6 @@
 struct committer;
 struct committer *committer_open(struct store *s, const struct counts *counts);
 void committer_close(struct committer **cp); /* drains the queue */
-/* The counters of TABLE_META; E_NOTFOUND in a new store. */
-MUST_USE int counts_load(struct store *s, struct counts *out, struct err *e);
 /* From a check on the commit thread: corrects the counters, with the batch that is being admitted. */
 void committer_adjust(struct store *s, const struct counts *add, const struct counts *sub);
 

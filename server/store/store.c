@@ -12,8 +12,9 @@
 
 #include "common/base/log.h"
 #include "common/os/newfile.h"
-#include "server/store/row.h"
+#include "server/store/admission.h"
 #include "server/store/parked.h"
+#include "server/store/row.h"
 #include "server/store/state.h"
 
 enum { SCHEMA = 1, META_MAX = 4096 };

@@ -40,18 +40,13 @@ static bool is_here(struct carry_in *c, const struct carry_in_file *f)
 static void put_file(struct carry_in *c, const struct session *s, const struct carry_in_file *f,
                      struct batch *b)
 {
-    struct buf key = BUF_INIT(8192), row = BUF_INIT(256);
     struct manifest_entry en;
     struct session_file sf = {.sealed = true, .digest = f->digest};
 
     manifest_at(&c->is.files, f->at, &en);
     sf.bytes = en.size_bytes;
-    session_key(&key, s->id, en.path);
-    session_file_encode(&sf, &row);
-    batch_put(b, TABLE_UPLOAD, buf_slice(&key), buf_slice(&row));
+    session_file_put(s, en.path, &sf, b);
     session_hold(s, &f->digest, b);
-    buf_free(&key);
-    buf_free(&row);
 }
 
 /* Those of [first, end) that are here become the session's; E_CHANGED: one was evicted this very moment. */

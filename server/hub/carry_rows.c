@@ -338,7 +338,6 @@ static int put_refs(struct rows *w, struct err *e)
 static int end_session(struct rows *w, struct err *e)
 {
     struct carry_in *c = w->c;
-    struct buf key = BUF_INIT(8192);
     struct manifest_entry en;
     struct session s;
     int rc = carry_in_session(c, &s, e);
@@ -348,13 +347,11 @@ static int end_session(struct rows *w, struct err *e)
         batch_del(w->b, TABLE_UPLOAD, slice_of(s.id, UPLOAD_ID));
         for (size_t i = 0; i < c->files; i++) {
             manifest_at(&c->is.files, c->file[i].at, &en);
-            session_key(&key, s.id, en.path);
-            batch_del(w->b, TABLE_UPLOAD, buf_slice(&key));
+            session_file_del(&s, en.path, w->b);
             session_unhold(&s, &c->file[i].digest, w->b);
         }
     }
     session_free(&s);
-    buf_free(&key);
     return rc;
 }
 

@@ -225,17 +225,14 @@ static int put_together(struct assembly *a, const struct xshard_file *f)
 static int forget_xorbs(struct assembly *a, const struct xshard_file *f)
 {
     struct batch *b = batch_new();
-    struct buf key = BUF_INIT(1024);
     char path[sizeof XORB_PATH + XSHARD_HASH_HEX];
     struct xshard_term t;
 
     for (uint32_t i = 0; i < f->terms; i++) {
         xshard_term(f, i, &t);
         snprintf(path, sizeof path, XORB_PATH "%s", t.xorb);
-        session_key(&key, a->session->id, slice_str(path));
-        batch_del(b, TABLE_UPLOAD, buf_slice(&key));
+        session_file_del(a->session, slice_str(path), b);
     }
-    buf_free(&key);
     return store_commit(a->u->store, &b, COMMIT_LAZY, a->e);
 }
 

@@ -63,19 +63,13 @@ struct slice parts_awaited(struct slice path)
 void parts_row_put(const struct session *s, const struct digest *d, uint32_t n,
                    const struct session_file *f, struct batch *b)
 {
-    struct buf key = BUF_INIT(1024);
-    struct buf row = BUF_INIT(256);
     char name[PARTS_NAME_BYTES];
 
-    session_key(&key, s->id, parts_row_name(d, n, name));
     if (f != NULL) {
-        session_file_encode(f, &row);
-        batch_put(b, TABLE_UPLOAD, buf_slice(&key), buf_slice(&row));
+        session_file_put(s, parts_row_name(d, n, name), f, b);
     } else {
-        batch_del(b, TABLE_UPLOAD, buf_slice(&key));
+        session_file_del(s, parts_row_name(d, n, name), b);
     }
-    buf_free(&key);
-    buf_free(&row);
 }
 
 int parts_row_load(struct store *store, const char *id, const struct digest *d, uint32_t n,
@@ -121,21 +115,6 @@ int parts_recall(struct store *store, const struct put *p, const struct put_obje
     return rc;
 }
 
-void parts_stage_note(uint64_t stage, const char *id, struct batch *b)
-{
-    struct buf row = BUF_INIT(64);
-    char key[STAGE_KEY_BYTES];
-
-    stage_key(stage, key);
-    if (id != NULL) {
-        buf_addf(&row, "upload %s", id);
-        batch_put(b, TABLE_PARTIAL, slice_of(key, sizeof key), buf_slice(&row));
-    } else {
-        batch_del(b, TABLE_PARTIAL, slice_of(key, sizeof key));
-    }
-    buf_free(&row);
-}
-
 void parts_rows_drop(struct store *store, const struct session *s, const struct digest *d,
                      const struct session_file *f, struct batch *b)
 {
@@ -146,7 +125,5 @@ void parts_rows_drop(struct store *store, const struct session *s, const struct 
         parts_row_put(s, d, n, NULL, b);
     }
     offer_forget(store, s, slice_of(hex, DIGEST_HEX), b);
-    if (f->stage != 0) {
-        parts_stage_note(f->stage, NULL, b);
-    }
+    session_stage_del(f->stage, b);
 }

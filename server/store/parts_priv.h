@@ -17,8 +17,6 @@ MUST_USE int parts_row_load(struct store *store, const char *id, const struct di
 /* All of an object's. */
 void parts_rows_drop(struct store *store, const struct session *s, const struct digest *d,
                      const struct session_file *f, struct batch *b);
-/* Whose the stage is; id == NULL: nobody's any more. */
-void parts_stage_note(uint64_t stage, const char *id, struct batch *b);
 
 /* parts_stage.c. Opens the joint's stage, unless it is. E_BUSY: somebody is at it, or has just let go of it. */
 MUST_USE int parts_stage_open(struct uploads *u, struct joint *j, const struct session *s,

@@ -29,7 +29,7 @@ static int begin_stage(struct uploads *u, const struct session *s, const struct 
     }
     f->stage = stage_id(*out);
     parts_row_put(s, d, 0, f, b);
-    parts_stage_note(f->stage, s->id, b);
+    session_stage_put(s, f->stage, b);
     return store_commit(u->store, &b, COMMIT_LAZY, e);
 }
 

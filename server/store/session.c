@@ -5,8 +5,9 @@
 #include <sys/random.h>
 
 #include "common/base/be.h"
-#include "server/store/keep.h"
+#include "server/store/blob.h"
 #include "server/store/joint.h"
+#include "server/store/keep.h"
 #include "server/store/live.h"
 #include "server/store/offer.h"
 #include "server/store/parts.h"
@@ -76,7 +77,7 @@ static bool session_decode(struct slice row, struct session *out)
            copy_text(out->name, sizeof out->name, row);
 }
 
-void session_file_encode(const struct session_file *f, struct buf *out)
+static void session_file_encode(const struct session_file *f, struct buf *out)
 {
     buf_byte(out, f->sealed ? 'f' : 'p');
     put_u64(out, f->bytes);
@@ -107,7 +108,8 @@ static bool session_file_decode(struct slice row, struct session_file *out)
     return true;
 }
 
-void session_key(struct buf *out, const char *id, struct slice path)
+/* path.p == NULL: the session. */
+static void session_key(struct buf *out, const char *id, struct slice path)
 {
     buf_clear(out);
     buf_add(out, id, UPLOAD_ID);
@@ -190,6 +192,48 @@ int session_file_load(struct store *s, const char *id, struct slice path, struct
     return rc;
 }
 
+void session_file_put(const struct session *s, struct slice path, const struct session_file *f,
+                      struct batch *b)
+{
+    struct buf key = BUF_INIT(8192), row = BUF_INIT(256);
+
+    session_key(&key, s->id, path);
+    session_file_encode(f, &row);
+    batch_put(b, TABLE_UPLOAD, buf_slice(&key), buf_slice(&row));
+    buf_free(&key);
+    buf_free(&row);
+}
+
+void session_file_del(const struct session *s, struct slice path, struct batch *b)
+{
+    struct buf key = BUF_INIT(8192);
+
+    session_key(&key, s->id, path);
+    batch_del(b, TABLE_UPLOAD, buf_slice(&key));
+    buf_free(&key);
+}
+
+void session_stage_put(const struct session *s, uint64_t stage_id, struct batch *b)
+{
+    struct buf row = BUF_INIT(64);
+    char key[STAGE_KEY_BYTES];
+
+    stage_key(stage_id, key);
+    buf_addf(&row, "upload %s", s->id);
+    batch_put(b, TABLE_PARTIAL, slice_of(key, sizeof key), buf_slice(&row));
+    buf_free(&row);
+}
+
+void session_stage_del(uint64_t stage_id, struct batch *b)
+{
+    char key[STAGE_KEY_BYTES];
+
+    if (stage_id != 0) {
+        stage_key(stage_id, key);
+        batch_del(b, TABLE_PARTIAL, slice_of(key, sizeof key));
+    }
+}
+
 void session_require(const struct session *s, struct batch *b)
 {
     batch_require_value(b, TABLE_UPLOAD, slice_of(s->id, UPLOAD_ID), buf_slice(&s->row));
@@ -252,15 +296,13 @@ struct drop {
     const char *id;
     struct session session;
     struct batch *batch;
-    struct buf key;
 };
 
 static int drop_file(void *arg, struct slice path, const struct session_file *f)
 {
     struct drop *d = arg;
 
-    session_key(&d->key, d->id, path);
-    batch_del(d->batch, TABLE_UPLOAD, buf_slice(&d->key));
+    session_file_del(&d->session, path, d->batch);
     if (f->sealed) {
         session_unhold(&d->session, &f->digest, d->batch);
         return 0;
@@ -273,9 +315,7 @@ static int drop_file(void *arg, struct slice path, const struct session_file *f)
         if (stage_resume(d->u->store, f->stage, 0, &st, NULL) == 0) {
             stage_abort(&st);
         }
-        buf_clear(&d->key);
-        put_u64(&d->key, f->stage);
-        batch_del(d->batch, TABLE_PARTIAL, buf_slice(&d->key));
+        session_stage_del(f->stage, d->batch);
     }
     return 0;
 }
@@ -284,7 +324,7 @@ int session_drop(struct uploads *u, const char *id, struct err *e)
 {
     struct slice key = slice_of(id, UPLOAD_ID);
     struct buf row = BUF_INIT(4096);
-    struct drop d = {.u = u, .id = id, .batch = batch_new(), .key = BUF_INIT(8192)};
+    struct drop d = {.u = u, .id = id, .batch = batch_new()};
     int rc = store_get(u->store, TABLE_UPLOAD, key, &row, e);
 
     memcpy(d.session.id, id, UPLOAD_ID);
@@ -300,7 +340,6 @@ int session_drop(struct uploads *u, const char *id, struct err *e)
         rc = store_commit(u->store, &d.batch, COMMIT_SYNC, e);
     }
     batch_free(&d.batch);
-    buf_free(&d.key);
     buf_free(&row);
     if (rc == 0) {
         live_remove(u, id);

@@ -35,9 +35,6 @@ MUST_USE int session_load(struct store *store, const struct put *p, struct sessi
                           struct err *e);
 bool session_row_is_offer(struct slice row);
 void session_encode(const struct session *s, struct buf *out);
-void session_key(struct buf *out, const char *id,
-                 struct slice path); /* path.p == NULL: the session */
-void session_file_encode(const struct session_file *f, struct buf *out);
 
 /* The session that a put names. False: none of that id in that tree, the reply says so; or *rc. Always to be freed. */
 MUST_USE bool session_begin(struct store *store, const struct put *p, struct session *s,
@@ -45,6 +42,13 @@ MUST_USE bool session_begin(struct store *store, const struct put *p, struct ses
 void session_free(struct session *s);
 MUST_USE int session_file_load(struct store *s, const char *id, struct slice path,
                                struct session_file *out, struct err *e);
+/* Each adds to b: the row of a file; that it goes; whose a stage is (the sweep at a start leaves those alone that a row
+ * describes); that it is nobody's any more, of 0 nothing. */
+void session_file_put(const struct session *s, struct slice path, const struct session_file *f,
+                      struct batch *b);
+void session_file_del(const struct session *s, struct slice path, struct batch *b);
+void session_stage_put(const struct session *s, uint64_t stage_id, struct batch *b);
+void session_stage_del(uint64_t stage_id, struct batch *b);
 /* Adds to b: the session still stands as it was read. */
 void session_require(const struct session *s, struct batch *b);
 /* Adds to b: while it lasts, the session holds the digest, so that nothing evicts it before the commit; and no more. */

@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/base/be.h"
 #include "common/base/log.h"
 #include "common/os/newfile.h"
 #include "server/store/assemble.h"
@@ -52,35 +51,20 @@ static void sink_free(struct upload_sink **kp)
     free(k);
 }
 
-/* Rows of this file: what they say now, NULL: gone. stage: one that is not wanted any more, or 0. */
+/* Rows of this file: what they say now, NULL: gone. old_stage: one that is not wanted any more, or 0. */
 static void put_rows(struct upload_sink *k, const struct session_file *f, uint64_t old_stage,
                      struct batch *b)
 {
-    struct buf key = BUF_INIT(8192);
-    struct buf row = BUF_INIT(256);
-    char stage[8];
-
     session_require(&k->session, b);
-    session_key(&key, k->session.id, k->put.path);
-    if (f != NULL) {
-        session_file_encode(f, &row);
-        batch_put(b, TABLE_UPLOAD, buf_slice(&key), buf_slice(&row));
-    } else {
-        batch_del(b, TABLE_UPLOAD, buf_slice(&key));
+    session_stage_del(old_stage, b);
+    if (f == NULL) {
+        session_file_del(&k->session, k->put.path, b);
+        return;
     }
-    if (old_stage != 0) {
-        be_put(stage, sizeof stage, old_stage);
-        batch_del(b, TABLE_PARTIAL, slice_of(stage, sizeof stage));
+    session_file_put(&k->session, k->put.path, f, b);
+    if (!f->sealed) {
+        session_stage_put(&k->session, f->stage, b);
     }
-    if (f != NULL &&
-        !f->sealed) { /* the sweep at a start leaves stages alone that a row describes */
-        be_put(stage, sizeof stage, f->stage);
-        buf_clear(&row);
-        buf_addf(&row, "upload %s", k->session.id);
-        batch_put(b, TABLE_PARTIAL, slice_of(stage, sizeof stage), buf_slice(&row));
-    }
-    buf_free(&key);
-    buf_free(&row);
 }
 
 /* What is here becomes durable: data, then the row that speaks of it. */

@@ -187,14 +187,11 @@ static int drop_file_rows(struct uploads *u, const struct gather *g, const struc
                           struct err *e)
 {
     struct batch *b = batch_new();
-    struct buf key = BUF_INIT(8192);
 
     for (size_t i = 0; i < g->count; i++) {
-        session_key(&key, s->id, g->edits[i].entry.path);
-        batch_del(b, TABLE_UPLOAD, buf_slice(&key));
+        session_file_del(s, g->edits[i].entry.path, b);
         session_unhold(s, &g->edits[i].entry.digest, b);
     }
-    buf_free(&key);
     return store_commit(u->store, &b, COMMIT_LAZY, e);
 }
 

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 
 #include "common/base/list.h"
-#include "common/codec/httpdate.h"
 #include "common/os/clock.h"
 #include "common/xfer/xfer.h"
 #include "server/fetch/content_range.h"
 #include "server/fetch/lane.h"
 #include "server/fetch/origin_priv.h"
 #include "server/fetch/refusal.h"
+#include "server/fetch/rest.h"
 
 enum {
     FETCH_MAGIC = 0x66657463,
@@ -19,7 +19,6 @@ enum {
     TRIES = 3,              /* of a request that got no head */
     BACKOFF_MS = 250,       /* doubled each time, with jitter */
     PATIENCE_MS = 10000,    /* a Retry-After up to this is waited for; clients give up soon after */
-    REST_MAX_S = 3600,      /* of a Retry-After; the lane has a bound of its own */
     SWALLOW_BYTES = 65536,  /* of a redirect's or a refusal's body, so that the connection stays */
     STALL_BYTES_PER_S = 64, /* slower than this for stall_ms is a stall */
     FIELDS_MAX = 256,
@@ -159,44 +158,6 @@ static bool redirects(int status)
     return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-static uint64_t retry_after_ms(const struct xfer_head *h)
-{
-    struct slice v = slice_trim(xfer_head_field(h, "retry-after"));
-    uint64_t now = clock_unix_s();
-    uint64_t s;
-
-    if (v.p == NULL) {
-        return 0;
-    }
-    if (!slice_u64(v, &s)) {
-        s = httpdate_parse(v, now, &s) && s > now ? s - now : 0;
-    }
-    return min_u64(s, REST_MAX_S) * 1000;
-}
-
-/* `"api";r=0;t=55` (the draft's list form) or ratelimit-remaining and ratelimit-reset: a spent budget means rest. */
-static uint64_t spent_budget_ms(const struct xfer_head *h)
-{
-    struct slice list = xfer_head_field(h, "ratelimit");
-    struct slice left = slice_trim(xfer_head_field(h, "ratelimit-remaining"));
-    struct slice reset = slice_trim(xfer_head_field(h, "ratelimit-reset"));
-    uint64_t remaining = 1;
-    uint64_t seconds = 0;
-
-    while (list.n > 0) {
-        struct slice part = slice_trim(slice_cut(&list, ';'));
-        if (slice_starts(part, SLICE("r="))) {
-            left = slice_from(part, 2);
-        } else if (slice_starts(part, SLICE("t="))) {
-            reset = slice_from(part, 2);
-        }
-    }
-    if (!slice_u64(left, &remaining) || remaining > 0 || !slice_u64(reset, &seconds)) {
-        return 0;
-    }
-    return min_u64(seconds, 60) * 1000;
-}
-
 static int take_redirect(struct fetch *x, const struct xfer_head *h)
 {
     struct slice to = xfer_head_field(h, "location");
@@ -291,19 +252,17 @@ static bool at_bucket(const struct fetch *x)
 static int on_xfer_head(void *arg, const struct xfer_head *h)
 {
     struct fetch *x = arg;
-    uint64_t rest_ms = h->status == 429 || h->status == 503 ? retry_after_ms(h) : 0;
+    uint64_t rest_ms = rest_asked_ms(h, clock_unix_s());
     int rc;
 
     CHECK(x->magic == FETCH_MAGIC);
-    rest_ms = max_u64(rest_ms, spent_budget_ms(h));
     if (at_bucket(x) && h->status == 503 && rest_ms == 0) {
         rest_ms = (uint64_t)SLOWLY_MS << x->tries;
     }
     if (rest_ms > 0) {
         lane_rest(x->lane, rest_ms);
     }
-    if ((h->status == 429 || h->status == 503) && rest_ms > 0 && rest_ms <= PATIENCE_MS &&
-        x->tries + 1 < TRIES) {
+    if (rest_is_asked(h->status) && rest_ms > 0 && rest_ms <= PATIENCE_MS && x->tries + 1 < TRIES) {
         x->swallow = true;
         x->wait_ms = rest_ms;
         return 0;

@@ -1,0 +1,15 @@
+/* rest.h - how long an origin asks to be left alone: Retry-After, and budgets that are spent.
+ *
+ * threads  any; reads a head, keeps nothing
+ * source   RFC 9110 (10.2.3); draft-ietf-httpapi-ratelimit-headers, and the older fields RateLimit-Remaining and -Reset
+ */
+#ifndef SERVER_FETCH_REST_H
+#define SERVER_FETCH_REST_H
+
+#include "common/xfer/xfer.h"
+
+bool rest_is_asked(int status); /* 429 or 503: Retry-After counts there */
+/* 0: it does not ask. */
+uint64_t rest_asked_ms(const struct xfer_head *h, uint64_t now_unix_s);
+
+#endif

@@ -1,9 +1,9 @@
 /* filter.h - rsync's include and exclude rules: the first that matches decides, none means in.
  *
  * "- PATTERN", "+ PATTERN", or by their long names. A pattern that begins with '/' is anchored at the top; one that ends with
- * '/' is for folders; "*" stops at a '/', "**" does not, "?" and "[a-z]" are one byte; '\' takes the next byte as it is, in a
- * pattern with a wildcard. A pattern with a '/' inside, or "**", is held against the end of the path, else against its last
- * part; PATTERN ending in "/" and three asterisks is the folder and all in it. What is below a folder that is out, is out.
+ * '/' is for folders; else it is as in glob.h, where '\' counts only in one with a wildcard. A pattern with a '/' inside, or "**",
+ * is held against the end of the path, else against its last part; PATTERN ending in "/" and three asterisks is the folder and
+ * all in it. What is below a folder that is out, is out.
  *
  * Rules come from peers, with modifiers and sides of their protocol ('/' anchored, 's' for the sender's side, 'r' and 'P' for the
  * receiver's, which do not concern us), or from our own settings, where what would have no effect is refused.
@@ -49,8 +49,5 @@ MUST_USE int filter_check(const struct filter *f, const struct filter_rule **bad
 /* path: below the top, without '/' at its ends. Its folders were in. */
 bool filter_takes(const struct filter *f, struct slice path, bool is_folder);
 void filter_fini(struct filter *f);
-
-/* One pattern against a whole text. */
-MUST_USE bool filter_match(struct slice pattern, struct slice text);
 
 #endif

@@ -4,7 +4,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "common/codec/filter.h"
+#include "common/codec/glob.h"
 #include "server/sync/rsync/delta.h"
 #include "server/sync/rsync/varint.h"
 
@@ -149,7 +149,7 @@ static bool ending_has(const struct literal *l, struct slice path)
     }
     while (rest.n > 0 && end.n <= NAME_MAX_BYTES) {
         struct slice pattern = slice_cut(&rest, '/');
-        if (pattern.n > 0 && pattern.n <= NAME_MAX_BYTES && filter_match(pattern, end)) {
+        if (pattern.n > 0 && pattern.n <= NAME_MAX_BYTES && glob_match(pattern, end)) {
             return true;
         }
     }

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "common/codec/glob.h"
+
 enum { ROOM_FIRST = 256 };
 
 /* --- what is asked for ---------------------------------------------------------------------------------------------------- */
@@ -165,7 +167,7 @@ static void put_children(struct choosing *c, uint32_t from, unsigned say)
         }
         if (list_type(list_at(l, i)) == LIST_BLANK) {
             i++;
-        } else if (c->a->pattern.n > 0 && !filter_match(c->a->pattern, name)) {
+        } else if (c->a->pattern.n > 0 && !glob_match(c->a->pattern, name)) {
             i = behind(l, i);
         } else {
             i = put_tree(c, i, say);

@@ -29,8 +29,15 @@ struct listing {
 
 struct listings {
     struct store *store;
-    struct lock lock;
+    struct lock lock; /* not held while one is made: that takes as long as the tree is large */
+    struct cond made;
     struct list all;
+    struct list making;
+};
+
+struct making { /* on its maker's stack */
+    struct list node;
+    struct slice repo;
 };
 
 /* --- making one --------------------------------------------------------------------------------------------------------- */
@@ -252,7 +259,9 @@ struct listings *listings_open(struct store *s)
 
     ls->store = s;
     lock_init(&ls->lock, LOCK_SYNC);
+    cond_init(&ls->made);
     list_init(&ls->all);
+    list_init(&ls->making);
     return ls;
 }
 
@@ -287,6 +296,7 @@ void listings_close(struct listings **lp)
         struct listing *l = LIST_ITEM(n, struct listing, node);
         listing_release(&l);
     }
+    cond_fini(&ls->made);
     lock_fini(&ls->lock);
     free(ls);
 }
@@ -340,11 +350,48 @@ static struct listing *find(struct listings *ls, struct slice repo)
     return NULL;
 }
 
+static bool is_being_made(struct listings *ls, struct slice repo)
+{
+    LIST_EACH (&ls->making, it) {
+        if (slice_eq(LIST_ITEM(it, struct making, node)->repo, repo)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Makes *lp the register's, in place of the repo's last one; or frees it. The lock is given back meanwhile. */
+static int make_and_put(struct listings *ls, struct listing **lp, struct err *e)
+{
+    struct listing *l = *lp;
+    struct making making = {.repo = l->repo};
+    struct listing *old;
+    int rc;
+
+    list_push_back(&ls->making, &making.node);
+    lock_drop(&ls->lock);
+    rc = make(l, e);
+    lock_take(&ls->lock);
+    list_remove(&making.node);
+    cond_broadcast(&ls->made);
+    if (rc != 0) {
+        listing_release(lp);
+        return rc;
+    }
+    old = find(ls, l->repo);
+    if (old != NULL) {
+        list_remove(&old->node);
+        listing_release(&old);
+    }
+    list_push_back(&ls->all, &l->node);
+    return 0;
+}
+
 int listing_acquire(struct listings *ls, struct slice repo, struct slice tree, struct listing **out,
                     struct err *e)
 {
     struct listing *l = NEW(struct listing);
-    struct listing *old;
+    struct listing *there;
     int rc;
 
     l->holds = 1;
@@ -356,23 +403,16 @@ int listing_acquire(struct listings *ls, struct slice repo, struct slice tree, s
         return rc != 0 ? rc : err_set(e, E_NOTFOUND, "nothing has been published there");
     }
     name_key(l);
-    /* Two that come first at once make it one after the other: the work is the same for both. */
     lock_take(&ls->lock);
-    old = find(ls, repo);
-    if (old != NULL && digest_eq(&old->key, &l->key)) {
+    while (is_being_made(ls, repo)) { /* mostly the same: then one does the work for all who wait */
+        cond_wait(&ls->made, &ls->lock);
+    }
+    there = find(ls, repo);
+    if (there != NULL && digest_eq(&there->key, &l->key)) {
         listing_release(&l);
-        l = old;
+        l = there;
     } else {
-        rc = make(l, e);
-        if (rc == 0) {
-            if (old != NULL) {
-                list_remove(&old->node);
-                listing_release(&old);
-            }
-            list_push_back(&ls->all, &l->node);
-        } else {
-            listing_release(&l);
-        }
+        rc = make_and_put(ls, &l, e);
     }
     if (rc == 0) {
         atomic_fetch_add(&l->holds, 1);

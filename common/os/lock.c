@@ -104,11 +104,11 @@ void cond_broadcast(struct cond *c)
     CHECK(pthread_cond_broadcast(&c->cond) == 0);
 }
 
-pthread_t thread_start(const char *name, void *(*run)(void *), void *arg)
+bool thread_try(const char *name, void *(*run)(void *), void *arg, pthread_t *out)
 {
     sigset_t all;
     sigset_t before;
-    pthread_t t;
+    int failed;
 
     sigfillset(&all);
     /* A fault in a thread that blocks its signal ends the process without a word. */
@@ -118,8 +118,19 @@ pthread_t thread_start(const char *name, void *(*run)(void *), void *arg)
     sigdelset(&all, SIGILL);
     sigdelset(&all, SIGABRT);
     CHECK(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
-    CHECK(pthread_create(&t, NULL, run, arg) == 0);
+    failed = pthread_create(out, NULL, run, arg);
     CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
-    pthread_setname_np(t, name);
+    CHECK(failed == 0 || failed == EAGAIN);
+    if (failed == 0) {
+        pthread_setname_np(*out, name);
+    }
+    return failed == 0;
+}
+
+pthread_t thread_start(const char *name, void *(*run)(void *), void *arg)
+{
+    pthread_t t;
+
+    CHECK(thread_try(name, run, arg, &t));
     return t;
 }

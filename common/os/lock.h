@@ -38,5 +38,7 @@ void cond_broadcast(struct cond *c);
 
 /* A named thread with all signals blocked (main handles them). CHECKs that it started. */
 pthread_t thread_start(const char *name, void *(*run)(void *), void *arg);
+/* False when the system has no room for one more: for those that strangers bring about. */
+MUST_USE bool thread_try(const char *name, void *(*run)(void *), void *arg, pthread_t *out);
 
 #endif

@@ -174,9 +174,15 @@ static void let_in(struct door *d, int fd, const struct sockaddr_storage *peer)
     v->door = d;
     v->fd = fd;
     v->peer = *peer;
+    if (!thread_try("rsync", serve, v, &v->thread)) {
+        log_warn("rsync.busy", "why=\"no more threads\" open=%u", d->count);
+        gate_disconnect(d->gate, peer);
+        free(v);
+        turn_away(d, fd, peer, d->count);
+        return;
+    }
     list_push_back(&d->visitors, &v->node);
     d->count++;
-    v->thread = thread_start("rsync", serve, v);
 }
 
 static void *accept_all(void *arg)

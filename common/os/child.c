@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/os/clock.h"
+
 extern char **environ;
 
 enum {
@@ -43,11 +45,6 @@ struct child {
     struct child_end end;
     bool termed; /* SIGTERM was sent */
 };
-
-static struct timeval timeval_of(uint64_t ms)
-{
-    return (struct timeval){(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
-}
 
 static void close_fd(int *fd)
 {
@@ -155,7 +152,7 @@ static void on_watch(evutil_socket_t fd, short what, void *arg)
 
 static void begin_to_end(struct child *c)
 {
-    struct timeval tv = timeval_of(c->grace_ms);
+    struct timeval tv = clock_timeval(c->grace_ms);
 
     c->termed = true;
     kill(-c->pid, SIGTERM);
@@ -347,7 +344,7 @@ static int spawn(struct child *c, const struct child_want *w, const struct ends 
 
 static void watch(struct child *c, const struct child_want *w)
 {
-    struct timeval tv = timeval_of(LOOK_MS);
+    struct timeval tv = clock_timeval(LOOK_MS);
 
     c->pidfd = pidfd_open(c->pid, 0); /* not before Linux 5.3, and not in every sandbox */
     c->watch =
@@ -355,7 +352,7 @@ static void watch(struct child *c, const struct child_want *w)
     CHECK(c->watch != NULL);
     event_add(c->watch, c->pidfd != -1 ? NULL : &tv);
     if (w->timeout_ms != 0) {
-        tv = timeval_of(w->timeout_ms);
+        tv = clock_timeval(w->timeout_ms);
         event_add(c->alarm, &tv);
     }
 }

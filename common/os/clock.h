@@ -1,8 +1,9 @@
-/* clock.h - what time it is. Only the edges call this; everything else takes now_ms as an argument. */
+/* clock.h - what time it is. Only the edges ask; everything else takes now_ms as an argument. */
 #ifndef COMMON_OS_CLOCK_H
 #define COMMON_OS_CLOCK_H
 
 #include <stdint.h>
+#include <sys/time.h>
 #include <time.h>
 
 static inline uint64_t clock_now_ns(void) /* monotonic */
@@ -27,6 +28,12 @@ static inline uint64_t clock_unix_ms(void)
     struct timespec ts;
     clock_gettime(CLOCK_REALTIME, &ts);
     return (uint64_t)ts.tv_sec * 1000u + (uint64_t)ts.tv_nsec / 1000000u;
+}
+
+/* As timers take it. */
+static inline struct timeval clock_timeval(uint64_t ms)
+{
+    return (struct timeval){(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
 }
 
 #endif

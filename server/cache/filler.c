@@ -15,7 +15,7 @@ static void settle(struct filler *fl);
 
 static void timer_in(struct filler *fl, uint64_t ms)
 {
-    struct timeval tv = {(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
+    struct timeval tv = clock_timeval(ms);
     evtimer_add(fl->timer, &tv);
 }
 

@@ -74,7 +74,7 @@ static void fetch_begin(struct fetch *x);
 
 static void timer_in(struct event *t, uint64_t ms)
 {
-    struct timeval tv = {(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
+    struct timeval tv = clock_timeval(ms);
     evtimer_add(t, &tv);
 }
 

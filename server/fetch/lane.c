@@ -25,7 +25,7 @@ static void pump(struct lane *l)
         uint64_t rest_ms = lane_resting_ms(l);
         struct lane_seat *s;
         if (rest_ms > 0) {
-            struct timeval tv = {(time_t)(rest_ms / 1000), (suseconds_t)(rest_ms % 1000 * 1000)};
+            struct timeval tv = clock_timeval(rest_ms);
             evtimer_add(l->timer, &tv);
             return;
         }

@@ -299,7 +299,7 @@ static void finish_engine(struct run *r)
 {
     struct err why = {0};
     struct event *t;
-    struct timeval tv = {FINISH_MS / 1000, 0};
+    struct timeval tv = clock_timeval(FINISH_MS);
 
     if (r->broken) {
         return;

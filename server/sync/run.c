@@ -195,7 +195,7 @@ static bool rest(struct run *r, uint64_t ms)
 {
     bool over = false;
     struct event *t = evtimer_new(r->base, run_wake, &over);
-    struct timeval tv = {(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
+    struct timeval tv = clock_timeval(ms);
     int rc;
 
     CHECK(t != NULL);

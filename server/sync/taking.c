@@ -129,7 +129,7 @@ int taking_on_begin(void *arg, uint64_t at, struct slice validator)
 
 void taking_timer(struct taking *t, uint64_t ms)
 {
-    struct timeval tv = {(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
+    struct timeval tv = clock_timeval(ms);
     evtimer_add(t->timer, &tv);
 }
 

@@ -42,7 +42,7 @@ static void on_soon(evutil_socket_t fd, short what, void *arg)
 
 static void soon(struct exec_engine *g, uint64_t ms, void (*news)(struct exec_engine *g))
 {
-    struct timeval tv = {(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
+    struct timeval tv = clock_timeval(ms);
 
     g->news = news;
     evtimer_add(g->soon, &tv);

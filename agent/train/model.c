@@ -6,9 +6,11 @@
 
 /* Logits are made, turned into gradients and used up in pieces of so many rows, and about so many bytes at most. Each piece
  * reads and writes the whole gradient of the head's weight: 8 bytes an element, beside two operations a row. With 8192 rows
- * that is a tenth of the multiplication's time on an H200, with a thousand as much as the multiplication itself. */
+ * that is a tenth of the multiplication's time on an H200, with a thousand as much as the multiplication itself. Where nothing
+ * is learned, short pieces cost nothing. */
 enum { HEAD_ROWS = 8192, HEAD_TILE = 256 };
-#define HEAD_BYTES ((int64_t)2 << 30)
+#define HEAD_BYTES         ((int64_t)2 << 30)
+#define HEAD_BYTES_FORWARD ((int64_t)256 << 20)
 /* Tokens of a pass: beside config.c's limits this keeps every sum of bytes far inside 63 bits. */
 #define MAX_ROWS ((int64_t)1 << 26)
 
@@ -102,7 +104,8 @@ static void carve_stream(struct model *m, struct carver *c, int64_t rows)
 
 int64_t model_head_rows(const struct model *m, int64_t rows)
 {
-    int64_t n = HEAD_BYTES / (int64_t)model_bytes(m, config_padded_vocab(&m->config));
+    int64_t most = m->o.training ? HEAD_BYTES : HEAD_BYTES_FORWARD;
+    int64_t n = most / (int64_t)model_bytes(m, config_padded_vocab(&m->config));
 
     n = n < HEAD_ROWS ? n : HEAD_ROWS;
     n = n > HEAD_TILE ? n / HEAD_TILE * HEAD_TILE : n; /* whole tiles of a multiplication */

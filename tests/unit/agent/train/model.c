@@ -268,7 +268,9 @@ static void test_head_in_pieces(void **state)
 static void test_pieces_of_the_head(void **state)
 {
     const struct model_config gpt2 = shape("gpt2-124m"), llama = shape("llama-1b");
-    const struct model_options bf16 = {.dt = DT_BF16, .world = 1}, f32 = {.world = 1};
+    const struct model_options bf16 = {.dt = DT_BF16, .world = 1, .training = true};
+    const struct model_options f32 = {.dt = DT_F32, .world = 1, .training = true};
+    const struct model_options forward = {.dt = DT_BF16, .world = 1};
     struct model *m;
 
     (void)state;
@@ -281,6 +283,9 @@ static void test_pieces_of_the_head(void **state)
     model_close(&m);
     assert_int_equal(model_open(&llama, kops_cpu(), &f32, &m, NULL), 0);
     assert_int_equal(model_head_rows(m, 32768), 4096); /* 2 GiB */
+    model_close(&m);
+    assert_int_equal(model_open(&gpt2, kops_cpu(), &forward, &m, NULL), 0);
+    assert_int_equal(model_head_rows(m, 65536), 2560); /* 256 MiB: a reader has no use for more */
     model_close(&m);
 }
 

@@ -49,7 +49,8 @@ extern "C" int bias_backward_cuda(struct kstream *ks, enum dtype dt, void *db, c
         using T = decltype(t);
         using R = real<T>;
         constexpr int N = w.value;
-        unsigned wide = blocks_for(cols, WARP * N), slices = max(1u, COLUMN_BLOCKS / wide);
+        unsigned wide = blocks_for(cols, WARP * N),
+                 slices = max(1u, blocks_at_a_time(ks, THREADS) / wide);
         R *part = static_cast<R *>(ks->scratch);
 
         if (slices * cols * sizeof(R) > SCRATCH_BYTES) {

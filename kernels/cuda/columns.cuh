@@ -1,26 +1,26 @@
-/* columns.cuh - sums over rows: out[c] += sum of x[r][c], in two stages and an order that the shape alone fixes.
+/* columns.cuh - sums over rows: out[c] += sum of x[r][c], in two stages and an order that shape and chip fix.
  *
  * The first stage, whoever's kernel that is, leaves partial sums as a matrix in the stream's scratch: every block adds up
- * rows of its own. The second adds the partial sums, of several such matrices in one launch. Blocks are so many that an
- * H100's 132 multiprocessors are all busy and hold all of them at a time (1024 threads each, of 64 registers): a block
- * that begins when the others end takes as long as they did. The same on every chip: their number is part of the order.
+ * rows of its own. The second adds the partial sums, of several such matrices in one launch. Blocks are so many that all
+ * multiprocessors are busy and hold all of them at a time (1024 threads each, of 64 registers): a block that begins
+ * when the others end takes as long as they did. Their number is part of the order.
  */
 #pragma once
 
 #include "kernels/cuda/vector.cuh"
 
 enum {
-    MULTIPROCESSORS = 132,
     THREADS_AT_A_TIME = 1024,
-    COLUMN_BLOCKS = MULTIPROCESSORS * THREADS_AT_A_TIME / THREADS,
+    MULTIPROCESSORS_MAX = 256, /* partial sums of more would want more scratch */
     FINISH_ROWS = 32,
     COLUMN_SUMS = 3
 };
 
 /* Blocks of so many threads that run at a time. */
-static inline unsigned blocks_at_a_time(unsigned threads)
+static inline unsigned blocks_at_a_time(const struct kstream *ks, unsigned threads)
 {
-    return MULTIPROCESSORS * max(1u, THREADS_AT_A_TIME / threads);
+    return min(ks->multiprocessors, static_cast<unsigned>(MULTIPROCESSORS_MAX)) *
+           max(1u, THREADS_AT_A_TIME / threads);
 }
 
 /* Where the sums go, one matrix of partial sums behind the other. */

@@ -218,8 +218,13 @@ static void each_row(struct kstream *ks, real<T> *loss, T *dlogits, const T *log
     }
     int64_t kept = dlogits == nullptr ? 0 : max(int64_t(0), min(left, room / one));
 
-    (void)cudaFuncSetAttribute(reinterpret_cast<const void *>(row_kernel<N, T>),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(room));
+    const void *kernel = reinterpret_cast<const void *>(row_kernel<N, T>);
+
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(room));
+    /* Two rows need most of it; what streams by has no use for the cache. */
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                               cudaSharedmemCarveoutMaxShared);
     row_kernel<N><<<static_cast<unsigned>(rows), static_cast<unsigned>(warps * WARP),
                     static_cast<size_t>(kept * one), ks->stream>>>(
         loss, dlogits, logits, target, static_cast<int>(vocab), static_cast<int>(stride), scale,

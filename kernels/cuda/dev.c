@@ -19,6 +19,19 @@ static int compute_capability(void)
     return 10 * major + minor;
 }
 
+/* An H100's where the device does not say. */
+static unsigned multiprocessors(void)
+{
+    int device = 0, n = 0;
+
+    return cudaGetDevice(&device) == cudaSuccess &&
+                   cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) ==
+                       cudaSuccess &&
+                   n > 0
+               ? (unsigned)n
+               : 132;
+}
+
 int stream_open_cuda(struct kstream **out)
 {
     struct kstream *ks = calloc(1, sizeof *ks);
@@ -34,6 +47,7 @@ int stream_open_cuda(struct kstream **out)
         return E_CUDA;
     }
     ks->sm = compute_capability();
+    ks->multiprocessors = multiprocessors();
     *out = ks;
     return 0;
 }

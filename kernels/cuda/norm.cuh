@@ -254,7 +254,7 @@ static int norm_backward_as(struct kstream *ks, enum dtype dt, void *dx, void *d
         using R = real<T>;
         constexpr int N = w.value;
         unsigned team = team_of(cols, NORM_COLUMNS), teams = team > THREADS ? 1 : THREADS / team;
-        unsigned blocks = min(blocks_for(rows, teams), blocks_at_a_time(team * teams));
+        unsigned blocks = min(blocks_for(rows, teams), blocks_at_a_time(ks, team * teams));
         R *part = static_cast<R *>(ks->scratch);
         column_sums<R> to = {{static_cast<R *>(dg)}, 1};
 

@@ -1,9 +1,5 @@
 #include "kernels/cuda/columns.cuh"
 
-enum {
-    SLICES = COLUMN_BLOCKS
-}; /* blocks of the first stage, at most: they fix the order of a sum */
-
 struct identity {
     __device__ double operator()(double x) const
     {
@@ -88,7 +84,7 @@ static int add_all(struct kstream *ks, enum dtype dt, double *out, const void *x
     }
     return each_vector(dt, in_vectors(dt, n, x), [&](auto t, auto w) {
         using T = decltype(t);
-        unsigned parts = min(blocks_for(n, THREADS * w.value), static_cast<unsigned>(SLICES));
+        unsigned parts = min(blocks_for(n, THREADS * w.value), blocks_at_a_time(ks, THREADS));
 
         partial_kernel<w.value>
             <<<parts, THREADS, 0, ks->stream>>>(part, static_cast<const T *>(x), n, f);

@@ -14,6 +14,7 @@ struct kstream {
     cudaStream_t stream;
     void *scratch; /* used and free again inside one operation */
     int sm;        /* the device's compute capability: 90 for 9.0 */
+    unsigned multiprocessors;
     struct matmul_plans matmul;
     struct attention_choice attention;
 };

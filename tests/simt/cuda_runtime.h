@@ -132,7 +132,11 @@ static inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cud
 #ifdef __cplusplus
 #    include "tests/simt/simt.h"
 
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize,
+    cudaFuncAttributePreferredSharedMemoryCarveout
+};
+enum { cudaSharedmemCarveoutMaxShared = 100 };
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
 
 /* Little shared memory, so that rows need not be long to have no room in it. */

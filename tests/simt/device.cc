@@ -26,6 +26,7 @@ int stream_open_cuda(struct kstream **out)
     auto *ks = static_cast<struct kstream *>(calloc(1, sizeof **out));
 
     *out = ks;
+    ks->multiprocessors = 132;
     int rc = matmul_plans_init(&ks->matmul);
     return rc != 0 ? rc : mem_alloc_cuda(&ks->scratch, SCRATCH_BYTES);
 }

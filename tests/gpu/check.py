@@ -163,7 +163,7 @@ def describe(s):
 
 def twins(s, _work):
     rc, output = s.run([s.build / "gpu-check", *(["--quick", "--limit", "20"] if s.quick else [])],
-                       45 if s.quick else 180, show=True)
+                       45 if s.quick else 240, show=True)
     lines = output.splitlines()
     for i, line in enumerate(lines):
         if "  FAILED" in line:
@@ -237,7 +237,7 @@ def sanitizer(s, _work):
 
 def ours(s, name, batch, seq):
     rc, output = s.run([s.build / "trainer", "bench", "--config", name, "--batch", batch, "--seq", seq, "--dtype", "bf16",
-                        "--device", "cuda", "--steps", 15, "--only", "steps", "--json"], 60)
+                        "--device", "cuda", "--steps", 15, "--only", "steps", "--json"], 90)
     found = last_json(output) if rc == 0 else None
     return (found, "") if found else (None, last_line(output) + ended(rc))
 

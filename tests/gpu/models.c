@@ -1,6 +1,7 @@
 #include "tests/gpu/twins.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "agent/train/optim.h"
 
@@ -42,14 +43,36 @@ static int train(const struct kops *k, double loss[STEPS], struct err *e)
     return rc;
 }
 
+/* With the sentence of what failed. */
+static void failed(struct twins *c, int rc, const struct err *e, const char *what)
+{
+    if (rc != 0 && c->trouble == NULL) {
+        snprintf(c->told, sizeof c->told, "%.200s", e->text);
+    }
+    twins_trouble(c, rc, what);
+}
+
+static void train_there(struct twins *c, double loss[STEPS])
+{
+    struct err e = {0};
+    int rc = train(c->k, loss, &e);
+
+    failed(c, rc, &e, "the model on the device");
+}
+
 static void check_model(struct twins *c)
 {
     double cpu[STEPS] = {0}, cuda[STEPS] = {0};
 
     twins_trouble(c, train(kops_cpu(), cpu, NULL), "the model on the CPU");
-    twins_trouble(c, train(c->k, cuda, NULL), "the model on the device");
+    train_there(c, cuda);
     for (int s = 0; s < STEPS; s++) {
         double off = fabs(cuda[s] - cpu[s]) / fabs(cpu[s]);
+
+        if (!(off <= twins_bound(c->dt)) && c->told[0] == '\0') {
+            snprintf(c->told, sizeof c->told, "step %d: a loss of %.8g, wanted %.8g", s + 1,
+                     cuda[s], cpu[s]);
+        }
         twins_worse(c, off);
     }
 }
@@ -59,10 +82,12 @@ static void check_repeat(struct twins *c)
 {
     double first[STEPS] = {0}, second[STEPS] = {0};
 
-    twins_trouble(c, train(c->k, first, NULL), "the model on the device");
-    twins_trouble(c, train(c->k, second, NULL), "the model on the device");
+    train_there(c, first);
+    train_there(c, second);
     for (int s = 0; s < STEPS; s++) {
         if (!(first[s] == second[s])) {
+            snprintf(c->told, sizeof c->told, "by step %d: a loss of %.9g, then %.9g", s + 1,
+                     first[s], second[s]);
             c->worst = INFINITY;
         }
     }
@@ -98,9 +123,10 @@ static void check_cache(struct twins *c)
 {
     float cpu[TOKENS][VOCAB] = {0}, cuda[TOKENS][VOCAB] = {0};
     double diff = 0, ref = 0;
+    struct err e = {0};
 
     twins_trouble(c, logits(kops_cpu(), false, cpu, NULL), "the model on the CPU");
-    twins_trouble(c, logits(c->k, true, cuda, NULL), "the model on the device");
+    failed(c, logits(c->k, true, cuda, &e), &e, "the model on the device");
     for (int i = 0; i < TOKENS * VOCAB; i++) {
         double a = (double)cuda[i / VOCAB][i % VOCAB], b = (double)cpu[i / VOCAB][i % VOCAB];
 

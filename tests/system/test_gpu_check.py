@@ -75,14 +75,27 @@ def kit(tmp_path):
     return tmp_path
 
 
+def program(path, text):
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+
+
+def run_check(kit, fault, *args):
+    return subprocess.run([sys.executable, kit / "check.py", "--build", kit, *args], env=dict(os.environ, SIMT_FAULT=fault),
+                          text=True, capture_output=True, check=False)
+
+
+def table_of(run):
+    """The rows of the last table, by their first words."""
+    return {line.split("  ")[0]: line for line in run.stdout[run.stdout.rindex("\n\n"):].splitlines()}
+
+
 def run_kit(kit, fault, *args):
     # A wrapper: the rows of one operation stand for all.
     (kit / "gpu-check").rename(kit / "gpu-check.real")
-    (kit / "gpu-check").write_text(f'#!/bin/sh\n[ "$1" = --look ] && exec {kit}/gpu-check.real "$@"\n'
-                                   f'exec {kit}/gpu-check.real --only add --limit {GENEROUS}\n')
-    (kit / "gpu-check").chmod(0o755)
-    return subprocess.run([sys.executable, kit / "check.py", "--build", kit, *args], env=dict(os.environ, SIMT_FAULT=fault),
-                          text=True, capture_output=True, check=False)
+    program(kit / "gpu-check", f'[ "$1" = --look ] && exec {kit}/gpu-check.real "$@"\n'
+                               f'exec {kit}/gpu-check.real --only add --limit {GENEROUS}\n')
+    return run_check(kit, fault, *args)
 
 
 def test_the_last_lines_name_what_failed(kit):
@@ -95,6 +108,22 @@ def test_the_last_lines_name_what_failed(kit):
 
 def test_a_part_that_fails_leaves_the_others(kit):
     run = run_kit(kit, "", "--only", "twins,resume,speed,tables")  # there is no trainer
-    assert run.returncode == 1, run.stdout
-    table = {line.split("  ")[0]: line for line in run.stdout[run.stdout.rindex("\n\n"):].splitlines()}
-    assert " ok " in table["twins"] and all("FAILED" in table[p] and "FileNotFound" in table[p] for p in ("resume", "speed", "tables"))
+    table = table_of(run)
+    assert run.returncode == 1 and " ok " in table["twins"], run.stdout
+    assert all("FAILED" in table[p] and "FileNotFound" in table[p] for p in ("resume", "speed", "tables"))
+
+
+def test_a_trainer_that_crashes_says_by_what(kit):
+    program(kit / "trainer", "echo on its way; kill -SEGV $$")
+    table = table_of(run_kit(kit, "", "--only", "resume,speed"))
+    assert "FAILED" in table["resume"] and "on its way (signal 11)" in table["resume"]
+    assert "none" in table["speed gpt2-124m"] and "(signal 11)" in table["speed gpt2-124m"]
+
+
+def test_what_hangs_is_stopped_and_what_it_said_is_kept(kit):
+    program(kit / "gpu-check", '[ "$1" = --look ] && exec echo gpu-check: a device\necho the first row\nexec sleep 1000\n')
+    run = run_check(kit, "", "--only", "twins,resume", "--minutes", "0.25")
+    table = table_of(run)
+    assert run.returncode == 1 and "the first row\n" in run.stdout
+    assert "FAILED" in table["twins"] and "stopped after" in table["twins"]
+    assert "no time" in table["resume"]

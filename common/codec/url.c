@@ -339,6 +339,27 @@ static bool next_byte(struct slice text, size_t *i, char *out, bool *escaped)
     return true;
 }
 
+static struct slice encoded(struct slice raw, bool slash_stays, struct arena *a)
+{
+    struct buf b = BUF_INIT(3 * raw.n);
+    struct slice out;
+
+    encode(raw, slash_stays, &b);
+    out = arena_copy(a, slice_of(b.p != NULL ? b.p : "", b.n));
+    buf_free(&b);
+    return out;
+}
+
+struct slice url_encoded(struct slice raw, struct arena *a)
+{
+    return encoded(raw, false, a);
+}
+
+struct slice url_encoded_path(struct slice raw, struct arena *a)
+{
+    return encoded(raw, true, a);
+}
+
 bool url_decode(struct slice text, struct buf *out)
 {
     for (size_t i = 0; i < text.n;) {

@@ -10,6 +10,7 @@
 #ifndef COMMON_CODEC_URL_H
 #define COMMON_CODEC_URL_H
 
+#include "common/base/arena.h"
 #include "common/base/buf.h"
 
 struct url {
@@ -35,7 +36,9 @@ bool url_same_host(const struct url *a,
 void url_hide_queries(char *text);
 
 void url_encode(struct slice raw, struct buf *out); /* one segment or value: '/' is encoded too */
-void url_encode_path(struct slice raw, struct buf *out);      /* a path of bytes: '/' stays */
+void url_encode_path(struct slice raw, struct buf *out);     /* a path of bytes: '/' stays */
+struct slice url_encoded(struct slice raw, struct arena *a); /* the same, in the arena */
+struct slice url_encoded_path(struct slice raw, struct arena *a);
 MUST_USE bool url_decode(struct slice text, struct buf *out); /* %XX once; false on a bad escape */
 
 /* The one form of a path that keys are made of. Escapes are decoded once, but %2F stays (upper case) and so does %25,

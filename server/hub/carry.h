@@ -47,12 +47,4 @@ struct object;
 MUST_USE int carry_read_object(struct store *s, const struct repo *r, struct slice key,
                                struct arena *a, struct object *o, struct buf *doc, struct err *e);
 
-/* "api/{type}/{id}/revision/{rev}"; rev.p == NULL: without. */
-struct slice carry_info_key(struct slice type, struct slice id, struct slice rev, struct arena *a);
-struct slice carry_tree_key(struct slice type, struct slice id, struct slice commit,
-                            struct arena *a);
-/* "{type}/{id}/blobs/{etag}" */
-struct slice carry_file_key(struct slice type, struct slice id, const struct manifest_entry *f,
-                            struct arena *a);
-
 #endif

@@ -1,9 +1,9 @@
 /* carry_out.c - what this mirror knows of a revision, for whoever carries it away. */
 #include "server/hub/carry.h"
 
-#include "common/codec/url.h"
 #include "common/codec/weblink.h"
 #include "server/cache/object.h"
+#include "server/repo/hf/key.h"
 #include "server/repo/hosted/hub.h"
 #include "server/store/blob.h"
 
@@ -17,44 +17,6 @@ int carry_kind_of(const struct repo *r, enum stock_kind *out, struct err *e)
                          "repo %s speaks %s, repositories of a Hub are in those with protocol hf "
                          "or hosted, see `mirrorctl repo ls`",
                          r->name, r->ops->name);
-}
-
-/* --- keys --------------------------------------------------------------------------------------------------------- */
-
-struct slice carry_info_key(struct slice type, struct slice id, struct slice rev, struct arena *a)
-{
-    struct buf b = BUF_INIT(KEY_BYTES);
-    struct slice out;
-
-    buf_addf(&b, "api/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(type), SLICE_ARG(id));
-    if (rev.p != NULL) {
-        buf_str(&b, "/revision/");
-        url_encode(rev, &b);
-    }
-    CHECK(b.rc == 0);
-    out = arena_copy(a, buf_slice(&b));
-    buf_free(&b);
-    return out;
-}
-
-struct slice carry_tree_key(struct slice type, struct slice id, struct slice commit,
-                            struct arena *a)
-{
-    return arena_fmt(a, "api/" SLICE_FMT "/" SLICE_FMT "/tree/" SLICE_FMT, SLICE_ARG(type),
-                     SLICE_ARG(id), SLICE_ARG(commit));
-}
-
-struct slice carry_file_key(struct slice type, struct slice id, const struct manifest_entry *f,
-                            struct arena *a)
-{
-    char hex[DIGEST_HEX + 1];
-
-    if (f->lfs) {
-        digest_format(&f->sha256, hex);
-    } else {
-        git_oid_format(&f->oid, hex);
-    }
-    return arena_fmt(a, SLICE_FMT "/" SLICE_FMT "/blobs/%s", SLICE_ARG(type), SLICE_ARG(id), hex);
 }
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
@@ -143,16 +105,15 @@ static int find_info(struct carry *c, struct buf *doc, struct err *e)
 {
     struct search x = {.c = c};
     struct object o;
-    struct slice any = arena_fmt(&c->arena, "api/" SLICE_FMT "/" SLICE_FMT "/revision/",
-                                 SLICE_ARG(c->type), SLICE_ARG(c->asked));
-    int rc = carry_read_object(c->d->store, c->repo,
-                               carry_info_key(c->type, c->asked, c->rev, &c->arena), &c->arena, &o,
-                               doc, e);
+    struct slice any = arena_fmt(&c->arena, SLICE_FMT "/revision/",
+                                 SLICE_ARG(key_words(c->type, c->asked, &c->arena)));
+    int rc = carry_read_object(c->d->store, c->repo, key_info(c->type, c->asked, c->rev, &c->arena),
+                               &c->arena, &o, doc, e);
 
     if (rc == E_NOTFOUND && slice_eqs(c->rev, "main")) {
         rc = carry_read_object(c->d->store, c->repo,
-                               carry_info_key(c->type, c->asked, SLICE_NONE, &c->arena), &c->arena,
-                               &o, doc, e);
+                               key_info(c->type, c->asked, SLICE_NONE, &c->arena), &c->arena, &o,
+                               doc, e);
     }
     if (rc == E_NOTFOUND && hf_is_commit(c->rev)) {
         rc = cache_list(c->d->cache, slice_str(c->repo->name), any, on_info_row, &x, e);
@@ -201,7 +162,7 @@ static bool has_next(const struct object *o)
 
 static int join_parts(struct carry *c, struct err *e)
 {
-    struct slice key = carry_tree_key(c->type, c->asked, c->commit, &c->arena);
+    struct slice key = key_tree(c->type, c->asked, c->commit, &c->arena);
     struct buf page = BUF_INIT(CARRY_WORDS_BYTES);
     bool more = true;
     int rc = 0;
@@ -376,7 +337,7 @@ int carry_digest(const struct carry *c, const struct manifest_entry *f, struct d
     if (f->lfs) {
         *out = f->sha256;
     } else if (c->kind == STOCK_PULLED) {
-        rc = find_row(c->d->store, c->repo, carry_file_key(c->type, c->id, f, &a), &row, e);
+        rc = find_row(c->d->store, c->repo, key_file(c->type, c->id, f, &a), &row, e);
         if (rc == 0 && !object_row_digest(buf_slice(&row), out)) {
             rc = err_set(e, E_CORRUPT, "a file's row does not decode");
         }

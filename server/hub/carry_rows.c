@@ -9,6 +9,7 @@
 #include "server/hub/carry_in.h"
 #include "server/hub/pinning.h"
 #include "server/cache/object.h"
+#include "server/repo/hf/key.h"
 #include "server/store/blob.h"
 #include "server/store/keep.h"
 #include "server/store/live.h"
@@ -90,20 +91,17 @@ static int put_file(struct rows *w, const struct carry_in_file *f, struct err *e
     const struct carry *is = &w->c->is;
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
     struct manifest_entry en;
-    struct slice key, etag;
+    char room[ETAG_HEX + 1];
+    struct slice key;
     struct object o;
     bool there;
     int rc;
 
     manifest_at(&is->files, f->at, &en);
-    key = carry_file_key(is->type, is->id, &en, &w->arena);
-    etag = key;
-    while (slice_find(etag, '/') >= 0) {
-        (void)slice_cut(&etag, '/');
-    }
+    key = key_file(is->type, is->id, &en, &w->arena);
     rc = look(w, key, &row, &o, &there, e);
     if (rc == 0 && !(there && digest_eq(&o.digest, &f->digest))) {
-        o = object_of(w, &f->digest, en.size_bytes, etag);
+        o = object_of(w, &f->digest, en.size_bytes, key_etag(&en, room));
         o.url = arena_fmt(&w->arena, "%s" SLICE_FMT, origin_url(is->repo->origin), SLICE_ARG(key));
         put_object(w, key, &o, buf_slice(&row));
     }
@@ -171,8 +169,8 @@ static int put_tree(struct rows *w, const struct blob *b, struct err *e)
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < w->c->names_count; i++) {
-        struct slice key = carry_tree_key(is->type, w->c->names[i], is->commit, &w->arena);
-        struct slice url = carry_tree_key(is->type, is->id, is->commit, &w->arena);
+        struct slice key = key_tree(is->type, w->c->names[i], is->commit, &w->arena);
+        struct slice url = key_tree(is->type, is->id, is->commit, &w->arena);
         struct buf row = BUF_INIT(OBJECT_ROW_MAX);
         struct object old, o = words_of(w, b, url);
         bool there;
@@ -213,13 +211,13 @@ static int put_info(struct rows *w, const struct blob *b, struct err *e)
 
     for (size_t i = 0; rc == 0 && i < w->c->names_count; i++) {
         struct slice name = w->c->names[i];
-        rc = put_alias(w, carry_info_key(is->type, name, is->commit, &w->arena), b, &same, e);
+        rc = put_alias(w, key_info(is->type, name, is->commit, &w->arena), b, &same, e);
         if (rc == 0 && !slice_eq(is->rev, is->commit)) {
-            rc = put_alias(w, carry_info_key(is->type, name, is->rev, &w->arena), b,
-                           &w->c->kept_later, e);
+            rc =
+                put_alias(w, key_info(is->type, name, is->rev, &w->arena), b, &w->c->kept_later, e);
         }
         if (rc == 0 && main) {
-            rc = put_alias(w, carry_info_key(is->type, name, SLICE_NONE, &w->arena), b, &same, e);
+            rc = put_alias(w, key_info(is->type, name, SLICE_NONE, &w->arena), b, &same, e);
         }
     }
     return rc;
@@ -278,8 +276,8 @@ static void set_ref(json_t *list, const char *ref, const char *name, const char 
 static int put_refs_of(struct rows *w, struct slice name, struct err *e)
 {
     struct carry *is = &w->c->is;
-    struct slice key = arena_fmt(&w->arena, "api/" SLICE_FMT "/" SLICE_FMT "/refs",
-                                 SLICE_ARG(is->type), SLICE_ARG(name));
+    struct slice key =
+        arena_fmt(&w->arena, SLICE_FMT "/refs", SLICE_ARG(key_words(is->type, name, &w->arena)));
     bool main = slice_eqs(is->rev, "main"), there, kept = false;
     const char *rev = arena_cstr(&w->arena, is->rev), *commit = arena_cstr(&w->arena, is->commit);
     struct buf row = BUF_INIT(OBJECT_ROW_MAX), doc = BUF_INIT(REFS_BYTES);

@@ -3,6 +3,7 @@
 #include "common/codec/url.h"
 #include "common/codec/weblink.h"
 #include "server/repo/hf/hf.h"
+#include "server/repo/hf/key.h"
 
 enum {
     PARTS_MAX = 2000, /* as serve/gather.c */
@@ -333,15 +334,9 @@ int errand_list(struct errand *x, struct slice type, struct slice id, struct sli
 int errand_want(struct errand *x, struct slice prefix, struct slice id, struct slice commit,
                 struct slice path, struct arena *a, struct want *out, struct err *e)
 {
-    struct buf raw = BUF_INIT(URL_BYTES);
     struct plan p;
-    int rc;
+    int rc = errand_plan(x, key_resolve(prefix, id, commit, path, a), a, &p, e);
 
-    buf_addf(&raw, SLICE_FMT SLICE_FMT "/resolve/" SLICE_FMT "/", SLICE_ARG(prefix), SLICE_ARG(id),
-             SLICE_ARG(commit));
-    url_encode_path(path, &raw);
-    rc = raw.rc != 0 ? err_set(e, E_INVALID, "the file's path is too long")
-                     : errand_plan(x, buf_slice(&raw), a, &p, e);
     /* An empty file is answered by its listing; the want is made all the same. */
     if (rc == 0 && p.kind != PLAN_WANT && (p.kind != PLAN_REPLY || p.status != 200)) {
         rc = judge(x, id, &p, e);
@@ -349,6 +344,5 @@ int errand_want(struct errand *x, struct slice prefix, struct slice id, struct s
     if (rc == 0) {
         *out = p.want;
     }
-    buf_free(&raw);
     return rc;
 }

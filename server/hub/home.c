@@ -4,6 +4,7 @@
 
 #include "common/codec/weblink.h"
 #include "server/cache/object.h"
+#include "server/repo/hf/key.h"
 #include "server/repo/hf/path.h"
 #include "server/store/atime.h"
 
@@ -19,7 +20,6 @@ enum {
 struct reading {
     struct homes *homes;
     struct slice type, id; /* p == NULL: any */
-    struct err *e;
 };
 
 struct home *homes_place(struct homes *h, struct slice type, struct slice id)
@@ -85,26 +85,30 @@ static void add_doc(struct reading *r, const struct object_info *o, struct slice
     note_asked(r, x, o);
 }
 
-/* "{type}/{id}/blobs/{etag}" */
+static struct home_blob *blob_place(struct homes *h, struct home *x, struct slice etag)
+{
+    struct home_blob *b = NULL;
+
+    HASH_FIND(hh, x->blobs, etag.p, etag.n, b);
+    if (b == NULL) {
+        b = ARENA_NEW(&h->arena, struct home_blob);
+        b->etag = arena_copy(&h->arena, etag);
+        HASH_ADD_KEYPTR(hh, x->blobs, b->etag.p, b->etag.n, b);
+    }
+    return b;
+}
+
 static void add_blob(struct reading *r, const struct object_info *o, struct slice key)
 {
-    struct slice type = slice_cut(&key, '/');
-    const char *mark = memmem(key.p, key.n, "/blobs/", 7);
-    struct slice id = mark != NULL ? slice_first(key, (size_t)(mark - key.p)) : SLICE_NONE;
-    struct slice etag = mark != NULL ? slice_from(key, id.n + 7) : SLICE_NONE;
-    struct home_blob *b = NULL;
+    struct slice type, id, etag;
+    struct home_blob *b;
     struct home *x;
 
-    if (mark == NULL || !hf_is_id(id) || !is_meant(r, type, id)) {
+    if (!key_read_file(key, &type, &id, &etag) || !is_meant(r, type, id)) {
         return;
     }
     x = homes_place(r->homes, type, id);
-    HASH_FIND(hh, x->blobs, etag.p, etag.n, b);
-    if (b == NULL) {
-        b = ARENA_NEW(&r->homes->arena, struct home_blob);
-        b->etag = arena_copy(&r->homes->arena, etag);
-        HASH_ADD_KEYPTR(hh, x->blobs, b->etag.p, b->etag.n, b);
-    }
+    b = blob_place(r->homes, x, etag);
     if (!b->whole) {
         x->whole_bytes += o->size_bytes;
     }
@@ -140,53 +144,39 @@ static int on_object(void *arg, const struct object_info *o)
 static void on_unfinished(void *arg, struct slice tail, uint64_t have_bytes, uint64_t total_bytes)
 {
     struct reading *r = arg;
-    struct slice key = slice_cut(&tail, '\0');
-    struct slice type = slice_cut(&key, '/');
-    const char *mark = memmem(key.p, key.n, "/blobs/", 7);
-    struct home_blob *b = NULL;
-    struct slice etag;
+    struct slice type, id, etag;
+    struct home_blob *b;
     struct home *x;
 
-    if (mark == NULL) {
+    if (!key_read_file(slice_cut(&tail, '\0'), &type, &id, &etag)) {
         return;
     }
-    x = homes_find(r->homes, type, slice_first(key, (size_t)(mark - key.p)));
+    x = homes_find(r->homes, type, id);
     if (x == NULL) {
         return;
     }
-    etag = slice_from(key, (size_t)(mark - key.p) + 7);
-    HASH_FIND(hh, x->blobs, etag.p, etag.n, b);
-    if (b == NULL) {
-        b = ARENA_NEW(&r->homes->arena, struct home_blob);
-        b->etag = arena_copy(&r->homes->arena, etag);
+    b = blob_place(r->homes, x, etag);
+    if (!b->whole) {
         b->size_bytes = total_bytes;
-        HASH_ADD_KEYPTR(hh, x->blobs, b->etag.p, b->etag.n, b);
     }
     b->have_bytes = max_u64(b->have_bytes, have_bytes);
 }
 
 int homes_read(struct homes *h, struct slice type, struct slice id, struct err *e)
 {
-    struct reading r = {h, type, id, e};
+    struct reading r = {h, type, id};
     struct slice repo = slice_str(h->view->r->name);
     struct cache *c = h->view->d->cache;
-    struct buf prefix = BUF_INIT(KEY_MAX);
-    int rc;
+    struct arena *a = &h->arena;
+    int rc =
+        cache_list(c, repo, type.p != NULL ? key_words(type, id, a) : SLICE(""), on_object, &r, e);
 
-    buf_str(&prefix, type.p != NULL ? "api/" : "");
-    buf_adds(&prefix, type.p != NULL ? type : SLICE(""));
-    buf_str(&prefix, type.p != NULL ? "/" : "");
-    buf_adds(&prefix, type.p != NULL ? id : SLICE(""));
-    rc = cache_list(c, repo, buf_slice(&prefix), on_object, &r, e);
     if (rc == 0 && type.p != NULL) {
-        buf_clear(&prefix);
-        buf_addf(&prefix, SLICE_FMT "/" SLICE_FMT "/blobs/", SLICE_ARG(type), SLICE_ARG(id));
-        rc = cache_list(c, repo, buf_slice(&prefix), on_object, &r, e);
+        rc = cache_list(c, repo, key_files(type, id, a), on_object, &r, e);
     }
     if (rc == 0) {
         cache_unfinished(c, repo, on_unfinished, &r);
     }
-    buf_free(&prefix);
     return rc < 0 ? rc : 0;
 }
 
@@ -382,21 +372,11 @@ int home_manifest(struct homes *h, const struct home *x, struct slice commit, st
     return rc;
 }
 
-struct slice home_etag(const struct manifest_entry *f, char room[DIGEST_HEX + 1])
-{
-    if (f->lfs) {
-        digest_format(&f->sha256, room);
-    } else {
-        git_oid_format(&f->oid, room);
-    }
-    return slice_str(room);
-}
-
 enum stock_state home_state(const struct home *blobs, const struct manifest_entry *f,
                             uint64_t *have_bytes)
 {
-    char room[DIGEST_HEX + 1];
-    struct slice etag = home_etag(f, room);
+    char room[ETAG_HEX + 1];
+    struct slice etag = key_etag(f, room);
     struct home_blob *b = NULL;
 
     if (blobs != NULL) {

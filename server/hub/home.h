@@ -69,8 +69,6 @@ void homes_free(struct homes *h);
 /* The commit's listing: out points into bytes. E_NOTFOUND: it is not here, or not all of it. */
 MUST_USE int home_manifest(struct homes *h, const struct home *x, struct slice commit,
                            struct buf *bytes, struct manifest *out, struct err *e);
-/* An entry's name among blobs. */
-struct slice home_etag(const struct manifest_entry *f, char room[DIGEST_HEX + 1]);
 /* What is here of it; blobs may be NULL. */
 enum stock_state home_state(const struct home *blobs, const struct manifest_entry *f,
                             uint64_t *have_bytes);

@@ -2,9 +2,8 @@
 
 #include <stdlib.h>
 
-#include "common/codec/url.h"
 #include "server/cache/object.h"
-#include "server/hub/home.h"
+#include "server/repo/hf/key.h"
 #include "server/store/pin.h"
 
 enum { KEY_MAX = 16384, DOCS_MAX = 2004 };
@@ -17,16 +16,20 @@ static struct slice scope_of(struct arena *a, struct slice repo, struct slice ty
                      SLICE_ARG(type), SLICE_ARG(id), SLICE_ARG(commit));
 }
 
+/* repo/key */
+static struct slice in_repo(struct arena *a, struct slice repo, struct slice key)
+{
+    return arena_fmt(a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(repo), SLICE_ARG(key));
+}
+
 struct slice pinning_files(struct arena *a, struct slice repo, struct slice type, struct slice id)
 {
-    return arena_fmt(a, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT "/blobs/", SLICE_ARG(repo),
-                     SLICE_ARG(type), SLICE_ARG(id));
+    return in_repo(a, repo, key_files(type, id, a));
 }
 
 struct slice pinning_words(struct arena *a, struct slice repo, struct slice type, struct slice id)
 {
-    return arena_fmt(a, SLICE_FMT "/api/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(repo), SLICE_ARG(type),
-                     SLICE_ARG(id));
+    return in_repo(a, repo, key_words(type, id, a));
 }
 
 struct keys {
@@ -62,18 +65,11 @@ static bool is_here(struct store *s, const char *repo, struct slice key)
 static void add_docs(struct keys *k, const struct errand *x, struct slice type, struct slice id,
                      struct slice rev, struct slice commit)
 {
-    struct slice base =
-        arena_fmt(k->a, "api/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(type), SLICE_ARG(id));
-    struct slice key =
-        arena_fmt(k->a, SLICE_FMT "/tree/" SLICE_FMT, SLICE_ARG(base), SLICE_ARG(commit));
-    struct buf escaped = BUF_INIT(KEY_MAX);
+    struct slice key = key_tree(type, id, commit, k->a);
 
-    url_encode(rev, &escaped);
-    add(k, arena_fmt(k->a, SLICE_FMT "/revision/" SLICE_FMT, SLICE_ARG(base),
-                     SLICE_ARG(buf_slice(&escaped))));
-    buf_free(&escaped);
+    add(k, key_info(type, id, rev, k->a));
     if (!slice_eqs(rev, "main")) { /* whose it is is asked there */
-        add(k, arena_fmt(k->a, SLICE_FMT "/revision/main", SLICE_ARG(base)));
+        add(k, key_info(type, id, SLICE("main"), k->a));
     }
     add(k, key);
     for (unsigned i = 1; i < DOCS_MAX; i++) {
@@ -98,15 +94,13 @@ int pinning_set(struct errand *x, struct slice type, struct slice id, struct sli
     add_docs(&k, x, type, id, rev, c->commit);
     *files = 0;
     for (size_t i = 0; i < c->files.count; i++) {
-        char room[DIGEST_HEX + 1];
         struct manifest_entry f;
         manifest_at(&c->files, i, &f);
         if (f.folder || (chosen != NULL && !chosen(arg, f.path))) {
             continue;
         }
         ++*files;
-        add(&k, arena_fmt(&a, SLICE_FMT "/" SLICE_FMT "/blobs/" SLICE_FMT, SLICE_ARG(type),
-                          SLICE_ARG(c->id), SLICE_ARG(home_etag(&f, room))));
+        add(&k, key_file(type, c->id, &f, &a));
     }
     rc = pin_set_keys(x->d->store, scope, owner, k.at, k.count, e);
     free(k.at);

@@ -8,9 +8,10 @@
 #include "common/codec/units.h"
 #include "common/os/clock.h"
 #include "server/cache/object.h"
-#include "server/hub/home.h"
 #include "server/hub/pinning.h"
 #include "server/hub/prefetch_priv.h"
+#include "server/hub/stock.h"
+#include "server/repo/hf/key.h"
 
 enum {
     HANDS = 4, /* files at once; a large one takes several connections */
@@ -258,19 +259,18 @@ static int check_room(struct attempt *x, struct err *e)
 static bool is_kept(struct attempt *x, const struct manifest_entry *f)
 {
     static const char *const whose[] = {"", "entitled"};
-    struct buf key = BUF_INIT(KEY_MAX), row_key = BUF_INIT(KEY_MAX), row = BUF_INIT(OBJECT_ROW_MAX);
-    char room[DIGEST_HEX + 1];
+    struct buf row_key = BUF_INIT(KEY_MAX), row = BUF_INIT(OBJECT_ROW_MAX);
+    struct arena a = {0};
+    struct slice key = key_file(x->p->want.type, x->commit.id, f, &a);
     bool kept = false;
 
-    buf_addf(&key, SLICE_FMT "/" SLICE_FMT "/blobs/" SLICE_FMT, SLICE_ARG(x->p->want.type),
-             SLICE_ARG(x->commit.id), SLICE_ARG(home_etag(f, room)));
     for (size_t i = 0; i < ARRAY_LEN(whose) && !kept; i++) {
         struct err unused;
         buf_clear(&row_key);
-        object_key(&row_key, slice_str(x->errand.r->name), buf_slice(&key), slice_str(whose[i]));
+        object_key(&row_key, slice_str(x->errand.r->name), key, slice_str(whose[i]));
         kept = store_get(x->errand.d->store, TABLE_OBJECT, buf_slice(&row_key), &row, &unused) == 0;
     }
-    buf_free(&key);
+    arena_fini(&a);
     buf_free(&row_key);
     buf_free(&row);
     return kept;

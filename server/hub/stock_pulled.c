@@ -5,7 +5,7 @@
 #include "server/hub/pinning.h"
 #include "server/hub/stock_priv.h"
 #include "server/repo/hf/hf.h"
-#include "server/repo/hf/path.h"
+#include "server/repo/hf/key.h"
 #include "server/store/pin.h"
 
 enum { SHORT_COMMIT = 7, COMMIT_HEX = 40 };
@@ -73,7 +73,7 @@ static bool all_pinned(const struct homes *h, const struct home *x)
     bool yes = false;
 
     if (pins_load(h->view->d->store, &pins, &unused) >= 0) {
-        key = arena_fmt(&a, SLICE_FMT "/blobs/0", SLICE_ARG(x->name));
+        key = arena_fmt(&a, SLICE_FMT "0", SLICE_ARG(key_files(x->type, x->id, &a)));
         yes = pins_cover(&pins, repo, key);
     }
     pins_free(&pins);

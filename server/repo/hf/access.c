@@ -7,8 +7,8 @@
  * the Hub is silent. */
 #include "server/repo/hf/synced.h"
 
-#include "common/codec/url.h"
 #include "server/cache/object.h"
+#include "server/repo/hf/key.h"
 #include "server/repo/xet.h"
 
 enum {
@@ -58,22 +58,6 @@ void access_as(struct hf_ask *k, struct slice authorization)
     k->caller = arena_fmt(k->a, "t-%.32s", hex);
 }
 
-static struct slice escaped(struct slice raw, bool slashes, struct arena *a)
-{
-    struct buf b = BUF_INIT(PATH_BYTES);
-    struct slice out;
-
-    if (slashes) {
-        url_encode_path(raw, &b);
-    } else {
-        url_encode(raw, &b);
-    }
-    CHECK(b.rc == 0); /* path.h has bounds far below */
-    out = arena_copy(a, slice_of(b.p != NULL ? b.p : "", b.n));
-    buf_free(&b);
-    return out;
-}
-
 bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, struct want *w)
 {
     const struct rule *rule = plan_rule(k->r, rule_path, k->a);
@@ -120,12 +104,7 @@ static bool is_no_revision(const struct fact *f)
 /* rev.p == NULL: at its default branch. */
 static const struct fact *info_fact(struct hf_ask *k, struct slice rev, uint32_t ttl_s, bool mine)
 {
-    struct slice base =
-        arena_fmt(k->a, "api/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(k->at.type), SLICE_ARG(k->at.id));
-    struct slice key = rev.p == NULL
-                           ? base
-                           : arena_fmt(k->a, SLICE_FMT "/revision/" SLICE_FMT, SLICE_ARG(base),
-                                       SLICE_ARG(escaped(rev, false, k->a)));
+    struct slice key = key_info(k->at.type, k->at.id, rev, k->a);
     struct want w;
 
     if (!access_want(k, key, key, &w)) {
@@ -147,9 +126,7 @@ static const struct fact *own_row(struct hf_ask *k)
     struct buf key = BUF_INIT(PATH_BYTES);
     struct slice row;
 
-    object_key(&key, slice_str(k->r->name),
-               arena_fmt(k->a, "api/" SLICE_FMT "/" SLICE_FMT "/revision/" SLICE_FMT,
-                         SLICE_ARG(k->at.type), SLICE_ARG(k->at.id), SLICE_ARG(k->at.rev)),
+    object_key(&key, slice_str(k->r->name), key_info(k->at.type, k->at.id, k->at.rev, k->a),
                SLICE(""));
     CHECK(key.rc == 0);
     row = arena_copy(k->a, buf_slice(&key));
@@ -229,8 +206,7 @@ bool access_commit(struct hf_ask *k)
 
 bool access_manifest(struct hf_ask *k, struct manifest *m)
 {
-    struct slice key = arena_fmt(k->a, "api/" SLICE_FMT "/" SLICE_FMT "/tree/" SLICE_FMT,
-                                 SLICE_ARG(k->at.type), SLICE_ARG(k->at.id), SLICE_ARG(k->commit));
+    struct slice key = key_tree(k->at.type, k->at.id, k->commit, k->a);
     const struct fact *f;
     struct want w;
 
@@ -275,9 +251,8 @@ bool access_try(struct hf_ask *k, const struct manifest *m)
     if (!access_want(k, key, key, &w)) {
         return false;
     }
-    w.url = arena_fmt(k->a, "%s" SLICE_FMT SLICE_FMT "/resolve/" SLICE_FMT "/" SLICE_FMT,
-                      origin_url(k->r->origin), SLICE_ARG(k->at.prefix), SLICE_ARG(k->at.id),
-                      SLICE_ARG(k->commit), SLICE_ARG(escaped(e.path, true, k->a)));
+    w.url = arena_fmt(k->a, "%s" SLICE_FMT, origin_url(k->r->origin),
+                      SLICE_ARG(key_resolve(k->at.prefix, k->at.id, k->commit, e.path, k->a)));
     as_caller(k, &w); /* with a caller without a token: as nobody */
     w.ttl_s = RIGHT_S;
     w.neg_ttl_s = NO_S;

@@ -72,7 +72,7 @@ static void answer_terms(struct hf_ask *k, const struct manifest_entry *f)
 
 static void answer_data(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
 {
-    if (!hf_want_file(k, m, f)) {
+    if (!file_want(k, m, f)) {
         return;
     }
     k->p->xorb = k->p->own_fields = true;

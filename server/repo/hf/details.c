@@ -5,8 +5,9 @@
 
 #include "common/codec/url.h"
 #include "server/repo/hf/hf.h"
+#include "server/repo/hf/key.h"
 
-enum { PATH_BYTES = 16384, DOC_BYTES = 4 << 20 };
+enum { DOC_BYTES = 4 << 20 };
 
 bool details_wanted(struct slice form)
 {
@@ -22,16 +23,9 @@ bool details_wanted(struct slice form)
 /* By the commit: a branch may be held here at an older one. */
 static struct slice listing_of(const struct hf_ask *k, struct slice folder)
 {
-    struct buf b = BUF_INIT(PATH_BYTES);
-    struct slice out;
-
-    url_encode_path(folder, &b);
-    CHECK(b.rc == 0); /* path.h has bounds far below */
-    out = arena_fmt(k->a, "api/" SLICE_FMT "/" SLICE_FMT "/tree/" SLICE_FMT "%s" SLICE_FMT,
-                    SLICE_ARG(k->at.type), SLICE_ARG(k->at.id), SLICE_ARG(k->commit),
-                    folder.n != 0 ? "/" : "", SLICE_ARG(buf_slice(&b)));
-    buf_free(&b);
-    return out;
+    return arena_fmt(k->a, SLICE_FMT "%s" SLICE_FMT,
+                     SLICE_ARG(key_tree(k->at.type, k->at.id, k->commit, k->a)),
+                     folder.n != 0 ? "/" : "", SLICE_ARG(url_encoded_path(folder, k->a)));
 }
 
 bool details_tree(struct hf_ask *k)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "common/codec/url.h"
-#include "server/repo/xet.h"
+#include "server/repo/hf/key.h"
 
 enum { PAGE_BYTES = 64 << 20, LISTING_BYTES = 1 << 30, NAME_BYTES = 16384, PATHS_MAX = 4096 };
 
@@ -58,185 +58,6 @@ static void hf_close(struct repo *r)
         held_free_all(state);
         free(state->public_url);
         free(state);
-    }
-}
-
-/* --- files -------------------------------------------------------------------------------------------------------- */
-
-/* Never text/html: what people upload must not run as ours in a browser. */
-static struct slice type_of(struct slice path)
-{
-    static const char *const texts[] = {".txt",  ".md",  ".py",  ".jsonl",
-                                        ".yaml", ".yml", ".csv", ".gitattributes"};
-
-    if (slice_ends(path, SLICE(".json"))) {
-        return SLICE("application/json");
-    }
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
-        if (slice_ends(path, slice_str(texts[i]))) {
-            return SLICE("text/plain; charset=utf-8");
-        }
-    }
-    return SLICE("application/octet-stream");
-}
-
-static struct slice escaped(struct slice raw, struct arena *a)
-{
-    struct buf b = BUF_INIT(NAME_BYTES);
-    struct slice out;
-
-    url_encode(raw, &b);
-    CHECK(b.rc == 0); /* path.h has bounds far below */
-    out = arena_copy(a, slice_of(b.p != NULL ? b.p : "", b.n));
-    buf_free(&b);
-    return out;
-}
-
-/* RFC 6266, 8187: the plain form for those that know no other. */
-static struct slice disposition(struct slice path, struct arena *a)
-{
-    struct slice name = path;
-    char *plain;
-
-    while (slice_find(name, '/') >= 0) {
-        (void)slice_cut(&name, '/');
-    }
-    plain = arena_cstr(a, name);
-    for (size_t i = 0; i < name.n; i++) {
-        plain[i] =
-            plain[i] == '"' || plain[i] == '\\' || (uint8_t)plain[i] >= 0x7f ? '_' : plain[i];
-    }
-    return arena_fmt(a, "inline; filename*=UTF-8''" SLICE_FMT "; filename=\"%s\";",
-                     SLICE_ARG(escaped(name, a)), plain);
-}
-
-static void name_it(struct hf_ask *k, const struct manifest_entry *f, struct want *w)
-{
-    char hex[DIGEST_HEX + 1];
-
-    if (f->lfs) {
-        digest_format(&f->sha256, hex);
-        w->digest_known = true;
-        w->digest = f->sha256;
-    } else {
-        git_oid_format(&f->oid, hex);
-        w->git_known = true;
-        w->git_oid = f->oid;
-    }
-    k->p->etag = arena_fmt(k->a, "\"%s\"", hex);
-}
-
-static struct slice path_of_file(const struct hf_ask *k, struct slice path)
-{
-    struct buf b = BUF_INIT(NAME_BYTES);
-    struct slice out;
-
-    url_encode_path(path, &b);
-    CHECK(b.rc == 0);
-    out = arena_copy(k->a, buf_slice(&b));
-    buf_free(&b);
-    return out;
-}
-
-/* One object for all commits and names that have these bytes; what came by somebody's right is another. */
-bool hf_want_file(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
-{
-    struct slice id = m->id.n != 0 ? m->id : k->at.id;
-    struct slice named = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT,
-                                   SLICE_ARG(k->at.type), SLICE_ARG(id), SLICE_ARG(f->path));
-    struct want w;
-
-    if (k->r->synced) {
-        if (!synced_file(k, f->path)) {
-            return false;
-        }
-        name_it(k, f, &w);
-        return true;
-    }
-    if (!access_want(k, named, named, &w)) {
-        return false;
-    }
-    name_it(k, f, &w);
-    w.key = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT "/blobs/" SLICE_FMT, SLICE_ARG(k->at.type),
-                      SLICE_ARG(id), SLICE_ARG(slice_of(k->p->etag.p + 1, k->p->etag.n - 2)));
-    w.url = arena_fmt(k->a, "%s" SLICE_FMT SLICE_FMT "/resolve/" SLICE_FMT "/" SLICE_FMT,
-                      origin_url(k->r->origin), SLICE_ARG(k->at.prefix), SLICE_ARG(id),
-                      SLICE_ARG(k->commit), SLICE_ARG(path_of_file(k, f->path)));
-    w.class = WANT_IMMUTABLE;
-    w.size_bytes = f->size_bytes;
-    w.redirect_holds = true; /* the Hub counts each question of ours, its CDN does not */
-    w.refusal_ttl_s = 0;     /* one caller's no is not the next one's */
-    w.neg_ttl_s = 0;
-    if (k->closed) {
-        w.authorization = k->token;
-        w.principal = SLICE("entitled");
-    }
-    k->p->kind = PLAN_WANT;
-    k->p->want = w;
-    return true;
-}
-
-/* Nothing is missing of an empty file: the listing that names it has said all. The newest clients never ask for its bytes, so
- * that no fill would ever bring it. */
-static bool is_empty(const struct manifest_entry *f)
-{
-    struct git_oid oid;
-    struct digest sha256;
-
-    if (f->size_bytes != 0) {
-        return false;
-    }
-    git_oid_of(SLICE(""), &oid);
-    digest_of(SLICE(""), &sha256);
-    return f->lfs ? digest_eq(&f->sha256, &sha256) : git_oid_eq(&f->oid, &oid);
-}
-
-static void give_empty(struct hf_ask *k)
-{
-    struct plan *p = k->p;
-
-    p->kind = PLAN_REPLY;
-    p->status = 200;
-    p->text = SLICE("");
-    plan_field(p, SLICE("etag"), p->etag);
-    if (p->cache_control.p != NULL) {
-        plan_field(p, SLICE("cache-control"), p->cache_control);
-    }
-}
-
-static void plan_file(struct hf_ask *k)
-{
-    struct manifest_entry f;
-    struct manifest m;
-
-    if (!access_commit(k) || !access_manifest(k, &m)) {
-        return;
-    }
-    if (!manifest_find(&m, k->at.path, &f) || f.folder) {
-        say_no_file(k);
-        return;
-    }
-    if (!access_try(k, &m) || !hf_want_file(k, &m, &f)) {
-        return;
-    }
-    k->p->known = k->p->own_fields = true;
-    k->p->for_all = k->reader.n == 0 && !k->closed;
-    k->p->until_unix_s = k->until_unix_s;
-    k->p->content_type = type_of(k->at.path);
-    if (k->closed) {
-        k->p->cache_control = SLICE("private, no-cache");
-    } else if (k->branch.p != NULL) {
-        k->p->cache_control = SLICE("no-cache");
-    }
-    say_commit(k);
-    plan_field(k->p, SLICE("content-disposition"), disposition(k->at.path, k->a));
-    if (f.lfs) {
-        plan_field(k->p, SLICE("x-linked-etag"), k->p->etag);
-        plan_field(k->p, SLICE("x-linked-size"), arena_u64(k->a, f.size_bytes));
-        chunks_announce(k, &f);
-    }
-    if (k->p->kind == PLAN_WANT && k->req->method == METHOD_GET && is_empty(&f)) {
-        give_empty(k);
     }
 }
 
@@ -407,10 +228,9 @@ static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
 }
 
 /* "api/models/org/name/revision/<commit>" */
-static struct slice path_at(const struct hf_ask *k, const char *what, struct slice commit)
+static struct slice info_at(const struct hf_ask *k, struct slice commit)
 {
-    return arena_fmt(k->a, "api/" SLICE_FMT "/" SLICE_FMT "/%s/" SLICE_FMT, SLICE_ARG(k->at.type),
-                     SLICE_ARG(k->at.id), what, SLICE_ARG(commit));
+    return key_info(k->at.type, k->at.id, commit, k->a);
 }
 
 /* A branch that is rolled back is the commit that it is held at, as if that had been asked for: the Hub is not asked what it
@@ -431,9 +251,11 @@ static struct slice hold(struct hf_ask *k, struct slice path)
         return path;
     }
     k->at.rev = b->commit;
-    return k->at.route == HF_INFO      ? path_at(k, "revision", b->commit)
-           : k->at.route == HF_COMMITS ? path_at(k, "commits", b->commit)
-                                       : path;
+    return k->at.route == HF_INFO ? info_at(k, b->commit)
+           : k->at.route == HF_COMMITS
+               ? arena_fmt(k->a, SLICE_FMT "/commits/" SLICE_FMT,
+                           SLICE_ARG(key_words(k->at.type, k->at.id, k->a)), SLICE_ARG(b->commit))
+               : path;
 }
 
 /* The same document tells us what a revision stands for: asked for once. With a query it is another. */
@@ -449,7 +271,7 @@ static void plan_info(struct hf_ask *k, struct slice path)
         plan_json(k, path, false);
     } else if (access_commit(k) && info_read(k->info->bytes, &info)) {
         if (!slice_eq(info.commit, k->commit)) { /* held under its other name */
-            plan_json(k, path_at(k, "revision", k->commit), true);
+            plan_json(k, info_at(k, k->commit), true);
             return;
         }
         say_json(k, info.json);
@@ -489,7 +311,7 @@ static void plan_route(struct hf_ask *k, struct slice path)
     }
     switch (k->at.route) {
     case HF_FILE:
-        plan_file(k);
+        file_plan(k);
         return;
     case HF_TREE:
         plan_tree(k);

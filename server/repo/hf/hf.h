@@ -1,10 +1,10 @@
 /* hf.h - one request to a Hub on its way through the plan, for this folder's own files.
  *
- *   hf.c      what each route comes to             access.c   which commit, and who may have its files
- *   synced.c  the same out of a synced tree
- *   say.c     refusals in the Hub's own words      path.c, info.c, manifest.c   what is read
- *   chunks.c  files by Xet's protocol (repo/xet.h)           held.c     branches that are rolled back
- *   details.c last commits and scans
+ *   hf.c       what each route comes to               access.c  which commit, and who may have its files
+ *   file.c     one file: resolve                      synced.c  the same out of a synced tree
+ *   say.c      refusals in the Hub's own words        chunks.c  files by Xet's protocol (repo/xet.h)
+ *   details.c  last commits and scans                 held.c    branches that are rolled back
+ *   path.c, info.c, manifest.c   what is read         key.c     under which keys it is kept
  *
  * All but `state` lives in the request's arena. Functions that return false have put what is to be done (a need, a refusal)
  * into the plan.
@@ -75,10 +75,12 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
 /* A want below the origin; rule_path is what rules are matched on. False: a rule denies it. */
 bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, struct want *w);
 
-/* --- hf.c --- */
+/* --- file.c --- */
+void file_plan(struct hf_ask *k); /* whatever HF_FILE asks for */
 /* The plan becomes this file's bytes. False: a rule denies it. */
-bool hf_want_file(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f);
+bool file_want(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f);
 
+/* --- hf.c --- */
 /* Fields of a list's answer: its next part leads here. */
 void hf_say_next(struct hf_ask *k, struct slice next);
 

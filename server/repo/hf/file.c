@@ -1,0 +1,154 @@
+/* file.c - one file of a commit: what is wanted of the origin, or of a synced tree, and what its answer says beside the bytes. */
+#include "server/repo/hf/synced.h"
+
+#include "common/codec/url.h"
+#include "server/repo/hf/key.h"
+
+/* Never text/html: what people upload must not run as ours in a browser. */
+static struct slice type_of(struct slice path)
+{
+    static const char *const texts[] = {".txt",  ".md",  ".py",  ".jsonl",
+                                        ".yaml", ".yml", ".csv", ".gitattributes"};
+
+    if (slice_ends(path, SLICE(".json"))) {
+        return SLICE("application/json");
+    }
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        if (slice_ends(path, slice_str(texts[i]))) {
+            return SLICE("text/plain; charset=utf-8");
+        }
+    }
+    return SLICE("application/octet-stream");
+}
+
+/* RFC 6266, 8187: the plain form for those that know no other. */
+static struct slice disposition(struct slice path, struct arena *a)
+{
+    struct slice name = path;
+    char *plain;
+
+    while (slice_find(name, '/') >= 0) {
+        (void)slice_cut(&name, '/');
+    }
+    plain = arena_cstr(a, name);
+    for (size_t i = 0; i < name.n; i++) {
+        plain[i] =
+            plain[i] == '"' || plain[i] == '\\' || (uint8_t)plain[i] >= 0x7f ? '_' : plain[i];
+    }
+    return arena_fmt(a, "inline; filename*=UTF-8''" SLICE_FMT "; filename=\"%s\";",
+                     SLICE_ARG(url_encoded(name, a)), plain);
+}
+
+static void name_it(struct hf_ask *k, const struct manifest_entry *f, struct want *w)
+{
+    char room[ETAG_HEX + 1];
+
+    w->digest_known = f->lfs;
+    w->git_known = !f->lfs;
+    if (f->lfs) {
+        w->digest = f->sha256;
+    } else {
+        w->git_oid = f->oid;
+    }
+    k->p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(key_etag(f, room)));
+}
+
+/* One object for all commits and names that have these bytes; what came by somebody's right is another. */
+bool file_want(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
+{
+    struct slice id = m->id.n != 0 ? m->id : k->at.id;
+    struct slice named = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT,
+                                   SLICE_ARG(k->at.type), SLICE_ARG(id), SLICE_ARG(f->path));
+    struct want w;
+
+    if (k->r->synced) {
+        if (!synced_file(k, f->path)) {
+            return false;
+        }
+        name_it(k, f, &w);
+        return true;
+    }
+    if (!access_want(k, named, named, &w)) {
+        return false;
+    }
+    name_it(k, f, &w);
+    w.key = key_file(k->at.type, id, f, k->a);
+    w.url = arena_fmt(k->a, "%s" SLICE_FMT, origin_url(k->r->origin),
+                      SLICE_ARG(key_resolve(k->at.prefix, id, k->commit, f->path, k->a)));
+    w.class = WANT_IMMUTABLE;
+    w.size_bytes = f->size_bytes;
+    w.redirect_holds = true; /* the Hub counts each question of ours, its CDN does not */
+    w.refusal_ttl_s = 0;     /* one caller's no is not the next one's */
+    w.neg_ttl_s = 0;
+    if (k->closed) {
+        w.authorization = k->token;
+        w.principal = SLICE("entitled");
+    }
+    k->p->kind = PLAN_WANT;
+    k->p->want = w;
+    return true;
+}
+
+/* Nothing is missing of an empty file: the listing that names it has said all. The newest clients never ask for its bytes, so
+ * that no fill would ever bring it. */
+static bool is_empty(const struct manifest_entry *f)
+{
+    struct git_oid oid;
+    struct digest sha256;
+
+    if (f->size_bytes != 0) {
+        return false;
+    }
+    git_oid_of(SLICE(""), &oid);
+    digest_of(SLICE(""), &sha256);
+    return f->lfs ? digest_eq(&f->sha256, &sha256) : git_oid_eq(&f->oid, &oid);
+}
+
+static void give_empty(struct hf_ask *k)
+{
+    struct plan *p = k->p;
+
+    p->kind = PLAN_REPLY;
+    p->status = 200;
+    p->text = SLICE("");
+    plan_field(p, SLICE("etag"), p->etag);
+    if (p->cache_control.p != NULL) {
+        plan_field(p, SLICE("cache-control"), p->cache_control);
+    }
+}
+
+void file_plan(struct hf_ask *k)
+{
+    struct manifest_entry f;
+    struct manifest m;
+
+    if (!access_commit(k) || !access_manifest(k, &m)) {
+        return;
+    }
+    if (!manifest_find(&m, k->at.path, &f) || f.folder) {
+        say_no_file(k);
+        return;
+    }
+    if (!access_try(k, &m) || !file_want(k, &m, &f)) {
+        return;
+    }
+    k->p->known = k->p->own_fields = true;
+    k->p->for_all = k->reader.n == 0 && !k->closed;
+    k->p->until_unix_s = k->until_unix_s;
+    k->p->content_type = type_of(k->at.path);
+    if (k->closed) {
+        k->p->cache_control = SLICE("private, no-cache");
+    } else if (k->branch.p != NULL) {
+        k->p->cache_control = SLICE("no-cache");
+    }
+    say_commit(k);
+    plan_field(k->p, SLICE("content-disposition"), disposition(k->at.path, k->a));
+    if (f.lfs) {
+        plan_field(k->p, SLICE("x-linked-etag"), k->p->etag);
+        plan_field(k->p, SLICE("x-linked-size"), arena_u64(k->a, f.size_bytes));
+        chunks_announce(k, &f);
+    }
+    if (k->p->kind == PLAN_WANT && k->req->method == METHOD_GET && is_empty(&f)) {
+        give_empty(k);
+    }
+}

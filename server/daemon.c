@@ -78,6 +78,12 @@ struct repo_set *repo_set_hold(struct daemon *d)
     return rs;
 }
 
+struct repo_set *repo_set_share(struct repo_set *rs)
+{
+    atomic_fetch_add(&rs->holds, 1);
+    return rs;
+}
+
 void repo_set_release(struct repo_set **rp)
 {
     struct repo_set *rs = *rp;

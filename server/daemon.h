@@ -74,6 +74,7 @@ void daemon_addresses(struct daemon *d, struct buf *out);
 MUST_USE int repo_set_open(struct conf *conf, struct traffic *t, struct repo_set **out,
                            struct err *e);
 struct repo_set *repo_set_hold(struct daemon *d);
+struct repo_set *repo_set_share(struct repo_set *rs); /* one hold more of one that is held */
 void repo_set_release(struct repo_set **rp);
 struct repo *repo_set_find(const struct repo_set *rs, struct slice name);
 

@@ -59,6 +59,25 @@ void answer_release(struct answer **ap)
     free(x);
 }
 
+struct slice answer_field(const struct answer *a, const char *name)
+{
+    for (size_t i = 0; i < a->nfields; i++) {
+        if (slice_eqs(a->fields[i].name, name)) {
+            return a->fields[i].value;
+        }
+    }
+    return SLICE_NONE;
+}
+
+int answer_rc(const struct answer *a)
+{
+    return a->status == 200                       ? 0
+           : a->status == 404 || a->status == 410 ? E_NOTFOUND
+           : a->status == 401 || a->status == 403 ? E_DENIED
+           : a->why.code != 0                     ? a->why.code
+                                                  : E_NETWORK;
+}
+
 static struct slice copy(struct arena *a, struct slice s)
 {
     return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;

@@ -74,6 +74,9 @@ struct cache_ask *cache_want(struct cache *c, struct loop *l, const struct want 
 void cache_cancel(struct cache_ask **kp);
 struct answer *answer_hold(struct answer *a);
 void answer_release(struct answer **ap);
+struct slice answer_field(const struct answer *a, const char *name); /* p == NULL: none */
+/* What an answer without a 200 is as an error: E_NOTFOUND (404, 410), E_DENIED (401, 403), else why. */
+int answer_rc(const struct answer *a);
 /* Bytes [first, end) of a 200 answer, for loop l; end LENGTH_UNKNOWN: to the end. Tells the fill where a reader waits. */
 struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint64_t first,
                          uint64_t end);

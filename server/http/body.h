@@ -39,6 +39,10 @@ struct body {
 struct blob;
 struct body *body_of_bytes(struct slice s); /* copies */
 
+/* Follows a growing body whose bytes are not sent: off moves as far as they have come. 1: all of it is here; 0: wake() will come;
+ * negative: it failed. */
+MUST_USE int body_follow(struct body *b);
+
 /* A stretch of a file as it stands, for sendfile. */
 static inline bool body_is_file(const struct body *b)
 {

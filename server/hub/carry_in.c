@@ -100,8 +100,7 @@ int carry_in_begin(struct daemon *d, struct repo_set *set, struct repo *r,
     int rc;
 
     *out = NULL;
-    atomic_fetch_add(&set->holds, 1);
-    c->set = set;
+    c->set = repo_set_share(set);
     c->open = ask->open;
     c->pin = ask->pin;
     c->is = (struct carry){.d = d,

@@ -1,12 +1,11 @@
 #include "server/hub/errand.h"
 
 #include "common/codec/url.h"
-#include "common/codec/weblink.h"
 #include "server/repo/hf/hf.h"
 #include "server/repo/hf/key.h"
+#include "server/repo/part.h"
 
 enum {
-    PARTS_MAX = 2000, /* as serve/gather.c */
     MADE_BYTES = 256 << 20,
     URL_BYTES = 16384,
     ASKS_MAX = 2 * FACTS_MAX,
@@ -61,44 +60,22 @@ static void learn_no(struct errand *x, const struct porter *p, struct fact *f)
     const struct answer *a = porter_answer(p);
     struct err why = {0};
 
+    if (a != NULL && a->status != 200) {
+        part_refused(a, &x->arena, f);
+        return;
+    }
     f->rc = porter_rc(p, &why);
-    f->status = a != NULL && a->status != 200 ? a->status : 502;
+    f->status = 502;
     f->message = keep(x, slice_str(why.text));
-    for (size_t i = 0; a != NULL && i < a->nfields; i++) {
-        if (slice_eqs(a->fields[i].name, "x-error-code")) {
-            f->code = keep(x, a->fields[i].value);
-        } else if (slice_eqs(a->fields[i].name, "x-error-message")) {
-            f->message = keep(x, a->fields[i].value);
-        }
-    }
 }
 
-/* Where the part behind this one is, in *next: p == NULL when it is the last. */
-static int find_next(struct errand *x, const struct answer *a, struct slice *next, struct err *e)
-{
-    struct buf url = BUF_INIT(URL_BYTES);
-    struct slice to = SLICE_NONE;
-    int rc = 0;
-
-    for (size_t i = 0; i < a->nfields && to.p == NULL; i++) {
-        if (slice_eqs(a->fields[i].name, "link")) {
-            to = weblink_next(a->fields[i].value);
-        }
-    }
-    if (to.p != NULL) {
-        rc = url_resolve(a->url, to, &url, e);
-    }
-    *next = rc == 0 && to.p != NULL ? keep(x, buf_slice(&url)) : SLICE_NONE;
-    buf_free(&url);
-    return rc;
-}
-
-static int add_part(struct errand *x, const struct porter *p, struct gather_part *part,
-                    struct fact *f, struct buf *out, struct slice *next, struct err *e)
+static int add_part(struct errand *x, const struct porter *p, unsigned number,
+                    struct gather_part *part, struct fact *f, struct buf *out, struct slice *next,
+                    struct err *e)
 {
     const struct answer *a = porter_answer(p);
     struct buf doc = BUF_INIT(MADE_BYTES);
-    int rc = find_next(x, a, next, e);
+    int rc = part_next(a, number, &x->arena, next, e);
 
     if (rc == 0) {
         rc = porter_read(p, &doc, e);
@@ -109,9 +86,9 @@ static int add_part(struct errand *x, const struct porter *p, struct gather_part
     }
     part->doc = buf_slice(&doc);
     part->url = keep(x, a->url);
+    part->first = number == 0;
     part->last = next->p == NULL;
-    f->until_unix_s = min_u64(f->until_unix_s, a->fresh_until_unix_s);
-    f->stale = f->stale || a->state == CACHE_STALE;
+    part_note(a, f);
     if (rc == 0) {
         rc = x->r->ops->gather(x->r, part, out, e);
     }
@@ -127,13 +104,14 @@ static int gather(struct errand *x, const struct need *n, struct buf *out, struc
                   struct err *e)
 {
     struct want w = n->want;
-    struct gather_part part = {.need = n, .first = true};
+    struct gather_part part = {.need = n};
     struct slice next = SLICE_NONE;
     int rc = 0;
 
     *f = (struct fact){.need = *n, .until_unix_s = UINT64_MAX};
     w.document = true;
-    for (unsigned i = 0; rc == 0 && i < PARTS_MAX; i++) {
+    for (unsigned i = 0; rc == 0 && (i == 0 || next.p != NULL); i++) {
+        w.key = part_key(n->want.key, i, &x->arena);
         struct porter *p = porter_start(x->porters, x->d->cache, x->loop, &w);
         rc = wait_for(x, p, e);
         if (rc == 0 && porter_rc(p, NULL) != 0) {
@@ -142,19 +120,14 @@ static int gather(struct errand *x, const struct need *n, struct buf *out, struc
             return 0;
         }
         if (rc == 0) {
-            rc = add_part(x, p, &part, f, out, &next, e);
+            rc = add_part(x, p, i, &part, f, out, &next, e);
         }
         porter_end(&p);
-        if (rc != 0 || next.p == NULL) {
-            break;
-        }
-        part.first = false;
         w.via = part.url;
         w.url = next;
-        w.key = arena_fmt(&x->arena, SLICE_FMT "+%u", SLICE_ARG(n->want.key), i + 1);
     }
     f->bytes = buf_slice(out);
-    return rc == 0 && next.p != NULL ? err_set(e, E_TOOBIG, "the origin's listing has no end") : rc;
+    return rc;
 }
 
 /* What facts are found by outlives the plan that asked. */

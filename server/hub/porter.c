@@ -64,35 +64,14 @@ static void look(void *arg)
 {
     struct porter *p = arg;
     struct body *b = p->body;
-    uint64_t upto = b->end;
-    int rc = 0;
+    int rc = body_follow(b);
 
-    while (b->ops->poll != NULL) {
-        rc = b->ops->poll(b, &upto);
-        if (rc != 0 || (b->end != LENGTH_UNKNOWN && upto >= b->end)) {
-            break;
-        }
-        if (upto == b->off) {
-            return; /* it wakes us */
-        }
-        b->off = upto;
-        atomic_store_explicit(&p->done_bytes, upto, memory_order_relaxed);
+    atomic_store_explicit(&p->done_bytes, rc > 0 ? b->end : b->off, memory_order_relaxed);
+    if (rc == 0) {
+        return;
     }
     b->wake = NULL;
-    if (rc == 0) {
-        atomic_store_explicit(&p->done_bytes, b->end, memory_order_relaxed);
-        finish(p, 0);
-    } else {
-        finish(p, err_set(&p->why, rc, "it broke off, or was not what was promised"));
-    }
-}
-
-static int rc_of_status(const struct answer *a)
-{
-    return a->status == 404 || a->status == 410   ? E_NOTFOUND
-           : a->status == 401 || a->status == 403 ? E_DENIED
-           : a->why.code != 0                     ? a->why.code
-                                                  : E_NETWORK;
+    finish(p, rc > 0 ? 0 : err_set(&p->why, rc, "it broke off, or was not what was promised"));
 }
 
 static void on_answer(void *arg, struct answer *a)
@@ -104,7 +83,7 @@ static void on_answer(void *arg, struct answer *a)
     p->answered = true;
     p->answer = a;
     if (a->status != 200) {
-        int rc = rc_of_status(a);
+        int rc = answer_rc(a);
         if (a->why.code != 0) {
             p->why = a->why;
         } else {

@@ -97,8 +97,7 @@ struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struc
     c->generation = d->generation;
     copy_request(&c->arena, req, &c->req);
     c->visit = v;
-    c->set = d->set;
-    atomic_fetch_add(&d->set->holds, 1);
+    c->set = repo_set_share(d->set);
     c->repo = r;
     c->repo_generation = r->generation;
     c->path = slice_of(c->req.target.p + (path.p - req->target.p), path.n);

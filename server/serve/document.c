@@ -29,24 +29,13 @@ static void look(void *arg)
 {
     struct document_wait *w = arg;
     struct document_wait was = *w;
-    struct body *b = w->body;
-    struct document *d;
-    uint64_t upto = b->end;
-    int rc = 0;
+    int rc = body_follow(w->body);
 
-    while (b->ops->poll != NULL) {
-        rc = b->ops->poll(b, &upto);
-        if (rc != 0 || (b->end != LENGTH_UNKNOWN && upto >= b->end)) {
-            break;
-        }
-        if (upto == b->off) {
-            return; /* wake comes, but only after a poll that found nothing new */
-        }
-        b->off = upto;
+    if (rc != 0) {
+        struct document *d = rc > 0 ? complete(w) : NULL;
+        document_cancel(was.slot);
+        was.done(was.arg, d, rc > 0 ? 0 : rc);
     }
-    d = rc == 0 ? complete(w) : NULL;
-    document_cancel(was.slot);
-    was.done(was.arg, d, rc);
 }
 
 void document_whole(struct desk *k, struct answer *a, struct document_wait **slot,

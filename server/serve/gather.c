@@ -4,14 +4,12 @@
 #include <uthash.h>
 
 #include "common/base/log.h"
-#include "common/codec/url.h"
-#include "common/codec/weblink.h"
+#include "server/repo/part.h"
 #include "server/serve/document.h"
 #include "server/serve/need.h"
 
 enum {
     GATHER_MAGIC = 0x67617468,
-    PARTS_MAX = 2000,
     OUT_BYTES = 256 << 20, /* of one gathering */
     KEPT_BYTES = 64 << 20, /* of one loop's */
     KEPT_MAX = 4096,
@@ -144,8 +142,7 @@ static struct gather *gather_new(struct call *c, struct slice name)
 
     g->magic = GATHER_MAGIC;
     g->all = c->desk->gathers;
-    g->set = c->set;
-    atomic_fetch_add(&c->set->holds, 1);
+    g->set = repo_set_share(c->set);
     g->repo = c->repo;
     g->generation = c->repo_generation;
     g->name = arena_copy(&g->arena, name);
@@ -161,7 +158,7 @@ static struct gather *gather_new(struct call *c, struct slice name)
     g->want = g->need.want;
     list_init(&g->waiters);
     g->out = BUF_INIT(OUT_BYTES);
-    g->digests = BUF_INIT(PARTS_MAX * sizeof(struct digest));
+    g->digests = BUF_INIT(GATHER_PARTS_MAX * sizeof(struct digest));
     g->fact.until_unix_s = UINT64_MAX;
     g->holds = 1;
     g->listed = true;
@@ -268,46 +265,31 @@ static void worked(struct job *j)
         finish(g, 0);
     } else {
         g->want.url = g->next;
-        g->want.key = arena_fmt(&g->arena, SLICE_FMT "+%u", SLICE_ARG(g->need.want.key), g->parts);
+        g->want.key = part_key(g->need.want.key, g->parts, &g->arena);
         g->again = false;
         ask_part(g);
     }
 }
 
-/* Where the part behind this one is; it may be fetched only where the page may lead (fetch/origin.h). */
+/* It may be fetched only where the page may lead (fetch/origin.h). */
 static int find_next(struct gather *g, const struct answer *a, struct err *e)
 {
-    struct buf url = BUF_INIT(16384);
-    struct slice to = SLICE_NONE;
-    int rc = 0;
+    struct slice next;
+    int rc = part_next(a, g->parts, &g->arena, &next, e);
 
-    for (size_t i = 0; i < a->nfields && to.p == NULL; i++) {
-        if (slice_eq(a->fields[i].name, SLICE("link"))) {
-            to = weblink_next(a->fields[i].value);
-        }
-    }
     g->next = SLICE_NONE;
-    if (to.p != NULL) {
-        rc = g->parts + 1 == PARTS_MAX
-                 ? err_set(e, E_TOOBIG, "the origin's listing has more than %d parts", PARTS_MAX)
-                 : url_resolve(a->url, to, &url, e);
-    }
-    if (rc == 0 && to.p != NULL && g->need.one_part) {
-        g->fact.next = arena_copy(&g->arena, buf_slice(&url));
-    } else if (rc == 0 && to.p != NULL) {
-        g->next = arena_copy(&g->arena, buf_slice(&url));
+    if (g->need.one_part) {
+        g->fact.next = next;
+    } else if (next.p != NULL) {
+        g->next = next;
         g->want.via = arena_copy(&g->arena, a->url);
     }
-    buf_free(&url);
     return rc;
 }
 
 static void note_part(struct gather *g, const struct answer *a)
 {
-    if (a->fresh_until_unix_s < g->fact.until_unix_s) {
-        g->fact.until_unix_s = a->fresh_until_unix_s;
-    }
-    g->fact.stale = g->fact.stale || a->state == CACHE_STALE;
+    part_note(a, &g->fact);
     if (a->blob != NULL && a->digest_known) {
         buf_add(&g->digests, &a->digest, sizeof a->digest);
     }
@@ -344,24 +326,6 @@ static void on_whole(void *arg, struct document *d, int rc)
     put_to_work(g);
 }
 
-static void on_no(struct gather *g, const struct answer *a)
-{
-    int rc = a->status == 404 || a->status == 410   ? E_NOTFOUND
-             : a->status == 401 || a->status == 403 ? E_DENIED
-             : a->why.code != 0                     ? a->why.code
-                                                    : E_NETWORK;
-    struct slice message = slice_str(a->why.text);
-
-    for (size_t i = 0; i < a->nfields; i++) {
-        if (slice_eq(a->fields[i].name, SLICE("x-error-code"))) {
-            g->fact.code = arena_copy(&g->arena, a->fields[i].value);
-        } else if (slice_eq(a->fields[i].name, SLICE("x-error-message"))) {
-            message = a->fields[i].value;
-        }
-    }
-    fail(g, rc, a->status, message);
-}
-
 static void on_answer(void *arg, struct answer *a)
 {
     struct gather *g = arg;
@@ -371,8 +335,9 @@ static void on_answer(void *arg, struct answer *a)
     if (a->status == 200) {
         document_whole(g->all->desk, a, &g->wait, on_whole, g);
     } else {
-        on_no(g, a);
+        part_refused(a, &g->arena, &g->fact);
         answer_release(&a);
+        finish(g, g->fact.rc);
     }
 }
 
@@ -518,9 +483,7 @@ void gathers_close(struct gathers **gp)
 
 static bool is_made_of(const struct gather *g, struct slice key)
 {
-    struct slice own = g->need.want.key;
-
-    return key.p == NULL || slice_eq(own, key) || (slice_starts(key, own) && key.p[own.n] == '+');
+    return key.p == NULL || part_is_of(key, g->need.want.key);
 }
 
 void gathers_forget(struct gathers *all, struct slice repo, struct slice key)

@@ -175,8 +175,7 @@ struct hot *hot_new(struct repo_set *set, struct repo *r, struct slice name, str
     struct hot *h = NEW(struct hot);
 
     h->holds = 1;
-    h->set = set;
-    atomic_fetch_add(&set->holds, 1);
+    h->set = repo_set_share(set);
     h->repo = r;
     h->generation = r->generation;
     h->name = arena_copy(&h->arena, name);

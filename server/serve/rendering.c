@@ -304,8 +304,7 @@ static struct box *box_new(struct renderings *all, struct call *c, struct buf *k
     x->magic = RENDERING_MAGIC;
     x->pub.fd = -1;
     x->all = all;
-    x->set = c->set;
-    atomic_fetch_add(&c->set->holds, 1);
+    x->set = repo_set_share(c->set);
     x->key = *key;
     *key = BUF_INIT(0);
     list_init(&x->waiters);

@@ -1,0 +1,27 @@
+/* part.h - a gathering part by part (repo.h: NEED_GATHER): what its parts are called, where the next one is, what a no says.
+ *
+ * Two go this way, serve/gather.c on a loop for clients, and hub/errand.c on a thread for a prefetch: what one of them brought,
+ * and only what is called the same, the other finds.
+ *
+ * threads  any; pure
+ */
+#ifndef SERVER_REPO_PART_H
+#define SERVER_REPO_PART_H
+
+#include "server/repo/repo.h"
+
+enum { GATHER_PARTS_MAX = 2000 };
+
+/* The key of a part: the gathering's own, "key+1", "key+2" ... */
+struct slice part_key(struct slice key, unsigned part, struct arena *a);
+bool part_is_of(struct slice part, struct slice key);
+
+/* Where the part behind number `part` is, in the arena; p == NULL: that was the last. E_TOOBIG: the list never ends. */
+MUST_USE int part_next(const struct answer *a, unsigned part, struct arena *arena,
+                       struct slice *next, struct err *e);
+/* How long what a part says is good, and whether it is old. */
+void part_note(const struct answer *a, struct fact *f);
+/* What the origin said instead of a part, or what became of asking it: rc, status, code, message; texts in the arena. */
+void part_refused(const struct answer *a, struct arena *arena, struct fact *f);
+
+#endif

@@ -42,9 +42,4 @@ MUST_USE int carry_digest(const struct carry *c, const struct manifest_entry *f,
                           bool *here, struct err *e);
 void carry_free(struct carry *c);
 
-/* A row's bytes: what a repo keeps under a key, whoever's right brought it (by everybody's first). o may be NULL. */
-struct object;
-MUST_USE int carry_read_object(struct store *s, const struct repo *r, struct slice key,
-                               struct arena *a, struct object *o, struct buf *doc, struct err *e);
-
 #endif

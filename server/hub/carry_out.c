@@ -1,13 +1,13 @@
 /* carry_out.c - what this mirror knows of a revision, for whoever carries it away. */
 #include "server/hub/carry.h"
 
-#include "common/codec/weblink.h"
-#include "server/cache/object.h"
+#include "server/hub/home.h"
+#include "server/hub/kept.h"
 #include "server/repo/hf/key.h"
 #include "server/repo/hosted/hub.h"
 #include "server/store/blob.h"
 
-enum { KEY_BYTES = 16 << 10, PARTS_MAX = 2000, FOLDER_BYTES = 2048 };
+enum { FOLDER_BYTES = 2048 };
 
 int carry_kind_of(const struct repo *r, enum stock_kind *out, struct err *e)
 {
@@ -19,118 +19,7 @@ int carry_kind_of(const struct repo *r, enum stock_kind *out, struct err *e)
                          r->name, r->ops->name);
 }
 
-/* --- rows --------------------------------------------------------------------------------------------------------- */
-
-static int first_row(void *arg, struct slice key, struct slice value)
-{
-    (void)key;
-    buf_clear(arg);
-    buf_adds(arg, value);
-    return 1;
-}
-
-/* The row of a key: everybody's, else the first of those that somebody's right brought. */
-static int find_row(struct store *s, const struct repo *r, struct slice key, struct buf *row,
-                    struct err *e)
-{
-    struct buf from = BUF_INIT(KEY_BYTES), to = BUF_INIT(KEY_BYTES);
-    int rc;
-
-    object_key(&from, slice_str(r->name), key, SLICE(""));
-    rc = store_get(s, TABLE_OBJECT, buf_slice(&from), row, e);
-    if (rc == E_NOTFOUND) {
-        buf_adds(&to, buf_slice(&from));
-        buf_byte(&from, 0);
-        buf_byte(&to, 1);
-        rc = store_scan(s, TABLE_OBJECT, buf_slice(&from), buf_slice(&to), first_row, row, e);
-        rc = rc == 1 ? 0 : rc == 0 ? err_set(e, E_NOTFOUND, "no such object") : rc;
-    }
-    buf_free(&from);
-    buf_free(&to);
-    return rc;
-}
-
-int carry_read_object(struct store *s, const struct repo *r, struct slice key, struct arena *a,
-                      struct object *o, struct buf *doc, struct err *e)
-{
-    struct buf row = BUF_INIT(OBJECT_ROW_MAX);
-    struct object found;
-    int rc = find_row(s, r, key, &row, e);
-
-    if (rc == 0 && !object_decode(buf_slice(&row), a, &found)) {
-        rc = err_set(e, E_CORRUPT, "the row of " SLICE_FMT " does not decode", SLICE_ARG(key));
-    }
-    /* What another origin had under the name is none of this one's. */
-    if (rc == 0 && !origin_owns(r->origin, found.origin)) {
-        rc = err_set(e, E_NOTFOUND, "no such object of this origin");
-    }
-    if (rc == 0) {
-        rc = blob_read_whole(s, &found.digest, doc, e);
-    }
-    if (rc == 0 && o != NULL) {
-        *o = found;
-    }
-    buf_free(&row);
-    return rc;
-}
-
 /* --- words, pulled through ---------------------------------------------------------------------------------------- */
-
-struct search { /* for a commit that no info row is named by */
-    const struct carry *c;
-    struct slice key;
-};
-
-static int on_info_row(void *arg, const struct object_info *o)
-{
-    struct search *x = arg;
-    struct buf doc = BUF_INIT(CARRY_WORDS_BYTES), made = BUF_INIT(CARRY_WORDS_BYTES);
-    struct repo_info info;
-    struct slice key = o->key;
-    bool yes;
-
-    key = slice_cut(&key, '\0');
-    yes = blob_read_whole(x->c->d->store, &o->digest, &doc, NULL) == 0 &&
-          info_make(buf_slice(&doc), &made, NULL) == 0 && info_read(buf_slice(&made), &info) &&
-          slice_eq(info.commit, x->c->rev);
-    if (yes) {
-        x->key = arena_copy((struct arena *)(uintptr_t)&x->c->arena, key);
-    }
-    buf_free(&doc);
-    buf_free(&made);
-    return yes ? 1 : 0;
-}
-
-static int find_info(struct carry *c, struct buf *doc, struct err *e)
-{
-    struct search x = {.c = c};
-    struct object o;
-    struct slice any = arena_fmt(&c->arena, SLICE_FMT "/revision/",
-                                 SLICE_ARG(key_words(c->type, c->asked, &c->arena)));
-    int rc = carry_read_object(c->d->store, c->repo, key_info(c->type, c->asked, c->rev, &c->arena),
-                               &c->arena, &o, doc, e);
-
-    if (rc == E_NOTFOUND && slice_eqs(c->rev, "main")) {
-        rc = carry_read_object(c->d->store, c->repo,
-                               key_info(c->type, c->asked, SLICE_NONE, &c->arena), &c->arena, &o,
-                               doc, e);
-    }
-    if (rc == E_NOTFOUND && hf_is_commit(c->rev)) {
-        rc = cache_list(c->d->cache, slice_str(c->repo->name), any, on_info_row, &x, e);
-        rc = rc != 0 ? rc
-             : x.key.p == NULL
-                 ? E_NOTFOUND
-                 : carry_read_object(c->d->store, c->repo, x.key, &c->arena, &o, doc, e);
-    }
-    if (rc == E_NOTFOUND) {
-        return err_set(e, rc,
-                       "this mirror has not asked the Hub for " SLICE_FMT "@" SLICE_FMT
-                       " yet, add --fetch, or let a client ask for it",
-                       SLICE_ARG(c->asked), SLICE_ARG(c->rev));
-    }
-    c->seen_unix_s = rc == 0 ? o.validated_unix_s : 0;
-    return rc;
-}
 
 /* Sets id, commit, closed and the words for clients. */
 static int learn(struct carry *c, struct slice doc, struct err *e)
@@ -153,54 +42,54 @@ static int learn(struct carry *c, struct slice doc, struct err *e)
     return rc;
 }
 
-static bool has_next(const struct object *o)
+static int add_part(void *arg, const struct gather_part *p, struct err *e)
 {
-    struct slice link = object_field(o, "link");
+    struct carry *c = arg;
 
-    return link.p != NULL && weblink_next(link).p != NULL;
+    if (p->first) {
+        buf_clear(&c->tree);
+    }
+    return json_join(p->doc, p->first, &c->tree, e);
 }
 
-static int join_parts(struct carry *c, struct err *e)
+static int read_word(struct carry *c, const struct home *x, struct err *e)
 {
-    struct slice key = key_tree(c->type, c->asked, c->commit, &c->arena);
-    struct buf page = BUF_INIT(CARRY_WORDS_BYTES);
-    bool more = true;
-    int rc = 0;
+    const struct home_doc *word = x != NULL ? home_word(x, c->rev) : NULL;
+    struct buf doc = BUF_INIT(CARRY_WORDS_BYTES);
+    int rc = word == NULL ? err_set(e, E_NOTFOUND,
+                                    "this mirror has not asked the Hub for " SLICE_FMT "@" SLICE_FMT
+                                    " yet, add --fetch, or let a client ask for it",
+                                    SLICE_ARG(c->asked), SLICE_ARG(c->rev))
+                          : blob_read_whole(c->d->store, &word->digest, &doc, e);
 
-    for (unsigned i = 0; rc == 0 && more && i < PARTS_MAX; i++) {
-        struct object o;
-        buf_clear(&page);
-        rc = carry_read_object(c->d->store, c->repo,
-                               i == 0 ? key
-                                      : arena_fmt(&c->arena, SLICE_FMT "+%u", SLICE_ARG(key), i),
-                               &c->arena, &o, &page, e);
-        if (rc == 0) {
-            rc = json_join(buf_slice(&page), i == 0, &c->tree, e);
-            more = has_next(&o);
-        }
+    if (rc == 0) {
+        c->seen_unix_s = word->asked_unix_s;
+        rc = learn(c, buf_slice(&doc), e);
     }
-    buf_free(&page);
-    if (rc == E_NOTFOUND) {
-        err_set(e, rc,
-                "this mirror does not have the listing of " SLICE_FMT " at " SLICE_FMT
-                ", add --fetch, or let a client ask for it",
-                SLICE_ARG(c->asked), SLICE_ARG(c->commit));
-    }
+    buf_free(&doc);
     return rc;
 }
 
 static int words_through(struct carry *c, struct err *e)
 {
-    struct buf doc = BUF_INIT(CARRY_WORDS_BYTES);
-    int rc = find_info(c, &doc, e);
+    const struct stock_view v = {c->d, c->repo, true};
+    struct homes h = HOMES_OF(&v);
+    struct home *x = NULL;
+    int rc = homes_ask(&h, c->type, c->asked, &x, e);
 
-    if (rc == 0) {
-        rc = learn(c, buf_slice(&doc), e);
+    if (rc == 0 || rc == E_NOTFOUND) {
+        rc = read_word(c, x, e);
     }
     if (rc == 0) {
-        rc = join_parts(c, e);
+        rc = home_listing(&h, x, c->commit, add_part, c, e);
+        if (rc == E_NOTFOUND) {
+            err_set(e, rc,
+                    "this mirror does not have the listing of " SLICE_FMT " at " SLICE_FMT
+                    ", add --fetch, or let a client ask for it",
+                    SLICE_ARG(c->asked), SLICE_ARG(c->commit));
+        }
     }
-    buf_free(&doc);
+    homes_free(&h);
     return rc;
 }
 
@@ -337,7 +226,8 @@ int carry_digest(const struct carry *c, const struct manifest_entry *f, struct d
     if (f->lfs) {
         *out = f->sha256;
     } else if (c->kind == STOCK_PULLED) {
-        rc = find_row(c->d->store, c->repo, key_file(c->type, c->id, f, &a), &row, e);
+        rc = kept_row(c->d->store, slice_str(c->repo->name), key_file(c->type, c->id, f, &a), &row,
+                      e);
         if (rc == 0 && !object_row_digest(buf_slice(&row), out)) {
             rc = err_set(e, E_CORRUPT, "a file's row does not decode");
         }

@@ -145,11 +145,6 @@ static int put_files(struct rows *w, struct err *e)
 
 /* --- words -------------------------------------------------------------------------------------------------------- */
 
-static int put_words(struct rows *w, struct slice doc, struct blob **out, struct err *e)
-{
-    return blob_put_bytes(w->store, doc, w->b, out, e);
-}
-
 static struct object words_of(struct rows *w, const struct blob *b, struct slice url)
 {
     char hex[DIGEST_HEX + 1];
@@ -183,7 +178,7 @@ static int put_tree(struct rows *w, const struct blob *b, struct err *e)
     return rc;
 }
 
-/* later: *kept becomes true when what is there was seen later than what comes. */
+/* *kept becomes true when what is there was seen later than what comes. */
 static int put_alias(struct rows *w, struct slice key, const struct blob *b, bool *kept,
                      struct err *e)
 {
@@ -290,7 +285,7 @@ static int put_refs_of(struct rows *w, struct slice name, struct err *e)
     if (rc != 0 || (there && !is_carried(&old))) {
         goto out;
     }
-    if (there && carry_read_object(w->store, is->repo, key, &w->arena, NULL, &doc, NULL) == 0) {
+    if (there && blob_read_whole(w->store, &old.digest, &doc, NULL) == 0) {
         v = json_loadb(doc.p, doc.n, 0, NULL);
     }
     if (!json_is_object(v)) {
@@ -304,7 +299,7 @@ static int put_refs_of(struct rows *w, struct slice name, struct err *e)
             arena_fmt(&w->arena, "refs/%s/%s", main ? "heads" : "tags", rev).p, rev, commit);
     text = json_dumps(v, JSON_COMPACT);
     CHECK(text != NULL);
-    rc = put_words(w, slice_str(text), &b, e);
+    rc = blob_put_bytes(w->store, slice_str(text), w->b, &b, e);
     if (rc == 0) {
         rc = put_alias(w, key, b, &kept, e);
     }
@@ -386,8 +381,8 @@ static int attempt(struct carry_in *c, struct err *e)
     }
     rc = rc != 0 ? rc : end_session(&w, e);
     rc = rc != 0 ? rc : put_files(&w, e);
-    rc = rc != 0 ? rc : put_words(&w, buf_slice(&info), &info_blob, e);
-    rc = rc != 0 ? rc : put_words(&w, buf_slice(&c->is.tree), &tree_blob, e);
+    rc = rc != 0 ? rc : blob_put_bytes(w.store, buf_slice(&info), w.b, &info_blob, e);
+    rc = rc != 0 ? rc : blob_put_bytes(w.store, buf_slice(&c->is.tree), w.b, &tree_blob, e);
     rc = rc != 0 ? rc : put_tree(&w, tree_blob, e);
     rc = rc != 0 ? rc : put_info(&w, info_blob, e);
     rc = rc != 0 ? rc : put_refs(&w, e);

@@ -3,16 +3,16 @@
 #include <stdlib.h>
 
 #include "common/codec/weblink.h"
-#include "server/cache/object.h"
+#include "server/hub/kept.h"
 #include "server/repo/hf/key.h"
 #include "server/repo/hf/path.h"
+#include "server/repo/part.h"
 #include "server/store/atime.h"
 
 enum {
     KEY_MAX = 16384,
     DOC_BYTES = 64 << 20,
     MANIFEST_BYTES = 256 << 20,
-    PAGES_MAX = 2000,
 };
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
@@ -126,6 +126,9 @@ static int on_object(void *arg, const struct object_info *o)
     struct hf_path at;
     struct err unused;
 
+    if (!origin_owns(r->homes->view->r->origin, o->origin)) {
+        return 0; /* what another origin had under the name is none of this one's */
+    }
     /* What came by a caller's right shows who is let in to what; files of closed repositories are marked too, but
      * that they exist is in the Hub's public listing. */
     if (!slice_starts(key, SLICE("api/"))) {
@@ -301,75 +304,98 @@ int homes_ask(struct homes *h, struct slice type, struct slice id, struct home *
 
 /* --- listings ----------------------------------------------------------------------------------------------------- */
 
-/* One page, added to *bytes. *more: there is one behind it. */
-static int add_page(struct store *s, struct slice row_key, unsigned page, bool *more,
-                    struct buf *bytes, struct err *e)
+/* Of one listing, as repo/part.h calls its parts, each with the caller's mark behind it. */
+static int each_part(const struct homes *h, const struct home_doc *d,
+                     int (*each)(void *arg, const struct gather_part *p, struct err *e), void *arg,
+                     struct err *e)
 {
-    struct buf row = BUF_INIT(OBJECT_ROW_MAX), doc = BUF_INIT(DOC_BYTES);
+    struct buf row_key = BUF_INIT(KEY_MAX), row = BUF_INIT(OBJECT_ROW_MAX),
+               doc = BUF_INIT(DOC_BYTES);
+    struct slice principal = d->row_key;
+    struct slice key = slice_cut(&principal, '\0');
+    struct store *s = h->view->d->store;
+    struct gather_part p = {.last = false};
     struct arena a = {0};
-    struct object o;
-    int rc = store_get(s, TABLE_OBJECT, row_key, &row, e);
+    int rc = 0;
 
-    if (rc == 0 && !object_decode(buf_slice(&row), &a, &o)) {
-        rc = err_set(e, E_CORRUPT, "a row of the cache does not decode");
-    }
-    if (rc == 0) {
-        *more = weblink_next(object_field(&o, "link")).p != NULL;
-        rc = blob_read_whole(s, &o.digest, &doc, e);
-    }
-    if (rc == 0) {
-        rc = manifest_add(buf_slice(&doc), o.url, page == 0, !*more, bytes, e);
+    for (unsigned i = 0; rc == 0 && !p.last && i < GATHER_PARTS_MAX; i++) {
+        struct object o;
+        buf_clear(&row_key);
+        buf_clear(&doc);
+        object_key(&row_key, slice_str(h->view->r->name), part_key(key, i, &a), principal);
+        rc = store_get(s, TABLE_OBJECT, buf_slice(&row_key), &row, e);
+        if (rc == 0) {
+            rc = kept_read(s, buf_slice(&row), &a, &o, &doc, e);
+        }
+        if (rc == 0) {
+            p.doc = buf_slice(&doc);
+            p.url = o.url;
+            p.first = i == 0;
+            p.last = weblink_next(object_field(&o, "link")).p == NULL;
+            rc = each(arg, &p, e);
+        }
+        arena_reset(&a);
     }
     arena_fini(&a);
+    buf_free(&row_key);
     buf_free(&row);
     buf_free(&doc);
     return rc;
 }
 
-/* As serve/gather.c names the parts of a listing: key, "key+1", "key+2", and each with the caller's mark behind it. */
-static int add_pages(struct store *s, const char *repo, const struct home_doc *d, struct buf *bytes,
-                     struct err *e)
+int home_listing(const struct homes *h, const struct home *x, struct slice commit,
+                 int (*each)(void *arg, const struct gather_part *p, struct err *e), void *arg,
+                 struct err *e)
 {
-    struct slice principal = d->row_key;
-    struct slice key = slice_cut(&principal, '\0');
-    struct buf row_key = BUF_INIT(KEY_MAX), part = BUF_INIT(KEY_MAX);
-    bool more = true;
-    int rc = 0;
+    int rc = err_set(e, E_NOTFOUND, "no listing of commit %.40s is here", commit.p);
 
-    for (unsigned page = 0; rc == 0 && more && page < PAGES_MAX; page++) {
-        buf_clear(&part);
-        buf_clear(&row_key);
-        buf_adds(&part, key);
-        if (page != 0) {
-            buf_addf(&part, "+%u", page);
+    for (const struct home_doc *d = x->docs; d != NULL && rc != 0; d = d->next) {
+        if (d->listing && slice_eq(d->rev, commit)) {
+            rc = each_part(h, d, each, arg, e);
         }
-        object_key(&row_key, slice_str(repo), buf_slice(&part), principal);
-        rc = add_page(s, buf_slice(&row_key), page, &more, bytes, e);
     }
-    buf_free(&part);
-    buf_free(&row_key);
     return rc;
+}
+
+static int add_part(void *arg, const struct gather_part *p, struct err *e)
+{
+    struct buf *bytes = arg;
+
+    if (p->first) {
+        buf_clear(bytes);
+    }
+    return manifest_add(p->doc, p->url, p->first, p->last, bytes, e);
 }
 
 int home_manifest(struct homes *h, const struct home *x, struct slice commit, struct buf *bytes,
                   struct manifest *out, struct err *e)
 {
-    int rc = err_set(e, E_NOTFOUND, "no listing of commit %.40s is here", commit.p);
+    int rc;
 
-    for (const struct home_doc *d = x->docs; d != NULL && rc != 0; d = d->next) {
-        if (!d->listing || !slice_eq(d->rev, commit)) {
-            continue;
-        }
-        *bytes = BUF_INIT(MANIFEST_BYTES);
-        rc = add_pages(h->view->d->store, h->view->r->name, d, bytes, e);
-        if (rc == 0 && !manifest_open(buf_slice(bytes), out)) {
-            rc = err_set(e, E_CORRUPT, "the listing of commit %.40s does not read", commit.p);
-        }
-        if (rc != 0) {
-            buf_free(bytes);
-        }
+    *bytes = BUF_INIT(MANIFEST_BYTES);
+    rc = home_listing(h, x, commit, add_part, bytes, e);
+    if (rc == 0 && !manifest_open(buf_slice(bytes), out)) {
+        rc = err_set(e, E_CORRUPT, "the listing of commit %.40s does not read", commit.p);
+    }
+    if (rc != 0) {
+        buf_free(bytes);
     }
     return rc;
+}
+
+const struct home_doc *home_word(const struct home *x, struct slice rev)
+{
+    const struct home_doc *best = NULL;
+
+    for (const struct home_doc *d = x->docs; d != NULL; d = d->next) {
+        bool meant = (d->rev.p == NULL ? slice_eqs(rev, "main") : slice_eq(d->rev, rev)) ||
+                     slice_eq(d->commit, rev);
+        if (!d->listing && d->understood && meant &&
+            (best == NULL || d->asked_unix_s > best->asked_unix_s)) {
+            best = d;
+        }
+    }
+    return best;
 }
 
 enum stock_state home_state(const struct home *blobs, const struct manifest_entry *f,

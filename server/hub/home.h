@@ -14,6 +14,7 @@
 #include "server/hub/stock.h"
 #include "server/repo/hf/info.h"
 #include "server/repo/hf/manifest.h"
+#include "server/repo/repo.h"
 
 struct home_doc {
     struct home_doc *next;
@@ -66,7 +67,13 @@ MUST_USE int homes_ask(struct homes *h, struct slice type, struct slice id, stru
                        struct err *e);
 void homes_free(struct homes *h);
 
-/* The commit's listing: out points into bytes. E_NOTFOUND: it is not here, or not all of it. */
+/* The Hub's last word on a revision that was asked for: by its name, else by the commit that it is. NULL: it is not here. */
+const struct home_doc *home_word(const struct home *x, struct slice rev);
+/* A commit's listing part by part; `first` begins anew: what came before was of one that is not all here. E_NOTFOUND: none is. */
+MUST_USE int home_listing(const struct homes *h, const struct home *x, struct slice commit,
+                          int (*each)(void *arg, const struct gather_part *p, struct err *e),
+                          void *arg, struct err *e);
+/* The same as a manifest: out points into bytes. E_NOTFOUND: it is not here, or not all of it. */
 MUST_USE int home_manifest(struct homes *h, const struct home *x, struct slice commit,
                            struct buf *bytes, struct manifest *out, struct err *e);
 /* What is here of it; blobs may be NULL. */

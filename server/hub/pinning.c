@@ -2,11 +2,11 @@
 
 #include <stdlib.h>
 
-#include "server/cache/object.h"
+#include "server/hub/kept.h"
 #include "server/repo/hf/key.h"
+#include "server/repo/part.h"
 #include "server/store/pin.h"
 
-enum { KEY_MAX = 16384, DOCS_MAX = 2004 };
 #define OWNER "mirrorctl hf pin "
 
 static struct slice scope_of(struct arena *a, struct slice repo, struct slice type, struct slice id,
@@ -48,19 +48,6 @@ static void add(struct keys *k, struct slice key)
     k->at[k->count++] = key;
 }
 
-static bool is_here(struct store *s, const char *repo, struct slice key)
-{
-    struct buf row_key = BUF_INIT(KEY_MAX), row = BUF_INIT(OBJECT_ROW_MAX);
-    struct err unused;
-    bool here;
-
-    object_key(&row_key, slice_str(repo), key, SLICE(""));
-    here = row_key.rc == 0 && store_get(s, TABLE_OBJECT, buf_slice(&row_key), &row, &unused) == 0;
-    buf_free(&row_key);
-    buf_free(&row);
-    return here;
-}
-
 /* The listing in its pages, and what the Hub says of the revision. */
 static void add_docs(struct keys *k, const struct errand *x, struct slice type, struct slice id,
                      struct slice rev, struct slice commit)
@@ -72,12 +59,12 @@ static void add_docs(struct keys *k, const struct errand *x, struct slice type, 
         add(k, key_info(type, id, SLICE("main"), k->a));
     }
     add(k, key);
-    for (unsigned i = 1; i < DOCS_MAX; i++) {
-        struct slice page = arena_fmt(k->a, SLICE_FMT "+%u", SLICE_ARG(key), i);
-        if (!is_here(x->d->store, x->r->name, page)) {
+    for (unsigned i = 1; i < GATHER_PARTS_MAX; i++) {
+        struct slice part = part_key(key, i, k->a);
+        if (!kept_is_here(x->d->store, slice_str(x->r->name), part)) {
             return;
         }
-        add(k, page);
+        add(k, part);
     }
 }
 

@@ -7,7 +7,7 @@
 #include "common/base/log.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
-#include "server/cache/object.h"
+#include "server/hub/kept.h"
 #include "server/hub/pinning.h"
 #include "server/hub/prefetch_priv.h"
 #include "server/hub/stock.h"
@@ -18,7 +18,6 @@ enum {
     LOOK_MS = 200,
     SETTLE_MS = 20,
     SETTLE_LOOKS = 1500,
-    KEY_MAX = 16384,
 };
 
 /* --- which files -------------------------------------------------------------------------------------------------- */
@@ -258,21 +257,11 @@ static int check_room(struct attempt *x, struct err *e)
 /* A file that came is sealed and its row committed a moment after its last byte. */
 static bool is_kept(struct attempt *x, const struct manifest_entry *f)
 {
-    static const char *const whose[] = {"", "entitled"};
-    struct buf row_key = BUF_INIT(KEY_MAX), row = BUF_INIT(OBJECT_ROW_MAX);
     struct arena a = {0};
-    struct slice key = key_file(x->p->want.type, x->commit.id, f, &a);
-    bool kept = false;
+    bool kept = kept_is_here(x->errand.d->store, slice_str(x->errand.r->name),
+                             key_file(x->p->want.type, x->commit.id, f, &a));
 
-    for (size_t i = 0; i < ARRAY_LEN(whose) && !kept; i++) {
-        struct err unused;
-        buf_clear(&row_key);
-        object_key(&row_key, slice_str(x->errand.r->name), key, slice_str(whose[i]));
-        kept = store_get(x->errand.d->store, TABLE_OBJECT, buf_slice(&row_key), &row, &unused) == 0;
-    }
     arena_fini(&a);
-    buf_free(&row_key);
-    buf_free(&row);
     return kept;
 }
 

@@ -78,6 +78,22 @@ def test_revisions(hf, hub, demo):
     assert hf.ctl_json("hf", "show", "hf", "org/demo")[0]["commit"] == old
 
 
+def test_another_hub_by_that_name(hf, hub, demo, tmp_path):
+    """What is kept of the former origin is served to nobody, so it is not told of as here."""
+    for path in FILES:
+        fetch(hf, path)
+    hf.settle()
+    with Hub() as other:
+        hf.config = other.config() + "\n" + MODELS
+        hf.reload()
+        assert ls(hf) == {}
+        for args in (("hf", "show", "org/demo"), ("hf", "export", "org/demo", "--to", str(tmp_path / "a"))):
+            assert hf.ctl(*args, check=False).returncode == 66, args
+    hf.config = hub.config() + "\n" + MODELS
+    hf.reload()
+    assert ls(hf)["org/demo"]["files_here"] == len(FILES)
+
+
 def test_partly_here(hf, hub, demo):
     """A file under way, and one whose fetching broke off."""
     big = Big(64 << 20, 3)

@@ -8,6 +8,15 @@
 
 enum { PROPOSALS = 16, TIMED_RUNS = 4, ALIGNMENT_MAX = 256 };
 
+/* Of a result that is small beside its sums, other splits of these are tried beside what is proposed. */
+enum {
+    SPLIT_PROPOSALS = 3,
+    SPLITS = 8,
+    SPLIT_DEPTH = 4096,
+    CANDIDATES = PROPOSALS + SPLIT_PROPOSALS * SPLITS
+};
+#define SPLIT_ELEMENTS ((int64_t)8 << 20) /* 256 tiles of 128 x 256: two for each multiprocessor */
+
 int matmul_plans_init(struct matmul_plans *p)
 {
     cublasStatus_t rc = cublasLtCreate(&p->lt);
@@ -333,9 +342,39 @@ static bool capturing(cudaStream_t stream)
     return cudaStreamIsCapturing(stream, &now) != cudaSuccess || now != cudaStreamCaptureStatusNone;
 }
 
+/* Few tiles leave most multiprocessors idle, unless each sum is shared out among several: the parts wait in the workspace and
+ * are added in their order. Appends such forms of the first proposals, as many as cuBLASLt takes; how many there are then. */
+static int add_splits(const struct matmul_plans *p, const struct matmul_plan *plan,
+                      cublasLtMatmulHeuristicResult_t found[CANDIDATES], int n)
+{
+    static const int32_t parts[SPLITS] = {2, 3, 4, 5, 7, 9, 12, 16};
+    const uint32_t ordered = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const struct matmul_key *k = &plan->key;
+    int all = n;
+
+    if (k->m * k->n > SPLIT_ELEMENTS || k->k < SPLIT_DEPTH) {
+        return n;
+    }
+    for (int i = 0; i < n && i < SPLIT_PROPOSALS; i++) {
+        for (size_t s = 0; s < ARRAY_LEN(parts); s++) {
+            cublasLtMatmulAlgo_t *algo = &found[all].algo;
+
+            *algo = found[i].algo;
+            if (cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                                                     &parts[s], sizeof parts[s]) == 0 &&
+                cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                                     &ordered, sizeof ordered) == 0 &&
+                fits(p, plan, algo)) {
+                all++;
+            }
+        }
+    }
+    return all;
+}
+
 /* plan->algo: the kept winner, else a new one, else the first proposal. */
 static void choose(struct matmul_plans *p, cudaStream_t stream, struct matmul_plan *plan,
-                   const cublasLtMatmulHeuristicResult_t *found, int n,
+                   cublasLtMatmulHeuristicResult_t found[CANDIDATES], int n,
                    const struct matmul_operands *x)
 {
     const struct matmul_key *k = &plan->key;
@@ -358,6 +397,7 @@ static void choose(struct matmul_plans *p, cudaStream_t stream, struct matmul_pl
     }
     plan->algo = found[0].algo;
     if (p->tuning.folder[0] != '\0') {
+        n = add_splits(p, plan, found, n);
         plan->algo = found[fastest(p, stream, plan, found, n, x)].algo;
         if (!tuning_keep(&p->tuning, question, &plan->algo, sizeof plan->algo) ||
             !fits(p, plan, &plan->algo)) {
@@ -378,7 +418,7 @@ static bool same(const struct matmul_key *a, const struct matmul_key *b)
 struct matmul_plan *matmul_plan_find(struct matmul_plans *p, cudaStream_t stream,
                                      const struct matmul_key *key, const struct matmul_operands *x)
 {
-    cublasLtMatmulHeuristicResult_t found[PROPOSALS];
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     struct matmul_plan *plan;
     int n = 0;
 

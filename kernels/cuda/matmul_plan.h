@@ -3,7 +3,8 @@
  * Of what cuBLASLt proposes for a large multiplication the first few are run and timed on the caller's own operands, the
  * first time it comes (never while a graph is captured); the winner is kept on disk (tuning.h). Small ones take the first
  * proposal, and so do all where nothing can be kept: a choice that cannot be repeated would change the bits of a resumed
- * run. Split-K only with its parts summed in a fixed order.
+ * run. Split-K only with its parts summed in a fixed order; of small results of long sums more splits are tried than are
+ * proposed.
  *
  * owns     a stream's plans; matmul_plans_fini() frees them
  */

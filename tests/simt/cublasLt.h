@@ -1,7 +1,7 @@
 /* cublasLt.h - as much of cuBLASLt as kernels/cuda/matmul_plan.c uses, on the host and in column-major order as there.
  *
  * It multiplies in f64 whatever is asked for, proposes SIMT_PROPOSALS algorithms that differ in nothing but the time they claim
- * (the clock that events read), and refuses what cuBLASLt's manual refuses, and more
+ * (the clock that events read; the fastest is faster still with its sums in SIMT_PARTS), and refuses what cuBLASLt's manual refuses, and more
  * than that: a bias of 16 bits for odd columns, or with f32 sums.
  */
 #pragma once
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { SIMT_PROPOSALS = 3, SIMT_FASTEST = 1 };
+enum { SIMT_PROPOSALS = 3, SIMT_FASTEST = 1, SIMT_PARTS = 7, SIMT_PARTS_MAX = 9 };
 
 typedef enum {
     CUBLAS_STATUS_SUCCESS = 0,
@@ -54,10 +54,13 @@ enum {
     CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2,
     CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE = 4
 };
-typedef enum { CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME } cublasLtMatmulAlgoConfigAttributes_t;
+typedef enum {
+    CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+    CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME
+} cublasLtMatmulAlgoConfigAttributes_t;
 
 typedef struct {
-    uint64_t data[8]; /* [0] the algorithm's number, [1] a mark of ours */
+    uint64_t data[8]; /* [0] the algorithm's number, [1] a mark of ours, [2] parts of a sum, [3] how they meet */
 } cublasLtMatmulAlgo_t;
 typedef struct {
     cublasLtMatmulAlgo_t algo;
@@ -97,6 +100,9 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t lt, cublasLtMatmulDesc_t
                                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t *algo,
                                        cublasLtMatmulHeuristicResult_t *about);
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t which,
+                                                    const void *value, size_t size_bytes);
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t which,
                                                     void *value, size_t size_bytes,

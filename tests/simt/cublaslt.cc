@@ -247,17 +247,43 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t op
                                        cublasLtMatmulHeuristicResult_t *about)
 {
     about->workspaceSize = 0;
-    return algo->data[1] == MARK && algo->data[0] < SIMT_PROPOSALS && agree(op, a, b, d)
+    return algo->data[1] == MARK && algo->data[0] < SIMT_PROPOSALS &&
+                   algo->data[2] <= SIMT_PARTS_MAX && agree(op, a, b, d)
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *,
-                                                    cublasLtMatmulAlgoConfigAttributes_t,
+static uint64_t *config_of(cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t which)
+{
+    return &algo->data[which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? 2 : 3];
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t which,
+                                                    const void *value, size_t size_bytes)
+{
+    uint32_t x;
+
+    if (size_bytes != sizeof x) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(&x, value, sizeof x);
+    *config_of(algo, which) = x;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t which,
                                                     void *value, size_t size_bytes, size_t *written)
 {
-    memset(value, 0, size_bytes);
-    *written = size_bytes;
+    cublasLtMatmulAlgo_t copy = *algo;
+    uint32_t x = static_cast<uint32_t>(*config_of(&copy, which));
+
+    if (size_bytes != sizeof x) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(value, &x, sizeof x);
+    *written = sizeof x;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -332,7 +358,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t op, const v
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     runs[algo->data[0]]++;
-    simt_clock_advance(algo->data[0] == SIMT_FASTEST ? 1.0f : 2.0f);
+    simt_clock_advance(algo->data[0] != SIMT_FASTEST ? 2.0f
+                       : algo->data[2] != SIMT_PARTS ? 1.0f
+                                                     : 0.5f);
     for (int64_t col = 0; col < ld->cols; col++) {
         for (int64_t row = 0; row < ld->rows; row++) {
             const double *x = &left[static_cast<size_t>(row) * k];

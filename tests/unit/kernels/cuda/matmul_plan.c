@@ -173,6 +173,30 @@ static void test_small_ones_are_not_measured(void **state)
     matmul_plans_fini(&w.plans);
 }
 
+/* A small result with long sums: parts are tried as well, where cuBLASLt takes so many. */
+static void test_long_sums_are_split(void **state)
+{
+    enum { LONG = 4096 };
+    struct world w;
+    float *a = calloc(M * LONG, sizeof *a), *b = calloc(LONG * N, sizeof *b);
+    const struct matmul_plan *plan;
+
+    (void)state;
+    open_world(&w);
+    w.key.k = LONG;
+    w.x.a = a;
+    w.x.b = b;
+    w.key.aligned_bytes = matmul_alignment(&w.x);
+    plan = matmul_plan_find(&w.plans, NULL, &w.key, &w.x);
+    assert_non_null(plan);
+    assert_int_equal(plan->algo.data[0], SIMT_FASTEST);
+    assert_int_equal(plan->algo.data[2], SIMT_PARTS);
+    assert_int_equal(plan->algo.data[3], CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+    matmul_plans_fini(&w.plans);
+    free(a);
+    free(b);
+}
+
 /* f32 has no gelu inside: asked once, remembered. */
 static void test_what_is_not_there(void **state)
 {
@@ -227,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_measuring_adds_nothing),
         cmocka_unit_test(test_nothing_is_measured_that_cannot_be_kept),
         cmocka_unit_test(test_small_ones_are_not_measured),
+        cmocka_unit_test(test_long_sums_are_split),
         cmocka_unit_test(test_what_is_not_there),
         cmocka_unit_test(test_what_is_taken_back),
         cmocka_unit_test(test_alignment),

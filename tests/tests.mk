@@ -14,7 +14,7 @@ deps:
 test: deps
 	@$(MAKE) $(JOBS) --no-print-directory test-programs
 	@$(PYTHON) tests/run.py --build $(B) $(TESTS)
-test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check)
+test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check $(B)/simt/driver/libcuda.so.1)
 
 demo:
 	@tests/deps.sh build demo

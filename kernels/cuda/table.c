@@ -53,6 +53,8 @@ static int explain(cudaError_t rc, const struct cudaDeviceProp *prop, char *why,
         snprintf(why, room, "no device is visible%s%.60s%s",
                  visible != NULL ? " (CUDA_VISIBLE_DEVICES=" : "", visible != NULL ? visible : "",
                  visible != NULL ? ")" : "");
+    } else if (rc == cudaErrorSystemNotReady) {
+        snprintf(why, room, "the GPUs' switches are not set up: is nvidia-fabricmanager running?");
     } else if (rc == cudaErrorDevicesUnavailable) {
         snprintf(why, room, "the device is busy: another process has it for itself");
     } else if (rc == cudaErrorNoKernelImageForDevice || rc == cudaErrorUnsupportedPtxVersion ||

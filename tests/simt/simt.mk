@@ -58,4 +58,10 @@ $(B)/simt/gpu-check: $(call obj,$(wildcard tests/gpu/*.c)) $(B)/simt/tests/simt/
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_KERNELS) -ljansson $(L_BASE) -lstdc++ -o $@
 
+# A driver that does not start: tests/system/test_gpu_check.py.
+$(B)/simt/driver/libcuda.so.1: tests/simt/driver.c
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(filter-out -fPIE -MMD -MP,$(CFLAGS_ALL)) -fPIC -shared $< -o $@
+
 -include $(shell find $(B)/simt -name '*.d' 2>/dev/null)

@@ -66,6 +66,24 @@ def test_rows_can_be_listed_and_named():
     assert wrong.returncode == 64 and "no such row" in wrong.stderr
 
 
+@pytest.mark.parametrize("answer, version, words", [
+    (0, 12040, "the driver is for CUDA 12.4, this build wants"),
+    (100, 99990, "no device is visible (CUDA_VISIBLE_DEVICES=7)"),
+    (802, 99990, "nvidia-fabricmanager"),
+    (999, 99990, "cudaErrorUnknown (999): unknown error"),
+])
+def test_why_cuda_does_not_start(answer, version, words):
+    if not (BUILD / "trainer-cuda.so").exists():
+        pytest.skip("no CUDA compiler: there is no CUDA to start")
+    env = dict(os.environ, LD_LIBRARY_PATH=str(CHECK.parent / "driver"), FAKE_CUDA_RC=str(answer), FAKE_CUDA_VERSION=str(version),
+               CUDA_VISIBLE_DEVICES="7")
+    said = subprocess.run([BUILD / "gpu-check"], env=env, text=True, capture_output=True, check=True).stdout
+    assert said.startswith("gpu-check: skipped, nothing was checked: CUDA: ") and words in said
+    trained = subprocess.run([BUILD / "trainer", "bench", "--config", "tiny-gpt2", "--device", "cuda"], env=env, text=True,
+                             capture_output=True, check=False)
+    assert trained.returncode != 0 and "--device cuda: CUDA: " in trained.stderr and words in trained.stderr
+
+
 @pytest.fixture
 def kit(tmp_path):
     """What check.py wants beside itself."""

@@ -238,7 +238,8 @@ int sync_start(struct sync *s, struct slice repo, bool dry, bool force, uint64_t
     return rc;
 }
 
-int sync_cancel(struct sync *s, struct slice repo, struct err *e)
+/* wait: until its thread is joined, too. */
+static int stop_run(struct sync *s, struct slice repo, bool wait, struct err *e)
 {
     struct task *t;
     int rc;
@@ -248,27 +249,23 @@ int sync_cancel(struct sync *s, struct slice repo, struct err *e)
     if (rc == 0 && t->run != NULL && !t->ended) {
         run_stop(t->run);
     }
-    lock_drop(&s->lock);
-    return rc;
-}
-
-/* A run under way writes the state's row at its end: who changes that stops it first. */
-static int stop_and_wait(struct sync *s, struct slice repo, struct err *e)
-{
-    struct task *t;
-    int rc;
-
-    lock_take(&s->lock);
-    rc = sync_need(s, repo, &t, e);
-    if (rc == 0 && t->run != NULL && !t->ended) {
-        run_stop(t->run);
-    }
-    while (rc == 0 && t->run != NULL) {
+    while (rc == 0 && wait && t->run != NULL) {
         cond_wait(&s->news, &s->lock);
         rc = sync_need(s, repo, &t, e);
     }
     lock_drop(&s->lock);
     return rc;
+}
+
+int sync_cancel(struct sync *s, struct slice repo, struct err *e)
+{
+    return stop_run(s, repo, false, e);
+}
+
+/* A run under way writes the state's row at its end: who changes that stops it first. */
+static int stop_and_wait(struct sync *s, struct slice repo, struct err *e)
+{
+    return stop_run(s, repo, true, e);
 }
 
 int sync_pause(struct sync *s, struct slice repo, bool pause, struct err *e)

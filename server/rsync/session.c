@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-#include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/rsync/groups.h"
 #include "server/rsync/listout.h"

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/list.h"
 #include "server/store/blob.h"
 #include "server/store/offer.h"
 #include "server/store/live.h"

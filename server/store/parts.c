@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "server/store/blob.h"
 #include "server/store/offer.h"
 
 #define ROWS "part/"

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "common/base/be.h"
-#include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 #include "server/store/parked.h"

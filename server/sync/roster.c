@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <uthash.h>
 
-#include "common/base/arena.h"
 #include "server/store/tree.h"
 
 /* A record: flags, folder, name, then what the flags announce. Its place is 12 bits of block, 20 bits within. */

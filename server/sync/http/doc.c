@@ -2,7 +2,6 @@
 
 #include "common/codec/url.h"
 #include "common/codec/weblink.h"
-#include "common/base/log.h"
 #include "common/codec/httpdate.h"
 #include "common/os/clock.h"
 #include "server/sync/http/http_engine.h"

@@ -66,7 +66,7 @@ static void repo_members(struct talk *t, struct buf *out, const struct repo *r)
     traffic_sum(t->d->traffic, r->slot, &sum);
     jo_str(out, "name", slice_str(r->name));
     jo_str(out, "protocol", slice_str(r->ops->name));
-    jo_str(out, "origin", r->origin != NULL ? slice_str(origin_url(r->origin)) : SLICE(""));
+    jo_str(out, "origin", slice_str(r->home));
     jo_bool(out, "anonymous_read", r->anonymous_read);
     jo_u64(out, "requests", traffic_requests(&sum));
     jo_u64(out, "bytes", traffic_bytes(&sum));

@@ -2,12 +2,14 @@
 
 #include "common/codec/base64.h"
 #include "common/codec/units.h"
-#include "common/codec/url.h"
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
+#include "server/admin/client_lines.h"
+#include "server/admin/html.h"
 #include "server/admin/sample.h"
 #include "server/admin/stock_page.h"
 #include "server/fetch/fetch.h"
+#include "server/rsync/door.h"
 
 #include "page.gen.h" /* page_html, page_css, page_js: from page/, by the Makefile */
 
@@ -18,27 +20,6 @@ struct view { /* one page being written */
     struct traffic_sum all;
     uint64_t upstream_bytes;
 };
-
-/* Everything that did not come from our own sources passes here. */
-static void html(struct buf *out, struct slice s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        uint8_t c = (uint8_t)s.p[i];
-        if (c == '&' || c == '<' || c == '>' || c == '"' || c == '\'') {
-            buf_addf(out, "&#%u;", c);
-        } else {
-            buf_byte(out, c >= ' ' && c < 0x7f ? c : '?');
-        }
-    }
-}
-
-static void size(struct view *v, uint64_t bytes)
-{
-    char text[UNITS_TEXT];
-
-    size_format(bytes, text);
-    buf_str(v->out, text);
-}
 
 static void ratio(struct view *v, const struct traffic_sum *sum)
 {
@@ -66,30 +47,29 @@ static void write_repo(struct view *v, const struct repo *r)
         buf_str(v->out, r->name);
     }
     buf_addf(v->out, "<td>%s<td>", r->ops->name);
-    if (r->origin != NULL && r->anonymous_read) {
-        html(v->out, slice_str(origin_url(r->origin)));
+    if (r->home != NULL && r->anonymous_read) {
+        html_text(v->out, slice_str(r->home));
     } else {
-        buf_str(v->out, r->origin != NULL ? "by token" : "uploads");
+        buf_str(v->out, r->home != NULL ? "by token" : "uploads");
     }
     buf_addf(v->out, "<td>%" PRIu64 "<td>", traffic_requests(&sum));
-    size(v, traffic_bytes(&sum));
+    html_size(v->out, traffic_bytes(&sum));
     buf_str(v->out, "<td>");
     ratio(v, &sum);
     buf_byte(v->out, '\n');
 }
 
-static void write_ago(struct view *v, uint64_t unix_s, bool ahead)
+static void write_next(struct view *v, uint64_t unix_s)
 {
-    uint64_t now = clock_unix_s(),
-             span = ahead ? unix_s - min_u64(unix_s, now) : now - min_u64(now, unix_s);
+    uint64_t now = clock_unix_s();
     char text[UNITS_TEXT];
 
     if (unix_s == 0) {
         buf_str(v->out, "-");
         return;
     }
-    span_format(span * 1000, text);
-    buf_addf(v->out, "%s%s%s", ahead ? "in " : "", text, ahead ? "" : " ago");
+    span_format((unix_s - min_u64(unix_s, now)) * 1000, text);
+    buf_addf(v->out, "in %s", text);
 }
 
 /* A held or failed one is red, and says what to do. */
@@ -100,29 +80,34 @@ static void write_sync(struct view *v, const struct sync_view *s)
     bool bad = !s->running && !s->paused && (s->held_seq != 0 || s->failures != 0);
 
     buf_addf(v->out, "<tr><td>%s<td>%s%s%s<td>", s->name, bad ? "<b class=\"bad\">" : "",
-             sync_word(s), bad ? "</b>" : "");
-    write_ago(v, s->last_ok_unix_s, false);
+             s->ever || s->running ? sync_word(s) : "not run yet", bad ? "</b>" : "");
+    html_ago(v->out, s->last_ok_unix_s, clock_unix_s());
     buf_str(v->out, "<td>");
-    write_ago(v, s->paused ? 0 : s->next_unix_s, true);
-    buf_addf(v->out, "<td>%s%" PRIu64 "<td>%" PRIu64 "<td>", s->head.seq != 0 ? "v" : "",
-             s->head.seq, s->head.entries);
-    size(v, s->head.bytes);
+    write_next(v, s->paused ? 0 : s->next_unix_s);
+    if (s->head.seq != 0) {
+        buf_addf(v->out, "<td>v%" PRIu64 "<td>%" PRIu64 "<td>", s->head.seq, s->head.entries);
+    } else {
+        buf_str(v->out, "<td>-<td>-<td>");
+    }
+    html_size(v->out, s->head.bytes);
     buf_str(v->out, "<td>");
     if (s->running && s->last.stage == RUN_FETCH) {
         buf_addf(v->out, "%" PRIu64 " of %" PRIu64 " files, ", s->last.files_done,
                  s->last.files_todo);
-        size(v, s->last.bytes_done);
+        html_size(v->out, s->last.bytes_done);
         buf_str(v->out, " of ");
-        size(v, s->last.bytes_todo);
+        html_size(v->out, s->last.bytes_todo);
     } else if (s->ever && s->last.ended_unix_s != 0) {
         buf_str(v->out, "last run ");
-        write_ago(v, s->last.ended_unix_s, false);
+        html_ago(v->out, s->last.ended_unix_s, clock_unix_s());
         buf_addf(v->out, ": %s ", run_outcome_name(s->last.outcome));
     }
     if (bad && seen) {
-        html(v->out, slice_str(s->last.why));
+        html_text(v->out, slice_str(s->last.why));
     }
-    if (s->held_seq != 0) {
+    if (!s->ever && !s->running) {
+        buf_addf(v->out, " <code>mirrorctl sync run %s</code>", s->name);
+    } else if (s->held_seq != 0) {
         buf_addf(v->out, " <code>mirrorctl sync approve %s</code>", s->name);
     } else if (s->head.seq > 1) {
         buf_addf(v->out, " <code>mirrorctl snapshot rollback %s v%" PRIu64 "</code>", s->name,
@@ -136,9 +121,10 @@ static void write_syncs(struct view *v)
     if (v->s->syncs == 0) {
         return;
     }
-    buf_str(v->out,
-            "<h2>Mirrored whole</h2>\n<table><thead><tr><th>Name<th>State<th>Last good<th>Next"
-            "<th>Snapshot<th>Entries<th>Size<th>\n<tbody>\n");
+    buf_str(
+        v->out,
+        "<h2>Mirrored whole</h2>\n<table class=\"syncs\"><thead><tr><th>Name<th>State<th>Last good<th>Next"
+        "<th>Snapshot<th>Entries<th>Size<th>\n<tbody>\n");
     for (size_t i = 0; i < v->s->syncs; i++) {
         write_sync(v, &v->s->sync[i]);
     }
@@ -152,91 +138,78 @@ static void write_repos(struct view *v)
     }
 }
 
-/* --- what to copy into a client --- */
-
-/* Where links of a pypi repo's index begin: an origin that is an index itself, or a site with simple/ below it. */
-static const char *index_below(const struct repo *r)
-{
-    struct url u;
-
-    return url_split(slice_str(origin_url(r->origin)), &u, NULL) == 0 && slice_eqs(u.path, "/")
-               ? "simple/"
-               : "";
-}
-
-static void write_pypi(struct view *v, const struct repo *r)
-{
-    struct slice host = v->base;
-    struct buf index = BUF_INIT(4096);
-
-    buf_addf(&index, SLICE_FMT "/%s/%s", SLICE_ARG(v->base), r->name, index_below(r));
-    buf_str(v->out, "<pre>pip install --index-url ");
-    html(v->out, buf_slice(&index));
-    if (slice_starts(host, SLICE("http://"))) {
-        host = slice_from(host, 7);
-        buf_str(v->out, " --trusted-host ");
-        html(v->out, slice_ends(host, SLICE("]")) ? host : slice_cut(&host, ':'));
-    }
-    buf_str(v->out, " PACKAGE</pre>\n<pre>export UV_DEFAULT_INDEX=");
-    html(v->out, buf_slice(&index));
-    buf_str(v->out, "</pre>\n");
-    buf_free(&index);
-}
-
-static void write_line(struct view *v, const char *before, const char *repo, const char *after)
-{
-    buf_addf(v->out, "<pre>%s", before);
-    html(v->out, v->base);
-    buf_addf(v->out, "/%s%s</pre>\n", repo, after);
-}
-
-static void write_client(struct view *v, const struct repo *r)
-{
-    buf_addf(v->out, "<h3>%s</h3>\n", r->name);
-    if (strcmp(r->ops->name, "hf") == 0) {
-        write_line(v, "export HF_ENDPOINT=", r->name, "");
-    } else if (strcmp(r->ops->name, "pypi") == 0) {
-        write_pypi(v, r);
-    } else if (strcmp(r->ops->name, "hosted") == 0) {
-        write_line(v, "curl -H \"Authorization: Bearer $TOKEN\" -T FILE ", r->name,
-                   "/OWNER/NAME/FILE");
-    } else {
-        write_line(v, "wget -c ", r->name, "/PATH");
-        write_line(v, "deb ", r->name, " SUITE main");
-    }
-    buf_str(v->out, "<pre>TRAINAGENT_MIRROR=");
-    html(v->out, v->base);
-    buf_addf(v->out, " trainagent pull %s/%s</pre>\n", r->name,
-             strcmp(r->ops->name, "hosted") == 0 ? "OWNER/NAME" : "PATH");
-}
+/* --- the rest --- */
 
 static void write_clients(struct view *v)
 {
+    const struct daemon *d = v->s->d;
+    const char *rsync = d->doors_count > 0 ? door_address(d->doors[0]) : NULL;
+
     for (size_t i = 0; i < v->s->set->count; i++) {
-        write_client(v, v->s->set->repo[i]);
+        client_lines(v->out, v->s->set->repo[i], v->base, rsync);
     }
+}
+
+static void write_fills(struct view *v)
+{
+    for (size_t i = 0; i < v->s->fills; i++) {
+        const struct fill_info *f = &v->s->fill[i];
+        const struct repo *r = repo_set_find(v->s->set, slice_str(f->repo));
+        bool known = f->total_bytes != LENGTH_UNKNOWN;
+        buf_addf(v->out, "<li>%s/", f->repo);
+        html_text(v->out,
+                  r != NULL && r->anonymous_read ? slice_str(f->key) : SLICE("\xe2\x80\xa6"));
+        buf_str(v->out, "<span> ");
+        html_size(v->out, f->have_bytes);
+        if (known) {
+            buf_str(v->out, " of ");
+            html_size(v->out, f->total_bytes);
+        }
+        buf_str(v->out, ", ");
+        html_size(v->out, f->rate_bytes_per_s);
+        buf_addf(v->out, "/s, %u reader%s</span><progress", (unsigned)f->readers,
+                 f->readers == 1 ? "" : "s");
+        if (known) {
+            buf_addf(v->out, " max=\"%" PRIu64 "\" value=\"%" PRIu64 "\"",
+                     max_u64(f->total_bytes, 1), f->have_bytes);
+        }
+        buf_str(v->out, "></progress>\n");
+    }
+}
+
+static void write_no_fills(struct view *v)
+{
+    buf_str(v->out, v->s->fills > 0 ? " hidden" : "");
 }
 
 /* --- the numbers --- */
 
-static void write_state(struct view *v)
+static const char *trouble(const struct view *v)
 {
     const struct daemon *d = v->s->d;
 
-    buf_str(v->out, d->draining        ? "draining: it stops when all transfers are done"
-                    : !d->ready        ? "not ready"
-                    : v->s->space.full ? "the disk is full: only what is cached is served"
-                    : !d->reload_ok    ? "the last reload failed: the old settings stand"
-                                       : "serving");
+    return d->draining                   ? "draining: it stops when all transfers are done"
+           : !d->ready || !v->s->healthy ? "not ready"
+           : v->s->space.full            ? "the disk is full: only what is cached is served"
+           : !d->reload_ok               ? "the last reload failed: the old settings stand"
+                                         : NULL;
+}
+
+static void write_state(struct view *v)
+{
+    const char *bad = trouble(v);
+
+    buf_addf(v->out, "<p id=\"state\"%s>%s</p>", bad != NULL ? " class=\"bad\"" : "",
+             bad != NULL ? bad : "serving");
 }
 
 static void write_used(struct view *v)
 {
-    size(v, v->s->space.used_bytes);
+    html_size(v->out, v->s->space.used_bytes);
     buf_str(v->out, " of ");
-    size(v, v->s->space.quota_bytes);
+    html_size(v->out, v->s->space.quota_bytes);
     buf_addf(v->out, " in %" PRIu64 " files, ", v->s->space.blobs);
-    size(v, v->s->space.disk_free_bytes);
+    html_size(v->out, v->s->space.disk_free_bytes);
     buf_str(v->out, " free on the disk");
 }
 
@@ -255,12 +228,12 @@ static void write_hit(struct view *v)
 
 static void write_out(struct view *v)
 {
-    size(v, traffic_bytes(&v->all));
+    html_size(v->out, traffic_bytes(&v->all));
 }
 
 static void write_in(struct view *v)
 {
-    size(v, v->upstream_bytes);
+    html_size(v->out, v->upstream_bytes);
 }
 
 static void write_open(struct view *v)
@@ -293,6 +266,7 @@ static const struct {
     {"OPEN", write_open},       {"USED_SHARE", write_used_share},
     {"USED", write_used},       {"REPOS", write_repos},
     {"CLIENTS", write_clients}, {"SYNCS", write_syncs},
+    {"FILLS", write_fills},     {"NO_FILLS", write_no_fills},
     {"VERSION", write_version},
 };
 

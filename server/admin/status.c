@@ -26,8 +26,8 @@ static void repo_json(struct buf *out, const struct sample *s, const struct repo
     jo_str(out, "name", slice_str(r->name));
     jo_str(out, "protocol", slice_str(r->ops->name));
     jo_bool(out, "anonymous_read", r->anonymous_read);
-    if (r->origin != NULL && (whole || r->anonymous_read)) {
-        jo_str(out, "origin", slice_str(origin_url(r->origin)));
+    if (r->home != NULL && (whole || r->anonymous_read)) {
+        jo_str(out, "origin", slice_str(r->home));
     } else {
         jo_null(out, "origin");
     }

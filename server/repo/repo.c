@@ -55,13 +55,43 @@ static int check_name(const struct repo_conf *conf, struct err *e)
     return 0;
 }
 
+/* Addresses of ssh may name a user, and of rsync anything: whoever reads a page need not know. */
+static char *without_user(const char *url)
+{
+    const char *host = strstr(url, "://"), *at;
+    char *out = NULL;
+
+    host = host != NULL ? host + 3 : url;
+    at = memrchr(host, '@', strcspn(host, "/"));
+    CHECK(asprintf(&out, "%.*s%s", (int)(host - url), url, at != NULL ? at + 1 : host) >= 0);
+    return out;
+}
+
+static const char *holds(const struct sync_conf *sync)
+{
+    static const char *const kinds[] = {"debian", "conda", "rpm"};
+
+    for (size_t i = 0; sync != NULL && i < ARRAY_LEN(kinds); i++) {
+        if ((sync->list != NULL && strcmp(sync->list, kinds[i]) == 0) ||
+            (sync->profile != NULL && strcmp(sync->profile, kinds[i]) == 0)) {
+            return kinds[i];
+        }
+    }
+    return NULL;
+}
+
 static int fill(struct repo *r, const struct repo_conf *conf, struct err *e)
 {
     int rc = rules_compile(conf->rules, conf->rules_count, &r->rules, e);
 
     r->synced = conf->sync != NULL;
+    r->holds = holds(conf->sync);
     if (rc == 0 && conf->origin.url != NULL && origin_speaks(conf->origin.url)) {
         rc = origin_new(conf->name, &conf->origin, &r->origin, e);
+    }
+    if (rc == 0 && conf->origin.url != NULL) {
+        r->home =
+            r->origin != NULL ? mem_strdup(origin_url(r->origin)) : without_user(conf->origin.url);
     }
     if (rc == 0) {
         rc = r->ops->open(r, conf, e);
@@ -113,6 +143,7 @@ void repo_close(struct repo **rp)
     }
     rules_free(&r->rules);
     origin_free(&r->origin);
+    free((void *)(uintptr_t)r->home);
     free((void *)(uintptr_t)r->name);
     free(r);
 }

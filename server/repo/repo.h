@@ -107,7 +107,7 @@ struct plan {
     struct snap snap;   /* of PLAN_BLOB and PLAN_LIST */
     struct slice name;  /* PLAN_LIST: tree name, p == NULL: list of trees */
     bool recursive, html;
-    bool expand;                     /* of the Hub's: with the last commit of each path */
+    bool expand; /* of the Hub's: with the last commit of each path */
     bool sift; /* PLAN_LIST of trees: what the caller may not read is left out; there is a token */
     enum tree_form form;             /* PLAN_LIST */
     struct put put;                  /* PLAN_PUT: executed by store/upload.h */
@@ -202,6 +202,9 @@ struct repo {
     const struct repo_ops *ops;
     struct origin *origin; /* NULL: hosted, or synced by rsync */
     bool synced;           /* answers from its published snapshot alone */
+    const char
+        *home; /* for people: the origin's URL, of whatever scheme, without a user; NULL: hosted */
+    const char *holds; /* a synced one: "debian", "conda", "rpm"; NULL: anything */
     struct rules *rules;
     bool anonymous_read;
     bool

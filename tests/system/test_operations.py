@@ -222,6 +222,24 @@ def test_the_page(data, wire):
     assert not re.search(r'(src|href)="(https?:)?//(?!127\.0\.0\.1)', text), "the page loads from another host"
 
 
+def test_the_page_is_whole_without_a_script(data):
+    """What is under way, how far, and that something is wrong: as it comes from the server."""
+    page = lambda: data.get("/").body.decode().split("<script>")[0]  # noqa: E731
+    assert '<p id="state">serving</p>' in page() and '<p id="fills-none">' in page()
+    data.origin.put("/slow", size=64 * MIB, rate=MIB)
+    client = threading.Thread(target=lambda: data.get("/data/slow"))
+    client.start()
+    while not data.origin.stats("/slow").bytes:
+        time.sleep(0.01)
+    assert re.search(rf'<li>data/slow<span> [\d.]+ [KM]?i?B of 64.0 MiB, .*/s, 1 reader</span><progress max="{64 * MIB}" value="\d+">', page())
+    assert '<p id="fills-none" hidden>' in page()
+    data.conf.write_text("nonsense = 1\n")
+    assert data.ctl("config", "reload", check=False).returncode == 78
+    assert '<p id="state" class="bad">the last reload failed' in page()
+    data.kill()
+    client.join()
+
+
 def test_control_tool(data):
     data.origin.put("/a", size=3 * MIB)
     data.get("/data/a")

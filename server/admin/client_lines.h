@@ -1,0 +1,13 @@
+/* client_lines.h - what to copy into clients of a repo, with the server's own address in it: for the page at '/'.
+ *
+ * threads  any; no I/O
+ */
+#ifndef SERVER_ADMIN_CLIENT_LINES_H
+#define SERVER_ADMIN_CLIENT_LINES_H
+
+#include "server/repo/repo.h"
+
+/* base: "http://mirror:8080"; rsync: the address where rsync clients come in, "0.0.0.0:873", or NULL. */
+void client_lines(struct buf *out, const struct repo *r, struct slice base, const char *rsync);
+
+#endif

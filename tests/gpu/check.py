@@ -2,6 +2,7 @@
 """check.py - everything that a GPU is asked, in one go: `make gpu-check`, or alone beside a kit (`make gpu-kit`).
 
   check.py [--build DIR] [--quick] [--minutes 9] [--only twins,resume,speed,tables,sanitizer,torch] [--log FILE]
+  check.py [--build DIR] --run PROGRAM [ARGUMENT...]       one of the programs, with the libraries that it needs
 
 twins      every operation beside its CPU meaning, tiny models trained on both, a run repeated to the bit
 resume     a training that was stopped and resumed equals the unbroken one, to the bit
@@ -334,7 +335,11 @@ def main():
     p.add_argument("--quick", action="store_true")
     p.add_argument("--only", type=lambda text: text.split(","))
     p.add_argument("--log", type=lambda path: open(path, "w", encoding="utf-8"))
+    p.add_argument("--run", nargs=argparse.REMAINDER)
     args = p.parse_args()
+    if args.run:
+        build = args.build.resolve()
+        os.execve(build / args.run[0], args.run, Session(build, 0).env)
     parts = args.only or (QUICK if args.quick else PARTS)
     if unknown := set(parts) - {*PARTS, *QUICK}:
         p.error(f"no part is called {', '.join(unknown)}")

@@ -145,3 +145,9 @@ def test_what_hangs_is_stopped_and_what_it_said_is_kept(kit):
     assert run.returncode == 1 and "the first row\n" in run.stdout
     assert "FAILED" in table["twins"] and "stopped after" in table["twins"]
     assert "no time" in table["resume"]
+
+
+def test_one_program_is_run_with_the_kits_libraries(kit):
+    program(kit / "trainer", 'echo "$LD_LIBRARY_PATH" "$@"; exit 7')
+    run = run_check(kit, "", "--run", "trainer", "--only", "x")
+    assert run.returncode == 7 and run.stdout.startswith(f"{kit}/lib") and run.stdout.endswith(" --only x\n")

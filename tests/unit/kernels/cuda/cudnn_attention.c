@@ -74,6 +74,11 @@ static void test_graphs(void **state)
         planned(w, DT_F16, (struct attention_shape){2, 2048, 32, 8, 128, any_order});
         planned(w, DT_BF16,
                 (struct attention_shape){1, 1000, 4, 2, 128, any_order}); /* no full tiles */
+        /* What attention_check() and tests/gpu/twins.c ask first. */
+        planned(w, DT_BF16, (struct attention_shape){2, 256, 2, 2, 64, any_order});
+        planned(w, DT_F16, (struct attention_shape){2, 256, 6, 2, 64, any_order});
+        planned(w, DT_BF16, (struct attention_shape){1, 71, 4, 4, 64, any_order});
+        planned(w, DT_F16, (struct attention_shape){2, 199, 4, 2, 128, any_order});
     }
 }
 

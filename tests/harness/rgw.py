@@ -36,6 +36,7 @@ pid file = {d}/run/$name.pid
 log file = {d}/log/$name.log
 keyring = {d}/keyring
 mon data = {d}/mon
+mon data avail crit = 1
 mgr data = {d}/mgr
 osd data = {d}/osd
 rgw data = {d}/rgw

@@ -72,6 +72,12 @@ def test_the_completion_knows_every_verb_and_option(installed, client):
             assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text), (noun, word, name)
 
 
+def heed_signals():
+    """A shell cannot trap what it began ignoring, as below nohup or behind a `&`."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("end", ["exit 0", "exit 100", "kill -INT $PPID", "kill -TERM $PPID", "kill -HUP $PPID"])
 def test_deps_leaves_the_machine_able_to_start_services(tmp_path, end):
     """Nothing is installed: all programs that would do something are ours. However it ends, the policy is gone."""
@@ -85,7 +91,7 @@ def test_deps_leaves_the_machine_able_to_start_services(tmp_path, end):
         program.write_text(f"#!/bin/sh\n{text}\n")
         program.chmod(0o755)
     done = subprocess.run(["sh", ROOT / "tests/deps.sh", "build"], capture_output=True, text=True, check=False, timeout=60,
-                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell cannot trap what it began ignoring
+                          preexec_fn=heed_signals,
                           env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "POLICY_RC_D": str(policy)})
     assert (tmp_path / "held").exists() and not policy.exists()
     assert (done.returncode == 0) == (end == "exit 0"), done.stderr

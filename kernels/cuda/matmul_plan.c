@@ -250,7 +250,7 @@ static float time_of(const struct matmul_plans *p, cudaStream_t stream,
     return best_ms;
 }
 
-/* Which of the proposals is the fastest; the first when that cannot be known. */
+/* Which of the proposals is the fastest; -1 when that cannot be known. */
 static int fastest(const struct matmul_plans *p, cudaStream_t stream,
                    const struct matmul_plan *plan, const cublasLtMatmulHeuristicResult_t *found,
                    int n, const struct matmul_operands *x)
@@ -259,7 +259,7 @@ static int fastest(const struct matmul_plans *p, cudaStream_t stream,
     cudaEvent_t begin = NULL, end = NULL;
     float best_ms = HUGE_VALF;
     void *aside = NULL;
-    int best = 0;
+    int best = -1;
 
     /* What is added up must be added once: such runs go elsewhere. */
     if (x->c == x->d && plan->key.adds) {
@@ -267,7 +267,7 @@ static int fastest(const struct matmul_plans *p, cudaStream_t stream,
 
         if (cudaMalloc(&aside, room) != cudaSuccess) {
             (void)cudaGetLastError();
-            return 0;
+            return -1;
         }
         (void)cudaMemsetAsync(aside, 0, room, stream);
         trial.c = trial.d = aside;
@@ -398,8 +398,11 @@ static void choose(struct matmul_plans *p, cudaStream_t stream, struct matmul_pl
     plan->algo = found[0].algo;
     if (p->tuning.folder[0] != '\0') {
         n = add_splits(p, plan, found, n);
-        plan->algo = found[fastest(p, stream, plan, found, n, x)].algo;
-        if (!tuning_keep(&p->tuning, question, &plan->algo, sizeof plan->algo) ||
+        n = fastest(p, stream, plan, found, n, x);
+        if (n >= 0) {
+            plan->algo = found[n].algo;
+        }
+        if (n < 0 || !tuning_keep(&p->tuning, question, &plan->algo, sizeof plan->algo) ||
             !fits(p, plan, &plan->algo)) {
             plan->algo = found[0].algo;
         }

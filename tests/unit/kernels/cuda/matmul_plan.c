@@ -160,6 +160,36 @@ static void test_nothing_is_measured_that_cannot_be_kept(void **state)
     free(cache);
 }
 
+static int files;
+
+static void count_file(const char *path)
+{
+    (void)path;
+    files++;
+}
+
+/* No room for a sum that may be spoiled: the first proposal now, and a measurement another time. */
+static void test_what_was_not_measured_is_not_kept(void **state)
+{
+    struct world w;
+    int before;
+
+    (void)state;
+    files = 0;
+    each_file(count_file);
+    before = files;
+    open_world(&w);
+    w.key.m = w.key.n = 1 << 28;
+    w.key.adds = true;
+    w.x.c = w.x.d;
+    assert_int_equal(chosen(&w), 0);
+    assert_int_equal(all_runs(), 0);
+    files = 0;
+    each_file(count_file);
+    assert_int_equal(files, before);
+    matmul_plans_fini(&w.plans);
+}
+
 static void test_small_ones_are_not_measured(void **state)
 {
     struct world w;
@@ -250,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_a_spoiled_file_is_measured_again),
         cmocka_unit_test(test_measuring_adds_nothing),
         cmocka_unit_test(test_nothing_is_measured_that_cannot_be_kept),
+        cmocka_unit_test(test_what_was_not_measured_is_not_kept),
         cmocka_unit_test(test_small_ones_are_not_measured),
         cmocka_unit_test(test_long_sums_are_split),
         cmocka_unit_test(test_what_is_not_there),

@@ -47,8 +47,30 @@ static struct repo *find_hub(const struct repo_set *rs, struct slice name)
     return r != NULL && stock_kind_of(r, &k) ? r : NULL;
 }
 
+/* Which of several is meant cannot be told: all are named, and text, as it was said, with the first in front. */
+static int several(const struct repo_set *rs, struct slice text, bool hubs, struct err *e)
+{
+    struct buf names = BUF_INIT(1 << 10);
+    const char *first = NULL;
+    enum stock_kind k;
+    int rc;
+
+    for (size_t i = 0; i < rs->count; i++) {
+        if (stock_kind_of(rs->repo[i], &k) && (!hubs || k != STOCK_HOSTED)) {
+            buf_addf(&names, "%s%s", first != NULL ? ", " : "", rs->repo[i]->name);
+            first = first != NULL ? first : rs->repo[i]->name;
+        }
+    }
+    rc = err_set(e, E_USAGE,
+                 "it is not said which repo is meant, there are several (%.80s), write one in "
+                 "front: %s/" SLICE_FMT,
+                 buf_cstr(&names), first, SLICE_ARG(text));
+    buf_free(&names);
+    return rc;
+}
+
 /* Of several one is meant where it alone is a Hub's mirror. */
-static int only_one(const struct repo_set *rs, struct repo **out, struct err *e)
+static int only_one(const struct repo_set *rs, struct slice text, struct repo **out, struct err *e)
 {
     unsigned hubs = 0, hosted = 0;
     struct repo *of_us = NULL;
@@ -78,8 +100,22 @@ static int only_one(const struct repo_set *rs, struct repo **out, struct err *e)
                ? err_set(e, E_NOTFOUND,
                          "no repo here is a Hub's or hosted, this works on those, see "
                          "`mirrorctl repo ls`")
-               : err_set(e, E_USAGE,
-                         "it is not said which repo is meant, there are several, write REPO/ID");
+               : several(rs, text, hubs != 0, e);
+}
+
+/* "gpt2 main" for "gpt2@main": the first word is read as a repo's name where it has no '/'. */
+static int no_repo(struct slice repo, struct slice text, struct err *e)
+{
+    if (slice_find(text, '/') < 0 && slice_find(text, '@') < 0) {
+        return err_set(
+            e, E_NOTFOUND,
+            "\"" SLICE_FMT "\" is no repo of a Hub or of our own, see `mirrorctl repo ls`, "
+            "revision " SLICE_FMT " of " SLICE_FMT " is written " SLICE_FMT "@" SLICE_FMT,
+            SLICE_ARG(repo), SLICE_ARG(text), SLICE_ARG(repo), SLICE_ARG(repo), SLICE_ARG(text));
+    }
+    return err_set(e, E_NOTFOUND,
+                   "\"" SLICE_FMT "\" is no repo of a Hub or of our own, see `mirrorctl repo ls`",
+                   SLICE_ARG(repo));
 }
 
 int stock_name_read(const struct repo_set *rs, struct slice repo, struct slice text,
@@ -95,16 +131,12 @@ int stock_name_read(const struct repo_set *rs, struct slice repo, struct slice t
     if (repo.p != NULL) {
         out->repo = find_hub(rs, repo);
         rest = text;
-        rc = out->repo == NULL ? err_set(e, E_NOTFOUND,
-                                         "\"" SLICE_FMT "\" is no repo of a Hub or of our own, see "
-                                         "`mirrorctl repo ls`",
-                                         SLICE_ARG(repo))
-                               : 0;
+        rc = out->repo == NULL ? no_repo(repo, text, e) : 0;
     } else if (rest.n != 0 && find_hub(rs, first) != NULL && hf_spec_parse(rest, &spec)) {
         out->repo = find_hub(rs, first);
     } else {
         rest = text;
-        rc = only_one(rs, &out->repo, e);
+        rc = only_one(rs, text, &out->repo, e);
     }
     if (rc == 0 && !hf_spec_parse(rest, &spec)) {
         rc = err_set(e, E_INVALID,

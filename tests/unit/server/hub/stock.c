@@ -69,9 +69,36 @@ static void bad_ones(void **state)
     }
 }
 
+/* What to write instead stands in the sentence. */
+static void what_was_meant(void **state)
+{
+    static const struct {
+        const char *repo, *text, *says;
+    } row[] = {
+        {NULL, "org/name", "(hf, two), write one in front: hf/org/name"},
+        {"gpt2", "main", "revision main of gpt2 is written gpt2@main"},
+    };
+    struct repo *repos[] = {&pypi, &hub, &second, &ours};
+    struct repo_set rs = {.repo = repos, .count = 4};
+    struct stock_name n;
+    struct err e;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        assert_int_not_equal(
+            stock_name_read(&rs, slice_str(row[i].repo), slice_str(row[i].text), &n, &e), 0);
+        if (strstr(e.text, row[i].says) == NULL) {
+            fail_msg("\"%s\" is not in \"%s\"", row[i].says, e.text);
+        }
+    }
+    assert_int_not_equal(stock_name_read(&rs, SLICE("none"), SLICE("org/set"), &n, &e), 0);
+    assert_null(strstr(e.text, "is written"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_hub), cmocka_unit_test(bad_ones)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_hub), cmocka_unit_test(bad_ones),
+                                       cmocka_unit_test(what_was_meant)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

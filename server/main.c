@@ -10,6 +10,7 @@
 
 #include "common/base/log.h"
 #include "common/codec/nearest.h"
+#include "common/codec/units.h"
 #include "server/admin/admin.h"
 #include "server/admin/jo.h"
 #include "server/conf/schema.h"
@@ -86,9 +87,9 @@ static int test_config(const char *path, bool json)
         print_json(buf_slice(&out), NULL);
         buf_free(&out);
     } else {
-        printf("%s: ok: %zu repo%s, %zu listener%s\n", path, c->repos_count,
-               c->repos_count == 1 ? "" : "s", c->listeners_count,
-               c->listeners_count == 1 ? "" : "s");
+        printf("%s: ok: %zu %s, %zu %s\n", path, c->repos_count,
+               plural(c->repos_count, "repo", "repos"), c->listeners_count,
+               plural(c->listeners_count, "listener", "listeners"));
     }
     conf_free(&c);
     return 0;

@@ -40,8 +40,8 @@ int verb_publish(struct verb_line *v, struct err *e)
         json_decref(o);
     } else if (!v->agent->quiet && isatty(STDERR_FILENO)) {
         size_format(r.bytes, size);
-        fprintf(stderr, "%s: %" PRIu64 " files, %s, published as %s\n", w.to, r.files, size,
-                r.version[0] != '\0' ? r.version : root);
+        fprintf(stderr, "%s: %" PRIu64 " %s, %s, published as %s\n", w.to, r.files,
+                plural(r.files, "file", "files"), size, r.version[0] != '\0' ? r.version : root);
     }
     return 0;
 }

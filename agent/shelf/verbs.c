@@ -22,9 +22,11 @@ static void say(const struct agent *a, const struct shelf_totals *t, const char 
     size_format(t->blob_bytes, blobs);
     size_format(t->tree_bytes, trees);
     size_format(t->partial_bytes, partials);
-    printf("%-8s %" PRIu64 " files (%s), %" PRIu64 " unpacked archives (%s), %" PRIu64
-           " unfinished downloads (%s)\n",
-           verb, t->blobs, blobs, t->trees, trees, t->partials, partials);
+    printf("%-8s %" PRIu64 " %s (%s), %" PRIu64 " unpacked %s (%s), %" PRIu64
+           " unfinished %s (%s)\n",
+           verb, t->blobs, plural(t->blobs, "file", "files"), blobs, t->trees,
+           plural(t->trees, "archive", "archives"), trees, t->partials,
+           plural(t->partials, "download", "downloads"), partials);
 }
 
 int verb_status(struct verb_line *v, struct err *e)

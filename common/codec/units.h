@@ -21,4 +21,10 @@ void size_format(uint64_t bytes, char out[UNITS_TEXT]); /* "1.5 GiB" */
 void span_format(uint64_t ms,
                  char out[UNITS_TEXT]); /* "45 ms", "1.2 s", "3m20s", "5h10m", "12d4h" */
 
+/* What stands behind a number in a sentence: "1 file", "0 files", "2 entries"; "1 of 1 file is here". */
+static inline const char *plural(uint64_t n, const char *one, const char *many)
+{
+    return n == 1 ? one : many;
+}
+
 #endif

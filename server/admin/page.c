@@ -92,8 +92,8 @@ static void write_sync(struct view *v, const struct sync_view *s)
     html_size(v->out, s->head.bytes);
     buf_str(v->out, "<td>");
     if (s->running && s->last.stage == RUN_FETCH) {
-        buf_addf(v->out, "%" PRIu64 " of %" PRIu64 " files, ", s->last.files_done,
-                 s->last.files_todo);
+        buf_addf(v->out, "%" PRIu64 " of %" PRIu64 " %s, ", s->last.files_done, s->last.files_todo,
+                 plural(s->last.files_todo, "file", "files"));
         html_size(v->out, s->last.bytes_done);
         buf_str(v->out, " of ");
         html_size(v->out, s->last.bytes_todo);
@@ -208,7 +208,8 @@ static void write_used(struct view *v)
     html_size(v->out, v->s->space.used_bytes);
     buf_str(v->out, " of ");
     html_size(v->out, v->s->space.quota_bytes);
-    buf_addf(v->out, " in %" PRIu64 " files, ", v->s->space.blobs);
+    buf_addf(v->out, " in %" PRIu64 " %s, ", v->s->space.blobs,
+             plural(v->s->space.blobs, "file", "files"));
     html_size(v->out, v->s->space.disk_free_bytes);
     buf_str(v->out, " free on the disk");
 }

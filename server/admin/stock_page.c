@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "common/codec/jwrite.h"
+#include "common/codec/units.h"
 #include "common/codec/url.h"
 #include "server/admin/html.h"
 
@@ -361,7 +362,8 @@ static void write_about(struct buf *out, const struct stock_page *p, const struc
     marks(out, x->pinned, x->held);
     buf_str(out, "</h2>\n");
     bar(out, sum->bytes_here, 0, sum->bytes);
-    buf_addf(out, "<p>%" PRIu64 " of %" PRIu64 " files are here, ", sum->files_here, sum->files);
+    buf_addf(out, "<p>%" PRIu64 " of %" PRIu64 " %s here, ", sum->files_here, sum->files,
+             plural(sum->files, "file is", "files are"));
     html_size(out, sum->bytes_here);
     buf_str(out, " of ");
     html_size(out, sum->bytes);

@@ -105,9 +105,11 @@ int ctl_cache_rm(struct ctl *c, struct err *e)
     int rc = act_on_scope(c, "cache.rm", &ok, e);
 
     if (rc == 0 && c->dry_run) {
-        say(c, "would remove %" PRIu64 " objects\n", get_u64(ok, "would_remove"));
+        say(c, "would remove %" PRIu64 " %s\n", get_u64(ok, "would_remove"),
+            plural(get_u64(ok, "would_remove"), "object", "objects"));
     } else if (rc == 0) {
-        say(c, "removed %" PRIu64 " objects\n", get_u64(ok, "removed"));
+        say(c, "removed %" PRIu64 " %s\n", get_u64(ok, "removed"),
+            plural(get_u64(ok, "removed"), "object", "objects"));
     }
     json_decref(ok);
     return rc;
@@ -123,9 +125,10 @@ int ctl_cache_gc(struct ctl *c, struct err *e)
     rc = act(c, req, &ok, e);
     if (rc == 0) {
         size_format(get_u64(ok, "bytes"), bytes);
-        say(c, "%s %" PRIu64 " files (%s) and %" PRIu64 " tree nodes\n",
-            c->dry_run ? "would remove" : "removed", get_u64(ok, "blobs"), bytes,
-            get_u64(ok, "nodes"));
+        say(c, "%s %" PRIu64 " %s (%s) and %" PRIu64 " tree %s\n",
+            c->dry_run ? "would remove" : "removed", get_u64(ok, "blobs"),
+            plural(get_u64(ok, "blobs"), "file", "files"), bytes, get_u64(ok, "nodes"),
+            plural(get_u64(ok, "nodes"), "node", "nodes"));
     }
     json_decref(ok);
     return rc;

@@ -212,9 +212,10 @@ static int ask_all(struct exporting *x, struct err *e)
     if (rc == 0 && x->missing != 0) {
         size_format(x->missing_bytes, bytes);
         rc = err_set(e, E_NOTFOUND,
-                     "%" PRIu64 " files (%s) are not in this mirror yet, so nothing was exported: "
-                     "add --fetch, or see `mirrorctl hf show`",
-                     x->missing, bytes);
+                     "%" PRIu64 " %s (%s) %s not in this mirror yet, so nothing was exported: add "
+                     "--fetch, or see `mirrorctl hf show`",
+                     x->missing, plural(x->missing, "file", "files"), bytes,
+                     plural(x->missing, "is", "are"));
     }
     return rc;
 }
@@ -418,12 +419,13 @@ static void tell(const struct exporting *x, const struct digest *digest)
         json_decref(o);
     } else if (!x->c->quiet) {
         size_format(x->total, bytes);
-        fprintf(to, "exported %zu revisions, %zu files, %s to %s\n", x->revisions, files, bytes,
-                x->c->to);
+        fprintf(to, "exported %zu %s, %zu %s, %s to %s\n", x->revisions,
+                plural(x->revisions, "revision", "revisions"), files,
+                plural(files, "file", "files"), bytes, x->c->to);
         if (x->left_out != 0) {
             size_format(x->left_out_bytes, bytes);
-            fprintf(to, "left out %" PRIu64 " files, %s, that %s has\n", x->left_out, bytes,
-                    x->c->since);
+            fprintf(to, "left out %" PRIu64 " %s, %s, that %s has\n", x->left_out,
+                    plural(x->left_out, "file", "files"), bytes, x->c->since);
         }
         fprintf(to, "MANIFEST.json has SHA-256 %s\n", hex);
     }

@@ -226,12 +226,12 @@ static int check_left_out(struct importing *x, struct err *e)
         }
     }
     size_format(bytes, text);
-    return files == 0
-               ? 0
-               : err_set(e, E_NOTFOUND,
-                         "the bundle leaves %" PRIu64 " files (%s) out that this mirror does not "
-                         "have: import the earlier one first, or export without --since",
-                         files, text);
+    return files == 0 ? 0
+                      : err_set(e, E_NOTFOUND,
+                                "the bundle leaves %" PRIu64
+                                " %s (%s) out that this mirror does not have: "
+                                "import the earlier one first, or export without --since",
+                                files, plural(files, "file", "files"), text);
 }
 
 static void sum_up(struct importing *x)
@@ -437,10 +437,10 @@ static void tell(const struct importing *x, const struct digest *digest)
                            "files", (json_int_t)r->files, "new", (json_int_t)x->coming[i].missing,
                            "kept_later", x->coming[i].kept_later));
         if (!x->c->json) {
-            say(x->c, "imported %s%s%s@%s into %s: commit %s, %zu files\n",
+            say(x->c, "imported %s%s%s@%s into %s: commit %s, %zu %s\n",
                 strcmp(r->type, "models") == 0 ? "" : r->type,
                 strcmp(r->type, "models") == 0 ? "" : "/", r->id, r->revision, into, r->commit,
-                r->files);
+                r->files, plural(r->files, "file", "files"));
         }
         if (x->coming[i].kept_later) {
             fprintf(
@@ -451,8 +451,8 @@ static void tell(const struct importing *x, const struct digest *digest)
         }
     }
     size_format(x->done, bytes);
-    say(x->c, "%s read, %" PRIu64 " of %" PRIu64 " files were here already\n", bytes, x->files_here,
-        x->files);
+    say(x->c, "%s read, %" PRIu64 " of %" PRIu64 " %s here already\n", bytes, x->files_here,
+        x->files, plural(x->files, "file was", "files were"));
     if (x->c->json) {
         json_t *o = json_pack("{s:o, s:s, s:I, s:I, s:I}", "revisions", json_incref(all),
                               "manifest_sha256", hex, "files", (json_int_t)x->files, "files_here",

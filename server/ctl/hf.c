@@ -189,8 +189,9 @@ static void on_prefetch(void *arg, const json_t *r)
         }
     }
     snprintf(w->said, sizeof w->said, "%s", said);
-    snprintf(label, sizeof label, "%s: %" PRIu64 "/%" PRIu64 " files", get_str(r, "id"),
-             get_u64(r, "files_done"), get_u64(r, "files"));
+    snprintf(label, sizeof label, "%s: %" PRIu64 "/%" PRIu64 " %s", get_str(r, "id"),
+             get_u64(r, "files_done"), get_u64(r, "files"),
+             plural(get_u64(r, "files"), "file", "files"));
     progress_name(w->bar, label);
     progress_draw(w->bar, get_u64(r, "bytes_done"),
                   get_u64(r, "files") != 0 ? get_u64(r, "bytes") : UINT64_MAX, clock_now_ms());
@@ -205,8 +206,9 @@ static void tell_prefetch(const struct ctl *c, const json_t *ok)
     size_format(here, was);
     size_format(get_u64(ok, "bytes"), all);
     if (strcmp(get_str(ok, "state"), "done") == 0) {
-        say(c, "%s at %.12s is here: %" PRIu64 " files, %s; %s came, %s was here%s\n",
-            get_str(ok, "id"), get_str(ok, "commit"), get_u64(ok, "files"), all, came, was,
+        say(c, "%s at %.12s is here: %" PRIu64 " %s, %s; %s came, %s was here%s\n",
+            get_str(ok, "id"), get_str(ok, "commit"), get_u64(ok, "files"),
+            plural(get_u64(ok, "files"), "file", "files"), all, came, was,
             get_bool(ok, "pin") ? "; pinned" : "");
         return;
     }
@@ -300,9 +302,10 @@ int ctl_hf_pin(struct ctl *c, struct err *e)
     rc = act(c, req, &ok, e);
     if (rc == 0) {
         say(c,
-            "pinned %s at %.12s: its %" PRIu64
-            " files stay when they are here; `mirrorctl hf prefetch` brings them\n",
-            get_str(ok, "id"), get_str(ok, "commit"), get_u64(ok, "files"));
+            "pinned %s at %.12s: what is here of its %" PRIu64
+            " %s stays; `mirrorctl hf prefetch` brings all\n",
+            get_str(ok, "id"), get_str(ok, "commit"), get_u64(ok, "files"),
+            plural(get_u64(ok, "files"), "file", "files"));
     }
     json_decref(ok);
     return rc;
@@ -343,8 +346,8 @@ static void tell_rollback(const struct ctl *c, const json_t *ok)
         say(c, "with it all that repo %s keeps is v%" PRIu64 " again\n", get_str(ok, "repo"),
             get_u64(ok, "seq"));
     } else if (!json_is_null(json_object_get(ok, "files"))) {
-        say(c, "%" PRIu64 " of its %" PRIu64 " files are here\n", get_u64(ok, "files_here"),
-            get_u64(ok, "files"));
+        say(c, "%" PRIu64 " of its %" PRIu64 " %s here\n", get_u64(ok, "files_here"),
+            get_u64(ok, "files"), plural(get_u64(ok, "files"), "file is", "files are"));
     }
 }
 

@@ -54,6 +54,7 @@ int ctl_status(struct ctl *c, struct err *e)
     char used[UNITS_TEXT], sent[UNITS_TEXT], quota[UNITS_TEXT], unused[UNITS_TEXT], up[UNITS_TEXT];
     const json_t *disk, *rsync;
     json_t *ok = NULL;
+    uint64_t open;
     int rc = act(c, request("status"), &ok, e);
 
     if (rc != 0 || c->json) {
@@ -62,22 +63,24 @@ int ctl_status(struct ctl *c, struct err *e)
     }
     rsync = json_object_get(ok, "rsync");
     disk = json_object_get(ok, "disk");
+    open = get_u64(json_object_get(ok, "connections"), "open");
     size_format(get_u64(disk, "used"), used);
     size_format(get_u64(disk, "quota"), quota);
     size_format(get_u64(disk, "free"), unused);
     span_format((clock_unix_s() - get_u64(ok, "started_unix_s")) * 1000, up);
-    say(c, "mirrord %s, %s, up %s, %" PRIu64 " connections%s\n", get_str(ok, "version"),
-        state_word(ok), up, get_u64(json_object_get(ok, "connections"), "open"),
+    say(c, "mirrord %s, %s, up %s, %" PRIu64 " %s%s\n", get_str(ok, "version"), state_word(ok), up,
+        open, plural(open, "connection", "connections"),
         get_bool(json_object_get(ok, "reload"), "ok")
             ? ""
             : ", the last reload FAILED: `mirrorctl config test`");
     if (rsync != NULL) {
         size_format(get_u64(rsync, "sent"), sent);
-        say(c, "rsync: %" PRIu64 " clients, %" PRIu64 " served, %s sent\n", get_u64(rsync, "open"),
-            get_u64(rsync, "served"), sent);
+        say(c, "rsync: %" PRIu64 " %s, %" PRIu64 " served, %s sent\n", get_u64(rsync, "open"),
+            plural(get_u64(rsync, "open"), "client", "clients"), get_u64(rsync, "served"), sent);
     }
-    say(c, "disk: %s of %s in %" PRIu64 " files, %s free%s\n", used, quota, get_u64(disk, "blobs"),
-        unused, get_bool(disk, "full") ? ", FULL" : "");
+    say(c, "disk: %s of %s in %" PRIu64 " %s, %s free%s\n", used, quota, get_u64(disk, "blobs"),
+        plural(get_u64(disk, "blobs"), "file", "files"), unused,
+        get_bool(disk, "full") ? ", FULL" : "");
     say(c, "\n");
     print_repos(c, json_object_get(ok, "repos"));
     if (json_array_size(json_object_get(ok, "fills")) > 0) {

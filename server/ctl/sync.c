@@ -88,8 +88,9 @@ static void tell_running(const struct ctl *c, const json_t *r)
     say(c, "run %" PRIu64 " is at stage %s, from %s: %" PRIu64 " listed", get_u64(r, "run"),
         get_str(r, "stage"), get_str(r, "upstream"), get_u64(r, "listed"));
     if (get_u64(r, "files_todo") != 0) {
-        say(c, ", %" PRIu64 " of %" PRIu64 " files, %s of %s", get_u64(r, "files_done"),
-            get_u64(r, "files_todo"), done, todo);
+        say(c, ", %" PRIu64 " of %" PRIu64 " %s, %s of %s", get_u64(r, "files_done"),
+            get_u64(r, "files_todo"), plural(get_u64(r, "files_todo"), "file", "files"), done,
+            todo);
     }
     if (get_u64(r, "rate_bytes_per_s") != 0) {
         say(c, ", %s/s, %s left", rate, left);
@@ -196,10 +197,12 @@ static void describe(const struct ctl *c, const json_t *r, char *out, size_t roo
     const char *stage = get_str(r, "stage");
 
     if (strcmp(stage, "fetch") == 0) {
-        snprintf(out, room, "%s: fetch %" PRIu64 "/%" PRIu64 " files", c->arg[0],
-                 get_u64(r, "files_done"), get_u64(r, "files_todo"));
+        snprintf(out, room, "%s: fetch %" PRIu64 "/%" PRIu64 " %s", c->arg[0],
+                 get_u64(r, "files_done"), get_u64(r, "files_todo"),
+                 plural(get_u64(r, "files_todo"), "file", "files"));
     } else if (strcmp(stage, "list") == 0) {
-        snprintf(out, room, "%s: list %" PRIu64 " entries", c->arg[0], get_u64(r, "listed"));
+        snprintf(out, room, "%s: list %" PRIu64 " %s", c->arg[0], get_u64(r, "listed"),
+                 plural(get_u64(r, "listed"), "entry", "entries"));
     } else if (strcmp(stage, "wait") == 0) {
         snprintf(out, room, "%s: tries again soon: %s", c->arg[0], get_str(r, "why"));
     } else {
@@ -239,14 +242,15 @@ static void tell(const struct ctl *c, const json_t *r)
     }
     say(c,
         "run %" PRIu64 " of %s: %s; %" PRIu64 " listed, %" PRIu64 " new, %" PRIu64
-        " changed, %" PRIu64 " gone; %" PRIu64 " file%s fetched, %s came%s%s%s%s%s\n",
+        " changed, %" PRIu64 " gone; %" PRIu64 " %s fetched, %s came%s%s%s%s%s\n",
         get_u64(r, "run"), c->arg[0], outcome, get_u64(r, "listed"), get_u64(r, "new"),
-        get_u64(r, "changed"), get_u64(r, "gone"), files, files == 1 ? "" : "s", bytes,
+        get_u64(r, "changed"), get_u64(r, "gone"), files, plural(files, "file", "files"), bytes,
         saved[0] != '\0' ? ", " : "", saved, saved[0] != '\0' ? " were here already" : "",
         get_str(r, "why")[0] != '\0' ? ": " : "", get_str(r, "why"));
     if (strcmp(outcome, "planned") == 0) {
         size_format(get_u64(r, "bytes_todo"), bytes);
-        say(c, "it would fetch %" PRIu64 " files, %s\n", get_u64(r, "files_todo"), bytes);
+        say(c, "it would fetch %" PRIu64 " %s, %s\n", get_u64(r, "files_todo"),
+            plural(get_u64(r, "files_todo"), "file", "files"), bytes);
     }
     if (strcmp(outcome, "held") == 0) {
         tell_held(c, get_u64(r, "seq"), "");
@@ -344,8 +348,8 @@ int ctl_sync_approve(struct ctl *c, struct err *e)
     int rc = act(c, of_repo(c, "sync.approve"), &ok, e);
 
     if (rc == 0) {
-        say(c, "%s is v%" PRIu64 " now, %" PRIu64 " entries\n", c->arg[0], get_u64(ok, "seq"),
-            get_u64(ok, "entries"));
+        say(c, "%s is v%" PRIu64 " now, %" PRIu64 " %s\n", c->arg[0], get_u64(ok, "seq"),
+            get_u64(ok, "entries"), plural(get_u64(ok, "entries"), "entry", "entries"));
     }
     json_decref(ok);
     return rc;

@@ -62,9 +62,10 @@ static void print_head(const struct look *l)
     size_format(get_u64(disk, "used"), used);
     size_format(get_u64(disk, "quota"), quota);
     progress_bar(get_u64(disk, "used"), get_u64(disk, "quota"), BAR_CELLS, bar);
-    printf("mirrord %s, %s, up %s, %" PRIu64 " connections (%" PRIu64 " HTTP/2, %" PRIu64 " TLS)\n",
+    printf("mirrord %s, %s, up %s, %" PRIu64 " %s (%" PRIu64 " HTTP/2, %" PRIu64 " TLS)\n",
            get_str(l->now, "version"), state_word(l->now), up, get_u64(conns, "open"),
-           get_u64(conns, "h2"), get_u64(conns, "tls"));
+           plural(get_u64(conns, "open"), "connection", "connections"), get_u64(conns, "h2"),
+           get_u64(conns, "tls"));
     printf("sent %s/s, fetched %s/s, %" PRIu64 " requests/s\n", out, in,
            rate(l, l->now, l->before, "requests"));
     printf("disk [%s] %s of %s%s\n\n", bar, used, quota, get_bool(disk, "full") ? ", FULL" : "");

@@ -70,10 +70,12 @@ int ctl_verify(struct ctl *c, struct err *e)
         clean = get_bool(ok, "clean");
         size_format(get_u64(ok, "bytes"), bytes);
         say(c,
-            "%" PRIu64 " files, %s; removed %" PRIu64 " orphans; damaged %" PRIu64
-            ", missing %" PRIu64 ", bad rows %" PRIu64 ", repaired %" PRIu64 "\n",
-            get_u64(ok, "blobs"), bytes, get_u64(ok, "orphans"), get_u64(ok, "damaged"),
-            get_u64(ok, "missing"), get_u64(ok, "bad_rows"), get_u64(ok, "repaired"));
+            "%" PRIu64 " %s, %s; removed %" PRIu64 " %s; damaged %" PRIu64 ", missing %" PRIu64
+            ", bad rows %" PRIu64 ", repaired %" PRIu64 "\n",
+            get_u64(ok, "blobs"), plural(get_u64(ok, "blobs"), "file", "files"), bytes,
+            get_u64(ok, "orphans"), plural(get_u64(ok, "orphans"), "orphan", "orphans"),
+            get_u64(ok, "damaged"), get_u64(ok, "missing"), get_u64(ok, "bad_rows"),
+            get_u64(ok, "repaired"));
         if (c->json) {
             json_object_set(ok, "findings", k.findings);
             print_json(ok);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/codec/units.h"
 #include "common/os/clock.h"
 #include "common/os/crash.h"
 #include "server/repo/hosted/hub.h"
@@ -185,9 +186,9 @@ int carry_in_commit(struct carry_in *c, struct err *e)
     int rc;
 
     if (c->missing != 0) {
-        return err_set(e, E_INVALID,
-                       "%zu files of " SLICE_FMT " have not come, nothing of it shows", c->missing,
-                       SLICE_ARG(c->is.id));
+        return err_set(e, E_INVALID, "nothing of " SLICE_FMT " shows yet, %zu %s not come",
+                       SLICE_ARG(c->is.id), c->missing,
+                       plural(c->missing, "file has", "files have"));
     }
     rc = carry_in_flush(c, e);
     crash_point("carry.commit");

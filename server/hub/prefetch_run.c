@@ -282,11 +282,12 @@ static int settle(struct attempt *x, struct err *e)
             nanosleep(&rest, NULL);
         }
     }
-    return gone == 0 ? 0
-                     : err_set(e, E_NOSPACE,
-                               "%zu files did not stay, there is too little room for all that is "
-                               "asked for, raise storage { quota } or use --pin",
-                               gone);
+    return gone == 0
+               ? 0
+               : err_set(e, E_NOSPACE,
+                         "%zu %s did not stay, there is too little room for all that is asked "
+                         "for, raise storage { quota } or use --pin",
+                         gone, plural(gone, "file", "files"));
 }
 
 /* Is there a right to its files? Listings of gated repositories are public. */
@@ -320,7 +321,8 @@ static int list(struct attempt *x, struct err *e)
     }
     files = choose(x);
     if (x->picks == 0 && files != 0) {
-        return err_set(e, E_NOTFOUND, "none of its %zu files fits --include and --exclude", files);
+        return err_set(e, E_NOTFOUND, "none of its %zu %s fits --include and --exclude", files,
+                       plural(files, "file", "files"));
     }
     rc = check_room(x, e);
     if (rc == 0) {
@@ -343,8 +345,8 @@ static int verdict(struct attempt *x, struct err *e)
         return x->rc;
     }
     if (x->failed != 0) {
-        return err_set(e, x->failed_why.code, "%" PRIu64 " of %zu files could not be had, %.160s",
-                       x->failed, x->picks, x->failed_why.text);
+        return err_set(e, x->failed_why.code, "%" PRIu64 " of %zu %s could not be had, %.160s",
+                       x->failed, x->picks, plural(x->picks, "file", "files"), x->failed_why.text);
     }
     return settle(x, e);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/be.h"
+#include "common/codec/units.h"
 #include "common/os/clock.h"
 #include "common/os/crash.h"
 #include "server/sync/run_priv.h"
@@ -239,8 +240,9 @@ static int list(struct run *r, struct err *e)
     r->look.listed = roster_count(r->roster);
     r->look.memory_bytes = roster_memory(r->roster);
     lock_drop(&r->lock);
-    run_say(r, "listed %zu entries, %" PRIu64 " more not wanted, left out %" PRIu64 "%s",
-            roster_count(r->roster), r->sifted, r->left_out,
+    run_say(r, "listed %zu %s, %" PRIu64 " more not wanted, left out %" PRIu64 "%s",
+            roster_count(r->roster), plural(roster_count(r->roster), "entry", "entries"), r->sifted,
+            r->left_out,
             r->keep_gone ? "; the upstream could not read all, nothing is removed" : "");
     return 0;
 }

@@ -1,6 +1,7 @@
 /* foretell.c - what a dry run says: the plan, entry by entry, into the run's log. */
 #include <inttypes.h>
 
+#include "common/codec/units.h"
 #include "server/store/seek.h"
 #include "server/sync/run_priv.h"
 
@@ -83,7 +84,7 @@ int run_foretell(struct run *r, struct err *e)
         rc = tree_walk(r->plan.store, &r->plan.base, SLICE(""), SLICE_NONE, on_old, &x, e);
     }
     if (x.unsaid != 0) {
-        run_say(r, "and %" PRIu64 " entries more", x.unsaid);
+        run_say(r, "and %" PRIu64 " %s more", x.unsaid, plural(x.unsaid, "entry", "entries"));
     }
     return rc;
 }

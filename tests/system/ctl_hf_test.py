@@ -94,6 +94,13 @@ def test_another_hub_by_that_name(hf, hub, demo, tmp_path):
     assert ls(hf)["org/demo"]["files_here"] == len(FILES)
 
 
+def test_one_file_is_no_files(hf, hub):
+    hub.repo("org/one", files={"a": b"a"})
+    said = hf.ctl("hf", "prefetch", "org/one", "--wait", "--pin")
+    assert "1 file, " in said.stdout and "1 files" not in said.stdout + said.stderr
+    assert "of its 1 file " in hf.ctl("hf", "pin", "org/one").stdout
+
+
 def test_partly_here(hf, hub, demo):
     """A file under way, and one whose fetching broke off."""
     big = Big(64 << 20, 3)

@@ -111,6 +111,8 @@ install: all
 	    sed -i 's,/usr/\(s\?bin\)/,$(PREFIX)/\1/,' $(D)/lib/systemd/system/$${f##*/}; done
 	for f in $(wildcard systemd/*.sysusers); do $(INSTALL) -D -m 644 $$f $(D)/lib/sysusers.d/$$(basename $$f .sysusers).conf; done
 	for f in $(wildcard systemd/*.tmpfiles); do $(INSTALL) -D -m 644 $$f $(D)/lib/tmpfiles.d/$$(basename $$f .tmpfiles).conf; done
+	for f in $(wildcard conf/*.logrotate); do \
+	    $(INSTALL) -D -m 644 $$f $(DESTDIR)/etc/logrotate.d/$$(basename $$f .logrotate); done
 	for f in $(wildcard conf/completion/*.bash); do \
 	    $(INSTALL) -D -m 644 $$f $(D)/share/bash-completion/completions/$$(basename $$f .bash); done
 

@@ -76,10 +76,11 @@ static int settings_of(const char *config, struct buf *out, struct err *e)
     }
     close(fd[0]);
     if (pid == -1 || waitpid(pid, &status, 0) != pid || status != 0) {
-        return err_set(e, E_CONFIG,
-                       "%s does not tell where its daemon listens, it cannot be read, see "
-                       "`mirrorctl -c %s config test`, or give --socket",
-                       config, config);
+        return err_set(
+            e, E_CONFIG,
+            "where the daemon listens is not known, its configuration cannot be read, see "
+            "`mirrorctl config test` with the same -c, or give --socket: %s",
+            config);
     }
     return 0;
 }

@@ -155,6 +155,10 @@ static void print_aligned(const struct table *t)
         size_t w = width_of(t->cell[i]);
         width[i % t->columns] = w > width[i % t->columns] ? w : width[i % t->columns];
     }
+    if (t->cells == 0) { /* titles alone look as if something were missing */
+        puts("none");
+        return;
+    }
     for (size_t c = 0; c < t->columns; c++) {
         print_cell(t, c, t->title[c], width[c]);
     }
@@ -266,6 +270,8 @@ int list_members(struct ctl *c, json_t *req, struct err *e)
             table_text(&t, ok, key);
         } else if (names_bytes(key)) {
             table_size(&t, get_u64(ok, key));
+        } else if (slice_ends(slice_str(key), SLICE("_unix_s"))) {
+            table_ago(&t, get_u64(ok, key));
         } else {
             table_count(&t, ok, key);
         }

@@ -3,6 +3,7 @@ import base64
 import hashlib
 import json
 import os
+import pty
 import re
 import socket
 import subprocess
@@ -270,6 +271,31 @@ def test_the_socket_takes_bad_requests(m):
         except (BrokenPipeError, ConnectionResetError):
             pass
     assert m.ctl("status").returncode == 0
+
+
+def on_a_terminal(m, *words):
+    """What people see: standard output is a terminal."""
+    master, slave = pty.openpty()
+    with os.fdopen(master, "rb", buffering=0) as screen:
+        done = subprocess.run([BUILD / "mirrorctl", "--socket", m.socket, *words], stdout=slave, stderr=subprocess.PIPE, check=False,
+                              timeout=120)
+        os.close(slave)
+        seen = b""
+        try:
+            while more := screen.read(65536):
+                seen += more
+        except OSError:  # Linux says so that nobody has the other side any more
+            pass
+    assert done.returncode == 0, done
+    return seen.decode().replace("\r\n", "\n")
+
+
+def test_people_read_ages_and_that_there_is_none(m):
+    m.put("/models/me/m/x", b"one", token=m.token("ci", "publish:models/*"))
+    assert on_a_terminal(m, "cache", "pins") == "none\n" and m.ctl("cache", "pins").stdout == ""
+    shown = on_a_terminal(m, "snapshot", "show", "models", "me/m")
+    assert re.search(r"^created_unix_s  +(now|\d\S* s? ?ago)", shown, re.M), shown
+    assert re.search(r"^created_unix_s\t\d{10}$", m.ctl("snapshot", "show", "models", "me/m").stdout, re.M)
 
 
 def test_the_socket_is_that_of_the_configuration(m, tmp_path):

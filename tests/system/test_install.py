@@ -62,6 +62,17 @@ def test_examples(installed, tmp_path):
         assert run("-T", printed).stdout == printed.read_text()
 
 
+def test_logs_are_rotated(installed, client, tmp_path):
+    """logrotate takes the file, with a log where ours lies and a user that there is."""
+    rules = (installed / "etc/logrotate.d/mirrord").read_text()
+    assert "USR1" in rules and "/var/log/mirrord/" in rules
+    (tmp_path / "access.log").write_text("a line\n")
+    conf = tmp_path / "rotate"
+    conf.write_text(rules.replace("/var/log/mirrord", str(tmp_path)).replace("create 0640 mirrord mirrord", "create 0640"))
+    conf.chmod(0o644)
+    subprocess.run([client("logrotate"), "--debug", "--state", tmp_path / "state", conf], check=True, capture_output=True, timeout=60)
+
+
 def test_the_completion_knows_every_verb_and_option(installed, client):
     script = next((installed / "usr/share/bash-completion/completions").iterdir())
     subprocess.run([client("bash"), "-n", script], check=True)

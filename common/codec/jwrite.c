@@ -100,6 +100,18 @@ void jwrite_word(struct jwrite *j, struct slice w)
     buf_adds(j->out, w);
 }
 
+void jwrite_slice_of(struct jwrite *j, const char *key, struct slice value)
+{
+    jwrite_key(j, slice_str(key));
+    jwrite_text(j, value);
+}
+
+void jwrite_word_of(struct jwrite *j, const char *key, const char *word)
+{
+    jwrite_key(j, slice_str(key));
+    jwrite_word(j, slice_str(word));
+}
+
 void jwrite_text_of(struct jwrite *j, const char *key, const char *value)
 {
     jwrite_key(j, slice_str(key));

@@ -28,6 +28,8 @@ void jwrite_word(struct jwrite *j,
                  struct slice w); /* true, false, null, or a number as it stands */
 
 /* A key and its value. */
+void jwrite_slice_of(struct jwrite *j, const char *key, struct slice value);
+void jwrite_word_of(struct jwrite *j, const char *key, const char *word);
 void jwrite_text_of(struct jwrite *j, const char *key, const char *value);
 void jwrite_u64_of(struct jwrite *j, const char *key, uint64_t n);
 void jwrite_double_of(struct jwrite *j, const char *key, double x); /* finite; six digits */

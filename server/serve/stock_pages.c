@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/codec/url.h"
+#include "common/codec/form.h"
 #include "server/admin/html.h"
 #include "server/admin/stock_page.h"
 #include "server/repo/hf/synced.h"
@@ -24,25 +24,7 @@ struct stock_work { /* what it points to is the call's */
 /* A field of a form; p == NULL: it is not there. */
 static struct slice field(struct slice query, const char *name, struct arena *a)
 {
-    while (query.n != 0) {
-        struct slice value = slice_cut(&query, '&');
-        struct buf plain = BUF_INIT(WORD_BYTES);
-        struct slice out = SLICE_NONE;
-        char *spaced;
-        if (!slice_eqs(slice_cut(&value, '='), name)) {
-            continue;
-        }
-        spaced = arena_cstr(a, value);
-        for (size_t i = 0; i < value.n; i++) {
-            spaced[i] = spaced[i] == '+' ? ' ' : spaced[i];
-        }
-        if (url_decode(slice_of(spaced, value.n), &plain) && plain.rc == 0) {
-            out = arena_copy(a, slice_of(plain.p != NULL ? plain.p : "", plain.n));
-        }
-        buf_free(&plain);
-        return out;
-    }
-    return SLICE_NONE;
+    return form_find(&query, name, WORD_BYTES, a);
 }
 
 /* As the gate knows a repository: "hf/models/org/name", "models/me/gpt/". */

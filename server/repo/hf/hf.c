@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "common/codec/url.h"
+#include "common/codec/form.h"
 #include "server/repo/hf/key.h"
 
 enum { PAGE_BYTES = 64 << 20, LISTING_BYTES = 1 << 30, NAME_BYTES = 16384, PATHS_MAX = 4096 };
@@ -68,34 +68,6 @@ static bool is_yes(struct slice v)
     return slice_ieq(v, SLICE("true")) || slice_eqs(v, "1");
 }
 
-/* The value of a form's field, decoded; p == NULL: none. *rest moves behind it. */
-static struct slice next_value(struct slice *rest, const char *name, struct arena *a)
-{
-    while (rest->n != 0) {
-        struct slice value = slice_cut(rest, '&');
-        struct slice key = slice_cut(&value, '=');
-        char *plain;
-        struct buf b = BUF_INIT(NAME_BYTES);
-        struct slice out = SLICE_NONE;
-
-        if (!slice_eqs(key, name)) {
-            continue;
-        }
-        plain = arena_cstr(a, value);
-        for (size_t i = 0; i < value.n; i++) {
-            plain[i] = plain[i] == '+' ? ' ' : plain[i];
-        }
-        if (url_decode(slice_of(plain, value.n), &b)) {
-            out = arena_copy(a, slice_of(b.p != NULL ? b.p : "", b.n));
-        }
-        buf_free(&b);
-        if (out.p != NULL) {
-            return out;
-        }
-    }
-    return SLICE_NONE;
-}
-
 /* What everybody sees is worded once, until what it is made of is another. */
 static void keep_json(struct hf_ask *k, struct slice key, uint64_t until_unix_s)
 {
@@ -107,7 +79,7 @@ static void keep_json(struct hf_ask *k, struct slice key, uint64_t until_unix_s)
 static void plan_tree(struct hf_ask *k)
 {
     struct slice query = k->req->query;
-    bool recursive = is_yes(next_value(&query, "recursive", k->a));
+    bool recursive = is_yes(form_find(&query, "recursive", NAME_BYTES, k->a));
     struct buf out = BUF_INIT(LISTING_BYTES);
     struct manifest m;
     int rc;
@@ -134,7 +106,8 @@ static bool write_paths(struct hf_ask *k, const struct manifest *m, struct slice
     bool more = !k->r->synced && details_wanted(form);
     struct slice path;
 
-    for (*count = 0; *count < PATHS_MAX && (path = next_value(&form, "paths", k->a)).p != NULL;
+    for (*count = 0;
+         *count < PATHS_MAX && (path = form_find(&form, "paths", NAME_BYTES, k->a)).p != NULL;
          ++*count) {
         struct manifest_entry f;
         while (path.n != 0 && path.p[path.n - 1] == '/') {

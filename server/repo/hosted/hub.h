@@ -9,7 +9,7 @@
  *   hub_commit.c  the lines of a commit, as they come   hub_list.c     documents made of a tree (a pool thread)
  *   hub_chunks.c  files by Xet's protocol               hub_name.c     branches, tags; moving and deleting
  *   hub_object.c  objects by LFS, whole and in parts    hub_modes.c    preupload
- *   hub_trees.c   lists of repositories
+ *   hub_trees.c   lists of repositories                 hub_about.c  info, branches and tags, commits
  *
  * threads  plan: loops; everything it makes is in the request's arena
  */
@@ -103,6 +103,17 @@ MUST_USE int hub_listing(struct store *s, const struct repo *r, const struct pla
 /* ... and of the repositories of a kind, p->entry.path; p->text is the query. */
 MUST_USE int hub_trees(struct store *s, const struct repo *r, const struct plan *p,
                        const struct listing_sight *sight, struct listing_out *out, struct err *e);
+/* Of one tree at p->snap, as a whole. */
+MUST_USE int hub_info(struct store *s, const struct repo *r, const struct plan *p, struct jwrite *j,
+                      struct err *e);
+MUST_USE int hub_refs(struct store *s, const struct repo *r, const struct plan *p, struct jwrite *j,
+                      struct err *e);
+MUST_USE int hub_commits(struct store *s, const struct repo *r, const struct plan *p,
+                         struct jwrite *j, struct err *e);
 void hub_when(struct jwrite *j, const char *key, uint64_t unix_s);
+/* A file's size, and its names as LFS and git have them; id, digest: what documents call those. */
+void hub_lfs(struct jwrite *j, const struct entry *en, const char *id, const char *digest);
+struct note;
+struct slice hub_title(const struct snap *sn, const struct note *n, struct arena *a);
 
 #endif

@@ -1,17 +1,16 @@
-/* hub_list.c - documents of a tree as a Hub words them: what a repository is, listings, paths, refs, commits. */
+/* hub_list.c - documents of a tree as a Hub words them: listings and single paths; hub_about.c has what is said of the whole. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <time.h>
 
+#include "common/codec/form.h"
 #include "common/codec/jwrite.h"
-#include "common/codec/url.h"
 #include "common/hash/git_oid.h"
 #include "server/repo/hosted/hub.h"
 #include "server/store/lineage.h"
 #include "server/store/note.h"
-#include "server/store/ref.h"
 
-enum { SKIP_BYTES = 4096, POINTER_BYTES = 256, COMMITS_MAX = 1000, PATHS_MAX = 4096 };
+enum { SKIP_BYTES = 4096, POINTER_BYTES = 256, PATHS_MAX = 4096 };
 
 struct hub_list {
     struct jwrite j;
@@ -20,7 +19,6 @@ struct hub_list {
     const struct plan *p;
     struct slice folder; /* with its '/', or empty */
     bool recursive;
-    bool blobs; /* info: sizes and digests too */
     size_t count;
     struct buf skip;         /* a path behind all of the folder that was told of */
     struct buf before;       /* the last file's path */
@@ -29,24 +27,6 @@ struct hub_list {
     struct note last_note;
     struct arena last_arena; /* and its texts */
 };
-
-static void text(struct hub_list *l, const char *key, struct slice v)
-{
-    jwrite_key(&l->j, slice_str(key));
-    jwrite_text(&l->j, v);
-}
-
-static void number(struct hub_list *l, const char *key, uint64_t v)
-{
-    jwrite_key(&l->j, slice_str(key));
-    jwrite_u64(&l->j, v);
-}
-
-static void word(struct hub_list *l, const char *key, const char *v)
-{
-    jwrite_key(&l->j, slice_str(key));
-    jwrite_word(&l->j, slice_str(v));
-}
 
 void hub_when(struct jwrite *j, const char *key, uint64_t unix_s)
 {
@@ -58,11 +38,6 @@ void hub_when(struct jwrite *j, const char *key, uint64_t unix_s)
         s[0] = '\0';
     }
     jwrite_text_of(j, key, s);
-}
-
-static void when(struct hub_list *l, const char *key, uint64_t unix_s)
-{
-    hub_when(&l->j, key, unix_s);
 }
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
@@ -82,7 +57,7 @@ static size_t pointer_of(const struct entry *en, const char *hex, char oid[GIT_O
     return (size_t)n;
 }
 
-static void lfs(struct hub_list *l, const struct entry *en, const char *id, const char *digest)
+void hub_lfs(struct jwrite *j, const struct entry *en, const char *id, const char *digest)
 {
     char hex[DIGEST_HEX + 1];
     char oid[GIT_OID_HEX + 1];
@@ -90,14 +65,14 @@ static void lfs(struct hub_list *l, const struct entry *en, const char *id, cons
 
     digest_format(&en->digest, hex);
     n = pointer_of(en, hex, oid);
-    number(l, "size", en->size_bytes);
-    text(l, id, slice_str(oid));
-    jwrite_key(&l->j, SLICE("lfs"));
-    jwrite_open(&l->j, '{');
-    text(l, digest, slice_str(hex));
-    number(l, "size", en->size_bytes);
-    number(l, "pointerSize", n);
-    jwrite_close(&l->j, '}');
+    jwrite_u64_of(j, "size", en->size_bytes);
+    jwrite_slice_of(j, id, slice_str(oid));
+    jwrite_key(j, SLICE("lfs"));
+    jwrite_open(j, '{');
+    jwrite_slice_of(j, digest, slice_str(hex));
+    jwrite_u64_of(j, "size", en->size_bytes);
+    jwrite_u64_of(j, "pointerSize", n);
+    jwrite_close(j, '}');
 }
 
 /* --- last commits ------------------------------------------------------------------------------------------------- */
@@ -120,7 +95,7 @@ static bool find_last(struct hub_list *l, uint64_t seq)
     return l->last.seq == seq;
 }
 
-static struct slice title_of(const struct snap *sn, const struct note *n, struct arena *a)
+struct slice hub_title(const struct snap *sn, const struct note *n, struct arena *a)
 {
     return n->title.n != 0 ? n->title : arena_fmt(a, "v%" PRIu64, sn->seq);
 }
@@ -135,9 +110,9 @@ static void last_commit(struct hub_list *l, struct slice path)
     hub_commit_id(&l->last.root, id);
     jwrite_key(&l->j, SLICE("lastCommit"));
     jwrite_open(&l->j, '{');
-    text(l, "id", slice_str(id));
-    text(l, "title", title_of(&l->last, &l->last_note, &l->last_arena));
-    when(l, "date", l->last.created_unix_s);
+    jwrite_slice_of(&l->j, "id", slice_str(id));
+    jwrite_slice_of(&l->j, "title", hub_title(&l->last, &l->last_note, &l->last_arena));
+    hub_when(&l->j, "date", l->last.created_unix_s);
     jwrite_close(&l->j, '}');
 }
 
@@ -146,12 +121,12 @@ static void file_row(struct hub_list *l, const struct entry *en)
     char hex[DIGEST_HEX + 1];
 
     jwrite_open(&l->j, '{');
-    text(l, "type", SLICE("file"));
-    text(l, "path", en->path);
-    lfs(l, en, "oid", "oid");
+    jwrite_slice_of(&l->j, "type", SLICE("file"));
+    jwrite_slice_of(&l->j, "path", en->path);
+    hub_lfs(&l->j, en, "oid", "oid");
     if (en->size_bytes >= l->r->xet_from_bytes) {
         digest_format(&en->digest, hex);
-        text(l, "xetHash", slice_str(hex));
+        jwrite_slice_of(&l->j, "xetHash", slice_str(hex));
     }
     last_commit(l, en->path);
     jwrite_close(&l->j, '}');
@@ -170,10 +145,10 @@ static void folder_row(struct hub_list *l, struct slice path)
     hasher_free(&h);
     hub_commit_id(&d, id);
     jwrite_open(&l->j, '{');
-    text(l, "type", SLICE("directory"));
-    text(l, "path", path);
-    text(l, "oid", slice_str(id));
-    number(l, "size", 0);
+    jwrite_slice_of(&l->j, "type", SLICE("directory"));
+    jwrite_slice_of(&l->j, "path", path);
+    jwrite_slice_of(&l->j, "oid", slice_str(id));
+    jwrite_u64_of(&l->j, "size", 0);
     last_commit(l, path);
     jwrite_close(&l->j, '}');
 }
@@ -267,221 +242,24 @@ static int path_row(struct hub_list *l, struct slice path, struct err *e)
     return rc;
 }
 
-/* One field of a form. */
-static int form_path(struct hub_list *l, struct slice value, struct err *e)
+static int list_paths(struct hub_list *l, struct err *e)
 {
-    struct buf plain = BUF_INIT(SKIP_BYTES);
+    struct slice form = l->p->text, path;
     struct arena a = {0};
-    char *spaced = arena_cstr(&a, value);
     int rc = 0;
 
-    for (size_t i = 0; i < value.n; i++) {
-        spaced[i] = spaced[i] == '+' ? ' ' : spaced[i];
-    }
-    if (url_decode(slice_of(spaced, value.n), &plain) && plain.rc == 0) {
-        struct slice path = buf_slice(&plain);
+    jwrite_open(&l->j, '[');
+    for (int i = 0; rc == 0 && i < PATHS_MAX; i++) {
+        path = form_find(&form, "paths", SKIP_BYTES, &a);
+        if (path.p == NULL) {
+            break;
+        }
         path.n -= path.n != 0 && path.p[path.n - 1] == '/';
         rc = path_row(l, path, e);
     }
-    buf_free(&plain);
+    jwrite_close(&l->j, ']');
     arena_fini(&a);
     return rc;
-}
-
-static int list_paths(struct hub_list *l, struct err *e)
-{
-    struct slice form = l->p->text;
-    int rc = 0;
-
-    jwrite_open(&l->j, '[');
-    for (int i = 0; rc == 0 && i < PATHS_MAX && form.n != 0; i++) {
-        struct slice value = slice_cut(&form, '&');
-        if (slice_eqs(slice_cut(&value, '='), "paths")) {
-            rc = form_path(l, value, e);
-        }
-    }
-    jwrite_close(&l->j, ']');
-    return rc;
-}
-
-/* --- the repository ----------------------------------------------------------------------------------------------- */
-
-static int on_sibling(void *arg, const struct entry *en)
-{
-    struct hub_list *l = arg;
-
-    if (l->j.out->rc != 0) {
-        return E_TOOBIG;
-    }
-    if (en->type != ENTRY_FILE) {
-        return 0;
-    }
-    jwrite_open(&l->j, '{');
-    text(l, "rfilename", en->path);
-    if (l->blobs) {
-        lfs(l, en, "blobId", "sha256");
-    }
-    jwrite_close(&l->j, '}');
-    return 0;
-}
-
-static int list_info(struct hub_list *l, struct err *e)
-{
-    const struct snap *sn = &l->p->snap;
-    struct slice rest = l->p->name;
-    struct slice type = hub_cut_type(&rest);
-    char id[HUB_COMMIT_HEX + 1];
-    int rc;
-
-    hub_commit_id(&sn->root, id);
-    jwrite_open(&l->j, '{');
-    text(l, "_id", slice_first(slice_str(id), 24));
-    text(l, "id", rest);
-    if (slice_eqs(type, "models")) {
-        text(l, "modelId", rest);
-    }
-    text(l, "author", slice_cut(&rest, '/'));
-    text(l, "sha", slice_str(id));
-    when(l, "lastModified", sn->created_unix_s);
-    when(l, "createdAt", sn->created_unix_s);
-    word(l, "private", l->r->anonymous_read ? "false" : "true");
-    word(l, "gated", "false");
-    word(l, "disabled", "false");
-    word(l, "tags", "[]");
-    number(l, "downloads", 0);
-    number(l, "likes", 0);
-    number(l, "usedStorage", sn->bytes);
-    jwrite_key(&l->j, SLICE("siblings"));
-    jwrite_open(&l->j, '[');
-    rc = tree_walk(l->s, &sn->root, SLICE(""), SLICE_NONE, on_sibling, l, e);
-    jwrite_close(&l->j, ']');
-    jwrite_close(&l->j, '}');
-    return rc;
-}
-
-static void ref_row(struct hub_list *l, const char *prefix, struct slice name,
-                    const struct snap *sn)
-{
-    struct buf ref = BUF_INIT(2 * REF_NAME_MAX);
-    char id[HUB_COMMIT_HEX + 1];
-
-    hub_commit_id(&sn->root, id);
-    buf_str(&ref, prefix);
-    buf_adds(&ref, name);
-    jwrite_open(&l->j, '{');
-    text(l, "name", name);
-    text(l, "ref", buf_slice(&ref));
-    text(l, "targetCommit", slice_str(id));
-    jwrite_close(&l->j, '}');
-    buf_free(&ref);
-}
-
-struct refs {
-    struct hub_list *l;
-    enum ref_kind kind;
-    struct err *e;
-};
-
-static int on_ref(void *arg, const struct ref *r)
-{
-    struct refs *w = arg;
-    struct hub_list *l = w->l;
-    struct snap sn;
-    int rc;
-
-    if (r->kind != w->kind) {
-        return 0;
-    }
-    rc = snap_get(l->s, slice_str(l->r->name), l->p->name, r->seq, &sn, w->e);
-    if (rc == 0) {
-        ref_row(l, r->kind == REF_BRANCH ? "refs/heads/" : "refs/tags/", r->name, &sn);
-    }
-    return rc;
-}
-
-/* What `mirrorctl snapshot tag` gave. */
-static int on_label(void *arg, const struct snap *sn)
-{
-    if (sn->label[0] != '\0') {
-        ref_row(arg, "refs/tags/", slice_str(sn->label), sn);
-    }
-    return 0;
-}
-
-static int list_refs(struct hub_list *l, struct err *e)
-{
-    struct slice repo = slice_str(l->r->name);
-    struct refs w = {.l = l, .kind = REF_BRANCH, .e = e};
-    int rc;
-
-    jwrite_open(&l->j, '{');
-    jwrite_key(&l->j, SLICE("branches"));
-    jwrite_open(&l->j, '[');
-    ref_row(l, "refs/heads/", SLICE("main"), &l->p->snap);
-    rc = ref_list(l->s, repo, l->p->name, on_ref, &w, e);
-    jwrite_close(&l->j, ']');
-    word(l, "converts", "[]");
-    jwrite_key(&l->j, SLICE("tags"));
-    jwrite_open(&l->j, '[');
-    w.kind = REF_TAG;
-    if (rc == 0) {
-        rc = ref_list(l->s, repo, l->p->name, on_ref, &w, e);
-    }
-    if (rc == 0) {
-        rc = snap_list(l->s, repo, l->p->name, on_label, l, e);
-    }
-    jwrite_close(&l->j, ']');
-    jwrite_close(&l->j, '}');
-    return rc;
-}
-
-static int commit_row(struct hub_list *l, const struct snap *sn, struct err *e)
-{
-    struct arena a = {0};
-    struct note n;
-    char id[HUB_COMMIT_HEX + 1];
-    int rc = note_get(l->s, slice_str(l->r->name), l->p->name, sn->seq, &a, &n, e);
-
-    if (rc == 0 || rc == E_NOTFOUND) {
-        hub_commit_id(&sn->root, id);
-        jwrite_open(&l->j, '{');
-        text(l, "id", slice_str(id));
-        text(l, "title", title_of(sn, &n, &a));
-        text(l, "message", n.message);
-        when(l, "date", sn->created_unix_s);
-        jwrite_key(&l->j, SLICE("authors"));
-        jwrite_open(&l->j, '[');
-        if (n.author.n != 0) {
-            jwrite_open(&l->j, '{');
-            text(l, "user", n.author);
-            jwrite_close(&l->j, '}');
-        }
-        jwrite_close(&l->j, ']');
-        jwrite_close(&l->j, '}');
-        rc = 0;
-    }
-    arena_fini(&a);
-    return rc;
-}
-
-/* Newest first: the version that was asked for, and what each was made from. */
-static int list_commits(struct hub_list *l, struct err *e)
-{
-    struct snap sn = l->p->snap;
-    int rc = 0;
-
-    jwrite_open(&l->j, '[');
-    for (int i = 0; rc == 0 && i < COMMITS_MAX; i++) {
-        rc = commit_row(l, &sn, e);
-        if (rc == 0 && sn.parent_seq == 0) {
-            break;
-        }
-        if (rc == 0) {
-            rc = snap_get(l->s, slice_str(l->r->name), l->p->name, sn.parent_seq, &sn, e);
-        }
-    }
-    jwrite_close(&l->j, ']');
-    return rc == E_NOTFOUND ? 0 : rc; /* a history that was cut by an older mirrord */
 }
 
 int hub_listing(struct store *s, const struct repo *r, const struct plan *p, struct buf *body,
@@ -493,7 +271,6 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
                          .p = p,
                          .folder = p->entry.path,
                          .recursive = p->recursive,
-                         .blobs = p->recursive,
                          .skip = BUF_INIT(3 * SKIP_BYTES),
                          .before = BUF_INIT(2 * SKIP_BYTES)};
     int rc = 0;
@@ -507,7 +284,7 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
     }
     switch (p->form) {
     case LIST_HUB_INFO:
-        rc = list_info(&l, e);
+        rc = hub_info(s, r, p, &l.j, e);
         break;
     case LIST_HUB_TREE:
         rc = list_tree(&l, e);
@@ -519,10 +296,10 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
         rc = hub_modes(s, p, &l.j, e);
         break;
     case LIST_HUB_REFS:
-        rc = list_refs(&l, e);
+        rc = hub_refs(s, r, p, &l.j, e);
         break;
     case LIST_HUB_COMMITS:
-        rc = list_commits(&l, e);
+        rc = hub_commits(s, r, p, &l.j, e);
         break;
     case LIST_HUB_TREES:
     case LIST_OURS:

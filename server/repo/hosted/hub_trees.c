@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/codec/form.h"
 #include "common/codec/url.h"
 #include "server/repo/hosted/hosted.h"
 #include "server/repo/hosted/hub.h"
@@ -31,22 +32,6 @@ struct trees {
 };
 
 /* --- what is asked for -------------------------------------------------------------------------------------------- */
-
-static struct slice value_of(struct slice raw, struct arena *a)
-{
-    struct buf b = BUF_INIT(VALUE_BYTES);
-    char *plain = arena_cstr(a, raw);
-    struct slice out = SLICE_NONE;
-
-    for (size_t i = 0; i < raw.n; i++) {
-        plain[i] = plain[i] == '+' ? ' ' : plain[i];
-    }
-    if (url_decode(slice_of(plain, raw.n), &b) && b.rc == 0) {
-        out = arena_copy(a, slice_of(b.p != NULL ? b.p : "", b.n));
-    }
-    buf_free(&b);
-    return out;
-}
 
 static bool is_no(struct slice v)
 {
@@ -93,10 +78,10 @@ static struct search read_query(struct slice query, struct arena *a)
 {
     struct search s = {.limit = LIMIT_MAX};
 
-    while (query.n != 0) {
-        struct slice value = slice_cut(&query, '&');
-        struct slice name = slice_cut(&value, '=');
-        value = value_of(value, a);
+    struct slice name, value;
+
+    while (form_next(&query, &name, &value)) {
+        value = form_value(value, VALUE_BYTES, a);
         if (value.n != 0) {
             read_field(&s, name, value);
         }

@@ -268,14 +268,6 @@ static void write_to(struct hub_ask *k, void (*with)(struct hub_ask *k))
     }
 }
 
-static void write_token(struct hub_ask *k)
-{
-    k->p->right = RIGHT_PUBLISH;
-    if (hub_branch(k)) {
-        hub_write_token(k);
-    }
-}
-
 static bool is_post(struct hub_ask *k)
 {
     if (k->req->method != METHOD_POST) {
@@ -290,7 +282,7 @@ void hub_write(struct hub_ask *k)
     struct slice verb = k->at.verb;
 
     if (slice_eqs(verb, "xet-write-token")) {
-        write_token(k);
+        write_to(k, hub_write_token);
     } else if (slice_eqs(verb, "validate-yaml")) {
         hub_say_json(k, SLICE("{\"errors\":[],\"warnings\":[]}"));
     } else if (slice_eqs(verb, "repos/create")) {

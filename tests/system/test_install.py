@@ -74,7 +74,7 @@ def test_logs_are_rotated(installed, client, tmp_path):
 
 
 def test_the_completion_knows_every_verb_and_option(installed, client):
-    script = next((installed / "usr/share/bash-completion/completions").iterdir())
+    script = installed / "usr/share/bash-completion/completions/mirrorctl"
     subprocess.run([client("bash"), "-n", script], check=True)
     text = script.read_text()
     for noun, word, options in re.findall(r'^VERB\("([^"]*)", "([^"]*)", "[^"]*", \d+, \d+, "([^"]*)"',
@@ -87,6 +87,20 @@ def heed_signals():
     """A shell cannot trap what it began ignoring, as below nohup or behind a `&`."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("line,has,lacks", [
+    ("trainagent p", {"pull", "publish"}, {"run"}), ("trainagent pull --t", {"--to", "--token-file", "--tries"}, {"--shelf"}),
+    ("trainer t", {"train", "tokenize"}, {"eval"}), ("trainer eval --b", {"--batch", "--batches"}, {"--beta1"}),
+    ("trainer train --beta", {"--beta1", "--beta2"}, {"--batch"})])
+def test_the_other_completions_ask_the_programs(client, line, has, lacks):
+    program, words = line.split()[0], line.split()
+    done = subprocess.run([client("bash"), "-c", f"source {ROOT}/conf/completion/{program}.bash; COMP_WORDS=({line}); "
+                           f'COMP_CWORD={len(words) - 1}; _{program}; printf "%s\\n" "${{COMPREPLY[@]}}"'],
+                          capture_output=True, text=True, check=True, timeout=60,
+                          env=dict(os.environ, PATH=f"{BUILD}:{os.environ['PATH']}"))
+    given = set(done.stdout.split())
+    assert has <= given and not lacks & given and all(g.startswith(words[-1]) for g in given), given
 
 
 @pytest.mark.parametrize("end", ["exit 0", "exit 100", "kill -INT $PPID", "kill -TERM $PPID", "kill -HUP $PPID"])

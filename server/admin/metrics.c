@@ -268,9 +268,11 @@ static void rocksdb(struct text *t)
     while (rest.n > 0) {
         struct slice value = slice_cut(&rest, '\n'), name = slice_cut(&value, ' ');
         if (name.n > 0 && value.n > 0) {
-            buf_addf(t->out, "# TYPE " SLICE_FMT " %s\n" SLICE_FMT " " SLICE_FMT "\n",
-                     SLICE_ARG(name), t->openmetrics ? "unknown" : "untyped", SLICE_ARG(name),
-                     SLICE_ARG(value));
+            buf_addf(t->out,
+                     "# HELP " SLICE_FMT " RocksDB's own number of that name.\n"
+                     "# TYPE " SLICE_FMT " %s\n" SLICE_FMT " " SLICE_FMT "\n",
+                     SLICE_ARG(name), SLICE_ARG(name), t->openmetrics ? "unknown" : "untyped",
+                     SLICE_ARG(name), SLICE_ARG(value));
         }
     }
     buf_free(&lines);

@@ -331,10 +331,13 @@ def test_metrics_text(m, open_metrics):
     accept = {"Accept": "application/openmetrics-text"} if open_metrics else {}
     lines = m.get("/metrics", headers=accept).body.decode().split("\n")
     assert lines.pop() == "" and (not open_metrics or lines.pop() == "# EOF")
-    types, seen, buckets = {}, set(), []
+    types, seen, buckets, helped = {}, set(), [], set()
     for line in lines:
+        if line.startswith("# HELP "):
+            helped.add(line.split(" ", 3)[2])
         if line.startswith("# TYPE "):
             name, kind = line[7:].split(" ")
+            assert name in helped, f"{name} has no help, promtool would say"
             assert name not in types and not (open_metrics and kind == "counter" and name.endswith("_total"))
             types[name] = kind
         elif not line.startswith("# HELP "):

@@ -11,7 +11,7 @@ import sys
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
 AGENT = {f"agent/{p}" for p in ("pull", "shelf", "job", "preflight", "publish")}
 SERVER = {f"server/{p}" for p in
-          ("net", "http", "gate", "repo", "cache", "store", "fetch", "sync", "sync/mirrord", "sync/exec", "rsync")}
+          ("net", "http", "gate", "repo", "cache", "store", "fetch", "sync", "sync/mirrord", "sync/exec", "rsync", "hub")}
 
 ARROWS = {
     "common/base": {"common/os"},  # log takes a clock; arenas and lists need nothing
@@ -67,6 +67,15 @@ ARROWS = {
         "server/gate",       # who may, how much: as for requests
         "server/http",       # pace.h: a client's answers share one; principal.h
         "server/sync/rsync",  # the wire's numbers, frames and lists are the same from both ends
+    },
+    "server/hub": COMMON | {
+        "server",        # daemon.h: which repos there are
+        "server/repo",   # a Hub's keys, paths, manifests; the adapter's plan
+        "server/cache",  # what is here, and what is fetched ahead of demand as a client would
+        "server/store",  # trees, sessions, pins
+        "server/http",   # body.h: how far a porter's object has come
+        "server/net",    # loop.h
+        "server/admin",  # jo.h: rows of JSON
     },
     "server/ctl": COMMON,
     # The top: conf, daemon, serve and admin see all of the server but its control tool.

@@ -54,6 +54,15 @@ def origin():
 
 
 @pytest.fixture
+def hub():
+    """The fixture Hub of harness/hub.py; what must never reach a Hub has not."""
+    from harness.hub import Hub
+    with Hub() as h:
+        yield h
+        assert not h.leaks, h.leaks
+
+
+@pytest.fixture
 def client():
     """client("wget") is its path, or the test is skipped with the reason."""
     def find(program):

@@ -33,6 +33,16 @@ def index(python):
 
 
 @pytest.fixture
+def home(mirrord, tmp_path):
+    """A hosted repo as its clients' Hub, with a token for what is me/'s."""
+    from clients.test_hub import World
+    m = mirrord('repo "models" { protocol = "hosted" }')
+    w = World(m, tmp_path)
+    w.env.update(HF_ENDPOINT=m.url("/models"), HF_TOKEN=m.token("ci", "publish:models/me/*", "publish:models/datasets/me/*"))
+    return w
+
+
+@pytest.fixture
 def client_env(tmp_path):
     """Nothing of the caller's own settings and caches reaches a client under test."""
     home = pathlib.Path(tmp_path, "home")

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from harness.egress import Trap
-from harness.hub import Big, Hub, read, sha256_of
+from harness.hub import Big, read, sha256_of
 from harness.mirrord import BUILD, ROOT
 
 pytestmark = pytest.mark.xdist_group("hub")
@@ -59,11 +59,16 @@ def client(version, xet):
     return venv(package, "hf_xet") if xet else venv(package, without=("hf_xet",))
 
 
-@pytest.fixture
-def hub():
-    with Hub() as h:
-        yield h
-        assert not h.leaks, h.leaks
+def stock(hub):
+    """What the tests of repositories that are kept whole, or carried, have in common."""
+    hub.page = 3
+    hub.demo = hub.repo("org/demo", files=FILES)
+    hub.data = hub.repo("org/data", "datasets", files={"a/train.bin": Big(90000, 4)})
+    hub.repo("org/tok", files={
+        "config.json": json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}).encode(),
+        "tokenizer.json": json.dumps(TOKENIZER).encode(),
+        "tokenizer_config.json": b'{"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}'})
+    return hub
 
 
 @pytest.fixture

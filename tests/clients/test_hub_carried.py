@@ -1,12 +1,11 @@
 """A Hub's repositories carried across an air gap, for unmodified clients where no Hub is in reach; and the carrying folder as it stands."""
-import json
 import os
 import shutil
 
 import pytest
 
-from clients.test_hub import CLIENTS, FILES, TOKENIZER, TREE, World, client, digest, venv
-from harness.hub import Big, Hub
+from clients.test_hub import CLIENTS, FILES, TREE, World, client, digest, stock, venv
+from harness.hub import Big
 from harness.mirrord import free_port
 
 pytestmark = pytest.mark.xdist_group("hub")
@@ -27,18 +26,11 @@ print(json.dumps({"snapshot": tree(snapshot_download("org/demo")), "sha": api.re
 
 
 @pytest.fixture
-def hub():
-    with Hub(page=3) as h:
-        h.demo = h.repo("org/demo", files=FILES)
-        h.demo.refs["v1.0"] = h.demo.sha
-        h.demo.commit({**FILES, "config.json": b'{"a": 2}'})
-        h.data = h.repo("org/data", "datasets", files={"a/train.bin": Big(90000, 4)})
-        h.repo("org/tok", files={
-            "config.json": json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}).encode(),
-            "tokenizer.json": json.dumps(TOKENIZER).encode(),
-            "tokenizer_config.json": b'{"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}'})
-        yield h
-        assert not h.leaks, h.leaks
+def hub(hub):
+    demo = stock(hub).demo
+    demo.refs["v1.0"] = demo.sha
+    demo.commit({**FILES, "config.json": b'{"a": 2}'})
+    return hub
 
 
 @pytest.fixture

@@ -5,11 +5,10 @@ from urllib.parse import quote
 
 import pytest
 
-from clients.test_hub import TREE, VERSIONS, client
+from clients.test_hub import TREE, VERSIONS, World, client
 
 pytestmark = pytest.mark.xdist_group("hub home")
 
-CONFIG = 'repo "models" { protocol = "hosted" }'
 BIG = os.urandom(9 << 20)
 FILES = {"README.md": b"---\nlicense: mit\n---\n# demo\n", "config.json": b'{"a": 1}', "empty": b"", "sub/deep/w.bin": os.urandom(70000),
          "sub/with blank+%.txt": b"odd\n"}
@@ -45,15 +44,6 @@ out["errors"] = [error(hf_hub_download, "me/gpt", "none"), error(hf_hub_download
                  error(hf_hub_download, "me/none", "config.json"), error(api.delete_file, "none", "me/gpt")]
 print(json.dumps(out))
 """
-
-
-@pytest.fixture
-def home(mirrord, tmp_path):
-    from clients.test_hub import World
-    m = mirrord(CONFIG)
-    w = World(m, tmp_path)
-    w.env.update(HF_ENDPOINT=f"http://127.0.0.1:{m.port}/models", HF_TOKEN=m.token("ci", "publish:models/me/*", "publish:models/datasets/me/*"))
-    return w
 
 
 @pytest.fixture
@@ -98,7 +88,6 @@ def test_the_command(home, folder):
 
 def test_with_xet_off(mirrord, tmp_path, folder):
     """Files up to 8 MiB need no Xet; for the others the client says what to do, and nothing of the commit shows."""
-    from clients.test_hub import World
     m = mirrord('repo "models" { protocol = "hosted" xet = "off" }')
     home = World(m, tmp_path)
     home.env.update(HF_ENDPOINT=f"http://127.0.0.1:{m.port}/models", HF_TOKEN=m.token("ci", "publish:models/me/*", "publish:models/datasets/me/*"))
@@ -141,7 +130,6 @@ def test_uploads_by_xet(home, folder, version):
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
 def test_downloads_by_xet(mirrord, tmp_path, folder, closed):
     """All files through the chunk store, as those beyond 50 GB go; with a token where one is needed."""
-    from clients.test_hub import World
     access = "access { anonymous = none }" if closed else ""
     m = mirrord(f'repo "models" {{ protocol = "hosted" xet = "on" {access} }}')
     (folder / "model.safetensors").write_bytes(BIG)

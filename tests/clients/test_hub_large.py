@@ -10,7 +10,7 @@ import time
 import pytest
 
 from clients.test_hub import VERSIONS, client
-from clients.test_hub_home import BIG, folder, home  # noqa: F401
+from clients.test_hub_home import BIG, folder  # noqa: F401
 from harness.mirrord import SLOW
 
 pytestmark = pytest.mark.xdist_group("hub home")
@@ -42,7 +42,7 @@ def asked(*which):
 
 
 @pytest.mark.parametrize("version", EACH)
-def test_a_file_in_parts(home, large, version):  # noqa: F811
+def test_a_file_in_parts(home, large, version):
     path, oid = large
     up = "import sys; from huggingface_hub import HfApi; a = HfApi(); a.create_repo('me/gpt', exist_ok=True); " \
          "a.upload_file(path_or_fileobj=sys.argv[1], path_in_repo='model.safetensors', repo_id='me/gpt'); print('1')"
@@ -88,7 +88,7 @@ def break_off(child, how, when):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill", "int"])
-def test_an_upload_broken_off_by_xet(home, tmp_path, how):  # noqa: F811
+def test_an_upload_broken_off_by_xet(home, tmp_path, how):
     """The next one brings what is missing, as little as a later one of a changed file; the newest hf_xet asks before it sends."""
     path = tmp_path / "w.bin"
     path.write_bytes(os.urandom(260 << 20))
@@ -111,7 +111,7 @@ def test_an_upload_broken_off_by_xet(home, tmp_path, how):  # noqa: F811
         assert home.m.get("/models/me/gpt/resolve/main/w.bin", head=True)["etag"] == f'"{hashlib.file_digest(f, "sha256").hexdigest()}"'
 
 
-def test_an_upload_broken_off_by_lfs(home, tmp_path):  # noqa: F811
+def test_an_upload_broken_off_by_lfs(home, tmp_path):
     """What came whole is not sent again."""
     (tmp_path / "up").mkdir()
     for i in range(12):

@@ -4,7 +4,6 @@ import subprocess
 import pytest
 
 from clients.test_hub import KNOCKS, TREE, VERSIONS, client, venv
-from clients.test_hub_home import home  # noqa: F401, a fixture
 
 pytestmark = pytest.mark.xdist_group("hub names")
 EVERY = pytest.mark.parametrize("version", [pytest.param(v, id=v or "newest") for v in VERSIONS])
@@ -92,7 +91,7 @@ print(json.dumps(out))
 
 
 @EVERY
-def test_names(home, version):  # noqa: F811
+def test_names(home, version):
     out = home.python(client(version, version == ""), NAMES)
     assert out.pop("again") in ("HfHubHTTPError", "HTTPError") and out.pop("bad") == "BadRequestError"
     assert out == {
@@ -104,7 +103,7 @@ def test_names(home, version):  # noqa: F811
 
 
 @EVERY
-def test_kinds(home, version, tmp_path):  # noqa: F811
+def test_kinds(home, version, tmp_path):
     for name in ("README.md", "data/train.csv"):
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +117,7 @@ def test_kinds(home, version, tmp_path):  # noqa: F811
 
 
 @EVERY
-def test_moves(home, version):  # noqa: F811
+def test_moves(home, version):
     out = home.python(client(version, False), MOVES)
     assert out == {
         "taken": True, "new": ["1", "me/new"], "old": ["1", "me/new", ["a b.txt"], ["a b.txt"]], "written": "2", "created": [True, True],
@@ -126,7 +125,7 @@ def test_moves(home, version):  # noqa: F811
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["parquet", "streaming"])
-def test_datasets(home, tmp_path, streaming):  # noqa: F811
+def test_datasets(home, tmp_path, streaming):
     """What was uploaded is loaded, from a branch too."""
     bins = venv("datasets")
     file = tmp_path / "mine" / "data" / "train-00000-of-00001.parquet"

@@ -4,7 +4,6 @@ import signal
 import pytest
 
 from clients.test_hub import client, venv
-from clients.test_hub_home import home  # noqa: F401
 from clients.test_hub_large import asked, break_off, start
 
 pytestmark = pytest.mark.xdist_group("hub home")
@@ -56,23 +55,23 @@ print(json.dumps({"rows": {k: v.num_rows for k, v in first.items()}, "sum": sum(
 """
 
 
-def test_transformers(home):  # noqa: F811
+def test_transformers(home):
     assert home.python(venv("transformers", "jinja2"), TOKENIZER) == {"ids": [1, 0, 2], "layers": 3}
 
 
 @pytest.mark.parametrize("version", ["0.36.0", "1.22.0", ""], ids=lambda v: v or "newest")
-def test_mixin_and_scheduler(home, version):  # noqa: F811
+def test_mixin_and_scheduler(home, version):
     out = home.python(venv("huggingface_hub" + (f"=={version}" if version else ""), "jinja2"), MIXIN)
     assert out["size"] == 5 and "a.jsonl" in out["logs"]
 
 
-def test_datasets(home):  # noqa: F811
+def test_datasets(home):
     assert home.python(venv("datasets"), DATASET, knocks=("lookup datasets-server.127.0.0.1", "lookup s3.amazonaws.com")) == {
         "rows": {"train": 1000, "test": 1}, "sum": 499500, "extra": [7, 8], "lazy": {"x": 0, "t": "text 0"}}
 
 
 @pytest.mark.parametrize(("version", "xet"), [("0.30.2", False), ("0.36.0", True), ("1.22.0", False), ("1.22.0", True)])
-def test_a_large_folder_broken_off(home, tmp_path, version, xet):  # noqa: F811
+def test_a_large_folder_broken_off(home, tmp_path, version, xet):
     """upload_large_folder, which huggingface_hub has up to its 1.x, in several commits; killed after the first one, and begun again."""
     folder = tmp_path / "up"
     for i in range(300):

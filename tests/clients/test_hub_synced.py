@@ -1,10 +1,9 @@
 """A Hub's repositories that the mirror keeps whole, for unmodified clients, with the Hub gone from the start."""
-import json
 
 import pytest
 
-from clients.test_hub import CLIENTS, FILES, TOKENIZER, TREE, World, client, digest, venv
-from harness.hub import Big, Hub
+from clients.test_hub import CLIENTS, FILES, TREE, World, client, digest, stock, venv
+from harness.hub import Big
 
 pytestmark = pytest.mark.xdist_group("hub")
 
@@ -22,16 +21,8 @@ print(json.dumps({"snapshot": tree(snapshot_download("org/demo")), "sha": api.re
 
 
 @pytest.fixture
-def hub():
-    with Hub(page=3) as h:
-        h.demo = h.repo("org/demo", files=FILES)
-        h.data = h.repo("org/data", "datasets", files={"a/train.bin": Big(90000, 4)})
-        h.repo("org/tok", files={
-            "config.json": json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}).encode(),
-            "tokenizer.json": json.dumps(TOKENIZER).encode(),
-            "tokenizer_config.json": b'{"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}'})
-        yield h
-        assert not h.leaks, h.leaks
+def hub(hub):
+    return stock(hub)
 
 
 @pytest.fixture

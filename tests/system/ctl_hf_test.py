@@ -18,13 +18,6 @@ MODELS = 'repo "models" { protocol = "hosted" }\n'
 
 
 @pytest.fixture
-def hub():
-    with Hub() as h:
-        yield h
-        assert not h.leaks, h.leaks
-
-
-@pytest.fixture
 def demo(hub):
     return hub.repo("org/demo", files=FILES)
 

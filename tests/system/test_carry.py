@@ -13,7 +13,7 @@ import urllib.parse
 
 import pytest
 
-from harness.hub import Big, Hub, read, sha256_of
+from harness.hub import Big, read
 from harness.mirrord import BUILD, SANITIZERS, free_port
 
 FILES = {
@@ -32,10 +32,9 @@ HOSTED = 'repo "models" { protocol = "hosted" }\n'
 
 
 @pytest.fixture
-def hub():
-    with Hub(page=3) as h:
-        yield h
-        assert not h.leaks, h.leaks
+def hub(hub):
+    hub.page = 3
+    return hub
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import urllib.parse
 
 import pytest
 
-from harness.hub import Big, Hub, git_oid, read, sha256_of, size_of
+from harness.hub import Big, git_oid, read, sha256_of, size_of
 from harness.mirrord import BUILD, SLOW
 
 FILES = {
@@ -30,10 +30,9 @@ GONE = ("location", "x-xet-hash", "x-xet-refresh-route", "x-powered-by", "x-amz-
 
 
 @pytest.fixture
-def hub():
-    with Hub(page=3) as h:
-        yield h
-        assert not h.leaks, h.leaks
+def hub(hub):
+    hub.page = 3
+    return hub
 
 
 @pytest.fixture

@@ -9,22 +9,14 @@ import re
 import subprocess
 import sys
 
-import pytest
 
-from harness.hub import Big, Hub, sha256_of, size_of
+from harness.hub import Big, sha256_of, size_of
 from harness.mirrord import ROOT, SLOW
 
 MIB = int(os.environ.get("HERD_MIB", 256 if SLOW == 1 else 32))
 CLIENTS, CHECKING = 100, 4
 SHARDS = 8
 CALM = "rule '^api/.*/revision/' { ttl = 1h }"  # the branch stays known for as long as the large size takes
-
-
-@pytest.fixture
-def hub():
-    with Hub() as h:
-        yield h
-        assert not h.leaks, h.leaks
 
 
 def model(small=12):

@@ -5,7 +5,7 @@ import urllib.parse
 
 import pytest
 
-from harness.hub import Big, Hub, read, sha256_of
+from harness.hub import Big, read, sha256_of
 
 CHUNK, STRETCH = 128 << 10, 256
 WEIGHTS = Big(40 * CHUNK + 777)
@@ -13,13 +13,11 @@ FILES = {"config.json": b"{}", "a b/weights.bin": WEIGHTS, "tiny.bin": Big(3, 7)
 
 
 @pytest.fixture
-def hub():
-    with Hub() as h:
-        h.users.update({"hf_alice": "alice", "hf_bob": "bob"})
-        h.repo("org/demo", files=FILES)
-        h.repo("meta/gated", files={"weights.bin": WEIGHTS, "x": b"x"}, gated=True, readers={"hf_alice", "hf_service"})
-        yield h
-        assert not h.leaks, h.leaks
+def hub(hub):
+    hub.users.update({"hf_alice": "alice", "hf_bob": "bob"})
+    hub.repo("org/demo", files=FILES)
+    hub.repo("meta/gated", files={"weights.bin": WEIGHTS, "x": b"x"}, gated=True, readers={"hf_alice", "hf_service"})
+    return hub
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import urllib.parse
 
 import pytest
 
-from harness.hub import Big, Hub
+from harness.hub import Big
 
 FILES = {"README.md": b"# demo\n", "config.json": b"{}", "model.safetensors": Big(3 << 20)}
 EVIL = '"><script>alert(1)</script>\'&amp;<b>'
@@ -36,12 +36,6 @@ class Page(html.parser.HTMLParser):
 
     def handle_data(self, data):
         self.text += data
-
-
-@pytest.fixture
-def hub():
-    with Hub() as h:
-        yield h
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from harness.hub import Big, Hub, read, sha256_of
+from harness.hub import Big, read, sha256_of
 from harness.mirrord import BUILD
 
 FILES = {
@@ -17,11 +17,10 @@ SYNC = 'sync {{ repos = {{ {0} }} backoff = "100ms" {1} }}'
 
 
 @pytest.fixture
-def hub():
-    with Hub(page=3) as h:
-        h.demo = h.repo("org/demo", files=FILES)
-        yield h
-        assert not h.leaks, h.leaks
+def hub(hub):
+    hub.page = 3
+    hub.demo = hub.repo("org/demo", files=FILES)
+    return hub
 
 
 @pytest.fixture

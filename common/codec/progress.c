@@ -1,5 +1,6 @@
 #include "common/codec/progress.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -14,6 +15,7 @@ struct progress {
     uint64_t drawn_at_ms;
     uint64_t last_done;
     double rate_bytes_per_s; /* smoothed over a few seconds */
+    const char *what;        /* is counted; NULL: bytes */
 };
 
 void progress_bar(uint64_t done, uint64_t total, unsigned cells, char *out)
@@ -50,6 +52,22 @@ void progress_name(struct progress *p, const char *label)
     }
 }
 
+void progress_counts(struct progress *p, const char *what)
+{
+    if (p != NULL) {
+        p->what = what;
+    }
+}
+
+static void amount(const struct progress *p, uint64_t n, char out[UNITS_TEXT])
+{
+    if (p->what != NULL) {
+        snprintf(out, UNITS_TEXT, "%" PRIu64, n);
+    } else {
+        size_format(n, out);
+    }
+}
+
 static void learn_rate(struct progress *p, uint64_t done_bytes, uint64_t took_ms)
 {
     double now = (double)(done_bytes > p->last_done ? done_bytes - p->last_done : 0) * 1000 /
@@ -81,15 +99,16 @@ void progress_draw(struct progress *p, uint64_t done_bytes, uint64_t total_bytes
     }
     learn_rate(p, done_bytes, p->drawn_at_ms != 0 ? now_ms - p->drawn_at_ms : DRAW_EVERY_MS);
     p->drawn_at_ms = now_ms;
-    size_format(done_bytes, done);
-    size_format(known ? total_bytes : 0, total);
-    size_format((uint64_t)p->rate_bytes_per_s, rate);
+    amount(p, done_bytes, done);
+    amount(p, known ? total_bytes : 0, total);
+    amount(p, (uint64_t)p->rate_bytes_per_s, rate);
     if (known && p->rate_bytes_per_s > 1 && total_bytes >= done_bytes) {
         span_format((uint64_t)((double)(total_bytes - done_bytes) / p->rate_bytes_per_s * 1000),
                     left);
     }
-    snprintf(tail, sizeof tail, "%s%s%s  %s/s%s%s", done, known ? " / " : "", known ? total : "",
-             rate, left[0] != '\0' ? "  left " : "", left);
+    snprintf(tail, sizeof tail, "%s%s%s%s%s  %s/s%s%s", done, known ? " / " : "",
+             known ? total : "", p->what != NULL ? " " : "", p->what != NULL ? p->what : "", rate,
+             left[0] != '\0' ? "  left " : "", left);
     room = (int)width - (int)strlen(p->label) - (int)strlen(tail) - 12;
     if (known && room >= 8) {
         progress_bar(done_bytes, total_bytes, (unsigned)(room < BAR_MAX ? room : BAR_MAX), bar);

@@ -13,7 +13,8 @@ struct progress;
 void progress_bar(uint64_t done, uint64_t total, unsigned cells, char *out);
 
 struct progress *progress_open(const char *label);
-void progress_name(struct progress *p, const char *label); /* from the next draw on */
+void progress_name(struct progress *p, const char *label);  /* from the next draw on */
+void progress_counts(struct progress *p, const char *what); /* not bytes: "files" */
 /* total_bytes UINT64_MAX: not known. Draws ten times a second at most. */
 void progress_draw(struct progress *p, uint64_t done_bytes, uint64_t total_bytes, uint64_t now_ms);
 /* The line goes, for one of text; the next draw brings it back. */

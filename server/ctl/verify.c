@@ -60,6 +60,7 @@ int ctl_verify(struct ctl *c, struct err *e)
     json_object_set_new(req, "repair", json_boolean(c->repair));
     k.findings = json_array();
     k.bar = c->json || c->quiet ? NULL : progress_open("verify");
+    progress_counts(k.bar, "files");
     rc = ask(c, req, on_row, on_progress, &k, &ok, e);
     progress_close(&k.bar);
     if (rc == E_NETWORK) {

@@ -290,6 +290,19 @@ def on_a_terminal(m, *words):
     return seen.decode().replace("\r\n", "\n")
 
 
+def test_a_check_counts_files(m):
+    """Its bar stands on a terminal, however narrow, and nowhere else."""
+    settled(m, "a")
+    master, slave = pty.openpty()
+    done = subprocess.run([BUILD / "mirrorctl", "--socket", m.socket, "verify"], stdout=subprocess.PIPE, stderr=slave, check=True,
+                          timeout=120, env=dict(os.environ, TERM="xterm"))
+    drawn = os.read(master, 65536).decode()
+    os.close(slave)
+    os.close(master)
+    assert re.search(r"verify +\d+% .*\d+ / \d+ files  \d+/s", drawn) and done.stdout.startswith(b"1 file")
+    assert m.ctl("verify").stderr == ""
+
+
 def test_people_read_ages_and_that_there_is_none(m):
     m.put("/models/me/m/x", b"one", token=m.token("ci", "publish:models/*"))
     assert on_a_terminal(m, "cache", "pins") == "none\n" and m.ctl("cache", "pins").stdout == ""

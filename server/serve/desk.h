@@ -24,12 +24,12 @@ struct desk { /* loop->local */
     struct gathers *gathers;
     unsigned flows;      /* uploads under way: they need the disk pool to end in order */
     struct quiet *quiet; /* who waits for the last of them; NULL: nobody */
-    uint64_t
-        generation; /* of forgetting: an answer resolved before the last hot_forget() may not be added after it */
+    /* Of forgetting: an answer resolved before the last hot_forget() may not be added after it. */
+    uint64_t generation;
 };
 
-struct
-    visit { /* the exchange's user pointer, in its arena: what is known at the end, for the log and the counters */
+/* The exchange's user pointer, in its arena: what is known at the end, for the log and the counters. */
+struct visit {
     struct repo *repo; /* NULL: ours */
     enum cache_state state;
     bool cached;          /* state counts */

@@ -32,8 +32,8 @@ struct hot {           /* what each hit looks at stands together, in front */
     struct buf bytes;            /* ... or are these */
     struct validators valid;
     struct http_reply reply; /* 200, without the fields that depend on the request */
-    uint64_t
-        plain_bytes; /* not 0: in Xet's framing, of a file of so many; valid.total_bytes is the framed length */
+    /* Not 0: in Xet's framing, of a file of so many; valid.total_bytes is the framed length. */
+    uint64_t plain_bytes;
     struct list lru;
     struct list same_key; /* those whose key falls into the same slot */
     struct repo_set *set; /* held: keeps repo alive */

@@ -40,8 +40,8 @@ struct hf_ask {
     struct plan *p;
     struct slice raw; /* the request's path below the repo */
     struct hf_path at;
-    struct slice
-        branch; /* that at.rev was, which is its commit where it is held; p == NULL: a commit was asked for */
+    /* What at.rev was: where it is held that has become its commit. p == NULL: a commit was asked for. */
+    struct slice branch;
     struct slice token;  /* the caller's, of the Hub; p == NULL: none, or it does not count here */
     struct slice caller; /* names it without telling it; "" for nobody */
     /* access(): */

@@ -14,8 +14,8 @@
 
 #include "server/repo/hf/hf.h"
 
-struct
-    hf_spec { /* "datasets/owner/name@revision", as a setting names it; slices of the text, or static */
+/* "datasets/owner/name@revision", as a setting names it; slices of the text, or static. */
+struct hf_spec {
     struct slice type, prefix, id, rev;
 };
 MUST_USE bool hf_spec_parse(struct slice text, struct hf_spec *out);

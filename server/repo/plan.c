@@ -222,6 +222,18 @@ const struct snap *plan_synced(const struct facts *f, struct slice version, stru
     return head->rc == 0 ? &head->snap : NULL;
 }
 
+struct slice plan_line(struct slice text, struct arena *a)
+{
+    enum { LINE_MAX_BYTES = 400 };
+    size_t n = text.n < LINE_MAX_BYTES ? text.n : LINE_MAX_BYTES;
+    char *out = arena_alloc(a, n + 1);
+
+    for (size_t i = 0; i < n; i++) {
+        out[i] = text.p[i] >= ' ' && text.p[i] < 0x7f ? text.p[i] : ' ';
+    }
+    return slice_of(out, n);
+}
+
 void plan_field(struct plan *p, struct slice name, struct slice value)
 {
     CHECK(p->nfields < PLAN_FIELDS);

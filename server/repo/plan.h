@@ -42,6 +42,8 @@ struct slice plan_cut_version(struct slice *path);
 const struct snap *plan_synced(const struct facts *f, struct slice version, struct plan *p);
 
 void plan_field(struct plan *p, struct slice name, struct slice value);
+/* As a field's value has to be: one line of printable ASCII, at most 400 bytes. */
+struct slice plan_line(struct slice text, struct arena *a);
 
 /* The fact, or NULL: then *p has become the PLAN_NEED that asks for it. */
 const struct fact *plan_row(const struct facts *f, enum table table, struct slice key,

@@ -4,20 +4,6 @@
 
 #include "common/codec/jwrite.h"
 
-enum { MESSAGE_MAX = 400 };
-
-/* One line of printable ASCII. */
-static struct slice line_of(struct slice text, struct arena *a)
-{
-    char *out = arena_alloc(a, text.n + 1);
-    size_t n = text.n < MESSAGE_MAX ? text.n : MESSAGE_MAX;
-
-    for (size_t i = 0; i < n; i++) {
-        out[i] = text.p[i] >= ' ' && text.p[i] < 0x7f ? text.p[i] : ' ';
-    }
-    return slice_of(out, n);
-}
-
 void say_error(struct hf_ask *k, int status, struct slice code, struct slice message)
 {
     struct buf body = BUF_INIT(4096);
@@ -31,10 +17,10 @@ void say_error(struct hf_ask *k, int status, struct slice code, struct slice mes
     buf_free(&body);
     k->p->content_type = SLICE("application/json; charset=utf-8");
     if (code.p != NULL) {
-        plan_field(k->p, SLICE("x-error-code"), line_of(code, k->a));
+        plan_field(k->p, SLICE("x-error-code"), plan_line(code, k->a));
     }
     if (message.p != NULL) {
-        plan_field(k->p, SLICE("x-error-message"), line_of(message, k->a));
+        plan_field(k->p, SLICE("x-error-message"), plan_line(message, k->a));
     }
     plan_field(k->p, SLICE("cache-control"), SLICE("no-store"));
     if (status == 503) {
@@ -118,5 +104,5 @@ void say_failed(const struct repo *r, const struct plan *p, int status, struct s
             " is not in this mirror yet, and the Hub behind repo %s did not give it: " SLICE_FMT,
             SLICE_ARG(from), r->name, SLICE_ARG(why));
     }
-    reply_add(reply, SLICE("x-error-message"), line_of(why, a));
+    reply_add(reply, SLICE("x-error-message"), plan_line(why, a));
 }

@@ -5,21 +5,9 @@
 #include "server/repo/hosted/hosted.h"
 #include "server/store/rename.h"
 
-enum { SAY_BYTES = 4096, LINE_MAX = 400 };
+enum { SAY_BYTES = 4096 };
 
 /* --- saying ------------------------------------------------------------------------------------------------------- */
-
-/* One line of printable ASCII, as a field's value has to be. */
-static struct slice line_of(struct slice text, struct arena *a)
-{
-    size_t n = text.n < LINE_MAX ? text.n : LINE_MAX;
-    char *out = arena_alloc(a, n + 1);
-
-    for (size_t i = 0; i < n; i++) {
-        out[i] = text.p[i] >= ' ' && text.p[i] < 0x7f ? text.p[i] : ' ';
-    }
-    return slice_of(out, n);
-}
 
 void hub_say_json(struct hub_ask *k, struct slice json)
 {
@@ -31,10 +19,10 @@ void hub_say_json(struct hub_ask *k, struct slice json)
 /* X-Error-Code beats the status in clients, and over plain http they need it. */
 void hub_say(struct hub_ask *k, int status, const char *code, struct slice message)
 {
-    struct buf body = BUF_INIT(SAY_BYTES + 6 * LINE_MAX);
+    struct buf body = BUF_INIT(2 * SAY_BYTES);
     struct jwrite j = JWRITE_INTO(&body);
 
-    message = line_of(message, k->a);
+    message = plan_line(message, k->a);
     jwrite_open(&j, '{');
     jwrite_key(&j, SLICE("error"));
     jwrite_text(&j, message);
@@ -61,7 +49,7 @@ void hub_failed(const struct repo *r, const struct plan *p, int status, struct s
         /* Of a HEAD without a code clients believe that the network is down. */
         reply_add(reply, SLICE("x-error-code"), SLICE("GatedRepo"));
     }
-    reply_add(reply, SLICE("x-error-message"), line_of(why, a));
+    reply_add(reply, SLICE("x-error-message"), plan_line(why, a));
 }
 
 bool hub_query(struct slice query, const char *name, struct slice wanted)

@@ -46,7 +46,7 @@ static void digest_work(struct step *s)
     struct daemon *d = s->call->desk->daemon;
     struct store *st = d->store;
 
-    s->rc = right_to_digest(st, ds->set, ds->who, &ds->digest, &s->why);
+    s->rc = right_to_digest(st, ds->set, ds->who, &ds->digest, NULL, &s->why);
     if (s->rc != 0) {
         return;
     }

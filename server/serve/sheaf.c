@@ -19,6 +19,8 @@ struct gleaning {
     const struct repo_set *set;
     const struct principal *who;
     struct slice digests; /* kept by the call */
+    struct right_last last;
+    struct buf one; /* blob */
     struct buf out;
     bool may_pack, packed;
     bool counted; /* in daemon.sheaves; else a body has taken that over */
@@ -27,33 +29,23 @@ struct gleaning {
 /* Its length and bytes, or why they are not here. */
 static void add_blob(struct gleaning *ss, struct store *s, const struct digest *d)
 {
-    struct blob *b = NULL;
-    uint64_t size = 0;
-    int rc = right_to_digest(s, ss->set, ss->who, d, NULL);
-    char *room;
+    bool there = false;
+    int rc = right_to_digest(s, ss->set, ss->who, d, &ss->last, NULL);
 
     if (rc == 0) {
-        rc = blob_open(s, d, &b, NULL);
-    }
-    if (rc == 0) {
-        size = blob_size_bytes(b);
-        rc = size <= SHEAF_BLOB_MAX ? 0 : E_TOOBIG;
-    }
-    if (rc == 0) {
-        sheaf_put_head(&ss->out, (uint32_t)size);
-        room = buf_room(&ss->out, (size_t)size);
-        CHECK(room != NULL); /* SHEAF_ANSWER_MAX */
-        rc = blob_read(b, 0, room, (size_t)size, NULL);
-        if (rc == 0) {
-            buf_grew(&ss->out, (size_t)size);
-        } else {
-            ss->out.n -= SHEAF_HEAD_BYTES;
+        rc = blob_inline(s, d, &ss->one, NULL);
+        if (rc == E_NOTFOUND) { /* in a file, maybe */
+            rc = blob_exists(s, d, &there, NULL);
+            rc = rc == 0 ? there ? E_TOOBIG : E_NOTFOUND : rc;
         }
     }
-    if (rc != 0) { /* of trouble it is told when it asks for that one */
+    if (rc == 0) {
+        sheaf_put_head(&ss->out, (uint32_t)ss->one.n);
+        buf_adds(&ss->out, buf_slice(&ss->one));
+        CHECK(ss->out.rc == 0); /* SHEAF_ANSWER_MAX */
+    } else {                    /* of trouble it is told when it asks for that one */
         sheaf_put_head(&ss->out, rc == E_NOTFOUND ? SHEAF_ABSENT : SHEAF_ALONE);
     }
-    blob_release(&b);
 }
 
 /* What does not shrink goes as it is: to unpack it would cost its reader more than a copy. */
@@ -133,6 +125,8 @@ static void sheaf_free(struct step *st)
     if (ss->counted) {
         atomic_fetch_sub(&st->call->desk->daemon->sheaves, 1);
     }
+    buf_free(&ss->last.holder);
+    buf_free(&ss->one);
     buf_free(&ss->out);
 }
 
@@ -179,6 +173,7 @@ static void on_digests(struct call *c, int rc, struct slice digests)
     ss->who = &c->who;
     ss->digests = digests;
     ss->out = BUF_INIT(SHEAF_ANSWER_MAX);
+    ss->one = BUF_INIT(SHEAF_BLOB_MAX);
     ss->counted = true;
     ss->may_pack = slice_eqs(slice_trim(http_req_field(&c->req, "accept")), SHEAF_BLOBS_ZSTD);
     ss->step.work = sheaf_work;

@@ -6,7 +6,7 @@
 #include "common/base/be.h"
 #include "server/store/seal.h"
 
-enum { STEP_HEAD = 10, BATCH_MAX = 1 << 30 };
+enum { STEP_HEAD = 10, BATCH_MAX = 1 << 30, SORT_LEAST = 32 };
 
 struct batch *batch_new(void)
 {
@@ -52,25 +52,78 @@ static void add_step(struct batch *b, enum batch_op op, enum table t, struct sli
     buf_adds(&b->steps, value);
 }
 
-bool batch_next(const struct batch *b, size_t *at, struct batch_step *out)
+static struct batch_step step_at(const char *p, size_t *bytes)
 {
-    const char *p;
-    size_t kn, vn;
+    size_t kn = (size_t)be_get(p + 2, 4), vn = (size_t)be_get(p + 6, 4);
 
-    if (*at == b->steps.n) { /* an empty one has no bytes to point to */
-        return false;
-    }
-    p = b->steps.p + *at;
-    kn = (size_t)be_get(p + 2, 4);
-    vn = (size_t)be_get(p + 6, 4);
-    *out = (struct batch_step){
+    *bytes = STEP_HEAD + kn + vn;
+    return (struct batch_step){
         .op = (enum batch_op)p[0],
         .table = (enum table)p[1],
         .key = slice_of(p + STEP_HEAD, kn),
         .value = slice_of(p + STEP_HEAD + kn, vn),
     };
-    *at += STEP_HEAD + kn + vn;
+}
+
+bool batch_next(const struct batch *b, size_t *at, struct batch_step *out)
+{
+    size_t bytes;
+
+    if (*at == b->steps.n) { /* an empty one has no bytes to point to */
+        return false;
+    }
+    *out = step_at(b->steps.p + *at, &bytes);
+    *at += bytes;
     return true;
+}
+
+struct place {
+    uint64_t head; /* table, and how the key begins */
+    const char *p; /* the step */
+};
+
+static int by_key(const void *x, const void *y)
+{
+    const struct place *a = x, *b = y;
+    size_t n;
+    int rc;
+
+    if (a->head != b->head) {
+        return a->head < b->head ? -1 : 1;
+    }
+    rc = slice_cmp(step_at(a->p, &n).key, step_at(b->p, &n).key);
+    return rc != 0 ? rc : a->p < b->p ? -1 : 1;
+}
+
+void batch_sort(struct batch *b)
+{
+    struct buf sorted = BUF_INIT(BATCH_MAX);
+    struct place *place;
+    struct batch_step st;
+    size_t count = 0, n = 0, bytes;
+
+    for (size_t at = 0; batch_next(b, &at, &st);) {
+        count++;
+    }
+    if (count < SORT_LEAST || b->steps.rc != 0) {
+        return;
+    }
+    place = mem_array(count, sizeof place[0]);
+    for (const char *p = b->steps.p; n < count; p += bytes) {
+        char head[8] = {0};
+        st = step_at(p, &bytes);
+        head[0] = p[1];
+        memcpy(head + 1, st.key.p, st.key.n < 7 ? st.key.n : 7);
+        place[n++] = (struct place){be_get(head, 8), p};
+    }
+    qsort(place, count, sizeof place[0], by_key);
+    for (size_t i = 0; i < count; i++) {
+        (void)step_at(place[i].p, &bytes);
+        buf_add(&sorted, place[i].p, bytes);
+    }
+    free(place);
+    buf_free(&b->steps);
+    b->steps = sorted;
 }
 
 void batch_put(struct batch *b, enum table t, struct slice key, struct slice value)

@@ -40,6 +40,9 @@ struct batch {
     void *check_arg;
 };
 
+/* Puts the steps into the order of their keys, table by table; those of one key stay as they were. A batch is all or nothing, so
+ * only speed tells: rows that come in order find their places in RocksDB's memtables near the last one's. */
+void batch_sort(struct batch *b);
 /* Walks the steps: *at starts at 0; false at the end. */
 bool batch_next(const struct batch *b, size_t *at, struct batch_step *out);
 void batch_check(struct batch *b, int (*check)(struct store *s, void *arg, struct err *e),

@@ -101,6 +101,11 @@ static int open_inline(struct store *s, const struct digest *d, const struct blo
     return rc;
 }
 
+int blob_inline(struct store *s, const struct digest *d, struct buf *out, struct err *e)
+{
+    return kv_get(s->kv, TABLE_INLINE, digest_key(d), out, e);
+}
+
 static int try_open(struct store *s, const struct digest *d, struct buf *row, struct blob **out,
                     struct err *e)
 {

@@ -20,6 +20,9 @@ struct blob;
 
 /* E_NOTFOUND; E_CORRUPT when the file is missing or its size is wrong (the row is then removed: a later want refetches). */
 MUST_USE int blob_open(struct store *s, const struct digest *d, struct blob **out, struct err *e);
+/* The bytes of one that lies in a row, by one lookup instead of two: *out is cleared first. E_NOTFOUND: no such blob, or it lies
+ * in a file, or is damaged: blob_open() says which. */
+MUST_USE int blob_inline(struct store *s, const struct digest *d, struct buf *out, struct err *e);
 struct blob *blob_hold(struct blob *b);
 void blob_release(struct blob **bp);
 uint64_t blob_size_bytes(const struct blob *b);

@@ -367,6 +367,7 @@ int store_commit(struct store *s, struct batch **bp, enum durability how, struct
     struct committer *c = s->committer;
     struct sleeper z = {.w = {.batch = *bp, .how = how}};
 
+    batch_sort(*bp); /* here, and not on the one thread that all wait for */
     *bp = NULL;
     cond_init(&z.over_cond);
     lock_take(&c->lock);

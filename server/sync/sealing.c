@@ -7,7 +7,7 @@
 #include "server/sync/stage_row.h"
 #include "server/sync/taking.h"
 
-enum { SEALERS = 2, FILES_A_SEALER = 256 };
+enum { SEALERS = 2, FILES_A_SEALER = 1024, BYTES_A_SEALER = 4 << 20 };
 
 struct sealing { /* a job */
     struct job job;
@@ -104,13 +104,16 @@ static struct sealing *sealing_new(struct takes *x, bool small)
 static void start_small(struct takes *x)
 {
     struct sealing *g;
-    struct list *n;
+    uint64_t bytes = 0;
 
     if (x->sealers == SEALERS || list_empty(&x->whole)) {
         return;
     }
     g = sealing_new(x, true);
-    for (size_t i = 0; i < FILES_A_SEALER && (n = list_pop_front(&x->whole)) != NULL; i++) {
+    for (size_t i = 0; i < FILES_A_SEALER && bytes < BYTES_A_SEALER && !list_empty(&x->whole);
+         i++) {
+        struct list *n = list_pop_front(&x->whole);
+        bytes += LIST_ITEM(n, struct taking, node)->small.n;
         list_push_back(&g->these, n);
     }
     x->sealers++;

@@ -1,0 +1,77 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "server/store/batch.h"
+
+/* Many enough to be sorted: keys in disorder, three tables, one key written twice and then removed. */
+static void test_sorted_by_table_and_key(void **state)
+{
+    struct batch *b = batch_new();
+    struct batch_step st, before = {0};
+    size_t count = 0, ofsame = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 500; i++) {
+        char key[16], value[16];
+        snprintf(key, sizeof key, "%03u", i * 7 % 500);
+        snprintf(value, sizeof value, "v%u", i);
+        batch_put(b,
+                  i % 3 == 0   ? TABLE_BLOB
+                  : i % 3 == 1 ? TABLE_INLINE
+                               : TABLE_HOLDER,
+                  slice_str(key), slice_str(value));
+    }
+    batch_put(b, TABLE_META, SLICE("same"), SLICE("1"));
+    batch_put(b, TABLE_META, SLICE("same-and-more"), SLICE(""));
+    batch_put(b, TABLE_META, SLICE(""), SLICE("no key"));
+    batch_put(b, TABLE_META, SLICE("same"), SLICE("2"));
+    batch_del(b, TABLE_META, SLICE("same"));
+    batch_sort(b);
+    for (size_t at = 0; batch_next(b, &at, &st); count++) {
+        if (count != 0 && st.table == before.table) {
+            assert_true(slice_cmp(before.key, st.key) <= 0);
+        } else if (count != 0) {
+            assert_true(before.table < st.table);
+        }
+        if (slice_eqs(st.key, "same")) {
+            ofsame++;
+            assert_int_equal(st.op, ofsame == 3 ? OP_DEL : OP_PUT);
+            assert_true(ofsame == 3 || slice_eqs(st.value, ofsame == 1 ? "1" : "2"));
+        }
+        before = st;
+    }
+    assert_int_equal(count, 505);
+    assert_int_equal(ofsame, 3);
+    batch_free(&b);
+}
+
+static void test_few_and_none(void **state)
+{
+    struct batch *b = batch_new();
+    struct batch_step st;
+    size_t at = 0;
+
+    (void)state;
+    batch_sort(b);
+    assert_false(batch_next(b, &at, &st));
+    batch_put(b, TABLE_META, SLICE("b"), SLICE("1"));
+    batch_put(b, TABLE_META, SLICE("a"), SLICE("2"));
+    batch_sort(b);
+    assert_true(batch_next(b, &at, &st) && batch_next(b, &at, &st) && !batch_next(b, &at, &st));
+    batch_free(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sorted_by_table_and_key),
+        cmocka_unit_test(test_few_and_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

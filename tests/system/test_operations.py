@@ -1,4 +1,5 @@
 """Operating it: configuration that is wrong, reload, drain, health, metrics, the page, the control tool."""
+import contextlib
 import fcntl
 import json
 import os
@@ -95,11 +96,21 @@ def test_counters_do_not_go_back_on_a_reload(data):
     assert data.ctl_json("status")["upstream_requests"] == 2
 
 
+@contextlib.contextmanager
+def running(conf, **pipes):
+    """A bare mirrord, which does not outlive what is asked of it: Popen would wait for it, for ever."""
+    with subprocess.Popen([BUILD / "mirrord", "-c", conf], **pipes) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
 def test_ready_names_the_addresses(data, tmp_path):
     assert f"listen=127.0.0.1:{data.port},127.0.0.1:{data.tls_port}(tls)" in data.log()
     conf = tmp_path / "free.conf"
     conf.write_text(f'state_dir = "{tmp_path}/state"\nlisten "127.0.0.1:0" {{ }}\nrepo "a" {{ protocol = "hosted" }}\n')
-    with subprocess.Popen([BUILD / "mirrord", "-c", conf], stderr=subprocess.PIPE, text=True) as child:
+    with running(conf, stderr=subprocess.PIPE, text=True) as child:
         port = next(m[1] for m in (re.search(r"daemon.ready .* listen=127\.0\.0\.1:(\d+)\n", line)
                                    for line in child.stderr) if m)
         done = subprocess.run(["curl", "-qsS", f"http://127.0.0.1:{port}/healthz"], capture_output=True, check=True)
@@ -165,9 +176,9 @@ def test_a_log_that_nobody_reads_holds_nothing_up(origin, tmp_path):
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
     port = free_port()
     conf = tmp_path / "mirrord.conf"
-    conf.write_text(f'''state_dir = "{tmp_path}/state" access_log = none
+    conf.write_text(f'''state_dir = "{tmp_path}/state" access_log = none storage {{ reserve = "1m" }}
         listen "127.0.0.1:{port}" {{ }} repo "data" {{ protocol = "generic" origin = "{origin.url}/" }}''')
-    with subprocess.Popen([BUILD / "mirrord", "-c", conf], stderr=write) as child:
+    with running(conf, stderr=write) as child:
         os.close(write)
         url = f"http://127.0.0.1:{port}/data/"
         subprocess.run(["curl", "-qsS", "--retry", "50", "--retry-connrefused", "--retry-delay", "1", url + "none"],

@@ -9,11 +9,10 @@ import time
 import pytest
 
 from harness.mirrord import SLOW
-from harness.way import Way
 from system.test_full_disk import small_disk  # noqa: F401, a fixture
 from system.test_sync import lines, run, served, url_of
 from system.test_sync_full import STORAGE, fill_up, when_there_is_room
-from system.test_sync_mirrord import CORE, EDGE, Liar, Source, edge_of, item, node_of, root
+from system.test_sync_mirrord import EDGE, Liar, Source, core, edge_of, item, node_of, root, way  # noqa: F401
 from system.test_sync_trouble import clean
 
 SHEAF = "/-/sync/blobs"
@@ -27,20 +26,6 @@ def o():
     with Source(FILES) as origin:
         origin.sums()
         yield origin
-
-
-@pytest.fixture
-def core(mirrord, o):
-    m = mirrord(CORE.format(o.url))
-    m.o = o
-    run(m)
-    return m
-
-
-@pytest.fixture
-def way(core):
-    with Way(core.port) as w:
-        yield w
 
 
 def until(what, limit_s=60):

@@ -52,12 +52,14 @@ static struct slice text_of(const json_t *o, const char *key)
     return json_is_string(v) ? slice_of(json_string_value(v), json_string_length(v)) : SLICE_NONE;
 }
 
+/* 0 where there is none. */
 static bool number_of(const json_t *o, const char *key, uint64_t *out)
 {
     const json_t *v = json_object_get(o, key);
+    bool good = json_is_integer(v) && json_integer_value(v) >= 0;
 
-    *out = json_is_integer(v) ? (uint64_t)json_integer_value(v) : 0;
-    return json_is_integer(v) && json_integer_value(v) >= 0;
+    *out = good ? (uint64_t)json_integer_value(v) : 0;
+    return good;
 }
 
 static int no_manifest(const char *why, struct err *e)

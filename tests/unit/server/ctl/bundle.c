@@ -100,6 +100,27 @@ static void test_names_that_none_can_be(void **state)
     buf_free(&out);
 }
 
+/* Others write manifests, too: then it is unknown, as where none stands. */
+static void test_a_time_before_all_time(void **state)
+{
+    struct buf out = BUF_INIT(1 << 20);
+    struct bundle b = {0}, c;
+    char *made;
+
+    (void)state;
+    fill(&b, "main");
+    b.made_unix_s = 77;
+    bundle_write(&b, &out);
+    made = strstr(buf_cstr(&out), "77");
+    assert_non_null(made);
+    memcpy(made, "-7", 2);
+    assert_int_equal(bundle_read(buf_slice(&out), &c, NULL), 0);
+    assert_int_equal(c.made_unix_s, 0);
+    bundle_free(&b);
+    bundle_free(&c);
+    buf_free(&out);
+}
+
 /* --- out and in --- */
 
 static void none(void *arg, uint64_t n)
@@ -216,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_written_and_read),
         cmocka_unit_test(test_names_that_none_can_be),
+        cmocka_unit_test(test_a_time_before_all_time),
         cmocka_unit_test(test_there_and_back),
     };
 

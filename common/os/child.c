@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>

@@ -106,18 +106,25 @@ static struct bucket *touch(struct buckets *bs, struct shard *s, struct bucket *
     return b;
 }
 
+/* What n requests take at that rate. */
+static uint64_t requests_us(const struct bucket_rate *rate, unsigned n)
+{
+    uint64_t step_us, all_us;
+
+    CHECK(rate->per_s > 0);
+    step_us = (uint64_t)(1e6 / rate->per_s);
+    return mul_u64(step_us > 0 ? step_us : 1, n, &all_us) ? all_us : UINT64_MAX / 4;
+}
+
 void buckets_spend(struct buckets *bs, const struct bucket_key *key, const struct bucket_rate *rate,
                    uint64_t now_ms, struct bucket_verdict *out)
 {
-    uint64_t now_us = now_ms * 1000, step_us = (uint64_t)(1e6 / rate->per_s), most_us, ahead_us;
+    uint64_t now_us = now_ms * 1000, step_us = requests_us(rate, 1), ahead_us;
+    uint64_t most_us = requests_us(rate, rate->burst);
     struct shard *s;
     struct bucket **chain = chain_of(bs, key, &s), *b;
 
-    CHECK(rate->per_s > 0 && rate->burst >= 1);
-    step_us = step_us > 0 ? step_us : 1;
-    if (!mul_u64(step_us, rate->burst, &most_us)) {
-        most_us = UINT64_MAX / 4;
-    }
+    CHECK(rate->burst >= 1);
     lock_take(&s->lock);
     b = touch(bs, s, chain, key);
     ahead_us = b->arrival_us > now_us ? b->arrival_us - now_us : 0;
@@ -135,14 +142,10 @@ void buckets_spend(struct buckets *bs, const struct bucket_key *key, const struc
 void buckets_owe(struct buckets *bs, const struct bucket_key *key, const struct bucket_rate *rate,
                  uint64_t now_ms, unsigned n)
 {
-    uint64_t now_us = now_ms * 1000, step_us = (uint64_t)(1e6 / rate->per_s), all_us;
+    uint64_t now_us = now_ms * 1000, all_us = requests_us(rate, n);
     struct shard *s;
     struct bucket **chain = chain_of(bs, key, &s), *b;
 
-    CHECK(rate->per_s > 0);
-    if (!mul_u64(step_us > 0 ? step_us : 1, n, &all_us)) {
-        all_us = UINT64_MAX / 4;
-    }
     lock_take(&s->lock);
     b = touch(bs, s, chain, key);
     b->arrival_us = max_u64(b->arrival_us, now_us) + all_us;

@@ -97,9 +97,12 @@ static int add_below(struct publish_files *f, const char *dir, bool top_only, st
         struct slice name;
 
         if (x->fts_level == 0) {
-            rc = x->fts_info == FTS_D || x->fts_info == FTS_DP
+            errno = x->fts_errno;
+            rc = x->fts_info == FTS_NS ? err_sys(e, "%s", dir)
+                 : x->fts_info == FTS_D || x->fts_info == FTS_DP
                      ? 0
-                     : err_set(e, E_NOTFOUND, "%s: no folder", dir);
+                     : err_set(e, E_NOTFOUND, "%s is no folder, and only a folder can be published",
+                               dir);
             continue;
         }
         if (x->fts_info == FTS_DNR || x->fts_info == FTS_ERR || x->fts_info == FTS_NS) {

@@ -305,6 +305,7 @@ static void write_all(struct buf *out, const struct found *f, bool installed)
     }
     buf_str(out, "\n# Uploads, checkpoints: `mirrorctl token create --name me --scope "
                  "'publish:models/*'`\nrepo \"models\" {\n    protocol = \"hosted\"\n}\n");
+    buf_str(out, "\n# One file a recipe, beside this one.\ninclude(\"conf.d/*.conf\")\n");
     if (f->notes.n > 0) {
         buf_byte(out, '\n');
         buf_adds(out, buf_slice(&f->notes));

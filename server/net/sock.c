@@ -76,6 +76,11 @@ int sock_listen(const char *address, int *fd_out, struct err *e)
                     address);
         } else if (why == EADDRNOTAVAIL) {
             err_set(e, rc, "cannot listen on %s: this machine does not have that address", address);
+        } else if (why == EACCES) {
+            err_set(e, rc,
+                    "cannot listen on %s: ports this low need CAP_NET_BIND_SERVICE, or the sysctl "
+                    "net.ipv4.ip_unprivileged_port_start",
+                    address);
         }
     }
     freeaddrinfo(found);

@@ -330,7 +330,10 @@ def test_init_writes_a_configuration_that_passes(tmp_path):
     run = [BUILD / "mirrorctl", "init", conf]
     assert subprocess.run(run, check=False, capture_output=True, timeout=120).returncode == 0
     assert re.search(r'^repo "hf" \{\n    protocol = "hf"\n    origin = "http', conf.read_text(), re.M)
-    assert subprocess.run([BUILD / "mirrord", "-t", "-c", conf], check=False, timeout=60).returncode == 0
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d/recipe.conf").write_text('repo "recipe" { protocol = "hosted" }')
+    shown = subprocess.run([BUILD / "mirrord", "-T", "-c", conf], check=True, capture_output=True, text=True, timeout=60).stdout
+    assert 'repo "models"' in shown and 'repo "recipe"' in shown
     assert subprocess.run(run, check=False, capture_output=True, timeout=120).returncode == 73
     nowhere = subprocess.run([BUILD / "mirrorctl", "init", tmp_path / "no/folder.conf"], check=False, capture_output=True,
                              text=True, timeout=120)

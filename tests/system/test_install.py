@@ -27,6 +27,8 @@ def test_units(installed, client, tmp_path):
     for unit in (installed / "usr/lib/systemd/system").iterdir():
         (tmp_path / unit.name).write_text(re.sub(r"/usr/s?bin/", lambda m: str(installed) + m[0], unit.read_text()))
         units.append(tmp_path / unit.name)
+        for program in re.findall(r"^Exec\w+=(/\S+)", unit.read_text(), re.M):  # nothing that a small system lacks
+            assert program == "/bin/sh" or (installed / program[1:]).exists()
     assert {u.name for u in units} == {"mirrord.service", "trainagent.service", "trainagent.timer"}
     done = subprocess.run([analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stderr, done.stderr

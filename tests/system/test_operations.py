@@ -3,6 +3,7 @@ import contextlib
 import fcntl
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -32,6 +33,20 @@ def check(tmp_path, text):
 
 
 GOOD = 'state_dir = "/tmp/x"\nlisten "127.0.0.1:0" { }\nrepo "a" { protocol = "hosted" }\n'
+
+
+@pytest.mark.parametrize(("listen", "code", "why"), [("127.0.0.1:873", 77, "ports this low need CAP_NET_BIND_SERVICE"),
+                                                     ("192.0.2.1:8080", 74, "this machine does not have that address")])
+def test_an_address_that_cannot_be_had(tmp_path, client, listen, code, why):
+    start = pathlib.Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+    if code == 77 and start.exists() and int(start.read_text()) <= 873:
+        pytest.skip("here anybody may listen on low ports")
+    conf = tmp_path / "mirrord.conf"
+    conf.write_text(f'state_dir = "{tmp_path}/state"\nlisten "{listen}" {{ }}\nrepo "a" {{ protocol = "hosted" }}\n')
+    drop = ["--bounding-set=-net_bind_service", "--inh-caps=-net_bind_service"] if os.geteuid() == 0 else ["--no-new-privs"]
+    done = subprocess.run([client("setpriv"), *drop, BUILD / "mirrord", "-c", conf], capture_output=True, text=True, check=False,
+                          timeout=60 * SLOW)
+    assert done.returncode == code and f"cannot listen on {listen}: {why}" in done.stderr, done
 
 
 def test_a_good_configuration(tmp_path):

@@ -12,7 +12,7 @@
 #include "common/codec/nearest.h"
 #include "common/codec/units.h"
 #include "server/admin/admin.h"
-#include "server/admin/jo.h"
+#include "common/codec/jwrite.h"
 #include "server/conf/schema.h"
 #include "server/daemon.h"
 #include "server/store/keep.h"
@@ -42,15 +42,15 @@ static void print_json(struct slice members, const struct err *e)
 {
     struct buf out = BUF_INIT(members.n + 4096);
 
-    jo_open(&out, NULL, '{');
-    jo_bool(&out, "ok", e == NULL);
+    jwrite_open(&out, NULL, '{');
+    jwrite_bool(&out, "ok", e == NULL);
     if (e != NULL) {
-        jo_err(&out, "error", e);
+        jwrite_err(&out, "error", e);
     } else {
         buf_byte(&out, ',');
         buf_adds(&out, members);
     }
-    jo_shut(&out, '}');
+    jwrite_close(&out, '}');
     printf("%s\n", buf_cstr(&out));
     buf_free(&out);
 }
@@ -81,9 +81,9 @@ static int test_config(const char *path, bool json)
         return fail_config(&why);
     }
     if (json) {
-        jo_str(&out, "path", slice_str(path));
-        jo_u64(&out, "repos", c->repos_count);
-        jo_u64(&out, "listeners", c->listeners_count);
+        jwrite_str(&out, "path", path);
+        jwrite_u64(&out, "repos", c->repos_count);
+        jwrite_u64(&out, "listeners", c->listeners_count);
         print_json(buf_slice(&out), NULL);
         buf_free(&out);
     } else {
@@ -131,7 +131,7 @@ static void say_finding(void *arg, const char *what)
     struct buf *list = arg;
 
     if (list != NULL) {
-        jo_str(list, NULL, slice_str(what));
+        jwrite_str(list, NULL, what);
     } else {
         printf("%s\n", what);
     }
@@ -143,9 +143,9 @@ static void print_report(const struct verify_report *r, const struct buf *findin
 
     if (json) {
         report_json(r, &out);
-        jo_open(&out, "findings", '[');
+        jwrite_open(&out, "findings", '[');
         buf_adds(&out, buf_slice(findings));
-        jo_shut(&out, ']');
+        jwrite_close(&out, ']');
         print_json(buf_slice(&out), NULL);
     } else {
         printf("%" PRIu64 " blobs, %" PRIu64 " bytes; removed %" PRIu64 " orphans; damaged %" PRIu64

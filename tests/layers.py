@@ -75,7 +75,6 @@ ARROWS = {
         "server/store",  # trees, sessions, pins
         "server/http",   # body.h: how far a porter's object has come
         "server/net",    # loop.h
-        "server/admin",  # jo.h: rows of JSON
     },
     "server/ctl": COMMON,
     # The top: conf, daemon, serve and admin see all of the server but its control tool.

@@ -149,27 +149,26 @@ static void print_json(const struct report *r)
 {
     double tokens = (double)(r->o->batch * r->seq);
     struct buf text = BUF_INIT(64 << 10);
-    struct jwrite j = JWRITE_INTO(&text);
 
-    jwrite_open(&j, '{');
-    jwrite_text_of(&j, "device", r->k->device);
-    jwrite_text_of(&j, "dtype", r->o->dtype);
-    jwrite_double_of(&j, "parameters", (double)r->parameters);
-    jwrite_double_of(&j, "batch", (double)r->o->batch);
-    jwrite_double_of(&j, "seq", (double)r->seq);
+    jwrite_open(&text, NULL, '{');
+    jwrite_str(&text, "device", r->k->device);
+    jwrite_str(&text, "dtype", r->o->dtype);
+    jwrite_double(&text, "parameters", (double)r->parameters);
+    jwrite_double(&text, "batch", (double)r->o->batch);
+    jwrite_double(&text, "seq", (double)r->seq);
     if (r->attention_by[0] != '\0') {
-        jwrite_text_of(&j, "attention_by", r->attention_by);
+        jwrite_str(&text, "attention_by", r->attention_by);
     }
     if ((r->only & STEPS) != 0) {
         double rate = tokens / r->t.step_ms * 1e3;
 
-        jwrite_double_of(&j, "step_ms", r->t.step_ms);
-        jwrite_double_of(&j, "forward_ms", r->t.forward_ms);
-        jwrite_double_of(&j, "tokens_per_s", rate);
-        jwrite_double_of(&j, "tflops", rate * r->token_flops / 1e12);
+        jwrite_double(&text, "step_ms", r->t.step_ms);
+        jwrite_double(&text, "forward_ms", r->t.forward_ms);
+        jwrite_double(&text, "tokens_per_s", rate);
+        jwrite_double(&text, "tflops", rate * r->token_flops / 1e12);
     }
-    scores_json(&r->scores, &j);
-    jwrite_close(&j, '}');
+    scores_json(&r->scores, &text);
+    jwrite_close(&text, '}');
     printf("%s\n", buf_cstr(&text));
     buf_free(&text);
 }

@@ -32,45 +32,43 @@ struct about {
     struct model_memory train, run;
 };
 
-static void json_config(const struct about *a, struct jwrite *j)
+static void json_config(const struct about *a, struct buf *out)
 {
     const struct model_config *c = &a->config;
 
-    jwrite_text_of(j, "model_type", config_family(c));
-    jwrite_u64_of(j, "parameters", a->layout.parameters);
-    jwrite_u64_of(j, "layers", c->layers);
-    jwrite_u64_of(j, "heads", c->heads);
-    jwrite_u64_of(j, "kv_heads", c->kv_heads);
-    jwrite_u64_of(j, "head_dim", c->head_dim);
-    jwrite_u64_of(j, "hidden", c->hidden);
-    jwrite_u64_of(j, "ffn", c->ffn);
-    jwrite_u64_of(j, "vocab", c->vocab);
-    jwrite_u64_of(j, "context", c->context);
+    jwrite_str(out, "model_type", config_family(c));
+    jwrite_u64(out, "parameters", a->layout.parameters);
+    jwrite_u64(out, "layers", c->layers);
+    jwrite_u64(out, "heads", c->heads);
+    jwrite_u64(out, "kv_heads", c->kv_heads);
+    jwrite_u64(out, "head_dim", c->head_dim);
+    jwrite_u64(out, "hidden", c->hidden);
+    jwrite_u64(out, "ffn", c->ffn);
+    jwrite_u64(out, "vocab", c->vocab);
+    jwrite_u64(out, "context", c->context);
 }
 
-static void json_memory(struct jwrite *j, const char *key, const struct model_memory *m)
+static void json_memory(struct buf *out, const char *key, const struct model_memory *m)
 {
-    jwrite_key(j, slice_str(key));
-    jwrite_open(j, '{');
-    jwrite_u64_of(j, "weights", m->weights_bytes);
-    jwrite_u64_of(j, "gradients", m->gradients_bytes);
-    jwrite_u64_of(j, "optimizer", m->optimizer_bytes);
-    jwrite_u64_of(j, "activations", m->activations_bytes);
-    jwrite_u64_of(j, "total", model_memory_total(m));
-    jwrite_close(j, '}');
+    jwrite_open(out, key, '{');
+    jwrite_u64(out, "weights", m->weights_bytes);
+    jwrite_u64(out, "gradients", m->gradients_bytes);
+    jwrite_u64(out, "optimizer", m->optimizer_bytes);
+    jwrite_u64(out, "activations", m->activations_bytes);
+    jwrite_u64(out, "total", model_memory_total(m));
+    jwrite_close(out, '}');
 }
 
-static void json_plan(const struct about *a, struct jwrite *j)
+static void json_plan(const struct about *a, struct buf *out)
 {
-    jwrite_key(j, SLICE("memory"));
-    jwrite_open(j, '{');
-    jwrite_text_of(j, "device", a->k->device);
-    jwrite_text_of(j, "dtype", a->o->dtype);
-    jwrite_u64_of(j, "batch", a->o->batch);
-    jwrite_u64_of(j, "seq", a->seq);
-    json_memory(j, "train", &a->train);
-    json_memory(j, "eval", &a->run);
-    jwrite_close(j, '}');
+    jwrite_open(out, "memory", '{');
+    jwrite_str(out, "device", a->k->device);
+    jwrite_str(out, "dtype", a->o->dtype);
+    jwrite_u64(out, "batch", a->o->batch);
+    jwrite_u64(out, "seq", a->seq);
+    json_memory(out, "train", &a->train);
+    json_memory(out, "eval", &a->run);
+    jwrite_close(out, '}');
 }
 
 /* The extents as the files have them: of a tensor that is missing, as they should be. */
@@ -90,54 +88,49 @@ static struct slice name_of(const struct inventory_row *r)
     return r->found != NULL ? r->found->name : slice_str(r->want->name);
 }
 
-static void json_tensors(const struct inventory *v, struct jwrite *j)
+static void json_tensors(const struct inventory *v, struct buf *out)
 {
-    jwrite_key(j, SLICE("tensors"));
-    jwrite_open(j, '[');
+    jwrite_open(out, "tensors", '[');
     for (size_t i = 0; i < v->rows; i++) {
         const struct inventory_row *r = &v->row[i];
         uint64_t shape[SAFETENSORS_MAX_RANK];
         int rank = extents(r, shape);
 
-        jwrite_open(j, '{');
-        jwrite_key(j, SLICE("name"));
-        jwrite_text(j, name_of(r));
+        jwrite_open(out, NULL, '{');
+        jwrite_text(out, "name", name_of(r));
         if (r->found != NULL) {
-            jwrite_text_of(j, "dtype", st_dtype_name(r->found->dtype));
+            jwrite_str(out, "dtype", st_dtype_name(r->found->dtype));
         }
-        jwrite_key(j, SLICE("shape"));
-        jwrite_open(j, '[');
+        jwrite_open(out, "shape", '[');
         for (int d = 0; d < rank; d++) {
-            jwrite_u64(j, shape[d]);
+            jwrite_u64(out, NULL, shape[d]);
         }
-        jwrite_close(j, ']');
-        jwrite_text_of(j, "is", inventory_verdict_name(r->verdict));
-        jwrite_close(j, '}');
+        jwrite_close(out, ']');
+        jwrite_str(out, "is", inventory_verdict_name(r->verdict));
+        jwrite_close(out, '}');
     }
-    jwrite_close(j, ']');
+    jwrite_close(out, ']');
 }
 
 static void print_json(const struct about *a)
 {
     struct buf out = BUF_INIT(JSON_MAX_BYTES);
-    struct jwrite j = JWRITE_INTO(&out);
 
-    jwrite_open(&j, '{');
-    json_config(a, &j);
+    jwrite_open(&out, NULL, '{');
+    json_config(a, &out);
     if (a->ours) {
-        jwrite_u64_of(&j, "step", a->state.step);
-        jwrite_u64_of(&j, "tokens", a->state.tokens);
+        jwrite_u64(&out, "step", a->state.step);
+        jwrite_u64(&out, "tokens", a->state.tokens);
     }
     if (a->newest != NULL) {
-        jwrite_text_of(&j, "checkpoint", a->newest);
+        jwrite_str(&out, "checkpoint", a->newest);
     }
-    jwrite_key(&j, SLICE("verified"));
-    jwrite_word(&j, a->ours ? SLICE("true") : SLICE("false"));
-    json_plan(a, &j);
+    jwrite_bool(&out, "verified", a->ours);
+    json_plan(a, &out);
     if (a->tensors != NULL) {
-        json_tensors(a->tensors, &j);
+        json_tensors(a->tensors, &out);
     }
-    jwrite_close(&j, '}');
+    jwrite_close(&out, '}');
     printf("%s\n", buf_cstr(&out));
     buf_free(&out);
 }
@@ -323,13 +316,12 @@ static int look_shard(const char *path, struct shard *s, struct err *e)
     return rc;
 }
 
-static void json_shard(struct jwrite *j, const struct shard *s)
+static void json_shard(struct buf *out, const struct shard *s)
 {
-    jwrite_u64_of(j, "tokens", s->tokens);
-    jwrite_u64_of(j, "vocab", s->vocab);
-    jwrite_text_of(j, "tokenizer", s->tokenizer);
-    jwrite_key(j, SLICE("verified"));
-    jwrite_word(j, digest_is_zero(&s->digest) ? SLICE("false") : SLICE("true"));
+    jwrite_u64(out, "tokens", s->tokens);
+    jwrite_u64(out, "vocab", s->vocab);
+    jwrite_str(out, "tokenizer", s->tokenizer);
+    jwrite_bool(out, "verified", !digest_is_zero(&s->digest));
 }
 
 static const char *word_of(const struct shard *s)
@@ -347,13 +339,11 @@ static void print_buf(struct buf *out)
 static int info_shards(const struct options *o, const glob_t *found, struct err *e)
 {
     struct buf out = BUF_INIT(JSON_MAX_BYTES);
-    struct jwrite j = JWRITE_INTO(&out);
     uint64_t tokens = 0;
     int rc = 0;
 
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("shards"));
-    jwrite_open(&j, '[');
+    jwrite_open(&out, NULL, '{');
+    jwrite_open(&out, "shards", '[');
     for (size_t i = 0; rc == 0 && i < found->gl_pathc; i++) {
         const char *name = strrchr(found->gl_pathv[i], '/') + 1;
         struct shard s;
@@ -362,19 +352,19 @@ static int info_shards(const struct options *o, const glob_t *found, struct err 
             break;
         }
         tokens += s.tokens;
-        jwrite_open(&j, '{');
-        jwrite_text_of(&j, "name", name);
-        json_shard(&j, &s);
-        jwrite_close(&j, '}');
+        jwrite_open(&out, NULL, '{');
+        jwrite_str(&out, "name", name);
+        json_shard(&out, &s);
+        jwrite_close(&out, '}');
         if (!o->json) {
             printf("%-20s %12llu tokens of \"%s\", vocabulary %u; %s\n", name,
                    (unsigned long long)s.tokens, s.tokenizer, s.vocab, word_of(&s));
         }
         shard_close(&s);
     }
-    jwrite_close(&j, ']');
-    jwrite_u64_of(&j, "tokens", tokens);
-    jwrite_close(&j, '}');
+    jwrite_close(&out, ']');
+    jwrite_u64(&out, "tokens", tokens);
+    jwrite_close(&out, '}');
     if (rc == 0 && o->json) {
         print_buf(&out);
     } else if (rc == 0) {
@@ -433,7 +423,6 @@ static int info_folder(const struct options *o, const char *dir, struct err *e)
 static int info_shard(const struct options *o, const char *path, struct err *e)
 {
     struct buf out = BUF_INIT(JSON_MAX_BYTES);
-    struct jwrite j = JWRITE_INTO(&out);
     struct shard s;
     int rc = look_shard(path, &s, e);
 
@@ -441,9 +430,9 @@ static int info_shard(const struct options *o, const char *path, struct err *e)
         return rc;
     }
     if (o->json) {
-        jwrite_open(&j, '{');
-        json_shard(&j, &s);
-        jwrite_close(&j, '}');
+        jwrite_open(&out, NULL, '{');
+        json_shard(&out, &s);
+        jwrite_close(&out, '}');
         print_buf(&out);
     } else {
         printf("%llu tokens of \"%s\", vocabulary %u; %s\n", (unsigned long long)s.tokens,

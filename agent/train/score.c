@@ -46,27 +46,26 @@ void scores_add(struct scores *s, const struct score *row)
     }
 }
 
-void scores_json(const struct scores *s, struct jwrite *j)
+void scores_json(const struct scores *s, struct buf *out)
 {
-    jwrite_key(j, SLICE("rows"));
-    jwrite_open(j, '[');
+    jwrite_open(out, "rows", '[');
     for (size_t i = 0; i < s->n; i++) {
         const struct score *r = &s->row[i];
 
-        jwrite_open(j, '{');
-        jwrite_text_of(j, "table", r->table);
-        jwrite_text_of(j, "what", r->what);
-        jwrite_text_of(j, "shape", r->shape);
-        jwrite_double_of(j, "ms", r->took_ns / 1e6);
+        jwrite_open(out, NULL, '{');
+        jwrite_str(out, "table", r->table);
+        jwrite_str(out, "what", r->what);
+        jwrite_str(out, "shape", r->shape);
+        jwrite_double(out, "ms", r->took_ns / 1e6);
         if (r->flop > 0) {
-            jwrite_double_of(j, "tflops", per_s(r->flop, r->took_ns) / 1e12);
+            jwrite_double(out, "tflops", per_s(r->flop, r->took_ns) / 1e12);
         } else {
-            jwrite_double_of(j, "gb_per_s", per_s(r->bytes, r->took_ns) / 1e9);
+            jwrite_double(out, "gb_per_s", per_s(r->bytes, r->took_ns) / 1e9);
             if (of_copy(s, r) > 0) {
-                jwrite_double_of(j, "of_copy", of_copy(s, r));
+                jwrite_double(out, "of_copy", of_copy(s, r));
             }
         }
-        jwrite_close(j, '}');
+        jwrite_close(out, '}');
     }
-    jwrite_close(j, ']');
+    jwrite_close(out, ']');
 }

@@ -29,6 +29,6 @@ struct scores {
 /* Keeps the row and, unless quiet, prints it, below a head when its table begins. */
 void scores_add(struct scores *s, const struct score *row);
 /* "rows": [{"table", "what", "shape", "ms", "tflops" or "gb_per_s" and "of_copy"}...] of an object that is open. */
-void scores_json(const struct scores *s, struct jwrite *j);
+void scores_json(const struct scores *s, struct buf *out);
 
 #endif

@@ -180,63 +180,47 @@ static int open_out(struct tokenizing *t, struct err *e)
     return rc != 0 || t->share <= 0 ? rc : open_side(t, &t->val, e);
 }
 
-static void write_side(struct jwrite *j, const struct side *side)
+static void write_side(struct buf *out, const struct side *side)
 {
-    jwrite_key(j, slice_str(side->name));
-    jwrite_open(j, '{');
-    jwrite_key(j, SLICE("documents"));
-    jwrite_u64(j, side->documents);
-    jwrite_key(j, SLICE("tokens"));
-    jwrite_u64(j, shardset_tokens(side->set));
-    jwrite_key(j, SLICE("shards"));
-    jwrite_open(j, '[');
+    jwrite_open(out, side->name, '{');
+    jwrite_u64(out, "documents", side->documents);
+    jwrite_u64(out, "tokens", shardset_tokens(side->set));
+    jwrite_open(out, "shards", '[');
     for (size_t i = 0; i < shardset_count(side->set); i++) {
-        char hex[DIGEST_HEX + 1];
         const char *name;
         const struct shard *s = shardset_at(side->set, i, &name);
 
-        digest_format(&s->digest, hex);
-        jwrite_open(j, '{');
-        jwrite_key(j, SLICE("file"));
-        jwrite_text(j, slice_str(name));
-        jwrite_key(j, SLICE("tokens"));
-        jwrite_u64(j, s->tokens);
-        jwrite_key(j, SLICE("tokens_sha256"));
-        jwrite_text(j, slice_str(hex));
-        jwrite_close(j, '}');
+        jwrite_open(out, NULL, '{');
+        jwrite_str(out, "file", name);
+        jwrite_u64(out, "tokens", s->tokens);
+        jwrite_hex(out, "tokens_sha256", s->digest.b, DIGEST_BYTES);
+        jwrite_close(out, '}');
     }
-    jwrite_close(j, ']');
-    jwrite_close(j, '}');
+    jwrite_close(out, ']');
+    jwrite_close(out, '}');
 }
 
 /* manifest.json: what the folder holds and how it was made. */
 static int write_manifest(const struct tokenizing *t, struct err *e)
 {
     struct buf text = BUF_INIT(MANIFEST_BYTES);
-    struct jwrite j = JWRITE_INTO(&text);
-    char path[PATH_MAX], hex[DIGEST_HEX + 1];
+    char path[PATH_MAX];
     struct newfile *f;
     int rc;
 
-    digest_format(tokenizer_identity(t->tokenizer), hex);
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("version"));
-    jwrite_u64(&j, SHARD_VERSION);
-    jwrite_key(&j, SLICE("tokenizer"));
-    jwrite_text(&j, slice_str(tokenizer_name(t->tokenizer)));
-    jwrite_key(&j, SLICE("tokenizer_sha256"));
-    jwrite_text(&j, slice_str(hex));
-    jwrite_key(&j, SLICE("vocab"));
-    jwrite_u64(&j, tokenizer_vocab(t->tokenizer));
+    jwrite_open(&text, NULL, '{');
+    jwrite_u64(&text, "version", SHARD_VERSION);
+    jwrite_str(&text, "tokenizer", tokenizer_name(t->tokenizer));
+    jwrite_hex(&text, "tokenizer_sha256", tokenizer_identity(t->tokenizer)->b, DIGEST_BYTES);
+    jwrite_u64(&text, "vocab", tokenizer_vocab(t->tokenizer));
     if (t->end_of_text >= 0) {
-        jwrite_key(&j, SLICE("end_of_text"));
-        jwrite_u64(&j, (uint64_t)t->end_of_text);
+        jwrite_u64(&text, "end_of_text", (uint64_t)t->end_of_text);
     }
-    write_side(&j, &t->train);
+    write_side(&text, &t->train);
     if (t->val.set != NULL) {
-        write_side(&j, &t->val);
+        write_side(&text, &t->val);
     }
-    jwrite_close(&j, '}');
+    jwrite_close(&text, '}');
     buf_byte(&text, '\n');
     snprintf(path, sizeof path, "%s/manifest.json", t->partial);
     rc = text.rc != 0 ? err_set(e, text.rc, "manifest.json: too many shards")

@@ -1,48 +1,15 @@
 #include "common/codec/jwrite.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "common/codec/utf8.h"
-
-static void before_value(struct jwrite *j)
-{
-    if (j->keyed) {
-        j->keyed = false;
-        return;
-    }
-    if ((j->some >> j->depth & 1) != 0) {
-        buf_byte(j->out, ',');
-    }
-    j->some |= (uint64_t)1 << j->depth;
-}
-
-void jwrite_open(struct jwrite *j, char bracket)
-{
-    before_value(j);
-    buf_byte(j->out, (uint8_t)bracket);
-    if (j->depth == JWRITE_DEPTH) {
-        j->out->rc = j->out->rc != 0 ? j->out->rc : E_TOOBIG;
-        return;
-    }
-    j->depth++;
-    j->some &= ~((uint64_t)1 << j->depth);
-}
-
-void jwrite_close(struct jwrite *j, char bracket)
-{
-    if (j->depth > 0) {
-        j->depth--;
-    }
-    buf_byte(j->out, (uint8_t)bracket);
-}
 
 static bool stands_in_string(uint8_t c)
 {
     return c >= 0x20 && c != '"' && c != '\\' && c < 0x7f;
 }
 
-static void quoted(struct buf *out, struct slice s)
+void jwrite_quoted(struct buf *out, struct slice s)
 {
     buf_byte(out, '"');
     while (s.n > 0) {
@@ -74,63 +41,97 @@ static void quoted(struct buf *out, struct slice s)
     buf_byte(out, '"');
 }
 
-void jwrite_key(struct jwrite *j, struct slice key)
+/* A value ends in none of these bytes. */
+static void comma(struct buf *out)
 {
-    before_value(j);
-    quoted(j->out, key);
-    buf_byte(j->out, ':');
-    j->keyed = true;
+    if (out->n > 0 && memchr("{[:\n", out->p[out->n - 1], 4) == NULL) {
+        buf_byte(out, ',');
+    }
 }
 
-void jwrite_text(struct jwrite *j, struct slice s)
+void jwrite_key(struct buf *out, struct slice key)
 {
-    before_value(j);
-    quoted(j->out, s);
+    comma(out);
+    jwrite_quoted(out, key);
+    buf_byte(out, ':');
 }
 
-void jwrite_u64(struct jwrite *j, uint64_t n)
+static void lead_in(struct buf *out, const char *key)
 {
-    before_value(j);
-    buf_addf(j->out, "%" PRIu64, n);
+    if (key != NULL) {
+        jwrite_key(out, slice_str(key));
+    } else {
+        comma(out);
+    }
 }
 
-void jwrite_word(struct jwrite *j, struct slice w)
+void jwrite_open(struct buf *out, const char *key, char bracket)
 {
-    before_value(j);
-    buf_adds(j->out, w);
+    lead_in(out, key);
+    buf_byte(out, (uint8_t)bracket);
 }
 
-void jwrite_slice_of(struct jwrite *j, const char *key, struct slice value)
+void jwrite_close(struct buf *out, char bracket)
 {
-    jwrite_key(j, slice_str(key));
-    jwrite_text(j, value);
+    buf_byte(out, (uint8_t)bracket);
 }
 
-void jwrite_word_of(struct jwrite *j, const char *key, const char *word)
+void jwrite_text(struct buf *out, const char *key, struct slice value)
 {
-    jwrite_key(j, slice_str(key));
-    jwrite_word(j, slice_str(word));
+    lead_in(out, key);
+    jwrite_quoted(out, value);
 }
 
-void jwrite_text_of(struct jwrite *j, const char *key, const char *value)
+void jwrite_str(struct buf *out, const char *key, const char *value)
 {
-    jwrite_key(j, slice_str(key));
-    jwrite_text(j, slice_str(value));
+    jwrite_text(out, key, slice_str(value));
 }
 
-void jwrite_u64_of(struct jwrite *j, const char *key, uint64_t n)
+void jwrite_hex(struct buf *out, const char *key, const uint8_t *bytes, size_t n)
 {
-    jwrite_key(j, slice_str(key));
-    jwrite_u64(j, n);
+    lead_in(out, key);
+    buf_byte(out, '"');
+    for (size_t i = 0; i < n; i++) {
+        buf_byte(out, (uint8_t) "0123456789abcdef"[bytes[i] >> 4]);
+        buf_byte(out, (uint8_t) "0123456789abcdef"[bytes[i] & 15]);
+    }
+    buf_byte(out, '"');
 }
 
-void jwrite_double_of(struct jwrite *j, const char *key, double x)
+void jwrite_u64(struct buf *out, const char *key, uint64_t value)
 {
-    char text[32];
+    char room[U64_DIGITS];
 
-    snprintf(text, sizeof text, "%.6g", x);
-    jwrite_key(j, slice_str(key));
-    jwrite_word(j, slice_str(text));
+    lead_in(out, key);
+    buf_adds(out, slice_of_u64(room, value));
+}
+
+void jwrite_double(struct buf *out, const char *key, double value)
+{
+    lead_in(out, key);
+    buf_addf(out, "%.6g", value);
+}
+
+void jwrite_ratio(struct buf *out, const char *key, double value)
+{
+    lead_in(out, key);
+    buf_addf(out, "%.4f", value);
+}
+
+void jwrite_bool(struct buf *out, const char *key, bool value)
+{
+    jwrite_word(out, key, value ? SLICE("true") : SLICE("false"));
+}
+
+void jwrite_null(struct buf *out, const char *key)
+{
+    jwrite_word(out, key, SLICE("null"));
+}
+
+void jwrite_word(struct buf *out, const char *key, struct slice word)
+{
+    lead_in(out, key);
+    buf_adds(out, word);
 }
 
 /* "file:line: " before a sentence: where the file's name ends, or -1. A name may have colons of its own. */
@@ -151,24 +152,19 @@ static ptrdiff_t place_in(struct slice text, uint64_t *line)
     return -1;
 }
 
-void jwrite_err(struct jwrite *j, const struct err *e)
+void jwrite_err(struct buf *out, const char *key, const struct err *e)
 {
     struct slice text = slice_str(e->text[0] != '\0' ? e->text : err_plain(e->code));
     uint64_t line;
     ptrdiff_t at = e->code == E_CONFIG ? place_in(text, &line) : -1;
 
-    jwrite_open(j, '{');
-    jwrite_key(j, SLICE("code"));
-    jwrite_text(j, slice_str(err_name(e->code)));
-    jwrite_key(j, SLICE("exit"));
-    jwrite_u64(j, (uint64_t)err_sysexit(e->code));
-    jwrite_key(j, SLICE("text"));
-    jwrite_text(j, text);
+    jwrite_open(out, key, '{');
+    jwrite_str(out, "code", err_name(e->code));
+    jwrite_u64(out, "exit", (uint64_t)err_sysexit(e->code));
+    jwrite_text(out, "text", text);
     if (at > 0) {
-        jwrite_key(j, SLICE("file"));
-        jwrite_text(j, slice_first(text, (size_t)at));
-        jwrite_key(j, SLICE("line"));
-        jwrite_u64(j, line);
+        jwrite_text(out, "file", slice_first(text, (size_t)at));
+        jwrite_u64(out, "line", line);
     }
-    jwrite_close(j, '}');
+    jwrite_close(out, '}');
 }

@@ -1,41 +1,36 @@
-/* jwrite.h - JSON written piece by piece into a buf: commas and quotes are set here, nesting is the caller's.
+/* jwrite.h - JSON written straight into a buf: objects and arrays opened and closed, values in between, commas by themselves.
  *
- * Reading is jansson's (documents) and yajl's (streams). A bool after each call is not needed: the buf keeps its first error,
- * and nesting deeper than JWRITE_DEPTH makes it E_TOOBIG.
+ * There is no writer to carry along: whether a comma is due shows in the buf's last byte, so members may also be written into
+ * a buf of their own and joined later, and a buf may be cut back to where a value began. None is due in an empty buf, behind
+ * an open bracket, a key or the line before. `key` NULL: an item of an array, or the value of the jwrite_key() before.
+ * Texts from outside need not be UTF-8: what is not part of it becomes U+FFFD. Nesting is the caller's.
+ * Reading is jansson's (documents) and yajl's (streams).
+ *
+ * threads  one at a time per buf
+ * errors   the buf keeps its first
  */
 #ifndef COMMON_CODEC_JWRITE_H
 #define COMMON_CODEC_JWRITE_H
 
 #include "common/base/buf.h"
 
-enum { JWRITE_DEPTH = 63 };
-
-struct jwrite {
-    struct buf *out;
-    uint64_t some;  /* bit d: level d has a member already */
-    unsigned depth; /* open objects and arrays */
-    bool keyed;     /* a key was written, its value comes */
-};
-
-#define JWRITE_INTO(buffer) ((struct jwrite){.out = (buffer)})
-
-void jwrite_open(struct jwrite *j, char bracket); /* '{' or '[' */
-void jwrite_close(struct jwrite *j, char bracket);
-void jwrite_key(struct jwrite *j, struct slice key);
-void jwrite_text(struct jwrite *j, struct slice s); /* cleaned: utf8.h */
-void jwrite_u64(struct jwrite *j, uint64_t n);
-void jwrite_word(struct jwrite *j,
-                 struct slice w); /* true, false, null, or a number as it stands */
-
-/* A key and its value. */
-void jwrite_slice_of(struct jwrite *j, const char *key, struct slice value);
-void jwrite_word_of(struct jwrite *j, const char *key, const char *word);
-void jwrite_text_of(struct jwrite *j, const char *key, const char *value);
-void jwrite_u64_of(struct jwrite *j, const char *key, uint64_t n);
-void jwrite_double_of(struct jwrite *j, const char *key, double x); /* finite; six digits */
+void jwrite_open(struct buf *out, const char *key, char bracket); /* '{' or '[' */
+void jwrite_close(struct buf *out, char bracket);                 /* '}' or ']' */
+void jwrite_key(struct buf *out, struct slice key);               /* one from outside */
+void jwrite_text(struct buf *out, const char *key, struct slice value);
+void jwrite_str(struct buf *out, const char *key, const char *value);
+void jwrite_hex(struct buf *out, const char *key, const uint8_t *bytes, size_t n); /* a digest */
+void jwrite_u64(struct buf *out, const char *key, uint64_t value);
+void jwrite_double(struct buf *out, const char *key, double value); /* finite; six digits */
+void jwrite_ratio(struct buf *out, const char *key, double value);  /* four behind the point */
+void jwrite_bool(struct buf *out, const char *key, bool value);
+void jwrite_null(struct buf *out, const char *key);
+void jwrite_word(struct buf *out, const char *key, struct slice word); /* a value as it stands */
 
 /* {"code": "E_CONFIG", "exit": 78, "text": "c:3: what, why, what to do", "file": "c", "line": 3}: the last two when a file's
  * line is to blame. */
-void jwrite_err(struct jwrite *j, const struct err *e);
+void jwrite_err(struct buf *out, const char *key, const struct err *e);
+
+void jwrite_quoted(struct buf *out, struct slice s); /* the text in its quotes alone */
 
 #endif

@@ -128,8 +128,8 @@ static void send_all(struct talk *t)
 
 struct buf *talk_row(struct talk *t)
 {
-    jo_open(t->out, NULL, '{');
-    jo_open(t->out, "row", '{');
+    jwrite_open(t->out, NULL, '{');
+    jwrite_open(t->out, "row", '{');
     return t->out;
 }
 
@@ -151,10 +151,10 @@ int talk_row_flush(struct talk *t)
 
 int talk_progress(struct talk *t, uint64_t done, uint64_t total)
 {
-    jo_open(t->out, NULL, '{');
-    jo_open(t->out, "progress", '{');
-    jo_u64(t->out, "done", done);
-    jo_u64(t->out, "total", total);
+    jwrite_open(t->out, NULL, '{');
+    jwrite_open(t->out, "progress", '{');
+    jwrite_u64(t->out, "done", done);
+    jwrite_u64(t->out, "total", total);
     buf_str(t->out, "}}\n");
     send_all(t);
     return t->gone ? 1 : 0;
@@ -247,14 +247,14 @@ static void answer(struct talk *t, struct slice line)
     if (rc != 0) {
         shut(&t->leaves);
     }
-    jo_open(t->out, NULL, '{');
+    jwrite_open(t->out, NULL, '{');
     if (rc == 0) {
-        jo_open(t->out, "ok", '{');
+        jwrite_open(t->out, "ok", '{');
         buf_adds(t->out, buf_slice(&result));
-        jo_shut(t->out, '}');
+        jwrite_close(t->out, '}');
     } else {
         e.code = rc;
-        jo_err(t->out, "error", &e);
+        jwrite_err(t->out, "error", &e);
     }
     buf_str(t->out, "}\n");
     send_all(t);

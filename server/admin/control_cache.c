@@ -56,18 +56,18 @@ static void freshness_members(struct buf *row, const struct listing *l, const st
     uint64_t until_s;
 
     if (!want_of(l, o->key, &a, &w)) {
-        jo_str(row, "state", SLICE("unreachable"));
-        jo_null(row, "fresh_until_unix_s");
+        jwrite_str(row, "state", "unreachable");
+        jwrite_null(row, "fresh_until_unix_s");
     } else if (!object_answers(&known, &w)) {
-        jo_str(row, "state", SLICE("other-origin"));
-        jo_null(row, "fresh_until_unix_s");
+        jwrite_str(row, "state", "other-origin");
+        jwrite_null(row, "fresh_until_unix_s");
     } else if (w.class == WANT_IMMUTABLE) {
-        jo_str(row, "state", SLICE("immutable"));
-        jo_null(row, "fresh_until_unix_s");
+        jwrite_str(row, "state", "immutable");
+        jwrite_null(row, "fresh_until_unix_s");
     } else {
         until_s = freshness_until(&known, &w);
-        jo_str(row, "state", l->now_unix_s < until_s ? SLICE("fresh") : SLICE("stale"));
-        jo_u64(row, "fresh_until_unix_s", until_s);
+        jwrite_str(row, "state", l->now_unix_s < until_s ? "fresh" : "stale");
+        jwrite_u64(row, "fresh_until_unix_s", until_s);
     }
     arena_fini(&a);
 }
@@ -81,13 +81,13 @@ static int on_object(void *arg, const struct object_info *o)
         return 1;
     }
     row = talk_row(l->t);
-    jo_str(row, "repo", o->repo);
-    jo_str(row, "key", o->key);
-    jo_u64(row, "size", o->size_bytes);
+    jwrite_text(row, "repo", o->repo);
+    jwrite_text(row, "key", o->key);
+    jwrite_u64(row, "size", o->size_bytes);
     if (!digest_is_zero(&o->digest)) {
-        jo_digest(row, "sha256", &o->digest);
+        jwrite_hex(row, "sha256", o->digest.b, DIGEST_BYTES);
     }
-    jo_u64(row, "stored_unix_s", o->stored_unix_s);
+    jwrite_u64(row, "stored_unix_s", o->stored_unix_s);
     freshness_members(row, l, o);
     return talk_row_end(l->t);
 }
@@ -102,7 +102,7 @@ int verb_cache_ls(struct talk *t, struct err *e)
     if (rc == 0) {
         rc = cache_list(t->d->cache, slice_str(l.repo->name), talk_text(t, "prefix"), on_object, &l,
                         e);
-        jo_bool(t->result, "more", l.rows > l.most);
+        jwrite_bool(t->result, "more", l.rows > l.most);
     }
     repo_set_release(&rs);
     return rc < 0 ? rc : 0;
@@ -118,26 +118,26 @@ int verb_cache_stats(struct talk *t, struct err *e)
     (void)e;
     store_space(t->d->store, &sp);
     cache_stats(t->d->cache, &st);
-    jo_u64(t->result, "used", sp.used_bytes);
-    jo_u64(t->result, "quota", sp.quota_bytes);
-    jo_u64(t->result, "small", sp.small_bytes);
-    jo_u64(t->result, "staged", sp.staged_bytes);
-    jo_u64(t->result, "parked", sp.parked_bytes);
-    jo_u64(t->result, "free", sp.disk_free_bytes);
-    jo_u64(t->result, "blobs", sp.blobs);
-    jo_bool(t->result, "full", sp.full);
-    jo_u64(t->result, "hits", st.hits);
-    jo_u64(t->result, "misses", st.misses);
-    jo_u64(t->result, "collapsed", st.collapsed);
-    jo_u64(t->result, "revalidated", st.revalidated);
-    jo_u64(t->result, "stale", st.stale);
-    jo_u64(t->result, "negative", st.negative);
-    jo_u64(t->result, "failed", st.failed);
-    jo_u64(t->result, "fills", st.fills);
-    jo_u64(t->result, "fill_bytes", st.fill_bytes);
-    jo_u64(t->result, "verify_failures", st.verify_failures);
-    jo_u64(t->result, "evicted_blobs", st.evicted_blobs);
-    jo_u64(t->result, "evicted_bytes", st.evicted_bytes);
+    jwrite_u64(t->result, "used", sp.used_bytes);
+    jwrite_u64(t->result, "quota", sp.quota_bytes);
+    jwrite_u64(t->result, "small", sp.small_bytes);
+    jwrite_u64(t->result, "staged", sp.staged_bytes);
+    jwrite_u64(t->result, "parked", sp.parked_bytes);
+    jwrite_u64(t->result, "free", sp.disk_free_bytes);
+    jwrite_u64(t->result, "blobs", sp.blobs);
+    jwrite_bool(t->result, "full", sp.full);
+    jwrite_u64(t->result, "hits", st.hits);
+    jwrite_u64(t->result, "misses", st.misses);
+    jwrite_u64(t->result, "collapsed", st.collapsed);
+    jwrite_u64(t->result, "revalidated", st.revalidated);
+    jwrite_u64(t->result, "stale", st.stale);
+    jwrite_u64(t->result, "negative", st.negative);
+    jwrite_u64(t->result, "failed", st.failed);
+    jwrite_u64(t->result, "fills", st.fills);
+    jwrite_u64(t->result, "fill_bytes", st.fill_bytes);
+    jwrite_u64(t->result, "verify_failures", st.verify_failures);
+    jwrite_u64(t->result, "evicted_blobs", st.evicted_blobs);
+    jwrite_u64(t->result, "evicted_bytes", st.evicted_bytes);
     return 0;
 }
 
@@ -183,8 +183,8 @@ static int on_pin(void *arg, const struct pin_info *p)
 {
     struct buf *row = talk_row(arg);
 
-    jo_str(row, "scope", p->scope);
-    jo_str(row, "owner", p->owner);
+    jwrite_text(row, "scope", p->scope);
+    jwrite_text(row, "owner", p->owner);
     return talk_row_end(arg);
 }
 
@@ -265,12 +265,12 @@ int verb_cache_rm(struct talk *t, struct err *e)
     if (talk_flag(t, "dry_run")) {
         uint64_t rows = 0;
         rc = cache_list(t->d->cache, repo, rest, count_object, &rows, e);
-        jo_u64(t->result, "removed", 0);
-        jo_u64(t->result, "would_remove", rows);
+        jwrite_u64(t->result, "removed", 0);
+        jwrite_u64(t->result, "would_remove", rows);
         return rc < 0 ? rc : 0;
     }
     rc = cache_remove(t->d->cache, repo, rest, &removed, e);
     daemon_repo_changed(t->d, repo);
-    jo_u64(t->result, "removed", removed);
+    jwrite_u64(t->result, "removed", removed);
     return rc;
 }

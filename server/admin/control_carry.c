@@ -44,12 +44,12 @@ static int file_row(struct talk *t, const struct carry *c, const struct manifest
         return rc;
     }
     row = talk_row(t);
-    jo_str(row, "path", f->path);
-    jo_u64(row, "size", f->size_bytes);
+    jwrite_text(row, "path", f->path);
+    jwrite_u64(row, "size", f->size_bytes);
     if (rc == 0) {
-        jo_digest(row, "sha256", &d);
+        jwrite_hex(row, "sha256", d.b, DIGEST_BYTES);
     }
-    jo_bool(row, "here", here);
+    jwrite_bool(row, "here", here);
     *missing += here ? 0 : 1;
     *missing_bytes += here ? 0 : f->size_bytes;
     return talk_row_end(t) != 0 ? E_CANCELLED : 0;
@@ -65,18 +65,18 @@ static int say_revision(struct talk *t, const struct carry *c, struct err *e)
         manifest_at(&c->files, i, &f);
         rc = f.folder ? 0 : file_row(t, c, &f, &missing, &missing_bytes, e);
     }
-    jo_str(t->result, "repo", slice_str(c->repo->name));
-    jo_str(t->result, "type", c->type);
-    jo_str(t->result, "asked", c->asked);
-    jo_str(t->result, "id", c->id);
-    jo_str(t->result, "revision", c->rev);
-    jo_str(t->result, "commit", c->commit);
-    jo_bool(t->result, "closed", c->closed);
-    jo_u64(t->result, "seen_unix_s", c->seen_unix_s);
-    jo_u64(t->result, "info_bytes", c->info.n);
-    jo_u64(t->result, "tree_bytes", c->tree.n);
-    jo_u64(t->result, "missing", missing);
-    jo_u64(t->result, "missing_bytes", missing_bytes);
+    jwrite_str(t->result, "repo", c->repo->name);
+    jwrite_text(t->result, "type", c->type);
+    jwrite_text(t->result, "asked", c->asked);
+    jwrite_text(t->result, "id", c->id);
+    jwrite_text(t->result, "revision", c->rev);
+    jwrite_text(t->result, "commit", c->commit);
+    jwrite_bool(t->result, "closed", c->closed);
+    jwrite_u64(t->result, "seen_unix_s", c->seen_unix_s);
+    jwrite_u64(t->result, "info_bytes", c->info.n);
+    jwrite_u64(t->result, "tree_bytes", c->tree.n);
+    jwrite_u64(t->result, "missing", missing);
+    jwrite_u64(t->result, "missing_bytes", missing_bytes);
     return rc == 0 ? give_bytes(t, buf_slice(&c->info), buf_slice(&c->tree), e) : rc;
 }
 
@@ -114,7 +114,7 @@ int verb_hf_export_file(struct talk *t, struct err *e)
     if (rc == 0) {
         digest_of(SLICE(""), &empty);
         if (digest_eq(&d, &empty)) {
-            jo_u64(t->result, "size", 0);
+            jwrite_u64(t->result, "size", 0);
             return give_bytes(t, SLICE(""), SLICE(""), e);
         }
         rc = blob_open(t->d->store, &d, &b, e);
@@ -129,7 +129,7 @@ int verb_hf_export_file(struct talk *t, struct err *e)
         talk_give_fd(t, fd);
     }
     if (rc == 0) {
-        jo_u64(t->result, "size", blob_size_bytes(b));
+        jwrite_u64(t->result, "size", blob_size_bytes(b));
     }
     blob_release(&b);
     return rc;
@@ -215,14 +215,14 @@ static int say_missing(struct talk *t, const struct carry_in *c)
         if (!c->file[i].here) {
             struct buf *row = talk_row(t);
             manifest_at(&c->is.files, c->file[i].at, &en);
-            jo_str(row, "path", en.path);
+            jwrite_text(row, "path", en.path);
             rc = talk_row_end(t) != 0 ? E_CANCELLED : 0;
         }
     }
-    jo_u64(t->result, "import", c->number);
-    jo_u64(t->result, "files", c->files);
-    jo_u64(t->result, "missing", c->missing);
-    jo_u64(t->result, "missing_bytes", c->missing_bytes);
+    jwrite_u64(t->result, "import", c->number);
+    jwrite_u64(t->result, "files", c->files);
+    jwrite_u64(t->result, "missing", c->missing);
+    jwrite_u64(t->result, "missing_bytes", c->missing_bytes);
     return rc;
 }
 
@@ -329,7 +329,7 @@ int verb_hf_import_commit(struct talk *t, struct err *e)
     if (rc == 0) {
         log_info("import.done", "repo=%s id=" SLICE_FMT " commit=" SLICE_FMT " files=%zu",
                  c->is.repo->name, SLICE_ARG(c->is.id), SLICE_ARG(c->is.commit), c->files);
-        jo_bool(t->result, "kept_later", c->kept_later);
+        jwrite_bool(t->result, "kept_later", c->kept_later);
     }
     return rc;
 }

@@ -19,19 +19,19 @@ static void clients_members(struct talk *t)
     struct http_client *c = NULL;
     size_t n = http_server_clients(t->d->http, &c);
 
-    jo_open(t->result, "clients", '[');
+    jwrite_open(t->result, "clients", '[');
     for (size_t i = 0; i < n && i < CLIENTS_TOLD; i++) {
         char text[INET6_ADDRSTRLEN] = "";
         bool v4 = memcmp(c[i].address, v4_mapped, sizeof(v4_mapped)) == 0;
         (void)inet_ntop(v4 ? AF_INET : AF_INET6, c[i].address + (v4 ? sizeof(v4_mapped) : 0), text,
                         sizeof(text));
-        jo_open(t->result, NULL, '{');
-        jo_str(t->result, "address", slice_str(text));
-        jo_u64(t->result, "connections", c[i].connections);
-        jo_u64(t->result, "bytes_out", c[i].bytes_out);
-        jo_shut(t->result, '}');
+        jwrite_open(t->result, NULL, '{');
+        jwrite_str(t->result, "address", text);
+        jwrite_u64(t->result, "connections", c[i].connections);
+        jwrite_u64(t->result, "bytes_out", c[i].bytes_out);
+        jwrite_close(t->result, '}');
     }
-    jo_shut(t->result, ']');
+    jwrite_close(t->result, ']');
     free(c);
 }
 
@@ -64,16 +64,16 @@ static void repo_members(struct talk *t, struct buf *out, const struct repo *r)
     struct traffic_sum sum;
 
     traffic_sum(t->d->traffic, r->slot, &sum);
-    jo_str(out, "name", slice_str(r->name));
-    jo_str(out, "protocol", slice_str(r->ops->name));
-    jo_str(out, "origin", slice_str(r->home));
-    jo_bool(out, "anonymous_read", r->anonymous_read);
-    jo_u64(out, "requests", traffic_requests(&sum));
-    jo_u64(out, "bytes", traffic_bytes(&sum));
+    jwrite_str(out, "name", r->name);
+    jwrite_str(out, "protocol", r->ops->name);
+    jwrite_str(out, "origin", r->home);
+    jwrite_bool(out, "anonymous_read", r->anonymous_read);
+    jwrite_u64(out, "requests", traffic_requests(&sum));
+    jwrite_u64(out, "bytes", traffic_bytes(&sum));
     if (traffic_hit_ratio(&sum) >= 0) {
-        jo_ratio(out, "hit_ratio", traffic_hit_ratio(&sum));
+        jwrite_ratio(out, "hit_ratio", traffic_hit_ratio(&sum));
     } else {
-        jo_null(out, "hit_ratio");
+        jwrite_null(out, "hit_ratio");
     }
 }
 
@@ -128,14 +128,14 @@ int verb_repo_show(struct talk *t, struct err *e)
     rc = r->origin != NULL
              ? cache_list(t->d->cache, slice_str(r->name), SLICE_NONE, on_object, &held, e)
              : head_list(t->d->store, slice_str(r->name), on_head, &held, e);
-    jo_u64(t->result, "objects", held.objects);
-    jo_u64(t->result, "object_bytes", held.bytes);
+    jwrite_u64(t->result, "objects", held.objects);
+    jwrite_u64(t->result, "object_bytes", held.bytes);
     if (r->origin != NULL) {
         origin_stats(r->origin, &up);
-        jo_u64(t->result, "upstream_requests", up.requests);
-        jo_u64(t->result, "upstream_bytes", up.bytes);
-        jo_u64(t->result, "upstream_errors", up.errors);
-        jo_u64(t->result, "upstream_throttled", up.throttled);
+        jwrite_u64(t->result, "upstream_requests", up.requests);
+        jwrite_u64(t->result, "upstream_bytes", up.bytes);
+        jwrite_u64(t->result, "upstream_errors", up.errors);
+        jwrite_u64(t->result, "upstream_throttled", up.throttled);
     }
 out:
     repo_set_release(&rs);
@@ -150,9 +150,9 @@ int verb_config_test(struct talk *t, struct err *e)
     int rc = conf_read(t->d->conf_path, &c, e);
 
     if (rc == 0) {
-        jo_str(t->result, "path", slice_str(t->d->conf_path));
-        jo_u64(t->result, "repos", c->repos_count);
-        jo_u64(t->result, "listeners", c->listeners_count);
+        jwrite_str(t->result, "path", t->d->conf_path);
+        jwrite_u64(t->result, "repos", c->repos_count);
+        jwrite_u64(t->result, "listeners", c->listeners_count);
     }
     conf_free(&c);
     return rc;
@@ -163,8 +163,8 @@ int verb_config_reload(struct talk *t, struct err *e)
     struct reload_news news = RELOAD_NEWS;
     int rc = daemon_reload(t->d, &news, e);
 
-    jo_str(t->result, "needs_restart", buf_slice(&news.needs_restart));
-    jo_str(t->result, "warnings", buf_slice(&news.warnings));
+    jwrite_text(t->result, "needs_restart", buf_slice(&news.needs_restart));
+    jwrite_text(t->result, "warnings", buf_slice(&news.warnings));
     reload_news_fini(&news);
     return rc;
 }
@@ -213,7 +213,7 @@ static void warn_of_scopes(struct talk *t, const char *const *scopes, size_t n)
                  near != NULL ? "?" : "");
     }
     if (text.n > 0) {
-        jo_str(t->result, "warnings", buf_slice(&text));
+        jwrite_text(t->result, "warnings", buf_slice(&text));
     }
     buf_free(&text);
     free(names);
@@ -244,8 +244,8 @@ int verb_token_create(struct talk *t, struct err *e)
                           secret, e);
     }
     if (rc == 0) {
-        jo_str(t->result, "name", name);
-        jo_str(t->result, "token", slice_str(secret));
+        jwrite_text(t->result, "name", name);
+        jwrite_str(t->result, "token", secret);
         explicit_bzero(secret, sizeof(secret));
         warn_of_scopes(t, scopes, n);
     }
@@ -256,16 +256,16 @@ static void on_token(void *arg, const struct token_info *tok)
 {
     struct buf *row = talk_row(arg);
 
-    jo_str(row, "name", slice_str(tok->name));
-    jo_str(row, "id", slice_str(tok->id));
-    jo_open(row, "scopes", '[');
+    jwrite_str(row, "name", tok->name);
+    jwrite_str(row, "id", tok->id);
+    jwrite_open(row, "scopes", '[');
     for (size_t i = 0; i < tok->scopes_count; i++) {
-        jo_str(row, NULL, slice_str(tok->scopes[i]));
+        jwrite_str(row, NULL, tok->scopes[i]);
     }
-    jo_shut(row, ']');
-    jo_u64(row, "created_unix_s", tok->created_unix_s);
-    jo_u64(row, "expires_unix_s", tok->expires_unix_s);
-    jo_u64(row, "last_used_unix_s", tok->last_used_unix_s);
+    jwrite_close(row, ']');
+    jwrite_u64(row, "created_unix_s", tok->created_unix_s);
+    jwrite_u64(row, "expires_unix_s", tok->expires_unix_s);
+    jwrite_u64(row, "last_used_unix_s", tok->last_used_unix_s);
     buf_str(row, "}}\n"); /* not sent here: the gate's lock is held */
 }
 

@@ -16,9 +16,9 @@ static void sum_members(struct buf *row, const struct stock_sum *sum)
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (sum->known) {
-            jo_u64(row, names[i], values[i]);
+            jwrite_u64(row, names[i], values[i]);
         } else {
-            jo_null(row, names[i]);
+            jwrite_null(row, names[i]);
         }
     }
 }
@@ -28,17 +28,17 @@ static int on_repo(void *arg, const struct stock_repo *x)
     struct telling *w = arg;
     struct buf *row = talk_row(w->t);
 
-    jo_str(row, "repo", slice_str(w->r->name));
-    jo_str(row, "kind", slice_str(stock_kind_name(x->kind)));
-    jo_str(row, "type", x->type);
-    jo_str(row, "id", x->id);
-    jo_str(row, "commit", x->commit);
-    jo_u64(row, "revisions", x->revisions);
+    jwrite_str(row, "repo", w->r->name);
+    jwrite_str(row, "kind", stock_kind_name(x->kind));
+    jwrite_text(row, "type", x->type);
+    jwrite_text(row, "id", x->id);
+    jwrite_text(row, "commit", x->commit);
+    jwrite_u64(row, "revisions", x->revisions);
     sum_members(row, &x->sum);
-    jo_u64(row, "cached_bytes", x->cached_bytes);
-    jo_u64(row, "last_asked_unix_s", x->last_asked_unix_s);
-    jo_bool(row, "pinned", x->pinned);
-    jo_bool(row, "held", x->held);
+    jwrite_u64(row, "cached_bytes", x->cached_bytes);
+    jwrite_u64(row, "last_asked_unix_s", x->last_asked_unix_s);
+    jwrite_bool(row, "pinned", x->pinned);
+    jwrite_bool(row, "held", x->held);
     return talk_row_end(w->t);
 }
 
@@ -71,13 +71,13 @@ int verb_hf_ls(struct talk *t, struct err *e)
 
 static void revision_members(struct buf *out, const struct stock_revision *x)
 {
-    jo_str(out, "revision", x->name);
-    jo_str(out, "commit", x->commit);
-    jo_str(out, "upstream_commit", x->upstream);
-    jo_u64(out, "asked_unix_s", x->asked_unix_s);
+    jwrite_text(out, "revision", x->name);
+    jwrite_text(out, "commit", x->commit);
+    jwrite_text(out, "upstream_commit", x->upstream);
+    jwrite_u64(out, "asked_unix_s", x->asked_unix_s);
     sum_members(out, &x->sum);
-    jo_bool(out, "pinned", x->pinned);
-    jo_bool(out, "held", x->held);
+    jwrite_bool(out, "pinned", x->pinned);
+    jwrite_bool(out, "held", x->held);
 }
 
 static int on_revision(void *arg, const struct stock_revision *x)
@@ -92,20 +92,17 @@ static int on_file(void *arg, const struct stock_file *f)
 {
     struct telling *w = arg;
     struct buf *row = talk_row(w->t);
-    char oid[GIT_OID_HEX + 1];
-
-    jo_str(row, "path", f->path);
-    jo_u64(row, "size", f->size_bytes);
+    jwrite_text(row, "path", f->path);
+    jwrite_u64(row, "size", f->size_bytes);
     if (f->lfs) {
-        jo_digest(row, "sha256", &f->sha256);
-        jo_null(row, "git_oid");
+        jwrite_hex(row, "sha256", f->sha256.b, DIGEST_BYTES);
+        jwrite_null(row, "git_oid");
     } else {
-        git_oid_format(&f->oid, oid);
-        jo_null(row, "sha256");
-        jo_str(row, "git_oid", slice_str(oid));
+        jwrite_null(row, "sha256");
+        jwrite_hex(row, "git_oid", f->oid.b, GIT_OID_BYTES);
     }
-    jo_str(row, "state", slice_str(stock_state_name(f->state)));
-    jo_u64(row, "have", f->have_bytes);
+    jwrite_str(row, "state", stock_state_name(f->state));
+    jwrite_u64(row, "have", f->have_bytes);
     return talk_row_end(w->t);
 }
 
@@ -132,9 +129,9 @@ int verb_hf_show(struct talk *t, struct err *e)
     if (rc == 0) {
         v.r = w.r = n.repo;
         rev = rev.n != 0 ? rev : n.rev;
-        jo_str(t->result, "repo", slice_str(n.repo->name));
-        jo_str(t->result, "type", n.type);
-        jo_str(t->result, "id", n.id);
+        jwrite_str(t->result, "repo", n.repo->name);
+        jwrite_text(t->result, "type", n.type);
+        jwrite_text(t->result, "id", n.id);
     }
     if (rc == 0 && rev.n == 0) {
         rc = stock_revisions(&v, n.type, n.id, on_revision, &w, e);
@@ -171,14 +168,14 @@ int verb_hf_rollback(struct talk *t, struct err *e)
                      : holding_set(t->d, &n, branch, rev, &news, e);
     }
     if (rc == 0) {
-        jo_str(t->result, "repo", slice_str(n.repo->name));
-        jo_str(t->result, "id", n.id);
-        jo_str(t->result, "branch", branch);
-        jo_bool(t->result, "held", !release);
-        jo_bool(t->result, "synced", n.repo->synced);
-        jo_bool(t->result, "hosted", n.repo->origin == NULL);
-        jo_str(t->result, "commit", slice_str(news.commit));
-        jo_u64(t->result, "seq", news.seq);
+        jwrite_str(t->result, "repo", n.repo->name);
+        jwrite_text(t->result, "id", n.id);
+        jwrite_text(t->result, "branch", branch);
+        jwrite_bool(t->result, "held", !release);
+        jwrite_bool(t->result, "synced", n.repo->synced);
+        jwrite_bool(t->result, "hosted", n.repo->origin == NULL);
+        jwrite_str(t->result, "commit", news.commit);
+        jwrite_u64(t->result, "seq", news.seq);
         sum_members(t->result, &news.sum);
     }
     repo_set_release(&rs);

@@ -12,25 +12,25 @@ enum { TOKEN_MAX = 1024 };
 
 static void view_members(struct buf *out, const struct prefetch_view *v)
 {
-    jo_u64(out, "prefetch", v->id);
-    jo_str(out, "repo", slice_str(v->repo));
-    jo_str(out, "type", slice_str(v->type));
-    jo_str(out, "id", slice_str(v->name));
-    jo_str(out, "revision", slice_str(v->rev));
-    jo_str(out, "commit", slice_str(v->commit));
-    jo_str(out, "state", slice_str(prefetch_state_name(v->state)));
-    jo_str(out, "why", slice_str(v->why));
-    jo_bool(out, "pin", v->pin);
-    jo_u64(out, "files", v->files);
-    jo_u64(out, "files_done", v->files_done);
-    jo_u64(out, "files_failed", v->files_failed);
-    jo_u64(out, "bytes", v->bytes);
-    jo_u64(out, "bytes_done", v->bytes_done);
-    jo_u64(out, "here_bytes", v->here_bytes);
-    jo_u64(out, "tries", v->tries);
-    jo_u64(out, "began_unix_s", v->began_unix_s);
-    jo_u64(out, "ended_unix_s", v->ended_unix_s);
-    jo_u64(out, "next_unix_s", v->next_unix_s);
+    jwrite_u64(out, "prefetch", v->id);
+    jwrite_str(out, "repo", v->repo);
+    jwrite_str(out, "type", v->type);
+    jwrite_str(out, "id", v->name);
+    jwrite_str(out, "revision", v->rev);
+    jwrite_str(out, "commit", v->commit);
+    jwrite_str(out, "state", prefetch_state_name(v->state));
+    jwrite_str(out, "why", v->why);
+    jwrite_bool(out, "pin", v->pin);
+    jwrite_u64(out, "files", v->files);
+    jwrite_u64(out, "files_done", v->files_done);
+    jwrite_u64(out, "files_failed", v->files_failed);
+    jwrite_u64(out, "bytes", v->bytes);
+    jwrite_u64(out, "bytes_done", v->bytes_done);
+    jwrite_u64(out, "here_bytes", v->here_bytes);
+    jwrite_u64(out, "tries", v->tries);
+    jwrite_u64(out, "began_unix_s", v->began_unix_s);
+    jwrite_u64(out, "ended_unix_s", v->ended_unix_s);
+    jwrite_u64(out, "next_unix_s", v->next_unix_s);
 }
 
 /* --- what is asked for -------------------------------------------------------------------------------------------- */
@@ -160,7 +160,7 @@ int verb_hf_prefetch(struct talk *t, struct err *e)
     }
     if (rc == 0) {
         view_members(t->result, &v);
-        jo_bool(t->result, "joined", joined);
+        jwrite_bool(t->result, "joined", joined);
     }
     return rc;
 }
@@ -191,7 +191,7 @@ int verb_hf_stop(struct talk *t, struct err *e)
         rc = prefetch_stop(t->d->prefetches, slice_str(n.repo->name), n.type, n.id, n.rev, &count,
                            e);
     }
-    jo_u64(t->result, "stopped", count);
+    jwrite_u64(t->result, "stopped", count);
     repo_set_release(&rs);
     return rc;
 }
@@ -215,10 +215,10 @@ static int pin(struct talk *t, const struct stock_name *n, struct slice authoriz
         rc = pinning_set(&x, n->type, n->id, rev, &c, NULL, NULL, &files, e);
     }
     if (rc == 0) {
-        jo_str(t->result, "id", c.id);
-        jo_str(t->result, "revision", rev);
-        jo_str(t->result, "commit", c.commit);
-        jo_u64(t->result, "files", files);
+        jwrite_text(t->result, "id", c.id);
+        jwrite_text(t->result, "revision", rev);
+        jwrite_text(t->result, "commit", c.commit);
+        jwrite_u64(t->result, "files", files);
     }
     errand_fini(&x);
     porters_fini(&porters);
@@ -267,7 +267,7 @@ int verb_hf_unpin(struct talk *t, struct err *e)
         rc = pinning_clear(t->d->store, slice_str(n.repo->name), n.type, canonical(t, &n, &a),
                            n.rev, &count, e);
     }
-    jo_u64(t->result, "unpinned", count);
+    jwrite_u64(t->result, "unpinned", count);
     arena_fini(&a);
     repo_set_release(&rs);
     return rc;

@@ -82,13 +82,13 @@ struct snaps {
 
 static void snap_members(struct buf *row, const struct snap *sn)
 {
-    jo_u64(row, "seq", sn->seq);
-    jo_digest(row, "root", &sn->root);
-    jo_u64(row, "parent_seq", sn->parent_seq);
-    jo_u64(row, "entries", sn->entries);
-    jo_u64(row, "bytes", sn->bytes);
-    jo_u64(row, "created_unix_s", sn->created_unix_s);
-    jo_str(row, "label", slice_str(sn->label));
+    jwrite_u64(row, "seq", sn->seq);
+    jwrite_hex(row, "root", sn->root.b, DIGEST_BYTES);
+    jwrite_u64(row, "parent_seq", sn->parent_seq);
+    jwrite_u64(row, "entries", sn->entries);
+    jwrite_u64(row, "bytes", sn->bytes);
+    jwrite_u64(row, "created_unix_s", sn->created_unix_s);
+    jwrite_str(row, "label", sn->label);
 }
 
 static int on_head(void *arg, struct slice name, const struct snap *sn)
@@ -96,9 +96,9 @@ static int on_head(void *arg, struct slice name, const struct snap *sn)
     struct snaps *s = arg;
     struct buf *row = talk_row(s->t);
 
-    jo_str(row, "name", name);
+    jwrite_text(row, "name", name);
     snap_members(row, sn);
-    jo_bool(row, "live", true);
+    jwrite_bool(row, "live", true);
     return talk_row_end(s->t);
 }
 
@@ -129,17 +129,17 @@ static int say_more(struct snaps *s, struct buf *row, uint64_t seq)
     struct note n;
     int rc = note_get(store, s->x->repo_name, s->x->name, seq, &a, &n, NULL);
 
-    jo_str(row, "author", n.author);
-    jo_str(row, "title", n.title);
-    jo_str(row, "message", n.message);
+    jwrite_text(row, "author", n.author);
+    jwrite_text(row, "title", n.title);
+    jwrite_text(row, "message", n.message);
     arena_fini(&a);
-    jo_open(row, "names", '[');
+    jwrite_open(row, "names", '[');
     for (size_t i = 0; i < s->names_count; i++) {
         if (s->names[i].seq == seq) {
-            jo_str(row, NULL, s->names[i].name);
+            jwrite_text(row, NULL, s->names[i].name);
         }
     }
-    jo_shut(row, ']');
+    jwrite_close(row, ']');
     return rc == E_NOTFOUND ? 0 : rc;
 }
 
@@ -150,7 +150,7 @@ static int on_snap(void *arg, const struct snap *sn)
     int rc;
 
     snap_members(row, sn);
-    jo_bool(row, "live", sn->seq == s->head_seq);
+    jwrite_bool(row, "live", sn->seq == s->head_seq);
     rc = say_more(s, row, sn->seq);
     return rc == 0 ? talk_row_end(s->t) : rc;
 }
@@ -215,8 +215,8 @@ int verb_snapshot_show(struct talk *t, struct err *e)
     }
     if (rc == 0) {
         snap_members(t->result, &sn);
-        jo_bool(t->result, "live", sn.seq == head.seq);
-        jo_bool(t->result, "hold", held);
+        jwrite_bool(t->result, "live", sn.seq == head.seq);
+        jwrite_bool(t->result, "hold", held);
         rc = ref_list(t->d->store, x.repo_name, x.name, on_name, &s, e);
     }
     if (rc == 0) {
@@ -237,11 +237,11 @@ struct diff {
 static void diff_side(struct buf *row, const char *size, const char *digest, const struct entry *en)
 {
     if (en != NULL && en->type == ENTRY_FILE) {
-        jo_u64(row, size, en->size_bytes);
-        jo_digest(row, digest, &en->digest);
+        jwrite_u64(row, size, en->size_bytes);
+        jwrite_hex(row, digest, en->digest.b, DIGEST_BYTES);
     } else {
-        jo_null(row, size);
-        jo_null(row, digest);
+        jwrite_null(row, size);
+        jwrite_null(row, digest);
     }
 }
 
@@ -255,12 +255,12 @@ static int on_difference(void *arg, const struct entry *old, const struct entry 
     d->changed += old != NULL && new != NULL;
     d->added_bytes += new != NULL &&new->type == ENTRY_FILE ? new->size_bytes : 0;
     d->removed_bytes += old != NULL && old->type == ENTRY_FILE ? old->size_bytes : 0;
-    jo_str(row, "what",
-           old == NULL   ? SLICE("added")
-           : new == NULL ? SLICE("removed")
-                         : SLICE("changed"));
-    jo_str(row, "path", (new != NULL ? new : old)->path);
-    jo_bool(row, "folder", (new != NULL ? new : old)->type == ENTRY_DIR);
+    jwrite_text(row, "what",
+                old == NULL   ? SLICE("added")
+                : new == NULL ? SLICE("removed")
+                              : SLICE("changed"));
+    jwrite_text(row, "path", (new != NULL ? new : old)->path);
+    jwrite_bool(row, "folder", (new != NULL ? new : old)->type == ENTRY_DIR);
     diff_side(row, "old_size", "old_sha256", old);
     diff_side(row, "size", "sha256", new);
     return talk_row_end(d->t);
@@ -280,13 +280,13 @@ int verb_snapshot_diff(struct talk *t, struct err *e)
         rc = tree_diff(t->d->store, &from.root, &to.root, on_difference, &d, e);
     }
     if (rc == 0) {
-        jo_u64(t->result, "from_seq", from.seq);
-        jo_u64(t->result, "to_seq", to.seq);
-        jo_u64(t->result, "added", d.added);
-        jo_u64(t->result, "removed", d.removed);
-        jo_u64(t->result, "changed", d.changed);
-        jo_u64(t->result, "added_bytes", d.added_bytes);
-        jo_u64(t->result, "removed_bytes", d.removed_bytes);
+        jwrite_u64(t->result, "from_seq", from.seq);
+        jwrite_u64(t->result, "to_seq", to.seq);
+        jwrite_u64(t->result, "added", d.added);
+        jwrite_u64(t->result, "removed", d.removed);
+        jwrite_u64(t->result, "changed", d.changed);
+        jwrite_u64(t->result, "added_bytes", d.added_bytes);
+        jwrite_u64(t->result, "removed_bytes", d.removed_bytes);
     }
     repo_set_release(&x.set);
     return rc < 0 ? rc : 0;
@@ -314,7 +314,7 @@ int verb_snapshot_rollback(struct talk *t, struct err *e)
         daemon_repo_changed(t->d, x.repo_name);
         snap_members(t->result, &sn);
         rc = head_held(t->d->store, x.repo_name, x.name, &hold, e);
-        jo_bool(t->result, "hold", hold);
+        jwrite_bool(t->result, "hold", hold);
     }
     repo_set_release(&x.set);
     return rc;
@@ -331,8 +331,8 @@ int verb_snapshot_tag(struct talk *t, struct err *e)
     }
     if (rc == 0) {
         daemon_repo_changed(t->d, x.repo_name); /* "@label" and lists of names are remembered */
-        jo_u64(t->result, "seq", sn.seq);
-        jo_str(t->result, "label", talk_text(t, "label"));
+        jwrite_u64(t->result, "seq", sn.seq);
+        jwrite_text(t->result, "label", talk_text(t, "label"));
     }
     repo_set_release(&x.set);
     return rc;
@@ -347,7 +347,7 @@ int verb_snapshot_hold(struct talk *t, struct err *e)
         rc = head_hold(t->d->store, x.repo_name, x.name, !talk_flag(t, "off"), e);
     }
     if (rc == 0) {
-        jo_bool(t->result, "hold", !talk_flag(t, "off"));
+        jwrite_bool(t->result, "hold", !talk_flag(t, "off"));
     }
     repo_set_release(&x.set);
     return rc;
@@ -364,7 +364,7 @@ int verb_snapshot_rm(struct talk *t, struct err *e)
     }
     if (rc == 0) {
         daemon_repo_changed(t->d, x.repo_name); /* "@v7" and labels lead nowhere now */
-        jo_u64(t->result, "seq", sn.seq);
+        jwrite_u64(t->result, "seq", sn.seq);
     }
     repo_set_release(&x.set);
     return rc;

@@ -29,20 +29,20 @@ static void on_finding(void *arg, const char *what)
     struct checking *c = arg;
     struct buf *row = talk_row(c->t);
 
-    jo_str(row, "finding", slice_str(what));
+    jwrite_str(row, "finding", what);
     (void)talk_row_end(c->t);
 }
 
 void report_json(const struct verify_report *r, struct buf *out)
 {
-    jo_u64(out, "blobs", r->blobs);
-    jo_u64(out, "bytes", r->bytes);
-    jo_u64(out, "orphans", r->orphans);
-    jo_u64(out, "damaged", r->damaged);
-    jo_u64(out, "missing", r->missing);
-    jo_u64(out, "bad_rows", r->bad_rows);
-    jo_u64(out, "repaired", r->repaired);
-    jo_bool(out, "clean", verify_is_clean(r));
+    jwrite_u64(out, "blobs", r->blobs);
+    jwrite_u64(out, "bytes", r->bytes);
+    jwrite_u64(out, "orphans", r->orphans);
+    jwrite_u64(out, "damaged", r->damaged);
+    jwrite_u64(out, "missing", r->missing);
+    jwrite_u64(out, "bad_rows", r->bad_rows);
+    jwrite_u64(out, "repaired", r->repaired);
+    jwrite_bool(out, "clean", verify_is_clean(r));
 }
 
 int verb_verify(struct talk *t, struct err *e)
@@ -68,8 +68,8 @@ int verb_cache_gc(struct talk *t, struct err *e)
     }
     rc = gc_run(t->d->store, talk_number(t, "grace_s", 3600), talk_flag(t, "dry_run"), &r, e);
     t->d->collecting = false;
-    jo_u64(t->result, "blobs", r.blobs);
-    jo_u64(t->result, "bytes", r.bytes);
-    jo_u64(t->result, "nodes", r.nodes);
+    jwrite_u64(t->result, "blobs", r.blobs);
+    jwrite_u64(t->result, "bytes", r.bytes);
+    jwrite_u64(t->result, "nodes", r.nodes);
     return rc;
 }

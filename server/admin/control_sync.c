@@ -13,62 +13,63 @@ static void report_members(struct buf *out, const struct run_report *r)
 {
     uint64_t rate;
 
-    jo_u64(out, "run", r->id);
-    jo_str(out, "outcome", slice_str(run_outcome_name(r->outcome)));
-    jo_str(out, "stage", slice_str(run_stage_name(r->stage)));
-    jo_bool(out, "dry", r->dry);
-    jo_u64(out, "started_unix_s", r->started_unix_s);
-    jo_u64(out, "ended_unix_s", r->ended_unix_s);
-    jo_str(out, "upstream", slice_str(r->upstream));
-    jo_str(out, "why", slice_str(r->why));
-    jo_u64(out, "attempts", r->attempts);
-    jo_u64(out, "listed", r->listed);
-    jo_u64(out, "new", r->fresh);
-    jo_u64(out, "changed", r->changed);
-    jo_u64(out, "gone", r->gone);
-    jo_u64(out, "same", r->same);
-    jo_u64(out, "kept", r->kept);
-    jo_u64(out, "reused", r->reused);
-    jo_u64(out, "saved_bytes", r->saved_bytes);
-    jo_u64(out, "files_todo", r->files_todo);
-    jo_u64(out, "files_done", r->files_done);
-    jo_u64(out, "bytes_todo", r->bytes_todo);
-    jo_u64(out, "bytes_done", r->bytes_done);
-    jo_u64(out, "wire_bytes", r->wire_bytes);
+    jwrite_u64(out, "run", r->id);
+    jwrite_str(out, "outcome", run_outcome_name(r->outcome));
+    jwrite_str(out, "stage", run_stage_name(r->stage));
+    jwrite_bool(out, "dry", r->dry);
+    jwrite_u64(out, "started_unix_s", r->started_unix_s);
+    jwrite_u64(out, "ended_unix_s", r->ended_unix_s);
+    jwrite_str(out, "upstream", r->upstream);
+    jwrite_str(out, "why", r->why);
+    jwrite_u64(out, "attempts", r->attempts);
+    jwrite_u64(out, "listed", r->listed);
+    jwrite_u64(out, "new", r->fresh);
+    jwrite_u64(out, "changed", r->changed);
+    jwrite_u64(out, "gone", r->gone);
+    jwrite_u64(out, "same", r->same);
+    jwrite_u64(out, "kept", r->kept);
+    jwrite_u64(out, "reused", r->reused);
+    jwrite_u64(out, "saved_bytes", r->saved_bytes);
+    jwrite_u64(out, "files_todo", r->files_todo);
+    jwrite_u64(out, "files_done", r->files_done);
+    jwrite_u64(out, "bytes_todo", r->bytes_todo);
+    jwrite_u64(out, "bytes_done", r->bytes_done);
+    jwrite_u64(out, "wire_bytes", r->wire_bytes);
     rate = r->fetching_ms > 0 ? r->bytes_done * 1000 / r->fetching_ms : 0;
-    jo_u64(out, "rate_bytes_per_s", rate);
-    jo_u64(out, "left_s",
-           rate > 0 && r->bytes_todo > r->bytes_done ? (r->bytes_todo - r->bytes_done) / rate : 0);
-    jo_u64(out, "list_memory_bytes", r->memory_bytes);
-    jo_u64(out, "seq", r->seq);
+    jwrite_u64(out, "rate_bytes_per_s", rate);
+    jwrite_u64(out, "left_s",
+               rate > 0 && r->bytes_todo > r->bytes_done ? (r->bytes_todo - r->bytes_done) / rate
+                                                         : 0);
+    jwrite_u64(out, "list_memory_bytes", r->memory_bytes);
+    jwrite_u64(out, "seq", r->seq);
     if (r->seq != 0) {
-        jo_digest(out, "root", &r->root);
+        jwrite_hex(out, "root", r->root.b, DIGEST_BYTES);
     } else {
-        jo_null(out, "root");
+        jwrite_null(out, "root");
     }
 }
 
 static void view_members(struct buf *out, const struct sync_view *v)
 {
-    jo_str(out, "repo", slice_str(v->name));
-    jo_str(out, "state", slice_str(sync_word(v)));
-    jo_str(out, "upstream", slice_str(v->upstream));
-    jo_str(out, "schedule", slice_str(v->schedule));
-    jo_bool(out, "running", v->running);
-    jo_bool(out, "paused", v->paused);
-    jo_u64(out, "held_seq", v->held_seq);
-    jo_bool(out, "hold", v->hold);
-    jo_u64(out, "next_unix_s", v->paused ? 0 : v->next_unix_s);
-    jo_u64(out, "last_ok_unix_s", v->last_ok_unix_s);
-    jo_u64(out, "failures", v->failures);
-    jo_u64(out, "seq", v->head.seq);
-    jo_u64(out, "entries", v->head.entries);
-    jo_u64(out, "bytes", v->head.bytes);
-    jo_open(out, "last", '{');
+    jwrite_str(out, "repo", v->name);
+    jwrite_str(out, "state", sync_word(v));
+    jwrite_str(out, "upstream", v->upstream);
+    jwrite_str(out, "schedule", v->schedule);
+    jwrite_bool(out, "running", v->running);
+    jwrite_bool(out, "paused", v->paused);
+    jwrite_u64(out, "held_seq", v->held_seq);
+    jwrite_bool(out, "hold", v->hold);
+    jwrite_u64(out, "next_unix_s", v->paused ? 0 : v->next_unix_s);
+    jwrite_u64(out, "last_ok_unix_s", v->last_ok_unix_s);
+    jwrite_u64(out, "failures", v->failures);
+    jwrite_u64(out, "seq", v->head.seq);
+    jwrite_u64(out, "entries", v->head.entries);
+    jwrite_u64(out, "bytes", v->head.bytes);
+    jwrite_open(out, "last", '{');
     if (v->ever) {
         report_members(out, &v->last);
     }
-    jo_shut(out, '}');
+    jwrite_close(out, '}');
 }
 
 /* Until the run is over, or the client has left; the run itself goes on then. */
@@ -115,7 +116,7 @@ int verb_sync_run(struct talk *t, struct err *e)
         rc = sync_start(t->d->sync, repo, talk_flag(t, "dry_run"), talk_flag(t, "force"), &id, e);
     }
     if (rc == 0 && !talk_flag(t, "wait")) {
-        jo_u64(t->result, "run", id);
+        jwrite_u64(t->result, "run", id);
         return 0;
     }
     if (rc == 0) {
@@ -175,8 +176,8 @@ static int on_line(void *arg, uint64_t unix_ms, struct slice text)
     struct talk *t = arg;
     struct buf *row = talk_row(t);
 
-    jo_u64(row, "unix_ms", unix_ms);
-    jo_str(row, "text", text);
+    jwrite_u64(row, "unix_ms", unix_ms);
+    jwrite_text(row, "text", text);
     return talk_row_end(t);
 }
 
@@ -196,7 +197,7 @@ int verb_sync_logs(struct talk *t, struct err *e)
         rc = history_get(t->d->store, repo, r.id, &r, e);
     }
     if (rc == 0) {
-        jo_u64(t->result, "run", r.id);
+        jwrite_u64(t->result, "run", r.id);
         rc = history_lines(t->d->store, repo, r.id, on_line, t, e);
     }
     return rc;
@@ -211,7 +212,7 @@ static int pause_or_not(struct talk *t, bool pause, struct err *e)
         rc = sync_pause(t->d->sync, repo, pause, e);
     }
     if (rc == 0) {
-        jo_bool(t->result, "paused", pause);
+        jwrite_bool(t->result, "paused", pause);
     }
     return rc;
 }
@@ -244,8 +245,8 @@ int verb_sync_approve(struct talk *t, struct err *e)
         rc = sync_approve(t->d->sync, repo, &sn, e);
     }
     if (rc == 0) {
-        jo_u64(t->result, "seq", sn.seq);
-        jo_u64(t->result, "entries", sn.entries);
+        jwrite_u64(t->result, "seq", sn.seq);
+        jwrite_u64(t->result, "entries", sn.entries);
     }
     return rc;
 }

@@ -95,12 +95,12 @@ static void tell(struct talk *t, const struct probe *p)
 {
     struct buf *row = talk_row(t);
 
-    jo_str(row, "repo", slice_str(p->conf->name));
-    jo_str(row, "origin", slice_str(p->conf->origin.url));
-    jo_bool(row, "up", p->status > 0 && p->status < 500);
-    jo_u64(row, "status", (uint64_t)p->status);
-    jo_u64(row, "took_ms", p->took_ms);
-    jo_str(row, "why", slice_str(p->status == 0 ? p->why.text : ""));
+    jwrite_str(row, "repo", p->conf->name);
+    jwrite_str(row, "origin", p->conf->origin.url);
+    jwrite_bool(row, "up", p->status > 0 && p->status < 500);
+    jwrite_u64(row, "status", (uint64_t)p->status);
+    jwrite_u64(row, "took_ms", p->took_ms);
+    jwrite_str(row, "why", p->status == 0 ? p->why.text : "");
     (void)talk_row_end(t);
 }
 
@@ -143,7 +143,7 @@ int verb_upstream_check(struct talk *t, struct err *e)
         tell(t, &probes[i]);
         down += probes[i].status == 0 || probes[i].status >= 500;
     }
-    jo_u64(t->result, "down", down);
+    jwrite_u64(t->result, "down", down);
     event_base_free(base);
     arena_fini(&a);
     free(probes);

@@ -1,6 +1,6 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
-#include "server/admin/jo.h"
+#include "common/codec/jwrite.h"
 #include "server/admin/sample.h"
 #include "server/fetch/fetch.h"
 
@@ -10,9 +10,9 @@ static void ratio(struct buf *out, const struct traffic_sum *sum)
     double r = traffic_hit_ratio(sum);
 
     if (r < 0) {
-        jo_null(out, "hit_ratio");
+        jwrite_null(out, "hit_ratio");
     } else {
-        jo_ratio(out, "hit_ratio", r);
+        jwrite_ratio(out, "hit_ratio", r);
     }
 }
 
@@ -22,28 +22,28 @@ static void repo_json(struct buf *out, const struct sample *s, const struct repo
     struct traffic_sum sum;
 
     traffic_sum(s->d->traffic, r->slot, &sum);
-    jo_open(out, NULL, '{');
-    jo_str(out, "name", slice_str(r->name));
-    jo_str(out, "protocol", slice_str(r->ops->name));
-    jo_bool(out, "anonymous_read", r->anonymous_read);
+    jwrite_open(out, NULL, '{');
+    jwrite_str(out, "name", r->name);
+    jwrite_str(out, "protocol", r->ops->name);
+    jwrite_bool(out, "anonymous_read", r->anonymous_read);
     if (r->home != NULL && (whole || r->anonymous_read)) {
-        jo_str(out, "origin", slice_str(r->home));
+        jwrite_str(out, "origin", r->home);
     } else {
-        jo_null(out, "origin");
+        jwrite_null(out, "origin");
     }
-    jo_u64(out, "requests", traffic_requests(&sum));
-    jo_u64(out, "bytes", traffic_bytes(&sum));
+    jwrite_u64(out, "requests", traffic_requests(&sum));
+    jwrite_u64(out, "bytes", traffic_bytes(&sum));
     ratio(out, &sum);
     if (r->origin != NULL) {
         origin_stats(r->origin, &up);
     }
-    jo_open(out, "upstream", '{');
-    jo_u64(out, "requests", up.requests);
-    jo_u64(out, "bytes", up.bytes);
-    jo_u64(out, "errors", up.errors);
-    jo_u64(out, "throttled", up.throttled);
-    jo_shut(out, '}');
-    jo_shut(out, '}');
+    jwrite_open(out, "upstream", '{');
+    jwrite_u64(out, "requests", up.requests);
+    jwrite_u64(out, "bytes", up.bytes);
+    jwrite_u64(out, "errors", up.errors);
+    jwrite_u64(out, "throttled", up.throttled);
+    jwrite_close(out, '}');
+    jwrite_close(out, '}');
 }
 
 static void fill_json(struct buf *out, const struct sample *s, const struct fill_info *f,
@@ -52,33 +52,33 @@ static void fill_json(struct buf *out, const struct sample *s, const struct fill
     const struct repo *r = repo_set_find(s->set, slice_str(f->repo));
     bool seen = whole || (r != NULL && r->anonymous_read);
 
-    jo_open(out, NULL, '{');
-    jo_str(out, "repo", slice_str(f->repo));
-    jo_str(out, "key", seen ? slice_str(f->key) : SLICE("…"));
-    jo_u64(out, "have", f->have_bytes);
+    jwrite_open(out, NULL, '{');
+    jwrite_str(out, "repo", f->repo);
+    jwrite_text(out, "key", seen ? slice_str(f->key) : SLICE("…"));
+    jwrite_u64(out, "have", f->have_bytes);
     if (f->total_bytes == LENGTH_UNKNOWN) {
-        jo_null(out, "total");
+        jwrite_null(out, "total");
     } else {
-        jo_u64(out, "total", f->total_bytes);
+        jwrite_u64(out, "total", f->total_bytes);
     }
-    jo_u64(out, "readers", f->readers);
-    jo_u64(out, "rate", f->rate_bytes_per_s);
-    jo_u64(out, "age_ms", f->age_ms);
-    jo_shut(out, '}');
+    jwrite_u64(out, "readers", f->readers);
+    jwrite_u64(out, "rate", f->rate_bytes_per_s);
+    jwrite_u64(out, "age_ms", f->age_ms);
+    jwrite_close(out, '}');
 }
 
 static void disk_json(struct buf *out, const struct store_space *sp, bool healthy)
 {
-    jo_open(out, "disk", '{');
-    jo_u64(out, "used", sp->used_bytes);
-    jo_u64(out, "quota", sp->quota_bytes);
-    jo_u64(out, "staged", sp->staged_bytes);
-    jo_u64(out, "parked", sp->parked_bytes);
-    jo_u64(out, "free", sp->disk_free_bytes);
-    jo_u64(out, "blobs", sp->blobs);
-    jo_bool(out, "full", sp->full);
-    jo_bool(out, "healthy", healthy);
-    jo_shut(out, '}');
+    jwrite_open(out, "disk", '{');
+    jwrite_u64(out, "used", sp->used_bytes);
+    jwrite_u64(out, "quota", sp->quota_bytes);
+    jwrite_u64(out, "staged", sp->staged_bytes);
+    jwrite_u64(out, "parked", sp->parked_bytes);
+    jwrite_u64(out, "free", sp->disk_free_bytes);
+    jwrite_u64(out, "blobs", sp->blobs);
+    jwrite_bool(out, "full", sp->full);
+    jwrite_bool(out, "healthy", healthy);
+    jwrite_close(out, '}');
 }
 
 void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf *out)
@@ -92,49 +92,49 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
         traffic_sum(d->traffic, i, &one);
         traffic_join(&all, &one);
     }
-    jo_open(out, NULL, '{');
-    jo_str(out, "version", SLICE(MIRROR_VERSION));
-    jo_str(out, "base_url", base_url);
-    jo_u64(out, "now_ms", clock_unix_ms());
-    jo_u64(out, "started_unix_s", d->started_unix_s);
-    jo_bool(out, "ready", d->ready && s.healthy);
-    jo_bool(out, "draining", d->draining);
-    jo_open(out, "reload", '{');
-    jo_bool(out, "ok", d->reload_ok);
-    jo_u64(out, "count", d->reloads);
-    jo_u64(out, "at_unix_s", d->reload_ok_unix_s);
-    jo_shut(out, '}');
-    jo_open(out, "connections", '{');
-    jo_u64(out, "open", s.http.open);
-    jo_u64(out, "h2", s.http.open_h2);
-    jo_u64(out, "tls", s.http.open_tls);
-    jo_shut(out, '}');
+    jwrite_open(out, NULL, '{');
+    jwrite_text(out, "version", SLICE(MIRROR_VERSION));
+    jwrite_text(out, "base_url", base_url);
+    jwrite_u64(out, "now_ms", clock_unix_ms());
+    jwrite_u64(out, "started_unix_s", d->started_unix_s);
+    jwrite_bool(out, "ready", d->ready && s.healthy);
+    jwrite_bool(out, "draining", d->draining);
+    jwrite_open(out, "reload", '{');
+    jwrite_bool(out, "ok", d->reload_ok);
+    jwrite_u64(out, "count", d->reloads);
+    jwrite_u64(out, "at_unix_s", d->reload_ok_unix_s);
+    jwrite_close(out, '}');
+    jwrite_open(out, "connections", '{');
+    jwrite_u64(out, "open", s.http.open);
+    jwrite_u64(out, "h2", s.http.open_h2);
+    jwrite_u64(out, "tls", s.http.open_tls);
+    jwrite_close(out, '}');
     if (d->doors_count > 0) {
-        jo_open(out, "rsync", '{');
-        jo_u64(out, "open", s.rsync.open);
-        jo_u64(out, "served", s.rsync.sessions[DOOR_SERVED]);
-        jo_u64(out, "files", s.rsync.files);
-        jo_u64(out, "sent", s.rsync.sent_bytes);
-        jo_shut(out, '}');
+        jwrite_open(out, "rsync", '{');
+        jwrite_u64(out, "open", s.rsync.open);
+        jwrite_u64(out, "served", s.rsync.sessions[DOOR_SERVED]);
+        jwrite_u64(out, "files", s.rsync.files);
+        jwrite_u64(out, "sent", s.rsync.sent_bytes);
+        jwrite_close(out, '}');
     }
     disk_json(out, &s.space, s.healthy);
-    jo_open(out, "repos", '[');
+    jwrite_open(out, "repos", '[');
     for (size_t i = 0; i < s.set->count; i++) {
         repo_json(out, &s, s.set->repo[i], whole);
     }
-    jo_shut(out, ']');
+    jwrite_close(out, ']');
     sync_status_json(&s, whole, out);
-    jo_open(out, "fills", '[');
+    jwrite_open(out, "fills", '[');
     for (size_t i = 0; i < s.fills; i++) {
         fill_json(out, &s, &s.fill[i], whole);
     }
-    jo_shut(out, ']');
-    jo_u64(out, "requests", traffic_requests(&all));
-    jo_u64(out, "bytes_out", traffic_bytes(&all));
+    jwrite_close(out, ']');
+    jwrite_u64(out, "requests", traffic_requests(&all));
+    jwrite_u64(out, "bytes_out", traffic_bytes(&all));
     ratio(out, &all);
-    jo_u64(out, "upstream_requests", up.requests);
-    jo_u64(out, "upstream_bytes", up.bytes);
-    jo_shut(out, '}');
+    jwrite_u64(out, "upstream_requests", up.requests);
+    jwrite_u64(out, "upstream_bytes", up.bytes);
+    jwrite_close(out, '}');
     buf_byte(out, '\n');
     sample_drop(&s);
 }

@@ -313,7 +313,6 @@ static void write_use(struct buf *out, const struct stock_page *p, struct slice 
     struct slice one = slice_first(p->type, p->type.n - 1); /* "dataset" */
     struct buf name = BUF_INIT(WORD_BYTES), word = BUF_INIT(WORD_BYTES),
                text = BUF_INIT(WORD_BYTES);
-    struct jwrite j = JWRITE_INTO(&text);
 
     add_name(&name, p->type, p->id);
     html_shell_word(&word, rev);
@@ -334,7 +333,7 @@ static void write_use(struct buf *out, const struct stock_page *p, struct slice 
         buf_addf(&text, ", repo_type=\"" SLICE_FMT "\"", SLICE_ARG(one));
     }
     buf_str(&text, ", revision=");
-    jwrite_text(&j, rev);
+    jwrite_quoted(&text, rev);
     buf_byte(&text, ')');
     line(out, buf_slice(&text));
     buf_clear(&word);

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "server/admin/admin.h"
-#include "server/admin/jo.h"
+#include "common/codec/jwrite.h"
 #include "server/admin/sample.h"
 
 const char *sync_word(const struct sync_view *v)
@@ -30,28 +30,28 @@ static bool is_public(const struct sample *s, const struct sync_view *v)
 
 void sync_status_json(const struct sample *s, bool whole, struct buf *out)
 {
-    jo_open(out, "sync", '[');
+    jwrite_open(out, "sync", '[');
     for (size_t i = 0; i < s->syncs; i++) {
         const struct sync_view *v = &s->sync[i];
         bool seen = whole || is_public(s, v);
-        jo_open(out, NULL, '{');
-        jo_str(out, "repo", slice_str(v->name));
-        jo_str(out, "state", slice_str(sync_word(v)));
-        jo_str(out, "why", seen ? slice_str(v->last.why) : SLICE(""));
-        jo_u64(out, "seq", v->head.seq);
-        jo_u64(out, "held_seq", v->held_seq);
-        jo_u64(out, "entries", v->head.entries);
-        jo_u64(out, "bytes", v->head.bytes);
-        jo_u64(out, "last_ok_unix_s", v->last_ok_unix_s);
-        jo_u64(out, "next_unix_s", v->paused ? 0 : v->next_unix_s);
-        jo_u64(out, "failures", v->failures);
-        jo_u64(out, "files_todo", v->last.files_todo);
-        jo_u64(out, "files_done", v->last.files_done);
-        jo_u64(out, "bytes_todo", v->last.bytes_todo);
-        jo_u64(out, "bytes_done", v->last.bytes_done);
-        jo_shut(out, '}');
+        jwrite_open(out, NULL, '{');
+        jwrite_str(out, "repo", v->name);
+        jwrite_str(out, "state", sync_word(v));
+        jwrite_text(out, "why", seen ? slice_str(v->last.why) : SLICE(""));
+        jwrite_u64(out, "seq", v->head.seq);
+        jwrite_u64(out, "held_seq", v->held_seq);
+        jwrite_u64(out, "entries", v->head.entries);
+        jwrite_u64(out, "bytes", v->head.bytes);
+        jwrite_u64(out, "last_ok_unix_s", v->last_ok_unix_s);
+        jwrite_u64(out, "next_unix_s", v->paused ? 0 : v->next_unix_s);
+        jwrite_u64(out, "failures", v->failures);
+        jwrite_u64(out, "files_todo", v->last.files_todo);
+        jwrite_u64(out, "files_done", v->last.files_done);
+        jwrite_u64(out, "bytes_todo", v->last.bytes_todo);
+        jwrite_u64(out, "bytes_done", v->last.bytes_done);
+        jwrite_close(out, '}');
     }
-    jo_shut(out, ']');
+    jwrite_close(out, ']');
 }
 
 static const char *tunasync_word(const struct sync_view *v)
@@ -83,8 +83,8 @@ static void time_members(struct buf *out, const char *key, uint64_t unix_s)
     gmtime_r(&t, &tm);
     strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S +0000", &tm);
     snprintf(name, sizeof name, "%s_ts", key);
-    jo_str(out, key, slice_str(text));
-    jo_u64(out, name, unix_s);
+    jwrite_str(out, key, text);
+    jwrite_u64(out, name, unix_s);
 }
 
 static void size_text(uint64_t bytes, char out[24])
@@ -105,26 +105,26 @@ void tunasync_json(struct daemon *d, struct buf *out)
     char size[24];
 
     sample_take(d, &s);
-    jo_open(out, NULL, '[');
+    jwrite_open(out, NULL, '[');
     for (size_t i = 0; i < s.syncs; i++) {
         const struct sync_view *v = &s.sync[i];
         if (!is_public(&s, v)) {
             continue;
         }
         size_text(v->head.bytes, size);
-        jo_open(out, NULL, '{');
-        jo_str(out, "name", slice_str(v->name));
-        jo_bool(out, "is_master", true);
-        jo_str(out, "status", slice_str(tunasync_word(v)));
+        jwrite_open(out, NULL, '{');
+        jwrite_str(out, "name", v->name);
+        jwrite_bool(out, "is_master", true);
+        jwrite_str(out, "status", tunasync_word(v));
         time_members(out, "last_update", v->last_ok_unix_s);
         time_members(out, "last_started", v->last.started_unix_s);
         time_members(out, "last_ended", v->last.ended_unix_s);
         time_members(out, "next_schedule", v->paused ? 0 : v->next_unix_s);
-        jo_str(out, "upstream", slice_str(v->upstream));
-        jo_str(out, "size", v->head.seq != 0 ? slice_str(size) : SLICE("unknown"));
-        jo_shut(out, '}');
+        jwrite_str(out, "upstream", v->upstream);
+        jwrite_text(out, "size", v->head.seq != 0 ? slice_str(size) : SLICE("unknown"));
+        jwrite_close(out, '}');
     }
-    jo_shut(out, ']');
+    jwrite_close(out, ']');
     buf_byte(out, '\n');
     sample_drop(&s);
 }

@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "server/admin/jo.h"
+#include "common/codec/jwrite.h"
 #include "server/daemon.h"
 
 struct talk {
@@ -41,7 +41,7 @@ struct stock_name;
 MUST_USE int talk_need_id(const struct talk *t, struct repo_set **rs, struct stock_name *out,
                           struct err *e);
 
-/* jo_*() calls between these two write one row's members. talk_row_end() is nonzero when the client has left. */
+/* jwrite_*() calls between these two write one row's members. talk_row_end() is nonzero when the client has left. */
 struct buf *talk_row(struct talk *t);
 int talk_row_end(struct talk *t);
 int talk_row_flush(struct talk *t); /* the same, and sends it at once */

@@ -199,71 +199,60 @@ int bundle_read(struct slice json, struct bundle *out, struct err *e)
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-static void write_file(struct jwrite *j, const struct bundle_file *f)
+static void write_file(struct buf *out, const char *key, const struct bundle_file *f)
 {
-    char hex[DIGEST_HEX + 1];
-
-    digest_format(&f->sha256, hex);
-    jwrite_open(j, '{');
+    jwrite_open(out, key, '{');
     if (f->path != NULL) {
-        jwrite_text_of(j, "path", f->path);
+        jwrite_str(out, "path", f->path);
     }
-    jwrite_u64_of(j, "size", f->size_bytes);
-    jwrite_text_of(j, "sha256", hex);
+    jwrite_u64(out, "size", f->size_bytes);
+    jwrite_hex(out, "sha256", f->sha256.b, DIGEST_BYTES);
     if (f->left_out) {
-        jwrite_key(j, SLICE("left_out"));
-        jwrite_word(j, SLICE("true"));
+        jwrite_bool(out, "left_out", true);
     }
-    jwrite_close(j, '}');
+    jwrite_close(out, '}');
 }
 
-static void write_revision(struct jwrite *j, const struct bundle_revision *r)
+static void write_revision(struct buf *out, const struct bundle_revision *r)
 {
-    jwrite_open(j, '{');
-    jwrite_text_of(j, "repo", r->repo);
-    jwrite_text_of(j, "type", r->type);
-    jwrite_text_of(j, "id", r->id);
-    jwrite_key(j, SLICE("names"));
-    jwrite_open(j, '[');
+    jwrite_open(out, NULL, '{');
+    jwrite_str(out, "repo", r->repo);
+    jwrite_str(out, "type", r->type);
+    jwrite_str(out, "id", r->id);
+    jwrite_open(out, "names", '[');
     for (size_t i = 0; i < r->names_count; i++) {
-        jwrite_text(j, slice_str(r->names[i]));
+        jwrite_str(out, NULL, r->names[i]);
     }
-    jwrite_close(j, ']');
-    jwrite_text_of(j, "revision", r->revision);
-    jwrite_text_of(j, "commit", r->commit);
-    jwrite_key(j, SLICE("closed"));
-    jwrite_word(j, r->closed ? SLICE("true") : SLICE("false"));
-    jwrite_u64_of(j, "seen_unix_s", r->seen_unix_s);
-    jwrite_key(j, SLICE("info"));
-    write_file(j, &r->info);
-    jwrite_key(j, SLICE("tree"));
-    write_file(j, &r->tree);
-    jwrite_key(j, SLICE("files"));
-    jwrite_open(j, '[');
+    jwrite_close(out, ']');
+    jwrite_str(out, "revision", r->revision);
+    jwrite_str(out, "commit", r->commit);
+    jwrite_bool(out, "closed", r->closed);
+    jwrite_u64(out, "seen_unix_s", r->seen_unix_s);
+    write_file(out, "info", &r->info);
+    write_file(out, "tree", &r->tree);
+    jwrite_open(out, "files", '[');
     for (size_t i = 0; i < r->files; i++) {
-        buf_byte(j->out, '\n'); /* a file a line, for people */
-        write_file(j, &r->file[i]);
+        buf_str(out, i != 0 ? ",\n" : "\n"); /* a file a line, for people */
+        write_file(out, NULL, &r->file[i]);
     }
-    jwrite_close(j, ']');
-    jwrite_close(j, '}');
+    jwrite_close(out, ']');
+    jwrite_close(out, '}');
 }
 
 void bundle_write(const struct bundle *b, struct buf *out)
 {
-    struct jwrite j = JWRITE_INTO(out);
 
-    jwrite_open(&j, '{');
-    jwrite_text_of(&j, "format", format_name);
-    jwrite_u64_of(&j, "version", BUNDLE_VERSION);
-    jwrite_text_of(&j, "made_by", "mirrorctl " MIRROR_VERSION);
-    jwrite_u64_of(&j, "made_unix_s", b->made_unix_s);
-    jwrite_key(&j, SLICE("revisions"));
-    jwrite_open(&j, '[');
+    jwrite_open(out, NULL, '{');
+    jwrite_str(out, "format", format_name);
+    jwrite_u64(out, "version", BUNDLE_VERSION);
+    jwrite_str(out, "made_by", "mirrorctl " MIRROR_VERSION);
+    jwrite_u64(out, "made_unix_s", b->made_unix_s);
+    jwrite_open(out, "revisions", '[');
     for (size_t i = 0; i < b->revisions; i++) {
-        write_revision(&j, &b->revision[i]);
+        write_revision(out, &b->revision[i]);
     }
-    jwrite_close(&j, ']');
-    jwrite_close(&j, '}');
+    jwrite_close(out, ']');
+    jwrite_close(out, '}');
     buf_byte(out, '\n');
 }
 

@@ -290,13 +290,11 @@ void print_json(const json_t *value)
 int print_error(const struct ctl *c, const struct err *e)
 {
     struct buf out = BUF_INIT(16 << 10);
-    struct jwrite j = JWRITE_INTO(&out);
 
     if (c->json) {
-        jwrite_open(&j, '{');
-        jwrite_key(&j, SLICE("error"));
-        jwrite_err(&j, e);
-        jwrite_close(&j, '}');
+        jwrite_open(&out, NULL, '{');
+        jwrite_err(&out, "error", e);
+        jwrite_close(&out, '}');
         printf("%s\n", buf_cstr(&out));
         buf_free(&out);
     }

@@ -6,7 +6,7 @@
 
 #include "common/base/be.h"
 #include "common/base/log.h"
-#include "server/admin/jo.h"
+#include "common/codec/jwrite.h"
 #include "server/hub/prefetch_priv.h"
 #include "server/store/store.h"
 
@@ -66,11 +66,11 @@ void prefetch_free(struct prefetch **pp)
 
 static void write_patterns(struct buf *out, const char *key, const struct slice *at, size_t count)
 {
-    jo_open(out, key, '[');
+    jwrite_open(out, key, '[');
     for (size_t i = 0; i < count; i++) {
-        jo_str(out, NULL, at[i]);
+        jwrite_text(out, NULL, at[i]);
     }
-    jo_shut(out, ']');
+    jwrite_close(out, ']');
 }
 
 static void write_row(struct prefetch *p, struct buf *out)
@@ -81,28 +81,28 @@ static void write_row(struct prefetch *p, struct buf *out)
     lock_take(&p->all->lock);
     v = p->view;
     lock_drop(&p->all->lock);
-    jo_open(out, NULL, '{');
-    jo_str(out, "repo", w->repo);
-    jo_str(out, "type", w->type);
-    jo_str(out, "id", w->id);
-    jo_str(out, "rev", w->rev);
+    jwrite_open(out, NULL, '{');
+    jwrite_text(out, "repo", w->repo);
+    jwrite_text(out, "type", w->type);
+    jwrite_text(out, "id", w->id);
+    jwrite_text(out, "rev", w->rev);
     write_patterns(out, "include", w->include, w->includes);
     write_patterns(out, "exclude", w->exclude, w->excludes);
-    jo_bool(out, "pin", w->pin);
-    jo_bool(out, "token", p->had_token);
-    jo_str(out, "commit", slice_str(v.commit));
-    jo_str(out, "state", slice_str(states[v.state]));
-    jo_u64(out, "code", (uint64_t)-v.code);
-    jo_str(out, "why", slice_str(v.why));
-    jo_u64(out, "files", v.files);
-    jo_u64(out, "files_done", v.files_done);
-    jo_u64(out, "files_failed", v.files_failed);
-    jo_u64(out, "bytes", v.bytes);
-    jo_u64(out, "bytes_done", v.bytes_done);
-    jo_u64(out, "here_bytes", v.here_bytes);
-    jo_u64(out, "began_unix_s", v.began_unix_s);
-    jo_u64(out, "ended_unix_s", v.ended_unix_s);
-    jo_shut(out, '}');
+    jwrite_bool(out, "pin", w->pin);
+    jwrite_bool(out, "token", p->had_token);
+    jwrite_str(out, "commit", v.commit);
+    jwrite_str(out, "state", states[v.state]);
+    jwrite_u64(out, "code", (uint64_t)-v.code);
+    jwrite_str(out, "why", v.why);
+    jwrite_u64(out, "files", v.files);
+    jwrite_u64(out, "files_done", v.files_done);
+    jwrite_u64(out, "files_failed", v.files_failed);
+    jwrite_u64(out, "bytes", v.bytes);
+    jwrite_u64(out, "bytes_done", v.bytes_done);
+    jwrite_u64(out, "here_bytes", v.here_bytes);
+    jwrite_u64(out, "began_unix_s", v.began_unix_s);
+    jwrite_u64(out, "ended_unix_s", v.ended_unix_s);
+    jwrite_close(out, '}');
 }
 
 int prefetch_save(struct prefetch *p, struct err *e)

@@ -53,15 +53,12 @@ struct slice xet_credential(struct slice authorization)
 void xet_token_json(struct slice store, struct slice credential, uint64_t exp_unix_s,
                     struct buf *out)
 {
-    struct jwrite j = JWRITE_INTO(out);
 
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("casUrl"));
-    jwrite_text(&j, store);
-    jwrite_key(&j, SLICE("accessToken"));
-    jwrite_text(&j, credential);
-    jwrite_u64_of(&j, "exp", exp_unix_s);
-    jwrite_close(&j, '}');
+    jwrite_open(out, NULL, '{');
+    jwrite_text(out, "casUrl", store);
+    jwrite_text(out, "accessToken", credential);
+    jwrite_u64(out, "exp", exp_unix_s);
+    jwrite_close(out, '}');
 }
 
 void xet_token(const struct xet_place *at, struct slice authorization, uint64_t now_unix_s,
@@ -119,13 +116,12 @@ static void name_term(struct term *t, const struct digest *d)
     digest_format(&of, t->hash);
 }
 
-static void say_range(struct jwrite *j, const char *key, uint64_t start, uint64_t end)
+static void say_range(struct buf *out, const char *key, uint64_t start, uint64_t end)
 {
-    jwrite_key(j, slice_str(key));
-    jwrite_open(j, '{');
-    jwrite_u64_of(j, "start", start);
-    jwrite_u64_of(j, "end", end);
-    jwrite_close(j, '}');
+    jwrite_open(out, key, '{');
+    jwrite_u64(out, "start", start);
+    jwrite_u64(out, "end", end);
+    jwrite_close(out, '}');
 }
 
 static bool next_term(struct term *t, uint64_t chunks_end, const struct digest *d)
@@ -139,44 +135,40 @@ static bool next_term(struct term *t, uint64_t chunks_end, const struct digest *
     return t->chunk < t->end;
 }
 
-static void say_terms(struct jwrite *j, const struct term *first, uint64_t chunks_end,
+static void say_terms(struct buf *out, const struct term *first, uint64_t chunks_end,
                       const struct digest *d, uint64_t size_bytes)
 {
     struct term t = *first;
 
-    jwrite_key(j, SLICE("terms"));
-    jwrite_open(j, '[');
+    jwrite_open(out, "terms", '[');
     while (next_term(&t, chunks_end, d)) {
         uint64_t bytes = min_u64(t.end * XORB_CHUNK_BYTES, size_bytes) - t.chunk * XORB_CHUNK_BYTES;
-        jwrite_open(j, '{');
-        jwrite_text_of(j, "hash", t.hash);
-        jwrite_u64_of(j, "unpacked_length", bytes);
-        say_range(j, "range", t.chunk - t.base, t.end - t.base);
-        jwrite_close(j, '}');
+        jwrite_open(out, NULL, '{');
+        jwrite_str(out, "hash", t.hash);
+        jwrite_u64(out, "unpacked_length", bytes);
+        say_range(out, "range", t.chunk - t.base, t.end - t.base);
+        jwrite_close(out, '}');
     }
-    jwrite_close(j, ']');
+    jwrite_close(out, ']');
 }
 
-static void say_places(struct jwrite *j, const struct term *first, uint64_t chunks_end,
+static void say_places(struct buf *out, const struct term *first, uint64_t chunks_end,
                        const struct digest *d, uint64_t size_bytes, struct slice url)
 {
     struct term t = *first;
 
-    jwrite_key(j, SLICE("fetch_info"));
-    jwrite_open(j, '{');
+    jwrite_open(out, "fetch_info", '{');
     while (next_term(&t, chunks_end, d)) {
         uint64_t end = min_u64(t.end * XORB_CHUNK_BYTES, size_bytes);
-        jwrite_key(j, slice_str(t.hash));
-        jwrite_open(j, '[');
-        jwrite_open(j, '{');
-        say_range(j, "range", t.chunk - t.base, t.end - t.base);
-        jwrite_key(j, SLICE("url"));
-        jwrite_text(j, url);
-        say_range(j, "url_range", xorb_framed(t.chunk * XORB_CHUNK_BYTES), xorb_framed(end) - 1);
-        jwrite_close(j, '}');
-        jwrite_close(j, ']');
+        jwrite_open(out, t.hash, '[');
+        jwrite_open(out, NULL, '{');
+        say_range(out, "range", t.chunk - t.base, t.end - t.base);
+        jwrite_text(out, "url", url);
+        say_range(out, "url_range", xorb_framed(t.chunk * XORB_CHUNK_BYTES), xorb_framed(end) - 1);
+        jwrite_close(out, '}');
+        jwrite_close(out, ']');
     }
-    jwrite_close(j, '}');
+    jwrite_close(out, '}');
 }
 
 void xet_terms(const struct xet_place *at, const struct http_req *req, const struct digest *d,
@@ -184,7 +176,6 @@ void xet_terms(const struct xet_place *at, const struct http_req *req, const str
 {
     struct slice url;
     struct buf body = BUF_INIT(JSON_BYTES);
-    struct jwrite j = JWRITE_INTO(&body);
     uint64_t first = 0;
     uint64_t end = size_bytes;
     uint64_t chunks_end;
@@ -207,11 +198,11 @@ void xet_terms(const struct xet_place *at, const struct http_req *req, const str
                     key.p != NULL ? "?key=" : "", SLICE_ARG(key));
     t.end = first / XORB_CHUNK_BYTES;
     chunks_end = (end + XORB_CHUNK_BYTES - 1) / XORB_CHUNK_BYTES;
-    jwrite_open(&j, '{');
-    jwrite_u64_of(&j, "offset_into_first_range", first % XORB_CHUNK_BYTES);
-    say_terms(&j, &t, chunks_end, d, size_bytes);
-    say_places(&j, &t, chunks_end, d, size_bytes, url);
-    jwrite_close(&j, '}');
+    jwrite_open(&body, NULL, '{');
+    jwrite_u64(&body, "offset_into_first_range", first % XORB_CHUNK_BYTES);
+    say_terms(&body, &t, chunks_end, d, size_bytes);
+    say_places(&body, &t, chunks_end, d, size_bytes, url);
+    jwrite_close(&body, '}');
     plan_reply(p, body.rc == 0 ? 200 : 507, arena_copy(a, buf_slice(&body)));
     buf_free(&body);
     p->content_type = SLICE("application/json; charset=utf-8");

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "common/codec/url.h"
-#include "server/admin/jo.h"
+#include "common/codec/jwrite.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
 #include "server/store/seek.h"
@@ -93,16 +93,16 @@ static void write_head(struct roots_step *rs)
 {
     struct buf *out = &rs->bytes;
 
-    jo_open(out, NULL, '{');
-    jo_u64(out, "version", WIRE_VERSION);
-    jo_str(out, "repo", rs->repo);
-    jo_str(out, "tree", slice_eqs(rs->tree, SYNC_TREE) ? SLICE("") : rs->tree);
-    jo_u64(out, "seq", rs->snap.seq);
-    jo_digest(out, "root", &rs->snap.root);
-    jo_u64(out, "time", rs->snap.created_unix_s);
-    jo_u64(out, "entries", rs->snap.entries);
-    jo_u64(out, "bytes", rs->snap.bytes);
-    jo_shut(out, '}');
+    jwrite_open(out, NULL, '{');
+    jwrite_u64(out, "version", WIRE_VERSION);
+    jwrite_text(out, "repo", rs->repo);
+    jwrite_text(out, "tree", slice_eqs(rs->tree, SYNC_TREE) ? SLICE("") : rs->tree);
+    jwrite_u64(out, "seq", rs->snap.seq);
+    jwrite_hex(out, "root", rs->snap.root.b, DIGEST_BYTES);
+    jwrite_u64(out, "time", rs->snap.created_unix_s);
+    jwrite_u64(out, "entries", rs->snap.entries);
+    jwrite_u64(out, "bytes", rs->snap.bytes);
+    jwrite_close(out, '}');
     buf_byte(out, '\n');
 }
 

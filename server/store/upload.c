@@ -16,7 +16,6 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                     struct upload_reply *out, struct err *e)
 {
     struct session s = {.row = BUF_INIT(4096), .begun_unix_s = now_unix_s};
-    struct jwrite j = JWRITE_INTO(&out->body);
     struct batch *b = NULL;
     int rc = session_id_new(s.id, e);
 
@@ -50,12 +49,10 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     }
     out->status = 201;
     snprintf(out->location, sizeof out->location, SLICE_FMT "/%s", SLICE_ARG(p->location), s.id);
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("upload"));
-    jwrite_text(&j, slice_str(s.id));
-    jwrite_key(&j, SLICE("expires"));
-    jwrite_u64(&j, now_unix_s + UPLOAD_EXPIRE_S);
-    jwrite_close(&j, '}');
+    jwrite_open(&out->body, NULL, '{');
+    jwrite_str(&out->body, "upload", s.id);
+    jwrite_u64(&out->body, "expires", now_unix_s + UPLOAD_EXPIRE_S);
+    jwrite_close(&out->body, '}');
     buf_byte(&out->body, '\n');
 out:
     session_free(&s);
@@ -67,7 +64,6 @@ static int run_status(struct uploads *u, const struct put *p, struct upload_repl
 {
     struct session s;
     struct session_file f;
-    struct jwrite j = JWRITE_INTO(&out->body);
     int rc;
 
     if (!session_begin(u->store, p, &s, out, &rc, e)) {
@@ -88,16 +84,12 @@ static int run_status(struct uploads *u, const struct put *p, struct upload_repl
         goto out;
     }
     out->status = 200;
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("upload"));
-    jwrite_text(&j, slice_str(s.id));
-    jwrite_key(&j, SLICE("files"));
-    jwrite_u64(&j, live_files(u, s.id));
-    jwrite_key(&j, SLICE("committed"));
-    jwrite_word(&j, s.done.seq != 0 ? SLICE("true") : SLICE("false"));
-    jwrite_key(&j, SLICE("expires"));
-    jwrite_u64(&j, s.begun_unix_s + UPLOAD_EXPIRE_S);
-    jwrite_close(&j, '}');
+    jwrite_open(&out->body, NULL, '{');
+    jwrite_str(&out->body, "upload", s.id);
+    jwrite_u64(&out->body, "files", live_files(u, s.id));
+    jwrite_bool(&out->body, "committed", s.done.seq != 0);
+    jwrite_u64(&out->body, "expires", s.begun_unix_s + UPLOAD_EXPIRE_S);
+    jwrite_close(&out->body, '}');
     buf_byte(&out->body, '\n');
 out:
     session_free(&s);

@@ -22,7 +22,6 @@ int upload_trouble(struct upload_reply *out, int rc, struct err *e)
 void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...)
 {
     struct buf text = BUF_INIT(1024);
-    struct jwrite j = JWRITE_INTO(&out->body);
     va_list ap;
 
     va_start(ap, fmt);
@@ -30,10 +29,9 @@ void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...)
     va_end(ap);
     out->status = status;
     buf_clear(&out->body);
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("error"));
-    jwrite_text(&j, buf_slice(&text));
-    jwrite_close(&j, '}');
+    jwrite_open(&out->body, NULL, '{');
+    jwrite_text(&out->body, "error", buf_slice(&text));
+    jwrite_close(&out->body, '}');
     buf_byte(&out->body, '\n');
     buf_free(&text);
 }
@@ -47,47 +45,36 @@ void upload_say(struct upload_reply *out, int status, const char *json)
 
 void upload_reply_tree(struct upload_reply *out, int status, const struct snap *sn)
 {
-    struct jwrite j = JWRITE_INTO(&out->body);
     char hex[DIGEST_HEX + 1];
     char version[24];
 
-    digest_format(&sn->root, hex);
     snprintf(version, sizeof version, "v%" PRIu64, sn->seq);
+    digest_format(&sn->root, hex);
     snprintf(out->etag, sizeof out->etag, "\"%s\"", hex);
     out->status = status;
     buf_clear(&out->body);
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("root"));
-    jwrite_text(&j, slice_str(hex));
-    jwrite_key(&j, SLICE("version"));
-    jwrite_text(&j, slice_str(version));
-    jwrite_key(&j, SLICE("entries"));
-    jwrite_u64(&j, sn->entries);
-    jwrite_close(&j, '}');
+    jwrite_open(&out->body, NULL, '{');
+    jwrite_hex(&out->body, "root", sn->root.b, DIGEST_BYTES);
+    jwrite_str(&out->body, "version", version);
+    jwrite_u64(&out->body, "entries", sn->entries);
+    jwrite_close(&out->body, '}');
     buf_byte(&out->body, '\n');
 }
 
 void upload_reply_file(struct upload_reply *out, int status, struct slice path,
                        const struct session_file *f)
 {
-    struct jwrite j = JWRITE_INTO(&out->body);
-    char hex[DIGEST_HEX + 1];
-
     out->status = status;
     out->offset_known = true;
     out->complete = f->sealed;
     out->offset = f->bytes;
     buf_clear(&out->body);
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("path"));
-    jwrite_text(&j, path);
-    jwrite_key(&j, f->sealed ? SLICE("size") : SLICE("offset"));
-    jwrite_u64(&j, f->bytes);
+    jwrite_open(&out->body, NULL, '{');
+    jwrite_text(&out->body, "path", path);
+    jwrite_u64(&out->body, f->sealed ? "size" : "offset", f->bytes);
     if (f->sealed) {
-        digest_format(&f->digest, hex);
-        jwrite_key(&j, SLICE("sha256"));
-        jwrite_text(&j, slice_str(hex));
+        jwrite_hex(&out->body, "sha256", f->digest.b, DIGEST_BYTES);
     }
-    jwrite_close(&j, '}');
+    jwrite_close(&out->body, '}');
     buf_byte(&out->body, '\n');
 }

@@ -89,27 +89,26 @@ static void root_of(const struct run_report *r, char hex[DIGEST_HEX + 1])
 static void write_document(struct buf *out, enum hook h, const char *repo,
                            const struct run_report *r)
 {
-    struct jwrite j = JWRITE_INTO(out);
     struct count count[COUNTS];
     char root[DIGEST_HEX + 1];
 
     counts_of(r, count);
     root_of(r, root);
-    jwrite_open(&j, '{');
-    jwrite_text_of(&j, "hook", hook_name(h));
-    jwrite_text_of(&j, "repo", repo);
-    jwrite_u64_of(&j, "run", r->id);
-    jwrite_text_of(&j, "outcome", run_outcome_name(r->outcome));
-    jwrite_text_of(&j, "why", r->why);
-    jwrite_text_of(&j, "upstream", r->upstream);
-    jwrite_u64_of(&j, "seq", r->seq);
-    jwrite_text_of(&j, "root", root);
-    jwrite_u64_of(&j, "started_unix_s", r->started_unix_s);
-    jwrite_u64_of(&j, "ended_unix_s", r->ended_unix_s);
+    jwrite_open(out, NULL, '{');
+    jwrite_str(out, "hook", hook_name(h));
+    jwrite_str(out, "repo", repo);
+    jwrite_u64(out, "run", r->id);
+    jwrite_str(out, "outcome", run_outcome_name(r->outcome));
+    jwrite_str(out, "why", r->why);
+    jwrite_str(out, "upstream", r->upstream);
+    jwrite_u64(out, "seq", r->seq);
+    jwrite_str(out, "root", root);
+    jwrite_u64(out, "started_unix_s", r->started_unix_s);
+    jwrite_u64(out, "ended_unix_s", r->ended_unix_s);
     for (size_t i = 0; i < COUNTS; i++) {
-        jwrite_u64_of(&j, count[i].name, count[i].value);
+        jwrite_u64(out, count[i].name, count[i].value);
     }
-    jwrite_close(&j, '}');
+    jwrite_close(out, '}');
     buf_byte(out, '\n');
 }
 

@@ -67,44 +67,31 @@ static bool read_lfs(const json_t *v, struct record *r)
     return sha256_of(lfs, &r->sha256) && size_of(lfs, &r->size_bytes);
 }
 
-static void write_lfs(const json_t *v, const struct record *r, struct jwrite *j)
+static void write_lfs(const json_t *v, const struct record *r, struct buf *out)
 {
     const json_t *size = json_object_get(json_object_get(v, "lfs"), "pointerSize");
-    char hex[DIGEST_HEX + 1];
 
-    digest_format(&r->sha256, hex);
-    jwrite_key(j, SLICE("lfs"));
-    jwrite_open(j, '{');
-    jwrite_key(j, SLICE("oid"));
-    jwrite_text(j, slice_str(hex));
-    jwrite_key(j, SLICE("size"));
-    jwrite_u64(j, r->size_bytes);
-    jwrite_key(j, SLICE("pointerSize"));
-    jwrite_u64(j, json_is_integer(size) && json_integer_value(size) > 0
-                      ? (uint64_t)json_integer_value(size)
-                      : 0);
-    jwrite_close(j, '}');
+    jwrite_open(out, "lfs", '{');
+    jwrite_hex(out, "oid", r->sha256.b, DIGEST_BYTES);
+    jwrite_u64(out, "size", r->size_bytes);
+    jwrite_u64(out, "pointerSize",
+               json_is_integer(size) && json_integer_value(size) > 0
+                   ? (uint64_t)json_integer_value(size)
+                   : 0);
+    jwrite_close(out, '}');
 }
 
 static void write_entry(const json_t *v, struct slice path, const struct record *r, struct buf *out)
 {
-    struct jwrite j = JWRITE_INTO(out);
-    char hex[GIT_OID_HEX + 1];
-
-    git_oid_format(&r->oid, hex);
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("type"));
-    jwrite_text(&j, (r->flags & FOLDER) != 0 ? SLICE("directory") : SLICE("file"));
-    jwrite_key(&j, SLICE("oid"));
-    jwrite_text(&j, slice_str(hex));
-    jwrite_key(&j, SLICE("size"));
-    jwrite_u64(&j, r->size_bytes);
+    jwrite_open(out, NULL, '{');
+    jwrite_str(out, "type", (r->flags & FOLDER) != 0 ? "directory" : "file");
+    jwrite_hex(out, "oid", r->oid.b, GIT_OID_BYTES);
+    jwrite_u64(out, "size", r->size_bytes);
     if ((r->flags & LFS) != 0) {
-        write_lfs(v, r, &j);
+        write_lfs(v, r, out);
     }
-    jwrite_key(&j, SLICE("path"));
-    jwrite_text(&j, path);
-    jwrite_close(&j, '}');
+    jwrite_text(out, "path", path);
+    jwrite_close(out, '}');
 }
 
 /* What cannot be a path in a repository, or is neither file nor folder, is left out: nobody could ask for it. */

@@ -7,12 +7,10 @@
 void say_error(struct hf_ask *k, int status, struct slice code, struct slice message)
 {
     struct buf body = BUF_INIT(4096);
-    struct jwrite j = JWRITE_INTO(&body);
 
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("error"));
-    jwrite_text(&j, message.p != NULL ? message : SLICE("not available"));
-    jwrite_close(&j, '}');
+    jwrite_open(&body, NULL, '{');
+    jwrite_text(&body, "error", message.p != NULL ? message : SLICE("not available"));
+    jwrite_close(&body, '}');
     plan_reply(k->p, status, arena_copy(k->a, buf_slice(&body)));
     buf_free(&body);
     k->p->content_type = SLICE("application/json; charset=utf-8");

@@ -193,26 +193,22 @@ static void say_written(struct hf_ask *k, struct buf *body)
 static void plan_refs(struct hf_ask *k)
 {
     struct buf body = BUF_INIT(SAY_BYTES);
-    struct jwrite j = JWRITE_INTO(&body);
 
     k->at.rev = SLICE_NONE;
     if (!synced_commit(k)) {
         return;
     }
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("branches"));
-    jwrite_open(&j, '[');
-    jwrite_open(&j, '{');
-    jwrite_text_of(&j, "name", "main");
-    jwrite_text_of(&j, "ref", "refs/heads/main");
-    jwrite_text_of(&j, "targetCommit", arena_cstr(k->a, k->commit));
-    jwrite_close(&j, '}');
-    jwrite_close(&j, ']');
-    jwrite_key(&j, SLICE("converts"));
-    jwrite_word(&j, SLICE("[]"));
-    jwrite_key(&j, SLICE("tags"));
-    jwrite_word(&j, SLICE("[]"));
-    jwrite_close(&j, '}');
+    jwrite_open(&body, NULL, '{');
+    jwrite_open(&body, "branches", '[');
+    jwrite_open(&body, NULL, '{');
+    jwrite_str(&body, "name", "main");
+    jwrite_str(&body, "ref", "refs/heads/main");
+    jwrite_str(&body, "targetCommit", arena_cstr(k->a, k->commit));
+    jwrite_close(&body, '}');
+    jwrite_close(&body, ']');
+    jwrite_word(&body, "converts", SLICE("[]"));
+    jwrite_word(&body, "tags", SLICE("[]"));
+    jwrite_close(&body, '}');
     say_written(k, &body);
     buf_free(&body);
 }
@@ -220,21 +216,19 @@ static void plan_refs(struct hf_ask *k)
 static void plan_commits(struct hf_ask *k)
 {
     struct buf body = BUF_INIT(SAY_BYTES);
-    struct jwrite j = JWRITE_INTO(&body);
 
     if (!synced_commit(k)) {
         return;
     }
-    jwrite_open(&j, '[');
-    jwrite_open(&j, '{');
-    jwrite_text_of(&j, "id", arena_cstr(k->a, k->commit));
-    jwrite_text_of(&j, "title", "");
-    jwrite_text_of(&j, "message", "");
-    jwrite_text_of(&j, "date", "1970-01-01T00:00:00.000Z");
-    jwrite_key(&j, SLICE("authors"));
-    jwrite_word(&j, SLICE("[]"));
-    jwrite_close(&j, '}');
-    jwrite_close(&j, ']');
+    jwrite_open(&body, NULL, '[');
+    jwrite_open(&body, NULL, '{');
+    jwrite_str(&body, "id", arena_cstr(k->a, k->commit));
+    jwrite_str(&body, "title", "");
+    jwrite_str(&body, "message", "");
+    jwrite_str(&body, "date", "1970-01-01T00:00:00.000Z");
+    jwrite_word(&body, "authors", SLICE("[]"));
+    jwrite_close(&body, '}');
+    jwrite_close(&body, ']');
     say_written(k, &body);
     buf_free(&body);
 }

@@ -20,13 +20,11 @@ void hub_say_json(struct hub_ask *k, struct slice json)
 void hub_say(struct hub_ask *k, int status, const char *code, struct slice message)
 {
     struct buf body = BUF_INIT(2 * SAY_BYTES);
-    struct jwrite j = JWRITE_INTO(&body);
 
     message = plan_line(message, k->a);
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("error"));
-    jwrite_text(&j, message);
-    jwrite_close(&j, '}');
+    jwrite_open(&body, NULL, '{');
+    jwrite_text(&body, "error", message);
+    jwrite_close(&body, '}');
     hub_say_json(k, arena_copy(k->a, buf_slice(&body)));
     buf_free(&body);
     k->p->status = status;
@@ -287,34 +285,24 @@ static void plan_file(struct hub_ask *k)
 static void plan_whoami(struct hub_ask *k)
 {
     struct buf body = BUF_INIT(SAY_BYTES);
-    struct jwrite j = JWRITE_INTO(&body);
 
     if (k->who->token == NULL) {
         hub_say(k, 401, NULL, SLICE("Invalid credentials in Authorization header"));
         return;
     }
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("type"));
-    jwrite_text(&j, SLICE("user"));
-    jwrite_key(&j, SLICE("name"));
-    jwrite_text(&j, k->who->name);
-    jwrite_key(&j, SLICE("fullname"));
-    jwrite_text(&j, k->who->name);
-    jwrite_key(&j, SLICE("orgs"));
-    jwrite_word(&j, SLICE("[]"));
-    jwrite_key(&j, SLICE("auth"));
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("type"));
-    jwrite_text(&j, SLICE("access_token"));
-    jwrite_key(&j, SLICE("accessToken"));
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("displayName"));
-    jwrite_text(&j, k->who->name);
-    jwrite_key(&j, SLICE("role"));
-    jwrite_text(&j, SLICE("write"));
-    jwrite_close(&j, '}');
-    jwrite_close(&j, '}');
-    jwrite_close(&j, '}');
+    jwrite_open(&body, NULL, '{');
+    jwrite_str(&body, "type", "user");
+    jwrite_text(&body, "name", k->who->name);
+    jwrite_text(&body, "fullname", k->who->name);
+    jwrite_word(&body, "orgs", SLICE("[]"));
+    jwrite_open(&body, "auth", '{');
+    jwrite_str(&body, "type", "access_token");
+    jwrite_open(&body, "accessToken", '{');
+    jwrite_text(&body, "displayName", k->who->name);
+    jwrite_str(&body, "role", "write");
+    jwrite_close(&body, '}');
+    jwrite_close(&body, '}');
+    jwrite_close(&body, '}');
     hub_say_json(k, arena_copy(k->a, buf_slice(&body)));
     buf_free(&body);
 }

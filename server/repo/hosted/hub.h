@@ -94,7 +94,7 @@ void hub_put(struct hub_ask *k, enum put_kind kind);
 
 extern const struct put_reader hub_commit_reader;
 /* Of a preupload's body: how each file is to come, and what the tree has under its name. E_INVALID: it is none. */
-MUST_USE int hub_modes(struct store *s, const struct plan *p, struct jwrite *j, struct err *e);
+MUST_USE int hub_modes(struct store *s, const struct plan *p, struct buf *out, struct err *e);
 bool hub_modes_large(struct slice body); /* one of them comes before the commit */
 
 /* p: a PLAN_LIST whose form is one of the Hub's and speaks of one tree. */
@@ -104,15 +104,15 @@ MUST_USE int hub_listing(struct store *s, const struct repo *r, const struct pla
 MUST_USE int hub_trees(struct store *s, const struct repo *r, const struct plan *p,
                        const struct listing_sight *sight, struct listing_out *out, struct err *e);
 /* Of one tree at p->snap, as a whole. */
-MUST_USE int hub_info(struct store *s, const struct repo *r, const struct plan *p, struct jwrite *j,
+MUST_USE int hub_info(struct store *s, const struct repo *r, const struct plan *p, struct buf *out,
                       struct err *e);
-MUST_USE int hub_refs(struct store *s, const struct repo *r, const struct plan *p, struct jwrite *j,
+MUST_USE int hub_refs(struct store *s, const struct repo *r, const struct plan *p, struct buf *out,
                       struct err *e);
 MUST_USE int hub_commits(struct store *s, const struct repo *r, const struct plan *p,
-                         struct jwrite *j, struct err *e);
-void hub_when(struct jwrite *j, const char *key, uint64_t unix_s);
+                         struct buf *out, struct err *e);
+void hub_when(struct buf *out, const char *key, uint64_t unix_s);
 /* A file's size, and its names as LFS and git have them; id, digest: what documents call those. */
-void hub_lfs(struct jwrite *j, const struct entry *en, const char *id, const char *digest);
+void hub_lfs(struct buf *out, const struct entry *en, const char *id, const char *digest);
 struct note;
 struct slice hub_title(const struct snap *sn, const struct note *n, struct arena *a);
 

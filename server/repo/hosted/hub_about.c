@@ -9,7 +9,7 @@
 enum { COMMITS_MAX = 1000 };
 
 struct about {
-    struct jwrite *j;
+    struct buf *out;
     struct store *s;
     const struct repo *r;
     const struct plan *p;
@@ -21,25 +21,25 @@ static int on_sibling(void *arg, const struct entry *en)
 {
     struct about *l = arg;
 
-    if (l->j->out->rc != 0) {
+    if (l->out->rc != 0) {
         return E_TOOBIG;
     }
     if (en->type != ENTRY_FILE) {
         return 0;
     }
-    jwrite_open(l->j, '{');
-    jwrite_slice_of(l->j, "rfilename", en->path);
+    jwrite_open(l->out, NULL, '{');
+    jwrite_text(l->out, "rfilename", en->path);
     if (l->p->recursive) { /* sizes and digests too */
-        hub_lfs(l->j, en, "blobId", "sha256");
+        hub_lfs(l->out, en, "blobId", "sha256");
     }
-    jwrite_close(l->j, '}');
+    jwrite_close(l->out, '}');
     return 0;
 }
 
-int hub_info(struct store *s, const struct repo *r, const struct plan *p, struct jwrite *j,
+int hub_info(struct store *s, const struct repo *r, const struct plan *p, struct buf *out,
              struct err *e)
 {
-    struct about about = {j, s, r, p}, *l = &about;
+    struct about about = {out, s, r, p}, *l = &about;
     const struct snap *sn = &l->p->snap;
     struct slice rest = l->p->name;
     struct slice type = hub_cut_type(&rest);
@@ -47,28 +47,27 @@ int hub_info(struct store *s, const struct repo *r, const struct plan *p, struct
     int rc;
 
     hub_commit_id(&sn->root, id);
-    jwrite_open(l->j, '{');
-    jwrite_slice_of(l->j, "_id", slice_first(slice_str(id), 24));
-    jwrite_slice_of(l->j, "id", rest);
+    jwrite_open(l->out, NULL, '{');
+    jwrite_text(l->out, "_id", slice_first(slice_str(id), 24));
+    jwrite_text(l->out, "id", rest);
     if (slice_eqs(type, "models")) {
-        jwrite_slice_of(l->j, "modelId", rest);
+        jwrite_text(l->out, "modelId", rest);
     }
-    jwrite_slice_of(l->j, "author", slice_cut(&rest, '/'));
-    jwrite_slice_of(l->j, "sha", slice_str(id));
-    hub_when(l->j, "lastModified", sn->created_unix_s);
-    hub_when(l->j, "createdAt", sn->created_unix_s);
-    jwrite_word_of(l->j, "private", l->r->anonymous_read ? "false" : "true");
-    jwrite_word_of(l->j, "gated", "false");
-    jwrite_word_of(l->j, "disabled", "false");
-    jwrite_word_of(l->j, "tags", "[]");
-    jwrite_u64_of(l->j, "downloads", 0);
-    jwrite_u64_of(l->j, "likes", 0);
-    jwrite_u64_of(l->j, "usedStorage", sn->bytes);
-    jwrite_key(l->j, SLICE("siblings"));
-    jwrite_open(l->j, '[');
+    jwrite_text(l->out, "author", slice_cut(&rest, '/'));
+    jwrite_str(l->out, "sha", id);
+    hub_when(l->out, "lastModified", sn->created_unix_s);
+    hub_when(l->out, "createdAt", sn->created_unix_s);
+    jwrite_bool(l->out, "private", !l->r->anonymous_read);
+    jwrite_bool(l->out, "gated", false);
+    jwrite_bool(l->out, "disabled", false);
+    jwrite_word(l->out, "tags", SLICE("[]"));
+    jwrite_u64(l->out, "downloads", 0);
+    jwrite_u64(l->out, "likes", 0);
+    jwrite_u64(l->out, "usedStorage", sn->bytes);
+    jwrite_open(l->out, "siblings", '[');
     rc = tree_walk(l->s, &sn->root, SLICE(""), SLICE_NONE, on_sibling, l, e);
-    jwrite_close(l->j, ']');
-    jwrite_close(l->j, '}');
+    jwrite_close(l->out, ']');
+    jwrite_close(l->out, '}');
     return rc;
 }
 
@@ -82,11 +81,11 @@ static void ref_row(struct about *l, const char *prefix, struct slice name, cons
     hub_commit_id(&sn->root, id);
     buf_str(&ref, prefix);
     buf_adds(&ref, name);
-    jwrite_open(l->j, '{');
-    jwrite_slice_of(l->j, "name", name);
-    jwrite_slice_of(l->j, "ref", buf_slice(&ref));
-    jwrite_slice_of(l->j, "targetCommit", slice_str(id));
-    jwrite_close(l->j, '}');
+    jwrite_open(l->out, NULL, '{');
+    jwrite_text(l->out, "name", name);
+    jwrite_text(l->out, "ref", buf_slice(&ref));
+    jwrite_str(l->out, "targetCommit", id);
+    jwrite_close(l->out, '}');
     buf_free(&ref);
 }
 
@@ -122,23 +121,21 @@ static int on_label(void *arg, const struct snap *sn)
     return 0;
 }
 
-int hub_refs(struct store *s, const struct repo *r, const struct plan *p, struct jwrite *j,
+int hub_refs(struct store *s, const struct repo *r, const struct plan *p, struct buf *out,
              struct err *e)
 {
-    struct about about = {j, s, r, p}, *l = &about;
+    struct about about = {out, s, r, p}, *l = &about;
     struct slice repo = slice_str(l->r->name);
     struct refs w = {.l = l, .kind = REF_BRANCH, .e = e};
     int rc;
 
-    jwrite_open(l->j, '{');
-    jwrite_key(l->j, SLICE("branches"));
-    jwrite_open(l->j, '[');
+    jwrite_open(l->out, NULL, '{');
+    jwrite_open(l->out, "branches", '[');
     ref_row(l, "refs/heads/", SLICE("main"), &l->p->snap);
     rc = ref_list(l->s, repo, l->p->name, on_ref, &w, e);
-    jwrite_close(l->j, ']');
-    jwrite_word_of(l->j, "converts", "[]");
-    jwrite_key(l->j, SLICE("tags"));
-    jwrite_open(l->j, '[');
+    jwrite_close(l->out, ']');
+    jwrite_word(l->out, "converts", SLICE("[]"));
+    jwrite_open(l->out, "tags", '[');
     w.kind = REF_TAG;
     if (rc == 0) {
         rc = ref_list(l->s, repo, l->p->name, on_ref, &w, e);
@@ -146,8 +143,8 @@ int hub_refs(struct store *s, const struct repo *r, const struct plan *p, struct
     if (rc == 0) {
         rc = snap_list(l->s, repo, l->p->name, on_label, l, e);
     }
-    jwrite_close(l->j, ']');
-    jwrite_close(l->j, '}');
+    jwrite_close(l->out, ']');
+    jwrite_close(l->out, '}');
     return rc;
 }
 
@@ -162,20 +159,19 @@ static int commit_row(struct about *l, const struct snap *sn, struct err *e)
 
     if (rc == 0 || rc == E_NOTFOUND) {
         hub_commit_id(&sn->root, id);
-        jwrite_open(l->j, '{');
-        jwrite_slice_of(l->j, "id", slice_str(id));
-        jwrite_slice_of(l->j, "title", hub_title(sn, &n, &a));
-        jwrite_slice_of(l->j, "message", n.message);
-        hub_when(l->j, "date", sn->created_unix_s);
-        jwrite_key(l->j, SLICE("authors"));
-        jwrite_open(l->j, '[');
+        jwrite_open(l->out, NULL, '{');
+        jwrite_str(l->out, "id", id);
+        jwrite_text(l->out, "title", hub_title(sn, &n, &a));
+        jwrite_text(l->out, "message", n.message);
+        hub_when(l->out, "date", sn->created_unix_s);
+        jwrite_open(l->out, "authors", '[');
         if (n.author.n != 0) {
-            jwrite_open(l->j, '{');
-            jwrite_slice_of(l->j, "user", n.author);
-            jwrite_close(l->j, '}');
+            jwrite_open(l->out, NULL, '{');
+            jwrite_text(l->out, "user", n.author);
+            jwrite_close(l->out, '}');
         }
-        jwrite_close(l->j, ']');
-        jwrite_close(l->j, '}');
+        jwrite_close(l->out, ']');
+        jwrite_close(l->out, '}');
         rc = 0;
     }
     arena_fini(&a);
@@ -183,14 +179,14 @@ static int commit_row(struct about *l, const struct snap *sn, struct err *e)
 }
 
 /* Newest first: the version that was asked for, and what each was made from. */
-int hub_commits(struct store *s, const struct repo *r, const struct plan *p, struct jwrite *j,
+int hub_commits(struct store *s, const struct repo *r, const struct plan *p, struct buf *out,
                 struct err *e)
 {
-    struct about about = {j, s, r, p}, *l = &about;
+    struct about about = {out, s, r, p}, *l = &about;
     struct snap sn = l->p->snap;
     int rc = 0;
 
-    jwrite_open(l->j, '[');
+    jwrite_open(l->out, NULL, '[');
     for (int i = 0; rc == 0 && i < COMMITS_MAX; i++) {
         rc = commit_row(l, &sn, e);
         if (rc == 0 && sn.parent_seq == 0) {
@@ -200,6 +196,6 @@ int hub_commits(struct store *s, const struct repo *r, const struct plan *p, str
             rc = snap_get(l->s, slice_str(l->r->name), l->p->name, sn.parent_seq, &sn, e);
         }
     }
-    jwrite_close(l->j, ']');
+    jwrite_close(l->out, ']');
     return rc == E_NOTFOUND ? 0 : rc; /* a history that was cut by an older mirrord */
 }

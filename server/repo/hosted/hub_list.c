@@ -13,7 +13,7 @@
 enum { SKIP_BYTES = 4096, POINTER_BYTES = 256, PATHS_MAX = 4096 };
 
 struct hub_list {
-    struct jwrite j;
+    struct buf *out;
     struct store *s;
     const struct repo *r;
     const struct plan *p;
@@ -28,7 +28,7 @@ struct hub_list {
     struct arena last_arena; /* and its texts */
 };
 
-void hub_when(struct jwrite *j, const char *key, uint64_t unix_s)
+void hub_when(struct buf *out, const char *key, uint64_t unix_s)
 {
     time_t t = (time_t)unix_s;
     struct tm tm;
@@ -37,7 +37,7 @@ void hub_when(struct jwrite *j, const char *key, uint64_t unix_s)
     if (gmtime_r(&t, &tm) == NULL || strftime(s, sizeof s, "%Y-%m-%dT%H:%M:%S.000Z", &tm) == 0) {
         s[0] = '\0';
     }
-    jwrite_text_of(j, key, s);
+    jwrite_str(out, key, s);
 }
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
@@ -57,7 +57,7 @@ static size_t pointer_of(const struct entry *en, const char *hex, char oid[GIT_O
     return (size_t)n;
 }
 
-void hub_lfs(struct jwrite *j, const struct entry *en, const char *id, const char *digest)
+void hub_lfs(struct buf *out, const struct entry *en, const char *id, const char *digest)
 {
     char hex[DIGEST_HEX + 1];
     char oid[GIT_OID_HEX + 1];
@@ -65,14 +65,13 @@ void hub_lfs(struct jwrite *j, const struct entry *en, const char *id, const cha
 
     digest_format(&en->digest, hex);
     n = pointer_of(en, hex, oid);
-    jwrite_u64_of(j, "size", en->size_bytes);
-    jwrite_slice_of(j, id, slice_str(oid));
-    jwrite_key(j, SLICE("lfs"));
-    jwrite_open(j, '{');
-    jwrite_slice_of(j, digest, slice_str(hex));
-    jwrite_u64_of(j, "size", en->size_bytes);
-    jwrite_u64_of(j, "pointerSize", n);
-    jwrite_close(j, '}');
+    jwrite_u64(out, "size", en->size_bytes);
+    jwrite_str(out, id, oid);
+    jwrite_open(out, "lfs", '{');
+    jwrite_str(out, digest, hex);
+    jwrite_u64(out, "size", en->size_bytes);
+    jwrite_u64(out, "pointerSize", n);
+    jwrite_close(out, '}');
 }
 
 /* --- last commits ------------------------------------------------------------------------------------------------- */
@@ -108,28 +107,24 @@ static void last_commit(struct hub_list *l, struct slice path)
         return;
     }
     hub_commit_id(&l->last.root, id);
-    jwrite_key(&l->j, SLICE("lastCommit"));
-    jwrite_open(&l->j, '{');
-    jwrite_slice_of(&l->j, "id", slice_str(id));
-    jwrite_slice_of(&l->j, "title", hub_title(&l->last, &l->last_note, &l->last_arena));
-    hub_when(&l->j, "date", l->last.created_unix_s);
-    jwrite_close(&l->j, '}');
+    jwrite_open(l->out, "lastCommit", '{');
+    jwrite_str(l->out, "id", id);
+    jwrite_text(l->out, "title", hub_title(&l->last, &l->last_note, &l->last_arena));
+    hub_when(l->out, "date", l->last.created_unix_s);
+    jwrite_close(l->out, '}');
 }
 
 static void file_row(struct hub_list *l, const struct entry *en)
 {
-    char hex[DIGEST_HEX + 1];
-
-    jwrite_open(&l->j, '{');
-    jwrite_slice_of(&l->j, "type", SLICE("file"));
-    jwrite_slice_of(&l->j, "path", en->path);
-    hub_lfs(&l->j, en, "oid", "oid");
+    jwrite_open(l->out, NULL, '{');
+    jwrite_str(l->out, "type", "file");
+    jwrite_text(l->out, "path", en->path);
+    hub_lfs(l->out, en, "oid", "oid");
     if (en->size_bytes >= l->r->xet_from_bytes) {
-        digest_format(&en->digest, hex);
-        jwrite_slice_of(&l->j, "xetHash", slice_str(hex));
+        jwrite_hex(l->out, "xetHash", en->digest.b, DIGEST_BYTES);
     }
     last_commit(l, en->path);
-    jwrite_close(&l->j, '}');
+    jwrite_close(l->out, '}');
 }
 
 /* path: without its '/'. Its id: any, the same as long as the tree is. */
@@ -144,13 +139,13 @@ static void folder_row(struct hub_list *l, struct slice path)
     hasher_final(h, &d);
     hasher_free(&h);
     hub_commit_id(&d, id);
-    jwrite_open(&l->j, '{');
-    jwrite_slice_of(&l->j, "type", SLICE("directory"));
-    jwrite_slice_of(&l->j, "path", path);
-    jwrite_slice_of(&l->j, "oid", slice_str(id));
-    jwrite_u64_of(&l->j, "size", 0);
+    jwrite_open(l->out, NULL, '{');
+    jwrite_str(l->out, "type", "directory");
+    jwrite_text(l->out, "path", path);
+    jwrite_str(l->out, "oid", id);
+    jwrite_u64(l->out, "size", 0);
     last_commit(l, path);
-    jwrite_close(&l->j, '}');
+    jwrite_close(l->out, '}');
 }
 
 /* --- a folder ----------------------------------------------------------------------------------------------------- */
@@ -173,7 +168,7 @@ static int on_entry(void *arg, const struct entry *en)
     ptrdiff_t slash = slice_find(slice_from(en->path, l->folder.n), '/');
 
     l->count++;
-    if (l->j.out->rc != 0) {
+    if (l->out->rc != 0) {
         return E_TOOBIG;
     }
     if (slash < 0 || l->recursive) {
@@ -196,12 +191,12 @@ static int list_tree(struct hub_list *l, struct err *e)
     struct slice after = SLICE_NONE;
     int rc;
 
-    jwrite_open(&l->j, '[');
+    jwrite_open(l->out, NULL, '[');
     do {
         rc = tree_walk(l->s, &l->p->snap.root, l->folder, after, on_entry, l, e);
         after = buf_slice(&l->skip);
     } while (rc == 1);
-    jwrite_close(&l->j, ']');
+    jwrite_close(l->out, ']');
     if (rc == 0 && l->count == 0 && l->folder.n != 0) {
         return err_set(e, E_NOTFOUND, "no such folder");
     }
@@ -248,7 +243,7 @@ static int list_paths(struct hub_list *l, struct err *e)
     struct arena a = {0};
     int rc = 0;
 
-    jwrite_open(&l->j, '[');
+    jwrite_open(l->out, NULL, '[');
     for (int i = 0; rc == 0 && i < PATHS_MAX; i++) {
         path = form_find(&form, "paths", SKIP_BYTES, &a);
         if (path.p == NULL) {
@@ -257,7 +252,7 @@ static int list_paths(struct hub_list *l, struct err *e)
         path.n -= path.n != 0 && path.p[path.n - 1] == '/';
         rc = path_row(l, path, e);
     }
-    jwrite_close(&l->j, ']');
+    jwrite_close(l->out, ']');
     arena_fini(&a);
     return rc;
 }
@@ -265,7 +260,7 @@ static int list_paths(struct hub_list *l, struct err *e)
 int hub_listing(struct store *s, const struct repo *r, const struct plan *p, struct buf *body,
                 struct slice *content_type, struct err *e)
 {
-    struct hub_list l = {.j = JWRITE_INTO(body),
+    struct hub_list l = {.out = body,
                          .s = s,
                          .r = r,
                          .p = p,
@@ -284,7 +279,7 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
     }
     switch (p->form) {
     case LIST_HUB_INFO:
-        rc = hub_info(s, r, p, &l.j, e);
+        rc = hub_info(s, r, p, body, e);
         break;
     case LIST_HUB_TREE:
         rc = list_tree(&l, e);
@@ -293,13 +288,13 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
         rc = list_paths(&l, e);
         break;
     case LIST_HUB_MODES:
-        rc = hub_modes(s, p, &l.j, e);
+        rc = hub_modes(s, p, body, e);
         break;
     case LIST_HUB_REFS:
-        rc = hub_refs(s, r, p, &l.j, e);
+        rc = hub_refs(s, r, p, body, e);
         break;
     case LIST_HUB_COMMITS:
-        rc = hub_commits(s, r, p, &l.j, e);
+        rc = hub_commits(s, r, p, body, e);
         break;
     case LIST_HUB_TREES:
     case LIST_OURS:

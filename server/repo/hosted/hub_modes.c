@@ -94,29 +94,25 @@ static int name_of(struct store *s, const struct plan *p, const struct file *f, 
 }
 
 static int write_file(struct store *s, const struct plan *p, const struct file *f, uint64_t *left,
-                      struct jwrite *j, struct err *e)
+                      struct buf *out, struct err *e)
 {
     char oid[DIGEST_HEX + 1];
     int rc = name_of(s, p, f, left, oid, e);
 
-    jwrite_open(j, '{');
-    jwrite_key(j, SLICE("path"));
-    jwrite_text(j, f->path);
-    jwrite_key(j, SLICE("uploadMode"));
-    jwrite_text(j, comes_before(f) ? SLICE("lfs") : SLICE("regular"));
-    jwrite_key(j, SLICE("shouldIgnore"));
-    jwrite_word(j, SLICE("false"));
-    jwrite_key(j, SLICE("oid"));
+    jwrite_open(out, NULL, '{');
+    jwrite_text(out, "path", f->path);
+    jwrite_str(out, "uploadMode", comes_before(f) ? "lfs" : "regular");
+    jwrite_bool(out, "shouldIgnore", false);
     if (oid[0] != '\0') {
-        jwrite_text(j, slice_str(oid));
+        jwrite_str(out, "oid", oid);
     } else {
-        jwrite_word(j, SLICE("null"));
+        jwrite_null(out, "oid");
     }
-    jwrite_close(j, '}');
+    jwrite_close(out, '}');
     return rc;
 }
 
-int hub_modes(struct store *s, const struct plan *p, struct jwrite *j, struct err *e)
+int hub_modes(struct store *s, const struct plan *p, struct buf *out, struct err *e)
 {
     json_t *o = json_loadb(p->text.p, p->text.n, JSON_REJECT_DUPLICATES, NULL);
     const json_t *files = json_object_get(o, "files");
@@ -126,18 +122,17 @@ int hub_modes(struct store *s, const struct plan *p, struct jwrite *j, struct er
     const json_t *one;
     int rc = json_is_array(files) && json_array_size(files) <= FILES_MAX ? 0 : E_INVALID;
 
-    jwrite_open(j, '{');
-    jwrite_key(j, SLICE("files"));
-    jwrite_open(j, '[');
+    jwrite_open(out, NULL, '{');
+    jwrite_open(out, "files", '[');
     json_array_foreach(files, i, one)
     {
         rc = rc == 0 && !read_file(one, &f) ? E_INVALID : rc;
         if (rc == 0) {
-            rc = write_file(s, p, &f, &left, j, e);
+            rc = write_file(s, p, &f, &left, out, e);
         }
     }
-    jwrite_close(j, ']');
-    jwrite_close(j, '}');
+    jwrite_close(out, ']');
+    jwrite_close(out, '}');
     json_decref(o);
     return rc == E_INVALID ? err_set(e, rc, "files: a list of {path, size}, of at most 4096") : rc;
 }

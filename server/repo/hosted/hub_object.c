@@ -19,82 +19,72 @@ enum { HREF_BYTES = 4096 };
 
 /* --- giving out --------------------------------------------------------------------------------------------------- */
 
-static void action(struct jwrite *j, const char *name, struct slice href)
+static void action(struct buf *out, const char *name, struct slice href)
 {
-    jwrite_key(j, slice_str(name));
-    jwrite_open(j, '{');
-    jwrite_key(j, SLICE("href"));
-    jwrite_text(j, href);
+    jwrite_open(out, name, '{');
+    jwrite_text(out, "href", href);
 }
 
 /* chunk_size and an address for each part: clients read them out of the header. */
-static void parts_header(struct jwrite *j, const struct put_object *o, uint64_t part_bytes,
+static void parts_header(struct buf *out, const struct put_object *o, uint64_t part_bytes,
                          struct slice href)
 {
     uint32_t count = parts_count(o->size_bytes, part_bytes);
     char text[HREF_BYTES + 32];
     char room[U64_DIGITS];
 
-    jwrite_key(j, SLICE("header"));
-    jwrite_open(j, '{');
-    jwrite_key(j, SLICE("chunk_size"));
-    jwrite_text(j, slice_of_u64(room, part_bytes));
+    jwrite_open(out, "header", '{');
+    jwrite_text(out, "chunk_size", slice_of_u64(room, part_bytes));
     for (uint32_t n = 1; n <= count; n++) {
         snprintf(text, sizeof text, SLICE_FMT "&part=%" PRIu32, SLICE_ARG(href), n);
-        jwrite_key(j, slice_of_u64(room, n));
-        jwrite_text(j, slice_str(text));
+        jwrite_key(out, slice_of_u64(room, n));
+        jwrite_str(out, NULL, text);
     }
-    jwrite_close(j, '}');
+    jwrite_close(out, '}');
 }
 
 static void actions(const struct plan *p, const struct put_object *o, const struct offered *f,
-                    const char *hex, struct jwrite *j)
+                    const char *hex, struct buf *out)
 {
     char href[HREF_BYTES];
     char verify[HREF_BYTES + 16];
 
     snprintf(href, sizeof href, SLICE_FMT "/-/objects/%s?upload=%s", SLICE_ARG(p->text), hex,
              f->upload);
-    jwrite_key(j, SLICE("actions"));
-    jwrite_open(j, '{');
-    action(j, "upload", slice_str(href));
+    jwrite_open(out, "actions", '{');
+    action(out, "upload", slice_str(href));
     if (f->part_bytes != 0) {
-        parts_header(j, o, f->part_bytes, slice_str(href));
+        parts_header(out, o, f->part_bytes, slice_str(href));
     }
-    jwrite_close(j, '}');
+    jwrite_close(out, '}');
     if (f->part_bytes != 0) {
         snprintf(verify, sizeof verify, "%s&verify=1", href);
-        action(j, "verify", slice_str(verify));
-        jwrite_close(j, '}');
+        action(out, "verify", slice_str(verify));
+        jwrite_close(out, '}');
     }
-    jwrite_close(j, '}');
+    jwrite_close(out, '}');
 }
 
 void hub_objects_answer(const struct plan *p, struct upload_reply *u)
 {
-    struct jwrite j = JWRITE_INTO(&u->body);
     char hex[DIGEST_HEX + 1];
 
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("transfer"));
-    jwrite_text(&j, SLICE("basic"));
-    jwrite_key(&j, SLICE("objects"));
-    jwrite_open(&j, '[');
+    jwrite_open(&u->body, NULL, '{');
+    jwrite_str(&u->body, "transfer", "basic");
+    jwrite_open(&u->body, "objects", '[');
     for (size_t i = 0; i < p->put.objects_count; i++) {
         const struct put_object *o = &p->put.objects[i];
         digest_format(&o->digest, hex);
-        jwrite_open(&j, '{');
-        jwrite_key(&j, SLICE("oid"));
-        jwrite_text(&j, slice_str(hex));
-        jwrite_key(&j, SLICE("size"));
-        jwrite_u64(&j, o->size_bytes);
+        jwrite_open(&u->body, NULL, '{');
+        jwrite_str(&u->body, "oid", hex);
+        jwrite_u64(&u->body, "size", o->size_bytes);
         if (!u->offered[i].held) { /* without actions a client has nothing to do */
-            actions(p, o, &u->offered[i], hex, &j);
+            actions(p, o, &u->offered[i], hex, &u->body);
         }
-        jwrite_close(&j, '}');
+        jwrite_close(&u->body, '}');
     }
-    jwrite_close(&j, ']');
-    jwrite_close(&j, '}');
+    jwrite_close(&u->body, ']');
+    jwrite_close(&u->body, '}');
 }
 
 /* --- what comes there --------------------------------------------------------------------------------------------- */

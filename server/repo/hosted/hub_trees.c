@@ -188,37 +188,29 @@ static size_t first_row(const struct trees *t)
     return i;
 }
 
-static void write_row(const struct trees *t, const struct row *row, struct jwrite *j)
+static void write_row(const struct trees *t, const struct row *row, struct buf *out)
 {
     struct slice rest = row->id;
     char id[HUB_COMMIT_HEX + 1];
 
     hub_commit_id(&row->snap.root, id);
-    jwrite_open(j, '{');
-    jwrite_key(j, SLICE("_id"));
-    jwrite_text(j, slice_first(slice_str(id), 24));
-    jwrite_key(j, SLICE("id"));
-    jwrite_text(j, row->id);
+    jwrite_open(out, NULL, '{');
+    jwrite_text(out, "_id", slice_first(slice_str(id), 24));
+    jwrite_text(out, "id", row->id);
     if (slice_eqs(t->type, "models")) {
-        jwrite_key(j, SLICE("modelId"));
-        jwrite_text(j, row->id);
+        jwrite_text(out, "modelId", row->id);
     }
-    jwrite_key(j, SLICE("author"));
-    jwrite_text(j, slice_cut(&rest, '/'));
-    jwrite_text_of(j, "sha", id);
-    hub_when(j, "lastModified", row->snap.created_unix_s);
-    hub_when(j, "createdAt", row->snap.created_unix_s);
-    jwrite_key(j, SLICE("private"));
-    jwrite_word(j, t->r->anonymous_read ? SLICE("false") : SLICE("true"));
-    jwrite_key(j, SLICE("gated"));
-    jwrite_word(j, SLICE("false"));
-    jwrite_key(j, SLICE("disabled"));
-    jwrite_word(j, SLICE("false"));
-    jwrite_key(j, SLICE("tags"));
-    jwrite_word(j, SLICE("[]"));
-    jwrite_u64_of(j, "downloads", 0);
-    jwrite_u64_of(j, "likes", 0);
-    jwrite_close(j, '}');
+    jwrite_text(out, "author", slice_cut(&rest, '/'));
+    jwrite_str(out, "sha", id);
+    hub_when(out, "lastModified", row->snap.created_unix_s);
+    hub_when(out, "createdAt", row->snap.created_unix_s);
+    jwrite_bool(out, "private", !t->r->anonymous_read);
+    jwrite_bool(out, "gated", false);
+    jwrite_bool(out, "disabled", false);
+    jwrite_word(out, "tags", SLICE("[]"));
+    jwrite_u64(out, "downloads", 0);
+    jwrite_u64(out, "likes", 0);
+    jwrite_close(out, '}');
 }
 
 /* The same question, but for where it begins. */
@@ -239,15 +231,14 @@ static void write_next(const struct plan *p, const struct row *last, struct buf 
 
 static void write_rows(const struct trees *t, const struct plan *p, struct listing_out *out)
 {
-    struct jwrite j = JWRITE_INTO(out->body);
     size_t first = first_row(t);
     size_t end = t->count - first > t->find.limit ? first + t->find.limit : t->count;
 
-    jwrite_open(&j, '[');
+    jwrite_open(out->body, NULL, '[');
     for (size_t i = first; i < end; i++) {
-        write_row(t, &t->row[i], &j);
+        write_row(t, &t->row[i], out->body);
     }
-    jwrite_close(&j, ']');
+    jwrite_close(out->body, ']');
     if (end < t->count) {
         write_next(p, &t->row[end - 1], &out->next);
     }

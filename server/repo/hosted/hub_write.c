@@ -73,7 +73,6 @@ static const char *create_refusal(const struct hub_ask *k, const json_t *o)
 static bool is_moved(struct hub_ask *k)
 {
     struct buf key = BUF_INIT(KEY_BYTES), body = BUF_INIT(3 * KEY_BYTES);
-    struct jwrite j = JWRITE_INTO(&body);
     const struct fact *f;
 
     rename_key(&key, slice_str(k->r->name), k->tree);
@@ -82,19 +81,18 @@ static bool is_moved(struct hub_ask *k)
     if (f == NULL || f->rc != 0) {
         return f == NULL; /* it is being looked up */
     }
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("error"));
-    jwrite_text(&j, arena_fmt(k->a,
-                              SLICE_FMT
-                              " is called " SLICE_FMT
-                              " now: use that name; to have the old one for another repository, "
-                              "create that by any name and move it there",
-                              SLICE_ARG(k->tree), SLICE_ARG(f->bytes)));
-    jwrite_key(&j, SLICE("url"));
-    jwrite_text(&j,
+    jwrite_open(&body, NULL, '{');
+    jwrite_text(&body, "error",
+                arena_fmt(k->a,
+                          SLICE_FMT
+                          " is called " SLICE_FMT
+                          " now: use that name; to have the old one for another repository, "
+                          "create that by any name and move it there",
+                          SLICE_ARG(k->tree), SLICE_ARG(f->bytes)));
+    jwrite_text(&body, "url",
                 arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT,
                           SLICE_ARG(plan_home(k->r, k->req, k->path, k->a)), SLICE_ARG(f->bytes)));
-    jwrite_close(&j, '}');
+    jwrite_close(&body, '}');
     hub_say_json(k, arena_copy(k->a, buf_slice(&body)));
     k->p->status = 409;
     buf_free(&body);
@@ -307,37 +305,30 @@ void hub_write(struct hub_ask *k)
 
 static void answer_created(const struct plan *p, struct upload_reply *u)
 {
-    struct jwrite j = JWRITE_INTO(&u->body);
     bool there = u->status == 412;
 
     u->status = there ? 409 : 200;
     buf_clear(&u->body);
-    jwrite_open(&j, '{');
+    jwrite_open(&u->body, NULL, '{');
     if (there) {
-        jwrite_key(&j, SLICE("error"));
-        jwrite_text(&j, SLICE("You already created this repo"));
+        jwrite_str(&u->body, "error", "You already created this repo");
     }
-    jwrite_key(&j, SLICE("url")); /* clients read it of a 409 too */
-    jwrite_text(&j, p->text);
-    jwrite_close(&j, '}');
+    jwrite_text(&u->body, "url", p->text); /* clients read it of a 409 too */
+    jwrite_close(&u->body, '}');
 }
 
 static void answer_commit(const struct plan *p, struct upload_reply *u, struct arena *a)
 {
-    struct jwrite j = JWRITE_INTO(&u->body);
     struct slice id = slice_of(u->etag + 1, HUB_COMMIT_HEX);
 
     u->status = 200;
     buf_clear(&u->body);
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("success"));
-    jwrite_word(&j, SLICE("true"));
-    jwrite_key(&j, SLICE("commitOid"));
-    jwrite_text(&j, id);
-    jwrite_key(&j, SLICE("commitUrl"));
-    jwrite_text(&j,
+    jwrite_open(&u->body, NULL, '{');
+    jwrite_bool(&u->body, "success", true);
+    jwrite_text(&u->body, "commitOid", id);
+    jwrite_text(&u->body, "commitUrl",
                 arena_fmt(a, SLICE_FMT "/commit/" SLICE_FMT, SLICE_ARG(p->text), SLICE_ARG(id)));
-    jwrite_close(&j, '}');
+    jwrite_close(&u->body, '}');
 }
 
 void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_reply *u,

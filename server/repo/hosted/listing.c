@@ -12,7 +12,6 @@ struct listing {
     bool html;
     bool recursive;
     struct buf *out;
-    struct jwrite json;
     struct store *s;
     const struct digest *root;
     struct slice folder; /* with its '/', or empty */
@@ -62,20 +61,16 @@ static void file_row(struct listing *l, struct slice name, const struct entry *e
         page_row(l, name, size, hex);
         return;
     }
-    jwrite_open(&l->json, '{');
-    jwrite_key(&l->json, SLICE("path"));
-    jwrite_text(&l->json, name);
-    jwrite_key(&l->json, SLICE("size"));
-    jwrite_u64(&l->json, en->size_bytes);
-    jwrite_key(&l->json, SLICE("sha256"));
-    jwrite_text(&l->json, slice_of(hex, DIGEST_HEX));
-    jwrite_key(&l->json, SLICE("mtime"));
+    jwrite_open(l->out, NULL, '{');
+    jwrite_text(l->out, "path", name);
+    jwrite_u64(l->out, "size", en->size_bytes);
+    jwrite_str(l->out, "sha256", hex);
     if (en->mtime_ns > 0) {
-        jwrite_u64(&l->json, (uint64_t)en->mtime_ns / 1000000000u);
+        jwrite_u64(l->out, "mtime", (uint64_t)en->mtime_ns / 1000000000u);
     } else {
-        jwrite_word(&l->json, SLICE("null"));
+        jwrite_null(l->out, "mtime");
     }
-    jwrite_close(&l->json, '}');
+    jwrite_close(l->out, '}');
 }
 
 static void folder_row(struct listing *l, struct slice name)
@@ -84,10 +79,9 @@ static void folder_row(struct listing *l, struct slice name)
         page_row(l, name, "", "");
         return;
     }
-    jwrite_open(&l->json, '{');
-    jwrite_key(&l->json, SLICE("path"));
-    jwrite_text(&l->json, name);
-    jwrite_close(&l->json, '}');
+    jwrite_open(l->out, NULL, '{');
+    jwrite_text(l->out, "path", name);
+    jwrite_close(l->out, '}');
 }
 
 static void link_row(struct listing *l, struct slice name, struct slice target)
@@ -99,12 +93,10 @@ static void link_row(struct listing *l, struct slice name, struct slice target)
         html_escape(target, &note);
         page_row(l, name, "", buf_cstr(&note));
     } else {
-        jwrite_open(&l->json, '{');
-        jwrite_key(&l->json, SLICE("path"));
-        jwrite_text(&l->json, name);
-        jwrite_key(&l->json, SLICE("link"));
-        jwrite_text(&l->json, target);
-        jwrite_close(&l->json, '}');
+        jwrite_open(l->out, NULL, '{');
+        jwrite_text(l->out, "path", name);
+        jwrite_text(l->out, "link", target);
+        jwrite_close(l->out, '}');
     }
     buf_free(&note);
 }
@@ -188,20 +180,17 @@ static int list_folder(struct listing *l, struct store *s, const struct plan *p,
         page_begin(l, p->name);
         buf_addf(l->out, "<caption>%s, root %s</caption>\n", version, hex);
     } else {
-        jwrite_open(&l->json, '{');
-        jwrite_key(&l->json, SLICE("root"));
-        jwrite_text(&l->json, slice_of(hex, DIGEST_HEX));
-        jwrite_key(&l->json, SLICE("version"));
-        jwrite_text(&l->json, slice_str(version));
-        jwrite_key(&l->json, SLICE("entries"));
-        jwrite_open(&l->json, '[');
+        jwrite_open(l->out, NULL, '{');
+        jwrite_str(l->out, "root", hex);
+        jwrite_str(l->out, "version", version);
+        jwrite_open(l->out, "entries", '[');
     }
     rc = walk(l, s, &p->snap.root, e);
     if (l->html) {
         page_end(l);
     } else {
-        jwrite_close(&l->json, ']');
-        jwrite_close(&l->json, '}');
+        jwrite_close(l->out, ']');
+        jwrite_close(l->out, '}');
         buf_byte(l->out, '\n');
     }
     return rc;
@@ -229,21 +218,15 @@ static int on_tree(void *arg, struct slice name, const struct snap *sn)
         buf_free(&path);
         return 0;
     }
-    jwrite_open(&l->json, '{');
-    jwrite_key(&l->json, SLICE("name"));
-    jwrite_text(&l->json, name);
-    jwrite_key(&l->json, SLICE("root"));
-    jwrite_text(&l->json, slice_of(hex, DIGEST_HEX));
-    jwrite_key(&l->json, SLICE("version"));
     snprintf(size, sizeof size, "v%" PRIu64, sn->seq);
-    jwrite_text(&l->json, slice_str(size));
-    jwrite_key(&l->json, SLICE("entries"));
-    jwrite_u64(&l->json, sn->entries);
-    jwrite_key(&l->json, SLICE("bytes"));
-    jwrite_u64(&l->json, sn->bytes);
-    jwrite_key(&l->json, SLICE("created"));
-    jwrite_u64(&l->json, sn->created_unix_s);
-    jwrite_close(&l->json, '}');
+    jwrite_open(l->out, NULL, '{');
+    jwrite_text(l->out, "name", name);
+    jwrite_str(l->out, "root", hex);
+    jwrite_str(l->out, "version", size);
+    jwrite_u64(l->out, "entries", sn->entries);
+    jwrite_u64(l->out, "bytes", sn->bytes);
+    jwrite_u64(l->out, "created", sn->created_unix_s);
+    jwrite_close(l->out, '}');
     return 0;
 }
 
@@ -254,16 +237,15 @@ static int list_trees(struct listing *l, struct store *s, const struct repo *r, 
     if (l->html) {
         page_begin(l, l->folder.n != 0 ? l->folder : slice_str(r->name));
     } else {
-        jwrite_open(&l->json, '{');
-        jwrite_key(&l->json, SLICE("trees"));
-        jwrite_open(&l->json, '[');
+        jwrite_open(l->out, NULL, '{');
+        jwrite_open(l->out, "trees", '[');
     }
     rc = head_list(s, slice_str(r->name), on_tree, l, e);
     if (l->html) {
         page_end(l);
     } else {
-        jwrite_close(&l->json, ']');
-        jwrite_close(&l->json, '}');
+        jwrite_close(l->out, ']');
+        jwrite_close(l->out, '}');
         buf_byte(l->out, '\n');
     }
     if (rc == 0 && l->count == 0 && l->folder.n != 0) {
@@ -298,11 +280,8 @@ int hosted_listing(struct store *s, const struct repo *r, const struct plan *p,
 {
     struct buf *body = out->body;
     struct buf copy = BUF_INIT(2 * SKIP_BYTES);
-    struct listing l = {.html = p->html,
-                        .recursive = p->recursive,
-                        .out = body,
-                        .json = JWRITE_INTO(body),
-                        .skip = BUF_INIT(3 * SKIP_BYTES)};
+    struct listing l = {
+        .html = p->html, .recursive = p->recursive, .out = body, .skip = BUF_INIT(3 * SKIP_BYTES)};
     int rc;
 
     if (p->form != LIST_OURS) {

@@ -7,7 +7,7 @@
 
 #include "server/repo/pypi/page.h"
 
-enum { DEPTH_FILE = 3, DEPTH_INNER = 4 }; /* {"files": [{"hashes": {...}}]} */
+enum { DEPTH_FILE = 3, DEPTH_INNER = 4, DEPTH_MAX = 63 }; /* {"files": [{"hashes": {...}}]} */
 enum { LINK_BYTES = 64 << 10 };
 
 enum top { TOP_OTHER, TOP_FILES, TOP_PROJECTS, TOP_META, TOP_ALTERNATES, TOP_STATUS };
@@ -53,7 +53,7 @@ static const struct word fields[] = {
 
 struct reader {
     struct page *page;
-    struct jwrite *out; /* JSON to JSON; NULL: the page renders */
+    struct buf *out; /* JSON to JSON; NULL: the page renders */
     unsigned depth;
     enum top top;
     struct slice meta_key; /* second key, below "meta" and "project-status" */
@@ -61,10 +61,9 @@ struct reader {
     struct slice inner; /* key below "hashes" and "core-metadata" */
     bool in_file;
     struct page_file file;
-    struct link link;     /* of its "url"; JSON to JSON */
-    struct jwrite before; /* writer and length where the file began */
-    size_t before_bytes;
-    struct arena arena; /* of the file at hand */
+    struct link link;    /* of its "url"; JSON to JSON */
+    size_t before_bytes; /* of *out, where the file began */
+    struct arena arena;  /* of the file at hand */
     int rc;
     struct err *e;
 };
@@ -86,8 +85,7 @@ static void begin_file(struct reader *r)
     r->file = (struct page_file){.size_bytes = LENGTH_UNKNOWN};
     r->link = (struct link){0};
     if (r->out != NULL) {
-        r->before = *r->out;
-        r->before_bytes = r->out->out->n;
+        r->before_bytes = r->out->n;
     }
 }
 
@@ -101,9 +99,8 @@ static void end_file(struct reader *r)
     if (r->link.kind == LINK_FILE) {
         page_note(r->page, &r->link, r->file.hash_name, r->file.hash, r->file.metadata,
                   r->file.size_bytes);
-    } else if (r->out->out->rc == 0) {
-        *r->out = r->before;
-        r->out->out->n = r->before_bytes;
+    } else if (r->out->rc == 0) {
+        r->out->n = r->before_bytes;
     }
     links_reset(&r->page->links);
 }
@@ -113,7 +110,7 @@ static void write_link(struct reader *r, const struct link *k)
     struct buf text = BUF_INIT(LINK_BYTES * 2);
 
     if (k->kind != LINK_FILE) {
-        jwrite_word(r->out, SLICE("null"));
+        jwrite_null(r->out, NULL);
         return;
     }
     buf_adds(&text, k->href);
@@ -121,7 +118,7 @@ static void write_link(struct reader *r, const struct link *k)
         buf_byte(&text, '#');
         buf_adds(&text, k->fragment);
     }
-    jwrite_text(r->out, buf_slice(&text));
+    jwrite_text(r->out, NULL, buf_slice(&text));
     buf_free(&text);
 }
 
@@ -231,7 +228,7 @@ static bool outer_string(struct reader *r, struct slice s)
 
 static int go_on(const struct reader *r)
 {
-    return r->rc == 0 && (r->out == NULL || r->out->out->rc == 0);
+    return r->rc == 0 && (r->out == NULL || r->out->rc == 0);
 }
 
 static int on_null(void *arg)
@@ -239,7 +236,7 @@ static int on_null(void *arg)
     struct reader *r = arg;
 
     if (r->out != NULL) {
-        jwrite_word(r->out, SLICE("null"));
+        jwrite_null(r->out, NULL);
     }
     return go_on(r) && r->depth > 0;
 }
@@ -252,7 +249,7 @@ static int on_boolean(void *arg, int yes)
         file_bool(r, yes != 0);
     }
     if (r->out != NULL) {
-        jwrite_word(r->out, yes ? SLICE("true") : SLICE("false"));
+        jwrite_bool(r->out, NULL, yes);
     }
     return go_on(r) && r->depth > 0;
 }
@@ -266,7 +263,7 @@ static int on_number(void *arg, const char *p, size_t n)
         r->file.size_bytes = LENGTH_UNKNOWN;
     }
     if (r->out != NULL) {
-        jwrite_word(r->out, slice_of(p, n));
+        jwrite_word(r->out, NULL, slice_of(p, n));
     }
     return go_on(r) && r->depth > 0;
 }
@@ -285,7 +282,7 @@ static int on_string(void *arg, const unsigned char *p, size_t n)
         written = outer_string(r, s);
     }
     if (r->out != NULL && !written) {
-        jwrite_text(r->out, s);
+        jwrite_text(r->out, NULL, s);
     }
     return go_on(r) && r->depth > 0;
 }
@@ -319,12 +316,16 @@ static int on_open(struct reader *r, char bracket)
     if (r->depth == 0 && bracket != '{') {
         return 0;
     }
+    if (r->out != NULL && r->depth == DEPTH_MAX) {
+        r->rc = err_set(r->e, E_TOOBIG, "a page too deep");
+        return 0;
+    }
     r->depth++;
     if (r->top == TOP_FILES && r->depth == DEPTH_FILE) {
         begin_file(r);
     }
     if (r->out != NULL) {
-        jwrite_open(r->out, bracket);
+        jwrite_open(r->out, NULL, bracket);
     }
     return go_on(r);
 }
@@ -382,8 +383,8 @@ static int parse(struct reader *r, struct slice doc)
     if (st == yajl_status_ok) {
         st = yajl_complete_parse(h);
     }
-    if (r->rc == 0 && r->out != NULL && r->out->out->rc != 0) {
-        r->rc = err_set(r->e, r->out->out->rc, "a page too big or too deep");
+    if (r->rc == 0 && r->out != NULL && r->out->rc != 0) {
+        r->rc = err_set(r->e, r->out->rc, "a page too big");
     }
     if (r->rc == 0 && (st != yajl_status_ok || r->depth != 0 || doc.n == 0)) {
         r->rc =
@@ -403,8 +404,7 @@ int page_read_json(struct page *p, struct slice doc, struct err *e)
 
 int page_edit_json(struct page *p, struct slice doc, struct buf *out, struct err *e)
 {
-    struct jwrite j = JWRITE_INTO(out);
-    struct reader r = {.page = p, .out = &j, .e = e};
+    struct reader r = {.page = p, .out = out, .e = e};
 
     return parse(&r, doc);
 }

@@ -17,11 +17,6 @@ static struct slice page_name(struct slice path)
     return slice_from(path, at);
 }
 
-static struct jwrite array_into(struct buf *b)
-{
-    return (struct jwrite){.out = b, .depth = 1};
-}
-
 void page_init(struct page *p, enum page_format f, const struct repo *r, bool only_named,
                struct slice path, struct slice url, struct batch *rows, size_t max_bytes)
 {
@@ -33,10 +28,6 @@ void page_init(struct page *p, enum page_format f, const struct repo *r, bool on
                        .metas = BUF_INIT(64 << 10),
                        .tracks = BUF_INIT(64 << 10),
                        .alternates = BUF_INIT(64 << 10)};
-    p->files_json = array_into(&p->files);
-    p->projects_json = array_into(&p->projects);
-    p->tracks_json = array_into(&p->tracks);
-    p->alternates_json = array_into(&p->alternates);
     links_init(&p->links, r, only_named, path, url, rows);
 }
 
@@ -49,8 +40,6 @@ void page_init_told(struct page *p, struct slice url,
                        .alternates = BUF_INIT(64 << 10),
                        .tell = tell,
                        .tell_arg = arg};
-    p->tracks_json = array_into(&p->tracks);
-    p->alternates_json = array_into(&p->alternates);
     links_init_base(&p->links, url);
 }
 
@@ -64,9 +53,6 @@ void page_init_own(struct page *p, enum page_format f, struct slice name, size_t
                        .files = BUF_INIT(max_bytes),
                        .projects = BUF_INIT(max_bytes),
                        .versions = BUF_INIT(max_bytes)};
-    p->files_json = array_into(&p->files);
-    p->projects_json = array_into(&p->projects);
-    p->versions_json = array_into(&p->versions);
     links_init_base(&p->links, SLICE(""));
 }
 
@@ -166,65 +152,59 @@ static void html_project(struct page *p, struct slice href, struct slice text)
 
 /* --- JSON --- */
 
-static void json_member(struct jwrite *j, const char *key, struct slice value)
+static void json_member(struct buf *out, const char *key, struct slice value)
 {
     if (value.p != NULL) {
-        jwrite_key(j, slice_str(key));
-        jwrite_text(j, value);
+        jwrite_text(out, key, value);
     }
 }
 
-static void json_metadata(struct jwrite *j, const char *key, struct slice metadata)
+static void json_metadata(struct buf *out, const char *key, struct slice metadata)
 {
     struct slice name;
     struct slice hash;
 
-    jwrite_key(j, slice_str(key));
     if (split_hash(metadata, &name, &hash)) {
-        jwrite_open(j, '{');
-        jwrite_key(j, name);
-        jwrite_text(j, hash);
-        jwrite_close(j, '}');
+        jwrite_open(out, key, '{');
+        jwrite_key(out, name);
+        jwrite_text(out, NULL, hash);
+        jwrite_close(out, '}');
     } else {
-        jwrite_word(j, SLICE("true"));
+        jwrite_bool(out, key, true);
     }
 }
 
 static void json_file(struct page *p, const struct page_file *f, const struct link *k)
 {
-    struct jwrite *j = &p->files_json;
+    struct buf *out = &p->files;
 
-    jwrite_open(j, '{');
-    json_member(j, "filename", k->name);
-    json_member(j, "url", k->href);
-    jwrite_key(j, SLICE("hashes"));
-    jwrite_open(j, '{');
+    jwrite_open(out, NULL, '{');
+    json_member(out, "filename", k->name);
+    json_member(out, "url", k->href);
+    jwrite_open(out, "hashes", '{');
     if (f->hash.p != NULL) {
-        jwrite_key(j, f->hash_name);
-        jwrite_text(j, f->hash);
+        jwrite_key(out, f->hash_name);
+        jwrite_text(out, NULL, f->hash);
     }
-    jwrite_close(j, '}');
-    json_member(j, "requires-python", f->requires_python);
-    json_member(j, "upload-time", f->upload_time);
+    jwrite_close(out, '}');
+    json_member(out, "requires-python", f->requires_python);
+    json_member(out, "upload-time", f->upload_time);
     if (f->metadata.p != NULL) {
-        json_metadata(j, "core-metadata", f->metadata);
-        json_metadata(j, "dist-info-metadata", f->metadata);
+        json_metadata(out, "core-metadata", f->metadata);
+        json_metadata(out, "dist-info-metadata", f->metadata);
     }
     if (p->own && f->size_bytes != LENGTH_UNKNOWN) {
-        jwrite_key(j, SLICE("size"));
-        jwrite_u64(j, f->size_bytes);
+        jwrite_u64(out, "size", f->size_bytes);
     }
     if (f->gpg_sig.p != NULL) {
-        jwrite_key(j, SLICE("gpg-sig"));
-        jwrite_word(j, slice_eq(f->gpg_sig, SLICE("true")) ? SLICE("true") : SLICE("false"));
+        jwrite_bool(out, "gpg-sig", slice_eq(f->gpg_sig, SLICE("true")));
     }
-    jwrite_key(j, SLICE("yanked"));
     if (f->yanked && f->yanked_why.n != 0) {
-        jwrite_text(j, f->yanked_why);
+        jwrite_text(out, "yanked", f->yanked_why);
     } else {
-        jwrite_word(j, f->yanked ? SLICE("true") : SLICE("false"));
+        jwrite_bool(out, "yanked", f->yanked);
     }
-    jwrite_close(j, '}');
+    jwrite_close(out, '}');
 }
 
 /* --- what the readers tell --- */
@@ -260,7 +240,7 @@ void page_add(struct page *p, const struct page_file *f, struct slice href, stru
 
 void page_version(struct page *p, struct slice version)
 {
-    jwrite_text(&p->versions_json, version);
+    jwrite_text(&p->versions, NULL, version);
 }
 
 void page_file(struct page *p, const struct page_file *f)
@@ -280,9 +260,9 @@ void page_file(struct page *p, const struct page_file *f)
 
 static void json_project(struct page *p, struct slice name)
 {
-    jwrite_open(&p->projects_json, '{');
-    json_member(&p->projects_json, "name", name);
-    jwrite_close(&p->projects_json, '}');
+    jwrite_open(&p->projects, NULL, '{');
+    json_member(&p->projects, "name", name);
+    jwrite_close(&p->projects, '}');
 }
 
 void page_project(struct page *p, struct slice name)
@@ -343,9 +323,9 @@ int page_meta(struct page *p, struct slice name, struct slice content, struct er
         html_escape(content, &p->metas);
         buf_str(&p->metas, "\">\n");
     } else if (slice_eq(name, SLICE("pypi:tracks"))) {
-        jwrite_text(&p->tracks_json, content);
+        jwrite_text(&p->tracks, NULL, content);
     } else if (slice_eq(name, SLICE("pypi:alternate-locations"))) {
-        jwrite_text(&p->alternates_json, content);
+        jwrite_text(&p->alternates, NULL, content);
     }
     return 0;
 }
@@ -375,40 +355,37 @@ static void finish_html(struct page *p, struct buf *out)
     buf_str(out, "</body>\n</html>\n");
 }
 
-static void array_member(struct jwrite *j, const char *key, const struct buf *members)
+static void array_member(struct buf *out, const char *key, const struct buf *members)
 {
-    jwrite_key(j, slice_str(key));
-    jwrite_open(j, '[');
-    buf_adds(j->out, buf_slice(members));
-    jwrite_close(j, ']');
+    jwrite_open(out, key, '[');
+    buf_adds(out, buf_slice(members));
+    jwrite_close(out, ']');
 }
 
 /* From HTML there are no sizes and no versions, so that 1.0 is all that may be said (PEP 700). */
 static void finish_json(struct page *p, struct buf *out)
 {
-    struct jwrite j = JWRITE_INTO(out);
 
-    jwrite_open(&j, '{');
-    jwrite_key(&j, SLICE("meta"));
-    jwrite_open(&j, '{');
-    json_member(&j, "api-version", p->own ? slice_str(p->version) : SLICE("1.0"));
+    jwrite_open(out, NULL, '{');
+    jwrite_open(out, "meta", '{');
+    json_member(out, "api-version", p->own ? slice_str(p->version) : SLICE("1.0"));
     if (p->tracks.n != 0) {
-        array_member(&j, "tracks", &p->tracks);
+        array_member(out, "tracks", &p->tracks);
     }
-    jwrite_close(&j, '}');
+    jwrite_close(out, '}');
     if (lists_projects(p)) {
-        array_member(&j, "projects", &p->projects);
+        array_member(out, "projects", &p->projects);
     } else {
-        json_member(&j, "name", p->name);
+        json_member(out, "name", p->name);
         if (p->alternates.n != 0) {
-            array_member(&j, "alternate-locations", &p->alternates);
+            array_member(out, "alternate-locations", &p->alternates);
         }
-        array_member(&j, "files", &p->files);
+        array_member(out, "files", &p->files);
         if (p->own) {
-            array_member(&j, "versions", &p->versions);
+            array_member(out, "versions", &p->versions);
         }
     }
-    jwrite_close(&j, '}');
+    jwrite_close(out, '}');
 }
 
 static int first_error(const struct page *p)

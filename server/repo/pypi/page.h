@@ -19,7 +19,6 @@ struct page {
     enum page_format format;
     bool own;            /* of page_init_own(): links stay as they are given */
     struct buf versions; /* own, JSON: members of this array */
-    struct jwrite versions_json;
     struct links links;
     struct slice name; /* of the project: last segment of the page's path */
     bool list;         /* the project list: names, not files */
@@ -28,7 +27,6 @@ struct page {
     struct buf projects;
     struct buf metas;              /* HTML only: <meta name="pypi:..."> */
     struct buf tracks, alternates; /* JSON only: members of these arrays */
-    struct jwrite files_json, projects_json, tracks_json, alternates_json;
     size_t files_count;
     /* A page that is only read (page_init_told): what stands for files goes here as the page says it, nothing is rendered. */
     void (*tell)(void *arg, const struct page_file *f);

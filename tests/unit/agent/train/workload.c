@@ -97,15 +97,14 @@ static void test_scores_as_json(void **state)
                                .bytes = 1e9};
     struct scores s = {.quiet = true};
     struct buf out = BUF_INIT(4096);
-    struct jwrite j = JWRITE_INTO(&out);
 
     (void)state;
     scores_add(&s, &gemm);
     scores_add(&s, &copy);
     scores_add(&s, &norm);
-    jwrite_open(&j, '{');
-    scores_json(&s, &j);
-    jwrite_close(&j, '}');
+    jwrite_open(&out, NULL, '{');
+    scores_json(&s, &out);
+    jwrite_close(&out, '}');
     assert_string_equal(
         buf_cstr(&out),
         "{\"rows\":[{\"table\":\"gemm\",\"what\":\"qkv forward\",\"shape\":\"2 x 3 x 4\",\"ms\":1,"

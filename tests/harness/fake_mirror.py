@@ -57,6 +57,9 @@ class Mirror:
         self.change_after = None  # ETag and content change after that many GETs
         self.changed_data = None
         self.rate = 0  # bytes a second and connection; 0: all there is
+        self.hold_at = None  # once so many bytes of bodies have been sent no more come, until `go` is set
+        self.go = threading.Event()
+        self.busy = 0  # requests that are being answered
         self.token = None  # "Bearer ..." that must come
         self.fail = {}  # path -> [status, ...] served first
         self.lie_chunk_list = False  # well-formed, of the right digest, wrong chunks
@@ -75,7 +78,13 @@ class Mirror:
                 pass
 
             def do_GET(self):
-                mirror.answer(self)
+                with mirror.lock:
+                    mirror.busy += 1
+                try:
+                    mirror.answer(self)
+                finally:
+                    with mirror.lock:
+                        mirror.busy -= 1
 
             do_HEAD = do_PUT = do_POST = do_GET
 
@@ -92,6 +101,7 @@ class Mirror:
         self.thread.start()
 
     def close(self):
+        self.go.set()
         self.server.shutdown()
         self.server.server_close()
 
@@ -263,9 +273,11 @@ class Mirror:
             h.close_connection = True
         step = 10 if trickle else 65536 if not self.rate else max(1, self.rate // 50)
         for i in range(0, len(body), step):
-            h.wfile.write(body[i:i + step])
-            with self.lock:
+            if self.hold_at is not None and self.sent >= self.hold_at:
+                self.go.wait()
+            with self.lock:  # first: what a client has is counted
                 self.sent += min(step, len(body) - i)
+            h.wfile.write(body[i:i + step])
             if self.rate or trickle:
                 time.sleep(0.02)
         if cut is not None:

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -21,10 +22,32 @@ SANITIZERS = {"ASAN_OPTIONS": "exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=
               "TSAN_OPTIONS": f"exitcode=99:suppressions={ROOT}/tests/tsan.supp"}
 
 
+_given = set()
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """One below those that the kernel gives to connections: it is still free when a program comes back to it after a kill."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    low, high = (10000, first) if first > 20000 else (first, 61000)
+    for _ in range(1000):
+        port = random.SystemRandom().randrange(low, high)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in _given:
+            _given.add(port)
+            return port
+    raise AssertionError("no port is free")
+
+
+def until(what, limit_s=120):
+    """Waits until what() holds: as long as the slowest machine may need, for it is only waited for where something is wrong."""
+    end = time.monotonic() + limit_s * SLOW
+    while not what():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.01)
 
 
 def certificate(folder, *addresses):
@@ -84,7 +107,7 @@ class Mirrord:
             self.port = self.tls_port = 0
         raise AssertionError(f"mirrord did not come up (exit {self.child.poll()}):\n{self.log()[-4000:]}")
 
-    def wait_ready(self, limit_s=30):
+    def wait_ready(self, limit_s=120):
         """Its control socket comes after its listeners: who answers is this one, not whoever else took our port."""
         end = time.monotonic() + limit_s * SLOW
         while time.monotonic() < end and self.child.poll() is None:
@@ -99,7 +122,7 @@ class Mirrord:
             time.sleep(0.02)
         return False
 
-    def stop(self, limit_s=30):
+    def stop(self, limit_s=120):
         """SIGTERM must end it in order: exit 0, nothing that a sanitizer or a CHECK has to say."""
         if self.child is None:
             return
@@ -152,11 +175,18 @@ class Mirrord:
         kw.setdefault("limit_s", 120 * SLOW)
         return curl(self.url(path, wire), wire=wire, cacert=self.cert[0] if self.cert else None, **kw)
 
-    def settle(self, limit_s=20):
+    def settle(self):
         """Waits until no fill is under way: what was answered is sealed then, and will be a hit."""
-        end = time.monotonic() + limit_s * SLOW
-        while self.metric("mirrord_cache_fills_open") and time.monotonic() < end:
-            time.sleep(0.01)
+        until(lambda: not self.metric("mirrord_cache_fills_open"))
+
+    def answered(self, what, least=1, **fields):
+        """The access log's entries that have that and these: a thread writes it, maybe after the answer; so many are waited for."""
+        def entries():
+            lines = self.access_log.read_text().split("\n")[:-1] if self.access_log.exists() else []
+            found = [json.loads(line) for line in lines if what in line]
+            return [e for e in found if e.items() >= fields.items()]
+        until(lambda: len(entries()) >= least)
+        return entries()
 
     def put(self, path, data, wire="h1", token=None, headers=None, method="PUT", **kw):
         headers = dict(headers or {}, **({"Authorization": f"Bearer {token}"} if token else {}))
@@ -173,11 +203,11 @@ class Mirrord:
                     total += float(found[3])
         return total
 
-    def reaches(self, name, least, limit_s=30):
+    def reaches(self, name, least, limit_s=120, **labels):
         """Waits until the metric is that large."""
         end = time.monotonic() + limit_s * SLOW
-        while self.metric(name) < least:
-            assert time.monotonic() < end, f"{name} stays at {self.metric(name)}, below {least}"
+        while (now := self.metric(name, **labels)) < least:
+            assert time.monotonic() < end, f"{name} stays at {now}, below {least}"
             time.sleep(0.01)
 
     def upstream_requests(self):

@@ -48,6 +48,7 @@ class Thing:
     ignore_range: bool = False    # Accept-Ranges is said, then a 200 is sent
     rate: int = 0                 # bytes a second, per connection
     delay: float = 0.0            # before the head
+    hold_at: int = -1             # no answer gives a byte from this one on until `go` is set
     chunked: bool = False
     unframed: bool = False        # no length at all: ends with the connection
     redirect: str = ""            # Location; with `status` 302 unless set
@@ -74,6 +75,7 @@ class Thing:
     authorized: int = 0           # requests that carried Authorization
     lied: int = 0
     spans: list = dataclasses.field(default_factory=list)
+    go: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def length(self):
         return len(self.body) if self.body is not None else self.size
@@ -315,19 +317,38 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             self.connection.setblocking(True)
 
+    def count(self, t, n):
+        with self.server.origin.lock:
+            t.bytes += n
+
+    def let_go(self, t):
+        """False: the client has gone, or the origin."""
+        while not t.go.wait(0.02):
+            if self.server.origin.closing or not self.alive():
+                return False
+        return True
+
     def send_body(self, t, generation, first, end, chunked):
         started = time.monotonic()
         step = min(STEP, max(1, t.rate // 50)) if t.rate else STEP
         at = first
         while at < end or t.endless:
             stop = at + step if t.endless else min(end, at + step)
+            if 0 <= t.hold_at < stop:
+                if at < t.hold_at and not t.go.is_set():
+                    stop = t.hold_at
+                elif not self.let_go(t):
+                    break
             data = t.body[at:stop] if t.body is not None else span(generation, at, stop)
             if at <= t.flip_at < stop:
                 i = t.flip_at - at
                 data = data[:i] + bytes([data[i] ^ 1]) + data[i + 1:]
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) if chunked else data)
-            with self.server.origin.lock:
-                t.bytes += len(data)
+            self.count(t, len(data))  # before the other side can have them: what a test has seen arrive is counted
+            try:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) if chunked else data)
+            except OSError:
+                self.count(t, -len(data))
+                raise
             at = stop
             if t.rate:
                 time.sleep(max(0, started + (at - first) / t.rate - time.monotonic()))

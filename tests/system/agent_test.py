@@ -20,6 +20,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness.fake_mirror import CHUNK, Mirror  # noqa: E402
+from harness.mirrord import until  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = str(Path(os.environ.get("MIRROR_BUILD", ROOT / "build")) / "trainagent")
@@ -141,7 +142,7 @@ def test_empty_file(agent, mirror, tmp_path):
 def test_two_agents_share_one_download(agent, mirror):
     mirror.rate = 10 << 20
     a, b = agent.start("pull", "d/big.bin"), agent.start("pull", "d/big.bin")
-    assert a.wait(60) == 0 and b.wait(60) == 0
+    assert a.wait(120) == 0 and b.wait(120) == 0
     assert a.stdout.read() == b.stdout.read()
     assert mirror.sent < len(BIG) * 1.05
 
@@ -245,14 +246,14 @@ def test_connections_that_never_last_a_part(agent, mirror):
 
 def test_one_connection_trickles(agent, mirror):
     mirror.trickle = {3: 2}  # two answers would take half an hour
-    agent("pull", "d/big.bin", "--idle-timeout", "3")
+    agent("pull", "d/big.bin", "--idle-timeout", "30")  # a sixth of it without end is a crawl: on a busy machine all may take a while
     assert agent.blob(BIG) == BIG
     assert mirror.sent < len(BIG) + CHUNK
 
 
 def test_all_connections_trickle(agent, mirror):
     mirror.trickle = {i: 100 for i in range(6)}
-    agent("pull", "d/big.bin", "--idle-timeout", "1", "--tries", "1", code=75)
+    agent("pull", "d/big.bin", "--idle-timeout", "5", "--tries", "1", code=75)
     assert "too slow" in agent.err
 
 
@@ -358,19 +359,11 @@ def test_token(agent, mirror, tmp_path):
     assert "plain HTTP" in agent.err and "mrd_secret" not in agent.err
 
 
-def until(what, limit_s=30):
-    end = time.monotonic() + limit_s * int(os.environ.get("MIRROR_SLOW", "1"))
-    while not what():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.02)
-
-
 def settle(mirror):
     """What was under way when a client died still counts as sent for a moment."""
-    last = -1
-    while mirror.sent != last:
-        last = mirror.sent
-        time.sleep(0.15)
+    mirror.go.set()
+    until(lambda: mirror.busy == 0)
+    mirror.hold_at = None
 
 
 # --- crashes ------------------------------------------------------------------------------------------------------------------
@@ -388,20 +381,17 @@ def persisted_bytes(state):
 @pytest.mark.parametrize("chunks", [True, False])
 def test_sigkill_loses_little(agent, mirror, chunks):
     mirror.chunks = chunks
-    mirror.rate = 12 << 20
+    mirror.hold_at = 4 * CHUNK
     p = agent.start("pull", "d/big.bin", "--connections", 1)
-    kept = 0
-    for _ in range(400):
-        state = next(iter(agent.shelf.glob("partial/*.state")), None)
-        kept = persisted_bytes(state) if state else 0
-        if kept:
-            break
-        time.sleep(0.02)
+
+    def kept_bytes():
+        return sum(map(persisted_bytes, agent.shelf.glob("partial/*.state")))
+    until(lambda: kept_bytes() >= CHUNK)
     p.kill()
     p.wait()
+    kept = kept_bytes()
     settle(mirror)
-    assert kept >= CHUNK
-    mirror.rate = mirror.sent = 0
+    mirror.sent = 0
     agent("pull", "d/big.bin")
     assert agent.blob(BIG) == BIG
     assert mirror.sent <= len(BIG) - 0.9 * kept
@@ -431,7 +421,7 @@ def test_sigkill_at_random(agent, mirror, seed):
         p = agent.start("pull", "d/big.bin")
         time.sleep(rng.random() * 0.8)
         p.send_signal(rng.choice([signal.SIGKILL, signal.SIGTERM]))
-        p.wait(20)
+        p.wait(120)
         agent.nothing_wrong()
     mirror.rate = 0
     agent("pull", "d/big.bin")
@@ -581,16 +571,13 @@ def test_restarts_after_75_only(agent, mirror, tmp_path):
 
 
 def test_one_run_of_a_job_at_a_time(agent, mirror, tmp_path):
-    path = job(tmp_path, 'run { command = {"sh", "-c", "touch {out}/up; sleep 30"} ranks = 1 }')
+    path = job(tmp_path, 'run { command = {"sh", "-c", "touch {out}/up; sleep 600"} ranks = 1 }')
     p = agent.start("run", path)
-    for _ in range(200):
-        if list(tmp_path.glob("state/jobs/*/out/up")):
-            break
-        time.sleep(0.02)
+    until(lambda: list(tmp_path.glob("state/jobs/*/out/up")))
     agent("run", path, code=75)
     assert "already" in agent.err
     p.terminate()
-    assert p.wait(10) == 143
+    assert p.wait(120) == 143
 
 
 def test_jitter_is_the_hosts_own(agent, mirror, tmp_path):
@@ -628,9 +615,7 @@ def test_what_a_killed_agent_left_running_keeps_the_job(agent, mirror, tmp_path)
 
 
 def test_first_failing_rank_ends_the_others(agent, mirror, tmp_path):
-    start = time.monotonic()
-    agent("launch", "--ranks", 3, "--", "sh", "-c", "test $RANK = 1 && exit 7; sleep 60", code=7)
-    assert time.monotonic() - start < 20
+    agent("launch", "--ranks", 3, "--", "sh", "-c", "test $RANK = 1 && exit 7; sleep 600", code=7)
     agent("launch", "--", "/does/not/exist", code=66)
     assert "/does/not/exist" in agent.err
 
@@ -640,24 +625,17 @@ def test_ranks_are_seen_to_end_where_children_are_ignored(agent, mirror):
     p = subprocess.Popen([AGENT, "launch", "--", "sh", "-c", "exit 3"], env=agent.env,
                          preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
     agent.children.append(p)
-    assert p.wait(60) == 3
+    assert p.wait(120) == 3
 
 
 def test_signals_reach_the_ranks(agent, mirror, tmp_path):
     p = agent.start("launch", "--ranks", 2, "--", "sh", "-c",
                     "trap 'echo usr >>log.$RANK' USR1; trap 'exit 75' TERM; touch up.$RANK; while :; do sleep 0.05; done")
-    for _ in range(200):
-        if len(list(tmp_path.glob("up.*"))) == 2:
-            break
-        time.sleep(0.02)
+    until(lambda: len(list(tmp_path.glob("up.*"))) == 2)
     p.send_signal(signal.SIGUSR1)
-    for _ in range(200):
-        if len(list(tmp_path.glob("log.*"))) == 2:
-            break
-        time.sleep(0.02)
-    assert len(list(tmp_path.glob("log.*"))) == 2
+    until(lambda: len(list(tmp_path.glob("log.*"))) == 2)
     p.send_signal(signal.SIGTERM)
-    assert p.wait(20) == 75
+    assert p.wait(120) == 75
 
 
 @pytest.mark.parametrize("text, says", [
@@ -717,7 +695,7 @@ def test_publish_can_be_stopped_while_it_reads(agent, mirror, tmp_path):
     p = agent.start("publish", "src", "models/me/gpt")
     until(lambda: "huge" in os.popen(f"ls -l /proc/{p.pid}/fd").read())
     p.terminate()
-    assert p.wait(60) != 0 and mirror.commits == []
+    assert p.wait(120) != 0 and mirror.commits == []
 
 
 def test_publish_rides_over_trouble(agent, mirror, tmp_path):
@@ -752,11 +730,12 @@ def test_publish_goes_on_where_the_mirror_is(agent, mirror, tmp_path):
 
 
 def test_an_unfinished_download_is_one_and_goes_whole(agent, mirror):
-    mirror.rate = 1 << 20
+    mirror.hold_at = 4 * CHUNK
     p = agent.start("pull", "d/big.bin", "--connections", "1")
     until(lambda: list(agent.shelf.glob("partial/*.state")))
     p.kill()
     p.wait()
+    settle(mirror)
     (state,) = agent.shelf.glob("partial/*.state")
     state.with_name(state.name + ".AbCdEf~").write_bytes(b"as a crash leaves it")
     shelf = json.loads(agent("status", "--json"))["shelf"]
@@ -850,8 +829,8 @@ def test_waiting_for_another_job_is_said_after_a_while(agent, mirror):
     with open(agent.shelf / "locks" / sha(BIG), "w") as lock:  # a process that has it, and does nothing
         fcntl.flock(lock, fcntl.LOCK_EX)
         p = agent.start("pull", "d/big.bin", "--idle-timeout", "1")
-        assert "pull.waits" in p.stderr.readline()
-    assert p.wait(60) == 0 and agent.blob(BIG) == BIG
+        assert any("pull.waits" in line for line in p.stderr)
+    assert p.wait(120) == 0 and agent.blob(BIG) == BIG
 
 
 def test_gc_beside_jobs(agent, mirror, tmp_path):

@@ -8,12 +8,11 @@ import shlex
 import signal
 import subprocess
 import tarfile
-import time
 import urllib.request
 
 import pytest
 
-from harness.mirrord import BUILD, ROOT, SANITIZERS, SLOW
+from harness.mirrord import BUILD, ROOT, SANITIZERS, SLOW, until
 from harness.origin import span
 
 CHUNK = 8 << 20
@@ -43,7 +42,7 @@ class Agent:
 
     def __call__(self, *args, code=0, **more):
         child = self.start(*args, **more)
-        out, self.err = child.communicate(timeout=30 * SLOW)
+        out, self.err = child.communicate(timeout=120 * SLOW)
         assert child.returncode == code, (child.returncode, out, self.err)
         return out
 
@@ -68,13 +67,6 @@ BIG = span(1, 0, SIZE)
 SHA = hashlib.sha256(BIG).hexdigest()
 
 
-def until(what, limit_s=30):
-    end = time.monotonic() + limit_s * SLOW
-    while not what():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.01)
-
-
 # --- pulling ----------------------------------------------------------------------------------------------------------------
 
 
@@ -87,8 +79,7 @@ def test_cold_then_warm_by_chunk_list(agent, m, origin, tmp_path):
     got = json.loads(other("pull", "data/big.bin", "--to", tmp_path / "b", "--json"))
     assert (tmp_path / "b/big.bin").read_bytes() == BIG
     assert got["fetched_bytes"] == SIZE and origin.stats("/big.bin").bytes == SIZE
-    parts = [line for line in m.access_log.read_text().splitlines() if "/data/big.bin" in line and "206" in line]
-    assert len(parts) >= 6, "the second node should have asked for each chunk by itself"
+    m.answered("/data/big.bin", 6, status=206)  # the second node has asked for each chunk by itself
 
 
 def test_what_differs_from_its_digest_is_refused(agent):
@@ -126,7 +117,7 @@ def test_what_the_timer_runs(agent, m, tmp_path):
     (tmp_path / "pull.d").mkdir()
     (tmp_path / "pull.d/base").write_text("# of the node\n\nmodels/base/gpt2/\ndata/big.bin")
     run = lambda: subprocess.run(shlex.split(line), env=agent.env, capture_output=True, text=True, check=False,  # noqa: E731
-                                 timeout=30 * SLOW)
+                                 timeout=120 * SLOW)
     done = run()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert json.loads(agent("status", "--json"))["shelf"]["blobs"] == 2
@@ -148,11 +139,12 @@ def test_a_folder_without_a_place_is_on_the_shelf(agent, m, tmp_path):
 
 
 def test_resume_after_a_kill(agent, m, origin):
-    origin.put("/big.bin", size=SIZE, rate=8 << 20)
+    thing = origin.put("/big.bin", size=SIZE, hold_at=3 * CHUNK)
     child = agent.start("pull", "data/big.bin")
     until(lambda: list(agent.folder.glob("shelf/partial/*.state")))
     child.kill()
     child.communicate()
+    thing.go.set()
     path = agent("pull", "data/big.bin").strip()
     assert hashlib.sha256(open(path, "rb").read()).hexdigest() == SHA
     m.settle()
@@ -160,12 +152,13 @@ def test_resume_after_a_kill(agent, m, origin):
 
 
 def test_mirrord_restarts_in_mid_pull(agent, m, origin):
-    origin.put("/big.bin", size=SIZE, rate=20 << 20)
+    thing = origin.put("/big.bin", size=SIZE, hold_at=2 * CHUNK)
     child = agent.start("pull", "data/big.bin")
-    until(lambda: origin.stats("/big.bin").bytes > CHUNK)
+    until(lambda: thing.bytes > CHUNK)
     m.kill()
+    thing.go.set()
     m.start()
-    out, err = child.communicate(timeout=30 * SLOW)
+    out, err = child.communicate(timeout=120 * SLOW)
     assert child.returncode == 0, err
     assert hashlib.sha256(open(out.strip(), "rb").read()).hexdigest() == SHA
 
@@ -173,16 +166,14 @@ def test_mirrord_restarts_in_mid_pull(agent, m, origin):
 def test_two_jobs_share_one_download(agent, m, origin):
     origin.put("/big.bin", size=SIZE, rate=40 << 20)
     pulls = [agent.start("pull", "data/big.bin", "--json") for _ in range(2)]
-    said = [json.loads(p.communicate(timeout=30 * SLOW)[0]) for p in pulls]
+    said = [json.loads(p.communicate(timeout=120 * SLOW)[0]) for p in pulls]
     assert [p.returncode for p in pulls] == [0, 0]
     assert sum(s["fetched_bytes"] for s in said) < SIZE + CHUNK
 
 
 def test_silence_ends_a_transfer(agent, m, origin):
     origin.put("/slow.bin", size=SIZE, stall_at=10)
-    began = time.monotonic()
     agent("pull", "data/slow.bin", "--idle-timeout", 1, "--tries", 1, code=75)
-    assert time.monotonic() - began < 60 * SLOW
     m.kill()  # its fill waits for the origin longer than a test should
 
 
@@ -261,7 +252,7 @@ def test_what_one_job_changes_in_an_archive_no_other_gets(agent, m, origin):
     agent("run", look, code=75)  # it cannot be taken from under the other's feet
     assert "a job that still uses it has changed it" in agent.err
     (next(agent.folder.glob("state/jobs/bad-*/out")) / "go").touch()
-    child.communicate(timeout=30 * SLOW)
+    child.communicate(timeout=120 * SLOW)
     assert seen() == b"12"
     assert "shelf.changed" in agent.err
     assert seen() == b"12"
@@ -346,14 +337,17 @@ def test_a_publish_that_was_committed_long_ago_is_not_this_one(agent, m, tmp_pat
     source = tmp_path / "source"
     source.mkdir()
     (source / "f").write_bytes(span(1, 0, 3 * CHUNK))
-    m.config += '\nlimit "127.0.0.0/8" { rate = "40m/s" }'
+    free = m.config
+    m.config += '\nlimit "127.0.0.0/8" { rate = "100k/s" }'
     m.reload()
     child = agent.start("publish", source, "models/me/x")
     memos = agent.folder / "state/uploads"
     until(lambda: [p for p in memos.glob("*") if p.stat().st_size > 1])
     (memo,) = memos.glob("*")
     text = memo.read_bytes()
-    assert child.wait() == 0 and not memo.exists()
+    m.config = free
+    m.reload()
+    assert child.wait(120) == 0 and not memo.exists()
     memo.write_bytes(text)
     again = json.loads(agent("publish", source, "models/me/x", "--json"))
     assert again["version"] == "v1" and not memo.exists()  # it still is

@@ -29,38 +29,16 @@ static void make_room(struct parts *p, size_t count)
     p->count = count > p->count ? count : p->count;
 }
 
-static void put_u64(struct buf *out, uint64_t v)
-{
-    for (int i = 0; i < 8; i++) {
-        buf_byte(out, (uint8_t)(v >> (8 * i)));
-    }
-}
-
-static bool take_u64(struct slice *s, uint64_t *out)
-{
-    uint64_t v = 0;
-
-    if (s->n < 8) {
-        return false;
-    }
-    for (int i = 7; i >= 0; i--) {
-        v = v << 8 | (uint8_t)s->p[i];
-    }
-    *s = slice_from(*s, 8);
-    *out = v;
-    return true;
-}
-
 void parts_snapshot(const struct parts *p, struct buf *out)
 {
     struct digest sum;
 
     buf_add(out, magic, 8);
-    put_u64(out, p->size_bytes);
-    put_u64(out, PART_BYTES);
-    put_u64(out, p->count);
+    buf_le(out, 8, p->size_bytes);
+    buf_le(out, 8, PART_BYTES);
+    buf_le(out, 8, p->count);
     buf_add(out, p->digest.b, DIGEST_BYTES);
-    put_u64(out, strlen(p->etag));
+    buf_le(out, 8, strlen(p->etag));
     buf_str(out, p->etag);
     for (size_t i = 0; i < p->count; i += 8) {
         uint8_t bits = 0;
@@ -107,14 +85,14 @@ static bool take_state(struct parts *p, struct slice s, uint64_t file_bytes)
         return false;
     }
     s = slice_from(slice_first(s, s.n - DIGEST_BYTES), 8);
-    if (!take_u64(&s, &size) || !take_u64(&s, &part) || !take_u64(&s, &count) ||
+    if (!slice_le(&s, 8, &size) || !slice_le(&s, 8, &part) || !slice_le(&s, 8, &count) ||
         size != p->size_bytes || part != PART_BYTES || count > PARTS_MAX ||
         (size != SIZE_UNKNOWN && count != parts_of(size)) || s.n < DIGEST_BYTES ||
         memcmp(s.p, p->digest.b, DIGEST_BYTES) != 0) {
         return false;
     }
     s = slice_from(s, DIGEST_BYTES);
-    if (!take_u64(&s, &n) || n >= PARTS_ETAG_ROOM || s.n != n + (count + 7) / 8) {
+    if (!slice_le(&s, 8, &n) || n >= PARTS_ETAG_ROOM || s.n != n + (count + 7) / 8) {
         return false;
     }
     if (digest_is_zero(&p->digest) && (n == 0 || !slice_eqs(slice_first(s, n), p->etag))) {

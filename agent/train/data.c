@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "common/base/endian.h"
 #include "kernels/philox.h"
 
 enum { FEISTEL_ROUNDS = 6, OTHER_FILES = 256 };
@@ -148,9 +149,7 @@ void data_identity(const struct data *d, struct digest *out)
     for (size_t i = 0; i < d->shards; i++) {
         uint8_t tokens[8];
 
-        for (int b = 0; b < 8; b++) {
-            tokens[b] = (uint8_t)(d->shard[i].tokens >> (8 * b));
-        }
+        le_put(tokens, sizeof tokens, d->shard[i].tokens);
         hasher_add(h, tokens, sizeof tokens);
         hasher_add(h, d->shard[i].digest.b, DIGEST_BYTES);
     }

@@ -5,6 +5,7 @@
 
 #include "agent/train/jsonline.h"
 #include "agent/train/shard.h"
+#include "common/base/endian.h"
 #include "common/codec/utf8.h"
 
 enum {
@@ -58,9 +59,8 @@ static void put_tokens(struct encoding *x, const uint32_t *token, size_t n)
 
     CHECK(to != NULL);
     for (size_t i = 0; i < n; i++) {
-        for (uint32_t b = 0; b < x->token_bytes; b++) {
-            *to++ = (char)(token[i] >> 8 * b);
-        }
+        le_put(to, x->token_bytes, token[i]);
+        to += x->token_bytes;
     }
     buf_grew(&x->out->tokens, n * x->token_bytes);
 }

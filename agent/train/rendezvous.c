@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/endian.h"
 #include "common/hash/digest.h"
 #include "common/os/clock.h"
 
@@ -21,10 +22,8 @@ static void make_hello(const struct rendezvous *r, int rank, uint8_t out[HELLO_B
     struct digest run;
 
     memcpy(out, "mrdhello", 8);
-    for (int i = 0; i < 4; i++) {
-        out[8 + i] = (uint8_t)((unsigned)rank >> (8 * i));
-        out[12 + i] = (uint8_t)((unsigned)r->world >> (8 * i));
-    }
+    le_put(out + 8, 4, (unsigned)rank);
+    le_put(out + 12, 4, (unsigned)r->world);
     digest_of(slice_str(r->run_id), &run);
     memcpy(out + 16, run.b, DIGEST_BYTES);
 }

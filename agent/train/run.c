@@ -6,6 +6,7 @@
 
 #include "agent/train/flops.h"
 #include "agent/train/verbs.h"
+#include "common/base/endian.h"
 #include "common/os/newfile.h"
 
 /* The checkpoint to go on from, NULL to begin anew. */
@@ -245,7 +246,7 @@ static double fingerprint(const struct run *r)
              (long long)s->warmup, (long long)s->steps);
     digest_of(buf_slice(&text), &d);
     buf_free(&text);
-    return (double)(d.b[0] | d.b[1] << 8 | d.b[2] << 16); /* exact, also in sums */
+    return (double)le_get(d.b, 3); /* exact, also in sums */
 }
 
 /* A rank that does not see the others' checkpoint would begin anew beside them, and nobody could tell from the loss. */

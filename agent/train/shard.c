@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/endian.h"
 #include "common/os/newfile.h"
 
 static const char magic[8] = "mrdtoken"; /* all eight bytes, no NUL */
@@ -21,23 +22,6 @@ static const struct foreign {
 
 enum { FOREIGN_HEADER_BYTES = 1024, PIECE_BYTES = 1 << 16 };
 
-static uint64_t get(const uint8_t *p, int bytes)
-{
-    uint64_t v = 0;
-
-    for (int i = bytes - 1; i >= 0; i--) {
-        v = v << 8 | p[i];
-    }
-    return v;
-}
-
-static void put(uint8_t *p, int bytes, uint64_t v)
-{
-    for (int i = 0; i < bytes; i++, v >>= 8) {
-        p[i] = (uint8_t)v;
-    }
-}
-
 uint32_t shard_token_bytes(uint32_t vocab)
 {
     return vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
@@ -49,10 +33,10 @@ void shard_header(const struct shard *s, uint8_t out[SHARD_HEADER_BYTES])
 {
     memset(out, 0, SHARD_HEADER_BYTES);
     memcpy(out, magic, sizeof magic);
-    put(out + 8, 4, SHARD_VERSION);
-    put(out + 12, 4, shard_token_bytes(s->vocab));
-    put(out + 16, 8, s->tokens);
-    put(out + 24, 4, s->vocab);
+    le_put(out + 8, 4, SHARD_VERSION);
+    le_put(out + 12, 4, shard_token_bytes(s->vocab));
+    le_put(out + 16, 8, s->tokens);
+    le_put(out + 24, 4, s->vocab);
     memcpy(out + 32, s->digest.b, DIGEST_BYTES);
     memcpy(out + 64, s->tokenizer, SHARD_NAME_BYTES);
     memcpy(out + 96, s->identity.b, DIGEST_BYTES);
@@ -74,14 +58,14 @@ static bool is_name(const char name[SHARD_NAME_BYTES])
 
 static int parse_ours(const uint8_t *p, struct shard *s, struct err *e)
 {
-    if (get(p + 8, 4) != SHARD_VERSION) {
+    if (le_get(p + 8, 4) != SHARD_VERSION) {
         return err_set(e, E_CORRUPT, "a token shard of version %llu; this program reads %d",
-                       (unsigned long long)get(p + 8, 4), SHARD_VERSION);
+                       (unsigned long long)le_get(p + 8, 4), SHARD_VERSION);
     }
     s->head_bytes = SHARD_HEADER_BYTES;
-    s->token_bytes = (uint32_t)get(p + 12, 4);
-    s->tokens = get(p + 16, 8);
-    s->vocab = (uint32_t)get(p + 24, 4);
+    s->token_bytes = (uint32_t)le_get(p + 12, 4);
+    s->tokens = le_get(p + 16, 8);
+    s->vocab = (uint32_t)le_get(p + 24, 4);
     memcpy(s->digest.b, p + 32, DIGEST_BYTES);
     memcpy(s->tokenizer, p + 64, SHARD_NAME_BYTES);
     memcpy(s->identity.b, p + 96, DIGEST_BYTES);
@@ -99,16 +83,16 @@ static int parse_foreign(struct slice head, struct shard *s, struct err *e)
     for (size_t i = 0; head.n >= FOREIGN_HEADER_BYTES && i < ARRAY_LEN(foreign); i++) {
         const struct foreign *f = &foreign[i];
 
-        if (get(p, 4) != f->magic) {
+        if (le_get(p, 4) != f->magic) {
             continue;
         }
-        if (get(p + 4, 4) != f->version || get(p + 8, 4) > INT32_MAX) {
+        if (le_get(p + 4, 4) != f->version || le_get(p + 8, 4) > INT32_MAX) {
             return err_set(e, E_CORRUPT, "a shard of llm.c's, but version %llu, not %u, or damaged",
-                           (unsigned long long)get(p + 4, 4), f->version);
+                           (unsigned long long)le_get(p + 4, 4), f->version);
         }
         s->head_bytes = FOREIGN_HEADER_BYTES;
         s->token_bytes = f->token_bytes;
-        s->tokens = get(p + 8, 4);
+        s->tokens = le_get(p + 8, 4);
         s->vocab = f->vocab;
         memcpy(s->tokenizer, f->tokenizer, strlen(f->tokenizer));
         return 0;
@@ -187,7 +171,7 @@ void shard_close(struct shard *s)
 static bool widen(const struct shard *s, const uint8_t *p, size_t n, int32_t *out, size_t *at)
 {
     for (size_t i = 0; i < n; i++, p += s->token_bytes) {
-        uint64_t token = get(p, (int)s->token_bytes);
+        uint64_t token = le_get(p, s->token_bytes);
 
         if (token >= s->vocab) {
             *at = i;

@@ -21,13 +21,6 @@ struct tboard {
     struct err first;
 };
 
-static void put_le(struct buf *b, uint64_t v, int bytes)
-{
-    for (int i = 0; i < bytes; i++) {
-        buf_byte(b, (uint8_t)(v >> (8 * i)));
-    }
-}
-
 static void put_varint(struct buf *b, uint64_t v)
 {
     for (; v >= 0x80; v >>= 7) {
@@ -54,7 +47,7 @@ static void put_wall_time(struct buf *b, double now_unix_s)
 
     memcpy(&bits, &now_unix_s, sizeof bits);
     put_key(b, EVENT_WALL_TIME, WIRE_FIXED64);
-    put_le(b, bits, 8);
+    buf_le(b, 8, bits);
 }
 
 static void put_value(struct buf *summary, const struct tboard_scalar *s)
@@ -66,7 +59,7 @@ static void put_value(struct buf *summary, const struct tboard_scalar *s)
     memcpy(&bits, &f, sizeof bits);
     put_bytes(&value, VALUE_TAG, slice_str(s->tag));
     put_key(&value, VALUE_SIMPLE, WIRE_FIXED32);
-    put_le(&value, bits, 4);
+    buf_le(&value, 4, bits);
     put_bytes(summary, SUMMARY_VALUE, buf_slice(&value));
     buf_free(&value);
 }
@@ -104,11 +97,11 @@ void tboard_record(struct slice data, struct buf *out)
 {
     struct buf length = BUF_INIT(16);
 
-    put_le(&length, data.n, 8);
+    buf_le(&length, 8, data.n);
     buf_adds(out, buf_slice(&length));
-    put_le(out, masked(buf_slice(&length)), 4);
+    buf_le(out, 4, masked(buf_slice(&length)));
     buf_adds(out, data);
-    put_le(out, masked(data), 4);
+    buf_le(out, 4, masked(data));
     buf_free(&length);
 }
 

@@ -7,6 +7,7 @@
 
 #include "agent/train/config.h"
 #include "agent/train/tokenizer_file.h"
+#include "common/base/endian.h"
 
 struct tokenizer {
     struct tokenizer_parts parts; /* bpe NULL: bytes */
@@ -18,8 +19,9 @@ struct tokenizer {
 
 static void hash_u32(struct hasher *h, uint32_t v)
 {
-    uint8_t le[4] = {(uint8_t)v, (uint8_t)(v >> 8), (uint8_t)(v >> 16), (uint8_t)(v >> 24)};
+    uint8_t le[4];
 
+    le_put(le, sizeof le, v);
     hasher_add(h, le, sizeof le);
 }
 

@@ -71,6 +71,16 @@ void buf_vaddf(struct buf *b, const char *fmt, va_list ap)
     }
 }
 
+void buf_counted(struct buf *b, unsigned bytes, struct slice s)
+{
+    if (bytes < 8 && s.n >> 8 * bytes != 0) {
+        b->rc = b->rc != 0 ? b->rc : E_TOOBIG;
+        return;
+    }
+    buf_be(b, bytes, s.n);
+    buf_adds(b, s);
+}
+
 void buf_addf(struct buf *b, const char *fmt, ...)
 {
     va_list ap;

@@ -10,6 +10,7 @@
 
 #include <stdarg.h>
 
+#include "common/base/endian.h"
 #include "common/base/err.h"
 #include "common/base/slice.h"
 
@@ -24,6 +25,8 @@ struct buf {
 #define BUF_INIT(max_bytes) ((struct buf){.max = (max_bytes)})
 
 void buf_add(struct buf *b, const void *p, size_t n);
+/* s behind its length in so many bytes, for slice_counted(); E_TOOBIG: they do not hold it. */
+void buf_counted(struct buf *b, unsigned bytes, struct slice s);
 void buf_addf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void buf_vaddf(struct buf *b, const char *fmt, va_list ap);
 /* At least n writable bytes at the end, or NULL past the maximum; then buf_grew() says how many were used. */
@@ -49,6 +52,22 @@ static inline void buf_str(struct buf *b, const char *s)
 static inline void buf_byte(struct buf *b, uint8_t c)
 {
     buf_add(b, &c, 1);
+}
+
+static inline void buf_be(struct buf *b, unsigned bytes, uint64_t v)
+{
+    uint8_t p[8];
+
+    be_put(p, bytes, v);
+    buf_add(b, p, bytes);
+}
+
+static inline void buf_le(struct buf *b, unsigned bytes, uint64_t v)
+{
+    uint8_t p[8];
+
+    le_put(p, bytes, v);
+    buf_add(b, p, bytes);
 }
 
 static inline struct slice buf_slice(const struct buf *b)

@@ -2,6 +2,8 @@
 
 #include <xxhash.h>
 
+#include "common/base/endian.h"
+
 static char lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
@@ -48,6 +50,45 @@ struct slice slice_cut(struct slice *rest, char sep)
     }
     *rest = slice_from(all, (size_t)at + 1);
     return slice_first(all, (size_t)at);
+}
+
+bool slice_take(struct slice *rest, size_t n, struct slice *out)
+{
+    if (n > rest->n) {
+        return false;
+    }
+    *out = slice_first(*rest, n);
+    *rest = slice_from(*rest, n);
+    return true;
+}
+
+bool slice_be(struct slice *rest, unsigned bytes, uint64_t *out)
+{
+    struct slice s;
+
+    if (!slice_take(rest, bytes, &s)) {
+        return false;
+    }
+    *out = be_get(s.p, bytes);
+    return true;
+}
+
+bool slice_le(struct slice *rest, unsigned bytes, uint64_t *out)
+{
+    struct slice s;
+
+    if (!slice_take(rest, bytes, &s)) {
+        return false;
+    }
+    *out = le_get(s.p, bytes);
+    return true;
+}
+
+bool slice_counted(struct slice *rest, unsigned bytes, struct slice *out)
+{
+    uint64_t n;
+
+    return slice_be(rest, bytes, &n) && n <= rest->n && slice_take(rest, (size_t)n, out);
 }
 
 ptrdiff_t slice_find(struct slice s, char c)

@@ -58,6 +58,12 @@ bool slice_starts(struct slice s, struct slice prefix);
 bool slice_ends(struct slice s, struct slice suffix);
 /* What stands before the first `sep`; *rest moves behind it. Without one: all of it, and *rest becomes empty. */
 struct slice slice_cut(struct slice *rest, char sep);
+/* What binary rows and messages begin with is cut off; false: there is not enough. */
+MUST_USE bool slice_take(struct slice *rest, size_t n, struct slice *out);
+MUST_USE bool slice_be(struct slice *rest, unsigned bytes, uint64_t *out);
+MUST_USE bool slice_le(struct slice *rest, unsigned bytes, uint64_t *out);
+MUST_USE bool slice_counted(struct slice *rest, unsigned bytes,
+                            struct slice *out); /* of buf_counted() */
 /* Index of the first c, or -1. */
 ptrdiff_t slice_find(struct slice s, char c);
 struct slice slice_trim(struct slice s); /* without blanks and tabs at both ends */

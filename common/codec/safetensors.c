@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/endian.h"
 #include "common/os/newfile.h"
 
 /* A tensor's entry has at most 2 + 7 + 1 commas; metadata may have as many again. */
@@ -223,12 +224,7 @@ static int read_header(struct safetensors *s, struct slice json, struct err *e)
 
 static uint64_t header_bytes(struct slice head)
 {
-    uint64_t n = 0;
-
-    for (size_t i = 0; i < PREFIX_BYTES && i < head.n; i++) {
-        n |= (uint64_t)(uint8_t)head.p[i] << (8 * i);
-    }
-    return n;
+    return le_get(head.p, (unsigned)min_u64(head.n, PREFIX_BYTES));
 }
 
 int safetensors_parse(struct slice head, uint64_t file_bytes, struct safetensors **out,
@@ -402,9 +398,7 @@ int safetensors_header(struct st_tensor *t, size_t n, const char *format, struct
     while (json.rc == 0 && json.n % 8 != 0) {
         buf_byte(&json, ' ');
     }
-    for (size_t i = 0; i < PREFIX_BYTES; i++) {
-        buf_byte(out, (uint8_t)((uint64_t)json.n >> (8 * i)));
-    }
+    buf_le(out, PREFIX_BYTES, json.n);
     buf_adds(out, buf_slice(&json));
     if (json.rc != 0 || out->rc != 0) {
         rc = err_set(e, E_TOOBIG, "safetensors header is too long");

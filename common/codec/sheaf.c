@@ -1,13 +1,10 @@
 #include "common/codec/sheaf.h"
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 
 void sheaf_put_head(struct buf *out, uint32_t n)
 {
-    uint8_t head[SHEAF_HEAD_BYTES];
-
-    be_put(head, sizeof head, n);
-    buf_add(out, head, sizeof head);
+    buf_be(out, SHEAF_HEAD_BYTES, n);
 }
 
 void sheaf_reader_init(struct sheaf_reader *r, size_t asked)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/endian.h"
 #include "common/codec/base64.h"
 #include "common/os/newfile.h"
 
@@ -265,29 +266,13 @@ void hasher_free(struct hasher **hp)
 
 enum { CHUNKS_HEAD = 8 + 4 + 4 + 8 + DIGEST_BYTES };
 
-static void put_be(struct buf *out, uint64_t v, int bytes)
-{
-    for (int i = bytes - 1; i >= 0; i--) {
-        buf_byte(out, (uint8_t)(v >> (8 * i)));
-    }
-}
-
-static uint64_t get_be(const char *p, int bytes)
-{
-    uint64_t v = 0;
-    for (int i = 0; i < bytes; i++) {
-        v = v << 8 | (uint8_t)p[i];
-    }
-    return v;
-}
-
 void chunks_encode(const struct digest *whole, uint64_t size_bytes, const struct digest *chunk,
                    size_t count, struct buf *out)
 {
     buf_str(out, "mrdchnk1");
-    put_be(out, 23, 4);
-    put_be(out, count, 4);
-    put_be(out, size_bytes, 8);
+    buf_be(out, 4, 23);
+    buf_be(out, 4, count);
+    buf_be(out, 8, size_bytes);
     buf_add(out, whole->b, DIGEST_BYTES);
     buf_add(out, chunk, count * sizeof chunk[0]);
 }
@@ -301,9 +286,9 @@ int chunks_decode(struct slice bytes, struct chunk_list *out, struct err *e)
     if (bytes.n < CHUNKS_HEAD || memcmp(bytes.p, "mrdchnk1", 8) != 0) {
         return err_set(e, E_INVALID, "not a chunk list");
     }
-    log2 = get_be(bytes.p + 8, 4);
-    count = get_be(bytes.p + 12, 4);
-    out->size_bytes = get_be(bytes.p + 16, 8);
+    log2 = be_get(bytes.p + 8, 4);
+    count = be_get(bytes.p + 12, 4);
+    out->size_bytes = be_get(bytes.p + 16, 8);
     if (log2 < 16 || log2 > 30) {
         return err_set(e, E_INVALID, "chunk list: chunk size 2^%u", (unsigned)log2);
     }

@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/hash/digest.h"
 
 enum { SKIP = GEAR_MIN - 64 };

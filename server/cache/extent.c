@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-#include "server/cache/wire.h"
-
 enum { RUNS_MAX = 1 << 20 }; /* of a decoded list */
 
 /* Index of the first run that ends at or after pos. */
@@ -99,10 +97,10 @@ void extents_fini(struct extents *x)
 
 void extents_encode(const struct extents *x, struct buf *out)
 {
-    wire_put_u64(out, x->count);
+    buf_be(out, 8, x->count);
     for (size_t i = 0; i < x->count; i++) {
-        wire_put_u64(out, x->run[i].first);
-        wire_put_u64(out, x->run[i].end);
+        buf_be(out, 8, x->run[i].first);
+        buf_be(out, 8, x->run[i].end);
     }
 }
 
@@ -111,14 +109,14 @@ bool extents_decode(struct extents *x, struct slice *in, uint64_t total)
     uint64_t count;
     uint64_t floor = 0;
 
-    if (!wire_get_u64(in, &count) || count > RUNS_MAX || count > in->n / 16) {
+    if (!slice_be(in, 8, &count) || count > RUNS_MAX || count > in->n / 16) {
         return false;
     }
     x->count = 0;
     make_room(x, (size_t)count);
     for (uint64_t i = 0; i < count; i++) {
         struct extent r;
-        if (!wire_get_u64(in, &r.first) || !wire_get_u64(in, &r.end) || r.first >= r.end ||
+        if (!slice_be(in, 8, &r.first) || !slice_be(in, 8, &r.end) || r.first >= r.end ||
             r.end > total || (i > 0 && r.first <= floor)) {
             x->count = 0;
             return false;

@@ -29,31 +29,31 @@ void object_encode(const struct object *o, struct buf *out)
     buf_byte(out, ROW_VERSION);
     buf_byte(out, FLAG_ORIGIN | (o->must_revalidate ? FLAG_MUST_REVALIDATE : 0));
     buf_add(out, o->digest.b, DIGEST_BYTES);
-    wire_put_u64(out, o->size_bytes);
-    wire_put_u64(out, o->stored_unix_s);
-    wire_put_u64(out, o->validated_unix_s);
-    wire_put_u64(out, o->age_s);
-    wire_put_u64(out, o->fresh_until_unix_s);
-    wire_put_u64(out, o->swr_s);
-    wire_put_u64(out, o->sie_s);
+    buf_be(out, 8, o->size_bytes);
+    buf_be(out, 8, o->stored_unix_s);
+    buf_be(out, 8, o->validated_unix_s);
+    buf_be(out, 8, o->age_s);
+    buf_be(out, 8, o->fresh_until_unix_s);
+    buf_be(out, 8, o->swr_s);
+    buf_be(out, 8, o->sie_s);
     wire_put_slice(out, o->etag);
     wire_put_slice(out, o->origin_etag);
     wire_put_slice(out, o->last_modified);
     wire_put_slice(out, o->content_type);
     wire_put_slice(out, o->url);
-    wire_put_u64(out, o->nfields);
+    buf_be(out, 8, o->nfields);
     for (size_t i = 0; i < o->nfields; i++) {
         wire_put_slice(out, o->fields[i].name);
         wire_put_slice(out, o->fields[i].value);
     }
-    wire_put_u64(out, o->origin);
+    buf_be(out, 8, o->origin);
 }
 
 static bool get_u32(struct slice *in, uint32_t *out)
 {
     uint64_t v;
 
-    if (!wire_get_u64(in, &v) || v > UINT32_MAX) {
+    if (!slice_be(in, 8, &v) || v > UINT32_MAX) {
         return false;
     }
     *out = (uint32_t)v;
@@ -91,13 +91,13 @@ bool object_decode(struct slice row, struct arena *a, struct object *out)
     }
     out->must_revalidate = (row.p[1] & FLAG_MUST_REVALIDATE) != 0;
     in = slice_from(in, FIXED_BYTES);
-    if (!wire_get_u64(&in, &out->size_bytes) || !wire_get_u64(&in, &out->stored_unix_s) ||
-        !wire_get_u64(&in, &out->validated_unix_s) || !wire_get_u64(&in, &out->age_s) ||
-        !wire_get_u64(&in, &out->fresh_until_unix_s) || !get_u32(&in, &out->swr_s) ||
+    if (!slice_be(&in, 8, &out->size_bytes) || !slice_be(&in, 8, &out->stored_unix_s) ||
+        !slice_be(&in, 8, &out->validated_unix_s) || !slice_be(&in, 8, &out->age_s) ||
+        !slice_be(&in, 8, &out->fresh_until_unix_s) || !get_u32(&in, &out->swr_s) ||
         !get_u32(&in, &out->sie_s) || !get_text(&in, a, &out->etag) ||
         !get_text(&in, a, &out->origin_etag) || !get_text(&in, a, &out->last_modified) ||
         !get_text(&in, a, &out->content_type) || !get_text(&in, a, &out->url) ||
-        !wire_get_u64(&in, &n) || n > OBJECT_FIELDS) {
+        !slice_be(&in, 8, &n) || n > OBJECT_FIELDS) {
         return false;
     }
     for (; out->nfields < n; out->nfields++) {
@@ -106,7 +106,7 @@ bool object_decode(struct slice row, struct arena *a, struct object *out)
             return false;
         }
     }
-    return (row.p[1] & FLAG_ORIGIN) == 0 || wire_get_u64(&in, &out->origin);
+    return (row.p[1] & FLAG_ORIGIN) == 0 || slice_be(&in, 8, &out->origin);
 }
 
 bool object_row_is_carried(struct slice row)
@@ -118,7 +118,7 @@ bool object_row_is_carried(struct slice row)
         return false;
     }
     swr = slice_from(row, FIXED_BYTES + 5 * 8);
-    return wire_get_u64(&swr, &s) && s == OBJECT_CARRIED_S;
+    return slice_be(&swr, 8, &s) && s == OBJECT_CARRIED_S;
 }
 
 /* --- what of an answer is kept ------------------------------------------------------------------------------------ */

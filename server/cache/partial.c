@@ -19,9 +19,9 @@ static void encode(struct fill *f, struct buf *out)
 {
     buf_adds(out, ROW_MAGIC);
     wire_put_slice(out, f->row_key);
-    wire_put_u64(out, clock_unix_s());
-    wire_put_u64(out, f->total_bytes);
-    wire_put_u64(out, f->object.origin);
+    buf_be(out, 8, clock_unix_s());
+    buf_be(out, 8, f->total_bytes);
+    buf_be(out, 8, f->object.origin);
     wire_put_slice(out, f->object.origin_etag);
     buf_byte(out, f->want.digest_known);
     buf_add(out, f->want.digest.b, DIGEST_BYTES);
@@ -39,10 +39,10 @@ static bool decode(struct slice row, struct partial *p)
         return false;
     }
     row = slice_from(row, ROW_MAGIC.n);
-    if (!wire_get_slice(&row, &p->key) || !wire_get_u64(&row, &p->saved_unix_s) ||
-        !wire_get_u64(&row, &p->total_bytes) || !wire_get_u64(&row, &p->origin) ||
-        !wire_get_slice(&row, &p->origin_etag) || !wire_get_bytes(&row, 1, &known) ||
-        !wire_get_bytes(&row, DIGEST_BYTES, &digest) ||
+    if (!wire_get_slice(&row, &p->key) || !slice_be(&row, 8, &p->saved_unix_s) ||
+        !slice_be(&row, 8, &p->total_bytes) || !slice_be(&row, 8, &p->origin) ||
+        !wire_get_slice(&row, &p->origin_etag) || !slice_take(&row, 1, &known) ||
+        !slice_take(&row, DIGEST_BYTES, &digest) ||
         !extents_decode(&p->have, &row, p->total_bytes) || p->key.n == 0) {
         return false;
     }
@@ -285,7 +285,7 @@ static int load_row(void *arg, struct slice key, struct slice row)
     struct cache *c = arg;
     struct partial *p = NEW(struct partial);
 
-    if (!slice_starts(row, ROW_KIND) || !wire_get_u64(&key, &p->stage_id)) {
+    if (!slice_starts(row, ROW_KIND) || !slice_be(&key, 8, &p->stage_id)) {
         partial_free(&p);
     } else if (decode(row, p)) {
         partial_put(c, &p);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
+#include "common/base/endian.h"
 #include "common/codec/url.h"
 #include "server/fetch/origin_priv.h"
 #include "server/fetch/s3.h"
@@ -303,7 +304,7 @@ static bool inside_v4(uint32_t a)
 
 static uint32_t v4_at(const uint8_t *p)
 {
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+    return (uint32_t)be_get(p, 4);
 }
 
 static bool inside_v6(const uint8_t *a)

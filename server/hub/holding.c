@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/hub/errand.h"

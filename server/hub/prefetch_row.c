@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/base/log.h"
 #include "common/codec/jwrite.h"
 #include "server/hub/prefetch_priv.h"

@@ -4,7 +4,7 @@
 #include <openssl/rand.h>
 #include <pthread.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/base/check.h"
 #include "common/codec/base64.h"
 

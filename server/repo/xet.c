@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/codec/jwrite.h"
 #include "common/codec/url.h"
 #include "server/store/xorb.h"

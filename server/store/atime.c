@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "server/store/state.h"
 
 enum { PROBES = 16, RECENT = 1 << 16 };

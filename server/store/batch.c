@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "server/store/seal.h"
 
 enum { STEP_HEAD = 10, BATCH_MAX = 1 << 30, SORT_LEAST = 32 };

@@ -1,6 +1,6 @@
 #include "server/store/drop.h"
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "server/store/state.h"
 
 enum { HOLDERS_MAX = 64 << 20, ROW_MAX = 4096, KEY_MAX = 64 << 10 };
@@ -10,12 +10,9 @@ static int add_holder(void *arg, struct slice key, struct slice value)
     struct drop *x = arg;
     struct slice repo, rest;
     char kind = 0;
-    char n[4];
 
     (void)value;
-    be_put(n, 4, key.n);
-    buf_add(&x->holders, n, sizeof n);
-    buf_adds(&x->holders, key);
+    buf_counted(&x->holders, 4, key);
     if (holder_parse(key, &repo, &kind, &rest) && kind == 'o') {
         x->objects++;
     } else {

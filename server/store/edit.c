@@ -3,7 +3,7 @@
  * written again. */
 #include <stdlib.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "server/store/seek.h"
 #include "server/store/state.h"
 

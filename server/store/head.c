@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <sys/random.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "server/store/state.h"
 
 enum { HEAD_BYTES = 18, HEAD_ROOM = 26, ROW_MAX = 4096, NAME_MAX_BYTES = 4096 };

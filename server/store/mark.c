@@ -2,7 +2,7 @@
 
 #include <xxhash.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "server/store/head.h"
 #include "server/store/seek.h"
 #include "server/store/state.h"

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/os/clock.h"
 #include "server/store/state.h"
 
@@ -25,20 +25,6 @@ bool tree_path_valid(struct slice path)
 
 /* --- writing --- */
 
-static void add_number(struct buf *to, unsigned bytes, uint64_t v)
-{
-    char p[8];
-
-    be_put(p, bytes, v);
-    buf_add(to, p, bytes);
-}
-
-static void add_text(struct buf *to, struct slice s)
-{
-    add_number(to, 2, s.n);
-    buf_adds(to, s);
-}
-
 void node_begin(struct buf *to)
 {
     static const char head[NODE_HEAD];
@@ -49,22 +35,22 @@ void node_begin(struct buf *to)
 
 void node_add_entry(struct buf *to, const struct entry *en)
 {
-    add_text(to, en->path);
-    add_number(to, 1, (uint64_t)en->type);
-    add_number(to, 1,
-               (en->executable ? FLAG_EXECUTABLE : 0) |
-                   (en->type == ENTRY_FILE && en->target.n != 0 ? FLAG_HARD_LINK : 0));
-    add_number(to, 8, (uint64_t)en->mtime_ns);
+    buf_counted(to, 2, en->path);
+    buf_be(to, 1, (uint64_t)en->type);
+    buf_be(to, 1,
+           (en->executable ? FLAG_EXECUTABLE : 0) |
+               (en->type == ENTRY_FILE && en->target.n != 0 ? FLAG_HARD_LINK : 0));
+    buf_be(to, 8, (uint64_t)en->mtime_ns);
     switch (en->type) {
     case ENTRY_FILE:
-        add_number(to, 8, en->size_bytes);
+        buf_be(to, 8, en->size_bytes);
         buf_adds(to, digest_key(&en->digest));
         if (en->target.n != 0) {
-            add_text(to, en->target);
+            buf_counted(to, 2, en->target);
         }
         break;
     case ENTRY_LINK:
-        add_text(to, en->target);
+        buf_counted(to, 2, en->target);
         break;
     case ENTRY_DIR:
         break;
@@ -73,10 +59,10 @@ void node_add_entry(struct buf *to, const struct entry *en)
 
 void node_add_child(struct buf *to, const struct child *c)
 {
-    add_text(to, c->first);
+    buf_counted(to, 2, c->first);
     buf_adds(to, digest_key(&c->id));
-    add_number(to, 8, c->entries);
-    add_number(to, 8, c->bytes);
+    buf_be(to, 8, c->entries);
+    buf_be(to, 8, c->bytes);
 }
 
 void node_name(struct buf *encoding, unsigned level, size_t count, struct digest *id)
@@ -94,7 +80,7 @@ void node_put(struct buf *encoding, unsigned level, size_t count, struct batch *
     struct buf row = BUF_INIT(NODE_BYTES_MAX + NODE_TIME);
 
     node_name(encoding, level, count, id);
-    add_number(&row, NODE_TIME, clock_unix_s());
+    buf_be(&row, NODE_TIME, clock_unix_s());
     buf_adds(&row, buf_slice(encoding));
     batch_put(b, TABLE_NODE, digest_key(id), buf_slice(&row));
     buf_free(&row);

@@ -1,6 +1,6 @@
 #include "server/store/note.h"
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "server/store/head.h"
 
 enum {

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/hash/gear.h"
 #include "server/store/state.h"
 
@@ -51,14 +51,6 @@ void pieces_free(struct pieces *p)
     p->count = 0;
 }
 
-static void put(struct buf *out, unsigned bytes, uint64_t v)
-{
-    char n[8];
-
-    be_put(n, bytes, v);
-    buf_add(out, n, bytes);
-}
-
 /* --- making one --- */
 
 struct maker {
@@ -79,7 +71,7 @@ static void finish_piece(struct maker *m)
     hasher_final(m->hasher, &d);
     hasher_free(&m->hasher);
     m->hasher = hasher_new_whole();
-    put(m->out, 4, m->n);
+    buf_be(m->out, 4, m->n);
     buf_add(m->out, d.b, PIECE_ID);
     m->count++;
     m->n = 0;
@@ -145,9 +137,9 @@ int pieces_make(struct store *s, const struct digest *d, const _Atomic bool *sto
     }
     if (rc == 0) {
         buf_add(out, magic, sizeof magic);
-        put(out, 8, blob_size_bytes(b));
+        buf_be(out, 8, blob_size_bytes(b));
         buf_adds(out, digest_key(d));
-        put(out, 4, 0);
+        buf_be(out, 4, 0);
         rc = read_blob(b, stop, &m, e);
     }
     if (rc == 0 && out->rc != 0) {

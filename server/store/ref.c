@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/hash/git_oid.h"
 #include "server/store/head.h"
 #include "server/store/state.h"
@@ -68,11 +68,10 @@ static void ref_key(struct buf *out, struct slice repo, struct slice tree, char 
 static void put_ref(struct batch *b, struct slice key, const struct ref *r)
 {
     struct buf row = BUF_INIT(ROW_BYTES);
-    char fixed[REF_BYTES] = {1};
 
-    be_put(fixed + 1, 8, r->seq);
-    be_put(fixed + 9, 8, r->created_unix_s);
-    buf_add(&row, fixed, sizeof fixed);
+    buf_byte(&row, 1);
+    buf_be(&row, 8, r->seq);
+    buf_be(&row, 8, r->created_unix_s);
     buf_adds(&row, r->message);
     batch_put(b, TABLE_REF, key, buf_slice(&row));
     buf_free(&row);

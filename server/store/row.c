@@ -1,6 +1,6 @@
 #include "server/store/row.h"
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 
 /* version 1 | place 1 | size 8 | created 8 | verified 8 */
 void blob_row_encode(const struct blob_row *r, char out[BLOB_ROW_BYTES])

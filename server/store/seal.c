@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/endian.h"
 #include "common/base/log.h"
 #include "server/store/kv.h"
 #include "server/store/state.h"
@@ -171,7 +172,7 @@ static int make_folder(struct store *s, const struct digest *d, struct err *e)
  * the folder's name is on disk, so that no other seal trusts a name that a power cut could take. */
 int seal_folder(struct store *s, const struct digest *d, struct err *e)
 {
-    unsigned n = (unsigned)d->b[0] << 8 | d->b[1];
+    unsigned n = (unsigned)be_get(d->b, 2);
     uint64_t bit = (uint64_t)1 << (n % 64);
     bool known;
     int rc;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "server/store/blob.h"
 #include "server/store/joint.h"
 #include "server/store/keep.h"
@@ -14,14 +14,6 @@
 #include "server/store/upload_reply.h"
 
 /* --- rows --- */
-
-static void put_u64(struct buf *b, uint64_t v)
-{
-    uint8_t be[8];
-
-    be_put(be, sizeof be, v);
-    buf_add(b, be, sizeof be);
-}
 
 static uint64_t take_u64(struct slice *s)
 {
@@ -40,10 +32,10 @@ enum {
 void session_encode(const struct session *s, struct buf *out)
 {
     buf_byte(out, s->offer ? 2 : 1); /* version of this layout; of offers it is the same */
-    put_u64(out, s->begun_unix_s);
-    put_u64(out, s->done.seq);
-    put_u64(out, s->done.entries);
-    put_u64(out, s->done.bytes);
+    buf_be(out, 8, s->begun_unix_s);
+    buf_be(out, 8, s->done.seq);
+    buf_be(out, 8, s->done.entries);
+    buf_be(out, 8, s->done.bytes);
     buf_add(out, s->done.root.b, DIGEST_BYTES);
     buf_str(out, s->repo);
     buf_byte(out, 0);
@@ -80,12 +72,12 @@ static bool session_decode(struct slice row, struct session *out)
 static void session_file_encode(const struct session_file *f, struct buf *out)
 {
     buf_byte(out, f->sealed ? 'f' : 'p');
-    put_u64(out, f->bytes);
+    buf_be(out, 8, f->bytes);
     if (f->sealed) {
         buf_add(out, f->digest.b, DIGEST_BYTES);
     } else {
-        put_u64(out, f->total);
-        put_u64(out, f->stage);
+        buf_be(out, 8, f->total);
+        buf_be(out, 8, f->stage);
     }
 }
 

@@ -1,7 +1,7 @@
 /* snap.c - snapshots of a tree: their rows, how one is found, its label, its end. */
 #include <inttypes.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/hash/git_oid.h"
 #include "server/store/head.h"
 #include "server/store/ref.h"
@@ -50,12 +50,9 @@ int snap_decode(struct slice value, uint64_t seq, struct snap *out, struct err *
 
 void snap_key(struct buf *out, struct slice repo, struct slice name, uint64_t seq)
 {
-    char n[8];
-
     head_key(out, repo, name);
     buf_byte(out, 0);
-    be_put(n, 8, ~seq);
-    buf_add(out, n, 8);
+    buf_be(out, 8, ~seq);
 }
 
 bool snap_key_parse(struct slice key, struct slice *tree, uint64_t *seq)

@@ -6,7 +6,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/store/state.h"

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 #include "server/store/parked.h"

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/base/log.h"
 #include "server/store/parked.h"
 #include "server/store/state.h"

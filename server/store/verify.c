@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/os/clock.h"
 #include "server/store/damage.h"
 #include "server/store/drop.h"

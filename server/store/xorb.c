@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/base/endian.h"
 
 enum { STEP = XORB_CHUNK_BYTES + XORB_HEAD_BYTES };
 
@@ -20,13 +21,6 @@ uint64_t xorb_plain(uint64_t framed)
            (in_chunk > XORB_HEAD_BYTES ? in_chunk - XORB_HEAD_BYTES : 0);
 }
 
-static void put_u24(uint8_t *to, uint32_t v)
-{
-    to[0] = (uint8_t)v;
-    to[1] = (uint8_t)(v >> 8);
-    to[2] = (uint8_t)(v >> 16);
-}
-
 void xorb_piece(uint64_t plain_bytes, uint64_t framed, size_t n, struct xorb_piece *out)
 {
     uint64_t chunk = framed / STEP * XORB_CHUNK_BYTES;
@@ -35,8 +29,8 @@ void xorb_piece(uint64_t plain_bytes, uint64_t framed, size_t n, struct xorb_pie
 
     if (at < XORB_HEAD_BYTES) {
         *out = (struct xorb_piece){.n = (size_t)min_u64(n, XORB_HEAD_BYTES - at)};
-        put_u24(out->room + 1, length);
-        put_u24(out->room + 5, length);
+        le_put(out->room + 1, 3, length);
+        le_put(out->room + 5, 3, length);
         out->head = out->room + at;
     } else {
         at -= XORB_HEAD_BYTES;
@@ -48,14 +42,10 @@ void xorb_piece(uint64_t plain_bytes, uint64_t framed, size_t n, struct xorb_pie
 
 enum { AS_IT_IS, LZ4, GROUPED_LZ4, STORED_MAX = 2 * XORB_CHUNK_BYTES, GROUPS = 4 };
 
-static uint32_t get_u24(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16;
-}
-
 bool xorb_head(const uint8_t head[XORB_HEAD_BYTES], struct xorb_chunk *out)
 {
-    *out = (struct xorb_chunk){head[4], get_u24(head + 1), get_u24(head + 5)};
+    *out =
+        (struct xorb_chunk){head[4], (uint32_t)le_get(head + 1, 3), (uint32_t)le_get(head + 5, 3)};
     return head[0] == 0 && out->stored != 0 && out->stored <= STORED_MAX && out->plain != 0 &&
            out->plain <= XORB_CHUNK_BYTES;
 }

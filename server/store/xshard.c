@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "common/base/endian.h"
+
 enum {
     ROW = 48,
     HASH = 32,
@@ -15,12 +17,7 @@ static const char magic[] = "HFRepoMetaData"; /* and more, which is the format's
 
 static uint32_t u32_at(const uint8_t *p)
 {
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static uint64_t u64_at(const uint8_t *p)
-{
-    return (uint64_t)u32_at(p) | (uint64_t)u32_at(p + 4) << 32;
+    return (uint32_t)le_get(p, 4);
 }
 
 static const uint8_t *row_of(struct slice *rest)
@@ -38,7 +35,7 @@ static const uint8_t *row_of(struct slice *rest)
 static void spell(const uint8_t *hash, char out[XSHARD_HASH_HEX + 1])
 {
     for (size_t i = 0; i < 4; i++) {
-        snprintf(out + 16 * i, 17, "%016" PRIx64, u64_at(hash + 8 * i));
+        snprintf(out + 16 * i, 17, "%016" PRIx64, le_get(hash + 8 * i, 8));
     }
 }
 
@@ -84,7 +81,8 @@ int xshard_each(struct slice bytes, int (*each)(void *arg, const struct xshard_f
     struct xshard_file f;
     int rc = 0;
 
-    if (head == NULL || memcmp(head, magic, sizeof magic) != 0 || u64_at(head + HASH) != VERSION) {
+    if (head == NULL || memcmp(head, magic, sizeof magic) != 0 ||
+        le_get(head + HASH, 8) != VERSION) {
         return err_set(e, E_PROTOCOL, "this is no shard of version %d", VERSION);
     }
     while (rc == 0) {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
 #include "common/os/crash.h"

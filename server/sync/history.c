@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 
 enum { ROW_MAX = 64 << 10, KEY_MAX_BYTES = 256, VERSION = 1, LINE_MAX_BYTES = 1000 };
 
@@ -11,14 +11,11 @@ enum { ROW_MAX = 64 << 10, KEY_MAX_BYTES = 256, VERSION = 1, LINE_MAX_BYTES = 10
 
 static void key_of(struct buf *out, struct slice repo, const uint64_t *n, size_t count)
 {
-    char p[8];
-
     buf_clear(out);
     buf_adds(out, repo);
     buf_byte(out, 0);
     for (size_t i = 0; i < count; i++) {
-        be_put(p, 8, n[i]);
-        buf_add(out, p, 8);
+        buf_be(out, 8, n[i]);
     }
 }
 
@@ -52,22 +49,12 @@ static void report_numbers(struct run_report *r, uint64_t *n[REPORT_NUMBERS])
     memcpy(n, all, sizeof all);
 }
 
-static void put_text(struct buf *b, const char *text)
-{
-    char n[2];
-
-    be_put(n, 2, strlen(text));
-    buf_add(b, n, 2);
-    buf_str(b, text);
-}
-
 int history_put(struct store *s, struct slice repo, const struct run_report *r, struct err *e)
 {
     struct run_report copy = *r;
     struct buf key = BUF_INIT(KEY_MAX_BYTES), row = BUF_INIT(ROW_MAX);
     struct batch *b = batch_new();
     uint64_t *n[REPORT_NUMBERS], id = ~r->id;
-    char p[8];
     int rc;
 
     report_numbers(&copy, n);
@@ -76,14 +63,12 @@ int history_put(struct store *s, struct slice repo, const struct run_report *r, 
     buf_byte(&row, (uint8_t)r->stage);
     buf_byte(&row, r->dry);
     for (size_t i = 0; n[i] != NULL; i++) {
-        be_put(p, 8, *n[i]);
-        buf_add(&row, p, 8);
+        buf_be(&row, 8, *n[i]);
     }
     buf_add(&row, r->root.b, DIGEST_BYTES);
-    put_text(&row, r->upstream);
-    put_text(&row, r->why);
-    be_put(p, 8, r->saved_bytes);
-    buf_add(&row, p, 8);
+    buf_counted(&row, 2, slice_str(r->upstream));
+    buf_counted(&row, 2, slice_str(r->why));
+    buf_be(&row, 8, r->saved_bytes);
     key_of(&key, repo, &id, 1);
     batch_put(b, TABLE_RUN, buf_slice(&key), buf_slice(&row));
     rc = store_commit(s, &b, COMMIT_LAZY, e);
@@ -94,14 +79,13 @@ int history_put(struct store *s, struct slice repo, const struct run_report *r, 
 
 static bool take_text(struct slice *rest, char *to, size_t room)
 {
-    size_t n;
+    struct slice s;
 
-    if (rest->n < 2 || (n = (size_t)be_get(rest->p, 2)) > rest->n - 2 || n >= room) {
+    if (!slice_counted(rest, 2, &s) || s.n >= room) {
         return false;
     }
-    memcpy(to, rest->p + 2, n);
-    to[n] = '\0';
-    *rest = slice_from(*rest, n + 2);
+    memcpy(to, s.p, s.n);
+    to[s.n] = '\0';
     return true;
 }
 
@@ -247,10 +231,8 @@ void history_line(struct batch *b, struct slice repo, uint64_t id, uint64_t line
 {
     const uint64_t n[] = {id, line};
     struct buf key = BUF_INIT(KEY_MAX_BYTES), row = BUF_INIT(ROW_MAX);
-    char p[8];
 
-    be_put(p, 8, unix_ms);
-    buf_add(&row, p, 8);
+    buf_be(&row, 8, unix_ms);
     buf_adds(&row, slice_first(text, text.n < LINE_MAX_BYTES ? text.n : LINE_MAX_BYTES));
     key_of(&key, repo, n, 2);
     batch_put(b, TABLE_RUN_LOG, buf_slice(&key), buf_slice(&row));
@@ -346,14 +328,12 @@ int sync_state_get(struct store *s, struct slice repo, struct sync_state *out, s
 void sync_state_put(struct batch *b, struct slice repo, const struct sync_state *st)
 {
     struct buf row = BUF_INIT(ROW_MAX);
-    char p[8];
     const uint64_t n[] = {st->held_seq, st->failures, st->last_ok_unix_s, st->cursor_seq};
 
     buf_byte(&row, VERSION);
     buf_byte(&row, st->paused);
     for (size_t i = 0; i < ARRAY_LEN(n); i++) {
-        be_put(p, 8, n[i]);
-        buf_add(&row, p, 8);
+        buf_be(&row, 8, n[i]);
     }
     buf_add(&row, st->held_root.b, DIGEST_BYTES);
     buf_add(&row, st->cursor, st->cursor_bytes);

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/base/log.h"
 
 enum { ROW_MAX = 64 << 10 };
@@ -11,36 +11,15 @@ enum { ROW_MAX = 64 << 10 };
 
 /* --- rows: magic | repo | path | upstream | digest known, digest | seen --- */
 
-static void put_text(struct buf *b, struct slice s)
-{
-    char n[2];
-
-    be_put(n, 2, s.n);
-    buf_add(b, n, 2);
-    buf_adds(b, s);
-}
-
-static bool take_text(struct slice *rest, struct slice *out)
-{
-    size_t n;
-
-    if (rest->n < 2 || (n = (size_t)be_get(rest->p, 2)) > rest->n - 2) {
-        return false;
-    }
-    *out = slice_of(rest->p + 2, n);
-    *rest = slice_from(*rest, n + 2);
-    return true;
-}
-
 void part_put(struct batch *b, const struct part *p)
 {
     struct buf row = BUF_INIT(ROW_MAX);
     char key[STAGE_KEY_BYTES];
 
     buf_adds(&row, ROW_MAGIC);
-    put_text(&row, p->repo);
-    put_text(&row, p->path);
-    put_text(&row, p->upstream);
+    buf_counted(&row, 2, p->repo);
+    buf_counted(&row, 2, p->path);
+    buf_counted(&row, 2, p->upstream);
     buf_byte(&row, p->digest_known);
     buf_add(&row, p->digest.b, DIGEST_BYTES);
     seen_encode(&p->seen, &row);
@@ -62,8 +41,8 @@ static bool decode(struct part *p)
 {
     struct slice row = slice_from(buf_slice(&p->row), ROW_MAGIC.n);
 
-    if (!take_text(&row, &p->repo) || !take_text(&row, &p->path) ||
-        !take_text(&row, &p->upstream) || row.n < 1 + DIGEST_BYTES) {
+    if (!slice_counted(&row, 2, &p->repo) || !slice_counted(&row, 2, &p->path) ||
+        !slice_counted(&row, 2, &p->upstream) || row.n < 1 + DIGEST_BYTES) {
         return false;
     }
     p->digest_known = row.p[0] != 0;

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/os/clock.h"
 #include "server/store/keep.h"
 #include "server/store/seek.h"

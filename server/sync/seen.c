@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 
 enum {
     ROW_HEAD = 1 + 1 + 8 * 6 + 4 + DIGEST_BYTES,
@@ -18,16 +18,13 @@ void seen_encode(const struct seen *s, struct buf *out)
     const uint64_t n[] = {s->listed_size, (uint64_t)s->listed_mtime_ns,
                           s->size_step,   s->taken_unix_s,
                           s->size_bytes,  (uint64_t)s->mtime_ns};
-    char p[8];
 
     buf_byte(out, 1);
     buf_byte(out, s->doubtful ? FLAG_DOUBTFUL : 0);
     for (size_t i = 0; i < ARRAY_LEN(n); i++) {
-        be_put(p, 8, n[i]);
-        buf_add(out, p, 8);
+        buf_be(out, 8, n[i]);
     }
-    be_put(p, 4, s->mtime_step_s);
-    buf_add(out, p, 4);
+    buf_be(out, 4, s->mtime_step_s);
     buf_add(out, s->digest.b, DIGEST_BYTES);
     buf_adds(out, s->validator);
 }
@@ -144,15 +141,6 @@ void seen_walk_close(struct seen_walk **wp)
     }
 }
 
-static void add_text(struct buf *b, struct slice s)
-{
-    char n[4];
-
-    be_put(n, 4, s.n);
-    buf_add(b, n, 4);
-    buf_adds(b, s);
-}
-
 static int on_row(void *arg, struct slice key, struct slice value)
 {
     struct seen_walk *w = arg;
@@ -161,8 +149,8 @@ static int on_row(void *arg, struct slice key, struct slice value)
         w->ended = true;
         return 1;
     }
-    add_text(&w->rows, slice_from(key, w->prefix.n));
-    add_text(&w->rows, value);
+    buf_counted(&w->rows, 4, slice_from(key, w->prefix.n));
+    buf_counted(&w->rows, 4, value);
     buf_clear(&w->last);
     buf_adds(&w->last, key);
     return ++w->left == BATCH || w->rows.n > BATCH_BYTES ? 1 : 0;

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/base/buf.h"
 #include "common/codec/filter.h"
 

@@ -1,6 +1,6 @@
 /* An answer of many files, cut anywhere into pieces: read, or refused; the same however it is cut, never more records than were
  * asked for, none longer than one can be, and bytes as many as its head said. */
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/codec/sheaf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

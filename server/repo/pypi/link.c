@@ -1,6 +1,6 @@
 #include "server/repo/pypi/link.h"
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "common/codec/url.h"
 #include "server/repo/plan.h"
 
@@ -45,11 +45,8 @@ void file_row_key(struct buf *out, struct slice repo, struct slice origin, struc
 
 void file_row_encode(const struct file_facts *f, struct buf *out)
 {
-    char size[8];
-
     buf_add(out, f->digest.b, DIGEST_BYTES);
-    be_put(size, sizeof size, f->size_bytes);
-    buf_add(out, size, sizeof size);
+    buf_be(out, 8, f->size_bytes);
 }
 
 bool file_rows_agree(struct slice rows, struct file_facts *out)

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "common/base/be.h"
 #include "server/sync/http/http_engine.h"
 
 /* The cursor: version 2, SHA-256 of the settings, then of each document its path and its validator, u16 and text. Beside the
@@ -50,15 +49,6 @@ static void begin(struct buf *b, const struct http_engine *g)
     buf_add(b, d.b, DIGEST_BYTES);
 }
 
-static void add_text(struct buf *b, struct slice s)
-{
-    char n[2];
-
-    be_put(n, 2, s.n);
-    buf_add(b, n, 2);
-    buf_adds(b, s);
-}
-
 void heads_begin(struct http_engine *g)
 {
     if (g->probe == NULL) { /* else that file tells */
@@ -74,8 +64,8 @@ void heads_note(struct http_engine *g, struct slice path, const char *validator)
         return; /* it has been given up */
     }
     if (v.n != 0 && g->cursor.n + path.n + v.n + 4 <= CURSOR_ROOM) {
-        add_text(&g->cursor, path);
-        add_text(&g->cursor, v);
+        buf_counted(&g->cursor, 2, path);
+        buf_counted(&g->cursor, 2, v);
     } else {
         buf_clear(&g->cursor);
     }
@@ -85,17 +75,12 @@ void heads_note(struct http_engine *g, struct slice path, const char *validator)
 
 static bool read_text(struct heads *h, struct slice *out)
 {
-    size_t n;
+    struct slice rest = slice_from(buf_slice(&h->cursor), min_u64(h->at, h->cursor.n));
 
-    if (h->at + 2 > h->cursor.n) {
+    if (!slice_counted(&rest, 2, out)) {
         return false;
     }
-    n = (size_t)be_get(h->cursor.p + h->at, 2);
-    if (n > h->cursor.n - h->at - 2) {
-        return false;
-    }
-    *out = slice_of(h->cursor.p + h->at + 2, n);
-    h->at += 2 + n;
+    h->at = h->cursor.n - rest.n;
     return true;
 }
 

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 
 /* --- which piece lies where in the former version --- */
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/be.h"
+#include "common/base/endian.h"
 #include "server/sync/mirrord/core.h"
 #include "server/sync/mirrord/patch.h"
 

@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include "common/base/endian.h"
 #include "server/sync/python/name.h"
 
 enum {
@@ -26,24 +27,14 @@ enum {
 #define SIGN_ENTRY   0x02014b50u
 #define SIGN_HEADER  0x04034b50u
 
-static uint64_t le(const char *p, size_t n)
-{
-    uint64_t v = 0;
-
-    for (size_t i = n; i > 0; i--) {
-        v = v << 8 | (uint8_t)p[i - 1];
-    }
-    return v;
-}
-
 static uint16_t le16(const char *p)
 {
-    return (uint16_t)le(p, 2);
+    return (uint16_t)le_get(p, 2);
 }
 
 static uint32_t le32(const char *p)
 {
-    return (uint32_t)le(p, 4);
+    return (uint32_t)le_get(p, 4);
 }
 
 static int lies(struct err *e, const char *what)
@@ -98,10 +89,10 @@ static int find_end64(struct slice tail, uint64_t tail_at, size_t end, size_t *a
         le32(locator + 4) != 0 || le32(locator + 16) > 1) {
         return lies(e, "it has no end of zip64");
     }
-    where = le(locator + 8, 8);
+    where = le_get(locator + 8, 8);
     *at = end - LOCATOR_BYTES - END64_BYTES;
     if (where != tail_at + *at || le32(tail.p + *at) != SIGN_END64 ||
-        le(tail.p + *at + 4, 8) != END64_BYTES - 12) {
+        le_get(tail.p + *at + 4, 8) != END64_BYTES - 12) {
         return lies(e, "its end of zip64 is elsewhere");
     }
     return 0;
@@ -130,10 +121,10 @@ static int read_end(struct wheel *w, struct slice tail, struct err *e)
             return rc;
         }
         p = tail.p + at;
-        w->entries = le(p + 32, 8);
-        size = le(p + 40, 8);
-        w->directory = le(p + 48, 8);
-        if (le(p + 16, 8) != 0 || le(p + 24, 8) != w->entries) {
+        w->entries = le_get(p + 32, 8);
+        size = le_get(p + 40, 8);
+        w->directory = le_get(p + 48, 8);
+        if (le_get(p + 16, 8) != 0 || le_get(p + 24, 8) != w->entries) {
             return lies(e, "it is one of several parts");
         }
     }
@@ -193,7 +184,7 @@ static bool read_zip64(struct slice extra, bool bytes, bool packed, bool header,
                     return false;
                 }
                 if (to[i] != NULL) {
-                    *to[i] = le(field.p, 8);
+                    *to[i] = le_get(field.p, 8);
                     field = slice_from(field, 8);
                 }
             }

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <xxhash.h>
 
+#include "common/base/endian.h"
+
 static const EVP_MD *fetched_md5; /* once: see common/hash/digest.c */
 
 static void fetch_once(void)
@@ -121,17 +123,10 @@ void checksum_add(struct checksum *c, struct slice bytes)
     }
 }
 
-static void put64(uint8_t *to, uint64_t v)
-{
-    for (int i = 0; i < 8; i++) {
-        to[i] = (uint8_t)(v >> 8 * i);
-    }
-}
-
 static void put128(uint8_t *to, XXH128_hash_t h)
 {
-    put64(to, h.low64);
-    put64(to + 8, h.high64);
+    le_put(to, 8, h.low64);
+    le_put(to + 8, 8, h.high64);
 }
 
 void checksum_end(struct checksum *c, uint8_t out[CHECKSUM_BYTES_MAX])
@@ -141,10 +136,10 @@ void checksum_end(struct checksum *c, uint8_t out[CHECKSUM_BYTES_MAX])
         put128(out, XXH3_128bits_digest(c->state));
         break;
     case CHECKSUM_XXH3:
-        put64(out, XXH3_64bits_digest(c->state));
+        le_put(out, 8, XXH3_64bits_digest(c->state));
         break;
     case CHECKSUM_XXH64:
-        put64(out, XXH64_digest(c->state));
+        le_put(out, 8, XXH64_digest(c->state));
         break;
     case CHECKSUM_MD5:
         CHECK(EVP_DigestFinal_ex(c->state, out, NULL) == 1);
@@ -175,10 +170,10 @@ void checksum_fini(struct checksum *c)
 static void block_md5(int32_t seed, bool seed_first, struct slice block, uint8_t *out)
 {
     EVP_MD_CTX *x = EVP_MD_CTX_new();
-    uint8_t s[4] = {(uint8_t)seed, (uint8_t)((uint32_t)seed >> 8), (uint8_t)((uint32_t)seed >> 16),
-                    (uint8_t)((uint32_t)seed >> 24)};
+    uint8_t s[4];
     size_t s_n = seed != 0 ? sizeof s : 0;
 
+    le_put(s, sizeof s, (uint32_t)seed);
     CHECK(x != NULL && EVP_DigestInit_ex(x, md5(), NULL) == 1);
     CHECK(!seed_first || EVP_DigestUpdate(x, s, s_n) == 1);
     CHECK(EVP_DigestUpdate(x, block.p, block.n) == 1);
@@ -197,10 +192,10 @@ void checksum_block(enum checksum_kind k, int32_t seed, bool seed_first, struct 
         put128(out, XXH3_128bits_withSeed(block.p, block.n, wide));
         break;
     case CHECKSUM_XXH3:
-        put64(out, XXH3_64bits_withSeed(block.p, block.n, wide));
+        le_put(out, 8, XXH3_64bits_withSeed(block.p, block.n, wide));
         break;
     case CHECKSUM_XXH64:
-        put64(out, XXH64(block.p, block.n, wide));
+        le_put(out, 8, XXH64(block.p, block.n, wide));
         break;
     case CHECKSUM_MD5:
         block_md5(seed, seed_first, block, out);

@@ -1,5 +1,7 @@
 #include "server/sync/rsync/mux.h"
 
+#include "common/base/endian.h"
+
 enum { MUX_BASE = 7 };
 
 void mux_init(struct mux *m)
@@ -22,7 +24,7 @@ static bool known(unsigned code)
 static int begin(struct mux *m, struct err *e)
 {
     unsigned top = m->head[3];
-    size_t n = (size_t)m->head[0] | (size_t)m->head[1] << 8 | (size_t)m->head[2] << 16;
+    size_t n = (size_t)le_get(m->head, 3);
 
     if (top < MUX_BASE || !known(top - MUX_BASE)) {
         return err_set(e, E_PROTOCOL, "the peer sent a frame of kind %d, which there is not",
@@ -89,9 +91,7 @@ int mux_next(struct mux *m, struct slice *in, struct mux_piece *out, struct err 
 
 static void put_head(struct buf *b, enum mux_code code, size_t n)
 {
-    buf_byte(b, (uint8_t)n);
-    buf_byte(b, (uint8_t)(n >> 8));
-    buf_byte(b, (uint8_t)(n >> 16));
+    buf_le(b, 3, n);
     buf_byte(b, (uint8_t)(MUX_BASE + code));
 }
 

@@ -1,5 +1,7 @@
 #include "server/sync/rsync/varint.h"
 
+#include "common/base/endian.h"
+
 static const uint8_t *step(struct get *t, size_t n)
 {
     const uint8_t *p = t->p;
@@ -15,16 +17,6 @@ static const uint8_t *step(struct get *t, size_t n)
     return p;
 }
 
-static uint64_t little(const uint8_t *p, unsigned bytes)
-{
-    uint64_t v = 0;
-
-    while (bytes-- > 0) {
-        v = v << 8 | p[bytes];
-    }
-    return v;
-}
-
 uint8_t get_byte(struct get *t)
 {
     const uint8_t *p = step(t, 1);
@@ -34,13 +26,13 @@ uint8_t get_byte(struct get *t)
 uint16_t get_short(struct get *t)
 {
     const uint8_t *p = step(t, 2);
-    return p != NULL ? (uint16_t)little(p, 2) : 0;
+    return p != NULL ? (uint16_t)le_get(p, 2) : 0;
 }
 
 int32_t get_int(struct get *t)
 {
     const uint8_t *p = step(t, 4);
-    return p != NULL ? (int32_t)(uint32_t)little(p, 4) : 0;
+    return p != NULL ? (int32_t)(uint32_t)le_get(p, 4) : 0;
 }
 
 struct slice get_bytes(struct get *t, size_t n)
@@ -76,7 +68,7 @@ int32_t get_varint(struct get *t)
         return 0;
     }
     high = first & ((1u << (8 - more)) - 1u);
-    return (int32_t)(uint32_t)(little(p, more) | high << 8 * more);
+    return (int32_t)(uint32_t)(le_get(p, more) | high << 8 * more);
 }
 
 int64_t get_varlong(struct get *t, unsigned least_bytes)
@@ -96,7 +88,7 @@ int64_t get_varlong(struct get *t, unsigned least_bytes)
         return 0;
     }
     high = first & (more != 0 ? (1u << (8 - more)) - 1u : 0xffu);
-    return (int64_t)(little(p, low) | (low < 8 ? high << 8 * low : 0));
+    return (int64_t)(le_get(p, low) | (low < 8 ? high << 8 * low : 0));
 }
 
 struct slice get_vstring(struct get *t)
@@ -109,21 +101,14 @@ struct slice get_vstring(struct get *t)
     return get_bytes(t, t->rc == 0 ? n : 0);
 }
 
-static void put_little(struct buf *b, uint64_t v, unsigned bytes)
-{
-    for (unsigned i = 0; i < bytes; i++) {
-        buf_byte(b, (uint8_t)(v >> 8 * i));
-    }
-}
-
 void put_short(struct buf *b, uint16_t v)
 {
-    put_little(b, v, 2);
+    buf_le(b, 2, v);
 }
 
 void put_int(struct buf *b, int32_t v)
 {
-    put_little(b, (uint32_t)v, 4);
+    buf_le(b, 4, (uint32_t)v);
 }
 
 /* `first` marks of length, then the value's low bytes. */
@@ -142,11 +127,11 @@ static void put_marked(struct buf *b, uint64_t v, unsigned least_bytes, unsigned
         1u << (7 - more)) { /* no bit is left beside the marks: they get a byte of their own */
         more++;
         buf_byte(b, (uint8_t)(0xff00u >> more));
-        put_little(b, v, n);
+        buf_le(b, n, v);
         return;
     }
     buf_byte(b, (uint8_t)(top | (0xff00u >> more & 0xffu)));
-    put_little(b, v, n - 1);
+    buf_le(b, n - 1, v);
 }
 
 void put_varint(struct buf *b, int32_t v)
@@ -234,5 +219,5 @@ void put_index(struct buf *b, struct index_coding *c, int32_t index)
         return;
     }
     buf_byte(b, (uint8_t)(0x80 | (uint32_t)index >> 24));
-    put_little(b, (uint32_t)index & 0xffffffu, 3);
+    buf_le(b, 3, (uint32_t)index & 0xffffffu);
 }

@@ -18,7 +18,6 @@ struct view { /* one page being written */
     const struct sample *s;
     struct slice base; /* "http://mirror:8080" */
     struct traffic_sum all;
-    uint64_t upstream_bytes;
 };
 
 static void ratio(struct view *v, const struct traffic_sum *sum)
@@ -234,7 +233,7 @@ static void write_out(struct view *v)
 
 static void write_in(struct view *v)
 {
-    html_size(v->out, v->upstream_bytes);
+    html_size(v->out, v->s->fetched_bytes);
 }
 
 static void write_open(struct view *v)
@@ -303,7 +302,6 @@ void status_page(struct daemon *d, struct slice base_url, struct buf *out)
         traffic_sum(d->traffic, i, &one);
         traffic_join(&v.all, &one);
     }
-    v.upstream_bytes = traffic_fetched_all(d->traffic).bytes;
     expand(&v);
     sample_drop(&s);
 }

@@ -4,6 +4,22 @@
 
 #include "server/modules.h"
 
+/* Runs over HTTP count in their repo's slot, too, those of rsync do not. */
+static uint64_t fetched(struct traffic *t, const struct sync_view *sync, size_t syncs)
+{
+    uint64_t sum = traffic_fetched_all(t).bytes;
+
+    for (size_t i = 0; i < syncs; i++) {
+        const struct sync_view *v = &sync[i];
+        uint64_t ran = v->wire_bytes + (v->running ? v->last.wire_bytes : 0);
+        struct fetch_stats counted;
+
+        traffic_fetched(t, traffic_repo(t, v->name), &counted);
+        sum += ran > counted.bytes ? ran - counted.bytes : 0;
+    }
+    return sum;
+}
+
 void sample_take(struct daemon *d, struct sample *out)
 {
     memset(out, 0, sizeof(*out));
@@ -17,6 +33,7 @@ void sample_take(struct daemon *d, struct sample *out)
     out->fills = cache_fills(d->cache, out->fill, SAMPLE_FILLS);
     out->sync = mem_array(SAMPLE_SYNCS, sizeof *out->sync);
     out->syncs = d->sync != NULL ? sync_glance(d->sync, out->sync, SAMPLE_SYNCS) : 0;
+    out->fetched_bytes = fetched(d->traffic, out->sync, out->syncs);
     modules_sum(d, &out->rsync);
     out->ratelimited = gate_limited(d->gate);
     out->access_log_dropped = access_log_dropped(d->access);

@@ -26,6 +26,7 @@ struct sample {
     struct sync_view *sync; /* of synced repos */
     size_t syncs;
     struct door_stats rsync;
+    uint64_t fetched_bytes; /* from all origins, whatever they speak */
     uint64_t ratelimited, access_log_dropped;
 };
 

@@ -133,7 +133,7 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
     jwrite_u64(out, "bytes_out", traffic_bytes(&all));
     ratio(out, &all);
     jwrite_u64(out, "upstream_requests", up.requests);
-    jwrite_u64(out, "upstream_bytes", up.bytes);
+    jwrite_u64(out, "upstream_bytes", s.fetched_bytes);
     jwrite_close(out, '}');
     buf_byte(out, '\n');
     sample_drop(&s);

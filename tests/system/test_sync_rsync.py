@@ -12,7 +12,7 @@ import time
 import pytest
 
 from harness import rsync_peer as peers
-from harness.mirrord import free_port
+from harness.mirrord import SLOW, free_port
 from system.test_sync import run
 
 CONFIG = 'repo "x" {{ protocol = "generic" origin = "rsync://127.0.0.1:{0}/m/" sync {{ backoff = "100ms" tries = 2 }} }}'
@@ -232,6 +232,18 @@ def test_what_a_peer_says_steers_no_terminal(mirrord, client):
         said = m.ctl(*verb, check=False)
         assert "\x1b" not in said.stdout + said.stderr and "on fire?[2J" in said.stdout, verb
     peer.close()
+
+
+def test_what_came_by_rsync_is_counted_as_fetched(mirrord, module):
+    """On the page and in status.json, whose looks at runs are a second old."""
+    port, tree = module
+    (tree / "f").write_bytes(os.urandom(1 << 20))
+    m = mirrord(CONFIG.format(port))
+    run(m)
+    end = time.monotonic() + 60 * SLOW
+    while (got := json.loads(m.get("/-/status.json").body)["upstream_bytes"]) < 1 << 20 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert 1 << 20 <= got < 2 << 20
 
 
 def test_an_upstream_in_the_middle_of_its_own_run(mirrord, module):

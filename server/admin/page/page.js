@@ -40,8 +40,10 @@ function repos(list) {
 function show(s) {
   state(s);
   at('hit').textContent = s.hit_ratio === null ? '–' : share(s.hit_ratio);
-  at('out').textContent = size(s.bytes_out) + rate(s, 'bytes_out');
-  at('in').textContent = size(s.upstream_bytes) + rate(s, 'upstream_bytes');
+  at('out').textContent = size(s.bytes_out);
+  at('out-rate').textContent = rate(s, 'bytes_out');
+  at('in').textContent = size(s.upstream_bytes);
+  at('in-rate').textContent = rate(s, 'upstream_bytes');
   at('open').textContent = s.connections.open;
   at('disk').value = s.disk.quota ? 100 * s.disk.used / s.disk.quota : 0;
   at('disk-text').textContent = size(s.disk.used) + ' of ' + size(s.disk.quota) + ' in ' + s.disk.blobs + ' files, ' + size(s.disk.free) + ' free on the disk';

@@ -48,7 +48,8 @@ class Thing:
     ignore_range: bool = False    # Accept-Ranges is said, then a 200 is sent
     rate: int = 0                 # bytes a second, per connection
     delay: float = 0.0            # before the head
-    hold_at: int = -1             # no answer gives a byte from this one on until `go` is set
+    hold_at: int = -1             # no answer gives a byte from this one on, up to hold_end, until `go` is set
+    hold_end: int = 1 << 60
     chunked: bool = False
     unframed: bool = False        # no length at all: ends with the connection
     redirect: str = ""            # Location; with `status` 302 unless set
@@ -334,7 +335,7 @@ class Handler(BaseHTTPRequestHandler):
         at = first
         while at < end or t.endless:
             stop = at + step if t.endless else min(end, at + step)
-            if 0 <= t.hold_at < stop:
+            if 0 <= t.hold_at < stop and at < t.hold_end:
                 if at < t.hold_at and not t.go.is_set():
                     stop = t.hold_at
                 elif not self.let_go(t):

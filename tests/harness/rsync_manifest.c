@@ -357,7 +357,7 @@ static int visit(struct world *w, struct engine_site *site, const char *cursor, 
 int main(int argc, char **argv)
 {
     struct world w = {.tail = &w.first};
-    struct engine_site site = {.connect_ms = 5000, .stall_ms = 5000, .log = log_text};
+    struct engine_site site = {.connect_ms = 60000, .stall_ms = 60000, .log = log_text};
     struct store_settings set = {
         .reserve_bytes = 1, .high_ratio = 0.9, .low_ratio = 0.8, .block_cache_bytes = 8 << 20};
     const char *filter[64];

@@ -19,7 +19,7 @@ class Out:
         assert answer.status in (200, 201), answer
 
     def run(self, *args, check=True):
-        run = subprocess.run([self.rsync, *map(str, args)], capture_output=True, text=True, timeout=120,
+        run = subprocess.run([self.rsync, *map(str, args)], capture_output=True, text=True, timeout=240,
                              stdin=subprocess.DEVNULL)
         assert not check or run.returncode == 0, run.stderr
         return run

@@ -9,13 +9,19 @@ import stat
 import subprocess
 import time
 
-from .mirrord import BUILD
+from .mirrord import BUILD, SLOW, free_port
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def listens(child, port, limit_s=120):
+    """Waits until the daemon takes connections; False when it ends, or it is somebody else who takes them."""
+    end = time.monotonic() + limit_s * SLOW
+    while child.poll() is None and time.monotonic() < end:
+        try:
+            socket.create_connection(("127.0.0.1", port), 5).close()
+            return child.poll() is None
+        except OSError:
+            time.sleep(0.02)
+    return False
 
 
 class Rsyncd:
@@ -41,14 +47,8 @@ class Rsyncd:
         conf.write_text("\n".join(lines) + "\n")
         self.process = subprocess.Popen(
             [self.program, "--daemon", "--no-detach", f"--config={conf}"], stdin=subprocess.DEVNULL)
-        for _ in range(200):
-            if self.process.poll() is not None:
-                return False
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return self.process.poll() is None  # not somebody else's
-            except OSError:
-                time.sleep(0.05)
+        if listens(self.process, self.port):
+            return True
         self.close()
         return False
 
@@ -57,7 +57,7 @@ class Rsyncd:
 
     def close(self):
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(120)
 
 
 def escape(path):
@@ -118,7 +118,7 @@ class Pull:
         self.counts = dict(w.split("=", 1) for line in self.err.splitlines()
                            if line.startswith("files=") for w in line.split(" ") if "=" in w)
         self.error = next((line[6:] for line in self.err.splitlines()
-                           if line.startswith("error=")), "")
+                           if line.startswith("error=")), f"none, exit {self.code}: {self.err}" if self.code else "")
 
     def facts(self):
         return manifest(self.run.stdout.decode())

@@ -18,7 +18,7 @@ def config(url, more=""):
 
 
 def run(m, rc=0):
-    done = m.ctl("--json", "sync", "run", "x", "--wait", check=False, limit_s=60)
+    done = m.ctl("--json", "sync", "run", "x", "--wait", check=False)
     assert done.returncode == rc, (done, m.ctl("sync", "logs", "x", check=False).stdout)
     return json.loads(done.stdout) if done.stdout else {}
 
@@ -132,6 +132,6 @@ def test_an_upstream_that_is_gone_or_refuses(mirrord, client, tmp_path):
         assert run(m)["outcome"] == "published"
     finally:
         d.close()
-    failed = m.ctl("--json", "sync", "run", "x", "--wait", check=False, limit_s=60)
+    failed = m.ctl("--json", "sync", "run", "x", "--wait", check=False)
     assert failed.returncode != 0 and "sesame" not in failed.stdout + failed.stderr + m.log()
     assert m.get("/x/a").body == b"a"

@@ -33,7 +33,7 @@ def start(mirrord, o):
 
 
 def run(m, *args, rc=0):
-    done = m.ctl("--json", "sync", "run", "x", "--wait", *args, check=False, limit_s=60)
+    done = m.ctl("--json", "sync", "run", "x", "--wait", *args, check=False)
     assert done.returncode == rc, (done, m.ctl("sync", "logs", "x", check=False).stdout)
     return json.loads(done.stdout)
 

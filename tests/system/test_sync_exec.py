@@ -89,7 +89,7 @@ def clear(top):
 def both(m):
     out = []
     for repo in ("x", "y"):
-        done = m.ctl("--json", "sync", "run", repo, "--wait", limit_s=60)
+        done = m.ctl("--json", "sync", "run", repo, "--wait")
         assert done.returncode == 0
         out.append(json.loads(done.stdout))
     return out
@@ -165,7 +165,7 @@ def test_what_rsync_passes_over_is_not_published_from_before(far):
 def test_a_way_that_fails(far, first, words):
     m = far(first=first)
     (m.tree / "file").write_bytes(b"x")
-    assert m.ctl("sync", "run", "x", "--wait", check=False, limit_s=60).returncode == 69
+    assert m.ctl("sync", "run", "x", "--wait", check=False).returncode == 69
     assert words in m.ctl("sync", "show", "x").stdout
     assert len(m.ctl("sync", "logs", "x").stdout.splitlines()) < 450
 
@@ -173,7 +173,7 @@ def test_a_way_that_fails(far, first, words):
 def test_a_way_that_hangs(far, tmp_path):
     m = far(first="exec sleep 600", stall="1s")
     (m.tree / "file").write_bytes(b"x")
-    assert m.ctl("sync", "run", "x", "--wait", check=False, limit_s=60).returncode == 69
+    assert m.ctl("sync", "run", "x", "--wait", check=False).returncode == 69
     for call in (tmp_path / "calls").read_text().splitlines():
         wait_for(lambda pid=call.split()[0]: gone(pid))
 
@@ -231,7 +231,7 @@ def test_an_rsync_of_an_earlier_run_lives_on(far):
     assert run(m)["outcome"] == "published"
     (m.tree / "file").write_bytes(b"xy")
     with lock_of(m):
-        done = m.ctl("sync", "run", "x", "--wait", check=False, limit_s=60)
+        done = m.ctl("sync", "run", "x", "--wait", check=False)
         assert done.returncode == 69 and "earlier run still writes" in m.ctl("sync", "show", "x").stdout
     assert run(m)["outcome"] == "published"
     assert m.get("/x/file").body == b"xy"
@@ -259,6 +259,6 @@ def test_a_daemon_with_a_password(mirrord, module, tmp_path, secret, rc):  # noq
         (tmp_path / name).chmod(0o600)
     words = f'authorization = "file:{tmp_path}/ours" ' if secret else ""
     m = mirrord(EXEC.format("x", f"rsync://127.0.0.1:{port}/m/", f'engine = "exec-rsync" {FAST}', "20s").replace("stall", words + "stall"))
-    assert m.ctl("sync", "run", "x", "--wait", check=False, limit_s=60).returncode == rc
+    assert m.ctl("sync", "run", "x", "--wait", check=False).returncode == rc
     assert rc == 0 or "auth failed" in m.ctl("sync", "show", "x").stdout
     assert "hush" not in m.log()

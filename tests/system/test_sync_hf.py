@@ -31,7 +31,7 @@ def start(mirrord, hub):
 
 
 def run(m, *args, rc=0):
-    done = m.ctl("--json", "sync", "run", "hf", "--wait", *args, check=False, limit_s=60)
+    done = m.ctl("--json", "sync", "run", "hf", "--wait", *args, check=False)
     assert done.returncode == rc, (done, m.ctl("sync", "logs", "hf", check=False).stdout)
     return json.loads(done.stdout)
 

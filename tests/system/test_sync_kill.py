@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from harness.mirrord import until
 from harness.tree_origin import TreeOrigin
 from system.test_sync import CONFIG, FAST, check, run
 
@@ -45,7 +46,7 @@ def die_at(m, point, *verb):
     m.start()
     m.env = {}
     m.ctl(*(verb or ("sync", "run", "x", "--wait")), check=False)
-    assert m.child.wait(60) == -9, f"{point} was never reached:\n{m.log()[-2000:]}"
+    assert m.child.wait(120) == -9, f"{point} was never reached:\n{m.log()[-2000:]}"
     m.child = None
     m.start()
 
@@ -58,6 +59,7 @@ def clean(m):
 @pytest.mark.parametrize("point", BEFORE)
 def test_killed_before_it_is_published(m, o, point):
     change(o)
+    m.config = CONFIG.format(o.url, FAST + " parallel = 1")  # one after another: at the third, two rows have been committed
     die_at(m, point)
     check(m, m.old)
     clean(m)
@@ -67,7 +69,7 @@ def test_killed_before_it_is_published(m, o, point):
     done = run(m)
     assert (done["outcome"], done["seq"]) == ("published", 2)
     assert not o.sent if stored else o.sent
-    if point == "sync.seal:3":  # two rows had been committed
+    if point == "sync.seal:3":
         assert len(o.sent) <= len(NEW) - 1
     check(m, o.tree())
     clean(m)
@@ -116,7 +118,7 @@ class Reader(threading.Thread):
     """Lists the whole repo, again and again: all that one answer names must be of one version, by its size."""
 
     def __init__(self, m, wire):
-        super().__init__()
+        super().__init__(daemon=True)
         self.m, self.wire, self.seen, self.wrong = m, wire, [], []
         self.over = threading.Event()
 
@@ -146,6 +148,7 @@ def test_readers_see_no_mixture_while_it_publishes_and_rolls_back(mirrord, wire)
         for r in readers:
             r.start()
         for n in (2, 3):
+            until(lambda n=n: all(r.wrong or n - 1 in r.seen for r in readers))
             version(o, n)
             assert run(m)["outcome"] == "published"
         for v in ("v1", "v3", "v2", "v3"):

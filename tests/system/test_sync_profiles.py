@@ -123,7 +123,7 @@ def kind(request, o):
 
 def fail(m):
     """A run that must, whatever its exit."""
-    done = json.loads(m.ctl("--json", "sync", "run", "x", "--wait", check=False, limit_s=60).stdout)
+    done = json.loads(m.ctl("--json", "sync", "run", "x", "--wait", check=False).stdout)
     assert done["outcome"] == "failed", done
     return done
 

@@ -46,7 +46,7 @@ def start(mirrord, index):
 
 def run(m, *args, rc=0):
     for _ in range(50):  # the last run may still be putting its things away
-        done = m.ctl("--json", "sync", "run", "pypi", "--wait", *args, check=False, limit_s=60)
+        done = m.ctl("--json", "sync", "run", "pypi", "--wait", *args, check=False)
         if done.returncode != 75 or '"outcome"' in done.stdout:
             break
         time.sleep(0.1)

@@ -28,7 +28,7 @@ def o():
         yield origin
 
 
-def until(what, limit_s=60):
+def until(what):
     end = time.monotonic() + limit_s * SLOW
     while not what():
         assert time.monotonic() < end

@@ -1,43 +1,24 @@
 #include "common/hash/digest.h"
 
-#include <openssl/evp.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/endian.h"
 #include "common/codec/base64.h"
+#include "common/hash/sha256.h"
 #include "common/os/newfile.h"
 
 struct hasher {
-    EVP_MD_CTX *whole;
-    EVP_MD_CTX *part;
-    uint64_t count;
+    struct sha256 sum; /* its part: the chunk at hand, from the second on */
     struct digest *chunk;
     size_t nchunks;
     size_t room;
     bool whole_only;
 };
 
-static EVP_MD
-    *sha256_md; /* fetched once: an implicit fetch per digest is OpenSSL 3's known slow path */
-
-static void fetch_once(void)
-{
-    sha256_md = EVP_MD_fetch(NULL, "SHA256", NULL);
-    CHECK(sha256_md != NULL);
-}
-
-static const EVP_MD *sha256(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, fetch_once);
-    return sha256_md;
-}
-
 void digest_of(struct slice bytes, struct digest *out)
 {
-    CHECK(EVP_Digest(bytes.p, bytes.n, out->b, NULL, sha256(), NULL) == 1);
+    sha256_of(bytes.p, bytes.n, out->b);
 }
 
 bool digest_eq(const struct digest *a, const struct digest *b)
@@ -115,17 +96,10 @@ int digest_of_fd(int fd, uint64_t size_bytes, struct digest *out, struct err *e)
     return rc;
 }
 
-static EVP_MD_CTX *ctx_new(void)
-{
-    EVP_MD_CTX *c = EVP_MD_CTX_new();
-    CHECK(c != NULL && EVP_DigestInit_ex2(c, sha256(), NULL) == 1);
-    return c;
-}
-
 struct hasher *hasher_new(void)
 {
     struct hasher *h = NEW(struct hasher);
-    h->whole = ctx_new();
+    sha256_init(&h->sum, sha256_best());
     return h;
 }
 
@@ -141,77 +115,54 @@ struct hasher *hasher_copy(const struct hasher *from)
     struct hasher *h = NEW(struct hasher);
 
     *h = *from;
-    h->whole = ctx_new();
-    CHECK(EVP_MD_CTX_copy_ex(h->whole, from->whole) == 1);
-    if (from->part != NULL) {
-        h->part = ctx_new();
-        CHECK(EVP_MD_CTX_copy_ex(h->part, from->part) == 1);
-    }
-    if (from->nchunks != 0) {
-        h->room = from->nchunks;
+    sha256_copy(&from->sum, &h->sum);
+    h->chunk = NULL;
+    h->room = from->nchunks;
+    if (h->room != 0) {
         h->chunk = mem_array(h->room, sizeof h->chunk[0]);
-        memcpy(h->chunk, from->chunk, h->nchunks * sizeof h->chunk[0]);
-    } else {
-        h->chunk = NULL;
-        h->room = 0;
+        memcpy(h->chunk, from->chunk, h->room * sizeof h->chunk[0]);
     }
     return h;
 }
 
-static void push_chunk(struct hasher *h)
+static struct digest *push_chunk(struct hasher *h)
 {
     if (h->nchunks == h->room) {
         h->room = h->room != 0 ? h->room * 2 : 8;
         h->chunk = realloc(h->chunk, h->room * sizeof h->chunk[0]);
         CHECK(h->chunk != NULL);
     }
-    CHECK(EVP_DigestFinal_ex(h->part, h->chunk[h->nchunks].b, NULL) == 1);
-    h->nchunks++;
-    CHECK(EVP_DigestInit_ex2(h->part, sha256(), NULL) == 1);
+    return &h->chunk[h->nchunks++];
 }
 
-/* Up to one chunk only the whole is hashed: its digest is the chunk's. The first byte past it makes chunk digests pay
- * a second pass over the same cached bytes; small objects, nearly all there are, never do. */
-static void add_to_chunks(struct hasher *h, const char *p, size_t n)
+/* Up to one chunk only the whole is hashed: its digest is the chunk's. What lies beyond is taken into two; small objects,
+ * nearly all there are, never are. */
+static void end_chunk(struct hasher *h)
 {
-    while (n > 0) {
-        uint64_t into = h->count % CHUNK_BYTES;
-        size_t step = (size_t)min_u64(n, CHUNK_BYTES - into);
+    struct digest *d = push_chunk(h);
 
-        if (h->count < CHUNK_BYTES) {
-            CHECK(EVP_DigestUpdate(h->whole, p, step) == 1);
-            h->count += step;
-            if (h->count == CHUNK_BYTES) {
-                h->part = ctx_new();
-                CHECK(EVP_MD_CTX_copy_ex(h->part, h->whole) == 1);
-                push_chunk(h);
-            }
-        } else {
-            CHECK(EVP_DigestUpdate(h->whole, p, step) == 1);
-            CHECK(EVP_DigestUpdate(h->part, p, step) == 1);
-            h->count += step;
-            if (h->count % CHUNK_BYTES == 0) {
-                push_chunk(h);
-            }
-        }
-        p += step;
-        n -= step;
+    if (h->sum.parted) {
+        sha256_part_end(&h->sum, d->b);
+    } else {
+        sha256_so_far(&h->sum, d->b);
     }
 }
 
 void hasher_add(struct hasher *h, const void *p, size_t n)
 {
-    enum { STEP = 64 << 10 }; /* both passes find the bytes in L2 */
     const char *at = p;
 
-    if (h->whole_only) {
-        CHECK(EVP_DigestUpdate(h->whole, p, n) == 1);
-        h->count += n;
-        return;
-    }
     while (n > 0) {
-        size_t step = n < STEP ? n : STEP;
-        add_to_chunks(h, at, step);
+        uint64_t left = h->whole_only ? n : CHUNK_BYTES - h->sum.count % CHUNK_BYTES;
+        size_t step = (size_t)min_u64(n, left);
+
+        if (!h->whole_only && !h->sum.parted && h->nchunks > 0) {
+            sha256_part_begin(&h->sum);
+        }
+        sha256_add(&h->sum, at, step);
+        if (!h->whole_only && step == left) {
+            end_chunk(h);
+        }
         at += step;
         n -= step;
     }
@@ -219,28 +170,19 @@ void hasher_add(struct hasher *h, const void *p, size_t n)
 
 uint64_t hasher_count(const struct hasher *h)
 {
-    return h->count;
+    return h->sum.count;
 }
 
 void hasher_so_far(const struct hasher *h, struct digest *out)
 {
-    EVP_MD_CTX *copy = EVP_MD_CTX_new();
-
-    CHECK(copy != NULL && EVP_MD_CTX_copy_ex(copy, h->whole) == 1 &&
-          EVP_DigestFinal_ex(copy, out->b, NULL) == 1);
-    EVP_MD_CTX_free(copy);
+    sha256_so_far(&h->sum, out->b);
 }
 
 void hasher_final(struct hasher *h, struct digest *out)
 {
-    if (h->part != NULL && h->count % CHUNK_BYTES != 0) {
-        push_chunk(h);
-    }
-    CHECK(EVP_DigestFinal_ex(h->whole, out->b, NULL) == 1);
-    if (h->part == NULL && h->count != 0 && !h->whole_only) {
-        h->chunk = NEW(struct digest);
-        h->chunk[0] = *out;
-        h->nchunks = 1;
+    sha256_so_far(&h->sum, out->b);
+    if (!h->whole_only && h->sum.count % CHUNK_BYTES != 0) {
+        end_chunk(h);
     }
 }
 
@@ -258,8 +200,7 @@ void hasher_free(struct hasher **hp)
         return;
     }
     *hp = NULL;
-    EVP_MD_CTX_free(h->whole);
-    EVP_MD_CTX_free(h->part);
+    sha256_fini(&h->sum);
     free(h->chunk);
     free(h);
 }

@@ -1,0 +1,43 @@
+/* sha256.h - SHA-256 of a stream and, in the same pass, of a part of it that begins at a multiple of 64 bytes.
+ *
+ * By the CPU's own instructions (sha256_block.h) where there are such, which takes little longer for both than for one; else by
+ * OpenSSL, one after the other.
+ *
+ * owns     sha256_fini() frees what OpenSSL holds, and may be repeated
+ * threads  one at a time for each stream
+ * source   FIPS 180-4; docs/decisions/0014
+ */
+#ifndef COMMON_HASH_SHA256_H
+#define COMMON_HASH_SHA256_H
+
+#include "common/base/slice.h"
+#include "common/hash/sha256_block.h"
+
+enum { SHA256_BYTES = 32 };
+
+enum sha256_way { SHA256_BY_OPENSSL, SHA256_BY_CPU };
+/* SHA256_BY_CPU where this CPU can, and has shown once that it comes to what OpenSSL comes to. */
+enum sha256_way sha256_best(void);
+
+struct sha256 {
+    enum sha256_way way;
+    bool parted;
+    uint64_t count; /* bytes so far */
+    uint64_t part_at;
+    uint32_t whole[SHA256_WORDS], part[SHA256_WORDS];
+    uint8_t rest[SHA256_BLOCK]; /* what came behind the last full block */
+    void *whole_md, *part_md;   /* OpenSSL's */
+};
+
+void sha256_init(struct sha256 *s, enum sha256_way way);
+void sha256_copy(const struct sha256 *from, struct sha256 *to); /* both go on, each for itself */
+void sha256_add(struct sha256 *s, const void *p, size_t n);
+void sha256_part_begin(
+    struct sha256 *s); /* where count is a multiple of 64; ends one that was begun */
+void sha256_part_end(struct sha256 *s, uint8_t out[SHA256_BYTES]);
+void sha256_so_far(const struct sha256 *s, uint8_t out[SHA256_BYTES]); /* the whole; it goes on */
+void sha256_fini(struct sha256 *s);
+/* At once. */
+void sha256_of(const void *p, size_t n, uint8_t out[SHA256_BYTES]);
+
+#endif

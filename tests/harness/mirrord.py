@@ -188,6 +188,10 @@ class Mirrord:
         until(lambda: len(entries()) >= least)
         return entries()
 
+    def says(self, what, times=1):
+        """Waits until its log has that: it is written by a thread."""
+        until(lambda: self.log().count(what) >= times)
+
     def put(self, path, data, wire="h1", token=None, headers=None, method="PUT", **kw):
         headers = dict(headers or {}, **({"Authorization": f"Bearer {token}"} if token else {}))
         return self.get(path, wire=wire, headers=headers, method=method, data=data, **kw)

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import time
 
-from .mirrord import BUILD, SLOW, free_port
+from .mirrord import BUILD, SLOW, free_port, until
 
 
 def listens(child, port, limit_s=120):
@@ -54,6 +54,11 @@ class Rsyncd:
 
     def log(self):
         return (self.folder / "rsyncd.log").read_text(errors="replace")
+
+    def sent_bytes(self, session):
+        """What its log says of that session, counted from 1: it may come after the client's end."""
+        until(lambda: self.log().count("] sent ") >= session)
+        return int(self.log().split("] sent ")[session].split()[0])
 
     def close(self):
         self.process.terminate()

@@ -135,20 +135,19 @@ def test_a_damaged_file_is_not_said_to_be_absent(house, wire):
 
 def test_rate_holds_for_a_client_over_all_its_answers(house, origin, wire):
     m = house('limit "anonymous" { rate = "4m/s" }')
-    origin.put("/big", size=2 << 20)
+    origin.put("/big", size=4 << 20)
     m.get("/data/big", wire)
     m.settle()
-    time.sleep(0.2)
     began = time.monotonic()
     got = [subprocess.Popen(["curl", "-q", "-sS", "-k", *FLAGS[wire], "-o", "/dev/null", m.url("/data/big", wire)])
            for _ in range(4)]
     assert [p.wait() for p in got] == [0] * 4
-    assert time.monotonic() - began > 1, "8 MiB at 4 MiB/s came in parallel at more"
+    assert time.monotonic() - began > 1, "16 MiB at 4 MiB/s came in parallel at more"
 
 
 def test_blobs_by_digest_are_limited_too(house, wire):
     m = house('limit "anonymous" { rate = "1m/s" }')
-    data = DATA * 2
+    data = DATA * 4
     m.put("/models/me/x/f", data, wire, m.publisher)
     began = time.monotonic()
     got = m.get("/-/blob/" + hashlib.sha256(data).hexdigest(), wire)
@@ -171,11 +170,10 @@ def test_forwarded_fields_count_from_trusted_proxies_alone(house):
     assert page_base(m, Forwarded='for="[2001:db8::7]:4711";proto=https;host="mirror.example:8443"') == \
         "https://mirror.example:8443"
     assert page_base(m, **dict(said, **{"X-Forwarded-Host": 'a"><script>'})) == f"https://127.0.0.1:{m.port}"
-    for who, client in (("203.0.113.9", "203.0.113.9"), ("198.51.100.1, 203.0.113.9, 10.1.2.3", "203.0.113.9"),
-                        ("203.0.113.9:1234", "203.0.113.9"), ("nonsense", "127.0.0.1"), ("10.0.0.1", "10.0.0.1")):
+    for i, (who, client) in enumerate((("203.0.113.9", "203.0.113.9"), ("198.51.100.1, 203.0.113.9, 10.1.2.3", "203.0.113.9"),
+                        ("203.0.113.9:1234", "203.0.113.9"), ("nonsense", "127.0.0.1"), ("10.0.0.1", "10.0.0.1"))):
         m.get("/data/a?" + who.replace(" ", ""), headers={"X-Forwarded-For": who})
-        time.sleep(0.2)
-        assert f'"client":"{client}"' in m.access_log.read_text().splitlines()[-1], who
+        assert m.answered("/data/a", i + 1)[-1]["client"] == client, who
 
 
 def test_a_token_behind_a_trusted_proxy_must_have_come_over_tls(house):
@@ -187,7 +185,7 @@ def test_a_token_behind_a_trusted_proxy_must_have_come_over_tls(house):
 
 
 def test_limits_are_of_the_client_behind_the_proxy(house):
-    m = house('trusted_proxies = {"127.0.0.0/8"}\nlimit "anonymous" { requests = "1/s" burst = 1 connections = 2 }')
+    m = house('trusted_proxies = {"127.0.0.0/8"}\nlimit "anonymous" { requests = "0.01/s" burst = 1 connections = 2 }')
     assert [m.get("/data/a", headers={"X-Forwarded-For": f"203.0.113.{i}"}).status for i in range(8)] == [200] * 8
     assert 429 in [m.get("/data/a", headers={"X-Forwarded-For": "203.0.113.99"}).status for i in range(8)]
     held = [socket.create_connection(("127.0.0.1", m.port)) for _ in range(8)]
@@ -243,11 +241,11 @@ def test_reloads_from_all_sides_while_requests_and_fills_run(house, origin):
         tools = [subprocess.Popen([m.build / "mirrorctl", "--socket", m.socket, "config", "reload"],
                                   stdout=subprocess.DEVNULL) for _ in range(4)]
         m.child.send_signal(signal.SIGHUP)
-        assert all(t.wait(60 * SLOW) == 0 for t in tools)
+        assert all(t.wait(120 * SLOW) == 0 for t in tools)
     stop.set()
     for t in askers:
         t.join()
-    assert slow.wait(60 * SLOW) == 0 and m.alive()
+    assert slow.wait(120 * SLOW) == 0 and m.alive()
     m.stop()
 
 
@@ -269,9 +267,9 @@ def test_sigterm_during_fills_and_uploads(house, origin, drain):
 
 def test_an_upload_that_fails_half_way_is_answered_and_let_go(mirrord, wire):
     """The peer was held by back-pressure when the disk was full: nobody ever let it go."""
-    m = mirrord('repo "models" { protocol = "hosted" }\nstorage { quota = "16m" reserve = "1m" }\nhttp { stall = 2s }')
+    m = mirrord('repo "models" { protocol = "hosted" }\nstorage { quota = "16m" reserve = "1m" }\nhttp { stall = 20s }')
     token = m.token("ci", "publish:models/*")
-    run = subprocess.run(["curl", "-q", "-s", "-k", *FLAGS[wire], "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "20", "-T", "-",
+    run = subprocess.run(["curl", "-q", "-s", "-k", *FLAGS[wire], "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "200", "-T", "-",
                           "-H", f"Authorization: Bearer {token}", m.url("/models/me/x/f", wire)],
                          stdin=open("/dev/zero", "rb"), capture_output=True, text=True, check=False)
     assert run.stdout == "507" and run.returncode != 28, run
@@ -281,7 +279,7 @@ def test_a_sender_that_never_reads_its_507_is_not_kept(mirrord):
     m = mirrord('repo "models" { protocol = "hosted" }\nstorage { quota = "16m" reserve = "1m" }\nhttp { stall = 1s }')
     token = m.token("ci", "publish:models/*")
     with socket.create_connection(("127.0.0.1", m.port)) as s:
-        s.settimeout(10 * SLOW)
+        s.settimeout(120 * SLOW)
         s.sendall(f"PUT /models/me/x/f HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
                   f"Transfer-Encoding: chunked\r\n\r\n".encode())
         chunk = b"10000\r\n" + bytes(65536) + b"\r\n"

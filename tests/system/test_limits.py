@@ -23,7 +23,7 @@ def limited(mirrord, origin):
 
 def statuses(m, count, headers=()):
     """The statuses of requests in a row on one connection."""
-    with socket.create_connection(("127.0.0.1", m.port), timeout=30) as s:
+    with socket.create_connection(("127.0.0.1", m.port), timeout=120) as s:
         fields = "".join(f"{k}: {v}\r\n" for k, v in headers)
         s.sendall(f"GET /data/a HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode() * (count - 1)
                   + f"GET /data/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{fields}\r\n".encode())
@@ -34,21 +34,21 @@ def statuses(m, count, headers=()):
 
 
 def test_too_many_requests(limited, wire):
-    m = limited('limit "anonymous" { requests = "1/s" burst = 5 }')
+    m = limited('limit "anonymous" { requests = "0.01/s" burst = 5 }')
     replies = [m.get("/data/a", wire) for _ in range(12)]
     refused = [r for r in replies if r.status == 429]
-    assert {r.status for r in replies} == {200, 429} and len(refused) >= 4
+    assert {r.status for r in replies} == {200, 429} and len(refused) >= 6
     assert int(refused[0]["retry-after"]) >= 1 and any(n.startswith("ratelimit") for n in refused[0].headers)
 
 
 def test_pipelined_requests_count_too(limited):
-    m = limited('limit "anonymous" { requests = "1/s" burst = 10 }')
+    m = limited('limit "anonymous" { requests = "0.01/s" burst = 10 }')
     got, text = statuses(m, 40)
-    assert got.count(200) in (10, 11, 12) and got.count(429) == 40 - got.count(200), text[:2000]
+    assert got.count(200) in (10, 11) and got.count(429) == 40 - got.count(200), text[:2000]
 
 
 def test_a_token_has_its_own_bucket(limited):
-    m = limited('limit "anonymous" { requests = "1/s" burst = 2 }\nlimit "ci" { requests = "1000/s" burst = 1000 }')
+    m = limited('limit "anonymous" { requests = "0.01/s" burst = 2 }\nlimit "ci" { requests = "1000/s" burst = 1000 }')
     token = m.token("ci", "read:data/*")
     got, _ = statuses(m, 30, [("Authorization", f"Bearer {token}")])
     assert got == [200] * 30
@@ -57,7 +57,7 @@ def test_a_token_has_its_own_bucket(limited):
 
 
 def test_a_network_has_its_own_bucket(limited):
-    m = limited('limit "anonymous" { requests = "1/s" burst = 1 }\nlimit "127.0.0.0/8" { requests = "1000/s" burst = 1000 }')
+    m = limited('limit "anonymous" { requests = "0.01/s" burst = 1 }\nlimit "127.0.0.0/8" { requests = "1000/s" burst = 1000 }')
     assert statuses(m, 30)[0] == [200] * 30
 
 
@@ -75,7 +75,7 @@ def test_connections(limited):
     try:
         refused = 0
         for _ in range(12):
-            s = socket.create_connection(("127.0.0.1", m.port), timeout=10)
+            s = socket.create_connection(("127.0.0.1", m.port), timeout=120)
             held.append(s)
             try:
                 s.sendall(b"GET /data/a HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -90,7 +90,7 @@ def test_connections(limited):
 
 
 def test_health_is_not_limited(limited):
-    m = limited('limit "anonymous" { requests = "1/s" burst = 1 }')
+    m = limited('limit "anonymous" { requests = "0.01/s" burst = 1 }')
     assert all(m.get("/healthz").status == 200 for _ in range(10))
 
 
@@ -104,7 +104,7 @@ def test_few_descriptors_serve_many_files(mirrord, origin):
     count = 300
     for i in range(count):
         origin.put(f"/f{i}", size=40000)
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", m.port, timeout=30)) as c:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", m.port, timeout=120)) as c:
         for _ in range(2):
             for i in range(count):
                 c.request("GET", f"/data/f{i}")

@@ -5,11 +5,10 @@ import pathlib
 import socket
 import ssl
 import threading
-import time
 
 import pytest
 
-from harness.mirrord import SLOW, certificate, free_port
+from harness.mirrord import SLOW, certificate, free_port, until
 
 MIB = 1 << 20
 REPOS = 'repo "data" {{ protocol = "generic" origin = "{0}/" }} repo "models" {{ protocol = "hosted" }}'
@@ -32,7 +31,7 @@ def listen(m, *listeners):
 
 def ask(port, path="/healthz", tls=None, connection=None):
     c = connection or (http.client.HTTPSConnection if tls else http.client.HTTPConnection)(
-        "127.0.0.1", port, timeout=30 * SLOW, **({"context": tls} if tls else {}))
+        "127.0.0.1", port, timeout=120 * SLOW, **({"context": tls} if tls else {}))
     c.request("GET", path)
     r = c.getresponse()
     return r.status, r.read(), c
@@ -40,7 +39,7 @@ def ask(port, path="/healthz", tls=None, connection=None):
 
 def ends(connection):
     """The server has closed it, in order."""
-    connection.sock.settimeout(30 * SLOW)
+    connection.sock.settimeout(120 * SLOW)
     return connection.sock.recv(1) == b""
 
 
@@ -54,19 +53,19 @@ def test_listeners_come_and_go(m):
     assert listen(m, f'listen "127.0.0.1:{port}" {{ }}').stdout == "reloaded\n"
     assert ask(port)[0] == 200 and ask(m.port)[0] == 200
     stays, leaves = ask(m.port)[2], ask(port)[2]
-    m.origin.put("/slow", size=4 * MIB, rate=4 * MIB)
+    thing = m.origin.put("/slow", size=4 * MIB, hold_at=MIB)
     got = []
     slow = threading.Thread(target=lambda: got.append(ask(port, "/data/slow")[1]))
     slow.start()
-    while not m.origin.stats("/slow").bytes:
-        time.sleep(0.01)
+    until(lambda: m.metric("mirrord_cache_fills_open"))
     listen(m)
     assert refused(port), "a listener that is gone accepts nobody"
     assert ends(leaves), "an idle connection of it ends"
+    thing.go.set()
     slow.join()
     assert got[0] == m.origin.bytes_of("/slow"), "a transfer of it goes on"
     assert ask(m.port, connection=stays)[0] == 200, "those of others stay"
-    assert f"listen=127.0.0.1:{m.port},127.0.0.1:{m.tls_port}(tls)\n" in m.log()
+    m.says(f"listen=127.0.0.1:{m.port},127.0.0.1:{m.tls_port}(tls)\n")
 
 
 def test_a_listener_gets_other_settings(m, tmp_path):
@@ -126,14 +125,17 @@ def test_the_quota_changes_at_once(m):
 
 def test_the_access_log_moves(m):
     m.get("/data/a")
+    m.answered("/data/a")
     m.access_log = m.folder / "other.log"
     listen(m)
     m.get("/data/a?second")
+    m.answered("/data/a")
     m.access_log = "none"
     listen(m)
     m.get("/data/a?third")
-    read = lambda name: [json.loads(x) for x in (m.folder / name).read_text().splitlines() if "/data/a" in x]  # noqa: E731
-    assert len(read("access.log")) == 1 and len(read("other.log")) == 1
+    def entries():
+        return [[json.loads(x) for x in (m.folder / name).read_text().splitlines() if "/data/a" in x] for name in ("access.log", "other.log")]
+    assert list(map(len, entries())) == [1, 1]
     m.access_log = "/nonexistent/x.log"
     m.write_config()
     assert m.ctl("config", "reload", check=False).returncode == 66

@@ -115,10 +115,6 @@ def test_a_sparse_file_of_more_than_4_gib(daemon, tmp_path):
     assert kept < 64 << 20, "runs of zeros take no room"
 
 
-def sent_by(daemon):
-    return int(daemon.log().rsplit("] sent ", 1)[1].split()[0])
-
-
 def test_a_delta_moves_what_rsync_moves(rsync, daemon, tmp_path):
     d = daemon()
     src = tmp_path / "src/weights"
@@ -133,9 +129,9 @@ def test_a_delta_moves_what_rsync_moves(rsync, daemon, tmp_path):
     whole = src.read_bytes()
     src.write_bytes(whole[:7 << 20] + b"inserted" + whole[7 << 20:])
     second = Pull(tmp_path / "state", d.url + "/m/")
-    ours = sent_by(d)
+    ours = d.sent_bytes(3)
     subprocess.run([rsync, "-t", "--no-whole-file", d.url + "/m/weights", tmp_path / "copy"], check=True)
-    theirs = sent_by(d)
+    theirs = d.sent_bytes(4)
     assert first.code == second.code == 0, second.err
     assert second.facts()[0]["weights"][4] == hashlib.sha256(src.read_bytes()).hexdigest()
     assert second.counts["restarts"] == "0"

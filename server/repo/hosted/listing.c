@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "common/codec/html.h"
 #include "common/codec/jwrite.h"
@@ -23,23 +24,53 @@ struct listing {
 /* Longer than any path, so that folder + these bytes sorts after all that lies below the folder. */
 enum { SKIP_BYTES = 4096 };
 
-static void page_begin(struct listing *l, struct slice title)
+static const char head[] =
+    "<meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, "
+    "initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\n"
+    "<style>body { font: 15px/1.5 system-ui, sans-serif; margin: 1rem; } table { border-spacing: 0; } "
+    "caption, code { color: GrayText; font-size: 13px; text-align: left; } caption { padding-bottom: "
+    ".5rem; } td, th { padding: .1rem 1.5rem .1rem 0; text-align: left; white-space: nowrap; } "
+    "td:nth-child(3) { text-align: right; font-variant-numeric: tabular-nums; }</style>\n";
+
+static void page_begin(struct listing *l, struct slice title, struct slice folder)
 {
-    buf_str(l->out, "<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"><title>");
+    buf_str(l->out, "<!DOCTYPE html>\n<html><head><title>");
     html_escape(title, l->out);
-    buf_str(l->out, "</title></head><body><h1>");
+    buf_str(l->out, folder.n != 0 ? "/" : "");
+    html_escape(folder, l->out);
+    buf_str(l->out, "</title>");
+    buf_str(l->out, head);
+    buf_str(l->out, "</head><body><h1>");
     html_escape(title, l->out);
+    buf_str(l->out, folder.n != 0 ? "/" : "");
+    html_escape(folder, l->out);
     buf_str(l->out, "</h1>\n<table>\n");
 }
 
-static void page_row(struct listing *l, struct slice name, const char *size, const char *note)
+static void page_rows(struct listing *l)
 {
+    buf_addf(l->out,
+             "<tr><th>Name</th><th>Modified (UTC)</th><th>Bytes</th><th>SHA-256</th></tr>\n"
+             "<tr><td><a href=\"%s\">../</a></td><td></td><td></td><td></td></tr>\n",
+             l->href.n != 0 ? "." : "../");
+}
+
+static void page_row(struct listing *l, struct slice name, int64_t mtime_ns, const char *size,
+                     const char *note)
+{
+    time_t at = (time_t)(mtime_ns / 1000000000);
+    char when[32] = "";
+    struct tm tm;
+
+    if (mtime_ns > 0 && gmtime_r(&at, &tm) != NULL) {
+        strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
+    }
     buf_str(l->out, "<tr><td><a href=\"./");
     url_encode_path(l->href, l->out);
     url_encode_path(name, l->out);
     buf_str(l->out, "\">");
     html_escape(name, l->out);
-    buf_addf(l->out, "</a></td><td align=\"right\">%s</td><td><code>%s</code></td></tr>\n", size,
+    buf_addf(l->out, "</a></td><td>%s</td><td>%s</td><td><code>%s</code></td></tr>\n", when, size,
              note);
 }
 
@@ -58,7 +89,7 @@ static void file_row(struct listing *l, struct slice name, const struct entry *e
     digest_format(&en->digest, hex);
     if (l->html) {
         snprintf(size, sizeof size, "%" PRIu64, en->size_bytes);
-        page_row(l, name, size, hex);
+        page_row(l, name, en->mtime_ns, size, hex);
         return;
     }
     jwrite_open(l->out, NULL, '{');
@@ -76,7 +107,7 @@ static void file_row(struct listing *l, struct slice name, const struct entry *e
 static void folder_row(struct listing *l, struct slice name)
 {
     if (l->html) {
-        page_row(l, name, "", "");
+        page_row(l, name, 0, "", "");
         return;
     }
     jwrite_open(l->out, NULL, '{');
@@ -91,7 +122,7 @@ static void link_row(struct listing *l, struct slice name, struct slice target)
     if (l->html) {
         buf_str(&note, "&rarr; ");
         html_escape(target, &note);
-        page_row(l, name, "", buf_cstr(&note));
+        page_row(l, name, 0, "", buf_cstr(&note));
     } else {
         jwrite_open(l->out, NULL, '{');
         jwrite_text(l->out, "path", name);
@@ -177,8 +208,9 @@ static int list_folder(struct listing *l, struct store *s, const struct plan *p,
     digest_format(&p->snap.root, hex);
     snprintf(version, sizeof version, "v%" PRIu64, p->snap.seq);
     if (l->html) {
-        page_begin(l, p->name);
+        page_begin(l, p->name, l->folder);
         buf_addf(l->out, "<caption>%s, root %s</caption>\n", version, hex);
+        page_rows(l);
     } else {
         jwrite_open(l->out, NULL, '{');
         jwrite_str(l->out, "root", hex);
@@ -214,7 +246,7 @@ static int on_tree(void *arg, struct slice name, const struct snap *sn)
         buf_adds(&path, slice_from(name, l->folder.n));
         buf_byte(&path, '/');
         snprintf(size, sizeof size, "%" PRIu64, sn->bytes);
-        page_row(l, buf_slice(&path), size, hex);
+        page_row(l, buf_slice(&path), (int64_t)sn->created_unix_s * 1000000000, size, hex);
         buf_free(&path);
         return 0;
     }
@@ -235,7 +267,8 @@ static int list_trees(struct listing *l, struct store *s, const struct repo *r, 
     int rc;
 
     if (l->html) {
-        page_begin(l, l->folder.n != 0 ? l->folder : slice_str(r->name));
+        page_begin(l, slice_str(r->name), l->folder);
+        page_rows(l);
     } else {
         jwrite_open(l->out, NULL, '{');
         jwrite_open(l->out, "trees", '[');

@@ -14,8 +14,10 @@ static struct snap publish(struct fixture *f, const char *const *paths, size_t c
     uint64_t bytes;
 
     for (size_t i = 0; i < count; i++) {
-        ed[i].entry =
-            (struct entry){.path = slice_str(paths[i]), .type = ENTRY_FILE, .size_bytes = i};
+        ed[i].entry = (struct entry){.path = slice_str(paths[i]),
+                                     .type = ENTRY_FILE,
+                                     .size_bytes = i,
+                                     .mtime_ns = i == 1 ? 1795398216000000000 : 0};
     }
     tree_empty_root(&empty);
     assert_int_equal(tree_edit(f->s, &empty, ed, count, b, &root, &entries, &bytes, NULL), 0);
@@ -98,11 +100,16 @@ static void pages(void **state)
     p.entry.path = SLICE("");
     assert_int_equal(list(f, &p, &out), 0);
     assert_string_equal(names(&out, "href=\"", &got),
-                        "./a ./a-b/ ./a.d/ ./b/ ./z%26%3C%22%3E.txt ");
+                        "../ ./a ./a-b/ ./a.d/ ./b/ ./z%26%3C%22%3E.txt ");
     assert_non_null(strstr(buf_cstr(&out), ">z&amp;&lt;&quot;&gt;.txt</a>"));
+    assert_non_null(strstr(buf_cstr(&out), ">a</a></td><td></td><td>0</td>"));
+    assert_non_null(strstr(buf_cstr(&out), ">a-b/</a></td><td></td><td></td>"));
     p.entry.path = SLICE("a.d/e"); /* without its '/', links say the folder too */
     assert_int_equal(list(f, &p, &out), 0);
-    assert_string_equal(names(&out, "href=\"", &got), "./e/f ./e/g ");
+    assert_string_equal(names(&out, "href=\"", &got), ". ./e/f ./e/g ");
+    p.entry.path = SLICE("a-b/");
+    assert_int_equal(list(f, &p, &out), 0);
+    assert_non_null(strstr(buf_cstr(&out), ">x</a></td><td>2026-11-23 01:43</td><td>1</td>"));
     buf_free(&out);
     buf_free(&got);
 }
@@ -124,7 +131,7 @@ static void trees(void **state)
     p.entry.path = SLICE("me/");
     p.html = true;
     assert_int_equal(list(f, &p, &out), 0);
-    assert_string_equal(names(&out, "href=\"", &got), "./x/ ");
+    assert_string_equal(names(&out, "href=\"", &got), "../ ./x/ ");
     buf_free(&out);
     buf_free(&got);
 }

@@ -8,8 +8,9 @@ import random
 
 import pytest
 
+from harness.mirrord import until
 from system.test_sync import run
-from system.test_sync_hooks import gone, wait_for
+from system.test_sync_hooks import gone
 from system.test_sync_rsync import listed, module  # noqa: F401 (a fixture)
 
 FAST = 'backoff = "100ms" tries = 2'
@@ -175,15 +176,15 @@ def test_a_way_that_hangs(far, tmp_path):
     (m.tree / "file").write_bytes(b"x")
     assert m.ctl("sync", "run", "x", "--wait", check=False).returncode == 69
     for call in (tmp_path / "calls").read_text().splitlines():
-        wait_for(lambda pid=call.split()[0]: gone(pid))
+        until(lambda pid=call.split()[0]: gone(pid))
 
 
 def test_a_run_that_is_stopped_leaves_no_program(far, tmp_path):
     m = far(first="trap '' TERM; sleep 600", stall="600s")
     m.ctl("sync", "run", "x")
-    wait_for(lambda: (tmp_path / "calls").exists() and (tmp_path / "calls").read_text().endswith("\n"))
+    until(lambda: (tmp_path / "calls").exists() and (tmp_path / "calls").read_text().endswith("\n"))
     m.ctl("sync", "stop", "x")
-    wait_for(lambda: gone((tmp_path / "calls").read_text().split()[0]))
+    until(lambda: gone((tmp_path / "calls").read_text().split()[0]))
 
 
 def test_the_program_is_killed(far, tmp_path):
@@ -211,17 +212,17 @@ def test_mirrord_is_killed_and_its_rsync_with_it(far, tmp_path):
     for i in range(20):
         (m.tree / f"file{i}").write_bytes(os.urandom(100000))
     m.ctl("sync", "run", "x")
-    wait_for(lambda: (tmp_path / "once").exists())
+    until(lambda: (tmp_path / "once").exists())
     m.child.kill()
     m.child.wait()
     m.child = None
-    wait_for(lambda: lock_of(m) is not None)
+    until(lambda: lock_of(m) is not None)
     m.start()
     assert run(m)["outcome"] == "published"
     for i in range(20):
         assert m.get(f"/x/file{i}").body == (m.tree / f"file{i}").read_bytes()
     (tmp_path / "go").touch()
-    wait_for(lambda: gone((tmp_path / "calls").read_text().split()[0]))
+    until(lambda: gone((tmp_path / "calls").read_text().split()[0]))
 
 
 def test_an_rsync_of_an_earlier_run_lives_on(far):

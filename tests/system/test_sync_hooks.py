@@ -1,11 +1,10 @@
 """Programs of the operator's around a run: what they are told, what they may refuse, and that none outlives its welcome."""
 import json
 import os
-import time
 
 import pytest
 
-from harness.mirrord import SLOW
+from harness.mirrord import until
 from harness.tree_origin import TreeOrigin
 from system.test_sync import CONFIG, FAST, check, lines, run
 
@@ -32,13 +31,6 @@ def hooked(mirrord, o, tmp_path):
     return begin
 
 
-def wait_for(what, limit_s=30):
-    end = time.monotonic() + limit_s * SLOW
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def gone(pid):
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
@@ -50,11 +42,11 @@ def gone(pid):
 def test_none_outlives_a_mirrord_that_is_killed(hooked, tmp_path):
     m = hooked(before="echo $$ > pid.new; mv pid.new pid; exec sleep 600")
     m.ctl("sync", "run", "x")
-    wait_for((tmp_path / "pid").exists)
+    until((tmp_path / "pid").exists)
     m.child.kill()
     m.child.wait()
     m.child = None
-    wait_for(lambda: gone((tmp_path / "pid").read_text().strip()))
+    until(lambda: gone((tmp_path / "pid").read_text().strip()))
 
 
 def test_each_is_told_what_happened(hooked, o, tmp_path):
@@ -112,25 +104,25 @@ def test_a_slow_one_is_ended_with_all_it_started(hooked, tmp_path):
     m = hooked('hook_timeout = "1s"', published="sleep 900 & echo $! > pid; wait")
     assert run(m)["outcome"] == "published"
     assert "longer than hook_timeout" in lines(m)
-    wait_for(lambda: gone((tmp_path / "pid").read_text().strip()))
+    until(lambda: gone((tmp_path / "pid").read_text().strip()))
 
 
 @pytest.mark.parametrize("how", ["stop", "sigterm", "removed"])
 def test_a_stop_ends_it(hooked, tmp_path, how):
     m = hooked(published="sleep 900 & echo $! > pid2; mv pid2 pid; wait")
     m.ctl("sync", "run", "x")
-    wait_for((tmp_path / "pid").exists)
+    until((tmp_path / "pid").exists)
     assert m.ctl_json("sync", "ls")[0]["state"] == "hook"
     check(m, FILES)
     if how == "stop":
         m.ctl("sync", "stop", "x")
-        wait_for(lambda: not m.ctl_json("sync", "ls")[0]["running"])
+        until(lambda: not m.ctl_json("sync", "ls")[0]["running"])
     elif how == "removed":
         m.config = 'repo "y" { protocol = "hosted" }'
         m.reload()
     else:
         m.stop()
-    wait_for(lambda: gone((tmp_path / "pid").read_text()))
+    until(lambda: gone((tmp_path / "pid").read_text()))
     if how == "sigterm":
         m.start()
         assert m.ctl_json("sync", "show", "x")[0]["outcome"] == "published"
@@ -141,10 +133,10 @@ def test_it_keeps_nobody_waiting(hooked, o, tmp_path, mirrord):
     m = hooked(published="touch there; sleep 900")
     other = f'repo "y" {{ protocol = "generic" origin = "{o.url}" sync {{ {FAST} schedule = "every 1s" }} }}'
     m.ctl("sync", "run", "x")
-    wait_for((tmp_path / "there").exists)
+    until((tmp_path / "there").exists)
     m.config = "sync_runs = 1\n" + m.config + "\n" + other
     m.reload()
-    wait_for(lambda: m.get("/y/a").body == b"1")
+    until(lambda: m.get("/y/a").body == b"1")
     m.ctl("sync", "stop", "x")
 
 

@@ -2,11 +2,10 @@
 import hashlib
 import os
 import threading
-import time
 
 import pytest
 
-from harness.mirrord import SLOW
+from harness.mirrord import until
 from harness.tree_origin import TreeOrigin
 from system.test_sync import CONFIG, FAST, check, lines, run
 
@@ -34,15 +33,8 @@ class Stall:
 
     def wait(self):
         self.there.set()
-        self.go.wait(60)
+        self.go.wait(240)
         return "cut"
-
-
-def until(what, limit_s=30):
-    end = time.monotonic() + limit_s * SLOW
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def done_bytes(m):
@@ -120,7 +112,7 @@ def test_killed_in_the_middle(mirrord, tmp_path):
         m.start()
         m.env = {}
         m.ctl("sync", "run", "x", "--wait", check=False)
-        assert m.child.wait(60) == -9
+        assert m.child.wait(120) == -9
         m.child = None
         m.start()
         m.ctl("verify")

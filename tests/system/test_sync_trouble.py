@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness.mirrord import SLOW
+from harness.mirrord import until
 from harness.tree_origin import TreeOrigin
 from system.test_sync import CONFIG, FAST, check, lines, run, served
 
@@ -33,22 +33,21 @@ def m(mirrord, o):
     return m
 
 
-def until(m, stage, limit_s=20):
-    end = time.monotonic() + limit_s * SLOW
-    while time.monotonic() < end:
+def comes_to(m, stage):
+    def there():
         now = m.ctl_json("sync", "ls")[0]
-        if now["state"] == stage:
-            return
-        assert now["running"] or stage not in ("fetch", "list"), now
-        time.sleep(0.005)
-    raise AssertionError(f"never in {stage}: {now}")
+        assert now["state"] == stage or now["running"] or stage not in ("fetch", "list"), now
+        return now["state"] == stage
+    until(there)
 
 
-def finished(m, limit_s=30):
-    end = time.monotonic() + limit_s * SLOW
-    while m.ctl_json("sync", "ls")[0]["running"]:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+def fetched(m, least):
+    """So many files of the run under way are stored."""
+    until(lambda: m.ctl_json("sync", "ls")[0]["last"].get("files_done", 0) >= least)
+
+
+def finished(m):
+    until(lambda: not m.ctl_json("sync", "ls")[0]["running"])
 
 
 def clean(m):
@@ -68,7 +67,7 @@ def test_what_is_waited_for_is_told(mirrord, o):
     o.disturb = lambda path: 503
     m = mirrord(CONFIG.format(o.url, 'backoff = "1h" tries = 2'))
     m.ctl("sync", "run", "x")
-    until(m, "wait", 60)
+    comes_to(m, "wait")
     assert "503" in m.ctl_json("sync", "ls")[0]["last"]["why"] and "503" in m.ctl("sync", "ls").stdout
     m.ctl("sync", "stop", "x")
     finished(m)
@@ -171,18 +170,16 @@ def test_killed_in_every_stage(m, o, stage):
     """SIGKILL: the old snapshot answers after the restart, the next run fetches only what was not stored."""
     gate = threading.Event()
     if stage == "list":
-        o.disturb = lambda path: gate.wait(60) and None if path == "pool/03/" else None
+        o.disturb = lambda path: gate.wait(240) and None if path == "pool/03/" else None
     elif stage == "fetch":
-        o.midway = lambda path, at: gate.wait(60) and None if path == "big/5" and at > 0 else None
+        o.midway = lambda path, at: gate.wait(240) and None if path == "big/5" and at > 0 else None
     else:
-        o.disturb = lambda path: gate.wait(60) and None if path == "pool/00/file0" else None
+        o.disturb = lambda path: gate.wait(240) and None if path == "pool/00/file0" else None
     m.ctl("sync", "run", "x")
     if stage != "list":
-        end = time.monotonic() + 20 * SLOW
-        while m.ctl_json("sync", "ls")[0]["last"].get("files_done", 0) < 5 and time.monotonic() < end:
-            time.sleep(0.01)
+        fetched(m, 5)
     else:
-        until(m, "list")
+        comes_to(m, "list")
     m.kill()
     gate.set()
     o.disturb = o.midway = None
@@ -219,11 +216,9 @@ def test_killed_again_and_again_while_a_reader_reads(m, o):
 
 def test_stopped_and_gone_on(m, o):
     gate = threading.Event()
-    o.midway = lambda path, at: gate.wait(60) and None if path == "big/5" and at > 0 else None
+    o.midway = lambda path, at: gate.wait(240) and None if path == "big/5" and at > 0 else None
     m.ctl("sync", "run", "x")
-    end = time.monotonic() + 20 * SLOW
-    while m.ctl_json("sync", "ls")[0]["last"].get("files_done", 0) < 6 and time.monotonic() < end:
-        time.sleep(0.01)
+    fetched(m, 6)
     m.ctl("sync", "stop", "x")
     finished(m)
     gate.set()
@@ -238,9 +233,9 @@ def test_stopped_and_gone_on(m, o):
 
 def test_sigterm_in_a_run_ends_it_in_order(m, o):
     gate = threading.Event()
-    o.midway = lambda path, at: gate.wait(60) and None if path == "big/5" and at > 0 else None
+    o.midway = lambda path, at: gate.wait(240) and None if path == "big/5" and at > 0 else None
     m.ctl("sync", "run", "x")
-    until(m, "fetch")
+    comes_to(m, "fetch")
     m.stop()
     gate.set()
     o.midway = None

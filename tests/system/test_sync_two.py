@@ -4,11 +4,10 @@ import json
 import os
 import subprocess
 import threading
-import time
 
 import pytest
 
-from harness.mirrord import SLOW
+from harness.mirrord import until
 from harness.tree_origin import TreeOrigin
 from system.test_sync import CONFIG, FAST, check, lines, run
 
@@ -19,7 +18,7 @@ FILES = {"a": b"1", "b/c": os.urandom(50000), "b/d": b"4", "e": b"5", "large": o
 def o():
     with TreeOrigin(FILES) as origin:
         origin.gate = threading.Event()
-        origin.midway = lambda path, at: origin.gate.wait(60) and None if path == "large" else None
+        origin.midway = lambda path, at: origin.gate.wait(240) and None if path == "large" else None
         yield origin
         origin.gate.set()
 
@@ -27,13 +26,6 @@ def o():
 @pytest.fixture
 def m(mirrord, o):
     return mirrord(CONFIG.format(o.url, FAST))
-
-
-def until(what, limit_s=30):
-    end = time.monotonic() + limit_s * SLOW
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def last(m):
@@ -58,7 +50,7 @@ def test_a_second_one_is_told_who_is_at_it(m, o):
         second = m.ctl("sync", "run", "x", *flags, check=False)
         assert second.returncode == 75 and "run 1 of" in second.stderr and "under way" in second.stderr
     o.gate.set()
-    assert json.loads(first.communicate(timeout=60)[0])["outcome"] == "published" and first.returncode == 0
+    assert json.loads(first.communicate(timeout=240)[0])["outcome"] == "published" and first.returncode == 0
     check(m, o.tree())
     assert len(m.ctl_json("sync", "show", "x")) == 1
 
@@ -106,11 +98,11 @@ def test_the_repo_goes_in_the_middle(m, o, back):
         o.gate.set()
         m.config = CONFIG.format(o.url, FAST)
         m.reload()
-    else:  # at once: its old run may not have ended
+    else:  # at once
         m.config = CONFIG.format(o.url, FAST)
         m.reload()
         o.gate.set()
-        until(lambda: not last(m)["running"])
+    until(lambda: not last(m)["running"])  # its old run may not have ended
     assert run(m)["outcome"] == "published"
     check(m, o.tree())
     m.ctl("verify", "--deep")

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "common/codec/jread.h"
+
 enum { VERSION = 2 };
 #define MOST_STEPS (UINT64_C(1) << 52)
 
@@ -44,17 +46,6 @@ void state_format(const struct train_state *s, struct buf *out)
     buf_str(out, "}\n");
 }
 
-static bool get_count(const json_t *object, const char *key, uint64_t *out)
-{
-    const json_t *v = json_object_get(object, key);
-
-    if (!json_is_integer(v) || json_integer_value(v) < 0) {
-        return false;
-    }
-    *out = (uint64_t)json_integer_value(v);
-    return true;
-}
-
 static bool get_number(const json_t *v, double *out)
 {
     *out = json_number_value(v);
@@ -67,7 +58,7 @@ static bool get_outlier(const json_t *object, const char *key, struct outlier *o
     uint64_t count;
     size_t held = json_array_size(window);
 
-    if (!get_count(it, "count", &count) || held != min_u64(count, OUTLIER_WINDOW)) {
+    if (!jread_u64(it, "count", &count) || held != min_u64(count, OUTLIER_WINDOW)) {
         return false;
     }
     o->count = (int64_t)count;
@@ -91,11 +82,11 @@ static bool get_all(const json_t *root, struct train_state *s)
     const char *dtype = json_string_value(json_object_get(root, "dtype"));
     uint64_t version, step, updates, seq, good;
 
-    if (!get_count(root, "version", &version) || version != VERSION ||
-        !get_count(root, "step", &step) || !get_count(root, "updates", &updates) ||
-        !get_count(root, "samples", &s->samples) || !get_count(root, "tokens", &s->tokens) ||
-        !get_count(root, "seed", &s->seed) || !get_count(root, "seq", &seq) ||
-        !get_count(root, "windows", &s->windows) || !get_count(root, "good_steps", &good) ||
+    if (!jread_u64(root, "version", &version) || version != VERSION ||
+        !jread_u64(root, "step", &step) || !jread_u64(root, "updates", &updates) ||
+        !jread_u64(root, "samples", &s->samples) || !jread_u64(root, "tokens", &s->tokens) ||
+        !jread_u64(root, "seed", &s->seed) || !jread_u64(root, "seq", &seq) ||
+        !jread_u64(root, "windows", &s->windows) || !jread_u64(root, "good_steps", &good) ||
         !get_number(json_object_get(root, "loss_scale"), &s->scaler.scale) || dtype == NULL ||
         strlen(dtype) >= sizeof s->dtype ||
         !get_digest(json_object_get(root, "tokenizer"), &s->tokenizer) ||

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/buf.h"
+#include "common/codec/jread.h"
 #include "common/codec/utf8.h"
 
 struct reading {
@@ -38,11 +39,6 @@ static bool is_type(const json_t *object, const char *type)
 static bool absent(const json_t *v)
 {
     return v == NULL || json_is_null(v);
-}
-
-static struct slice slice_of_json(const json_t *string)
-{
-    return slice_of(json_string_value(string), json_string_length(string));
 }
 
 static bool id_of(const json_t *v, uint32_t *id)
@@ -188,14 +184,14 @@ static bool sides_of(const json_t *merge, struct slice side[2])
             if (!json_is_string(json_array_get(merge, i))) {
                 return false;
             }
-            side[i] = slice_of_json(json_array_get(merge, i));
+            side[i] = jread_slice(json_array_get(merge, i));
         }
         return json_array_size(merge) == 2;
     }
     if (!json_is_string(merge)) {
         return false;
     }
-    side[1] = slice_of_json(merge);
+    side[1] = jread_slice(merge);
     side[0] = slice_cut(&side[1], ' ');
     return slice_find(side[1], ' ') < 0;
 }
@@ -294,7 +290,7 @@ static int read_pre_tokenizer(struct reading *r, const json_t *p)
     if (json_array_size(list) != 2 || !is_type(split, "Split")) {
         return unsupported(r, "a pre-tokenizer that is not one Split and ByteLevel", "");
     }
-    if (!json_is_string(pattern) || !split_known(slice_of_json(pattern), &r->parts->split)) {
+    if (!json_is_string(pattern) || !split_known(jread_slice(pattern), &r->parts->split)) {
         return unsupported(r, "a Split by another pattern than GPT-2's or Llama-3's", "");
     }
     if (strcmp(text_of(split, "behavior"), "Isolated") != 0 ||
@@ -317,7 +313,7 @@ static int read_added_token(struct reading *r, const json_t *v, uint32_t next,
 {
     static const char *const options[] = {"single_word", "lstrip", "rstrip"};
     struct bpe *b = r->parts->bpe;
-    struct slice text = slice_of_json(json_object_get(v, "content")), there;
+    struct slice text = jread_text(v, "content"), there;
     uint32_t id, same;
 
     if (text.n == 0 || text.n > ADDED_MAX_BYTES || !id_of(json_object_get(v, "id"), &id)) {

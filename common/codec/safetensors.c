@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/endian.h"
+#include "common/codec/jread.h"
 #include "common/os/newfile.h"
 
 /* A tensor's entry has at most 2 + 7 + 1 commas; metadata may have as many again. */
@@ -66,15 +67,6 @@ static int bound_header(struct slice json, struct err *e)
     return 0;
 }
 
-static bool read_u64(const json_t *v, uint64_t *out)
-{
-    if (!json_is_integer(v) || json_integer_value(v) < 0) {
-        return false;
-    }
-    *out = (uint64_t)json_integer_value(v);
-    return true;
-}
-
 static bool read_dtype(const json_t *v, enum st_dtype *out)
 {
     for (size_t i = 0; json_is_string(v) && i < ARRAY_LEN(dtypes); i++) {
@@ -117,12 +109,12 @@ static int read_tensor(const char *name, const json_t *v, struct st_tensor *t, s
     }
     t->rank = (int)json_array_size(shape);
     for (int i = 0; i < t->rank; i++) {
-        if (!read_u64(json_array_get(shape, (size_t)i), &t->shape[i])) {
+        if (!jread_count(json_array_get(shape, (size_t)i), &t->shape[i])) {
             return err_set(e, E_CORRUPT, "%s: an extent is not a count", name);
         }
     }
-    if (json_array_size(offsets) != 2 || !read_u64(json_array_get(offsets, 0), &t->begin) ||
-        !read_u64(json_array_get(offsets, 1), &end) || end < t->begin) {
+    if (json_array_size(offsets) != 2 || !jread_count(json_array_get(offsets, 0), &t->begin) ||
+        !jread_count(json_array_get(offsets, 1), &end) || end < t->begin) {
         return err_set(e, E_CORRUPT, "%s: data_offsets are not a begin and an end", name);
     }
     t->size_bytes = end - t->begin;

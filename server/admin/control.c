@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/codec/jread.h"
 #include "server/admin/admin.h"
 #include "server/admin/talk.h"
 
@@ -43,9 +44,7 @@ struct control {
 
 struct slice talk_text(const struct talk *t, const char *key)
 {
-    const json_t *v = json_object_get(t->request, key);
-
-    return json_is_string(v) ? slice_of(json_string_value(v), json_string_length(v)) : SLICE_NONE;
+    return jread_text(t->request, key);
 }
 
 bool talk_flag(const struct talk *t, const char *key)
@@ -55,10 +54,9 @@ bool talk_flag(const struct talk *t, const char *key)
 
 uint64_t talk_number(const struct talk *t, const char *key, uint64_t absent)
 {
-    const json_t *v = json_object_get(t->request, key);
-    json_int_t n = json_integer_value(v);
+    uint64_t n;
 
-    return json_is_integer(v) && n >= 0 ? (uint64_t)n : absent;
+    return jread_u64(t->request, key, &n) ? n : absent;
 }
 
 int talk_need(const struct talk *t, const char *key, struct slice *out, struct err *e)

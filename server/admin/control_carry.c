@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/codec/jread.h"
 #include "common/os/newfile.h"
 #include "server/hub/carry_in.h"
 #include "server/admin/talk.h"
@@ -234,7 +235,7 @@ static size_t take_names(struct talk *t, struct slice names[NAMES_MAX])
     json_array_foreach(list, i, one)
     {
         if (json_is_string(one) && n < NAMES_MAX) {
-            names[n++] = slice_of(json_string_value(one), json_string_length(one));
+            names[n++] = jread_slice(one);
         }
     }
     return n;

@@ -1,6 +1,7 @@
 /* hf.prefetch, hf.stop, hf.pin, hf.unpin: revisions brought ahead of demand, and kept. */
 #include <unistd.h>
 
+#include "common/codec/jread.h"
 #include "common/os/clock.h"
 #include "server/admin/talk.h"
 #include "server/hub/pinning.h"
@@ -44,15 +45,14 @@ static int read_patterns(const struct talk *t, const char *key, struct slice out
     *count = 0;
     json_array_foreach(list, i, one)
     {
-        size_t n = json_string_length(one);
-        if (!json_is_string(one) || n == 0 || n > PREFETCH_PATTERN_BYTES ||
-            *count == PREFETCH_PATTERNS) {
+        struct slice text = jread_slice(one);
+        if (text.n == 0 || text.n > PREFETCH_PATTERN_BYTES || *count == PREFETCH_PATTERNS) {
             return err_set(e, E_USAGE,
                            "--%s is no pattern, or one too many, it is a path with '*', at most %d "
                            "bytes, write fewer or shorter ones",
                            key, PREFETCH_PATTERN_BYTES);
         }
-        out[(*count)++] = slice_of(json_string_value(one), n);
+        out[(*count)++] = text;
     }
     return 0;
 }

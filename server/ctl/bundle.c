@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/codec/hub_id.h"
+#include "common/codec/jread.h"
 #include "common/codec/jwrite.h"
 
 enum { PATH_BYTES = 3072, FILES_MAX = 4 << 20 };
@@ -45,23 +46,6 @@ static bool is_path(struct slice path)
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-static struct slice text_of(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-
-    return json_is_string(v) ? slice_of(json_string_value(v), json_string_length(v)) : SLICE_NONE;
-}
-
-/* 0 where there is none. */
-static bool number_of(const json_t *o, const char *key, uint64_t *out)
-{
-    const json_t *v = json_object_get(o, key);
-    bool good = json_is_integer(v) && json_integer_value(v) >= 0;
-
-    *out = good ? (uint64_t)json_integer_value(v) : 0;
-    return good;
-}
-
 static int no_manifest(const char *why, struct err *e)
 {
     return err_set(e, E_INVALID, BUNDLE_MANIFEST " is damaged or none of ours: %s", why);
@@ -70,10 +54,10 @@ static int no_manifest(const char *why, struct err *e)
 static int read_file(const json_t *v, struct arena *a, bool named, struct bundle_file *out,
                      struct err *e)
 {
-    struct slice path = text_of(v, "path");
+    struct slice path = jread_text(v, "path");
 
-    if (!json_is_object(v) || !number_of(v, "size", &out->size_bytes) ||
-        !digest_parse(text_of(v, "sha256"), &out->sha256)) {
+    if (!json_is_object(v) || !jread_u64(v, "size", &out->size_bytes) ||
+        !digest_parse(jread_text(v, "sha256"), &out->sha256)) {
         return no_manifest("a file without its size or SHA-256", e);
     }
     if (named && !is_path(path)) {
@@ -91,7 +75,7 @@ static int read_names(const json_t *v, struct arena *a, struct bundle_revision *
 
     json_array_foreach(list, i, one)
     {
-        struct slice s = slice_of(json_string_value(one), json_string_length(one));
+        struct slice s = jread_slice(one);
         if (!json_is_string(one) || !hf_is_id(s) || r->names_count == BUNDLE_NAMES) {
             return no_manifest("other names of a repository that none can be", e);
         }
@@ -123,8 +107,9 @@ static int read_files(const json_t *v, struct arena *a, struct bundle_revision *
 
 static int read_revision(const json_t *v, struct arena *a, struct bundle_revision *r, struct err *e)
 {
-    struct slice type = text_of(v, "type"), id = text_of(v, "id"), rev = text_of(v, "revision"),
-                 commit = text_of(v, "commit"), repo = text_of(v, "repo");
+    struct slice type = jread_text(v, "type"), id = jread_text(v, "id"),
+                 rev = jread_text(v, "revision"), commit = jread_text(v, "commit"),
+                 repo = jread_text(v, "repo");
     int rc;
 
     if (!is_type(type) || !hf_is_id(id) || !is_path(rev) || rev.n > 200 || !hf_is_commit(commit) ||
@@ -137,7 +122,7 @@ static int read_revision(const json_t *v, struct arena *a, struct bundle_revisio
     r->commit = arena_cstr(a, commit);
     r->repo = arena_cstr(a, repo);
     r->closed = json_is_true(json_object_get(v, "closed"));
-    (void)number_of(v, "seen_unix_s", &r->seen_unix_s);
+    (void)jread_u64(v, "seen_unix_s", &r->seen_unix_s);
     rc = read_names(v, a, r, e);
     rc = rc != 0 ? rc : read_file(json_object_get(v, "info"), a, false, &r->info, e);
     rc = rc != 0 ? rc : read_file(json_object_get(v, "tree"), a, false, &r->tree, e);
@@ -159,7 +144,7 @@ static int read_all(const json_t *v, struct bundle *out, struct err *e)
     size_t i;
     int rc = 0;
 
-    if (!slice_eqs(text_of(v, "format"), format_name) || !number_of(v, "version", &version)) {
+    if (!slice_eqs(jread_text(v, "format"), format_name) || !jread_u64(v, "version", &version)) {
         return no_manifest("it does not say that it is one", e);
     }
     if (version != BUNDLE_VERSION) {
@@ -172,7 +157,7 @@ static int read_all(const json_t *v, struct bundle *out, struct err *e)
         json_array_size(list) > BUNDLE_REVISIONS) {
         return no_manifest("no revisions, or too many", e);
     }
-    (void)number_of(v, "made_unix_s", &out->made_unix_s);
+    (void)jread_u64(v, "made_unix_s", &out->made_unix_s);
     json_array_foreach(list, i, one)
     {
         rc = read_revision(one, &out->arena, bundle_add(out), e);

@@ -6,6 +6,7 @@
 
 #include "common/base/endian.h"
 #include "common/base/log.h"
+#include "common/codec/jread.h"
 #include "common/codec/jwrite.h"
 #include "server/hub/prefetch_priv.h"
 #include "server/store/store.h"
@@ -137,18 +138,11 @@ int prefetch_forget(struct store *s, uint64_t id, struct err *e)
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-static struct slice text(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-
-    return json_is_string(v) ? slice_of(json_string_value(v), json_string_length(v)) : SLICE("");
-}
-
 static uint64_t number(const json_t *o, const char *key)
 {
-    json_int_t n = json_integer_value(json_object_get(o, key));
+    uint64_t n;
 
-    return n > 0 ? (uint64_t)n : 0;
+    return jread_u64(o, key, &n) ? n : 0;
 }
 
 static size_t patterns(const json_t *o, const char *key, struct slice out[PREFETCH_PATTERNS])
@@ -159,7 +153,7 @@ static size_t patterns(const json_t *o, const char *key, struct slice out[PREFET
     json_array_foreach(list, i, one)
     {
         if (json_is_string(one) && n < PREFETCH_PATTERNS) {
-            out[n++] = slice_of(json_string_value(one), json_string_length(one));
+            out[n++] = jread_slice(one);
         }
     }
     return n;
@@ -168,12 +162,12 @@ static size_t patterns(const json_t *o, const char *key, struct slice out[PREFET
 static void read_view(const json_t *o, struct prefetch_view *v)
 {
     for (size_t i = 0; i < ARRAY_LEN(states); i++) {
-        if (slice_eqs(text(o, "state"), states[i])) {
+        if (slice_eqs(jread_text(o, "state"), states[i])) {
             v->state = (enum prefetch_state)i;
         }
     }
-    snprintf(v->commit, sizeof v->commit, SLICE_FMT, SLICE_ARG(text(o, "commit")));
-    snprintf(v->why, sizeof v->why, SLICE_FMT, SLICE_ARG(text(o, "why")));
+    snprintf(v->commit, sizeof v->commit, SLICE_FMT, SLICE_ARG(jread_text(o, "commit")));
+    snprintf(v->why, sizeof v->why, SLICE_FMT, SLICE_ARG(jread_text(o, "why")));
     v->code = -(int)number(o, "code");
     v->files = number(o, "files");
     v->files_done = number(o, "files_done");
@@ -189,10 +183,10 @@ static struct prefetch *read_row(const json_t *o)
 {
     struct slice include[PREFETCH_PATTERNS], exclude[PREFETCH_PATTERNS];
     struct prefetch *p = NEW(struct prefetch);
-    struct prefetch_want w = {.repo = text(o, "repo"),
-                              .type = text(o, "type"),
-                              .id = text(o, "id"),
-                              .rev = text(o, "rev"),
+    struct prefetch_want w = {.repo = jread_text(o, "repo"),
+                              .type = jread_text(o, "type"),
+                              .id = jread_text(o, "id"),
+                              .rev = jread_text(o, "rev"),
                               .include = include,
                               .exclude = exclude,
                               .pin = json_is_true(json_object_get(o, "pin"))};
@@ -215,7 +209,7 @@ static int on_row(void *arg, struct slice key, struct slice value)
     struct loading *x = arg;
     json_t *o = json_loadb(value.p != NULL ? value.p : "", value.n, JSON_ALLOW_NUL, NULL);
 
-    if (json_is_object(o) && key.n == KEY_BYTES && text(o, "id").n != 0) {
+    if (json_is_object(o) && key.n == KEY_BYTES && jread_text(o, "id").n != 0) {
         struct prefetch *p = read_row(o);
         p->view.id = be_get(key.p, KEY_BYTES);
         x->each(x->arg, p);

@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "common/codec/jread.h"
 #include "server/repo/hf/hf.h"
 
 struct held *held_new(void)
@@ -75,12 +76,8 @@ bool held_refs(const struct hf *state, struct slice type, struct slice id, struc
     v = json_loadb(json.p != NULL ? json.p : "", json.n, JSON_ALLOW_NUL, NULL);
     json_array_foreach(json_object_get(v, "branches"), i, one)
     {
-        const json_t *name = json_object_get(one, "name");
-        const struct held_branch *b =
-            json_is_string(name)
-                ? held_find(state, type, id,
-                            slice_of(json_string_value(name), json_string_length(name)))
-                : NULL;
+        struct slice name = jread_text(one, "name");
+        const struct held_branch *b = name.p != NULL ? held_find(state, type, id, name) : NULL;
         if (b != NULL) {
             any = true;
             (void)json_object_set_new(one, "targetCommit", json_stringn(b->commit.p, b->commit.n));

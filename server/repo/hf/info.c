@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "common/codec/jread.h"
 #include "server/repo/hf/path.h"
 
 enum { PRIVATE = 1, GATED = 2, COMMIT_HEX = 40, ID_MAX = 255 };
@@ -56,13 +57,6 @@ static void dump(const json_t *v, struct buf *out)
     }
 }
 
-static struct slice text_of(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-
-    return json_is_string(v) ? slice_of(json_string_value(v), json_string_length(v)) : SLICE_NONE;
-}
-
 /* false, null and absent are no; "auto" and "manual" are a yes. */
 static bool says_yes(const json_t *o, const char *key)
 {
@@ -81,8 +75,8 @@ int info_make(struct slice doc, struct buf *out, struct err *e)
     if (v == NULL) {
         return E_PROTOCOL;
     }
-    id = text_of(v, "id");
-    sha = text_of(v, "sha");
+    id = jread_text(v, "id");
+    sha = jread_text(v, "sha");
     if (!hf_is_id(id) || id.n > ID_MAX || !hf_is_commit(sha)) {
         rc = err_set(e, E_PROTOCOL, "the Hub's word on a repository has no id or no commit");
     } else {
@@ -154,8 +148,8 @@ int json_sift(struct slice doc,
     json_array_foreach(from, i, one)
     {
         const json_t *size = json_object_get(one, "size");
-        struct slice path = text_of(one, from == v ? "path" : "rfilename");
-        bool folder = slice_eqs(text_of(one, "type"), "directory");
+        struct slice path = jread_text(one, from == v ? "path" : "rfilename");
+        bool folder = slice_eqs(jread_text(one, "type"), "directory");
         if (path.p == NULL ||
             wanted(arg, path, folder,
                    json_is_integer(size) ? (uint64_t)json_integer_value(size) : UINT64_MAX)) {

@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "common/codec/jread.h"
 #include "common/codec/jwrite.h"
 #include "server/repo/hf/path.h"
 
@@ -30,25 +31,10 @@ static const char magic_made[4] = {'h', 'f', 'm', '1'};
 
 /* --- the Hub's pages ---------------------------------------------------------------------------------------------- */
 
-static struct slice text_of(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-
-    return json_is_string(v) ? slice_of(json_string_value(v), json_string_length(v)) : SLICE_NONE;
-}
-
-static bool size_of(const json_t *o, uint64_t *out)
-{
-    const json_t *v = json_object_get(o, "size");
-
-    *out = json_is_integer(v) && json_integer_value(v) >= 0 ? (uint64_t)json_integer_value(v) : 0;
-    return json_is_integer(v) && json_integer_value(v) >= 0;
-}
-
 /* Some say "sha256:<hex>". */
 static bool sha256_of(const json_t *lfs, struct digest *out)
 {
-    struct slice hex = text_of(lfs, "oid");
+    struct slice hex = jread_text(lfs, "oid");
 
     if (slice_starts(hex, SLICE("sha256:"))) {
         hex = slice_from(hex, 7);
@@ -64,7 +50,7 @@ static bool read_lfs(const json_t *v, struct record *r)
         return true;
     }
     r->flags |= LFS;
-    return sha256_of(lfs, &r->sha256) && size_of(lfs, &r->size_bytes);
+    return sha256_of(lfs, &r->sha256) && jread_u64(lfs, "size", &r->size_bytes);
 }
 
 static void write_lfs(const json_t *v, const struct record *r, struct buf *out)
@@ -97,16 +83,16 @@ static void write_entry(const json_t *v, struct slice path, const struct record 
 /* What cannot be a path in a repository, or is neither file nor folder, is left out: nobody could ask for it. */
 static int add_entry(const json_t *v, struct buf *out, struct err *e)
 {
-    struct slice type = text_of(v, "type");
-    struct slice path = text_of(v, "path");
+    struct slice type = jread_text(v, "type");
+    struct slice path = jread_text(v, "path");
     struct buf json = BUF_INIT(ENTRY_JSON_MAX);
     struct record r = {.flags = slice_eqs(type, "directory") ? FOLDER : 0};
 
     if (path.n == 0 || !hf_is_path(path) || (r.flags == 0 && !slice_eqs(type, "file"))) {
         return 0;
     }
-    if ((r.flags == 0 && !size_of(v, &r.size_bytes)) || !git_oid_parse(text_of(v, "oid"), &r.oid) ||
-        !read_lfs(v, &r)) {
+    if ((r.flags == 0 && !jread_u64(v, "size", &r.size_bytes)) ||
+        !git_oid_parse(jread_text(v, "oid"), &r.oid) || !read_lfs(v, &r)) {
         return err_set(e, E_PROTOCOL, "the Hub's listing tells too little of \"%.100s\"", path.p);
     }
     write_entry(v, path, &r, &json);

@@ -18,6 +18,7 @@
 
 #include <jansson.h>
 
+#include "common/codec/jread.h"
 #include "common/codec/jwrite.h"
 #include "server/repo/hf/path.h"
 #include "server/repo/hosted/listing.h"
@@ -65,7 +66,6 @@ struct slice hub_cut_type(struct slice *tree);
 /* The tree's version that was asked for, NULL: the plan has become something else. Sets commit. */
 const struct snap *hub_version(struct hub_ask *k);
 void hub_commit_id(const struct digest *root, char out[HUB_COMMIT_HEX + 1]);
-struct slice hub_text(const json_t *o, const char *key); /* p == NULL: none, or no text */
 /* The request's body as an object, to be json_decref()ed; NULL: the plan has become something else. */
 json_t *hub_body(struct hub_ask *k);
 /* A repository may be called so; else the plan says what may. */

@@ -56,8 +56,8 @@ static bool path_good(struct slice path, struct upload_reply *out)
 static int on_file(struct commit_reader *k, const json_t *v, struct changes *to,
                    struct upload_reply *out, struct err *e)
 {
-    struct slice content = hub_text(v, "content");
-    struct slice path = hub_text(v, "path");
+    struct slice content = jread_text(v, "content");
+    struct slice path = jread_text(v, "path");
     char *room;
     size_t n = 0;
 
@@ -67,7 +67,7 @@ static int on_file(struct commit_reader *k, const json_t *v, struct changes *to,
     buf_clear(&k->bytes);
     room = buf_room(&k->bytes, content.n / 4 * 3 + 1 < HUB_REGULAR_BYTES ? content.n / 4 * 3 + 1
                                                                          : HUB_REGULAR_BYTES);
-    if (content.p == NULL || !slice_eqs(hub_text(v, "encoding"), "base64") || room == NULL ||
+    if (content.p == NULL || !slice_eqs(jread_text(v, "encoding"), "base64") || room == NULL ||
         !base64_decode(content, room,
                        HUB_REGULAR_BYTES < content.n / 4 * 3 + 1 ? HUB_REGULAR_BYTES
                                                                  : content.n / 4 * 3 + 1,
@@ -81,26 +81,25 @@ static int on_file(struct commit_reader *k, const json_t *v, struct changes *to,
 
 static int on_lfs(const json_t *v, struct changes *to, struct upload_reply *out, struct err *e)
 {
-    const json_t *size = json_object_get(v, "size");
-    struct slice path = hub_text(v, "path");
+    struct slice path = jread_text(v, "path");
     struct digest d;
+    uint64_t size;
 
     if (!path_good(path, out)) {
         return 0;
     }
-    if (!slice_eqs(hub_text(v, "algo"), "sha256") || hub_text(v, "oid").p == NULL ||
-        !digest_parse(hub_text(v, "oid"), &d) || !json_is_integer(size) ||
-        json_integer_value(size) < 0) {
+    if (!slice_eqs(jread_text(v, "algo"), "sha256") || !digest_parse(jread_text(v, "oid"), &d) ||
+        !jread_u64(v, "size", &size)) {
         upload_refuse(out, 400, "an LFS file is {path, algo: sha256, oid, size}");
         return 0;
     }
-    return changes_object(to, path, &d, (uint64_t)json_integer_value(size), out, e);
+    return changes_object(to, path, &d, size, out, e);
 }
 
 static int on_removal(const json_t *v, bool folder, struct changes *to, struct upload_reply *out,
                       struct err *e)
 {
-    struct slice path = hub_text(v, "path");
+    struct slice path = jread_text(v, "path");
     char *copy;
     int rc;
 
@@ -126,20 +125,20 @@ static void on_header(const json_t *v, struct changes *to, struct upload_reply *
 {
     const json_t *parent = json_object_get(v, "parentCommit");
 
-    changes_note(to, hub_text(v, "summary"), hub_text(v, "description"), out);
+    changes_note(to, jread_text(v, "summary"), jread_text(v, "description"), out);
     if (out->status != 0) {
         return;
     }
     if (parent == NULL || json_is_null(parent)) {
         return;
     }
-    changes_parent(to, hub_text(v, "parentCommit"), out);
+    changes_parent(to, jread_text(v, "parentCommit"), out);
 }
 
 static int on_object(struct commit_reader *k, const json_t *o, struct changes *to,
                      struct upload_reply *out, struct err *e)
 {
-    struct slice key = hub_text(o, "key");
+    struct slice key = jread_text(o, "key");
     const json_t *v = json_object_get(o, "value");
 
     if (!json_is_object(v) || (k->count == 0) != slice_eqs(key, "header")) {

@@ -3,6 +3,7 @@
  * the tree does not keep: it is made of those that have the announced size, within a bound. */
 #include <jansson.h>
 
+#include "common/codec/jread.h"
 #include "common/hash/git_oid.h"
 #include "server/repo/hosted/hub.h"
 #include "server/store/blob.h"
@@ -16,15 +17,8 @@ struct file {
 
 static bool read_file(const json_t *o, struct file *out)
 {
-    const json_t *path = json_object_get(o, "path");
-    const json_t *size = json_object_get(o, "size");
-
-    if (!json_is_string(path) || !json_is_integer(size) || json_integer_value(size) < 0) {
-        return false;
-    }
-    *out = (struct file){slice_of(json_string_value(path), json_string_length(path)),
-                         (uint64_t)json_integer_value(size)};
-    return true;
+    out->path = jread_text(o, "path");
+    return out->path.p != NULL && jread_u64(o, "size", &out->size_bytes);
 }
 
 /* Before the commit: what is long, and, as on the Hub, the files that datasets writes: it throws its own away as soon as they

@@ -7,7 +7,7 @@
 bool hub_take_type(struct hub_ask *k, const json_t *o)
 {
     const json_t *said = json_object_get(o, "type");
-    struct slice singular = hub_text(o, "type");
+    struct slice singular = jread_text(o, "type");
 
     if (said == NULL || json_is_null(said) || slice_eqs(singular, "model")) {
         k->at.type = SLICE("models");
@@ -71,7 +71,7 @@ static void create_branch(struct hub_ask *k, const json_t *o)
     struct slice name = k->at.rev;
     const struct snap *from;
 
-    k->at.rev = hub_text(o, "startingPoint");
+    k->at.rev = jread_text(o, "startingPoint");
     if (k->at.rev.p != NULL) {
         k->at.rev = arena_copy(k->a, k->at.rev); /* a need outlives the body */
     }
@@ -89,8 +89,8 @@ static void create_branch(struct hub_ask *k, const json_t *o)
 
 static void create_tag(struct hub_ask *k, const json_t *o)
 {
-    struct slice name = hub_text(o, "tag");
-    struct slice message = hub_text(o, "message");
+    struct slice name = jread_text(o, "tag");
+    struct slice message = jread_text(o, "message");
     const struct snap *of = hub_version(k);
 
     if (of == NULL || !ref_good(k, name)) {
@@ -137,7 +137,7 @@ static void plan_ref(struct hub_ask *k, enum ref_kind kind)
 
 static void squash(struct hub_ask *k, const json_t *o)
 {
-    struct slice message = hub_text(o, "message");
+    struct slice message = jread_text(o, "message");
 
     if (!hub_branch(k)) {
         return;
@@ -167,14 +167,14 @@ static void plan_squash(struct hub_ask *k)
 
 static void delete_named(struct hub_ask *k, const json_t *o)
 {
-    struct slice owner = hub_text(o, "organization");
+    struct slice owner = jread_text(o, "organization");
 
     if (!hub_take_type(k, o)) {
         return;
     }
     owner = owner.p != NULL ? owner : k->who->name;
-    k->at.id =
-        arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(owner), SLICE_ARG(hub_text(o, "name")));
+    k->at.id = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(owner),
+                         SLICE_ARG(jread_text(o, "name")));
     k->p->right = RIGHT_PUBLISH;
     hub_name(k);
     if (hub_version(k) != NULL) {
@@ -184,8 +184,8 @@ static void delete_named(struct hub_ask *k, const json_t *o)
 
 static void move_named(struct hub_ask *k, const json_t *o)
 {
-    struct slice from = hub_text(o, "fromRepo");
-    struct slice to = hub_text(o, "toRepo");
+    struct slice from = jread_text(o, "fromRepo");
+    struct slice to = jread_text(o, "toRepo");
 
     if (!hub_take_type(k, o) || !hub_id_free(k, to)) {
         return;

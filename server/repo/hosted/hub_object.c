@@ -107,10 +107,9 @@ static void plan_bytes(struct hub_ask *k, struct slice part)
 /* Both bodies name the object that the address names. */
 static bool names_object(const struct hub_ask *k, const json_t *o)
 {
-    const char *oid = json_string_value(json_object_get(o, "oid"));
     struct digest d;
 
-    return oid != NULL && digest_parse(slice_str(oid), &d) && digest_eq(&d, &k->p->put.digest);
+    return digest_parse(jread_text(o, "oid"), &d) && digest_eq(&d, &k->p->put.digest);
 }
 
 /* ETags are for stores that have nothing better than them; here the digest of all the parts decides. */
@@ -137,14 +136,11 @@ static void plan_end(struct hub_ask *k, const json_t *o)
 
 static void plan_verify(struct hub_ask *k, const json_t *o)
 {
-    const json_t *size = json_object_get(o, "size");
-
-    if (!names_object(k, o) || !json_is_integer(size) || json_integer_value(size) < 0) {
+    if (!names_object(k, o) || !jread_u64(o, "size", &k->p->put.total)) {
         hub_say(k, 400, NULL, SLICE("an object is verified as {oid, size}"));
         return;
     }
     k->p->put.kind = PUT_OBJECT_KNOWN;
-    k->p->put.total = (uint64_t)json_integer_value(size);
 }
 
 static void plan_word(struct hub_ask *k, bool verify)

@@ -10,13 +10,6 @@
 
 enum { KEY_BYTES = 8192 };
 
-struct slice hub_text(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-
-    return json_is_string(v) ? slice_of(json_string_value(v), json_string_length(v)) : SLICE_NONE;
-}
-
 json_t *hub_body(struct hub_ask *k)
 {
     const struct fact *f = plan_request_body(k->facts, k->p);
@@ -57,7 +50,7 @@ void hub_put(struct hub_ask *k, enum put_kind kind)
 /* What cannot be kept is refused, not forgotten. */
 static const char *create_refusal(const struct hub_ask *k, const json_t *o)
 {
-    struct slice visibility = hub_text(o, "visibility");
+    struct slice visibility = jread_text(o, "visibility");
 
     if (k->r->anonymous_read &&
         (json_is_true(json_object_get(o, "private")) || slice_eqs(visibility, "private"))) {
@@ -101,8 +94,8 @@ static bool is_moved(struct hub_ask *k)
 
 static void create_named(struct hub_ask *k, const json_t *o)
 {
-    struct slice owner = hub_text(o, "organization");
-    struct slice name = hub_text(o, "name");
+    struct slice owner = jread_text(o, "organization");
+    struct slice name = jread_text(o, "name");
     const char *no = create_refusal(k, o);
 
     owner = owner.p != NULL ? owner : k->who->name;
@@ -187,13 +180,10 @@ static bool read_objects(struct hub_ask *k, const json_t *list)
     out = arena_alloc(k->a, (json_array_size(list) + 1) * sizeof *out);
     json_array_foreach(list, i, o)
     {
-        const json_t *size = json_object_get(o, "size");
-        struct slice oid = hub_text(o, "oid");
-        if (oid.p == NULL || !digest_parse(oid, &out[i].digest) || !json_is_integer(size) ||
-            json_integer_value(size) < 0) {
+        if (!digest_parse(jread_text(o, "oid"), &out[i].digest) ||
+            !jread_u64(o, "size", &out[i].size_bytes)) {
             return false;
         }
-        out[i].size_bytes = (uint64_t)json_integer_value(size);
     }
     k->p->put.objects = out;
     k->p->put.objects_count = json_array_size(list);
@@ -202,7 +192,7 @@ static bool read_objects(struct hub_ask *k, const json_t *list)
 
 static void batch(struct hub_ask *k, const json_t *o)
 {
-    if (!slice_eqs(hub_text(o, "operation"), "upload")) {
+    if (!slice_eqs(jread_text(o, "operation"), "upload")) {
         hub_say(k, 422, NULL, SLICE("LFS is for uploads here: files are read below /resolve/"));
         return;
     }

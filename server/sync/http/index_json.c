@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include "common/codec/httpdate.h"
+#include "common/codec/jread.h"
 #include "server/store/tree.h"
 #include "server/sync/http/index.h"
 
@@ -36,38 +37,33 @@ static const json_t *one_of(const json_t *o, const char *a, const char *b)
 
 static bool is_folder(const json_t *o, struct slice *name)
 {
-    const char *type = json_string_value(json_object_get(o, "type"));
-
     if (name->n != 0 && name->p[name->n - 1] == '/') {
         name->n--;
         return true;
     }
     return json_is_true(json_object_get(o, "is_dir")) ||
-           (type != NULL && strcmp(type, "directory") == 0);
+           slice_eqs(jread_text(o, "type"), "directory");
 }
 
 static int take_item(const json_t *o, struct index_events *ev)
 {
-    const json_t *name = one_of(o, "name", "path"), *size = json_object_get(o, "size");
-    const char *type = json_string_value(json_object_get(o, "type"));
-    const char *hex = json_string_value(json_object_get(o, "sha256"));
+    const json_t *name = one_of(o, "name", "path");
+    struct slice type = jread_text(o, "type");
     struct index_item it = {.size_bytes = UINT64_MAX};
 
     if (!json_is_string(name)) {
         ev->left_out++;
         return 0;
     }
-    it.name = slice_of(json_string_value(name), json_string_length(name));
+    it.name = jread_slice(name);
     it.folder = is_folder(o, &it.name);
-    if (!tree_path_valid(it.name) || (type != NULL && strcmp(type, "other") == 0)) {
+    if (!tree_path_valid(it.name) || slice_eqs(type, "other")) {
         ev->left_out++;
         return 0;
     }
-    if (json_is_integer(size) && json_integer_value(size) >= 0) {
-        it.size_bytes = (uint64_t)json_integer_value(size);
-    }
+    (void)jread_u64(o, "size", &it.size_bytes);
     time_of(one_of(o, "mtime", "mod_time"), &it);
-    it.digest_known = !it.folder && hex != NULL && digest_parse(slice_str(hex), &it.digest);
+    it.digest_known = !it.folder && digest_parse(jread_text(o, "sha256"), &it.digest);
     return ev->on_item(ev->arg, &it);
 }
 

@@ -3,38 +3,27 @@
 #include <jansson.h>
 #include <zstd.h>
 
+#include "common/codec/jread.h"
 #include "server/store/node.h"
 
 enum { PACK_LEVEL = 3 };
-
-static bool number(const json_t *doc, const char *key, uint64_t *out)
-{
-    const json_t *v = json_object_get(doc, key);
-
-    if (!json_is_integer(v) || json_integer_value(v) < 0) {
-        return false;
-    }
-    *out = (uint64_t)json_integer_value(v);
-    return true;
-}
 
 int wire_head_read(struct slice json, struct snap *out, struct err *e)
 {
     json_t *doc =
         json.n <= WIRE_HEAD_MAX ? json_loadb(json.p, json.n, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    const char *root = json_string_value(json_object_get(doc, "root"));
     uint64_t version = 0;
     int rc = 0;
 
     *out = (struct snap){0};
-    if (doc == NULL || !number(doc, "version", &version)) {
+    if (doc == NULL || !jread_u64(doc, "version", &version)) {
         rc = err_set(e, E_PROTOCOL, "its head is none of a mirrord");
     } else if (version != WIRE_VERSION) {
         rc = err_set(e, E_UNSUPPORTED, "its heads are of version %llu, we know %d",
                      (unsigned long long)version, WIRE_VERSION);
-    } else if (!number(doc, "seq", &out->seq) || !number(doc, "time", &out->created_unix_s) ||
-               !number(doc, "entries", &out->entries) || !number(doc, "bytes", &out->bytes) ||
-               root == NULL || !digest_parse(slice_str(root), &out->root)) {
+    } else if (!jread_u64(doc, "seq", &out->seq) || !jread_u64(doc, "time", &out->created_unix_s) ||
+               !jread_u64(doc, "entries", &out->entries) || !jread_u64(doc, "bytes", &out->bytes) ||
+               !digest_parse(jread_text(doc, "root"), &out->root)) {
         rc = err_set(e, E_PROTOCOL, "its head does not read");
     }
     json_decref(doc);

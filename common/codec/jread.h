@@ -1,0 +1,20 @@
+/* jread.h - what a parsed document (jansson) has: a value of another kind is as if it were not there. Writing is jwrite.h's.
+ *
+ * A document that is none, or has no such member, is NULL, and asked like any other. Texts are borrowed while the document
+ * lives; parsed with JSON_ALLOW_NUL they may hold NUL. Numbers are whole, from 0 on; where there is none *out stays.
+ */
+#ifndef COMMON_CODEC_JREAD_H
+#define COMMON_CODEC_JREAD_H
+
+#include <jansson.h>
+
+#include "common/base/slice.h"
+
+struct slice jread_slice(const json_t *v); /* p == NULL: no text */
+bool jread_count(const json_t *v, uint64_t *out);
+
+/* Of an object's member. */
+struct slice jread_text(const json_t *o, const char *key);
+bool jread_u64(const json_t *o, const char *key, uint64_t *out);
+
+#endif

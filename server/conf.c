@@ -10,6 +10,7 @@
 
 struct conf_file { /* what conf_read() gives out is its first field */
     struct conf conf;
+    _Atomic unsigned holds;
     struct arena arena;
     struct settings_node *root;
 };
@@ -139,7 +140,10 @@ int conf_read(const char *path, struct conf **out, struct err *e)
 {
     struct conf_file *cf = NEW(struct conf_file);
     struct conf *c = &cf->conf;
-    int rc = settings_read(schema_grammar(&cf->arena), path, &cf->arena, &cf->root, e);
+    int rc;
+
+    cf->holds = 1;
+    rc = settings_read(schema_grammar(&cf->arena), path, &cf->arena, &cf->root, e);
 
     if (rc == 0) {
         rc = values_fill(cf->root, c, &cf->arena, e);
@@ -167,12 +171,18 @@ int conf_read(const char *path, struct conf **out, struct err *e)
     return rc;
 }
 
+struct conf *conf_hold(struct conf *c)
+{
+    atomic_fetch_add(&((struct conf_file *)(void *)c)->holds, 1);
+    return c;
+}
+
 void conf_free(struct conf **cp)
 {
     struct conf_file *cf = (struct conf_file *)(void *)*cp;
 
     *cp = NULL;
-    if (cf == NULL) {
+    if (cf == NULL || atomic_fetch_sub(&cf->holds, 1) != 1) {
         return;
     }
     for (size_t i = 0; i < cf->conf.repos_count; i++) {

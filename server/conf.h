@@ -4,7 +4,7 @@
  * tables, the defaults, `-T` and docs/configuration.md. An unknown key is an error with the nearest name; duplicate titles,
  * repeated keys and unset ${VARIABLES} are errors. Errors read "file:line: what, why, what to do".
  *
- * owns     conf_free() releases everything that pointers in here lead to
+ * owns     counted: the last conf_free() releases everything that pointers in here lead to
  */
 #ifndef SERVER_CONF_H
 #define SERVER_CONF_H
@@ -43,6 +43,7 @@ struct conf {
 };
 
 MUST_USE int conf_read(const char *path, struct conf **out, struct err *e);
+struct conf *conf_hold(struct conf *c); /* one conf_free() more is due; any thread */
 void conf_free(struct conf **cp);
 /* Effective settings, in a form that conf_read() takes again. */
 void conf_print(const struct conf *c, struct buf *out);

@@ -154,6 +154,13 @@ static int make_room_for_sync(void *arg, uint64_t need_bytes)
     return cache_make_room(d->cache, need_bytes, NULL);
 }
 
+static void let_conf_go(void *held)
+{
+    struct conf *c = held;
+
+    conf_free(&c);
+}
+
 int daemon_set_sync(struct daemon *d, const struct repo_set *rs, struct err *e)
 {
     struct sync_repo_settings *set = mem_array(rs->count + 1, sizeof *set);
@@ -162,7 +169,8 @@ int daemon_set_sync(struct daemon *d, const struct repo_set *rs, struct err *e)
 
     for (size_t i = 0; i < rs->count; i++) {
         if (rs->repo[i]->synced) {
-            set[n++] = (struct sync_repo_settings){rs->repo[i], &rs->conf->repos[i]};
+            set[n++] = (struct sync_repo_settings){rs->repo[i], &rs->conf->repos[i],
+                                                   conf_hold(rs->conf), let_conf_go};
         }
     }
     rc = sync_set(d->sync, set, n, rs->conf->sync_runs, e);

@@ -10,7 +10,7 @@ enum { TICK_MS = 500 };
 
 static uint64_t jitter_of(const struct task *t)
 {
-    uint64_t span_s = t->setup->conf.jitter_ms / 1000;
+    uint64_t span_s = t->setup->conf->jitter_ms / 1000;
 
     return span_s != 0 ? slice_hash(slice_str(t->name)) % (span_s + 1) : 0;
 }

@@ -80,8 +80,8 @@ static struct task *find_ending(struct sync *s, struct slice name)
 
 static bool same_times(const struct setup *a, const struct setup *b)
 {
-    return a->scheduled == b->scheduled && a->conf.jitter_ms == b->conf.jitter_ms &&
-           (!a->scheduled || strcmp(a->conf.schedule, b->conf.schedule) == 0);
+    return a->scheduled == b->scheduled && a->conf->jitter_ms == b->conf->jitter_ms &&
+           (!a->scheduled || strcmp(a->conf->schedule, b->conf->schedule) == 0);
 }
 
 static void task_set(struct sync *s, const char *name, struct setup *u)
@@ -131,8 +131,12 @@ int sync_set(struct sync *s, const struct sync_repo_settings *repos, size_t coun
     struct setup **fresh = mem_array(count + 1, sizeof *fresh);
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = setup_new(&repos[i], &fresh[i], e);
+    for (size_t i = 0; i < count; i++) {
+        if (rc == 0) {
+            rc = setup_new(&repos[i], &fresh[i], e);
+        } else {
+            repos[i].release(repos[i].held);
+        }
     }
     lock_take(&s->lock);
     for (size_t i = 0; rc != 0 && i < count; i++) {
@@ -319,7 +323,7 @@ static void hook_approved(struct sync *s, struct slice repo, const struct snap *
         site.arg = (void *)(uintptr_t)u->job.repo;
         r.started_unix_s = r.ended_unix_s = clock_unix_s();
         snprintf(r.upstream, sizeof r.upstream, "%s", u->job.upstream[0].url);
-        if (hook_run(&site, &u->conf, HOOK_PUBLISHED, u->job.repo, &r, &e) != 0) {
+        if (hook_run(&site, u->conf, HOOK_PUBLISHED, u->job.repo, &r, &e) != 0) {
             log_warn("sync.hook", "repo=%s why=\"%s\"", u->job.repo, e.text);
         }
         lock_take(&s->lock);

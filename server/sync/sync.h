@@ -3,7 +3,7 @@
  * A repo has one run at a time; several together, and several at one upstream, as the settings allow. What is remembered
  * between runs stands in rows (history.h): paused, held, the last reports.
  *
- * owns     settings are copied; a run keeps those it began with
+ * owns     what settings are part of is held: a run keeps those it began with
  * threads  any but loops: calls may read rows. The schedule has a thread of its own
  * errors   E_NOTFOUND: no such repo, or it is not synced; E_BUSY: a run is under way
  */
@@ -21,8 +21,10 @@ void sync_close(struct sync **sp); /* stops runs; they go on after the next star
 struct sync_repo_settings { /* of one synced repo */
     const struct repo *repo;
     const struct repo_conf *conf;
+    void *held; /* conf stays until release(held), on any thread */
+    void (*release)(void *held);
 };
-/* From now on these; runs under way end as they began. */
+/* From now on these; runs under way end as they began. Takes what is held, also when it fails. */
 MUST_USE int sync_set(struct sync *s, const struct sync_repo_settings *repos, size_t count,
                       unsigned together, struct err *e);
 /* Judges a section: E_CONFIG with a sentence. */

@@ -25,7 +25,7 @@ static int view_of(struct sync *s, struct task *t, struct sync_view *v, struct e
     snprintf(v->name, sizeof v->name, "%s", t->name);
     snprintf(v->upstream, sizeof v->upstream, "%s", t->setup->job.upstream[0].url);
     snprintf(v->schedule, sizeof v->schedule, "%s",
-             t->setup->conf.schedule != NULL ? t->setup->conf.schedule : "");
+             t->setup->conf->schedule != NULL ? t->setup->conf->schedule : "");
     if (rc != 0) {
         return rc;
     }

@@ -10,28 +10,29 @@ import struct
 import subprocess
 import time
 
-from harness.mirrord import BUILD
+from harness.mirrord import BUILD, SLOW
 
 DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 CALM, NO_ERROR, INTERNAL_ERROR = 11, 0, 2
+PATIENCE_S = 120 * SLOW  # with a slow machine; what it waits for never takes so long where all is well
 
 
 class Fixture:
     """A running http_fixture; `limits` are the server's, in its own names."""
 
-    def __init__(self, cert, folder=".", loops=2, **limits):
+    def __init__(self, cert, folder=".", loops=2, drain_ms=5000, **limits):
         self.folder = pathlib.Path(folder)
         args = [str(BUILD / "harness/http_fixture"), "-l", "127.0.0.1:0", "-s", "127.0.0.1:0", "-c", str(cert[0]),
-                "-k", str(cert[1]), "-r", str(folder), "-n", str(loops)]
+                "-k", str(cert[1]), "-r", str(folder), "-n", str(loops), "-d", str(drain_ms)]
         for name, value in limits.items():
             args += ["-o", f"{name}={value}"]
         self.process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.port, self.tls_port = (int(self.process.stdout.readline().rsplit(":", 1)[1]) for _ in range(2))
 
     def connect(self, tls=False, alpn="h2", **kw):
-        s = socket.create_connection(("127.0.0.1", self.tls_port if tls else self.port), timeout=20, **kw)
+        s = socket.create_connection(("127.0.0.1", self.tls_port if tls else self.port), timeout=PATIENCE_S, **kw)
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -51,7 +52,7 @@ class Fixture:
         answer = self.h1(b"GET /stats HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
         return json.loads(answer.split(b"\r\n\r\n", 1)[1])
 
-    def wait_for(self, condition, seconds=10):
+    def wait_for(self, condition, seconds=PATIENCE_S):
         """Asks for the stats until the condition holds; returns them."""
         until = time.monotonic() + seconds
         while True:
@@ -77,7 +78,7 @@ class Fixture:
         if self.process.poll() is None:
             self.drain()
         try:
-            _, log = self.process.communicate(timeout=30)
+            _, log = self.process.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGABRT)
             _, log = self.process.communicate()

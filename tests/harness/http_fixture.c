@@ -1,7 +1,7 @@
 /* http_fixture.c - a small server on server/http alone: memory, files, growing and failing bodies, uploads.
  *
  * Tests drive it over raw sockets; `make bench` and people measure the HTTP core with it, without cache or store.
- * http_fixture [-l ADDRESS]... [-s TLS_ADDRESS] [-c CERT -k KEY] [-r FOLDER] [-n LOOPS] [-o LIMIT=VALUE]...
+ * http_fixture [-l ADDRESS]... [-s TLS_ADDRESS] [-c CERT -k KEY] [-r FOLDER] [-n LOOPS] [-o LIMIT=VALUE]... [-d DRAIN_MS]
  * prints one line per listener, then serves until SIGTERM, which drains.
  */
 #include <event2/event.h>
@@ -528,6 +528,7 @@ int main(int argc, char **argv)
     const char *congestion = NULL;
     unsigned nsets = 0;
     unsigned nloops = 1;
+    uint32_t drain_ms = 5000;
     struct loops *loops;
     struct pool *disk;
     sigset_t wanted;
@@ -536,7 +537,7 @@ int main(int argc, char **argv)
     int opt;
 
     f->folder = ".";
-    while ((opt = getopt(argc, argv, "l:s:c:k:r:n:o:C:")) != -1) {
+    while ((opt = getopt(argc, argv, "l:s:c:k:r:n:o:C:d:")) != -1) {
         switch (opt) {
         case 'l':
         case 's':
@@ -558,6 +559,9 @@ int main(int argc, char **argv)
             break;
         case 'C':
             congestion = optarg;
+            break;
+        case 'd':
+            drain_ms = (uint32_t)atoi(optarg);
             break;
         case 'o':
             set_limit(&limits, optarg);
@@ -609,7 +613,7 @@ int main(int argc, char **argv)
             http_server_listen(f->server, &listeners);
         }
     }
-    http_server_drain(f->server, 5000, on_drained, NULL);
+    http_server_drain(f->server, drain_ms, on_drained, NULL);
     while (sigwait(&wanted, &sig) == 0 && sig != SIGUSR1 && sig != SIGINT) {
     }
     http_server_close(&f->server);

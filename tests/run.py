@@ -124,7 +124,7 @@ def run_pytest(args, slow):
     paths = paths or [f"tests/{f}" for f in PYTEST_FOLDERS if pathlib.Path("tests", f).is_dir()]
     report = ROOT / args.build / "pytest.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(JOBS), "--dist", "loadgroup",
-               "--timeout", str(300 * slow), "--tb=short", "--no-header", "-p", "no:cacheprovider",
+               "--timeout", str(900 * slow), "--tb=short", "--no-header", "-p", "no:cacheprovider",
                "--junitxml", str(report), "-k", args.k, *paths]
     env = dict(os.environ, MIRROR_BUILD=str(ROOT / args.build), MIRROR_SLOW=str(slow), PYTHONDONTWRITEBYTECODE="1")
     report.unlink(missing_ok=True)

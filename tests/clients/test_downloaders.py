@@ -5,6 +5,8 @@ import subprocess
 
 import pytest
 
+from harness.mirrord import SLOW
+
 SIZE = 48 << 20
 
 
@@ -18,7 +20,7 @@ def data(mirrord, origin):
 
 
 def run(command, cwd, env):
-    done = subprocess.run([str(c) for c in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run([str(c) for c in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=600 * SLOW, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -74,4 +76,5 @@ def test_aria2_in_sixteen_pieces(data, wire, client, client_env, tmp_path):
         run([client("aria2c"), "-q", "-x", "16", "-s", "16", "-k", "1M", "--no-conf", f"--ca-certificate={data.cert[0]}",
              "--file-allocation=none", "-o", name, data.url("/data/set.tar", wire)], tmp_path, client_env)
         assert sha256(tmp_path / name) == data.sha256
-    assert data.thing.bytes <= SIZE * 1.05, "sixteen ranges cost the origin more than the object"
+    # As it came here: of a range that was cut for another the origin has more on the way, maybe.
+    assert data.metric("mirrord_upstream_bytes_total") <= SIZE * 1.05, "sixteen ranges cost more than the object"

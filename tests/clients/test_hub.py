@@ -15,10 +15,11 @@ import pytest
 
 from harness.egress import Trap
 from harness.hub import Big, read, sha256_of
-from harness.mirrord import BUILD, ROOT
+from harness.mirrord import BUILD, ROOT, SLOW
 
 pytestmark = pytest.mark.xdist_group("hub")
 
+PATIENCE_S = 600 * SLOW  # with a client: it is only spent where something is wrong
 VERSIONS = ["0.30.2", "0.34.6", "0.36.0", "1.13.0", "1.20.0", "1.22.0", ""]  # "": the newest
 CLIENTS = [pytest.param(v, x, id=f"{v or 'newest'}-{'xet' if x else 'http'}") for v in VERSIONS for x in (False, True)]
 FILES = {
@@ -86,7 +87,8 @@ class World:
         self.m, self.folder, self.count = m, folder, 0
         self.trap = Trap(folder, f"127.0.0.1:{m.port}")
         self.env = {"LANG": "C.UTF-8", "PATH": os.environ["PATH"], "HF_ENDPOINT": f"http://127.0.0.1:{m.port}/hf",
-                    "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+                    "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1", "PYTHONDONTWRITEBYTECODE": "1",
+                    "HF_HUB_ETAG_TIMEOUT": "120", "HF_HUB_DOWNLOAD_TIMEOUT": "120"}  # a slow machine is no silent mirror
         self.fresh()
 
     def fresh(self):
@@ -96,7 +98,7 @@ class World:
 
     def run(self, command, more=None, fails=False, knocks=()):
         env = dict(self.env, HOME=str(self.home), HF_HOME=str(self.home / "hf"), TMPDIR=str(self.home), **self.trap.env(), **(more or {}))
-        done = subprocess.run(list(map(str, command)), env=env, cwd=self.home, capture_output=True, text=True, timeout=280, check=False)
+        done = subprocess.run(list(map(str, command)), env=env, cwd=self.home, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert (done.returncode != 0) == fails, done.stdout[-3000:] + done.stderr[-6000:]
         strangers = [s for s in self.trap.strangers() if s not in knocks]
         assert not strangers, strangers
@@ -110,6 +112,12 @@ class World:
 @pytest.fixture
 def world(mirrord, hub, demo, tmp_path):
     return World(mirrord(hub.config()), tmp_path)
+
+
+@pytest.fixture
+def calm(mirrord, hub, demo, tmp_path):
+    """A branch stays known for as long as the slowest machine may need."""
+    return World(mirrord(hub.config(more="rule '^api/.*/revision/' { ttl = 1h }")), tmp_path)
 
 
 @pytest.fixture
@@ -193,6 +201,7 @@ def test_huggingface_hub(request, hub, demo, version, xet, mode):
     assert got["gated"] == digest(Big(50000, 5))
     assert hub.cdn_bytes[sha256_of(FILES["model.safetensors"])] == 12 << 20, "six downloads, one transfer"
     assert "hf_alice" not in {c[2] for c in hub.calls if "org/demo" in c[1]}
+    world.m.forsaken()
     asked = world.m.access_log.read_text()
     assert (f"/data/{whole['model.safetensors']}" in asked) == (mode == "on" and xet)
 
@@ -219,7 +228,7 @@ def test_staged_by_trainagent(world, demo, tmp_path, version):
     """What the agent lays out is a cache to the client: found by name, with no network call."""
     env = dict(os.environ, TRAINAGENT_MIRROR=world.m.url(""), TRAINAGENT_SHELF=str(tmp_path / "shelf"),
                TRAINAGENT_STATE=str(tmp_path / "state"))
-    subprocess.run([BUILD / "trainagent", "pull", "-q", "hf/org/demo@main", "--to", world.home / "hf"], env=env, check=True, timeout=60)
+    subprocess.run([BUILD / "trainagent", "pull", "-q", "hf/org/demo@main", "--to", world.home / "hf"], env=env, check=True, timeout=PATIENCE_S)
     code = TREE + """
 import json
 from huggingface_hub import hf_hub_download, snapshot_download
@@ -229,10 +238,10 @@ print(json.dumps([tree(snapshot_download("org/demo")), open(hf_hub_download("org
     assert got == [{p: digest(d) for p, d in FILES.items()}, '{"a": 1}'] and not world.trap.seen()
 
 
-def test_listings_in_pages(world, hub):
+def test_listings_in_pages(calm, hub):
     """2,500 files are three of the Hub's pages, and one answer of ours."""
     hub.repo("org/many", kind="datasets", files={f"data/{i:05}.json": b"%d" % i for i in range(2500)})
-    bins = client("", True)
+    world, bins = calm, client("", True)
     got = world.python(bins, "import json; from huggingface_hub import HfApi; "
                              "print(json.dumps(len(HfApi().list_repo_files('org/many', repo_type='dataset'))))")
     again = world.python(bins, "import json; from huggingface_hub import HfFileSystem; "
@@ -275,8 +284,8 @@ TOKENIZER = {"version": "1.0", "truncation": None, "padding": None, "added_token
              "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "hello": 1, "world": 2}, "unk_token": "[UNK]"}}
 
 
-def test_transformers(world, hub):
-    bins = venv("transformers")
+def test_transformers(calm, hub):
+    world, bins = calm, venv("transformers")
     hub.repo("org/tok", files={
         "config.json": json.dumps({"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": 3}).encode(),
         "tokenizer.json": json.dumps(TOKENIZER).encode(),

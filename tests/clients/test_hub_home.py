@@ -117,6 +117,7 @@ def test_uploads_by_xet(home, folder, version):
     for name, data in {**FILES, **files}.items():
         got = home.m.get(f"/models/me/gpt/{quote(name)}")
         assert got.status == 200 and got.body == data, (name, home.m.get("/models/me/gpt/sub/").body)
+    home.m.forsaken()
     asked = home.m.access_log.read_text()
     assert ("/v1/shards" in asked) == ("/v1/xorbs/" in asked)
     changed = BIG[:5 << 20] + b"a few bytes more" + BIG[5 << 20:]
@@ -141,6 +142,7 @@ def test_downloads_by_xet(mirrord, tmp_path, folder, closed):
         w.env.pop("HF_TOKEN")
     got = w.python(bins, TREE + "import json; from huggingface_hub import snapshot_download as s; print(json.dumps(tree(s('me/gpt'))))")
     assert got == sums({**{k: v for k, v in FILES.items()}, "model.safetensors": BIG})
+    m.forsaken()
     asked = m.access_log.read_text()
     assert f"/data/{hashlib.sha256(BIG).hexdigest()}" in asked
     other = m.get(f"/models/api/models/me/gpt/xet/{'0' * 40}/data/{hashlib.sha256(BIG).hexdigest()}")

@@ -1,17 +1,15 @@
 """huggingface_hub, unmodified, bringing what is large to a hosted repository: files in parts, folders of many files, and what is
 sent again of an upload that was broken off."""
 import hashlib
-import json
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
-from clients.test_hub import VERSIONS, client
+from clients.test_hub import PATIENCE_S, VERSIONS, client
 from clients.test_hub_home import BIG, folder  # noqa: F401
-from harness.mirrord import SLOW
+from harness.mirrord import until
 
 pytestmark = pytest.mark.xdist_group("hub home")
 
@@ -33,13 +31,15 @@ def large(tmp_path_factory):
 
 
 def paths(m, method, what, status=None):
-    """Of the access log's requests with that method, whose path holds `what`."""
-    lines = map(json.loads, m.access_log.read_text().splitlines())
-    return [line["path"] for line in lines if line["method"] == method and what in line["path"] and status in (None, line["status"])]
+    """Of the requests with that method, whose path holds `what`; while clients are at work, of those that have their line in the log."""
+    said = {"method": method} | ({} if status is None else {"status": status})
+    return [e["path"] for e in m.answered("", least=0, **said) if what in e["path"]]
 
 
-def asked(*which):
-    return len(paths(*which))
+def asked(m, *which):
+    """How many, once no client is there any more."""
+    m.forsaken()
+    return len(paths(m, *which))
 
 
 @pytest.mark.parametrize("version", EACH)
@@ -78,15 +78,13 @@ def start(home, command):
 
 def break_off(m, child, how, when):
     """Ends the client once that is true, and waits until mirrord is done with what it sent; False: it was faster."""
-    end = time.monotonic() + 60 * SLOW
-    while not when() and child.poll() is None and time.monotonic() < end:
-        time.sleep(0.01)
+    until(lambda: when() or child.poll() is not None, 300)
     running = child.poll() is None
     if running:
         os.kill(child.pid, how)
-    child.wait(60 * SLOW)
-    while (m.metric("mirrord_http_connections") > 1 or m.metric("mirrord_cache_staged_bytes")) and time.monotonic() < end:
-        time.sleep(0.01)
+    child.wait(PATIENCE_S)
+    m.forsaken()
+    until(lambda: not m.metric("mirrord_cache_staged_bytes"))
     return running
 
 
@@ -96,12 +94,13 @@ def test_an_upload_broken_off_by_xet(home, tmp_path, how):
     path = tmp_path / "w.bin"
     path.write_bytes(os.urandom(260 << 20))
     up = [client("", True) / "hf", "upload", "me/gpt", path, "w.bin"]
-    xorbs = lambda: asked(home.m, "POST", "/v1/xorbs/", 200)  # noqa: E731
-    broken = break_off(home.m, start(home, up), how, lambda: xorbs() >= 2)
+    which = home.m, "POST", "/v1/xorbs/", 200
+    xorbs = lambda: asked(*which)  # noqa: E731
+    broken = break_off(home.m, start(home, up), how, lambda: len(paths(*which)) >= 2)
     before = xorbs()
     home.run(up)
     assert xorbs() <= 6 or not broken  # of five; four, when what came whole had its answer go nowhere
-    assert len(set(paths(home.m, "POST", "/v1/xorbs/", 200))) == xorbs() >= before  # none twice
+    assert len(set(paths(*which))) == xorbs() >= before  # none twice
     with open(path, "rb") as f:
         assert home.m.get("/models/me/gpt/resolve/main/w.bin", head=True)["etag"] == f'"{hashlib.file_digest(f, "sha256").hexdigest()}"'
     before = xorbs()
@@ -120,12 +119,13 @@ def test_an_upload_broken_off_by_lfs(home, tmp_path):
     for i in range(12):
         (tmp_path / "up" / f"w{i}.bin").write_bytes(os.urandom(12 << 20))
     up = [client("", False) / "hf", "upload", "me/gpt", tmp_path / "up", "."]
-    puts = lambda: asked(home.m, "PUT", "/objects/", 200)  # noqa: E731
-    broken = break_off(home.m, start(home, up), signal.SIGKILL, lambda: puts() >= 2)
+    which = home.m, "PUT", "/objects/", 200
+    broken = break_off(home.m, start(home, up), signal.SIGKILL, lambda: len(paths(*which)) >= 2)
     shown = home.m.get("/models/me/gpt/w0.bin", head=True).status
     assert shown == 404 or asked(home.m, "POST", "/commit/")  # nothing shows before the commit
     home.run(up)
-    sent = paths(home.m, "PUT", "/objects/", 200)
+    home.m.forsaken()
+    sent = paths(*which)
     assert len(set(sent)) == len(sent)  # none twice
     assert len(sent) == 12 or broken and len(sent) >= 12 - ATONCE  # fewer, when one came whole and its answer went nowhere
     for i in range(12):

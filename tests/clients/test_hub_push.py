@@ -4,7 +4,7 @@ import signal
 import pytest
 
 from clients.test_hub import client, venv
-from clients.test_hub_large import asked, break_off, start
+from clients.test_hub_large import asked, break_off, paths, start
 
 pytestmark = pytest.mark.xdist_group("hub home")
 
@@ -83,13 +83,13 @@ def test_a_large_folder_broken_off(home, tmp_path, version, xet):
     up = "import sys; from huggingface_hub import HfApi; " \
          "HfApi().upload_large_folder(repo_id='me/gpt', folder_path=sys.argv[1], repo_type='model', num_workers=4, print_report=False); print(1)"
     python = client(version, xet) / "python"
-    commits = lambda: asked(home.m, "POST", "/commit/", 200)  # noqa: E731
-    break_off(home.m, start(home, [python, "-c", up, folder]), signal.SIGKILL, commits)
+    which = home.m, "POST", "/commit/", 200
+    break_off(home.m, start(home, [python, "-c", up, folder]), signal.SIGKILL, lambda: paths(*which))
     for note in (folder / ".cache").rglob("*.metadata"):
         if not note.stat().st_size:  # one that the client was about to write: older ones stumble over it
             note.unlink()
     home.run([python, "-c", up, folder])
-    assert 2 <= commits() <= 25  # twenty files each, or what was ready
+    assert 2 <= asked(*which) <= 25  # twenty files each, or what was ready
     files = home.python(client(version, xet), "import json; from huggingface_hub import HfApi; print(json.dumps(HfApi().list_repo_files('me/gpt')))")
     assert sorted(files) == sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and ".cache" not in p.parts)
     assert home.m.get("/models/me/gpt/w1.bin").body == b"\1" * (9 << 20) and home.m.get("/models/me/gpt/d0/7.txt").body == b"file 7"

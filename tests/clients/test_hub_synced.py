@@ -28,7 +28,7 @@ def hub(hub):
 @pytest.fixture
 def world(mirrord, hub, tmp_path):
     w = World(mirrord(hub.config(more='sync { repos = {"org/demo", "datasets/org/data", "org/tok"} }')), tmp_path)
-    w.m.ctl("sync", "run", "hf", "--wait", limit_s=60)
+    w.m.ctl("sync", "run", "hf", "--wait")
     return w
 
 
@@ -44,7 +44,7 @@ def test_huggingface_hub(world, hub, version, xet):
     assert got["exists"] == [True, False, False]
     hub.up()
     second = hub.demo.commit({"config.json": b'{"a": 2}'})
-    world.m.ctl("sync", "run", "hf", "--wait", limit_s=60)
+    world.m.ctl("sync", "run", "hf", "--wait")
     hub.down()
     world.fresh()
     got = world.python(bins, CODE, first)
@@ -59,7 +59,7 @@ def test_huggingface_hub(world, hub, version, xet):
 def test_by_xet(mirrord, hub, tmp_path):
     """LFS files through our chunk store, out of the snapshot."""
     w = World(mirrord(hub.config(more='xet = "on" sync { repos = {"org/demo"} }')), tmp_path)
-    w.m.ctl("sync", "run", "hf", "--wait", limit_s=60)
+    w.m.ctl("sync", "run", "hf", "--wait")
     hub.down()
     code = TREE + "import json; from huggingface_hub import snapshot_download as s; print(json.dumps(tree(s('org/demo'))))"
     assert w.python(client("", True), code) == {p: digest(d) for p, d in FILES.items()}

@@ -21,6 +21,7 @@ import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler
 
+from harness.mirrord import free_port
 from harness.origin import Server, span
 
 TYPES = {"models": "", "datasets": "datasets/", "spaces": "spaces/", "kernels": "kernels/"}
@@ -114,6 +115,17 @@ class Repo:
         return rev if rev in self.commits else self.refs.get(rev) or self.refs.get("refs/heads/" + rev)
 
 
+def listening(host, port, handler):
+    """On a port that nobody takes while the Hub is down."""
+    for _ in range(20):
+        try:
+            return Server((host, port or free_port()), handler)
+        except OSError:
+            if port:
+                raise
+    raise OSError("no port is free")
+
+
 class Hub:
     def __init__(self, page=1000):
         self.page = page
@@ -136,12 +148,10 @@ class Hub:
         self.up()
 
     def up(self):
-        self.servers = []
-        for host, port, handler in (("127.0.0.1", self.port, HubHandler), ("127.0.0.2", self.cdn_port, CdnHandler)):
-            s = Server((host, port), handler)
+        self.servers = [listening(*at) for at in (("127.0.0.1", self.port, HubHandler), ("127.0.0.2", self.cdn_port, CdnHandler))]
+        for s in self.servers:
             s.origin = self
             threading.Thread(target=s.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-            self.servers.append(s)
         self.port, self.cdn_port = (s.server_address[1] for s in self.servers)
 
     def down(self):
@@ -265,8 +275,8 @@ class Handler(BaseHTTPRequestHandler):
             return True
         return False
 
-    def bytes_of(self, data, fields, lie=None):
-        """200 or 206 of it."""
+    def bytes_of(self, data, fields, lie=None, leaves=lambda n: None):
+        """200 or 206 of it. leaves(n) before n bytes of it do: who has them may look at the counts at once."""
         size, asked = size_of(data), self.headers.get("Range")
         first, end, status = 0, size, 200
         if asked:
@@ -274,31 +284,30 @@ class Handler(BaseHTTPRequestHandler):
             first, end = (int(a), min(size, int(b) + 1 if b else size)) if a else (max(0, size - int(b)), size)
             if first >= size:
                 self.reply(416, {"Content-Range": f"bytes */{size}"})
-                return 0
+                return
             status = 206
             fields = dict(fields, **{"Content-Range": f"bytes {first}-{end - 1}/{size}"})
         self.send_response_only(status)
         for name, value in dict(fields, **{"Accept-Ranges": "bytes", "Content-Length": str(end - first)}).items():
             self.send_header(name, value)
         self.end_headers()
-        sent = 0
         if self.command == "HEAD":
-            return 0
+            return
         for at in range(first, end, 256 << 10):
             part = read(data, at, min(end, at + (256 << 10)))
             if lie == "flip" and at == first:
                 part = bytes([part[0] ^ 1]) + part[1:]
             if lie == "cut" and at + len(part) > first + (end - first) // 2:
                 part = part[:len(part) // 2]
+                leaves(len(part))
                 self.wfile.write(part)
                 self.connection.shutdown(2)
                 self.close_connection = True
-                return sent + len(part)
+                return
+            leaves(len(part))
             self.wfile.write(part)
-            sent += len(part)
             if isinstance(lie, tuple):  # ("slow", bytes a second)
                 time.sleep(len(part) / lie[1])
-        return sent
 
 
 class CdnHandler(Handler):
@@ -321,10 +330,12 @@ class CdnHandler(Handler):
         if data is None:
             self.reply(404, {})
             return
-        sent = self.bytes_of(data, {"ETag": f'"s3-{digest[:16]}"', "Content-Type": "binary/octet-stream",
-                                    "x-amz-request-id": "1", "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}, what)
-        with hub.lock:
-            hub.cdn_bytes[digest] = hub.cdn_bytes.get(digest, 0) + sent
+
+        def leaves(n):
+            with hub.lock:
+                hub.cdn_bytes[digest] = hub.cdn_bytes.get(digest, 0) + n
+        self.bytes_of(data, {"ETag": f'"s3-{digest[:16]}"', "Content-Type": "binary/octet-stream",
+                             "x-amz-request-id": "1", "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}, what, leaves)
 
 
 class HubHandler(Handler):

@@ -192,6 +192,14 @@ class Mirrord:
         """Waits until its log has that: it is written by a thread."""
         until(lambda: self.log().count(what) >= times)
 
+    def forsaken(self):
+        """Waits until each connection but our own has ended, and so each request of clients that are gone: the answer to one may
+        have gone nowhere, its line in the access log is there."""
+        def alone():
+            got = self.get("/metrics")
+            return re.search(rb"^mirrord_http_connections 1$", got.body, re.M) and self.answered(got["x-request-id"])
+        until(alone)
+
     def put(self, path, data, wire="h1", token=None, headers=None, method="PUT", **kw):
         headers = dict(headers or {}, **({"Authorization": f"Bearer {token}"} if token else {}))
         return self.get(path, wire=wire, headers=headers, method=method, data=data, **kw)

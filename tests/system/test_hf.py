@@ -7,13 +7,14 @@ import pathlib
 import re
 import socket
 import subprocess
+import threading
 import time
 import urllib.parse
 
 import pytest
 
 from harness.hub import Big, git_oid, read, sha256_of, size_of
-from harness.mirrord import BUILD, SLOW
+from harness.mirrord import BUILD, SLOW, until
 
 FILES = {
     ".gitattributes": b"*.bin filter=lfs\n",
@@ -26,6 +27,7 @@ FILES = {
     "sub/deep/weights.bin": Big(70000, 2),
 }
 LFS = [p for p, d in FILES.items() if isinstance(d, Big)]
+CALM = "rule '^api/.*/revision/' { ttl = 1h }"  # a branch stays known for as long as the slowest machine may need
 GONE = ("location", "x-xet-hash", "x-xet-refresh-route", "x-powered-by", "x-amz-request-id")
 
 
@@ -273,7 +275,7 @@ def test_lists_go_on_here(mirrord, hub, demo, wire, public):
 def test_calls_per_commit(mirrord, hub, demo):
     """A new commit costs what its listing has in pages and one word on what the branch is; a known one nothing."""
     hub.page = 1000
-    m = mirrord(hub.config())
+    m = mirrord(hub.config(more=CALM))
 
     def snapshot():
         sha = json.loads(m.get("/hf/api/models/org/demo/revision/main").body)["sha"]
@@ -287,6 +289,7 @@ def test_calls_per_commit(mirrord, hub, demo):
     gets = len(hub.calls)
     snapshot()
     assert len(hub.calls) == gets and sum(hub.cdn_bytes.values()) == sum(size_of(FILES[p]) for p in LFS)
+    m.settle()
     m.stop()  # what is known is known after a restart too
     m.start()
     hub.calls.clear()
@@ -300,7 +303,7 @@ def test_a_herd_on_a_cold_repo(mirrord, hub):
     files = {f"part-{i}.safetensors": Big(2 << 20, i) for i in range(10)} | {"config.json": b"{}"}
     r = hub.repo("org/big", files=files)
     hub.page = 1000
-    m = mirrord(hub.config())
+    m = mirrord(hub.config(more=CALM))
     for name in ("config.json", "part-0.safetensors"):
         assert name in r.commits[r.sha]
 
@@ -331,10 +334,7 @@ def test_alias_moves(mirrord, hub, demo):
     old = demo.sha
     assert m.get(file_path("config.json"))["x-repo-commit"] == old
     new = demo.commit({"config.json": b"[2]"})
-    end = time.monotonic() + 30 * SLOW
-    while m.get(file_path("config.json"))["x-repo-commit"] != new:
-        assert time.monotonic() < end, "the branch stays where it was"
-        time.sleep(0.1)
+    until(lambda: m.get(file_path("config.json"))["x-repo-commit"] == new)
     assert m.get(file_path("config.json")).body == b"[2]"
     assert m.get(file_path("config.json", rev=old)).body == FILES["config.json"]
 
@@ -351,11 +351,8 @@ def test_wrong_bytes(hf, hub, demo, path):
     assert not (got.whole and got.status == 200), "bytes that are not the file's were served as it"
     hub.script.clear()
     hub.cdn_script.clear()
-    end = time.monotonic() + 30 * SLOW
-    while (got := hf.get(file_path(path, rev=demo.sha))).status != 200:
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    assert got.body == read(FILES[path])
+    until(lambda: hf.get(file_path(path, rev=demo.sha)).status == 200)
+    assert hf.get(file_path(path, rev=demo.sha)).body == read(FILES[path])
 
 
 def test_a_cut_body_is_resumed(hf, hub, demo):
@@ -411,48 +408,76 @@ def test_the_hub_is_down(hf, hub, demo):
     assert got.status == 200 and "110" in got["warning"]
     for path in (file_path("sub/deep/weights.bin", rev=demo.sha), file_path("x", repo="org/other"),
                  "/hf/api/models/org/other/revision/main"):
+        asked = hf.upstream_requests()
         got = hf.get(path)
         assert got.status in (502, 503, 504), path
         assert "not in this mirror" in got["x-error-message"] and "Hub" in got["x-error-message"]
-        assert got.total_s < 2 * SLOW, f"{path}: {got.total_s} s"
+        assert hf.upstream_requests() - asked <= 3, "at once: who refuses is not asked again and again"
     hub.up()
 
 
-def test_the_hub_is_silent(hf, hub, demo):
-    """It takes connections and says nothing: the first who asks finds out, the next need not wait for it again."""
+def with_a_hub_gone(hf, hub, more):
+    """Warm, begun again, with a branch that is asked for each time; connections to the Hub that were open are none any more."""
     assert hf.get(file_path("config.json")).status == 200
     hf.settle()
     hub.down()
     hf.stop()
-    hf.config = hf.config.replace("protocol", "stall = 3s rule '^api/.*/revision/' { ttl = 0s sie = 10d } protocol")
+    hf.config = hf.config.replace("protocol", f"{more} rule '^api/.*/revision/' {{ ttl = 0s sie = 10d }} protocol")
     hf.start()
-    with socket.create_server(("127.0.0.1", hub.port), reuse_port=False):
-        first = hf.get(file_path("config.json"), head=True)
-        assert first.status == 200 and first["x-hf-warning"]
+
+
+def test_the_hub_is_silent(hf, hub, demo):
+    """It takes connections and says nothing: what is known is served when it has been waited for, and the Hub is noticed again."""
+    with_a_hub_gone(hf, hub, "stall = 3s")
+    with socket.create_server(("127.0.0.1", hub.port)):
+        got = hf.get(file_path("config.json"), head=True)
+        assert got.status == 200 and got["x-hf-warning"]
+    hub.up()
+    until(lambda: not hf.get(file_path("config.json"), head=True)["x-hf-warning"])
+
+
+def test_a_silent_hub_is_waited_for_once(hf, hub, demo):
+    """The first who asks finds out, the next need not wait for it again."""
+    hf.config += " threads = 1"
+    with_a_hub_gone(hf, hub, "stall = 1h")
+    with socket.create_server(("127.0.0.1", hub.port)) as silent, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        first = pool.submit(hf.get, file_path("config.json"), head=True, limit_s=600 * SLOW)
+        for _ in range(3):  # tries; at last it hangs up
+            silent.accept()[0].close()
+        assert first.result().status == 200 and first.result()["x-hf-warning"]
         time.sleep(6)  # gatherings that are stale hold for 5 s
         second = hf.get(file_path("config.json"), head=True)
-        assert second.status == 200 and second["x-hf-warning"] and second.total_s < first.total_s / 2
-    hub.up()
-    end = time.monotonic() + 60 * SLOW
-    while hf.get(file_path("config.json"), head=True)["x-hf-warning"]:
-        assert time.monotonic() < end, "the Hub is back, and nobody noticed"
-        time.sleep(0.3)
+        assert second.status == 200 and second["x-hf-warning"]
+        with silent.accept()[0] as asked:  # and not one word from there until now
+            assert b"/revision/" in asked.recv(4096)
 
 
-def test_who_leaves_and_who_stays(hf, hub, demo):
+@pytest.fixture
+def held():
+    """hub.order(what, held.wait, ...): those answers come when it is set, at the test's end at the latest."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_who_leaves_and_who_stays(hf, hub, demo, held):
     """A client that leaves in the middle of a crawl takes nothing from the one who stays."""
-    hub.order("/tree/", 1.5, times=4)
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    hub.order("/tree/", held.wait)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
         stays = pool.submit(hf.get, file_path("config.json"))
-        leaves = pool.submit(hf.get, file_path("README.md"), limit_s=1)
-        assert leaves.result().rc == 28 and stays.result().body == FILES["config.json"]
+        until(lambda: [c for c in hub.calls if "/tree/" in c[1]])
+        with socket.create_connection(("127.0.0.1", hf.port)) as leaves:
+            leaves.sendall(f"GET {file_path('README.md')} HTTP/1.1\r\nHost: m\r\n\r\n".encode())
+        hf.answered("README.md", complete=False)
+        held.set()
+        assert stays.result().body == FILES["config.json"]
 
 
-def test_all_leave_and_the_daemon_ends(hf, hub, demo):
+def test_all_leave_and_the_daemon_ends(hf, hub, demo, held):
     hf.stop()
     hf.config += " drain = 1s"
     hf.start()
-    hub.order("/tree/", 3.0, times=100)
+    hub.order("/tree/", held.wait, times=100)
     assert hf.get(file_path("config.json"), limit_s=1).rc == 28
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waits = pool.submit(hf.get, file_path("config.json"))
@@ -461,18 +486,17 @@ def test_all_leave_and_the_daemon_ends(hf, hub, demo):
         assert waits.result().status != 200
 
 
-def test_killed_in_a_crawl(hf, hub, demo):
+def test_killed_in_a_crawl(hf, hub, demo, held):
     for at in ("/tree/.*cursor", "/resolve/"):
-        hub.order(at, 2.0)
+        hub.order(at, held.wait)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             waits = pool.submit(hf.get, file_path("model.safetensors"))
-            end = time.monotonic() + 20 * SLOW
-            while not [c for c in hub.calls if re.search(at, c[1])]:
-                assert time.monotonic() < end
-                time.sleep(0.02)
+            until(lambda: [c for c in hub.calls if re.search(at, c[1])])
             hf.kill()
             waits.result()
+        held.set()
         hf.start()
+        held.clear()
         assert hf.ctl("verify").returncode == 0
     for path in FILES:
         assert hf.get(file_path(path)).body == read(FILES[path])
@@ -512,7 +536,7 @@ def test_an_answer_that_nobody_can_read_is_not_kept(hf, hub, demo, what):
 
 def test_a_listing_that_never_ends(hf, hub, demo):
     hub.order("/tree/", {"Link": f'<{hub.url}/api/models/org/demo/tree/{demo.sha}?recursive=true&expand=false>; rel="next"'}, times=10000)
-    got = hf.get(file_path("config.json"), limit_s=60 * SLOW)
+    got = hf.get(file_path("config.json"), limit_s=600 * SLOW)
     assert got.status == 502 and "listing" in got["x-error-message"]
 
 
@@ -597,10 +621,7 @@ def test_what_is_kept_ready_moves_with_the_branch(mirrord, hub, demo):
     old = seen()
     assert seen() == old and old[1] == demo.sha
     new = demo.commit({"config.json": b"[2]"})
-    end = time.monotonic() + 30 * SLOW
-    while (now := seen())[1] != new or now[0] != f'"{demo.etag("config.json")}"' or now[0] != f'"{now[2]}"':
-        assert time.monotonic() < end, "the branch stays where it was"
-        time.sleep(0.1)
+    until(lambda: seen() == (f'"{demo.etag("config.json")}"', new, demo.etag("config.json")))
     third = demo.commit({"config.json": b"[3]"})
     m.ctl("cache", "rm", "hf/api/models/org/demo/revision/main")
     assert seen()[1] == third, "nobody waits for a minute after a purge"
@@ -674,7 +695,7 @@ def node(tmp_path, m, **more):
 
 def trainagent(env, *args, code=0):
     done = subprocess.run([BUILD / "trainagent", *map(str, args)], env=env, capture_output=True, text=True, check=False,
-                          timeout=60 * SLOW)
+                          timeout=600 * SLOW)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done.stdout + done.stderr
 
@@ -692,8 +713,8 @@ def staged(home, r, rev, files, kind="models"):
         assert (snapshot / path).read_bytes() == read(r.commits[sha][path])
 
 
-def test_trainagent_pulls_a_repository(hf, hub, demo, tmp_path):
-    env = node(tmp_path, hf)
+def test_trainagent_pulls_a_repository(mirrord, hub, demo, tmp_path):
+    env = node(tmp_path, mirrord(hub.config(more=CALM)))
     trainagent(env, "pull", "hf/org/demo@main", "--to", tmp_path / "home")
     staged(tmp_path / "home", demo, "main", FILES)
     asked = len(hub.calls)

@@ -133,6 +133,8 @@ class Hub:
         self.calls = []        # (method, target, token) at the Hub
         self.cdn_calls = []    # (method, path, range) at the CDN
         self.cdn_bytes = {}    # sha256 -> bytes that left
+        self.hold_at = None    # once so many have left no more do, until `go` is set
+        self.go = threading.Event()
         self.leaks = []        # what must never happen
         self.users = {}        # token -> name
         self.script = []       # (pattern of targets, times, what): lies and trouble to order
@@ -162,13 +164,15 @@ class Hub:
             s.server_close()
         self.closing = False
 
-    close = down
+    def close(self):
+        self.go.set()
+        self.down()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exc):
-        self.down()
+        self.close()
 
     @property
     def url(self):
@@ -332,6 +336,8 @@ class CdnHandler(Handler):
             return
 
         def leaves(n):
+            if hub.hold_at is not None and sum(hub.cdn_bytes.values()) >= hub.hold_at:
+                hub.go.wait()
             with hub.lock:
                 hub.cdn_bytes[digest] = hub.cdn_bytes.get(digest, 0) + n
         self.bytes_of(data, {"ETag": f'"s3-{digest[:16]}"', "Content-Type": "binary/octet-stream",

@@ -1,8 +1,10 @@
 """mirrorctl hf: what is here of a Hub's repositories, and of our own; on the fixture Hub."""
 import json
+import os
 import re
 import signal
 import subprocess
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -10,7 +12,7 @@ import urllib.request
 import pytest
 
 from harness.hub import Big, Hub, read, sha256_of
-from harness.mirrord import BUILD, SLOW
+from harness.mirrord import BUILD, SLOW, until
 
 FILES = {"README.md": b"# demo\n", "config.json": b"{}", "model.safetensors": Big(3 << 20), "sub/weights.bin": Big(70000, 2)}
 TOTAL = sum(d.size if isinstance(d, Big) else len(d) for d in FILES.values())
@@ -98,9 +100,9 @@ def test_partly_here(hf, hub, demo):
     """A file under way, and one whose fetching broke off."""
     big = Big(64 << 20, 3)
     hub.repo("org/big", files={"big.bin": big})
-    hub.order(".", ("slow", 8 << 20), times=100, cdn=True)
-    with urllib.request.urlopen(hf.url("/hf/org/big/resolve/main/big.bin"), timeout=60) as client:
-        client.read(1 << 20)
+    hub.order(".", ("slow", 1 << 20), times=100, cdn=True)
+    with urllib.request.urlopen(hf.url("/hf/org/big/resolve/main/big.bin"), timeout=120 * SLOW) as client:
+        client.read(256 << 10)
         file, = hf.ctl_json("hf", "show", "hf", "org/big", "main")
         assert file["state"] == "partial" and 0 < file["have"] < big.size
     assert re.search(r"big.bin\t67108864\tpartial \d+%\t", hf.ctl("hf", "show", "hf", "org/big", "main").stdout)
@@ -172,12 +174,17 @@ def job(m, i=-1):
     return m.ctl_json("hf", "prefetch")[i]
 
 
-def until(m, state, i=-1, limit_s=60):
-    end = time.monotonic() + limit_s * SLOW
-    while job(m, i)["state"] != state:
-        assert time.monotonic() < end, job(m, i)
-        time.sleep(0.02)
+def comes_to(m, state, i=-1):
+    until(lambda: job(m, i)["state"] == state, 600)
     return job(m, i)
+
+
+@pytest.fixture
+def held():
+    """hub.order(what, held.wait, ...): those answers come when it is set, at the test's end at the latest."""
+    event = threading.Event()
+    yield event
+    event.set()
 
 
 def test_prefetch(hf, hub, demo):
@@ -245,7 +252,9 @@ def test_prefetch_says_what_is_wrong(mirrord, hub, demo, tmp_path):
     token.write_text("hf_in\n")
     hf.ctl("hf", "prefetch", "org/gated", "--token-file", token, "--wait")
     assert set(states(hf, "org/gated@main").values()) == {"whole"}
+    hf.stop()  # while it runs its files come and go
     rows = b"".join(p.read_bytes() for p in (hf.state / "meta").iterdir() if p.is_file())
+    hf.start()
     assert b"hf_in" not in rows and b"hf_in" not in hf.log().encode(), "a token was written down"
     assert hf.get("/hf/org/gated/resolve/main/config.json").status == 401, "it opens nothing to others"
     token.write_text("hf_out")
@@ -256,63 +265,62 @@ def test_prefetch_says_what_is_wrong(mirrord, hub, demo, tmp_path):
     assert hf.ctl("hf", "prefetch", "org/gated", "--token-file", token, check=False).returncode == 65
 
 
-def test_two_prefetches_and_a_client(hf, hub, demo):
+def test_two_prefetches_and_a_client(hf, hub, demo, held):
     """One id asked for twice is one job; clients and another revision with the same files join its fills."""
     big = Big(32 << 20, 7)
     r = hub.repo("org/big", files={"big.bin": big, "a.txt": b"a"})
-    hub.order(".", ("slow", 20 << 20), times=100, cdn=True)
+    hub.order(".", held.wait, times=100, cdn=True)
     first = json.loads(hf.ctl("--json", "hf", "prefetch", "org/big").stdout)
     second = json.loads(hf.ctl("--json", "hf", "prefetch", "org/big").stdout)
     assert first["prefetch"] == second["prefetch"] and second["joined"] and not first["joined"]
     other = json.loads(hf.ctl("--json", "hf", "prefetch", f"org/big@{r.sha}").stdout)
     assert other["prefetch"] != first["prefetch"]
+    held.set()
     assert fetch(hf, "big.bin", repo="org/big").body == read(big)
-    assert until(hf, "done", 0)["files_done"] == until(hf, "done", 1)["files_done"] == 2
+    assert comes_to(hf, "done", 0)["files_done"] == comes_to(hf, "done", 1)["files_done"] == 2
     assert hub.cdn_bytes == {sha256_of(big): big.size}
 
 
-def test_prefetch_while_the_hub_dies(hf, hub, demo):
+def test_prefetch_while_the_hub_dies(hf, hub, demo, held):
     """It waits, says why, and goes on when the Hub is back."""
     files = {f"{i}.bin": Big(2 << 20, i + 10) for i in range(16)}
     hub.repo("org/big", files=files)
-    hub.order(".", ("slow", 4 << 20), times=100, cdn=True)
+    hub.order(".", 0, times=2, cdn=True)  # those come
+    hub.order(".", held.wait, times=100, cdn=True)
     begun = hf.ctl("hf", "prefetch", "org/big")
     assert "--stop" in begun.stdout
-    end = time.monotonic() + 60 * SLOW
-    while not job(hf)["bytes_done"]:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: job(hf)["bytes_done"])
     hub.down()
     hub.order(".", 503, times=1 << 30)  # on connections that are open still
-    while not job(hf)["why"]:
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    waits = job(hf)
-    assert waits["state"] in ("waiting", "asking") and waits["next_unix_s"] > 0 and waits["files"] == 16
+    held.set()
+    seen = []
+
+    def waits():
+        seen.append(job(hf))
+        return seen[-1]["why"] and seen[-1]["state"] in ("waiting", "asking") and seen[-1]["next_unix_s"] > 0
+    until(waits)
+    assert seen[-1]["files"] == 16
     hub.cdn_script.clear()
     hub.script.clear()
     hub.up()
     assert hf.ctl("hf", "prefetch", "org/big", "--wait").returncode == 0  # asked again, it tries at once
-    assert until(hf, "done")["files_done"] == 16
+    assert comes_to(hf, "done")["files_done"] == 16
     assert set(states(hf, "org/big@main").values()) == {"whole"}
 
 
 def test_stop_leave_and_wait(hf, hub, demo):
     big = Big(64 << 20, 8)
     hub.repo("org/big", files={"big.bin": big})
-    hub.order(".", ("slow", 4 << 20), times=100, cdn=True)
+    hub.order(".", ("slow", 1 << 20), times=100, cdn=True)
     watcher = subprocess.Popen([BUILD / "mirrorctl", "--socket", hf.socket, "hf", "prefetch", "org/big", "--wait"],
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    until_bytes = time.monotonic() + 60 * SLOW
-    while not hf.ctl_json("hf", "prefetch") or not job(hf)["bytes_done"]:
-        assert time.monotonic() < until_bytes
-        time.sleep(0.01)
+    until(lambda: hf.ctl_json("hf", "prefetch") and job(hf)["bytes_done"])
     watcher.send_signal(signal.SIGINT)
-    assert watcher.wait(60 * SLOW) != 0
+    assert watcher.wait(120 * SLOW) != 0
     watcher.stdout.close()
     assert job(hf)["state"] == "fetching", "it goes on without its watcher"
     assert hf.ctl_json("hf", "prefetch", "org/big", "--stop")["stopped"] == 1
-    assert until(hf, "stopped")["why"]
+    assert comes_to(hf, "stopped")["why"]
     file, = hf.ctl_json("hf", "show", "org/big@main")
     assert file["state"] == "partial"
     assert hf.ctl("hf", "prefetch", "org/big", "--stop", check=False).returncode == 66
@@ -325,16 +333,18 @@ def test_prefetch_over_a_restart(hf, hub, demo, how):
     small = {f"{i}.bin": Big(1 << 20, i + 30) for i in range(4)}
     big = Big(300 << 20, 9)
     hub.repo("org/big", files={**small, "z.bin": big})
-    hub.order("", ("slow", 40 << 20), times=100, cdn=True)
+    hub.hold_at = 200 << 20
     hf.ctl("hf", "prefetch", "org/big")
-    end = time.monotonic() + 120 * SLOW
-    while job(hf)["bytes_done"] < 150 << 20:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: job(hf)["bytes_done"])
+    until(lambda: hf.ctl_json("hf", "show", "org/big@main")[-1].get("have", 0) >= 190 << 20)
+    if how == "kill":
+        os.sync()
+        time.sleep(10)  # what is here is noted every five seconds
     getattr(hf, how)()
-    hub.cdn_script.clear()
+    hub.hold_at = None
+    hub.go.set()
     hf.start()
-    done = until(hf, "done", limit_s=120)
+    done = comes_to(hf, "done")
     assert done["files_done"] == 5 and set(states(hf, "org/big@main").values()) == {"whole"}
     assert hub.cdn_bytes[sha256_of(big)] < 450 << 20, "it began anew"
     assert hf.ctl("verify").returncode == 0
@@ -355,8 +365,8 @@ def test_pins_stay(mirrord, hub, demo):
         hub.repo(f"org/n{i}", files={"w.bin": Big(8 << 20, 50 + i)})
         fetch(m, "w.bin", repo=f"org/n{i}")
     m.settle()
-    left = ls(m)
-    assert left["org/demo"]["files_here"] == 4 and sum(r["files_here"] or 0 for r in left.values()) < 12
+    until(lambda: sum(r["files_here"] or 0 for r in ls(m).values()) < 12)
+    assert ls(m)["org/demo"]["files_here"] == 4
     hub.down()
     for path, data in FILES.items():
         assert fetch(m, path).body == read(data)

@@ -8,11 +8,10 @@ import re
 import socket
 import subprocess
 import threading
-import time
 
 import pytest
 
-from harness.mirrord import BUILD, ROOT
+from harness.mirrord import BUILD, ROOT, until
 from harness.tree_origin import TreeOrigin
 
 CONFIG = ('repo "data" {{ protocol = "generic" origin = "{0}/" }}\nrepo "models" {{ protocol = "hosted" }}\n'
@@ -200,18 +199,22 @@ def test_a_list_that_ends_early_says_so(m):
 
 
 def test_top_sees_fills_rates_and_clients(m):
-    m.origin.put("/slow", size=64 << 20, rate=1 << 20)
-    client = threading.Thread(target=lambda: m.get("/data/slow"))
+    m.origin.put("/slow", size=256 << 20, rate=1 << 20)
+    client = threading.Thread(target=lambda: m.get("/data/slow", limit_s=600))
     client.start()
-    while not m.origin.stats("/slow").bytes:
-        time.sleep(0.01)
-    look = m.ctl_json("top", "--once", "--interval", "300ms")
+    until(lambda: m.origin.stats("/slow").bytes)
+    looks = []
+
+    def flows():  # an origin that was not scheduled meanwhile sends nothing
+        looks.append(m.ctl_json("top", "--once", "--interval", "300ms"))
+        return looks[-1]["per_s"]["upstream_bytes"] > 0 and looks[-1]["clients"][0]["per_s"]["bytes_out"] > 0
+    until(flows)
+    look = looks[-1]
     fill = look["fills"][0]
-    assert (fill["key"], fill["total"], fill["readers"]) == ("slow", 64 << 20, 1)
+    assert (fill["key"], fill["total"], fill["readers"]) == ("slow", 256 << 20, 1)
     assert look["clients"][0]["address"] == "127.0.0.1" and look["clients"][0]["bytes_out"] > 0
-    assert look["clients"][0]["per_s"]["bytes_out"] > 0 and look["per_s"]["upstream_bytes"] > 0
     plain = m.ctl("top", "--interval", "50ms").stdout  # without a terminal: one look
-    assert re.search(r"^data/slow\t[#.]{20}\t\d+\t67108864\t", plain, re.M) and "127.0.0.1\t" in plain
+    assert re.search(r"^data/slow\t[#.]{20}\t\d+\t268435456\t", plain, re.M) and "127.0.0.1\t" in plain
     stream = subprocess.Popen([BUILD / "mirrorctl", "--socket", m.socket, "--json", "top", "--interval", "50ms"],
                               stdout=subprocess.PIPE)
     looks = [json.loads(stream.stdout.readline()) for _ in range(3)]
@@ -234,7 +237,7 @@ def test_a_stop_does_not_wait_for_a_silent_origin(mirrord):
         m = mirrord(CONFIG.format(f"http://127.0.0.1:{silent.getsockname()[1]}", "http://127.0.0.1:1/"))
         check = subprocess.Popen([BUILD / "mirrorctl", "--socket", m.socket, "upstream", "check"], stderr=subprocess.DEVNULL)
         asked, _ = silent.accept()
-        m.stop(limit_s=15)
+        m.stop(limit_s=25)
         assert check.wait() != 0
         asked.close()
 
@@ -273,19 +276,25 @@ def test_the_socket_takes_bad_requests(m):
     assert m.ctl("status").returncode == 0
 
 
-def on_a_terminal(m, *words):
-    """What people see: standard output is a terminal."""
-    master, slave = pty.openpty()
+def all_of(master):
+    """What was written to a terminal that nobody has any more."""
+    seen = b""
     with os.fdopen(master, "rb", buffering=0) as screen:
-        done = subprocess.run([BUILD / "mirrorctl", "--socket", m.socket, *words], stdout=slave, stderr=subprocess.PIPE, check=False,
-                              timeout=120)
-        os.close(slave)
-        seen = b""
         try:
             while more := screen.read(65536):
                 seen += more
-        except OSError:  # Linux says so that nobody has the other side any more
+        except OSError:  # Linux says so that the other side is gone
             pass
+    return seen
+
+
+def on_a_terminal(m, *words):
+    """What people see: standard output is a terminal."""
+    master, slave = pty.openpty()
+    done = subprocess.run([BUILD / "mirrorctl", "--socket", m.socket, *words], stdout=slave, stderr=subprocess.PIPE, check=False,
+                          timeout=120)
+    os.close(slave)
+    seen = all_of(master)
     assert done.returncode == 0, done
     return seen.decode().replace("\r\n", "\n")
 
@@ -296,9 +305,8 @@ def test_a_check_counts_files(m):
     master, slave = pty.openpty()
     done = subprocess.run([BUILD / "mirrorctl", "--socket", m.socket, "verify"], stdout=subprocess.PIPE, stderr=slave, check=True,
                           timeout=120, env=dict(os.environ, TERM="xterm"))
-    drawn = os.read(master, 65536).decode()
     os.close(slave)
-    os.close(master)
+    drawn = all_of(master).decode()
     assert re.search(r"verify +\d+% .*\d+ / \d+ files  \d+/s", drawn) and done.stdout.startswith(b"1 file")
     assert m.ctl("verify").stderr == ""
 

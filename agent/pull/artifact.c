@@ -10,6 +10,7 @@
 #include "agent/pull/hub.h"
 #include "agent/pull/parts.h"
 #include "agent/pull/pull.h"
+#include "agent/pull/sheaves.h"
 #include "agent/shelf/place.h"
 #include "common/os/newfile.h"
 
@@ -117,7 +118,11 @@ static void pull_next(struct artifact *a)
     }
     want.url = buf_slice(&url);
     want.other_url = buf_slice(&other);
-    pull_add(a->run->pl, &want, a->is_folder ? on_file : on_first_try, w);
+    if (a->is_folder && sheaves_fit(a->run->pl->sheaves, &want)) {
+        sheaves_add(a->run->pl->sheaves, &want, on_file, w);
+    } else {
+        pull_add(a->run->pl, &want, a->is_folder ? on_file : on_first_try, w);
+    }
     buf_free(&url);
     buf_free(&other);
 }
@@ -435,13 +440,16 @@ void artifact_key(const struct artifact *a, struct digest *out)
 int artifact_place(const struct agent *ag, const struct artifact *a, const char *dir, struct err *e)
 {
     int rc = dir_make(dir, 0755, e);
+    struct placer *p;
 
-    if (rc == 0 && a->hub != NULL) {
-        return hub_place(ag, a, dir, e);
+    if (rc != 0 || a->hub != NULL) {
+        return rc != 0 ? rc : hub_place(ag, a, dir, e);
     }
+    p = placer_open(ag->shelf, dir, ag->copy);
     for (size_t i = 0; rc == 0 && i < a->nfiles; i++) {
-        rc = place_blob(ag->shelf, &a->file[i].digest, dir, a->file[i].name, ag->copy, e);
+        rc = placer_put(p, &a->file[i].digest, a->file[i].name, e);
     }
+    placer_close(&p);
     return rc;
 }
 

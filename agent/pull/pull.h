@@ -16,6 +16,7 @@
 #include "agent/pull/follow.h"
 #include "agent/pull/parts.h"
 #include "agent/pull/puller.h"
+#include "agent/pull/sealing.h"
 
 struct pull_want {
     struct slice url;
@@ -92,9 +93,8 @@ struct pull {
     struct list lanes;
     unsigned jobs;  /* on pools */
     struct job job; /* sealing, rescanning */
-    struct shelf_sealing sealing;
-    struct list in_seal; /* of the puller's small files */
-    struct job saving;   /* of the resume state */
+    struct sealing sealing;
+    struct job saving; /* of the resume state */
     struct buf snapshot;
     bool save_runs;
     bool rescanned;

@@ -8,6 +8,7 @@
 
 #include "agent/pull/parts.h"
 #include "agent/pull/pull.h"
+#include "agent/pull/sheaves.h"
 #include "common/os/clock.h"
 
 enum { TICK_MS = 100, SPARE_BLOCKS = 4, WORKERS_MAX = 8 };
@@ -22,6 +23,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     LIST_EACH (&pl->pulls, n) {
         pull_tick(LIST_ITEM(n, struct pull, node), now_ms);
     }
+    sheaves_tick(pl->sheaves, now_ms);
     puller_feed(pl);
     if (pl->on_tick != NULL) {
         pl->on_tick(pl->tick_arg, pl, false);
@@ -61,8 +63,6 @@ int puller_open(const struct agent *a, struct puller **out, struct err *e)
     pl->followers = pool_open("follow", cores > 2 ? 2 : 1, 0);
     list_init(&pl->pulls);
     list_init(&pl->free_blocks);
-    list_init(&pl->to_seal);
-    list_init(&pl->sealing);
     CHECK(a->connections <= CONNECTIONS_MAX);
     pl->seats = a->connections * SEATS_EACH;
     pl->conns_left = a->connections;
@@ -73,6 +73,8 @@ int puller_open(const struct agent *a, struct puller **out, struct err *e)
     CHECK(pl->tick != NULL && pl->stop[0] != NULL && pl->stop[1] != NULL);
     CHECK(event_add(pl->tick, &tick) == 0);
     CHECK(event_add(pl->stop[0], NULL) == 0 && event_add(pl->stop[1], NULL) == 0);
+    pl->sealer = sealer_open(pl);
+    pl->sheaves = sheaves_open(pl);
     *out = pl;
     return 0;
 }
@@ -88,6 +90,8 @@ void puller_close(struct puller **pp)
     *pp = NULL;
     CHECK(list_empty(&pl->pulls));
     pool_close(&pl->workers);
+    sheaves_close(&pl->sheaves);
+    sealer_close(&pl->sealer);
     pool_close(&pl->followers);
     mailbox_close(&pl->mail);
     xfer_loop_close(&pl->xfers);
@@ -120,16 +124,17 @@ static bool reap(struct puller *pl)
             }
         }
     } while (again);
-    return any;
+    return sheaves_reap(pl->sheaves) || any;
 }
 
 static enum puller_more fill_seats(struct puller *pl)
 {
     enum puller_more m = MORE_ADDED;
 
-    while (m == MORE_ADDED && pl->seats > 0 && !pl->stopping) {
+    while (m == MORE_ADDED && pl->seats > 0 && sheaves_have_room(pl->sheaves) && !pl->stopping) {
         m = pl->more(pl->more_arg);
     }
+    sheaves_no_more(pl->sheaves, m == MORE_NONE);
     return pl->stopping ? MORE_NONE : m;
 }
 
@@ -142,7 +147,7 @@ int puller_run(struct puller *pl, struct err *e)
             m = fill_seats(pl);
             puller_feed(pl);
         } while (reap(pl));
-        if (list_empty(&pl->pulls) && m == MORE_NONE) {
+        if (list_empty(&pl->pulls) && sheaves_idle(pl->sheaves) && m == MORE_NONE) {
             break;
         }
         if (event_base_loop(pl->base, EVLOOP_ONCE) == -1) {
@@ -159,14 +164,17 @@ int puller_run(struct puller *pl, struct err *e)
 
 void puller_feed(struct puller *pl)
 {
+    sheaves_feed(pl->sheaves);
     LIST_EACH (&pl->pulls, n) {
         pull_feed(LIST_ITEM(n, struct pull, node));
     }
+    sealer_feed(pl->sealer);
 }
 
 void puller_stop(struct puller *pl)
 {
     pl->stopping = true;
+    sheaves_stop(pl->sheaves);
     LIST_EACH (&pl->pulls, n) {
         pull_stop(LIST_ITEM(n, struct pull, node));
     }

@@ -38,6 +38,8 @@ enum puller_more {
     MORE_NONE,
 };
 
+struct sealer;
+struct sheaves;
 struct puller {
     const struct agent *agent;
     struct event_base *base;
@@ -49,9 +51,8 @@ struct puller {
     struct event *stop[2]; /* SIGINT, SIGTERM */
     struct list pulls;     /* under way */
     unsigned seats;        /* free ones */
-    struct list to_seal;   /* small files, gathering */
-    struct list sealing;   /* ... and those that the job is at */
-    struct job seal_job;
+    struct sealer *sealer;
+    struct sheaves *sheaves;
     struct list free_blocks;
     unsigned blocks_left; /* that may still be made */
     unsigned conns_left;

@@ -71,19 +71,21 @@ void seal_rescan(struct pull *p)
 static void seal_large(struct job *j)
 {
     struct pull *p = CONTAINER_OF(j, struct pull, job);
-    struct shelf_sealing *one = &p->sealing;
+    struct shelf_sealing *one = &p->sealing.one;
 
     shelf_seal(p->pl->agent->shelf, &one, 1);
 }
 
-static void sealed(struct pull *p)
+static void sealed(struct sealing *s)
 {
+    struct pull *p = CONTAINER_OF(s, struct pull, sealing);
+
     p->jobs--;
-    if (p->sealing.rc == 0) {
+    if (s->one.rc == 0) {
         pull_succeed(p, &p->digest, p->size_bytes, false);
     } else {
         p->phase = PULL_FETCH;
-        pull_fail(p, p->sealing.rc, &p->sealing.why);
+        pull_fail(p, s->one.rc, &s->one.why);
     }
 }
 
@@ -91,61 +93,21 @@ static void seal_large_done(struct job *j)
 {
     struct pull *p = CONTAINER_OF(j, struct pull, job);
 
-    sealed(p);
+    sealed(&p->sealing);
     puller_feed(p->pl);
-}
-
-static void seal_small(struct job *j)
-{
-    struct puller *pl = CONTAINER_OF(j, struct puller, seal_job);
-    struct shelf_sealing *all[PULLS_MAX];
-    size_t n = 0;
-
-    LIST_EACH (&pl->sealing, it) {
-        CHECK(n < PULLS_MAX);
-        all[n++] = &LIST_ITEM(it, struct pull, in_seal)->sealing;
-    }
-    shelf_seal(pl->agent->shelf, all, n);
-}
-
-static void seal_next(struct puller *pl);
-
-static void seal_small_done(struct job *j)
-{
-    struct puller *pl = CONTAINER_OF(j, struct puller, seal_job);
-    struct list *n;
-
-    while ((n = list_pop_front(&pl->sealing)) != NULL) {
-        sealed(LIST_ITEM(n, struct pull, in_seal));
-    }
-    seal_next(pl);
-    puller_feed(pl);
-}
-
-/* One batch at a time: the next one gathers meanwhile, and is the larger the slower the disk is. */
-static void seal_next(struct puller *pl)
-{
-    struct list *n;
-
-    if (!list_empty(&pl->sealing) || list_empty(&pl->to_seal)) {
-        return;
-    }
-    while ((n = list_pop_front(&pl->to_seal)) != NULL) {
-        list_push_back(&pl->sealing, n);
-    }
-    pl->seal_job = (struct job){.work = seal_small, .done = seal_small_done, .reply = pl->mail};
-    pool_submit(pl->workers, &pl->seal_job);
 }
 
 static void seal(struct pull *p)
 {
     p->phase = PULL_SEAL;
-    p->sealing = (struct shelf_sealing){
-        .key = p->key, .digest = p->digest, .fd = p->parts->fd, .stateless = p->parts->stateless};
+    p->sealing = (struct sealing){.one = {.key = p->key,
+                                          .digest = p->digest,
+                                          .fd = p->parts->fd,
+                                          .stateless = p->parts->stateless},
+                                  .done = sealed};
     p->jobs++;
     if (p->size_bytes <= PART_BYTES) {
-        list_push_back(&p->pl->to_seal, &p->in_seal);
-        seal_next(p->pl);
+        sealing_add(p->pl->sealer, &p->sealing);
         return;
     }
     p->job = (struct job){.work = seal_large, .done = seal_large_done, .reply = p->pl->mail};

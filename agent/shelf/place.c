@@ -162,47 +162,116 @@ static int replace(struct shelf *s, const char *path, int blob, int folder, cons
     return rc;
 }
 
-int place_blob(struct shelf *s, const struct digest *d, const char *dir, struct slice name,
-               bool copy, struct err *e)
+/* --- one behind the other ------------------------------------------------------------------------------------------------ */
+
+struct placer {
+    struct shelf *shelf;
+    char *dir;
+    bool copy;
+    int folder;     /* of the name before; -1: none */
+    struct buf way; /* to it, below dir */
+};
+
+struct placer *placer_open(struct shelf *s, const char *dir, bool copy)
+{
+    struct placer *p = NEW(struct placer);
+
+    p->shelf = s;
+    p->dir = mem_strdup(dir);
+    p->copy = copy;
+    p->folder = -1;
+    p->way = BUF_INIT(NAME_LENGTH);
+    return p;
+}
+
+void placer_close(struct placer **pp)
+{
+    struct placer *p = *pp;
+
+    if (p != NULL) {
+        *pp = NULL;
+        if (p->folder != -1) {
+            close(p->folder);
+        }
+        buf_free(&p->way);
+        free(p->dir);
+        free(p);
+    }
+}
+
+static int go_to_folder(struct placer *p, struct slice name, char base[SEGMENT_LENGTH + 1],
+                        struct err *e)
+{
+    const char *slash = memrchr(name.p, '/', name.n);
+    struct slice way = slice_first(name, slash != NULL ? (size_t)(slash - name.p) : 0);
+    struct slice last = slice_from(name, slash != NULL ? way.n + 1 : 0);
+
+    if (p->folder != -1 && slice_eq(way, buf_slice(&p->way))) {
+        memcpy(base, last.p, last.n);
+        base[last.n] = '\0';
+        return 0;
+    }
+    if (p->folder != -1) {
+        close(p->folder);
+        p->folder = -1;
+    }
+    buf_clear(&p->way);
+    buf_adds(&p->way, way);
+    return open_folder(p->dir, name, base, &p->folder, e);
+}
+
+/* Whatever is there now, and whatever the file system can do. */
+static int put_over(struct placer *p, const char *path, const char *base, struct err *e)
+{
+    struct stat mine, theirs;
+    bool there;
+    int blob = open(path, O_RDONLY | O_CLOEXEC);
+    int rc = 0;
+
+    if (blob == -1 || fstat(blob, &mine) == -1) {
+        rc = shelf_lost(path, e);
+        goto out;
+    }
+    there = fstatat(p->folder, base, &theirs, AT_SYMLINK_NOFOLLOW) == 0;
+    if (there && !p->copy && theirs.st_ino == mine.st_ino && theirs.st_dev == mine.st_dev) {
+        goto out; /* rename() of a link onto itself would leave the other behind */
+    }
+    rc = replace(p->shelf, path, blob, p->folder, base, p->copy, e);
+out:
+    if (blob != -1) {
+        close(blob);
+    }
+    return rc;
+}
+
+int placer_put(struct placer *p, const struct digest *d, struct slice name, struct err *e)
 {
     char path[PATH_MAX];
     char base[SEGMENT_LENGTH + 1];
-    struct stat mine, theirs;
-    bool there;
-    int folder = -1;
-    int blob = -1;
     int rc;
 
     if (!place_name_ok(name)) {
         return err_set(e, E_INVALID, "a file name that is none");
     }
-    shelf_blob_path(s, d, path);
-    blob = open(path, O_RDONLY | O_CLOEXEC);
-    if (blob == -1 || fstat(blob, &mine) == -1) {
-        rc = shelf_lost(path, e);
-        goto out;
-    }
-    rc = open_folder(dir, name, base, &folder, e);
-    if (rc != 0) {
-        goto out;
-    }
-    there = fstatat(folder, base, &theirs, AT_SYMLINK_NOFOLLOW) == 0;
-    if (there && !copy && theirs.st_ino == mine.st_ino && theirs.st_dev == mine.st_dev) {
-        goto out; /* rename() of a link onto itself would leave the other behind */
-    }
-    if (there || copy || !s->no_clone || linkat(AT_FDCWD, path, folder, base, 0) == -1) {
-        rc = replace(s, path, blob, folder, base, copy, e);
+    shelf_blob_path(p->shelf, d, path);
+    rc = go_to_folder(p, name, base, e);
+    if (rc == 0 &&
+        (p->copy || !p->shelf->no_clone || linkat(AT_FDCWD, path, p->folder, base, 0) == -1)) {
+        rc = put_over(p, path, base, e);
     }
     if (rc != 0) {
-        err_prefix(e, "%s/" SLICE_FMT, dir, SLICE_ARG(name));
+        err_prefix(e, "%s/" SLICE_FMT, p->dir, SLICE_ARG(name));
     }
-out:
-    if (folder != -1) {
-        close(folder);
-    }
-    if (blob != -1) {
-        close(blob);
-    }
+    return rc;
+}
+
+int place_blob(struct shelf *s, const struct digest *d, const char *dir, struct slice name,
+               bool copy, struct err *e)
+{
+    struct placer *p = placer_open(s, dir, copy);
+    int rc = placer_put(p, d, name, e);
+
+    placer_close(&p);
     return rc;
 }
 

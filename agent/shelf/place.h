@@ -2,7 +2,7 @@
  *
  * A name from a listing stays below `dir`: no '.', '..', empty segment or control byte, and no link on the way is followed.
  *
- * threads  any; blocks
+ * threads  any, one at a time for a placer; blocks
  */
 #ifndef AGENT_SHELF_PLACE_H
 #define AGENT_SHELF_PLACE_H
@@ -15,6 +15,11 @@ bool place_name_ok(struct slice name);
 /* Copies are slower, but may be written to. */
 MUST_USE int place_blob(struct shelf *s, const struct digest *d, const char *dir, struct slice name,
                         bool copy, struct err *e);
+/* The same for many: names of one folder, one behind the other, have it opened once. */
+struct placer;
+struct placer *placer_open(struct shelf *s, const char *dir, bool copy);
+MUST_USE int placer_put(struct placer *p, const struct digest *d, struct slice name, struct err *e);
+void placer_close(struct placer **pp); /* NULL is fine */
 /* A copy (or clone) of one file, for trees that are copied whole; `to` must not be there. */
 MUST_USE int place_copy_file(const char *from, const char *to, mode_t mode, struct err *e);
 

@@ -1,4 +1,4 @@
-/* private.h - what shelf.c and gc.c share. */
+/* private.h - what shelf.c, stage.c and gc.c share. */
 #ifndef AGENT_SHELF_PRIVATE_H
 #define AGENT_SHELF_PRIVATE_H
 
@@ -19,6 +19,9 @@ struct journal_use {
     struct slice etag;
     struct slice url;
 };
+
+/* The mtime of a sealed blob. */
+MUST_USE int shelf_mark(int fd, struct err *e);
 
 MUST_USE int journal_read(struct shelf *s, struct buf *out);
 MUST_USE bool journal_line(struct slice *rest, struct journal_use *out); /* false at the end */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/shelf/private.h"
+#include "agent/shelf/stage.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
@@ -100,7 +101,7 @@ void shelf_partial_path(const struct shelf *s, const struct digest *key, const c
     snprintf(out, PATH_MAX, "%s/partial/%s%s", s->dir, hex, suffix);
 }
 
-static int set_mtime(int fd, struct err *e)
+int shelf_mark(int fd, struct err *e)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = SEALED_MTIME}};
 
@@ -123,7 +124,7 @@ static int look_again(int fd, const char *path, const struct digest *d, uint64_t
         unlink(path);
         return err_set(e, E_NOTFOUND, "%s: damaged", path);
     }
-    (void)!set_mtime(fd, NULL); /* not ours, perhaps: then it is hashed every time */
+    (void)!shelf_mark(fd, NULL); /* not ours, perhaps: then it is hashed every time */
     return 0;
 }
 
@@ -166,15 +167,46 @@ static int sync_all(struct shelf *s, struct err *e)
     return rc;
 }
 
-static int seal_data(const struct shelf_sealing *x, bool sync, struct err *e)
+static int sync_staged(struct shelf *s, const struct shelf_sealing *x, struct err *e)
 {
-    int rc = 0;
+    char path[PATH_MAX];
+    int fd;
+    int rc;
 
-    rc = set_mtime(x->fd, e);
+    shelf_partial_path(s, &x->key, STAGE_SUFFIX, path);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    rc = fd == -1 || fsync(fd) == -1 ? err_sys(e, "%s: sync", path) : 0;
+    if (fd != -1) {
+        close(fd);
+    }
+    return rc;
+}
+
+static int seal_data(struct shelf *s, const struct shelf_sealing *x, bool sync, struct err *e)
+{
+    int rc;
+
+    if (x->staged) {
+        return sync ? sync_staged(s, x, e) : 0;
+    }
+    rc = shelf_mark(x->fd, e);
     if (rc == 0 && sync && fsync(x->fd) == -1) {
         rc = err_sys(e, "fsync");
     }
     return rc;
+}
+
+/* A staged file may have been sealed by another process that found it. */
+static int rename_part(const char *part, const char *blob, const char *dir, bool staged,
+                       struct err *e)
+{
+    if (rename(part, blob) == 0 ||
+        (errno == ENOENT && (mkdir(dir, 0755) == 0 || errno == EEXIST) &&
+         rename(part, blob) == 0) ||
+        (staged && errno == ENOENT && access(blob, F_OK) == 0)) {
+        return 0;
+    }
+    return err_sys(e, "%s: rename", blob);
 }
 
 static int seal_name(struct shelf *s, const struct shelf_sealing *x, bool sync, struct err *e)
@@ -183,20 +215,21 @@ static int seal_name(struct shelf *s, const struct shelf_sealing *x, bool sync, 
     char state[PATH_MAX];
     char blob[PATH_MAX];
     char dir[PATH_MAX];
+    int rc;
 
-    shelf_partial_path(s, &x->key, ".part", part);
+    shelf_partial_path(s, &x->key, x->staged ? STAGE_SUFFIX : ".part", part);
     shelf_partial_path(s, &x->key, ".state", state);
     shelf_blob_path(s, &x->digest, blob);
     snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(blob, '/') - blob), blob);
-    if (rename(part, blob) == -1 &&
-        (errno != ENOENT || (mkdir(dir, 0755) == -1 && errno != EEXIST) ||
-         rename(part, blob) == -1)) {
-        return err_sys(e, "%s: rename", blob);
+    rc = rename_part(part, blob, dir, x->staged, e);
+    if (rc != 0) {
+        return rc;
     }
-    (void)!fchmod(x->fd,
-                  0444); /* not before: an own .part that is read-only could not be taken up */
-    if (!x->stateless) {
-        unlink(state);
+    if (!x->staged) { /* not before: an own .part that is read-only could not be taken up */
+        (void)!fchmod(x->fd, 0444);
+        if (!x->stateless) {
+            unlink(state);
+        }
     }
     return sync ? dir_sync(dir, e) : 0;
 }
@@ -207,7 +240,7 @@ void shelf_seal(struct shelf *s, struct shelf_sealing *const *all, size_t n)
     struct err why = {0};
 
     for (size_t i = 0; i < n; i++) {
-        all[i]->rc = seal_data(all[i], alone, &all[i]->why);
+        all[i]->rc = seal_data(s, all[i], alone, &all[i]->why);
     }
     /* Data before name: after a power cut no name may lead to missing bytes. */
     if (!alone && sync_all(s, &why) != 0) {
@@ -296,25 +329,38 @@ static bool plain_word(struct slice w)
     return w.n > 0 && w.n < 1000;
 }
 
-void shelf_note(struct shelf *s, const struct digest *d, uint64_t size_bytes, struct slice etag,
-                struct slice url)
+void shelf_note_line(struct buf *lines, const struct digest *d, uint64_t size_bytes,
+                     struct slice etag, struct slice url)
 {
-    struct buf line = BUF_INIT(4096);
-    char path[PATH_MAX];
     char hex[DIGEST_HEX + 1];
 
     digest_format(d, hex);
     etag = plain_word(etag) ? etag : SLICE("-");
     url =
         plain_word(url) && slice_find(url, '?') < 0 ? url : SLICE("-"); /* queries may be signed */
-    buf_addf(&line, "%" PRIu64 " %s %" PRIu64 " " SLICE_FMT " " SLICE_FMT "\n", clock_unix_s(), hex,
+    buf_addf(lines, "%" PRIu64 " %s %" PRIu64 " " SLICE_FMT " " SLICE_FMT "\n", clock_unix_s(), hex,
              size_bytes, SLICE_ARG(etag), SLICE_ARG(url));
+}
+
+void shelf_note_lines(struct shelf *s, struct slice lines)
+{
+    char path[PATH_MAX];
+
     if (s->journal == -1) {
         snprintf(path, sizeof path, "%s/journal", s->dir);
         s->journal = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     }
     /* A hint: one that is lost (to gc, which writes the journal anew) costs a download at most. */
-    (void)!write(s->journal, line.p, line.n);
+    (void)!write(s->journal, lines.p, lines.n);
+}
+
+void shelf_note(struct shelf *s, const struct digest *d, uint64_t size_bytes, struct slice etag,
+                struct slice url)
+{
+    struct buf line = BUF_INIT(4096);
+
+    shelf_note_line(&line, d, size_bytes, etag, url);
+    shelf_note_lines(s, buf_slice(&line));
     buf_free(&line);
 }
 

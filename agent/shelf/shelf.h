@@ -4,6 +4,7 @@
  *   partial/<key>.part       growing; .state says which bytes of it are durable and right
  *   trees/<key>/             an unpacked archive, read-only; <key>.stamp beside it tells whether it is untouched
  *   locks/<key>              flock: one download (exclusive), or jobs that use it (shared)
+ *   partial/<key>.whole, locks/small   small files that come many at once (stage.h)
  *   journal                  a line a use: what gc goes by, and which digest a URL had
  *
  * A key is a digest, or shelf_key_of_url() while the digest is not known yet. A sealed blob has mtime 1: what somebody
@@ -39,6 +40,7 @@ MUST_USE int shelf_find(struct shelf *s, const struct digest *d, uint64_t *size_
 struct shelf_sealing { /* partial/<key>.part, open as fd and known to hash to `digest` */
     struct digest key, digest;
     int fd;
+    bool staged;    /* it is a staged file (stage.h), and no fd is needed */
     bool stateless; /* there is no .state */
     int rc;         /* how it went, and why */
     struct err why;
@@ -59,6 +61,10 @@ void shelf_unlock(struct shelf_lock **lp);
 /* A use, for gc; url and etag (may be empty) let shelf_recall() find the digest again. */
 void shelf_note(struct shelf *s, const struct digest *d, uint64_t size_bytes, struct slice etag,
                 struct slice url);
+/* The same for many at once: their lines, then all of them. */
+void shelf_note_line(struct buf *lines, const struct digest *d, uint64_t size_bytes,
+                     struct slice etag, struct slice url);
+void shelf_note_lines(struct shelf *s, struct slice lines);
 MUST_USE bool shelf_recall(struct shelf *s, struct slice url, struct slice etag,
                            struct digest *out);
 

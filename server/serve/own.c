@@ -111,6 +111,7 @@ static void digest_done(struct step *s)
         reply_add(&h->reply, SLICE("content-type"), c->plan.content_type);
         reply_add(&h->reply, SLICE("cache-control"), c->plan.cache_control);
     } else {
+        blob_touch(c->desk->daemon->store, &ds->digest, c->desk->loop->unix_s);
         h = reply_resolve(c, SLICE(""), SLICE(""), NULL, ds->blob);
         ds->blob = NULL;
     }

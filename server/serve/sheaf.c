@@ -19,6 +19,7 @@ struct gleaning {
     const struct repo_set *set;
     const struct principal *who;
     struct slice digests; /* kept by the call */
+    uint64_t now_unix_s;
     struct right_last last;
     struct buf one; /* blob */
     struct buf out;
@@ -40,6 +41,7 @@ static void add_blob(struct gleaning *ss, struct store *s, const struct digest *
         }
     }
     if (rc == 0) {
+        blob_touch(s, d, ss->now_unix_s); /* an agent's read, else it looks idle to eviction */
         sheaf_put_head(&ss->out, (uint32_t)ss->one.n);
         buf_adds(&ss->out, buf_slice(&ss->one));
         CHECK(ss->out.rc == 0); /* SHEAF_ANSWER_MAX */
@@ -172,6 +174,7 @@ static void on_digests(struct call *c, int rc, struct slice digests)
     ss->set = c->set;
     ss->who = &c->who;
     ss->digests = digests;
+    ss->now_unix_s = c->desk->loop->unix_s;
     ss->out = BUF_INIT(SHEAF_ANSWER_MAX);
     ss->one = BUF_INIT(SHEAF_BLOB_MAX);
     ss->counted = true;

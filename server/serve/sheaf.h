@@ -1,4 +1,4 @@
-/* sheaf.h - many small blobs in one answer, for other mirrords (common/codec/sheaf.h, docs/protocols/sync.md).
+/* sheaf.h - many small blobs in one answer, for other mirrords and agents (common/codec/sheaf.h, docs/protocols/sync.md).
  *
  * Each digest is judged as /-/blob/ judges it; limits count SHEAF_COUNT_AS_ONE of them as a request. An answer is made in memory:
  * it has at most SHEAF_ANSWER_MAX bytes, and no more than SHEAVES_MAX are made or sent at once, the next is told to come again.

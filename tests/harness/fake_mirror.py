@@ -65,6 +65,8 @@ class Mirror:
         self.lie_chunk_list = False  # well-formed, of the right digest, wrong chunks
         self.redirect = {}  # path -> Location
         self.stale_root = False
+        self.many = None  # many small files in an answer: called with (handler, [sha256, ...]), self.sheaf is right; None: 404, as of old
+        self.asked = []  # the digests of each such request
         self.kept = {}  # upload path -> bytes that an earlier connection brought
         self.ranges_put = []  # Content-Range of what went on there
         self.lock = threading.Lock()
@@ -120,6 +122,11 @@ class Mirror:
             return self.reply(h, status, {"Retry-After": "0"})
         if path in self.redirect:
             return self.reply(h, 302, {"Location": self.redirect[path]})
+        if path == "/-/sync/blobs" and self.many:
+            digests = [body[i:i + 32] for i in range(0, len(body), 32)]
+            with self.lock:
+                self.asked.append(digests)
+            return self.many(h, digests)
         if h.command in ("PUT", "POST"):
             return self.upload(h, path, body)
         if path in self.kept:
@@ -155,6 +162,19 @@ class Mirror:
         root = hashlib.sha256(repr(entries).encode()).hexdigest()
         self.reply(h, 200, {"Content-Type": "application/json"},
                    json.dumps({"root": root, "entries": entries}).encode())
+
+    def records(self, digests, of=None):
+        """docs/protocols/sync.md, sheaves. of(digest, bytes): a record instead of the right one."""
+        known = {sha256(data): data for data in list(self.files.values())}
+        out = []
+        for d in digests:
+            data = known.get(d)
+            right = struct.pack(">I", 0xffffffff) if data is None else struct.pack(">I", len(data)) + data
+            out.append((of(d, data) if of else None) or right)
+        return out
+
+    def sheaf(self, h, digests, of=None):
+        self.reply(h, 200, {"Content-Type": "application/vnd.mirrord.blobs"}, b"".join(self.records(digests, of)))
 
     def serve_chunks(self, h, want):
         for data in self.files.values():

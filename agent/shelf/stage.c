@@ -1,0 +1,121 @@
+#include "agent/shelf/stage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/shelf/private.h"
+#include "common/base/endian.h"
+#include "common/base/log.h"
+#include "common/os/newfile.h"
+
+struct stage {
+    int locks;
+};
+
+int stage_open(struct shelf *s, struct stage **out, struct err *e)
+{
+    struct stage *st;
+    char path[PATH_MAX];
+    int fd;
+
+    *out = NULL;
+    snprintf(path, sizeof path, "%s/locks/small", s->dir);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd == -1) {
+        return err_sys(e, "%s", path);
+    }
+    st = NEW(struct stage);
+    st->locks = fd;
+    *out = st;
+    return 0;
+}
+
+void stage_close(struct stage **sp)
+{
+    struct stage *st = *sp;
+
+    if (st != NULL) {
+        *sp = NULL;
+        close(st->locks);
+        free(st);
+    }
+}
+
+/* Of the open file, not of the process: a close() elsewhere in it gives nothing back. Two digests on one byte (2^-62 of
+ * pairs) wait for each other, no more. */
+static int set_lock(const struct stage *st, const struct digest *d, short type)
+{
+    struct flock l = {
+        .l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)(be_get(d->b, 8) >> 2), .l_len = 1};
+
+    return fcntl(st->locks, F_OFD_SETLK, &l);
+}
+
+int stage_claim(struct stage *st, const struct digest *d, struct err *e)
+{
+    if (set_lock(st, d, F_WRLCK) == 0) {
+        return 0;
+    }
+    return errno == EAGAIN || errno == EACCES ? err_set(e, E_BUSY, "another process fetches it")
+                                              : err_sys(e, "locks/small");
+}
+
+void stage_drop(struct stage *st, const struct digest *d)
+{
+    (void)!set_lock(st, d, F_UNLCK);
+}
+
+bool stage_find(struct shelf *s, const struct digest *d, uint64_t size_bytes)
+{
+    char path[PATH_MAX];
+    struct digest got;
+    struct stat st;
+    bool right;
+    int fd;
+
+    shelf_partial_path(s, d, STAGE_SUFFIX, path);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd == -1) {
+        return false;
+    }
+    right = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == size_bytes &&
+            digest_of_fd(fd, size_bytes, &got, NULL) == 0 && digest_eq(&got, d);
+    if (!right) { /* a crash left half of it */
+        unlink(path);
+    }
+    close(fd);
+    return right;
+}
+
+static int open_new(const char *path)
+{
+    return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0444);
+}
+
+int stage_put(struct shelf *s, const struct digest *d, struct slice bytes, struct err *e)
+{
+    char path[PATH_MAX];
+    int fd;
+    int rc;
+
+    shelf_partial_path(s, d, STAGE_SUFFIX, path);
+    fd = open_new(path);
+    if (fd == -1 && errno == EEXIST) { /* it was in nobody's way when it was looked for */
+        unlink(path);
+        fd = open_new(path);
+    }
+    if (fd == -1) {
+        return err_sys(e, "%s", path);
+    }
+    rc = fd_write_all(fd, bytes.p, bytes.n, e);
+    rc = rc != 0 ? rc : shelf_mark(fd, e);
+    if (rc != 0) {
+        unlink(path);
+    }
+    close(fd);
+    return rc;
+}

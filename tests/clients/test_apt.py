@@ -12,7 +12,7 @@ repo "debian" {{
     origin = "{url}"
     rule '\.(deb|dsc|orig\.tar\.\w+|debian\.tar\.\w+)$' {{ class = immutable }}
     rule '/by-hash/SHA256/[0-9a-f]+$' {{ class = immutable digest_from = "path" }}
-    rule '^dists/' {{ ttl = 5m sie = 7d refresh_floor = 5m }}
+    rule '^dists/' {{ ttl = 1h sie = 7d refresh_floor = 1h }}
 }}
 """
 PACKAGE = "hello"  # small, and in every release
@@ -34,7 +34,7 @@ def private_apt(root, archive, port):
 
 
 def run(command, cwd):
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -47,6 +47,7 @@ def test_update_and_download_cold_then_warm(mirrord, archive, tmp_path):
         run([*apt, "update"], root)
         run([*apt, "download", PACKAGE], root)
         assert list(root.glob(f"{PACKAGE}_*.deb")), "no package came"
+        m.settle()
         asked = m.upstream_requests() - before
         assert asked > 0 if name == "cold" else asked == 0, f"{name}: {asked} requests to the archive"
 

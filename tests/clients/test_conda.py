@@ -57,7 +57,7 @@ def package(folder, name, version, depends=()):
 @pytest.fixture
 def rattler(python, client_env):
     def call(script, *words):
-        done = subprocess.run([python, "-c", script, *map(str, words)], capture_output=True, text=True, timeout=250, env=client_env,
+        done = subprocess.run([python, "-c", script, *map(str, words)], capture_output=True, text=True, timeout=600, env=client_env,
                               check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

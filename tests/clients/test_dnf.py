@@ -26,7 +26,7 @@ echo {name} {version} > %{{buildroot}}/usr/share/{name}/text
 
 
 def run(*command, **kw):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=250, check=False, **kw)
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=600, check=False, **kw)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

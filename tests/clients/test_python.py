@@ -10,13 +10,13 @@ PACKAGES = ["six", "python-dateutil"]
 
 @pytest.fixture
 def pypi(mirrord, index):
-    """A mirrord in front of the index; the repo's origin is the folder above simple/."""
+    """A mirrord in front of the index; the repo's origin is the folder above simple/. Pages are fresh for as long as clients take."""
     assert index.endswith("/simple/"), index
-    return mirrord(f'repo "pypi" {{ protocol = "pypi" origin = "{index[:-len("simple/")]}" }}')
+    return mirrord(f"""repo "pypi" {{ protocol = "pypi" origin = "{index[:-len('simple/')]}" rule '^simple/' {{ ttl = 1h }} }}""")
 
 
 def run(command, env, cwd):
-    done = subprocess.run([str(c) for c in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=250,
+    done = subprocess.run([str(c) for c in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=600,
                           check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -29,6 +29,7 @@ def cold_and_warm(m, command_for, env, tmp_path):
         out = tmp_path / name
         out.mkdir()
         run(command_for(out), env, tmp_path)
+        m.settle()
         asked = m.upstream_requests() - before
         assert asked > 0 if name == "cold" else asked == 0, f"{name}: {asked} requests to the index"
         yield out

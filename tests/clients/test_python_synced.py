@@ -11,7 +11,7 @@ PYTHON = "3.%d" % sys.version_info[1]
 
 
 def run(command, env, cwd, fails=False):
-    done = subprocess.run([str(c) for c in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run([str(c) for c in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -19,7 +19,7 @@ MIXED_BYTES = 10_000_000
 @pytest.fixture(scope="session")
 def peer(python):
     def run(*args):
-        done = subprocess.run([python, PEER, *map(str, args)], capture_output=True, text=True, timeout=280, check=False)
+        done = subprocess.run([python, PEER, *map(str, args)], capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
     if subprocess.run([python, "-c", "import tokenizers"], capture_output=True, check=False).returncode != 0:
         pytest.skip("no tokenizers package in .venv: run make deps with a package index in reach")
@@ -78,7 +78,7 @@ def test_ten_megabytes(peer, mixed, tmp_path, kind, vocab):
     peer("train", kind, vocab, sample, tokenizer)
     peer("encode", tokenizer, mixed, tmp_path / "want")
     subprocess.run([BUILD / "trainer", "tokenize", "--tokenizer", tokenizer, "--out", tmp_path / "out", mixed], check=True,
-                   timeout=120)
+                   timeout=600)
     m = json.loads((tmp_path / "out/manifest.json").read_text())
     want, got = array.array("I", (tmp_path / "want").read_bytes()), []
     for shard in m["train"]["shards"]:

@@ -56,7 +56,7 @@ def text(tmp_path):
 
 
 def trainer(*args):
-    done = subprocess.run([BUILD / "trainer", *map(str, args)], text=True, capture_output=True, check=False, timeout=250)
+    done = subprocess.run([BUILD / "trainer", *map(str, args)], text=True, capture_output=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -1,6 +1,7 @@
 """Hosted repositories: files in and out, many at once or none, refusals that name what is there."""
 import base64
 import hashlib
+import itertools
 import json
 import os
 import socket
@@ -8,6 +9,9 @@ import struct
 
 import pytest
 
+from harness.mirrord import SLOW, until
+
+RECEIVED = "mirrord_http_received_bytes_total"
 CONFIG = 'repo "models" { protocol = "hosted" }'
 BIG = os.urandom(3 << 20)
 
@@ -33,9 +37,9 @@ def test_put_then_get(models, wire):
 
 
 def test_empty_file(models, wire):
-    assert models.put("/models/me/gpt/empty", b"", wire, models.publisher, limit_s=20).status == 201
+    assert models.put("/models/me/gpt/empty", b"", wire, models.publisher).status == 201
     location = open_upload(models, wire)
-    assert models.put(location + "/empty-too", b"", wire, models.publisher, limit_s=20).status == 201
+    assert models.put(location + "/empty-too", b"", wire, models.publisher).status == 201
     assert commit(models, location, wire).status == 201
     for name in ("empty", "empty-too"):
         got = models.get(f"/models/me/gpt/{name}", wire)
@@ -166,17 +170,17 @@ def received(s):
 def test_who_comes_last_has_the_file(models):
     """A connection whose client is gone, and the mirror cannot know: HEAD ends it, and says exactly what it brought."""
     location = open_upload(models)
-    dead = socket.create_connection(("127.0.0.1", models.port), 20)
+    dead = socket.create_connection(("127.0.0.1", models.port), 120 * SLOW)
     dead.sendall(f"PUT {location}/big HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {models.publisher}\r\n"
                  f"Content-Length: {len(BIG)}\r\n\r\n".encode() + BIG[:2 << 20])
 
-    models.reaches("mirrord_http_received_bytes_total", 2 << 20)
+    models.reaches(RECEIVED, 2 << 20)
     assert models.put(f"{location}/big", None, token=models.publisher, method="GET").status == 200  # who only looks
     assert b"HTTP/1.1 409 " not in received(dead)
     where = where_is(models, f"{location}/big")
     offset = int(where["upload-offset"])
     assert 0 < offset <= 2 << 20 and where["upload-complete"] == "?0"
-    dead.setblocking(True)
+    dead.settimeout(120 * SLOW)
     assert dead.recv(100).startswith(b"HTTP/1.1 409 ")
     dead.close()
     reply = models.put(f"{location}/big", BIG[offset:], token=models.publisher,
@@ -188,7 +192,7 @@ def test_who_comes_last_has_the_file(models):
 
 def test_a_put_takes_over_too(models):
     location = open_upload(models)
-    dead = socket.create_connection(("127.0.0.1", models.port), 20)
+    dead = socket.create_connection(("127.0.0.1", models.port), 120 * SLOW)
     dead.sendall(f"PUT {location}/big HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {models.publisher}\r\n"
                  f"Content-Length: {len(BIG)}\r\nExpect: 100-continue\r\n\r\n".encode())
     assert dead.recv(100).startswith(b"HTTP/1.1 100 ")
@@ -201,11 +205,14 @@ def test_a_put_takes_over_too(models):
 def test_all_that_came_counts(models):
     """The last byte came, then the client went: the file is whole."""
     location = open_upload(models)
-    with socket.create_connection(("127.0.0.1", models.port), 20) as s:
-        s.sendall(f"PUT {location}/big HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {models.publisher}\r\n"
-                  f"Content-Length: {len(BIG)}\r\n\r\n".encode() + BIG)
+    first, second = (models.metric(RECEIVED) for _ in range(2))  # to ask is to send, too: always as much
+    asked = itertools.count(1)
+    with socket.create_connection(("127.0.0.1", models.port), 120 * SLOW) as s:
+        sent = f"PUT {location}/big HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {models.publisher}\r\n" \
+               f"Content-Length: {len(BIG)}\r\n\r\n".encode() + BIG
+        s.sendall(sent)
         s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() is a reset
-        models.reaches("mirrord_http_received_bytes_total", len(BIG) + 4096)
+        until(lambda: models.metric(RECEIVED) >= second + next(asked) * (second - first) + len(sent))
     where = where_is(models, f"{location}/big")
     assert (where["upload-offset"], where["upload-complete"]) == (str(len(BIG)), "?1")
 

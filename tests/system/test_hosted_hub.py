@@ -213,7 +213,7 @@ def test_a_body_that_breaks_off(m):
     h = Hub(m)
     h.create()
     line = json.dumps({"key": "header", "value": {}}).encode() + b"\n" + json.dumps({"key": "file", "value": file("a", b"a")[1]}).encode() + b"\n"
-    with socket.create_connection(("127.0.0.1", m.port), 10) as s:
+    with socket.create_connection(("127.0.0.1", m.port), 120) as s:
         s.sendall(f"POST /models/api/models/me/gpt/commit/main HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {h.token}\r\n"
                   f"Content-Length: {len(line) + 1}\r\n\r\n".encode() + line)
         s.shutdown(socket.SHUT_WR)

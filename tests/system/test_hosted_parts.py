@@ -8,6 +8,7 @@ import socket
 
 import pytest
 
+from harness.mirrord import until
 from system.test_hosted_hub import CONFIG, Hub, below, lfs, sha
 
 PART = 64 << 20
@@ -142,8 +143,9 @@ def test_what_no_part_is(hub, oid):
 def test_a_part_that_breaks_off(hub, oid, m):
     p = Parts(hub, oid)
     assert p.put(1).status == 200
-    with socket.create_connection(("127.0.0.1", m.port), 10) as s:
+    with socket.create_connection(("127.0.0.1", m.port), 120) as s:
         s.sendall(f"PUT {below(p.header['2'])} HTTP/1.1\r\nHost: x\r\nContent-Length: {PART}\r\n\r\n".encode() + b"?" * 3000000)
+    m.forsaken()
     missing = p.end()
     while missing.status == 503:
         missing = p.end()
@@ -156,8 +158,9 @@ def test_a_part_that_breaks_off(hub, oid, m):
 def test_a_stalled_part_is_taken_over(hub, oid, m):
     """A connection whose client is gone without a word holds nobody up."""
     p = Parts(hub, oid)
-    with socket.create_connection(("127.0.0.1", m.port), 10) as s:
+    with socket.create_connection(("127.0.0.1", m.port), 120) as s:
         s.sendall(f"PUT {below(p.header['1'])} HTTP/1.1\r\nHost: x\r\nContent-Length: {PART}\r\n\r\n".encode() + b"?" * 3000000)
+        m.reaches("mirrord_http_received_bytes_total", 3000000)
         for n in range(1, 6):
             assert p.put(n).status == 200
         assert p.end().status == 200
@@ -182,7 +185,7 @@ def test_over_a_kill(hub, oid, m):
     m.start()
     assert committed(hub, oid) == 200 and is_whole(m, oid)
     m.ctl("verify")
-    assert not list((m.state / "partial").iterdir())
+    until(lambda: not list((m.state / "partial").iterdir()))
 
 
 def test_small_objects_come_in_one_piece(hub):

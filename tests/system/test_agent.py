@@ -5,10 +5,8 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import tarfile
-import urllib.request
 
 import pytest
 

@@ -3,6 +3,7 @@ import ssl
 
 import pytest
 
+from harness.mirrord import free_port
 from harness.origin import Origin
 from harness.tls import Authority, server_context
 
@@ -125,7 +126,7 @@ def test_plain_http_at_a_tls_origin(mirror, origins, good):
 
 def test_certificate_expires_later(mirror, origins, good, stranger, wire):
     """What is kept goes on being served stale, and what is not kept fails."""
-    o = origins(good)
+    o = origins(good, port=free_port())
     o.put("/a.txt", size=5000)
     o.put("/a", size=MIB)
     m = mirror(o)

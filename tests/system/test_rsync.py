@@ -1,7 +1,6 @@
 """The rsync engine beside the installed rsync, and against peers that lie, stop and trickle."""
 import hashlib
 import os
-import shutil
 import socket
 import ssl
 import struct

@@ -1,5 +1,4 @@
 """Who may take what by rsync: passwords, scopes, limits; and what is said of it afterwards."""
-import json
 import os
 import socket
 import subprocess

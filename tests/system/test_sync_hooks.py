@@ -101,7 +101,7 @@ def test_a_failing_one_undoes_nothing(hooked):
 
 
 def test_a_slow_one_is_ended_with_all_it_started(hooked, tmp_path):
-    m = hooked('hook_timeout = "1s"', published="sleep 900 & echo $! > pid; wait")
+    m = hooked('hook_timeout = "5s"', published="sleep 900 & echo $! > pid; wait")
     assert run(m)["outcome"] == "published"
     assert "longer than hook_timeout" in lines(m)
     until(lambda: gone((tmp_path / "pid").read_text().strip()))

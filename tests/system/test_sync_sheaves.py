@@ -438,7 +438,7 @@ def test_one_that_trickles(mirrord, liar):
         except OSError:
             pass
     liar.many = trickle
-    edge = mirrord(EDGE.format(liar.port, "x/", 2).replace("sync {", 'stall = "1s" sync {'))
+    edge = mirrord(EDGE.format(liar.port, "x/", 2).replace("sync {", 'stall = "4s" sync {'))
     try:
         assert run(edge)["outcome"] == "published"
     finally:

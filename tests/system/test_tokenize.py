@@ -10,11 +10,10 @@ import random
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
 
-from harness.mirrord import BUILD, ROOT, SLOW
+from harness.mirrord import BUILD, ROOT, SLOW, until
 
 GOLDEN = ROOT / "tests/unit/agent/train/golden"
 ROWS = json.loads((GOLDEN / "tokens.json").read_text())
@@ -24,7 +23,7 @@ HEADER = 128
 @pytest.fixture
 def trainer():
     def run(*args, code=0):
-        done = subprocess.run([BUILD / "trainer", *map(str, args)], capture_output=True, text=True, timeout=60 * SLOW, check=False)
+        done = subprocess.run([BUILD / "trainer", *map(str, args)], capture_output=True, text=True, timeout=240 * SLOW, check=False)
         assert done.returncode == code, done.stderr
         return done.stderr
     return run
@@ -203,9 +202,7 @@ def test_killed(trainer, tmp_path):
                 pipe.write(f"word{i * i % 9973} ")
     writer = threading.Thread(target=write)
     writer.start()
-    end = time.monotonic() + 60 * SLOW
-    while not list(tmp_path.glob("out.partial/*.bin")) and time.monotonic() < end:
-        time.sleep(0.001)
+    until(lambda: list(tmp_path.glob("out.partial/*.bin")))
     child.kill()
     assert child.wait() == -signal.SIGKILL
     writer.join()

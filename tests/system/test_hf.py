@@ -412,7 +412,8 @@ def test_the_hub_is_down(hf, hub, demo):
         got = hf.get(path)
         assert got.status in (502, 503, 504), path
         assert "not in this mirror" in got["x-error-message"] and "Hub" in got["x-error-message"]
-        assert hf.upstream_requests() - asked <= 3, "at once: who refuses is not asked again and again"
+        # At once: three tries for each thing that it needs, and what is looked up behind earlier answers, not ten times as many.
+        assert hf.upstream_requests() - asked < 15, path
     hub.up()
 
 

@@ -79,7 +79,7 @@ def run_units(args, slow):
                 if wanted(args.only, str(f.with_suffix("").relative_to("tests")))]
     total, began = Counts(0, 0, 0), time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
-        for program, (counts, output) in zip(programs, pool.map(lambda p: run_unit(p, 60 * slow), programs)):
+        for program, (counts, output) in zip(programs, pool.map(lambda p: run_unit(p, 300 * slow), programs)):
             name = program.relative_to(ROOT / args.build)
             if counts.failed:
                 print(f"--- {name}\n{output}")

@@ -4,7 +4,7 @@
 In a Python test:   o = Origin(); o.put("/a.bin", size=1 << 20); o.url + "/a.bin"; o.stats("/a.bin").bytes; o.close()
 From anything else: run it ("--port 0" prints the port), then GET
     /_origin/put?path=/a.bin&size=1048576&...   /_origin/stats?path=/a.bin   /_origin/sha256?path=/a.bin
-    /_origin/bytes?path=/a.bin&first=0&end=10   /_origin/forget               (none of these is counted)
+    /_origin/bytes?path=/a.bin&first=0&end=10   /_origin/go?path=/a.bin   /_origin/forget   (none of these is counted)
 
 What a path does is one Thing; its fields are the script. A path that was never put is a 404. Bytes depend on seed and
 position alone: every 64 KiB begin with the seed and the block's number, so that a misplaced block shows.
@@ -153,6 +153,9 @@ class Handler(BaseHTTPRequestHandler):
             t = origin.things[path]
             names = ("requests", "bytes", "heads", "conditional", "not_modified", "ranged", "authorized", "lied")
             self.plain(200, " ".join("%s=%d" % (n, getattr(t, n)) for n in names))
+        elif what == "go":
+            origin.things[path].go.set()
+            self.plain(200, "")
         elif what == "spans":
             self.plain(200, " ".join("%d-%d" % s for s in origin.things[path].spans))
         elif what == "sha256":

@@ -121,7 +121,8 @@ static void a_stopped_fill_is_resumed_or_begun_anew(void **state)
     (void)state;
     world_open(&w, &settings);
     for (int changed = 0; changed < 2; changed++) {
-        put(&w, "/stopped?size=%d&rate=20000000&seed=%d", (int)(80 * MIB), 5 + changed);
+        put(&w, "/stopped?size=%d&hold_at=%d&seed=%d", (int)(80 * MIB), (int)(40 * MIB),
+            5 + changed);
         client_init(&c, &w, "/stopped");
         client_go(&c, 0);
         while (have_of(&w, "/stopped") < 24 * MIB) {
@@ -132,6 +133,7 @@ static void a_stopped_fill_is_resumed_or_begun_anew(void **state)
         assert_true(c.rc != 0);
         client_fini(&c);
         before = stat_of(&w, "/stopped", "bytes");
+        go_on(&w, "/stopped");
         world_start(&w);
         if (changed) { /* the origin has another one by now */
             put(&w, "/stopped?size=%d&seed=99", (int)(70 * MIB));
@@ -247,7 +249,7 @@ static void an_abandoned_fill_is_parked_and_taken_up_again(void **state)
     put(&w, "/abandoned?size=%d&rate=12000000&etag=\"x\"", (int)(200 * MIB));
     client_init(&c, &w, "/abandoned");
     c.want.class = WANT_MUTABLE;
-    c.end = 65536;
+    c.end = 4 * MIB;
     client_run(&c);
     assert_int_equal(c.rc, 0);
     client_fini(&c);

@@ -20,7 +20,7 @@ static int setup(void **state)
                                           .hosts = hosts,
                                           .hosts_count = 1,
                                           .hosts_set = true,
-                                          .stall_ms = 1000}};
+                                          .stall_ms = 5000}};
     world_open(&world, &settings);
     return 0;
 }

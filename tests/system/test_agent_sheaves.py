@@ -91,12 +91,30 @@ def test_without_the_right_to_it_nothing_comes(mirrord, tmp_path):
     node("pull", "models/me/tree/", code=77)
 
 
+def test_a_repository_of_a_hub(mirrord, hub, tmp_path):
+    """LFS files have a SHA-256 in its listing: those that the mirror has come together; what it must fetch itself comes by its own name."""
+    files = {f"part/{i:03}.bin": os.urandom(100 + i) for i in range(40)}
+    repo = hub.repo("org/many", files={"config.json": b"{}", **files})
+    repo.lfs |= set(files)
+    m = mirrord(hub.config())
+    asked = lambda: [line for line in m.access_log.read_text().splitlines() if SHEAF in line]  # noqa: E731
+    for name in ("cold", "warm"):
+        node = Node(tmp_path / name, m)
+        done = json.loads(node("pull", "hf/org/many", "--to", tmp_path / f"{name}-home", "--json"))
+        snapshot = next((tmp_path / f"{name}-home/hub/models--org--many/snapshots").iterdir())
+        assert {n: (snapshot / n).read_bytes() for n in files} == files and done["fetched_bytes"] == done["size"]
+        m.settle()
+    until(lambda: len(asked()) == 2)
+    sent = json.loads(asked()[-1])["bytes"]
+    assert sent == sum(map(len, files.values())) + 4 * len(files)
+
+
 def test_limits_of_the_mirror_are_kept(mirrord, tmp_path):
-    """A sheaf counts for more than a request; told to come later, the agent does, and all come in the end."""
+    """Told to come later (the listing was one request), the agent does: all come, still together."""
     m = mirrord('repo "models" { protocol = "hosted" }')
     node = Node(tmp_path / "node", m)
     published(node, {f"{i}": b"%d" % i * 9 for i in range(700)})
-    m.config += '\nlimit "127.0.0.0/8" { requests = "4/s" burst = 4 }'
+    m.config += '\nlimit "127.0.0.0/8" { requests = "1/s" burst = 1 }'
     m.reload()
     node("pull", "models/me/tree/", "--to", tmp_path / "to")
     assert len(tree(tmp_path / "to")) == 700
@@ -246,7 +264,7 @@ def test_one_that_trickles(agent, many, tmp_path):  # noqa: F811
             h.close_connection = True
     many.many = trickle
     try:
-        agent("pull", "m/", "--to", tmp_path / "to", "--idle-timeout", "1")
+        agent("pull", "m/", "--to", tmp_path / "to", "--idle-timeout", "3")
     finally:
         over.set()
     assert tree(tmp_path / "to") == FILES and SINGLY in agent.err
@@ -329,7 +347,7 @@ def test_waiting_for_another_agent_is_said_after_a_while(agent, many, tmp_path):
     first = agent.start("pull", "m/")
     try:
         until(lambda: many.asked)
-        second = agent.start("pull", "m/", "--idle-timeout", "1")
+        second = agent.start("pull", "m/", "--idle-timeout", "3")
         line = second.stderr.readline()
     finally:
         go.set()

@@ -359,6 +359,20 @@ static void *serve_client(void *arg)
     return NULL;
 }
 
+/* Before its request is read: to serve it takes a thread. */
+static void refuse(int fd, const char *why)
+{
+    struct buf out = BUF_INIT(1024);
+    struct err e = {0};
+
+    err_set(&e, E_BUSY, "%s, try again", why);
+    jwrite_open(&out, NULL, '{');
+    jwrite_err(&out, "error", &e);
+    buf_str(&out, "}\n");
+    (void)!send(fd, out.p, out.n, MSG_NOSIGNAL);
+    buf_free(&out);
+}
+
 static void seat(struct control *c, int fd)
 {
     struct client *cl = NULL;
@@ -380,14 +394,15 @@ static void seat(struct control *c, int fd)
     }
     lock_drop(&c->lock);
     if (cl == NULL) {
-        static const char busy[] =
-            "{\"error\":{\"code\":\"E_BUSY\",\"exit\":75,\"text\":\"too many "
-            "control clients, the daemon serves 16, try again\"}}\n";
-        (void)!send(fd, busy, sizeof(busy) - 1, MSG_NOSIGNAL);
+        refuse(fd, "too many control clients, the daemon serves 16");
         close(fd);
         return;
     }
-    thread = thread_start("control-client", serve_client, cl);
+    if (!thread_try("control-client", serve_client, cl, &thread)) {
+        refuse(fd, "a control client cannot be served, the system gives mirrord no more threads");
+        leave(cl);
+        return;
+    }
     pthread_detach(thread); /* control_close() waits for the seat */
 }
 

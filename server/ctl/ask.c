@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
-#include "common/os/newfile.h"
 #include "server/ctl/ctl.h"
 
 enum { LINE_MAX_BYTES = 16 << 20 };
@@ -173,9 +172,13 @@ int line_say(struct line *l, json_t *req, int fd, struct err *e)
     if (fd != -1) {
         rc = send_with(l->fd, out.p[0], fd, e);
     }
-    if (rc == 0) {
-        size_t at = fd != -1 ? 1 : 0;
-        rc = fd_write_all(l->fd, out.p + at, out.n - at, e);
+    for (size_t at = fd != -1; rc == 0 && at < out.n;) {
+        ssize_t n = send(l->fd, out.p + at, out.n - at, MSG_NOSIGNAL);
+        if (n >= 0) {
+            at += (size_t)n;
+        } else if (errno != EINTR) {
+            rc = err_sys(e, "the control socket");
+        }
     }
     buf_free(&out);
     free(text);
@@ -249,10 +252,9 @@ int ask(struct ctl *c, json_t *req, void (*row)(void *arg, const json_t *row),
         json_decref(req);
         return rc;
     }
-    rc = line_say(l, req, -1, e);
-    if (rc == 0) {
-        rc = line_hear(l, row, progress, arg, ok, NULL, e);
-    }
+    (void)!line_say(l, req, -1,
+                    NULL); /* one that was turned away was told so before it could ask */
+    rc = line_hear(l, row, progress, arg, ok, NULL, e);
     line_close(&l);
     return rc;
 }

@@ -436,8 +436,15 @@ static void *run_main(void *arg)
     return NULL;
 }
 
-struct run *run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
-                     void (*ended)(void *arg, struct run *r), void *arg)
+static void run_free(struct run *r)
+{
+    batch_free(&r->lines);
+    lock_fini(&r->lock);
+    free(r);
+}
+
+int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
+             void (*ended)(void *arg, struct run *r), void *arg, struct run **out, struct err *e)
 {
     struct run *r = NEW(struct run);
 
@@ -455,8 +462,15 @@ struct run *run_open(const struct run_world *w, const struct run_job *job, uint6
     r->look = (struct run_report){.id = id, .dry = job->dry, .started_unix_s = clock_unix_s()};
     lock_init(&r->lock, LOCK_SYNC_RUN);
     r->stop_letter.deliver = on_stop;
-    r->thread = thread_start("sync-run", run_main, r);
-    return r;
+    if (!thread_try("sync-run", run_main, r, &r->thread)) {
+        run_free(r);
+        return err_set(e, E_BUSY,
+                       "the run of \"%s\" cannot begin, the system gives mirrord no more threads, "
+                       "try again, or raise TasksMax= of its unit",
+                       job->repo);
+    }
+    *out = r;
+    return 0;
 }
 
 void run_stop(struct run *r)
@@ -480,7 +494,5 @@ void run_close(struct run **rp)
         return;
     }
     pthread_join(r->thread, NULL);
-    batch_free(&r->lines);
-    lock_fini(&r->lock);
-    free(r);
+    run_free(r);
 }

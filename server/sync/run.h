@@ -86,9 +86,10 @@ struct run_report {
 };
 
 struct run;
-/* `ended` is called on the run's thread, as the last thing. */
-struct run *run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
-                     void (*ended)(void *arg, struct run *r), void *arg);
+/* `ended` is called on the run's thread, as the last thing. E_BUSY: the system has no thread for it. */
+MUST_USE int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
+                      void (*ended)(void *arg, struct run *r), void *arg, struct run **out,
+                      struct err *e);
 void run_stop(struct run *r);
 void run_look(struct run *r, struct run_report *out);
 bool run_is_busy(struct run *r); /* it takes an upstream's time, not only an operator's program */

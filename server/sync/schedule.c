@@ -6,7 +6,7 @@
 #include "server/sync/part.h"
 #include "server/sync/sync_priv.h"
 
-enum { TICK_MS = 500 };
+enum { TICK_MS = 500, AGAIN_S = 60 };
 
 static uint64_t jitter_of(const struct task *t)
 {
@@ -43,8 +43,10 @@ static void on_run_ended(void *arg, struct run *r)
     lock_drop(&t->sync->lock);
 }
 
-void task_launch(struct task *t, bool dry, bool force)
+int task_launch(struct task *t, bool dry, bool force, struct err *e)
 {
+    int rc;
+
     t->due = false;
     t->running = t->setup;
     t->running->holds++;
@@ -52,7 +54,13 @@ void task_launch(struct task *t, bool dry, bool force)
     t->job.dry = dry;
     t->job.force = force;
     t->ended = false;
-    t->run = run_open(&t->sync->world, &t->job, ++t->last_id, on_run_ended, t);
+    rc = run_open(&t->sync->world, &t->job, t->last_id + 1, on_run_ended, t, &t->run, e);
+    if (rc == 0) {
+        t->last_id++;
+    } else {
+        setup_release(&t->running);
+    }
+    return rc;
 }
 
 /* A bucket's is that of its service. */
@@ -165,6 +173,16 @@ static bool reap_one(struct sync *s)
     return false;
 }
 
+static void begin(struct task *t, uint64_t now_unix_s)
+{
+    struct err e = {0};
+
+    if (task_launch(t, false, false, &e) != 0) {
+        log_warn("sync.start", "repo=%s why=\"%s\" again_s=%d", t->name, e.text, AGAIN_S);
+        t->next_unix_s = now_unix_s + AGAIN_S;
+    }
+}
+
 static void begin_due(struct sync *s)
 {
     uint64_t now = clock_unix_s();
@@ -181,7 +199,7 @@ static void begin_due(struct sync *s)
         }
         t->due = true;
         if (may_begin(s, t)) {
-            task_launch(t, false, false);
+            begin(t, now);
         }
     }
 }

@@ -235,7 +235,7 @@ int sync_start(struct sync *s, struct slice repo, bool dry, bool force, uint64_t
                      t->last_id, t->name);
     }
     if (rc == 0) {
-        task_launch(t, dry, force);
+        rc = task_launch(t, dry, force, e);
         *id = t->last_id;
     }
     lock_drop(&s->lock);

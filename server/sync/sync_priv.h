@@ -46,7 +46,7 @@ struct sync {
 void *schedule_main(void *sync); /* its thread */
 /* last_unix_s: when the last run began, 0: it never ran. What was missed while we were away is due at once. */
 void task_plan_next(struct task *t, uint64_t last_unix_s, uint64_t now_unix_s);
-void task_launch(struct task *t, bool dry, bool force);
+MUST_USE int task_launch(struct task *t, bool dry, bool force, struct err *e); /* of run_open() */
 void task_free(struct task *t);
 
 /* --- sync.c --- */

@@ -1,7 +1,11 @@
 """Limits: requests, bytes and connections of a client; what a refusal says; who is not meant."""
 import contextlib
 import http.client
+import json
+import os
+import pathlib
 import re
+import resource
 import socket
 
 import pytest
@@ -112,3 +116,66 @@ def test_few_descriptors_serve_many_files(mirrord, origin):
                 assert reply.status == 200 and len(reply.read()) == 40000, f"file {i}"
             m.settle()
     assert m.get("/readyz").status == 200
+
+
+def ask(line, **request):
+    """One request on a control connection, its answer's object."""
+    line.sendall(json.dumps(request).encode() + b"\n")
+    return hear(line)
+
+
+def hear(line):
+    text = b""
+    while not text.endswith(b"\n"):
+        piece = line.recv(65536)
+        if not piece:
+            break
+        text += piece
+    return json.loads(text)
+
+
+def clients(m):
+    """Threads that serve a control connection each."""
+    found = 0
+    for task in pathlib.Path(f"/proc/{m.child.pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            found += (task / "comm").read_text() == "control-client\n"
+    return found
+
+
+def test_no_more_threads(mirrord, origin):
+    """What needs a thread of its own says so where the system gives none, and goes on when it does again."""
+    stack, room = 512 << 20, 256 << 20  # address space: enough for all else, not for one more stack
+    config = f'repo "x" {{ protocol = "generic" origin = "{origin.url}/" sync {{ list = "sums" tries = 1 }} }}'
+    m = mirrord(config, command=("prlimit", f"--stack={stack}:{stack}"))
+    size = int(open(f"/proc/{m.child.pid}/statm", encoding="ascii").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.ExitStack() as held:
+        lines = []
+
+        def refused():
+            """A stack that a former client left behind serves one more each."""
+            line = held.enter_context(contextlib.closing(socket.socket(socket.AF_UNIX)))
+            line.settimeout(120)
+            line.connect(str(m.socket))
+            with contextlib.suppress(BrokenPipeError):
+                line.sendall(b'{"verb": "status"}\n')
+            said = hear(line)
+            if "ok" in said:
+                lines.append(line)
+                return None
+            return said["error"]
+
+        assert refused() is None  # one that is there before
+        resource.prlimit(m.child.pid, resource.RLIMIT_AS, (size + room, resource.RLIM_INFINITY))
+        quiet, error = False, None
+        while not (quiet and error):  # none that ends may leave its stack to the next
+            quiet = error is not None and clients(m) == len(lines)
+            error = refused()
+        assert error["code"] == "E_BUSY" and "gives mirrord no more threads, try again" in error["text"]
+        done = m.ctl("status", check=False)
+        assert done.returncode == 75 and "no more threads" in done.stderr, done
+        error = ask(lines[0], verb="sync.run", repo="x")["error"]
+        assert error["code"] == "E_BUSY" and error["text"].startswith('the run of "x" cannot begin, the system gives')
+        resource.prlimit(m.child.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert ask(lines[0], verb="sync.run", repo="x")["ok"]["run"] == 1
+    m.ctl("status")

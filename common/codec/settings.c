@@ -268,10 +268,12 @@ static int parse_file(cfg_t *cfg, const char *path)
     }
     rc = buf_read_file(&text, path, r->e);
     if (rc != 0) {
-        rc = err_set(r->e, E_CONFIG, "%s:1: the file cannot be read, %s, %s", path,
-                     rc == E_TOOBIG ? "it is larger than 4 MiB" : err_plain(rc),
-                     rc == E_NOTFOUND && r->files == 1 ? r->grammar->absent
-                                                       : "see to its path and mode");
+        rc = rc == E_NOTFOUND && r->files == 1
+                 ? err_set(r->e, E_CONFIG, "%s: no such file or directory, %s", path,
+                           r->grammar->absent)
+                 : err_set(r->e, E_CONFIG,
+                           "%s: the file cannot be read, %s, see to its path and mode", path,
+                           rc == E_TOOBIG ? "it is larger than 4 MiB" : err_plain(rc));
         goto out;
     }
     rc = settings_scan(path, text.p, text.n, r->grammar->long_texts, r->e);

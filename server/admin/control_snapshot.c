@@ -44,19 +44,39 @@ static int branch_get(const struct talk *t, const struct tree *x, struct snap *o
                  ? head_get(t->d->store, x->repo_name, x->name, out, e)
                  : ref_get(t->d->store, x->repo_name, x->name, REF_BRANCH, x->branch, out, e);
 
-    return rc == E_NOTFOUND && x->branch.n != 0
+    if (rc != E_NOTFOUND) {
+        return rc;
+    }
+    return x->branch.n != 0
                ? err_set(e, rc, SLICE_FMT " has no branch " SLICE_FMT, SLICE_ARG(x->name),
                          SLICE_ARG(x->branch))
-               : rc;
+               : err_set(e, rc,
+                         "%s%s" SLICE_FMT " has no snapshot, nothing was published there, "
+                         "see `mirrorctl snapshot ls %s`",
+                         x->repo->name, x->repo->synced ? "" : "/",
+                         SLICE_ARG(x->repo->synced ? SLICE("") : x->name), x->repo->name);
 }
 
 static int need_snap(const struct talk *t, const struct tree *x, const char *key, struct snap *out,
                      struct err *e)
 {
     struct slice version;
+    bool named = !x->repo->synced;
     int rc = talk_need(t, key, &version, e);
 
-    return rc == 0 ? snap_find(t->d->store, x->repo_name, x->name, version, out, e) : rc;
+    if (rc == 0) {
+        rc = snap_find(t->d->store, x->repo_name, x->name, version, out, e);
+    }
+    if (rc == E_NOTFOUND) {
+        return err_set(
+            e, rc,
+            "%s%s" SLICE_FMT " has no version \"" SLICE_FMT
+            "\", none has that number or label, see `mirrorctl snapshot ls %s%s" SLICE_FMT "`",
+            x->repo->name, named ? "/" : "", SLICE_ARG(named ? x->name : SLICE("")),
+            SLICE_ARG(version), x->repo->name, named ? " " : "",
+            SLICE_ARG(named ? x->name : SLICE("")));
+    }
+    return rc;
 }
 
 /* The tree, and one snapshot of it. */

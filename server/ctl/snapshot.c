@@ -101,11 +101,7 @@ int ctl_snapshot_rollback(struct ctl *c, struct err *e)
     json_t *ok = NULL;
     int rc = act(c, of_tree(c, "snapshot.rollback", version), &ok, e);
 
-    if (rc == E_NOTFOUND) {
-        err_set(e, rc,
-                "%s has no version \"%s\", nothing was changed, see `mirrorctl snapshot ls %s`",
-                c->arg[0], c->arg[c->args - 1], c->arg[0]);
-    } else if (rc == 0) {
+    if (rc == 0) {
         say(c, "%s%s%s is v%" PRIu64 " again\n", c->arg[0], c->args > 2 ? "/" : "",
             c->args > 2 ? c->arg[1] : "", get_u64(ok, "seq"));
         if (c->args == 2 && get_bool(ok, "hold")) {

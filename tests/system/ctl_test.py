@@ -90,6 +90,21 @@ def test_tokens_and_snapshots(m):
     assert m.put("/models/me/m/x", b"three", token=token).status == 401
 
 
+def test_a_version_that_is_not_there(m):
+    said = m.ctl("snapshot", "show", "models", "me/m", "v9", check=False).stderr
+    assert said == ("mirrorctl: models/me/m has no snapshot, nothing was published there, "
+                    "see `mirrorctl snapshot ls models`\n")
+    assert m.put("/models/me/m/x", b"one", token=m.token("ci", "publish:models/*")).status == 201
+    for verb, more in (("rollback", ()), ("show", ()), ("tag", ("bad",)), ("rm", ())):
+        said = m.ctl("snapshot", verb, "models", "me/m", "v9", *more, check=False).stderr
+        assert said == ('mirrorctl: models/me/m has no version "v9", none has that number or label, '
+                        "see `mirrorctl snapshot ls models me/m`\n"), verb
+    said = m.ctl("snapshot", "rollback", "tree", "v9", check=False).stderr
+    assert said == ('mirrorctl: tree has no version "v9", none has that number or label, '
+                    "see `mirrorctl snapshot ls tree`\n")
+    assert "there is no repo" in m.ctl("snapshot", "rollback", "none", "v1", check=False).stderr
+
+
 def test_errors_say_what_why_and_what_to_do(m):
     for args, code, says in (
             (("statsu",), 64, 'did you mean "status"?'),

@@ -240,6 +240,22 @@ static void printed_reads_again(void **state)
     buf_free(&again);
 }
 
+/* No line of a file that does not read is to blame. */
+static void files_that_do_not_read(void **state)
+{
+    struct conf *c = NULL;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(conf_read("none.conf", &c, &e), E_CONFIG);
+    assert_string_equal(e.text,
+                        "none.conf: no such file or directory, name another with -c, or let "
+                        "`mirrorctl init` write one");
+    assert_int_equal(dir_make("folder", 0755, NULL), 0);
+    assert_int_equal(conf_read("folder", &c, &e), E_CONFIG);
+    assert_non_null(strstr(e.text, "folder: the file cannot be read, "));
+}
+
 static void includes(void **state)
 {
     struct conf *c = NULL;
@@ -293,8 +309,11 @@ static void environment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_files),         cmocka_unit_test(defaults),
-        cmocka_unit_test(printed_reads_again), cmocka_unit_test(includes),
+        cmocka_unit_test(wrong_files),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(printed_reads_again),
+        cmocka_unit_test(files_that_do_not_read),
+        cmocka_unit_test(includes),
         cmocka_unit_test(environment),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -46,6 +46,9 @@ static const char *const fine[] = {
     "--no-msgs2stderr",
     "--fake-super",
     "--sparse",
+    "--from0", /* between names, as they always come */
+    "--no-relative",
+    "--no-R",
 };
 static const char *const fine_values[] = {
     "--timeout=",    "--max-delete=", "--max-size=",       "--min-size=",   "--modify-window=",
@@ -92,6 +95,14 @@ static int long_option(struct slice a, struct options *o, struct err *e)
     } else if (slice_eqs(a, "--new-compress") || slice_eqs(a, "--old-compress")) {
         o->compression = slice_eqs(a, "--new-compress") ? SLICE("zlibx") : SLICE("zlib");
         o->compress = true;
+    } else if (slice_eqs(a, "--files-from=-")) {
+        o->names = true;
+    } else if (slice_starts(a, SLICE("--files-from"))) {
+        return err_set(e, E_UNSUPPORTED,
+                       "a list of files that lies on this side (--files-from=:FILE) is not read; "
+                       "give one from yours, --files-from=FILE");
+    } else if (slice_eqs(a, "--ignore-missing-args")) {
+        o->absent_is_fine = true;
     } else if (slice_starts(a, SLICE("--skip-compress="))) {
         o->skip_compress = slice_from(a, strlen("--skip-compress="));
     } else if (!stands_in(a, fine, ARRAY_LEN(fine), false) &&
@@ -184,6 +195,8 @@ int options_parse(struct slice args, struct options *out, struct err *e)
             rc = refuse(a, e);
         }
     }
+    out->folders =
+        out->folders || out->names; /* a folder that is named is told, with -r or without */
     if (rc == 0 && out->paths.n == 0) {
         rc = err_set(e, E_INVALID, "no path is asked for");
     }

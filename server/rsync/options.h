@@ -24,6 +24,8 @@ struct options {
     struct slice compression;   /* the same of compression; empty: names are exchanged */
     struct slice skip_compress; /* endings, "gz/jpg" */
     int32_t seed;
+    bool names;          /* the client sends a list of them, each below its one path */
+    bool absent_is_fine; /* what is not there is passed over */
 };
 
 /* args: NUL-terminated, one after the other, without the empty one at the end. *out is filled as far as it was read, also

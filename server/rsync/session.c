@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "common/os/clock.h"
+#include "server/rsync/choice.h"
 #include "server/rsync/groups.h"
 #include "server/rsync/listout.h"
 #include "server/rsync/sender.h"
@@ -29,7 +30,7 @@ struct session {
     struct welcome welcome;
     struct filter filter;
     struct listing *listing;
-    struct view view;
+    struct choice choice;
     enum checksum_kind kind;
     enum literal_kind literal;
     struct list_written form;
@@ -101,16 +102,18 @@ static int agree(struct session *s, struct err *e)
 }
 
 /* The client prints it and ends. */
-static int refuse(struct session *s, const struct err *why)
+static int refuse(struct session *s, const struct err *why, int32_t exit_code)
 {
     char text[300];
     struct buf code = BUF_INIT(4);
     int n = snprintf(text, sizeof text, "%s\n", why->text);
 
     stream_message(&s->stream, MUX_ERROR, slice_of(text, min_u64((uint64_t)n, sizeof text - 1)));
-    put_int(&code, 4); /* an option that is not supported */
+    put_int(&code, exit_code);
     stream_message(&s->stream, MUX_ERROR_EXIT, buf_slice(&code));
-    (void)!stream_flush(&s->stream, NULL);
+    if (stream_flush(&s->stream, NULL) == 0) {
+        stream_part(&s->stream); /* it may be sending its names */
+    }
     buf_free(&code);
     return why->code;
 }
@@ -164,17 +167,17 @@ static int send_list(struct session *s, struct err *e)
 
     w->form = s->form;
     if (s->options.hard_links) {
-        groups_view_init(&links, &s->view);
+        groups_view_init(&links, &s->choice.view);
     }
-    for (uint32_t i = 0; i < s->view.count && rc == 0; i++) {
-        list_write(w, stream_draft(&s->stream), s->view.list, view_at(&s->view, i),
-                   view_path(&s->view, i, room), s->view.entry[i].say,
-                   groups_view_next(&links, &s->view, i));
+    for (uint32_t i = 0; i < s->choice.view.count && rc == 0; i++) {
+        list_write(w, stream_draft(&s->stream), s->choice.view.list, view_at(&s->choice.view, i),
+                   view_path(&s->choice.view, i, room), s->choice.view.entry[i].say,
+                   groups_view_next(&links, &s->choice.view, i));
         rc = stream_push(&s->stream, e);
     }
     groups_view_fini(&links);
     free(w);
-    list_write_end(&s->form, stream_draft(&s->stream), 0);
+    list_write_end(&s->form, stream_draft(&s->stream), s->choice.io_error);
     return rc != 0 ? rc : stream_flush(&s->stream, e);
 }
 
@@ -199,39 +202,20 @@ static int come_in(struct session *s, struct err *e)
     return welcome_in(&s->welcome, &s->stream, e);
 }
 
-static void tell_missing(struct session *s, struct slice path, const struct err *why)
-{
-    char text[300];
-
-    snprintf(text, sizeof text, "rsync: [sender] link_stat \"%.*s\" (in %s) failed: %s\n",
-             (int)min_u64(path.n, 100), path.n > 0 ? path.p : "", s->welcome.module, why->text);
-    stream_message(&s->stream, MUX_ERROR_XFER, slice_str(text));
-}
-
-/* One that is not there is told, and the others come; one that may not be had refuses all. */
 static int choose(struct session *s, struct err *e)
 {
-    struct slice rest = s->options.paths;
-    int rc = 0;
+    s->choice.stream = &s->stream;
+    s->choice.welcome = &s->welcome;
+    s->choice.options = &s->options;
+    s->choice.filter = &s->filter;
+    return choice_make(&s->choice, listing_list(s->listing), e);
+}
 
-    while (rest.n > 0 && rc == 0) {
-        struct slice path = slice_cut(&rest, '\0');
-        struct slice module = slice_cut(&path, '/');
-        struct view_ask a;
-        if (!slice_eqs(module, s->welcome.module)) {
-            return err_set(e, E_INVALID, "the path is not of this module");
-        }
-        rc = view_ask(path, &s->options, &a, e);
-        if (rc == 0 && !welcome_reads(&s->welcome, slice_of(a.path, a.path_n))) {
-            return err_set(e, E_DENIED, "that path is not yours to read");
-        }
-        rc = rc != 0 ? rc : view_add(&s->view, &a, &s->options, &s->filter, e);
-        if (rc == E_NOTFOUND || rc == E_INVALID) {
-            tell_missing(s, path, e);
-            rc = 0;
-        }
-    }
-    return rc;
+/* Why a choice is refused the client hears; but not who has left, or takes nothing. */
+static bool is_told(const struct session *s, int rc)
+{
+    return rc == E_DENIED || rc == E_INVALID || rc == E_TOOBIG || rc == E_NOTFOUND ||
+           (rc == E_TIMEOUT && s->choice.exit_code == CHOICE_EXIT_TIMEOUT);
 }
 
 static int begin(struct session *s, struct err *e)
@@ -248,6 +232,7 @@ static int begin(struct session *s, struct err *e)
     if (rc != 0) {
         return rc;
     }
+    s->stream.stepwise = s->options.names && s->welcome.version < 31;
     rc = stream_frame(&s->stream, e);
     if (rc != 0) {
         return rc;
@@ -274,12 +259,12 @@ static int begin(struct session *s, struct err *e)
         }
     }
     if (refused == 0) {
-        view_init(&s->view, listing_list(s->listing));
-        refused = choose(s, &why);
+        rc = choose(s, &why);
+        refused = is_told(s, rc) ? rc : 0;
     }
-    if (refused != 0) {
+    if (refused != 0 || rc != 0) {
         *e = why;
-        return refuse(s, &why);
+        return refused != 0 ? refuse(s, &why, s->choice.exit_code) : rc;
     }
     return 0;
 }
@@ -287,16 +272,18 @@ static int begin(struct session *s, struct err *e)
 /* The list, then what is asked for of it. */
 static int serve(struct session *s, struct err *e)
 {
-    int32_t gone;
+    char gone;
     int rc;
 
-    if (s->view.count == 0) { /* it leaves by itself */
-        list_write_end(&s->form, stream_draft(&s->stream), 1);
+    if (s->choice.view.count == 0) { /* it leaves by itself */
+        list_write_end(&s->form, stream_draft(&s->stream), s->choice.io_error);
         rc = stream_flush(&s->stream, e);
         if (rc == 0) {
             (void)!stream_read(&s->stream, &gone, 1, NULL);
         }
-        return rc != 0 ? rc : err_set(e, E_NOTFOUND, "nothing of that name");
+        return rc != 0             ? rc
+               : s->choice.missing ? err_set(e, E_NOTFOUND, "nothing of that name")
+                                   : 0;
     }
     rc = send_list(s, e);
     if (rc != 0) {
@@ -304,7 +291,7 @@ static int serve(struct session *s, struct err *e)
     }
     sender_init(&s->sender, &s->stream, s->kind, s->literal, s->options.skip_compress);
     s->sender.listing = s->listing;
-    s->sender.view = &s->view;
+    s->sender.view = &s->choice.view;
     s->sender.module = s->welcome.module;
     s->sender.version = s->welcome.version;
     s->sender.dry_run = s->options.dry_run;
@@ -321,6 +308,7 @@ int session_run(int fd, const struct sockaddr_storage *peer, const struct sessio
     s->site = site;
     s->peer = peer;
     s->end = out;
+    s->choice.exit_code = CHOICE_EXIT_REFUSED;
     welcome_init(&s->welcome);
     stream_init(&s->stream, fd, site->stall_ms, site->stop);
     s->stream.deadline_ms = clock_now_ms() + BEGIN_MS;
@@ -342,7 +330,7 @@ int session_run(int fd, const struct sockaddr_storage *peer, const struct sessio
     out->waits = s->stream.waits;
     out->received_bytes = s->stream.received_bytes;
     sender_fini(&s->sender);
-    view_fini(&s->view);
+    view_fini(&s->choice.view);
     listing_release(&s->listing);
     filter_fini(&s->filter);
     pace_release(&s->stream.pace[1]);

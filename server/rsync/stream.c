@@ -6,7 +6,7 @@
 
 #include "common/os/clock.h"
 
-enum { READ_BYTES = 32 << 10, TICK_MS = 250, PACE_MS = 5 };
+enum { READ_BYTES = 32 << 10, TICK_MS = 250, PACE_MS = 5, PARTING_MS = 2000 };
 
 void stream_init(struct stream *s, int fd, uint32_t stall_ms, const atomic_bool *stop)
 {
@@ -61,22 +61,31 @@ static int wait_for(struct stream *s, short what, uint64_t until, short *got, st
     }
 }
 
+static bool enough(const struct stream *s)
+{
+    return s->stepwise && s->data.n > 0 && mux_between(&s->mux);
+}
+
 static int unframe(struct stream *s, struct err *e)
 {
     struct mux_piece piece;
     struct slice in = buf_slice(&s->raw);
-    int rc;
+    int rc = 0;
 
     buf_drop(&s->data, s->data_at);
     s->data_at = 0;
-    while ((rc = mux_next(&s->mux, &in, &piece, e)) == 1) {
+    if (s->bare) {
+        buf_adds(&s->data, in);
+        in = SLICE_NONE;
+    }
+    while (!enough(s) && (rc = mux_next(&s->mux, &in, &piece, e)) == 1) {
         if (piece.code == MUX_DATA) {
             buf_adds(&s->data, piece.bytes);
         } else if (piece.code == MUX_ERROR_EXIT) {
             return err_set(e, E_NETWORK, "the client gave up");
         }
     }
-    buf_clear(&s->raw);
+    buf_drop(&s->raw, s->raw.n - in.n);
     return rc < 0 ? rc : s->data.rc != 0 ? err_set(e, E_TOOBIG, "the client says too much") : 0;
 }
 
@@ -107,6 +116,22 @@ int stream_frame(struct stream *s, struct err *e)
     return unframe(s, e);
 }
 
+int stream_bare(struct stream *s, bool bare, struct err *e)
+{
+    CHECK(s->framed && s->stepwise);
+    if (bare && (s->data.n > s->data_at || !mux_between(&s->mux))) {
+        return err_set(e, E_PROTOCOL, "the client says more than there is to say");
+    }
+    s->bare = s->stepwise = bare;
+    if (!bare) { /* what came behind it: frames again */
+        CHECK(s->raw.n == 0);
+        buf_adds(&s->raw, slice_from(buf_slice(&s->data), s->data_at));
+        buf_clear(&s->data);
+        s->data_at = 0;
+    }
+    return unframe(s, e);
+}
+
 /* --- reading ------------------------------------------------------------------------------------------------------------ */
 
 static int more(struct stream *s, struct err *e)
@@ -114,6 +139,12 @@ static int more(struct stream *s, struct err *e)
     short got;
     int rc = stream_flush(s, e); /* whoever waits has said all */
 
+    if (rc == 0 && s->framed && s->raw.n > 0) { /* of the next frame */
+        rc = unframe(s, e);
+        if (rc != 0 || s->data.n > s->data_at) {
+            return rc;
+        }
+    }
     if (rc == 0) {
         rc = wait_for(s, POLLIN, patience(s), &got, e);
     }
@@ -178,6 +209,31 @@ int stream_read(struct stream *s, void *p, size_t n, struct err *e)
     return 0;
 }
 
+int stream_until(struct stream *s, char end, struct buf *to, uint64_t *left, struct err *e)
+{
+    CHECK(s->framed);
+    buf_clear(to);
+    for (;;) {
+        struct slice there = slice_from(buf_slice(&s->data), s->data_at);
+        ptrdiff_t at = slice_find(there, end);
+        size_t n = at >= 0 ? (size_t)at + 1 : there.n;
+        int rc;
+        if (n > *left) {
+            return err_set(e, E_TOOBIG, "the client says too much");
+        }
+        *left -= n;
+        s->data_at += n;
+        buf_adds(to, slice_first(there, at >= 0 ? (size_t)at : n));
+        if (at >= 0) {
+            return 0;
+        }
+        rc = more(s, e);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+}
+
 int stream_skip(struct stream *s, uint64_t n, struct err *e)
 {
     int rc = 0;
@@ -188,6 +244,28 @@ int stream_skip(struct stream *s, uint64_t n, struct err *e)
         n -= some;
     }
     return rc;
+}
+
+int stream_goes_on(const struct stream *s, struct err *e)
+{
+    if (atomic_load(s->stop)) {
+        return err_set(e, E_CANCELLED, "the server stops");
+    }
+    return s->deadline_ms != 0 && clock_now_ms() > s->deadline_ms
+               ? err_set(e, E_TIMEOUT, "the client takes too long")
+               : 0;
+}
+
+void stream_part(struct stream *s)
+{
+    uint64_t until = clock_now_ms() + PARTING_MS;
+    short got;
+
+    shutdown(s->fd, SHUT_WR);
+    do {
+        s->framed = false;
+        buf_clear(&s->raw);
+    } while (wait_for(s, POLLIN, until, &got, NULL) == 0 && receive(s, NULL) == 0);
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------------ */
@@ -245,7 +323,7 @@ static void charge(struct stream *s, size_t n)
 /* What comes meanwhile is read, and is no excuse: the client must take something before the wait is over. */
 static int wait_to_send(struct stream *s, uint64_t until, struct err *e)
 {
-    bool room = s->framed && s->data.n < STREAM_AHEAD;
+    bool room = s->framed && s->data.n + s->raw.n < STREAM_AHEAD;
     short got = 0;
     int rc = wait_for(s, room ? POLLOUT | POLLIN : POLLOUT, until, &got, e);
 

@@ -4,80 +4,17 @@
 
 #include "common/codec/glob.h"
 
-enum { ROOM_FIRST = 256 };
-
-/* --- what is asked for ---------------------------------------------------------------------------------------------------- */
-
-static bool has_glob(struct slice s)
-{
-    return slice_find(s, '*') >= 0 || slice_find(s, '?') >= 0 || slice_find(s, '[') >= 0;
-}
-
-static int elsewhere(struct err *e)
-{
-    return err_set(e, E_INVALID, "that path cannot be served");
-}
-
-static int add_part(struct view_ask *a, struct slice part, struct err *e)
-{
-    if (a->path_n + 1 + part.n > LIST_PATH_MAX || slice_eq(part, SLICE(".."))) {
-        return elsewhere(e);
-    }
-    if (a->path_n > 0) {
-        a->path[a->path_n++] = '/';
-    }
-    memcpy(a->path + a->path_n, part.p, part.n);
-    a->path_n += part.n;
-    return 0;
-}
-
-/* Empty parts and "." are passed over; the last part may be a pattern. */
-int view_ask(struct slice path, const struct options *o, struct view_ask *out, struct err *e)
-{
-    struct slice rest = path;
-    bool marked = false;
-    int rc = 0;
-
-    *out = (struct view_ask){.contents = true};
-    while (rest.n > 0 && rc == 0) {
-        struct slice part = slice_cut(&rest, '/');
-        bool last = rest.n == 0;
-        if (part.n == 0 || slice_eq(part, SLICE("."))) {
-            out->contents = true;
-            if (part.n == 1 && (!last || path.p[path.n - 1] == '/') && !marked) {
-                out->strip = out->path_n > 0 ? out->path_n + 1 : 0;
-                marked = true;
-            }
-        } else if (has_glob(part)) {
-            out->pattern = part;
-            rc = last && path.p[path.n - 1] != '/' ? 0 : elsewhere(e);
-            out->contents = false;
-        } else {
-            rc = add_part(out, part, e);
-            out->contents = last && path.p[path.n - 1] == '/';
-        }
-    }
-    if (rc == 0 && out->path_n > 0 && !list_name_valid(slice_of(out->path, out->path_n))) {
-        rc = elsewhere(e);
-    }
-    if (!o->relative) {
-        size_t n = out->path_n;
-        bool inside = out->contents || out->pattern.n > 0;
-        while (!inside && n > 0 && out->path[n - 1] != '/') {
-            n--;
-        }
-        out->strip = inside ? (n > 0 ? n + 1 : 0) : n;
-    }
-    return rc;
-}
+enum { ROOM_FIRST = 256, NAMES_FEW = 4096, NAME_BYTES_MAX = 255 };
 
 /* --- entries of one path -------------------------------------------------------------------------------------------------- */
 
 struct choosing {
     struct view *v;
-    const struct view_ask *a;
+    const struct ask *a;
     const struct options *o;
     const struct filter *f;
+    size_t strip;
+    size_t known; /* of the way to it: was told with the name before */
 };
 
 static bool is_folder_at(const struct file_list *l, uint32_t at)
@@ -114,12 +51,12 @@ static void put(struct choosing *c, uint32_t at, unsigned say)
         v->entry = realloc(v->entry, v->room * sizeof *v->entry);
         CHECK(v->entry != NULL);
     }
-    v->entry[v->count++] = (struct view_entry){at, (uint16_t)c->a->strip, (uint8_t)say};
+    v->entry[v->count++] = (struct view_entry){at, (uint16_t)c->strip, (uint8_t)say};
 }
 
 static bool takes(const struct choosing *c, struct slice path, bool is_folder)
 {
-    return filter_takes(c->f, slice_from(path, c->a->strip), is_folder);
+    return filter_takes(c->f, slice_from(path, c->strip), is_folder);
 }
 
 /* The entry and, when folders are entered, all below it that no rule leaves out. Returns the first behind. */
@@ -178,7 +115,13 @@ static void put_children(struct choosing *c, uint32_t from, unsigned say)
 /* Relative: folders on the way, of whose contents only what follows is told. */
 static void put_way(struct choosing *c)
 {
-    for (size_t i = c->a->strip + 1; i < c->a->path_n; i++) {
+    uint32_t foot = 0;
+
+    if (c->a->dotted &&
+        (c->strip == 0 || list_find(c->v->list, slice_of(c->a->path, c->strip - 1), true, &foot))) {
+        put(c, foot, VIEW_TOP | VIEW_BARE | VIEW_DOT);
+    }
+    for (size_t i = (size_t)max_u64(c->a->strip + 1, c->known); i < c->a->path_n; i++) {
         uint32_t at;
         if (c->a->path[i] == '/' && list_find(c->v->list, slice_of(c->a->path, i), true, &at)) {
             put(c, at, VIEW_TOP | VIEW_BARE);
@@ -186,36 +129,87 @@ static void put_way(struct choosing *c)
     }
 }
 
-static int put_asked(struct choosing *c, struct err *e)
+/* As the system would say it of the path of a file. */
+static int absent(const struct file_list *l, struct slice path, struct err *e)
 {
-    const struct view_ask *a = c->a;
+    uint32_t at;
+    size_t from = 0;
+
+    for (size_t i = 0; i <= path.n; i++) {
+        if (i < path.n && path.p[i] != '/') {
+            continue;
+        }
+        if (i - from > NAME_BYTES_MAX) {
+            return err_set(e, E_INVALID, "File name too long (36)");
+        }
+        if (!list_find(l, slice_first(path, i), true, &at)) {
+            return list_find(l, slice_first(path, i), false, &at)
+                       ? err_set(e, E_INVALID, "Not a directory (20)")
+                       : err_set(e, E_NOTFOUND, "No such file or directory (2)");
+        }
+        from = i + 1;
+    }
+    return err_set(e, E_NOTFOUND, "No such file or directory (2)");
+}
+
+/* What the path stands for; *inside: for what is in that. A file has nothing in it, and is told by its name. */
+static bool find(struct choosing *c, uint32_t *at, bool *inside)
+{
+    const struct ask *a = c->a;
     const struct file_list *l = c->v->list;
     struct slice path = slice_of(a->path, a->path_n);
-    bool inside = a->contents || a->pattern.n > 0;
+
+    *inside = a->contents || a->pattern.n > 0;
+    *at = 0;
+    if (path.n == 0) {
+        return list_count(l) > 0;
+    }
+    if ((!*inside || a->named) && list_find(l, path, false, at) &&
+        (!*inside || list_type(list_at(l, *at)) == LIST_FILE)) { /* no link is followed */
+        *inside = false;
+        while (c->strip > path.n || (c->strip > 0 && path.p[c->strip - 1] != '/')) {
+            c->strip--;
+        }
+        return true;
+    }
+    return list_find(l, path, true, at);
+}
+
+static int put_asked(struct choosing *c, struct err *e)
+{
+    const struct ask *a = c->a;
     bool told = c->o->recurse || c->o->folders;
     uint32_t before = c->v->count;
-    uint32_t at = 0;
-    bool found = path.n == 0
-                     ? list_count(l) > 0
-                     : (!inside && list_find(l, path, false, &at)) || list_find(l, path, true, &at);
+    uint32_t at;
+    bool inside;
 
-    if (found && c->o->relative) {
+    if (!find(c, &at, &inside)) {
+        return a->named ? absent(c->v->list, slice_of(a->path, a->path_n), e)
+                        : err_set(e, E_NOTFOUND, "No such file or directory (2)");
+    }
+    if (a->pattern.n == 0 && a->path_n > c->strip &&
+        !takes(c, slice_of(a->path, a->path_n), is_folder_at(c->v->list, at))) {
+        return 0; /* a rule leaves it out: it is not missing, and its way is not told */
+    }
+    if (c->o->relative) {
         put_way(c);
     }
-    if (found && !inside) {
+    if (!inside) {
         (void)put_tree(c, at, VIEW_TOP);
-    } else if (found && a->pattern.n > 0) {
-        if (c->o->relative && path.n > a->strip) {
+    } else if (a->pattern.n > 0) {
+        if (c->o->relative && a->path_n > a->strip) {
             put(c, at, VIEW_TOP | VIEW_BARE);
         }
         put_children(c, at, VIEW_TOP);
-    } else if (found) {
+    } else {
         if (told) {
-            put(c, at, VIEW_TOP | (path.n > a->strip ? 0 : VIEW_DOT));
+            put(c, at, VIEW_TOP | (a->path_n > a->strip ? 0 : VIEW_DOT));
         }
         put_children(c, at, 0);
     }
-    return c->v->count > before ? 0 : err_set(e, E_NOTFOUND, "No such file or directory (2)");
+    return a->named || c->v->count > before
+               ? 0
+               : err_set(e, E_NOTFOUND, "No such file or directory (2)");
 }
 
 /* --- several paths ---------------------------------------------------------------------------------------------------------- */
@@ -274,10 +268,10 @@ void view_init(struct view *v, const struct file_list *l)
     *v = (struct view){.list = l};
 }
 
-int view_add(struct view *v, const struct view_ask *a, const struct options *o,
-             const struct filter *f, struct err *e)
+int view_add(struct view *v, const struct ask *a, const struct options *o, const struct filter *f,
+             struct err *e)
 {
-    struct choosing c = {v, a, o, f};
+    struct choosing c = {v, a, o, f, a->strip, 0};
     uint32_t half = v->count;
     int rc;
 
@@ -289,6 +283,90 @@ int view_add(struct view *v, const struct view_ask *a, const struct options *o,
         merge(v, half);
     }
     return rc;
+}
+
+/* --- many names ----------------------------------------------------------------------------------------------------------- */
+
+struct placed {
+    struct view_entry x;
+    uint32_t came;
+};
+
+static int compare_placed(const void *x, const void *y, void *arg)
+{
+    const struct view *v = arg;
+    const struct placed *a = x, *b = y;
+    int c = v->mixed ? compare(v, &a->x, &b->x) : (a->x.at > b->x.at) - (a->x.at < b->x.at);
+
+    return c != 0 ? c : (a->came > b->came) - (a->came < b->came);
+}
+
+static bool told_alike(const struct view *v, const struct view_entry *a, const struct view_entry *b)
+{
+    return v->mixed ? compare(v, a, b) == 0 : a->at == b->at;
+}
+
+void view_settle(struct view *v)
+{
+    struct placed *all;
+    uint32_t n = 0;
+
+    if (v->settled == v->count) {
+        return;
+    }
+    all = mem_array(v->count, sizeof *all);
+    for (uint32_t i = 0; i < v->count; i++) {
+        all[i] = (struct placed){v->entry[i], i};
+    }
+    qsort_r(all, v->count, sizeof *all, compare_placed, v);
+    for (uint32_t i = 0; i < v->count; i++) {
+        if (n > 0 && told_alike(v, &v->entry[n - 1], &all[i].x)) {
+            v->entry[n - 1].say = (uint8_t)both(v->entry[n - 1].say, all[i].x.say);
+        } else {
+            v->entry[n++] = all[i].x;
+        }
+    }
+    free(all);
+    v->count = v->settled = n;
+}
+
+/* Names come mostly by folders: what of the way the one before had too need not be told again. */
+static size_t way_shared(struct view *v, const struct ask *a)
+{
+    size_t n = 0;
+
+    while (n < v->last_n && n < a->path_n && v->last[n] == a->path[n]) {
+        n++;
+    }
+    if (v->count > 0 && (v->strip != a->strip || n + 1 < a->strip)) {
+        v->mixed = true;
+        n = 0;
+    }
+    return v->count > 0 ? n : 0;
+}
+
+/* Sorted when as much has come as the list has entries: no name costs that alone, and memory has a bound. */
+int view_add_name(struct view *v, const struct ask *a, const struct options *o,
+                  const struct filter *f, struct err *e)
+{
+    bool mixed = v->mixed;
+    struct choosing c = {v, a, o, f, a->strip, way_shared(v, a)};
+    int rc = put_asked(&c, e);
+
+    if (rc != 0) {
+        v->mixed = mixed;
+        return rc;
+    }
+    memcpy(v->last, a->path, a->path_n);
+    v->last_n = a->path_n;
+    v->strip = a->strip;
+    if (v->count - v->settled > list_count(v->list) + NAMES_FEW) {
+        view_settle(v);
+    }
+    if (v->settled > list_count(v->list) * 2 + NAMES_FEW) {
+        return err_set(e, E_TOOBIG, "those names are the same files again and again");
+    }
+    return 0;
 }
 
 const struct list_entry *view_at(const struct view *v, uint32_t index)

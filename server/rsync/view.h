@@ -1,31 +1,20 @@
 /* view.h - what of a module one client asked for: entries of the shared list, below which names they are told.
  *
- * "path/" is what is in that folder, told from ".", "path" the entry itself, "path/pattern" those that match. Relative (-R): told from the
- * top, or from behind "/./", with the folders on the way. Several paths make one view: where two tell the same name the first
- * counts. Places in the view are the client's indices: it sorts as we do.
+ * Several paths make one view: where two tell the same name the first counts. Places in the view are the client's indices: it
+ * sorts as we do.
  *
  * A path is looked up, not searched for; what is below a folder stands behind it.
  *
  * owns     eight bytes an entry; view_fini()
  * threads  any
- * errors   E_NOTFOUND: there is nothing; E_INVALID: it leads elsewhere; E_TOOBIG: too many paths tell the same things
+ * errors   E_NOTFOUND: there is nothing; E_INVALID: it leads elsewhere, or its way is no folder; E_TOOBIG: too many paths tell the same things
  */
 #ifndef SERVER_RSYNC_VIEW_H
 #define SERVER_RSYNC_VIEW_H
 
 #include "common/codec/filter.h"
-#include "server/rsync/options.h"
+#include "server/rsync/ask.h"
 #include "server/sync/rsync/list.h"
-
-struct view_ask { /* one path, as it was understood */
-    char path[LIST_PATH_MAX + 1];
-    size_t path_n;        /* without a pattern, and without '/' at its ends; 0: the top */
-    struct slice pattern; /* of names in it; of the client's text */
-    bool contents;        /* of the folder, not itself */
-    size_t strip;         /* bytes that are not told */
-};
-MUST_USE int view_ask(struct slice path, const struct options *o, struct view_ask *out,
-                      struct err *e);
 
 enum view_say {
     VIEW_TOP = 1, /* asked for by its own name; with BARE: only on the way to that */
@@ -44,11 +33,20 @@ struct view {
     const struct file_list *list;
     struct view_entry *entry;
     uint32_t count, room;
+    uint32_t settled; /* so many are in order, each once */
+    char last[LIST_PATH_MAX +
+              1]; /* the name that was added last; its first `strip` bytes are not told */
+    size_t last_n, strip;
+    bool mixed; /* what is not told differs between names: places say nothing of the order */
 };
 
 void view_init(struct view *v, const struct file_list *l);
-MUST_USE int view_add(struct view *v, const struct view_ask *a, const struct options *o,
+MUST_USE int view_add(struct view *v, const struct ask *a, const struct options *o,
                       const struct filter *f, struct err *e);
+/* One of many: what is told stands in order, and counts, after view_settle() alone. */
+MUST_USE int view_add_name(struct view *v, const struct ask *a, const struct options *o,
+                           const struct filter *f, struct err *e);
+void view_settle(struct view *v);
 const struct list_entry *view_at(const struct view *v, uint32_t index);
 /* How the client knows it; room as for list_path(). */
 struct slice view_path(const struct view *v, uint32_t index, char *room);

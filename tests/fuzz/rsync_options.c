@@ -1,4 +1,5 @@
-/* rsync_options.c - fuzzes what a stranger's client sends before its list: arguments, then filter rules, then a path. */
+/* rsync_options.c - fuzzes what a stranger's client sends before its list: arguments, then filter rules, then a path; or, with
+ * --files-from, names. */
 #include "common/codec/filter.h"
 #include "server/rsync/groups.h"
 #include "server/rsync/options.h"
@@ -28,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     struct filter f = {.count = 0};
     struct options o;
     struct view v;
-    struct view_ask a;
+    struct ask a;
     struct file_list *l = small_list();
     char room[LIST_PATH_MAX + 1], before[LIST_PATH_MAX + 1];
     size_t before_n = 0;
@@ -40,8 +41,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         (void)!filter_add(&f, slice_cut(&rest, '\n'), NULL);
     }
     view_init(&v, l);
-    while (o.paths.n > 0) {
-        if (view_ask(slice_cut(&o.paths, '\0'), &o, &a, NULL) == 0) {
+    if (o.names && ask_path(slice_cut(&o.paths, '\0'), &o, &a, NULL) == 0 && a.pattern.n == 0) {
+        struct ask one;
+        while (o.paths.n > 0) {
+            if (ask_name(&a, slice_cut(&o.paths, '\0'), &o, &one, NULL) == 0) {
+                (void)!view_add_name(&v, &one, &o, &f, NULL);
+            }
+        }
+        view_settle(&v);
+    }
+    while (!o.names && o.paths.n > 0) {
+        if (ask_path(slice_cut(&o.paths, '\0'), &o, &a, NULL) == 0) {
             (void)!view_add(&v, &a, &o, &f, NULL);
         }
     }

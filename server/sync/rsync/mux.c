@@ -89,6 +89,13 @@ int mux_next(struct mux *m, struct slice *in, struct mux_piece *out, struct err 
     }
 }
 
+/* Of a message, the text is told when it is whole: until then it is not read. */
+bool mux_between(const struct mux *m)
+{
+    return m->head_n == 0 ||
+           (m->head_n == MUX_HEAD && m->left == 0 && (m->code == MUX_DATA || m->told));
+}
+
 static void put_head(struct buf *b, enum mux_code code, size_t n)
 {
     buf_le(b, 3, n);

@@ -52,6 +52,8 @@ void mux_init(struct mux *m);
 void mux_fini(struct mux *m);
 /* Takes from *in. 1: *out is the next piece; 0: *in is used up; or an error. */
 MUST_USE int mux_next(struct mux *m, struct slice *in, struct mux_piece *out, struct err *e);
+/* Nothing of a frame has been read that has not been read whole. */
+bool mux_between(const struct mux *m);
 /* One frame, or as many as data needs. */
 void mux_put(struct buf *b, enum mux_code code, struct slice bytes);
 

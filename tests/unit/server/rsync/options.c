@@ -23,6 +23,18 @@ static void a_usual_client(void **state)
     assert_int_equal(o.bwlimit_bytes_per_s, 10240);
 }
 
+static void a_client_with_a_list(void **state)
+{
+    struct options o;
+
+    (void)state;
+    assert_int_equal(options_parse(ARGS("--server\0--sender\0-tRe.LsfxCIvu\0--ignore-missing-args\0"
+                                        "--files-from=-\0--from0\0.\0m/a\0"),
+                                   &o, NULL),
+                     0);
+    assert_true(o.names && o.absent_is_fine && o.relative && o.folders && !o.recurse);
+}
+
 static void what_is_not_served_is_named(void **state)
 {
     static const struct {
@@ -31,7 +43,9 @@ static void what_is_not_served_is_named(void **state)
     } v[] = {
         {ARGS("--server\0-lc\0.\0m/\0"), "-c"},
         {ARGS("--server\0-rX\0.\0m/\0"), "-X"},
-        {ARGS("--server\0--files-from=-\0.\0m/\0"), "--files-from"},
+        {ARGS("--server\0--files-from\0list\0.\0m/\0"), "--files-from=FILE"},
+        {ARGS("--server\0--files-from=list\0.\0m/\0"), "--files-from=FILE"},
+        {ARGS("--server\0--delete-missing-args\0.\0m/\0"), "--delete-missing-args"},
         {ARGS("--server\0--append\0.\0m/\0"), "--append"},
         {ARGS("--server\0stray\0.\0m/\0"), "stray"},
         {ARGS("--server\0--sender\0"), "no path"},
@@ -61,6 +75,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_usual_client),
+        cmocka_unit_test(a_client_with_a_list),
         cmocka_unit_test(what_is_not_served_is_named),
         cmocka_unit_test(abilities_are_known_although_something_is_refused),
     };

@@ -52,8 +52,8 @@ static void check(const char *letters, const char *const *paths, const char *rul
     }
     view_init(&v, l);
     for (; *paths != NULL; paths++) {
-        struct view_ask a;
-        if (view_ask(slice_str(*paths), &o, &a, NULL) == 0) {
+        struct ask a;
+        if (ask_path(slice_str(*paths), &o, &a, NULL) == 0) {
             (void)!view_add(&v, &a, &o, &f, NULL);
         }
     }
@@ -115,12 +115,100 @@ static void several(void **state)
     check("r", PATHS("a", "a", "a/b", "a"), NULL, "a a/g a/b a/b/f a/b/c a/b/c/h b b/f b/c b/c/h");
 }
 
+/* Names of a list below `base`; those that are not there are told between '!' and its reason's number. */
+static void names(const char *letters, const char *base, const char *const *name, const char *want)
+{
+    struct file_list *l = small_list();
+    struct options o = {.recurse = strchr(letters, 'r') != NULL,
+                        .folders = true,
+                        .relative = strchr(letters, 'R') != NULL};
+    static const struct options plain = {.recurse = false};
+    struct filter f = {.count = 0};
+    struct ask b;
+    struct view v;
+    char got[500];
+
+    view_init(&v, l);
+    assert_int_equal(ask_path(slice_str(base), &plain, &b, NULL), 0);
+    for (; *name != NULL; name++) {
+        struct err e = {.code = 0};
+        struct ask a;
+        int rc = ask_name(&b, slice_str(*name), &o, &a, &e);
+        rc = rc != 0 ? rc : view_add_name(&v, &a, &o, &f, &e);
+        if (rc != 0) {
+            assert_non_null(strstr(e.text, want));
+            assert_int_equal(rc, strstr(want, "(2)") != NULL ? E_NOTFOUND : E_INVALID);
+        }
+    }
+    view_settle(&v);
+    tell(&v, got, sizeof got);
+    if (want[strlen(want) - 1] != ')') {
+        assert_string_equal(got, want);
+    } else {
+        assert_string_equal(got, "");
+    }
+    view_fini(&v);
+    filter_fini(&f);
+    list_free(&l);
+}
+
+/* As the installed daemon tells them, see tests/system/test_rsync_names.py. */
+static void of_a_list(void **state)
+{
+    char long_name[400];
+
+    (void)state;
+    names("R", "", PATHS("top", "a/b/f", "a/g"), "top -a a/g -a/b a/b/f");
+    names("R", "a", PATHS("b/f", "../../g"), "g -b b/f");
+    names("R", "", PATHS("a", "a/"), "a a/g -a/b");
+    names("rR", "", PATHS("a/b/c", "a", "a/b"), "a a/g a/b a/b/f a/b/c a/b/c/h");
+    names("R", "", PATHS("./top"), "-. top");
+    names("R", "a/", PATHS("./b/f"), "-. -b b/f");
+    names("R", "", PATHS(".//./top", "./a/./g"), "g top");
+    names("R", "", PATHS("a/./b/f", "e/./g", "top"), "g top -b b/f");
+    names("R", "", PATHS("top/", "/top", "//a//b/f", "a/../top"), "top -a -a/b a/b/f");
+    names("R", "", PATHS("a/./../../e/g"), "-e e/g");
+    names("", "", PATHS("a/b/f", "top/", "a/g/"), "f g top");
+    names("r", "", PATHS("a/b/", "top/./"), ". f top c c/h");
+    names("R", "", PATHS("."), ". foo-bar top -a -e -foo.bar -foo");
+    names("R", "", PATHS("foo*", "none", "a/none/x", "topper"), "No such file or directory (2)");
+    names("R", "a", PATHS("top", "e/g"), "No such file or directory (2)");
+    names("R", "", PATHS("top/x", "a/g/x/"), "Not a directory (20)");
+    memset(long_name, 'n', sizeof long_name);
+    long_name[sizeof long_name - 1] = '\0';
+    names("R", "", PATHS(long_name), "File name too long (36)");
+}
+
+/* Whatever many names there are, and whatever they tell, what is kept has a bound. */
+static void names_again_and_again(void **state)
+{
+    static const char *const name[] = {"a/", "a/b/", "./a/b/f", "a/./b/", "a/b/./c/", "e/g"};
+    struct file_list *l = small_list();
+    struct options o = {.recurse = true, .folders = true, .relative = true};
+    struct filter f = {.count = 0};
+    struct ask base, a;
+    struct view v;
+
+    (void)state;
+    view_init(&v, l);
+    assert_int_equal(ask_path(SLICE(""), &o, &base, NULL), 0);
+    for (size_t i = 0; i < 20000; i++) {
+        assert_int_equal(ask_name(&base, slice_str(name[i % ARRAY_LEN(name)]), &o, &a, NULL), 0);
+        assert_int_equal(view_add_name(&v, &a, &o, &f, NULL), 0);
+        assert_true(v.count <= 8192 + 4 * list_count(l));
+    }
+    view_settle(&v);
+    assert_int_equal(v.count, 15);
+    view_fini(&v);
+    list_free(&l);
+}
+
 static void again_and_again(void **state)
 {
     struct file_list *l = small_list();
     struct options o = {.recurse = true};
     struct filter f = {.count = 0};
-    struct view_ask a;
+    struct ask a;
     struct view v;
     int rc = 0;
 
@@ -128,7 +216,7 @@ static void again_and_again(void **state)
     view_init(&v, l);
     for (int i = 0; i < 1000 && rc == 0; i++) {
         static const char *const paths[] = {"", "a", "a/b", "a/b/c"};
-        assert_int_equal(view_ask(slice_str(paths[i % 4]), &o, &a, NULL), 0);
+        assert_int_equal(ask_path(slice_str(paths[i % 4]), &o, &a, NULL), 0);
         rc = view_add(&v, &a, &o, &f, NULL);
         assert_true(v.count <= 3 * list_count(l));
     }
@@ -142,6 +230,8 @@ int main(void)
         cmocka_unit_test(one_path),
         cmocka_unit_test(relative),
         cmocka_unit_test(several),
+        cmocka_unit_test(of_a_list),
+        cmocka_unit_test(names_again_and_again),
         cmocka_unit_test(again_and_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -171,13 +170,6 @@ void talk_give_fd(struct talk *t, int fd)
 {
     shut(&t->leaves);
     t->leaves = fd;
-}
-
-bool talk_is_over(const struct talk *t)
-{
-    struct pollfd p = {.fd = t->fd, .events = POLLRDHUP};
-
-    return t->gone || poll(&p, 1, 0) != 0;
 }
 
 static void set_quiet(int fd, time_t s)

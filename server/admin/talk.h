@@ -50,8 +50,6 @@ int talk_progress(struct talk *t, uint64_t done, uint64_t total); /* the same */
 /* Bytes too many for a line travel as descriptors (SCM_RIGHTS), one with a request, one with an answer. */
 MUST_USE int talk_take_fd(struct talk *t, int *fd, struct err *e); /* yours; E_USAGE: none came */
 void talk_give_fd(struct talk *t, int fd);                         /* takes it */
-/* True: the client has left, or the daemon stops. For loops that wait for something else. */
-bool talk_is_over(const struct talk *t);
 
 /* What one request leaves for the next ones of its connection; drop() runs when the client leaves, or something else is kept
  * (kept may be NULL: nothing). */

@@ -296,7 +296,8 @@ static void leave(struct client *cl)
     lock_drop(&c->lock);
 }
 
-/* As recv(), and the descriptor that came along; of more than one the others are closed. */
+/* As recv(), and the descriptor that came along; of more than one the others are closed. With a time to wait for set, a process
+ * that was stopped and goes on finds it interrupted (signal(7)): nobody has gone for that. */
 static ssize_t receive(struct talk *t, char *p, size_t n)
 {
     union {
@@ -306,8 +307,11 @@ static ssize_t receive(struct talk *t, char *p, size_t n)
     struct iovec v = {p, n};
     struct msghdr m = {
         .msg_iov = &v, .msg_iovlen = 1, .msg_control = with.room, .msg_controllen = sizeof with};
-    ssize_t got = recvmsg(t->fd, &m, MSG_CMSG_CLOEXEC);
+    ssize_t got;
 
+    do {
+        got = recvmsg(t->fd, &m, MSG_CMSG_CLOEXEC);
+    } while (got == -1 && errno == EINTR);
     for (struct cmsghdr *c = got > 0 ? CMSG_FIRSTHDR(&m) : NULL; c != NULL;
          c = CMSG_NXTHDR(&m, c)) {
         size_t count = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS

@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import threading
 
@@ -277,6 +278,22 @@ def test_control_tool(data):
     assert data.origin.stats("/a").requests >= 2
     assert data.ctl("cache", "rm", "nosuch/a", check=False).returncode != 0
     assert data.ctl("no", "such", check=False).returncode == 64
+
+
+def test_who_asks_is_not_left_for_a_stop_in_between(data):
+    """A daemon that was stopped (a debugger, a machine that slept) goes on with those who were connected."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(120)
+        s.connect(str(data.socket))
+        for _ in range(3):
+            s.sendall(b'{"verb":"status"}\n')
+            answer = s.recv(1 << 16)
+            assert answer, "it hung up"
+            while not answer.endswith(b"\n"):
+                answer += s.recv(1 << 16)
+            data.child.send_signal(signal.SIGSTOP)
+            until(lambda: re.search(r"^State:\tT", pathlib.Path(f"/proc/{data.child.pid}/status").read_text(), re.M))
+            data.child.send_signal(signal.SIGCONT)
 
 
 def test_a_start_sweeps_parts_that_no_row_describes(data):

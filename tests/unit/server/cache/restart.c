@@ -83,11 +83,12 @@ static void a_killed_fill_is_resumed(void **state)
 
     (void)state;
     world_open(&w, &settings);
-    put(&w, "/large?size=%d&rate=12000000", (int)(80 * MIB));
+    put(&w, "/large?size=%d&hold_at=%d", (int)(80 * MIB), (int)(40 * MIB));
     world_stop(&w);
     kill_a_life(&w);
     before = stat_of(&w, "/large", "bytes");
     assert_true(before > 8 * MIB);
+    go_on(&w, "/large");
     world_start(&w);
     assert_int_equal(partial_rows(&w), 1);
     get_and_check(&w, "/large", CACHE_MISS);

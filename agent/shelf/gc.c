@@ -121,7 +121,7 @@ static void learn_uses(struct shelf *s, struct things *t)
     struct journal_use use;
     struct slice rest;
 
-    if (t->n > 0 && journal_read(s, &text) == 0) {
+    if (t->n > 0 && journal_read(s->journal, &text) == 0) {
         qsort(t->at, t->n, sizeof t->at[0], by_key);
         rest = buf_slice(&text);
         while (journal_line(&rest, &use)) {
@@ -286,10 +286,9 @@ static void halve_journal(struct shelf *s)
     struct buf text = BUF_INIT(JOURNAL_MAX);
     struct newfile *f = NULL;
     struct slice rest;
-    char path[PATH_MAX];
+    const char *path = journal_path(s->journal);
 
-    snprintf(path, sizeof path, "%s/journal", s->dir);
-    if (journal_read(s, &text) == 0 && text.n > JOURNAL_LARGE &&
+    if (journal_read(s->journal, &text) == 0 && text.n > JOURNAL_LARGE &&
         newfile_open(path, 0644, &f, NULL) == 0) {
         rest = slice_from(buf_slice(&text), text.n / 2);
         (void)slice_cut(&rest, '\n');

@@ -42,7 +42,7 @@ int shelf_open(const char *dir, struct shelf **out, struct err *e)
         return rc;
     }
     s->dir = mem_strdup(dir);
-    s->journal = -1;
+    s->journal = journal_open(s->dir);
     *out = s;
     return 0;
 }
@@ -53,9 +53,7 @@ void shelf_close(struct shelf **sp)
 
     if (s != NULL) {
         *sp = NULL;
-        if (s->journal != -1) {
-            close(s->journal);
-        }
+        journal_close(&s->journal);
         free(s->dir);
         free(s);
     }
@@ -315,97 +313,4 @@ void shelf_unlock(struct shelf_lock **lp)
         close(l->fd);
         free(l);
     }
-}
-
-/* --- the journal: "<unix_s> <hex> <size> <etag or -> <url or ->" ---------------------------------------------------- */
-
-static bool plain_word(struct slice w)
-{
-    for (size_t i = 0; i < w.n; i++) {
-        if ((uint8_t)w.p[i] <= ' ' || w.p[i] == 0x7f) {
-            return false;
-        }
-    }
-    return w.n > 0 && w.n < 1000;
-}
-
-void shelf_note_line(struct buf *lines, const struct digest *d, uint64_t size_bytes,
-                     struct slice etag, struct slice url)
-{
-    char hex[DIGEST_HEX + 1];
-
-    digest_format(d, hex);
-    etag = plain_word(etag) ? etag : SLICE("-");
-    url =
-        plain_word(url) && slice_find(url, '?') < 0 ? url : SLICE("-"); /* queries may be signed */
-    buf_addf(lines, "%" PRIu64 " %s %" PRIu64 " " SLICE_FMT " " SLICE_FMT "\n", clock_unix_s(), hex,
-             size_bytes, SLICE_ARG(etag), SLICE_ARG(url));
-}
-
-void shelf_note_lines(struct shelf *s, struct slice lines)
-{
-    char path[PATH_MAX];
-
-    if (s->journal == -1) {
-        snprintf(path, sizeof path, "%s/journal", s->dir);
-        s->journal = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    }
-    /* A hint: one that is lost (to gc, which writes the journal anew) costs a download at most. */
-    (void)!write(s->journal, lines.p, lines.n);
-}
-
-void shelf_note(struct shelf *s, const struct digest *d, uint64_t size_bytes, struct slice etag,
-                struct slice url)
-{
-    struct buf line = BUF_INIT(4096);
-
-    shelf_note_line(&line, d, size_bytes, etag, url);
-    shelf_note_lines(s, buf_slice(&line));
-    buf_free(&line);
-}
-
-bool journal_line(struct slice *rest, struct journal_use *out)
-{
-    while (rest->n > 0) {
-        struct slice line = slice_cut(rest, '\n');
-        struct slice at = slice_cut(&line, ' ');
-        struct slice hex = slice_cut(&line, ' ');
-        struct slice size = slice_cut(&line, ' ');
-
-        out->etag = slice_cut(&line, ' ');
-        out->url = line;
-        if (slice_u64(at, &out->at_unix_s) && slice_u64(size, &out->size_bytes) &&
-            digest_parse(hex, &out->digest)) {
-            return true; /* a torn line is passed over */
-        }
-    }
-    return false;
-}
-
-int journal_read(struct shelf *s, struct buf *out)
-{
-    char path[PATH_MAX];
-
-    snprintf(path, sizeof path, "%s/journal", s->dir);
-    return buf_read_file(out, path, NULL);
-}
-
-bool shelf_recall(struct shelf *s, struct slice url, struct slice etag, struct digest *out)
-{
-    struct buf text = BUF_INIT(JOURNAL_MAX);
-    struct journal_use use;
-    struct slice rest;
-    bool found = false;
-
-    if (plain_word(etag) && plain_word(url) && journal_read(s, &text) == 0) {
-        rest = buf_slice(&text);
-        while (journal_line(&rest, &use)) {
-            if (slice_eq(use.url, url)) { /* the last line wins */
-                found = slice_eq(use.etag, etag);
-                *out = use.digest;
-            }
-        }
-    }
-    buf_free(&text);
-    return found;
 }

@@ -148,7 +148,7 @@ static void test_journal(void **state)
 {
     struct world *w = *state;
     struct digest d = {{1}}, e = {{2}}, got;
-    char path[PATH_MAX];
+    char path[PATH_MAX], anew[PATH_MAX], hex[DIGEST_HEX + 1];
     FILE *f;
 
     shelf_note(w->shelf, &d, 5, SLICE("\"a\""), SLICE("http://m/x"));
@@ -164,6 +164,21 @@ static void test_journal(void **state)
     assert_true(shelf_recall(w->shelf, SLICE("http://m/x"), SLICE("\"b\""), &got));
     assert_true(digest_eq(&got, &e));
     assert_false(shelf_recall(w->shelf, SLICE("http://m/x"), SLICE("\"a\""), &got));
+    f = fopen(path, "a"); /* a line that somebody is about to write counts once it is whole */
+    digest_format(&d, hex);
+    fprintf(f, "9 %s 5 \"d\" http:", hex);
+    fflush(f);
+    assert_true(shelf_recall(w->shelf, SLICE("http://m/x"), SLICE("\"b\""), &got));
+    fputs("//m/x\n", f);
+    fclose(f);
+    assert_true(shelf_recall(w->shelf, SLICE("http://m/x"), SLICE("\"d\""), &got));
+    snprintf(anew, sizeof anew, "%s/anew", w->dir);
+    f = fopen(anew, "w"); /* as gc does */
+    fprintf(f, "9 %s 5 \"e\" http://m/y\n", hex);
+    fclose(f);
+    assert_int_equal(rename(anew, path), 0);
+    assert_false(shelf_recall(w->shelf, SLICE("http://m/x"), SLICE("\"d\""), &got));
+    assert_true(shelf_recall(w->shelf, SLICE("http://m/y"), SLICE("\"e\""), &got));
     shelf_note(w->shelf, &d, 5, SLICE("\"c\""), SLICE("http://m/z?sig=1"));
     assert_false(shelf_recall(w->shelf, SLICE("http://m/z?sig=1"), SLICE("\"c\""), &got));
 }

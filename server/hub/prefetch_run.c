@@ -18,6 +18,7 @@ enum {
     LOOK_MS = 200,
     SETTLE_MS = 20,
     SETTLE_LOOKS = 1500,
+    WORDS_LOOKS = 500, /* a Hub's words that do not stay are asked for again when they are needed */
 };
 
 /* --- which files -------------------------------------------------------------------------------------------------- */
@@ -265,21 +266,43 @@ static bool is_kept(struct attempt *x, const struct manifest_entry *f)
     return kept;
 }
 
+/* So are its listing and what the Hub said of the revision, which small files may overtake: who exports it next reads them. */
+static bool words_are_kept(const struct attempt *x)
+{
+    const struct stock_view v = {x->errand.d, x->errand.r, true};
+    struct stock_revision about;
+    struct arena a = {0};
+    int rc = stock_files(&v, x->p->want.type, x->p->want.id, x->p->want.rev, &a, &about, NULL, NULL,
+                         NULL);
+
+    arena_fini(&a);
+    return rc == 0;
+}
+
+static void rest(void)
+{
+    const struct timespec some = {.tv_nsec = SETTLE_MS * 1000000L};
+
+    nanosleep(&some, NULL);
+}
+
 static int settle(struct attempt *x, struct err *e)
 {
     unsigned looks = 0;
     size_t gone = 0;
 
+    for (unsigned i = 0; i < WORDS_LOOKS && !x->p->stop && !words_are_kept(x); i++) {
+        rest();
+    }
     for (size_t i = 0; i < x->picks && !x->p->stop; i++) {
         struct manifest_entry f;
         manifest_at(&x->commit.files, x->pick[i], &f);
         while (f.size_bytes != 0 && !is_kept(x, &f)) {
-            const struct timespec rest = {.tv_nsec = SETTLE_MS * 1000000L};
             if (x->p->stop || looks++ >= SETTLE_LOOKS) {
                 gone++;
                 break;
             }
-            nanosleep(&rest, NULL);
+            rest();
         }
     }
     return gone == 0

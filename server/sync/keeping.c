@@ -1,5 +1,6 @@
-/* keeping.c - what has come of a large file outlives its try: saved now and then and when it is given up, found and verified
- * when it is asked for again. Jobs on the disk pool; a taking that leaves before its job has ended leaves the stage to it. */
+/* keeping.c - what has come of a file is hashed behind the writer. That of a large one outlives its try: saved now and then and when
+ * it is given up, found and verified when it is asked for again. Jobs on the disk pool, one at a time of a file; a taking that
+ * leaves before its job has ended leaves stage and hasher to it. */
 #include <stdlib.h>
 
 #include "common/os/clock.h"
@@ -9,22 +10,28 @@
 
 enum {
     LEAST_BYTES = 4 << 20,     /* of a file that is worth it */
-    SAVE_BYTES = 64 << 20,     /* that came since it was saved; */
+    SAVE_BYTES = 64 << 20,     /* that came since it was saved, */
+    SAVE_AGAIN_MS = 250,       /* and that time, as a sync holds up the hashing; */
     SAVE_SLOW_BYTES = 1 << 20, /* or so many, after that time */
     SAVE_MS = 10000,
-    READ_BYTES = 1 << 20,
+    LAG_BYTES = 1 << 20, /* written and not hashed: worth a job */
+    READ_BYTES = 256 << 10,
     TEXT_MAX = 8192,
 };
 
+enum keeping_what { KEEPING_HASHES, KEEPING_SAVES, KEEPING_CHECKS };
+
 struct keeping { /* a job */
     struct job job;
+    enum keeping_what what;
     struct takes *all;
-    struct taking *t;    /* NULL: it has left, and the stage is ours */
-    struct stage *stage; /* t's, or ours */
+    struct taking *t;      /* NULL: it has left, and the stage is ours */
+    struct stage *stage;   /* t's, or ours */
+    struct hasher *hasher; /* t's meanwhile, or ours */
+    uint64_t upto;         /* bytes of the stage that it is to see */
     struct part part;
-    struct buf text;       /* the part's path and validator */
-    struct hasher *hasher; /* of what is checked; NULL: it is saved */
-    struct keeping *next;  /* ours: to be saved after this */
+    struct buf text;      /* the part's path and validator */
+    struct keeping *next; /* ours: to be saved after this */
     bool forget, has_row;
     int rc;
     struct err why;
@@ -40,10 +47,12 @@ static bool is_worth(const struct taking *t)
     return t->stage != NULL && stage_id(t->stage) != 0 && t->at >= LEAST_BYTES;
 }
 
-static struct keeping *keeping_new(struct taking *t)
+static struct keeping *keeping_new(struct taking *t, enum keeping_what what)
 {
     struct keeping *k = NEW(struct keeping);
 
+    k->what = what;
+    k->upto = taking_written(t);
     k->all = t->all;
     k->t = t;
     k->stage = t->stage;
@@ -80,48 +89,63 @@ static void describe(struct keeping *k, const struct taking *t)
                             .listed_mtime_ns = en->mtime_ns,
                             .mtime_step_s = en->mtime_step_s,
                             .taken_unix_s = clock_unix_s(),
-                            .size_bytes = t->at,
                             .validator = slice_from(buf_slice(&k->text), t->entry.path.n)};
-    hasher_so_far(t->hasher, &p->seen.digest);
 }
 
 /* --- jobs --- */
 
-static void save(struct job *j)
+static int hash(struct keeping *k)
 {
-    struct keeping *k = CONTAINER_OF(j, struct keeping, job);
-    struct batch *b = batch_new();
-
-    k->rc = stage_sync(k->stage, &k->why);
-    if (k->rc == 0) {
-        part_put(b, &k->part);
-        k->rc = store_commit(k->all->run->world.store, &b, COMMIT_LAZY, &k->why);
-        crash_point("sync.kept");
-    }
-    batch_free(&b);
-}
-
-static void check(struct job *j)
-{
-    struct keeping *k = CONTAINER_OF(j, struct keeping, job);
     char *room = mem_new(READ_BYTES);
-    uint64_t off = 0, end = k->part.seen.size_bytes;
-    struct digest got;
+    int rc = 0;
 
-    while (off < end && k->rc == 0) {
-        size_t n = (size_t)min_u64(READ_BYTES, end - off);
-        k->rc = fd_pread_all(stage_fd(k->stage), room, n, off, &k->why);
-        if (k->rc == 0) {
+    while (rc == 0 && hasher_count(k->hasher) < k->upto) {
+        uint64_t at = hasher_count(k->hasher);
+        size_t n = (size_t)min_u64(READ_BYTES, k->upto - at);
+        rc = fd_pread_all(stage_fd(k->stage), room, n, at, &k->why);
+        if (rc == 0) {
             hasher_add(k->hasher, room, n);
-            off += n;
         }
     }
     free(room);
-    if (k->rc == 0) {
-        hasher_so_far(k->hasher, &got);
-        if (!digest_eq(&got, &k->part.seen.digest)) {
-            k->rc = err_set(&k->why, E_CORRUPT, "what was kept is damaged");
-        }
+    return rc;
+}
+
+static int save(struct keeping *k)
+{
+    struct batch *b = batch_new();
+    int rc = stage_sync(k->stage, &k->why);
+
+    if (rc == 0) {
+        k->part.seen.size_bytes = k->upto;
+        hasher_so_far(k->hasher, &k->part.seen.digest);
+        part_put(b, &k->part);
+        rc = store_commit(k->all->run->world.store, &b, COMMIT_LAZY, &k->why);
+        crash_point("sync.kept");
+    }
+    batch_free(&b);
+    return rc;
+}
+
+static int check(struct keeping *k)
+{
+    struct digest got;
+
+    hasher_so_far(k->hasher, &got);
+    return digest_eq(&got, &k->part.seen.digest)
+               ? 0
+               : err_set(&k->why, E_CORRUPT, "what was kept is damaged");
+}
+
+static void work(struct job *j)
+{
+    struct keeping *k = CONTAINER_OF(j, struct keeping, job);
+
+    k->rc = hash(k);
+    if (k->rc == 0 && k->what == KEEPING_SAVES) {
+        k->rc = save(k);
+    } else if (k->rc == 0 && k->what == KEEPING_CHECKS) {
+        k->rc = check(k);
     }
 }
 
@@ -129,8 +153,7 @@ static void on_done(struct job *j);
 
 static void submit(struct keeping *k)
 {
-    k->job = (struct job){
-        .work = k->hasher != NULL ? check : save, .done = on_done, .reply = k->all->run->box};
+    k->job = (struct job){.work = work, .done = on_done, .reply = k->all->run->box};
     k->all->keepings++;
     pool_submit(k->all->run->world.disk, &k->job);
 }
@@ -149,11 +172,13 @@ static void drop_row(struct run *r, uint64_t stage_id)
 /* Nobody writes to it any more. */
 static void settle_left(struct keeping *k)
 {
-    bool good = k->has_row && !k->forget && !(k->hasher != NULL && k->rc == E_CORRUPT);
+    bool good = k->has_row && !k->forget && !(k->what == KEEPING_CHECKS && k->rc == E_CORRUPT);
 
     if (k->next != NULL) {
         k->next->stage = k->stage;
         k->next->has_row = k->has_row;
+        k->next->hasher = k->hasher;
+        k->hasher = NULL;
         submit(k->next);
     } else if (good) {
         stage_park(&k->stage);
@@ -165,25 +190,9 @@ static void settle_left(struct keeping *k)
     }
 }
 
-static void settle_here(struct keeping *k)
+static void settle_checked(struct keeping *k, struct taking *t)
 {
-    struct taking *t = k->t;
-
-    t->keeping = NULL;
-    t->has_row = k->has_row;
-    if (k->hasher == NULL) {
-        if (k->rc == 0) {
-            t->kept_bytes = k->part.seen.size_bytes;
-        }
-        if (t->seal_due) {
-            sealing_add(t);
-        }
-        return;
-    }
     if (k->rc == 0) {
-        hasher_free(&t->hasher);
-        t->hasher = k->hasher;
-        k->hasher = NULL;
         t->at = t->progress = t->kept_bytes = k->part.seen.size_bytes;
         taking_counted(t, t->at);
     } else {
@@ -192,17 +201,48 @@ static void settle_here(struct keeping *k)
     takes_ask(t);
 }
 
+static void settle_here(struct keeping *k)
+{
+    struct taking *t = k->t;
+
+    t->keeping = NULL;
+    t->has_row = k->has_row;
+    hasher_free(&t->hasher);
+    t->hasher = k->hasher;
+    k->hasher = NULL;
+    if (k->what == KEEPING_CHECKS) {
+        settle_checked(k, t);
+        return;
+    }
+    if (k->what == KEEPING_SAVES && k->rc == 0) {
+        t->kept_bytes = k->upto;
+    }
+    if (hasher_count(t->hasher) < k->upto) { /* our own disk cannot be read */
+        takes_fail(k->all, k->rc, &k->why);
+    } else if (!t->came) {
+        keeping_look(t, clock_now_ms());
+    } else if (!keeping_hash_rest(t)) {
+        takes_came(t);
+    }
+}
+
+/* A file that is not kept comes all the same. */
+static void tell_trouble(const struct keeping *k)
+{
+    if (k->rc != 0 && k->what != KEEPING_HASHES) {
+        run_say(k->all->run, SLICE_FMT ": not %s: %s", SLICE_ARG(k->part.path),
+                k->what == KEEPING_CHECKS ? "gone on with" : "kept", k->why.text);
+    }
+}
+
 static void on_done(struct job *j)
 {
     struct keeping *k = CONTAINER_OF(j, struct keeping, job);
     struct takes *x = k->all;
 
     x->keepings--;
-    k->has_row = k->has_row || (k->hasher == NULL && k->rc == 0);
-    if (k->rc != 0) {
-        run_say(x->run, SLICE_FMT ": not %s: %s", SLICE_ARG(k->part.path),
-                k->hasher != NULL ? "gone on with" : "kept", k->why.text);
-    }
+    k->has_row = k->has_row || (k->what == KEEPING_SAVES && k->rc == 0);
+    tell_trouble(k);
     if (k->t != NULL) {
         settle_here(k);
     } else {
@@ -214,21 +254,69 @@ static void on_done(struct job *j)
 
 /* --- what happens to a taking --- */
 
-void keeping_look(struct taking *t, uint64_t now_ms)
+static void start(struct taking *t, enum keeping_what what, uint64_t upto)
 {
-    uint64_t more = t->at - t->kept_bytes;
+    struct keeping *k = keeping_new(t, what);
 
-    if (t->keeping != NULL || !is_worth(t) ||
-        (more < SAVE_BYTES && (more < SAVE_SLOW_BYTES || now_ms - t->kept_ms < SAVE_MS))) {
-        return;
+    if (what == KEEPING_SAVES) {
+        describe(k, t);
     }
-    t->kept_ms = now_ms;
-    t->keeping = keeping_new(t);
-    describe(t->keeping, t);
-    submit(t->keeping);
+    k->upto = upto;
+    k->hasher = t->hasher;
+    t->hasher = NULL;
+    t->keeping = k;
+    submit(k);
 }
 
-/* The job in flight, if any, gets the stage. */
+static void start_save(struct taking *t)
+{
+    start(t, KEEPING_SAVES, t->save_at);
+    t->save_at = 0;
+}
+
+/* The first time it is enough that so many bytes came: then there is a place to go on from. */
+static bool save_due(const struct taking *t, uint64_t now_ms)
+{
+    uint64_t more = taking_written(t) - min_u64(taking_written(t), t->kept_bytes);
+    uint64_t ms = now_ms - t->kept_ms;
+
+    return is_worth(t) && ((more >= SAVE_BYTES && (t->kept_bytes == 0 || ms >= SAVE_AGAIN_MS)) ||
+                           (more >= SAVE_SLOW_BYTES && ms >= SAVE_MS));
+}
+
+/* The hasher never is beyond save_at: no job begins before that one is saved, whatever comes meanwhile. */
+void keeping_look(struct taking *t, uint64_t now_ms)
+{
+    uint64_t written = taking_written(t);
+
+    if (t->save_at == 0 && save_due(t, now_ms)) {
+        t->kept_ms = now_ms;
+        t->save_at = written;
+    }
+    if (t->keeping != NULL) {
+        return;
+    }
+    if (t->save_at != 0) {
+        start_save(t);
+    } else if (t->stage != NULL && written >= hasher_count(t->hasher) + LAG_BYTES) {
+        start(t, KEEPING_HASHES, written);
+    }
+}
+
+bool keeping_hash_rest(struct taking *t)
+{
+    if (t->keeping != NULL) {
+        return true;
+    }
+    if (t->save_at != 0) {
+        start_save(t);
+    } else if (hasher_count(t->hasher) < t->at) {
+        start(t, KEEPING_HASHES, t->at);
+    }
+    return t->keeping != NULL;
+}
+
+/* The job in flight, if any, gets the stage; the hasher it has. */
 static struct keeping *let_go(struct taking *t)
 {
     struct keeping *k = t->keeping;
@@ -255,7 +343,7 @@ void keeping_forget(struct taking *t)
         }
     }
     t->has_row = false;
-    t->kept_bytes = 0;
+    t->kept_bytes = t->save_at = 0;
 }
 
 void keeping_leave(struct taking *t)
@@ -264,7 +352,8 @@ void keeping_leave(struct taking *t)
     bool worth = is_worth(t);
 
     if (worth && !t->seal_due && t->at > t->kept_bytes) {
-        more = keeping_new(t);
+        (void)!taking_flush(t, NULL); /* else without the last block */
+        more = keeping_new(t, KEEPING_SAVES);
         describe(more, t);
         more->t = NULL;
     }
@@ -272,6 +361,8 @@ void keeping_leave(struct taking *t)
     if (k != NULL) {
         k->next = more;
     } else if (more != NULL) {
+        more->hasher = t->hasher;
+        t->hasher = NULL;
         t->stage = NULL;
         submit(more);
     } else if (t->stage != NULL && t->has_row) {
@@ -336,8 +427,9 @@ bool keeping_resume(struct taking *t, struct list *parts)
     }
     buf_adds(&t->validator, p->seen.validator);
     t->has_row = true;
-    k = t->keeping = keeping_new(t);
+    k = t->keeping = keeping_new(t, KEEPING_CHECKS);
     k->hasher = hasher_new();
+    k->upto = p->seen.size_bytes;
     k->part.seen = p->seen;
     buf_adds(&k->text, t->entry.path);
     k->part.path = buf_slice(&k->text);

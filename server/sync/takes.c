@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/os/clock.h"
+#include "common/os/newfile.h"
 #include "server/sync/taking.h"
 
 enum {
@@ -92,9 +93,8 @@ static void try_again(struct taking *t, int rc, const struct err *why)
     }
 }
 
-/* All bytes came. A digest that is not the announced one is asked for once more, from the start: it may have been cut
- * together of two. */
-static void finish(struct taking *t, const struct take_got *got)
+/* A digest that is not the announced one is asked for once more, from the start: it may have been cut together of two. */
+static void judge(struct taking *t)
 {
     struct err why = {0};
     bool right;
@@ -102,9 +102,9 @@ static void finish(struct taking *t, const struct take_got *got)
     hasher_final(t->hasher, &t->seen.digest);
     t->seen.size_bytes = t->at;
     right = (!t->entry.digest_known || digest_eq(&t->seen.digest, &t->entry.digest)) &&
-            (!got->digest_known || digest_eq(&t->seen.digest, &got->digest));
+            (!t->got.digest_known || digest_eq(&t->seen.digest, &t->got.digest));
     if (right) {
-        taking_seal(t, got);
+        taking_seal(t, &t->got);
     } else if (!t->again) {
         t->again = true;
         taking_begin_anew(t);
@@ -113,6 +113,39 @@ static void finish(struct taking *t, const struct take_got *got)
         taking_begin_anew(t);
         err_set(&why, E_CORRUPT, "its SHA-256 is not the announced one");
         give_up_run(t, E_CORRUPT, &why);
+    }
+}
+
+void takes_came(struct taking *t)
+{
+    struct takes *x = t->all;
+
+    if (x->rc != 0) {
+        taking_free(t);
+        takes_look_over(x);
+    } else {
+        judge(t);
+    }
+}
+
+static void finish(struct taking *t, const struct take_got *got)
+{
+    struct err why = {0};
+    int rc = taking_flush(t, &why);
+
+    if (rc != 0) {
+        give_up_run(t, rc, &why);
+        return;
+    }
+    t->came = true;
+    t->got = *got;
+    if (got->validator.n != 0 && got->validator.p != t->validator.p) { /* it stays that long */
+        buf_clear(&t->validator);
+        buf_adds(&t->validator, got->validator);
+        t->got.validator = buf_slice(&t->validator);
+    }
+    if (!keeping_hash_rest(t)) {
+        takes_came(t);
     }
 }
 
@@ -251,7 +284,7 @@ static void start_one(struct takes *x, uint32_t index, bool twin, bool small_one
     t->validator = BUF_INIT(TAKING_VALIDATOR_MAX);
     t->listed_validator = BUF_INIT(TAKING_VALIDATOR_MAX);
     t->old_row = BUF_INIT(2 * TAKING_VALIDATOR_MAX);
-    t->small = BUF_INIT(BLOB_INLINE_BYTES);
+    t->small = BUF_INIT(SPARSE_BLOCK);
     t->hasher = hasher_new();
     t->timer = evtimer_new(r->base, on_timer, t);
     CHECK(t->timer != NULL);

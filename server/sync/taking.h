@@ -1,8 +1,11 @@
 /* taking.h - one file of the fetch stage under way, for takes.c, taking.c, keeping.c and sealing.c alone: where its bytes go,
- * how they are kept and sealed.
+ * how they are hashed, kept and sealed.
+ *
+ * The first HASH_HERE_BYTES are hashed as they come; what follows is hashed behind the writer on the disk pool, from the page cache, so
+ * that a large file's way takes two cores. The hasher is the job's meanwhile.
  *
  * owns     takes.c makes it, taking_free() ends it, its engine's take included
- * threads  the run's; sealing on the disk pool meanwhile
+ * threads  the run's; hashing and sealing on the disk pool meanwhile
  */
 #ifndef SERVER_SYNC_TAKING_H
 #define SERVER_SYNC_TAKING_H
@@ -10,7 +13,7 @@
 #include "server/sync/part.h"
 #include "server/sync/run_priv.h"
 
-enum { TAKING_VALIDATOR_MAX = 1024 };
+enum { TAKING_VALIDATOR_MAX = 1024, HASH_HERE_BYTES = 1 << 20 };
 
 struct taking {       /* one file under way */
     struct list node; /* of takes.active, takes.whole, or a sealing */
@@ -19,9 +22,10 @@ struct taking {       /* one file under way */
     struct sync_entry entry; /* its slices point into the bufs below */
     struct buf path, validator, listed_validator;
     struct take *take;
-    struct event *timer; /* the next try */
-    struct hasher *hasher;
-    struct buf small;    /* as long as it would lie in a row */
+    struct event *timer;   /* the next try */
+    struct hasher *hasher; /* NULL: a job has it */
+    struct buf
+        small; /* as long as it would lie in a row; then the beginning of a block that is not written yet */
     struct stage *stage; /* from then on */
     uint64_t at;         /* bytes that came */
     uint64_t progress;   /* at the last failure */
@@ -34,10 +38,13 @@ struct taking {       /* one file under way */
     struct buf old_row; /* what old_seen points into */
     struct blob *basis;
     bool basis_begins;       /* it is what a former run left */
-    struct keeping *keeping; /* a job that reads the stage; or NULL */
+    struct keeping *keeping; /* a job at the stage; or NULL */
     bool has_row;            /* in TABLE_PARTIAL, for kept_bytes of the stage */
     bool seal_due;           /* when that job has ended */
     uint64_t kept_bytes, kept_ms;
+    uint64_t save_at; /* what came by then is to be saved as soon as it is hashed; 0: not yet */
+    bool came;        /* all of it, and is being hashed to its end */
+    struct take_got got;
     bool unchanged;
     struct seen seen;
 };
@@ -61,6 +68,8 @@ struct takes {
 void taking_free(struct taking *t);
 uint64_t
 taking_expects(const struct taking *t); /* bytes, for the store to keep free; 0: who knows */
+uint64_t taking_written(const struct taking *t); /* of what came, bytes that are in the stage */
+MUST_USE int taking_flush(struct taking *t, struct err *e); /* all of them */
 /* Nothing of it has come. */
 void taking_begin_anew(struct taking *t);
 void taking_counted(struct taking *t, uint64_t bytes); /* for those who watch */
@@ -77,14 +86,18 @@ void taking_seal(struct taking *t, const struct take_got *got);
 void sealing_add(struct taking *t);
 
 /* keeping.c */
-bool keeping_worth(const struct sync_entry *en);      /* its stage gets a name */
-void keeping_look(struct taking *t, uint64_t now_ms); /* bytes came: saved now and then */
-void keeping_forget(struct taking *t);                /* they are void */
-void keeping_leave(struct taking *t); /* nobody goes on with it for now: what is worth it stays */
+bool keeping_worth(const struct sync_entry *en); /* its stage gets a name */
+/* Bytes came: hashed behind the writer, saved now and then. */
+void keeping_look(struct taking *t, uint64_t now_ms);
+/* All came, and was flushed. True: the rest is being hashed, then takes_came(). */
+MUST_USE bool keeping_hash_rest(struct taking *t);
+void keeping_forget(struct taking *t); /* they are void */
+void keeping_leave(struct taking *t);  /* nobody goes on with it for now: what is worth it stays */
 /* True: bytes of an earlier time are being verified, then takes_ask(). False: none, or they are the basis. */
 MUST_USE bool keeping_resume(struct taking *t, struct list *parts);
 
 void takes_ask(struct taking *t);
+void takes_came(struct taking *t); /* all is here and hashed: judged, sealed */
 /* takes.c: the first trouble that a retry does not mend ends the stage. */
 void takes_fail(struct takes *x, int rc, const struct err *why);
 void takes_look_over(struct takes *x); /* after a file is done with */

@@ -30,7 +30,7 @@ struct small {
     void *arg;
     struct sealing sealing;
     enum outcome outcome; /* of its record */
-    bool claimed;         /* until it is staged, or all is over */
+    bool claimed;         /* until it is sealed, or all is over */
     uint64_t shown_bytes; /* of the puller's done_bytes */
     bool noted;           /* in the journal, by pull.c */
     struct pull_result result;
@@ -42,8 +42,8 @@ struct sheaf {
     struct xfer *x; /* with a connection */
     struct buf asked, came;
     uint64_t retry_after_s;
-    int rc; /* of the transfer, then of what is in it */
-    struct err why;
+    int rc;               /* of the transfer, then of what is in it */
+    struct err why, disk; /* disk: of OUT_FAILED */
     struct job job;
     size_t count;
     size_t done; /* records that came whole */
@@ -178,6 +178,7 @@ static void cancel(struct small *x)
 static void by_itself(struct small *x)
 {
     show(x, 0);
+    unclaim(x); /* pull.c has a lock of its own */
     if (x->of->pl->stopping) {
         cancel(x);
     } else {
@@ -213,7 +214,6 @@ static void on_sealed(struct sealing *y)
 static void seal(struct small *x)
 {
     show(x, x->want.size_bytes);
-    unclaim(x); /* who looks for it from now on finds it staged */
     x->sealing = (struct sealing){
         .one = {.key = x->want.digest, .digest = x->want.digest, .fd = -1, .staged = true},
         .done = on_sealed};
@@ -272,8 +272,10 @@ static void try_later(struct sheaves *s, const struct sheaf *b)
         give_up(s, b->why.text, false);
         return;
     }
-    s->not_before_ms = now_ms + max_u64((uint64_t)100 << s->tries,
-                                        min_u64(b->retry_after_s, RETRY_AFTER_MAX_S) * 1000);
+    s->not_before_ms =
+        now_ms +
+        max_u64((uint64_t)100 << s->tries, min_u64(b->retry_after_s, RETRY_AFTER_MAX_S) * 1000) +
+        clock_now_ns() / 1000 % 100; /* not all nodes at once */
     s->tries++;
 }
 
@@ -299,6 +301,8 @@ static void judge(struct sheaves *s, struct sheaf *b)
         if (b->done == 0) {
             try_later(s, b);
         }
+        break;
+    case E_CANCELLED:
         break;
     default: /* the request of a single file has the right words for it */
         give_up(s, b->why.text, b->rc == E_DENIED);
@@ -334,7 +338,7 @@ static void settle(struct small *x, struct sheaf *b)
         by_itself(x);
         break;
     case OUT_FAILED:
-        end(x, b->why.code, &b->why);
+        end(x, b->disk.code, &b->disk);
         break;
     }
 }
@@ -362,7 +366,7 @@ static enum outcome take_record(struct sheaf *b, const struct small *x, struct s
     if (bytes.n != x->want.size_bytes || !digest_eq(&got, &x->want.digest)) {
         return OUT_WRONG;
     }
-    return stage_put(b->of->pl->agent->shelf, &got, bytes, &b->why) == 0 ? OUT_STAGED : OUT_FAILED;
+    return stage_put(b->of->pl->agent->shelf, &got, bytes, &b->disk) == 0 ? OUT_STAGED : OUT_FAILED;
 }
 
 /* An answer that broke off is good as far as it goes. */

@@ -193,7 +193,7 @@ static struct text *read_tail(int fd, uint64_t from, uint64_t end)
 
 static void catch_up(struct journal *j)
 {
-    struct stat st;
+    struct stat st = {0};
     struct text *t;
     int fd = open(j->path, O_RDONLY | O_CLOEXEC);
 
@@ -207,9 +207,13 @@ static void catch_up(struct journal *j)
     j->inode = st.st_ino;
     if ((uint64_t)st.st_size > j->read_bytes && st.st_size <= JOURNAL_MAX) {
         t = read_tail(fd, j->read_bytes, (uint64_t)st.st_size);
-        j->read_bytes += t->n;
-        list_push_back(&j->texts, &t->node);
-        learn(j, (struct slice){t->bytes, t->n});
+        if (t->n == 0) {
+            free(t);
+        } else {
+            j->read_bytes += t->n;
+            list_push_back(&j->texts, &t->node);
+            learn(j, slice_of(t->bytes, t->n));
+        }
     }
     close(fd);
 }

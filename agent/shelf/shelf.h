@@ -10,7 +10,7 @@
  * A key is a digest, or shelf_key_of_url() while the digest is not known yet. A sealed blob has mtime 1: what somebody
  * wrote into it through a hard link since shows another, is hashed anew, and thrown away when it differs.
  *
- * threads  any; blocks
+ * threads  any; blocks. shelf_note*() and shelf_recall(): one at a time
  * errors   E_NOTFOUND and E_BUSY are ordinary
  */
 #ifndef AGENT_SHELF_SHELF_H

@@ -230,6 +230,9 @@ static void answer(struct talk *t, struct slice line)
     if (rc == 0 && result.rc != 0) {
         rc = err_set(&e, result.rc, "the answer is too big, ask for less");
     }
+    while (rc != 0 && t->out->n > 0 && t->out->p[t->out->n - 1] != '\n') {
+        t->out->n--; /* a row that it broke off in */
+    }
     leaves = t->leaves; /* with the last line, not with rows before it */
     t->leaves = -1;
     send_all(t);

@@ -168,7 +168,9 @@ static int add_names(struct choice *c, struct err *e)
     if (rc == 0 && bare) {
         rc = stream_bare(c->stream, false, e);
     }
-    view_settle(&c->view);
+    if (rc == 0) {
+        view_settle(&c->view);
+    }
     return rc;
 }
 

@@ -227,7 +227,11 @@ static int begin(struct session *s, struct err *e)
     if (rc != 0) {
         return rc;
     }
+    s->stream.pace[0] = s->welcome.pace;
     refused = options_parse(buf_slice(&s->welcome.arguments), &s->options, &why);
+    if (s->options.bwlimit_bytes_per_s > 0) {
+        s->stream.pace[1] = pace_new(s->options.bwlimit_bytes_per_s);
+    }
     rc = agree(s, e);
     if (rc != 0) {
         return rc;
@@ -314,10 +318,6 @@ int session_run(int fd, const struct sockaddr_storage *peer, const struct sessio
     s->stream.deadline_ms = clock_now_ms() + BEGIN_MS;
     rc = begin(s, e);
     s->stream.deadline_ms = 0;
-    s->stream.pace[0] = s->welcome.pace;
-    if (s->options.bwlimit_bytes_per_s > 0) {
-        s->stream.pace[1] = pace_new(s->options.bwlimit_bytes_per_s);
-    }
     if (rc == 0) {
         rc = serve(s, e);
     }

@@ -330,13 +330,13 @@ static int wait_to_send(struct stream *s, uint64_t until, struct err *e)
     return rc == 0 && (got & POLLIN) != 0 ? receive(s, e) : rc;
 }
 
-static int send_out(struct stream *s, struct err *e)
+/* *at: what went. */
+static int send_from(struct stream *s, size_t *at, struct err *e)
 {
     uint64_t until = 0; /* of the wait under way */
-    size_t at = 0;
 
-    while (at < s->out.n) {
-        size_t some = paced(s, s->out.n - at);
+    while (*at < s->out.n) {
+        size_t some = paced(s, s->out.n - *at);
         ssize_t sent;
         int rc;
         if (some == 0) {
@@ -345,9 +345,9 @@ static int send_out(struct stream *s, struct err *e)
             }
             continue;
         }
-        sent = send(s->fd, s->out.p + at, some, MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent = send(s->fd, s->out.p + *at, some, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent > 0) {
-            at += (size_t)sent;
+            *at += (size_t)sent;
             charge(s, (size_t)sent);
             until = 0;
             continue;
@@ -361,8 +361,16 @@ static int send_out(struct stream *s, struct err *e)
             return rc;
         }
     }
-    buf_clear(&s->out);
     return 0;
+}
+
+static int send_out(struct stream *s, struct err *e)
+{
+    size_t at = 0;
+    int rc = send_from(s, &at, e);
+
+    buf_drop(&s->out, at); /* who is told why it ends reads on where it stood */
+    return rc;
 }
 
 int stream_flush(struct stream *s, struct err *e)

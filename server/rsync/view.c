@@ -351,9 +351,11 @@ int view_add_name(struct view *v, const struct ask *a, const struct options *o,
 {
     bool mixed = v->mixed;
     struct choosing c = {v, a, o, f, a->strip, way_shared(v, a)};
+    uint32_t before = v->count;
     int rc = put_asked(&c, e);
 
-    if (rc != 0) {
+    if (rc != 0 ||
+        v->count == before) { /* a name that nothing was told for shares no way with the next one */
         v->mixed = mixed;
         return rc;
     }

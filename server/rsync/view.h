@@ -5,7 +5,7 @@
  *
  * A path is looked up, not searched for; what is below a folder stands behind it.
  *
- * owns     eight bytes an entry; view_fini()
+ * owns     eight bytes an entry, of a list of names up to sixteen times that while it is sorted; view_fini()
  * threads  any
  * errors   E_NOTFOUND: there is nothing; E_INVALID: it leads elsewhere, or its way is no folder; E_TOOBIG: too many paths tell the same things
  */

@@ -56,6 +56,8 @@ int stage_fd(const struct stage *st); /* read/write; stays open while the stage 
 MUST_USE int stage_write(struct stage *st, const void *p, size_t n, uint64_t off, struct err *e);
 /* Bytes and name: before rows describe them. */
 MUST_USE int stage_sync(struct stage *st, struct err *e);
+/* A sync failed: the disk lacks bytes that the page cache still shows. It is not sealed. */
+bool stage_lost(const struct stage *st);
 /* Seals [0, size) as `digest`; the caller has hashed it. chunk/count: its chunk list, or NULL. Adds the rows to b
  * (blob, inline, chunks); when the blob exists already the stage is dropped and the old one opened. Until b is committed
  * or freed no eviction or collection touches the blob, so there is nothing to retry; when b fails, a file that no row

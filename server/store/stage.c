@@ -24,6 +24,7 @@ struct stage {
     uint64_t id; /* of its file under partial/; 0: it has no name */
     bool named;  /* the caller may resume it; else the name is a stand-in for O_TMPFILE */
     bool name_synced;
+    bool lost; /* bytes that the disk did not take; the kernel tells it once */
     uint64_t reserved_bytes;
     uint64_t written_bytes; /* never more than reserved */
     uint64_t length_bytes;  /* the file's: what is written below may leave holes */
@@ -261,6 +262,7 @@ int stage_write(struct stage *st, const void *p, size_t n, uint64_t off, struct 
 int stage_sync(struct stage *st, struct err *e)
 {
     if (fdatasync(st->fd) == -1) {
+        st->lost = true;
         return note_full(st->s, err_sys(e, "fdatasync"));
     }
     if (st->id != 0 && !st->name_synced) {
@@ -270,6 +272,11 @@ int stage_sync(struct stage *st, struct err *e)
         st->name_synced = true;
     }
     return 0;
+}
+
+bool stage_lost(const struct stage *st)
+{
+    return st->lost;
 }
 
 /* --- sealing --- */
@@ -373,6 +380,9 @@ static int give_name(struct stage *st, const struct digest *d, uint64_t size_byt
     int rc;
 
     blob_path(d, path);
+    if (st->lost) {
+        return err_set(e, E_IO, "sealing %.12s...: the disk has lost bytes of it", path + 6);
+    }
     if (ftruncate(st->fd, (off_t)size_bytes) == -1 || fchmod(st->fd, 0444) == -1 ||
         fdatasync(st->fd) == -1) {
         return err_sys(e, "sealing %.12s...", path + 6);

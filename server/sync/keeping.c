@@ -14,7 +14,11 @@ enum {
     SAVE_AGAIN_MS = 250,       /* and that time, as a sync holds up the hashing; */
     SAVE_SLOW_BYTES = 1 << 20, /* or so many, after that time */
     SAVE_MS = 10000,
-    LAG_BYTES = 1 << 20, /* written and not hashed: worth a job */
+    LAG_BYTES = 1 << 20,  /* written and not hashed: worth a job, */
+    HASH_BYTES = 8 << 20, /* of so many at most; */
+    BEHIND_BYTES =
+        64
+        << 20, /* no more may come meanwhile: what is hashed lies in memory still, and an end waits for little */
     READ_BYTES = 256 << 10,
     TEXT_MAX = 8192,
 };
@@ -28,7 +32,7 @@ struct keeping { /* a job */
     struct taking *t;      /* NULL: it has left, and the stage is ours */
     struct stage *stage;   /* t's, or ours */
     struct hasher *hasher; /* t's meanwhile, or ours */
-    uint64_t upto;         /* bytes of the stage that it is to see */
+    uint64_t from, upto;   /* bytes of the stage that it is to see */
     struct part part;
     struct buf text;      /* the part's path and validator */
     struct keeping *next; /* ours: to be saved after this */
@@ -172,8 +176,13 @@ static void drop_row(struct run *r, uint64_t stage_id)
 /* Nobody writes to it any more. */
 static void settle_left(struct keeping *k)
 {
-    bool good = k->has_row && !k->forget && !(k->what == KEEPING_CHECKS && k->rc == E_CORRUPT);
+    bool lost = stage_lost(k->stage);
+    bool good =
+        k->has_row && !k->forget && !lost && !(k->what == KEEPING_CHECKS && k->rc == E_CORRUPT);
 
+    if (k->next != NULL && lost) {
+        keeping_free(&k->next);
+    }
     if (k->next != NULL) {
         k->next->stage = k->stage;
         k->next->has_row = k->has_row;
@@ -216,8 +225,11 @@ static void settle_here(struct keeping *k)
     }
     if (k->what == KEEPING_SAVES && k->rc == 0) {
         t->kept_bytes = k->upto;
+    } else if (k->what == KEEPING_SAVES) {
+        t->save_next_ms = clock_now_ms() + SAVE_MS;
     }
-    if (hasher_count(t->hasher) < k->upto) { /* our own disk cannot be read */
+    if (hasher_count(t->hasher) < k->upto || stage_lost(t->stage)) { /* our own disk */
+        run_say(k->all->run, "failed: " SLICE_FMT ": %s", SLICE_ARG(t->entry.path), k->why.text);
         takes_fail(k->all, k->rc, &k->why);
     } else if (!t->came) {
         keeping_look(t, clock_now_ms());
@@ -261,11 +273,17 @@ static void start(struct taking *t, enum keeping_what what, uint64_t upto)
     if (what == KEEPING_SAVES) {
         describe(k, t);
     }
+    k->from = hasher_count(t->hasher);
     k->upto = upto;
     k->hasher = t->hasher;
     t->hasher = NULL;
     t->keeping = k;
     submit(k);
+}
+
+static void start_hash(struct taking *t, uint64_t upto)
+{
+    start(t, KEEPING_HASHES, min_u64(upto, hasher_count(t->hasher) + HASH_BYTES));
 }
 
 static void start_save(struct taking *t)
@@ -274,14 +292,19 @@ static void start_save(struct taking *t)
     t->save_at = 0;
 }
 
-/* The first time it is enough that so many bytes came: then there is a place to go on from. */
 static bool save_due(const struct taking *t, uint64_t now_ms)
 {
     uint64_t more = taking_written(t) - min_u64(taking_written(t), t->kept_bytes);
-    uint64_t ms = now_ms - t->kept_ms;
 
-    return is_worth(t) && ((more >= SAVE_BYTES && (t->kept_bytes == 0 || ms >= SAVE_AGAIN_MS)) ||
-                           (more >= SAVE_SLOW_BYTES && ms >= SAVE_MS));
+    return is_worth(t) && now_ms >= t->save_next_ms &&
+           (more >= SAVE_BYTES || (more >= SAVE_SLOW_BYTES && now_ms - t->kept_ms >= SAVE_MS));
+}
+
+bool keeping_behind(const struct taking *t)
+{
+    uint64_t hashed = t->keeping != NULL ? t->keeping->from : hasher_count(t->hasher);
+
+    return taking_written(t) > hashed + BEHIND_BYTES;
 }
 
 /* The hasher never is beyond save_at: no job begins before that one is saved, whatever comes meanwhile. */
@@ -291,6 +314,7 @@ void keeping_look(struct taking *t, uint64_t now_ms)
 
     if (t->save_at == 0 && save_due(t, now_ms)) {
         t->kept_ms = now_ms;
+        t->save_next_ms = now_ms + SAVE_AGAIN_MS;
         t->save_at = written;
     }
     if (t->keeping != NULL) {
@@ -299,7 +323,7 @@ void keeping_look(struct taking *t, uint64_t now_ms)
     if (t->save_at != 0) {
         start_save(t);
     } else if (t->stage != NULL && written >= hasher_count(t->hasher) + LAG_BYTES) {
-        start(t, KEEPING_HASHES, written);
+        start_hash(t, written);
     }
 }
 
@@ -311,7 +335,7 @@ bool keeping_hash_rest(struct taking *t)
     if (t->save_at != 0) {
         start_save(t);
     } else if (hasher_count(t->hasher) < t->at) {
-        start(t, KEEPING_HASHES, t->at);
+        start_hash(t, t->at);
     }
     return t->keeping != NULL;
 }
@@ -349,9 +373,9 @@ void keeping_forget(struct taking *t)
 void keeping_leave(struct taking *t)
 {
     struct keeping *more = NULL, *k;
-    bool worth = is_worth(t);
+    bool lost = t->stage != NULL && stage_lost(t->stage);
 
-    if (worth && !t->seal_due && t->at > t->kept_bytes) {
+    if (is_worth(t) && !lost && !t->seal_due && t->at > t->kept_bytes) {
         (void)!taking_flush(t, NULL); /* else without the last block */
         more = keeping_new(t, KEEPING_SAVES);
         describe(more, t);
@@ -365,10 +389,10 @@ void keeping_leave(struct taking *t)
         t->hasher = NULL;
         t->stage = NULL;
         submit(more);
-    } else if (t->stage != NULL && t->has_row) {
+    } else if (t->stage != NULL && t->has_row && !lost) {
         stage_park(&t->stage);
     } else {
-        stage_abort(&t->stage);
+        keeping_forget(t);
     }
 }
 

@@ -197,9 +197,25 @@ static int take_bytes(struct taking *t, struct slice bytes, uint64_t wire_bytes,
     return 0;
 }
 
+static int go_on_in(struct taking *t, uint64_t pause_ms)
+{
+    enum { BEHIND_MS = 5 }; /* in which a core hashes less than may wait */
+
+    if (keeping_behind(t)) {
+        pause_ms = max_u64(pause_ms, BEHIND_MS);
+    }
+    if (pause_ms == 0) {
+        return 0;
+    }
+    taking_timer(t, pause_ms);
+    return TAKE_PAUSE;
+}
+
 int taking_on_copy(void *arg, struct slice bytes)
 {
-    return take_bytes(arg, bytes, 0, clock_now_ms(), true);
+    int rc = take_bytes(arg, bytes, 0, clock_now_ms(), true);
+
+    return rc != 0 ? rc : go_on_in(arg, 0);
 }
 
 int taking_on_body(void *arg, struct slice bytes)
@@ -210,19 +226,12 @@ int taking_on_body(void *arg, struct slice bytes)
 int taking_on_packed(void *arg, struct slice bytes, uint64_t wire_bytes)
 {
     struct taking *t = arg;
-    uint64_t pause_ms;
     uint64_t now_ms = clock_now_ms();
     int rc = take_bytes(t, bytes, wire_bytes, now_ms, false);
 
-    if (rc != 0) {
-        return rc;
-    }
-    pause_ms = pace_spend(&t->all->run->pace, wire_bytes, now_ms, clock_unix_s());
-    if (pause_ms == 0) {
-        return 0;
-    }
-    taking_timer(t, pause_ms);
-    return TAKE_PAUSE;
+    return rc != 0
+               ? rc
+               : go_on_in(t, pace_spend(&t->all->run->pace, wire_bytes, now_ms, clock_unix_s()));
 }
 
 static void seen_of_take(struct taking *t, const struct take_got *got)
@@ -258,7 +267,6 @@ void taking_seal(struct taking *t, const struct take_got *got)
 {
     seen_of_take(t, got);
     t->seal_due = true;
-    if (t->keeping == NULL) {
-        sealing_add(t);
-    }
+    CHECK(t->keeping == NULL);
+    sealing_add(t);
 }

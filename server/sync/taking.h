@@ -40,8 +40,8 @@ struct taking {       /* one file under way */
     bool basis_begins;       /* it is what a former run left */
     struct keeping *keeping; /* a job at the stage; or NULL */
     bool has_row;            /* in TABLE_PARTIAL, for kept_bytes of the stage */
-    bool seal_due;           /* when that job has ended */
-    uint64_t kept_bytes, kept_ms;
+    bool seal_due;           /* it came whole */
+    uint64_t kept_bytes, kept_ms, save_next_ms;
     uint64_t save_at; /* what came by then is to be saved as soon as it is hashed; 0: not yet */
     bool came;        /* all of it, and is being hashed to its end */
     struct take_got got;
@@ -88,6 +88,7 @@ void sealing_add(struct taking *t);
 /* keeping.c */
 bool keeping_worth(const struct sync_entry *en); /* its stage gets a name */
 /* Bytes came: hashed behind the writer, saved now and then. */
+bool keeping_behind(const struct taking *t); /* the hashing is: more should wait */
 void keeping_look(struct taking *t, uint64_t now_ms);
 /* All came, and was flushed. True: the rest is being hashed, then takes_came(). */
 MUST_USE bool keeping_hash_rest(struct taking *t);

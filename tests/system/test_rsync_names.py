@@ -138,6 +138,21 @@ def test_random_lists_as_the_installed_daemon(mirrord, client, tmp_path, seed):
         beside.daemon.close()
 
 
+def test_a_folder_is_told_though_its_first_name_is_left_out(mirrord, client, tmp_path):
+    for path in ("d/a.o", "d/b.c", "e/f/a.o", "e/f/b.c", "z"):
+        (tmp_path / "src" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / path).write_text(path)
+    for folder in ("d", "e", "e/f"):
+        os.chmod(tmp_path / "src" / folder, 0o700)
+        os.utime(tmp_path / "src" / folder, (1e9, 1e9))
+    beside = Beside(mirrord, client("rsync"), tmp_path)
+    try:
+        theirs, ours = beside.both(b"z\nd/a.o\nd/b.c\ne/f/a.o\ne/f/b.c\n", ("-rtp", "--exclude=*.o"))
+        assert ours == theirs and ours[0] == 0 and ours[2][0]["d"][2] == 10 ** 18
+    finally:
+        beside.daemon.close()
+
+
 @pytest.fixture
 def out(mirrord, client):
     out = Out(mirrord, client("rsync"))

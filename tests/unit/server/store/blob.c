@@ -148,6 +148,33 @@ static void test_seal_against_removal(void **state)
     free((char *)(uintptr_t)bytes.p);
 }
 
+/* The kernel tells a failed write-back once: a second sync would find nothing wrong. */
+static void test_what_the_disk_lost_is_not_sealed(void **state)
+{
+    struct fixture *f = *state;
+    struct slice bytes = sample_bytes(5, 90000);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC); /* cannot be synced */
+    struct batch *b = batch_new();
+    struct stage *st = NULL;
+    struct digest d;
+    int file;
+
+    assert_int_equal(stage_open(f->s, bytes.n, true, &st, NULL), 0);
+    assert_int_equal(stage_write(st, bytes.p, bytes.n, 0, NULL), 0);
+    file = dup(stage_fd(st));
+    assert_true(null != -1 && file != -1 && dup2(null, stage_fd(st)) != -1);
+    assert_int_not_equal(stage_sync(st, NULL), 0);
+    assert_int_not_equal(dup2(file, stage_fd(st)), -1);
+    assert_int_equal(stage_sync(st, NULL), 0);
+    assert_true(stage_lost(st));
+    digest_of(bytes, &d);
+    assert_int_equal(stage_seal(&st, &d, bytes.n, NULL, 0, b, NULL, NULL), E_IO);
+    stage_abort(&st);
+    batch_free(&b);
+    close(file);
+    close(null);
+}
+
 static void test_parked_stage_resumes(void **state)
 {
     struct fixture *f = *state;
@@ -395,6 +422,7 @@ int main(void)
         T(test_given_up_batch_leaves_no_file),
         T(test_two_seals_of_one_digest),
         T(test_seal_against_removal),
+        T(test_what_the_disk_lost_is_not_sealed),
         T(test_parked_stage_resumes),
         T(test_sweep),
         T(test_damaged_blob_goes_with_its_object),

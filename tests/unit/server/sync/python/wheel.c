@@ -155,7 +155,7 @@ static int read_all(struct making *m, const char *project, struct buf *out, unsi
         char *part;
         assert_true(first <= end && end <= m->all.n && ++*asked < 5);
         part = malloc((size_t)(end - first) + 1); /* so that a sanitizer sees its ends */
-        memcpy(part, m->all.p + first, (size_t)(end - first));
+        memcpy(part, end > first ? m->all.p + first : "", (size_t)(end - first));
         rc = wheel_feed(&w, first, slice_of(part, (size_t)(end - first)), out, &e);
         free(part);
     }

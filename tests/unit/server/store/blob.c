@@ -173,6 +173,7 @@ static void test_what_the_disk_lost_is_not_sealed(void **state)
     batch_free(&b);
     close(file);
     close(null);
+    free((char *)(uintptr_t)bytes.p);
 }
 
 static void test_parked_stage_resumes(void **state)

@@ -105,6 +105,8 @@ class World:
         return done.stdout + done.stderr if fails else done.stdout
 
     def python(self, bins, code, *args, **kw):
+        """What it prints last. It leaves without the interpreter's end, in which pyarrow's threads may abort a program that is done."""
+        code += "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
         out = self.run([bins / "python", "-c", code, *args], **kw)
         return out if kw.get("fails") else json.loads(out.splitlines()[-1])
 

@@ -1,6 +1,5 @@
 #include "agent/shelf/journal.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -14,6 +13,7 @@
 #include "agent/shelf/private.h"
 #include "common/base/list.h"
 #include "common/os/clock.h"
+#include "common/os/newfile.h"
 
 /* Read once and held, since a folder of ten thousand files asks ten thousand times; what has been added since is read on top. */
 struct text { /* lines, whole; never moved, the table points into it */
@@ -174,17 +174,10 @@ static void learn(struct journal *j, struct slice lines)
 
 static struct text *read_tail(int fd, uint64_t from, uint64_t end)
 {
-    struct text *t = mem_new(sizeof *t + (size_t)(end - from));
-    ssize_t got;
+    size_t n = (size_t)(end - from);
+    struct text *t = mem_new(sizeof *t + n);
 
-    t->n = 0;
-    while (t->n < end - from) {
-        got = pread(fd, t->bytes + t->n, (size_t)(end - from) - t->n, (off_t)(from + t->n));
-        if (got <= 0 && !(got == -1 && errno == EINTR)) {
-            break;
-        }
-        t->n += got > 0 ? (size_t)got : 0;
-    }
+    t->n = fd_pread_all(fd, t->bytes, n, from, NULL) == 0 ? n : 0;
     while (t->n > 0 && t->bytes[t->n - 1] != '\n') { /* a line that is being written */
         t->n--;
     }

@@ -76,23 +76,13 @@ bool digest_from_field(struct slice value, struct digest *out)
 
 int digest_of_fd(int fd, uint64_t size_bytes, struct digest *out, struct err *e)
 {
-    enum { STEP = 1 << 20 };
     struct hasher *h = hasher_new();
-    char *p = mem_new(STEP);
-    int rc = 0;
+    int rc = hasher_add_file(h, fd, size_bytes, e);
 
-    for (uint64_t off = 0; rc == 0 && off < size_bytes; off += STEP) {
-        size_t n = (size_t)min_u64(STEP, size_bytes - off);
-        rc = fd_pread_all(fd, p, n, off, e);
-        if (rc == 0) {
-            hasher_add(h, p, n);
-        }
-    }
     if (rc == 0) {
         hasher_final(h, out);
     }
     hasher_free(&h);
-    free(p);
     return rc;
 }
 
@@ -166,6 +156,23 @@ void hasher_add(struct hasher *h, const void *p, size_t n)
         at += step;
         n -= step;
     }
+}
+
+int hasher_add_file(struct hasher *h, int fd, uint64_t upto, struct err *e)
+{
+    enum { STEP = 256 << 10 };
+    char *room = mem_new(STEP);
+    int rc = 0;
+
+    while (rc == 0 && hasher_count(h) < upto) {
+        size_t n = (size_t)min_u64(STEP, upto - hasher_count(h));
+        rc = fd_pread_all(fd, room, n, hasher_count(h), e);
+        if (rc == 0) {
+            hasher_add(h, room, n);
+        }
+    }
+    free(room);
+    return rc;
 }
 
 uint64_t hasher_count(const struct hasher *h)

@@ -33,6 +33,8 @@ MUST_USE int digest_of_fd(int fd, uint64_t size_bytes, struct digest *out, struc
 struct hasher *hasher_new(void);
 struct hasher *hasher_new_whole(void); /* no chunk digests: half the work past the first chunk */
 void hasher_add(struct hasher *h, const void *p, size_t n);
+/* What stands in the file from hasher_count() on, as far as upto; on an error it has taken in what came before. */
+MUST_USE int hasher_add_file(struct hasher *h, int fd, uint64_t upto, struct err *e);
 struct hasher *hasher_copy(const struct hasher *h); /* both go on from here, each for itself */
 uint64_t hasher_count(const struct hasher *h);      /* bytes so far */
 void hasher_so_far(const struct hasher *h, struct digest *out); /* and it goes on */

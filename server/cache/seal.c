@@ -5,13 +5,11 @@
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
-#include "common/os/newfile.h"
 #include "server/cache/cache_priv.h"
 
 enum {
     STEP_BYTES = 8 << 20, /* hashed by one job */
     LAG_BYTES = 1 << 20,  /* worth a job before the end */
-    READ_BYTES = 256 << 10,
     KEY_MAX = 16384,
 };
 #define SYNCED_ROW_BYTES ((uint64_t)1 << 20) /* from here on a lost row costs more than a sync */
@@ -21,30 +19,12 @@ bool fill_complete(struct fill *f)
     return f->total_bytes != LENGTH_UNKNOWN && fill_frontier(f) >= f->total_bytes;
 }
 
-static int hash_upto(struct fill *f, uint64_t end, struct err *e)
-{
-    char *p = malloc(READ_BYTES);
-    int rc = 0;
-
-    CHECK(p != NULL);
-    while (rc == 0 && hasher_count(f->hasher) < end) {
-        uint64_t at = hasher_count(f->hasher);
-        size_t n = (size_t)min_u64(READ_BYTES, end - at);
-        rc = fd_pread_all(f->fd, p, n, at, e);
-        if (rc == 0) {
-            hasher_add(f->hasher, p, n);
-        }
-    }
-    free(p);
-    return rc;
-}
-
 static void hash_step(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, hash_job);
     uint64_t end = min_u64(fill_frontier(f), hasher_count(f->hasher) + STEP_BYTES);
 
-    f->job_rc = hash_upto(f, end, &f->job_why);
+    f->job_rc = hasher_add_file(f->hasher, f->fd, end, &f->job_why);
 }
 
 static void on_hashed(struct job *j)
@@ -140,7 +120,7 @@ static void seal(struct job *j)
     const struct digest *chunks;
     size_t count;
 
-    f->job_rc = hash_upto(f, f->total_bytes, &f->job_why);
+    f->job_rc = hasher_add_file(f->hasher, f->fd, f->total_bytes, &f->job_why);
     if (f->job_rc != 0) {
         return;
     }

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/codec/units.h"
@@ -279,20 +280,13 @@ static bool words_are_kept(const struct attempt *x)
     return rc == 0;
 }
 
-static void rest(void)
-{
-    const struct timespec some = {.tv_nsec = SETTLE_MS * 1000000L};
-
-    nanosleep(&some, NULL);
-}
-
 static int settle(struct attempt *x, struct err *e)
 {
     unsigned looks = 0;
     size_t gone = 0;
 
     for (unsigned i = 0; i < WORDS_LOOKS && !x->p->stop && !words_are_kept(x); i++) {
-        rest();
+        usleep(SETTLE_MS * 1000);
     }
     for (size_t i = 0; i < x->picks && !x->p->stop; i++) {
         struct manifest_entry f;
@@ -302,7 +296,7 @@ static int settle(struct attempt *x, struct err *e)
                 gone++;
                 break;
             }
-            rest();
+            usleep(SETTLE_MS * 1000);
         }
     }
     return gone == 0

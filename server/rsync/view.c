@@ -354,8 +354,8 @@ int view_add_name(struct view *v, const struct ask *a, const struct options *o,
     uint32_t before = v->count;
     int rc = put_asked(&c, e);
 
-    if (rc != 0 ||
-        v->count == before) { /* a name that nothing was told for shares no way with the next one */
+    /* A name that nothing was told for shares no way with the next one. */
+    if (rc != 0 || v->count == before) {
         v->mixed = mixed;
         return rc;
     }

@@ -34,8 +34,8 @@ struct view {
     struct view_entry *entry;
     uint32_t count, room;
     uint32_t settled; /* so many are in order, each once */
-    char last[LIST_PATH_MAX +
-              1]; /* the name that was added last; its first `strip` bytes are not told */
+    /* The name that was added last; its first `strip` bytes are not told. */
+    char last[LIST_PATH_MAX + 1];
     size_t last_n, strip;
     bool mixed; /* what is not told differs between names: places say nothing of the order */
 };

@@ -3,10 +3,7 @@
 
 #include <stdlib.h>
 
-#include "common/os/newfile.h"
 #include "server/store/blob.h"
-
-#define READ_BYTES ((size_t)1 << 20)
 
 /* A new one, where there is none yet, or its file is lost; parts that were in that one are, too. */
 static int begin_stage(struct uploads *u, const struct session *s, const struct digest *d,
@@ -56,25 +53,6 @@ int parts_stage_open(struct uploads *u, struct joint *j, const struct session *s
 
 /* --- the digest --------------------------------------------------------------------------------------------------- */
 
-static int add_from_stage(struct joint *j, struct hasher *h, uint64_t bytes, struct err *e)
-{
-    char *room = mem_new(READ_BYTES);
-    uint64_t at = hasher_count(h);
-    uint64_t end = at + bytes;
-    int rc = 0;
-
-    while (rc == 0 && at < end) {
-        size_t n = (size_t)min_u64(READ_BYTES, end - at);
-        rc = fd_pread_all(stage_fd(j->stage), room, n, at, e);
-        if (rc == 0) {
-            hasher_add(h, room, n);
-            at += n;
-        }
-    }
-    free(room);
-    return rc;
-}
-
 int parts_hash_on(struct uploads *u, struct joint *j, const struct session_file *awaited,
                   uint32_t most, struct err *e)
 {
@@ -89,7 +67,7 @@ int parts_hash_on(struct uploads *u, struct joint *j, const struct session_file 
         if (parts_row_load(u->store, j->id, &j->digest, next, &f, NULL) != 0) {
             break;
         }
-        rc = add_from_stage(j, h, f.bytes, e);
+        rc = hasher_add_file(h, stage_fd(j->stage), hasher_count(h) + f.bytes, e);
     }
     if (h != NULL && rc != 0) { /* part of a part: of no use */
         joint_hash_void(u, j);

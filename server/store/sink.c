@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "common/os/newfile.h"
 #include "server/store/assemble.h"
 #include "server/store/blob.h"
 #include "server/store/live.h"
@@ -15,7 +14,6 @@
 #define UNKNOWN UINT64_MAX
 /* A file of a session is made durable that often while it arrives: what a SIGKILL may cost. */
 #define SAVE_BYTES ((uint64_t)64 << 20)
-#define READ_BYTES ((size_t)1 << 20)
 
 struct upload_sink {
     struct uploads *u;
@@ -86,25 +84,6 @@ static int save(struct upload_sink *k, struct err *e)
     return rc;
 }
 
-/* Hashes what an earlier request brought. */
-static int rehash(struct upload_sink *k, uint64_t upto, struct err *e)
-{
-    char *room = mem_new(READ_BYTES);
-    uint64_t off = 0;
-    int rc = 0;
-
-    while (off < upto && rc == 0) {
-        size_t n = (size_t)min_u64(READ_BYTES, upto - off);
-        rc = fd_pread_all(stage_fd(k->stage), room, n, off, e);
-        if (rc == 0) {
-            hasher_add(k->hasher, room, n);
-            off += n;
-        }
-    }
-    free(room);
-    return rc;
-}
-
 /* A body that says where it begins: behind, or within, what is here. Sets reply when it does not fit. */
 static int resume(struct upload_sink *k, const struct session_file *old, struct upload_reply *reply,
                   struct err *e)
@@ -121,8 +100,8 @@ static int resume(struct upload_sink *k, const struct session_file *old, struct 
         upload_reply_file(reply, 409, k->put.path, &(struct session_file){.total = k->total});
         return 0;
     }
-    if (rc == 0) {
-        rc = rehash(k, k->put.first, e);
+    if (rc == 0) { /* what an earlier request brought */
+        rc = hasher_add_file(k->hasher, stage_fd(k->stage), k->put.first, e);
     }
     k->offset = k->saved = k->put.first;
     return rc;

@@ -5,7 +5,6 @@
 
 #include "common/os/clock.h"
 #include "common/os/crash.h"
-#include "common/os/newfile.h"
 #include "server/sync/taking.h"
 
 enum {
@@ -19,7 +18,6 @@ enum {
     BEHIND_BYTES =
         64
         << 20, /* no more may come meanwhile: what is hashed lies in memory still, and an end waits for little */
-    READ_BYTES = 256 << 10,
     TEXT_MAX = 8192,
 };
 
@@ -98,23 +96,6 @@ static void describe(struct keeping *k, const struct taking *t)
 
 /* --- jobs --- */
 
-static int hash(struct keeping *k)
-{
-    char *room = mem_new(READ_BYTES);
-    int rc = 0;
-
-    while (rc == 0 && hasher_count(k->hasher) < k->upto) {
-        uint64_t at = hasher_count(k->hasher);
-        size_t n = (size_t)min_u64(READ_BYTES, k->upto - at);
-        rc = fd_pread_all(stage_fd(k->stage), room, n, at, &k->why);
-        if (rc == 0) {
-            hasher_add(k->hasher, room, n);
-        }
-    }
-    free(room);
-    return rc;
-}
-
 static int save(struct keeping *k)
 {
     struct batch *b = batch_new();
@@ -145,7 +126,7 @@ static void work(struct job *j)
 {
     struct keeping *k = CONTAINER_OF(j, struct keeping, job);
 
-    k->rc = hash(k);
+    k->rc = hasher_add_file(k->hasher, stage_fd(k->stage), k->upto, &k->why);
     if (k->rc == 0 && k->what == KEEPING_SAVES) {
         k->rc = save(k);
     } else if (k->rc == 0 && k->what == KEEPING_CHECKS) {

@@ -25,7 +25,7 @@ struct taking {       /* one file under way */
     struct event *timer;   /* the next try */
     struct hasher *hasher; /* NULL: a job has it */
     struct buf
-        small; /* as long as it would lie in a row; then the beginning of a block that is not written yet */
+        small; /* all, as long as it would lie in a row; then a block's beginning, not written yet */
     struct stage *stage; /* from then on */
     uint64_t at;         /* bytes that came */
     uint64_t progress;   /* at the last failure */

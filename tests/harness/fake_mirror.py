@@ -23,6 +23,22 @@ def chunk_list(data):
     return head + b"".join(parts)
 
 
+def trickle(kind, over):
+    """Answers to sheaves whose bytes come ten a second until it is over."""
+    def answer(h, _digests):
+        h.send_response(200)
+        h.send_header("Content-Type", kind)
+        h.send_header("Content-Length", "100000")
+        h.end_headers()
+        try:
+            while not over.wait(0.1):
+                h.wfile.write(b"\x00")
+                h.wfile.flush()
+        except OSError:
+            h.close_connection = True
+    return answer
+
+
 _known = {}  # id of bytes -> (bytes, sha256): test files are large and asked for often
 
 

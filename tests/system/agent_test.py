@@ -1,5 +1,6 @@
 """trainagent as a whole program against a mirror that lies, breaks and lags (harness/fake_mirror.py)."""
 
+import contextlib
 import fcntl
 import hashlib
 import io
@@ -833,14 +834,9 @@ def test_waiting_for_another_job_is_said_after_a_while(agent, mirror):
     assert p.wait(120) == 0 and agent.blob(BIG) == BIG
 
 
-def test_gc_beside_jobs(agent, mirror, tmp_path):
-    """Whatever gc takes and when: a job has its files, or says that it should be run again; never half of them."""
-    files = {f"/many/{i}": b"%d" % i * 100 for i in range(60)}
-    mirror.files.update(files)
-    mirror.files["/d/a.tgz"] = tar_of(*(member(f"{i}", b"%d" % i) for i in range(60)))
-    path = job(tmp_path, """artifact "a" { from = "d/a.tgz" unpack = true }
-                            artifact "m" { from = "many/" }
-                            run { command = {"sh", "-c", "test $(ls {a} | wc -l) = 60 && test $(ls {m} | wc -l) = 60"} ranks = 1 }""")
+@contextlib.contextmanager
+def swept(agent):
+    """gc takes whatever it may, all the while."""
     stop = threading.Event()
 
     def sweep():
@@ -849,13 +845,25 @@ def test_gc_beside_jobs(agent, mirror, tmp_path):
     sweeper = threading.Thread(target=sweep)
     sweeper.start()
     try:
+        yield
+    finally:
+        stop.set()
+        sweeper.join()
+
+
+def test_gc_beside_jobs(agent, mirror, tmp_path):
+    """Whatever gc takes and when: a job has its files, or says that it should be run again; never half of them."""
+    files = {f"/many/{i}": b"%d" % i * 100 for i in range(60)}
+    mirror.files.update(files)
+    mirror.files["/d/a.tgz"] = tar_of(*(member(f"{i}", b"%d" % i) for i in range(60)))
+    path = job(tmp_path, """artifact "a" { from = "d/a.tgz" unpack = true }
+                            artifact "m" { from = "many/" }
+                            run { command = {"sh", "-c", "test $(ls {a} | wc -l) = 60 && test $(ls {m} | wc -l) = 60"} ranks = 1 }""")
+    with swept(agent):
         for _ in range(15):
             p = agent.start("run", path)
             _, err = p.communicate(timeout=120)
             assert p.returncode in (0, 75), err
-    finally:
-        stop.set()
-        sweeper.join()
     agent("run", path)
 
 

@@ -10,7 +10,8 @@ import threading
 
 import pytest
 
-from system.agent_test import Agent, agent, mirror, mount, sha, until  # noqa: F401, fixtures
+from harness.fake_mirror import trickle
+from system.agent_test import Agent, agent, mirror, mount, sha, swept, until  # noqa: F401, fixtures
 from system.test_agent import Agent as Node
 
 SHEAF = "/-/sync/blobs"
@@ -250,19 +251,7 @@ def test_a_busy_mirror(agent, many, tmp_path, status):  # noqa: F811
 
 def test_one_that_trickles(agent, many, tmp_path):  # noqa: F811
     over = threading.Event()
-
-    def trickle(h, digests):
-        h.send_response(200)
-        h.send_header("Content-Type", KIND)
-        h.send_header("Content-Length", "100000")
-        h.end_headers()
-        try:
-            while not over.wait(0.1):
-                h.wfile.write(b"\x00")
-                h.wfile.flush()
-        except OSError:
-            h.close_connection = True
-    many.many = trickle
+    many.many = trickle(KIND, over)
     try:
         agent("pull", "m/", "--to", tmp_path / "to", "--idle-timeout", "3")
     finally:
@@ -357,21 +346,11 @@ def test_waiting_for_another_agent_is_said_after_a_while(agent, many, tmp_path):
 
 def test_gc_takes_what_is_staged(agent, many, tmp_path):  # noqa: F811
     """Under way or not: the pull asks for it again, and ends well."""
-    stop = threading.Event()
-
-    def sweep():
-        while not stop.is_set():
-            agent.start("gc", "--keep", "0").communicate()
-    sweeper = threading.Thread(target=sweep)
-    sweeper.start()
-    try:
+    with swept(agent):
         for _ in range(8):
             p = agent.start("pull", "m/")
             _, err = p.communicate(timeout=120)
             assert p.returncode in (0, 75), err
-    finally:
-        stop.set()
-        sweeper.join()
     agent("pull", "m/", "--to", tmp_path / "to")
     assert tree(tmp_path / "to") == FILES
 

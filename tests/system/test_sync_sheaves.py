@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from harness.fake_mirror import trickle
 from harness.mirrord import SLOW, until
 from system.test_full_disk import small_disk  # noqa: F401, a fixture
 from system.test_sync import lines, run, served, url_of
@@ -425,19 +426,7 @@ def test_too_many_requests_then_enough(mirrord, liar):
 def test_one_that_trickles(mirrord, liar):
     """A byte now and then is no answer: `stall` ends it, and the files come one by one."""
     over = threading.Event()
-
-    def trickle(h, ds):
-        h.send_response(200)
-        h.send_header("Content-Type", "application/vnd.mirrord.blobs")
-        h.send_header("Content-Length", "100000")
-        h.end_headers()
-        try:
-            while not over.wait(0.1):
-                h.wfile.write(b"\x00")
-                h.wfile.flush()
-        except OSError:
-            pass
-    liar.many = trickle
+    liar.many = trickle("application/vnd.mirrord.blobs", over)
     edge = mirrord(EDGE.format(liar.port, "x/", 2).replace("sync {", 'stall = "4s" sync {'))
     try:
         assert run(edge)["outcome"] == "published"

@@ -32,18 +32,21 @@ static const char head[] =
     ".5rem; } td, th { padding: .1rem 1.5rem .1rem 0; text-align: left; white-space: nowrap; } "
     "td:nth-child(3) { text-align: right; font-variant-numeric: tabular-nums; }</style>\n";
 
-static void page_begin(struct listing *l, struct slice title, struct slice folder)
+static void page_title(struct listing *l, struct slice name)
+{
+    html_escape(name, l->out);
+    buf_str(l->out, l->folder.n != 0 ? "/" : "");
+    html_escape(l->folder, l->out);
+}
+
+static void page_begin(struct listing *l, struct slice name)
 {
     buf_str(l->out, "<!DOCTYPE html>\n<html><head><title>");
-    html_escape(title, l->out);
-    buf_str(l->out, folder.n != 0 ? "/" : "");
-    html_escape(folder, l->out);
+    page_title(l, name);
     buf_str(l->out, "</title>");
     buf_str(l->out, head);
     buf_str(l->out, "</head><body><h1>");
-    html_escape(title, l->out);
-    buf_str(l->out, folder.n != 0 ? "/" : "");
-    html_escape(folder, l->out);
+    page_title(l, name);
     buf_str(l->out, "</h1>\n<table>\n");
 }
 
@@ -208,7 +211,7 @@ static int list_folder(struct listing *l, struct store *s, const struct plan *p,
     digest_format(&p->snap.root, hex);
     snprintf(version, sizeof version, "v%" PRIu64, p->snap.seq);
     if (l->html) {
-        page_begin(l, p->name, l->folder);
+        page_begin(l, p->name);
         buf_addf(l->out, "<caption>%s, root %s</caption>\n", version, hex);
         page_rows(l);
     } else {
@@ -267,7 +270,7 @@ static int list_trees(struct listing *l, struct store *s, const struct repo *r, 
     int rc;
 
     if (l->html) {
-        page_begin(l, slice_str(r->name), l->folder);
+        page_begin(l, slice_str(r->name));
         page_rows(l);
     } else {
         jwrite_open(l->out, NULL, '{');

@@ -1,48 +1,15 @@
 #include "agent/pull/parts.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/os/newfile.h"
+#include "tests/harness/shelf.h"
 
 enum { COUNT = 10 };
 static const uint64_t size_bytes = (COUNT - 1) * PART_BYTES + 77;
 static const struct digest key = {{1, 2, 3}};
 static const struct digest none;
-
-struct world {
-    char dir[64];
-    struct shelf *shelf;
-};
-
-static int setup(void **state)
-{
-    struct world *w = NEW(struct world);
-    char temp[] = "/tmp/parts.XXXXXX";
-
-    assert_non_null(mkdtemp(temp));
-    snprintf(w->dir, sizeof w->dir, "%s", temp);
-    assert_int_equal(shelf_open(w->dir, &w->shelf, NULL), 0);
-    *state = w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct world *w = *state;
-    int rc;
-
-    shelf_close(&w->shelf);
-    rc = dir_remove_tree(w->dir, NULL);
-    free(w);
-    return rc;
-}
 
 static struct parts *open_it(struct world *w, const struct digest *digest, uint64_t size,
                              const char *etag)
@@ -200,13 +167,14 @@ static void test_unknown_size(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_counting, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_resume, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_nothing_is_believed_without_an_etag_or_digest, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_damaged_state, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_part_beyond_the_file_is_not_there, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_unknown_size, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_counting, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_resume, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_nothing_is_believed_without_an_etag_or_digest,
+                                        shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_state, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_part_beyond_the_file_is_not_there, shelf_setup,
+                                        shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_unknown_size, shelf_setup, shelf_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 #include "agent/shelf/shelf.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,52 +7,7 @@
 #include <unistd.h>
 
 #include "agent/shelf/place.h"
-#include "common/os/newfile.h"
-
-struct world {
-    char dir[64];
-    struct shelf *shelf;
-};
-
-static int setup(void **state)
-{
-    struct world *w = NEW(struct world);
-    char temp[] = "/tmp/shelf.XXXXXX";
-
-    assert_non_null(mkdtemp(temp));
-    snprintf(w->dir, sizeof w->dir, "%s", temp);
-    assert_int_equal(shelf_open(w->dir, &w->shelf, NULL), 0);
-    *state = w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct world *w = *state;
-    int rc;
-
-    shelf_close(&w->shelf);
-    rc = dir_remove_tree(w->dir, NULL);
-    free(w);
-    return rc;
-}
-
-static void put(struct world *w, struct slice text, struct digest *d)
-{
-    struct shelf_sealing x;
-    struct shelf_sealing *const one = &x;
-    char path[PATH_MAX];
-    int fd;
-
-    digest_of(text, d);
-    shelf_partial_path(w->shelf, d, ".part", path);
-    fd = open(path, O_RDWR | O_CREAT, 0644);
-    assert_int_equal(write(fd, text.p, text.n), text.n);
-    x = (struct shelf_sealing){.key = *d, .digest = *d, .fd = fd};
-    shelf_seal(w->shelf, &one, 1);
-    assert_int_equal(x.rc, 0);
-    close(fd);
-}
+#include "tests/harness/shelf.h"
 
 static void test_many_are_sealed_together(void **state)
 {
@@ -96,7 +46,7 @@ static void test_seal_and_find(void **state)
     char path[PATH_MAX];
     uint64_t n;
 
-    put(w, SLICE("hello"), &d);
+    shelf_put(w, SLICE("hello"), &d);
     assert_int_equal(shelf_find(w->shelf, &d, &n, NULL), 0);
     assert_int_equal(n, 5);
     assert_int_equal(shelf_find(w->shelf, &absent, &n, NULL), E_NOTFOUND);
@@ -113,7 +63,7 @@ static void test_touched_blobs_are_hashed(void **state)
     uint64_t n;
     int fd;
 
-    put(w, SLICE("hello"), &d);
+    shelf_put(w, SLICE("hello"), &d);
     shelf_blob_path(w->shelf, &d, path);
     assert_int_equal(utimensat(AT_FDCWD, path, NULL, 0), 0); /* touched, not changed */
     assert_int_equal(shelf_find(w->shelf, &d, &n, NULL), 0);
@@ -207,7 +157,7 @@ static void test_place(void **state)
     char dir[PATH_MAX];
     char path[PATH_MAX + 16];
 
-    put(w, SLICE("hello"), &d);
+    shelf_put(w, SLICE("hello"), &d);
     snprintf(dir, sizeof dir, "%s/to", w->dir);
     assert_int_equal(mkdir(dir, 0755), 0);
     assert_int_equal(place_blob(w->shelf, &d, dir, SLICE("x/y"), false, NULL), 0);
@@ -231,8 +181,8 @@ static void test_collecting(void **state)
     struct digest d, used;
     uint64_t n;
 
-    put(w, SLICE("hello"), &d);
-    put(w, SLICE("in use"), &used);
+    shelf_put(w, SLICE("hello"), &d);
+    shelf_put(w, SLICE("in use"), &used);
     assert_int_equal(shelf_try_lock(w->shelf, &used, true, &lock, NULL), 0);
     assert_int_equal(shelf_gc(w->shelf, &all, &t, NULL), 0);
     assert_int_equal(t.blobs, 1);
@@ -244,14 +194,14 @@ static void test_collecting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_many_are_sealed_together, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_seal_and_find, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_touched_blobs_are_hashed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_locks, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_journal, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_many_are_sealed_together, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_seal_and_find, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_touched_blobs_are_hashed, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_locks, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_journal, shelf_setup, shelf_teardown),
         cmocka_unit_test(test_names),
-        cmocka_unit_test_setup_teardown(test_place, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_collecting, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_place, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_collecting, shelf_setup, shelf_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

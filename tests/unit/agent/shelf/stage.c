@@ -1,48 +1,23 @@
 #include "agent/shelf/stage.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/os/newfile.h"
-
-struct world {
-    char dir[64];
-    struct shelf *shelf;
-    struct digest digest;
-};
+#include "tests/harness/shelf.h"
 
 static const struct slice text = {"some text", 9};
 
 static int setup(void **state)
 {
-    struct world *w = NEW(struct world);
-    char temp[] = "/tmp/stage.XXXXXX";
+    struct world *w;
 
-    assert_non_null(mkdtemp(temp));
-    snprintf(w->dir, sizeof w->dir, "%s", temp);
-    assert_int_equal(shelf_open(w->dir, &w->shelf, NULL), 0);
+    (void)shelf_setup(state);
+    w = *state;
     digest_of(text, &w->digest);
-    *state = w;
     return 0;
-}
-
-static int teardown(void **state)
-{
-    struct world *w = *state;
-    int rc;
-
-    shelf_close(&w->shelf);
-    rc = dir_remove_tree(w->dir, NULL);
-    free(w);
-    return rc;
 }
 
 static bool is_staged(const struct world *w)
@@ -180,11 +155,11 @@ static void test_one_that_gc_took_is_missed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_claims, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_put_then_sealed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_not_right_is_removed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_link_is_not_followed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_one_that_gc_took_is_missed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_claims, setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_put_then_sealed, setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_what_is_not_right_is_removed, setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_a_link_is_not_followed, setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_one_that_gc_took_is_missed, setup, shelf_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

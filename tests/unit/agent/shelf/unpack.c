@@ -1,11 +1,6 @@
 /* An unpacked archive is shared by all jobs of the node: what one changes in it no other one gets. */
 #include "agent/shelf/unpack.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #include <archive.h>
 #include <archive_entry.h>
 #include <fcntl.h>
@@ -14,13 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/os/newfile.h"
-
-struct world {
-    char dir[64];
-    struct shelf *shelf;
-    struct digest d;
-};
+#include "tests/harness/shelf.h"
 
 static void add(struct archive *a, const char *name, mode_t type, mode_t mode, const char *text)
 {
@@ -36,34 +25,13 @@ static void add(struct archive *a, const char *name, mode_t type, mode_t mode, c
     archive_entry_free(entry);
 }
 
-static void seal(struct world *w, struct slice bytes)
+static int setup_unpack(void **state)
 {
-    struct shelf_sealing x;
-    struct shelf_sealing *const all = &x;
-    char path[PATH_MAX];
-    int fd;
-
-    digest_of(bytes, &w->d);
-    shelf_partial_path(w->shelf, &w->d, ".part", path);
-    fd = open(path, O_RDWR | O_CREAT, 0644);
-    assert_int_equal(write(fd, bytes.p, bytes.n), bytes.n);
-    x = (struct shelf_sealing){.key = w->d, .digest = w->d, .fd = fd};
-    shelf_seal(w->shelf, &all, 1);
-    assert_int_equal(x.rc, 0);
-    close(fd);
-}
-
-static int setup(void **state)
-{
-    struct world *w = NEW(struct world);
     struct archive *a = archive_write_new();
-    char temp[] = "/tmp/unpack.XXXXXX";
+    struct world *w;
     static char tar[64 << 10];
     size_t n = 0;
 
-    assert_non_null(mkdtemp(temp));
-    snprintf(w->dir, sizeof w->dir, "%s", temp);
-    assert_int_equal(shelf_open(w->dir, &w->shelf, NULL), 0);
     assert_int_equal(archive_write_set_format_ustar(a), ARCHIVE_OK);
     assert_int_equal(archive_write_open_memory(a, tar, sizeof tar, &n), ARCHIVE_OK);
     add(a, "sub", AE_IFDIR, 0777, "");
@@ -72,20 +40,10 @@ static int setup(void **state)
     add(a, "deep/er/tool", AE_IFREG, 0777, "#!");     /* in folders that have no entry */
     assert_int_equal(archive_write_close(a), ARCHIVE_OK);
     archive_write_free(a);
-    seal(w, slice_of(tar, n));
-    *state = w;
+    (void)shelf_setup(state);
+    w = *state;
+    shelf_put(w, slice_of(tar, n), &w->digest);
     return 0;
-}
-
-static int teardown(void **state)
-{
-    struct world *w = *state;
-    int rc;
-
-    shelf_close(&w->shelf);
-    rc = dir_remove_tree(w->dir, NULL);
-    free(w);
-    return rc;
 }
 
 static mode_t mode_of(const char *dir, const char *name)
@@ -114,7 +72,7 @@ static ino_t unpacked(struct world *w, char path[PATH_MAX])
     struct shelf_lock *hold = NULL;
     struct stat st;
 
-    assert_int_equal(unpack_blob(w->shelf, &w->d, path, &hold, NULL), 0);
+    assert_int_equal(unpack_blob(w->shelf, &w->digest, path, &hold, NULL), 0);
     shelf_unlock(&hold);
     assert_int_equal(stat(path, &st), 0);
     return st.st_ino;
@@ -202,9 +160,11 @@ static void gc_takes_it_though_it_cannot_be_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(nothing_of_it_can_be_written, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_was_changed_is_unpacked_anew, setup, teardown),
-        cmocka_unit_test_setup_teardown(gc_takes_it_though_it_cannot_be_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(nothing_of_it_can_be_written, setup_unpack, shelf_teardown),
+        cmocka_unit_test_setup_teardown(what_was_changed_is_unpacked_anew, setup_unpack,
+                                        shelf_teardown),
+        cmocka_unit_test_setup_teardown(gc_takes_it_though_it_cannot_be_written, setup_unpack,
+                                        shelf_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

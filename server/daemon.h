@@ -27,7 +27,7 @@ struct daemon {
     struct store *store;
     struct pool *disk;
     struct pool *readers; /* row lookups, rewriting, listings */
-    struct pool *pieces;  /* one thread that reads files whole, for lists of what they are made of */
+    struct pool *pieces; /* one thread that reads files whole, for lists of what they are made of */
     struct loops *loops;
     struct cache *cache;
     struct uploads *uploads;
@@ -47,11 +47,11 @@ struct daemon {
     struct lock reloading; /* SIGHUP and mirrorctl, one after the other */
     struct lock lock;      /* guards `set` */
     struct repo_set *set;
-    struct repo_set *first;  /* as started: its conf has what only a restart changes */
-    struct sync *sync;       /* repos that are mirrored whole */
+    struct repo_set *first;        /* as started: its conf has what only a restart changes */
+    struct sync *sync;             /* repos that are mirrored whole */
     struct prefetches *prefetches; /* fetched ahead of demand: server/hub/prefetch.h */
-    _Atomic bool collecting; /* one gc_run() at a time */
-    struct traffic *traffic; /* counters by repo, kind and class: server/admin/metrics.c */
+    _Atomic bool collecting;       /* one gc_run() at a time */
+    struct traffic *traffic;       /* counters by repo, kind and class: server/admin/metrics.c */
 };
 
 MUST_USE int daemon_open(const char *conf_path, struct daemon **out, struct err *e);

@@ -5,8 +5,8 @@
 #include "server/sync/gate.h"
 #include "server/sync/hook.h"
 #include "server/sync/pace.h"
-#include "server/sync/python/marker.h"
-#include "server/sync/python/requirement.h"
+#include "server/repo/python/marker.h"
+#include "server/repo/python/requirement.h"
 #include "server/sync/sshurl.h"
 #include "server/sync/sync.h"
 

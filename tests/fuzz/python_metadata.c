@@ -1,5 +1,5 @@
 /* python_metadata.c - fuzzes the reader of core metadata: what it gives lies inside the text. */
-#include "server/sync/python/metadata.h"
+#include "server/repo/python/metadata.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

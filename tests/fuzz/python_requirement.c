@@ -1,7 +1,7 @@
 /* python_requirement.c - fuzzes requirements, their markers and versions, and files of requirements: what is a version reads back
  * from its normal form as the same one. */
-#include "server/sync/python/distribution.h"
-#include "server/sync/python/requirement.h"
+#include "server/repo/python/distribution.h"
+#include "server/repo/python/requirement.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

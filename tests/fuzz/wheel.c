@@ -1,7 +1,7 @@
 /* wheel.c - fuzzes the reader of METADATA inside a wheel: given by parts and whole it says the same, and asks for nothing outside. */
 #include <stdlib.h>
 
-#include "server/sync/python/wheel.h"
+#include "server/repo/python/wheel.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

@@ -3,8 +3,8 @@
  * Lines of "v TAB version", "c TAB version TAB version", "s TAB specifiers TAB version", "m TAB marker"; each gives one line back. */
 #include <stdio.h>
 
-#include "server/sync/python/marker.h"
-#include "server/sync/python/version.h"
+#include "server/repo/python/marker.h"
+#include "server/repo/python/version.h"
 
 static void answer(char kind, struct slice a, struct slice b)
 {

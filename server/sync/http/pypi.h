@@ -19,9 +19,9 @@
 
 #include "server/repo/pypi/page.h"
 #include "server/sync/http/http_engine.h"
-#include "server/sync/python/distribution.h"
-#include "server/sync/python/requirement.h"
-#include "server/sync/python/wheel.h"
+#include "server/repo/python/distribution.h"
+#include "server/repo/python/requirement.h"
+#include "server/repo/python/wheel.h"
 
 enum {
     PYPI_WANTS = 2000,          /* different ones of one project */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "server/store/blob.h"
-#include "server/sync/python/metadata.h"
+#include "server/repo/python/metadata.h"
 
 enum {
     META_BYTES = 4 << 20,

@@ -4,11 +4,11 @@
  * threads  any; pure
  * source   PEP 427, 425, 600, 625
  */
-#ifndef SERVER_SYNC_PYTHON_DISTRIBUTION_H
-#define SERVER_SYNC_PYTHON_DISTRIBUTION_H
+#ifndef SERVER_REPO_PYTHON_DISTRIBUTION_H
+#define SERVER_REPO_PYTHON_DISTRIBUTION_H
 
-#include "server/sync/python/marker.h"
-#include "server/sync/python/version.h"
+#include "server/repo/python/marker.h"
+#include "server/repo/python/version.h"
 
 struct distribution {
     bool wheel; /* else a source archive */

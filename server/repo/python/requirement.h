@@ -4,10 +4,10 @@
  * threads  any; requirements_file() reads files, and so blocks
  * errors   E_INVALID, with the place
  */
-#ifndef SERVER_SYNC_PYTHON_REQUIREMENT_H
-#define SERVER_SYNC_PYTHON_REQUIREMENT_H
+#ifndef SERVER_REPO_PYTHON_REQUIREMENT_H
+#define SERVER_REPO_PYTHON_REQUIREMENT_H
 
-#include "server/sync/python/version.h"
+#include "server/repo/python/version.h"
 
 enum { PYEXTRAS_MAX = 64 };
 

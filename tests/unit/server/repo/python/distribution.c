@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "server/sync/python/distribution.h"
+#include "server/repo/python/distribution.h"
 
 static bool fits(const char *tags, const char *python, const char *platform)
 {

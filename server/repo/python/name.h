@@ -3,8 +3,8 @@
  * owns     made in the arena that is given
  * threads  any; pure
  */
-#ifndef SERVER_SYNC_PYTHON_NAME_H
-#define SERVER_SYNC_PYTHON_NAME_H
+#ifndef SERVER_REPO_PYTHON_NAME_H
+#define SERVER_REPO_PYTHON_NAME_H
 
 #include "common/base/arena.h"
 

@@ -1,4 +1,4 @@
-#include "server/sync/python/metadata.h"
+#include "server/repo/python/metadata.h"
 
 enum { REQUIRES_MAX = 10000 };
 

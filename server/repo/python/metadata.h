@@ -3,8 +3,8 @@
  * threads  any; pure
  * errors   what on_requires gives; E_INVALID: a line that is no field
  */
-#ifndef SERVER_SYNC_PYTHON_METADATA_H
-#define SERVER_SYNC_PYTHON_METADATA_H
+#ifndef SERVER_REPO_PYTHON_METADATA_H
+#define SERVER_REPO_PYTHON_METADATA_H
 
 #include "common/base/err.h"
 #include "common/base/slice.h"

@@ -1,8 +1,8 @@
-#include "server/sync/python/distribution.h"
+#include "server/repo/python/distribution.h"
 
 #include <stdio.h>
 
-#include "server/sync/python/name.h"
+#include "server/repo/python/name.h"
 
 /* --- names -------------------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-#include "server/sync/python/name.h"
+#include "server/repo/python/name.h"
 
 bool py_is_blank(char c)
 {

@@ -1,8 +1,8 @@
-#include "server/sync/python/version.h"
+#include "server/repo/python/version.h"
 
 #include <inttypes.h>
 
-#include "server/sync/python/name.h"
+#include "server/repo/python/name.h"
 
 enum { SPECS_MAX = 64 };
 

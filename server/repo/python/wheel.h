@@ -11,8 +11,8 @@
  * errors   E_INVALID: no such wheel, or one that lies; E_TOOBIG; E_UNSUPPORTED: encrypted, or packed in another way
  * source   PEP 427; APPNOTE.TXT 6.3.10, sections 4.3 and 4.4
  */
-#ifndef SERVER_SYNC_PYTHON_WHEEL_H
-#define SERVER_SYNC_PYTHON_WHEEL_H
+#ifndef SERVER_REPO_PYTHON_WHEEL_H
+#define SERVER_REPO_PYTHON_WHEEL_H
 
 #include "common/base/buf.h"
 

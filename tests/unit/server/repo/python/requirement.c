@@ -5,9 +5,9 @@
 
 #include <cmocka.h>
 
-#include "server/sync/python/marker.h"
-#include "server/sync/python/metadata.h"
-#include "server/sync/python/requirement.h"
+#include "server/repo/python/marker.h"
+#include "server/repo/python/metadata.h"
+#include "server/repo/python/requirement.h"
 
 static void test_requirement(void **state)
 {

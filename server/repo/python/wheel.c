@@ -1,9 +1,9 @@
-#include "server/sync/python/wheel.h"
+#include "server/repo/python/wheel.h"
 
 #include <zlib.h>
 
 #include "common/base/endian.h"
-#include "server/sync/python/name.h"
+#include "server/repo/python/name.h"
 
 enum {
     END_BYTES = 22,

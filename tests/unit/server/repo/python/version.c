@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "server/sync/python/version.h"
+#include "server/repo/python/version.h"
 
 static struct pyversion v(const char *text)
 {

@@ -1,9 +1,9 @@
-#include "server/sync/python/marker.h"
+#include "server/repo/python/marker.h"
 
 #include <stdio.h>
 
-#include "server/sync/python/name.h"
-#include "server/sync/python/version.h"
+#include "server/repo/python/name.h"
+#include "server/repo/python/version.h"
 
 enum { DEPTH_MAX = 32, TEXT_MAX = 256 };
 

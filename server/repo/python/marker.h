@@ -3,8 +3,8 @@
  * threads  any; pure
  * source   PEP 508, with the old names of variables (os.name) that its appendix allows
  */
-#ifndef SERVER_SYNC_PYTHON_MARKER_H
-#define SERVER_SYNC_PYTHON_MARKER_H
+#ifndef SERVER_REPO_PYTHON_MARKER_H
+#define SERVER_REPO_PYTHON_MARKER_H
 
 #include "common/base/err.h"
 #include "common/base/slice.h"

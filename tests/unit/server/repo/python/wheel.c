@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <zlib.h>
 
-#include "server/sync/python/wheel.h"
+#include "server/repo/python/wheel.h"
 
 enum { ROOM = 400000, ANY = 0x1234 };
 

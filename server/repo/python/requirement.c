@@ -1,8 +1,8 @@
-#include "server/sync/python/requirement.h"
+#include "server/repo/python/requirement.h"
 
 #include <stdlib.h>
 
-#include "server/sync/python/name.h"
+#include "server/repo/python/name.h"
 
 enum { LINE_MAX = 16 << 10, FILE_BYTES = 4 << 20, NESTED_MAX = 8 };
 

@@ -4,8 +4,8 @@
  * threads  any; pure
  * source   PEP 440, with appendix B for the forms that are taken beside the normal one
  */
-#ifndef SERVER_SYNC_PYTHON_VERSION_H
-#define SERVER_SYNC_PYTHON_VERSION_H
+#ifndef SERVER_REPO_PYTHON_VERSION_H
+#define SERVER_REPO_PYTHON_VERSION_H
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"

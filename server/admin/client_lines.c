@@ -80,6 +80,12 @@ static void generic_lines(struct buf *out, const struct repo *r, struct slice ba
     line(out, "wget -c ", base, r->name, "/PATH");
 }
 
+static void conda_lines(struct buf *out, const struct repo *r, struct slice base)
+{
+    line(out, "conda install --override-channels -c ", base, r->name, " PACKAGE");
+    line(out, "pixi project channel add ", base, r->name, "");
+}
+
 static void hosted_lines(struct buf *out, const struct repo *r, struct slice base)
 {
     line(out, "HF_TOKEN=$TOKEN HF_ENDPOINT=", base, r->name, " hf upload OWNER/NAME FOLDER .");
@@ -110,6 +116,9 @@ void client_lines(struct buf *out, const struct repo *r, struct slice base, cons
             strcmp(r->name, "hf") == 0 ? "OWNER/NAME@main" : NULL; /* the name that agents know */
     } else if (strcmp(r->ops->name, "pypi") == 0) {
         pypi_lines(out, r, base);
+    } else if (strcmp(r->ops->name, "conda") == 0) {
+        conda_lines(out, r, base);
+        agent = "PATH";
     } else if (strcmp(r->ops->name, "hosted") == 0) {
         hosted_lines(out, r, base);
         agent = "OWNER/NAME/";

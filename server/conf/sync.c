@@ -18,8 +18,9 @@ static int settle_list(const struct settings_node *nd, const struct repo_conf *r
     static const char *const platforms[] = {"manylinux_2_28_x86_64"};
     bool hf = strcmp(r->protocol, "hf") == 0;
     bool pypi = strcmp(r->protocol, "pypi") == 0;
+    bool conda = strcmp(r->protocol, "conda") == 0;
 
-    if (!hf && !pypi && strcmp(r->protocol, "generic") != 0) {
+    if (!hf && !pypi && !conda && strcmp(r->protocol, "generic") != 0) {
         return settings_wrong(
             nd->at, e,
             "repo \"%s\" has a sync section, protocol %s cannot be synced, remove "
@@ -49,6 +50,10 @@ static int settle_list(const struct settings_node *nd, const struct repo_conf *r
                               "repo \"%s\" has credentials = caller, what is synced was fetched "
                               "before anybody asked, remove it",
                               r->name);
+    }
+    if (conda && strcmp(c->list, "index") == 0 && r->origin.url != NULL &&
+        origin_speaks(r->origin.url)) {
+        c->list = "conda";
     }
     c->list = hf ? "hf" : pypi ? "pypi" : c->list;
     if (c->python_count == 0) {

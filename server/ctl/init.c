@@ -263,16 +263,13 @@ static const char rules_apt[] = /* as conf/examples/debian.conf explains them */
     "    rule '/by-hash/' { class = immutable }\n"
     "    rule '^pool/' { class = immutable }\n"
     "    rule '^dists/' { class = mutable ttl = 60s sie = 7d neg_ttl = 10m }\n";
-static const char rules_conda[] =
-    "    rule '\\.(conda|tar\\.bz2)$' { class = immutable }\n"
-    "    rule '/(current_)?repodata' { class = mutable ttl = 5m sie = 7d }\n";
 
 static const struct {
     const char *protocol, *ends, *rules;
 } forms[] = {
     [SOURCE_APT] = {"generic", "/", rules_apt},
     [SOURCE_PYPI] = {"pypi", "/", ""},
-    [SOURCE_CONDA] = {"generic", "/", rules_conda},
+    [SOURCE_CONDA] = {"conda", "/", ""},
     [SOURCE_HUB] =
         {"hf", "",
          "    # Each caller's own token counts; for one of ours: authorization = \"file:PATH\"\n"},

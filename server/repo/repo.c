@@ -115,9 +115,10 @@ int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
     r->max_object_bytes = conf->max_object_bytes;
     r->xet_from_bytes = xet_from_bytes(conf->xet);
     if (r->ops == NULL) {
-        rc = err_set(e, E_CONFIG,
-                     "%s: repo \"%s\": no protocol \"%s\"; there are generic, hf, hosted, pypi",
-                     conf->source, conf->name, conf->protocol != NULL ? conf->protocol : "");
+        rc = err_set(
+            e, E_CONFIG,
+            "%s: repo \"%s\": no protocol \"%s\"; there are conda, generic, hf, hosted, pypi",
+            conf->source, conf->name, conf->protocol != NULL ? conf->protocol : "");
         goto out;
     }
     rc = fill(r, conf, e);

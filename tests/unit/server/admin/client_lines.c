@@ -47,6 +47,13 @@ static void each_kind(void **state)
     lines_of(&c, MIRROR, NULL);
     HAS("http://mirror:8080/hub</pre>");
     LACKS("trainagent");
+    c = hf;
+    c.name = "forge";
+    c.protocol = "conda";
+    lines_of(&c, MIRROR, NULL);
+    HAS("conda install --override-channels -c http://mirror:8080/forge PACKAGE");
+    HAS("pixi project channel add http://mirror:8080/forge");
+    HAS("trainagent pull forge/PATH");
     c = (struct repo_conf){
         .name = "own", .protocol = "hosted", .anonymous_read = true, .source = "a:1"};
     lines_of(&c, MIRROR, "0.0.0.0:873");

@@ -30,6 +30,7 @@ static void wrong_sections_name_their_place(void **state)
         {"a", "nope", NULL, "no protocol \"nope\""},
         {"a", "generic", NULL, "needs an origin"},
         {"a", "pypi", NULL, "needs an origin"},
+        {"a", "conda", NULL, "needs an origin"},
         {"a", "hosted", "https://a.example/", "remove origin"},
         {"a", "generic", "a.example", "mirrord.conf:7"},
         {"metrics", "hosted", NULL, "reserved"},

@@ -1,5 +1,6 @@
 #include "server/serve.h"
 
+#include "server/repo/oci/path.h"
 #include "server/store/xorb.h"
 #include "server/serve/index.h"
 #include "server/serve/need.h"
@@ -7,12 +8,14 @@
 #include "server/serve/own.h"
 #include "server/serve/put.h"
 #include "server/serve/refusal.h"
+#include "server/serve/registry.h"
 #include "server/serve/reply.h"
 #include "server/serve/tree.h"
 
 /* ================================================================== the corridor, from the top ==== */
 
 static void on_request(void *arg, struct exchange *x); /* listen, parse: http brings us here */
+static struct route_v2 route(struct desk *d, struct exchange *x);
 static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours); /* gate */
 static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
                      struct slice name);
@@ -28,22 +31,39 @@ static void on_request(void *arg, struct exchange *x)
     const struct http_req *req = exchange_req(x);
     struct visit *v = ARENA_NEW(exchange_arena(x), struct visit);
     struct forwarded behind;
-    struct route to;
+    struct route_v2 to;
 
     (void)arg;
     exchange_set_user(x, v);
     if (gate_client(d->daemon->gate, req, &behind)) {
         exchange_forwarded(x, &behind.peer, behind.tls, behind.host);
     }
-    to = route_of(d->set->repo, d->set->count, req->path, listener_root(req->listener));
+    to = route(d, x);
     if (!enter(d, x, v, to.repo == NULL)) {
         return;
     }
-    if (to.repo == NULL) {
+    if (to.repo == NULL && registry_asked(req)) {
+        registry_answer(d, x, v, to.ns);
+    } else if (to.repo == NULL) {
         own_answer(d, x, v);
     } else if (!from_hot(d, x, v, to.repo, hot_name(req, to.repo, to.path))) {
         call_advance(call_new(d, x, v, to.repo, to.path));
     }
+}
+
+/* Clients of registries ask below /v2/ for all repos (serve/registry.h). */
+static struct route_v2 route(struct desk *d, struct exchange *x)
+{
+    const struct http_req *req = exchange_req(x);
+    const char *root = listener_root(req->listener);
+    struct route to;
+
+    if (oci_asked(req)) {
+        return route_v2(d->set->repo, d->set->count, req->path, req->query, root,
+                        exchange_arena(x));
+    }
+    to = route_of(d->set->repo, d->set->count, req->path, root);
+    return (struct route_v2){.repo = to.repo, .path = to.path};
 }
 
 static bool takes_method(struct call *c);
@@ -58,12 +78,14 @@ void call_advance(struct call *c)
     rc = c->repo->ops->plan(c->repo, &c->req, c->path, &c->who, &c->facts, &c->arena, &c->plan,
                             &why);
     if (rc != 0) {
-        refuse(c->x,
-               rc == E_NOTFOUND                    ? 404
-               : rc == E_DENIED                    ? 403
-               : rc == E_INVALID || rc == E_TOOBIG ? 400
-                                                   : 500,
-               "%s\n", why.text);
+        struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
+        r->status = rc == E_NOTFOUND                    ? 404
+                    : rc == E_DENIED                    ? 403
+                    : rc == E_INVALID || rc == E_TOOBIG ? 400
+                                                        : 500;
+        reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+        reply_add(r, SLICE("x-content-type-options"), SLICE("nosniff"));
+        reply_failure(c, r, arena_copy(&c->arena, slice_str(why.text)));
         return;
     }
     if (c->plan.kind != PLAN_REPLY && (!call_allowed(c) || !takes_method(c))) {
@@ -101,16 +123,24 @@ static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours
     struct err why = {0};
 
     if (gate_identify(d->daemon->gate, req, &v->who, &why) != 0) {
-        refuse_token(x, why.text);
+        if (registry_asked(req)) {
+            registry_refuse_token(d, x, why.text);
+        } else {
+            refuse_token(x, why.text);
+        }
         return false;
     }
-    if (!ours || slice_starts(req->path, SLICE("/-/blob/")) ||
+    if (!ours || registry_asked(req) || slice_starts(req->path, SLICE("/-/blob/")) ||
         slice_starts(req->path, SLICE("/-/chunks/")) ||
         slice_starts(req->path, SLICE("/-/sync/")) || slice_starts(req->path, SLICE("/-/repos/"))) {
         gate_spend(d->daemon->gate, &v->who, req->peer, d->loop->now_ms, &g);
     }
     if (!g.pass) {
-        refuse_haste(x, &g);
+        if (registry_asked(req)) {
+            registry_refuse_haste(x, &g);
+        } else {
+            refuse_haste(x, &g);
+        }
         return false;
     }
     v->pace = g.pace;
@@ -124,13 +154,13 @@ static void forbid(struct call *c, int status, struct slice why)
 
     r->status = status;
     if (status == 401) {
-        reply_add(r, SLICE("www-authenticate"), SLICE("Basic realm=\"mirrord\", Bearer"));
+        reply_add(r, SLICE("www-authenticate"),
+                  registry_asked(&c->req)
+                      ? registry_challenge(&c->req, c->set->conf, c->plan.subject,
+                                           c->plan.right == RIGHT_PUBLISH, &c->arena)
+                      : SLICE("Basic realm=\"mirrord\", Bearer"));
     }
-    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
-    if (c->repo->ops->failed != NULL) {
-        c->repo->ops->failed(c->repo, &c->plan, status, why, &c->arena, r);
-    }
-    exchange_reply(c->x, r, body_of_bytes(arena_fmt(&c->arena, SLICE_FMT "\n", SLICE_ARG(why))));
+    reply_failure(c, r, why);
 }
 
 bool call_allowed(struct call *c)
@@ -160,6 +190,15 @@ bool call_allowed(struct call *c)
     return false;
 }
 
+static void refuse_reading(struct call *c)
+{
+    struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
+
+    r->status = 405;
+    reply_add(r, SLICE("allow"), SLICE("GET, HEAD"));
+    reply_failure(c, r, SLICE("this path takes GET and HEAD"));
+}
+
 /* What is there to be read takes no other. */
 static bool takes_method(struct call *c)
 {
@@ -170,7 +209,7 @@ static bool takes_method(struct call *c)
         c->req.method == METHOD_GET || c->req.method == METHOD_HEAD) {
         return true;
     }
-    refuse_method(c->x, SLICE("GET, HEAD"), SLICE("this path takes GET and HEAD\n"));
+    refuse_reading(c);
     return false;
 }
 

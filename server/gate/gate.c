@@ -174,6 +174,17 @@ out:
     return rc;
 }
 
+void gate_token_text(const struct http_req *r, char secret[TOKEN_TEXT])
+{
+    char room[256];
+    struct slice text = token_in(http_req_field(r, "authorization"), room, sizeof(room));
+
+    text = slice_first(text, min_u64(text.n, TOKEN_TEXT - 1));
+    memcpy(secret, text.n != 0 ? text.p : "", text.n);
+    secret[text.n] = '\0';
+    explicit_bzero(room, sizeof(room));
+}
+
 int gate_named(struct gate *g, struct slice name, struct principal *who, struct err *e)
 {
     struct token *t = NULL;

@@ -75,6 +75,8 @@ enum { TOKEN_TEXT = 80 };
 MUST_USE int token_create(struct gate *g, struct slice name, const char *const *scopes,
                           size_t count, uint64_t expires_unix_s, char secret[TOKEN_TEXT],
                           struct err *e);
+/* The text of the token that a request showed and gate_identify() knew, as for a client that asks for it in another form. */
+void gate_token_text(const struct http_req *r, char secret[TOKEN_TEXT]);
 MUST_USE int token_revoke(struct gate *g, struct slice name, struct err *e);
 struct token_info {
     const char *name, *id;

@@ -169,6 +169,9 @@ struct repo_ops {
     const char *name; /* as the configuration says it: protocol = "pypi" */
     bool
         by_host; /* answers hold absolute links: by public_url, else as the client has reached us */
+    bool
+        registry; /* container clients reach it below /v2/, too: plan() is then asked for such paths (oci/path.h), and
+                   * tells by oci_asked() */
     /* Reads its own options from conf; repo->state is its own. */
     int (*open)(struct repo *r, const struct repo_conf *conf, struct err *e);
     void (*close)(struct repo *r);
@@ -213,8 +216,10 @@ struct repo {
     uint64_t max_object_bytes;
     uint64_t
         xet_from_bytes; /* files of so many bytes and more are offered by Xet's protocol, too (xet.h) */
-    unsigned slot;      /* of its counters (admin/traffic.h) */
-    void *state;        /* the adapter's */
+    const char *
+        *names;    /* of a registry: hosts that `?ns=` may call it by; NULL at their end, or NULL */
+    unsigned slot; /* of its counters (admin/traffic.h) */
+    void *state;   /* the adapter's */
     _Atomic uint64_t
         generation; /* bumped by publish, rollback, reload: resolved answers of older ones are void */
     _Atomic uint64_t requests, bytes_out, hits; /* for the page */
@@ -235,5 +240,15 @@ struct route {
     bool reserved;
 };
 struct route route_of(struct repo *const *repos, size_t count, struct slice path, const char *root);
+/* Of a path that begins with "/v2/": whose image it is. A client that says `?ns=<host>` names the registry that it means: a key
+ * to look up here, never a host to call, and the path is that registry's own (or has our repo's name in front). Else the
+ * first segment is a repo, else all of it is of the listener's. Only repos whose ops say `registry` count. */
+struct route_v2 {
+    struct repo *repo; /* NULL: nobody's */
+    struct slice path; /* below the repo, raw */
+    struct slice ns;   /* as asked, in the arena; p == NULL: not asked */
+};
+struct route_v2 route_v2(struct repo *const *repos, size_t count, struct slice path,
+                         struct slice query, const char *root, struct arena *a);
 
 #endif

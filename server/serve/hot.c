@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "server/repo/oci/path.h"
 #include "server/serve/rendering.h"
 
 enum {
@@ -31,7 +32,10 @@ static char *put(char *to, char before, struct slice s)
 
 struct slice hot_name(const struct http_req *req, const struct repo *r, struct slice path)
 {
-    struct slice rest = slice_of(path.p, (size_t)(req->target.p + req->target.n - path.p));
+    /* Below /v2/ the same path is another document than elsewhere, and its links begin with what stands before it. */
+    bool v2 = oci_asked(req);
+    const char *from = v2 ? req->target.p : path.p;
+    struct slice rest = slice_of(from, (size_t)(req->target.p + req->target.n - from));
     struct slice repo = slice_str(r->name);
     struct slice accept = SLICE("");
     bool by_host = r->ops->by_host && r->public_url == NULL;
@@ -51,7 +55,7 @@ struct slice hot_name(const struct http_req *req, const struct repo *r, struct s
         return SLICE_NONE;
     }
     name = to = arena_alloc(req->arena, 4 + repo.n + rest.n + accept.n + host.n);
-    to = put(to, by_host && req->tls ? 's' : ' ', repo);
+    to = put(to, v2 ? 'v' : by_host && req->tls ? 's' : ' ', repo);
     to = put(to, '/', rest); /* a target has no blank */
     to = put(to, ' ', accept);
     to = put(to, '\n', host);

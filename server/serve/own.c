@@ -13,8 +13,7 @@
 #include "server/serve/stock_pages.h"
 #include "server/store/pieces.h"
 
-/* "scheme://host" as the client reaches us: public_url, else by the request. In the arena. */
-static struct slice base_url(const struct http_req *req, const struct conf *conf, struct arena *a)
+struct slice own_base_url(const struct http_req *req, const struct conf *conf, struct arena *a)
 {
     if (conf->public_url != NULL) {
         struct slice u = slice_str(conf->public_url);
@@ -174,7 +173,7 @@ static void answer_ready(struct desk *d, struct exchange *x)
 static void answer_text(struct desk *d, struct exchange *x, struct slice path)
 {
     const struct http_req *req = exchange_req(x);
-    struct slice base = base_url(req, d->set->conf, exchange_arena(x));
+    struct slice base = own_base_url(req, d->set->conf, exchange_arena(x));
     struct buf out = BUF_INIT(16 << 20), policy = BUF_INIT(1024);
 
     if (slice_eqs(path, "/metrics")) {
@@ -218,7 +217,7 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
         answer_text(d, x, path);
     } else if (slice_starts(path, SLICE(STOCK_PAGES))) {
         stock_pages_answer(d, x, v, slice_from(path, strlen(STOCK_PAGES)),
-                           base_url(req, d->set->conf, exchange_arena(x)));
+                           own_base_url(req, d->set->conf, exchange_arena(x)));
     } else if (slice_starts(path, SLICE("/-/chunks/"))) {
         answer_digest(d, x, v, slice_from(path, 10), DIGEST_CHUNKS);
     } else if (slice_starts(path, SLICE("/-/blob/"))) {

@@ -4,6 +4,8 @@
 
 #include "server/serve/call.h"
 
+/* "scheme://host" as the client reaches us: public_url, else by the request. In the arena. */
+struct slice own_base_url(const struct http_req *req, const struct conf *conf, struct arena *a);
 void own_answer(struct desk *d, struct exchange *x, struct visit *v);
 
 #endif

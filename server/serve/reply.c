@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 #include "common/codec/httpdate.h"
+#include "server/repo/oci/code.h"
 #include "server/store/xorb.h"
+#include "server/serve/registry.h"
 #include "server/serve/rendering.h"
 #include "server/serve/xorb_body.h"
 
@@ -375,27 +377,38 @@ void reply_send(struct exchange *x, struct visit *v, struct hot *h)
     exchange_reply(x, r, body);
 }
 
+void reply_failure(struct call *c, struct http_reply *r, struct slice why)
+{
+    struct arena *a = &c->arena;
+    bool registry = registry_asked(&c->req);
+
+    reply_add(r, SLICE("content-type"),
+              registry ? OCI_ERRORS_TYPE : SLICE("text/plain; charset=utf-8"));
+    if (c->repo->ops->failed != NULL) {
+        c->repo->ops->failed(c->repo, &c->plan, r->status, why, a, r);
+    }
+    exchange_reply(c->x, r,
+                   body_of_bytes(registry ? registry_words(&c->req, r->status, why, a)
+                                          : arena_fmt(a, SLICE_FMT "\n", SLICE_ARG(why))));
+}
+
 void reply_status(struct call *c, const struct answer *a)
 {
     struct arena *ar = &c->arena;
     struct http_reply *r = ARENA_NEW(ar, struct http_reply);
     struct slice text =
         a->why.code != 0
-            ? arena_fmt(ar, "%s\n", a->why.text)
-            : arena_fmt(ar, "%d %s: that is what the origin of repo %s says for this path\n",
+            ? arena_copy(ar, slice_str(a->why.text))
+            : arena_fmt(ar, "%d %s: that is what the origin of repo %s says for this path",
                         a->status, http_reason(a->status), c->repo->name);
 
     r->status = a->status;
-    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
     reply_add(r, SLICE("cache-status"), slice_str(reply_cache_status(a->state)));
     reply_add(r, SLICE("cache-control"), SLICE("no-cache"));
     if (a->retry_after_s != 0) {
         reply_addf(r, ar, "retry-after", "%" PRIu32, a->retry_after_s);
     }
-    if (c->repo->ops->failed != NULL) {
-        c->repo->ops->failed(c->repo, &c->plan, a->status, slice_first(text, text.n - 1), ar, r);
-    }
-    exchange_reply(c->x, r, body_of_bytes(text));
+    reply_failure(c, r, text);
 }
 
 static int status_of_trouble(int rc)
@@ -423,19 +436,12 @@ static int status_of_trouble(int rc)
 
 void reply_trouble(struct call *c, int rc, const struct err *why)
 {
-    struct slice text = arena_fmt(&c->arena, "%s: %s\n", err_plain(rc), why->text);
-    struct http_reply *r;
+    struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
 
-    if (c->repo->ops->failed == NULL) {
-        reply_text(c->x, status_of_trouble(rc), text);
-        return;
-    }
-    r = ARENA_NEW(&c->arena, struct http_reply);
     r->status = status_of_trouble(rc);
-    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
     reply_add(r, SLICE("cache-control"), SLICE("no-store"));
-    c->repo->ops->failed(c->repo, &c->plan, r->status, slice_first(text, text.n - 1), &c->arena, r);
-    exchange_reply(c->x, r, body_of_bytes(text));
+    reply_add(r, SLICE("x-content-type-options"), SLICE("nosniff"));
+    reply_failure(c, r, arena_fmt(&c->arena, "%s: %s", err_plain(rc), why->text));
 }
 
 void reply_bytes(struct exchange *x, int status, struct slice content_type, struct slice bytes)

@@ -25,6 +25,9 @@ void reply_status(struct call *c, const struct answer *a);
 void reply_trouble(struct call *c, int rc, const struct err *why);
 const char *reply_cache_status(enum cache_state s);
 
+/* An answer that is none, in the words that its path's clients read: r has the status, and fields so far; why ends in no newline. */
+void reply_failure(struct call *c, struct http_reply *r, struct slice why);
+
 /* Plain text for people: "what, why, what to do". */
 void reply_text(struct exchange *x, int status, struct slice text);
 /* One of ours: 200 with a type and bytes (copied). */

@@ -93,15 +93,9 @@ static int make(void *arg, struct buf *out, struct rendering *about, struct err 
 static void refuse_listing(struct call *c, int rc, const struct err *why)
 {
     struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
-    struct slice text = arena_fmt(&c->arena, "%s: %s\n", err_plain(rc), why->text);
 
     r->status = rc == E_NOTFOUND ? 404 : rc == E_INVALID ? 400 : 500;
-    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
-    if (c->repo->ops->failed != NULL) {
-        c->repo->ops->failed(c->repo, &c->plan, r->status, slice_first(text, text.n - 1), &c->arena,
-                             r);
-    }
-    exchange_reply(c->x, r, body_of_bytes(text));
+    reply_failure(c, r, arena_fmt(&c->arena, "%s: %s", err_plain(rc), why->text));
 }
 
 static void on_listed(struct call *c, struct rendering *r, int rc, const struct err *why)

@@ -1,0 +1,62 @@
+/* path.h - what a request below /v2/ is about: the image's name, and what of it.
+ *
+ * Shared by all who speak to clients of registries: the pull-through adapter beside this, and hosted repos that take pushes.
+ * A plan is asked for a path of /v2/ when its ops say `registry` (repo.h); route_v2() has taken the repo off its front, so
+ * what is read here is "<name>/manifests/<reference>" and the like. Names may hold words such as "manifests": the end of
+ * the path decides.
+ *
+ * owns     slices live in the arena that is given
+ * threads  any; pure
+ * errors   E_INVALID, and *code says which of the specification's; for people in *e
+ * source   OCI distribution-spec 1.1, "API" and "Pulling manifests" (the grammars of name, tag and digest)
+ */
+#ifndef SERVER_REPO_OCI_PATH_H
+#define SERVER_REPO_OCI_PATH_H
+
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "common/hash/digest.h"
+#include "server/http/msg.h"
+#include "server/repo/oci/code.h"
+
+#define OCI_ROOT "/v2/"
+/* Did the request come by /v2/? No repo can have that name. */
+bool oci_asked(const struct http_req *req);
+
+enum oci_kind {
+    OCI_OTHER,     /* no path of a registry's */
+    OCI_MANIFEST,  /* <name>/manifests/<tag or digest> */
+    OCI_BLOB,      /* <name>/blobs/<digest> */
+    OCI_UPLOADS,   /* <name>/blobs/uploads/ */
+    OCI_UPLOAD,    /* <name>/blobs/uploads/<id> */
+    OCI_TAGS,      /* <name>/tags/list */
+    OCI_REFERRERS, /* <name>/referrers/<digest> */
+};
+
+enum oci_algorithm { OCI_SHA256, OCI_SHA512 };
+enum { OCI_SHA512_BYTES = 64, OCI_NAME_MAX = 255, OCI_TAG_MAX = 128 };
+
+struct oci_digest {
+    enum oci_algorithm algorithm;
+    struct slice text;    /* "sha256:<64 small hex digits>" */
+    struct digest sha256; /* of OCI_SHA256 */
+    uint8_t sha512[OCI_SHA512_BYTES];
+};
+
+struct oci_path {
+    enum oci_kind kind;
+    struct slice name;      /* "library/alpine" */
+    struct slice reference; /* the tag, the digest's text, the upload's id; else "" */
+    bool by_digest;
+    struct oci_digest digest; /* when by_digest */
+};
+
+/* raw: below the repo, without the leading '/'. */
+MUST_USE int oci_path_parse(struct slice raw, struct arena *a, struct oci_path *out,
+                            enum oci_code *code, struct err *e);
+MUST_USE bool oci_name_valid(struct slice name);
+MUST_USE bool oci_tag_valid(struct slice tag);
+/* Of the two algorithms that the specification registers; text is borrowed. */
+MUST_USE bool oci_digest_parse(struct slice text, struct oci_digest *out);
+
+#endif

@@ -1,0 +1,223 @@
+#include "server/serve/registry.h"
+
+#include <inttypes.h>
+
+#include "common/codec/form.h"
+#include "common/codec/jwrite.h"
+#include "server/repo/oci/path.h"
+#include "server/serve/own.h"
+#include "server/serve/reply.h"
+
+#define TOKEN_PATH OCI_ROOT "-/token"
+
+enum { TOKEN_S = 3600, SCOPE_MAX = 1024 };
+
+bool registry_asked(const struct http_req *req)
+{
+    return oci_asked(req) || slice_eqs(req->path, "/v2");
+}
+
+/* --- noes --- */
+
+struct slice registry_words(const struct http_req *req, int status, struct slice why,
+                            struct arena *a)
+{
+    bool manifest = memmem(req->path.p, req->path.n, "/manifests/", 11) != NULL;
+
+    return oci_errors(oci_code_of_status(status, manifest), why, a);
+}
+
+static void refuse_with(struct exchange *x, struct http_reply *r, struct slice body)
+{
+    reply_add(r, SLICE("content-type"), OCI_ERRORS_TYPE);
+    reply_add(r, SLICE("docker-distribution-api-version"), SLICE("registry/2.0"));
+    reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+    exchange_reply(x, r, body_of_bytes(body));
+}
+
+static void refuse_coded(struct exchange *x, int status, enum oci_code code, struct slice why)
+{
+    struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
+
+    r->status = status;
+    if (status == 405) {
+        reply_add(r, SLICE("allow"), SLICE("GET, HEAD"));
+    }
+    refuse_with(x, r, oci_errors(code, why, exchange_arena(x)));
+}
+
+struct slice registry_challenge(const struct http_req *req, const struct conf *conf,
+                                struct slice subject, bool publish, struct arena *a)
+{
+    struct slice base = own_base_url(req, conf, a);
+
+    if (subject.n == 0) {
+        return arena_fmt(a, "Bearer realm=\"" SLICE_FMT TOKEN_PATH "\",service=\"mirrord\"",
+                         SLICE_ARG(base));
+    }
+    return arena_fmt(a,
+                     "Bearer realm=\"" SLICE_FMT TOKEN_PATH
+                     "\",service=\"mirrord\",scope=\"repository:" SLICE_FMT ":pull%s\"",
+                     SLICE_ARG(base), SLICE_ARG(subject), publish ? ",push" : "");
+}
+
+static void challenge(struct desk *d, struct exchange *x, struct slice why)
+{
+    struct arena *a = exchange_arena(x);
+    struct http_reply *r = ARENA_NEW(a, struct http_reply);
+
+    r->status = 401;
+    reply_add(r, SLICE("www-authenticate"),
+              registry_challenge(exchange_req(x), d->set->conf, SLICE(""), false, a));
+    refuse_with(x, r, oci_errors(OCI_UNAUTHORIZED, why, a));
+}
+
+void registry_refuse_token(struct desk *d, struct exchange *x, const char *why)
+{
+    challenge(d, x, slice_str(why));
+}
+
+void registry_refuse_haste(struct exchange *x, const struct gate_verdict *g)
+{
+    struct arena *a = exchange_arena(x);
+    struct http_reply *r = ARENA_NEW(a, struct http_reply);
+
+    r->status = 429;
+    reply_addf(r, a, "retry-after", "%" PRIu32, g->retry_after_s);
+    refuse_with(x, r,
+                oci_errors(OCI_TOOMANYREQUESTS,
+                           arena_fmt(a,
+                                     "too many requests: %" PRIu64
+                                     " at once are the limit; try again in %" PRIu32 " s",
+                                     g->limit, g->retry_after_s),
+                           a));
+}
+
+/* --- GET /v2/ --- */
+
+/* Is there anything here that somebody may have to show a token for? Pushes always are. */
+static bool wants_tokens(const struct repo_set *set)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        const struct repo *r = set->repo[i];
+        if (r->ops->registry && (!r->anonymous_read || r->home == NULL)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void answer_json(struct exchange *x, struct slice json)
+{
+    struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
+
+    r->status = 200;
+    reply_add(r, SLICE("content-type"), SLICE("application/json"));
+    reply_add(r, SLICE("docker-distribution-api-version"), SLICE("registry/2.0"));
+    reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+    exchange_reply(x, r, body_of_bytes(json));
+}
+
+static void answer_version(struct desk *d, struct exchange *x)
+{
+    /* Whoever has been at the token server comes again with what it gave, and is told no more. */
+    if (wants_tokens(d->set) && http_req_field(exchange_req(x), "authorization").p == NULL) {
+        challenge(d, x, SLICE("fetch a token first; one without a name is enough to pull"));
+        return;
+    }
+    answer_json(x, SLICE("{}"));
+}
+
+/* --- the token server --- */
+
+/* Credentials that are none of ours are good for what needs none; a login names no scope, and is told that they are wrong. */
+static bool only_pulls(struct slice query, struct arena *a)
+{
+    bool any = false;
+    struct slice scope;
+
+    while ((scope = form_find(&query, "scope", SCOPE_MAX, a)).p != NULL) {
+        any = true;
+        if (!slice_ends(scope, SLICE(":pull"))) {
+            return false;
+        }
+    }
+    return any;
+}
+
+static void answer_token(struct desk *d, struct exchange *x, struct visit *v)
+{
+    const struct http_req *req = exchange_req(x);
+    struct buf out = BUF_INIT(4096);
+    char token[TOKEN_TEXT] = "anonymous";
+
+    if (v->who.token != NULL) {
+        gate_token_text(req, token);
+    } else if (http_req_field(req, "authorization").p != NULL &&
+               !only_pulls(req->query, exchange_arena(x))) {
+        challenge(d, x,
+                  SLICE("not a token of this mirror: the password is one from `mirrorctl token "
+                        "create`, the user's name may be any"));
+        return;
+    }
+    jwrite_open(&out, NULL, '{');
+    jwrite_str(&out, "token", token);
+    jwrite_str(&out, "access_token", token);
+    jwrite_u64(&out, "expires_in", TOKEN_S);
+    jwrite_close(&out, '}');
+    answer_json(x, buf_slice(&out));
+    explicit_bzero(token, sizeof token);
+    buf_free(&out);
+}
+
+/* --- nobody's --- */
+
+static bool names_repo(const struct repo_set *set, struct slice first)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        if (slice_eqs(first, set->repo[i]->name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void answer_unknown(struct desk *d, struct exchange *x, struct slice ns)
+{
+    struct arena *a = exchange_arena(x);
+    struct slice rest = slice_from(exchange_req(x)->path, strlen(OCI_ROOT));
+    struct slice first = slice_cut(&rest, '/');
+    struct slice why;
+
+    if (ns.n != 0) {
+        why = arena_fmt(a,
+                        "no repo of this mirror is the registry \"" SLICE_FMT
+                        "\"; one is, when its `names` have it",
+                        SLICE_ARG(ns));
+    } else if (names_repo(d->set, first)) {
+        why = arena_fmt(a, "repo " SLICE_FMT " holds no images", SLICE_ARG(first));
+    } else {
+        why = arena_fmt(a,
+                        "no repo of this mirror is called \"" SLICE_FMT
+                        "\": images are asked for by <repo>/<name>; GET / lists the repos",
+                        SLICE_ARG(first));
+    }
+    refuse_coded(x, 404, OCI_NAME_UNKNOWN, why);
+}
+
+void registry_answer(struct desk *d, struct exchange *x, struct visit *v, struct slice ns)
+{
+    const struct http_req *req = exchange_req(x);
+    bool ours = slice_eqs(req->path, OCI_ROOT) || slice_eqs(req->path, "/v2") ||
+                slice_eqs(req->path, TOKEN_PATH);
+
+    if (!ours) {
+        answer_unknown(d, x, ns);
+    } else if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
+        refuse_coded(x, 405, OCI_UNSUPPORTED, SLICE("this path takes GET and HEAD"));
+    } else if (slice_eqs(req->path, TOKEN_PATH)) {
+        answer_token(d, x, v);
+    } else {
+        answer_version(d, x);
+    }
+}

@@ -121,7 +121,7 @@ static int settle_mirror(struct agent *a, bool needed, struct err *e)
     return 0;
 }
 
-int agent_open(struct agent *a, bool needs_mirror, struct err *e)
+int agent_settle(struct agent *a, bool needs_mirror, struct err *e)
 {
     int rc = settle_mirror(a, needs_mirror, e);
 
@@ -138,7 +138,14 @@ int agent_open(struct agent *a, bool needs_mirror, struct err *e)
     if (a->state_dir == NULL) {
         a->state_dir = default_folder(a, "/var/lib/trainagent", "XDG_STATE_HOME", ".local/state");
     }
-    if (a->token_file != NULL && a->mirror.n != 0) {
+    return 0;
+}
+
+int agent_open(struct agent *a, bool needs_mirror, struct err *e)
+{
+    int rc = agent_settle(a, needs_mirror, e);
+
+    if (rc == 0 && a->token_file != NULL && a->mirror.n != 0) {
         rc = read_token(a, e);
     }
     return rc != 0 ? rc : shelf_open(a->shelf_dir, &a->shelf, e);

@@ -32,7 +32,9 @@ struct agent {
 };
 
 void agent_init(struct agent *a);
-/* Fills in what the command line left open, reads the token, opens the shelf. needs_mirror: E_USAGE without one. */
+/* Fills in what the command line left open, and touches nothing. needs_mirror: E_USAGE without one. */
+MUST_USE int agent_settle(struct agent *a, bool needs_mirror, struct err *e);
+/* The same, and reads the token, opens the shelf. */
 MUST_USE int agent_open(struct agent *a, bool needs_mirror, struct err *e);
 void agent_fini(struct agent *a);
 

@@ -24,6 +24,9 @@ static const struct verb {
      "run JOB                           pull, launch, restart, publish, as the job file says"},
     {"launch", verb_launch, "--ranks --restarts",
      "launch [--ranks N] -- CMD...      start the ranks of a command and watch them"},
+    {"preflight", verb_preflight,
+     "--full --only --skip --expect --config --textfile --explain --list --root",
+     "preflight [JOB] [--full]          is this node fit: driver, GPUs, fabric, disks, memory"},
     {"publish", verb_publish, "--if-match",
      "publish DIR TO                    put a folder into a hosted repository, whole or not"},
     {"status", verb_status, "",
@@ -58,6 +61,15 @@ static void usage(FILE *to)
         "  --restarts N        launch: how often to start again after 75 or a signal\n"
         "  --if-match ROOT     publish: only when the repository is still there\n"
         "  --keep SIZE --age SPAN   gc: what may stay\n"
+        "  --full              preflight: also what takes longer\n"
+        "  --only NAME,...     preflight: these checks, of those that --list tells\n"
+        "  --skip NAME,...     ... all but these\n"
+        "  --expect KEY=VALUE  ... what the node must have, gpus=8; again for the next\n"
+        "  -c, --config FILE   ... the node's file                      ($TRAINAGENT_PREFLIGHT)\n"
+        "  --textfile FILE     ... also as metrics for Prometheus' node_exporter\n"
+        "  --explain           ... also which CPUs are near which GPU\n"
+        "  --root DIR          ... proc, sys and dev of the node are in DIR\n"
+        "  --list              ... every check and every key, and nothing else\n"
         "  --json -q, --quiet -v, --verbose --help --version\n",
         to);
 }
@@ -82,6 +94,14 @@ enum {
     OPT_IF_MATCH,
     OPT_KEEP,
     OPT_AGE,
+    OPT_FULL,
+    OPT_ONLY,
+    OPT_SKIP,
+    OPT_EXPECT,
+    OPT_TEXTFILE,
+    OPT_EXPLAIN,
+    OPT_ROOT,
+    OPT_LIST,
     OPT_JSON,
     OPT_HELP,
     OPT_VERSION,
@@ -107,6 +127,15 @@ static const struct option options[] = {
     {"if-match", required_argument, NULL, OPT_IF_MATCH},
     {"keep", required_argument, NULL, OPT_KEEP},
     {"age", required_argument, NULL, OPT_AGE},
+    {"full", no_argument, NULL, OPT_FULL},
+    {"only", required_argument, NULL, OPT_ONLY},
+    {"skip", required_argument, NULL, OPT_SKIP},
+    {"expect", required_argument, NULL, OPT_EXPECT},
+    {"config", required_argument, NULL, 'c'},
+    {"textfile", required_argument, NULL, OPT_TEXTFILE},
+    {"explain", no_argument, NULL, OPT_EXPLAIN},
+    {"root", required_argument, NULL, OPT_ROOT},
+    {"list", no_argument, NULL, OPT_LIST},
     {"json", no_argument, NULL, OPT_JSON},
     {"quiet", no_argument, NULL, 'q'},
     {"verbose", no_argument, NULL, 'v'},
@@ -129,6 +158,45 @@ static bool span_s(const char *text, uint64_t *out)
     }
     *out = ms / 1000;
     return true;
+}
+
+/* False: not one of preflight's, or an argument that it does not take. */
+static bool take_preflight(struct preflight_line *p, int opt, const char *arg)
+{
+    switch (opt) {
+    case OPT_FULL:
+        p->full = true;
+        return true;
+    case OPT_ONLY:
+        p->only = arg;
+        return true;
+    case OPT_SKIP:
+        p->skip = arg;
+        return true;
+    case OPT_EXPECT:
+        if (p->nexpect == EXPECT_WORDS) {
+            return false;
+        }
+        p->expect[p->nexpect++] = arg;
+        return true;
+    case 'c':
+        p->config = arg;
+        return true;
+    case OPT_TEXTFILE:
+        p->textfile = arg;
+        return true;
+    case OPT_EXPLAIN:
+        p->explain = true;
+        return true;
+    case OPT_ROOT:
+        p->root = arg;
+        return true;
+    case OPT_LIST:
+        p->list = true;
+        return true;
+    default:
+        return false;
+    }
 }
 
 /* False: the argument is none that this option takes. */
@@ -208,9 +276,20 @@ static bool take(struct verb_line *v, int opt, const char *arg)
         log_set_level(LOG_DEBUG);
         break;
     default:
-        return false;
+        return take_preflight(&v->preflight, opt, arg);
     }
     return ok;
+}
+
+/* Of an option's value, where it stands among them: also of one that was written as a letter. */
+static size_t index_of(int opt)
+{
+    size_t i = 0;
+
+    while (options[i].name != NULL && options[i].val != opt) {
+        i++;
+    }
+    return i;
 }
 
 /* --- which options belong to which verb --- */
@@ -308,10 +387,9 @@ enum { GO_ON = 1 };
 static int read_line(struct verb_line *v, int argc, char **argv, bool *used, struct err *e)
 {
     int opt;
-    int which = 0;
 
     opterr = 0;
-    while ((opt = getopt_long(argc, argv, ":qv", options, &which)) != -1) {
+    while ((opt = getopt_long(argc, argv, ":qvc:", options, NULL)) != -1) {
         switch (opt) {
         case OPT_HELP:
             usage(stdout);
@@ -327,9 +405,9 @@ static int read_line(struct verb_line *v, int argc, char **argv, bool *used, str
             if (!take(v, opt, optarg)) {
                 return err_set(e, E_USAGE,
                                "--%s takes no \"%.80s\"; `trainagent --help` says what it takes",
-                               options[which].name, optarg);
+                               options[index_of(opt)].name, optarg);
             }
-            used[which] = used[which] || opt >= OPT_MIRROR; /* of -q and -v it says nothing */
+            used[index_of(opt)] = true;
         }
     }
     return GO_ON;

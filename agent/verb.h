@@ -1,12 +1,21 @@
 /* verb.h - the verbs of the command line: each reads its own arguments behind the common options.
  *
  * A verb returns 0 or an E_*; main() prints the error and turns it into a sysexits code. *exit_code is set where a
- * command's own code must come through (run, launch).
+ * command's own code must come through (run, launch), or a verdict (preflight).
  */
 #ifndef AGENT_VERB_H
 #define AGENT_VERB_H
 
 #include "agent/agent.h"
+
+enum { EXPECT_WORDS = 64 };
+
+struct preflight_line {
+    bool full, list, explain;
+    const char *config, *only, *skip, *textfile, *root;
+    const char *expect[EXPECT_WORDS];
+    unsigned nexpect;
+};
 
 struct verb_line {
     struct agent *agent;
@@ -21,12 +30,14 @@ struct verb_line {
     int ranks; /* 0: auto */
     unsigned restarts;
     const char *if_match;
+    struct preflight_line preflight;
     int exit_code;
 };
 
 int verb_pull(struct verb_line *v, struct err *e);
 int verb_run(struct verb_line *v, struct err *e);
 int verb_launch(struct verb_line *v, struct err *e);
+int verb_preflight(struct verb_line *v, struct err *e);
 int verb_publish(struct verb_line *v, struct err *e);
 int verb_status(struct verb_line *v, struct err *e);
 int verb_gc(struct verb_line *v, struct err *e);

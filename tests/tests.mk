@@ -85,11 +85,12 @@ $(FUZZERS): fuzz-%:
 	    && echo "fuzz: $*: $$(sed -n 's/stat::number_of_executed_units: //p' found/$*.log) inputs, no finding" \
 	    || { tail -40 found/$*.log; echo "fuzz: $*: FOUND something, see $(FUZZ_B)/found/"; exit 1; }
 
-# The tables of docs/, from settings.def and metrics.def.
+# The tables of docs/, from settings.def, metrics.def and agent/preflight's.
 .PHONY: docs
-docs: $(B)/mirrord
+docs: $(B)/mirrord $(B)/trainagent
 	$(B)/mirrord --print-docs settings > docs/configuration.md
 	$(B)/mirrord --print-docs metrics > docs/metrics.md
+	$(B)/trainagent preflight --list > docs/preflight.md
 
 # --- installing ---------------------------------------------------------------------------------------------------------
 INSTALL    ?= install

@@ -12,7 +12,7 @@ enum { RESTARTS_MAX = 1000000, RANKS_MAX = 1024 };
 
 /* --- the grammar --------------------------------------------------------------------------------------------------- */
 
-enum section { SECTION_FILE, SECTION_ARTIFACT, SECTION_RUN, SECTION_PUBLISH };
+enum section { SECTION_FILE, SECTION_ARTIFACT, SECTION_RUN, SECTION_PUBLISH, SECTION_PREFLIGHT };
 
 static const struct settings_key in_file[] = {{"mirror", false}};
 static const struct settings_key in_artifact[] = {
@@ -27,6 +27,7 @@ static const struct settings_section sections[] = {
     [SECTION_ARTIFACT] = {"artifact", 0, true, in_artifact, ARRAY_LEN(in_artifact)},
     [SECTION_RUN] = {"run", 0, false, in_run, ARRAY_LEN(in_run)},
     [SECTION_PUBLISH] = {"publish", 0, false, in_publish, ARRAY_LEN(in_publish)},
+    [SECTION_PREFLIGHT] = {"preflight", 0, false, expect_keys, EXPECT_KEYS},
 };
 
 static const struct settings_grammar grammar = {
@@ -238,21 +239,35 @@ static size_t children(const struct settings_node *root, enum section s)
     return n;
 }
 
+static int once(const struct settings_node *nd, struct err *e)
+{
+    for (const struct settings_node *next = nd->next; next != NULL; next = next->next) {
+        if (next->section == nd->section) {
+            return settings_wrong(
+                next->at, e,
+                "section %s stands here again, the first is at %s:%u, put both into one",
+                nd->is->name, nd->at.file, nd->at.line);
+        }
+    }
+    return 0;
+}
+
 static int read_section(struct jobfile *j, const struct settings_node *nd, struct err *e)
 {
+    int rc;
+
     switch ((enum section)nd->section) {
     case SECTION_ARTIFACT:
         return read_artifact(j, nd, e);
     case SECTION_RUN:
-        if (nd->next != NULL && nd->next->section == SECTION_RUN) {
-            return settings_wrong(
-                nd->next->at, e,
-                "section run stands here again, the first is at %s:%u, put both into one",
-                nd->at.file, nd->at.line);
-        }
-        return read_run(j, nd, e);
+        rc = once(nd, e);
+        return rc != 0 ? rc : read_run(j, nd, e);
     case SECTION_PUBLISH:
         return read_publish(j, nd, e);
+    case SECTION_PREFLIGHT:
+        j->preflight = true;
+        rc = once(nd, e);
+        return rc != 0 ? rc : expect_section(nd, &j->expect, e);
     case SECTION_FILE:
         break;
     }

@@ -5,6 +5,7 @@
  *   artifact "model"  { from = "models/me/gpt2/" include = {"*.safetensors"} exclude = {"*.bin"} }
  *   run { command = {"trainer", "train", "--data", "{corpus}/" "*.bin", "--out", "{out}"} ranks = auto restarts = 3 }
  *   publish { from = "{out}" to = "models/me/wiki-gpt2" }
+ *   preflight { gpus = 8 driver = "550" disk_free = "100g" }
  *
  * threads  one at a time in the process (common/codec/settings.h)
  * errors   E_NOTFOUND: no such file; E_CONFIG: "file:line: what, why, what to do"
@@ -12,6 +13,7 @@
 #ifndef AGENT_JOB_JOBFILE_H
 #define AGENT_JOB_JOBFILE_H
 
+#include "agent/preflight/expect.h"
 #include "common/base/arena.h"
 #include "common/base/err.h"
 #include "common/hash/digest.h"
@@ -46,6 +48,8 @@ struct jobfile {
     const char *out; /* NULL: the job's own folder */
     struct job_publish *publish;
     size_t npublish;
+    bool preflight; /* the node is looked at first */
+    struct expect expect;
 };
 
 MUST_USE int jobfile_read(const char *path, struct jobfile *out, struct err *e);

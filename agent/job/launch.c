@@ -327,6 +327,10 @@ int launch(const struct launch_want *w, struct launch_result *out, struct err *e
             break;
         }
         wait_ms = min_u64(2 * wait_ms, BACKOFF_MAX_MS);
+        rc = w->may_restart != NULL ? w->may_restart(w->arg, e) : 0;
+        if (rc != 0) {
+            break;
+        }
     }
     free(a.rank);
     sigprocmask(SIG_SETMASK, &before, NULL);

@@ -20,6 +20,9 @@ struct launch_want {
     unsigned restarts;
     uint64_t grace_ms;   /* 0: 25 s, less than Slurm's KillWait */
     uint64_t backoff_ms; /* 0: 1 s */
+    /* Asked before each restart, while nothing runs; what it returns, but for 0, ends it all. NULL: nobody is. */
+    int (*may_restart)(void *arg, struct err *e);
+    void *arg;
 };
 
 struct launch_result {

@@ -6,7 +6,7 @@
 
 struct record {
     const char *job;
-    const char *phase; /* "pull", "run", "publish", "done" */
+    const char *phase; /* "preflight", "pull", "run", "publish" */
     int rc;            /* 0 or E_* */
     const char *why;   /* of a failure; "" */
     int exit_code;     /* of the command */

@@ -12,6 +12,7 @@
 #include "agent/job/jobfile.h"
 #include "agent/job/launch.h"
 #include "agent/job/record.h"
+#include "agent/preflight/preflight.h"
 #include "agent/publish/publish.h"
 #include "agent/pull/pulling.h"
 #include "agent/shelf/unpack.h"
@@ -88,6 +89,43 @@ static int open_folder(struct run *r, struct err *e)
         snprintf(r->out, sizeof r->out, "%.4000s/out", r->dir);
     }
     return dir_make(r->out, 0755, e);
+}
+
+/* --- the node ----------------------------------------------------------------------------------------------------------------- */
+
+static void log_findings(const struct preflight_report *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const struct finding *f = &p->finding[i];
+        if (f->level == LEVEL_WARN || f->level == LEVEL_CRIT) {
+            log_warn("preflight.found", "check=%s level=%s code=%s %s",
+                     check_name((enum check)f->check), level_name((enum level)f->level), f->code,
+                     f->text);
+        }
+    }
+}
+
+/* Before anything is fetched, and before each restart: a rank that died of its GPU dies of it again. */
+static int look_at_node(void *arg, struct err *e)
+{
+    const struct run *r = arg;
+    struct preflight_report *got;
+    struct preflight_want w = {.agent = r->agent, .job = &r->job.expect, .out = r->out};
+    int rc;
+
+    if (!r->job.preflight) {
+        return 0;
+    }
+    got = NEW(struct preflight_report);
+    rc = preflight_run(&w, got, e);
+    if (rc == 0) {
+        log_findings(got);
+        if (got->worst != LEVEL_SKIP && got->worst > got->start_on) {
+            rc = err_set(e, E_SICK, "this node is not fit for the job: %.180s", got->text);
+        }
+    }
+    free(got);
+    return rc;
 }
 
 /* --- what it needs ----------------------------------------------------------------------------------------------------------- */
@@ -294,7 +332,9 @@ static int run_command(struct run *r, struct launch_result *got, struct err *e)
     struct launch_want w = {.ranks = r->job.ranks,
                             .restarts = r->job.restarts,
                             .grace_ms = r->job.grace_ms,
-                            .backoff_ms = r->job.backoff_ms};
+                            .backoff_ms = r->job.backoff_ms,
+                            .may_restart = look_at_node,
+                            .arg = r};
     char **argv = arena_alloc(&r->job.arena, (r->job.ncommand + 1) * sizeof argv[0]);
     int rc = 0;
 
@@ -335,8 +375,12 @@ static int run_all(struct run *r, struct verb_line *v, struct err *e)
     struct launch_result got = {0};
     int rc;
 
-    r->record.phase = "pull";
-    rc = bring_inputs(r, e);
+    r->record.phase = "preflight";
+    rc = look_at_node(r, e);
+    if (rc == 0) {
+        r->record.phase = "pull";
+        rc = bring_inputs(r, e);
+    }
     if (rc == 0 && r->job.ncommand > 0) {
         r->record.phase = "run";
         rc = run_command(r, &got, e);

@@ -106,6 +106,7 @@ def test_help_of_mirrorctl_stands_in_columns():
 def test_generated_tables_are_new():
     for which, page in (("settings", "configuration.md"), ("metrics", "metrics.md")):
         assert said("mirrord", "--print-docs", which) == (ROOT / "docs" / page).read_text(), f"make docs: {page}"
+    assert said("trainagent", "preflight", "--list") == (ROOT / "docs/preflight.md").read_text(), "make docs: preflight.md"
 
 
 def commands(program):

@@ -1,0 +1,229 @@
+/* host.c - the machine itself: memory, /dev/shm, limits of this process, the kernel's health. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+
+#include "agent/preflight/look.h"
+#include "agent/preflight/pci.h"
+#include "agent/preflight/rdma.h"
+#include "common/codec/units.h"
+
+/* --- memory ---------------------------------------------------------------------------------------------------------- */
+
+/* "MemAvailable:   123 kB" */
+static bool meminfo(const char *text, const char *name, uint64_t *bytes)
+{
+    struct slice rest = slice_str(text);
+
+    while (rest.n > 0) {
+        struct slice value = slice_cut(&rest, '\n');
+        struct slice key = slice_cut(&value, ':');
+        if (slice_eqs(key, name)) {
+            value = slice_trim(value);
+            value = slice_cut(&value, ' ');
+            return slice_u64(value, bytes) && mul_u64(*bytes, 1024, bytes);
+        }
+    }
+    return false;
+}
+
+/* The lowest limit from our cgroup up to the root, and what is used below it; false: none. */
+static bool cgroup_limit(const struct sight *s, const char *folder, const char *max,
+                         const char *current, char *path, uint64_t *limit, uint64_t *used)
+{
+    bool any = false;
+
+    for (;;) {
+        char file[PATH_MAX];
+        uint64_t here, now = 0;
+
+        snprintf(file, sizeof file, "%.200s%.3000s/%s", folder, path, max);
+        if (sight_u64(s, file, &here) && here < UINT64_C(1) << 60 && (!any || here < *limit)) {
+            snprintf(file, sizeof file, "%.200s%.3000s/%s", folder, path, current);
+            *used = sight_u64(s, file, &now) ? now : 0;
+            *limit = here;
+            any = true;
+        }
+        if (path[0] == '\0') {
+            return any;
+        }
+        *(strrchr(path, '/') != NULL ? strrchr(path, '/') : path) = '\0';
+    }
+}
+
+/* Lines of /proc/self/cgroup: "0::/path" is version 2, "9:memory:/path" version 1. */
+static bool our_cgroup_limit(const struct sight *s, uint64_t *limit, uint64_t *used)
+{
+    char text[SIGHT_TEXT], path[SIGHT_TEXT];
+    struct slice rest;
+
+    if (sight_read(s, "/proc/self/cgroup", text, NULL) != 0) {
+        return false;
+    }
+    rest = slice_str(text);
+    while (rest.n > 0) {
+        struct slice line = slice_cut(&rest, '\n');
+        struct slice number = slice_cut(&line, ':');
+        struct slice names = slice_cut(&line, ':');
+        bool two = slice_eqs(number, "0") && names.n == 0;
+
+        if (!two && !slice_eqs(names, "memory")) {
+            continue;
+        }
+        snprintf(path, sizeof path, SLICE_FMT, SLICE_ARG(line));
+        if (strcmp(path, "/") == 0) {
+            path[0] = '\0';
+        }
+        if (two ? cgroup_limit(s, "/sys/fs/cgroup", "memory.max", "memory.current", path, limit,
+                               used)
+                : cgroup_limit(s, "/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                               "memory.usage_in_bytes", path, limit, used)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void check_memory(struct look *l, struct finding *f)
+{
+    char text[SIGHT_TEXT], have[UNITS_TEXT], all[UNITS_TEXT], most[UNITS_TEXT], need[UNITS_TEXT];
+    uint64_t total = 0, available = 0, limit = 0, used = 0, want;
+    bool limited = our_cgroup_limit(&l->sight, &limit, &used);
+
+    if (sight_read(&l->sight, "/proc/meminfo", text, NULL) != 0 ||
+        !meminfo(text, "MemTotal", &total) || !meminfo(text, "MemAvailable", &available)) {
+        finding_skip(f, "/proc/meminfo does not tell it");
+        return;
+    }
+    limited = limited && limit < total;
+    if (limited) {
+        /* What a cgroup has used is page cache too, which it gives back: its limit is what counts. */
+        available = min_u64(available, limit);
+    }
+    size_format(available, have);
+    size_format(total, all);
+    size_format(limit, most);
+    if (expect_u64(&l->expect, EXPECT_memory, &want) && available < want) {
+        size_format(want, need);
+        finding_bad(f, "MEMORY_LOW", "end what else runs here, or ask for more memory in the job",
+                    "%s available of %s%s%s%s, expected are %s", have, all,
+                    limited ? " (the cgroup's limit: " : "", limited ? most : "",
+                    limited ? ")" : "", need);
+    }
+    finding_ok(f, "%s available of %s%s%s", have, all, limited ? ", the cgroup's limit is " : "",
+               limited ? most : "");
+}
+
+void check_shm(struct look *l, struct finding *f)
+{
+    char path[PATH_MAX], have[UNITS_TEXT], need[UNITS_TEXT];
+    uint64_t size, want = UINT64_C(1) << 30;
+    struct pci_gpus gpus;
+    struct statvfs fs;
+    bool said = expect_u64(&l->expect, EXPECT_shm, &want);
+
+    if (!sight_path(&l->sight, path, "/dev/shm") || statvfs(path, &fs) == -1) {
+        finding_bad(f, "SHM_MISSING", "mount a tmpfs at /dev/shm", "there is no /dev/shm");
+        return;
+    }
+    pci_gpus(&l->sight, &gpus);
+    size = (uint64_t)fs.f_blocks * fs.f_frsize;
+    size_format(size, have);
+    size_format(want, need);
+    if (size < want && said) {
+        finding_bad(f, "SHM_SMALL",
+                    "mount it larger (containers: --shm-size, emptyDir with medium: Memory)",
+                    "/dev/shm holds %s, expected are %s", have, need);
+    } else if (size < want && gpus.n > 0) {
+        finding_warn(f, "SHM_SMALL",
+                     "mount it larger (containers: --shm-size, emptyDir with medium: Memory)",
+                     "/dev/shm holds %s: loaders of data and NCCL may end with a bus error", have);
+    }
+    finding_ok(f, "/dev/shm holds %s", have);
+}
+
+/* --- limits ---------------------------------------------------------------------------------------------------------- */
+
+static void limit_text(rlim_t v, char out[UNITS_TEXT], bool bytes)
+{
+    if (v == RLIM_INFINITY) {
+        snprintf(out, UNITS_TEXT, "unlimited");
+    } else if (bytes) {
+        size_format(v, out);
+    } else {
+        snprintf(out, UNITS_TEXT, "%" PRIu64, (uint64_t)v);
+    }
+}
+
+void check_memlock(struct look *l, struct finding *f)
+{
+    char text[UNITS_TEXT];
+    struct rlimit r;
+
+    if (!rdma_is(&l->sight)) {
+        finding_skip(f, "no RDMA here");
+        return;
+    }
+    if (getrlimit(RLIMIT_MEMLOCK, &r) == -1) {
+        finding_skip(f, "the limit is not told: %s", strerror(errno));
+        return;
+    }
+    limit_text(r.rlim_cur, text, true);
+    if (r.rlim_cur != RLIM_INFINITY) {
+        finding_bad(
+            f, "MEMLOCK",
+            "LimitMEMLOCK=infinity for slurmd or the container's daemon; limits.conf: memlock unlimited",
+            "locked memory is limited to %s: RDMA cannot register what it sends", text);
+    }
+    finding_ok(f, "locked memory is %s", text);
+}
+
+void check_nofile(struct look *l, struct finding *f)
+{
+    char soft[UNITS_TEXT], hard[UNITS_TEXT];
+    uint64_t want = 0;
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) == -1) {
+        finding_skip(f, "the limit is not told: %s", strerror(errno));
+        return;
+    }
+    limit_text(r.rlim_cur, soft, false);
+    limit_text(r.rlim_max, hard, false);
+    if (expect_u64(&l->expect, EXPECT_nofile, &want) && r.rlim_max != RLIM_INFINITY &&
+        r.rlim_max < want) {
+        finding_bad(f, "NOFILE",
+                    "LimitNOFILE= for slurmd or the container's daemon; limits.conf: nofile",
+                    "%s open files at most (%s at first), expected are %" PRIu64, hard, soft, want);
+    }
+    finding_ok(f, "%s open files, %s at most", soft, hard);
+}
+
+/* --- the kernel ------------------------------------------------------------------------------------------------------ */
+
+void check_kernel(struct look *l, struct finding *f)
+{
+    static const struct {
+        unsigned bit;
+        const char *what;
+    } marks[] = {{4, "a machine check (hardware)"},
+                 {5, "a page of memory in a wrong state"},
+                 {7, "an oops"},
+                 {14, "a CPU that was locked up"}};
+    uint64_t taint;
+
+    if (!sight_u64(&l->sight, "/proc/sys/kernel/tainted", &taint)) {
+        finding_skip(f, "/proc/sys/kernel/tainted is not there");
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
+        if ((taint >> marks[i].bit & 1) != 0) {
+            finding_bad(f, "KERNEL_TAINT", "look at the kernel's log, reboot the node",
+                        "%s since boot", marks[i].what);
+        }
+    }
+    finding_ok(f, "no oops, no machine check since boot");
+}

@@ -1,0 +1,31 @@
+/* look.h - what every check is given: where to look, what is expected, and where to tell.
+ *
+ * A check is one function, check_<name>(), named in checks.def. It runs in a process of its group that may be killed at any
+ * instant, holds nothing that others wait for, and leaves nothing behind.
+ */
+#ifndef AGENT_PREFLIGHT_LOOK_H
+#define AGENT_PREFLIGHT_LOOK_H
+
+#include "agent/preflight/expect.h"
+#include "agent/preflight/finding.h"
+#include "agent/preflight/sight.h"
+
+struct agent;
+struct nvml;
+struct mirror_said;
+
+struct look {
+    struct sight sight;
+    struct expect expect;
+    const struct agent *agent; /* mirror and folders */
+    const char *out;           /* where a job writes; NULL: no job */
+    /* What the checks of one group tell each other; NULL until one has asked. */
+    struct mirror_said *mirror;
+};
+
+#define LOOK(name, text, group, cost, severity, limit_s, what)                                     \
+    void check_##name(struct look *l, struct finding *f);
+#include "agent/preflight/checks.def"
+#undef LOOK
+
+#endif

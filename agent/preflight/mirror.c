@@ -1,0 +1,151 @@
+/* mirror.c - one question to the mirror: is it ready, how soon does it answer, what time has it. */
+#include <event2/event.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "agent/agent.h"
+#include "agent/preflight/look.h"
+#include "common/codec/httpdate.h"
+#include "common/codec/units.h"
+#include "common/os/clock.h"
+#include "common/xfer/xfer.h"
+
+enum {
+    PATIENCE_S = 4
+}; /* less than the check's limit: it is the mirror's trouble, and no hanging driver */
+
+struct mirror_said {
+    int rc;
+    struct err why;
+    int status;
+    uint64_t took_ms;
+    uint64_t date_s;  /* 0: not told */
+    uint64_t here_ms; /* our clock, in the middle of the question */
+    uint64_t began_ms;
+    struct event_base *base;
+};
+
+static int on_head(void *arg, const struct xfer_head *h)
+{
+    struct mirror_said *m = arg;
+
+    m->took_ms = clock_now_ms() - m->began_ms;
+    m->here_ms = clock_unix_ms() - m->took_ms / 2;
+    m->status = h->status;
+    if (!httpdate_parse(xfer_head_field(h, "date"), clock_unix_s(), &m->date_s)) {
+        m->date_s = 0;
+    }
+    return 0;
+}
+
+static int on_body(void *arg, struct slice bytes)
+{
+    (void)arg;
+    (void)bytes;
+    return 0;
+}
+
+static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+{
+    struct mirror_said *m = arg;
+
+    (void)body_bytes;
+    m->rc = rc;
+    m->why = *why;
+    event_base_loopbreak(m->base);
+}
+
+static void on_late(evutil_socket_t fd, short what, void *arg)
+{
+    struct mirror_said *m = arg;
+
+    (void)fd;
+    (void)what;
+    m->rc = err_set(&m->why, E_TIMEOUT, "no answer within %d s", PATIENCE_S);
+    event_base_loopbreak(m->base);
+}
+
+/* Nothing is freed: the process that asks ends with it. */
+static const struct mirror_said *ask(struct look *l)
+{
+    static const struct xfer_events events = {on_head, on_body, on_done};
+    const struct timeval patience = {PATIENCE_S, 0};
+    struct buf url = BUF_INIT(8 << 10);
+    struct mirror_said *m;
+
+    if (l->mirror != NULL) {
+        return l->mirror;
+    }
+    m = l->mirror = NEW(struct mirror_said);
+    m->base = event_base_new();
+    CHECK(m->base != NULL);
+    buf_adds(&url, l->agent->mirror);
+    buf_str(&url, "/readyz");
+    m->began_ms = clock_now_ms();
+    event_base_once(m->base, -1, EV_TIMEOUT, on_late, m, &patience);
+    xfer_start(xfer_loop_open(m->base, NULL),
+               &(struct xfer_want){.url = buf_slice(&url),
+                                   .ca_file = l->agent->ca_file,
+                                   .connect_timeout_ms = PATIENCE_S * 1000},
+               &events, m);
+    event_base_dispatch(m->base);
+    return m;
+}
+
+void check_mirror(struct look *l, struct finding *f)
+{
+    const struct mirror_said *m;
+    char took[UNITS_TEXT], most[UNITS_TEXT];
+    uint64_t want;
+
+    if (l->agent->mirror.n == 0) {
+        finding_skip(f, "no mirror is named ($TRAINAGENT_MIRROR, --mirror)");
+        return;
+    }
+    m = ask(l);
+    span_format(m->took_ms, took);
+    if (m->rc != 0 && m->status == 0) {
+        finding_bad(f, "MIRROR_AWAY",
+                    "is mirrord running, is the network up; TRAINAGENT_MIRROR names it", "%s",
+                    m->why.text);
+        return;
+    }
+    if (m->status == 503) {
+        finding_bad(f, "MIRROR_UNREADY", "mirrorctl status on its host tells why",
+                    "it answers that it is not ready (503)");
+    } else if (m->status != 200 && m->status != 404) {
+        finding_bad(f, "MIRROR_UNREADY", "what answers there may be another server",
+                    "it answers /readyz with %d", m->status);
+    }
+    if (expect_u64(&l->expect, EXPECT_latency, &want) && m->took_ms > want) {
+        span_format(want, most);
+        finding_bad(f, "MIRROR_SLOW", "look at the network's path and at the mirror's load",
+                    "it took %s to answer, expected are at most %s", took, most);
+    }
+    finding_ok(f, m->status == 404 ? "a plain server answers after %s" : "ready after %s", took);
+}
+
+void check_clock(struct look *l, struct finding *f)
+{
+    const struct mirror_said *m = l->agent->mirror.n != 0 ? ask(l) : NULL;
+    char skew[UNITS_TEXT], most[UNITS_TEXT];
+    uint64_t first, last, off, want = 0;
+
+    if (m == NULL || m->date_s == 0) {
+        finding_skip(f, m == NULL ? "no mirror is named" : "the mirror told no date");
+        return;
+    }
+    /* Its date is cut to seconds, and was made anywhere within the question. */
+    first = m->date_s * 1000 - min_u64(m->date_s * 1000, m->took_ms / 2);
+    last = m->date_s * 1000 + 999 + m->took_ms / 2;
+    off = m->here_ms < first ? first - m->here_ms : m->here_ms > last ? m->here_ms - last : 0;
+    span_format(off, skew);
+    if (expect_u64(&l->expect, EXPECT_clock_skew, &want) && off > want) {
+        span_format(want, most);
+        finding_bad(f, "CLOCK_SKEW",
+                    "is chrony or systemd-timesyncd running, here and at the mirror",
+                    "this clock is %s %s the mirror's, expected is %s at most", skew,
+                    m->here_ms < first ? "behind" : "ahead of", most);
+    }
+    finding_ok(f, off == 0 ? "within the second" : "%s beside the mirror's", skew);
+}

@@ -1,0 +1,177 @@
+#include "agent/preflight/rdma.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/utsname.h>
+
+#include "agent/preflight/look.h"
+#include "agent/preflight/pci.h"
+
+#define DEVICES "/sys/class/infiniband"
+
+enum { PORTS = 64 };
+
+bool rdma_is(const struct sight *s)
+{
+    DIR *d = sight_dir(s, DEVICES);
+    bool any = false;
+
+    for (struct dirent *it; d != NULL && (it = readdir(d)) != NULL;) {
+        any = any || it->d_name[0] != '.';
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return any;
+}
+
+/* "4: ACTIVE" */
+static void word_of(const struct sight *s, const char *port, const char *file, char *out,
+                    size_t room)
+{
+    char path[PATH_MAX], text[SIGHT_TEXT];
+    struct slice rest;
+
+    snprintf(path, sizeof path, "%s/%s", port, file);
+    out[0] = '\0';
+    if (sight_read(s, path, text, NULL) == 0) {
+        rest = slice_str(text);
+        slice_cut(&rest, ':');
+        rest = slice_trim(rest);
+        snprintf(out, room, SLICE_FMT, SLICE_ARG(rest));
+    }
+}
+
+static void read_port(const struct sight *s, const char *device, const char *number,
+                      struct rdma_port *p)
+{
+    char port[PATH_MAX], path[PATH_MAX + 16], text[SIGHT_TEXT];
+
+    *p = (struct rdma_port){0};
+    snprintf(p->name, sizeof p->name, "%.32s/%.8s", device, number);
+    snprintf(port, sizeof port, DEVICES "/%.64s/ports/%.16s", device, number);
+    word_of(s, port, "state", p->state, sizeof p->state);
+    word_of(s, port, "phys_state", p->phys, sizeof p->phys);
+    snprintf(path, sizeof path, "%s/link_layer", port);
+    p->ethernet = sight_read(s, path, text, NULL) == 0 && strcmp(text, "Ethernet") == 0;
+    snprintf(path, sizeof path, "%s/rate", port); /* "400 Gb/sec (4X NDR)" */
+    if (!sight_u64(s, path, &p->gbits)) {
+        p->gbits = 0;
+    }
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct rdma_port *)a)->name, ((const struct rdma_port *)b)->name);
+}
+
+size_t rdma_ports(const struct sight *s, struct rdma_port *out, size_t room)
+{
+    DIR *devices = sight_dir(s, DEVICES);
+    size_t n = 0;
+
+    for (struct dirent *it; devices != NULL && (it = readdir(devices)) != NULL;) {
+        char path[PATH_MAX];
+        DIR *ports;
+
+        if (it->d_name[0] == '.') {
+            continue;
+        }
+        snprintf(path, sizeof path, DEVICES "/%.64s/ports", it->d_name);
+        ports = sight_dir(s, path);
+        for (struct dirent *port; ports != NULL && n < room && (port = readdir(ports)) != NULL;) {
+            if (port->d_name[0] != '.') {
+                read_port(s, it->d_name, port->d_name, &out[n++]);
+            }
+        }
+        if (ports != NULL) {
+            closedir(ports);
+        }
+    }
+    if (devices != NULL) {
+        closedir(devices);
+    }
+    qsort(out, n, sizeof out[0], by_name);
+    return n;
+}
+
+/* --- the checks ------------------------------------------------------------------------------------------------------- */
+
+/* Ports without a cable are usual; one with a link that no subnet manager has raised is not. */
+static void judge_port(const struct look *l, const struct rdma_port *p, uint64_t usual,
+                       struct finding *f)
+{
+    uint64_t want;
+
+    if (strcmp(p->state, "ACTIVE") != 0) {
+        if (strcmp(p->phys, "LinkUp") == 0) {
+            finding_bad(f, "IB_INACTIVE",
+                        "is the subnet manager running, is the port admitted to the fabric",
+                        "%s has a link but is %s", p->name, p->state);
+        }
+        return;
+    }
+    if (expect_u64(&l->expect, EXPECT_ib_rate, &want) ? p->gbits < want : p->gbits < usual) {
+        finding_bad(f, "IB_SLOW", "look at the cable and at the switch's port (mlxlink, ibdiagnet)",
+                    "%s runs at %" PRIu64 " Gb/s%s", p->name, p->gbits,
+                    l->expect.is[EXPECT_ib_rate].set ? "" : ", others of this node faster");
+    }
+}
+
+void check_ib(struct look *l, struct finding *f)
+{
+    struct rdma_port port[PORTS];
+    uint64_t usual[2] = {0, 0}, want = 0, active = 0; /* by link layer */
+    size_t n = rdma_ports(&l->sight, port, PORTS);
+    bool expected = expect_u64(&l->expect, EXPECT_ib_ports, &want);
+
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(port[i].state, "ACTIVE") == 0) {
+            active++;
+            /* InfiniBand's are alike; an Ethernet port for administration may be slower. */
+            usual[port[i].ethernet] =
+                port[i].ethernet ? 0 : max_u64(usual[port[i].ethernet], port[i].gbits);
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        judge_port(l, &port[i], usual[port[i].ethernet], f);
+    }
+    if (expected && active < want) {
+        finding_bad(f, "IB_PORTS", "look at cables, switch and subnet manager (ibstat)",
+                    "%" PRIu64 " of %" PRIu64 " expected ports are active", active, want);
+    } else if (n == 0) {
+        finding_skip(f, "no RDMA device");
+    } else if (active == 0) {
+        finding_warn(f, "IB_PORTS", "look at cables, switch and subnet manager (ibstat)",
+                     "none of %zu ports is active", n);
+    }
+    finding_ok(f, "%" PRIu64 " of %zu ports active", active, n);
+}
+
+void check_peermem(struct look *l, struct finding *f)
+{
+    char version[SIGHT_TEXT], release[SIGHT_TEXT];
+    struct pci_gpus g;
+
+    pci_gpus(&l->sight, &g);
+    if (g.n == 0 || !rdma_is(&l->sight)) {
+        finding_skip(f, g.n == 0 ? "no NVIDIA GPU on the bus" : "no RDMA here");
+        return;
+    }
+    if (sight_is(&l->sight, "/sys/module/nvidia_peermem") ||
+        sight_is(&l->sight, "/sys/module/nv_peer_mem")) {
+        finding_ok(f, "nvidia_peermem is loaded");
+        return;
+    }
+    /* The open modules export dma-buf, which verbs take from Linux 5.12 on. */
+    if (sight_read(&l->sight, "/proc/driver/nvidia/version", version, NULL) == 0 &&
+        strstr(version, "Open Kernel Module") != NULL &&
+        sight_read(&l->sight, "/proc/sys/kernel/osrelease", release, NULL) == 0 &&
+        version_cmp(release, "5.12") >= 0) {
+        finding_ok(f, "dma-buf (open kernel modules, Linux %.40s)", release);
+        return;
+    }
+    finding_bad(f, "NO_PEERMEM", "modprobe nvidia_peermem, and at each boot (/etc/modules-load.d)",
+                "neither nvidia_peermem nor dma-buf: RDMA goes through the host's memory");
+}

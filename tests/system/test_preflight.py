@@ -1,0 +1,299 @@
+"""trainagent preflight as a whole program: a node made of files, what it tells of it and how, and jobs that do not start."""
+import json
+import os
+import pty
+import re
+import subprocess
+
+import pytest
+
+from harness.mirrord import BUILD, SANITIZERS, SLOW
+
+WELL = {"proc/meminfo": "MemTotal: 2147483648 kB\nMemFree: 1 kB\nMemAvailable: 1610612736 kB\n", "proc/self/cgroup": "0::/\n",
+        "proc/sys/kernel/tainted": "12289\n", "proc/sys/kernel/osrelease": "6.8.0-60-generic\n"}
+
+
+class Node:
+    """proc, sys and dev below a folder, and a preflight that looks there."""
+
+    def __init__(self, folder):
+        self.folder, self.root, self.err = folder, folder / "root", ""
+        self.env = {"PATH": f"{BUILD}:{os.environ['PATH']}", "HOME": str(folder), **SANITIZERS, "TRAINAGENT_SHELF": str(folder / "shelf"),
+                    "TRAINAGENT_STATE": str(folder / "state"), "TRAINAGENT_PREFLIGHT": str(folder / "node.conf")}
+        self.conf("nofile = 1 shm = 0")
+        for path, text in WELL.items():
+            self.put(path, text)
+        (self.root / "dev/shm").mkdir(parents=True)
+        (self.root / "sys/bus/pci/devices").mkdir(parents=True)
+
+    def conf(self, keys):
+        (self.folder / "node.conf").write_text(f"preflight {{ {keys} }}\n")
+
+    def put(self, path, text):
+        path = self.root / path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def pci(self, name, driver="nvidia", kind="0x030200", cpus="0-1023", head=b"\xde\x10\x30\x23"):
+        folder = self.root / "sys/bus/pci/devices" / name
+        folder.mkdir(parents=True)
+        for file, text in {"vendor": "0x10de", "class": kind, "local_cpulist": cpus, "numa_node": "1"}.items():
+            (folder / file).write_text(text + "\n")
+        (folder / "config").write_bytes(head)
+        if driver:
+            (folder / "driver").symlink_to(f"../../drivers/{driver}")
+
+    def port(self, device, number=1, state="4: ACTIVE", phys="5: LinkUp", rate="400 Gb/sec (4X NDR)", link="InfiniBand"):
+        for file, text in {"state": state, "phys_state": phys, "rate": rate, "link_layer": link}.items():
+            self.put(f"sys/class/infiniband/{device}/ports/{number}/{file}", text + "\n")
+
+    def run(self, *args, code=0, **env):
+        done = subprocess.run([BUILD / "trainagent", *map(str, args)], capture_output=True, text=True, check=False, cwd=self.folder,
+                              stdin=subprocess.DEVNULL, env={**self.env, **env}, timeout=240 * SLOW)
+        self.err = done.stderr
+        assert done.returncode == code, done
+        return done.stdout
+
+    def look(self, *args, code=0, **env):
+        got = json.loads(self.run("preflight", "--json", "--root", self.root, *args, code=code, **env))
+        assert got["exit"] == code
+        self.checks = {c["check"]: c for c in got["checks"]}
+        return got
+
+    def found(self, check, status, text="", code=""):
+        c = self.checks[check]
+        assert (c["status"], c["code"]) == (status, code) and re.search(text, c["text"]), c
+        assert bool(c["code"]) == bool(c["hint"]) == (status in ("WARN", "CRIT")), c
+
+
+@pytest.fixture
+def node(tmp_path):
+    return Node(tmp_path)
+
+
+# --- how it is told ------------------------------------------------------------------------------------------------------
+
+
+def test_lines_table_and_exit_codes(node):
+    out = node.run("preflight", "--root", node.root).splitlines()
+    assert out[0].startswith("OK: ") and all(re.match(r"(OK  |SKIP) [a-z_-]+: \S", line) for line in out[1:])
+    node.conf("memory = 100t nofile = 1 shm = 0")
+    out = node.run("preflight", "--root", node.root, code=2).splitlines()
+    assert out[0] == "CRIT: memory: 1.50 TiB available of 2.00 TiB, expected are 100 TiB"
+    assert any(line.startswith("CRIT memory: ") and "[MEMORY_LOW]" in line for line in out)
+    quiet = node.run("-q", "preflight", "--root", node.root, code=2).splitlines()
+    assert len(quiet) == 2 and quiet[0] == out[0]
+    node.conf("memory = 100t nofile = 1 shm = 0 warn = {\"memory\"}")
+    assert node.run("preflight", "--root", node.root, code=1).startswith("WARN: memory: ")
+    assert node.run("preflight", "--root", node.root, "--skip", "memory").startswith("OK: ")
+    assert node.run("preflight", "--root", node.root, "--only", "affinity", code=3).startswith("UNKNOWN: nothing could be looked at")
+    assert node.run("-q", "preflight", "--root", node.root, "--only", "kernel") == ""
+
+
+def test_a_terminal_gets_a_table(node):
+    main, end = pty.openpty()
+    child = subprocess.Popen([BUILD / "trainagent", "preflight", "--root", node.root, "--expect", "memory=100t"], stdout=end, env=node.env)
+    os.close(end)
+    text = b""
+    try:
+        while block := os.read(main, 4096):
+            text += block
+    except OSError:  # how a terminal tells that nobody is left
+        pass
+    os.close(main)
+    assert child.wait(120 * SLOW) == 2
+    lines = text.decode().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("memory        CRIT  1.50 TiB available"))
+    assert lines[at + 1].startswith(" " * 20) and "(MEMORY_LOW)" in " ".join(lines[at + 1:at + 3])
+    assert lines[-1].startswith("CRIT: memory: ") and lines[-1].endswith(" ms")
+
+
+def test_json_is_stable(node):
+    got = node.look("--explain")
+    assert set(got) == {"verdict", "exit", "text", "drain", "began", "took_ms", "checks", "numa"}
+    for c in got["checks"]:
+        assert set(c) == {"check", "status", "code", "text", "more", "hint", "took_ms"}
+
+
+def test_metrics_for_node_exporter(node):
+    file = node.folder / "preflight.prom"
+    node.run("preflight", "--root", node.root, "--textfile", file, "--expect", "memory=100t", code=2)
+    text = file.read_text()
+    assert 'trainagent_preflight_status{check="memory"} 2\n' in text and 'trainagent_preflight_status{check="kernel"} 0\n' in text
+    assert "trainagent_preflight_verdict 2\n" in text and 'trainagent_preflight_checks{status="crit"} 1\n' in text
+    assert re.search(r"^trainagent_preflight_timestamp_seconds \d{10}$", text, re.M)
+    assert [p.name for p in node.folder.glob("*.prom*")] == ["preflight.prom"] and file.stat().st_mode & 0o777 == 0o644
+    for line in text.splitlines():
+        assert re.fullmatch(r'# (HELP|TYPE) trainagent_preflight_\w+ .+|trainagent_preflight_\w+(\{\w+="[\w-]+"\})? [\d.]+', line), line
+    node.run("preflight", "--root", node.root, "--textfile", node.folder / "no/such/x.prom", code=66)
+    assert "x.prom" in node.err
+
+
+@pytest.mark.parametrize("args,code,says", [
+    (["--only", "dsk"], 64, "dsk is no check; did you mean disk?"), (["--only", ""], 64, "no check is named"),
+    (["--expect", "gpu=8"], 64, "did you mean gpus?"), (["--expect", "gpus=many"], 64, "is no number"),
+    (["-c", "/nonexistent.conf"], 66, "/nonexistent.conf"), (["one", "two"], 64, "takes one JOB file"), (["/nonexistent.conf"], 66, "nonexistent"),
+    (["--ful"], 0, ""), (["--fulll"], 64, "did you mean --full?")])
+def test_slips(node, args, code, says):
+    node.run("preflight", "--root", node.root, *args, code=code)
+    assert says in node.err and node.err.count("\n") == (code != 0)
+
+
+def test_a_wrong_file_is_told_with_its_line(node):
+    node.conf("\n gpus = 8\n gpsu = 4")
+    node.run("preflight", "--root", node.root, code=78)
+    assert re.search(r"node.conf:3: unknown key \"gpsu\".*did you mean \"gpus\"", node.err)
+    node.run("pull", "x/y", "--full", code=64)
+    assert "--full does not belong to pull" in node.err
+
+
+# --- what it finds in files ----------------------------------------------------------------------------------------------
+
+
+def test_gpus_on_the_bus(node):
+    node.pci("0000:1b:00.0")
+    node.pci("0000:1c:00.0")
+    node.pci("0000:1d:00.0", driver="vfio-pci")  # a virtual machine's
+    node.pci("0000:1e:00.0", kind="0x068000")  # an NVSwitch
+    node.look("--only", "bus")
+    node.found("bus", "OK", "^2 GPUs on the bus$")
+    node.pci("0000:1f:00.0", head=b"\xff" * 4)
+    node.pci("0000:20:00.0", driver="")
+    node.look("--only", "bus", code=2)
+    node.found("bus", "CRIT", "0000:1f:00.0 has fallen off the bus; the GPU at 0000:20:00.0 has no driver", "GPU_OFF_BUS")
+
+
+def test_cpus_near_the_gpus(node):
+    node.pci("0000:1b:00.0", cpus="0-1023")
+    node.pci("0000:1c:00.0", cpus="1000-1023")
+    got = node.look("--only", "affinity", "--explain")
+    node.found("affinity", "OK", "^1 of 2 GPUs have local CPUs among ours$")
+    assert got["numa"][0] == {"device": "gpu 0000:1b:00.0", "node": "1", "local_cpus": "0-1023", "ours": len(os.sched_getaffinity(0))}
+    (node.root / "sys/bus/pci/devices/0000:1b:00.0/local_cpulist").write_text("1001\n")
+    node.look("--only", "affinity", code=1)
+    node.found("affinity", "WARN", "none of our CPUs", "CPUS_FAR")
+    assert "gpu 0000:1c:00.0       1     1000-1023" in node.run("preflight", "--root", node.root, "--only", "bus", "--explain")
+
+
+def test_ports(node):
+    node.port("mlx5_0")
+    node.port("mlx5_1")
+    node.port("mlx5_2", state="1: DOWN", phys="2: Polling")
+    node.port("mlx5_bond_0", rate="25 Gb/sec (1X EDR)", link="Ethernet")
+    node.look("--only", "ib")
+    node.found("ib", "OK", "^3 of 4 ports active$")
+    node.look("--only", "ib", "--expect", "ib_ports=4", code=2)
+    node.found("ib", "CRIT", "3 of 4 expected ports", "IB_PORTS")
+    node.port("mlx5_1", rate="200 Gb/sec (4X HDR)")
+    node.look("--only", "ib", code=2)
+    node.found("ib", "CRIT", "^mlx5_1/1 runs at 200 Gb/s, others of this node faster$", "IB_SLOW")
+    node.look("--only", "ib", "--expect", "ib_rate=25")
+    node.port("mlx5_2", state="2: INIT")
+    node.look("--only", "ib", "--expect", "ib_rate=25", code=2)
+    node.found("ib", "CRIT", "mlx5_2/1 has a link but is INIT", "IB_INACTIVE")
+
+
+def test_rdma_of_gpu_memory(node):
+    node.look("--only", "peermem,memlock", code=3)
+    node.port("mlx5_0")
+    node.pci("0000:1b:00.0")
+    node.look("--only", "peermem", code=1)
+    node.found("peermem", "WARN", "neither", "NO_PEERMEM")
+    node.put("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.158.01\n")
+    node.look("--only", "peermem")
+    node.found("peermem", "OK", "dma-buf")
+    node.put("proc/sys/kernel/osrelease", "5.4.0\n")
+    node.look("--only", "peermem", code=1)
+    node.put("sys/module/nvidia_peermem/refcnt", "0\n")
+    node.look("--only", "peermem")
+
+
+def test_locked_memory(node):
+    node.port("mlx5_0")
+    line = ["sh", "-c", 'ulimit -l 64; exec "$@"', "sh", BUILD / "trainagent", "preflight", "--root", node.root, "--only", "memlock"]
+    done = subprocess.run(line, env=node.env, capture_output=True, text=True, check=False, timeout=120 * SLOW)
+    assert done.returncode == 2 and "locked memory is limited to 64.0 KiB" in done.stdout, done
+
+
+def test_memory_of_a_cgroup(node):
+    node.put("proc/self/cgroup", "0::/slurm/job_1/step_0\n")
+    node.put("sys/fs/cgroup/slurm/job_1/step_0/memory.max", "max\n")
+    node.put("sys/fs/cgroup/slurm/job_1/memory.max", f"{64 << 30}\n")
+    node.put("sys/fs/cgroup/slurm/memory.max", f"{96 << 30}\n")
+    node.look("--only", "memory", "--expect", "memory=64g")
+    node.found("memory", "OK", "64.0 GiB available of 2.00 TiB, the cgroup's limit is 64.0 GiB")
+    node.look("--only", "memory", "--expect", "memory=65g", code=2)
+    node.put("proc/self/cgroup", "9:memory:/a\n8:cpu:/a\n")
+    node.put("sys/fs/cgroup/memory/a/memory.limit_in_bytes", f"{9223372036854771712}\n")
+    node.put("sys/fs/cgroup/memory/memory.limit_in_bytes", f"{32 << 30}\n")
+    node.look("--only", "memory")
+    node.found("memory", "OK", "limit is 32.0 GiB")
+
+
+def test_the_kernels_health(node):
+    node.put("proc/sys/kernel/tainted", f"{1 << 4 | 1 << 7}\n")
+    node.look("--only", "kernel", code=1)
+    node.found("kernel", "WARN", "a machine check .hardware. since boot; an oops since boot", "KERNEL_TAINT")
+    node.put("proc/sys/kernel/tainted", "none\n")
+    node.look("--only", "kernel", code=3)
+
+
+def test_disks(node):
+    node.look("--only", "disk", "--expect", "disk_free=900t", code=2)
+    node.found("disk", "CRIT", "the shelf, .*expected are 900 TiB", "DISK_FREE")
+    job = node.folder / "job.conf"
+    job.write_text('run { command = {"true"} out = "/proc/nowhere" }\npreflight { disk_free = 1k }')
+    node.look(job, "--only", "disk", code=2)
+    node.found("disk", "CRIT", "the job's out", "DISK_FREE")  # proc has no room
+
+
+# --- the mirror ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_mirror(node, mirrord):
+    m = mirrord('repo "models" { protocol = "hosted" }')
+    node.look("--only", "mirror,clock", code=3)
+    node.look("--only", "mirror,clock", "--expect", "latency=60s", "--expect", "clock_skew=60s", "--mirror", m.url(""))
+    node.found("mirror", "OK", "^ready after ")
+    node.look("--only", "mirror", "--expect", "latency=0", "--mirror", m.url(""), code=1)
+    node.found("mirror", "WARN", "it took", "MIRROR_SLOW")
+    m.stop()
+    node.look("--only", "mirror,clock", "--mirror", m.url(""), code=1)
+    node.found("mirror", "WARN", "", "MIRROR_AWAY")
+    node.found("clock", "SKIP", "told no date")
+
+
+# --- jobs ----------------------------------------------------------------------------------------------------------------
+
+
+def job(node, section, command='"sh", "-c", "touch started"'):
+    path = node.folder / "job.conf"
+    path.write_text(f"run {{ command = {{{command}}} restarts = 2 backoff = 1ms }}\n{section}\n")
+    return path
+
+
+def test_a_job_does_not_start_on_a_sick_node(node):
+    node.conf('only = {"memory"}')
+    path = job(node, "preflight { memory = 900t }")
+    node.run("run", path, code=71)
+    assert "this node is not fit for the job: memory: " in node.err and "MEMORY_LOW" in node.err
+    assert not (node.folder / "started").exists()
+    assert "E_SICK in preflight: this node is not fit" in node.run("status")
+    node.run("run", job(node, "preflight { memory = 900t start_on = crit }"))
+    assert (node.folder / "started").exists() and "MEMORY_LOW" in node.err
+    node.run("run", job(node, "preflight { memory = 900t warn = {\"memory\"} start_on = ok }"), code=71)
+    node.conf('memory = 900t only = {"memory"}')
+    node.run("run", job(node, ""))  # a job that asks for nothing is not held up
+    node.run("run", job(node, "preflight { }"), code=71)
+    node.run("run", job(node, "preflight { memory = 1k }"))  # the job's keys over the node's
+    node.run("run", job(node, "preflight { gpus = none }"), code=78)
+    assert "job.conf:2: gpus = \"none\", it is no number" in node.err
+
+
+def test_a_node_that_fell_sick_gets_no_restart(node):
+    """The first attempt changes what the node must have, and fails in the way that is started again."""
+    node.conf('only = {"memory"}')
+    (node.folder / "sick.conf").write_text('preflight { memory = 900t only = {"memory"} }')
+    sick = "echo x >> tries; cp sick.conf node.conf; exit 75"
+    node.run("run", job(node, "preflight { }", f'"sh", "-c", "{sick}"'), code=71)
+    assert (node.folder / "tries").read_text() == "x\n"

@@ -215,17 +215,16 @@ static bool takes_method(struct call *c)
 
 /* ================================================================== resolved answers ==== */
 
-static bool wants_fresh(const struct http_req *req)
+static bool new_enough(const struct hot *h, const struct http_req *req, uint64_t now)
 {
-    struct slice cc = http_req_field(req, "cache-control");
+    struct demand d;
 
-    while (cc.n != 0) {
-        struct slice item = slice_trim(slice_cut(&cc, ','));
-        if (slice_ieq(item, SLICE("no-cache")) || slice_ieq(item, SLICE("max-age=0"))) {
-            return true;
-        }
+    if (h->fresh_until_unix_s == UINT64_MAX) {
+        return true;
     }
-    return false;
+    demand_read(req, &d);
+    return !d.refresh &&
+           !demand_refuses(&d, now - min_u64(now, h->stored_unix_s), h->fresh_until_unix_s - now);
 }
 
 static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
@@ -234,7 +233,7 @@ static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct
     struct hot *h = name.p != NULL ? hot_find(d->hot, r, name, d->loop->unix_s) : NULL;
 
     if (h == NULL || !hot_serves(h, exchange_req(x)) ||
-        (h->fresh_until_unix_s != UINT64_MAX && wants_fresh(exchange_req(x)))) {
+        !new_enough(h, exchange_req(x), d->loop->unix_s)) {
         return false;
     }
     v->repo = r;
@@ -277,7 +276,7 @@ static void execute_want(struct call *c)
         opening_send(c, reply_resolve_known(c), true);
         return;
     }
-    w->refresh = w->refresh || wants_fresh(&c->req);
+    demand_read(&c->req, &w->demand);
     w->document = c->plan.rewrite;
     w->head_only = c->req.method == METHOD_HEAD && !c->plan.rewrite;
     w->hint_first = 0;

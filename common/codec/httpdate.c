@@ -21,17 +21,19 @@ static bool take_number(struct slice *s, size_t n, int *out)
 
 static bool take_text(struct slice *s, const char *text)
 {
-    if (!slice_starts(*s, slice_str(text))) {
+    size_t n = strlen(text);
+
+    if (s->n < n || !slice_ieq(slice_first(*s, n), slice_of(text, n))) {
         return false;
     }
-    *s = slice_from(*s, strlen(text));
+    *s = slice_from(*s, n);
     return true;
 }
 
 static bool take_month(struct slice *s, int *out)
 {
     for (int i = 0; i < 12 && s->n >= 3; i++) {
-        if (memcmp(s->p, months + 3 * i, 3) == 0) {
+        if (slice_ieq(slice_first(*s, 3), slice_of(months + 3 * i, 3))) {
             *s = slice_from(*s, 3);
             *out = i;
             return true;
@@ -51,7 +53,7 @@ static bool imf(struct slice s, struct tm *tm)
 {
     return take_number(&s, 2, &tm->tm_mday) && take_text(&s, " ") && take_month(&s, &tm->tm_mon) &&
            take_text(&s, " ") && take_number(&s, 4, &tm->tm_year) && take_text(&s, " ") &&
-           take_clock(&s, tm) && slice_eq(s, SLICE(" GMT"));
+           take_clock(&s, tm) && slice_ieq(s, SLICE(" GMT"));
 }
 
 /* "06-Nov-94 08:49:37 GMT" */
@@ -62,7 +64,7 @@ static bool rfc850(struct slice s, uint64_t now_unix_s, struct tm *tm)
 
     if (!take_number(&s, 2, &tm->tm_mday) || !take_text(&s, "-") || !take_month(&s, &tm->tm_mon) ||
         !take_text(&s, "-") || !take_number(&s, 2, &tm->tm_year) || !take_text(&s, " ") ||
-        !take_clock(&s, tm) || !slice_eq(s, SLICE(" GMT")) || gmtime_r(&now, &today) == NULL) {
+        !take_clock(&s, tm) || !slice_ieq(s, SLICE(" GMT")) || gmtime_r(&now, &today) == NULL) {
         return false;
     }
     tm->tm_year += (today.tm_year + 1900) / 100 * 100;

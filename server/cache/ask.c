@@ -170,7 +170,7 @@ static void refresh_behind(struct cache *c, const struct want *w)
     k->want.head_only = false;
     k->want.hint_first = 0;
     k->want.hint_end = LENGTH_UNKNOWN;
-    k->want.refresh = true;
+    k->want.demand = (struct demand){.refresh = true};
     k->want.floor_s = 0;
     k->letter.deliver = on_ask_letter;
     mailbox_post(c->mail, &k->letter);
@@ -200,6 +200,11 @@ static void look(struct job *j)
         }
     }
     hit_free(&h);
+    if (k->want.demand.only_cached) {
+        err_set(&e, E_NOTFOUND, "not kept here, or not fresh: the client asks for no more");
+        ask_answer(k, answer_of_status(c, 504, CACHE_MISS, 0, &e));
+        return;
+    }
     k->letter.deliver = on_ask_letter;
     mailbox_post(c->mail, &k->letter);
 }

@@ -376,6 +376,17 @@ static bool remembered(struct entry *n, struct cache_ask *k)
     return true;
 }
 
+/* Is what k wants under way, and may k have it? What the origin would not have kept is for those alone who had asked when it
+ * answered. What has come whole and is not fresh any more is as an object in the store: the origin is asked. */
+static bool is_coming(const struct entry *n, const struct cache_ask *k)
+{
+    struct fill *f = n->fill;
+
+    return f != NULL && fill_is_headed(f) && f->rc == 0 && f->shared &&
+           was_promised(k, &n->promise) &&
+           (!fill_complete(f) || freshness_judge(&f->object, &k->want, clock_unix_s()) != STALE);
+}
+
 void entry_ask(struct cache *c, struct cache_ask *k)
 {
     struct entry *n = entry_find(c, k->row_key);
@@ -394,10 +405,13 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     if (n == NULL) {
         n = entry_new(c, k);
     }
-    if (n->fill != NULL && fill_is_headed(n->fill) && n->fill->rc == 0 &&
-        was_promised(k, &n->promise)) {
+    if (is_coming(n, k)) {
         ask_answer(k, answer_of_fill(n->fill, CACHE_COLLAPSED));
         return;
+    }
+    if (n->fill != NULL && fill_is_headed(n->fill) && !n->fill->shared) {
+        forget(n); /* that answer goes on for those who have it */
+        n = entry_new(c, k);
     }
     if (remembered(n, k)) {
         return;

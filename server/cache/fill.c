@@ -239,7 +239,8 @@ void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
     f->framed = h->framed;
     f->splices = gives_ranges && h->ranges && coding.p == NULL && h->framed &&
                  (etag_is_strong(o->origin_etag) || f->want.digest_known);
-    f->keep = f->keep && freshness_keeps(&fresh, &f->want);
+    f->shared = freshness_keeps(&fresh, &f->want);
+    f->keep = f->keep && f->shared;
     /* Without a marked end a cut looks like the end: such bytes are passed on, but never kept as complete. */
     f->keep = f->keep && (h->framed || f->want.digest_known);
     f->named =

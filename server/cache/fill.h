@@ -90,6 +90,7 @@ struct fill {
     bool splices;         /* parts of several requests may be joined; the fetch thread's */
     bool named;           /* the stage survives a restart */
     _Atomic bool keep;    /* becomes a row */
+    bool shared;          /* who asks once its head has come may have it too */
     bool replaces;        /* an older generation */
     struct slice
         led_to; /* where a redirect led (redirect_holds); p == NULL: nowhere. The fetch thread's */

@@ -5,7 +5,7 @@
 enum { HEURISTIC_MAX_S = 86400, TTL_MAX_S = 10 * 365 * 86400, CLOCK_SLACK_S = 60 };
 
 struct control { /* Cache-Control, all lines of it */
-    bool seen, bad, no_store, no_cache, private, must_revalidate;
+    bool seen, bad, no_store, no_cache, private, must_revalidate, must_understand;
     bool has_max_age, has_s_maxage;
     uint64_t max_age_s, s_maxage_s, swr_s, sie_s;
 };
@@ -53,6 +53,8 @@ static void read_directive(struct control *c, struct slice name, struct slice va
             c->no_cache || value.p == NULL; /* with field names: those are not kept stale */
     } else if (slice_ieq(name, SLICE("private"))) {
         c->private = true;
+    } else if (slice_ieq(name, SLICE("must-understand"))) {
+        c->must_understand = true;
     } else if (slice_ieq(name, SLICE("must-revalidate")) ||
                slice_ieq(name, SLICE("proxy-revalidate"))) {
         c->must_revalidate = true;
@@ -97,16 +99,40 @@ static void read_control(struct control *c, struct slice line)
     }
 }
 
+/* RFC 9111 5.1: the first counts of a list or of several lines, and what is no number does not. What a parameter follows is
+ * read as the number: too old is the safe side. */
+static bool read_age(struct slice value, uint64_t *out)
+{
+    struct slice first = slice_cut(&value, ',');
+
+    return seconds(slice_trim(slice_cut(&first, ';')), out);
+}
+
+/* A life of its own that the origin gives its CDN (RFC 9213). This mirror is not the origin's CDN, and nobody purges it: what
+ * is allowed there for longer is not allowed here; what is not even allowed there, or for less, is not here either. */
+static uint64_t cdn_life(const struct control *cdn, uint64_t life_s)
+{
+    if (!cdn->seen || cdn->bad) {
+        return life_s;
+    }
+    if (cdn->no_cache) {
+        return 0;
+    }
+    return cdn->has_max_age ? min_u64(life_s, cdn->max_age_s) : life_s;
+}
+
 void freshness_read(const struct http_field *fields, size_t nfields, uint64_t now, uint32_t ttl_s,
                     struct freshness *out)
 {
     struct control c = {0};
+    struct control cdn = {0};
     uint64_t date = now;
     uint64_t expires = 0;
     uint64_t modified = 0;
     uint64_t age = 0;
     uint64_t life;
     bool has_expires = false;
+    bool has_age = false;
     bool vary_all = false;
 
     for (size_t i = 0; i < nfields; i++) {
@@ -114,6 +140,8 @@ void freshness_read(const struct http_field *fields, size_t nfields, uint64_t no
         struct slice value = slice_trim(fields[i].value);
         if (slice_eq(name, SLICE("cache-control"))) {
             read_control(&c, value);
+        } else if (slice_eq(name, SLICE("cdn-cache-control"))) {
+            read_control(&cdn, value);
         } else if (slice_eq(name, SLICE("expires"))) {
             if (has_expires || !httpdate_parse(value, now, &expires)) {
                 expires = 0; /* "0" and other non-dates: in the past */
@@ -123,8 +151,9 @@ void freshness_read(const struct http_field *fields, size_t nfields, uint64_t no
             date = httpdate_parse(value, now, &date) ? date : now;
         } else if (slice_eq(name, SLICE("last-modified"))) {
             modified = httpdate_parse(value, now, &modified) ? modified : 0;
-        } else if (slice_eq(name, SLICE("age"))) {
-            age = seconds(value, &age) ? age : 0;
+        } else if (slice_eq(name, SLICE("age")) && !has_age) {
+            age = read_age(value, &age) ? age : 0;
+            has_age = true;
         } else if (slice_eq(name, SLICE("vary"))) {
             struct slice rest = value;
             while (rest.n > 0) {
@@ -145,12 +174,14 @@ void freshness_read(const struct http_field *fields, size_t nfields, uint64_t no
         life = min_u64((date - modified) / 10, HEURISTIC_MAX_S);
         life = max_u64(life, 1);
     } else {
-        life = ttl_s;
-        age = 0;
+        life = (uint64_t)ttl_s + age; /* ours, not the origin's: it counts from now */
     }
+    life = cdn_life(&cdn, life);
     *out = (struct freshness){
-        .no_store = c.no_store || c.private || vary_all,
-        .must_revalidate = c.must_revalidate || c.has_s_maxage || c.no_cache,
+        .no_store = (c.no_store && !c.must_understand) || c.private || vary_all ||
+                    (!cdn.bad && (cdn.no_store || cdn.private)),
+        .told = c.bad || c.no_cache || c.has_s_maxage || c.has_max_age || has_expires,
+        .must_revalidate = c.must_revalidate || c.has_s_maxage || c.no_cache || cdn.no_cache,
         .age_s = age,
         .fresh_until_unix_s = life > age ? now + (life - age) : now,
         .swr_s = (uint32_t)c.swr_s,
@@ -192,6 +223,15 @@ static uint64_t stale_until(uint64_t fresh_until, uint32_t rule_s, uint32_t orig
                : sum;
 }
 
+/* Fresh for the origin, but not for the client (RFC 9111 5.2.1)? */
+static bool client_wants_newer(const struct object *o, const struct want *w, uint64_t until,
+                               uint64_t now)
+{
+    uint64_t age_s = o->age_s + (now - min_u64(now, o->validated_unix_s));
+
+    return w->demand.refresh || demand_refuses(&w->demand, age_s, until - min_u64(until, now));
+}
+
 enum verdict_fresh freshness_judge(const struct object *o, const struct want *w, uint64_t now)
 {
     uint64_t until = freshness_until(o, w);
@@ -202,13 +242,14 @@ enum verdict_fresh freshness_judge(const struct object *o, const struct want *w,
     if (o->validated_unix_s > now + CLOCK_SLACK_S) {
         return STALE; /* the clock has been set back: nothing that it dated may count as fresh till then */
     }
-    if (w->refresh && now >= o->validated_unix_s + w->floor_s) {
+    if (client_wants_newer(o, w, until, now) && now >= o->validated_unix_s + w->floor_s) {
         return STALE;
     }
-    if (now < until || (w->refresh && now < o->validated_unix_s + w->floor_s)) {
+    if (now < until) {
         return FRESH;
     }
-    if (!origin_forbids_stale(o, w) && now < stale_until(until, w->swr_s, o->swr_s)) {
+    if (!origin_forbids_stale(o, w) && !w->demand.refresh && !w->demand.bounded &&
+        now < stale_until(until, (uint32_t)max_u64(w->swr_s, w->demand.max_stale_s), o->swr_s)) {
         return STALE_OK;
     }
     return STALE;

@@ -135,7 +135,6 @@ static bool dropped(struct slice name)
         "content-length",
         "content-range",
         "content-type",
-        "date",
         "etag",
         "keep-alive",
         "last-modified",
@@ -217,6 +216,48 @@ void object_learn(struct object *o, const struct fetch_head *h, struct arena *a)
     keep_fields(o, h, a);
 }
 
+/* Removes all lines of that name; how many bytes the others have. */
+static size_t take_out(struct object *o, struct slice name)
+{
+    size_t bytes = 0;
+    size_t n = 0;
+
+    for (size_t i = 0; i < o->nfields; i++) {
+        if (!slice_eq(o->fields[i].name, name)) {
+            bytes += o->fields[i].name.n + o->fields[i].value.n;
+            o->fields[n++] = o->fields[i];
+        }
+    }
+    o->nfields = n;
+    return bytes;
+}
+
+/* All lines of one field are replaced by all that the 304 has of it, or by none when they are too many. */
+static void renew_field(struct object *o, const struct fetch_head *h, struct slice name,
+                        struct arena *a)
+{
+    size_t bytes = take_out(o, name);
+
+    for (size_t i = 0; i < h->nfields && o->nfields < OBJECT_FIELDS; i++) {
+        struct slice value = h->fields[i].value;
+        if (slice_eq(h->fields[i].name, name) && bytes + name.n + value.n <= OBJECT_FIELD_BYTES) {
+            bytes += name.n + value.n;
+            o->fields[o->nfields++] =
+                (struct http_field){arena_copy(a, name), arena_copy(a, value)};
+        }
+    }
+}
+
+static bool stands_earlier(const struct fetch_head *h, size_t i)
+{
+    for (size_t j = 0; j < i; j++) {
+        if (slice_eq(h->fields[j].name, h->fields[i].name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void object_renew(struct object *o, const struct fetch_head *h, struct arena *a)
 {
     struct object fresh = *o;
@@ -225,17 +266,12 @@ void object_renew(struct object *o, const struct fetch_head *h, struct arena *a)
     if (fresh.last_modified.p != NULL) {
         o->last_modified = fresh.last_modified;
     }
+    (void)take_out(o, SLICE("date")); /* without one it was said now */
     for (size_t i = 0; i < h->nfields; i++) {
         struct slice name = h->fields[i].name;
-        if (dropped(name) || named_in_connection(h, name) ||
-            slice_eq(name, SLICE("content-encoding"))) {
-            continue;
-        }
-        for (size_t j = 0; j < o->nfields; j++) {
-            if (slice_eq(o->fields[j].name, name) && h->fields[i].value.n <= 1024) {
-                o->fields[j].value = arena_copy(a, h->fields[i].value);
-                break;
-            }
+        if (!dropped(name) && !named_in_connection(h, name) &&
+            !slice_eq(name, SLICE("content-encoding")) && !stands_earlier(h, i)) {
+            renew_field(o, h, name, a);
         }
     }
 }

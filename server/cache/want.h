@@ -7,6 +7,7 @@
 
 #include "common/hash/digest.h"
 #include "common/hash/git_oid.h"
+#include "server/cache/demand.h"
 #include "server/fetch/origin.h"
 #include "server/http/msg.h"
 
@@ -51,8 +52,8 @@ struct want {
         hint_end; /* a cold range to fetch first; LENGTH_UNKNOWN end: open. 0, LENGTH_UNKNOWN: none */
     /* Where its first request is led, the others of a fill go straight, until they are refused there. */
     bool redirect_holds;
-    bool head_only; /* HEAD: a cold object costs the origin a HEAD, no fill */
-    bool refresh;   /* the client said no-cache or max-age=0 */
+    bool head_only;       /* HEAD: a cold object costs the origin a HEAD, no fill */
+    struct demand demand; /* of the client */
 };
 
 struct status_map {

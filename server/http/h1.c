@@ -116,7 +116,7 @@ static int send_head(struct conn *c)
     h->close = h->close || !h->keep_alive || conn_drains(c) || body_is_in_the_way(c);
     start = to = wire_reserve(&c->wire, bound);
     to = put_status(to, r->status);
-    to = put_field(to, SLICE("date"), slice_str(c->lane->loop->date));
+    to = put_field(to, SLICE("date"), r->date.p != NULL ? r->date : slice_str(c->lane->loop->date));
     to = put(to, SLICE("server: mirrord\r\nx-request-id: "));
     to = put(to, slice_of(x->req.id, 16));
     to = put(to, SLICE("\r\n"));

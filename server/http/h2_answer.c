@@ -32,7 +32,9 @@ static size_t build_head(struct exchange *x, nghttp2_nv *out)
     size_t n = 0;
 
     out[n++] = nv(SLICE(":status"), arena_u64(a, (uint64_t)r->status), 0);
-    out[n++] = nv(SLICE("date"), arena_copy(a, slice_str(x->conn->lane->loop->date)), 0);
+    out[n++] =
+        nv(SLICE("date"),
+           r->date.p != NULL ? r->date : arena_copy(a, slice_str(x->conn->lane->loop->date)), 0);
     out[n++] = nv(SLICE("server"), SLICE("mirrord"), 0);
     /* Each differs: in the peer's table it would only push out what repeats. */
     out[n++] = nv(SLICE("x-request-id"), slice_of(x->req.id, 16), NGHTTP2_NV_FLAG_NO_INDEX);

@@ -68,6 +68,7 @@ void reply_copy(struct http_reply *r, const struct http_reply *from)
 {
     r->status = from->status;
     r->nfields = from->nfields;
+    r->date = from->date;
     memcpy(r->fields, from->fields, from->nfields * sizeof *from->fields);
 }
 

@@ -66,6 +66,7 @@ enum { REPLY_FIELDS = 32 };
 struct http_reply {
     int status;
     size_t nfields;
+    struct slice date; /* when the origin made it; p == NULL: now */
     struct http_field fields[REPLY_FIELDS];
 };
 

@@ -91,6 +91,7 @@ static struct body *body_of(struct desk *d, struct hot *h, uint64_t first, uint6
 enum {
     FIELDS_MAX = REPLY_FIELDS - 14, /* the origin's go so far; the rest is for ours */
     TOLD_S = 300,
+    DATE_BYTES = 40,
 };
 
 static void add(struct hot *h, const char *name, struct slice value)
@@ -121,6 +122,16 @@ static bool about_freshness(struct slice name)
            slice_eqs(name, "pragma");
 }
 
+/* When the origin made it: our own Date beside its Expires would promise another time (RFC 9110 6.6.1). */
+static void add_date(struct hot *h, struct slice date, uint64_t now_unix_s)
+{
+    uint64_t said;
+
+    if (date.n <= DATE_BYTES && httpdate_parse(date, now_unix_s, &said)) {
+        h->reply.date = arena_copy(&h->arena, date);
+    }
+}
+
 /* Two words on one thing leave a cache to guess (RFC 9111 4.2.1): the origin's own go on where ours would only repeat them.
  * Elsewhere a rule, the class or the repo's access has decided, and ours stand alone. */
 static bool origin_says(const struct call *c, const struct answer *a)
@@ -128,7 +139,8 @@ static bool origin_says(const struct call *c, const struct answer *a)
     bool said = false;
 
     for (size_t i = 0; a != NULL && i < a->nfields && !said; i++) {
-        said = slice_eqs(a->fields[i].name, "cache-control");
+        said = slice_eqs(a->fields[i].name, "cache-control") ||
+               slice_eqs(a->fields[i].name, "expires");
     }
     return said && c->repo->anonymous_read && c->plan.kind == PLAN_WANT &&
            c->plan.cache_control.p == NULL && c->plan.want.class == WANT_MUTABLE &&
@@ -140,7 +152,7 @@ static void add_fields(struct hot *h, const struct answer *a, bool freshness, si
 {
     for (size_t i = 0; i < a->nfields && h->reply.nfields < most; i++) {
         const struct http_field *f = &a->fields[i];
-        if (about_freshness(f->name) == freshness) {
+        if (about_freshness(f->name) == freshness && !slice_eqs(f->name, "date")) {
             reply_add(&h->reply, arena_copy(&h->arena, f->name), arena_copy(&h->arena, f->value));
         }
     }
@@ -201,6 +213,7 @@ static void add_answer(struct call *c, struct hot *h, const struct answer *a)
     }
     if (!own) {
         add_fields(h, a, false, FIELDS_MAX);
+        add_date(h, answer_field(a, "date"), c->desk->loop->unix_s);
     }
 }
 
@@ -403,7 +416,9 @@ void reply_status(struct call *c, const struct answer *a)
                         a->status, http_reason(a->status), c->repo->name);
 
     r->status = a->status;
-    reply_add(r, SLICE("cache-status"), slice_str(reply_cache_status(a->state)));
+    reply_add(r, SLICE("cache-status"),
+              a->status == 504 ? SLICE("mirrord; detail=only-if-cached")
+                               : slice_str(reply_cache_status(a->state)));
     reply_add(r, SLICE("cache-control"), SLICE("no-cache"));
     if (a->retry_after_s != 0) {
         reply_addf(r, ar, "retry-after", "%" PRIu32, a->retry_after_s);

@@ -44,6 +44,7 @@ class Thing:
     last_modified: int = 1600000000
     type: str = "application/octet-stream"
     fields: str = ""              # "name: value|name: value"
+    date: str = ""                # instead of now
     ranges: bool = True
     ignore_range: bool = False    # Accept-Ranges is said, then a 200 is sent
     rate: int = 0                 # bytes a second, per connection
@@ -267,7 +268,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         first, end = part if part is not None else (0, t.length())
         self.send_response_only(206 if part is not None else 200)
-        self.send_header("Date", email.utils.formatdate(usegmt=True))
+        self.send_header("Date", t.date or email.utils.formatdate(usegmt=True))
         self.send_header("Content-Type", t.type)
         self.extra(t, tag)
         if t.ranges:

@@ -11,7 +11,8 @@ static void test_three_forms(void **state)
 {
     static const char *const same[] = {"Sun, 06 Nov 1994 08:49:37 GMT",
                                        "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994",
-                                       "Sun Nov 06 08:49:37 1994"};
+                                       "Sun Nov 06 08:49:37 1994",
+                                       "sun, 06 NOV 1994 08:49:37 gmt"}; /* RFC 9111 4.2 */
     uint64_t t;
 
     (void)state;

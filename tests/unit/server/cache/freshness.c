@@ -46,10 +46,25 @@ static void counts_the_life_of_an_answer(void **state)
         {"cache-control: max-age=99999999999999999999999", 10 * 365 * 86400},
         {"cache-control: max-age=50|age: 20", 30},
         {"cache-control: max-age=50|age: 70", 0},
+        {"cache-control: max-age=50|age: 20, 0", 30},
+        {"cache-control: max-age=50|age: 0, 20", 50},
+        {"cache-control: max-age=50|age: 0|age: 20", 50},
+        {"cache-control: max-age=50|age: 20;x=0", 30},
+        {"cache-control: max-age=50|age: 20.5", 50},
+        {"cache-control: max-age=50|age: -20", 50},
+        {"age: 20", 60}, /* the default is ours: it counts from now */
+        {"cache-control: max-age=50|cdn-cache-control: max-age=20", 20},
+        {"cache-control: max-age=50|cdn-cache-control: max-age=90", 50},
+        {"cache-control: max-age=50|cdn-cache-control: no-cache", 0},
+        {"cache-control: max-age=50|cdn-cache-control: max-age=x", 50},
+        {"cache-control: no-cache|cdn-cache-control: max-age=90", 0},
         {"cache-control: max-age=50|date: Sun, 06 Nov 1994 08:49:17 GMT", 30},
         {"expires: Sun, 06 Nov 1994 08:50:37 GMT|date: Sun, 06 Nov 1994 08:49:37 GMT", 60},
         {"expires: Sun, 06 Nov 1994 08:50:37 GMT|cache-control: max-age=3", 3},
         {"expires: 0", 0},
+        {"expires: Sun, 06 Nov 1994 08:50:37 GMT|expires: 0", 0},
+        {"expires: SUN, 06 nov 1994 08:50:37 gmt", 60},
+        {"expires: Sun, 06 Nov 1994 08:50:37 GMT|date: yesterday", 60},
         {"expires: Sun, 06 Nov 1994 08:48:37 GMT", 0},
         {"last-modified: Sun, 06 Nov 1994 08:32:57 GMT", 100},
         {"last-modified: Sun, 06 Nov 1904 08:32:57 GMT", 60},
@@ -70,6 +85,9 @@ static void reads_what_may_be_done(void **state)
     (void)state;
     assert_true(read_fields("cache-control: no-store").no_store);
     assert_true(read_fields("cache-control: private").no_store);
+    assert_true(read_fields("cdn-cache-control: no-store").no_store);
+    assert_true(read_fields("cache-control: no-store|cdn-cache-control: max-age=9").no_store);
+    assert_false(read_fields("cache-control: no-store, must-understand").no_store);
     assert_true(read_fields("vary: accept, *").no_store);
     assert_false(read_fields("vary: accept").no_store);
     assert_true(read_fields("cache-control: max-age=1, must-revalidate").must_revalidate);
@@ -91,13 +109,40 @@ static void the_class_and_the_rule_decide(void **state)
     assert_int_equal(freshness_judge(&o, &w, NOW + 15), STALE);
     w.ttl_s = 100;
     assert_int_equal(freshness_judge(&o, &w, NOW + 99), FRESH);
-    w.refresh = true;
+    w.demand.refresh = true;
     assert_int_equal(freshness_judge(&o, &w, NOW + 5), STALE);
     w.floor_s = 6;
     assert_int_equal(freshness_judge(&o, &w, NOW + 5), FRESH);
+    w.ttl_s = 3; /* the floor makes nothing fresh that is not */
+    assert_int_equal(freshness_judge(&o, &w, NOW + 5), STALE);
     w.class = WANT_IMMUTABLE;
     assert_int_equal(freshness_judge(&o, &w, NOW + 1000000), FRESH);
     assert_int_equal(freshness_until(&o, &w), UINT64_MAX);
+}
+
+static enum verdict_fresh judged(struct demand d, uint64_t now)
+{
+    const struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW + 60, .age_s = 30};
+    const struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN, .demand = d};
+
+    return freshness_judge(&o, &w, now);
+}
+
+static void a_client_may_want_it_newer_or_take_it_older(void **state)
+{
+    struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW, .must_revalidate = true};
+    struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN, .demand.max_stale_s = 50};
+
+    (void)state;
+    assert_int_equal(judged((struct demand){.bounded = true, .max_age_s = 40}, NOW + 10), FRESH);
+    assert_int_equal(judged((struct demand){.bounded = true, .max_age_s = 40}, NOW + 11), STALE);
+    assert_int_equal(judged((struct demand){.min_fresh_s = 40}, NOW + 20), FRESH);
+    assert_int_equal(judged((struct demand){.min_fresh_s = 40}, NOW + 21), STALE);
+    assert_int_equal(judged((struct demand){.max_stale_s = 5}, NOW + 64), STALE_OK);
+    assert_int_equal(judged((struct demand){.max_stale_s = 5}, NOW + 65), STALE);
+    assert_int_equal(judged((struct demand){.max_stale_s = UINT32_MAX}, NOW + 99999), STALE_OK);
+    assert_int_equal(judged((struct demand){.refresh = true, .max_stale_s = 5}, NOW + 62), STALE);
+    assert_int_equal(freshness_judge(&o, &w, NOW + 1), STALE); /* must-revalidate goes before */
 }
 
 static void trouble_allows_the_old_one_within_bounds(void **state)
@@ -129,7 +174,7 @@ static void a_clock_set_back_makes_nothing_fresh(void **state)
     assert_int_equal(freshness_judge(&o, &w, 1000000), STALE);
     w.ttl_s = 60;
     assert_int_equal(freshness_judge(&o, &w, 1000000), STALE);
-    w.refresh = true;
+    w.demand.refresh = true;
     w.floor_s = 10;
     assert_int_equal(freshness_judge(&o, &w, 1000000), STALE);
     w.class = WANT_IMMUTABLE;
@@ -143,6 +188,7 @@ int main(void)
         cmocka_unit_test(counts_the_life_of_an_answer),
         cmocka_unit_test(reads_what_may_be_done),
         cmocka_unit_test(the_class_and_the_rule_decide),
+        cmocka_unit_test(a_client_may_want_it_newer_or_take_it_older),
         cmocka_unit_test(trouble_allows_the_old_one_within_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -101,6 +101,35 @@ static void a_304_renews_but_does_not_redescribe(void **state)
     arena_fini(&a);
 }
 
+static void a_304_replaces_whole_fields(void **state)
+{
+    static const struct http_field first[] = {
+        {SLICE("date"), SLICE("Sun, 06 Nov 1994 08:49:37 GMT")},
+        {SLICE("x-list"), SLICE("a")},
+        {SLICE("x-kept"), SLICE("k")},
+        {SLICE("x-list"), SLICE("b")},
+    };
+    static const struct http_field second[] = {
+        {SLICE("x-list"), SLICE("c")},
+        {SLICE("x-new"), SLICE("n")},
+        {SLICE("content-encoding"), SLICE("gzip")},
+    };
+    const struct fetch_head h = {.status = 200, .fields = first, .nfields = ARRAY_LEN(first)};
+    const struct fetch_head r = {.status = 304, .fields = second, .nfields = ARRAY_LEN(second)};
+    struct arena a = {0};
+    struct object o = {0};
+
+    (void)state;
+    object_learn(&o, &h, &a);
+    assert_true(slice_eqs(object_field(&o, "date"), "Sun, 06 Nov 1994 08:49:37 GMT"));
+    object_renew(&o, &r, &a);
+    assert_int_equal(o.nfields, 3);
+    assert_true(slice_eqs(object_field(&o, "x-list"), "c"));
+    assert_true(slice_eqs(object_field(&o, "x-kept"), "k"));
+    assert_true(slice_eqs(object_field(&o, "x-new"), "n"));
+    arena_fini(&a);
+}
+
 static void strong_tags_are_told_from_weak(void **state)
 {
     (void)state;
@@ -120,6 +149,7 @@ int main(void)
         cmocka_unit_test(keeps_what_describes_the_object),
         cmocka_unit_test(a_row_comes_back_and_broken_ones_do_not),
         cmocka_unit_test(a_304_renews_but_does_not_redescribe),
+        cmocka_unit_test(a_304_replaces_whole_fields),
         cmocka_unit_test(strong_tags_are_told_from_weak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

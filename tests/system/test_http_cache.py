@@ -1,0 +1,94 @@
+"""RFC 9111 as clients see it: what may be kept, for whom, for how long, and in which words it is passed on."""
+import email.utils
+import subprocess
+import time
+
+import pytest
+
+from harness.curl import FLAGS
+from harness.mirrord import until
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def data(mirrord, origin):
+    """A mirror that leaves all to the origin: no freshness of its own, no floor under a client's no-cache."""
+    m = mirrord(f"""cache {{ default_ttl = 0s }}
+                    repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ refresh_floor = 0s }} }}""")
+    m.origin = origin
+    return m
+
+
+def test_what_came_whole_but_is_not_fresh_is_asked_about(data, wire):
+    """The next client may come before the object is on disk; it is asked about all the same."""
+    thing = data.origin.put("/n", size=500, fields="Cache-Control: max-age=0")
+    for _ in range(8):
+        assert data.get("/data/n", wire).status == 200
+    assert (thing.requests, thing.bytes) == (8, 500)
+
+
+@pytest.mark.parametrize("says", ["no-store", "private, max-age=600", "max-age=600, no-store"])
+def test_who_asks_after_its_head_does_not_share_what_is_not_to_be_kept(data, says, tmp_path):
+    thing = data.origin.put("/n", size=2 * MIB, hold_at=MIB, fields=f"Cache-Control: {says}")
+    clients = []
+    try:
+        for i in range(2):
+            clients.append(subprocess.Popen(["curl", "-qsS", "--noproxy", "*", *FLAGS["h1"], "-o", tmp_path / f"{i}", data.url("/data/n")]))
+            until(lambda: thing.requests == i + 1 and (tmp_path / f"{i}").exists() and (tmp_path / f"{i}").stat().st_size)
+        thing.go.set()
+        assert [c.wait(300) for c in clients] == [0, 0]
+    finally:
+        for c in clients:
+            c.kill()
+            c.wait()
+    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes() == data.origin.bytes_of("/n")
+    assert data.get("/data/n").status == 200 and thing.requests == 3
+
+
+def test_the_origins_date_and_expiry_are_passed_on(data, wire):
+    """Our own Date beside its Expires would promise another time."""
+    now = int(time.time())
+    made, good = (email.utils.formatdate(t, usegmt=True) for t in (now - 100, now + 36000))
+    data.origin.put("/n", body=b"x", date=made, fields=f"Expires: {good}|Age: 300")
+    for _ in range(2):
+        reply = data.get("/data/n", wire)
+        assert (reply["date"], reply["expires"], reply["cache-control"]) == (made, good, None)
+        assert int(reply["age"]) >= 300
+        data.settle()
+
+
+def test_a_304_brings_new_words(data, wire):
+    thing = data.origin.put("/n", size=100, fields="Cache-Control: max-age=0|X-Word: old|X-Kept: yes")
+    assert data.get("/data/n", wire)["x-word"] == "old"
+    thing.fields = "Cache-Control: max-age=600|X-Word: new|X-More: too"
+    for _ in range(2):
+        reply = data.get("/data/n", wire)
+        assert (reply["x-word"], reply["x-kept"], reply["x-more"], reply["cache-control"]) == ("new", "yes", "too", "max-age=600")
+    assert (thing.requests, thing.bytes) == (2, 100)
+
+
+DEMANDS = {  # of a copy that was 1000 s old when it came and stays fresh for 500 s: is the origin asked?
+    "nothing": ("", False), "max-age=900": ("max-age=900", True), "max-age=100000": ("max-age=100000", False),
+    "min-fresh=10": ("min-fresh=10", False), "min-fresh=600": ("min-fresh=600", True), "no-cache": ("no-cache", True),
+    "max-age=0": ("max-age=0", True), "no-store": ("no-store", False), "only-if-cached": ("only-if-cached", False)}
+
+
+@pytest.mark.parametrize("asked, goes", DEMANDS.values(), ids=DEMANDS.keys())
+def test_what_a_client_demands(data, wire, asked, goes):
+    thing = data.origin.put("/n", size=100, fields="Cache-Control: max-age=1500|Age: 1000")
+    for _ in range(2):
+        data.get("/data/n", wire)
+    reply = data.get("/data/n", wire, headers={"Cache-Control": asked})
+    assert reply.status == 200 and thing.requests == 1 + goes
+
+
+def test_only_if_cached_asks_nobody(data, wire):
+    thing = data.origin.put("/n", size=100, fields="Cache-Control: max-age=0")
+    for _ in range(2):
+        assert data.get("/data/n", wire, headers={"Cache-Control": "only-if-cached"}).status == 504
+        data.get("/data/n", wire)
+        data.settle()
+    assert thing.requests == 2
+    stale = data.get("/data/n", wire, headers={"Cache-Control": "only-if-cached, max-stale"})
+    assert stale.status == 200 and "stale" in stale["cache-status"]

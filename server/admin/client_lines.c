@@ -92,6 +92,8 @@ static void hosted_lines(struct buf *out, const struct repo *r, struct slice bas
     line(out, "HF_ENDPOINT=", base, r->name, " hf download OWNER/NAME");
     line(out, "curl -H \"Authorization: Bearer $TOKEN\" -T FILE ", base, r->name,
          "/OWNER/NAME/FILE");
+    line(out, "docker push ", slice_from(base, slice_starts(base, SLICE("https://")) ? 8 : 7),
+         r->name, "/OWNER/IMAGE:TAG");
 }
 
 static void rsync_line(struct buf *out, const struct repo *r, struct slice base,

@@ -331,6 +331,12 @@ const struct fact *plan_gather_blob(const struct facts *f, struct slice what,
                 p);
 }
 
+const struct fact *plan_right(const struct facts *f, struct slice right, struct slice subject,
+                              struct plan *p)
+{
+    return have(f, &(struct need){.kind = NEED_RIGHT, .name = right, .path = subject}, p);
+}
+
 const struct fact *plan_request_body(const struct facts *f, struct plan *p)
 {
     return have(f, &(struct need){.kind = NEED_BODY}, p);

@@ -63,6 +63,9 @@ const struct fact *plan_gather(const struct facts *f, struct slice what, const s
 /* Made of a file of a tree: good for ever, as its bytes are. */
 const struct fact *plan_gather_blob(const struct facts *f, struct slice what,
                                     const struct entry *en, struct arena *a, struct plan *p);
+/* Has the caller that right, "read" or "publish", to "<repo>/<path>"? rc 0 or E_NOTFOUND. */
+const struct fact *plan_right(const struct facts *f, struct slice right, struct slice subject,
+                              struct plan *p);
 const struct fact *plan_request_body(const struct facts *f, struct plan *p);
 
 #endif

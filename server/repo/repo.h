@@ -20,7 +20,8 @@ struct repo;
 
 /* NEED_ROWS: the values of all rows whose keys begin with `key`, one behind the other, up to 64 KiB.
  * NEED_GATHER: what ops->gather makes of a document and of those that its Link fields (rel="next") lead to.
- * NEED_BODY: the request's, up to BODY_BYTES; E_TOOBIG is a fact too. */
+ * NEED_BODY: the request's, up to BODY_BYTES; E_TOOBIG is a fact too.
+ * NEED_RIGHT: has the caller the right `name` to the subject `path`, beyond the one that the plan itself takes? */
 enum need_kind {
     NEED_ROW,
     NEED_ROWS,
@@ -28,7 +29,8 @@ enum need_kind {
     NEED_ENTRY,
     NEED_DOCUMENT,
     NEED_GATHER,
-    NEED_BODY
+    NEED_BODY,
+    NEED_RIGHT
 };
 enum { BODY_BYTES = 1 << 20 };
 
@@ -36,7 +38,7 @@ struct need {
     enum need_kind kind;
     enum table table;           /* NEED_ROW, NEED_ROWS */
     struct slice key;           /* NEED_GATHER: what is made of it; tells ops->gather */
-    struct slice name, version; /* NEED_HEAD */
+    struct slice name, version; /* NEED_HEAD; NEED_RIGHT: "read", "publish" */
     struct digest root;         /* NEED_ENTRY; NEED_GATHER of_blob: the file's */
     struct slice path;
     bool follow;      /* links on the way; the fact's entry.path is then where they led */
@@ -75,7 +77,9 @@ enum tree_form {
     LIST_HUB_TREES, /* the repositories of a kind */
     LIST_HUB_MODES, /* of the files in plan.text, a preupload's body */
     LIST_HUB_REFS,
-    LIST_HUB_COMMITS
+    LIST_HUB_COMMITS,
+    LIST_IMAGE_TAGS, /* of a container image (hosted/image.h) */
+    LIST_IMAGE_REFERRERS
 };
 
 /* Reads a body that says what is to be changed (PUT_CHANGES), as it comes. Pool threads, one at a time. */
@@ -124,6 +128,8 @@ struct plan {
         known; /* PLAN_WANT: etag and want.size_bytes tell all that a HEAD asks for: no need of the origin */
     bool
         xorb; /* PLAN_WANT, PLAN_BLOB: sent in Xet's framing (server/store/xorb.h), under an etag of its own */
+    bool whole;      /* PLAN_BLOB: a Range field of the request is passed over */
+    bool passing;    /* PLAN_BLOB: who comes next may not have it: it is planned anew each time */
     bool own_fields; /* PLAN_WANT: none of the origin's fields are passed on, nor its type */
     uint64_t
         until_unix_s; /* PLAN_WANT, PLAN_REPLY: what the plan rests on is good so long; 0: for ever */

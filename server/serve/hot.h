@@ -26,6 +26,7 @@ struct hot {           /* what each hit looks at stands together, in front */
     unsigned holds;
     bool head_only;              /* it knows what a HEAD asks for, and has no bytes */
     bool for_all;                /* repo.h */
+    bool whole;                  /* repo.h: never a part of it */
     struct answer *answer;       /* bytes come from here ... */
     struct blob *blob;           /* ... or here ... */
     struct rendering *rendering; /* ... or here ... */

@@ -68,6 +68,7 @@ static void row_work(struct step *s)
     case NEED_DOCUMENT:
     case NEED_GATHER:
     case NEED_BODY:
+    case NEED_RIGHT:
         break;
     }
 }
@@ -226,6 +227,17 @@ static void learn_body(struct call *c, int rc, struct slice body)
     need_learn(c, &f);
 }
 
+static void learn_right(struct call *c)
+{
+    const struct need *n = &c->plan.need;
+    struct fact f = {.need = *n, .rc = E_NOTFOUND};
+
+    if (gate_allows(&c->who, slice_eqs(n->name, "publish") ? "publish" : "read", n->path)) {
+        f.rc = 0;
+    }
+    need_learn(c, &f);
+}
+
 void need_resolve(struct call *c)
 {
     if (c->facts.count == FACTS_MAX) {
@@ -242,6 +254,8 @@ void need_resolve(struct call *c)
         gather_need(c);
     } else if (c->plan.need.kind == NEED_BODY) {
         need_body(c, BODY_BYTES, learn_body);
+    } else if (c->plan.need.kind == NEED_RIGHT) {
+        learn_right(c);
     } else {
         read_row(c);
     }

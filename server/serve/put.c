@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "server/serve/refusal.h"
 #include "server/serve/reply.h"
 #include "server/store/upload_reply.h"
 
@@ -137,7 +136,10 @@ static void answer(struct upload_flow *f)
         reply_add(r, SLICE("retry-after"), SLICE("1"));
     } else if (f->rc != 0) {
         log_error("serve.put_failed", "repo=%s why=\"%s\"", c->repo->name, f->why.text);
-        refuse(c->x, f->rc == E_NOSPACE ? 507 : 500, "%s: %s\n", err_plain(f->rc), f->why.text);
+        r->status = f->rc == E_NOSPACE ? 507 : 500;
+        reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+        reply_add(r, SLICE("x-content-type-options"), SLICE("nosniff"));
+        reply_failure(c, r, arena_fmt(&c->arena, "%s: %s", err_plain(f->rc), f->why.text));
         return;
     }
     if (c->repo->ops->put_answer != NULL) {

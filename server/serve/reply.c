@@ -250,6 +250,7 @@ struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, s
 
     h->generation = c->repo_generation;
     h->for_all = c->plan.for_all;
+    h->whole = c->plan.whole;
     h->reply.status = 200;
     h->answer = a;
     h->blob = b;
@@ -266,7 +267,9 @@ struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, s
     if (h->valid.etag.p != NULL) {
         reply_add(&h->reply, SLICE("etag"), h->valid.etag);
     }
-    reply_add(&h->reply, SLICE("accept-ranges"), SLICE("bytes"));
+    if (!h->whole) {
+        reply_add(&h->reply, SLICE("accept-ranges"), SLICE("bytes"));
+    }
     add_cache_control(c, h);
     if (c->repo->ops->answer != NULL) {
         c->repo->ops->answer(c->repo, &c->plan, a, &h->arena, &h->reply);
@@ -344,10 +347,17 @@ const struct http_reply *reply_word(struct exchange *x, struct visit *v, struct 
     struct http_reply *r = ARENA_NEW(a, struct http_reply);
     uint64_t first = 0;
     uint64_t end = h->valid.total_bytes;
+    enum verdict verdict;
 
     reply_copy(r, &h->reply);
     *body = NULL;
-    switch (request_judge(req, &h->valid, &first, &end)) {
+    verdict = request_judge(req, &h->valid, &first, &end);
+    if (h->whole && (verdict == VERDICT_PART || verdict == VERDICT_UNSATISFIED)) {
+        verdict = VERDICT_FULL;
+        first = 0;
+        end = h->valid.total_bytes;
+    }
+    switch (verdict) {
     case VERDICT_FULL:
         break;
     case VERDICT_PART:

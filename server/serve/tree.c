@@ -42,7 +42,7 @@ static void blob_done(struct step *s)
     }
     opening_send(
         c, reply_resolve(c, hot_name(&c->req, c->repo, c->path), c->plan.entry.path, NULL, b->blob),
-        true);
+        !c->plan.passing);
     b->blob = NULL;
 }
 

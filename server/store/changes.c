@@ -8,7 +8,13 @@
 #include "server/store/publish.h"
 #include "server/store/upload_reply.h"
 
-enum { TRIES = 8, PARENT_MIN = 16, OFFERS_BYTES = 1 << 16 };
+enum { TRIES = 8, PARENT_MIN = 16, OFFERS_BYTES = 1 << 16, WHERES_MAX = 4 };
+
+struct where {
+    struct slice folder;
+    bool (*which)(const struct entry *en, const struct digest *d);
+    struct digest digest;
+};
 
 struct edits {
     struct tree_edit *edit;
@@ -22,6 +28,9 @@ struct changes {
     struct put put;
     struct slice parent; /* p == NULL: any */
     struct edits made;   /* as they came; a folder's removal stands for what lies in it */
+    bool makes;          /* the tree, when it is not there */
+    struct where where[WHERES_MAX];
+    size_t wheres;
 };
 
 struct changes *changes_open(struct uploads *u, const struct put *p)
@@ -43,6 +52,39 @@ void changes_close(struct changes **cp)
         arena_fini(&c->arena);
         free(c);
     }
+}
+
+const struct put *changes_put(const struct changes *c)
+{
+    return &c->put;
+}
+
+void changes_make(struct changes *c)
+{
+    c->makes = true;
+}
+
+int changes_see(struct changes *c, struct slice path, bool *yes, struct err *e)
+{
+    struct arena a = {0};
+    struct entry en;
+    struct snap sn;
+    int rc = publish_base(c->u->store, &c->put, &sn, e);
+
+    if (rc == 0) {
+        rc = tree_get(c->u->store, &sn.root, path, &a, &en, e);
+    }
+    *yes = rc == 0 && en.type == ENTRY_FILE;
+    arena_fini(&a);
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+void changes_remove_where(struct changes *c, struct slice folder,
+                          bool (*which)(const struct entry *en, const struct digest *d),
+                          const struct digest *d)
+{
+    CHECK(c->wheres < WHERES_MAX);
+    c->where[c->wheres++] = (struct where){arena_copy(&c->arena, folder), which, *d};
 }
 
 static struct tree_edit *add(struct edits *m, struct slice path, bool remove)
@@ -161,6 +203,7 @@ struct removal {
     struct arena arena;
     struct edits all;
     size_t found;
+    const struct where *where;
 };
 
 static int on_removed(void *arg, const struct entry *en)
@@ -170,6 +213,13 @@ static int on_removed(void *arg, const struct entry *en)
     add(&r->all, arena_copy(&r->arena, en->path), true);
     r->found++;
     return 0;
+}
+
+static int on_maybe(void *arg, const struct entry *en)
+{
+    struct removal *r = arg;
+
+    return r->where->which(en, &r->where->digest) ? on_removed(r, en) : 0;
 }
 
 /* True: a change before it made that path. */
@@ -227,6 +277,10 @@ static int all_edits(struct removal *r, const struct digest *root, struct upload
             *add(&r->all, m->edit[i].entry.path, false) = m->edit[i];
         }
     }
+    for (size_t i = 0; rc == 0 && out->status == 0 && i < r->c->wheres; i++) {
+        r->where = &r->c->where[i];
+        rc = tree_walk(r->c->u->store, root, r->where->folder, SLICE_NONE, on_maybe, r, e);
+    }
     return rc;
 }
 
@@ -246,7 +300,11 @@ static int attempt(struct changes *c, uint64_t now_unix_s, struct upload_reply *
     struct snap head;
     int rc = publish_base(c->u->store, &c->put, &head, e);
 
-    if (rc == E_NOTFOUND) {
+    if (rc == E_NOTFOUND && c->makes && put.branch.n == 0) {
+        tree_empty_root(&head.root);
+        put.if_none_match_any = true;
+        rc = 0;
+    } else if (rc == E_NOTFOUND) {
         upload_refuse(out, 404, "no such repository, or no such branch of it: create it first");
         return 0;
     }
@@ -261,7 +319,7 @@ static int attempt(struct changes *c, uint64_t now_unix_s, struct upload_reply *
     }
     if (rc == 0 && out->status == 0) {
         /* What was looked at is what is changed: with another head, look again. */
-        put.if_match_set = true;
+        put.if_match_set = !put.if_none_match_any;
         put.if_match = head.root;
         pub.edits = r.all.edit;
         pub.count = r.all.count;

@@ -13,6 +13,12 @@
 
 struct changes;
 struct changes *changes_open(struct uploads *u, const struct put *p); /* copies what it needs */
+const struct put *
+changes_put(const struct changes *c); /* what was asked for, for who reads the body */
+/* The tree is made, when it is not there. */
+void changes_make(struct changes *c);
+/* There is a file of that path in the tree as it stands. */
+MUST_USE int changes_see(struct changes *c, struct slice path, bool *yes, struct err *e);
 /* The first hex digits of the root that the tree must have, at least 16 of them. */
 void changes_parent(struct changes *c, struct slice hex, struct upload_reply *out);
 /* What is said of the version; the put says who. */
@@ -25,6 +31,10 @@ MUST_USE int changes_object(struct changes *c, struct slice path, const struct d
 /* A file, or with a '/' at its end all that lies below. What is not there is answered with 404, at the commit. */
 MUST_USE int changes_remove(struct changes *c, struct slice path, struct upload_reply *out,
                             struct err *e);
+/* All below the folder ("a/") of which `which` holds, in the tree as the commit finds it; there may be none. One of them. */
+void changes_remove_where(struct changes *c, struct slice folder,
+                          bool (*which)(const struct entry *en, const struct digest *d),
+                          const struct digest *d);
 /* 201, 200 when nothing changed, 404, 409, 412. */
 MUST_USE int changes_commit(struct changes *c, uint64_t now_unix_s, struct upload_reply *out,
                             struct err *e);

@@ -86,6 +86,10 @@ static int once(struct store *s, const struct put *p, uint64_t now_unix_s, struc
     case PUT_OBJECT:
     case PUT_PART:
     case PUT_PARTS_END:
+    case PUT_APPEND_OPEN:
+    case PUT_APPEND:
+    case PUT_APPEND_STATUS:
+    case PUT_APPEND_DROP:
     case PUT_XORB_KNOWN:
     case PUT_OBJECT_KNOWN:
     case PUT_XORB:

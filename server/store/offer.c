@@ -89,7 +89,7 @@ int offer_tree_has(struct store *s, const struct put *p, const struct digest *d,
 
 /* --- which one brings it --- */
 
-static void remembered_key(struct slice repo, struct slice name, struct slice what, struct buf *key)
+void offer_remembered_key(struct slice repo, struct slice name, struct slice what, struct buf *key)
 {
     buf_byte(key, 0); /* ids begin with a hex digit */
     buf_adds(key, repo);
@@ -103,7 +103,7 @@ void offer_remember(const struct session *s, struct slice what, struct batch *b)
 {
     struct buf key = BUF_INIT(1024);
 
-    remembered_key(slice_str(s->repo), slice_str(s->name), what, &key);
+    offer_remembered_key(slice_str(s->repo), slice_str(s->name), what, &key);
     batch_put(b, TABLE_UPLOAD, buf_slice(&key), slice_of(s->id, UPLOAD_ID));
     buf_free(&key);
 }
@@ -113,7 +113,7 @@ void offer_forget(struct store *store, const struct session *s, struct slice wha
     struct buf key = BUF_INIT(1024);
     struct buf id = BUF_INIT(64);
 
-    remembered_key(slice_str(s->repo), slice_str(s->name), what, &key);
+    offer_remembered_key(slice_str(s->repo), slice_str(s->name), what, &key);
     if (store_get(store, TABLE_UPLOAD, buf_slice(&key), &id, NULL) == 0 &&
         slice_eqs(buf_slice(&id), s->id)) {
         batch_del(b, TABLE_UPLOAD, buf_slice(&key));
@@ -131,7 +131,7 @@ int offer_recall(struct store *store, const struct put *p, struct slice what, ui
     int rc;
 
     *out = (struct session){.row = BUF_INIT(4096)};
-    remembered_key(p->repo, p->name, what, &key);
+    offer_remembered_key(p->repo, p->name, what, &key);
     rc = key.rc != 0 ? E_NOTFOUND : store_get(store, TABLE_UPLOAD, buf_slice(&key), &id, e);
     if (rc == 0) {
         named.upload_id = buf_slice(&id);

@@ -21,6 +21,7 @@ MUST_USE int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix
 void offer_remember(const struct session *s, struct slice what, struct batch *b);
 /* Adds to b, when it is still this one. */
 void offer_forget(struct store *store, const struct session *s, struct slice what, struct batch *b);
+void offer_remembered_key(struct slice repo, struct slice name, struct slice what, struct buf *key);
 /* p's tree, and with half of its life before it. E_NOTFOUND. Always session_free(). */
 MUST_USE int offer_recall(struct store *store, const struct put *p, struct slice what,
                           uint64_t now_unix_s, struct session *out, struct err *e);

@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "common/base/endian.h"
+#include "server/store/append.h"
 #include "server/store/blob.h"
 #include "server/store/joint.h"
 #include "server/store/keep.h"
@@ -296,6 +297,9 @@ static int drop_file(void *arg, struct slice path, const struct session_file *f)
 
     session_file_del(&d->session, path, d->batch);
     if (f->sealed) {
+        if (d->session.offer) {
+            append_forget(d->u->store, &d->session, &f->digest, d->batch);
+        }
         session_unhold(&d->session, &f->digest, d->batch);
         return 0;
     }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "server/store/append.h"
 #include "server/store/assemble.h"
 #include "server/store/blob.h"
 #include "server/store/live.h"
@@ -28,7 +29,8 @@ struct upload_sink {
     struct stage *stage; /* NULL: small */
     struct buf small;
     struct hasher *hasher;
-    struct part *part; /* PUT_PART: all that matters is there */
+    struct part *part;     /* PUT_PART: all that matters is there */
+    struct append *append; /* PUT_APPEND: likewise */
 };
 
 static void sink_free(struct upload_sink **kp)
@@ -40,6 +42,7 @@ static void sink_free(struct upload_sink **kp)
         return;
     }
     part_close(&k->part);
+    append_close(&k->append);
     live_leave(k->u, &k->writer);
     stage_abort(&k->stage);
     hasher_free(&k->hasher);
@@ -227,6 +230,8 @@ int upload_sink_open(struct uploads *u, const struct put *p, const struct upload
     k->hasher = hasher_new();
     if (p->kind == PUT_PART) {
         rc = part_open(u, p, body, &k->part, reply, e);
+    } else if (p->kind == PUT_APPEND) {
+        rc = append_open(u, p, body, &k->append, reply, e);
     } else if (p->kind == PUT_UPLOAD_FILE) {
         rc = open_session_file(k, reply, e);
     } else if (p->kind == PUT_OBJECT || p->kind == PUT_XORB || p->kind == PUT_SHARD) {
@@ -252,6 +257,9 @@ int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_r
 
     if (k->part != NULL) {
         return upload_trouble(reply, part_write(k->part, bytes, reply, e), e);
+    }
+    if (k->append != NULL) {
+        return upload_trouble(reply, append_write(k->append, bytes, reply, e), e);
     }
     if (bytes.n > k->total - k->offset) {
         upload_refuse(reply, 400, "more bytes than the %" PRIu64 " that were announced", k->total);
@@ -410,8 +418,9 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
     int rc;
 
     *kp = NULL;
-    if (k->part != NULL) {
-        rc = part_finish(k->part, reply, e);
+    if (k->part != NULL || k->append != NULL) {
+        rc = k->part != NULL ? part_finish(k->part, reply, e)
+                             : append_finish(k->append, now_unix_s, reply, e);
         sink_free(&k);
         return upload_trouble(reply, rc, e);
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/codec/jwrite.h"
+#include "server/store/append.h"
 #include "server/store/blob.h"
 #include "server/store/live.h"
 #include "server/store/naming.h"
@@ -307,6 +308,10 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     case PUT_XORB_KNOWN:
     case PUT_OBJECT_KNOWN:
         return offer_known(u->store, p, out, e);
+    case PUT_APPEND_OPEN:
+    case PUT_APPEND_STATUS:
+    case PUT_APPEND_DROP:
+        return append_run(u, p, now_unix_s, out, e);
     case PUT_REF_ADD:
     case PUT_REF_DROP:
     case PUT_SQUASH:
@@ -317,6 +322,7 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     case PUT_FILE:
     case PUT_UPLOAD_FILE:
     case PUT_OBJECT:
+    case PUT_APPEND:
     case PUT_XORB:
     case PUT_SHARD:
     case PUT_CHANGES:
@@ -343,5 +349,5 @@ struct put put_copy(const struct put *p, struct arena *a)
 bool put_has_body(enum put_kind k)
 {
     return k == PUT_FILE || k == PUT_UPLOAD_FILE || k == PUT_OBJECT || k == PUT_PART ||
-           k == PUT_XORB || k == PUT_SHARD || k == PUT_CHANGES;
+           k == PUT_APPEND || k == PUT_XORB || k == PUT_SHARD || k == PUT_CHANGES;
 }

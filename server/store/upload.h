@@ -33,11 +33,15 @@ enum put_kind {
     PUT_PART,         /* body: part put.part of one (parts.h) */
     PUT_PARTS_END,    /* put.parts_count of them are here and make it up */
     PUT_OBJECT_KNOWN, /* is it here, with put.total bytes? */
-    PUT_XORB,         /* body: chunks for one (assemble.h), of the path's name */
-    PUT_XORB_KNOWN,   /* is it here? */
-    PUT_SHARD,        /* body: what files consist of them */
-    PUT_CHANGES,      /* body: read by an adapter into changes.h, committed at its end */
-    PUT_REF_ADD,      /* ref names a version from now on (naming.h); 409 when the name is taken */
+    PUT_APPEND_OPEN, /* a loose object whose digest is told at its end (append.h); digest_known: it may be here, in the tree `to` */
+    PUT_APPEND, /* body: its next bytes, from put.first on (UINT64_MAX: not said); digest_known: its last. Without an id all at once */
+    PUT_APPEND_STATUS,
+    PUT_APPEND_DROP,
+    PUT_XORB,       /* body: chunks for one (assemble.h), of the path's name */
+    PUT_XORB_KNOWN, /* is it here? */
+    PUT_SHARD,      /* body: what files consist of them */
+    PUT_CHANGES,    /* body: read by an adapter into changes.h, committed at its end */
+    PUT_REF_ADD,    /* ref names a version from now on (naming.h); 409 when the name is taken */
     PUT_REF_DROP,
     PUT_SQUASH,    /* the branch's history begins anew, with the files that it has */
     PUT_TREE_MOVE, /* the tree is called `to` from now on; 409 when there is one */
@@ -54,9 +58,10 @@ struct put {
     struct slice branch; /* what is published on; p == NULL or "": the head */
     struct note note;    /* of the version that comes of it */
     struct ref ref;      /* PUT_REF_* */
-    struct slice to;     /* PUT_TREE_MOVE */
-    bool if_match_set;   /* If-Match: "<root>" */
-    bool if_match_any;   /* If-Match: *, the tree (PUT_FILE, PUT_DELETE: the path) must exist */
+    struct slice
+        to; /* PUT_TREE_MOVE; PUT_APPEND_OPEN: another tree, that may have it; p == NULL: none */
+    bool if_match_set;  /* If-Match: "<root>" */
+    bool if_match_any;  /* If-Match: *, the tree (PUT_FILE, PUT_DELETE: the path) must exist */
     bool if_match_file; /* If-Match: "sha256-...": if_match is the digest that the path must have */
     bool if_none_match_any; /* If-None-Match: *, it must not */
     bool take_over;         /* PUT_UPLOAD_STATUS of a file: end the request that writes it, first */
@@ -72,19 +77,20 @@ struct put {
     bool
         again; /* PUT_OFFER without objects: the tree's last one, as long as it has half of its life before it */
     struct slice
-        location; /* PUT_UPLOAD_OPEN: the request's path; the session's id is put behind it */
+        location; /* PUT_UPLOAD_OPEN, PUT_APPEND_OPEN: the request's path; the session's id is put behind it */
 };
 
 struct upload_reply {
-    int status;          /* 200, 201, 204, 308; 404, 409, 410, 412, 413, 422, 507 */
+    int status;          /* 200, 201, 202, 204, 308; 404, 409, 410, 412, 413, 416, 422, 507 */
     struct buf body;     /* JSON and a newline; or empty */
     char location[1024]; /* "" without */
     char etag[72];       /* the tree's root in quotes, or "" */
     bool offset_known;   /* -> Upload-Offset, and Range: bytes=0-<offset - 1> when there is any */
     bool complete;       /* -> Upload-Complete: ?1, else ?0 (with offset_known) */
     uint64_t offset;
-    bool published;             /* the head has moved: the repo's generation is to be bumped */
-    char upload[UPLOAD_ID + 1]; /* PUT_OFFER: its id, */
+    bool published; /* the head has moved: the repo's generation is to be bumped */
+    char word[192]; /* PUT_CHANGES: what its reader has to tell who words the answer; or "" */
+    char upload[UPLOAD_ID + 1]; /* PUT_OFFER, PUT_APPEND_OPEN: its id, */
     uint64_t until_unix_s;      /* when it ends, */
     struct offered {
         bool held;                  /* which of the objects are here already, */

@@ -3,6 +3,7 @@
 #include "server/repo/hosted/hosted.h"
 
 #include "server/repo/hosted/hub.h"
+#include "server/repo/hosted/image.h"
 #include "server/store/rename.h"
 
 enum { SEGMENT_MAX_BYTES = 96 };
@@ -431,11 +432,17 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
     struct slice uploads = SLICE("-/uploads");
     struct place at;
     struct slice clean;
-    int rc = plan_path(path, arena, &clean, e);
+    int rc;
 
     struct hub_ask hub = {
         .r = r, .req = req, .who = who, .facts = facts, .a = arena, .p = out, .path = path};
 
+    if (oci_asked(req)) {
+        image_plan(&(struct image_ask){
+            .r = r, .req = req, .who = who, .facts = facts, .a = arena, .p = out, .path = path});
+        return 0;
+    }
+    rc = plan_path(path, arena, &clean, e);
     if (rc != 0 || hub_plan(&hub, &rc, e)) {
         return rc;
     }
@@ -489,11 +496,22 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
     return 0;
 }
 
+static void hosted_put_answer(const struct repo *r, const struct plan *p, struct upload_reply *u,
+                              struct arena *a, struct http_reply *reply)
+{
+    if (slice_eqs(p->variant, "oci")) {
+        image_put_answer(p, u, a, reply);
+    } else {
+        hub_put_answer(r, p, u, a, reply);
+    }
+}
+
 const struct repo_ops repo_hosted = {
     .name = "hosted",
     .by_host = true,
+    .registry = true,
     .open = hosted_open,
     .plan = hosted_plan,
-    .put_answer = hub_put_answer,
+    .put_answer = hosted_put_answer,
     .failed = hub_failed,
 };

@@ -297,6 +297,8 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
         rc = hub_commits(s, r, p, body, e);
         break;
     case LIST_HUB_TREES:
+    case LIST_IMAGE_TAGS:
+    case LIST_IMAGE_REFERRERS:
     case LIST_OURS:
         break;
     }

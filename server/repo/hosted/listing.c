@@ -8,6 +8,7 @@
 #include "common/codec/jwrite.h"
 #include "common/codec/url.h"
 #include "server/repo/hosted/hub.h"
+#include "server/repo/hosted/image.h"
 
 struct listing {
     bool html;
@@ -320,6 +321,10 @@ int hosted_listing(struct store *s, const struct repo *r, const struct plan *p,
         .html = p->html, .recursive = p->recursive, .out = body, .skip = BUF_INIT(3 * SKIP_BYTES)};
     int rc;
 
+    if (p->form == LIST_IMAGE_TAGS || p->form == LIST_IMAGE_REFERRERS) {
+        buf_free(&l.skip);
+        return image_listing(s, p, out, e);
+    }
     if (p->form != LIST_OURS) {
         buf_free(&l.skip);
         return p->form == LIST_HUB_TREES ? hub_trees(s, r, p, sight, out, e)

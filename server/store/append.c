@@ -1,0 +1,558 @@
+#include "server/store/append.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "server/store/blob.h"
+#include "server/store/joint.h"
+#include "server/store/keep.h"
+#include "server/store/offer.h"
+#include "server/store/publish.h"
+#include "server/store/upload_reply.h"
+
+#define UNKNOWN UINT64_MAX
+/* Made durable that often while it comes: what a SIGKILL may cost. */
+#define SAVE_BYTES ((uint64_t)64 << 20)
+#define ROW        SLICE("append") /* the offer's one file, and its writer's path */
+
+enum { WHAT_BYTES = 8 + DIGEST_HEX + 1, KEY_BYTES = 8192 };
+
+struct append {
+    struct uploads *u;
+    struct session session;
+    struct put put; /* its texts are the sink's */
+    bool at_once;   /* no upload was begun: all of it comes in this body */
+    struct writer writer;
+    struct joint *joint; /* remembers the hasher between requests; NULL: at_once */
+    struct hasher *hasher;
+    unsigned epoch;
+    struct stage *stage; /* NULL: in `small` */
+    struct buf small;
+    uint64_t offset; /* bytes that are here */
+    uint64_t saved;  /* of those, told of by a row */
+    bool over;       /* whole, or dropped: nothing is kept for later */
+};
+
+/* --- what the tree remembers -------------------------------------------------------------------------------------- */
+
+static struct slice brought(const struct digest *d, char out[WHAT_BYTES])
+{
+    char hex[DIGEST_HEX + 1];
+
+    digest_format(d, hex);
+    snprintf(out, WHAT_BYTES, "brought/%s", hex);
+    return slice_str(out);
+}
+
+void append_brought_key(struct buf *out, struct slice repo, struct slice name,
+                        const struct digest *d)
+{
+    char what[WHAT_BYTES];
+
+    offer_remembered_key(repo, name, brought(d, what), out);
+}
+
+void append_forget(struct store *store, const struct session *s, const struct digest *d,
+                   struct batch *b)
+{
+    char what[WHAT_BYTES];
+
+    offer_forget(store, s, brought(d, what), b);
+}
+
+/* Adds to b: it is whole, and the offer's until a commit names it. old_stage: one that is not wanted any more, or 0. */
+static void put_whole(const struct session *s, const struct digest *d, uint64_t size_bytes,
+                      uint64_t old_stage, struct batch *b)
+{
+    struct session_file f = {.sealed = true, .bytes = size_bytes, .digest = *d};
+    char what[WHAT_BYTES];
+
+    session_file_put(s, ROW, &f, b);
+    session_stage_del(old_stage, b);
+    session_hold(s, d, b);
+    offer_remember(s, brought(d, what), b);
+}
+
+/* --- without a body ----------------------------------------------------------------------------------------------- */
+
+/* A new offer of p's tree. False: answered; or *rc. Always session_free(). */
+static bool new_session(const struct put *p, uint64_t now_unix_s, struct session *s,
+                        struct upload_reply *out, int *rc, struct err *e)
+{
+    *s = (struct session){.row = BUF_INIT(4096), .offer = true, .begun_unix_s = now_unix_s};
+    *rc = session_id_new(s->id, e);
+    if (*rc != 0) {
+        return false;
+    }
+    if (p->repo.n >= sizeof s->repo || p->name.n >= sizeof s->name ||
+        p->location.n + UPLOAD_ID + 2 > sizeof out->location) {
+        upload_refuse(out, 400, "the tree's name is too long");
+        return false;
+    }
+    memcpy(s->repo, p->repo.p, p->repo.n);
+    memcpy(s->name, p->name.p, p->name.n);
+    session_encode(s, &s->row);
+    return true;
+}
+
+static void put_session(const struct session *s, struct batch *b)
+{
+    batch_put(b, TABLE_UPLOAD, slice_of(s->id, UPLOAD_ID), buf_slice(&s->row));
+}
+
+static int held_by_tree(struct store *store, struct slice repo, struct slice name,
+                        const struct digest *d, bool *yes, struct err *e)
+{
+    struct buf key = BUF_INIT(KEY_BYTES), value = BUF_INIT(KEY_BYTES);
+    int rc;
+
+    holder_key(&key, d, repo, 't', name);
+    rc = key.rc != 0 ? E_NOTFOUND : store_get(store, TABLE_HOLDER, buf_slice(&key), &value, e);
+    *yes = rc == 0;
+    buf_free(&key);
+    buf_free(&value);
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+/* Its bytes are here, for this tree or the one that p->to names: the session has them from now on. *yes: answered with 201. */
+static int take_over(struct uploads *u, const struct put *p, const struct session *s, bool *yes,
+                     struct upload_reply *out, struct err *e)
+{
+    struct blob *blob = NULL;
+    struct batch *b;
+    bool has = false;
+    int rc = offer_tree_has(u->store, p, &p->digest, &has, NULL, e);
+
+    *yes = false;
+    if (rc == 0 && !has && p->to.p != NULL) {
+        rc = held_by_tree(u->store, p->repo, p->to, &p->digest, &has, e);
+    }
+    rc = rc == 0 && has ? blob_open(u->store, &p->digest, &blob, e) : rc;
+    if (rc != 0 || !has) {
+        return rc == E_NOTFOUND ? 0 : rc;
+    }
+    b = batch_new();
+    put_session(s, b);
+    put_whole(s, &p->digest, blob_size_bytes(blob), 0, b);
+    rc = store_commit(u->store, &b, COMMIT_SYNC, e);
+    blob_release(&blob);
+    if (rc == 0) {
+        out->status = 201;
+        *yes = true;
+    }
+    return rc == E_CHANGED ? 0 : rc; /* it went meanwhile */
+}
+
+static void answer_open(const struct put *p, const struct session *s, struct upload_reply *out)
+{
+    out->status = 202;
+    out->offset_known = true;
+    memcpy(out->upload, s->id, sizeof out->upload);
+    snprintf(out->location, sizeof out->location, SLICE_FMT "/%s", SLICE_ARG(p->location), s->id);
+}
+
+static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
+                    struct upload_reply *out, struct err *e)
+{
+    struct session s = {.row = BUF_INIT(16)};
+    struct batch *b = NULL;
+    bool here = false;
+    /* A tree that has another name: better told before the bytes come than behind them. */
+    int rc = publish_check(&(struct publish){.store = u->store, .put = p}, out, e);
+
+    if (rc != 0 || out->status != 0 || !new_session(p, now_unix_s, &s, out, &rc, e)) {
+        goto out;
+    }
+    if (p->digest_known) {
+        rc = take_over(u, p, &s, &here, out, e);
+    }
+    if (rc == 0 && !here) {
+        b = batch_new();
+        put_session(&s, b);
+        rc = store_commit(u->store, &b, COMMIT_LAZY, e);
+        if (rc == 0) {
+            answer_open(p, &s, out);
+        }
+    }
+out:
+    session_free(&s);
+    return upload_trouble(out, rc, e);
+}
+
+static void no_upload(struct upload_reply *out)
+{
+    upload_refuse(out, 404, "no such upload: it was never begun here, or it has ended");
+}
+
+static int run_status(struct uploads *u, const struct session *s, struct upload_reply *out,
+                      struct err *e)
+{
+    struct session_file f = {0};
+    int rc;
+
+    if (live_disturb(u, s->id, ROW)) {
+        return err_set(e, E_BUSY, "another request still writes this upload");
+    }
+    rc = session_file_load(u->store, s->id, ROW, &f, e);
+    if (rc == 0 && f.sealed) {
+        no_upload(out);
+    } else if (rc == 0 || rc == E_NOTFOUND) {
+        out->status = 204;
+        out->offset_known = true;
+        out->offset = f.bytes;
+        rc = 0;
+    }
+    return rc;
+}
+
+static int run_drop(struct uploads *u, const struct session *s, struct upload_reply *out,
+                    struct err *e)
+{
+    int rc;
+
+    if (live_disturb(u, s->id, ROW)) {
+        return err_set(e, E_BUSY, "another request still writes this upload");
+    }
+    rc = session_drop(u, s->id, e);
+    out->status = 204;
+    return rc;
+}
+
+int append_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
+               struct upload_reply *out, struct err *e)
+{
+    struct session s;
+    int rc;
+
+    if (p->kind == PUT_APPEND_OPEN) {
+        return run_open(u, p, now_unix_s, out, e);
+    }
+    if (offer_begin(u->store, p, &s, out, &rc, e)) {
+        rc = p->kind == PUT_APPEND_STATUS ? run_status(u, &s, out, e) : run_drop(u, &s, out, e);
+    }
+    session_free(&s);
+    return upload_trouble(out, rc, e);
+}
+
+/* --- opening ------------------------------------------------------------------------------------------------------ */
+
+/* The row that tells of a new stage comes before its bytes, so that no sweep takes them. */
+static int new_stage(struct append *x, uint64_t expect_bytes, struct err *e)
+{
+    struct session_file f = {.total = UNKNOWN};
+    struct batch *b;
+    int rc = uploads_stage(x->u, expect_bytes, !x->at_once, &x->stage, e);
+
+    if (rc != 0 || x->at_once) {
+        return rc;
+    }
+    f.stage = stage_id(x->stage);
+    b = batch_new();
+    session_require(&x->session, b);
+    session_file_put(&x->session, ROW, &f, b);
+    session_stage_put(&x->session, f.stage, b);
+    return store_commit(x->u->store, &b, COMMIT_LAZY, e);
+}
+
+/* Where it stands. A status in *reply: it is whole, or it does not go on there. */
+static int find_end(struct append *x, struct upload_reply *reply, struct err *e)
+{
+    struct session_file f = {0};
+    int rc = session_file_load(x->u->store, x->session.id, ROW, &f, e);
+
+    if (rc != 0 && rc != E_NOTFOUND) {
+        return rc;
+    }
+    if (f.sealed) { /* the end was asked for twice: the same answer */
+        if (x->put.digest_known && digest_eq(&f.digest, &x->put.digest)) {
+            reply->status = 201;
+        } else {
+            no_upload(reply);
+        }
+        return 0;
+    }
+    if (f.stage != 0) {
+        rc = stage_resume(x->u->store, f.stage, 0, &x->stage, e);
+        x->offset = x->saved = rc == 0 ? f.bytes : 0;
+    }
+    if (rc != 0 && rc != E_NOTFOUND) {
+        return rc;
+    }
+    if (x->put.first != UNKNOWN && x->put.first != x->offset) {
+        upload_refuse(reply, 416, "%" PRIu64 " bytes of this upload are here: go on behind them",
+                      x->offset);
+        reply->offset_known = true;
+        reply->offset = x->offset;
+    }
+    return 0;
+}
+
+/* One that has run ahead of what is told of it, when the disk was full, begins again. */
+static void take_hasher(struct append *x)
+{
+    x->hasher = joint_hash_take(x->u, x->joint, UNKNOWN, &x->epoch);
+    CHECK(x->hasher != NULL); /* it has one user */
+    if (hasher_count(x->hasher) > x->offset) {
+        joint_hash_void(x->u, x->joint);
+        joint_hash_give(x->u, x->joint, x->hasher, x->epoch);
+        x->hasher = joint_hash_take(x->u, x->joint, UNKNOWN, &x->epoch);
+    }
+}
+
+static int enter(struct append *x, const struct upload_body *body, struct upload_reply *reply,
+                 struct err *e)
+{
+    static const struct digest none; /* an offer has one of these */
+    const char *why = "";
+    int rc;
+
+    if (!offer_begin(x->u->store, &x->put, &x->session, reply, &rc, e)) {
+        return rc;
+    }
+    x->writer = (struct writer){.id = x->session.id,
+                                .path = ROW,
+                                .loose = true,
+                                .yield = body->yield,
+                                .yield_arg = body->yield_arg};
+    if (live_enter(x->u, &x->writer, &why) != 0) {
+        return err_set(e, E_BUSY, "another request still writes this upload");
+    }
+    rc = joint_enter(x->u, x->session.id, &none, true, &x->joint, e);
+    if (rc == 0) {
+        rc = find_end(x, reply, e);
+    }
+    if (rc == 0 && reply->status == 0) {
+        take_hasher(x);
+    }
+    return rc;
+}
+
+/* All that there will be is small: no file for it. */
+static bool is_small(const struct append *x, const struct upload_body *body)
+{
+    return x->put.digest_known && x->stage == NULL && body->length <= BLOB_INLINE_BYTES;
+}
+
+int append_open(struct uploads *u, const struct put *p, const struct upload_body *body,
+                struct append **out, struct upload_reply *reply, struct err *e)
+{
+    struct append *x = NEW(struct append);
+    int rc = 0;
+
+    *out = x;
+    x->u = u;
+    x->put = *p;
+    x->small = BUF_INIT(BLOB_INLINE_BYTES);
+    x->at_once = p->upload_id.n == 0;
+    if (x->at_once) {
+        CHECK(p->digest_known);
+        x->hasher = hasher_new();
+        rc = publish_check(&(struct publish){.store = u->store, .put = p}, reply, e);
+    } else {
+        rc = enter(x, body, reply, e);
+    }
+    if (rc == 0 && reply->status == 0 && x->stage == NULL && !is_small(x, body)) {
+        rc = new_stage(x, body->length != UNKNOWN ? body->length : 0, e);
+    }
+    if (rc == E_CHANGED) {
+        no_upload(reply);
+        rc = 0;
+    }
+    if (rc != 0 || reply->status != 0) {
+        append_close(out);
+    }
+    return rc;
+}
+
+/* --- what comes --------------------------------------------------------------------------------------------------- */
+
+/* Data, then the row that speaks of it. */
+static int save(struct append *x, struct err *e)
+{
+    struct session_file f = {.stage = stage_id(x->stage), .bytes = x->offset, .total = UNKNOWN};
+    struct batch *b;
+    int rc = stage_sync(x->stage, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    b = batch_new();
+    session_require(&x->session, b);
+    session_file_put(&x->session, ROW, &f, b);
+    rc = store_commit(x->u->store, &b, COMMIT_LAZY, e);
+    if (rc == 0) {
+        x->saved = x->offset;
+    }
+    return rc;
+}
+
+int append_write(struct append *x, struct slice bytes, struct upload_reply *reply, struct err *e)
+{
+    bool along = hasher_count(x->hasher) == x->offset;
+    int rc = 0;
+
+    if (x->stage == NULL) {
+        buf_adds(&x->small, bytes);
+        CHECK(x->small.rc == 0); /* the body is at most as long */
+    } else {
+        rc = stage_write(x->stage, bytes.p, bytes.n, x->offset, e);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (along) {
+        hasher_add(x->hasher, bytes.p, bytes.n);
+    }
+    x->offset += bytes.n;
+    if (x->stage != NULL && !x->at_once && x->offset - x->saved >= SAVE_BYTES) {
+        rc = save(x, e);
+    }
+    if (rc == E_CHANGED) {
+        no_upload(reply);
+        rc = 0;
+    }
+    return rc;
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+/* The bytes become a blob, its rows in b. */
+static int seal(struct append *x, struct hasher *whole, const struct digest *d, struct batch *b,
+                struct blob **out, struct err *e)
+{
+    const struct digest *chunk;
+    size_t count;
+
+    if (x->stage == NULL) {
+        return blob_put_bytes(x->u->store, buf_slice(&x->small), b, out, e);
+    }
+    chunk = hasher_chunks(whole, &count);
+    return stage_seal(&x->stage, d, x->offset, chunk, count, b, out, e);
+}
+
+static int keep(struct append *x, struct hasher *whole, const struct digest *d, uint64_t now_unix_s,
+                struct upload_reply *reply, struct err *e)
+{
+    uint64_t stage = x->stage != NULL ? stage_id(x->stage) : 0;
+    struct batch *b = batch_new();
+    struct blob *blob = NULL;
+    int rc = 0;
+
+    if (!x->at_once) {
+        session_require(&x->session, b);
+    } else if (new_session(&x->put, now_unix_s, &x->session, reply, &rc, e)) {
+        put_session(&x->session, b);
+    }
+    if (rc == 0 && reply->status == 0) {
+        rc = seal(x, whole, d, b, &blob, e);
+    }
+    if (rc == 0 && reply->status == 0) {
+        put_whole(&x->session, d, x->offset, stage, b);
+        rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
+    }
+    if (rc == E_CHANGED) {
+        no_upload(reply);
+        rc = 0;
+    } else if (rc == 0 && reply->status == 0) {
+        reply->status = 201;
+    }
+    blob_release(&blob);
+    batch_free(&b);
+    return rc;
+}
+
+/* Not what was announced: the upload ends. */
+static int discard(struct append *x, struct upload_reply *reply, struct err *e)
+{
+    upload_refuse(reply, 422, "the bytes are not those of this digest: send them again");
+    if (x->at_once) {
+        return 0;
+    }
+    stage_abort(&x->stage);
+    return session_drop(x->u, x->session.id, e);
+}
+
+static int end(struct append *x, uint64_t now_unix_s, struct upload_reply *reply, struct err *e)
+{
+    struct hasher *whole;
+    struct digest d;
+    int rc = 0;
+
+    if (x->stage != NULL) {
+        rc = hasher_add_file(x->hasher, stage_fd(x->stage), x->offset, e);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    whole = hasher_copy(x->hasher);
+    hasher_final(whole, &d);
+    if (!digest_eq(&d, &x->put.digest)) {
+        x->over = true;
+        rc = discard(x, reply, e);
+    } else {
+        rc = keep(x, whole, &d, now_unix_s, reply, e);
+        x->over = rc == 0;
+    }
+    hasher_free(&whole);
+    return rc;
+}
+
+int append_finish(struct append *x, uint64_t now_unix_s, struct upload_reply *reply, struct err *e)
+{
+    int rc;
+
+    if (x->put.digest_known) {
+        return end(x, now_unix_s, reply, e);
+    }
+    rc = save(x, e);
+    if (rc == E_CHANGED) {
+        no_upload(reply);
+        return 0;
+    }
+    if (rc == 0) {
+        reply->status = 202;
+        reply->offset_known = true;
+        reply->offset = x->offset;
+    }
+    return rc;
+}
+
+static void park(struct append *x)
+{
+    struct err e = {0};
+
+    if (x->stage == NULL || x->over || x->at_once) {
+        stage_abort(&x->stage);
+        return;
+    }
+    if (x->offset > x->saved && save(x, &e) != 0) {
+        log_warn("upload.save", "why=\"%s\"", e.text); /* less is there to go on from */
+    }
+    stage_park(&x->stage);
+}
+
+void append_close(struct append **xp)
+{
+    struct append *x = *xp;
+
+    *xp = NULL;
+    if (x == NULL) {
+        return;
+    }
+    park(x);
+    if (x->joint == NULL) {
+        hasher_free(&x->hasher);
+    } else if (x->hasher != NULL) {
+        joint_hash_give(x->u, x->joint, x->hasher, x->epoch);
+    }
+    if (x->joint != NULL && x->over) {
+        joint_dead(x->u, x->joint);
+    }
+    joint_leave(x->u, &x->joint);
+    live_leave(x->u, &x->writer);
+    session_free(&x->session);
+    buf_free(&x->small);
+    free(x);
+}

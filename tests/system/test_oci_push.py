@@ -1,0 +1,484 @@
+"""Images pushed into hosted repos: each rule of the OCI distribution-spec that clients rely on, and what must hold besides."""
+import concurrent.futures
+import json
+import os
+import socket
+
+import pytest
+
+from harness.image import INDEX, LIST, MANIFEST, Image, descriptor, digest, errors, index, manifest, text
+
+CONFIG = 'repo "models" { protocol = "hosted" }'
+BIG = os.urandom(3 << 20)
+NOBODY = "sha256:" + "0" * 64
+
+
+@pytest.fixture
+def models(mirrord):
+    m = mirrord(CONFIG)
+    m.publisher = m.token("ci", "publish:models/me/*")
+    return m
+
+
+@pytest.fixture
+def image(models, wire):
+    return Image(models, token=models.publisher, wire=wire)
+
+
+@pytest.fixture
+def reader(models, wire):
+    return Image(models, wire=wire)
+
+
+# --- pull ---
+
+def test_pull_by_tag_and_by_digest(image, reader):
+    data = image.push("v1", [BIG, b"small"])
+    for reference in ("v1", digest(data)):
+        got = reader.get(f"manifests/{reference}", Accept=MANIFEST)
+        assert (got.status, got.body, got["content-type"]) == (200, data, MANIFEST)
+        assert got["docker-content-digest"] == digest(data) and got["etag"] == f'"{digest(data)}"'
+        head = reader.head(f"manifests/{reference}")
+        assert (head.status, head["content-length"], head["content-type"]) == (200, str(len(data)), MANIFEST)
+        assert head["docker-content-digest"] == digest(data)
+        assert reader.get(f"manifests/{reference}", If_None_Match=got["etag"]).status == 304
+    for layer in (BIG, b"small", b"{}"):
+        got = reader.get(f"blobs/{digest(layer)}")
+        assert (got.status, got.body, got["docker-content-digest"]) == (200, layer, digest(layer))
+        head = reader.head(f"blobs/{digest(layer)}")
+        assert (head.status, head["content-length"]) == (200, str(len(layer)))
+    part = reader.get(f"blobs/{digest(BIG)}", Range="bytes=100-199")
+    assert (part.status, part.body) == (206, BIG[100:200])
+
+
+def test_a_manifest_is_sent_whole(image, reader):
+    """Some clients ask for "bytes=0-" of a manifest, and take nothing but 200 for an answer."""
+    data = image.push("v1", [b"x"])
+    for wanted in ("bytes=0-", "bytes=0-9", "bytes=999999-"):
+        got = reader.get("manifests/v1", Range=wanted)
+        assert (got.status, got.body) == (200, data)
+
+
+def test_what_is_not_there(image, reader):
+    for path in ("manifests/v1", f"manifests/{NOBODY}", "tags/list"):
+        assert reader.get(path).status == 404 and errors(reader.get(path)) == ["NAME_UNKNOWN"]
+    image.push("v1", [b"x"])
+    for path, code in (("manifests/v2", "MANIFEST_UNKNOWN"), (f"manifests/{NOBODY}", "MANIFEST_UNKNOWN"),
+                       (f"blobs/{NOBODY}", "BLOB_UNKNOWN"), (f"manifests/sha512:{'0' * 128}", "MANIFEST_UNKNOWN"),
+                       (f"blobs/sha512:{'0' * 128}", "BLOB_UNKNOWN")):
+        for who in (reader, image):
+            got = who.get(path)
+            assert got.status == 404 and errors(got) == [code], path
+            assert who.head(path).status == 404
+    assert errors(reader.get("blobs/sha256:xyz")) == ["DIGEST_INVALID"]
+
+
+# --- push: blobs ---
+
+def test_all_at_once(image):
+    """POST with a digest; with another's bytes it is refused, and nothing is there."""
+    for data in (b"", b"small", BIG):
+        got = image.ask("POST", f"blobs/uploads/?digest={digest(data)}", data, content_type="application/octet-stream")
+        assert got.status == 201 and got["docker-content-digest"] == digest(data)
+        assert got["location"].endswith(f"/blobs/{digest(data)}") and image.get(got["location"]).body == data
+        got = image.ask("POST", f"blobs/uploads/?digest={digest(data + b'!')}", data)
+        assert got.status == 400 and errors(got) == ["DIGEST_INVALID"]
+        assert image.head(f"blobs/{digest(data + b'!')}").status == 404
+
+
+def test_begin_then_put(image):
+    for data in (b"", b"small", BIG):
+        got = image.push_blob(data)
+        assert image.get(got["location"]).body == data
+
+
+def test_one_stream(image):
+    """As most clients do it: one PATCH that says nothing of where it begins, then a PUT without a body."""
+    at = image.begin()
+    got = image.ask("PATCH", at, BIG, content_type="application/octet-stream")
+    assert got.status == 202 and got["range"] == f"0-{len(BIG) - 1}" and got["docker-upload-uuid"]
+    got = image.ask("PUT", f"{got['location']}?digest={digest(BIG)}")
+    assert got.status == 201 and image.get(f"blobs/{digest(BIG)}").body == BIG
+
+
+def test_in_chunks(image):
+    at, step = image.begin(), 1 << 20
+    for i in range(0, len(BIG) - step, step):
+        got = image.ask("PATCH", at, BIG[i:i + step], content_range=f"{i}-{i + step - 1}")
+        assert got.status == 202 and got["range"] == f"0-{i + step - 1}"
+        at = got["location"]
+        now = image.get(at)
+        assert now.status == 204 and now["range"] == got["range"] and now["location"].endswith(at)
+    i = len(BIG) - step
+    got = image.ask("PUT", f"{at}?digest={digest(BIG)}", BIG[i:], content_range=f"{i}-{len(BIG) - 1}")
+    assert got.status == 201 and image.get(got["location"]).body == BIG
+
+
+def test_out_of_order(image):
+    at = image.begin()
+    image.ask("PATCH", at, b"0123456789", content_range="0-9")
+    for first in (0, 5, 11):
+        got = image.ask("PATCH", at, b"abc", content_range=f"{first}-{first + 2}")
+        assert got.status == 416 and got["range"] == "0-9" and got["location"]
+        assert errors(got) == ["BLOB_UPLOAD_INVALID"]
+    got = image.ask("PATCH", at, b"abc", content_range="10-20")
+    assert got.status == 400 and errors(got) == ["SIZE_INVALID"]
+    assert image.ask("PATCH", at, b"abc", content_range="10-12").status == 202
+    assert image.ask("PUT", f"{at}?digest={digest(b'0123456789abc')}").status == 201
+
+
+def test_wrong_digests(image):
+    """The bytes of another digest end the upload; what is no digest does not."""
+    at = image.begin()
+    image.ask("PATCH", at, b"bytes")
+    for bad in ("", "?digest=sha256:abc", "?digest=md5:" + "0" * 32, "?digest=sha512:" + "0" * 128):
+        got = image.ask("PUT", at + bad)
+        assert got.status == 400 and errors(got) == ["DIGEST_INVALID"]
+    got = image.ask("PUT", f"{at}?digest={NOBODY}")
+    assert got.status == 400 and errors(got) == ["DIGEST_INVALID"]
+    assert errors(image.ask("PUT", f"{at}?digest={digest(b'bytes')}")) == ["BLOB_UPLOAD_UNKNOWN"]
+    assert image.head(f"blobs/{digest(b'bytes')}").status == 404
+
+
+def test_an_upload_that_is_dropped(image):
+    at = image.begin()
+    image.ask("PATCH", at, BIG)
+    assert image.ask("DELETE", at).status == 204
+    for method, end in (("GET", ""), ("PATCH", ""), ("PUT", f"?digest={digest(BIG)}"), ("DELETE", "")):
+        got = image.ask(method, at + end, b"" if method in ("PATCH", "PUT") else None)
+        assert got.status == 404 and errors(got) == ["BLOB_UPLOAD_UNKNOWN"], method
+    assert image.get("blobs/uploads/no-such").status == 404
+
+
+def test_the_end_may_be_asked_twice(image):
+    at = image.begin()
+    for _ in range(2):
+        got = image.ask("PUT", f"{at}?digest={digest(b'x')}", b"x")
+        assert got.status == 201 and got["docker-content-digest"] == digest(b"x")
+
+
+def test_nothing_shows_before_its_manifest(image, reader, models):
+    """A blob that no manifest names is seen by those alone who may push there: not by others who read, nor in another image."""
+    image.push_blob(b"secret")
+    path = f"blobs/{digest(b'secret')}"
+    other = models.token("other" + image.wire, "publish:models/you/*", "read:models/me/*")
+    for who in (reader, Image(models, token=other, wire=image.wire),
+                Image(models, "models/me/other", models.publisher, image.wire)):
+        assert who.get(path).status == 404 and who.head(path).status == 404
+    assert image.get(path).body == b"secret" and reader.get(path).status == 404
+    assert reader.tags() is None
+    image.push("v1", [b"secret"])
+    assert reader.get(path).body == b"secret" and reader.tags() == ["v1"]
+
+
+def test_mount(image, models):
+    """From another image of the repo: nothing is sent. Where that cannot be, an upload begins."""
+    base = Image(models, "models/me/base", models.publisher, image.wire)
+    base.push("v1", [BIG])
+    where = f"blobs/uploads/?mount={digest(BIG)}"
+    for source in ("&from=models/me/none", "&from=elsewhere/me/base", "&from=..", ""):
+        got = image.ask("POST", where + source, b"")
+        assert got.status == 202 and "/blobs/uploads/" in got["location"], source
+    got = image.ask("POST", where + "&from=models/me/base", b"")
+    assert got.status == 201 and got["location"].endswith(f"/blobs/{digest(BIG)}")
+    assert got["docker-content-digest"] == digest(BIG)
+    image.push_blob(b"{}")
+    assert image.put_manifest("v1", manifest(b"{}", [BIG])).status == 201
+    assert image.ask("POST", where, b"").status == 201  # its own by now
+    assert Image(models, wire=image.wire).get(f"blobs/{digest(BIG)}").body == BIG
+
+
+def test_mount_needs_the_right_to_read(mirrord):
+    m = mirrord('repo "models" { protocol = "hosted" access { anonymous = none } }')
+    base = Image(m, "models/me/base", m.token("me", "publish:models/me/*"))
+    base.push("v1", [BIG])
+    mine = Image(m, "models/you/img", m.token("you", "publish:models/you/*"))
+    where = f"blobs/uploads/?mount={digest(BIG)}&from=models/me/base"
+    assert mine.ask("POST", where, b"").status == 202
+    both = Image(m, "models/you/img", m.token("both", "publish:models/you/*", "read:models/me/base/*"))
+    assert both.ask("POST", where, b"").status == 201
+
+
+# --- push: manifests ---
+
+def test_by_digest_then_by_tag(image, reader):
+    for data in (b"{}", b"layer"):
+        image.push_blob(data)
+    data = manifest(b"{}", [b"layer"])
+    got = image.put_manifest(digest(data), data)
+    assert got.status == 201 and got["location"].endswith(f"/manifests/{digest(data)}")
+    assert reader.get(f"manifests/{digest(data)}").body == data and reader.tags() == []
+    got = image.put_manifest(digest(data + b" "), data)
+    assert got.status == 400 and errors(got) == ["DIGEST_INVALID"]
+    for _ in range(2):  # again is no news
+        assert image.put_manifest("v1", data).status == 201
+    assert reader.tags() == ["v1"]
+
+
+def test_bytes_and_type_stay_as_they_came(image, reader):
+    for data in (b"{}", b"layer"):
+        image.push_blob(data)
+    data = b" \n" + manifest(b"{}", [b"layer"]).replace(b", ", b",\t ") + b"\n"
+    assert image.put_manifest("odd", data, MANIFEST + "; charset=utf-8").status == 201
+    got = reader.get("manifests/odd")
+    assert got.body == data and got["content-type"] == MANIFEST
+
+
+def test_what_a_manifest_names_must_be_here(image, reader):
+    image.push_blob(b"{}")
+    data = manifest(b"{}", [b"never sent"])
+    for reference in ("v1", digest(data)):
+        got = image.put_manifest(reference, data)
+        assert got.status == 404 and errors(got) == ["MANIFEST_BLOB_UNKNOWN"]
+    wrong = json.loads(manifest(b"{}", []))
+    wrong["config"]["size"] = 3
+    got = image.put_manifest("v1", text(wrong))
+    assert got.status == 400 and errors(got) == ["SIZE_INVALID"]
+    assert reader.tags() is None
+    got = image.put_manifest("list", index([data]), INDEX)
+    assert got.status == 404 and errors(got) == ["MANIFEST_BLOB_UNKNOWN"]
+
+
+def test_layers_that_stay_away(image):
+    """Their author keeps them elsewhere: a manifest may name them."""
+    image.push_blob(b"{}")
+    doc = json.loads(manifest(b"{}", []))
+    doc["layers"] = [descriptor(b"far", "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", urls=["https://far.example/x"])]
+    assert image.put_manifest("v1", text(doc)).status == 201
+
+
+def test_what_is_no_manifest(image, reader):
+    image.push_blob(b"{}")
+    good = json.loads(manifest(b"{}", []))
+    cases = [(b"", MANIFEST), (b"[]", MANIFEST), (b"{}", MANIFEST), (b"\xff\xfe", MANIFEST), (b'{"schemaVersion":2' * 1000, MANIFEST),
+             (text(good), "text/plain"), (text(good), INDEX), (text(dict(good, mediaType=INDEX)), MANIFEST),
+             (text(dict(good, schemaVersion=1)), MANIFEST), (text(dict(good, manifests=[])), MANIFEST),
+             (text(dict(good, config=[])), MANIFEST), (text(dict(good, config={"digest": "x"})), MANIFEST),
+             (text(dict(good, layers={})), MANIFEST), (text(dict(good, layers=[1])), MANIFEST),
+             (text(dict(good, subject=[])), MANIFEST), (text(good)[:-1] + b', "config": {}}', MANIFEST),
+             (text({"schemaVersion": 2, "manifests": [{}]}), INDEX),
+             (text({"schemaVersion": 2, "manifests": [], "layers": []}), INDEX)]
+    for data, kind in cases:
+        got = image.put_manifest("v1", data, kind)
+        assert got.status == 400 and errors(got) == ["MANIFEST_INVALID"], (data[:80], kind, got.body)
+    got = image.put_manifest("v1", text(dict(good, annotations={"x": "y" * (4 << 20)})))
+    assert got.status == 413 and errors(got) == ["MANIFEST_INVALID"]
+    assert reader.tags() is None
+
+
+def test_indexes(image, reader):
+    one, two = image.push("one", [b"1"]), image.push("two", [b"2"])
+    data = index([one, two])
+    assert image.put_manifest("all", data, INDEX).status == 201
+    got = reader.get("manifests/all")
+    assert (got.body, got["content-type"]) == (data, INDEX)
+    doc = json.loads(data)
+    doc["mediaType"] = LIST
+    assert image.put_manifest("docker", text(doc), LIST).status == 201
+    assert reader.get("manifests/docker")["content-type"] == LIST
+
+
+# --- content discovery ---
+
+def test_tags_in_parts(image, reader):
+    data = image.push("b", [b"x"])
+    for tag in ("a", "c10", "c9", "Z", "_"):
+        image.put_manifest(tag, data)
+    everything = sorted(["b", "a", "c10", "c9", "Z", "_"])
+    got = reader.get("tags/list")
+    assert json.loads(got.body) == {"name": "me/img", "tags": everything} or json.loads(got.body)["tags"] == everything
+    assert got["link"] is None
+    path, seen = "tags/list?n=4", []
+    for _ in range(2):
+        got = reader.get(path)
+        seen += json.loads(got.body)["tags"]
+        if got["link"]:
+            path = got["link"].split(">")[0][1:]
+            assert got["link"].endswith('rel="next"')
+    assert seen == everything
+    assert json.loads(reader.get("tags/list?n=0").body)["tags"] == []
+    assert json.loads(reader.get("tags/list?last=b").body)["tags"] == ["c10", "c9"]
+    assert json.loads(reader.get("tags/list?n=1&last=b").body)["tags"] == ["c10"]
+
+
+def test_referrers(image, reader):
+    data = image.push("v1", [b"x"])
+    empty = reader.get(f"referrers/{NOBODY}")
+    assert empty.status == 200 and json.loads(empty.body)["manifests"] == [] and empty["content-type"] == INDEX
+    subject = descriptor(data, MANIFEST)
+    sbom = manifest(b"{}", [b"sbom"], subject=subject, artifactType="application/sbom", annotations={"who": "me"})
+    image.push_blob(b"sbom")
+    got = image.put_manifest(digest(sbom), sbom)
+    assert got.status == 201 and got["oci-subject"] == digest(data)
+    signature = image.push("sig", [b"signature"], subject=subject)
+    doc = json.loads(reader.get(f"referrers/{digest(data)}").body)
+    found = {d["digest"]: d for d in doc["manifests"]}
+    assert doc["schemaVersion"] == 2 and doc["mediaType"] == INDEX and set(found) == {digest(sbom), digest(signature)}
+    assert found[digest(sbom)] == {"mediaType": MANIFEST, "digest": digest(sbom), "size": len(sbom),
+                                   "artifactType": "application/sbom", "annotations": {"who": "me"}}
+    assert found[digest(signature)]["artifactType"] == "application/vnd.oci.image.config.v1+json"
+    got = reader.get(f"referrers/{digest(data)}?artifactType=application/sbom")
+    assert [d["digest"] for d in json.loads(got.body)["manifests"]] == [digest(sbom)]
+    assert got["oci-filters-applied"] == "artifactType"
+    assert image.ask("DELETE", f"manifests/{digest(sbom)}").status == 202
+    doc = json.loads(reader.get(f"referrers/{digest(data)}").body)
+    assert [d["digest"] for d in doc["manifests"]] == [digest(signature)]
+
+
+def test_a_subject_may_come_later(image, reader):
+    later = manifest(b"{}", [b"later"])
+    sbom = image.push("sbom", [b"sbom"], subject=descriptor(later, MANIFEST))
+    assert reader.get(f"manifests/{digest(later)}").status == 404
+    doc = json.loads(reader.get(f"referrers/{digest(later)}").body)
+    assert [d["digest"] for d in doc["manifests"]] == [digest(sbom)]
+
+
+# --- content management ---
+
+def test_delete_a_tag(image, reader):
+    data = image.push("v1", [b"x"])
+    image.put_manifest("v2", data)
+    assert image.ask("DELETE", "manifests/v1").status == 202
+    assert reader.get("manifests/v1").status == 404 and reader.tags() == ["v2"]
+    assert reader.get(f"manifests/{digest(data)}").body == data
+    got = image.ask("DELETE", "manifests/v1")
+    assert got.status == 404 and errors(got) == ["MANIFEST_UNKNOWN"]
+
+
+def test_delete_a_manifest(image, reader):
+    """With it go its tags; other manifests keep what they share."""
+    gone, stays = image.push("a", [b"x", b"both"]), image.push("stays", [b"both"])
+    image.put_manifest("b", gone)
+    assert image.ask("DELETE", f"manifests/{digest(gone)}").status == 202
+    for reference in ("a", "b", digest(gone)):
+        assert reader.get(f"manifests/{reference}").status == 404
+    assert reader.tags() == ["stays"] and reader.get(f"manifests/{digest(stays)}").body == stays
+    assert reader.get(f"blobs/{digest(b'both')}").body == b"both"
+    got = image.ask("DELETE", f"manifests/{digest(gone)}")
+    assert got.status == 404 and errors(got) == ["MANIFEST_UNKNOWN"]
+    got = image.ask("DELETE", f"blobs/{digest(b'both')}")
+    assert got.status == 405 and errors(got) == ["UNSUPPORTED"]
+
+
+# --- who may ---
+
+def test_rights(models, wire):
+    data = b"x"
+    for who, status, code in ((None, 401, "UNAUTHORIZED"), (models.token("r" + wire, "read:models/*"), 403, "DENIED"),
+                              (models.token("o" + wire, "publish:models/you/*"), 403, "DENIED"), ("mrd_0_0_0", 401, "UNAUTHORIZED")):
+        image = Image(models, token=who, wire=wire)
+        for method, path in (("POST", "blobs/uploads/"), ("POST", f"blobs/uploads/?digest={digest(data)}"),
+                             ("PUT", "manifests/v1"), ("DELETE", "manifests/v1"), ("PATCH", "blobs/uploads/" + "0" * 32)):
+            got = image.ask(method, path, data)
+            assert got.status == status and errors(got) == [code], (method, path)
+            if status == 401:
+                assert got["www-authenticate"].startswith("Bearer realm=")
+
+
+def test_a_closed_repo(mirrord, wire):
+    m = mirrord('repo "models" { protocol = "hosted" access { anonymous = none } }')
+    image = Image(m, token=m.token("ci", "publish:models/me/*"), wire=wire)
+    data = image.push("v1", [b"x"])
+    paths = ("manifests/v1", f"manifests/{digest(data)}", f"blobs/{digest(b'x')}", "tags/list", f"referrers/{digest(data)}")
+    for path in paths:
+        assert Image(m, wire=wire).get(path).status == 401
+        assert Image(m, token=m.token("o" + str(paths.index(path)), "read:models/you/*"), wire=wire).get(path).status == 403
+        assert image.get(path).status == 200
+
+
+def test_methods_that_are_not_taken(image):
+    image.push("v1", [b"x"])
+    for method, path in (("POST", "manifests/v1"), ("PUT", "tags/list"), ("PATCH", f"blobs/{digest(b'x')}"),
+                         ("GET", "blobs/uploads/"), ("PUT", "blobs/uploads/"), ("DELETE", "tags/list"),
+                         ("POST", "blobs/uploads/" + "0" * 32)):
+        got = image.ask(method, path, b"" if method in ("PUT", "POST", "PATCH") else None)
+        assert got.status == 405 and errors(got) == ["UNSUPPORTED"], (method, path)
+
+
+# --- names ---
+
+def test_names_of_any_depth_and_their_neighbours(models):
+    """An image is no repository of files, whatever its name; both may have the same one."""
+    anything = models.token("any", "publish:models/*")
+    for name in ("img", "me/img", "me/deep/er/img", "me/blobs/uploads", "me/manifests/tags"):
+        image = Image(models, f"models/{name}", anything)
+        data = image.push("v1", [name.encode()])
+        assert Image(models, f"models/{name}").get("manifests/v1").body == data
+    assert models.put("/models/me/img/a.txt", b"file", token=anything).status == 201
+    assert models.get("/models/me/img/a.txt").body == b"file" and Image(models).tags() == ["v1"]
+    listed = [r["id"] for r in json.loads(models.get("/models/api/models").body)]
+    assert listed == ["me/img"]
+
+
+def test_at_a_listeners_root(mirrord):
+    m = mirrord(CONFIG + '\nlisten "127.0.0.1:@PORT@" { root = "models" }'.replace("@PORT@", "0"))
+    assert m.alive()
+
+
+# --- what must hold ---
+
+def test_over_a_restart(models):
+    """Tags, blobs that no manifest names yet, and an upload half way: all go on."""
+    image = Image(models, token=models.publisher)
+    data = image.push("v1", [b"x"])
+    image.push_blob(b"loose")
+    at = image.begin()
+    assert image.ask("PATCH", at, BIG[:1 << 20]).status == 202
+    models.kill()
+    models.start()
+    assert image.get("manifests/v1").body == data
+    assert image.head(f"blobs/{digest(b'loose')}").status == 200
+    got = image.get(at)
+    assert got.status == 204 and got["range"] == f"0-{(1 << 20) - 1}"
+    assert image.ask("PATCH", at, BIG[1 << 20:2 << 20], content_range=f"{1 << 20}-{(2 << 20) - 1}").status == 202
+    assert image.ask("PUT", f"{at}?digest={digest(BIG)}", BIG[2 << 20:]).status == 201
+    assert image.put_manifest("v2", manifest(b"{}", [BIG, b"loose"])).status == 201
+    models.kill()
+    models.start()
+    assert image.get(f"blobs/{digest(BIG)}").body == BIG and image.tags() == ["v1", "v2"]
+    assert models.ctl("verify").returncode == 0
+
+
+def test_a_client_that_stops(models):
+    """What came of a body that breaks off is kept: the client asks how far it is, and goes on there."""
+    image = Image(models, token=models.publisher)
+    at, half = image.begin(), 1 << 20
+    with socket.create_connection(("127.0.0.1", models.port)) as s:
+        s.sendall(f"PATCH {at} HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {models.publisher}\r\n"
+                  f"Content-Length: {len(BIG)}\r\n\r\n".encode() + BIG[:half])
+        models.reaches("mirrord_http_received_bytes_total", half)
+    got = image.get(at)
+    assert got.status == 204
+    here = int(got["range"].split("-")[1]) + 1
+    assert 0 < here <= half
+    here = here if here > 1 else 0
+    got = image.ask("PATCH", at, BIG[here:], content_range=f"{here}-{len(BIG) - 1}")
+    assert got.status == 202
+    assert image.ask("PUT", f"{at}?digest={digest(BIG)}").status == 201
+    assert image.get(f"blobs/{digest(BIG)}").body == BIG
+
+
+def test_two_pushers_of_one_tag(models):
+    """One of them is the last; both manifests are there, and nothing is torn."""
+    images = [Image(models, token=models.publisher) for _ in range(8)]
+    for i, image in enumerate(images):
+        image.push_blob(b"{}")
+        image.push_blob(b"layer %d" % i)
+    docs = [manifest(b"{}", [b"layer %d" % i]) for i in range(8)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda x: x[0].put_manifest("v1", x[1]).status, zip(images, docs)))
+    assert got == [201] * 8
+    assert images[0].get("manifests/v1").body in docs and images[0].tags() == ["v1"]
+    for doc in docs:
+        assert images[0].get(f"manifests/{digest(doc)}").body == doc
+
+
+def test_versions_and_rollback(models):
+    image = Image(models, token=models.publisher)
+    one, two = image.push("v1", [b"1"]), image.push("v1", [b"2"])
+    assert image.get("manifests/v1").body == two
+    listed = models.ctl("snapshot", "ls", "models", "oci:me/img").stdout
+    assert "v1" in listed and "v2" in listed
+    models.ctl("snapshot", "rollback", "models", "oci:me/img", "v1")
+    assert image.get("manifests/v1").body == one
+    assert image.get(f"manifests/{digest(two)}").status == 404

@@ -4,9 +4,9 @@
 #include <sys/un.h>
 
 #include "common/base/arena.h"
+#include "common/codec/network.h"
 #include "server/conf/section.h"
 #include "server/conf/value.h"
-#include "server/gate/network.h"
 
 struct conf_file { /* what conf_read() gives out is its first field */
     struct conf conf;

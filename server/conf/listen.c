@@ -1,7 +1,7 @@
 /* listen.c - the sections of sockets: listen, and rsync's own. */
+#include "common/codec/network.h"
 #include "server/conf/section.h"
 #include "server/conf/value.h"
-#include "server/gate/network.h"
 #include "server/net/tls.h"
 #include "server/rsync/users.h"
 

@@ -110,7 +110,7 @@ int section_sync(struct settings_node *nd, struct repo_conf *r, struct arena *a,
     for (const struct settings_node *s = nd->child; s != NULL && rc == 0; s = s->next) {
         rc = s->section == SECTION_SYNC ? check_filter(s, e) : 0;
     }
-    if (rc == 0 && sync_check(c, r->origin.url, &why) != 0) {
+    if (rc == 0 && sync_check(c, &r->origin, &why) != 0) {
         rc = settings_wrong(nd->at, e, "repo \"%s\": %s", r->name, why.text);
     }
     for (size_t i = 0; rc == 0 && i < c->upstreams_count; i++) {

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/codec/network.h"
 #include "common/codec/units.h"
 #include "common/codec/url.h"
-#include "server/gate/network.h"
 #include "server/store/store.h"
 
 enum { SECRET_BYTES_MAX = 8192 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
-#include "server/gate/network.h"
+#include "common/codec/network.h"
 #include "server/http/h1_parse.h"
 
 struct proxies {

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 
 #include "common/codec/base64.h"
+#include "common/codec/network.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
 #include "server/gate/bucket.h"
 #include "server/gate/limits.h"
-#include "server/gate/network.h"
 #include "server/gate/token.h"
 
 enum { BUCKET_SHARDS = 16, BUCKETS_PER_SHARD = 4096 };

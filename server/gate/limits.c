@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "server/gate/network.h"
+#include "common/codec/network.h"
 
 struct limit {
     struct limit_conf conf;

@@ -165,6 +165,7 @@ static int open_engine(struct run *r, const struct run_upstream *u, struct err *
         .secret = r->job->secret,
         .ca_file = r->job->ca_file,
         .proxy = r->job->proxy,
+        .no_proxy = r->job->no_proxy,
         .sift = r->sift,
         .probe = c->probe,
         .conf = c,

@@ -1,12 +1,13 @@
 /* check.c - whether a sync section makes sense, before a run finds out that it does not. */
 #include "server/repo/hf/synced.h"
+#include "server/repo/python/marker.h"
+#include "server/repo/python/requirement.h"
 #include "server/sync/cron.h"
 #include "server/sync/engine.h"
 #include "server/sync/gate.h"
 #include "server/sync/hook.h"
 #include "server/sync/pace.h"
-#include "server/repo/python/marker.h"
-#include "server/repo/python/requirement.h"
+#include "server/sync/proxy.h"
 #include "server/sync/sshurl.h"
 #include "server/sync/sync.h"
 
@@ -123,13 +124,20 @@ static int check_python(const struct sync_conf *c, struct err *e)
     return 0;
 }
 
-static int check_url(const struct sync_conf *c, const char *url, struct err *e)
+static int check_url(const struct sync_conf *c, const struct origin_settings *o, const char *url,
+                     struct err *e)
 {
     struct ssh_url unused;
+    struct proxy way;
+    bool through;
     struct err why = {0};
 
     if (strncmp(url, "ssh://", 6) == 0 && ssh_url_parse(slice_str(url), &unused, &why) != 0) {
         return err_set(e, E_CONFIG, "an upstream by ssh: %.200s", why.text);
+    }
+    if (strncmp(url, "rsync", 5) == 0 &&
+        proxy_choose(o->proxy, NULL, SLICE_NONE, &way, &through, &why) != 0) {
+        return err_set(e, E_CONFIG, "proxy: %.200s", why.text);
     }
     if (engine_find(c->engine, slice_str(url)) == NULL) {
         return err_set(e, E_CONFIG, "no engine%s%.20s reaches %.100s, see mirrord.conf(5)",
@@ -138,12 +146,12 @@ static int check_url(const struct sync_conf *c, const char *url, struct err *e)
     return 0;
 }
 
-static int check_urls(const struct sync_conf *c, const char *origin_url, struct err *e)
+static int check_urls(const struct sync_conf *c, const struct origin_settings *o, struct err *e)
 {
-    int rc = check_url(c, origin_url, e);
+    int rc = check_url(c, o, o->url, e);
 
     for (size_t i = 0; rc == 0 && i < c->upstreams_count; i++) {
-        rc = check_url(c, c->upstreams[i], e);
+        rc = check_url(c, o, c->upstreams[i], e);
     }
     return rc;
 }
@@ -177,7 +185,7 @@ static int check_hooks(const struct sync_conf *c, struct err *e)
     return rc == 0 ? hook_check("hook_failed", c->hook_failed, c->hook_failed_count, e) : rc;
 }
 
-int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
+int sync_check(const struct sync_conf *c, const struct origin_settings *origin, struct err *e)
 {
     struct arena a = {0};
     struct err why = {0};
@@ -190,6 +198,6 @@ int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e)
     }
     arena_fini(&a);
     rc = rc != 0 ? rc : check_python(c, e);
-    rc = rc != 0 ? rc : check_urls(c, origin_url, e);
+    rc = rc != 0 ? rc : check_urls(c, origin, e);
     return rc != 0 ? rc : check_hooks(c, e);
 }

@@ -40,7 +40,7 @@ struct engine_site { /* what a run lends its engine; outlives it */
     struct slice url;    /* "rsync://host[:port]/module/path/", "https://host/path/" */
     const char *secret;  /* "user:password" where there is no origin to keep it; or NULL */
     const char *ca_file; /* or NULL: the system's */
-    const char *proxy;   /* or NULL */
+    const char *proxy, *no_proxy; /* or NULL; for engines without an origin (proxy.h) */
     struct sift
         *sift; /* or NULL. The pipeline asks it for every entry: engines may, to list less */
     const struct sync_conf *conf; /* all of the section, for engines with settings of their own */

@@ -35,7 +35,7 @@ struct run_job { /* borrowed until run_close() */
     const struct run_upstream *upstream;
     size_t upstreams;
     const char *secret;
-    const char *ca_file, *proxy;
+    const char *ca_file, *proxy, *no_proxy;
     uint32_t connect_ms, stall_ms;
     bool dry;   /* list and plan, no more */
     bool force; /* no probe */

@@ -76,6 +76,7 @@ int setup_new(const struct sync_repo_settings *r, struct setup **out, struct err
         .secret = origin_speaks(o->url) ? NULL : bare(o->authorization),
         .ca_file = o->ca_file,
         .proxy = o->proxy,
+        .no_proxy = o->no_proxy,
         .connect_ms = o->connect_ms,
         .stall_ms = o->stall_ms,
     };

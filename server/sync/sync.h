@@ -28,7 +28,8 @@ struct sync_repo_settings { /* of one synced repo */
 MUST_USE int sync_set(struct sync *s, const struct sync_repo_settings *repos, size_t count,
                       unsigned together, struct err *e);
 /* Judges a section: E_CONFIG with a sentence. */
-MUST_USE int sync_check(const struct sync_conf *c, const char *origin_url, struct err *e);
+MUST_USE int sync_check(const struct sync_conf *c, const struct origin_settings *origin,
+                        struct err *e);
 
 MUST_USE int sync_start(struct sync *s, struct slice repo, bool dry, bool force, uint64_t *id,
                         struct err *e);

@@ -2,9 +2,11 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "common/codec/url.h"
 #include "server/sync/exec/exec_engine.h"
-#include "server/sync/sshurl.h"
+#include "server/sync/proxy.h"
 #include "server/sync/rsync/rsyncurl.h"
+#include "server/sync/sshurl.h"
 
 enum { WORDS_MAX = 40 };
 
@@ -26,10 +28,13 @@ int exec_check(const struct engine_site *site, struct err *e)
     const struct sync_conf *c = site->conf;
     struct rsync_url r;
     struct ssh_url s;
+    struct proxy p;
+    bool through;
     int rc;
 
     if (!is_ssh(site)) {
         rc = rsync_url_parse(site->url, &r, e);
+        rc = rc == 0 ? proxy_choose(site->proxy, site->no_proxy, r.host, &p, &through, e) : rc;
         return rc == 0 && r.tls ? err_set(e, E_CONFIG, "exec-rsync does not speak rsyncs") : rc;
     }
     rc = ssh_url_parse(site->url, &s, e);
@@ -154,6 +159,27 @@ const char *const *exec_argv(struct exec_engine *g)
     return w;
 }
 
+/* As the program reads it: no scheme, a port in any case, escapes undone. NULL: straight. */
+static const char *way_of(struct arena *a, const struct engine_site *site)
+{
+    struct buf user = BUF_INIT(PROXY_USER_MAX);
+    struct rsync_url u;
+    struct proxy p;
+    bool through = false;
+    const char *way = NULL;
+
+    (void)!rsync_url_parse(site->url, &u, NULL);
+    (void)!proxy_choose(site->proxy, site->no_proxy, u.host, &p, &through, NULL);
+    if (through && url_decode(p.user, &user)) {
+        way =
+            arena_fmt(a, "RSYNC_PROXY=" SLICE_FMT "%s" SLICE_FMT ":%u", SLICE_ARG(buf_slice(&user)),
+                      user.n != 0 ? "@" : "", SLICE_ARG(p.host), (unsigned)p.port)
+                .p;
+    }
+    buf_free(&user);
+    return way;
+}
+
 /* Of our own environment only what programs need: it may hold where secrets are. */
 const char *const *exec_env(struct exec_engine *g)
 {
@@ -161,6 +187,7 @@ const char *const *exec_env(struct exec_engine *g)
     const struct engine_site *site = g->site;
     const char **env = arena_alloc(&g->arena, (ARRAY_LEN(passed_on) + 4) * sizeof *env);
     struct slice user = SLICE(""), password = secret_of(site, &user);
+    const char *proxy;
     size_t n = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(passed_on); i++) {
@@ -173,11 +200,8 @@ const char *const *exec_env(struct exec_engine *g)
     if (!is_ssh(site)) { /* an empty one, too: else it would ask at a terminal, and wait */
         env[n++] = arena_fmt(&g->arena, "RSYNC_PASSWORD=" SLICE_FMT, SLICE_ARG(password)).p;
     }
-    if (!is_ssh(site) && site->proxy != NULL) {
-        struct slice to = slice_str(site->proxy);
-        to = slice_starts(to, SLICE("http://")) ? slice_from(to, 7) : to;
-        to = slice_ends(to, SLICE("/")) ? slice_first(to, to.n - 1) : to;
-        env[n++] = arena_fmt(&g->arena, "RSYNC_PROXY=" SLICE_FMT, SLICE_ARG(to)).p;
+    if (!is_ssh(site) && (proxy = way_of(&g->arena, site)) != NULL) {
+        env[n++] = proxy;
     }
     env[n] = NULL;
     return env;

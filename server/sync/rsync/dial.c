@@ -10,6 +10,7 @@
 
 #include "common/os/lock.h"
 #include "server/sync/rsync/race.h"
+#include "server/sync/rsync/tunnel.h"
 
 /* A name that is looked up takes as long as the system likes, and nothing ends that: who gives up leaves it behind, and may be
  * gone, with the mailbox, when the answer comes. So whether it is still wanted is asked under a lock, and told under it, too. */
@@ -27,11 +28,13 @@ struct lookup {
 
 struct dial {
     struct event_base *base;
-    void (*done)(void *arg, int fd, const char *why);
+    void (*done)(void *arg, int fd, const struct err *why);
     void *arg;
     struct lookup *lookup; /* NULL: it has told */
     struct addrinfo *found;
     struct race *race;
+    struct buf ask; /* of a proxy; empty: straight */
+    struct tunnel *tunnel;
 };
 
 /* --- the name -------------------------------------------------------------------------------------------------------- */
@@ -71,16 +74,30 @@ static void lookup_give_up(struct lookup *l)
     lock_drop(&l->lock);
 }
 
+static void fail(struct dial *d, const char *why)
+{
+    struct err e = {.code = 0};
+
+    err_set(&e, E_NETWORK, "%s", why);
+    d->done(d->arg, -1, &e);
+}
+
 static void on_won(void *arg, int fd, const char *why)
 {
     struct dial *d = arg;
     int one = 1;
 
-    if (fd != -1) {
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    if (fd == -1) {
+        fail(d, why);
+        return;
     }
-    d->done(d->arg, fd, why);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    if (d->ask.n > 0) {
+        d->tunnel = tunnel_open(d->base, fd, &d->ask, d->done, d->arg);
+    } else {
+        d->done(d->arg, fd, NULL);
+    }
 }
 
 static void looked_up(struct letter *letter)
@@ -101,29 +118,42 @@ static void looked_up(struct letter *letter)
     if (d != NULL && failed == 0) {
         d->race = race_open(d->base, d->found, on_won, d);
     } else if (d != NULL) {
-        d->done(d->arg, -1, gai_strerror(failed));
+        fail(d, gai_strerror(failed));
     }
 }
 
 /* --- the whole ------------------------------------------------------------------------------------------------------- */
 
-struct dial *dial_open(const char *host, uint16_t port, const struct link_site *site,
-                       void (*done)(void *arg, int fd, const char *why), void *arg)
+int dial_open(const struct dial_to *to, const struct link_site *site,
+              void (*done)(void *arg, int fd, const struct err *why), void *arg, struct dial **out,
+              struct err *e)
 {
+    struct slice host = to->proxy != NULL ? to->proxy->host : to->host;
+    uint16_t port = to->proxy != NULL ? to->proxy->port : to->port;
     struct dial *d = NEW(struct dial);
-    struct lookup *l = NEW(struct lookup);
+    struct lookup *l;
+    int rc = 0;
 
-    CHECK(strlen(host) <= DIAL_HOST_MAX);
-    *d = (struct dial){.base = site->base, .done = done, .arg = arg, .lookup = l};
+    CHECK(host.n > 0 && host.n <= DIAL_HOST_MAX);
+    *d = (struct dial){.base = site->base, .done = done, .arg = arg, .ask = BUF_INIT(8192)};
+    if (to->proxy != NULL) {
+        rc = proxy_ask(to->proxy, to->host, to->port, &d->ask, e);
+    }
+    if (rc != 0) {
+        dial_close(&d);
+        return rc;
+    }
+    d->lookup = l = NEW(struct lookup);
     l->dial = d;
     l->box = site->box;
     lock_init(&l->lock, LOCK_DIAL);
-    snprintf(l->host, sizeof l->host, "%s", host);
+    snprintf(l->host, sizeof l->host, SLICE_FMT, SLICE_ARG(host));
     snprintf(l->port, sizeof l->port, "%u", (unsigned)port);
     l->letter.deliver = looked_up;
     l->job.work = look_up;
+    *out = d; /* before another thread may answer */
     pool_submit(site->pool, &l->job);
-    return d;
+    return 0;
 }
 
 void dial_close(struct dial **dp)
@@ -135,11 +165,13 @@ void dial_close(struct dial **dp)
     }
     *dp = NULL;
     race_close(&d->race);
+    tunnel_close(&d->tunnel);
     if (d->lookup != NULL) {
         lookup_give_up(d->lookup);
     }
     if (d->found != NULL) {
         freeaddrinfo(d->found);
     }
+    buf_free(&d->ask);
     free(d);
 }

@@ -1,4 +1,5 @@
-/* dial.h - a connection to a host by its name: looked up on the pool, its addresses raced (race.h).
+/* dial.h - a connection to a host by its name: looked up on the pool, its addresses raced (race.h); or through a proxy, whose name
+ * is then the one that is looked up (tunnel.h).
  *
  * owns     the socket until it is handed over; dial_close() at any time, in done() too; nothing comes after it
  * threads  the loop's; done() never runs inside dial_open. There is no deadline: the owner has one
@@ -7,11 +8,10 @@
 #define SERVER_SYNC_RSYNC_DIAL_H
 
 #include "common/os/pool.h"
+#include "server/sync/proxy.h"
 
 struct event_base;
 struct dial;
-
-enum { DIAL_HOST_MAX = 255 };
 
 struct link_site {
     struct event_base *base;
@@ -19,10 +19,16 @@ struct link_site {
     struct pool *pool;
 };
 
-/* host: at most DIAL_HOST_MAX bytes, copied. done: once; a connected socket that does not block, which is the owner's from
- * then on, or -1 and why. */
-struct dial *dial_open(const char *host, uint16_t port, const struct link_site *site,
-                       void (*done)(void *arg, int fd, const char *why), void *arg);
+struct dial_to {       /* copied */
+    struct slice host; /* at most DIAL_HOST_MAX bytes, and one at least */
+    uint16_t port;
+    const struct proxy *proxy; /* or NULL: straight */
+};
+
+/* done: once; a connected socket that does not block, which is the owner's from then on, or -1 and why. */
+MUST_USE int dial_open(const struct dial_to *to, const struct link_site *site,
+                       void (*done)(void *arg, int fd, const struct err *why), void *arg,
+                       struct dial **out, struct err *e);
 void dial_close(struct dial **dp); /* NULL is fine */
 
 #endif

@@ -214,8 +214,13 @@ static int open_engine(const struct engine_site *site, const struct engine_event
 {
     struct engine *g;
     struct rsync_url url;
+    struct proxy proxy;
+    bool proxied;
     int rc = rsync_url_parse(site->url, &url, e);
 
+    if (rc == 0) {
+        rc = proxy_choose(site->proxy, site->no_proxy, url.host, &proxy, &proxied, e);
+    }
     if (rc != 0) {
         return rc;
     }
@@ -228,6 +233,8 @@ static int open_engine(const struct engine_site *site, const struct engine_event
     g->ev = *ev;
     g->arg = arg;
     g->url = url;
+    g->proxy = proxy;
+    g->proxied = proxied;
     g->block = mem_new(SUMS_BLOCK_MOST);
     g->cursor = BUF_INIT(4096);
     set_secret(g);
@@ -264,6 +271,7 @@ static void start_visit(struct engine *g, struct slice path)
                                 .limits = LIST_LIMITS};
     struct link_settings to = {.host = g->url.host,
                                .port = g->url.port,
+                               .proxy = g->proxied ? &g->proxy : NULL,
                                .tls = g->url.tls,
                                .ca_file = g->site.ca_file,
                                .connect_ms = g->site.connect_ms,

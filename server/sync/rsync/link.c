@@ -370,15 +370,16 @@ static void on_event(evutil_socket_t fd, short what, void *arg)
     leave(l);
 }
 
-static void on_dialed(void *arg, int fd, const char *why)
+static void on_dialed(void *arg, int fd, const struct err *why)
 {
     struct link *l = arg;
+    struct err e = fd == -1 ? *why : (struct err){.code = 0}; /* it goes with the dial */
 
     dial_close(&l->dial);
     enter(l);
     l->fd = fd;
     if (fd == -1) {
-        fail(l, E_NETWORK, why);
+        fail(l, e.code, e.text);
         leave(l);
         return;
     }
@@ -470,11 +471,14 @@ int link_open(const struct link_settings *set, const struct link_site *site,
     if (set->tls) {
         rc = make_context(l, set->ca_file, e);
     }
+    if (rc == 0) {
+        struct dial_to to = {.host = set->host, .port = set->port, .proxy = set->proxy};
+        rc = dial_open(&to, site, on_dialed, l, &l->dial, e);
+    }
     if (rc != 0) {
         link_close(&l);
         return rc;
     }
-    l->dial = dial_open(l->host, set->port, site, on_dialed, l);
     *out = l;
     return 0;
 }

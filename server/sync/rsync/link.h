@@ -5,7 +5,7 @@
  *
  * owns     its socket and TLS; link_close() at any time, in an event too; none comes after it
  * threads  the loop's; events never run inside link_open, link_pump, link_pause
- * errors   E_NETWORK, E_TIMEOUT; E_DENIED for a certificate that does not hold
+ * errors   E_NETWORK, E_TIMEOUT; E_DENIED for a certificate that does not hold, and a proxy that lets us not through
  */
 #ifndef SERVER_SYNC_RSYNC_LINK_H
 #define SERVER_SYNC_RSYNC_LINK_H
@@ -18,6 +18,7 @@ struct link;
 struct link_settings { /* copied */
     struct slice host;
     uint16_t port;
+    const struct proxy *proxy; /* on the way there; or NULL */
     bool tls;
     const char *ca_file; /* or NULL: the system's */
     uint32_t connect_ms, stall_ms;

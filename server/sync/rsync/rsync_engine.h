@@ -20,6 +20,8 @@ struct engine {
     struct engine_events ev;
     void *arg;
     struct rsync_url url;
+    struct proxy proxy; /* on the way there, when it is */
+    bool proxied;
     struct slice password;
     char user[RSYNC_USER_MAX];
     struct pull *pull;

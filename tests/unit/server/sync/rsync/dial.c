@@ -22,7 +22,7 @@ struct visit {
     int fd;
 };
 
-static void done(void *arg, int fd, const char *why)
+static void done(void *arg, int fd, const struct err *why)
 {
     struct visit *v = arg;
 
@@ -61,7 +61,9 @@ static void start(struct visit *v, const char *host, uint16_t port)
 {
     const struct link_site site = {v->base, v->box, v->pool};
 
-    v->dial = dial_open(host, port, &site, done, v);
+    const struct dial_to to = {.host = slice_str(host), .port = port};
+
+    assert_int_equal(dial_open(&to, &site, done, v, &v->dial, NULL), 0);
 }
 
 static void until_done(struct visit *v)

@@ -4,27 +4,15 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <arpa/inet.h>
-
-#include "server/gate/network.h"
+#include "common/codec/network.h"
 
 static bool inside(const char *block, const char *address)
 {
-    struct sockaddr_storage ss = {0};
-    struct sockaddr_in *in = (struct sockaddr_in *)&ss;
-    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&ss;
-    struct network n;
-    uint8_t a[16];
+    struct network n, a;
 
     assert_true(network_parse(slice_str(block), &n));
-    if (inet_pton(AF_INET, address, &in->sin_addr) == 1) {
-        ss.ss_family = AF_INET;
-    } else {
-        assert_int_equal(inet_pton(AF_INET6, address, &in6->sin6_addr), 1);
-        ss.ss_family = AF_INET6;
-    }
-    address_of(&ss, a);
-    return network_has(&n, a);
+    assert_true(network_parse(slice_str(address), &a));
+    return network_has(&n, a.address);
 }
 
 static void blocks(void **state)

@@ -2,10 +2,10 @@
  *
  * threads  any
  */
-#ifndef SERVER_GATE_NETWORK_H
-#define SERVER_GATE_NETWORK_H
+#ifndef COMMON_CODEC_NETWORK_H
+#define COMMON_CODEC_NETWORK_H
 
-#include "server/http/msg.h"
+#include "common/base/slice.h"
 
 struct network {
     uint8_t address[16];

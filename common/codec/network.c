@@ -1,4 +1,4 @@
-#include "server/gate/network.h"
+#include "common/codec/network.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

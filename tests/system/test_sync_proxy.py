@@ -1,0 +1,87 @@
+"""An upstream by rsync that is reached through an HTTP proxy, by the native engine and by the program: CONNECT, its user, no_proxy, and proxies
+that lie, stop or refuse."""
+import json
+import os
+import subprocess
+
+import pytest
+
+from harness.connect_proxy import ConnectProxy
+from harness.mirrord import BUILD
+from system.test_sync import run
+from system.test_sync_rsync import module  # noqa: F401 (a fixture)
+
+CONFIG = 'repo "x" {{ protocol = "generic" origin = "rsync://127.0.0.1:{0}/m/" {1} sync {{ backoff = "100ms" tries = 1 {2} }} }}'
+ENGINES = pytest.mark.parametrize("engine", ["", 'engine = "exec-rsync"'], ids=["native", "program"])
+
+
+def failure(m):
+    done = json.loads(m.ctl("--json", "sync", "run", "x", "--wait", check=False).stdout)
+    assert done["outcome"] == "failed", done
+    return done["why"]
+
+
+@ENGINES
+@pytest.mark.parametrize("together", [False, True])
+def test_through_a_proxy(mirrord, module, engine, together):
+    """Also when the peer's first words come with the proxy's last."""
+    port, tree = module
+    (tree / "file").write_bytes(os.urandom(300000))
+    with ConnectProxy(together=together) as proxy:
+        m = mirrord(CONFIG.format(port, f'proxy = "http://127.0.0.1:{proxy.port}"', engine))
+        assert run(m)["outcome"] == "published"
+        assert m.get("/x/file").body == (tree / "file").read_bytes()
+        assert {target for target, _ in proxy.asked} == {f"127.0.0.1:{port}"}
+
+
+@ENGINES
+def test_a_proxy_that_wants_to_know_who_asks(mirrord, module, engine):
+    port, tree = module
+    (tree / "file").write_bytes(b"1")
+    with ConnectProxy(user="me:p@ss") as proxy:
+        m = mirrord(CONFIG.format(port, f'proxy = "127.0.0.1:{proxy.port}/"', engine))
+        why = failure(m)
+        if engine == "":
+            assert "the proxy says 407" in why and "give it user and password" in why, why
+        m.config = CONFIG.format(port, f'proxy = "http://me:p%40ss@127.0.0.1:{proxy.port}"', engine)
+        m.reload()
+        assert run(m)["outcome"] == "published"
+        assert m.get("/x/file").body == b"1"
+
+
+@ENGINES
+def test_hosts_that_are_reached_without_it(mirrord, module, engine):
+    port, tree = module
+    (tree / "file").write_bytes(b"1")
+    with ConnectProxy() as proxy:
+        m = mirrord(CONFIG.format(port, f'proxy = "http://127.0.0.1:{proxy.port}" no_proxy = "inside.example,127.0.0.0/8"', engine))
+        assert run(m)["outcome"] == "published"
+        assert proxy.asked == []
+
+
+@pytest.mark.parametrize("says, words", [
+    (b"HTTP/1.1 403 Forbidden\r\n\r\n", "the proxy says 403 Forbidden"),
+    (b"HTTP/1.0 502 Bad\x1b[31m Gateway\r\n\r\n", "the proxy says 502 Bad"),
+    (b"@RSYNCD: 31.0\n\n", "does not answer as one"),
+    (b"HTTP/1.1 twohundred\r\n\r\n", "does not answer as one"),
+    (b"HTTP/1.1 200 OK\r\n", "closed the connection"),
+    (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 4000, "has no end"),
+    (None, "no connection in time"),
+])
+def test_proxies_as_they_should_not_be(mirrord, module, says, words):
+    port, _ = module
+    with ConnectProxy(says=says) as proxy:
+        limit = 'connect_timeout = "1s"' if says is None else ""
+        m = mirrord(CONFIG.format(port, f'proxy = "http://127.0.0.1:{proxy.port}" {limit}', ""))
+        why = failure(m)
+        assert words in why and "\x1b" not in why, why
+
+
+@pytest.mark.parametrize("proxy, words", [("socks5://127.0.0.1:1080", "rsync goes through an http:// proxy"),
+                                          ("https://127.0.0.1:1080", "rsync goes through an http:// proxy"),
+                                          ("http://me:secret@:99999", "no proxy")])
+def test_proxies_that_rsync_does_not_go_through(tmp_path, proxy, words):
+    conf = tmp_path / "mirrord.conf"
+    conf.write_text(f'state_dir = "{tmp_path}/state"\nlisten "127.0.0.1:0" {{ }}\n' + CONFIG.format(873, f'proxy = "{proxy}"', ""))
+    done = subprocess.run([BUILD / "mirrord", "-t", "-c", conf], capture_output=True, text=True, check=False)
+    assert done.returncode == 78 and words in done.stderr and "secret" not in done.stderr, done.stderr

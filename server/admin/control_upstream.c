@@ -1,19 +1,22 @@
-/* Verb upstream.check: one HEAD at every origin, all at once, past the cache. */
+/* Verb upstream.check: one HEAD at every origin, or the first word of one that speaks first, all at once, past the cache. */
 #include <event2/event.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
 #include "common/os/clock.h"
 #include "common/xfer/xfer.h"
+#include "server/admin/greet.h"
 #include "server/admin/talk.h"
 
 struct probe {
     const struct repo_conf *conf;
-    const struct origin *origin; /* NULL: no HEAD can be asked of it */
+    const struct origin *origin; /* NULL: no HEAD can be asked of it, */
+    struct greet *greet;         /* but it greets */
     unsigned *waiting;
     struct event_base *base;
     uint64_t began_ms, took_ms;
-    int status; /* 0: no answer */
+    bool up;
+    int status; /* of HTTP; 0: none */
     struct err why;
 };
 
@@ -32,17 +35,33 @@ static int on_body(void *arg, struct slice bytes)
     return 0;
 }
 
-static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+static void answered(void *arg, int rc, const struct err *why)
 {
     struct probe *p = arg;
 
-    (void)body_bytes;
+    p->up = rc == 0 && p->status < 500;
     p->took_ms = clock_now_ms() - p->began_ms;
     if (rc != 0 && why != NULL) {
         p->why = *why;
     }
     if (--*p->waiting == 0) {
         event_base_loopbreak(p->base);
+    }
+}
+
+static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+{
+    struct probe *p = arg;
+
+    (void)body_bytes;
+    answered(p, p->status > 0 ? 0 : rc, why);
+}
+
+static void start_greet(const struct link_site *site, struct probe *p)
+{
+    p->began_ms = clock_now_ms();
+    if (greet_open(&p->conf->origin, site, answered, p, &p->greet, &p->why) != 0) {
+        --*p->waiting;
     }
 }
 
@@ -97,10 +116,10 @@ static void tell(struct talk *t, const struct probe *p)
 
     jwrite_str(row, "repo", p->conf->name);
     jwrite_str(row, "origin", p->conf->origin.url);
-    jwrite_bool(row, "up", p->status > 0 && p->status < 500);
+    jwrite_bool(row, "up", p->up);
     jwrite_u64(row, "status", (uint64_t)p->status);
     jwrite_u64(row, "took_ms", p->took_ms);
-    jwrite_str(row, "why", p->status == 0 ? p->why.text : "");
+    jwrite_str(row, "why", !p->up && p->status == 0 ? p->why.text : "");
     (void)talk_row_end(t);
 }
 
@@ -110,12 +129,16 @@ int verb_upstream_check(struct talk *t, struct err *e)
     struct repo_set *rs = repo_set_hold(t->d);
     struct probe *probes = mem_array(rs->conf->repos_count + 1, sizeof(*probes));
     struct event_base *base = event_base_new();
+    struct mailbox *box;
+    struct link_site site;
     struct xfer_loop *l;
     struct arena a = {0};
     unsigned waiting = 0;
     size_t n = 0, down = 0;
 
     CHECK(base != NULL);
+    box = mailbox_open(base);
+    site = (struct link_site){base, box, t->d->disk};
     l = xfer_loop_open(base, &(struct xfer_limits){0});
     for (size_t i = 0; i < rs->conf->repos_count; i++) {
         const struct repo_conf *c = &rs->conf->repos[i];
@@ -129,7 +152,11 @@ int verb_upstream_check(struct talk *t, struct err *e)
     }
     waiting = (unsigned)n;
     for (size_t i = 0; i < n; i++) {
-        start(l, &probes[i], &a);
+        if (greet_speaks(probes[i].conf->origin.url)) {
+            start_greet(&site, &probes[i]);
+        } else {
+            start(l, &probes[i], &a);
+        }
     }
     if (waiting > 0) {
         struct event *client = event_new(base, t->fd, EV_READ, on_client, base);
@@ -140,8 +167,12 @@ int verb_upstream_check(struct talk *t, struct err *e)
     }
     xfer_loop_close(&l); /* those that nobody waited for end here */
     for (size_t i = 0; i < n; i++) {
+        greet_close(&probes[i].greet);
+    }
+    mailbox_close(&box);
+    for (size_t i = 0; i < n; i++) {
         tell(t, &probes[i]);
-        down += probes[i].status == 0 || probes[i].status >= 500;
+        down += !probes[i].up;
     }
     jwrite_u64(t->result, "down", down);
     event_base_free(base);

@@ -1,8 +1,11 @@
 """An upstream by rsync that is reached through an HTTP proxy, by the native engine and by the program: CONNECT, its user, no_proxy, and proxies
 that lie, stop or refuse."""
+import contextlib
 import json
 import os
+import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -85,3 +88,44 @@ def test_proxies_that_rsync_does_not_go_through(tmp_path, proxy, words):
     conf.write_text(f'state_dir = "{tmp_path}/state"\nlisten "127.0.0.1:0" {{ }}\n' + CONFIG.format(873, f'proxy = "{proxy}"', ""))
     done = subprocess.run([BUILD / "mirrord", "-t", "-c", conf], capture_output=True, text=True, check=False)
     assert done.returncode == 78 and words in done.stderr and "secret" not in done.stderr, done.stderr
+
+
+def says(words):
+    """A peer that says so, and waits for whoever it is to leave."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            with client, contextlib.suppress(OSError):  # it may leave before the last of them
+                for i in range(len(words)):
+                    client.sendall(words[i:i + 1])
+                if words:
+                    client.recv(1)
+    threading.Thread(target=serve, daemon=True).start()
+    return listener
+
+
+def test_whether_an_upstream_is_there(mirrord, module):
+    """Asked for its first word alone, through the proxy; its bare presence is not enough."""
+    port, _ = module
+    peers = {"ssh": says(b"SSH-2.0-x\r\n"), "web": says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "mute": says(b"")}
+    at = {name: peer.getsockname()[1] for name, peer in peers.items()}
+    repo = 'repo "{0}" {{ protocol = "generic" origin = "{1}" {2} sync {{ }} }}\n'
+    with ConnectProxy() as proxy:
+        m = mirrord("".join([repo.format("near", f"rsync://127.0.0.1:{port}/m/", ""),
+                             repo.format("far", f"rsync://127.0.0.1:{port}/m/", f'proxy = "http://127.0.0.1:{proxy.port}"'),
+                             repo.format("shell", f"ssh://me@127.0.0.1:{at['ssh']}/srv/", ""),
+                             repo.format("web", f"rsync://127.0.0.1:{at['web']}/m/", ""),
+                             repo.format("mute", f"rsync://127.0.0.1:{at['mute']}/m/", "")]))
+        done = m.ctl("--json", "upstream", "check", check=False)
+        rows = {r["repo"]: r for r in json.loads(done.stdout)}
+        assert done.returncode == 69
+        assert {name: r["up"] for name, r in rows.items()} == {"near": True, "far": True, "shell": True, "web": False, "mute": False}
+        assert "does not begin with @RSYNCD" in rows["web"]["why"] and "says nothing" in rows["mute"]["why"]
+        assert [target for target, _ in proxy.asked] == [f"127.0.0.1:{port}"]
+    for peer in peers.values():
+        peer.close()

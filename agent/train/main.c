@@ -1,4 +1,5 @@
 /* trainer - trains GPT-2 and Llama models: one program for CPU and GPU, files and ranks in, checkpoints out. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,14 @@ static int run(const struct verb_row *v, int argc, char **argv)
  * times as long as with sleeping ones. libgomp reads this before main() only, hence the second start. */
 static void calm_threads(char **argv)
 {
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+
     if (getenv("OMP_WAIT_POLICY") == NULL && setenv("OMP_WAIT_POLICY", "passive", 0) == 0) {
+        if (n > 0) { /* ps and top call a process as its program's path ends */
+            self[n] = '\0';
+            execv(self, argv);
+        }
         execv("/proc/self/exe", argv); /* without /proc the run is slower, not wrong */
     }
 }

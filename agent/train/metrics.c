@@ -31,7 +31,7 @@ struct metrics {
     double step_s;     /* seconds a step, smoothed */
 };
 
-/* The lines up to and including the resumed step. */
+/* The lines up to and including the resumed step, but for one that a crash tore. */
 static int keep_lines(const char *path, int64_t resumed_step, struct err *e)
 {
     struct buf text = BUF_INIT(METRICS_MAX_BYTES);
@@ -47,7 +47,7 @@ static int keep_lines(const char *path, int64_t resumed_step, struct err *e)
     for (rest = buf_slice(&text); rc == 0 && rest.n > 0;) {
         struct slice line = slice_cut(&rest, '\n'), digits = line;
 
-        if (slice_starts(line, SLICE("{\"step\":"))) {
+        if (slice_starts(line, SLICE("{\"step\":")) && slice_ends(line, SLICE("}"))) {
             uint64_t step;
 
             digits = slice_from(line, strlen("{\"step\":"));
@@ -82,7 +82,7 @@ int metrics_open(const char *dir, const struct metrics_about *about, struct metr
         }
     }
     if (rc == 0) {
-        rc = tboard_open(dir, (double)clock_unix_ms() / 1000, &m->tb, e);
+        rc = tboard_open(dir, (double)clock_unix_ms() / 1000, about->resumed_step + 1, &m->tb, e);
     }
     if (rc != 0) {
         metrics_close(&m);
@@ -105,7 +105,7 @@ static void append(struct metrics *m, struct buf *line)
 {
     struct err e = {0};
 
-    if (fd_write_all(m->fd, line->p, line->n, &e) != 0 && !m->failed) {
+    if (fd_append(m->fd, line->p, line->n, &e) != 0 && !m->failed) {
         m->failed = true;
         close_line(m);
         log_warn("metrics.failed", "metrics.jsonl: %s", e.text);

@@ -4,7 +4,7 @@
  * are done again. On a terminal the line is redrawn in place; elsewhere it comes every `log_every` steps.
  *
  * owns     struct metrics holds both files
- * errors   writing never stops a run: the first failure is logged once
+ * errors   writing never stops a run: what cannot be written is left out, whole lines and events, and the first failure logged
  */
 #ifndef AGENT_TRAIN_METRICS_H
 #define AGENT_TRAIN_METRICS_H

@@ -11,7 +11,14 @@
 
 /* Protobuf: a key is field << 3 | wire type. */
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
-enum { EVENT_WALL_TIME = 1, EVENT_STEP = 2, EVENT_FILE_VERSION = 3, EVENT_SUMMARY = 5 };
+enum {
+    EVENT_WALL_TIME = 1,
+    EVENT_STEP = 2,
+    EVENT_FILE_VERSION = 3,
+    EVENT_SUMMARY = 5,
+    EVENT_SESSION_LOG = 7
+};
+enum { SESSION_LOG_STATUS = 1, SESSION_LOG_START = 1 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2 };
 
 enum { EVENT_MAX_BYTES = 1 << 16 };
@@ -50,6 +57,12 @@ static void put_wall_time(struct buf *b, double now_unix_s)
     buf_le(b, 8, bits);
 }
 
+static void put_step(struct buf *b, int64_t step)
+{
+    put_key(b, EVENT_STEP, WIRE_VARINT);
+    put_varint(b, (uint64_t)step);
+}
+
 static void put_value(struct buf *summary, const struct tboard_scalar *s)
 {
     struct buf value = BUF_INIT(EVENT_MAX_BYTES);
@@ -70,14 +83,25 @@ void tboard_version_event(double now_unix_s, struct buf *out)
     put_bytes(out, EVENT_FILE_VERSION, SLICE("brain.Event:2"));
 }
 
+void tboard_start_event(double now_unix_s, int64_t first_step, struct buf *out)
+{
+    struct buf log = BUF_INIT(16);
+
+    put_key(&log, SESSION_LOG_STATUS, WIRE_VARINT);
+    put_varint(&log, SESSION_LOG_START);
+    put_wall_time(out, now_unix_s);
+    put_step(out, first_step);
+    put_bytes(out, EVENT_SESSION_LOG, buf_slice(&log));
+    buf_free(&log);
+}
+
 void tboard_scalar_event(double now_unix_s, int64_t step, const struct tboard_scalar *s, size_t n,
                          struct buf *out)
 {
     struct buf summary = BUF_INIT(EVENT_MAX_BYTES);
 
     put_wall_time(out, now_unix_s);
-    put_key(out, EVENT_STEP, WIRE_VARINT);
-    put_varint(out, (uint64_t)step);
+    put_step(out, step);
     for (size_t i = 0; i < n; i++) {
         put_value(&summary, &s[i]);
     }
@@ -105,18 +129,23 @@ void tboard_record(struct slice data, struct buf *out)
     buf_free(&length);
 }
 
+/* Takes the event. A torn record would hide all that follow it. */
 static void append(struct tboard *t, struct buf *event)
 {
     struct buf record = BUF_INIT(EVENT_MAX_BYTES);
+    struct err e = {0};
 
     tboard_record(buf_slice(event), &record);
-    if (t->first.code == 0 && fd_write_all(t->fd, record.p, record.n, &t->first) != 0) {
+    if (fd_append(t->fd, record.p, record.n, &e) != 0 && t->first.code == 0) {
+        t->first = e;
         err_prefix(&t->first, "event file");
     }
     buf_free(&record);
+    buf_free(event);
 }
 
-int tboard_open(const char *dir, double now_unix_s, struct tboard **out, struct err *e)
+int tboard_open(const char *dir, double now_unix_s, int64_t first_step, struct tboard **out,
+                struct err *e)
 {
     struct buf event = BUF_INIT(EVENT_MAX_BYTES);
     char host[256] = "localhost", path[PATH_MAX];
@@ -138,7 +167,8 @@ int tboard_open(const char *dir, double now_unix_s, struct tboard **out, struct 
     t->fd = fd;
     tboard_version_event(now_unix_s, &event);
     append(t, &event);
-    buf_free(&event);
+    tboard_start_event(now_unix_s, first_step, &event);
+    append(t, &event);
     *out = t;
     return 0;
 }
@@ -150,7 +180,6 @@ void tboard_add(struct tboard *t, double now_unix_s, int64_t step, const struct 
 
     tboard_scalar_event(now_unix_s, step, s, n, &event);
     append(t, &event);
-    buf_free(&event);
 }
 
 int tboard_close(struct tboard **tp, struct err *e)

@@ -136,6 +136,20 @@ int fd_write_all(int fd, const void *p, size_t n, struct err *e)
     return 0;
 }
 
+int fd_append(int fd, const void *p, size_t n, struct err *e)
+{
+    off_t end = lseek(fd, 0, SEEK_END);
+    int rc = end == -1 ? err_sys(e, "lseek") : 0;
+
+    if (rc == 0) {
+        rc = fd_write_all(fd, p, n, e);
+        if (rc != 0 && ftruncate(fd, end) == -1) {
+            err_prefix(e, "a part of it stays");
+        }
+    }
+    return rc;
+}
+
 int fd_pwrite_all(int fd, const void *p, size_t n, uint64_t off, struct err *e)
 {
     const char *at = p;

@@ -26,6 +26,8 @@ void newfile_abort(struct newfile **fp);
 
 /* Whole buffers, riding over EINTR and short counts. */
 MUST_USE int fd_write_all(int fd, const void *p, size_t n, struct err *e);
+/* All of it behind what the file holds, or nothing: what a full disk took of it is cut off again. For a file's only writer. */
+MUST_USE int fd_append(int fd, const void *p, size_t n, struct err *e);
 MUST_USE int fd_pwrite_all(int fd, const void *p, size_t n, uint64_t off, struct err *e);
 /* As fd_pwrite_all(), but whole blocks of zeros (SPARSE_BLOCK bytes, where the file has such) become holes. The file reaches at least
  * to off + n already. */

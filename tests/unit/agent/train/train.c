@@ -313,12 +313,17 @@ static void test_metrics_are_not_told_twice(void **state)
     struct slice rest;
     struct err e;
     int lines = 0;
+    FILE *f;
 
     (void)state;
     assert_int_equal(train("m", "--save-every=2", NULL, NULL, &e), 0);
     write_text("m/checkpoint-6/trainer.json", "", 0);
-    assert_int_equal(train("m", "--resume=auto", NULL, NULL, &e), 0);
     snprintf(path, sizeof path, "%s/m/metrics.jsonl", dir);
+    f = fopen(path, "ae");
+    assert_non_null(f);
+    assert_true(fputs("{\"step\":1", f) >= 0); /* of 17, say: where the power went */
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(train("m", "--resume=auto", NULL, NULL, &e), 0);
     assert_int_equal(buf_read_file(&text, path, &e), 0);
     for (rest = buf_slice(&text); rest.n > 0; lines++) {
         char want[32];

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,9 +85,36 @@ static void test_zeros_take_no_room(void **state)
     free(zeros);
 }
 
+/* A file that may not grow further takes a part, as a full disk does. */
+static void test_appended_whole_or_not_at_all(void **state)
+{
+    int fd = open(".", O_TMPFILE | O_RDWR, 0600);
+    struct rlimit before, narrow;
+    char got[9] = "";
+    struct stat st;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_not_equal(fd, -1);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    narrow = (struct rlimit){.rlim_cur = 6, .rlim_max = before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(fd_append(fd, "one\n", 4, &e), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &narrow), 0);
+    assert_true(fd_append(fd, "torn\n", 5, &e) != 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_size, 4);
+    assert_int_equal(fd_append(fd, "two\n", 4, &e), 0);
+    assert_int_equal(fd_pread_all(fd, got, 8, 0, &e), 0);
+    assert_string_equal(got, "one\ntwo\n");
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bytes),
-                                       cmocka_unit_test(test_zeros_take_no_room)};
+                                       cmocka_unit_test(test_zeros_take_no_room),
+                                       cmocka_unit_test(test_appended_whole_or_not_at_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

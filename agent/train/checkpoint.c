@@ -207,6 +207,15 @@ size_t checkpoint_count(const char *out)
     return n;
 }
 
+int64_t checkpoint_last_step(const char *out)
+{
+    size_t n;
+    int64_t *steps = list(out, "", &n), last = n > 0 ? steps[0] : -1;
+
+    free(steps);
+    return last;
+}
+
 int checkpoint_newest(const char *out, char **dir, struct err *e)
 {
     char path[PATH_MAX];
@@ -243,10 +252,11 @@ static int remove_one(const char *out, int64_t step, struct err *e)
     return dir_remove_tree(gone, e);
 }
 
-int checkpoint_prune(const char *out, int64_t keep, struct err *e)
+int checkpoint_prune(const char *out, int64_t good, int64_t keep, struct err *e)
 {
     char path[PATH_MAX];
     int rc = 0;
+    int64_t kept = 0;
     size_t n;
     int64_t *steps = list(out, partial, &n);
 
@@ -256,8 +266,10 @@ int checkpoint_prune(const char *out, int64_t keep, struct err *e)
     }
     free(steps);
     steps = list(out, "", &n);
-    for (size_t i = keep > 0 ? (size_t)keep : n; rc == 0 && i < n; i++) {
-        rc = remove_one(out, steps[i], e);
+    for (size_t i = 0; rc == 0 && keep > 0 && i < n; i++) {
+        if (steps[i] <= good && kept++ >= keep) {
+            rc = remove_one(out, steps[i], e);
+        }
     }
     free(steps);
     return rc;

@@ -1,13 +1,36 @@
 #include "agent/train/run.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "agent/train/flops.h"
 #include "agent/train/verbs.h"
 #include "common/base/endian.h"
 #include "common/os/newfile.h"
+
+/* A run that goes on from an older checkpoint than its folder's newest would lose what it does: the next --resume auto takes
+ * the other one. */
+static int check_resume(const char *out, const char *dir, struct err *e)
+{
+    int64_t last = checkpoint_last_step(out);
+    struct train_state s;
+    int rc = checkpoint_verify(dir, e);
+
+    rc = rc != 0 ? rc : checkpoint_state(dir, &s, e);
+    if (rc == 0 && last > s.step) {
+        rc =
+            err_set(e, E_EXISTS,
+                    "%s is of step %lld, and %s holds checkpoint-%lld: take another --out, or move "
+                    "the newer ones away",
+                    dir, (long long)s.step, out, (long long)last);
+    }
+    return rc;
+}
 
 /* The checkpoint to go on from, NULL to begin anew. */
 static int find_resume(const struct options *o, char **dir, struct err *e)
@@ -25,7 +48,23 @@ static int find_resume(const struct options *o, char **dir, struct err *e)
         return checkpoint_count(o->out) > 0 ? checkpoint_newest(o->out, dir, e) : 0;
     }
     *dir = mem_strdup(o->resume);
-    return checkpoint_verify(o->resume, e);
+    return check_resume(o->out, o->resume, e);
+}
+
+/* Two runs in one folder would write over each other's checkpoints. Whoever dies lets go; where a file system has no locks
+ * there is none. */
+static int hold_out(struct run *r, struct err *e)
+{
+    if (r->comm->rank != 0) {
+        return 0;
+    }
+    r->out_fd = open(r->o->out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r->out_fd == -1) {
+        return err_sys(e, "%s", r->o->out);
+    }
+    return flock(r->out_fd, LOCK_EX | LOCK_NB) == -1 && errno == EWOULDBLOCK
+               ? err_set(e, E_BUSY, "another trainer writes to %s", r->o->out)
+               : 0;
 }
 
 /* A resumed run takes its shape from the checkpoint; a --config beside it must say the same. */
@@ -209,8 +248,10 @@ static int open_metrics(struct run *r, const char *resumed, struct err *e)
 /* What only the first rank does. */
 static int open_outputs(struct run *r, const char *resumed, struct err *e)
 {
-    const struct saver_options so = {
-        .out = r->o->out, .keep = r->o->keep, .companions = &r->companions};
+    const struct saver_options so = {.out = r->o->out,
+                                     .keep = r->o->keep,
+                                     .resumed_step = r->state.step,
+                                     .companions = &r->companions};
     const char *from = resumed != NULL ? resumed : r->o->model;
     int rc = find_companions(r, from, e);
 
@@ -281,6 +322,7 @@ int run_open(struct run *r, struct err *e)
         rc = open_data(r, e);
     }
     rc = rc != 0 ? rc : dir_make(r->o->out, 0755, e); /* before anything takes long */
+    rc = rc != 0 ? rc : hold_out(r, e);
     rc = rc != 0 ? rc : open_model(r, dir != NULL, e);
     if (rc == 0) {
         begin(r);
@@ -310,4 +352,7 @@ void run_close(struct run *r)
     data_close(&r->data);
     data_close(&r->val);
     comm_close(&r->comm);
+    if (r->out_fd != -1) {
+        close(r->out_fd);
+    }
 }

@@ -33,9 +33,10 @@ struct run {
     int64_t saved_step;
     int64_t skips; /* in a row */
     void *shared;  /* device memory for what the ranks agree on */
+    int out_fd;    /* of --out, locked by the first rank; -1: not held */
 };
 
-/* Of a run with o, k, ranks and comm. */
+/* Of a run with o, k, ranks, comm, and out_fd of -1. */
 MUST_USE int run_open(struct run *r, struct err *e);
 void run_close(struct run *r);
 

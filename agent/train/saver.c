@@ -21,6 +21,8 @@ struct saver {
     struct optim *opt;
     struct checkpoint c;
     struct whole whole[PARTS];
+    int64_t
+        good_step; /* of the last one that is known to be whole; of the thread alone, where there is one */
     struct lock lock;
     struct cond cond;
     pthread_t thread;
@@ -45,9 +47,13 @@ static int read_whole(void *arg, int64_t offset, int64_t n, float *out, struct e
 static void write_one(struct saver *s, struct err *e)
 {
     uint64_t began = clock_now_ms();
-    int rc = checkpoint_write(s->o.out, &s->c, e);
+    int rc = checkpoint_prune(s->o.out, s->good_step, s->o.keep, e); /* room for this one */
 
-    rc = rc != 0 ? rc : checkpoint_prune(s->o.out, s->o.keep, e);
+    rc = rc != 0 ? rc : checkpoint_write(s->o.out, &s->c, e);
+    if (rc == 0) {
+        s->good_step = s->c.state.step;
+        rc = checkpoint_prune(s->o.out, s->good_step, s->o.keep, e);
+    }
     if (rc == 0) {
         log_debug("checkpoint.written", "step=%lld took_ms=%llu", (long long)s->c.state.step,
                   (unsigned long long)(clock_now_ms() - began));
@@ -122,6 +128,7 @@ int saver_open(const struct saver_options *o, struct model *m, struct optim *opt
     *s = (struct saver){.o = *o,
                         .m = m,
                         .opt = opt,
+                        .good_step = o->resumed_step,
                         .whole = {{m, m->master, NULL}, {m, opt->m, NULL}, {m, opt->v, NULL}}};
     s->c = (struct checkpoint){.config = &m->config,
                                .layout = &m->layout,

@@ -1,7 +1,7 @@
 /* saver.h - writes checkpoints while the model learns on.
  *
- * saver_save() copies what is to be kept into host memory and returns; a thread writes, syncs and renames it, and removes
- * what is older than the newest `keep`. One is under way at a time: the next waits for it. Where the host has no room for
+ * saver_save() copies what is to be kept into host memory and returns; a thread removes what crashes left behind and what is
+ * older than the newest `keep`, then writes, syncs and renames it, and again removes what is one too many. One is under way at a time: the next waits for it. Where the host has no room for
  * a copy, saver_save() writes from the device's memory itself, and the model waits.
  *
  * A checkpoint that cannot be written leaves nothing, is told as a warning, and does not stop the run: the next one is
@@ -20,6 +20,7 @@ struct saver;
 struct saver_options {
     const char *out;
     int64_t keep;
+    int64_t resumed_step; /* of the checkpoint that the run goes on from; 0: of none */
     const struct companions *companions;
 };
 

@@ -293,7 +293,7 @@ static const char *environment(const char *name)
 
 int verb_train(const struct options *o, struct err *e)
 {
-    struct run r = {.o = o};
+    struct run r = {.o = o, .out_fd = -1};
     int rc = check_options(o, e);
 
     listen_to_signals();

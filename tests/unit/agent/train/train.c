@@ -8,6 +8,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -238,6 +240,63 @@ static void test_only_the_newest_are_kept(void **state)
     assert_int_equal(access(path, F_OK), 0);
 }
 
+/* Files may not grow beyond `bytes` from now on; writing more is an error, not a signal. */
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static bool there(const char *name)
+{
+    char path[128];
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Where a smaller --keep or a crash leaves too much, it goes before anything is written: the disk may be full of it. */
+static void test_room_is_made_before_it_is_needed(void **state)
+{
+    char path[128];
+    struct err e;
+
+    (void)state;
+    assert_int_equal(train("n", "--save-every=2", NULL, NULL, &e), 0);
+    write_text("n/checkpoint-6/model.safetensors", "x",
+               1); /* passed over, and no reason to let go of the others */
+    snprintf(path, sizeof path, "%s/n/checkpoint-5.partial", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    limit_files(20000);
+    assert_int_equal(train("n", "--resume=auto", "--keep=1", NULL, &e), E_IO);
+    limit_files(RLIM_INFINITY);
+    assert_true(there("n/checkpoint-4") && there("n/checkpoint-6"));
+    assert_false(there("n/checkpoint-2") || there("n/checkpoint-5.partial"));
+    assert_int_equal(train("n", "--resume=auto", "--keep=1", NULL, &e), 0);
+    assert_true(there("n/checkpoint-6"));
+    assert_false(there("n/checkpoint-4"));
+}
+
+static void test_a_folder_is_one_runs(void **state)
+{
+    char path[128];
+    struct err e;
+    int fd;
+
+    (void)state;
+    assert_int_equal(train("s", NULL, NULL, NULL, &e), 0);
+    snprintf(path, sizeof path, "%s/s", dir);
+    fd = open(path, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(fd, LOCK_EX), 0); /* as another run does */
+    assert_int_equal(train("s", "--resume=auto", "--steps=7", NULL, &e), E_BUSY);
+    close(fd);
+    assert_int_equal(train("s", "--resume=auto", "--steps=7", NULL, &e), 0);
+}
+
 static void test_a_damaged_checkpoint_is_passed_over(void **state)
 {
     struct err e;
@@ -248,17 +307,6 @@ static void test_a_damaged_checkpoint_is_passed_over(void **state)
     write_text("hurt/checkpoint-6/model.safetensors", "x", 1);
     assert_int_equal(train("hurt", "--resume=auto", NULL, NULL, &e), 0);
     expect_same_run("whole", "hurt");
-}
-
-/* Files may not grow beyond `bytes` from now on; writing more is an error, not a signal. */
-static void limit_files(rlim_t bytes)
-{
-    struct rlimit limit;
-
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    limit.rlim_cur = bytes;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 /* The run goes on, the end says it, nothing is left behind, and what was there stays. */
@@ -337,6 +385,7 @@ static void test_metrics_are_not_told_twice(void **state)
 
 static void test_refusals(void **state)
 {
+    char older[64];
     struct err e;
 
     (void)state;
@@ -354,6 +403,11 @@ static void test_refusals(void **state)
     assert_int_equal(train("q", "--lr=-1", NULL, NULL, &e), E_USAGE);
     assert_int_equal(train("q", "--dtype=fp16", "--loss-scale=0", NULL, &e), E_USAGE);
     assert_int_equal(train("q", "--data=/nowhere/*", NULL, NULL, &e), E_NOTFOUND);
+    snprintf(older, sizeof older, "--resume=%s/a/checkpoint-2", dir);
+    assert_int_equal(train("a", "--save-every=2", NULL, NULL, &e), 0);
+    assert_int_equal(train("a", older, NULL, NULL, &e), E_EXISTS);
+    assert_int_equal(train("b", older, NULL, NULL, &e), 0);
+    expect_same_run("a", "b");
     write_text("r/checkpoint-6/manifest.sha256", "", 0);
     assert_int_equal(train("r", "--resume=auto", NULL, NULL, &e), E_CORRUPT);
 }
@@ -420,6 +474,8 @@ int main(void)
                                         begin, end),
         cmocka_unit_test_setup_teardown(test_usr1_saves_and_goes_on, begin, end),
         cmocka_unit_test_setup_teardown(test_only_the_newest_are_kept, begin, end),
+        cmocka_unit_test_setup_teardown(test_room_is_made_before_it_is_needed, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_folder_is_one_runs, begin, end),
         cmocka_unit_test_setup_teardown(test_a_damaged_checkpoint_is_passed_over, begin, end),
         cmocka_unit_test_setup_teardown(test_a_checkpoint_that_cannot_be_written, begin, end),
         cmocka_unit_test_setup_teardown(test_a_tokenizer_comes_along, begin, end),

@@ -11,7 +11,7 @@ import sys
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
 AGENT = {f"agent/{p}" for p in ("pull", "shelf", "job", "preflight", "publish")}
 SERVER = {f"server/{p}" for p in
-          ("net", "http", "gate", "repo", "cache", "store", "fetch", "sync", "sync/mirrord", "sync/exec", "rsync", "hub")}
+          ("net", "http", "gate", "repo", "cache", "store", "fetch", "sync", "sync/mirrord", "sync/exec", "sync/rsync", "rsync", "hub")}
 
 ARROWS = {
     "common/base": {"common/os"},  # log takes a clock; arenas and lists need nothing

@@ -6,6 +6,7 @@
 PYTHON     := /usr/bin/python3
 JOBS        = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 HARNESS    := $(patsubst tests/harness/%.c,$(B)/harness/%,$(wildcard tests/harness/*.c))
+FAKES      := $(addprefix $(B)/fake/,libnvidia-ml.so.1)
 BENCH      := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 
 deps:
@@ -14,7 +15,7 @@ deps:
 test: deps
 	@$(MAKE) $(JOBS) --no-print-directory test-programs
 	@$(PYTHON) tests/run.py --build $(B) $(TESTS)
-test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check $(B)/simt/driver/libcuda.so.1)
+test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(FAKES) $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check $(B)/simt/driver/libcuda.so.1)
 
 demo:
 	@tests/deps.sh build demo
@@ -39,6 +40,13 @@ $(B)/harness/%: $(B)/obj/tests/harness/%.o $(call lib,server) $(call lib,common)
 
 # Preloaded into a server whose power will be cut.
 $(B)/crash/%.so: tests/crash/%.c
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(filter-out -fPIE -fsanitize=%,$(CFLAGS_ALL)) -fPIC -shared $< -o $@
+
+# Libraries of NVIDIA's on a node that has none: what trainagent's preflight opens.
+$(B)/fake/libnvidia-ml.so.1: tests/fake/nvml.c
+$(FAKES):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(filter-out -fPIE -fsanitize=%,$(CFLAGS_ALL)) -fPIC -shared $< -o $@

@@ -21,6 +21,10 @@ struct look {
     const char *out;           /* where a job writes; NULL: no job */
     /* What the checks of one group tell each other; NULL until one has asked. */
     struct mirror_said *mirror;
+    struct nvml *nvml;
+    bool nvml_asked;
+    int nvml_rc;
+    struct err nvml_why;
 };
 
 #define LOOK(name, text, group, cost, severity, limit_s, what)                                     \

@@ -11,8 +11,8 @@
 #include "common/xfer/xfer.h"
 
 enum {
-    PATIENCE_S = 4
-}; /* less than the check's limit: it is the mirror's trouble, and no hanging driver */
+    PATIENCE_MS = 4000
+}; /* less than the check's limit: a silent mirror is no driver that hangs */
 
 struct mirror_said {
     int rc;
@@ -22,6 +22,7 @@ struct mirror_said {
     uint64_t date_s;  /* 0: not told */
     uint64_t here_ms; /* our clock, in the middle of the question */
     uint64_t began_ms;
+    uint64_t patience_ms;
     struct event_base *base;
 };
 
@@ -61,7 +62,7 @@ static void on_late(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    m->rc = err_set(&m->why, E_TIMEOUT, "no answer within %d s", PATIENCE_S);
+    m->rc = err_set(&m->why, E_TIMEOUT, "no answer within %g s", (double)m->patience_ms / 1000);
     event_base_loopbreak(m->base);
 }
 
@@ -69,7 +70,8 @@ static void on_late(evutil_socket_t fd, short what, void *arg)
 static const struct mirror_said *ask(struct look *l)
 {
     static const struct xfer_events events = {on_head, on_body, on_done};
-    const struct timeval patience = {PATIENCE_S, 0};
+    struct timeval patience;
+    uint64_t limit_ms;
     struct buf url = BUF_INIT(8 << 10);
     struct mirror_said *m;
 
@@ -81,12 +83,16 @@ static const struct mirror_said *ask(struct look *l)
     CHECK(m->base != NULL);
     buf_adds(&url, l->agent->mirror);
     buf_str(&url, "/readyz");
+    m->patience_ms = expect_u64(&l->expect, EXPECT_timeout, &limit_ms) && limit_ms > 0
+                         ? limit_ms - limit_ms / 5
+                         : PATIENCE_MS;
+    patience = clock_timeval(m->patience_ms);
     m->began_ms = clock_now_ms();
     event_base_once(m->base, -1, EV_TIMEOUT, on_late, m, &patience);
     xfer_start(xfer_loop_open(m->base, NULL),
                &(struct xfer_want){.url = buf_slice(&url),
                                    .ca_file = l->agent->ca_file,
-                                   .connect_timeout_ms = PATIENCE_S * 1000},
+                                   .connect_timeout_ms = m->patience_ms},
                &events, m);
     event_base_dispatch(m->base);
     return m;

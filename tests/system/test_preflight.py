@@ -1,4 +1,6 @@
 """trainagent preflight as a whole program: a node made of files, what it tells of it and how, and jobs that do not start."""
+import contextlib
+import ctypes
 import json
 import os
 import pty
@@ -20,7 +22,7 @@ class Node:
         self.folder, self.root, self.err = folder, folder / "root", ""
         self.env = {"PATH": f"{BUILD}:{os.environ['PATH']}", "HOME": str(folder), **SANITIZERS, "TRAINAGENT_SHELF": str(folder / "shelf"),
                     "TRAINAGENT_STATE": str(folder / "state"), "TRAINAGENT_PREFLIGHT": str(folder / "node.conf")}
-        self.conf("nofile = 1 shm = 0")
+        self.conf("nofile = 1 shm = 0 timeout = 60s")
         for path, text in WELL.items():
             self.put(path, text)
         (self.root / "dev/shm").mkdir(parents=True)
@@ -55,7 +57,10 @@ class Node:
         return done.stdout
 
     def look(self, *args, code=0, **env):
-        got = json.loads(self.run("preflight", "--json", "--root", self.root, *args, code=code, **env))
+        """The limits are not what is tested, but where a test says so: a busy machine is given a minute."""
+        own = any("timeout=" in str(a) for a in args)
+        got = json.loads(self.run("preflight", "--json", "--root", self.root, *([] if own else ["--expect", "timeout=60s"]), *args,
+                                  code=code, **env))
         assert got["exit"] == code
         self.checks = {c["check"]: c for c in got["checks"]}
         return got
@@ -77,13 +82,13 @@ def node(tmp_path):
 def test_lines_table_and_exit_codes(node):
     out = node.run("preflight", "--root", node.root).splitlines()
     assert out[0].startswith("OK: ") and all(re.match(r"(OK  |SKIP) [a-z_-]+: \S", line) for line in out[1:])
-    node.conf("memory = 100t nofile = 1 shm = 0")
+    node.conf("memory = 100t nofile = 1 shm = 0 timeout = 60s")
     out = node.run("preflight", "--root", node.root, code=2).splitlines()
     assert out[0] == "CRIT: memory: 1.50 TiB available of 2.00 TiB, expected are 100 TiB"
     assert any(line.startswith("CRIT memory: ") and "[MEMORY_LOW]" in line for line in out)
     quiet = node.run("-q", "preflight", "--root", node.root, code=2).splitlines()
     assert len(quiet) == 2 and quiet[0] == out[0]
-    node.conf("memory = 100t nofile = 1 shm = 0 warn = {\"memory\"}")
+    node.conf("memory = 100t nofile = 1 shm = 0 timeout = 60s warn = {\"memory\"}")
     assert node.run("preflight", "--root", node.root, code=1).startswith("WARN: memory: ")
     assert node.run("preflight", "--root", node.root, "--skip", "memory").startswith("OK: ")
     assert node.run("preflight", "--root", node.root, "--only", "affinity", code=3).startswith("UNKNOWN: nothing could be looked at")
@@ -247,6 +252,184 @@ def test_disks(node):
     node.found("disk", "CRIT", "the job's out", "DISK_FREE")  # proc has no room
 
 
+# --- the driver and its GPUs: tests/fake/nvml.c ---------------------------------------------------------------------------
+
+GPU = "driver,gpus,handle,ecc,remap,retired,throttle,temperature,pcie,nvlink,fabric,gpu-memory,compute-mode,persistence"
+
+
+@pytest.fixture
+def gpus(node):
+    """look(knobs, ...): the checks of NVML on a node whose library does as the knobs say."""
+    fakes = BUILD / "fake"
+    if not (fakes / "libnvidia-ml.so.1").exists():
+        pytest.fail(f"{fakes} is not built: make test-programs")
+
+    def look(knobs="", *args, code=0, only=GPU):
+        return node.look("--only", only, *args, code=code, FAKE_NVML=knobs, LD_LIBRARY_PATH=str(fakes))
+    return look
+
+
+def test_gpus_that_are_well(node, gpus):
+    gpus()
+    assert {c["status"] for c in node.checks.values()} == {"OK"} and list(node.checks) == GPU.split(",")
+    gpus("driver=570.158.01;cuda=12080", "--expect", "driver=570.86", "--expect", "cuda=12.8", "--expect", "gpus=8", "--expect", "nvlinks=18")
+    node.found("driver", "OK", "^570.158.01, CUDA 12.8$")
+    node.found("gpus", "OK", "^8 x NVIDIA Fake 80GB$")
+
+
+@pytest.mark.parametrize("knobs,check,status,code,text", [
+    ("driver=535.183.01", "driver", "CRIT", "DRIVER_OLD", "is 535.183.01, expected is 550"),
+    ("cuda=12020", "driver", "CRIT", "CUDA_OLD", "runs CUDA 12.2, expected is 12.4"),
+    ("init=18", "driver", "CRIT", "DRIVER_SICK", "Driver/library version mismatch .18"),
+    ("init=9", "driver", "CRIT", "DRIVER_SICK", "Driver Not Loaded"),
+    ("gpus=7", "gpus", "CRIT", "GPUS_MISSING", "^7 GPUs, expected are 8$"),
+    ("gpus=0", "gpus", "CRIT", "GPUS_MISSING", "^0 GPUs, expected are 8$"),
+    ("5.lost=1", "handle", "CRIT", "GPU_LOST", "^GPU 5: GPU is lost$"),
+    ("2.handle=16", "handle", "CRIT", "GPU_RESET", "^GPU 2: GPU requires reset$"),
+    ("2.handle=999", "handle", "CRIT", "GPU_SICK", "^GPU 2: Unknown Error$"),
+    ("3.ecc=2", "ecc", "CRIT", "ECC_VOLATILE", "^GPU 3 .0000:13:00.0.: 2 uncorrected"),
+    ("3.ecc_ever=9", "ecc", "WARN", "ECC_AGGREGATE", "^GPU 3 .0000:13:00.0.: 9 uncorrected ECC errors in its life$"),
+    ("1.remap_pending=1", "remap", "CRIT", "REMAP_PENDING", "GPU 1"), ("1.remap_failed=1", "remap", "CRIT", "REMAP_FAILED", "GPU 1"),
+    ("0.retired=1", "retired", "CRIT", "PAGES_PENDING", "GPU 0"),
+    ("4.throttle=72", "throttle", "CRIT", "THROTTLED", "GPU 4 .*too hot"), ("4.throttle=128", "throttle", "CRIT", "THROTTLED", "power supply"),
+    ("4.throttle=32", "throttle", "WARN", "THROTTLED", "near its limit"),
+    ("6.celsius=87", "temperature", "CRIT", "HOT", "GPU 6 .*87 C, it slows down from 87 C on"),
+    ("6.celsius=83", "temperature", "WARN", "WARM", "83 C"), ("none=DeviceGetTemperatureThreshold;6.celsius=91", "temperature", "CRIT", "HOT", "from 90 C"),
+    ("7.width=8", "pcie", "CRIT", "PCIE_NARROW", "x8 of x16"), ("7.gen=3", "pcie", "CRIT", "PCIE_SLOW", "generation 3 of 5"),
+    ("0.links=17", "nvlink", "CRIT", "NVLINK_DOWN", "GPU 0 .*: 17 of 18 NVLinks are up$"),
+    ("0.fabric=2", "fabric", "CRIT", "FABRIC", "GPU 0 .*has not joined"), ("0.fabric_status=999", "fabric", "CRIT", "FABRIC", "Unknown Error"),
+    ("2.used_mib=40960;2.processes=3", "gpu-memory", "WARN", "GPU_IN_USE", "GPU 2 .*40.0 GiB of its memory is in use by 3 processes"),
+    ("2.compute=2", "compute-mode", "CRIT", "COMPUTE_PROHIBITED", "GPU 2"), ("persistence=0", "persistence", "WARN", "PERSISTENCE_OFF", "GPU 0 ")])
+def test_gpus_that_are_sick(node, gpus, knobs, check, status, code, text):
+    gpus(knobs, "--expect", "driver=550", "--expect", "cuda=12.4", "--expect", "gpus=8", code=2 if status == "CRIT" else 1)
+    node.found(check, status, text, code)
+    others = {c["check"]: c["status"] for c in node.checks.values() if c["check"] != check and c["status"] in ("WARN", "CRIT")}
+    assert set(others) <= {"gpus"}, others  # where NVML does not start, none is counted
+
+
+def test_what_is_usual_is_no_trouble(node, gpus):
+    """An idle GPU slows its link, another sort has no ECC, no NVLink, no fabric, an old driver fewer calls."""
+    gpus("gen=1;pstate=8;links=0;fabric=0;none=DeviceGetTotalEccErrors")
+    node.found("pcie", "OK")
+    node.found("nvlink", "SKIP", "no NVLink is in use")
+    node.found("ecc", "SKIP", "no GPU here tells it")
+    node.found("fabric", "SKIP", "no NVSwitch")
+    node.pci("0000:c1:00.0", kind="0x068000")
+    gpus("fabric=0", only="fabric", code=1)
+    node.found("fabric", "WARN", "1 NVSwitch, and no fabric manager in sight", "FABRIC")
+    node.put("proc/4711/comm", "nv-fabricmanage\n")
+    gpus("fabric=0", only="fabric")
+
+
+def test_many_sick_gpus_are_counted(node, gpus):
+    got = gpus("ecc=1", code=2, only="ecc")
+    assert got["checks"][0]["text"].count("GPU") + got["checks"][0]["more"] == 8
+
+
+@pytest.mark.parametrize("knobs,lost", [("hang=DeviceGetRemappedRows", "remap"), ("7.hang=DeviceGetNvLinkState", "nvlink")])
+def test_nvml_that_hangs_costs_one_check(node, gpus, knobs, lost):
+    """Only the calls that never return run out of their time: the others have as long as they need."""
+    gpus(knobs, "--expect", "timeout=10s", code=2)
+    node.found(lost, "CRIT", "no answer within 10 s", "HANGS")
+    assert {c["status"] for name, c in node.checks.items() if name != lost} == {"OK"}
+
+
+def test_nvml_that_hangs_from_the_start(node, gpus):
+    gpus("hang=Init_v2", "--expect", "timeout=1s", code=2, only="driver,gpus,ecc")
+    node.found("driver", "CRIT", "no answer within 1 s", "HANGS")
+    node.found("gpus", "CRIT", "no answer", "HANGS")
+    node.found("ecc", "SKIP", "2 checks of its kind before it gave no answer")
+
+
+def test_nvml_that_crashes(node, gpus):
+    gpus("3.crash=DeviceGetTotalEccErrors", code=2)
+    node.found("ecc", "CRIT", "ended by Aborted", "CRASHED")
+    assert {c["status"] for name, c in node.checks.items() if name != "ecc"} == {"OK"}
+
+
+def test_who_reads_our_output_waits_for_no_hung_process(node):
+    """slurmd waits for all that hold a prolog's output."""
+    env = {**node.env, "FAKE_NVML": "hang=DeviceGetCount_v2", "LD_LIBRARY_PATH": str(BUILD / "fake")}
+    line = [BUILD / "trainagent", "preflight", "--root", node.root, "--only", "driver", "--expect", "timeout=100ms"]
+    done = subprocess.run(line, env=env, capture_output=True, text=True, check=False, timeout=120 * SLOW)
+    assert done.returncode == 2 and done.stdout.startswith("CRIT: driver: no answer within 0.1 s\n"), done
+
+
+def test_a_gpu_that_the_driver_lost(node, gpus):
+    """On the bus, given to us, and NVML has it not; others of the node are another container's."""
+    for i in range(3):
+        node.pci(f"0000:{0x10 + i:02x}:00.0")
+        node.put(f"proc/driver/nvidia/gpus/0000:{0x10 + i:02x}:00.0/information", f"Model: \t x\nDevice Minor: \t {i}\n")
+    node.put("dev/nvidia0", "")
+    node.put("dev/nvidia1", "")
+    gpus("gpus=2", only="gpus")
+    node.found("gpus", "OK", "^2 x NVIDIA Fake 80GB; 1 more on the bus is not given to us$")
+    node.put("dev/nvidia2", "")
+    gpus("gpus=2", code=2, only="gpus")
+    node.found("gpus", "CRIT", "0000:12:00.0 is on the bus, but the driver has lost it", "GPU_LOST")
+
+
+def test_no_driver(node):
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libnvidia-ml.so.1")
+        pytest.skip("this machine has the driver")
+    node.look("--only", GPU, code=3)
+    node.look("--only", "driver,gpus", "--expect", "gpus=1", code=2)
+    node.found("driver", "CRIT", "libnvidia-ml.so.1", "DRIVER_MISSING")
+    node.found("gpus", "CRIT", "^0 GPUs, expected are 1$", "GPUS_MISSING")
+    node.pci("0000:1b:00.0")
+    node.look("--only", "driver", code=1)
+    node.found("driver", "WARN", "1 GPU on the bus, and no driver for us", "DRIVER_MISSING")
+    node.put("dev/nvidiactl", "")
+    node.look("--only", "driver", code=2)
+
+
+# --- the kernel's log ------------------------------------------------------------------------------------------------------
+
+XID = "NVRM: Xid (PCI:0000:3b:00): {}, pid=1, name=python, some words"
+
+
+def log(node, *texts, at=1):
+    node.put("dev/kmsg", "".join(f"4,{n},{at + n},-;{text}\n SUBSYSTEM=pci\n" for n, text in enumerate(texts)))
+
+
+@pytest.mark.parametrize("text,status,code,says", [
+    (XID.format(79), "CRIT", "XID_79", "^0000:3b:00: Xid 79, the GPU has fallen off the bus, .* ago$"),
+    (XID.format(48), "CRIT", "XID_48", "double-bit"), (XID.format(31), "WARN", "XID", "Xid 31, a page fault"),
+    (XID.format(63), "OK", "", "no Xid"), (XID.format(999), "WARN", "XID", "Xid 999, .* ago$"), ("eth0: link is up", "OK", "", "no Xid"),
+    ("NVRM: fallen off the bus and is not responding to commands.", "CRIT", "XID_79", "fallen off"),
+    ("NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x22:0x56:894)", "CRIT", "GPU_NO_START", "0000:01:00.0 could not be started"),
+    ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 46", "CRIT", "SXID_FATAL", "0000:c1:00.0: fatal SXid 20034"),
+    ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 46", "WARN", "SXID", "SXid 12028")])
+def test_xids(node, text, status, code, says):
+    log(node, "Linux version 6.8", text, "eth0: link is up")
+    node.look("--only", "xid", code=["OK", "WARN", "CRIT"].index(status))
+    node.found("xid", status, says, code)
+
+
+def test_many_xids(node):
+    log(node, *[XID.format(n) for n in [31] * 5000 + [95] * 3 + [48] * 2000])
+    node.look("--only", "xid", code=2)
+    node.found("xid", "CRIT", "Xid 95, .* ago, 3 times; .*Xid 48, .* ago, 2000 times$", "XID_95")
+
+
+def test_how_old_an_xid_counts(node):
+    """Microseconds since boot: this one came with it."""
+    log(node, XID.format(79), at=1)
+    node.look("--only", "xid", code=2)
+    node.look("--only", "xid", "--expect", "xid_age=1ms")
+
+
+def test_no_log_to_read(node):
+    node.look("--only", "xid", code=3)
+    node.found("xid", "SKIP", "/dev/kmsg: No such file")
+    if os.geteuid() != 0:
+        log(node, XID.format(79))
+        (node.root / "dev/kmsg").chmod(0)
+        node.look("--only", "xid", code=3)
+        node.found("xid", "SKIP", "CAP_SYSLOG")
+
+
 # --- the mirror ----------------------------------------------------------------------------------------------------------
 
 
@@ -273,7 +456,7 @@ def job(node, section, command='"sh", "-c", "touch started"'):
 
 
 def test_a_job_does_not_start_on_a_sick_node(node):
-    node.conf('only = {"memory"}')
+    node.conf('timeout = 60s only = {"memory"}')
     path = job(node, "preflight { memory = 900t }")
     node.run("run", path, code=71)
     assert "this node is not fit for the job: memory: " in node.err and "MEMORY_LOW" in node.err
@@ -282,7 +465,7 @@ def test_a_job_does_not_start_on_a_sick_node(node):
     node.run("run", job(node, "preflight { memory = 900t start_on = crit }"))
     assert (node.folder / "started").exists() and "MEMORY_LOW" in node.err
     node.run("run", job(node, "preflight { memory = 900t warn = {\"memory\"} start_on = ok }"), code=71)
-    node.conf('memory = 900t only = {"memory"}')
+    node.conf('memory = 900t timeout = 60s only = {"memory"}')
     node.run("run", job(node, ""))  # a job that asks for nothing is not held up
     node.run("run", job(node, "preflight { }"), code=71)
     node.run("run", job(node, "preflight { memory = 1k }"))  # the job's keys over the node's
@@ -292,8 +475,8 @@ def test_a_job_does_not_start_on_a_sick_node(node):
 
 def test_a_node_that_fell_sick_gets_no_restart(node):
     """The first attempt changes what the node must have, and fails in the way that is started again."""
-    node.conf('only = {"memory"}')
-    (node.folder / "sick.conf").write_text('preflight { memory = 900t only = {"memory"} }')
+    node.conf('timeout = 60s only = {"memory"}')
+    (node.folder / "sick.conf").write_text('preflight { memory = 900t timeout = 60s only = {"memory"} }')
     sick = "echo x >> tries; cp sick.conf node.conf; exit 75"
     node.run("run", job(node, "preflight { }", f'"sh", "-c", "{sick}"'), code=71)
     assert (node.folder / "tries").read_text() == "x\n"

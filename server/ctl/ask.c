@@ -145,6 +145,12 @@ void line_close(struct line **lp)
     }
 }
 
+/* Who hung up has said why, before we could ask: line_hear() finds it, or tells that there is nothing. */
+static int unsaid(struct err *e)
+{
+    return errno == EPIPE || errno == ECONNRESET ? E_CANCELLED : err_sys(e, "the control socket");
+}
+
 /* The descriptor rides on the first byte. */
 static int send_with(int to, char first, int fd, struct err *e)
 {
@@ -159,7 +165,7 @@ static int send_with(int to, char first, int fd, struct err *e)
         .msg_iov = &v, .msg_iovlen = 1, .msg_control = with.room, .msg_controllen = sizeof with};
 
     memcpy(CMSG_DATA(&with.head), &fd, sizeof fd);
-    return sendmsg(to, &m, MSG_NOSIGNAL) == 1 ? 0 : err_sys(e, "the control socket");
+    return sendmsg(to, &m, MSG_NOSIGNAL) == 1 ? 0 : unsaid(e);
 }
 
 int line_say(struct line *l, json_t *req, int fd, struct err *e)
@@ -177,13 +183,13 @@ int line_say(struct line *l, json_t *req, int fd, struct err *e)
         if (n >= 0) {
             at += (size_t)n;
         } else if (errno != EINTR) {
-            rc = err_sys(e, "the control socket");
+            rc = unsaid(e);
         }
     }
     buf_free(&out);
     free(text);
     json_decref(req);
-    return rc;
+    return rc == E_CANCELLED ? 0 : rc;
 }
 
 static ssize_t receive(struct line *l, char *p, size_t n)
@@ -252,9 +258,8 @@ int ask(struct ctl *c, json_t *req, void (*row)(void *arg, const json_t *row),
         json_decref(req);
         return rc;
     }
-    (void)!line_say(l, req, -1,
-                    NULL); /* one that was turned away was told so before it could ask */
-    rc = line_hear(l, row, progress, arg, ok, NULL, e);
+    rc = line_say(l, req, -1, e);
+    rc = rc == 0 ? line_hear(l, row, progress, arg, ok, NULL, e) : rc;
     line_close(&l);
     return rc;
 }

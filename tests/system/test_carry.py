@@ -181,6 +181,19 @@ def test_what_is_closed_at_the_hub_is_not_opened_by_an_import(mirrord, hub, tmp_
     assert m.get("/models/org/shut/config.json").body == b"{}"
 
 
+def test_who_is_turned_away_reads_why(near, tmp_path):
+    """The daemon has said it, and hung up, before the first line of the request is written."""
+    idle = [socket.socket(socket.AF_UNIX) for _ in range(16)]
+    for s in idle:
+        s.connect(str(near.socket))
+    for i in range(5):
+        done = near.ctl("hf", "export", "org/demo", "--to", str(tmp_path / "out"), check=False)
+        assert done.returncode == 75 and "too many control clients" in done.stderr, (i, done)
+        assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+    for s in idle:
+        s.close()
+
+
 def test_a_folder_is_for_people_too(near, demo, tmp_path):
     to = tmp_path / "carry"
     export(near, "org/demo", to=to)

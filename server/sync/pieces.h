@@ -7,8 +7,8 @@
 #define SERVER_SYNC_PIECES_H
 
 #include "server/store/store.h"
-#include "server/sync/sum.h"
-#include "server/sync/unpack.h"
+#include "common/hash/sum.h"
+#include "server/repo/unpack.h"
 
 /* An index that unpacks to more than 8 GiB is E_TOOBIG. */
 MUST_USE int pieces_read(struct store *s, const struct digest *d, enum packing how,

@@ -1,7 +1,7 @@
 /* repodata.json of a stranger's channel, packed by the first byte, in two pieces: what it names are file names. */
 #include "server/store/tree.h"
-#include "server/sync/conda/repodata.h"
-#include "server/sync/unpack.h"
+#include "server/repo/conda/repodata.h"
+#include "server/repo/unpack.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

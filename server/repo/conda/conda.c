@@ -77,8 +77,9 @@ static int conda_plan(const struct repo *r, const struct http_req *req, struct s
     } else if (r->synced) {
         synced_plan(r, req, clean, facts, arena, out);
     } else if (conda_path_of(clean).kind == CONDA_JLAP) {
-        plan_reply(out, 404, SLICE("this mirror gives no patches of repodata: ask for "
-                                   "repodata.json.zst or repodata.json\n"));
+        plan_reply(out, 404,
+                   SLICE("this mirror gives no patches of repodata: ask for "
+                         "repodata.json.zst or repodata.json\n"));
     } else {
         plan_path_of(r, clean, arena, out);
     }

@@ -8,7 +8,7 @@
 
 #include "common/hash/digest.h"
 #include "server/sync/debian/deb822.h"
-#include "server/sync/unpack.h"
+#include "server/repo/unpack.h"
 
 struct packages_events {
     int (*on_file)(void *arg, struct slice path, uint64_t size_bytes, const struct digest *d,

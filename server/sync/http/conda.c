@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "server/sync/conda/repodata.h"
+#include "server/repo/conda/repodata.h"
 #include "server/sync/http/http_engine.h"
 #include "server/sync/pieces.h"
 

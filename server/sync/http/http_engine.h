@@ -15,7 +15,7 @@
 #include "common/hash/git_oid.h"
 #include "server/sync/http/heads.h"
 #include "server/sync/http/keep.h"
-#include "server/sync/sum.h"
+#include "common/hash/sum.h"
 #include "server/sync/engine.h"
 
 struct http_engine;

@@ -12,7 +12,7 @@
 #define SERVER_SYNC_RPM_REPOMD_H
 
 #include "common/base/arena.h"
-#include "server/sync/sum.h"
+#include "common/hash/sum.h"
 
 struct repomd_data {
     struct slice type;   /* "primary", "filelists", "modules"... */

@@ -6,11 +6,11 @@
  * errors   E_INVALID: no such document, or a name that cannot be a file's; E_UNSUPPORTED: packages that lie elsewhere;
  *          E_TOOBIG: a single word, or depth, beyond what an index has; what on_file gives
  */
-#ifndef SERVER_SYNC_CONDA_REPODATA_H
-#define SERVER_SYNC_CONDA_REPODATA_H
+#ifndef SERVER_REPO_CONDA_REPODATA_H
+#define SERVER_REPO_CONDA_REPODATA_H
 
 #include "common/base/err.h"
-#include "server/sync/sum.h"
+#include "common/hash/sum.h"
 
 struct repodata_file {
     struct slice name;   /* beside the index; one that can be */

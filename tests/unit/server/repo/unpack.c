@@ -11,7 +11,7 @@
 #include <zstd.h>
 
 #include "common/base/buf.h"
-#include "server/sync/unpack.h"
+#include "server/repo/unpack.h"
 
 enum { BIG = 300000, ROOM = 400000 };
 static char big[BIG], packed[ROOM];

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "common/base/buf.h"
-#include "server/sync/conda/repodata.h"
+#include "server/repo/conda/repodata.h"
 
 #define ONES "1111111111111111111111111111111111111111111111111111111111111111"
 #define MD5  "22222222222222222222222222222222"

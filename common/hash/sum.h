@@ -2,8 +2,8 @@
  *
  * threads  any; pure
  */
-#ifndef SERVER_SYNC_SUM_H
-#define SERVER_SYNC_SUM_H
+#ifndef COMMON_HASH_SUM_H
+#define COMMON_HASH_SUM_H
 
 #include "common/base/slice.h"
 #include "common/hash/digest.h"

@@ -1,4 +1,4 @@
-#include "server/sync/sum.h"
+#include "common/hash/sum.h"
 
 #include <openssl/evp.h>
 #include <stdlib.h>

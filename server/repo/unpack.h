@@ -7,8 +7,8 @@
  * threads  one at a time; pure
  * errors   E_INVALID: no such format, or cut; E_TOOBIG; what on_bytes gives
  */
-#ifndef SERVER_SYNC_UNPACK_H
-#define SERVER_SYNC_UNPACK_H
+#ifndef SERVER_REPO_UNPACK_H
+#define SERVER_REPO_UNPACK_H
 
 #include "common/base/err.h"
 #include "common/base/slice.h"

@@ -1,4 +1,4 @@
-#include "server/sync/unpack.h"
+#include "server/repo/unpack.h"
 
 #include <bzlib.h>
 #include <lzma.h>

@@ -1,6 +1,6 @@
 /* repodata.c - {"info": {...}, "packages": {name: {...}}, "packages.conda": {...}, "removed": [...]}, by yajl. What else stands
  * there is skipped; "removed" names what clients may not want any more, whether it is there or not. */
-#include "server/sync/conda/repodata.h"
+#include "server/repo/conda/repodata.h"
 
 #include <stdlib.h>
 #include <yajl/yajl_parse.h>

@@ -118,7 +118,12 @@ void daemon_repo_changed(struct daemon *d, struct slice repo)
 static void on_change(void *arg, struct slice repo, struct slice key)
 {
     struct daemon *d = arg;
-    serve_forget(d->serve, repo, key);
+
+    if (key.p == NULL) {
+        daemon_repo_changed(d, repo);
+    } else {
+        serve_forget(d->serve, repo, key);
+    }
 }
 
 static int make_room(void *arg, uint64_t need_bytes)

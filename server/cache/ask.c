@@ -191,7 +191,8 @@ static void look(struct job *j)
             struct answer *a = answer_of_blob(c, &h->object, h->blob, &k->want,
                                               v == FRESH ? CACHE_HIT : CACHE_STALE);
             blob_touch(c->store, &h->object.digest, now);
-            if (v == STALE_OK) {
+            if (v == STALE_OK &&
+                !(k->want.head_only && h->object.size_bytes > GET_FOR_HEAD_BYTES)) {
                 refresh_behind(c, &k->want);
             }
             ask_answer(k, a);

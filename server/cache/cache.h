@@ -81,7 +81,8 @@ int answer_rc(const struct answer *a);
 struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint64_t first,
                          uint64_t end);
 
-/* Told on the fetch thread when a key's answer is no longer what it was (refilled, evicted, removed): loops drop theirs. */
+/* Told on the fetch thread when a key's answer is no longer what it was (refilled, evicted, removed): loops drop theirs. On a
+ * pool thread, with key.p == NULL, when an index has told of other keys what no plan made before it knew. */
 void cache_on_change(struct cache *c, void (*fn)(void *arg, struct slice repo, struct slice key),
                      void *arg);
 /* Removes one object, or all below a prefix, and what is parked of them. Fills and revalidations under way go on for those

@@ -10,6 +10,11 @@
 #include "server/cache/freshness.h"
 #include "server/store/keep.h"
 
+enum {
+    GET_FOR_HEAD_BYTES =
+        1 << 20, /* of a larger one that may have changed, a HEAD asks the origin for a HEAD */
+};
+
 struct partial { /* parked, in this life or an earlier one: what its row says */
     UT_hash_handle hh;
     struct list node; /* in partials_lost */

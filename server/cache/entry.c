@@ -308,7 +308,8 @@ static void begin_fill(struct entry *n)
     }
     n->first_told = n->answered = false;
     if (n->old != NULL) {
-        k->want.head_only = false; /* a conditional GET costs no more */
+        /* A conditional GET costs no more, unless it has changed: then nobody has asked for so many bytes. */
+        k->want.head_only = k->want.head_only && n->old->object.size_bytes > GET_FOR_HEAD_BYTES;
         k->want.hint_first = 0;
         k->want.hint_end = LENGTH_UNKNOWN;
     }

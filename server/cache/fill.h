@@ -8,6 +8,7 @@
  *   filler.c  segments: upstream requests, writes, retries     splice.c  which answers may be joined
  *   plan.c    which bytes next, and for whom                   reader.c  growing bodies
  *   seal.c    hashing, verification, sealing, the rows         partial.c what survives a restart
+ *   note.c    what an index tells of other keys
  *
  * owns     counted: the entry, every answer, every posted letter and job hold it
  * threads  the fetch thread, but for what `lock` guards and what is constant once headed
@@ -173,6 +174,8 @@ void fill_plan(struct fill *f);     /* plan.c */
 void fill_on_demand(struct letter *l);
 void fill_hash(struct fill *f); /* seal.c: hashes on behind the frontier, seals when all is there */
 bool fill_complete(struct fill *f);
+/* note.c: all bytes are there: has the want's reader read them, and its rows committed. Pool. */
+MUST_USE int fill_note(struct fill *f, struct err *e);
 void reader_wake(struct list *node); /* reader.c: a member of an audience */
 struct reader_need {
     uint64_t at;

@@ -245,6 +245,9 @@ enum verdict_fresh freshness_judge(const struct object *o, const struct want *w,
     if (client_wants_newer(o, w, until, now) && now >= o->validated_unix_s + w->floor_s) {
         return STALE;
     }
+    if (o->validated_unix_s < w->since_unix_s) {
+        return STALE;
+    }
     if (now < until) {
         return FRESH;
     }

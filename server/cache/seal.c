@@ -128,6 +128,9 @@ static void seal(struct job *j)
     chunks = hasher_chunks(f->hasher, &count);
     o->size_bytes = f->total_bytes;
     f->job_rc = verify(f, &f->job_why);
+    if (f->job_rc == 0 && f->want.reader != NULL) {
+        f->job_rc = fill_note(f, &f->job_why);
+    }
     if (f->job_rc != 0) {
         return;
     }

@@ -171,6 +171,12 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
 
     if (status == 304 && n->old != NULL) {
         not_modified(n, f, h);
+    } else if ((status == 200 || status == 206) && f->want.no_html && fetch_is_html(h)) {
+        err_set(&why, E_PROTOCOL,
+                "the origin gave a web page in place of the file, maybe a login form");
+        entry_remember_trouble(n, E_PROTOCOL, &why);
+        entry_answer_trouble(n, E_PROTOCOL, &why);
+        n->answered = true;
     } else if (status == 404 || status == 410) {
         gone(n, f, status, h);
     } else if (f->want.head_only && status == 200) {

@@ -18,6 +18,23 @@ enum want_class {
 
 enum { WANT_KEY_MAX = 12 << 10 }; /* whoever makes a want sees to it: rows have room for no more */
 
+struct batch;
+struct want;
+
+/* Reads an index whose bytes have all come, before the last of them leave: what it tells of other keys becomes rows, and one
+ * that nobody could use is refused. It knows no repo: a fill may outlive a reload. Pool threads, one at a time. */
+struct want_reader {
+    /* url: behind redirects; modified: by the origin, 0: it does not say; asked: when it gave this one. */
+    void *(*open)(const struct want *w, struct slice url, uint64_t modified_unix_s,
+                  uint64_t asked_unix_s);
+    /* Rows are added to *rows, which is emptied between calls. E_CHANGED: for this one another plan is right, as the rows say by
+     * now: who has had no byte of it is planned for anew. */
+    int (*feed)(void *state, struct slice bytes, struct batch *rows, struct err *e);
+    int (*finish)(void *state, struct batch *rows, struct err *e);
+    bool (*replaces)(struct slice old, struct slice fresh); /* values of a row; NULL: always */
+    void (*close)(void *state);
+};
+
 #define TTL_ORIGIN UINT32_MAX /* the origin's freshness, else 60 s */
 
 struct want {
@@ -54,6 +71,10 @@ struct want {
     bool redirect_holds;
     bool head_only;       /* HEAD: a cold object costs the origin a HEAD, no fill */
     struct demand demand; /* of the client */
+    const struct want_reader *reader; /* or NULL */
+    /* Mutable: what the origin has not spoken for since then is stale, another of its group has changed. 0: none has. */
+    uint64_t since_unix_s;
+    bool no_html; /* a web page in its place is somebody's login form */
 };
 
 struct status_map {

@@ -577,6 +577,13 @@ struct slice fetch_field(const struct fetch_head *h, const char *name)
     return SLICE_NONE;
 }
 
+bool fetch_is_html(const struct fetch_head *h)
+{
+    struct slice type = fetch_field(h, "content-type");
+
+    return slice_ieq(slice_trim(slice_cut(&type, ';')), SLICE("text/html"));
+}
+
 bool fetch_digest(const struct fetch_head *h, struct digest *out)
 {
     struct slice field = fetch_field(h, "repr-digest");

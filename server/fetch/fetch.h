@@ -69,6 +69,7 @@ void fetcher_close(struct fetcher **fp);
 
 /* First field of that name, or p == NULL. */
 struct slice fetch_field(const struct fetch_head *h, const char *name);
+bool fetch_is_html(const struct fetch_head *h); /* by its type */
 /* SHA-256 of the whole object in this head: Repr-Digest, Digest (before RFC 9530), or a bucket's checksum. False: not told. */
 MUST_USE bool fetch_digest(const struct fetch_head *h, struct digest *out);
 

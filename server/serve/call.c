@@ -132,12 +132,26 @@ void call_release(struct call **cp)
     free(c);
 }
 
+/* What was read of rows: an index that came in meanwhile may have told what it is to be asked for. */
+static void forget_rows(struct facts *f)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < f->count; i++) {
+        if (f->fact[i].need.kind != NEED_ROW && f->fact[i].need.kind != NEED_ROWS) {
+            f->fact[kept++] = f->fact[i];
+        }
+    }
+    f->count = kept;
+}
+
 bool call_again(struct call *c)
 {
     if (c->asked_again) {
         return false;
     }
     c->asked_again = true;
+    forget_rows(&c->facts);
     call_advance(c);
     return true;
 }

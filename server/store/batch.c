@@ -136,7 +136,18 @@ void batch_del(struct batch *b, enum table t, struct slice key)
     add_step(b, OP_DEL, t, key, SLICE_NONE);
 }
 
+size_t batch_bytes(const struct batch *b)
+{
+    return b->steps.n;
+}
+
 bool batch_prune(struct batch *b, struct store *s, bool *replaces)
+{
+    return batch_sift(b, s, NULL, replaces);
+}
+
+bool batch_sift(struct batch *b, struct store *s,
+                bool (*fresh)(struct slice old, struct slice value), bool *replaces)
 {
     struct buf all = b->steps;
     struct buf row = BUF_INIT(BATCH_MAX);
@@ -148,7 +159,8 @@ bool batch_prune(struct batch *b, struct store *s, bool *replaces)
     *replaces = false;
     while (batch_next(&from, &at, &x)) {
         bool there = x.op == OP_PUT && store_get(s, x.table, x.key, &row, NULL) == 0;
-        bool same = there && slice_eq(buf_slice(&row), x.value);
+        bool same = there && (slice_eq(buf_slice(&row), x.value) ||
+                              (fresh != NULL && !fresh(buf_slice(&row), x.value)));
         *replaces = *replaces || (there && !same);
         if (!same) {
             add_step(b, x.op, x.table, x.key, x.value);

@@ -65,6 +65,10 @@ void batch_del(struct batch *b, enum table t, struct slice key);
 /* Takes out the puts that would change nothing; true when no step is left. *replaces: a row has another value by now.
  * Reads their rows: blocks. */
 MUST_USE bool batch_prune(struct batch *b, struct store *s, bool *replaces);
+/* The same, and those out too whose row is there with a value that fresh() does not put behind the new one. */
+MUST_USE bool batch_sift(struct batch *b, struct store *s,
+                         bool (*fresh)(struct slice old, struct slice value), bool *replaces);
+size_t batch_bytes(const struct batch *b); /* of its steps */
 /* Preconditions: the row is absent, or its value is exactly that; else nothing is written and E_CHANGED returned. */
 void batch_require_absent(struct batch *b, enum table t, struct slice key);
 void batch_require_value(struct batch *b, enum table t, struct slice key, struct slice value);

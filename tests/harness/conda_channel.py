@@ -4,6 +4,7 @@ import ctypes
 import ctypes.util
 import hashlib
 import json
+import random
 import struct
 
 FORMS = ("repodata.json", "repodata.json.zst", "repodata.json.bz2", "current_repodata.json")
@@ -117,6 +118,12 @@ class Channel:
                               "subdir": self.subdir, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(),
                               "md5": hashlib.md5(data).hexdigest(), **record}
         return data
+
+    def grow(self, size):
+        """So many bytes more of index, that do not pack well."""
+        for n in range(-(-size // 20000)):
+            self.records[f"pad-{n}-0.conda"] = {"name": "pad", "version": str(n), "build": "0", "build_number": 0, "depends": [],
+                                                "license": random.Random(n).randbytes(10000).hex()}
 
     def document(self, **info):
         return json.dumps({"info": {"subdir": self.subdir, **info},

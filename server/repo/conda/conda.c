@@ -1,13 +1,26 @@
 /* conda.c - conda channels: indexes that change, packages and shards that do not. A path below the repo is that path below the
- * origin, which is a channel, or a server of many. With a sync section it is mirrored whole, as a generic repo's tree is.
- * docs/protocols/conda.md */
+ * origin, which is a channel, or a server of many; where an index says that its packages lie elsewhere, they are fetched there
+ * and asked for here. With a sync section the repo is mirrored whole, as a generic one's tree is. docs/protocols/conda.md */
+#include <stdlib.h>
+#include <zstd.h>
+
+#include "common/codec/url.h"
 #include "server/repo/conda/path.h"
+#include "server/repo/conda/reading.h"
+#include "server/repo/conda/shards.h"
+#include "server/repo/conda/strip.h"
+#include "server/repo/conda/told.h"
 #include "server/repo/generic/synced.h"
 #include "server/repo/plan.h"
+#include "server/repo/unpack.h"
 
 enum {
     INDEX_TTL_S = 300,
     INDEX_SWR_S = 300, /* whoever asks within it does not wait for the origin */
+    PACK_LEVEL = 3,
+    URL_BYTES = 16 << 10,
+    ROW_BYTES = 64 << 10,
+    LIST_BYTES = 64 << 20, /* of shards: forty times the largest there is */
 };
 
 /* Object stores say 403 for what is not there. Of a form that clients do without, that is all they need to know; of repodata.json
@@ -22,31 +35,167 @@ static int conda_open(struct repo *r, const struct repo_conf *conf, struct err *
     return 0;
 }
 
-static void as_index(const struct conda_path *cp, const struct rule *rule, struct plan *p)
+/* --- what indexes have told --- */
+
+static const struct fact *need_told(const struct repo *r, const struct facts *facts,
+                                    struct slice folder, enum told_kind kind, struct slice name,
+                                    struct arena *a, struct plan *p)
 {
-    if (!rule->built_in) {
+    struct buf key = BUF_INIT(256 + folder.n + name.n);
+    const struct fact *f;
+
+    told_key(&key, slice_str(r->name), folder, kind, name);
+    f = plan_row(facts, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
+    buf_free(&key);
+    return f;
+}
+
+/* False: the plan asks for it first. Nothing in *out: all lies beside the index. */
+static bool told_place_of(const struct repo *r, const struct facts *facts, struct slice folder,
+                          enum told_kind kind, struct arena *a, struct plan *p, bool *elsewhere,
+                          struct told_place *out)
+{
+    const struct fact *f = need_told(r, facts, folder, kind, SLICE(""), a, p);
+
+    *out = (struct told_place){SLICE_NONE, SLICE_NONE, SLICE_NONE};
+    *elsewhere = f != NULL && f->rc == 0 && told_place_decode(f->bytes, out);
+    return f != NULL;
+}
+
+/* False: no repo may be led there; answered. */
+static bool lies_at(const struct repo *r, struct slice base, struct slice index, struct slice name,
+                    struct arena *a, struct plan *p)
+{
+    struct err why;
+
+    if (base.p == NULL) {
+        return true;
+    }
+    p->want.url = plan_url(arena_cstr(a, base), name, SLICE_NONE, a);
+    p->want.via = index;
+    if (origin_admits(r->origin, p->want.url, index, &why) != 0) {
+        plan_reply(p, 403,
+                   arena_fmt(a,
+                             "the index says that it lies elsewhere: %s. Name the host in hosts "
+                             "= {...} of this repo, if it is right\n",
+                             why.text));
+        return false;
+    }
+    return true;
+}
+
+/* --- indexes --- */
+
+/* Packed in other ways it could be made, too; nobody asks for those where there is a better one. */
+static bool is_rewritten(struct slice name)
+{
+    enum packing how = packing_of(name, NULL);
+
+    return how == PACKING_NONE || how == PACKING_ZSTD;
+}
+
+static bool is_shards_list(struct slice name)
+{
+    return slice_eqs(name, "repodata_shards.msgpack.zst");
+}
+
+static void plan_elsewhere(const struct conda_path *cp, struct slice path, struct arena *a,
+                           struct plan *p)
+{
+    if (!is_rewritten(cp->name)) {
+        plan_reply(p, 404,
+                   SLICE("this channel's packages lie elsewhere, and its index is rewritten to "
+                         "lead here: ask for it as .json or .json.zst\n"));
         return;
     }
-    p->want.ttl_s = INDEX_TTL_S;
-    p->want.swr_s = INDEX_SWR_S;
-    if (cp->optional) {
-        p->want.status_map = forbidden_is_absent;
-        p->want.status_maps = ARRAY_LEN(forbidden_is_absent);
+    /* Not the object that goes out as it is: no client's path has a query. */
+    p->want.key = plan_key(path, SLICE("elsewhere"), a);
+    p->rewrite = true;
+    p->variant = SLICE("repodata");
+}
+
+static void plan_index(const struct repo *r, const struct conda_path *cp, const struct rule *rule,
+                       struct slice path, const struct facts *facts, struct arena *a,
+                       struct plan *p)
+{
+    const struct fact *group = need_told(r, facts, cp->folder, TOLD_GROUP, SLICE(""), a, p);
+    bool reads = reading_of(cp->name, false) != NULL;
+    struct told_place place;
+    struct told_group g;
+    bool elsewhere = false;
+
+    if (group == NULL ||
+        (reads && !told_place_of(r, facts, cp->folder, TOLD_REPODATA, a, p, &elsewhere, &place))) {
+        return;
+    }
+    if (rule->built_in) {
+        p->want.ttl_s = INDEX_TTL_S;
+        p->want.swr_s = INDEX_SWR_S;
+        p->want.status_map = cp->optional ? forbidden_is_absent : NULL;
+        p->want.status_maps = cp->optional ? ARRAY_LEN(forbidden_is_absent) : 0;
+    }
+    if (group->rc == 0 && told_group_decode(group->bytes, &g)) {
+        p->want.since_unix_s = g.since_unix_s;
+    }
+    p->want.reader = reading_of(cp->name, elsewhere);
+    p->want.no_html = !slice_ends(cp->name, SLICE(".html")) && cp->name.n != 0;
+    if (is_shards_list(cp->name)) {
+        p->rewrite = true;
+        p->variant = SLICE("shards");
+    } else if (elsewhere) {
+        plan_elsewhere(cp, path, a, p);
     }
 }
 
-static void as_file(const struct conda_path *cp, const struct rule *rule, struct plan *p)
+/* --- files --- */
+
+static void plan_package(const struct repo *r, const struct conda_path *cp,
+                         const struct facts *facts, struct arena *a, struct plan *p)
 {
-    if (rule->built_in) {
-        p->want.class = WANT_IMMUTABLE;
+    const struct fact *f = need_told(r, facts, cp->folder, TOLD_FILE, cp->name, a, p);
+    struct told_place place;
+    struct told_file known;
+    bool elsewhere;
+
+    if (f == NULL || f->rc != 0 || !told_file_decode(f->bytes, &known)) {
+        return;
     }
-    if (cp->kind == CONDA_SHARD) {
-        p->want.digest_known = digest_parse(slice_first(cp->name, DIGEST_HEX), &p->want.digest);
+    if (known.place != 0) {
+        if (!told_place_of(r, facts, cp->folder, (enum told_kind)known.place, a, p, &elsewhere,
+                           &place)) {
+            return;
+        }
+        if (!lies_at(r, place.packages, place.index, cp->name, a, p)) {
+            return;
+        }
     }
+    if (known.digest_known) {
+        p->want.digest_known = true;
+        p->want.digest = known.digest;
+        p->want.size_bytes = known.size_bytes;
+    }
+}
+
+static void plan_shard(const struct repo *r, const struct conda_path *cp, const struct facts *facts,
+                       struct arena *a, struct plan *p)
+{
+    struct slice folder = shards_folder(cp->folder, cp->kind);
+    struct told_place place;
+    bool elsewhere;
+
+    if (!told_place_of(r, facts, folder, TOLD_SHARDS, a, p, &elsewhere, &place)) {
+        return;
+    }
+    if (folder.n != cp->folder.n && !lies_at(r, place.shards, place.index, cp->name, a, p)) {
+        return;
+    }
+    p->want.reader = reading_of_shard(place.packages.p != NULL);
+    p->want.digest_known = digest_parse(slice_first(cp->name, DIGEST_HEX), &p->want.digest);
 }
 
 /* No client of channels has a query, and an origin's files do not depend on one: it would only make copies. */
-static void plan_path_of(const struct repo *r, struct slice path, struct arena *a, struct plan *p)
+static void plan_path_of(const struct repo *r, struct slice path, const struct facts *facts,
+                         struct arena *a, struct plan *p)
 {
     struct conda_path cp = conda_path_of(path);
     const struct rule *rule = plan_rule(r, path, a);
@@ -55,9 +204,15 @@ static void plan_path_of(const struct repo *r, struct slice path, struct arena *
     p->want.key = plan_key(path, SLICE_NONE, a);
     p->want.url = plan_url(origin_url(r->origin), path, SLICE_NONE, a);
     if (cp.kind == CONDA_INDEX) {
-        as_index(&cp, rule, p);
+        plan_index(r, &cp, rule, path, facts, a, p);
+        return;
+    }
+    p->want.class = rule->built_in ? WANT_IMMUTABLE : p->want.class;
+    p->want.no_html = true;
+    if (cp.kind == CONDA_SHARD) {
+        plan_shard(r, &cp, facts, a, p);
     } else {
-        as_file(&cp, rule, p);
+        plan_package(r, &cp, facts, a, p);
     }
 }
 
@@ -81,13 +236,138 @@ static int conda_plan(const struct repo *r, const struct http_req *req, struct s
                    SLICE("this mirror gives no patches of repodata: ask for "
                          "repodata.json.zst or repodata.json\n"));
     } else {
-        plan_path_of(r, clean, arena, out);
+        plan_path_of(r, clean, facts, arena, out);
     }
     return 0;
+}
+
+/* --- indexes that lead elsewhere, made to lead here --- */
+
+static int pack_zstd(struct slice plain, struct buf *out, struct err *e)
+{
+    size_t room = ZSTD_compressBound(plain.n), n;
+    char *to = buf_room(out, room);
+
+    if (to == NULL) {
+        return err_set(e, E_TOOBIG, "a rewritten index of more than %zu bytes", out->max);
+    }
+    n = ZSTD_compress(to, room, plain.p, plain.n, PACK_LEVEL);
+    CHECK(!ZSTD_isError(n)); /* there is room, and memory */
+    buf_grew(out, n);
+    return 0;
+}
+
+static int to_buf(void *arg, struct slice bytes, struct err *e)
+{
+    struct buf *b = arg;
+
+    buf_adds(b, bytes);
+    return b->rc == 0 ? 0 : err_set(e, E_TOOBIG, "an index unpacks to more than %zu bytes", b->max);
+}
+
+static int to_strip(void *arg, struct slice bytes, struct err *e)
+{
+    return strip_feed(arg, bytes, e);
+}
+
+static int unpack_whole(enum packing how, struct slice doc, uint64_t max_bytes,
+                        int (*fn)(void *arg, struct slice bytes, struct err *e), void *arg,
+                        struct err *e)
+{
+    struct unpack *u = unpack_open(how, fn, arg, max_bytes);
+    int rc = unpack_feed(u, doc, e);
+
+    rc = rc == 0 ? unpack_finish(u, e) : rc;
+    unpack_close(&u);
+    return rc;
+}
+
+static int rewrite_repodata(struct slice key, struct slice doc, struct buf *out, struct err *e)
+{
+    enum packing how = packing_of(slice_cut(&key, '?'), NULL);
+    struct buf plain = BUF_INIT(out->max);
+    struct strip *s = strip_open(how == PACKING_NONE ? out : &plain);
+    int rc = unpack_whole(how, doc, out->max, to_strip, s, e);
+
+    rc = rc == 0 ? strip_finish(s, e) : rc;
+    strip_close(&s);
+    if (rc == 0 && how == PACKING_ZSTD) {
+        rc = pack_zstd(buf_slice(&plain), out, e);
+    }
+    buf_free(&plain);
+    return rc;
+}
+
+static int note_places(const struct repo *r, struct slice key, struct slice url,
+                       const struct shards_places *was, struct batch *rows, struct err *e)
+{
+    struct buf packages = BUF_INIT(URL_BYTES), shards = BUF_INIT(URL_BYTES);
+    struct buf row_key = BUF_INIT(ROW_BYTES), row = BUF_INIT(ROW_BYTES);
+    int rc = was->packages.p != NULL ? reading_base(url, was->packages, &packages, e) : 0;
+
+    if (rc == 0 && was->shards.p != NULL) {
+        rc = url_resolve(url, was->shards, &shards, e);
+    }
+    if (rc == 0 && shards.n != 0 && shards.p[shards.n - 1] != '/') {
+        buf_byte(&shards, '/'); /* their names are joined to it */
+    }
+    if (rc == 0) {
+        told_key(&row_key, slice_str(r->name), conda_path_of(key).folder, TOLD_SHARDS, SLICE(""));
+        told_place_encode(&(struct told_place){buf_slice(&packages), buf_slice(&shards), url},
+                          &row);
+        rc = row_key.rc != 0 ? row_key.rc : row.rc;
+    }
+    if (rc == 0) {
+        batch_put(rows, TABLE_ORIGIN, buf_slice(&row_key), buf_slice(&row));
+    }
+    buf_free(&packages);
+    buf_free(&shards);
+    buf_free(&row_key);
+    buf_free(&row);
+    return rc == 0 ? 0 : err_set(e, E_INVALID, "a list of shards whose places lead nowhere");
+}
+
+static int rewrite_shards(const struct repo *r, struct slice key, struct slice doc,
+                          struct slice url, struct rewrite_out *out, struct err *e)
+{
+    struct buf plain = BUF_INIT(LIST_BYTES), ours = BUF_INIT(LIST_BYTES + 4096);
+    struct shards_places was;
+    int rc = unpack_whole(PACKING_ZSTD, doc, LIST_BYTES, to_buf, &plain, e);
+
+    rc = rc == 0 ? shards_rewrite(buf_slice(&plain), &was, &ours, e) : rc;
+    rc = rc == 0 ? note_places(r, key, url, &was, out->rows, e) : rc;
+    rc = rc == 0 ? pack_zstd(buf_slice(&ours), &out->body, e) : rc;
+    buf_free(&plain);
+    buf_free(&ours);
+    return rc;
+}
+
+static int conda_rewrite(const struct repo *r, const struct plan *p, struct slice doc,
+                         struct slice content_type, struct slice url, struct rewrite_out *out,
+                         struct err *e)
+{
+    int rc;
+
+    (void)content_type;
+    out->rows = batch_new();
+    if (slice_eqs(p->variant, "shards")) {
+        out->content_type = SLICE("application/octet-stream");
+        rc = rewrite_shards(r, p->want.key, doc, url, out, e);
+    } else {
+        out->content_type = slice_ends(p->want.key, SLICE(".zst?elsewhere"))
+                                ? SLICE("application/zstd")
+                                : SLICE("application/json");
+        rc = rewrite_repodata(p->want.key, doc, &out->body, e);
+    }
+    if (rc == E_INVALID && e != NULL) {
+        e->code = E_PROTOCOL; /* the origin's fault, not the client's */
+    }
+    return rc == E_INVALID ? E_PROTOCOL : rc;
 }
 
 const struct repo_ops repo_conda = {
     .name = "conda",
     .open = conda_open,
     .plan = conda_plan,
+    .rewrite = conda_rewrite,
 };

@@ -54,7 +54,10 @@ static int end_file(struct repodata *r)
     int rc;
 
     if (r->name.rc != 0 || slice_find(r->file.name, '/') >= 0 || !tree_path_valid(r->file.name)) {
-        return stop(r, err_set(r->e, E_INVALID, "repodata names a file that cannot be"));
+        r->name.rc = 0;
+        return r->ev.lenient
+                   ? 1
+                   : stop(r, err_set(r->e, E_INVALID, "repodata names a file that cannot be"));
     }
     if (r->file.sum.kind == SUM_NONE) {
         r->file.sum = r->md5;
@@ -149,6 +152,10 @@ static int on_string(void *arg, const unsigned char *p, size_t n)
 
     if (r->field == FIELD_BASE && r->depth == 2) {
         good = s.n == 0 || slice_eqs(s, ".") || slice_eqs(s, "./");
+        if (!good && r->ev.on_base != NULL) {
+            int rc = r->ev.on_base(r->ev.arg, s, r->e);
+            return rc == 0 ? token(r) : stop(r, rc);
+        }
         return good ? token(r)
                     : stop(r, err_set(r->e, E_UNSUPPORTED,
                                       "its packages lie elsewhere (info.base_url), where no "
@@ -158,6 +165,10 @@ static int on_string(void *arg, const unsigned char *p, size_t n)
         good = sum_parse(SLICE("sha256"), s, &r->file.sum);
     } else if (r->depth == DEPTH_PACKAGE && r->field == FIELD_MD5) {
         good = sum_parse(SLICE("md5"), s, &r->md5);
+    }
+    if (!good && r->ev.lenient) {
+        *(r->field == FIELD_MD5 ? &r->md5 : &r->file.sum) = (struct sum){0};
+        return plain(r);
     }
     return good ? plain(r)
                 : stop(r, err_set(r->e, E_INVALID, "repodata has a digest that is none"));
@@ -169,6 +180,10 @@ static int on_number(void *arg, const char *p, size_t n)
 
     if (r->depth == DEPTH_PACKAGE && r->field == FIELD_SIZE &&
         !slice_u64(slice_of(p, n), &r->file.size_bytes)) {
+        r->file.size_bytes = UINT64_MAX;
+        if (r->ev.lenient) {
+            return plain(r);
+        }
         return stop(r, err_set(r->e, E_INVALID, "repodata has a size that is none"));
     }
     return plain(r);

@@ -21,6 +21,10 @@ struct repodata_file {
 struct repodata_events {
     int (*on_file)(void *arg, const struct repodata_file *f, struct err *e); /* nonzero ends it */
     void *arg;
+    /* Where its packages are (info.base_url), relative to the index; NULL: elsewhere is E_UNSUPPORTED. Not called for "./". */
+    int (*on_base)(void *arg, struct slice url, struct err *e);
+    bool
+        lenient; /* an entry that cannot be is passed over, a digest or size that is none is not told: clients do without, too */
 };
 
 struct repodata; /* one index */

@@ -60,7 +60,7 @@ static int feed(void *arg, struct slice bytes, struct err *e)
 static int check_index(struct closure *x, const struct closure_file *f, struct err *e)
 {
     struct reading r = {.x = x, .index = f->path, .path = BUF_INIT(8192)};
-    struct repodata_events ev = {on_file, &r};
+    struct repodata_events ev = {.on_file = on_file, .arg = &r};
     struct repodata *p;
     int rc;
 

@@ -63,7 +63,7 @@ static int feed(void *arg, struct slice bytes, struct err *e)
 
 static int read_packages(struct conda *c, const struct digest *d, struct err *e)
 {
-    struct repodata_events ev = {on_file, c};
+    struct repodata_events ev = {.on_file = on_file, .arg = c};
     struct repodata *r = repodata_open(&ev);
     int rc =
         pieces_read(c->g->site->store, d, packing_of(slice_str(forms[c->form]), NULL), feed, r, e);

@@ -1,5 +1,7 @@
 #include "tests/harness/ask.h"
 
+#include "server/repo/conda/told.h"
+
 #define ONES "1111111111111111111111111111111111111111111111111111111111111111"
 
 static struct ask k;
@@ -65,6 +67,77 @@ static void packages_and_shards_stay(void **state)
     assert_int_equal(k.plan.want.digest.b[31], 0x11);
 }
 
+/* Rows that are there, by what stands behind the last NUL of their keys. */
+static int ask_with(const char *target, const char *const *tail, const struct buf *row,
+                    size_t count)
+{
+    int rc;
+
+    ask_forget(&k);
+    rc = ask(&k, METHOD_GET, target);
+    while (rc == 0 && k.plan.kind == PLAN_NEED) {
+        struct fact f = {.rc = E_NOTFOUND};
+        for (size_t i = 0; i < count; i++) {
+            struct slice key = k.plan.need.key;
+            while (slice_find(key, '\0') >= 0) {
+                (void)slice_cut(&key, '\0');
+            }
+            if (slice_eqs(key, tail[i])) {
+                f = (struct fact){.bytes = buf_slice(&row[i])};
+            }
+        }
+        rc = ask_again(&k, &f);
+    }
+    return rc;
+}
+
+static void what_indexes_told(void **state)
+{
+    static const char *const tail[] = {"fa-1-0.conda", "b", "s", "g"};
+    struct buf row[4] = {BUF_INIT(999), BUF_INIT(999), BUF_INIT(999), BUF_INIT(999)};
+    struct told_file f = {true, {{7}}, 99, 5, 1, 0};
+
+    (void)state;
+    told_file_encode(&f, &row[0]);
+    told_place_encode(&(struct told_place){SLICE("https://far.example/p/"), SLICE_NONE,
+                                           SLICE("https://conda.example/forge/x/repodata.json")},
+                      &row[1]);
+    told_place_encode(&(struct told_place){SLICE("https://far.example/q/"),
+                                           SLICE("https://far.example/shards/"),
+                                           SLICE("https://conda.example/forge/x/list")},
+                      &row[2]);
+    told_group_encode(&(struct told_group){5, 1234}, &row[3]);
+    assert_int_equal(ask_with("/x/a-1-0.conda", tail, row, 1), 0);
+    assert_slice(k.plan.want.url, "https://conda.example/forge/x/a-1-0.conda");
+    assert_true(k.plan.want.digest_known && k.plan.want.digest.b[0] == 7 &&
+                k.plan.want.size_bytes == 99 && k.plan.want.no_html);
+    f.place = TOLD_REPODATA;
+    buf_clear(&row[0]);
+    told_file_encode(&f, &row[0]);
+    assert_int_equal(ask_with("/x/a-1-0.conda", tail, row, 4), 0);
+    assert_slice(k.plan.want.url, "https://far.example/p/a-1-0.conda");
+    assert_slice(k.plan.want.via, "https://conda.example/forge/x/repodata.json");
+    assert_slice(k.plan.want.key, "x/a-1-0.conda");
+    assert_int_equal(ask_with("/x/a-1-0.conda", tail, row, 1), 0);
+    assert_slice(k.plan.want.url, "https://conda.example/forge/x/a-1-0.conda");
+    assert_int_equal(ask_with("/x/shards/" ONES ".msgpack.zst", tail, row, 4), 0);
+    assert_slice(k.plan.want.url, "https://far.example/shards/" ONES ".msgpack.zst");
+    assert_non_null(k.plan.want.reader);
+    assert_int_equal(ask_with("/x/repodata.json", tail, row, 4), 0);
+    assert_true(k.plan.rewrite && k.plan.want.since_unix_s == 1234);
+    assert_slice(k.plan.want.key, "x/repodata.json?elsewhere");
+    assert_int_equal(ask_with("/x/repodata.json.bz2", tail, row, 4), 0);
+    assert_int_equal(k.plan.status, 404);
+    assert_int_equal(ask_with("/x/run_exports.json.bz2", tail, row, 4), 0);
+    assert_int_equal(k.plan.kind, PLAN_WANT);
+    assert_int_equal(k.plan.want.since_unix_s, 1234);
+    assert_int_equal(ask_with("/x/repodata_shards.msgpack.zst", tail, row, 4), 0);
+    assert_true(k.plan.rewrite && k.plan.want.reader == NULL);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        buf_free(&row[i]);
+    }
+}
+
 static void what_is_not_given(void **state)
 {
     (void)state;
@@ -81,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(indexes_change),
         cmocka_unit_test(packages_and_shards_stay),
+        cmocka_unit_test(what_indexes_told),
         cmocka_unit_test(what_is_not_given),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

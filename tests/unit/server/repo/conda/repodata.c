@@ -107,6 +107,33 @@ static void test_hostile(void **state)
     check("{\"info\":{\"base_url\":\"../other\"},\"packages\":{}}", E_UNSUPPORTED, "");
 }
 
+static int tell_base(void *arg, struct slice url, struct err *e)
+{
+    (void)arg;
+    (void)e;
+    buf_addf(&told, "at " SLICE_FMT "\n", SLICE_ARG(url));
+    return 0;
+}
+
+/* As clients read it: what is wrong with an entry is wrong with that one alone. */
+static void test_lenient(void **state)
+{
+    struct repodata_events ev = {.on_file = tell, .on_base = tell_base, .lenient = true};
+    struct repodata *r = repodata_open(&ev);
+    struct slice text = SLICE(
+        "{\"info\":{\"base_url\":\"https://far.example/\"},\"packages\":{\"../a\":{\"size\":1},"
+        "\"b\":{\"sha256\":\"no\",\"md5\":\"no\",\"size\":-5},\"c\":{\"sha256\":\"no\",\"md5\":\"" MD5
+        "\"}},\"packages.conda\":{\"d\":{\"sha256\":\"" ONES "\",\"size\":9}}}");
+
+    (void)state;
+    buf_clear(&told);
+    assert_int_equal(repodata_feed(r, text, NULL), 0);
+    assert_int_equal(repodata_finish(r, NULL), 0);
+    repodata_close(&r);
+    assert_string_equal(buf_cstr(&told),
+                        "at https://far.example/\nb -1 0:00\nc -1 1:22\nd 9 3:11\n");
+}
+
 static void test_bounds(void **state)
 {
     struct buf b = BUF_INIT(8 << 20);
@@ -152,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_channel),
         cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_lenient),
         cmocka_unit_test(test_bounds),
     };
 

@@ -1,0 +1,17 @@
+/* strip.h - repodata.json without its info.base_url: what it names lies beside it then, for whoever reads it.
+ *
+ * threads  any; pure
+ * errors   E_INVALID: no JSON; E_TOOBIG
+ */
+#ifndef SERVER_REPO_CONDA_STRIP_H
+#define SERVER_REPO_CONDA_STRIP_H
+
+#include "common/base/buf.h"
+
+struct strip;
+struct strip *strip_open(struct buf *out);
+MUST_USE int strip_feed(struct strip *s, struct slice bytes, struct err *e);
+MUST_USE int strip_finish(struct strip *s, struct err *e);
+void strip_close(struct strip **sp); /* NULL is fine */
+
+#endif

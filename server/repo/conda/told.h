@@ -1,0 +1,53 @@
+/* told.h - what a channel's indexes tell, as rows of TABLE_ORIGIN, so that the plan for a package needs no index.
+ *
+ *   repo NUL "conda" NUL folder NUL 'f' name  -> of a package: SHA-256, size, where it lies, and who told it
+ *   repo NUL "conda" NUL folder NUL 'g'       -> when its index was last another: each form of it is asked for anew then
+ *   repo NUL "conda" NUL folder NUL 'b'       -> its packages lie elsewhere, by repodata.json (info.base_url, CEP 15)
+ *   repo NUL "conda" NUL folder NUL 's'       -> its packages or shards lie elsewhere, by the index of shards (CEP 16)
+ *
+ * Forms of one index may be of different ages at the origin, and any may be read last. Of a file the newer form's word stands
+ * (by Last-Modified), or a later word of the same form; without a change nothing is written, so that a channel of half a million packages
+ * costs no write a package each hour. What an index does not name any more keeps its row: clients with the index before still
+ * ask for it.
+ *
+ * threads  any; pure, rows go into a batch
+ */
+#ifndef SERVER_REPO_CONDA_TOLD_H
+#define SERVER_REPO_CONDA_TOLD_H
+
+#include "server/repo/repo.h"
+
+enum told_kind { TOLD_FILE = 'f', TOLD_GROUP = 'g', TOLD_REPODATA = 'b', TOLD_SHARDS = 's' };
+
+void told_key(struct buf *out, struct slice repo, struct slice folder, enum told_kind kind,
+              struct slice name);
+
+struct told_file {
+    bool digest_known;
+    struct digest digest;
+    uint64_t size_bytes;      /* LENGTH_UNKNOWN */
+    uint64_t modified_unix_s; /* of the index that tells it; 0: it does not say */
+    uint8_t source;           /* which of its forms: told_source() */
+    uint8_t place;            /* 0: beside it; or of a told_kind: as that row says */
+};
+struct told_group {
+    uint64_t modified_unix_s;
+    uint64_t since_unix_s;
+};
+struct told_place { /* URLs that end in '/'; p == NULL: beside it */
+    struct slice packages, shards;
+    struct slice index; /* URL of the one that says so */
+};
+
+uint8_t told_source(struct slice name);
+void told_file_encode(const struct told_file *f, struct buf *out);
+MUST_USE bool told_file_decode(struct slice row, struct told_file *out);
+void told_group_encode(const struct told_group *g, struct buf *out);
+MUST_USE bool told_group_decode(struct slice row, struct told_group *out);
+void told_place_encode(const struct told_place *p, struct buf *out);
+MUST_USE bool told_place_decode(struct slice row, struct told_place *out); /* slices of the row */
+
+/* For struct want_reader, of whatever kind the rows are. */
+bool told_replaces(struct slice old, struct slice fresh);
+
+#endif

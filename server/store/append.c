@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "server/store/alias.h"
 #include "server/store/blob.h"
 #include "server/store/joint.h"
 #include "server/store/keep.h"
@@ -75,6 +76,12 @@ static void put_whole(const struct session *s, const struct digest *d, uint64_t 
     offer_remember(s, brought(d, what), b);
 }
 
+/* The put says what the bytes are: it ends the upload. */
+static bool ends(const struct put *p)
+{
+    return p->digest_known || p->sha512_known;
+}
+
 /* --- without a body ----------------------------------------------------------------------------------------------- */
 
 /* A new offer of p's tree. False: answered; or *rc. Always session_free(). */
@@ -116,26 +123,42 @@ static int held_by_tree(struct store *store, struct slice repo, struct slice nam
     return rc == E_NOTFOUND ? 0 : rc;
 }
 
+/* The digest that the put names, by whichever name. *known: it can be told. */
+static int named(struct store *store, const struct put *p, struct digest *out, bool *known,
+                 struct err *e)
+{
+    int rc = 0;
+
+    *known = p->digest_known;
+    if (p->digest_known) {
+        *out = p->digest;
+    } else if (p->sha512_known) {
+        rc = alias_get(store, &p->sha512, out, e);
+        *known = rc == 0;
+    }
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
 /* Its bytes are here, for this tree or the one that p->to names: the session has them from now on. *yes: answered with 201. */
-static int take_over(struct uploads *u, const struct put *p, const struct session *s, bool *yes,
-                     struct upload_reply *out, struct err *e)
+static int take_over(struct uploads *u, const struct put *p, const struct digest *d,
+                     const struct session *s, bool *yes, struct upload_reply *out, struct err *e)
 {
     struct blob *blob = NULL;
     struct batch *b;
     bool has = false;
-    int rc = offer_tree_has(u->store, p, &p->digest, &has, NULL, e);
+    int rc = offer_tree_has(u->store, p, d, &has, NULL, e);
 
     *yes = false;
     if (rc == 0 && !has && p->to.p != NULL) {
-        rc = held_by_tree(u->store, p->repo, p->to, &p->digest, &has, e);
+        rc = held_by_tree(u->store, p->repo, p->to, d, &has, e);
     }
-    rc = rc == 0 && has ? blob_open(u->store, &p->digest, &blob, e) : rc;
+    rc = rc == 0 && has ? blob_open(u->store, d, &blob, e) : rc;
     if (rc != 0 || !has) {
         return rc == E_NOTFOUND ? 0 : rc;
     }
     b = batch_new();
     put_session(s, b);
-    put_whole(s, &p->digest, blob_size_bytes(blob), 0, b);
+    put_whole(s, d, blob_size_bytes(blob), 0, b);
     rc = store_commit(u->store, &b, COMMIT_SYNC, e);
     blob_release(&blob);
     if (rc == 0) {
@@ -158,15 +181,17 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
 {
     struct session s = {.row = BUF_INIT(16)};
     struct batch *b = NULL;
-    bool here = false;
+    bool here = false, known = false;
+    struct digest d;
     /* A tree that has another name: better told before the bytes come than behind them. */
     int rc = publish_check(&(struct publish){.store = u->store, .put = p}, out, e);
 
     if (rc != 0 || out->status != 0 || !new_session(p, now_unix_s, &s, out, &rc, e)) {
         goto out;
     }
-    if (p->digest_known) {
-        rc = take_over(u, p, &s, &here, out, e);
+    rc = named(u->store, p, &d, &known, e);
+    if (rc == 0 && known) {
+        rc = take_over(u, p, &d, &s, &here, out, e);
     }
     if (rc == 0 && !here) {
         b = batch_new();
@@ -256,6 +281,21 @@ static int new_stage(struct append *x, uint64_t expect_bytes, struct err *e)
     return store_commit(x->u->store, &b, COMMIT_LAZY, e);
 }
 
+static int same_end(struct append *x, const struct session_file *f, struct upload_reply *reply,
+                    struct err *e)
+{
+    struct digest d;
+    bool known;
+    int rc = named(x->u->store, &x->put, &d, &known, e);
+
+    if (rc == 0 && known && digest_eq(&f->digest, &d)) {
+        reply->status = 201;
+    } else if (rc == 0) {
+        no_upload(reply);
+    }
+    return rc;
+}
+
 /* Where it stands. A status in *reply: it is whole, or it does not go on there. */
 static int find_end(struct append *x, struct upload_reply *reply, struct err *e)
 {
@@ -266,12 +306,7 @@ static int find_end(struct append *x, struct upload_reply *reply, struct err *e)
         return rc;
     }
     if (f.sealed) { /* the end was asked for twice: the same answer */
-        if (x->put.digest_known && digest_eq(&f.digest, &x->put.digest)) {
-            reply->status = 201;
-        } else {
-            no_upload(reply);
-        }
-        return 0;
+        return same_end(x, &f, reply, e);
     }
     if (f.stage != 0) {
         rc = stage_resume(x->u->store, f.stage, 0, &x->stage, e);
@@ -332,7 +367,7 @@ static int enter(struct append *x, const struct upload_body *body, struct upload
 /* All that there will be is small: no file for it. */
 static bool is_small(const struct append *x, const struct upload_body *body)
 {
-    return x->put.digest_known && x->stage == NULL && body->length <= BLOB_INLINE_BYTES;
+    return ends(&x->put) && x->stage == NULL && body->length <= BLOB_INLINE_BYTES;
 }
 
 int append_open(struct uploads *u, const struct put *p, const struct upload_body *body,
@@ -347,7 +382,7 @@ int append_open(struct uploads *u, const struct put *p, const struct upload_body
     x->small = BUF_INIT(BLOB_INLINE_BYTES);
     x->at_once = p->upload_id.n == 0;
     if (x->at_once) {
-        CHECK(p->digest_known);
+        CHECK(ends(p));
         x->hasher = hasher_new();
         rc = publish_check(&(struct publish){.store = u->store, .put = p}, reply, e);
     } else {
@@ -449,6 +484,9 @@ static int keep(struct append *x, struct hasher *whole, const struct digest *d, 
         rc = seal(x, whole, d, b, &blob, e);
     }
     if (rc == 0 && reply->status == 0) {
+        if (x->put.sha512_known) {
+            alias_put(b, &x->put.sha512, d);
+        }
         put_whole(&x->session, d, x->offset, stage, b);
         rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
     }
@@ -474,10 +512,30 @@ static int discard(struct append *x, struct upload_reply *reply, struct err *e)
     return session_drop(x->u, x->session.id, e);
 }
 
+/* Are these the bytes that the put names? *d is their own digest. */
+static int compare(struct append *x, const struct digest *d, bool *same, struct err *e)
+{
+    struct sha512 other;
+    int rc = 0;
+
+    if (!x->put.sha512_known) {
+        *same = digest_eq(d, &x->put.digest);
+        return 0;
+    }
+    if (x->stage != NULL) {
+        rc = sha512_of_fd(stage_fd(x->stage), x->offset, &other, e);
+    } else {
+        sha512_of(buf_slice(&x->small), &other);
+    }
+    *same = rc == 0 && sha512_eq(&other, &x->put.sha512);
+    return rc;
+}
+
 static int end(struct append *x, uint64_t now_unix_s, struct upload_reply *reply, struct err *e)
 {
     struct hasher *whole;
     struct digest d;
+    bool same;
     int rc = 0;
 
     if (x->stage != NULL) {
@@ -488,10 +546,11 @@ static int end(struct append *x, uint64_t now_unix_s, struct upload_reply *reply
     }
     whole = hasher_copy(x->hasher);
     hasher_final(whole, &d);
-    if (!digest_eq(&d, &x->put.digest)) {
+    rc = compare(x, &d, &same, e);
+    if (rc == 0 && !same) {
         x->over = true;
         rc = discard(x, reply, e);
-    } else {
+    } else if (rc == 0) {
         rc = keep(x, whole, &d, now_unix_s, reply, e);
         x->over = rc == 0;
     }
@@ -503,7 +562,7 @@ int append_finish(struct append *x, uint64_t now_unix_s, struct upload_reply *re
 {
     int rc;
 
-    if (x->put.digest_known) {
+    if (ends(&x->put)) {
         return end(x, now_unix_s, reply, e);
     }
     rc = save(x, e);
@@ -522,12 +581,20 @@ int append_finish(struct append *x, uint64_t now_unix_s, struct upload_reply *re
 static void park(struct append *x)
 {
     struct err e = {0};
+    int rc = 0;
 
     if (x->stage == NULL || x->over || x->at_once) {
         stage_abort(&x->stage);
         return;
     }
-    if (x->offset > x->saved && save(x, &e) != 0) {
+    if (x->offset > x->saved) {
+        rc = save(x, &e);
+    }
+    if (rc == E_CHANGED) { /* the upload has ended: nobody goes on with this */
+        stage_abort(&x->stage);
+        return;
+    }
+    if (rc != 0) {
         log_warn("upload.save", "why=\"%s\"", e.text); /* less is there to go on from */
     }
     stage_park(&x->stage);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "server/store/alias.h"
 #include "server/store/blob.h"
 #include "server/store/live.h"
 #include "server/store/offer.h"
@@ -77,6 +78,24 @@ int changes_see(struct changes *c, struct slice path, bool *yes, struct err *e)
     *yes = rc == 0 && en.type == ENTRY_FILE;
     arena_fini(&a);
     return rc == E_NOTFOUND ? 0 : rc;
+}
+
+int changes_alias(struct changes *c, const struct sha512 *name, struct digest *out, bool *known,
+                  struct err *e)
+{
+    int rc = alias_get(c->u->store, name, out, e);
+
+    *known = rc == 0;
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+int changes_called(struct changes *c, const struct sha512 *name, const struct digest *d,
+                   struct err *e)
+{
+    struct batch *b = batch_new();
+
+    alias_put(b, name, d);
+    return store_commit(c->u->store, &b, COMMIT_LAZY, e);
 }
 
 void changes_remove_where(struct changes *c, struct slice folder,

@@ -8,6 +8,7 @@
 #include "common/base/endian.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "server/store/alias.h"
 #include "server/store/drop.h"
 #include "server/store/head.h"
 #include "server/store/mark.h"
@@ -201,6 +202,26 @@ static int sweep_node(void *arg, struct slice key, struct slice value)
     return ++g->rows == BATCH_ROWS ? flush_rows(g) : 0;
 }
 
+/* --- other names of blobs that are gone --- */
+
+static int sweep_alias(void *arg, struct slice key, struct slice value)
+{
+    struct gc *g = arg;
+    struct digest d;
+    bool gone;
+    int rc;
+
+    if (!alias_decode(value, &d)) {
+        return 0;
+    }
+    rc = absent(g, TABLE_BLOB, digest_key(&d), &gone);
+    if (rc != 0 || !gone) {
+        return rc;
+    }
+    batch_del(g->batch, TABLE_ALIAS, key);
+    return ++g->rows == BATCH_ROWS ? flush_rows(g) : 0;
+}
+
 static int sweep(struct gc *g)
 {
     struct kv *kv = g->s->kv;
@@ -214,6 +235,9 @@ static int sweep(struct gc *g)
     }
     if (rc == 0) {
         rc = flush_drops(g);
+    }
+    if (rc == 0) {
+        rc = kv_scan_once(kv, NULL, TABLE_ALIAS, SLICE_NONE, SLICE_NONE, sweep_alias, g, g->e);
     }
     if (rc == 0) {
         rc = kv_scan_once(kv, NULL, TABLE_NODE, SLICE_NONE, SLICE_NONE, sweep_node, g, g->e);

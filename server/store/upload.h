@@ -14,6 +14,7 @@
 #ifndef SERVER_STORE_UPLOAD_H
 #define SERVER_STORE_UPLOAD_H
 
+#include "common/hash/sha512.h"
 #include "server/store/note.h"
 #include "server/store/ref.h"
 
@@ -69,7 +70,9 @@ struct put {
         replace; /* PUT_UPLOAD_COMMIT: the files are the whole tree, else they are laid over the head */
     struct digest if_match; /* root that the head must have */
     bool digest_known;
-    struct digest digest;             /* Repr-Digest of the whole file */
+    struct digest digest; /* Repr-Digest of the whole file */
+    bool sha512_known;    /* PUT_APPEND_*, PUT_CHANGES: named by this instead */
+    struct sha512 sha512;
     uint64_t first, total;            /* Content-Range; 0, UINT64_MAX without */
     const struct put_object *objects; /* PUT_OFFER: what is to come, */
     size_t objects_count;             /* at most OFFER_OBJECTS_MAX */

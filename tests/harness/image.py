@@ -17,6 +17,10 @@ def digest(data):
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
+def sha512(data):
+    return "sha512:" + hashlib.sha512(data).hexdigest()
+
+
 def descriptor(data, kind=LAYER, **more):
     return {"mediaType": kind, "digest": digest(data), "size": len(data), **more}
 

@@ -1,6 +1,7 @@
 #include "server/repo/hosted/image.h"
 
 #include "common/codec/form.h"
+#include "server/store/alias.h"
 #include "server/store/append.h"
 #include "server/store/blob.h"
 #include "server/store/keep.h"
@@ -87,6 +88,11 @@ static bool find_blob(struct image_ask *k, const struct digest *d, bool *asks)
     if (f == NULL || f->rc == 0) {
         return f != NULL;
     }
+    if (http_req_field(k->req, "authorization").p == NULL) {
+        k->p->right = RIGHT_PUBLISH; /* who may push finds it with a token: they are asked for it */
+        *asks = true;
+        return false;
+    }
     if (k->who->token == NULL || !image_may(k, "publish", k->at.name, asks)) {
         return false;
     }
@@ -109,16 +115,33 @@ static void send_blob(struct image_ask *k, const struct digest *d, uint64_t size
     plan_field(k->p, SLICE("docker-content-digest"), k->at.reference);
 }
 
+/* What is called so here. False: nothing is, or the plan asks (*asks). */
+static bool own_name(struct image_ask *k, struct digest *out, bool *asks)
+{
+    const struct oci_digest *d = &k->at.digest;
+    const struct fact *f;
+
+    *asks = false;
+    if (d->algorithm == OCI_SHA256) {
+        *out = d->sha256;
+        return true;
+    }
+    f = plan_row(k->facts, TABLE_ALIAS,
+                 arena_copy(k->a, slice_of((const char *)d->sha512, SHA512_BYTES)), k->p);
+    *asks = f == NULL;
+    return f != NULL && f->rc == 0 && alias_decode(f->bytes, out);
+}
+
 static void plan_blob(struct image_ask *k)
 {
-    const struct digest *d = &k->at.digest.sha256;
     const struct fact *f = NULL;
     struct blob_row row;
+    struct digest d;
     bool asks = false;
 
-    if (k->at.digest.algorithm == OCI_SHA256 && find_blob(k, d, &asks)) {
+    if (own_name(k, &d, &asks) && find_blob(k, &d, &asks)) {
         f = plan_row(k->facts, TABLE_BLOB,
-                     arena_copy(k->a, slice_of((const char *)d->b, DIGEST_BYTES)), k->p);
+                     arena_copy(k->a, slice_of((const char *)d.b, DIGEST_BYTES)), k->p);
         asks = f == NULL;
     }
     if (asks) {
@@ -128,7 +151,7 @@ static void plan_blob(struct image_ask *k)
         image_say(k, OCI_BLOB_UNKNOWN, "this image has no such blob");
         return;
     }
-    send_blob(k, d, row.size_bytes);
+    send_blob(k, &d, row.size_bytes);
 }
 
 /* --- manifests ---------------------------------------------------------------------------------------------------- */
@@ -160,47 +183,65 @@ static struct slice type_of(struct image_ask *k, const struct snap *sn, const st
     return f != NULL && f->rc == 0 ? f->bytes : SLICE_NONE;
 }
 
+/* The manifest that a tag or digest names. NULL: there is none, or the plan asks (*asks). */
+static const struct fact *find_manifest(struct image_ask *k, const struct snap *sn, bool *asks)
+{
+    const struct fact *f;
+    struct slice path;
+    struct digest d;
+
+    *asks = false;
+    if (!k->at.by_digest) {
+        path = arena_fmt(k->a, "tags/" SLICE_FMT, SLICE_ARG(k->at.reference));
+    } else if (own_name(k, &d, asks)) {
+        path = arena_fmt(k->a, SLICE_FMT "manifest", SLICE_ARG(image_manifest_folder(&d, k->a)));
+    } else {
+        return NULL;
+    }
+    f = plan_entry(k->facts, &sn->root, path, k->p);
+    *asks = f == NULL;
+    return f != NULL && f->rc == 0 ? f : NULL;
+}
+
+static struct slice name_of(struct image_ask *k, const struct digest *d)
+{
+    char hex[DIGEST_HEX + 1];
+
+    digest_format(d, hex);
+    return k->at.by_digest ? k->at.reference : arena_fmt(k->a, "sha256:%s", hex);
+}
+
 static void plan_manifest(struct image_ask *k)
 {
     const struct snap *sn = live(k);
     const struct fact *f;
-    struct slice type;
-    char hex[DIGEST_HEX + 1];
-    bool asks;
+    struct slice type = SLICE_NONE;
+    struct slice name;
+    bool asks = false;
 
     if (sn == NULL) {
         return;
     }
-    if (k->at.by_digest && k->at.digest.algorithm != OCI_SHA256) {
-        image_say(k, OCI_MANIFEST_UNKNOWN, "this image has no such manifest");
-        return;
+    f = find_manifest(k, sn, &asks);
+    if (f != NULL) {
+        type = type_of(k, sn, &f->entry.digest, &asks);
     }
-    f = plan_entry(k->facts, &sn->root,
-                   k->at.by_digest
-                       ? arena_fmt(k->a, SLICE_FMT "manifest",
-                                   SLICE_ARG(image_manifest_folder(&k->at.digest.sha256, k->a)))
-                       : arena_fmt(k->a, "tags/" SLICE_FMT, SLICE_ARG(k->at.reference)),
-                   k->p);
-    if (f == NULL) {
-        return;
-    }
-    type = f->rc == 0 ? type_of(k, sn, &f->entry.digest, &asks) : SLICE_NONE;
-    if (f->rc == 0 && asks) {
+    if (asks) {
         return;
     }
     if (type.p == NULL) {
         image_say(k, OCI_MANIFEST_UNKNOWN, "this image has no such tag or manifest");
         return;
     }
-    digest_format(&f->entry.digest, hex);
+    name = name_of(k, &f->entry.digest);
     k->p->kind = PLAN_BLOB;
     k->p->entry = f->entry;
     k->p->snap = *sn;
     k->p->whole = true;
     k->p->content_type = type;
-    k->p->etag = arena_fmt(k->a, "\"sha256:%s\"", hex);
+    k->p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(name));
     k->p->cache_control = k->r->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache");
-    plan_field(k->p, SLICE("docker-content-digest"), arena_fmt(k->a, "sha256:%s", hex));
+    plan_field(k->p, SLICE("docker-content-digest"), name);
 }
 
 /* --- lists -------------------------------------------------------------------------------------------------------- */

@@ -19,6 +19,7 @@ struct manifest {
     struct upload_reply *out;
     struct err *e;
     struct digest digest;
+    struct slice name; /* "sha256:<hex>", or what it was put under */
     struct slice folder;
     json_t *doc;
 };
@@ -130,22 +131,40 @@ static int not_here(struct manifest *m, const struct descriptor *d, const char *
                             what, SLICE_ARG(d->digest.text)));
 }
 
+/* What is called so here. *known: something is. */
+static int own_name(struct changes *c, const struct oci_digest *d, struct digest *out, bool *known,
+                    struct err *e)
+{
+    struct sha512 name;
+
+    *known = true;
+    *out = d->sha256;
+    if (d->algorithm == OCI_SHA256) {
+        return 0;
+    }
+    memcpy(name.b, d->sha512, SHA512_BYTES);
+    return changes_alias(c, &name, out, known, e);
+}
+
 static int add_blob(struct manifest *m, const json_t *o)
 {
     struct descriptor d;
+    struct digest own;
     char hex[DIGEST_HEX + 1];
+    bool known;
     int rc;
 
     if (!read_descriptor(o, &d)) {
         return invalid(m, "a descriptor has a mediaType, a digest and a size");
     }
-    if (d.digest.algorithm != OCI_SHA256) {
-        return stays_away(&d) ? 0 : not_here(m, &d, "blob (under its SHA-256)");
+    rc = own_name(m->to, &d.digest, &own, &known, m->e);
+    if (rc != 0 || !known) {
+        return rc != 0 || stays_away(&d) ? rc : not_here(m, &d, "blob");
     }
-    digest_format(&d.digest.sha256, hex);
+    digest_format(&own, hex);
     rc = changes_object(
-        m->to, arena_fmt(&m->arena, SLICE_FMT "blobs/sha256/%s", SLICE_ARG(m->folder), hex),
-        &d.digest.sha256, d.size_bytes, m->out, m->e);
+        m->to, arena_fmt(&m->arena, SLICE_FMT "blobs/sha256/%s", SLICE_ARG(m->folder), hex), &own,
+        d.size_bytes, m->out, m->e);
     if (rc != 0 || m->out->status == 0 || m->out->status == 413) {
         return rc;
     }
@@ -165,14 +184,16 @@ static int add_blob(struct manifest *m, const json_t *o)
 static int see_manifest(struct manifest *m, const json_t *o)
 {
     struct descriptor d;
-    bool yes = false;
-    int rc = 0;
+    struct digest own;
+    bool yes = false, known = false;
+    int rc;
 
     if (!read_descriptor(o, &d)) {
         return invalid(m, "a descriptor has a mediaType, a digest and a size");
     }
-    if (d.digest.algorithm == OCI_SHA256) {
-        struct slice folder = image_manifest_folder(&d.digest.sha256, &m->arena);
+    rc = own_name(m->to, &d.digest, &own, &known, m->e);
+    if (rc == 0 && known) {
+        struct slice folder = image_manifest_folder(&own, &m->arena);
         rc = changes_see(m->to, arena_fmt(&m->arena, SLICE_FMT "manifest", SLICE_ARG(folder)), &yes,
                          m->e);
     }
@@ -211,20 +232,18 @@ static int add_named(struct manifest *m, struct slice type)
 /* --- its subject -------------------------------------------------------------------------------------------------- */
 
 /* What a list of referrers says of this manifest. */
-static char *descriptor_text(const struct manifest *m, struct slice type, const char *hex)
+static char *descriptor_text(const struct manifest *m, struct slice type)
 {
     const json_t *kind = json_object_get(m->doc, "artifactType");
     const json_t *notes = json_object_get(m->doc, "annotations");
     json_t *o = json_object();
-    char digest[8 + DIGEST_HEX];
     char *text;
 
     if (!json_is_string(kind) || json_string_length(kind) == 0) {
         kind = json_object_get(json_object_get(m->doc, "config"), "mediaType");
     }
-    snprintf(digest, sizeof digest, "sha256:%s", hex);
     json_object_set_new(o, "mediaType", json_stringn(type.p, type.n));
-    json_object_set_new(o, "digest", json_string(digest));
+    json_object_set_new(o, "digest", json_stringn(m->name.p, m->name.n));
     json_object_set_new(o, "size", json_integer((json_int_t)m->bytes.n));
     if (json_is_string(kind)) {
         json_object_set_new(o, "artifactType", json_copy((json_t *)(uintptr_t)kind));
@@ -250,14 +269,14 @@ static int add_subject(struct manifest *m, struct slice type, const char *hex)
     if (!read_descriptor(subject, &d)) {
         return invalid(m, "the subject is a descriptor: it has a mediaType, a digest and a size");
     }
-    text = descriptor_text(m, type, hex);
+    text = descriptor_text(m, type);
     CHECK(text != NULL); /* of a document that was parsed */
     rc = changes_file(m->to,
                       arena_fmt(&m->arena, SLICE_FMT "%s",
                                 SLICE_ARG(image_referrers_folder(&d.digest, &m->arena)), hex),
                       slice_str(text), m->out, m->e);
     free(text);
-    snprintf(m->out->word, sizeof m->out->word, "sha256:%s " SLICE_FMT, hex,
+    snprintf(m->out->word, sizeof m->out->word, SLICE_FMT " " SLICE_FMT, SLICE_ARG(m->name),
              SLICE_ARG(d.digest.text));
     return rc;
 }
@@ -281,6 +300,31 @@ static int add_itself(struct manifest *m, struct slice type, struct slice tag)
     return rc;
 }
 
+static int wrong_digest(struct manifest *m)
+{
+    return refuse(m, 400, OCI_DIGEST_INVALID,
+                  SLICE("the manifest's bytes are not those of this digest"));
+}
+
+/* It is put under its SHA-512, and found by it from now on. */
+static int name_otherwise(struct manifest *m, const struct sha512 *name)
+{
+    struct sha512 got;
+    struct buf text = BUF_INIT(256);
+
+    sha512_of(buf_slice(&m->bytes), &got);
+    if (!sha512_eq(&got, name)) {
+        return wrong_digest(m);
+    }
+    buf_str(&text, "sha512:");
+    for (size_t i = 0; i < SHA512_BYTES; i++) {
+        buf_addf(&text, "%02x", name->b[i]);
+    }
+    m->name = arena_copy(&m->arena, buf_slice(&text));
+    buf_free(&text);
+    return changes_called(m->to, name, &m->digest, m->e);
+}
+
 static int judge(struct manifest *m)
 {
     const struct put *p = changes_put(m->to);
@@ -290,8 +334,14 @@ static int judge(struct manifest *m)
     digest_of(buf_slice(&m->bytes), &m->digest);
     digest_format(&m->digest, hex);
     if (p->digest_known && !digest_eq(&p->digest, &m->digest)) {
-        return refuse(m, 400, OCI_DIGEST_INVALID,
-                      SLICE("the manifest's bytes are not those of this digest"));
+        return wrong_digest(m);
+    }
+    m->name = arena_fmt(&m->arena, "sha256:%s", hex);
+    if (p->sha512_known) {
+        rc = name_otherwise(m, &p->sha512);
+        if (rc != 0 || m->out->status != 0) {
+            return rc;
+        }
     }
     m->doc =
         json_loadb(m->bytes.p != NULL ? m->bytes.p : "", m->bytes.n, JSON_REJECT_DUPLICATES, NULL);
@@ -300,7 +350,7 @@ static int judge(struct manifest *m)
         return rc;
     }
     m->folder = image_manifest_folder(&m->digest, &m->arena);
-    snprintf(m->out->word, sizeof m->out->word, "sha256:%s", hex);
+    snprintf(m->out->word, sizeof m->out->word, SLICE_FMT, SLICE_ARG(m->name));
     changes_make(m->to);
     changes_note(m->to,
                  p->path.n != 0 ? arena_fmt(&m->arena, "push " SLICE_FMT, SLICE_ARG(p->path))
@@ -353,17 +403,29 @@ static int removal_read(void *state, struct slice bytes, bool end, struct change
 {
     struct manifest *m = state;
     const struct put *p = changes_put(to);
+    struct digest d = p->digest;
     char hex[DIGEST_HEX + 1];
+    bool known = true;
+    int rc = 0;
 
     (void)bytes; /* of no meaning in a deletion */
     if (!end) {
         return 0;
     }
-    digest_format(&p->digest, hex);
+    m->out = out;
+    if (p->sha512_known) {
+        rc = changes_alias(to, &p->sha512, &d, &known, e);
+    }
+    if (rc != 0 || !known) {
+        return rc != 0
+                   ? rc
+                   : refuse(m, 404, OCI_MANIFEST_UNKNOWN, SLICE("this image has no such manifest"));
+    }
+    digest_format(&d, hex);
     changes_note(to, arena_fmt(&m->arena, "delete sha256:%.12s", hex), SLICE(""), out);
-    changes_remove_where(to, SLICE("tags/"), has_bytes, &p->digest);
-    changes_remove_where(to, SLICE("referrers/"), ends_so, &p->digest);
-    return changes_remove(to, image_manifest_folder(&p->digest, &m->arena), out, e);
+    changes_remove_where(to, SLICE("tags/"), has_bytes, &d);
+    changes_remove_where(to, SLICE("referrers/"), ends_so, &d);
+    return changes_remove(to, image_manifest_folder(&d, &m->arena), out, e);
 }
 
 const struct put_reader image_removal_reader = {

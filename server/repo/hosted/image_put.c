@@ -29,19 +29,23 @@ static struct slice ask_query(struct image_ask *k, const char *name)
     return form_find(&query, name, VALUE_MAX, k->a);
 }
 
-/* Bytes are kept under their SHA-256. */
+/* text: as in a path or a query. It names what comes, and so ends it. */
 static bool take_digest(struct image_ask *k, struct slice text)
 {
+    struct put *p = &k->p->put;
     struct oci_digest d;
 
-    if (!oci_digest_parse(text, &d) || d.algorithm != OCI_SHA256) {
-        image_say(
-            k, OCI_DIGEST_INVALID,
-            "what is pushed here is named by sha256:<64 small hex digits>, by no other digest");
+    if (!oci_digest_parse(text, &d)) {
+        image_say(k, OCI_DIGEST_INVALID,
+                  "not a digest that is taken here: sha256:<64 hex digits> or sha512:<128>, in "
+                  "small letters");
         return false;
     }
-    k->p->put.digest_known = true;
-    k->p->put.digest = d.sha256;
+    p->digest_known = d.algorithm == OCI_SHA256;
+    p->digest = d.sha256;
+    p->sha512_known = !p->digest_known;
+    memcpy(p->sha512.b, d.sha512, SHA512_BYTES);
+    k->p->text = text;
     return true;
 }
 
@@ -185,11 +189,7 @@ static void plan_delete_manifest(struct image_ask *k)
     }
     put(k, PUT_CHANGES);
     k->p->reader = &image_removal_reader;
-    if (k->at.digest.algorithm == OCI_SHA256) {
-        (void)take_digest(k, k->at.reference);
-    } else {
-        image_say(k, OCI_MANIFEST_UNKNOWN, "this image has no such manifest");
-    }
+    (void)take_digest(k, k->at.reference);
 }
 
 void image_write(struct image_ask *k)
@@ -280,12 +280,10 @@ static void answer_upload(const struct plan *p, struct upload_reply *u, struct a
 
 static void answer_blob(const struct plan *p, struct arena *a, struct http_reply *reply)
 {
-    char hex[DIGEST_HEX + 1];
-
-    digest_format(&p->put.digest, hex);
-    reply_add(reply, SLICE("location"),
-              arena_fmt(a, SLICE_FMT "/blobs/sha256:%s", SLICE_ARG(p->location), hex));
-    reply_add(reply, SLICE("docker-content-digest"), arena_fmt(a, "sha256:%s", hex));
+    reply_add(
+        reply, SLICE("location"),
+        arena_fmt(a, SLICE_FMT "/blobs/" SLICE_FMT, SLICE_ARG(p->location), SLICE_ARG(p->text)));
+    reply_add(reply, SLICE("docker-content-digest"), p->text);
 }
 
 /* u->word: its digest and, behind a blank, its subject's. */

@@ -1,0 +1,32 @@
+#include "server/store/alias.h"
+
+static struct slice key_of(const struct sha512 *name)
+{
+    return slice_of((const char *)name->b, SHA512_BYTES);
+}
+
+void alias_put(struct batch *b, const struct sha512 *name, const struct digest *d)
+{
+    batch_put(b, TABLE_ALIAS, key_of(name), slice_of((const char *)d->b, DIGEST_BYTES));
+}
+
+bool alias_decode(struct slice value, struct digest *out)
+{
+    if (value.n != DIGEST_BYTES) {
+        return false;
+    }
+    memcpy(out->b, value.p, DIGEST_BYTES);
+    return true;
+}
+
+int alias_get(struct store *s, const struct sha512 *name, struct digest *out, struct err *e)
+{
+    struct buf row = BUF_INIT(256);
+    int rc = store_get(s, TABLE_ALIAS, key_of(name), &row, e);
+
+    if (rc == 0 && !alias_decode(buf_slice(&row), out)) {
+        rc = err_set(e, E_CORRUPT, "a SHA-512's row does not decode");
+    }
+    buf_free(&row);
+    return rc;
+}

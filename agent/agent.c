@@ -9,11 +9,13 @@ enum { TOKEN_MAX = 4096 };
 void agent_init(struct agent *a)
 {
     *a = (struct agent){.connections = 8, .tries = 7, .idle_timeout_s = 60};
+    node_init(&a->node);
 }
 
 void agent_fini(struct agent *a)
 {
     shelf_close(&a->shelf);
+    node_fini(&a->node);
     arena_fini(&a->arena);
 }
 
@@ -101,12 +103,14 @@ static int settle_mirror(struct agent *a, bool needed, struct err *e)
 
     if (a->mirror.n == 0) {
         const char *env = from_environment(NULL, "TRAINAGENT_MIRROR");
-        a->mirror = slice_str(env);
+        a->mirror = slice_str(env != NULL ? env : a->node.mirror);
     }
     if (a->mirror.n == 0) {
         return needed
-                   ? err_set(e, E_USAGE,
-                             "no mirror: set TRAINAGENT_MIRROR=http://mirror:8080 or use --mirror")
+                   ? err_set(
+                         e, E_USAGE,
+                         "no mirror: set TRAINAGENT_MIRROR=http://mirror:8080, use --mirror, or name it "
+                         "in " AGENT_NODE_FILE)
                    : 0;
     }
     while (a->mirror.n > 0 && a->mirror.p[a->mirror.n - 1] == '/') {
@@ -121,24 +125,39 @@ static int settle_mirror(struct agent *a, bool needed, struct err *e)
     return 0;
 }
 
-int agent_settle(struct agent *a, bool needs_mirror, struct err *e)
+/* A user's own come first, and are all that a user has: the node's shelf is not for everybody to write on. */
+static void settle_places(struct agent *a)
 {
-    int rc = settle_mirror(a, needs_mirror, e);
+    bool ours;
 
-    if (rc != 0) {
-        return rc;
-    }
     a->shelf_dir = from_environment(a->shelf_dir, "TRAINAGENT_SHELF");
     a->state_dir = from_environment(a->state_dir, "TRAINAGENT_STATE");
     a->token_file = from_environment(a->token_file, "TRAINAGENT_TOKEN_FILE");
     a->ca_file = from_environment(a->ca_file, "TRAINAGENT_CA_FILE");
+    a->ca_file = a->ca_file != NULL ? a->ca_file : a->node.ca_file;
+    ours = (a->shelf_dir == NULL || a->token_file == NULL) && node_is_ours(&a->node);
+    if (ours && a->token_file == NULL) {
+        a->token_file = a->node.token_file;
+        a->plaintext_token = a->plaintext_token || a->node.plaintext_token;
+    }
     if (a->shelf_dir == NULL) {
-        a->shelf_dir = default_folder(a, "/var/cache/trainagent", "XDG_CACHE_HOME", ".cache");
+        a->shelf_dir =
+            ours ? a->node.shelf : default_folder(a, a->node.shelf, "XDG_CACHE_HOME", ".cache");
     }
     if (a->state_dir == NULL) {
         a->state_dir = default_folder(a, "/var/lib/trainagent", "XDG_STATE_HOME", ".local/state");
     }
-    return 0;
+}
+
+int agent_settle(struct agent *a, bool needs_mirror, struct err *e)
+{
+    int rc = node_read(a->conf_file, &a->node, e);
+
+    rc = rc != 0 ? rc : settle_mirror(a, needs_mirror, e);
+    if (rc == 0) {
+        settle_places(a);
+    }
+    return rc;
 }
 
 int agent_open(struct agent *a, bool needs_mirror, struct err *e)

@@ -1,6 +1,7 @@
 /* agent.h - what every verb knows: the mirror, the shelf, the token, how to speak to people.
  *
- * Comes from the command line, else the environment ($TRAINAGENT_MIRROR, _SHELF, _STATE, _TOKEN_FILE, _CA_FILE).
+ * Comes from the command line, else the environment ($TRAINAGENT_MIRROR, _SHELF, _STATE, _TOKEN_FILE, _CA_FILE), else the
+ * node's file (node.h), whose shelf and token are root's and the node's own user's alone.
  *
  * owns     agent_fini() frees; the strings live until then
  * threads  read-only after agent_open()
@@ -8,13 +9,16 @@
 #ifndef AGENT_AGENT_H
 #define AGENT_AGENT_H
 
+#include "agent/node.h"
 #include "agent/shelf/shelf.h"
 #include "common/base/arena.h"
 #include "common/codec/url.h"
 
 struct agent {
     struct arena arena;
-    struct slice mirror; /* "http://mirror:8080/prefix", no '/' at the end */
+    struct node node;
+    const char *conf_file; /* of the node; NULL: the usual one */
+    struct slice mirror;   /* "http://mirror:8080/prefix", no '/' at the end */
     struct url mirror_url;
     const char *shelf_dir;
     const char *state_dir; /* of jobs */

@@ -32,6 +32,12 @@ static const struct verb {
     {"status", verb_status, "",
      "status                            what is on the shelf, which jobs ran"},
     {"gc", verb_gc, "--keep --age", "gc [--keep SIZE] [--age SPAN]     make room on the shelf"},
+    {"prolog", verb_prolog, "--deadline",
+     "prolog [--deadline SPAN]          Slurm's: bring what a job's comment names"},
+    {"taskprolog", verb_taskprolog, "",
+     "taskprolog                        Slurm's: what a task is told, and where its files are"},
+    {"epilog", verb_epilog, "--deadline",
+     "epilog [--deadline SPAN]          Slurm's: take away what a job had"},
 };
 
 static void usage(FILE *to)
@@ -46,6 +52,7 @@ static void usage(FILE *to)
         "  --mirror URL        the mirror                               ($TRAINAGENT_MIRROR)\n"
         "  --shelf DIR         this node's cache                        ($TRAINAGENT_SHELF)\n"
         "  --state DIR         what jobs keep                           ($TRAINAGENT_STATE)\n"
+        "  --node-file FILE    for " AGENT_NODE_FILE "  ($TRAINAGENT_CONF)\n"
         "  --token-file FILE   holds the token; never over plain HTTP   ($TRAINAGENT_TOKEN_FILE)\n"
         "  --plaintext-token   ... but on a network that you trust\n"
         "  --ca-file FILE      certificates to trust                    ($TRAINAGENT_CA_FILE)\n"
@@ -70,6 +77,7 @@ static void usage(FILE *to)
         "  --explain           ... also which CPUs are near which GPU\n"
         "  --root DIR          ... proc, sys and dev of the node are in DIR\n"
         "  --list              ... every check and every key, and nothing else\n"
+        "  --deadline SPAN     prolog, epilog: when they end, whatever is under way\n"
         "  --json -q, --quiet -v, --verbose --help --version\n",
         to);
 }
@@ -78,6 +86,7 @@ enum {
     OPT_MIRROR = 256,
     OPT_SHELF,
     OPT_STATE,
+    OPT_CONF,
     OPT_TOKEN_FILE,
     OPT_PLAINTEXT,
     OPT_CA_FILE,
@@ -102,6 +111,7 @@ enum {
     OPT_EXPLAIN,
     OPT_ROOT,
     OPT_LIST,
+    OPT_DEADLINE,
     OPT_JSON,
     OPT_HELP,
     OPT_VERSION,
@@ -111,6 +121,7 @@ static const struct option options[] = {
     {"mirror", required_argument, NULL, OPT_MIRROR},
     {"shelf", required_argument, NULL, OPT_SHELF},
     {"state", required_argument, NULL, OPT_STATE},
+    {"node-file", required_argument, NULL, OPT_CONF},
     {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
     {"plaintext-token", no_argument, NULL, OPT_PLAINTEXT},
     {"ca-file", required_argument, NULL, OPT_CA_FILE},
@@ -136,6 +147,7 @@ static const struct option options[] = {
     {"explain", no_argument, NULL, OPT_EXPLAIN},
     {"root", required_argument, NULL, OPT_ROOT},
     {"list", no_argument, NULL, OPT_LIST},
+    {"deadline", required_argument, NULL, OPT_DEADLINE},
     {"json", no_argument, NULL, OPT_JSON},
     {"quiet", no_argument, NULL, 'q'},
     {"verbose", no_argument, NULL, 'v'},
@@ -216,6 +228,9 @@ static bool take(struct verb_line *v, int opt, const char *arg)
     case OPT_STATE:
         a->state_dir = arg;
         break;
+    case OPT_CONF:
+        a->conf_file = arg;
+        break;
     case OPT_TOKEN_FILE:
         a->token_file = arg;
         break;
@@ -266,6 +281,8 @@ static bool take(struct verb_line *v, int opt, const char *arg)
         return size_parse(slice_str(arg), &v->keep_bytes);
     case OPT_AGE:
         return span_s(arg, &v->keep_age_s);
+    case OPT_DEADLINE:
+        return span_parse(slice_str(arg), &v->deadline_ms) && v->deadline_ms > 0;
     case OPT_JSON:
         a->json = true;
         break;
@@ -424,6 +441,51 @@ static int do_verb(struct verb_line *v, int argc, char **argv, const bool *used,
     return rc != 0 ? rc : verb->run(v, e);
 }
 
+/* --- as slurmd starts us ---------------------------------------------------------------------------------------------------- */
+
+/* slurm.conf has room for a path and none for an argument: a link whose name ends in a verb of Slurm's is that verb. */
+static const char *verb_of_name(const char *program)
+{
+    static const char *const slurm[] = {"taskprolog", "prolog", "epilog"};
+    const char *base = program != NULL ? strrchr(program, '/') : NULL;
+    struct slice name = slice_str(base != NULL ? base + 1 : program);
+
+    for (size_t i = 0; i < ARRAY_LEN(slurm); i++) {
+        if (slice_ends(name, slice_str(slurm[i]))) {
+            return slurm[i];
+        }
+    }
+    return NULL;
+}
+
+/* Longer by the verb, where the name says one. */
+static char **spell_out(int *argc, char **argv)
+{
+    const char *verb = verb_of_name(*argc > 0 ? argv[0] : NULL);
+    char **longer;
+
+    if (verb == NULL) {
+        return argv;
+    }
+    longer = mem_array((size_t)*argc + 2, sizeof longer[0]);
+    longer[0] = argv[0];
+    longer[1] = mem_strdup(verb);
+    memcpy(longer + 2, argv + 1, (size_t)(*argc - 1) * sizeof argv[0]);
+    ++*argc;
+    return longer;
+}
+
+/* A prolog or epilog that fails drains the node, be it for an option with a slip in it. */
+static bool must_not_fail(int argc, char **argv)
+{
+    bool slurms = false;
+
+    for (int i = 1; i < argc; i++) {
+        slurms = slurms || strcmp(argv[i], "prolog") == 0 || strcmp(argv[i], "epilog") == 0;
+    }
+    return slurms && getenv("SLURM_JOB_ID") != NULL;
+}
+
 int main(int argc, char **argv)
 {
     struct agent agent;
@@ -432,6 +494,10 @@ int main(int argc, char **argv)
     struct err why = {0};
     int rc;
 
+    bool never_fails;
+
+    argv = spell_out(&argc, argv);
+    never_fails = must_not_fail(argc, argv);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGCHLD, SIG_DFL); /* ignored ones stay so over exec, and children then leave no word */
     agent_init(&agent);
@@ -455,7 +521,7 @@ int main(int argc, char **argv)
     if (rc != 0) {
         url_hide_queries(why.text); /* a job's stderr is a file that others read */
         fprintf(stderr, "trainagent: %s\n", why.text);
-        return err_sysexit(rc);
+        return never_fails ? 0 : err_sysexit(rc);
     }
     return v.exit_code;
 }

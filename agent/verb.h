@@ -27,7 +27,8 @@ struct verb_line {
     uint64_t keep_bytes;
     uint64_t keep_age_s;
     uint64_t jitter_ms;
-    int ranks; /* 0: auto */
+    uint64_t deadline_ms; /* 0: as the node's file says */
+    int ranks;            /* 0: auto */
     unsigned restarts;
     const char *if_match;
     struct preflight_line preflight;
@@ -41,5 +42,8 @@ int verb_preflight(struct verb_line *v, struct err *e);
 int verb_publish(struct verb_line *v, struct err *e);
 int verb_status(struct verb_line *v, struct err *e);
 int verb_gc(struct verb_line *v, struct err *e);
+int verb_prolog(struct verb_line *v, struct err *e);
+int verb_taskprolog(struct verb_line *v, struct err *e);
+int verb_epilog(struct verb_line *v, struct err *e);
 
 #endif

@@ -9,7 +9,7 @@ import re
 import sys
 
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
-AGENT = {f"agent/{p}" for p in ("pull", "shelf", "job", "preflight", "publish")}
+AGENT = {f"agent/{p}" for p in ("pull", "shelf", "job", "preflight", "publish", "slurm")}
 SERVER = {f"server/{p}" for p in
           ("net", "http", "gate", "repo", "cache", "store", "fetch", "sync", "sync/mirrord", "sync/exec", "sync/rsync", "rsync", "hub")}
 
@@ -22,7 +22,7 @@ ARROWS = {
     "kernels": COMMON,
     "agent/train": COMMON | {"kernels"},
     "agent": COMMON | AGENT,
-    **{part: COMMON | AGENT | {"agent"} for part in AGENT},  # agent.h: what the command line said
+    **{part: COMMON | AGENT | {"agent"} for part in AGENT},  # agent.h, node.h: what the command line and the node said
     "server/net": COMMON,
     "server/http": COMMON | {"server/net"},
     "server/store": COMMON,

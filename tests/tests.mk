@@ -104,10 +104,11 @@ docs: $(B)/mirrord $(B)/trainagent
 INSTALL    ?= install
 D           = $(DESTDIR)$(PREFIX)
 install: all
-	$(INSTALL) -d $(D)/bin $(D)/sbin $(D)/lib/mirrord $(D)/share/man/man1 $(D)/share/man/man5 $(D)/share/man/man8 \
+	$(INSTALL) -d $(D)/bin $(D)/sbin $(D)/lib/mirrord $(D)/lib/trainagent $(D)/share/man/man1 $(D)/share/man/man5 $(D)/share/man/man8 \
 	    $(D)/share/doc/mirror/examples $(DESTDIR)/etc/mirrord/conf.d
 	$(INSTALL) -m 755 $(B)/mirrord $(D)/sbin/
 	$(INSTALL) -m 755 $(B)/mirrorctl $(B)/trainagent $(B)/trainer $(D)/bin/
+	for f in prolog taskprolog epilog; do ln -sfn ../../bin/trainagent $(D)/lib/trainagent/slurm-$$f; done
 	for f in $(wildcard $(B)/trainer-*.so); do $(INSTALL) -m 644 $$f $(D)/lib/mirrord/; done
 	for f in $(wildcard docs/man/*.[158]); do $(INSTALL) -m 644 $$f $(D)/share/man/man$${f##*.}/; done
 	for f in $(wildcard conf/examples/*); do $(INSTALL) -m 644 $$f $(D)/share/doc/mirror/examples/; done

@@ -1,4 +1,5 @@
-/* gc.c - what is on the shelf, and what may go: least recently used first, never what a lock protects. */
+/* gc.c - what is on the shelf, and what may go: least recently used first, never what a lock or a job's
+ * record protects. */
 #include <dirent.h>
 #include <errno.h>
 #include <fts.h>
@@ -8,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/shelf/pins.h"
 #include "agent/shelf/private.h"
 #include "agent/shelf/stamp.h"
 #include "common/base/log.h"
@@ -22,6 +24,7 @@ struct thing {
     struct digest key;
     uint64_t size_bytes; /* on disk */
     uint64_t used_unix_s;
+    bool pinned; /* by a job's record */
 };
 
 struct things {
@@ -280,6 +283,25 @@ static int take_away(struct shelf *s, const struct thing *x, struct shelf_totals
     return rc;
 }
 
+static int by_bytes(const void *a, const void *b)
+{
+    return memcmp(a, b, DIGEST_BYTES);
+}
+
+static int learn_pins(struct shelf *s, struct things *t, struct err *e)
+{
+    struct digest *pin = NULL;
+    size_t n = 0;
+    int rc = pins_all(s, &pin, &n, e);
+
+    for (size_t i = 0; rc == 0 && n > 0 && i < t->n; i++) {
+        struct thing *x = &t->at[i];
+        x->pinned = bsearch(x->key.b, pin, n, sizeof pin[0], by_bytes) != NULL;
+    }
+    free(pin);
+    return rc;
+}
+
 /* The newer half: hints grow worthless with age. */
 static void halve_journal(struct shelf *s)
 {
@@ -308,6 +330,7 @@ int shelf_gc(struct shelf *s, const struct shelf_gc_want *w, struct shelf_totals
     int rc = look_all(s, &t, e);
 
     *removed = (struct shelf_totals){0};
+    rc = rc != 0 ? rc : learn_pins(s, &t, e);
     for (size_t i = 0; i < t.n; i++) {
         total += t.at[i].size_bytes;
     }
@@ -318,7 +341,7 @@ int shelf_gc(struct shelf *s, const struct shelf_gc_want *w, struct shelf_totals
         uint64_t may =
             x->kind == THING_PARTIAL ? min_u64(PARTIAL_AGE_S, w->keep_age_s) : w->keep_age_s;
 
-        if (age > may || total > w->keep_bytes) {
+        if (!x->pinned && (age > may || total > w->keep_bytes)) {
             uint64_t before = removed->blobs + removed->trees + removed->partials;
             rc = take_away(s, x, removed, e);
             total -=

@@ -5,6 +5,7 @@
  *   trees/<key>/             an unpacked archive, read-only; <key>.stamp beside it tells whether it is untouched
  *   locks/<key>              flock: one download (exclusive), or jobs that use it (shared)
  *   partial/<key>.whole, locks/small   small files that come many at once (stage.h)
+ *   jobs/<job>.json, jobs/<job>/   what a job of the node's scheduler uses (pins.h)
  *   journal                  a line a use: what gc goes by, and which digest a URL had
  *
  * A key is a digest, or shelf_key_of_url() while the digest is not known yet. A sealed blob has mtime 1: what somebody

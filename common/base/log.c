@@ -15,6 +15,7 @@ enum { RING_BYTES = 4 << 20, SETTLE_MS = 500 };
 static _Atomic int level_now = LOG_INFO; /* set once by main(), read everywhere */
 static struct scribe *_Atomic scribe;    /* NULL: lines are written at once */
 static _Atomic uint64_t dropped_told;
+static void (*_Atomic divert)(enum log_level level, const char *line);
 
 void log_set_level(enum log_level level)
 {
@@ -24,6 +25,11 @@ void log_set_level(enum log_level level)
 bool log_on(enum log_level level)
 {
     return (int)level <= level_now;
+}
+
+void log_divert(void (*to)(enum log_level level, const char *line))
+{
+    divert = to;
 }
 
 /* Journald reads a "<n>" prefix as the priority; elsewhere people read a time and a word. */
@@ -70,6 +76,7 @@ static void put(struct slice line)
 void log_line(enum log_level level, const char *event, const char *fmt, ...)
 {
     char line[1536];
+    void (*elsewhere)(enum log_level, const char *) = divert;
     va_list ap;
     int n;
     int m;
@@ -77,7 +84,8 @@ void log_line(enum log_level level, const char *event, const char *fmt, ...)
     if (!log_on(level)) {
         return;
     }
-    n = put_prefix(line, sizeof line, level, event);
+    n = elsewhere != NULL ? snprintf(line, sizeof line, "%s ", event)
+                          : put_prefix(line, sizeof line, level, event);
     va_start(ap, fmt);
     m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);
     va_end(ap);
@@ -86,6 +94,11 @@ void log_line(enum log_level level, const char *event, const char *fmt, ...)
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f) {
             line[i] = '?';
         }
+    }
+    if (elsewhere != NULL) {
+        line[n] = '\0';
+        elsewhere(level, line);
+        return;
     }
     line[n++] = '\n';
     put(slice_of(line, (size_t)n));

@@ -18,6 +18,8 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 void log_line(enum log_level level, const char *event, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void log_set_level(enum log_level level); /* from main(): LOG_INFO is the default */
 bool log_on(enum log_level level);
+/* Lines go to `put` alone, "event text" without a time; NULL: to stderr again. For programs whose stderr is nobody's. */
+void log_divert(void (*put)(enum log_level level, const char *line));
 struct scribe;
 void log_begin(void);
 void log_end(void);              /* writes what is left */

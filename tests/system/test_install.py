@@ -50,7 +50,7 @@ def test_manuals(installed, client):
 
 def test_examples(installed, tmp_path):
     """Each recipe, in a configuration of its own; what -T prints of it passes too, and prints the same again."""
-    recipes = [f for f in (installed / "usr/share/doc/mirror/examples").glob("*.conf") if f.name != "job.conf"]
+    recipes = [f for f in (installed / "usr/share/doc/mirror/examples").glob("*.conf") if f.name not in ("job.conf", "trainagent.conf")]
     for recipe in [*recipes, installed / "etc/mirrord/mirrord.conf"]:
         conf = tmp_path / recipe.name
         conf.write_text(recipe.read_text() if "listen" in recipe.read_text() else
@@ -62,6 +62,15 @@ def test_examples(installed, tmp_path):
         printed.write_text(run("-T", conf).stdout)
         assert run("-t", printed).returncode == 0, run("-t", printed).stderr
         assert run("-T", printed).stdout == printed.read_text()
+
+
+def test_links_for_slurm(installed):
+    """Each leads to the program, wherever the root is, and is its verb."""
+    for name in ("prolog", "taskprolog", "epilog"):
+        link = installed / f"usr/lib/trainagent/slurm-{name}"
+        assert link.resolve() == (installed / "usr/bin/trainagent").resolve() and os.access(link, os.R_OK | os.X_OK)
+        done = subprocess.run([link, "--no-such-option"], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 64 and "no option" in done.stderr
 
 
 def test_logs_are_rotated(installed, client, tmp_path):

@@ -1,0 +1,220 @@
+#include "agent/node.h"
+
+#include <pwd.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/codec/settings.h"
+#include "common/codec/units.h"
+
+/* --- the grammar ------------------------------------------------------------------------------------------------------ */
+
+enum section { SECTION_FILE, SECTION_SLURM };
+
+#define IS_TEXT  false
+#define IS_SPAN  false
+#define IS_TRUTH false
+#define IS_LIST  true
+#define IS_ACT   false
+
+static const struct settings_key in_file[] = {
+#define FILE_KEY(name, kind, absent, help) {#name, IS_##kind},
+#include "agent/node.def"
+};
+static const struct settings_key in_slurm[] = {
+#define SLURM_KEY(name, kind, absent, help) {#name, IS_##kind},
+#include "agent/node.def"
+};
+
+static const struct settings_section sections[] = {
+    [SECTION_FILE] = {"", 0, false, in_file, ARRAY_LEN(in_file)},
+    [SECTION_SLURM] = {"slurm", 0, false, in_slurm, ARRAY_LEN(in_slurm)},
+};
+
+static const struct settings_grammar grammar = {
+    .sections = sections,
+    .nsections = ARRAY_LEN(sections),
+    .manual = "trainagent.conf(5)",
+    .absent = "name another with --node-file",
+};
+
+/* --- values: nd is NULL for a section that is not written ------------------------------------------------------------- */
+
+static const char *text_of(const struct settings_node *nd, const char *key, const char *absent)
+{
+    const struct settings_given *g = nd != NULL ? settings_given(nd, key) : NULL;
+
+    return g != NULL ? g->text : absent;
+}
+
+static int bad(const struct settings_node *nd, const char *key, const char *why, struct err *e)
+{
+    return settings_wrong(settings_where(nd, key), e, "%s = \"%.60s\", it %s", key,
+                          text_of(nd, key, ""), why);
+}
+
+static int read_TEXT(struct node *n, const struct settings_node *nd, const char *key,
+                     const char *absent, const char **out, struct err *e)
+{
+    const char *text = text_of(nd, key, absent);
+
+    (void)n;
+    (void)e;
+    *out = text != NULL && text[0] != '\0' ? text : absent;
+    return 0;
+}
+
+static int read_SPAN(struct node *n, const struct settings_node *nd, const char *key,
+                     const char *absent, uint64_t *out, struct err *e)
+{
+    (void)n;
+    return span_parse(slice_str(text_of(nd, key, absent)), out)
+               ? 0
+               : bad(nd, key, "is no span of time, write one such as 30s", e);
+}
+
+static int read_TRUTH(struct node *n, const struct settings_node *nd, const char *key,
+                      const char *absent, bool *out, struct err *e)
+{
+    (void)n;
+    return settings_truth(text_of(nd, key, absent), out)
+               ? 0
+               : bad(nd, key, "is neither true nor false, write one of them", e);
+}
+
+static int read_ACT(struct node *n, const struct settings_node *nd, const char *key,
+                    const char *absent, enum node_act *out, struct err *e)
+{
+    struct slice text = slice_str(text_of(nd, key, absent));
+
+    (void)n;
+    *out = slice_eqs(text, "warn") ? ACT_WARN : ACT_FAIL;
+    return *out == ACT_WARN || slice_eqs(text, "fail")
+               ? 0
+               : bad(nd, key, "is neither fail nor warn, write one of them", e);
+}
+
+/* NULL: not written, which is not the same as empty. */
+static int read_LIST(struct node *n, const struct settings_node *nd, const char *key,
+                     const char *absent, const char *const **out, struct err *e)
+{
+    const char **list;
+    size_t count = 0;
+
+    (void)absent;
+    (void)e;
+    *out = NULL;
+    if (nd == NULL || !settings_written(nd, key)) {
+        return 0;
+    }
+    for (const struct settings_given *g = settings_given(nd, key); g != NULL; g = g->next) {
+        count++;
+    }
+    list = arena_alloc(&n->arena, (count + 1) * sizeof list[0]);
+    count = 0;
+    for (const struct settings_given *g = settings_given(nd, key); g != NULL; g = g->next) {
+        list[count++] = g->text;
+    }
+    *out = list;
+    return 0;
+}
+
+/* --- the file --------------------------------------------------------------------------------------------------------- */
+
+static int take_file(struct node *n, const struct settings_node *nd, struct err *e)
+{
+    int rc = 0;
+
+#define FILE_KEY(name, kind, absent, help)                                                         \
+    rc = rc != 0 ? rc : read_##kind(n, nd, #name, absent, &n->name, e);
+#include "agent/node.def"
+    return rc;
+}
+
+static int take_slurm(struct node *n, const struct settings_node *nd, struct err *e)
+{
+    struct node_slurm *s = &n->slurm;
+    int rc = 0;
+
+#define SLURM_KEY(name, kind, absent, help)                                                        \
+    rc = rc != 0 ? rc : read_##kind(n, nd, #name, absent, &s->name, e);
+#include "agent/node.def"
+    return rc;
+}
+
+void node_init(struct node *n)
+{
+    int rc;
+
+    *n = (struct node){0};
+    rc = take_file(n, NULL, NULL);
+    rc = rc != 0 ? rc : take_slurm(n, NULL, NULL);
+    CHECK(rc == 0);
+}
+
+static int take(struct node *n, const struct settings_node *root, struct err *e)
+{
+    const struct settings_node *of[ARRAY_LEN(sections)] = {root};
+    int rc = take_file(n, root, e);
+
+    for (const struct settings_node *nd = root->child; nd != NULL && rc == 0; nd = nd->next) {
+        if (of[nd->section] != NULL) {
+            return settings_wrong(nd->at, e,
+                                  "section %s stands here again, the first is at %s:%u, put both "
+                                  "into one",
+                                  nd->is->name, of[nd->section]->at.file, of[nd->section]->at.line);
+        }
+        of[nd->section] = nd;
+    }
+    return rc != 0 ? rc : take_slurm(n, of[SECTION_SLURM], e);
+}
+
+int node_read(const char *path, struct node *out, struct err *e)
+{
+    const char *env = getenv("TRAINAGENT_CONF");
+    struct settings_node *root;
+    bool named = path != NULL || (env != NULL && env[0] != '\0');
+    int rc;
+
+    node_init(out);
+    path = path != NULL ? path : named ? env : AGENT_NODE_FILE;
+    if (access(path, R_OK) == -1) {
+        rc = err_sys(e, "%s", path);
+        return rc == E_NOTFOUND && !named ? 0 : rc;
+    }
+    rc = settings_read(&grammar, path, &out->arena, &root, e);
+    rc = rc != 0 ? rc : take(out, root, e);
+    if (rc != 0) {
+        node_fini(out);
+    }
+    return rc;
+}
+
+int node_user(const struct node *n, uid_t *uid, gid_t *gid, struct err *e)
+{
+    char room[16 << 10];
+    struct passwd pw;
+    struct passwd *found = NULL;
+
+    if (getpwnam_r(n->user, &pw, room, sizeof room, &found) != 0 || found == NULL) {
+        return err_set(e, E_CONFIG, "user \"%.60s\" is not known here; systemd-sysusers makes it",
+                       n->user);
+    }
+    *uid = pw.pw_uid;
+    *gid = pw.pw_gid;
+    return 0;
+}
+
+bool node_is_ours(const struct node *n)
+{
+    uid_t uid;
+    gid_t gid;
+
+    return geteuid() == 0 || (node_user(n, &uid, &gid, NULL) == 0 && uid == geteuid());
+}
+
+void node_fini(struct node *n)
+{
+    arena_fini(&n->arena);
+    node_init(n);
+}

@@ -1,0 +1,232 @@
+#include "agent/shelf/pins.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/shelf/private.h"
+#include "common/base/log.h"
+#include "common/codec/jwrite.h"
+#include "common/os/clock.h"
+#include "common/os/newfile.h"
+
+enum { RECORD_MAX = 1 << 30 }; /* of some ten million files */
+
+bool pins_job_ok(const char *job)
+{
+    size_t n = strspn(job, "0123456789");
+
+    return n > 0 && n <= PINS_JOB_MAX && job[n] == '\0';
+}
+
+static void folder_of_jobs(const struct shelf *s, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%s/jobs", s->dir);
+}
+
+void pins_folder(const struct shelf *s, const char *job, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%s/jobs/%s", s->dir, job);
+}
+
+static void record_path(const struct shelf *s, const char *job, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%s/jobs/%s.json", s->dir, job);
+}
+
+int pins_write(const struct shelf *s, const char *job, const struct digest *d, size_t n,
+               struct err *e)
+{
+    struct buf text = BUF_INIT(RECORD_MAX);
+    struct newfile *f = NULL;
+    char path[PATH_MAX];
+    int rc;
+
+    if (!pins_job_ok(job)) {
+        return err_set(e, E_INVALID, "%.40s: no number of a job", job);
+    }
+    folder_of_jobs(s, path);
+    rc = dir_make(path, 0755, e);
+    if (rc != 0) {
+        return rc;
+    }
+    jwrite_open(&text, NULL, '{');
+    jwrite_str(&text, "job", job);
+    jwrite_u64(&text, "at", clock_unix_s());
+    jwrite_open(&text, "files", '[');
+    for (size_t i = 0; i < n; i++) {
+        jwrite_hex(&text, NULL, d[i].b, DIGEST_BYTES);
+    }
+    jwrite_close(&text, ']');
+    jwrite_close(&text, '}');
+    buf_byte(&text, '\n');
+    record_path(s, job, path);
+    rc = text.rc != 0 ? err_set(e, text.rc, "%s: too many files", path)
+                      : newfile_open(path, 0644, &f, e);
+    if (rc == 0) {
+        newfile_write(f, text.p, text.n);
+        rc = newfile_commit(&f, e);
+    }
+    buf_free(&text);
+    return rc;
+}
+
+/* A record that was being written when its maker was killed. */
+static void remove_torn(const struct shelf *s, const char *job)
+{
+    char path[PATH_MAX];
+    size_t n = strlen(job);
+    const struct dirent *it;
+    DIR *d;
+
+    folder_of_jobs(s, path);
+    d = opendir(path);
+    while (d != NULL && (it = readdir(d)) != NULL) {
+        if (strncmp(it->d_name, job, n) == 0 && strncmp(it->d_name + n, ".json.", 6) == 0) {
+            unlinkat(dirfd(d), it->d_name, 0);
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+}
+
+int pins_drop(const struct shelf *s, const char *job, struct err *e)
+{
+    char path[PATH_MAX];
+    int rc;
+
+    if (!pins_job_ok(job)) {
+        return err_set(e, E_INVALID, "%.40s: no number of a job", job);
+    }
+    pins_folder(s, job, path);
+    rc = dir_remove_tree(path, e);
+    record_path(s, job, path);
+    if (rc == 0 && unlink(path) == -1 && errno != ENOENT) {
+        rc = err_sys(e, "%s", path);
+    }
+    remove_torn(s, job);
+    return rc;
+}
+
+/* --- all of them ------------------------------------------------------------------------------------------------------ */
+
+/* "42" of "42.json", "42" or "42.json.x8sKd2~"; false: none of a job's. */
+static bool job_of(const char *name, char job[PINS_JOB_MAX + 1], bool *is_record)
+{
+    size_t n = strspn(name, "0123456789");
+
+    *is_record = strcmp(name + n, ".json") == 0;
+    if (n == 0 || n > PINS_JOB_MAX || (name[n] != '\0' && strncmp(name + n, ".json", 5) != 0)) {
+        return false;
+    }
+    memcpy(job, name, n);
+    job[n] = '\0';
+    return true;
+}
+
+struct digests {
+    struct digest *at;
+    size_t n, room;
+};
+
+static void add(struct digests *all, const struct digest *d)
+{
+    if (all->n == all->room) {
+        all->room = all->room != 0 ? 2 * all->room : 256;
+        all->at = reallocarray(all->at, all->room, sizeof all->at[0]);
+        CHECK(all->at != NULL);
+    }
+    all->at[all->n++] = *d;
+}
+
+static void read_record(const struct shelf *s, const char *job, struct digests *all)
+{
+    char path[PATH_MAX];
+    json_t *o;
+    const json_t *files;
+    struct digest d;
+
+    record_path(s, job, path);
+    o = json_load_file(path, 0, NULL);
+    files = json_object_get(o, "files");
+    if (!json_is_array(files) && access(path, F_OK) == 0) {
+        log_warn("shelf.pins", "path=%s it is no record; what that job uses is not kept", path);
+    }
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        if (digest_parse(slice_str(json_string_value(json_array_get(files, i))), &d)) {
+            add(all, &d);
+        }
+    }
+    json_decref(o);
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return memcmp(a, b, DIGEST_BYTES);
+}
+
+/* NULL: there have been no jobs. */
+static int open_jobs(const struct shelf *s, DIR **out, struct err *e)
+{
+    char path[PATH_MAX];
+
+    folder_of_jobs(s, path);
+    *out = opendir(path);
+    return *out == NULL && errno != ENOENT ? err_sys(e, "%s", path) : 0;
+}
+
+int pins_all(const struct shelf *s, struct digest **out, size_t *n, struct err *e)
+{
+    struct digests all = {0};
+    char job[PINS_JOB_MAX + 1];
+    const struct dirent *it;
+    bool is_record;
+    DIR *d;
+    int rc = open_jobs(s, &d, e);
+
+    while (d != NULL && (it = readdir(d)) != NULL) {
+        if (job_of(it->d_name, job, &is_record) && is_record) {
+            read_record(s, job, &all);
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    if (all.n > 0) {
+        qsort(all.at, all.n, sizeof all.at[0], by_bytes);
+    }
+    *out = all.at;
+    *n = all.n;
+    return rc;
+}
+
+int pins_sweep(const struct shelf *s, uint64_t before_unix_s,
+               bool (*alive)(void *arg, const char *job), void *arg, size_t *dropped, struct err *e)
+{
+    char job[PINS_JOB_MAX + 1];
+    const struct dirent *it;
+    struct stat st;
+    bool is_record;
+    DIR *d;
+    int rc = open_jobs(s, &d, e);
+
+    *dropped = 0;
+    while (rc == 0 && d != NULL && (it = readdir(d)) != NULL) {
+        if (job_of(it->d_name, job, &is_record) &&
+            fstatat(dirfd(d), it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            (uint64_t)st.st_mtim.tv_sec < before_unix_s && !alive(arg, job)) {
+            rc = pins_drop(s, job, e);
+            *dropped += rc == 0 && is_record;
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return rc;
+}

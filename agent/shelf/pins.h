@@ -1,0 +1,34 @@
+/* pins.h - what a job of this node uses: its record pins files of the shelf against gc, its folder holds them under their names.
+ *
+ *   jobs/<job>.json   {"job": "42", "at": <unix_s>, "files": ["<sha256>", ...]}; there before the folder is, gone after it
+ *   jobs/<job>/       hard links or copies; MIRROR_STAGED of the job
+ *
+ * The record comes whole or not at all (common/os/newfile.h). Whatever instant its maker is killed at, what is left is a record, a folder
+ * with some files, or both, and pins_drop() or pins_sweep() takes them away.
+ *
+ * threads  any; blocks
+ * errors   E_INVALID: no job's name
+ */
+#ifndef AGENT_SHELF_PINS_H
+#define AGENT_SHELF_PINS_H
+
+#include "agent/shelf/shelf.h"
+
+enum { PINS_JOB_MAX = 20 };
+
+/* 1 to 20 digits. */
+bool pins_job_ok(const char *job);
+/* The job's folder. */
+void pins_folder(const struct shelf *s, const char *job, char out[PATH_MAX]);
+MUST_USE int pins_write(const struct shelf *s, const char *job, const struct digest *d, size_t n,
+                        struct err *e);
+/* Folder and record; absent is fine. */
+MUST_USE int pins_drop(const struct shelf *s, const char *job, struct err *e);
+/* What jobs pin, sorted; free() it. A record that is none is passed over, and told. */
+MUST_USE int pins_all(const struct shelf *s, struct digest **out, size_t *n, struct err *e);
+/* Drops those that were written before `before_unix_s` and are not alive(). */
+MUST_USE int pins_sweep(const struct shelf *s, uint64_t before_unix_s,
+                        bool (*alive)(void *arg, const char *job), void *arg, size_t *dropped,
+                        struct err *e);
+
+#endif

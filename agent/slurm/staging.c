@@ -1,0 +1,324 @@
+#include "agent/slurm/staging.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/pull/artifact.h"
+#include "agent/shelf/pins.h"
+#include "agent/slurm/detach.h"
+#include "agent/slurm/ticket.h"
+#include "agent/slurm/verdict.h"
+#include "common/codec/url.h"
+#include "common/os/clock.h"
+#include "common/os/crash.h"
+#include "common/os/journald.h"
+#include "common/os/newfile.h"
+
+enum { TRIES_GONE = 3, LOOK_MS = 100 };
+
+struct stager {
+    const struct staging *s;
+    struct agent agent;    /* with the node's token */
+    struct agent anyone;   /* the same without it */
+    struct puller *puller; /* of the wish that is being pulled */
+    char folder[PATH_MAX];
+    struct shelf_lock *lock;
+    struct digest *pin;
+    size_t npins;
+    struct verdict verdict;
+};
+
+/* --- the log ---------------------------------------------------------------------------------------------------------- */
+
+static struct journald *journal; /* of this process, which has no stderr of its own */
+
+static void to_journal(enum log_level level, const char *line)
+{
+    journald_say(journal, level, line);
+}
+
+void staging_log_to_journal(const char *job)
+{
+    char field[32];
+    const char *const fields[] = {field, NULL};
+
+    snprintf(field, sizeof field, "SLURM_JOB_ID=%.20s", job);
+    journald_close(&journal);
+    journal = journald_open(JOURNALD_SOCKET, SYSLOG_SOCKET, "trainagent", fields);
+    log_divert(to_journal);
+}
+
+/* --- the job's place on the shelf ----------------------------------------------------------------------------------------- */
+
+/* The first on a node makes the shelf, which its user could not. */
+static int become_user(const struct node *n, struct err *e)
+{
+    uid_t uid;
+    gid_t gid;
+    int rc = geteuid() == 0 ? node_user(n, &uid, &gid, e) : 0;
+
+    if (rc != 0 || geteuid() != 0) {
+        return rc;
+    }
+    if (mkdir(n->shelf, 0755) == 0 && chown(n->shelf, uid, gid) == -1) {
+        return err_sys(e, "%s", n->shelf);
+    }
+    return detach_become(uid, gid, e);
+}
+
+/* Of a job that was requeued an earlier worker may not have seen yet that its ticket is gone. */
+static int lock_job(struct shelf *shelf, const char *job, int ticket, struct shelf_lock **out,
+                    struct err *e)
+{
+    char name[64];
+    struct digest key;
+    int rc;
+
+    snprintf(name, sizeof name, "job %s", job);
+    digest_of(slice_str(name), &key);
+    while ((rc = shelf_try_lock(shelf, &key, false, out, e)) == E_BUSY &&
+           (ticket == -1 || !ticket_gone(ticket))) {
+        usleep(LOOK_MS * 1000);
+    }
+    return rc == E_BUSY ? err_set(e, E_CANCELLED, "the job has ended") : rc;
+}
+
+static int open_shelf(struct stager *st, struct err *e)
+{
+    int rc = become_user(st->s->node, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    agent_init(&st->agent);
+    st->agent.conf_file = st->s->conf_file;
+    st->agent.shelf_dir = st->s->node->shelf;
+    st->agent.quiet = true;
+    rc = agent_open(&st->agent, true, e);
+    st->anyone = st->agent;
+    if (!st->s->node->slurm.comment_token) {
+        st->anyone.auth_line = SLICE_NONE;
+    }
+    return rc;
+}
+
+static int open_folder(struct stager *st, struct err *e)
+{
+    const char *job = st->s->job;
+    int rc = lock_job(st->agent.shelf, job, st->s->ticket, &st->lock, e);
+
+    rc = rc != 0 ? rc : pins_drop(st->agent.shelf, job, e);
+    rc = rc != 0 ? rc : pins_write(st->agent.shelf, job, NULL, 0, e);
+    crash_point("staging.record");
+    pins_folder(st->agent.shelf, job, st->folder);
+    return rc != 0 ? rc : dir_make(st->folder, 0755, e);
+}
+
+/* --- one wish --------------------------------------------------------------------------------------------------------------- */
+
+static void stop_when_gone(void *arg, const struct puller *pl, bool last)
+{
+    const struct stager *st = arg;
+
+    (void)pl;
+    if (!last && ticket_gone(st->s->ticket)) {
+        puller_stop(st->puller);
+    }
+}
+
+static int pull(struct stager *st, const struct agent *as, struct artifact *a, struct err *e)
+{
+    int rc = puller_open(as, &st->puller, e);
+
+    if (rc == 0) {
+        st->puller->on_tick = stop_when_gone;
+        st->puller->tick_arg = st;
+        rc = artifacts_pull(st->puller, a, 1, e);
+    }
+    puller_close(&st->puller);
+    return rc;
+}
+
+static int pin(struct stager *st, const struct artifact *a, struct err *e)
+{
+    st->pin = reallocarray(st->pin, st->npins + a->nfiles + 1, sizeof st->pin[0]);
+    CHECK(st->pin != NULL);
+    for (size_t i = 0; i < a->nfiles; i++) {
+        st->pin[st->npins++] = a->file[i].digest;
+    }
+    return pins_write(st->agent.shelf, st->s->job, st->pin, st->npins, e);
+}
+
+/* A file goes into the folder that its path names, a folder is that one; a Hub's repository knows its own way. */
+static int place(struct stager *st, const struct agent *as, const struct artifact *a,
+                 struct slice from, struct err *e)
+{
+    struct slice where = wish_place(from);
+    char dir[PATH_MAX];
+
+    if (a->hub != NULL) {
+        where = SLICE_NONE;
+    } else if (!a->is_folder) {
+        const char *slash = memrchr(where.p, '/', where.n);
+        where.n = (size_t)(slash - where.p); /* comment.h: there is one */
+    }
+    snprintf(dir, sizeof dir, "%.3000s/" SLICE_FMT, st->folder, SLICE_ARG(where));
+    return artifact_place(as, a, dir, e);
+}
+
+static int bring(struct stager *st, const struct agent *as, struct slice from, struct artifact *a,
+                 struct err *e)
+{
+    int rc = pull(st, as, a, e);
+
+    rc = rc != 0 ? rc : pin(st, a, e);
+    crash_point("staging.pinned");
+    return rc != 0 ? rc : place(st, as, a, from, e);
+}
+
+/* "data/x: it is not there" behind "data/x: ". */
+static void without_prefix(char *text, const char *from)
+{
+    size_t n = strlen(from);
+
+    if (strncmp(text, from, n) == 0 && strncmp(text + n, ": ", 2) == 0) {
+        memmove(text, text + n + 2, strlen(text) - n - 1);
+    }
+}
+
+static void fulfil(struct stager *st, const struct agent *as, const struct wish *w, bool optional)
+{
+    struct arena text = {0};
+    const char *from = arena_cstr(&text, w->from);
+    uint64_t start_ms = clock_now_ms();
+    struct artifact a = {.from = from};
+    struct err why = {0};
+    int rc = bring(st, as, w->from, &a, &why);
+
+    /* gc may take a blob between the last look at it and the record that pins it. */
+    for (int i = 1; rc == E_CHANGED && i < TRIES_GONE; i++) {
+        artifact_fini(&a);
+        a = (struct artifact){.from = from};
+        rc = bring(st, as, w->from, &a, &why);
+    }
+    url_hide_queries(why.text);
+    without_prefix(why.text, from);
+    verdict_add(&st->verdict, from, outcome_of(rc), optional, a.size_bytes, a.fetched_bytes,
+                why.text);
+    if (rc == 0) {
+        log_info("slurm.staged",
+                 "job=%s from=%s bytes=%" PRIu64 " fetched=%" PRIu64 " took_ms=%" PRIu64,
+                 st->s->job, from, a.size_bytes, a.fetched_bytes, clock_now_ms() - start_ms);
+    } else {
+        log_warn("slurm.missing", "job=%s from=%s %s", st->s->job, from, why.text);
+    }
+    artifact_fini(&a);
+    arena_fini(&text);
+}
+
+static void fulfil_all(struct stager *st, const struct agent *as, const struct wishes *w,
+                       bool required)
+{
+    for (size_t i = 0; i < w->n && !ticket_gone(st->s->ticket); i++) {
+        fulfil(st, as, &w->one[i], w->one[i].optional || !required);
+    }
+}
+
+bool staging_required(const struct staging *s)
+{
+    bool any = s->node->slurm.stage_required && s->site.n > 0;
+
+    for (size_t i = 0; i < s->comment.n; i++) {
+        any = any || !s->comment.one[i].optional;
+    }
+    return any;
+}
+
+/* --- all of it -------------------------------------------------------------------------------------------------------------- */
+
+static void tell(struct stager *st)
+{
+    struct err why;
+
+    if (verdict_say(&st->verdict, st->s->ticket, st->s->job, st->folder, &why) != 0) {
+        log_error("slurm.ticket", "job=%s %s", st->s->job, why.text);
+    }
+}
+
+void staging_run(void *arg)
+{
+    struct stager st = {.s = arg};
+    struct err why = {0};
+    int rc;
+
+    staging_log_to_journal(st.s->job);
+    verdict_init(&st.verdict, &st.s->node->slurm);
+    rc = open_shelf(&st, &why);
+    rc = rc != 0 ? rc : open_folder(&st, &why);
+    if (rc == 0) {
+        fulfil_all(&st, &st.agent, &st.s->site, st.s->node->slurm.stage_required);
+        fulfil_all(&st, &st.anyone, &st.s->comment, true);
+    } else {
+        enum outcome o = outcome_of(rc);
+        verdict_add(&st.verdict, NULL, o == OUTCOME_FULL ? o : OUTCOME_NODE,
+                    !staging_required(st.s), 0, 0, why.text);
+        log_error("slurm.node", "job=%s %s", st.s->job, why.text);
+    }
+    tell(&st);
+    if (ticket_gone(st.s->ticket) && st.lock != NULL &&
+        pins_drop(st.agent.shelf, st.s->job, &why) != 0) {
+        log_warn("slurm.clear", "job=%s %s", st.s->job, why.text);
+    }
+    shelf_unlock(&st.lock);
+    free(st.pin);
+    verdict_fini(&st.verdict);
+    agent_fini(&st.agent);
+    log_divert(NULL);
+    journald_close(&journal);
+}
+
+/* --- when the job has ended --------------------------------------------------------------------------------------------------- */
+
+enum { SWEEP_AGE_S = 3600 };
+
+static bool has_ticket(void *arg, const char *job)
+{
+    const struct node *n = arg;
+
+    return ticket_exists(n->slurm.tickets, job);
+}
+
+void staging_clear(void *arg)
+{
+    const struct staging *s = arg;
+    struct shelf_lock *lock = NULL;
+    struct shelf *shelf = NULL;
+    struct err why = {0};
+    size_t dropped = 0;
+    int rc;
+
+    staging_log_to_journal(s->job);
+    rc = access(s->node->shelf, F_OK) == -1 ? E_NOTFOUND : become_user(s->node, &why);
+    if (rc == 0) {
+        rc = shelf_open(s->node->shelf, &shelf, &why);
+        rc = rc != 0 ? rc
+                     : lock_job(shelf, s->job, -1, &lock, &why); /* the worker stops by itself */
+        /* The same job again, requeued: what is there now is its new prolog's. */
+        if (rc == 0 && !ticket_exists(s->node->slurm.tickets, s->job)) {
+            rc = pins_drop(shelf, s->job, &why);
+        }
+        rc = rc != 0 ? rc
+                     : pins_sweep(shelf, clock_unix_s() - SWEEP_AGE_S, has_ticket,
+                                  (void *)(uintptr_t)s->node, &dropped, &why);
+    }
+    if (rc != 0 && rc != E_NOTFOUND) {
+        log_warn("slurm.clear", "job=%s %s", s->job, why.text);
+    }
+    shelf_unlock(&lock);
+    shelf_close(&shelf);
+    log_divert(NULL);
+    journald_close(&journal);
+}

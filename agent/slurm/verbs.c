@@ -1,0 +1,238 @@
+/* verbs.c - trainagent prolog, epilog and taskprolog, as slurmd starts them.
+ *
+ * Prolog and epilog run as root with no PATH, no HOME and a pipe for stdout that slurmd reads to its end; one that fails drains the node,
+ * and what is on the mirror is no reason for that. So all that takes time or could go wrong happens in a worker (detach.h), and these
+ * end with 0. A task's prolog runs as the job's user, and is the place where a job is told, or kept from starting.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "agent/shelf/pins.h"
+#include "agent/slurm/detach.h"
+#include "agent/slurm/exports.h"
+#include "agent/slurm/staging.h"
+#include "agent/slurm/ticket.h"
+#include "agent/slurm/verdict.h"
+#include "agent/verb.h"
+#include "common/base/log.h"
+#include "common/os/clock.h"
+
+enum { EPILOG_DEADLINE_MS = 10000, FIRST_DEADLINE_MS = 30000, LOOK_MS = 100, TICKET_MAX = 4 << 20 };
+
+static const char *env(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL ? value : "";
+}
+
+static int job_number(const char **out, struct err *e)
+{
+    *out = env("SLURM_JOB_ID");
+    return pins_job_ok(*out)
+               ? 0
+               : err_set(e, E_USAGE, "SLURM_JOB_ID is not a number; slurmd starts this");
+}
+
+static int no_arguments(const struct verb_line *v, const char *verb, struct err *e)
+{
+    return v->argc == 0 ? 0 : err_set(e, E_USAGE, "%s takes no argument", verb);
+}
+
+/* --- prolog --------------------------------------------------------------------------------------------------------------- */
+
+static int read_site(const struct node *n, struct wishes *out, struct err *e)
+{
+    const char *const *site = n->slurm.stage;
+    int rc = 0;
+
+    for (; rc == 0 && site != NULL && *site != NULL; site++) {
+        rc = wish_read(slice_str(*site), out, e);
+    }
+    return rc != 0 ? err_set(e, E_CONFIG, "slurm { stage } of the node's file: %.150s", e->text)
+                   : 0;
+}
+
+static int read_comment(const struct node *n, struct wishes *out, struct err *e)
+{
+    return n->slurm.comments ? comment_read(slice_str(env("SLURM_JOB_COMMENT")), out, e) : 0;
+}
+
+/* What could not even begin; there is nobody but us to say so. */
+static void give_up(const struct staging *s, enum outcome o, const struct err *why)
+{
+    struct verdict v;
+    struct err e;
+
+    verdict_init(&v, &s->node->slurm);
+    verdict_add(&v, NULL, o, o != OUTCOME_COMMENT && !staging_required(s), 0, 0, why->text);
+    if (verdict_say(&v, s->ticket, s->job, "", &e) != 0) {
+        log_error("slurm.ticket", "job=%s %s", s->job, e.text);
+    }
+    log_warn("slurm.refused", "job=%s %s", s->job, why->text);
+    verdict_fini(&v);
+}
+
+static int stage(struct staging *s, uint64_t until_ms, struct err *e)
+{
+    enum detach_end how;
+    int rc = detach(staging_run, s, s->ticket, until_ms, &how, e);
+
+    if (rc != 0) {
+        give_up(s, OUTCOME_NODE, e);
+    } else if (how == DETACH_GOES_ON) {
+        printf("trainagent: what job %s needs is still on its way\n", s->job);
+    }
+    return rc;
+}
+
+int verb_prolog(struct verb_line *v, struct err *e)
+{
+    uint64_t start_ms = clock_now_ms();
+    struct node *n = &v->agent->node;
+    struct staging s = {.node = n, .conf_file = v->agent->conf_file, .ticket = -1};
+    struct err wrong = {0};
+    struct err no_comment = {0};
+    uint64_t deadline_ms;
+    int rc;
+
+    detach_begin();
+    detach_bell(v->deadline_ms != 0 ? v->deadline_ms : FIRST_DEADLINE_MS);
+    rc = no_arguments(v, "prolog", e);
+    rc = rc != 0 ? rc : job_number(&s.job, e);
+    if (rc != 0) {
+        return rc;
+    }
+    staging_log_to_journal(s.job);
+    rc = node_read(v->agent->conf_file, n, &wrong);
+    deadline_ms = v->deadline_ms != 0 ? v->deadline_ms : n->slurm.deadline;
+    detach_bell(deadline_ms);
+    rc = rc != 0 ? rc : read_site(n, &s.site, &wrong);
+    (void)!read_comment(n, &s.comment, &no_comment);
+    if (rc != 0) {
+        log_error("slurm.node", "job=%s %s", s.job, wrong.text);
+    }
+    /* A node whose file is wrong would else fail one job after the other, those that want nothing of it too. */
+    if (no_comment.code == 0 && s.comment.n == 0 && (rc != 0 || s.site.n == 0)) {
+        ticket_remove(n->slurm.tickets, s.job);
+        return 0;
+    }
+    if (ticket_new(n->slurm.tickets, s.job, &s.ticket, e) != 0) {
+        return e->code;
+    }
+    if (rc != 0 || no_comment.code != 0) {
+        give_up(&s, rc != 0 ? OUTCOME_NODE : OUTCOME_COMMENT, rc != 0 ? &wrong : &no_comment);
+        return 0;
+    }
+    return stage(&s, start_ms + deadline_ms, e);
+}
+
+/* --- epilog --------------------------------------------------------------------------------------------------------------- */
+
+int verb_epilog(struct verb_line *v, struct err *e)
+{
+    uint64_t start_ms = clock_now_ms();
+    uint64_t deadline_ms = v->deadline_ms != 0 ? v->deadline_ms : EPILOG_DEADLINE_MS;
+    struct staging s = {.node = &v->agent->node, .ticket = -1};
+    enum detach_end how;
+    int rc;
+
+    detach_begin();
+    detach_bell(deadline_ms);
+    rc = no_arguments(v, "epilog", e);
+    rc = rc != 0 ? rc : job_number(&s.job, e);
+    if (rc != 0) {
+        return rc;
+    }
+    staging_log_to_journal(s.job);
+    rc = node_read(v->agent->conf_file, &v->agent->node, e);
+    ticket_remove(v->agent->node.slurm.tickets,
+                  s.job); /* whoever still brings files sees it, and ends */
+    return rc != 0 ? rc : detach(staging_clear, &s, -1, start_ms + deadline_ms, &how, e);
+}
+
+/* --- taskprolog ----------------------------------------------------------------------------------------------------------- */
+
+/* A step of a thousand tasks says it once on each node. */
+static void print_line(const char *text)
+{
+    const char *local = env("SLURM_LOCALID");
+
+    if (local[0] == '\0' || strcmp(local, "0") == 0) {
+        printf("print mirror: %s\n", text);
+    }
+}
+
+static bool fails_by(const struct node *n, enum outcome o)
+{
+    char line[128];
+
+    snprintf(line, sizeof line, "%s%s", outcome_words(o),
+             outcome_act(&n->slurm, o) == ACT_FAIL ? "; the task is not started" : "");
+    print_line(line);
+    return outcome_act(&n->slurm, o) == ACT_FAIL;
+}
+
+/* 0: the ticket's text, once nobody holds it; E_TIMEOUT; E_NOTFOUND: nothing was asked for. */
+static int wait_for(const struct node *n, const char *job, uint64_t until_ms, struct buf *text,
+                    struct err *e)
+{
+    bool held = true;
+    int rc;
+
+    for (;;) {
+        rc = ticket_look(n->slurm.tickets, job, &held, text, e);
+        if (rc != 0 || !held) {
+            return rc;
+        }
+        if (clock_now_ms() >= until_ms) {
+            return err_set(e, E_TIMEOUT, "still on its way");
+        }
+        usleep(LOOK_MS * 1000);
+    }
+}
+
+/* True: the task must not start. */
+static bool judge(const struct node *n, struct slice text, struct verdict_read *got)
+{
+    verdict_read(text, got);
+    if (!got->done) {
+        return fails_by(n, OUTCOME_INTERRUPTED);
+    }
+    for (size_t i = 0; i < got->nsay; i++) {
+        print_line(got->say[i]);
+    }
+    if (!got->run) {
+        print_line("the task is not started, as this node's administrator has it");
+    }
+    return !got->run;
+}
+
+int verb_taskprolog(struct verb_line *v, struct err *e)
+{
+    uint64_t start_ms = clock_now_ms();
+    struct node *n = &v->agent->node;
+    const char *job = env("SLURM_JOB_ID");
+    struct buf text = BUF_INIT(TICKET_MAX);
+    struct verdict_read got = {.run = true};
+    bool fails = false;
+    int rc = no_arguments(v, "taskprolog", e);
+
+    rc = rc != 0 ? rc : node_read(v->agent->conf_file, n, e);
+    if (rc != 0) {
+        verdict_tame(e->text);
+        print_line(e->text);
+    }
+    rc = wait_for(n, job, start_ms + n->slurm.wait, &text, e);
+    if (rc == 0) {
+        fails = judge(n, buf_slice(&text), &got);
+    } else if (rc == E_TIMEOUT) {
+        fails = fails_by(n, OUTCOME_LATE);
+    }
+    exports_print(n, job, got.staged);
+    v->exit_code = fails ? 1 : 0;
+    verdict_read_fini(&got);
+    buf_free(&text);
+    return 0;
+}

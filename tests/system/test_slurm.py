@@ -1,0 +1,474 @@
+"""trainagent prolog, taskprolog and epilog, as slurmd starts them: no rule of its (research/agent-and-ops 1.3) may be broken by a mirror, a
+disk, a comment or a signal."""
+import os
+import pwd
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.fake_mirror import CHUNK, Mirror
+from harness.mirrord import BUILD, ROOT, SANITIZERS, until
+from harness.slurmd import Slurmd
+
+BIG = random.Random(1).randbytes(3 * CHUNK + 12345)
+
+
+@pytest.fixture
+def mirror():
+    m = Mirror()
+    m.files.update({"/data/two.txt": b"two", "/data/a/one.bin": BIG, "/data/b/one.bin": b"another"})
+    yield m
+    m.close()
+
+
+@pytest.fixture
+def node(mirror, tmp_path):
+    n = Slurmd(tmp_path, mirror.url)
+    yield n
+    mirror.go.set()
+    for pid in n.workers():
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    n.settle()
+
+
+def agent(node, *args, **env):
+    return subprocess.run([BUILD / "trainagent", *args], env={**os.environ, **SANITIZERS, "TRAINAGENT_SHELF": str(node.shelf), **env},
+                          capture_output=True, text=True, check=False, timeout=120)
+
+
+# --- what users see ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_finds_what_its_comment_names(node, mirror):
+    assert node.prolog("run 7 mirror=data/a/one.bin,data/b/,data/two.txt") == ""
+    got, said = node.task()
+    assert said == "" and got == {
+        "TRAINAGENT_MIRROR": mirror.url, "HF_ENDPOINT": f"{mirror.url}/hf", "PIP_INDEX_URL": f"{mirror.url}/pypi/simple/",
+        "PIP_TRUSTED_HOST": "127.0.0.1", "UV_DEFAULT_INDEX": f"{mirror.url}/pypi/simple/",
+        "MIRROR_STAGED": str(node.shelf / "jobs/42")}
+    assert node.staged() == ["data/a/one.bin", "data/b/one.bin", "data/two.txt"]
+    staged = Path(got["MIRROR_STAGED"])
+    assert (staged / "data/a/one.bin").read_bytes() == BIG and (staged / "data/b/one.bin").read_bytes() == b"another"
+    assert all(f.stat().st_mode & 0o222 == 0 for f in staged.rglob("*") if f.is_file())  # the shelf's own bytes
+    node.epilog()
+    assert node.left() == []
+
+
+def test_what_a_user_has_set_stays(node):
+    node.prolog("mirror=data/two.txt")
+    got, _ = node.task(HF_ENDPOINT="http://mine.example", PIP_INDEX_URL="http://mine.example/simple/", MIRROR_STAGED="/of/another/job")
+    assert "HF_ENDPOINT" not in got and "PIP_INDEX_URL" not in got and got["MIRROR_STAGED"] == str(node.shelf / "jobs/42")
+
+
+def test_a_job_that_asks_for_nothing(node):
+    for comment in (None, "", "benchmark run 7", "my mirror is nice", "xmirror=data/two.txt"):
+        assert node.prolog(comment) == "" and node.left() == []
+        got, said = node.task(MIRROR_STAGED="/of/another/job")
+        assert said == "" and got["MIRROR_STAGED"] is None
+    assert not node.shelf.exists()
+    assert node.epilog() == ""
+
+
+def test_a_nodes_own_exports(node):
+    node.write(slurm='export = {"HF_HOME={staged}", "JOB={job}", "BAD NAME=1", "X={unknown}", "MIRROR={mirror} at {host}"}')
+    assert set(node.task()[0]) == {"JOB", "MIRROR"}
+    node.prolog("mirror=data/two.txt")
+    got, _ = node.task()
+    assert got["HF_HOME"] == got["MIRROR_STAGED"] and got["JOB"] == "42" and got["MIRROR"] == f"{node.mirror} at 127.0.0.1"
+
+
+def test_the_nodes_list_is_for_every_job(node):
+    node.write(slurm='stage = {"data/two.txt"}')
+    node.prolog(None)
+    node.task()
+    assert node.staged() == ["data/two.txt"]
+    node.epilog()
+    node.write(slurm='stage = {"data/two.txt"}\ncomments = false')
+    node.prolog("mirror=data/b/")
+    node.task()
+    assert node.staged() == ["data/two.txt"]
+
+
+def test_the_nodes_token_is_for_the_nodes_list_alone(node, mirror, tmp_path):
+    """Anybody writes a comment: what it names is fetched with nobody's rights, unless the node says otherwise."""
+    mirror.token = "Bearer mrd_x"
+    (tmp_path / "token").write_text("mrd_x\n")
+    node.write(f'token_file = "{tmp_path}/token"', slurm='stage = {"data/two.txt"}')
+    node.prolog("mirror=data/b/one.bin")
+    _, said = node.task(code=1)
+    assert "data/b/one.bin" in said and "data/two.txt" not in said and node.staged() == ["data/two.txt"]
+    node.epilog()
+    node.write(f'token_file = "{tmp_path}/token"', slurm='comment_token = true')
+    node.prolog("mirror=data/b/one.bin")
+    node.task()
+    assert node.staged() == ["data/b/one.bin"]
+
+
+# --- the job's trouble, never the node's -----------------------------------------------------------------------------------------
+
+
+def test_what_is_not_there_fails_the_task_with_words(node):
+    node.prolog("mirror=data/none.bin,data/two.txt")
+    _, said = node.task(code=1)
+    assert "data/none.bin: the mirror has no such file" in said and "not started" in said
+    assert node.task(code=1, SLURM_LOCALID="3")[1] == ""  # once on a node
+    assert node.staged() == ["data/two.txt"]  # it holds up no other
+    node.write(slurm="on_missing = warn")
+    node.prolog("mirror=data/none.bin,data/two.txt")
+    assert "data/none.bin" in node.task()[1]
+
+
+def test_what_is_optional_may_be_missing(node):
+    node.prolog("mirror=data/none.bin?,data/two.txt?")
+    got, said = node.task()
+    assert "data/none.bin: " in said and "not started" not in said and node.staged() == ["data/two.txt"] and got["MIRROR_STAGED"]
+
+
+def test_damage_that_lasts(node, mirror):
+    mirror.damage = True
+    node.prolog("mirror=data/a/one.bin")
+    _, said = node.task(code=1)
+    assert "not what it should be" in said and node.staged() == []
+    assert not list((node.shelf / "blobs/sha256").rglob("*/*"))
+
+
+def test_a_mirror_that_is_away(node, mirror, tmp_path):
+    mirror.close()
+    node.write(slurm="on_unreachable = warn\nstage = {\"data/two.txt#sha256=" + "1" * 64 + "\"}")
+    assert node.prolog("mirror=data/a/one.bin") == ""
+    assert "cannot be reached" in node.task()[1]
+    mirror.server.server_close()
+
+
+@pytest.mark.parametrize("comment", [
+    "mirror=", "mirror=data", "mirror=data/a,", "mirror=,data/a", "mirror=/etc/passwd", "mirror=data/../../etc", "mirror=http://x.example/y",
+    "mirror=-/blob/x", "mirror=--help/x", "mirror=data/$(id)", "mirror=data/`id`", "mirror=data/a;id", "mirror=data/*", "mirror=data/%2e%2e/x",
+    "mirror=data/a#sha256=12", "mirror=data/a?b", "mirror=data/a mirror=data/b", "mirror=data/\x1b[2J", "mirror=" + "data/x," * 40,
+    "mirror=data/" + "x" * 600, "mirror=data//x", "mirror=data/./x", "mirror=\xff\xfe/x"])
+def test_a_comment_is_anybodys(node, mirror, comment):
+    node.prolog(comment)
+    _, said = node.task(code=1)
+    assert "the comment breaks the rules" in said and said.replace("\n", "").isprintable()
+    assert not node.shelf.exists() and mirror.log == []
+    node.epilog()
+    assert node.left() == []
+
+
+def test_lines_of_a_comment_are_no_lines_of_ours(node):
+    node.prolog("mirror=data/none\nexport LD_PRELOAD=/tmp/x.so\nprint owned")
+    got, said = node.task(code=1)
+    assert "LD_PRELOAD" not in got and "owned" not in said
+
+
+def test_a_job_number_is_none(node):
+    for job in ("../../x", "", "42/../43", "4" * 30, "-1"):
+        code, said = node.end(node.start("prolog", job, "mirror=data/two.txt"))
+        assert code == 0 and said.count("\n") == 1
+        assert node.end(node.start("epilog", job))[0] == 0
+        node.task(job)
+    assert not node.shelf.exists() and not node.tickets.exists()
+
+
+@pytest.mark.parametrize("text", ["mirror = ", "nonsense = 1", "slurm { deadline = soon }", "slurm { on_missing = perhaps }",
+                                  "slurm { }\nslurm { }", "user = nobody-of-that-name", "shelf = 5 6"])
+def test_a_wrong_file_of_the_node(node, text):
+    """Jobs that want nothing of it run; the others are told. Of a file that is wrong nothing counts: tickets are where they are without one."""
+    if os.geteuid() != 0:
+        pytest.skip("the usual place of tickets is root's")
+    (node.folder / "node.conf").write_text(text)
+    job = str(10 ** 18 + os.getpid())
+    assert node.end(node.start("prolog", job)) == (0, "")
+    node.task(job)
+    assert node.end(node.start("prolog", job, "mirror=data/two.txt?")) == (0, "")
+    assert "not set up" in node.task(job)[1]
+    assert node.end(node.start("prolog", job, "mirror=data/two.txt")) == (0, "")
+    assert "not set up" in node.task(job, code=1)[1]
+    assert node.end(node.start("epilog", job))[0] == 0
+    assert not Path("/run/trainagent", job).exists()
+
+
+def test_a_nodes_list_fails_no_job(node):
+    """A list with a slip, or of what there is not: told, and jobs run; unless the node says that they need it."""
+    for stage, words in (("http://x/", ""), ("data/none", "data/none: the mirror has no such file")):
+        node.write(slurm=f'stage = {{"{stage}"}}')
+        node.prolog(None)
+        assert words in node.task()[1]
+        node.epilog()
+    node.write(slurm='stage = {"data/none"}\nstage_required = true')
+    node.prolog(None)
+    assert "data/none: " in node.task(code=1)[1]
+
+
+def test_a_slip_drains_no_node(node):
+    for name in ("prolog", "epilog"):
+        code, said = node.end(node.start(name, args=["--dedline", "3s"]))
+        assert code == 0 and "did you mean --deadline?" in said
+        done = subprocess.run([BUILD / "trainagent", name, "--dedline", "3s"], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 64
+
+
+# --- processes --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_mirror_that_hangs_keeps_no_prolog(node, mirror):
+    """It ends at its deadline while nothing moves; what fetches lives on, whatever slurmd does to the prolog's group; the task waits."""
+    mirror.hold_at = 1 << 20
+    node.write(deadline="1s")
+    assert "still on its way" in node.prolog("mirror=data/a/one.bin")
+    assert len(node.workers()) == 1 and node.ticket()["state"] == "staging"
+    mirror.go.set()
+    got, said = node.task()
+    assert said == "" and Path(got["MIRROR_STAGED"], "data/a/one.bin").read_bytes() == BIG
+    node.settle()
+
+
+def test_a_task_waits_only_so_long(node, mirror):
+    mirror.hold_at = 1 << 20
+    node.write(deadline="1s", wait="1s")
+    node.prolog("mirror=data/a/one.bin")
+    assert "still on its way; the task is not started" in node.task(code=1)[1]
+    node.write(deadline="1s", wait="1s", slurm="on_late = warn")
+    assert node.task()[1] == "mirror: it is still on its way"
+
+
+def test_the_worker_has_nothing_of_slurmds(node, mirror):
+    mirror.hold_at = 1 << 20
+    node.write(deadline="1s")
+    child = node.start("prolog", 42, "mirror=data/a/one.bin")
+    assert node.end(child)[0] == 0
+    [pid] = node.workers()
+    assert os.getsid(pid) not in (os.getsid(0), child.pid) and os.getpgid(pid) != child.pid
+    fds = {f.name: os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir()}
+    assert [fds[n] for n in "012"] == ["/dev/null"] * 3
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+
+
+def test_an_epilog_ends_what_is_still_under_way(node, mirror):
+    mirror.hold_at = 1 << 20
+    node.write(deadline="1s")
+    node.prolog("mirror=data/two.txt,data/a/one.bin")
+    assert node.workers()
+    node.epilog()
+    node.settle()
+    assert node.left() == []
+    mirror.go.set()  # what it had is kept
+    mirror.hold_at = None
+    node.write()
+    node.prolog("mirror=data/a/one.bin", job=43)
+    assert node.task(43)[1] == "" and node.staged(43) == ["data/a/one.bin"]
+
+
+def test_two_prologs_share_a_download(node, mirror):
+    mirror.hold_at = 1 << 20
+    first = node.start("prolog", 42, "mirror=data/a/one.bin")
+    until(lambda: mirror.sent >= 1 << 20)
+    second = node.start("prolog", 43, "mirror=data/a/one.bin")
+    until(lambda: len(node.workers()) == 4)  # two that wait, two that work
+    mirror.go.set()
+    assert node.end(first) == (0, "") and node.end(second) == (0, "")
+    assert node.task(42)[1] == "" and node.task(43)[1] == "" and node.staged(43) == ["data/a/one.bin"]
+    assert mirror.sent < len(BIG) + CHUNK  # once, and its chunk lists
+    node.epilog(42)
+    assert node.staged(43) == ["data/a/one.bin"] and node.left() == ["43", "43", "43.json"]
+
+
+def test_killed_at_any_instant(node, mirror):
+    """SIGKILL to the prolog, then to the worker: the task is told, nothing is broken, the next job goes on where it was."""
+    seed = random.Random(5)
+    told = 0
+    for i in range(12):
+        child = node.start("prolog", 100 + i, "mirror=data/a/one.bin,data/two.txt")
+        time.sleep(seed.random() * 0.05)
+        child.kill() if i % 2 else os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        for pid in node.workers():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        node.settle()
+        if node.ticket(100 + i) is not None and node.ticket(100 + i)["state"] == "staging":
+            assert "was ended" in node.task(100 + i, code=1)[1]
+            told += 1
+        node.epilog(100 + i)
+    assert node.left() == []
+    node.prolog("mirror=data/a/one.bin,data/two.txt")
+    got, said = node.task()
+    assert said == "" and Path(got["MIRROR_STAGED"], "data/a/one.bin").read_bytes() == BIG
+
+
+@pytest.mark.parametrize("point", ["staging.record", "staging.pinned"])
+def test_killed_between_two_steps(node, point):
+    child = node.start("prolog", 42, "mirror=data/two.txt", MIRROR_CRASH_AT=point)
+    assert node.end(child) == (0, "")
+    assert "was ended" in node.task(code=1)[1]
+    assert "42.json" in node.left()
+    node.prolog("mirror=data/two.txt")  # the job again, and no epilog in between
+    assert node.task()[1] == "" and node.staged() == ["data/two.txt"]
+    node.epilog()
+    assert node.left() == []
+
+
+def test_a_job_that_is_requeued_while_it_is_staged(node, mirror):
+    """Its first worker sees that the ticket has another's, and the second waits for it."""
+    mirror.hold_at = 1 << 20
+    node.write(deadline="1s")
+    node.prolog("mirror=data/a/one.bin")
+    [first] = node.workers()
+    node.prolog("mirror=data/two.txt")
+    until(lambda: first not in node.workers())
+    mirror.go.set()
+    assert node.task()[1] == "" and node.staged() == ["data/two.txt"]
+
+
+# --- the shelf ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_pins_what_it_uses(node):
+    node.prolog("mirror=data/b/one.bin")
+    node.task()
+    blobs = lambda: sorted(f.name for f in (node.shelf / "blobs").rglob("*") if f.is_file())  # noqa: E731
+    had = blobs()
+    assert agent(node, "pull", "data/two.txt", TRAINAGENT_MIRROR=node.mirror).returncode == 0 and len(blobs()) == 2
+    assert agent(node, "gc", "--keep", "0").returncode == 0 and blobs() == had
+    node.epilog()
+    assert agent(node, "gc", "--keep", "0").returncode == 0 and blobs() == []
+
+
+def test_records_of_jobs_long_gone_are_swept(node):
+    """After a power cut there was no epilog; tickets lie in memory, so the job is known to be gone."""
+    for job in (42, 43, 44):
+        node.prolog("mirror=data/two.txt", job)
+    old = time.time() - 7200
+    for name in ("42.json", "42", "43.json", "43"):
+        os.utime(node.shelf / "jobs" / name, (old, old))
+    (node.tickets / "42").unlink()
+    (node.tickets / "44").unlink()  # young: its prolog may just begin
+    node.epilog(999)
+    assert node.left() == ["43", "43", "43.json", "44", "44.json"]
+
+
+def test_with_a_digest_nothing_is_asked(node, mirror):
+    import hashlib
+    wish = f"mirror=data/a/one.bin#sha256={hashlib.sha256(BIG).hexdigest()}"
+    node.prolog(wish)
+    assert node.task()[1] == ""
+    node.epilog()
+    asked = len(mirror.log)
+    node.prolog(wish)
+    assert node.task()[1] == "" and node.staged() == ["data/a/one.bin"] and len(mirror.log) == asked
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    where = tmp_path / "disk"
+    where.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", where], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"cannot mount a tmpfs: {done.stderr.strip()}")
+    yield where
+    subprocess.run(["umount", "-l", where], check=True)
+
+
+@pytest.mark.parametrize("ballast", [0, 8 << 20])
+def test_a_full_disk_fails_the_job(node, small_disk, ballast):
+    """Too small for the file; and so full that not even a record finds room."""
+    node.shelf = small_disk / "cache"
+    node.shelf.mkdir()
+    node.write()
+    with open(small_disk / "ballast", "wb") as f:
+        try:
+            f.write(bytes(ballast))
+            f.flush()
+        except OSError:
+            pass
+    assert node.prolog("mirror=data/a/one.bin") == ""
+    _, said = node.task(code=1)
+    assert "disk is full" in said
+    (small_disk / "ballast").unlink()
+    node.epilog()
+    assert node.left() == []
+    node.prolog("mirror=data/b/one.bin")
+    assert node.task()[1] == ""
+
+
+# --- rights --------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def open_folder():
+    """One that every user can enter."""
+    where = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+    where.chmod(0o755)
+    yield where
+    shutil.rmtree(where)
+
+
+def test_nothing_of_the_network_is_done_as_root(mirror, open_folder):
+    if os.geteuid() != 0:
+        pytest.skip("giving up rights needs root")
+    nobody = pwd.getpwnam("nobody")
+    node = Slurmd(open_folder, mirror.url, user="nobody")
+    node.shelf.mkdir()
+    os.chown(node.shelf, nobody.pw_uid, nobody.pw_gid)
+    mirror.hold_at = 1 << 20
+    node.write(deadline="1s")
+    node.prolog("mirror=data/a/one.bin")
+    [pid] = node.workers()
+    status = Path(f"/proc/{pid}/status").read_text()
+    assert re.search(rf"^Uid:(\s+{nobody.pw_uid}){{4}}$", status, re.M) and re.search(r"^Groups:\s*$", status, re.M)
+    assert re.search(r"^NoNewPrivs:\s+1", status, re.M) and re.search(r"^CapEff:\s+0+$", status, re.M)
+    mirror.go.set()
+    assert node.task()[1] == ""
+    for f in (node.shelf / "jobs").rglob("*"):
+        assert f.stat().st_uid == nobody.pw_uid and f.stat().st_mode & 0o022 == 0
+    assert (node.tickets / "42").stat().st_uid == 0 and (node.tickets / "42").stat().st_mode & 0o777 == 0o644
+    node.epilog()
+    node.settle()
+    assert node.left() == []
+
+
+def test_a_user_that_there_is_not(mirror, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("giving up rights needs root")
+    node = Slurmd(tmp_path, mirror.url, user="nobody-of-that-name")
+    node.prolog("mirror=data/two.txt")
+    assert "not known here" in node.task(code=1)[1]
+    node.epilog()
+    assert node.left() == [] and mirror.log == []
+
+
+# --- words ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_manual_has_every_key():
+    manual = (ROOT / "docs/man/trainagent.conf.5").read_text()
+    keys = re.findall(r"^(?:FILE|SLURM)_KEY\((\w+),", (ROOT / "agent/node.def").read_text(), re.M)
+    keys += ["on_" + key for key in re.findall(r"^OUTCOME\(\w+, (\w+),", (ROOT / "agent/slurm/outcomes.def").read_text(), re.M)]
+    assert len(keys) > 15
+    for key in keys:
+        assert re.search(rf"\b{key}\b", manual), key
+
+
+def test_the_example_is_taken(node):
+    """With all its keys, and its places turned to ours."""
+    text = (ROOT / "conf/examples/trainagent.conf").read_text()
+    text = re.sub(r"^( *)# ?(?=\w+ *=)", r"\1", text, flags=re.M)  # what is told as absent
+    assert agent(node, "status", "--node-file", str(ROOT / "conf/examples/trainagent.conf")).returncode == 0
+    (node.folder / "token").write_text("mrd_x\n")
+    text = text.replace("/etc/trainagent/token", str(node.folder / "token")).replace("plaintext_token = false", "plaintext_token = true")
+    (node.folder / "all.conf").write_text(text)
+    done = agent(node, "status", "--node-file", str(node.folder / "all.conf"))
+    assert done.returncode == 0, done.stderr

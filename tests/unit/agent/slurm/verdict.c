@@ -1,0 +1,146 @@
+#include "agent/slurm/verdict.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/slurm/ticket.h"
+
+/* What a task's prolog reads of what a worker wrote. */
+static void pass_on(const struct verdict *v, struct verdict_read *out)
+{
+    char path[] = "/tmp/verdict.XXXXXX";
+    int fd = mkstemp(path);
+    struct buf text = BUF_INIT(4 << 20);
+
+    assert_int_equal(verdict_say(v, fd, "42", "/s/jobs/42", NULL), 0);
+    assert_int_equal(buf_read_file(&text, path, NULL), 0);
+    verdict_read(buf_slice(&text), out);
+    buf_free(&text);
+    close(fd);
+    unlink(path);
+}
+
+/* The whole table: each code that a pull may end with, as the node has it, as a wish may have it. */
+static void test_policy(void **state)
+{
+    static const struct {
+        int rc;
+        enum outcome is;
+    } ends[] = {
+        {0, OUTCOME_HERE},
+        {E_NOTFOUND, OUTCOME_MISSING},
+        {E_DENIED, OUTCOME_DENIED},
+        {E_REFUSED, OUTCOME_DENIED},
+        {E_NETWORK, OUTCOME_UNREACHABLE},
+        {E_TIMEOUT, OUTCOME_UNREACHABLE},
+        {E_AGAIN, OUTCOME_UNREACHABLE},
+        {E_BUSY, OUTCOME_UNREACHABLE},
+        {E_CORRUPT, OUTCOME_DAMAGED},
+        {E_INVALID, OUTCOME_DAMAGED},
+        {E_PROTOCOL, OUTCOME_DAMAGED},
+        {E_CHANGED, OUTCOME_DAMAGED},
+        {E_NOSPACE, OUTCOME_FULL},
+        {E_CANCELLED, OUTCOME_INTERRUPTED},
+        {E_IO, OUTCOME_NODE},
+        {E_CONFIG, OUTCOME_NODE},
+        {E_USAGE, OUTCOME_NODE},
+    };
+    struct node n;
+
+    (void)state;
+    node_init(&n);
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        for (int optional = 0; optional < 2; optional++) {
+            struct verdict v;
+            struct verdict_read got;
+            enum outcome o = outcome_of(ends[i].rc);
+            assert_int_equal(o, ends[i].is);
+            assert_int_equal(outcome_act(&n.slurm, o), o == OUTCOME_HERE ? ACT_WARN : ACT_FAIL);
+            verdict_init(&v, &n.slurm);
+            verdict_add(&v, "d/x", o, optional, 1, 1, "why");
+            pass_on(&v, &got);
+            assert_true(got.done);
+            assert_int_equal(got.run, o == OUTCOME_HERE || optional);
+            assert_int_equal(got.nsay, o != OUTCOME_HERE);
+            verdict_read_fini(&got);
+            verdict_fini(&v);
+        }
+    }
+    node_fini(&n);
+}
+
+static void test_a_node_that_warns(void **state)
+{
+    struct node n;
+    struct verdict v;
+    struct verdict_read got;
+
+    (void)state;
+    node_init(&n);
+    n.slurm.on_missing = ACT_WARN;
+    verdict_init(&v, &n.slurm);
+    verdict_add(&v, "d/x", OUTCOME_MISSING, false, 0, 0, "");
+    pass_on(&v, &got);
+    assert_true(got.run && got.nsay == 1);
+    assert_string_equal(got.say[0], "d/x: the mirror has no such file");
+    assert_string_equal(got.staged, "/s/jobs/42");
+    verdict_read_fini(&got);
+    verdict_add(&v, "d/y", OUTCOME_FULL, false, 0, 0, ""); /* one that fails is enough */
+    pass_on(&v, &got);
+    assert_true(!got.run && got.nsay == 2);
+    verdict_read_fini(&got);
+    verdict_fini(&v);
+    node_fini(&n);
+}
+
+static void test_texts_stay_on_their_line(void **state)
+{
+    struct node n;
+    struct verdict v;
+    struct verdict_read got;
+
+    (void)state;
+    node_init(&n);
+    verdict_init(&v, &n.slurm);
+    verdict_add(&v, "d/x", OUTCOME_DENIED, false, 0, 0, "no\nexport LD_PRELOAD=/x\r\x1b[2J \"\\");
+    pass_on(&v, &got);
+    assert_int_equal(got.nsay, 1);
+    assert_string_equal(
+        got.say[0],
+        "d/x: the mirror does not give it to this node (no?export LD_PRELOAD=/x??[2J \"\\)");
+    verdict_read_fini(&got);
+    verdict_fini(&v);
+    node_fini(&n);
+}
+
+static void test_what_a_killed_worker_leaves(void **state)
+{
+    static const char *const text[] = {
+        "",     "{\"job\":\"42\",\"state\":\"staging\"}", "{\"state\":\"done\"",
+        "[]",   "{\"state\":\"done\",\"run\":true}}",     "\xff",
+        "null", "{\"state\":7,\"run\":true,\"say\":{}}"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(text); i++) {
+        struct verdict_read got;
+        verdict_read(slice_str(text[i]), &got);
+        assert_true(!got.done && got.nsay == 0 && got.staged == NULL);
+        verdict_read_fini(&got);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_policy),
+        cmocka_unit_test(test_a_node_that_warns),
+        cmocka_unit_test(test_texts_stay_on_their_line),
+        cmocka_unit_test(test_what_a_killed_worker_leaves),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -126,6 +126,13 @@ install: all
 	for f in $(wildcard conf/completion/*.bash); do \
 	    $(INSTALL) -D -m 644 $$f $(D)/share/bash-completion/completions/$$(basename $$f .bash); done
 
+# Packages of what is built, in build/deb. Not part of them: CUDA's own libraries.
+deb: all
+	@tests/deps.sh build deb
+	rm -rf $(B)/deb && mkdir -p $(B)/deb && cp -r debian $(B)/deb/
+	cd $(B)/deb && TOP=$(CURDIR) DEST=$(CURDIR)/$(B)/deb debian/rules binary >log 2>&1 || { cat log >&2; exit 1; }
+	@ls $(B)/deb/*.deb
+
 help:
 	@echo 'make            build/mirrord, mirrorctl, trainagent, trainer      SAN=address,undefined or SAN=thread'
 	@echo 'make test       everything that CI runs; installs what it lacks    TESTS="--only system/test_range.py"'
@@ -134,4 +141,4 @@ help:
 	@echo 'make fuzz       libFuzzer, a target per parser                     FUZZ_SECONDS=60'
 	@echo 'make install    DESTDIR= PREFIX=/usr'
 	@echo 'make gpu-check  the CUDA operations on a GPU; gpu-kit to carry there QUICK=1'
-	@echo 'make deps | check-layers | lint | format | gpu-check | gpu-kit | clean'
+	@echo 'make deps | check-layers | lint | format | deb | gpu-check | gpu-kit | clean'

@@ -61,6 +61,7 @@ int ranks_read(const char *(*env)(const char *), struct ranks *out, struct err *
     }
     addr = env("MASTER_ADDR");
     id = env("TORCHELASTIC_RUN_ID");
+    id = id != NULL ? id : env("SLURM_JOB_ID");
     out->master_addr = addr;
     out->run_id = id != NULL ? id : "";
     return read_count(env, "MASTER_PORT", 29500, &out->master_port, e);

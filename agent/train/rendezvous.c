@@ -30,10 +30,18 @@ static void make_hello(const struct rendezvous *r, int rank, uint8_t out[HELLO_B
 
 static bool wait_for(int fd, short events, uint64_t deadline_ms)
 {
-    uint64_t now = clock_now_ms();
     struct pollfd p = {.fd = fd, .events = events};
+    uint64_t now;
+    int rc = -1;
 
-    return now < deadline_ms && poll(&p, 1, (int)(deadline_ms - now)) == 1;
+    /* A signal is for the run that comes, not for this wait. */
+    while (rc == -1 && (now = clock_now_ms()) < deadline_ms) {
+        rc = poll(&p, 1, (int)(deadline_ms - now));
+        if (rc == -1 && errno != EINTR) {
+            return false;
+        }
+    }
+    return rc == 1;
 }
 
 static bool receive(int fd, void *to, size_t n, uint64_t deadline_ms)
@@ -63,10 +71,11 @@ static bool transmit(int fd, const void *from, size_t n)
 
 /* --- rank 0 -------------------------------------------------------------------------------------------------------- */
 
-static int open_listener(int port, struct err *e)
+/* Both families by one socket where the host has IPv6. */
+static int listen_on(int family, int port, struct err *e)
 {
     struct addrinfo hints = {
-        .ai_family = AF_INET6, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+        .ai_family = family, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *a = NULL;
     char service[16];
     int fd = -1, yes = 1, no = 0, rc;
@@ -76,9 +85,9 @@ static int open_listener(int port, struct err *e)
     if (rc != 0) {
         return err_set(e, E_NETWORK, "port %d: %s", port, gai_strerror(rc));
     }
-    fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd == -1 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == -1 ||
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == -1 ||
+        (family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == -1) ||
         bind(fd, a->ai_addr, a->ai_addrlen) == -1 || listen(fd, 1024) == -1) {
         rc = err_sys(e, "rendezvous on port %d", port);
         if (fd != -1) {
@@ -88,6 +97,13 @@ static int open_listener(int port, struct err *e)
     }
     freeaddrinfo(a);
     return fd;
+}
+
+static int open_listener(int port, struct err *e)
+{
+    int fd = listen_on(AF_INET6, port, NULL);
+
+    return fd >= 0 ? fd : listen_on(AF_INET, port, e);
 }
 
 /* The rank whose hello this is, or -1: another run, another program, or one that we have. */

@@ -25,6 +25,12 @@ int setup_within(const char *name, double value, double low, double high, struct
                : err_set(e, E_USAGE, "--%s %g: at least %g, below %g", name, value, low, high);
 }
 
+/* As far as the system's own files tell. */
+static bool gpu_is_there(void)
+{
+    return access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
+}
+
 int setup_device(const struct options *o, int local_rank, const struct kops **out, struct err *e)
 {
     struct err why = {0};
@@ -42,8 +48,12 @@ int setup_device(const struct options *o, int local_rank, const struct kops **ou
         return err_set(e, E_UNSUPPORTED, "--device cuda: %s", why.text);
     }
     if (*out == NULL) {
-        log_debug("device.cpu", "%s", why.text);
         *out = kops_cpu();
+        if (gpu_is_there()) { /* nobody wants to learn that a day later */
+            log_warn("device.cpu", "there is a GPU, which is not used: %s", why.text);
+        } else {
+            log_debug("device.cpu", "%s", why.text);
+        }
     }
     return 0;
 }
@@ -150,20 +160,37 @@ static void tell_memory(const struct model *m, const struct model_memory *p, siz
             m->k->device, weights, gradients, optimizer, activations, total, all);
 }
 
+/* What helps where not even one sequence fits. */
+static int refuse_one(struct model *m, const struct setup *s, const char *left, size_t other,
+                      size_t room, struct err *e)
+{
+    size_t one = model_activations_bytes(m, 1, s->seq);
+    char fixed[UNITS_TEXT], more[UNITS_TEXT];
+
+    size_format(other, fixed);
+    size_format(one, more);
+    if (other >= room) {
+        return err_set(e, E_NOSPACE, "%s are free on %s, weights%s alone take %s", left,
+                       m->k->device, s->training ? ", gradients and optimiser" : "", fixed);
+    }
+    return err_set(e, E_NOSPACE,
+                   "%s are free on %s, beside %s not even one sequence of %lld tokens fits (%s): a "
+                   "shorter --seq%s takes less",
+                   left, m->k->device, fixed, (long long)s->seq, more,
+                   s->training && m->o.recompute == 0 ? " or --recompute block" : "");
+}
+
 static int refuse(struct model *m, const struct setup *s, const struct model_memory *p, size_t room,
                   struct err *e)
 {
-    size_t all = model_memory_total(p);
-    int64_t fits = largest_batch(m, s, all - p->activations_bytes, room);
+    size_t all = model_memory_total(p), other = all - p->activations_bytes;
+    int64_t fits = largest_batch(m, s, other, room);
     char total[UNITS_TEXT], left[UNITS_TEXT];
 
     size_format(all, total);
     size_format(room, left);
     if (fits == 0) {
-        return err_set(
-            e, E_NOSPACE,
-            "%s are needed, %s are free on %s: not even one sequence of %lld tokens fits", total,
-            left, m->k->device, (long long)s->seq);
+        return refuse_one(m, s, left, other, room, e);
     }
     return err_set(
         e, E_NOSPACE, "%s are needed, %s are free on %s: --batch %lld fits%s", total, left,

@@ -1,5 +1,6 @@
 #include "kernels/cuda/cudnn_attention.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -378,7 +379,13 @@ static int attention_plan(struct cudnn_attention *a, int sm, enum dtype dt,
 
 /* --- runs ------------------------------------------------------------------------------------------------------------- */
 
-static const float one_value = 1, masked_value = -INFINITY;
+static const float one_value = 1;
+
+/* What is masked: from 9.10 on cuDNN takes an infinity there, before that the lowest number. */
+static float masked_value(const struct cudnn_attention *a)
+{
+    return a->lib->version >= 91000 ? -INFINITY : -FLT_MAX;
+}
 
 /* Where a head's q, k or v begins: `heads` heads behind the first. */
 static const char *behind(const void *qkv, const struct attention_shape *s, int64_t heads)
@@ -390,7 +397,7 @@ static int attention_forward(struct cudnn_attention *a, enum dtype dt, void *out
                              const void *qkv, const struct attention_shape *s, void *scratch)
 {
     const struct shape_plan *p = find(a, dt, s);
-    const float scale = 1 / sqrtf((float)s->head_dim);
+    const float scale = 1 / sqrtf((float)s->head_dim), masked = masked_value(a);
     const struct graph_place place[] = {
         {Q, qkv},
         {K, behind(qkv, s, s->heads)},
@@ -398,7 +405,7 @@ static int attention_forward(struct cudnn_attention *a, enum dtype dt, void *out
         {O, out},
         {LSE, lse},
         {SCALE, &scale},
-        {MASKED, &masked_value},
+        {MASKED, &masked},
     };
 
     return graph_run(&p->forward, a->handle, place, ARRAY_LEN(place), scratch);
@@ -409,7 +416,7 @@ static int attention_backward(struct cudnn_attention *a, enum dtype dt, void *dq
                               const struct attention_shape *s, void *scratch)
 {
     const struct shape_plan *p = find(a, dt, s);
-    const float scale = 1 / sqrtf((float)s->head_dim);
+    const float scale = 1 / sqrtf((float)s->head_dim), masked = masked_value(a);
     char *delta = scratch, *sums = delta + delta_bytes(s);
     const struct graph_place place[] = {
         {Q, qkv},
@@ -424,7 +431,7 @@ static int attention_backward(struct cudnn_attention *a, enum dtype dt, void *dq
         {DELTA, delta},
         {SCALE, &scale},
         {ONE, &one_value},
-        {MASKED, &masked_value},
+        {MASKED, &masked},
         {DQ_SUM, sums}, /* the last: absent from the graph with a fixed order */
     };
     int places = (int)ARRAY_LEN(place) - !s->any_order;

@@ -70,6 +70,12 @@ static int explain(cudaError_t rc, const struct cudaDeviceProp *prop, char *why,
     return E_UNSUPPORTED;
 }
 
+/* Who sees one device alone was given that one (Slurm's --gpus-per-task), whatever its number on the node is. */
+static int number_of(int device, int count)
+{
+    return count == 1 ? 0 : device;
+}
+
 /* Needs a driver and a device that runs our kernels: without them the CPU's table serves. */
 int plugin_cuda(int device, struct kops *out, char *why, size_t room)
 {
@@ -78,6 +84,7 @@ int plugin_cuda(int device, struct kops *out, char *why, size_t room)
     int count = 0;
 
     rc = cudaGetDeviceCount(&count);
+    device = number_of(device, count);
     if (rc == cudaSuccess && device >= count) {
         snprintf(why, room, "device %d is wanted, %d are visible", device, count);
         return E_UNSUPPORTED;

@@ -42,9 +42,11 @@ static void test_launchers(void **state)
     assert_int_equal(read_table(ENV("OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2"), &r),
                      0);
     assert_true(r.launcher == LAUNCHER_OPENMPI && r.rank == 1 && r.world == 2);
-    assert_int_equal(
-        read_table(ENV("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "4", "SLURM_LOCALID", "1"), &r),
-        0);
+    assert_int_equal(read_table(ENV("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "4",
+                                    "SLURM_LOCALID", "1", "SLURM_JOB_ID", "77"),
+                                &r),
+                     0);
+    assert_string_equal(r.run_id, "77");
     assert_true(r.launcher == LAUNCHER_SLURM && r.rank == 1 && r.world == 4 && r.local_rank == 1);
     /* A batch script: srun did not start it. */
     assert_int_equal(read_table(ENV("SLURM_PROCID", "0", "SLURM_NTASKS", "4"), &r), 0);

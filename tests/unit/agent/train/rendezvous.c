@@ -1,12 +1,18 @@
 #include "agent/train/rendezvous.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -70,6 +76,55 @@ static void test_all_ranks_get_the_bytes(void **state)
     }
 }
 
+/* From now on this process is on such a host; false where that cannot be. */
+static bool lose_ipv6(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+static void test_a_host_without_ipv6(void **state)
+{
+    enum { MET = 3, NO_FILTER = 77 };
+    struct member one = {.rc = -1};
+    int port = free_port(), status = 0;
+    pid_t child = fork();
+
+    (void)state;
+    if (child == 0) {
+        struct member zero = {.r = member(port, 0, "run-1", 60000), .rc = -1};
+
+        zero.r.world = 2;
+        if (!lose_ipv6()) {
+            _exit(NO_FILTER);
+        }
+        join(&zero);
+        _exit(zero.rc == 0 ? MET : 1);
+    }
+    assert_true(child > 0);
+    one.r = member(port, 1, "run-1", 60000);
+    one.r.world = 2;
+    if (waitpid(child, &status, WNOHANG) == 0) {
+        join(&one);
+        assert_int_equal(waitpid(child, &status, 0), child);
+    }
+    if (WEXITSTATUS(status) == NO_FILTER) {
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), MET);
+    assert_int_equal(one.rc, 0);
+}
+
 static void test_another_run_does_not_get_in(void **state)
 {
     struct member zero = {.rc = -1}, stranger = {.rc = -1};
@@ -100,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_ranks_get_the_bytes),
+        cmocka_unit_test(test_a_host_without_ipv6),
         cmocka_unit_test(test_another_run_does_not_get_in),
         cmocka_unit_test(test_one_rank_needs_nobody),
     };

@@ -6,7 +6,7 @@
 PYTHON     := /usr/bin/python3
 JOBS        = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 HARNESS    := $(patsubst tests/harness/%.c,$(B)/harness/%,$(wildcard tests/harness/*.c))
-FAKES      := $(addprefix $(B)/fake/,libnvidia-ml.so.1)
+FAKES      := $(addprefix $(B)/fake/,libnvidia-ml.so.1 libcuda.so.1 libnccl.so.2)
 BENCH      := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 
 deps:
@@ -46,6 +46,8 @@ $(B)/crash/%.so: tests/crash/%.c
 
 # Libraries of NVIDIA's on a node that has none: what trainagent's preflight opens.
 $(B)/fake/libnvidia-ml.so.1: tests/fake/nvml.c
+$(B)/fake/libcuda.so.1: tests/fake/cuda.c
+$(B)/fake/libnccl.so.2: tests/fake/nccl.c
 $(FAKES):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

@@ -325,7 +325,10 @@ void expect_lay(struct expect *x, const struct expect *over)
             x->is[i] = over->is[i];
         }
     }
-    x->only = over->is[EXPECT_ONLY].set ? over->only : x->only;
+    if (over->is[EXPECT_ONLY].set) {
+        x->only = over->only;
+        x->skip &= ~over->only; /* who names a check wants it */
+    }
     x->skip |= over->skip;
     x->warn |= over->warn;
 }

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from harness.mirrord import ROOT
+from harness.mirrord import BUILD, ROOT
 
 EXAMPLES = ROOT / "conf/examples"
 SCRIPTS = ["train.sbatch"]
@@ -34,6 +34,18 @@ def test_the_pod_is_yaml():
     volumes = {v["name"] for v in pod["volumes"]}
     for c in pod["initContainers"] + pod["containers"]:
         assert {v["name"] for v in c["volumeMounts"]} <= volumes and all(isinstance(e["value"], str) for e in c["env"])
+
+
+def test_a_nodes_file(tmp_path):
+    """As it stands, and with every comment taken off a key."""
+    text = (EXAMPLES / "preflight.conf").read_text()
+    whole = tmp_path / "whole.conf"
+    whole.write_text(re.sub(r"^( +)# (\w+ = )", r"\1\2", text, flags=re.M))
+    assert "drain = yes" in whole.read_text() and not re.search(r"# drain", whole.read_text())
+    for conf in (EXAMPLES / "preflight.conf", whole):
+        done = subprocess.run([BUILD / "trainagent", "preflight", "-c", conf, "--only", "kernel"], capture_output=True, text=True, check=False,
+                              timeout=240)
+        assert done.returncode in (0, 1, 3) and done.stderr == "", done
 
 
 def test_rules_for_prometheus(client):

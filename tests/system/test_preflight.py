@@ -15,6 +15,10 @@ WELL = {"proc/meminfo": "MemTotal: 2147483648 kB\nMemFree: 1 kB\nMemAvailable: 1
         "proc/sys/kernel/tainted": "12289\n", "proc/sys/kernel/osrelease": "6.8.0-60-generic\n"}
 
 
+GPU = "driver,gpus,handle,ecc,remap,retired,throttle,temperature,pcie,nvlink,fabric,gpu-memory,compute-mode,persistence"
+MINE = "nofile = 1 shm = 0 timeout = 60s skip = {%s}" % ", ".join(f'"{name}"' for name in (GPU + ",cuda,nccl").split(","))
+
+
 class Node:
     """proc, sys and dev below a folder, and a preflight that looks there."""
 
@@ -22,7 +26,7 @@ class Node:
         self.folder, self.root, self.err = folder, folder / "root", ""
         self.env = {"PATH": f"{BUILD}:{os.environ['PATH']}", "HOME": str(folder), **SANITIZERS, "TRAINAGENT_SHELF": str(folder / "shelf"),
                     "TRAINAGENT_STATE": str(folder / "state"), "TRAINAGENT_PREFLIGHT": str(folder / "node.conf")}
-        self.conf("nofile = 1 shm = 0 timeout = 60s")
+        self.conf(MINE)  # not the GPUs of the machine that tests
         for path, text in WELL.items():
             self.put(path, text)
         (self.root / "dev/shm").mkdir(parents=True)
@@ -82,13 +86,13 @@ def node(tmp_path):
 def test_lines_table_and_exit_codes(node):
     out = node.run("preflight", "--root", node.root).splitlines()
     assert out[0].startswith("OK: ") and all(re.match(r"(OK  |SKIP) [a-z_-]+: \S", line) for line in out[1:])
-    node.conf("memory = 100t nofile = 1 shm = 0 timeout = 60s")
+    node.conf("memory = 100t " + MINE)
     out = node.run("preflight", "--root", node.root, code=2).splitlines()
     assert out[0] == "CRIT: memory: 1.50 TiB available of 2.00 TiB, expected are 100 TiB"
     assert any(line.startswith("CRIT memory: ") and "[MEMORY_LOW]" in line for line in out)
     quiet = node.run("-q", "preflight", "--root", node.root, code=2).splitlines()
     assert len(quiet) == 2 and quiet[0] == out[0]
-    node.conf("memory = 100t nofile = 1 shm = 0 timeout = 60s warn = {\"memory\"}")
+    node.conf("memory = 100t warn = {\"memory\"} " + MINE)
     assert node.run("preflight", "--root", node.root, code=1).startswith("WARN: memory: ")
     assert node.run("preflight", "--root", node.root, "--skip", "memory").startswith("OK: ")
     assert node.run("preflight", "--root", node.root, "--only", "affinity", code=3).startswith("UNKNOWN: nothing could be looked at")
@@ -254,8 +258,6 @@ def test_disks(node):
 
 # --- the driver and its GPUs: tests/fake/nvml.c ---------------------------------------------------------------------------
 
-GPU = "driver,gpus,handle,ecc,remap,retired,throttle,temperature,pcie,nvlink,fabric,gpu-memory,compute-mode,persistence"
-
 
 @pytest.fixture
 def gpus(node):
@@ -264,8 +266,8 @@ def gpus(node):
     if not (fakes / "libnvidia-ml.so.1").exists():
         pytest.fail(f"{fakes} is not built: make test-programs")
 
-    def look(knobs="", *args, code=0, only=GPU):
-        return node.look("--only", only, *args, code=code, FAKE_NVML=knobs, LD_LIBRARY_PATH=str(fakes))
+    def look(knobs="", *args, code=0, only=GPU, **env):
+        return node.look("--only", only, *args, code=code, FAKE_NVML=knobs, LD_LIBRARY_PATH=str(fakes), **env)
     return look
 
 
@@ -382,6 +384,116 @@ def test_no_driver(node):
     node.found("driver", "WARN", "1 GPU on the bus, and no driver for us", "DRIVER_MISSING")
     node.put("dev/nvidiactl", "")
     node.look("--only", "driver", code=2)
+
+
+# --- CUDA and NCCL: tests/fake/cuda.c, nccl.c ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("knobs,status,code,text", [
+    ("", "OK", "", "^8 GPUs$"), ("init=802", "CRIT", "CUDA_NOT_READY", "802"), ("init=803", "CRIT", "CUDA_MISMATCH", "803"),
+    ("init=999", "CRIT", "CUDA_SICK", "unknown error .999"), ("init=100", "CRIT", "CUDA_NO_DEVICE", "sees no GPU"),
+    ("gpus=7", "CRIT", "CUDA_FEWER", "^CUDA sees 7 GPUs, expected are 8$")])
+def test_cuda(node, gpus, knobs, status, code, text):
+    gpus("", "--expect", "gpus=8", only="cuda", code=2 if status == "CRIT" else 0, FAKE_CUDA=knobs)
+    node.found("cuda", status, text, code)
+
+
+def test_cuda_where_a_job_was_given_fewer(node, gpus):
+    gpus("", "--expect", "gpus=8", only="cuda", FAKE_CUDA="gpus=2", CUDA_VISIBLE_DEVICES="0,1")
+    gpus("", only="cuda", code=3, FAKE_CUDA="init=100")
+    node.found("cuda", "SKIP", "sees no GPU")
+
+
+def test_cuda_that_hangs(node, gpus):
+    gpus("", "--expect", "timeout=1s", only="cuda", code=2, FAKE_CUDA="hang=1")
+    node.found("cuda", "CRIT", "no answer within 1 s", "HANGS")
+
+
+def test_nccl(node, gpus):
+    gpus("", "--expect", "nccl=2.20", only="nccl")
+    node.found("nccl", "OK", r"^2\.23\.4$")
+    gpus("", "--expect", "nccl=2.24", only="nccl", code=1)
+    node.found("nccl", "WARN", r"^NCCL is 2\.23\.4, expected is 2\.24$", "NCCL_OLD")
+    gpus("", only="nccl", FAKE_NCCL="2804")
+    node.found("nccl", "OK", r"^2\.8\.4$")
+    gpus("", only="nccl", code=1, FAKE_NCCL="0")
+    node.found("nccl", "WARN", "does not tell", "NCCL_SICK")
+
+
+# --- --full --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_only_full_asks(node):
+    quick = set(c["check"] for c in json.loads(node.run("preflight", "--json", "--root", node.root, "--expect", "timeout=60s"))["checks"])
+    (node.folder / "shelf").mkdir()
+    node.look("--full", "--skip", ",".join(sorted(quick)), FAKE_NVML="gpus=0", FAKE_CUDA="gpus=0", LD_LIBRARY_PATH=str(BUILD / "fake"))
+    assert list(node.checks) == ["write", "copy", "gemm"]
+    node.found("copy", "SKIP")
+    node.found("gemm", "SKIP")
+
+
+def test_writing_to_the_shelf(node):
+    node.look("--only", "write", code=3)
+    node.found("write", "SKIP", "there is no shelf yet")
+    assert not (node.folder / "shelf").exists()  # root's would not be its user's
+    (node.folder / "shelf").mkdir()
+    node.look("--only", "write")
+    node.found("write", "OK", "^the shelf takes .*/s, on disk$")
+    assert list((node.folder / "shelf").iterdir()) == []
+    node.look("--only", "write", "--expect", "disk_rate=900t", code=1)
+    node.found("write", "WARN", "expected are 900 TiB/s", "WRITE_SLOW")
+    (node.folder / "file").write_text("")
+    node.look("--only", "write", code=1, TRAINAGENT_SHELF=str(node.folder / "file"))
+    node.found("write", "WARN", "the shelf: ", "WRITE_FAILED")
+
+
+@pytest.mark.parametrize("knobs,args,status,code,text", [
+    ("gpus=2", [], "OK", "", "^2 GPUs: at least .*/s between host and GPU, the same bytes$"),
+    ("gpus=2;1.flip=1", [], "CRIT", "COPY_DIFFERS", "^GPU 1 .0000:11:00.0.: 64 MiB came back with other bytes$"),
+    ("gpus=2;1.alloc=2", [], "CRIT", "COPY_FAILED", "^GPU 1 .*: out of memory .2.$"), ("gpus=2;0.fail=719", [], "CRIT", "COPY_FAILED", "719"),
+    ("gpus=2;0.context=46", [], "CRIT", "COPY_FAILED", "^GPU 0 .*46"),
+    ("gpus=1", ["--expect", "copy_rate=900t"], "CRIT", "COPY_SLOW", "expected are 900 TiB/s")])
+def test_copies(node, gpus, knobs, args, status, code, text):
+    gpus("", *args, only="copy", code=2 if status == "CRIT" else 0, FAKE_CUDA=knobs)
+    node.found("copy", status, text, code)
+
+
+TRAINER = """#!/bin/sh
+# trainer bench, as it answers on the GPU that it was given
+[ "$1 $2 $3 $4" = "bench --json --device cuda" ] && [ "$CUDA_DEVICE_ORDER" = PCI_BUS_ID ] || exit 64
+echo "$CUDA_VISIBLE_DEVICES" >> "$HOME/asked"
+echo "warn some words" >&2
+%s
+echo '{"device": "fake", "rows": [{"table": "gemm", "what": "a", "tflops": 3.5}, {"table": "gemm", "what": "b", "tflops": '$rate'}]}'
+"""
+
+
+@pytest.mark.parametrize("does,args,status,code,text", [
+    ("rate=700", [], "OK", "", "^4 GPUs: 700 to 700 TFLOP/s of products$"),
+    ("rate=700; [ $CUDA_VISIBLE_DEVICES = 2 ] && rate=500", [], "CRIT", "GEMM_SLOW", "^GPU 2: 500 TFLOP/s of products, another of this node 700$"),
+    ("rate=700", ["--expect", "tflops=800"], "CRIT", "GEMM_SLOW", "expected are 800"),
+    ("rate=700; [ $CUDA_VISIBLE_DEVICES = 1 ] && { echo cudaErrorIllegalAddress >&2; exit 71; }", [], "CRIT", "GEMM_FAILED",
+     "^GPU 1: trainer bench ends with 71: cudaErrorIllegalAddress$"),
+    ("rate=700; [ $CUDA_VISIBLE_DEVICES = 1 ] && kill -9 $$", [], "CRIT", "GEMM_FAILED", "^GPU 1: trainer bench ends with 137"),
+    ("rate='\"many\"'", [], "OK", "", "4 to 4 TFLOP/s"), ("exit 0", [], "CRIT", "GEMM_FAILED", "GPU 0"),
+    ("echo no NVIDIA driver >&2; exit 69", [], "SKIP", "", "no NVIDIA driver")])
+def test_products(node, gpus, does, args, status, code, text):
+    (node.folder / "bin").mkdir()
+    (node.folder / "bin/trainer").write_text(TRAINER % does)
+    (node.folder / "bin/trainer").chmod(0o755)
+    gpus("gpus=4", *args, only="gemm", code={"OK": 0, "CRIT": 2, "SKIP": 3}[status], PATH=f"{node.folder}/bin:/usr/bin:/bin")
+    node.found("gemm", status, text, code)
+    assert sorted((node.folder / "asked").read_text().split()) == ["0", "1", "2", "3"]
+
+
+def test_products_of_a_jobs_own_gpus(node, gpus):
+    (node.folder / "bin").mkdir()
+    gpus("gpus=4", only="gemm", code=3, PATH=f"{node.folder}/bin")
+    node.found("gemm", "SKIP", "no program trainer in PATH")
+    (node.folder / "bin/trainer").write_text(TRAINER % "rate=700")
+    (node.folder / "bin/trainer").chmod(0o755)
+    gpus("gpus=4", only="gemm", PATH=f"{node.folder}/bin:/usr/bin:/bin", CUDA_VISIBLE_DEVICES="GPU-1f,3")
+    assert sorted((node.folder / "asked").read_text().split()) == ["3", "GPU-1f"]
 
 
 # --- the kernel's log ------------------------------------------------------------------------------------------------------

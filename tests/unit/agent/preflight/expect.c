@@ -71,6 +71,11 @@ static void test_who_wins(void **state)
     assert_true(expect_u64(&x, EXPECT_memory, &n));
     assert_int_equal(n, 1 << 30);
     assert_int_equal(x.skip, 3);
+    job = (struct expect){.only = 2};
+    job.is[EXPECT_ONLY].set = true;
+    expect_lay(&x, &job);
+    assert_int_equal(x.skip, 1); /* who names a check wants it */
+    assert_int_equal(x.only, 2);
 }
 
 static void test_complaints_of_files(void **state)

@@ -1,0 +1,134 @@
+/* cuda.c - do programs get at the GPUs: CUDA's driver library starts and counts them, NCCL is there and new enough. */
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/preflight/cudalib.h"
+#include "agent/preflight/look.h"
+#include "agent/preflight/pci.h"
+
+/* What cuInit() answers where something else is wrong than CUDA. */
+enum { NO_DEVICE = 100, NOT_READY = 802, DRIVER_MISMATCH = 803 };
+
+static void not_started(const struct look *l, const struct cudalib *c, struct finding *f)
+{
+    uint64_t want = 0;
+
+    switch (c->rc) {
+    case NO_DEVICE:
+        if (expect_u64(&l->expect, EXPECT_gpus, &want) && want > 0) {
+            finding_bad(f, "CUDA_NO_DEVICE",
+                        "is CUDA_VISIBLE_DEVICES empty; `bus` and `gpus` tell what the node has",
+                        "CUDA sees no GPU");
+        } else {
+            finding_skip(f, "CUDA sees no GPU");
+        }
+        return;
+    case NOT_READY:
+        finding_bad(
+            f, "CUDA_NOT_READY",
+            "systemctl status nvidia-fabricmanager: it must run, in the driver's own version",
+            "CUDA does not start: the system is not ready yet (802)");
+        return;
+    case DRIVER_MISMATCH:
+        finding_bad(
+            f, "CUDA_MISMATCH",
+            "after an update of the driver, reboot; in a container, its CUDA may be too new",
+            "CUDA does not start: libcuda.so.1 is not of the loaded driver (803)");
+        return;
+    default:
+        finding_bad(f, "CUDA_SICK",
+                    "look at the kernel's log, and at /dev/nvidia* and their rights",
+                    "CUDA does not start: %s (%d)", cudalib_error(c, c->rc), c->rc);
+    }
+}
+
+void check_cuda(struct look *l, struct finding *f)
+{
+    struct cudalib c;
+    struct err why = {0};
+    struct pci_gpus bus;
+    uint64_t want = 0;
+    int count = 0;
+
+    if (cudalib_open(&c, &why) != 0) {
+        pci_gpus(&l->sight, &bus);
+        if ((expect_u64(&l->expect, EXPECT_gpus, &want) && want > 0) ||
+            (bus.n > 0 && sight_is(&l->sight, "/dev/nvidiactl"))) {
+            finding_bad(f, "CUDA_MISSING",
+                        "install the driver's libcuda (libcuda1); a container's runtime brings it",
+                        "%s", why.text);
+        } else {
+            finding_skip(f, "no libcuda.so.1 here");
+        }
+        return;
+    }
+    if (c.rc != 0) {
+        not_started(l, &c, f);
+        return;
+    }
+    c.rc = c.DeviceGetCount(&count);
+    if (c.rc != 0) {
+        finding_bad(f, "CUDA_SICK", "look at the kernel's log",
+                    "CUDA does not count its GPUs: %s (%d)", cudalib_error(&c, c.rc), c.rc);
+        return;
+    }
+    /* Where a job has been given fewer, what is expected of the node is not what its programs see. */
+    if (expect_u64(&l->expect, EXPECT_gpus, &want) && (uint64_t)count < want &&
+        getenv("CUDA_VISIBLE_DEVICES") == NULL) {
+        finding_bad(f, "CUDA_FEWER", "`gpus` and `handle` tell which do not answer",
+                    "CUDA sees %d %s, expected are %" PRIu64, count, count == 1 ? "GPU" : "GPUs",
+                    want);
+    }
+    finding_ok(f, "%d %s", count, count == 1 ? "GPU" : "GPUs");
+}
+
+/* --- NCCL -------------------------------------------------------------------------------------------------------------- */
+
+/* 2.8.4 is 2804, 2.9.6 is 20906. */
+static void version_text(int v, char out[24])
+{
+    if (v < 10000) {
+        snprintf(out, 24, "%d.%d.%d", v / 1000, v % 1000 / 100, v % 100);
+    } else {
+        snprintf(out, 24, "%d.%d.%d", v / 10000, v % 10000 / 100, v % 100);
+    }
+}
+
+void check_nccl(struct look *l, struct finding *f)
+{
+    static const char *const places[] = {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",
+                                         "/usr/local/cuda/lib/libnccl.so.2"};
+    const struct expected *want = &l->expect.is[EXPECT_nccl];
+    int (*get)(int *version) = NULL;
+    char have[24];
+    void *so = NULL;
+    int version = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(places) && so == NULL; i++) {
+        so = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+    }
+    if (so == NULL && want->set) {
+        finding_bad(f, "NCCL_MISSING", "install libnccl2; a program may also bring its own",
+                    "libnccl.so.2 is not found, expected is %s", want->text);
+        return;
+    }
+    if (so == NULL) {
+        finding_skip(f, "no libnccl.so.2 here (programs often bring their own)");
+        return;
+    }
+    *(void **)(void *)&get = dlsym(so, "ncclGetVersion");
+    if (get == NULL || get(&version) != 0 || version <= 0) {
+        finding_bad(f, "NCCL_SICK", "install libnccl2 anew",
+                    "libnccl.so.2 does not tell its version");
+        return;
+    }
+    version_text(version, have);
+    if (want->set && version_cmp(have, want->text) < 0) {
+        finding_bad(f, "NCCL_OLD", "update libnccl2", "NCCL is %s, expected is %s", have,
+                    want->text);
+    }
+    finding_ok(f, "%s", have);
+}

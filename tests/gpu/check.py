@@ -12,8 +12,9 @@ sanitizer  compute-sanitizer: memory on the tiny models and on all operations, r
 torch      PyTorch's whole steps on the same shapes, when python3 has it
 
 The cheapest and most telling comes first. Each part has a time limit of its own, and all together --minutes: what finds no
-time left says so, and a part that hangs is stopped. --quick is one minute: one shape of each operation, and one small
-training. The table comes last, with the rows that failed; --log keeps everything.
+time left says so, and a part that hangs is stopped. --quick is a minute, three where a cold disk has CUDA's libraries to
+read first: one shape of each operation, and one small training. The table comes last, with the rows that failed; --log
+keeps everything.
 Exit 1 when correctness failed; speed is told, not judged. Without a GPU it says so and exits 0; with one that our programs
 cannot use it exits 1.
 """
@@ -163,8 +164,8 @@ def describe(s):
 # --- correctness --------------------------------------------------------------------------------------------------------
 
 def twins(s, _work):
-    rc, output = s.run([s.build / "gpu-check", *(["--quick", "--limit", "20"] if s.quick else [])],
-                       45 if s.quick else 240, show=True)
+    rc, output = s.run([s.build / "gpu-check", *(["--quick", "--limit", "60"] if s.quick else [])],
+                       120 if s.quick else 240, show=True)
     lines = output.splitlines()
     for i, line in enumerate(lines):
         if "  FAILED" in line:
@@ -318,8 +319,10 @@ def tables(s, _work):
 
 def usable(s):
     """Whether our programs see a GPU; ends the program when they do not."""
-    rc, output = s.run([s.build / "gpu-check", "--look"], 60)
+    begin = time.monotonic()
+    rc, output = s.run([s.build / "gpu-check", "--look"], 120)
     if rc == 0 and "skipped" not in output:
+        s.say(f"first look       {time.monotonic() - begin:.0f} s: the libraries load, a kernel runs")
         return
     s.say(last_line(output) + ended(rc))
     if rc == 0 and not gpu_is_there():
@@ -343,7 +346,7 @@ def main():
     parts = args.only or (QUICK if args.quick else PARTS)
     if unknown := set(parts) - {*PARTS, *QUICK}:
         p.error(f"no part is called {', '.join(unknown)}")
-    s = Session(args.build.resolve(), args.minutes or (1 if args.quick else 9), args.quick, args.log)
+    s = Session(args.build.resolve(), args.minutes or (3 if args.quick else 9), args.quick, args.log)
     if gpu_is_there():
         describe(s)
     usable(s)

@@ -165,15 +165,15 @@ static void forbid(struct call *c, int status, struct slice why)
 
 bool call_allowed(struct call *c)
 {
-    bool publish = c->plan.right == RIGHT_PUBLISH;
+    bool publish = c->plan.right == RIGHT_PUBLISH || c->plan.right == RIGHT_TOKEN;
     const char *right = publish ? "publish" : "read";
     struct slice lacks = c->plan.subject;
 
     if (gate_allows(&c->who, right, lacks) && c->plan.also.p != NULL) {
         lacks = c->plan.also;
     }
-    if (c->plan.right == RIGHT_KNOWN || (!publish && c->repo->anonymous_read) ||
-        gate_allows(&c->who, right, lacks)) {
+    if (c->plan.right == RIGHT_KNOWN || (c->plan.right == RIGHT_TOKEN && c->who.token != NULL) ||
+        (!publish && c->repo->anonymous_read) || gate_allows(&c->who, right, lacks)) {
         return true;
     }
     if (c->who.token == NULL) {

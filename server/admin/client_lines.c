@@ -32,10 +32,8 @@ static const char *index_below(const struct repo *r)
                : "/";
 }
 
-static void pypi_lines(struct buf *out, const struct repo *r, struct slice base)
+static void pip_line(struct buf *out, const struct repo *r, struct slice base, const char *below)
 {
-    const char *below = index_below(r);
-
     buf_str(out, "<pre>pip install --index-url ");
     html_text(out, base);
     buf_addf(out, "/%s%s", r->name, below);
@@ -44,6 +42,13 @@ static void pypi_lines(struct buf *out, const struct repo *r, struct slice base)
         html_text(out, host_of(base));
     }
     buf_str(out, " PACKAGE</pre>\n");
+}
+
+static void pypi_lines(struct buf *out, const struct repo *r, struct slice base)
+{
+    const char *below = index_below(r);
+
+    pip_line(out, r, base, below);
     line(out, "export UV_DEFAULT_INDEX=", base, r->name, below);
 }
 
@@ -92,6 +97,8 @@ static void hosted_lines(struct buf *out, const struct repo *r, struct slice bas
     line(out, "HF_ENDPOINT=", base, r->name, " hf download OWNER/NAME");
     line(out, "curl -H \"Authorization: Bearer $TOKEN\" -T FILE ", base, r->name,
          "/OWNER/NAME/FILE");
+    line(out, "twine upload --repository-url ", base, r->name, "/legacy/ dist/*");
+    pip_line(out, r, base, "/simple/");
     line(out, "docker push ", slice_from(base, slice_starts(base, SLICE("https://")) ? 8 : 7),
          r->name, "/OWNER/IMAGE:TAG");
 }

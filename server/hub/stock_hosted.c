@@ -5,6 +5,7 @@
 #include "server/hub/stock_priv.h"
 #include "server/repo/hosted/hub.h"
 #include "server/repo/hosted/image.h"
+#include "server/repo/hosted/python.h"
 #include "server/store/ref.h"
 
 enum { NAME_ROOM = 32 };
@@ -105,7 +106,7 @@ static int on_head(void *arg, struct slice tree, const struct snap *sn)
     struct err unused;
 
     out.type = hub_cut_type(&out.id);
-    if (image_is_tree(tree) || !stock_shown(out.type, out.id, x->prefix)) {
+    if (image_is_tree(tree) || python_owns(tree) || !stock_shown(out.type, out.id, x->prefix)) {
         return 0;
     }
     hub_commit_id(&sn->root, commit);

@@ -14,9 +14,11 @@
 #include "server/repo/rule.h"
 #include "server/repo/sync_conf.h"
 #include "server/store/changes.h"
+#include "server/store/intake.h"
 #include "server/store/upload.h"
 
 struct repo;
+struct plan;
 
 /* NEED_ROWS: the values of all rows whose keys begin with `key`, one behind the other, up to 64 KiB.
  * NEED_GATHER: what ops->gather makes of a document and of those that its Link fields (rel="next") lead to.
@@ -79,7 +81,9 @@ enum tree_form {
     LIST_HUB_REFS,
     LIST_HUB_COMMITS,
     LIST_IMAGE_TAGS, /* of a container image (hosted/image.h) */
-    LIST_IMAGE_REFERRERS
+    LIST_IMAGE_REFERRERS,
+    LIST_PYTHON_PROJECTS, /* pages of a package index (hosted/python.h) in the form that plan.text names */
+    LIST_PYTHON_PROJECT
 };
 
 /* Reads a body that says what is to be changed (PUT_CHANGES), as it comes. Pool threads, one at a time. */
@@ -91,6 +95,24 @@ struct put_reader {
     void (*close)(void *state); /* NULL is fine */
 };
 
+/* Reads a form with a file in it (PUT_FORM), as it comes. Pool threads, one at a time. */
+struct
+    put_sight { /* may the caller publish that? For what the form itself says; RIGHT_TOKEN has let it in */
+    bool (*may)(const void *arg, struct slice subject);
+    const void *arg;
+};
+struct form_reader {
+    /* p and sight outlive it. */
+    void *(*open)(const struct repo *r, const struct plan *p, const struct put_sight *sight);
+    /* A status in *out: refused, the rest is not looked at. */
+    int (*read)(void *state, struct slice bytes, struct intake *to, struct upload_reply *out,
+                struct err *e);
+    /* These were all: publishes, or refuses. */
+    int (*finish)(void *state, uint64_t now_unix_s, struct intake *to, struct upload_reply *out,
+                  struct err *e);
+    void (*close)(void *state);
+};
+
 enum { PLAN_FIELDS = 8 };
 enum plan_kind { PLAN_NEED, PLAN_WANT, PLAN_BLOB, PLAN_LIST, PLAN_PUT, PLAN_REPLY };
 struct plan {
@@ -98,6 +120,7 @@ struct plan {
     enum {
         RIGHT_READ,
         RIGHT_PUBLISH,
+        RIGHT_TOKEN, /* any token: what it is for, the body says, and its reader judges (PUT_FORM) */
         RIGHT_KNOWN /* none is asked for: what it names is known to those alone who were told it (an upload, a sealed URL) */
     } right;        /* checked by the gate on `subject` before anything is done */
     struct slice subject; /* "<repo>/<path>" */
@@ -113,13 +136,14 @@ struct plan {
     bool recursive, html;
     bool expand; /* of the Hub's: with the last commit of each path */
     bool sift; /* PLAN_LIST of trees: what the caller may not read is left out; there is a token */
-    enum tree_form form;             /* PLAN_LIST */
-    struct put put;                  /* PLAN_PUT: executed by store/upload.h */
-    const struct put_reader *reader; /* PUT_CHANGES */
-    int status;                      /* PLAN_REPLY: refusal, redirect */
-    struct slice text;               /* body: what, why, what to do */
-    struct slice location;           /* redirects, relative */
-    struct slice allow;              /* 405: the methods that are taken */
+    enum tree_form form;                   /* PLAN_LIST */
+    struct put put;                        /* PLAN_PUT: executed by store/upload.h */
+    const struct put_reader *reader;       /* PUT_CHANGES */
+    const struct form_reader *form_reader; /* PUT_FORM */
+    int status;                            /* PLAN_REPLY: refusal, redirect */
+    struct slice text;                     /* body: what, why, what to do */
+    struct slice location;                 /* redirects, relative */
+    struct slice allow;                    /* 405: the methods that are taken */
     struct slice content_type; /* our own, for PLAN_BLOB and PLAN_WANT when the origin gives none */
     struct slice cache_control; /* for the client; p == NULL: derived from the class */
     struct slice

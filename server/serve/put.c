@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "server/gate/gate.h"
 #include "server/serve/reply.h"
 #include "server/store/upload_reply.h"
 
@@ -33,6 +34,8 @@ struct upload_flow {
     unsigned waits;
     struct upload_sink *sink;
     struct changes *changes; /* PUT_CHANGES, instead of a sink: what the reader makes of the body */
+    struct intake *intake;   /* PUT_FORM, likewise */
+    struct put_sight sight;
     void *reader;
     struct buf gather; /* came while busy */
     struct buf block;  /* being written */
@@ -84,6 +87,39 @@ static void work_changes(struct upload_flow *f)
     }
 }
 
+/* --- PUT_FORM --- */
+
+static bool may_publish(const void *arg, struct slice subject)
+{
+    return gate_allows(arg, "publish", subject);
+}
+
+static void work_form(struct upload_flow *f)
+{
+    const struct form_reader *r = f->call->plan.form_reader;
+
+    switch (f->next) {
+    case FLOW_OPEN:
+        f->intake = intake_open(f->uploads, &f->put);
+        f->sight = (struct put_sight){may_publish, &f->call->who};
+        f->reader = r->open(f->call->repo, &f->call->plan, &f->sight);
+        break;
+    case FLOW_WRITE:
+        f->rc = r->read(f->reader, buf_slice(&f->block), f->intake, &f->reply, &f->why);
+        break;
+    case FLOW_FINISH:
+        f->rc = r->finish(f->reader, f->now_unix_s, f->intake, &f->reply, &f->why);
+        break;
+    case FLOW_RUN:
+    case FLOW_CLOSE:
+        break;
+    }
+    if (f->next == FLOW_CLOSE || f->next == FLOW_FINISH) {
+        r->close(f->reader);
+        intake_close(&f->intake);
+    }
+}
+
 /* --- a file, or none --- */
 
 static void work(struct job *j)
@@ -93,6 +129,10 @@ static void work(struct job *j)
 
     if (f->put.kind == PUT_CHANGES) {
         work_changes(f);
+        return;
+    }
+    if (f->put.kind == PUT_FORM) {
+        work_form(f);
         return;
     }
     switch (f->next) {
@@ -160,7 +200,8 @@ static void answer(struct upload_flow *f)
         }
     }
     if (u->body.n != 0) {
-        reply_add(r, SLICE("content-type"), SLICE("application/json"));
+        reply_add(r, SLICE("content-type"),
+                  u->content_type.p != NULL ? u->content_type : SLICE("application/json"));
     }
     exchange_reply(c->x, r, u->body.n != 0 ? body_of_bytes(buf_slice(&u->body)) : NULL);
 }
@@ -245,7 +286,7 @@ static void write_gathered(struct upload_flow *f)
 /* Something takes the body in, and is to be closed. */
 static bool takes(const struct upload_flow *f)
 {
-    return f->sink != NULL || f->changes != NULL;
+    return f->sink != NULL || f->changes != NULL || f->intake != NULL;
 }
 
 /* What came is kept, also of a client that has left: it will ask where to go on. False: that was all. */

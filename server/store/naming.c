@@ -95,6 +95,7 @@ static int once(struct store *s, const struct put *p, uint64_t now_unix_s, struc
     case PUT_XORB:
     case PUT_SHARD:
     case PUT_CHANGES:
+    case PUT_FORM:
         break;
     }
     return err_set(e, E_INTERNAL, "this put does not change a name");

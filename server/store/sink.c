@@ -265,6 +265,10 @@ int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_r
         upload_refuse(reply, 400, "more bytes than the %" PRIu64 " that were announced", k->total);
         return 0;
     }
+    if (k->put.max_bytes != 0 && bytes.n > k->put.max_bytes - k->offset) {
+        upload_refuse(reply, 413, "this file has at most %" PRIu64 " bytes", k->put.max_bytes);
+        return 0;
+    }
     if (k->stage == NULL) {
         buf_adds(&k->small, bytes);
         CHECK(k->small.rc == 0); /* total is at most its maximum */

@@ -258,6 +258,11 @@ static int run_delete(struct uploads *u, const struct put *p, uint64_t now_unix_
         if (rc == 0) {
             gather_removal(&g, &en);
         }
+        if (rc == 0 && p->beside) {
+            rc = tree_walk(u->store, &head.root,
+                           arena_fmt(&g.arena, SLICE_FMT ".", SLICE_ARG(p->path)), SLICE_NONE,
+                           gather_removal, &g, e);
+        }
     }
     if (rc == E_NOTFOUND || (rc == 0 && g.count == 0)) {
         upload_refuse(out, p->if_match_set || p->if_match_any || p->if_match_file ? 412 : 404,
@@ -326,6 +331,7 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     case PUT_XORB:
     case PUT_SHARD:
     case PUT_CHANGES:
+    case PUT_FORM:
         break;
     }
     return err_set(e, E_INTERNAL, "this put has a body");
@@ -349,5 +355,5 @@ struct put put_copy(const struct put *p, struct arena *a)
 bool put_has_body(enum put_kind k)
 {
     return k == PUT_FILE || k == PUT_UPLOAD_FILE || k == PUT_OBJECT || k == PUT_PART ||
-           k == PUT_APPEND || k == PUT_XORB || k == PUT_SHARD || k == PUT_CHANGES;
+           k == PUT_APPEND || k == PUT_XORB || k == PUT_SHARD || k == PUT_CHANGES || k == PUT_FORM;
 }

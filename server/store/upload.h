@@ -42,6 +42,7 @@ enum put_kind {
     PUT_XORB_KNOWN, /* is it here? */
     PUT_SHARD,      /* body: what files consist of them */
     PUT_CHANGES,    /* body: read by an adapter into changes.h, committed at its end */
+    PUT_FORM,       /* body: a form with a file in it (intake.h), which an adapter reads */
     PUT_REF_ADD,    /* ref names a version from now on (naming.h); 409 when the name is taken */
     PUT_REF_DROP,
     PUT_SQUASH,    /* the branch's history begins anew, with the files that it has */
@@ -65,10 +66,12 @@ struct put {
     bool if_match_any;  /* If-Match: *, the tree (PUT_FILE, PUT_DELETE: the path) must exist */
     bool if_match_file; /* If-Match: "sha256-...": if_match is the digest that the path must have */
     bool if_none_match_any; /* If-None-Match: *, it must not */
-    bool take_over;         /* PUT_UPLOAD_STATUS of a file: end the request that writes it, first */
+    bool beside;    /* PUT_DELETE of a file: and all whose paths are its own, a '.' and more */
+    bool take_over; /* PUT_UPLOAD_STATUS of a file: end the request that writes it, first */
     bool
         replace; /* PUT_UPLOAD_COMMIT: the files are the whole tree, else they are laid over the head */
     struct digest if_match; /* root that the head must have */
+    uint64_t max_bytes;     /* PUT_FILE, PUT_FORM: of the file; 0: any */
     bool digest_known;
     struct digest digest; /* Repr-Digest of the whole file */
     bool sha512_known;    /* PUT_APPEND_*, PUT_CHANGES: named by this instead */
@@ -84,12 +87,13 @@ struct put {
 };
 
 struct upload_reply {
-    int status;          /* 200, 201, 202, 204, 308; 404, 409, 410, 412, 413, 416, 422, 507 */
-    struct buf body;     /* JSON and a newline; or empty */
-    char location[1024]; /* "" without */
-    char etag[72];       /* the tree's root in quotes, or "" */
-    bool offset_known;   /* -> Upload-Offset, and Range: bytes=0-<offset - 1> when there is any */
-    bool complete;       /* -> Upload-Complete: ?1, else ?0 (with offset_known) */
+    int status;                /* 200, 201, 202, 204, 308; 404, 409, 410, 412, 413, 416, 422, 507 */
+    struct buf body;           /* JSON and a newline; or empty */
+    struct slice content_type; /* static: of a body in other words; p == NULL: JSON */
+    char location[1024];       /* "" without */
+    char etag[72];             /* the tree's root in quotes, or "" */
+    bool offset_known; /* -> Upload-Offset, and Range: bytes=0-<offset - 1> when there is any */
+    bool complete;     /* -> Upload-Complete: ?1, else ?0 (with offset_known) */
     uint64_t offset;
     bool published; /* the head has moved: the repo's generation is to be bumped */
     char word[192]; /* PUT_CHANGES: what its reader has to tell who words the answer; or "" */

@@ -4,6 +4,7 @@
 
 #include "server/repo/hosted/hub.h"
 #include "server/repo/hosted/image.h"
+#include "server/repo/hosted/python.h"
 #include "server/store/rename.h"
 
 enum { SEGMENT_MAX_BYTES = 96 };
@@ -436,6 +437,8 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
 
     struct hub_ask hub = {
         .r = r, .req = req, .who = who, .facts = facts, .a = arena, .p = out, .path = path};
+    struct python_ask python = {
+        .r = r, .req = req, .who = who, .facts = facts, .a = arena, .p = out, .path = path};
 
     if (oci_asked(req)) {
         image_plan(&(struct image_ask){
@@ -443,7 +446,8 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
         return 0;
     }
     rc = plan_path(path, arena, &clean, e);
-    if (rc != 0 || hub_plan(&hub, &rc, e)) {
+    python.clean = clean;
+    if (rc != 0 || python_plan(&python) || hub_plan(&hub, &rc, e)) {
         return rc;
     }
     if (!take_apart(clean, arena, &at)) {
@@ -501,6 +505,8 @@ static void hosted_put_answer(const struct repo *r, const struct plan *p, struct
 {
     if (slice_eqs(p->variant, "oci")) {
         image_put_answer(p, u, a, reply);
+    } else if (p->put.kind == PUT_FORM) {
+        python_put_answer(p, u);
     } else {
         hub_put_answer(r, p, u, a, reply);
     }

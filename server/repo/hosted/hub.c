@@ -3,6 +3,7 @@
 #include "common/codec/jwrite.h"
 #include "common/codec/url.h"
 #include "server/repo/hosted/hosted.h"
+#include "server/repo/hosted/python.h"
 #include "server/store/rename.h"
 
 enum { SAY_BYTES = 4096 };
@@ -398,13 +399,18 @@ static bool is_tree(struct slice id)
     return owner.n != id.n && hosted_segment_valid(owner) && hosted_segment_valid(name);
 }
 
+static bool is_ours(const struct hub_ask *k)
+{
+    return is_tree(k->at.id) && !(slice_eqs(k->at.type, "models") && python_owns(k->at.id));
+}
+
 /* Below api/ all is ours; elsewhere what no file of a tree can be called. */
 static bool speaks(struct hub_ask *k, int rc)
 {
     if (slice_starts(k->path, SLICE("api/"))) {
         return true;
     }
-    if (rc != 0 || slice_eqs(k->at.type, "kernels") || !is_tree(k->at.id)) {
+    if (rc != 0 || slice_eqs(k->at.type, "kernels") || !is_ours(k)) {
         return false;
     }
     return k->at.route == HF_FILE ? k->req->method == METHOD_GET || k->req->method == METHOD_HEAD
@@ -428,9 +434,10 @@ bool hub_plan(struct hub_ask *k, int *rc, struct err *e)
     if (k->at.id.n != 0 && slice_eqs(k->at.type, "kernels")) {
         hub_say(k, 404, "RepoNotFound",
                 SLICE("this mirror's own repositories are models, datasets and spaces"));
-    } else if (k->at.id.n != 0 && !is_tree(k->at.id)) {
+    } else if (k->at.id.n != 0 && !is_ours(k)) {
         hub_say(k, 404, "RepoNotFound",
-                SLICE("this mirror's own repositories are called <owner>/<name>"));
+                SLICE("this mirror's own repositories are called <owner>/<name>; those of "
+                      "\"simple\" are Python projects"));
     } else if (k->at.route == HF_WRITE) {
         hub_write(k);
     } else if (k->at.route == HF_XET_PUT) {

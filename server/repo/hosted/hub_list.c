@@ -299,6 +299,8 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
     case LIST_HUB_TREES:
     case LIST_IMAGE_TAGS:
     case LIST_IMAGE_REFERRERS:
+    case LIST_PYTHON_PROJECTS:
+    case LIST_PYTHON_PROJECT:
     case LIST_OURS:
         break;
     }

@@ -27,7 +27,7 @@ bool hub_take_type(struct hub_ask *k, const json_t *o)
 static bool is_reserved(struct slice owner)
 {
     return slice_eqs(owner, "api") || slice_eqs(owner, "datasets") || slice_eqs(owner, "spaces") ||
-           slice_eqs(owner, "kernels");
+           slice_eqs(owner, "kernels") || slice_eqs(owner, "simple"); /* python.h */
 }
 
 bool hub_id_free(struct hub_ask *k, struct slice id)
@@ -40,7 +40,7 @@ bool hub_id_free(struct hub_ask *k, struct slice id)
     }
     hub_say(k, 400, NULL,
             SLICE("a repository is called <owner>/<name>: letters, digits, '_', '.', '-'; and api, "
-                  "datasets, spaces, kernels own none"));
+                  "datasets, spaces, kernels, simple own none"));
     return false;
 }
 

@@ -8,6 +8,7 @@
 #include "server/repo/hosted/hosted.h"
 #include "server/repo/hosted/hub.h"
 #include "server/repo/hosted/image.h"
+#include "server/repo/hosted/python.h"
 
 enum { VALUE_BYTES = 1024, LIMIT_MAX = 1000, TREES_MAX = 1 << 20 };
 
@@ -138,8 +139,8 @@ static int on_tree(void *arg, struct slice name, const struct snap *sn)
     struct slice id = name;
     struct slice type = hub_cut_type(&id);
 
-    if (image_is_tree(name) || !slice_eq(type, t->type) || !matches(&t->find, id) ||
-        !seen(t, name)) {
+    if (image_is_tree(name) || python_owns(name) || !slice_eq(type, t->type) ||
+        !matches(&t->find, id) || !seen(t, name)) {
         return 0;
     }
     if (t->count == TREES_MAX) {

@@ -9,6 +9,7 @@
 #include "common/codec/url.h"
 #include "server/repo/hosted/hub.h"
 #include "server/repo/hosted/image.h"
+#include "server/repo/hosted/python.h"
 
 struct listing {
     bool html;
@@ -324,6 +325,10 @@ int hosted_listing(struct store *s, const struct repo *r, const struct plan *p,
     if (p->form == LIST_IMAGE_TAGS || p->form == LIST_IMAGE_REFERRERS) {
         buf_free(&l.skip);
         return image_listing(s, p, out, e);
+    }
+    if (p->form == LIST_PYTHON_PROJECTS || p->form == LIST_PYTHON_PROJECT) {
+        buf_free(&l.skip);
+        return python_listing(s, r, p, sight, out, e);
     }
     if (p->form != LIST_OURS) {
         buf_free(&l.skip);

@@ -59,6 +59,8 @@ static void each_kind(void **state)
     lines_of(&c, MIRROR, "0.0.0.0:873");
     HAS("hf upload OWNER/NAME FOLDER .");
     HAS("curl -H \"Authorization: Bearer $TOKEN\" -T FILE http://mirror:8080/own/OWNER/NAME/FILE");
+    HAS("twine upload --repository-url http://mirror:8080/own/legacy/ dist/*");
+    HAS("pip install --index-url http://mirror:8080/own/simple/ --trusted-host mirror PACKAGE");
     HAS("<pre>rsync -a rsync://mirror/own/ FOLDER</pre>");
     lines_of(&c, "http://[2001:db8::1]:8080", "[::]:1873");
     HAS("rsync://[2001:db8::1]:1873/own/");

@@ -1,0 +1,504 @@
+/* python_form.c - one distribution as twine and uv publish send it: a form whose fields come in any order, the file among them.
+ *
+ * What is looked at: name, version, filetype, requires_python, the digests, content, gpg_signature. The rest of what these clients
+ * say stands in the file itself; it is passed over, up to a bound. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <openssl/evp.h>
+
+#include "common/codec/jwrite.h"
+#include "common/codec/multipart.h"
+#include "common/codec/utf8.h"
+#include "common/hash/blake2b.h"
+#include "server/repo/hosted/hosted.h"
+#include "server/repo/hosted/python.h"
+#include "server/repo/python/distribution.h"
+#include "server/repo/python/metadata.h"
+#include "server/repo/python/name.h"
+#include "server/repo/python/wheel.h"
+#include "server/store/upload_reply.h"
+
+enum {
+    FIELD_BYTES = 4096,          /* of those that are looked at */
+    OTHERS_BYTES = 16 << 20,     /* of all else, descriptions and attestations among it */
+    WHEEL_PART_BYTES = 33 << 20, /* the longest directory, and more */
+    MD5_BYTES = 16,
+    FILE_NAME_MAX = 255,
+};
+
+enum field {
+    FIELD_ACTION,
+    FIELD_PROTOCOL,
+    FIELD_NAME,
+    FIELD_VERSION,
+    FIELD_TYPE,
+    FIELD_PYTHON,
+    FIELD_MD5,
+    FIELD_SHA256,
+    FIELD_BLAKE2,
+    FIELD_ASC,
+    FIELD_CONTENT,
+    FIELDS
+};
+static const char *const field_names[FIELDS] = {
+    [FIELD_ACTION] = ":action",
+    [FIELD_PROTOCOL] = "protocol_version",
+    [FIELD_NAME] = "name",
+    [FIELD_VERSION] = "version",
+    [FIELD_TYPE] = "filetype",
+    [FIELD_PYTHON] = "requires_python",
+    [FIELD_MD5] = "md5_digest",
+    [FIELD_SHA256] = "sha256_digest",
+    [FIELD_BLAKE2] = "blake2_256_digest",
+    [FIELD_ASC] = "gpg_signature",
+    [FIELD_CONTENT] = "content",
+};
+
+struct form {
+    const struct repo *r;
+    const struct put_sight *sight;
+    struct arena arena;
+    struct multipart parser;
+    struct buf field[FIELDS]; /* values; of content the file's name */
+    bool seen[FIELDS];
+    enum field now; /* FIELDS: passed over */
+    uint64_t others_bytes;
+    EVP_MD_CTX *md5;
+    struct blake2b blake2;
+    bool may;              /* the caller was found to have the right to .. */
+    struct slice project;  /* .. this one, normalized; p == NULL: not known yet */
+    struct slice requires; /* python */
+    struct buf metadata;   /* of a wheel */
+    /* while bytes are read: */
+    struct intake *to;
+    struct upload_reply *out;
+};
+
+/* Ends the reading: *out says why. */
+static int refuse(struct err *e)
+{
+    return err_set(e, E_DENIED, "answered");
+}
+
+static struct slice value(const struct form *f, enum field which)
+{
+    return slice_trim(buf_slice(&f->field[which]));
+}
+
+/* --- whose it is -------------------------------------------------------------------------------------------------- */
+
+/* As soon as the name is known: before the file's bytes, as the tools' order has it. */
+static int judge_name(struct form *f, struct err *e)
+{
+    struct slice name = value(f, FIELD_NAME), subject;
+
+    if (f->may) {
+        return 0;
+    }
+    f->project = pyname_normal(name, &f->arena);
+    if (!pyname_valid(name) || f->project.n > PYTHON_NAME_MAX) {
+        upload_refuse(
+            f->out, 400,
+            "no name for a project: letters, digits, and between them '-', '_', '.', %d at "
+            "most",
+            PYTHON_NAME_MAX);
+        return refuse(e);
+    }
+    subject = arena_fmt(&f->arena, "%s/simple/" SLICE_FMT "/", f->r->name, SLICE_ARG(f->project));
+    f->may = f->sight->may(f->sight->arg, subject);
+    if (!f->may) {
+        upload_refuse(f->out, 403,
+                      "this token has no scope for the project " SLICE_FMT
+                      ": it needs publish:" SLICE_FMT "*",
+                      SLICE_ARG(f->project), SLICE_ARG(subject));
+        return refuse(e);
+    }
+    return 0;
+}
+
+/* --- the form's parts --------------------------------------------------------------------------------------------- */
+
+static int on_part(void *arg, const struct multipart_part *p, struct err *e)
+{
+    struct form *f = arg;
+
+    f->now = FIELDS;
+    for (unsigned i = 0; i < FIELDS; i++) {
+        if (slice_eqs(p->name, field_names[i])) {
+            f->now = (enum field)i;
+        }
+    }
+    if (f->now == FIELDS) {
+        return 0;
+    }
+    if (f->seen[f->now]) {
+        upload_refuse(f->out, 400, "the form has \"%s\" more than once", field_names[f->now]);
+        return refuse(e);
+    }
+    f->seen[f->now] = true;
+    if (f->now != FIELD_CONTENT) {
+        return 0;
+    }
+    buf_adds(&f->field[FIELD_CONTENT], p->filename);
+    return f->seen[FIELD_NAME] ? judge_name(f, e) : 0;
+}
+
+static int on_content(struct form *f, struct slice bytes, struct err *e)
+{
+    int rc = intake_write(f->to, bytes, f->out, e);
+
+    if (rc == 0 && f->out->status == 0) {
+        EVP_DigestUpdate(f->md5, bytes.p, bytes.n);
+        blake2b_add(&f->blake2, bytes);
+    }
+    return rc == 0 && f->out->status != 0 ? refuse(e) : rc;
+}
+
+static int on_data(void *arg, struct slice bytes, struct err *e)
+{
+    struct form *f = arg;
+
+    if (f->now == FIELD_CONTENT) {
+        return on_content(f, bytes, e);
+    }
+    if (f->now == FIELDS) {
+        f->others_bytes += bytes.n;
+        if (f->others_bytes > OTHERS_BYTES) {
+            upload_refuse(f->out, 413, "the form's fields, without the file, have more than %d MiB",
+                          OTHERS_BYTES >> 20);
+            return refuse(e);
+        }
+        return 0;
+    }
+    buf_adds(&f->field[f->now], bytes);
+    if (f->field[f->now].rc != 0) {
+        upload_refuse(f->out, 413, "the form's \"%s\" has more than %zu bytes", field_names[f->now],
+                      f->field[f->now].max);
+        return refuse(e);
+    }
+    return 0;
+}
+
+static int on_part_end(void *arg, struct err *e)
+{
+    (void)arg;
+    (void)e;
+    return 0;
+}
+
+static const struct multipart_events parts = {on_part, on_data, on_part_end};
+
+/* What the parser or an event found becomes the answer; our own trouble stays an rc. */
+static int settle(struct form *f, int rc, struct err *e)
+{
+    if (rc != 0 && f->out->status != 0) {
+        return 0;
+    }
+    if (rc == E_PROTOCOL || rc == E_TOOBIG) {
+        upload_refuse(f->out, rc == E_TOOBIG ? 413 : 400, "%s", e->text);
+        return 0;
+    }
+    return rc;
+}
+
+/* --- what it says, and what it is --------------------------------------------------------------------------------- */
+
+static bool require(struct form *f, bool holds, const char *what)
+{
+    if (!holds && f->out->status == 0) {
+        upload_refuse(f->out, 400, "%s", what);
+    }
+    return holds;
+}
+
+static bool name_fits(struct slice file)
+{
+    for (size_t i = 0; i < file.n; i++) {
+        char c = file.p[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              (c != '\0' && strchr("._-+!", c) != NULL))) {
+            return false;
+        }
+    }
+    return file.n != 0 && file.n <= FILE_NAME_MAX && file.p[0] != '.';
+}
+
+static bool check_words(struct form *f, struct distribution *d)
+{
+    struct slice file = value(f, FIELD_CONTENT), type = value(f, FIELD_TYPE);
+    struct pyversion v;
+
+    return require(f, slice_eqs(value(f, FIELD_ACTION), "file_upload"),
+                   "the form's :action is not file_upload: nothing else is taken here") &&
+           require(f, !f->seen[FIELD_PROTOCOL] || slice_eqs(value(f, FIELD_PROTOCOL), "1"),
+                   "the form's protocol_version is not 1") &&
+           require(f, f->seen[FIELD_CONTENT] && file.n != 0, "the form has no file (content)") &&
+           require(
+               f, name_fits(file) && python_is_file(file),
+               "no distribution's file name: it ends in .whl, .tar.gz or .zip, and has letters, "
+               "digits, '.', '_', '-', '+', '!'") &&
+           require(f, pyversion_parse(value(f, FIELD_VERSION), &v),
+                   "the form's version is none (PEP 440)") &&
+           require(f, distribution_parse(file, f->project, &f->arena, d),
+                   "the file's name is not one of this project's: <name>-<version>...") &&
+           require(f, pyversion_cmp(&d->version, &v) == 0,
+                   "the file's name has another version than the form") &&
+           require(f, slice_eqs(type, d->wheel ? "bdist_wheel" : "sdist"),
+                   "the form's filetype is not the file's: bdist_wheel for .whl, sdist for .tar.gz "
+                   "and .zip; other kinds are not kept");
+}
+
+static bool digest_holds(struct form *f, enum field which, const uint8_t *got, size_t n)
+{
+    struct slice hex = value(f, which);
+    uint8_t said[DIGEST_BYTES];
+
+    return hex.n == 0 || (slice_hex(hex, said, n) && memcmp(said, got, n) == 0);
+}
+
+static bool check_digests(struct form *f)
+{
+    uint8_t md5[EVP_MAX_MD_SIZE], blake2[BLAKE2B_256_BYTES];
+    const struct digest *d = intake_digest(f->to);
+
+    memset(md5, 0, sizeof md5);
+    EVP_DigestFinal_ex(f->md5, md5, NULL);
+    blake2b_final(&f->blake2, blake2);
+    return require(f, intake_bytes(f->to) != 0, "the file is empty") &&
+           require(f, digest_holds(f, FIELD_SHA256, d->b, DIGEST_BYTES),
+                   "the bytes are not those of sha256_digest: send them again") &&
+           require(f, digest_holds(f, FIELD_BLAKE2, blake2, BLAKE2B_256_BYTES),
+                   "the bytes are not those of blake2_256_digest: send them again") &&
+           require(f, digest_holds(f, FIELD_MD5, md5, MD5_BYTES),
+                   "the bytes are not those of md5_digest: send them again");
+}
+
+/* --- inside the file ---------------------------------------------------------------------------------------------- */
+
+static int on_requires(void *arg, struct slice requirement, struct err *e)
+{
+    (void)arg;
+    (void)requirement;
+    (void)e;
+    return 0;
+}
+
+/* The value of a field in METADATA's head; p == NULL: none. */
+static struct slice head_field(struct slice text, const char *field)
+{
+    while (text.n != 0) {
+        struct slice line = slice_cut(&text, '\n'), name;
+        line.n -= line.n != 0 && line.p[line.n - 1] == '\r';
+        if (line.n == 0) {
+            break;
+        }
+        name = slice_cut(&line, ':');
+        if (slice_ieq(name, slice_str(field))) {
+            return slice_trim(line);
+        }
+    }
+    return SLICE_NONE;
+}
+
+static int read_wheel(struct form *f, struct blob *b, struct err *e)
+{
+    struct buf part = BUF_INIT(WHEEL_PART_BYTES);
+    struct wheel w;
+    uint64_t first, end;
+    int rc = 0;
+
+    wheel_begin(&w, f->project, blob_size_bytes(b));
+    while (rc == 0 && wheel_wants(&w, &first, &end)) {
+        size_t n = (size_t)(end - first);
+        char *room = NULL;
+        buf_clear(&part);
+        room = buf_room(&part, n + 1);
+        rc = room == NULL ? err_set(e, E_TOOBIG, "its directory is too long")
+                          : blob_read(b, first, room, n, e);
+        rc = rc == 0 ? wheel_feed(&w, first, slice_of(room, n), &f->metadata, e) : rc;
+    }
+    buf_free(&part);
+    return rc;
+}
+
+/* METADATA is what installers go by: it speaks of this very project and version. */
+static int check_wheel(struct form *f, struct blob *b, const struct distribution *d, struct err *e)
+{
+    const struct metadata_events ev = {on_requires, NULL};
+    struct slice name, version, text;
+    struct pyversion v;
+    struct err why = {0};
+    int rc = read_wheel(f, b, &why);
+
+    if (rc == 0) {
+        text = buf_slice(&f->metadata);
+        rc = utf8_valid(text) == text.n ? metadata_read(text, &ev, &name, &version, &why)
+                                        : err_set(&why, E_INVALID, "its METADATA is not UTF-8");
+    }
+    if (rc == E_INVALID || rc == E_TOOBIG || rc == E_UNSUPPORTED) {
+        upload_refuse(f->out, 400, "the wheel cannot be read: %s", why.text);
+        return 0;
+    }
+    if (rc != 0) {
+        return err_set(e, rc, "%s", why.text);
+    }
+    if (require(f, slice_eq(pyname_normal(name, &f->arena), f->project),
+                "the wheel's METADATA names another project") &&
+        require(f, pyversion_parse(version, &v) && pyversion_cmp(&v, &d->version) == 0,
+                "the wheel's METADATA has another version than its file's name")) {
+        f->requires = head_field(text, "requires-python");
+    }
+    return 0;
+}
+
+/* A source archive is gzip or zip. What it says of itself is not looked for: installers build it to know. */
+static int check_source(struct form *f, struct blob *b, struct err *e)
+{
+    uint8_t magic[2] = {0};
+    int rc = intake_bytes(f->to) >= 2 ? blob_read(b, 0, magic, 2, e) : 0;
+    bool zip = slice_ends(value(f, FIELD_CONTENT), SLICE(".zip"));
+
+    (void)require(f, rc != 0 || memcmp(magic, zip ? "PK" : "\x1f\x8b", 2) == 0,
+                  "the source archive is not what its name says: no gzip, or no zip");
+    f->requires = value(f, FIELD_PYTHON);
+    return rc;
+}
+
+static int check_inside(struct form *f, const struct distribution *d, struct err *e)
+{
+    struct blob *b = NULL;
+    struct pyspecs specs;
+    int rc = intake_look(f->to, &b, e);
+
+    if (rc == 0) {
+        rc = d->wheel ? check_wheel(f, b, d, e) : check_source(f, b, e);
+    }
+    blob_release(&b);
+    if (rc == 0 && f->requires.n > FIELD_BYTES) {
+        (void)require(f, false, "its Requires-Python has more than 4096 bytes");
+    } else if (rc == 0 && f->requires.n != 0) {
+        /* Installers leave a file out that says what they cannot read. */
+        (void)require(f, pyspecs_parse(f->requires, &f->arena, &specs, NULL) == 0,
+                      "its Requires-Python cannot be read (PEP 440)");
+    }
+    return rc;
+}
+
+/* --- publishing --------------------------------------------------------------------------------------------------- */
+
+static struct slice about(struct form *f, uint64_t now_unix_s)
+{
+    struct buf b = BUF_INIT(8 * FIELD_BYTES);
+    time_t t = (time_t)now_unix_s;
+    char when[32] = "";
+    struct slice text;
+    struct tm tm;
+
+    if (gmtime_r(&t, &tm) != NULL) {
+        strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    }
+    jwrite_open(&b, NULL, '{');
+    if (f->requires.n != 0) {
+        jwrite_text(&b, "requires-python", f->requires);
+    }
+    jwrite_str(&b, "upload-time", when);
+    jwrite_close(&b, '}');
+    buf_byte(&b, '\n');
+    text = arena_copy(&f->arena, buf_slice(&b));
+    buf_free(&b);
+    return text;
+}
+
+static struct slice beside(struct form *f, const char *end)
+{
+    return arena_fmt(&f->arena, SLICE_FMT "%s", SLICE_ARG(value(f, FIELD_CONTENT)), end);
+}
+
+static int publish(struct form *f, uint64_t now_unix_s, struct err *e)
+{
+    struct intake_beside more[3];
+    size_t n = 0;
+
+    more[n++] = (struct intake_beside){beside(f, ".about"), about(f, now_unix_s)};
+    if (f->metadata.n != 0) {
+        more[n++] = (struct intake_beside){beside(f, ".metadata"), buf_slice(&f->metadata)};
+    }
+    if (f->field[FIELD_ASC].n != 0) {
+        more[n++] = (struct intake_beside){beside(f, ".asc"), buf_slice(&f->field[FIELD_ASC])};
+    }
+    return intake_publish(f->to, arena_fmt(&f->arena, "simple/" SLICE_FMT, SLICE_ARG(f->project)),
+                          value(f, FIELD_CONTENT), more, n, now_unix_s, f->out, e);
+}
+
+/* --- the reader --------------------------------------------------------------------------------------------------- */
+
+static void *form_open(const struct repo *r, const struct plan *p, const struct put_sight *sight)
+{
+    struct form *f = NEW(struct form);
+
+    f->r = r;
+    f->sight = sight;
+    f->now = FIELDS;
+    f->metadata = BUF_INIT(WHEEL_METADATA_BYTES + 1);
+    for (unsigned i = 0; i < FIELDS; i++) {
+        f->field[i] = BUF_INIT(i == FIELD_ASC ? PYTHON_ASC_MAX : FIELD_BYTES);
+    }
+    f->md5 = EVP_MD_CTX_new();
+    CHECK(f->md5 != NULL && EVP_DigestInit_ex(f->md5, EVP_md5(), NULL) == 1);
+    blake2b_init(&f->blake2, BLAKE2B_256_BYTES);
+    multipart_begin(&f->parser, p->text, &parts, f);
+    return f;
+}
+
+static void form_close(void *state)
+{
+    struct form *f = state;
+
+    if (f != NULL) {
+        for (unsigned i = 0; i < FIELDS; i++) {
+            buf_free(&f->field[i]);
+        }
+        buf_free(&f->metadata);
+        EVP_MD_CTX_free(f->md5);
+        multipart_fini(&f->parser);
+        arena_fini(&f->arena);
+        free(f);
+    }
+}
+
+static int form_read(void *state, struct slice bytes, struct intake *to, struct upload_reply *out,
+                     struct err *e)
+{
+    struct form *f = state;
+
+    f->to = to;
+    f->out = out;
+    return settle(f, multipart_feed(&f->parser, bytes, e), e);
+}
+
+static int form_finish(void *state, uint64_t now_unix_s, struct intake *to,
+                       struct upload_reply *out, struct err *e)
+{
+    struct form *f = state;
+    struct distribution d;
+    int rc;
+
+    f->to = to;
+    f->out = out;
+    rc = multipart_end(&f->parser, e);
+    if (rc == 0) {
+        rc = judge_name(f, e);
+    }
+    if (rc == 0 && check_words(f, &d) && check_digests(f)) {
+        rc = check_inside(f, &d, e);
+    }
+    if (rc == 0 && out->status == 0) {
+        rc = publish(f, now_unix_s, e);
+    }
+    return settle(f, rc, e);
+}
+
+const struct form_reader python_form_reader = {
+    .open = form_open, .read = form_read, .finish = form_finish, .close = form_close};

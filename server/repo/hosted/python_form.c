@@ -67,8 +67,8 @@ struct form {
     uint64_t others_bytes;
     EVP_MD_CTX *md5;
     struct blake2b blake2;
-    bool may;              /* the caller was found to have the right to .. */
-    struct slice project;  /* .. this one, normalized; p == NULL: not known yet */
+    struct slice
+        project; /* normalized, and the caller may bring its files; p == NULL: not known yet */
     struct slice requires; /* python */
     struct buf metadata;   /* of a wheel */
     /* while bytes are read: */
@@ -89,16 +89,29 @@ static struct slice value(const struct form *f, enum field which)
 
 /* --- whose it is -------------------------------------------------------------------------------------------------- */
 
-/* As soon as the name is known: before the file's bytes, as the tools' order has it. */
-static int judge_name(struct form *f, struct err *e)
+static int may_bring(struct form *f, struct slice project, struct err *e)
 {
-    struct slice name = value(f, FIELD_NAME), subject;
+    struct slice subject =
+        arena_fmt(&f->arena, "%s/simple/" SLICE_FMT "/", f->r->name, SLICE_ARG(project));
 
-    if (f->may) {
+    if (f->sight->may(f->sight->arg, subject)) {
         return 0;
     }
-    f->project = pyname_normal(name, &f->arena);
-    if (!pyname_valid(name) || f->project.n > PYTHON_NAME_MAX) {
+    upload_refuse(f->out, 403,
+                  "this token has no scope for the project " SLICE_FMT
+                  ": it needs publish:" SLICE_FMT "*",
+                  SLICE_ARG(project), SLICE_ARG(subject));
+    return refuse(e);
+}
+
+static int judge_name(struct form *f, struct err *e)
+{
+    struct slice name = value(f, FIELD_NAME);
+
+    if (f->project.p != NULL) {
+        return 0;
+    }
+    if (!pyname_valid(name) || pyname_normal(name, &f->arena).n > PYTHON_NAME_MAX) {
         upload_refuse(
             f->out, 400,
             "no name for a project: letters, digits, and between them '-', '_', '.', %d at "
@@ -106,16 +119,32 @@ static int judge_name(struct form *f, struct err *e)
             PYTHON_NAME_MAX);
         return refuse(e);
     }
-    subject = arena_fmt(&f->arena, "%s/simple/" SLICE_FMT "/", f->r->name, SLICE_ARG(f->project));
-    f->may = f->sight->may(f->sight->arg, subject);
-    if (!f->may) {
-        upload_refuse(f->out, 403,
-                      "this token has no scope for the project " SLICE_FMT
-                      ": it needs publish:" SLICE_FMT "*",
-                      SLICE_ARG(f->project), SLICE_ARG(subject));
+    f->project = pyname_normal(name, &f->arena);
+    return may_bring(f, f->project, e);
+}
+
+/* Before the file's bytes, so that nobody fills the disk who may not: by the name that the form has told, as the tools' order has it,
+ * else by the file's own, which must prove to be the same. */
+static int judge_file(struct form *f, struct err *e)
+{
+    struct slice file = value(f, FIELD_CONTENT);
+    size_t n = 0;
+
+    if (f->seen[FIELD_NAME]) {
+        return judge_name(f, e);
+    }
+    if (slice_ends(file, SLICE(".whl"))) {
+        file = slice_cut(&file, '-');
+    } else {
+        for (n = file.n; n > 0 && file.p[n - 1] != '-'; n--) {
+        }
+        file = slice_first(file, n > 0 ? n - 1 : 0);
+    }
+    if (!pyname_valid(file)) {
+        upload_refuse(f->out, 400, "the file's name is not one of a project: <name>-<version>...");
         return refuse(e);
     }
-    return 0;
+    return may_bring(f, pyname_normal(file, &f->arena), e);
 }
 
 /* --- the form's parts --------------------------------------------------------------------------------------------- */
@@ -142,7 +171,7 @@ static int on_part(void *arg, const struct multipart_part *p, struct err *e)
         return 0;
     }
     buf_adds(&f->field[FIELD_CONTENT], p->filename);
-    return f->seen[FIELD_NAME] ? judge_name(f, e) : 0;
+    return judge_file(f, e);
 }
 
 static int on_content(struct form *f, struct slice bytes, struct err *e)
@@ -191,16 +220,16 @@ static int on_part_end(void *arg, struct err *e)
 static const struct multipart_events parts = {on_part, on_data, on_part_end};
 
 /* What the parser or an event found becomes the answer; our own trouble stays an rc. */
-static int settle(struct form *f, int rc, struct err *e)
+static int settle(struct form *f, int rc, const struct err *why, struct err *e)
 {
     if (rc != 0 && f->out->status != 0) {
         return 0;
     }
     if (rc == E_PROTOCOL || rc == E_TOOBIG) {
-        upload_refuse(f->out, rc == E_TOOBIG ? 413 : 400, "%s", e->text);
+        upload_refuse(f->out, rc == E_TOOBIG ? 413 : 400, "%s", why->text);
         return 0;
     }
-    return rc;
+    return rc != 0 ? err_set(e, rc, "%s", why->text) : 0;
 }
 
 /* --- what it says, and what it is --------------------------------------------------------------------------------- */
@@ -472,10 +501,11 @@ static int form_read(void *state, struct slice bytes, struct intake *to, struct 
                      struct err *e)
 {
     struct form *f = state;
+    struct err why = {0};
 
     f->to = to;
     f->out = out;
-    return settle(f, multipart_feed(&f->parser, bytes, e), e);
+    return settle(f, multipart_feed(&f->parser, bytes, &why), &why, e);
 }
 
 static int form_finish(void *state, uint64_t now_unix_s, struct intake *to,
@@ -483,21 +513,22 @@ static int form_finish(void *state, uint64_t now_unix_s, struct intake *to,
 {
     struct form *f = state;
     struct distribution d;
+    struct err why = {0};
     int rc;
 
     f->to = to;
     f->out = out;
-    rc = multipart_end(&f->parser, e);
+    rc = multipart_end(&f->parser, &why);
     if (rc == 0) {
-        rc = judge_name(f, e);
+        rc = judge_name(f, &why);
     }
     if (rc == 0 && check_words(f, &d) && check_digests(f)) {
-        rc = check_inside(f, &d, e);
+        rc = check_inside(f, &d, &why);
     }
     if (rc == 0 && out->status == 0) {
-        rc = publish(f, now_unix_s, e);
+        rc = publish(f, now_unix_s, &why);
     }
-    return settle(f, rc, e);
+    return settle(f, rc, &why, e);
 }
 
 const struct form_reader python_form_reader = {

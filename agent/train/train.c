@@ -251,6 +251,10 @@ static bool every(int64_t step, int64_t n)
 
 static int run_steps(struct run *r, struct err *e)
 {
+    if (r->state.step >= r->o->steps && r->metrics != NULL) {
+        metrics_say(r->metrics, "step %lld is done already, --steps %lld ends there: nothing to do",
+                    (long long)r->state.step, (long long)r->o->steps);
+    }
     while (r->state.step < r->o->steps) {
         double shared[SHARED_COUNT] = {0};
         struct step_report report;

@@ -72,6 +72,15 @@ def test_a_model_may_be_a_runs_folder(out, tmp_path):
     assert (tmp_path / "next/checkpoint-1").is_dir()
 
 
+def test_a_run_that_is_done_says_so(out):
+    def resumed(steps):
+        return subprocess.run([BUILD / "trainer", "train", "--data", out.parent / "data.bin", "--out", out, "--device", "cpu", "--resume",
+                               "auto", "--steps", str(steps)], text=True, capture_output=True, check=True).stderr
+    for steps in (10, 3):
+        assert f"step 10 is done already, --steps {steps} ends there: nothing to do" in resumed(steps)
+    assert "nothing to do" not in resumed(11)
+
+
 def test_without_data_there_is_no_out(tmp_path):
     (tmp_path / "shape.json").write_text(SHAPE)
     assert "none.bin" in trainer("train", "--config", tmp_path / "shape.json", "--data", tmp_path / "none.bin", "--out",

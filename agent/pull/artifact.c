@@ -12,6 +12,7 @@
 #include "agent/pull/pull.h"
 #include "agent/pull/sheaves.h"
 #include "agent/shelf/place.h"
+#include "common/os/clock.h"
 #include "common/os/newfile.h"
 
 enum { LISTING_MAX = 256 << 20, FILES_MAX = 4 << 20 };
@@ -231,7 +232,8 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
     }
     if ((rc == E_AGAIN || rc == E_NETWORK || rc == E_TIMEOUT) &&
         ++a->tries < a->run->pl->agent->tries) {
-        const struct timeval wait = {(100L << a->tries) / 1000, (100L << a->tries) % 1000 * 1000};
+        const struct timeval wait =
+            clock_timeval(puller_pause_ms(a->run->pl, a->tries, ans->retry_after_s));
         event_base_once(a->run->pl->base, -1, EV_TIMEOUT, list_again, a, &wait);
         return;
     }

@@ -12,7 +12,6 @@ enum {
     RESTARTS_MAX = 3,
     SAVE_EVERY_MS = 2000,
     SAVE_EVERY_BYTES = 256 << 20,
-    RETRY_AFTER_MAX_S = 60,
 };
 
 /* --- ends and beginnings ------------------------------------------------------------------------------------------------ */
@@ -234,7 +233,7 @@ void pull_restart(struct pull *p, bool discard, int rc, const struct err *why)
 
 void pull_retry_later(struct pull *p, int rc, const struct err *why, uint64_t after_s)
 {
-    uint64_t wait_ms = (uint64_t)100 << p->tries;
+    uint64_t wait_ms = puller_pause_ms(p->pl, p->tries, after_s);
     uint64_t now_ms = clock_now_ms();
 
     if (now_ms < p->not_before_ms) {
@@ -244,8 +243,7 @@ void pull_retry_later(struct pull *p, int rc, const struct err *why, uint64_t af
         pull_fail(p, rc, why);
         return;
     }
-    wait_ms += slice_hash(p->url) % 100; /* not all nodes at once */
-    p->not_before_ms = now_ms + max_u64(wait_ms, min_u64(after_s, RETRY_AFTER_MAX_S) * 1000);
+    p->not_before_ms = now_ms + wait_ms;
     log_debug("pull.retry", "wait_ms=%" PRIu64 " why=\"%s\"", wait_ms, why->text);
 }
 

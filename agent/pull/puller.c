@@ -4,6 +4,7 @@
 #include <event2/thread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "agent/pull/parts.h"
@@ -11,7 +12,7 @@
 #include "agent/pull/sheaves.h"
 #include "common/os/clock.h"
 
-enum { TICK_MS = 100, SPARE_BLOCKS = 4, WORKERS_MAX = 8 };
+enum { TICK_MS = 100, SPARE_BLOCKS = 4, WORKERS_MAX = 8, RETRY_AFTER_MAX_S = 60 };
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
@@ -52,6 +53,10 @@ int puller_open(const struct agent *a, struct puller **out, struct err *e)
         free(pl);
         return err_set(e, E_IO, "no event loop");
     }
+    if (getrandom(&pl->dice, sizeof pl->dice, GRND_NONBLOCK) != (ssize_t)sizeof pl->dice) {
+        pl->dice = clock_now_ns() ^ (uint64_t)getpid();
+    }
+    pl->dice |= 1;
     pl->agent = a;
     pl->xfers = xfer_loop_open(pl->base, &limits);
     pl->mail = mailbox_open(pl->base);
@@ -178,6 +183,18 @@ void puller_stop(struct puller *pl)
     LIST_EACH (&pl->pulls, n) {
         pull_stop(LIST_ITEM(n, struct pull, node));
     }
+}
+
+/* xorshift64 (Marsaglia 2003): a herd needs no better dice. */
+uint64_t puller_pause_ms(struct puller *pl, unsigned tries, uint64_t retry_after_s)
+{
+    uint64_t least_ms =
+        max_u64((uint64_t)100 << tries, min_u64(retry_after_s, RETRY_AFTER_MAX_S) * 1000);
+
+    pl->dice ^= pl->dice << 13;
+    pl->dice ^= pl->dice >> 7;
+    pl->dice ^= pl->dice << 17;
+    return least_ms + pl->dice % least_ms;
 }
 
 bool puller_take_conn(struct puller *pl)

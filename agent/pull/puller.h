@@ -59,6 +59,7 @@ struct puller {
     uint64_t done_bytes; /* for the progress bar: of all pulls */
     uint64_t known_bytes;
     uint64_t fetched_bytes;              /* over the wire */
+    uint64_t dice;                       /* of puller_pause_ms(): never 0 */
     bool stopping;                       /* a signal came, or a pull failed */
     enum puller_more (*more)(void *arg); /* there is a seat: adds one pull, if there is one */
     void *more_arg;
@@ -74,6 +75,9 @@ void puller_close(struct puller **pp);
 void puller_feed(struct puller *pl); /* something became free: who can use it? */
 void puller_stop(
     struct puller *pl); /* cancels all pulls; what they have is kept for the next run */
+/* How long to wait before the network is asked again: so many tries have failed, and the mirror has said Retry-After (0: it has not). Up to
+ * as much more by chance: what turned a thousand nodes away at once would else have them all back at once. */
+uint64_t puller_pause_ms(struct puller *pl, unsigned tries, uint64_t retry_after_s);
 MUST_USE bool puller_take_conn(struct puller *pl);
 void puller_give_conn(struct puller *pl);
 struct block *puller_take_block(struct puller *pl); /* NULL: none is free */

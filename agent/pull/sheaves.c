@@ -14,7 +14,6 @@ enum {
     WRONG_MAX = 8, /* records */
     TRIES_UNKNOWN =
         2, /* of a mirror that has never answered one: something on the way may not carry them */
-    RETRY_AFTER_MAX_S = 60,
     LINES_MAX = 16 << 20,
 };
 
@@ -272,10 +271,7 @@ static void try_later(struct sheaves *s, const struct sheaf *b)
         give_up(s, b->why.text, false);
         return;
     }
-    s->not_before_ms =
-        now_ms +
-        max_u64((uint64_t)100 << s->tries, min_u64(b->retry_after_s, RETRY_AFTER_MAX_S) * 1000) +
-        clock_now_ns() / 1000 % 100; /* not all nodes at once */
+    s->not_before_ms = now_ms + puller_pause_ms(s->pl, s->tries, b->retry_after_s);
     s->tries++;
 }
 

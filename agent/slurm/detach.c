@@ -14,8 +14,6 @@
 
 #include "common/os/clock.h"
 
-enum { SLACK_MS = 500 }; /* the orderly end comes first */
-
 static const int fatal[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM};
 
 static void end_well(int signo)
@@ -35,7 +33,7 @@ static void set_fatal(void (*to)(int))
 
 void detach_bell(uint64_t after_ms)
 {
-    const struct itimerval bell = {.it_value = clock_timeval(after_ms + SLACK_MS)};
+    const struct itimerval bell = {.it_value = clock_timeval(after_ms + DETACH_SLACK_MS)};
 
     (void)!setitimer(ITIMER_REAL, &bell, NULL); /* of the monotonic clock, as Linux has it */
 }
@@ -66,10 +64,10 @@ static bool shut_files(void)
 }
 
 /* The child: a session leader that is gone at once, so that the worker can never get a terminal, nor be anybody's child. */
-NORETURN static void between(void (*work)(void *arg), void *arg)
+NORETURN static void between(void (*work)(void *arg), void *arg, int told)
 {
     set_fatal(SIG_DFL);
-    if (setsid() == -1 || !shut_files() || chdir("/") == -1) {
+    if (setsid() == -1 || !shut_files() || chdir("/") == -1 || write(told, "", 1) != 1) {
         _exit(1);
     }
     if (fork() == 0) {
@@ -78,21 +76,28 @@ NORETURN static void between(void (*work)(void *arg), void *arg)
     _exit(0);
 }
 
+/* The other end says a byte when slurmd cannot reach it any more, and is closed when all is done. */
 static enum detach_end watch(int fd, uint64_t until_ms)
 {
+    bool away = false;
+
     for (;;) {
         uint64_t now_ms = clock_now_ms();
+        uint64_t end_ms = away ? until_ms : until_ms + DETACH_SLACK_MS;
         struct pollfd p = {.fd = fd, .events = POLLIN};
+        char byte;
         int n;
 
-        if (now_ms >= until_ms) {
+        if (now_ms >= end_ms) {
             return DETACH_GOES_ON;
         }
-        n = poll(&p, 1, (int)min_u64(until_ms - now_ms, 1000000));
+        n = poll(&p, 1, (int)min_u64(end_ms - now_ms, 1000000));
         if (n > 0) {
-            return DETACH_ENDED; /* the other end is closed; nothing is ever written */
-        }
-        if (n == -1 && errno != EINTR) {
+            if (read(fd, &byte, 1) != 1) {
+                return DETACH_ENDED;
+            }
+            away = true;
+        } else if (n == -1 && errno != EINTR) {
             return DETACH_GOES_ON;
         }
     }
@@ -116,7 +121,7 @@ int detach(void (*work)(void *arg), void *arg, int fd, uint64_t until_ms, enum d
     }
     if (pid == 0) {
         close(ends[0]);
-        between(work, arg); /* ends[1] and fd stay open in it */
+        between(work, arg, ends[1]); /* ends[1] and fd stay open in it */
     }
     close(ends[1]);
     if (fd != -1) {

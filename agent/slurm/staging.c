@@ -204,6 +204,9 @@ static void fulfil(struct stager *st, const struct agent *as, const struct wish 
         a = (struct artifact){.from = from};
         rc = bring(st, as, w->from, &a, &why);
     }
+    if (rc == E_NETWORK) { /* nobody there: the others need not wait as long for the same */
+        st->agent.tries = st->anyone.tries = 1;
+    }
     url_hide_queries(why.text);
     without_prefix(why.text, from);
     verdict_add(&st->verdict, from, outcome_of(rc), optional, a.size_bytes, a.fetched_bytes,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/preflight/preflight.h"
 #include "agent/shelf/pins.h"
 #include "agent/slurm/detach.h"
 #include "agent/slurm/exports.h"
@@ -87,6 +88,34 @@ static int stage(struct staging *s, uint64_t until_ms, struct err *e)
     return rc;
 }
 
+/* True: the node is sick, and its administrator wants no job on it. A mirror that is away is no sickness of the node's. */
+static bool must_drain(const struct verb_line *v, const char *job)
+{
+    struct agent a;
+    struct preflight_want w = {.agent = &a};
+    struct preflight_report got = {.worst = LEVEL_SKIP};
+    struct err why;
+    int rc;
+
+    agent_init(&a);
+    a.conf_file = v->agent->conf_file;
+    rc = agent_settle(&a, false, &why);
+    a.mirror = SLICE_NONE;
+    rc = rc != 0 ? rc : preflight_run(&w, &got, &why);
+    agent_fini(&a);
+    if (rc != 0) {
+        log_error("slurm.preflight", "job=%s %s", job, why.text);
+    } else if (got.worst == LEVEL_CRIT) {
+        log_error("slurm.sick", "job=%s drain=%s %s", job, got.drain ? "yes" : "no", got.text);
+    }
+    if (rc != 0 || got.worst != LEVEL_CRIT || !got.drain) {
+        return false;
+    }
+    verdict_tame(got.text);
+    printf("trainagent: this node is not fit: %.200s\n", got.text);
+    return true;
+}
+
 int verb_prolog(struct verb_line *v, struct err *e)
 {
     uint64_t start_ms = clock_now_ms();
@@ -112,6 +141,11 @@ int verb_prolog(struct verb_line *v, struct err *e)
     (void)!read_comment(n, &s.comment, &no_comment);
     if (rc != 0) {
         log_error("slurm.node", "job=%s %s", s.job, wrong.text);
+    }
+    if (n->slurm.preflight && must_drain(v, s.job)) {
+        ticket_remove(n->slurm.tickets, s.job);
+        v->exit_code = 1;
+        return 0;
     }
     /* A node whose file is wrong would else fail one job after the other, those that want nothing of it too. */
     if (no_comment.code == 0 && s.comment.n == 0 && (rc != 0 || s.site.n == 0)) {

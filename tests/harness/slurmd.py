@@ -11,7 +11,7 @@ import time
 
 from harness.mirrord import BUILD, SANITIZERS, SLOW, until
 
-LIMIT_S = 120 * SLOW
+LIMIT_S = 240 * SLOW
 
 
 class Slurmd:
@@ -25,7 +25,7 @@ class Slurmd:
         for name in ("prolog", "taskprolog", "epilog"):
             (folder / f"slurm-{name}").symlink_to(BUILD / "trainagent")
 
-    def write(self, conf="", slurm="", deadline=f"{60 * SLOW}s", wait=f"{LIMIT_S}s"):
+    def write(self, conf="", slurm="", deadline=f"{120 * SLOW}s", wait=f"{LIMIT_S}s"):
         mirror = f'mirror = "{self.mirror}"\n' if self.mirror else ""
         (self.folder / "node.conf").write_text(f"""{mirror}shelf = "{self.shelf}"\nuser = "{self.user}"\n{conf}
             slurm {{ tickets = "{self.tickets}"\ndeadline = {deadline}\nwait = {wait}\n{slurm} }}\n""")
@@ -59,7 +59,7 @@ class Slurmd:
         return said
 
     def epilog(self, job=42, **more):
-        code, said = self.end(self.start("epilog", job, SLURM_JOB_EXIT_CODE="0", **more))
+        code, said = self.end(self.start("epilog", job, args=["--deadline", f"{LIMIT_S}s"], SLURM_JOB_EXIT_CODE="0", **more))
         assert code == 0 and said.count("\n") <= 1, (code, said)
         return said
 
@@ -109,6 +109,11 @@ class Slurmd:
             except OSError:
                 pass
         return found
+
+    def worker(self, begun):
+        """The one that is left when all others have ended, and that has begun: before that it may be no more than a fork."""
+        until(lambda: begun() and len(self.workers()) == 1)
+        return self.workers()[0]
 
     def settle(self):
         until(lambda: not self.workers())

@@ -3,10 +3,13 @@ import concurrent.futures
 import json
 import os
 import socket
+import threading
 
 import pytest
 
+from harness.curl import curl
 from harness.image import INDEX, LIST, MANIFEST, Image, descriptor, digest, errors, index, manifest, sha512, text
+from harness.mirrord import free_port
 
 CONFIG = 'repo "models" { protocol = "hosted" }'
 BIG = os.urandom(3 << 20)
@@ -449,6 +452,34 @@ def test_names_of_any_depth_and_their_neighbours(models):
     assert listed == ["me/img"]
 
 
+def test_at_a_listeners_root(mirrord):
+    """There an image's name is all of the path; links and mounts are spelled as the client spells names."""
+    port = free_port()
+    m = mirrord(CONFIG + f'\nlisten "127.0.0.1:{port}" {{ root = "models" }}')
+    token = m.token("ci", "publish:models/me/*")
+    image = Image(m, "me/img", token)
+    image.m = Elsewhere(m, port)
+    data = image.push("v1", [BIG])
+    assert image.get("manifests/v1").body == data and Image(m).get("manifests/v1").body == data
+    second = Image(image.m, "me/second", token)
+    got = second.ask("POST", f"blobs/uploads/?mount={digest(BIG)}&from=me/img", b"")
+    assert got.status == 201 and got["location"] == f"/v2/me/second/blobs/{digest(BIG)}"
+    for tag in ("a", "b"):
+        image.put_manifest(tag, data)
+    assert "</v2/me/img/tags/list?n=1&last=a>" in image.get("tags/list?n=1")["link"]
+
+
+class Elsewhere:
+    """The same mirrord at another of its ports."""
+
+    def __init__(self, m, port):
+        self.m, self.base = m, f"http://127.0.0.1:{port}"
+
+    def put(self, path, data, wire="h1", token=None, headers=None, method="PUT"):
+        headers = dict(headers or {}, **({"Authorization": f"Bearer {token}"} if token else {}))
+        return curl(self.base + path, headers=headers, method=method, data=data)
+
+
 # --- what must hold ---
 
 def test_over_a_restart(models):
@@ -505,6 +536,57 @@ def test_two_pushers_of_one_tag(models):
     assert images[0].get("manifests/v1").body in docs and images[0].tags() == ["v1"]
     for doc in docs:
         assert images[0].get(f"manifests/{digest(doc)}").body == doc
+
+
+def test_killed_while_images_come(models):
+    """At whatever instant: what has a tag is whole, the next push goes on, and nothing needs repair."""
+    def pusher(n, stop):
+        image = Image(models, f"models/me/img{n}", models.publisher)
+        for i in range(1000):
+            if stop.is_set():
+                return
+            try:
+                image.push(f"t{i}", [BIG[n * 1000 + i:1 << (12 + i % 9)], b"%d of %d" % (i, n)])
+            except (AssertionError, OSError):
+                return
+
+    for rounds in range(4):
+        stop = threading.Event()
+        crowd = [threading.Thread(target=pusher, args=(n, stop)) for n in range(3)]
+        for t in crowd:
+            t.start()
+        models.reaches("mirrord_http_received_bytes_total", (rounds + 1) * 300_000)
+        models.kill()
+        stop.set()
+        for t in crowd:
+            t.join()
+        models.start()
+        for n in range(3):
+            image = Image(models, f"models/me/img{n}", "anonymous")
+            for tag in image.tags() or []:
+                doc = json.loads(image.get(f"manifests/{tag}").body)
+                for layer in (doc["config"], *doc["layers"]):
+                    got = image.get(f"blobs/{layer['digest']}")
+                    assert got.status == 200 and digest(got.body) == layer["digest"]
+    assert models.ctl("verify").returncode == 0
+    Image(models, token=models.publisher).push("last", [BIG])
+
+
+def test_no_space(mirrord):
+    """507, in a registry's words; what was pushed stays, and when there is room again the push goes on."""
+    m = mirrord('storage { quota = "8m" reserve = "1m" }\n' + CONFIG)
+    image = Image(m, token=m.token("ci", "publish:models/me/*"))
+    data = image.push("v1", [BIG])
+    large = os.urandom(12 << 20)
+    at = image.begin()
+    for method, path in (("POST", f"blobs/uploads/?digest={digest(large)}"), ("PUT", f"{at}?digest={digest(large)}"), ("PATCH", at)):
+        got = image.ask(method, path, large)
+        assert got.status == 507 and errors(got) == ["UNSUPPORTED"] and b"space" in got.body, (method, got.status, got.body)
+    assert image.get("manifests/v1").body == data and image.get(f"blobs/{digest(BIG)}").body == BIG
+    m.config = m.config.replace('"8m"', '"64m"')
+    m.reload()
+    image.push("v2", [large])
+    assert image.get(f"blobs/{digest(large)}").body == large and m.ctl("verify").returncode == 0
 
 
 def test_versions_and_rollback(models):

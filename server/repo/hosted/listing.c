@@ -241,8 +241,8 @@ static int on_tree(void *arg, struct slice name, const struct snap *sn)
     char hex[DIGEST_HEX + 1];
     char size[24];
 
-    if (!slice_starts(name, l->folder)) {
-        return 0;
+    if (!slice_starts(name, l->folder) || (l->html && image_is_tree(name))) {
+        return 0; /* no page of ours shows an image */
     }
     l->count++;
     digest_format(&sn->root, hex);

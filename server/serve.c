@@ -6,6 +6,7 @@
 #include "server/serve/need.h"
 #include "server/serve/opening.h"
 #include "server/serve/own.h"
+#include "server/serve/path_token.h"
 #include "server/serve/put.h"
 #include "server/serve/refusal.h"
 #include "server/serve/registry.h"
@@ -62,7 +63,7 @@ static struct route_v2 route(struct desk *d, struct exchange *x)
         return route_v2(d->set->repo, d->set->count, req->path, req->query, root,
                         exchange_arena(x));
     }
-    to = route_of(d->set->repo, d->set->count, req->path, root);
+    to = path_token_take(x, d->set->repo, d->set->count, root);
     return (struct route_v2){.repo = to.repo, .path = to.path};
 }
 

@@ -77,9 +77,7 @@ static int numeric(struct slice *rest, uint8_t b, struct mp_item *out, struct er
     if (!number(rest, n, &out->u)) {
         return cut(e);
     }
-    out->kind = b <= 0xcb                                  ? MP_FLOAT
-                : b <= 0xcf || (out->u >> (8 * n - 1)) == 0 ? MP_UINT
-                                                           : MP_INT;
+    out->kind = b <= 0xcb ? MP_FLOAT : b <= 0xcf || (out->u >> (8 * n - 1)) == 0 ? MP_UINT : MP_INT;
     return 0;
 }
 

@@ -218,6 +218,10 @@ void entry_answer_trouble(struct entry *n, int rc, const struct err *why)
         entry_answer(n, answer_of_blob(c, &n->old->object, n->old->blob, &k->want, CACHE_STALE));
         return;
     }
+    if (k->want.dispensable && rc != E_CANCELLED) {
+        entry_answer(n, answer_of_status(c, 404, CACHE_NEGATIVE, 0, NULL));
+        return;
+    }
     entry_answer(n, answer_of_status(c, status, CACHE_FAILED, status == 503 ? 5 : 0, why));
 }
 

@@ -69,12 +69,14 @@ struct want {
         hint_end; /* a cold range to fetch first; LENGTH_UNKNOWN end: open. 0, LENGTH_UNKNOWN: none */
     /* Where its first request is led, the others of a fill go straight, until they are refused there. */
     bool redirect_holds;
-    bool head_only;       /* HEAD: a cold object costs the origin a HEAD, no fill */
-    struct demand demand; /* of the client */
+    bool head_only;                   /* HEAD: a cold object costs the origin a HEAD, no fill */
+    struct demand demand;             /* of the client */
     const struct want_reader *reader; /* or NULL */
     /* Mutable: what the origin has not spoken for since then is stale, another of its group has changed. 0: none has. */
     uint64_t since_unix_s;
     bool no_html; /* a web page in its place is somebody's login form */
+    bool
+        dispensable; /* while the origin is in trouble, what is not here is not there: a 404, clients do without */
 };
 
 struct status_map {

@@ -153,6 +153,25 @@ void exchange_forwarded(struct exchange *x, const struct sockaddr_storage *peer,
     x->req.host = host;
 }
 
+void exchange_unlock(struct exchange *x, struct slice target, struct slice credential)
+{
+    struct http_req *r = &x->req;
+    struct slice rest = arena_copy(&x->arena, target);
+    struct http_field *f;
+
+    r->target = rest;
+    r->path = slice_cut(&rest, '?');
+    r->query = r->path.n == r->target.n ? SLICE_NONE : rest;
+    if (credential.n == 0) {
+        return;
+    }
+    f = arena_alloc(&x->arena, (r->nfields + 1) * sizeof *f);
+    f[0] = (struct http_field){SLICE("authorization"), arena_copy(&x->arena, credential)};
+    memcpy(f + 1, r->fields, r->nfields * sizeof *f);
+    r->fields = f;
+    r->nfields++;
+}
+
 void exchange_set_user(struct exchange *x, void *user)
 {
     x->user = user;

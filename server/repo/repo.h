@@ -198,6 +198,8 @@ struct gather_part { /* one document of several, in order */
 struct repo_ops {
     const char *name; /* as the configuration says it: protocol = "pypi" */
     bool
+        path_tokens; /* its clients put a token into the path: "/t/<token>/<repo>/...", or behind the repo */
+    bool
         by_host; /* answers hold absolute links: by public_url, else as the client has reached us */
     bool
         registry; /* container clients reach it below /v2/, too: plan() is then asked for such paths (oci/path.h), and

@@ -1,5 +1,5 @@
-"""A client of conda channels, unmodified (rattler, as pixi has it): solves and installs from a channel that its own indexer made
-and that is mirrored by its indexes."""
+"""A client of conda channels, unmodified (rattler, as pixi has it): solves and installs from a channel that its own indexer made,
+mirrored whole by its indexes, or as it is asked for."""
 import bz2
 import hashlib
 import io
@@ -21,10 +21,11 @@ os._exit(0)
 """
 INSTALL = """
 import asyncio, os, sys
-from rattler import Gateway, install, solve
+from rattler import Gateway, SourceConfig, install, solve
 
-async def main(url, spec, cache, prefix):
-    records = await solve([url], [spec], gateway=Gateway(cache_dir=cache + "/data"), platforms=["linux-64", "noarch"])
+async def main(url, spec, cache, prefix, form="zst"):
+    how = SourceConfig(zstd_enabled=form == "zst", bz2_enabled=form == "bz2", sharded_enabled=form == "shards")
+    records = await solve([url], [spec], gateway=Gateway(cache_dir=cache + "/data", default_config=how), platforms=["linux-64", "noarch"])
     await install(records, target_prefix=prefix, cache_dir=cache + "/packages", show_progress=False)
     for r in records:
         print(r.name.normalized, r.version, flush=True)
@@ -97,3 +98,76 @@ def test_mirror_solve_install(mirrord, rattler, tmp_path):
         m.ctl("snapshot", "rollback", "forge", f"v{first['seq']}")
         assert top("three") == "top 1.0\n"
         m.ctl("verify")
+
+
+# --- as it is asked for ---
+
+PULL = """repo "forge" {{ protocol = "conda" origin = "{0}" rule 'json|msgpack' {{ ttl = 0s neg_ttl = 0s }} }}"""
+
+
+class Served:
+    """A channel folder at the fake origin."""
+
+    def __init__(self, origin, folder, rattler, top=""):
+        self.origin, self.folder, self.rattler, self.top = origin, folder, rattler, top
+
+    def publish(self):
+        self.rattler(INDEX, self.folder)
+        for path in self.folder.rglob("*"):
+            if path.is_file():
+                name, body = f"{self.top}/{path.relative_to(self.folder)}", path.read_bytes()
+                had = self.origin.things.get(name)
+                if had is None or had.body != body:
+                    self.origin.put(name, body=body, etag='"%s"' % hashlib.sha256(body).hexdigest()[:20],
+                                    last_modified=int(path.stat().st_mtime))
+
+    def packages(self):
+        """path -> bytes that the origin has given of each package."""
+        return {p: t.bytes for p, t in self.origin.things.items() if p.endswith((".conda", ".tar.bz2"))}
+
+
+@pytest.mark.parametrize("form", ["shards", "zst", "bz2", "json"])
+def test_pull_through(mirrord, rattler, origin, tmp_path, form):
+    """Two machines, one transfer of each package; an upload is seen; the third machine needs no origin."""
+    s = Served(origin, tmp_path / "channel", rattler, "/org/forge")
+    package(s.folder / "noarch", "base", "1.0")
+    package(s.folder / "linux-64", "top", "1.0", ["base >=1.0"])
+    s.publish()
+    m = mirrord(PULL.format(origin.url + "/org"))
+
+    def top(name):
+        said = rattler(INSTALL, f"http://127.0.0.1:{m.port}/forge/forge", "top", tmp_path / name, tmp_path / name / "prefix", form)
+        assert "base 1.0" in said
+        return (tmp_path / name / "prefix/share/top/text").read_text()
+    assert top("one") == "top 1.0\n"
+    assert set(origin.things) >= {"/org/forge/linux-64/repodata_shards.msgpack.zst"}, "the indexer writes all forms"
+    m.settle()
+    assert top("two") == "top 1.0\n"
+    assert all(t.bytes == t.length() for p, t in origin.things.items() if p in s.packages()), "each came once"
+    known = {r["key"] for r in m.ctl_json("cache", "ls", "forge")}
+    assert any("/shards/" in k for k in known) == (form == "shards")
+    package(s.folder / "linux-64", "top", "2.0", ["base >=1.0"])
+    s.publish()
+    assert top("three") == "top 2.0\n"
+    m.settle()
+    for thing in origin.things.values():
+        thing.no_head = True
+    assert top("four") == "top 2.0\n"
+    m.ctl("verify")
+
+
+def test_pull_through_another_upload_of_a_name(mirrord, rattler, origin, tmp_path):
+    s = Served(origin, tmp_path / "channel", rattler)
+    package(s.folder / "noarch", "base", "1.0")
+    package(s.folder / "linux-64", "top", "1.0", ["base >=1.0"])
+    s.publish()
+    m = mirrord(PULL.format(origin.url))
+
+    def top(name):
+        rattler(INSTALL, f"http://127.0.0.1:{m.port}/forge", "top", tmp_path / name, tmp_path / name / "prefix", "zst")
+        return json.loads(next((tmp_path / name / "prefix/conda-meta").glob("top-*.json")).read_text())["depends"]
+    assert top("one") == ["base >=1.0"]
+    m.settle()
+    package(s.folder / "linux-64", "top", "1.0", ["base"])
+    s.publish()
+    assert top("two") == ["base"]

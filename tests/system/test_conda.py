@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from harness.curl import curl
 from harness.conda_channel import Channel, pack, unpack, unzstd, zstd
 from harness.mirrord import until
 from harness.origin import Origin
@@ -330,3 +331,58 @@ def test_garbage_for_a_list_of_shards(eager):
     for n, body in enumerate((b"", b"x", zstd(b""), zstd(pack({"shards": {}}))[:-3], zstd(pack({"info": {}})), zstd(pack([1])))):
         eager.origin.put("/linux-64/repodata_shards.msgpack.zst", body=body, etag=f'"{n}"')
         assert eager.get("/forge/linux-64/repodata_shards.msgpack.zst").status == 502
+
+
+# --- what is dispensable, while the origin is away ---
+
+def test_forms_that_nobody_ever_had(eager):
+    """Clients ask for them first, and would give up at a 502: they are not there, what is here is."""
+    assert eager.get("/forge/linux-64/repodata.json").status == 200
+    eager.settle()
+    forms = ("repodata.json.zst", "current_repodata.json", "repodata_shards.msgpack.zst", "run_exports.json")
+    for path in (*("/linux-64/" + n for n in forms), "/linux-64/repodata.json", "/notices.json", "/noarch/repodata.json",
+                 "/noarch/repodata.json.zst"):
+        eager.origin.put(path, no_head=True)
+    for name in forms:
+        assert eager.get("/forge/linux-64/" + name).status == 404
+    assert eager.get("/forge/notices.json").status == 404
+    assert eager.get("/forge/linux-64/repodata.json").status == 200
+    for name in ("repodata.json", "repodata.json.zst"):
+        assert eager.get("/forge/noarch/" + name).status in (502, 503), "of this one nothing was ever here"
+
+
+# --- tokens in paths ---
+
+def test_a_token_in_the_path(mirrord, channel, wire):
+    """Ours opens, in either place and spelling; no key, log or origin has it."""
+    m = mirrord(f"""repo "forge" {{ protocol = "conda" origin = "{channel.origin.url}" access {{ anonymous = none }} }}
+        repo "open" {{ protocol = "conda" origin = "{channel.origin.url}" }}
+        repo "files" {{ protocol = "generic" origin = "{channel.origin.url}" }}""")
+    token = m.token("ci", "read:forge/*")
+    dashed = token.replace("_", "-")
+    for path in (f"/t/{dashed}/forge", f"/t/{token}/forge", f"/forge/t/{dashed}"):
+        assert m.get(path + "/linux-64/" + A, wire).body == b"a" * 3000
+    assert m.get("/forge/linux-64/" + A, wire).status == 401
+    for wrong in (dashed[:-1] + ("0" if dashed[-1] != "0" else "1"), "an-other-servers", "x"):
+        assert m.get(f"/t/{wrong}/forge/linux-64/" + A, wire).status == 401
+        assert m.get(f"/t/{wrong}/open/linux-64/{A}?x", wire).status == (401 if wrong.startswith("mrd") else 200)
+    channel.origin.put("/t/x/y", body=b"a file")
+    assert m.get("/files/t/x/y", wire).body == b"a file", "no other protocol has such paths"
+    assert m.get("/t/x/files/linux-64/" + A, wire).status == 404
+    m.settle()
+    assert {r["key"] for r in m.ctl_json("cache", "ls", "forge")} == {"linux-64/" + A}
+    m.answered("/linux-64/", 9)
+    log = m.access_log.read_text() + m.log()
+    for secret in (token.split("_")[2], "an-other-servers"):
+        assert secret not in log
+    assert not [p for p in channel.origin.misses if "/t/" in p]
+
+
+def test_a_token_in_the_path_of_a_repo_at_the_root(mirrord, channel):
+    m = mirrord(f"""repo "forge" {{ protocol = "conda" origin = "{channel.origin.url}" access {{ anonymous = none }} }}
+        listen "127.0.0.1:0" {{ root = "forge" }}""")
+    token = m.token("ci", "read:forge/*").replace("_", "-")
+    port = re.findall(r"127\.0\.0\.1:(\d+)", m.log())[-1]
+    reply = curl(f"http://127.0.0.1:{port}/t/{token}/linux-64/{A}")
+    assert reply.body == b"a" * 3000
+    assert curl(f"http://127.0.0.1:{port}/linux-64/{A}").status == 401

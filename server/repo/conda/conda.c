@@ -138,6 +138,8 @@ static void plan_index(const struct repo *r, const struct conda_path *cp, const 
         p->want.since_unix_s = g.since_unix_s;
     }
     p->want.reader = reading_of(cp->name, elsewhere);
+    /* Clients give up at a 502 of a form that they would do without. */
+    p->want.dispensable = cp->optional && (group->rc == 0 || !(reads || is_shards_list(cp->name)));
     p->want.no_html = !slice_ends(cp->name, SLICE(".html")) && cp->name.n != 0;
     if (is_shards_list(cp->name)) {
         p->rewrite = true;
@@ -367,6 +369,7 @@ static int conda_rewrite(const struct repo *r, const struct plan *p, struct slic
 
 const struct repo_ops repo_conda = {
     .name = "conda",
+    .path_tokens = true,
     .open = conda_open,
     .plan = conda_plan,
     .rewrite = conda_rewrite,

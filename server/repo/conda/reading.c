@@ -105,8 +105,9 @@ static int on_base(void *arg, struct slice url, struct err *e)
     p.packages = buf_slice(&r->base);
     told_place_encode(&p, &r->row);
     put(r, TOLD_REPODATA, SLICE(""));
-    return r->elsewhere ? 0
-                        : err_set(e, E_CHANGED, "its packages lie elsewhere: it is to be rewritten");
+    return r->elsewhere
+               ? 0
+               : err_set(e, E_CHANGED, "its packages lie elsewhere: it is to be rewritten");
 }
 
 /* --- struct want_reader --- */
@@ -166,15 +167,13 @@ static void *open_repodata(const struct want *w, struct slice url, uint64_t modi
                            uint64_t asked_unix_s, bool elsewhere)
 {
     struct reading *r = reading_new(w, url, modified_unix_s, asked_unix_s);
-    struct repodata_events ev = {
-        .on_file = on_file, .arg = r, .on_base = on_base, .lenient = true};
+    struct repodata_events ev = {.on_file = on_file, .arg = r, .on_base = on_base, .lenient = true};
     struct slice key = w->key;
 
     r->elsewhere = elsewhere;
     r->place = elsewhere ? TOLD_REPODATA : 0;
     r->repodata = repodata_open(&ev);
-    r->unpack =
-        unpack_open(packing_of(slice_cut(&key, '?'), NULL), to_repodata, r, INDEX_BYTES);
+    r->unpack = unpack_open(packing_of(slice_cut(&key, '?'), NULL), to_repodata, r, INDEX_BYTES);
     return r;
 }
 

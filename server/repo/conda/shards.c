@@ -179,6 +179,6 @@ int shards_rewrite(struct slice doc, struct shards_places *was, struct buf *out,
         rest = slice_from(rest, (size_t)(said[i].item.p - rest.p) + said[i].item.n);
     }
     buf_adds(out, rest);
-    return out->rc == 0 ? 0 : err_set(e, E_TOOBIG, "a list of shards of more than %zu bytes",
-                                      out->max);
+    return out->rc == 0 ? 0
+                        : err_set(e, E_TOOBIG, "a list of shards of more than %zu bytes", out->max);
 }

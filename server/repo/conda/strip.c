@@ -11,8 +11,8 @@ struct strip {
     yajl_handle y;
     struct buf *out;
     unsigned depth;
-    bool info;    /* below the top's key of that name */
-    bool skip;    /* the next value is left out */
+    bool info;       /* below the top's key of that name */
+    bool skip;       /* the next value is left out */
     unsigned out_of; /* the depth of one that is being left out; 0: none is */
 };
 

@@ -88,8 +88,9 @@ static void what_promises_too_much(void **state)
         const char *p;
         size_t n;
     } row[] = {
-        {"\xdd\xff\xff\xff\xff\1", 6}, {"\xdf\xff\xff\xff\xff\1\1", 7}, {"\xc6\xff\xff\xff\xff", 5},
-        {"\xc1", 1},                   {"\x92\x92\1\2", 4},             {"\x91\x91\x91", 3},
+        {"\xdd\xff\xff\xff\xff\1", 6}, {"\xdf\xff\xff\xff\xff\1\1", 7},
+        {"\xc6\xff\xff\xff\xff", 5},   {"\xc1", 1},
+        {"\x92\x92\1\2", 4},           {"\x91\x91\x91", 3},
         {"\xdf\x80\0\0\0\1\1", 7},     {"", 0},
     };
 

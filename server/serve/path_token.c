@@ -1,0 +1,69 @@
+#include "server/serve/path_token.h"
+
+bool path_token_cut(struct slice *path, struct slice *token)
+{
+    struct slice rest = *path;
+
+    if (!slice_starts(rest, SLICE("t/"))) {
+        return false;
+    }
+    rest = slice_from(rest, 2);
+    if (slice_find(rest, '/') <= 0) {
+        return false;
+    }
+    *token = slice_cut(&rest, '/');
+    *path = rest;
+    return true;
+}
+
+static bool takes(const struct route *to)
+{
+    return to->repo != NULL && to->repo->ops->path_tokens;
+}
+
+static void unlock(struct exchange *x, struct slice before, struct slice token, struct slice behind)
+{
+    const struct http_req *req = exchange_req(x);
+    struct arena *a = exchange_arena(x);
+    struct slice credential = SLICE("");
+    struct slice query = req->query;
+
+    if (slice_starts(token, SLICE("mrd-")) || slice_starts(token, SLICE("mrd_"))) {
+        credential = arena_fmt(a, "Bearer " SLICE_FMT, SLICE_ARG(token));
+        for (size_t i = sizeof "Bearer " - 1; i < credential.n; i++) {
+            char *c = (char *)(uintptr_t)credential.p + i;
+            *c = *c == '-' ? '_' : *c;
+        }
+    }
+    exchange_unlock(x,
+                    arena_fmt(a, SLICE_FMT SLICE_FMT "%s" SLICE_FMT, SLICE_ARG(before),
+                              SLICE_ARG(behind), query.p != NULL ? "?" : "", SLICE_ARG(query)),
+                    credential);
+}
+
+struct route path_token_take(struct exchange *x, struct repo *const *repos, size_t count,
+                             const char *root)
+{
+    const struct http_req *req = exchange_req(x);
+    struct slice whole = req->path;
+    struct route to = route_of(repos, count, whole, root), behind = {0};
+    struct slice path = slice_starts(whole, SLICE("/")) ? slice_from(whole, 1) : whole;
+    struct slice token;
+
+    if (!slice_starts(path, SLICE("t/")) && !takes(&to)) {
+        return to; /* nearly all */
+    }
+    if (path_token_cut(&path, &token)) {
+        behind = route_of(repos, count, slice_from(whole, whole.n - path.n - 1), root);
+    }
+    if (takes(&behind)) {
+        unlock(x, SLICE("/"), token, path);
+        return route_of(repos, count, req->path, root);
+    }
+    path = to.path;
+    if (takes(&to) && path_token_cut(&path, &token)) {
+        unlock(x, slice_first(whole, whole.n - to.path.n), token, path);
+        return route_of(repos, count, req->path, root);
+    }
+    return to;
+}

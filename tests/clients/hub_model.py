@@ -4,10 +4,12 @@ Each line of its input is one call as a JSON list, each line of its output the a
 
   ["make", DIR, CONFIG, DTYPE]   writes a random model of that configuration, in files of at most 20 kB
   ["loss", DIR, BYTES, SEQ]      the mean loss over consecutive windows of the file's bytes, and the load's complaints
+  ["go_on", DIR, PROMPT, N]      the prompt and the N likeliest tokens behind it, as text
 """
 import json
 import sys
 
+import tokenizers
 import torch
 import transformers
 
@@ -35,8 +37,19 @@ def loss(folder, path, seq):
     return {"loss": total / (windows * seq), "wrong": wrong}
 
 
+def go_on(folder, prompt, n):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json")
+    begin = tokenizer.encode(prompt).ids
+    token = torch.tensor([begin])
+    with torch.no_grad():
+        for _ in range(n):
+            token = torch.cat([token, model(token, use_cache=False).logits[:, -1:].argmax(-1)], dim=1)
+    return prompt + tokenizer.decode(token[0].tolist()[len(begin):], skip_special_tokens=False)
+
+
 def main():
-    calls, answers = {"make": make, "loss": loss}, sys.stdout
+    calls, answers = {"make": make, "loss": loss, "go_on": go_on}, sys.stdout
     sys.stdout = sys.stderr
     for line in sys.stdin:
         name, *args = json.loads(line)

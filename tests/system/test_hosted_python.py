@@ -369,6 +369,11 @@ def test_a_tree_of_another_kind_has_not_that_owner(index):
     made = m.get("/models/api/repos/create", method="POST", headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
                  args=["--data-binary", body.decode()])
     assert made.status == 400 and b"simple" in made.body
+    for path, method, body in (("move", "POST", {"fromRepo": "simple/demo", "toRepo": "me/demo", "type": "model"}),
+                               ("delete", "DELETE", {"name": "demo", "organization": "simple", "type": "model"})):
+        reply = m.get(f"/models/api/repos/{path}", method=method, headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+                      args=["--data-binary", json.dumps(body)])
+        assert reply.status == 404, reply.body
     assert json.loads(m.get("/models/api/models").body) == []
     assert m.get("/models/api/models/simple/demo").status == 404
     assert m.get("/models/simple/demo/resolve/main/x").status == 404

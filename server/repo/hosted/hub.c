@@ -129,6 +129,9 @@ static const struct fact *head_of(struct hub_ask *k)
     struct buf key = BUF_INIT(8192);
     struct slice now;
 
+    if (python_owns(k->tree)) { /* its name says what it is: none of a Hub's moves or drops it */
+        return no_tree(k);
+    }
     if (live == NULL || live->rc == 0 || k->strict) {
         return live == NULL || live->rc == 0 ? live : no_tree(k);
     }

@@ -67,24 +67,25 @@ static bool version_ok(struct slice s)
     return true;
 }
 
+/* "5-1": what stands behind the number is not compared. */
+static uint64_t part_of(struct slice s)
+{
+    size_t digits = 0;
+    uint64_t n;
+
+    while (digits < s.n && s.p[digits] >= '0' && s.p[digits] <= '9') {
+        digits++;
+    }
+    return slice_u64(slice_first(s, digits), &n) ? n : 0;
+}
+
 int version_cmp(const char *have, const char *want)
 {
     struct slice a = slice_str(have), b = slice_str(want);
 
     while (b.n > 0) {
-        struct slice head = slice_cut(&a, '.'), least = slice_cut(&b, '.');
-        size_t digits = 0;
-        uint64_t x = 0, y = 0;
+        uint64_t x = part_of(slice_cut(&a, '.')), y = part_of(slice_cut(&b, '.'));
 
-        while (digits < head.n && head.p[digits] >= '0' && head.p[digits] <= '9') {
-            digits++; /* "2.18.5-1": what stands behind the number is not compared */
-        }
-        if (!slice_u64(slice_first(head, digits), &x)) {
-            x = 0;
-        }
-        if (!slice_u64(least, &y)) {
-            y = 0;
-        }
         if (x != y) {
             return x < y ? -1 : 1;
         }

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ISO C has no cast from an object to a function pointer; POSIX promises that the bits are the same. A call that the library
  * lacks is answered by this one: arguments beyond those that it takes do no harm in any ABI that we are built for. */
@@ -46,9 +47,12 @@ static void take_gpu(struct nvml *n, unsigned i)
         return;
     }
     if (n->DeviceGetPciInfo_v3(g->dev, &pci) == NVML_DONE) {
-        snprintf(g->bdf, sizeof g->bdf, "%04x:%02x:%02x.0", pci.domain & 0xffff, pci.bus & 0xff,
+        char bdf[sizeof g->bdf];
+
+        snprintf(bdf, sizeof bdf, "%04x:%02x:%02x.0", pci.domain & 0xffff, pci.bus & 0xff,
                  pci.device & 0xff);
-        snprintf(g->name, sizeof g->name, "GPU %u (%s)", i, g->bdf);
+        snprintf(g->name, sizeof g->name, "GPU %u (%s)", i, bdf);
+        memcpy(g->bdf, bdf, sizeof bdf);
     }
     if (n->DeviceGetName(g->dev, g->model, sizeof g->model) != NVML_DONE) {
         g->model[0] = '\0';

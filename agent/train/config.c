@@ -25,12 +25,13 @@ enum {
 #define GPT                                                                                        \
     .norm = NORM_LAYER, .position = POSITION_LEARNED, .mlp = MLP_GELU, .attention_bias = true,     \
     .mlp_bias = true, .tied = true, .norm_eps = 1e-5, .init_std = 0.02
-#define GPT2 GPT, .vocab = 50257, .context = 1024, .bos = 50256, .eos = 50256
+#define GPT2 GPT, .vocab = 50257, .context = 1024, .bos = 50256, .eos = {50256}, .eos_count = 1
 #define LLAMA                                                                                      \
     .norm = NORM_RMS, .position = POSITION_ROPE, .mlp = MLP_SWIGLU, .norm_eps = 1e-5,              \
     .init_std = 0.02
 #define LLAMA3                                                                                     \
-    LLAMA, .vocab = 128256, .context = 131072, .rope_theta = 500000, .bos = 128000, .eos = 128001
+    LLAMA, .vocab = 128256, .context = 131072, .rope_theta = 500000, .bos = 128000,                \
+           .eos = {128001}, .eos_count = 1
 
 static const struct shape {
     const char *name;
@@ -159,15 +160,26 @@ static void read_never(struct reader *r, const char *key, bool usual)
     }
 }
 
-/* One token, or of a list the first. */
-static int64_t read_token(struct reader *r, const char *key, int64_t vocab)
+static int64_t token_of(const json_t *v, int64_t vocab)
 {
-    const json_t *v = member(r, key, false);
-
-    v = json_is_array(v) ? json_array_get(v, 0) : v;
     return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) < vocab
                ? (int64_t)json_integer_value(v)
                : -1;
+}
+
+/* One token, or a list of them; more than we keep, and what is none, is passed over. */
+static int64_t read_tokens(struct reader *r, const char *key, int64_t vocab, int64_t *out,
+                           int64_t most)
+{
+    const json_t *v = member(r, key, false);
+    size_t all = json_is_array(v) ? json_array_size(v) : 1;
+    int64_t n = 0;
+
+    for (size_t i = 0; i < all && n < most; i++) {
+        out[n] = token_of(json_is_array(v) ? json_array_get(v, i) : v, vocab);
+        n += out[n] >= 0;
+    }
+    return n;
 }
 
 static void read_gpt2(struct reader *r, struct model_config *c)
@@ -271,8 +283,10 @@ static void read_any(struct reader *r, struct model_config *c)
                         type != NULL ? type : "(none)");
         return;
     }
-    c->bos = read_token(r, "bos_token_id", c->vocab);
-    c->eos = read_token(r, "eos_token_id", c->vocab);
+    if (read_tokens(r, "bos_token_id", c->vocab, &c->bos, 1) == 0) {
+        c->bos = -1;
+    }
+    c->eos_count = read_tokens(r, "eos_token_id", c->vocab, c->eos, CONFIG_EOS_MAX);
     if (member(r, "quantization_config", false) != NULL && r->rc == 0) {
         r->rc = err_set(r->e, E_UNSUPPORTED, "config.json: quantized weights are not supported");
     }
@@ -356,6 +370,19 @@ static void add_token(struct buf *out, const char *key, int64_t v)
     }
 }
 
+static void add_tokens(struct buf *out, const char *key, const int64_t *v, int64_t n)
+{
+    if (n < 2) {
+        add_token(out, key, n == 1 ? v[0] : -1);
+        return;
+    }
+    buf_addf(out, "  \"%s\": [", key);
+    for (int64_t i = 0; i < n; i++) {
+        buf_addf(out, "%s%lld", i > 0 ? ", " : "", (long long)v[i]);
+    }
+    buf_str(out, "],\n");
+}
+
 static void format_gpt2(const struct model_config *c, struct buf *out)
 {
     buf_str(out, "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
@@ -411,7 +438,7 @@ void config_format(const struct model_config *c, struct buf *out)
     }
     add_count(out, "vocab_size", c->vocab);
     add_token(out, "bos_token_id", c->bos);
-    add_token(out, "eos_token_id", c->eos);
+    add_tokens(out, "eos_token_id", c->eos, c->eos_count);
     add_real(out, "initializer_range", c->init_std);
     add_bool(out, "tie_word_embeddings", c->tied);
     buf_str(out, "  \"torch_dtype\": \"float32\"\n}\n");

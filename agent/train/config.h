@@ -16,6 +16,8 @@ enum mlp_kind { MLP_GELU, MLP_SWIGLU };
 
 enum { VOCAB_BYTES = 256 }; /* a vocabulary of this size is bytes: token = byte */
 
+enum { CONFIG_EOS_MAX = 8 };
+
 struct model_config {
     enum norm_kind norm; /* layer norms have a bias */
     enum position_kind position;
@@ -31,8 +33,9 @@ struct model_config {
     int64_t ffn;
     int64_t vocab;
     int64_t context;
-    int64_t bos; /* tokens that begin and end a text; -1: none */
-    int64_t eos;
+    int64_t bos;                 /* the token that begins a text; -1: none */
+    int64_t eos[CONFIG_EOS_MAX]; /* those that end one: models that talk have several */
+    int64_t eos_count;
     double norm_eps;
     double init_std;
     double rope_theta;

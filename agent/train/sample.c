@@ -117,9 +117,19 @@ static int choose(struct sampling *s, const float *logits, struct choice *c, str
     return choice_draw(c, known, &how, philox_uniform(r.v[0]), &s->token[s->n], e);
 }
 
+/* By the model's own word, or the tokenizer's. */
+static bool ends(const struct sampling *s, const struct model_config *c, int64_t token)
+{
+    bool yes = token == tokenizer_end_of_text(s->tokenizer);
+
+    for (int64_t i = 0; i < c->eos_count; i++) {
+        yes = yes || token == c->eos[i];
+    }
+    return yes;
+}
+
 static int generate(struct sampling *s, struct model *m, struct err *e)
 {
-    int64_t end_of_text = tokenizer_end_of_text(s->tokenizer);
     float *logits = mem_array((size_t)m->config.vocab, sizeof *logits);
     struct choice *c = mem_array((size_t)m->config.vocab, sizeof *c);
     int rc = 0;
@@ -128,7 +138,7 @@ static int generate(struct sampling *s, struct model *m, struct err *e)
     while (rc == 0 && s->drawn < s->o->tokens) {
         rc = next_logits(s, m, logits, e);
         rc = rc != 0 ? rc : choose(s, logits, c, e);
-        if (rc != 0 || s->token[s->n] == end_of_text) {
+        if (rc != 0 || ends(s, &m->config, s->token[s->n])) {
             break;
         }
         rc = print_token(s, (uint32_t)s->token[s->n++], true, e);

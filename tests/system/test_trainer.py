@@ -139,6 +139,17 @@ def test_sample_speaks_beyond_its_context(out):
     assert sample(model, "--prompt", "abc", "--tokens", 0) == "abc\n"
 
 
+def test_sample_ends_at_any_of_the_tokens_that_end_a_text(out, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(out / "checkpoint-10", model)
+    greedy = sample(model, "--prompt", "abc", "--tokens", 30, "--temperature", 0)
+    last = next(c for c in greedy[10:-1] if c.isascii())
+    config = json.loads((model / "config.json").read_text())
+    config["eos_token_id"] = [100000, 0, ord(last)]
+    (model / "config.json").write_text(json.dumps(config))
+    assert sample(model, "--prompt", "abc", "--tokens", 30, "--temperature", 0) == greedy[:greedy.index(last, 3)] + "\n"
+
+
 def test_sample_refuses_what_cannot_be(out):
     for args, word in ((("--top-p", 0), "--top-p 0"), (("--top-p", "1.5"), "--top-p 1.5"), (("--top-p", "nan"), "not a number"),
                        (("--temperature", -1), "--temperature -1"), (("--top-k", -1), "--top-k -1"),

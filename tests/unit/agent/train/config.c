@@ -47,7 +47,7 @@ static void test_llamas_file(void **state)
     assert_true(c.kv_heads == 2 && c.head_dim == 8 && c.ffn == 48 && c.context == 16);
     assert_true(!c.tied && !c.attention_bias && !c.mlp_bias);
     assert_true(c.norm_eps == 1e-6 && c.rope_theta == 10000 && c.rope_scaling.factor == 0);
-    assert_true(c.bos == -1 && c.eos == 7);
+    assert_true(c.bos == -1 && c.eos_count == 2 && c.eos[0] == 7 && c.eos[1] == 8);
     assert_int_equal(parse(LLAMA(LLAMA_SIZES ",\"head_dim\":16,\"tie_word_embeddings\":true,"
                                              "\"attention_bias\":true,\"mlp_bias\":true"),
                            &c),
@@ -94,11 +94,14 @@ static void test_written_and_read_back(void **state)
         struct model_config a, b;
 
         assert_int_equal(config_builtin(shapes[i], &a, NULL), 0);
-        a.bos = a.eos = -1;
+        a.bos = -1;
+        a.eos_count = i % 3;
+        a.eos[1] = 3;
         config_format(&a, &text);
         assert_int_equal(config_parse(buf_slice(&text), &b, NULL), 0);
         config_format(&b, &again);
         assert_true(slice_eq(buf_slice(&text), buf_slice(&again)));
+        assert_true(b.eos_count == a.eos_count && memcmp(a.eos, b.eos, i % 3 * sizeof *a.eos) == 0);
         assert_true(a.hidden == b.hidden && a.kv_heads == b.kv_heads && a.tied == b.tied);
         assert_true(a.rope_scaling.factor == b.rope_scaling.factor);
         buf_free(&text);

@@ -7,6 +7,7 @@
 #include "common/codec/network.h"
 #include "server/conf/section.h"
 #include "server/conf/value.h"
+#include "server/repo/oci/names.h"
 
 struct conf_file { /* what conf_read() gives out is its first field */
     struct conf conf;
@@ -108,9 +109,52 @@ static int check_roots(const struct conf_file *cf, struct err *e)
     return 0;
 }
 
+static const char *common_name(const char **a, const char **b)
+{
+    for (; a != NULL && *a != NULL; a++) {
+        for (const char **other = b; other != NULL && *other != NULL; other++) {
+            if (strcasecmp(*a, *other) == 0) {
+                return *a;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* What clients of registries say by ?ns= leads to one repo. */
+static int check_names(struct conf_file *cf, struct err *e)
+{
+    const struct conf *c = &cf->conf;
+    const char ***names = arena_alloc(&cf->arena, (c->repos_count + 1) * sizeof(*names));
+    size_t i = 0;
+
+    for (const struct settings_node *nd = cf->root->child; nd != NULL; nd = nd->next) {
+        const char *name = NULL;
+        if (nd->section != SECTION_REPO) {
+            continue;
+        }
+        if (strcmp(c->repos[i].protocol, "oci") == 0 &&
+            oci_names(&c->repos[i], &cf->arena, &names[i], e) != 0) {
+            return err_prefix(e, "repo \"%s\": origin", c->repos[i].name);
+        }
+        for (size_t k = 0; k < i && name == NULL; k++) {
+            name = common_name(names[i], names[k]);
+            if (name != NULL) {
+                return settings_wrong(nd->at, e,
+                                      "repo \"%s\" is called %.80s by ?ns=, as repo \"%s\" is, "
+                                      "give it other names, or none: names = {}",
+                                      c->repos[i].name, name, c->repos[k].name);
+            }
+        }
+        i++;
+    }
+    return 0;
+}
+
 static int check_whole(struct conf_file *cf, struct err *e)
 {
     struct conf *c = &cf->conf;
+    int rc;
     struct settings_place top = cf->root->at;
 
     if (c->store.low_ratio > c->store.high_ratio) {
@@ -133,7 +177,8 @@ static int check_whole(struct conf_file *cf, struct err *e)
             "the control socket's path is too long, the system takes 107 bytes, set "
             "control_socket to a shorter one");
     }
-    return check_roots(cf, e);
+    rc = check_roots(cf, e);
+    return rc == 0 ? check_names(cf, e) : rc;
 }
 
 int conf_read(const char *path, struct conf **out, struct err *e)

@@ -12,6 +12,7 @@
 #include "server/serve/registry.h"
 #include "server/serve/reply.h"
 #include "server/serve/tree.h"
+#include "server/serve/whole.h"
 
 /* ================================================================== the corridor, from the top ==== */
 
@@ -261,6 +262,8 @@ static void on_want_answer(struct call *c, struct answer *a)
         answer_release(&a);
     } else if (c->plan.rewrite) {
         index_send(c, a);
+    } else if (c->plan.whole) {
+        whole_send(c, a);
     } else {
         /* A filling answer is not kept: when it is sealed it is found again, as a hit. */
         bool keep = a->blob != NULL && a->state != CACHE_STALE;
@@ -271,6 +274,7 @@ static void on_want_answer(struct call *c, struct answer *a)
 static void execute_want(struct call *c)
 {
     struct want *w = &c->plan.want;
+    bool whole = c->plan.rewrite || c->plan.whole;
     bool suffix = false;
 
     if (c->plan.known && c->req.method == METHOD_HEAD) {
@@ -278,11 +282,11 @@ static void execute_want(struct call *c)
         return;
     }
     demand_read(&c->req, &w->demand);
-    w->document = c->plan.rewrite;
-    w->head_only = c->req.method == METHOD_HEAD && !c->plan.rewrite;
+    w->document = whole;
+    w->head_only = c->req.method == METHOD_HEAD && !whole;
     w->hint_first = 0;
     w->hint_end = LENGTH_UNKNOWN;
-    if (!c->plan.rewrite && c->req.method == METHOD_GET &&
+    if (!whole && c->req.method == METHOD_GET &&
         range_peek(&c->req, &w->hint_first, &w->hint_end, &suffix) && suffix) {
         w->hint_first =
             0; /* the total is not known yet, and suffix ranges are never sent upstream */

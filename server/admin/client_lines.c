@@ -91,6 +91,16 @@ static void conda_lines(struct buf *out, const struct repo *r, struct slice base
     line(out, "pixi project channel add ", base, r->name, "");
 }
 
+/* Names of images have no scheme; whoever serves plain HTTP must be told so. */
+static void oci_lines(struct buf *out, const struct repo *r, struct slice base)
+{
+    bool tls = slice_starts(base, SLICE("https://"));
+    struct slice host = slice_from(base, tls ? 8 : 7);
+
+    line(out, tls ? "podman pull " : "podman pull --tls-verify=false ", host, r->name, "/NAME:TAG");
+    line(out, "docker pull ", host, r->name, "/NAME:TAG");
+}
+
 static void hosted_lines(struct buf *out, const struct repo *r, struct slice base)
 {
     line(out, "HF_TOKEN=$TOKEN HF_ENDPOINT=", base, r->name, " hf upload OWNER/NAME FOLDER .");
@@ -128,6 +138,8 @@ void client_lines(struct buf *out, const struct repo *r, struct slice base, cons
     } else if (strcmp(r->ops->name, "conda") == 0) {
         conda_lines(out, r, base);
         agent = "PATH";
+    } else if (strcmp(r->ops->name, "oci") == 0) {
+        oci_lines(out, r, base);
     } else if (strcmp(r->ops->name, "hosted") == 0) {
         hosted_lines(out, r, base);
         agent = "OWNER/NAME/";

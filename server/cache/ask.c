@@ -24,6 +24,8 @@ void want_copy(struct arena *a, const struct want *w, struct want *out)
     out->accept = copy(a, w->accept);
     out->authorization = copy(a, w->authorization);
     out->principal = copy(a, w->principal);
+    out->token_scope = copy(a, w->token_scope);
+    out->held_by = copy(a, w->held_by);
     if (w->status_maps > 0) {
         memcpy(map, w->status_map, w->status_maps * sizeof *map);
     }
@@ -42,8 +44,8 @@ void hit_free(struct hit **hp)
     }
 }
 
-int hit_find(struct cache *c, struct slice row_key, const struct want *w, struct hit **out,
-             struct err *e)
+static int find_at(struct cache *c, struct slice row_key, const struct want *w, struct hit **out,
+                   struct err *e)
 {
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
     struct hit *h = NEW(struct hit);
@@ -67,6 +69,45 @@ int hit_find(struct cache *c, struct slice row_key, const struct want *w, struct
 out:
     hit_free(&h);
     buf_free(&row);
+    return rc;
+}
+
+struct held_search {
+    struct cache *cache;
+    const struct want *want;
+    struct hit *hit;
+};
+
+static int try_holder(void *arg, struct slice repo, char kind, struct slice key)
+{
+    struct held_search *s = arg;
+    const struct want *w = s->want;
+    struct buf row_key = BUF_INIT(KEY_MAX);
+
+    /* A NUL: it was fetched with somebody's own credential. */
+    if (kind == 'o' && slice_eq(repo, w->repo) && slice_find(key, '\0') < 0 &&
+        memmem(key.p, key.n, w->held_by.p, w->held_by.n) != NULL) {
+        object_key(&row_key, repo, key, SLICE(""));
+        if (row_key.rc == 0) {
+            (void)find_at(s->cache, buf_slice(&row_key), w, &s->hit, NULL);
+        }
+    }
+    buf_free(&row_key);
+    return s->hit != NULL;
+}
+
+/* What the row does not have may have come by another name: layers are in many images. */
+int hit_find(struct cache *c, struct slice row_key, const struct want *w, struct hit **out,
+             struct err *e)
+{
+    struct held_search s = {.cache = c, .want = w};
+    int rc = find_at(c, row_key, w, out, e);
+
+    if (rc == E_NOTFOUND && w->digest_known && w->held_by.p != NULL && w->principal.n == 0) {
+        rc = holder_each(c->store, &w->digest, try_holder, &s, e);
+        *out = s.hit;
+        rc = s.hit != NULL ? 0 : rc < 0 ? rc : E_NOTFOUND;
+    }
     return rc;
 }
 

@@ -317,6 +317,9 @@ static void begin_fill(struct entry *n)
         k->want.hint_first = 0;
         k->want.hint_end = LENGTH_UNKNOWN;
     }
+    if (k->want.told_by_head) {
+        k->want.head_only = n->old != NULL && !n->ask_plainly;
+    }
     n->fill = fill_start(n->cache, &k->want, n->row_key,
                          n->old != NULL && !n->ask_plainly ? &n->old->object : NULL, &owner, n);
     n->ask_plainly = false;

@@ -386,6 +386,7 @@ static void ask(struct filler *fl)
         .head = f->want.head_only,
         .accept = f->want.accept,
         .authorization = f->want.authorization,
+        .token_scope = f->want.token_scope,
         .end = LENGTH_UNKNOWN,
     };
 

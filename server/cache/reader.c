@@ -158,7 +158,8 @@ struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64
         r->body.end = min_u64(end, f->total_bytes);
     }
     /* A short range at the end is what lazy readers ask first; whoever reads on to the end wants a whole file. */
-    r->whole = (f->want.digest_known || f->want.git_known || f->want.reader != NULL) &&
+    r->whole = (f->want.digest_known || f->want.git_known || f->want.sha512_known ||
+                f->want.reader != NULL) &&
                r->body.end >= f->total_bytes && (first == 0 || r->body.end - first > TAIL_BYTES);
     if (first == 0 && r->body.end >= f->total_bytes) {
         f->whole_wanted = true;

@@ -88,11 +88,12 @@ static void mark_verified(struct fill *f)
     fill_wake_all(f);
 }
 
-/* What was promised, by SHA-256 or by git's name. */
+/* What was promised, by SHA-256, by git's name or by SHA-512. */
 static int verify(struct fill *f, struct err *e)
 {
     char got[DIGEST_HEX + 1];
     struct git_oid oid;
+    struct sha512 sum;
     int rc = 0;
 
     if (f->want.digest_known && !digest_eq(&f->object.digest, &f->want.digest)) {
@@ -105,6 +106,11 @@ static int verify(struct fill *f, struct err *e)
             git_oid_format(&oid, got);
             rc = err_set(e, E_CORRUPT,
                          "the origin's bytes have the git id %.16s..., another was promised", got);
+        }
+    } else if (f->want.sha512_known) {
+        rc = sha512_of_fd(f->fd, f->total_bytes, &sum, e);
+        if (rc == 0 && !sha512_eq(&sum, &f->want.sha512)) {
+            rc = err_set(e, E_CORRUPT, "the origin's bytes have another SHA-512 than was promised");
         }
     }
     if (rc == E_CORRUPT) {

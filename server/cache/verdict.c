@@ -77,16 +77,12 @@ static void renew_row(struct entry *n)
     cache_changed(n->cache, n->row_key);
 }
 
-static void not_modified(struct entry *n, struct fill *f, const struct fetch_head *h)
+/* The origin says that what we have is still good. */
+static void renew(struct entry *n, struct fill *f, const struct fetch_head *h)
 {
     struct object *o = &n->old->object;
-    struct slice etag = slice_trim(fetch_field(h, "etag"));
     struct freshness fresh;
 
-    if (etag.p != NULL && !slice_eq(etag, o->origin_etag)) {
-        n->ask_plainly = true; /* it speaks of another than ours (RFC 9111 4.3.4): fetch all */
-        return;
-    }
     object_renew(o, h, &n->old->arena);
     freshness_read(h->fields, h->nfields, clock_unix_s(), n->cache->set.default_ttl_s, &fresh);
     o->validated_unix_s = clock_unix_s();
@@ -101,6 +97,29 @@ static void not_modified(struct entry *n, struct fill *f, const struct fetch_hea
     }
     entry_answer(n, answer_of_blob(n->cache, o, n->old->blob, &f->want, CACHE_REVALIDATED));
     n->answered = true;
+}
+
+static void not_modified(struct entry *n, struct fill *f, const struct fetch_head *h)
+{
+    struct slice etag = slice_trim(fetch_field(h, "etag"));
+
+    if (etag.p != NULL && !slice_eq(etag, n->old->object.origin_etag)) {
+        n->ask_plainly = true; /* it speaks of another than ours (RFC 9111 4.3.4): fetch all */
+        return;
+    }
+    renew(n, f, h);
+}
+
+/* What a HEAD tells of bytes that we have: still these; else they are fetched, all of them, as nothing else is asked for. */
+static void told_by_head(struct entry *n, struct fill *f, const struct fetch_head *h)
+{
+    struct digest now;
+
+    if (h->status == 200 && fetch_digest(h, &now) && digest_eq(&now, &n->old->object.digest)) {
+        renew(n, f, h);
+    } else {
+        n->ask_plainly = true;
+    }
 }
 
 /* The origin says no: remembered for ttl_s. */
@@ -177,6 +196,9 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
         entry_remember_trouble(n, E_PROTOCOL, &why);
         entry_answer_trouble(n, E_PROTOCOL, &why);
         n->answered = true;
+    } else if (f->want.told_by_head && f->want.head_only && n->old != NULL &&
+               (status < 400 || status == 405 || status == 501)) {
+        told_by_head(n, f, h);
     } else if (status == 404 || status == 410) {
         gone(n, f, status, h);
     } else if (f->want.head_only && status == 200) {

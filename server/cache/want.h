@@ -7,6 +7,7 @@
 
 #include "common/hash/digest.h"
 #include "common/hash/git_oid.h"
+#include "common/hash/sha512.h"
 #include "server/cache/demand.h"
 #include "server/fetch/origin.h"
 #include "server/http/msg.h"
@@ -50,18 +51,22 @@ struct want {
     struct digest digest; /* checked before the last 64 KiB leave */
     bool git_known;       /* the same by git's name, where an index tells no SHA-256 */
     struct git_oid git_oid;
-    bool digest_header;  /* the origin's Repr-Digest is such a digest too, once its head is here */
-    uint64_t size_bytes; /* that an index told, or LENGTH_UNKNOWN: another is refused early */
-    uint64_t max_bytes;  /* a larger one is refused, by a setting; 0: any */
-    bool document;       /* an index that is read as a whole: refused beyond document_bytes */
-    uint32_t ttl_s;      /* seconds, or TTL_ORIGIN */
-    uint32_t neg_ttl_s;  /* of 404 and 410 */
+    bool sha512_known; /* ... or by SHA-512 */
+    struct sha512 sha512;
+    bool
+        digest_header; /* the origin's Repr-Digest (fetch_digest) is such a digest too, once its head is here */
+    uint64_t size_bytes;    /* that an index told, or LENGTH_UNKNOWN: another is refused early */
+    uint64_t max_bytes;     /* a larger one is refused, by a setting; 0: any */
+    bool document;          /* an index that is read as a whole: refused beyond document_bytes */
+    uint32_t ttl_s;         /* seconds, or TTL_ORIGIN */
+    uint32_t neg_ttl_s;     /* of 404 and 410 */
     uint32_t refusal_ttl_s; /* of 401 and 403; 0: they are not remembered */
     uint32_t swr_s;         /* stale while revalidate */
     uint32_t sie_s;         /* stale if error; UINT32_MAX: without bound */
     uint32_t floor_s; /* a client's no-cache on a mutable key revalidates at most this often */
     const struct status_map *status_map; /* origin's 403 -> 404, say; or NULL */
     size_t status_maps;
+    struct slice token_scope;   /* fetch.h; or p == NULL */
     struct slice authorization; /* the caller's own credential, or p == NULL: the origin's */
     struct slice
         principal; /* whose credential fetches it; "" for the service's: only equals may join a fill */
@@ -69,6 +74,11 @@ struct want {
         hint_end; /* a cold range to fetch first; LENGTH_UNKNOWN end: open. 0, LENGTH_UNKNOWN: none */
     /* Where its first request is led, the others of a fill go straight, until they are refused there. */
     bool redirect_holds;
+    /* With a digest: an object of the repo that has it will do, under whatever key with this in it ("/blobs/"); or p == NULL. */
+    struct slice held_by;
+    /* Mutable, and its origin tells the digest of its bytes to a HEAD (fetch_digest): that is how it is revalidated, and bytes come
+     * only when they are others. */
+    bool told_by_head;
     bool head_only;                   /* HEAD: a cold object costs the origin a HEAD, no fill */
     struct demand demand;             /* of the client */
     const struct want_reader *reader; /* or NULL */

@@ -90,6 +90,17 @@ static int check_protocol(const struct settings_node *nd, const struct repo_conf
     return 0;
 }
 
+static int check_names(const struct settings_node *nd, const struct repo_conf *r, struct err *e)
+{
+    if (r->names_set && strcmp(r->protocol, "oci") != 0) {
+        return settings_wrong(settings_where(nd, "names"), e,
+                              "repo \"%s\" is no registry of images, it cannot have names, remove "
+                              "them",
+                              r->name);
+    }
+    return 0;
+}
+
 int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a, struct err *e)
 {
     struct access_conf access = {0};
@@ -101,7 +112,9 @@ int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
     r->name = nd->title;
     r->source = arena_fmt(a, "%s:%u", nd->at.file, nd->at.line).p;
     r->origin.hosts_set = settings_written(nd, "hosts");
+    r->names_set = settings_written(nd, "names");
     r->origin.kind = r->protocol;
+    r->origin.tokens = strcmp(r->protocol, "oci") == 0;
     if (!name_valid(nd->title)) {
         return settings_wrong(
             nd->at, e,
@@ -111,6 +124,9 @@ int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
             nd->title);
     }
     rc = check_protocol(nd, r, e);
+    if (rc == 0) {
+        rc = check_names(nd, r, e);
+    }
     if (rc == 0) {
         rc = s3_origin_check(nd, r, e);
     }

@@ -7,6 +7,7 @@
 #include "common/base/list.h"
 #include "common/os/clock.h"
 #include "common/xfer/xfer.h"
+#include "server/fetch/bearer.h"
 #include "server/fetch/content_range.h"
 #include "server/fetch/lane.h"
 #include "server/fetch/origin_priv.h"
@@ -66,6 +67,9 @@ struct fetch {
     struct refusal *refusal; /* a bucket's no, while its reason comes; else NULL */
     int rc;                  /* bad news on its way */
     struct err why;
+    struct bearer_wait token; /* one is awaited */
+    uint64_t token_number;    /* of the one that was shown; 0: none */
+    bool challenged;          /* the origin has asked for one: not twice */
 };
 
 static void fetch_begin(struct fetch *x);
@@ -84,6 +88,7 @@ static void fetch_free(struct fetch *x)
 
     xfer_cancel(&x->xfer);
     refusal_free(&x->refusal);
+    list_remove_if(&x->token.node);
     lane_leave(l, &x->seat);
     origin_free(&x->origin); /* before the lane looks whether it is the last to hold it */
     lane_drop_if_idle(l);
@@ -243,6 +248,12 @@ static int give_head(struct fetch *x, const struct xfer_head *h, struct slice wh
     return x->ev.on_head(x->arg, &out) != 0 ? E_CANCELLED : 0;
 }
 
+/* Does this hop go to where tokens are good? A caller's own credential stands for itself. */
+static bool shows_tokens(const struct fetch *x)
+{
+    return x->home && x->origin->tokens && x->want.authorization.p == NULL;
+}
+
 /* Its noes have their reason in the body. */
 static bool at_bucket(const struct fetch *x)
 {
@@ -273,6 +284,15 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
     }
     if (redirects(h->status)) {
         return take_redirect(x, h);
+    }
+    if (h->status == 401 && shows_tokens(x) && !x->challenged &&
+        bearer_refused(lane_bearers(x->lane, x->fetcher->xfers), x->want.token_scope,
+                       x->token_number, h, &x->why)) {
+        x->challenged = x->follow = x->swallow = true;
+        return 0;
+    }
+    if (x->why.code != 0) { /* its token server may not be asked */
+        return x->why.code;
     }
     x->in_event = true;
     rc = give_head(x, h, SLICE_NONE);
@@ -409,9 +429,63 @@ static void add_line(struct fetch *x, struct slice *lines, size_t *n, const char
     }
 }
 
+/* There is a token now; or the token server's no, which is the origin's. */
+static void on_token(struct bearer_wait *w, int rc, const struct err *why)
+{
+    struct fetch *x = CONTAINER_OF(w, struct fetch, token);
+    struct xfer_head no = {.status = 401, .framed = true};
+
+    CHECK(x->magic == FETCH_MAGIC);
+    if (rc == 0) {
+        fetch_begin(x);
+        return;
+    }
+    if (rc == E_DENIED) {
+        x->in_event = true;
+        rc = give_head(x, &no, slice_str(why->text));
+        x->in_event = false;
+        if (x->dead) {
+            fetch_free(x);
+            return;
+        }
+    }
+    finish(x, rc, why);
+}
+
+/* 1: one is on its way, on_token() goes on. */
+static int add_token(struct fetch *x, struct slice *lines, size_t *n)
+{
+    struct slice line;
+
+    x->token_number = 0;
+    if (!shows_tokens(x)) {
+        return 0;
+    }
+    x->token.go = on_token;
+    switch (bearer_get(lane_bearers(x->lane, x->fetcher->xfers), x->want.token_scope,
+                       clock_now_ms(), &x->arena, &line, &x->token_number, &x->token)) {
+    case BEARER_NONE:
+        return 0;
+    case BEARER_READY:
+        lines[(*n)++] = line;
+        return 0;
+    case BEARER_WAIT:
+        return 1;
+    }
+    return 0;
+}
+
 /* A credential is for the origin's own scheme, host and port. */
 static int add_credential(struct fetch *x, struct slice *lines, size_t *n)
 {
+    size_t before = *n;
+
+    if (add_token(x, lines, n) != 0) {
+        return 1;
+    }
+    if (*n != before) {
+        return 0;
+    }
     if (x->want.authorization.p != NULL && x->origin->s3 == NULL) {
         add_line(x, lines, n, "Authorization", x->want.authorization);
         return 0;
@@ -457,6 +531,9 @@ static void fetch_begin(struct fetch *x)
     x->home = origin_is_home(o, &u);
     w.no_proxy = origin_no_proxy(o, &u);
     rc = x->home ? add_credential(x, lines, &w.nfields) : 0;
+    if (rc > 0) {
+        return;
+    }
     if (rc != 0) {
         fail_soon(x, rc);
         return;
@@ -517,6 +594,7 @@ struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
     x->want.body = copy(&x->arena, w->body);
     x->want.body_type = copy(&x->arena, w->body_type);
     x->want.authorization = copy(&x->arena, w->authorization);
+    x->want.token_scope = copy(&x->arena, w->token_scope);
     x->url = BUF_INIT(16384);
     x->via = BUF_INIT(16384);
     buf_adds(&x->url, w->url);
@@ -593,6 +671,10 @@ bool fetch_digest(const struct fetch_head *h, struct digest *out)
     }
     if (field.p != NULL) {
         return digest_from_field(field, out);
+    }
+    field = fetch_field(h, "docker-content-digest");
+    if (field.p != NULL) {
+        return slice_starts(field, SLICE("sha256:")) && digest_parse(slice_from(field, 7), out);
     }
     field = fetch_field(h, "x-amz-checksum-sha256");
     return h->status == 200 && field.p != NULL && /* of a part it may be the part's */

@@ -36,6 +36,8 @@ struct fetch_want {
     struct slice accept; /* Accept, or p == NULL */
     struct slice
         authorization; /* the caller's own, in pass-through repos; or p == NULL: the origin's */
+    struct slice
+        token_scope; /* of an origin with tokens (bearer.h): what one would be for; or p == NULL */
 };
 
 struct fetch_head {
@@ -70,7 +72,7 @@ void fetcher_close(struct fetcher **fp);
 /* First field of that name, or p == NULL. */
 struct slice fetch_field(const struct fetch_head *h, const char *name);
 bool fetch_is_html(const struct fetch_head *h); /* by its type */
-/* SHA-256 of the whole object in this head: Repr-Digest, Digest (before RFC 9530), or a bucket's checksum. False: not told. */
+/* SHA-256 of the whole object in this head: Repr-Digest, Digest (before RFC 9530), a registry's Docker-Content-Digest, or a bucket's checksum. False: not told. */
 MUST_USE bool fetch_digest(const struct fetch_head *h, struct digest *out);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/os/clock.h"
+#include "server/fetch/bearer.h"
 #include "server/fetch/origin_priv.h"
 
 enum { BLOCK_MAX_MS = 300000 }; /* no origin silences us for longer */
@@ -15,8 +16,9 @@ struct lane {
     uint64_t blocked_until_ms; /* it asked for rest */
     struct list queue;         /* of seats */
     struct event *timer;
-    int64_t credit_bytes; /* of the rate limit */
-    uint64_t credit_ms;   /* when it was counted last */
+    int64_t credit_bytes;    /* of the rate limit */
+    uint64_t credit_ms;      /* when it was counted last */
+    struct bearers *bearers; /* or NULL */
 };
 
 static void pump(struct lane *l)
@@ -47,6 +49,7 @@ static void lane_free(struct lane *l)
 {
     list_remove(&l->node);
     event_free(l->timer);
+    bearers_close(&l->bearers);
     origin_free(&l->origin);
     free(l);
 }
@@ -55,9 +58,17 @@ static void lane_free(struct lane *l)
 void lane_drop_if_idle(struct lane *l)
 {
     if (l->active == 0 && list_empty(&l->queue) && lane_resting_ms(l) == 0 &&
-        atomic_load(&l->origin->refs) == 1) {
+        atomic_load(&l->origin->refs) == 1 && (l->bearers == NULL || !bearers_busy(l->bearers))) {
         lane_free(l);
     }
+}
+
+struct bearers *lane_bearers(struct lane *l, struct xfer_loop *xfers)
+{
+    if (l->bearers == NULL) {
+        l->bearers = bearers_open(xfers, l->origin);
+    }
+    return l->bearers;
 }
 
 struct lane *lane_find(struct list *lanes, struct event_base *base, const struct origin *o)

@@ -1,4 +1,4 @@
-/* lane.h - what we owe one origin: so many requests at once, the rest that it asked for, its rate.
+/* lane.h - what we owe one origin, and what it gave us: so many requests at once, the rest that it asked for, its rate; its tokens.
  *
  * A request takes a seat; when all are taken or the origin rests it queues, and go() is called when its turn comes.
  *
@@ -11,8 +11,10 @@
 #include "common/base/list.h"
 #include "server/fetch/origin.h"
 
+struct bearers;
 struct event_base;
 struct lane;
+struct xfer_loop;
 
 struct lane_seat { /* in the request */
     struct list node;
@@ -29,6 +31,8 @@ void lane_rest(struct lane *l, uint64_t ms);
 uint64_t lane_resting_ms(const struct lane *l);
 /* How long to pause for the origin's rate limit after n more bytes. */
 uint64_t lane_spend(struct lane *l, size_t n);
+/* The tokens that its origin has given; opened when first asked for. */
+struct bearers *lane_bearers(struct lane *l, struct xfer_loop *xfers);
 void lane_drop_if_idle(struct lane *l); /* may free it */
 void lanes_close(struct list *lanes);   /* nothing may be under way */
 

@@ -118,6 +118,7 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
     o->no_proxy = copy_or_null(set->no_proxy);
     o->ca_file = copy_or_null(set->ca_file);
     o->authorization = o->s3 == NULL ? copy_or_null(set->authorization) : NULL;
+    o->tokens = set->tokens && o->s3 == NULL;
     o->connections = set->connections != 0 ? set->connections : 16;
     o->connect_ms = set->connect_ms != 0 ? set->connect_ms : 10000;
     o->stall_ms = set->stall_ms != 0 ? set->stall_ms : 30000;

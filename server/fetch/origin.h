@@ -32,6 +32,7 @@ struct origin_settings {
     const char *endpoint;   /* of a bucket: "https://minio.example:9000"; NULL: Amazon's */
     const char *region;     /* NULL: us-east-1 */
     const char *addressing; /* "path", "virtual"; NULL: path with an endpoint, virtual without */
+    bool tokens;            /* it may want one of its token server's (bearer.h) */
     uint32_t connections;   /* 16 at once to this origin */
     uint32_t connect_ms;    /* 10 s */
     uint32_t stall_ms;      /* 30 s without a byte */

@@ -24,6 +24,7 @@ struct origin {
     char *ca_file;
     char *authorization;
     struct s3 *s3; /* it is a bucket; or NULL */
+    bool tokens;   /* it may ask for them: bearer.h */
     uint32_t connections;
     uint32_t connect_ms;
     uint32_t stall_ms;

@@ -117,7 +117,7 @@ int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
     if (r->ops == NULL) {
         rc = err_set(
             e, E_CONFIG,
-            "%s: repo \"%s\": no protocol \"%s\"; there are conda, generic, hf, hosted, pypi",
+            "%s: repo \"%s\": no protocol \"%s\"; there are conda, generic, hf, hosted, oci, pypi",
             conf->source, conf->name, conf->protocol != NULL ? conf->protocol : "");
         goto out;
     }
@@ -142,6 +142,10 @@ void repo_close(struct repo **rp)
     if (r->ops != NULL && r->ops->close != NULL) {
         r->ops->close(r);
     }
+    for (const char **name = r->names; name != NULL && *name != NULL; name++) {
+        free((void *)(uintptr_t)*name);
+    }
+    free(r->names);
     rules_free(&r->rules);
     origin_free(&r->origin);
     free((void *)(uintptr_t)r->home);

@@ -142,8 +142,9 @@ struct plan {
     const struct form_reader *form_reader; /* PUT_FORM */
     int status;                            /* PLAN_REPLY: refusal, redirect */
     struct slice text;                     /* body: what, why, what to do */
-    struct slice location;                 /* redirects, relative */
-    struct slice allow;                    /* 405: the methods that are taken */
+    struct slice
+        location; /* redirects, relative; oci: what links to the next part of a list begin with */
+    struct slice allow;        /* 405: the methods that are taken */
     struct slice content_type; /* our own, for PLAN_BLOB and PLAN_WANT when the origin gives none */
     struct slice cache_control; /* for the client; p == NULL: derived from the class */
     struct slice
@@ -152,7 +153,9 @@ struct plan {
         known; /* PLAN_WANT: etag and want.size_bytes tell all that a HEAD asks for: no need of the origin */
     bool
         xorb; /* PLAN_WANT, PLAN_BLOB: sent in Xet's framing (server/store/xorb.h), under an etag of its own */
-    bool whole;      /* PLAN_BLOB: a Range field of the request is passed over */
+    /* PLAN_BLOB, PLAN_WANT: a Range field of the request is passed over. PLAN_WANT: no byte of it before all are here and
+     * verified, want.digest tells which they are then; a HEAD brings it, too. */
+    bool whole;
     bool passing;    /* PLAN_BLOB: who comes next may not have it: it is planned anew each time */
     bool own_fields; /* PLAN_WANT: none of the origin's fields are passed on, nor its type */
     uint64_t
@@ -177,7 +180,10 @@ struct repo_conf { /* one `repo` section, as read */
     const char *public_url;    /* the server's; or NULL */
     const char *
         credentials; /* hf: "service", "caller"; NULL: service with an authorization, else caller */
-    const char *xet; /* hf, hosted: off, large, on; NULL: the usual */
+    const char *const *names; /* oci: what `?ns=` may call it */
+    size_t names_count;
+    bool names_set;               /* `names` was written, maybe empty */
+    const char *xet;              /* hf, hosted: off, large, on; NULL: the usual */
     const struct sync_conf *sync; /* mirrored whole; or NULL */
     const char *source;           /* "file:line" of the section, for errors */
 };

@@ -23,8 +23,10 @@ struct slice registry_words(const struct http_req *req, int status, struct slice
                             struct arena *a)
 {
     bool manifest = memmem(req->path.p, req->path.n, "/manifests/", 11) != NULL;
+    bool list = slice_ends(req->path, SLICE("/tags/list"));
 
-    return oci_errors(oci_code_of_status(status, manifest), why, a);
+    return oci_errors(
+        status == 404 && list ? OCI_NAME_UNKNOWN : oci_code_of_status(status, manifest), why, a);
 }
 
 static void refuse_with(struct exchange *x, struct http_reply *r, struct slice body)
@@ -50,15 +52,17 @@ struct slice registry_challenge(const struct http_req *req, const struct conf *c
                                 struct slice subject, bool publish, struct arena *a)
 {
     struct slice base = own_base_url(req, conf, a);
+    struct oci_path at;
+    enum oci_code code;
 
-    if (subject.n == 0) {
+    if (oci_path_parse(subject, a, &at, &code, NULL) != 0 || at.kind == OCI_OTHER) {
         return arena_fmt(a, "Bearer realm=\"" SLICE_FMT TOKEN_PATH "\",service=\"mirrord\"",
                          SLICE_ARG(base));
     }
     return arena_fmt(a,
                      "Bearer realm=\"" SLICE_FMT TOKEN_PATH
                      "\",service=\"mirrord\",scope=\"repository:" SLICE_FMT ":pull%s\"",
-                     SLICE_ARG(base), SLICE_ARG(subject), publish ? ",push" : "");
+                     SLICE_ARG(base), SLICE_ARG(at.name), publish ? ",push" : "");
 }
 
 static void challenge(struct desk *d, struct exchange *x, struct slice why)

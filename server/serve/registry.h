@@ -16,7 +16,7 @@ void registry_answer(struct desk *d, struct exchange *x, struct visit *v, struct
 /* As refuse_token() and refuse_haste(). */
 void registry_refuse_token(struct desk *d, struct exchange *x, const char *why);
 void registry_refuse_haste(struct exchange *x, const struct gate_verdict *g);
-/* The challenge of a 401: where tokens are. subject: the plan's, "<repo>/<image>", or "" */
+/* The challenge of a 401: where tokens are. subject: the plan's, "<repo>/<name>/manifests/<tag>", or "" */
 struct slice registry_challenge(const struct http_req *req, const struct conf *conf,
                                 struct slice subject, bool publish, struct arena *a);
 /* The body of an answer that is none. */

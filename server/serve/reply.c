@@ -186,7 +186,12 @@ static void add_answer(struct call *c, struct hot *h, const struct answer *a)
     bool own = c->plan.own_fields;
     char date[40];
     struct slice etag = c->plan.etag.p != NULL ? c->plan.etag : a->etag;
+    char hex[DIGEST_HEX + 1];
 
+    if (c->plan.whole && c->plan.etag.p == NULL) { /* as registries write it */
+        digest_format(&c->plan.want.digest, hex);
+        etag = arena_fmt(&h->arena, "\"sha256:%s\"", hex);
+    }
     h->valid.etag = arena_copy(&h->arena, etag);
     h->valid.etag.p = etag.p != NULL ? h->valid.etag.p : NULL;
     if (a->etag_alias.p != NULL) {

@@ -20,6 +20,7 @@ static const struct {
     [OCI_DENIED] = {"DENIED", 403},
     [OCI_UNSUPPORTED] = {"UNSUPPORTED", 405},
     [OCI_TOOMANYREQUESTS] = {"TOOMANYREQUESTS", 429},
+    [OCI_UNAVAILABLE] = {"UNAVAILABLE", 503},
 };
 
 const char *oci_code_name(enum oci_code c)
@@ -69,6 +70,6 @@ enum oci_code oci_code_of_status(int status, bool of_manifest)
     case 400:
         return of_manifest ? OCI_MANIFEST_INVALID : OCI_DIGEST_INVALID;
     default:
-        return OCI_UNSUPPORTED;
+        return status >= 500 ? OCI_UNAVAILABLE : OCI_UNSUPPORTED;
     }
 }

@@ -26,6 +26,7 @@ enum oci_code {
     OCI_DENIED,
     OCI_UNSUPPORTED,
     OCI_TOOMANYREQUESTS,
+    OCI_UNAVAILABLE, /* none of those: trouble of ours, or behind us */
 };
 
 const char *oci_code_name(enum oci_code c);

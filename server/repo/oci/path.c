@@ -2,8 +2,6 @@
 
 #include "server/repo/plan.h"
 
-enum { SHA256_HEX = 64, SHA512_HEX = 128 };
-
 bool oci_asked(const struct http_req *req)
 {
     return slice_starts(req->path, SLICE(OCI_ROOT));
@@ -87,10 +85,10 @@ bool oci_digest_parse(struct slice text, struct oci_digest *out)
     *out = (struct oci_digest){.text = text};
     if (slice_eqs(algorithm, "sha256")) {
         out->algorithm = OCI_SHA256;
-        return small_hex(hex, SHA256_HEX) && digest_parse(hex, &out->sha256);
+        return small_hex(hex, DIGEST_HEX) && digest_parse(hex, &out->sha256);
     }
     out->algorithm = OCI_SHA512;
-    return slice_eqs(algorithm, "sha512") && small_hex(hex, SHA512_HEX) &&
+    return slice_eqs(algorithm, "sha512") && small_hex(hex, 2 * OCI_SHA512_BYTES) &&
            slice_hex(hex, out->sha512, OCI_SHA512_BYTES);
 }
 

@@ -54,6 +54,12 @@ static void each_kind(void **state)
     HAS("conda install --override-channels -c http://mirror:8080/forge PACKAGE");
     HAS("pixi project channel add http://mirror:8080/forge");
     HAS("trainagent pull forge/PATH");
+    c.name = "images";
+    c.protocol = "oci";
+    lines_of(&c, MIRROR, NULL);
+    HAS("<pre>podman pull --tls-verify=false mirror:8080/images/NAME:TAG</pre>");
+    HAS("<pre>docker pull mirror:8080/images/NAME:TAG</pre>");
+    LACKS("trainagent");
     c = (struct repo_conf){
         .name = "own", .protocol = "hosted", .anonymous_read = true, .source = "a:1"};
     lines_of(&c, MIRROR, "0.0.0.0:873");

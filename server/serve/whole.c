@@ -1,0 +1,90 @@
+#include "server/serve/whole.h"
+
+#include <stdlib.h>
+
+#include "server/serve/document.h"
+#include "server/serve/opening.h"
+#include "server/serve/reply.h"
+
+static void send_with(struct call *c, struct answer *a, uint64_t size_bytes)
+{
+    struct slice name = hot_name(&c->req, c->repo, c->path);
+    bool keep = a->blob != NULL && a->state != CACHE_STALE;
+    struct hot *h = reply_resolve(c, name, c->plan.want.key, a, NULL);
+
+    h->valid.total_bytes = size_bytes;
+    opening_send(c, h, keep);
+}
+
+static void know(struct call *c, const struct digest *d)
+{
+    c->plan.want.digest_known = true;
+    c->plan.want.digest = *d;
+}
+
+/* --- an origin that does not say what its bytes are called: they are hashed --- */
+
+struct naming {
+    struct step step;
+    struct document *doc;
+    struct buf bytes;
+    struct digest digest;
+};
+
+static void name_work(struct step *s)
+{
+    struct naming *n = (struct naming *)s;
+
+    s->rc = document_read(n->doc, &n->bytes, &s->why);
+    digest_of(buf_slice(&n->bytes), &n->digest);
+}
+
+static void name_done(struct step *s)
+{
+    struct naming *n = (struct naming *)s;
+    struct call *c = s->call;
+
+    if (s->rc != 0) {
+        reply_trouble(c, s->rc, &s->why);
+        return;
+    }
+    know(c, &n->digest);
+    send_with(c, answer_hold(n->doc->answer), n->doc->size_bytes);
+}
+
+static void name_free(struct step *s)
+{
+    struct naming *n = (struct naming *)s;
+
+    document_free(&n->doc);
+    buf_free(&n->bytes);
+}
+
+static void on_whole(struct call *c, struct document *d)
+{
+    struct naming *n;
+
+    if (d->answer->digest_known) {
+        know(c, &d->answer->digest);
+        send_with(c, answer_hold(d->answer), d->size_bytes);
+        document_free(&d);
+        return;
+    }
+    n = NEW(struct naming);
+    n->doc = d;
+    n->bytes = BUF_INIT((size_t)c->set->conf->cache.document_bytes);
+    n->step.work = name_work;
+    n->step.done = name_done;
+    n->step.free = name_free;
+    call_step(c, c->desk->daemon->readers, &n->step);
+}
+
+void whole_send(struct call *c, struct answer *a)
+{
+    if (a->blob != NULL) {
+        know(c, &a->digest);
+        send_with(c, a, a->total_bytes);
+    } else {
+        document_await(c, a, on_whole);
+    }
+}

@@ -1,0 +1,10 @@
+/* whole.h - an answer whose head says what only its last byte tells: it waits until all are here, verified, and have a digest. */
+#ifndef SERVER_SERVE_WHOLE_H
+#define SERVER_SERVE_WHOLE_H
+
+#include "server/serve/call.h"
+
+/* Of a plan that is `whole`: sends it. Takes a, a 200. keep: for the next too, as opening_send(). */
+void whole_send(struct call *c, struct answer *a);
+
+#endif

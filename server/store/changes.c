@@ -9,7 +9,7 @@
 #include "server/store/publish.h"
 #include "server/store/upload_reply.h"
 
-enum { TRIES = 8, PARENT_MIN = 16, OFFERS_BYTES = 1 << 16, WHERES_MAX = 4 };
+enum { TRIES = 32, PARENT_MIN = 16, OFFERS_BYTES = 1 << 16, WHERES_MAX = 4 };
 
 struct where {
     struct slice folder;

@@ -8,6 +8,7 @@
 
 #include "agent/pull/ask.h"
 #include "agent/pull/hub.h"
+#include "agent/pull/known.h"
 #include "agent/pull/parts.h"
 #include "agent/pull/pull.h"
 #include "agent/pull/sheaves.h"
@@ -63,7 +64,7 @@ static struct slice from_url(struct artifact *a, const struct agent *ag, struct 
     return url;
 }
 
-static bool wanted(const struct artifact *a, const char *name)
+bool artifact_wants(const struct artifact *a, const char *name)
 {
     bool in = a->ninclude == 0;
 
@@ -162,7 +163,7 @@ static int read_entry(struct artifact *a, const json_t *j, struct err *e)
     if (!place_name_ok(slice_str(name))) {
         return err_set(e, E_INVALID, "%s: the listing holds a name that leads elsewhere", a->from);
     }
-    if (wanted(a, name)) {
+    if (artifact_wants(a, name)) {
         f->name = arena_copy(&a->arena, slice_str(name));
         f->size_bytes = (uint64_t)json_integer_value(size);
         a->nfiles++;
@@ -195,6 +196,18 @@ static int read_listing(struct artifact *a, struct slice text, struct err *e)
                      n == 0 ? "the folder is empty" : "no file there matches the patterns");
     }
     return rc;
+}
+
+/* Their names are there. */
+static void begin_files(struct artifact *a)
+{
+    if (a->hub != NULL) {
+        a->url = hub_files_url(a->hub, a->run->pl->agent->mirror, &a->arena);
+    }
+    a->next = 0;
+    for (size_t i = 0; i < a->nfiles; i++) {
+        a->run->pl->known_bytes += a->file[i].size_bytes;
+    }
 }
 
 static void start_listing(struct artifact *a);
@@ -242,12 +255,8 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
         stop(a, rc, &e);
         return;
     }
-    a->url = a->hub != NULL ? hub_files_url(a->hub, a->run->pl->agent->mirror, &a->arena)
-                            : arena_copy(&a->arena, slice_cut(&folder, '?'));
-    a->next = 0;
-    for (size_t i = 0; i < a->nfiles; i++) {
-        a->run->pl->known_bytes += a->file[i].size_bytes;
-    }
+    a->url = arena_copy(&a->arena, slice_cut(&folder, '?'));
+    begin_files(a);
 }
 
 static void start_listing(struct artifact *a)
@@ -277,7 +286,7 @@ static int add_hub_file(void *arg, const struct hub_file *h)
     if (!place_name_ok(slice_str(h->name))) {
         return E_INVALID;
     }
-    if (wanted(a, h->name)) {
+    if (artifact_wants(a, h->name)) {
         if ((a->nfiles & (a->nfiles - 1)) == 0) { /* full at 1, 2, 4, ... */
             a->file = reallocarray(a->file, max_u64(1, 2 * a->nfiles), sizeof a->file[0]);
             CHECK(a->file != NULL);
@@ -339,7 +348,11 @@ static int start_one(struct artifact *a, struct err *e)
     if (hub_from(slice_str(a->from), &a->arena, &hub)) {
         a->hub = ARENA_NEW(&a->arena, struct hub);
         *a->hub = hub;
-        start_listing(a);
+        if (known_read(a->run->pl->agent, a)) {
+            begin_files(a);
+        } else {
+            start_listing(a);
+        }
         return 0;
     }
     if (rest.n > 0 &&
@@ -412,9 +425,41 @@ int artifacts_pull(struct puller *pl, struct artifact *a, size_t count, struct e
         *e = run.why;
         return run.rc;
     }
+    for (size_t i = 0; rc == 0 && !pl->stopping && i < count; i++) {
+        known_write(pl->agent, &a[i]);
+    }
     return pl->stopping
                ? err_set(e, E_CANCELLED, "stopped; what was fetched is kept for the next run")
                : rc;
+}
+
+bool artifact_at_hand(const struct agent *ag, struct artifact *a)
+{
+    struct buf uses = BUF_INIT(64 << 20);
+    struct hub hub;
+    uint64_t size;
+    bool all;
+
+    if (!hub_from(slice_str(a->from), &a->arena, &hub)) {
+        return false;
+    }
+    a->hub = ARENA_NEW(&a->arena, struct hub);
+    *a->hub = hub;
+    all = known_read(ag, a);
+    for (size_t i = 0; all && i < a->nfiles; i++) {
+        const struct artifact_file *f = &a->file[i];
+        all = shelf_find(ag->shelf, &f->digest, &size, NULL) == 0 && size == f->size_bytes;
+        a->size_bytes += f->size_bytes;
+        shelf_note_line(&uses, &f->digest, f->size_bytes, SLICE_NONE, SLICE_NONE);
+    }
+    if (all) {
+        shelf_note_lines(ag->shelf, buf_slice(&uses));
+    } else {
+        artifact_fini(a);
+        *a = (struct artifact){.from = a->from};
+    }
+    buf_free(&uses);
+    return all;
 }
 
 void artifact_key(const struct artifact *a, struct digest *out)

@@ -34,6 +34,7 @@ struct artifact {
 
     struct arena arena;
     bool is_folder;
+    bool known;         /* its files were not asked for: known.h */
     struct hub *hub;    /* NULL: not one of a Hub's */
     struct digest root; /* of a folder; zero when the mirror did not say */
     struct slice url;   /* of the file; of a folder, what its names stand behind */
@@ -50,6 +51,10 @@ struct artifact {
 
 /* Brings all of them onto the shelf, at the same time. The first failure stops the others. */
 MUST_USE int artifacts_pull(struct puller *pl, struct artifact *a, size_t count, struct err *e);
+/* True: it cannot change, what it consists of is known, and all of that is on the shelf: nobody need be asked. */
+MUST_USE bool artifact_at_hand(const struct agent *ag, struct artifact *a);
+/* Do its patterns let a name in? */
+bool artifact_wants(const struct artifact *a, const char *name);
 /* Puts the files under dir, which is made. */
 MUST_USE int artifact_place(const struct agent *ag, const struct artifact *a, const char *dir,
                             struct err *e);

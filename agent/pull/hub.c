@@ -230,6 +230,10 @@ static int link_file(const char *snapshot, const struct artifact_file *f, struct
         rc = err_set(e, E_TOOBIG, "%s: the path is too long", snapshot);
         goto out;
     }
+    if (symlink(buf_cstr(&to), at) == 0) { /* as it is, but for the first of a folder */
+        rc = 0;
+        goto out;
+    }
     slash = strrchr(at, '/');
     *slash = '\0';
     rc = dir_make(at, 0755, e);
@@ -277,18 +281,21 @@ int hub_place(const struct agent *ag, const struct artifact *a, const char *home
     char folder[PATH_MAX];
     char blobs[PATH_MAX];
     char snapshot[PATH_MAX];
+    struct placer *p;
     int rc;
 
     repo_folder(a->hub, home, folder);
     snprintf(blobs, sizeof blobs, "%.4000s/blobs", folder);
     hub_snapshot(a->hub, home, snapshot);
     rc = dir_make(blobs, 0755, e);
+    p = placer_open(ag->shelf, blobs, ag->copy);
     for (size_t i = 0; rc == 0 && i < a->nfiles; i++) {
         const struct artifact_file *f = &a->file[i];
-        rc = check_git(ag, f, e);
-        rc = rc != 0 ? rc : place_blob(ag->shelf, &f->digest, blobs, f->etag, ag->copy, e);
+        rc = a->known ? 0 : check_git(ag, f, e); /* it was, when it came to be known */
+        rc = rc != 0 ? rc : placer_put(p, &f->digest, f->etag, e);
         rc = rc != 0 ? rc : link_file(snapshot, f, e);
     }
+    placer_close(&p);
     /* The name last: whoever finds it finds all that it leads to. */
     if (rc == 0 && !slice_eq(a->hub->rev, a->hub->commit)) {
         rc = write_ref(a->hub, folder, e);

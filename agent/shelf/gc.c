@@ -2,6 +2,7 @@
  * record protects. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <fts.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #include "common/base/log.h"
 #include "common/os/newfile.h"
 
-enum { PARTIAL_AGE_S = 7 * 86400, JOURNAL_LARGE = 8 << 20 };
+enum { PARTIAL_AGE_S = 7 * 86400, KNOWN_AGE_S = 90 * 86400, JOURNAL_LARGE = 8 << 20 };
 
 enum thing_kind { THING_BLOB, THING_TREE, THING_PARTIAL };
 
@@ -322,6 +323,27 @@ static void halve_journal(struct shelf *s)
     buf_free(&text);
 }
 
+/* What is known of repositories (agent/pull/known.h); a use renews the mtime. */
+static void forget_known(const struct shelf *s, uint64_t now_unix_s)
+{
+    char path[PATH_MAX];
+    const struct dirent *it;
+    struct stat st;
+    DIR *d;
+
+    snprintf(path, sizeof path, "%s/known", s->dir);
+    d = opendir(path);
+    while (d != NULL && (it = readdir(d)) != NULL) {
+        if (fstatat(dirfd(d), it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+            now_unix_s > (uint64_t)st.st_mtim.tv_sec + KNOWN_AGE_S) {
+            unlinkat(dirfd(d), it->d_name, 0);
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+}
+
 int shelf_gc(struct shelf *s, const struct shelf_gc_want *w, struct shelf_totals *removed,
              struct err *e)
 {
@@ -350,5 +372,6 @@ int shelf_gc(struct shelf *s, const struct shelf_gc_want *w, struct shelf_totals
     }
     free(t.at);
     halve_journal(s);
+    forget_known(s, w->now_unix_s);
     return rc;
 }

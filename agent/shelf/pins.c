@@ -39,11 +39,46 @@ static void record_path(const struct shelf *s, const char *job, char out[PATH_MA
     snprintf(out, PATH_MAX, "%s/jobs/%s.json", s->dir, job);
 }
 
+static void format(const char *job, const struct digest *d, size_t n, struct buf *out)
+{
+    jwrite_open(out, NULL, '{');
+    jwrite_str(out, "job", job);
+    jwrite_u64(out, "at", clock_unix_s());
+    jwrite_open(out, "files", '[');
+    for (size_t i = 0; i < n; i++) {
+        jwrite_hex(out, NULL, d[i].b, DIGEST_BYTES);
+    }
+    jwrite_close(out, ']');
+    jwrite_close(out, '}');
+    buf_byte(out, '\n');
+}
+
+/* Whole, but not durable: after a power cut there is no such job. */
+static int write_whole(const char *path, struct slice text, struct err *e)
+{
+    char temp[PATH_MAX];
+    int fd;
+    int rc;
+
+    snprintf(temp, sizeof temp, "%.4080s.new~", path);
+    fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    rc = fd == -1 ? err_sys(e, "%s", temp) : fd_write_all(fd, text.p, text.n, e);
+    if (rc == 0 && rename(temp, path) == -1) {
+        rc = err_sys(e, "%s", path);
+    }
+    if (fd != -1) {
+        close(fd);
+    }
+    if (rc != 0) {
+        unlink(temp);
+    }
+    return rc;
+}
+
 int pins_write(const struct shelf *s, const char *job, const struct digest *d, size_t n,
                struct err *e)
 {
     struct buf text = BUF_INIT(RECORD_MAX);
-    struct newfile *f = NULL;
     char path[PATH_MAX];
     int rc;
 
@@ -52,26 +87,12 @@ int pins_write(const struct shelf *s, const char *job, const struct digest *d, s
     }
     folder_of_jobs(s, path);
     rc = dir_make(path, 0755, e);
-    if (rc != 0) {
-        return rc;
+    format(job, d, n, &text);
+    if (rc == 0 && text.rc != 0) {
+        rc = err_set(e, text.rc, "%s/%s.json: too many files", path, job);
     }
-    jwrite_open(&text, NULL, '{');
-    jwrite_str(&text, "job", job);
-    jwrite_u64(&text, "at", clock_unix_s());
-    jwrite_open(&text, "files", '[');
-    for (size_t i = 0; i < n; i++) {
-        jwrite_hex(&text, NULL, d[i].b, DIGEST_BYTES);
-    }
-    jwrite_close(&text, ']');
-    jwrite_close(&text, '}');
-    buf_byte(&text, '\n');
     record_path(s, job, path);
-    rc = text.rc != 0 ? err_set(e, text.rc, "%s: too many files", path)
-                      : newfile_open(path, 0644, &f, e);
-    if (rc == 0) {
-        newfile_write(f, text.p, text.n);
-        rc = newfile_commit(&f, e);
-    }
+    rc = rc != 0 ? rc : write_whole(path, buf_slice(&text), e);
     buf_free(&text);
     return rc;
 }

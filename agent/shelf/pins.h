@@ -3,7 +3,7 @@
  *   jobs/<job>.json   {"job": "42", "at": <unix_s>, "files": ["<sha256>", ...]}; there before the folder is, gone after it
  *   jobs/<job>/       hard links or copies; MIRROR_STAGED of the job
  *
- * The record comes whole or not at all (common/os/newfile.h). Whatever instant its maker is killed at, what is left is a record, a folder
+ * The record comes whole or not at all. Whatever instant its maker is killed at, what is left is a record, a folder
  * with some files, or both, and pins_drop() or pins_sweep() takes them away.
  *
  * threads  any; blocks

@@ -172,7 +172,7 @@ static int place(struct stager *st, const struct agent *as, const struct artifac
 static int bring(struct stager *st, const struct agent *as, struct slice from, struct artifact *a,
                  struct err *e)
 {
-    int rc = pull(st, as, a, e);
+    int rc = artifact_at_hand(as, a) ? 0 : pull(st, as, a, e);
 
     rc = rc != 0 ? rc : pin(st, a, e);
     crash_point("staging.pinned");

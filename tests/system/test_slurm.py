@@ -385,6 +385,40 @@ def test_with_a_digest_nothing_is_asked(node, mirror):
     assert node.task()[1] == "" and node.staged() == ["data/a/one.bin"] and len(mirror.log) == asked
 
 
+def test_a_repository_of_a_hub(mirrord, hub, tmp_path):
+    """As its client keeps it; and at a commit that was here before nobody is asked, be the mirror away."""
+    files = {"config.json": b'{"a": 1}', "sub/vocab.txt": b"words", "model.safetensors": BIG}
+    demo = hub.repo("org/demo", files=files)
+    m = mirrord(hub.config())
+    node = Slurmd(tmp_path, m.url(""))
+
+    def snapshot(job):
+        got, said = node.task(job)
+        folder = Path(got["MIRROR_STAGED"], "hub/models--org--demo/snapshots", demo.sha)
+        assert said == "" and {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()} == files
+        return folder
+
+    node.prolog("mirror=hf/org/demo@main", 1)
+    assert (snapshot(1).parents[1] / "refs/main").read_text() == demo.sha
+    node.prolog(f"mirror=hf/org/demo@{demo.sha}", 2)
+    snapshot(2)
+    m.remove()
+    node.prolog(f"mirror=hf/org/demo@{demo.sha}", 3)
+    snapshot(3)
+    job = node.ticket(3)["artifacts"][0]
+    assert job["outcome"] == "here" and job["fetched_bytes"] == 0 and job["size"] == sum(map(len, files.values()))
+    for f in (node.shelf / "blobs").rglob("*"):  # one was changed, through a name that root has: it is not what it was
+        if f.is_file() and f.stat().st_size == len(BIG):
+            f.chmod(0o644)
+            f.write_bytes(BIG[::-1])
+    node.write(slurm="on_unreachable = warn")
+    node.prolog(f"mirror=hf/org/demo@{demo.sha}", 4)
+    assert "cannot be reached" in node.task(4)[1]
+    for job in (1, 2, 3, 4):
+        node.epilog(job)
+    assert node.left() == []
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     if os.geteuid() != 0:

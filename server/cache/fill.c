@@ -214,6 +214,12 @@ void fill_led(struct fill *f, const struct fetch_head *h)
     }
 }
 
+bool fill_is_refused(const struct fill *f, const struct fetch_head *h)
+{
+    return f->want.no_html && (h->status == 200 || h->status == 206) &&
+           (fetch_is_html(h) || h->content_length == 0);
+}
+
 void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
 {
     struct object *o = &f->object;

@@ -174,6 +174,8 @@ void fill_plan(struct fill *f);     /* plan.c */
 void fill_on_demand(struct letter *l);
 void fill_hash(struct fill *f); /* seal.c: hashes on behind the frontier, seals when all is there */
 bool fill_complete(struct fill *f);
+/* A 200 or 206 that cannot be what is wanted (want.h: no_html), by its head. */
+bool fill_is_refused(const struct fill *f, const struct fetch_head *h);
 /* note.c: all bytes are there: has the want's reader read them, and its rows committed. Pool. */
 MUST_USE int fill_note(struct fill *f, struct err *e);
 void reader_wake(struct list *node); /* reader.c: a member of an audience */

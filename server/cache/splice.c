@@ -89,7 +89,7 @@ int splice_first(struct filler *fl, const struct fetch_head *h)
         fl->rc = fl->why.code;
         return 1;
     }
-    if (f->want.head_only || (f->want.no_html && fetch_is_html(h))) {
+    if (f->want.head_only || fill_is_refused(f, h)) {
         fl->other = true;
         f->owner->other(f->owner_arg, f, h);
         return 1;

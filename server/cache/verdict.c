@@ -190,9 +190,11 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
 
     if (status == 304 && n->old != NULL) {
         not_modified(n, f, h);
-    } else if ((status == 200 || status == 206) && f->want.no_html && fetch_is_html(h)) {
+    } else if (fill_is_refused(f, h)) {
         err_set(&why, E_PROTOCOL,
-                "the origin gave a web page in place of the file, maybe a login form");
+                fetch_is_html(h)
+                    ? "the origin gave a web page in place of the file, maybe a login form"
+                    : "the origin gave an empty file");
         entry_remember_trouble(n, E_PROTOCOL, &why);
         entry_answer_trouble(n, E_PROTOCOL, &why);
         n->answered = true;

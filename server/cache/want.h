@@ -84,7 +84,7 @@ struct want {
     const struct want_reader *reader; /* or NULL */
     /* Mutable: what the origin has not spoken for since then is stale, another of its group has changed. 0: none has. */
     uint64_t since_unix_s;
-    bool no_html; /* a web page in its place is somebody's login form */
+    bool no_html; /* a web page in its place is somebody's login form; and it is never empty */
     bool
         dispensable; /* while the origin is in trouble, what is not here is not there: a 404, clients do without */
 };

@@ -277,6 +277,15 @@ static int on_invalid(nghttp2_session *session, const nghttp2_frame *frame, int 
     return 0;
 }
 
+/* RFC 9113 6.3. nghttp2 does not look at PRIORITY any more, once it has said that it does not heed it. */
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user)
+{
+    (void)user;
+    return hd->type == NGHTTP2_PRIORITY && hd->stream_id == 0
+               ? nghttp2_session_terminate_session(session, NGHTTP2_PROTOCOL_ERROR)
+               : 0;
+}
+
 static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *user)
 {
     struct h2 *h = user;
@@ -294,6 +303,7 @@ void h2_hear(nghttp2_session_callbacks *on)
     nghttp2_session_callbacks_set_on_begin_headers_callback(on, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(on, on_header);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(on, on_data);
+    nghttp2_session_callbacks_set_on_begin_frame_callback(on, on_begin_frame);
     nghttp2_session_callbacks_set_on_frame_recv_callback(on, on_frame);
     nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(on, on_invalid);
     nghttp2_session_callbacks_set_on_stream_close_callback(on, on_stream_close);

@@ -139,9 +139,9 @@ def request(path=b"/hello", method=b"GET", extra=(), authority=b"t", scheme=b"ht
 class H2:
     """A client that says what it is told to, and keeps what it hears."""
 
-    def __init__(self, sock, settings=b""):
+    def __init__(self, sock, settings=b"", bare=False):
         self.sock, self.rest, self.frames = sock, b"", []
-        sock.sendall(PREFACE + frame(SETTINGS, payload=settings))
+        sock.sendall(PREFACE + (b"" if bare else frame(SETTINGS, payload=settings)))
 
     def send(self, *args, **kw):
         self.sock.sendall(frame(*args, **kw))

@@ -180,6 +180,36 @@ struct answer *answer_of_refusal(int status, enum cache_state state, const struc
     return &x->pub;
 }
 
+static void add_field(struct answer_box *x, const char *name, struct slice value)
+{
+    if (value.p != NULL && x->pub.nfields < OBJECT_FIELDS) {
+        x->object.fields[x->pub.nfields++] =
+            (struct http_field){slice_str(name), arena_copy(&x->arena, value)};
+    }
+}
+
+struct answer *answer_of_words(struct cache *c, int status, enum cache_state state,
+                               const struct fetch_head *h, struct slice text)
+{
+    struct answer_box *x = box_new(status, state);
+    struct object *o = NEW(struct object);
+    struct arena a = {0};
+    struct freshness fresh;
+
+    object_learn(o, h, &a);
+    freshness_read(h->fields, h->nfields, clock_unix_s(), c->set.default_ttl_s, &fresh);
+    o->validated_unix_s = clock_unix_s();
+    o->age_s = fresh.age_s;
+    describe(x, o);
+    add_field(x, "etag", o->origin_etag);
+    add_field(x, "last-modified", o->last_modified);
+    x->pub.total_bytes = text.n;
+    x->pub.text = arena_copy(&x->arena, text);
+    arena_fini(&a);
+    free(o);
+    return &x->pub;
+}
+
 struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const struct want *w)
 {
     struct answer_box *x = box_new(200, CACHE_MISS);

@@ -53,8 +53,10 @@ struct answer {
     bool digest_known;
     struct digest digest;
     struct slice content_type; /* the origin's, or p == NULL */
-    uint64_t last_modified_s;  /* 0: none */
-    struct slice url;          /* where it came from, final */
+    struct slice
+        text; /* of what is no object, as the origin wrote it; p == NULL: only the status is known */
+    uint64_t last_modified_s; /* 0: none */
+    struct slice url;         /* where it came from, final */
     /* The origin's other end-to-end fields worth keeping (x-..., link, ...); of 401, 403, 404 and 410 x-error-... alone. */
     const struct http_field *fields;
     size_t nfields;

@@ -48,7 +48,8 @@ struct cache {
     struct entry *entries;     /* uthash; the fetch thread's, as all below */
     struct list resting;       /* entries with nothing but a memory, oldest first */
     size_t resting_count;
-    unsigned busy; /* jobs and commits of entries */
+    size_t resting_bytes; /* of the words that they remember */
+    unsigned busy;        /* jobs and commits of entries */
     bool closing;
     struct letter close_letter;
 
@@ -74,6 +75,9 @@ struct answer *answer_of_status(struct cache *c, int status, enum cache_state st
                                 uint32_t retry_after_s, const struct err *why);
 /* The origin's no: 401, 403, 404, 410. */
 struct answer *answer_of_refusal(int status, enum cache_state state, const struct fetch_head *h);
+/* What is no object, as the origin says it; text.p == NULL: without its words. */
+struct answer *answer_of_words(struct cache *c, int status, enum cache_state state,
+                               const struct fetch_head *h, struct slice text);
 /* Of an upstream HEAD: no bytes behind it. */
 struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const struct want *w);
 

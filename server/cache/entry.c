@@ -20,7 +20,8 @@
 
 enum {
     RESTING_MAX = 16384, /* entries that only remember a 404 or a HEAD */
-    TROUBLE_MS = 2000,   /* an origin in trouble is left alone for so long, a key */
+    RESTING_BYTES_MAX = 32 << 20,
+    TROUBLE_MS = 2000, /* an origin in trouble is left alone for so long, a key */
 };
 
 static void advance(struct entry *n);
@@ -93,16 +94,27 @@ static struct entry *entry_find(struct cache *c, struct slice row_key)
     return n;
 }
 
+static size_t words_of(const struct entry *n)
+{
+    return n->memory != NULL ? n->memory->text.n : 0;
+}
+
+static void end_rest(struct entry *n)
+{
+    if (list_linked(&n->rest)) {
+        list_remove(&n->rest);
+        n->cache->resting_count--;
+        n->cache->resting_bytes -= words_of(n);
+    }
+}
+
 static void leave_table(struct entry *n)
 {
     if (n->in_table) {
         HASH_DEL(n->cache->entries, n);
         n->in_table = false;
     }
-    if (list_linked(&n->rest)) {
-        list_remove(&n->rest);
-        n->cache->resting_count--;
-    }
+    end_rest(n);
 }
 
 static void entry_free(struct entry *n)
@@ -145,8 +157,9 @@ static void rest_or_free(struct entry *n, uint64_t now_ms)
     if (!list_linked(&n->rest)) {
         list_push_back(&c->resting, &n->rest);
         c->resting_count++;
+        c->resting_bytes += words_of(n);
     }
-    if (c->resting_count > RESTING_MAX) {
+    while (c->resting_count > RESTING_MAX || c->resting_bytes > RESTING_BYTES_MAX) {
         entry_free(LIST_ITEM(c->resting.next, struct entry, rest));
     }
 }
@@ -374,10 +387,17 @@ static void advance(struct entry *n)
     pool_submit(c->disk, &n->look);
 }
 
+/* A client's no-cache counts for a no as for an object: within the floor. */
+static bool looks_again(const struct answer *a, const struct want *w, uint64_t now)
+{
+    return w->demand.refresh && now >= a->stored_unix_s + w->floor_s;
+}
+
 static bool remembered(struct entry *n, struct cache_ask *k)
 {
     if (n->memory == NULL || clock_now_ms() >= n->memory_until_ms ||
-        (n->memory_is_head && (!k->want.head_only || !was_promised(k, &n->memory_promise)))) {
+        (n->memory_is_head && (!k->want.head_only || !was_promised(k, &n->memory_promise))) ||
+        (k->want.pass_on && looks_again(n->memory, &k->want, clock_unix_s()))) {
         return false;
     }
     ask_answer(k, answer_hold(n->memory));
@@ -426,10 +446,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     }
     list_push_back(&n->asks, &k->node);
     if (n->fill == NULL && !n->looking) {
-        if (list_linked(&n->rest)) {
-            list_remove(&n->rest);
-            c->resting_count--;
-        }
+        end_rest(n);
         advance(n);
     }
 }

@@ -77,6 +77,8 @@ struct audience { /* the readers of one loop */
     struct letter letter;
 };
 
+enum { TEXT_MAX = 16 << 10 }; /* of an answer that is no object */
+
 struct fill {
     uint32_t magic;
     _Atomic uint32_t refs;
@@ -92,6 +94,7 @@ struct fill {
     bool named;           /* the stage survives a restart */
     _Atomic bool keep;    /* becomes a row */
     bool shared;          /* who asks once its head has come may have it too */
+    struct slice text;    /* during owner->other(): what came behind the head; or p == NULL */
     bool replaces;        /* an older generation */
     struct slice
         led_to; /* where a redirect led (redirect_holds); p == NULL: nowhere. The fetch thread's */

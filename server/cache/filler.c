@@ -8,10 +8,11 @@
 #include "common/os/newfile.h"
 #include "server/cache/filler.h"
 
-enum { BACKOFF_MIN_MS = 250, BACKOFF_MAX_MS = 30000, COMPARE_BYTES = 64 << 10 };
+enum { BACKOFF_MIN_MS = 250, BACKOFF_MAX_MS = 30000, COMPARE_BYTES = 64 << 10, WORDS_MS = 5000 };
 
 static void ask(struct filler *fl);
 static void settle(struct filler *fl);
+static void on_done(void *arg, int rc, const struct err *why);
 
 static void timer_in(struct filler *fl, uint64_t ms)
 {
@@ -285,7 +286,10 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    if (fl->fetch == NULL && !fl->over && fl->recv < fl->end) {
+    if (fl->no != NULL) { /* a trickle of words is not worth waiting for */
+        fetch_cancel(&fl->fetch);
+        on_done(fl, E_TIMEOUT, NULL);
+    } else if (fl->fetch == NULL && !fl->over && fl->recv < fl->end) {
         ask(fl);
     } else {
         fl->over = fl->over || fl->fetch == NULL;
@@ -300,8 +304,12 @@ static int on_head(void *arg, const struct fetch_head *h)
 {
     struct filler *fl = arg;
     struct fill *f = fill_hold(fl->fill);
-    int rc = f->state == FILL_ASKING ? splice_first(fl, h) : splice_later(fl, h);
+    bool asking = f->state == FILL_ASKING;
+    int rc = asking ? splice_first(fl, h) : splice_later(fl, h);
 
+    if (asking && rc == 0 && fl->no != NULL) { /* else it may be gone by now */
+        timer_in(fl, WORDS_MS);
+    }
     fill_release(&f);
     return rc;
 }
@@ -316,6 +324,12 @@ static int on_body(void *arg, struct slice bytes)
     struct err why;
     int rc = 0;
 
+    if (fl->no != NULL) {
+        full = fl->gather.n + bytes.n > TEXT_MAX;
+        buf_adds(&fl->gather, full ? SLICE_NONE : bytes);
+        fill_release(&f);
+        return full ? E_TOOBIG : 0;
+    }
     bytes.n = (size_t)min_u64(bytes.n, left);
     buf_adds(&fl->gather, bytes);
     CHECK(fl->gather.rc == 0); /* GATHER_MAX and one more gulp */
@@ -345,7 +359,11 @@ static void on_done(void *arg, int rc, const struct err *why)
 
     fl->fetch = NULL;
     fl->paused = false;
-    if (fl->again) {
+    if (fl->no != NULL) {
+        evtimer_del(fl->timer);
+        splice_tell(fl, rc == 0);
+        fill_fail(f, E_CANCELLED, why);
+    } else if (fl->again) {
         if (f->resume_id != 0) {
             splice_forget_earlier(f);
         }

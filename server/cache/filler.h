@@ -19,9 +19,11 @@ struct filler { /* one upstream request after the other, until its segment is th
     uint64_t ask_end;         /* of the request under way; LENGTH_UNKNOWN: no Range */
     struct buf gather;        /* what came, [recv - gather.n, recv) */
     bool paused;
-    bool replay;   /* from byte 0 again: what is there is compared, not written */
-    bool again;    /* the answer does not fit: ask anew, for all of it */
-    bool other;    /* the first head was the owner's business */
+    bool replay; /* from byte 0 again: what is there is compared, not written */
+    bool again;  /* the answer does not fit: ask anew, for all of it */
+    bool other;  /* the first head was the owner's business */
+    const struct fetch_head
+        *no;       /* it is, once its text is in `gather`; or NULL. In the fill's arena */
     bool over;     /* the request ended, with rc */
     bool straight; /* this request went where an earlier one was led, */
     bool detour;   /* ... the next asks again where that is */
@@ -47,6 +49,8 @@ void filler_stop(struct filler *fl); /* no event comes any more; it may still be
 /* splice.c: the head of a request. 0: its body may come; else it is cancelled, and `other`, `again`, rc or the fill's end
  * say why. */
 int splice_first(struct filler *fl, const struct fetch_head *h); /* of the fill */
+/* The text that belongs to fl->no has come, whole or not. */
+void splice_tell(struct filler *fl, bool whole);
 int splice_later(struct filler *fl, const struct fetch_head *h);
 void splice_forget_earlier(struct fill *f); /* what was parked is of another generation */
 MUST_USE int splice_check_length(const struct fill *f, uint64_t n, bool whole, struct err *e);

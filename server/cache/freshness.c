@@ -180,6 +180,7 @@ void freshness_read(const struct http_field *fields, size_t nfields, uint64_t no
     *out = (struct freshness){
         .no_store = (c.no_store && !c.must_understand) || c.private || vary_all ||
                     (!cdn.bad && (cdn.no_store || cdn.private)),
+        .forbidden = c.no_store,
         .told = c.bad || c.no_cache || c.has_s_maxage || c.has_max_age || has_expires,
         .must_revalidate = c.must_revalidate || c.has_s_maxage || c.no_cache || cdn.no_cache,
         .age_s = age,

@@ -12,7 +12,9 @@ struct freshness { /* what the origin said */
      * its credential, and that is part of the key; `accept` is the adapter's own and constant for a key. */
     bool no_store;
     bool must_revalidate;
-    bool told; /* the origin said how long; else it is a guess or the default */
+    bool
+        forbidden; /* no-store was said, even if must-understand beside it allows what is understood */
+    bool told;     /* the origin said how long; else it is a guess or the default */
     uint64_t age_s;
     uint64_t fresh_until_unix_s;
     uint32_t swr_s;

@@ -71,6 +71,41 @@ static int ask_for_all(struct filler *fl)
     return 1;
 }
 
+/* Is the text behind it wanted, too? Of trouble only where there is no older generation to be given instead. */
+static bool has_words(const struct fill *f, const struct fetch_head *h)
+{
+    return f->want.pass_on && !f->want.head_only && h->status != 304 && h->status != 429 &&
+           (h->status < 500 || !f->replaces) &&
+           (h->content_length == LENGTH_UNKNOWN || h->content_length <= TEXT_MAX);
+}
+
+static const struct fetch_head *keep_head(struct fill *f, const struct fetch_head *h)
+{
+    struct fetch_head *kept = ARENA_NEW(&f->arena, struct fetch_head);
+    struct http_field *fields = arena_alloc(&f->arena, (h->nfields + 1) * sizeof *fields);
+
+    *kept = *h;
+    for (size_t i = 0; i < h->nfields; i++) {
+        fields[i].name = arena_copy(&f->arena, h->fields[i].name);
+        fields[i].value = arena_copy(&f->arena, h->fields[i].value);
+    }
+    kept->fields = fields;
+    kept->url = arena_copy(&f->arena, h->url);
+    kept->why = SLICE_NONE;
+    return kept;
+}
+
+void splice_tell(struct filler *fl, bool whole)
+{
+    struct fill *f = fl->fill;
+    struct slice text = buf_slice(&fl->gather);
+
+    f->text = !whole ? SLICE_NONE : text.p != NULL ? text : SLICE("");
+    f->owner->other(f->owner_arg, f, fl->no);
+    f->text = SLICE_NONE;
+    fl->no = NULL;
+}
+
 int splice_first(struct filler *fl, const struct fetch_head *h)
 {
     struct fill *f = fl->fill;
@@ -82,6 +117,10 @@ int splice_first(struct filler *fl, const struct fetch_head *h)
     }
     if (h->status != 200 && h->status != 206) {
         fl->other = true;
+        if (has_words(f, h)) {
+            fl->no = keep_head(f, h);
+            return 0;
+        }
         f->owner->other(f->owner_arg, f, h);
         return 1;
     }

@@ -6,7 +6,7 @@
 #include "common/os/clock.h"
 #include "server/cache/entry.h"
 
-enum { HEAD_MEMORY_MS = 10000 };
+enum { HEAD_MEMORY_MS = 10000, WORDS_MAX_S = 3600 };
 
 static int mapped(const struct want *w, int status)
 {
@@ -122,17 +122,63 @@ static void told_by_head(struct entry *n, struct fill *f, const struct fetch_hea
     }
 }
 
-/* The origin says no: remembered for ttl_s. */
-static void refused(struct entry *n, int status, uint32_t ttl_s, const struct fetch_head *h)
+static struct answer *word_of(const struct entry *n, const struct fill *f, int status,
+                              enum cache_state state, const struct fetch_head *h)
+{
+    return f->text.p != NULL && status == h->status
+               ? answer_of_words(n->cache, status, state, h, f->text)
+               : answer_of_refusal(status, state, h);
+}
+
+/* The origin says no, or something that is no object: remembered for ttl_s. */
+static void refused(struct entry *n, struct fill *f, int status, uint32_t ttl_s,
+                    const struct fetch_head *h)
 {
     if (ttl_s > 0) {
         answer_release(&n->memory);
-        n->memory = answer_of_refusal(status, CACHE_NEGATIVE, h);
-        n->memory_is_head = false;
+        n->memory = word_of(n, f, status, CACHE_NEGATIVE, h);
+        n->memory_is_head = f->want.head_only && f->want.pass_on; /* it has no words for a GET */
+        n->memory_promise = n->promise;
         n->memory_until_ms = clock_now_ms() + (uint64_t)ttl_s * 1000;
     }
-    entry_answer(n, answer_of_refusal(status, CACHE_MISS, h));
+    entry_answer(n, word_of(n, f, status, CACHE_MISS, h));
     n->answered = true;
+}
+
+/* RFC 9110 15.1: those that may be kept for a time of our own guessing. */
+static bool may_be_guessed(int status)
+{
+    return status == 203 || status == 204 || status == 300 || status == 301 || status == 308 ||
+           status == 405 || status == 414;
+}
+
+/* How long the origin's word holds for an answer that is no object. A lifetime beyond WORDS_MAX_S would hide for too long what
+ * is published under the name. */
+static uint32_t words_ttl_s(const struct entry *n, const struct fill *f, int status,
+                            const struct fetch_head *h)
+{
+    const struct want *w = &f->want;
+    bool gone = status == 404 || status == 410;
+    uint64_t now = clock_unix_s();
+    struct freshness fresh;
+
+    if (status == 401 || status == 403) {
+        return w->refusal_ttl_s;
+    }
+    if (gone && (w->neg_ttl_ruled || !w->pass_on)) {
+        return w->neg_ttl_s;
+    }
+    if (!w->pass_on) {
+        return 0;
+    }
+    freshness_read(h->fields, h->nfields, now, n->cache->set.default_ttl_s, &fresh);
+    if (fresh.no_store || fresh.forbidden) {
+        return 0;
+    }
+    if (fresh.told || (may_be_guessed(status) && fetch_field(h, "last-modified").p != NULL)) {
+        return (uint32_t)min_u64(fresh.fresh_until_unix_s - now, WORDS_MAX_S);
+    }
+    return gone ? w->neg_ttl_s : 0;
 }
 
 static void gone(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
@@ -141,7 +187,7 @@ static void gone(struct entry *n, struct fill *f, int status, const struct fetch
         drop_row(n);
     }
     hit_free(&n->old);
-    refused(n, status, f->want.neg_ttl_s, h);
+    refused(n, f, status, words_ttl_s(n, f, status, h), h);
 }
 
 /* An upstream HEAD tells those who asked for no more; the others go on to a fill. */
@@ -169,12 +215,16 @@ static uint32_t retry_after_s(const struct fetch_head *h)
     return slice_u64(slice_trim(fetch_field(h, "retry-after")), &s) && s < 3600 ? (uint32_t)s : 5;
 }
 
-static void origin_trouble(struct entry *n, const struct fetch_head *h)
+static void origin_trouble(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
 {
     bool busy = h->status == 429 || h->status == 503;
     struct err why;
     int rc = err_set(&why, busy ? E_BUSY : E_NETWORK, "the origin answered %d", h->status);
 
+    if (f->text.p != NULL && fetch_field(h, "retry-after").p == NULL) {
+        refused(n, f, status, words_ttl_s(n, f, status, h), h);
+        return;
+    }
     entry_remember_trouble(n, rc, &why);
     if (busy) {
         n->trouble_until_ms = clock_now_ms() + (uint64_t)retry_after_s(h) * 1000;
@@ -211,9 +261,11 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
         }
         n->answered = true;
     } else if (status >= 500 || status == 429) {
-        origin_trouble(n, h);
+        origin_trouble(n, f, status, h);
     } else if (status >= 400) {
-        refused(n, status, status == 401 || status == 403 ? f->want.refusal_ttl_s : 0, h);
+        refused(n, f, status, words_ttl_s(n, f, status, h), h);
+    } else if (f->text.p != NULL) {
+        refused(n, f, status, words_ttl_s(n, f, status, h), h);
     } else {
         err_set(&why, E_PROTOCOL, "the origin answered %d", status);
         entry_answer_trouble(n, E_PROTOCOL, &why);

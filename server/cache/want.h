@@ -60,6 +60,7 @@ struct want {
     bool document;          /* an index that is read as a whole: refused beyond document_bytes */
     uint32_t ttl_s;         /* seconds, or TTL_ORIGIN */
     uint32_t neg_ttl_s;     /* of 404 and 410 */
+    bool neg_ttl_ruled;     /* ... whatever the origin says of them */
     uint32_t refusal_ttl_s; /* of 401 and 403; 0: they are not remembered */
     uint32_t swr_s;         /* stale while revalidate */
     uint32_t sie_s;         /* stale if error; UINT32_MAX: without bound */
@@ -79,7 +80,8 @@ struct want {
     /* Mutable, and its origin tells the digest of its bytes to a HEAD (fetch_digest): that is how it is revalidated, and bytes come
      * only when they are others. */
     bool told_by_head;
-    bool head_only;                   /* HEAD: a cold object costs the origin a HEAD, no fill */
+    bool head_only; /* HEAD: a cold object costs the origin a HEAD, no fill */
+    bool pass_on;   /* what is no object is given as the origin says it: status, fields, text */
     struct demand demand;             /* of the client */
     const struct want_reader *reader; /* or NULL */
     /* Mutable: what the origin has not spoken for since then is stale, another of its group has changed. 0: none has. */

@@ -158,9 +158,13 @@ static void retry_in(struct fetch *x, uint64_t ms)
 
 /* --- the answer's head -------------------------------------------------------------------------------------------- */
 
-static bool redirects(int status)
+/* One that leads nowhere is an answer like others. */
+static bool redirects(const struct xfer_head *h)
 {
-    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+    int s = h->status;
+
+    return (s == 301 || s == 302 || s == 303 || s == 307 || s == 308) &&
+           xfer_head_field(h, "location").p != NULL;
 }
 
 static int take_redirect(struct fetch *x, const struct xfer_head *h)
@@ -171,9 +175,6 @@ static int take_redirect(struct fetch *x, const struct xfer_head *h)
 
     if (x->want.body.n != 0) {
         return err_set(&x->why, E_PROTOCOL, "the origin redirects what is not a GET");
-    }
-    if (to.p == NULL) {
-        return err_set(&x->why, E_PROTOCOL, "the origin redirects to nowhere");
     }
     if (++x->hops > HOPS_MAX) {
         return err_set(&x->why, E_PROTOCOL, "more than %d redirects", HOPS_MAX);
@@ -282,7 +283,7 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
         x->refusal = refusal_new(h);
         return 0;
     }
-    if (redirects(h->status)) {
+    if (redirects(h)) {
         return take_redirect(x, h);
     }
     if (h->status == 401 && shows_tokens(x) && !x->challenged &&

@@ -108,6 +108,7 @@ static int compile(const struct rule_conf *conf, struct compiled *c, struct err 
     c->rule.built_in = false;
     c->rule.ttl_s = seconds_or(conf->ttl_s, TTL_ORIGIN);
     c->rule.neg_ttl_s = seconds_or(conf->neg_ttl_s, NEG_TTL_S);
+    c->rule.neg_ttl_ruled = conf->neg_ttl_s >= 0;
     c->rule.swr_s = seconds_or(conf->swr_s, 0);
     c->rule.sie_s = seconds_or(conf->sie_s, UINT32_MAX);
     c->rule.floor_s = seconds_or(conf->floor_s, FLOOR_S);
@@ -225,6 +226,7 @@ void rule_apply(const struct rule *r, struct slice path, struct want *w)
     w->class = r->class == RULE_IMMUTABLE ? WANT_IMMUTABLE : WANT_MUTABLE;
     w->ttl_s = r->ttl_s;
     w->neg_ttl_s = r->neg_ttl_s;
+    w->neg_ttl_ruled = r->neg_ttl_ruled;
     w->swr_s = r->swr_s;
     w->sie_s = r->sie_s;
     w->floor_s = r->floor_s;

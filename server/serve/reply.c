@@ -420,6 +420,36 @@ void reply_failure(struct call *c, struct http_reply *r, struct slice why)
                                           : arena_fmt(a, SLICE_FMT "\n", SLICE_ARG(why))));
 }
 
+/* What is no object, as the origin said it. */
+static void reply_words(struct call *c, const struct answer *a)
+{
+    struct arena *ar = &c->arena;
+    struct http_reply *r = ARENA_NEW(ar, struct http_reply);
+    uint64_t now = c->desk->loop->unix_s;
+
+    r->status = a->status;
+    if (a->content_type.p != NULL) {
+        reply_add(r, SLICE("content-type"), arena_copy(ar, a->content_type));
+    }
+    if (!c->repo->anonymous_read) {
+        reply_add(r, SLICE("cache-control"), SLICE("private, no-cache"));
+    }
+    for (size_t i = 0; i < a->nfields && r->nfields < FIELDS_MAX; i++) {
+        const struct http_field *f = &a->fields[i];
+        if (!c->repo->anonymous_read && about_freshness(f->name)) {
+            continue;
+        }
+        if (!slice_eqs(f->name, "date")) {
+            reply_add(r, arena_copy(ar, f->name), arena_copy(ar, f->value));
+        } else if (f->value.n <= DATE_BYTES) {
+            r->date = arena_copy(ar, f->value);
+        }
+    }
+    reply_add(r, SLICE("age"), arena_u64(ar, now - min_u64(now, a->stored_unix_s)));
+    reply_add(r, SLICE("cache-status"), slice_str(reply_cache_status(a->state)));
+    exchange_reply(c->x, r, a->text.n != 0 ? body_of_bytes(a->text) : NULL);
+}
+
 void reply_status(struct call *c, const struct answer *a)
 {
     struct arena *ar = &c->arena;
@@ -430,6 +460,10 @@ void reply_status(struct call *c, const struct answer *a)
             : arena_fmt(ar, "%d %s: that is what the origin of repo %s says for this path",
                         a->status, http_reason(a->status), c->repo->name);
 
+    if (a->text.p != NULL && c->repo->ops->failed == NULL) {
+        reply_words(c, a);
+        return;
+    }
     r->status = a->status;
     reply_add(r, SLICE("cache-status"),
               a->status == 504 ? SLICE("mirrord; detail=only-if-cached")

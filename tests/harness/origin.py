@@ -38,7 +38,8 @@ class Thing:
     size: int = 0
     seed: int = 1
     body: Optional[bytes] = None  # instead of size and seed
-    status: int = 200             # other: an empty answer of that status
+    status: int = 200             # other: an answer of that status, empty or of
+    words: str = ""               # this
     times: int = 1 << 30          # `status`, `die_at`, `short`, `stall_at`, `no_head` happen so many times
     etag: str = "strong"          # strong, weak, none, or literally what is to be sent
     last_modified: int = 1600000000
@@ -240,8 +241,14 @@ class Handler(BaseHTTPRequestHandler):
             lied()
             self.send_response_only(t.status)
             self.extra(t, None)
-            self.send_header("Content-Length", "0")
+            if t.words:
+                self.send_header("Content-Type", "text/plain")
+            self.send_header("Content-Length", str(len(t.words)))
             self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(t.words[:t.short if t.short >= 0 else None].encode())
+            if t.short >= 0:
+                self.cut()
             return
         known = self.headers.get("If-None-Match")
         since = self.headers.get("If-Modified-Since")

@@ -48,6 +48,7 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
         return 0;
     }
     plan_want(r, rule, clean, arena, out);
+    out->want.pass_on = origin_bucket(r->origin) == NULL; /* a bucket's noes name it and its keys */
     out->want.key = plan_key(clean, req->query, arena);
     out->want.url = plan_url(origin_url(r->origin), clean, req->query, arena);
     return 0;

@@ -458,8 +458,8 @@ static const char *verb_of_name(const char *program)
     return NULL;
 }
 
-/* Longer by the verb, where the name says one. */
-static char **spell_out(int *argc, char **argv)
+/* Longer by the verb, where the name says one. In the arena. */
+static char **spell_out(struct arena *a, int *argc, char **argv)
 {
     const char *verb = verb_of_name(*argc > 0 ? argv[0] : NULL);
     char **longer;
@@ -467,23 +467,27 @@ static char **spell_out(int *argc, char **argv)
     if (verb == NULL) {
         return argv;
     }
-    longer = mem_array((size_t)*argc + 2, sizeof longer[0]);
+    longer = arena_alloc(a, ((size_t)*argc + 2) * sizeof longer[0]);
     longer[0] = argv[0];
-    longer[1] = mem_strdup(verb);
+    longer[1] = arena_cstr(a, slice_str(verb));
     memcpy(longer + 2, argv + 1, (size_t)(*argc - 1) * sizeof argv[0]);
     ++*argc;
     return longer;
 }
 
-/* A prolog or epilog that fails drains the node, be it for an option with a slip in it. */
+/* A prolog or epilog that fails drains the node, be it for an option with a slip in it: so the verb is looked for before they
+ * are read. What stands behind another verb is that one's. */
 static bool must_not_fail(int argc, char **argv)
 {
-    bool slurms = false;
+    const struct verb *verb = NULL;
 
-    for (int i = 1; i < argc; i++) {
-        slurms = slurms || strcmp(argv[i], "prolog") == 0 || strcmp(argv[i], "epilog") == 0;
+    for (int i = 1; i < argc && verb == NULL; i++) {
+        for (size_t j = 0; j < ARRAY_LEN(verbs) && verb == NULL; j++) {
+            verb = strcmp(argv[i], verbs[j].name) == 0 ? &verbs[j] : NULL;
+        }
     }
-    return slurms && getenv("SLURM_JOB_ID") != NULL;
+    return verb != NULL && (verb->run == verb_prolog || verb->run == verb_epilog) &&
+           getenv("SLURM_JOB_ID") != NULL;
 }
 
 int main(int argc, char **argv)
@@ -492,15 +496,14 @@ int main(int argc, char **argv)
     struct verb_line v = {.agent = &agent, .keep_bytes = UINT64_MAX, .keep_age_s = UINT64_MAX};
     bool used[ARRAY_LEN(options)] = {false};
     struct err why = {0};
+    bool never_fails;
     int rc;
 
-    bool never_fails;
-
-    argv = spell_out(&argc, argv);
-    never_fails = must_not_fail(argc, argv);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGCHLD, SIG_DFL); /* ignored ones stay so over exec, and children then leave no word */
     agent_init(&agent);
+    argv = spell_out(&agent.arena, &argc, argv);
+    never_fails = must_not_fail(argc, argv);
     rc = read_line(&v, argc, argv, used, &why);
     if (rc == GO_ON && optind < argc && strcmp(argv[optind], "help") == 0) {
         usage(stdout);

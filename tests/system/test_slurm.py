@@ -225,6 +225,9 @@ def test_a_slip_drains_no_node(node):
         assert code == 0 and "did you mean --deadline?" in said
         done = subprocess.run([BUILD / "trainagent", name, "--dedline", "3s"], capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 64
+        done = subprocess.run([BUILD / "trainagent", "pull", name, "--dedline", "3s"], capture_output=True, text=True, check=False, timeout=60,
+                              env=dict(os.environ, SLURM_JOB_ID="42"))  # a job's own
+        assert done.returncode == 64
 
 
 @pytest.mark.parametrize("preflight,drain,code", [("true", "yes", 1), ("true", "no", 0), ("false", "yes", 0)])

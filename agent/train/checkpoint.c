@@ -255,22 +255,25 @@ static int remove_one(const char *out, int64_t step, struct err *e)
 int checkpoint_prune(const char *out, int64_t good, int64_t keep, struct err *e)
 {
     char path[PATH_MAX];
-    int rc = 0;
+    int first = 0;
     int64_t kept = 0;
     size_t n;
     int64_t *steps = list(out, partial, &n);
 
-    for (size_t i = 0; rc == 0 && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
+        int rc;
         snprintf(path, sizeof path, "%s/%s%lld%s", out, prefix, (long long)steps[i], partial);
-        rc = dir_remove_tree(path, e);
+        rc = dir_remove_tree(path, first == 0 ? e : NULL);
+        first = first != 0 ? first : rc;
     }
     free(steps);
     steps = list(out, "", &n);
-    for (size_t i = 0; rc == 0 && keep > 0 && i < n; i++) {
+    for (size_t i = 0; keep > 0 && i < n; i++) {
         if (steps[i] <= good && kept++ >= keep) {
-            rc = remove_one(out, steps[i], e);
+            int rc = remove_one(out, steps[i], first == 0 ? e : NULL);
+            first = first != 0 ? first : rc;
         }
     }
     free(steps);
-    return rc;
+    return first;
 }

@@ -43,7 +43,8 @@ MUST_USE int checkpoint_newest(const char *out, char **dir, struct err *e);
 size_t checkpoint_count(const char *out);
 int64_t checkpoint_last_step(const char *out); /* of the newest, whole or not; -1: none */
 /* Removes what crashes left behind and, of the checkpoints up to step `good`, which is known to be whole, all but the newest
- * `keep` (0: none). Later ones stay: they were passed over as damaged, and the run writes them again. */
+ * `keep` (0: none). Later ones stay: they were passed over as damaged, and the run writes them again.
+ * All that can be is removed; the error is of the first that cannot. */
 MUST_USE int checkpoint_prune(const char *out, int64_t good, int64_t keep, struct err *e);
 
 #endif

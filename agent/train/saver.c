@@ -44,17 +44,26 @@ static int read_whole(void *arg, int64_t offset, int64_t n, float *out, struct e
     return 0;
 }
 
+/* What cannot be removed (a file that somebody has open on NFS, another user's folder) costs room and no checkpoint. */
+static void prune(const struct saver *s)
+{
+    struct err why = {0};
+
+    if (checkpoint_prune(s->o.out, s->good_step, s->o.keep, &why) != 0) {
+        log_warn("checkpoint.prune", "%s", why.text);
+    }
+}
+
 static void write_one(struct saver *s, struct err *e)
 {
     uint64_t began = clock_now_ms();
-    int rc = checkpoint_prune(s->o.out, s->good_step, s->o.keep, e); /* room for this one */
+    int rc;
 
-    rc = rc != 0 ? rc : checkpoint_write(s->o.out, &s->c, e);
+    prune(s); /* room for this one */
+    rc = checkpoint_write(s->o.out, &s->c, e);
     if (rc == 0) {
         s->good_step = s->c.state.step;
-        rc = checkpoint_prune(s->o.out, s->good_step, s->o.keep, e);
-    }
-    if (rc == 0) {
+        prune(s);
         log_debug("checkpoint.written", "step=%lld took_ms=%llu", (long long)s->c.state.step,
                   (unsigned long long)(clock_now_ms() - began));
     } else {

@@ -121,6 +121,18 @@ def test_bench_refuses_what_cannot_be():
         assert word in trainer("bench", "--config", "tiny-gpt2", "--device", "cpu", *args, code=64)
 
 
+def test_what_cannot_be_removed_costs_no_checkpoint(out, tmp_path):
+    """A leftover that stays where it is, as a file that another has open does on NFS: told of, and the next ones are written."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "checkpoint-1.partial").write_text("no folder")
+    done = subprocess.run([BUILD / "trainer", "train", "--config", tmp_path / "shape.json", "--data", tmp_path / "data.bin", "--out", other,
+                           "--device", "cpu", "--steps", "6", "--batch", "2", "--save-every", "2", "--keep", "1"],
+                          env=dict(os.environ, OMP_NUM_THREADS="1"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "checkpoint.prune" in done.stderr and "checkpoint.failed" not in done.stderr, done.stderr
+    assert sorted(p.name for p in other.glob("checkpoint-*")) == ["checkpoint-1.partial", "checkpoint-6"]
+
+
 def sample(model, *args, code=0):
     return trainer("sample", "--model", model, "--device", "cpu", *args, code=code)
 

@@ -13,105 +13,128 @@
 
 /* --- one line -------------------------------------------------------------------------------------------------------- */
 
-/* Behind the first `what` in s; false: it is not there. */
-static bool behind(struct slice s, const char *what, struct slice *rest)
+/* Takes `what` off the beginning of *s; false: it begins otherwise. */
+static bool take(struct slice *s, struct slice what)
 {
-    const char *at = memmem(s.p, s.n, what, strlen(what));
-
-    if (s.n == 0 || at == NULL) {
+    if (!slice_starts(*s, what)) {
         return false;
     }
-    *rest = slice_from(s, (size_t)(at - s.p) + strlen(what));
+    *s = slice_from(*s, what.n);
     return true;
 }
 
-static bool leading_number(struct slice s, unsigned *out)
+static bool holds(struct slice s, const char *what)
+{
+    return s.n > 0 && memmem(s.p, s.n, what, strlen(what)) != NULL;
+}
+
+static bool take_number(struct slice *s, unsigned *out)
 {
     uint64_t n;
     size_t digits = 0;
 
-    while (digits < s.n && s.p[digits] >= '0' && s.p[digits] <= '9') {
+    while (digits < s->n && s->p[digits] >= '0' && s->p[digits] <= '9') {
         digits++;
     }
-    if (!slice_u64(slice_first(s, digits), &n) || n > 1000000) {
+    if (!slice_u64(slice_first(*s, digits), &n) || n > 1000000) {
         return false;
     }
     *out = (unsigned)n;
+    *s = slice_from(*s, digits);
     return true;
 }
 
 /* A place on the bus, as the kernel writes it: what is in it goes to a screen. */
-static void take_device(struct slice s, struct kmsg *out)
+static bool take_device(struct slice *s, struct kmsg *out)
 {
     size_t n = 0;
 
-    while (n < s.n && n < sizeof out->device - 1 &&
-           ((s.p[n] >= '0' && s.p[n] <= '9') ||
-            ((s.p[n] | 0x20) >= 'a' && (s.p[n] | 0x20) <= 'f') || s.p[n] == ':' || s.p[n] == '.')) {
-        out->device[n] = s.p[n];
+    while (n < s->n && n < sizeof out->device - 1 &&
+           ((s->p[n] >= '0' && s->p[n] <= '9') ||
+            ((s->p[n] | 0x20) >= 'a' && (s->p[n] | 0x20) <= 'f') || s->p[n] == ':' ||
+            s->p[n] == '.')) {
+        out->device[n] = s->p[n];
         n++;
     }
     while (n > 0 && out->device[n - 1] == ':') {
         n--;
     }
     out->device[n] = '\0';
+    *s = slice_from(*s, n);
+    return n > 0;
 }
 
-/* "(PCI:0000:3b:00): 79, ..."; before R4xx without "PCI:". */
+/* "(PCI:0000:3b:00): 79, ..." */
 static bool take_xid(struct slice s, struct kmsg *out)
 {
-    struct slice rest;
-
-    if (s.n == 0 || s.p[0] != '(' || !behind(s, "): ", &rest)) {
+    if (!take(&s, SLICE("(PCI:")) || !take_device(&s, out) || !take(&s, SLICE("): ")) ||
+        !take_number(&s, &out->number)) {
         return false;
     }
-    s = slice_from(s, 1);
-    if (slice_starts(s, SLICE("PCI:"))) {
-        s = slice_from(s, 4);
-    }
-    take_device(s, out);
-    out->fatal = behind(rest, ", Fatal", &s);
-    return leading_number(rest, &out->number);
+    out->fatal = slice_starts(s, SLICE(", Fatal"));
+    return true;
 }
 
-static bool take_text(struct slice text, struct kmsg *out)
+/* "GPU 0000:01:00.0: RmInitAdapter failed! ...", and what the driver says of one that is gone. */
+static bool take_gone(struct slice s, struct kmsg *out)
 {
-    struct slice rest;
+    static const char gone[] = "fallen off the bus";
 
-    if (behind(text, "SXid ", &rest) && take_xid(rest, out)) {
-        out->kind = KMSG_SXID;
+    out->kind = KMSG_OFF_BUS;
+    if (slice_starts(s, SLICE("fallen off the bus"))) {
         return true;
     }
-    if (!behind(text, "NVRM: ", &text)) {
+    if (take(&s, SLICE("The NVIDIA GPU "))) {
+        return take_device(&s, out) && holds(s, gone);
+    }
+    if (!take(&s, SLICE("GPU ")) || !take_device(&s, out) || !take(&s, SLICE(": "))) {
         return false;
     }
-    if (slice_starts(text, SLICE("Xid ")) && take_xid(slice_from(text, 4), out)) {
-        out->kind = KMSG_XID;
-        return true;
-    }
-    if (behind(text, "fallen off the bus", &rest)) {
-        out->kind = KMSG_OFF_BUS;
-        return true;
-    }
-    if (behind(text, "RmInitAdapter failed", &rest)) {
+    if (slice_starts(s, SLICE("RmInitAdapter failed"))) {
         out->kind = KMSG_NO_START;
-        if (behind(text, "GPU ", &rest)) {
-            take_device(rest, out);
-        }
         return true;
     }
-    return false;
+    return holds(s, gone);
+}
+
+/* Any user writes words of theirs into the kernel's log: a crash is told with the program's name, 15 bytes of their choice at
+ * the line's beginning, and a file's. So the driver's own words must stand where the driver puts them, from the first byte on. */
+static bool take_text(struct slice text, struct kmsg *out)
+{
+    unsigned which;
+
+    if (holds(text, "]: segfault") || holds(text, "traps:")) {
+        return false;
+    }
+    if (take(&text, SLICE("nvidia-nvswitch"))) {
+        out->kind = KMSG_SXID;
+        return take_number(&text, &which) && take(&text, SLICE(": SXid ")) && take_xid(text, out);
+    }
+    if (!take(&text, SLICE("NVRM: "))) {
+        return false;
+    }
+    if (take(&text, SLICE("Xid "))) {
+        out->kind = KMSG_XID;
+        return take_xid(text, out);
+    }
+    return take_gone(text, out);
 }
 
 bool kmsg_parse(struct slice line, struct kmsg *out)
 {
+    enum {
+        LEVELS = 8
+    }; /* a record's first number is 8 times who speaks, 0 for the kernel, and its level */
     struct slice head = slice_cut(&line, ';');
+    uint64_t from;
 
     *out = (struct kmsg){0};
     if (head.n == 0 || head.p[0] == ' ' || line.n == 0) {
         return false;
     }
-    slice_cut(&head, ',');
+    if (!slice_u64(slice_cut(&head, ','), &from) || from >= LEVELS) {
+        return false;
+    }
     slice_cut(&head, ',');
     if (!slice_u64(slice_cut(&head, ','), &out->at_us)) {
         return false;
@@ -215,7 +238,8 @@ static int read_log(int fd, struct reading *r)
 static void tell(const struct seen *s, uint64_t now_us, struct finding *f)
 {
     static const char reset[] =
-        "drain the node and reset the GPU (nvidia-smi -r), or reboot; one that does it again goes back";
+        "reset the GPU (nvidia-smi -r), then let xid_age leave out what was before, or reboot: "
+        "it clears the log; a GPU that does it again goes back";
     const struct kmsg *k = &s->last;
     const char *device = k->device[0] != '\0' ? k->device : "a GPU";
     char when[UNITS_TEXT], times[32] = "";

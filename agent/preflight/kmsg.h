@@ -3,8 +3,9 @@
  *   6,1234,5678901234,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.
  *   3,1235,5678901235,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 46 LTSSM Fault Up
  *
- * A line is a record of /dev/kmsg: level, number, microseconds since boot, flags; then text. Lines that begin with a blank belong
- * to the record before. What the numbers mean stands in xids.def.
+ * A line is a record of /dev/kmsg: who speaks and level, number, microseconds since boot, flags; then text. Lines that begin with a
+ * blank belong to the record before. Only the kernel's own count, and only with the driver's words at their place from the first
+ * byte on: names that users choose stand in the log too. What the numbers mean stands in xids.def.
  */
 #ifndef AGENT_PREFLIGHT_KMSG_H
 #define AGENT_PREFLIGHT_KMSG_H

@@ -519,6 +519,18 @@ def test_xids(node, text, status, code, says):
     node.found("xid", status, says, code)
 
 
+def test_a_users_crash_is_no_xid(node):
+    """The kernel writes a program's name and its file's into its log: they are its user's words."""
+    log(node, f"a.out[77]: segfault at 0 ip 1 sp 2 error 4 in {XID.format(79)}[400000+1000]", "NVRM: Xid (PCI:[77]: segfault at 0 in 0000:3b:00): 79",
+        "traps: NVRM: GPU 0:0.0[7] trap int3 in fallen off the bus", "x[7]: segfault in nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal")
+    (node.root / "dev/kmsg").open("a").write(f"12,9,9,-;{XID.format(79)}\n")  # not the kernel's: a program's
+    node.look("--only", "xid")
+    node.found("xid", "OK")
+    log(node, XID.format(79))
+    node.look("--only", "xid", code=2)
+    assert "xid_age" in node.checks["xid"]["hint"] and "reboot" in node.checks["xid"]["hint"]
+
+
 def test_many_xids(node):
     log(node, *[XID.format(n) for n in [31] * 5000 + [95] * 3 + [48] * 2000])
     node.look("--only", "xid", code=2)

@@ -158,8 +158,30 @@ static void limit_text(rlim_t v, char out[UNITS_TEXT], bool bytes)
     }
 }
 
+/* An Ethernet card may call itself an RDMA device and never be used as one. */
+static bool rdma_matters(const struct look *l)
+{
+    enum { PORTS = 64 };
+    struct rdma_port port[PORTS];
+    size_t n = rdma_ports(&l->sight, port, PORTS);
+    uint64_t want = 0;
+
+    if ((expect_u64(&l->expect, EXPECT_ib_ports, &want) && want > 0) ||
+        (expect_u64(&l->expect, EXPECT_ib_rate, &want) && want > 0)) {
+        return true;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (port[i].infiniband && strcmp(port[i].state, "ACTIVE") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void check_memlock(struct look *l, struct finding *f)
 {
+    static const char hint[] = "LimitMEMLOCK=infinity for slurmd or the container's daemon; "
+                               "limits.conf: memlock unlimited";
     char text[UNITS_TEXT];
     struct rlimit r;
 
@@ -172,11 +194,12 @@ void check_memlock(struct look *l, struct finding *f)
         return;
     }
     limit_text(r.rlim_cur, text, true);
-    if (r.rlim_cur != RLIM_INFINITY) {
-        finding_bad(
-            f, "MEMLOCK",
-            "LimitMEMLOCK=infinity for slurmd or the container's daemon; limits.conf: memlock unlimited",
-            "locked memory is limited to %s: RDMA cannot register what it sends", text);
+    if (r.rlim_cur != RLIM_INFINITY && rdma_matters(l)) {
+        finding_bad(f, "MEMLOCK", hint,
+                    "locked memory is limited to %s: RDMA cannot register what it sends", text);
+    } else if (r.rlim_cur != RLIM_INFINITY) {
+        finding_warn(f, "MEMLOCK", hint,
+                     "locked memory is limited to %s: RoCE could not register what it sends", text);
     }
     finding_ok(f, "locked memory is %s", text);
 }

@@ -54,7 +54,10 @@ static void read_port(const struct sight *s, const char *device, const char *num
     word_of(s, port, "state", p->state, sizeof p->state);
     word_of(s, port, "phys_state", p->phys, sizeof p->phys);
     snprintf(path, sizeof path, "%s/link_layer", port);
-    p->ethernet = sight_read(s, path, text, NULL) == 0 && strcmp(text, "Ethernet") == 0;
+    if (sight_read(s, path, text, NULL) == 0) {
+        p->ethernet = strcmp(text, "Ethernet") == 0;
+        p->infiniband = strcmp(text, "InfiniBand") == 0;
+    }
     snprintf(path, sizeof path, "%s/rate", port); /* "400 Gb/sec (4X NDR)" */
     if (!sight_u64(s, path, &p->gbits)) {
         p->gbits = 0;
@@ -98,55 +101,94 @@ size_t rdma_ports(const struct sight *s, struct rdma_port *out, size_t room)
 
 /* --- the checks ------------------------------------------------------------------------------------------------------- */
 
-/* Ports without a cable are usual; one with a link that no subnet manager has raised is not. */
-static void judge_port(const struct look *l, const struct rdma_port *p, uint64_t usual,
-                       struct finding *f)
-{
-    uint64_t want;
+#define IB_HINT   "look at cables, switch and subnet manager (ibstat)"
+#define SLOW_HINT "look at the cable and at the switch's port (mlxlink, ibdiagnet)"
 
-    if (strcmp(p->state, "ACTIVE") != 0) {
-        if (strcmp(p->phys, "LinkUp") == 0) {
+struct ports {
+    struct rdma_port port[PORTS];
+    size_t n;
+    uint64_t active, fast; /* fast: those that reach ib_rate */
+    uint64_t fastest;      /* of InfiniBand */
+};
+
+static bool is_active(const struct rdma_port *p)
+{
+    return strcmp(p->state, "ACTIVE") == 0;
+}
+
+static void read_ports(const struct look *l, struct ports *ps)
+{
+    uint64_t rate = 0;
+
+    *ps = (struct ports){.n = 0};
+    ps->n = rdma_ports(&l->sight, ps->port, PORTS);
+    expect_u64(&l->expect, EXPECT_ib_rate, &rate);
+    for (size_t i = 0; i < ps->n; i++) {
+        const struct rdma_port *p = &ps->port[i];
+        if (is_active(p)) {
+            ps->active++;
+            ps->fast += p->gbits >= rate;
+            ps->fastest = p->ethernet ? ps->fastest : max_u64(ps->fastest, p->gbits);
+        }
+    }
+}
+
+/* Ports without a cable are usual; one with a link that no subnet manager has raised is not. */
+static void judge_links(const struct ports *ps, struct finding *f)
+{
+    for (size_t i = 0; i < ps->n; i++) {
+        const struct rdma_port *p = &ps->port[i];
+        if (!is_active(p) && strcmp(p->phys, "LinkUp") == 0) {
             finding_bad(f, "IB_INACTIVE",
                         "is the subnet manager running, is the port admitted to the fabric",
                         "%s has a link but is %s", p->name, p->state);
         }
-        return;
     }
-    if (expect_u64(&l->expect, EXPECT_ib_rate, &want) ? p->gbits < want : p->gbits < usual) {
-        finding_bad(f, "IB_SLOW", "look at the cable and at the switch's port (mlxlink, ibdiagnet)",
-                    "%s runs at %" PRIu64 " Gb/s%s", p->name, p->gbits,
-                    l->expect.is[EXPECT_ib_rate].set ? "" : ", others of this node faster");
+}
+
+/* A port for storage or administration may well be slower than the others: that the fabric's are fast enough is told by their
+ * number, and what one port lacks is worth a look, no more. Ethernet of any speed is ordinary. */
+static void judge_rates(const struct look *l, const struct ports *ps, struct finding *f)
+{
+    uint64_t rate = ps->fastest, want = 1;
+    bool rated = expect_u64(&l->expect, EXPECT_ib_rate, &rate);
+    bool counted = expect_u64(&l->expect, EXPECT_ib_ports, &want);
+
+    if (rated && ps->n > 0 && ps->fast < want && !(counted && ps->active < want)) {
+        finding_bad(f, "IB_SLOW", SLOW_HINT,
+                    "%" PRIu64 " of %" PRIu64 " expected ports run at %" PRIu64 " Gb/s", ps->fast,
+                    want, rate);
+    } else if (rated && counted) {
+        return; /* there are enough of them */
+    }
+    for (size_t i = 0; i < ps->n; i++) {
+        const struct rdma_port *p = &ps->port[i];
+        if (is_active(p) && !p->ethernet && p->gbits < rate) {
+            finding_warn(f, "IB_SLOW", SLOW_HINT, "%s runs at %" PRIu64 " Gb/s, %s %" PRIu64,
+                         p->name, p->gbits, rated ? "expected are" : "another of this node at",
+                         rate);
+        }
     }
 }
 
 void check_ib(struct look *l, struct finding *f)
 {
-    struct rdma_port port[PORTS];
-    uint64_t usual[2] = {0, 0}, want = 0, active = 0; /* by link layer */
-    size_t n = rdma_ports(&l->sight, port, PORTS);
+    struct ports ps;
+    uint64_t want = 0;
     bool expected = expect_u64(&l->expect, EXPECT_ib_ports, &want);
 
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(port[i].state, "ACTIVE") == 0) {
-            active++;
-            /* InfiniBand's are alike; an Ethernet port for administration may be slower. */
-            usual[port[i].ethernet] =
-                port[i].ethernet ? 0 : max_u64(usual[port[i].ethernet], port[i].gbits);
-        }
-    }
-    for (size_t i = 0; i < n; i++) {
-        judge_port(l, &port[i], usual[port[i].ethernet], f);
-    }
-    if (expected && active < want) {
-        finding_bad(f, "IB_PORTS", "look at cables, switch and subnet manager (ibstat)",
-                    "%" PRIu64 " of %" PRIu64 " expected ports are active", active, want);
-    } else if (n == 0) {
+    read_ports(l, &ps);
+    judge_links(&ps, f);
+    judge_rates(l, &ps, f);
+    if (expected && ps.active < want) {
+        finding_bad(f, "IB_PORTS", IB_HINT, "%" PRIu64 " of %" PRIu64 " expected ports are active",
+                    ps.active, want);
+    } else if (ps.n == 0) {
         finding_skip(f, "no RDMA device");
-    } else if (active == 0) {
-        finding_warn(f, "IB_PORTS", "look at cables, switch and subnet manager (ibstat)",
-                     "none of %zu ports is active", n);
+    } else if (ps.active == 0) {
+        finding_warn(f, "IB_PORTS", IB_HINT, "none of %zu ports is active", ps.n);
     }
-    finding_ok(f, "%" PRIu64 " of %zu ports active", active, n);
+    finding_ok(f, "%" PRIu64 " of %zu ports active", ps.active, ps.n);
 }
 
 void check_peermem(struct look *l, struct finding *f)

@@ -9,6 +9,7 @@ struct rdma_port {
     char state[16]; /* "ACTIVE", "DOWN", "INIT", ... */
     char phys[20];  /* "LinkUp", "Polling", "Disabled", ... */
     bool ethernet;  /* RoCE */
+    bool infiniband;
     uint64_t gbits; /* 0: not told */
 };
 

@@ -7,18 +7,42 @@
 
 #include "agent/preflight/cudalib.h"
 #include "agent/preflight/look.h"
+#include "agent/preflight/nvml.h"
 #include "agent/preflight/pci.h"
 
 /* What cuInit() answers where something else is wrong than CUDA. */
 enum { NO_DEVICE = 100, NOT_READY = 802, DRIVER_MISMATCH = 803 };
 
+struct ours {
+    uint64_t want; /* GPUs, at least */
+    bool mig;      /* one of them is cut into instances, of which CUDA shows a process one */
+};
+
+/* What programs of ours must see: of what is expected of the node, a job may have been given fewer. NVML tells, where it can. */
+static struct ours ours_of(const struct look *l)
+{
+    const struct expected *x = &l->expect.is[EXPECT_gpus];
+    struct ours o = {x->set ? x->n : 0, false};
+    struct nvml *n = NULL;
+
+    if (o.want == 0 || nvml_open(&n, NULL) != 0) {
+        return o;
+    }
+    for (unsigned i = 0; i < n->n; i++) {
+        unsigned now = 0, pending = 0;
+        o.mig =
+            o.mig || (n->gpu[i].dev != NULL &&
+                      n->DeviceGetMigMode(n->gpu[i].dev, &now, &pending) == NVML_DONE && now != 0);
+    }
+    o.want = x->node ? min_u64(o.want, n->n) : o.want;
+    return o;
+}
+
 static void not_started(const struct look *l, const struct cudalib *c, struct finding *f)
 {
-    uint64_t want = 0;
-
     switch (c->rc) {
     case NO_DEVICE:
-        if (expect_u64(&l->expect, EXPECT_gpus, &want) && want > 0) {
+        if (ours_of(l).want > 0) {
             finding_bad(f, "CUDA_NO_DEVICE",
                         "is CUDA_VISIBLE_DEVICES empty; `bus` and `gpus` tell what the node has",
                         "CUDA sees no GPU");
@@ -51,6 +75,7 @@ void check_cuda(struct look *l, struct finding *f)
     struct err why = {0};
     struct pci_gpus bus;
     uint64_t want = 0;
+    struct ours o;
     int count = 0;
 
     if (cudalib_open(&c, &why) != 0) {
@@ -75,14 +100,14 @@ void check_cuda(struct look *l, struct finding *f)
                     "CUDA does not count its GPUs: %s (%d)", cudalib_error(&c, c.rc), c.rc);
         return;
     }
-    /* Where a job has been given fewer, what is expected of the node is not what its programs see. */
-    if (expect_u64(&l->expect, EXPECT_gpus, &want) && (uint64_t)count < want &&
-        getenv("CUDA_VISIBLE_DEVICES") == NULL) {
+    o = ours_of(l);
+    if (!o.mig && (uint64_t)count < o.want && getenv("CUDA_VISIBLE_DEVICES") == NULL) {
         finding_bad(f, "CUDA_FEWER", "`gpus` and `handle` tell which do not answer",
                     "CUDA sees %d %s, expected are %" PRIu64, count, count == 1 ? "GPU" : "GPUs",
-                    want);
+                    o.want);
     }
-    finding_ok(f, "%d %s", count, count == 1 ? "GPU" : "GPUs");
+    finding_ok(f, "%d %s%s", count, count == 1 ? "GPU" : "GPUs",
+               o.mig ? "; MIG is on, which shows a process one instance" : "");
 }
 
 /* --- NCCL -------------------------------------------------------------------------------------------------------------- */

@@ -32,7 +32,8 @@ enum expect_key {
 
 struct expected {
     bool set;
-    uint64_t n;    /* count, bytes, milliseconds, 0 or 1, enum level; of a version its first part */
+    bool node;  /* the node's own file says it of the whole node: a job may have been given less */
+    uint64_t n; /* count, bytes, milliseconds, 0 or 1, enum level; of a version its first part */
     char text[32]; /* as it was written */
 };
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -143,7 +144,7 @@ void check_gpus(struct look *l, struct finding *f)
     const struct nvml *n = nvml_of(l, &unused);
     uint64_t want = 0;
     bool expected = expect_u64(&l->expect, EXPECT_gpus, &want);
-    unsigned have = n != NULL ? n->n : 0, withheld = 0;
+    unsigned have = n != NULL ? n->n : 0, withheld = 0, judged;
     struct pci_gpus bus;
 
     if (l->nvml_rc != 0 && !(expected && want > 0)) {
@@ -162,10 +163,12 @@ void check_gpus(struct look *l, struct finding *f)
             withheld++;
         }
     }
-    if (expected && have < want) {
+    /* What the node must have, others may have been given some of. */
+    judged = have + (l->expect.is[EXPECT_gpus].node ? withheld : 0);
+    if (expected && judged < want) {
         finding_bad(f, "GPUS_MISSING",
                     "`bus` and the kernel's log tell of lost ones; a job may have been given fewer",
-                    "%u %s, expected are %" PRIu64, have, plural(have, "GPU", "GPUs"), want);
+                    "%u %s, expected are %" PRIu64, judged, plural(judged, "GPU", "GPUs"), want);
     }
     if (have == 0) {
         finding_skip(f, "no GPU");
@@ -388,18 +391,21 @@ void check_pcie(struct look *l, struct finding *f)
     EACH_GPU(n, g)
     {
         unsigned width = 0, most = 0, gen = 0, top = 0, state = BUSY;
+        bool known;
 
         if (n->DeviceGetCurrPcieLinkWidth(g->dev, &width) != NVML_DONE ||
             n->DeviceGetMaxPcieLinkWidth(g->dev, &most) != NVML_DONE) {
             continue;
         }
         told++;
-        if (width < most) {
+        /* Which state it is in may not be told: the width is judged then, as GPUs for servers keep it. */
+        known = n->DeviceGetPerformanceState(g->dev, &state) == NVML_DONE;
+        if (width < most && state <= BUSY) {
             finding_bad(f, "PCIE_NARROW",
                         "reseat the GPU or its riser, look at the slot's settings",
                         "%s: x%u of x%u PCIe lanes", g->name, width, most);
         }
-        if (n->DeviceGetPerformanceState(g->dev, &state) == NVML_DONE && state <= BUSY &&
+        if (known && state <= BUSY &&
             n->DeviceGetCurrPcieLinkGeneration(g->dev, &gen) == NVML_DONE &&
             n->DeviceGetMaxPcieLinkGeneration(g->dev, &top) == NVML_DONE && gen < top) {
             finding_bad(f, "PCIE_SLOW", "reseat the GPU or its riser, look at the slot's settings",
@@ -513,37 +519,72 @@ static int links_up(const struct nvml *n, const struct nvml_gpu *g)
     return up;
 }
 
-/* Which links are wired is the board's matter, so a GPU is laid beside its fellows. */
+static int most_up(const struct nvml *n, const struct nvml_gpu *g, const int *up)
+{
+    int most = -1;
+
+    for (unsigned i = 0; i < n->n; i++) {
+        if (n->gpu[i].dev != NULL && strcmp(n->gpu[i].model, g->model) == 0) {
+            most = up[i] > most ? up[i] : most;
+        }
+    }
+    return most;
+}
+
+/* Which links are wired is the board's matter, so a GPU is laid beside its fellows of the same model. One without any may have no
+ * bridge, and is sick where NVSwitches connect all. */
+static void judge_links(const struct look *l, const struct nvml *n, const int *up,
+                        struct finding *f)
+{
+    static const char hint[] = "look at the kernel's log for Xid 74; " RESET_HINT;
+    uint64_t want = 0;
+    bool expected = expect_u64(&l->expect, EXPECT_nvlinks, &want);
+    struct pci_gpus bus;
+
+    pci_gpus(&l->sight, &bus);
+    EACH_GPU(n, g)
+    {
+        int have = up[g - n->gpu];
+        uint64_t here = have > 0 ? (uint64_t)have : 0;
+        int most = most_up(n, g, up);
+
+        if (expected && here < want) {
+            finding_bad(f, "NVLINK_DOWN", hint, "%s: %" PRIu64 " of %" PRIu64 " NVLinks are up",
+                        g->name, here, want);
+        } else if (!expected && have >= 0 && have < most && (have > 0 || bus.switches > 0)) {
+            finding_bad(f, "NVLINK_DOWN", hint, "%s: %d of %d NVLinks are up", g->name, have, most);
+        } else if (!expected && have == 0 && most > 0) {
+            finding_warn(
+                f, "NVLINK_NONE",
+                "is it bridged to another; nvlinks = N in preflight.conf says how many it has",
+                "%s: no NVLink is up, of another GPU %d are", g->name, most);
+        }
+    }
+}
+
 void check_nvlink(struct look *l, struct finding *f)
 {
     const struct nvml *n = nvml_of(l, f);
-    int up[NVML_GPUS] = {0}, most = -1;
-    uint64_t want = 0;
-    bool expected = expect_u64(&l->expect, EXPECT_nvlinks, &want);
+    int up[NVML_GPUS] = {0}, most = -1, least = INT_MAX;
 
     if (n == NULL) {
         return;
     }
     EACH_GPU(n, g)
     {
-        up[g - n->gpu] = links_up(n, g);
-        most = up[g - n->gpu] > most ? up[g - n->gpu] : most;
+        int here = links_up(n, g);
+        up[g - n->gpu] = here;
+        most = here > most ? here : most;
+        least = here < least ? here : least;
     }
-    if (!expected && most <= 0) {
+    judge_links(l, n, up, f);
+    if (most <= 0) {
         finding_skip(f, most == 0 ? "no NVLink is in use" : "no GPU here has NVLink");
-        return;
+    } else if (least == most) {
+        finding_ok(f, "%d NVLinks up on each GPU", most);
+    } else {
+        finding_ok(f, "%d NVLinks up at most, alike on GPUs of one model", most);
     }
-    EACH_GPU(n, g)
-    {
-        uint64_t least = expected ? want : (uint64_t)most;
-        uint64_t have = up[g - n->gpu] > 0 ? (uint64_t)up[g - n->gpu] : 0;
-
-        if (have < least && (expected || up[g - n->gpu] >= 0)) {
-            finding_bad(f, "NVLINK_DOWN", "look at the kernel's log for Xid 74; " RESET_HINT,
-                        "%s: %" PRIu64 " of %" PRIu64 " NVLinks are up", g->name, have, least);
-        }
-    }
-    finding_ok(f, "%d NVLinks up on each GPU", most);
 }
 
 static bool manager_runs(const struct sight *s)

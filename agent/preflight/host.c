@@ -30,20 +30,18 @@ static bool meminfo(const char *text, const char *name, uint64_t *bytes)
     return false;
 }
 
-/* The lowest limit from our cgroup up to the root, and what is used below it; false: none. */
-static bool cgroup_limit(const struct sight *s, const char *folder, const char *max,
-                         const char *current, char *path, uint64_t *limit, uint64_t *used)
+/* The lowest limit from our cgroup up to the root; false: none. */
+static bool cgroup_limit(const struct sight *s, const char *folder, const char *max, char *path,
+                         uint64_t *limit)
 {
     bool any = false;
 
     for (;;) {
         char file[PATH_MAX];
-        uint64_t here, now = 0;
+        uint64_t here;
 
         snprintf(file, sizeof file, "%.200s%.3000s/%s", folder, path, max);
         if (sight_u64(s, file, &here) && here < UINT64_C(1) << 60 && (!any || here < *limit)) {
-            snprintf(file, sizeof file, "%.200s%.3000s/%s", folder, path, current);
-            *used = sight_u64(s, file, &now) ? now : 0;
             *limit = here;
             any = true;
         }
@@ -55,7 +53,7 @@ static bool cgroup_limit(const struct sight *s, const char *folder, const char *
 }
 
 /* Lines of /proc/self/cgroup: "0::/path" is version 2, "9:memory:/path" version 1. */
-static bool our_cgroup_limit(const struct sight *s, uint64_t *limit, uint64_t *used)
+static bool our_cgroup_limit(const struct sight *s, uint64_t *limit)
 {
     char text[SIGHT_TEXT], path[SIGHT_TEXT];
     struct slice rest;
@@ -77,10 +75,8 @@ static bool our_cgroup_limit(const struct sight *s, uint64_t *limit, uint64_t *u
         if (strcmp(path, "/") == 0) {
             path[0] = '\0';
         }
-        if (two ? cgroup_limit(s, "/sys/fs/cgroup", "memory.max", "memory.current", path, limit,
-                               used)
-                : cgroup_limit(s, "/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                               "memory.usage_in_bytes", path, limit, used)) {
+        if (two ? cgroup_limit(s, "/sys/fs/cgroup", "memory.max", path, limit)
+                : cgroup_limit(s, "/sys/fs/cgroup/memory", "memory.limit_in_bytes", path, limit)) {
             return true;
         }
     }
@@ -90,8 +86,9 @@ static bool our_cgroup_limit(const struct sight *s, uint64_t *limit, uint64_t *u
 void check_memory(struct look *l, struct finding *f)
 {
     char text[SIGHT_TEXT], have[UNITS_TEXT], all[UNITS_TEXT], most[UNITS_TEXT], need[UNITS_TEXT];
-    uint64_t total = 0, available = 0, limit = 0, used = 0, want;
-    bool limited = our_cgroup_limit(&l->sight, &limit, &used);
+    uint64_t total = 0, available = 0, limit = 0, want = 0;
+    bool limited = our_cgroup_limit(&l->sight, &limit);
+    bool expected = expect_u64(&l->expect, EXPECT_memory, &want);
 
     if (sight_read(&l->sight, "/proc/meminfo", text, NULL) != 0 ||
         !meminfo(text, "MemTotal", &total) || !meminfo(text, "MemAvailable", &available)) {
@@ -106,8 +103,14 @@ void check_memory(struct look *l, struct finding *f)
     size_format(available, have);
     size_format(total, all);
     size_format(limit, most);
-    if (expect_u64(&l->expect, EXPECT_memory, &want) && available < want) {
-        size_format(want, need);
+    size_format(want, need);
+    if (expected && l->expect.is[EXPECT_memory].node) {
+        /* What runs here, and how much of the node a job was given, is no fault of the node's. */
+        if (total < want) {
+            finding_bad(f, "MEMORY_LOW", "a module may be gone or off (dmidecode -t memory)",
+                        "the machine has %s, expected are %s", all, need);
+        }
+    } else if (expected && available < want) {
         finding_bad(f, "MEMORY_LOW", "end what else runs here, or ask for more memory in the job",
                     "%s available of %s%s%s%s, expected are %s", have, all,
                     limited ? " (the cgroup's limit: " : "", limited ? most : "",

@@ -93,6 +93,7 @@ typedef void nvml_dev;
     CALL(DeviceGetMaxPcieLinkWidth, (nvml_dev * d, unsigned *v))                                   \
     CALL(DeviceGetPersistenceMode, (nvml_dev * d, unsigned *on))                                   \
     CALL(DeviceGetComputeMode, (nvml_dev * d, unsigned *mode))                                     \
+    CALL(DeviceGetMigMode, (nvml_dev * d, unsigned *now, unsigned *pending))                       \
     CALL(DeviceGetNvLinkState, (nvml_dev * d, unsigned link, unsigned *up))                        \
     CALL(DeviceGetMemoryInfo_v2, (nvml_dev * d, struct nvml_memory * m))                           \
     CALL(DeviceGetComputeRunningProcesses_v3, (nvml_dev * d, unsigned *n, void *room))             \

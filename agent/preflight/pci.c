@@ -85,6 +85,21 @@ void pci_gpus(const struct sight *s, struct pci_gpus *out)
     qsort(out->gpu, out->n, sizeof out->gpu[0], by_name);
 }
 
+/* A card that only shows a picture has another driver, and nothing is wrong with it. */
+static void no_driver(const struct look *l, const struct pci_gpu *g, struct finding *f)
+{
+    static const char hint[] = "load the driver (modprobe nvidia), look at the kernel's log";
+    const char *of = g->driver[0] != '\0' ? "the driver " : "no driver";
+    uint64_t want = 0;
+
+    if ((expect_u64(&l->expect, EXPECT_gpus, &want) && want > 0) ||
+        sight_is(&l->sight, "/sys/module/nvidia")) {
+        finding_bad(f, "GPU_NO_DRIVER", hint, "the GPU at %s has %s%s", g->name, of, g->driver);
+    } else {
+        finding_warn(f, "GPU_NO_DRIVER", hint, "the GPU at %s has %s%s", g->name, of, g->driver);
+    }
+}
+
 void check_bus(struct look *l, struct finding *f)
 {
     struct pci_gpus g;
@@ -97,10 +112,7 @@ void check_bus(struct look *l, struct finding *f)
                 "drain the node and power it off and on; a GPU that does it again goes back",
                 "the GPU at %s has fallen off the bus", g.gpu[i].name);
         } else if (strcmp(g.gpu[i].driver, "nvidia") != 0) {
-            finding_bad(f, "GPU_NO_DRIVER",
-                        "load the driver (modprobe nvidia), look at the kernel's log",
-                        "the GPU at %s has %s%s", g.gpu[i].name,
-                        g.gpu[i].driver[0] != '\0' ? "the driver " : "no driver", g.gpu[i].driver);
+            no_driver(l, &g.gpu[i], f);
         }
     }
     if (!g.bus) {

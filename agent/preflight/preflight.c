@@ -53,6 +53,9 @@ static int settle(const struct preflight_want *w, struct expect *x, struct err *
     struct expect node = {0};
     int rc = read_node_file(w, &node, e);
 
+    for (size_t i = 0; i < EXPECT_KEYS; i++) {
+        node.is[i].node = node.is[i].set;
+    }
     expect_init(x);
     expect_lay(x, &node);
     if (w->job != NULL) {

@@ -142,8 +142,10 @@ int nvmlDeviceGetPciInfo_v3(nvml_dev *d, struct nvml_pci *p)
 
 int nvmlDeviceGetName(nvml_dev *d, char *text, unsigned room)
 {
+    char own[ROOM];
+
     ENTER(d, "DeviceGetName");
-    snprintf(text, room, "NVIDIA Fake 80GB");
+    snprintf(text, room, "%s", knob(of(d), "model", own) != NULL ? own : "NVIDIA Fake 80GB");
     return NVML_DONE;
 }
 
@@ -208,6 +210,13 @@ NUMBER(DeviceGetCurrPcieLinkWidth, "width", 16)
 NUMBER(DeviceGetMaxPcieLinkWidth, "width_max", 16)
 NUMBER(DeviceGetPersistenceMode, "persistence", 1)
 NUMBER(DeviceGetComputeMode, "compute", 0)
+
+int nvmlDeviceGetMigMode(nvml_dev *d, unsigned *now, unsigned *pending)
+{
+    ENTER(d, "DeviceGetMigMode");
+    *now = *pending = number(of(d), "mig", 0);
+    return NVML_DONE;
+}
 
 int nvmlDeviceGetNvLinkState(nvml_dev *d, unsigned link, unsigned *up)
 {

@@ -88,7 +88,7 @@ def test_lines_table_and_exit_codes(node):
     assert out[0].startswith("OK: ") and all(re.match(r"(OK  |SKIP) [a-z_-]+: \S", line) for line in out[1:])
     node.conf("memory = 100t " + MINE)
     out = node.run("preflight", "--root", node.root, code=2).splitlines()
-    assert out[0] == "CRIT: memory: 1.50 TiB available of 2.00 TiB, expected are 100 TiB"
+    assert out[0] == "CRIT: memory: the machine has 2.00 TiB, expected are 100 TiB"
     assert any(line.startswith("CRIT memory: ") and "[MEMORY_LOW]" in line for line in out)
     quiet = node.run("-q", "preflight", "--root", node.root, code=2).splitlines()
     assert len(quiet) == 2 and quiet[0] == out[0]
@@ -168,8 +168,21 @@ def test_gpus_on_the_bus(node):
     node.found("bus", "OK", "^2 GPUs on the bus$")
     node.pci("0000:1f:00.0", head=b"\xff" * 4)
     node.pci("0000:20:00.0", driver="")
+    node.put("sys/module/nvidia/refcnt", "1\n")
     node.look("--only", "bus", code=2)
     node.found("bus", "CRIT", "0000:1f:00.0 has fallen off the bus; the GPU at 0000:20:00.0 has no driver", "GPU_OFF_BUS")
+
+
+def test_a_card_that_shows_a_picture(node):
+    """On nouveau, where nobody wants GPUs: no reason to drain a node."""
+    node.pci("0000:01:00.0", driver="nouveau", kind="0x030000")
+    node.look("--only", "bus", code=1)
+    node.found("bus", "WARN", "^the GPU at 0000:01:00.0 has the driver nouveau$", "GPU_NO_DRIVER")
+    node.look("--only", "bus", "--expect", "gpus=0", code=1)
+    node.look("--only", "bus", "--expect", "gpus=1", code=2)
+    node.put("sys/module/nvidia/refcnt", "1\n")
+    node.look("--only", "bus", code=2)
+    node.found("bus", "CRIT", "nouveau", "GPU_NO_DRIVER")
 
 
 def test_cpus_near_the_gpus(node):
@@ -264,6 +277,17 @@ def test_memory_of_a_cgroup(node):
     node.look("--only", "memory", "--expect", "memory=64g")
     node.found("memory", "OK", "64.0 GiB available of 2.00 TiB, the cgroup's limit is 64.0 GiB")
     node.look("--only", "memory", "--expect", "memory=65g", code=2)
+    node.found("memory", "CRIT", "64.0 GiB available", "MEMORY_LOW")
+    node.conf('memory = "1900g"')  # of the node: a job's share is no fault of it
+    node.look("--only", "memory")
+    job = node.folder / "job.conf"
+    job.write_text('run { command = {"true"} }\npreflight { memory = 65g }')
+    node.look(job, "--only", "memory", code=2)
+    node.found("memory", "CRIT", "64.0 GiB available of 2.00 TiB", "MEMORY_LOW")
+    node.conf("memory = 3t")
+    node.look("--only", "memory", code=2)
+    node.found("memory", "CRIT", "^the machine has 2.00 TiB, expected are 3.00 TiB$", "MEMORY_LOW")
+    node.conf("nofile = 1")
     node.put("proc/self/cgroup", "9:memory:/a\n8:cpu:/a\n")
     node.put("sys/fs/cgroup/memory/a/memory.limit_in_bytes", f"{9223372036854771712}\n")
     node.put("sys/fs/cgroup/memory/memory.limit_in_bytes", f"{32 << 30}\n")
@@ -343,7 +367,7 @@ def test_gpus_that_are_sick(node, gpus, knobs, check, status, code, text):
 
 def test_what_is_usual_is_no_trouble(node, gpus):
     """An idle GPU slows its link, another sort has no ECC, no NVLink, no fabric, an old driver fewer calls."""
-    gpus("gen=1;pstate=8;links=0;fabric=0;none=DeviceGetTotalEccErrors")
+    gpus("gen=1;width=8;pstate=8;links=0;fabric=0;none=DeviceGetTotalEccErrors")
     node.found("pcie", "OK")
     node.found("nvlink", "SKIP", "no NVLink is in use")
     node.found("ecc", "SKIP", "no GPU here tells it")
@@ -353,6 +377,24 @@ def test_what_is_usual_is_no_trouble(node, gpus):
     node.found("fabric", "WARN", "1 NVSwitch, and no fabric manager in sight", "FABRIC")
     node.put("proc/4711/comm", "nv-fabricmanage\n")
     gpus("fabric=0", only="fabric")
+
+
+def test_nvlinks_of_bridges(node, gpus):
+    """Two of four are bridged, another model has other links: only NVSwitches connect all."""
+    pair = "gpus=4;links=0;0.links=4;1.links=4"
+    gpus(pair, only="nvlink", code=1)
+    node.found("nvlink", "WARN", "^GPU 2 .*: no NVLink is up, of another GPU 4 are; GPU 3 ", "NVLINK_NONE")
+    gpus(pair + ";2.model=NVIDIA Other;3.model=NVIDIA Other", only="nvlink")
+    node.found("nvlink", "OK", "^4 NVLinks up at most, alike on GPUs of one model$")
+    gpus("gpus=4;2.links=6;3.links=6;2.model=NVIDIA Other;3.model=NVIDIA Other", only="nvlink")
+    gpus("gpus=4;1.links=3;0.links=4;2.links=4;3.links=4", only="nvlink", code=2)
+    node.found("nvlink", "CRIT", "^GPU 1 .*: 3 of 4 NVLinks are up$", "NVLINK_DOWN")
+    gpus(pair, "--expect", "nvlinks=4", only="nvlink", code=2)
+    gpus("gpus=4;links=0", "--expect", "nvlinks=4", only="nvlink", code=2)
+    gpus(pair, "--expect", "nvlinks=0", only="nvlink")
+    node.pci("0000:c1:00.0", kind="0x068000")
+    gpus("3.links=0", only="nvlink", code=2)
+    node.found("nvlink", "CRIT", "^GPU 3 .*: 0 of 18 NVLinks are up$", "NVLINK_DOWN")
 
 
 def test_many_sick_gpus_are_counted(node, gpus):
@@ -398,7 +440,20 @@ def test_a_gpu_that_the_driver_lost(node, gpus):
     node.put("dev/nvidia1", "")
     gpus("gpus=2", only="gpus")
     node.found("gpus", "OK", "^2 x NVIDIA Fake 80GB; 1 more on the bus is not given to us$")
+    node.conf("gpus = 3")  # of the node: a job that was given two of them is no fault of it
+    gpus("gpus=2", only="gpus,cuda", FAKE_CUDA="gpus=2")
+    node.found("gpus", "OK", "^2 x ")
+    node.found("cuda", "OK", "^2 GPUs$")
+    gpus("gpus=2", only="cuda", code=2, FAKE_CUDA="gpus=1")
+    node.found("cuda", "CRIT", "^CUDA sees 1 GPU, expected are 2$", "CUDA_FEWER")
+    gpus("gpus=2", "--expect", "gpus=3", code=2, only="gpus")  # what a job itself asks for is
+    node.found("gpus", "CRIT", "^2 GPUs, expected are 3$", "GPUS_MISSING")
+    gpus("gpus=1", code=2, only="gpus")  # which the driver lost: its file opens
+    node.conf("gpus = 4")
+    gpus("gpus=2", code=2, only="gpus")
+    node.found("gpus", "CRIT", "^3 GPUs, expected are 4$", "GPUS_MISSING")
     node.put("dev/nvidia2", "")
+    node.conf("gpus = 3")
     gpus("gpus=2", code=2, only="gpus")
     node.found("gpus", "CRIT", "0000:12:00.0 is on the bus, but the driver has lost it", "GPU_LOST")
 
@@ -434,6 +489,14 @@ def test_cuda_where_a_job_was_given_fewer(node, gpus):
     gpus("", "--expect", "gpus=8", only="cuda", FAKE_CUDA="gpus=2", CUDA_VISIBLE_DEVICES="0,1")
     gpus("", only="cuda", code=3, FAKE_CUDA="init=100")
     node.found("cuda", "SKIP", "sees no GPU")
+
+
+def test_cuda_of_a_mig_instance(node, gpus):
+    """CUDA shows a process one instance, however many GPUs there are."""
+    gpus("3.mig=1", "--expect", "gpus=8", only="cuda", FAKE_CUDA="gpus=1")
+    node.found("cuda", "OK", "^1 GPU; MIG is on")
+    gpus("none=DeviceGetMigMode", "--expect", "gpus=8", only="cuda", code=2, FAKE_CUDA="gpus=1")
+    node.found("cuda", "CRIT", "^CUDA sees 1 GPU, expected are 8$", "CUDA_FEWER")
 
 
 def test_cuda_that_hangs(node, gpus):

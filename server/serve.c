@@ -158,8 +158,8 @@ static void forbid(struct call *c, int status, struct slice why)
     if (status == 401) {
         reply_add(r, SLICE("www-authenticate"),
                   registry_asked(&c->req)
-                      ? registry_challenge(&c->req, c->set->conf, c->plan.subject,
-                                           c->plan.right == RIGHT_PUBLISH, &c->arena)
+                      ? registry_challenge(&c->req, c->set->conf, c->plan.right == RIGHT_PUBLISH,
+                                           &c->arena)
                       : SLICE("Basic realm=\"mirrord\", Bearer"));
     }
     reply_failure(c, r, why);

@@ -76,6 +76,10 @@ struct route_v2 route_v2(struct repo *const *repos, size_t count, struct slice p
     struct slice rest = to.path;
     struct slice first = slice_cut(&rest, '/');
 
+    /* The version and the token server (serve/registry.h): no image is called so, whatever else the request says. */
+    if (first.n == 0 || slice_eqs(first, "-")) {
+        return to;
+    }
     to.ns = form_find(&query, "ns", NS_MAX, a);
     if (to.ns.n != 0) {
         to.repo = registry_called(repos, count, to.ns);

@@ -48,14 +48,16 @@ static void refuse_coded(struct exchange *x, int status, enum oci_code code, str
     refuse_with(x, r, oci_errors(code, why, exchange_arena(x)));
 }
 
-struct slice registry_challenge(const struct http_req *req, const struct conf *conf,
-                                struct slice subject, bool publish, struct arena *a)
+struct slice registry_challenge(const struct http_req *req, const struct conf *conf, bool publish,
+                                struct arena *a)
 {
+    /* The image as the client names it: a listener's root and ?ns= stand for a repo that it does not know of. */
+    struct slice path = oci_asked(req) ? slice_from(req->path, strlen(OCI_ROOT)) : SLICE("");
     struct slice base = own_base_url(req, conf, a);
     struct oci_path at;
     enum oci_code code;
 
-    if (oci_path_parse(subject, a, &at, &code, NULL) != 0 || at.kind == OCI_OTHER) {
+    if (oci_path_parse(path, a, &at, &code, NULL) != 0 || at.kind == OCI_OTHER) {
         return arena_fmt(a, "Bearer realm=\"" SLICE_FMT TOKEN_PATH "\",service=\"mirrord\"",
                          SLICE_ARG(base));
     }
@@ -67,12 +69,13 @@ struct slice registry_challenge(const struct http_req *req, const struct conf *c
 
 static void challenge(struct desk *d, struct exchange *x, struct slice why)
 {
+    const struct http_req *req = exchange_req(x);
     struct arena *a = exchange_arena(x);
     struct http_reply *r = ARENA_NEW(a, struct http_reply);
+    bool publish = req->method != METHOD_GET && req->method != METHOD_HEAD;
 
     r->status = 401;
-    reply_add(r, SLICE("www-authenticate"),
-              registry_challenge(exchange_req(x), d->set->conf, SLICE(""), false, a));
+    reply_add(r, SLICE("www-authenticate"), registry_challenge(req, d->set->conf, publish, a));
     refuse_with(x, r, oci_errors(OCI_UNAUTHORIZED, why, a));
 }
 

@@ -16,9 +16,10 @@ void registry_answer(struct desk *d, struct exchange *x, struct visit *v, struct
 /* As refuse_token() and refuse_haste(). */
 void registry_refuse_token(struct desk *d, struct exchange *x, const char *why);
 void registry_refuse_haste(struct exchange *x, const struct gate_verdict *g);
-/* The challenge of a 401: where tokens are. subject: the plan's, "<repo>/<name>/manifests/<tag>", or "" */
-struct slice registry_challenge(const struct http_req *req, const struct conf *conf,
-                                struct slice subject, bool publish, struct arena *a);
+/* The challenge of a 401: where tokens are, and what to ask for there when the request is about an image: to pull it, and
+ * to push when it is to be published to. */
+struct slice registry_challenge(const struct http_req *req, const struct conf *conf, bool publish,
+                                struct arena *a);
 /* The body of an answer that is none. */
 struct slice registry_words(const struct http_req *req, int status, struct slice why,
                             struct arena *a);

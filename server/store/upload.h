@@ -96,7 +96,7 @@ struct upload_reply {
     bool complete;     /* -> Upload-Complete: ?1, else ?0 (with offset_known) */
     uint64_t offset;
     bool published; /* the head has moved: the repo's generation is to be bumped */
-    char word[192]; /* PUT_CHANGES: what its reader has to tell who words the answer; or "" */
+    char word[272]; /* PUT_CHANGES: what its reader has to tell who words the answer; or "" */
     char upload[UPLOAD_ID + 1]; /* PUT_OFFER, PUT_APPEND_OPEN: its id, */
     uint64_t until_unix_s;      /* when it ends, */
     struct offered {

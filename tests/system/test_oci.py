@@ -547,6 +547,8 @@ def test_who_may_read(registry, hub):
     got = m.get("/v2/hub/team/app/manifests/1.0")
     assert got.status == 401 and errors(got) == ["UNAUTHORIZED"]
     assert 'scope="repository:hub/team/app:pull"' in got["www-authenticate"] and not r.asked
+    got = m.get(f"/v2/team/app/manifests/1.0?ns={r.host}")
+    assert got.status == 401 and 'scope="repository:team/app:pull"' in got["www-authenticate"] and not r.asked
     right, wrong = m.token("right", "read:hub/team/*"), m.token("wrong", "read:hub/other/*")
     got = m.get("/v2/hub/team/app/manifests/1.0", headers={"Authorization": f"Bearer {wrong}"})
     assert got.status == 403 and errors(got) == ["DENIED"]

@@ -1,7 +1,9 @@
 """Images pushed into hosted repos: each rule of the OCI distribution-spec that clients rely on, and what must hold besides."""
+import base64
 import concurrent.futures
 import json
 import os
+import re
 import socket
 import threading
 
@@ -171,6 +173,13 @@ def test_other_names(image, reader):
     note = image.push("note", [b"note"], subject=dict(descriptor(doc, MANIFEST), digest=sha512(doc)))
     listed = json.loads(reader.get(f"referrers/{sha512(doc)}").body)
     assert [d["digest"] for d in listed["manifests"]] == [digest(note)]
+    both = json.loads(manifest(config, [data]))
+    both["subject"] = dict(descriptor(doc, MANIFEST), digest=sha512(doc))
+    both = text(both)
+    got = image.put_manifest(sha512(both), both)
+    assert (got.status, got["oci-subject"], got["docker-content-digest"]) == (201, sha512(doc), sha512(both))
+    listed = json.loads(reader.get(f"referrers/{sha512(doc)}").body)
+    assert {d["digest"] for d in listed["manifests"]} == {digest(note), sha512(both)}
     mounted = Image(image.m, "models/me/second", image.token, image.wire)
     assert mounted.ask("POST", f"blobs/uploads/?mount={sha512(data)}&from=models/me/img", b"").status == 201
     for _ in range(2):
@@ -417,6 +426,27 @@ def test_rights(models, wire):
                 assert got["www-authenticate"].startswith("Bearer realm=")
 
 
+def test_what_a_401_asks_for(mirrord, wire):
+    """The token that a client is to fetch: the image as the client names it, and what is wanted of it."""
+    m = mirrord('repo "models" { protocol = "hosted" access { anonymous = none } }')
+    image = Image(m, wire=wire)
+    for method, path, rights in (("GET", "manifests/v1", "pull"), ("GET", f"manifests/{NOBODY}", "pull"), ("GET", "tags/list", "pull"),
+                                 ("GET", f"referrers/{NOBODY}", "pull"), ("PUT", "manifests/v1", "pull,push"),
+                                 ("DELETE", "manifests/v1", "pull,push"), ("POST", "blobs/uploads/", "pull,push"),
+                                 ("PATCH", "blobs/uploads/" + "0" * 32, "pull,push")):
+        got = image.ask(method, path, b"x" if method in ("PUT", "POST", "PATCH") else None)
+        assert got.status == 401 and scope(got) == f"repository:models/me/img:{rights}", (method, path, got["www-authenticate"])
+    for method, rights in (("GET", "pull"), ("PUT", "pull,push")):  # a token that is none, or has ended
+        got = Image(m, token="mrd_0_0_0", wire=wire).ask(method, "manifests/v1", b"x" if method == "PUT" else None)
+        assert got.status == 401 and scope(got) == f"repository:models/me/img:{rights}", (method, got["www-authenticate"])
+    assert scope(m.get("/v2/", wire)) is None
+
+
+def scope(got):
+    found = re.search(r'scope="([^"]*)"', got["www-authenticate"])
+    return found and found[1]
+
+
 def test_a_closed_repo(mirrord, wire):
     m = mirrord('repo "models" { protocol = "hosted" access { anonymous = none } }')
     image = Image(m, token=m.token("ci", "publish:models/me/*"), wire=wire)
@@ -467,6 +497,33 @@ def test_at_a_listeners_root(mirrord):
     for tag in ("a", "b"):
         image.put_manifest(tag, data)
     assert "</v2/me/img/tags/list?n=1&last=a>" in image.get("tags/list?n=1")["link"]
+
+
+def test_a_login_at_a_listeners_root(mirrord):
+    """The door of /v2/ is there too: the version, the token server that its 401 names, and a push with what that gives."""
+    port = free_port()
+    m = mirrord('repo "models" { protocol = "hosted" access { anonymous = none } }\n'
+                f'listen "127.0.0.1:{port}" {{ root = "models" }}')
+    ours = m.token("ci", "publish:models/me/*")
+    door = Elsewhere(m, port)
+    for path in ("/v2/", "/v2", "/v2/?ns=registry.example"):
+        got = door.put(path, None, method="GET")
+        assert got.status == 401 and errors(got) == ["UNAUTHORIZED"] and scope(got) is None, (path, got.status, got.body)
+    realm = re.search(r'realm="([^"]*)"', got["www-authenticate"])[1]
+    assert realm == f"http://127.0.0.1:{port}/v2/-/token"
+    image = Image(door, "me/img")
+    for method, rights in (("GET", "pull"), ("PUT", "pull,push")):
+        got = image.ask(method, "manifests/v1", b"x" if method == "PUT" else None)
+        assert got.status == 401 and scope(got) == f"repository:me/img:{rights}"
+    basic = {"Authorization": "Basic " + base64.b64encode(f"any:{ours}".encode()).decode()}
+    for query in ("", "?service=mirrord&account=any", "?scope=repository:me/img:pull,push&ns=registry.example"):
+        got = door.put("/v2/-/token" + query, None, headers=basic, method="GET")
+        assert got.status == 200 and json.loads(got.body)["token"] == ours
+    image.token = json.loads(got.body)["token"]
+    got = image.get("/v2/")
+    assert (got.status, json.loads(got.body)) == (200, {})
+    data = image.push("v1", [b"x"])
+    assert image.get("manifests/v1").body == data and image.get(f"blobs/{digest(b'x')}").body == b"x"
 
 
 class Elsewhere:

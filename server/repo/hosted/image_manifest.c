@@ -256,6 +256,15 @@ static char *descriptor_text(const struct manifest *m, struct slice type)
     return text;
 }
 
+/* image_put.c words the answer with it: the manifest's name and, behind a blank, its subject's. */
+static void tell(struct manifest *m, struct slice subject)
+{
+    int n = snprintf(m->out->word, sizeof m->out->word, SLICE_FMT "%s" SLICE_FMT,
+                     SLICE_ARG(m->name), subject.n != 0 ? " " : "", SLICE_ARG(subject));
+
+    CHECK(n > 0 && (size_t)n < sizeof m->out->word); /* two by SHA-512 fill it */
+}
+
 static int add_subject(struct manifest *m, struct slice type, const char *hex)
 {
     const json_t *subject = json_object_get(m->doc, "subject");
@@ -276,8 +285,7 @@ static int add_subject(struct manifest *m, struct slice type, const char *hex)
                                 SLICE_ARG(image_referrers_folder(&d.digest, &m->arena)), hex),
                       slice_str(text), m->out, m->e);
     free(text);
-    snprintf(m->out->word, sizeof m->out->word, SLICE_FMT " " SLICE_FMT, SLICE_ARG(m->name),
-             SLICE_ARG(d.digest.text));
+    tell(m, d.digest.text);
     return rc;
 }
 
@@ -350,7 +358,7 @@ static int judge(struct manifest *m)
         return rc;
     }
     m->folder = image_manifest_folder(&m->digest, &m->arena);
-    snprintf(m->out->word, sizeof m->out->word, SLICE_FMT, SLICE_ARG(m->name));
+    tell(m, SLICE(""));
     changes_make(m->to);
     changes_note(m->to,
                  p->path.n != 0 ? arena_fmt(&m->arena, "push " SLICE_FMT, SLICE_ARG(p->path))

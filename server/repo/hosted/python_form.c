@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include <openssl/err.h>
 #include <openssl/evp.h>
 
 #include "common/codec/jwrite.h"
@@ -65,7 +66,7 @@ struct form {
     bool seen[FIELDS];
     enum field now; /* FIELDS: passed over */
     uint64_t others_bytes;
-    EVP_MD_CTX *md5;
+    EVP_MD_CTX *md5; /* NULL: the library has none, as in FIPS mode */
     struct blake2b blake2;
     struct slice
         project; /* normalized, and the caller may bring its files; p == NULL: not known yet */
@@ -179,7 +180,9 @@ static int on_content(struct form *f, struct slice bytes, struct err *e)
     int rc = intake_write(f->to, bytes, f->out, e);
 
     if (rc == 0 && f->out->status == 0) {
-        EVP_DigestUpdate(f->md5, bytes.p, bytes.n);
+        if (f->md5 != NULL) {
+            EVP_DigestUpdate(f->md5, bytes.p, bytes.n);
+        }
         blake2b_add(&f->blake2, bytes);
     }
     return rc == 0 && f->out->status != 0 ? refuse(e) : rc;
@@ -287,21 +290,35 @@ static bool digest_holds(struct form *f, enum field which, const uint8_t *got, s
     return hex.n == 0 || (slice_hex(hex, said, n) && memcmp(said, got, n) == 0);
 }
 
+/* Without MD5 here it is passed over, when the form has a better one. */
+static bool md5_holds(struct form *f)
+{
+    uint8_t md5[EVP_MAX_MD_SIZE] = {0};
+
+    if (f->md5 == NULL) {
+        return require(f,
+                       value(f, FIELD_MD5).n == 0 || value(f, FIELD_SHA256).n != 0 ||
+                           value(f, FIELD_BLAKE2).n != 0,
+                       "the form's only digest is md5_digest, and there is no MD5 here (FIPS "
+                       "mode): send sha256_digest");
+    }
+    EVP_DigestFinal_ex(f->md5, md5, NULL);
+    return require(f, digest_holds(f, FIELD_MD5, md5, MD5_BYTES),
+                   "the bytes are not those of md5_digest: send them again");
+}
+
 static bool check_digests(struct form *f)
 {
-    uint8_t md5[EVP_MAX_MD_SIZE], blake2[BLAKE2B_256_BYTES];
+    uint8_t blake2[BLAKE2B_256_BYTES];
     const struct digest *d = intake_digest(f->to);
 
-    memset(md5, 0, sizeof md5);
-    EVP_DigestFinal_ex(f->md5, md5, NULL);
     blake2b_final(&f->blake2, blake2);
     return require(f, intake_bytes(f->to) != 0, "the file is empty") &&
            require(f, digest_holds(f, FIELD_SHA256, d->b, DIGEST_BYTES),
                    "the bytes are not those of sha256_digest: send them again") &&
            require(f, digest_holds(f, FIELD_BLAKE2, blake2, BLAKE2B_256_BYTES),
                    "the bytes are not those of blake2_256_digest: send them again") &&
-           require(f, digest_holds(f, FIELD_MD5, md5, MD5_BYTES),
-                   "the bytes are not those of md5_digest: send them again");
+           md5_holds(f);
 }
 
 /* --- inside the file ---------------------------------------------------------------------------------------------- */
@@ -463,6 +480,19 @@ static int publish(struct form *f, uint64_t now_unix_s, struct err *e)
 
 /* --- the reader --------------------------------------------------------------------------------------------------- */
 
+static EVP_MD_CTX *md5_open(void)
+{
+    EVP_MD_CTX *md = EVP_MD_CTX_new();
+
+    CHECK(md != NULL);
+    if (EVP_DigestInit_ex(md, EVP_md5(), NULL) != 1) {
+        ERR_clear_error(); /* else the thread's next TLS connection takes it for its own */
+        EVP_MD_CTX_free(md);
+        return NULL;
+    }
+    return md;
+}
+
 static void *form_open(const struct repo *r, const struct plan *p, const struct put_sight *sight)
 {
     struct form *f = NEW(struct form);
@@ -474,8 +504,7 @@ static void *form_open(const struct repo *r, const struct plan *p, const struct 
     for (unsigned i = 0; i < FIELDS; i++) {
         f->field[i] = BUF_INIT(i == FIELD_ASC ? PYTHON_ASC_MAX : FIELD_BYTES);
     }
-    f->md5 = EVP_MD_CTX_new();
-    CHECK(f->md5 != NULL && EVP_DigestInit_ex(f->md5, EVP_md5(), NULL) == 1);
+    f->md5 = md5_open();
     blake2b_init(&f->blake2, BLAKE2B_256_BYTES);
     multipart_begin(&f->parser, p->text, &parts, f);
     return f;

@@ -108,6 +108,24 @@ static void images_by_namespace(void **state)
     check_v2("/v2/hub/a/tags/list", "ns=", NULL, &hub, "a/tags/list");
 }
 
+/* The version and the token server are nobody's, whatever the listener's root is and whatever client asks. */
+static void the_door_is_no_repos(void **state)
+{
+    static const char *const query[] = {NULL, "ns=docker.example", "ns=evil.example", "scope=x"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(query); i++) {
+        check_v2("/v2/", query[i], NULL, NULL, "");
+        check_v2("/v2/", query[i], "hub", NULL, "");
+        check_v2("/v2/-/token", query[i], NULL, NULL, "");
+        check_v2("/v2/-/token", query[i], "hub", NULL, "");
+        check_v2("/v2/-", query[i], "hub", NULL, "");
+        check_v2("/v2//a/tags/list", query[i], "hub", NULL, "");
+    }
+    check_v2("/v2/-a/tags/list", NULL, "hub", &hub, "-a/tags/list");
+}
+
 TESTS(cmocka_unit_test(images_by_their_first_segment), cmocka_unit_test(images_of_a_listeners_root),
-      cmocka_unit_test(images_by_namespace), cmocka_unit_test(repos_by_their_first_segment),
-      cmocka_unit_test(reserved_names_stay_ours), cmocka_unit_test(a_listeners_root))
+      cmocka_unit_test(images_by_namespace), cmocka_unit_test(the_door_is_no_repos),
+      cmocka_unit_test(repos_by_their_first_segment), cmocka_unit_test(reserved_names_stay_ours),
+      cmocka_unit_test(a_listeners_root))

@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 
+#include <openssl/err.h>
+#include <openssl/evp.h>
+
 #include "tests/harness/ask.h"
 #include "tests/harness/store.h"
 
@@ -274,11 +277,54 @@ static void rights(void **state)
     assert_int_equal(fixture_teardown(state), 0);
 }
 
+#define SHA256_PK "fcab7fcc2b4cffd9bb45003bfc2e468a04ef6f77ca8200a7341f027631584d25"
+
+/* A library in FIPS mode has no MD5: what else a form says is enough, and that alone is not. */
+static void forms_without_md5(void **state)
+{
+    static const struct {
+        const char *body;
+        int status;
+        const char *words;
+    } row[] = {
+        {ACTION WORDS PART("md5_digest", "00") FILE_("demo_pkg-1.0.zip", "PK") END, 400,
+         "no MD5 here"},
+        {ACTION WORDS PART("md5_digest", "00") PART("sha256_digest", "00")
+             FILE_("demo_pkg-1.0.zip", "PK") END,
+         400, "sha256_digest: send"},
+        {ACTION WORDS PART("md5_digest", "00") PART("sha256_digest", SHA256_PK)
+             FILE_("demo_pkg-1.0.zip", "PK") END,
+         201, NULL},
+        {ACTION WORDS PART("md5_digest", "") FILE_("demo_pkg-1.0.tar.gz", "\x1f\x8bxx") END, 201,
+         NULL},
+    };
+    struct fixture *fix;
+    struct asked a = {.yes = true};
+    char why[400];
+    uint64_t took;
+
+    fixture_setup(state);
+    fix = *state;
+    assert_int_equal(EVP_set_default_properties(NULL, "fips=yes"), 1);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        int status = bring(fix, slice_str(row[i].body), 7, &a, why, &took);
+        if (status != row[i].status ||
+            (row[i].words != NULL && strstr(why, row[i].words) == NULL)) {
+            fail_msg("row %zu: %d, %s", i, status, why);
+        }
+        /* a queue with an error in it would end the thread's next TLS connection */
+        assert_int_equal(ERR_peek_error(), 0);
+    }
+    assert_int_equal(EVP_set_default_properties(NULL, ""), 1);
+    assert_int_equal(fixture_teardown(state), 0);
+}
+
 int main(void)
 {
 #define ONE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-    const struct CMUnitTest tests[] = {ONE(replies), ONE(pages), ONE(files),
-                                       ONE(changes), ONE(forms), ONE(rights)};
+    const struct CMUnitTest tests[] = {ONE(replies),          ONE(pages), ONE(files),
+                                       ONE(changes),          ONE(forms), ONE(rights),
+                                       ONE(forms_without_md5)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

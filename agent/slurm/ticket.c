@@ -30,11 +30,11 @@ static int make(const char *temp, const char *path, const char *job, int *out, s
 {
     char text[64];
     int n = snprintf(text, sizeof text, "{\"job\":\"%s\",\"state\":\"staging\"}\n", job);
-    int fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int rc = fd == -1 ? err_sys(e, "%s", temp) : 0;
 
-    /* Before it has its name nobody else can hold it. */
-    if (rc == 0 && (fchmod(fd, 0644) == -1 || flock(fd, LOCK_EX | LOCK_NB) == -1)) {
+    /* Before others may read it nobody else can hold it. */
+    if (rc == 0 && (flock(fd, LOCK_EX | LOCK_NB) == -1 || fchmod(fd, 0644) == -1)) {
         rc = err_sys(e, "%s: lock", temp);
     }
     rc = rc != 0 ? rc : fd_write_all(fd, text, (size_t)n, e);
@@ -118,10 +118,9 @@ int ticket_look(const char *dir, const char *job, bool *held, struct buf *text, 
     if (flock(fd, LOCK_SH | LOCK_NB) == -1) {
         *held = errno == EWOULDBLOCK;
         rc = *held ? 0 : err_sys(e, "%s: lock", path);
-    } else {
-        buf_clear(text);
-        rc = buf_read_file(text, path, e);
     }
+    buf_clear(text);
+    rc = rc != 0 ? rc : buf_read_file(text, path, e);
     close(fd);
     return rc;
 }

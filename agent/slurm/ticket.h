@@ -25,7 +25,8 @@ bool ticket_gone(int fd);
 void ticket_remove(const char *dir, const char *job);
 bool ticket_exists(const char *dir, const char *job);
 
-/* 0: *held, or *text is what it says; E_NOTFOUND: there is none. */
+/* 0: *text is what it says, which may be half of it while it is *held; E_NOTFOUND: there is none. Held by whom cannot be known, for all may read
+ * it: a last word (verdict_is_done()) counts whatever *held says. */
 MUST_USE int ticket_look(const char *dir, const char *job, bool *held, struct buf *text,
                          struct err *e);
 

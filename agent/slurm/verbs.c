@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "agent/preflight/preflight.h"
 #include "agent/shelf/pins.h"
 #include "agent/slurm/detach.h"
 #include "agent/slurm/exports.h"
+#include "agent/slurm/fit.h"
 #include "agent/slurm/staging.h"
 #include "agent/slurm/ticket.h"
 #include "agent/slurm/verdict.h"
@@ -88,31 +88,17 @@ static int stage(struct staging *s, uint64_t until_ms, struct err *e)
     return rc;
 }
 
-/* True: the node is sick, and its administrator wants no job on it. A mirror that is away is no sickness of the node's. */
-static bool must_drain(const struct verb_line *v, const char *job)
+/* True: no job on this node, as its administrator wants it. */
+static bool must_drain(const struct staging *s, uint64_t until_ms)
 {
-    struct agent a;
-    struct preflight_want w = {.agent = &a};
-    struct preflight_report got = {.worst = LEVEL_SKIP};
-    struct err why;
-    int rc;
+    const struct fit_ask ask = {
+        .conf_file = s->conf_file, .job = s->job, .shut = s->ticket, .until_ms = until_ms};
+    char why[FIT_TEXT];
 
-    agent_init(&a);
-    a.conf_file = v->agent->conf_file;
-    rc = agent_settle(&a, false, &why);
-    a.mirror = SLICE_NONE;
-    rc = rc != 0 ? rc : preflight_run(&w, &got, &why);
-    agent_fini(&a);
-    if (rc != 0) {
-        log_error("slurm.preflight", "job=%s %s", job, why.text);
-    } else if (got.worst == LEVEL_CRIT) {
-        log_error("slurm.sick", "job=%s drain=%s %s", job, got.drain ? "yes" : "no", got.text);
-    }
-    if (rc != 0 || got.worst != LEVEL_CRIT || !got.drain) {
+    if (!s->node->slurm.preflight || !fit_must_drain(&ask, why)) {
         return false;
     }
-    verdict_tame(got.text);
-    printf("trainagent: this node is not fit: %.200s\n", got.text);
+    printf("trainagent: this node is not fit: %s\n", why);
     return true;
 }
 
@@ -124,6 +110,8 @@ int verb_prolog(struct verb_line *v, struct err *e)
     struct err wrong = {0};
     struct err no_comment = {0};
     uint64_t deadline_ms;
+    int no_ticket = 0;
+    bool wants;
     int rc;
 
     detach_begin();
@@ -142,18 +130,22 @@ int verb_prolog(struct verb_line *v, struct err *e)
     if (rc != 0) {
         log_error("slurm.node", "job=%s %s", s.job, wrong.text);
     }
-    if (n->slurm.preflight && must_drain(v, s.job)) {
+    /* A node whose file is wrong would else fail one job after the other, those that want nothing of it too. */
+    wants = no_comment.code != 0 || s.comment.n > 0 || (rc == 0 && s.site.n > 0);
+    /* Before anything that takes time: if we are ended meanwhile, the tasks must not think that nothing was asked for. */
+    if (!wants) {
+        ticket_remove(n->slurm.tickets, s.job);
+    } else if ((no_ticket = ticket_new(n->slurm.tickets, s.job, &s.ticket, e)) != 0) {
+        log_error("slurm.ticket", "job=%s its tasks start without what it asked for: %s", s.job,
+                  e->text);
+    }
+    if (must_drain(&s, start_ms + deadline_ms)) {
         ticket_remove(n->slurm.tickets, s.job);
         v->exit_code = 1;
         return 0;
     }
-    /* A node whose file is wrong would else fail one job after the other, those that want nothing of it too. */
-    if (no_comment.code == 0 && s.comment.n == 0 && (rc != 0 || s.site.n == 0)) {
-        ticket_remove(n->slurm.tickets, s.job);
-        return 0;
-    }
-    if (ticket_new(n->slurm.tickets, s.job, &s.ticket, e) != 0) {
-        return e->code;
+    if (!wants || no_ticket != 0) {
+        return no_ticket;
     }
     if (rc != 0 || no_comment.code != 0) {
         give_up(&s, rc != 0 ? OUTCOME_NODE : OUTCOME_COMMENT, rc != 0 ? &wrong : &no_comment);
@@ -208,7 +200,7 @@ static bool fails_by(const struct node *n, enum outcome o)
     return outcome_act(&n->slurm, o) == ACT_FAIL;
 }
 
-/* 0: the ticket's text, once nobody holds it; E_TIMEOUT; E_NOTFOUND: nothing was asked for. */
+/* 0: the ticket's text, once it is the last word or nobody holds it; E_TIMEOUT; E_NOTFOUND: nothing was asked for. */
 static int wait_for(const struct node *n, const char *job, uint64_t until_ms, struct buf *text,
                     struct err *e)
 {
@@ -217,7 +209,8 @@ static int wait_for(const struct node *n, const char *job, uint64_t until_ms, st
 
     for (;;) {
         rc = ticket_look(n->slurm.tickets, job, &held, text, e);
-        if (rc != 0 || !held) {
+        /* A lock alone says nothing: whoever may read the file may lock it, too. */
+        if (rc != 0 || !held || verdict_is_done(buf_slice(text))) {
             return rc;
         }
         if (clock_now_ms() >= until_ms) {

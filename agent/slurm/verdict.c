@@ -121,6 +121,17 @@ void verdict_read(struct slice text, struct verdict_read *out)
     json_decref(o);
 }
 
+bool verdict_is_done(struct slice text)
+{
+    struct verdict_read got;
+    bool done;
+
+    verdict_read(text, &got);
+    done = got.done;
+    verdict_read_fini(&got);
+    return done;
+}
+
 void verdict_read_fini(struct verdict_read *v)
 {
     arena_fini(&v->arena);

@@ -38,6 +38,8 @@ struct verdict_read {
 };
 void verdict_read(struct slice text, struct verdict_read *out);
 void verdict_read_fini(struct verdict_read *v);
+/* Is it the last word? Half of one is none. */
+bool verdict_is_done(struct slice text);
 /* Printable, on one line. */
 void verdict_tame(char *text);
 

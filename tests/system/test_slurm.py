@@ -1,5 +1,6 @@
 """trainagent prolog, taskprolog and epilog, as slurmd starts them: no rule of its (research/agent-and-ops 1.3) may be broken by a mirror, a
 disk, a comment or a signal."""
+import fcntl
 import os
 import pwd
 import random
@@ -230,24 +231,74 @@ def test_a_slip_drains_no_node(node):
         assert done.returncode == 64
 
 
+def look(node, *args, **env):
+    """What the prolog makes of a node whose preflight.conf lies beside its own file; the limit is not what is tested."""
+    return node.end(node.start("prolog", *args, TRAINAGENT_PREFLIGHT=str(node.folder / "preflight.conf"), **env))
+
+
+def sick(node):
+    """A folder of the node's that is none: DISK_ERROR, whatever the machine that tests has."""
+    (node.folder / "file").write_text("")
+    return {"TRAINAGENT_STATE": str(node.folder / "file/state")}
+
+
 @pytest.mark.parametrize("preflight,drain,code", [("true", "yes", 1), ("true", "no", 0), ("false", "yes", 0)])
 def test_only_a_sick_node_is_drained(node, preflight, drain, code):
     """And only where its administrator says so, twice. The job gets another."""
-    (node.folder / "preflight.conf").write_text(f'preflight {{ memory = "1000000t" drain = {drain} }}')
+    (node.folder / "preflight.conf").write_text(f'preflight {{ only = {{"disk"}} timeout = 60s drain = {drain} }}')
     node.write(slurm=f"preflight = {preflight}")
-    got, said = node.end(node.start("prolog", 42, "mirror=data/two.txt", TRAINAGENT_PREFLIGHT=str(node.folder / "preflight.conf")))
+    got, said = look(node, 42, "mirror=data/two.txt", **sick(node))
     assert got == code and ("not fit" in said) == (code == 1) and said.count("\n") == code
     assert (node.ticket() is None) == (code == 1)
     if code == 0:
         assert node.task()[1] == ""
 
 
+@pytest.mark.parametrize("full", ['only = {"memory"} memory = "1000000t"', 'only = {"disk"} disk_free = "1000000t"'])
+def test_what_jobs_fill_drains_no_node(node, full):
+    (node.folder / "preflight.conf").write_text(f"preflight {{ {full} timeout = 60s drain = yes }}")
+    node.write(slurm="preflight = true")
+    assert look(node, 42, "mirror=data/two.txt") == (0, "") and node.task()[1] == ""
+
+
 def test_a_mirror_that_is_away_is_no_sickness(node, mirror):
     mirror.close()
-    (node.folder / "preflight.conf").write_text("preflight { latency = 1ms drain = yes }")
+    (node.folder / "preflight.conf").write_text('preflight { only = {"mirror", "memory"} timeout = 60s latency = 1ms drain = yes }')
     node.write(slurm="preflight = true")
-    code, said = node.end(node.start("prolog", 42, None, TRAINAGENT_PREFLIGHT=str(node.folder / "preflight.conf")))
-    assert (code, said) == (0, "")
+    assert look(node, 42, None) == (0, "")
+
+
+def looking(node):
+    """A prolog whose look at the node does not end: preflight's file is a pipe that nobody writes into."""
+    os.mkfifo(node.folder / "preflight.conf")
+    return node.start("prolog", 42, "mirror=data/two.txt", TRAINAGENT_PREFLIGHT=str(node.folder / "preflight.conf"))
+
+
+def test_a_look_that_does_not_end_keeps_no_job(node):
+    node.write(deadline="2s", slurm="preflight = true")
+    code, said = node.end(looking(node))
+    assert code == 0 and said in ("", "trainagent: what job 42 needs is still on its way\n")
+    assert node.task()[1] == "" and node.staged() == ["data/two.txt"]
+
+
+def test_a_prolog_that_is_ended_while_it_looks(node):
+    """Its job does not start without its files."""
+    node.write(slurm="preflight = true")
+    child = looking(node)
+    until(lambda: node.ticket() is not None and len(node.workers()) == 2)
+    child.kill()
+    child.communicate()
+    node.settle()
+    assert "was ended" in node.task(code=1)[1]
+
+
+def test_whoever_locks_a_ticket_keeps_no_task(node):
+    """All may read it, and so lock it."""
+    node.prolog("mirror=data/two.txt")
+    node.write(wait="1s")
+    with open(node.tickets / "42", encoding="utf-8") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        assert node.task()[1] == ""
 
 
 # --- processes --------------------------------------------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -216,7 +218,7 @@ void check_copy(struct look *l, struct finding *f)
 
 /* --- products, by our own trainer ------------------------------------------------------------------------------------------- */
 
-enum { BENCH_GPUS = 64, BENCH_TEXT = 256 << 10 };
+enum { BENCH_GPUS = 64, BENCH_TEXT = 256 << 10, NOT_STARTED = -1 };
 
 struct bench {
     char gpu[48]; /* as CUDA_VISIBLE_DEVICES names it */
@@ -249,27 +251,46 @@ static size_t name_gpus(unsigned n, struct bench *b)
     return k;
 }
 
+/* It ends when we do, however that is: else it would have the GPU for itself while a job starts there. */
+NORETURN static void become_bench(const struct bench *b, pid_t parent, int fd)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(1);
+    }
+    dup2(fd, STDOUT_FILENO);
+    dup2(fd, STDERR_FILENO);
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1); /* as NVML counts */
+    setenv("CUDA_VISIBLE_DEVICES", b->gpu, 1);
+    execlp("trainer", "trainer", "bench", "--json", "--device", "cuda", "--dtype", "bf16",
+           "--config", "gpt2-124m", "--batch", "8", "--seq", "1024", "--only", "gemm",
+           (char *)NULL);
+    _exit(127);
+}
+
+/* Without a process its pid stays 0, and said has the reason. */
 static void start_bench(struct bench *b)
 {
+    pid_t me = getpid(), pid;
     int fd[2];
 
     b->fd = -1;
     if (pipe2(fd, O_CLOEXEC) == -1) {
+        snprintf(b->said, sizeof b->said, "pipe: %s", strerror(errno));
         return;
     }
-    b->pid = fork();
-    if (b->pid == 0) {
-        dup2(fd[1], STDOUT_FILENO);
-        dup2(fd[1], STDERR_FILENO);
-        setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1); /* as NVML counts */
-        setenv("CUDA_VISIBLE_DEVICES", b->gpu, 1);
-        execlp("trainer", "trainer", "bench", "--json", "--device", "cuda", "--dtype", "bf16",
-               "--config", "gpt2-124m", "--batch", "8", "--seq", "1024", "--only", "gemm",
-               (char *)NULL);
-        _exit(127);
+    pid = fork();
+    if (pid == 0) {
+        become_bench(b, me, fd[1]);
+    }
+    if (pid == -1) {
+        snprintf(b->said, sizeof b->said, "fork: %s", strerror(errno));
+        close(fd[0]);
+    } else {
+        b->pid = pid;
+        b->fd = fd[0];
     }
     close(fd[1]);
-    b->fd = fd[0];
 }
 
 static double best_row(const json_t *o)
@@ -293,7 +314,10 @@ static int end_bench(struct bench *b)
     char *room;
     ssize_t n = 1;
 
-    while (b->fd != -1 && n > 0 && (room = buf_room(&text, 4096)) != NULL) {
+    if (b->pid == 0) {
+        return NOT_STARTED;
+    }
+    while (n > 0 && (room = buf_room(&text, 4096)) != NULL) {
         n = read(b->fd, room, 4096);
         buf_grew(&text, n > 0 ? (size_t)n : 0);
     }
@@ -339,6 +363,10 @@ void check_gemm(struct look *l, struct finding *f)
             finding_skip(f, "there is no program trainer in PATH");
         } else if (code == NO_CUDA) {
             finding_skip(f, "trainer: %s", b[i].said);
+        } else if (code == NOT_STARTED) {
+            finding_warn(f, "GEMM_NOT_RUN",
+                         "is the number of processes limited (ulimit -u, pids.max)",
+                         "GPU %s: trainer bench does not start: %s", b[i].gpu, b[i].said);
         } else if (b[i].tflops <= 0) {
             finding_bad(f, "GEMM_FAILED",
                         "look at the kernel's log; run `trainer bench --only gemm` by hand",

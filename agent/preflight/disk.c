@@ -32,6 +32,7 @@ static void judge(const struct look *l, const char *what, const char *path, stru
     char have[UNITS_TEXT], need[UNITS_TEXT];
     struct statvfs fs;
     uint64_t free_bytes, all_bytes, want = 0;
+    bool expected = expect_u64(&l->expect, EXPECT_disk_free, &want);
 
     if (statvfs(path, &fs) == -1) {
         finding_bad(f, "DISK_ERROR", "look at the mount and the kernel's log", "%s, %.100s: %s",
@@ -46,11 +47,11 @@ static void judge(const struct look *l, const char *what, const char *path, stru
                     "look at the kernel's log: file systems turn read-only after errors",
                     "%s, %.100s, is read-only", what, path);
     }
-    if (expect_u64(&l->expect, EXPECT_disk_free, &want) && free_bytes < want) {
+    if (expected && free_bytes < want) {
         size_format(want, need);
         finding_bad(f, "DISK_FREE", "trainagent gc --keep SIZE makes room on the shelf",
                     "%s, %.100s, has %s free, expected are %s", what, path, have, need);
-    } else if (free_bytes < all_bytes / 20) {
+    } else if (!expected && free_bytes < all_bytes / 20) {
         finding_warn(f, "DISK_FREE", "trainagent gc --keep SIZE makes room on the shelf",
                      "%s, %.100s, has %s free, less than 5 %%", what, path, have);
     }

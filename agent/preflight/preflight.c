@@ -27,6 +27,11 @@ static const struct {
 #undef LOOK
 };
 
+static bool asks_driver(enum group g)
+{
+    return g == NVML || g == CUDA || g == COPY || g == GEMM;
+}
+
 /* --- what is expected ------------------------------------------------------------------------------------------------ */
 
 static int read_node_file(const struct preflight_want *w, struct expect *x, struct err *e)
@@ -142,7 +147,8 @@ int preflight_run(const struct preflight_want *w, struct preflight_report *out, 
         if (wanted(w, &l.expect, i)) {
             todo[out->n] =
                 (struct probe_check){checks[i].look, checks[i].group,
-                                     limit_ms != 0 ? limit_ms : (uint64_t)checks[i].limit_s * 1000};
+                                     limit_ms != 0 ? limit_ms : (uint64_t)checks[i].limit_s * 1000,
+                                     asks_driver(checks[i].group)};
             out->finding[out->n++] = (struct finding){
                 .check = (uint8_t)i,
                 .worst_allowed = (l.expect.warn >> i & 1) != 0 ? (uint8_t)LEVEL_WARN

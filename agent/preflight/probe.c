@@ -182,6 +182,9 @@ static void lose(struct probe *p, struct group *g, bool hung)
         finding_bad(f, "STUCK",
                     "reboot the node: a driver or a file server holds the process for good",
                     "no answer within %g s, and the process that asked cannot be killed", limit_s);
+    } else if (hung && !p->check[i].asks_driver) {
+        finding_warn(f, "HANGS", "is the machine busy; timeout = 30s gives it longer",
+                     "no answer within %g s", limit_s);
     } else if (hung) {
         finding_bad(f, "HANGS", "look at the kernel's log; timeout = 30s gives it longer",
                     "no answer within %g s", limit_s);

@@ -14,6 +14,8 @@ struct probe_check {
     void (*look)(struct look *l, struct finding *f);
     unsigned group;
     uint64_t limit_ms;
+    bool
+        asks_driver; /* one that never answers is sick; what asks none is late on a machine that is busy: a warning */
 };
 
 enum { PROBE_GROUPS = 16 };

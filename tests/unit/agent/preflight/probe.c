@@ -93,8 +93,10 @@ static void run(const struct probe_check *check, struct finding *f, size_t n)
 
 static void test_groups_tell(void **state)
 {
-    const struct probe_check check[] = {
-        {well, 0, LONG_MS}, {sick, 1, LONG_MS}, {sick, 0, LONG_MS}, {well, 1, LONG_MS}};
+    const struct probe_check check[] = {{well, 0, LONG_MS, true},
+                                        {sick, 1, LONG_MS, true},
+                                        {sick, 0, LONG_MS, true},
+                                        {well, 1, LONG_MS, true}};
     struct finding f[4];
 
     (void)state;
@@ -111,8 +113,10 @@ static void test_groups_tell(void **state)
 
 static void test_what_hangs_costs_itself(void **state)
 {
-    const struct probe_check check[] = {
-        {well, 0, LONG_MS}, {leave_a_child, 0, SHORT_MS}, {well, 0, LONG_MS}, {well, 1, LONG_MS}};
+    const struct probe_check check[] = {{well, 0, LONG_MS, true},
+                                        {leave_a_child, 0, SHORT_MS, true},
+                                        {well, 0, LONG_MS, true},
+                                        {well, 1, LONG_MS, true}};
     struct finding f[4];
 
     (void)state;
@@ -125,9 +129,22 @@ static void test_what_hangs_costs_itself(void **state)
     assert_int_equal(f[3].level, LEVEL_OK);
 }
 
+static void test_what_asks_no_driver_is_only_late(void **state)
+{
+    const struct probe_check check[] = {{hang, 0, SHORT_MS, false}, {well, 0, LONG_MS, false}};
+    struct finding f[2];
+
+    (void)state;
+    run(check, f, 2);
+    assert_int_equal(f[0].level, LEVEL_WARN);
+    assert_string_equal(f[0].code, "HANGS");
+    assert_int_equal(f[1].level, LEVEL_OK);
+}
+
 static void test_what_crashes_is_told(void **state)
 {
-    const struct probe_check check[] = {{crash, 0, LONG_MS}, {well, 0, LONG_MS}, {end, 1, LONG_MS}};
+    const struct probe_check check[] = {
+        {crash, 0, LONG_MS, true}, {well, 0, LONG_MS, true}, {end, 1, LONG_MS, true}};
     struct finding f[3];
 
     (void)state;
@@ -140,11 +157,11 @@ static void test_what_crashes_is_told(void **state)
 
 static void test_after_two_the_rest_is_left(void **state)
 {
-    const struct probe_check check[] = {{crash, 0, LONG_MS},
-                                        {end, 0, LONG_MS},
-                                        {well, 0, LONG_MS},
-                                        {hang, 0, LONG_MS},
-                                        {well, 2, LONG_MS}};
+    const struct probe_check check[] = {{crash, 0, LONG_MS, true},
+                                        {end, 0, LONG_MS, true},
+                                        {well, 0, LONG_MS, true},
+                                        {hang, 0, LONG_MS, true},
+                                        {well, 2, LONG_MS, true}};
     struct finding f[5];
 
     (void)state;
@@ -160,7 +177,7 @@ static void test_after_two_the_rest_is_left(void **state)
 
 static void test_it_holds_nothing(void **state)
 {
-    const struct probe_check check[] = {{look_around, 0, LONG_MS}};
+    const struct probe_check check[] = {{look_around, 0, LONG_MS, true}};
     int fd = open("/dev/null", O_RDONLY); /* without O_CLOEXEC */
     struct finding f[1];
     sigset_t set, before;
@@ -180,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_groups_tell),
         cmocka_unit_test(test_what_hangs_costs_itself),
+        cmocka_unit_test(test_what_asks_no_driver_is_only_late),
         cmocka_unit_test(test_what_crashes_is_told),
         cmocka_unit_test(test_after_two_the_rest_is_left),
         cmocka_unit_test(test_it_holds_nothing),

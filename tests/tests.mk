@@ -6,7 +6,7 @@
 PYTHON     := /usr/bin/python3
 JOBS        = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 HARNESS    := $(patsubst tests/harness/%.c,$(B)/harness/%,$(wildcard tests/harness/*.c))
-FAKES      := $(addprefix $(B)/fake/,libnvidia-ml.so.1 libcuda.so.1 libnccl.so.2)
+FAKES      := $(addprefix $(B)/fake/,libnvidia-ml.so.1 libcuda.so.1 libnccl.so.2 nofork.so)
 BENCH      := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 
 deps:
@@ -48,6 +48,7 @@ $(B)/crash/%.so: tests/crash/%.c
 $(B)/fake/libnvidia-ml.so.1: tests/fake/nvml.c
 $(B)/fake/libcuda.so.1: tests/fake/cuda.c
 $(B)/fake/libnccl.so.2: tests/fake/nccl.c
+$(B)/fake/nofork.so: tests/fake/nofork.c
 $(FAKES):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

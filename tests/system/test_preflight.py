@@ -608,6 +608,14 @@ def test_products_end_with_a_killed_preflight(node, gpus):
     wait_for(lambda: not any(runs(pid) for pid in pids.read_text().split()))
 
 
+def test_products_without_a_process(node, gpus):
+    """One that does not start has no end to wait for: another's is not taken."""
+    if SLOW > 1:
+        pytest.skip("a sanitizer wants to be loaded first")
+    gpus("gpus=2", only="gemm", code=1, LD_PRELOAD=str(BUILD / "fake/nofork.so"))
+    node.found("gemm", "WARN", "^GPU 0: trainer bench does not start: fork: .*; GPU 1: ", "GEMM_NOT_RUN")
+
+
 def runs(pid):
     """Somebody else may have to reap it."""
     try:

@@ -205,6 +205,7 @@ struct answer *answer_of_words(struct cache *c, int status, enum cache_state sta
     add_field(x, "last-modified", o->last_modified);
     x->pub.total_bytes = text.n;
     x->pub.text = arena_copy(&x->arena, text);
+    x->pub.retry_after_s = status == 503 ? BUSY_S : 0; /* no words of trouble say it themselves */
     arena_fini(&a);
     free(o);
     return &x->pub;

@@ -30,6 +30,9 @@ struct partial { /* parked, in this life or an earlier one: what its row says */
     struct extents have;
 };
 
+/* Whoever is busy and does not say for how long is left alone so long: an origin by us, we by clients. */
+enum { BUSY_S = 5 };
+
 struct cache {
     struct store *store;
     struct pool *disk;

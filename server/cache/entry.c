@@ -21,7 +21,6 @@
 enum {
     RESTING_MAX = 16384, /* entries that only remember a 404 or a HEAD */
     RESTING_BYTES_MAX = 32 << 20,
-    TROUBLE_MS = 2000, /* an origin in trouble is left alone for so long, a key */
 };
 
 static void advance(struct entry *n);
@@ -235,7 +234,7 @@ void entry_answer_trouble(struct entry *n, int rc, const struct err *why)
         entry_answer(n, answer_of_status(c, 404, CACHE_NEGATIVE, 0, NULL));
         return;
     }
-    entry_answer(n, answer_of_status(c, status, CACHE_FAILED, status == 503 ? 5 : 0, why));
+    entry_answer(n, answer_of_status(c, status, CACHE_FAILED, status == 503 ? BUSY_S : 0, why));
 }
 
 void entry_remember_trouble(struct entry *n, int rc, const struct err *why)
@@ -422,7 +421,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
 
     if (c->closing) {
         err_set(&why, E_CANCELLED, "the server is going down");
-        ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, 5, &why));
+        ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, BUSY_S, &why));
         return;
     }
     if (n != NULL && !origin_owns(k->origin, n->origin)) {

@@ -7,6 +7,8 @@
 
 #include "server/cache/cache_priv.h"
 
+enum { TROUBLE_MS = 2000 }; /* an origin in trouble is left alone for so long, a key */
+
 struct promise {
     bool known;
     struct digest digest;

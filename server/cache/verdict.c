@@ -212,22 +212,43 @@ static uint32_t retry_after_s(const struct fetch_head *h)
 {
     uint64_t s;
 
-    return slice_u64(slice_trim(fetch_field(h, "retry-after")), &s) && s < 3600 ? (uint32_t)s : 5;
+    return slice_u64(slice_trim(fetch_field(h, "retry-after")), &s) && s < 3600 ? (uint32_t)s
+                                                                                : BUSY_S;
+}
+
+/* In words that may be told to others than those who have asked by now? */
+static bool trouble_has_words(const struct entry *n, const struct fill *f,
+                              const struct fetch_head *h)
+{
+    struct freshness fresh;
+
+    if (f->text.p == NULL) {
+        return false;
+    }
+    freshness_read(h->fields, h->nfields, clock_unix_s(), n->cache->set.default_ttl_s, &fresh);
+    return !fresh.no_store && !fresh.forbidden;
 }
 
 static void origin_trouble(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
 {
     bool busy = h->status == 429 || h->status == 503;
+    bool told = fetch_field(h, "retry-after").p != NULL; /* how long: it is waited for */
     struct err why;
     int rc = err_set(&why, busy ? E_BUSY : E_NETWORK, "the origin answered %d", h->status);
 
-    if (f->text.p != NULL && fetch_field(h, "retry-after").p == NULL) {
-        refused(n, f, status, words_ttl_s(n, f, status, h), h);
+    if (!told && trouble_has_words(n, f, h)) { /* they keep others away as trouble does */
+        uint32_t rest_s = busy ? BUSY_S : TROUBLE_MS / 1000;
+        uint32_t ttl_s = words_ttl_s(n, f, status, h);
+        refused(n, f, status, ttl_s > rest_s ? ttl_s : rest_s, h);
         return;
     }
     entry_remember_trouble(n, rc, &why);
     if (busy) {
         n->trouble_until_ms = clock_now_ms() + (uint64_t)retry_after_s(h) * 1000;
+    }
+    if (!told && f->text.p != NULL) {
+        refused(n, f, status, 0, h);
+        return;
     }
     entry_answer_trouble(n, rc, &why);
     n->answered = true;

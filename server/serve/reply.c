@@ -445,6 +445,9 @@ static void reply_words(struct call *c, const struct answer *a)
             r->date = arena_copy(ar, f->value);
         }
     }
+    if (a->retry_after_s != 0) {
+        reply_addf(r, ar, "retry-after", "%" PRIu32, a->retry_after_s);
+    }
     reply_add(r, SLICE("age"), arena_u64(ar, now - min_u64(now, a->stored_unix_s)));
     reply_add(r, SLICE("cache-status"), slice_str(reply_cache_status(a->state)));
     exchange_reply(c->x, r, a->text.n != 0 ? body_of_bytes(a->text) : NULL);

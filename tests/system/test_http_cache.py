@@ -105,7 +105,7 @@ def test_what_is_no_object_is_given_as_the_origin_says_it(data, status, wire):
     for i in range(2):
         reply = data.get("/data/n", wire)
         assert (reply.status, reply.body, reply["x-why"], reply["content-type"]) == (status, b"the why and wherefore", "because", "text/plain")
-        assert reply["cache-control"] == "no-cache" and thing.requests == i + 1
+        assert reply["cache-control"] == "no-cache" and (thing.requests == i + 1 or status >= 500)
 
 
 @pytest.mark.parametrize("status", NOES)
@@ -144,6 +144,21 @@ def test_words_are_nobodys_where_a_right_is_needed(mirrord, origin):
         reply = m.get("/secret/n", headers=reader)
         assert (reply.status, reply.body, reply["cache-control"]) == (404, b"why", "private, no-cache")
     assert m.get("/secret/n").status == 401
+
+
+@pytest.mark.parametrize("says", ["", "Cache-Control: no-cache", "Cache-Control: no-store"])
+@pytest.mark.parametrize("status,rest_s", [(500, 2), (502, 2), (503, 5)])
+def test_an_origin_in_trouble_is_left_alone(data, status, rest_s, says):
+    """Its words are told for a while, to who asks next; those that nobody may keep make way for ours."""
+    thing = data.origin.put("/n", status=status, words="oh dear", fields=says)
+    began = time.monotonic()
+    replies = [data.get("/data/n") for _ in range(20)]
+    assert thing.requests <= 1 + (time.monotonic() - began) / rest_s
+    own = [r for r in replies if r.body == b"oh dear"]
+    assert replies[0] is own[0] and {r.status for r in own} == {status}
+    assert len(own) == (thing.requests if "no-store" in says else 20)
+    assert {r.status for r in replies} <= {status, 503 if status == 503 else 502}
+    assert {r["retry-after"] for r in replies} == ({"5"} if status == 503 else {None})
 
 
 def test_an_old_copy_is_better_than_the_words_of_trouble(data, wire):

@@ -18,6 +18,7 @@ enum {
     GOOD_S = 60, /* what a token is good for when its server does not say */
     GOOD_MAX_S = 86400,
     STALL_S = 30,
+    AT_ONCE = 16, /* of an origin's are fetched; the others' turn comes */
 };
 
 struct bearer {
@@ -32,7 +33,7 @@ struct bearer {
     struct buf token; /* empty: none */
     uint64_t number;
     uint64_t until_ms;
-    struct list waiting; /* bearer_wait */
+    struct list waiting; /* bearer_wait; while xfer == NULL, too, when there are AT_ONCE already */
     struct xfer *xfer;   /* one is being fetched */
     struct buf answer;
     int status;
@@ -45,6 +46,7 @@ struct bearers {
     struct bearer *table;        /* uthash, by scope */
     struct list used;
     unsigned count;
+    unsigned fetching;
     uint64_t last_number;
 };
 
@@ -254,21 +256,18 @@ bool bearers_busy(const struct bearers *b)
 
 /* --- fetching one ------------------------------------------------------------------------------------------------- */
 
-/* Whoever is told may ask for another, leave, or come again: each is taken off first. */
-static void tell(struct bearer *t, int rc, const struct err *why)
+/* Whoever is told may ask for another, leave, or come again: each is taken off first. The last to leave may end us all. */
+static void tell(struct list *told, int rc, const struct err *why)
 {
-    struct list told;
     struct list *n;
 
-    list_init(&told);
-    while ((n = list_pop_front(&t->waiting)) != NULL) {
-        list_push_back(&told, n);
-    }
-    while ((n = list_pop_front(&told)) != NULL) {
+    while ((n = list_pop_front(told)) != NULL) {
         struct bearer_wait *w = LIST_ITEM(n, struct bearer_wait, node);
         w->go(w, rc, why);
     }
 }
+
+static void start_next(struct bearers *b);
 
 static int on_head(void *arg, const struct xfer_head *h)
 {
@@ -320,10 +319,17 @@ static int judge(struct bearer *t, int rc, const struct err *why, struct err *e)
 static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
     struct bearer *t = arg;
+    struct list told;
+    struct list *n;
     struct err e = {0};
 
     (void)body_bytes;
     t->xfer = NULL;
+    t->of->fetching--;
+    list_init(&told);
+    while ((n = list_pop_front(&t->waiting)) != NULL) {
+        list_push_back(&told, n);
+    }
     rc = judge(t, rc, why, &e);
     if (t->answer.p != NULL) {
         explicit_bzero(t->answer.p, t->answer.n);
@@ -332,7 +338,8 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
     if (rc != 0) {
         log_warn("fetch.token", "repo=%s host=%s why=\"%s\"", t->of->origin->repo, t->host, e.text);
     }
-    tell(t, rc, &e);
+    start_next(t->of);
+    tell(&told, rc, &e);
 }
 
 static bool on_admit(void *arg, const struct sockaddr *sa)
@@ -368,11 +375,25 @@ static void start(struct bearer *t)
     t->asked_ms = clock_now_ms();
     t->status = 0;
     atomic_fetch_add_explicit(&o->count->requests, 1, memory_order_relaxed);
+    t->of->fetching++;
     t->xfer = xfer_start(t->of->xfers, &w, &events, t);
     if (basic) {
         explicit_bzero((void *)(uintptr_t)lines[1].p, lines[1].n);
     }
     arena_fini(&a);
+}
+
+static void start_next(struct bearers *b)
+{
+    LIST_EACH (&b->used, it) {
+        struct bearer *t = LIST_ITEM(it, struct bearer, node);
+        if (b->fetching == AT_ONCE) {
+            return;
+        }
+        if (t->xfer == NULL && !list_empty(&t->waiting)) {
+            start(t);
+        }
+    }
 }
 
 enum bearer_state bearer_get(struct bearers *b, struct slice scope, uint64_t now_ms,
@@ -390,7 +411,7 @@ enum bearer_state bearer_get(struct bearers *b, struct slice scope, uint64_t now
         return BEARER_READY;
     }
     list_push_back(&t->waiting, &w->node);
-    if (t->xfer == NULL) {
+    if (t->xfer == NULL && t->of->fetching < AT_ONCE) {
         start(t);
     }
     return BEARER_WAIT;
@@ -463,10 +484,15 @@ bool bearer_refused(struct bearers *b, struct slice scope, uint64_t number,
     struct challenge c;
     bool again = false;
 
-    if (t != NULL && t->url.n != 0 && (t->xfer != NULL || t->number > number)) {
+    if (t != NULL && t->url.n != 0 &&
+        (t->xfer != NULL || !list_empty(&t->waiting) || t->number > number)) {
         return true; /* another is on its way, or here, since that request went out */
     }
+    if (t != NULL && t->number == number) { /* void, whether or not the origin says why */
+        buf_clear(&t->token);
+    }
     if (!find_challenge(h, &a, &c)) {
+        again = t != NULL && t->url.n != 0;
         goto out;
     }
     t = find_or_make(b, scope);

@@ -386,7 +386,7 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
         x->swallow = x->follow = false;
         x->swallowed_bytes = 0;
         if (follow) {
-            fetch_begin(x); /* keeps its slot: the lane counts chains, not hops */
+            fetch_begin(x); /* keeps its seat: the lane counts chains, not hops */
         } else {
             retry_in(x, x->wait_ms);
         }
@@ -438,7 +438,7 @@ static void on_token(struct bearer_wait *w, int rc, const struct err *why)
 
     CHECK(x->magic == FETCH_MAGIC);
     if (rc == 0) {
-        fetch_begin(x);
+        enqueue(x);
         return;
     }
     if (rc == E_DENIED) {
@@ -453,7 +453,8 @@ static void on_token(struct bearer_wait *w, int rc, const struct err *why)
     finish(x, rc, why);
 }
 
-/* 1: one is on its way, on_token() goes on. */
+/* 1: one is on its way, on_token() goes on. Who waits has no seat: a token server that hangs for some keeps nobody whose token is
+ * good from the origin. */
 static int add_token(struct fetch *x, struct slice *lines, size_t *n)
 {
     struct slice line;
@@ -471,6 +472,7 @@ static int add_token(struct fetch *x, struct slice *lines, size_t *n)
         lines[(*n)++] = line;
         return 0;
     case BEARER_WAIT:
+        lane_leave(x->lane, &x->seat);
         return 1;
     }
     return 0;

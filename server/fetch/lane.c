@@ -13,6 +13,7 @@ struct lane {
     struct list node;
     struct origin *origin; /* held */
     unsigned active;
+    bool pumping;
     uint64_t blocked_until_ms; /* it asked for rest */
     struct list queue;         /* of seats */
     struct event *timer;
@@ -21,21 +22,27 @@ struct lane {
     struct bearers *bearers; /* or NULL */
 };
 
+/* Whose go() gives its seat back at once, or queues another, is within: no deeper than that, however many wait. */
 static void pump(struct lane *l)
 {
+    if (l->pumping) {
+        return;
+    }
+    l->pumping = true;
     while (!list_empty(&l->queue) && l->active < l->origin->connections) {
         uint64_t rest_ms = lane_resting_ms(l);
         struct lane_seat *s;
         if (rest_ms > 0) {
             struct timeval tv = clock_timeval(rest_ms);
             evtimer_add(l->timer, &tv);
-            return;
+            break;
         }
         s = LIST_ITEM(list_pop_front(&l->queue), struct lane_seat, node);
         l->active++;
         s->taken = true;
         s->go(s);
     }
+    l->pumping = false;
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)

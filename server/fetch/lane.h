@@ -18,7 +18,8 @@ struct xfer_loop;
 
 struct lane_seat { /* in the request */
     struct list node;
-    void (*go)(struct lane_seat *s); /* may run inside lane_queue() and lane_leave() */
+    /* May run inside lane_queue() and lane_leave(); the lane outlives it. */
+    void (*go)(struct lane_seat *s);
     bool taken;
 };
 

@@ -118,7 +118,7 @@ class Handler(BaseHTTPRequestHandler):
         if r.user and given is None and not r.anonymous:
             self.refuse(r.token_status, "DENIED")
             return
-        if r.token_gate is not None:
+        if r.token_gate is not None and r.gated_scope in scope:
             r.token_gate.wait(120)
         with r.lock:
             r.tokens += 1
@@ -144,6 +144,9 @@ class Handler(BaseHTTPRequestHandler):
             return False
         if given.startswith("Bearer ") and r.good.get(given[7:]) == scope:
             return True
+        if r.challenge == "":
+            self.send(401, b"{}")
+            return False
         self.send(401, b"{}", WWW_Authenticate=r.challenge or
                   f'Bearer realm="{r.token_url}/token",service="fake",scope="{scope}"')
         return False
@@ -264,8 +267,9 @@ class Registry:
         self.redirects = redirects
         self.good, self.tokens, self.expires_in, self.token_key = {}, 0, 300, "token"
         self.token_status = 401          # to who shows no credential and needs one
-        self.challenge = None            # another than ours
+        self.challenge = None            # another than ours; "": none at all
         self.token_gate = self.manifest_gate = self.blob_gate = None  # Events that answers wait for
+        self.gated_scope = ""            # ... of tokens those whose scope has this
         self.down = False                # every connection is cut
         self.noes = {}                   # part of a path: (status, {field: value})
         self.corrupt = set()             # digests whose bytes are others

@@ -3,6 +3,7 @@ import concurrent.futures
 import hashlib
 import json
 import re
+import subprocess
 import threading
 
 import pytest
@@ -534,6 +535,73 @@ def test_a_token_that_does_not_help(registry, hub):
     m = hub(r)
     assert m.get("/v2/hub/team/app/manifests/1.0").status == 403
     assert r.tokens <= 2 and r.count(part="/manifests/") <= 3
+
+
+def test_a_void_token_and_no_word_of_why(registry, hub):
+    """A bare 401 voids the token that was shown; another is fetched, once a request."""
+    r = registry(auth="bearer")
+    r.image("team/app", "1.0")
+    blobs = [r.blob("team/app", noise(1000, n)) for n in range(3)]
+    m = hub(r)
+    assert m.get("/v2/hub/team/app/manifests/1.0").status == 200 and r.tokens == 1
+    r.good.clear()
+    r.challenge = ""
+    for digest in blobs[:2]:
+        assert m.get(f"/v2/hub/team/app/blobs/{digest}").status == 200
+    assert r.tokens == 2
+    r.noes["/blobs/"] = (401, {})
+    assert m.get(f"/v2/hub/team/app/blobs/{blobs[2]}").status == 403
+    assert r.tokens == 3 and r.count("GET", blobs[2]) == 2
+
+
+@pytest.mark.parametrize("images", [1, 20])
+def test_a_token_server_that_hangs_for_some(registry, hub, images):
+    """Who waits for a token keeps nobody from the registry whose token is good."""
+    r = registry(auth="bearer")
+    quick = [r.blob("team/quick", noise(1000, n)) for n in range(3)]
+    slow = [f"team/slow{n % images}" for n in range(20)]
+    for n, name in enumerate(slow):
+        r.blob(name, noise(1000, 100 + n))
+    m = hub(r, more="connections = 2")
+    assert m.get(f"/v2/hub/team/quick/blobs/{quick[0]}").status == 200
+    r.gated_scope, r.token_gate = "slow", threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        try:
+            pulls = [pool.submit(m.get, f"/v2/hub/{name}/blobs/{d}") for name in set(slow) for d in r.repo(name)["blobs"]]
+            until(lambda: r.count(part="slow", door="token") >= min(images, 16))
+            for digest in quick[1:]:
+                assert m.get(f"/v2/hub/team/quick/blobs/{digest}").status == 200
+            assert r.count(part="slow", door="token") == min(images, 16) and not any(p.done() for p in pulls)
+        finally:
+            r.token_gate.set()
+        assert [p.result().status for p in pulls] == [200] * 20
+    assert r.tokens == 1 + images
+
+
+def test_who_waits_for_a_token_may_leave(registry, hub):
+    """Clients that go, and the mirror itself."""
+    r = registry(auth="bearer")
+    blobs = [r.blob("team/app", noise(1000, n)) for n in range(6)]
+    r.token_gate = threading.Event()
+    m = hub(r, more="connections = 1")
+    clients = []
+    try:
+        for digest in blobs:
+            clients.append(subprocess.Popen(["curl", "-qsS", "--noproxy", "*", "-o", "/dev/null", m.url(f"/v2/hub/team/app/blobs/{digest}")],
+                                            stderr=subprocess.DEVNULL))
+        until(lambda: r.count(door="token") == 1)
+        for c in clients[::2]:
+            c.kill()
+            c.wait()
+        assert m.get("/healthz").status == 200
+        m.stop()
+    finally:
+        for c in clients:
+            c.kill()
+            c.wait()
+    r.token_gate.set()
+    m.start()
+    assert [m.get(f"/v2/hub/team/app/blobs/{d}").status for d in blobs] == [200] * 6
 
 
 # --- rights of the mirror's own -------------------------------------------------------------------------------------------

@@ -22,16 +22,23 @@ enum { WANT_KEY_MAX = 12 << 10 }; /* whoever makes a want sees to it: rows have 
 struct batch;
 struct want;
 
+/* Where a reader puts its rows. */
+struct want_rows {
+    struct batch *batch; /* another one after told() */
+    /* Behind each thing that the index names: what is there is kept when it is much, however little it was packed. Nonzero
+     * ends the reading. E_TOOBIG: no index names so many. */
+    int (*told)(struct want_rows *rows, struct err *e);
+};
+
 /* Reads an index whose bytes have all come, before the last of them leave: what it tells of other keys becomes rows, and one
  * that nobody could use is refused. It knows no repo: a fill may outlive a reload. Pool threads, one at a time. */
 struct want_reader {
     /* url: behind redirects; modified: by the origin, 0: it does not say; asked: when it gave this one. */
     void *(*open)(const struct want *w, struct slice url, uint64_t modified_unix_s,
                   uint64_t asked_unix_s);
-    /* Rows are added to *rows, which is emptied between calls. E_CHANGED: for this one another plan is right, as the rows say by
-     * now: who has had no byte of it is planned for anew. */
-    int (*feed)(void *state, struct slice bytes, struct batch *rows, struct err *e);
-    int (*finish)(void *state, struct batch *rows, struct err *e);
+    /* E_CHANGED: for this one another plan is right, as the rows say by now: who has had no byte of it is planned for anew. */
+    int (*feed)(void *state, struct slice bytes, struct want_rows *rows, struct err *e);
+    int (*finish)(void *state, struct want_rows *rows, struct err *e);
     bool (*replaces)(struct slice old, struct slice fresh); /* values of a row; NULL: always */
     void (*close)(void *state);
 };

@@ -43,6 +43,9 @@ static void add_step(struct batch *b, enum batch_op op, enum table t, struct sli
     char head[STEP_HEAD];
 
     CHECK(key.n <= UINT32_MAX && value.n <= UINT32_MAX);
+    if (buf_room(&b->steps, sizeof head + key.n + value.n) == NULL) {
+        return; /* whole steps only: batch_next() walks them to the last byte */
+    }
     head[0] = (char)op;
     head[1] = (char)t;
     be_put(head + 2, 4, key.n);
@@ -105,7 +108,7 @@ void batch_sort(struct batch *b)
     for (size_t at = 0; batch_next(b, &at, &st);) {
         count++;
     }
-    if (count < SORT_LEAST || b->steps.rc != 0) {
+    if (count < SORT_LEAST || b->steps.rc != 0) { /* E_TOOBIG: the commit refuses it */
         return;
     }
     place = mem_array(count, sizeof place[0]);
@@ -155,8 +158,11 @@ bool batch_sift(struct batch *b, struct store *s,
     struct batch_step x;
     size_t at = 0;
 
-    b->steps = BUF_INIT(BATCH_MAX);
     *replaces = false;
+    if (all.rc != 0) {
+        return false;
+    }
+    b->steps = BUF_INIT(BATCH_MAX);
     while (batch_next(&from, &at, &x)) {
         bool there = x.op == OP_PUT && store_get(s, x.table, x.key, &row, NULL) == 0;
         bool same = there && (slice_eq(buf_slice(&row), x.value) ||

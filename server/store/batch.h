@@ -29,7 +29,7 @@ struct after {
 };
 
 struct batch {
-    struct buf steps;
+    struct buf steps; /* whole ones; its rc says that there were more than it holds */
     struct after *after;
     size_t nafter;
     size_t after_room;

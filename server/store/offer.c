@@ -6,7 +6,7 @@
 #include "server/store/parts.h"
 #include "server/store/upload_reply.h"
 
-enum { OFFERS_MAX = 64 }; /* of one digest, that are looked at */
+enum { OFFERS_MAX = 64, SEEN = 1 }; /* of one digest and tree, that are told of; the scan may end */
 
 bool offer_begin(struct store *s, const struct put *p, struct session *out,
                  struct upload_reply *reply, int *rc, struct err *e)
@@ -23,67 +23,59 @@ bool offer_begin(struct store *s, const struct put *p, struct session *out,
 /* --- who holds a digest --- */
 
 struct look {
+    struct store *store;
     const struct put *put;
-    bool tree;
-    struct buf ids;
+    bool yes;
+    struct buf *offers; /* or NULL: one will do */
+    struct err *e;
 };
+
+static int on_offer(struct look *l, struct slice id)
+{
+    struct put named = *l->put;
+    struct session found;
+    int rc;
+
+    named.upload_id = id;
+    rc = session_load(l->store, &named, &found, l->e);
+    if (rc == 0 && found.offer) {
+        l->yes = true;
+        if (l->offers != NULL && l->offers->n < OFFERS_MAX * UPLOAD_ID) {
+            buf_adds(l->offers, id);
+        }
+    }
+    session_free(&found);
+    return rc == E_NOTFOUND ? 0 : rc;
+}
 
 static int on_holder(void *arg, struct slice repo, char kind, struct slice key)
 {
     struct look *l = arg;
+    int rc = 0;
 
     if (!slice_eq(repo, l->put->repo)) {
         return 0;
     }
     if (kind == 't' && slice_eq(key, l->put->name)) {
-        l->tree = true;
+        l->yes = true;
     } else if (kind == 'u' && key.n == UPLOAD_ID) {
-        buf_adds(&l->ids, key); /* past the bound they are not looked at */
+        rc = on_offer(l, key);
     }
-    return 0;
-}
-
-static int keep_ours(struct store *s, const struct look *l, bool *yes, struct buf *offers,
-                     struct err *e)
-{
-    struct slice rest = buf_slice(&l->ids);
-    int rc = 0;
-
-    while (rc == 0 && rest.n != 0) {
-        struct put named = *l->put;
-        struct session found;
-
-        named.upload_id = slice_first(rest, UPLOAD_ID);
-        rest = slice_from(rest, UPLOAD_ID);
-        rc = session_load(s, &named, &found, e);
-        if (rc == 0 && found.offer) {
-            *yes = true;
-            if (offers != NULL) {
-                buf_adds(offers, named.upload_id);
-            }
-        }
-        session_free(&found);
-        rc = rc == E_NOTFOUND ? 0 : rc;
-    }
-    return rc;
+    return rc != 0 ? rc : l->yes && l->offers == NULL ? SEEN : 0;
 }
 
 int offer_tree_has(struct store *s, const struct put *p, const struct digest *d, bool *yes,
                    struct buf *offers, struct err *e)
 {
-    struct look l = {.put = p, .ids = BUF_INIT(OFFERS_MAX * UPLOAD_ID)};
+    struct look l = {.store = s, .put = p, .offers = offers, .e = e};
     bool there = false;
     int rc = blob_exists(s, d, &there, e);
 
-    *yes = false;
     if (rc == 0 && there) {
         rc = holder_each(s, d, on_holder, &l, e);
-        *yes = rc == 0 && l.tree;
+        rc = rc == SEEN ? 0 : rc;
     }
-    if (rc == 0 && there) {
-        rc = keep_ours(s, &l, yes, offers, e);
-    }
-    buf_free(&l.ids);
+    *yes = rc == 0 && l.yes;
     return rc;
 }
 

@@ -31,7 +31,7 @@ MUST_USE int offer_known(struct store *s, const struct put *p, struct upload_rep
 /* The offer that a put names. False: answered with 404; or *rc. Always session_free(). */
 MUST_USE bool offer_begin(struct store *s, const struct put *p, struct session *out,
                           struct upload_reply *reply, int *rc, struct err *e);
-/* offers: ids of those that hold it, one behind the other, UPLOAD_ID bytes each; may be NULL. */
+/* offers: ids of the tree's that hold it, 64 at most, one behind the other, UPLOAD_ID bytes each; may be NULL. */
 MUST_USE int offer_tree_has(struct store *s, const struct put *p, const struct digest *d, bool *yes,
                             struct buf *offers, struct err *e);
 

@@ -62,8 +62,8 @@ struct batch *batch_new(void);
 void batch_free(struct batch **bp);
 void batch_put(struct batch *b, enum table t, struct slice key, struct slice value);
 void batch_del(struct batch *b, enum table t, struct slice key);
-/* Takes out the puts that would change nothing; true when no step is left. *replaces: a row has another value by now.
- * Reads their rows: blocks. */
+/* Takes out the puts that would change nothing; true when no step is left. *replaces: a row has another value by now. One that
+ * is too big stays as it is, for store_commit() to refuse. Reads their rows: blocks. */
 MUST_USE bool batch_prune(struct batch *b, struct store *s, bool *replaces);
 /* The same, and those out too whose row is there with a value that fresh() does not put behind the new one. */
 MUST_USE bool batch_sift(struct batch *b, struct store *s,
@@ -75,7 +75,7 @@ void batch_require_value(struct batch *b, enum table t, struct slice key, struct
 /* A row in TABLE_HOLDER needs its blob: when the digest has no row in TABLE_BLOB once the batch is in, the batch fails
  * with E_CHANGED. So a reference to a blob found earlier cannot outlive the blob's eviction. */
 
-/* Takes *bp, also when it fails. */
+/* Takes *bp, also when it fails. E_TOOBIG: more was put into it than a batch holds, and nothing of it is written. */
 MUST_USE int store_commit(struct store *s, struct batch **bp, enum durability how, struct err *e);
 struct commit_wait { /* the caller keeps it until done() ran, on reply's loop */
     void (*done)(struct commit_wait *w, int rc, const struct err *e);

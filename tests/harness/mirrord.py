@@ -175,6 +175,11 @@ class Mirrord:
         kw.setdefault("limit_s", 120 * SLOW)
         return curl(self.url(path, wire), wire=wire, cacert=self.cert[0] if self.cert else None, **kw)
 
+    def peak_bytes(self):
+        """The most memory that it ever had."""
+        status = pathlib.Path(f"/proc/{self.child.pid}/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
+
     def settle(self):
         """Waits until no fill is under way: what was answered is sealed then, and will be a hit."""
         until(lambda: not self.metric("mirrord_cache_fills_open"))

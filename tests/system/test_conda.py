@@ -1,4 +1,5 @@
 """Conda channels on a fake one: indexes that change, packages that do not, and what an origin may do wrong on the way."""
+import bz2
 import concurrent.futures
 import hashlib
 import json
@@ -9,7 +10,7 @@ import pytest
 
 from harness.curl import curl
 from harness.conda_channel import Channel, pack, unpack, unzstd, zstd
-from harness.mirrord import until
+from harness.mirrord import SLOW, until
 from harness.origin import Origin
 
 A, B = "a-1.0-0.conda", "b-1.0-0.tar.bz2"
@@ -178,6 +179,23 @@ def test_garbage_is_no_index(eager, form):
         eager.settle()
     c.publish(modified=1700000200)
     until(lambda: eager.get(path).body == eager.origin.stats(at).body)
+
+
+@pytest.mark.parametrize("form", ["repodata.json.zst", "repodata.json.bz2"])
+def test_an_index_that_unpacks_to_more(eager, form):
+    """A few kilobytes that name a million packages: read by and by, in the memory that one piece of it takes."""
+    bomb = b'{"packages":{' + b'"a":{},' * 1000000 + b'"b":{}}}'
+    body = zstd(bomb) if form.endswith("zst") else bz2.compress(bomb)
+    assert len(body) < len(bomb) // 500
+    eager.get("/forge/linux-64/" + form)
+    eager.settle()
+    eager.origin.put("/linux-64/" + form, body=body, etag='"bomb"')
+    before = eager.peak_bytes()
+    assert eager.get("/forge/linux-64/" + form).body == body
+    eager.settle()
+    if SLOW == 1:  # sanitizers have a memory of their own
+        assert eager.peak_bytes() - before < 48 << 20
+    assert eager.get("/forge/linux-64/" + A).body == b"a" * 3000
 
 
 def test_garbage_from_the_first_on(eager):

@@ -1,7 +1,6 @@
 """Documents of our own making, index pages rewritten and folders listed: one for all who ask, whatever their number."""
 import concurrent.futures
 import json
-import pathlib
 import re
 import socket
 
@@ -24,12 +23,6 @@ def page(mirrord, origin):
     return mirrord(f"""repo "pypi" {{ protocol = "pypi" origin = "{origin.url}/" }}""")
 
 
-def peak_bytes(m):
-    """The most memory that it ever had."""
-    status = pathlib.Path(f"/proc/{m.child.pid}/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
-
-
 def ask_slowly(m, path):
     """Asks, and reads nothing for now."""
     s = socket.socket()
@@ -48,7 +41,7 @@ def read_all(s):
 def test_a_page_is_made_once_for_all_who_hold_it(page):
     m = page
     m.get("/readyz")
-    before = peak_bytes(m)
+    before = m.peak_bytes()
     clients = [ask_slowly(m, "/pypi/simple/big/") for _ in range(CLIENTS)]
     for s in clients:
         assert s.recv(1, socket.MSG_PEEK), "not answered"
@@ -57,7 +50,7 @@ def test_a_page_is_made_once_for_all_who_hold_it(page):
         bodies = list(pool.map(read_all, clients))
     assert len(json.loads(bodies[0])["files"]) == FILES and all(b == bodies[0] for b in bodies)
     if SLOW == 1:  # sanitizers have a memory of their own
-        assert peak_bytes(m) - before < CLIENTS / 4 * len(bodies[0])
+        assert m.peak_bytes() - before < CLIENTS / 4 * len(bodies[0])
 
 
 def test_without_room_on_disk_memory_does(page):

@@ -188,6 +188,17 @@ def test_an_address_is_good_for_its_tree_alone(hub):
     assert hub.commit(lfs("w", data), name="other").status == 409
 
 
+def test_many_repositories_with_one_object(m):
+    """Each brings it before the first of them is committed: as many as may come at a time."""
+    hub = Hub(m)
+    data, names = b"the same weights", [f"many-{i}" for i in range(80)]
+    for name in names:
+        assert hub.create(name).status == 200
+        href = below(hub.batch((sha(data), len(data)), name=name)[1]["objects"][0]["actions"]["upload"]["href"])
+        assert hub.m.put(href, data, hub.wire).status == 200
+    assert [hub.commit(lfs("w", data), name=name).status for name in names] == [200] * len(names)
+
+
 def test_objects_wait_over_a_restart(m):
     h = Hub(m)
     h.create()

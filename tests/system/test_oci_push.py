@@ -239,6 +239,16 @@ def test_mount(image, models):
     assert Image(models, wire=image.wire).get(f"blobs/{digest(BIG)}").body == BIG
 
 
+def test_many_images_on_one_layer(models):
+    """Each brings it before the first of them is named: as many as may come at a time."""
+    many = [Image(models, f"models/me/many-{i}", models.publisher) for i in range(80)]
+    for image in many:
+        image.push_blob(b"base")
+        image.push_blob(b"{}")
+    assert [image.put_manifest("v1", manifest(b"{}", [b"base"])).status for image in many] == [201] * len(many)
+    assert {image.get(f"blobs/{digest(b'base')}").body for image in many} == {b"base"}
+
+
 def test_mount_needs_the_right_to_read(mirrord):
     m = mirrord('repo "models" { protocol = "hosted" access { anonymous = none } }')
     base = Image(m, "models/me/base", m.token("me", "publish:models/me/*"))

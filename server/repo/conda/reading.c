@@ -22,23 +22,24 @@ struct reading {
     struct unpack *unpack;
     struct repodata *repodata; /* or NULL: a shard */
     struct buf shard;
-    struct batch *rows; /* of the call that is under way */
+    struct want_rows *rows; /* of the call that is under way */
     struct buf key, row, base;
 };
 
 /* --- rows --- */
 
-static void put(struct reading *r, enum told_kind kind, struct slice name)
+static int put(struct reading *r, enum told_kind kind, struct slice name, struct err *e)
 {
     told_key(&r->key, r->repo, r->folder, kind, name);
     if (r->key.rc == 0 && r->row.rc == 0) {
-        batch_put(r->rows, TABLE_ORIGIN, buf_slice(&r->key), buf_slice(&r->row));
+        batch_put(r->rows->batch, TABLE_ORIGIN, buf_slice(&r->key), buf_slice(&r->row));
     }
     buf_clear(&r->row);
+    return r->rows->told(r->rows, e);
 }
 
-static void note_file(struct reading *r, struct slice name, const struct digest *d,
-                      uint64_t size_bytes)
+static int note_file(struct reading *r, struct slice name, const struct digest *d,
+                     uint64_t size_bytes, struct err *e)
 {
     struct told_file f = {.digest_known = d != NULL,
                           .size_bytes = size_bytes,
@@ -50,23 +51,19 @@ static void note_file(struct reading *r, struct slice name, const struct digest 
         f.digest = *d;
     }
     told_file_encode(&f, &r->row);
-    put(r, TOLD_FILE, name);
+    return put(r, TOLD_FILE, name, e);
 }
 
 static int on_file(void *arg, const struct repodata_file *f, struct err *e)
 {
     struct digest d;
 
-    (void)e;
-    note_file(arg, f->name, sum_digest(&f->sum, &d) ? &d : NULL, f->size_bytes);
-    return 0;
+    return note_file(arg, f->name, sum_digest(&f->sum, &d) ? &d : NULL, f->size_bytes, e);
 }
 
 static int on_shard_file(void *arg, const struct shard_file *f, struct err *e)
 {
-    (void)e;
-    note_file(arg, f->name, f->digest_known ? &f->digest : NULL, f->size_bytes);
-    return 0;
+    return note_file(arg, f->name, f->digest_known ? &f->digest : NULL, f->size_bytes, e);
 }
 
 /* --- where packages lie --- */
@@ -104,9 +101,9 @@ static int on_base(void *arg, struct slice url, struct err *e)
     /* Also where it is only another spelling of "beside": its absolute form would lead past us. */
     p.packages = buf_slice(&r->base);
     told_place_encode(&p, &r->row);
-    put(r, TOLD_REPODATA, SLICE(""));
-    return r->elsewhere
-               ? 0
+    rc = put(r, TOLD_REPODATA, SLICE(""), e);
+    return rc != 0 || r->elsewhere
+               ? rc
                : err_set(e, E_CHANGED, "its packages lie elsewhere: it is to be rewritten");
 }
 
@@ -146,7 +143,7 @@ static void close_it(void *state)
     free(r);
 }
 
-static int feed_it(void *state, struct slice bytes, struct batch *rows, struct err *e)
+static int feed_it(void *state, struct slice bytes, struct want_rows *rows, struct err *e)
 {
     struct reading *r = state;
 
@@ -189,7 +186,7 @@ static void *open_elsewhere(const struct want *w, struct slice url, uint64_t mod
     return open_repodata(w, url, modified_unix_s, asked_unix_s, true);
 }
 
-static int finish_repodata(void *state, struct batch *rows, struct err *e)
+static int finish_repodata(void *state, struct want_rows *rows, struct err *e)
 {
     struct reading *r = state;
     struct told_group g = {r->modified_unix_s, r->asked_unix_s};
@@ -203,13 +200,13 @@ static int finish_repodata(void *state, struct batch *rows, struct err *e)
         return rc;
     }
     told_group_encode(&g, &r->row);
-    put(r, TOLD_GROUP, SLICE(""));
-    if (r->elsewhere && !r->said) {
+    rc = put(r, TOLD_GROUP, SLICE(""), e);
+    if (rc == 0 && r->elsewhere && !r->said) {
         told_key(&r->key, r->repo, r->folder, TOLD_REPODATA, SLICE(""));
-        batch_del(rows, TABLE_ORIGIN, buf_slice(&r->key));
+        batch_del(rows->batch, TABLE_ORIGIN, buf_slice(&r->key));
         return err_set(e, E_CHANGED, "its packages are beside it by now");
     }
-    return 0;
+    return rc;
 }
 
 /* --- shards --- */
@@ -244,7 +241,7 @@ static void *open_shard_elsewhere(const struct want *w, struct slice url, uint64
     return open_shard(w, url, modified_unix_s, asked_unix_s, TOLD_SHARDS);
 }
 
-static int finish_shard(void *state, struct batch *rows, struct err *e)
+static int finish_shard(void *state, struct want_rows *rows, struct err *e)
 {
     struct reading *r = state;
     int rc = unpack_finish(r->unpack, e);

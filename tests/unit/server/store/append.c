@@ -393,12 +393,42 @@ static void by_another_name(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* Many trees bring the same bytes at a time: each has them, and no other. */
+static void brought_to_many(void **state)
+{
+    enum { TREES = 100 };
+    char name[TREES + 1][32];
+
+    (void)state;
+    for (unsigned i = 0; i <= TREES; i++) {
+        snprintf(name[i], sizeof name[i], "oci:me/%u", i);
+    }
+    for (unsigned i = 0; i < TREES; i++) {
+        struct put p = last();
+        p.upload_id = SLICE("");
+        p.name = slice_str(name[i]);
+        assert_int_equal(send_some(p, w.bytes, true), 201);
+    }
+    for (unsigned i = 0; i <= TREES; i++) {
+        struct put p = put_of(PUT_OFFER);
+        struct buf offers = BUF_INIT(1 << 16);
+        bool has;
+        p.name = slice_str(name[i]);
+        assert_int_equal(offer_tree_has(fix->s, &p, &w.digest, &has, NULL, NULL), 0);
+        assert_int_equal(has, i < TREES);
+        assert_int_equal(offer_tree_has(fix->s, &p, &w.digest, &has, &offers, NULL), 0);
+        assert_int_equal(has, i < TREES);
+        assert_int_equal(offers.n, i < TREES ? UPLOAD_ID : 0);
+        buf_free(&offers);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(at_once),         T(in_pieces),      T(over_restarts),   T(out_of_order),
         T(broken_off),      T(one_writer),     T(wrong_bytes_go),  T(dropped_and_expired),
-        T(ended_meanwhile), T(brought_before), T(by_another_name),
+        T(ended_meanwhile), T(brought_before), T(by_another_name), T(brought_to_many),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,11 +67,37 @@ static void test_few_and_none(void **state)
     batch_free(&b);
 }
 
+/* What goes beyond the bound is no step, nor half of one; what is there can still be walked. */
+static void test_too_much(void **state)
+{
+    struct batch *b = batch_new();
+    struct batch_step st;
+    size_t at = 0, count = 0;
+
+    (void)state;
+    b->steps.max = 1000;
+    for (unsigned i = 0; i < 100; i++) {
+        batch_put(b, TABLE_META, SLICE("0123456789"), SLICE("0123456789"));
+        batch_del(b, TABLE_META, SLICE("x"));
+    }
+    assert_int_equal(b->steps.rc, E_TOOBIG);
+    batch_sort(b);
+    while (at <= b->steps.n && batch_next(b, &at, &st)) {
+        assert_true(st.key.n == 10 || st.key.n == 1);
+        count++;
+    }
+    assert_int_equal(at, b->steps.n);
+    assert_int_equal(count,
+                     2 * (1000 / 41)); /* a pair has 41 bytes, and the next put is too much */
+    batch_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sorted_by_table_and_key),
         cmocka_unit_test(test_few_and_none),
+        cmocka_unit_test(test_too_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,6 +58,32 @@ static void test_preconditions(void **state)
     assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, NULL), 0); /* an empty one */
 }
 
+/* A batch with less than was put into it: nothing of it is written, sifted or not. */
+static void test_too_much_is_refused(void **state)
+{
+    struct fixture *f = *state;
+
+    for (unsigned sifted = 0; sifted < 2; sifted++) {
+        struct batch *b = batch_new();
+        struct err e = {0};
+        bool replaces = true;
+
+        b->steps.max = 1000;
+        put_number(b, SLICE("first"), 1);
+        for (unsigned i = 0; i < 100; i++) {
+            put_number(b, SLICE("many"), i);
+        }
+        if (sifted != 0) {
+            assert_false(batch_prune(b, f->s, &replaces));
+            assert_false(replaces);
+        }
+        assert_int_equal(store_commit(f->s, &b, COMMIT_LAZY, &e), E_TOOBIG);
+        assert_null(b);
+        assert_string_not_equal(e.text, "");
+        assert_int_equal(get_number(f->s, SLICE("first")), 0);
+    }
+}
+
 static void test_puts_that_change_nothing_are_taken_out(void **state)
 {
     struct fixture *f = *state;
@@ -275,6 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
         T(test_preconditions),
+        T(test_too_much_is_refused),
         T(test_producers),
         T(test_seals_and_removals),
         T(test_puts_that_change_nothing_are_taken_out),

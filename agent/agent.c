@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { TOKEN_MAX = 4096 };
@@ -125,6 +126,16 @@ static int settle_mirror(struct agent *a, bool needed, struct err *e)
     return 0;
 }
 
+static bool is_nodes_mirror(const struct agent *a)
+{
+    struct slice nodes = slice_str(a->node.mirror);
+
+    while (nodes.n > 0 && nodes.p[nodes.n - 1] == '/') {
+        nodes.n--;
+    }
+    return nodes.n > 0 && slice_eq(a->mirror, nodes);
+}
+
 /* A user's own come first, and are all that a user has: the node's shelf is not for everybody to write on. */
 static void settle_places(struct agent *a)
 {
@@ -136,7 +147,7 @@ static void settle_places(struct agent *a)
     a->ca_file = from_environment(a->ca_file, "TRAINAGENT_CA_FILE");
     a->ca_file = a->ca_file != NULL ? a->ca_file : a->node.ca_file;
     ours = (a->shelf_dir == NULL || a->token_file == NULL) && node_is_ours(&a->node);
-    if (ours && a->token_file == NULL) {
+    if (ours && a->token_file == NULL && is_nodes_mirror(a)) { /* no other is to learn the token */
         a->token_file = a->node.token_file;
         a->plaintext_token = a->plaintext_token || a->node.plaintext_token;
     }
@@ -160,6 +171,32 @@ int agent_settle(struct agent *a, bool needs_mirror, struct err *e)
     return rc;
 }
 
+static bool same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return strcmp(a, b) == 0 ||
+           (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
+/* What root makes there is not the user's to write, and from then on no job of Slurm's would get its files. */
+static int leave_shelf_to_its_user(const struct agent *a, struct err *e)
+{
+    uid_t uid;
+    gid_t gid;
+
+    if (geteuid() != 0 || !same_folder(a->shelf_dir, a->node.shelf) ||
+        node_user(&a->node, &uid, &gid, NULL) != 0 || uid == 0) {
+        return 0;
+    }
+    return a->yields
+               ? node_become(&a->node, e)
+               : err_set(e, E_DENIED,
+                         "the shelf %.80s is the user %.32s's, and root would make there what that "
+                         "one cannot use: runuser -u %.32s -- trainagent ..., or --shelf DIR",
+                         a->shelf_dir, a->node.user, a->node.user);
+}
+
 int agent_open(struct agent *a, bool needs_mirror, struct err *e)
 {
     int rc = agent_settle(a, needs_mirror, e);
@@ -167,5 +204,6 @@ int agent_open(struct agent *a, bool needs_mirror, struct err *e)
     if (rc == 0 && a->token_file != NULL && a->mirror.n != 0) {
         rc = read_token(a, e);
     }
+    rc = rc != 0 ? rc : leave_shelf_to_its_user(a, e);
     return rc != 0 ? rc : shelf_open(a->shelf_dir, &a->shelf, e);
 }

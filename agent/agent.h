@@ -1,7 +1,7 @@
 /* agent.h - what every verb knows: the mirror, the shelf, the token, how to speak to people.
  *
  * Comes from the command line, else the environment ($TRAINAGENT_MIRROR, _SHELF, _STATE, _TOKEN_FILE, _CA_FILE), else the
- * node's file (node.h), whose shelf and token are root's and the node's own user's alone.
+ * node's file (node.h), whose token is root's and the node's own user's alone, for the node's mirror, and whose shelf is that user's.
  *
  * owns     agent_fini() frees; the strings live until then
  * threads  read-only after agent_open()
@@ -32,13 +32,14 @@ struct agent {
     bool plaintext_token;
     bool json;
     bool quiet;
-    bool copy; /* place copies, never hard links */
+    bool copy;   /* place copies, never hard links */
+    bool yields; /* root gives itself up for the node's user, where the shelf is the node's */
 };
 
 void agent_init(struct agent *a);
 /* Fills in what the command line left open, and touches nothing. needs_mirror: E_USAGE without one. */
 MUST_USE int agent_settle(struct agent *a, bool needs_mirror, struct err *e);
-/* The same, and reads the token, opens the shelf. */
+/* The same, and reads the token, opens the shelf. E_DENIED: root, on the node's shelf, and it does not yield. */
 MUST_USE int agent_open(struct agent *a, bool needs_mirror, struct err *e);
 void agent_fini(struct agent *a);
 

@@ -2,8 +2,10 @@
 
 #include <pwd.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/slurm/detach.h"
 #include "common/codec/settings.h"
 #include "common/codec/units.h"
 
@@ -203,6 +205,21 @@ int node_user(const struct node *n, uid_t *uid, gid_t *gid, struct err *e)
     *uid = pw.pw_uid;
     *gid = pw.pw_gid;
     return 0;
+}
+
+int node_become(const struct node *n, struct err *e)
+{
+    uid_t uid;
+    gid_t gid;
+    int rc = geteuid() == 0 ? node_user(n, &uid, &gid, e) : 0;
+
+    if (rc != 0 || geteuid() != 0) {
+        return rc;
+    }
+    if (mkdir(n->shelf, 0755) == 0 && chown(n->shelf, uid, gid) == -1) {
+        return err_sys(e, "%s", n->shelf);
+    }
+    return detach_become(uid, gid, e);
 }
 
 bool node_is_ours(const struct node *n)

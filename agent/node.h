@@ -46,6 +46,9 @@ void node_init(struct node *n);
 MUST_USE int node_read(const char *path, struct node *out, struct err *e);
 /* E_CONFIG: there is no such user. May ask the network (NSS). */
 MUST_USE int node_user(const struct node *n, uid_t *uid, gid_t *gid, struct err *e);
+/* For good, where root is who we are, and makes the shelf before, which its user could not. Nothing else may be made on it by root: its user
+ * could not use that. */
+MUST_USE int node_become(const struct node *n, struct err *e);
 /* Do the node's shelf and token belong to whoever we are? */
 bool node_is_ours(const struct node *n);
 void node_fini(struct node *n);

@@ -264,8 +264,6 @@ static int take_away(struct shelf *s, const struct thing *x, struct shelf_totals
                      struct err *e)
 {
     struct shelf_lock *lock = NULL;
-    char hex[DIGEST_HEX + 1];
-    char path[PATH_MAX];
     int rc = shelf_try_lock(s, &x->key, false, &lock, e);
 
     if (rc == E_BUSY) {
@@ -276,9 +274,7 @@ static int take_away(struct shelf *s, const struct thing *x, struct shelf_totals
     }
     if (rc == 0) {
         count(removed, x);
-        digest_format(&x->key, hex);
-        snprintf(path, sizeof path, "%s/locks/%s", s->dir, hex);
-        unlink(path);
+        shelf_retire(s, &x->key, &lock);
     }
     shelf_unlock(&lock);
     return rc;

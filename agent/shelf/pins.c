@@ -15,6 +15,8 @@
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
+#define TORN ".new~" /* behind the name of a record that is being written */
+
 enum { RECORD_MAX = 1 << 30 }; /* of some ten million files */
 
 bool pins_job_ok(const char *job)
@@ -60,7 +62,7 @@ static int write_whole(const char *path, struct slice text, struct err *e)
     int fd;
     int rc;
 
-    snprintf(temp, sizeof temp, "%.4080s.new~", path);
+    snprintf(temp, sizeof temp, "%.4080s" TORN, path);
     fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     rc = fd == -1 ? err_sys(e, "%s", temp) : fd_write_all(fd, text.p, text.n, e);
     if (rc == 0 && rename(temp, path) == -1) {
@@ -97,29 +99,18 @@ int pins_write(const struct shelf *s, const char *job, const struct digest *d, s
     return rc;
 }
 
-/* A record that was being written when its maker was killed. */
-static void remove_torn(const struct shelf *s, const char *job)
+void pins_lock_key(const char *job, struct digest *out)
 {
-    char path[PATH_MAX];
-    size_t n = strlen(job);
-    const struct dirent *it;
-    DIR *d;
+    char name[64];
 
-    folder_of_jobs(s, path);
-    d = opendir(path);
-    while (d != NULL && (it = readdir(d)) != NULL) {
-        if (strncmp(it->d_name, job, n) == 0 && strncmp(it->d_name + n, ".json.", 6) == 0) {
-            unlinkat(dirfd(d), it->d_name, 0);
-        }
-    }
-    if (d != NULL) {
-        closedir(d);
-    }
+    snprintf(name, sizeof name, "job %.40s", job);
+    digest_of(slice_str(name), out);
 }
 
 int pins_drop(const struct shelf *s, const char *job, struct err *e)
 {
     char path[PATH_MAX];
+    char torn[PATH_MAX];
     int rc;
 
     if (!pins_job_ok(job)) {
@@ -131,13 +122,14 @@ int pins_drop(const struct shelf *s, const char *job, struct err *e)
     if (rc == 0 && unlink(path) == -1 && errno != ENOENT) {
         rc = err_sys(e, "%s", path);
     }
-    remove_torn(s, job);
+    snprintf(torn, sizeof torn, "%.4080s" TORN, path);
+    unlink(torn);
     return rc;
 }
 
 /* --- all of them ------------------------------------------------------------------------------------------------------ */
 
-/* "42" of "42.json", "42" or "42.json.x8sKd2~"; false: none of a job's. */
+/* "42" of "42.json", "42" or "42.json.new~"; false: none of a job's. */
 static bool job_of(const char *name, char job[PINS_JOB_MAX + 1], bool *is_record)
 {
     size_t n = strspn(name, "0123456789");
@@ -227,8 +219,25 @@ int pins_all(const struct shelf *s, struct digest **out, size_t *n, struct err *
     return rc;
 }
 
-int pins_sweep(const struct shelf *s, uint64_t before_unix_s,
-               bool (*alive)(void *arg, const char *job), void *arg, size_t *dropped, struct err *e)
+/* Somebody who has its lock lays it out, or takes it away himself. */
+static int sweep_one(struct shelf *s, const char *job, struct err *e)
+{
+    struct shelf_lock *lock = NULL;
+    struct digest key;
+    int rc;
+
+    pins_lock_key(job, &key);
+    rc = shelf_try_lock(s, &key, false, &lock, e);
+    rc = rc != 0 ? rc : pins_drop(s, job, e);
+    if (rc == 0) {
+        shelf_retire(s, &key, &lock);
+    }
+    shelf_unlock(&lock);
+    return rc;
+}
+
+int pins_sweep(struct shelf *s, uint64_t before_unix_s, bool (*alive)(void *arg, const char *job),
+               void *arg, size_t *dropped, struct err *e)
 {
     char job[PINS_JOB_MAX + 1];
     const struct dirent *it;
@@ -242,8 +251,9 @@ int pins_sweep(const struct shelf *s, uint64_t before_unix_s,
         if (job_of(it->d_name, job, &is_record) &&
             fstatat(dirfd(d), it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
             (uint64_t)st.st_mtim.tv_sec < before_unix_s && !alive(arg, job)) {
-            rc = pins_drop(s, job, e);
+            rc = sweep_one(s, job, e);
             *dropped += rc == 0 && is_record;
+            rc = rc == E_BUSY ? 0 : rc;
         }
     }
     if (d != NULL) {

@@ -26,8 +26,10 @@ MUST_USE int pins_write(const struct shelf *s, const char *job, const struct dig
 MUST_USE int pins_drop(const struct shelf *s, const char *job, struct err *e);
 /* What jobs pin, sorted; free() it. A record that is none is passed over, and told. */
 MUST_USE int pins_all(const struct shelf *s, struct digest **out, size_t *n, struct err *e);
-/* Drops those that were written before `before_unix_s` and are not alive(). */
-MUST_USE int pins_sweep(const struct shelf *s, uint64_t before_unix_s,
+/* Of the lock (shelf_try_lock(), alone) that whoever writes or drops a job's pins holds; shelf_retire() it when they are dropped. */
+void pins_lock_key(const char *job, struct digest *out);
+/* Drops those that nobody has locked, that were written before `before_unix_s` and are not alive(). */
+MUST_USE int pins_sweep(struct shelf *s, uint64_t before_unix_s,
                         bool (*alive)(void *arg, const char *job), void *arg, size_t *dropped,
                         struct err *e);
 

@@ -115,10 +115,11 @@ static int make_copy(int blob, int folder, const char *temp, struct err *e)
     return rc;
 }
 
-/* A clone shares the bytes and not the fate; where the file system has none, a hard link is as quick. */
+/* A clone shares the bytes and not the fate; where the file system has none, a hard link is as quick. As
+ * read-only as that would be. */
 static int make_clone(struct shelf *s, int blob, int folder, const char *temp)
 {
-    int fd = s->no_clone ? -1 : openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    int fd = s->no_clone ? -1 : openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
     int rc;
 
     if (fd == -1) {

@@ -21,7 +21,22 @@ struct shelf_lock {
     int fd;
 };
 
-static const char *const folders[] = {"blobs/sha256", "partial", "trees", "locks"};
+static const char *const folders[] = {"blobs/sha256", "partial", "trees"};
+
+/* Whoever may open a file may lock it, for reading too: nobody else is to keep jobs waiting. */
+static int make_locks(const char *dir, struct err *e)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    int rc;
+
+    snprintf(path, sizeof path, "%s/locks", dir);
+    rc = dir_make(path, 0700, e);
+    if (rc == 0 && stat(path, &st) == 0 && (st.st_mode & 077) != 0) {
+        (void)!chmod(path, 0700); /* of an earlier version; not ours, perhaps, or read-only */
+    }
+    return rc;
+}
 
 int shelf_open(const char *dir, struct shelf **out, struct err *e)
 {
@@ -37,6 +52,7 @@ int shelf_open(const char *dir, struct shelf **out, struct err *e)
         snprintf(path, sizeof path, "%s/%s", dir, folders[i]);
         rc = dir_make(path, 0755, e);
     }
+    rc = rc != 0 ? rc : make_locks(dir, e);
     if (rc != 0) {
         free(s);
         return rc;
@@ -285,7 +301,7 @@ int shelf_try_lock(struct shelf *s, const struct digest *key, bool shared, struc
     for (;;) {
         fd = open_lock(path, shared);
         if (fd == -1) {
-            return shared && errno == ENOENT ? 0 : err_sys(e, "%s", path);
+            return shared && (errno == ENOENT || errno == EACCES) ? 0 : err_sys(e, "%s", path);
         }
         if (flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == -1) {
             int rc = errno == EWOULDBLOCK ? err_set(e, E_BUSY, "%s: another process has it", path)
@@ -302,6 +318,19 @@ int shelf_try_lock(struct shelf *s, const struct digest *key, bool shared, struc
     *out = NEW(struct shelf_lock);
     (*out)->fd = fd;
     return 0;
+}
+
+void shelf_retire(struct shelf *s, const struct digest *key, struct shelf_lock **lp)
+{
+    char path[PATH_MAX];
+    char hex[DIGEST_HEX + 1];
+
+    if (*lp != NULL) {
+        digest_format(key, hex);
+        snprintf(path, sizeof path, "%s/locks/%s", s->dir, hex);
+        unlink(path);
+        shelf_unlock(lp);
+    }
 }
 
 void shelf_unlock(struct shelf_lock **lp)

@@ -3,7 +3,7 @@
  *   blobs/sha256/ab/<hex>    whole, verified, read-only; seen by name, so the index is the folder itself
  *   partial/<key>.part       growing; .state says which bytes of it are durable and right
  *   trees/<key>/             an unpacked archive, read-only; <key>.stamp beside it tells whether it is untouched
- *   locks/<key>              flock: one download (exclusive), or jobs that use it (shared)
+ *   locks/<key>              flock: one download (exclusive), or jobs that use it (shared); the folder is its user's alone
  *   partial/<key>.whole, locks/small   small files that come many at once (stage.h)
  *   jobs/<job>.json, jobs/<job>/   what a job of the node's scheduler uses (pins.h)
  *   known/<key>              what a commit of a Hub's repository consists of (agent/pull/known.h)
@@ -54,11 +54,13 @@ void shelf_seal(struct shelf *s, struct shelf_sealing *const *all, size_t n);
 /* A blob that was there is gone: E_CHANGED, with gc as the likely reason; or errno. */
 int shelf_lost(const char *path, struct err *e);
 
-/* Never waits: E_BUSY. Several may hold it shared; *out is NULL when the shelf is read-only to us, and there is nothing to
- * be held. */
+/* Never waits: E_BUSY. Several may hold it shared; *out is NULL when the shelf is read-only to us or another user's, and there is
+ * nothing to be held. */
 MUST_USE int shelf_try_lock(struct shelf *s, const struct digest *key, bool shared,
                             struct shelf_lock **out, struct err *e);
 void shelf_unlock(struct shelf_lock **lp);
+/* The same, of a lock that is held alone on what is no more: its file goes too. */
+void shelf_retire(struct shelf *s, const struct digest *key, struct shelf_lock **lp);
 
 /* A use, for gc; url and etag (may be empty) let shelf_recall() find the digest again. */
 void shelf_note(struct shelf *s, const struct digest *d, uint64_t size_bytes, struct slice etag,

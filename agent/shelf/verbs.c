@@ -32,9 +32,10 @@ static void say(const struct agent *a, const struct shelf_totals *t, const char 
 int verb_status(struct verb_line *v, struct err *e)
 {
     struct shelf_totals t;
-    int rc = v->argc == 0 ? agent_open(v->agent, false, e)
-                          : err_set(e, E_USAGE, "status takes no argument");
+    int rc = v->argc == 0 ? 0 : err_set(e, E_USAGE, "status takes no argument");
 
+    v->agent->yields = true;
+    rc = rc != 0 ? rc : agent_open(v->agent, false, e);
     if (rc == 0) {
         rc = shelf_measure(v->agent->shelf, &t, e);
     }
@@ -56,9 +57,10 @@ int verb_gc(struct verb_line *v, struct err *e)
 {
     struct shelf_gc_want w = {v->keep_bytes, v->keep_age_s, clock_unix_s()};
     struct shelf_totals removed;
-    int rc =
-        v->argc == 0 ? agent_open(v->agent, false, e) : err_set(e, E_USAGE, "gc takes no argument");
+    int rc = v->argc == 0 ? 0 : err_set(e, E_USAGE, "gc takes no argument");
 
+    v->agent->yields = true;
+    rc = rc != 0 ? rc : agent_open(v->agent, false, e);
     if (rc == 0) {
         rc = shelf_gc(v->agent->shelf, &w, &removed, e);
     }

@@ -17,7 +17,7 @@
 #include "common/os/journald.h"
 #include "common/os/newfile.h"
 
-enum { TRIES_GONE = 3, LOOK_MS = 100 };
+enum { TRIES_GONE = 3, LOOK_MS = 100, LOCK_WAIT_MS = 600000 };
 
 struct stager {
     const struct staging *s;
@@ -53,42 +53,39 @@ void staging_log_to_journal(const char *job)
 
 /* --- the job's place on the shelf ----------------------------------------------------------------------------------------- */
 
-/* The first on a node makes the shelf, which its user could not. */
-static int become_user(const struct node *n, struct err *e)
-{
-    uid_t uid;
-    gid_t gid;
-    int rc = geteuid() == 0 ? node_user(n, &uid, &gid, e) : 0;
-
-    if (rc != 0 || geteuid() != 0) {
-        return rc;
-    }
-    if (mkdir(n->shelf, 0755) == 0 && chown(n->shelf, uid, gid) == -1) {
-        return err_sys(e, "%s", n->shelf);
-    }
-    return detach_become(uid, gid, e);
-}
-
-/* Of a job that was requeued an earlier worker may not have seen yet that its ticket is gone. */
+/* Of a job that was requeued an earlier worker may not have seen yet that its ticket is gone. An epilog leaves one that does not end:
+ * its record stays, for a later epilog (pins_sweep()). */
 static int lock_job(struct shelf *shelf, const char *job, int ticket, struct shelf_lock **out,
                     struct err *e)
 {
-    char name[64];
+    uint64_t until_ms = clock_now_ms() + LOCK_WAIT_MS;
     struct digest key;
     int rc;
 
-    snprintf(name, sizeof name, "job %s", job);
-    digest_of(slice_str(name), &key);
+    pins_lock_key(job, &key);
     while ((rc = shelf_try_lock(shelf, &key, false, out, e)) == E_BUSY &&
-           (ticket == -1 || !ticket_gone(ticket))) {
+           (ticket == -1 ? clock_now_ms() < until_ms : !ticket_gone(ticket))) {
         usleep(LOOK_MS * 1000);
     }
-    return rc == E_BUSY ? err_set(e, E_CANCELLED, "the job has ended") : rc;
+    return rc == E_BUSY && ticket != -1 ? err_set(e, E_CANCELLED, "the job has ended") : rc;
+}
+
+/* Folder, record and lock, or what there is of them. */
+static int drop_job(struct shelf *shelf, const char *job, struct shelf_lock **lock, struct err *e)
+{
+    struct digest key;
+    int rc = pins_drop(shelf, job, e);
+
+    if (rc == 0) {
+        pins_lock_key(job, &key);
+        shelf_retire(shelf, &key, lock);
+    }
+    return rc;
 }
 
 static int open_shelf(struct stager *st, struct err *e)
 {
-    int rc = become_user(st->s->node, e);
+    int rc = node_become(st->s->node, e);
 
     if (rc != 0) {
         return rc;
@@ -272,7 +269,7 @@ void staging_run(void *arg)
     }
     tell(&st);
     if (ticket_gone(st.s->ticket) && st.lock != NULL &&
-        pins_drop(st.agent.shelf, st.s->job, &why) != 0) {
+        drop_job(st.agent.shelf, st.s->job, &st.lock, &why) != 0) {
         log_warn("slurm.clear", "job=%s %s", st.s->job, why.text);
     }
     shelf_unlock(&st.lock);
@@ -304,14 +301,14 @@ void staging_clear(void *arg)
     int rc;
 
     staging_log_to_journal(s->job);
-    rc = access(s->node->shelf, F_OK) == -1 ? E_NOTFOUND : become_user(s->node, &why);
+    rc = access(s->node->shelf, F_OK) == -1 ? E_NOTFOUND : node_become(s->node, &why);
     if (rc == 0) {
         rc = shelf_open(s->node->shelf, &shelf, &why);
         rc = rc != 0 ? rc
                      : lock_job(shelf, s->job, -1, &lock, &why); /* the worker stops by itself */
         /* The same job again, requeued: what is there now is its new prolog's. */
         if (rc == 0 && !ticket_exists(s->node->slurm.tickets, s->job)) {
-            rc = pins_drop(shelf, s->job, &why);
+            rc = drop_job(shelf, s->job, &lock, &why);
         }
         rc = rc != 0 ? rc
                      : pins_sweep(shelf, clock_unix_s() - SWEEP_AGE_S, has_ticket,

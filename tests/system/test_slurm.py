@@ -415,6 +415,22 @@ def test_a_job_pins_what_it_uses(node):
     assert agent(node, "gc", "--keep", "0").returncode == 0 and blobs() == []
 
 
+def test_locks_of_jobs_go_with_them(node, mirror):
+    locks = lambda: {f.name for f in (node.shelf / "locks").iterdir()}  # noqa: E731
+    node.prolog("mirror=data/two.txt", 41)
+    node.epilog(41)
+    had = locks()  # of the file
+    for job in range(42, 46):
+        node.prolog("mirror=data/two.txt", job)
+        assert len(locks()) == len(had) + 1
+        node.epilog(job)
+        assert locks() == had
+    held(node, mirror, "mirror=data/a/one.bin")
+    node.epilog()
+    node.settle()
+    assert len(locks() - had) == 1  # of what it had begun to fetch
+
+
 def test_records_of_jobs_long_gone_are_swept(node):
     """After a power cut there was no epilog; tickets lie in memory, so the job is known to be gone."""
     for job in (42, 43, 44):
@@ -539,6 +555,43 @@ def test_nothing_of_the_network_is_done_as_root(mirror, open_folder):
     node.epilog()
     node.settle()
     assert node.left() == []
+
+
+def test_root_makes_nothing_on_the_nodes_shelf(mirror, open_folder):
+    """What it made there its user could not write into, and every job would go without its files."""
+    if os.geteuid() != 0:
+        pytest.skip("giving up rights needs root")
+    nobody = pwd.getpwnam("nobody")
+    node = Slurmd(open_folder, mirror.url, user="nobody")
+    conf = {"TRAINAGENT_CONF": str(node.folder / "node.conf"), "TRAINAGENT_SHELF": "", "TRAINAGENT_STATE": str(node.folder / "state")}
+    for named in ("", str(node.shelf), f"{node.shelf}/."):
+        done = agent(node, "pull", "data/two.txt", **{**conf, "TRAINAGENT_SHELF": named})
+        assert done.returncode == 77 and "runuser -u nobody -- trainagent" in done.stderr, done
+        for verb in ("status", "gc"):  # they become its user
+            done = agent(node, verb, **{**conf, "TRAINAGENT_SHELF": named})
+            assert done.returncode == 0, done
+    assert {f.stat().st_uid for f in [node.shelf, *node.shelf.rglob("*")]} == {nobody.pw_uid}
+    node.prolog("mirror=data/two.txt")
+    assert node.task()[1] == ""
+    own = {**conf, "TRAINAGENT_SHELF": str(node.folder / "own")}
+    assert agent(node, "pull", "data/two.txt", **own).returncode == 0
+    node.epilog()
+    node.settle()
+
+
+def test_the_nodes_token_is_for_the_nodes_mirror_alone(node, mirror, tmp_path):
+    mirror.token = "Bearer mrd_x"
+    (tmp_path / "token").write_text("mrd_x\n")
+    conf = {"TRAINAGENT_CONF": str(node.folder / "node.conf")}
+    node.write(f'token_file = "{tmp_path}/token"')
+    assert agent(node, "pull", "data/two.txt", **conf).returncode == 0
+    assert agent(node, "pull", "data/b/one.bin", "--mirror", f"{mirror.url}/", **conf).returncode == 0
+    node.mirror = "http://127.0.0.1:9"
+    node.write(f'token_file = "{tmp_path}/token"')
+    done = agent(node, "pull", "data/a/one.bin", "--mirror", mirror.url, **conf)
+    assert done.returncode == 77, done
+    done = agent(node, "pull", "data/a/one.bin", "--mirror", mirror.url, "--token-file", tmp_path / "token", **conf)
+    assert done.returncode == 0, done
 
 
 def test_a_user_that_there_is_not(mirror, tmp_path):

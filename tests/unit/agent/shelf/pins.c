@@ -78,6 +78,24 @@ static void test_gc_keeps_what_is_pinned(void **state)
     assert_int_equal(gone.blobs, 1);
 }
 
+static void test_a_sweep_leaves_what_is_locked(void **state)
+{
+    struct world *w = *state;
+    struct shelf_lock *lock;
+    struct digest key;
+    size_t n;
+
+    assert_int_equal(pins_write(w->shelf, "7", NULL, 0, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "9", NULL, 0, NULL), 0);
+    pins_lock_key("7", &key);
+    assert_int_equal(shelf_try_lock(w->shelf, &key, false, &lock, NULL), 0);
+    assert_int_equal(pins_sweep(w->shelf, UINT64_MAX, nobody, NULL, &n, NULL), 0);
+    assert_true(n == 1 && there(w, "7.json") && !there(w, "9.json"));
+    shelf_unlock(&lock);
+    assert_int_equal(pins_sweep(w->shelf, UINT64_MAX, nobody, NULL, &n, NULL), 0);
+    assert_true(n == 1 && !there(w, "7.json"));
+}
+
 static void test_sweep(void **state)
 {
     struct world *w = *state;
@@ -92,12 +110,12 @@ static void test_sweep(void **state)
     assert_int_equal(mkdir(folder, 0755), 0);
     pins_folder(w->shelf, "9", folder); /* its record was lost */
     assert_int_equal(mkdir(folder, 0755), 0);
-    touch(w, "10.json.Xs82kd~"); /* it was being written when its maker was killed */
+    touch(w, "10.json.new~"); /* it was being written when its maker was killed */
     assert_int_equal(pins_sweep(w->shelf, 1000, nobody, alive, &n, NULL), 0);
     assert_true(n == 0 && there(w, "7") && there(w, "7.json")); /* young */
     assert_int_equal(pins_sweep(w->shelf, UINT64_MAX, nobody, alive, &n, NULL), 0);
     assert_true(!there(w, "7") && !there(w, "7.json") && !there(w, "9") &&
-                !there(w, "10.json.Xs82kd~"));
+                !there(w, "10.json.new~"));
     assert_true(there(w, "8.json"));
 }
 
@@ -106,6 +124,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_pins, shelf_setup, shelf_teardown),
         cmocka_unit_test_setup_teardown(test_gc_keeps_what_is_pinned, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_a_sweep_leaves_what_is_locked, shelf_setup,
+                                        shelf_teardown),
         cmocka_unit_test_setup_teardown(test_sweep, shelf_setup, shelf_teardown),
     };
 

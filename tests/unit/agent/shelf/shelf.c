@@ -94,6 +94,42 @@ static void test_locks(void **state)
     shelf_unlock(&b);
 }
 
+static void test_locks_are_their_users_alone(void **state)
+{
+    struct world *w = *state;
+    struct shelf *again;
+    struct stat st;
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/locks", w->dir);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(chmod(path, 0755), 0); /* as they were once */
+    assert_int_equal(shelf_open(w->dir, &again, NULL), 0);
+    shelf_close(&again);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+}
+
+static void test_a_lock_of_what_is_no_more(void **state)
+{
+    struct world *w = *state;
+    struct digest d = {{6}};
+    struct shelf_lock *a;
+    char path[PATH_MAX], hex[DIGEST_HEX + 1];
+
+    digest_format(&d, hex);
+    snprintf(path, sizeof path, "%s/locks/%s", w->dir, hex);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(shelf_try_lock(w->shelf, &d, false, &a, NULL), 0);
+        assert_int_equal(access(path, F_OK), 0);
+        shelf_retire(w->shelf, &d, &a);
+        assert_null(a);
+        assert_int_equal(access(path, F_OK), -1);
+    }
+    shelf_retire(w->shelf, &d, &a);
+}
+
 static void test_journal(void **state)
 {
     struct world *w = *state;
@@ -198,6 +234,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_seal_and_find, shelf_setup, shelf_teardown),
         cmocka_unit_test_setup_teardown(test_touched_blobs_are_hashed, shelf_setup, shelf_teardown),
         cmocka_unit_test_setup_teardown(test_locks, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_locks_are_their_users_alone, shelf_setup,
+                                        shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_a_lock_of_what_is_no_more, shelf_setup,
+                                        shelf_teardown),
         cmocka_unit_test_setup_teardown(test_journal, shelf_setup, shelf_teardown),
         cmocka_unit_test(test_names),
         cmocka_unit_test_setup_teardown(test_place, shelf_setup, shelf_teardown),

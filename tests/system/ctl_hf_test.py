@@ -311,9 +311,10 @@ def test_prefetch_while_the_hub_dies(hf, hub, demo, held):
 def test_stop_leave_and_wait(hf, hub, demo):
     big = Big(64 << 20, 8)
     hub.repo("org/big", files={"big.bin": big})
-    hub.order(".", ("slow", 1 << 20), times=100, cdn=True)
+    hub.hold_at = 32 << 20
     watcher = subprocess.Popen([BUILD / "mirrorctl", "--socket", hf.socket, "hf", "prefetch", "org/big", "--wait"],
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's `&` had it ignored
     until(lambda: hf.ctl_json("hf", "prefetch") and job(hf)["bytes_done"])
     watcher.send_signal(signal.SIGINT)
     assert watcher.wait(120 * SLOW) != 0
@@ -325,6 +326,7 @@ def test_stop_leave_and_wait(hf, hub, demo):
     assert file["state"] == "partial"
     assert hf.ctl("hf", "prefetch", "org/big", "--stop", check=False).returncode == 66
     assert hf.ctl("hf", "prefetch", "--stop", check=False).returncode == 64
+    hub.go.set()
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])

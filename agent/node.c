@@ -29,8 +29,8 @@ static const struct settings_key in_slurm[] = {
 };
 
 static const struct settings_section sections[] = {
-    [SECTION_FILE] = {"", 0, false, in_file, ARRAY_LEN(in_file)},
-    [SECTION_SLURM] = {"slurm", 0, false, in_slurm, ARRAY_LEN(in_slurm)},
+    [SECTION_FILE] = {"", 0, SETTINGS_ONCE, in_file, ARRAY_LEN(in_file)},
+    [SECTION_SLURM] = {"slurm", 0, SETTINGS_ONCE, in_slurm, ARRAY_LEN(in_slurm)},
 };
 
 static const struct settings_grammar grammar = {
@@ -42,23 +42,10 @@ static const struct settings_grammar grammar = {
 
 /* --- values: nd is NULL for a section that is not written ------------------------------------------------------------- */
 
-static const char *text_of(const struct settings_node *nd, const char *key, const char *absent)
-{
-    const struct settings_given *g = nd != NULL ? settings_given(nd, key) : NULL;
-
-    return g != NULL ? g->text : absent;
-}
-
-static int bad(const struct settings_node *nd, const char *key, const char *why, struct err *e)
-{
-    return settings_wrong(settings_where(nd, key), e, "%s = \"%.60s\", it %s", key,
-                          text_of(nd, key, ""), why);
-}
-
 static int read_TEXT(struct node *n, const struct settings_node *nd, const char *key,
                      const char *absent, const char **out, struct err *e)
 {
-    const char *text = text_of(nd, key, absent);
+    const char *text = settings_text(nd, key, absent);
 
     (void)n;
     (void)e;
@@ -70,54 +57,42 @@ static int read_SPAN(struct node *n, const struct settings_node *nd, const char 
                      const char *absent, uint64_t *out, struct err *e)
 {
     (void)n;
-    return span_parse(slice_str(text_of(nd, key, absent)), out)
+    return span_parse(slice_str(settings_text(nd, key, absent)), out)
                ? 0
-               : bad(nd, key, "is no span of time, write one such as 30s", e);
+               : settings_bad(nd, key, "is no span of time, write one such as 30s", e);
 }
 
 static int read_TRUTH(struct node *n, const struct settings_node *nd, const char *key,
                       const char *absent, bool *out, struct err *e)
 {
     (void)n;
-    return settings_truth(text_of(nd, key, absent), out)
+    return settings_truth(settings_text(nd, key, absent), out)
                ? 0
-               : bad(nd, key, "is neither true nor false, write one of them", e);
+               : settings_bad(nd, key, "is neither true nor false, write one of them", e);
 }
 
 static int read_ACT(struct node *n, const struct settings_node *nd, const char *key,
                     const char *absent, enum node_act *out, struct err *e)
 {
-    struct slice text = slice_str(text_of(nd, key, absent));
+    struct slice text = slice_str(settings_text(nd, key, absent));
 
     (void)n;
     *out = slice_eqs(text, "warn") ? ACT_WARN : ACT_FAIL;
     return *out == ACT_WARN || slice_eqs(text, "fail")
                ? 0
-               : bad(nd, key, "is neither fail nor warn, write one of them", e);
+               : settings_bad(nd, key, "is neither fail nor warn, write one of them", e);
 }
 
 /* NULL: not written, which is not the same as empty. */
 static int read_LIST(struct node *n, const struct settings_node *nd, const char *key,
                      const char *absent, const char *const **out, struct err *e)
 {
-    const char **list;
-    size_t count = 0;
+    size_t count;
 
     (void)absent;
     (void)e;
-    *out = NULL;
-    if (nd == NULL || !settings_written(nd, key)) {
-        return 0;
-    }
-    for (const struct settings_given *g = settings_given(nd, key); g != NULL; g = g->next) {
-        count++;
-    }
-    list = arena_alloc(&n->arena, (count + 1) * sizeof list[0]);
-    count = 0;
-    for (const struct settings_given *g = settings_given(nd, key); g != NULL; g = g->next) {
-        list[count++] = g->text;
-    }
-    *out = list;
+    *out =
+        nd != NULL && settings_written(nd, key) ? settings_texts(nd, key, &n->arena, &count) : NULL;
     return 0;
 }
 
@@ -156,19 +131,9 @@ void node_init(struct node *n)
 
 static int take(struct node *n, const struct settings_node *root, struct err *e)
 {
-    const struct settings_node *of[ARRAY_LEN(sections)] = {root};
     int rc = take_file(n, root, e);
 
-    for (const struct settings_node *nd = root->child; nd != NULL && rc == 0; nd = nd->next) {
-        if (of[nd->section] != NULL) {
-            return settings_wrong(nd->at, e,
-                                  "section %s stands here again, the first is at %s:%u, put both "
-                                  "into one",
-                                  nd->is->name, of[nd->section]->at.file, of[nd->section]->at.line);
-        }
-        of[nd->section] = nd;
-    }
-    return rc != 0 ? rc : take_slurm(n, of[SECTION_SLURM], e);
+    return rc != 0 ? rc : take_slurm(n, settings_child(root, SECTION_SLURM), e);
 }
 
 int node_read(const char *path, struct node *out, struct err *e)

@@ -47,10 +47,10 @@ static int read_sections(struct conf_file *cf, struct err *e)
     size_t l = 0, r = 0, m = 0, d = 0;
     int rc = 0;
 
-    c->listeners_count = section_count(cf->root, SECTION_LISTEN);
-    c->repos_count = section_count(cf->root, SECTION_REPO);
-    c->limits_count = section_count(cf->root, SECTION_LIMIT);
-    c->doors_count = section_count(cf->root, SECTION_RSYNC);
+    c->listeners_count = settings_children(cf->root, SECTION_LISTEN);
+    c->repos_count = settings_children(cf->root, SECTION_REPO);
+    c->limits_count = settings_children(cf->root, SECTION_LIMIT);
+    c->doors_count = settings_children(cf->root, SECTION_RSYNC);
     c->doors = arena_alloc(a, (c->doors_count + 1) * sizeof(*c->doors));
     c->listeners = arena_alloc(a, (c->listeners_count + 1) * sizeof(*c->listeners));
     c->repos = arena_alloc(a, (c->repos_count + 1) * sizeof(*c->repos));

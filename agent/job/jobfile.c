@@ -23,11 +23,11 @@ static const struct settings_key in_run[] = {{"command", true},   {"ranks", fals
 static const struct settings_key in_publish[] = {{"from", false}, {"to", false}};
 
 static const struct settings_section sections[] = {
-    [SECTION_FILE] = {"", 0, false, in_file, ARRAY_LEN(in_file)},
-    [SECTION_ARTIFACT] = {"artifact", 0, true, in_artifact, ARRAY_LEN(in_artifact)},
-    [SECTION_RUN] = {"run", 0, false, in_run, ARRAY_LEN(in_run)},
-    [SECTION_PUBLISH] = {"publish", 0, false, in_publish, ARRAY_LEN(in_publish)},
-    [SECTION_PREFLIGHT] = {"preflight", 0, false, expect_keys, EXPECT_KEYS},
+    [SECTION_FILE] = {"", 0, SETTINGS_ONCE, in_file, ARRAY_LEN(in_file)},
+    [SECTION_ARTIFACT] = {"artifact", 0, SETTINGS_TITLED, in_artifact, ARRAY_LEN(in_artifact)},
+    [SECTION_RUN] = {"run", 0, SETTINGS_ONCE, in_run, ARRAY_LEN(in_run)},
+    [SECTION_PUBLISH] = {"publish", 0, SETTINGS_MANY, in_publish, ARRAY_LEN(in_publish)},
+    [SECTION_PREFLIGHT] = {"preflight", 0, SETTINGS_ONCE, expect_keys, EXPECT_KEYS},
 };
 
 static const struct settings_grammar grammar = {
@@ -40,50 +40,19 @@ static const struct settings_grammar grammar = {
 
 /* --- values -------------------------------------------------------------------------------------------------------- */
 
-static const char *text_of(const struct settings_node *nd, const char *key, const char *otherwise)
-{
-    const struct settings_given *g = settings_given(nd, key);
-
-    return g != NULL ? g->text : otherwise;
-}
-
-/* NULL-terminated. */
-static const char **list_of(struct jobfile *j, const struct settings_node *nd, const char *key,
-                            size_t *n)
-{
-    const char **list;
-    size_t i = 0;
-
-    *n = 0;
-    for (const struct settings_given *g = settings_given(nd, key); g != NULL; g = g->next) {
-        ++*n;
-    }
-    list = arena_alloc(&j->arena, (*n + 1) * sizeof list[0]);
-    for (const struct settings_given *g = settings_given(nd, key); g != NULL; g = g->next) {
-        list[i++] = g->text;
-    }
-    return list;
-}
-
-static int bad(const struct settings_node *nd, const char *key, const char *why, struct err *e)
-{
-    return settings_wrong(settings_where(nd, key), e, "%s = \"%.60s\", it %s", key,
-                          text_of(nd, key, ""), why);
-}
-
 static int read_bool(const struct settings_node *nd, const char *key, bool *out, struct err *e)
 {
-    return settings_truth(text_of(nd, key, "false"), out)
+    return settings_truth(settings_text(nd, key, "false"), out)
                ? 0
-               : bad(nd, key, "is neither true nor false, write one of them", e);
+               : settings_bad(nd, key, "is neither true nor false, write one of them", e);
 }
 
 static int read_span(const struct settings_node *nd, const char *key, const char *otherwise,
                      uint64_t *ms, struct err *e)
 {
-    return span_parse(slice_str(text_of(nd, key, otherwise)), ms)
+    return span_parse(slice_str(settings_text(nd, key, otherwise)), ms)
                ? 0
-               : bad(nd, key, "is no span of time, write one such as 25s", e);
+               : settings_bad(nd, key, "is no span of time, write one such as 25s", e);
 }
 
 /* --- sections ------------------------------------------------------------------------------------------------------ */
@@ -104,12 +73,12 @@ static bool name_ok(struct slice s)
 static int read_artifact(struct jobfile *j, const struct settings_node *nd, struct err *e)
 {
     struct job_artifact *a = &j->artifact[j->nartifacts++];
-    const char *sha256 = text_of(nd, "sha256", NULL);
+    const char *sha256 = settings_text(nd, "sha256", NULL);
 
     a->name = nd->title;
-    a->from = text_of(nd, "from", NULL);
-    a->include = list_of(j, nd, "include", &a->ninclude);
-    a->exclude = list_of(j, nd, "exclude", &a->nexclude);
+    a->from = settings_text(nd, "from", NULL);
+    a->include = settings_texts(nd, "include", &j->arena, &a->ninclude);
+    a->exclude = settings_texts(nd, "exclude", &j->arena, &a->nexclude);
     if (!name_ok(slice_str(a->name))) {
         return settings_wrong(nd->at, e,
                               "artifact \"%.70s\", a name is letters, digits, '-' and '_', and "
@@ -124,20 +93,20 @@ static int read_artifact(struct jobfile *j, const struct settings_node *nd, stru
     }
     if (sha256 != NULL &&
         (!digest_parse(slice_str(sha256), &a->digest) || digest_is_zero(&a->digest))) {
-        return bad(nd, "sha256", "is no SHA-256, write 64 hex digits or leave it out", e);
+        return settings_bad(nd, "sha256", "is no SHA-256, write 64 hex digits or leave it out", e);
     }
     return read_bool(nd, "unpack", &a->unpack, e);
 }
 
 static int read_run(struct jobfile *j, const struct settings_node *nd, struct err *e)
 {
-    const char *ranks = text_of(nd, "ranks", "auto");
+    const char *ranks = settings_text(nd, "ranks", "auto");
     uint64_t n = 0;
     uint64_t restarts = 0;
     int rc;
 
-    j->command = list_of(j, nd, "command", &j->ncommand);
-    j->out = text_of(nd, "out", NULL);
+    j->command = settings_texts(nd, "command", &j->arena, &j->ncommand);
+    j->out = settings_text(nd, "out", NULL);
     if (j->ncommand == 0) {
         return settings_wrong(nd->at, e,
                               "run has no command, there is nothing to start, write "
@@ -145,10 +114,11 @@ static int read_run(struct jobfile *j, const struct settings_node *nd, struct er
     }
     if (strcmp(ranks, "auto") != 0 &&
         (!slice_u64(slice_str(ranks), &n) || n == 0 || n > RANKS_MAX)) {
-        return bad(nd, "ranks", "is no number of processes, write auto or 1 to 1024", e);
+        return settings_bad(nd, "ranks", "is no number of processes, write auto or 1 to 1024", e);
     }
-    if (!slice_u64(slice_str(text_of(nd, "restarts", "0")), &restarts) || restarts > RESTARTS_MAX) {
-        return bad(nd, "restarts", "is no count, write 0 to 1000000", e);
+    if (!slice_u64(slice_str(settings_text(nd, "restarts", "0")), &restarts) ||
+        restarts > RESTARTS_MAX) {
+        return settings_bad(nd, "restarts", "is no count, write 0 to 1000000", e);
     }
     j->ranks = (unsigned)n;
     j->restarts = (unsigned)restarts;
@@ -160,8 +130,8 @@ static int read_publish(struct jobfile *j, const struct settings_node *nd, struc
 {
     struct job_publish *p = &j->publish[j->npublish++];
 
-    p->from = text_of(nd, "from", NULL);
-    p->to = text_of(nd, "to", NULL);
+    p->from = settings_text(nd, "from", NULL);
+    p->to = settings_text(nd, "to", NULL);
     if (p->from == NULL) {
         return settings_wrong(
             nd->at, e, "publish has no from, there is nothing to send, write from = \"{out}\"");
@@ -174,7 +144,8 @@ static int read_publish(struct jobfile *j, const struct settings_node *nd, struc
     /* Known now, and not when the training is done. */
     return publish_to_ok(slice_str(p->to))
                ? 0
-               : bad(nd, "to", "names no tree of a repository, write <repo>/<owner>/<name>", e);
+               : settings_bad(nd, "to",
+                              "names no tree of a repository, write <repo>/<owner>/<name>", e);
 }
 
 /* --- placeholders: looked at before anything is fetched -------------------------------------------------------------- */
@@ -229,45 +200,18 @@ static int check_texts(struct jobfile *j, const struct settings_node *nd, const 
 
 /* --- the file ------------------------------------------------------------------------------------------------------ */
 
-static size_t children(const struct settings_node *root, enum section s)
-{
-    size_t n = 0;
-
-    for (const struct settings_node *nd = root->child; nd != NULL; nd = nd->next) {
-        n += nd->section == s;
-    }
-    return n;
-}
-
-static int once(const struct settings_node *nd, struct err *e)
-{
-    for (const struct settings_node *next = nd->next; next != NULL; next = next->next) {
-        if (next->section == nd->section) {
-            return settings_wrong(
-                next->at, e,
-                "section %s stands here again, the first is at %s:%u, put both into one",
-                nd->is->name, nd->at.file, nd->at.line);
-        }
-    }
-    return 0;
-}
-
 static int read_section(struct jobfile *j, const struct settings_node *nd, struct err *e)
 {
-    int rc;
-
     switch ((enum section)nd->section) {
     case SECTION_ARTIFACT:
         return read_artifact(j, nd, e);
     case SECTION_RUN:
-        rc = once(nd, e);
-        return rc != 0 ? rc : read_run(j, nd, e);
+        return read_run(j, nd, e);
     case SECTION_PUBLISH:
         return read_publish(j, nd, e);
     case SECTION_PREFLIGHT:
         j->preflight = true;
-        rc = once(nd, e);
-        return rc != 0 ? rc : expect_section(nd, &j->expect, e);
+        return expect_section(nd, &j->expect, e);
     case SECTION_FILE:
         break;
     }
@@ -278,11 +222,11 @@ static int take(struct jobfile *j, const struct settings_node *root, struct err 
 {
     int rc = 0;
 
-    j->mirror = text_of(root, "mirror", NULL);
-    j->artifact =
-        arena_alloc(&j->arena, (children(root, SECTION_ARTIFACT) + 1) * sizeof j->artifact[0]);
-    j->publish =
-        arena_alloc(&j->arena, (children(root, SECTION_PUBLISH) + 1) * sizeof j->publish[0]);
+    j->mirror = settings_text(root, "mirror", NULL);
+    j->artifact = arena_alloc(&j->arena, (settings_children(root, SECTION_ARTIFACT) + 1) *
+                                             sizeof j->artifact[0]);
+    j->publish = arena_alloc(&j->arena,
+                             (settings_children(root, SECTION_PUBLISH) + 1) * sizeof j->publish[0]);
     if (root->child == NULL) {
         return settings_wrong(root->at, e,
                               "the file has no artifact, run or publish, there is nothing to do, "

@@ -259,7 +259,7 @@ int expect_section(const struct settings_node *nd, struct expect *x, struct err 
 int expect_file(const char *path, struct expect *x, struct err *e)
 {
     static const struct settings_section sections[] = {
-        {"", 0, false, NULL, 0}, {"preflight", 0, false, expect_keys, EXPECT_KEYS}};
+        {"", 0, SETTINGS_ONCE, NULL, 0}, {"preflight", 0, SETTINGS_ONCE, expect_keys, EXPECT_KEYS}};
     static const struct settings_grammar grammar = {
         .sections = sections,
         .nsections = ARRAY_LEN(sections),
@@ -280,15 +280,7 @@ int expect_file(const char *path, struct expect *x, struct err *e)
                             "the file expects nothing, it would be without effect, write preflight "
                             "{ gpus = 8 }");
     }
-    for (const struct settings_node *nd = rc == 0 ? root->child : NULL; nd != NULL && rc == 0;
-         nd = nd->next) {
-        rc = nd == root->child
-                 ? expect_section(nd, x, e)
-                 : settings_wrong(nd->at, e,
-                                  "section preflight stands here again, the first is at %s:%u, put "
-                                  "both into one",
-                                  root->child->at.file, root->child->at.line);
-    }
+    rc = rc != 0 ? rc : expect_section(root->child, x, e);
     arena_fini(&arena);
     return rc;
 }

@@ -241,7 +241,8 @@ static cfg_opt_t *options(const struct settings_grammar *g, unsigned section, st
                 .name = g->sections[i].name,
                 .type = CFGT_SEC,
                 .flags = CFGF_MULTI |
-                         (g->sections[i].titled ? CFGF_TITLE | CFGF_NO_TITLE_DUPES : CFGF_NONE),
+                         (g->sections[i].times == SETTINGS_TITLED ? CFGF_TITLE | CFGF_NO_TITLE_DUPES
+                                                                  : CFGF_NONE),
                 .subopts = options(g, i, a),
             };
         }
@@ -353,6 +354,23 @@ static struct settings_node *node_of(const struct settings_grammar *g, unsigned 
     return nd;
 }
 
+/* Sections of a kind stand side by side. */
+static int check_times(const struct settings_node *nd, struct err *e)
+{
+    int rc = 0;
+
+    for (const struct settings_node *c = nd->child; c != NULL && rc == 0; c = c->next) {
+        if (c->next != NULL && c->next->is == c->is && c->is->times == SETTINGS_ONCE) {
+            return settings_wrong(c->next->at, e,
+                                  "section %s stands here again, the first is at %s:%u, put both "
+                                  "into one",
+                                  c->is->name, c->at.file, c->at.line);
+        }
+        rc = check_times(c, e);
+    }
+    return rc;
+}
+
 int settings_read(const struct settings_grammar *g, const char *path, struct arena *a,
                   struct settings_node **out, struct err *e)
 {
@@ -377,6 +395,7 @@ int settings_read(const struct settings_grammar *g, const char *path, struct are
     }
     if (rc == 0) {
         *out = node_of(g, 0, cfg, a);
+        rc = check_times(*out, e);
     }
     cfg_free(cfg);
     reading = NULL;
@@ -390,6 +409,26 @@ struct settings_node *settings_empty(const struct settings_node *parent, unsigne
                                      struct arena *a)
 {
     return node_new(parent->grammar, section, parent->at, a);
+}
+
+const struct settings_node *settings_child(const struct settings_node *parent, unsigned section)
+{
+    const struct settings_node *nd = parent->child;
+
+    while (nd != NULL && nd->section != section) {
+        nd = nd->next;
+    }
+    return nd;
+}
+
+size_t settings_children(const struct settings_node *parent, unsigned section)
+{
+    size_t n = 0;
+
+    for (const struct settings_node *nd = parent->child; nd != NULL; nd = nd->next) {
+        n += nd->section == section;
+    }
+    return n;
 }
 
 static size_t index_of(const struct settings_node *nd, const char *key)
@@ -411,6 +450,30 @@ const struct settings_given *settings_given(const struct settings_node *nd, cons
 bool settings_written(const struct settings_node *nd, const char *key)
 {
     return nd->written[index_of(nd, key)];
+}
+
+const char *settings_text(const struct settings_node *nd, const char *key, const char *otherwise)
+{
+    const struct settings_given *g = nd != NULL ? settings_given(nd, key) : NULL;
+
+    return g != NULL ? g->text : otherwise;
+}
+
+const char **settings_texts(const struct settings_node *nd, const char *key, struct arena *a,
+                            size_t *n)
+{
+    const char **list;
+    size_t i = 0;
+
+    *n = 0;
+    for (const struct settings_given *g = settings_given(nd, key); g != NULL; g = g->next) {
+        ++*n;
+    }
+    list = arena_alloc(a, (*n + 1) * sizeof list[0]);
+    for (const struct settings_given *g = settings_given(nd, key); g != NULL; g = g->next) {
+        list[i++] = g->text;
+    }
+    return list;
 }
 
 struct settings_place settings_where(const struct settings_node *nd, const char *key)
@@ -442,4 +505,10 @@ int settings_wrong(struct settings_place at, struct err *e, const char *fmt, ...
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     return err_set(e, E_CONFIG, "%s:%u: %s", at.file, at.line, text);
+}
+
+int settings_bad(const struct settings_node *nd, const char *key, const char *why, struct err *e)
+{
+    return settings_wrong(settings_where(nd, key), e, "%s = \"%.60s\", it %s", key,
+                          settings_text(nd, key, ""), why);
 }

@@ -1,8 +1,8 @@
 /* settings.h - files in libconfuse's syntax, read into a tree of sections and texts, each with the place where it stands.
  *
  * A grammar says which sections and keys there are; what the texts mean is the caller's. include("conf.d/x.conf") is ours:
- * a glob, relative to the including file, in sorted order, read after it. Unknown keys (with the nearest name), keys and
- * titles written twice, unset variables are errors: "file:line: what, why, what to do".
+ * a glob, relative to the including file, in sorted order, read after it. Unknown keys (with the nearest name), keys,
+ * titles and sections of which there is one written twice, unset variables are errors: "file:line: what, why, what to do".
  *
  * owns     everything lives in the caller's arena; a grammar outlives its trees
  * threads  one at a time in the whole process (libconfuse's lexer is global): a lock inside sees to it
@@ -19,10 +19,16 @@ struct settings_key {
     bool list;
 };
 
+enum settings_times {
+    SETTINGS_ONCE,
+    SETTINGS_MANY,
+    SETTINGS_TITLED, /* many, each with a title of its own */
+};
+
 struct settings_section { /* the first of a grammar is the file itself */
     const char *name;
     unsigned parent; /* index in the grammar */
-    bool titled;
+    enum settings_times times;
     const struct settings_key *keys;
     size_t nkeys;
 };
@@ -64,14 +70,25 @@ MUST_USE int settings_read(const struct settings_grammar *g, const char *path, s
 struct settings_node *settings_empty(const struct settings_node *parent, unsigned section,
                                      struct arena *a);
 
+/* The first of its sections of that kind, NULL when there is none; and how many there are. */
+const struct settings_node *settings_child(const struct settings_node *parent, unsigned section);
+size_t settings_children(const struct settings_node *parent, unsigned section);
+
 /* What is written for a key: the first of a list; NULL when it is not. The key must be one of the section's. */
 const struct settings_given *settings_given(const struct settings_node *nd, const char *key);
 bool settings_written(const struct settings_node *nd, const char *key);
+/* Its text, `otherwise` when it is not written. nd NULL: a section in which nothing is. */
+const char *settings_text(const struct settings_node *nd, const char *key, const char *otherwise);
+/* All of a list, NULL behind the last. */
+const char **settings_texts(const struct settings_node *nd, const char *key, struct arena *a,
+                            size_t *n);
 /* Where the key stands, or the section when it is not written. */
 struct settings_place settings_where(const struct settings_node *nd, const char *key);
 /* true, yes, on; false, no, off. False: another word. */
 MUST_USE bool settings_truth(const char *text, bool *out);
 /* "file:line: <text>", E_CONFIG. */
 int settings_wrong(struct settings_place at, struct err *e, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* `key = "text", it <why>`, where the key stands. */
+int settings_bad(const struct settings_node *nd, const char *key, const char *why, struct err *e);
 
 #endif

@@ -22,7 +22,7 @@ static bool name_valid(const char *name)
 static int read_rules(const struct settings_node *nd, struct repo_conf *r, struct arena *a,
                       struct err *e)
 {
-    size_t n = section_count(nd, SECTION_RULE), i = 0;
+    size_t n = settings_children(nd, SECTION_RULE), i = 0;
     struct rule_conf *rules = arena_alloc(a, (n + 1) * sizeof(*rules));
     int rc;
 

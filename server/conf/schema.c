@@ -72,8 +72,9 @@ const struct settings_grammar *schema_grammar(struct arena *a)
         for (size_t k = 0; k < n; k++) {
             keys[k] = (struct settings_key){set[k].key, kind_is_list(set[k].kind)};
         }
-        s[i] = (struct settings_section){sections[i].name, sections[i].parent,
-                                         sections[i].titled[0] != '\0', keys, n};
+        s[i] = (struct settings_section){
+            sections[i].name, sections[i].parent,
+            sections[i].titled[0] != '\0' ? SETTINGS_TITLED : SETTINGS_ONCE, keys, n};
     }
     *g = (struct settings_grammar){
         .sections = s,

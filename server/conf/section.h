@@ -9,8 +9,7 @@
 #include "server/conf.h"
 #include "server/conf/schema.h"
 
-size_t section_count(const struct settings_node *parent, enum section sec);
-/* One that may stand once; where it does not stand, an empty one is put, so that `-T` shows its defaults. Children stand in
+/* One of those that stand once; where it does not stand, an empty one is put, so that `-T` shows its defaults. Children stand in
  * the order of settings.def. */
 MUST_USE int section_single(struct settings_node *parent, enum section sec, void *base,
                             struct arena *a, struct err *e);

@@ -94,7 +94,7 @@ int section_sync(struct settings_node *nd, struct repo_conf *r, struct arena *a,
     struct err why = {0};
     int rc;
 
-    if (section_count(nd, SECTION_SYNC) == 0) {
+    if (settings_children(nd, SECTION_SYNC) == 0) {
         return !is_rsync(r->origin.url)
                    ? 0
                    : settings_wrong(

@@ -12,15 +12,17 @@
 
 #include "common/codec/nearest.h"
 
-enum { FILE_ITSELF, SHIP, CARGO };
+enum { FILE_ITSELF, SHIP, CARGO, CREW };
 
 static const struct settings_key in_file[] = {{"name", false}};
 static const struct settings_key in_ship[] = {{"flags", true}, {"speed", false}};
 static const struct settings_key in_cargo[] = {{"what", false}};
+static const struct settings_key in_crew[] = {{"captain", false}};
 static const struct settings_section sections[] = {
-    [FILE_ITSELF] = {"", 0, false, in_file, ARRAY_LEN(in_file)},
-    [SHIP] = {"ship", 0, true, in_ship, ARRAY_LEN(in_ship)},
-    [CARGO] = {"cargo", SHIP, false, in_cargo, ARRAY_LEN(in_cargo)},
+    [FILE_ITSELF] = {"", 0, SETTINGS_ONCE, in_file, ARRAY_LEN(in_file)},
+    [SHIP] = {"ship", 0, SETTINGS_TITLED, in_ship, ARRAY_LEN(in_ship)},
+    [CARGO] = {"cargo", SHIP, SETTINGS_MANY, in_cargo, ARRAY_LEN(in_cargo)},
+    [CREW] = {"crew", SHIP, SETTINGS_ONCE, in_crew, ARRAY_LEN(in_crew)},
 };
 
 static struct settings_grammar grammar(void)
@@ -120,6 +122,54 @@ static void test_what_a_grammar_allows(void **state)
     arena_fini(&a);
 }
 
+static void test_how_often_sections_stand(void **state)
+{
+    const struct settings_grammar g = grammar();
+    struct arena a = {0};
+    struct settings_node *root;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(
+        read_text(&g, "ship \"a\" { crew { } }\nship \"b\" { crew { } }", &a, &root, &e), 0);
+    assert_int_equal(
+        read_text(&g, "ship \"a\" {\ncrew { }\ncargo { }\ncargo { }\ncrew { }\n}", &a, &root, &e),
+        E_CONFIG);
+    assert_string_equal(
+        e.text, "f:5: section crew stands here again, the first is at f:2, put both into one");
+    assert_int_equal(read_text(&g, "ship \"a\" { }\nship \"a\" { }", &a, &root, &e), E_CONFIG);
+    assert_non_null(strstr(e.text, "is there twice"));
+    assert_int_equal(read_text(&g, "name = a\nname = b", &a, &root, &e), E_CONFIG);
+    assert_string_equal(e.text,
+                        "f:2: name is written twice, the first stands at f:1, remove one of them");
+    arena_fini(&a);
+}
+
+static void test_texts(void **state)
+{
+    const struct settings_grammar g = grammar();
+    struct arena a = {0};
+    struct settings_node *root;
+    const char **flags;
+    struct err e;
+    size_t n;
+
+    (void)state;
+    assert_int_equal(
+        read_text(&g, "ship \"a\" { flags = {red, white}\nspeed = slow }", &a, &root, &e), 0);
+    assert_string_equal(settings_text(root->child, "speed", "fast"), "slow");
+    assert_string_equal(settings_text(root, "name", "fleet"), "fleet");
+    assert_null(settings_text(NULL, "name", NULL));
+    flags = settings_texts(root->child, "flags", &a, &n);
+    assert_int_equal(n, 2);
+    assert_string_equal(flags[0], "red");
+    assert_string_equal(flags[1], "white");
+    assert_null(flags[2]);
+    assert_int_equal(settings_bad(root->child, "speed", "is no number", &e), E_CONFIG);
+    assert_string_equal(e.text, "f:2: speed = \"slow\", it is no number");
+    arena_fini(&a);
+}
+
 static void test_words(void **state)
 {
     static const char *const words[] = {"from", "sha256", "unpack"};
@@ -140,6 +190,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_tree_with_places),
         cmocka_unit_test(test_what_a_grammar_allows),
+        cmocka_unit_test(test_how_often_sections_stand),
+        cmocka_unit_test(test_texts),
         cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,15 +1,11 @@
 #include "server/serve.h"
 
-#include "server/repo/oci/path.h"
 #include "server/store/xorb.h"
+#include "server/serve/door.h"
 #include "server/serve/index.h"
 #include "server/serve/need.h"
 #include "server/serve/opening.h"
-#include "server/serve/own.h"
-#include "server/serve/path_token.h"
 #include "server/serve/put.h"
-#include "server/serve/refusal.h"
-#include "server/serve/registry.h"
 #include "server/serve/reply.h"
 #include "server/serve/tree.h"
 #include "server/serve/whole.h"
@@ -17,7 +13,6 @@
 /* ================================================================== the corridor, from the top ==== */
 
 static void on_request(void *arg, struct exchange *x); /* listen, parse: http brings us here */
-static struct route_v2 route(struct desk *d, struct exchange *x);
 static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours); /* gate */
 static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
                      struct slice name);
@@ -33,39 +28,23 @@ static void on_request(void *arg, struct exchange *x)
     const struct http_req *req = exchange_req(x);
     struct visit *v = ARENA_NEW(exchange_arena(x), struct visit);
     struct forwarded behind;
-    struct route_v2 to;
+    struct route to;
 
     (void)arg;
     exchange_set_user(x, v);
+    v->door = door_of(req);
     if (gate_client(d->daemon->gate, req, &behind)) {
         exchange_forwarded(x, &behind.peer, behind.tls, behind.host);
     }
-    to = route(d, x);
+    to = v->door->route(d, x);
     if (!enter(d, x, v, to.repo == NULL)) {
         return;
     }
-    if (to.repo == NULL && registry_asked(req)) {
-        registry_answer(d, x, v, to.ns);
-    } else if (to.repo == NULL) {
-        own_answer(d, x, v);
+    if (to.repo == NULL) {
+        v->door->answer(d, x, v, &to);
     } else if (!from_hot(d, x, v, to.repo, hot_name(req, to.repo, to.path))) {
         call_advance(call_new(d, x, v, to.repo, to.path));
     }
-}
-
-/* Clients of registries ask below /v2/ for all repos (serve/registry.h). */
-static struct route_v2 route(struct desk *d, struct exchange *x)
-{
-    const struct http_req *req = exchange_req(x);
-    const char *root = listener_root(req->listener);
-    struct route to;
-
-    if (oci_asked(req)) {
-        return route_v2(d->set->repo, d->set->count, req->path, req->query, root,
-                        exchange_arena(x));
-    }
-    to = path_token_take(x, d->set->repo, d->set->count, root);
-    return (struct route_v2){.repo = to.repo, .path = to.path};
 }
 
 static bool takes_method(struct call *c);
@@ -117,7 +96,6 @@ void call_advance(struct call *c)
 
 /* ================================================================== gate ==== */
 
-/* Health, metrics and the page are not counted: whoever watches must see most when it is busiest. */
 static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours)
 {
     const struct http_req *req = exchange_req(x);
@@ -125,24 +103,14 @@ static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours
     struct err why = {0};
 
     if (gate_identify(d->daemon->gate, req, &v->who, &why) != 0) {
-        if (registry_asked(req)) {
-            registry_refuse_token(d, x, why.text);
-        } else {
-            refuse_token(x, why.text);
-        }
+        v->door->refuse_token(d, x, why.text);
         return false;
     }
-    if (!ours || registry_asked(req) || slice_starts(req->path, SLICE("/-/blob/")) ||
-        slice_starts(req->path, SLICE("/-/chunks/")) ||
-        slice_starts(req->path, SLICE("/-/sync/")) || slice_starts(req->path, SLICE("/-/repos/"))) {
+    if (!ours || v->door->counted(req)) {
         gate_spend(d->daemon->gate, &v->who, req->peer, d->loop->now_ms, &g);
     }
     if (!g.pass) {
-        if (registry_asked(req)) {
-            registry_refuse_haste(x, &g);
-        } else {
-            refuse_haste(x, &g);
-        }
+        v->door->refuse_haste(x, &g);
         return false;
     }
     v->pace = g.pace;
@@ -157,10 +125,8 @@ static void forbid(struct call *c, int status, struct slice why)
     r->status = status;
     if (status == 401) {
         reply_add(r, SLICE("www-authenticate"),
-                  registry_asked(&c->req)
-                      ? registry_challenge(&c->req, c->set->conf, c->plan.right == RIGHT_PUBLISH,
-                                           &c->arena)
-                      : SLICE("Basic realm=\"mirrord\", Bearer"));
+                  c->visit->door->challenge(&c->req, c->set->conf, c->plan.right == RIGHT_PUBLISH,
+                                            &c->arena));
     }
     reply_failure(c, r, why);
 }

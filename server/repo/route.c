@@ -69,10 +69,10 @@ static struct repo *registry_called(struct repo *const *repos, size_t count, str
     return NULL;
 }
 
-struct route_v2 route_v2(struct repo *const *repos, size_t count, struct slice path,
-                         struct slice query, const char *root, struct arena *a)
+struct route route_v2(struct repo *const *repos, size_t count, struct slice path,
+                      struct slice query, const char *root, struct arena *a)
 {
-    struct route_v2 to = {.path = slice_from(path, strlen(OCI_ROOT))};
+    struct route to = {.path = slice_from(path, strlen(OCI_ROOT))};
     struct slice rest = to.path;
     struct slice first = slice_cut(&rest, '/');
 

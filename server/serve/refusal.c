@@ -32,7 +32,7 @@ void refuse_token(struct exchange *x, const char *why)
     struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
 
     r->status = 401;
-    reply_add(r, SLICE("www-authenticate"), SLICE("Basic realm=\"mirrord\", Bearer"));
+    reply_add(r, SLICE("www-authenticate"), SLICE(REFUSAL_CHALLENGE));
     reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
     exchange_reply(x, r, body_of_bytes(arena_fmt(exchange_arena(x), "%s\n", why)));
 }

@@ -6,6 +6,7 @@
 #include "server/http/exchange.h"
 
 void refuse(struct exchange *x, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
+#define REFUSAL_CHALLENGE "Basic realm=\"mirrord\", Bearer" /* of a 401 */
 /* 405 names the methods that are taken (RFC 9110 15.5.6). */
 void refuse_method(struct exchange *x, struct slice allow, struct slice text);
 void refuse_token(struct exchange *x, const char *why);              /* 401 */

@@ -19,14 +19,16 @@ bool registry_asked(const struct http_req *req)
 
 /* --- noes --- */
 
-struct slice registry_words(const struct http_req *req, int status, struct slice why,
-                            struct arena *a)
+static struct slice words(const struct http_req *req, struct slice why, struct arena *a,
+                          struct http_reply *r)
 {
     bool manifest = memmem(req->path.p, req->path.n, "/manifests/", 11) != NULL;
     bool list = slice_ends(req->path, SLICE("/tags/list"));
 
-    return oci_errors(
-        status == 404 && list ? OCI_NAME_UNKNOWN : oci_code_of_status(status, manifest), why, a);
+    reply_add(r, SLICE("content-type"), OCI_ERRORS_TYPE);
+    return oci_errors(r->status == 404 && list ? OCI_NAME_UNKNOWN
+                                               : oci_code_of_status(r->status, manifest),
+                      why, a);
 }
 
 static void refuse_with(struct exchange *x, struct http_reply *r, struct slice body)
@@ -48,8 +50,10 @@ static void refuse_coded(struct exchange *x, int status, enum oci_code code, str
     refuse_with(x, r, oci_errors(code, why, exchange_arena(x)));
 }
 
-struct slice registry_challenge(const struct http_req *req, const struct conf *conf, bool publish,
-                                struct arena *a)
+/* Where tokens are, and what to ask for there when the request is about an image: to pull it, and to push when it is to be
+ * published to. */
+static struct slice challenge(const struct http_req *req, const struct conf *conf, bool publish,
+                              struct arena *a)
 {
     /* The image as the client names it: a listener's root and ?ns= stand for a repo that it does not know of. */
     struct slice path = oci_asked(req) ? slice_from(req->path, strlen(OCI_ROOT)) : SLICE("");
@@ -67,7 +71,7 @@ struct slice registry_challenge(const struct http_req *req, const struct conf *c
                      SLICE_ARG(base), SLICE_ARG(at.name), publish ? ",push" : "");
 }
 
-static void challenge(struct desk *d, struct exchange *x, struct slice why)
+static void refuse_unnamed(struct desk *d, struct exchange *x, struct slice why)
 {
     const struct http_req *req = exchange_req(x);
     struct arena *a = exchange_arena(x);
@@ -75,16 +79,16 @@ static void challenge(struct desk *d, struct exchange *x, struct slice why)
     bool publish = req->method != METHOD_GET && req->method != METHOD_HEAD;
 
     r->status = 401;
-    reply_add(r, SLICE("www-authenticate"), registry_challenge(req, d->set->conf, publish, a));
+    reply_add(r, SLICE("www-authenticate"), challenge(req, d->set->conf, publish, a));
     refuse_with(x, r, oci_errors(OCI_UNAUTHORIZED, why, a));
 }
 
-void registry_refuse_token(struct desk *d, struct exchange *x, const char *why)
+static void refuse_token(struct desk *d, struct exchange *x, const char *why)
 {
-    challenge(d, x, slice_str(why));
+    refuse_unnamed(d, x, slice_str(why));
 }
 
-void registry_refuse_haste(struct exchange *x, const struct gate_verdict *g)
+static void refuse_haste(struct exchange *x, const struct gate_verdict *g)
 {
     struct arena *a = exchange_arena(x);
     struct http_reply *r = ARENA_NEW(a, struct http_reply);
@@ -129,7 +133,7 @@ static void answer_version(struct desk *d, struct exchange *x)
 {
     /* Whoever has been at the token server comes again with what it gave, and is told no more. */
     if (wants_tokens(d->set) && http_req_field(exchange_req(x), "authorization").p == NULL) {
-        challenge(d, x, SLICE("fetch a token first; one without a name is enough to pull"));
+        refuse_unnamed(d, x, SLICE("fetch a token first; one without a name is enough to pull"));
         return;
     }
     answer_json(x, SLICE("{}"));
@@ -162,9 +166,10 @@ static void answer_token(struct desk *d, struct exchange *x, struct visit *v)
         gate_token_text(req, token);
     } else if (http_req_field(req, "authorization").p != NULL &&
                !only_pulls(req->query, exchange_arena(x))) {
-        challenge(d, x,
-                  SLICE("not a token of this mirror: the password is one from `mirrorctl token "
-                        "create`, the user's name may be any"));
+        refuse_unnamed(
+            d, x,
+            SLICE("not a token of this mirror: the password is one from `mirrorctl token "
+                  "create`, the user's name may be any"));
         return;
     }
     jwrite_open(&out, NULL, '{');
@@ -212,14 +217,14 @@ static void answer_unknown(struct desk *d, struct exchange *x, struct slice ns)
     refuse_coded(x, 404, OCI_NAME_UNKNOWN, why);
 }
 
-void registry_answer(struct desk *d, struct exchange *x, struct visit *v, struct slice ns)
+static void answer(struct desk *d, struct exchange *x, struct visit *v, const struct route *to)
 {
     const struct http_req *req = exchange_req(x);
     bool ours = slice_eqs(req->path, OCI_ROOT) || slice_eqs(req->path, "/v2") ||
                 slice_eqs(req->path, TOKEN_PATH);
 
     if (!ours) {
-        answer_unknown(d, x, ns);
+        answer_unknown(d, x, to->ns);
     } else if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
         refuse_coded(x, 405, OCI_UNSUPPORTED, SLICE("this path takes GET and HEAD"));
     } else if (slice_eqs(req->path, TOKEN_PATH)) {
@@ -228,3 +233,32 @@ void registry_answer(struct desk *d, struct exchange *x, struct visit *v, struct
         answer_version(d, x);
     }
 }
+
+/* --- the door --- */
+
+static struct route route(struct desk *d, struct exchange *x)
+{
+    const struct http_req *req = exchange_req(x);
+
+    if (!oci_asked(req)) { /* "/v2" itself */
+        return (struct route){0};
+    }
+    return route_v2(d->set->repo, d->set->count, req->path, req->query,
+                    listener_root(req->listener), exchange_arena(x));
+}
+
+static bool counted(const struct http_req *req)
+{
+    (void)req;
+    return true;
+}
+
+const struct door door_registry = {
+    .route = route,
+    .answer = answer,
+    .counted = counted,
+    .refuse_token = refuse_token,
+    .refuse_haste = refuse_haste,
+    .challenge = challenge,
+    .words = words,
+};

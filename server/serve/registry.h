@@ -8,20 +8,9 @@
 #ifndef SERVER_SERVE_REGISTRY_H
 #define SERVER_SERVE_REGISTRY_H
 
-#include "server/serve/call.h"
+#include "server/serve/door.h"
 
 bool registry_asked(const struct http_req *req); /* "/v2" and what lies below */
-/* Of a path that is no repo's: GET /v2/, the token server, an unknown name. */
-void registry_answer(struct desk *d, struct exchange *x, struct visit *v, struct slice ns);
-/* As refuse_token() and refuse_haste(). */
-void registry_refuse_token(struct desk *d, struct exchange *x, const char *why);
-void registry_refuse_haste(struct exchange *x, const struct gate_verdict *g);
-/* The challenge of a 401: where tokens are, and what to ask for there when the request is about an image: to pull it, and
- * to push when it is to be published to. */
-struct slice registry_challenge(const struct http_req *req, const struct conf *conf, bool publish,
-                                struct arena *a);
-/* The body of an answer that is none. */
-struct slice registry_words(const struct http_req *req, int status, struct slice why,
-                            struct arena *a);
+extern const struct door door_registry;
 
 #endif

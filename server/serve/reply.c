@@ -4,9 +4,8 @@
 #include <stdlib.h>
 
 #include "common/codec/httpdate.h"
-#include "server/repo/oci/code.h"
 #include "server/store/xorb.h"
-#include "server/serve/registry.h"
+#include "server/serve/door.h"
 #include "server/serve/rendering.h"
 #include "server/serve/xorb_body.h"
 
@@ -408,16 +407,12 @@ void reply_send(struct exchange *x, struct visit *v, struct hot *h)
 void reply_failure(struct call *c, struct http_reply *r, struct slice why)
 {
     struct arena *a = &c->arena;
-    bool registry = registry_asked(&c->req);
+    struct slice body = c->visit->door->words(&c->req, why, a, r);
 
-    reply_add(r, SLICE("content-type"),
-              registry ? OCI_ERRORS_TYPE : SLICE("text/plain; charset=utf-8"));
     if (c->repo->ops->failed != NULL) {
         c->repo->ops->failed(c->repo, &c->plan, r->status, why, a, r);
     }
-    exchange_reply(c->x, r,
-                   body_of_bytes(registry ? registry_words(&c->req, r->status, why, a)
-                                          : arena_fmt(a, SLICE_FMT "\n", SLICE_ARG(why))));
+    exchange_reply(c->x, r, body_of_bytes(body));
 }
 
 /* What is no object, as the origin said it. */

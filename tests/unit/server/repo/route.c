@@ -67,7 +67,7 @@ static void check_v2(const char *path, const char *query, const char *root, cons
 {
     struct arena a = {0};
     struct slice q = query != NULL ? slice_str(query) : SLICE_NONE;
-    struct route_v2 to = route_v2(registries, ARRAY_LEN(registries), slice_str(path), q, root, &a);
+    struct route to = route_v2(registries, ARRAY_LEN(registries), slice_str(path), q, root, &a);
 
     assert_ptr_equal(to.repo, want);
     if (want != NULL) {

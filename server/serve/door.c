@@ -1,0 +1,63 @@
+#include "server/serve/door.h"
+
+#include "server/serve/own.h"
+#include "server/serve/path_token.h"
+#include "server/serve/refusal.h"
+#include "server/serve/registry.h"
+
+static struct route route(struct desk *d, struct exchange *x)
+{
+    return path_token_take(x, d->set->repo, d->set->count,
+                           listener_root(exchange_req(x)->listener));
+}
+
+static void answer(struct desk *d, struct exchange *x, struct visit *v, const struct route *to)
+{
+    (void)to;
+    own_answer(d, x, v);
+}
+
+/* Health, metrics and the page are not: whoever watches must see most when it is busiest. */
+static bool counted(const struct http_req *req)
+{
+    return slice_starts(req->path, SLICE("/-/blob/")) ||
+           slice_starts(req->path, SLICE("/-/chunks/")) ||
+           slice_starts(req->path, SLICE("/-/sync/")) ||
+           slice_starts(req->path, SLICE("/-/repos/"));
+}
+
+static void refuse_stranger(struct desk *d, struct exchange *x, const char *why)
+{
+    (void)d;
+    refuse_token(x, why);
+}
+
+static struct slice challenge(const struct http_req *req, const struct conf *conf, bool publish,
+                              struct arena *a)
+{
+    (void)req, (void)conf, (void)publish, (void)a;
+    return SLICE(REFUSAL_CHALLENGE);
+}
+
+static struct slice words(const struct http_req *req, struct slice why, struct arena *a,
+                          struct http_reply *r)
+{
+    (void)req;
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    return arena_fmt(a, SLICE_FMT "\n", SLICE_ARG(why));
+}
+
+const struct door *door_of(const struct http_req *req)
+{
+    static const struct door front = {
+        .route = route,
+        .answer = answer,
+        .counted = counted,
+        .refuse_token = refuse_stranger,
+        .refuse_haste = refuse_haste,
+        .challenge = challenge,
+        .words = words,
+    };
+
+    return registry_asked(req) ? &door_registry : &front;
+}

@@ -1,0 +1,31 @@
+/* door.h - the two ways in: below /v2/, as clients of container registries ask, and by all other paths.
+ *
+ * A door knows whose a request is, what is nobody's there, and in which words its clients read a no. Between the two, from
+ * the plan to the body, nobody asks which it was.
+ */
+#ifndef SERVER_SERVE_DOOR_H
+#define SERVER_SERVE_DOOR_H
+
+#include "server/gate/gate.h"
+#include "server/serve/call.h"
+
+struct door {
+    /* Whose it is; of no repo: nobody's. May take a token out of the request's path. */
+    struct route (*route)(struct desk *d, struct exchange *x);
+    /* What is no repo's: a page of ours, or a no. */
+    void (*answer)(struct desk *d, struct exchange *x, struct visit *v, const struct route *to);
+    /* Of what is no repo's: does it count against the caller's limits? */
+    bool (*counted)(const struct http_req *req);
+    void (*refuse_token)(struct desk *d, struct exchange *x, const char *why); /* 401 */
+    void (*refuse_haste)(struct exchange *x, const struct gate_verdict *g);    /* 429 */
+    /* The challenge of a 401 about a repo: with which token to come again, to read or to publish. */
+    struct slice (*challenge)(const struct http_req *req, const struct conf *conf, bool publish,
+                              struct arena *a);
+    /* The body of an answer that is none: *r has its status, and is given the body's type. why ends in no newline. */
+    struct slice (*words)(const struct http_req *req, struct slice why, struct arena *a,
+                          struct http_reply *r);
+};
+
+const struct door *door_of(const struct http_req *req);
+
+#endif

@@ -1,5 +1,6 @@
 #include "server/cache/fill.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -8,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/codec/httpdate.h"
 #include "common/os/clock.h"
+#include "common/os/descriptor.h"
 #include "server/cache/cache_priv.h"
 
 enum { TRICKLE_BYTES_PER_S = 1024 }; /* slower than this an abandoned one is not worth going on */
@@ -196,7 +198,8 @@ static void open_stage(struct job *j)
         f->job_rc = stage_open(s, expect, f->named, &f->stage, &f->job_why);
     }
     if (f->job_rc == 0) {
-        f->fd = dup(stage_fd(f->stage));
+        f->fd =
+            descriptor_within(DESCRIPTORS_OF_FILES, fcntl(stage_fd(f->stage), F_DUPFD_CLOEXEC, 0));
         f->job_rc = f->fd == -1 ? err_sys(&f->job_why, "dup") : 0;
     }
 }

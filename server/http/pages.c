@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/os/descriptor.h"
 
 struct pages_job {
     struct job job;
@@ -81,7 +82,7 @@ static void done(struct job *job)
 struct pages_job *pages_fetch(struct pool *disk, struct mailbox *reply, int fd, uint64_t off,
                               size_t n, void (*ready)(void *arg, int rc), void *arg)
 {
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    int copy = descriptor_within(DESCRIPTORS_OF_FILES, fcntl(fd, F_DUPFD_CLOEXEC, 0));
     struct pages_job *j;
 
     if (copy == -1) {

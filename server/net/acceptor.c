@@ -8,6 +8,7 @@
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "common/os/descriptor.h"
 #include "common/os/lock.h"
 #include "server/net/sock.h"
 
@@ -124,8 +125,9 @@ static bool accept_one(struct acceptor *a, struct listener *l)
         return false;
     }
     h = NEW(struct handover);
-    h->accepted.fd = accept4(listener_fd(l), (struct sockaddr *)&h->accepted.peer, &n,
-                             SOCK_NONBLOCK | SOCK_CLOEXEC);
+    h->accepted.fd = descriptor_within(DESCRIPTORS_OF_CONNECTIONS,
+                                       accept4(listener_fd(l), (struct sockaddr *)&h->accepted.peer,
+                                               &n, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (h->accepted.fd == -1) {
         int why = errno;
         free(h);

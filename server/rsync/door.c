@@ -10,6 +10,7 @@
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "common/os/descriptor.h"
 #include "common/os/lock.h"
 #include "server/net/sock.h"
 #include "server/rsync/users.h"
@@ -198,7 +199,8 @@ static void *accept_all(void *arg)
             reap(d, false);
             continue;
         }
-        fd = accept4(d->fd, (struct sockaddr *)&peer, &peer_n, SOCK_CLOEXEC);
+        fd = descriptor_within(DESCRIPTORS_OF_CONNECTIONS,
+                               accept4(d->fd, (struct sockaddr *)&peer, &peer_n, SOCK_CLOEXEC));
         if (fd != -1) {
             let_in(d, fd, &peer);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {

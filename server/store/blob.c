@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/os/descriptor.h"
 #include "common/os/newfile.h"
 #include "server/store/damage.h"
 #include "server/store/row.h"
@@ -62,7 +63,8 @@ int blob_open_file(struct store *s, const struct digest *d, uint64_t size_bytes,
 
     *out = NULL;
     blob_path(d, path);
-    fd = openat(s->blobs_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    fd = descriptor_within(DESCRIPTORS_OF_FILES,
+                           openat(s->blobs_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     if (fd == -1) {
         return err_sys(e, "blobs/%s", path);
     }

@@ -12,6 +12,7 @@
 
 #include "common/base/endian.h"
 #include "common/os/clock.h"
+#include "common/os/descriptor.h"
 #include "common/os/newfile.h"
 #include "server/store/parked.h"
 #include "server/store/row.h"
@@ -45,6 +46,7 @@ void stage_key(uint64_t id, char key[STAGE_KEY_BYTES])
 static int create_named(struct store *s, uint64_t *id, struct err *e)
 {
     char name[STAGE_NAME];
+    bool unlinks = false;
     int fd;
 
     do {
@@ -56,8 +58,15 @@ static int create_named(struct store *s, uint64_t *id, struct err *e)
         stage_name(*id, name);
         fd = openat(s->partial_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     } while (fd == -1 && errno == EEXIST);
+    if (fd != -1) {
+        fd = descriptor_within(DESCRIPTORS_OF_FILES, fd);
+        unlinks = fd == -1;
+    }
     if (fd == -1) {
         err_sys(e, "partial/%s", name);
+    }
+    if (unlinks) {
+        unlinkat(s->partial_fd, name, 0);
     }
     return fd;
 }
@@ -115,7 +124,8 @@ int stage_open(struct store *s, uint64_t expect_bytes, bool named, struct stage 
         return rc;
     }
     if (!named && s->tmpfile) {
-        fd = openat(s->blobs_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+        fd = descriptor_within(DESCRIPTORS_OF_FILES,
+                               openat(s->blobs_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
         if (fd == -1) {
             err_sys(&why, "a file in %s/blobs", s->dir);
         }
@@ -161,7 +171,8 @@ int stage_resume(struct store *s, uint64_t id, uint64_t expect_bytes, struct sta
         return err_set(e, E_BUSY, "this stage is open already");
     }
     stage_name(id, name);
-    fd = openat(s->partial_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    fd = descriptor_within(DESCRIPTORS_OF_FILES,
+                           openat(s->partial_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC));
     if (fd == -1) {
         return err_sys(e, "partial/%s", name);
     }
@@ -195,7 +206,7 @@ int stage_fd(const struct stage *st)
 
 int stage_peek(const struct stage *st, uint64_t size_bytes, struct blob **out, struct err *e)
 {
-    int fd = fcntl(st->fd, F_DUPFD_CLOEXEC, 0);
+    int fd = descriptor_within(DESCRIPTORS_OF_FILES, fcntl(st->fd, F_DUPFD_CLOEXEC, 0));
 
     *out = NULL;
     if (fd == -1) {

@@ -118,6 +118,26 @@ def test_few_descriptors_serve_many_files(mirrord, origin):
     assert m.get("/readyz").status == 200
 
 
+def test_connections_leave_descriptors_to_the_store(mirrord):
+    """RocksDB begins a new log for each so many writes; the one that it cannot open is the last that it tries."""
+    m = mirrord('threads = 2\nrepo "models" { protocol = "hosted" }', command=("prlimit", "--nofile=240:240"))
+    token = m.token("ci", "publish:models/*")
+    body = os.urandom(32000)
+    with contextlib.ExitStack() as idle, contextlib.closing(http.client.HTTPConnection("127.0.0.1", m.port, timeout=600)) as c:
+        c.request("GET", "/healthz")
+        assert c.getresponse().read()
+        for _ in range(300):
+            idle.enter_context(socket.create_connection(("127.0.0.1", m.port)))
+        m.says("accept.paused why=descriptors")
+        for i in range(700):
+            c.request("PUT", f"/models/me/many/{i}", body[:-4] + i.to_bytes(4, "big"), {"Authorization": f"Bearer {token}"})
+            reply = c.getresponse()
+            text = reply.read()
+            assert reply.status == 201, f"file {i}: {text}"
+    m.forsaken()
+    assert m.put("/models/me/many/last", b"more", token=token).status == 201
+
+
 def ask(line, **request):
     """One request on a control connection, its answer's object."""
     line.sendall(json.dumps(request).encode() + b"\n")

@@ -74,6 +74,7 @@ static int read_sections(struct conf_file *cf, struct err *e)
         case SECTION_STORAGE:
         case SECTION_CACHE:
         case SECTION_HTTP:
+        case SECTION_PEERS:
         case SECTION_RULE:
         case SECTION_ACCESS:
         case SECTION_SYNC:
@@ -201,6 +202,9 @@ int conf_read(const char *path, struct conf **out, struct err *e)
     }
     if (rc == 0) {
         rc = section_single(cf->root, SECTION_HTTP, &c->http, &cf->arena, e);
+    }
+    if (rc == 0 && settings_children(cf->root, SECTION_PEERS) != 0) { /* it is what turns them on */
+        rc = section_single(cf->root, SECTION_PEERS, &c->peers, &cf->arena, e);
     }
     if (rc == 0) {
         rc = read_sections(cf, e);

@@ -12,6 +12,7 @@
 #include "server/cache/cache.h"
 #include "server/gate/gate.h"
 #include "server/http/server.h"
+#include "server/peers/peers.h"
 #include "server/repo/repo.h"
 #include "server/rsync/door.h"
 #include "server/store/store.h"
@@ -20,9 +21,10 @@ struct conf {
     struct store_settings store;
     struct cache_settings cache;
     struct http_limits http;
-    unsigned threads;       /* loops; 0: one a core, at most 32 */
-    unsigned disk_threads;  /* 16 */
-    const char *public_url; /* or NULL */
+    struct peers_settings peers; /* again_s 0: no such section */
+    unsigned threads;            /* loops; 0: one a core, at most 32 */
+    unsigned disk_threads;       /* 16 */
+    const char *public_url;      /* or NULL */
     const char *const *trusted_proxies;
     size_t trusted_proxies_count;
     const char *access_log;        /* path, "stderr", "none" */

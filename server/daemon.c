@@ -273,6 +273,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         goto out;
     }
     gate_set_proxies(d->gate, c->trusted_proxies, c->trusted_proxies_count);
+    d->peers = peers_open(&c->peers);
     rc = access_log_open(c->access_log, c->access_log_format, &d->access, e);
     if (rc != 0) {
         goto out;
@@ -336,6 +337,7 @@ void daemon_close(struct daemon **dp)
     loops_close(&d->loops);
     serve_close(&d->serve);
     access_log_close(&d->access);
+    peers_close(&d->peers);
     gate_close(&d->gate);
     uploads_close(&d->uploads);
     store_close(&d->store);
@@ -495,6 +497,7 @@ int daemon_run(struct daemon *d)
 
         feed_watchdog(d, &round);
         keep_up_when_due(d, &upkeep);
+        peers_tick(d->peers, clock_now_ms());
         if (sig == SIGHUP) {
             struct reload_news news = RELOAD_NEWS;
             (void)!daemon_reload(d, &news, &why);

@@ -32,6 +32,7 @@ struct daemon {
     struct cache *cache;
     struct uploads *uploads;
     struct gate *gate;
+    struct peers *peers; /* nodes that share a file */
     struct access_log *access;
     struct http_server *http;
     struct serve *serve;

@@ -73,6 +73,7 @@ static void put_in_force(struct daemon *d, struct repo_set *fresh)
 
     gate_set_limits(d->gate, c->limits, c->limits_count, c->plaintext_token);
     gate_set_proxies(d->gate, c->trusted_proxies, c->trusted_proxies_count);
+    peers_set(d->peers, &c->peers);
     store_set_space(d->store, &c->store);
     daemon_log_level(c);
     lock_take(&d->lock);

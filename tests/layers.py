@@ -11,7 +11,7 @@ import sys
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
 AGENT = {f"agent/{p}" for p in ("pull", "shelf", "job", "preflight", "publish", "slurm")}
 SERVER = {f"server/{p}" for p in
-          ("net", "http", "gate", "repo", "cache", "store", "fetch", "sync", "sync/mirrord", "sync/exec", "sync/rsync", "rsync", "hub")}
+          ("net", "http", "gate", "repo", "cache", "store", "fetch", "peers", "sync", "sync/mirrord", "sync/exec", "sync/rsync", "rsync", "hub")}
 
 ARROWS = {
     "common/base": {"common/os"},  # log takes a clock; arenas and lists need nothing
@@ -76,6 +76,7 @@ ARROWS = {
         "server/http",   # body.h: how far a porter's object has come
         "server/net",    # loop.h
     },
+    "server/peers": COMMON,
     "server/ctl": COMMON,
     # The top: conf, daemon, serve and admin see all of the server but its control tool.
     "server": COMMON | SERVER | {"server/serve", "server/admin"},

@@ -22,6 +22,7 @@ static bool counted(const struct http_req *req)
 {
     return slice_starts(req->path, SLICE("/-/blob/")) ||
            slice_starts(req->path, SLICE("/-/chunks/")) ||
+           slice_starts(req->path, SLICE("/-/peers/")) ||
            slice_starts(req->path, SLICE("/-/sync/")) ||
            slice_starts(req->path, SLICE("/-/repos/"));
 }

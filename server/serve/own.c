@@ -5,6 +5,7 @@
 #include "common/codec/sheaf.h"
 #include "server/admin/admin.h"
 #include "server/admin/stock_page.h"
+#include "server/serve/peers.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
 #include "server/serve/right.h"
@@ -206,6 +207,8 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
 
     if (slice_eqs(path, SHEAF_PATH)) {
         sheaf_answer(d, x, v);
+    } else if (slice_starts(path, SLICE("/-/peers/"))) {
+        peers_answer(d, x, v, slice_from(path, 9));
     } else if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
         refuse_method(x, SLICE("GET, HEAD"), SLICE("this path takes GET and HEAD\n"));
     } else if (slice_eqs(path, "/healthz")) {

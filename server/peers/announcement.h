@@ -1,0 +1,49 @@
+/* announcement.h - what a node says of one blob at /-/peers/<sha256>, and what it is told: JSON (docs/protocols/peers.md).
+ *
+ * owns     announcement_read() fills `have` with malloc()ed bytes; announcement_free() releases them, also after it failed
+ * threads  any
+ * errors   E_INVALID, with a sentence for whoever writes such bodies
+ */
+#ifndef SERVER_PEERS_ANNOUNCEMENT_H
+#define SERVER_PEERS_ANNOUNCEMENT_H
+
+#include "common/base/buf.h"
+
+enum {
+    ANNOUNCEMENT_BYTES = 256 << 10, /* a body: a bitmap of 1.5 million chunks, 12 TB */
+    ANNOUNCEMENT_TAKE_MAX = 64,
+    ANNOUNCEMENT_ID = 16,
+};
+
+struct announcement {
+    uint8_t id[ANNOUNCEMENT_ID];
+    bool leave;    /* all below is void then */
+    uint16_t port; /* 0: it takes and does not give */
+    unsigned take; /* chunks more that it would bring from the mirror now */
+    uint8_t *have; /* bit 7 of byte 0 is chunk 0 */
+    size_t have_bytes;
+};
+
+MUST_USE int announcement_read(struct slice body, struct announcement *out, struct err *e);
+void announcement_free(struct announcement *a);
+
+enum { SWARM_KEY = 32, SWARM_PEERS = 16, SWARM_ADDRESS = 16 };
+
+struct swarm_peer {
+    uint8_t address[SWARM_ADDRESS]; /* IPv4 as ::ffff:a.b.c.d */
+    uint16_t port;
+};
+
+struct swarm_answer {
+    uint8_t key[SWARM_KEY];
+    uint32_t take[ANNOUNCEMENT_TAKE_MAX]; /* all that are its own to bring, not only the new ones */
+    size_t takes;
+    struct swarm_peer peer[SWARM_PEERS];
+    size_t peers;
+    size_t members;
+    uint32_t again_s;
+};
+
+void swarm_answer_write(const struct swarm_answer *a, struct buf *out);
+
+#endif

@@ -1,0 +1,56 @@
+/* peers.h - which blobs are being brought by several nodes at this moment: a swarm for each (swarm.h), all of them bounded.
+ *
+ * Soft state: a restart forgets it, members come back with their next announcement. A swarm begins with its first member and has a
+ * key of its own until the last one has gone. Nothing is kept without a `peers` section.
+ *
+ * threads  any; short, blocks on nothing but its lock
+ * errors   E_NOTFOUND: off; E_INVALID: says why; E_BUSY: as much as it takes is under way, later there may be room
+ */
+#ifndef SERVER_PEERS_PEERS_H
+#define SERVER_PEERS_PEERS_H
+
+#include "common/hash/digest.h"
+#include "server/peers/swarm.h"
+
+struct peers_settings {
+    uint32_t again_s; /* 0: off */
+    uint32_t lease_s;
+    uint32_t members; /* of a swarm */
+};
+
+struct peers;
+struct peers *peers_open(const struct peers_settings *set);
+void peers_close(struct peers **pp); /* NULL is fine */
+/* Off forgets all that there is. */
+void peers_set(struct peers *p, const struct peers_settings *set);
+bool peers_on(struct peers *p);
+
+/* size_bytes: of the blob. *began: it is the first of a swarm, whose name may be told by peers_name(). */
+MUST_USE int peers_announce(struct peers *p, const struct digest *d, uint64_t size_bytes,
+                            const struct announcement *a, const uint8_t from[SWARM_ADDRESS],
+                            uint64_t now_ms, struct swarm_answer *out, bool *began, struct err *e);
+void peers_leave(struct peers *p, const struct digest *d, const uint8_t id[ANNOUNCEMENT_ID]);
+/* A repo and a key or tree in it that hold the blob, for people. Cut where it is long. */
+void peers_name(struct peers *p, const struct digest *d, struct slice repo, struct slice key);
+/* What has gone quiet goes: now and then, whether somebody comes or not. */
+void peers_tick(struct peers *p, uint64_t now_ms);
+
+enum { PEERS_NAME = 256 };
+struct swarm_view {
+    struct digest digest;
+    char repo[PEERS_NAME], key[PEERS_NAME]; /* "": not known */
+    uint64_t size_bytes;
+    uint64_t age_ms;
+    struct swarm_count count;
+};
+/* The oldest first; says how many there are of those that fit. */
+size_t peers_look(struct peers *p, uint64_t now_ms, struct swarm_view *out, size_t room);
+
+struct peers_stats {
+    uint64_t announcements, refused; /* refused: for want of room */
+    uint64_t handed;                 /* chunks that members were asked to bring */
+    size_t swarms, members;
+};
+void peers_stats(struct peers *p, struct peers_stats *out);
+
+#endif

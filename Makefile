@@ -31,7 +31,8 @@ KERNELS_C  := $(filter-out kernels/cuda/% kernels/cpu/comm_mpi.c,$(call find_c,k
 CTL_C      := $(call find_c,server/ctl)
 SERVER_C   := $(filter-out server/main.c server/ctl/%,$(call find_c,server))
 TRAIN_C    := $(filter-out agent/train/main.c,$(call find_c,agent/train))
-AGENT_C    := $(filter-out agent/main.c agent/train/%,$(call find_c,agent))
+LATE_C     := $(call find_c,agent/late)
+AGENT_C    := $(filter-out agent/main.c agent/late/% agent/train/%,$(call find_c,agent))
 obj        = $(patsubst %.c,$(B)/obj/%.o,$(1))
 lib        = $(B)/lib$(1).a
 
@@ -81,9 +82,10 @@ $(B)/mirrord: $(B)/obj/server/main.o $(call lib,server) $(call lib,common)
 $(B)/mirrorctl: $(B)/obj/server/ctl/main.o $(call lib,ctl) $(call lib,common)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -larchive $(L_COMMON) -o $@
-$(B)/trainagent: $(B)/obj/agent/main.o $(call lib,agent) $(call lib,common)
+# libcurl and libarchive are loaded when they are first called (agent/late/late.h).
+$(B)/trainagent: $(B)/obj/agent/main.o $(call obj,$(LATE_C)) $(call lib,agent) $(call lib,common)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_AGENT) -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(filter-out -lcurl -larchive,$(L_AGENT)) -ldl -o $@
 $(B)/trainer: $(B)/obj/agent/train/main.o $(call lib,train) $(call lib,kernels) $(call lib,common)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_TRAIN) -o $@

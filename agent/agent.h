@@ -32,8 +32,10 @@ struct agent {
     bool plaintext_token;
     bool json;
     bool quiet;
-    bool copy;   /* place copies, never hard links */
-    bool yields; /* root gives itself up for the node's user, where the shelf is the node's */
+    bool copy; /* place copies, never hard links */
+    bool
+        fleeting; /* what is placed goes with its job: after a power cut there is no such job, and nothing need be synced */
+    bool yields;  /* root gives itself up for the node's user, where the shelf is the node's */
 };
 
 void agent_init(struct agent *a);

@@ -21,6 +21,7 @@ ARROWS = {
     "common/xfer": {"common/base", "common/os", "common/codec"},
     "kernels": COMMON,
     "agent/train": COMMON | {"kernels"},
+    "agent/late": set(),  # libraries; nobody includes it
     "agent": COMMON | AGENT,
     **{part: COMMON | AGENT | {"agent"} for part in AGENT},  # agent.h, node.h: what the command line and the node said
     "server/net": COMMON,

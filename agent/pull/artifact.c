@@ -486,13 +486,13 @@ void artifact_key(const struct artifact *a, struct digest *out)
 
 int artifact_place(const struct agent *ag, const struct artifact *a, const char *dir, struct err *e)
 {
-    int rc = dir_make(dir, 0755, e);
+    int rc = place_folder(dir, ag->fleeting, e);
     struct placer *p;
 
     if (rc != 0 || a->hub != NULL) {
         return rc != 0 ? rc : hub_place(ag, a, dir, e);
     }
-    p = placer_open(ag->shelf, dir, ag->copy);
+    p = placer_open(ag->shelf, dir, ag->copy, ag->fleeting);
     for (size_t i = 0; rc == 0 && i < a->nfiles; i++) {
         rc = placer_put(p, &a->file[i].digest, a->file[i].name, e);
     }

@@ -209,7 +209,8 @@ static int check_git(const struct agent *ag, const struct artifact_file *f, stru
 }
 
 /* snapshots/<commit>/a/b -> ../../../blobs/<etag>, made beside and renamed over what is there. */
-static int link_file(const char *snapshot, const struct artifact_file *f, struct err *e)
+static int link_file(const struct agent *ag, const char *snapshot, const struct artifact_file *f,
+                     struct err *e)
 {
     struct buf to = BUF_INIT(PATH_MAX);
     char at[PATH_MAX];
@@ -236,7 +237,7 @@ static int link_file(const char *snapshot, const struct artifact_file *f, struct
     }
     slash = strrchr(at, '/');
     *slash = '\0';
-    rc = dir_make(at, 0755, e);
+    rc = place_folder(at, ag->fleeting, e);
     *slash = '/';
     if (rc != 0) {
         goto out;
@@ -251,7 +252,7 @@ out:
     return rc;
 }
 
-static int write_ref(const struct hub *h, const char *folder, struct err *e)
+static int write_ref(const struct agent *ag, const struct hub *h, const char *folder, struct err *e)
 {
     struct newfile *f = NULL;
     char path[PATH_MAX];
@@ -264,14 +265,14 @@ static int write_ref(const struct hub *h, const char *folder, struct err *e)
     }
     slash = strrchr(path, '/');
     *slash = '\0';
-    rc = dir_make(path, 0755, e);
+    rc = place_folder(path, ag->fleeting, e);
     *slash = '/';
     if (rc == 0) {
         rc = newfile_open(path, 0644, &f, e);
     }
     if (rc == 0) {
         newfile_write(f, h->commit.p, h->commit.n);
-        rc = newfile_commit(&f, e);
+        rc = ag->fleeting ? newfile_commit_unsynced(&f, e) : newfile_commit(&f, e);
     }
     return rc;
 }
@@ -287,18 +288,18 @@ int hub_place(const struct agent *ag, const struct artifact *a, const char *home
     repo_folder(a->hub, home, folder);
     snprintf(blobs, sizeof blobs, "%.4000s/blobs", folder);
     hub_snapshot(a->hub, home, snapshot);
-    rc = dir_make(blobs, 0755, e);
-    p = placer_open(ag->shelf, blobs, ag->copy);
+    rc = place_folder(blobs, ag->fleeting, e);
+    p = placer_open(ag->shelf, blobs, ag->copy, ag->fleeting);
     for (size_t i = 0; rc == 0 && i < a->nfiles; i++) {
         const struct artifact_file *f = &a->file[i];
         rc = a->known ? 0 : check_git(ag, f, e); /* it was, when it came to be known */
         rc = rc != 0 ? rc : placer_put(p, &f->digest, f->etag, e);
-        rc = rc != 0 ? rc : link_file(snapshot, f, e);
+        rc = rc != 0 ? rc : link_file(ag, snapshot, f, e);
     }
     placer_close(&p);
     /* The name last: whoever finds it finds all that it leads to. */
     if (rc == 0 && !slice_eq(a->hub->rev, a->hub->commit)) {
-        rc = write_ref(a->hub, folder, e);
+        rc = write_ref(ag, a->hub, folder, e);
     }
     return rc;
 }

@@ -14,6 +14,15 @@
 
 enum { NAME_LENGTH = 4096, SEGMENT_LENGTH = 240 }; /* room for the temporary name's ends */
 
+struct placer {
+    struct shelf *shelf;
+    char *dir;
+    bool copy;
+    bool fleeting;
+    int folder;     /* of the name before; -1: none */
+    struct buf way; /* to it, below dir */
+};
+
 bool place_name_ok(struct slice name)
 {
     if (name.n == 0 || name.n > NAME_LENGTH || name.p[name.n - 1] == '/') {
@@ -32,6 +41,11 @@ bool place_name_ok(struct slice name)
         }
     }
     return true;
+}
+
+int place_folder(const char *dir, bool fleeting, struct err *e)
+{
+    return fleeting ? dir_make_unsynced(dir, 0755, e) : dir_make(dir, 0755, e);
 }
 
 /* Opens the folder of `name` below dir, making what is missing; *base is the last segment. */
@@ -99,7 +113,7 @@ static int copy_bytes(int from, int to, struct err *e)
     return rc;
 }
 
-static int make_copy(int blob, int folder, const char *temp, struct err *e)
+static int make_copy(int blob, int folder, const char *temp, bool sync, struct err *e)
 {
     int fd = openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     int rc;
@@ -108,7 +122,7 @@ static int make_copy(int blob, int folder, const char *temp, struct err *e)
         return err_sys(e, "%s", temp);
     }
     rc = copy_bytes(blob, fd, e);
-    if (rc == 0 && fdatasync(fd) == -1) {
+    if (rc == 0 && sync && fdatasync(fd) == -1) {
         rc = err_sys(e, "%s: sync", temp);
     }
     close(fd);
@@ -134,52 +148,43 @@ static int make_clone(struct shelf *s, int blob, int folder, const char *temp)
     return rc;
 }
 
-static int make_any(struct shelf *s, const char *path, int blob, int folder, const char *temp,
-                    bool copy, struct err *e)
+static int make_any(struct placer *p, const char *path, int blob, const char *temp, struct err *e)
 {
-    if (!copy &&
-        (make_clone(s, blob, folder, temp) == 0 || linkat(AT_FDCWD, path, folder, temp, 0) == 0)) {
+    if (!p->copy && (make_clone(p->shelf, blob, p->folder, temp) == 0 ||
+                     linkat(AT_FDCWD, path, p->folder, temp, 0) == 0)) {
         return 0;
     }
-    return make_copy(blob, folder, temp, e);
+    return make_copy(blob, p->folder, temp, !p->fleeting, e);
 }
 
 /* Made under another name, then renamed over what is there. */
-static int replace(struct shelf *s, const char *path, int blob, int folder, const char *base,
-                   bool copy, struct err *e)
+static int replace(struct placer *p, const char *path, int blob, const char *base, struct err *e)
 {
     char temp[SEGMENT_LENGTH + 16];
     int rc;
 
     snprintf(temp, sizeof temp, ".%s.%d~", base, (int)getpid());
-    unlinkat(folder, temp, 0);
-    rc = make_any(s, path, blob, folder, temp, copy, e);
-    if (rc == 0 && renameat(folder, temp, folder, base) == -1) {
+    unlinkat(p->folder, temp, 0);
+    rc = make_any(p, path, blob, temp, e);
+    if (rc == 0 && renameat(p->folder, temp, p->folder, base) == -1) {
         rc = err_sys(e, "%s", base);
     }
     if (rc != 0) {
-        unlinkat(folder, temp, 0);
+        unlinkat(p->folder, temp, 0);
     }
     return rc;
 }
 
 /* --- one behind the other ------------------------------------------------------------------------------------------------ */
 
-struct placer {
-    struct shelf *shelf;
-    char *dir;
-    bool copy;
-    int folder;     /* of the name before; -1: none */
-    struct buf way; /* to it, below dir */
-};
-
-struct placer *placer_open(struct shelf *s, const char *dir, bool copy)
+struct placer *placer_open(struct shelf *s, const char *dir, bool copy, bool fleeting)
 {
     struct placer *p = NEW(struct placer);
 
     p->shelf = s;
     p->dir = mem_strdup(dir);
     p->copy = copy;
+    p->fleeting = fleeting;
     p->folder = -1;
     p->way = BUF_INIT(NAME_LENGTH);
     return p;
@@ -237,7 +242,7 @@ static int put_over(struct placer *p, const char *path, const char *base, struct
     if (there && !p->copy && theirs.st_ino == mine.st_ino && theirs.st_dev == mine.st_dev) {
         goto out; /* rename() of a link onto itself would leave the other behind */
     }
-    rc = replace(p->shelf, path, blob, p->folder, base, p->copy, e);
+    rc = replace(p, path, blob, base, e);
 out:
     if (blob != -1) {
         close(blob);
@@ -269,7 +274,7 @@ int placer_put(struct placer *p, const struct digest *d, struct slice name, stru
 int place_blob(struct shelf *s, const struct digest *d, const char *dir, struct slice name,
                bool copy, struct err *e)
 {
-    struct placer *p = placer_open(s, dir, copy);
+    struct placer *p = placer_open(s, dir, copy, false);
     int rc = placer_put(p, d, name, e);
 
     placer_close(&p);

@@ -12,12 +12,14 @@
 #include "agent/shelf/shelf.h"
 
 bool place_name_ok(struct slice name);
+/* mkdir -p. fleeting, here and below: what will be gone after a power cut anyway is not synced. */
+MUST_USE int place_folder(const char *dir, bool fleeting, struct err *e);
 /* Copies are slower, but may be written to. */
 MUST_USE int place_blob(struct shelf *s, const struct digest *d, const char *dir, struct slice name,
                         bool copy, struct err *e);
 /* The same for many: names of one folder, one behind the other, have it opened once. */
 struct placer;
-struct placer *placer_open(struct shelf *s, const char *dir, bool copy);
+struct placer *placer_open(struct shelf *s, const char *dir, bool copy, bool fleeting);
 MUST_USE int placer_put(struct placer *p, const struct digest *d, struct slice name, struct err *e);
 void placer_close(struct placer **pp); /* NULL is fine */
 /* A copy (or clone) of one file, for trees that are copied whole; `to` must not be there. */

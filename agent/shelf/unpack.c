@@ -241,6 +241,7 @@ NORETURN static void child(int blob, uint64_t size_bytes, const char *folder, in
     if (chdir(folder) == -1) {
         err_sys(&why, "%s", folder);
     } else {
+        (void)archive_version_number(); /* loaded (agent/late) before we give up our rights */
         confine_to(".");
         umask(022);
         (void)unpack_here(blob, size_bytes, &why);

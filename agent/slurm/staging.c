@@ -93,7 +93,7 @@ static int open_shelf(struct stager *st, struct err *e)
     agent_init(&st->agent);
     st->agent.conf_file = st->s->conf_file;
     st->agent.shelf_dir = st->s->node->shelf;
-    st->agent.quiet = true;
+    st->agent.quiet = st->agent.fleeting = true;
     rc = agent_open(&st->agent, true, e);
     st->anyone = st->agent;
     if (!st->s->node->slurm.comment_token) {
@@ -111,7 +111,7 @@ static int open_folder(struct stager *st, struct err *e)
     rc = rc != 0 ? rc : pins_write(st->agent.shelf, job, NULL, 0, e);
     crash_point("staging.record");
     pins_folder(st->agent.shelf, job, st->folder);
-    return rc != 0 ? rc : dir_make(st->folder, 0755, e);
+    return rc != 0 ? rc : dir_make_unsynced(st->folder, 0755, e);
 }
 
 /* --- one wish --------------------------------------------------------------------------------------------------------------- */

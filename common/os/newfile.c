@@ -73,7 +73,7 @@ int dir_sync_above(const char *path, struct err *e)
     return rc;
 }
 
-int newfile_commit(struct newfile **fp, struct err *e)
+static int commit(struct newfile **fp, bool sync, struct err *e)
 {
     struct newfile *f = *fp;
     int rc = newfile_check(f, e);
@@ -83,7 +83,7 @@ int newfile_commit(struct newfile **fp, struct err *e)
         goto out;
     }
     /* Data before name: after a power cut a name must never lead to missing bytes. */
-    if (fsync(f->fd) == -1) {
+    if (sync && fsync(f->fd) == -1) {
         rc = err_sys(e, "%s: fsync", f->path);
         goto out;
     }
@@ -93,10 +93,20 @@ int newfile_commit(struct newfile **fp, struct err *e)
     }
     free(f->temp);
     f->temp = NULL;
-    rc = dir_sync_above(f->path, e);
+    rc = sync ? dir_sync_above(f->path, e) : 0;
 out:
     newfile_abort(&f);
     return rc;
+}
+
+int newfile_commit(struct newfile **fp, struct err *e)
+{
+    return commit(fp, true, e);
+}
+
+int newfile_commit_unsynced(struct newfile **fp, struct err *e)
+{
+    return commit(fp, false, e);
 }
 
 void newfile_abort(struct newfile **fp)
@@ -248,7 +258,7 @@ static void sync_parent(char *path)
     }
 }
 
-int dir_make(const char *path, mode_t mode, struct err *e)
+static int make_all(const char *path, mode_t mode, bool sync, struct err *e)
 {
     char part[PATH_MAX];
     size_t n = strlen(path);
@@ -262,7 +272,9 @@ int dir_make(const char *path, mode_t mode, struct err *e)
             char keep = part[i];
             part[i] = '\0';
             if (mkdir(part, mode) == 0) {
-                sync_parent(part);
+                if (sync) {
+                    sync_parent(part);
+                }
             } else if (errno != EEXIST) {
                 return err_sys(e, "mkdir %s", part);
             }
@@ -270,6 +282,16 @@ int dir_make(const char *path, mode_t mode, struct err *e)
         }
     }
     return 0;
+}
+
+int dir_make(const char *path, mode_t mode, struct err *e)
+{
+    return make_all(path, mode, true, e);
+}
+
+int dir_make_unsynced(const char *path, mode_t mode, struct err *e)
+{
+    return make_all(path, mode, false, e);
 }
 
 int dir_sync(const char *path, struct err *e)

@@ -22,6 +22,8 @@ int newfile_fd(struct newfile *f);
 /* The first error so far, for whoever would write on for long; 0: none. */
 MUST_USE int newfile_check(const struct newfile *f, struct err *e);
 MUST_USE int newfile_commit(struct newfile **fp, struct err *e);
+/* Whole for whoever looks, but after a power cut it may be missing, or empty. */
+MUST_USE int newfile_commit_unsynced(struct newfile **fp, struct err *e);
 void newfile_abort(struct newfile **fp);
 
 /* Whole buffers, riding over EINTR and short counts. */
@@ -37,6 +39,7 @@ MUST_USE int fd_pread_all(int fd, void *p, size_t n, uint64_t off,
                           struct err *e); /* a short file is E_CORRUPT */
 /* With parents, as mkdir -p; the names of those that are new are synced. */
 MUST_USE int dir_make(const char *path, mode_t mode, struct err *e);
+MUST_USE int dir_make_unsynced(const char *path, mode_t mode, struct err *e);
 MUST_USE int dir_sync(const char *path, struct err *e);
 MUST_USE int dir_sync_above(const char *path, struct err *e); /* the folder that holds path */
 MUST_USE int dir_remove_tree(const char *path,

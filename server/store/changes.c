@@ -223,12 +223,21 @@ struct removal {
     struct edits all;
     size_t found;
     const struct where *where;
+    uint64_t most; /* edits: each entry of the tree goes once, and what is asked for besides */
+    const struct tree_edit *
+        *made; /* what c makes, by path, then in its order; NULL: nobody has looked yet */
+    size_t made_count;
 };
+
+enum { TOO_MANY = 1 };
 
 static int on_removed(void *arg, const struct entry *en)
 {
     struct removal *r = arg;
 
+    if (r->all.count >= r->most) {
+        return TOO_MANY;
+    }
     add(&r->all, arena_copy(&r->arena, en->path), true);
     r->found++;
     return 0;
@@ -241,16 +250,47 @@ static int on_maybe(void *arg, const struct entry *en)
     return r->where->which(en, &r->where->digest) ? on_removed(r, en) : 0;
 }
 
-/* True: a change before it made that path. */
-static bool made_before(const struct changes *c, size_t at)
+static int by_path(const void *a, const void *b)
 {
-    for (size_t i = 0; i < at; i++) {
-        const struct tree_edit *ed = &c->made.edit[i];
-        if (!ed->remove && slice_eq(ed->entry.path, c->made.edit[at].entry.path)) {
-            return true;
+    const struct tree_edit *x = *(const struct tree_edit *const *)a;
+    const struct tree_edit *y = *(const struct tree_edit *const *)b;
+    int order = slice_cmp(x->entry.path, y->entry.path);
+
+    return order != 0 ? order : x < y ? -1 : x > y;
+}
+
+static void sort_made(struct removal *r)
+{
+    const struct edits *m = &r->c->made;
+
+    r->made = mem_array(m->count, sizeof *r->made);
+    for (size_t i = 0; i < m->count; i++) {
+        if (!m->edit[i].remove) {
+            r->made[r->made_count++] = &m->edit[i];
         }
     }
-    return false;
+    qsort(r->made, r->made_count, sizeof *r->made, by_path);
+}
+
+/* True: a change before it made that path. */
+static bool made_before(struct removal *r, const struct tree_edit *ed)
+{
+    size_t low = 0, high;
+
+    if (r->made == NULL) {
+        sort_made(r);
+    }
+    high = r->made_count;
+    while (low < high) { /* the first of that path */
+        size_t mid = low + (high - low) / 2;
+        if (slice_cmp(r->made[mid]->entry.path, ed->entry.path) < 0) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    return low < r->made_count && r->made[low] < ed &&
+           slice_eq(r->made[low]->entry.path, ed->entry.path);
 }
 
 /* What a removal means for the tree as it stands. */
@@ -269,11 +309,15 @@ static int remove_from(struct removal *r, size_t at, const struct digest *root,
         rc = tree_get(r->c->u->store, root, path, &r->arena, &en, e);
         if (rc == 0) {
             (void)on_removed(r, &en);
-        } else if (rc == E_NOTFOUND && made_before(r->c, at)) {
+        } else if (rc == E_NOTFOUND && made_before(r, &r->c->made.edit[at])) {
             add(&r->all, path, true);
             return 0;
         }
         rc = rc == E_NOTFOUND ? 0 : rc;
+    }
+    if (rc == TOO_MANY) {
+        upload_refuse(out, 413, "the same folder is removed over and over: once is enough");
+        return 0;
     }
     if (rc == 0 && r->found == 0) {
         upload_refuse(out, 404, "A file with this name doesn't exist: \"" SLICE_FMT "\"",
@@ -334,6 +378,7 @@ static int attempt(struct changes *c, uint64_t now_unix_s, struct upload_reply *
         return 0;
     }
     if (rc == 0) {
+        r.most = head.entries + UPLOAD_FILES_MAX;
         rc = all_edits(&r, &head.root, out, e);
     }
     if (rc == 0 && out->status == 0) {
@@ -345,6 +390,7 @@ static int attempt(struct changes *c, uint64_t now_unix_s, struct upload_reply *
         rc = publish_run(&pub, out, e);
     }
     free(r.all.edit);
+    free(r.made);
     arena_fini(&r.arena);
     return rc;
 }

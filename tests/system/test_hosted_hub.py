@@ -252,3 +252,27 @@ def test_two_at_once(m):
     for j in jobs:
         j.join()
     assert sorted(bound) == [200, 412, 412, 412]
+
+
+def test_a_folder_that_is_removed_over_and_over(m):
+    """Each removal of a folder stands for all that lies in it: what one commit makes of that has a bound."""
+    hub = Hub(m)
+    assert hub.create().status == 200
+    assert hub.commit(*(file(f"many/{i}", b"") for i in range(2000)), file("other", b"x")).status == 200
+    got = hub.commit(*[("deletedFolder", {"path": "many"})] * 60)
+    assert got.status == 413 and b"over and over" in got.body
+    assert len(hub.files()) == 2001
+    assert hub.commit(*[("deletedFolder", {"path": "many/"})] * 3, file("many/0", b"new")).status == 200
+    assert hub.files() == ["many/0", "other"]
+
+
+def test_files_that_one_commit_makes_and_removes(m):
+    hub = Hub(m)
+    assert hub.create().status == 200
+    made = [file(f"many/{i}", b"") for i in range(300)]
+    gone = [("deletedFile", {"path": f"many/{i}"}) for i in range(1, 300)]
+    assert hub.commit(*made, *reversed(gone)).status == 200
+    assert hub.files() == ["many/0"]
+    assert hub.commit(("deletedFile", {"path": "later"}), file("later", b"x")).status == 404
+    assert hub.commit(file("a", b"x"), ("deletedFile", {"path": "b"})).status == 404
+    assert hub.files() == ["many/0"]

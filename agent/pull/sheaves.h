@@ -1,9 +1,8 @@
 /* sheaves.h - small files of known digest, many in an answer (common/codec/sheaf.h, docs/protocols/sync.md).
  *
- * here already, or staged by an earlier run -> claimed -> asked for in a sheaf -> checked, staged (agent/shelf/stage.h) -> sealed, many with
- * one sync. A sheaf goes when it is full, or when nothing else is under way. What an answer that broke off has not brought goes into
- * the next; what it brought wrong, or says is to be had alone, is pulled by itself (pull.h). From a mirror that knows no sheaves, or
- * whose answers are none, all else is.
+ * Files wait their turn (small.h) and are asked for many at once (sheaf.h). A sheaf goes when it is full, or when nothing else is under way.
+ * What an answer that broke off has not brought goes into the next; what it brought wrong, or says is to be had alone, is pulled by
+ * itself. From a mirror that knows no sheaves, or whose answers are none, all else is.
  *
  * Memory: SMALLS_MAX files under way, without their bytes; SHEAVES_MAX answers of SHEAF_ANSWER_MAX.
  *

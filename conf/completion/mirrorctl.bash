@@ -26,7 +26,7 @@ _mirrorctl()
         init*) w+=' --force' ;;
         esac
     elif [[ -z $noun ]]; then
-        w='status top repo cache verify sync snapshot hf token upstream config init'
+        w='status top repo cache verify sync snapshot hf token peers upstream config init'
     elif [[ -z $verb ]]; then
         case $noun in
         repo) w='ls show' ;;
@@ -35,6 +35,7 @@ _mirrorctl()
         snapshot) w='ls show diff rollback tag hold rm' ;;
         hf) w='ls show prefetch pin unpin rollback export import' ;;
         token) w='create ls revoke' ;;
+        peers) w='ls' ;;
         upstream) w='check' ;;
         config) w='test reload' ;;
         *) w='' ;;

@@ -19,6 +19,9 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
 void tunasync_json(struct daemon *d, struct buf *out);
 struct sample;
 void sync_status_json(const struct sample *s, bool whole, struct buf *out); /* "sync": [...] */
+struct swarm_view;
+void swarms_status_json(const struct sample *s, bool whole, struct buf *out); /* "swarms": [...] */
+bool swarm_is_public(const struct sample *s, const struct swarm_view *v);
 struct sync_view;
 const char *sync_word(const struct sync_view *v); /* "published", "held", "fetch" ... */
 /* The page at '/': static, embedded; it reads status.json. Server-rendered table of repos so that lynx sees them too. */

@@ -176,6 +176,46 @@ static void write_fills(struct view *v)
     }
 }
 
+static void write_swarm(struct view *v, const struct swarm_view *s)
+{
+    char hex[DIGEST_HEX + 1];
+
+    buf_str(v->out, "<li>");
+    if (!swarm_is_public(v->s, s)) {
+        buf_str(v->out, "\xe2\x80\xa6");
+    } else if (s->key[0] != '\0') {
+        buf_addf(v->out, "%s/", s->repo);
+        html_text(v->out, slice_str(s->key));
+    } else {
+        digest_format(&s->digest, hex);
+        buf_str(v->out, hex);
+    }
+    buf_str(v->out, "<span> ");
+    html_size(v->out, s->size_bytes);
+    buf_addf(v->out,
+             ", %zu %s, %zu of %zu %s with them</span><progress max=\"%zu\" value=\"%zu\">"
+             "</progress>\n",
+             s->count.members, plural(s->count.members, "node", "nodes"), s->count.had,
+             s->count.chunks, plural(s->count.chunks, "chunk", "chunks"), s->count.chunks,
+             s->count.had);
+}
+
+/* Where nodes share nothing there is no word of it. */
+static void write_swarms(struct view *v)
+{
+    if (v->s->set->conf->peers.again_s == 0) {
+        return;
+    }
+    buf_addf(v->out,
+             "<section>\n<h2>Shared between nodes</h2>\n<p id=\"swarms-none\"%s>None.</p>\n"
+             "<ul id=\"swarms\" class=\"bars\">\n",
+             v->s->swarms > 0 ? " hidden" : "");
+    for (size_t i = 0; i < v->s->swarms; i++) {
+        write_swarm(v, &v->s->swarm[i]);
+    }
+    buf_str(v->out, "</ul>\n</section>\n");
+}
+
 static void write_no_fills(struct view *v)
 {
     buf_str(v->out, v->s->fills > 0 ? " hidden" : "");
@@ -267,7 +307,7 @@ static const struct {
     {"USED", write_used},       {"REPOS", write_repos},
     {"CLIENTS", write_clients}, {"SYNCS", write_syncs},
     {"FILLS", write_fills},     {"NO_FILLS", write_no_fills},
-    {"VERSION", write_version},
+    {"SWARMS", write_swarms},   {"VERSION", write_version},
 };
 
 /* @@NAME@@ in page.html is where write() of that name writes. */

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/os/clock.h"
 #include "server/modules.h"
 
 /* Runs over HTTP count in their repo's slot, too, those of rsync do not. */
@@ -33,6 +34,9 @@ void sample_take(struct daemon *d, struct sample *out)
     out->fills = cache_fills(d->cache, out->fill, SAMPLE_FILLS);
     out->sync = mem_array(SAMPLE_SYNCS, sizeof *out->sync);
     out->syncs = d->sync != NULL ? sync_glance(d->sync, out->sync, SAMPLE_SYNCS) : 0;
+    out->swarm = mem_array(SAMPLE_SWARMS, sizeof *out->swarm);
+    out->swarms = peers_look(d->peers, clock_now_ms(), out->swarm, SAMPLE_SWARMS);
+    peers_stats(d->peers, &out->peers);
     out->fetched_bytes = fetched(d->traffic, out->sync, out->syncs);
     modules_sum(d, &out->rsync);
     out->ratelimited = gate_limited(d->gate);
@@ -42,5 +46,6 @@ void sample_take(struct daemon *d, struct sample *out)
 void sample_drop(struct sample *s)
 {
     free(s->sync);
+    free(s->swarm);
     repo_set_release(&s->set);
 }

@@ -11,7 +11,7 @@
 #include "server/serve.h"
 #include "server/sync/sync.h"
 
-enum { SAMPLE_FILLS = 64, SAMPLE_SYNCS = 256 };
+enum { SAMPLE_FILLS = 64, SAMPLE_SYNCS = 256, SAMPLE_SWARMS = 64 };
 
 struct sample {
     struct daemon *d;
@@ -25,6 +25,9 @@ struct sample {
     struct fill_info fill[SAMPLE_FILLS];
     struct sync_view *sync; /* of synced repos */
     size_t syncs;
+    struct swarm_view *swarm; /* files that nodes share, the oldest first */
+    size_t swarms;
+    struct peers_stats peers;
     struct door_stats rsync;
     uint64_t fetched_bytes; /* from all origins, whatever they speak */
     uint64_t ratelimited, access_log_dropped;

@@ -129,6 +129,9 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
         fill_json(out, &s, &s.fill[i], whole);
     }
     jwrite_close(out, ']');
+    if (s.set->conf->peers.again_s != 0) {
+        swarms_status_json(&s, whole, out);
+    }
     jwrite_u64(out, "requests", traffic_requests(&all));
     jwrite_u64(out, "bytes_out", traffic_bytes(&all));
     ratio(out, &all);

@@ -102,6 +102,7 @@ void talk_keep(struct talk *t, void *kept, void (*drop)(struct daemon *d, void *
     VERB("hf.import.file", verb_hf_import_file)                                                    \
     VERB("hf.import.commit", verb_hf_import_commit)                                                \
     VERB("hf.import.abort", verb_hf_import_abort)                                                  \
+    VERB("peers.ls", verb_peers_ls)                                                                \
     VERB("upstream.check", verb_upstream_check)
 
 #define VERB(name, function) int function(struct talk *t, struct err *e);

@@ -7,7 +7,7 @@
 #include "common/os/lock.h"
 
 /* What announcements may make us keep, whoever sends them. */
-enum { SWARMS_MAX = 1024, BYTES_MAX = 256 << 20 };
+enum { BYTES_MAX = 256 << 20 };
 
 struct entry {
     UT_hash_handle hh; /* iterated in the order they began */

@@ -35,7 +35,7 @@ void peers_name(struct peers *p, const struct digest *d, struct slice repo, stru
 /* What has gone quiet goes: now and then, whether somebody comes or not. */
 void peers_tick(struct peers *p, uint64_t now_ms);
 
-enum { PEERS_NAME = 256 };
+enum { PEERS_NAME = 256, SWARMS_MAX = 1024 };
 struct swarm_view {
     struct digest digest;
     char repo[PEERS_NAME], key[PEERS_NAME]; /* "": not known */

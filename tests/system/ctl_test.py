@@ -158,6 +158,7 @@ VERBS = {
     "token create": (["--name", "a", "--scope", "read:*"], (["--name", "a", "--scope", "read:*"], 73)),
     "token ls": ([], None),
     "token revoke": (["a"], (["a"], 66)),
+    "peers ls": (None, ([], 66)),
     "upstream check": ([], (["none"], 66)),
     "config test": ([], None),
     "config reload": ([], None),

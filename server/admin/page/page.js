@@ -31,6 +31,18 @@ function fills(list) {
     return li;
   }));
 }
+function swarms(list) {
+  if (!list || !at('swarms')) return;
+  at('swarms-none').hidden = list.length > 0;
+  at('swarms').replaceChildren(...list.map(s => {
+    const li = document.createElement('li'), bar = document.createElement('progress'), text = document.createElement('span');
+    bar.max = s.chunks; bar.value = s.had;
+    text.textContent = ' ' + size(s.size) + ', ' + s.members + (s.members === 1 ? ' node, ' : ' nodes, ') + s.had + ' of ' + s.chunks +
+      (s.chunks === 1 ? ' chunk' : ' chunks') + ' with them';
+    li.append(s.digest === null ? '…' : s.key ? s.repo + '/' + s.key : s.digest, text, bar);
+    return li;
+  }));
+}
 function repos(list) {
   for (const r of list) {
     const row = document.querySelector('tr[data-repo="' + CSS.escape(r.name) + '"]');
@@ -48,6 +60,7 @@ function show(s) {
   at('disk').value = s.disk.quota ? 100 * s.disk.used / s.disk.quota : 0;
   at('disk-text').textContent = size(s.disk.used) + ' of ' + size(s.disk.quota) + ' in ' + s.disk.blobs + ' files, ' + size(s.disk.free) + ' free on the disk';
   fills(s.fills);
+  swarms(s.swarms);
   repos(s.repos);
   before = s;
 }

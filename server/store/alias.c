@@ -1,13 +1,13 @@
 #include "server/store/alias.h"
 
-static struct slice key_of(const struct sha512 *name)
+struct slice alias_key(const struct sha512 *name)
 {
     return slice_of((const char *)name->b, SHA512_BYTES);
 }
 
 void alias_put(struct batch *b, const struct sha512 *name, const struct digest *d)
 {
-    batch_put(b, TABLE_ALIAS, key_of(name), slice_of((const char *)d->b, DIGEST_BYTES));
+    batch_put(b, TABLE_ALIAS, alias_key(name), slice_of((const char *)d->b, DIGEST_BYTES));
 }
 
 bool alias_decode(struct slice value, struct digest *out)
@@ -19,14 +19,28 @@ bool alias_decode(struct slice value, struct digest *out)
     return true;
 }
 
-int alias_get(struct store *s, const struct sha512 *name, struct digest *out, struct err *e)
+static int get(struct store *s, const struct sha512 *name, struct digest *out, struct err *e)
 {
     struct buf row = BUF_INIT(256);
-    int rc = store_get(s, TABLE_ALIAS, key_of(name), &row, e);
+    int rc = store_get(s, TABLE_ALIAS, alias_key(name), &row, e);
 
     if (rc == 0 && !alias_decode(buf_slice(&row), out)) {
         rc = err_set(e, E_CORRUPT, "a SHA-512's row does not decode");
     }
     buf_free(&row);
     return rc;
+}
+
+int alias_find(struct store *s, const struct called *c, struct digest *out, bool *known,
+               struct err *e)
+{
+    int rc = 0;
+
+    *known = c->by == CALLED_SHA256;
+    *out = c->sha256;
+    if (c->by == CALLED_SHA512) {
+        rc = get(s, &c->sha512, out, e);
+        *known = rc == 0;
+    }
+    return rc == E_NOTFOUND ? 0 : rc;
 }

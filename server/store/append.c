@@ -7,8 +7,8 @@
 #include "common/base/log.h"
 #include "server/store/alias.h"
 #include "server/store/blob.h"
+#include "server/store/brought.h"
 #include "server/store/joint.h"
-#include "server/store/keep.h"
 #include "server/store/offer.h"
 #include "server/store/publish.h"
 #include "server/store/upload_reply.h"
@@ -16,9 +16,6 @@
 #define UNKNOWN UINT64_MAX
 /* Made durable that often while it comes: what a SIGKILL may cost. */
 #define SAVE_BYTES ((uint64_t)64 << 20)
-#define ROW        SLICE("append") /* the offer's one file, and its writer's path */
-
-enum { WHAT_BYTES = 8 + DIGEST_HEX + 1, KEY_BYTES = 8192 };
 
 struct append {
     struct uploads *u;
@@ -36,229 +33,10 @@ struct append {
     bool over;       /* whole, or dropped: nothing is kept for later */
 };
 
-/* --- what the tree remembers -------------------------------------------------------------------------------------- */
-
-static struct slice brought(const struct digest *d, char out[WHAT_BYTES])
-{
-    char hex[DIGEST_HEX + 1];
-
-    digest_format(d, hex);
-    snprintf(out, WHAT_BYTES, "brought/%s", hex);
-    return slice_str(out);
-}
-
-void append_brought_key(struct buf *out, struct slice repo, struct slice name,
-                        const struct digest *d)
-{
-    char what[WHAT_BYTES];
-
-    offer_remembered_key(repo, name, brought(d, what), out);
-}
-
-void append_forget(struct store *store, const struct session *s, const struct digest *d,
-                   struct batch *b)
-{
-    char what[WHAT_BYTES];
-
-    offer_forget(store, s, brought(d, what), b);
-}
-
-/* Adds to b: it is whole, and the offer's until a commit names it. old_stage: one that is not wanted any more, or 0. */
-static void put_whole(const struct session *s, const struct digest *d, uint64_t size_bytes,
-                      uint64_t old_stage, struct batch *b)
-{
-    struct session_file f = {.sealed = true, .bytes = size_bytes, .digest = *d};
-    char what[WHAT_BYTES];
-
-    session_file_put(s, ROW, &f, b);
-    session_stage_del(old_stage, b);
-    session_hold(s, d, b);
-    offer_remember(s, brought(d, what), b);
-}
-
 /* The put says what the bytes are: it ends the upload. */
 static bool ends(const struct put *p)
 {
-    return p->digest_known || p->sha512_known;
-}
-
-/* --- without a body ----------------------------------------------------------------------------------------------- */
-
-/* A new offer of p's tree. False: answered; or *rc. Always session_free(). */
-static bool new_session(const struct put *p, uint64_t now_unix_s, struct session *s,
-                        struct upload_reply *out, int *rc, struct err *e)
-{
-    *s = (struct session){.row = BUF_INIT(4096), .offer = true, .begun_unix_s = now_unix_s};
-    *rc = session_id_new(s->id, e);
-    if (*rc != 0) {
-        return false;
-    }
-    if (p->repo.n >= sizeof s->repo || p->name.n >= sizeof s->name ||
-        p->location.n + UPLOAD_ID + 2 > sizeof out->location) {
-        upload_refuse(out, 400, "the tree's name is too long");
-        return false;
-    }
-    memcpy(s->repo, p->repo.p, p->repo.n);
-    memcpy(s->name, p->name.p, p->name.n);
-    session_encode(s, &s->row);
-    return true;
-}
-
-static void put_session(const struct session *s, struct batch *b)
-{
-    batch_put(b, TABLE_UPLOAD, slice_of(s->id, UPLOAD_ID), buf_slice(&s->row));
-}
-
-static int held_by_tree(struct store *store, struct slice repo, struct slice name,
-                        const struct digest *d, bool *yes, struct err *e)
-{
-    struct buf key = BUF_INIT(KEY_BYTES), value = BUF_INIT(KEY_BYTES);
-    int rc;
-
-    holder_key(&key, d, repo, 't', name);
-    rc = key.rc != 0 ? E_NOTFOUND : store_get(store, TABLE_HOLDER, buf_slice(&key), &value, e);
-    *yes = rc == 0;
-    buf_free(&key);
-    buf_free(&value);
-    return rc == E_NOTFOUND ? 0 : rc;
-}
-
-/* The digest that the put names, by whichever name. *known: it can be told. */
-static int named(struct store *store, const struct put *p, struct digest *out, bool *known,
-                 struct err *e)
-{
-    int rc = 0;
-
-    *known = p->digest_known;
-    if (p->digest_known) {
-        *out = p->digest;
-    } else if (p->sha512_known) {
-        rc = alias_get(store, &p->sha512, out, e);
-        *known = rc == 0;
-    }
-    return rc == E_NOTFOUND ? 0 : rc;
-}
-
-/* Its bytes are here, for this tree or the one that p->to names: the session has them from now on. *yes: answered with 201. */
-static int take_over(struct uploads *u, const struct put *p, const struct digest *d,
-                     const struct session *s, bool *yes, struct upload_reply *out, struct err *e)
-{
-    struct blob *blob = NULL;
-    struct batch *b;
-    bool has = false;
-    int rc = offer_tree_has(u->store, p, d, &has, NULL, e);
-
-    *yes = false;
-    if (rc == 0 && !has && p->to.p != NULL) {
-        rc = held_by_tree(u->store, p->repo, p->to, d, &has, e);
-    }
-    rc = rc == 0 && has ? blob_open(u->store, d, &blob, e) : rc;
-    if (rc != 0 || !has) {
-        return rc == E_NOTFOUND ? 0 : rc;
-    }
-    b = batch_new();
-    put_session(s, b);
-    put_whole(s, d, blob_size_bytes(blob), 0, b);
-    rc = store_commit(u->store, &b, COMMIT_SYNC, e);
-    blob_release(&blob);
-    if (rc == 0) {
-        out->status = 201;
-        *yes = true;
-    }
-    return rc == E_CHANGED ? 0 : rc; /* it went meanwhile */
-}
-
-static void answer_open(const struct put *p, const struct session *s, struct upload_reply *out)
-{
-    out->status = 202;
-    out->offset_known = true;
-    memcpy(out->upload, s->id, sizeof out->upload);
-    snprintf(out->location, sizeof out->location, SLICE_FMT "/%s", SLICE_ARG(p->location), s->id);
-}
-
-static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
-                    struct upload_reply *out, struct err *e)
-{
-    struct session s = {.row = BUF_INIT(16)};
-    struct batch *b = NULL;
-    bool here = false, known = false;
-    struct digest d;
-    /* A tree that has another name: better told before the bytes come than behind them. */
-    int rc = publish_check(&(struct publish){.store = u->store, .put = p}, out, e);
-
-    if (rc != 0 || out->status != 0 || !new_session(p, now_unix_s, &s, out, &rc, e)) {
-        goto out;
-    }
-    rc = named(u->store, p, &d, &known, e);
-    if (rc == 0 && known) {
-        rc = take_over(u, p, &d, &s, &here, out, e);
-    }
-    if (rc == 0 && !here) {
-        b = batch_new();
-        put_session(&s, b);
-        rc = store_commit(u->store, &b, COMMIT_LAZY, e);
-        if (rc == 0) {
-            answer_open(p, &s, out);
-        }
-    }
-out:
-    session_free(&s);
-    return upload_trouble(out, rc, e);
-}
-
-static void no_upload(struct upload_reply *out)
-{
-    upload_refuse(out, 404, "no such upload: it was never begun here, or it has ended");
-}
-
-static int run_status(struct uploads *u, const struct session *s, struct upload_reply *out,
-                      struct err *e)
-{
-    struct session_file f = {0};
-    int rc;
-
-    if (live_disturb(u, s->id, ROW)) {
-        return err_set(e, E_BUSY, "another request still writes this upload");
-    }
-    rc = session_file_load(u->store, s->id, ROW, &f, e);
-    if (rc == 0 && f.sealed) {
-        no_upload(out);
-    } else if (rc == 0 || rc == E_NOTFOUND) {
-        out->status = 204;
-        out->offset_known = true;
-        out->offset = f.bytes;
-        rc = 0;
-    }
-    return rc;
-}
-
-static int run_drop(struct uploads *u, const struct session *s, struct upload_reply *out,
-                    struct err *e)
-{
-    int rc;
-
-    if (live_disturb(u, s->id, ROW)) {
-        return err_set(e, E_BUSY, "another request still writes this upload");
-    }
-    rc = session_drop(u, s->id, e);
-    out->status = 204;
-    return rc;
-}
-
-int append_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
-               struct upload_reply *out, struct err *e)
-{
-    struct session s;
-    int rc;
-
-    if (p->kind == PUT_APPEND_OPEN) {
-        return run_open(u, p, now_unix_s, out, e);
-    }
-    if (offer_begin(u->store, p, &s, out, &rc, e)) {
-        rc = p->kind == PUT_APPEND_STATUS ? run_status(u, &s, out, e) : run_drop(u, &s, out, e);
-    }
-    session_free(&s);
-    return upload_trouble(out, rc, e);
+    return p->called.by != CALLED_NOT;
 }
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
@@ -276,7 +54,7 @@ static int new_stage(struct append *x, uint64_t expect_bytes, struct err *e)
     f.stage = stage_id(x->stage);
     b = batch_new();
     session_require(&x->session, b);
-    session_file_put(&x->session, ROW, &f, b);
+    session_file_put(&x->session, BROUGHT_FILE, &f, b);
     session_stage_put(&x->session, f.stage, b);
     return store_commit(x->u->store, &b, COMMIT_LAZY, e);
 }
@@ -286,12 +64,12 @@ static int same_end(struct append *x, const struct session_file *f, struct uploa
 {
     struct digest d;
     bool known;
-    int rc = named(x->u->store, &x->put, &d, &known, e);
+    int rc = alias_find(x->u->store, &x->put.called, &d, &known, e);
 
     if (rc == 0 && known && digest_eq(&f->digest, &d)) {
         reply->status = 201;
     } else if (rc == 0) {
-        no_upload(reply);
+        upload_refuse_gone(reply);
     }
     return rc;
 }
@@ -300,7 +78,7 @@ static int same_end(struct append *x, const struct session_file *f, struct uploa
 static int find_end(struct append *x, struct upload_reply *reply, struct err *e)
 {
     struct session_file f = {0};
-    int rc = session_file_load(x->u->store, x->session.id, ROW, &f, e);
+    int rc = session_file_load(x->u->store, x->session.id, BROUGHT_FILE, &f, e);
 
     if (rc != 0 && rc != E_NOTFOUND) {
         return rc;
@@ -347,7 +125,7 @@ static int enter(struct append *x, const struct upload_body *body, struct upload
         return rc;
     }
     x->writer = (struct writer){.id = x->session.id,
-                                .path = ROW,
+                                .path = BROUGHT_FILE,
                                 .loose = true,
                                 .yield = body->yield,
                                 .yield_arg = body->yield_arg};
@@ -392,7 +170,7 @@ int append_open(struct uploads *u, const struct put *p, const struct upload_body
         rc = new_stage(x, body->length != UNKNOWN ? body->length : 0, e);
     }
     if (rc == E_CHANGED) {
-        no_upload(reply);
+        upload_refuse_gone(reply);
         rc = 0;
     }
     if (rc != 0 || reply->status != 0) {
@@ -415,7 +193,7 @@ static int save(struct append *x, struct err *e)
     }
     b = batch_new();
     session_require(&x->session, b);
-    session_file_put(&x->session, ROW, &f, b);
+    session_file_put(&x->session, BROUGHT_FILE, &f, b);
     rc = store_commit(x->u->store, &b, COMMIT_LAZY, e);
     if (rc == 0) {
         x->saved = x->offset;
@@ -445,7 +223,7 @@ int append_write(struct append *x, struct slice bytes, struct upload_reply *repl
         rc = save(x, e);
     }
     if (rc == E_CHANGED) {
-        no_upload(reply);
+        upload_refuse_gone(reply);
         rc = 0;
     }
     return rc;
@@ -477,21 +255,21 @@ static int keep(struct append *x, struct hasher *whole, const struct digest *d, 
 
     if (!x->at_once) {
         session_require(&x->session, b);
-    } else if (new_session(&x->put, now_unix_s, &x->session, reply, &rc, e)) {
-        put_session(&x->session, b);
+    } else if (session_new(&x->put, true, now_unix_s, &x->session, reply, &rc, e)) {
+        session_put(&x->session, b);
     }
     if (rc == 0 && reply->status == 0) {
         rc = seal(x, whole, d, b, &blob, e);
     }
     if (rc == 0 && reply->status == 0) {
-        if (x->put.sha512_known) {
-            alias_put(b, &x->put.sha512, d);
+        if (x->put.called.by == CALLED_SHA512) {
+            alias_put(b, &x->put.called.sha512, d);
         }
-        put_whole(&x->session, d, x->offset, stage, b);
+        brought_put(&x->session, d, x->offset, stage, b);
         rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
     }
     if (rc == E_CHANGED) {
-        no_upload(reply);
+        upload_refuse_gone(reply);
         rc = 0;
     } else if (rc == 0 && reply->status == 0) {
         reply->status = 201;
@@ -518,8 +296,8 @@ static int compare(struct append *x, const struct digest *d, bool *same, struct 
     struct sha512 other;
     int rc = 0;
 
-    if (!x->put.sha512_known) {
-        *same = digest_eq(d, &x->put.digest);
+    if (x->put.called.by == CALLED_SHA256) {
+        *same = digest_eq(d, &x->put.called.sha256);
         return 0;
     }
     if (x->stage != NULL) {
@@ -527,7 +305,7 @@ static int compare(struct append *x, const struct digest *d, bool *same, struct 
     } else {
         sha512_of(buf_slice(&x->small), &other);
     }
-    *same = rc == 0 && sha512_eq(&other, &x->put.sha512);
+    *same = rc == 0 && sha512_eq(&other, &x->put.called.sha512);
     return rc;
 }
 
@@ -567,7 +345,7 @@ int append_finish(struct append *x, uint64_t now_unix_s, struct upload_reply *re
     }
     rc = save(x, e);
     if (rc == E_CHANGED) {
-        no_upload(reply);
+        upload_refuse_gone(reply);
         return 0;
     }
     if (rc == 0) {

@@ -1,10 +1,11 @@
 /* append.h - a loose object whose bytes come one behind the other, in as many requests as it takes, and whose digest is told at
  * its end: layers of container images are pushed so.
  *
- * Each is an offer (offer.h) with one file row, "append": the stage and what is durable of it, then the digest. So it outlives a
+ * Each is an offer (offer.h) with one file row: the stage and what is durable of it, then the digest. So it outlives a
  * restart, and goes with the offer when that expires. SHA-256 runs along in memory (joint.h); what it has missed, after a
- * restart say, is taken from the file at the end, as is a SHA-512 where the client names it by that. Once it is whole the tree remembers which offer has it
- * (append_brought_key), so that whoever may publish there finds it before a commit names it. A wrong digest ends the upload.
+ * restart say, is taken from the file at the end, as is a SHA-512 where the client names it by that. Once it is whole the tree remembers
+ * which offer has it (brought.h), so that whoever may publish there finds it before a commit names it. A wrong digest ends the
+ * upload.
  *
  * owns     an append takes its place among the writers (live.h) until append_close()
  * threads  pool threads: the calls of one upload in order
@@ -17,7 +18,7 @@
 #include "server/store/live.h"
 #include "server/store/session.h"
 
-/* PUT_APPEND_OPEN, PUT_APPEND_STATUS, PUT_APPEND_DROP. */
+/* append_run.c. PUT_APPEND_OPEN, PUT_APPEND_STATUS, PUT_APPEND_DROP. */
 MUST_USE int append_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                         struct upload_reply *out, struct err *e);
 
@@ -31,12 +32,5 @@ MUST_USE int append_write(struct append *x, struct slice bytes, struct upload_re
 MUST_USE int append_finish(struct append *x, uint64_t now_unix_s, struct upload_reply *reply,
                            struct err *e);
 void append_close(struct append **xp); /* NULL is fine; what has come is kept, for going on */
-
-/* The row in TABLE_UPLOAD that has the id of the offer that brought a digest to a tree: of use as long as that holds it. */
-void append_brought_key(struct buf *out, struct slice repo, struct slice name,
-                        const struct digest *d);
-/* Adds to b, with the rest of an offer that ends: nothing tells of it any more. */
-void append_forget(struct store *store, const struct session *s, const struct digest *d,
-                   struct batch *b);
 
 #endif

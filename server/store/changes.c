@@ -80,13 +80,10 @@ int changes_see(struct changes *c, struct slice path, bool *yes, struct err *e)
     return rc == E_NOTFOUND ? 0 : rc;
 }
 
-int changes_alias(struct changes *c, const struct sha512 *name, struct digest *out, bool *known,
-                  struct err *e)
+int changes_find(struct changes *c, const struct called *name, struct digest *out, bool *known,
+                 struct err *e)
 {
-    int rc = alias_get(c->u->store, name, out, e);
-
-    *known = rc == 0;
-    return rc == E_NOTFOUND ? 0 : rc;
+    return alias_find(c->u->store, name, out, known, e);
 }
 
 int changes_called(struct changes *c, const struct sha512 *name, const struct digest *d,

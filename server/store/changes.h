@@ -19,9 +19,9 @@ changes_put(const struct changes *c); /* what was asked for, for who reads the b
 void changes_make(struct changes *c);
 /* There is a file of that path in the tree as it stands. */
 MUST_USE int changes_see(struct changes *c, struct slice path, bool *yes, struct err *e);
-/* What the bytes are called here that have that SHA-512; and: they are called so. */
-MUST_USE int changes_alias(struct changes *c, const struct sha512 *name, struct digest *out,
-                           bool *known, struct err *e);
+/* The digest of what is called so, as alias_find(); and: those bytes are called so. */
+MUST_USE int changes_find(struct changes *c, const struct called *name, struct digest *out,
+                          bool *known, struct err *e);
 MUST_USE int changes_called(struct changes *c, const struct sha512 *name, const struct digest *d,
                             struct err *e);
 /* The first hex digits of the root that the tree must have, at least 16 of them. */

@@ -198,26 +198,18 @@ static bool begin_again(struct store *store, const struct put *p, uint64_t now_u
 int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struct upload_reply *out,
               struct err *e)
 {
-    struct session s = {.row = BUF_INIT(4096), .offer = true, .begun_unix_s = now_unix_s};
-    struct batch *b;
+    struct session s;
+    struct batch *b = NULL;
     int rc;
 
     if (p->again && begin_again(u->store, p, now_unix_s, out)) {
         return 0;
     }
-    if (p->repo.n >= sizeof s.repo || p->name.n >= sizeof s.name) {
-        upload_refuse(out, 400, "the tree's name is too long");
-        return 0;
+    if (!session_new(p, true, now_unix_s, &s, out, &rc, e)) {
+        goto out;
     }
-    rc = session_id_new(s.id, e);
-    if (rc != 0) {
-        return rc;
-    }
-    memcpy(s.repo, p->repo.p, p->repo.n);
-    memcpy(s.name, p->name.p, p->name.n);
-    session_encode(&s, &s.row);
     b = batch_new();
-    batch_put(b, TABLE_UPLOAD, slice_of(s.id, UPLOAD_ID), buf_slice(&s.row));
+    session_put(&s, b);
     if (p->again) {
         offer_remember(&s, OFFER_XET, b);
     }
@@ -228,6 +220,7 @@ int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struc
     if (rc == 0) {
         answer(&s, out);
     }
+out:
     batch_free(&b);
     session_free(&s);
     return upload_trouble(out, rc, e);

@@ -5,8 +5,8 @@
 #include <sys/random.h>
 
 #include "common/base/endian.h"
-#include "server/store/append.h"
 #include "server/store/blob.h"
+#include "server/store/brought.h"
 #include "server/store/joint.h"
 #include "server/store/keep.h"
 #include "server/store/live.h"
@@ -117,7 +117,7 @@ bool session_row_is_offer(struct slice row)
     return row.n != 0 && row.p[0] == 2;
 }
 
-int session_id_new(char id[UPLOAD_ID + 1], struct err *e)
+static int id_new(char id[UPLOAD_ID + 1], struct err *e)
 {
     uint8_t raw[UPLOAD_ID / 2];
 
@@ -128,6 +128,34 @@ int session_id_new(char id[UPLOAD_ID + 1], struct err *e)
         snprintf(id + 2 * i, 3, "%02x", raw[i]);
     }
     return 0;
+}
+
+bool session_new(const struct put *p, bool offer, uint64_t now_unix_s, struct session *s,
+                 struct upload_reply *out, int *rc, struct err *e)
+{
+    *s = (struct session){.row = BUF_INIT(4096), .offer = offer, .begun_unix_s = now_unix_s};
+    *rc = id_new(s->id, e);
+    if (*rc != 0) {
+        return false;
+    }
+    if (!copy_text(s->repo, sizeof s->repo, p->repo) ||
+        !copy_text(s->name, sizeof s->name, p->name) ||
+        p->location.n + UPLOAD_ID + 2 > sizeof out->location) {
+        upload_refuse(out, 400, "the tree's name is too long");
+        return false;
+    }
+    session_encode(s, &s->row);
+    return true;
+}
+
+void session_put(const struct session *s, struct batch *b)
+{
+    batch_put(b, TABLE_UPLOAD, slice_of(s->id, UPLOAD_ID), buf_slice(&s->row));
+}
+
+void session_locate(const struct session *s, const struct put *p, struct upload_reply *out)
+{
+    snprintf(out->location, sizeof out->location, SLICE_FMT "/%s", SLICE_ARG(p->location), s->id);
 }
 
 int session_load(struct store *s, const struct put *p, struct session *out, struct err *e)
@@ -156,7 +184,7 @@ bool session_begin(struct store *store, const struct put *p, struct session *s,
         *rc = E_NOTFOUND;
     }
     if (*rc == E_NOTFOUND) {
-        upload_refuse(out, 404, "no such upload: it was never begun here, or it has ended");
+        upload_refuse_gone(out);
         *rc = 0;
         return false;
     }
@@ -298,7 +326,7 @@ static int drop_file(void *arg, struct slice path, const struct session_file *f)
     session_file_del(&d->session, path, d->batch);
     if (f->sealed) {
         if (d->session.offer) {
-            append_forget(d->u->store, &d->session, &f->digest, d->batch);
+            brought_forget(d->u->store, &d->session, &f->digest, d->batch);
         }
         session_unhold(&d->session, &f->digest, d->batch);
         return 0;

@@ -29,7 +29,13 @@ struct session_file {
     struct digest digest;
 };
 
-MUST_USE int session_id_new(char id[UPLOAD_ID + 1], struct err *e);
+/* A new one of p's tree, not in the table yet. False: answered; or *rc. Always to be freed. */
+MUST_USE bool session_new(const struct put *p, bool offer, uint64_t now_unix_s, struct session *s,
+                          struct upload_reply *out, int *rc, struct err *e);
+/* Adds to b: its row, as it was made. */
+void session_put(const struct session *s, struct batch *b);
+/* Where a client finds it: behind the put's own location. */
+void session_locate(const struct session *s, const struct put *p, struct upload_reply *out);
 /* The row of an id. E_NOTFOUND: none, or of another tree. Always to be freed. */
 MUST_USE int session_load(struct store *store, const struct put *p, struct session *out,
                           struct err *e);

@@ -16,16 +16,11 @@
 static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                     struct upload_reply *out, struct err *e)
 {
-    struct session s = {.row = BUF_INIT(4096), .begun_unix_s = now_unix_s};
+    struct session s;
     struct batch *b = NULL;
-    int rc = session_id_new(s.id, e);
+    int rc;
 
-    if (rc != 0) {
-        return rc;
-    }
-    if (p->repo.n >= sizeof s.repo || p->name.n >= sizeof s.name ||
-        p->location.n + UPLOAD_ID + 2 > sizeof out->location) {
-        upload_refuse(out, 400, "the tree's name is too long");
+    if (!session_new(p, false, now_unix_s, &s, out, &rc, e)) {
         goto out;
     }
     /* A branch that is not there, a tree that has another name: better told before the files come than behind them. */
@@ -33,15 +28,12 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     if (rc != 0 || out->status != 0) {
         goto out;
     }
-    memcpy(s.repo, p->repo.p, p->repo.n);
-    memcpy(s.name, p->name.p, p->name.n);
     if (!live_add(u, s.id)) {
         upload_refuse(out, 503, "%d uploads are open: commit or abort some", SESSIONS_MAX);
         goto out;
     }
     b = batch_new();
-    session_encode(&s, &s.row);
-    batch_put(b, TABLE_UPLOAD, slice_of(s.id, UPLOAD_ID), buf_slice(&s.row));
+    session_put(&s, b);
     rc = store_commit(u->store, &b, COMMIT_SYNC, e);
     if (rc != 0) {
         live_remove(u, s.id);
@@ -49,7 +41,7 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
         goto out;
     }
     out->status = 201;
-    snprintf(out->location, sizeof out->location, SLICE_FMT "/%s", SLICE_ARG(p->location), s.id);
+    session_locate(&s, p, out);
     jwrite_open(&out->body, NULL, '{');
     jwrite_str(&out->body, "upload", s.id);
     jwrite_u64(&out->body, "expires", now_unix_s + UPLOAD_EXPIRE_S);

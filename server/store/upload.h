@@ -14,7 +14,7 @@
 #ifndef SERVER_STORE_UPLOAD_H
 #define SERVER_STORE_UPLOAD_H
 
-#include "common/hash/sha512.h"
+#include "common/hash/called.h"
 #include "server/store/note.h"
 #include "server/store/ref.h"
 
@@ -34,8 +34,8 @@ enum put_kind {
     PUT_PART,         /* body: part put.part of one (parts.h) */
     PUT_PARTS_END,    /* put.parts_count of them are here and make it up */
     PUT_OBJECT_KNOWN, /* is it here, with put.total bytes? */
-    PUT_APPEND_OPEN, /* a loose object whose digest is told at its end (append.h); digest_known: it may be here, in the tree `to` */
-    PUT_APPEND, /* body: its next bytes, from put.first on (UINT64_MAX: not said); digest_known: its last. Without an id all at once */
+    PUT_APPEND_OPEN, /* a loose object whose digest is told at its end (append.h); called: it may be here, in the tree `to` */
+    PUT_APPEND, /* body: its next bytes, from put.first on (UINT64_MAX: not said); called: its last. Without an id all at once */
     PUT_APPEND_STATUS,
     PUT_APPEND_DROP,
     PUT_XORB,       /* body: chunks for one (assemble.h), of the path's name */
@@ -73,9 +73,8 @@ struct put {
     struct digest if_match; /* root that the head must have */
     uint64_t max_bytes;     /* PUT_FILE, PUT_FORM: of the file; 0: any */
     bool digest_known;
-    struct digest digest; /* Repr-Digest of the whole file */
-    bool sha512_known;    /* PUT_APPEND_*, PUT_CHANGES: named by this instead */
-    struct sha512 sha512;
+    struct digest digest;             /* Repr-Digest of the whole file */
+    struct called called;             /* PUT_APPEND*, PUT_CHANGES: what the bytes are said to be */
     uint64_t first, total;            /* Content-Range; 0, UINT64_MAX without */
     const struct put_object *objects; /* PUT_OFFER: what is to come, */
     size_t objects_count;             /* at most OFFER_OBJECTS_MAX */

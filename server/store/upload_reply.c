@@ -36,6 +36,11 @@ void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...)
     buf_free(&text);
 }
 
+void upload_refuse_gone(struct upload_reply *out)
+{
+    upload_refuse(out, 404, "no such upload: it was never begun here, or it has ended");
+}
+
 void upload_say(struct upload_reply *out, int status, const char *json)
 {
     out->status = status;

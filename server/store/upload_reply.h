@@ -6,6 +6,8 @@
 
 /* A status with {"error": "..."}. */
 void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* 404: it was never begun here, or it has ended. */
+void upload_refuse_gone(struct upload_reply *out);
 /* A full disk is the client's to know: 507 and 0; all else is ours and stays an rc. */
 int upload_trouble(struct upload_reply *out, int rc, struct err *e);
 /* A status with that JSON. */

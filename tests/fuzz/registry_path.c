@@ -18,7 +18,7 @@ static void check_path(struct slice raw, struct arena *a)
         return;
     }
     CHECK(oci_name_valid(at.name) && slice_find(at.name, '%') < 0);
-    CHECK(!at.by_digest || at.digest.text.n == (at.digest.algorithm == OCI_SHA256 ? 71 : 135));
+    CHECK(!at.by_digest || at.digest.text.n == (at.digest.called.by == CALLED_SHA256 ? 71 : 135));
     CHECK(at.kind != OCI_BLOB || at.by_digest);
     CHECK(at.kind != OCI_MANIFEST || at.by_digest || oci_tag_valid(at.reference));
 }

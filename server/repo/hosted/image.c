@@ -2,8 +2,8 @@
 
 #include "common/codec/form.h"
 #include "server/store/alias.h"
-#include "server/store/append.h"
 #include "server/store/blob.h"
+#include "server/store/brought.h"
 #include "server/store/keep.h"
 #include "server/store/row.h"
 
@@ -73,7 +73,7 @@ static const struct fact *brought(struct image_ask *k, const struct digest *d)
     struct buf key = BUF_INIT(KEY_BYTES);
     const struct fact *f;
 
-    append_brought_key(&key, slice_str(k->r->name), k->tree, d);
+    brought_key(&key, slice_str(k->r->name), k->tree, d);
     f = plan_row(k->facts, TABLE_UPLOAD, arena_copy(k->a, buf_slice(&key)), k->p);
     buf_free(&key);
     return f == NULL || f->rc != 0 ? f : holder(k, d, 'u', f->bytes);
@@ -115,19 +115,18 @@ static void send_blob(struct image_ask *k, const struct digest *d, uint64_t size
     plan_field(k->p, SLICE("docker-content-digest"), k->at.reference);
 }
 
-/* What is called so here. False: nothing is, or the plan asks (*asks). */
+/* What is called so here, as alias_find() by a row. False: nothing is, or the plan asks (*asks). */
 static bool own_name(struct image_ask *k, struct digest *out, bool *asks)
 {
-    const struct oci_digest *d = &k->at.digest;
+    const struct called *c = &k->at.digest.called;
     const struct fact *f;
 
     *asks = false;
-    if (d->algorithm == OCI_SHA256) {
-        *out = d->sha256;
+    if (c->by == CALLED_SHA256) {
+        *out = c->sha256;
         return true;
     }
-    f = plan_row(k->facts, TABLE_ALIAS,
-                 arena_copy(k->a, slice_of((const char *)d->sha512, SHA512_BYTES)), k->p);
+    f = plan_row(k->facts, TABLE_ALIAS, arena_copy(k->a, alias_key(&c->sha512)), k->p);
     *asks = f == NULL;
     return f != NULL && f->rc == 0 && alias_decode(f->bytes, out);
 }

@@ -131,21 +131,6 @@ static int not_here(struct manifest *m, const struct descriptor *d, const char *
                             what, SLICE_ARG(d->digest.text)));
 }
 
-/* What is called so here. *known: something is. */
-static int own_name(struct changes *c, const struct oci_digest *d, struct digest *out, bool *known,
-                    struct err *e)
-{
-    struct sha512 name;
-
-    *known = true;
-    *out = d->sha256;
-    if (d->algorithm == OCI_SHA256) {
-        return 0;
-    }
-    memcpy(name.b, d->sha512, SHA512_BYTES);
-    return changes_alias(c, &name, out, known, e);
-}
-
 static int add_blob(struct manifest *m, const json_t *o)
 {
     struct descriptor d;
@@ -157,7 +142,7 @@ static int add_blob(struct manifest *m, const json_t *o)
     if (!read_descriptor(o, &d)) {
         return invalid(m, "a descriptor has a mediaType, a digest and a size");
     }
-    rc = own_name(m->to, &d.digest, &own, &known, m->e);
+    rc = changes_find(m->to, &d.digest.called, &own, &known, m->e);
     if (rc != 0 || !known) {
         return rc != 0 || stays_away(&d) ? rc : not_here(m, &d, "blob");
     }
@@ -191,7 +176,7 @@ static int see_manifest(struct manifest *m, const json_t *o)
     if (!read_descriptor(o, &d)) {
         return invalid(m, "a descriptor has a mediaType, a digest and a size");
     }
-    rc = own_name(m->to, &d.digest, &own, &known, m->e);
+    rc = changes_find(m->to, &d.digest.called, &own, &known, m->e);
     if (rc == 0 && known) {
         struct slice folder = image_manifest_folder(&own, &m->arena);
         rc = changes_see(m->to, arena_fmt(&m->arena, SLICE_FMT "manifest", SLICE_ARG(folder)), &yes,
@@ -341,12 +326,12 @@ static int judge(struct manifest *m)
 
     digest_of(buf_slice(&m->bytes), &m->digest);
     digest_format(&m->digest, hex);
-    if (p->digest_known && !digest_eq(&p->digest, &m->digest)) {
+    if (p->called.by == CALLED_SHA256 && !digest_eq(&p->called.sha256, &m->digest)) {
         return wrong_digest(m);
     }
     m->name = arena_fmt(&m->arena, "sha256:%s", hex);
-    if (p->sha512_known) {
-        rc = name_otherwise(m, &p->sha512);
+    if (p->called.by == CALLED_SHA512) {
+        rc = name_otherwise(m, &p->called.sha512);
         if (rc != 0 || m->out->status != 0) {
             return rc;
         }
@@ -410,20 +395,17 @@ static int removal_read(void *state, struct slice bytes, bool end, struct change
                         struct upload_reply *out, struct err *e)
 {
     struct manifest *m = state;
-    const struct put *p = changes_put(to);
-    struct digest d = p->digest;
+    struct digest d;
     char hex[DIGEST_HEX + 1];
-    bool known = true;
-    int rc = 0;
+    bool known;
+    int rc;
 
     (void)bytes; /* of no meaning in a deletion */
     if (!end) {
         return 0;
     }
     m->out = out;
-    if (p->sha512_known) {
-        rc = changes_alias(to, &p->sha512, &d, &known, e);
-    }
+    rc = changes_find(to, &changes_put(to)->called, &d, &known, e);
     if (rc != 0 || !known) {
         return rc != 0
                    ? rc

@@ -32,7 +32,6 @@ static struct slice ask_query(struct image_ask *k, const char *name)
 /* text: as in a path or a query. It names what comes, and so ends it. */
 static bool take_digest(struct image_ask *k, struct slice text)
 {
-    struct put *p = &k->p->put;
     struct oci_digest d;
 
     if (!oci_digest_parse(text, &d)) {
@@ -41,10 +40,7 @@ static bool take_digest(struct image_ask *k, struct slice text)
                   "small letters");
         return false;
     }
-    p->digest_known = d.algorithm == OCI_SHA256;
-    p->digest = d.sha256;
-    p->sha512_known = !p->digest_known;
-    memcpy(p->sha512.b, d.sha512, SHA512_BYTES);
+    k->p->put.called = d.called;
     k->p->text = text;
     return true;
 }

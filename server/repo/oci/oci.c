@@ -155,10 +155,10 @@ static void by_digest(struct ask *k, struct slice held_by)
     struct plan *p = k->p;
 
     p->want.class = WANT_IMMUTABLE;
-    p->want.digest_known = d->algorithm == OCI_SHA256;
-    p->want.digest = d->sha256;
-    p->want.sha512_known = d->algorithm == OCI_SHA512;
-    memcpy(p->want.sha512.b, d->sha512, SHA512_BYTES);
+    p->want.digest_known = d->called.by == CALLED_SHA256;
+    p->want.digest = d->called.sha256;
+    p->want.sha512_known = d->called.by == CALLED_SHA512;
+    p->want.sha512 = d->called.sha512;
     p->want.held_by = k->r->anonymous_read ? held_by : SLICE_NONE;
     p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(d->text));
     plan_field(p, SLICE("docker-content-digest"), d->text);

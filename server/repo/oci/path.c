@@ -84,12 +84,12 @@ bool oci_digest_parse(struct slice text, struct oci_digest *out)
 
     *out = (struct oci_digest){.text = text};
     if (slice_eqs(algorithm, "sha256")) {
-        out->algorithm = OCI_SHA256;
-        return small_hex(hex, DIGEST_HEX) && digest_parse(hex, &out->sha256);
+        out->called.by = CALLED_SHA256;
+        return small_hex(hex, DIGEST_HEX) && digest_parse(hex, &out->called.sha256);
     }
-    out->algorithm = OCI_SHA512;
-    return slice_eqs(algorithm, "sha512") && small_hex(hex, 2 * OCI_SHA512_BYTES) &&
-           slice_hex(hex, out->sha512, OCI_SHA512_BYTES);
+    out->called.by = CALLED_SHA512;
+    return slice_eqs(algorithm, "sha512") && small_hex(hex, 2 * SHA512_BYTES) &&
+           slice_hex(hex, out->called.sha512.b, SHA512_BYTES);
 }
 
 /* Takes "/<last>" off the end; p == NULL: there is no '/'. */

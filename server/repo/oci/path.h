@@ -15,7 +15,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
-#include "common/hash/digest.h"
+#include "common/hash/called.h"
 #include "server/http/msg.h"
 #include "server/repo/oci/code.h"
 
@@ -33,14 +33,11 @@ enum oci_kind {
     OCI_REFERRERS, /* <name>/referrers/<digest> */
 };
 
-enum oci_algorithm { OCI_SHA256, OCI_SHA512 };
-enum { OCI_SHA512_BYTES = 64, OCI_NAME_MAX = 255, OCI_TAG_MAX = 128 };
+enum { OCI_NAME_MAX = 255, OCI_TAG_MAX = 128 };
 
 struct oci_digest {
-    enum oci_algorithm algorithm;
-    struct slice text;    /* "sha256:<64 small hex digits>" */
-    struct digest sha256; /* of OCI_SHA256 */
-    uint8_t sha512[OCI_SHA512_BYTES];
+    struct slice text; /* "sha256:<64 small hex digits>" */
+    struct called called;
 };
 
 struct oci_path {

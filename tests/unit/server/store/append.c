@@ -1,6 +1,7 @@
 #include "server/store/append.h"
 
 #include "server/store/alias.h"
+#include "server/store/brought.h"
 #include "server/store/offer.h"
 #include "tests/harness/store.h"
 
@@ -41,8 +42,7 @@ static struct put last(void)
 {
     struct put p = put_of(PUT_APPEND);
 
-    p.digest_known = true;
-    p.digest = w.digest;
+    p.called = (struct called){.by = CALLED_SHA256, .sha256 = w.digest};
     return p;
 }
 
@@ -140,7 +140,7 @@ static void assert_here(const struct digest *d, size_t n)
     assert_int_equal(offer_tree_has(fix->s, &p, d, &has, NULL, NULL), 0);
     assert_true(has);
     assert_blob(fix->s, d, n);
-    append_brought_key(&key, p.repo, p.name, d);
+    brought_key(&key, p.repo, p.name, d);
     assert_int_equal(store_get(fix->s, TABLE_UPLOAD, buf_slice(&key), &id, NULL), 0);
     assert_int_equal(id.n, UPLOAD_ID);
     buf_free(&key);
@@ -165,12 +165,12 @@ static void at_once(void **state)
         struct slice bytes = slice_first(w.bytes, sizes[i / 2]);
         struct put p = last();
         p.upload_id = SLICE("");
-        digest_of(bytes, &p.digest);
+        digest_of(bytes, &p.called.sha256);
         assert_int_equal(send_some(p, bytes, i % 2), 201);
-        assert_here(&p.digest, bytes.n);
-        p.digest.b[0] ^= 1;
+        assert_here(&p.called.sha256, bytes.n);
+        p.called.sha256.b[0] ^= 1;
         assert_int_equal(send_some(p, bytes, i % 2), 422);
-        assert_nothing(&p.digest);
+        assert_nothing(&p.called.sha256);
     }
 }
 
@@ -191,7 +191,7 @@ static void in_pieces(void **state)
         assert_int_equal(send_some(p, slice_from(w.bytes, sizes[i]), i % 2), 201);
         assert_here(&w.digest, SIZE);
         assert_int_equal(send_some(last(), SLICE(""), true), 201); /* asked twice */
-        p.digest.b[3] ^= 1;
+        p.called.sha256.b[3] ^= 1;
         assert_int_equal(send_some(p, SLICE(""), true), 404);
         assert_int_equal(run(put_of(PUT_APPEND_STATUS)), 404);
         begin();
@@ -270,7 +270,7 @@ static void wrong_bytes_go(void **state)
     struct put p = last();
 
     (void)state;
-    p.digest.b[5] ^= 1;
+    p.called.sha256.b[5] ^= 1;
     assert_int_equal(send_some(put_of(PUT_APPEND), w.bytes, true), 202);
     assert_int_equal(send_some(p, SLICE(""), true), 422);
     assert_int_equal(send_some(last(), SLICE(""), true), 404);
@@ -329,8 +329,7 @@ static void brought_before(void **state)
     struct put p = put_of(PUT_APPEND_OPEN);
 
     (void)state;
-    p.digest_known = true;
-    p.digest = w.digest;
+    p.called = (struct called){.by = CALLED_SHA256, .sha256 = w.digest};
     p.to = SLICE("oci:me/base");
     assert_int_equal(run(p), 202);
     assert_int_equal(send_some(last(), w.bytes, true), 201);
@@ -353,42 +352,50 @@ static void brought_before(void **state)
     assert_int_equal(run(p), 202);
 }
 
+static bool is_known(const struct called *name, struct digest *out)
+{
+    bool known;
+
+    assert_int_equal(alias_find(fix->s, name, out, &known, NULL), 0);
+    return known;
+}
+
 /* Named by its SHA-512. */
 static void by_another_name(void **state)
 {
     struct put p = put_of(PUT_APPEND);
     struct gc_report report;
-    struct sha512 name;
+    struct called name;
     struct digest d;
     uint64_t dropped;
 
     (void)state;
-    p.sha512_known = true;
-    sha512_of(SLICE("other"), &p.sha512);
+    p.called.by = CALLED_SHA512;
+    sha512_of(SLICE("other"), &p.called.sha512);
     assert_int_equal(send_some(p, w.bytes, true), 422);
-    assert_int_equal(alias_get(fix->s, &p.sha512, &d, NULL), E_NOTFOUND);
+    assert_false(is_known(&p.called, &d));
     begin();
-    sha512_of(w.bytes, &name);
+    name.by = CALLED_SHA512;
+    sha512_of(w.bytes, &name.sha512);
     p = put_of(PUT_APPEND);
     assert_int_equal(send_some(p, slice_first(w.bytes, 1000), true), 202);
-    p.sha512_known = true;
-    p.sha512 = name;
+    p.called = name;
     assert_int_equal(send_some(p, slice_from(w.bytes, 1000), true), 201);
     assert_int_equal(send_some(p, SLICE(""), true), 201);
     assert_here(&w.digest, SIZE);
-    assert_int_equal(alias_get(fix->s, &name, &d, NULL), 0);
+    assert_true(is_known(&name, &d));
     assert_true(digest_eq(&d, &w.digest));
     p.kind = PUT_APPEND_OPEN;
     assert_int_equal(run(p), 201);
     assert_int_equal(gc_run(fix->s, 0, false, &report, NULL), 0);
-    assert_int_equal(alias_get(fix->s, &name, &d, NULL), 0);
+    assert_true(is_known(&name, &d));
     assert_int_equal(upload_expire(w.u, NOW + UPLOAD_EXPIRE_S + 1, &dropped, NULL), 0);
     /* What is as old as the run itself stays; the blob was made by this machine's clock. */
-    for (int i = 0; i < 100 && alias_get(fix->s, &name, &d, NULL) == 0; i++) {
+    for (int i = 0; i < 100 && is_known(&name, &d); i++) {
         usleep(100000);
         assert_int_equal(gc_run(fix->s, 0, false, &report, NULL), 0);
     }
-    assert_int_equal(alias_get(fix->s, &name, &d, NULL), E_NOTFOUND);
+    assert_false(is_known(&name, &d));
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -75,16 +75,16 @@ static void uploads(void **state)
     plan(METHOD_POST, "/v2/models/me/img/blobs/uploads/");
     assert_put(PUT_APPEND_OPEN);
     assert_slice(k.plan.put.location, "/v2/models/me/img/blobs/uploads");
-    assert_false(k.plan.put.digest_known);
+    assert_int_equal(k.plan.put.called.by, CALLED_NOT);
     plan(METHOD_POST, "/v2/me/img/blobs/uploads/?digest=" D256);
     assert_put(PUT_APPEND);
     assert_int_equal(k.plan.put.upload_id.n, 0);
-    assert_true(k.plan.put.digest_known);
+    assert_int_equal(k.plan.put.called.by, CALLED_SHA256);
     assert_slice(k.plan.location, "/v2/me/img");
     plan(METHOD_POST, "/v2/models/me/img/blobs/uploads/?digest=sha256%3A" HEX);
-    assert_true(k.plan.put.digest_known);
+    assert_int_equal(k.plan.put.called.by, CALLED_SHA256);
     plan(METHOD_POST, "/v2/models/me/img/blobs/uploads/?digest=sha512:" HEX HEX);
-    assert_true(k.plan.put.sha512_known && !k.plan.put.digest_known);
+    assert_int_equal(k.plan.put.called.by, CALLED_SHA512);
     plan(METHOD_POST, "/v2/models/me/img/blobs/uploads/?digest=md5:00");
     assert_no(400, "DIGEST_INVALID");
     plan(METHOD_GET, "/v2/models/me/img/blobs/uploads/" ID);
@@ -151,7 +151,7 @@ static void mounts(void **state)
     (void)state;
     plan(METHOD_POST, "/v2/models/me/img/blobs/uploads/?mount=" D256 "&from=models/me/base");
     assert_put(PUT_APPEND_OPEN);
-    assert_true(k.plan.put.digest_known);
+    assert_int_equal(k.plan.put.called.by, CALLED_SHA256);
     assert_slice(k.plan.put.to, "oci:me/base");
     plan(METHOD_POST, "/v2/me/img/blobs/uploads/?mount=" D256 "&from=me/base");
     assert_slice(k.plan.put.to, "oci:me/base");
@@ -189,7 +189,7 @@ static void manifests(void **state)
     assert_slice(k.plan.put.to, "application/x");
     plan(METHOD_PUT, "/v2/models/me/img/manifests/" D256);
     assert_put(PUT_CHANGES);
-    assert_true(k.plan.put.digest_known && k.plan.put.path.n == 0);
+    assert_true(k.plan.put.called.by == CALLED_SHA256 && k.plan.put.path.n == 0);
     plan(METHOD_DELETE, "/v2/models/me/img/manifests/v1");
     assert_put(PUT_DELETE);
     assert_slice(k.plan.put.path, "tags/v1");

@@ -129,11 +129,11 @@ static void digests(void **state)
 
     (void)state;
     assert_true(oci_digest_parse(SLICE(D256), &d));
-    assert_int_equal(d.algorithm, OCI_SHA256);
-    assert_int_equal(d.sha256.b[1], 0x23);
+    assert_int_equal(d.called.by, CALLED_SHA256);
+    assert_int_equal(d.called.sha256.b[1], 0x23);
     assert_true(oci_digest_parse(SLICE(D512), &d));
-    assert_int_equal(d.algorithm, OCI_SHA512);
-    assert_int_equal(d.sha512[63], 0xef);
+    assert_int_equal(d.called.by, CALLED_SHA512);
+    assert_int_equal(d.called.sha512.b[63], 0xef);
 }
 
 TESTS(cmocka_unit_test_teardown(kinds, teardown),

@@ -1,43 +1,36 @@
 /* trainagent - the agent of a training node: pull, check, launch, watch, publish. */
 #include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sysexits.h>
 #include <unistd.h>
 
-#include "agent/verb.h"
-#include "common/base/log.h"
+#include "agent/options.h"
 #include "common/codec/nearest.h"
-#include "common/codec/units.h"
 
 static const struct verb {
     const char *name;
     int (*run)(struct verb_line *v, struct err *e);
-    const char *own; /* options, beside those that all verbs take */
     const char *line;
 } verbs[] = {
-    {"pull", verb_pull, "--to --unpack --sha256 --copy",
-     "pull FROM [--to DIR] [--unpack]   bring a file or folder here, verified"},
-    {"run", verb_run, "--copy --jitter",
+    {"pull", verb_pull, "pull FROM [--to DIR] [--unpack]   bring a file or folder here, verified"},
+    {"run", verb_run,
      "run JOB                           pull, launch, restart, publish, as the job file says"},
-    {"launch", verb_launch, "--ranks --restarts",
+    {"launch", verb_launch,
      "launch [--ranks N] -- CMD...      start the ranks of a command and watch them"},
     {"preflight", verb_preflight,
-     "--full --only --skip --expect --config --textfile --explain --list --root",
      "preflight [JOB] [--full]          is this node fit: driver, GPUs, fabric, disks, memory"},
-    {"publish", verb_publish, "--if-match",
+    {"publish", verb_publish,
      "publish DIR TO                    put a folder into a hosted repository, whole or not"},
-    {"status", verb_status, "",
+    {"status", verb_status,
      "status                            what is on the shelf, which jobs ran"},
-    {"gc", verb_gc, "--keep --age", "gc [--keep SIZE] [--age SPAN]     make room on the shelf"},
-    {"prolog", verb_prolog, "--deadline",
+    {"gc", verb_gc, "gc [--keep SIZE] [--age SPAN]     make room on the shelf"},
+    {"prolog", verb_prolog,
      "prolog [--deadline SPAN]          Slurm's: bring what a job's comment names"},
-    {"taskprolog", verb_taskprolog, "",
+    {"taskprolog", verb_taskprolog,
      "taskprolog                        Slurm's: what a task is told, and where its files are"},
-    {"epilog", verb_epilog, "--deadline",
-     "epilog [--deadline SPAN]          Slurm's: take away what a job had"},
+    {"epilog", verb_epilog, "epilog [--deadline SPAN]          Slurm's: take away what a job had"},
 };
 
 static void usage(FILE *to)
@@ -48,337 +41,9 @@ static void usage(FILE *to)
     }
     fputs(
         "\nFROM is <repo>/<path>[@version][#sha256=<hex>] below the mirror; a '/' at its end means a folder;\n"
-        "or hf/<owner>/<name>[@<rev>]: a repository of a Hub, laid out as the Hub's client keeps it.\n\n"
-        "  --mirror URL        the mirror                               ($TRAINAGENT_MIRROR)\n"
-        "  --shelf DIR         this node's cache                        ($TRAINAGENT_SHELF)\n"
-        "  --state DIR         what jobs keep                           ($TRAINAGENT_STATE)\n"
-        "  --node-file FILE    for " AGENT_NODE_FILE "  ($TRAINAGENT_CONF)\n"
-        "  --token-file FILE   holds the token; never over plain HTTP   ($TRAINAGENT_TOKEN_FILE)\n"
-        "  --plaintext-token   ... but on a network that you trust\n"
-        "  --ca-file FILE      certificates to trust                    ($TRAINAGENT_CA_FILE)\n"
-        "  --connections N     at once, 1 to 64 (8)\n"
-        "  --idle-timeout S    seconds below 1 KiB/s that fail a transfer (60)\n"
-        "  --tries N           of the network in a row, 0.1 s and doubling between them (7)\n"
-        "  --to DIR            where pull puts it; without: on the shelf, print where\n"
-        "  --unpack            of tar and zip, the content\n"
-        "  --sha256 HEX        what a pulled file must be\n"
-        "  --copy              copies that may be written to, no hard links\n"
-        "  --jitter SPAN       run: wait up to this long, always the same on one host\n"
-        "  --ranks N|auto      launch: processes; auto is one for each GPU\n"
-        "  --restarts N        launch: how often to start again after 75 or a signal\n"
-        "  --if-match ROOT     publish: only when the repository is still there\n"
-        "  --keep SIZE --age SPAN   gc: what may stay\n"
-        "  --full              preflight: also what takes longer\n"
-        "  --only NAME,...     preflight: these checks, of those that --list tells\n"
-        "  --skip NAME,...     ... all but these\n"
-        "  --expect KEY=VALUE  ... what the node must have, gpus=8; again for the next\n"
-        "  -c, --config FILE   ... the node's file                      ($TRAINAGENT_PREFLIGHT)\n"
-        "  --textfile FILE     ... also as metrics for Prometheus' node_exporter\n"
-        "  --explain           ... also which CPUs are near which GPU\n"
-        "  --root DIR          ... proc, sys and dev of the node are in DIR\n"
-        "  --list              ... every check and every key, and nothing else\n"
-        "  --deadline SPAN     prolog, epilog: when they end, whatever is under way\n"
-        "  --json -q, --quiet -v, --verbose --help --version\n",
+        "or hf/<owner>/<name>[@<rev>]: a repository of a Hub, laid out as the Hub's client keeps it.\n\n",
         to);
-}
-
-enum {
-    OPT_MIRROR = 256,
-    OPT_SHELF,
-    OPT_STATE,
-    OPT_CONF,
-    OPT_TOKEN_FILE,
-    OPT_PLAINTEXT,
-    OPT_CA_FILE,
-    OPT_CONNECTIONS,
-    OPT_IDLE,
-    OPT_TRIES,
-    OPT_TO,
-    OPT_UNPACK,
-    OPT_SHA256,
-    OPT_COPY,
-    OPT_JITTER,
-    OPT_RANKS,
-    OPT_RESTARTS,
-    OPT_IF_MATCH,
-    OPT_KEEP,
-    OPT_AGE,
-    OPT_FULL,
-    OPT_ONLY,
-    OPT_SKIP,
-    OPT_EXPECT,
-    OPT_TEXTFILE,
-    OPT_EXPLAIN,
-    OPT_ROOT,
-    OPT_LIST,
-    OPT_DEADLINE,
-    OPT_JSON,
-    OPT_HELP,
-    OPT_VERSION,
-};
-
-static const struct option options[] = {
-    {"mirror", required_argument, NULL, OPT_MIRROR},
-    {"shelf", required_argument, NULL, OPT_SHELF},
-    {"state", required_argument, NULL, OPT_STATE},
-    {"node-file", required_argument, NULL, OPT_CONF},
-    {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
-    {"plaintext-token", no_argument, NULL, OPT_PLAINTEXT},
-    {"ca-file", required_argument, NULL, OPT_CA_FILE},
-    {"connections", required_argument, NULL, OPT_CONNECTIONS},
-    {"idle-timeout", required_argument, NULL, OPT_IDLE},
-    {"tries", required_argument, NULL, OPT_TRIES},
-    {"to", required_argument, NULL, OPT_TO},
-    {"unpack", no_argument, NULL, OPT_UNPACK},
-    {"sha256", required_argument, NULL, OPT_SHA256},
-    {"copy", no_argument, NULL, OPT_COPY},
-    {"jitter", required_argument, NULL, OPT_JITTER},
-    {"ranks", required_argument, NULL, OPT_RANKS},
-    {"restarts", required_argument, NULL, OPT_RESTARTS},
-    {"if-match", required_argument, NULL, OPT_IF_MATCH},
-    {"keep", required_argument, NULL, OPT_KEEP},
-    {"age", required_argument, NULL, OPT_AGE},
-    {"full", no_argument, NULL, OPT_FULL},
-    {"only", required_argument, NULL, OPT_ONLY},
-    {"skip", required_argument, NULL, OPT_SKIP},
-    {"expect", required_argument, NULL, OPT_EXPECT},
-    {"config", required_argument, NULL, 'c'},
-    {"textfile", required_argument, NULL, OPT_TEXTFILE},
-    {"explain", no_argument, NULL, OPT_EXPLAIN},
-    {"root", required_argument, NULL, OPT_ROOT},
-    {"list", no_argument, NULL, OPT_LIST},
-    {"deadline", required_argument, NULL, OPT_DEADLINE},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"quiet", no_argument, NULL, 'q'},
-    {"verbose", no_argument, NULL, 'v'},
-    {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {NULL, 0, NULL, 0},
-};
-
-static bool number(const char *text, uint64_t min, uint64_t max, uint64_t *out)
-{
-    return slice_u64(slice_str(text), out) && *out >= min && *out <= max;
-}
-
-static bool span_s(const char *text, uint64_t *out)
-{
-    uint64_t ms;
-
-    if (!span_parse(slice_str(text), &ms)) {
-        return false;
-    }
-    *out = ms / 1000;
-    return true;
-}
-
-/* False: not one of preflight's, or an argument that it does not take. */
-static bool take_preflight(struct preflight_line *p, int opt, const char *arg)
-{
-    switch (opt) {
-    case OPT_FULL:
-        p->full = true;
-        return true;
-    case OPT_ONLY:
-        p->only = arg;
-        return true;
-    case OPT_SKIP:
-        p->skip = arg;
-        return true;
-    case OPT_EXPECT:
-        if (p->nexpect == EXPECT_WORDS) {
-            return false;
-        }
-        p->expect[p->nexpect++] = arg;
-        return true;
-    case 'c':
-        p->config = arg;
-        return true;
-    case OPT_TEXTFILE:
-        p->textfile = arg;
-        return true;
-    case OPT_EXPLAIN:
-        p->explain = true;
-        return true;
-    case OPT_ROOT:
-        p->root = arg;
-        return true;
-    case OPT_LIST:
-        p->list = true;
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* False: the argument is none that this option takes. */
-static bool take(struct verb_line *v, int opt, const char *arg)
-{
-    struct agent *a = v->agent;
-    uint64_t n = 0;
-    bool ok = true;
-
-    switch (opt) {
-    case OPT_MIRROR:
-        a->mirror = slice_str(arg);
-        break;
-    case OPT_SHELF:
-        a->shelf_dir = arg;
-        break;
-    case OPT_STATE:
-        a->state_dir = arg;
-        break;
-    case OPT_CONF:
-        a->conf_file = arg;
-        break;
-    case OPT_TOKEN_FILE:
-        a->token_file = arg;
-        break;
-    case OPT_PLAINTEXT:
-        a->plaintext_token = true;
-        break;
-    case OPT_CA_FILE:
-        a->ca_file = arg;
-        break;
-    case OPT_CONNECTIONS:
-        ok = number(arg, 1, 64, &n);
-        a->connections = (unsigned)n;
-        break;
-    case OPT_IDLE:
-        ok = number(arg, 1, 86400, &n);
-        a->idle_timeout_s = (unsigned)n;
-        break;
-    case OPT_TRIES:
-        ok = number(arg, 1, 20, &n);
-        a->tries = (unsigned)n;
-        break;
-    case OPT_TO:
-        v->to = arg;
-        break;
-    case OPT_UNPACK:
-        v->unpack = true;
-        break;
-    case OPT_SHA256:
-        v->sha256 = arg;
-        break;
-    case OPT_COPY:
-        a->copy = true;
-        break;
-    case OPT_JITTER:
-        return span_parse(slice_str(arg), &v->jitter_ms);
-    case OPT_RANKS:
-        ok = strcmp(arg, "auto") == 0 || number(arg, 1, 1024, &n);
-        v->ranks = (int)n;
-        break;
-    case OPT_RESTARTS:
-        ok = number(arg, 0, 1000000, &n);
-        v->restarts = (unsigned)n;
-        break;
-    case OPT_IF_MATCH:
-        v->if_match = arg;
-        break;
-    case OPT_KEEP:
-        return size_parse(slice_str(arg), &v->keep_bytes);
-    case OPT_AGE:
-        return span_s(arg, &v->keep_age_s);
-    case OPT_DEADLINE:
-        return span_parse(slice_str(arg), &v->deadline_ms) && v->deadline_ms > 0;
-    case OPT_JSON:
-        a->json = true;
-        break;
-    case 'q':
-        a->quiet = true;
-        break;
-    case 'v':
-        log_set_level(LOG_DEBUG);
-        break;
-    default:
-        return take_preflight(&v->preflight, opt, arg);
-    }
-    return ok;
-}
-
-/* Of an option's value, where it stands among them: also of one that was written as a letter. */
-static size_t index_of(int opt)
-{
-    size_t i = 0;
-
-    while (options[i].name != NULL && options[i].val != opt) {
-        i++;
-    }
-    return i;
-}
-
-/* --- which options belong to which verb --- */
-
-static bool has_word(const char *words, const char *name)
-{
-    struct slice rest = slice_str(words);
-
-    while (rest.n > 0) {
-        struct slice word = slice_cut(&rest, ' ');
-        if (slice_eqs(slice_from(word, 2), name)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A verb's own; those of no verb are everybody's. */
-static bool belongs(const char *option, const struct verb *verb)
-{
-    bool somebodys = false;
-
-    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
-        somebodys = somebodys || has_word(verbs[i].own, option);
-    }
-    return !somebodys || has_word(verb->own, option);
-}
-
-static const char *nearest_option(struct slice said, const struct verb *verb)
-{
-    const char *name[ARRAY_LEN(options)];
-    size_t n = 0;
-
-    for (size_t i = 0; options[i].name != NULL; i++) {
-        if (verb == NULL || belongs(options[i].name, verb)) {
-            name[n++] = options[i].name;
-        }
-    }
-    return nearest_word(name, n, said);
-}
-
-static int no_option(const char *said, struct err *e)
-{
-    struct slice name = slice_str(said);
-    const char *near;
-
-    if (optopt > 0 && optopt < OPT_MIRROR) {
-        return err_set(e, E_USAGE, "-%c is no option; try trainagent --help", optopt);
-    }
-    while (slice_starts(name, SLICE("-"))) {
-        name = slice_from(name, 1);
-    }
-    name = slice_cut(&name, '=');
-    near = nearest_option(name, NULL);
-    return near != NULL ? err_set(e, E_USAGE, "%.80s is no option; did you mean --%s?", said, near)
-                        : err_set(e, E_USAGE, "%.80s is no option; try trainagent --help", said);
-}
-
-/* A number of ranks that is passed over in silence is a job on one GPU. */
-static int check_options(const struct verb *verb, const bool *used, struct err *e)
-{
-    for (size_t i = 0; options[i].name != NULL; i++) {
-        const char *name = options[i].name;
-        if (used[i] && !belongs(name, verb)) {
-            const char *near = nearest_option(slice_str(name), verb);
-            return err_set(e, E_USAGE, "--%s does not belong to %s, which has %s%s%s%s", name,
-                           verb->name, verb->own[0] != '\0' ? verb->own : "none of its own",
-                           near != NULL ? "; did you mean --" : "", near != NULL ? near : "",
-                           near != NULL ? "?" : "");
-        }
-    }
-    return 0;
+    options_help(to);
 }
 
 static int find_verb(const char *said, const struct verb **out, struct err *e)
@@ -396,49 +61,6 @@ static int find_verb(const char *said, const struct verb **out, struct err *e)
     near = nearest_word(name, ARRAY_LEN(verbs), slice_str(said));
     return near != NULL ? err_set(e, E_USAGE, "%s: no such verb; did you mean %s?", said, near)
                         : err_set(e, E_USAGE, "%s: no such verb; try trainagent --help", said);
-}
-
-enum { GO_ON = 1 };
-
-/* GO_ON, 0 (all is said), or an E_*. */
-static int read_line(struct verb_line *v, int argc, char **argv, bool *used, struct err *e)
-{
-    int opt;
-
-    opterr = 0;
-    while ((opt = getopt_long(argc, argv, ":qvc:", options, NULL)) != -1) {
-        switch (opt) {
-        case OPT_HELP:
-            usage(stdout);
-            return 0;
-        case OPT_VERSION:
-            puts("trainagent " MIRROR_VERSION);
-            return 0;
-        case ':':
-            return err_set(e, E_USAGE, "%.80s needs a value; write it behind", argv[optind - 1]);
-        case '?':
-            return no_option(argv[optind - 1], e);
-        default:
-            if (!take(v, opt, optarg)) {
-                return err_set(e, E_USAGE,
-                               "--%s takes no \"%.80s\"; `trainagent --help` says what it takes",
-                               options[index_of(opt)].name, optarg);
-            }
-            used[index_of(opt)] = true;
-        }
-    }
-    return GO_ON;
-}
-
-static int do_verb(struct verb_line *v, int argc, char **argv, const bool *used, struct err *e)
-{
-    const struct verb *verb = NULL;
-    int rc = find_verb(argv[0], &verb, e);
-
-    rc = rc != 0 ? rc : check_options(verb, used, e);
-    v->argc = argc - 1;
-    v->argv = argv + 1;
-    return rc != 0 ? rc : verb->run(v, e);
 }
 
 /* --- as slurmd starts us ---------------------------------------------------------------------------------------------------- */
@@ -490,11 +112,43 @@ static bool must_not_fail(int argc, char **argv)
            getenv("SLURM_JOB_ID") != NULL;
 }
 
+static int do_verb(struct verb_line *v, uint64_t said, struct err *e)
+{
+    const struct verb *verb = NULL;
+    int rc = find_verb(v->argv[0], &verb, e);
+
+    rc = rc != 0 ? rc : options_check(verb->name, said, e);
+    v->argc--;
+    v->argv++;
+    return rc != 0 ? rc : verb->run(v, e);
+}
+
+static int do_line(struct verb_line *v, int argc, char **argv, struct err *e)
+{
+    uint64_t said;
+    int rc = options_read(v, argc, argv, &said, e);
+
+    if (rc == OPTIONS_VERSION) {
+        puts("trainagent " MIRROR_VERSION);
+        return 0;
+    }
+    if (rc == OPTIONS_HELP ||
+        (rc == OPTIONS_DONE && v->argc > 0 && strcmp(v->argv[0], "help") == 0)) {
+        usage(stdout);
+        return 0;
+    }
+    if (rc == OPTIONS_DONE && v->argc == 0) {
+        usage(stderr);
+        v->exit_code = EX_USAGE;
+        return 0;
+    }
+    return rc < 0 ? rc : do_verb(v, said, e);
+}
+
 int main(int argc, char **argv)
 {
     struct agent agent;
     struct verb_line v = {.agent = &agent, .keep_bytes = UINT64_MAX, .keep_age_s = UINT64_MAX};
-    bool used[ARRAY_LEN(options)] = {false};
     struct err why = {0};
     bool never_fails;
     int rc;
@@ -504,18 +158,7 @@ int main(int argc, char **argv)
     agent_init(&agent);
     argv = spell_out(&agent.arena, &argc, argv);
     never_fails = must_not_fail(argc, argv);
-    rc = read_line(&v, argc, argv, used, &why);
-    if (rc == GO_ON && optind < argc && strcmp(argv[optind], "help") == 0) {
-        usage(stdout);
-        rc = 0;
-    }
-    if (rc == GO_ON && optind == argc) {
-        usage(stderr);
-        return EX_USAGE;
-    }
-    if (rc == GO_ON) {
-        rc = do_verb(&v, argc - optind, argv + optind, used, &why);
-    }
+    rc = do_line(&v, argc, argv, &why);
     agent_fini(&agent);
     /* Where something is, or what was published, must not be lost in silence; a reader who had enough is no trouble. */
     if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)) && errno != EPIPE) {

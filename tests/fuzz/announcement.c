@@ -1,0 +1,67 @@
+/* What a node says of a file: read, or refused; what is read fits its bounds, and what a swarm of 100 chunks answers to it, time going
+ * on, is JSON that says nothing which cannot be. The first byte says how many members say it. */
+#include <jansson.h>
+
+#include "server/peers/swarm.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { CHUNKS = 100 };
+
+static void check_answer(const struct swarm_answer *a)
+{
+    struct buf out = BUF_INIT(64 << 10);
+    json_t *o;
+
+    for (size_t i = 0; i < a->takes; i++) {
+        CHECK(a->take[i] < CHUNKS);
+        for (size_t k = 0; k < i; k++) {
+            CHECK(a->take[k] != a->take[i]);
+        }
+    }
+    swarm_answer_write(a, &out);
+    o = json_loadb(out.p, out.n, JSON_REJECT_DUPLICATES, NULL);
+    CHECK(out.rc == 0 && json_array_size(json_object_get(o, "take")) == a->takes &&
+          json_array_size(json_object_get(o, "peers")) == a->peers && a->peers < a->members);
+    json_decref(o);
+    buf_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const uint8_t key[SWARM_KEY] = {1};
+    const struct swarm_rules rules = {.again_s = 1, .lease_ms = 700, .members = 5};
+    uint8_t from[SWARM_ADDRESS] = {[10] = 0xff, [11] = 0xff, [12] = 10};
+    struct swarm *s;
+    struct announcement a;
+    struct err e = {0};
+    uint64_t now_ms = 0;
+
+    if (size == 0) {
+        return 0;
+    }
+    if (announcement_read(slice_of(data + 1, size - 1), &a, &e) != 0) {
+        CHECK(e.code == E_INVALID && e.text[0] != '\0');
+        announcement_free(&a);
+        return 0;
+    }
+    CHECK(a.take <= ANNOUNCEMENT_TAKE_MAX && (a.have != NULL) == !a.leave);
+    s = swarm_new(CHUNKS, key, 5);
+    for (unsigned i = 0; i < data[0] % 16u + 1; i++) {
+        struct swarm_answer out;
+        from[15] = a.id[0] ^= (uint8_t)(i % 7);
+        swarm_expire(s, &rules, now_ms);
+        if (a.leave) {
+            swarm_leave(s, a.id);
+        } else if (swarm_announce(s, &a, from, &rules, now_ms, &out, &e) == 0) {
+            struct swarm_count n;
+            check_answer(&out);
+            swarm_count(s, &n);
+            CHECK(n.had + n.asked <= CHUNKS && n.members <= rules.members);
+        }
+        now_ms += 300;
+    }
+    swarm_free(&s);
+    announcement_free(&a);
+    return 0;
+}

@@ -10,6 +10,12 @@
 
 #include "common/base/slice.h"
 
+/* A document from outside. NULL: it is none, or has more than values_max of values: "{}," takes some 250 bytes of memory, so that
+ * a bound for its text is none for it. */
+json_t *jread_parse(struct slice text, size_t flags, size_t values_max);
+/* More than a text of so many bytes has that says something. */
+size_t jread_values_of(size_t text_bytes);
+
 struct slice jread_slice(const json_t *v); /* p == NULL: no text */
 bool jread_count(const json_t *v, uint64_t *out);
 

@@ -61,7 +61,7 @@ static int read_leave(const json_t *o, bool *out, struct err *e)
 
 int announcement_read(struct slice body, struct announcement *out, struct err *e)
 {
-    json_t *o = json_loadb(body.p != NULL ? body.p : "", body.n, JSON_REJECT_DUPLICATES, NULL);
+    json_t *o = jread_parse(body, JSON_REJECT_DUPLICATES, 4 * ANNOUNCEMENT_TAKE_MAX);
     int rc = 0;
 
     *out = (struct announcement){0};

@@ -276,3 +276,19 @@ def test_files_that_one_commit_makes_and_removes(m):
     assert hub.commit(("deletedFile", {"path": "later"}), file("later", b"x")).status == 404
     assert hub.commit(file("a", b"x"), ("deletedFile", {"path": "b"})).status == 404
     assert hub.files() == ["many/0"]
+
+
+def test_values_without_end(m):
+    """What a text takes when it is read depends on how many values it has, not on its length."""
+    hub = Hub(m)
+    assert hub.create().status == 200
+    assert hub.commit(file("a", b"x")).status == 200
+    many = [{}] * 1000
+    got = hub.commit(("deletedFile", {"path": "a", "more": many}))
+    assert got.status == 400 and b"line 2 " in got.body and b"1000 values" in got.body
+    assert hub.post("api/models/me/gpt/preupload/main", {"files": [{"path": "a", "size": 1}], "more": many * 51}).status == 400
+    assert hub.post("api/models/me/gpt/preupload/main", {"files": [{"path": "a", "size": 1}], "more": many}).status == 200
+    got = m.put("/v2/models/me/image/manifests/x", json.dumps({"schemaVersion": 2, "manifests": [], "more": many * 101}).encode(),
+                token=hub.token, headers={"Content-Type": "application/vnd.oci.image.index.v1+json"})
+    assert got.status == 400 and b"200,000 values" in got.body
+    assert hub.files() == ["a"]

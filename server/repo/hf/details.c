@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "common/codec/url.h"
+#include "common/codec/jread.h"
 #include "server/repo/hf/hf.h"
 #include "server/repo/hf/key.h"
 
@@ -87,8 +88,9 @@ bool details_learn(struct hf_ask *k, struct slice path, struct details *d)
     }
     k->stale = k->stale || f->stale || f->rc != 0;
     d->folder[d->count] = folder;
-    d->doc[d->count++] =
-        f->rc == 0 && f->bytes.n <= DOC_BYTES ? json_loadb(f->bytes.p, f->bytes.n, 0, NULL) : NULL;
+    d->doc[d->count++] = f->rc == 0 && f->bytes.n <= DOC_BYTES
+                             ? jread_parse(f->bytes, 0, jread_values_of(f->bytes.n))
+                             : NULL;
     return true;
 }
 

@@ -31,11 +31,10 @@ static void strip(json_t *v)
 
 static json_t *load(struct slice doc, struct err *e)
 {
-    json_error_t why;
-    json_t *v = json_loadb(doc.p != NULL ? doc.p : "", doc.n, JSON_ALLOW_NUL, &why);
+    json_t *v = jread_parse(doc, JSON_ALLOW_NUL, jread_values_of(doc.n));
 
     if (v == NULL) {
-        err_set(e, E_PROTOCOL, "the Hub's answer is not JSON: %.100s", why.text);
+        err_set(e, E_PROTOCOL, "the Hub's answer is not JSON, or nothing but punctuation");
         return NULL;
     }
     strip(v);

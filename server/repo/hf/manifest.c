@@ -200,8 +200,7 @@ static int finish(struct buf *out, struct err *e)
 int manifest_add(struct slice page, struct slice url, bool first, bool last, struct buf *out,
                  struct err *e)
 {
-    json_error_t why;
-    json_t *v = json_loadb(page.p != NULL ? page.p : "", page.n, 0, &why);
+    json_t *v = jread_parse(page, 0, jread_values_of(page.n));
     struct head h = {0};
     const json_t *item;
     size_t i;

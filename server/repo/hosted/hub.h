@@ -26,6 +26,7 @@
 
 enum {
     HUB_COMMIT_HEX = 40,
+    HUB_BODY_VALUES = 100000,    /* of a JSON body */
     HUB_REGULAR_BYTES = 8 << 20, /* files up to this come inside a commit, longer ones before it */
 };
 

@@ -12,8 +12,8 @@
 #include "server/repo/hosted/hub.h"
 #include "server/store/upload_reply.h"
 
-/* The longest file in base64, its path, some punctuation. */
-enum { LINE_BYTES = HUB_REGULAR_BYTES / 3 * 4 + 64 * 1024 };
+/* The longest file in base64, its path, some punctuation. A line has five values or so. */
+enum { LINE_BYTES = HUB_REGULAR_BYTES / 3 * 4 + 64 * 1024, LINE_VALUES = 1000 };
 
 struct commit_reader {
     struct buf line;
@@ -161,16 +161,18 @@ static int on_object(struct commit_reader *k, const json_t *o, struct changes *t
 static int on_line(struct commit_reader *k, struct changes *to, struct upload_reply *out,
                    struct err *e)
 {
-    json_error_t why;
     json_t *o;
     int rc;
 
     if (slice_trim(buf_slice(&k->line)).n == 0) {
         return 0;
     }
-    o = json_loadb(k->line.p, k->line.n, JSON_REJECT_DUPLICATES, &why);
+    o = jread_parse(buf_slice(&k->line), JSON_REJECT_DUPLICATES, LINE_VALUES);
     if (!json_is_object(o)) {
-        upload_refuse(out, 400, "line %" PRIu64 " of the commit is no JSON object", k->count + 1);
+        upload_refuse(out, 400,
+                      "line %" PRIu64
+                      " of the commit is no JSON object, or one of more than %d values",
+                      k->count + 1, LINE_VALUES);
         json_decref(o);
         return 0;
     }

@@ -32,7 +32,7 @@ static bool comes_before(const struct file *f)
 
 bool hub_modes_large(struct slice body)
 {
-    json_t *o = json_loadb(body.p, body.n, JSON_REJECT_DUPLICATES, NULL);
+    json_t *o = jread_parse(body, JSON_REJECT_DUPLICATES, HUB_BODY_VALUES);
     const json_t *files = json_object_get(o, "files");
     bool large = false;
     size_t i;
@@ -108,7 +108,7 @@ static int write_file(struct store *s, const struct plan *p, const struct file *
 
 int hub_modes(struct store *s, const struct plan *p, struct buf *out, struct err *e)
 {
-    json_t *o = json_loadb(p->text.p, p->text.n, JSON_REJECT_DUPLICATES, NULL);
+    json_t *o = jread_parse(p->text, JSON_REJECT_DUPLICATES, HUB_BODY_VALUES);
     const json_t *files = json_object_get(o, "files");
     uint64_t left = HASH_BYTES;
     struct file f;

@@ -22,7 +22,7 @@ json_t *hub_body(struct hub_ask *k)
         hub_say(k, 413, NULL, SLICE("a request of more than 1 MiB: ask in parts"));
         return NULL;
     }
-    o = json_loadb(f->bytes.p, f->bytes.n, JSON_REJECT_DUPLICATES, NULL);
+    o = jread_parse(f->bytes, JSON_REJECT_DUPLICATES, HUB_BODY_VALUES);
     if (!json_is_object(o)) {
         json_decref(o);
         hub_say(k, 400, NULL, SLICE("the body is no JSON object"));

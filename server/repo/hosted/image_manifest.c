@@ -10,7 +10,7 @@
 #include "server/repo/hosted/image.h"
 #include "server/store/upload_reply.h"
 
-enum { MANIFEST_BYTES = 4 << 20, WHY_BYTES = 512 };
+enum { MANIFEST_BYTES = 4 << 20, MANIFEST_VALUES = 200000, WHY_BYTES = 512 };
 
 struct manifest {
     struct buf bytes;
@@ -84,7 +84,8 @@ static int judge_kind(struct manifest *m, struct slice type)
                        "indexes, Docker's manifests (version 2, schema 2) and lists are");
     }
     if (!json_is_object(m->doc) || version != 2) {
-        return invalid(m, "not a manifest: a JSON object with schemaVersion 2");
+        return invalid(
+            m, "not a manifest: a JSON object with schemaVersion 2, of at most 200,000 values");
     }
     if (said.p != NULL && !slice_eq(said, type)) {
         return invalid(m, "the manifest's mediaType is not the request's Content-Type");
@@ -336,8 +337,7 @@ static int judge(struct manifest *m)
             return rc;
         }
     }
-    m->doc =
-        json_loadb(m->bytes.p != NULL ? m->bytes.p : "", m->bytes.n, JSON_REJECT_DUPLICATES, NULL);
+    m->doc = jread_parse(buf_slice(&m->bytes), JSON_REJECT_DUPLICATES, MANIFEST_VALUES);
     rc = judge_kind(m, p->to);
     if (rc != 0 || m->out->status != 0) {
         return rc;

@@ -59,12 +59,33 @@ static void test_no_document(void **state)
     json_decref(list);
 }
 
+static void test_too_many_values(void **state)
+{
+    static const char text[] = "{\"a\": [1, 2, {}], \"b,{[\\\",\": \"[[[[\"}";
+    struct slice whole = slice_of(text, sizeof text - 1);
+    json_t *o = jread_parse(whole, 0, 6);
+
+    (void)state;
+    assert_int_equal(json_array_size(json_object_get(o, "a")), 3);
+    assert_true(slice_eqs(jread_text(o, "b,{[\","), "[[[["));
+    json_decref(o);
+    assert_null(jread_parse(whole, 0, 5));
+    assert_null(jread_parse(SLICE(""), 0, 5));
+    assert_null(jread_parse(SLICE_NONE, 0, 5));
+    assert_null(jread_parse(SLICE("\"a\\"), JSON_DECODE_ANY, 5));
+    o = jread_parse(SLICE("7"), JSON_DECODE_ANY, 0);
+    assert_int_equal(json_integer_value(o), 7);
+    json_decref(o);
+    assert_true(jread_values_of(64 << 20) < (64 << 20) / 12);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_no_document),
+        cmocka_unit_test(test_too_many_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

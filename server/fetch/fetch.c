@@ -4,75 +4,24 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/base/list.h"
 #include "common/os/clock.h"
-#include "common/xfer/xfer.h"
-#include "server/fetch/bearer.h"
 #include "server/fetch/content_range.h"
-#include "server/fetch/lane.h"
+#include "server/fetch/fetch_priv.h"
 #include "server/fetch/origin_priv.h"
 #include "server/fetch/refusal.h"
 #include "server/fetch/rest.h"
 
 enum {
-    FETCH_MAGIC = 0x66657463,
     HOPS_MAX = 5,
-    TRIES = 3,              /* of a request that got no head */
-    BACKOFF_MS = 250,       /* doubled each time, with jitter */
-    PATIENCE_MS = 10000,    /* a Retry-After up to this is waited for; clients give up soon after */
-    SWALLOW_BYTES = 65536,  /* of a redirect's or a refusal's body, so that the connection stays */
-    STALL_BYTES_PER_S = 64, /* slower than this for stall_ms is a stall */
+    TRIES = 3,             /* of a request that got no head */
+    BACKOFF_MS = 250,      /* doubled each time, with jitter */
+    PATIENCE_MS = 10000,   /* a Retry-After up to this is waited for; clients give up soon after */
+    SWALLOW_BYTES = 65536, /* of a redirect's or a refusal's body, so that the connection stays */
     FIELDS_MAX = 256,
-    LINES_MAX = 9 + ORIGIN_LINES,
     SLOWLY_MS = 500, /* a bucket's 503 says "slow down" and not for how long; doubled each time */
 };
 
-struct fetcher {
-    struct event_base *base;
-    struct xfer_loop *xfers;
-    struct list lanes;
-    uint64_t seed;
-};
-
-struct fetch {
-    uint32_t magic;
-    struct fetcher *fetcher;
-    struct lane *lane;
-    struct lane_seat seat;
-    struct origin *origin; /* held */
-    struct arena arena;
-    struct fetch_want want;
-    struct fetch_events ev;
-    void *arg;
-    struct xfer *xfer;
-    struct event *timer; /* a retry, or bad news that may not be told inside fetch_start() */
-    struct buf url;      /* of this hop */
-    struct buf via;      /* of the hop before */
-    bool via_set;
-    bool trusted; /* this hop's host may stand at any address */
-    bool home;    /* this hop's host is the origin's own */
-    bool swallow; /* this answer is not for the caller */
-    bool follow;  /* ... it leads elsewhere: next_url */
-    bool head_given;
-    bool held_by_user;
-    bool held_by_rate;
-    bool in_event;
-    bool dead; /* cancelled inside an event: freed when that returns */
-    unsigned hops;
-    unsigned tries;
-    uint64_t wait_ms; /* of the answer that is swallowed */
-    uint64_t swallowed_bytes;
-    uint64_t got_bytes;
-    uint64_t due_bytes;      /* of a 206 */
-    struct refusal *refusal; /* a bucket's no, while its reason comes; else NULL */
-    int rc;                  /* bad news on its way */
-    struct err why;
-    struct bearer_wait token; /* one is awaited */
-    uint64_t token_number;    /* of the one that was shown; 0: none */
-    bool challenged;          /* the origin has asked for one: not twice */
-};
-
-static void fetch_begin(struct fetch *x);
+static void begin(struct fetch *x);
 
 /* --- one fetch's life --------------------------------------------------------------------------------------------- */
 
@@ -249,12 +198,6 @@ static int give_head(struct fetch *x, const struct xfer_head *h, struct slice wh
     return x->ev.on_head(x->arg, &out) != 0 ? E_CANCELLED : 0;
 }
 
-/* Does this hop go to where tokens are good? A caller's own credential stands for itself. */
-static bool shows_tokens(const struct fetch *x)
-{
-    return x->home && x->origin->tokens && x->want.authorization.p == NULL;
-}
-
 /* Its noes have their reason in the body. */
 static bool at_bucket(const struct fetch *x)
 {
@@ -286,7 +229,7 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
     if (redirects(h)) {
         return take_redirect(x, h);
     }
-    if (h->status == 401 && shows_tokens(x) && !x->challenged &&
+    if (h->status == 401 && fetch_shows_tokens(x) && !x->challenged &&
         bearer_refused(lane_bearers(x->lane, x->fetcher->xfers), x->want.token_scope,
                        x->token_number, h, &x->why)) {
         x->challenged = x->follow = x->swallow = true;
@@ -386,7 +329,7 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
         x->swallow = x->follow = false;
         x->swallowed_bytes = 0;
         if (follow) {
-            fetch_begin(x); /* keeps its seat: the lane counts chains, not hops */
+            begin(x); /* keeps its seat: the lane counts chains, not hops */
         } else {
             retry_in(x, x->wait_ms);
         }
@@ -408,26 +351,21 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
     }
 }
 
-static bool on_admit(void *arg, const struct sockaddr *sa)
-{
-    struct fetch *x = arg;
+/* --- its turns ---------------------------------------------------------------------------------------------------- */
 
-    return x->trusted || !address_is_inside(sa);
+static void begin(struct fetch *x)
+{
+    static const struct xfer_events events = {on_xfer_head, on_xfer_body, on_xfer_done};
+    int rc = fetch_ask(x, &events);
+
+    if (rc != 0) {
+        fail_soon(x, rc);
+    }
 }
 
 static void on_turn(struct lane_seat *s)
 {
-    fetch_begin(CONTAINER_OF(s, struct fetch, seat));
-}
-
-static const struct xfer_events xfer_events = {on_xfer_head, on_xfer_body, on_xfer_done};
-
-static void add_line(struct fetch *x, struct slice *lines, size_t *n, const char *name,
-                     struct slice value)
-{
-    if (value.p != NULL) {
-        lines[(*n)++] = arena_fmt(&x->arena, "%s: " SLICE_FMT, name, SLICE_ARG(value));
-    }
+    begin(CONTAINER_OF(s, struct fetch, seat));
 }
 
 /* There is a token now; or the token server's no, which is the origin's. */
@@ -451,107 +389,6 @@ static void on_token(struct bearer_wait *w, int rc, const struct err *why)
         }
     }
     finish(x, rc, why);
-}
-
-/* 1: one is on its way, on_token() goes on. Who waits has no seat: a token server that hangs for some keeps nobody whose token is
- * good from the origin. */
-static int add_token(struct fetch *x, struct slice *lines, size_t *n)
-{
-    struct slice line;
-
-    x->token_number = 0;
-    if (!shows_tokens(x)) {
-        return 0;
-    }
-    x->token.go = on_token;
-    switch (bearer_get(lane_bearers(x->lane, x->fetcher->xfers), x->want.token_scope,
-                       clock_now_ms(), &x->arena, &line, &x->token_number, &x->token)) {
-    case BEARER_NONE:
-        return 0;
-    case BEARER_READY:
-        lines[(*n)++] = line;
-        return 0;
-    case BEARER_WAIT:
-        lane_leave(x->lane, &x->seat);
-        return 1;
-    }
-    return 0;
-}
-
-/* A credential is for the origin's own scheme, host and port. */
-static int add_credential(struct fetch *x, struct slice *lines, size_t *n)
-{
-    size_t before = *n;
-
-    if (add_token(x, lines, n) != 0) {
-        return 1;
-    }
-    if (*n != before) {
-        return 0;
-    }
-    if (x->want.authorization.p != NULL && x->origin->s3 == NULL) {
-        add_line(x, lines, n, "Authorization", x->want.authorization);
-        return 0;
-    }
-    return origin_credential(x->origin, x->want.head, clock_unix_s(), &x->url, &x->arena, lines, n,
-                             &x->why);
-}
-
-static void fetch_begin(struct fetch *x)
-{
-    const struct origin *o = x->origin;
-    struct slice lines[LINES_MAX];
-    struct xfer_want w = {
-        .method = x->want.head          ? XFER_HEAD
-                  : x->want.body.n != 0 ? XFER_POST
-                                        : XFER_GET,
-        .body = x->want.body,
-        .url = buf_slice(&x->url),
-        .fields = lines,
-        .ranged = x->want.end != LENGTH_UNKNOWN,
-        .range_first = x->want.first,
-        .range_last = x->want.end - 1,
-        .connect_timeout_ms = o->connect_ms,
-        .idle_timeout_s = (o->stall_ms + 999) / 1000,
-        .idle_bytes_per_s = STALL_BYTES_PER_S,
-        .ca_file = o->ca_file,
-        .proxy = o->proxy,
-        .admit = on_admit,
-    };
-    struct url u;
-    int rc = x->url.rc != 0
-                 ? err_set(&x->why, E_TOOBIG, "its URL has more than %zu bytes", x->url.max)
-                 : origin_admits(o, w.url, x->via_set ? buf_slice(&x->via) : x->want.via, &x->why);
-
-    if (rc == 0) {
-        rc = url_split(w.url, &u, &x->why);
-    }
-    if (rc != 0) {
-        fail_soon(x, rc);
-        return;
-    }
-    x->trusted = origin_trusts_address(o, &u);
-    x->home = origin_is_home(o, &u);
-    w.no_proxy = origin_no_proxy(o, &u);
-    rc = x->home ? add_credential(x, lines, &w.nfields) : 0;
-    if (rc > 0) {
-        return;
-    }
-    if (rc != 0) {
-        fail_soon(x, rc);
-        return;
-    }
-    w.url = buf_slice(&x->url); /* signing has put it into another form */
-    add_line(x, lines, &w.nfields, "Accept", x->want.accept);
-    add_line(x, lines, &w.nfields, "Content-Type", x->want.body_type);
-    add_line(x, lines, &w.nfields, "If-Range", x->want.if_range);
-    add_line(x, lines, &w.nfields, "If-Match", x->want.if_match);
-    add_line(x, lines, &w.nfields, "If-None-Match", x->want.if_none_match);
-    add_line(x, lines, &w.nfields, "If-Modified-Since", x->want.if_modified_since);
-    x->got_bytes = 0;
-    x->due_bytes = LENGTH_UNKNOWN;
-    atomic_fetch_add_explicit(&x->origin->count->requests, 1, memory_order_relaxed);
-    x->xfer = xfer_start(x->fetcher->xfers, &w, &xfer_events, x);
 }
 
 /* --- the outside -------------------------------------------------------------------------------------------------- */
@@ -584,6 +421,7 @@ struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
     x->lane = lane_find(&f->lanes, f->base, w->origin);
     x->origin = origin_hold(w->origin);
     x->seat.go = on_turn;
+    x->token.go = on_token;
     x->ev = *ev;
     x->arg = arg;
     x->want = *w;
@@ -646,40 +484,4 @@ void fetcher_close(struct fetcher **fp)
     lanes_close(&f->lanes);
     xfer_loop_close(&f->xfers);
     free(f);
-}
-
-struct slice fetch_field(const struct fetch_head *h, const char *name)
-{
-    for (size_t i = 0; i < h->nfields; i++) {
-        if (slice_eqs(h->fields[i].name, name)) {
-            return h->fields[i].value;
-        }
-    }
-    return SLICE_NONE;
-}
-
-bool fetch_is_html(const struct fetch_head *h)
-{
-    struct slice type = fetch_field(h, "content-type");
-
-    return slice_ieq(slice_trim(slice_cut(&type, ';')), SLICE("text/html"));
-}
-
-bool fetch_digest(const struct fetch_head *h, struct digest *out)
-{
-    struct slice field = fetch_field(h, "repr-digest");
-
-    if (field.p == NULL) {
-        field = fetch_field(h, "digest");
-    }
-    if (field.p != NULL) {
-        return digest_from_field(field, out);
-    }
-    field = fetch_field(h, "docker-content-digest");
-    if (field.p != NULL) {
-        return slice_starts(field, SLICE("sha256:")) && digest_parse(slice_from(field, 7), out);
-    }
-    field = fetch_field(h, "x-amz-checksum-sha256");
-    return h->status == 200 && field.p != NULL && /* of a part it may be the part's */
-           s3_checksum(field, fetch_field(h, "x-amz-checksum-type"), out);
 }

@@ -11,9 +11,8 @@
 #ifndef SERVER_FETCH_FETCH_H
 #define SERVER_FETCH_FETCH_H
 
-#include "common/hash/digest.h"
+#include "server/fetch/head.h"
 #include "server/fetch/origin.h"
-#include "server/http/msg.h"
 
 struct event_base;
 struct fetcher;
@@ -40,18 +39,6 @@ struct fetch_want {
         token_scope; /* of an origin with tokens (bearer.h): what one would be for; or p == NULL */
 };
 
-struct fetch_head {
-    int status;              /* final */
-    uint64_t content_length; /* of this message; LENGTH_UNKNOWN */
-    uint64_t first, total; /* of a 206: checked against the request. total LENGTH_UNKNOWN for "*" */
-    bool framed;           /* the body's end is marked: without that a cut looks like the end */
-    bool ranges;           /* Accept-Ranges: bytes was said, or this is a 206 */
-    const struct http_field *fields; /* lower-case names */
-    size_t nfields;
-    struct slice url; /* final one, after redirects */
-    struct slice why; /* a bucket's word for its no: "AccessDenied: Access Denied"; or p == NULL */
-};
-
 struct fetch_events {
     int (*on_head)(
         void *arg,
@@ -68,11 +55,5 @@ struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
 void fetch_resume(struct fetch *x);
 void fetch_cancel(struct fetch **xp); /* no event after it returns */
 void fetcher_close(struct fetcher **fp);
-
-/* First field of that name, or p == NULL. */
-struct slice fetch_field(const struct fetch_head *h, const char *name);
-bool fetch_is_html(const struct fetch_head *h); /* by its type */
-/* SHA-256 of the whole object in this head: Repr-Digest, Digest (before RFC 9530), a registry's Docker-Content-Digest, or a bucket's checksum. False: not told. */
-MUST_USE bool fetch_digest(const struct fetch_head *h, struct digest *out);
 
 #endif

@@ -1,8 +1,4 @@
-/* unpack.h - an archive of the shelf as a folder, unpacked by a child that can do nothing else.
- *
- * tar (plain, gzip, bzip2, xz, zstd, lz4) and zip. The child may write below its folder only (Landlock, where the kernel
- * has it), open no socket, start no program (seccomp); entries keep no owner, no setuid, no device, and no name or link
- * that leads out. Bounds: a million entries, 4 TiB, and 1000 times the archive's size.
+/* unpack.h - an archive of the shelf as a folder (extract.h).
  *
  * The folder is shared by all jobs of the node: nothing in it may be written, and one that was changed all the same is
  * unpacked anew before the next job gets it (stamp.h).

@@ -1,0 +1,18 @@
+/* extract.h - the entries of an archive into a folder, by a child that can do nothing else.
+ *
+ * tar (plain, gzip, bzip2, xz, zstd, lz4), zip, ar. The child may write below its folder only (Landlock, where the kernel has it), open
+ * no socket, start no program (seccomp; confine.h); entries keep no owner, no setuid, no device, and no name or link that leads out.
+ * Bounds: a million entries, 4 TiB, and 1000 times the archive's size.
+ *
+ * threads  call it before threads are started, or when they are joined: it forks
+ * errors   E_INVALID (not such an archive, or one that breaks the rules), E_TOOBIG, E_NOSPACE; what came out by then is the caller's to remove
+ */
+#ifndef AGENT_SHELF_EXTRACT_H
+#define AGENT_SHELF_EXTRACT_H
+
+#include "common/base/err.h"
+
+/* fd: the archive, at its beginning. */
+MUST_USE int extract_in_child(int fd, uint64_t size_bytes, const char *folder, struct err *e);
+
+#endif

@@ -1,7 +1,6 @@
 #include "common/xfer/xfer.h"
 
 #include <arpa/inet.h>
-#include <curl/curl.h>
 #include <event2/event.h>
 #include <inttypes.h>
 #include <netinet/in.h>
@@ -12,20 +11,18 @@
 #include "common/base/list.h"
 #include "common/xfer/easy.h"
 #include "common/xfer/head.h"
+#include "common/xfer/multi.h"
 
 _Static_assert((int)CURL_MAX_WRITE_SIZE <= (int)XFER_SLICE_MAX, "on_body's bound is libcurl's");
 
 enum { XFER_MAGIC = 0x78666572, READ_BYTES = 256 << 10 };
 
 struct xfer_loop {
-    struct event_base *base;
-    CURLM *multi;
-    struct event *timer; /* libcurl's own timeouts */
-    struct event *kick;  /* work that may not be done inside a libcurl callback */
+    struct multi *multi;
+    struct event *kick; /* work that may not be done inside a libcurl callback */
     struct list all;
     struct list kicked; /* to be started, resumed, or freed after a cancel */
     struct xfer_limits limits;
-    bool in_curl; /* libcurl is on the stack: it refuses to be entered again */
 };
 
 struct xfer {
@@ -246,14 +243,10 @@ static int explain(struct xfer *x, CURLcode code, struct err *e)
 
 static void xfer_free(struct xfer *x)
 {
-    struct xfer_loop *l = x->loop;
-
     list_remove(&x->in_all);
     list_remove_if(&x->in_kicked);
     if (x->added) {
-        l->in_curl = true;
-        CHECK(curl_multi_remove_handle(l->multi, x->easy) == CURLM_OK);
-        l->in_curl = false;
+        multi_remove(x->loop->multi, x->easy);
     }
     curl_easy_cleanup(x->easy);
     curl_slist_free_all(x->lines);
@@ -278,93 +271,24 @@ static void finish(struct xfer *x, CURLcode code)
     xfer_free(x);
 }
 
-static void harvest(struct xfer_loop *l)
+static void on_end(void *private, CURLcode code)
 {
-    CURLMsg *m;
-    int left;
+    struct xfer *x = from_curl(private);
 
-    while ((m = curl_multi_info_read(l->multi, &left)) != NULL) {
-        CURLcode code = m->data.result;
-        char *p = NULL;
-        struct xfer *x;
-
-        CHECK(m->msg == CURLMSG_DONE);
-        CHECK(curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &p) == CURLE_OK);
-        x = from_curl(p);
-        if (!x->cancelled) { /* a cancelled one waits in `kicked` to be freed */
-            finish(x, code);
-        }
+    if (!x->cancelled) { /* a cancelled one waits in `kicked` to be freed */
+        finish(x, code);
     }
 }
 
 /* --- the loop ----------------------------------------------------------------------------------------------------- */
 
-static void act(struct xfer_loop *l, curl_socket_t fd, int what)
-{
-    int running;
-
-    l->in_curl = true;
-    CHECK(curl_multi_socket_action(l->multi, fd, what, &running) == CURLM_OK);
-    l->in_curl = false;
-    harvest(l);
-}
-
-static void on_timer(evutil_socket_t fd, short what, void *arg)
-{
-    (void)fd;
-    (void)what;
-    act(arg, CURL_SOCKET_TIMEOUT, 0);
-}
-
-static void on_ready(evutil_socket_t fd, short what, void *arg)
-{
-    act(arg, fd, (what & EV_READ ? CURL_CSELECT_IN : 0) | (what & EV_WRITE ? CURL_CSELECT_OUT : 0));
-}
-
-static int want_timer(CURLM *multi, long ms, void *arg)
-{
-    struct xfer_loop *l = arg;
-    struct timeval tv = {ms / 1000, ms % 1000 * 1000};
-
-    (void)multi;
-    if (ms < 0) {
-        evtimer_del(l->timer);
-    } else {
-        evtimer_add(l->timer, &tv);
-    }
-    return 0;
-}
-
-static int want_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *per_socket)
-{
-    struct xfer_loop *l = arg;
-    struct event *ev = per_socket;
-    short mask =
-        (short)((what & CURL_POLL_IN ? EV_READ : 0) | (what & CURL_POLL_OUT ? EV_WRITE : 0));
-
-    (void)easy;
-    if (ev != NULL) {
-        event_free(ev);
-        ev = NULL;
-    }
-    if (what != CURL_POLL_REMOVE) {
-        ev = event_new(l->base, fd, (short)(mask | EV_PERSIST), on_ready, l);
-        CHECK(ev != NULL && event_add(ev, NULL) == 0);
-    }
-    curl_multi_assign(l->multi, fd, ev);
-    return 0;
-}
-
 static void resume_now(struct xfer *x)
 {
-    struct xfer_loop *l = x->loop;
     CURLcode code = CURLE_OK;
 
     if (x->held) {
         x->held = false;
-        l->in_curl = true;
         code = curl_easy_pause(x->easy, CURLPAUSE_CONT); /* may call on_write */
-        l->in_curl = false;
     }
     if (x->cancelled) {
         xfer_free(x);
@@ -395,9 +319,7 @@ static void on_kick(evutil_socket_t fd, short what, void *arg)
             finish(x, CURLE_URL_MALFORMAT);
         } else if (!x->added) {
             x->added = true;
-            l->in_curl = true;
-            CHECK(curl_multi_add_handle(l->multi, x->easy) == CURLM_OK);
-            l->in_curl = false;
+            multi_add(l->multi, x->easy);
         } else {
             resume_now(x);
         }
@@ -409,27 +331,17 @@ struct xfer_loop *xfer_loop_open(struct event_base *base, const struct xfer_limi
     struct xfer_loop *l = NEW(struct xfer_loop);
     struct xfer_limits *lim = &l->limits;
 
-    CHECK(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
     *lim = limits != NULL ? *limits : (struct xfer_limits){0};
     lim->connections = lim->connections != 0 ? lim->connections : 64;
     lim->host_connections = lim->host_connections != 0 ? lim->host_connections : 16;
     lim->head_fields = lim->head_fields != 0 ? lim->head_fields : 200;
     lim->head_bytes = lim->head_bytes != 0 ? lim->head_bytes : 64 << 10;
     lim->user_agent = lim->user_agent != NULL ? lim->user_agent : "mirrord/" MIRROR_VERSION;
-    l->base = base;
     list_init(&l->all);
     list_init(&l->kicked);
-    l->timer = evtimer_new(base, on_timer, l);
     l->kick = event_new(base, -1, 0, on_kick, l);
-    l->multi = curl_multi_init();
-    CHECK(l->timer != NULL && l->kick != NULL && l->multi != NULL);
-    curl_multi_setopt(l->multi, CURLMOPT_SOCKETFUNCTION, want_socket);
-    curl_multi_setopt(l->multi, CURLMOPT_SOCKETDATA, l);
-    curl_multi_setopt(l->multi, CURLMOPT_TIMERFUNCTION, want_timer);
-    curl_multi_setopt(l->multi, CURLMOPT_TIMERDATA, l);
-    curl_multi_setopt(l->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)lim->connections);
-    curl_multi_setopt(l->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)lim->host_connections);
-    curl_multi_setopt(l->multi, CURLMOPT_MAXCONNECTS, (long)lim->connections);
+    l->multi = multi_open(base, lim->connections, lim->host_connections, on_end);
+    CHECK(l->kick != NULL);
     return l;
 }
 
@@ -440,13 +352,11 @@ void xfer_loop_close(struct xfer_loop **lp)
     if (l == NULL) {
         return;
     }
-    CHECK(!l->in_curl);
     *lp = NULL;
     LIST_EACH (&l->all, n) {
         xfer_free(LIST_ITEM(n, struct xfer, in_all));
     }
-    curl_multi_cleanup(l->multi);
-    event_free(l->timer);
+    multi_close(&l->multi);
     event_free(l->kick);
     free(l);
 }

@@ -1,12 +1,17 @@
-"""SIGKILL at random instants under load: fills, ranges, eviction, uploads. KILLS=200 for the full run (10 otherwise).
+"""SIGKILL at random instants under load: fills, ranges, eviction, uploads of all kinds. KILLS=200 for the full run (10 otherwise).
 
 After each restart `mirrorctl verify` is clean (orphans it removes), what was committed is there, and every byte that was
 ever served, also by an answer that was cut short, is the right one.
 """
+import base64
+import collections
+import gzip
 import hashlib
 import http.client
+import json
 import os
 import random
+import re
 import threading
 import time
 
@@ -22,6 +27,14 @@ SIZES = [700, 30 << 10, 200 << 10, 2 << 20, 9 << 20]
 POOL = [random.Random(i).randbytes(n) for i, n in enumerate([500, 40000, 300000, 1 << 20] * 6)]
 
 
+def named(data):
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def below(url):
+    return "/" + url.split("/", 3)[3] if "://" in url else url
+
+
 class Load:
     """Clients that never stop asking; each keeps what it must find again."""
 
@@ -33,7 +46,8 @@ class Load:
         self.committed = {}   # path -> bytes that must be there from now on
         self.lock = threading.Lock()
         self.threads = [threading.Thread(target=self.run, args=(kind, SEED + i))
-                        for i, kind in enumerate((self.get, self.get, self.ranged, self.put, self.upload))]
+                        for i, kind in enumerate((self.get, self.get, self.ranged, self.put, self.upload,
+                                                   self.image, self.python, self.hub))]
 
     def __enter__(self):
         for t in self.threads:
@@ -125,6 +139,72 @@ class Load:
         if status == 201:
             self.keep(files)
 
+    def image(self, rng):
+        """A layer in two pieces, a configuration at once, the manifest that names them."""
+        base = f"/v2/models/me/image{rng.randrange(1 << 30)}"
+        layer, config = self.bytes_to_publish(rng), b'{"n": %d}' % rng.randrange(1 << 30)
+        status, _ = self.publish("POST", f"{base}/blobs/uploads/?digest={named(config)}", config)
+        if status != 201:
+            return
+        status, fields = self.publish("POST", base + "/blobs/uploads/", b"")
+        if status != 202:
+            return
+        where = below(fields["Location"])
+        half = len(layer) // 2
+        status, _ = self.publish("PATCH", where, layer[:half], {"Content-Range": f"0-{half - 1}"})
+        if status != 202:
+            return
+        status, _ = self.publish("PUT", f"{where}?digest={named(layer)}", layer[half:])
+        if status != 201:
+            return
+        kind = "application/vnd.oci.image.manifest.v1+json"
+        manifest = json.dumps({
+            "schemaVersion": 2, "mediaType": kind,
+            "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": named(config), "size": len(config)},
+            "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": named(layer), "size": len(layer)}],
+        }).encode()
+        status, _ = self.publish("PUT", base + "/manifests/latest", manifest, {"Content-Type": kind})
+        if status == 201:
+            self.keep({f"{base}/blobs/{named(layer)}": layer, f"{base}/blobs/{named(config)}": config,
+                       base + "/manifests/latest": manifest})
+
+    def python(self, rng):
+        """What twine sends; the project is one of a few, so that several write to one tree."""
+        name, version, data = f"demo{rng.randrange(3)}", f"1.{rng.randrange(1 << 30)}", gzip.compress(self.bytes_to_publish(rng), 1, mtime=0)
+        file = f"{name}-{version}.tar.gz"
+        fields = {":action": "file_upload", "protocol_version": "1", "name": name, "version": version, "filetype": "sdist",
+                  "pyversion": "source", "metadata_version": "2.1", "sha256_digest": hashlib.sha256(data).hexdigest()}
+        body = b"".join(b'--b0undary\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (k.encode(), v.encode())
+                        for k, v in fields.items())
+        body += (b'--b0undary\r\nContent-Disposition: form-data; name="content"; filename="%s"\r\n\r\n' % file.encode()
+                 + data + b"\r\n--b0undary--\r\n")
+        status, _ = self.publish("POST", "/models/legacy/", body, {"Content-Type": "multipart/form-data; boundary=b0undary"})
+        if status == 200:
+            self.keep({f"/models/simple/{name}/{file}": data})
+
+    def hub(self, rng):
+        """A commit of a file that came before it, as LFS, and one that comes inside."""
+        name, large, small = f"hub{rng.randrange(1 << 30)}", self.bytes_to_publish(rng), rng.randbytes(100)
+        oid = hashlib.sha256(large).hexdigest()
+        status, _ = self.publish("POST", "/models/api/repos/create", json.dumps({"name": name, "organization": "me"}).encode())
+        if status != 200:
+            return
+        status, _, body, whole = self.request(
+            "POST", f"/models/me/{name}.git/info/lfs/objects/batch",
+            json.dumps({"operation": "upload", "transfers": ["basic"], "objects": [{"oid": oid, "size": len(large)}]}).encode(),
+            {"Authorization": f"Bearer {self.token}"})
+        if status != 200 or not whole:
+            return
+        status, _ = self.publish("PUT", below(json.loads(body)["objects"][0]["actions"]["upload"]["href"]), large)
+        if status not in (200, 201):
+            return
+        lines = [{"key": "header", "value": {"summary": "s"}},
+                 {"key": "lfsFile", "value": {"path": "large", "algo": "sha256", "oid": oid, "size": len(large)}},
+                 {"key": "file", "value": {"path": "small", "content": base64.b64encode(small).decode(), "encoding": "base64"}}]
+        status, _ = self.publish("POST", f"/models/api/models/me/{name}/commit/main", b"\n".join(json.dumps(x).encode() for x in lines))
+        if status == 200:
+            self.keep({f"/models/me/{name}/large": large, f"/models/me/{name}/small": small})
+
     def keep(self, files):
         with self.lock:
             self.committed.update((path, hashlib.sha256(data).digest()) for path, data in files.items())
@@ -165,4 +245,6 @@ def test_sigkill_at_random_instants(mirrord, origin):
     assert done.returncode == 0, done.stdout + done.stderr
     assert not load.wrong, f"SEED={SEED}: {load.wrong[:5]}"
     print(f"{load.served} answers, {len(load.committed)} files committed, {evicted:.0f} evictions")
+    kinds = collections.Counter(re.search(r"single|set|image|simple|hub", path)[0] for path in load.committed)
+    print(dict(kinds))
     assert load.served > KILLS and load.committed and evicted, "the load did nothing: this run shows nothing"

@@ -7,6 +7,7 @@
 #include "server/serve/opening.h"
 #include "server/serve/put.h"
 #include "server/serve/reply.h"
+#include "server/serve/resolve.h"
 #include "server/serve/tree.h"
 #include "server/serve/whole.h"
 
@@ -233,7 +234,7 @@ static void on_want_answer(struct call *c, struct answer *a)
     } else {
         /* A filling answer is not kept: when it is sealed it is found again, as a hit. */
         bool keep = a->blob != NULL && a->state != CACHE_STALE;
-        opening_send(c, reply_resolve(c, name, c->plan.want.key, a, NULL), keep);
+        opening_send(c, resolve_object(c, name, c->plan.want.key, a, NULL), keep);
     }
 }
 
@@ -244,7 +245,7 @@ static void execute_want(struct call *c)
     bool suffix = false;
 
     if (c->plan.known && c->req.method == METHOD_HEAD) {
-        opening_send(c, reply_resolve_known(c), true);
+        opening_send(c, resolve_known(c), true);
         return;
     }
     demand_read(&c->req, &w->demand);
@@ -274,7 +275,7 @@ static void execute_reply(struct call *c)
     struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
 
     if (c->plan.keep && c->plan.text.n <= KEPT_TEXT_BYTES) {
-        opening_send(c, reply_resolve_text(c), true);
+        opening_send(c, resolve_text(c), true);
         return;
     }
     r->status = c->plan.status;

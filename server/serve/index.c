@@ -7,6 +7,7 @@
 #include "server/serve/opening.h"
 #include "server/serve/rendering.h"
 #include "server/serve/reply.h"
+#include "server/serve/resolve.h"
 
 struct rewriting { /* what the maker has; all but the document is the call's */
     struct daemon *daemon;
@@ -72,7 +73,7 @@ static void on_made(struct call *c, struct rendering *r, int rc, const struct er
         reply_trouble(c, rc, why);
         return;
     }
-    h = reply_resolve_rendering(c, c->plan.want.key, r);
+    h = resolve_rendering(c, c->plan.want.key, r);
     h->stored_unix_s = c->index.stored_unix_s;
     h->fresh_until_unix_s = c->index.fresh_until_unix_s;
     opening_send(c, h, c->visit->state != CACHE_STALE);

@@ -8,6 +8,7 @@
 #include "server/serve/peers.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
+#include "server/serve/resolve.h"
 #include "server/serve/right.h"
 #include "server/serve/roots.h"
 #include "server/serve/sheaf.h"
@@ -112,7 +113,7 @@ static void digest_done(struct step *s)
         reply_add(&h->reply, SLICE("cache-control"), c->plan.cache_control);
     } else {
         blob_touch(c->desk->daemon->store, &ds->digest, c->desk->loop->unix_s);
-        h = reply_resolve(c, SLICE(""), SLICE(""), NULL, ds->blob);
+        h = resolve_object(c, SLICE(""), SLICE(""), NULL, ds->blob);
         ds->blob = NULL;
     }
     c->visit->hot = h;

@@ -1,20 +1,10 @@
-/* reply.h - how an answer is worded: fields of a 200, then what this request makes of it (304, 206, 412, 416, HEAD). */
+/* reply.h - how an answer is worded: what this request makes of a resolved one (304, 206, 412, 416, HEAD), and all that are none. */
 #ifndef SERVER_SERVE_REPLY_H
 #define SERVER_SERVE_REPLY_H
 
 #include "server/serve/call.h"
 
-/* A resolved answer of a plan: fields without those that depend on the request. Takes one of answer, blob; bytes stays the
- * caller's to fill. key: the want's, or the blob's path. */
-struct hot *reply_resolve(struct call *c, struct slice name, struct slice key, struct answer *a,
-                          struct blob *b);
-/* The same for a document of our own. Holds r. */
-struct hot *reply_resolve_rendering(struct call *c, struct slice key, struct rendering *r);
-/* What a HEAD is told by the plan alone (repo.h: known). */
-struct hot *reply_resolve_known(struct call *c);
-/* The plan's own text, a PLAN_REPLY that may be kept. */
-struct hot *reply_resolve_text(struct call *c);
-/* What the resolved answer is to this request; *body may be NULL. Borrows h, which outlives the body. */
+/* What a resolved answer (resolve.h) is to this request; *body may be NULL. Borrows h, which outlives the body. */
 const struct http_reply *reply_word(struct exchange *x, struct visit *v, struct hot *h,
                                     struct body **body);
 /* ... and sends it. The visit holds h until the end. */

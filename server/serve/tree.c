@@ -10,6 +10,7 @@
 #include "server/serve/refusal.h"
 #include "server/serve/rendering.h"
 #include "server/serve/reply.h"
+#include "server/serve/resolve.h"
 
 enum { LISTING_BYTES = 256 << 20, NEXT_BYTES = 8192 };
 
@@ -41,7 +42,8 @@ static void blob_done(struct step *s)
         return;
     }
     opening_send(
-        c, reply_resolve(c, hot_name(&c->req, c->repo, c->path), c->plan.entry.path, NULL, b->blob),
+        c,
+        resolve_object(c, hot_name(&c->req, c->repo, c->path), c->plan.entry.path, NULL, b->blob),
         !c->plan.passing);
     b->blob = NULL;
 }
@@ -106,7 +108,7 @@ static void on_listed(struct call *c, struct rendering *r, int rc, const struct 
         refuse_listing(c, rc, why);
         return;
     }
-    h = reply_resolve_rendering(c, c->plan.entry.path, r);
+    h = resolve_rendering(c, c->plan.entry.path, r);
     h->fresh_until_unix_s = UINT64_MAX; /* until the repo's generation moves */
     reply_add(&h->reply, SLICE("vary"), SLICE("accept"));
     if (r->next != NULL) {

@@ -5,12 +5,13 @@
 #include "server/serve/document.h"
 #include "server/serve/opening.h"
 #include "server/serve/reply.h"
+#include "server/serve/resolve.h"
 
 static void send_with(struct call *c, struct answer *a, uint64_t size_bytes)
 {
     struct slice name = hot_name(&c->req, c->repo, c->path);
     bool keep = a->blob != NULL && a->state != CACHE_STALE;
-    struct hot *h = reply_resolve(c, name, c->plan.want.key, a, NULL);
+    struct hot *h = resolve_object(c, name, c->plan.want.key, a, NULL);
 
     h->valid.total_bytes = size_bytes;
     opening_send(c, h, keep);

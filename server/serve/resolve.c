@@ -1,0 +1,256 @@
+#include "server/serve/resolve.h"
+
+#include <inttypes.h>
+
+#include "common/codec/httpdate.h"
+#include "server/serve/rendering.h"
+#include "server/store/xorb.h"
+
+enum { TOLD_S = 300 };
+
+static void add(struct hot *h, const char *name, struct slice value)
+{
+    if (value.p != NULL) {
+        reply_add(&h->reply, slice_str(name), arena_copy(&h->arena, value));
+    }
+}
+
+static void add_digest(struct hot *h, const struct digest *d)
+{
+    char repr[64];
+    char hex[DIGEST_HEX + 1];
+
+    digest_repr(d, repr);
+    add(h, "repr-digest", slice_str(repr));
+    /* The chunk list helps only where there is more than one chunk to fetch (DESIGN 3.4). */
+    if (h->valid.total_bytes != LENGTH_UNKNOWN && h->valid.total_bytes > CHUNK_BYTES &&
+        (h->blob != NULL || (h->answer != NULL && h->answer->blob != NULL))) {
+        digest_format(d, hex);
+        reply_addf(&h->reply, &h->arena, "link", "</-/chunks/%s>; rel=\"describedby\"", hex);
+    }
+}
+
+bool resolve_is_freshness(struct slice name)
+{
+    return slice_eqs(name, "cache-control") || slice_eqs(name, "expires") ||
+           slice_eqs(name, "pragma");
+}
+
+/* When the origin made it: our own Date beside its Expires would promise another time (RFC 9110 6.6.1). */
+static void add_date(struct hot *h, struct slice date, uint64_t now_unix_s)
+{
+    uint64_t said;
+
+    if (date.n <= ORIGIN_DATE_MAX && httpdate_parse(date, now_unix_s, &said)) {
+        h->reply.date = arena_copy(&h->arena, date);
+    }
+}
+
+/* Two words on one thing leave a cache to guess (RFC 9111 4.2.1): the origin's own go on where ours would only repeat them.
+ * Elsewhere a rule, the class or the repo's access has decided, and ours stand alone. */
+static bool origin_says(const struct call *c, const struct answer *a)
+{
+    bool said = false;
+
+    for (size_t i = 0; a != NULL && i < a->nfields && !said; i++) {
+        said = slice_eqs(a->fields[i].name, "cache-control") ||
+               slice_eqs(a->fields[i].name, "expires");
+    }
+    return said && c->repo->anonymous_read && c->plan.kind == PLAN_WANT &&
+           c->plan.cache_control.p == NULL && c->plan.want.class == WANT_MUTABLE &&
+           c->plan.want.ttl_s == TTL_ORIGIN;
+}
+
+/* Up to `most` of the origin's fields: those about freshness, or the others. */
+static void add_fields(struct hot *h, const struct answer *a, bool freshness, size_t most)
+{
+    for (size_t i = 0; i < a->nfields && h->reply.nfields < most; i++) {
+        const struct http_field *f = &a->fields[i];
+        if (resolve_is_freshness(f->name) == freshness && !slice_eqs(f->name, "date")) {
+            reply_add(&h->reply, arena_copy(&h->arena, f->name), arena_copy(&h->arena, f->value));
+        }
+    }
+}
+
+static void add_cache_control(struct call *c, struct hot *h)
+{
+    /* "public" would let a cache behind us answer those who have no right (RFC 9111 3.5). */
+    const char *who = c->repo->anonymous_read ? "public" : "private";
+
+    if (origin_says(c, h->answer)) {
+        add_fields(h, h->answer, true, h->reply.nfields + 4);
+        return;
+    }
+    if (c->plan.cache_control.p != NULL) {
+        add(h, "cache-control", c->plan.cache_control);
+    } else if (c->plan.kind == PLAN_WANT && c->plan.want.class == WANT_IMMUTABLE) {
+        reply_addf(&h->reply, &h->arena, "cache-control", "%s, max-age=31536000, immutable", who);
+    } else if (h->answer != NULL && h->fresh_until_unix_s > h->stored_unix_s &&
+               h->fresh_until_unix_s != UINT64_MAX) {
+        reply_addf(&h->reply, &h->arena, "cache-control", "%s, max-age=%" PRIu64, who,
+                   h->fresh_until_unix_s - h->stored_unix_s);
+    } else {
+        add(h, "cache-control",
+            c->repo->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache"));
+    }
+}
+
+static void add_answer(struct call *c, struct hot *h, const struct answer *a)
+{
+    bool own = c->plan.own_fields;
+    char date[40];
+    struct slice etag = c->plan.etag.p != NULL ? c->plan.etag : a->etag;
+    char hex[DIGEST_HEX + 1];
+
+    if (c->plan.whole && c->plan.etag.p == NULL) { /* as registries write it */
+        digest_format(&c->plan.want.digest, hex);
+        etag = arena_fmt(&h->arena, "\"sha256:%s\"", hex);
+    }
+    h->valid.etag = arena_copy(&h->arena, etag);
+    h->valid.etag.p = etag.p != NULL ? h->valid.etag.p : NULL;
+    if (a->etag_alias.p != NULL) {
+        h->valid.etag_alias = arena_copy(&h->arena, a->etag_alias);
+    }
+    h->valid.last_modified_s = own ? 0 : a->last_modified_s;
+    h->valid.total_bytes = a->total_bytes;
+    h->stored_unix_s = a->stored_unix_s;
+    h->fresh_until_unix_s =
+        c->plan.want.class == WANT_IMMUTABLE ? UINT64_MAX : a->fresh_until_unix_s;
+    if (c->plan.until_unix_s != 0) {
+        h->fresh_until_unix_s = min_u64(h->fresh_until_unix_s, c->plan.until_unix_s);
+    }
+    add(h, "content-type",
+        a->content_type.p != NULL && !own ? a->content_type
+        : c->plan.content_type.p != NULL  ? c->plan.content_type
+                                          : SLICE("application/octet-stream"));
+    if (a->last_modified_s != 0 && !own) {
+        httpdate_format(a->last_modified_s, date);
+        add(h, "last-modified", slice_str(date));
+    }
+    if (a->digest_known && !c->plan.xorb) {
+        add_digest(h, &a->digest);
+    }
+    if (!own) {
+        add_fields(h, a, false, ORIGIN_FIELDS_MAX);
+        add_date(h, answer_field(a, "date"), c->desk->loop->unix_s);
+    }
+}
+
+static void add_blob(struct call *c, struct hot *h, struct blob *b)
+{
+    char hex[DIGEST_HEX + 1];
+    char date[40];
+
+    digest_format(blob_digest(b), hex);
+    h->valid.etag = arena_fmt(&h->arena, "\"sha256-%s\"", hex);
+    if (c->plan.etag.p != NULL) {
+        h->valid.etag_alias = h->valid.etag;
+        h->valid.etag = arena_copy(&h->arena, c->plan.etag);
+    }
+    h->valid.total_bytes = blob_size_bytes(b);
+    h->stored_unix_s = 0;               /* ours: it has no age */
+    h->fresh_until_unix_s = UINT64_MAX; /* until the repo's generation moves */
+    add(h, "content-type",
+        c->plan.content_type.p != NULL ? c->plan.content_type : SLICE("application/octet-stream"));
+    if (c->plan.entry.mtime_ns > 0) {
+        h->valid.last_modified_s = (uint64_t)c->plan.entry.mtime_ns / 1000000000u;
+        httpdate_format(h->valid.last_modified_s, date);
+        add(h, "last-modified", slice_str(date));
+    }
+    if (!c->plan.xorb) {
+        add_digest(h, blob_digest(b));
+    }
+}
+
+struct hot *resolve_object(struct call *c, struct slice name, struct slice key, struct answer *a,
+                           struct blob *b)
+{
+    struct hot *h = hot_new(c->set, c->repo, name, key);
+
+    h->generation = c->repo_generation;
+    h->for_all = c->plan.for_all;
+    h->whole = c->plan.whole;
+    h->reply.status = 200;
+    h->answer = a;
+    h->blob = b;
+    if (a != NULL) {
+        add_answer(c, h, a);
+    } else if (b != NULL) {
+        add_blob(c, h, b);
+    }
+    if (c->plan.xorb) {
+        h->plain_bytes =
+            h->valid.total_bytes != LENGTH_UNKNOWN ? h->valid.total_bytes : c->plan.want.size_bytes;
+        h->valid.total_bytes = xorb_framed(h->plain_bytes);
+    }
+    if (h->valid.etag.p != NULL) {
+        reply_add(&h->reply, SLICE("etag"), h->valid.etag);
+    }
+    if (!h->whole) {
+        reply_add(&h->reply, SLICE("accept-ranges"), SLICE("bytes"));
+    }
+    add_cache_control(c, h);
+    if (c->repo->ops->answer != NULL) {
+        c->repo->ops->answer(c->repo, &c->plan, a, &h->arena, &h->reply);
+    }
+    for (size_t i = 0; i < c->plan.nfields; i++) {
+        reply_add(&h->reply, arena_copy(&h->arena, c->plan.fields[i].name),
+                  arena_copy(&h->arena, c->plan.fields[i].value));
+    }
+    return h;
+}
+
+/* What a listing told is asked again now and then, though it be for ever: else nobody would see that it is in use. */
+static uint64_t told_until(const struct call *c)
+{
+    uint64_t most = c->desk->loop->unix_s + TOLD_S;
+
+    return c->plan.until_unix_s != 0 ? min_u64(c->plan.until_unix_s, most) : most;
+}
+
+struct hot *resolve_text(struct call *c)
+{
+    struct hot *h = hot_new(c->set, c->repo, hot_name(&c->req, c->repo, c->path), c->plan.want.key);
+
+    h->generation = c->repo_generation;
+    h->for_all = c->plan.for_all;
+    h->reply.status = c->plan.status;
+    h->fresh_until_unix_s = told_until(c);
+    h->valid.total_bytes = c->plan.text.n;
+    buf_adds(&h->bytes, c->plan.text);
+    add(h, "content-type", c->plan.content_type);
+    for (size_t i = 0; i < c->plan.nfields; i++) {
+        reply_add(&h->reply, arena_copy(&h->arena, c->plan.fields[i].name),
+                  arena_copy(&h->arena, c->plan.fields[i].value));
+    }
+    return h;
+}
+
+struct hot *resolve_known(struct call *c)
+{
+    struct hot *h =
+        resolve_object(c, hot_name(&c->req, c->repo, c->path), c->plan.want.key, NULL, NULL);
+
+    h->head_only = true;
+    h->fresh_until_unix_s = told_until(c);
+    h->valid.etag = arena_copy(&h->arena, c->plan.etag);
+    h->valid.total_bytes = c->plan.want.size_bytes;
+    reply_add(&h->reply, SLICE("etag"), h->valid.etag);
+    add(h, "content-type", c->plan.content_type);
+    if (c->plan.want.digest_known) {
+        add_digest(h, &c->plan.want.digest);
+    }
+    return h;
+}
+
+struct hot *resolve_rendering(struct call *c, struct slice key, struct rendering *r)
+{
+    struct hot *h = resolve_object(c, hot_name(&c->req, c->repo, c->path), key, NULL, NULL);
+
+    h->rendering = rendering_hold(r);
+    h->valid.etag = slice_str(r->etag);
+    h->valid.total_bytes = r->size_bytes;
+    reply_add(&h->reply, SLICE("etag"), h->valid.etag);
+    reply_add(&h->reply, SLICE("content-type"), r->content_type);
+    return h;
+}

@@ -1,0 +1,28 @@
+/* resolve.h - what a plan comes to, as an answer that whoever asks next may be given, too (hot.h): the fields of a 200.
+ *
+ * What depends on the request is added when it is sent (reply.h). All text is copied into the answer's arena.
+ *
+ * owns     each returns one count
+ * threads  the loop of the call
+ */
+#ifndef SERVER_SERVE_RESOLVE_H
+#define SERVER_SERVE_RESOLVE_H
+
+#include "server/serve/call.h"
+
+/* Takes one of answer, blob; with neither, bytes is the caller's to fill. key: the want's, or the blob's path. */
+struct hot *resolve_object(struct call *c, struct slice name, struct slice key, struct answer *a,
+                           struct blob *b);
+/* A document of our own. Holds r. */
+struct hot *resolve_rendering(struct call *c, struct slice key, struct rendering *r);
+/* What a HEAD is told by the plan alone (repo.h: known). */
+struct hot *resolve_known(struct call *c);
+/* The plan's own text, a PLAN_REPLY that may be kept. */
+struct hot *resolve_text(struct call *c);
+
+/* The origin's fields go so far, the rest is for ours; a Date that is longer is none. */
+enum { ORIGIN_FIELDS_MAX = REPLY_FIELDS - 14, ORIGIN_DATE_MAX = 40 };
+/* One that says how long it is good: passed on only where ours do not say it. */
+bool resolve_is_freshness(struct slice name);
+
+#endif

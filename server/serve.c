@@ -1,7 +1,7 @@
 #include "server/serve.h"
 
 #include "server/store/xorb.h"
-#include "server/serve/door.h"
+#include "server/serve/entrance.h"
 #include "server/serve/index.h"
 #include "server/serve/need.h"
 #include "server/serve/opening.h"
@@ -33,16 +33,16 @@ static void on_request(void *arg, struct exchange *x)
 
     (void)arg;
     exchange_set_user(x, v);
-    v->door = door_of(req);
+    v->entrance = entrance_of(req);
     if (gate_client(d->daemon->gate, req, &behind)) {
         exchange_forwarded(x, &behind.peer, behind.tls, behind.host);
     }
-    to = v->door->route(d, x);
+    to = v->entrance->route(d, x);
     if (!enter(d, x, v, to.repo == NULL)) {
         return;
     }
     if (to.repo == NULL) {
-        v->door->answer(d, x, v, &to);
+        v->entrance->answer(d, x, v, &to);
     } else if (!from_hot(d, x, v, to.repo, hot_name(req, to.repo, to.path))) {
         call_advance(call_new(d, x, v, to.repo, to.path));
     }
@@ -104,14 +104,14 @@ static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours
     struct err why = {0};
 
     if (gate_identify(d->daemon->gate, req, &v->who, &why) != 0) {
-        v->door->refuse_token(d, x, why.text);
+        v->entrance->refuse_token(d, x, why.text);
         return false;
     }
-    if (!ours || v->door->counted(req)) {
+    if (!ours || v->entrance->counted(req)) {
         gate_spend(d->daemon->gate, &v->who, req->peer, d->loop->now_ms, &g);
     }
     if (!g.pass) {
-        v->door->refuse_haste(x, &g);
+        v->entrance->refuse_haste(x, &g);
         return false;
     }
     v->pace = g.pace;
@@ -126,8 +126,8 @@ static void forbid(struct call *c, int status, struct slice why)
     r->status = status;
     if (status == 401) {
         reply_add(r, SLICE("www-authenticate"),
-                  c->visit->door->challenge(&c->req, c->set->conf, c->plan.right == RIGHT_PUBLISH,
-                                            &c->arena));
+                  c->visit->entrance->challenge(&c->req, c->set->conf,
+                                                c->plan.right == RIGHT_PUBLISH, &c->arena));
     }
     reply_failure(c, r, why);
 }

@@ -7,7 +7,7 @@
 #include "server/serve/hot.h"
 
 struct desk;
-struct door;
+struct entrance;
 struct gathers;
 struct quiet;
 struct serve {
@@ -31,8 +31,8 @@ struct desk { /* loop->local */
 
 /* The exchange's user pointer, in its arena: what is known at the end, for the log and the counters. */
 struct visit {
-    const struct door *door; /* by which it came in */
-    struct repo *repo;       /* NULL: ours */
+    const struct entrance *entrance; /* by which it came in */
+    struct repo *repo;               /* NULL: ours */
     enum cache_state state;
     bool cached;          /* state counts */
     struct principal who; /* released at the end */

@@ -234,7 +234,7 @@ static void answer(struct desk *d, struct exchange *x, struct visit *v, const st
     }
 }
 
-/* --- the door --- */
+/* --- the entrance --- */
 
 static struct route route(struct desk *d, struct exchange *x)
 {
@@ -253,7 +253,7 @@ static bool counted(const struct http_req *req)
     return true;
 }
 
-const struct door door_registry = {
+const struct entrance entrance_registry = {
     .route = route,
     .answer = answer,
     .counted = counted,

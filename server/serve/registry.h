@@ -8,9 +8,9 @@
 #ifndef SERVER_SERVE_REGISTRY_H
 #define SERVER_SERVE_REGISTRY_H
 
-#include "server/serve/door.h"
+#include "server/serve/entrance.h"
 
 bool registry_asked(const struct http_req *req); /* "/v2" and what lies below */
-extern const struct door door_registry;
+extern const struct entrance entrance_registry;
 
 #endif

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "server/serve/door.h"
+#include "server/serve/entrance.h"
 #include "server/serve/rendering.h"
 #include "server/serve/resolve.h"
 #include "server/serve/xorb_body.h"
@@ -152,7 +152,7 @@ void reply_send(struct exchange *x, struct visit *v, struct hot *h)
 void reply_failure(struct call *c, struct http_reply *r, struct slice why)
 {
     struct arena *a = &c->arena;
-    struct slice body = c->visit->door->words(&c->req, why, a, r);
+    struct slice body = c->visit->entrance->words(&c->req, why, a, r);
 
     if (c->repo->ops->failed != NULL) {
         c->repo->ops->failed(c->repo, &c->plan, r->status, why, a, r);

@@ -1,4 +1,4 @@
-#include "server/serve/door.h"
+#include "server/serve/entrance.h"
 
 #include "server/serve/own.h"
 #include "server/serve/path_token.h"
@@ -48,9 +48,9 @@ static struct slice words(const struct http_req *req, struct slice why, struct a
     return arena_fmt(a, SLICE_FMT "\n", SLICE_ARG(why));
 }
 
-const struct door *door_of(const struct http_req *req)
+const struct entrance *entrance_of(const struct http_req *req)
 {
-    static const struct door front = {
+    static const struct entrance front = {
         .route = route,
         .answer = answer,
         .counted = counted,
@@ -60,5 +60,5 @@ const struct door *door_of(const struct http_req *req)
         .words = words,
     };
 
-    return registry_asked(req) ? &door_registry : &front;
+    return registry_asked(req) ? &entrance_registry : &front;
 }

@@ -1,15 +1,15 @@
-/* door.h - the two ways in: below /v2/, as clients of container registries ask, and by all other paths.
+/* entrance.h - the two ways in: below /v2/, as clients of container registries ask, and by all other paths.
  *
- * A door knows whose a request is, what is nobody's there, and in which words its clients read a no. Between the two, from
+ * An entrance knows whose a request is, what is nobody's there, and in which words its clients read a no. Between the two, from
  * the plan to the body, nobody asks which it was.
  */
-#ifndef SERVER_SERVE_DOOR_H
-#define SERVER_SERVE_DOOR_H
+#ifndef SERVER_SERVE_ENTRANCE_H
+#define SERVER_SERVE_ENTRANCE_H
 
 #include "server/gate/gate.h"
 #include "server/serve/call.h"
 
-struct door {
+struct entrance {
     /* Whose it is; of no repo: nobody's. May take a token out of the request's path. */
     struct route (*route)(struct desk *d, struct exchange *x);
     /* What is no repo's: a page of ours, or a no. */
@@ -26,6 +26,6 @@ struct door {
                           struct http_reply *r);
 };
 
-const struct door *door_of(const struct http_req *req);
+const struct entrance *entrance_of(const struct http_req *req);
 
 #endif

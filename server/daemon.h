@@ -11,16 +11,9 @@
 #define SERVER_DAEMON_H
 
 #include "common/os/lock.h"
-#include "server/conf.h"
+#include "server/repo_set.h"
 
 struct access_log;
-
-struct repo_set { /* counted: the repos of one configuration */
-    _Atomic unsigned holds;
-    struct conf *conf;
-    struct repo **repo;
-    size_t count;
-};
 
 struct daemon {
     const char *conf_path;
@@ -71,14 +64,6 @@ MUST_USE int daemon_reload(struct daemon *d, struct reload_news *news, struct er
 void daemon_log_level(const struct conf *c);
 /* The listeners' addresses as bound: a port 0 has become one. While no reload is under way. */
 void daemon_addresses(struct daemon *d, struct buf *out);
-/* The repos of a configuration, held once; takes conf, also when it fails. */
-MUST_USE int repo_set_open(struct conf *conf, struct traffic *t, struct repo_set **out,
-                           struct err *e);
-struct repo_set *repo_set_hold(struct daemon *d);
-struct repo_set *repo_set_share(struct repo_set *rs); /* one hold more of one that is held */
-void repo_set_release(struct repo_set **rp);
-struct repo *repo_set_find(const struct repo_set *rs, struct slice name);
-
 /* The synced repos of a configuration, from now on. */
 MUST_USE int daemon_set_sync(struct daemon *d, const struct repo_set *rs, struct err *e);
 /* A published, rolled back or removed tree or object: resolved answers of that repo are void from now on. */

@@ -7,45 +7,20 @@
  *   trees      a snapshot reads whole, its files are there and held
  *   counters   are the sum of the rows
  */
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "common/base/endian.h"
-#include "common/os/clock.h"
 #include "server/store/damage.h"
 #include "server/store/drop.h"
 #include "server/store/head.h"
 #include "server/store/mark.h"
 #include "server/store/ref.h"
-#include "server/store/state.h"
+#include "server/store/verify_priv.h"
 
-enum { ROW_MAX = 64 << 20, KEY_MAX = 64 << 10, PARTIAL_OLD_S = 3600 };
+enum { ROW_MAX = 64 << 20, KEY_MAX = 64 << 10 };
 
-struct verify {
-    struct store *s;
-    bool deep;
-    bool repair;
-    bool (*progress)(void *arg, uint64_t done, uint64_t total);
-    void (*finding)(void *arg, const char *what);
-    void *arg;
-    struct verify_report *out;
-    struct counts sum;
-    uint64_t total;
-    enum table table; /* of a pass over side rows */
-    struct buf key;
-    struct buf row;
-    struct err *e;
-};
-
-static void found(struct verify *v, uint64_t *kind, const char *fmt, ...) PRINTF_LIKE(3, 4);
-
-static void found(struct verify *v, uint64_t *kind, const char *fmt, ...)
+void verify_found(struct verify *v, uint64_t *kind, const char *fmt, ...)
 {
     char text[512];
     va_list ap;
@@ -59,7 +34,7 @@ static void found(struct verify *v, uint64_t *kind, const char *fmt, ...)
     }
 }
 
-static bool has_row(struct verify *v, enum table t, struct slice key)
+bool verify_has_row(struct verify *v, enum table t, struct slice key)
 {
     return kv_get(v->s->kv, t, key, &v->row, NULL) != E_NOTFOUND;
 }
@@ -89,10 +64,10 @@ static int check_bytes(struct verify *v, const struct digest *d, const char *hex
     int rc = blob_hash_check(v->s, d, &whole, v->e);
 
     if (rc == 0 && !whole) {
-        found(v, &v->out->damaged, "blob %s: bytes do not match the digest", hex);
+        verify_found(v, &v->out->damaged, "blob %s: bytes do not match the digest", hex);
         rc = drop_damaged(v, d, DAMAGE_BYTES);
     } else if (rc == E_IO) {
-        found(v, &v->out->damaged, "blob %s: the disk does not give its bytes", hex);
+        verify_found(v, &v->out->damaged, "blob %s: the disk does not give its bytes", hex);
         rc = drop_damaged(v, d, DAMAGE_UNREADABLE);
     }
     return rc == E_NOTFOUND || rc == E_CORRUPT || rc == E_IO ? 0 : rc;
@@ -108,7 +83,7 @@ static int check_blob(void *arg, struct slice key, struct slice value)
     int rc;
 
     if (key.n != DIGEST_BYTES) {
-        found(v, &v->out->bad_rows, "a blob's key has %zu bytes", key.n);
+        verify_found(v, &v->out->bad_rows, "a blob's key has %zu bytes", key.n);
         return 0;
     }
     memcpy(d.b, key.p, DIGEST_BYTES);
@@ -124,122 +99,14 @@ static int check_blob(void *arg, struct slice key, struct slice value)
     rc = damage_look(v->s, &d, &why);
     if (rc == E_CORRUPT) {
         bool missing = strstr(why.text, "missing") != NULL;
-        found(v, missing ? &v->out->missing : &v->out->damaged, "blob %s: %s", hex, why.text);
+        verify_found(v, missing ? &v->out->missing : &v->out->damaged, "blob %s: %s", hex,
+                     why.text);
         return drop_damaged(v, &d, DAMAGE_PLACE);
     }
     if (rc != 0) {
         return rc == E_NOTFOUND ? 0 : err_set(v->e, rc, "%s", why.text);
     }
     return v->deep ? check_bytes(v, &d, hex) : 0;
-}
-
-/* --- files --- */
-
-static void check_name(struct verify *v, const char *folder, const char *name)
-{
-    struct digest d;
-    char path[BLOB_PATH];
-    int fd;
-
-    if (!digest_parse(slice_str(name), &d)) {
-        found(v, &v->out->bad_rows, "blobs/%s/%.80s: not ours", folder, name);
-        return;
-    }
-    blob_path(&d, path);
-    if (memcmp(path, folder, 5) != 0 || strcmp(path + 6, name) != 0) {
-        found(v, &v->out->bad_rows, "blobs/%s/%.80s: in the wrong folder", folder, name);
-        return;
-    }
-    if (has_row(v, TABLE_BLOB, digest_key(&d)) || seal_entered(v->s, &d)) {
-        return;
-    }
-    fd = seal_remove_file(v->s, &d, SEAL_UNLINK);
-    if (fd != -1) {
-        close(fd);
-        found(v, &v->out->orphans, "blobs/%s: orphan, removed", path);
-        v->out->repaired++;
-    }
-}
-
-static DIR *open_dir(int at, const char *name)
-{
-    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = fd != -1 ? fdopendir(fd) : NULL;
-
-    if (d == NULL && fd != -1) {
-        close(fd);
-    }
-    return d;
-}
-
-static void check_folder(struct verify *v, const char *folder)
-{
-    DIR *d = open_dir(v->s->blobs_fd, folder);
-    struct dirent *ent;
-
-    while (d != NULL && (ent = readdir(d)) != NULL) {
-        if (ent->d_name[0] != '.') {
-            check_name(v, folder, ent->d_name);
-        }
-    }
-    if (d != NULL) {
-        closedir(d);
-    }
-}
-
-static int check_files(struct verify *v)
-{
-    char folder[6];
-
-    for (unsigned i = 0; i < 256; i++) {
-        snprintf(folder, sizeof folder, "%02x", i);
-        if (faccessat(v->s->blobs_fd, folder, F_OK, AT_SYMLINK_NOFOLLOW) == -1) {
-            continue;
-        }
-        for (unsigned j = 0; j < 256; j++) {
-            snprintf(folder, sizeof folder, "%02x/%02x", i, j);
-            check_folder(v, folder);
-        }
-    }
-    return 0;
-}
-
-/* Young ones belong to a fill whose row is on its way. */
-static void check_partial(struct verify *v, const char *name)
-{
-    struct stat st;
-    uint8_t raw[STAGE_KEY_BYTES];
-    uint64_t now = clock_unix_s();
-
-    if (fstatat(v->s->partial_fd, name, &st, AT_SYMLINK_NOFOLLOW) == -1 ||
-        (uint64_t)st.st_mtime + PARTIAL_OLD_S > now) {
-        return;
-    }
-    if (slice_hex(slice_str(name), raw, sizeof raw) &&
-        (stage_is_open(v->s, be_get(raw, sizeof raw)) ||
-         has_row(v, TABLE_PARTIAL, slice_of(raw, sizeof raw)))) {
-        return;
-    }
-    if (unlinkat(v->s->partial_fd, name, 0) == 0) {
-        found(v, &v->out->orphans, "partial/%.80s: orphan, removed", name);
-        v->out->repaired++;
-    }
-}
-
-static int check_partials(struct verify *v)
-{
-    DIR *d = open_dir(v->s->partial_fd, ".");
-    struct dirent *ent;
-
-    while (d != NULL && (ent = readdir(d)) != NULL) {
-        if (ent->d_name[0] != '.') {
-            check_partial(v, ent->d_name);
-        }
-    }
-    if (d != NULL) {
-        closedir(d);
-    }
-    return 0;
 }
 
 /* --- rows beside a blob's --- */
@@ -250,11 +117,11 @@ static int check_side_row(void *arg, struct slice key, struct slice value)
     struct batch *b;
 
     (void)value;
-    if (has_row(v, TABLE_BLOB, key) || !has_row(v, v->table, key) ||
+    if (verify_has_row(v, TABLE_BLOB, key) || !verify_has_row(v, v->table, key) ||
         (key.n == DIGEST_BYTES && seal_entered(v->s, (const void *)key.p))) {
         return 0;
     }
-    found(v, &v->out->orphans, "a row without its blob, removed");
+    verify_found(v, &v->out->orphans, "a row without its blob, removed");
     b = batch_new();
     batch_require_absent(b, TABLE_BLOB, key);
     batch_del(b, v->table, key);
@@ -279,7 +146,8 @@ static int check_side_rows(struct verify *v)
 /* A holder and what it stands on come and go in one batch, so a look at both takes three. */
 static bool lost(struct verify *v, struct slice holder, enum table t, struct slice key)
 {
-    return !has_row(v, t, key) && has_row(v, TABLE_HOLDER, holder) && !has_row(v, t, key);
+    return !verify_has_row(v, t, key) && verify_has_row(v, TABLE_HOLDER, holder) &&
+           !verify_has_row(v, t, key);
 }
 
 static int remove_holder(struct verify *v, struct slice holder, enum table t, struct slice key)
@@ -312,8 +180,9 @@ static int check_referrer(struct verify *v, struct slice holder, struct slice re
     if (!lost(v, holder, t, buf_slice(&v->key))) {
         return 0;
     }
-    found(v, &v->out->bad_rows, "a holder ('%c') in " SLICE_FMT " without its referrer " SLICE_FMT,
-          kind, SLICE_ARG(repo), (int)(key.n < 200 ? key.n : 200), key.n != 0 ? key.p : "");
+    verify_found(v, &v->out->bad_rows,
+                 "a holder ('%c') in " SLICE_FMT " without its referrer " SLICE_FMT, kind,
+                 SLICE_ARG(repo), (int)(key.n < 200 ? key.n : 200), key.n != 0 ? key.p : "");
     return remove_holder(v, holder, t, buf_slice(&v->key));
 }
 
@@ -326,7 +195,7 @@ static int check_holder(void *arg, struct slice row_key, struct slice value)
     (void)value;
     if (!holder_parse(row_key, &repo, &kind, &key) ||
         (kind != 'o' && kind != 't' && kind != 'u' && kind != 's')) {
-        found(v, &v->out->bad_rows, "a holder's key does not decode");
+        verify_found(v, &v->out->bad_rows, "a holder's key does not decode");
         return 0;
     }
     blob = slice_first(row_key, DIGEST_BYTES);
@@ -334,7 +203,8 @@ static int check_holder(void *arg, struct slice row_key, struct slice value)
         if (kind == 't') {
             return 0; /* said with the tree; a new seal heals it */
         }
-        found(v, &v->out->bad_rows, "a holder in " SLICE_FMT " without its blob", SLICE_ARG(repo));
+        verify_found(v, &v->out->bad_rows, "a holder in " SLICE_FMT " without its blob",
+                     SLICE_ARG(repo));
         return remove_holder(v, row_key, TABLE_BLOB, blob);
     }
     return check_referrer(v, row_key, repo, kind, key);
@@ -354,8 +224,8 @@ static void bad_tree(void *arg, struct slice tree, uint64_t seq, const struct er
     int nul = (int)slice_find(tree, '\0');
 
     nul = nul < 0 ? 0 : nul;
-    found(v, &v->out->damaged, "snapshot %.*s " SLICE_FMT " v%" PRIu64 ": %s", nul, tree.p,
-          SLICE_ARG(slice_from(tree, (size_t)nul + (tree.n != 0))), seq, why->text);
+    verify_found(v, &v->out->damaged, "snapshot %.*s " SLICE_FMT " v%" PRIu64 ": %s", nul, tree.p,
+                 SLICE_ARG(slice_from(tree, (size_t)nul + (tree.n != 0))), seq, why->text);
 }
 
 static int check_file_of_tree(void *arg, struct slice tree, const struct entry *en, struct err *e)
@@ -370,12 +240,12 @@ static int check_file_of_tree(void *arg, struct slice tree, const struct entry *
     (void)e;
     digest_format(&en->digest, hex);
     holder_key(&holder, &en->digest, repo, 't', name);
-    if (!has_row(v, TABLE_BLOB, digest_key(&en->digest))) {
-        found(v, &v->out->missing, "blob %s of " SLICE_FMT " " SLICE_FMT " (" SLICE_FMT ")", hex,
-              SLICE_ARG(repo), SLICE_ARG(name), SLICE_ARG(en->path));
-    } else if (!has_row(v, TABLE_HOLDER, buf_slice(&holder))) {
-        found(v, &v->out->bad_rows, "blob %s is not held by " SLICE_FMT " " SLICE_FMT, hex,
-              SLICE_ARG(repo), SLICE_ARG(name));
+    if (!verify_has_row(v, TABLE_BLOB, digest_key(&en->digest))) {
+        verify_found(v, &v->out->missing, "blob %s of " SLICE_FMT " " SLICE_FMT " (" SLICE_FMT ")",
+                     hex, SLICE_ARG(repo), SLICE_ARG(name), SLICE_ARG(en->path));
+    } else if (!verify_has_row(v, TABLE_HOLDER, buf_slice(&holder))) {
+        verify_found(v, &v->out->bad_rows, "blob %s is not held by " SLICE_FMT " " SLICE_FMT, hex,
+                     SLICE_ARG(repo), SLICE_ARG(name));
         if (v->repair) {
             struct batch *b = batch_new();
             batch_put(b, TABLE_HOLDER, buf_slice(&holder), SLICE_NONE);
@@ -394,14 +264,15 @@ static int check_head(void *arg, struct slice key, struct slice value)
     struct head h;
 
     if (head_decode(value, &h, NULL) != 0) {
-        found(v, &v->out->bad_rows, "a head's row does not decode");
+        verify_found(v, &v->out->bad_rows, "a head's row does not decode");
         return 0;
     }
     buf_clear(&v->key);
     snap_key(&v->key, repo, name, h.live_seq);
-    if (!has_row(v, TABLE_SNAP, buf_slice(&v->key)) && has_row(v, TABLE_HEAD, key)) {
-        found(v, &v->out->bad_rows, "the head of " SLICE_FMT " " SLICE_FMT " has no snapshot",
-              SLICE_ARG(repo), SLICE_ARG(name));
+    if (!verify_has_row(v, TABLE_SNAP, buf_slice(&v->key)) && verify_has_row(v, TABLE_HEAD, key)) {
+        verify_found(v, &v->out->bad_rows,
+                     "the head of " SLICE_FMT " " SLICE_FMT " has no snapshot", SLICE_ARG(repo),
+                     SLICE_ARG(name));
     }
     return 0;
 }
@@ -416,15 +287,16 @@ static int check_ref(void *arg, struct slice key, struct slice value)
     struct ref r;
 
     if (ref_decode(value, &r, NULL) != 0) {
-        found(v, &v->out->bad_rows, "the row of a branch or tag does not decode");
+        verify_found(v, &v->out->bad_rows, "the row of a branch or tag does not decode");
         return 0;
     }
     buf_clear(&v->key);
     snap_key(&v->key, repo, tree, r.seq);
-    if (!has_row(v, TABLE_SNAP, buf_slice(&v->key)) && has_row(v, TABLE_REF, key) &&
-        !has_row(v, TABLE_SNAP, buf_slice(&v->key))) {
-        found(v, &v->out->bad_rows, SLICE_FMT " of " SLICE_FMT " " SLICE_FMT " has no snapshot",
-              SLICE_ARG(slice_from(name, 1)), SLICE_ARG(repo), SLICE_ARG(tree));
+    if (!verify_has_row(v, TABLE_SNAP, buf_slice(&v->key)) && verify_has_row(v, TABLE_REF, key) &&
+        !verify_has_row(v, TABLE_SNAP, buf_slice(&v->key))) {
+        verify_found(v, &v->out->bad_rows,
+                     SLICE_FMT " of " SLICE_FMT " " SLICE_FMT " has no snapshot",
+                     SLICE_ARG(slice_from(name, 1)), SLICE_ARG(repo), SLICE_ARG(tree));
     }
     return 0;
 }
@@ -477,9 +349,10 @@ static int check_counts(struct verify *v, const struct counts *kept)
     if (memcmp(&v->sum, kept, sizeof *kept) == 0) {
         return 0;
     }
-    found(v, &v->out->bad_rows,
-          "the counters say %" PRIu64 " blobs, %" PRIu64 " bytes instead of %" PRIu64 ", %" PRIu64,
-          kept->blobs, kept->used_bytes, v->sum.blobs, v->sum.used_bytes);
+    verify_found(v, &v->out->bad_rows,
+                 "the counters say %" PRIu64 " blobs, %" PRIu64 " bytes instead of %" PRIu64
+                 ", %" PRIu64,
+                 kept->blobs, kept->used_bytes, v->sum.blobs, v->sum.used_bytes);
     if (!v->repair) {
         return 0;
     }
@@ -527,7 +400,7 @@ int verify_run(struct store *s, bool deep, bool repair,
                        .row = BUF_INIT(ROW_MAX),
                        .e = e};
     static int (*const passes[])(struct verify *) = {
-        check_blobs, check_files, check_partials, check_side_rows, check_holders, check_trees,
+        check_blobs, verify_files, verify_partials, check_side_rows, check_holders, check_trees,
     };
     int rc = 0;
 

@@ -2,6 +2,7 @@
 #include "common/os/clock.h"
 #include "server/admin/talk.h"
 #include "server/cache/freshness.h"
+#include "server/cache/variant.h"
 #include "server/repo/plan.h"
 #include "server/store/keep.h"
 
@@ -53,9 +54,10 @@ static void freshness_members(struct buf *row, const struct listing *l, const st
                            .fresh_until_unix_s = o->fresh_until_unix_s};
     struct arena a = {0};
     struct want w;
+    struct slice variant = variant_of_row(o->key);
     uint64_t until_s;
 
-    if (!want_of(l, o->key, &a, &w)) {
+    if (!want_of(l, slice_first(o->key, o->key.n - (variant.n != 0 ? variant.n + 1 : 0)), &a, &w)) {
         jwrite_str(row, "state", "unreachable");
         jwrite_null(row, "fresh_until_unix_s");
     } else if (!object_answers(&known, &w)) {
@@ -75,6 +77,7 @@ static void freshness_members(struct buf *row, const struct listing *l, const st
 static int on_object(void *arg, const struct object_info *o)
 {
     struct listing *l = arg;
+    struct slice variant = variant_of_row(o->key);
     struct buf *row;
 
     if (l->rows++ >= l->most) {
@@ -82,7 +85,11 @@ static int on_object(void *arg, const struct object_info *o)
     }
     row = talk_row(l->t);
     jwrite_text(row, "repo", o->repo);
-    jwrite_text(row, "key", o->key);
+    jwrite_text(row, "key",
+                variant.n != 0 ? slice_first(o->key, o->key.n - variant.n - 1) : o->key);
+    if (variant.n != 0) {
+        jwrite_text(row, "variant", slice_first(slice_from(variant, 1), variant.n - 2));
+    }
     jwrite_u64(row, "size", o->size_bytes);
     if (!digest_is_zero(&o->digest)) {
         jwrite_hex(row, "sha256", o->digest.b, DIGEST_BYTES);

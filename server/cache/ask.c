@@ -12,6 +12,22 @@ static struct slice copy(struct arena *a, struct slice s)
     return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
 }
 
+static const struct want_field *copy_forward(struct arena *a, const struct want *w)
+{
+    struct want_field *to;
+
+    if (w->forwards == 0) {
+        return NULL;
+    }
+    to = arena_alloc(a, w->forwards * sizeof *to);
+    for (size_t i = 0; i < w->forwards; i++) {
+        to[i].name = arena_copy(a, w->forward[i].name);
+        to[i].value = copy(a, w->forward[i].value);
+        to[i].same = copy(a, w->forward[i].same);
+    }
+    return to;
+}
+
 void want_copy(struct arena *a, const struct want *w, struct want *out)
 {
     struct status_map *map = arena_alloc(a, (w->status_maps + 1) * sizeof *map);
@@ -26,89 +42,11 @@ void want_copy(struct arena *a, const struct want *w, struct want *out)
     out->principal = copy(a, w->principal);
     out->token_scope = copy(a, w->token_scope);
     out->held_by = copy(a, w->held_by);
+    out->forward = copy_forward(a, w);
     if (w->status_maps > 0) {
         memcpy(map, w->status_map, w->status_maps * sizeof *map);
     }
     out->status_map = map;
-}
-
-void hit_free(struct hit **hp)
-{
-    struct hit *h = *hp;
-
-    *hp = NULL;
-    if (h != NULL) {
-        blob_release(&h->blob);
-        arena_fini(&h->arena);
-        free(h);
-    }
-}
-
-static int find_at(struct cache *c, struct slice row_key, const struct want *w, struct hit **out,
-                   struct err *e)
-{
-    struct buf row = BUF_INIT(OBJECT_ROW_MAX);
-    struct hit *h = NEW(struct hit);
-    int rc = store_get(c->store, TABLE_OBJECT, row_key, &row, e);
-
-    *out = NULL;
-    if (rc != 0) {
-        goto out;
-    }
-    if (!object_decode(buf_slice(&row), &h->arena, &h->object) || !object_answers(&h->object, w)) {
-        rc = err_set(e, E_NOTFOUND, "another object is wanted than the row has");
-        goto out;
-    }
-    rc = blob_open(c->store, &h->object.digest, &h->blob, e);
-    if (rc != 0) {
-        rc = E_NOTFOUND; /* evicted, or damaged and taken away: it is fetched again */
-        goto out;
-    }
-    *out = h;
-    h = NULL;
-out:
-    hit_free(&h);
-    buf_free(&row);
-    return rc;
-}
-
-struct held_search {
-    struct cache *cache;
-    const struct want *want;
-    struct hit *hit;
-};
-
-static int try_holder(void *arg, struct slice repo, char kind, struct slice key)
-{
-    struct held_search *s = arg;
-    const struct want *w = s->want;
-    struct buf row_key = BUF_INIT(KEY_MAX);
-
-    /* A NUL: it was fetched with somebody's own credential. */
-    if (kind == 'o' && slice_eq(repo, w->repo) && slice_find(key, '\0') < 0 &&
-        memmem(key.p, key.n, w->held_by.p, w->held_by.n) != NULL) {
-        object_key(&row_key, repo, key, SLICE(""));
-        if (row_key.rc == 0) {
-            (void)find_at(s->cache, buf_slice(&row_key), w, &s->hit, NULL);
-        }
-    }
-    buf_free(&row_key);
-    return s->hit != NULL;
-}
-
-/* What the row does not have may have come by another name: layers are in many images. */
-int hit_find(struct cache *c, struct slice row_key, const struct want *w, struct hit **out,
-             struct err *e)
-{
-    struct held_search s = {.cache = c, .want = w};
-    int rc = find_at(c, row_key, w, out, e);
-
-    if (rc == E_NOTFOUND && w->digest_known && w->held_by.p != NULL && w->principal.n == 0) {
-        rc = holder_each(c->store, &w->digest, try_holder, &s, e);
-        *out = s.hit;
-        rc = s.hit != NULL ? 0 : rc < 0 ? rc : E_NOTFOUND;
-    }
-    return rc;
 }
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
@@ -226,7 +164,7 @@ static void look(struct job *j)
     struct hit *h = NULL;
     struct err e;
 
-    if (hit_find(c, k->row_key, &k->want, &h, &e) == 0) {
+    if (hit_find(c, k->row_key, &k->want, &h, NULL, &e) == 0) {
         enum verdict_fresh v = freshness_judge(&h->object, &k->want, now);
         if (v != STALE) {
             struct answer *a = answer_of_blob(c, &h->object, h->blob, &k->want,

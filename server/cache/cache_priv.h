@@ -48,7 +48,7 @@ struct cache {
     struct list fills;
     struct partial *partials;  /* uthash, by key */
     struct list partials_lost; /* nobody will resume them: the keeper drops them */
-    struct entry *entries;     /* uthash; the fetch thread's, as all below */
+    struct kin *kins;          /* uthash; the fetch thread's, as all below */
     struct list resting;       /* entries with nothing but a memory, oldest first */
     size_t resting_count;
     size_t resting_bytes; /* of the words that they remember */
@@ -108,15 +108,22 @@ struct cache_ask {
 };
 void ask_answer(struct cache_ask *k, struct answer *a); /* takes a; any thread */
 
+/* --- hit.c --- */
 /* A row, decoded, and its blob. Blocks. E_NOTFOUND also when the blob is gone or is not the one wanted. */
 struct hit {
     struct arena arena;
     struct object object;
     struct blob *blob;
+    struct slice tail; /* of the variant that it is (variant.h) */
 };
+/* like: the tail of the variant that came last, whether it suits or not; empty: there are none. NULL: not asked for. */
 MUST_USE int hit_find(struct cache *c, struct slice row_key, const struct want *w, struct hit **out,
-                      struct err *e);
+                      struct buf *like, struct err *e);
 void hit_free(struct hit **hp);
+/* The rows behind that key. */
+MUST_USE int variants_each(struct cache *c, struct slice row_key,
+                           int (*each)(void *arg, struct slice tail, struct slice row), void *arg,
+                           struct err *e);
 
 /* --- entry.c --- */
 void entry_ask(struct cache *c, struct cache_ask *k); /* fetch thread */
@@ -132,9 +139,10 @@ void cache_changed_post(struct cache *c, struct slice repo, struct slice key); /
 
 /* --- partial.c --- */
 MUST_USE int partials_load(struct cache *c, struct err *e);
-struct partial *partial_take(struct cache *c, struct slice row_key); /* NULL: none */
-void partial_put(struct cache *c, struct partial **pp);              /* for whoever wants it next */
-struct partial *partial_of(struct fill *f);                          /* what its parked stage has */
+/* Of the key, or of a variant behind it that w has the values of. NULL: none. */
+struct partial *partial_take(struct cache *c, struct slice row_key, const struct want *w);
+void partial_put(struct cache *c, struct partial **pp);     /* for whoever wants it next */
+struct partial *partial_of(struct fill *f);                 /* what its parked stage has */
 void partial_lose(struct cache *c, uint64_t stage_id);      /* nobody will: the keeper drops it */
 void partials_forget(struct cache *c, struct slice prefix); /* of row keys. Pool */
 void partial_drop(struct cache *c, uint64_t stage_id);      /* its row and its file. Pool */

@@ -85,14 +85,6 @@ void entry_answer(struct entry *n, struct answer *a)
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-static struct entry *entry_find(struct cache *c, struct slice row_key)
-{
-    struct entry *n = NULL;
-
-    HASH_FIND(hh, c->entries, row_key.p, row_key.n, n);
-    return n;
-}
-
 static size_t words_of(const struct entry *n)
 {
     return n->memory != NULL ? n->memory->text.n : 0;
@@ -109,9 +101,8 @@ static void end_rest(struct entry *n)
 
 static void leave_table(struct entry *n)
 {
-    if (n->in_table) {
-        HASH_DEL(n->cache->entries, n);
-        n->in_table = false;
+    if (n->kin != NULL) {
+        kin_leave(n);
     }
     end_rest(n);
 }
@@ -122,6 +113,8 @@ static void entry_free(struct entry *n)
     leave_table(n);
     hit_free(&n->old);
     answer_release(&n->memory);
+    buf_free(&n->tail);
+    buf_free(&n->look_like);
     arena_fini(&n->arena);
     free(n);
 }
@@ -135,8 +128,8 @@ static struct entry *entry_new(struct cache *c, const struct cache_ask *k)
     n->repo = arena_copy(&n->arena, k->want.repo);
     n->origin = origin_identity(k->origin);
     list_init(&n->asks);
-    n->in_table = true;
-    HASH_ADD_KEYPTR(hh, c->entries, n->row_key.p, n->row_key.n, n);
+    n->tail = n->look_like = BUF_INIT(VARIANT_TAIL_MAX);
+    kin_join(n, &k->want);
     return n;
 }
 
@@ -145,7 +138,7 @@ static void rest_or_free(struct entry *n, uint64_t now_ms)
 {
     struct cache *c = n->cache;
     bool remembers =
-        n->in_table && !c->closing &&
+        n->kin != NULL && !c->closing &&
         ((n->memory != NULL && now_ms < n->memory_until_ms) || now_ms < n->trouble_until_ms);
 
     hit_free(&n->old);
@@ -157,6 +150,10 @@ static void rest_or_free(struct entry *n, uint64_t now_ms)
         list_push_back(&c->resting, &n->rest);
         c->resting_count++;
         c->resting_bytes += words_of(n);
+        n = kin_to_go(n);
+        if (n != NULL) {
+            entry_free(n);
+        }
     }
     while (c->resting_count > RESTING_MAX || c->resting_bytes > RESTING_BYTES_MAX) {
         entry_free(LIST_ITEM(c->resting.next, struct entry, rest));
@@ -185,15 +182,7 @@ static void forget(struct entry *n)
 
 void entries_forget(struct cache *c, struct slice prefix)
 {
-    struct entry *n;
-    struct entry *tmp;
-
-    HASH_ITER(hh, c->entries, n, tmp)
-    {
-        if (slice_starts(n->row_key, prefix)) {
-            forget(n);
-        }
-    }
+    kins_each(c, prefix, forget);
 }
 
 /* --- trouble ------------------------------------------------------------------------------------------------------ */
@@ -252,6 +241,44 @@ static bool in_trouble(const struct entry *n)
            (n->trouble.code != E_CORRUPT || promise_eq(&n->trouble_promise, &n->promise));
 }
 
+/* --- variants ----------------------------------------------------------------------------------------------------- */
+
+/* Those that n is not for. */
+static void part_ways(struct entry *n)
+{
+    struct list others;
+    struct list *it;
+
+    list_init(&others);
+    LIST_EACH (&n->asks, at) {
+        if (!variant_suits(buf_slice(&n->tail), &LIST_ITEM(at, struct cache_ask, node)->want)) {
+            list_remove(at);
+            list_push_back(&others, at);
+        }
+    }
+    while ((it = list_pop_front(&others)) != NULL) {
+        entry_ask(n->cache, LIST_ITEM(it, struct cache_ask, node));
+    }
+}
+
+void entry_is_for(struct entry *n, struct slice tail)
+{
+    if (!slice_eq(buf_slice(&n->tail), tail)) {
+        answer_release(&n->memory); /* that was for others */
+    }
+    kin_is(n, tail);
+    if (n->kin != NULL) {
+        LIST_EACH (&n->kin->entries, it) { /* one fill a row: the latest word counts */
+            struct entry *m = LIST_ITEM(it, struct entry, node);
+            if (m != n && m->fill != NULL && fill_is_headed(m->fill) &&
+                slice_eq(buf_slice(&m->tail), tail)) {
+                forget(m);
+            }
+        }
+    }
+    part_ways(n);
+}
+
 /* --- the fill --------------------------------------------------------------------------------------------------- */
 
 static void on_headed(void *arg, struct fill *f)
@@ -259,6 +286,7 @@ static void on_headed(void *arg, struct fill *f)
     struct entry *n = arg;
     struct cache_ask *k;
 
+    entry_is_for(n, f->tail);
     while ((k = take_ask(n)) != NULL) {
         enum cache_state state = n->first_told ? CACHE_COLLAPSED
                                  : f->replaces ? CACHE_REFRESHED
@@ -288,6 +316,7 @@ static void on_ended(void *arg, struct fill *f, int rc, const struct err *why)
         /* Nobody read it any more, or its head was dealt with: who has come meanwhile begins anew. */
     } else if (!n->answered) {
         log_warn("fill.failed", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
+        n->tail_known = n->memory != NULL; /* no word of the origin's: it concerns all */
         if (rc != E_CANCELLED) {
             entry_remember_trouble(n, rc, why);
         }
@@ -305,7 +334,7 @@ static void look(struct job *j)
     struct entry *n = CONTAINER_OF(j, struct entry, look);
     struct err e;
 
-    if (hit_find(n->cache, n->row_key, n->look_want, &n->old, &e) != 0) {
+    if (hit_find(n->cache, n->row_key, n->look_want, &n->old, &n->look_like, &e) != 0) {
         n->old = NULL;
     }
 }
@@ -336,7 +365,28 @@ static void begin_fill(struct entry *n)
                          n->old != NULL && !n->ask_plainly ? &n->old->object : NULL, &owner, n);
     n->ask_plainly = false;
     n->fill->replaces = n->old != NULL;
-    n->fill->keep = n->in_table;
+    n->fill->keep = n->kin != NULL;
+}
+
+/* What is there tells what it varies by, before the origin does. */
+static void learn_tail(struct entry *n)
+{
+    const struct want *w = n->look_want;
+    struct arena a = {0};
+    struct slice tail = SLICE("");
+
+    if (n->old != NULL && n->old->tail.n != 0) {
+        tail = n->old->tail;
+    } else if (n->look_like.n != 0) {
+        tail = variant_like(w, buf_slice(&n->look_like), &a);
+    } else if (n->old != NULL) {
+        tail = variant_of_answer(w, n->old->object.fields, n->old->object.nfields, &a);
+    }
+    if (tail.n != 0) {
+        kin_is(n, tail);
+        part_ways(n);
+    }
+    arena_fini(&a);
 }
 
 static void on_looked(struct job *j)
@@ -348,6 +398,7 @@ static void on_looked(struct job *j)
 
     c->busy--;
     n->looking = false;
+    learn_tail(n);
     n->look_want = NULL;
     if (c->closing) {
         struct err why;
@@ -416,7 +467,7 @@ static bool is_coming(const struct entry *n, const struct cache_ask *k)
 
 void entry_ask(struct cache *c, struct cache_ask *k)
 {
-    struct entry *n = entry_find(c, k->row_key);
+    struct entry *n = kin_find(c, k->row_key, &k->want);
     struct err why;
 
     if (c->closing) {
@@ -428,6 +479,11 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         forget(
             n); /* a reload changed the origin: what is known and fetched there is for those who asked before */
         n = NULL;
+    }
+    if (n == NULL && kin_is_full(c, k->row_key)) {
+        err_set(&why, E_BUSY, "too many variants of it are asked for at once");
+        ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, BUSY_S, &why));
+        return;
     }
     if (n == NULL) {
         n = entry_new(c, k);
@@ -450,20 +506,20 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     }
 }
 
-void entries_drop_all(struct cache *c)
+static void drop_idle(struct entry *n)
 {
-    struct entry *n;
-    struct entry *tmp;
     struct err why;
 
     err_set(&why, E_CANCELLED, "the server is going down");
-    HASH_ITER(hh, c->entries, n, tmp)
-    {
-        if (n->fill == NULL && !n->looking) {
-            while (next_round(n)) {
-                entry_answer_trouble(n, E_CANCELLED, &why);
-            }
-            entry_free(n);
+    if (n->fill == NULL && !n->looking) {
+        while (next_round(n)) {
+            entry_answer_trouble(n, E_CANCELLED, &why);
         }
+        entry_free(n);
     }
+}
+
+void entries_drop_all(struct cache *c)
+{
+    kins_each(c, SLICE(""), drop_idle);
 }

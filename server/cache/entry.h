@@ -6,6 +6,7 @@
 #define SERVER_CACHE_ENTRY_H
 
 #include "server/cache/cache_priv.h"
+#include "server/cache/variant.h"
 
 enum { TROUBLE_MS = 2000 }; /* an origin in trouble is left alone for so long, a key */
 
@@ -14,18 +15,31 @@ struct promise {
     struct digest digest;
 };
 
-struct entry {
+struct kin { /* of one key */
     UT_hash_handle hh;
+    struct slice row_key;
+    struct list entries;
+    unsigned count;
+    bool walked;     /* not freed meanwhile */
+    struct buf like; /* the tail of the last one that was seen to vary; empty: none was */
+    char bytes[];    /* row_key's */
+};
+
+struct entry {
+    struct list node; /* in its kin's */
+    struct kin *kin;  /* NULL: it is not found any more */
     struct cache *cache;
     struct arena arena;
-    struct slice row_key;
+    struct slice row_key; /* without a tail */
     struct slice repo;
     uint64_t origin; /* its identity */
-    bool in_table;
+    bool tail_known; /* else all who ask wait for what the origin says */
+    struct buf tail; /* whom it is for (variant.h): as the origin said, or did before */
     struct list asks;
     bool looking;
     bool ask_plainly; /* a 304 did not fit: the next request is unconditional */
     struct job look;
+    struct buf look_like;   /* the tail of a variant that was there, though not for these */
     struct want *look_want; /* of the first ask */
     struct promise promise; /* this round's */
     struct hit *old;        /* what the row says; stale */
@@ -47,6 +61,23 @@ struct cache_ask *entry_first(struct entry *n);       /* of this round; or NULL 
 void entry_answer(struct entry *n, struct answer *a); /* all of this round. Takes a */
 void entry_answer_trouble(struct entry *n, int rc, const struct err *why);
 void entry_remember_trouble(struct entry *n, int rc, const struct err *why);
+/* The origin has told whom its answer is for: the others ask again. */
+void entry_is_for(struct entry *n, struct slice tail);
+
+/* --- kin.c --- */
+enum { KIN_MAX = 256 };
+/* The entry where a want of that key belongs; or NULL. */
+struct entry *kin_find(struct cache *c, struct slice row_key, const struct want *w);
+bool kin_is_full(struct cache *c, struct slice row_key);
+void kin_join(struct entry *n, const struct want *w); /* w: who will ask first */
+void kin_leave(struct entry *n);
+void kin_is(struct entry *n, struct slice tail);
+void kin_like(struct entry *n, const struct want *w,
+              struct slice tail); /* varies by the same fields */
+/* One that only remembers something, when there are too many of its key. */
+struct entry *kin_to_go(const struct entry *n);
+/* Of all row keys with that prefix. Those that are met may leave. */
+void kins_each(struct cache *c, struct slice prefix, void (*each)(struct entry *n));
 
 /* verdict.c: the first head of n's fill was neither 200 nor 206, or of a HEAD. What it settles is answered; `answered`
  * then. */

@@ -11,8 +11,12 @@
 #include "common/os/clock.h"
 #include "common/os/descriptor.h"
 #include "server/cache/cache_priv.h"
+#include "server/cache/variant.h"
 
-enum { TRICKLE_BYTES_PER_S = 1024 }; /* slower than this an abandoned one is not worth going on */
+enum {
+    TRICKLE_BYTES_PER_S = 1024, /* slower than this an abandoned one is not worth going on */
+    KEY_MAX = 16384,
+};
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
@@ -75,7 +79,7 @@ static void first_segment(const struct fill *f, uint64_t *first, uint64_t *end)
 /* An earlier life left a part of it: ask for what is missing, on the condition that it is still the same. */
 static bool resume_earlier(struct fill *f, uint64_t *first, uint64_t *end)
 {
-    struct partial *p = partial_take(f->cache, f->row_key);
+    struct partial *p = partial_take(f->cache, f->row_key, &f->want);
     bool same;
 
     if (p == NULL) {
@@ -111,6 +115,7 @@ struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_
     want_copy(&f->arena, w, &f->want);
     f->origin = origin_hold(w->origin);
     f->row_key = arena_copy(&f->arena, row_key);
+    f->tail = SLICE("");
     f->fd = -1;
     f->born_ms = clock_now_ms();
     f->keep = true;
@@ -223,6 +228,24 @@ bool fill_is_refused(const struct fill *f, const struct fetch_head *h)
            (fetch_is_html(h) || h->content_length == 0);
 }
 
+/* Whom it is for: what may not be kept, for those alone who asked the same. */
+static void learn_tail(struct fill *f, const struct fetch_head *h)
+{
+    struct buf key = BUF_INIT(KEY_MAX);
+
+    if (f->want.forwards == 0) {
+        return;
+    }
+    f->tail = f->shared ? variant_of_answer(&f->want, h->fields, h->nfields, &f->arena)
+                        : variant_of_all(&f->want, &f->arena);
+    variant_key(&key, f->row_key, f->tail);
+    CHECK(key.rc == 0);
+    lock_take(&f->cache->lock); /* cache_unfinished() reads it */
+    f->row_key = arena_copy(&f->arena, buf_slice(&key));
+    lock_drop(&f->cache->lock);
+    buf_free(&key);
+}
+
 void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
 {
     struct object *o = &f->object;
@@ -249,6 +272,7 @@ void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
     f->splices = gives_ranges && h->ranges && coding.p == NULL && h->framed &&
                  (etag_is_strong(o->origin_etag) || f->want.digest_known);
     f->shared = freshness_keeps(&fresh, &f->want);
+    learn_tail(f, h);
     f->keep = f->keep && f->shared;
     /* Without a marked end a cut looks like the end: such bytes are passed on, but never kept as complete. */
     f->keep = f->keep && (h->framed || f->want.digest_known);

@@ -8,7 +8,7 @@
  *   filler.c  segments: upstream requests, writes, retries     splice.c  which answers may be joined
  *   plan.c    which bytes next, and for whom                   reader.c  growing bodies
  *   seal.c    hashing, verification, sealing, the rows         partial.c what survives a restart
- *   note.c    what an index tells of other keys
+ *   note.c    what an index tells of other keys            trim.c    which variants make room
  *
  * owns     counted: the entry, every answer, every posted letter and job hold it
  * threads  the fetch thread, but for what `lock` guards and what is constant once headed
@@ -88,7 +88,8 @@ struct fill {
     struct arena arena;
     struct want want; /* own copies */
     struct origin *origin;
-    struct slice row_key;
+    struct slice row_key; /* with the tail */
+    struct slice tail;    /* of the variant that it is (variant.h) */
     struct object object; /* digest and size come with the seal */
     bool splices;         /* parts of several requests may be joined; the fetch thread's */
     bool named;           /* the stage survives a restart */
@@ -181,6 +182,8 @@ bool fill_complete(struct fill *f);
 bool fill_is_refused(const struct fill *f, const struct fetch_head *h);
 /* note.c: all bytes are there: has the want's reader read them, and its rows committed. Pool. */
 MUST_USE int fill_note(struct fill *f, struct err *e);
+void variants_trim(struct fill *f,
+                   struct batch *b); /* trim.c: the rows that its own puts out. Pool */
 void reader_wake(struct list *node); /* reader.c: a member of an audience */
 struct reader_need {
     uint64_t at;

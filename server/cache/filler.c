@@ -391,23 +391,40 @@ static void on_done(void *arg, int rc, const struct err *why)
     fill_release(&f);
 }
 
+/* What the client had of the fields that its repo forwards. */
+static size_t forwarded(const struct want *w, struct http_field *out)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < w->forwards; i++) {
+        if (w->forward[i].value.p != NULL) {
+            CHECK(n < FETCH_FIELDS);
+            out[n++] = (struct http_field){w->forward[i].name, w->forward[i].value};
+        }
+    }
+    return n;
+}
+
 static void ask(struct filler *fl)
 {
     static const struct fetch_events events = {on_head, on_body, on_done};
     struct fill *f = fl->fill;
     bool asking = f->state == FILL_ASKING;
     bool resumed = f->object.origin_etag.p != NULL;
+    struct http_field forward[FETCH_FIELDS];
     struct fetch_want w = {
         .origin = f->origin,
         .url = f->want.url,
         .via = f->want.via,
         .head = f->want.head_only,
         .accept = f->want.accept,
+        .fields = forward,
         .authorization = f->want.authorization,
         .token_scope = f->want.token_scope,
         .end = LENGTH_UNKNOWN,
     };
 
+    w.nfields = forwarded(&f->want, forward);
     fl->rc = 0;
     fl->straight = !asking && !fl->detour && f->led_to.p != NULL;
     if (fl->straight) {

@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
+#include "server/cache/variant.h"
 #include "server/cache/wire.h"
 
 enum { SAVE_MS = 5000, ROW_MAX = 4 << 20, KEEP_S = 7 * 86400 };
@@ -179,12 +180,32 @@ void partial_lose(struct cache *c, uint64_t stage_id)
     lock_drop(&c->lock);
 }
 
-struct partial *partial_take(struct cache *c, struct slice row_key)
+/* They are few: only large ones are parked. */
+static struct partial *find_variant(struct cache *c, struct slice row_key, const struct want *w)
 {
-    struct partial *p = NULL;
+    struct partial *p;
+    struct partial *tmp;
+
+    HASH_ITER(hh, c->partials, p, tmp)
+    {
+        struct slice tail = variant_of_row(object_key_tail(p->key));
+        if (tail.n != 0 && p->key.n == row_key.n + 1 + tail.n && slice_starts(p->key, row_key) &&
+            variant_suits(tail, w)) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
+struct partial *partial_take(struct cache *c, struct slice row_key, const struct want *w)
+{
+    struct partial *p;
 
     lock_take(&c->lock);
-    HASH_FIND(hh, c->partials, row_key.p, row_key.n, p);
+    p = w->forwards != 0 ? find_variant(c, row_key, w) : NULL;
+    if (p == NULL) {
+        HASH_FIND(hh, c->partials, row_key.p, row_key.n, p);
+    }
     if (p != NULL) {
         HASH_DEL(c->partials, p);
     }

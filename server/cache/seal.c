@@ -67,6 +67,9 @@ static void put_rows(struct fill *f, uint64_t stage, struct batch *b)
     char partial[STAGE_KEY_BYTES];
 
     drop_old_holder(f, b);
+    if (f->want.forwards != 0) {
+        variants_trim(f, b);
+    }
     object_encode(&f->object, &row);
     batch_put(b, TABLE_OBJECT, f->row_key, buf_slice(&row));
     holder_key(&key, &f->object.digest, f->want.repo, 'o', object_key_tail(f->row_key));

@@ -47,15 +47,20 @@ static void on_lazy_commit(struct commit_wait *w, int rc, const struct err *e)
     free(z);
 }
 
+enum { KEY_MAX = 16384 };
+
 static void drop_row(struct entry *n)
 {
     struct batch *b = batch_new();
-    struct buf key = BUF_INIT(16384);
+    struct buf row_key = BUF_INIT(KEY_MAX);
+    struct buf key = BUF_INIT(KEY_MAX);
 
-    batch_del(b, TABLE_OBJECT, n->row_key);
-    holder_key(&key, &n->old->object.digest, n->repo, 'o', object_key_tail(n->row_key));
+    variant_key(&row_key, n->row_key, n->old->tail);
+    batch_del(b, TABLE_OBJECT, buf_slice(&row_key));
+    holder_key(&key, &n->old->object.digest, n->repo, 'o', object_key_tail(buf_slice(&row_key)));
     batch_del(b, TABLE_HOLDER, buf_slice(&key));
     buf_free(&key);
+    buf_free(&row_key);
     commit_lazily(n->cache, &b);
     cache_changed(n->cache, n->row_key);
 }
@@ -63,16 +68,19 @@ static void drop_row(struct entry *n)
 static void renew_row(struct entry *n)
 {
     struct object *o = &n->old->object;
+    struct buf row_key = BUF_INIT(KEY_MAX);
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
     struct batch *b = batch_new();
 
+    variant_key(&row_key, n->row_key, n->old->tail);
     object_encode(o, &row);
-    batch_put(b, TABLE_OBJECT, n->row_key, buf_slice(&row));
+    batch_put(b, TABLE_OBJECT, buf_slice(&row_key), buf_slice(&row));
     buf_clear(&row);
     /* With its holder again: that fails the batch when the blob was evicted meanwhile. */
-    holder_key(&row, &o->digest, n->repo, 'o', object_key_tail(n->row_key));
+    holder_key(&row, &o->digest, n->repo, 'o', object_key_tail(buf_slice(&row_key)));
     batch_put(b, TABLE_HOLDER, buf_slice(&row), SLICE(""));
     commit_lazily(n->cache, &b);
+    buf_free(&row_key);
     buf_free(&row);
     cache_changed(n->cache, n->row_key);
 }
@@ -92,22 +100,32 @@ static void renew(struct entry *n, struct fill *f, const struct fetch_head *h)
     o->swr_s = fresh.swr_s;
     o->sie_s = fresh.sie_s;
     o->must_revalidate = fresh.must_revalidate;
-    if (n->in_table) {
+    if (n->kin != NULL) {
         renew_row(n);
     }
     entry_answer(n, answer_of_blob(n->cache, o, n->old->blob, &f->want, CACHE_REVALIDATED));
     n->answered = true;
 }
 
+/* By other fields than the row that we have is named after. */
+static bool varies_otherwise(struct entry *n, const struct fill *f, const struct fetch_head *h)
+{
+    return f->want.forwards != 0 && fetch_field(h, "vary").p != NULL &&
+           !variant_alike(n->old->tail,
+                          variant_of_answer(&f->want, h->fields, h->nfields, &n->old->arena));
+}
+
 static void not_modified(struct entry *n, struct fill *f, const struct fetch_head *h)
 {
     struct slice etag = slice_trim(fetch_field(h, "etag"));
 
-    if (etag.p != NULL && !slice_eq(etag, n->old->object.origin_etag)) {
+    bool another = etag.p != NULL && !slice_eq(etag, n->old->object.origin_etag);
+
+    if (another || varies_otherwise(n, f, h)) {
         n->ask_plainly = true; /* it speaks of another than ours (RFC 9111 4.3.4): fetch all */
-        return;
+    } else {
+        renew(n, f, h);
     }
-    renew(n, f, h);
 }
 
 /* What a HEAD tells of bytes that we have: still these; else they are fetched, all of them, as nothing else is asked for. */
@@ -183,7 +201,7 @@ static uint32_t words_ttl_s(const struct entry *n, const struct fill *f, int sta
 
 static void gone(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
 {
-    if (n->old != NULL && n->in_table) {
+    if (n->old != NULL && n->kin != NULL) {
         drop_row(n);
     }
     hit_free(&n->old);
@@ -254,11 +272,32 @@ static void origin_trouble(struct entry *n, struct fill *f, int status, const st
     n->answered = true;
 }
 
+/* What is neither the object nor its absence, or is not to be kept, is for those alone who asked the same; a 304 speaks of what
+ * we have. */
+static void settle_whom(struct entry *n, const struct fill *f, int status,
+                        const struct fetch_head *h)
+{
+    struct freshness fresh;
+    struct arena a = {0};
+    bool kept;
+
+    if (f->want.forwards == 0 || (status == 304 && n->old != NULL)) {
+        return;
+    }
+    freshness_read(h->fields, h->nfields, clock_unix_s(), 0, &fresh);
+    kept = (status == 200 || status == 206 || status == 404 || status == 410) &&
+           freshness_keeps(&fresh, &f->want);
+    entry_is_for(n, kept ? variant_of_answer(&f->want, h->fields, h->nfields, &a)
+                         : variant_of_all(&f->want, &a));
+    arena_fini(&a);
+}
+
 void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
 {
     int status = mapped(&f->want, h->status);
     struct err why;
 
+    settle_whom(n, f, status, h);
     if (status == 304 && n->old != NULL) {
         not_modified(n, f, h);
     } else if (fill_is_refused(f, h)) {

@@ -45,6 +45,13 @@ struct want_reader {
 
 #define TTL_ORIGIN UINT32_MAX /* the origin's freshness, else 60 s */
 
+/* One of the client's fields that its repo forwards (variant.h). */
+struct want_field {
+    struct slice name;  /* lower case */
+    struct slice value; /* for the origin; p == NULL: the request has none */
+    struct slice same;  /* by it requests are held against each other; p == NULL as well */
+};
+
 struct want {
     struct slice repo; /* name */
     struct slice key;  /* canonical, unique within the repo; up to WANT_KEY_MAX bytes */
@@ -52,8 +59,10 @@ struct want {
     const struct origin *origin;
     struct slice url; /* absolute */
     struct slice via; /* page that named the url, or p == NULL */
-    /* For the origin; p == NULL: none. Constant for a key: see freshness.h on Vary. */
+    /* For the origin; p == NULL: none. Constant for a key, unless it is among what the repo forwards: then not here. */
     struct slice accept;
+    const struct want_field *forward; /* all that the repo forwards, by name; without a repeat */
+    size_t forwards;
     bool digest_known;
     struct digest digest; /* checked before the last 64 KiB leave */
     bool git_known;       /* the same by git's name, where an index tells no SHA-256 */

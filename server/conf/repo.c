@@ -4,6 +4,7 @@
 #include "common/codec/nearest.h"
 #include "server/conf/s3.h"
 #include "server/conf/value.h"
+#include "server/repo/forward.h"
 
 static bool name_valid(const char *name)
 {
@@ -101,6 +102,45 @@ static int check_names(const struct settings_node *nd, const struct repo_conf *r
     return 0;
 }
 
+static int wrong_forward(const struct settings_node *nd, struct err *e, const char *name,
+                         const char *why)
+{
+    return settings_wrong(settings_where(nd, "forward"), e,
+                          "forward = {\"%.64s\"}, %s, remove it from the list", name, why);
+}
+
+static int check_forward(const struct settings_node *nd, const struct repo_conf *r, struct err *e)
+{
+    const char *why = NULL;
+
+    if (r->forward_count == 0) {
+        return 0;
+    }
+    if (strcmp(r->protocol, "generic") != 0 || r->sync != NULL ||
+        strncmp(r->origin.url, "http", 4) != 0) {
+        return settings_wrong(settings_where(nd, "forward"), e,
+                              "repo \"%s\" forwards fields of its clients, that is for protocol "
+                              "\"generic\" with an http origin and no sync, remove it",
+                              r->name);
+    }
+    if (r->forward_count > FORWARD_MAX) {
+        return settings_wrong(settings_where(nd, "forward"), e,
+                              "repo \"%s\" forwards %zu fields, up to %d are told apart, name "
+                              "those that its answers vary by",
+                              r->name, r->forward_count, FORWARD_MAX);
+    }
+    for (size_t i = 0; i < r->forward_count && why == NULL; i++) {
+        why = forward_refuses(r->forward[i]);
+        for (size_t j = 0; j < i && why == NULL; j++) {
+            why = strcasecmp(r->forward[i], r->forward[j]) == 0 ? "it is there twice" : NULL;
+        }
+        if (why != NULL) {
+            return wrong_forward(nd, e, r->forward[i], why);
+        }
+    }
+    return 0;
+}
+
 int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a, struct err *e)
 {
     struct access_conf access = {0};
@@ -137,5 +177,6 @@ int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
         r->anonymous_read = strcmp(access.anonymous, "read") == 0;
         rc = read_rules(nd, r, a, e);
     }
-    return rc == 0 ? section_sync(nd, r, a, e) : rc;
+    rc = rc == 0 ? section_sync(nd, r, a, e) : rc;
+    return rc == 0 ? check_forward(nd, r, e) : rc;
 }

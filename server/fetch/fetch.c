@@ -410,6 +410,18 @@ static struct slice copy(struct arena *a, struct slice s)
     return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
 }
 
+static void copy_fields(struct fetch *x, const struct fetch_want *w)
+{
+    struct http_field *to = arena_alloc(&x->arena, (w->nfields + 1) * sizeof *to);
+
+    CHECK(w->nfields <= FETCH_FIELDS);
+    for (size_t i = 0; i < w->nfields; i++) {
+        to[i].name = arena_copy(&x->arena, w->fields[i].name);
+        to[i].value = arena_copy(&x->arena, w->fields[i].value);
+    }
+    x->want.fields = to;
+}
+
 struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
                           const struct fetch_events *ev, void *arg)
 {
@@ -432,6 +444,7 @@ struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
     x->want.if_none_match = copy(&x->arena, w->if_none_match);
     x->want.if_modified_since = copy(&x->arena, w->if_modified_since);
     x->want.accept = copy(&x->arena, w->accept);
+    copy_fields(x, w);
     x->want.body = copy(&x->arena, w->body);
     x->want.body_type = copy(&x->arena, w->body_type);
     x->want.authorization = copy(&x->arena, w->authorization);

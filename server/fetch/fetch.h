@@ -18,6 +18,7 @@ struct event_base;
 struct fetcher;
 struct fetch;
 
+enum { FETCH_FIELDS = 8 };
 struct fetch_want {
     const struct origin *origin;
     struct slice url; /* absolute */
@@ -33,6 +34,10 @@ struct fetch_want {
     struct slice if_none_match; /* conditional refresh; or p == NULL */
     struct slice if_modified_since;
     struct slice accept; /* Accept, or p == NULL */
+    /* Further ones of the client's. What names a taste (Accept...) goes along with redirects, others are for the origin's own
+     * host: who knows what an X-... says. */
+    const struct http_field *fields;
+    size_t nfields; /* up to FETCH_FIELDS */
     struct slice
         authorization; /* the caller's own, in pass-through repos; or p == NULL: the origin's */
     struct slice

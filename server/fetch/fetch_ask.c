@@ -5,7 +5,7 @@
 
 enum {
     STALL_BYTES_PER_S = 64, /* slower than this for stall_ms is a stall */
-    LINES_MAX = 9 + ORIGIN_LINES,
+    LINES_MAX = 9 + FETCH_FIELDS + ORIGIN_LINES,
 };
 
 bool fetch_shows_tokens(const struct fetch *x)
@@ -18,6 +18,17 @@ static void add_line(struct fetch *x, struct slice *lines, size_t *n, const char
 {
     if (value.p != NULL) {
         lines[(*n)++] = arena_fmt(&x->arena, "%s: " SLICE_FMT, name, SLICE_ARG(value));
+    }
+}
+
+static void add_fields(struct fetch *x, struct slice *lines, size_t *n)
+{
+    for (size_t i = 0; i < x->want.nfields; i++) {
+        const struct http_field *f = &x->want.fields[i];
+        if (x->home || slice_starts(f->name, SLICE("accept"))) {
+            lines[(*n)++] = arena_fmt(&x->arena, SLICE_FMT ": " SLICE_FMT, SLICE_ARG(f->name),
+                                      SLICE_ARG(f->value));
+        }
     }
 }
 
@@ -112,6 +123,7 @@ int fetch_ask(struct fetch *x, const struct xfer_events *events)
     }
     w.url = buf_slice(&x->url); /* signing has put it into another form */
     add_line(x, lines, &w.nfields, "Accept", x->want.accept);
+    add_fields(x, lines, &w.nfields);
     add_line(x, lines, &w.nfields, "Content-Type", x->want.body_type);
     add_line(x, lines, &w.nfields, "If-Range", x->want.if_range);
     add_line(x, lines, &w.nfields, "If-Match", x->want.if_match);

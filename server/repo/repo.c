@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/repo/forward.h"
 #include "server/repo/xet.h"
 
 enum { NAME_MAX_BYTES = 63 };
@@ -114,6 +115,7 @@ int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
     r->anonymous_read = conf->anonymous_read;
     r->max_object_bytes = conf->max_object_bytes;
     r->xet_from_bytes = xet_from_bytes(conf->xet);
+    forward_open(r, conf);
     if (r->ops == NULL) {
         rc = err_set(
             e, E_CONFIG,
@@ -146,6 +148,7 @@ void repo_close(struct repo **rp)
         free((void *)(uintptr_t)*name);
     }
     free(r->names);
+    forward_close(r);
     rules_free(&r->rules);
     origin_free(&r->origin);
     free((void *)(uintptr_t)r->home);

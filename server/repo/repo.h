@@ -182,7 +182,9 @@ struct repo_conf { /* one `repo` section, as read */
         credentials; /* hf: "service", "caller"; NULL: service with an authorization, else caller */
     const char *const *names; /* oci: what `?ns=` may call it */
     size_t names_count;
-    bool names_set;               /* `names` was written, maybe empty */
+    bool names_set;             /* `names` was written, maybe empty */
+    const char *const *forward; /* generic: fields of the client's that go to the origin */
+    size_t forward_count;
     const char *xet;              /* hf, hosted: off, large, on; NULL: the usual */
     const struct sync_conf *sync; /* mirrored whole; or NULL */
     const char *source;           /* "file:line" of the section, for errors */
@@ -255,7 +257,10 @@ struct repo {
     uint64_t
         xet_from_bytes; /* files of so many bytes and more are offered by Xet's protocol, too (xet.h) */
     const char *
-        *names;    /* of a registry: hosts that `?ns=` may call it by; NULL at their end, or NULL */
+        *names; /* of a registry: hosts that `?ns=` may call it by; NULL at their end, or NULL */
+    char **
+        forward; /* fields of the client's that go to the origin (forward.h): by name, small letters */
+    size_t forwards;
     unsigned slot; /* of its counters (admin/traffic.h) */
     void *state;   /* the adapter's */
     _Atomic uint64_t

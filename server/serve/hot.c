@@ -30,6 +30,27 @@ static char *put(char *to, char before, struct slice s)
     return s.n != 0 ? (char *)memcpy(to, s.p, s.n) + s.n : to;
 }
 
+/* The fields by which the origin may tell answers apart, in the repo's order. */
+static struct slice forwarded(const struct http_req *req, const struct repo *r)
+{
+    struct buf b = BUF_INIT(NAME_BYTES);
+    struct slice s = SLICE_NONE;
+
+    for (size_t i = 0; i < r->forwards; i++) {
+        struct slice value = http_req_list(req, r->forward[i]);
+        buf_byte(&b, '\n');
+        if (value.p != NULL) {
+            buf_byte(&b, ':');
+            buf_adds(&b, value);
+        }
+    }
+    if (b.rc == 0) {
+        s = arena_copy(req->arena, buf_slice(&b));
+    }
+    buf_free(&b);
+    return s;
+}
+
 struct slice hot_name(const struct http_req *req, const struct repo *r, struct slice path)
 {
     /* Below /v2/ the same path is another document than elsewhere, and its links begin with what stands before it. */
@@ -40,6 +61,7 @@ struct slice hot_name(const struct http_req *req, const struct repo *r, struct s
     struct slice accept = SLICE("");
     bool by_host = r->ops->by_host && r->public_url == NULL;
     struct slice host = by_host ? req->host : SLICE("");
+    struct slice forward;
     char *name;
     char *to;
 
@@ -54,11 +76,19 @@ struct slice hot_name(const struct http_req *req, const struct repo *r, struct s
     if (accept.n > NAME_BYTES || host.n > NAME_BYTES) {
         return SLICE_NONE;
     }
-    name = to = arena_alloc(req->arena, 4 + repo.n + rest.n + accept.n + host.n);
+    forward = r->forwards != 0 ? forwarded(req, r) : SLICE("");
+    if (forward.p == NULL) {
+        return SLICE_NONE;
+    }
+    name = to = arena_alloc(req->arena, 4 + repo.n + rest.n + accept.n + host.n + forward.n);
     to = put(to, v2 ? 'v' : by_host && req->tls ? 's' : ' ', repo);
     to = put(to, '/', rest); /* a target has no blank */
     to = put(to, ' ', accept);
     to = put(to, '\n', host);
+    if (forward.n != 0) {
+        memcpy(to, forward.p, forward.n);
+        to += forward.n;
+    }
     return slice_of(name, (size_t)(to - name));
 }
 

@@ -47,6 +47,7 @@ static int judge_holder(void *arg, struct slice repo, char kind, struct slice ke
     const struct question *q = arg;
     struct repo *r = repo_set_find(q->set, repo);
     struct buf subject = BUF_INIT(8192);
+    struct slice path = key;
     bool allowed;
 
     /* What an upload holds is nobody's to read before its commit; what came by a caller's own right is for those whose right
@@ -60,7 +61,8 @@ static int judge_holder(void *arg, struct slice repo, char kind, struct slice ke
     }
     buf_adds(&subject, repo);
     buf_byte(&subject, '/');
-    buf_adds(&subject, key);
+    buf_adds(&subject,
+             kind == 'o' ? slice_cut(&path, '\0') : key); /* not what a variant is told by */
     buf_str(&subject,
             kind == 't' ? "/" : ""); /* a tree: who may list it has been told its digests */
     allowed = gate_allows(q->who, "read", buf_slice(&subject));

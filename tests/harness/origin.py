@@ -45,6 +45,7 @@ class Thing:
     last_modified: int = 1600000000
     type: str = "application/octet-stream"
     fields: str = ""              # "name: value|name: value"
+    by: str = ""                  # a request's field: where it says x, the thing "<path>#x" answers when there is one
     date: str = ""                # instead of now
     ranges: bool = True
     ignore_range: bool = False    # Accept-Ranges is said, then a 200 is sent
@@ -78,6 +79,7 @@ class Thing:
     authorized: int = 0           # requests that carried Authorization
     lied: int = 0
     spans: list = dataclasses.field(default_factory=list)
+    asked: list = dataclasses.field(default_factory=list)  # with `by`: the fields of each request
     go: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def length(self):
@@ -178,6 +180,9 @@ class Handler(BaseHTTPRequestHandler):
                 origin.misses.append(self.path)
                 self.plain(404, "")
                 return
+            if t.by:
+                t.asked.append(self.headers)
+                t = origin.things.get(f"{self.path}#{self.headers.get(t.by)}", t)
             t.requests += 1
             t.heads += self.command == "HEAD"
             t.authorized += "Authorization" in self.headers

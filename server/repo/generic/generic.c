@@ -1,5 +1,6 @@
 /* generic.c - any tree of files at an origin: a path below the repo is that path below the origin, the rules say how long it
  * is good. With a sync section it is mirrored whole and answered from its snapshot. docs/protocols/generic.md */
+#include "server/repo/forward.h"
 #include "server/repo/generic/synced.h"
 #include "server/repo/plan.h"
 
@@ -51,6 +52,10 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
     out->want.pass_on = origin_bucket(r->origin) == NULL; /* a bucket's noes name it and its keys */
     out->want.key = plan_key(clean, req->query, arena);
     out->want.url = plan_url(origin_url(r->origin), clean, req->query, arena);
+    if (r->forwards != 0 && !forward_read(r, req, &out->want)) {
+        plan_reply(out, 431,
+                   SLICE("the fields that this repo forwards have more than 2048 bytes\n"));
+    }
     return 0;
 }
 

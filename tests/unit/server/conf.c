@@ -124,6 +124,16 @@ static void wrong_files(void **state)
                 "authorization = \"Bearer geheim\" }",
          "c:3: authorization holds the secret itself, a configuration is read by many, write "
          "credential:NAME or file:PATH"},
+        {LISTEN "repo \"a\" { protocol = \"pypi\" origin = \"https://pypi.example/\"\n"
+                "forward = {\"Accept\"} }",
+         "c:3: repo \"a\" forwards fields of its clients, that is for protocol \"generic\" with an "
+         "http origin and no sync, remove it"},
+        {LISTEN "repo \"a\" { protocol = \"generic\" origin = \"https://data.example/\"\n"
+                "forward = {\"Accept\", \"Cookie\"} }",
+         "c:3: forward = {\"Cookie\"}, one client's would fetch for all, remove it from the list"},
+        {LISTEN "repo \"a\" { protocol = \"generic\" origin = \"https://data.example/\"\n"
+                "forward = {\"Accept\", \"accept\"} }",
+         "c:3: forward = {\"accept\"}, it is there twice, remove it from the list"},
         {LISTEN "limit \"10.0.0.0/99\" { }",
          "c:2: limit \"10.0.0.0/99\" names nobody, a title is anonymous, a token's name or a network "
          "such as 10.0.0.0/8, mend it"},

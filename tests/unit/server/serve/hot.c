@@ -156,6 +156,27 @@ static void names(void **state)
     assert_null(name_of(&post).p);
 }
 
+/* What an origin may tell answers apart by: another value is another answer, none is not an empty one. */
+static void names_by_what_is_forwarded(void **state)
+{
+    char field[] = "authorization";
+    char *forward[] = {field};
+    struct http_req none = request("GET", "/hf/a", NULL), one = request("GET", "/hf/a", "1");
+    struct http_req other = request("GET", "/hf/a", "2"), empty = request("GET", "/hf/a", "");
+    struct http_req same = request("GET", "/hf/a", "1");
+
+    (void)state;
+    assert_true(slice_eq(name_of(&one), name_of(&other)));
+    repo.forward = forward;
+    repo.forwards = 1;
+    assert_true(slice_eq(name_of(&one), name_of(&same)));
+    assert_false(slice_eq(name_of(&one), name_of(&other)));
+    assert_false(slice_eq(name_of(&one), name_of(&none)));
+    assert_false(slice_eq(name_of(&empty), name_of(&none)));
+    repo.forward = NULL;
+    repo.forwards = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +186,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(replaced_by_its_name, setup, teardown),
         cmocka_unit_test_setup_teardown(whom_it_serves, setup, teardown),
         cmocka_unit_test_setup_teardown(names, setup, teardown),
+        cmocka_unit_test_setup_teardown(names_by_what_is_forwarded, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

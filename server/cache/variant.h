@@ -1,0 +1,41 @@
+/* variant.h - one of several answers under a key, and the fields of the request that it was chosen by (RFC 9111 4.1).
+ *
+ * Of a repo that forwards fields of its clients, a want says for each of them what the request had. What the origin's Vary
+ * nominates of them stands behind the key of the answer's row, as a tail: "~accept:application/json\nx-kind\n", in the order of
+ * the want, a name alone where the request had none. Without any the tail is "", and the row is everybody's. A field that Vary
+ * names and nobody forwards is the same for all.
+ *
+ * threads  pure functions; what they make is in the arena or buf that is given
+ */
+#ifndef SERVER_CACHE_VARIANT_H
+#define SERVER_CACHE_VARIANT_H
+
+#include "server/cache/object.h"
+
+enum {
+    VARIANTS_MAX = 16, /* of one object in the store: the least used goes */
+    VARIANT_FIELDS = 8,
+    VARIANT_VALUES = 2048, /* bytes of values, together */
+    VARIANT_TAIL_MAX = VARIANT_FIELDS * 66 + VARIANT_VALUES + 8,
+};
+
+/* By the Vary of an answer to w. */
+struct slice variant_of_answer(const struct want *w, const struct http_field *fields,
+                               size_t nfields, struct arena *a);
+/* By all that w forwards: an answer that is for nobody but those who asked the same. */
+struct slice variant_of_all(const struct want *w, struct arena *a);
+/* By the fields that another tail names. */
+struct slice variant_like(const struct want *w, struct slice tail, struct arena *a);
+/* Was what has this tail chosen by the values that w has? "" suits everybody. */
+bool variant_suits(struct slice tail, const struct want *w);
+/* Do they name the same fields? */
+bool variant_alike(struct slice tail, struct slice other);
+/* May o, kept under this tail, be given to w? What was kept before the repo forwarded a field that its Vary names is for
+ * those without that field. */
+bool variant_answers(const struct object *o, struct slice tail, const struct want *w);
+
+/* The row's key; and back, from what stands behind the repo in it (object_key_tail): "" without one. */
+void variant_key(struct buf *out, struct slice row_key, struct slice tail);
+struct slice variant_of_row(struct slice key_tail);
+
+#endif

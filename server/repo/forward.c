@@ -1,0 +1,170 @@
+#include "server/repo/forward.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+#include "server/cache/variant.h"
+#include "server/repo/repo.h"
+
+enum { NAME_BYTES = 64 };
+
+/* --- which ones --------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name; /* with a '-' at the end: all that begin with it */
+    const char *why;
+} refused[] = {
+    {"accept-encoding", "stored bytes are those of no coding, whatever a client takes"},
+    {"authorization", "one client's right would fetch for all"},
+    {"cookie", "one client's would fetch for all"},
+    {"cookie2", "one client's would fetch for all"},
+    {"proxy-", "it is between a client and this server"},
+    {"host", "the origin has its own"},
+    {"range", "parts are this server's own business"},
+    {"if-", "conditions are this server's own business"},
+    {"cache-control", "it is heard here"},
+    {"pragma", "it is heard here"},
+    {"content-", "requests have no body here"},
+    {"connection", "it is of one connection"},
+    {"keep-alive", "it is of one connection"},
+    {"te", "it is of one connection"},
+    {"trailer", "it is of one connection"},
+    {"transfer-encoding", "it is of one connection"},
+    {"upgrade", "it is of one connection"},
+    {"http2-settings", "it is of one connection"},
+    {"expect", "it is of one request"},
+    {"max-forwards", "it is of one request"},
+    {"via", "it says who asks, not what for"},
+    {"forwarded", "it says who asks, not what for"},
+    {"x-forwarded-", "it says who asks, not what for"},
+    {"x-real-ip", "it says who asks, not what for"},
+    {"x-request-id", "each request has another"},
+    {"date", "each request has another"},
+};
+
+static bool is_token(const char *name)
+{
+    for (const char *p = name; *p != '\0'; p++) {
+        if (!isalnum((unsigned char)*p) && strchr("!#$%&'*+-.^_`|~", *p) == NULL) {
+            return false;
+        }
+    }
+    return *name != '\0';
+}
+
+const char *forward_refuses(const char *name)
+{
+    struct slice n = slice_str(name);
+
+    if (!is_token(name) || n.n > NAME_BYTES) {
+        return "that is no field's name";
+    }
+    for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
+        struct slice r = slice_str(refused[i].name);
+        if (slice_ieq(n, r) ||
+            (slice_ends(r, SLICE("-")) && n.n > r.n && slice_ieq(slice_first(n, r.n), r))) {
+            return refused[i].why;
+        }
+    }
+    return NULL;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void forward_open(struct repo *r, const struct repo_conf *conf)
+{
+    char **to = mem_array(FORWARD_MAX, sizeof *to);
+
+    CHECK(conf->forward_count <= FORWARD_MAX);
+    for (size_t i = 0; i < conf->forward_count; i++) {
+        to[i] = mem_strdup(conf->forward[i]);
+        for (char *p = to[i]; *p != '\0'; p++) {
+            *p = (char)tolower((unsigned char)*p);
+        }
+    }
+    qsort(to, conf->forward_count, sizeof *to, by_name);
+    r->forward = to;
+    r->forwards = conf->forward_count;
+}
+
+void forward_close(struct repo *r)
+{
+    for (size_t i = 0; i < r->forwards; i++) {
+        free(r->forward[i]);
+    }
+    free(r->forward);
+}
+
+/* --- of one request ----------------------------------------------------------------------------------------------- */
+
+static bool is_one_of(char c, const char *set)
+{
+    return c != '\0' && strchr(set, c) != NULL;
+}
+
+static bool is_blank(char c)
+{
+    return is_one_of(c, " \t");
+}
+
+/* Without blanks around what separates members; small letters where case means nothing. Quoted text stays. */
+static struct slice squeeze(struct slice s, const char *separators, bool small, struct arena *a)
+{
+    char *to = arena_alloc(a, s.n + 1);
+    bool quoted = false;
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        bool parts = !quoted && is_one_of(c, separators);
+        if (c == '"') {
+            quoted = !quoted;
+        } else if (quoted && c == '\\' && i + 1 < s.n) {
+            to[n++] = c;
+            c = s.p[++i];
+        }
+        while (parts && n > 0 && is_blank(to[n - 1])) {
+            n--;
+        }
+        if (!quoted && is_blank(c) && (n == 0 || is_one_of(to[n - 1], separators))) {
+            continue;
+        }
+        to[n++] = small && !quoted ? (char)tolower((unsigned char)c) : c;
+    }
+    while (n > 0 && is_blank(to[n - 1])) {
+        n--;
+    }
+    return slice_of(to, n);
+}
+
+struct slice forward_same(struct slice name, struct slice value, struct arena *a)
+{
+    bool types = slice_eqs(name, "accept");
+    bool taste = types || slice_eqs(name, "accept-language") || slice_eqs(name, "accept-charset");
+    struct slice s = squeeze(value, taste ? ",;" : ",", taste, a);
+
+    if (s.n == 0 || (taste && slice_eqs(s, types ? "*/*" : "*"))) {
+        return SLICE_NONE;
+    }
+    return s;
+}
+
+bool forward_read(const struct repo *r, const struct http_req *req, struct want *w)
+{
+    struct want_field *f = arena_alloc(req->arena, r->forwards * sizeof *f);
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < r->forwards; i++) {
+        struct slice value = http_req_list(req, r->forward[i]);
+        f[i].name = slice_str(r->forward[i]);
+        f[i].same = value.p != NULL ? forward_same(f[i].name, value, req->arena) : SLICE_NONE;
+        f[i].value = f[i].same.p != NULL ? value : SLICE_NONE;
+        bytes += value.n;
+    }
+    w->forward = f;
+    w->forwards = r->forwards;
+    return bytes <= VARIANT_VALUES;
+}

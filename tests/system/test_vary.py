@@ -1,0 +1,310 @@
+"""Vary: fields of a client that a repo forwards, and the answers that its origin tells apart by them (RFC 9111 4.1)."""
+import concurrent.futures
+import subprocess
+
+import pytest
+
+from harness.curl import FLAGS
+from harness.mirrord import until
+
+MIB = 1 << 20
+HTML, JSON, TEXT = ({"Accept": f"{what}"} for what in ("text/html", "application/json", "text/plain"))
+LASTS = "Cache-Control: max-age=600|Vary: Accept"
+
+
+def config(origin, forward='"Accept", "X-Kind"'):
+    return f"""cache {{ default_ttl = 0s }}
+               repo "data" {{ protocol = "generic" origin = "{origin.url}/" forward = {{ {forward} }} rule '.' {{ refresh_floor = 0s }} }}"""
+
+
+@pytest.fixture
+def data(mirrord, origin):
+    m = mirrord(config(origin))
+    m.origin = origin
+    yield m
+    if m.alive():
+        m.settle()
+        assert m.ctl_json("verify", "--deep")["clean"] is True
+
+
+def negotiated(data, path="/n", fields=LASTS, **script):
+    """The same address in HTML, in JSON, and in what it is for all others; each of another length and seed."""
+    made = {}
+    for seed, kind in enumerate(("", "#text/html", "#application/json")):
+        made[kind[1:]] = data.origin.put(path + kind, by="Accept" if not kind else "", size=1000 + seed, seed=7 + seed, fields=fields, **script)
+    return made
+
+
+def bytes_of(data, kind, path="/n"):
+    return data.origin.bytes_of(path + kind)
+
+
+def variants(data):
+    return sorted(o.get("variant", "") for o in data.ctl_json("cache", "ls", "data"))
+
+
+def test_each_variant_is_kept_and_given_to_its_own(data, wire):
+    things = negotiated(data)
+    for _ in range(3):
+        assert data.get("/data/n", wire, headers=HTML).body == bytes_of(data, "#text/html")
+        assert data.get("/data/n", wire, headers=JSON).body == bytes_of(data, "#application/json")
+        assert data.get("/data/n", wire).body == bytes_of(data, "")  # curl takes anything
+        data.settle()
+    assert [t.requests for t in things.values()] == [1, 1, 1]
+    assert variants(data) == ["accept", "accept:application/json", "accept:text/html"]
+    warm = data.get("/data/n", wire, headers=JSON)
+    assert "hit" in warm["cache-status"] and warm["vary"] == "Accept" and warm["etag"] == things["application/json"].tag(9)
+
+
+def test_without_vary_one_answer_is_for_all(data, wire):
+    thing = data.origin.put("/n", size=1000, by="Accept", fields="Cache-Control: max-age=600")
+    for headers in (HTML, JSON, {"Accept": "*/*", "X-Kind": "small"}, {"Accept": ""}):
+        assert data.get("/data/n", wire, headers=headers).body == bytes_of(data, "")
+        data.settle()
+    assert thing.requests == 1 and variants(data) == [""]
+
+
+def test_what_goes_to_the_origin(data):
+    """The listed ones as the client wrote them, and no other; what takes anything is none."""
+    thing = data.origin.put("/n", size=10, by="Accept", fields="Cache-Control: no-store")
+    for headers in ({"Accept": "Text/HTML ;q=0.5 , */*", "x-kind": "Small", "X-Other": "no", "Accept-Language": "de", "Cookie": "a=b"}, {"Accept": ""}):
+        data.get("/data/n", headers=headers)
+    heard = thing.asked[0]
+    assert (heard["Accept"], heard["X-Kind"]) == ("Text/HTML ;q=0.5 , */*", "Small")
+    assert not any(heard[name] for name in ("X-Other", "Accept-Language", "Cookie"))
+    assert thing.asked[1]["Accept"] == "*/*" and thing.asked[1]["X-Kind"] is None
+
+
+def test_a_redirect_takes_no_more_than_tastes_along(mirrord, origin):
+    """What an X-... says is for the origin's own host."""
+    m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" hosts = {{ "localhost" }} forward = {{ "Accept", "X-Kind" }} }}""")
+    origin.put("/n", redirect=f"http://localhost:{origin.port}/there", by="Accept")
+    there = origin.put("/there", size=10, by="Accept")
+    assert m.get("/data/n", headers={"Accept": "text/html", "X-Kind": "small"}).status == 200
+    assert (there.asked[0]["Accept"], there.asked[0]["X-Kind"]) == ("text/html", None)
+    assert origin.things["/n"].asked[0]["X-Kind"] == "small"
+
+
+SAME = {"case": "TEXT/html;Q=1,application/JSON", "blanks": "text/html ; q=1 ,  application/json", "lines": ["text/html;q=1", "application/json"]}
+
+
+@pytest.mark.parametrize("says", SAME.values(), ids=SAME.keys())
+def test_what_means_the_same_is_the_same(data, says, wire):
+    thing = data.origin.put("/n", size=100, by="Accept", fields=LASTS)
+    data.get("/data/n", wire, headers={"Accept": "text/html;q=1, application/json"})
+    data.settle()
+    lines = says if isinstance(says, list) else [says]
+    reply = data.get("/data/n", wire, args=[x for line in lines for x in ("-H", f"Accept: {line}")])
+    assert reply.status == 200 and thing.requests == 1
+
+
+@pytest.mark.parametrize("vary, apart", [("X-Kind", True), ("accept , X-KIND", True), ("User-Agent", False), ("Accept", False), ("Accept-Encoding", False)])
+def test_by_the_fields_that_vary_names(data, vary, apart, wire):
+    """A field that nobody forwards is the same for all."""
+    thing = data.origin.put("/n", size=100, by="X-Kind", fields=f"Cache-Control: max-age=600|Vary: {vary}")
+    for kind in ("small", "large", "small", ""):
+        assert data.get("/data/n", wire, headers={"Accept": "a/b", "X-Kind": kind, "User-Agent": f"u{kind}"}).status == 200
+        data.settle()
+    assert thing.requests == (3 if apart else 1)
+
+
+def test_vary_of_everything_is_never_reused(data, wire):
+    thing = data.origin.put("/n", size=100, by="Accept", fields="Cache-Control: max-age=600|Vary: Accept, *")
+    for _ in range(3):
+        assert data.get("/data/n", wire, headers=HTML).status == 200
+        data.settle()
+    assert thing.requests == 3 and variants(data) == []
+
+
+@pytest.mark.parametrize("vary", [True, False])
+def test_a_herd_costs_one_transfer_a_variant(data, vary):
+    """Whatever they ask for: before the origin has spoken, nobody knows whether it varies."""
+    kinds = negotiated(data, fields=LASTS if vary else "Cache-Control: max-age=600") if vary else {
+        "": data.origin.put("/n", size=1000, by="Accept", fields="Cache-Control: max-age=600", delay=0.2)}
+    asked = [HTML, JSON, TEXT, None] * 8
+    with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+        replies = list(pool.map(lambda h: data.get("/data/n", headers=h), asked))
+    for headers, reply in zip(asked, replies):
+        kind = (headers or {}).get("Accept", "")
+        assert reply.body == bytes_of(data, "#" + kind if kind and vary and kind != "text/plain" else "")
+    assert [t.requests for t in kinds.values()] == ([2, 1, 1] if vary else [1])
+
+
+def test_one_variant_does_not_wait_for_another(data, tmp_path):
+    things = negotiated(data)
+    things["text/html"] = data.origin.put("/n#text/html", size=8 * MIB, hold_at=MIB, fields=LASTS)
+    slow = subprocess.Popen(["curl", "-qsS", "--noproxy", "*", *FLAGS["h1"], "-H", "Accept: text/html", "-o", tmp_path / "slow", data.url("/data/n")])
+    try:
+        until(lambda: (tmp_path / "slow").exists() and (tmp_path / "slow").stat().st_size)
+        assert data.get("/data/n", headers=JSON).body == bytes_of(data, "#application/json")
+        assert data.get("/data/n", headers=JSON).status == 200 and things["application/json"].requests == 1
+        part = data.get("/data/n", headers=dict(HTML, Range="bytes=10-19"))
+        assert (part.status, part.body) == (206, data.origin.bytes_of("/n#text/html", 10, 20))
+        things["text/html"].go.set()
+        assert slow.wait(300) == 0
+    finally:
+        slow.kill()
+        slow.wait()
+    assert (tmp_path / "slow").read_bytes() == bytes_of(data, "#text/html") and things["text/html"].bytes == 8 * MIB
+
+
+def test_parts_and_conditions_are_of_a_variant(data, wire):
+    things = negotiated(data)
+    for headers, kind in ((HTML, "#text/html"), (JSON, "#application/json")):
+        whole = data.get("/data/n", wire, headers=headers)
+        data.settle()
+        part = data.get("/data/n", wire, headers=dict(headers, Range="bytes=500-"))
+        assert (part.status, part.body) == (206, bytes_of(data, kind)[500:])
+        assert data.get("/data/n", wire, headers=dict(headers, **{"If-None-Match": whole["etag"]})).status == 304
+    other = data.get("/data/n", wire, headers=dict(HTML, **{"If-None-Match": whole["etag"]}))
+    assert (other.status, other.body) == (200, bytes_of(data, "#text/html"))
+    spliced = data.get("/data/n", wire, headers=dict(HTML, Range="bytes=500-", **{"If-Range": whole["etag"]}))
+    assert (spliced.status, spliced.body) == (200, bytes_of(data, "#text/html")), "another variant's parts do not fit"
+    assert [t.requests for t in things.values()] == [0, 1, 1]
+
+
+def test_a_head_is_of_a_variant(data, wire):
+    things = negotiated(data)
+    for headers, kind in ((HTML, "text/html"), (JSON, "application/json"), (HTML, "text/html")):
+        assert data.get("/data/n", wire, headers=headers, head=True)["content-length"] == str(things[kind].size)
+    assert [t.heads for t in things.values()] == [0, 1, 1]
+    for headers, kind in ((HTML, "#text/html"), (JSON, "#application/json")):
+        assert data.get("/data/n", wire, headers=headers).body == bytes_of(data, kind)
+
+
+def test_each_variant_is_revalidated_by_its_own_tag(data, wire):
+    things = negotiated(data, fields="Cache-Control: max-age=0|Vary: Accept")
+    for _ in range(3):
+        for headers, kind in ((HTML, "#text/html"), (JSON, "#application/json")):
+            assert data.get("/data/n", wire, headers=headers).body == bytes_of(data, kind)
+            data.settle()
+    for kind in ("text/html", "application/json"):
+        t = things[kind]
+        assert (t.requests, t.conditional, t.not_modified, t.bytes) == (3, 2, 2, t.size)
+    data.origin.put("/n#text/html", size=77, seed=99, fields=LASTS)
+    assert data.get("/data/n", wire, headers=HTML).body == bytes_of(data, "#text/html")
+    assert data.get("/data/n", wire, headers=JSON).body == bytes_of(data, "#application/json")
+
+
+def test_a_stale_variant_is_for_its_own_alone(data, wire):
+    things = negotiated(data, fields="Cache-Control: max-age=0|Vary: Accept")
+    body = data.get("/data/n", wire, headers=HTML).body
+    data.settle()
+    for kind in things:
+        data.origin.put("/n" + ("#" + kind if kind else ""), status=500, by="" if kind else "Accept")
+    stale = data.get("/data/n", wire, headers=HTML)
+    assert (stale.status, stale.body) == (200, body) and "stale" in stale["cache-status"]
+    assert data.get("/data/n", wire, headers=JSON).status == 500
+
+
+def test_what_is_not_there_may_vary_too(data, wire):
+    gone = data.origin.put("/n", status=404, words="not in that form", by="Accept", fields="Cache-Control: max-age=600|Vary: Accept")
+    html = data.origin.put("/n#text/html", size=100, fields=LASTS)
+    for _ in range(2):
+        assert data.get("/data/n", wire, headers=JSON).body == b"not in that form"
+        assert data.get("/data/n", wire, headers=HTML).body == bytes_of(data, "#text/html")
+    data.settle()
+    assert (gone.requests, html.requests) == (1, 1)
+
+
+def test_trouble_with_one_is_not_trouble_with_all(data):
+    """A 406 for what one client wants says nothing to the others, though it does not say Vary."""
+    data.origin.put("/n", status=406, words="no such form", by="Accept", fields="Cache-Control: max-age=600")
+    data.origin.put("/n#text/html", size=100, fields="Cache-Control: max-age=600")
+    assert data.get("/data/n", headers=JSON).status == 406
+    assert data.get("/data/n", headers=HTML).status == 200
+    data.settle()
+    assert data.get("/data/n", headers=JSON).status in (200, 406)  # both said that they do not vary
+    data.origin.put("/t", status=500, by="Accept")
+    data.origin.put("/t#text/html", size=100, fields=LASTS)
+    assert data.get("/data/t", headers=JSON).status == 500
+    assert data.get("/data/t", headers=HTML).status == 200
+
+
+def test_variants_are_bounded_and_removed_together(data):
+    thing = data.origin.put("/n", size=100, by="Accept", fields=LASTS)
+    data.origin.put("/nn", size=100, fields="Cache-Control: max-age=600")
+    for i in range(20):
+        data.get("/data/n", headers={"Accept": f"text/v{i}"})
+        data.settle()
+    assert len(variants(data)) == 16 and thing.requests == 20
+    data.get("/data/n", headers={"Accept": "text/v19"})
+    assert thing.requests == 20
+    assert data.ctl_json("cache", "rm", "data/n")["removed"] == 16 and variants(data) == []
+    data.get("/data/n", headers={"Accept": "text/v19"})
+    assert thing.requests == 21
+
+
+def test_variants_outlive_a_kill(data):
+    things = negotiated(data)
+    for headers in (HTML, JSON):
+        data.get("/data/n", headers=headers)
+    data.settle()
+    data.kill()
+    data.start()
+    for headers, kind in ((HTML, "#text/html"), (JSON, "#application/json")):
+        assert data.get("/data/n", headers=headers).body == bytes_of(data, kind)
+    assert [t.requests for t in things.values()] == [0, 1, 1]
+
+
+def test_what_a_kill_left_of_a_variant_goes_on(data, tmp_path):
+    """A large one is parked under its own name: another variant does not take it for its own."""
+    size = 96 * MIB
+    things = negotiated(data)
+    thing = data.origin.put("/n#text/html", size=size, hold_at=80 * MIB, fields=LASTS)
+    reader = subprocess.Popen(["curl", "-qsS", "--noproxy", "*", *FLAGS["h1"], "-H", "Accept: text/html", "-o", tmp_path / "cut", data.url("/data/n")])
+    try:
+        until(lambda: (tmp_path / "cut").exists() and (tmp_path / "cut").stat().st_size > 72 * MIB)
+    finally:
+        reader.kill()
+        reader.wait()
+    data.stop()
+    data.start()
+    assert data.get("/data/n", headers=JSON).body == bytes_of(data, "#application/json") and things["application/json"].bytes == 1002
+    thing.go.set()
+    before = thing.bytes
+    got = data.get("/data/n", headers=HTML)
+    assert got.body == bytes_of(data, "#text/html") and thing.bytes - before < size // 2
+
+
+def test_a_304_that_varies_otherwise_is_not_believed(data):
+    thing = data.origin.put("/n", size=100, by="Accept", fields="Cache-Control: max-age=0")
+    data.get("/data/n", headers=HTML)
+    data.settle()
+    thing.fields = LASTS
+    for _ in range(2):
+        assert data.get("/data/n", headers=HTML).status == 200
+        data.settle()
+    assert variants(data) == ["", "accept:text/html"] and thing.bytes == 200
+
+
+def test_a_repo_that_begins_to_forward(data, mirrord):
+    """What was kept before is for those without the field that its Vary names."""
+    data.config = config(data.origin, "")
+    data.reload()
+    things = negotiated(data)
+    data.get("/data/n", headers=HTML)
+    data.settle()
+    assert data.get("/data/n", headers=JSON).body == bytes_of(data, "") and things[""].requests == 1
+    data.config = config(data.origin)
+    data.reload()
+    assert data.get("/data/n", headers=HTML).body == bytes_of(data, "#text/html")
+    data.settle()
+    assert data.get("/data/n").body == bytes_of(data, "") and things[""].requests == 1
+
+
+def test_values_without_end_are_refused(data, wire):
+    thing = data.origin.put("/n", size=10)
+    assert data.get("/data/n", wire, headers={"X-Kind": "x" * 3000}).status == 431
+    assert thing.requests == 0
+
+
+def test_an_immutable_object_varies_too(mirrord, origin):
+    m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" forward = {{ "Accept" }} rule '.' {{ class = immutable }} }}""")
+    m.origin = origin
+    things = negotiated(m, fields="Vary: Accept")
+    for _ in range(2):
+        for headers, kind in ((HTML, "#text/html"), (JSON, "#application/json")):
+            assert m.get("/data/n", headers=headers).body == bytes_of(m, kind)
+            m.settle()
+    assert [t.requests for t in things.values()] == [0, 1, 1]

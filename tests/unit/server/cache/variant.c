@@ -1,0 +1,135 @@
+#include "server/cache/variant.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+static struct arena arena;
+
+/* "name=value name" in order; a name alone: the request had none. */
+static struct want want_of(const char *text)
+{
+    struct want_field *f = arena_alloc(&arena, VARIANT_FIELDS * sizeof *f);
+    struct slice rest = slice_str(text);
+    struct want w = {.forward = f};
+
+    while (rest.n > 0) {
+        struct slice value = slice_cut(&rest, ' ');
+        bool has = slice_find(value, '=') >= 0;
+        f[w.forwards].name = slice_cut(&value, '=');
+        f[w.forwards].value = f[w.forwards].same = has ? value : SLICE_NONE;
+        w.forwards++;
+    }
+    return w;
+}
+
+static struct slice tail_of(const struct want *w, const char *vary)
+{
+    struct http_field fields[] = {{SLICE("etag"), SLICE("accept")},
+                                  {SLICE("vary"), slice_str(vary)}};
+
+    return variant_of_answer(w, fields, ARRAY_LEN(fields), &arena);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    arena_fini(&arena);
+    return 0;
+}
+
+static void told_by_what_vary_names(void **state)
+{
+    struct want w = want_of("accept=a/b accept-language x-kind=c:d");
+
+    (void)state;
+    assert_true(slice_eqs(tail_of(&w, "Accept"), "~accept:a/b\n"));
+    assert_true(slice_eqs(tail_of(&w, " X-Kind ,accept-LANGUAGE,, Origin"),
+                          "~accept-language\nx-kind:c:d\n"));
+    assert_true(slice_eqs(tail_of(&w, "Accept-Encoding, Acc"), ""));
+    assert_true(
+        slice_eqs(variant_of_all(&w, &arena), "~accept:a/b\naccept-language\nx-kind:c:d\n"));
+    assert_true(
+        slice_eqs(variant_like(&w, SLICE("~accept:z\nx-other:y\n"), &arena), "~accept:a/b\n"));
+}
+
+static void suits_by_values_alone(void **state)
+{
+    static const struct {
+        const char *want;
+        bool suits;
+    } cases[] = {
+        {"accept=a/b x-kind", true},
+        {"accept=a/b accept-language=de x-kind", true},
+        {"accept=a/c x-kind", false},
+        {"accept x-kind", false},
+        {"accept=a/b x-kind=", false},
+        {"accept=a/b x-kind=1", false},
+        {"accept=a/b", true} /* x-kind is not forwarded any more: the origin gets none */,
+        {"x-kind", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct want w = want_of(cases[i].want);
+        if (variant_suits(SLICE("~accept:a/b\nx-kind\n"), &w) != cases[i].suits) {
+            fail_msg("%s", cases[i].want);
+        }
+        assert_true(variant_suits(SLICE(""), &w));
+    }
+}
+
+static void alike_by_names(void **state)
+{
+    (void)state;
+    assert_true(variant_alike(SLICE(""), SLICE("")));
+    assert_true(variant_alike(SLICE("~accept:a\nx\n"), SLICE("~accept\nx:1\n")));
+    assert_false(variant_alike(SLICE("~accept:a\n"), SLICE("")));
+    assert_false(variant_alike(SLICE("~accept:a\n"), SLICE("~accept:a\nx\n")));
+    assert_false(variant_alike(SLICE("~accept:a\n"), SLICE("~accepts:a\n")));
+}
+
+/* A row of before the repo forwarded the field is for those without it. */
+static void answers_as_its_vary_says(void **state)
+{
+    struct want with = want_of("accept=a/b"), without = want_of("accept");
+    struct object o = {.fields = {{SLICE("vary"), SLICE("accept")}}, .nfields = 1};
+
+    (void)state;
+    assert_false(variant_answers(&o, SLICE(""), &with));
+    assert_true(variant_answers(&o, SLICE(""), &without));
+    assert_true(variant_answers(&o, SLICE("~accept:a/b\n"), &with));
+    o.nfields = 0;
+    assert_true(variant_answers(&o, SLICE(""), &with));
+    assert_false(variant_answers(&o, SLICE("~accept:a/b\n"), &without));
+}
+
+static void keys_of_rows(void **state)
+{
+    struct buf b = BUF_INIT(100);
+
+    (void)state;
+    variant_key(&b, SLICE("repo\0a/b"), SLICE("~x:1\n"));
+    assert_true(slice_eq(buf_slice(&b), SLICE("repo\0a/b\0~x:1\n")));
+    assert_true(slice_eqs(variant_of_row(object_key_tail(buf_slice(&b))), "~x:1\n"));
+    buf_clear(&b);
+    variant_key(&b, SLICE("repo\0~key"), SLICE(""));
+    assert_true(slice_eq(buf_slice(&b), SLICE("repo\0~key")));
+    assert_true(slice_eqs(variant_of_row(object_key_tail(buf_slice(&b))), ""));
+    assert_true(slice_eqs(variant_of_row(SLICE("key\0somebody")), ""));
+    buf_free(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(told_by_what_vary_names, teardown),
+        cmocka_unit_test_teardown(suits_by_values_alone, teardown),
+        cmocka_unit_test(alike_by_names),
+        cmocka_unit_test_teardown(answers_as_its_vary_says, teardown),
+        cmocka_unit_test(keys_of_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

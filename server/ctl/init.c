@@ -302,6 +302,9 @@ static void write_all(struct buf *out, const struct found *f, bool installed)
     }
     buf_str(out, "\n# Uploads, checkpoints: `mirrorctl token create --name me --scope "
                  "'publish:models/*'`\nrepo \"models\" {\n    protocol = \"hosted\"\n}\n");
+    buf_str(out,
+            "\n# Lets nodes that pull the same file at the same moment give its chunks to each "
+            "other: see Nodes that share what they pull in operations.md\n# peers { }\n");
     buf_str(out, "\n# One file a recipe, beside this one.\ninclude(\"conf.d/*.conf\")\n");
     if (f->notes.n > 0) {
         buf_byte(out, '\n');

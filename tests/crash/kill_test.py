@@ -3,12 +3,9 @@
 After each restart `mirrorctl verify` is clean (orphans it removes), what was committed is there, and every byte that was
 ever served, also by an answer that was cut short, is the right one.
 """
-import base64
 import collections
-import gzip
 import hashlib
 import http.client
-import json
 import os
 import random
 import re
@@ -17,6 +14,7 @@ import time
 
 import pytest
 
+from harness import publishers
 from harness.mirrord import SLOW
 
 KILLS = int(os.environ.get("KILLS", "10"))
@@ -25,14 +23,6 @@ OBJECTS = 60
 SIZES = [700, 30 << 10, 200 << 10, 2 << 20, 9 << 20]
 # Uploads are never evicted, so most of them repeat these few; the fresh ones are small.
 POOL = [random.Random(i).randbytes(n) for i, n in enumerate([500, 40000, 300000, 1 << 20] * 6)]
-
-
-def named(data):
-    return "sha256:" + hashlib.sha256(data).hexdigest()
-
-
-def below(url):
-    return "/" + url.split("/", 3)[3] if "://" in url else url
 
 
 class Load:
@@ -140,70 +130,22 @@ class Load:
             self.keep(files)
 
     def image(self, rng):
-        """A layer in two pieces, a configuration at once, the manifest that names them."""
-        base = f"/v2/models/me/image{rng.randrange(1 << 30)}"
-        layer, config = self.bytes_to_publish(rng), b'{"n": %d}' % rng.randrange(1 << 30)
-        status, _ = self.publish("POST", f"{base}/blobs/uploads/?digest={named(config)}", config)
-        if status != 201:
-            return
-        status, fields = self.publish("POST", base + "/blobs/uploads/", b"")
-        if status != 202:
-            return
-        where = below(fields["Location"])
-        half = len(layer) // 2
-        status, _ = self.publish("PATCH", where, layer[:half], {"Content-Range": f"0-{half - 1}"})
-        if status != 202:
-            return
-        status, _ = self.publish("PUT", f"{where}?digest={named(layer)}", layer[half:])
-        if status != 201:
-            return
-        kind = "application/vnd.oci.image.manifest.v1+json"
-        manifest = json.dumps({
-            "schemaVersion": 2, "mediaType": kind,
-            "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": named(config), "size": len(config)},
-            "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": named(layer), "size": len(layer)}],
-        }).encode()
-        status, _ = self.publish("PUT", base + "/manifests/latest", manifest, {"Content-Type": kind})
-        if status == 201:
-            self.keep({f"{base}/blobs/{named(layer)}": layer, f"{base}/blobs/{named(config)}": config,
-                       base + "/manifests/latest": manifest})
+        self.bring(publishers.image(self.send, f"image{rng.randrange(1 << 30)}", self.bytes_to_publish(rng), b"{%d}" % rng.randrange(1 << 30)))
 
     def python(self, rng):
-        """What twine sends; the project is one of a few, so that several write to one tree."""
-        name, version, data = f"demo{rng.randrange(3)}", f"1.{rng.randrange(1 << 30)}", gzip.compress(self.bytes_to_publish(rng), 1, mtime=0)
-        file = f"{name}-{version}.tar.gz"
-        fields = {":action": "file_upload", "protocol_version": "1", "name": name, "version": version, "filetype": "sdist",
-                  "pyversion": "source", "metadata_version": "2.1", "sha256_digest": hashlib.sha256(data).hexdigest()}
-        body = b"".join(b'--b0undary\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (k.encode(), v.encode())
-                        for k, v in fields.items())
-        body += (b'--b0undary\r\nContent-Disposition: form-data; name="content"; filename="%s"\r\n\r\n' % file.encode()
-                 + data + b"\r\n--b0undary--\r\n")
-        status, _ = self.publish("POST", "/models/legacy/", body, {"Content-Type": "multipart/form-data; boundary=b0undary"})
-        if status == 200:
-            self.keep({f"/models/simple/{name}/{file}": data})
+        """The project is one of a few, so that several write to one tree."""
+        self.bring(publishers.python(self.send, f"demo{rng.randrange(3)}", f"1.{rng.randrange(1 << 30)}", self.bytes_to_publish(rng)))
 
     def hub(self, rng):
-        """A commit of a file that came before it, as LFS, and one that comes inside."""
-        name, large, small = f"hub{rng.randrange(1 << 30)}", self.bytes_to_publish(rng), rng.randbytes(100)
-        oid = hashlib.sha256(large).hexdigest()
-        status, _ = self.publish("POST", "/models/api/repos/create", json.dumps({"name": name, "organization": "me"}).encode())
-        if status != 200:
-            return
-        status, _, body, whole = self.request(
-            "POST", f"/models/me/{name}.git/info/lfs/objects/batch",
-            json.dumps({"operation": "upload", "transfers": ["basic"], "objects": [{"oid": oid, "size": len(large)}]}).encode(),
-            {"Authorization": f"Bearer {self.token}"})
-        if status != 200 or not whole:
-            return
-        status, _ = self.publish("PUT", below(json.loads(body)["objects"][0]["actions"]["upload"]["href"]), large)
-        if status not in (200, 201):
-            return
-        lines = [{"key": "header", "value": {"summary": "s"}},
-                 {"key": "lfsFile", "value": {"path": "large", "algo": "sha256", "oid": oid, "size": len(large)}},
-                 {"key": "file", "value": {"path": "small", "content": base64.b64encode(small).decode(), "encoding": "base64"}}]
-        status, _ = self.publish("POST", f"/models/api/models/me/{name}/commit/main", b"\n".join(json.dumps(x).encode() for x in lines))
-        if status == 200:
-            self.keep({f"/models/me/{name}/large": large, f"/models/me/{name}/small": small})
+        self.bring(publishers.hub(self.send, f"hub{rng.randrange(1 << 30)}", self.bytes_to_publish(rng), rng.randbytes(100)))
+
+    def send(self, method, path, body, headers):
+        status, fields, got, whole = self.request(method, path, body, dict(headers, Authorization=f"Bearer {self.token}"))
+        return status if whole else 0, fields, got
+
+    def bring(self, made):
+        if made and made[1]():
+            self.keep(made[0])
 
     def keep(self, files):
         with self.lock:

@@ -16,6 +16,7 @@ import time
 
 import pytest
 
+from harness import publishers
 from harness.mirrord import BUILD, SLOW
 from power import RENAME, UNLINK, Disk, Kept, records
 
@@ -98,7 +99,7 @@ class World:
                     self.wrong.append(repr(why))
                     return
 
-        clients = (self.fetch, self.fetch, self.fetch_large, self.put, self.upload, self.upload_half, self.make_tokens)
+        clients = (self.fetch, self.fetch, self.fetch_large, self.put, self.upload, self.upload_half, self.publish, self.make_tokens)
         threads = [threading.Thread(target=run, args=(c, seed + i)) for i, c in enumerate(clients)]
         for t in threads:
             t.start()
@@ -151,14 +152,30 @@ class World:
         files = {f"{tree}/{i}": rng.choice(POOL) if i else fresh_bytes(rng) for i in range(3)}
         if where is None or not all(ask(m, "PUT", where + p[len(tree):], d, token)[0] == 201 for p, d in files.items()):
             return
+        self.bring(files, lambda: ask(m, "POST", where + "/commit", b"", token)[0] == 201)
+
+    def bring(self, files, commit):
+        """All of these are there from now on, or none."""
         began, things = self.now(), {p: Thing() for p in files}
         for p, d in files.items():
             things[p].asked.append([began, None, digest(d)])
         self.files.update(things)
         self.trees.append(list(files))
-        if ask(m, "POST", where + "/commit", b"", token)[0] == 201:
+        if commit():
             for t in things.values():
                 t.asked[0][1] = self.now()
+
+    def publish(self, m, token, rng, me):
+        """As clients of a registry, of a package index and of a Hub do it."""
+        def send(method, path, body, headers):
+            return ask(m, method, path, body, token, **headers)
+        number = rng.randrange(1 << 40)
+        made = rng.choice((
+            lambda: publishers.image(send, f"image{number}", fresh_bytes(rng), b"{%d}" % number),
+            lambda: publishers.python(send, f"demo{number % 3}", f"1.{number}", fresh_bytes(rng)),
+            lambda: publishers.hub(send, f"hub{number}", fresh_bytes(rng), b"%d" % number)))()
+        if made:
+            self.bring(*made)
 
     def upload_half(self, m, token, rng, me):
         """Left in the middle: to be gone on with after the cut."""
@@ -183,7 +200,7 @@ class World:
         bad, found = list(self.wrong), {}
         for path, thing in self.files.items():
             status, _, body = ask(m, "GET", path)
-            found[path] = digest(body) if status == 200 else None if status == 404 else f"status {status}"
+            found[path] = digest(body) if status == 200 else None if status in (401, 404) else f"status {status}"  # 401: a blob of nobody's
             if found[path] not in thing.possible(cut):
                 bad.append(f"{path} is {found[path]}, not one of {thing.possible(cut)}")
         for tree in self.trees:

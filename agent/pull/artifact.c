@@ -2,13 +2,13 @@
 
 #include <event2/event.h>
 #include <fnmatch.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "agent/pull/ask.h"
 #include "agent/pull/hub.h"
 #include "agent/pull/known.h"
+#include "agent/pull/listing.h"
 #include "agent/pull/parts.h"
 #include "agent/pull/pull.h"
 #include "agent/pull/sheaves.h"
@@ -16,7 +16,7 @@
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
-enum { LISTING_MAX = 256 << 20, FILES_MAX = 4 << 20 };
+enum { LISTING_MAX = 256 << 20 };
 
 struct artifacts {
     struct puller *pl;
@@ -62,6 +62,15 @@ static struct slice from_url(struct artifact *a, const struct agent *ag, struct 
     url = arena_copy(&a->arena, buf_slice(&out));
     buf_free(&out);
     return url;
+}
+
+/* Ends in '/'. */
+static struct slice folder_url(struct artifact *a, const struct agent *ag)
+{
+    struct slice from = slice_str(a->from);
+    struct slice url = from_url(a, ag, slice_cut(&from, '#'));
+
+    return slice_ends(url, SLICE("/")) ? url : arena_fmt(&a->arena, SLICE_FMT "/", SLICE_ARG(url));
 }
 
 bool artifact_wants(const struct artifact *a, const char *name)
@@ -131,71 +140,20 @@ static void pull_next(struct artifact *a)
 
 /* --- folders ---------------------------------------------------------------------------------------------------------- */
 
-/* A listing writes paths as the mirror's keys: of all escapes %25 and %2F stay. The second is no file's name here. */
-static const char *entry_name(struct artifact *a, const json_t *path)
+/* Has the caller a folder of just these files? */
+static bool is_laid(struct artifact *a)
 {
-    const char *text = json_string_value(path);
-    struct buf name = BUF_INIT(64 << 10);
-    const char *out = text;
+    bool named = a->is_folder &&
+                 a->lay != NULL; /* by digests, all of them: of a Hub's, git's names do not do */
 
-    if (text != NULL && text[0] != 0 && strstr(text, "%2F") == NULL &&
-        url_decode(slice_str(text), &name) && memchr(name.p, '\0', name.n) == NULL) {
-        out = arena_cstr(&a->arena, buf_slice(&name));
+    for (size_t i = 0; named && i < a->nfiles; i++) {
+        named = !digest_is_zero(&a->file[i].digest);
     }
-    buf_free(&name);
-    return out;
-}
-
-static int read_entry(struct artifact *a, const json_t *j, struct err *e)
-{
-    struct artifact_file *f = &a->file[a->nfiles];
-    const char *name = entry_name(a, json_object_get(j, "path"));
-    const char *hex = json_string_value(json_object_get(j, "sha256"));
-    const json_t *size = json_object_get(j, "size");
-
-    if (name != NULL && json_is_null(json_object_get(j, "sha256"))) {
-        return 0; /* a folder or a link: what is in it has entries of its own */
+    a->laid = named && a->lay(a->lay_arg, a);
+    for (size_t i = 0; a->laid && i < a->nfiles; i++) {
+        a->size_bytes += a->file[i].size_bytes;
     }
-    if (name == NULL || hex == NULL || !json_is_integer(size) || json_integer_value(size) < 0 ||
-        !digest_parse(slice_str(hex), &f->digest)) {
-        return err_set(e, E_PROTOCOL, "%s: a listing that is none", a->from);
-    }
-    if (!place_name_ok(slice_str(name))) {
-        return err_set(e, E_INVALID, "%s: the listing holds a name that leads elsewhere", a->from);
-    }
-    if (artifact_wants(a, name)) {
-        f->name = arena_copy(&a->arena, slice_str(name));
-        f->size_bytes = (uint64_t)json_integer_value(size);
-        a->nfiles++;
-    }
-    return 0;
-}
-
-static int read_listing(struct artifact *a, struct slice text, struct err *e)
-{
-    json_error_t where;
-    json_t *doc = json_loadb(text.p, text.n, 0, &where);
-    const json_t *entries = json_object_get(doc, "entries");
-    const char *root = json_string_value(json_object_get(doc, "root"));
-    size_t n = json_array_size(entries);
-    int rc = 0;
-
-    if (!json_is_array(entries) || n > FILES_MAX ||
-        (root != NULL && !digest_parse(slice_str(root), &a->root))) {
-        rc = err_set(e, E_PROTOCOL, "%s: neither a file nor a folder listing", a->from);
-    }
-    free(a->file);
-    a->file = mem_array(n + 1, sizeof a->file[0]);
-    a->nfiles = 0;
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        rc = read_entry(a, json_array_get(entries, i), e);
-    }
-    json_decref(doc);
-    if (rc == 0 && a->nfiles == 0) {
-        rc = err_set(e, E_NOTFOUND, "%s: %s", a->from,
-                     n == 0 ? "the folder is empty" : "no file there matches the patterns");
-    }
-    return rc;
+    return a->laid;
 }
 
 /* Their names are there. */
@@ -205,6 +163,10 @@ static void begin_files(struct artifact *a)
         a->url = hub_files_url(a->hub, a->run->pl->agent->mirror, &a->arena);
     }
     a->next = 0;
+    if (is_laid(a)) {
+        a->next = a->nfiles;
+        return;
+    }
     for (size_t i = 0; i < a->nfiles; i++) {
         a->run->pl->known_bytes += a->file[i].size_bytes;
     }
@@ -224,6 +186,15 @@ static void list_again(evutil_socket_t fd, short what, void *arg)
     }
 }
 
+static int read_answer(struct artifact *a, const struct ask_answer *ans, struct err *e)
+{
+    if (a->hub != NULL) {
+        return read_hub(a, ans->body, e);
+    }
+    a->etag = arena_copy(&a->arena, ans->etag);
+    return listing_read(a, ans->body, e);
+}
+
 static void on_listing(void *arg, int rc, const struct err *why, const struct ask_answer *ans)
 {
     struct artifact *a = arg;
@@ -231,17 +202,14 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
     struct slice folder = ans->url;
 
     a->ask = NULL;
-    if (rc == 0) {
+    if (rc == 0 && !(ans->status == 304 && a->known)) { /* else it is as it was */
+        a->known = false;
         rc = ask_judge(ans->status, &e);
         err_prefix(&e, "%s", a->from);
-    }
-    if (rc == 0 && a->hub != NULL) {
-        rc = read_hub(a, ans->body, &e);
+        rc = rc != 0 ? rc : read_answer(a, ans, &e);
         if (rc == 0 && a->ask != NULL) {
             return; /* the second document is on its way */
         }
-    } else if (rc == 0) {
-        rc = read_listing(a, ans->body, &e);
     }
     if ((rc == E_AGAIN || rc == E_NETWORK || rc == E_TIMEOUT) &&
         ++a->tries < a->run->pl->agent->tries) {
@@ -261,19 +229,19 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
 
 static void start_listing(struct artifact *a)
 {
-    static const struct slice json = {"Accept: application/json", 24};
     const struct puller *pl = a->run->pl;
-    struct slice from = slice_str(a->from);
-    struct slice url = from_url(a, pl->agent, slice_cut(&from, '#'));
-    struct ask_want w = {.fields = &json, .nfields = 1, .body_max = LISTING_MAX};
+    struct slice fields[2] = {SLICE("Accept: application/json")};
+    struct ask_want w = {.fields = fields, .nfields = 1, .body_max = LISTING_MAX};
 
     a->is_folder = a->listing = true;
-    a->nfiles = 0;
-    w.url = a->hub != NULL
-                ? arena_fmt(&a->arena, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(pl->agent->mirror),
-                            SLICE_ARG(hub_next_url(a->hub, &a->arena)))
-                : arena_fmt(&a->arena, SLICE_FMT "%s?recursive=1", SLICE_ARG(url),
-                            url.p[url.n - 1] == '/' ? "" : "/");
+    if (a->hub == NULL && known_read(pl->agent, a) && a->etag.n != 0) {
+        fields[w.nfields++] = arena_fmt(&a->arena, "If-None-Match: " SLICE_FMT, SLICE_ARG(a->etag));
+    }
+    w.url =
+        a->hub != NULL
+            ? arena_fmt(&a->arena, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(pl->agent->mirror),
+                        SLICE_ARG(hub_next_url(a->hub, &a->arena)))
+            : arena_fmt(&a->arena, SLICE_FMT "?recursive=1", SLICE_ARG(folder_url(a, pl->agent)));
     a->ask = ask_start(pl->xfers, pl->agent, &w, on_listing, a);
 }
 
@@ -306,7 +274,7 @@ static int read_hub(struct artifact *a, struct slice doc, struct err *e)
 
     if (a->hub->commit.p == NULL) {
         rc = hub_read_info(a->hub, doc, &a->arena, e);
-        if (rc == 0) {
+        if (rc == 0 && !known_read(a->run->pl->agent, a)) {
             a->tries = 0;
             start_listing(a);
         }
@@ -337,7 +305,8 @@ static void on_first_try(void *arg, const struct pull_result *r)
     }
 }
 
-static int start_one(struct artifact *a, struct err *e)
+/* What kind of thing FROM names: a Hub's repository, a folder, or a file with its name. */
+static int read_from(const struct agent *ag, struct artifact *a, struct err *e)
 {
     struct slice rest = slice_str(a->from);
     struct slice path = slice_cut(&rest, '#');
@@ -348,11 +317,6 @@ static int start_one(struct artifact *a, struct err *e)
     if (hub_from(slice_str(a->from), &a->arena, &hub)) {
         a->hub = ARENA_NEW(&a->arena, struct hub);
         *a->hub = hub;
-        if (known_read(a->run->pl->agent, a)) {
-            begin_files(a);
-        } else {
-            start_listing(a);
-        }
         return 0;
     }
     if (rest.n > 0 &&
@@ -364,8 +328,8 @@ static int start_one(struct artifact *a, struct err *e)
     if (path.n == 0) {
         return err_set(e, E_USAGE, "FROM is empty; write <repo>/<path>");
     }
-    if (path.p[path.n - 1] == '/') {
-        start_listing(a);
+    a->is_folder = path.p[path.n - 1] == '/';
+    if (a->is_folder) {
         return 0;
     }
     name = slice_cut(&name, '?');
@@ -378,8 +342,22 @@ static int start_one(struct artifact *a, struct err *e)
     a->file = mem_array(1, sizeof a->file[0]);
     a->nfiles = 1;
     a->file[0] = (struct artifact_file){.name = arena_copy(&a->arena, name), .digest = a->digest};
-    a->url = from_url(a, a->run->pl->agent, path);
+    a->url = from_url(a, ag, path);
     return 0;
+}
+
+static int start_one(struct artifact *a, struct err *e)
+{
+    const struct agent *ag = a->run->pl->agent;
+    int rc = read_from(ag, a, e);
+
+    if (rc == 0 && known_is_fixed(a) && known_read(ag, a)) {
+        a->url = folder_url(a, ag);
+        begin_files(a);
+    } else if (rc == 0 && (a->hub != NULL || a->is_folder)) {
+        start_listing(a);
+    }
+    return rc;
 }
 
 /* The next file of the first artifact that has one. */
@@ -426,39 +404,49 @@ int artifacts_pull(struct puller *pl, struct artifact *a, size_t count, struct e
         return run.rc;
     }
     for (size_t i = 0; rc == 0 && !pl->stopping && i < count; i++) {
-        known_write(pl->agent, &a[i]);
+        rc = a[i].hub != NULL && !a[i].known && !a[i].laid ? hub_check(pl->agent, &a[i], e) : 0;
+        if (rc == 0) {
+            known_write(pl->agent, &a[i]);
+        }
     }
     return pl->stopping
                ? err_set(e, E_CANCELLED, "stopped; what was fetched is kept for the next run")
                : rc;
 }
 
+static bool all_here(const struct agent *ag, struct artifact *a)
+{
+    uint64_t size;
+
+    for (size_t i = 0; i < a->nfiles; i++) {
+        struct artifact_file *f = &a->file[i];
+        if (shelf_find(ag->shelf, &f->digest, &size, NULL) != 0 ||
+            (a->is_folder && size != f->size_bytes)) {
+            return false;
+        }
+        f->size_bytes = size;
+        a->size_bytes += size;
+        if (!a->known) { /* whose list has been looked at just now, which gc takes as a use of all */
+            shelf_note(ag->shelf, &f->digest, size, SLICE_NONE, SLICE_NONE);
+        }
+    }
+    return true;
+}
+
 bool artifact_at_hand(const struct agent *ag, struct artifact *a)
 {
-    struct buf uses = BUF_INIT(64 << 20);
-    struct hub hub;
-    uint64_t size;
-    bool all;
+    struct artifact blank = *a;
+    bool all = read_from(ag, a, NULL) == 0;
 
-    if (!hub_from(slice_str(a->from), &a->arena, &hub)) {
-        return false;
-    }
-    a->hub = ARENA_NEW(&a->arena, struct hub);
-    *a->hub = hub;
-    all = known_read(ag, a);
-    for (size_t i = 0; all && i < a->nfiles; i++) {
-        const struct artifact_file *f = &a->file[i];
-        all = shelf_find(ag->shelf, &f->digest, &size, NULL) == 0 && size == f->size_bytes;
-        a->size_bytes += f->size_bytes;
-        shelf_note_line(&uses, &f->digest, f->size_bytes, SLICE_NONE, SLICE_NONE);
-    }
-    if (all) {
-        shelf_note_lines(ag->shelf, buf_slice(&uses));
+    if (all && !digest_is_zero(&a->digest)) {
+        all = !a->is_folder && all_here(ag, a);
     } else {
-        artifact_fini(a);
-        *a = (struct artifact){.from = a->from};
+        all = all && known_is_fixed(a) && known_read(ag, a) && (is_laid(a) || all_here(ag, a));
     }
-    buf_free(&uses);
+    if (!all) {
+        artifact_fini(a);
+        *a = blank;
+    }
     return all;
 }
 

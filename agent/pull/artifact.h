@@ -31,12 +31,18 @@ struct artifact {
     size_t ninclude;
     const char *const *exclude;
     size_t nexclude;
+    /* Asked once its files are known, before any is fetched: true, and somebody has laid out a folder of just these; then none need be on
+     * the shelf. NULL: nobody has. */
+    bool (*lay)(void *arg, const struct artifact *a);
+    void *lay_arg;
 
     struct arena arena;
     bool is_folder;
     bool known;         /* its files were not asked for: known.h */
+    bool laid;          /* lay() said so */
     struct hub *hub;    /* NULL: not one of a Hub's */
     struct digest root; /* of a folder; zero when the mirror did not say */
+    struct slice etag;  /* of a folder's listing; may be empty */
     struct slice url;   /* of the file; of a folder, what its names stand behind */
     struct artifact_file *file;
     size_t nfiles;

@@ -164,8 +164,7 @@ int hub_read_files(struct slice doc, int (*each)(void *arg, const struct hub_fil
 
 /* --- as the client keeps it ----------------------------------------------------------------------------------------------- */
 
-/* home/hub/models--owner--name */
-static void repo_folder(const struct hub *h, const char *home, char out[PATH_MAX])
+void hub_folder(const struct hub *h, const char *home, char out[PATH_MAX])
 {
     struct slice name = h->id;
     struct slice owner = slice_cut(&name, '/');
@@ -178,7 +177,7 @@ void hub_snapshot(const struct hub *h, const char *home, char out[PATH_MAX])
 {
     char folder[PATH_MAX];
 
-    repo_folder(h, home, folder);
+    hub_folder(h, home, folder);
     snprintf(out, PATH_MAX, "%.4000s/snapshots/" SLICE_FMT, folder, SLICE_ARG(h->commit));
 }
 
@@ -204,6 +203,16 @@ static int check_git(const struct agent *ag, const struct artifact_file *f, stru
     if (rc == 0 && !git_oid_eq(&got, &want)) {
         rc = err_set(e, E_CORRUPT, SLICE_FMT ": not the file that the listing names",
                      SLICE_ARG(f->name));
+    }
+    return rc;
+}
+
+int hub_check(const struct agent *ag, const struct artifact *a, struct err *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < a->nfiles; i++) {
+        rc = check_git(ag, &a->file[i], e);
     }
     return rc;
 }
@@ -285,15 +294,14 @@ int hub_place(const struct agent *ag, const struct artifact *a, const char *home
     struct placer *p;
     int rc;
 
-    repo_folder(a->hub, home, folder);
+    hub_folder(a->hub, home, folder);
     snprintf(blobs, sizeof blobs, "%.4000s/blobs", folder);
     hub_snapshot(a->hub, home, snapshot);
     rc = place_folder(blobs, ag->fleeting, e);
     p = placer_open(ag->shelf, blobs, ag->copy, ag->fleeting);
     for (size_t i = 0; rc == 0 && i < a->nfiles; i++) {
         const struct artifact_file *f = &a->file[i];
-        rc = a->known ? 0 : check_git(ag, f, e); /* it was, when it came to be known */
-        rc = rc != 0 ? rc : placer_put(p, &f->digest, f->etag, e);
+        rc = placer_put(p, &f->digest, f->etag, e);
         rc = rc != 0 ? rc : link_file(ag, snapshot, f, e);
     }
     placer_close(&p);

@@ -2,7 +2,7 @@
  * them on disk.
  *
  * The revision is asked for once, its files are listed at that commit and pulled like any others: LFS files by their SHA-256 in
- * verified parts, the others are held against git's name for them when they are placed. A folder that hub_place() made is a
+ * verified parts, the others are held against git's name for them when they have come. A folder that hub_place() made is a
  * HF_HOME: hub/models--<owner>--<name>/{blobs,snapshots,refs}; with HF_HUB_OFFLINE=1 a job asks nobody.
  *
  * threads  one; hub_place() blocks
@@ -38,9 +38,13 @@ MUST_USE int hub_read_files(struct slice doc, int (*each)(void *arg, const struc
                             void *arg, struct err *e);
 /* Where the files are, ends in '/'. */
 struct slice hub_files_url(const struct hub *h, struct slice mirror, struct arena *a);
+/* What came is what the listing called it; the shelf has all files. E_CORRUPT. */
+MUST_USE int hub_check(const struct agent *ag, const struct artifact *a, struct err *e);
 /* Below home; the shelf has all files. */
 MUST_USE int hub_place(const struct agent *ag, const struct artifact *a, const char *home,
                        struct err *e);
+/* All that hub_place() makes: home/hub/models--owner--name. */
+void hub_folder(const struct hub *h, const char *home, char out[PATH_MAX]);
 /* The snapshot's folder below home. */
 void hub_snapshot(const struct hub *h, const char *home, char out[PATH_MAX]);
 

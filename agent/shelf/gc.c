@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fts.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -12,8 +13,10 @@
 
 #include "agent/shelf/pins.h"
 #include "agent/shelf/private.h"
+#include "agent/shelf/spare.h"
 #include "agent/shelf/stamp.h"
 #include "common/base/log.h"
+#include "common/codec/jread.h"
 #include "common/os/newfile.h"
 
 enum { PARTIAL_AGE_S = 7 * 86400, KNOWN_AGE_S = 90 * 86400, JOURNAL_LARGE = 8 << 20 };
@@ -119,28 +122,74 @@ static int by_use(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static void use(struct things *t, const struct digest *d, uint64_t at_unix_s)
+{
+    struct thing probe = {.key = *d};
+    struct thing *hit = bsearch(&probe, t->at, t->n, sizeof t->at[0], by_key);
+
+    /* A blob and its tree have the same key and stand side by side. */
+    while (hit != NULL && hit > t->at && by_key(hit - 1, &probe) == 0) {
+        hit--;
+    }
+    for (; hit != NULL && hit < t->at + t->n && by_key(hit, &probe) == 0; hit++) {
+        hit->used_unix_s = max_u64(hit->used_unix_s, at_unix_s);
+    }
+}
+
+/* A list of files that was used is a use of each of them (agent/pull/known.h): a line for all would be a journal of its own. */
+static void learn_list(struct things *t, const char *path, uint64_t used_unix_s)
+{
+    json_t *o = json_load_file(path, 0, NULL);
+    const json_t *files = json_object_get(o, "files");
+    struct digest d;
+
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        if (digest_parse(jread_text(json_array_get(files, i), "sha256"), &d)) {
+            use(t, &d, used_unix_s);
+        }
+    }
+    json_decref(o);
+}
+
+static void learn_lists(const struct shelf *s, struct things *t)
+{
+    char path[PATH_MAX];
+    char one[2 * PATH_MAX];
+    const struct dirent *it;
+    struct stat st;
+    DIR *d;
+
+    snprintf(path, sizeof path, "%s/known", s->dir);
+    d = opendir(path);
+    while (d != NULL && (it = readdir(d)) != NULL) {
+        if (fstatat(dirfd(d), it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
+            snprintf(one, sizeof one, "%s/%s", path, it->d_name);
+            learn_list(t, one, (uint64_t)st.st_mtim.tv_sec);
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+}
+
 static void learn_uses(struct shelf *s, struct things *t)
 {
     struct buf text = BUF_INIT(JOURNAL_MAX);
-    struct journal_use use;
+    struct journal_use line;
     struct slice rest;
 
-    if (t->n > 0 && journal_read(s->journal, &text) == 0) {
-        qsort(t->at, t->n, sizeof t->at[0], by_key);
+    if (t->n == 0) {
+        return;
+    }
+    qsort(t->at, t->n, sizeof t->at[0], by_key);
+    if (journal_read(s->journal, &text) == 0) {
         rest = buf_slice(&text);
-        while (journal_line(&rest, &use)) {
-            struct thing probe = {.key = use.digest};
-            struct thing *hit = bsearch(&probe, t->at, t->n, sizeof t->at[0], by_key);
-            /* A blob and its tree have the same key and stand side by side. */
-            while (hit != NULL && hit > t->at && by_key(hit - 1, &probe) == 0) {
-                hit--;
-            }
-            for (; hit != NULL && hit < t->at + t->n && by_key(hit, &probe) == 0; hit++) {
-                hit->used_unix_s = max_u64(hit->used_unix_s, use.at_unix_s);
-            }
+        while (journal_line(&rest, &line)) {
+            use(t, &line.digest, line.at_unix_s);
         }
     }
     buf_free(&text);
+    learn_lists(s, t);
 }
 
 /* A download is one thing: its bytes, its state, and what of that a crash left behind. */
@@ -352,6 +401,11 @@ int shelf_gc(struct shelf *s, const struct shelf_gc_want *w, struct shelf_totals
     for (size_t i = 0; i < t.n; i++) {
         total += t.at[i].size_bytes;
     }
+    /* Their links keep bytes that nobody counts. */
+    spare_sweep(s,
+                total > w->keep_bytes
+                    ? UINT64_MAX
+                    : w->now_unix_s - min_u64(min_u64(SPARE_AGE_S, w->keep_age_s), w->now_unix_s));
     qsort(t.at, t.n, t.at != NULL ? sizeof t.at[0] : 1, by_use);
     for (size_t i = 0; rc == 0 && i < t.n; i++) {
         const struct thing *x = &t.at[i];

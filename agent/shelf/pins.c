@@ -3,14 +3,18 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/shelf/place.h"
 #include "agent/shelf/private.h"
+#include "agent/shelf/spare.h"
 #include "common/base/log.h"
+#include "common/codec/jread.h"
 #include "common/codec/jwrite.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
@@ -41,14 +45,26 @@ static void record_path(const struct shelf *s, const char *job, char out[PATH_MA
     snprintf(out, PATH_MAX, "%s/jobs/%s.json", s->dir, job);
 }
 
-static void format(const char *job, const struct digest *d, size_t n, struct buf *out)
+static void format(const char *job, const struct pins *p, struct buf *out)
 {
+    char stamp[17];
+
     jwrite_open(out, NULL, '{');
     jwrite_str(out, "job", job);
     jwrite_u64(out, "at", clock_unix_s());
     jwrite_open(out, "files", '[');
-    for (size_t i = 0; i < n; i++) {
-        jwrite_hex(out, NULL, d[i].b, DIGEST_BYTES);
+    for (size_t i = 0; i < p->nfiles; i++) {
+        jwrite_hex(out, NULL, p->file[i].b, DIGEST_BYTES);
+    }
+    jwrite_close(out, ']');
+    jwrite_open(out, "laid", '[');
+    for (size_t i = 0; i < p->nlaid; i++) {
+        snprintf(stamp, sizeof stamp, "%016" PRIx64, p->laid[i].stamp);
+        jwrite_open(out, NULL, '{');
+        jwrite_hex(out, "key", p->laid[i].key.b, DIGEST_BYTES);
+        jwrite_str(out, "stamp", stamp);
+        jwrite_str(out, "at", p->laid[i].at);
+        jwrite_close(out, '}');
     }
     jwrite_close(out, ']');
     jwrite_close(out, '}');
@@ -77,8 +93,7 @@ static int write_whole(const char *path, struct slice text, struct err *e)
     return rc;
 }
 
-int pins_write(const struct shelf *s, const char *job, const struct digest *d, size_t n,
-               struct err *e)
+int pins_write(const struct shelf *s, const char *job, const struct pins *p, struct err *e)
 {
     struct buf text = BUF_INIT(RECORD_MAX);
     char path[PATH_MAX];
@@ -89,7 +104,7 @@ int pins_write(const struct shelf *s, const char *job, const struct digest *d, s
     }
     folder_of_jobs(s, path);
     rc = dir_make(path, 0755, e);
-    format(job, d, n, &text);
+    format(job, p, &text);
     if (rc == 0 && text.rc != 0) {
         rc = err_set(e, text.rc, "%s/%s.json: too many files", path, job);
     }
@@ -107,7 +122,31 @@ void pins_lock_key(const char *job, struct digest *out)
     digest_of(slice_str(name), out);
 }
 
-int pins_drop(const struct shelf *s, const char *job, struct err *e)
+/* What of the folder another job may want as it is. */
+static void hand_on(struct shelf *s, const char *job)
+{
+    char path[PATH_MAX];
+    json_t *o;
+    const json_t *laid;
+
+    record_path(s, job, path);
+    o = json_load_file(path, 0, NULL);
+    laid = json_object_get(o, "laid");
+    for (size_t i = 0; i < json_array_size(laid); i++) {
+        const json_t *one = json_array_get(laid, i);
+        struct slice stamp = jread_text(one, "stamp");
+        struct slice at = jread_text(one, "at");
+        struct digest key;
+
+        if (stamp.n == 16 && digest_parse(jread_text(one, "key"), &key) && place_name_ok(at)) {
+            snprintf(path, sizeof path, "%s/jobs/%s/" SLICE_FMT, s->dir, job, SLICE_ARG(at));
+            spare_give(s, &key, strtoull(stamp.p, NULL, 16), job, path);
+        }
+    }
+    json_decref(o);
+}
+
+int pins_drop(struct shelf *s, const char *job, struct err *e)
 {
     char path[PATH_MAX];
     char torn[PATH_MAX];
@@ -116,6 +155,7 @@ int pins_drop(const struct shelf *s, const char *job, struct err *e)
     if (!pins_job_ok(job)) {
         return err_set(e, E_INVALID, "%.40s: no number of a job", job);
     }
+    hand_on(s, job);
     pins_folder(s, job, path);
     rc = dir_remove_tree(path, e);
     record_path(s, job, path);

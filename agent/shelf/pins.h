@@ -1,6 +1,7 @@
 /* pins.h - what a job of this node uses: its record pins files of the shelf against gc, its folder holds them under their names.
  *
- *   jobs/<job>.json   {"job": "42", "at": <unix_s>, "files": ["<sha256>", ...]}; there before the folder is, gone after it
+ *   jobs/<job>.json   {"job": "42", "at": <unix_s>, "files": ["<sha256>", ...], "laid": [{"key", "stamp", "at"}, ...]}; there before the
+ *                     folder is, gone after it. What is "laid" (spare.h) is kept for the next job that wants it
  *   jobs/<job>/       hard links or copies; MIRROR_STAGED of the job
  *
  * The record comes whole or not at all. Whatever instant its maker is killed at, what is left is a record, a folder
@@ -20,10 +21,21 @@ enum { PINS_JOB_MAX = 20 };
 bool pins_job_ok(const char *job);
 /* The job's folder. */
 void pins_folder(const struct shelf *s, const char *job, char out[PATH_MAX]);
-MUST_USE int pins_write(const struct shelf *s, const char *job, const struct digest *d, size_t n,
+struct pins_laid { /* a folder of links below the job's, and what it is a spare of */
+    struct digest key;
+    uint64_t stamp;
+    const char *at;
+};
+struct pins {
+    const struct digest *file;
+    size_t nfiles;
+    const struct pins_laid *laid;
+    size_t nlaid;
+};
+MUST_USE int pins_write(const struct shelf *s, const char *job, const struct pins *p,
                         struct err *e);
 /* Folder and record; absent is fine. */
-MUST_USE int pins_drop(const struct shelf *s, const char *job, struct err *e);
+MUST_USE int pins_drop(struct shelf *s, const char *job, struct err *e);
 /* What jobs pin, sorted; free() it. A record that is none is passed over, and told. */
 MUST_USE int pins_all(const struct shelf *s, struct digest **out, size_t *n, struct err *e);
 /* Of the lock (shelf_try_lock(), alone) that whoever writes or drops a job's pins holds; shelf_retire() it when they are dropped. */

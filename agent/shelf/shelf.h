@@ -6,7 +6,8 @@
  *   locks/<key>              flock: one download (exclusive), or jobs that use it (shared); the folder is its user's alone
  *   partial/<key>.whole, locks/small   small files that come many at once (stage.h)
  *   jobs/<job>.json, jobs/<job>/   what a job of the node's scheduler uses (pins.h)
- *   known/<key>              what a commit of a Hub's repository consists of (agent/pull/known.h)
+ *   spare/<key>/             what such jobs left for the next one that wants the same (spare.h)
+ *   known/<key>              what a folder, or a commit of a Hub's repository, consists of (agent/pull/known.h)
  *   journal                  a line a use: what gc goes by, and which digest a URL had
  *
  * A key is a digest, or shelf_key_of_url() while the digest is not known yet. A sealed blob has mtime 1: what somebody

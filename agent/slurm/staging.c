@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "agent/pull/artifact.h"
+#include "agent/pull/hub.h"
 #include "agent/shelf/pins.h"
+#include "agent/shelf/spare.h"
 #include "agent/slurm/detach.h"
 #include "agent/slurm/ticket.h"
 #include "agent/slurm/verdict.h"
@@ -18,6 +20,7 @@
 #include "common/os/newfile.h"
 
 enum { TRIES_GONE = 3, LOOK_MS = 100, LOCK_WAIT_MS = 600000 };
+enum { SPARE_FILES_MIN = 8 }; /* a link costs less than a look for a spare */
 
 struct stager {
     const struct staging *s;
@@ -27,7 +30,11 @@ struct stager {
     char folder[PATH_MAX];
     struct shelf_lock *lock;
     struct digest *pin;
-    size_t npins;
+    struct pins_laid *laid; /* by now in the folder; `at` is in the arena */
+    struct arena arena;
+    size_t npins, nlaid;
+    struct slice from; /* the wish at hand */
+    uint64_t stamp;    /* of what was laid out for it */
     struct verdict verdict;
 };
 
@@ -108,7 +115,7 @@ static int open_folder(struct stager *st, struct err *e)
     int rc = lock_job(st->agent.shelf, job, st->s->ticket, &st->lock, e);
 
     rc = rc != 0 ? rc : pins_drop(st->agent.shelf, job, e);
-    rc = rc != 0 ? rc : pins_write(st->agent.shelf, job, NULL, 0, e);
+    rc = rc != 0 ? rc : pins_write(st->agent.shelf, job, &(struct pins){0}, e);
     crash_point("staging.record");
     pins_folder(st->agent.shelf, job, st->folder);
     return rc != 0 ? rc : dir_make_unsynced(st->folder, 0755, e);
@@ -139,6 +146,13 @@ static int pull(struct stager *st, const struct agent *as, struct artifact *a, s
     return rc;
 }
 
+static int write_pins(struct stager *st, struct err *e)
+{
+    const struct pins p = {st->pin, st->npins, st->laid, st->nlaid};
+
+    return pins_write(st->agent.shelf, st->s->job, &p, e);
+}
+
 static int pin(struct stager *st, const struct artifact *a, struct err *e)
 {
     st->pin = reallocarray(st->pin, st->npins + a->nfiles + 1, sizeof st->pin[0]);
@@ -146,15 +160,13 @@ static int pin(struct stager *st, const struct artifact *a, struct err *e)
     for (size_t i = 0; i < a->nfiles; i++) {
         st->pin[st->npins++] = a->file[i].digest;
     }
-    return pins_write(st->agent.shelf, st->s->job, st->pin, st->npins, e);
+    return write_pins(st, e);
 }
 
 /* A file goes into the folder that its path names, a folder is that one; a Hub's repository knows its own way. */
-static int place(struct stager *st, const struct agent *as, const struct artifact *a,
-                 struct slice from, struct err *e)
+static void place_of(const struct stager *st, const struct artifact *a, char dir[PATH_MAX])
 {
-    struct slice where = wish_place(from);
-    char dir[PATH_MAX];
+    struct slice where = wish_place(st->from);
 
     if (a->hub != NULL) {
         where = SLICE_NONE;
@@ -162,18 +174,88 @@ static int place(struct stager *st, const struct agent *as, const struct artifac
         const char *slash = memrchr(where.p, '/', where.n);
         where.n = (size_t)(slash - where.p); /* comment.h: there is one */
     }
-    snprintf(dir, sizeof dir, "%.3000s/" SLICE_FMT, st->folder, SLICE_ARG(where));
-    return artifact_place(as, a, dir, e);
+    snprintf(dir, PATH_MAX, "%.3000s%s" SLICE_FMT, st->folder, where.n != 0 ? "/" : "",
+             SLICE_ARG(where));
 }
 
-static int bring(struct stager *st, const struct agent *as, struct slice from, struct artifact *a,
-                 struct err *e)
+/* What of the job's folder is the artifact's alone, and can be handed on. */
+static void spare_place(const struct stager *st, const struct artifact *a, char out[PATH_MAX])
+{
+    char dir[PATH_MAX];
+
+    place_of(st, a, dir);
+    if (a->hub != NULL) {
+        hub_folder(a->hub, dir, out);
+    } else {
+        snprintf(out, PATH_MAX, "%s", dir);
+    }
+}
+
+/* For the record, which tells who drops the job what to keep. */
+static void note_laid(struct stager *st, const struct artifact *a, const char *path)
+{
+    struct pins_laid *x;
+
+    st->laid = reallocarray(st->laid, st->nlaid + 1, sizeof st->laid[0]);
+    CHECK(st->laid != NULL);
+    x = &st->laid[st->nlaid++];
+    artifact_key(a, &x->key);
+    x->stamp = st->stamp;
+    x->at = arena_cstr(&st->arena, slice_str(path + strlen(st->folder) + 1));
+}
+
+/* Did an earlier job leave just this? Then it becomes ours. */
+static bool take_spare(void *arg, const struct artifact *a)
+{
+    struct stager *st = arg;
+    struct digest key;
+    char path[PATH_MAX];
+    char *slash;
+    bool got;
+
+    if (a->nfiles < SPARE_FILES_MIN) {
+        return false;
+    }
+    artifact_key(a, &key);
+    spare_place(st, a, path);
+    slash = strrchr(path, '/');
+    *slash = '\0';
+    got = dir_make_unsynced(path, 0755, NULL) == 0;
+    *slash = '/';
+    got = got && spare_take(st->agent.shelf, &key, path, &st->stamp);
+    if (got) {
+        crash_point("staging.spare");
+        note_laid(st, a, path);
+    }
+    return got;
+}
+
+static int lay_out(struct stager *st, const struct agent *as, const struct artifact *a,
+                   struct err *e)
+{
+    char path[PATH_MAX];
+    int rc;
+
+    place_of(st, a, path);
+    rc = artifact_place(as, a, path, e);
+    if (rc == 0 && a->is_folder && a->nfiles >= SPARE_FILES_MIN) {
+        spare_place(st, a, path);
+        crash_point("staging.laid");
+        if (spare_stamp(path, &st->stamp, NULL) == 0) {
+            note_laid(st, a, path);
+            rc = write_pins(st, e);
+        }
+    }
+    return rc;
+}
+
+static int bring(struct stager *st, const struct agent *as, struct artifact *a, struct err *e)
 {
     int rc = artifact_at_hand(as, a) ? 0 : pull(st, as, a, e);
 
     rc = rc != 0 ? rc : pin(st, a, e);
     crash_point("staging.pinned");
-    return rc != 0 ? rc : place(st, as, a, from, e);
+    return rc != 0 || a->laid ? rc : lay_out(st, as, a, e);
 }
 
 /* "data/x: it is not there" behind "data/x: ". */
@@ -191,15 +273,18 @@ static void fulfil(struct stager *st, const struct agent *as, const struct wish 
     struct arena text = {0};
     const char *from = arena_cstr(&text, w->from);
     uint64_t start_ms = clock_now_ms();
-    struct artifact a = {.from = from};
+    struct artifact a = {.from = from, .lay = take_spare, .lay_arg = st};
     struct err why = {0};
-    int rc = bring(st, as, w->from, &a, &why);
+    int rc;
+
+    st->from = w->from;
+    rc = bring(st, as, &a, &why);
 
     /* gc may take a blob between the last look at it and the record that pins it. */
     for (int i = 1; rc == E_CHANGED && i < TRIES_GONE; i++) {
         artifact_fini(&a);
-        a = (struct artifact){.from = from};
-        rc = bring(st, as, w->from, &a, &why);
+        a = (struct artifact){.from = from, .lay = take_spare, .lay_arg = st};
+        rc = bring(st, as, &a, &why);
     }
     if (rc == E_NETWORK) { /* nobody there: the others need not wait as long for the same */
         st->agent.tries = st->anyone.tries = 1;
@@ -274,6 +359,8 @@ void staging_run(void *arg)
     }
     shelf_unlock(&st.lock);
     free(st.pin);
+    free(st.laid);
+    arena_fini(&st.arena);
     verdict_fini(&st.verdict);
     agent_fini(&st.agent);
     log_divert(NULL);
@@ -313,6 +400,7 @@ void staging_clear(void *arg)
         rc = rc != 0 ? rc
                      : pins_sweep(shelf, clock_unix_s() - SWEEP_AGE_S, has_ticket,
                                   (void *)(uintptr_t)s->node, &dropped, &why);
+        spare_sweep(shelf, clock_unix_s() - SPARE_AGE_S);
     }
     if (rc != 0 && rc != E_NOTFOUND) {
         log_warn("slurm.clear", "job=%s %s", s->job, why.text);

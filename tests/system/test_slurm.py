@@ -1,6 +1,7 @@
 """trainagent prolog, taskprolog and epilog, as slurmd starts them: no rule of its (research/agent-and-ops 1.3) may be broken by a mirror, a
 disk, a comment or a signal."""
 import fcntl
+import json
 import os
 import pwd
 import random
@@ -402,6 +403,134 @@ def test_a_job_that_is_requeued_while_it_is_staged(node, mirror):
 
 
 # --- the shelf ----------------------------------------------------------------------------------------------------------------------
+
+
+MANY = {f"data/many/{i % 3}/{i}.bin": b"file %d" % i for i in range(20)}
+
+
+@pytest.fixture
+def many(mirror):
+    mirror.files.update({f"/{name}": data for name, data in MANY.items()})
+    return mirror
+
+
+def staged_bytes(node, job=42):
+    folder = node.shelf / "jobs" / str(job)
+    return {name: (folder / name).read_bytes() for name in node.staged(job)}
+
+
+def folder_of(node, job=42):
+    return (node.shelf / "jobs" / str(job) / "data/many").stat().st_ino
+
+
+def spares(node):
+    return sorted(f.name for f in node.shelf.glob("spare/*/*"))
+
+
+def run_job(node, comment, job):
+    node.prolog(comment, job)
+    assert node.task(job)[1] == ""
+
+
+def test_a_folder_is_handed_on(node, many):
+    """A job's links are the next one's, when it wants the same; what is asked for is the listing alone."""
+    run_job(node, "mirror=data/many/", 42)
+    assert staged_bytes(node) == MANY and spares(node) == []
+    first, asked = folder_of(node), len(many.log)
+    node.epilog(42)
+    assert node.left() == [] and len(spares(node)) == 1
+    run_job(node, "mirror=data/many/", 43)
+    assert folder_of(node, 43) == first and staged_bytes(node, 43) == MANY and spares(node) == [] and len(many.log) == asked + 1
+    run_job(node, "mirror=data/many/", 44)  # beside it
+    assert folder_of(node, 44) != first and staged_bytes(node, 44) == MANY and staged_bytes(node, 43) == MANY
+    node.epilog(43)
+    node.epilog(44)
+    assert len(spares(node)) == 2
+    run_job(node, "mirror=data/many/0/", 45)  # is none of it
+    assert node.staged(45) == sorted(name for name in MANY if name.startswith("data/many/0/")) and len(spares(node)) == 2
+    many.files["/data/many/1/new.bin"] = b"new"
+    run_job(node, "mirror=data/many/", 46)
+    assert staged_bytes(node, 46) == {**MANY, "data/many/1/new.bin": b"new"} and len(spares(node)) == 2
+
+
+@pytest.mark.parametrize("harm", ["rm data/many/0/3.bin", "echo x > data/many/mine", "mv data/many/1/1.bin data/many/2/1.bin",
+                                  "chmod u+w data/many/0/0.bin; echo x >> data/many/0/0.bin"])
+def test_a_folder_that_a_job_has_changed_is_made_anew(node, many, harm):
+    """A job that runs as the node's user can."""
+    run_job(node, "mirror=data/many/", 42)
+    subprocess.run(harm, shell=True, cwd=node.shelf / "jobs/42", check=True)
+    node.epilog(42)
+    run_job(node, "mirror=data/many/", 43)
+    assert staged_bytes(node, 43) == MANY and spares(node) == []
+
+
+def test_wishes_within_each_other(node, many):
+    for job in (42, 43, 44):
+        run_job(node, "mirror=data/many/,data/many/1/1.bin,data/many/2/", job)
+        assert staged_bytes(node, job) == MANY
+        node.epilog(job)
+    run_job(node, "mirror=data/many/0/0.bin,data/many/", 45)
+    assert staged_bytes(node, 45) == MANY
+    run_job(node, "mirror=data/many/", 46)
+    assert staged_bytes(node, 46) == MANY
+
+
+@pytest.mark.parametrize("point", ["staging.spare", "staging.pinned", "staging.laid"])
+def test_killed_while_a_folder_is_handed_on(node, many, point):
+    if point != "staging.laid":
+        run_job(node, "mirror=data/many/", 42)
+        node.epilog(42)
+    assert node.end(node.start("prolog", 43, "mirror=data/many/", MIRROR_CRASH_AT=point)) == (0, "")
+    assert "was ended" in node.task(43, code=1)[1]
+    run_job(node, "mirror=data/many/", 43)  # the job again, and no epilog in between
+    assert staged_bytes(node, 43) == MANY
+    node.epilog(43)
+    assert node.left() == []
+    assert agent(node, "gc", "--keep", "0").returncode == 0
+    left = [f for f in node.shelf.rglob("*") if not f.is_dir() and f.parent.name != "known" and f.name not in ("journal", "small")]
+    assert left == [] and spares(node) == []
+
+
+def test_a_list_that_was_used_is_a_use_of_its_files(node, many):
+    """gc keeps what was used last, also where a folder was handed on and no file of it was looked at."""
+    run_job(node, "mirror=data/many/", 42)
+    node.epilog(42)
+    old = time.time() - 86400
+    (node.shelf / "journal").unlink()
+    for f in node.shelf.glob("known/*"):
+        os.utime(f, (old, old))
+    run_job(node, "mirror=data/many/", 43)
+    node.epilog(43)
+    assert [f for f in node.shelf.glob("known/*") if f.stat().st_mtime > old + 3600]
+
+
+def test_a_head_that_has_not_moved(mirrord, tmp_path):
+    """One question, and an answer without a body; at a root, none."""
+    m = mirrord('repo "models" { protocol = "hosted" }')
+    (tmp_path / "token").write_text(m.token("t", "publish:models/*"))
+    for name, data in MANY.items():
+        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / name).write_bytes(data)
+    node = Slurmd(tmp_path, m.url(""))
+    mine = {"TRAINAGENT_MIRROR": m.url(""), "TRAINAGENT_TOKEN_FILE": str(tmp_path / "token")}
+    said = agent(node, "publish", str(tmp_path / "source"), "models/me/many", "--json", **mine)
+    assert said.returncode == 0, said
+    root = json.loads(said.stdout)["root"]
+    answers = lambda: [json.loads(line)["status"] for line in m.access_log.read_text().splitlines() if '"ua":"trainagent' in line]  # noqa: E731
+
+    for wish, job in ("models/me/many/", 42), (f"models/me/many@{root}/", 43):
+        run_job(node, f"mirror={wish}", job)
+        node.epilog(job)
+        before = len(answers())
+        run_job(node, f"mirror={wish}", job)
+        assert {name.split("/", 3)[3]: data for name, data in staged_bytes(node, job).items()} == MANY
+        if job == 42:
+            until(lambda: answers()[before:] == [304])  # pylint: disable=cell-var-from-loop
+        node.epilog(job)
+    m.remove()
+    run_job(node, f"mirror=models/me/many@{root}/", 44)
+    node.prolog("mirror=models/me/many/", 45)
+    assert "cannot be reached" in node.task(45, code=1)[1]
 
 
 def test_a_job_pins_what_it_uses(node):

@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include "agent/shelf/place.h"
+#include "agent/shelf/spare.h"
 #include "tests/harness/shelf.h"
 
 static bool nobody(void *arg, const char *job)
@@ -40,8 +42,8 @@ static void test_pins(void **state)
     free(all);
     shelf_put(w, SLICE("one"), &d[0]);
     shelf_put(w, SLICE("two"), &d[1]);
-    assert_int_equal(pins_write(w->shelf, "7", d, 2, NULL), 0);
-    assert_int_equal(pins_write(w->shelf, "8", d, 1, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "7", &(struct pins){.file = d, .nfiles = 2}, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "8", &(struct pins){.file = d, .nfiles = 1}, NULL), 0);
     assert_int_equal(pins_all(w->shelf, &all, &n, NULL), 0);
     assert_int_equal(n, 3);
     free(all);
@@ -55,7 +57,8 @@ static void test_pins(void **state)
     assert_int_equal(pins_all(w->shelf, &all, &n, NULL), 0);
     assert_true(n == 1 && digest_eq(&all[0], &d[0]));
     free(all);
-    assert_int_equal(pins_write(w->shelf, "../7", d, 1, NULL), E_INVALID);
+    assert_int_equal(pins_write(w->shelf, "../7", &(struct pins){.file = d, .nfiles = 1}, NULL),
+                     E_INVALID);
     assert_int_equal(pins_drop(w->shelf, "", NULL), E_INVALID);
 }
 
@@ -69,7 +72,7 @@ static void test_gc_keeps_what_is_pinned(void **state)
 
     shelf_put(w, SLICE("one"), &d[0]);
     shelf_put(w, SLICE("two"), &d[1]);
-    assert_int_equal(pins_write(w->shelf, "7", d, 1, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "7", &(struct pins){.file = d, .nfiles = 1}, NULL), 0);
     assert_int_equal(shelf_gc(w->shelf, &want, &gone, NULL), 0);
     assert_int_equal(gone.blobs, 1);
     assert_int_equal(shelf_find(w->shelf, &d[0], &n, NULL), 0);
@@ -85,8 +88,8 @@ static void test_a_sweep_leaves_what_is_locked(void **state)
     struct digest key;
     size_t n;
 
-    assert_int_equal(pins_write(w->shelf, "7", NULL, 0, NULL), 0);
-    assert_int_equal(pins_write(w->shelf, "9", NULL, 0, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "7", &(struct pins){0}, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "9", &(struct pins){0}, NULL), 0);
     pins_lock_key("7", &key);
     assert_int_equal(shelf_try_lock(w->shelf, &key, false, &lock, NULL), 0);
     assert_int_equal(pins_sweep(w->shelf, UINT64_MAX, nobody, NULL, &n, NULL), 0);
@@ -104,8 +107,8 @@ static void test_sweep(void **state)
     size_t n;
 
     assert_int_equal(pins_sweep(w->shelf, UINT64_MAX, nobody, NULL, &n, NULL), 0);
-    assert_int_equal(pins_write(w->shelf, "7", NULL, 0, NULL), 0);
-    assert_int_equal(pins_write(w->shelf, "8", NULL, 0, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "7", &(struct pins){0}, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "8", &(struct pins){0}, NULL), 0);
     pins_folder(w->shelf, "7", folder);
     assert_int_equal(mkdir(folder, 0755), 0);
     pins_folder(w->shelf, "9", folder); /* its record was lost */
@@ -119,12 +122,44 @@ static void test_sweep(void **state)
     assert_true(there(w, "8.json"));
 }
 
+/* What a record says was laid out goes to whoever wants it next; what it says wrongly goes nowhere. */
+static void test_what_was_laid_out_is_handed_on(void **state)
+{
+    struct world *w = *state;
+    struct pins_laid laid[] = {{.at = "a/b"}, {.at = "../7x"}, {.at = "none"}};
+    const struct pins p = {.laid = laid, .nlaid = ARRAY_LEN(laid)};
+    char path[PATH_MAX], outside[PATH_MAX];
+    struct digest d;
+    uint64_t stamp;
+
+    shelf_put(w, SLICE("one"), &d);
+    pins_folder(w->shelf, "7", path);
+    strcat(path, "/a/b");
+    assert_int_equal(dir_make(path, 0755, NULL), 0);
+    assert_int_equal(place_blob(w->shelf, &d, path, SLICE("x/y"), false, NULL), 0);
+    assert_int_equal(spare_stamp(path, &laid[0].stamp, NULL), 0);
+    pins_folder(w->shelf, "7x", outside);
+    assert_int_equal(dir_make(outside, 0755, NULL), 0);
+    for (size_t i = 0; i < ARRAY_LEN(laid); i++) {
+        laid[i].key = d;
+    }
+    assert_int_equal(pins_write(w->shelf, "7", &p, NULL), 0);
+    assert_int_equal(pins_drop(w->shelf, "7", NULL), 0);
+    assert_true(!there(w, "7") && !there(w, "7.json") && there(w, "7x"));
+    pins_folder(w->shelf, "8", path);
+    assert_true(spare_take(w->shelf, &d, path, &stamp));
+    assert_true(stamp == laid[0].stamp && there(w, "8/x/y"));
+    assert_false(spare_take(w->shelf, &d, path, &stamp));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_pins, shelf_setup, shelf_teardown),
         cmocka_unit_test_setup_teardown(test_gc_keeps_what_is_pinned, shelf_setup, shelf_teardown),
         cmocka_unit_test_setup_teardown(test_a_sweep_leaves_what_is_locked, shelf_setup,
+                                        shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_what_was_laid_out_is_handed_on, shelf_setup,
                                         shelf_teardown),
         cmocka_unit_test_setup_teardown(test_sweep, shelf_setup, shelf_teardown),
     };

@@ -1,0 +1,139 @@
+#include "agent/shelf/spare.h"
+
+#include <sys/stat.h>
+
+#include "agent/shelf/place.h"
+#include "tests/harness/shelf.h"
+
+/* Two files in a folder and a link, laid out at <shelf>/<name>; its stamp. */
+static uint64_t lay(struct world *w, const char *name, char path[PATH_MAX])
+{
+    char link[PATH_MAX];
+    struct digest d[2];
+    uint64_t stamp;
+
+    snprintf(path, PATH_MAX, "%s/%s", w->dir, name);
+    shelf_put(w, SLICE("one"), &d[0]);
+    shelf_put(w, SLICE("two"), &d[1]);
+    assert_int_equal(dir_make(path, 0755, NULL), 0);
+    assert_int_equal(place_blob(w->shelf, &d[0], path, SLICE("a/one"), false, NULL), 0);
+    assert_int_equal(place_blob(w->shelf, &d[1], path, SLICE("two"), false, NULL), 0);
+    snprintf(link, sizeof link, "%s/a/link", path);
+    assert_int_equal(symlink("../two", link), 0);
+    assert_int_equal(spare_stamp(path, &stamp, NULL), 0);
+    w->digest = d[0];
+    return stamp;
+}
+
+static unsigned kept(const struct world *w)
+{
+    char command[PATH_MAX];
+    unsigned n = 0;
+    FILE *f;
+
+    snprintf(command, sizeof command, "find %s/spare -mindepth 2 -maxdepth 2 2>/dev/null | wc -l",
+             w->dir);
+    f = popen(command, "r");
+    assert_true(f != NULL && fscanf(f, "%u", &n) == 1);
+    pclose(f);
+    return n;
+}
+
+static void test_it_goes_from_one_to_the_next(void **state)
+{
+    struct world *w = *state;
+    char first[PATH_MAX], second[PATH_MAX], file[PATH_MAX + 8];
+    uint64_t stamp = lay(w, "first", first);
+    uint64_t got;
+
+    snprintf(second, sizeof second, "%s/second", w->dir);
+    assert_false(spare_take(w->shelf, &w->digest, second, &got));
+    spare_give(w->shelf, &w->digest, stamp, "7", first);
+    assert_true(access(first, F_OK) == -1 && kept(w) == 1);
+    assert_true(spare_take(w->shelf, &w->digest, second, &got) && got == stamp);
+    snprintf(file, sizeof file, "%s/a/one", second);
+    assert_int_equal(access(file, F_OK), 0);
+    assert_int_equal(kept(w), 0);
+}
+
+/* As a job can that runs as the node's user. */
+static void test_what_was_touched_is_thrown_away(void **state)
+{
+    static const char *const how[] = {
+        "touch x",        "rm two",           "mkdir a/x",
+        "rm a/link",      "ln -sf /x a/link", "chmod u+w two; echo x >> two",
+        "chmod 0 two",    "mv two three",     "cp two x; mv -f x two",
+        "mv a b; mkdir a"};
+    struct world *w = *state;
+    char path[PATH_MAX], command[2 * PATH_MAX];
+    uint64_t stamp, got;
+
+    for (size_t i = 0; i < ARRAY_LEN(how); i++) {
+        stamp = lay(w, "job", path);
+        snprintf(command, sizeof command, "cd %s && (%s)", path, how[i]);
+        assert_int_equal(system(command), 0);
+        spare_give(w->shelf, &w->digest, stamp, "7", path);
+        assert_int_equal(kept(w), 1);
+        assert_false(spare_take(w->shelf, &w->digest, path, &got));
+        assert_true(access(path, F_OK) == -1 && kept(w) == 0);
+    }
+}
+
+static void test_nobody_gets_it_over_what_is_there(void **state)
+{
+    struct world *w = *state;
+    char path[PATH_MAX], file[PATH_MAX + 8];
+    uint64_t stamp = lay(w, "job", path);
+
+    spare_give(w->shelf, &w->digest, stamp, "7", path);
+    assert_int_equal(mkdir(path, 0755), 0);
+    snprintf(file, sizeof file, "%s/mine", path);
+    assert_int_equal(mkdir(file, 0755), 0);
+    assert_false(spare_take(w->shelf, &w->digest, path, &stamp));
+    assert_true(access(file, F_OK) == 0 && kept(w) == 1);
+}
+
+static void test_there_are_not_too_many(void **state)
+{
+    struct world *w = *state;
+    char path[PATH_MAX], name[32];
+
+    for (unsigned i = 0; i < SPARES_MAX + 2; i++) {
+        uint64_t stamp;
+        snprintf(name, sizeof name, "job%u", i);
+        stamp = lay(w, name, path);
+        spare_give(w->shelf, &w->digest, stamp, name + 3, path);
+        assert_int_equal(access(path, F_OK) == 0, i >= SPARES_MAX);
+    }
+    assert_int_equal(kept(w), SPARES_MAX);
+}
+
+static void test_sweep(void **state)
+{
+    struct world *w = *state;
+    char path[PATH_MAX];
+
+    spare_sweep(w->shelf, UINT64_MAX); /* there never were any */
+    spare_give(w->shelf, &w->digest, lay(w, "job", path), "7", path);
+    spare_sweep(w->shelf, 1000);
+    assert_int_equal(kept(w), 1);
+    spare_sweep(w->shelf, UINT64_MAX);
+    snprintf(path, sizeof path, "%s/spare", w->dir);
+    assert_int_equal(rmdir(path), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_it_goes_from_one_to_the_next, shelf_setup,
+                                        shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_what_was_touched_is_thrown_away, shelf_setup,
+                                        shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_nobody_gets_it_over_what_is_there, shelf_setup,
+                                        shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_there_are_not_too_many, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_sweep, shelf_setup, shelf_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -37,9 +37,9 @@ obj        = $(patsubst %.c,$(B)/obj/%.o,$(1))
 lib        = $(B)/lib$(1).a
 
 L_BASE     := -lxxhash -lcrypto -lpthread -lm
-L_COMMON   := -levent_core -levent_pthreads -lcurl -ljansson -lconfuse $(L_BASE)
-L_SERVER   := -lnghttp2 -lssl -lrocksdb -lyajl -lxml2 -lpcre2-8 -lexpat -llzma -llz4 -lbz2 -lzstd -lz $(L_COMMON)
-L_AGENT    := -larchive -lssl $(L_COMMON)
+L_COMMON   := -levent_core -levent_pthreads -lcurl -lssl -ljansson -lconfuse $(L_BASE)
+L_SERVER   := -lnghttp2 -lrocksdb -lyajl -lxml2 -lpcre2-8 -lexpat -llzma -llz4 -lbz2 -lzstd -lz $(L_COMMON)
+L_AGENT    := -larchive $(L_COMMON)
 JEMALLOC   := $(if $(SAN),,-ljemalloc)
 
 include kernels/cuda.mk
@@ -82,10 +82,10 @@ $(B)/mirrord: $(B)/obj/server/main.o $(call lib,server) $(call lib,common)
 $(B)/mirrorctl: $(B)/obj/server/ctl/main.o $(call lib,ctl) $(call lib,common)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -larchive $(L_COMMON) -o $@
-# libcurl and libarchive are loaded when they are first called (agent/late/late.h).
+# libcurl, libssl and libarchive are loaded when they are first called (agent/late/late.h).
 $(B)/trainagent: $(B)/obj/agent/main.o $(call obj,$(LATE_C)) $(call lib,agent) $(call lib,common)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(filter-out -lcurl -larchive,$(L_AGENT)) -ldl -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(filter-out -lcurl -lssl -larchive,$(L_AGENT)) -ldl -o $@
 $(B)/trainer: $(B)/obj/agent/train/main.o $(call lib,train) $(call lib,kernels) $(call lib,common)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_TRAIN) -o $@

@@ -167,6 +167,7 @@ int agent_settle(struct agent *a, bool needs_mirror, struct err *e)
     rc = rc != 0 ? rc : settle_mirror(a, needs_mirror, e);
     if (rc == 0) {
         settle_places(a);
+        a->peers = a->peers || a->node.peers.on;
     }
     return rc;
 }

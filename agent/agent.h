@@ -30,6 +30,8 @@ struct agent {
     unsigned tries;       /* of the network in a row, without progress; they double from 0.1 s */
     unsigned idle_timeout_s;
     bool plaintext_token;
+    bool lingers; /* who waits for the verb's end waits for other nodes, too: peers { linger } */
+    bool peers;   /* fetch from and give to other nodes */
     bool json;
     bool quiet;
     bool copy; /* place copies, never hard links */

@@ -11,13 +11,16 @@
 
 /* --- the grammar ------------------------------------------------------------------------------------------------------ */
 
-enum section { SECTION_FILE, SECTION_SLURM };
+enum section { SECTION_FILE, SECTION_SLURM, SECTION_PEERS };
 
-#define IS_TEXT  false
-#define IS_SPAN  false
-#define IS_TRUTH false
-#define IS_LIST  true
-#define IS_ACT   false
+#define IS_TEXT   false
+#define IS_SPAN   false
+#define IS_TRUTH  false
+#define IS_LIST   true
+#define IS_ACT    false
+#define IS_SIZE   false
+#define IS_PORT   false
+#define IS_PLACES false
 
 static const struct settings_key in_file[] = {
 #define FILE_KEY(name, kind, absent, help) {#name, IS_##kind},
@@ -27,10 +30,15 @@ static const struct settings_key in_slurm[] = {
 #define SLURM_KEY(name, kind, absent, help) {#name, IS_##kind},
 #include "agent/node.def"
 };
+static const struct settings_key in_peers[] = {
+#define PEERS_KEY(name, kind, absent, help) {#name, IS_##kind},
+#include "agent/node.def"
+};
 
 static const struct settings_section sections[] = {
     [SECTION_FILE] = {"", 0, SETTINGS_ONCE, in_file, ARRAY_LEN(in_file)},
     [SECTION_SLURM] = {"slurm", 0, SETTINGS_ONCE, in_slurm, ARRAY_LEN(in_slurm)},
+    [SECTION_PEERS] = {"peers", 0, SETTINGS_ONCE, in_peers, ARRAY_LEN(in_peers)},
 };
 
 static const struct settings_grammar grammar = {
@@ -60,6 +68,33 @@ static int read_SPAN(struct node *n, const struct settings_node *nd, const char 
     return span_parse(slice_str(settings_text(nd, key, absent)), out)
                ? 0
                : settings_bad(nd, key, "is no span of time, write one such as 30s", e);
+}
+
+static int read_SIZE(struct node *n, const struct settings_node *nd, const char *key,
+                     const char *absent, uint64_t *out, struct err *e)
+{
+    (void)n;
+    return size_parse(slice_str(settings_text(nd, key, absent)), out)
+               ? 0
+               : settings_bad(nd, key, "is no size, write one such as 64m", e);
+}
+
+static int read_PORT(struct node *n, const struct settings_node *nd, const char *key,
+                     const char *absent, uint64_t *out, struct err *e)
+{
+    (void)n;
+    return slice_u64(slice_str(settings_text(nd, key, absent)), out) && *out <= UINT16_MAX
+               ? 0
+               : settings_bad(nd, key, "is no port, write 1 to 65535, or 0 for any", e);
+}
+
+static int read_PLACES(struct node *n, const struct settings_node *nd, const char *key,
+                       const char *absent, uint64_t *out, struct err *e)
+{
+    (void)n;
+    return slice_u64(slice_str(settings_text(nd, key, absent)), out) && *out >= 1 && *out <= 256
+               ? 0
+               : settings_bad(nd, key, "is not 1 to 256, write such a number", e);
 }
 
 static int read_TRUTH(struct node *n, const struct settings_node *nd, const char *key,
@@ -119,6 +154,18 @@ static int take_slurm(struct node *n, const struct settings_node *nd, struct err
     return rc;
 }
 
+static int take_peers(struct node *n, const struct settings_node *nd, struct err *e)
+{
+    struct node_peers *s = &n->peers;
+    int rc = 0;
+
+    s->on = nd != NULL;
+#define PEERS_KEY(name, kind, absent, help)                                                        \
+    rc = rc != 0 ? rc : read_##kind(n, nd, #name, absent, &s->name, e);
+#include "agent/node.def"
+    return rc;
+}
+
 void node_init(struct node *n)
 {
     int rc;
@@ -126,6 +173,7 @@ void node_init(struct node *n)
     *n = (struct node){0};
     rc = take_file(n, NULL, NULL);
     rc = rc != 0 ? rc : take_slurm(n, NULL, NULL);
+    rc = rc != 0 ? rc : take_peers(n, NULL, NULL);
     CHECK(rc == 0);
 }
 
@@ -133,7 +181,8 @@ static int take(struct node *n, const struct settings_node *root, struct err *e)
 {
     int rc = take_file(n, root, e);
 
-    return rc != 0 ? rc : take_slurm(n, settings_child(root, SECTION_SLURM), e);
+    rc = rc != 0 ? rc : take_slurm(n, settings_child(root, SECTION_SLURM), e);
+    return rc != 0 ? rc : take_peers(n, settings_child(root, SECTION_PEERS), e);
 }
 
 int node_read(const char *path, struct node *out, struct err *e)

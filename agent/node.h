@@ -22,14 +22,23 @@
 
 enum node_act { ACT_FAIL, ACT_WARN };
 
-#define NODE_TEXT  const char *
-#define NODE_SPAN  uint64_t
-#define NODE_TRUTH bool
-#define NODE_LIST  const char *const *
-#define NODE_ACT   enum node_act
+#define NODE_TEXT   const char *
+#define NODE_SPAN   uint64_t
+#define NODE_TRUTH  bool
+#define NODE_LIST   const char *const *
+#define NODE_ACT    enum node_act
+#define NODE_SIZE   uint64_t
+#define NODE_PORT   uint64_t
+#define NODE_PLACES uint64_t
 
 struct node_slurm {
 #define SLURM_KEY(name, kind, absent, help) NODE_##kind name;
+#include "agent/node.def"
+};
+
+struct node_peers {
+    bool on; /* the section is there */
+#define PEERS_KEY(name, kind, absent, help) NODE_##kind name;
 #include "agent/node.def"
 };
 
@@ -38,6 +47,7 @@ struct node {
 #define FILE_KEY(name, kind, absent, help) NODE_##kind name;
 #include "agent/node.def"
     struct node_slurm slurm;
+    struct node_peers peers;
 };
 
 /* What holds where nothing is written. */

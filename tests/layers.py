@@ -9,7 +9,7 @@ import re
 import sys
 
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
-AGENT = {f"agent/{p}" for p in ("pull", "shelf", "job", "preflight", "publish", "slurm")}
+AGENT = {f"agent/{p}" for p in ("pull", "peers", "shelf", "job", "preflight", "publish", "slurm")}
 SERVER = {f"server/{p}" for p in
           ("net", "http", "gate", "repo", "cache", "store", "fetch", "peers", "sync", "sync/mirrord", "sync/exec", "sync/rsync", "rsync", "hub")}
 

@@ -1,8 +1,8 @@
 /* late.h - libraries that are loaded when they are first called, not when the program starts.
  *
- * libcurl and libarchive bring 40 others along: 5 of the 7 ms of CPU that a start of trainagent takes (1.7 without them, Debian 12). What
+ * libcurl, which has libssl, and libarchive bring 40 others along: 5 of the 7 ms of CPU that a start of trainagent takes (1.7 without them, Debian 12). What
  * Slurm starts for each job, and for each task, needs neither where all is on the shelf. So the program is linked with the forwarders of
- * this folder in place of the two; whoever calls them need not know.
+ * this folder in place of them; whoever calls them need not know.
  *
  * threads  any
  * errors   a library that is not there, or lacks a call, ends the program with 69 and a line on stderr: a start would have failed as well

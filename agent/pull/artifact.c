@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "agent/peers/peers.h"
 #include "agent/pull/ask.h"
 #include "agent/pull/hub.h"
 #include "agent/pull/known.h"
@@ -101,6 +102,8 @@ static void on_file(void *arg, const struct pull_result *r)
     f->size_bytes = r->size_bytes;
     a->size_bytes += r->size_bytes;
     a->fetched_bytes += r->fetched_bytes;
+    a->peer_bytes += r->peer_bytes;
+    a->peers = peers_givers(a->run->pl->peers);
 }
 
 static void on_first_try(void *arg, const struct pull_result *r);

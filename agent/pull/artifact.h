@@ -49,6 +49,8 @@ struct artifact {
     size_t next; /* file to be pulled */
     uint64_t size_bytes;
     uint64_t fetched_bytes; /* over the wire; 0: all was on the shelf */
+    uint64_t peer_bytes;    /* of them, from other nodes */
+    unsigned peers;         /* how many nodes gave something, to any artifact of the run */
     struct ask *ask;
     bool listing; /* asked for, or about to be again */
     struct artifacts *run;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "agent/peers/peers.h"
 #include "agent/pull/pull.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
@@ -60,6 +61,7 @@ static void block_written(struct job *j)
     struct block *b = CONTAINER_OF(j, struct block, job);
     struct pull *p = b->pull;
     struct err why = b->why;
+    struct neighbour *from = b->from;
     size_t index = b->index;
     size_t n = b->n;
     int rc = b->rc;
@@ -72,9 +74,17 @@ static void block_written(struct job *j)
     if (rc == 0) {
         p->tries = 0;
         p->dirty_bytes += n;
+        if (p->swarm != NULL) {
+            swarm_have(p->swarm, index, true);
+        }
+        if (from != NULL) {
+            swarm_was_given(p->swarm, from);
+        }
         if (!p->hashed) {
             follow_to(p->follow, parts_prefix_bytes(p->parts));
         }
+    } else if (rc == E_CORRUPT && from != NULL) {
+        neighbour_lied(from, index);
     } else if (p->phase == PULL_FETCH && rc == E_CORRUPT) {
         bad_chunk(p, index);
     } else if (p->phase == PULL_FETCH) {
@@ -85,8 +95,9 @@ static void block_written(struct job *j)
     puller_feed(p->pl);
 }
 
-static void submit_block(struct pull *p, struct block *b)
+static void submit_block(struct pull *p, struct block *b, struct neighbour *from)
 {
+    b->from = from;
     b->pull = p;
     b->check = p->chunked;
     b->job = (struct job){.work = write_block, .done = block_written, .reply = p->pl->mail};
@@ -101,11 +112,14 @@ static uint64_t lane_at(const struct lane *l)
     return l->block->index * PART_BYTES + l->block->n;
 }
 
-static void lane_close(struct lane *l)
+static void lane_close(struct lane *l, int rc)
 {
     struct pull *p = l->pull;
 
     xfer_cancel(&l->x);
+    if (l->from != NULL) {
+        swarm_release(l->from, (size_t)(l->first / PART_BYTES), rc);
+    }
     if (l->block != NULL) {
         if (p->chunked) {
             parts_mark(p->parts, l->block->index, PART_MISSING);
@@ -120,7 +134,7 @@ static void lane_close(struct lane *l)
 void fetch_cancel_lanes(struct pull *p)
 {
     LIST_EACH (&p->lanes, n) {
-        lane_close(LIST_ITEM(n, struct lane, node));
+        lane_close(LIST_ITEM(n, struct lane, node), E_CANCELLED);
     }
 }
 
@@ -193,12 +207,30 @@ static int whole_head(struct lane *l, const struct xfer_head *h)
     return 0;
 }
 
+/* Another node's answer: the whole chunk, or why not. */
+static int neighbour_head(const struct lane *l, const struct xfer_head *h)
+{
+    switch (h->status) {
+    case 200:
+        return h->content_length == l->last - l->first + 1 ? 0 : E_PROTOCOL;
+    case 404:
+        return E_NOTFOUND;
+    case 503:
+        return E_BUSY;
+    default:
+        return E_PROTOCOL;
+    }
+}
+
 static int on_head(void *arg, const struct xfer_head *h)
 {
     struct lane *l = arg;
     struct err why;
     int rc;
 
+    if (l->from != NULL) {
+        return neighbour_head(l, h);
+    }
     if (!slice_u64(xfer_head_field(h, "retry-after"), &l->retry_after_s)) {
         l->retry_after_s = 0;
     }
@@ -228,7 +260,7 @@ static bool turn_block(struct lane *l)
     full->n = (size_t)PART_BYTES;
     l->block = next;
     parts_mark(l->pull->parts, full->index, PART_BUSY);
-    submit_block(l->pull, full);
+    submit_block(l->pull, full, NULL);
     return true;
 }
 
@@ -250,6 +282,7 @@ static int on_body(void *arg, struct slice bytes)
     memcpy(b->p + b->n, bytes.p, bytes.n);
     b->n += bytes.n;
     p->result.fetched_bytes += bytes.n;
+    p->result.peer_bytes += l->from != NULL ? bytes.n : 0;
     p->pl->fetched_bytes += bytes.n;
     l->paused = !p->chunked && b->n >= PART_BYTES && !turn_block(l);
     return l->paused ? XFER_PAUSE : 0;
@@ -259,9 +292,22 @@ static int on_body(void *arg, struct slice bytes)
 
 static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes);
 
+static const struct xfer_events events = {on_head, on_body, on_done};
+
+static void lane_ask_neighbour(struct lane *l)
+{
+    char room[NEIGHBOUR_URL];
+    char chunk[U64_DIGITS + 1];
+    struct xfer_want w;
+
+    snprintf(chunk, sizeof chunk, "%" PRIu64, l->first / PART_BYTES);
+    w = neighbour_want(l->from, chunk, room);
+    l->asked_ms = clock_now_ms();
+    l->x = xfer_start(l->pull->pl->xfers, &w, &events, l);
+}
+
 static void lane_ask(struct lane *l)
 {
-    static const struct xfer_events events = {on_head, on_body, on_done};
     struct pull *p = l->pull;
     struct slice lines[3];
     struct slice if_range = arena_fmt(&p->arena, "If-Range: %s", p->etag);
@@ -288,8 +334,9 @@ static bool lane_goes_on(struct lane *l, int rc)
 {
     struct pull *p = l->pull;
 
-    if (rc != E_NETWORK || p->phase != PULL_FETCH || l->paused || l->block == NULL ||
-        lane_at(l) < l->first + GO_ON_BYTES || lane_at(l) > l->last || !can_resume(p)) {
+    if (rc != E_NETWORK || l->from != NULL || p->phase != PULL_FETCH || l->paused ||
+        l->block == NULL || lane_at(l) < l->first + GO_ON_BYTES || lane_at(l) > l->last ||
+        !can_resume(p)) {
         return false;
     }
     l->ranged = true;
@@ -334,7 +381,7 @@ static int stream_ended(struct lane *l, struct err *e)
     if (b->n > 0) {
         b->whole = b->index == 0;
         parts_mark(p->parts, b->index, PART_BUSY);
-        submit_block(p, b);
+        submit_block(p, b, NULL);
         l->block = NULL;
     }
     return 0;
@@ -349,7 +396,7 @@ static int chunk_ended(struct lane *l, struct err *e)
         return err_set(e, E_NETWORK, "a part came short");
     }
     p->part_ms = p->part_ms == 0 ? took_ms : (p->part_ms * 7 + took_ms) / 8;
-    submit_block(p, l->block);
+    submit_block(p, l->block, l->from);
     l->block = NULL;
     return 0;
 }
@@ -358,6 +405,7 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
 {
     struct lane *l = arg;
     struct pull *p = l->pull;
+    const struct neighbour *from;
     struct err e = *why;
     uint64_t after_s;
 
@@ -370,8 +418,9 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
         return;
     }
     after_s = l->retry_after_s;
-    lane_close(l);
-    if (rc != 0) {
+    from = l->from;
+    lane_close(l, rc);
+    if (rc != 0 && from == NULL) { /* another node's trouble is none of the pull's */
         lane_failed(p, rc, &e, after_s);
     }
     pull_job_ended(p);
@@ -380,32 +429,52 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
 
 /* --- starting ----------------------------------------------------------------------------------------------------------- */
 
-static void lane_start(struct pull *p, struct block *b, bool ranged, uint64_t first, uint64_t last)
+static void lane_start(struct pull *p, struct block *b, struct neighbour *from, bool ranged,
+                       uint64_t first, uint64_t last)
 {
     struct lane *l = NEW(struct lane);
 
-    *l = (struct lane){.pull = p, .block = b, .ranged = ranged, .first = first, .last = last};
+    *l = (struct lane){
+        .pull = p, .block = b, .from = from, .ranged = ranged, .first = first, .last = last};
     list_push_back(&p->lanes, &l->node);
-    lane_ask(l);
+    if (from != NULL) {
+        lane_ask_neighbour(l);
+    } else {
+        lane_ask(l);
+    }
+}
+
+/* Which chunk next, and from whom; false: none now. */
+static bool choose_chunk(struct pull *p, size_t *i, struct neighbour **from)
+{
+    *from = NULL;
+    *i = parts_next(p->parts);
+    if (*i == p->parts->count) {
+        return false;
+    }
+    return !swarm_is_on(p->swarm) || swarm_choose(p->swarm, p->parts, list_empty(&p->lanes),
+                                                  clock_now_ms(), i, from) != CHOOSE_NONE;
 }
 
 static void feed_chunks(struct pull *p)
 {
-    for (size_t i = parts_next(p->parts); i < p->parts->count; i = parts_next(p->parts)) {
-        struct block *b;
-        uint64_t first = i * PART_BYTES;
+    struct neighbour *from;
+    size_t i;
 
-        if (!puller_take_conn(p->pl)) {
-            return;
-        }
-        b = puller_take_block(p->pl);
-        if (b == NULL) {
+    while (parts_next(p->parts) < p->parts->count && puller_take_conn(p->pl)) {
+        struct block *b = puller_take_block(p->pl);
+
+        if (b == NULL || !choose_chunk(p, &i, &from)) {
+            if (b != NULL) {
+                puller_give_block(p->pl, b);
+            }
             puller_give_conn(p->pl);
             return;
         }
         b->index = i;
         parts_mark(p->parts, i, PART_BUSY);
-        lane_start(p, b, true, first, first + parts_length(p->parts, i) - 1);
+        lane_start(p, b, from, true, i * PART_BYTES,
+                   i * PART_BYTES + parts_length(p->parts, i) - 1);
     }
 }
 
@@ -433,7 +502,7 @@ static void feed_stream(struct pull *p)
         return;
     }
     b->index = t->prefix;
-    lane_start(p, b, resume, from,
+    lane_start(p, b, NULL, resume, from,
                p->size_bytes != SIZE_UNKNOWN && p->size_bytes > 0 ? p->size_bytes - 1 : 0);
 }
 
@@ -486,8 +555,14 @@ static void hurry(struct pull *p, uint64_t now_ms)
 
     LIST_EACH (&p->lanes, n) {
         struct lane *l = LIST_ITEM(n, struct lane, node);
-        if (p->chunked && p->part_ms != 0 && l->x != NULL && now_ms > l->asked_ms + patience_ms &&
-            lane_at(l) <= l->last && l->hurried < HURRIES_MAX) {
+        if (!p->chunked || p->part_ms == 0 || l->x == NULL || now_ms <= l->asked_ms + patience_ms ||
+            lane_at(l) > l->last) {
+            continue;
+        }
+        if (l->from != NULL) {
+            lane_close(l,
+                       E_TIMEOUT); /* from somebody else: nothing begins in the middle of a chunk */
+        } else if (l->hurried < HURRIES_MAX) {
             l->hurried++;
             xfer_cancel(&l->x);
             l->first = lane_at(l);

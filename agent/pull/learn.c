@@ -1,6 +1,7 @@
 /* learn.c - what is known of a pull before its first byte: the shelf, HEAD, the lock, the chunk list, the partial file. */
 #include <stdlib.h>
 
+#include "agent/peers/swarm.h"
 #include "agent/pull/pull.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
@@ -142,6 +143,20 @@ static void ask(struct pull *p, enum xfer_method method, struct slice url, size_
 
 /* --- the lock, the list, the partial file ------------------------------------------------------------------------------------ */
 
+/* What an earlier run left was checked before it was written. */
+static void join_swarm(struct pull *p)
+{
+    if (!p->chunked || !p->known) {
+        return;
+    }
+    p->swarm = swarm_join(p->pl->peers, &p->digest, p->size_bytes, p->parts->fd);
+    for (size_t i = 0; p->swarm != NULL && i < p->parts->count; i++) {
+        if (p->parts->state[i] == PART_DONE) {
+            swarm_have(p->swarm, i, true);
+        }
+    }
+}
+
 static void open_parts(struct pull *p)
 {
     static const struct digest none;
@@ -156,6 +171,7 @@ static void open_parts(struct pull *p)
     if (p->chunked) {
         p->bad_tries = mem_array(p->parts->count + 1, 1);
     }
+    join_swarm(p);
     p->follow = follow_new(p->pl->followers, p->pl->mail, p->parts->fd, seal_followed, p);
     follow_to(p->follow, parts_prefix_bytes(p->parts));
     p->saved_at_ms = clock_now_ms();

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "agent/peers/swarm.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
@@ -51,6 +52,11 @@ static void stop_asking(struct pull *p)
 
 static void drop_work(struct pull *p)
 {
+    if (p->phase == PULL_DONE && p->result.rc == 0) {
+        swarm_finish(&p->swarm);
+    } else {
+        swarm_leave(&p->swarm);
+    }
     follow_free(&p->follow);
     if (p->discard) {
         parts_discard(p->pl->agent->shelf, &p->parts);

@@ -32,7 +32,8 @@ struct pull_result {
     struct digest digest;
     uint64_t size_bytes;
     uint64_t fetched_bytes;
-    bool was_there; /* on the shelf already */
+    uint64_t peer_bytes; /* of them, from other nodes */
+    bool was_there;      /* on the shelf already */
 };
 
 enum pull_phase {
@@ -47,12 +48,16 @@ enum pull_phase {
 };
 enum pull_next { NEXT_RESTART, NEXT_RESCAN, NEXT_FAIL };
 
+struct neighbour;
+struct swarm;
+
 struct lane { /* one request under way */
     struct list node;
     struct pull *pull;
     struct xfer *x;
-    struct block *block; /* being filled */
-    uint64_t first;      /* of the range asked for */
+    struct neighbour *from; /* NULL: the mirror */
+    struct block *block;    /* being filled */
+    uint64_t first;         /* of the range asked for */
     uint64_t last;
     uint64_t asked_ms;
     unsigned hurried;       /* how often it was asked for anew for being slow */
@@ -91,8 +96,9 @@ struct pull {
     bool hashed; /* small enough to be hashed where it was written: nothing to follow */
     struct digest got;
     struct list lanes;
-    unsigned jobs;  /* on pools */
-    struct job job; /* sealing, rescanning */
+    struct swarm *swarm; /* NULL: none */
+    unsigned jobs;       /* on pools */
+    struct job job;      /* sealing, rescanning */
     struct sealing sealing;
     struct job saving; /* of the resume state */
     struct buf snapshot;

@@ -7,11 +7,13 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "agent/peers/peers.h"
 #include "agent/pull/parts.h"
 #include "agent/pull/pull.h"
 #include "agent/pull/sheaves.h"
 #include "common/os/clock.h"
 
+enum { PEERS_CONNECTIONS = 32 /* that ask what others have */ };
 enum { TICK_MS = 100, SPARE_BLOCKS = 4, WORKERS_MAX = 8, RETRY_AFTER_MAX_S = 60 };
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
@@ -25,10 +27,16 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         pull_tick(LIST_ITEM(n, struct pull, node), now_ms);
     }
     sheaves_tick(pl->sheaves, now_ms);
+    peers_tick(pl->peers, now_ms);
     puller_feed(pl);
     if (pl->on_tick != NULL) {
         pl->on_tick(pl->tick_arg, pl, false);
     }
+}
+
+static void on_peers(void *arg)
+{
+    puller_feed(arg);
 }
 
 static void on_signal(evutil_socket_t fd, short what, void *arg)
@@ -41,7 +49,8 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
 int puller_open(const struct agent *a, struct puller **out, struct err *e)
 {
     struct puller *pl = NEW(struct puller);
-    struct xfer_limits limits = {.connections = a->connections + 4,
+    unsigned connections = a->connections + 4 + (a->peers ? PEERS_CONNECTIONS : 0);
+    struct xfer_limits limits = {.connections = connections,
                                  .host_connections = a->connections + 4,
                                  .user_agent = "trainagent/" MIRROR_VERSION};
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -80,6 +89,7 @@ int puller_open(const struct agent *a, struct puller **out, struct err *e)
     CHECK(event_add(pl->stop[0], NULL) == 0 && event_add(pl->stop[1], NULL) == 0);
     pl->sealer = sealer_open(pl);
     pl->sheaves = sheaves_open(pl);
+    pl->peers = peers_open(a, pl->xfers, on_peers, pl);
     *out = pl;
     return 0;
 }
@@ -95,6 +105,7 @@ void puller_close(struct puller **pp)
     *pp = NULL;
     CHECK(list_empty(&pl->pulls));
     pool_close(&pl->workers);
+    peers_close(&pl->peers);
     sheaves_close(&pl->sheaves);
     sealer_close(&pl->sealer);
     pool_close(&pl->followers);
@@ -146,22 +157,26 @@ static enum puller_more fill_seats(struct puller *pl)
 int puller_run(struct puller *pl, struct err *e)
 {
     enum puller_more m;
+    bool whole = false; /* a signal that comes while it stays for others stops no pull */
+    bool ended = false;
+    bool done;
 
-    for (;;) {
+    while (!ended) {
         do {
             m = fill_seats(pl);
             puller_feed(pl);
         } while (reap(pl));
-        if (list_empty(&pl->pulls) && sheaves_idle(pl->sheaves) && m == MORE_NONE) {
-            break;
-        }
-        if (event_base_loop(pl->base, EVLOOP_ONCE) == -1) {
+        done = list_empty(&pl->pulls) && sheaves_idle(pl->sheaves) && m == MORE_NONE;
+        whole = whole || (done && !pl->stopping);
+        ended = done && peers_may_end(pl->peers, pl->stopping, clock_now_ms());
+        if (!ended && event_base_loop(pl->base, EVLOOP_ONCE) == -1) {
             return err_set(e, E_IO, "the event loop failed");
         }
     }
     if (pl->on_tick != NULL) {
         pl->on_tick(pl->tick_arg, pl, true);
     }
+    pl->stopping = pl->stopping && !whole;
     return pl->stopping
                ? err_set(e, E_CANCELLED, "stopped; what was fetched is kept, run it again to go on")
                : 0;

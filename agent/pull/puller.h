@@ -20,7 +20,8 @@ struct block { /* one part's bytes on their way to the disk */
     struct list node;
     struct job job;
     struct pull *pull;
-    char *p; /* PART_BYTES of room, and XFER_SLICE_MAX for what runs over */
+    struct neighbour *from; /* NULL: the mirror */
+    char *p;                /* PART_BYTES of room, and XFER_SLICE_MAX for what runs over */
     size_t index;
     size_t n;
     bool check; /* against its chunk digest, before it is written */
@@ -38,6 +39,8 @@ enum puller_more {
     MORE_NONE,
 };
 
+struct neighbour;
+struct peers;
 struct sealer;
 struct sheaves;
 struct puller {
@@ -53,6 +56,7 @@ struct puller {
     unsigned seats;        /* free ones */
     struct sealer *sealer;
     struct sheaves *sheaves;
+    struct peers *peers; /* NULL: none */
     struct list free_blocks;
     unsigned blocks_left; /* that may still be made */
     unsigned conns_left;

@@ -1,6 +1,7 @@
 /* seal.c - the end of a pull: the whole digest, what to do when it is another, and the way onto the shelf. */
 #include <stdlib.h>
 
+#include "agent/peers/swarm.h"
 #include "agent/pull/pull.h"
 #include "common/base/log.h"
 #include "common/os/newfile.h"
@@ -33,6 +34,9 @@ static void rescan_done(struct job *j)
     for (size_t i = 0; i < p->parts->count; i++) {
         if (p->rotten[i] != 0) {
             parts_mark(p->parts, i, PART_MISSING);
+            if (p->swarm != NULL) {
+                swarm_have(p->swarm, i, false);
+            }
             bad++;
         }
     }

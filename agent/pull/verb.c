@@ -24,9 +24,11 @@ static void say_json(const struct artifact *a, const char *path, uint64_t took_m
                                                a->file[i].name.n, "sha256", hex, "size",
                                                (json_int_t)a->file[i].size_bytes));
     }
-    o = json_pack("{s:s, s:s?, s:I, s:I, s:I, s:o}", "from", a->from, "path", path, "size",
-                  (json_int_t)a->size_bytes, "fetched_bytes", (json_int_t)a->fetched_bytes,
-                  "took_ms", (json_int_t)took_ms, "files", files);
+    o = json_pack("{s:s, s:s?, s:I, s:I, s:I, s:I, s:i, s:I, s:o}", "from", a->from, "path", path,
+                  "size", (json_int_t)a->size_bytes, "fetched_bytes", (json_int_t)a->fetched_bytes,
+                  "mirror_bytes", (json_int_t)(a->fetched_bytes - a->peer_bytes), "peer_bytes",
+                  (json_int_t)a->peer_bytes, "peers", (int)a->peers, "took_ms", (json_int_t)took_ms,
+                  "files", files);
     if (a->is_folder && !digest_is_zero(&a->root)) {
         digest_format(&a->root, hex);
         json_object_set_new(o, "root", json_string(hex));
@@ -51,6 +53,12 @@ static void say_plain(const struct artifact *a, uint64_t took_ms)
         fprintf(stderr, "%s: %s, was on the shelf\n", a->from, size);
     } else {
         fprintf(stderr, "%s: %s in %s (%s/s), verified\n", a->from, size, took, rate);
+    }
+    if (a->peer_bytes > 0) {
+        size_format(a->fetched_bytes - a->peer_bytes, size);
+        size_format(a->peer_bytes, rate);
+        fprintf(stderr, "%s from the mirror, %s from %u other node%s\n", size, rate, a->peers,
+                a->peers == 1 ? "" : "s");
     }
 }
 
@@ -108,6 +116,7 @@ int verb_pull(struct verb_line *v, struct err *e)
         (!digest_parse(slice_str(v->sha256), &a.digest) || digest_is_zero(&a.digest))) {
         return err_set(e, E_USAGE, "--sha256 takes 64 hex digits");
     }
+    v->agent->lingers = true;
     rc = agent_open(v->agent, true, e);
     if (rc == 0) {
         rc = pulling(v->agent, &a, 1, e);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/codec/url.h"
+#include "common/xfer/psk.h"
 
 static bool line_ok(struct slice line)
 {
@@ -111,6 +112,38 @@ static void set_peer(CURL *c, const struct xfer_want *w)
     curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
 }
 
+static CURLcode on_context(CURL *c, void *ctx, void *psk)
+{
+    (void)c;
+    psk_client(ctx, psk);
+    return CURLE_OK;
+}
+
+/* libcurl is told to take any certificate, and psk_client() to take none: it would otherwise insist on seeing one. */
+static void set_psk(CURL *c, const struct psk *p)
+{
+    curl_easy_setopt(c, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);
+    curl_easy_setopt(c, CURLOPT_SSL_VERIFYPEER, 0L);
+    curl_easy_setopt(c, CURLOPT_SSL_VERIFYHOST, 0L);
+    curl_easy_setopt(c, CURLOPT_SSL_SESSIONID_CACHE, 0L);
+    curl_easy_setopt(c, CURLOPT_SSL_CTX_FUNCTION, on_context);
+    curl_easy_setopt(c, CURLOPT_SSL_CTX_DATA, (void *)(uintptr_t)p);
+}
+
+static void set_way(CURL *c, const struct xfer_want *w, struct curl_slist **to)
+{
+    char text[EASY_HOST + 2];
+
+    if (w->connect_to != NULL) {
+        snprintf(text, sizeof text, "::%s", w->connect_to);
+        add(to, text);
+        curl_easy_setopt(c, CURLOPT_CONNECT_TO, *to);
+    }
+    if (w->psk != NULL) {
+        set_psk(c, w->psk);
+    }
+}
+
 static void set_patience(CURL *c, const struct xfer_want *w)
 {
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
@@ -123,7 +156,7 @@ static void set_patience(CURL *c, const struct xfer_want *w)
 }
 
 int easy_open(const struct xfer_want *w, const char *user_agent, char host[EASY_HOST], CURL **out,
-              struct curl_slist **lines, struct err *e)
+              struct curl_slist *lines[EASY_LISTS], struct err *e)
 {
     struct buf text = BUF_INIT(64 << 10);
     struct url u;
@@ -131,13 +164,16 @@ int easy_open(const struct xfer_want *w, const char *user_agent, char host[EASY_
     int rc = url_split(w->url, &u, e);
 
     *out = NULL;
-    *lines = NULL;
+    lines[0] = lines[1] = NULL;
     if (rc != 0) {
         return rc;
     }
     snprintf(host, EASY_HOST, "%s" SLICE_FMT "%s:%u", u.ipv6 ? "[" : "", SLICE_ARG(u.host),
              u.ipv6 ? "]" : "", u.port);
-    rc = add_lines(w, host, lines, e);
+    if (w->connect_to != NULL) {
+        snprintf(host, EASY_HOST, "%s", w->connect_to);
+    }
+    rc = add_lines(w, host, &lines[0], e);
     if (rc != 0) {
         return rc;
     }
@@ -146,10 +182,11 @@ int easy_open(const struct xfer_want *w, const char *user_agent, char host[EASY_
     url_write(&u, &text);
     curl_easy_setopt(c, CURLOPT_URL, buf_cstr(&text));
     buf_free(&text);
-    curl_easy_setopt(c, CURLOPT_HTTPHEADER, *lines);
+    curl_easy_setopt(c, CURLOPT_HTTPHEADER, lines[0]);
     curl_easy_setopt(c, CURLOPT_USERAGENT, user_agent);
     set_method(c, w);
     set_peer(c, w);
+    set_way(c, w, &lines[1]);
     set_patience(c, w);
     *out = c;
     return 0;

@@ -1,6 +1,6 @@
 /* easy.h - what a caller wants, as a handle of libcurl: the request's URL, lines and method, whom to trust, how long to wait.
  *
- * owns     both *out and *lines are the caller's, *lines also when it fails; the handle points to the lines
+ * owns     *out and both lists are the caller's, the lists also when it fails; the handle points to them. w->psk lives as long as the handle
  * errors   E_INVALID: no URL, field or range that can be
  */
 #ifndef COMMON_XFER_EASY_H
@@ -13,8 +13,9 @@
 
 enum { EASY_HOST = HOST_NAME_MAX + 64 };
 
-/* host: "name:port", for messages; set as soon as it is known. */
+/* host: "name:port", for messages; set as soon as it is known. lines[0]: the request's; lines[1]: where to connect to. */
+enum { EASY_LISTS = 2 };
 MUST_USE int easy_open(const struct xfer_want *w, const char *user_agent, char host[EASY_HOST],
-                       CURL **out, struct curl_slist **lines, struct err *e);
+                       CURL **out, struct curl_slist *lines[EASY_LISTS], struct err *e);
 
 #endif

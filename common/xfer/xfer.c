@@ -31,11 +31,11 @@ struct xfer {
     struct list in_kicked;
     struct xfer_loop *loop;
     struct xfer_want
-        want; /* its pointers are dead after open_easy() but for the body and the callbacks */
+        want; /* its pointers are dead after open_easy() but for the body, the key and the callbacks */
     struct xfer_events ev;
     void *arg;
     CURL *easy; /* NULL: the want was bad */
-    struct curl_slist *lines;
+    struct curl_slist *lines[EASY_LISTS];
     struct answer answer;
     struct err why; /* set by a callback that ends the transfer, or by a bad want */
     uint64_t body_bytes;
@@ -249,7 +249,8 @@ static void xfer_free(struct xfer *x)
         multi_remove(x->loop->multi, x->easy);
     }
     curl_easy_cleanup(x->easy);
-    curl_slist_free_all(x->lines);
+    curl_slist_free_all(x->lines[0]);
+    curl_slist_free_all(x->lines[1]);
     answer_fini(&x->answer);
     x->magic = 0;
     free(x);
@@ -389,7 +390,7 @@ static void set_callbacks(struct xfer *x)
 
 static int open_easy(struct xfer *x)
 {
-    int rc = easy_open(&x->want, x->loop->limits.user_agent, x->host, &x->easy, &x->lines, &x->why);
+    int rc = easy_open(&x->want, x->loop->limits.user_agent, x->host, &x->easy, x->lines, &x->why);
 
     if (rc == 0) {
         set_callbacks(x);

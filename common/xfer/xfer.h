@@ -18,6 +18,7 @@
 #include "common/base/slice.h"
 
 struct event_base;
+struct psk;
 struct sockaddr;
 struct xfer;
 struct xfer_loop;
@@ -56,6 +57,11 @@ struct xfer_want {
     const char *ca_file;  /* instead of the system's */
     const char *proxy;    /* "http://host:port" */
     const char *no_proxy; /* as curl's: "host,.domain,10.0.0.0/8" */
+    /* "address:port" to connect to, whatever host the URL names. Kept connections are told apart by that name: one is
+     * used again for the same name and address only. */
+    const char *connect_to;
+    const struct psk
+        *psk; /* instead of certificates (psk.h); with a host name of its own for each identity */
     /* May this address be spoken to? Asked before connecting and again before a request goes out on a kept
      * connection; not with a proxy, which decides for itself. */
     bool (*admit)(void *arg, const struct sockaddr *sa);

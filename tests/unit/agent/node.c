@@ -37,6 +37,9 @@ static void test_what_holds_without_a_file(void **state)
     assert_null(n.slurm.export);
     assert_true(n.slurm.comments && !n.slurm.comment_token && !n.slurm.stage_required);
     assert_int_equal(n.slurm.on_disk_full, ACT_FAIL);
+    assert_false(n.peers.on);
+    assert_int_equal(n.peers.min_size, 64 << 20);
+    assert_string_equal(n.peers.address, "0.0.0.0");
     node_fini(&n);
 }
 
@@ -48,7 +51,8 @@ static void test_all_of_it(void **state)
     assert_int_equal(
         read_text("mirror = \"http://m:8080\"\nshelf = \"/s\"\nplaintext_token = true\n"
                   "slurm { deadline = 5s stage = {\"a/b\", \"c/d/\"} export = {}\n"
-                  "comments = false on_missing = warn }\n",
+                  "comments = false on_missing = warn }\n"
+                  "peers { port = 7171 uploads = 3 min_size = 1g linger = 10m }\n",
                   &n, NULL),
         0);
     assert_string_equal(n.mirror, "http://m:8080");
@@ -60,6 +64,11 @@ static void test_all_of_it(void **state)
     assert_null(n.slurm.export[0]);
     assert_int_equal(n.slurm.on_missing, ACT_WARN);
     assert_int_equal(n.slurm.on_late, ACT_FAIL);
+    assert_true(n.peers.on);
+    assert_int_equal(n.peers.port, 7171);
+    assert_int_equal(n.peers.uploads, 3);
+    assert_int_equal(n.peers.min_size, 1 << 30);
+    assert_int_equal(n.peers.linger, 600000);
     node_fini(&n);
 }
 
@@ -72,6 +81,10 @@ static void test_complaints(void **state)
         {"slurm { deadline = soon }\n", "is no span of time"},
         {"slurm { on_late = perhaps }\n", "neither fail nor warn"},
         {"slurm { comments = 5 }\n", "neither true nor false"},
+        {"peers { port = 65536 }\n", "is no port"},
+        {"peers { uploads = 0 }\n", "is not 1 to 256"},
+        {"peers { min_size = some }\n", "is no size"},
+        {"peers { prot = 5 }\n", "port"},
         {"slurm { }\nslurm { }\n", "stands here again"},
     };
     struct node n;

@@ -1,0 +1,24 @@
+/* give.h - the thread that listens for other nodes and gives them chunks (guest.h), on a loop of its own: neither a slow disk nor
+ * a slow guest holds up our own pulls.
+ *
+ * At most GIVE_GUESTS connections; one more is closed as it comes. `address` and `port` as the node's file says; port 0: any.
+ *
+ * owns     give_close() ends the thread and whoever is connected; the gifts outlive it
+ * threads  all from one thread; the work is done on its own
+ * errors   E_CONFIG: no such address; else the system's, a port that is taken among them
+ */
+#ifndef AGENT_PEERS_GIVE_H
+#define AGENT_PEERS_GIVE_H
+
+#include "agent/peers/gift.h"
+
+enum { GIVE_GUESTS = 256 };
+
+struct give;
+
+MUST_USE int give_open(struct gifts *gifts, const char *address, uint16_t port, unsigned uploads,
+                       struct give **out, struct err *e);
+uint16_t give_port(const struct give *g);
+void give_close(struct give **gp); /* NULL is fine */
+
+#endif

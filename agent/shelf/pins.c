@@ -40,6 +40,11 @@ void pins_folder(const struct shelf *s, const char *job, char out[PATH_MAX])
     snprintf(out, PATH_MAX, "%s/jobs/%s", s->dir, job);
 }
 
+void pins_refusal(const char *shelf, const char *job, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%.4000s/jobs/%.40s.refused", shelf, job);
+}
+
 static void record_path(const struct shelf *s, const char *job, char out[PATH_MAX])
 {
     snprintf(out, PATH_MAX, "%s/jobs/%s.json", s->dir, job);
@@ -164,18 +169,22 @@ int pins_drop(struct shelf *s, const char *job, struct err *e)
     }
     snprintf(torn, sizeof torn, "%.4080s" TORN, path);
     unlink(torn);
+    pins_refusal(s->dir, job, path);
+    unlink(path);
     return rc;
 }
 
 /* --- all of them ------------------------------------------------------------------------------------------------------ */
 
-/* "42" of "42.json", "42" or "42.json.new~"; false: none of a job's. */
+/* "42" of "42.json", "42", "42.refused" or "42.json.new~"; false: none of a job's. */
 static bool job_of(const char *name, char job[PINS_JOB_MAX + 1], bool *is_record)
 {
     size_t n = strspn(name, "0123456789");
 
     *is_record = strcmp(name + n, ".json") == 0;
-    if (n == 0 || n > PINS_JOB_MAX || (name[n] != '\0' && strncmp(name + n, ".json", 5) != 0)) {
+    if (n == 0 || n > PINS_JOB_MAX ||
+        (name[n] != '\0' && strncmp(name + n, ".json", 5) != 0 &&
+         strcmp(name + n, ".refused") != 0)) {
         return false;
     }
     memcpy(job, name, n);

@@ -3,6 +3,7 @@
  *   jobs/<job>.json   {"job": "42", "at": <unix_s>, "files": ["<sha256>", ...], "laid": [{"key", "stamp", "at"}, ...]}; there before the
  *                     folder is, gone after it. What is "laid" (spare.h) is kept for the next job that wants it
  *   jobs/<job>/       hard links or copies; MIRROR_STAGED of the job
+ *   jobs/<job>.refused   why it has no files, where that could not be said on its ticket (agent/slurm/ticket.h)
  *
  * The record comes whole or not at all. Whatever instant its maker is killed at, what is left is a record, a folder
  * with some files, or both, and pins_drop() or pins_sweep() takes them away.
@@ -19,6 +20,8 @@ enum { PINS_JOB_MAX = 20 };
 
 /* 1 to 20 digits. */
 bool pins_job_ok(const char *job);
+/* Where its refusal is; `shelf` is a folder. */
+void pins_refusal(const char *shelf, const char *job, char out[PATH_MAX]);
 /* The job's folder. */
 void pins_folder(const struct shelf *s, const char *job, char out[PATH_MAX]);
 struct pins_laid { /* a folder of links below the job's, and what it is a spare of */
@@ -34,7 +37,7 @@ struct pins {
 };
 MUST_USE int pins_write(const struct shelf *s, const char *job, const struct pins *p,
                         struct err *e);
-/* Folder and record; absent is fine. */
+/* Folder, record and refusal; absent is fine. */
 MUST_USE int pins_drop(struct shelf *s, const char *job, struct err *e);
 /* What jobs pin, sorted; free() it. A record that is none is passed over, and told. */
 MUST_USE int pins_all(const struct shelf *s, struct digest **out, size_t *n, struct err *e);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "agent/job/record.h"
+#include "agent/slurm/staging.h"
 #include "agent/verb.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
@@ -57,16 +58,23 @@ int verb_gc(struct verb_line *v, struct err *e)
 {
     struct shelf_gc_want w = {v->keep_bytes, v->keep_age_s, clock_unix_s()};
     struct shelf_totals removed;
+    size_t jobs = 0;
     int rc = v->argc == 0 ? 0 : err_set(e, E_USAGE, "gc takes no argument");
 
     v->agent->yields = true;
     rc = rc != 0 ? rc : agent_open(v->agent, false, e);
+    rc = rc != 0 ? rc : staging_sweep(v->agent->shelf, &v->agent->node, &jobs, e);
     if (rc == 0) {
         rc = shelf_gc(v->agent->shelf, &w, &removed, e);
     }
     if (rc == 0 && (v->agent->json || isatty(STDOUT_FILENO))) {
         say(v->agent, &removed, "removed");
-        fputs(v->agent->json ? "}\n" : "", stdout);
+        if (v->agent->json) {
+            puts("}");
+        } else if (jobs > 0) {
+            printf("%-8s records of %zu %s that %s gone\n", "", jobs, plural(jobs, "job", "jobs"),
+                   plural(jobs, "is", "are"));
+        }
     }
     return rc;
 }

@@ -1,5 +1,6 @@
 #include "agent/slurm/staging.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,6 +323,54 @@ bool staging_required(const struct staging *s)
     return any;
 }
 
+/* --- what could not begin --------------------------------------------------------------------------------------------------- */
+
+void staging_give_up(const struct staging *s, enum outcome o, const struct err *why)
+{
+    struct verdict v;
+    struct err e;
+
+    verdict_init(&v, &s->node->slurm);
+    verdict_add(&v, NULL, o, o != OUTCOME_COMMENT && !staging_required(s), 0, 0, why->text);
+    if (verdict_say(&v, s->ticket, s->job, "", &e) != 0) {
+        log_error("slurm.ticket", "job=%s %s", s->job, e.text);
+    }
+    log_warn("slurm.refused", "job=%s %s", s->job, why->text);
+    verdict_fini(&v);
+}
+
+static int open_refusal(const struct staging *s, int *fd, struct err *e)
+{
+    char path[PATH_MAX];
+    char *slash;
+    int rc = node_become(s->node, e);
+
+    pins_refusal(s->node->shelf, s->job, path);
+    slash = strrchr(path, '/');
+    *slash = '\0';
+    rc = rc != 0 ? rc : dir_make_unsynced(path, 0755, e);
+    *slash = '/';
+    *fd = rc != 0 ? -1 : open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    return rc == 0 && *fd == -1 ? err_sys(e, "%s", path) : rc;
+}
+
+void staging_refuse(void *arg)
+{
+    struct staging s = *(const struct staging *)arg;
+    struct err why = {0};
+
+    staging_log_to_journal(s.job);
+    if (open_refusal(&s, &s.ticket, &why) == 0) {
+        staging_give_up(&s, OUTCOME_NODE, s.why);
+        close(s.ticket);
+    } else {
+        log_error("slurm.ticket", "job=%s its tasks start without what it asked for: %s", s.job,
+                  why.text);
+    }
+    log_divert(NULL);
+    journald_close(&journal);
+}
+
 /* --- all of it -------------------------------------------------------------------------------------------------------------- */
 
 static void tell(struct stager *st)
@@ -378,6 +427,30 @@ static bool has_ticket(void *arg, const char *job)
     return ticket_exists(n->slurm.tickets, job);
 }
 
+static bool is_the_nodes(const struct shelf *shelf, const struct node *n)
+{
+    struct stat a;
+    struct stat b;
+
+    return stat(shelf_dir(shelf), &a) == 0 && stat(n->shelf, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+/* In a container that was given the shelf alone, every job would pass for gone. */
+int staging_sweep(struct shelf *shelf, const struct node *n, size_t *dropped, struct err *e)
+{
+    uint64_t now_s = clock_unix_s();
+    int rc;
+
+    *dropped = 0;
+    if (!is_the_nodes(shelf, n) || access(n->slurm.tickets, R_OK | X_OK) == -1) {
+        return 0;
+    }
+    rc = pins_sweep(shelf, now_s - SWEEP_AGE_S, has_ticket, (void *)(uintptr_t)n, dropped, e);
+    spare_sweep(shelf, now_s - SPARE_AGE_S);
+    return rc;
+}
+
 void staging_clear(void *arg)
 {
     const struct staging *s = arg;
@@ -397,10 +470,7 @@ void staging_clear(void *arg)
         if (rc == 0 && !ticket_exists(s->node->slurm.tickets, s->job)) {
             rc = drop_job(shelf, s->job, &lock, &why);
         }
-        rc = rc != 0 ? rc
-                     : pins_sweep(shelf, clock_unix_s() - SWEEP_AGE_S, has_ticket,
-                                  (void *)(uintptr_t)s->node, &dropped, &why);
-        spare_sweep(shelf, clock_unix_s() - SPARE_AGE_S);
+        rc = rc != 0 ? rc : staging_sweep(shelf, s->node, &dropped, &why);
     }
     if (rc != 0 && rc != E_NOTFOUND) {
         log_warn("slurm.clear", "job=%s %s", s->job, why.text);

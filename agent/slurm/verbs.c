@@ -60,32 +60,32 @@ static int read_comment(const struct node *n, struct wishes *out, struct err *e)
     return n->slurm.comments ? comment_read(slice_str(env("SLURM_JOB_COMMENT")), out, e) : 0;
 }
 
-/* What could not even begin; there is nobody but us to say so. */
-static void give_up(const struct staging *s, enum outcome o, const struct err *why)
-{
-    struct verdict v;
-    struct err e;
-
-    verdict_init(&v, &s->node->slurm);
-    verdict_add(&v, NULL, o, o != OUTCOME_COMMENT && !staging_required(s), 0, 0, why->text);
-    if (verdict_say(&v, s->ticket, s->job, "", &e) != 0) {
-        log_error("slurm.ticket", "job=%s %s", s->job, e.text);
-    }
-    log_warn("slurm.refused", "job=%s %s", s->job, why->text);
-    verdict_fini(&v);
-}
-
 static int stage(struct staging *s, uint64_t until_ms, struct err *e)
 {
     enum detach_end how;
     int rc = detach(staging_run, s, s->ticket, until_ms, &how, e);
 
     if (rc != 0) {
-        give_up(s, OUTCOME_NODE, e);
+        staging_give_up(s, OUTCOME_NODE, e);
     } else if (how == DETACH_GOES_ON) {
         printf("trainagent: what job %s needs is still on its way\n", s->job);
     }
     return rc;
+}
+
+/* Without a ticket its tasks would start as if nothing had been asked for. */
+static int refuse(struct staging *s, uint64_t until_ms, struct err *e)
+{
+    struct err no_ticket = *e;
+    enum detach_end how;
+
+    s->why = &no_ticket;
+    if (detach(staging_refuse, s, -1, until_ms, &how, e) != 0) {
+        log_error("slurm.ticket", "job=%s its tasks start without what it asked for: %s", s->job,
+                  e->text);
+    }
+    *e = no_ticket;
+    return e->code;
 }
 
 /* True: no job on this node, as its administrator wants it. */
@@ -136,19 +136,22 @@ int verb_prolog(struct verb_line *v, struct err *e)
     if (!wants) {
         ticket_remove(n->slurm.tickets, s.job);
     } else if ((no_ticket = ticket_new(n->slurm.tickets, s.job, &s.ticket, e)) != 0) {
-        log_error("slurm.ticket", "job=%s its tasks start without what it asked for: %s", s.job,
-                  e->text);
+        log_error("slurm.ticket", "job=%s %s", s.job, e->text);
     }
     if (must_drain(&s, start_ms + deadline_ms)) {
         ticket_remove(n->slurm.tickets, s.job);
         v->exit_code = 1;
         return 0;
     }
-    if (!wants || no_ticket != 0) {
-        return no_ticket;
+    if (!wants) {
+        return 0;
+    }
+    if (no_ticket != 0) {
+        return refuse(&s, start_ms + deadline_ms, e);
     }
     if (rc != 0 || no_comment.code != 0) {
-        give_up(&s, rc != 0 ? OUTCOME_NODE : OUTCOME_COMMENT, rc != 0 ? &wrong : &no_comment);
+        staging_give_up(&s, rc != 0 ? OUTCOME_NODE : OUTCOME_COMMENT,
+                        rc != 0 ? &wrong : &no_comment);
         return 0;
     }
     return stage(&s, start_ms + deadline_ms, e);
@@ -243,6 +246,7 @@ int verb_taskprolog(struct verb_line *v, struct err *e)
     const char *job = env("SLURM_JOB_ID");
     struct buf text = BUF_INIT(TICKET_MAX);
     struct verdict_read got = {.run = true};
+    char path[PATH_MAX];
     bool fails = false;
     int rc = no_arguments(v, "taskprolog", e);
 
@@ -252,6 +256,12 @@ int verb_taskprolog(struct verb_line *v, struct err *e)
         print_line(e->text);
     }
     rc = wait_for(n, job, start_ms + n->slurm.wait, &text, e);
+    if (rc != 0 && rc != E_TIMEOUT &&
+        pins_job_ok(job)) { /* its prolog may have had no place for one */
+        pins_refusal(n->shelf, job, path);
+        buf_clear(&text);
+        rc = buf_read_file(&text, path, e);
+    }
     if (rc == 0) {
         fails = judge(n, buf_slice(&text), &got);
     } else if (rc == E_TIMEOUT) {

@@ -573,6 +573,44 @@ def test_records_of_jobs_long_gone_are_swept(node):
     assert node.left() == ["43", "43", "43.json", "44", "44.json"]
 
 
+def test_gc_sweeps_records_too(node, tmp_path):
+    """Where no job runs any more there is no epilog either. A shelf that is not the node's, and tickets that cannot be asked, leave all as it is."""
+    env = {"TRAINAGENT_CONF": str(tmp_path / "node.conf")}
+    for job in (42, 43):
+        node.prolog("mirror=data/two.txt", job)
+    old = time.time() - 7200
+    for name in ("42.json", "42", "43.json", "43"):
+        os.utime(node.shelf / "jobs" / name, (old, old))
+    (node.tickets / "42").unlink()
+    (tmp_path / "other").mkdir()
+    node.tickets.rename(tmp_path / "away")
+    assert agent(node, "gc", **env).returncode == 0 and "42.json" in node.left()
+    (tmp_path / "away").rename(node.tickets)
+    text = (tmp_path / "node.conf").read_text()
+    (tmp_path / "node.conf").write_text(text.replace(str(node.shelf), str(tmp_path / "other")))
+    assert agent(node, "gc", **env).returncode == 0 and "42.json" in node.left()
+    (tmp_path / "node.conf").write_text(text)
+    assert agent(node, "gc", **env).returncode == 0
+    assert node.left() == ["43", "43", "43.json"]
+
+
+@pytest.mark.parametrize("comment, on_node, code", [("mirror=data/two.txt", "fail", 1), ("mirror=data/two.txt", "warn", 0),
+                                                    ("mirror=data/two.txt?", "fail", 0), ("a run", "fail", 0)])
+def test_a_ticket_that_cannot_be_written(node, tmp_path, comment, on_node, code):
+    """What a job cannot do without keeps it from starting all the same: it would find no ticket, and nothing that it had asked for."""
+    (tmp_path / "run").write_text("no folder")
+    node.write(slurm=f"on_node = {on_node}")
+    status, said = node.end(node.start("prolog", 42, comment))
+    assert status == 0 and ("run" in said) == ("mirror=" in comment)
+    _, told = node.task(code=code)
+    assert ("the node is not set up for it" in told) == ("mirror=" in comment)
+    (tmp_path / "run").unlink()
+    node.prolog("mirror=data/b/one.bin")  # requeued, and there is room again
+    assert node.task()[1] == "" and node.staged() == ["data/b/one.bin"]
+    node.epilog()
+    assert node.left() == []
+
+
 def test_with_a_digest_nothing_is_asked(node, mirror):
     import hashlib
     wish = f"mirror=data/a/one.bin#sha256={hashlib.sha256(BIG).hexdigest()}"

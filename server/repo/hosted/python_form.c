@@ -11,20 +11,17 @@
 
 #include "common/codec/jwrite.h"
 #include "common/codec/multipart.h"
-#include "common/codec/utf8.h"
 #include "common/hash/blake2b.h"
 #include "server/repo/hosted/hosted.h"
 #include "server/repo/hosted/python.h"
+#include "server/repo/hosted/python_inside.h"
 #include "server/repo/python/distribution.h"
-#include "server/repo/python/metadata.h"
 #include "server/repo/python/name.h"
-#include "server/repo/python/wheel.h"
 #include "server/store/upload_reply.h"
 
 enum {
-    FIELD_BYTES = 4096,          /* of those that are looked at */
-    OTHERS_BYTES = 16 << 20,     /* of all else, descriptions and attestations among it */
-    WHEEL_PART_BYTES = 33 << 20, /* the longest directory, and more */
+    FIELD_BYTES = 4096,      /* of those that are looked at */
+    OTHERS_BYTES = 16 << 20, /* of all else, descriptions and attestations among it */
     MD5_BYTES = 16,
     FILE_NAME_MAX = 255,
 };
@@ -70,8 +67,7 @@ struct form {
     struct blake2b blake2;
     struct slice
         project; /* normalized, and the caller may bring its files; p == NULL: not known yet */
-    struct slice requires; /* python */
-    struct buf metadata;   /* of a wheel */
+    struct python_inside inside;
     /* while bytes are read: */
     struct intake *to;
     struct upload_reply *out;
@@ -321,114 +317,17 @@ static bool check_digests(struct form *f)
            md5_holds(f);
 }
 
-/* --- inside the file ---------------------------------------------------------------------------------------------- */
-
-static int on_requires(void *arg, struct slice requirement, struct err *e)
-{
-    (void)arg;
-    (void)requirement;
-    (void)e;
-    return 0;
-}
-
-/* The value of a field in METADATA's head; p == NULL: none. */
-static struct slice head_field(struct slice text, const char *field)
-{
-    while (text.n != 0) {
-        struct slice line = slice_cut(&text, '\n'), name;
-        line.n -= line.n != 0 && line.p[line.n - 1] == '\r';
-        if (line.n == 0) {
-            break;
-        }
-        name = slice_cut(&line, ':');
-        if (slice_ieq(name, slice_str(field))) {
-            return slice_trim(line);
-        }
-    }
-    return SLICE_NONE;
-}
-
-static int read_wheel(struct form *f, struct blob *b, struct err *e)
-{
-    struct buf part = BUF_INIT(WHEEL_PART_BYTES);
-    struct wheel w;
-    uint64_t first, end;
-    int rc = 0;
-
-    wheel_begin(&w, f->project, blob_size_bytes(b));
-    while (rc == 0 && wheel_wants(&w, &first, &end)) {
-        size_t n = (size_t)(end - first);
-        char *room = NULL;
-        buf_clear(&part);
-        room = buf_room(&part, n + 1);
-        rc = room == NULL ? err_set(e, E_TOOBIG, "its directory is too long")
-                          : blob_read(b, first, room, n, e);
-        rc = rc == 0 ? wheel_feed(&w, first, slice_of(room, n), &f->metadata, e) : rc;
-    }
-    buf_free(&part);
-    return rc;
-}
-
-/* METADATA is what installers go by: it speaks of this very project and version. */
-static int check_wheel(struct form *f, struct blob *b, const struct distribution *d, struct err *e)
-{
-    const struct metadata_events ev = {on_requires, NULL};
-    struct slice name, version, text;
-    struct pyversion v;
-    struct err why = {0};
-    int rc = read_wheel(f, b, &why);
-
-    if (rc == 0) {
-        text = buf_slice(&f->metadata);
-        rc = utf8_valid(text) == text.n ? metadata_read(text, &ev, &name, &version, &why)
-                                        : err_set(&why, E_INVALID, "its METADATA is not UTF-8");
-    }
-    if (rc == E_INVALID || rc == E_TOOBIG || rc == E_UNSUPPORTED) {
-        upload_refuse(f->out, 400, "the wheel cannot be read: %s", why.text);
-        return 0;
-    }
-    if (rc != 0) {
-        return err_set(e, rc, "%s", why.text);
-    }
-    if (require(f, slice_eq(pyname_normal(name, &f->arena), f->project),
-                "the wheel's METADATA names another project") &&
-        require(f, pyversion_parse(version, &v) && pyversion_cmp(&v, &d->version) == 0,
-                "the wheel's METADATA has another version than its file's name")) {
-        f->requires = head_field(text, "requires-python");
-    }
-    return 0;
-}
-
-/* A source archive is gzip or zip. What it says of itself is not looked for: installers build it to know. */
-static int check_source(struct form *f, struct blob *b, struct err *e)
-{
-    uint8_t magic[2] = {0};
-    int rc = intake_bytes(f->to) >= 2 ? blob_read(b, 0, magic, 2, e) : 0;
-    bool zip = slice_ends(value(f, FIELD_CONTENT), SLICE(".zip"));
-
-    (void)require(f, rc != 0 || memcmp(magic, zip ? "PK" : "\x1f\x8b", 2) == 0,
-                  "the source archive is not what its name says: no gzip, or no zip");
-    f->requires = value(f, FIELD_PYTHON);
-    return rc;
-}
-
 static int check_inside(struct form *f, const struct distribution *d, struct err *e)
 {
     struct blob *b = NULL;
-    struct pyspecs specs;
     int rc = intake_look(f->to, &b, e);
 
     if (rc == 0) {
-        rc = d->wheel ? check_wheel(f, b, d, e) : check_source(f, b, e);
+        f->inside.project = f->project;
+        rc = python_look_inside(&f->inside, b, d, value(f, FIELD_CONTENT), value(f, FIELD_PYTHON),
+                                f->out, e);
     }
     blob_release(&b);
-    if (rc == 0 && f->requires.n > FIELD_BYTES) {
-        (void)require(f, false, "its Requires-Python has more than 4096 bytes");
-    } else if (rc == 0 && f->requires.n != 0) {
-        /* Installers leave a file out that says what they cannot read. */
-        (void)require(f, pyspecs_parse(f->requires, &f->arena, &specs, NULL) == 0,
-                      "its Requires-Python cannot be read (PEP 440)");
-    }
     return rc;
 }
 
@@ -446,8 +345,8 @@ static struct slice about(struct form *f, uint64_t now_unix_s)
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
     }
     jwrite_open(&b, NULL, '{');
-    if (f->requires.n != 0) {
-        jwrite_text(&b, "requires-python", f->requires);
+    if (f->inside.requires.n != 0) {
+        jwrite_text(&b, "requires-python", f->inside.requires);
     }
     jwrite_str(&b, "upload-time", when);
     jwrite_close(&b, '}');
@@ -468,8 +367,8 @@ static int publish(struct form *f, uint64_t now_unix_s, struct err *e)
     size_t n = 0;
 
     more[n++] = (struct intake_beside){beside(f, ".about"), about(f, now_unix_s)};
-    if (f->metadata.n != 0) {
-        more[n++] = (struct intake_beside){beside(f, ".metadata"), buf_slice(&f->metadata)};
+    if (f->inside.metadata.n != 0) {
+        more[n++] = (struct intake_beside){beside(f, ".metadata"), buf_slice(&f->inside.metadata)};
     }
     if (f->field[FIELD_ASC].n != 0) {
         more[n++] = (struct intake_beside){beside(f, ".asc"), buf_slice(&f->field[FIELD_ASC])};
@@ -500,7 +399,7 @@ static void *form_open(const struct repo *r, const struct plan *p, const struct 
     f->r = r;
     f->sight = sight;
     f->now = FIELDS;
-    f->metadata = BUF_INIT(WHEEL_METADATA_BYTES + 1);
+    python_inside_init(&f->inside, &f->arena);
     for (unsigned i = 0; i < FIELDS; i++) {
         f->field[i] = BUF_INIT(i == FIELD_ASC ? PYTHON_ASC_MAX : FIELD_BYTES);
     }
@@ -518,7 +417,7 @@ static void form_close(void *state)
         for (unsigned i = 0; i < FIELDS; i++) {
             buf_free(&f->field[i]);
         }
-        buf_free(&f->metadata);
+        python_inside_fini(&f->inside);
         EVP_MD_CTX_free(f->md5);
         multipart_fini(&f->parser);
         arena_fini(&f->arena);

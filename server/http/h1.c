@@ -5,8 +5,9 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/http/conn.h"
+#include "server/http/h1_write.h"
 
-enum { HEAD_FIXED_BYTES = 512, CHUNK_HEAD_BYTES = 10, SMALL_BYTES = 16, DRIVE_TURNS = 256 };
+enum { CHUNK_HEAD_BYTES = 10, SMALL_BYTES = 16, DRIVE_TURNS = 256 };
 
 /* What one attempt to go on came to. */
 enum progress { MOVED, WAITS, ENDS };
@@ -23,69 +24,23 @@ void h1_start(struct conn *c)
 
 /* --- the answer's head ----------------------------------------------------------------------------------------------- */
 
-static char *put(char *to, struct slice s)
-{
-    if (s.n != 0) {
-        memcpy(to, s.p, s.n);
-    }
-    return to + s.n;
-}
-
-static char *put_field(char *to, struct slice name, struct slice value)
-{
-    to = put(to, name);
-    to = put(to, SLICE(": "));
-    to = put(to, value);
-    return put(to, SLICE("\r\n"));
-}
-
-static char *put_u64(char *to, uint64_t v)
-{
-    char room[U64_DIGITS];
-
-    return put(to, slice_of_u64(room, v));
-}
-
-static char *put_status(char *to, int status)
-{
-    to = put(to, SLICE("HTTP/1.1 "));
-    to = put_u64(to, (uint64_t)status);
-    *to++ = ' ';
-    to = put(to, slice_str(http_reason(status)));
-    return put(to, SLICE("\r\n"));
-}
-
-static char *put_length(char *to, uint64_t n)
-{
-    to = put(to, SLICE("content-length: "));
-    to = put_u64(to, n);
-    return put(to, SLICE("\r\n"));
-}
-
 /* Decides the answer's framing, and whether the connection outlives it. */
-static char *put_framing(struct h1 *h, char *to)
+static void frame(struct h1 *h, struct h1_answer *a)
 {
     const struct exchange *x = h->x;
     int status = x->reply->status;
-    uint64_t n =
-        x->body != NULL && x->body->end != LENGTH_UNKNOWN ? x->body->end - x->body->off : 0;
 
     if (x->body != NULL && x->body->end == LENGTH_UNKNOWN) {
         h->chunked = x->req.version == HTTP_11 && exchange_sends_body(x);
         h->until_close = x->req.version == HTTP_10 && exchange_sends_body(x);
         h->close = h->close || h->until_close;
-        if (h->chunked) {
-            to = put(to, SLICE("transfer-encoding: chunked\r\n"));
-        }
+        a->framing = h->chunked ? H1_CHUNKED : H1_NO_BODY;
     } else if (status != 204 && (status != 304 || x->body != NULL)) {
-        to = put_length(to, n);
+        a->framing = H1_LENGTH;
+        a->length = x->body != NULL ? x->body->end - x->body->off : 0;
     }
-    if (h->close) {
-        to = put(to, SLICE("connection: close\r\n"));
-    } else if (x->req.version == HTTP_10) {
-        to = put(to, SLICE("connection: keep-alive\r\n"));
-    }
-    return to;
+    a->close = h->close;
+    a->keep_alive = !h->close && x->req.version == HTTP_10;
 }
 
 /* A request's body that nobody will read: worth swallowing to keep the connection, or not? */
@@ -102,30 +57,18 @@ static int send_head(struct conn *c)
 {
     struct h1 *h = &c->h1;
     struct exchange *x = h->x;
-    const struct http_reply *r = x->reply;
-    size_t bound = HEAD_FIXED_BYTES;
-    char *start;
-    char *to;
+    struct h1_answer a = {.reply = x->reply,
+                          .now = slice_str(c->lane->loop->date),
+                          .id = slice_of(x->req.id, 16),
+                          .framing = H1_NO_BODY};
+    size_t bound = h1_answer_bound(x->reply);
 
-    for (size_t i = 0; i < r->nfields; i++) {
-        bound += r->fields[i].name.n + r->fields[i].value.n + 4;
-    }
     if (bound > WIRE_PLAIN_BYTES) {
         return E_TOOBIG;
     }
     h->close = h->close || !h->keep_alive || conn_drains(c) || body_is_in_the_way(c);
-    start = to = wire_reserve(&c->wire, bound);
-    to = put_status(to, r->status);
-    to = put_field(to, SLICE("date"), r->date.p != NULL ? r->date : slice_str(c->lane->loop->date));
-    to = put(to, SLICE("server: mirrord\r\nx-request-id: "));
-    to = put(to, slice_of(x->req.id, 16));
-    to = put(to, SLICE("\r\n"));
-    for (size_t i = 0; i < r->nfields; i++) {
-        to = put_field(to, r->fields[i].name, r->fields[i].value);
-    }
-    to = put_framing(h, to);
-    to = put(to, SLICE("\r\n"));
-    wire_commit(&c->wire, (size_t)(to - start));
+    frame(h, &a);
+    wire_commit(&c->wire, h1_answer_write(wire_reserve(&c->wire, bound), &a));
     x->head_sent = true;
     x->first_ns = clock_now_ns() - x->began_ns;
     return 0;

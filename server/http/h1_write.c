@@ -1,0 +1,84 @@
+#include "server/http/h1_write.h"
+
+enum { FIXED_BYTES = 512 };
+
+static char *put(char *to, struct slice s)
+{
+    if (s.n != 0) {
+        memcpy(to, s.p, s.n);
+    }
+    return to + s.n;
+}
+
+static char *put_field(char *to, struct slice name, struct slice value)
+{
+    to = put(to, name);
+    to = put(to, SLICE(": "));
+    to = put(to, value);
+    return put(to, SLICE("\r\n"));
+}
+
+static char *put_u64(char *to, uint64_t v)
+{
+    char room[U64_DIGITS];
+
+    return put(to, slice_of_u64(room, v));
+}
+
+static char *put_status(char *to, int status)
+{
+    to = put(to, SLICE("HTTP/1.1 "));
+    to = put_u64(to, (uint64_t)status);
+    *to++ = ' ';
+    to = put(to, slice_str(http_reason(status)));
+    return put(to, SLICE("\r\n"));
+}
+
+static char *put_length(char *to, uint64_t n)
+{
+    to = put(to, SLICE("content-length: "));
+    to = put_u64(to, n);
+    return put(to, SLICE("\r\n"));
+}
+
+size_t h1_answer_bound(const struct http_reply *r)
+{
+    size_t n = FIXED_BYTES;
+
+    for (size_t i = 0; i < r->nfields; i++) {
+        n += r->fields[i].name.n + r->fields[i].value.n + 4;
+    }
+    return n;
+}
+
+static char *put_framing(char *to, const struct h1_answer *a)
+{
+    if (a->framing == H1_CHUNKED) {
+        to = put(to, SLICE("transfer-encoding: chunked\r\n"));
+    } else if (a->framing == H1_LENGTH) {
+        to = put_length(to, a->length);
+    }
+    if (a->close) {
+        to = put(to, SLICE("connection: close\r\n"));
+    } else if (a->keep_alive) {
+        to = put(to, SLICE("connection: keep-alive\r\n"));
+    }
+    return to;
+}
+
+size_t h1_answer_write(char *start, const struct h1_answer *a)
+{
+    const struct http_reply *r = a->reply;
+    char *to = put_status(start, r->status);
+
+    to = put_field(to, SLICE("date"), r->date.p != NULL ? r->date : a->now);
+    to = put(to, SLICE("server: mirrord\r\nx-request-id: "));
+    to = put(to, a->id);
+    to = put(to, SLICE("\r\n"));
+    for (size_t i = 0; i < r->nfields; i++) {
+        to = put_field(to, r->fields[i].name, r->fields[i].value);
+    }
+    to = put_framing(to, a);
+    to = put(to, SLICE("\r\n"));
+    return (size_t)(to - start);
+}

@@ -22,7 +22,7 @@ struct ssl_ctx_st;
 
 enum {
     GUEST_HEAD_MAX = 1024,
-    GUEST_HASTE_MS = 5000,
+    GUEST_HASTE_MS = 10000,
     GUEST_IDLE_MS = 30000,
     GUEST_SPEED_BYTES = 64 << 10,
     GUEST_SCRATCH = 128 << 10,

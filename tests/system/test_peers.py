@@ -16,13 +16,14 @@ import pytest
 from harness.mirrord import BUILD, SANITIZERS, SLOW, free_port, until
 
 CHUNK = 8 << 20
-CHUNKS = 12
+CHUNKS = 9
 DATA = random.Random(3).randbytes(CHUNKS * CHUNK - 12345)
 SHA = hashlib.sha256(DATA).hexdigest()
-OTHER = random.Random(4).randbytes(9 * CHUNK)
+OTHER = random.Random(4).randbytes(CHUNK)
 BIG = "models/me/x/big.bin"
-CONFIG = 'repo "models" { protocol = "hosted" } peers { again = 1s }'
-SLOWLY = CONFIG + ' limit "anonymous" { rate = "40m/s" }'  # long enough for something to happen meanwhile
+REPO = 'repo "models" { protocol = "hosted" } '
+CONFIG = REPO + "peers { again = 1m }"  # nobody is forgotten for being slow
+SLOWLY = REPO + 'peers { again = 1s } limit "anonymous" { rate = "40m/s" }'  # long enough for something to happen meanwhile
 
 
 class Node:
@@ -144,7 +145,7 @@ def test_a_herd_asks_the_mirror_about_once(world, capsys):
 
 
 def test_without_a_door_all_is_as_ever(world):
-    n = world('repo "models" { protocol = "hosted" }').node().pull()
+    n = world(REPO).node().pull()
     said = n.done()
     assert (said["mirror_bytes"], said["peer_bytes"], said["peers"]) == (len(DATA), 0, 0)
 
@@ -155,7 +156,7 @@ def test_without_the_nodes_word_nobody_is_told(world):
     assert not w.asked()
     one = w.node(peers=None).pull(BIG, "--peers")  # on all addresses, but the mirror tells loopback's to loopback's only
     one.done()
-    assert w.asked()
+    until(w.asked)
 
 
 def test_what_is_small_comes_from_the_mirror(world):
@@ -163,7 +164,7 @@ def test_what_is_small_comes_from_the_mirror(world):
     w.node().pull("models/me/x/small.bin").done(DATA[:CHUNK * 2])
     assert not w.asked()
     w.node(peers="min_size = 1m").pull("models/me/x/small.bin").done(DATA[:CHUNK * 2])
-    assert w.asked()
+    until(w.asked)
 
 
 def test_one_that_is_killed_holds_up_nobody(world):
@@ -205,7 +206,7 @@ def test_a_disk_that_changes_bytes_harms_only_itself(world):
 
 def test_a_mirror_that_starts_anew(world):
     w = world(SLOWLY)
-    nodes = [w.node().pull() for _ in range(3)]
+    nodes = [w.node().pull(BIG, "--tries", "12") for _ in range(3)]
     w.underway()
     w.m.kill()
     w.m.start()
@@ -306,7 +307,7 @@ def answer(body, length=None):
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (len(body) if length is None else length) + body
 
 
-EVERYTHING = answer(b"\xff\xf0")
+EVERYTHING = answer(b"\xff\x80")
 
 
 @pytest.mark.parametrize("lie", ["other bytes", "less than it says", "another length", "a bitmap of another length", "no answer"])
@@ -315,12 +316,14 @@ def test_a_neighbour_that_lies(world, tmp_path, lie):
     key = w.member().told["key"]  # who stays, so that the key does
     chunk = {"other bytes": answer(bytes(CHUNK)), "less than it says": answer(bytes(1000), CHUNK),
              "another length": answer(bytes(1000)), "no answer": b""}.get(lie, b"")
-    have = answer(b"\xff\xf0\xff") if lie == "a bitmap of another length" else EVERYTHING
+    have = answer(b"\xff\x80\xff") if lie == "a bitmap of another length" else EVERYTHING
     with giver(tmp_path, key, have=have, **{f"_{i}_": chunk for i in range(CHUNKS)}) as port:
         w.member(port=port, have=range(CHUNKS))  # the mirror is told too that it has all: nothing is to be brought
-        n = w.node(peers="linger = 0s").pull()
-        said = n.done()
-    assert said["peers"] == 0
+        for _ in range(10 if lie == "other bytes" else 1):  # one that answers late on a busy machine is not asked for anything
+            n = w.node(peers="linger = 0s").pull()
+            assert n.done()["peers"] == 0
+            if "peers.liar" in n.log():
+                break
     if lie == "other bytes":
         assert n.log().count("peers.liar") == 1 and f"127.0.0.1:{port}" in n.log()
 
@@ -340,10 +343,10 @@ def host(world):
     return w, port, keeper.told["key"]
 
 
-def ask(port, key, path, identity=SHA, more=()):
-    """What a node answers to a request, or what openssl says when there is no getting in."""
+def ask(port, key, path, identity=SHA):
+    """What a node answers to a request; nothing when there is no getting in."""
     p = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_3", "-quiet",
-                        *(["-psk", key, "-psk_identity", identity] if key else []), *more], check=False,
+                        *(["-psk", key, "-psk_identity", identity] if key else [])], check=False,
                        input=f"GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n".encode(), capture_output=True, timeout=120 * SLOW)
     return p.stdout
 
@@ -351,12 +354,18 @@ def ask(port, key, path, identity=SHA, more=()):
 def test_who_has_the_key_gets_that_file_and_no_other(host):
     _, port, key = host
     other = hashlib.sha256(OTHER).hexdigest()
-    head, body = ask(port, key, f"/{SHA}/3").split(b"\r\n\r\n", 1)
-    assert head.startswith(b"HTTP/1.1 200 ") and body == DATA[3 * CHUNK:4 * CHUNK]
-    assert ask(port, key, f"/{SHA}/have").endswith(b"\r\n\r\n\xff\xf0")
-    assert ask(port, key, f"/{SHA}/{CHUNKS}").startswith(b"HTTP/1.1 404 ")
+    def answers(path, status, body):  # again: who is slow on a busy machine is let go
+        def right():
+            got = ask(port, key, path)
+            assert not got or got.startswith(b"HTTP/1.1 %d " % status), got[:100]
+            return got.endswith(b"\r\n\r\n" + body)
+        until(right)
+
+    answers(f"/{SHA}/3", 200, DATA[3 * CHUNK:4 * CHUNK])
+    answers(f"/{SHA}/have", 200, b"\xff\x80")
+    answers(f"/{SHA}/{CHUNKS}", 404, b"")
     for path in (f"/{other}/0", f"/{other}/have", f"/{SHA}/x", f"/{SHA}/", "/", f"/{SHA}/../{SHA}/0"):
-        assert ask(port, key, path).startswith(b"HTTP/1.1 400 ")
+        answers(path, 400, b"")
 
 
 def test_who_has_no_key_gets_nothing(host):
@@ -372,7 +381,7 @@ def test_who_has_no_key_gets_nothing(host):
         with contextlib.suppress(ConnectionError):
             while more := s.recv(4096):
                 assert b"HTTP" not in more
-    assert ask(port, key, f"/{SHA}/have").startswith(b"HTTP/1.1 200 ")
+    until(lambda: ask(port, key, f"/{SHA}/have").startswith(b"HTTP/1.1 200 "))
 
 
 def test_it_goes_when_it_is_told_to(host):

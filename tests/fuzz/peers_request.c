@@ -1,0 +1,14 @@
+/* What another node asks of us. */
+#include "agent/peers/guest.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct guest_request r;
+
+    if (guest_read(slice_of(data, size), &r)) {
+        CHECK(r.digest_hex.n == DIGEST_HEX && (!r.have || r.chunk == 0));
+    }
+    return 0;
+}

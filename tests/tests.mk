@@ -24,7 +24,7 @@ demo:
 
 bench:
 	@tests/deps.sh build demo bench
-	@$(MAKE) $(JOBS) --no-print-directory all $(BENCH)
+	@$(MAKE) $(JOBS) --no-print-directory all $(BENCH) $(B)/harness/sparse_blob
 	@$(PYTHON) tests/bench/bench.py --build $(B) $(if $(BENCH_DOCS),--docs docs/benchmarks.md)
 
 $(B)/bench/%: $(B)/obj/tests/bench/%.o

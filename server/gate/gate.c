@@ -9,6 +9,7 @@
 #include "common/os/lock.h"
 #include "server/gate/bucket.h"
 #include "server/gate/limits.h"
+#include "server/gate/scope.h"
 #include "server/gate/token.h"
 
 enum { BUCKET_SHARDS = 16, BUCKETS_PER_SHARD = 4096 };
@@ -221,6 +222,20 @@ void gate_release(struct gate *g, struct principal *who)
 bool gate_allows(const struct principal *who, const char *right, struct slice subject)
 {
     return who->token != NULL && token_gives(who->token, slice_str(right), subject);
+}
+
+bool gate_reaches(const struct principal *who, const char *right, struct slice repo, size_t *at,
+                  struct slice *prefix)
+{
+    struct slice scope;
+
+    while (who->token != NULL && (scope = token_scope(who->token, *at)).p != NULL) {
+        ++*at;
+        if (scope_reaches(scope, slice_str(right), repo, prefix)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* --- how fast --- */

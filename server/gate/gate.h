@@ -52,6 +52,9 @@ MUST_USE int gate_named(struct gate *g, struct slice name, struct principal *who
 void gate_hold(struct gate *g, const struct principal *who, struct principal *out);
 void gate_release(struct gate *g, struct principal *who);
 bool gate_allows(const struct principal *who, const char *right, struct slice subject);
+/* One after the other what subjects in `repo`, behind "<repo>/", begin with where the right may be given. *at: 0 at first. False: no more. */
+bool gate_reaches(const struct principal *who, const char *right, struct slice repo, size_t *at,
+                  struct slice *prefix);
 
 struct gate_verdict {
     bool pass;

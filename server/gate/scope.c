@@ -35,15 +35,39 @@ int scope_check(struct slice scope, struct err *e)
     return 0;
 }
 
-bool scope_gives(struct slice scope, struct slice right, struct slice subject)
+/* The glob of a scope that has the right; p == NULL: it has another. */
+static struct slice glob_of(struct slice scope, struct slice right)
 {
     struct slice glob = scope, has = slice_cut(&glob, ':');
 
-    if (!slice_eq(has, right) && !slice_eqs(has, "admin") &&
-        !(slice_eqs(has, "publish") && slice_eqs(right, "read"))) {
+    return slice_eq(has, right) || slice_eqs(has, "admin") ||
+                   (slice_eqs(has, "publish") && slice_eqs(right, "read"))
+               ? glob
+               : SLICE_NONE;
+}
+
+bool scope_gives(struct slice scope, struct slice right, struct slice subject)
+{
+    struct slice glob = glob_of(scope, right);
+
+    return glob.p != NULL && glob_matches(glob, subject);
+}
+
+bool scope_reaches(struct slice scope, struct slice right, struct slice repo, struct slice *prefix)
+{
+    struct slice glob = glob_of(scope, right);
+    ptrdiff_t star = slice_find(glob, '*');
+    struct slice fixed = star >= 0 ? slice_first(glob, (size_t)star) : glob;
+
+    *prefix = SLICE("");
+    if (glob.p == NULL || slice_starts(repo, fixed)) {
+        return glob.p != NULL && star >= 0;
+    }
+    if (!slice_starts(fixed, repo) || fixed.p[repo.n] != '/') {
         return false;
     }
-    return glob_matches(glob, subject);
+    *prefix = slice_from(fixed, repo.n + 1);
+    return true;
 }
 
 bool glob_matches(struct slice glob, struct slice text)

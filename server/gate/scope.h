@@ -12,6 +12,8 @@
 MUST_USE int scope_check(struct slice scope, struct err *e);
 /* Does this scope give `right` on `subject` ("<repo>/<path>")? publish includes read, admin includes all. */
 bool scope_gives(struct slice scope, struct slice right, struct slice subject);
+/* What a subject within `repo` begins with, behind "<repo>/", when this scope gives `right` on it. False: it gives it on none. */
+bool scope_reaches(struct slice scope, struct slice right, struct slice repo, struct slice *prefix);
 /* '*' stands for any bytes, none too; all else for itself. Linear but for the last star: a hostile subject costs
  * |glob| x |subject| at most. */
 bool glob_matches(struct slice glob, struct slice text);

@@ -91,6 +91,11 @@ const char *token_id(const struct token *t)
     return t->id;
 }
 
+struct slice token_scope(const struct token *t, size_t i)
+{
+    return i < t->scopes_count ? slice_str(t->scopes[i]) : SLICE_NONE;
+}
+
 bool token_gives(const struct token *t, struct slice right, struct slice subject)
 {
     for (size_t i = 0; i < t->scopes_count; i++) {

@@ -26,6 +26,8 @@ struct token *token_hold(struct token *t);
 void token_release(struct token **tp);
 struct slice token_name(const struct token *t);
 const char *token_id(const struct token *t);
+/* The i-th of its scopes; p == NULL: it has fewer. */
+struct slice token_scope(const struct token *t, size_t i);
 bool token_gives(const struct token *t, struct slice right, struct slice subject);
 
 MUST_USE int tokens_create(struct tokens *ts, struct slice name, const char *const *scopes,

@@ -20,6 +20,18 @@ MUST_USE int holder_each(struct store *s, const struct digest *d,
                          int (*each)(void *arg, struct slice repo, char kind, struct slice key),
                          void *arg, struct err *e);
 
+/* Of one repo and kind. */
+MUST_USE int holder_each_of(struct store *s, const struct digest *d, struct slice repo, char kind,
+                            int (*each)(void *arg, struct slice repo, char kind, struct slice key),
+                            void *arg, struct err *e);
+/* As holder_each(), for those who look for few among many: each() may return HOLDER_SKIP, and what is not of interest is passed
+ * over, up to the kind and key of this repo that it has written to `to`, or, when that is empty, to the next repo. */
+enum { HOLDER_SKIP = 1 << 20 };
+MUST_USE int holder_seek(struct store *s, const struct digest *d,
+                         int (*each)(void *arg, struct slice repo, char kind, struct slice key,
+                                     struct buf *to),
+                         void *arg, struct err *e);
+
 struct evict_events {
     /* After the batch that dropped an object's row is committed (a lookup in between would find the row again): the cache
      * forgets it on every loop. Whoever holds the blob reads on. */

@@ -6,7 +6,11 @@
 #include "server/store/parts.h"
 #include "server/store/upload_reply.h"
 
-enum { OFFERS_MAX = 64, SEEN = 1 }; /* of one digest and tree, that are told of; the scan may end */
+enum {
+    OFFERS_MAX = 64,
+    KEY_BYTES = 8192,
+    SEEN = 1
+}; /* of one digest and tree, that are told of; the scan may end */
 
 bool offer_begin(struct store *s, const struct put *p, struct session *out,
                  struct upload_reply *reply, int *rc, struct err *e)
@@ -48,20 +52,28 @@ static int on_offer(struct look *l, struct slice id)
     return rc == E_NOTFOUND ? 0 : rc;
 }
 
-static int on_holder(void *arg, struct slice repo, char kind, struct slice key)
+static int on_upload(void *arg, struct slice repo, char kind, struct slice key)
 {
     struct look *l = arg;
-    int rc = 0;
+    int rc = key.n == UPLOAD_ID ? on_offer(l, key) : 0;
 
-    if (!slice_eq(repo, l->put->repo)) {
-        return 0;
-    }
-    if (kind == 't' && slice_eq(key, l->put->name)) {
-        l->yes = true;
-    } else if (kind == 'u' && key.n == UPLOAD_ID) {
-        rc = on_offer(l, key);
-    }
+    (void)repo;
+    (void)kind;
     return rc != 0 ? rc : l->yes && l->offers == NULL ? SEEN : 0;
+}
+
+static int in_tree(struct look *l, const struct digest *d)
+{
+    struct buf key = BUF_INIT(KEY_BYTES), value = BUF_INIT(KEY_BYTES);
+    int rc;
+
+    holder_key(&key, d, l->put->repo, 't', l->put->name);
+    rc =
+        key.rc != 0 ? E_NOTFOUND : store_get(l->store, TABLE_HOLDER, buf_slice(&key), &value, l->e);
+    l->yes = rc == 0;
+    buf_free(&key);
+    buf_free(&value);
+    return rc == E_NOTFOUND ? 0 : rc;
 }
 
 int offer_tree_has(struct store *s, const struct put *p, const struct digest *d, bool *yes,
@@ -71,8 +83,9 @@ int offer_tree_has(struct store *s, const struct put *p, const struct digest *d,
     bool there = false;
     int rc = blob_exists(s, d, &there, e);
 
-    if (rc == 0 && there) {
-        rc = holder_each(s, d, on_holder, &l, e);
+    rc = rc == 0 && there ? in_tree(&l, d) : rc;
+    if (rc == 0 && there && (!l.yes || offers != NULL)) {
+        rc = holder_each_of(s, d, p->repo, 'u', on_upload, &l, e);
         rc = rc == SEEN ? 0 : rc;
     }
     *yes = rc == 0 && l.yes;

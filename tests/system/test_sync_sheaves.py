@@ -242,6 +242,31 @@ def test_who_may_read(mirrord, wire):
     assert m.get("/-/sync/blobs/x", wire).status == 404
 
 
+def test_one_tree_of_many_that_hold_it(mirrord):
+    """Of those that have the same bytes each token is shown its own, wherever that stands among them."""
+    m = mirrord('repo "open" { protocol = "hosted" }\nrepo "secret" { protocol = "hosted" access { anonymous = none } }\n'
+                'repo "zoo" { protocol = "hosted" access { anonymous = none } }')
+    write = m.token("w", "publish:*")
+    trees = [f"{repo}/u{i:02}/t" for repo in ("secret", "zoo") for i in range(14)]
+    for tree in trees:
+        assert m.put(f"/{tree}/f", b"the same", token=write).status == 201
+    for tree in trees[::6] + trees[-1:]:
+        assert m.put(f"/{tree}/g", b"another", token=write).status == 201
+    for i, tree in enumerate(trees[::3] + trees[-1:]):
+        token = m.token(f"t{i}", f"read:{tree}/*")
+        want = record(b"the same") + (record(b"another") if tree in trees[::6] + trees[-1:] else ABSENT)
+        assert ask(m, [sha(b"the same"), sha(b"another")], token=token).body == want, tree
+        # By itself, so that the one before has opened no tree.
+        assert ask(m, [sha(b"another")], token=token).body == want[len(record(b"the same")):], tree
+    for i, (scope, fine) in enumerate((("read:zoo/*", True), ("publish:secret/u07*", True), ("read:*/u13/*", True), ("read:zoo/u99/*", False),
+                        ("read:zo/*", False), ("read:secret/u0", False), ("read:secret/u00/t", False), ("sync:*", False))):
+        token = m.token(f"s{i}", scope)
+        assert ask(m, [sha(b"the same")], token=token).body == (record(b"the same") if fine else ABSENT), scope
+    assert ask(m, [sha(b"the same")]).body == ABSENT
+    assert m.put("/open/a/b/f", b"the same", token=write).status == 201
+    assert ask(m, [sha(b"the same")]).body == record(b"the same")
+
+
 def test_an_answer_ends_behind_a_mebibyte(mirrord, wire):
     m = mirrord('repo "open" { protocol = "hosted" }')
     token = m.token("w", "publish:*")

@@ -50,6 +50,35 @@ static void rights(void **state)
     assert_false(scope_gives(SLICE("*:*"), SLICE("read"), x));
 }
 
+static void reaches(void **state)
+{
+    static const struct {
+        const char *scope, *repo, *prefix; /* NULL: not at all */
+    } want[] = {
+        {"read:*", "models", ""},
+        {"publish:mod*", "models", ""},
+        {"read:models*", "models", ""},
+        {"read:models/*", "models", ""},
+        {"admin:models/me/*", "models", "me/"},
+        {"read:models/me/gpt/", "models", "me/gpt/"},
+        {"read:models/*/gpt/*", "models", ""},
+        {"read:models", "models", NULL},
+        {"read:mod", "models", NULL},
+        {"read:models/me/*", "model", NULL},
+        {"read:models/me/*", "models2", NULL},
+        {"sync:models/*", "models", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        struct slice prefix = SLICE_NONE;
+        bool yes = scope_reaches(slice_str(want[i].scope), SLICE("read"), slice_str(want[i].repo),
+                                 &prefix);
+        assert_int_equal(yes, want[i].prefix != NULL);
+        assert_true(!yes || slice_eqs(prefix, want[i].prefix));
+    }
+}
+
 static void judged(void **state)
 {
     struct err e;
@@ -69,6 +98,6 @@ static void judged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(patterns), cmocka_unit_test(rights),
-                                       cmocka_unit_test(judged)};
+                                       cmocka_unit_test(reaches), cmocka_unit_test(judged)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

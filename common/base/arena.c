@@ -40,6 +40,11 @@ void *arena_alloc(struct arena *a, size_t n)
     return memset(take(a, n), 0, n);
 }
 
+void *arena_raw(struct arena *a, size_t n)
+{
+    return take(a, n);
+}
+
 struct slice arena_copy(struct arena *a, struct slice s)
 {
     return slice_of(arena_cstr(a, s), s.n);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/os/clock.h"
 
 enum { INPUT_MAX = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24 };
 
@@ -55,6 +56,14 @@ static void on_pace(evutil_socket_t fd, short what, void *arg)
         x->conn->ops->wake(x);
         conn_kick(x->conn);
     }
+}
+
+uint64_t lane_clock_ns(struct lane *l)
+{
+    if (l->clock_ns == 0) {
+        l->clock_ns = clock_now_ns();
+    }
+    return l->clock_ns;
 }
 
 void lane_init(struct lane *l, struct loop *loop)
@@ -168,6 +177,7 @@ void conn_drive(struct conn *c)
     list_remove_if(&c->ready);
     c->driving = true;
     do {
+        lane_tick(c->lane);
         c->again = false;
         rc = c->ops->drive(c);
     } while (rc == 0 && c->again);
@@ -213,6 +223,7 @@ static void on_timer(struct timer *t)
     uint64_t now_ms = c->lane->loop->now_ms;
     int rc = 0;
 
+    lane_tick(c->lane);
     CHECK(c->magic == CONN_MAGIC);
     if (c->ops->due(c) <= now_ms) {
         c->driving = true;
@@ -312,6 +323,7 @@ void conn_close(struct conn *c)
 {
     struct lane *l = c->lane;
 
+    lane_tick(l);
     c->driving = true; /* handlers that hear of the end cannot kick us any more */
     c->ops->close(c);
     if (wire_blocked(&c->wire)) { /* what has left already must not look like all */

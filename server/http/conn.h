@@ -52,6 +52,7 @@ struct lane {
     struct list spare;         /* exchanges for reuse */
     unsigned nspare;
     uint64_t next_id;
+    uint64_t clock_ns; /* as read a moment ago; 0: a new moment has begun */
     bool draining;
     struct timer drain; /* its end */
     struct lane_counters counters;
@@ -114,10 +115,17 @@ struct exchange {
     struct http_req req;
     struct conn *conn;
     struct arena arena;
-    struct list node;  /* spare, or the h2 connection's streams */
-    struct list paced; /* in the lane */
-    struct list woken; /* h2: data to resume */
-    int32_t stream_id;
+    struct list node;      /* spare, or the h2 connection's streams */
+    struct list paced;     /* in the lane */
+    struct list woken;     /* h2: something to say, or to hear */
+    struct list sending;   /* h2: has bytes of a body to send, and a window for them */
+    struct exchange *next; /* h2: in its slot of the streams */
+    uint32_t stream_id;
+    int64_t window;         /* h2: what the peer lets us send */
+    int64_t room;           /* h2: what we let it send */
+    uint32_t granted, owed; /* h2: of room: all of it, and what is to be given back */
+    uint64_t announced;     /* h2: the request's Content-Length, or LENGTH_UNKNOWN */
+    uint8_t pseudo;         /* h2: fields that stand once, as seen (h2_rules.c) */
     const struct exchange_events *ev;
     void *ev_arg;
     void *user;
@@ -140,7 +148,7 @@ struct exchange {
     bool expect_continue;
     bool reading, paused, received_all, end_told;
     bool head_sent, sent_all, cut, deferred, dispatched;
-    bool wide, refused_more; /* h2: its window was raised; its body was refused */
+    bool refused_more, malformed; /* h2: its body was refused; its head breaks a rule */
 };
 
 static inline void count(_Atomic uint64_t *counter,
@@ -155,6 +163,13 @@ static inline bool conn_drains(const struct conn *c)
 {
     return c->lane->draining || (c->asked && listener_retired(c->listener));
 }
+
+/* Reading the clock is a twentieth of a small answer: what happens at one stroke happens at one time. */
+static inline void lane_tick(struct lane *l)
+{
+    l->clock_ns = 0;
+}
+uint64_t lane_clock_ns(struct lane *l);
 
 /* conn.c */
 void lane_init(struct lane *l, struct loop *loop); /* server, limits, handler, disk are set */

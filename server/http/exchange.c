@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/os/clock.h"
 #include "server/http/conn.h"
 
 enum { SPARES_MAX = 256, PROBE_BYTES = DRIVE_BYTES, RATE_WINDOW_MS = 10000 };
@@ -80,7 +79,7 @@ void exchange_begin(struct exchange *x)
     x->req.unix_s = x->conn->lane->loop->unix_s;
     split_target(&x->req);
     x->req.method = method_of(x->req.method_text);
-    x->began_ns = clock_now_ns();
+    x->began_ns = lane_clock_ns(x->conn->lane);
     x->moved_ms = x->window_ms = x->conn->lane->loop->now_ms;
     x->dispatched = true;
     h->on_request(h->arg, x);
@@ -109,7 +108,7 @@ void exchange_finish(struct exchange *x, bool complete)
     list_remove_if(&x->woken);
     pages_cancel(&x->pages);
     if (x->dispatched) {
-        end.took_ns = clock_now_ns() - x->began_ns;
+        end.took_ns = lane_clock_ns(l) - x->began_ns;
         if (!complete && x->ev != NULL && x->ev->on_gone != NULL) {
             x->ev->on_gone(x->ev_arg);
         }

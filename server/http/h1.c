@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "common/base/log.h"
-#include "common/os/clock.h"
 #include "server/http/conn.h"
 #include "server/http/h1_write.h"
 
@@ -70,7 +69,8 @@ static int send_head(struct conn *c)
     frame(h, &a);
     wire_commit(&c->wire, h1_answer_write(wire_reserve(&c->wire, bound), &a));
     x->head_sent = true;
-    x->first_ns = clock_now_ns() - x->began_ns;
+    lane_tick(c->lane);
+    x->first_ns = lane_clock_ns(c->lane) - x->began_ns;
     return 0;
 }
 
@@ -256,6 +256,7 @@ static enum progress begin_exchange(struct conn *c, size_t n, const struct h1_li
     x->req.nfields = head.nfields;
     x->req.has_body = head.framing != H1_NO_BODY;
     x->req.content_length = head.framing == H1_CHUNKED ? LENGTH_UNKNOWN : head.content_length;
+    lane_tick(c->lane);
     exchange_begin(x);
     return MOVED;
 }
@@ -392,6 +393,9 @@ static int next_request(struct conn *c)
     bool unread = !h->x->received_all;
     bool ends = h->close;
 
+    if (h->x->body_bytes > COPY_BYTES) {
+        lane_tick(c->lane);
+    }
     exchange_finish(h->x, true);
     h->x = NULL;
     if (ends && (unread || c->in.n > 0)) {

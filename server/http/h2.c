@@ -6,7 +6,6 @@
 #include "server/net/sock.h"
 
 enum {
-    CONNECTION_WINDOW = 4 * 1024 * 1024,
     OUTBOUND_MAX = 2000, /* frames that wait for a peer that does not read */
     OUTBOUND_HIGH = 256, /* from here on we read no more of its */
     USELESS_BURST = 1000,
@@ -15,6 +14,7 @@ enum {
     SCAN_MS = 1000,
     NOTICE_MS = 200, /* between "no new streams, please" and the last one that counts */
     DRIVE_TURNS = 32,
+    LAST_STREAM = 0x7fffffff,
 };
 
 static const struct conn_ops h2_ops;
@@ -37,7 +37,7 @@ static bool take(struct bucket *b, uint64_t now_ms, uint32_t burst, uint32_t per
 void h2_calm(struct h2 *h)
 {
     count(&h->conn->lane->counters.limited, 1);
-    nghttp2_session_terminate_session(h->session, NGHTTP2_ENHANCE_YOUR_CALM);
+    h2_fail(h, NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
 void h2_useless(struct h2 *h)
@@ -58,57 +58,43 @@ void h2_reset(struct h2 *h)
 
 static bool floods(const struct h2 *h)
 {
-    return h->conn->wire.bytes_in / 8 > h->useful_bytes + SLACK_BYTES ||
-           nghttp2_session_get_outbound_queue_size(h->session) > OUTBOUND_MAX;
+    return h->conn->wire.bytes_in / 8 > h->useful_bytes + SLACK_BYTES || h->queued > OUTBOUND_MAX;
 }
 
 /* --- opening and closing ----------------------------------------------------------------------------------------------- */
 
-static nghttp2_session *session_new(struct h2 *h)
+struct exchange *h2_stream(const struct h2 *h, uint32_t id)
 {
-    const struct http_limits *l = h->conn->lane->limits;
-    nghttp2_session_callbacks *on = NULL;
-    nghttp2_option *option = NULL;
-    nghttp2_session *session = NULL;
+    struct exchange *x = h->slot[id / 2 % STREAM_SLOTS];
 
-    CHECK(nghttp2_session_callbacks_new(&on) == 0 && nghttp2_option_new(&option) == 0);
-    h2_hear(on);
-    h2_speak(on);
-    nghttp2_option_set_no_auto_window_update(option, 1);
-    nghttp2_option_set_no_closed_streams(option, 1);
-    nghttp2_option_set_stream_reset_rate_limit(option, l->reset_burst, l->resets_per_s);
-    CHECK(nghttp2_session_server_new2(&session, on, h, option) == 0);
-    nghttp2_option_del(option);
-    nghttp2_session_callbacks_del(on);
-    return session;
+    while (x != NULL && x->stream_id != id) {
+        x = x->next;
+    }
+    return x;
 }
 
 /* RFC 9113 6.8: first a warning, then, after what was under way in the peer's direction, the last stream. */
 static void h2_drain(struct conn *c)
 {
-    nghttp2_submit_shutdown_notice(c->h2->session);
-    c->h2->goaway_ms = c->lane->loop->now_ms + NOTICE_MS;
+    c->h2->notice = true;
     conn_kick(c);
 }
 
 int h2_start(struct conn *c)
 {
-    const nghttp2_settings_entry settings[] = {
-        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, c->lane->limits->streams},
-        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, c->lane->limits->header_bytes},
-        {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},
-    };
     struct h2 *h = NEW(struct h2);
 
     h->conn = c;
     list_init(&h->streams);
     list_init(&h->woken);
+    list_init(&h->sending);
     h->scanned_ms = c->lane->loop->now_ms;
-    h->session = session_new(h);
-    CHECK(nghttp2_submit_settings(h->session, NGHTTP2_FLAG_NONE, settings, ARRAY_LEN(settings)) ==
-              0 &&
-          nghttp2_session_set_local_window_size(h->session, NGHTTP2_FLAG_NONE, 0,
-                                                CONNECTION_WINDOW) == 0);
+    h->window = h->first_window = WINDOW_USUAL;
+    h->room = CONNECTION_WINDOW;
+    h->frame_max = FRAME_USUAL;
+    hpack_init(&h->heads);
+    CHECK(nghttp2_hd_inflate_new(&h->inflater) == 0);
+    h2_settings(h);
     sock_short_queue(c->wire.fd);
     c->h2 = h;
     c->ops = &h2_ops;
@@ -123,9 +109,16 @@ int h2_start(struct conn *c)
 
 void h2_stream_end(struct h2 *h, struct exchange *x, bool complete)
 {
+    struct exchange **at = &h->slot[x->stream_id / 2 % STREAM_SLOTS];
+
+    while (*at != x) {
+        at = &(*at)->next;
+    }
+    *at = x->next;
     list_remove(&x->node);
+    list_remove_if(&x->sending);
     h->nstreams--;
-    nghttp2_session_consume_connection(h->session, x->held.n); /* nobody will */
+    h2_consume(h, x->held.n); /* nobody will */
     exchange_finish(x, complete);
     conn_restart(h->conn);
 }
@@ -134,10 +127,12 @@ static void h2_close(struct conn *c)
 {
     struct h2 *h = c->h2;
 
+    h->over = true;
     while (!list_empty(&h->streams)) {
         h2_stream_end(h, LIST_ITEM(h->streams.next, struct exchange, node), false);
     }
-    nghttp2_session_del(h->session);
+    nghttp2_hd_inflate_del(h->inflater);
+    hpack_fini(&h->heads);
     free(h);
     c->h2 = NULL;
     count(&c->lane->counters.h2, (uint64_t)-1);
@@ -149,13 +144,11 @@ static void h2_close(struct conn *c)
 static int receive(struct h2 *h)
 {
     struct conn *c = h->conn;
-    ssize_t used;
 
-    if (wire_blocked(&c->wire) &&
-        nghttp2_session_get_outbound_queue_size(h->session) > OUTBOUND_HIGH) {
+    if (wire_blocked(&c->wire) && h->queued > OUTBOUND_HIGH) {
         return 0;
     }
-    if (c->in.n == 0) {
+    if (c->in.n == 0 || h->waits) {
         int got = conn_more(c);
         if (got == E_AGAIN && h->nstreams > 0) {
             wire_look_again(&c->wire);
@@ -165,76 +158,65 @@ static int receive(struct h2 *h)
             return got == E_AGAIN ? 0 : E_CANCELLED;
         }
     }
-    used = nghttp2_session_mem_recv(h->session, (const uint8_t *)c->in.p, c->in.n);
-    if (used < 0) { /* flooded, or not HTTP/2 at all; what can be told the peer is queued already */
+    conn_consume(c, h2_take(h, c->in.p, c->in.n));
+    h->waits = c->in.n != 0; /* the beginning of a frame */
+    if (h->stranger) {
         count(&c->lane->counters.protocol_errors, 1);
         return E_PROTOCOL;
     }
-    conn_consume(c, (size_t)used);
     if (floods(h)) {
         h2_calm(h);
     }
     return 1;
 }
 
-static int answer_woken(struct h2 *h)
+static void answer_woken(struct h2 *h)
 {
+    struct list batch;
     struct list *n;
-    int rc = 0;
 
-    while (rc == 0 && (n = list_pop_front(&h->woken)) != NULL) {
+    list_init(&batch); /* who cannot answer on a wire that is blocked stays woken */
+    while ((n = list_pop_front(&h->woken)) != NULL) {
+        list_push_back(&batch, n);
+    }
+    while ((n = list_pop_front(&batch)) != NULL) {
         struct exchange *x = LIST_ITEM(n, struct exchange, woken);
         h2_feed(h, x);
-        rc = h2_answer(h, x);
+        h2_answer(h, x);
     }
-    return nghttp2_is_fatal(rc) ? E_INTERNAL : 0;
-}
-
-static int transmit(struct h2 *h)
-{
-    struct wire *w = &h->conn->wire;
-
-    while (!wire_blocked(w) || wire_flush(w, false) == 0) {
-        const uint8_t *bytes;
-        ssize_t n = nghttp2_session_mem_send(h->session, &bytes);
-        if (n < 0) {
-            return E_INTERNAL;
-        }
-        if (n == 0) {
-            break;
-        }
-        wire_put(w, slice_of(bytes, (size_t)n));
-    }
-    return 0;
 }
 
 static int h2_drive(struct conn *c)
 {
     struct h2 *h = c->h2;
     int got = 1;
-    int rc = 0;
 
     h->budget = DRIVE_BYTES;
-    for (int turn = 0; rc == 0 && got > 0; turn++) {
+    if (h->notice) {
+        h->notice = false;
+        h2_goaway(h, LAST_STREAM, NGHTTP2_NO_ERROR);
+        h->goaway_ms = c->lane->loop->now_ms + NOTICE_MS;
+    }
+    for (int turn = 0; got > 0; turn++) {
         if (turn == DRIVE_TURNS) {
             conn_yield(c);
             break;
         }
+        h->queued = wire_blocked(&c->wire) && wire_flush(&c->wire, false) != 0 ? h->queued : 0;
+        lane_tick(c->lane);
         got = receive(h);
-        rc = answer_woken(h);
-        rc = rc != 0 ? rc : transmit(h);
+        if (h->over || h->stranger) {
+            break;
+        }
+        lane_tick(c->lane);
+        answer_woken(h);
+        h2_send(h);
     }
-    if (got == E_CANCELLED) {
+    if (h->over || got < 0 || (h->going && h->nstreams == 0)) {
         return CONN_END;
-    }
-    if (rc != 0 || got < 0) {
-        return rc != 0 ? rc : CONN_END;
     }
     if (h->budget == 0) {
         conn_yield(c);
-    }
-    if (!nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session)) {
-        return CONN_END;
     }
     return 0;
 }
@@ -270,7 +252,7 @@ static void scan_streams(struct h2 *h, uint64_t now_ms)
         bool left = idle && x->sent_all && !x->received_all;
         if (starved || left || exchange_too_slow(x, now_ms)) {
             count(&h->conn->lane->counters.limited, 1);
-            nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, x->stream_id, NGHTTP2_CANCEL);
+            h2_kill(h, x, NGHTTP2_CANCEL);
         }
     }
 }
@@ -287,14 +269,12 @@ static int h2_expire(struct conn *c)
     }
     if (h->head_begun_ms != 0 && now_ms >= h->head_begun_ms + l->header_ms) {
         h2_calm(h);
-        h->head_begun_ms = 0;
-        return 0;
+        return CONN_END;
     }
     if (h->goaway_ms != 0 && now_ms >= h->goaway_ms) {
         h->goaway_ms = 0;
-        nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE,
-                              nghttp2_session_get_last_proc_stream_id(h->session), NGHTTP2_NO_ERROR,
-                              NULL, 0);
+        h2_goaway(h, h->last_stream, NGHTTP2_NO_ERROR);
+        h->going = h->closed_to_new = true;
         return 0;
     }
     if (h->nstreams > 0) {
@@ -304,13 +284,11 @@ static int h2_expire(struct conn *c)
     if (now_ms < c->since_ms + l->idle_ms) {
         return 0;
     }
-    if (!nghttp2_session_want_read(h->session) || wire_blocked(&c->wire)) {
-        return CONN_END;
+    if (wire_blocked(&c->wire)) {
+        return CONN_END; /* not even a GOAWAY would get out */
     }
-    nghttp2_session_terminate_session(h->session, NGHTTP2_NO_ERROR);
-    conn_restart(
-        c); /* should the GOAWAY not even get out, the next expiry finds the wire blocked */
-    return 0;
+    h2_fail(h, NGHTTP2_NO_ERROR);
+    return CONN_END;
 }
 
 static void h2_wake(struct exchange *x)

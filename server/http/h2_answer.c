@@ -1,22 +1,9 @@
-/* h2_answer.c - answers on an HTTP/2 connection: heads, and DATA without a copy inside of nghttp2. */
-#include "common/os/clock.h"
+/* h2_answer.c - answers on an HTTP/2 connection: heads, and DATA turn by turn. */
 #include "server/http/h2.h"
 
-enum {
-    FRAME_MAX = 256 * 1024,
-    FRAME_USUAL = 16 * 1024,
-    FILE_FROM_BYTES = 128 * 1024,
-    NV_FIXED = 5
-};
+enum { FRAME_MAX = 256 * 1024, FILE_FROM_BYTES = 128 * 1024 };
 
 /* --- heads ------------------------------------------------------------------------------------------------------------- */
-
-static nghttp2_nv nv(struct slice name, struct slice value, uint8_t flags)
-{
-    return (nghttp2_nv){
-        (uint8_t *)(uintptr_t)name.p, (uint8_t *)(uintptr_t)value.p, name.n, value.n,
-        (uint8_t)(NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE | flags)};
-}
 
 static bool announces_length(const struct exchange *x)
 {
@@ -25,191 +12,114 @@ static bool announces_length(const struct exchange *x)
     return x->body == NULL ? status != 204 && status != 304 : x->body->end != LENGTH_UNKNOWN;
 }
 
-static size_t build_head(struct exchange *x, nghttp2_nv *out)
+/* What will not come again, or must not be found out by guessing what the table holds. */
+static bool is_secret(struct slice name)
+{
+    return slice_eq(name, SLICE("location")) || slice_eq(name, SLICE("set-cookie"));
+}
+
+static struct slice date_of(const struct exchange *x)
+{
+    return x->reply->date.p != NULL ? x->reply->date : slice_str(x->conn->lane->loop->date);
+}
+
+static size_t head_bound(const struct exchange *x)
 {
     const struct http_reply *r = x->reply;
-    struct arena *a = &x->arena;
-    size_t n = 0;
+    size_t n = 256 + date_of(x).n; /* those that every answer has, and a copy's slack */
 
-    out[n++] = nv(SLICE(":status"), arena_u64(a, (uint64_t)r->status), 0);
-    out[n++] =
-        nv(SLICE("date"),
-           r->date.p != NULL ? r->date : arena_copy(a, slice_str(x->conn->lane->loop->date)), 0);
-    out[n++] = nv(SLICE("server"), SLICE("mirrord"), 0);
-    /* Each differs: in the peer's table it would only push out what repeats. */
-    out[n++] = nv(SLICE("x-request-id"), slice_of(x->req.id, 16), NGHTTP2_NV_FLAG_NO_INDEX);
-    if (announces_length(x)) {
-        uint64_t length = x->body != NULL ? x->body->end - x->body->off : 0;
-        out[n++] = nv(SLICE("content-length"), arena_u64(a, length), 0);
-    }
     for (size_t i = 0; i < r->nfields; i++) {
-        out[n++] = nv(r->fields[i].name, r->fields[i].value, 0);
+        n += hpack_bound(r->fields[i].name, r->fields[i].value);
     }
     return n;
 }
 
-static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_t length,
-                       uint32_t *flags, nghttp2_data_source *source, void *user);
-
-static int submit(struct h2 *h, struct exchange *x)
+/* What each answer from one place has in common; mostly a byte a field, and the same bytes as the last time. */
+static char *put_numbered(struct h2 *h2, char *to, const struct http_reply *r)
 {
-    const nghttp2_data_provider body = {.source.ptr = x, .read_callback = on_read};
-    nghttp2_nv fields[REPLY_FIELDS + NV_FIXED];
-    size_t n = build_head(x, fields);
+    struct hpack *h = &h2->heads;
+    uint32_t last = h->last, spelt = h->spelt;
+    char *begin = to;
+
+    if (r->number != 0 && h2->said.number == r->number && h2->said.last == last) {
+        memcpy(to, h2->said.bytes, SAID_BYTES);
+        return to + h2->said.n;
+    }
+    to = hpack_field(h, to, SLICE("server"), SLICE("mirrord"), false);
+    for (size_t i = 0; r->number != 0 && i < r->numbered; i++) {
+        to =
+            hpack_field(h, to, r->fields[i].name, r->fields[i].value, is_secret(r->fields[i].name));
+    }
+    if (r->number != 0 && h->last == last && h->spelt == spelt && to - begin <= SAID_BYTES) {
+        h2->said.number = r->number;
+        h2->said.last = last;
+        h2->said.n = (uint8_t)(to - begin);
+        memcpy(h2->said.bytes, begin, h2->said.n);
+    }
+    return to;
+}
+
+static char *put_head(struct h2 *h2, char *to, const struct exchange *x)
+{
+    struct hpack *h = &h2->heads;
+    const struct http_reply *r = x->reply;
+    char room[U64_DIGITS];
+
+    to = hpack_status(hpack_begin(h, to), r->status);
+    to = hpack_field(h, to, SLICE("date"), date_of(x), false);
+    to = put_numbered(h2, to, r);
+    to = hpack_field(h, to, SLICE("x-request-id"), slice_of(x->req.id, 16), true);
+    if (announces_length(x)) {
+        uint64_t length = x->body != NULL ? x->body->end - x->body->off : 0;
+        to = hpack_field(h, to, SLICE("content-length"), slice_of_u64(room, length), false);
+    }
+    for (size_t i = r->number != 0 ? r->numbered : 0; i < r->nfields; i++) {
+        to =
+            hpack_field(h, to, r->fields[i].name, r->fields[i].value, is_secret(r->fields[i].name));
+    }
+    return to;
+}
+
+/* A head too long for one frame, which few are. */
+static void put_pieces(struct h2 *h, struct exchange *x, size_t bound, uint8_t flags)
+{
+    char *block = arena_alloc(&x->arena, bound);
+    struct slice rest = slice_of(block, (size_t)(put_head(h, block, x) - block));
+    uint8_t type = NGHTTP2_HEADERS;
+
+    do {
+        struct slice piece = slice_first(rest, min_u64(rest.n, FRAME_USUAL));
+        rest = slice_from(rest, piece.n);
+        h2_put(h, type, flags | (rest.n == 0 ? NGHTTP2_FLAG_END_HEADERS : 0), x->stream_id, piece);
+        type = NGHTTP2_CONTINUATION;
+        flags = 0;
+    } while (rest.n != 0);
+}
+
+static void say_head(struct h2 *h, struct exchange *x, bool ends)
+{
+    struct wire *w = &h->conn->wire;
+    uint8_t flags = ends ? NGHTTP2_FLAG_END_STREAM : 0;
+    size_t bound = head_bound(x);
+    char *to, *end;
 
     if (!x->reading) {
         h2_drop_held(h, x); /* who sends all of it before it listens must be able to go on */
     }
     x->head_sent = true;
-    x->first_ns = x->began_ns != 0 ? clock_now_ns() - x->began_ns : 0;
-    return nghttp2_submit_response(h->session, x->stream_id, fields, n,
-                                   exchange_sends_body(x) ? &body : NULL);
-}
-
-int h2_answer(struct h2 *h, struct exchange *x)
-{
-    if (x->reply != NULL && !x->head_sent) {
-        return submit(h, x);
+    x->first_ns = x->began_ns != 0 ? lane_clock_ns(x->conn->lane) - x->began_ns : 0;
+    if (bound > FRAME_USUAL) {
+        put_pieces(h, x, bound, flags);
+        return;
     }
-    if (x->deferred) {
-        x->deferred = false;
-        return nghttp2_session_resume_data(h->session, x->stream_id);
-    }
-    return 0;
+    to = wire_reserve(w, FRAME_HEAD_BYTES + bound);
+    end = put_head(h, to + FRAME_HEAD_BYTES, x);
+    h2_frame_head(to, (size_t)(end - to) - FRAME_HEAD_BYTES, NGHTTP2_HEADERS,
+                  flags | NGHTTP2_FLAG_END_HEADERS, x->stream_id);
+    wire_commit(w, (size_t)(end - to));
 }
 
 /* --- bodies ------------------------------------------------------------------------------------------------------------ */
-
-static ssize_t stage_copy(struct h2 *h, struct exchange *x, size_t n)
-{
-    struct wire *w = &h->conn->wire;
-    char *to = wire_reserve(w, FRAME_HEAD_BYTES + n);
-
-    if (wire_blocked(w)) {
-        return NGHTTP2_ERR_PAUSE;
-    }
-    h->staged.at = to;
-    h->staged.file = false;
-    return exchange_pull(x, to + FRAME_HEAD_BYTES, n);
-}
-
-static ssize_t stage(struct h2 *h, struct exchange *x, size_t n)
-{
-    const struct body *b = x->body;
-
-    /* Measured, CPU per GB: frames of 16 KiB 0.41 by sendfile and 0.16 by a copy, of 64 KiB 0.19 and 0.14; from 256 KiB
-     * on sendfile wins, 0.11. Only peers that announce such frames get there. */
-    if (body_is_file(b) && n >= FILE_FROM_BYTES && wire_takes_files(&h->conn->wire)) {
-        h->staged.file = true;
-        return exchange_present(x, n);
-    }
-    return stage_copy(h, x, min_u64(n, WIRE_PLAIN_BYTES - FRAME_HEAD_BYTES));
-}
-
-static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_t length,
-                       uint32_t *flags, nghttp2_data_source *source, void *user)
-{
-    struct h2 *h = user;
-    struct exchange *x = source->ptr;
-    ssize_t n;
-
-    (void)session;
-    (void)id;
-    (void)buf;
-    if (wire_blocked(&h->conn->wire) || h->budget == 0) {
-        return NGHTTP2_ERR_PAUSE;
-    }
-    n = x->cut ? E_IO : exchange_ready(x, length);
-    if (n > 0) {
-        n = stage(h, x, (size_t)n);
-    }
-    if (n == NGHTTP2_ERR_PAUSE) {
-        return n;
-    }
-    if (n == E_AGAIN) {
-        x->deferred = true;
-        return NGHTTP2_ERR_DEFERRED;
-    }
-    if (n < 0) {
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* RST_STREAM INTERNAL_ERROR */
-    }
-    if (n > 0) {
-        *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
-    }
-    if (x->body->off + (uint64_t)n == x->body->end) {
-        *flags |= NGHTTP2_DATA_FLAG_EOF;
-    }
-    return n;
-}
-
-static int send_file(struct h2 *h, struct exchange *x, const uint8_t *head, size_t n)
-{
-    struct wire *w = &h->conn->wire;
-    const struct body *b = x->body;
-    size_t done = 0;
-
-    wire_put(w, slice_of(head, FRAME_HEAD_BYTES));
-    wire_flush(w, true);
-    while (done < n && !w->broken && !wire_blocked(w)) {
-        ssize_t sent = wire_sendfile(w, b->fd, b->off + done, n - done);
-        if (sent == E_AGAIN) {
-            break;
-        }
-        if (sent < 0) { /* the header has promised bytes that do not exist */
-            return NGHTTP2_ERR_CALLBACK_FAILURE;
-        }
-        done += (size_t)sent;
-    }
-    if (done < n && !w->broken) {
-        wire_owe_file(w, b->fd, b->off + done, n - done);
-    }
-    return 0;
-}
-
-static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head,
-                        size_t length, nghttp2_data_source *source, void *user)
-{
-    struct h2 *h = user;
-    struct exchange *x = source->ptr;
-    struct wire *w = &h->conn->wire;
-
-    (void)session;
-    CHECK(frame->data.padlen == 0);
-    if (h->staged.file) {
-        if (send_file(h, x, head, length) != 0) {
-            return NGHTTP2_ERR_CALLBACK_FAILURE;
-        }
-    } else {
-        char *to = wire_reserve(w, FRAME_HEAD_BYTES + length);
-        CHECK(to == h->staged.at);
-        memcpy(to, head, FRAME_HEAD_BYTES);
-        wire_commit(w, FRAME_HEAD_BYTES + length);
-    }
-    exchange_sent(x, length);
-    h->useful_bytes += length;
-    h->budget -= min_u64(h->budget, length);
-    return w->broken ? NGHTTP2_ERR_CALLBACK_FAILURE : wire_blocked(w) ? NGHTTP2_ERR_PAUSE : 0;
-}
-
-static ssize_t on_length(nghttp2_session *session, uint8_t type, int32_t id, int32_t session_window,
-                         int32_t stream_window, uint32_t frame_max, void *user)
-{
-    const struct h2 *h = user;
-    uint64_t n = min_u64(min_u64((uint64_t)session_window, (uint64_t)stream_window), frame_max);
-
-    (void)session;
-    (void)type;
-    (void)id;
-    return (ssize_t)min_u64(n, wire_takes_files(&h->conn->wire) ? FRAME_MAX : FRAME_USUAL);
-}
-
-void h2_refuse_more(struct h2 *h, struct exchange *x)
-{
-    if (!x->refused_more) {
-        x->refused_more = true;
-        nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, x->stream_id, NGHTTP2_NO_ERROR);
-    }
-}
 
 /* More of the request's body is on its way, or was, than is let in. */
 static bool body_is_too_long(const struct exchange *x)
@@ -221,34 +131,193 @@ static bool body_is_too_long(const struct exchange *x)
             (x->req.content_length != LENGTH_UNKNOWN && x->req.content_length > bound));
 }
 
-static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+/* x may be gone after it. */
+static void said_all(struct h2 *h, struct exchange *x)
 {
-    struct h2 *h = user;
-    struct exchange *x = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-    bool ours = frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS;
-
-    if (frame->hd.type == NGHTTP2_RST_STREAM) {
-        uint32_t code = frame->rst_stream.error_code;
-        if (code == NGHTTP2_PROTOCOL_ERROR || code == NGHTTP2_FLOW_CONTROL_ERROR ||
-            code == NGHTTP2_STREAM_CLOSED || code == NGHTTP2_FRAME_SIZE_ERROR) {
-            h2_reset(h); /* we had to, because of the peer: "made you reset" */
-        }
-    } else if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR) {
-        count(&h->conn->lane->counters.protocol_errors, 1);
-    } else if (ours && x != NULL && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) {
-        x->sent_all = true;
-        /* RFC 9113 8.1: send no more of that body. What is nearly here anyway is let in and dropped: clients (libcurl
-         * 7.88 among them) lose the answer when its stream is reset behind it. */
-        if (body_is_too_long(x)) {
-            h2_refuse_more(h, x);
-        }
+    x->sent_all = true;
+    /* RFC 9113 8.1: send no more of that body. What is nearly here anyway is let in and dropped: clients (libcurl
+     * 7.88 among them) lose the answer when its stream is reset behind it. */
+    if (body_is_too_long(x)) {
+        h2_kill(h, x, NGHTTP2_NO_ERROR);
+    } else if (x->received_all) {
+        h2_stream_end(h, x, true);
     }
-    return 0;
 }
 
-void h2_speak(nghttp2_session_callbacks *on)
+static size_t frame_bound(const struct h2 *h, const struct exchange *x)
 {
-    nghttp2_session_callbacks_set_send_data_callback(on, on_send_data);
-    nghttp2_session_callbacks_set_data_source_read_length_callback(on, on_length);
-    nghttp2_session_callbacks_set_on_frame_send_callback(on, on_sent);
+    size_t most = wire_takes_files(&h->conn->wire) ? FRAME_MAX : FRAME_USUAL;
+    int64_t window = h->window < x->window ? h->window : x->window;
+
+    return window <= 0 ? 0 : (size_t)min_u64((uint64_t)window, min_u64(most, h->frame_max));
+}
+
+/* A frame is in the scratch, or a piece of a file is promised. */
+static void count_sent(struct h2 *h, struct exchange *x, size_t n)
+{
+    exchange_sent(x, n);
+    h->useful_bytes += n;
+    h->window -= (int64_t)n;
+    x->window -= (int64_t)n;
+    h->budget -= min_u64(h->budget, n);
+}
+
+static uint8_t end_flag(const struct exchange *x, size_t n)
+{
+    return x->body->off + n == x->body->end ? NGHTTP2_FLAG_END_STREAM : 0;
+}
+
+/* Its bytes behind room for a header in the scratch: > 0; E_BUSY: the wire is blocked; E_*. */
+static ssize_t send_copy(struct h2 *h, struct exchange *x, size_t n)
+{
+    struct wire *w = &h->conn->wire;
+    char *to = wire_reserve(w, FRAME_HEAD_BYTES + n);
+    ssize_t got;
+
+    if (wire_blocked(w)) {
+        return E_BUSY;
+    }
+    got = exchange_pull(x, to + FRAME_HEAD_BYTES, n);
+    if (got > 0) {
+        h2_frame_head(to, (size_t)got, NGHTTP2_DATA, end_flag(x, (size_t)got), x->stream_id);
+        wire_commit(w, FRAME_HEAD_BYTES + (size_t)got);
+    }
+    return got;
+}
+
+static ssize_t send_file(struct h2 *h, struct exchange *x, size_t most)
+{
+    struct wire *w = &h->conn->wire;
+    const struct body *b = x->body;
+    ssize_t n = exchange_present(x, most);
+    size_t done = 0;
+
+    if (n <= 0) {
+        return n;
+    }
+    h2_frame_head(wire_reserve(w, FRAME_HEAD_BYTES), (size_t)n, NGHTTP2_DATA,
+                  end_flag(x, (size_t)n), x->stream_id);
+    wire_commit(w, FRAME_HEAD_BYTES);
+    wire_flush(w, true);
+    while (done < (size_t)n && !w->broken && !wire_blocked(w)) {
+        ssize_t sent = wire_sendfile(w, b->fd, b->off + done, (size_t)n - done);
+        if (sent == E_AGAIN) {
+            break;
+        }
+        if (sent < 0) { /* the header has promised bytes that do not exist */
+            wire_break(w);
+            return sent;
+        }
+        done += (size_t)sent;
+    }
+    if (done < (size_t)n && !w->broken) {
+        wire_owe_file(w, b->fd, b->off + done, (size_t)n - done);
+    }
+    return n;
+}
+
+/* Measured, CPU per GB: frames of 16 KiB 0.41 by sendfile and 0.16 by a copy, of 64 KiB 0.19 and 0.14; from 256 KiB
+ * on sendfile wins, 0.11. Only peers that announce such frames get there. */
+static ssize_t send_frame(struct h2 *h, struct exchange *x, size_t n)
+{
+    if (body_is_file(x->body) && n >= FILE_FROM_BYTES && wire_takes_files(&h->conn->wire)) {
+        return send_file(h, x, n);
+    }
+    return send_copy(h, x, min_u64(n, WIRE_PLAIN_BYTES - FRAME_HEAD_BYTES));
+}
+
+/* One frame of x's body. True: it waits for its next turn; else it has ended, or something will wake it. */
+static bool send_some(struct h2 *h, struct exchange *x)
+{
+    size_t most = frame_bound(h, x);
+    ssize_t n = x->cut ? E_IO : exchange_ready(x, most != 0 ? most : 1);
+
+    if (n > 0 && most == 0) {
+        return x->window > 0; /* else h2_resume() */
+    }
+    if (n > 0) {
+        n = send_frame(h, x, (size_t)n);
+    } else if (n == 0) { /* it has become known that this was all */
+        h2_put(h, NGHTTP2_DATA, NGHTTP2_FLAG_END_STREAM, x->stream_id, SLICE_NONE);
+    }
+    if (n == E_BUSY) {
+        return true;
+    }
+    if (n == E_AGAIN) {
+        x->deferred = true;
+        return false;
+    }
+    if (n < 0) {
+        h2_kill(h, x, NGHTTP2_INTERNAL_ERROR);
+        return false;
+    }
+    count_sent(h, x, (size_t)n);
+    if (x->body->off == x->body->end) {
+        said_all(h, x);
+        return false;
+    }
+    return true;
+}
+
+static void take_turn(struct h2 *h, struct exchange *x)
+{
+    if (send_some(h, x)) {
+        list_push_back(&h->sending, &x->sending);
+    }
+}
+
+static bool may_send(const struct h2 *h)
+{
+    return !wire_blocked(&h->conn->wire) && !h->conn->wire.broken && h->budget != 0;
+}
+
+void h2_send(struct h2 *h)
+{
+    unsigned idle = 0; /* turns that moved nothing: the connection's window is shut */
+
+    while (may_send(h) && !list_empty(&h->sending) && idle < h->nstreams) {
+        size_t before = h->budget;
+        lane_tick(h->conn->lane);
+        struct list *n = list_pop_front(&h->sending);
+        take_turn(h, LIST_ITEM(n, struct exchange, sending));
+        idle = h->budget == before ? idle + 1 : 0;
+    }
+}
+
+void h2_resume(struct h2 *h, struct exchange *x)
+{
+    if (x->window > 0 && x->head_sent && !x->sent_all && !x->deferred &&
+        !list_linked(&x->sending)) {
+        list_push_back(&h->sending, &x->sending);
+    }
+}
+
+void h2_answer(struct h2 *h, struct exchange *x)
+{
+    bool body;
+
+    if (x->refused_more && x->sent_all) {
+        h2_kill(h, x, NGHTTP2_NO_ERROR);
+        return;
+    }
+    if (x->head_sent && x->deferred) { /* even without a window: its end needs none */
+        x->deferred = false;
+        list_push_back(&h->sending, &x->sending);
+    }
+    if (x->reply == NULL || x->head_sent) {
+        return;
+    }
+    if (wire_blocked(&h->conn->wire)) {
+        list_push_back(&h->woken, &x->woken);
+        return;
+    }
+    body = exchange_sends_body(x) && (x->body->ops->poll != NULL || x->body->off != x->body->end);
+    say_head(h, x, !body);
+    if (!body) {
+        said_all(h, x);
+    } else if (may_send(h)) {
+        take_turn(h, x);
+    } else {
+        list_push_back(&h->sending, &x->sending);
+    }
 }

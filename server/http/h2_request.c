@@ -1,31 +1,31 @@
-/* h2_request.c - requests on an HTTP/2 connection: what nghttp2 tells becomes exchanges. */
+/* h2_request.c - requests on an HTTP/2 connection: heads and bodies become exchanges. */
 #include "server/http/h2.h"
 
-enum { STREAM_WINDOW = 1024 * 1024, FIELDS_FIRST = 16, FIELD_OVERHEAD_BYTES = 32 };
-
-static struct exchange *stream_of(const struct h2 *h, int32_t id)
-{
-    return nghttp2_session_get_stream_user_data(h->session, id);
-}
+enum {
+    STREAM_WINDOW = 1024 * 1024,
+    FIELDS_FIRST = 16,
+    FIELD_OVERHEAD_BYTES = 32,
+    BLOCK_FACTOR = 8
+};
 
 /* --- heads ------------------------------------------------------------------------------------------------------------- */
 
-static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+struct exchange *h2_request(struct h2 *h, uint32_t id)
 {
-    struct h2 *h = user;
-    struct exchange *x;
+    struct exchange *x = exchange_new(h->conn);
+    struct exchange **slot = &h->slot[id / 2 % STREAM_SLOTS];
 
-    h->head_begun_ms = h->conn->lane->loop->now_ms;
-    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
-        return 0;
-    }
-    x = exchange_new(h->conn);
-    x->stream_id = frame->hd.stream_id;
+    x->stream_id = id;
     x->held = BUF_INIT(STREAM_WINDOW + 64 * 1024);
     x->req.version = HTTP_2;
+    x->announced = LENGTH_UNKNOWN;
+    x->window = h->first_window;
+    x->room = x->granted = WINDOW_USUAL;
+    x->next = *slot;
+    *slot = x;
     list_push_back(&h->streams, &x->node);
     h->nstreams++;
-    return nghttp2_session_set_stream_user_data(session, x->stream_id, x);
+    return x;
 }
 
 static void add_field(struct exchange *x, struct slice name, struct slice value)
@@ -45,11 +45,11 @@ static void add_field(struct exchange *x, struct slice name, struct slice value)
 
 static void take_pseudo(struct exchange *x, struct slice name, struct slice value)
 {
-    if (slice_eqs(name, ":method")) {
+    if (slice_eq(name, SLICE(":method"))) {
         x->req.method_text = arena_copy(&x->arena, value);
-    } else if (slice_eqs(name, ":path")) {
+    } else if (slice_eq(name, SLICE(":path"))) {
         x->req.target = arena_copy(&x->arena, value);
-    } else if (slice_eqs(name, ":authority")) {
+    } else if (slice_eq(name, SLICE(":authority"))) {
         x->authority = arena_copy(&x->arena, value);
     }
 }
@@ -58,38 +58,30 @@ static void take_field(struct exchange *x, struct slice name, struct slice value
 {
     if (name.p[0] == ':') {
         take_pseudo(x, name, value);
-    } else if (slice_eqs(name, "host")) {
+    } else if (slice_eq(name, SLICE("host"))) {
         x->req.host = arena_copy(&x->arena, value);
-    } else if (slice_eqs(name, "content-length")) {
-        (void)!slice_u64(value,
-                         &x->req.content_length); /* nghttp2 has judged it, and counts along */
-    } else if (slice_eqs(name, "expect")) {
+    } else if (slice_eq(name, SLICE("content-length"))) {
+        x->req.content_length = x->announced;
+    } else if (slice_eq(name, SLICE("expect"))) {
         x->expect_continue = slice_ieq(value, SLICE("100-continue"));
-    } else if (!slice_eqs(name, "te") && !slice_eqs(name, "trailer")) {
+    } else if (!slice_eq(name, SLICE("te")) && !slice_eq(name, SLICE("trailer"))) {
         add_field(x, name, value);
     }
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                     size_t name_n, const uint8_t *value, size_t value_n, uint8_t flags, void *user)
+static void hear_field(struct h2 *h, struct exchange *x, struct slice name, struct slice value)
 {
-    struct h2 *h = user;
     const struct http_limits *l = h->conn->lane->limits;
-    struct exchange *x = stream_of(h, frame->hd.stream_id);
 
-    (void)session;
-    (void)flags;
-    if (x == NULL) {
-        return 0;
-    }
-    x->header_bytes += name_n + value_n + FIELD_OVERHEAD_BYTES;
+    x->header_bytes += name.n + value.n + FIELD_OVERHEAD_BYTES;
     if (x->header_bytes > l->header_bytes || x->req.nfields >= l->header_fields) {
         x->refuse_status = 431;
     }
-    if (!x->dispatched && x->refuse_status == 0) { /* else a trailer, which nobody sees */
-        take_field(x, slice_of(name, name_n), slice_trim(slice_of(value, value_n)));
+    if (x->malformed || !h2_field_allowed(x, name, value, h->block.trailer)) {
+        x->malformed = true;
+    } else if (!h->block.trailer && x->refuse_status == 0) { /* a trailer nobody sees */
+        take_field(x, name, slice_trim(value));
     }
-    return 0;
 }
 
 static int judge_head(struct exchange *x)
@@ -119,11 +111,8 @@ static int judge_head(struct exchange *x)
 
 static void begin_request(struct h2 *h, struct exchange *x, bool ends)
 {
-    static const nghttp2_extpri fair = {.urgency = NGHTTP2_EXTPRI_DEFAULT_URGENCY, .inc = 1};
     int status;
 
-    /* Turn by turn: an index must not wait behind 70 GB on the same connection. */
-    nghttp2_session_change_extpri_stream_priority(h->session, x->stream_id, &fair, 1);
     h->useful_bytes += x->header_bytes;
     x->req.fields = x->fields;
     x->req.has_body = !ends;
@@ -140,6 +129,64 @@ static void begin_request(struct h2 *h, struct exchange *x, bool ends)
     }
 }
 
+static void end_head(struct h2 *h)
+{
+    struct exchange *x = h2_stream(h, h->block.stream);
+    uint32_t stream = h->block.stream;
+
+    h->block.stream = 0;
+    h->head_begun_ms = 0;
+    if (h->block.refused) {
+        h2_refuse(h, stream, NGHTTP2_REFUSED_STREAM);
+    } else if (x != NULL && (x->malformed ||
+                             (!h->block.trailer && x->refuse_status == 0 && !h2_head_allowed(x)))) {
+        h2_kill(h, x, NGHTTP2_PROTOCOL_ERROR);
+    } else if (x != NULL && h->block.trailer) {
+        h2_body_end(h, x);
+    } else if (x != NULL && h->block.ends && x->announced != LENGTH_UNKNOWN && x->announced != 0) {
+        h2_kill(h, x, NGHTTP2_PROTOCOL_ERROR); /* 8.1.1: a body was announced */
+    } else if (x != NULL) {
+        begin_request(h, x, h->block.ends);
+    }
+}
+
+/* A block that nobody wants is read like any other: later ones refer to what it puts into the table. */
+void h2_head_piece(struct h2 *h, const char *p, size_t n, bool last)
+{
+    struct exchange *x = h2_stream(h, h->block.stream);
+    const uint8_t *at = (const uint8_t *)p;
+
+    for (;;) {
+        nghttp2_nv field;
+        int flags = 0;
+        ssize_t used = nghttp2_hd_inflate_hd2(h->inflater, &field, &flags, at, n, last);
+        if (used < 0) {
+            h2_fail(h, NGHTTP2_COMPRESSION_ERROR);
+            return;
+        }
+        at += used;
+        n -= (size_t)used;
+        if ((flags & NGHTTP2_HD_INFLATE_EMIT) != 0) {
+            h->block.bytes += field.namelen + field.valuelen + FIELD_OVERHEAD_BYTES;
+            if (h->block.bytes / BLOCK_FACTOR > h->conn->lane->limits->header_bytes) {
+                h2_calm(
+                    h); /* 431 is for who errs; this one wants us to unpack a byte to thousands */
+                return;
+            }
+            if (x != NULL) {
+                hear_field(h, x, slice_of(field.name, field.namelen),
+                           slice_of(field.value, field.valuelen));
+            }
+        } else if ((flags & NGHTTP2_HD_INFLATE_FINAL) != 0) {
+            nghttp2_hd_inflate_end_headers(h->inflater);
+            end_head(h);
+            return;
+        } else if (n == 0) {
+            return;
+        }
+    }
+}
+
 /* --- bodies -------------------------------------------------------------------------------------------------------------- */
 
 void h2_feed(struct h2 *h, struct exchange *x)
@@ -150,20 +197,16 @@ void h2_feed(struct h2 *h, struct exchange *x)
         return;
     }
     if (x->expect_continue) {
-        static uint8_t name[] = ":status";
-        static uint8_t value[] = "100";
-        const nghttp2_nv go_on = {name, value, sizeof name - 1, sizeof value - 1,
-                                  NGHTTP2_NV_FLAG_NONE};
         x->expect_continue = false;
         if (x->reply == NULL) {
-            nghttp2_submit_headers(h->session, NGHTTP2_FLAG_NONE, x->stream_id, NULL, &go_on, 1,
-                                   NULL);
+            char block[HPACK_UPDATE_BYTES + HPACK_INT_BYTES];
+            char *end = hpack_status(hpack_begin(&h->heads, block), 100);
+            h2_put(h, NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, x->stream_id,
+                   slice_of(block, (size_t)(end - block)));
         }
     }
-    if (!x->wide && !x->received_all) {
-        x->wide = true; /* somebody reads: now the peer may send at full speed */
-        nghttp2_session_set_local_window_size(h->session, NGHTTP2_FLAG_NONE, x->stream_id,
-                                              STREAM_WINDOW);
+    if (!x->received_all) {
+        h2_widen(h, x, STREAM_WINDOW); /* somebody reads: now the peer may send at full speed */
     }
     if (x->held.n == 0 && !x->received_all) {
         return;
@@ -171,7 +214,7 @@ void h2_feed(struct h2 *h, struct exchange *x)
     held = x->held;
     x->held = BUF_INIT(held.max);
     exchange_deliver(x, buf_slice(&held), x->received_all);
-    nghttp2_session_consume(h->session, x->stream_id, held.n);
+    h2_consume_stream(h, x, held.n);
     buf_free(&held);
 }
 
@@ -180,12 +223,13 @@ static void discard(struct h2 *h, struct exchange *x, size_t n)
 {
     x->discarded += n;
     if (x->discarded <= h->conn->lane->limits->discard_bytes) {
-        nghttp2_session_consume(h->session, x->stream_id, n);
+        h2_consume_stream(h, x, n);
         return;
     }
-    nghttp2_session_consume_connection(h->session, n);
+    h2_consume(h, n);
     if (x->sent_all) {
-        h2_refuse_more(h, x);
+        x->refused_more = true;
+        x->conn->ops->wake(x);
     }
 }
 
@@ -199,112 +243,36 @@ void h2_drop_held(struct h2 *h, struct exchange *x)
     }
 }
 
-static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *bytes,
-                   size_t n, void *user)
+void h2_body(struct h2 *h, struct exchange *x, struct slice bytes)
 {
-    struct h2 *h = user;
-    struct exchange *x = stream_of(h, id);
-
-    (void)flags;
-    h->useful_bytes += n;
-    if (x == NULL) {
-        return nghttp2_session_consume_connection(session, n);
-    }
-    x->received += n;
-    if (x->reply != NULL && !x->reading) {
-        discard(h, x, n);
+    x->received += bytes.n;
+    if (x->announced != LENGTH_UNKNOWN && x->received > x->announced) {
+        h2_consume(h, bytes.n);
+        h2_kill(h, x, NGHTTP2_PROTOCOL_ERROR);
+    } else if (x->reply != NULL && !x->reading) {
+        discard(h, x, bytes.n);
     } else if (x->reading && !x->paused && x->held.n == 0) {
-        exchange_deliver(x, slice_of(bytes, n), false);
-        nghttp2_session_consume(session, id, n);
+        exchange_deliver(x, bytes, false);
+        h2_consume_stream(h, x, bytes.n);
     } else {
-        buf_add(&x->held, bytes, n); /* bounded by the window that we do not give back */
+        buf_adds(&x->held, bytes); /* bounded by the window that we do not give back */
         if (x->held.rc != 0) {
-            return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+            h2_consume(h, bytes.n);
+            h2_kill(h, x, NGHTTP2_INTERNAL_ERROR);
         }
     }
-    return 0;
 }
 
-static void body_ended(struct h2 *h, struct exchange *x)
+void h2_body_end(struct h2 *h, struct exchange *x)
 {
+    if (x->announced != LENGTH_UNKNOWN && x->received != x->announced) {
+        h2_kill(h, x, NGHTTP2_PROTOCOL_ERROR);
+        return;
+    }
     x->received_all = true;
-    h2_feed(h, x);
-}
-
-/* --- frames ------------------------------------------------------------------------------------------------------------ */
-
-static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user)
-{
-    struct h2 *h = user;
-    struct exchange *x = stream_of(h, frame->hd.stream_id);
-    bool ends = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
-
-    (void)session;
-    switch (frame->hd.type) {
-    case NGHTTP2_HEADERS:
-        h->head_begun_ms = 0;
-        if (x != NULL && !x->dispatched && x->reply == NULL) {
-            begin_request(h, x, ends);
-        } else if (x != NULL && ends) {
-            body_ended(h, x);
-        }
-        break;
-    case NGHTTP2_DATA:
-        if (frame->hd.length == 0 && !ends) {
-            h2_useless(h);
-        }
-        if (x != NULL && ends) {
-            body_ended(h, x);
-        }
-        break;
-    case NGHTTP2_RST_STREAM:
-        h2_reset(h);
-        break;
-    case NGHTTP2_WINDOW_UPDATE: /* needed, and cheap; floods() weighs them */
-        break;
-    default:
-        h2_useless(h);
+    if (x->sent_all) {
+        h2_stream_end(h, x, true);
+    } else {
+        h2_feed(h, x);
     }
-    return 0;
-}
-
-static int on_invalid(nghttp2_session *session, const nghttp2_frame *frame, int why, void *user)
-{
-    (void)session;
-    (void)frame;
-    (void)why;
-    h2_reset(user);
-    return 0;
-}
-
-/* RFC 9113 6.3. nghttp2 does not look at PRIORITY any more, once it has said that it does not heed it. */
-static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user)
-{
-    (void)user;
-    return hd->type == NGHTTP2_PRIORITY && hd->stream_id == 0
-               ? nghttp2_session_terminate_session(session, NGHTTP2_PROTOCOL_ERROR)
-               : 0;
-}
-
-static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *user)
-{
-    struct h2 *h = user;
-    struct exchange *x = nghttp2_session_get_stream_user_data(session, id);
-
-    (void)code;
-    if (x != NULL) {
-        h2_stream_end(h, x, x->sent_all);
-    }
-    return 0;
-}
-
-void h2_hear(nghttp2_session_callbacks *on)
-{
-    nghttp2_session_callbacks_set_on_begin_headers_callback(on, on_begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(on, on_header);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(on, on_data);
-    nghttp2_session_callbacks_set_on_begin_frame_callback(on, on_begin_frame);
-    nghttp2_session_callbacks_set_on_frame_recv_callback(on, on_frame);
-    nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(on, on_invalid);
-    nghttp2_session_callbacks_set_on_stream_close_callback(on, on_stream_close);
 }

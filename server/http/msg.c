@@ -69,6 +69,8 @@ void reply_copy(struct http_reply *r, const struct http_reply *from)
     r->status = from->status;
     r->nfields = from->nfields;
     r->date = from->date;
+    r->number = from->number;
+    r->numbered = from->nfields;
     memcpy(r->fields, from->fields, from->nfields * sizeof *from->fields);
 }
 

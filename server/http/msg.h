@@ -67,10 +67,14 @@ struct http_reply {
     int status;
     size_t nfields;
     struct slice date; /* when the origin made it; p == NULL: now */
+    /* Not 0: on its loop every reply of this number begins with the same so many fields, so they need no second look. */
+    uint64_t number;
+    size_t numbered;
     struct http_field fields[REPLY_FIELDS];
 };
 
-void reply_copy(struct http_reply *r, const struct http_reply *from); /* its fields are borrowed */
+/* *r may be uninitialized. The fields are borrowed. */
+void reply_copy(struct http_reply *r, const struct http_reply *from);
 void reply_add(struct http_reply *r, struct slice name, struct slice value); /* CHECKs the room */
 void reply_addf(struct http_reply *r, struct arena *a, const char *name, const char *fmt, ...)
     PRINTF_LIKE(4, 5);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/os/clock.h"
 #include "server/repo/oci/path.h"
 #include "server/serve/rendering.h"
 
@@ -14,6 +15,7 @@ enum {
 struct hot_table {
     struct hot **by_name; /* slots, two for each entry: a walk would be a cache miss a step */
     size_t mask;
+    uint64_t number; /* the last reply's */
     struct list lru; /* front: used last, to the second */
     struct list by_key[KEY_SLOTS];
     size_t entries;
@@ -108,6 +110,7 @@ struct hot_table *hot_open(size_t entries, size_t files_max, uint64_t bytes_max)
     }
     t->by_name = mem_array(slots, sizeof t->by_name[0]);
     t->mask = slots - 1;
+    t->number = clock_now_ns(); /* above all of the table before it: connections outlive it */
     t->entries_max = entries;
     t->files_max = files_max;
     t->bytes_max = bytes_max;
@@ -232,6 +235,7 @@ void hot_add(struct hot_table *t, struct hot *h)
             t->bytes + weight(h) > t->bytes_max)) {
         take_out(t, LIST_ITEM(t->lru.prev, struct hot, lru));
     }
+    h->reply.number = ++t->number;
     h->next = *slot;
     *slot = h;
     list_push_front(&t->lru, &h->lru);

@@ -1,0 +1,435 @@
+/* h2_frames.c - frames that come on an HTTP/2 connection, taken apart and judged (RFC 9113 4 to 6).
+ *
+ * Frames of an unknown kind are skipped whole. DATA is handed on as it comes; other frames wait until they are complete, which
+ * the peer's bound of 16 KiB allows.
+ */
+#include "server/http/h2.h"
+
+enum { BLOCK_PIECES_MAX = 8, WINDOW_MAX = 0x7fffffff, FRAME_LONGEST = 0xffffff };
+
+struct frame {
+    uint8_t type, flags;
+    uint32_t stream;
+    const uint8_t *p;
+    size_t n; /* of the payload */
+};
+
+static uint32_t be32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+/* --- windows ------------------------------------------------------------------------------------------------------------- */
+
+static void take_window(struct h2 *h, const struct frame *f)
+{
+    struct exchange *x = h2_stream(h, f->stream);
+    uint32_t n;
+
+    if (f->n != 4) {
+        h2_fail(h, NGHTTP2_FRAME_SIZE_ERROR);
+        return;
+    }
+    n = be32(f->p) & WINDOW_MAX;
+    if (f->stream == 0) {
+        h->window += n;
+        if (n == 0 || h->window > WINDOW_MAX) {
+            h2_fail(h, n == 0 ? NGHTTP2_PROTOCOL_ERROR : NGHTTP2_FLOW_CONTROL_ERROR);
+        }
+    } else if (x == NULL) {
+        if (f->stream > h->last_stream || f->stream % 2 == 0) {
+            h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
+        }
+    } else if (n == 0) {
+        h2_kill(h, x, NGHTTP2_PROTOCOL_ERROR);
+    } else {
+        x->window += n;
+        if (x->window > WINDOW_MAX) {
+            h2_kill(h, x, NGHTTP2_FLOW_CONTROL_ERROR);
+        } else {
+            h2_resume(h, x);
+        }
+    }
+}
+
+/* --- settings ------------------------------------------------------------------------------------------------------------ */
+
+static void set_first_window(struct h2 *h, uint32_t window)
+{
+    int64_t more = (int64_t)window - h->first_window;
+
+    if (window > WINDOW_MAX) {
+        h2_fail(h, NGHTTP2_FLOW_CONTROL_ERROR);
+        return;
+    }
+    h->first_window = window;
+    LIST_EACH (&h->streams, n) {
+        struct exchange *x = LIST_ITEM(n, struct exchange, node);
+        x->window += more;
+        if (x->window > WINDOW_MAX) {
+            h2_fail(h, NGHTTP2_FLOW_CONTROL_ERROR);
+            return;
+        }
+        h2_resume(h, x);
+    }
+}
+
+static void set(struct h2 *h, unsigned id, uint32_t v)
+{
+    switch (id) {
+    case NGHTTP2_SETTINGS_HEADER_TABLE_SIZE:
+        hpack_limit(&h->heads, v);
+        h->said.number = 0; /* entries may have gone */
+        break;
+    case NGHTTP2_SETTINGS_ENABLE_PUSH:
+    case NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES:
+        if (v > 1) {
+            h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
+        }
+        break;
+    case NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE:
+        set_first_window(h, v);
+        break;
+    case NGHTTP2_SETTINGS_MAX_FRAME_SIZE:
+        if (v < FRAME_USUAL || v > FRAME_LONGEST) {
+            h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
+        }
+        h->frame_max = v;
+        break;
+    default: /* those that bind pushes, and those that nobody knows */
+        break;
+    }
+}
+
+static void take_settings(struct h2 *h, const struct frame *f)
+{
+    bool ack = (f->flags & NGHTTP2_FLAG_ACK) != 0;
+
+    if (f->stream != 0) {
+        h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
+        return;
+    }
+    if (ack ? f->n != 0 : f->n % 6 != 0) {
+        h2_fail(h, NGHTTP2_FRAME_SIZE_ERROR);
+        return;
+    }
+    for (size_t i = 0; i < f->n && !h->over; i += 6) {
+        set(h, (unsigned)f->p[i] << 8 | f->p[i + 1], be32(f->p + i + 2));
+    }
+    if (!ack) {
+        h2_put(h, NGHTTP2_SETTINGS, NGHTTP2_FLAG_ACK, 0, SLICE_NONE);
+        h->settled = true;
+    }
+    h2_useless(h);
+}
+
+/* --- heads ----------------------------------------------------------------------------------------------------------------- */
+
+static void open_stream(struct h2 *h, const struct frame *f, bool ends)
+{
+    struct exchange *x = h2_stream(h, f->stream);
+
+    h->block.stream = f->stream;
+    h->block.pieces = 0;
+    h->block.bytes = 0;
+    h->block.ends = ends;
+    h->block.trailer = x != NULL;
+    h->block.refused = false;
+    if (x != NULL) {
+        if (x->received_all) {
+            h2_fail(h, NGHTTP2_STREAM_CLOSED);
+        }
+        x->malformed =
+            x->malformed || !ends; /* 8.1: a second head is the last thing of a request */
+        return;
+    }
+    if (f->stream <= h->last_stream) {
+        return; /* closed; its head is read, as later ones refer to it, and forgotten */
+    }
+    if (h->closed_to_new) {
+        return; /* 6.8: above the stream that we named, or too late */
+    }
+    h->last_stream = f->stream;
+    if (h->nstreams >= h->conn->lane->limits->streams) {
+        h->block.refused = true;
+    } else {
+        h2_request(h, f->stream);
+    }
+}
+
+static void take_head(struct h2 *h, const struct frame *f)
+{
+    const uint8_t *p = f->p;
+    size_t n = f->n;
+    size_t padding = 0;
+
+    if (f->stream % 2 == 0) {
+        h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
+        return;
+    }
+    if ((f->flags & NGHTTP2_FLAG_PADDED) != 0 && n > 0) {
+        padding = *p++;
+        n--;
+    }
+    if ((f->flags & NGHTTP2_FLAG_PRIORITY) != 0 && n >= 5) {
+        p += 5;
+        n -= 5;
+    } else if ((f->flags & NGHTTP2_FLAG_PRIORITY) != 0) {
+        h2_fail(h, NGHTTP2_FRAME_SIZE_ERROR);
+        return;
+    }
+    if (padding > n) {
+        h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
+        return;
+    }
+    open_stream(h, f, (f->flags & NGHTTP2_FLAG_END_STREAM) != 0);
+    if (h->over) {
+        return;
+    }
+    if (h->head_begun_ms == 0) {
+        h->head_begun_ms = h->conn->lane->loop->now_ms;
+    }
+    h2_head_piece(h, (const char *)p, n - padding, (f->flags & NGHTTP2_FLAG_END_HEADERS) != 0);
+}
+
+static void take_continuation(struct h2 *h, const struct frame *f)
+{
+    if (h->block.stream == 0) {
+        h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
+    } else if (++h->block.pieces > BLOCK_PIECES_MAX) {
+        h2_calm(h);
+    } else {
+        h2_head_piece(h, (const char *)f->p, f->n, (f->flags & NGHTTP2_FLAG_END_HEADERS) != 0);
+    }
+}
+
+/* --- bodies ---------------------------------------------------------------------------------------------------------------- */
+
+static void end_data(struct h2 *h)
+{
+    struct exchange *x = h2_stream(h, h->data.stream);
+    bool ends = h->data.ends;
+
+    h->data.stream = 0;
+    if (ends && x != NULL) {
+        h2_body_end(h, x);
+    }
+}
+
+/* The head of a DATA frame; its payload is taken as it comes. */
+static size_t begin_data(struct h2 *h, const struct frame *f, size_t have)
+{
+    bool padded = (f->flags & NGHTTP2_FLAG_PADDED) != 0;
+    size_t padding = padded && f->n > 0 && have > 0 ? (size_t)f->p[0] : 0;
+    struct exchange *x = h2_stream(h, f->stream);
+
+    if (padded && f->n > 0 && have == 0) {
+        return 0;
+    }
+    if (f->stream % 2 == 0 || f->stream > h->last_stream || (padded && padding >= f->n)) {
+        h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
+    } else if (x != NULL && x->received_all) {
+        h2_fail(h, NGHTTP2_STREAM_CLOSED);
+    }
+    h->room -= (int64_t)f->n;
+    if (h->room < 0) {
+        h2_fail(h, NGHTTP2_FLOW_CONTROL_ERROR);
+    }
+    if (h->over) {
+        return FRAME_HEAD_BYTES;
+    }
+    h->data.stream = f->stream;
+    h->data.padding = padding;
+    h->data.left = f->n - padding - padded;
+    h->data.ends = (f->flags & NGHTTP2_FLAG_END_STREAM) != 0;
+    if (f->n == 0 && !h->data.ends) {
+        h2_useless(h);
+    }
+    if (x == NULL) {
+        h2_consume(h, padding + padded);
+    } else if (x->room < (int64_t)f->n) {
+        h2_consume(h, padding + padded);
+        h2_kill(h, x, NGHTTP2_FLOW_CONTROL_ERROR);
+    } else {
+        x->room -= (int64_t)f->n;
+        h2_consume_stream(h, x, padding + padded);
+    }
+    if (h->data.left == 0 && padding == 0) {
+        end_data(h);
+    }
+    return FRAME_HEAD_BYTES + (size_t)padded;
+}
+
+static size_t take_data(struct h2 *h, const char *p, size_t n)
+{
+    size_t part = n < h->data.left ? n : h->data.left;
+    size_t skip = min_u64(n - part, h->data.padding);
+    struct exchange *x = h2_stream(h, h->data.stream);
+
+    h->data.left -= part;
+    h->data.padding -= skip;
+    if (part != 0) {
+        h->useful_bytes += part;
+        if (x != NULL) {
+            h2_body(h, x, slice_of(p, part));
+        } else {
+            h2_consume(h, part);
+        }
+    }
+    if (h->data.left == 0 && h->data.padding == 0) {
+        end_data(h);
+    }
+    return part + skip;
+}
+
+/* --- the others -------------------------------------------------------------------------------------------------------------- */
+
+static void take_reset(struct h2 *h, const struct frame *f)
+{
+    struct exchange *x = h2_stream(h, f->stream);
+
+    if (f->n != 4) {
+        h2_fail(h, NGHTTP2_FRAME_SIZE_ERROR);
+    } else if (f->stream % 2 == 0 || f->stream > h->last_stream) {
+        h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
+    } else {
+        h2_reset(h);
+        if (x != NULL) {
+            h2_stream_end(h, x, x->sent_all);
+        }
+    }
+}
+
+static void take_ping(struct h2 *h, const struct frame *f)
+{
+    if (f->stream != 0 || f->n != 8) {
+        h2_fail(h, f->stream != 0 ? NGHTTP2_PROTOCOL_ERROR : NGHTTP2_FRAME_SIZE_ERROR);
+        return;
+    }
+    if ((f->flags & NGHTTP2_FLAG_ACK) == 0) {
+        h2_put(h, NGHTTP2_PING, NGHTTP2_FLAG_ACK, 0, slice_of(f->p, f->n));
+    }
+    h2_useless(h);
+}
+
+static void take_goaway(struct h2 *h, const struct frame *f)
+{
+    if (f->stream != 0 || f->n < 8) {
+        h2_fail(h, f->stream != 0 ? NGHTTP2_PROTOCOL_ERROR : NGHTTP2_FRAME_SIZE_ERROR);
+        return;
+    }
+    h->going = true;
+    h2_useless(h);
+}
+
+/* 5.3.2: said, and not heeded; nor is its length looked at, since we announced that we do not. */
+static void take_priority(struct h2 *h, const struct frame *f)
+{
+    if (f->stream == 0) {
+        h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
+    } else {
+        h2_useless(h);
+    }
+}
+
+static void take_frame(struct h2 *h, const struct frame *f)
+{
+    switch (f->type) {
+    case NGHTTP2_HEADERS:
+        take_head(h, f);
+        break;
+    case NGHTTP2_CONTINUATION:
+        take_continuation(h, f);
+        break;
+    case NGHTTP2_PRIORITY:
+        take_priority(h, f);
+        break;
+    case NGHTTP2_RST_STREAM:
+        take_reset(h, f);
+        break;
+    case NGHTTP2_SETTINGS:
+        take_settings(h, f);
+        break;
+    case NGHTTP2_PUSH_PROMISE:
+        h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
+        break;
+    case NGHTTP2_PING:
+        take_ping(h, f);
+        break;
+    case NGHTTP2_GOAWAY:
+        take_goaway(h, f);
+        break;
+    case NGHTTP2_WINDOW_UPDATE: /* needed, and cheap; floods() weighs them */
+        take_window(h, f);
+        break;
+    default: /* 5.5: extensions; floods() weighs them too */
+        break;
+    }
+}
+
+static bool in_its_place(const struct h2 *h, const struct frame *f)
+{
+    if (!h->settled && (f->type != NGHTTP2_SETTINGS || (f->flags & NGHTTP2_FLAG_ACK) != 0)) {
+        return false; /* 3.4 */
+    }
+    return h->block.stream == 0 ||
+           (f->type == NGHTTP2_CONTINUATION && f->stream == h->block.stream); /* 6.10 */
+}
+
+/* 0: more is needed. */
+static size_t next_frame(struct h2 *h, const char *p, size_t n)
+{
+    const uint8_t *b = (const uint8_t *)p;
+    struct frame f;
+
+    if (n < FRAME_HEAD_BYTES) {
+        return 0;
+    }
+    f = (struct frame){.n = (size_t)b[0] << 16 | (size_t)b[1] << 8 | b[2],
+                       .type = b[3],
+                       .flags = b[4],
+                       .stream = be32(b + 5) & WINDOW_MAX,
+                       .p = b + FRAME_HEAD_BYTES};
+    if (f.n > FRAME_USUAL || !in_its_place(h, &f)) {
+        h2_fail(h, f.n > FRAME_USUAL ? NGHTTP2_FRAME_SIZE_ERROR : NGHTTP2_PROTOCOL_ERROR);
+        return n;
+    }
+    if (f.type == NGHTTP2_DATA) {
+        return begin_data(h, &f, n - FRAME_HEAD_BYTES);
+    }
+    if (n - FRAME_HEAD_BYTES < f.n) {
+        if (f.type == NGHTTP2_HEADERS && h->head_begun_ms == 0) {
+            h->head_begun_ms = h->conn->lane->loop->now_ms;
+        }
+        return 0;
+    }
+    take_frame(h, &f);
+    return FRAME_HEAD_BYTES + f.n;
+}
+
+static size_t greet(struct h2 *h, const char *p, size_t n)
+{
+    static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    size_t have = n < sizeof preface - 1 ? n : sizeof preface - 1;
+
+    h->stranger = memcmp(p, preface, have) != 0;
+    if (h->stranger || have < sizeof preface - 1) {
+        return 0;
+    }
+    h->greeted = true;
+    return have;
+}
+
+size_t h2_take(struct h2 *h, const char *p, size_t n)
+{
+    size_t done = 0;
+    size_t used = 1;
+
+    while (used != 0 && done < n && !h->over && !h->stranger) {
+        used = !h->greeted           ? greet(h, p + done, n - done)
+               : h->data.stream != 0 ? take_data(h, p + done, n - done)
+                                     : next_frame(h, p + done, n - done);
+        done += used;
+    }
+    return h->over ? n : done;
+}

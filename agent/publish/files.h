@@ -11,6 +11,7 @@ struct publish_file {
     struct slice name; /* in the repository */
     uint64_t size_bytes;
     struct digest digest; /* when it was listed; what is sent must still be it */
+    bool there;           /* the tree has it under that name: it is not sent */
 };
 
 struct publish_files {

@@ -177,14 +177,20 @@ static int commit(struct publisher *p, const char *if_match, struct publish_resu
 {
     struct question q;
     struct slice match = SLICE_NONE;
+    char head[DIGEST_HEX + 1];
     json_t *doc;
     int rc;
 
+    if (p->over_head) {
+        digest_format(&p->head, head);
+        if_match = if_match != NULL ? if_match : head;
+    }
     if (if_match != NULL) {
         match = arena_fmt(&p->arena, "If-Match: \"%s\"", if_match);
     }
     rc = put_question(p, XFER_POST,
-                      arena_fmt(&p->arena, SLICE_FMT "/commit?replace=1", SLICE_ARG(p->location)),
+                      arena_fmt(&p->arena, SLICE_FMT "/commit%s", SLICE_ARG(p->location),
+                                p->over_head ? "" : "?replace=1"),
                       match, &q);
     if (rc == 0 || rc == E_CHANGED || rc == E_NOTFOUND) {
         memo_forget(p->memo); /* it is settled, one way or the other */
@@ -234,6 +240,29 @@ static bool is_head(struct publisher *p, const struct digest *root)
     }
     json_decref(doc);
     return same;
+}
+
+/* What of the files is there? Nothing, when in doubt; but nobody there is no doubt. */
+static int look_at_head(struct publisher *p, const char *if_match, struct publish_result *out)
+{
+    struct slice url = arena_fmt(&p->arena, SLICE_FMT "/?recursive=1", SLICE_ARG(p->to));
+    struct question q;
+    char head[DIGEST_HEX + 1];
+    int rc = put_question(p, XFER_GET, url, SLICE("Accept: application/json"), &q);
+
+    if (rc == E_NETWORK || rc == E_TIMEOUT || rc == E_AGAIN || p->rc != 0) {
+        return rc;
+    }
+    if (rc == 0 && slice_eq(q.url, url)) { /* a tree that has moved is not published to */
+        head_read(p, q.body, out);
+    }
+    digest_format(&p->head, head);
+    if (p->over_head && if_match != NULL && strcmp(head, if_match) != 0) {
+        head_forget(p); /* the commit will say so */
+        p->same = false;
+        *out = (struct publish_result){0};
+    }
+    return 0;
 }
 
 /* --- all of it ----------------------------------------------------------------------------------------------------------------- */
@@ -297,7 +326,14 @@ static void close_publisher(struct publisher *p)
     arena_fini(&p->arena);
 }
 
-static int publish_all(struct publisher *p, const char *if_match, struct publish_result *out)
+/* An earlier process may have been killed when all was done. */
+static void forget_memo(struct publisher *p)
+{
+    p->memo = memo_open(p->agent->state_dir, p->to, &p->files);
+    memo_forget(p->memo);
+}
+
+static int send_and_commit(struct publisher *p, const char *if_match, struct publish_result *out)
 {
     int rc = open_upload(p);
 
@@ -314,6 +350,26 @@ static int publish_all(struct publisher *p, const char *if_match, struct publish
     }
     rc = rc != 0 ? rc : send_files(p);
     return rc != 0 ? rc : commit(p, if_match, out);
+}
+
+static int publish_all(struct publisher *p, const char *if_match, struct publish_result *out)
+{
+    int rc = look_at_head(p, if_match, out);
+
+    if (rc == 0 && p->same) {
+        forget_memo(p);
+        return 0;
+    }
+    rc = rc != 0 ? rc : send_and_commit(p, if_match, out);
+    if (rc == E_CHANGED && p->over_head && if_match == NULL && p->rc == 0) {
+        /* The tree moved on while we sent: all of it, then, over whatever is there. */
+        head_forget(p);
+        p->done_bytes = 0;
+        p->resumed = p->committed = false;
+        memo_close(&p->memo);
+        rc = send_and_commit(p, if_match, out);
+    }
+    return rc;
 }
 
 int publish(const struct agent *a, const struct publish_want *w, struct publish_result *out,

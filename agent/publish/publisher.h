@@ -9,6 +9,7 @@
 
 #include "agent/publish/files.h"
 #include "agent/publish/memo.h"
+#include "agent/publish/publish.h"
 #include "agent/pull/ask.h"
 #include "common/codec/progress.h"
 
@@ -26,7 +27,11 @@ struct publisher {
     struct slice location; /* of the upload */
     struct memo *memo;     /* outlives this process */
     bool resumed;          /* files may be there already, whole or in part */
-    bool committed;        /* by an earlier process that did not hear the answer */
+    struct digest head;    /* the tree's root, of head_read() */
+    bool
+        over_head; /* it has nothing but files of these names: the commit lays the others over it */
+    bool same;     /* it is these files */
+    bool committed; /* by an earlier process that did not hear the answer */
     size_t next;
     unsigned running;
     struct lane *lanes;
@@ -39,6 +44,11 @@ struct publisher {
 
 /* The first failure stands, and ends whatever the loop runs. */
 void publisher_fail(struct publisher *p, int rc, const struct err *why);
+
+/* What the listing of the tree says that need not be sent; when that is all, *out is what is published. */
+void head_read(struct publisher *p, struct slice listing, struct publish_result *out);
+/* All is to be sent, and to be the whole tree. */
+void head_forget(struct publisher *p);
 
 /* Sends every file that the mirror does not have whole; goes on in files of which it has a part. */
 MUST_USE int send_files(struct publisher *p);

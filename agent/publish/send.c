@@ -187,10 +187,18 @@ static int take_next(struct lane *l, struct err *e)
     return l->fd == -1 ? err_sys(e, "%s", f->path) : 0;
 }
 
+static void pass_over(struct publisher *p)
+{
+    while (p->next < p->files.n && p->files.at[p->next].there) {
+        p->done_bytes += p->files.at[p->next++].size_bytes;
+    }
+}
+
 static void feed(struct publisher *p)
 {
     struct err why;
 
+    pass_over(p);
     for (unsigned i = 0; i < p->agent->connections && p->rc == 0; i++) {
         struct lane *l = &p->lanes[i];
         if (l->file == NULL && p->next < p->files.n && take_next(l, &why) != 0) {
@@ -198,6 +206,7 @@ static void feed(struct publisher *p)
         } else if (l->file != NULL) {
             lane_go(l);
         }
+        pass_over(p);
     }
 }
 

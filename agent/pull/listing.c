@@ -5,25 +5,10 @@
 
 #include "agent/shelf/place.h"
 
-/* A listing writes paths as the mirror's keys: of all escapes %25 and %2F stay. The second is no file's name here. */
-static const char *entry_name(struct artifact *a, const json_t *path)
-{
-    const char *text = json_string_value(path);
-    struct buf name = BUF_INIT(64 << 10);
-    const char *out = text;
-
-    if (text != NULL && text[0] != 0 && strstr(text, "%2F") == NULL &&
-        url_decode(slice_str(text), &name) && memchr(name.p, '\0', name.n) == NULL) {
-        out = arena_cstr(&a->arena, buf_slice(&name));
-    }
-    buf_free(&name);
-    return out;
-}
-
 static int read_entry(struct artifact *a, const json_t *j, struct err *e)
 {
     struct artifact_file *f = &a->file[a->nfiles];
-    const char *name = entry_name(a, json_object_get(j, "path"));
+    const char *name = json_string_value(json_object_get(j, "path"));
     const char *hex = json_string_value(json_object_get(j, "sha256"));
     const json_t *size = json_object_get(j, "size");
 

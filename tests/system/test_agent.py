@@ -259,7 +259,7 @@ def test_what_one_job_changes_in_an_archive_no_other_gets(agent, m, origin):
 
 def test_options_of_other_verbs_and_words_that_are_none(agent):
     path = agent.job('run { command = {"true"} ranks = 1 }')
-    for line, says in ((("run", path, "--ranks", 2), "--ranks does not belong to run, which has --copy --jitter"),
+    for line, says in ((("run", path, "--ranks", 2), "--ranks does not belong to run, which has --copy --peers --jitter"),
                        (("--if-match", "x", "pull", "data/big.bin"), "--if-match does not belong to pull"),
                        (("status", "--keep", "1g"), "--keep does not belong to status, which has none of its own"),
                        (("run", path, "--jiter", "1s"), "--jiter is no option; did you mean --jitter?"),
@@ -331,6 +331,69 @@ def test_branches_datasets_and_old_names(agent, m, tmp_path):
     agent("pull", "models/me/b@dev", "--to", tmp_path / "got")
     assert (tmp_path / "got/a.txt").read_text() == "on a branch"
     agent("publish", folder, "models/me/b", code=66)
+
+
+def names_of(m, tree):
+    return {e["path"]: e["sha256"] for e in json.loads(m.get(f"/models/{tree}/?recursive=1").body)["entries"]}
+
+
+def test_a_publish_sends_what_the_tree_has_not(agent, m, tmp_path):
+    """The same again is the same version; what changed travels, what is gone goes, and the root is that of the files."""
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    files = {"a.bin": span(1, 0, CHUNK), "sub/b c%20.bin": span(2, 0, CHUNK), "config.json": b"{}"}
+
+    def published(**more):
+        for name, data in more.get("write", {}).items():
+            (source / name).write_bytes(data)
+            files[name] = data
+        for name in more.get("remove", ()):
+            (source / name).unlink()
+            del files[name]
+        began = m.metric("mirrord_http_received_bytes_total")
+        said = json.loads(agent("publish", source, "models/me/gpt", "--json"))
+        assert names_of(m, "me/gpt") == {n: hashlib.sha256(d).hexdigest() for n, d in files.items()}
+        return said["version"], said["root"], m.metric("mirrord_http_received_bytes_total") - began
+
+    one = published(write=files)
+    assert one[0] == "v1" and one[2] > 2 * CHUNK
+    same = published()
+    assert same[:2] == one[:2] and same[2] < CHUNK
+    two = published(write={"config.json": b"{ }", "sub/new": b""})
+    assert two[0] == "v2" and two[2] < CHUNK
+    three = published(write={"config.json": b"{}"}, remove=["sub/new"])
+    assert three[0] == "v3" and three[1] == one[1]
+    token = m.token("other", "publish:models/*")
+    assert m.put("/models/me/gpt/other.txt", b"somebody else's", token=token).status == 201
+    five = published()
+    assert five[0] == "v5" and five[1] == one[1]
+    agent("pull", "models/me/gpt/", "--to", tmp_path / "back")
+    assert {n: (tmp_path / "back" / n).read_bytes() for n in files} == files and (tmp_path / "back/sub/b c%20.bin").exists()
+    agent("publish", source, "models/me/gpt", "--if-match", "0" * 64, code=75)
+    assert json.loads(agent("publish", source, "models/me/gpt", "--if-match", one[1], "--json"))["version"] == "v5"
+
+
+def test_a_tree_that_moves_on_while_it_is_published_to(agent, m, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    files = {"a": b"a", "b": b"b", "c": b"c"}
+    for name, data in files.items():
+        (source / name).write_bytes(data)
+    agent("publish", source, "models/me/x")
+    files["c"] = span(1, 0, CHUNK)
+    (source / "c").write_bytes(files["c"])
+    token = m.token("other", "publish:models/*")
+    free = m.config
+    m.config += '\nlimit "127.0.0.0/8" { rate = "100k/s" }'
+    m.reload()
+    child = agent.start("publish", source, "models/me/x")
+    until(lambda: [p for p in (agent.folder / "state/uploads").glob("*") if p.stat().st_size > 1])  # it has looked, and begun
+    assert m.put("/models/me/x/a", b"not a", token=token).status == 201
+    m.config = free
+    m.reload()
+    child.communicate(timeout=120 * SLOW)
+    assert child.returncode == 0
+    assert {n: m.get(f"/models/me/x/{n}").body for n in names_of(m, "me/x")} == files
 
 
 def test_a_publish_that_was_committed_long_ago_is_not_this_one(agent, m, tmp_path):

@@ -2,7 +2,12 @@
 """layers.py - walks #include "..." lines against the arrows of the house; exit 1 on a wrong one.
 
 A part is a folder below; a file belongs to the longest one that its path begins with. A part may
-include itself and what it names here. Headers must not form a ring of parts, whatever is allowed.
+include itself and what it names here: a part, or one header of it. What nobody uses is no arrow.
+Parts form no ring, be it by headers or by sources, and headers none among themselves; where rings
+are the house's own, between the parts of the agent, those of headers alone are looked for.
+
+And of each file: includes are written from the root, a source's own header comes first (so that it
+compiles alone; `make check-layers` compiles the others, --alone names them), guards are the path.
 """
 import pathlib
 import re
@@ -10,11 +15,14 @@ import sys
 
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
 AGENT = {f"agent/{p}" for p in ("pull", "peers", "shelf", "job", "preflight", "publish", "slurm")}
-SERVER = {f"server/{p}" for p in
-          ("net", "http", "gate", "repo", "cache", "store", "fetch", "peers", "sync", "sync/mirrord", "sync/exec", "sync/rsync", "rsync", "hub")}
+REPO = {"server/repo"} | {f"server/repo/{p}" for p in ("conda", "generic", "hf", "hosted", "oci", "pypi", "python")}
+SYNC = {"server/sync"} | {f"server/sync/{p}" for p in ("exec", "mirrord", "rsync")}
+SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "fetch", "peers", "rsync", "hub")} | REPO | SYNC
+TOP = {"server", "server/serve", "server/admin", "server/hub"}  # they make the daemon of all the others, and see each other
+ADAPTER = COMMON | {"server/repo", "server/http/msg.h", "server/cache/want.h"}
 
 ARROWS = {
-    "common/base": {"common/os"},  # log takes a clock; arenas and lists need nothing
+    "common/base": {"common/os/scribe.h"},  # a thread writes the log; arenas and lists need nothing
     "common/os": {"common/base"},
     "common/codec": {"common/base", "common/os"},
     "common/hash": {"common/base", "common/os", "common/codec"},
@@ -28,25 +36,48 @@ ARROWS = {
     "server/http": COMMON | {"server/net"},
     "server/store": COMMON,
     "server/gate": COMMON | {
-        "server/http",   # msg.h: judges requests
-        "server/store",  # store.h: tokens are rows
+        "server/http/msg.h",        # judges requests
+        "server/http/h1_parse.h",   # what may stand in a host's name
+        "server/http/pace.h",
+        "server/http/principal.h",  # whom it finds
+        "server/store/store.h",     # tokens are rows
     },
     "server/fetch": COMMON | {
-        "server/http",  # msg.h: fields and lengths are the same on both sides
+        "server/http/msg.h",  # fields and lengths are the same on both sides
     },
     "server/cache": COMMON | {
         "server/store",
         "server/fetch",
-        "server/http",  # body.h: a fill is a body that is still growing
-        "server/net",   # loop.h: answers come back to the loop that asked
+        "server/http/body.h",  # a fill is a body that is still growing
+        "server/http/msg.h",
+        "server/net/loop.h",   # answers come back to the loop that asked
     },
     "server/repo": COMMON | {
-        "server/http",   # msg.h
-        "server/cache",  # want.h; struct answer for the reply's fields
-        "server/fetch",  # origin.h: admission is asked when links are rewritten
-        "server/store",  # tree.h: plans name heads and entries; batches for rows of a rewrite
+        "server/http/msg.h",
+        "server/http/principal.h",
+        "server/http/range.h",
+        "server/cache",           # want.h; struct answer for the reply's fields
+        "server/store",           # tree.h: plans name heads and entries; batches for rows of a rewrite
+        "server/repo/oci/path.h",  # /v2/ is routed by its paths
     },
-    "server/sync": COMMON | {"server/repo", "server/store", "server/fetch"},
+    # Adapters know the door, and of their brothers what both speak.
+    "server/repo/generic": ADAPTER,
+    "server/repo/pypi": ADAPTER,
+    "server/repo/python": COMMON,
+    "server/repo/oci": ADAPTER,
+    "server/repo/hf": ADAPTER | {"server/cache/object.h"},  # files that are here without a listing
+    "server/repo/conda": ADAPTER | {
+        "server/repo/generic/synced.h",
+        "server/store/tree.h",
+    },
+    "server/repo/hosted": ADAPTER | {
+        "server/store",             # uploads, trees, their history
+        "server/repo/hf/path.h",    # it speaks as a Hub,
+        "server/repo/oci/path.h",   # a registry
+        "server/repo/pypi",         # and an index do
+        "server/repo/python",
+    },
+    "server/sync": COMMON | REPO | {"server/store", "server/fetch"},
     "server/sync/rsync": COMMON | {
         "server/sync",   # engine.h: what the pipeline asks
         "server/store",  # blobs that a delta begins from
@@ -54,7 +85,6 @@ ARROWS = {
     "server/sync/mirrord": COMMON | {
         "server/sync",        # engine.h
         "server/store",       # nodes, blobs, their pieces
-        "server/fetch",
         "server/sync/rsync",  # delta.h: which names are worth a delta
     },
     "server/sync/exec": COMMON | {
@@ -71,7 +101,9 @@ ARROWS = {
     },
     "server/hub": COMMON | {
         "server",        # daemon.h: which repos there are
-        "server/repo",   # a Hub's keys, paths, manifests; the adapter's plan
+        "server/repo",   # the adapter's plan
+        "server/repo/hf",  # a Hub's keys, paths, manifests
+        "server/repo/hosted",
         "server/cache",  # what is here, and what is fetched ahead of demand as a client would
         "server/store",  # trees, sessions, pins
         "server/http",   # body.h: how far a porter's object has come
@@ -88,6 +120,12 @@ ARROWS = {
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
+FOLDERS = ("common", "kernels", "server", "agent")
+GENERATED = re.compile(r"gen/|[^/]+\.gen\.h$")
+GUARD = re.compile(r"#ifndef (\w+)\n#define (\w+)\n")
+GUARDLESS = {"kernels/cpu/each_real.h"}  # it is included more than once, on purpose
+
+
 def part_of(path):
     best = ""
     for part in ARROWS:
@@ -96,33 +134,85 @@ def part_of(path):
     return best
 
 
-def main():
-    root = pathlib.Path(__file__).resolve().parent.parent
-    wrong, header_arrows, files = [], {}, 0
-    for top in ("common", "kernels", "server", "agent"):
-        for f in sorted((root / top).rglob("*")):
-            if f.suffix not in (".c", ".h", ".cu", ".def"):
-                continue
-            files += 1
-            name = str(f.relative_to(root))
-            mine = part_of(name)
-            for target in INCLUDE.findall(f.read_text(errors="replace")):
-                if "/" not in target or target.startswith("gen/"):
-                    continue
-                theirs = part_of(target)
-                if theirs == mine:
-                    continue
-                if theirs not in ARROWS[mine]:
-                    wrong.append(f"{name}: {mine} may not include {target}")
-                elif f.suffix == ".h":
-                    header_arrows.setdefault(mine, {})[theirs] = name
+class House:
+    def __init__(self, root):
+        self.root = pathlib.Path(root)
+        self.wrong, self.used = [], set()
+        self.header_arrows = {}  # part -> parts, by headers
+        self.arrows = {}         # the same, by all files; the top is one part
+        self.headers = {}        # header -> headers
+        self.files = [f for top in FOLDERS for f in sorted((self.root / top).rglob("*"))
+                      if f.suffix in (".c", ".h", ".cu", ".def")]
 
-    for ring in rings(header_arrows):
-        wrong.append("headers form a ring: " + " -> ".join(ring))
-    for line in wrong:
+    def walk(self):
+        for f in self.files:
+            name, text = str(f.relative_to(self.root)), f.read_text(errors="replace")
+            targets = [t for t in INCLUDE.findall(text) if not GENERATED.match(t)]
+            self.look_at(name, text, targets)
+            for target in targets:
+                self.follow(name, target)
+
+    def look_at(self, name, text, targets):
+        own = name[:-2] + ".h"
+        if name.endswith(".c") and (self.root / own).exists() and targets[:1] != [own]:
+            self.wrong.append(f"{name}: includes its own header first, so that it is seen to compile alone")
+        if name.endswith(".h") and name not in GUARDLESS:
+            want = re.sub(r"\W", "_", name).upper()
+            if (want, want) not in GUARD.findall(text):
+                self.wrong.append(f"{name}: its guard is {want}")
+
+    def follow(self, name, target):
+        mine, theirs = part_of(name), part_of(target)
+        if "/" not in target:
+            self.wrong.append(f"{name}: includes are written from the root, not {target}")
+            return
+        if name.endswith(".h"):
+            self.headers.setdefault(name, set()).add(target)
+        if theirs == mine:
+            return
+        if target in ARROWS[mine]:
+            self.used.add((mine, target))
+            return
+        self.used.add((mine, theirs))
+        if theirs not in ARROWS[mine]:
+            self.wrong.append(f"{name}: {mine} may not include {target}")
+            return
+        if name.endswith(".h"):
+            self.header_arrows.setdefault(mine, set()).add(theirs)
+        a, b = ("the top" if part in TOP else part for part in (mine, theirs))
+        if a != b and mine not in AGENT | {"agent"}:
+            self.arrows.setdefault(a, set()).add(b)
+
+    def judge(self):
+        for what, graph in (("headers of parts", self.header_arrows), ("parts", self.arrows), ("headers", self.headers)):
+            for ring in rings(graph):
+                self.wrong.append(f"{what} form a ring: " + " -> ".join(ring))
+        for part, arrows in ARROWS.items():
+            if part in TOP or part in AGENT | {"agent"}:
+                continue  # they may see all of their kind
+            for arrow in sorted(arrows - COMMON - REPO - SYNC - ADAPTER):
+                if (part, arrow) not in self.used:
+                    self.wrong.append(f"{part}: nobody uses its arrow to {arrow}")
+
+    def alone(self):
+        """Headers that no source compiles first."""
+        return [f for f in self.files if f.suffix == ".h" and not f.with_suffix(".c").exists()
+                and str(f.relative_to(self.root)) not in GUARDLESS]
+
+
+def main():
+    here = pathlib.Path(__file__).resolve().parent.parent
+    words = sys.argv[1:]
+    if words[:1] == ["--alone"]:
+        print("\n".join(str(f.relative_to(here)) for f in House(here).alone()))
+        return 0
+    house = House(words[0] if words else here)
+    house.walk()
+    house.judge()
+    for line in house.wrong:
         print(line)
-    print(f"check-layers: {files} files, {len(wrong)} wrong")
-    return 1 if wrong else 0
+    print(f"check-layers: {len(house.files)} files, {len(house.wrong)} wrong")
+    return 1 if house.wrong else 0
 
 
 def rings(graph):

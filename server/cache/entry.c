@@ -11,12 +11,13 @@
  * was made to.
  */
 
+#include "server/cache/entry.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
-#include "server/cache/entry.h"
 
 enum {
     RESTING_MAX = 16384, /* entries that only remember a 404 or a HEAD */

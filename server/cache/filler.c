@@ -1,3 +1,5 @@
+#include "server/cache/filler.h"
+
 #include <event2/event.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -6,7 +8,6 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
-#include "server/cache/filler.h"
 
 enum { BACKOFF_MIN_MS = 250, BACKOFF_MAX_MS = 30000, COMPARE_BYTES = 64 << 10, WORDS_MS = 5000 };
 

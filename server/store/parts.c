@@ -1,9 +1,10 @@
-#include "server/store/parts_priv.h"
+#include "server/store/parts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "server/store/offer.h"
+#include "server/store/parts_priv.h"
 
 #define ROWS "part/"
 _Static_assert(PARTS_NAME_BYTES >= sizeof ROWS + DIGEST_HEX + 11, "a row's name has room");

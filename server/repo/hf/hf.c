@@ -2,12 +2,13 @@
  *
  * A commit never changes: its listing is crawled once into a manifest (manifest.h), from which come trees, paths-info and
  * every HEAD, and what files are verified against. Branches and tags are aliases, asked for when they are stale. */
-#include "server/repo/hf/synced.h"
+#include "server/repo/hf/hf.h"
 
 #include <stdlib.h>
 
 #include "common/codec/form.h"
 #include "server/repo/hf/key.h"
+#include "server/repo/hf/synced.h"
 
 enum { PAGE_BYTES = 64 << 20, LISTING_BYTES = 1 << 30, NAME_BYTES = 16384, PATHS_MAX = 4096 };
 

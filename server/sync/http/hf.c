@@ -1,10 +1,11 @@
 /* hf.c - repositories of a Hub, each at a revision: one question tells what the revision stands for, pages list what the commit
  * has. What is listed lies where server/repo/hf/synced.h says. A commit is had whole or not at all. */
+#include "server/sync/http/hf.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "common/codec/url.h"
-#include "server/sync/http/hf.h"
 
 enum {
     INFO_BYTES = 16 << 20,

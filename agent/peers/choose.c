@@ -78,7 +78,7 @@ static bool unasked(const struct choose_from *c, uint64_t *dice, size_t *chunk)
 
 enum choice choose(const struct choose_from *c, uint64_t *dice, size_t *chunk, size_t *giver)
 {
-    if (is_mine(c, chunk)) {
+    if (c->brings && is_mine(c, chunk)) {
         return CHOOSE_MIRROR;
     }
     if (from_giver(c, dice, chunk, giver)) {

@@ -1,6 +1,6 @@
 /* choose.h - which chunk next, and from whom: the mirror, another node, or nobody yet. Pure: told what there is, and a throw of the dice.
  *
- *   1. a missing chunk that this node is to bring from the mirror: the first
+ *   1. a missing chunk that this node is to bring from the mirror: the first, unless it brings enough already
  *   2. one that a giver with a free place has: of the first CHOOSE_AMONG missing ones that some giver has, one at random, so that those
  *      who fetch the same file soon have different chunks to give; of its givers one at random
  *   3. alone, or nothing has come for a while (stalled): from the mirror, unasked. Alone the first missing; stalled one of the first
@@ -26,6 +26,7 @@ struct choose_from {
     const uint8_t *mine; /* bits: to be brought from the mirror */
     const struct giver *giver;
     size_t ngivers;
+    bool brings; /* one more from the mirror */
     bool alone;
     bool stalled;
 };

@@ -15,12 +15,12 @@ enum {
     AGAIN_MS = 5000,      /* until the mirror says another */
     TURNED_AWAY_MS = 30000,
     ASK_PATIENCE_MS = 10000,
-    TAKE_ALONE = 32,
-    TAKE_FIRST = 4, /* who else there is, is not known yet */
-    TAKE_AMONG = 4,
+    TAKE_ALONE = 8,
+    BRINGERS =
+        4, /* connections to the mirror at once, of a small swarm together; of a large one each member has one */
     TAKE_APART_MS = 25,
     TAKE_NONE_MS = 500, /* after an answer that had nothing to bring */
-    HUNGRY_MS = 500,
+    HUNGRY_MS = 250,
     CONTENT_MS = 2000,
     PATIENCE_MS = 2000,
     PATIENCE_EACH_MS = 100, /* more, by chance, for each member: not all at once */
@@ -35,9 +35,32 @@ static bool is_alone(const struct swarm *s)
     return !s->keyed || s->members <= 1;
 }
 
+/* The fewer chunks share the mirror's link, the sooner the first of them is there to be given on. */
+static size_t lanes_among(const struct swarm *s)
+{
+    return s->members < BRINGERS ? (size_t)(BRINGERS / s->members) : 1;
+}
+
+static bool may_bring(const struct swarm *s, const struct parts *p)
+{
+    size_t seen = 0;
+    size_t busy = 0;
+
+    if (is_alone(s)) {
+        return true;
+    }
+    for (size_t i = p->prefix; i < p->count && seen < s->nmine; i++) {
+        if (bits_get(s->mine, i)) {
+            seen++;
+            busy += p->state[i] == PART_BUSY;
+        }
+    }
+    return busy < lanes_among(s);
+}
+
 static unsigned take_wanted(const struct swarm *s)
 {
-    size_t want = !s->keyed ? TAKE_FIRST : is_alone(s) ? TAKE_ALONE : TAKE_AMONG;
+    size_t want = !s->keyed ? BRINGERS : is_alone(s) ? TAKE_ALONE : lanes_among(s) + 1;
     size_t left = s->count - s->nhave - s->nmine;
 
     want = want > s->nmine ? want - s->nmine : 0;
@@ -46,7 +69,7 @@ static unsigned take_wanted(const struct swarm *s)
 
 static bool take_is_due(const struct swarm *s, uint64_t now_ms)
 {
-    size_t enough = is_alone(s) ? TAKE_ALONE / 2 : TAKE_AMONG - 1;
+    size_t enough = is_alone(s) ? TAKE_ALONE / 2 : lanes_among(s);
 
     return s->nmine <= enough && now_ms >= s->take_at_ms && take_wanted(s) > 0;
 }
@@ -339,6 +362,7 @@ enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, uint
                             .count = p->count,
                             .mine = s->mine,
                             .giver = giver,
+                            .brings = may_bring(s, p),
                             .alone = is_alone(s) || s->strikes >= STRIKES_MAX,
                             .stalled = idle && now_ms > s->moved_ms + s->patience_ms};
     enum choice what;

@@ -219,7 +219,7 @@ def test_a_port_that_is_taken(world):
     with socket.socket() as s:
         s.bind(("127.0.0.1", free_port()))
         s.listen()
-        one, two = w.node(), w.node(peers=f"port = {s.getsockname()[1]}")
+        one, two = w.node(peers="linger = 0s"), w.node(peers=f"port = {s.getsockname()[1]}")
         one.pull()
         two.pull()
         one.done()

@@ -25,8 +25,12 @@ static void lay(struct table *t)
     *t = (struct table){.dice = 7};
     t->giver[0] = (struct giver){t->has[0], 2};
     t->giver[1] = (struct giver){t->has[1], 2};
-    t->from = (struct choose_from){
-        .state = t->state, .count = COUNT, .mine = t->mine, .giver = t->giver, .ngivers = 2};
+    t->from = (struct choose_from){.state = t->state,
+                                   .count = COUNT,
+                                   .mine = t->mine,
+                                   .giver = t->giver,
+                                   .ngivers = 2,
+                                   .brings = true};
 }
 
 static void test_what_it_is_to_bring_comes_first(void **state)
@@ -41,6 +45,9 @@ static void test_what_it_is_to_bring_comes_first(void **state)
     bits_set(t.has[0], 3, true);
     assert_int_equal(choose(&t.from, &t.dice, &chunk, &giver), CHOOSE_MIRROR);
     assert_int_equal(chunk, 9);
+    t.from.brings = false; /* it has enough to bring */
+    assert_int_equal(choose(&t.from, &t.dice, &chunk, &giver), CHOOSE_GIVER);
+    t.from.brings = true;
     t.state[9] = PART_BUSY;
     assert_int_equal(choose(&t.from, &t.dice, &chunk, &giver), CHOOSE_MIRROR);
     assert_int_equal(chunk, 17);

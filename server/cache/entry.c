@@ -151,7 +151,7 @@ static void rest_or_free(struct entry *n, uint64_t now_ms)
         list_push_back(&c->resting, &n->rest);
         c->resting_count++;
         c->resting_bytes += words_of(n);
-        n = kin_to_go(n);
+        n = kin_rest(n);
         if (n != NULL) {
             entry_free(n);
         }

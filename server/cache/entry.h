@@ -74,8 +74,8 @@ void kin_leave(struct entry *n);
 void kin_is(struct entry *n, struct slice tail);
 void kin_like(struct entry *n, const struct want *w,
               struct slice tail); /* varies by the same fields */
-/* One that only remembers something, when there are too many of its key. */
-struct entry *kin_to_go(const struct entry *n);
+/* n only remembers something from now on. When too many of its key do, the one that has for the longest; else NULL. */
+struct entry *kin_rest(struct entry *n);
 /* Of all row keys with that prefix. Those that are met may leave. */
 void kins_each(struct cache *c, struct slice prefix, void (*each)(struct entry *n));
 

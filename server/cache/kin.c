@@ -135,11 +135,13 @@ void kin_like(struct entry *n, const struct want *w, struct slice tail)
     arena_fini(&a);
 }
 
-struct entry *kin_to_go(const struct entry *n)
+struct entry *kin_rest(struct entry *n)
 {
     struct entry *oldest = NULL;
     unsigned resting = 0;
 
+    list_remove(&n->node);
+    list_push_back(&n->kin->entries, &n->node);
     LIST_EACH (&n->kin->entries, it) {
         struct entry *m = LIST_ITEM(it, struct entry, node);
         if (list_linked(&m->rest)) {

@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "common/codec/units.h"
 #include "common/os/clock.h"
@@ -21,12 +22,25 @@ static void add_freshness(struct table *t, const json_t *row)
     }
 }
 
+/* By what an origin tells it from others of that name: a line a field. */
+static void add_variant(struct table *t, const json_t *row)
+{
+    char *text = mem_strdup(get_str(row, "variant"));
+
+    for (char *p = text; *p != '\0'; p++) {
+        *p = *p == '\n' ? ' ' : *p;
+    }
+    table_add(t, text[0] != '\0' ? text : "-");
+    free(text);
+}
+
 static void object_row(struct table *t, const json_t *row)
 {
     table_addf(t, "%s/%s", get_str(row, "repo"), get_str(row, "key")); /* as rm and pin take it */
     table_size(t, get_u64(row, "size"));
     table_ago(t, get_u64(row, "stored_unix_s"));
     add_freshness(t, row);
+    add_variant(t, row);
 }
 
 int ctl_cache_ls(struct ctl *c, struct err *e)
@@ -44,7 +58,7 @@ int ctl_cache_ls(struct ctl *c, struct err *e)
     if (c->args > 1) {
         json_object_set_new(req, "prefix", json_string(c->arg[1]));
     }
-    return list(c, req, "OBJECT,>SIZE,>STORED,FRESHNESS", object_row, NULL, e);
+    return list(c, req, "OBJECT,>SIZE,>STORED,FRESHNESS,VARIANT", object_row, NULL, e);
 }
 
 int ctl_cache_stats(struct ctl *c, struct err *e)

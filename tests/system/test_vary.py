@@ -52,6 +52,7 @@ def test_each_variant_is_kept_and_given_to_its_own(data, wire):
         data.settle()
     assert [t.requests for t in things.values()] == [1, 1, 1]
     assert variants(data) == ["accept", "accept:application/json", "accept:text/html"]
+    assert "\taccept:text/html\n" in data.ctl("cache", "ls", "data").stdout
     warm = data.get("/data/n", wire, headers=JSON)
     assert "hit" in warm["cache-status"] and warm["vary"] == "Accept" and warm["etag"] == things["application/json"].tag(9)
 

@@ -10,6 +10,10 @@
 
 enum { WORD = 64, SILENT_TIMES = 3 };
 
+/* Chunks under way from the mirror share its link: with 1,024 of them at 1 Gbit/s none is there before a minute, and until then
+ * nobody has anything to give. So there are as many as come within a few seconds. */
+enum { WINDOW_FIRST = 64, WINDOW_LEAST = 8, WINDOW_MOST = 4096, QUICK_MS = 1000, SLOW_MS = 4000 };
+
 struct lease {
     struct list all; /* among the swarm's, in the order of their ends */
     struct list own; /* among its member's */
@@ -46,6 +50,7 @@ struct swarm {
     uint64_t *open;   /* [words] nobody has it, nobody was asked */
     size_t first;     /* no word before it has an open chunk */
     size_t had;
+    size_t window;         /* leases at once that suit the link, shared by all members */
     uint64_t handed;       /* chunks that members were asked for, ever */
     struct member *member; /* uthash */
     size_t members;
@@ -147,20 +152,42 @@ static void lease_begin(struct swarm *s, struct member *m, size_t chunk, uint64_
     s->handed++;
 }
 
+static void judge_window(struct swarm *s, uint64_t took_ms)
+{
+    if (took_ms < QUICK_MS && s->window < WINDOW_MOST) {
+        s->window++;
+    } else if (took_ms > SLOW_MS && s->window > WINDOW_LEAST) {
+        s->window--;
+    }
+}
+
 /* Its own: those that came are done, and it is asked for others. */
-static void settle_leases(struct swarm *s, struct member *m)
+static void settle_leases(struct swarm *s, struct member *m, uint64_t now_ms)
 {
     LIST_EACH (&m->leases, it) {
         struct lease *l = LIST_ITEM(it, struct lease, own);
+        if (has(m->have, l->chunk) && s->members > 1) { /* alone it is asked far ahead */
+            judge_window(s, now_ms - min_u64(now_ms, l->born_ms));
+        }
         if (s->count[l->chunk] > 0) {
             lease_end(s, l);
         }
     }
 }
 
+/* One at least: who has nothing under way would lose patience. */
+static size_t share(const struct swarm *s)
+{
+    size_t each = s->window / s->members;
+
+    return s->members == 1 || each > ANNOUNCEMENT_TAKE_MAX ? ANNOUNCEMENT_TAKE_MAX
+           : each > 0                                      ? each
+                                                           : 1;
+}
+
 static void ask_for(struct swarm *s, struct member *m, unsigned take, uint64_t now_ms)
 {
-    while (take > 0 && m->nleases < ANNOUNCEMENT_TAKE_MAX) {
+    while (take > 0 && m->nleases < share(s)) {
         while (s->first < s->words && s->open[s->first] == 0) {
             s->first++;
         }
@@ -325,6 +352,7 @@ struct swarm *swarm_new(size_t chunks, const uint8_t key[SWARM_KEY], uint64_t se
     memcpy(s->key, key, SWARM_KEY);
     s->seed = seed;
     s->dice = seed | 1;
+    s->window = WINDOW_FIRST;
     s->chunks = chunks;
     s->words = (chunks + WORD - 1) / WORD;
     s->count = mem_array(chunks, sizeof s->count[0]);
@@ -397,7 +425,7 @@ int swarm_announce(struct swarm *s, const struct announcement *a, const uint8_t 
     for (size_t w = 0; w < s->words; w++) {
         recount(s, m, w, word_of(a, w));
     }
-    settle_leases(s, m);
+    settle_leases(s, m, now_ms);
     ask_for(s, m, a->take, now_ms);
     memcpy(out->key, s->key, SWARM_KEY);
     out->takes = 0;

@@ -1,7 +1,8 @@
 /* swarm.h - the nodes that bring one blob at the same time: who has which chunk, who was asked to bring which from here.
  *
  * Each chunk nobody has is asked of one member: its own until somebody has it, it leaves, falls silent, or the lease is over. So
- * it leaves the mirror once, in the order of numbers, since nodes hash from the front. What members say is believed: a node checks
+ * it leaves the mirror once, in the order of numbers, since nodes hash from the front. How many are under way at once follows from how
+ * long they take. What members say is believed: a node checks
  * each chunk that it gets, and one that waits in vain asks the mirror unasked.
  *
  * owns     members, with a bitmap each; nothing outside

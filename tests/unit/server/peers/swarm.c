@@ -153,6 +153,48 @@ static void a_lease_ends(void **state)
     swarm_free(&s);
 }
 
+/* Sixteen that want all they can get: what is asked of each follows from how fast it comes. */
+static void as_many_as_come_in_seconds(void **state)
+{
+    enum { NODES = 16, ROUNDS = 40, MANY = 100000, BYTES = MANY / 8 };
+    static uint8_t have[NODES][BYTES];
+    const struct {
+        uint64_t took_ms;
+        size_t least, most;
+    } cases[] = {{200, 64, 64}, {2000, 4, 4}, {6000, 1, 1}};
+
+    (void)state;
+    for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
+        struct swarm *s = swarm_new(MANY, key, 1);
+        size_t takes[NODES] = {0};
+        memset(have, 0, sizeof have);
+        for (unsigned round = 0; round < ROUNDS; round++) {
+            for (uint32_t n = 0; n < NODES; n++) {
+                struct announcement a = said(n, have[n], 64);
+                uint8_t from[SWARM_ADDRESS];
+                struct swarm_answer out;
+                address(from, 10, n);
+                a.have_bytes = BYTES;
+                assert_int_equal(
+                    swarm_announce(s, &a, from, &rules, round * cases[c].took_ms, &out, NULL), 0);
+                for (size_t i = 0; i < out.takes; i++) {
+                    put(have[n], out.take[i]);
+                }
+                takes[n] = out.takes;
+            }
+            if (round == 0) {
+                assert_int_equal(takes[0], 64); /* alone at that moment */
+                assert_int_equal(takes[1], 32);
+                assert_int_equal(takes[15], 4);
+            }
+        }
+        for (uint32_t n = 0; n < NODES; n++) {
+            assert_in_range(takes[n], cases[c].least, cases[c].most);
+        }
+        swarm_free(&s);
+    }
+}
+
 static void bounds(void **state)
 {
     struct swarm *s = swarm_new(CHUNKS, key, 1);
@@ -296,6 +338,7 @@ int main(void)
         cmocka_unit_test(each_chunk_is_asked_of_one),
         cmocka_unit_test(what_a_member_had_is_open_when_it_goes),
         cmocka_unit_test(a_lease_ends),
+        cmocka_unit_test(as_many_as_come_in_seconds),
         cmocka_unit_test(bounds),
         cmocka_unit_test(drawn_from_all_that_give),
         cmocka_unit_test(as_the_plain_model),

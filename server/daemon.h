@@ -11,6 +11,7 @@
 #define SERVER_DAEMON_H
 
 #include "common/os/lock.h"
+#include "server/gate/seats.h"
 #include "server/repo_set.h"
 
 struct access_log;
@@ -34,7 +35,7 @@ struct daemon {
     size_t doors_count;
     uint64_t started_unix_s;
     _Atomic bool draining;
-    _Atomic unsigned sheaves; /* answers of many blobs, made or on their way */
+    struct seats sheaves; /* answers of many blobs, made or on their way */
     _Atomic bool ready;
     _Atomic uint64_t reloads, reload_ok_unix_s;
     _Atomic bool reload_ok;

@@ -10,7 +10,7 @@
 #include "server/serve/right.h"
 #include "server/store/blob.h"
 
-enum { SHEAVES_MAX = 64, PACK_LEVEL = 1 };
+enum { PACK_LEVEL = 1 };
 
 /* --- on the pool --- */
 
@@ -24,7 +24,7 @@ struct gleaning {
     struct buf one; /* blob */
     struct buf out;
     bool may_pack, packed;
-    bool counted; /* in daemon.sheaves; else a body has taken that over */
+    unsigned seat; /* of daemon.sheaves; 0: a body has taken it over */
 };
 
 /* Its length and bytes, or why they are not here. */
@@ -89,13 +89,14 @@ struct sheaf_body {
     struct body body;
     struct buf bytes;
     struct daemon *daemon;
+    unsigned seat;
 };
 
 static void sheaf_close(struct body *b)
 {
     struct sheaf_body *sb = CONTAINER_OF(b, struct sheaf_body, body);
 
-    atomic_fetch_sub(&sb->daemon->sheaves, 1);
+    seats_leave(&sb->daemon->sheaves, &sb->seat);
     buf_free(&sb->bytes);
     free(sb);
 }
@@ -112,7 +113,8 @@ static void sheaf_done(struct step *st)
     sb->daemon = c->desk->daemon;
     sb->body = (struct body){.ops = &ops, .end = sb->bytes.n, .fd = -1, .bytes = sb->bytes.p};
     ss->out = BUF_INIT(0);
-    ss->counted = false;
+    sb->seat = ss->seat;
+    ss->seat = 0;
     r->status = 200;
     reply_add(r, SLICE("content-type"), ss->packed ? SLICE(SHEAF_BLOBS_ZSTD) : SLICE(SHEAF_BLOBS));
     reply_add(r, SLICE("cache-control"), SLICE("no-store"));
@@ -124,9 +126,7 @@ static void sheaf_free(struct step *st)
 {
     struct gleaning *ss = (struct gleaning *)st;
 
-    if (ss->counted) {
-        atomic_fetch_sub(&st->call->desk->daemon->sheaves, 1);
-    }
+    seats_leave(&st->call->desk->daemon->sheaves, &ss->seat);
     buf_free(&ss->last.holder);
     buf_free(&ss->one);
     buf_free(&ss->out);
@@ -158,13 +158,14 @@ static void on_digests(struct call *c, int rc, struct slice digests)
 {
     struct daemon *d = c->desk->daemon;
     struct gleaning *ss;
+    unsigned seat;
 
     if (rc != 0 || digests.n == 0 || digests.n % DIGEST_BYTES != 0) {
         refuse_asked(c->x, rc != 0 ? 413 : 400);
         return;
     }
-    if (atomic_fetch_add(&d->sheaves, 1) >= SHEAVES_MAX) {
-        atomic_fetch_sub(&d->sheaves, 1);
+    seat = seats_take(&d->sheaves, c->req.peer);
+    if (seat == 0) {
         refuse_crowd(c->x);
         return;
     }
@@ -177,7 +178,7 @@ static void on_digests(struct call *c, int rc, struct slice digests)
     ss->now_unix_s = c->desk->loop->unix_s;
     ss->out = BUF_INIT(SHEAF_ANSWER_MAX);
     ss->one = BUF_INIT(SHEAF_BLOB_MAX);
-    ss->counted = true;
+    ss->seat = seat;
     ss->may_pack = slice_eqs(slice_trim(http_req_field(&c->req, "accept")), SHEAF_BLOBS_ZSTD);
     ss->step.work = sheaf_work;
     ss->step.done = sheaf_done;

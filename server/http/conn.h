@@ -205,6 +205,8 @@ uint64_t exchange_slow_due(const struct exchange *x); /* when to ask that; UINT6
 ssize_t exchange_ready(struct exchange *x, size_t max);
 ssize_t exchange_pull(struct exchange *x, char *to,
                       size_t n); /* the bytes themselves; may be fewer */
+/* Likewise into several pieces, of a body that body_is_file(). */
+ssize_t exchange_pull_pieces(struct exchange *x, const struct iovec *to, int count);
 ssize_t exchange_present(struct exchange *x,
                          size_t n); /* how many can leave by sendfile without waiting */
 void exchange_sent(struct exchange *x, size_t n);

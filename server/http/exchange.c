@@ -378,7 +378,7 @@ ssize_t exchange_present(struct exchange *x, size_t n)
     return got;
 }
 
-static ssize_t pull_file(struct exchange *x, char *to, size_t n, uint64_t at)
+static ssize_t pull_filev(struct exchange *x, const struct iovec *to, int count, uint64_t at)
 {
     int fd = x->body->fd;
     ssize_t got;
@@ -386,15 +386,25 @@ static ssize_t pull_file(struct exchange *x, char *to, size_t n, uint64_t at)
     if (x->pages != NULL) {
         return E_AGAIN;
     }
-    got = pages_read(fd, to, n, at);
+    got = pages_readv(fd, to, count, at);
     if (got == E_AGAIN) {
         got = fetch_pages(x, at);
         if (got == 0) {
-            got = pread(fd, to, n, (off_t)at);
+            got = preadv(fd, to, count, (off_t)at);
             got = got > 0 ? got : E_IO;
         }
     }
     return got;
+}
+
+static ssize_t pull_file(struct exchange *x, char *to, size_t n, uint64_t at)
+{
+    return pull_filev(x, &(struct iovec){to, n}, 1, at);
+}
+
+ssize_t exchange_pull_pieces(struct exchange *x, const struct iovec *to, int count)
+{
+    return pull_filev(x, to, count, x->body->off);
 }
 
 static ssize_t pull_pieces(struct exchange *x, char *to, size_t n)

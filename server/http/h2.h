@@ -8,7 +8,7 @@
  * once, and a cold page is known before a length is promised. A wire that is blocked is given control frames only, and
  * those are bounded.
  *
- * Streams that have something to send take turns, a frame each: an index must not wait behind 70 GB on the same connection.
+ * Streams that have something to send take turns, a few frames each: an index must not wait behind 70 GB on the same connection.
  * What peers say of priorities is not heeded.
  */
 #ifndef SERVER_HTTP_H2_H

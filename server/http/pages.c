@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "common/base/err.h"
@@ -21,13 +20,17 @@ struct pages_job {
 
 ssize_t pages_read(int fd, char *to, size_t n, uint64_t off)
 {
-    const struct iovec iov = {to, n};
+    return pages_readv(fd, &(struct iovec){to, n}, 1, off);
+}
+
+ssize_t pages_readv(int fd, const struct iovec *to, int count, uint64_t off)
+{
     ssize_t got;
 
     do {
-        got = preadv2(fd, &iov, 1, (off_t)off, RWF_NOWAIT);
+        got = preadv2(fd, to, count, (off_t)off, RWF_NOWAIT);
         if (got == -1 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
-            got = pread(fd, to, n, (off_t)off);
+            got = preadv(fd, to, count, (off_t)off);
         }
     } while (got == -1 && errno == EINTR);
     if (got > 0) {

@@ -6,6 +6,7 @@
 #define SERVER_HTTP_PAGES_H
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include "common/os/pool.h"
 
@@ -15,6 +16,8 @@ enum { PAGES_STEP_BYTES = 256 * 1024, PAGES_AHEAD_BYTES = 4 * 1024 * 1024 };
 ssize_t pages_present(int fd, uint64_t off, size_t n);
 /* As pread(), of what is in memory: > 0, E_AGAIN, or E_IO (also at the file's end). */
 ssize_t pages_read(int fd, char *to, size_t n, uint64_t off);
+ssize_t pages_readv(int fd, const struct iovec *to, int count,
+                    uint64_t off); /* into several pieces */
 
 struct pages_job;
 /* Reads ahead on the pool; then arg's ready(arg, rc) on the loop behind `reply`, unless it was cancelled. */

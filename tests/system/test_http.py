@@ -633,6 +633,28 @@ def test_h2_continuation_flood(shared):
                 c.sock.sendall(frame(CONTINUATION, 0, 1))
 
 
+def test_h2_a_head_that_unpacks_to_megabytes(shared):
+    """A byte a field, each of them long: refusing the request alone would leave us unpacking."""
+    with H2sock(shared) as c:
+        long = b"\x40\x01x\x7f\xa1\x1e" + b"a" * 4000  # into the table; behind it an index is enough
+        c.send(HEADERS, END_HEADERS | END_STREAM, 1, request() + long + b"\xbe" * 10000)
+        assert c.end() == CALM
+
+
+def test_h2_answers_take_turns(shared):
+    """Each has its own window; a large one leaves its place to the others after a few frames, whatever came first."""
+    with H2sock(shared, settings=struct.pack(">HI", 4, 0x7fffffff)) as c:
+        c.get(1, b"/mem/16000000")
+        c.until(DATA, stream=1)
+        c.get(3, b"/mem/100000")
+        got = {1: 0, 3: 0}
+        c.send(WINDOW, 0, 0, struct.pack(">I", 0x7fff0000))
+        while got[3] < 100000:
+            _, _, stream, payload = c.until(DATA)
+            got[stream] += len(payload)
+        assert got[1] < 16000000
+
+
 def test_h2_rapid_reset(fixture):
     """Each reset frees its work at once; too many end the connection."""
     server = fixture(resets_per_s=1)  # whoever is slow earns no more of them

@@ -29,7 +29,7 @@ struct neighbour *neighbour_new(struct swarm *s, const char *address)
 
 void neighbour_free(struct neighbour *n)
 {
-    CHECK(n->lanes == 0);
+    CHECK(n->lanes == 0 && n->blocks == 0);
     xfer_cancel(&n->x);
     buf_free(&n->answer);
     free(n->have);

@@ -3,7 +3,7 @@
  * It is asked for its bitmap now and then. One that fails, is slow or answers nonsense is left alone for 10 s, then 20, ...; one whose
  * chunk was not what it should be is not asked again in this run. Connections are told apart by the file (psk.h), HTTP/1.1, no proxy.
  *
- * owns     neighbour_free() ends its question; lanes must have been released
+ * owns     neighbour_free() ends its question; lanes and blocks must have been released
  * threads  the puller's loop
  */
 #ifndef AGENT_PEERS_NEIGHBOUR_H
@@ -25,6 +25,7 @@ struct neighbour {
     bool active;   /* one of those that are asked */
     bool liar;
     unsigned lanes;
+    unsigned blocks;   /* that came and are being checked and written */
     unsigned failures; /* in a row */
     uint64_t rests_until_ms;
     uint64_t asked_ms; /* for its bitmap */

@@ -93,7 +93,7 @@ static bool make_room(struct swarm *s)
     }
     LIST_EACH (&s->neighbours, n) {
         struct neighbour *x = LIST_ITEM(n, struct neighbour, node);
-        if (!x->active && !x->liar && x->lanes == 0) {
+        if (!x->active && !x->liar && x->lanes == 0 && x->blocks == 0) {
             list_remove(n);
             s->nneighbours--;
             neighbour_free(x);
@@ -352,8 +352,8 @@ static void moved(struct swarm *s, uint64_t now_ms)
         s->strikes;
 }
 
-enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, uint64_t now_ms,
-                         size_t *chunk, struct neighbour **from)
+enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, bool mirror,
+                         uint64_t now_ms, size_t *chunk, struct neighbour **from)
 {
     struct giver giver[NEIGHBOURS_MAX];
     struct neighbour *who[NEIGHBOURS_MAX];
@@ -362,14 +362,15 @@ enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, uint
                             .count = p->count,
                             .mine = s->mine,
                             .giver = giver,
-                            .brings = may_bring(s, p),
-                            .alone = is_alone(s) || s->strikes >= STRIKES_MAX,
-                            .stalled = idle && now_ms > s->moved_ms + s->patience_ms};
+                            .brings = mirror && may_bring(s, p),
+                            .alone = mirror && (is_alone(s) || s->strikes >= STRIKES_MAX),
+                            .stalled = mirror && idle && now_ms > s->moved_ms + s->patience_ms};
     enum choice what;
     size_t i;
 
     *from = NULL;
     s->could = true;
+    s->chose_ms = now_ms;
     see_to_mirror(s, now_ms);
     if (!s->keyed && s->ask != NULL && now_ms < s->joined_ms + FIRST_WAIT_MS) {
         return CHOOSE_NONE;
@@ -458,10 +459,18 @@ struct swarm *swarm_join(struct peers *ps, const struct digest *d, uint64_t size
     return s;
 }
 
+/* Of many files under way most wait for a connection: what others have of those is not asked every other moment. */
+static bool is_curious(const struct swarm *s, uint64_t now_ms)
+{
+    return s->finished ? s->peers->linger_ms > 0 : now_ms < s->chose_ms + CONTENT_MS;
+}
+
 void swarm_tick(struct swarm *s, uint64_t now_ms)
 {
-    see_to_mirror(s, now_ms);
-    if (s->keyed && !s->off && !s->leaving && (!s->finished || s->peers->linger_ms > 0)) {
+    if (s->asked_ms != 0) { /* a file that no connection is free for yet is nobody's business */
+        see_to_mirror(s, now_ms);
+    }
+    if (s->keyed && !s->off && !s->leaving && is_curious(s, now_ms)) {
         choose_neighbours(s, now_ms);
         ask_neighbours(s, now_ms);
     }

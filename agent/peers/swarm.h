@@ -45,6 +45,7 @@ struct swarm {
     struct ask *ask;
     unsigned asked_take; /* with the question under way */
     unsigned failures;
+    uint64_t chose_ms;   /* when it had a place for a chunk */
     bool could;          /* begin something, since it was asked last */
     uint64_t take_at_ms; /* not before is more asked for */
     bool keyed;          /* an answer has come */
@@ -60,9 +61,9 @@ struct swarm {
 /* NULL: this file is not for peers, or there is no disk for it. */
 struct swarm *swarm_join(struct peers *ps, const struct digest *d, uint64_t size_bytes, int fd);
 void swarm_have(struct swarm *s, size_t chunk, bool there);
-/* What to begin now that there is a place for it; idle: nothing is under way. CHOOSE_GIVER: its lane is counted, swarm_release() ends it. */
-enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, uint64_t now_ms,
-                         size_t *chunk, struct neighbour **from);
+/* What to begin now that there is a place for it; idle: nothing is under way; mirror: it may be asked now. CHOOSE_GIVER: its lane is counted, swarm_release() ends it. */
+enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, bool mirror,
+                         uint64_t now_ms, size_t *chunk, struct neighbour **from);
 /* How a lane from a neighbour ended: neighbour_judge()'s rc. */
 void swarm_release(struct neighbour *n, size_t chunk, int rc);
 /* A chunk of a neighbour's is verified and written. */

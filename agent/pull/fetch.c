@@ -67,6 +67,9 @@ static void block_written(struct job *j)
     int rc = b->rc;
 
     p->jobs--;
+    if (from != NULL) {
+        from->blocks--;
+    }
     p->hashed = b->whole && rc == 0;
     p->got = b->digest;
     puller_give_block(p->pl, b);
@@ -98,6 +101,9 @@ static void block_written(struct job *j)
 static void submit_block(struct pull *p, struct block *b, struct neighbour *from)
 {
     b->from = from;
+    if (from != NULL) {
+        from->blocks++;
+    }
     b->pull = p;
     b->check = p->chunked;
     b->job = (struct job){.work = write_block, .done = block_written, .reply = p->pl->mail};
@@ -447,13 +453,18 @@ static void lane_start(struct pull *p, struct block *b, struct neighbour *from, 
 /* Which chunk next, and from whom; false: none now. */
 static bool choose_chunk(struct pull *p, size_t *i, struct neighbour **from)
 {
+    uint64_t now_ms = clock_now_ms();
+
     *from = NULL;
     *i = parts_next(p->parts);
     if (*i == p->parts->count) {
         return false;
     }
-    return !swarm_is_on(p->swarm) || swarm_choose(p->swarm, p->parts, list_empty(&p->lanes),
-                                                  clock_now_ms(), i, from) != CHOOSE_NONE;
+    if (!swarm_is_on(p->swarm)) {
+        return now_ms >= p->not_before_ms;
+    }
+    return swarm_choose(p->swarm, p->parts, list_empty(&p->lanes), now_ms >= p->not_before_ms,
+                        now_ms, i, from) != CHOOSE_NONE;
 }
 
 static void feed_chunks(struct pull *p)
@@ -520,7 +531,8 @@ static void unpause(struct pull *p)
 void fetch_feed(struct pull *p)
 {
     unpause(p);
-    if (parts_complete(p->parts) || clock_now_ms() < p->not_before_ms) {
+    /* A mirror that is away holds up no other node. */
+    if (parts_complete(p->parts) || (clock_now_ms() < p->not_before_ms && !swarm_is_on(p->swarm))) {
         return;
     }
     if (p->chunked) {

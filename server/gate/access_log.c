@@ -34,18 +34,48 @@ static char hex_digit(unsigned n)
     return "0123456789abcdef"[n & 15];
 }
 
-/* Bytes from outside: printable ASCII stays, all else becomes \u00XX (json) or \xXX (combined). Cut at VALUE_BYTES. */
+enum { TOKEN_SHOWN = 3 + 1 + 8 + 1 }; /* "mrd_", the id, "_": no secret (token.h) */
+
+static bool in_token(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+}
+
+/* How much of s one of our tokens takes, as conda's clients may spell one, too ('-' for '_'); 0: none begins it. Whoever errs in a
+ * repo's name has theirs in a path that nobody takes it out of. */
+static size_t token_bytes(struct slice s)
+{
+    uint8_t id[4];
+    size_t n = 0;
+
+    if (s.n <= TOKEN_SHOWN || memcmp(s.p, "mrd", 3) != 0 || (s.p[3] != '_' && s.p[3] != '-') ||
+        !slice_hex(slice_of(s.p + 4, 8), id, sizeof id) || (s.p[12] != '_' && s.p[12] != '-')) {
+        return 0;
+    }
+    while (n < s.n && in_token(s.p[n])) {
+        n++;
+    }
+    return n;
+}
+
+/* Bytes from outside: printable ASCII stays, but of tokens their id, all else becomes \u00XX (json) or \xXX (combined). Cut at VALUE_BYTES. */
 static void escaped(struct buf *out, struct slice s, bool json)
 {
     size_t start = out->n;
 
     for (size_t i = 0; i < s.n; i++) {
         uint8_t c = (uint8_t)s.p[i];
+        size_t token = c == 'm' ? token_bytes(slice_from(s, i)) : 0;
         if (out->n - start > VALUE_BYTES - 8) {
             buf_str(out, "...");
             return;
         }
-        if (c == '"' || c == '\\') {
+        if (token > TOKEN_SHOWN) {
+            buf_add(out, s.p + i, TOKEN_SHOWN);
+            buf_str(out, "...");
+            i += token - 1;
+        } else if (c == '"' || c == '\\') {
             buf_byte(out, '\\');
             buf_byte(out, c);
         } else if (c >= ' ' && c < 0x7f) {

@@ -67,6 +67,31 @@ static void hostile(char out[256])
     }
 }
 
+/* A path that nobody took it out of, another spelling, and what only looks like one. */
+static void no_tokens(void **state)
+{
+    static const char secret[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG";
+    struct access_log *l = NULL;
+    struct buf text = BUF_INIT(1 << 20);
+    struct slice path =
+        SLICE("/t/mrd_00c0ffee_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG_89abcdef/x/mrd_a/"
+              "mrd-00c0ffee-0123456789abcdefghijklmnopqrstuvwxyzABCDEFG-89abcdef");
+
+    (void)state;
+    assert_int_equal(access_log_open("tokens.log", "json", &l, NULL), 0);
+    write_one(l, path, SLICE("mrd_00c0ffee_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG_89abcdef"));
+    write_one(l, SLICE("/mrd_00c0ffee_"), SLICE("mrd"));
+    access_log_close(&l);
+    assert_int_equal(buf_read_file(&text, "tokens.log", NULL), 0);
+    assert_null(strstr(buf_cstr(&text), secret));
+    assert_non_null(
+        strstr(buf_cstr(&text), "\"path\":\"/t/mrd_00c0ffee_.../x/mrd_a/mrd-00c0ffee-...\""));
+    assert_non_null(strstr(buf_cstr(&text), "\"ua\":\"mrd_00c0ffee_...\""));
+    assert_non_null(strstr(buf_cstr(&text), "\"path\":\"/mrd_00c0ffee_\""));
+    assert_non_null(strstr(buf_cstr(&text), "\"ua\":\"mrd\""));
+    buf_free(&text);
+}
+
 static void json_lines(void **state)
 {
     struct access_log *l = NULL;
@@ -167,10 +192,8 @@ static void none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_lines),
-        cmocka_unit_test(combined_lines),
-        cmocka_unit_test(rotated),
-        cmocka_unit_test(none),
+        cmocka_unit_test(json_lines), cmocka_unit_test(no_tokens), cmocka_unit_test(combined_lines),
+        cmocka_unit_test(rotated),    cmocka_unit_test(none),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -43,7 +43,9 @@ static void path_of(const struct agent *ag, struct slice name, char out[PATH_MAX
     char hex[DIGEST_HEX + 1];
     struct digest key;
 
-    buf_addf(&text, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(ag->mirror), SLICE_ARG(name));
+    /* What a token brought answers nobody who has none: it is for the mirror to say who may read. */
+    buf_addf(&text, SLICE_FMT "/" SLICE_FMT "%s", SLICE_ARG(ag->mirror), SLICE_ARG(name),
+             ag->auth_line.n != 0 ? " by token" : "");
     shelf_key_of_url(buf_slice(&text), &key);
     buf_free(&text);
     digest_format(&key, hex);

@@ -1,6 +1,7 @@
 /* known.h - what a FROM was found to consist of: not asked again where it cannot change, and not sent again where it has not.
  *
- *   known/<key>   {"from", "etag", "root", "files": [{"name", "sha256", "size", "etag"}]}; key: of the mirror and the FROM
+ *   known/<key>   {"from", "etag", "root", "files": [{"name", "sha256", "size", "etag"}]}; key: of the mirror, the FROM, and
+ *                 whether a token was shown
  *
  * A repository of a Hub at a commit, and a folder of a hosted tree at a root (`models/me/gpt@<64 hex digits>/`), are fixed: nobody is asked. Of a
  * branch its commit is asked for, and then the commit's list is this one. Any other folder is asked for with the ETag of its last listing.

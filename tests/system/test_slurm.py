@@ -533,6 +533,24 @@ def test_a_head_that_has_not_moved(mirrord, tmp_path):
     assert "cannot be reached" in node.task(45, code=1)[1]
 
 
+def test_what_a_token_brought_is_no_answer_without_it(mirrord, tmp_path):
+    """The node's list is fetched with its token; a comment that names the same, for good, asks for itself."""
+    m = mirrord('repo "models" { protocol = "hosted" access { anonymous = none } }')
+    (tmp_path / "token").write_text(m.token("t", "publish:models/*"))
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a").write_bytes(b"secret")
+    mine = {"TRAINAGENT_MIRROR": m.url(""), "TRAINAGENT_TOKEN_FILE": str(tmp_path / "token")}
+    node = Slurmd(tmp_path, m.url(""))
+    root = json.loads(agent(node, "publish", str(tmp_path / "source"), "models/me/x", "--json", **mine).stdout)["root"]
+    wish = f"models/me/x@{root}/"
+    node.write(f'token_file = "{tmp_path}/token"', slurm=f'stage = {{"{wish}"}}')
+    node.prolog(None, 42)
+    assert node.task(42)[1] == "" and node.staged(42) == [f"{wish}a"]
+    node.write()
+    node.prolog(f"mirror={wish}", 43)
+    assert "does not give it to this node" in node.task(43, code=1)[1] and node.staged(43) == []
+
+
 def test_a_job_pins_what_it_uses(node):
     node.prolog("mirror=data/b/one.bin")
     node.task()

@@ -88,9 +88,9 @@ def fill(m, folder, build, size):
 
 
 def herd(prefixes, folder, build, m, flags):
-    """All at once, cold; (seconds of each node, bytes that left the mirror)."""
+    """All at once, cold; (seconds of each node, bytes that left the mirror, CPU seconds of an agent)."""
     before = m.metric("mirrord_http_response_bytes_total")
-    began, children, took = time.monotonic(), [], []
+    began, children, took, cpu = time.monotonic(), [], [], 0.0
     for i, prefix in enumerate(prefixes):
         home = folder / f"node{i}"
         shutil.rmtree(home, ignore_errors=True)
@@ -101,21 +101,23 @@ def herd(prefixes, folder, build, m, flags):
         children.append(subprocess.Popen([*prefix, build / "trainagent", "-q", "pull", "o/bench/big/big", "--to", home / "to", *flags],
                                          env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
     for _ in children:
-        pid, status, _ = os.wait4(-1, 0)
+        pid, status, used = os.wait4(-1, 0)
         took.append(time.monotonic() - began)
+        cpu += used.ru_utime + used.ru_stime
         child = next(c for c in children if c.pid == pid)
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode != 0:
             raise SystemExit(f"bench: an agent ended with {child.returncode}")
     for i in range(len(prefixes)):
         shutil.rmtree(folder / f"node{i}")
-    return took, m.metric("mirrord_http_response_bytes_total") - before
+    return took, m.metric("mirrord_http_response_bytes_total") - before, cpu / len(prefixes)
 
 
 def herds(folder, build, runs=RUNS, nodes=NODES, size=FILE_BYTES):
     rows = [f"{nodes} nodes and the mirror at one switch, each link shaped to {RATE_MB_S} MB/s both ways; a file of {size >> 20} MiB, cold, all agents "
             "started at once.\n",
-            "| | half of the nodes have it after | the last | bytes from the mirror / file | the last, x alone |", "|---|---|---|---|---|"]
+            "| | half of the nodes have it after | the last | bytes from the mirror / file | the last, x alone | CPU of an agent |",
+            "|---|---|---|---|---|---|"]
     with shaped_switch(nodes) as prefixes:
         m = mirror(folder / "mirror", build)
         try:
@@ -124,16 +126,17 @@ def herds(folder, build, runs=RUNS, nodes=NODES, size=FILE_BYTES):
             for _ in range(runs):
                 for name, flags in (("each alone", []), ("sharing", ["--peers"])):
                     got[name].append(herd(prefixes, folder, build, m, flags))
-                    took, sent = got[name][-1]
+                    took, sent, _ = got[name][-1]
                     print(f"swarm: {name}: {statistics.median(took):.1f} s, {max(took):.1f} s, {sent / size:.2f}", file=sys.stderr, flush=True)
         finally:
             m.stop()
-    alone_s = statistics.median(max(took) for took, _ in got["each alone"])
+    alone_s = statistics.median(max(took) for took, _, _ in got["each alone"])
     for name, all_runs in got.items():
-        half_s = statistics.median(statistics.median(took) for took, _ in all_runs)
-        last_s = statistics.median(max(took) for took, _ in all_runs)
-        sent = statistics.median(sent for _, sent in all_runs)
-        rows.append(f"| {name} | {half_s:.1f} s | {last_s:.1f} s | {sent / size:.2f} | {alone_s / last_s:.1f} |")
+        half_s = statistics.median(statistics.median(took) for took, _, _ in all_runs)
+        last_s = statistics.median(max(took) for took, _, _ in all_runs)
+        sent = statistics.median(sent for _, sent, _ in all_runs)
+        cpu_s = statistics.median(cpu for _, _, cpu in all_runs)
+        rows.append(f"| {name} | {half_s:.1f} s | {last_s:.1f} s | {sent / size:.2f} | {alone_s / last_s:.1f} | {cpu_s:.2f} s |")
     return rows
 
 

@@ -97,6 +97,12 @@ ptrdiff_t slice_find(struct slice s, char c)
     return hit != NULL ? hit - s.p : -1;
 }
 
+size_t slice_behind(struct slice s, char c)
+{
+    const char *hit = s.n != 0 ? memrchr(s.p, c, s.n) : NULL;
+    return hit != NULL ? (size_t)(hit - s.p) + 1 : 0;
+}
+
 struct slice slice_trim(struct slice s)
 {
     while (s.n > 0 && (s.p[0] == ' ' || s.p[0] == '\t')) {

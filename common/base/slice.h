@@ -66,6 +66,8 @@ MUST_USE bool slice_counted(struct slice *rest, unsigned bytes,
                             struct slice *out); /* of buf_counted() */
 /* Index of the first c, or -1. */
 ptrdiff_t slice_find(struct slice s, char c);
+/* Index behind the last c; 0 without: of "a/b/c" and '/' that of "c". */
+size_t slice_behind(struct slice s, char c);
 struct slice slice_trim(struct slice s); /* without blanks and tabs at both ends */
 /* Decimal digits only, no sign, no blank; false when empty, other bytes, or more than 64 bits. */
 MUST_USE bool slice_u64(struct slice s, uint64_t *out);

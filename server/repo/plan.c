@@ -103,14 +103,16 @@ void plan_method(struct plan *p, struct slice allow, struct slice text)
     p->allow = allow;
 }
 
-bool plan_refuses_method(const struct http_req *req, struct plan *p)
+bool plan_enter(const struct http_req *req, struct slice raw, struct arena *a, struct slice *out,
+                struct plan *p, int *rc, struct err *e)
 {
-    if (req->method == METHOD_GET || req->method == METHOD_HEAD) {
+    *rc = plan_path(raw, a, out, e);
+    if (*rc == 0 && req->method != METHOD_GET && req->method != METHOD_HEAD) {
+        plan_method(p, SLICE("GET, HEAD"),
+                    SLICE("this repo is a mirror: its paths take GET and HEAD\n"));
         return false;
     }
-    plan_method(p, SLICE("GET, HEAD"),
-                SLICE("this repo is a mirror: its paths take GET and HEAD\n"));
-    return true;
+    return *rc == 0;
 }
 
 /* p == NULL: it reads in one way only. */

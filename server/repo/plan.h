@@ -20,8 +20,9 @@ struct slice plan_key(struct slice path, struct slice query, struct arena *a);
 void plan_reply(struct plan *p, int status, struct slice text);
 void plan_redirect(struct plan *p, struct slice location);               /* 301 */
 void plan_method(struct plan *p, struct slice allow, struct slice text); /* 405 */
-/* True, and answered with 405, unless it is GET or HEAD. */
-bool plan_refuses_method(const struct http_req *req, struct plan *p);
+/* The canonical path of what is only read. False: it does not spell one, *rc; or it is no GET or HEAD, and answered with 405. */
+MUST_USE bool plan_enter(const struct http_req *req, struct slice raw, struct arena *a,
+                         struct slice *out, struct plan *p, int *rc, struct err *e);
 /* The rule of a canonical path; one that denies also where only an origin's way of reading paths makes it match: most take
  * "a//b" and "a%2Fb" for "a/b". */
 const struct rule *plan_rule(const struct repo *r, struct slice path, struct arena *a);

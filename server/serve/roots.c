@@ -54,13 +54,9 @@ static bool read_query(struct slice query, struct roots_step *rs)
 /* Takes the last segment off. */
 static struct slice cut_last(struct slice *path)
 {
-    size_t n = path->n;
-    struct slice last;
+    size_t n = slice_behind(*path, '/');
+    struct slice last = slice_from(*path, n);
 
-    while (n > 0 && path->p[n - 1] != '/') {
-        n--;
-    }
-    last = slice_from(*path, n);
     *path = slice_first(*path, n > 0 ? n - 1 : 0);
     return last;
 }

@@ -29,9 +29,7 @@ static int follow(struct buf *at, size_t n, struct slice target, struct err *e)
     struct buf out = BUF_INIT(2 * TREE_PATH_MAX);
     int rc = 0;
 
-    while (n > 0 && at->p[n - 1] != '/') {
-        n--;
-    }
+    n = slice_behind(slice_first(buf_slice(at), n), '/');
     buf_add(&out, at->p, n); /* the link's folder, with its '/' */
     if (target.p[0] == '/') {
         rc = err_set(e, E_INVALID, "a link leads out of the tree");

@@ -29,11 +29,8 @@ struct store *closure_store(struct closure *x)
 
 struct slice closure_name_of(struct slice path, struct slice *folder)
 {
-    size_t n = path.n;
+    size_t n = slice_behind(path, '/');
 
-    while (n > 0 && path.p[n - 1] != '/') {
-        n--;
-    }
     if (folder != NULL) {
         *folder = slice_first(path, n);
     }

@@ -137,20 +137,10 @@ static uint32_t folder_of(struct roster *r, struct slice path)
     return f->index;
 }
 
-static size_t name_at(struct slice path)
-{
-    size_t n = path.n;
-
-    while (n > 0 && path.p[n - 1] != '/') {
-        n--;
-    }
-    return n;
-}
-
 static size_t encode(struct roster *r, const struct sync_entry *en, char *to)
 {
     struct slice target = en->type == SYNC_LINK ? en->target : en->leader;
-    size_t name = name_at(en->path);
+    size_t name = slice_behind(en->path, '/');
     int64_t s = en->mtime_ns / 1000000000, ns = en->mtime_ns % 1000000000;
     bool timed = en->mtime_ns != SYNC_TIME_UNKNOWN;
     char *p = to + 1;

@@ -223,10 +223,10 @@ static int conda_plan(const struct repo *r, const struct http_req *req, struct s
                       struct plan *out, struct err *e)
 {
     struct slice clean;
-    int rc = plan_path(path, arena, &clean, e);
+    int rc;
 
     (void)who;
-    if (rc != 0 || plan_refuses_method(req, out)) {
+    if (!plan_enter(req, path, arena, &clean, out, &rc, e)) {
         return rc;
     }
     if (plan_rule(r, clean, arena)->class == RULE_DENY) {

@@ -20,11 +20,8 @@ static bool is_optional(struct slice name)
 struct conda_path conda_path_of(struct slice path)
 {
     struct conda_path p = {.kind = CONDA_INDEX};
-    size_t at = path.n;
+    size_t at = slice_behind(path, '/');
 
-    while (at > 0 && path.p[at - 1] != '/') {
-        at--;
-    }
     p.folder = slice_first(path, at);
     p.name = slice_from(path, at);
     if (slice_ends(p.name, SLICE(".conda")) || slice_ends(p.name, SLICE(".tar.bz2"))) {

@@ -27,10 +27,10 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
 {
     const struct rule *rule;
     struct slice clean;
-    int rc = plan_path(path, arena, &clean, e);
+    int rc;
 
     (void)who;
-    if (rc != 0 || plan_refuses_method(req, out)) {
+    if (!plan_enter(req, path, arena, &clean, out, &rc, e)) {
         return rc;
     }
     rule = plan_rule(r, clean, arena);

@@ -56,11 +56,8 @@ bool details_tree(struct hf_ask *k)
 
 static struct slice folder_of(struct slice path)
 {
-    size_t n = path.n;
+    size_t n = slice_behind(path, '/');
 
-    while (n != 0 && path.p[n - 1] != '/') {
-        n--;
-    }
     return slice_first(path, n != 0 ? n - 1 : 0);
 }
 

@@ -305,12 +305,7 @@ static struct slice with_slash(struct slice folder, struct buf *copy)
 
 static struct slice last_segment(struct slice folder)
 {
-    size_t at = folder.n - 1;
-
-    while (at > 0 && folder.p[at - 1] != '/') {
-        at--;
-    }
-    return slice_from(folder, at);
+    return slice_from(folder, slice_behind(slice_first(folder, folder.n - 1), '/'));
 }
 
 int hosted_listing(struct store *s, const struct repo *r, const struct plan *p,

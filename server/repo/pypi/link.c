@@ -166,17 +166,10 @@ static const struct link_origin *origin_of(struct links *l, struct slice url)
     return l->origin[i].admitted ? &l->origin[i] : NULL;
 }
 
-/* "a/b/c" -> "c", "a/b/" -> "b" */
-static struct slice last_segment(struct slice path)
+struct slice link_last_segment(struct slice path)
 {
-    size_t at;
-
     path.n -= path.n != 0 && path.p[path.n - 1] == '/';
-    at = path.n;
-    while (at > 0 && path.p[at - 1] != '/') {
-        at--;
-    }
-    return slice_from(path, at);
+    return slice_from(path, slice_behind(path, '/'));
 }
 
 static struct slice decoded(struct links *l, struct slice text)
@@ -201,7 +194,7 @@ static bool read_page(struct links *l, struct slice url, struct link *out)
             return false;
         }
         out->kind = LINK_PAGE;
-        out->name = decoded(l, last_segment(path));
+        out->name = decoded(l, link_last_segment(path));
         out->child =
             path.n > l->page_path.n && slice_starts(path, l->page_path) &&
             slice_find(slice_first(slice_from(path, l->page_path.n), path.n - l->page_path.n - 1),
@@ -226,7 +219,7 @@ static bool read_file(struct links *l, struct slice url, const struct url *u, st
     memcpy(out->id, o->id, sizeof out->id);
     out->origin = buf_slice(&o->key);
     out->file = plan_key(path, u->query, &l->arena);
-    out->name = decoded(l, last_segment(path));
+    out->name = decoded(l, link_last_segment(path));
     prefix = arena_fmt(&l->arena, SLICE_FMT "+f/%s/", SLICE_ARG(buf_slice(&l->up)), o->id);
     out->href = plan_url(prefix.p, path, u->query, &l->arena);
     return true;

@@ -75,6 +75,7 @@ void links_init(struct links *l, const struct repo *r, bool only_named, struct s
                 struct slice page_url, struct batch *rows);
 /* For links_base() and links_where() alone. */
 void links_init_base(struct links *l, struct slice page_url);
+struct slice link_last_segment(struct slice path); /* "a/b/c" -> "c", "a/b/" -> "b" */
 void links_fini(struct links *l);
 void links_reset(struct links *l);                   /* the slices of links so far are void */
 void links_base(struct links *l, struct slice href); /* <base href>: the first one counts */

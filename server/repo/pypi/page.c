@@ -5,23 +5,11 @@
 #include "common/codec/html.h"
 #include "common/codec/url.h"
 
-static struct slice page_name(struct slice path)
-{
-    size_t at;
-
-    path.n -= path.n != 0 && path.p[path.n - 1] == '/';
-    at = path.n;
-    while (at > 0 && path.p[at - 1] != '/') {
-        at--;
-    }
-    return slice_from(path, at);
-}
-
 void page_init(struct page *p, enum page_format f, const struct repo *r, bool only_named,
                struct slice path, struct slice url, struct batch *rows, size_t max_bytes)
 {
     *p = (struct page){.format = f,
-                       .name = page_name(path),
+                       .name = link_last_segment(path),
                        .list = slice_eq(path, SLICE("simple/")),
                        .files = BUF_INIT(max_bytes),
                        .projects = BUF_INIT(max_bytes),

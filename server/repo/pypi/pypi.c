@@ -71,12 +71,7 @@ static bool is_page(struct slice path)
 
 static struct slice last_segment(struct slice path)
 {
-    size_t at = path.n;
-
-    while (at > 0 && path.p[at - 1] != '/') {
-        at--;
-    }
-    return slice_from(path, at);
+    return slice_from(path, slice_behind(path, '/'));
 }
 
 /* PEP 503: small letters, runs of - _ . become one '-'. p == NULL: no project has such a name. */
@@ -402,10 +397,10 @@ static int pypi_plan(const struct repo *r, const struct http_req *req, struct sl
                      struct plan *out, struct err *e)
 {
     struct slice clean;
-    int rc = plan_path(path, arena, &clean, e);
+    int rc;
 
     (void)who;
-    if (rc != 0 || plan_refuses_method(req, out)) {
+    if (!plan_enter(req, path, arena, &clean, out, &rc, e)) {
         return rc;
     }
     if (r->synced) {

@@ -128,15 +128,12 @@ const struct packages_form packages_form[PACKAGES_FORMS] = {{".gz", PACKING_GZIP
 
 bool packages_named(struct slice path, struct slice *bare, bool *sources)
 {
-    size_t n;
+    struct slice name;
 
     (void)packing_of(path, bare);
-    n = bare->n;
-    while (n > 0 && bare->p[n - 1] != '/') {
-        n--;
-    }
-    *sources = slice_eqs(slice_from(*bare, n), "Sources");
-    return *sources || slice_eqs(slice_from(*bare, n), "Packages");
+    name = slice_from(*bare, slice_behind(*bare, '/'));
+    *sources = slice_eqs(name, "Sources");
+    return *sources || slice_eqs(name, "Packages");
 }
 
 struct packages *packages_open(bool sources, const struct packages_events *ev)

@@ -79,7 +79,6 @@ static int read_packages(struct conda *c, const struct digest *d, struct err *e)
 static int give_beside(struct conda *c, struct err *e)
 {
     static const struct sum unknown = {0};
-    size_t parent = c->folder - 1;
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(beside); i++) {
@@ -88,12 +87,10 @@ static int give_beside(struct conda *c, struct err *e)
                            &unknown, REF_OPTIONAL, e);
         }
     }
-    while (parent > 0 && c->package.p[parent - 1] != '/') {
-        parent--;
-    }
     if (rc == 0) {
         struct buf up = BUF_INIT(PATH_ROOM);
-        buf_add(&up, c->package.p, parent);
+        struct slice folder = slice_first(buf_slice(&c->package), c->folder - 1);
+        buf_adds(&up, slice_first(folder, slice_behind(folder, '/')));
         buf_str(&up, "channeldata.json");
         rc = http_give(c->g, buf_slice(&up), UINT64_MAX, &unknown, REF_OPTIONAL, e);
         buf_free(&up);

@@ -277,7 +277,6 @@ static void begin_index(struct debian *d, struct index *x)
 static int note_file(struct debian *d, const struct release *r, const struct release_file *f)
 {
     char path[4200], leader[4200], hex[DIGEST_HEX + 1];
-    size_t n = f->path.n;
     int rc;
 
     if (f->path.n > 3900 || !suite_wants(d->g->site->conf, r, f->path) ||
@@ -288,12 +287,10 @@ static int note_file(struct debian *d, const struct release *r, const struct rel
     rc = give(d, slice_str(leader), f->size_bytes, &f->digest,
               REF_OPTIONAL | (r->by_hash ? REF_BY_HASH : 0), SLICE_NONE);
     if (rc == 0 && r->by_hash) {
-        while (n > 0 && f->path.p[n - 1] != '/') {
-            n--;
-        }
+        struct slice folder = slice_first(f->path, slice_behind(f->path, '/'));
         digest_format(&f->digest, hex);
-        snprintf(path, sizeof path, "dists/%s/%.*sby-hash/SHA256/%s", suite_of(d), (int)n,
-                 f->path.p, hex);
+        snprintf(path, sizeof path, "dists/%s/" SLICE_FMT "by-hash/SHA256/%s", suite_of(d),
+                 SLICE_ARG(folder), hex);
         rc = give(d, slice_str(path), f->size_bytes, &f->digest, 0, slice_str(leader));
     }
     if (rc == 0) {

@@ -83,9 +83,7 @@ static struct slice url_of(struct reading *r, struct slice href, struct slice *n
 
     if (url_resolve(links_where(&r->page->links), href, &whole, NULL) == 0 &&
         url_split(buf_slice(&whole), &u, NULL) == 0) {
-        for (n = u.path.n; n > 0 && u.path.p[n - 1] != '/';) {
-            n--;
-        }
+        n = slice_behind(u.path, '/');
         if (n < u.path.n && url_decode(slice_from(u.path, n), &plain)) {
             *name = arena_copy(a, buf_slice(&plain));
             out = arena_fmt(a, SLICE_FMT, SLICE_ARG(buf_slice(&whole)));

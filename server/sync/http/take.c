@@ -243,12 +243,9 @@ static char *hash_url_of(const struct http_engine *g, const struct sync_entry *e
 {
     struct buf path = BUF_INIT(8192);
     char hex[DIGEST_HEX + 1];
-    size_t n = en->path.n;
+    size_t n = slice_behind(en->path, '/');
     char *url;
 
-    while (n > 0 && en->path.p[n - 1] != '/') {
-        n--;
-    }
     digest_format(&en->digest, hex);
     buf_add(&path, en->path.p, n);
     buf_addf(&path, "by-hash/SHA256/%s", hex);

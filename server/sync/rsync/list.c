@@ -282,12 +282,9 @@ static bool keep_folder(struct file_list *l, struct slice folder, uint32_t *ref)
 static bool keep_name(struct file_list *l, struct list_entry *en)
 {
     struct slice path = slice_of(l->last, l->last_n);
-    size_t cut = path.n;
+    size_t cut = slice_behind(path, '/');
     char *to;
 
-    while (cut > 0 && path.p[cut - 1] != '/') {
-        cut--;
-    }
     if (!keep_folder(l, slice_first(path, cut > 0 ? cut - 1 : 0), &en->folder)) {
         return false;
     }

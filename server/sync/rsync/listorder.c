@@ -95,11 +95,8 @@ static int compare_keys(const struct key *a, const struct key *b)
 
 static struct key key_of_path(struct slice path, bool is_folder)
 {
-    size_t cut = path.n;
+    size_t cut = slice_behind(path, '/');
 
-    while (cut > 0 && path.p[cut - 1] != '/') {
-        cut--;
-    }
     return (struct key){slice_first(path, cut > 0 ? cut - 1 : 0), slice_from(path, cut), is_folder};
 }
 

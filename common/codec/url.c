@@ -62,7 +62,7 @@ static bool host_ok(struct slice host, bool ipv6)
 /* "host", "host:port", "[::1]:port" */
 static bool split_authority(struct slice text, struct url *u)
 {
-    struct slice port = SLICE_NONE;
+    struct slice port;
     uint64_t number;
 
     if (text.n > 0 && text.p[0] == '[') {
@@ -243,11 +243,7 @@ static void resolve_relative(const struct url *base, struct slice ref, struct bu
         }
     } else {
         if (path.p[0] != '/') {
-            size_t n = base->path.n;
-            while (base->path.p[n - 1] != '/') {
-                n--;
-            }
-            buf_add(&merged, base->path.p, n);
+            buf_adds(&merged, slice_first(base->path, slice_behind(base->path, '/')));
         }
         buf_adds(&merged, path);
         remove_dots(buf_slice(&merged), out);

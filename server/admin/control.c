@@ -253,6 +253,8 @@ static void answer(struct talk *t, struct slice line)
     send_all(t);
     shut(&t->leaves);
     shut(&t->came);
+    t->request = NULL;
+    t->result = NULL;
     json_decref(request);
     if (result.p != NULL) {
         explicit_bzero(result.p, result.n); /* a new token may have stood there */

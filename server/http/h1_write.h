@@ -17,6 +17,6 @@ struct h1_answer {
 };
 
 size_t h1_answer_bound(const struct http_reply *r); /* it has no more bytes than that */
-size_t h1_answer_write(char *to, const struct h1_answer *a);
+size_t h1_answer_write(char *start, const struct h1_answer *a);
 
 #endif

@@ -794,7 +794,7 @@ def test_a_user_that_there_is_not(mirror, tmp_path):
 
 def test_the_manual_has_every_key():
     manual = (ROOT / "docs/man/trainagent.conf.5").read_text()
-    keys = re.findall(r"^(?:FILE|SLURM)_KEY\((\w+),", (ROOT / "agent/node.def").read_text(), re.M)
+    keys = re.findall(r"^(?:FILE|SLURM|PEERS)_KEY\((\w+),", (ROOT / "agent/node.def").read_text(), re.M)
     keys += ["on_" + key for key in re.findall(r"^OUTCOME\(\w+, (\w+),", (ROOT / "agent/slurm/outcomes.def").read_text(), re.M)]
     assert len(keys) > 15
     for key in keys:
@@ -805,6 +805,8 @@ def test_the_example_is_taken(node):
     """With all its keys, and its places turned to ours."""
     text = (ROOT / "conf/examples/trainagent.conf").read_text()
     text = re.sub(r"^( *)# ?(?=\w+ *=)", r"\1", text, flags=re.M)  # what is told as absent
+    text = re.sub(r"^# (?=peers \{|    \w+ *=|\})", "", text, flags=re.M)  # a section that is not there
+    assert "\npeers {\n    address =" in text
     assert agent(node, "status", "--node-file", str(ROOT / "conf/examples/trainagent.conf")).returncode == 0
     (node.folder / "token").write_text("mrd_x\n")
     text = text.replace("/etc/trainagent/token", str(node.folder / "token")).replace("plaintext_token = false", "plaintext_token = true")

@@ -4,45 +4,18 @@ import re
 import socket
 import threading
 
+from harness.loopback import Loopback, pipe
+
 ASKED = re.compile(rb"CONNECT (\S+) HTTP/1\.[01]\r?\n((?:[^\r\n]+\r?\n)*)\r?\n")  # rsync ends some lines with less
 
 
-def pipe(a, b):
-    try:
-        while data := a.recv(65536):
-            b.sendall(data)
-    except OSError:
-        pass
-    for s in (a, b):
-        try:
-            s.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-
-
-class ConnectProxy:
+class ConnectProxy(Loopback):
     """asked: (target, fields) of each request. user: "name:password" that it wants. says: instead of an answer of its own; None: it is silent
     for good. together: its answer goes out with the peer's first bytes, in one piece."""
 
     def __init__(self, user=None, says=b"", together=False):
         self.user, self.says, self.together, self.asked = user, says, together, []
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=16)
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *args):
-        self.listener.close()
-
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+        super().__init__()
 
     def allows(self, fields):
         return self.user is None or b"Basic " + base64.b64encode(self.user.encode()) in fields

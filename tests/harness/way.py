@@ -3,10 +3,12 @@ import re
 import socket
 import threading
 
+from harness.loopback import Loopback, hang_up
+
 TARGET = re.compile(rb"^(?:GET|HEAD|POST) (\S+) HTTP/1\.1\r\n", re.M)
 
 
-class Way:
+class Way(Loopback):
     """disturb(target) before a request goes on: "cut", or None. midway(target, n) with each piece of an answer: likewise.
     rewrite: (these bytes of a request, become those of the same length)."""
 
@@ -14,15 +16,7 @@ class Way:
         self.to, self.lock = port, threading.Lock()
         self.disturb = self.midway = self.rewrite = None
         self.forget()
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *args):
-        self.listener.close()
+        super().__init__()
 
     def forget(self):
         with self.lock:
@@ -32,20 +26,15 @@ class Way:
         with self.lock:
             return [t for t in self.targets if what in t]
 
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection(("127.0.0.1", self.to))
-            except OSError:
-                client.close()
-                continue
-            at = {"target": ""}
-            threading.Thread(target=self.pump, args=(client, server, at, True), daemon=True).start()
-            threading.Thread(target=self.pump, args=(server, client, at, False), daemon=True).start()
+    def serve(self, client):
+        try:
+            server = socket.create_connection(("127.0.0.1", self.to))
+        except OSError:
+            client.close()
+            return
+        at = {"target": ""}
+        threading.Thread(target=self.pump, args=(client, server, at, True), daemon=True).start()
+        self.pump(server, client, at, False)
 
     def passes(self, data, at, asking):
         if asking:
@@ -73,8 +62,4 @@ class Way:
                 b.sendall(data)
         except OSError:
             pass
-        for s in (a, b):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        hang_up(a, b)

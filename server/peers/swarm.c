@@ -252,11 +252,8 @@ static struct member *enter(struct swarm *s, const uint8_t id[ANNOUNCEMENT_ID])
     return m;
 }
 
-static void go(struct swarm *s, struct member *m)
+static void drop(struct swarm *s, struct member *m)
 {
-    for (size_t w = 0; w < s->words; w++) {
-        recount(s, m, w, 0);
-    }
     LIST_EACH (&m->leases, it) {
         lease_end(s, LIST_ITEM(it, struct lease, own));
     }
@@ -268,6 +265,34 @@ static void go(struct swarm *s, struct member *m)
     s->members--;
     free(m->have);
     free(m);
+}
+
+static void go(struct swarm *s, struct member *m)
+{
+    for (size_t w = 0; w < s->words; w++) {
+        recount(s, m, w, 0);
+    }
+    drop(s, m);
+}
+
+static void begin(struct swarm *s)
+{
+    memset(s->count, 0, s->chunks * sizeof s->count[0]);
+    memset(s->open, 0xff, s->words * sizeof s->open[0]);
+    if (s->chunks % WORD != 0) {
+        s->open[s->words - 1] = ~(bit(s->chunks) * 2 - 1); /* no chunk is behind the last */
+    }
+    s->first = 0;
+    s->had = 0;
+}
+
+/* A thousand members have millions of chunks together: where nobody stays, what each had need not be uncounted. */
+static void clear(struct swarm *s)
+{
+    LIST_EACH (&s->seen, it) {
+        drop(s, LIST_ITEM(it, struct member, seen));
+    }
+    begin(s);
 }
 
 static void move_to(struct swarm *s, struct member *m, const uint8_t from[SWARM_ADDRESS],
@@ -358,10 +383,7 @@ struct swarm *swarm_new(size_t chunks, const uint8_t key[SWARM_KEY], uint64_t se
     s->count = mem_array(chunks, sizeof s->count[0]);
     s->leased = mem_array(s->words, sizeof s->leased[0]);
     s->open = mem_array(s->words, sizeof s->open[0]);
-    memset(s->open, 0xff, s->words * sizeof s->open[0]);
-    if (chunks % WORD != 0) {
-        s->open[s->words - 1] = ~(bit(chunks) * 2 - 1); /* no chunk is behind the last */
-    }
+    begin(s);
     list_init(&s->seen);
     list_init(&s->leases);
     return s;
@@ -375,9 +397,7 @@ void swarm_free(struct swarm **sp)
     if (s == NULL) {
         return;
     }
-    LIST_EACH (&s->seen, it) {
-        go(s, LIST_ITEM(it, struct member, seen));
-    }
+    clear(s);
     explicit_bzero(s->key, sizeof s->key);
     free(s->givers[0].at);
     free(s->givers[1].at);
@@ -447,16 +467,20 @@ void swarm_leave(struct swarm *s, const uint8_t id[ANNOUNCEMENT_ID])
     }
 }
 
+static bool is_silent(struct list *seen, const struct swarm_rules *r, uint64_t now_ms)
+{
+    const struct member *m = LIST_ITEM(seen, struct member, seen);
+
+    return now_ms - min_u64(now_ms, m->seen_ms) >= (uint64_t)r->again_s * 1000 * SILENT_TIMES;
+}
+
 void swarm_expire(struct swarm *s, const struct swarm_rules *r, uint64_t now_ms)
 {
-    uint64_t silent_ms = (uint64_t)r->again_s * 1000 * SILENT_TIMES;
-
-    while (!list_empty(&s->seen)) {
-        struct member *m = LIST_ITEM(s->seen.next, struct member, seen);
-        if (now_ms - min_u64(now_ms, m->seen_ms) < silent_ms) {
-            break;
-        }
-        go(s, m);
+    if (!list_empty(&s->seen) && is_silent(s->seen.prev, r, now_ms)) {
+        clear(s);
+    }
+    while (!list_empty(&s->seen) && is_silent(s->seen.next, r, now_ms)) {
+        go(s, LIST_ITEM(s->seen.next, struct member, seen));
     }
     while (!list_empty(&s->leases)) {
         struct lease *l = LIST_ITEM(s->leases.next, struct lease, all);

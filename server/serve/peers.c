@@ -24,7 +24,11 @@ struct announcing {
     bool left;
 };
 
+/* Bytes may be held by a hundred thousand trees, and a name is for people. */
+enum { HOLDERS_SEEN = 64 };
+
 struct naming {
+    unsigned seen;
     struct peers *peers;
     const struct repo_set *set;
     const struct digest *digest;
@@ -32,14 +36,15 @@ struct naming {
 
 static int name_it(void *arg, struct slice repo, char kind, struct slice key)
 {
-    const struct naming *n = arg;
+    struct naming *n = arg;
     const struct repo *r = repo_set_find(n->set, repo);
 
     if (r == NULL || (kind != 'o' && kind != 't') || slice_find(key, '\0') >= 0) {
-        return 0;
+        return ++n->seen == HOLDERS_SEEN;
     }
     peers_name(n->peers, n->digest, repo, key);
-    return r->anonymous_read ? 1 : 0; /* that one is shown to anybody: no better name */
+    /* One that is shown to anybody: there is no better name. */
+    return r->anonymous_read || ++n->seen == HOLDERS_SEEN;
 }
 
 static int size_of(struct store *s, const struct digest *d, uint64_t *out, struct err *e)
@@ -75,7 +80,7 @@ static int announce(struct announcing *a, struct daemon *d, struct err *e)
         blob_touch(d->store, &a->digest, a->now_unix_s); /* what is being pulled stays */
     }
     if (began) {
-        struct naming n = {d->peers, a->set, &a->digest};
+        struct naming n = {0, d->peers, a->set, &a->digest};
         (void)!holder_each(d->store, &a->digest, name_it, &n,
                            NULL); /* without one it is a digest */
     }

@@ -128,6 +128,8 @@ static void what_a_member_had_is_open_when_it_goes(void **state)
     assert_int_equal(swarm_members(s), 1);
     swarm_expire(s, &rules, 30000);
     assert_int_equal(swarm_members(s), 0);
+    out = come(s, 4, b, 3, 30000);
+    takes(&out, 3, 2, 3, 4);
     swarm_free(&s);
 }
 

@@ -21,6 +21,24 @@ static bool takes(const struct route *to)
     return to->repo != NULL && to->repo->ops->path_tokens;
 }
 
+static bool is_ours(struct slice token)
+{
+    return slice_starts(token, SLICE("mrd-")) || slice_starts(token, SLICE("mrd_"));
+}
+
+/* "t/<token>" and nothing behind it: the channel's own page. Another's may be a file of that name. */
+static bool cut_all(struct slice *path, struct slice *token)
+{
+    struct slice rest = slice_starts(*path, SLICE("t/")) ? slice_from(*path, 2) : SLICE_NONE;
+
+    if (!is_ours(rest)) {
+        return false;
+    }
+    *token = rest;
+    *path = SLICE("");
+    return true;
+}
+
 static void unlock(struct exchange *x, struct slice before, struct slice token, struct slice behind)
 {
     const struct http_req *req = exchange_req(x);
@@ -28,7 +46,7 @@ static void unlock(struct exchange *x, struct slice before, struct slice token, 
     struct slice credential = SLICE("");
     struct slice query = req->query;
 
-    if (slice_starts(token, SLICE("mrd-")) || slice_starts(token, SLICE("mrd_"))) {
+    if (is_ours(token)) {
         credential = arena_fmt(a, "Bearer " SLICE_FMT, SLICE_ARG(token));
         for (size_t i = sizeof "Bearer " - 1; i < credential.n; i++) {
             char *c = (char *)(uintptr_t)credential.p + i;
@@ -61,7 +79,7 @@ struct route path_token_take(struct exchange *x, struct repo *const *repos, size
         return route_of(repos, count, req->path, root);
     }
     path = to.path;
-    if (takes(&to) && path_token_cut(&path, &token)) {
+    if (takes(&to) && (path_token_cut(&path, &token) || cut_all(&path, &token))) {
         unlock(x, slice_first(whole, whole.n - to.path.n), token, path);
         return route_of(repos, count, req->path, root);
     }

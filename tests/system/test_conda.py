@@ -386,6 +386,8 @@ def test_a_token_in_the_path(mirrord, channel, wire):
     for wrong in (dashed[:-1] + ("0" if dashed[-1] != "0" else "1"), "an-other-servers", "x"):
         assert m.get(f"/t/{wrong}/forge/linux-64/" + A, wire).status == 401
         assert m.get(f"/t/{wrong}/open/linux-64/{A}?x", wire).status == (401 if wrong.startswith("mrd") else 200)
+    for path in (f"/open/t/{token}", f"/open/t/{dashed}"):  # the channel's own page, the slash forgotten
+        assert m.get(path, wire).status == m.get("/open/", wire).status
     channel.origin.put("/t/x/y", body=b"a file")
     assert m.get("/files/t/x/y", wire).body == b"a file", "no other protocol has such paths"
     assert m.get("/t/x/files/linux-64/" + A, wire).status == 404

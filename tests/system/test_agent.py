@@ -356,7 +356,8 @@ def test_a_publish_sends_what_the_tree_has_not(agent, m, tmp_path):
         return said["version"], said["root"], m.metric("mirrord_http_received_bytes_total") - began
 
     one = published(write=files)
-    assert one[0] == "v1" and one[2] > 2 * CHUNK
+    assert one[0] == "v1"
+    until(lambda: m.metric("mirrord_http_received_bytes_total") > 2 * CHUNK)
     same = published()
     assert same[:2] == one[:2] and same[2] < CHUNK
     two = published(write={"config.json": b"{ }", "sub/new": b""})
@@ -371,29 +372,6 @@ def test_a_publish_sends_what_the_tree_has_not(agent, m, tmp_path):
     assert {n: (tmp_path / "back" / n).read_bytes() for n in files} == files and (tmp_path / "back/sub/b c%20.bin").exists()
     agent("publish", source, "models/me/gpt", "--if-match", "0" * 64, code=75)
     assert json.loads(agent("publish", source, "models/me/gpt", "--if-match", one[1], "--json"))["version"] == "v5"
-
-
-def test_a_tree_that_moves_on_while_it_is_published_to(agent, m, tmp_path):
-    source = tmp_path / "source"
-    source.mkdir()
-    files = {"a": b"a", "b": b"b", "c": b"c"}
-    for name, data in files.items():
-        (source / name).write_bytes(data)
-    agent("publish", source, "models/me/x")
-    files["c"] = span(1, 0, CHUNK)
-    (source / "c").write_bytes(files["c"])
-    token = m.token("other", "publish:models/*")
-    free = m.config
-    m.config += '\nlimit "127.0.0.0/8" { rate = "100k/s" }'
-    m.reload()
-    child = agent.start("publish", source, "models/me/x")
-    until(lambda: [p for p in (agent.folder / "state/uploads").glob("*") if p.stat().st_size > 1])  # it has looked, and begun
-    assert m.put("/models/me/x/a", b"not a", token=token).status == 201
-    m.config = free
-    m.reload()
-    child.communicate(timeout=120 * SLOW)
-    assert child.returncode == 0
-    assert {n: m.get(f"/models/me/x/{n}").body for n in names_of(m, "me/x")} == files
 
 
 def test_a_publish_that_was_committed_long_ago_is_not_this_one(agent, m, tmp_path):

@@ -61,7 +61,8 @@ struct swarm {
 /* NULL: this file is not for peers, or there is no disk for it. */
 struct swarm *swarm_join(struct peers *ps, const struct digest *d, uint64_t size_bytes, int fd);
 void swarm_have(struct swarm *s, size_t chunk, bool there);
-/* What to begin now that there is a place for it; idle: nothing is under way; mirror: it may be asked now. CHOOSE_GIVER: its lane is counted, swarm_release() ends it. */
+/* What to begin now that there is a place for it; idle: nothing is under way; mirror: it may be asked now. CHOOSE_GIVER: its
+ * lane is counted, swarm_release() ends it. */
 enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, bool mirror,
                          uint64_t now_ms, size_t *chunk, struct neighbour **from);
 /* How a lane from a neighbour ended: neighbour_judge()'s rc. */

@@ -129,7 +129,7 @@ void pull_tick(struct pull *p, uint64_t now_ms);
 void pull_stop(struct pull *p);
 void pull_end(struct pull *p); /* calls on_done and frees */
 
-/* Between pull.c (its life), learn.c, fetch.c and seal.c (its phases). */
+/* Between pull.c (its life), learn.c, fetch.c, block.c and seal.c (its phases). */
 void pull_succeed(struct pull *p, const struct digest *d, uint64_t size_bytes, bool was_there);
 void pull_fail(struct pull *p, int rc, const struct err *why);
 void pull_restart(struct pull *p, bool discard, int rc, const struct err *why);
@@ -140,6 +140,7 @@ void pull_drained(struct pull *p); /* has it? then on with `next` */
 int pull_differs(const struct pull *p, const struct digest *got, struct err *e);
 void learn_feed(struct pull *p);
 void fetch_feed(struct pull *p);
+void block_submit(struct pull *p, struct block *b, struct neighbour *from); /* NULL: the mirror's */
 void fetch_cancel_lanes(struct pull *p);
 void fetch_tick(struct pull *p, uint64_t now_ms);
 void pull_job_ended(struct pull *p); /* a job, a lane or a stretch of hashing: is that all? */

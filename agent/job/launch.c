@@ -17,6 +17,7 @@
 #include "common/base/log.h"
 #include "common/base/slice.h"
 #include "common/os/clock.h"
+#include "common/os/forked.h"
 
 enum { GRACE_MS = 25000, BACKOFF_MS = 1000, BACKOFF_MAX_MS = 300000, CANNOT_START = 127 };
 
@@ -144,29 +145,23 @@ static int start_rank(struct attempt *a, unsigned i, unsigned port, unsigned res
                       struct err *e)
 {
     pid_t me = getpid();
-    int pipe_fd[2];
     int failed = 0;
     ssize_t n;
     pid_t pid;
+    int fd;
+    int rc = forked_start(&pid, &fd, e);
 
-    if (pipe2(pipe_fd, O_CLOEXEC) == -1) {
-        return err_sys(e, "pipe");
+    if (rc != 0) {
+        return rc;
     }
-    fflush(NULL);
-    pid = fork();
     if (pid == 0) {
-        become_rank(a, i, port, restarts, me, pipe_fd[1]);
-    }
-    close(pipe_fd[1]);
-    if (pid == -1) {
-        close(pipe_fd[0]);
-        return err_sys(e, "fork");
+        become_rank(a, i, port, restarts, me, fd);
     }
     setpgid(pid, pid); /* in both: whoever comes first */
     do {
-        n = read(pipe_fd[0], &failed, sizeof failed); /* the end comes with exec() */
+        n = read(fd, &failed, sizeof failed); /* the end comes with exec() */
     } while (n == -1 && errno == EINTR);
-    close(pipe_fd[0]);
+    close(fd);
     if (n == (ssize_t)sizeof failed) {
         waitpid(pid, NULL, 0);
         errno = failed;

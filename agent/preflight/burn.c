@@ -16,6 +16,7 @@
 #include "common/codec/jread.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
+#include "common/os/forked.h"
 #include "common/os/newfile.h"
 
 /* --- the shelf's disk ---------------------------------------------------------------------------------------------------- */
@@ -272,25 +273,19 @@ NORETURN static void become_bench(const struct bench *b, pid_t parent, int fd)
 static void start_bench(struct bench *b)
 {
     pid_t me = getpid(), pid;
-    int fd[2];
+    struct err why;
+    int fd;
 
     b->fd = -1;
-    if (pipe2(fd, O_CLOEXEC) == -1) {
-        snprintf(b->said, sizeof b->said, "pipe: %s", strerror(errno));
+    if (forked_start(&pid, &fd, &why) != 0) {
+        snprintf(b->said, sizeof b->said, "%s", why.text);
         return;
     }
-    pid = fork();
     if (pid == 0) {
-        become_bench(b, me, fd[1]);
+        become_bench(b, me, fd);
     }
-    if (pid == -1) {
-        snprintf(b->said, sizeof b->said, "fork: %s", strerror(errno));
-        close(fd[0]);
-    } else {
-        b->pid = pid;
-        b->fd = fd[0];
-    }
-    close(fd[1]);
+    b->pid = pid;
+    b->fd = fd;
 }
 
 static double best_row(const json_t *o)

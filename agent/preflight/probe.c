@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/os/clock.h"
+#include "common/os/forked.h"
 
 enum { LOST_MAX = 2, PIPE_FD = 3, REAP_MS = 2000, REAP_AT_LAST_MS = 60000 };
 
@@ -100,25 +101,19 @@ static void next_check(const struct probe *p, struct group *g)
 static int start_group(struct probe *p, struct group *g, struct err *e)
 {
     pid_t me = getpid();
-    int fd[2];
     pid_t pid;
+    int fd;
+    int rc = forked_start(&pid, &fd, e);
 
-    if (pipe2(fd, O_CLOEXEC) == -1) {
-        return err_sys(e, "pipe");
+    if (rc != 0) {
+        return rc;
     }
-    fflush(NULL);
-    pid = fork();
     if (pid == 0) {
-        become_group(p, g, me, fd[1]);
-    }
-    close(fd[1]);
-    if (pid == -1) {
-        close(fd[0]);
-        return err_sys(e, "fork");
+        become_group(p, g, me, fd);
     }
     setpgid(pid, pid); /* in both: whoever comes first */
     g->pid = pid;
-    g->fd = fd[0];
+    g->fd = fd;
     next_check(p, g);
     return 0;
 }

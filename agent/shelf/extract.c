@@ -14,6 +14,7 @@
 
 #include "agent/shelf/confine.h"
 #include "agent/shelf/place.h"
+#include "common/os/forked.h"
 
 enum { ENTRIES_MAX = 1000000, RATIO_MAX = 1000, BLOCK_BYTES = 1 << 20 };
 #define UNPACKED_MAX    ((uint64_t)4 << 40)
@@ -241,30 +242,23 @@ NORETURN static void child(int fd, uint64_t size_bytes, const char *folder, int 
 
 int extract_in_child(int fd, uint64_t size_bytes, const char *folder, struct err *e)
 {
-    int pipe_fd[2];
     struct err said = {0};
     int status = 0;
     ssize_t n;
     pid_t pid;
+    int pipe_fd;
+    int rc = forked_start(&pid, &pipe_fd, e);
 
-    if (pipe2(pipe_fd, O_CLOEXEC) == -1) {
-        return err_sys(e, "pipe");
+    if (rc != 0) {
+        return rc;
     }
-    fflush(NULL);
-    pid = fork();
     if (pid == 0) {
-        close(pipe_fd[0]);
-        child(fd, size_bytes, folder, pipe_fd[1]);
-    }
-    close(pipe_fd[1]);
-    if (pid == -1) {
-        close(pipe_fd[0]);
-        return err_sys(e, "fork");
+        child(fd, size_bytes, folder, pipe_fd);
     }
     do {
-        n = read(pipe_fd[0], &said, sizeof said);
+        n = read(pipe_fd, &said, sizeof said);
     } while (n == -1 && errno == EINTR);
-    close(pipe_fd[0]);
+    close(pipe_fd);
     while (waitpid(pid, &status, 0) == -1 && errno == EINTR) {
     }
     if (n == (ssize_t)sizeof said && said.code < 0) {

@@ -11,8 +11,9 @@ import re
 import struct
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
+
+from harness import serving
 
 CHUNK = 8 << 20
 
@@ -89,12 +90,7 @@ class Mirror:
         self.gets = 0
         mirror = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *args):
-                pass
-
+        class Handler(serving.Handler):
             def do_GET(self):
                 with mirror.lock:
                     mirror.busy += 1
@@ -106,22 +102,13 @@ class Mirror:
 
             do_HEAD = do_PUT = do_POST = do_GET
 
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
-
-            def handle_error(self, request, client_address):
-                pass  # clients that are killed are the point
-
-        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server = serving.Server(("127.0.0.1", 0), Handler)
         self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self.thread.start()
+        serving.run(self.server)
 
     def close(self):
         self.go.set()
-        self.server.shutdown()
-        self.server.server_close()
+        serving.stop(self.server)
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 

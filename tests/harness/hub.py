@@ -19,10 +19,10 @@ import re
 import threading
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler
 
 from harness.mirrord import free_port
-from harness.origin import Server, span
+from harness import serving
+from harness.origin import span
 
 TYPES = {"models": "", "datasets": "datasets/", "spaces": "spaces/", "kernels": "kernels/"}
 SMALL = 1000  # larger ones are LFS
@@ -119,7 +119,7 @@ def listening(host, port, handler):
     """On a port that nobody takes while the Hub is down."""
     for _ in range(20):
         try:
-            return Server((host, port or free_port()), handler)
+            return serving.Server((host, port or free_port()), handler)
         except OSError:
             if port:
                 raise
@@ -153,7 +153,7 @@ class Hub:
         self.servers = [listening(*at) for at in (("127.0.0.1", self.port, HubHandler), ("127.0.0.2", self.cdn_port, CdnHandler))]
         for s in self.servers:
             s.origin = self
-            threading.Thread(target=s.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+            serving.run(s)
         self.port, self.cdn_port = (s.server_address[1] for s in self.servers)
 
     def down(self):
@@ -234,13 +234,7 @@ class Hub:
         return hmac.new(self.secret, path.encode(), "sha256").hexdigest()
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, *args):
-        pass
-
+class Handler(serving.Handler):
     def do_GET(self):
         self.hub = self.server.origin
         length = int(self.headers.get("Content-Length") or 0)

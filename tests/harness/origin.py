@@ -10,10 +10,11 @@ What a path does is one Thing; its fields are the script. A path that was never 
 position alone: every 64 KiB begin with the seed and the block's number, so that a misplaced block shows.
 """
 
+import pathlib
 import sys
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # our neighbour http.py is not the library's
+    sys.path[0] = str(pathlib.Path(__file__).resolve().parent.parent)  # our neighbour http.py is not the library's
 
 import argparse
 import dataclasses
@@ -21,13 +22,13 @@ import email.utils
 import hashlib
 import random
 import socket
-import socketserver
 import struct
 import threading
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler
 from typing import Optional
+
+from harness import serving
 
 BLOCK = 64 << 10
 STEP = 256 << 10
@@ -116,24 +117,11 @@ def span(seed, first, end):
     return b"".join(out)
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, *args):
-        pass
-
+class Handler(serving.Handler):
     def do_GET(self):
         self.answer()
 
     do_HEAD = do_GET
-
-    def cut(self):
-        self.close_connection = True
-        try:
-            self.connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
 
     def plain(self, status, text):
         data = text if isinstance(text, bytes) else text.encode()
@@ -371,25 +359,6 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(max(0, started + (at - first) / t.rate - time.monotonic()))
 
 
-class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 1024
-    tls = None  # an ssl.SSLContext
-
-    def finish_request(self, request, client_address):
-        if self.tls is None:
-            super().finish_request(request, client_address)
-            return
-        with self.tls.wrap_socket(request, server_side=True) as wrapped:  # on the connection's own thread
-            super().finish_request(wrapped, client_address)
-            wrapped.settimeout(5)
-            wrapped.unwrap()  # an end that the client can believe; fails where cut() came first
-
-    def handle_error(self, request, client_address):
-        pass  # clients go as they please
-
-
 class Origin:
     def __init__(self, port=0, host="127.0.0.1", tls=None):
         self.things = {}
@@ -397,14 +366,13 @@ class Origin:
         self.requests = 0
         self.lock = threading.Lock()
         self.closing = False
-        self.server = Server((host, port), Handler)
+        self.server = serving.Server((host, port), Handler)
         self.server.origin = self
         self.server.tls = tls
         self.host = host
         self.port = self.server.server_address[1]
         self.url = "%s://%s:%d" % ("https" if tls else "http", host, self.port)
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        self.thread.start()
+        serving.run(self.server)
 
     def put(self, path, **script):
         """Scripts a path anew; its counters begin at 0. Values may be strings, as from a query."""
@@ -441,8 +409,7 @@ class Origin:
 
     def close(self):
         self.closing = True
-        self.server.shutdown()
-        self.server.server_close()
+        serving.stop(self.server)
 
     def __enter__(self):
         return self

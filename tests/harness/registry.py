@@ -14,13 +14,11 @@ import io
 import json
 import random
 import re
-import socket
 import tarfile
 import threading
 import urllib.parse
-from http.server import BaseHTTPRequestHandler
 
-from harness.origin import Server
+from harness import serving
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -59,13 +57,7 @@ class Image:
     layers: list
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, *args):
-        pass
-
+class Handler(serving.Handler):
     def do_GET(self):
         r, door = self.server.registry, self.server.door
         with r.lock:
@@ -83,13 +75,6 @@ class Handler(BaseHTTPRequestHandler):
             parts.path, dict(urllib.parse.parse_qsl(parts.query)))
 
     do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_GET
-
-    def cut(self):
-        self.close_connection = True
-        try:
-            self.connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
 
     def send(self, status, data, **fields):
         self.send_response_only(status)
@@ -282,9 +267,9 @@ class Registry:
         self.blob_bytes = 0
         self.servers = {}
         for door in ("registry", "token", "cdn"):
-            s = self.servers[door] = Server(("127.0.0.1", 0), Handler)
+            s = self.servers[door] = serving.Server(("127.0.0.1", 0), Handler)
             s.registry, s.door, s.tls = self, door, tls
-            threading.Thread(target=s.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+            serving.run(s)
         scheme = "https" if tls else "http"
         self.host, self.token_host, self.cdn_host = (
             f"127.0.0.1:{self.servers[d].server_address[1]}" for d in ("registry", "token", "cdn"))

@@ -11,8 +11,8 @@ import time
 import urllib.parse
 from xml.sax.saxutils import escape
 
+from harness import serving
 from harness.tree_origin import Handler as TreeHandler
-from harness.tree_origin import Server
 
 ACCESS, SECRET, REGION, BUCKET = "AKTEST", "s3cr/et+Key=", "eu-test-1", "models"
 BORN = 1700000000.123
@@ -208,18 +208,17 @@ class Bucket:
         self.forget()
         for key, data in (objects or {}).items():
             self.put(key, data)
-        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server = serving.Server(("127.0.0.1", 0), Handler)
         self.server.origin = self
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        serving.run(self.server)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *args):
-        self.server.shutdown()
-        self.server.server_close()
+        serving.stop(self.server)
 
     def put(self, key, data, mtime=BORN, **fields):
         data = data if isinstance(data, bytes) else data.encode()

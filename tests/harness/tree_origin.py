@@ -4,31 +4,17 @@ import email.utils
 import hashlib
 import html
 import json
-import socket
-import socketserver
 import threading
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler
+
+from harness import serving
 
 STYLES = ("nginx", "apache", "lighttpd", "python", "json")
 BORN = 1700000000
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, *args):
-        pass
-
-    def cut(self):
-        self.close_connection = True
-        try:
-            self.connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-
+class Handler(serving.Handler):
     def plain(self, status, body=b"", **fields):
         self.send_response_only(status)
         for name, value in fields.items():
@@ -109,12 +95,6 @@ class Handler(BaseHTTPRequestHandler):
         return None
 
 
-class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 128
-
-
 class TreeOrigin:
     """files: path -> (bytes, mtime). disturb(path) before an answer: "cut", a status, a page's bytes, or None. midway(path, at)
     before each 64 KiB: "cut" or None."""
@@ -127,11 +107,11 @@ class TreeOrigin:
         self.forget()
         for path, data in (files or {}).items():
             self.put(path, data)
-        self.server = Server(("127.0.0.1", port), Handler)
+        self.server = serving.Server(("127.0.0.1", port), Handler)
         self.server.origin = self
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/"
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        serving.run(self.server)
 
     def __enter__(self):
         return self
@@ -140,8 +120,7 @@ class TreeOrigin:
         self.close()
 
     def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+        serving.stop(self.server)
 
     def put(self, path, data, mtime=BORN):
         with self.lock:

@@ -5,10 +5,10 @@ import json
 import os
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from harness import serving
 from harness.mirrord import until
 from harness.tree_origin import TreeOrigin
 from harness.way import Way
@@ -296,12 +296,7 @@ class Liar:
         self.head = head or json.dumps({"version": 1, "repo": "x", "tree": "", "seq": 1, "time": 1, "bytes": 1, "entries": entries,
                                         "root": hashlib.sha256(root_node).hexdigest()}).encode()
 
-        class Answer(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *args):
-                pass
-
+        class Answer(serving.Handler):
             def do_GET(self):
                 name = self.path.partition("?")[0].rpartition("/")[2]
                 body = outer.head if name == "head" else (outer.lists if "/cdc/" in self.path else outer.by_id).get(name)
@@ -330,10 +325,9 @@ class Liar:
                     self.end_headers()
                 else:
                     outer.many(self, digests)
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-        self.server.daemon_threads = True
+        self.server = serving.Server(("127.0.0.1", 0), Answer)
         self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        serving.run(self.server)
 
 
 def endless():

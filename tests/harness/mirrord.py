@@ -12,7 +12,7 @@ import tempfile
 import time
 import urllib.request
 
-from harness.curl import curl
+from harness.curl import curl, curl_all
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("MIRROR_BUILD", ROOT / "build"))
@@ -174,6 +174,10 @@ class Mirrord:
     def get(self, path, wire="h1", **kw):
         kw.setdefault("limit_s", 120 * SLOW)
         return curl(self.url(path, wire), wire=wire, cacert=self.cert[0] if self.cert else None, **kw)
+
+    def get_all(self, paths, wire="h1"):
+        """(status, body) of each of many."""
+        return curl_all([self.url(p, wire) for p in paths], wire, self.cert[0] if self.cert else None, 120 * SLOW)
 
     def peak_bytes(self):
         """The most memory that it ever had."""

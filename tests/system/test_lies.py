@@ -37,7 +37,7 @@ BROKEN = {
     "cut at the first byte": {"short": 0},
     "no head": {"no_head": True},
     "not HTTP": {"early_garbage": True},
-    "trickle, then silence": {"stall_at": 65536},
+    "trickle, then silence": {"stall_at": 1},
     "500": {"status": 500},
     "503": {"status": 503},
 }

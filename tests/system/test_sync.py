@@ -53,9 +53,8 @@ def served(m, wire="h1", prefix=""):
 def check(m, tree, wire="h1", prefix=""):
     """The repo is that tree: each file whole, and no other."""
     assert len(served(m, wire, prefix)["entries"]) == len(tree)
-    for path, data in tree.items():
-        got = m.get(url_of(prefix + path), wire)
-        assert (got.status, got.body) == (200, data), path
+    for (path, data), got in zip(tree.items(), m.get_all([url_of(prefix + path) for path in tree], wire)):
+        assert got == (200, data), path
 
 
 def lines(m):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """run.py - the one runner: unit programs (cmocka), then system, client and crash tests (pytest).
 
-Prints a line per finished part, the whole output of what failed, every skip with its reason, and ends with
+Prints a line per finished part, the whole output of what failed, every skip with its reason, the slowest tests, and ends with
 "N passed, N failed, N skipped" alone on the last line. Exit 1 when something failed or nothing ran.
 
   --build DIR        what to test: build, or build/address-undefined and the like
@@ -24,6 +24,7 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 JOBS = max(2, os.cpu_count() or 2)
+SLOWEST = 20  # that are named at the end
 PYTEST_FOLDERS = ("system", "clients", "crash")
 Counts = collections.namedtuple("Counts", "passed failed skipped")
 
@@ -132,8 +133,10 @@ def run_pytest(args, slow):
     if not report.exists():
         return Counts(0, 1, 0)
     passed = failed = skipped = 0
+    took = []
     for case in xml.etree.ElementTree.parse(report).iter("testcase"):
         kinds = {child.tag for child in case}
+        took.append((float(case.get("time", 0)), f"{case.get('classname')}.{case.get('name')}"))
         if kinds & {"failure", "error"}:
             failed += 1
         elif "skipped" in kinds:
@@ -141,6 +144,8 @@ def run_pytest(args, slow):
             print(f"skipped: {case.get('classname')}.{case.get('name')}: {case.find('skipped').get('message')}")
         else:
             passed += 1
+    for seconds, name in sorted(took, reverse=True)[:SLOWEST]:
+        print(f"slow: {seconds:.0f} s {name}")
     if rc not in (0, 1, 5) and not failed:  # interrupted, or pytest itself broke
         failed = 1
     return Counts(passed, failed, skipped)

@@ -209,9 +209,13 @@ static void on_resume(evutil_socket_t fd, short what, void *arg)
     exchange_pause(u->x, false);
 }
 
+/* Also told after its end: whoever leaves before the answer is out is gone all the same. */
 static void upload_done(struct upload *u)
 {
-    event_free(u->resume);
+    if (u->resume != NULL) {
+        event_free(u->resume);
+        u->resume = NULL;
+    }
 }
 
 static void upload_data(void *arg, struct slice bytes, bool end)

@@ -9,12 +9,13 @@ TARGET = re.compile(rb"^(?:GET|HEAD|POST) (\S+) HTTP/1\.1\r\n", re.M)
 
 
 class Way(Loopback):
-    """disturb(target) before a request goes on: "cut", or None. midway(target, n) with each piece of an answer: likewise.
+    """disturb(target) before a request goes on: "cut", or None. sending(n) with each piece of what clients say, midway(target, n) with each
+    piece of an answer: likewise. What does not return holds its connection.
     rewrite: (these bytes of a request, become those of the same length)."""
 
     def __init__(self, port):
         self.to, self.lock = port, threading.Lock()
-        self.disturb = self.midway = self.rewrite = None
+        self.disturb = self.sending = self.midway = self.rewrite = None
         self.forget()
         super().__init__()
 
@@ -44,6 +45,8 @@ class Way(Loopback):
                     self.targets.append(at["target"])
                 if self.disturb is not None and self.disturb(at["target"]) == "cut":
                     return False
+            if self.sending is not None and self.sending(len(data)) == "cut":
+                return False
         elif self.midway is not None and self.midway(at["target"], len(data)) == "cut":
             return False
         with self.lock:

@@ -7,11 +7,13 @@ import re
 import shlex
 import subprocess
 import tarfile
+import threading
 
 import pytest
 
 from harness.mirrord import BUILD, ROOT, SANITIZERS, SLOW, until
 from harness.origin import span
+from harness.way import Way
 
 CHUNK = 8 << 20
 SIZE = 5 * CHUNK + 12345
@@ -288,24 +290,40 @@ def test_a_job_keeps_no_query(agent):
 # --- publishing -----------------------------------------------------------------------------------------------------------------
 
 
-def test_publish_goes_on_after_a_kill(agent, m, tmp_path):
+@pytest.fixture
+def way(agent, m):
+    """Between the node and its mirror."""
+    with Way(m.port) as w:
+        agent.env["TRAINAGENT_MIRROR"] = f"http://127.0.0.1:{w.port}"
+        yield w
+
+
+def test_publish_goes_on_after_a_kill(agent, m, way, tmp_path):
+    """What it had on its way comes no further, and the mirror does not hear of its end."""
     source = tmp_path / "source"
     source.mkdir()
     files = {f"{i}.bin": span(10 + i, 0, 3 * CHUNK) for i in range(4)}
     for name, data in files.items():
         (source / name).write_bytes(data)
     began = m.metric("mirrord_http_received_bytes_total")
-    free = m.config
-    m.config += '\nlimit "127.0.0.0/8" { rate = "4m/s" }'
-    m.reload()
+    passed, over = [], threading.Event()
+
+    def sending(n):
+        passed.append(n)
+        if sum(passed) > 2 * CHUNK:
+            over.wait()
+            return "cut"
+        return None
+
+    way.sending = sending
     child = agent.start("publish", source, "models/me/big", "--connections", 2)
-    until(lambda: m.metric("mirrord_http_received_bytes_total") - began > 1.5 * CHUNK)
+    until(lambda: m.metric("mirrord_http_received_bytes_total") - began > 2 * CHUNK - (256 << 10))  # all that passed
     child.kill()
     child.communicate()
-    m.config = free
-    m.reload()
-    agent("publish", source, "models/me/big")  # at once: the mirror may not have noticed yet
+    way.sending = None
+    agent("publish", source, "models/me/big")
     sent = m.metric("mirrord_http_received_bytes_total") - began
+    over.set()
     for name, data in files.items():
         assert m.get(f"/models/me/big/{name}").body == data
     assert sent < 12 * CHUNK + CHUNK // 2, "what had arrived was sent again"
@@ -374,22 +392,20 @@ def test_a_publish_sends_what_the_tree_has_not(agent, m, tmp_path):
     assert json.loads(agent("publish", source, "models/me/gpt", "--if-match", one[1], "--json"))["version"] == "v5"
 
 
-def test_a_publish_that_was_committed_long_ago_is_not_this_one(agent, m, tmp_path):
+def test_a_publish_that_was_committed_long_ago_is_not_this_one(agent, m, way, tmp_path):
     """Killed between the commit and the note of it; then the tree moved on, and the same is published again."""
     source = tmp_path / "source"
     source.mkdir()
     (source / "f").write_bytes(span(1, 0, 3 * CHUNK))
-    free = m.config
-    m.config += '\nlimit "127.0.0.0/8" { rate = "100k/s" }'
-    m.reload()
+    go = threading.Event()
+    way.disturb = lambda target: go.wait() and None if "/commit" in target else None
     child = agent.start("publish", source, "models/me/x")
-    memos = agent.folder / "state/uploads"
-    until(lambda: [p for p in memos.glob("*") if p.stat().st_size > 1])
-    (memo,) = memos.glob("*")
+    until(lambda: way.asked("/commit"))
+    (memo,) = agent.folder.glob("state/uploads/*")
     text = memo.read_bytes()
-    m.config = free
-    m.reload()
-    assert child.wait(120) == 0 and not memo.exists()
+    go.set()
+    child.communicate(timeout=120 * SLOW)
+    assert child.returncode == 0 and text and not memo.exists()
     memo.write_bytes(text)
     again = json.loads(agent("publish", source, "models/me/x", "--json"))
     assert again["version"] == "v1" and not memo.exists()  # it still is

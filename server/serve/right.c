@@ -45,11 +45,13 @@ static bool as_the_last(struct store *s, const struct question *q)
 static bool may_read(const struct question *q, struct slice repo, char kind, struct slice key)
 {
     struct buf subject = BUF_INIT(HOLDER_MAX);
+    struct slice path = key;
     bool yes;
 
     buf_adds(&subject, repo);
     buf_byte(&subject, '/');
-    buf_adds(&subject, key);
+    buf_adds(&subject,
+             kind == 'o' ? slice_cut(&path, '\0') : key); /* not what a variant is told by */
     buf_str(&subject,
             kind == 't' ? "/" : ""); /* a tree: who may list it has been told its digests */
     yes = gate_allows(q->who, "read", buf_slice(&subject));

@@ -1,5 +1,6 @@
 """Vary: fields of a client that a repo forwards, and the answers that its origin tells apart by them (RFC 9111 4.1)."""
 import concurrent.futures
+import hashlib
 import subprocess
 
 import pytest
@@ -309,3 +310,19 @@ def test_an_immutable_object_varies_too(mirrord, origin):
             assert m.get("/data/n", headers=headers).body == bytes_of(m, kind)
             m.settle()
     assert [t.requests for t in things.values()] == [0, 1, 1]
+
+
+def test_the_right_to_a_variant_is_the_right_to_its_address(mirrord, origin):
+    """What it is told apart by is no part of the path that a scope speaks of."""
+    m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" forward = {{ "Accept" }} access {{ anonymous = none }} }}""")
+    m.origin = origin
+    negotiated(m)
+
+    def bearer(name, scope):
+        return {"Authorization": "Bearer " + m.token(name, scope)}
+
+    exact, ending, other = bearer("exact", "read:data/n"), bearer("ending", "read:data/*n"), bearer("other", "read:data/*html*")
+    assert m.get("/data/n", headers=dict(HTML, **exact)).status == 200
+    m.settle()
+    digest = hashlib.sha256(bytes_of(m, "#text/html")).hexdigest()
+    assert [m.get(f"/-/blob/{digest}", headers=h).status for h in (exact, ending, other, {})] == [200, 200, 404, 404]

@@ -11,6 +11,7 @@
 #include "common/os/lock.h"
 #include "common/os/scribe.h"
 #include "server/gate/gate.h"
+#include "server/gate/token.h"
 
 enum {
     RING_BYTES = 4 << 20,
@@ -34,32 +35,8 @@ static char hex_digit(unsigned n)
     return "0123456789abcdef"[n & 15];
 }
 
-enum { TOKEN_SHOWN = 3 + 1 + 8 + 1 }; /* "mrd_", the id, "_": no secret (token.h) */
-
-static bool in_token(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-}
-
-/* How much of s one of our tokens takes, as conda's clients may spell one, too ('-' for '_'); 0: none begins it. Whoever errs in a
- * repo's name has theirs in a path that nobody takes it out of. */
-static size_t token_bytes(struct slice s)
-{
-    uint8_t id[4];
-    size_t n = 0;
-
-    if (s.n <= TOKEN_SHOWN || memcmp(s.p, "mrd", 3) != 0 || (s.p[3] != '_' && s.p[3] != '-') ||
-        !slice_hex(slice_of(s.p + 4, 8), id, sizeof id) || (s.p[12] != '_' && s.p[12] != '-')) {
-        return 0;
-    }
-    while (n < s.n && in_token(s.p[n])) {
-        n++;
-    }
-    return n;
-}
-
-/* Bytes from outside: printable ASCII stays, but of tokens their id, all else becomes \u00XX (json) or \xXX (combined). Cut at VALUE_BYTES. */
+/* Bytes from outside: printable ASCII stays, but of tokens their id (whoever errs in a repo's name has theirs in a path that nobody
+ * takes it out of), all else becomes \u00XX (json) or \xXX (combined). Cut at VALUE_BYTES. */
 static void escaped(struct buf *out, struct slice s, bool json)
 {
     size_t start = out->n;

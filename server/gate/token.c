@@ -96,6 +96,27 @@ struct slice token_scope(const struct token *t, size_t i)
     return i < t->scopes_count ? slice_str(t->scopes[i]) : SLICE_NONE;
 }
 
+static bool in_token(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+}
+
+size_t token_bytes(struct slice s)
+{
+    uint8_t id[4];
+    size_t n = 0;
+
+    if (s.n <= TOKEN_SHOWN || memcmp(s.p, "mrd", 3) != 0 || (s.p[3] != '_' && s.p[3] != '-') ||
+        !slice_hex(slice_of(s.p + 4, 8), id, sizeof id) || (s.p[12] != '_' && s.p[12] != '-')) {
+        return 0;
+    }
+    while (n < s.n && in_token(s.p[n])) {
+        n++;
+    }
+    return n;
+}
+
 bool token_gives(const struct token *t, struct slice right, struct slice subject)
 {
     for (size_t i = 0; i < t->scopes_count; i++) {

@@ -28,6 +28,10 @@ struct slice token_name(const struct token *t);
 const char *token_id(const struct token *t);
 /* The i-th of its scopes; p == NULL: it has fewer. */
 struct slice token_scope(const struct token *t, size_t i);
+/* "mrd_", the id, "_": no secret. */
+enum { TOKEN_SHOWN = 3 + 1 + 8 + 1 };
+/* How much of s one of our tokens takes, as conda's clients may spell one, too ('-' for '_'); 0: none begins it. */
+size_t token_bytes(struct slice s);
 bool token_gives(const struct token *t, struct slice right, struct slice subject);
 
 MUST_USE int tokens_create(struct tokens *ts, struct slice name, const char *const *scopes,

@@ -1,5 +1,7 @@
 #include "server/serve/path_token.h"
 
+#include "server/gate/token.h"
+
 bool path_token_cut(struct slice *path, struct slice *token)
 {
     struct slice rest = *path;
@@ -39,6 +41,14 @@ static bool cut_all(struct slice *path, struct slice *token)
     return true;
 }
 
+/* Where nobody takes it out, a repo's name was misspelt: the path is nobody's, for another repo's origin would be shown the token. */
+static struct route unless_shown(struct route to, struct slice path)
+{
+    bool shown = slice_starts(path, SLICE("t/")) && token_bytes(slice_from(path, 2)) != 0;
+
+    return shown ? (struct route){0} : to;
+}
+
 static void unlock(struct exchange *x, struct slice before, struct slice token, struct slice behind)
 {
     const struct http_req *req = exchange_req(x);
@@ -69,7 +79,7 @@ struct route path_token_take(struct exchange *x, struct repo *const *repos, size
     struct slice token;
 
     if (!slice_starts(path, SLICE("t/")) && !takes(&to)) {
-        return to; /* nearly all */
+        return unless_shown(to, to.path); /* nearly all */
     }
     if (path_token_cut(&path, &token)) {
         behind = route_of(repos, count, slice_from(whole, whole.n - path.n - 1), root);
@@ -83,5 +93,6 @@ struct route path_token_take(struct exchange *x, struct repo *const *repos, size
         unlock(x, slice_first(whole, whole.n - to.path.n), token, path);
         return route_of(repos, count, req->path, root);
     }
-    return to;
+    return unless_shown(unless_shown(to, to.path),
+                        slice_from(whole, slice_starts(whole, SLICE("/"))));
 }

@@ -400,6 +400,19 @@ def test_a_token_in_the_path(mirrord, channel, wire):
     assert not [p for p in channel.origin.misses if "/t/" in p]
 
 
+def test_a_token_in_a_path_that_nobody_takes_it_from(mirrord, channel):
+    """A repo's name misspelt, where another repo is at the root: its origin does not see the token."""
+    m = mirrord(f"""repo "forge" {{ protocol = "conda" origin = "{channel.origin.url}" }}
+        repo "files" {{ protocol = "generic" origin = "{channel.origin.url}" }}
+        listen "127.0.0.1:0" {{ root = "files" }}""")
+    token = m.token("ci", "read:forge/*")
+    port = re.findall(r"127\.0\.0\.1:(\d+)", m.log())[-1]
+    for spelt in (token, token.replace("_", "-")):
+        for path in (f"/t/{spelt}/forg/linux-64/{A}", f"/t/{spelt}/", f"/t/{spelt}", f"/files/t/{spelt}/forge/{A}", f"/files/t/{spelt}"):
+            assert curl(f"http://127.0.0.1:{port}{path}").status == 404, path
+    assert not [p for p in channel.origin.misses if "/t/" in p]
+
+
 def test_a_token_in_the_path_of_a_repo_at_the_root(mirrord, channel):
     m = mirrord(f"""repo "forge" {{ protocol = "conda" origin = "{channel.origin.url}" access {{ anonymous = none }} }}
         listen "127.0.0.1:0" {{ root = "forge" }}""")

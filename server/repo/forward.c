@@ -38,9 +38,41 @@ static const struct {
     {"forwarded", "it says who asks, not what for"},
     {"x-forwarded-", "it says who asks, not what for"},
     {"x-real-ip", "it says who asks, not what for"},
+    {"x-client-ip", "it says who asks, not what for"},
+    {"true-client-ip", "it says who asks, not what for"},
+    {"x-host", "the origin has its own"},
+    {"x-original-", "some origins take it for the address"},
+    {"x-rewrite-url", "some origins take it for the address"},
+    {"x-http-method", "some origins take it for the method"},
+    {"x-http-method-override", "some origins take it for the method"},
+    {"x-method-override", "some origins take it for the method"},
+    {"x-amz-", "one client's right would fetch for all"},
+    {"x-goog-", "one client's right would fetch for all"},
+    {"x-jfrog-art-api", "one client's right would fetch for all"},
     {"x-request-id", "each request has another"},
     {"date", "each request has another"},
 };
+
+/* By one of its words: there are more names for somebody's own than anybody could list. */
+static bool is_secret(struct slice name)
+{
+    static const char *const words[] = {"token",  "key",      "apikey",  "auth",
+                                        "secret", "password", "session", "signature"};
+
+    while (name.n > 0) {
+        size_t n = 0;
+        while (n < name.n && name.p[n] != '-' && name.p[n] != '_') {
+            n++;
+        }
+        for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+            if (slice_ieq(slice_first(name, n), slice_str(words[i]))) {
+                return true;
+            }
+        }
+        name = slice_from(name, min_u64(n + 1, name.n));
+    }
+    return false;
+}
 
 static bool is_token(const char *name)
 {
@@ -66,7 +98,7 @@ const char *forward_refuses(const char *name)
             return refused[i].why;
         }
     }
-    return NULL;
+    return is_secret(n) ? "one client's right would fetch for all" : NULL;
 }
 
 static int by_name(const void *a, const void *b)
@@ -110,11 +142,13 @@ static bool is_blank(char c)
     return is_one_of(c, " \t");
 }
 
-/* Without blanks around what separates members; small letters where case means nothing. Quoted text stays. */
+/* Without blanks around what separates members; small letters where case means nothing: in names, not in what a parameter is set
+ * to (RFC 9110 5.6.6). Quoted text stays. */
 static struct slice squeeze(struct slice s, const char *separators, bool small, struct arena *a)
 {
     char *to = arena_alloc(a, s.n + 1);
     bool quoted = false;
+    bool value = false; /* of a parameter */
     size_t n = 0;
 
     for (size_t i = 0; i < s.n; i++) {
@@ -132,7 +166,8 @@ static struct slice squeeze(struct slice s, const char *separators, bool small, 
         if (!quoted && is_blank(c) && (n == 0 || is_one_of(to[n - 1], separators))) {
             continue;
         }
-        to[n++] = small && !quoted ? (char)tolower((unsigned char)c) : c;
+        value = !parts && (value || (!quoted && c == '='));
+        to[n++] = small && !quoted && !value ? (char)tolower((unsigned char)c) : c;
     }
     while (n > 0 && is_blank(to[n - 1])) {
         n--;

@@ -1,7 +1,7 @@
 /* forward.h - fields of a client's request that its repo passes on to the origin (`forward`), and by which its answers may vary.
  *
  * Requests are held against each other by the fields' values without what means nothing: several lines are one, blanks
- * around commas go; of Accept, Accept-Language and Accept-Charset case goes, too, and one that takes anything is none. The
+ * around commas go; of Accept, Accept-Language and Accept-Charset case goes, too, but for their parameters' values, and one that takes anything is none. The
  * order stays: some origins read it. The origin gets what the client wrote.
  *
  * threads  any; what is read is in the request's arena

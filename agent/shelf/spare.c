@@ -191,22 +191,38 @@ void spare_give(struct shelf *s, const struct digest *key, uint64_t stamp, const
 
 /* --- sweeping ------------------------------------------------------------------------------------------------------------- */
 
+/* Under a name that nobody takes: whoever was faster has it whole, and nothing of it goes from under him. */
+static void sweep_one(int folder, const char *path, const char *name)
+{
+    char gone[NAME_MAX];
+    char one[2 * PATH_MAX];
+    uint64_t stamp;
+    struct err why;
+
+    if (stamp_of(name, &stamp)) {
+        snprintf(gone, sizeof gone, "gone.%.200s", name);
+        if (renameat(folder, name, folder, gone) == -1) {
+            return;
+        }
+        name = gone;
+    }
+    snprintf(one, sizeof one, "%s/%s", path, name);
+    if (dir_remove_tree(one, &why) != 0) {
+        log_warn("shelf.spare", "path=%s %s", one, why.text);
+    }
+}
+
 static void sweep_key(const char *path, uint64_t before_unix_s)
 {
-    char one[2 * PATH_MAX];
     DIR *d = opendir(path);
     const struct dirent *it;
-    struct err why;
     struct stat st;
 
     while (d != NULL && (it = readdir(d)) != NULL) {
         /* The ctime is that of its last renaming. */
         if (it->d_name[0] != '.' && fstatat(dirfd(d), it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
             (uint64_t)st.st_ctim.tv_sec < before_unix_s) {
-            snprintf(one, sizeof one, "%s/%s", path, it->d_name);
-            if (dir_remove_tree(one, &why) != 0) {
-                log_warn("shelf.spare", "path=%s %s", one, why.text);
-            }
+            sweep_one(dirfd(d), path, it->d_name);
         }
     }
     if (d != NULL) {

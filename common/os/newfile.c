@@ -357,7 +357,7 @@ int dir_remove_tree(const char *path, struct err *e)
         return errno == ENOENT ? 0 : err_sys(e, "%s", path);
     }
     rc = remove_below(fd, e);
-    if (rc == 0 && rmdir(path) == -1) {
+    if (rc == 0 && rmdir(path) == -1 && errno != ENOENT) {
         rc = err_sys(e, "%s", path);
     }
     return rc;

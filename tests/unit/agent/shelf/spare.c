@@ -1,6 +1,7 @@
 #include "agent/shelf/spare.h"
 
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "agent/shelf/place.h"
 #include "tests/harness/shelf.h"
@@ -122,6 +123,45 @@ static void test_sweep(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
+/* --- taken while it is swept ---------------------------------------------------------------------------------------------- */
+
+static struct {
+    struct world *world;
+    char at[PATH_MAX];
+    uint64_t stamp;
+    bool took;
+} taker; /* who comes between the sweeper's look at a folder and its first step */
+
+int unlinkat(int dir, const char *name, int flags)
+{
+    struct world *w = taker.world;
+
+    taker.world = NULL;
+    if (w != NULL) {
+        taker.took = spare_take(w->shelf, &w->digest, taker.at, &taker.stamp);
+    }
+    return (int)syscall(SYS_unlinkat, dir, name, flags);
+}
+
+/* gc makes room just when a prolog takes a folder: what the job has got stays whole. */
+static void test_what_was_taken_is_not_swept(void **state)
+{
+    struct world *w = *state;
+    char path[PATH_MAX];
+    uint64_t stamp = lay(w, "job", path);
+
+    spare_give(w->shelf, &w->digest, stamp, "7", path);
+    snprintf(taker.at, sizeof taker.at, "%s/next", w->dir);
+    taker.world = w;
+    spare_sweep(w->shelf, UINT64_MAX);
+    taker.world = NULL;
+    if (taker.took) {
+        assert_int_equal(spare_stamp(taker.at, &stamp, NULL), 0);
+        assert_true(stamp == taker.stamp);
+    }
+    assert_int_equal(kept(w), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +173,8 @@ int main(void)
                                         shelf_teardown),
         cmocka_unit_test_setup_teardown(test_there_are_not_too_many, shelf_setup, shelf_teardown),
         cmocka_unit_test_setup_teardown(test_sweep, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_what_was_taken_is_not_swept, shelf_setup,
+                                        shelf_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

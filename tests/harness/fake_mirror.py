@@ -81,7 +81,7 @@ class Mirror:
         self.fail = {}  # path -> [status, ...] served first
         self.lie_chunk_list = False  # well-formed, of the right digest, wrong chunks
         self.redirect = {}  # path -> Location
-        self.stale_root = False
+        self.meanwhile = None  # called once, before the next commit is judged: what others do to the tree
         self.many = None  # many small files in an answer: called with (handler, [sha256, ...]), self.sheaf is right; None: 404, as of old
         self.asked = []  # the digests of each such request
         self.kept = {}  # upload path -> bytes that an earlier connection brought
@@ -156,15 +156,18 @@ class Mirror:
             return self.reply(h, 405)
         return self.serve_file(h, path, self.files[path])
 
+    def tree(self, folder):
+        """Its root and what is in it; the root is None when nothing is. folder: with its slash"""
+        entries = [{"path": p[len(folder):], "size": len(self.files[p]), "sha256": sha256(self.files[p]).hex()}
+                   for p in sorted(self.files) if p.startswith(folder)]
+        return hashlib.sha256(repr(entries).encode()).hexdigest() if entries else None, entries
+
     def listing(self, h, path):
-        found = sorted(p for p in self.files if p.startswith(path))
-        if not found:
+        root, entries = self.tree(path)
+        if not entries:
             return self.reply(h, 404)
-        entries = [{"path": p[len(path):], "size": len(self.files[p]),
-                    "sha256": sha256(self.files[p]).hex()} for p in found]
-        root = hashlib.sha256(repr(entries).encode()).hexdigest()
         self.reply(h, 200, {"Content-Type": "application/json"},
-                   json.dumps({"root": root, "entries": entries}).encode())
+                   json.dumps({"root": root, "version": f"v{len(self.commits)}", "entries": entries}).encode())
 
     def records(self, digests, of=None):
         """docs/protocols/sync.md, sheaves. of(digest, bytes): a record instead of the right one."""
@@ -253,15 +256,7 @@ class Mirror:
         if not m or m[2] not in self.uploads:
             return self.reply(h, 404)
         if h.command == "POST" and m[3] == "commit":
-            if self.stale_root:
-                return self.reply(h, 412)
-            files = self.uploads.pop(m[2])
-            self.commits.append((m[1], files, dict(h.headers)))
-            for name, data in files.items():
-                self.files[m[1] + "/" + name] = data
-            root = hashlib.sha256(repr(sorted(files)).encode()).hexdigest()
-            return self.reply(h, 201, {"Content-Type": "application/json"},
-                              json.dumps({"root": root, "version": "v1"}).encode())
+            return self.commit(h, m[1], m[2])
         if h.headers.get("Content-Range"):
             self.ranges_put.append(h.headers["Content-Range"])
             body = self.kept[path][:int(re.search(r"(\d+)-", h.headers["Content-Range"])[1])] + body
@@ -270,6 +265,22 @@ class Mirror:
             return self.reply(h, 422)
         self.uploads[m[2]][m[3]] = body
         self.reply(h, 201)
+
+    def commit(self, h, folder, upload):
+        """Over the tree as it is, or in its place; of the root that If-Match names, or of none."""
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile:
+            meanwhile()
+        match = h.headers.get("If-Match")
+        if match and match != f'"{self.tree(folder + "/")[0]}"':
+            return self.reply(h, 412)
+        files = self.uploads.pop(upload)
+        self.commits.append((folder, files, dict(h.headers)))
+        if urlsplit(h.path).query == "replace=1":
+            self.files = {p: data for p, data in self.files.items() if not p.startswith(folder + "/")}
+        self.files.update({f"{folder}/{name}": data for name, data in files.items()})
+        return self.reply(h, 201, {"Content-Type": "application/json"},
+                          json.dumps({"root": self.tree(folder + "/")[0], "version": f"v{len(self.commits)}"}).encode())
 
     # --- the wire -----------------------------------------------------------------------------------------------------
 

@@ -664,10 +664,8 @@ def test_publish_is_all_or_nothing(agent, mirror, tmp_path):
     (src / "sub/model.safetensors").write_bytes(BIG)
     (src / ".hidden").write_text("no")
     (src / "x.partial").write_text("no")
-    mirror.stale_root = True
     agent("publish", src, "models/me/gpt", "--if-match", "0" * 64, code=75)
     assert mirror.commits == []
-    mirror.stale_root = False
     mirror.fail = {"/models/me/gpt/-/uploads/u1/commit": [409]}
     agent("publish", src, "models/me/gpt", code=75)
     assert "refuses the commit" in agent.err and mirror.commits == []
@@ -709,6 +707,41 @@ def test_publish_rides_over_trouble(agent, mirror, tmp_path):
     assert mirror.commits[0][1] == {"a": b"a"}
 
 
+def test_publish_over_a_tree_that_moves_on(agent, mirror, tmp_path):
+    """What the tree has is not sent; when it is another by the time of the commit, all is, and it is these files again."""
+    src = tmp_path / "src"
+    src.mkdir()
+    files = {"a": b"as it was", "b": b"old"}
+    tree = "/models/me/gpt/"
+    for name, data in files.items():
+        (src / name).write_bytes(data)
+        mirror.files[tree + name] = data
+    (src / "b").write_bytes(b"new")
+    files["b"] = b"new"
+
+    def sent():
+        return [(e[0], e[1].removeprefix(tree + "-/uploads/u1/"), e[3]) for e in mirror.log if "/uploads/" in e[1]]
+
+    def another():
+        mirror.files[tree + "a"] = b"another's"
+        mirror.files[tree + "c"] = b"another's"
+
+    mirror.meanwhile = another
+    agent("publish", src, "models/me/gpt", "--connections", 1)
+    first, refused, *again, done = sent()
+    assert [first, refused] == [("PUT", "b", 201), ("POST", "commit", 412)]
+    assert sorted(again) == [("PUT", "a", 201), ("PUT", "b", 201)] and done == ("POST", "commit?replace=1", 201)
+    assert {p.removeprefix(tree): data for p, data in mirror.files.items() if p.startswith(tree)} == files
+    assert len(mirror.commits) == 1 and "If-Match" not in mirror.commits[0][2]
+    mirror.log.clear()
+    root, _ = mirror.tree(tree)
+    (src / "b").write_bytes(b"newer")
+    mirror.meanwhile = another
+    agent("publish", src, "models/me/gpt", "--if-match", root, code=75)  # who names a root means that one
+    assert sent() == [("PUT", "b", 201), ("POST", "commit", 412)]
+    assert mirror.files[tree + "a"] == b"another's" and len(mirror.commits) == 1
+
+
 def test_publish_goes_on_where_the_mirror_is(agent, mirror, tmp_path):
     """Asked where to go on, the mirror may be busy with what the broken connection brought: no reason to begin anew."""
     src = tmp_path / "src"
@@ -721,6 +754,7 @@ def test_publish_goes_on_where_the_mirror_is(agent, mirror, tmp_path):
     assert mirror.commits[0][1] == {"a": BIG}
     assert [entry[0] for entry in mirror.log if entry[1] == path] == ["PUT", "HEAD", "HEAD", "HEAD", "PUT"]
     assert mirror.ranges_put == [f"bytes {3 * CHUNK}-{len(BIG) - 1}/{len(BIG)}"]
+    del mirror.files["/models/me/gpt/a"]
     mirror.kept = {path: BIG}  # all came, but for the answer that it is whole: the last byte once more
     mirror.fail = {path: [502]}
     agent("publish", src, "models/me/gpt")

@@ -12,6 +12,7 @@
 #include "common/xfer/easy.h"
 #include "common/xfer/head.h"
 #include "common/xfer/multi.h"
+#include "common/xfer/psk.h"
 
 _Static_assert((int)CURL_MAX_WRITE_SIZE <= (int)XFER_SLICE_MAX, "on_body's bound is libcurl's");
 
@@ -31,11 +32,12 @@ struct xfer {
     struct list in_kicked;
     struct xfer_loop *loop;
     struct xfer_want
-        want; /* its pointers are dead after open_easy() but for the body, the key and the callbacks */
+        want; /* its pointers are dead after open_easy() but for the body and the callbacks */
     struct xfer_events ev;
     void *arg;
     CURL *easy; /* NULL: the want was bad */
     struct curl_slist *lines[EASY_LISTS];
+    struct psk key;
     struct answer answer;
     struct err why; /* set by a callback that ends the transfer, or by a bad want */
     uint64_t body_bytes;
@@ -253,6 +255,7 @@ static void xfer_free(struct xfer *x)
     curl_slist_free_all(x->lines[1]);
     answer_fini(&x->answer);
     x->magic = 0;
+    explicit_bzero(&x->key, sizeof x->key);
     free(x);
 }
 
@@ -409,6 +412,10 @@ struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_want *w,
     x->want = *w;
     x->ev = *ev;
     x->arg = arg;
+    if (w->psk != NULL) { /* the caller's may be gone while a cancelled transfer still connects */
+        x->key = *w->psk;
+        x->want.psk = &x->key;
+    }
     if (w->body_read == NULL) {
         x->want.body_bytes = w->body.n;
     }

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -84,28 +85,47 @@ static void *run(void *arg)
     return NULL;
 }
 
+/* "::" is IPv4's, too; a kernel without IPv6 has that alone. */
+static int open_socket(const char *address, bool *is4)
+{
+    const int off = 0;
+    int fd = -1;
+
+    if (!*is4) {
+        fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        *is4 = fd == -1 && errno == EAFNOSUPPORT && strcmp(address, "::") == 0;
+    }
+    if (*is4) {
+        return socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    }
+    if (fd != -1) {
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    }
+    return fd;
+}
+
 static int listen_at(const char *address, uint16_t port, int *out, uint16_t *got, struct err *e)
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
     bool is4 = inet_pton(AF_INET, address, &v4.sin_addr) == 1;
-    const struct sockaddr *at = is4 ? (const struct sockaddr *)&v4 : (const struct sockaddr *)&v6;
-    socklen_t n = is4 ? sizeof v4 : sizeof v6;
+    const struct sockaddr *at;
     struct sockaddr_in6 bound;
     socklen_t nbound = sizeof bound;
     const int on = 1;
     int fd;
 
     if (!is4 && inet_pton(AF_INET6, address, &v6.sin6_addr) != 1) {
-        return err_set(e, E_CONFIG, "peers: address \"%.60s\" is none; write one such as 0.0.0.0",
+        return err_set(e, E_CONFIG, "peers: address \"%.60s\" is none; write one such as 10.0.0.7",
                        address);
     }
-    fd = socket(at->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    fd = open_socket(address, &is4);
     if (fd == -1) {
         return err_sys(e, "socket");
     }
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, at, n) == -1 || listen(fd, 128) == -1 ||
+    at = is4 ? (const struct sockaddr *)&v4 : (const struct sockaddr *)&v6;
+    if (bind(fd, at, is4 ? sizeof v4 : sizeof v6) == -1 || listen(fd, 128) == -1 ||
         getsockname(fd, (struct sockaddr *)&bound, &nbound) == -1) {
         int rc = err_sys(e, "%s port %u", address, port);
         close(fd);

@@ -39,7 +39,7 @@ static void test_what_holds_without_a_file(void **state)
     assert_int_equal(n.slurm.on_disk_full, ACT_FAIL);
     assert_false(n.peers.on);
     assert_int_equal(n.peers.min_size, 64 << 20);
-    assert_string_equal(n.peers.address, "0.0.0.0");
+    assert_string_equal(n.peers.address, "::");
     node_fini(&n);
 }
 

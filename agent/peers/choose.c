@@ -64,7 +64,7 @@ static bool from_giver(const struct choose_from *c, uint64_t *dice, size_t *chun
 
 static bool unasked(const struct choose_from *c, uint64_t *dice, size_t *chunk)
 {
-    uint64_t among = c->stalled && !c->alone ? CHOOSE_AMONG : 1;
+    uint64_t among = (c->stalled || c->starved) && !c->alone ? CHOOSE_AMONG : 1;
     uint64_t seen = 0;
 
     for (size_t i = next_missing(c, c->first); i < c->count && seen < among;
@@ -79,6 +79,9 @@ static bool unasked(const struct choose_from *c, uint64_t *dice, size_t *chunk)
 enum choice choose(const struct choose_from *c, uint64_t *dice, size_t *chunk, size_t *giver)
 {
     if (c->brings && is_mine(c, chunk)) {
+        return CHOOSE_MIRROR;
+    }
+    if (c->starved && unasked(c, dice, chunk)) {
         return CHOOSE_MIRROR;
     }
     if (from_giver(c, dice, chunk, giver)) {

@@ -1,6 +1,7 @@
 /* choose.h - which chunk next, and from whom: the mirror, another node, or nobody yet. Pure: told what there is, and a throw of the dice.
  *
- *   1. a missing chunk that this node is to bring from the mirror: the first, unless it brings enough already
+ *   1. a missing chunk that this node is to bring from the mirror: the first, unless it brings enough already; and when givers have
+ *      promised for long and given nothing (starved): one from the mirror, as in 3
  *   2. one that a giver with a free place has: of the first CHOOSE_AMONG missing ones that some giver has, one at random, so that those
  *      who fetch the same file soon have different chunks to give; of its givers one at random
  *   3. alone, or nothing has come for a while (stalled): from the mirror, unasked. Alone the first missing; stalled one of the first
@@ -29,6 +30,7 @@ struct choose_from {
     bool brings; /* one more from the mirror */
     bool alone;
     bool stalled;
+    bool starved;
 };
 
 enum choice { CHOOSE_MIRROR, CHOOSE_GIVER, CHOOSE_NONE };

@@ -27,15 +27,6 @@ struct neighbour *neighbour_new(struct swarm *s, const char *address)
     return n;
 }
 
-void neighbour_free(struct neighbour *n)
-{
-    CHECK(n->lanes == 0 && n->blocks == 0);
-    xfer_cancel(&n->x);
-    buf_free(&n->answer);
-    free(n->have);
-    free(n);
-}
-
 bool neighbour_usable(const struct neighbour *n, uint64_t now_ms)
 {
     return !n->liar && now_ms >= n->rests_until_ms;
@@ -74,11 +65,10 @@ void neighbour_judge(struct neighbour *n, size_t chunk, int rc, uint64_t now_ms)
         n->failures = 0;
     } else if (rc == E_BUSY) {
         n->rests_until_ms = now_ms + BUSY_MS;
-    } else if (rc == E_NOTFOUND) {
-        if (n->have != NULL) {
+    } else {
+        if (rc == E_NOTFOUND && n->have != NULL) { /* it began anew, or it lies */
             bits_set(n->have, chunk, false);
         }
-    } else {
         rest(n, now_ms);
         log_debug("peers.rest", "peer=%s failures=%u", n->address, n->failures);
     }
@@ -139,10 +129,24 @@ void neighbour_ask(struct neighbour *n)
     char room[NEIGHBOUR_URL];
     struct xfer_want w;
 
-    if (n->x == NULL) {
-        w = neighbour_want(n, "have", room);
-        w.idle_bytes_per_s = 1;
-        buf_clear(&n->answer);
-        n->x = xfer_start(peers_xfers(n->swarm->peers), &w, &events, n);
-    }
+    CHECK(n->x == NULL);
+    w = neighbour_want(n, "have", room);
+    w.idle_bytes_per_s = 1;
+    buf_clear(&n->answer);
+    n->x = xfer_start(peers_xfers(n->swarm->peers), &w, &events, n);
+}
+
+void neighbour_give_up(struct neighbour *n, uint64_t now_ms)
+{
+    xfer_cancel(&n->x);
+    rest(n, now_ms);
+}
+
+void neighbour_free(struct neighbour *n)
+{
+    CHECK(n->lanes == 0 && n->blocks == 0);
+    xfer_cancel(&n->x);
+    buf_free(&n->answer);
+    free(n->have);
+    free(n);
 }

@@ -1,6 +1,6 @@
 /* neighbour.h - another node that has some of a file: what it says it has, how it behaved.
  *
- * It is asked for its bitmap now and then. One that fails, is slow or answers nonsense is left alone for 10 s, then 20, ...; one whose
+ * It is asked for its bitmap now and then. One that fails, is slow, has not what it said or answers nonsense is left alone for 10 s, then 20, ...; one whose
  * chunk was not what it should be is not asked again in this run. Connections are told apart by the file (psk.h), HTTP/1.1, no proxy.
  *
  * owns     neighbour_free() ends its question; lanes and blocks must have been released
@@ -38,7 +38,8 @@ struct neighbour *neighbour_new(struct swarm *s, const char *address);
 void neighbour_free(struct neighbour *n);
 
 bool neighbour_usable(const struct neighbour *n, uint64_t now_ms);
-void neighbour_ask(struct neighbour *n); /* for its bitmap, when it is not asked already */
+void neighbour_ask(struct neighbour *n);                      /* for its bitmap */
+void neighbour_give_up(struct neighbour *n, uint64_t now_ms); /* on that question */
 
 /* A chunk's transfer; the want's texts live in `room`, of NEIGHBOUR_URL. */
 enum { NEIGHBOUR_URL = 320 };

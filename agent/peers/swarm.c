@@ -25,6 +25,8 @@ enum {
     PATIENCE_MS = 2000,
     PATIENCE_EACH_MS = 100, /* more, by chance, for each member: not all at once */
     PATIENCE_MEMBERS = 80,
+    STARVED_MS = 10000, /* while others promise */
+    HAVE_PATIENCE_MS = 10000,
     STRIKES_MAX = 4, /* then all comes from the mirror until somebody is of use again */
 };
 
@@ -277,7 +279,7 @@ static void choose_neighbours(struct swarm *s, uint64_t now_ms)
             return;
         }
         one->active = true;
-        one->asked_ms = 0;
+        one->asked_ms = one->x == NULL ? 0 : one->asked_ms;
     }
 }
 
@@ -287,6 +289,9 @@ static void ask_neighbours(struct swarm *s, uint64_t now_ms)
 
     LIST_EACH (&s->neighbours, n) {
         struct neighbour *x = LIST_ITEM(n, struct neighbour, node);
+        if (x->x != NULL && now_ms > x->asked_ms + HAVE_PATIENCE_MS) {
+            neighbour_give_up(x, now_ms);
+        }
         if (x->active && x->x == NULL && (x->have == NULL || x->nhave < s->count) &&
             neighbour_usable(x, now_ms) && now_ms >= x->asked_ms + every_ms) {
             x->asked_ms = now_ms;
@@ -352,8 +357,23 @@ static void moved(struct swarm *s, uint64_t now_ms)
         s->strikes;
 }
 
-enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, bool mirror,
-                         uint64_t now_ms, size_t *chunk, struct neighbour **from)
+/* Those who are asked have nothing for us: others may. */
+static void look_round(struct swarm *s)
+{
+    LIST_EACH (&s->neighbours, n) {
+        struct neighbour *x = LIST_ITEM(n, struct neighbour, node);
+        x->active = x->active && (x->lanes > 0 || x->x != NULL);
+    }
+}
+
+/* Who waits for promises has a chunk from the mirror beside them, and sooner each time. */
+static bool is_starved(const struct swarm *s, uint64_t now_ms)
+{
+    return s->strikes >= STRIKES_MAX || now_ms > s->moved_ms + ((uint64_t)STARVED_MS >> s->strikes);
+}
+
+enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, bool bringing,
+                         bool mirror, uint64_t now_ms, size_t *chunk, struct neighbour **from)
 {
     struct giver giver[NEIGHBOURS_MAX];
     struct neighbour *who[NEIGHBOURS_MAX];
@@ -364,13 +384,18 @@ enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, bool
                             .giver = giver,
                             .brings = mirror && may_bring(s, p),
                             .alone = mirror && (is_alone(s) || s->strikes >= STRIKES_MAX),
-                            .stalled = mirror && idle && now_ms > s->moved_ms + s->patience_ms};
+                            .stalled = mirror && idle && now_ms > s->moved_ms + s->patience_ms,
+                            .starved = mirror && !bringing && is_starved(s, now_ms)};
     enum choice what;
     size_t i;
 
     *from = NULL;
     s->could = true;
     s->chose_ms = now_ms;
+    if (s->asked_ms == 0) { /* it may have waited long for a connection */
+        s->joined_ms = now_ms;
+        moved(s, now_ms);
+    }
     see_to_mirror(s, now_ms);
     if (!s->keyed && s->ask != NULL && now_ms < s->joined_ms + FIRST_WAIT_MS) {
         return CHOOSE_NONE;
@@ -382,11 +407,11 @@ enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, bool
         *from = who[i];
         who[i]->lanes++;
     }
-    if (what == CHOOSE_MIRROR && !bits_get(s->mine, *chunk) && !is_alone(s) &&
-        s->strikes < STRIKES_MAX) {
-        s->strikes++;
+    if (what == CHOOSE_MIRROR && !bits_get(s->mine, *chunk) && !is_alone(s)) {
+        s->strikes += s->strikes < STRIKES_MAX;
+        look_round(s);
     }
-    if (what != CHOOSE_NONE) {
+    if (what == CHOOSE_MIRROR) {
         moved(s, now_ms);
     }
     return what;
@@ -402,6 +427,9 @@ void swarm_release(struct neighbour *n, size_t chunk, int rc)
 {
     CHECK(n->lanes > 0);
     n->lanes--;
+    if (rc == 0) {
+        moved(n->swarm, clock_now_ms());
+    }
     if (rc != E_CANCELLED) {
         neighbour_judge(n, chunk, rc, clock_now_ms());
     }

@@ -52,19 +52,21 @@ struct swarm {
     bool off;            /* there is no door */
     bool finished;
     bool leaving;
-    bool hungry;       /* the last choice was to wait */
-    uint64_t moved_ms; /* when a chunk was begun or came */
-    unsigned strikes;  /* chunks brought unasked since others were last of use */
+    bool hungry; /* the last choice was to wait */
+    uint64_t
+        moved_ms;     /* when a chunk came, or was begun from the mirror: a promise moves nothing */
+    unsigned strikes; /* chunks brought unasked since others were last of use */
     uint64_t patience_ms;
 };
 
 /* NULL: this file is not for peers, or there is no disk for it. */
 struct swarm *swarm_join(struct peers *ps, const struct digest *d, uint64_t size_bytes, int fd);
 void swarm_have(struct swarm *s, size_t chunk, bool there);
-/* What to begin now that there is a place for it; idle: nothing is under way; mirror: it may be asked now. CHOOSE_GIVER: its
+/* What to begin now that there is a place for it; idle: nothing is under way; bringing: something is from the mirror;
+ * mirror: it may be asked now. CHOOSE_GIVER: its
  * lane is counted, swarm_release() ends it. */
-enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, bool mirror,
-                         uint64_t now_ms, size_t *chunk, struct neighbour **from);
+enum choice swarm_choose(struct swarm *s, const struct parts *p, bool idle, bool bringing,
+                         bool mirror, uint64_t now_ms, size_t *chunk, struct neighbour **from);
 /* How a lane from a neighbour ended: neighbour_judge()'s rc. */
 void swarm_release(struct neighbour *n, size_t chunk, int rc);
 /* A chunk of a neighbour's is verified and written. */

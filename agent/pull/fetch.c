@@ -354,6 +354,16 @@ static void lane_start(struct pull *p, struct block *b, struct neighbour *from, 
     }
 }
 
+static bool asks_mirror(const struct pull *p)
+{
+    bool any = false;
+
+    LIST_EACH (&p->lanes, n) {
+        any = any || LIST_ITEM(n, struct lane, node)->from == NULL;
+    }
+    return any;
+}
+
 /* Which chunk next, and from whom; false: none now. */
 static bool choose_chunk(struct pull *p, size_t *i, struct neighbour **from)
 {
@@ -367,8 +377,8 @@ static bool choose_chunk(struct pull *p, size_t *i, struct neighbour **from)
     if (!swarm_is_on(p->swarm)) {
         return now_ms >= p->not_before_ms;
     }
-    return swarm_choose(p->swarm, p->parts, list_empty(&p->lanes), now_ms >= p->not_before_ms,
-                        now_ms, i, from) != CHOOSE_NONE;
+    return swarm_choose(p->swarm, p->parts, list_empty(&p->lanes), asks_mirror(p),
+                        now_ms >= p->not_before_ms, now_ms, i, from) != CHOOSE_NONE;
 }
 
 static void feed_chunks(struct pull *p)

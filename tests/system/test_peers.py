@@ -307,16 +307,21 @@ def answer(body, length=None):
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (len(body) if length is None else length) + body
 
 
+def refusal(status):
+    return f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+
+
 EVERYTHING = answer(b"\xff\x80")
 
 
-@pytest.mark.parametrize("lie", ["other bytes", "less than it says", "another length", "a bitmap of another length", "no answer"])
+@pytest.mark.parametrize("lie", ["other bytes", "less than it says", "another length", "a bitmap of another length", "no answer", "no place", "not here"])
 def test_a_neighbour_that_lies(world, tmp_path, lie):
     w = world()
     key = w.member().told["key"]  # who stays, so that the key does
     chunk = {"other bytes": answer(bytes(CHUNK)), "less than it says": answer(bytes(1000), CHUNK),
-             "another length": answer(bytes(1000)), "no answer": b""}.get(lie, b"")
-    have = answer(b"\xff\x80\xff") if lie == "a bitmap of another length" else EVERYTHING
+             "another length": answer(bytes(1000)), "no answer": b"", "no place": refusal("503 Service Unavailable"),
+             "not here": refusal("404 Not Found")}.get(lie, b"")
+    have = {"a bitmap of another length": answer(b"\xff\x80\xff"), "not here": answer(b"\xff\x00")}.get(lie, EVERYTHING)
     with giver(tmp_path, key, have=have, **{f"_{i}_": chunk for i in range(CHUNKS)}) as port:
         w.member(port=port, have=range(CHUNKS))  # the mirror is told too that it has all: nothing is to be brought
         for _ in range(10 if lie == "other bytes" else 1):  # one that answers late on a busy machine is not asked for anything

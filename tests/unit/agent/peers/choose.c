@@ -139,6 +139,27 @@ static void test_stalled_it_brings_one_unasked(void **state)
     assert_int_equal(choose(&t.from, &t.dice, &chunk, &giver), CHOOSE_GIVER);
 }
 
+/* Givers who promise and do not give: a chunk from the mirror goes before them, those that were asked of this node before it. */
+static void test_starved_it_waits_for_no_giver(void **state)
+{
+    struct table t;
+    size_t chunk, giver;
+
+    (void)state;
+    lay(&t);
+    memset(t.has[0], 0xff, sizeof t.has[0]);
+    t.from.starved = true;
+    for (int i = 0; i < 500; i++) {
+        assert_int_equal(choose(&t.from, &t.dice, &chunk, &giver), CHOOSE_MIRROR);
+        assert_true(chunk < CHOOSE_AMONG);
+    }
+    bits_set(t.mine, 17, true);
+    assert_int_equal(choose(&t.from, &t.dice, &chunk, &giver), CHOOSE_MIRROR);
+    assert_int_equal(chunk, 17);
+    memset(t.state, PART_DONE, sizeof t.state);
+    assert_int_equal(choose(&t.from, &t.dice, &chunk, &giver), CHOOSE_NONE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +168,7 @@ int main(void)
         cmocka_unit_test(test_at_random_among_the_first),
         cmocka_unit_test(test_alone_it_goes_straight_on),
         cmocka_unit_test(test_stalled_it_brings_one_unasked),
+        cmocka_unit_test(test_starved_it_waits_for_no_giver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

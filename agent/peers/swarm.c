@@ -19,7 +19,8 @@ enum {
     BRINGERS =
         4, /* connections to the mirror at once, of a small swarm together; of a large one each member has one */
     TAKE_APART_MS = 25,
-    TAKE_NONE_MS = 500, /* after an answer that had nothing to bring */
+    TAKE_NONE_MS = 500,    /* after an answer that had nothing to bring */
+    TAKE_NONE_EACH_MS = 4, /* more for each member: a thousand ask the mirror 200 times a second */
     HUNGRY_MS = 250,
     CONTENT_MS = 2000,
     PATIENCE_MS = 2000,
@@ -133,6 +134,13 @@ static void take_key(struct swarm *s, const struct told *t)
     }
 }
 
+static uint64_t until_next_take(const struct swarm *s, bool none)
+{
+    uint64_t none_ms = TAKE_NONE_MS + TAKE_NONE_EACH_MS * min_u64(s->members, UINT16_MAX);
+
+    return none ? min_u64(none_ms, s->again_ms) : TAKE_APART_MS;
+}
+
 /* The list is all that is this node's to bring; what has come since it was made stands in it still. */
 static void take_up(struct swarm *s, const struct told *t, uint64_t now_ms)
 {
@@ -147,8 +155,7 @@ static void take_up(struct swarm *s, const struct told *t, uint64_t now_ms)
         }
     }
     s->strikes = s->nmine > 0 ? 0 : s->strikes;
-    s->take_at_ms =
-        now_ms + (s->asked_take > 0 && s->nmine <= before ? TAKE_NONE_MS : TAKE_APART_MS);
+    s->take_at_ms = now_ms + until_next_take(s, s->asked_take > 0 && s->nmine <= before);
 }
 
 static void be_told(struct swarm *s, const struct told *t, uint64_t now_ms)

@@ -108,6 +108,7 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
 
     (void)body_bytes;
     n->x = NULL;
+    n->swarm->peers->asking--;
     if (rc != 0) {
         log_debug("peers.have", "peer=%s why=\"%s\"", n->address, why->text);
         rest(n, now_ms);
@@ -123,29 +124,43 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
     swarm_news(n->swarm);
 }
 
-void neighbour_ask(struct neighbour *n)
+bool neighbour_ask(struct neighbour *n)
 {
     static const struct xfer_events events = {on_head, on_body, on_done};
+    struct peers *ps = n->swarm->peers;
     char room[NEIGHBOUR_URL];
     struct xfer_want w;
 
     CHECK(n->x == NULL);
+    if (ps->asking >= PEERS_ASKING) {
+        return false;
+    }
     w = neighbour_want(n, "have", room);
     w.idle_bytes_per_s = 1;
     buf_clear(&n->answer);
-    n->x = xfer_start(peers_xfers(n->swarm->peers), &w, &events, n);
+    n->x = xfer_start(peers_xfers(ps), &w, &events, n);
+    ps->asking++;
+    return true;
+}
+
+static void stop_asking(struct neighbour *n)
+{
+    if (n->x != NULL) {
+        xfer_cancel(&n->x);
+        n->swarm->peers->asking--;
+    }
 }
 
 void neighbour_give_up(struct neighbour *n, uint64_t now_ms)
 {
-    xfer_cancel(&n->x);
+    stop_asking(n);
     rest(n, now_ms);
 }
 
 void neighbour_free(struct neighbour *n)
 {
     CHECK(n->lanes == 0 && n->blocks == 0);
-    xfer_cancel(&n->x);
+    stop_asking(n);
     buf_free(&n->answer);
     free(n->have);
     free(n);

@@ -38,7 +38,9 @@ struct neighbour *neighbour_new(struct swarm *s, const char *address);
 void neighbour_free(struct neighbour *n);
 
 bool neighbour_usable(const struct neighbour *n, uint64_t now_ms);
-void neighbour_ask(struct neighbour *n);                      /* for its bitmap */
+/* For its bitmap; false: so many are asked already that it must wait. */
+MUST_USE bool neighbour_ask(struct neighbour *n);
+
 void neighbour_give_up(struct neighbour *n, uint64_t now_ms); /* on that question */
 
 /* A chunk's transfer; the want's texts live in `room`, of NEIGHBOUR_URL. */

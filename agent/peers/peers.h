@@ -11,6 +11,9 @@
 #include "agent/agent.h"
 #include "agent/peers/swarm.h"
 
+/* More would wait for each other's connections, and the mirror's answers with them. */
+enum { PEERS_ASKING = 24 };
+
 struct give;
 struct peers {
     const struct agent *agent;
@@ -21,6 +24,7 @@ struct peers {
     struct give *give; /* NULL: takes only */
     struct list swarms;
     uint64_t dice;
+    unsigned asking;    /* neighbours what they have */
     struct list givers; /* addresses that gave something right */
     unsigned ngivers;
     uint64_t linger_ms;  /* how long it stays for others */

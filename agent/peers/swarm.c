@@ -301,8 +301,10 @@ static void ask_neighbours(struct swarm *s, uint64_t now_ms)
         }
         if (x->active && x->x == NULL && (x->have == NULL || x->nhave < s->count) &&
             neighbour_usable(x, now_ms) && now_ms >= x->asked_ms + every_ms) {
+            if (!neighbour_ask(x)) {
+                return;
+            }
             x->asked_ms = now_ms;
-            neighbour_ask(x);
         }
     }
 }

@@ -13,7 +13,7 @@
 #include "agent/pull/sheaves.h"
 #include "common/os/clock.h"
 
-enum { PEERS_CONNECTIONS = 32 /* that ask what others have */ };
+enum { PEERS_CONNECTIONS = PEERS_ASKING + 8 /* and what the mirror is told of several files */ };
 enum { TICK_MS = 100, SPARE_BLOCKS = 4, WORKERS_MAX = 8, RETRY_AFTER_MAX_S = 60 };
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)

@@ -6,6 +6,7 @@
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "server/net/sock.h"
 
 enum { INPUT_MAX = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24 };
 
@@ -464,6 +465,10 @@ static int linger_drive(struct conn *c)
         c->h1.discarded += (uint64_t)got;
         if (c->h1.discarded > c->lane->limits->discard_bytes) {
             return CONN_END;
+        }
+        if (c->lane->loop->now_ms < c->out_ms + c->lane->limits->stall_ms &&
+            sock_delivers(c->wire.fd)) {
+            conn_restart(c); /* it says something each time it has read some */
         }
     }
 }

@@ -91,6 +91,7 @@ void exchange_refuse(struct exchange *x, int status)
     struct slice text = arena_fmt(&x->arena, "%s\n", http_reason(status));
 
     name_request(x);
+    x->req.method = method_of(x->req.method_text); /* HEAD is refused without a body, too */
     r->status = status;
     reply_add(r, SLICE("content-type"), SLICE("text/plain"));
     exchange_reply(x, r, body_of_bytes(text));

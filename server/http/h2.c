@@ -76,7 +76,10 @@ struct exchange *h2_stream(const struct h2 *h, uint32_t id)
 /* RFC 9113 6.8: first a warning, then, after what was under way in the peer's direction, the last stream. */
 static void h2_drain(struct conn *c)
 {
-    c->h2->notice = true;
+    if (c->h2->goaway_ms == 0 &&
+        !c->h2->closed_to_new) { /* 6.8: a second warning would name more than was named */
+        c->h2->notice = true;
+    }
     conn_kick(c);
 }
 
@@ -212,8 +215,12 @@ static int h2_drive(struct conn *c)
         answer_woken(h);
         h2_send(h);
     }
-    if (h->over || got < 0 || (h->going && h->nstreams == 0)) {
+    if (h->over || got < 0) {
         return CONN_END;
+    }
+    if (h->going && h->nstreams == 0) {
+        conn_linger(c); /* the peer gives windows back while it reads its last answer */
+        return 0;
     }
     if (h->budget == 0) {
         conn_yield(c);
@@ -238,6 +245,12 @@ static uint64_t h2_due(const struct conn *c)
     return wire_blocked(&c->wire) ? min_u64(due, c->out_ms + l->stall_ms) : due;
 }
 
+/* Who has a window and waits for its turn is as idle as all of them: a slow peer may well need minutes for a round of many. */
+static uint64_t moved_ms(const struct h2 *h, const struct exchange *x)
+{
+    return list_linked(&x->sending) ? max_u64(x->moved_ms, h->sent_ms) : x->moved_ms;
+}
+
 /* A peer that gives no window for an answer, trickles its upload, or has not ended a body so long after its answer, loses
  * that stream. */
 static void scan_streams(struct h2 *h, uint64_t now_ms)
@@ -247,7 +260,7 @@ static void scan_streams(struct h2 *h, uint64_t now_ms)
     h->scanned_ms = now_ms;
     LIST_EACH (&h->streams, n) {
         struct exchange *x = LIST_ITEM(n, struct exchange, node);
-        bool idle = now_ms - x->moved_ms >= l->stall_ms;
+        bool idle = now_ms - moved_ms(h, x) >= l->stall_ms;
         bool starved = idle && x->head_sent && !x->sent_all && !x->deferred;
         bool left = idle && x->sent_all && !x->received_all;
         if (starved || left || exchange_too_slow(x, now_ms)) {

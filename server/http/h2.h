@@ -49,10 +49,12 @@ struct h2 {
     struct list sending; /* exchange.sending; whose turn it is stands in front */
     struct exchange *slot[STREAM_SLOTS];
     unsigned nstreams;
-    uint32_t last_stream; /* the highest that the peer has opened */
+    uint32_t last_stream; /* the highest that we serve, or have served */
+    uint32_t opened;      /* the highest that the peer has opened: above it streams are idle */
     struct bucket resets, useless;
     uint64_t useful_bytes;  /* heads and bodies, either way */
     uint64_t head_begun_ms; /* a header block that is not complete; 0: none */
+    uint64_t sent_ms;       /* when bytes of a body were sent last, of any stream */
     uint64_t scanned_ms;    /* when the streams' deadlines were looked at */
     uint64_t goaway_ms;     /* draining: when the last stream to be served is named */
     size_t budget;          /* DATA bytes left for this drive */

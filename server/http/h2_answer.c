@@ -163,6 +163,7 @@ static void count_sent(struct h2 *h, struct exchange *x, size_t n)
 {
     exchange_sent(x, n);
     h->useful_bytes += n;
+    h->sent_ms = x->moved_ms;
     h->window -= (int64_t)n;
     x->window -= (int64_t)n;
     h->budget -= min_u64(h->budget, n);
@@ -346,7 +347,7 @@ void h2_answer(struct h2 *h, struct exchange *x)
         return;
     }
     if (wire_blocked(&h->conn->wire)) {
-        list_push_back(&h->woken, &x->woken);
+        x->conn->ops->wake(x); /* which its handler may have done already */
         return;
     }
     body = exchange_sends_body(x) && (x->body->ops->poll != NULL || x->body->off != x->body->end);

@@ -5,7 +5,12 @@
  */
 #include "server/http/h2.h"
 
-enum { BLOCK_PIECES_MAX = 8, WINDOW_MAX = 0x7fffffff, FRAME_LONGEST = 0xffffff };
+enum {
+    BLOCK_PIECES_MAX = 8,
+    SETTINGS_MAX = 32, /* in one frame: each window of it would be carried to each stream */
+    WINDOW_MAX = 0x7fffffff,
+    FRAME_LONGEST = 0xffffff
+};
 
 struct frame {
     uint8_t type, flags;
@@ -37,7 +42,7 @@ static void take_window(struct h2 *h, const struct frame *f)
             h2_fail(h, n == 0 ? NGHTTP2_PROTOCOL_ERROR : NGHTTP2_FLOW_CONTROL_ERROR);
         }
     } else if (x == NULL) {
-        if (f->stream > h->last_stream || f->stream % 2 == 0) {
+        if (f->stream > h->opened || f->stream % 2 == 0) {
             h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
         }
     } else if (n == 0) {
@@ -113,6 +118,10 @@ static void take_settings(struct h2 *h, const struct frame *f)
         h2_fail(h, NGHTTP2_FRAME_SIZE_ERROR);
         return;
     }
+    if (f->n > (size_t)6 * SETTINGS_MAX) {
+        h2_calm(h);
+        return;
+    }
     for (size_t i = 0; i < f->n && !h->over; i += 6) {
         set(h, (unsigned)f->p[i] << 8 | f->p[i + 1], be32(f->p + i + 2));
     }
@@ -143,11 +152,12 @@ static void open_stream(struct h2 *h, const struct frame *f, bool ends)
             x->malformed || !ends; /* 8.1: a second head is the last thing of a request */
         return;
     }
-    if (f->stream <= h->last_stream) {
+    if (f->stream <= h->opened) {
         return; /* closed; its head is read, as later ones refer to it, and forgotten */
     }
+    h->opened = f->stream;
     if (h->closed_to_new) {
-        return; /* 6.8: above the stream that we named, or too late */
+        return; /* 6.8: above the stream that we named; what follows on it is nothing either */
     }
     h->last_stream = f->stream;
     if (h->nstreams >= h->conn->lane->limits->streams) {
@@ -226,7 +236,7 @@ static size_t begin_data(struct h2 *h, const struct frame *f, size_t have)
     if (padded && f->n > 0 && have == 0) {
         return 0;
     }
-    if (f->stream % 2 == 0 || f->stream > h->last_stream || (padded && padding >= f->n)) {
+    if (f->stream % 2 == 0 || f->stream > h->opened || (padded && padding >= f->n)) {
         h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
     } else if (x != NULL && x->received_all) {
         h2_fail(h, NGHTTP2_STREAM_CLOSED);
@@ -290,7 +300,7 @@ static void take_reset(struct h2 *h, const struct frame *f)
 
     if (f->n != 4) {
         h2_fail(h, NGHTTP2_FRAME_SIZE_ERROR);
-    } else if (f->stream % 2 == 0 || f->stream > h->last_stream) {
+    } else if (f->stream % 2 == 0 || f->stream > h->opened) {
         h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
     } else {
         h2_reset(h);

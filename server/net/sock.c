@@ -1,10 +1,12 @@
 #include "server/net/sock.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/base/slice.h"
@@ -131,6 +133,13 @@ void sock_short_queue(int fd)
     static const int bytes = SHORT_QUEUE_BYTES;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
+}
+
+bool sock_delivers(int fd)
+{
+    int n = 0;
+
+    return ioctl(fd, SIOCOUTQ, &n) == 0 && n > 0;
 }
 
 bool sock_congestion(int fd, const char *algorithm)

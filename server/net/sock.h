@@ -14,7 +14,8 @@ void sock_bound(int fd, char out[SOCK_TEXT_BYTES]); /* "127.0.0.1:40123" */
 void sock_cork(int fd, bool on);                    /* TCP_CORK: on, only whole segments leave */
 /* Little unsent data in the kernel: small answers of a multiplexed connection do not queue behind megabytes. */
 void sock_short_queue(int fd);
-void sock_tune(int fd);                                       /* TCP_NODELAY */
+bool sock_delivers(int fd); /* bytes that were sent have not arrived yet */
+void sock_tune(int fd);     /* TCP_NODELAY */
 MUST_USE bool sock_congestion(int fd, const char *algorithm); /* NULL: the system's usual one */
 
 #endif

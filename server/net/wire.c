@@ -270,6 +270,8 @@ ssize_t wire_read(struct wire *w, char *p, size_t n)
     }
     ERR_clear_error();
     if (SSL_read_ex(w->ssl, p, n, &got) == 1) {
+        w->bytes_in +=
+            w->scratch->kernel_tls ? got : 0; /* our BIO has counted them, OpenSSL's does not */
         return (ssize_t)got;
     }
     rc = SSL_get_error(w->ssl, 0);

@@ -1,10 +1,12 @@
 """RFC 9113 frame by frame: what a peer may send, and what the answer is to what it may not. The bytes are our own."""
+import socket
 import struct
+import time
 
 import pytest
 
-from harness.http import CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, H2, HEADERS, PING, RST, SETTINGS, WINDOW
-from harness.http import Fixture, frame, literal, request
+from harness.http import CALM, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, H2, HEADERS, PING, RST, SETTINGS, WINDOW
+from harness.http import PATIENCE_S, Fixture, frame, literal, request
 from harness.mirrord import certificate
 
 PRIORITY, PUSH_PROMISE, PADDED, PRIORITIZED, ACK = 2, 5, 8, 0x20, 1
@@ -13,8 +15,13 @@ POST = request(b"/discard", method=b"POST")
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    f = Fixture(certificate(tmp_path_factory.mktemp("cert")), folder=tmp_path_factory.mktemp("www"))
+def certificates(tmp_path_factory):
+    return certificate(tmp_path_factory.mktemp("cert"))
+
+
+@pytest.fixture(scope="module")
+def shared(certificates, tmp_path_factory):
+    f = Fixture(certificates, folder=tmp_path_factory.mktemp("www"))
     yield f
     f.stop()
 
@@ -65,6 +72,7 @@ BREAKS = {  # section of the RFC, and what: the bytes; the connection ends with 
     "6.5 SETTINGS on a stream": (frame(SETTINGS, 0, 1), PROTOCOL),
     "6.5 an acknowledgement that says something": (frame(SETTINGS, ACK, 0, b"\0\3\0\0\0\1"), SIZE),
     "6.5 a setting cut short": (frame(SETTINGS, 0, 0, b"\0\3\0\0\0"), SIZE),
+    "6.5 more settings than there are": (setting(*[(4, i) for i in range(33)]), CALM),
     "6.5.2 push neither on nor off": (setting((2, 2)), PROTOCOL),
     "6.5.2 a window too large": (setting((4, 1 << 31)), FLOW),
     "6.5.2 frames too small": (setting((5, 16383)), PROTOCOL),
@@ -198,3 +206,83 @@ def test_windows_are_kept(client):
     while not any(f[0] == DATA and f[1] & END_STREAM for f in client.frames):
         assert client.hear() is not None
     assert b"".join(f[3] for f in client.frames if f[0] == DATA) == b"hello\n"
+
+
+def test_head_is_refused_without_a_body(client):
+    client.sock.sendall(head(1, request(path=b"hello", method=b"HEAD")) + head(3, request()))
+    block, body, _ = client.answer(1)
+    assert (block[:1], body) == (b"\x8c", b"")
+    assert client.answer(3)[1] == b"hello\n"
+
+
+# --- peers that read slowly, and ends ----------------------------------------------------------------------------------------
+
+def slow_reader(fixture):
+    """Windows as large as they can be, and a kernel that takes little."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
+    s.settimeout(PATIENCE_S)
+    s.connect(("127.0.0.1", fixture.port))
+    c = H2(s, settings=struct.pack(">HI", 4, 0x7fffffff))
+    s.sendall(window(0, 0x7fffffff - 65535))
+    return c
+
+
+def test_an_answer_is_decided_while_nothing_can_be_said(shared):
+    """Its handler hears the body's end, and answers, at a moment when another answer fills the wire."""
+    c = slow_reader(shared)
+    with c.sock as s:
+        c.get(1, b"/mem/16000000")
+        time.sleep(0.3)
+        s.sendall(head(3, request(b"/slow", method=b"POST"), END_HEADERS) + frame(DATA, 0, 3, b"x") + frame(DATA, END_STREAM, 3, b"y"))
+        shared.wait_for(lambda stats: stats["uploaded"] >= 2)
+        assert c.answer(3)[1].startswith(b"2 ")
+
+
+def test_streams_that_wait_for_their_turn(shared, certificates):
+    """A round of all of them takes longer than a stream may stand still; the peer reads all the time."""
+    f = Fixture(certificates, stall_ms=1500)
+    c = slow_reader(f)
+    with c.sock:
+        for i in range(60):
+            c.get(1 + 2 * i, b"/mem/1000000")
+        began, heard = time.monotonic(), 0
+        while time.monotonic() < began + 5:
+            kind, _, _, payload = c.hear()
+            assert kind != RST
+            heard += len(payload)
+            time.sleep(max(0, began + heard / 1.2e6 - time.monotonic()))
+    f.stop()
+
+
+@pytest.mark.parametrize("more", [window(3, 100), frame(DATA, END_STREAM, 3, b"x"), frame(RST, 0, 3, b"\0\0\0\x08")])
+def test_frames_behind_the_last_stream(certificates, more):
+    """6.8: a request that came too late is nothing, and so is what follows on its stream; those before it are served."""
+    f = Fixture(certificates)
+    with f.connect() as s:
+        c = H2(s)
+        c.get(1, b"/late/1500")
+        f.wait_for(lambda stats: stats["begun"] >= 2)
+        f.drain()
+        while int.from_bytes(c.until(GOAWAY)[3][:4], "big") != 1:
+            pass
+        s.sendall(head(3, POST, END_HEADERS) + more)
+        assert c.answer(1)[1] == b"late\n"
+    f.stop()
+
+
+def test_the_last_answer_arrives(shared):
+    """The peer gives window back for what it reads: that must not reset a connection whose answer is still on its way."""
+    n = 4000000
+    for _ in range(3):
+        c = slow_reader(shared)
+        with c.sock as s:
+            c.get(1, b"/mem/%d" % n)
+            s.sendall(frame(GOAWAY, 0, 0, b"\0" * 8))
+            got = 0
+            while got < n and (f := c.hear()) is not None:
+                if f[0] == DATA:
+                    got += len(f[3])
+                    s.sendall(window(0, max(1, len(f[3]))))
+                    time.sleep(0.01 if got > n - 600000 else 0)
+            assert got == n

@@ -182,8 +182,9 @@ bool fill_complete(struct fill *f);
 bool fill_is_refused(const struct fill *f, const struct fetch_head *h);
 /* note.c: all bytes are there: has the want's reader read them, and its rows committed. Pool. */
 MUST_USE int fill_note(struct fill *f, struct err *e);
-void variants_trim(struct fill *f,
-                   struct batch *b); /* trim.c: the rows that its own puts out. Pool */
+/* trim.c; pool. The rows that its own puts out. True: they are pinned, and it is not kept itself. */
+void variants_trim(struct fill *f, struct batch *b);
+MUST_USE bool variants_refuse(struct fill *f);
 void reader_wake(struct list *node); /* reader.c: a member of an audience */
 struct reader_need {
     uint64_t at;

@@ -144,7 +144,7 @@ static void seal(struct job *j)
         return;
     }
     mark_verified(f); /* readers do not wait for the disk */
-    if (!f->keep) {
+    if (!f->keep || (f->want.forwards != 0 && variants_refuse(f))) {
         return;
     }
     f->batch = batch_new();
@@ -191,6 +191,7 @@ static void on_sealed(struct job *j)
         batch_free(&f->batch);
     }
     if (f->batch == NULL) {
+        f->keep = f->keep && f->job_rc != 0;
         finish(f, f->job_rc, &f->job_why);
         return;
     }

@@ -1,9 +1,11 @@
-/* trim.c - which variants of an object leave when one comes: those that it answers for, and beyond VARIANTS_MAX the least used. */
+/* trim.c - which variants of an object leave when one comes: those that it answers for, and beyond VARIANTS_MAX the least used. What
+ * is pinned stays: then the newcomer is not kept, or anybody could put it out by asking for another a few times. */
 
 #include "common/base/log.h"
 #include "server/cache/cache_priv.h"
 #include "server/cache/variant.h"
 #include "server/store/atime.h"
+#include "server/store/pin.h"
 
 enum { KEY_MAX = 16384 };
 
@@ -89,12 +91,53 @@ static int on_variant(void *arg, struct slice tail, struct slice row)
     return 0;
 }
 
-void variants_trim(struct fill *f, struct batch *b)
+static struct slice without_tail(const struct fill *f)
 {
-    struct trim t = {.fill = f, .batch = b, .row_key = f->row_key};
+    return slice_first(f->row_key, f->row_key.n - (f->tail.n != 0 ? 1 + f->tail.n : 0));
+}
+
+struct tally {
+    const struct fill *fill;
+    size_t others;
+    bool replaces; /* one of them: none has to go */
+};
+
+static int tally_variant(void *arg, struct slice tail, struct slice row)
+{
+    struct tally *y = arg;
+
+    (void)row;
+    y->others++;
+    y->replaces =
+        y->replaces || slice_eq(tail, y->fill->tail) || variant_suits(tail, &y->fill->want);
+    return 0;
+}
+
+static bool is_pinned(const struct fill *f)
+{
+    struct pins pins;
+    struct err e;
+    bool yes = pins_load(f->cache->store, &pins, &e) >= 0 &&
+               pins_cover(&pins, f->want.repo, object_key_tail(without_tail(f)));
+
+    pins_free(&pins);
+    return yes;
+}
+
+bool variants_refuse(struct fill *f)
+{
+    struct tally y = {.fill = f};
     struct err e;
 
-    t.row_key.n -= f->tail.n != 0 ? 1 + f->tail.n : 0;
+    return f->tail.n != 0 && variants_each(f->cache, without_tail(f), tally_variant, &y, &e) == 0 &&
+           !y.replaces && y.others >= VARIANTS_MAX && is_pinned(f);
+}
+
+void variants_trim(struct fill *f, struct batch *b)
+{
+    struct trim t = {.fill = f, .batch = b, .row_key = without_tail(f)};
+    struct err e;
+
     if (variants_each(f->cache, t.row_key, on_variant, &t, &e) != 0) {
         log_warn("cache.variants", "why=\"%s\"", e.text); /* one too many does no harm */
     }

@@ -237,6 +237,21 @@ def test_variants_are_bounded_and_removed_together(data):
     assert thing.requests == 21
 
 
+def test_pinned_variants_are_put_out_by_none(data):
+    thing = data.origin.put("/n", size=100, by="Accept", fields=LASTS)
+    data.get("/data/n", headers=HTML)
+    data.settle()
+    data.ctl("cache", "pin", "data/n")
+    for i in range(20):
+        assert data.get("/data/n", headers={"Accept": f"text/v{i}"}).body == bytes_of(data, "")
+        data.settle()
+    assert len(variants(data)) == 16 and "accept:text/html" in variants(data) and thing.requests == 21
+    data.ctl("cache", "unpin", "data/n")
+    data.get("/data/n", headers=JSON)
+    data.settle()
+    assert len(variants(data)) == 16 and "accept:application/json" in variants(data)
+
+
 def test_variants_outlive_a_kill(data):
     things = negotiated(data)
     for headers in (HTML, JSON):

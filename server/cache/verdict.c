@@ -199,9 +199,10 @@ static uint32_t words_ttl_s(const struct entry *n, const struct fill *f, int sta
     return gone ? w->neg_ttl_s : 0;
 }
 
+/* A no to one wish says nothing of what we have for all. */
 static void gone(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
 {
-    if (n->old != NULL && n->kin != NULL) {
+    if (n->old != NULL && n->kin != NULL && !varies_otherwise(n, f, h)) {
         drop_row(n);
     }
     hit_free(&n->old);

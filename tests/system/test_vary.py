@@ -209,6 +209,20 @@ def test_what_is_not_there_may_vary_too(data, wire):
     assert (gone.requests, html.requests) == (1, 1)
 
 
+def test_a_no_to_one_wish_leaves_what_all_others_get(data):
+    data.origin.put("/n", size=100, by="Accept", fields="Cache-Control: max-age=0")
+    data.get("/data/n")
+    data.settle()
+    data.origin.put("/n#x/y", status=404, words="no", fields=LASTS)
+    assert data.get("/data/n", headers={"Accept": "x/y"}).status == 404
+    data.settle()
+    assert variants(data) == [""]
+    data.origin.put("/n", status=404, by="Accept")
+    assert data.get("/data/n").status == 404
+    data.settle()
+    assert variants(data) == []
+
+
 def test_trouble_with_one_is_not_trouble_with_all(data):
     """A 406 for what one client wants says nothing to the others, though it does not say Vary."""
     data.origin.put("/n", status=406, words="no such form", by="Accept", fields="Cache-Control: max-age=600")

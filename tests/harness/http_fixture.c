@@ -231,6 +231,7 @@ static void upload_data(void *arg, struct slice bytes, bool end)
     u->fixture->uploaded += bytes.n;
     if (end) {
         upload_done(u);
+        exchange_on(u->x, NULL, NULL);
         answer_text(
             u->x, 200,
             arena_fmt(exchange_arena(u->x), "%" PRIu64 " %016" PRIx64 "\n", u->bytes, u->sum));
@@ -287,7 +288,7 @@ static int echo_poll(struct body *b, uint64_t *upto)
     if (sent > 0) {
         buf_drop(&c->held, sent);
         c->base = b->off;
-        b->bytes = c->held.p - c->base;
+        b->bytes = c->held.p != NULL ? c->held.p - c->base : NULL;
     }
     if (c->paused && c->held.n < ECHO_HIGH / 2) {
         c->paused = false;
@@ -314,7 +315,7 @@ static void echo_data(void *arg, struct slice bytes, bool end)
     CHECK(!c->paused);
     buf_adds(&c->held, bytes);
     CHECK(c->held.rc == 0);
-    c->body.bytes = c->held.p - c->base;
+    c->body.bytes = c->held.p != NULL ? c->held.p - c->base : NULL;
     if (end) {
         c->body.end = c->base + c->held.n;
     } else if (c->held.n > ECHO_HIGH) {
@@ -360,6 +361,7 @@ static void on_after(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     event_free(w->after);
+    exchange_on(w->x, NULL, NULL);
     answer_text(w->x, 200, SLICE("late\n"));
 }
 

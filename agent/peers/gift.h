@@ -1,8 +1,8 @@
 /* gift.h - what this process gives to others: files by digest, of each the chunks that are verified and written.
  *
  * A pull offers its partial file and says of each chunk when it is there; the giving thread finds it by its digest and sends from the
- * open file, which stays the same one when it gets its name on the shelf. One that is withdrawn gives nothing from then on, to those
- * who hold it either.
+ * open file, which stays the same one when it gets its name on the shelf. One that is withdrawn begins nothing from then on, for those
+ * who hold it either; a chunk that is on its way goes on.
  *
  * owns     counted: gifts_offer() and gifts_find() give a reference each, gift_drop() takes one; the file is a duplicate of the pull's
  * threads  any, all of it: LOCK_GIFTS

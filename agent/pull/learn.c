@@ -143,7 +143,8 @@ static void ask(struct pull *p, enum xfer_method method, struct slice url, size_
 
 /* --- the lock, the list, the partial file ------------------------------------------------------------------------------------ */
 
-/* What an earlier run left was checked before it was written. */
+/* What an earlier run left was checked before it was written, but for what it streamed when there was no list yet: were that wrong, a
+ * neighbour would refuse it and trust us no more, and the whole's digest find it here. */
 static void join_swarm(struct pull *p)
 {
     if (!p->chunked || !p->known) {

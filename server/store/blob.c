@@ -65,6 +65,10 @@ int blob_open_file(struct store *s, const struct digest *d, uint64_t size_bytes,
     blob_path(d, path);
     fd = descriptor_within(DESCRIPTORS_OF_FILES,
                            openat(s->blobs_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (fd == -1 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+        /* Nothing is said of its bytes: an E_IO would have a scrub drop them. */
+        return err_set(e, E_BUSY, "blobs/%s: too many files are open", path);
+    }
     if (fd == -1) {
         return err_sys(e, "blobs/%s", path);
     }

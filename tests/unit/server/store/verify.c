@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -325,6 +326,26 @@ static void test_unreadable(void **state)
     assert_blob(f->s, &uploaded, 50000);
 }
 
+/* That nobody can open it just now says nothing of its bytes. */
+static void test_no_descriptor_is_no_damage(void **state)
+{
+    struct fixture *f = *state;
+    struct digest d = put_sample(f->s, 1, 50000, "r", "a");
+    struct rlimit before, few;
+    uint64_t read_bytes = 0, damaged = 0;
+    struct err e;
+    int rc;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){8, before.rlim_max}; /* more are open */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    rc = scrub_step(f->s, 1 << 20, UINT64_MAX, &read_bytes, &damaged, &e);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(damaged, 0);
+    assert_int_equal(rc, E_BUSY);
+    assert_blob(f->s, &d, 50000);
+}
+
 static bool aside(const struct fixture *f, const struct digest *d, const char *ending, time_t old)
 {
     struct timespec at[2] = {{.tv_sec = old}, {.tv_sec = old}};
@@ -386,9 +407,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
-        T(test_whole_store), T(test_orphan_files_go),   T(test_damage_is_found_and_repaired),
-        T(test_bad_rows),    T(test_publish_under_way), T(test_trees),
-        T(test_scrub),       T(test_unreadable),        T(test_the_last_copy_is_kept),
+        T(test_whole_store),
+        T(test_orphan_files_go),
+        T(test_damage_is_found_and_repaired),
+        T(test_bad_rows),
+        T(test_publish_under_way),
+        T(test_trees),
+        T(test_scrub),
+        T(test_unreadable),
+        T(test_no_descriptor_is_no_damage),
+        T(test_the_last_copy_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -347,6 +347,8 @@ static void keep_up_when_due(struct daemon *d, struct upkeep *u)
     pool_submit(d->readers, &u->job);
 }
 
+enum { STUCK_MS = 30000 }; /* so long the disk must have been well */
+
 /* systemd's watchdog is fed only while every loop comes round. */
 struct round {
     _Atomic uint64_t posted, came;
@@ -391,11 +393,31 @@ static void say_ready(struct daemon *d)
     buf_free(&listens);
 }
 
-int daemon_run(struct daemon *d)
+/* RocksDB writes nothing more, and the disk does: a new start is all that helps (docs/decisions/0018). Never soon after the
+ * last one, so that what comes back at once leaves time for those who read. */
+static bool must_restart(struct daemon *d, uint64_t started_ms)
+{
+    uint64_t now = clock_now_ms();
+    uint64_t stuck_ms = store_stuck_ms(d->store, now);
+    struct repo_set *rs;
+    uint32_t every_ms;
+
+    if (stuck_ms == 0) {
+        return false;
+    }
+    rs = repo_set_hold(d);
+    every_ms = rs->conf->store.restart_ms;
+    repo_set_release(&rs);
+    return every_ms != 0 && stuck_ms >= min_u64(STUCK_MS, every_ms) && now - started_ms >= every_ms;
+}
+
+int daemon_run(struct daemon *d, struct err *e)
 {
     static struct round round; /* a letter may come after we left, and a job */
     static struct upkeep upkeep;
     const struct timespec tick = {.tv_sec = 1};
+    uint64_t started_ms = clock_now_ms();
+    struct err trouble = {0};
     sigset_t set;
 
     sigemptyset(&set);
@@ -426,7 +448,16 @@ int daemon_run(struct daemon *d)
         } else if (sig == SIGTERM || sig == SIGINT) {
             break;
         }
+        if (must_restart(d, started_ms) && !store_healthy(d->store, &trouble)) {
+            log_error("daemon.must_restart", "why=\"%s\"", trouble.text);
+            break;
+        }
     }
     drain(d);
-    return 0;
+    return trouble.code == 0
+               ? 0
+               : err_set(
+                     e, E_IO,
+                     "the store writes no rows until it is opened anew: start me again (%.300s)",
+                     trouble.text);
 }

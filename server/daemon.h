@@ -50,8 +50,8 @@ struct daemon {
 };
 
 MUST_USE int daemon_open(const char *conf_path, struct daemon **out, struct err *e);
-/* Until SIGTERM/SIGINT. SIGHUP reloads, SIGUSR1 reopens logs. */
-int daemon_run(struct daemon *d);
+/* Until SIGTERM/SIGINT: 0. SIGHUP reloads, SIGUSR1 reopens logs. E_IO: only a new start helps. */
+MUST_USE int daemon_run(struct daemon *d, struct err *e);
 void daemon_close(struct daemon **dp);
 struct reload_news {          /* what a reload that went well has to say */
     struct buf needs_restart; /* what of the new settings awaits one, by name */

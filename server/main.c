@@ -211,7 +211,7 @@ static int serve(const char *path)
     curl_global_init(CURL_GLOBAL_DEFAULT);
     rc = daemon_open(path, &d, &why);
     if (rc == 0) {
-        rc = daemon_run(d);
+        rc = daemon_run(d, &why);
         daemon_close(&d);
     }
     curl_global_cleanup();

@@ -15,7 +15,7 @@ deps:
 test: deps
 	@$(MAKE) $(JOBS) --no-print-directory test-programs
 	@$(PYTHON) tests/run.py --build $(B) $(TESTS)
-test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(FAKES) $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check $(B)/simt/driver/libcuda.so.1)
+test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(B)/crash/failer.so $(FAKES) $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check $(B)/simt/driver/libcuda.so.1)
 
 demo:
 	@tests/deps.sh build demo
@@ -38,7 +38,7 @@ $(B)/harness/%: $(B)/obj/tests/harness/%.o $(call lib,server) $(call lib,common)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
 
-# Preloaded into a server whose power will be cut.
+# Preloaded into a server whose power will be cut, or whose disk fails.
 $(B)/crash/%.so: tests/crash/%.c
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

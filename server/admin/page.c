@@ -227,11 +227,12 @@ static const char *trouble(const struct view *v)
 {
     const struct daemon *d = v->s->d;
 
-    return d->draining                   ? "draining: it stops when all transfers are done"
-           : !d->ready || !v->s->healthy ? "not ready"
-           : v->s->space.full            ? "the disk is full: only what is cached is served"
-           : !d->reload_ok               ? "the last reload failed: the old settings stand"
-                                         : NULL;
+    return d->draining        ? "draining: it stops when all transfers are done"
+           : !d->ready        ? "not ready"
+           : !v->s->healthy   ? "the store is in trouble: only what is cached is served"
+           : v->s->space.full ? "the disk is full: only what is cached is served"
+           : !d->reload_ok    ? "the last reload failed: the old settings stand"
+                              : NULL;
 }
 
 static void write_state(struct view *v)

@@ -30,7 +30,7 @@ void sample_take(struct daemon *d, struct sample *out)
     cache_stats(d->cache, &out->cache);
     serve_stats(d->serve, &out->serve);
     store_space(d->store, &out->space);
-    out->healthy = store_healthy(d->store, NULL);
+    out->healthy = store_healthy(d->store, &out->trouble);
     out->fills = cache_fills(d->cache, out->fill, SAMPLE_FILLS);
     out->sync = mem_array(SAMPLE_SYNCS, sizeof *out->sync);
     out->syncs = d->sync != NULL ? sync_glance(d->sync, out->sync, SAMPLE_SYNCS) : 0;

@@ -21,6 +21,7 @@ struct sample {
     struct serve_stats serve;
     struct store_space space;
     bool healthy;
+    struct err trouble; /* why it is not */
     size_t fills;
     struct fill_info fill[SAMPLE_FILLS];
     struct sync_view *sync; /* of synced repos */

@@ -98,6 +98,9 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
     jwrite_u64(out, "now_ms", clock_unix_ms());
     jwrite_u64(out, "started_unix_s", d->started_unix_s);
     jwrite_bool(out, "ready", d->ready && s.healthy);
+    if (whole && !s.healthy) {
+        jwrite_str(out, "trouble", s.trouble.text);
+    }
     jwrite_bool(out, "draining", d->draining);
     jwrite_open(out, "reload", '{');
     jwrite_bool(out, "ok", d->reload_ok);

@@ -73,6 +73,9 @@ int ctl_status(struct ctl *c, struct err *e)
         get_bool(json_object_get(ok, "reload"), "ok")
             ? ""
             : ", the last reload FAILED: `mirrorctl config test`");
+    if (get_str(ok, "trouble")[0] != '\0') {
+        say(c, "TROUBLE: what is here is served, nothing is written: %s\n", get_str(ok, "trouble"));
+    }
     if (rsync != NULL) {
         size_format(get_u64(rsync, "sent"), sent);
         say(c, "rsync: %" PRIu64 " %s, %" PRIu64 " served, %s sent\n", get_u64(rsync, "open"),

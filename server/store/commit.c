@@ -15,7 +15,9 @@ enum {
     GROUP_BATCHES = 512,
     GROUP_BYTES = 8 << 20,
     IDLE_MS = 60000, /* between flushes of access times */
+    LOOK_MS = 5000,  /* between looks at what RocksDB does on its own */
     SICK_MS = 1000,  /* between tries to write again */
+    TRIAL_BYTES = 64 << 10,
     ATIMES_A_WRITE = 1024,
 };
 
@@ -32,13 +34,16 @@ struct committer {
     struct cond more;
     struct list queue;
     bool closing;
-    struct err sick; /* of the last write; code 0: it succeeded */
+    struct err sick;   /* of the last write; code 0: it succeeded */
+    uint64_t stuck_ms; /* since when the disk takes what RocksDB does not; 0: it is not so */
     pthread_t thread;
     /* The commit thread's own: */
     struct admission admission;
     struct digest *doubt; /* seals of failed writes */
     size_t ndoubt;
     size_t doubt_room;
+    uint64_t background_errors; /* seen so far */
+    uint64_t looked_ms;         /* for new ones, or whether writing goes again */
 };
 
 /* --- the write --- */
@@ -87,6 +92,7 @@ static void set_sick(struct committer *c, int rc, const struct err *e)
         c->sick = *e;
     } else {
         err_clear(&c->sick);
+        c->stuck_ms = 0;
     }
     lock_drop(&c->lock);
     if (rc == E_NOSPACE) {
@@ -248,17 +254,63 @@ static bool is_sick(struct committer *c)
     return sick;
 }
 
-/* Sickness ends only by a write that succeeds; when nobody else writes, we do. */
+/* Whether the disk takes a file beside the rows. RocksDB heeds no name that it did not give. */
+static bool disk_takes_writes(struct store *s)
+{
+    static const char bytes[TRIAL_BYTES];
+    int fd = openat(s->dir_fd, "meta/trial", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool ok = fd != -1 && write(fd, bytes, sizeof bytes) == sizeof bytes && fdatasync(fd) == 0;
+
+    if (fd != -1) {
+        close(fd);
+        unlinkat(s->dir_fd, "meta/trial", 0);
+    }
+    return ok;
+}
+
+static void note_stuck(struct committer *c, bool room)
+{
+    bool stuck = room && is_sick(c) && disk_takes_writes(c->s);
+
+    lock_take(&c->lock);
+    c->stuck_ms = !stuck ? 0 : c->stuck_ms != 0 ? c->stuck_ms : clock_now_ms();
+    lock_drop(&c->lock);
+}
+
+/* Sickness ends only by a write that succeeds; we do one, whoever else writes. */
 static void try_to_recover(struct committer *c)
 {
     struct err e = {0};
     uint64_t margin;
+    bool room = space_for_rows(c->s, &margin) >= margin;
 
-    if (space_for_rows(c->s, &margin) < margin) {
+    if (room) {
+        admission_put(&c->admission, TABLE_META, SLICE("probe"), SLICE(""));
+        set_sick(c, admission_write(&c->admission, true, &e), &e);
+    }
+    note_stuck(c, room);
+}
+
+/* A flush or a compaction that failed is told with the next write only: one of ours asks at once. */
+static bool failed_behind(struct committer *c)
+{
+    uint64_t before = c->background_errors;
+
+    c->background_errors = kv_background_errors(c->s->kv);
+    return c->background_errors != before;
+}
+
+static void look_after_rows(struct committer *c, uint64_t now_ms)
+{
+    bool sick = is_sick(c);
+
+    if (now_ms - c->looked_ms < (sick ? SICK_MS : LOOK_MS)) {
         return;
     }
-    admission_put(&c->admission, TABLE_META, SLICE("probe"), SLICE(""));
-    set_sick(c, admission_write(&c->admission, true, &e), &e);
+    c->looked_ms = now_ms;
+    if (sick || failed_behind(c)) {
+        try_to_recover(c);
+    }
 }
 
 static void *run_commits(void *arg)
@@ -276,7 +328,7 @@ static void *run_commits(void *arg)
         list_init(&group);
         lock_take(&c->lock);
         if (list_empty(&c->queue) && !c->closing) {
-            cond_wait_ms(&c->more, &c->lock, sick || full ? SICK_MS : IDLE_MS);
+            cond_wait_ms(&c->more, &c->lock, sick || full ? SICK_MS : LOOK_MS);
         }
         take_group(c, &group);
         stop = c->closing && list_empty(&group);
@@ -287,10 +339,9 @@ static void *run_commits(void *arg)
         }
         if (!list_empty(&group)) {
             commit_group(c, &group);
-        } else if (sick) {
-            try_to_recover(c);
         }
         now = clock_now_ms();
+        look_after_rows(c, now);
         if (now - atimes_ms >= IDLE_MS) {
             write_atimes(c);
             atimes_ms = now;
@@ -382,6 +433,17 @@ int store_commit(struct store *s, struct batch **bp, enum durability how, struct
         *e = z.w.why;
     }
     return z.w.rc;
+}
+
+uint64_t store_stuck_ms(struct store *s, uint64_t now_ms)
+{
+    struct committer *c = s->committer;
+    uint64_t since;
+
+    lock_take(&c->lock);
+    since = c->stuck_ms;
+    lock_drop(&c->lock);
+    return since != 0 && now_ms > since ? now_ms - since : 0;
 }
 
 bool store_healthy(struct store *s, struct err *why)

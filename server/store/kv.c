@@ -15,6 +15,7 @@ struct kv {
     const char *name[MAX_FAMILIES];
     rocksdb_column_family_handle_t *family[MAX_FAMILIES];
     size_t family_of[TABLES];
+    bool broken; /* the last write failed; the commit thread's */
 };
 
 struct kv_view {
@@ -185,6 +186,9 @@ void kv_close(struct kv **kp)
         return;
     }
     *kp = NULL;
+    if (kv->broken) { /* 7.8 aborts where it is closed; our end closes it as SIGKILL would */
+        return;
+    }
     if (kv->db != NULL) {
         flush_families(kv);
         for (size_t f = 0; f < kv->families; f++) {
@@ -482,6 +486,7 @@ int kv_write(struct kv *kv, struct kv_batch *b, bool sync, struct err *e)
     char *text = NULL;
 
     rocksdb_write_writebatch_wi(kv->db, sync ? kv->sync : kv->lazy, b->wb, &text);
+    kv->broken = text != NULL;
     return text != NULL ? fail(e, "write", text) : 0;
 }
 
@@ -492,6 +497,11 @@ static uint64_t property(struct kv *kv, const char *name)
     uint64_t v = 0;
 
     return rocksdb_property_int(kv->db, name, &v) == 0 ? v : 0;
+}
+
+uint64_t kv_background_errors(struct kv *kv)
+{
+    return property(kv, "rocksdb.background-errors");
 }
 
 bool kv_stopped(struct kv *kv)

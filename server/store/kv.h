@@ -17,6 +17,7 @@ struct kv;
 
 /* E_BUSY: open elsewhere. E_UNSUPPORTED: holds a family this program does not know. */
 MUST_USE int kv_open(const char *dir, uint64_t cache_bytes, struct kv **out, struct err *e);
+/* Lets go of one whose last write failed without closing it: only the end of the process does. */
 void kv_close(struct kv **kp);
 
 /* value is cleared first. E_NOTFOUND. */
@@ -54,6 +55,8 @@ MUST_USE int kv_batch_get(struct kv *kv, struct kv_batch *b, enum table t, struc
                           struct buf *value, struct err *e);
 MUST_USE int kv_write(struct kv *kv, struct kv_batch *b, bool sync, struct err *e);
 
+/* Errors of flushes and compactions since it was opened. */
+uint64_t kv_background_errors(struct kv *kv);
 bool kv_stopped(struct kv *kv); /* RocksDB refuses writes for now */
 void kv_metrics(struct kv *kv, struct buf *out);
 int kv_error_code(const char *text);

@@ -33,6 +33,7 @@ struct store_settings {
     double high_ratio;      /* 0.90 of the quota: evict down to low */
     double low_ratio;       /* 0.85 */
     uint64_t block_cache_bytes; /* 256 MiB */
+    uint32_t restart_ms;        /* the daemon's: see store_stuck_ms() */
 };
 
 /* Takes the folder's lock: a second daemon gets E_BUSY with a sentence. Creates what is missing. */
@@ -111,6 +112,9 @@ const char *store_folder(const struct store *s); /* state_dir, as it was given *
 bool store_was_clean(const struct store *s);
 /* Background-error and stall flags of RocksDB, for readyz and metrics. */
 bool store_healthy(struct store *s, struct err *why);
+/* For how long the disk has taken what RocksDB does not write any more: after some errors it writes nothing until it is opened
+ * anew (docs/decisions/0018). 0: rows are written, or the disk does not take anything either. */
+uint64_t store_stuck_ms(struct store *s, uint64_t now_ms);
 /* RocksDB numbers as "name value" lines for /metrics. */
 void store_metrics(struct store *s, struct buf *out);
 

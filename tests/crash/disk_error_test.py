@@ -1,0 +1,117 @@
+"""A disk that fails a call: what is here is served, /readyz says why nothing is written, and no hand is needed afterwards.
+
+RocksDB writes nothing more after some errors until it is opened anew: mirrord ends then, when the disk is well again, and
+whoever started it starts it again. failer.c makes the calls fail.
+"""
+import os
+
+import pytest
+
+from harness.mirrord import BUILD, SLOW, until
+
+pytestmark = pytest.mark.skipif(SLOW > 1, reason="a sanitizer's runtime must come first")
+FAILER = BUILD / "crash" / "failer.so"
+HOSTED = 'storage {{ quota = "8g" reserve = "16m" restart = "{restart}" }} repo "models" {{ protocol = "hosted" }}'
+
+
+class Disk:
+    def __init__(self, m):
+        self.m, self.order = m, m.folder / "fail"
+
+    def fails(self, order):
+        """Comes into force whole."""
+        draft = self.order.with_suffix(".draft")
+        draft.write_text(order)
+        draft.rename(self.order)
+
+    def failed(self):
+        count = self.order.with_suffix(".count")
+        return count.stat().st_size if count.exists() else 0
+
+    def is_well(self):
+        self.order.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def disk(mirrord):
+    """Of a mirrord that is up, with one file."""
+    def start(restart):
+        m = mirrord(HOSTED.format(restart=restart))
+        m.stop()
+        d = Disk(m)
+        m.env = {"LD_PRELOAD": str(FAILER), "FAIL_FILE": str(d.order)}
+        m.start()
+        d.token = m.token("ci", "publish:models/*")
+        d.kept = os.urandom(3000)
+        assert m.put("/models/me/x/kept", d.kept, token=d.token).status == 201
+        return d
+    return start
+
+
+def ends_by_itself(m):
+    child, m.child = m.child, None
+    assert child.wait(120) == 74
+    assert "the store writes no rows until it is opened anew: start me again" in m.log().splitlines()[-1]
+
+
+@pytest.mark.parametrize("order", ["5 1 write /meta/", "5 1 sync /meta/"])
+def test_one_failed_call_needs_no_hand(disk, order):
+    d = disk("1s")
+    m = d.m
+    d.fails(order)
+    assert m.put("/models/me/x/lost", b"lost", token=d.token).status == 500
+    ends_by_itself(m)
+    m.start()
+    assert m.get("/models/me/x/kept").body == d.kept
+    assert m.put("/models/me/x/new", b"new", token=d.token).status == 201
+    assert m.get("/models/me/x/new").body == b"new"
+    assert m.ctl("verify").returncode == 0
+
+
+def test_a_disk_that_stays_broken_is_read(disk):
+    """No restart mends it: it would only take away what can be read."""
+    d = disk("1s")
+    m = d.m
+    d.fails("5 on any /meta/")
+    assert m.put("/models/me/x/lost", b"lost", token=d.token).status == 500
+    ready = m.get("/readyz")
+    assert ready.status == 503 and b"Input/output error" in ready.body
+    assert m.metric("mirrord_store_healthy") == 0
+    assert "nothing is written: metadata: " in m.ctl("status").stdout
+    assert "Input/output error" in m.ctl_json("status")["trouble"]
+    assert b"trouble" not in m.get("/-/status.json").body, "paths of the machine are for its operator"
+    until(lambda: d.failed() >= 6)  # it tries each second whether the disk takes something
+    assert m.alive() and m.get("/models/me/x/kept").body == d.kept
+    d.is_well()
+    ends_by_itself(m)
+    m.start()
+    assert m.get("/models/me/x/kept").body == d.kept
+    assert m.put("/models/me/x/new", b"new", token=d.token).status == 201
+
+
+def test_never_means_never(disk):
+    d = disk("0")
+    m = d.m
+    d.fails("5 1 write /meta/")
+    assert m.put("/models/me/x/lost", b"lost", token=d.token).status == 500
+    until(lambda: m.get("/readyz").status == 503)
+    assert m.get("/models/me/x/kept").body == d.kept
+    assert m.put("/models/me/x/new", b"new", token=d.token).status == 500
+    m.stop()
+    m.start()
+    assert m.put("/models/me/x/new", b"new", token=d.token).status == 201
+
+
+def test_an_error_in_the_background_is_seen_at_once(disk):
+    """Rows go to their tables behind the writers' backs: nobody needs to write for /readyz to say so."""
+    d = disk("0")
+    m = d.m
+    d.fails("24 1 open .sst")  # EMFILE
+    for i in range(2000):
+        if not d.order.exists():
+            break
+        m.put(f"/models/me/x/{i}", os.urandom(30000), token=d.token)
+    assert not d.order.exists(), "no table was ever written"
+    until(lambda: m.get("/readyz").status == 503)
+    assert b"Too many open files" in m.get("/readyz").body
+    assert m.get("/models/me/x/kept").body == d.kept

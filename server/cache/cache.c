@@ -105,6 +105,8 @@ void cache_stats(struct cache *c, struct cache_stats *out)
     GET(verify_failures);
     GET(evicted_bytes);
     GET(evicted_blobs);
+    GET(waiting);
+    GET(crowded);
 #undef GET
 }
 

@@ -100,7 +100,7 @@ struct fill_info { /* for status and the page */
 size_t cache_fills(struct cache *c, struct fill_info *out, size_t room);
 struct cache_stats {
     uint64_t hits, misses, collapsed, revalidated, stale, negative, failed, fills, fill_bytes,
-        verify_failures, evicted_bytes, evicted_blobs;
+        verify_failures, evicted_bytes, evicted_blobs, waiting, crowded;
 };
 void cache_stats(struct cache *c, struct cache_stats *out);
 /* Objects of a repo from the rows, in key order: for `cache ls`. Blocks. */

@@ -64,7 +64,7 @@ struct cache {
 
     struct {
         _Atomic uint64_t hits, misses, collapsed, revalidated, stale, negative, failed, fills,
-            fill_bytes, verify_failures, evicted_bytes, evicted_blobs;
+            fill_bytes, verify_failures, evicted_bytes, evicted_blobs, waiting, crowded;
     } count;
 };
 

@@ -63,12 +63,43 @@ struct cache_ask *entry_first(struct entry *n)
     return NULL;
 }
 
+/* A stalled origin must not fill the memory with those who wait for it: an object counts once, whoever waits for it, and all
+ * who wait count within a wider bound. */
+static bool is_crowded(const struct entry *n, const struct cache_ask *k)
+{
+    const struct origin_crowd *w = origin_crowd(k->origin);
+
+    return (n->crowd == NULL && w->keys >= w->most) || w->asks / CROWD_A_KEY >= w->most;
+}
+
+static void enlist(struct entry *n, struct cache_ask *k)
+{
+    list_push_back(&n->asks, &k->node);
+    origin_crowd(k->origin)->asks++;
+    n->cache->count.waiting++;
+    if (n->crowd == NULL) {
+        n->crowd = origin_hold(k->origin);
+        origin_crowd(n->crowd)->keys++;
+    }
+}
+
+void entry_unlist(struct entry *n, struct cache_ask *k)
+{
+    list_remove(&k->node);
+    origin_crowd(k->origin)->asks--;
+    n->cache->count.waiting--;
+    if (list_empty(&n->asks)) {
+        origin_crowd(n->crowd)->keys--;
+        origin_free(&n->crowd);
+    }
+}
+
 static struct cache_ask *take_ask(struct entry *n)
 {
     struct cache_ask *k = entry_first(n);
 
     if (k != NULL) {
-        list_remove(&k->node);
+        entry_unlist(n, k);
     }
     return k;
 }
@@ -253,7 +284,7 @@ static void part_ways(struct entry *n)
     list_init(&others);
     LIST_EACH (&n->asks, at) {
         if (!variant_suits(buf_slice(&n->tail), &LIST_ITEM(at, struct cache_ask, node)->want)) {
-            list_remove(at);
+            entry_unlist(n, LIST_ITEM(at, struct cache_ask, node));
             list_push_back(&others, at);
         }
     }
@@ -466,6 +497,15 @@ static bool is_coming(const struct entry *n, const struct cache_ask *k)
            (!fill_complete(f) || freshness_judge(&f->object, &k->want, clock_unix_s()) != STALE);
 }
 
+static void turn_away(struct cache *c, struct cache_ask *k)
+{
+    struct err why;
+
+    COUNT(c, crowded, 1);
+    err_set(&why, E_BUSY, "too many requests wait for the origin: come again");
+    ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, BUSY_S, &why));
+}
+
 void entry_ask(struct cache *c, struct cache_ask *k)
 {
     struct entry *n = kin_find(c, k->row_key, &k->want);
@@ -500,7 +540,14 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     if (remembered(n, k)) {
         return;
     }
-    list_push_back(&n->asks, &k->node);
+    if (is_crowded(n, k)) {
+        turn_away(c, k);
+        if (n->fill == NULL && !n->looking && !list_linked(&n->rest)) { /* it is new */
+            entry_free(n);
+        }
+        return;
+    }
+    enlist(n, k);
     if (n->fill == NULL && !n->looking) {
         end_rest(n);
         advance(n);

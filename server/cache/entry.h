@@ -36,6 +36,7 @@ struct entry {
     bool tail_known; /* else all who ask wait for what the origin says */
     struct buf tail; /* whom it is for (variant.h): as the origin said, or did before */
     struct list asks;
+    struct origin *crowd; /* held while somebody waits: there it counts */
     bool looking;
     bool ask_plainly; /* a 304 did not fit: the next request is unconditional */
     struct job look;
@@ -57,8 +58,9 @@ struct entry {
 };
 
 bool was_promised(const struct cache_ask *k, const struct promise *p);
-struct cache_ask *entry_first(struct entry *n);       /* of this round; or NULL */
-void entry_answer(struct entry *n, struct answer *a); /* all of this round. Takes a */
+void entry_unlist(struct entry *n, struct cache_ask *k); /* it waits no longer */
+struct cache_ask *entry_first(struct entry *n);          /* of this round; or NULL */
+void entry_answer(struct entry *n, struct answer *a);    /* all of this round. Takes a */
 void entry_answer_trouble(struct entry *n, int rc, const struct err *why);
 void entry_remember_trouble(struct entry *n, int rc, const struct err *why);
 /* The origin has told whom its answer is for: the others ask again. */

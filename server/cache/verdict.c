@@ -220,7 +220,7 @@ static void head_only(struct entry *n, struct fill *f, const struct fetch_head *
     LIST_EACH (&n->asks, it) {
         struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
         if (k->want.head_only && was_promised(k, &n->promise)) {
-            list_remove(it);
+            entry_unlist(n, k);
             ask_answer(k, answer_hold(n->memory));
         }
     }

@@ -120,6 +120,7 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
     o->authorization = o->s3 == NULL ? copy_or_null(set->authorization) : NULL;
     o->tokens = set->tokens && o->s3 == NULL;
     o->connections = set->connections != 0 ? set->connections : 16;
+    o->crowd.most = set->waiting != 0 ? set->waiting : 4096;
     o->connect_ms = set->connect_ms != 0 ? set->connect_ms : 10000;
     o->stall_ms = set->stall_ms != 0 ? set->stall_ms : 30000;
     o->rate_bytes_per_s = set->rate_bytes_per_s;
@@ -129,6 +130,11 @@ out:
     origin_free(&o);
     buf_free(&url);
     return rc;
+}
+
+struct origin_crowd *origin_crowd(struct origin *o)
+{
+    return &o->crowd;
 }
 
 int origin_credential(const struct origin *o, bool head, uint64_t unix_s, struct buf *url,

@@ -34,6 +34,7 @@ struct origin_settings {
     const char *addressing; /* "path", "virtual"; NULL: path with an endpoint, virtual without */
     bool tokens;            /* it may want one of its token server's (bearer.h) */
     uint32_t connections;   /* 16 at once to this origin */
+    uint32_t waiting;       /* 4096; see struct origin_crowd */
     uint32_t connect_ms;    /* 10 s */
     uint32_t stall_ms;      /* 30 s without a byte */
     uint64_t rate_bytes_per_s; /* 0: no limit */
@@ -71,6 +72,14 @@ MUST_USE int url_origin_key(struct slice url, struct buf *out, struct err *e);
  * configuration). E_DENIED says why. Addresses are judged later, when connected. */
 MUST_USE int origin_admits(const struct origin *o, struct slice url, struct slice via,
                            struct err *e);
+
+/* Who waits for the origin's first word. The cache's, on its thread alone. */
+struct origin_crowd {
+    uint32_t most; /* keys that may wait; of requests CROWD_A_KEY times as many */
+    uint32_t keys, asks;
+};
+enum { CROWD_A_KEY = 8 };
+struct origin_crowd *origin_crowd(struct origin *o);
 
 struct fetch_counters {
     _Atomic uint64_t requests, bytes, errors, throttled;

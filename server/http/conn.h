@@ -102,7 +102,9 @@ struct conn {
     struct sockaddr_storage peer;
     struct client *client;
     struct conn_input in;
-    uint64_t out_ms; /* when bytes last left */
+    uint64_t out_ms;          /* when bytes last left */
+    uint64_t answered_bytes;  /* of answers' bodies */
+    struct reader_rate taken; /* of those, by the peer */
     uint64_t seen_in, seen_out;
     uint64_t since_ms; /* of the state: handshake, idle, lingering */
     bool driving, again;
@@ -121,11 +123,12 @@ struct exchange {
     struct list sending;   /* h2: has bytes of a body to send, and a window for them */
     struct exchange *next; /* h2: in its slot of the streams */
     uint32_t stream_id;
-    int64_t window;         /* h2: what the peer lets us send */
-    int64_t room;           /* h2: what we let it send */
-    uint32_t granted, owed; /* h2: of room: all of it, and what is to be given back */
-    uint64_t announced;     /* h2: the request's Content-Length, or LENGTH_UNKNOWN */
-    uint8_t pseudo;         /* h2: fields that stand once, as seen (h2_rules.c) */
+    int64_t window;           /* h2: what the peer lets us send */
+    struct reader_rate taken; /* h2: likewise of this stream alone */
+    int64_t room;             /* h2: what we let it send */
+    uint32_t granted, owed;   /* h2: of room: all of it, and what is to be given back */
+    uint64_t announced;       /* h2: the request's Content-Length, or LENGTH_UNKNOWN */
+    uint8_t pseudo;           /* h2: fields that stand once, as seen (h2_rules.c) */
     const struct exchange_events *ev;
     void *ev_arg;
     void *user;

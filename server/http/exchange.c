@@ -449,6 +449,7 @@ void exchange_sent(struct exchange *x, size_t n)
 {
     x->body->off += n;
     x->body_bytes += n;
+    x->conn->answered_bytes += n;
     x->moved_ms = x->conn->lane->loop->now_ms;
     if (x->pace != NULL) {
         pace_charge(x->pace, n, x->moved_ms);

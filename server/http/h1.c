@@ -447,13 +447,21 @@ static int h1_drive(struct conn *c)
     return 0;
 }
 
+/* Bytes of an answer wait for the peer. */
+static bool waits_for_reader(const struct conn *c)
+{
+    const struct exchange *x = c->h1.x;
+
+    return wire_blocked(&c->wire) || (x != NULL && x->reply != NULL && !c->wire.writable);
+}
+
 static uint64_t h1_due(const struct conn *c)
 {
     const struct http_limits *l = c->lane->limits;
     const struct exchange *x = c->h1.x;
 
-    if (wire_blocked(&c->wire) || (x != NULL && x->reply != NULL && !c->wire.writable)) {
-        return c->out_ms + l->stall_ms;
+    if (waits_for_reader(c)) {
+        return min_u64(c->out_ms + l->stall_ms, reader_rate_due(&c->taken, &l->reader));
     }
     if (x == NULL) {
         return c->h1.head_begun_ms != 0 ? c->h1.head_begun_ms + l->header_ms
@@ -464,8 +472,14 @@ static uint64_t h1_due(const struct conn *c)
 
 static int h1_expire(struct conn *c)
 {
+    const struct http_limits *l = c->lane->limits;
     struct exchange *x = c->h1.x;
+    uint64_t now_ms = c->lane->loop->now_ms;
 
+    if (waits_for_reader(c) && now_ms < c->out_ms + l->stall_ms &&
+        !reader_rate_look(&c->taken, &l->reader, now_ms, true, c->answered_bytes)) {
+        return 0;
+    }
     if (x == NULL && c->h1.head_begun_ms != 0 && !wire_blocked(&c->wire)) {
         refuse(c, 408);
         return 0;

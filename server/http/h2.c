@@ -253,6 +253,31 @@ static uint64_t moved_ms(const struct h2 *h, const struct exchange *x)
 
 /* A peer that gives no window for an answer, trickles its upload, or has not ended a body so long after its answer, loses
  * that stream. */
+static bool is_sending(const struct exchange *x)
+{
+    return x->head_sent && !x->sent_all && !x->deferred;
+}
+
+/* The peer holds this stream alone. */
+static bool is_held(const struct h2 *h, const struct exchange *x)
+{
+    return is_sending(x) && x->window <= 0 && h->window > 0 && !wire_blocked(&h->conn->wire);
+}
+
+/* Or all of them: then they are judged together, many on a slow line have little each. */
+static bool all_are_held(const struct h2 *h)
+{
+    if (h->window > 0 && !wire_blocked(&h->conn->wire)) {
+        return false;
+    }
+    LIST_EACH (&h->streams, n) {
+        if (is_sending(LIST_ITEM(n, struct exchange, node))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void scan_streams(struct h2 *h, uint64_t now_ms)
 {
     const struct http_limits *l = h->conn->lane->limits;
@@ -263,7 +288,8 @@ static void scan_streams(struct h2 *h, uint64_t now_ms)
         bool idle = now_ms - moved_ms(h, x) >= l->stall_ms;
         bool starved = idle && x->head_sent && !x->sent_all && !x->deferred;
         bool left = idle && x->sent_all && !x->received_all;
-        if (starved || left || exchange_too_slow(x, now_ms)) {
+        bool slow = reader_rate_look(&x->taken, &l->reader, now_ms, is_held(h, x), x->body_bytes);
+        if (starved || left || slow || exchange_too_slow(x, now_ms)) {
             count(&h->conn->lane->counters.limited, 1);
             h2_kill(h, x, NGHTTP2_CANCEL);
         }
@@ -291,6 +317,10 @@ static int h2_expire(struct conn *c)
         return 0;
     }
     if (h->nstreams > 0) {
+        if (reader_rate_look(&c->taken, &l->reader, now_ms, all_are_held(h), c->answered_bytes)) {
+            count(&c->lane->counters.limited, 1);
+            return E_TIMEOUT;
+        }
         scan_streams(h, now_ms);
         return 0;
     }

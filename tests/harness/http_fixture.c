@@ -483,9 +483,11 @@ static const struct {
     {                                                                                              \
 #        field, offsetof(struct http_limits, field)                                                \
     }
-    LIMIT(header_bytes), LIMIT(header_fields), LIMIT(uri_bytes),    LIMIT(header_ms),
-    LIMIT(handshake_ms), LIMIT(idle_ms),       LIMIT(stall_ms),     LIMIT(min_rate_bytes_per_s),
-    LIMIT(streams),      LIMIT(reset_burst),   LIMIT(resets_per_s), LIMIT(connections),
+    LIMIT(header_bytes),       LIMIT(header_fields),        LIMIT(uri_bytes),
+    LIMIT(header_ms),          LIMIT(handshake_ms),         LIMIT(idle_ms),
+    LIMIT(stall_ms),           LIMIT(min_rate_bytes_per_s), LIMIT(streams),
+    LIMIT(reset_burst),        LIMIT(resets_per_s),         LIMIT(connections),
+    LIMIT(reader.bytes_per_s), LIMIT(reader.over_ms),
 #undef LIMIT
 };
 
@@ -522,6 +524,7 @@ int main(int argc, char **argv)
                                  .idle_ms = 75000,
                                  .stall_ms = 60000,
                                  .min_rate_bytes_per_s = 16384,
+                                 .reader = {1024, 60000},
                                  .streams = 128,
                                  .reset_burst = 200,
                                  .resets_per_s = 20,

@@ -1,4 +1,5 @@
 """The HTTP core alone (http_fixture): framing, floods, slow peers, back-pressure, drain. Bytes on raw sockets."""
+import contextlib
 import os
 import signal
 import socket
@@ -524,6 +525,32 @@ def test_stalled_bodies(fixture):
         read_all(upload)
         assert starved.until(RST, stream=1) is not None
         f.wait_for(lambda s: s["open"] == 1 + 1)  # starved's connection is idle now
+
+
+def test_readers_below_the_minimum_rate(fixture):
+    """Who takes a byte now and then holds a place for ever; on HTTP/2 the stream, or all of the connection."""
+    f = patient(fixture, **{"reader.bytes_per_s": 10**9, "reader.over_ms": 1000})
+    with f.connect() as slow, H2sock(f, settings=struct.pack(">HI", 4, 0)) as stream:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.sendall(b"GET /mem/16000000 HTTP/1.1\r\nHost: t\r\n\r\n")
+        stream.get(1, path=b"/mem/16000000")
+        until, ended = time.monotonic() + PATIENCE_S, None
+        stream.sock.settimeout(0.2)
+        while ended is None and time.monotonic() < until:
+            with contextlib.suppress(TimeoutError, OSError):
+                stream.send(WINDOW, 0, 1, struct.pack(">I", 1))
+                ended = stream.until(RST, stream=1)
+        assert ended is not None
+        assert f.wait_for(lambda s: s["incomplete"] >= 2)["limited"] >= 2
+
+
+def test_a_slow_origin_is_no_slow_reader(fixture):
+    f = patient(fixture, **{"reader.bytes_per_s": 10**9, "reader.over_ms": 1000})
+    with H2sock(f) as c:
+        got = f.h1(b"GET /grow/60000 HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+        assert len(got.split(b"\r\n\r\n", 1)[1]) == 60000
+        c.get(1, path=b"/grow/60000")
+        assert len(c.answer(1)[1]) == 60000
 
 
 def test_a_body_that_stops_behind_its_answer(fixture):

@@ -69,8 +69,7 @@ static int take_item(const json_t *o, struct index_events *ev)
 
 int index_json_read(struct slice page, struct index_events *ev, struct err *e)
 {
-    json_error_t why;
-    json_t *doc = json_loadb(page.p, page.n, JSON_ALLOW_NUL, &why);
+    json_t *doc = jread_parse(page, JSON_ALLOW_NUL, jread_values_of(page.n));
     const json_t *list = json_is_object(doc) ? json_object_get(doc, "entries") : doc;
     size_t i;
     json_t *o;

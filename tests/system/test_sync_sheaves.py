@@ -406,7 +406,8 @@ def test_a_peer_in_trouble(mirrord, liar, how):
     told = lines(edge)
     assert (SINGLY not in told) if goes_on else (SINGLY in told), told
     assert says is None or says in told, told
-    assert len(liar.sent) <= len(TREE) and (not goes_on or "all" in how or len(liar.sent) <= 1)
+    # A file that waits alone while no sheaf is under way goes alone: one at the beginning or the end, more where lookups are slow.
+    assert len(liar.sent) <= len(TREE) and (not goes_on or "all" in how or len(liar.sent) <= len(TREE) // 20)
     if how == "it breaks after three":
         assert sum(map(len, liar.asked)) < 30 * len(TREE)  # digests: fewer go to one who answers few
     look(edge, {n.decode(): d for n, d in TREE.items()})

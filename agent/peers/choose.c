@@ -1,14 +1,7 @@
 #include "agent/peers/choose.h"
 
 #include "agent/peers/bits.h"
-
-uint64_t choose_dice(uint64_t *dice, uint64_t n)
-{
-    *dice ^= *dice << 13;
-    *dice ^= *dice >> 7;
-    *dice ^= *dice << 17;
-    return *dice % n;
-}
+#include "common/base/dice.h"
 
 static size_t next_missing(const struct choose_from *c, size_t i)
 {
@@ -40,7 +33,7 @@ static bool some_giver(const struct choose_from *c, size_t chunk, uint64_t *dice
     uint64_t seen = 0;
 
     for (size_t i = 0; i < c->ngivers; i++) {
-        if (gives(&c->giver[i], chunk) && choose_dice(dice, ++seen) == 0) {
+        if (gives(&c->giver[i], chunk) && dice_below(dice, ++seen) == 0) {
             *giver = i;
         }
     }
@@ -54,7 +47,7 @@ static bool from_giver(const struct choose_from *c, uint64_t *dice, size_t *chun
 
     for (size_t i = next_missing(c, c->first); i < c->count && seen < CHOOSE_AMONG;
          i = next_missing(c, i + 1)) {
-        if (some_giver(c, i, dice, &who) && choose_dice(dice, ++seen) == 0) {
+        if (some_giver(c, i, dice, &who) && dice_below(dice, ++seen) == 0) {
             *chunk = i;
             *giver = who;
         }
@@ -69,7 +62,7 @@ static bool unasked(const struct choose_from *c, uint64_t *dice, size_t *chunk)
 
     for (size_t i = next_missing(c, c->first); i < c->count && seen < among;
          i = next_missing(c, i + 1)) {
-        if (choose_dice(dice, ++seen) == 0) {
+        if (dice_below(dice, ++seen) == 0) {
             *chunk = i;
         }
     }

@@ -35,10 +35,7 @@ struct choose_from {
 
 enum choice { CHOOSE_MIRROR, CHOOSE_GIVER, CHOOSE_NONE };
 
-/* dice: xorshift64 state, never 0; moves on. */
+/* dice: common/base/dice.h's; moves on. */
 enum choice choose(const struct choose_from *c, uint64_t *dice, size_t *chunk, size_t *giver);
-
-/* xorshift64 (Marsaglia 2003): below n. */
-uint64_t choose_dice(uint64_t *dice, uint64_t n);
 
 #endif

@@ -7,6 +7,7 @@
 #include "agent/peers/bits.h"
 #include "agent/peers/peers.h"
 #include "agent/pull/ask.h"
+#include "common/base/dice.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
 
@@ -183,7 +184,7 @@ static void turn_off(struct swarm *s, int status)
 /* No answer, or none that is one: by itself meanwhile, and again later, not all at the same time. */
 static void ask_later(struct swarm *s, uint64_t after_ms, uint64_t now_ms)
 {
-    s->ask_at_ms = now_ms + after_ms + choose_dice(&s->peers->dice, after_ms);
+    s->ask_at_ms = now_ms + after_ms + dice_below(&s->peers->dice, after_ms);
     s->take_at_ms = s->ask_at_ms;
     s->members = 1;
 }
@@ -278,7 +279,7 @@ static void choose_neighbours(struct swarm *s, uint64_t now_ms)
         LIST_EACH (&s->neighbours, n) {
             struct neighbour *x = LIST_ITEM(n, struct neighbour, node);
             if (!x->active && neighbour_usable(x, now_ms) &&
-                choose_dice(&s->peers->dice, ++seen) == 0) {
+                dice_below(&s->peers->dice, ++seen) == 0) {
                 one = x;
             }
         }
@@ -361,8 +362,8 @@ static void moved(struct swarm *s, uint64_t now_ms)
 {
     s->moved_ms = now_ms;
     s->patience_ms =
-        (PATIENCE_MS + choose_dice(&s->peers->dice,
-                                   PATIENCE_EACH_MS * min_u64(s->members, PATIENCE_MEMBERS) + 1)) >>
+        (PATIENCE_MS + dice_below(&s->peers->dice,
+                                  PATIENCE_EACH_MS * min_u64(s->members, PATIENCE_MEMBERS) + 1)) >>
         s->strikes;
 }
 
@@ -481,7 +482,7 @@ struct swarm *swarm_join(struct peers *ps, const struct digest *d, uint64_t size
                        s->psk.identity);
     if (getrandom(s->id, sizeof s->id, GRND_NONBLOCK) != (ssize_t)sizeof s->id) {
         memcpy(s->id, d->b, sizeof s->id / 2);
-        le_put(s->id + sizeof s->id / 2, 8, choose_dice(&ps->dice, UINT64_MAX));
+        le_put(s->id + sizeof s->id / 2, 8, dice_below(&ps->dice, UINT64_MAX));
     }
     if (ps->give != NULL && gifts_offer(ps->gifts, d, size_bytes, fd, &s->gift, &why) != 0) {
         log_warn("peers.give", "takes only: %s", why.text);

@@ -13,6 +13,7 @@
 #include "agent/preflight/cudalib.h"
 #include "agent/preflight/look.h"
 #include "agent/preflight/nvml.h"
+#include "common/base/dice.h"
 #include "common/codec/jread.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
@@ -27,10 +28,7 @@ enum { WRITE_BYTES = 128 << 20, WRITE_PIECE = 4 << 20, WRITE_MS = 5000 };
 static void put_noise(uint64_t *p, size_t bytes, uint64_t seed)
 {
     for (size_t i = 0; i < bytes / sizeof *p; i++) {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        p[i] = seed;
+        p[i] = dice_throw(&seed);
     }
 }
 

@@ -11,6 +11,7 @@
 #include "agent/pull/parts.h"
 #include "agent/pull/pull.h"
 #include "agent/pull/sheaves.h"
+#include "common/base/dice.h"
 #include "common/os/clock.h"
 
 enum { PEERS_CONNECTIONS = PEERS_ASKING + 8 /* and what the mirror is told of several files */ };
@@ -200,16 +201,12 @@ void puller_stop(struct puller *pl)
     }
 }
 
-/* xorshift64 (Marsaglia 2003): a herd needs no better dice. */
 uint64_t puller_pause_ms(struct puller *pl, unsigned tries, uint64_t retry_after_s)
 {
     uint64_t least_ms =
         max_u64((uint64_t)100 << tries, min_u64(retry_after_s, RETRY_AFTER_MAX_S) * 1000);
 
-    pl->dice ^= pl->dice << 13;
-    pl->dice ^= pl->dice >> 7;
-    pl->dice ^= pl->dice << 17;
-    return least_ms + pl->dice % least_ms;
+    return least_ms + dice_below(&pl->dice, least_ms);
 }
 
 bool puller_take_conn(struct puller *pl)

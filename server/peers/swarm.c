@@ -4,6 +4,7 @@
 #include <uthash.h>
 #include <xxhash.h>
 
+#include "common/base/dice.h"
 #include "common/base/endian.h"
 #include "common/base/list.h"
 #include "common/codec/network.h"
@@ -318,15 +319,6 @@ static void see(struct swarm *s, struct member *m, uint64_t now_ms)
 
 /* --- who is told of whom --- */
 
-/* xorshift64 (Marsaglia 2003): spreading load needs no better dice. */
-static uint64_t throw_dice(struct swarm *s)
-{
-    s->dice ^= s->dice << 13;
-    s->dice ^= s->dice >> 7;
-    s->dice ^= s->dice << 17;
-    return s->dice;
-}
-
 /* Among all who give, those elsewhere first. */
 static size_t place_of(const struct swarm *s, const struct member *m)
 {
@@ -360,7 +352,7 @@ static void draw_peers(struct swarm *s, const struct member *m, struct swarm_ans
     size_t one[SWARM_PEERS];
 
     for (size_t k = 0; k < n; k++) {
-        size_t last = others - n + k, i = (size_t)(throw_dice(s) % (last + 1));
+        size_t last = others - n + k, i = (size_t)dice_below(&s->dice, last + 1);
         one[k] = drawn(one, k, i) ? last : i;
         out->peer[k] = giver(s, one[k] + (one[k] >= self))->at;
     }

@@ -16,6 +16,7 @@
 #include "server/modules.h"
 #include "server/moved.h"
 #include "server/serve.h"
+#include "server/serve/sheaf.h"
 #include "server/store/keep.h"
 #include "server/store/tree.h"
 #include "server/store/upload.h"
@@ -192,6 +193,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         goto out;
     }
     gate_set_proxies(d->gate, c->trusted_proxies, c->trusted_proxies_count);
+    seats_init(&d->sheaves, SHEAF_SEATS, SHEAF_SEATS / 2);
     d->peers = peers_open(&c->peers);
     rc = access_log_open(c->access_log, c->access_log_format, &d->access, e);
     if (rc != 0) {
@@ -258,6 +260,7 @@ void daemon_close(struct daemon **dp)
     access_log_close(&d->access);
     peers_close(&d->peers);
     gate_close(&d->gate);
+    seats_fini(&d->sheaves);
     uploads_close(&d->uploads);
     store_close(&d->store);
     repo_set_release(&d->first);

@@ -8,8 +8,7 @@
 struct pool {
     struct lock lock;
     struct cond more;
-    struct list jobs;
-    unsigned waiting;
+    struct fair_queue jobs;
     unsigned nthreads;
     int nice;
     bool closing;
@@ -22,6 +21,19 @@ static void on_letter(struct letter *l)
     j->done(j);
 }
 
+/* Its item is in nobody's hands when work() begins: that may free the job. */
+static void run(struct job *j)
+{
+    if (j->done == NULL) {
+        j->work(j);
+        return;
+    }
+    CHECK(j->reply != NULL);
+    j->work(j);
+    j->letter.deliver = on_letter;
+    mailbox_post(j->reply, &j->letter);
+}
+
 static void *run_worker(void *arg)
 {
     struct pool *p = arg;
@@ -29,31 +41,30 @@ static void *run_worker(void *arg)
     if (p->nice != 0) { /* on Linux it is a thread's own */
         setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + p->nice);
     }
+    lock_take(&p->lock);
     for (;;) {
-        struct list *n;
-        struct job *j;
+        struct fair_item *it = fair_queue_pop(&p->jobs);
+        struct fair_item running = {.flow = NULL};
 
-        lock_take(&p->lock);
-        while ((n = list_pop_front(&p->jobs)) == NULL && !p->closing) {
+        if (it == NULL && p->closing && p->jobs.waiting == 0) {
+            break;
+        }
+        if (it == NULL) {
             cond_wait(&p->more, &p->lock);
+            continue;
         }
-        if (n != NULL) {
-            p->waiting--;
-        }
+        running.flow = it->flow;
+        it->flow = NULL;
         lock_drop(&p->lock);
-        if (n == NULL) {
-            return NULL;
-        }
-        j = LIST_ITEM(n, struct job, node);
-        if (j->done == NULL) {
-            j->work(j); /* may free the job */
-        } else {
-            CHECK(j->reply != NULL);
-            j->work(j);
-            j->letter.deliver = on_letter;
-            mailbox_post(j->reply, &j->letter);
+        run(CONTAINER_OF(it, struct job, item));
+        lock_take(&p->lock);
+        fair_queue_leave(&p->jobs, &running);
+        if (p->closing) {
+            cond_broadcast(&p->more);
         }
     }
+    lock_drop(&p->lock);
+    return NULL;
 }
 
 struct pool *pool_open(const char *name, unsigned threads, int nice)
@@ -63,7 +74,7 @@ struct pool *pool_open(const char *name, unsigned threads, int nice)
     CHECK(threads > 0);
     lock_init(&p->lock, LOCK_POOL);
     cond_init(&p->more);
-    list_init(&p->jobs);
+    fair_queue_init(&p->jobs, 1, fair_share_of_one(threads));
     p->nthreads = threads;
     p->nice = nice;
     for (unsigned i = 0; i < threads; i++) {
@@ -76,8 +87,7 @@ void pool_submit(struct pool *p, struct job *j)
 {
     lock_take(&p->lock);
     CHECK(!p->closing);
-    list_push_back(&p->jobs, &j->node);
-    p->waiting++;
+    fair_queue_push(&p->jobs, &j->item, j->client, 1);
     cond_signal(&p->more);
     lock_drop(&p->lock);
 }
@@ -97,6 +107,7 @@ void pool_close(struct pool **pp)
     for (unsigned i = 0; i < p->nthreads; i++) {
         pthread_join(p->threads[i], NULL);
     }
+    fair_queue_fini(&p->jobs);
     cond_fini(&p->more);
     lock_fini(&p->lock);
     free(p);
@@ -107,7 +118,17 @@ unsigned pool_waiting(struct pool *p)
     unsigned n;
 
     lock_take(&p->lock);
-    n = p->waiting;
+    n = p->jobs.waiting;
+    lock_drop(&p->lock);
+    return n;
+}
+
+unsigned pool_waiting_of(struct pool *p, uint64_t client)
+{
+    unsigned n;
+
+    lock_take(&p->lock);
+    n = fair_queue_waiting(&p->jobs, client);
     lock_drop(&p->lock);
     return n;
 }

@@ -4,17 +4,20 @@
  * `reply` (mailbox). A job that was submitted always runs; to cancel, set a flag of your own that work() looks at.
  *
  * owns     the submitter keeps the job alive until done() has run (or work() has returned, without a reply)
+ * fair     jobs of different clients take turns, and one client's never occupy all threads (fair_queue.h)
  * threads  pool_submit from any; pool_close waits for all jobs
  */
 #ifndef COMMON_OS_POOL_H
 #define COMMON_OS_POOL_H
 
+#include "common/base/fair_queue.h"
 #include "common/os/mailbox.h"
 
 struct pool;
 
 struct job {
-    struct list node;
+    struct fair_item item; /* private */
+    uint64_t client;       /* for whom; 0: for the program itself */
     void (*work)(struct job *j);
     void (*done)(struct job *j); /* NULL: nobody is told */
     struct mailbox *reply;       /* where done() runs; may be NULL only without done */
@@ -26,5 +29,6 @@ struct pool *pool_open(const char *name, unsigned threads, int nice);
 void pool_submit(struct pool *p, struct job *j);
 void pool_close(struct pool **pp);
 unsigned pool_waiting(struct pool *p); /* jobs not yet started: a gauge */
+unsigned pool_waiting_of(struct pool *p, uint64_t client);
 
 #endif

@@ -151,6 +151,7 @@ static void refresh_behind(struct cache *c, const struct want *w)
     k->want.hint_end = LENGTH_UNKNOWN;
     k->want.demand = (struct demand){.refresh = true};
     k->want.floor_s = 0;
+    k->want.client = 0;
     k->letter.deliver = on_ask_letter;
     mailbox_post(c->mail, &k->letter);
 }
@@ -197,6 +198,7 @@ struct cache_ask *cache_want(struct cache *c, struct loop *l, const struct want 
     k->on_answer = on_answer;
     k->arg = arg;
     k->job.work = look;
+    k->job.client = w->client;
     pool_submit(c->disk, &k->job);
     return k;
 }

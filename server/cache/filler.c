@@ -415,6 +415,7 @@ static void ask(struct filler *fl)
     struct http_field forward[FETCH_FIELDS];
     struct fetch_want w = {
         .origin = f->origin,
+        .client = f->want.client,
         .url = f->want.url,
         .via = f->want.via,
         .head = f->want.head_only,

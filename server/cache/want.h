@@ -57,6 +57,7 @@ struct want {
     struct slice key;  /* canonical, unique within the repo; up to WANT_KEY_MAX bytes */
     enum want_class class;
     const struct origin *origin;
+    uint64_t client;  /* who asks first (http/principal.h); 0: the program itself */
     struct slice url; /* absolute */
     struct slice via; /* page that named the url, or p == NULL */
     /* For the origin; p == NULL: none. Constant for a key, unless it is among what the repo forwards: then not here. */

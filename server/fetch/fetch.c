@@ -76,7 +76,7 @@ static void enqueue(struct fetch *x)
                              (rest_ms + 999) / 1000));
         return;
     }
-    lane_queue(x->lane, &x->seat);
+    lane_queue(x->lane, &x->seat, x->want.client);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)

@@ -21,6 +21,7 @@ struct fetch;
 enum { FETCH_FIELDS = 8 };
 struct fetch_want {
     const struct origin *origin;
+    uint64_t client;  /* for whom: they take turns (lane.h); 0: nobody in particular */
     struct slice url; /* absolute */
     struct slice via; /* page that named it, or p == NULL: the configuration did */
     bool head;        /* HEAD */

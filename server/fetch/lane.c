@@ -9,13 +9,15 @@
 
 enum { BLOCK_MAX_MS = 300000 }; /* no origin silences us for longer */
 
+enum { CLIENT_NONE = 1 }; /* syncs, prefetches: a client like others, with a bound of its own */
+
 struct lane {
     struct list node;
     struct origin *origin; /* held */
     unsigned active;
     bool pumping;
     uint64_t blocked_until_ms; /* it asked for rest */
-    struct list queue;         /* of seats */
+    struct fair_queue queue;   /* of seats */
     struct event *timer;
     int64_t credit_bytes;    /* of the rate limit */
     uint64_t credit_ms;      /* when it was counted last */
@@ -29,7 +31,7 @@ static void pump(struct lane *l)
         return;
     }
     l->pumping = true;
-    while (!list_empty(&l->queue) && l->active < l->origin->connections) {
+    while (fair_queue_ready(&l->queue) && l->active < l->origin->connections) {
         uint64_t rest_ms = lane_resting_ms(l);
         struct lane_seat *s;
         if (rest_ms > 0) {
@@ -37,7 +39,7 @@ static void pump(struct lane *l)
             evtimer_add(l->timer, &tv);
             break;
         }
-        s = LIST_ITEM(list_pop_front(&l->queue), struct lane_seat, node);
+        s = CONTAINER_OF(fair_queue_pop(&l->queue), struct lane_seat, item);
         l->active++;
         s->taken = true;
         s->go(s);
@@ -56,6 +58,7 @@ static void lane_free(struct lane *l)
 {
     list_remove(&l->node);
     event_free(l->timer);
+    fair_queue_fini(&l->queue);
     bearers_close(&l->bearers);
     origin_free(&l->origin);
     free(l);
@@ -64,7 +67,7 @@ static void lane_free(struct lane *l)
 /* One that rests is kept: forgetting it would forget what the origin asked for. */
 void lane_drop_if_idle(struct lane *l)
 {
-    if (l->active == 0 && list_empty(&l->queue) && lane_resting_ms(l) == 0 &&
+    if (l->active == 0 && l->queue.waiting == 0 && lane_resting_ms(l) == 0 &&
         atomic_load(&l->origin->refs) == 1 && (l->bearers == NULL || !bearers_busy(l->bearers))) {
         lane_free(l);
     }
@@ -93,22 +96,22 @@ struct lane *lane_find(struct list *lanes, struct event_base *base, const struct
     }
     l = NEW(struct lane);
     l->origin = origin_hold(o);
-    list_init(&l->queue);
+    fair_queue_init(&l->queue, 1, fair_share_of_one(o->connections));
     l->timer = evtimer_new(base, on_timer, l);
     CHECK(l->timer != NULL);
     list_push_back(lanes, &l->node);
     return l;
 }
 
-void lane_queue(struct lane *l, struct lane_seat *s)
+void lane_queue(struct lane *l, struct lane_seat *s, uint64_t client)
 {
-    list_push_back(&l->queue, &s->node);
+    fair_queue_push(&l->queue, &s->item, client != 0 ? client : CLIENT_NONE, 1);
     pump(l);
 }
 
 void lane_leave(struct lane *l, struct lane_seat *s)
 {
-    list_remove_if(&s->node);
+    fair_queue_leave(&l->queue, &s->item);
     if (s->taken) {
         s->taken = false;
         l->active--;
@@ -150,7 +153,7 @@ void lanes_close(struct list *lanes)
 {
     LIST_EACH (lanes, it) {
         struct lane *l = LIST_ITEM(it, struct lane, node);
-        CHECK(l->active == 0 && list_empty(&l->queue));
+        CHECK(l->active == 0 && l->queue.waiting == 0);
         lane_free(l);
     }
 }

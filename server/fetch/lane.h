@@ -1,6 +1,7 @@
 /* lane.h - what we owe one origin, and what it gave us: so many requests at once, the rest that it asked for, its rate; its tokens.
  *
- * A request takes a seat; when all are taken or the origin rests it queues, and go() is called when its turn comes.
+ * A request takes a seat; when all are taken or the origin rests it queues, and go() is called when its turn comes. Clients take
+ * turns, and no client has all of several seats (fair_queue.h); what is fetched for nobody in particular is one more client.
  *
  * owns     a lane holds its origin; it goes by itself once nobody else does and nothing is owed
  * threads  the fetcher's
@@ -8,7 +9,7 @@
 #ifndef SERVER_FETCH_LANE_H
 #define SERVER_FETCH_LANE_H
 
-#include "common/base/list.h"
+#include "common/base/fair_queue.h"
 #include "server/fetch/origin.h"
 
 struct bearers;
@@ -17,14 +18,14 @@ struct lane;
 struct xfer_loop;
 
 struct lane_seat { /* in the request */
-    struct list node;
+    struct fair_item item;
     /* May run inside lane_queue() and lane_leave(); the lane outlives it. */
     void (*go)(struct lane_seat *s);
     bool taken;
 };
 
 struct lane *lane_find(struct list *lanes, struct event_base *base, const struct origin *o);
-void lane_queue(struct lane *l, struct lane_seat *s);
+void lane_queue(struct lane *l, struct lane_seat *s, uint64_t client);
 /* Gives the seat back, or leaves the queue; harmless twice. */
 void lane_leave(struct lane *l, struct lane_seat *s);
 /* No request for so long: 429, 503, a spent budget. Never more than five minutes. */

@@ -3,6 +3,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include <xxhash.h>
+
 #include "common/codec/base64.h"
 #include "common/codec/network.h"
 #include "common/os/clock.h"
@@ -147,6 +149,15 @@ static bool on_loopback(const struct http_req *r)
     return address_is_loopback(address);
 }
 
+static struct principal principal_of(struct token *t)
+{
+    const char *id = token_id(t);
+
+    /* Hashes and addresses may meet: then two clients have one share. */
+    return (struct principal){
+        .name = token_name(t), .token = t, .client = XXH3_64bits(id, strlen(id)) | 1};
+}
+
 int gate_identify(struct gate *g, const struct http_req *r, struct principal *who, struct err *e)
 {
     char room[256];
@@ -154,7 +165,7 @@ int gate_identify(struct gate *g, const struct http_req *r, struct principal *wh
     struct slice text;
     int rc;
 
-    *who = (struct principal){.name = SLICE(""), .token = NULL};
+    *who = (struct principal){.name = SLICE(""), .client = client_of(r->peer)};
     text = token_in(http_req_field(r, "authorization"), room, sizeof(room));
     if (text.n == 0) {
         return 0;
@@ -167,8 +178,7 @@ int gate_identify(struct gate *g, const struct http_req *r, struct principal *wh
     }
     rc = tokens_find(g->tokens, text, clock_unix_s(), &t, e);
     if (rc == 0) {
-        who->token = t;
-        who->name = token_name(t);
+        *who = principal_of(t);
     }
 out:
     explicit_bzero(room, sizeof(room));
@@ -191,7 +201,7 @@ int gate_named(struct gate *g, struct slice name, struct principal *who, struct 
     struct token *t = NULL;
     int rc = tokens_named(g->tokens, name, clock_unix_s(), &t, e);
 
-    *who = (struct principal){.name = rc == 0 ? token_name(t) : SLICE(""), .token = t};
+    *who = rc == 0 ? principal_of(t) : (struct principal){.name = SLICE("")};
     return rc;
 }
 
@@ -216,7 +226,7 @@ void gate_release(struct gate *g, struct principal *who)
 
     (void)g;
     token_release(&t);
-    *who = (struct principal){.name = SLICE(""), .token = NULL};
+    *who = (struct principal){.name = SLICE("")};
 }
 
 bool gate_allows(const struct principal *who, const char *right, struct slice subject)

@@ -1,38 +1,53 @@
 #include "server/gate/seats.h"
 
-#include <string.h>
+#include <stdlib.h>
 
-#include "common/base/endian.h"
-#include "server/http/msg.h"
+#include "common/base/check.h"
 
-static uint64_t client_of(const struct sockaddr_storage *peer)
+void seats_init(struct seats *s, unsigned count, unsigned of_one)
 {
-    static const uint8_t v4_prefix[12] = {[10] = 0xff, [11] = 0xff};
-    uint8_t address[16];
-    uint64_t id;
-
-    address_of(peer, address);
-    id = memcmp(address, v4_prefix, sizeof v4_prefix) == 0
-             ? (uint64_t)1 << 32 | be_get(address + 12, 4)
-             : be_get(address, 8);
-    return id != 0 ? id : 1;
+    *s = (struct seats){mem_array(count, sizeof *s->at), count, of_one};
+    for (unsigned i = 0; i < count; i++) {
+        atomic_init(&s->at[i], 0);
+    }
 }
 
-unsigned seats_take(struct seats *s, const struct sockaddr_storage *peer)
+void seats_fini(struct seats *s)
 {
-    uint64_t client = client_of(peer);
-    unsigned mine = 0;
+    free(s->at);
+    *s = (struct seats){.at = NULL};
+}
 
-    for (unsigned i = 0; i < SEATS; i++) {
-        mine += atomic_load(&s->at[i]) == client;
+static unsigned taken_by(const struct seats *s, uint64_t client)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < s->count; i++) {
+        n += atomic_load(&s->at[i]) == client;
     }
-    for (unsigned i = 0; mine < SEATS_OF_ONE && i < SEATS; i++) {
+    return n;
+}
+
+unsigned seats_take(struct seats *s, uint64_t client)
+{
+    unsigned mine = taken_by(s, client);
+
+    for (unsigned i = 0; mine < s->of_one && i < s->count; i++) {
         uint64_t none = 0;
         if (atomic_compare_exchange_strong(&s->at[i], &none, client)) {
             return i + 1;
         }
     }
     return 0;
+}
+
+bool seats_move(struct seats *s, unsigned seat, uint64_t client)
+{
+    if (atomic_load(&s->at[seat - 1]) != client && taken_by(s, client) >= s->of_one) {
+        return false;
+    }
+    atomic_store(&s->at[seat - 1], client);
+    return true;
 }
 
 void seats_leave(struct seats *s, unsigned *seat)

@@ -1,9 +1,10 @@
-/* seats.h - so many of something costly at once, and no more than half of them for one client: who takes them and lets go slowly
+/* seats.h - so many of something costly at once, and no more than a part of them for one client: who takes them and lets go slowly
  * leaves the others theirs.
  *
- * A client is an address, of IPv6 a /64, as for limits.
+ * A client is what principal.client says: a token, or an address, of IPv6 a /64.
  *
- * threads  any; nothing waits. Two who come at the same instant may have one more than half
+ * owns     its table; seats_fini()
+ * threads  any; nothing waits. Two who come at the same instant may have one more than their part
  */
 #ifndef SERVER_GATE_SEATS_H
 #define SERVER_GATE_SEATS_H
@@ -11,16 +12,18 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/socket.h>
 
-enum { SEATS = 64, SEATS_OF_ONE = SEATS / 2 };
-
-struct seats { /* all zero: free */
-    _Atomic uint64_t at[SEATS];
+struct seats {
+    _Atomic uint64_t *at; /* the client of each; 0: free */
+    unsigned count, of_one;
 };
 
-/* 1 to SEATS, for seats_leave(); 0: all are taken, or this client's half. */
-unsigned seats_take(struct seats *s, const struct sockaddr_storage *peer);
+void seats_init(struct seats *s, unsigned count, unsigned of_one);
+void seats_fini(struct seats *s);
+/* 1 to count, for seats_leave(); 0: all are taken, or this client's part. */
+unsigned seats_take(struct seats *s, uint64_t client);
+/* The seat is this client's from now on; false: its part is taken, and the seat stays whose it was. */
+bool seats_move(struct seats *s, unsigned seat, uint64_t client);
 void seats_leave(struct seats *s, unsigned *seat); /* 0 is fine, and what it is then */
 
 #endif

@@ -9,6 +9,14 @@
 #include "server/net/sock.h"
 
 enum { INPUT_MAX = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24 };
+/* A turn costs the bytes that it moved, and for each answer as many as could be moved in the time that a small one takes. In a
+ * round of the ready queue each client has a turn, and some more follow: a look at the sockets costs a tenth of a small answer. */
+enum {
+    ANSWER_COST = 16 * 1024,
+    TURN_COST = DRIVE_BYTES,
+    TURNS_MORE = 64,
+    ROUND_COST = 2 * 1024 * 1024
+};
 
 static const struct conn_ops hello_ops;
 static const struct conn_ops linger_ops;
@@ -17,20 +25,23 @@ static const struct conn_ops linger_ops;
 
 static void on_run(evutil_socket_t fd, short what, void *arg)
 {
+    static const struct timeval now = {0};
     struct lane *l = arg;
-    struct list batch;
-    struct list *n;
+    unsigned clients = l->ready.clients, turns = 0;
+    uint64_t began = l->turns_cost;
+    struct fair_item *it;
 
     (void)fd;
     (void)what;
     loop_refresh(l->loop);
-    list_init(
-        &batch); /* who kicks itself again comes in the next round, after the sockets had their turn */
-    while ((n = list_pop_front(&l->ready)) != NULL) {
-        list_push_back(&batch, n);
+    while (
+        (turns < clients || (turns < clients + TURNS_MORE && l->turns_cost - began < ROUND_COST)) &&
+        (it = fair_queue_pop(&l->ready)) != NULL) {
+        turns++;
+        conn_drive(CONTAINER_OF(it, struct conn, ready));
     }
-    while ((n = list_pop_front(&batch)) != NULL) {
-        conn_drive(LIST_ITEM(n, struct conn, ready));
+    if (fair_queue_ready(&l->ready)) { /* the sockets have their say before the next round */
+        event_add(l->run, &now);
     }
 }
 
@@ -72,7 +83,7 @@ void lane_init(struct lane *l, struct loop *loop)
     l->loop = loop;
     list_init(&l->conns);
     clients_init(&l->clients);
-    list_init(&l->ready);
+    fair_queue_init(&l->ready, TURN_COST, 0);
     list_init(&l->paced);
     list_init(&l->spare);
     wire_scratch_init(&l->scratch);
@@ -93,6 +104,7 @@ void lane_fini(struct lane *l)
         free(x);
     }
     clients_fini(&l->clients);
+    fair_queue_fini(&l->ready);
     free(l->fields);
     event_free(l->run);
     event_free(l->pace);
@@ -107,6 +119,9 @@ static void count_bytes(struct conn *c)
     uint64_t in = c->wire.bytes_in - c->seen_in;
     uint64_t out = c->wire.bytes_out - c->seen_out;
 
+    c->turn_cost = in + out + (uint64_t)c->answered * ANSWER_COST;
+    c->answered = 0;
+    l->turns_cost += c->turn_cost;
     if (in != 0) {
         c->seen_in += in;
         count(&l->counters.bytes_in, in);
@@ -175,7 +190,7 @@ void conn_drive(struct conn *c)
     int rc;
 
     CHECK(c->magic == CONN_MAGIC && !c->driving);
-    list_remove_if(&c->ready);
+    fair_queue_leave(&c->lane->ready, &c->ready);
     c->driving = true;
     do {
         lane_tick(c->lane);
@@ -190,8 +205,8 @@ void conn_yield(struct conn *c)
 {
     static const struct timeval now = {0};
 
-    if (!list_linked(&c->ready)) {
-        list_push_back(&c->lane->ready, &c->ready);
+    if (c->ready.flow == NULL) {
+        fair_queue_push(&c->lane->ready, &c->ready, c->client_id, c->turn_cost + 1);
         event_add(c->lane->run, &now);
     }
 }
@@ -215,7 +230,10 @@ static void on_socket(evutil_socket_t fd, short what, void *arg)
     c->wire.readable = c->wire.readable || (what & (EV_READ | EV_CLOSED)) != 0;
     c->wire.hung_up = c->wire.hung_up || (what & EV_CLOSED) != 0;
     c->wire.writable = c->wire.writable || (what & EV_WRITE) != 0;
-    conn_drive(c);
+    if (c->ready.flow == NULL) {
+        fair_queue_push(&c->lane->ready, &c->ready, c->client_id, c->turn_cost + 1);
+        event_active(c->lane->run, EV_TIMEOUT, 0); /* after the other sockets of this look */
+    }
 }
 
 static void on_timer(struct timer *t)
@@ -300,6 +318,7 @@ void conn_open(struct lane *l, const struct accepted *a)
                        .ops = &hello_ops,
                        .listener = a->listener,
                        .peer = a->peer,
+                       .client_id = client_of(&a->peer),
                        .client = client_enter(&l->clients, &a->peer),
                        .timer.fire = on_timer};
     c->in.own = BUF_INIT(INPUT_MAX);
@@ -332,7 +351,7 @@ void conn_close(struct conn *c)
     }
     event_del(&c->ev);
     timer_stop(&c->timer);
-    list_remove_if(&c->ready);
+    fair_queue_leave(&l->ready, &c->ready);
     list_remove(&c->node);
     if (c->wire.ssl != NULL) {
         count(&l->counters.tls, (uint64_t)-1);

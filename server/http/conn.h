@@ -13,6 +13,7 @@
 #include <event2/event.h>
 #include <event2/event_struct.h>
 
+#include "common/base/fair_queue.h"
 #include "server/http/clients.h"
 #include "server/http/h1_parse.h"
 #include "server/http/pages.h"
@@ -44,9 +45,11 @@ struct lane {
     struct wire_scratch scratch;
     struct list conns;
     struct clients clients;
-    struct list ready; /* connections to drive again */
+    struct fair_queue
+        ready; /* connections to drive: clients take turns, the cost is what the last turn moved */
     struct event *run;
-    struct list paced; /* exchanges whose rate holds them */
+    uint64_t turns_cost; /* of all turns */
+    struct list paced;   /* exchanges whose rate holds them */
     struct event *pace;
     struct http_field *fields; /* room for a head's, while it is parsed */
     struct list spare;         /* exchanges for reuse */
@@ -97,7 +100,11 @@ struct conn {
     struct wire wire;
     struct event ev;
     struct timer timer;
-    struct list node, ready;
+    struct list node;
+    struct fair_item ready;
+    uint64_t client_id;        /* client_of() its peer */
+    uint64_t turn_cost;        /* of its last turn */
+    unsigned answered;         /* in this turn */
     struct listener *listener; /* held */
     struct sockaddr_storage peer;
     struct client *client;

@@ -105,6 +105,7 @@ void exchange_finish(struct exchange *x, bool complete)
                                .first_ns = x->first_ns,
                                .complete = complete};
 
+    x->conn->answered++;
     list_remove_if(&x->paced);
     list_remove_if(&x->woken);
     pages_cancel(&x->pages);
@@ -350,7 +351,8 @@ static ssize_t fetch_pages(struct exchange *x, uint64_t at)
         return 0; /* or they were brought in and are gone again: memory is short, waiting here ends that race */
     }
     if (x->pages == NULL) {
-        x->pages = pages_fetch(l->disk, l->loop->mail, b->fd, at, n, on_pages, x);
+        x->pages =
+            pages_fetch(l->disk, client_of(x->req.peer), l->loop->mail, b->fd, at, n, on_pages, x);
         x->present_end = at + n;
     }
     return x->pages != NULL ? E_AGAIN : 0;

@@ -6,7 +6,7 @@
 #include "server/http/conn.h"
 #include "server/http/h1_write.h"
 
-enum { CHUNK_HEAD_BYTES = 10, SMALL_BYTES = 16, DRIVE_TURNS = 256 };
+enum { CHUNK_HEAD_BYTES = 10, SMALL_BYTES = 16, DRIVE_TURNS = 32 };
 
 /* What one attempt to go on came to. */
 enum progress { MOVED, WAITS, ENDS };

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "common/base/endian.h"
+
 void address_of(const struct sockaddr_storage *peer, uint8_t out[ADDRESS_BYTES])
 {
     memset(out, 0, ADDRESS_BYTES);
@@ -13,6 +15,19 @@ void address_of(const struct sockaddr_storage *peer, uint8_t out[ADDRESS_BYTES])
     } else if (peer->ss_family == AF_INET6) {
         memcpy(out, &((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr, ADDRESS_BYTES);
     }
+}
+
+uint64_t client_of(const struct sockaddr_storage *peer)
+{
+    static const uint8_t v4_prefix[12] = {[10] = 0xff, [11] = 0xff};
+    uint8_t address[ADDRESS_BYTES];
+    uint64_t id;
+
+    address_of(peer, address);
+    id = memcmp(address, v4_prefix, sizeof v4_prefix) == 0
+             ? (uint64_t)1 << 32 | be_get(address + 12, 4)
+             : be_get(address, 8);
+    return id != 0 ? id : UINT64_MAX;
 }
 
 struct slice http_req_field(const struct http_req *r, const char *name)

@@ -55,6 +55,9 @@ enum { ADDRESS_BYTES = 16 };
 /* Of a peer, IPv4 as ::ffff:a.b.c.d; all zero for a family that is neither. */
 void address_of(const struct sockaddr_storage *peer, uint8_t out[ADDRESS_BYTES]);
 
+/* An address as the unit of fair shares: of IPv6 its /64, since a host has all of one. Never 0. */
+uint64_t client_of(const struct sockaddr_storage *peer);
+
 /* First field of that name (lower case), or a slice with p == NULL. */
 struct slice http_req_field(const struct http_req *r, const char *name);
 /* All fields of that name joined by ", " in the arena (RFC 9110 5.3). */

@@ -82,8 +82,8 @@ static void done(struct job *job)
     free(j);
 }
 
-struct pages_job *pages_fetch(struct pool *disk, struct mailbox *reply, int fd, uint64_t off,
-                              size_t n, void (*ready)(void *arg, int rc), void *arg)
+struct pages_job *pages_fetch(struct pool *disk, uint64_t client, struct mailbox *reply, int fd,
+                              uint64_t off, size_t n, void (*ready)(void *arg, int rc), void *arg)
 {
     int copy = descriptor_within(DESCRIPTORS_OF_FILES, fcntl(fd, F_DUPFD_CLOEXEC, 0));
     struct pages_job *j;
@@ -92,7 +92,7 @@ struct pages_job *pages_fetch(struct pool *disk, struct mailbox *reply, int fd, 
         return NULL;
     }
     j = NEW(struct pages_job);
-    *j = (struct pages_job){.job = {.work = work, .done = done, .reply = reply},
+    *j = (struct pages_job){.job = {.work = work, .done = done, .reply = reply, .client = client},
                             .fd = copy,
                             .off = off,
                             .n = n,

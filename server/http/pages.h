@@ -21,8 +21,8 @@ ssize_t pages_readv(int fd, const struct iovec *to, int count,
 
 struct pages_job;
 /* Reads ahead on the pool; then arg's ready(arg, rc) on the loop behind `reply`, unless it was cancelled. */
-struct pages_job *pages_fetch(struct pool *disk, struct mailbox *reply, int fd, uint64_t off,
-                              size_t n, void (*ready)(void *arg, int rc), void *arg);
+struct pages_job *pages_fetch(struct pool *disk, uint64_t client, struct mailbox *reply, int fd,
+                              uint64_t off, size_t n, void (*ready)(void *arg, int rc), void *arg);
 void pages_cancel(struct pages_job **jp);
 
 #endif

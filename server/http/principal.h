@@ -9,6 +9,7 @@ struct token;
 struct principal {
     struct slice name;         /* token's name, or "" for anonymous */
     const struct token *token; /* NULL: anonymous */
+    uint64_t client; /* the unit of fair shares: its token, else client_of() its address */
 };
 
 #endif

@@ -168,6 +168,7 @@ static void on_answer(void *arg, struct answer *a)
 void call_want(struct call *c, const struct want *w, void (*fn)(struct call *c, struct answer *a))
 {
     struct cache_ask *ask;
+    struct want mine;
 
     if (w->key.n > WANT_KEY_MAX) { /* `uri` and `header` may be set above it */
         refuse(c->x, 414,
@@ -178,7 +179,9 @@ void call_want(struct call *c, const struct want *w, void (*fn)(struct call *c, 
     call_hold(c); /* the answer may come, and the exchange end, before cache_want() returns */
     c->on_answer = fn;
     c->answered = false;
-    ask = cache_want(c->desk->daemon->cache, c->desk->loop, w, on_answer, c);
+    mine = *w;
+    mine.client = c->who.client;
+    ask = cache_want(c->desk->daemon->cache, c->desk->loop, &mine, on_answer, c);
     if (!c->answered) {
         c->ask = ask;
     }
@@ -212,5 +215,6 @@ void call_step(struct call *c, struct pool *p, struct step *s)
     s->job.work = step_work;
     s->job.done = step_done;
     s->job.reply = c->desk->loop->mail;
+    s->job.client = c->who.client;
     pool_submit(p, &s->job);
 }

@@ -155,6 +155,7 @@ static struct gather *gather_new(struct call *c, struct slice name)
     g->need.want.principal = g->need.name = copy(&g->arena, n->want.principal);
     g->need.want.repo = slice_str(c->repo->name);
     g->need.want.document = true;
+    g->need.want.client = c->who.client;
     g->want = g->need.want;
     list_init(&g->waiters);
     g->out = BUF_INIT(OUT_BYTES);
@@ -298,7 +299,8 @@ static void note_part(struct gather *g, const struct answer *a)
 static void put_to_work(struct gather *g)
 {
     g->busy = true;
-    g->job = (struct job){.work = work, .done = worked, .reply = g->all->desk->loop->mail};
+    g->job = (struct job){
+        .work = work, .done = worked, .reply = g->all->desk->loop->mail, .client = g->want.client};
     pool_submit(g->all->desk->daemon->readers, &g->job);
 }
 

@@ -28,7 +28,7 @@ struct slice own_base_url(const struct http_req *req, const struct conf *conf, s
 
 enum digest_kind { DIGEST_BLOB, DIGEST_CHUNKS, DIGEST_PIECES };
 
-enum { LISTS_WAITING = 16 }; /* lists of pieces to be made, one behind the other */
+enum { LISTS_WAITING = 4 }; /* of one client: lists of pieces to be made, one after the other */
 
 struct digest_step {
     struct step step;
@@ -74,7 +74,7 @@ static void digest_start(struct call *c, const struct digest_step *from, bool ma
 /* Made where nothing else waits: it reads the whole file. */
 static void make_list(struct call *c, const struct digest_step *ds)
 {
-    if (pool_waiting(c->desk->daemon->pieces) >= LISTS_WAITING) {
+    if (pool_waiting_of(c->desk->daemon->pieces, c->who.client) >= LISTS_WAITING) {
         refuse(c->x, 503, "busy with other lists; fetch the file, or come again\n");
     } else {
         digest_start(c, ds, true);

@@ -6,7 +6,7 @@
 
 enum {
     RENDERING_MAGIC = 0x72656e64,
-    MAKERS = 2,
+    MAKERS = 3, /* one client has two of them at most (fair_queue.h) */
     MAKERS_NICE = 5,
     KEY_MAX = 64 << 10,
     SMALL_BYTES = 1 << 20,    /* in memory rather than in a file */
@@ -354,6 +354,7 @@ void rendering_ask(struct call *c, struct slice key, size_t bytes_max,
         x->arg = arg;
         x->out = BUF_INIT(bytes_max);
         x->job.work = make;
+        x->job.client = c->who.client;
         pool_submit(all->makers, &x->job);
     } else {
         what->free(arg);

@@ -164,7 +164,7 @@ static void on_digests(struct call *c, int rc, struct slice digests)
         refuse_asked(c->x, rc != 0 ? 413 : 400);
         return;
     }
-    seat = seats_take(&d->sheaves, c->req.peer);
+    seat = seats_take(&d->sheaves, c->who.client);
     if (seat == 0) {
         refuse_crowd(c->x);
         return;

@@ -5,7 +5,7 @@ As root it works in a network namespace of its own whose loopback uses cubic. Ra
 request and per GB are the stable figures, and the ratios are theirs: nginx's CPU over ours, so more than 1 is better.
 
   BENCH_QUICK=1      few short runs a row, a smaller large file, fewer idle connections
-  BENCH_ONLY=agent   one section, or several with commas: idle, hits, cold, hub, agent, swarm, sync, million
+  BENCH_ONLY=agent   one section, or several with commas: idle, hits, cold, hub, agent, swarm, fair, sync, million
   --build DIR        programs under test        --docs FILE    write the tables there too
 """
 import argparse
@@ -24,6 +24,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import agent  # noqa: E402
+import fair  # noqa: E402
 import hub  # noqa: E402
 import peers  # noqa: E402
 import swarm  # noqa: E402
@@ -38,8 +39,10 @@ SIZES = [("1k", 1 << 10), ("64k", 64 << 10), ("1m", 1 << 20), LARGE]
 HERD = ("256m", 256 << 20)
 IDLE = 1000 if QUICK else 10000
 SECTIONS = {"idle": "Idle connections", "hits": "Hits", "cold": "Cold", "hub": "Hugging Face Hub",
-            "agent": "trainagent", "swarm": "Nodes that share a file", "sync": "Sync", "million": "Sync of a million entries"}
-TOOLS = {"hub": ["nginx", "h2load", "taskset", "curl"], "agent": ["curl", "taskset"], "swarm": ["ip", "tc"], "sync": ["rsync"], "million": ["rsync"]}
+            "agent": "trainagent", "swarm": "Nodes that share a file", "fair": "One client beside a greedy one", "sync": "Sync",
+            "million": "Sync of a million entries"}
+TOOLS = {"hub": ["nginx", "h2load", "taskset", "curl"], "agent": ["curl", "taskset"], "swarm": ["ip", "tc"], "fair": ["taskset"], "sync": ["rsync"],
+         "million": ["rsync"]}
 WEB_TOOLS = ["nginx", "h2o", "wrk", "h2load", "taskset", "curl"]
 NAMES = {"h1": "HTTP/1.1", "h2": "HTTP/2, TLS", "h2c": "HTTP/2, clear"}
 
@@ -101,6 +104,8 @@ def measure(folder, build, only):
         parts["agent"] = agent.table(folder, build, certificate(folder, agent.MIRROR), RUNS, QUICK)
     if "swarm" in only:
         parts["swarm"] = swarm.table(folder, build)
+    if "fair" in only:
+        parts["fair"] = fair.table(folder, build, QUICK)
     if "sync" in only:
         parts["sync"] = sync.table(folder, build, RUNS, QUICK)
     if "million" in only and not QUICK:

@@ -1,4 +1,4 @@
-/* Half of the seats for one client, whatever the others do; who leaves makes room. */
+/* A part of the seats for one client, whatever the others do; who leaves makes room. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,9 @@
 #include <netinet/in.h>
 
 #include "server/gate/seats.h"
+#include "server/http/msg.h"
+
+enum { ALL = 64, OF_ONE = 32 };
 
 static struct sockaddr_storage peer(const char *text)
 {
@@ -25,22 +28,23 @@ static unsigned take(struct seats *s, const char *text)
 {
     struct sockaddr_storage p = peer(text);
 
-    return seats_take(s, &p);
+    return seats_take(s, client_of(&p));
 }
 
 static void half_for_one(void **state)
 {
-    struct seats s = {0};
-    unsigned seat[SEATS];
+    struct seats s;
+    unsigned seat[ALL];
 
     (void)state;
-    for (unsigned i = 0; i < SEATS_OF_ONE; i++) {
+    seats_init(&s, ALL, OF_ONE);
+    for (unsigned i = 0; i < OF_ONE; i++) {
         seat[i] = take(&s, "192.0.2.1");
         assert_int_not_equal(seat[i], 0);
     }
     assert_int_equal(take(&s, "192.0.2.1"), 0);
     assert_int_equal(take(&s, "::ffff:192.0.2.1"), 0); /* the same, on a socket for both */
-    for (unsigned i = SEATS_OF_ONE; i < SEATS; i++) {
+    for (unsigned i = OF_ONE; i < ALL; i++) {
         seat[i] = take(&s, i % 2 != 0 ? "192.0.2.2" : "2001:db8::1");
         assert_int_not_equal(seat[i], 0);
     }
@@ -50,19 +54,44 @@ static void half_for_one(void **state)
     seats_leave(&s, &seat[0]);
     assert_int_not_equal(take(&s, "192.0.2.1"), 0);
     assert_int_equal(take(&s, "192.0.2.1"), 0);
+    seats_fini(&s);
 }
 
 static void a_whole_network_is_one(void **state)
 {
-    struct seats s = {0};
+    struct seats s;
 
     (void)state;
-    for (unsigned i = 0; i < SEATS_OF_ONE; i++) {
+    seats_init(&s, ALL, OF_ONE);
+    for (unsigned i = 0; i < OF_ONE; i++) {
         assert_int_not_equal(take(&s, i % 2 != 0 ? "2001:db8::1" : "2001:db8::ffff:2"), 0);
     }
     assert_int_equal(take(&s, "2001:db8::3"), 0);
     assert_int_not_equal(take(&s, "2001:db8:0:1::3"), 0);
     assert_int_not_equal(take(&s, "::"), 0);
+    seats_fini(&s);
+}
+
+/* An address until it is known who it is: then that one's part counts, and the address has room again. */
+static void a_client_that_says_who_it_is(void **state)
+{
+    struct seats s;
+    unsigned seat[3];
+
+    (void)state;
+    seats_init(&s, 4, 2);
+    seat[0] = seats_take(&s, 1);
+    seat[1] = seats_take(&s, 1);
+    assert_int_equal(seats_take(&s, 1), 0);
+    assert_true(seats_move(&s, seat[0], 7));
+    assert_true(seats_move(&s, seat[0], 7));
+    seat[2] = seats_take(&s, 1);
+    assert_int_not_equal(seat[2], 0);
+    assert_true(seats_move(&s, seat[1], 7));
+    assert_false(seats_move(&s, seat[2], 7));
+    seats_leave(&s, &seat[0]);
+    assert_true(seats_move(&s, seat[2], 7));
+    seats_fini(&s);
 }
 
 int main(void)
@@ -70,6 +99,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(half_for_one),
         cmocka_unit_test(a_whole_network_is_one),
+        cmocka_unit_test(a_client_that_says_who_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,191 @@
+#include "common/base/fair_queue.h"
+
+#include <stdlib.h>
+
+#include <uthash.h>
+
+enum { SPARES_MAX = 64 };
+
+struct fair_flow {
+    UT_hash_handle hh;
+    uint64_t client;
+    struct list turn;  /* among the queue's turns, or spare */
+    struct list items; /* that wait */
+    uint64_t deficit;  /* cost that may be served before its turn ends */
+    bool in_turn;      /* the turn has begun: its quantum was given */
+    unsigned running, waiting;
+};
+
+void fair_queue_init(struct fair_queue *q, uint64_t quantum, unsigned running_max)
+{
+    CHECK(quantum > 0);
+    *q = (struct fair_queue){.quantum = quantum, .running_max = running_max};
+    list_init(&q->turns);
+    list_init(&q->spare);
+}
+
+void fair_queue_fini(struct fair_queue *q)
+{
+    struct list *n;
+
+    CHECK(q->flows == NULL && q->waiting == 0);
+    while ((n = list_pop_front(&q->spare)) != NULL) {
+        free(LIST_ITEM(n, struct fair_flow, turn));
+    }
+    q->spares = 0;
+}
+
+static struct fair_flow *flow_of(struct fair_queue *q, uint64_t client)
+{
+    struct fair_flow *f = NULL;
+
+    HASH_FIND(hh, q->flows, &client, sizeof client, f);
+    if (f != NULL) {
+        return f;
+    }
+    if (list_empty(&q->spare)) {
+        f = NEW(struct fair_flow);
+        list_init(&f->items);
+    } else {
+        f = LIST_ITEM(list_pop_front(&q->spare), struct fair_flow, turn);
+        q->spares--;
+    }
+    f->client = client;
+    f->deficit = 0;
+    f->in_turn = false;
+    f->running = f->waiting = 0;
+    HASH_ADD(hh, q->flows, client, sizeof f->client, f);
+    q->clients++;
+    return f;
+}
+
+/* A flow is in the turns while it has an item that may run, and goes when it has none at all. */
+static void settle(struct fair_queue *q, struct fair_flow *f)
+{
+    bool may_run = !list_empty(&f->items) &&
+                   (q->running_max == 0 || f->client == 0 || f->running < q->running_max);
+
+    if (may_run && !list_linked(&f->turn)) {
+        list_push_back(&q->turns, &f->turn);
+    } else if (!may_run && list_linked(&f->turn)) {
+        list_remove(&f->turn);
+        f->in_turn = false;
+    }
+    if (!list_empty(&f->items)) {
+        return;
+    }
+    f->deficit = 0; /* credit is for those who wait */
+    if (f->running == 0) {
+        HASH_DEL(q->flows, f);
+        q->clients--;
+        if (q->spares < SPARES_MAX) {
+            q->spares++;
+            list_push_front(&q->spare, &f->turn);
+        } else {
+            free(f);
+        }
+    }
+}
+
+unsigned fair_queue_waiting(const struct fair_queue *q, uint64_t client)
+{
+    struct fair_flow *f = NULL;
+
+    HASH_FIND(hh, q->flows, &client, sizeof client, f);
+    return f != NULL ? f->waiting : 0;
+}
+
+void fair_queue_push(struct fair_queue *q, struct fair_item *it, uint64_t client, uint64_t cost)
+{
+    struct fair_flow *f = flow_of(q, client);
+
+    CHECK(it->flow == NULL && cost > 0);
+    it->flow = f;
+    it->cost = cost;
+    list_push_back(&f->items, &it->node);
+    f->waiting++;
+    q->waiting++;
+    settle(q, f);
+}
+
+/* An item that costs many quanta is served after as many rounds; the rounds in which no item can be served are given at once,
+ * not walked. */
+static void give_rounds(struct fair_queue *q)
+{
+    uint64_t least = UINT64_MAX;
+
+    LIST_EACH (&q->turns, n) {
+        struct fair_flow *f = LIST_ITEM(n, struct fair_flow, turn);
+        uint64_t cost = LIST_ITEM(f->items.next, struct fair_item, node)->cost;
+        uint64_t lacks = cost > f->deficit ? cost - f->deficit : 0;
+        uint64_t rounds = (lacks + q->quantum - 1) / q->quantum;
+        least = rounds < least ? rounds : least;
+    }
+    LIST_EACH (&q->turns, n) {
+        LIST_ITEM(n, struct fair_flow, turn)->deficit += least * q->quantum;
+    }
+}
+
+static struct fair_flow *next_flow(struct fair_queue *q)
+{
+    unsigned looked = 0;
+
+    for (;;) {
+        struct fair_flow *f = LIST_ITEM(q->turns.next, struct fair_flow, turn);
+        if (!f->in_turn) {
+            f->in_turn = true;
+            f->deficit += q->quantum;
+        }
+        if (LIST_ITEM(f->items.next, struct fair_item, node)->cost <= f->deficit) {
+            return f;
+        }
+        f->in_turn = false;
+        list_remove(&f->turn);
+        list_push_back(&q->turns, &f->turn);
+        if (++looked > q->clients) { /* a whole round without an item served */
+            give_rounds(q);
+            looked = 0;
+        }
+    }
+}
+
+struct fair_item *fair_queue_pop(struct fair_queue *q)
+{
+    struct fair_flow *f;
+    struct fair_item *it;
+
+    if (list_empty(&q->turns)) {
+        return NULL;
+    }
+    f = next_flow(q);
+    it = LIST_ITEM(list_pop_front(&f->items), struct fair_item, node);
+    f->deficit -= it->cost;
+    f->waiting--;
+    q->waiting--;
+    if (q->running_max != 0) {
+        f->running++;
+    } else {
+        it->flow = NULL;
+    }
+    settle(q, f);
+    return it;
+}
+
+void fair_queue_leave(struct fair_queue *q, struct fair_item *it)
+{
+    struct fair_flow *f = it->flow;
+
+    it->flow = NULL;
+    if (f == NULL) {
+        return;
+    }
+    if (list_linked(&it->node)) {
+        list_remove(&it->node);
+        f->waiting--;
+        q->waiting--;
+    } else {
+        CHECK(f->running > 0);
+        f->running--;
+    }
+    settle(q, f);
+}

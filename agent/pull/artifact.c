@@ -1,7 +1,6 @@
 #include "agent/pull/artifact.h"
 
 #include <event2/event.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,6 +13,7 @@
 #include "agent/pull/pull.h"
 #include "agent/pull/sheaves.h"
 #include "agent/shelf/place.h"
+#include "common/codec/glob.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
@@ -74,15 +74,20 @@ static struct slice folder_url(struct artifact *a, const struct agent *ag)
     return slice_ends(url, SLICE("/")) ? url : arena_fmt(&a->arena, SLICE_FMT "/", SLICE_ARG(url));
 }
 
+static bool fits(const char *pattern, const char *name)
+{
+    return glob_match_how(slice_str(pattern), slice_str(name), GLOB_FLAT, NULL);
+}
+
 bool artifact_wants(const struct artifact *a, const char *name)
 {
     bool in = a->ninclude == 0;
 
     for (size_t i = 0; i < a->ninclude && !in; i++) {
-        in = fnmatch(a->include[i], name, 0) == 0;
+        in = fits(a->include[i], name);
     }
     for (size_t i = 0; i < a->nexclude && in; i++) {
-        in = fnmatch(a->exclude[i], name, 0) != 0;
+        in = !fits(a->exclude[i], name);
     }
     return in;
 }

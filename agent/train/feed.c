@@ -1,7 +1,6 @@
 #include "agent/train/feed.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <fts.h>
 #include <glob.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 
 #include "agent/train/added.h"
 #include "agent/train/source.h"
+#include "common/codec/glob.h"
 
 /* So near to the end of what is there it cannot be told yet whether there may be a cut. */
 enum { UNDECIDED = ADDED_MAX_BYTES + 4 };
@@ -72,7 +72,8 @@ static int add_folder(struct feed *f, char *path, const char *include, struct er
         if (at->fts_info == FTS_ERR || at->fts_info == FTS_DNR || at->fts_info == FTS_NS) {
             errno = at->fts_errno;
             rc = err_sys(e, "%s", at->fts_path);
-        } else if (at->fts_info == FTS_F && fnmatch(include, at->fts_name, 0) == 0) {
+        } else if (at->fts_info == FTS_F &&
+                   glob_match(slice_str(include), slice_str(at->fts_name))) {
             add_file(f, at->fts_path, (uint64_t)at->fts_statp->st_size, true);
         }
     }

@@ -219,14 +219,15 @@ int filter_add_own(struct filter *f, struct slice rule, struct err *e)
     return rc;
 }
 
-/* One rule's pattern against a text, from its beginning. */
-static bool match_one(const struct filter_rule *r, struct slice pattern, struct slice text)
+/* One rule's pattern against a text. */
+static bool match_one(const struct filter_rule *r, struct slice pattern, struct slice text,
+                      unsigned how, uint64_t *steps)
 {
-    return r->literal ? slice_eq(pattern, text) : glob_match(pattern, text);
+    return r->literal ? slice_eq(pattern, text) : glob_match_how(pattern, text, how, steps);
 }
 
 /* The last n + 1 parts; false: it has fewer. */
-static bool last_parts(struct slice path, int n, struct slice *out)
+static bool last_parts(struct slice path, int n, struct slice *out, uint64_t *steps)
 {
     size_t at = path.n;
 
@@ -234,65 +235,79 @@ static bool last_parts(struct slice path, int n, struct slice *out)
         at--;
     }
     *out = slice_from(path, at);
+    *steps += out->n / 4;
     return n <= 0;
 }
 
 /* Against the path's end: as many parts as the pattern has, or with "**" at every part's beginning. */
-static bool match_end(const struct filter_rule *r, struct slice pattern, struct slice path)
+static bool match_end(const struct filter_rule *r, struct slice pattern, struct slice path,
+                      uint64_t *steps)
 {
     struct slice top = pattern;
 
     if (r->slashes >= 0) {
-        return last_parts(path, r->slashes, &top) && match_one(r, pattern, top);
+        return last_parts(path, r->slashes, &top, steps) &&
+               match_one(r, pattern, top, GLOB_PATH, steps);
     }
     /* What "**" stands for may be nothing before the first '/', as if the path had one. */
     while (slice_starts(top, SLICE("*"))) {
         top = slice_from(top, 1);
     }
     if (slice_starts(pattern, SLICE("**")) && slice_starts(top, SLICE("/")) &&
-        match_one(r, slice_from(top, 1), path)) {
+        match_one(r, slice_from(top, 1), path, GLOB_PATH, steps)) {
         return true;
     }
-    for (;;) {
-        ptrdiff_t slash;
-        if (match_one(r, pattern, path)) {
-            return true;
-        }
-        slash = slice_find(path, '/');
-        if (slash < 0) {
-            return false;
-        }
-        path = slice_from(path, (size_t)slash + 1);
-    }
+    return match_one(r, pattern, path, GLOB_TAIL, steps);
 }
 
-static bool match_where(const struct filter_rule *r, struct slice pattern, struct slice path)
+static bool match_where(const struct filter_rule *r, struct slice pattern, struct slice path,
+                        uint64_t *steps)
 {
-    return r->anchored ? match_one(r, pattern, path) : match_end(r, pattern, path);
+    return r->anchored ? match_one(r, pattern, path, GLOB_PATH, steps)
+                       : match_end(r, pattern, path, steps);
 }
 
-static bool matches(const struct filter_rule *r, struct slice path, bool is_folder)
+static bool matches(const struct filter_rule *r, struct slice path, bool is_folder, uint64_t *steps)
 {
     bool yes;
 
+    *steps += 4;
     if (r->folders && !is_folder) {
         return r->negated;
     }
-    yes = match_where(r, r->pattern, path);
+    yes = match_where(r, r->pattern, path, steps);
     if (!yes && r->and_below && is_folder) {
-        yes = match_where(r, slice_first(r->pattern, r->pattern.n - strlen("/**")), path);
+        yes = match_where(r, slice_first(r->pattern, r->pattern.n - strlen("/**")), path, steps);
     }
     return yes != r->negated;
 }
 
-bool filter_takes(const struct filter *f, struct slice path, bool is_folder)
+bool filter_takes_while(const struct filter *f, struct slice path, bool is_folder,
+                        bool (*goes_on)(void *arg, uint64_t steps), void *arg)
 {
     for (const struct filter_rule *r = f->first; r != NULL; r = r->next) {
-        if (matches(r, path, is_folder)) {
+        uint64_t steps = 0;
+        bool yes = matches(r, path, is_folder, &steps);
+        if (!goes_on(arg, steps)) {
+            return false;
+        }
+        if (yes) {
             return r->take;
         }
     }
     return true;
+}
+
+static bool always(void *arg, uint64_t steps)
+{
+    (void)arg;
+    (void)steps;
+    return true;
+}
+
+bool filter_takes(const struct filter *f, struct slice path, bool is_folder)
+{
+    return filter_takes_while(f, path, is_folder, always, NULL);
 }
 
 static bool is_wild(struct slice part)

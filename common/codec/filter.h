@@ -48,6 +48,10 @@ MUST_USE int filter_add_own(struct filter *f, struct slice rule, struct err *e);
 MUST_USE int filter_check(const struct filter *f, const struct filter_rule **bad, struct err *e);
 /* path: below the top, without '/' at its ends. Its folders were in. */
 bool filter_takes(const struct filter *f, struct slice path, bool is_folder);
+/* The same for a peer's rules: goes_on() gets what each rule cost, in comparisons of a byte, at most pattern x path; once it says no,
+ * so does this. */
+bool filter_takes_while(const struct filter *f, struct slice path, bool is_folder,
+                        bool (*goes_on)(void *arg, uint64_t steps), void *arg);
 void filter_fini(struct filter *f);
 
 #endif

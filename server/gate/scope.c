@@ -1,5 +1,7 @@
 #include "server/gate/scope.h"
 
+#include "common/codec/glob.h"
+
 static const char *const rights[] = {"read", "publish", "sync", "admin"};
 
 static bool right_known(struct slice right)
@@ -50,7 +52,7 @@ bool scope_gives(struct slice scope, struct slice right, struct slice subject)
 {
     struct slice glob = glob_of(scope, right);
 
-    return glob.p != NULL && glob_matches(glob, subject);
+    return glob.p != NULL && glob_match_how(glob, subject, GLOB_STARS, NULL);
 }
 
 bool scope_reaches(struct slice scope, struct slice right, struct slice repo, struct slice *prefix)
@@ -68,28 +70,4 @@ bool scope_reaches(struct slice scope, struct slice right, struct slice repo, st
     }
     *prefix = slice_from(fixed, repo.n + 1);
     return true;
-}
-
-bool glob_matches(struct slice glob, struct slice text)
-{
-    size_t g = 0, t = 0, star = SIZE_MAX, from = 0;
-
-    while (t < text.n) {
-        if (g < glob.n && glob.p[g] == '*') {
-            star = g++; /* first try: it stands for nothing */
-            from = t;
-        } else if (g < glob.n && glob.p[g] == text.p[t]) {
-            g++;
-            t++;
-        } else if (star != SIZE_MAX) {
-            g = star + 1; /* the last star takes one byte more; earlier ones need not change */
-            t = ++from;
-        } else {
-            return false;
-        }
-    }
-    while (g < glob.n && glob.p[g] == '*') {
-        g++;
-    }
-    return g == glob.n;
 }

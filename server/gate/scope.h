@@ -1,4 +1,4 @@
-/* scope.h - what a token may do: "<right>:<glob>".
+/* scope.h - what a token may do: "<right>:<glob>", where '*' stands for any bytes and all else for itself.
  *
  * threads  any
  */
@@ -14,8 +14,5 @@ MUST_USE int scope_check(struct slice scope, struct err *e);
 bool scope_gives(struct slice scope, struct slice right, struct slice subject);
 /* What a subject within `repo` begins with, behind "<repo>/", when this scope gives `right` on it. False: it gives it on none. */
 bool scope_reaches(struct slice scope, struct slice right, struct slice repo, struct slice *prefix);
-/* '*' stands for any bytes, none too; all else for itself. Linear but for the last star: a hostile subject costs
- * |glob| x |subject| at most. */
-bool glob_matches(struct slice glob, struct slice text);
 
 #endif

@@ -1,11 +1,11 @@
 /* prefetch_run.c - one attempt: what the revision has, then file by file, so many at once. */
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/codec/glob.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
 #include "server/hub/kept.h"
@@ -24,17 +24,16 @@ enum {
 
 /* --- which files -------------------------------------------------------------------------------------------------- */
 
-static bool fits(const struct slice *pattern, size_t count, const char *path)
+static bool fits(const struct slice *pattern, size_t count, struct slice path)
 {
     for (size_t i = 0; i < count; i++) {
-        char glob[PREFETCH_PATTERN_BYTES + 2];
+        char glob[PREFETCH_PATTERN_BYTES + 1];
         size_t n = min_u64(pattern[i].n, PREFETCH_PATTERN_BYTES);
         memcpy(glob, pattern[i].p, n);
         if (n != 0 && glob[n - 1] == '/') { /* a folder: all below it */
             glob[n++] = '*';
         }
-        glob[n] = '\0';
-        if (fnmatch(glob, path, 0) == 0) {
+        if (glob_match_how(slice_of(glob, n), path, GLOB_FLAT, NULL)) {
             return true;
         }
     }
@@ -43,13 +42,8 @@ static bool fits(const struct slice *pattern, size_t count, const char *path)
 
 bool prefetch_chooses(const struct prefetch_want *w, struct slice path)
 {
-    struct arena a = {0};
-    const char *text = arena_cstr(&a, path);
-    bool yes = (w->includes == 0 || fits(w->include, w->includes, text)) &&
-               !fits(w->exclude, w->excludes, text);
-
-    arena_fini(&a);
-    return yes;
+    return (w->includes == 0 || fits(w->include, w->includes, path)) &&
+           !fits(w->exclude, w->excludes, path);
 }
 
 static bool chosen(const void *arg, struct slice path)

@@ -6,9 +6,11 @@
 
 #include "server/gate/scope.h"
 
+#include "common/codec/glob.h"
+
 static bool globs(const char *glob, const char *text)
 {
-    return glob_matches(slice_str(glob), slice_str(text));
+    return glob_match_how(slice_str(glob), slice_str(text), GLOB_STARS, NULL);
 }
 
 static void patterns(void **state)

@@ -192,6 +192,9 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     if (rc != 0) {
         goto out;
     }
+    gate_set_connections(d->gate, c->http.client_connections != 0
+                                      ? c->http.client_connections
+                                      : (uint32_t)max_u64(c->http.connections / 4, 16));
     gate_set_proxies(d->gate, c->trusted_proxies, c->trusted_proxies_count);
     seats_init(&d->sheaves, SHEAF_SEATS, SHEAF_SEATS / 2);
     d->peers = peers_open(&c->peers);

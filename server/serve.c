@@ -5,7 +5,9 @@
 #include "server/serve/index.h"
 #include "server/serve/need.h"
 #include "server/serve/opening.h"
+#include "server/serve/own.h"
 #include "server/serve/put.h"
+#include "server/serve/refusal.h"
 #include "server/serve/reply.h"
 #include "server/serve/resolve.h"
 #include "server/serve/tree.h"
@@ -36,6 +38,10 @@ static void on_request(void *arg, struct exchange *x)
     v->entrance = entrance_of(req);
     if (gate_client(d->daemon->gate, req, &behind)) {
         exchange_forwarded(x, &behind.peer, behind.tls, behind.host);
+    }
+    if (exchange_is_spare(x) && !own_is_vital(req)) {
+        refuse_busy(x, "all connections that this server takes are in use; come again\n");
+        return;
     }
     to = v->entrance->route(d, x);
     if (!enter(d, x, v, to.repo == NULL)) {

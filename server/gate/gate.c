@@ -25,7 +25,8 @@ struct gate {
     _Atomic bool proxied; /* false: nobody is trusted, and nobody takes the lock */
     _Atomic bool limited; /* false: requests do not even take the lock */
     _Atomic bool plaintext_token;
-    _Atomic uint64_t refused; /* by a limit */
+    _Atomic uint32_t connections_max; /* of an address without a limit; 0: any */
+    _Atomic uint64_t refused;         /* by a limit */
 };
 
 int gate_open(struct store *s, const struct limit_conf *limits, size_t count, bool plaintext_token,
@@ -58,6 +59,11 @@ void gate_set_limits(struct gate *g, const struct limit_conf *limits, size_t cou
     atomic_store(&g->limited, count > 0);
     atomic_store(&g->plaintext_token, plaintext_token);
     buckets_forget(g->buckets);
+}
+
+void gate_set_connections(struct gate *g, uint32_t most)
+{
+    atomic_store(&g->connections_max, most);
 }
 
 void gate_set_proxies(struct gate *g, const char *const *networks, size_t count)
@@ -344,6 +350,7 @@ static uint32_t connections_of(struct gate *g, const uint8_t address[16])
     uint32_t most = limit != NULL ? limit->connections : 0;
 
     limits_release(&ls);
+    most = most > 0 ? most : atomic_load_explicit(&g->connections_max, memory_order_relaxed);
     return most > 0 ? most : UINT32_MAX;
 }
 

@@ -33,6 +33,8 @@ MUST_USE int gate_open(struct store *s, const struct limit_conf *limits, size_t 
 /* A reload: tokens stay, buckets are forgotten. */
 void gate_set_limits(struct gate *g, const struct limit_conf *limits, size_t count,
                      bool plaintext_token);
+/* Connections of an address for which no limit says a number; 0, as at first: any. */
+void gate_set_connections(struct gate *g, uint32_t most);
 /* Proxies whose word counts; at first there are none. */
 void gate_set_proxies(struct gate *g, const char *const *networks, size_t count);
 void gate_close(struct gate **gp);

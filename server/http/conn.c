@@ -8,7 +8,7 @@
 #include "common/os/clock.h"
 #include "server/net/sock.h"
 
-enum { INPUT_MAX = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24 };
+enum { INPUT_MAX = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24, REAP_MAX = 64 };
 /* A turn costs the bytes that it moved, and for each answer as many as could be moved in the time that a small one takes. In a
  * round of the ready queue each client has a turn, and some more follow: a look at the sockets costs a tenth of a small answer. */
 enum {
@@ -17,6 +17,7 @@ enum {
     TURNS_MORE = 64,
     ROUND_COST = 2 * 1024 * 1024
 };
+enum { IDLE_MS = 200 }; /* a request of a connection that was idle for less may be on its way */
 
 static const struct conn_ops hello_ops;
 static const struct conn_ops linger_ops;
@@ -319,6 +320,7 @@ void conn_open(struct lane *l, const struct accepted *a)
                        .listener = a->listener,
                        .peer = a->peer,
                        .client_id = client_of(&a->peer),
+                       .spare = a->spare,
                        .client = client_enter(&l->clients, &a->peer),
                        .timer.fire = on_timer};
     c->in.own = BUF_INIT(INPUT_MAX);
@@ -368,6 +370,54 @@ void conn_close(struct conn *c)
     free(c);
     if (l->server != NULL) {
         server_conn_gone(l->server);
+    }
+}
+
+/* --- at the ceiling: idle connections end ------------------------------------------------------------------------------- */
+
+static bool goes_before(const struct conn *a, const struct conn *b)
+{
+    if (a->client->connections != b->client->connections) {
+        return a->client->connections > b->client->connections;
+    }
+    return a->ops->idle_ms(a) < b->ops->idle_ms(b);
+}
+
+static void end_idle(struct conn *c)
+{
+    int rc;
+
+    c->since_ms = c->lane->loop->now_ms - c->lane->limits->idle_ms; /* its time is over */
+    c->driving = true;
+    rc = c->ops->expire(c);
+    c->driving = false;
+    settle(c, rc);
+}
+
+void conn_reap(struct lane *l, unsigned n)
+{
+    struct conn *first[REAP_MAX];
+    unsigned count = 0;
+
+    n = n < REAP_MAX ? n : REAP_MAX;
+    LIST_EACH (&l->conns, it) {
+        struct conn *c = LIST_ITEM(it, struct conn, node);
+        unsigned at = count;
+        uint64_t idle_ms = c->ops->idle_ms(c);
+        if (idle_ms == UINT64_MAX || l->loop->now_ms < idle_ms + IDLE_MS) {
+            continue;
+        }
+        while (at > 0 && goes_before(c, first[at - 1])) {
+            at--;
+        }
+        if (at < n) {
+            count += count < n;
+            memmove(&first[at + 1], &first[at], (count - at - 1) * sizeof first[0]);
+            first[at] = c;
+        }
+    }
+    for (unsigned i = 0; i < count; i++) {
+        end_idle(first[i]);
     }
 }
 
@@ -423,6 +473,11 @@ static uint64_t hello_due(const struct conn *c)
                                               : limits->idle_ms);
 }
 
+static uint64_t since_ms(const struct conn *c)
+{
+    return c->since_ms;
+}
+
 static int end_now(struct conn *c)
 {
     (void)c;
@@ -448,6 +503,7 @@ static void drain_idle(struct conn *c)
 static const struct conn_ops hello_ops = {.drive = hello_drive,
                                           .due = hello_due,
                                           .expire = end_now,
+                                          .idle_ms = since_ms,
                                           .drain = drain_idle,
                                           .wake = no_exchange,
                                           .close = nothing};
@@ -500,6 +556,7 @@ static uint64_t linger_due(const struct conn *c)
 static const struct conn_ops linger_ops = {.drive = linger_drive,
                                            .due = linger_due,
                                            .expire = end_now,
+                                           .idle_ms = since_ms,
                                            .drain = nothing,
                                            .wake = no_exchange,
                                            .close = nothing};

@@ -58,6 +58,8 @@ struct lane {
     uint64_t clock_ns; /* as read a moment ago; 0: a new moment has begun */
     bool draining;
     struct timer drain; /* its end */
+    struct letter reap; /* idle connections, at the ceiling */
+    _Atomic bool reaping;
     struct lane_counters counters;
 };
 
@@ -65,8 +67,10 @@ struct conn_ops {
     int (*drive)(struct conn *c);          /* 0: goes on; CONN_END: finished; E_*: broken */
     uint64_t (*due)(const struct conn *c); /* when expire() must be asked, UINT64_MAX: never */
     int (*expire)(struct conn *c);         /* as drive() */
-    void (*drain)(struct conn *c);         /* finish what is under way, begin nothing new */
-    void (*wake)(struct exchange *x);      /* its answer can go on */
+    uint64_t (*idle_ms)(
+        const struct conn *c);        /* since when no request is under way, or UINT64_MAX */
+    void (*drain)(struct conn *c);    /* finish what is under way, begin nothing new */
+    void (*wake)(struct exchange *x); /* its answer can go on */
     void (*close)(struct conn *c);
 };
 
@@ -116,6 +120,7 @@ struct conn {
     uint64_t since_ms; /* of the state: handshake, idle, lingering */
     bool driving, again;
     bool asked; /* a request has begun */
+    bool spare; /* it came at the ceiling of connections, which has not been left since */
     struct h1 h1;
     struct h2 *h2;
 };
@@ -168,10 +173,10 @@ static inline void count(_Atomic uint64_t *counter,
                           memory_order_relaxed);
 }
 
-/* No request after this one. Who has connected to a listener that then left is served once. */
+/* No request after this one. A connection to a listener that then left is served once; a spare one makes room for the next. */
 static inline bool conn_drains(const struct conn *c)
 {
-    return c->lane->draining || (c->asked && listener_retired(c->listener));
+    return c->lane->draining || (c->asked && (c->spare || listener_retired(c->listener)));
 }
 
 /* Reading the clock is a twentieth of a small answer: what happens at one stroke happens at one time. */
@@ -187,6 +192,8 @@ void lane_fini(struct lane *l);
 void conn_open(struct lane *l, const struct accepted *a);
 void conn_close(struct conn *c);
 void conn_drive(struct conn *c);
+void conn_reap(struct lane *l,
+               unsigned n);     /* ends idle ones: of clients that have most, those idle longest */
 void conn_kick(struct conn *c); /* drive() soon: after what runs now */
 int conn_more(struct conn *c);  /* reads: > 0, 0 at the end, E_AGAIN, E_TOOBIG, E_* */
 void conn_consume(struct conn *c, size_t n);
@@ -195,6 +202,7 @@ void conn_restart(struct conn *c); /* a new state begins: its time counts from n
 /* After a last answer: reads on a little, so that a reset does not destroy what the peer has not read yet. */
 void conn_linger(struct conn *c);
 void server_conn_gone(struct http_server *s); /* server.c: counts down */
+bool server_is_full(struct http_server *s);   /* more connections than the ceiling */
 
 extern const struct conn_ops h1_ops;
 void h1_start(struct conn *c);

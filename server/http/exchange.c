@@ -82,7 +82,13 @@ void exchange_begin(struct exchange *x)
     x->began_ns = lane_clock_ns(x->conn->lane);
     x->moved_ms = x->window_ms = x->conn->lane->loop->now_ms;
     x->dispatched = true;
+    x->conn->spare = x->conn->spare && server_is_full(x->conn->lane->server);
     h->on_request(h->arg, x);
+}
+
+bool exchange_is_spare(const struct exchange *x)
+{
+    return x->conn->spare;
 }
 
 void exchange_refuse(struct exchange *x, int status)

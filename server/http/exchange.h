@@ -56,6 +56,8 @@ struct arena *exchange_arena(struct exchange *x);
 void exchange_unlock(struct exchange *x, struct slice target, struct slice credential);
 void exchange_forwarded(struct exchange *x, const struct sockaddr_storage *peer, bool tls,
                         struct slice host);
+/* It came when all connections that there may be were open, and they still are: only what is kept for that is answered. */
+bool exchange_is_spare(const struct exchange *x);
 /* Whatever the handler wants to keep with it (the access log's facts, for one). */
 void exchange_set_user(struct exchange *x, void *user);
 void *exchange_user(const struct exchange *x);

@@ -492,6 +492,11 @@ static int h1_expire(struct conn *c)
     return CONN_END;
 }
 
+static uint64_t h1_idle_ms(const struct conn *c)
+{
+    return c->h1.x == NULL && !wire_blocked(&c->wire) ? c->since_ms : UINT64_MAX;
+}
+
 static void h1_drain(struct conn *c)
 {
     conn_kick(c); /* an idle one ends in receive_head(), a busy one with its answer */
@@ -505,6 +510,7 @@ static void h1_wake(struct exchange *x)
 const struct conn_ops h1_ops = {.drive = h1_drive,
                                 .due = h1_due,
                                 .expire = h1_expire,
+                                .idle_ms = h1_idle_ms,
                                 .drain = h1_drain,
                                 .wake = h1_wake,
                                 .close = h1_close};

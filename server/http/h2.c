@@ -334,6 +334,11 @@ static int h2_expire(struct conn *c)
     return CONN_END;
 }
 
+static uint64_t h2_idle_ms(const struct conn *c)
+{
+    return c->h2->nstreams == 0 ? c->since_ms : UINT64_MAX;
+}
+
 static void h2_wake(struct exchange *x)
 {
     if (!list_linked(&x->woken)) {
@@ -344,6 +349,7 @@ static void h2_wake(struct exchange *x)
 static const struct conn_ops h2_ops = {.drive = h2_drive,
                                        .due = h2_due,
                                        .expire = h2_expire,
+                                       .idle_ms = h2_idle_ms,
                                        .drain = h2_drain,
                                        .wake = h2_wake,
                                        .close = h2_close};

@@ -50,6 +50,38 @@ static void on_accept(void *arg, struct loop *l, const struct accepted *a)
     conn_open(lane, a);
 }
 
+static void on_reap(struct letter *letter)
+{
+    struct lane *lane = CONTAINER_OF(letter, struct lane, reap);
+    struct http_server *s = lane->server;
+    uint64_t open = atomic_load(&s->open), most = s->limits.connections;
+    uint64_t part = 1 + most / 64; /* some more than it takes: the next ones come at once */
+
+    loop_refresh(lane->loop);
+    if (open >= most) {
+        conn_reap(lane, (unsigned)((open - most + part) / loops_count(s->loops) + 1));
+    }
+    atomic_store(&lane->reaping, false);
+}
+
+static void on_full(void *arg)
+{
+    struct http_server *s = arg;
+
+    for (unsigned i = 0; i < loops_count(s->loops); i++) {
+        struct lane *lane = &s->lanes[i];
+        if (!atomic_exchange(&lane->reaping, true)) {
+            lane->reap.deliver = on_reap;
+            mailbox_post(lane->loop->mail, &lane->reap);
+        }
+    }
+}
+
+bool server_is_full(struct http_server *s)
+{
+    return atomic_load_explicit(&s->open, memory_order_relaxed) > s->limits.connections;
+}
+
 struct http_server *http_server_open(struct loops *ls, struct pool *disk,
                                      const struct http_limits *limits,
                                      struct exchange_handler handler)
@@ -70,7 +102,7 @@ struct http_server *http_server_open(struct loops *ls, struct pool *disk,
         lane_init(lane, loops_at(ls, i));
     }
     s->acceptor = acceptor_open(ls, limits->connections, &s->open,
-                                (struct acceptor_events){.on_accept = on_accept, .arg = s});
+                                (struct acceptor_events){on_accept, on_full, s});
     return s;
 }
 

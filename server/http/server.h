@@ -27,11 +27,13 @@ struct http_limits {
     uint32_t stall_ms;             /* 60 s without progress of a body, either way */
     uint32_t min_rate_bytes_per_s; /* 16 KiB/s of an upload over 10 s windows; 0: off */
     struct reader_rate_limit
-        reader;             /* 1 KiB/s of an answer over 60 s in which it waits for its reader */
-    uint32_t streams;       /* 128 concurrent per h2 connection */
-    uint32_t reset_burst;   /* 200 RST_STREAM, then GOAWAY ENHANCE_YOUR_CALM */
-    uint32_t resets_per_s;  /* 20 */
-    uint32_t connections;   /* 16384 in all */
+        reader;            /* 1 KiB/s of an answer over 60 s in which it waits for its reader */
+    uint32_t streams;      /* 128 concurrent per h2 connection */
+    uint32_t reset_burst;  /* 200 RST_STREAM, then GOAWAY ENHANCE_YOUR_CALM */
+    uint32_t resets_per_s; /* 20 */
+    uint32_t connections;  /* 16384 in all, then idle ones are ended; 16 more for health checks */
+    uint32_t
+        client_connections; /* of one address, where no limit says another number; 0: a quarter of all */
     uint64_t discard_bytes; /* 1 MiB of an unread request body */
 };
 

@@ -117,14 +117,20 @@ static void hand_over(struct acceptor *a, struct handover *h)
 
 static bool accept_one(struct acceptor *a, struct listener *l)
 {
+    uint64_t open = atomic_load(a->open);
+    bool full = open >= a->connections_max;
     struct handover *h;
     socklen_t n = sizeof h->accepted.peer;
 
-    if (atomic_load(a->open) >= a->connections_max) {
+    if (full) {
+        a->ev.on_full(a->ev.arg);
+    }
+    if (open >= (uint64_t)a->connections_max + SPARE_CONNECTIONS) {
         pause_accepting(a, "connections");
         return false;
     }
     h = NEW(struct handover);
+    h->accepted.spare = full;
     h->accepted.fd = descriptor_within(DESCRIPTORS_OF_CONNECTIONS,
                                        accept4(listener_fd(l), (struct sockaddr *)&h->accepted.peer,
                                                &n, SOCK_NONBLOCK | SOCK_CLOEXEC));

@@ -1,7 +1,8 @@
 /* acceptor.h - one thread that accepts and hands each socket to the loop with the least to do.
  *
- * Least is: bytes of answers under way, then connections. At the ceiling, or out of file descriptors, it leaves new
- * connections in the kernel's queue until others end; nothing is accepted only to be thrown away.
+ * Least is: bytes of answers under way, then connections. At the ceiling it asks for idle connections to be ended, and accepts a
+ * few more as spare ones, for health checks. Beyond those, or out of file descriptors, it leaves new connections in the
+ * kernel's queue until others end; nothing is accepted only to be thrown away.
  *
  * threads  acceptor_open/watch/start/stop/close one at a time, from others than its own; on_accept runs on the chosen loop
  */
@@ -20,10 +21,14 @@ struct accepted {
     int fd;                    /* on_accept takes it */
     struct listener *listener; /* held; on_accept takes the count */
     struct sockaddr_storage peer;
+    bool spare; /* it came at the ceiling */
 };
+
+enum { SPARE_CONNECTIONS = 16 }; /* above the ceiling */
 
 struct acceptor_events {
     void (*on_accept)(void *arg, struct loop *l, const struct accepted *a);
+    void (*on_full)(void *arg); /* at the ceiling, for each that comes; on the acceptor's thread */
     void *arg;
 };
 

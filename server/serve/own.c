@@ -172,6 +172,12 @@ static void answer_ready(struct desk *d, struct exchange *x)
     }
 }
 
+bool own_is_vital(const struct http_req *req)
+{
+    return slice_eqs(req->path, "/healthz") || slice_eqs(req->path, "/readyz") ||
+           slice_eqs(req->path, "/metrics");
+}
+
 static void answer_text(struct desk *d, struct exchange *x, struct slice path)
 {
     const struct http_req *req = exchange_req(x);

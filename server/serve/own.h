@@ -6,6 +6,8 @@
 
 /* "scheme://host" as the client reaches us: public_url, else by the request. In the arena. */
 struct slice own_base_url(const struct http_req *req, const struct conf *conf, struct arena *a);
+/* Health and metrics: answered when no other connection is. */
+bool own_is_vital(const struct http_req *req);
 void own_answer(struct desk *d, struct exchange *x, struct visit *v);
 
 #endif

@@ -17,6 +17,17 @@ void refuse(struct exchange *x, int status, const char *fmt, ...)
     buf_free(&text);
 }
 
+void refuse_busy(struct exchange *x, const char *why)
+{
+    struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
+
+    r->status = 503;
+    reply_add(r, SLICE("retry-after"), SLICE("1"));
+    reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    exchange_reply(x, r, body_of_bytes(arena_copy(exchange_arena(x), slice_str(why))));
+}
+
 void refuse_method(struct exchange *x, struct slice allow, struct slice text)
 {
     struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);

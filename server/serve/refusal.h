@@ -9,7 +9,9 @@ void refuse(struct exchange *x, int status, const char *fmt, ...) PRINTF_LIKE(3,
 #define REFUSAL_CHALLENGE "Basic realm=\"mirrord\", Bearer" /* of a 401 */
 /* 405 names the methods that are taken (RFC 9110 15.5.6). */
 void refuse_method(struct exchange *x, struct slice allow, struct slice text);
-void refuse_token(struct exchange *x, const char *why);              /* 401 */
+void refuse_token(struct exchange *x, const char *why); /* 401 */
+/* 503: come again in a second. */
+void refuse_busy(struct exchange *x, const char *why);
 void refuse_haste(struct exchange *x, const struct gate_verdict *g); /* 429 */
 
 #endif

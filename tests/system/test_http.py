@@ -2,6 +2,7 @@
 import contextlib
 import os
 import signal
+import select
 import socket
 import ssl
 import struct
@@ -816,18 +817,39 @@ def test_garbage_instead_of_a_handshake(shared):
 # --- many, and the end ---------------------------------------------------------------------------------------------------------
 
 def test_ceiling_of_connections(fixture):
-    """Past it new ones wait in the kernel; nobody is thrown out."""
+    """At it, idle ones end for new ones; those in use stay."""
     f = fixture(connections=10)
-    held = [f.connect() for _ in range(10)]
+    busy = f.connect()
+    busy.sendall(b"POST /discard HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\n\r\nab")
+    held = [f.connect() for _ in range(9)]
     for s in held:
         s.sendall(b"GET /hello HTTP/1.1\r\nHost: t\r\n\r\n")
         assert read_answer(s)[0] == 200
+    time.sleep(0.3)  # a connection is idle when it was for 200 ms
+    late = f.connect()
+    late.sendall(b"GET /hello HTTP/1.1\r\nHost: t\r\n\r\n")
+    assert read_answer(late)[0] == 200
+    assert select.select(held, [], [], PATIENCE_S)[0]
+    busy.sendall(b"c")
+    assert read_answer(busy)[0] == 200
+    for s in [*held, late, busy]:
+        s.close()
+
+
+def test_past_the_ceiling_they_wait(fixture):
+    """Sixteen more are taken for the handler to judge; what comes then waits in the kernel, and nobody is thrown out."""
+    f = fixture(connections=10)
+    held = [f.connect() for _ in range(26)]
+    for s in held:
+        s.sendall(b"POST /discard HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\n\r\nab")
     late = f.connect()
     late.sendall(b"GET /hello HTTP/1.1\r\nHost: t\r\n\r\n")
     late.settimeout(0.3)
     with pytest.raises(TimeoutError):
         late.recv(10)
-    held.pop().close()
+    for s in held:
+        s.sendall(b"c")
+        assert read_answer(s)[0] == 200
     late.settimeout(PATIENCE_S)
     assert read_answer(late)[0] == 200
     for s in [*held, late]:

@@ -1,0 +1,123 @@
+"""Sockets that do nothing, and sockets that are all in use: who comes after them is served, or hears why not."""
+import http.client
+import socket
+import ssl
+import time
+
+from harness.crowd import Client
+from harness.mirrord import SLOW, until
+
+GREEDY, MODEST = "127.0.0.2", "127.0.0.3"
+REPO = 'repo "data" {{ protocol = "generic" origin = "{}/" rule "." {{ class = immutable }} }}\n'
+
+
+def sockets(m, address, count):
+    return [socket.create_connection(("127.0.0.1", m.port), timeout=120 * SLOW, source_address=(address, 0)) for _ in range(count)]
+
+
+def ended(s):
+    """Has the other side closed it?"""
+    s.setblocking(False)
+    try:
+        return s.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    finally:
+        s.setblocking(True)
+
+
+def test_idle_sockets_of_one_address(mirrord, origin):
+    """Three hundred of one host at `connections = 300` locked everybody out, health checks too."""
+    origin.put("/a", size=100)
+    m = mirrord(REPO.format(origin.url) + "http { connections = 300 }")
+    held = sockets(m, GREEDY, 300)
+    modest = Client(m, MODEST)
+    assert modest.ask("/healthz")[0] == 200 and modest.ask("/data/a")[0] == 200
+    until(lambda: sum(ended(s) for s in held) >= 225)  # a quarter is what one address has
+    assert sum(ended(s) for s in held) == 225
+    for s in held:
+        s.close()
+
+
+def test_a_limit_says_how_many_instead(mirrord):
+    m = mirrord('http { connections = 100 }\nlimit "127.0.0.2/32" { connections = 40 }')
+    held = sockets(m, GREEDY, 50)
+    until(lambda: sum(ended(s) for s in held) == 10)
+    for s in held:
+        s.close()
+
+
+def test_idle_ones_make_room(mirrord, origin):
+    """Of the client that has most of them, the oldest first; those in use stay."""
+    origin.put("/a", size=100)
+    origin.put("/slow", size=1 << 20, hold_at=1000)
+    m = mirrord(REPO.format(origin.url) + "threads = 1 http { connections = 24 client_connections = 24 }")
+    in_use = Client(m, GREEDY)
+    in_use.begin("/data/slow")
+    until(lambda: origin.things["/slow"].requests)
+    held = []
+    for _ in range(23):
+        held += sockets(m, GREEDY, 1)
+        time.sleep(0.01)  # idle since later than the one before
+    others = [Client(m, MODEST) for _ in range(6)]
+    for o in others:
+        until(lambda o=o: o.ask("/data/a")[0] == 200)
+    until(lambda: ended(held[0]))
+    assert not ended(held[-1])
+    origin.things["/slow"].go.set()
+    in_use.join()
+    assert in_use.done == [("/data/slow", 200)]
+    for s in held:
+        s.close()
+
+
+def test_all_are_in_use(mirrord, origin):
+    for i in range(8):
+        origin.put(f"/slow{i}", size=1 << 20, seed=i, hold_at=1000)
+    origin.put("/a", size=100)
+    m = mirrord(REPO.format(origin.url) + "http { connections = 8 client_connections = 8 }")
+    greedy = Client(m, GREEDY)
+    for i in range(8):
+        greedy.begin(f"/data/slow{i}")
+    until(lambda: all(origin.things[f"/slow{i}"].requests for i in range(8)))
+    modest = Client(m, MODEST)
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert modest.ask(path)[0] == 200
+        over_tls = http.client.HTTPSConnection("127.0.0.1", m.tls_port, timeout=60 * SLOW, source_address=(MODEST, 0),
+                                               context=ssl._create_unverified_context())
+        over_tls.request("GET", path)
+        assert over_tls.getresponse().status == 200
+        over_tls.close()
+    c = modest.connect()
+    c.request("GET", "/data/a")
+    reply = c.getresponse()
+    assert (reply.status, reply.headers["Retry-After"], reply.headers["Connection"]) == (503, "1", "close")
+    assert b"in use" in reply.read()
+    for i in range(8):
+        origin.things[f"/slow{i}"].go.set()
+    greedy.join()
+    assert len(greedy.done) == 8
+    until(lambda: modest.ask("/data/a")[0] == 200)
+
+
+def test_status_is_made_once(mirrord):
+    m = mirrord('repo "models" { protocol = "hosted" }\nstatus_age = "1m"')
+    one, two = Client(m, GREEDY), Client(m, MODEST)
+    for path in ("/metrics", "/-/status.json", "/"):
+        first = one.ask(path)
+        assert first[0] == 200 and all(two.ask(path) == first for _ in range(20))
+    assert one.ask("/metrics", headers={"Accept": "application/openmetrics-text"}) != one.ask("/metrics")
+    # Links begin with the Host that a client says: so many texts are kept, and no more are made.
+    got = [one.ask("/", headers={"Host": f"h{i}"})[0] for i in range(40)]
+    assert got.count(200) <= 16 and set(got) == {200, 503}
+    assert two.ask("/metrics")[0] == 200 and two.ask("/healthz")[0] == 200
+
+
+def test_status_counts_against_limits(mirrord):
+    m = mirrord('limit "anonymous" { requests = "0.01/s" burst = 3 }\nstatus_age = "1s"')
+    asker = Client(m, MODEST)
+    for path in ("/metrics", "/-/status.json", "/-/tunasync.json", "/"):
+        until(lambda: asker.ask(path)[0] == 429)
+    assert [asker.ask("/healthz")[0] for _ in range(10)] == [200] * 10

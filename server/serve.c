@@ -49,7 +49,11 @@ static void on_request(void *arg, struct exchange *x)
     }
     if (to.repo == NULL) {
         v->entrance->answer(d, x, v, &to);
-    } else if (!from_hot(d, x, v, to.repo, hot_name(req, to.repo, to.path))) {
+    } else if (from_hot(d, x, v, to.repo, hot_name(req, to.repo, to.path))) {
+        return;
+    } else if (!exchange_keep(x, CALL_BYTES, BODY_IN_USE)) {
+        refuse_memory(x);
+    } else {
         call_advance(call_new(d, x, v, to.repo, to.path));
     }
 }
@@ -113,6 +117,7 @@ static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours
         v->entrance->refuse_token(d, x, why.text);
         return false;
     }
+    exchange_set_client(x, v->who.client);
     if (!ours || v->entrance->counted(req)) {
         gate_spend(d->daemon->gate, &v->who, req->peer, d->loop->now_ms, &g);
     }

@@ -88,6 +88,7 @@ void lane_init(struct lane *l, struct loop *loop)
     list_init(&l->paced);
     list_init(&l->spare);
     wire_scratch_init(&l->scratch);
+    body_port_init(&l->port, loop->mail, exchange_end_use);
     l->fields = mem_array(l->limits->header_fields + 1, sizeof *l->fields);
     l->run = evtimer_new(loop->base, on_run, l);
     l->pace = evtimer_new(loop->base, on_pace, l);

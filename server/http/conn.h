@@ -14,6 +14,7 @@
 #include <event2/event_struct.h>
 
 #include "common/base/fair_queue.h"
+#include "server/http/body_memory.h"
 #include "server/http/clients.h"
 #include "server/http/h1_parse.h"
 #include "server/http/pages.h"
@@ -41,6 +42,8 @@ struct lane {
     const struct http_limits *limits;
     struct exchange_handler handler;
     struct pool *disk;
+    struct body_memory *memory; /* NULL: any */
+    struct body_port port;      /* of it */
     struct loop *loop;
     struct wire_scratch scratch;
     struct list conns;
@@ -144,6 +147,11 @@ struct exchange {
     const struct exchange_events *ev;
     void *ev_arg;
     void *user;
+    uint64_t client;     /* whose share it takes; 0: its address's */
+    struct body_use use; /* of memory */
+    size_t kept;         /* bytes of its body that the handler has */
+    bool
+        handler_sheds; /* ... and would free, and answer (on_shed): the rest of the body still comes */
     const struct http_reply *reply;
     struct body *body;
     struct pages_job *pages;
@@ -163,6 +171,7 @@ struct exchange {
     bool expect_continue;
     bool reading, paused, received_all, end_told;
     bool head_sent, sent_all, cut, deferred, dispatched;
+    bool shed;                    /* h2: its stream is to be reset, its body's memory is needed */
     bool refused_more, malformed; /* h2: its body was refused; its head breaks a rule */
 };
 
@@ -208,6 +217,8 @@ extern const struct conn_ops h1_ops;
 void h1_start(struct conn *c);
 bool h1_end_would_lie(const struct conn *c);
 int h2_start(struct conn *c);
+void h2_shed(
+    struct exchange *x); /* the stream is reset in the next turn: its body's memory is needed */
 
 /* exchange.c */
 struct exchange *exchange_new(struct conn *c);
@@ -228,5 +239,8 @@ ssize_t exchange_pull_pieces(struct exchange *x, const struct iovec *to, int cou
 ssize_t exchange_present(struct exchange *x,
                          size_t n); /* how many can leave by sendfile without waiting */
 void exchange_sent(struct exchange *x, size_t n);
+/* May these bytes of its body be held until the handler reads? */
+bool exchange_holds(struct exchange *x, size_t n);
+void exchange_end_use(struct body_use *u); /* its memory is needed */
 
 #endif

@@ -125,6 +125,9 @@ void exchange_finish(struct exchange *x, bool complete)
         }
     }
     body_close(&x->body);
+    if (l->memory != NULL) {
+        body_memory_drop(l->memory, &x->use);
+    }
     atomic_store_explicit(&l->loop->inflight_bytes,
                           atomic_load_explicit(&l->loop->inflight_bytes, memory_order_relaxed) -
                               x->inflight,
@@ -177,6 +180,59 @@ void exchange_unlock(struct exchange *x, struct slice target, struct slice crede
     memcpy(f + 1, r->fields, r->nfields * sizeof *f);
     r->fields = f;
     r->nfields++;
+}
+
+void exchange_set_client(struct exchange *x, uint64_t client)
+{
+    x->client = client;
+}
+
+static bool hold(struct exchange *x, size_t bytes, enum body_kind kind)
+{
+    struct lane *l = x->conn->lane;
+
+    if (l->memory == NULL) {
+        return true;
+    }
+    if (x->client == 0) {
+        x->client = client_of(x->req.peer);
+    }
+    return body_memory_hold(l->memory, &l->port, &x->use, x->client, kind, bytes);
+}
+
+bool exchange_keep(struct exchange *x, size_t bytes, enum body_kind kind)
+{
+    x->handler_sheds = kind == BODY_MAY_END && x->ev != NULL && x->ev->on_shed != NULL;
+    if (!hold(x, x->held.n + bytes, kind)) {
+        return false;
+    }
+    x->kept = bytes;
+    return true;
+}
+
+bool exchange_holds(struct exchange *x, size_t n)
+{
+    return hold(x, x->kept + n, x->reading ? x->use.kind : BODY_MAY_END);
+}
+
+void exchange_end_use(struct body_use *u)
+{
+    struct exchange *x = CONTAINER_OF(u, struct exchange, use);
+    struct conn *c = x->conn;
+
+    if (u->kind != BODY_MAY_END) { /* it was used meanwhile */
+        atomic_store(&u->ends, false);
+        return;
+    }
+    if (x->reply == NULL && x->handler_sheds) {
+        x->kept = 0;
+        body_memory_drop(c->lane->memory, u);
+        x->ev->on_shed(x->ev_arg);
+    } else if (x->req.version == HTTP_2) {
+        h2_shed(x);
+    } else { /* answered since: the handler has let go of the body */
+        body_memory_drop(c->lane->memory, u);
+    }
 }
 
 void exchange_set_user(struct exchange *x, void *user)

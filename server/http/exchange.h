@@ -17,6 +17,7 @@
 #define SERVER_HTTP_EXCHANGE_H
 
 #include "server/http/body.h"
+#include "server/http/body_memory.h"
 #include "server/http/msg.h"
 #include "server/http/pace.h"
 #include "server/net/loop.h"
@@ -45,6 +46,8 @@ struct exchange_end {
 struct exchange_events {
     void (*on_data)(void *arg, struct slice bytes, bool end);
     void (*on_gone)(void *arg); /* the client left, or the connection broke: answer no more */
+    /* What was kept of the body as BODY_MAY_END is needed by others: free it, and answer 503. NULL: the stream is reset. */
+    void (*on_shed)(void *arg);
 };
 
 const struct http_req *exchange_req(const struct exchange *x);
@@ -66,6 +69,11 @@ void exchange_on(struct exchange *x, const struct exchange_events *ev,
                  void *arg);            /* ev may be NULL: nothing more is told */
 void exchange_read(struct exchange *x); /* let on_data flow */
 void exchange_pause(struct exchange *x, bool paused);
+/* Whose share of what all requests hold it takes: as long as nothing of its body has come. */
+void exchange_set_client(struct exchange *x, uint64_t client);
+/* The handler has so many bytes of the body now, in memory. BODY_MAY_END: on_shed() frees them. False: no more than before;
+ * answer 503, or pause until they are fewer. */
+bool exchange_keep(struct exchange *x, size_t bytes, enum body_kind kind);
 /* Limits how fast this answer is sent, together with all others of that pace: borrowed until on_end(). Before
  * exchange_reply(). NULL: no limit. */
 void exchange_pace(struct exchange *x, struct pace *p);

@@ -184,6 +184,11 @@ static void answer_woken(struct h2 *h)
     }
     while ((n = list_pop_front(&batch)) != NULL) {
         struct exchange *x = LIST_ITEM(n, struct exchange, woken);
+        if (x->shed) {
+            count(&h->conn->lane->counters.limited, 1);
+            h2_kill(h, x, NGHTTP2_ENHANCE_YOUR_CALM);
+            continue;
+        }
         h2_feed(h, x);
         h2_answer(h, x);
     }
@@ -337,6 +342,16 @@ static int h2_expire(struct conn *c)
 static uint64_t h2_idle_ms(const struct conn *c)
 {
     return c->h2->nstreams == 0 ? c->since_ms : UINT64_MAX;
+}
+
+void h2_shed(struct exchange *x)
+{
+    struct conn *c = x->conn;
+
+    x->shed =
+        true; /* frames are written in a turn of the connection alone: the scratch is every connection's */
+    c->ops->wake(x);
+    conn_kick(c);
 }
 
 static void h2_wake(struct exchange *x)

@@ -254,6 +254,9 @@ void h2_body(struct h2 *h, struct exchange *x, struct slice bytes)
     } else if (x->reading && !x->paused && x->held.n == 0) {
         exchange_deliver(x, bytes, false);
         h2_consume_stream(h, x, bytes.n);
+    } else if (!exchange_holds(x, x->held.n + bytes.n)) {
+        h2_consume(h, bytes.n);
+        h2_kill(h, x, NGHTTP2_ENHANCE_YOUR_CALM);
     } else {
         buf_adds(&x->held, bytes); /* bounded by the window that we do not give back */
         if (x->held.rc != 0) {

@@ -14,6 +14,7 @@ struct http_server {
     struct loops *loops;
     struct http_limits limits;
     struct acceptor *acceptor;
+    struct body_memory *memory;
     _Atomic uint64_t open;
     struct http_listeners listeners;
     /* drain */
@@ -92,6 +93,7 @@ struct http_server *http_server_open(struct loops *ls, struct pool *disk,
     s->limits = *limits;
     lock_init(&s->lock, LOCK_LEAF);
     cond_init(&s->done);
+    s->memory = limits->body_bytes != 0 ? body_memory_open(limits->body_bytes) : NULL;
     s->lanes = mem_array(loops_count(ls), sizeof *s->lanes);
     for (unsigned i = 0; i < loops_count(ls); i++) {
         struct lane *lane = &s->lanes[i];
@@ -99,6 +101,7 @@ struct http_server *http_server_open(struct loops *ls, struct pool *disk,
         lane->limits = &s->limits;
         lane->handler = handler;
         lane->disk = disk;
+        lane->memory = s->memory;
         lane_init(lane, loops_at(ls, i));
     }
     s->acceptor = acceptor_open(ls, limits->connections, &s->open,
@@ -306,6 +309,7 @@ void http_server_close(struct http_server **sp)
     http_listeners_drop(&s->listeners);
     cond_fini(&s->done);
     lock_fini(&s->lock);
+    body_memory_close(&s->memory);
     free(s->lanes);
     free(s);
 }
@@ -320,6 +324,9 @@ static uint64_t sum(const _Atomic uint64_t *n)
 void http_server_stats(struct http_server *s, struct http_stats *out)
 {
     *out = (struct http_stats){.open = atomic_load(&s->open)};
+    if (s->memory != NULL) {
+        body_memory_stats(s->memory, &out->bodies);
+    }
     for (unsigned i = 0; i < loops_count(s->loops); i++) {
         const struct lane_counters *c = &s->lanes[i].counters;
         out->accepted += sum(&c->accepted);

@@ -11,6 +11,7 @@
 
 #include "common/base/err.h"
 #include "common/os/pool.h"
+#include "server/http/body_memory.h"
 #include "server/http/exchange.h"
 #include "server/http/reader_rate.h"
 #include "server/net/listener.h"
@@ -35,6 +36,7 @@ struct http_limits {
     uint32_t
         client_connections; /* of one address, where no limit says another number; 0: a quarter of all */
     uint64_t discard_bytes; /* 1 MiB of an unread request body */
+    uint64_t body_bytes;    /* 256 MiB that bodies of requests hold in memory, in all; 0: any */
 };
 
 struct http_server;
@@ -65,6 +67,7 @@ void http_server_drain(struct http_server *s, uint32_t drain_ms, void (*drained)
 void http_server_close(struct http_server **sp);
 
 struct http_stats { /* sums over the loops, read racily: gauges and counters for /metrics */
+    struct body_memory_stats bodies;
     uint64_t accepted, open, open_h2, open_tls, bytes_in, bytes_out, protocol_errors, limited;
 };
 struct http_client { /* an address that is connected, or was a moment ago: over all loops */

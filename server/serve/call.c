@@ -83,10 +83,20 @@ static void on_data(void *arg, struct slice bytes, bool end)
     }
 }
 
+/* Bodies alone are kept so that they may end (need.h). */
+static void on_shed(void *arg)
+{
+    struct call *c = arg;
+
+    need_body_gone(c);
+    refuse_memory(c->x);
+}
+
 struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
                       struct slice path)
 {
-    static const struct exchange_events events = {.on_data = on_data, .on_gone = on_gone};
+    static const struct exchange_events events = {
+        .on_data = on_data, .on_gone = on_gone, .on_shed = on_shed};
     const struct http_req *req = exchange_req(x);
     struct call *c = NEW(struct call);
 

@@ -45,6 +45,7 @@ struct call {
     struct upload_flow *flow; /* a body being taken in; or NULL */
 };
 
+enum { CALL_BYTES = 16 << 10 }; /* what a call takes, as counted (http/body_memory.h) */
 struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
                       struct slice path);
 struct call *call_hold(struct call *c);

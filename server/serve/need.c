@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "server/serve/document.h"
 #include "server/serve/gather.h"
+#include "server/serve/refusal.h"
 #include "server/serve/reply.h"
 
 void need_learn(struct call *c, const struct fact *f)
@@ -183,6 +184,10 @@ static void end_body(struct call *c, int rc)
     struct slice bytes;
 
     c->body = NULL;
+    /* Facts point into it from now on; and where it is let go, the call goes on. */
+    if (c->x != NULL) {
+        (void)exchange_keep(c->x, CALL_BYTES + (rc == 0 ? b->cap : 0), BODY_IN_USE);
+    }
     bytes = rc == 0 ? call_keep(c, b) : SLICE_NONE;
     buf_free(b);
     free(b);
@@ -192,6 +197,11 @@ static void end_body(struct call *c, int rc)
 void need_body_data(struct call *c, struct slice bytes, bool end)
 {
     buf_adds(c->body, bytes);
+    if (!exchange_keep(c->x, CALL_BYTES + c->body->cap, BODY_MAY_END)) {
+        need_body_gone(c);
+        refuse_memory(c->x);
+        return;
+    }
     if (c->body->rc != 0 || end) {
         end_body(c, c->body->rc);
     }

@@ -28,6 +28,14 @@ void refuse_busy(struct exchange *x, const char *why)
     exchange_reply(x, r, body_of_bytes(arena_copy(exchange_arena(x), slice_str(why))));
 }
 
+void refuse_memory(struct exchange *x)
+{
+    refuse_busy(
+        x,
+        "requests hold all the memory that they may, and yours hold most of it: send fewer at once, "
+        "and this one again\n");
+}
+
 void refuse_method(struct exchange *x, struct slice allow, struct slice text)
 {
     struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);

@@ -12,6 +12,8 @@ void refuse_method(struct exchange *x, struct slice allow, struct slice text);
 void refuse_token(struct exchange *x, const char *why); /* 401 */
 /* 503: come again in a second. */
 void refuse_busy(struct exchange *x, const char *why);
+/* ... of a client whose requests hold most memory. */
+void refuse_memory(struct exchange *x);
 void refuse_haste(struct exchange *x, const struct gate_verdict *g); /* 429 */
 
 #endif

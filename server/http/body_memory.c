@@ -1,0 +1,208 @@
+#include "server/http/body_memory.h"
+
+#include <stdlib.h>
+
+#include <uthash.h>
+
+#include "common/os/lock.h"
+
+enum { STEP_BYTES = 4 << 10, LARGE_STEP_BYTES = 64 << 10 };
+
+struct body_holder {
+    UT_hash_handle hh;
+    uint64_t client;
+    uint64_t bytes;
+    struct list uses;
+};
+
+struct body_memory {
+    uint64_t bytes_max;
+    struct lock lock; /* over all below */
+    struct body_holder *holders;
+    struct body_memory_stats stats;
+};
+
+struct body_memory *body_memory_open(uint64_t bytes_max)
+{
+    struct body_memory *m = NEW(struct body_memory);
+
+    m->bytes_max = bytes_max;
+    lock_init(&m->lock, LOCK_BODY_MEMORY);
+    return m;
+}
+
+void body_memory_close(struct body_memory **mp)
+{
+    struct body_memory *m = *mp;
+
+    *mp = NULL;
+    if (m != NULL) {
+        CHECK(m->holders == NULL);
+        lock_fini(&m->lock);
+        free(m);
+    }
+}
+
+/* --- on a loop: uses that are to end ------------------------------------------------------------------------------------ */
+
+static void on_letter(struct letter *l)
+{
+    struct body_port *p = CONTAINER_OF(l, struct body_port, letter);
+
+    atomic_store(&p->posted, false);
+    LIST_EACH (&p->uses, n) {
+        struct body_use *u = LIST_ITEM(n, struct body_use, local);
+        if (atomic_load(&u->ends)) {
+            p->end(u);
+        }
+    }
+}
+
+void body_port_init(struct body_port *p, struct mailbox *mail, void (*end)(struct body_use *u))
+{
+    *p = (struct body_port){.mail = mail, .end = end, .letter.deliver = on_letter};
+    list_init(&p->uses);
+}
+
+/* --- under the lock ----------------------------------------------------------------------------------------------------- */
+
+static struct body_holder *holder_of(struct body_memory *m, uint64_t client)
+{
+    struct body_holder *h = NULL;
+
+    HASH_FIND(hh, m->holders, &client, sizeof client, h);
+    if (h == NULL) {
+        h = NEW(struct body_holder);
+        h->client = client;
+        list_init(&h->uses);
+        HASH_ADD(hh, m->holders, client, sizeof h->client, h);
+    }
+    return h;
+}
+
+static void free_if_empty(struct body_memory *m, struct body_holder *h)
+{
+    if (list_empty(&h->uses)) {
+        HASH_DEL(m->holders, h);
+        free(h);
+    }
+}
+
+static void leave(struct body_memory *m, struct body_use *u)
+{
+    struct body_holder *h = u->holder;
+
+    list_remove(&u->node);
+    h->bytes -= u->bytes;
+    m->stats.bytes -= u->bytes;
+    u->bytes = 0;
+    u->holder = NULL;
+    free_if_empty(m, h);
+}
+
+static struct body_holder *largest(struct body_memory *m)
+{
+    struct body_holder *most = m->holders;
+
+    for (struct body_holder *h = m->holders; h != NULL; h = h->hh.next) {
+        most = h->bytes > most->bytes ? h : most;
+    }
+    return most;
+}
+
+/* The largest use that may end and is not about to. */
+static void end_one(struct body_memory *m, struct body_holder *h)
+{
+    struct body_use *most = NULL;
+
+    LIST_EACH (&h->uses, n) {
+        struct body_use *u = LIST_ITEM(n, struct body_use, node);
+        if (u->kind == BODY_MAY_END && !atomic_load(&u->ends) &&
+            (most == NULL || u->bytes > most->bytes)) {
+            most = u;
+        }
+    }
+    if (most == NULL) {
+        return;
+    }
+    atomic_store(&most->ends, true);
+    m->stats.ended++;
+    if (!atomic_exchange(&most->port->posted, true)) {
+        mailbox_post(most->port->mail, &most->port->letter);
+    }
+}
+
+static bool fits(struct body_memory *m, const struct body_holder *h, enum body_kind kind,
+                 uint64_t more)
+{
+    uint64_t bytes_max = kind == BODY_CAN_WAIT ? m->bytes_max / 4 * 3 : m->bytes_max;
+    struct body_holder *most;
+
+    if (m->stats.bytes + more <= bytes_max) {
+        return true;
+    }
+    most = largest(m);
+    if (most == h || h->bytes + more > most->bytes) {
+        return false;
+    }
+    end_one(m, most);
+    return m->stats.bytes + more <= 2 * m->bytes_max;
+}
+
+/* --- the outside -------------------------------------------------------------------------------------------------------- */
+
+bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_use *u,
+                      uint64_t client, enum body_kind kind, size_t bytes)
+{
+    size_t step = bytes < LARGE_STEP_BYTES ? STEP_BYTES : LARGE_STEP_BYTES;
+    size_t steps = (bytes + step - 1) / step * step;
+    size_t more = steps > u->bytes ? steps - u->bytes : 0;
+    struct body_holder *h;
+    bool yes;
+
+    atomic_store_explicit(&u->kind, kind, memory_order_relaxed);
+    if (more == 0) {
+        return true;
+    }
+    lock_take(&m->lock);
+    h = holder_of(m, client);
+    yes = fits(m, h, kind, more);
+    if (yes && u->holder == NULL) {
+        u->holder = h;
+        list_push_back(&h->uses, &u->node);
+    }
+    if (yes) {
+        CHECK(u->holder == h);
+        u->bytes += more;
+        h->bytes += more;
+        m->stats.bytes += more;
+    } else {
+        m->stats.refused++;
+    }
+    free_if_empty(m, h);
+    lock_drop(&m->lock);
+    if (yes && !list_linked(&u->local)) {
+        u->port = p;
+        list_push_back(&p->uses, &u->local);
+    }
+    return yes;
+}
+
+void body_memory_drop(struct body_memory *m, struct body_use *u)
+{
+    if (u->holder == NULL) {
+        return;
+    }
+    lock_take(&m->lock);
+    leave(m, u);
+    lock_drop(&m->lock);
+    list_remove(&u->local);
+    atomic_store(&u->ends, false);
+}
+
+void body_memory_stats(struct body_memory *m, struct body_memory_stats *out)
+{
+    lock_take(&m->lock);
+    *out = m->stats;
+    lock_drop(&m->lock);
+}

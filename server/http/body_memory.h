@@ -1,0 +1,58 @@
+/* body_memory.h - memory that bodies of requests hold while they wait to be used: one bound for all, and the client that holds
+ * most gives first.
+ *
+ * What does not fit is refused to the client that holds most. Another client is given it, and the largest use of the client that
+ * holds most is ended instead, by a letter to its loop; until it has ended, up to twice the bound may be held.
+ *
+ * owns     a use is embedded in an exchange; body_memory_drop() before that is freed
+ * threads  hold and drop: the loop of the use's port; a short lock when a use grows by a step
+ */
+#ifndef SERVER_HTTP_BODY_MEMORY_H
+#define SERVER_HTTP_BODY_MEMORY_H
+
+#include <stdatomic.h>
+
+#include "common/base/list.h"
+#include "common/os/mailbox.h"
+
+struct body_memory;
+struct body_holder;
+
+enum body_kind {
+    BODY_IN_USE,   /* until its request has ended */
+    BODY_MAY_END,  /* it can be ended to make room */
+    BODY_CAN_WAIT, /* its sender can be paused: a quarter of the bound stays for those that cannot */
+};
+
+struct body_use {
+    struct list node;  /* of its holder, under the lock; in no list: it holds nothing */
+    struct list local; /* of its port, on its loop */
+    struct body_holder *holder;
+    struct body_port *port;
+    size_t bytes;                 /* counted, in steps */
+    _Atomic(enum body_kind) kind; /* its loop writes it, whoever looks for room reads it */
+    _Atomic bool ends;
+};
+
+struct body_port { /* one a loop */
+    struct list uses;
+    struct letter letter;
+    _Atomic bool posted;
+    struct mailbox *mail;
+    void (*end)(struct body_use *u); /* on the loop: drops it */
+};
+
+struct body_memory *body_memory_open(uint64_t bytes_max);
+void body_memory_close(struct body_memory **mp); /* no use is left */
+void body_port_init(struct body_port *p, struct mailbox *mail, void (*end)(struct body_use *u));
+/* The use of this client holds so many bytes now. False: it may not hold more than before. */
+bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_use *u,
+                      uint64_t client, enum body_kind kind, size_t bytes);
+void body_memory_drop(struct body_memory *m,
+                      struct body_use *u); /* harmless when it holds nothing */
+struct body_memory_stats {
+    uint64_t bytes, refused, ended;
+};
+void body_memory_stats(struct body_memory *m, struct body_memory_stats *out);
+
+#endif

@@ -1,0 +1,148 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <event2/event.h>
+
+#include "server/http/body_memory.h"
+
+enum { KIB = 1 << 10, MIB = 1 << 20 };
+
+struct world {
+    struct event_base *base;
+    struct mailbox *mail;
+    struct body_memory *memory;
+    struct body_port port;
+};
+
+static struct world w;
+static struct body_use *ended;
+
+static void on_end(struct body_use *u)
+{
+    ended = u;
+    body_memory_drop(w.memory, u);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    ended = NULL;
+    w.base = event_base_new();
+    w.mail = mailbox_open(w.base);
+    w.memory = body_memory_open(MIB);
+    body_port_init(&w.port, w.mail, on_end);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    body_memory_close(&w.memory);
+    mailbox_close(&w.mail);
+    event_base_free(w.base);
+    return 0;
+}
+
+static bool hold(struct body_use *u, uint64_t client, size_t bytes)
+{
+    return body_memory_hold(w.memory, &w.port, u, client, u->kind, bytes);
+}
+
+static uint64_t held(void)
+{
+    struct body_memory_stats st;
+
+    body_memory_stats(w.memory, &st);
+    return st.bytes;
+}
+
+static void drop(struct body_use *u, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        body_memory_drop(w.memory, &u[i]);
+    }
+    assert_int_equal(held(), 0);
+}
+
+static void test_one_client_has_all_and_no_more(void **state)
+{
+    struct body_use u[17] = {{.bytes = 0}};
+
+    (void)state;
+    for (unsigned i = 0; i < 16; i++) {
+        assert_true(hold(&u[i], 1, 60 * KIB));
+        assert_true(hold(&u[i], 1, 64 * KIB));
+        assert_true(hold(&u[i], 1, 10)); /* it had more */
+    }
+    assert_int_equal(held(), MIB);
+    assert_false(hold(&u[16], 1, 1));
+    assert_false(hold(&u[0], 1, 65 * KIB));
+    drop(u, 17);
+}
+
+static void test_the_largest_holder_gives(void **state)
+{
+    struct body_use greedy[4] = {{.kind = BODY_MAY_END},
+                                 {.kind = BODY_MAY_END},
+                                 {.kind = BODY_IN_USE},
+                                 {.kind = BODY_MAY_END}};
+    struct body_use modest = {.kind = BODY_MAY_END};
+
+    (void)state;
+    assert_true(hold(&greedy[0], 1, 128 * KIB));
+    assert_true(hold(&greedy[1], 1, 256 * KIB));
+    assert_true(hold(&greedy[2], 1, 512 * KIB)); /* the largest, and in use */
+    assert_true(hold(&greedy[3], 1, 128 * KIB));
+    assert_true(hold(&modest, 2, 100 * KIB));
+    event_base_loop(w.base, EVLOOP_NONBLOCK);
+    assert_ptr_equal(ended, &greedy[1]);
+    assert_int_equal(held(), MIB - 256 * KIB + 128 * KIB);
+    body_memory_drop(w.memory, &modest);
+    drop(greedy, 4);
+}
+
+static void test_nobody_grows_past_the_largest(void **state)
+{
+    struct body_use a = {.kind = BODY_IN_USE}, b = {.kind = BODY_IN_USE};
+
+    (void)state;
+    assert_true(hold(&a, 1, 640 * KIB));
+    assert_true(hold(&b, 2, 384 * KIB));
+    assert_true(
+        hold(&b, 2, 640 * KIB)); /* none of the other's may end: at most twice the bound is held */
+    assert_false(hold(&b, 2, 704 * KIB));
+    assert_false(hold(&a, 1, 704 * KIB));
+    body_memory_drop(w.memory, &a);
+    body_memory_drop(w.memory, &b);
+    assert_int_equal(held(), 0);
+}
+
+static void test_a_quarter_is_not_for_those_who_can_wait(void **state)
+{
+    struct body_use upload = {.kind = BODY_CAN_WAIT}, form = {.kind = BODY_MAY_END};
+
+    (void)state;
+    assert_true(hold(&upload, 1, 768 * KIB));
+    assert_false(hold(&upload, 1, 832 * KIB));
+    assert_true(hold(&form, 1, 256 * KIB));
+    assert_false(hold(&form, 1, 320 * KIB));
+    body_memory_drop(w.memory, &upload);
+    body_memory_drop(w.memory, &form);
+    assert_int_equal(held(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_one_client_has_all_and_no_more, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_largest_holder_gives, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_quarter_is_not_for_those_who_can_wait, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_nobody_grows_past_the_largest, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

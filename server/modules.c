@@ -117,6 +117,7 @@ void modules_sum(const struct daemon *d, struct door_stats *out)
         out->bytes += one.bytes;
         out->sent_bytes += one.sent_bytes;
         out->waits += one.waits;
+        out->steps += one.steps;
         for (unsigned o = 0; o < DOOR_OUTCOMES; o++) {
             out->sessions[o] += one.sessions[o];
         }

@@ -2,6 +2,8 @@
 
 #include "common/os/clock.h"
 
+enum { NAME_STEPS = 64 }; /* of a budget: a name is read and understood */
+
 /* The paths of a client's arguments are its module's, with that in front. */
 static int cut_module(struct choice *c, struct slice *path, struct err *e)
 {
@@ -121,12 +123,11 @@ static int add_name(struct choice *c, const struct ask *base, struct slice name,
     return rc;
 }
 
-/* The time of each is looked at: a list that costs much ends as one that does not end. */
+/* The time of each is looked at: a list that comes slowly ends as one that does not end. */
 static int next_name(struct choice *c, struct buf *name, uint64_t *left, struct err *e)
 {
     int rc = stream_until(c->stream, '\0', name, left, e);
 
-    rc = rc != 0 ? rc : stream_goes_on(c->stream, e);
     if (rc == E_TOOBIG) {
         return err_set(e, rc, "the list of names goes on beyond %d MiB: give it in parts",
                        CHOICE_BYTES_MAX >> 20);
@@ -135,7 +136,7 @@ static int next_name(struct choice *c, struct buf *name, uint64_t *left, struct 
         c->exit_code = CHOICE_EXIT_TIMEOUT;
         return err_set(e, rc, "the list of names has no end, or comes too slowly");
     }
-    return rc;
+    return rc != 0 ? rc : budget_spend(c->budget, NAME_STEPS + name->n, e);
 }
 
 static int read_names(struct choice *c, const struct ask *base, struct err *e)
@@ -168,15 +169,12 @@ static int add_names(struct choice *c, struct err *e)
     if (rc == 0 && bare) {
         rc = stream_bare(c->stream, false, e);
     }
-    if (rc == 0) {
-        view_settle(&c->view);
-    }
-    return rc;
+    return rc != 0 ? rc : view_settle(&c->view, e);
 }
 
 int choice_make(struct choice *c, const struct file_list *l, struct err *e)
 {
     c->exit_code = CHOICE_EXIT_REFUSED;
-    view_init(&c->view, l);
+    view_init(&c->view, l, c->budget);
     return c->options->names ? add_names(c, e) : add_paths(c, e);
 }

@@ -23,11 +23,12 @@ enum {
     CHOICE_EXIT_TIMEOUT = 30
 }; /* rsync(1) */
 
-struct choice { /* the first four are the caller's to fill */
+struct choice { /* the first five are the caller's to fill */
     struct stream *stream;
     const struct welcome *welcome;
     const struct options *options;
     const struct filter *filter;
+    struct budget *budget;
     struct view view;
     bool missing; /* something was, and the client was told */
     int32_t

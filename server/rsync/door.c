@@ -12,8 +12,11 @@
 #include "common/os/clock.h"
 #include "common/os/descriptor.h"
 #include "common/os/lock.h"
+#include "server/gate/seats.h"
 #include "server/net/sock.h"
 #include "server/rsync/users.h"
+
+enum { SHARE_OF_ONE = 4, SHARE_LEAST = 2 };
 
 enum { TICK_MS = 250, PARTING_MS = 2000, PARTING_MAX = 256 };
 
@@ -23,6 +26,7 @@ struct visitor {
     pthread_t thread;
     int fd;
     struct sockaddr_storage peer;
+    unsigned seat;
     atomic_bool over;
     uint64_t parting_ms; /* no thread: turned away, closed by then */
 };
@@ -30,7 +34,7 @@ struct visitor {
 struct door {
     struct session_site site;
     struct listings *listings;
-    uint32_t connections;
+    struct seats seats;
     char address[SOCK_TEXT_BYTES];
     int fd;
     bool started;
@@ -44,7 +48,7 @@ struct door {
     void (*ended)(void *arg, const struct door_visit *v);
     void *arg;
     _Atomic uint64_t sessions[DOOR_OUTCOMES];
-    _Atomic uint64_t files, bytes, sent_bytes, waits;
+    _Atomic uint64_t files, bytes, sent_bytes, waits, steps;
     _Atomic uint32_t open;
 };
 
@@ -87,7 +91,17 @@ static void note(struct door *d, struct door_visit *v)
     atomic_fetch_add(&d->bytes, v->end.bytes);
     atomic_fetch_add(&d->sent_bytes, v->end.sent_bytes);
     atomic_fetch_add(&d->waits, v->end.waits);
+    atomic_fetch_add(&d->steps, v->end.steps);
     d->ended(d->arg, v);
+}
+
+/* Of an address first, then of the token that it showed. */
+static bool is_client(void *arg, uint64_t client, uint32_t *most)
+{
+    struct visitor *v = arg;
+
+    *most = v->door->seats.of_one;
+    return seats_move(&v->door->seats, v->seat, client);
 }
 
 static void *serve(void *arg)
@@ -96,16 +110,18 @@ static void *serve(void *arg)
     struct door *d = v->door;
     struct err e = {.code = 0};
     struct door_visit visit = {.peer = &v->peer};
+    struct session_peer peer = {v->fd, &v->peer, is_client, v};
     uint64_t began = clock_now_ns();
 
     atomic_fetch_add(&d->open, 1);
-    visit.rc = session_run(v->fd, &v->peer, &d->site, &visit.end, &e);
+    visit.rc = session_run(&peer, &d->site, &visit.end, &e);
     visit.took_ns = clock_now_ns() - began;
     log_info("rsync.session",
              "module=%s user=%s files=%" PRIu64 " bytes=%" PRIu64 " sent=%" PRIu64
-             " took_ms=%" PRIu64 " end=\"%s\"",
+             " took_ms=%" PRIu64 " steps=%" PRIu64 " end=\"%s\"",
              visit.end.module, visit.end.user, visit.end.files, visit.end.bytes,
-             visit.end.sent_bytes, visit.took_ns / 1000000, visit.rc == 0 ? "served" : e.text);
+             visit.end.sent_bytes, visit.took_ns / 1000000, visit.end.steps,
+             visit.rc == 0 ? "served" : e.text);
     note(d, &visit);
     gate_disconnect(d->gate, &v->peer);
     atomic_fetch_sub(&d->open, 1);
@@ -122,6 +138,7 @@ static void reap(struct door *d, bool all)
         if (all || (parting ? clock_now_ms() > v->parting_ms : atomic_load(&v->over))) {
             if (!parting) {
                 pthread_join(v->thread, NULL);
+                seats_leave(&d->seats, &v->seat);
             }
             close(v->fd);
             list_remove(&v->node);
@@ -160,13 +177,16 @@ static void turn_away(struct door *d, int fd, const struct sockaddr_storage *pee
 static void let_in(struct door *d, int fd, const struct sockaddr_storage *peer)
 {
     struct visitor *v;
+    unsigned seat;
 
     reap(d, false);
-    if (d->count >= d->connections) {
-        turn_away(d, fd, peer, d->connections);
+    seat = seats_take(&d->seats, client_of(peer));
+    if (seat == 0) {
+        turn_away(d, fd, peer, d->count >= d->seats.count ? d->seats.count : d->seats.of_one);
         return;
     }
     if (!gate_connect(d->gate, peer)) {
+        seats_leave(&d->seats, &seat);
         turn_away(d, fd, peer, gate_most_connections(d->gate, peer));
         return;
     }
@@ -175,9 +195,11 @@ static void let_in(struct door *d, int fd, const struct sockaddr_storage *peer)
     v->door = d;
     v->fd = fd;
     v->peer = *peer;
+    v->seat = seat;
     if (!thread_try("rsync", serve, v, &v->thread)) {
         log_warn("rsync.busy", "why=\"no more threads\" open=%u", d->count);
         gate_disconnect(d->gate, peer);
+        seats_leave(&d->seats, &seat);
         free(v);
         turn_away(d, fd, peer, d->count);
         return;
@@ -214,6 +236,7 @@ int door_open(const struct rsync_conf *conf, const struct door_site *site, struc
               struct err *e)
 {
     struct door *d;
+    uint32_t of_one = conf->client_connections;
     int fd;
     int rc = conf->users != NULL ? users_check(conf->users, e) : 0;
 
@@ -224,8 +247,10 @@ int door_open(const struct rsync_conf *conf, const struct door_site *site, struc
     }
     d = NEW(struct door);
     d->fd = fd;
-    d->connections = conf->connections;
-    d->listings = listings_open(site->store);
+    of_one =
+        of_one != 0 ? of_one : (uint32_t)max_u64(conf->connections / SHARE_OF_ONE, SHARE_LEAST);
+    seats_init(&d->seats, conf->connections, of_one);
+    d->listings = listings_open(site->store, &d->stop);
     list_init(&d->visitors);
     sock_bound(fd, d->address);
     d->users = conf->users != NULL ? mem_strdup(conf->users) : NULL;
@@ -239,6 +264,8 @@ int door_open(const struct rsync_conf *conf, const struct door_site *site, struc
                                                 .each = site->each,
                                                 .arg = site->arg},
                                     .stall_ms = conf->stall_ms,
+                                    .reader = conf->reader,
+                                    .max_steps = conf->max_steps,
                                     .stop = &d->stop};
     *out = d;
     return 0;
@@ -261,6 +288,7 @@ void door_stats(const struct door *d, struct door_stats *out)
                                .bytes = atomic_load(&d->bytes),
                                .sent_bytes = atomic_load(&d->sent_bytes),
                                .waits = atomic_load(&d->waits),
+                               .steps = atomic_load(&d->steps),
                                .open = atomic_load(&d->open)};
     for (unsigned o = 0; o < DOOR_OUTCOMES; o++) {
         out->sessions[o] = atomic_load(&d->sessions[o]);
@@ -281,6 +309,7 @@ void door_close(struct door **dp)
     }
     reap(d, true);
     close(d->fd);
+    seats_fini(&d->seats);
     listings_close(&d->listings);
     free(d->users);
     free(d);

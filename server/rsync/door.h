@@ -1,4 +1,5 @@
-/* door.h - where rsync clients come in: a socket, a thread that accepts, a thread for each of a bounded number of sessions.
+/* door.h - where rsync clients come in: a socket, a thread that accepts, a thread for each of a bounded number of sessions, of which one
+ * client has a part.
  *
  * owns     all of it; door_close() ends every session and joins
  * threads  sessions of their own: reading rows and files blocks
@@ -11,7 +12,10 @@
 struct rsync_conf {
     const char *address;
     uint32_t connections;
+    uint32_t client_connections; /* 0: a quarter of them, and at least two */
+    uint32_t max_steps;          /* of a session */
     uint32_t stall_ms;
+    struct reader_rate_limit reader;
     const char *users; /* file of passwords, or NULL */
 };
 
@@ -37,7 +41,7 @@ struct door_visit {
 
 struct door_stats {
     uint64_t sessions[DOOR_OUTCOMES]; /* that have ended */
-    uint64_t files, bytes, sent_bytes, waits;
+    uint64_t files, bytes, sent_bytes, waits, steps;
     uint32_t open;
 };
 

@@ -19,6 +19,7 @@ struct listing {
     struct list node; /* in the register; not linked when superseded */
     _Atomic unsigned holds;
     struct store *store;
+    const atomic_bool *stop;
     struct arena arena;
     struct slice repo;
     struct digest key; /* of all names and roots */
@@ -29,6 +30,7 @@ struct listing {
 
 struct listings {
     struct store *store;
+    const atomic_bool *stop;
     struct lock lock; /* not held while one is made: that takes as long as the tree is large */
     struct cond made;
     struct list all;
@@ -188,6 +190,9 @@ static int add_entry(void *arg, const struct entry *en)
     size_t n = m->prefix.n + en->path.n;
     int rc;
 
+    if (atomic_load(m->l->stop)) {
+        return err_set(m->e, E_CANCELLED, "the server stops");
+    }
     if (n > LIST_PATH_MAX ||
         (en->type == ENTRY_LINK && (en->target.n == 0 || en->target.n > LIST_PATH_MAX))) {
         return 0; /* cannot be said in this protocol */
@@ -253,11 +258,12 @@ static int make(struct listing *l, struct err *e)
 
 /* --- sharing ------------------------------------------------------------------------------------------------------------ */
 
-struct listings *listings_open(struct store *s)
+struct listings *listings_open(struct store *s, const atomic_bool *stop)
 {
     struct listings *ls = NEW(struct listings);
 
     ls->store = s;
+    ls->stop = stop;
     lock_init(&ls->lock, LOCK_SYNC);
     cond_init(&ls->made);
     list_init(&ls->all);
@@ -396,6 +402,7 @@ int listing_acquire(struct listings *ls, struct slice repo, struct slice tree, s
 
     l->holds = 1;
     l->store = ls->store;
+    l->stop = ls->stop;
     l->repo = arena_copy(&l->arena, repo);
     rc = find_trees(l, tree, e);
     if (rc != 0 || l->trees == 0) {

@@ -11,6 +11,8 @@
 #ifndef SERVER_RSYNC_LISTING_H
 #define SERVER_RSYNC_LISTING_H
 
+#include <stdatomic.h>
+
 #include "server/store/blob.h"
 #include "server/store/tree.h"
 #include "server/sync/rsync/list.h"
@@ -18,7 +20,8 @@
 struct listings; /* the newest of each module */
 struct listing;
 
-struct listings *listings_open(struct store *s);
+/* stop: once set, no list is made any more: E_CANCELLED. */
+struct listings *listings_open(struct store *s, const atomic_bool *stop);
 void listings_close(struct listings **lp);
 
 /* tree: the one that is all of it; p == NULL: all of the repo's, below their names. */

@@ -123,7 +123,9 @@ static int send_bytes(struct sender *s, struct slice path, struct blob *blob, st
         checksum_add(&s->sum, slice_of(s->block, n));
         literal_add(&s->literal, slice_of(s->block, n), b);
         at += n;
-        rc = stream_push(s->stream, e);
+        /* What compresses well, or goes to a fast client, is waited for nowhere. */
+        rc = stream_goes_on(s->stream, e);
+        rc = rc != 0 ? rc : stream_push(s->stream, e);
     }
     literal_end(&s->literal, b);
     checksum_end(&s->sum, digest);

@@ -11,7 +11,8 @@
 #include "server/rsync/sender.h"
 
 enum {
-    BEGIN_MS = 30000, /* for all before the list */
+    ENTRY_STEPS = 16, /* of a budget: an entry of the list is written */
+    BEGIN_MS = 30000, /* for all that the client says before the list */
     FILTER_BYTES_MAX = 1 << 20,
 };
 
@@ -24,7 +25,8 @@ enum {
 
 struct session {
     const struct session_site *site;
-    const struct sockaddr_storage *peer;
+    const struct session_peer *peer;
+    struct budget budget;
     struct stream stream;
     struct options options;
     struct welcome welcome;
@@ -173,7 +175,8 @@ static int send_list(struct session *s, struct err *e)
         list_write(w, stream_draft(&s->stream), s->choice.view.list, view_at(&s->choice.view, i),
                    view_path(&s->choice.view, i, room), s->choice.view.entry[i].say,
                    groups_view_next(&links, &s->choice.view, i));
-        rc = stream_push(&s->stream, e);
+        rc = budget_spend(&s->budget, ENTRY_STEPS, e);
+        rc = rc != 0 ? rc : stream_push(&s->stream, e);
     }
     groups_view_fini(&links);
     free(w);
@@ -183,10 +186,26 @@ static int send_list(struct session *s, struct err *e)
 
 /* --- all of it ------------------------------------------------------------------------------------------------------------ */
 
+/* Until here its address counted: many users may stand behind one. */
+static int take_seat(struct session *s, struct err *e)
+{
+    uint32_t most = 0;
+    char text[80];
+
+    if (s->welcome.who.token == NULL || s->peer->is == NULL ||
+        s->peer->is(s->peer->arg, s->welcome.who.client, &most)) {
+        return 0;
+    }
+    snprintf(text, sizeof text, "max connections (%u) reached -- try again later", (unsigned)most);
+    (void)!welcome_refuse(&s->stream, text, NULL);
+    return err_set(e, E_BUSY, "more sessions than one client may have");
+}
+
 static int come_in(struct session *s, struct err *e)
 {
-    int rc = welcome_client(&s->welcome, &s->stream, &s->site->welcome, s->peer, e);
+    int rc = welcome_client(&s->welcome, &s->stream, &s->site->welcome, s->peer->address, e);
 
+    rc = rc != 0 ? rc : take_seat(s, e);
     if (rc != 0) {
         return rc;
     }
@@ -204,6 +223,8 @@ static int come_in(struct session *s, struct err *e)
 
 static int choose(struct session *s, struct err *e)
 {
+    s->stream.deadline_ms = 0; /* from here on its budget counts */
+    s->choice.budget = &s->budget;
     s->choice.stream = &s->stream;
     s->choice.welcome = &s->welcome;
     s->choice.options = &s->options;
@@ -302,7 +323,7 @@ static int serve(struct session *s, struct err *e)
     return sender_run(&s->sender, e);
 }
 
-int session_run(int fd, const struct sockaddr_storage *peer, const struct session_site *site,
+int session_run(const struct session_peer *peer, const struct session_site *site,
                 struct session_end *out, struct err *e)
 {
     struct session *s = NEW(struct session);
@@ -314,7 +335,8 @@ int session_run(int fd, const struct sockaddr_storage *peer, const struct sessio
     s->end = out;
     s->choice.exit_code = CHOICE_EXIT_REFUSED;
     welcome_init(&s->welcome);
-    stream_init(&s->stream, fd, site->stall_ms, site->stop);
+    stream_init(&s->stream, peer->fd, site->stall_ms, &site->reader, site->stop);
+    s->budget = (struct budget){.stream = &s->stream, .max = site->max_steps};
     s->stream.deadline_ms = clock_now_ms() + BEGIN_MS;
     rc = begin(s, e);
     s->stream.deadline_ms = 0;
@@ -328,6 +350,7 @@ int session_run(int fd, const struct sockaddr_storage *peer, const struct sessio
     out->bytes = s->sender.bytes;
     out->sent_bytes = s->stream.sent_bytes;
     out->waits = s->stream.waits;
+    out->steps = s->budget.steps;
     out->received_bytes = s->stream.received_bytes;
     sender_fini(&s->sender);
     view_fini(&s->choice.view);

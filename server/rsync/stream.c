@@ -8,9 +8,10 @@
 
 enum { READ_BYTES = 32 << 10, TICK_MS = 250, PACE_MS = 5, PARTING_MS = 2000 };
 
-void stream_init(struct stream *s, int fd, uint32_t stall_ms, const atomic_bool *stop)
+void stream_init(struct stream *s, int fd, uint32_t stall_ms, const struct reader_rate_limit *least,
+                 const atomic_bool *stop)
 {
-    *s = (struct stream){.fd = fd, .stall_ms = stall_ms, .stop = stop};
+    *s = (struct stream){.fd = fd, .stall_ms = stall_ms, .least = least, .stop = stop};
     mux_init(&s->mux);
     s->raw = BUF_INIT(STREAM_AHEAD + READ_BYTES);
     s->data = BUF_INIT(2 * STREAM_AHEAD);
@@ -49,6 +50,11 @@ static int wait_for(struct stream *s, short what, uint64_t until, short *got, st
         if (clock_now_ms() > until) {
             return err_set(e, E_TIMEOUT, "the client %s nothing any more",
                            (what & POLLOUT) != 0 ? "takes" : "says");
+        }
+        if ((what & POLLOUT) != 0 &&
+            reader_rate_look(&s->rate, s->least, clock_now_ms(), true, s->sent_bytes)) {
+            return err_set(e, E_TIMEOUT, "the client takes less than %u bytes a second",
+                           (unsigned)s->least->bytes_per_s);
         }
         n = poll(&p, 1, TICK_MS);
         if (n > 0) {
@@ -246,10 +252,36 @@ int stream_skip(struct stream *s, uint64_t n, struct err *e)
     return rc;
 }
 
-int stream_goes_on(const struct stream *s, struct err *e)
+/* A peer that says no more may still read, or have closed: a frame of nothing tells, whoever has closed resets the connection. */
+static void ask_whether_it_reads(struct stream *s)
 {
+    ssize_t sent;
+
+    if (!s->framed_out) {
+        return;
+    }
+    if (s->out.n == 0) {
+        mux_put(&s->out, MUX_DATA, SLICE(""));
+    }
+    sent = send(s->fd, s->out.p, s->out.n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+        s->sent_bytes += (uint64_t)sent;
+        buf_drop(&s->out, (size_t)sent);
+    }
+}
+
+int stream_goes_on(struct stream *s, struct err *e)
+{
+    struct pollfd p = {.fd = s->fd, .events = POLLRDHUP};
+
     if (atomic_load(s->stop)) {
         return err_set(e, E_CANCELLED, "the server stops");
+    }
+    if (poll(&p, 1, 0) == 1) {
+        if ((p.revents & (POLLHUP | POLLERR)) != 0) {
+            return err_set(e, E_NETWORK, "the client has left");
+        }
+        ask_whether_it_reads(s);
     }
     return s->deadline_ms != 0 && clock_now_ms() > s->deadline_ms
                ? err_set(e, E_TIMEOUT, "the client takes too long")
@@ -349,6 +381,7 @@ static int send_from(struct stream *s, size_t *at, struct err *e)
         if (sent > 0) {
             *at += (size_t)sent;
             charge(s, (size_t)sent);
+            (void)reader_rate_look(&s->rate, s->least, clock_now_ms(), false, s->sent_bytes);
             until = 0;
             continue;
         }

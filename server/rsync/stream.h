@@ -2,7 +2,7 @@
  *
  * While it waits for the client to take what we send it reads what the client sends, up to STREAM_AHEAD: neither end waits
  * for the other. Every wait ends after stall_ms, or at the deadline, or when the door closes; one to send goes on until the
- * client has taken something, whatever it says meanwhile.
+ * client has taken something, whatever it says meanwhile. A client that takes less than a least rate of what waits for it is given up too.
  *
  * owns     buffers, not the fd
  * threads  its session's own; `stop` may be set by any
@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "server/http/pace.h"
+#include "server/http/reader_rate.h"
 #include "server/sync/rsync/mux.h"
 
 enum { STREAM_AHEAD = 1 << 20, STREAM_OUT = 256 << 10 };
@@ -21,6 +22,8 @@ enum { STREAM_AHEAD = 1 << 20, STREAM_OUT = 256 << 10 };
 struct stream {
     int fd;
     uint32_t stall_ms;
+    const struct reader_rate_limit *least; /* borrowed */
+    struct reader_rate rate;
     uint64_t deadline_ms; /* monotonic; 0: none */
     const atomic_bool *stop;
     bool framed; /* the client's side */
@@ -39,7 +42,8 @@ struct stream {
     uint64_t waits; /* that a pace wanted */
 };
 
-void stream_init(struct stream *s, int fd, uint32_t stall_ms, const atomic_bool *stop);
+void stream_init(struct stream *s, int fd, uint32_t stall_ms, const struct reader_rate_limit *least,
+                 const atomic_bool *stop);
 void stream_fini(struct stream *s);
 MUST_USE int stream_line(struct stream *s, struct buf *line, struct err *e); /* without its end */
 MUST_USE int stream_read(struct stream *s, void *p, size_t n, struct err *e);
@@ -53,8 +57,8 @@ MUST_USE int stream_frame(struct stream *s, struct err *e);
 /* Between frames the client says something without any: on from where all of the last frame has been read, off where that
  * ends. Only while `stepwise`, which bare == false ends. */
 MUST_USE int stream_bare(struct stream *s, bool bare, struct err *e);
-/* E_CANCELLED, E_TIMEOUT: for who works long without waiting. */
-MUST_USE int stream_goes_on(const struct stream *s, struct err *e);
+/* E_CANCELLED, E_TIMEOUT, E_NETWORK (the client has left): for who works long without waiting. */
+MUST_USE int stream_goes_on(struct stream *s, struct err *e);
 /* The last word was said: what the client still says is read past for a moment, so that it reads ours before the socket closes. */
 void stream_part(struct stream *s);
 /* What is put here leaves with the next flush; call stream_push() now and then when it is much. */

@@ -6,6 +6,13 @@
 
 enum { ROOM_FIRST = 256, NAMES_FEW = 4096, NAME_BYTES_MAX = 255 };
 
+/* Of a budget: */
+enum {
+    STEPS_ENTRY = 8,    /* a path is put together */
+    STEPS_COMPARE = 24, /* two are, and compared */
+    STEPS_FIND = 512,   /* one is looked up */
+};
+
 /* --- entries of one path -------------------------------------------------------------------------------------------------- */
 
 struct choosing {
@@ -15,7 +22,18 @@ struct choosing {
     const struct filter *f;
     size_t strip;
     size_t known; /* of the way to it: was told with the name before */
+    int rc;       /* of the budget */
+    struct err *e;
 };
+
+/* False: no further, c->rc says why. */
+static bool goes_on(void *arg, uint64_t steps)
+{
+    struct choosing *c = arg;
+
+    c->rc = c->rc != 0 ? c->rc : budget_spend(c->v->budget, steps, c->e);
+    return c->rc == 0;
+}
 
 static bool is_folder_at(const struct file_list *l, uint32_t at)
 {
@@ -28,12 +46,13 @@ static bool below(struct slice path, struct slice folder)
 }
 
 /* The first entry that is not below this one. */
-static uint32_t behind(const struct file_list *l, uint32_t at)
+static uint32_t behind(struct choosing *c, uint32_t at)
 {
+    const struct file_list *l = c->v->list;
     char room[LIST_PATH_MAX + 1], top_room[LIST_PATH_MAX + 1];
     struct slice top = list_path(l, list_at(l, at), top_room);
 
-    for (at++; at < list_count(l); at++) {
+    for (at++; at < list_count(l) && goes_on(c, STEPS_ENTRY); at++) {
         if (list_type(list_at(l, at)) != LIST_BLANK &&
             !below(list_path(l, list_at(l, at), room), top)) {
             break;
@@ -54,9 +73,10 @@ static void put(struct choosing *c, uint32_t at, unsigned say)
     v->entry[v->count++] = (struct view_entry){at, (uint16_t)c->strip, (uint8_t)say};
 }
 
-static bool takes(const struct choosing *c, struct slice path, bool is_folder)
+static bool takes(struct choosing *c, struct slice path, bool is_folder)
 {
-    return filter_takes(c->f, slice_from(path, c->strip), is_folder);
+    return goes_on(c, STEPS_ENTRY) &&
+           filter_takes_while(c->f, slice_from(path, c->strip), is_folder, goes_on, c);
 }
 
 /* The entry and, when folders are entered, all below it that no rule leaves out. Returns the first behind. */
@@ -68,12 +88,12 @@ static uint32_t put_tree(struct choosing *c, uint32_t at, unsigned say)
     struct slice left = SLICE_NONE; /* folder that was left out */
     bool is_folder = is_folder_at(l, at);
     bool in = takes(c, top, is_folder) && (!is_folder || c->o->recurse || c->o->folders);
-    uint32_t end = is_folder ? behind(l, at) : at + 1;
+    uint32_t end = is_folder ? behind(c, at) : at + 1;
 
     if (in) {
         put(c, at, !is_folder ? 0 : c->o->recurse ? say : VIEW_BARE);
     }
-    for (uint32_t i = at + 1; in && c->o->recurse && i < end; i++) {
+    for (uint32_t i = at + 1; in && c->o->recurse && i < end && goes_on(c, STEPS_ENTRY); i++) {
         const struct list_entry *en = list_at(l, i);
         struct slice path = list_path(l, en, room);
         if (list_type(en) == LIST_BLANK || (left.p != NULL && below(path, left))) {
@@ -96,7 +116,8 @@ static void put_children(struct choosing *c, uint32_t from, unsigned say)
     struct slice folder = slice_of(c->a->path, c->a->path_n);
     char room[LIST_PATH_MAX + 1];
 
-    for (uint32_t i = from + 1; i < list_count(l);) {
+    for (uint32_t i = from + 1; i < list_count(l) && c->rc == 0;) {
+        uint64_t steps = STEPS_ENTRY;
         struct slice path = list_path(l, list_at(l, i), room);
         struct slice name = list_name(l, list_at(l, i));
         if (folder.n > 0 && !below(path, folder)) {
@@ -104,11 +125,12 @@ static void put_children(struct choosing *c, uint32_t from, unsigned say)
         }
         if (list_type(list_at(l, i)) == LIST_BLANK) {
             i++;
-        } else if (c->a->pattern.n > 0 && !glob_match(c->a->pattern, name)) {
-            i = behind(l, i);
+        } else if (c->a->pattern.n > 0 && !glob_match_how(c->a->pattern, name, GLOB_PATH, &steps)) {
+            i = behind(c, i);
         } else {
             i = put_tree(c, i, say);
         }
+        (void)goes_on(c, steps);
     }
 }
 
@@ -123,7 +145,8 @@ static void put_way(struct choosing *c)
     }
     for (size_t i = (size_t)max_u64(c->a->strip + 1, c->known); i < c->a->path_n; i++) {
         uint32_t at;
-        if (c->a->path[i] == '/' && list_find(c->v->list, slice_of(c->a->path, i), true, &at)) {
+        if (c->a->path[i] == '/' && goes_on(c, STEPS_FIND) &&
+            list_find(c->v->list, slice_of(c->a->path, i), true, &at)) {
             put(c, at, VIEW_TOP | VIEW_BARE);
         }
     }
@@ -183,13 +206,16 @@ static int put_asked(struct choosing *c, struct err *e)
     uint32_t at;
     bool inside;
 
+    if (!goes_on(c, STEPS_FIND + a->path_n)) {
+        return c->rc;
+    }
     if (!find(c, &at, &inside)) {
         return a->named ? absent(c->v->list, slice_of(a->path, a->path_n), e)
                         : err_set(e, E_NOTFOUND, "No such file or directory (2)");
     }
     if (a->pattern.n == 0 && a->path_n > c->strip &&
         !takes(c, slice_of(a->path, a->path_n), is_folder_at(c->v->list, at))) {
-        return 0; /* a rule leaves it out: it is not missing, and its way is not told */
+        return c->rc; /* a rule leaves it out: it is not missing, and its way is not told */
     }
     if (c->o->relative) {
         put_way(c);
@@ -207,7 +233,8 @@ static int put_asked(struct choosing *c, struct err *e)
         }
         put_children(c, at, 0);
     }
-    return a->named || c->v->count > before
+    return c->rc != 0 ? c->rc
+           : a->named || c->v->count > before
                ? 0
                : err_set(e, E_NOTFOUND, "No such file or directory (2)");
 }
@@ -243,35 +270,88 @@ static unsigned both(unsigned a, unsigned b)
                                          : (a | b) & VIEW_TOP);
 }
 
-/* Both halves are in order; a name that both tell is the first's, and has contents when either has. */
-static void merge(struct view *v, uint32_t half)
+static int order(const struct view *v, const struct view_entry *a, const struct view_entry *b)
 {
-    struct view_entry *all = mem_array((size_t)v->count + 1, sizeof *all);
-    uint32_t i = 0, k = half, n = 0;
+    return v->mixed ? compare(v, a, b) : (a->at > b->at) - (a->at < b->at);
+}
 
-    while (i < half || k < v->count) {
-        int c = i == half ? 1 : k == v->count ? -1 : compare(v, &v->entry[i], &v->entry[k]);
-        all[n++] = c <= 0 ? v->entry[i++] : v->entry[k++];
-        if (c == 0) {
-            all[n - 1].say = (uint8_t)both(all[n - 1].say, v->entry[k].say);
-            k++;
+static uint64_t order_steps(const struct view *v)
+{
+    return v->mixed ? STEPS_COMPARE : 1;
+}
+
+/* Two runs that are in order, [from, half) and [half, end), become one in `to`; of equals the first run's come first. */
+static int merge_runs(const struct view *v, struct view_entry *to, size_t from, size_t half,
+                      size_t end, struct err *e)
+{
+    size_t i = from, k = half;
+    int rc = 0;
+
+    for (size_t n = from; n < end && rc == 0; n++) {
+        bool first = k == end || (i < half && order(v, &v->entry[i], &v->entry[k]) <= 0);
+        to[n] = v->entry[first ? i++ : k++];
+        rc = budget_spend(v->budget, order_steps(v), e);
+    }
+    return rc;
+}
+
+/* Into order, from runs of so many that are. When it fails the entries are in none. */
+static int sort(struct view *v, size_t run, struct err *e)
+{
+    struct view_entry *to = mem_array((size_t)v->room + 1, sizeof *to);
+    int rc = 0;
+
+    for (; run < v->count && rc == 0; run *= 2) {
+        struct view_entry *was = v->entry;
+        for (size_t i = 0; i < v->count && rc == 0; i += 2 * run) {
+            rc = merge_runs(v, to, i, (size_t)min_u64(i + run, v->count),
+                            (size_t)min_u64(i + 2 * run, v->count), e);
+        }
+        v->entry = to;
+        to = was;
+    }
+    free(to);
+    return rc;
+}
+
+/* A name that several tell is the first's, and has contents when one of them has. */
+static void tell_once(struct view *v)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < v->count; i++) {
+        if (n > 0 && order(v, &v->entry[n - 1], &v->entry[i]) == 0) {
+            v->entry[n - 1].say = (uint8_t)both(v->entry[n - 1].say, v->entry[i].say);
+        } else {
+            v->entry[n++] = v->entry[i];
         }
     }
-    free(v->entry);
-    v->entry = all;
-    v->room = v->count + 1;
     v->count = n;
 }
 
-void view_init(struct view *v, const struct file_list *l)
+/* Both halves are in order. */
+static int merge(struct view *v, uint32_t half, struct err *e)
 {
-    *v = (struct view){.list = l};
+    struct view_entry *all = mem_array((size_t)v->room + 1, sizeof *all);
+    int rc = merge_runs(v, all, 0, half, v->count, e);
+
+    free(v->entry);
+    v->entry = all;
+    if (rc == 0) {
+        tell_once(v);
+    }
+    return rc;
+}
+
+void view_init(struct view *v, const struct file_list *l, struct budget *budget)
+{
+    *v = (struct view){.list = l, .budget = budget};
 }
 
 int view_add(struct view *v, const struct ask *a, const struct options *o, const struct filter *f,
              struct err *e)
 {
-    struct choosing c = {v, a, o, f, a->strip, 0};
+    struct choosing c = {.v = v, .a = a, .o = o, .f = f, .strip = a->strip, .e = e};
     uint32_t half = v->count;
     int rc;
 
@@ -280,54 +360,27 @@ int view_add(struct view *v, const struct ask *a, const struct options *o, const
     }
     rc = put_asked(&c, e);
     if (rc == 0 && half > 0) {
-        merge(v, half);
+        v->mixed = true;
+        rc = merge(v, half, e);
     }
     return rc;
 }
 
 /* --- many names ----------------------------------------------------------------------------------------------------------- */
 
-struct placed {
-    struct view_entry x;
-    uint32_t came;
-};
-
-static int compare_placed(const void *x, const void *y, void *arg)
+int view_settle(struct view *v, struct err *e)
 {
-    const struct view *v = arg;
-    const struct placed *a = x, *b = y;
-    int c = v->mixed ? compare(v, &a->x, &b->x) : (a->x.at > b->x.at) - (a->x.at < b->x.at);
-
-    return c != 0 ? c : (a->came > b->came) - (a->came < b->came);
-}
-
-static bool told_alike(const struct view *v, const struct view_entry *a, const struct view_entry *b)
-{
-    return v->mixed ? compare(v, a, b) == 0 : a->at == b->at;
-}
-
-void view_settle(struct view *v)
-{
-    struct placed *all;
-    uint32_t n = 0;
+    int rc;
 
     if (v->settled == v->count) {
-        return;
+        return 0;
     }
-    all = mem_array(v->count, sizeof *all);
-    for (uint32_t i = 0; i < v->count; i++) {
-        all[i] = (struct placed){v->entry[i], i};
+    rc = sort(v, 1, e);
+    if (rc == 0) {
+        tell_once(v);
+        v->settled = v->count;
     }
-    qsort_r(all, v->count, sizeof *all, compare_placed, v);
-    for (uint32_t i = 0; i < v->count; i++) {
-        if (n > 0 && told_alike(v, &v->entry[n - 1], &all[i].x)) {
-            v->entry[n - 1].say = (uint8_t)both(v->entry[n - 1].say, all[i].x.say);
-        } else {
-            v->entry[n++] = all[i].x;
-        }
-    }
-    free(all);
-    v->count = v->settled = n;
+    return rc;
 }
 
 /* Names come mostly by folders: what of the way the one before had too need not be told again. */
@@ -350,7 +403,8 @@ int view_add_name(struct view *v, const struct ask *a, const struct options *o,
                   const struct filter *f, struct err *e)
 {
     bool mixed = v->mixed;
-    struct choosing c = {v, a, o, f, a->strip, way_shared(v, a)};
+    struct choosing c = {
+        .v = v, .a = a, .o = o, .f = f, .strip = a->strip, .known = way_shared(v, a), .e = e};
     uint32_t before = v->count;
     int rc = put_asked(&c, e);
 
@@ -363,7 +417,10 @@ int view_add_name(struct view *v, const struct ask *a, const struct options *o,
     v->last_n = a->path_n;
     v->strip = a->strip;
     if (v->count - v->settled > list_count(v->list) + NAMES_FEW) {
-        view_settle(v);
+        rc = view_settle(v, e);
+    }
+    if (rc != 0) {
+        return rc;
     }
     if (v->settled > list_count(v->list) * 2 + NAMES_FEW) {
         return err_set(e, E_TOOBIG, "those names are the same files again and again");

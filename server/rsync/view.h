@@ -5,15 +5,16 @@
  *
  * A path is looked up, not searched for; what is below a folder stands behind it.
  *
- * owns     eight bytes an entry, of a list of names up to sixteen times that while it is sorted; view_fini()
+ * owns     eight bytes an entry, twice that while they are sorted; view_fini()
  * threads  any
- * errors   E_NOTFOUND: there is nothing; E_INVALID: it leads elsewhere, or its way is no folder; E_TOOBIG: too many paths tell the same things
+ * errors   E_NOTFOUND: there is nothing; E_INVALID: it leads elsewhere, or its way is no folder; E_TOOBIG: too many paths tell the same things, or the budget is spent
  */
 #ifndef SERVER_RSYNC_VIEW_H
 #define SERVER_RSYNC_VIEW_H
 
 #include "common/codec/filter.h"
 #include "server/rsync/ask.h"
+#include "server/rsync/budget.h"
 #include "server/sync/rsync/list.h"
 
 enum view_say {
@@ -31,6 +32,7 @@ struct view_entry {
 
 struct view {
     const struct file_list *list;
+    struct budget *budget; /* borrowed */
     struct view_entry *entry;
     uint32_t count, room;
     uint32_t settled; /* so many are in order, each once */
@@ -40,13 +42,13 @@ struct view {
     bool mixed; /* what is not told differs between names: places say nothing of the order */
 };
 
-void view_init(struct view *v, const struct file_list *l);
+void view_init(struct view *v, const struct file_list *l, struct budget *budget);
 MUST_USE int view_add(struct view *v, const struct ask *a, const struct options *o,
                       const struct filter *f, struct err *e);
 /* One of many: what is told stands in order, and counts, after view_settle() alone. */
 MUST_USE int view_add_name(struct view *v, const struct ask *a, const struct options *o,
                            const struct filter *f, struct err *e);
-void view_settle(struct view *v);
+MUST_USE int view_settle(struct view *v, struct err *e);
 const struct list_entry *view_at(const struct view *v, uint32_t index);
 /* How the client knows it; room as for list_path(). */
 struct slice view_path(const struct view *v, uint32_t index, char *room);

@@ -28,6 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     struct slice arguments = slice_cut(&rest, '\n');
     struct filter f = {.count = 0};
     struct options o;
+    struct budget budget = {.max = 0};
     struct view v;
     struct ask a;
     struct file_list *l = small_list();
@@ -40,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     while (rest.n > 0) {
         (void)!filter_add(&f, slice_cut(&rest, '\n'), NULL);
     }
-    view_init(&v, l);
+    view_init(&v, l, &budget);
     if (o.names && ask_path(slice_cut(&o.paths, '\0'), &o, &a, NULL) == 0 && a.pattern.n == 0) {
         struct ask one;
         while (o.paths.n > 0) {
@@ -48,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
                 (void)!view_add_name(&v, &one, &o, &f, NULL);
             }
         }
-        view_settle(&v);
+        CHECK(view_settle(&v, NULL) == 0);
     }
     while (!o.names && o.paths.n > 0) {
         if (ask_path(slice_cut(&o.paths, '\0'), &o, &a, NULL) == 0) {

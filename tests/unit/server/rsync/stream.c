@@ -14,6 +14,8 @@
 
 enum { STALL_MS = 300, MUCH = 1 << 20, LINE_ROOM = 1 << 20 };
 
+static const struct reader_rate_limit any_rate = {.bytes_per_s = 0};
+
 struct visit {
     struct stream stream;
     atomic_bool stop;
@@ -48,7 +50,7 @@ static int setup(void **state)
         return -1;
     }
     v->word = BUF_INIT(16);
-    stream_init(&v->stream, v->fd[0], STALL_MS, &v->stop);
+    stream_init(&v->stream, v->fd[0], STALL_MS, &any_rate, &v->stop);
     return 0;
 }
 
@@ -127,7 +129,7 @@ static void what_comes_between_frames(void **state)
     come(v); /* with no word of its own */
     for (size_t cut = 0; cut <= all.n; cut++) {
         *s = (struct stream){.fd = -1};
-        stream_init(s, v->fd[0], STALL_MS * 10, &v->stop);
+        stream_init(s, v->fd[0], STALL_MS * 10, &any_rate, &v->stop);
         s->stepwise = true;
         assert_int_equal(send(v->fd[1], all.p, cut, 0), (ssize_t)cut);
         if (cut < all.n / 2) { /* what is late, and what is already there */
@@ -157,7 +159,7 @@ static void what_comes_between_frames(void **state)
         assert_string_equal(got, "next");
         stream_fini(s);
     }
-    stream_init(s, v->fd[0], STALL_MS, &v->stop);
+    stream_init(s, v->fd[0], STALL_MS, &any_rate, &v->stop);
     buf_free(&all);
     buf_free(&name);
 }

@@ -44,13 +44,14 @@ static void check(const char *letters, const char *const *paths, const char *rul
                         .folders = strchr(letters, 'd') != NULL,
                         .relative = strchr(letters, 'R') != NULL};
     struct filter f = {.count = 0};
+    struct budget budget = {.max = 0};
     struct view v;
     char got[500];
 
     if (rule != NULL) {
         assert_int_equal(filter_add(&f, slice_str(rule), NULL), 0);
     }
-    view_init(&v, l);
+    view_init(&v, l, &budget);
     for (; *paths != NULL; paths++) {
         struct ask a;
         if (ask_path(slice_str(*paths), &o, &a, NULL) == 0) {
@@ -125,10 +126,11 @@ static void names(const char *letters, const char *base, const char *const *name
     static const struct options plain = {.recurse = false};
     struct filter f = {.count = 0};
     struct ask b;
+    struct budget budget = {.max = 0};
     struct view v;
     char got[500];
 
-    view_init(&v, l);
+    view_init(&v, l, &budget);
     assert_int_equal(ask_path(slice_str(base), &plain, &b, NULL), 0);
     for (; *name != NULL; name++) {
         struct err e = {.code = 0};
@@ -140,7 +142,7 @@ static void names(const char *letters, const char *base, const char *const *name
             assert_int_equal(rc, strstr(want, "(2)") != NULL ? E_NOTFOUND : E_INVALID);
         }
     }
-    view_settle(&v);
+    assert_int_equal(view_settle(&v, NULL), 0);
     tell(&v, got, sizeof got);
     if (want[strlen(want) - 1] != ')') {
         assert_string_equal(got, want);
@@ -187,17 +189,18 @@ static void names_again_and_again(void **state)
     struct options o = {.recurse = true, .folders = true, .relative = true};
     struct filter f = {.count = 0};
     struct ask base, a;
+    struct budget budget = {.max = 0};
     struct view v;
 
     (void)state;
-    view_init(&v, l);
+    view_init(&v, l, &budget);
     assert_int_equal(ask_path(SLICE(""), &o, &base, NULL), 0);
     for (size_t i = 0; i < 20000; i++) {
         assert_int_equal(ask_name(&base, slice_str(name[i % ARRAY_LEN(name)]), &o, &a, NULL), 0);
         assert_int_equal(view_add_name(&v, &a, &o, &f, NULL), 0);
         assert_true(v.count <= 8192 + 4 * list_count(l));
     }
-    view_settle(&v);
+    assert_int_equal(view_settle(&v, NULL), 0);
     assert_int_equal(v.count, 15);
     view_fini(&v);
     list_free(&l);
@@ -209,11 +212,12 @@ static void again_and_again(void **state)
     struct options o = {.recurse = true};
     struct filter f = {.count = 0};
     struct ask a;
+    struct budget budget = {.max = 0};
     struct view v;
     int rc = 0;
 
     (void)state;
-    view_init(&v, l);
+    view_init(&v, l, &budget);
     for (int i = 0; i < 1000 && rc == 0; i++) {
         static const char *const paths[] = {"", "a", "a/b", "a/b/c"};
         assert_int_equal(ask_path(slice_str(paths[i % 4]), &o, &a, NULL), 0);

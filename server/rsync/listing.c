@@ -13,6 +13,7 @@ enum { DEPTH_MAX = LIST_PATH_MAX / 2 + 2 };
 struct tree_at { /* one tree of the module */
     struct slice name;
     struct digest root;
+    int64_t top_mtime_ns; /* 0: not known */
 };
 
 struct listing {
@@ -249,6 +250,9 @@ static int make(struct listing *l, struct err *e)
     while (rc == 0 && m.depth > 0) {
         close_folder(&m);
     }
+    if (rc == 0 && l->trees == 1 && l->tree[0].name.n == 0 && l->tree[0].top_mtime_ns != 0) {
+        list_set_mtime(l->list, 0, l->tree[0].top_mtime_ns);
+    }
     groups_place(&m.groups, l->list);
     groups_fini(&m.groups);
     buf_free(&m.first);
@@ -315,7 +319,7 @@ static int note_tree(void *arg, struct slice name, const struct snap *sn)
         l->tree = realloc(l->tree, (l->trees != 0 ? l->trees * 2 : 1) * sizeof *l->tree);
         CHECK(l->tree != NULL);
     }
-    l->tree[l->trees++] = (struct tree_at){arena_copy(&l->arena, name), sn->root};
+    l->tree[l->trees++] = (struct tree_at){arena_copy(&l->arena, name), sn->root, sn->top_mtime_ns};
     return 0;
 }
 
@@ -339,6 +343,7 @@ static void name_key(struct listing *l)
         hasher_add(h, l->tree[i].name.p, l->tree[i].name.n);
         hasher_add(h, "", 1);
         hasher_add(h, l->tree[i].root.b, DIGEST_BYTES);
+        hasher_add(h, &l->tree[i].top_mtime_ns, sizeof l->tree[i].top_mtime_ns);
     }
     hasher_final(h, &l->key);
     hasher_free(&h);

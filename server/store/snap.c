@@ -7,14 +7,14 @@
 #include "server/store/ref.h"
 #include "server/store/state.h"
 
-enum { SNAP_BYTES = 66, ROW_MAX = 4096, KEY_MAX = 8192, TRIES = 8 };
+enum { SNAP_BYTES = 66, TIME_BYTES = 8, ROW_MAX = 4096, KEY_MAX = 8192, TRIES = 8 };
 
 /* --- rows --- */
 
-/* version 1 | root 32 | parent 8 | created 8 | entries 8 | bytes 8 | label n 1 | label */
+/* version 1 | root 32 | parent 8 | created 8 | entries 8 | bytes 8 | label n 1 | label | top's mtime 8, when it is known */
 static void put_row(struct batch *b, struct slice key, const struct snap *sn)
 {
-    char row[SNAP_BYTES + sizeof sn->label] = {1};
+    char row[SNAP_BYTES + sizeof sn->label + TIME_BYTES] = {1};
     size_t n = strlen(sn->label);
 
     memcpy(row + 1, sn->root.b, DIGEST_BYTES);
@@ -24,7 +24,12 @@ static void put_row(struct batch *b, struct slice key, const struct snap *sn)
     be_put(row + 57, 8, sn->bytes);
     row[65] = (char)n;
     memcpy(row + SNAP_BYTES, sn->label, n);
-    batch_put(b, TABLE_SNAP, key, slice_of(row, SNAP_BYTES + n));
+    n += SNAP_BYTES;
+    if (sn->top_mtime_ns != 0) {
+        be_put(row + n, TIME_BYTES, (uint64_t)sn->top_mtime_ns);
+        n += TIME_BYTES;
+    }
+    batch_put(b, TABLE_SNAP, key, slice_of(row, n));
 }
 
 int snap_decode(struct slice value, uint64_t seq, struct snap *out, struct err *e)
@@ -45,6 +50,9 @@ int snap_decode(struct slice value, uint64_t seq, struct snap *out, struct err *
     out->entries = be_get(value.p + 49, 8);
     out->bytes = be_get(value.p + 57, 8);
     memcpy(out->label, value.p + SNAP_BYTES, n);
+    if (value.n - SNAP_BYTES - n >= TIME_BYTES) {
+        out->top_mtime_ns = (int64_t)be_get(value.p + SNAP_BYTES + n, TIME_BYTES);
+    }
     return 0;
 }
 
@@ -75,6 +83,13 @@ void snap_put(struct batch *b, struct slice repo, struct slice name, const struc
 }
 
 /* --- finding --- */
+
+void snap_note_time(struct batch *b, struct slice repo, struct slice name, struct snap *sn,
+                    int64_t top_mtime_ns)
+{
+    sn->top_mtime_ns = top_mtime_ns;
+    snap_put(b, repo, name, sn);
+}
 
 int snap_get(struct store *s, struct slice repo, struct slice name, uint64_t seq, struct snap *out,
              struct err *e)

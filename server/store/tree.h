@@ -62,7 +62,8 @@ struct snap {
     uint64_t created_unix_s;
     uint64_t entries;
     uint64_t bytes;
-    char label[64]; /* tag, or "" */
+    char label[64];       /* tag, or "" */
+    int64_t top_mtime_ns; /* of the tree's own top folder, which has no entry; 0: not known */
 };
 
 /* The live one. E_NOTFOUND. */
@@ -96,6 +97,9 @@ MUST_USE int head_held(struct store *s, struct slice repo, struct slice name, bo
                        struct err *e);
 MUST_USE int head_hold(struct store *s, struct slice repo, struct slice name, bool hold,
                        struct err *e);
+/* Adds to b, behind head_publish() or head_park(), which gave *sn: the time of the tree's top folder. */
+void snap_note_time(struct batch *b, struct slice repo, struct slice name, struct snap *sn,
+                    int64_t top_mtime_ns);
 /* Names a snapshot; "" takes the name away. E_EXISTS: another has it, or a branch or tag. */
 MUST_USE int snap_tag(struct store *s, struct slice repo, struct slice name, uint64_t seq,
                       struct slice label, struct err *e);

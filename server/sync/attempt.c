@@ -99,6 +99,7 @@ static void on_listed(void *arg, int rc, const struct err *why, const struct eng
     if (r->root_told) {
         r->told_root = *l->root;
     }
+    r->top_mtime_ns = l->top_mtime_ns;
     snprintf(r->doubt, sizeof r->doubt, "%s", l->doubt != NULL ? l->doubt : "");
     r->left_out += l->left_out;
     put_cursor(r, l->cursor);

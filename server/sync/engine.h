@@ -66,8 +66,9 @@ struct engine_listed {   /* what is known once the list is there */
     const struct digest *root;
     /* Why somebody should look before this becomes public, though it is whole; or NULL. The run is held. */
     const char *doubt;
-    uint64_t wire_bytes; /* that the list cost */
-    uint64_t left_out;   /* devices, sockets, names that cannot be */
+    int64_t top_mtime_ns; /* of the folder that was listed; 0: not known */
+    uint64_t wire_bytes;  /* that the list cost */
+    uint64_t left_out;    /* devices, sockets, names that cannot be */
 };
 
 struct engine_events { /* of the whole engine */

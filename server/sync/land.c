@@ -37,6 +37,7 @@ static int park(struct run *r, const struct built *b, const struct digest *plain
         rc = head_park(r->world.store, repo_of(r), SLICE(SYNC_TREE), &b->root, b->entries, b->bytes,
                        clock_unix_s(), batch, &sn, e);
         if (rc == 0) {
+            snap_note_time(batch, repo_of(r), SLICE(SYNC_TREE), &sn, r->top_mtime_ns);
             r->state.held_seq = sn.seq;
             r->state.held_root = *plain;
             sync_state_put(batch, repo_of(r), &r->state);
@@ -107,6 +108,7 @@ static int move_head(struct run *r, const struct built *b, struct err *e)
                      fresh ? NULL : &r->head.root, false, clock_unix_s(), batch, &sn, e);
 
     if (rc == 0) {
+        snap_note_time(batch, repo_of(r), SLICE(SYNC_TREE), &sn, r->top_mtime_ns);
         note_success(r, sn.seq);
         r->state.held_seq = 0;
         sync_state_put(batch, repo_of(r), &r->state);

@@ -48,7 +48,8 @@ struct run {
     bool keep_gone;
     bool root_told; /* by the upstream: of the tree that this must become */
     struct digest told_root;
-    char doubt[256]; /* the engine's, or "" */
+    int64_t top_mtime_ns; /* of the listed folder; 0: not known */
+    char doubt[256];      /* the engine's, or "" */
     uint64_t left_out, sifted;
     bool updating; /* the list has a sign that the upstream is in the middle of a run of its own */
     char cursor[CURSOR_MAX];

@@ -99,6 +99,37 @@ def test_hard_links_arrive_as_hard_links(mirrord, client, tmp_path):
         d.close()
 
 
+def test_the_top_folder_keeps_its_own_time(mirrord, client, tmp_path):
+    """It has no entry in a tree: its time is the snapshot's. It is older than all in it, and stays so over a restart and a tag."""
+    src, rsync = tmp_path / "src", client("rsync")
+    (src / "folder").mkdir(parents=True)
+    (src / "folder/file").write_text("x")
+    os.utime(src, ns=(10 ** 18, 10 ** 18 + 123456789))
+    d = Rsyncd(rsync, tmp_path, {"m": (src, [])})
+    port, text = config(d.url + "/m/")
+
+    def time_of_copy(*options):
+        to = tmp_path / f"dst{len(list(tmp_path.glob('dst*')))}"
+        subprocess.run([rsync, "-rltH", *options, f"rsync://127.0.0.1:{port}/x/", f"{to}/"], check=True, capture_output=True)
+        return to.stat().st_mtime_ns
+    try:
+        m = mirrord(text)
+        assert run(m)["outcome"] == "published"
+        assert time_of_copy() == 10 ** 18 + 123456789
+        assert time_of_copy("--protocol=30") == 10 ** 18  # which has whole seconds
+        m.ctl("snapshot", "tag", "x", "v1", "first")
+        m.stop()
+        m.start()
+        assert time_of_copy() == 10 ** 18 + 123456789
+        (src / "folder/file").write_text("xy")
+        os.utime(src, ns=(10 ** 18, 11 * 10 ** 17))
+        assert run(m)["outcome"] == "published" and time_of_copy() == 11 * 10 ** 17
+        m.ctl("snapshot", "rollback", "x", "first")
+        assert time_of_copy() == 10 ** 18 + 123456789
+    finally:
+        d.close()
+
+
 def test_a_changed_large_file_moves_by_its_blocks(mirrord, client, tmp_path):
     (tmp_path / "src").mkdir()
     big = bytearray(os.urandom(3_000_000))

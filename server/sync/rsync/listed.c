@@ -32,7 +32,8 @@ static struct sync_entry entry_of(const struct file_list *l, uint32_t index, cha
     return s;
 }
 
-static int tell_entry(struct engine *g, const struct file_list *l, uint32_t index)
+static int tell_entry(struct engine *g, const struct file_list *l, uint32_t index,
+                      int64_t *top_mtime_ns)
 {
     char room[LIST_PATH_MAX + 1];
     char first[LIST_PATH_MAX + 1];
@@ -40,6 +41,10 @@ static int tell_entry(struct engine *g, const struct file_list *l, uint32_t inde
     struct sync_entry s = entry_of(l, index, room);
     int32_t leader = list_leader(l, en);
 
+    if (list_type(en) == LIST_FOLDER && slice_eq(s.path, SLICE("."))) {
+        *top_mtime_ns = en->mtime_ns;
+        return 0;
+    }
     if (list_type(en) == LIST_BLANK || slice_eq(s.path, SLICE("."))) {
         return 0;
     }
@@ -98,7 +103,7 @@ int rsync_on_list(void *arg, struct file_list *l)
     }
     told.cursor = cursor_of(l, g->site.probe, room, sizeof room);
     for (uint32_t i = 0; i < list_count(l) && rc == 0 && !g->closed; i++) {
-        rc = tell_entry(g, l, i);
+        rc = tell_entry(g, l, i, &told.top_mtime_ns);
         list_forget(l, i); /* else it would stand beside the roster's own of the same length */
     }
     if (g->closed) {

@@ -264,10 +264,11 @@ static void execute_want(struct call *c)
     w->head_only = c->req.method == METHOD_HEAD && !whole;
     w->hint_first = 0;
     w->hint_end = LENGTH_UNKNOWN;
+    w->hint_suffix = 0;
     if (!whole && c->req.method == METHOD_GET &&
         range_peek(&c->req, &w->hint_first, &w->hint_end, &suffix) && suffix) {
-        w->hint_first =
-            0; /* the total is not known yet, and suffix ranges are never sent upstream */
+        w->hint_suffix = c->plan.xorb ? 0 : w->hint_first; /* of ours; theirs has another length */
+        w->hint_first = 0;
         w->hint_end = LENGTH_UNKNOWN;
     }
     if (c->plan.xorb) {

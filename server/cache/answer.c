@@ -53,6 +53,9 @@ void answer_release(struct answer **ap)
         return;
     }
     blob_release(&x->pub.blob);
+    if (x->fill != NULL) {
+        fill_given_back(x->fill);
+    }
     fill_release(&x->fill);
     arena_fini(&x->arena);
     x->magic = 0;
@@ -133,12 +136,13 @@ struct answer *answer_of_blob(struct cache *c, const struct object *o, struct bl
     return &x->pub;
 }
 
-struct answer *answer_of_fill(struct fill *f, enum cache_state state)
+struct answer *answer_of_fill(struct fill *f, const struct want *w, enum cache_state state)
 {
     struct answer_box *x = box_new(200, state);
 
     describe(x, &f->object);
     x->fill = fill_hold(f);
+    fill_answered(f, w);
     x->pub.total_bytes = f->total_bytes;
     if (f->want.digest_known) {
         set_digest(x, &f->want.digest);

@@ -149,6 +149,8 @@ static void refresh_behind(struct cache *c, const struct want *w)
     k->want.head_only = false;
     k->want.hint_first = 0;
     k->want.hint_end = LENGTH_UNKNOWN;
+    k->want.hint_suffix = 0;
+    k->want.background = true;
     k->want.demand = (struct demand){.refresh = true};
     k->want.floor_s = 0;
     k->want.client = 0;

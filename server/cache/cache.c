@@ -72,7 +72,11 @@ size_t cache_fills(struct cache *c, struct fill_info *out, size_t room)
     lock_take(&c->lock);
     LIST_EACH (&c->fills, it) {
         struct fill *f = LIST_ITEM(it, struct fill, node);
-        if (n == room || f->want.head_only) {
+        bool idle;
+        lock_take(&f->lock);
+        idle = f->idle;
+        lock_drop(&f->lock);
+        if (n == room || idle || f->want.head_only) {
             continue;
         }
         print_slice(out[n].repo, sizeof out[n].repo, f->want.repo);
@@ -129,11 +133,13 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         event_base_loopbreak(c->base);
         return;
     }
+    c->idle_now = 0;
     LIST_EACH (&c->fills, it) {
         struct fill *f = fill_hold(LIST_ITEM(it, struct fill, node));
         fill_tick(f, now);
         fill_release(&f);
     }
+    c->idle = c->idle_now;
     entries_rest_tick(c, now);
     evtimer_add(c->tick, &tv);
 }

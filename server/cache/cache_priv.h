@@ -53,6 +53,8 @@ struct cache {
     size_t resting_count;
     size_t resting_bytes; /* of the words that they remember */
     unsigned busy;        /* jobs and commits of entries */
+    unsigned idle;     /* fills that nobody wants, and that wait for somebody: at the last tick */
+    unsigned idle_now; /* the same, as far as this tick has come */
     bool closing;
     struct letter close_letter;
 
@@ -73,7 +75,8 @@ struct cache {
 /* --- answer.c --- */
 struct answer *answer_of_blob(struct cache *c, const struct object *o, struct blob *b,
                               const struct want *w, enum cache_state state); /* holds b */
-struct answer *answer_of_fill(struct fill *f, enum cache_state state);       /* holds f */
+struct answer *answer_of_fill(struct fill *f, const struct want *w,
+                              enum cache_state state); /* holds f */
 struct answer *answer_of_status(struct cache *c, int status, enum cache_state state,
                                 uint32_t retry_after_s, const struct err *why);
 /* The origin's no: 401, 403, 404, 410. */

@@ -324,7 +324,7 @@ static void on_headed(void *arg, struct fill *f)
                                  : f->replaces ? CACHE_REFRESHED
                                                : CACHE_MISS;
         n->first_told = true;
-        ask_answer(k, answer_of_fill(f, state));
+        ask_answer(k, answer_of_fill(f, &k->want, state));
     }
 }
 
@@ -371,10 +371,31 @@ static void look(struct job *j)
     }
 }
 
+/* A range from the end of what is not here: a HEAD tells how long it is, unless an index has. */
+static bool must_probe(struct entry *n, struct want *w)
+{
+    bool told = n->memory_is_head && n->memory != NULL && n->memory->status == 200 &&
+                n->memory->total_bytes != LENGTH_UNKNOWN;
+
+    if (w->hint_suffix == 0 || w->size_bytes != LENGTH_UNKNOWN || n->old != NULL) {
+        return false;
+    }
+    if (told) {
+        w->hint_end = n->memory->total_bytes;
+        w->hint_first = w->hint_end - min_u64(w->hint_suffix, w->hint_end);
+    }
+    if (told || n->probed) {
+        w->hint_suffix = 0;
+        return false;
+    }
+    return true;
+}
+
 static void begin_fill(struct entry *n)
 {
     static const struct fill_owner owner = {on_headed, on_other, on_ended};
     struct cache_ask *k = entry_first(n);
+    struct want w;
 
     LIST_EACH (&n->asks, it) { /* one GET serves the HEADs too */
         struct cache_ask *other = LIST_ITEM(it, struct cache_ask, node);
@@ -389,11 +410,15 @@ static void begin_fill(struct entry *n)
         k->want.head_only = k->want.head_only && n->old->object.size_bytes > GET_FOR_HEAD_BYTES;
         k->want.hint_first = 0;
         k->want.hint_end = LENGTH_UNKNOWN;
+        k->want.hint_suffix = 0;
     }
     if (k->want.told_by_head) {
         k->want.head_only = n->old != NULL && !n->ask_plainly;
     }
-    n->fill = fill_start(n->cache, &k->want, n->row_key,
+    w = k->want;
+    n->probing = n->probed = must_probe(n, &w);
+    w.head_only = w.head_only || n->probing;
+    n->fill = fill_start(n->cache, &w, n->row_key,
                          n->old != NULL && !n->ask_plainly ? &n->old->object : NULL, &owner, n);
     n->ask_plainly = false;
     n->fill->replaces = n->old != NULL;
@@ -530,7 +555,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         n = entry_new(c, k);
     }
     if (is_coming(n, k)) {
-        ask_answer(k, answer_of_fill(n->fill, CACHE_COLLAPSED));
+        ask_answer(k, answer_of_fill(n->fill, &k->want, CACHE_COLLAPSED));
         return;
     }
     if (n->fill != NULL && fill_is_headed(n->fill) && !n->fill->shared) {

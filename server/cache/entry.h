@@ -38,6 +38,8 @@ struct entry {
     struct list asks;
     struct origin *crowd; /* held while somebody waits: there it counts */
     bool looking;
+    bool probing;     /* a HEAD asks for the length, for those who want a range from the end, */
+    bool probed;      /* and that was just done */
     bool ask_plainly; /* a 304 did not fit: the next request is unconditional */
     struct job look;
     struct buf look_like;   /* the tail of a variant that was there, though not for these */

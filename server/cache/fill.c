@@ -14,7 +14,6 @@
 #include "server/cache/variant.h"
 
 enum {
-    TRICKLE_BYTES_PER_S = 1024, /* slower than this an abandoned one is not worth going on */
     KEY_MAX = 16384,
 };
 
@@ -51,6 +50,11 @@ void fill_release(struct fill **fp)
     free(f);
 }
 
+static uint64_t block_end(uint64_t at)
+{
+    return at > UINT64_MAX - BLOCK_BYTES ? at : (at + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+}
+
 /* What to ask the origin first. An object that may be large is asked for in bounded ranges from the start: then
  * segments run in parallel and no connection is ever cut off in mid-flight. */
 static void first_segment(const struct fill *f, uint64_t *first, uint64_t *end)
@@ -62,11 +66,9 @@ static void first_segment(const struct fill *f, uint64_t *first, uint64_t *end)
      * would have brought bytes twice. plan.c lets them grow. */
     *first = 0;
     *end = LENGTH_UNKNOWN;
-    if (w->hint_first != 0 || w->hint_end != LENGTH_UNKNOWN) {
-        *first = w->hint_first / BLOCK_BYTES * BLOCK_BYTES;
-        *end = w->hint_end == LENGTH_UNKNOWN
-                   ? *first + set->jump_bytes
-                   : (w->hint_end + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+    if (f->hint_first != 0 || f->hint_end != LENGTH_UNKNOWN) {
+        *first = f->hint_first / BLOCK_BYTES * BLOCK_BYTES;
+        *end = f->hint_end == LENGTH_UNKNOWN ? *first + set->jump_bytes : block_end(f->hint_end);
         *end = min_u64(*end, *first + set->segment_bytes);
     } else if (w->class == WANT_IMMUTABLE && w->size_bytes >= set->parallel_bytes) {
         *end = min_u64(set->jump_bytes, set->segment_bytes);
@@ -74,6 +76,33 @@ static void first_segment(const struct fill *f, uint64_t *first, uint64_t *end)
     if (w->size_bytes != LENGTH_UNKNOWN && *first < w->size_bytes) {
         *end = *end == LENGTH_UNKNOWN ? *end : min_u64(*end, w->size_bytes);
     }
+}
+
+/* Where the range is that was asked for, once the length is known. */
+static void place_suffix(struct fill *f, uint64_t total)
+{
+    if (f->want.hint_suffix != 0 && total != LENGTH_UNKNOWN) {
+        f->hint_first = total - min_u64(f->want.hint_suffix, total);
+        f->hint_end = total;
+    }
+}
+
+/* What is missing of what is asked for; where nothing is, the next gap tells whether it is still the same. */
+static void first_gap(const struct fill *f, uint64_t *first, uint64_t *end)
+{
+    uint64_t most = f->cache->set.segment_bytes;
+
+    *first = extents_until(&f->have, f->want_all ? 0 : f->hint_first / BLOCK_BYTES * BLOCK_BYTES);
+    if (!f->want_all && (*first >= f->hint_end || *first >= f->total_bytes)) {
+        *first = extents_until(&f->have, 0);
+        most = BLOCK_BYTES;
+    } else if (!f->want_all && f->hint_end != LENGTH_UNKNOWN) {
+        most = min_u64(most, block_end(f->hint_end) - *first);
+    } else if (!f->want_all) {
+        most = min_u64(most, f->cache->set.jump_bytes);
+    }
+    *end = min_u64(extents_next(&f->have, *first), f->total_bytes);
+    *end = min_u64(*end, *first + most);
 }
 
 /* An earlier life left a part of it: ask for what is missing, on the condition that it is still the same. */
@@ -94,9 +123,8 @@ static bool resume_earlier(struct fill *f, uint64_t *first, uint64_t *end)
             p->origin_etag.p != NULL ? arena_copy(&f->arena, p->origin_etag) : SLICE_NONE;
         f->total_bytes = p->total_bytes;
         extents_copy(&f->have, &p->have);
-        *first = extents_until(&f->have, 0);
-        *end = min_u64(extents_next(&f->have, *first), f->total_bytes);
-        *end = min_u64(*end, *first + f->cache->set.segment_bytes);
+        place_suffix(f, p->total_bytes);
+        first_gap(f, first, end);
     }
     f->earlier = p;
     return f->resume_id != 0;
@@ -127,7 +155,10 @@ struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_
     f->owner_arg = arg;
     f->hasher = hasher_new();
     f->replaces = old != NULL;
-    f->want_all = w->hint_first == 0 && w->hint_end == LENGTH_UNKNOWN;
+    f->want_all = w->hint_first == 0 && w->hint_end == LENGTH_UNKNOWN && w->hint_suffix == 0;
+    f->hint_first = w->hint_first;
+    f->hint_end = w->hint_end;
+    place_suffix(f, w->size_bytes);
     if (w->head_only || !resume_earlier(f, &first, &end)) {
         first_segment(f, &first, &end);
     }
@@ -276,8 +307,8 @@ void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
     f->keep = f->keep && f->shared;
     /* Without a marked end a cut looks like the end: such bytes are passed on, but never kept as complete. */
     f->keep = f->keep && (h->framed || f->want.digest_known);
-    f->named =
-        f->keep && f->splices && f->total_bytes != LENGTH_UNKNOWN && f->total_bytes >= SMALL_BYTES;
+    f->named = f->keep && f->splices && f->total_bytes != LENGTH_UNKNOWN &&
+               f->total_bytes >= (f->want_all ? RESUMED_BYTES : PEEK_WHOLE_BYTES);
     f->state = FILL_STAGING;
     fill_job(f, &f->stage_job, open_stage, on_staged);
 }
@@ -418,6 +449,9 @@ static void leave(struct fill *f)
     if (f->sealed_id != 0) {
         partial_lose(f->cache, f->sealed_id);
     }
+    lock_take(&f->lock);
+    f->ended = true;
+    lock_drop(&f->lock);
     lock_take(&f->cache->lock);
     list_remove(&f->node);
     lock_drop(&f->cache->lock);
@@ -476,19 +510,6 @@ void fill_stop(struct fill *f)
 
 /* --- now and then ------------------------------------------------------------------------------------------------- */
 
-/* Without readers a fill goes on when its bytes will be wanted again, or most of them are here. */
-static bool worth_finishing(struct fill *f)
-{
-    bool most;
-
-    lock_take(&f->lock);
-    most = f->total_bytes != LENGTH_UNKNOWN &&
-           (f->total_bytes <= SMALL_BYTES || extents_bytes(&f->have) >= f->total_bytes / 2);
-    lock_drop(&f->lock);
-    return (most || (f->want_all && f->want.class == WANT_IMMUTABLE)) &&
-           atomic_load_explicit(&f->rate_bytes_per_s, memory_order_relaxed) >= TRICKLE_BYTES_PER_S;
-}
-
 static void measure(struct fill *f, uint64_t now_ms)
 {
     uint64_t have;
@@ -508,25 +529,9 @@ static void measure(struct fill *f, uint64_t now_ms)
 
 void fill_tick(struct fill *f, uint64_t now_ms)
 {
-    bool read;
-
     measure(f, now_ms);
-    if (f->state != FILL_RUNNING || f->rc != 0) {
-        return;
-    }
-    fill_save(f, now_ms);
-    lock_take(&f->lock);
-    read = f->readers > 0;
-    lock_drop(&f->lock);
-    if (read) {
-        f->idle_since_ms = 0;
-    } else if (f->idle_since_ms == 0) {
-        f->idle_since_ms = now_ms;
-    } else if (now_ms - f->idle_since_ms >= f->cache->set.grace_ms &&
-               (filler_count(f) == 0 || !worth_finishing(f))) {
-        struct err why;
-        err_set(&why, E_CANCELLED, "nobody reads it any more");
-        f->stopping = true;
-        fill_fail(f, E_CANCELLED, &why);
+    if (f->state == FILL_RUNNING && f->rc == 0) {
+        fill_save(f, now_ms);
+        fill_rest(f, now_ms);
     }
 }

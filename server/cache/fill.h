@@ -9,6 +9,7 @@
  *   plan.c    which bytes next, and for whom                   reader.c  growing bodies
  *   seal.c    hashing, verification, sealing, the rows         partial.c what survives a restart
  *   note.c    what an index tells of other keys            trim.c    which variants make room
+ *   abandon.c what becomes of it when nobody wants it any more
  *
  * owns     counted: the entry, every answer, every posted letter and job hold it
  * threads  the fetch thread, but for what `lock` guards and what is constant once headed
@@ -27,9 +28,12 @@
 
 #define BLOCK_BYTES    ((uint64_t)64 << 10) /* segments for readers begin and end on these */
 #define WITHHELD_BYTES ((uint64_t)64 << 10) /* until length and digest hold */
-#define SMALL_BYTES                                                                                \
-    ((uint64_t)64                                                                                  \
-     << 20) /* fetched whole although only a range was asked; smaller ones do not resume */
+/* Up to this size an object is fetched whole although only a range was asked for. */
+#define PEEK_WHOLE_BYTES ((uint64_t)1 << 20)
+/* Up to this size a fetch goes on to its end when its clients have left. */
+#define SMALL_BYTES ((uint64_t)4 << 20)
+/* From this size on a whole fetch is resumed after a restart; one that began with a range, from PEEK_WHOLE_BYTES on. */
+#define RESUMED_BYTES ((uint64_t)64 << 20)
 
 enum {
     FILL_MAGIC = 0x66696c6c,
@@ -112,6 +116,10 @@ struct fill {
     struct list stalled; /* readers whose bytes nobody fetches */
     struct claim claims[FILLERS_MAX];
     uint32_t readers;
+    uint32_t answers; /* that somebody holds: without any, nobody wants it */
+    bool several;     /* more than one client has asked for all of it */
+    bool idle;        /* nobody wants it, and it asks for nothing */
+    bool ended;       /* no letter may be sent any more */
     bool whole_wanted;
     bool demand_posted; /* ... to here */
     struct letter demand;
@@ -125,10 +133,12 @@ struct fill {
     unsigned jobs; /* on the pool */
     bool framed;
     bool want_all;
+    uint64_t hint_first, hint_end; /* as the want's; of a suffix, once the length is known */
     bool hash_busy;
     bool stopping; /* the cache closes: park */
     struct hasher *hasher;
-    uint64_t idle_since_ms; /* no reader since then; 0: there are some */
+    uint64_t idle_since_ms; /* nobody wants it since then; 0: somebody does */
+    bool going_on;          /* nobody wants it, and it is fetched to its end all the same */
     struct job stage_job;
     struct job hash_job;
     struct job seal_job;
@@ -157,6 +167,9 @@ struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_
 struct fill *fill_hold(struct fill *f);
 void fill_release(struct fill **fp);
 bool fill_is_headed(const struct fill *f);
+/* An answer made of it is given out for that want; the last one given back: abandon.c decides what becomes of it. */
+void fill_answered(struct fill *f, const struct want *w);
+void fill_given_back(struct fill *f); /* any thread */
 /* Breaks it off: readers are cut. ended() runs when nothing is under way any more. */
 void fill_fail(struct fill *f, int rc, const struct err *why);
 /* The cache closes: as fill_fail, but what can be resumed is parked. */
@@ -175,6 +188,12 @@ void fill_job(struct fill *f, struct job *j, void (*work)(struct job *),
 void fill_job_done(struct fill *f); /* first thing in a done() that fill_job() started */
 void fill_settle(struct fill *f);   /* an end that waited for jobs may now happen */
 void fill_plan(struct fill *f);     /* plan.c */
+void fill_post_demand(
+    struct fill *f); /* under the lock: fill_on_demand() is called on the fetch thread */
+/* abandon.c: a fill that nobody wants stops asking, or goes on to its end; and ends when nobody has come back. */
+void fill_abandon(struct fill *f);
+void fill_rest(struct fill *f, uint64_t now_ms);
+bool fill_nearly_there(struct fill *f);
 void fill_on_demand(struct letter *l);
 void fill_hash(struct fill *f); /* seal.c: hashes on behind the frontier, seals when all is there */
 bool fill_complete(struct fill *f);
@@ -200,6 +219,10 @@ int fill_make_room(struct fill *f, struct err *e); /* pool: one eviction run */
 /* filler.c */
 void filler_start(struct fill *f, uint64_t first, uint64_t end, const struct object *old);
 void filler_stop_all(struct fill *f);
+/* Nobody wants their bytes for the moment: they read no more, until they are woken, or finished with what has come. */
+void filler_rest_all(struct fill *f);
+void filler_wake_all(struct fill *f);
+void filler_finish_all(struct fill *f);
 void filler_go(struct fill *f); /* the stage is open: gathered bytes may be written */
 unsigned filler_count(const struct fill *f);
 /* Gives up what lies at and behind `end`. */

@@ -75,6 +75,55 @@ void filler_stop_all(struct fill *f)
     }
 }
 
+void filler_rest_all(struct fill *f)
+{
+    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+        if (f->fillers[i] != NULL) {
+            f->fillers[i]->resting = true;
+        }
+    }
+}
+
+static void resume(struct filler *fl)
+{
+    if (fl->paused && !fl->resting && fl->fetch != NULL && fl->gather.n < GATHER_MAX / 2) {
+        fl->paused = false;
+        fetch_resume(fl->fetch);
+    }
+}
+
+void filler_wake_all(struct fill *f)
+{
+    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+        struct filler *fl = f->fillers[i];
+        if (fl == NULL || !fl->resting) {
+            continue;
+        }
+        fl->resting = false;
+        resume(fl);
+        if (fl->fetch == NULL && !fl->over) {
+            timer_in(fl, 0); /* its next try may have been due meanwhile */
+        }
+    }
+}
+
+void filler_finish_all(struct fill *f)
+{
+    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+        struct filler *fl = f->fillers[i];
+        if (fl == NULL || fl->replay || fl->again || fl->no != NULL) {
+            continue;
+        }
+        fetch_cancel(&fl->fetch);
+        evtimer_del(fl->timer);
+        filler_shorten(f, i, fl->recv);
+        fl->paused = fl->resting = false;
+        fl->over = true;
+        fl->rc = 0;
+        settle(fl); /* may free it */
+    }
+}
+
 void filler_shorten(struct fill *f, unsigned slot, uint64_t end)
 {
     struct filler *fl = f->fillers[slot];
@@ -167,10 +216,7 @@ static void on_written(struct job *j)
     } else if (fl->write_rc != 0) {
         fill_fail(f, fl->write_rc, &fl->write_why);
     } else {
-        if (fl->paused && fl->fetch != NULL && fl->gather.n < GATHER_MAX / 2) {
-            fl->paused = false;
-            fetch_resume(fl->fetch);
-        }
+        resume(fl);
         settle(fl);
         fill_hash(f);
     }
@@ -291,7 +337,9 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         fetch_cancel(&fl->fetch);
         on_done(fl, E_TIMEOUT, NULL);
     } else if (fl->fetch == NULL && !fl->over && fl->recv < fl->end) {
-        ask(fl);
+        if (!fl->resting) {
+            ask(fl);
+        }
     } else {
         fl->over = fl->over || fl->fetch == NULL;
         settle(fl);
@@ -343,7 +391,7 @@ static int on_body(void *arg, struct slice bytes)
     write_on(fl);
     if (full) {
         rc = E_CANCELLED;
-    } else if (fl->gather.n >= GATHER_MAX) {
+    } else if (fl->gather.n >= GATHER_MAX || fl->resting) {
         fl->paused = true;
         rc = FETCH_PAUSE;
     }

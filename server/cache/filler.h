@@ -19,6 +19,8 @@ struct filler { /* one upstream request after the other, until its segment is th
     uint64_t ask_end;         /* of the request under way; LENGTH_UNKNOWN: no Range */
     struct buf gather;        /* what came, [recv - gather.n, recv) */
     bool paused;
+    bool
+        resting; /* nobody wants its bytes for the moment: the origin is not read from, nor asked again */
     bool replay; /* from byte 0 again: what is there is compared, not written */
     bool again;  /* the answer does not fit: ask anew, for all of it */
     bool other;  /* the first head was the owner's business */

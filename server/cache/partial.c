@@ -12,7 +12,13 @@
 #include "server/cache/variant.h"
 #include "server/cache/wire.h"
 
-enum { SAVE_MS = 5000, ROW_MAX = 4 << 20, KEEP_S = 7 * 86400 };
+enum {
+    SAVE_MS = 5000,
+    SAVE_BYTES = 64 << 20,
+    ROW_MAX = 4 << 20,
+    KEEP_S = 7 * 86400,
+    PARTIALS_MAX = 4096
+};
 #define ROW_KIND  SLICE("fill") /* the table is shared with uploads */
 #define ROW_MAGIC SLICE("fill3")
 
@@ -108,7 +114,7 @@ void fill_save(struct fill *f, uint64_t now_ms)
     have = extents_bytes(&f->have);
     lock_drop(&f->lock);
     if (have == f->synced_bytes ||
-        (have - f->synced_bytes < SMALL_BYTES && now_ms - f->synced_ms < SAVE_MS)) {
+        (have - f->synced_bytes < SAVE_BYTES && now_ms - f->synced_ms < SAVE_MS)) {
         return;
     }
     f->synced_bytes = have;
@@ -260,7 +266,8 @@ static struct partial *next_to_go(struct cache *c, uint64_t now_unix_s, uint64_t
         p = LIST_ITEM(lost, struct partial, node);
     } else {
         p = oldest(c, &sum_bytes);
-        if (p != NULL && sum_bytes <= max_bytes && p->saved_unix_s + KEEP_S > now_unix_s) {
+        if (p != NULL && sum_bytes <= max_bytes && HASH_COUNT(c->partials) <= PARTIALS_MAX &&
+            p->saved_unix_s + KEEP_S > now_unix_s) {
             p = NULL;
         }
         if (p != NULL) {

@@ -125,12 +125,14 @@ static void serve_readers(struct fill *f)
     }
 }
 
-/* A range alone does not make us fetch all of it, unless it is worth it. */
+/* A range alone does not make us fetch all of it, unless next to nothing is missing. */
 static void decide_about_the_rest(struct fill *f)
 {
+    bool little = fill_nearly_there(f);
+
     lock_take(&f->lock);
-    f->want_all = f->want_all || f->whole_wanted || f->want.class == WANT_IMMUTABLE ||
-                  f->total_bytes <= SMALL_BYTES || extents_bytes(&f->have) >= f->total_bytes / 2;
+    f->want_all = f->want_all || f->whole_wanted ||
+                  (f->answers > 0 && (little || f->total_bytes <= PEEK_WHOLE_BYTES));
     lock_drop(&f->lock);
 }
 
@@ -168,6 +170,16 @@ void fill_plan(struct fill *f)
     }
 }
 
+void fill_post_demand(struct fill *f)
+{
+    if (!f->demand_posted && !f->ended) {
+        f->demand_posted = true;
+        f->demand.deliver = fill_on_demand;
+        fill_hold(f);
+        mailbox_post(f->cache->mail, &f->demand);
+    }
+}
+
 void fill_on_demand(struct letter *l)
 {
     struct fill *f = CONTAINER_OF(l, struct fill, demand);
@@ -176,6 +188,7 @@ void fill_on_demand(struct letter *l)
     f->demand_posted = false;
     f->want_all = f->want_all || f->whole_wanted;
     lock_drop(&f->lock);
+    fill_abandon(f);
     fill_plan(f);
     fill_release(&f);
 }

@@ -59,16 +59,6 @@ static uint64_t horizon(const struct reader *r, uint64_t there)
     return min_u64(there, known > WITHHELD_BYTES ? known - WITHHELD_BYTES : 0);
 }
 
-static void post_demand(struct fill *f)
-{
-    if (!f->demand_posted) {
-        f->demand_posted = true;
-        f->demand.deliver = fill_on_demand;
-        fill_hold(f);
-        mailbox_post(f->cache->mail, &f->demand);
-    }
-}
-
 /* Nothing to send yet: the audience is told when there is; and the fill, when nobody fetches these bytes. */
 static void wait_here(struct reader *r, uint64_t there)
 {
@@ -79,7 +69,7 @@ static void wait_here(struct reader *r, uint64_t there)
     if (there == r->body.off && !fill_covers(f, r->body.off) && !list_linked(&r->stalled)) {
         r->need_at = r->body.off;
         list_push_back(&f->stalled, &r->stalled);
-        post_demand(f);
+        fill_post_demand(f);
     }
 }
 
@@ -141,6 +131,20 @@ static struct audience *audience_of(struct fill *f, struct loop *l)
     return a;
 }
 
+/* Are the bytes before a range that reaches the end no more than the range itself? Then it is the rest of a whole file that is
+ * read on, and not a peek at its end. Under the lock. */
+static bool is_the_rest(const struct fill *f, uint64_t first, uint64_t end)
+{
+    struct extents before = {0};
+    uint64_t missing;
+
+    extents_copy(&before, &f->have);
+    extents_add(&before, first, UINT64_MAX);
+    missing = first - (extents_bytes(&before) - (UINT64_MAX - first));
+    extents_fini(&before);
+    return missing <= end - first;
+}
+
 struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64_t first,
                         uint64_t end)
 {
@@ -158,15 +162,17 @@ struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64
         r->body.end = min_u64(end, f->total_bytes);
     }
     /* A short range at the end is what lazy readers ask first; whoever reads on to the end wants a whole file. */
-    r->whole = (f->want.digest_known || f->want.git_known || f->want.sha512_known ||
-                f->want.reader != NULL) &&
-               r->body.end >= f->total_bytes && (first == 0 || r->body.end - first > TAIL_BYTES);
+    r->whole =
+        (f->want.digest_known || f->want.git_known || f->want.sha512_known ||
+         f->want.reader != NULL) &&
+        r->body.end >= f->total_bytes &&
+        (first == 0 || (r->body.end - first > TAIL_BYTES && is_the_rest(f, first, r->body.end)));
     if (first == 0 && r->body.end >= f->total_bytes) {
         f->whole_wanted = true;
     }
     f->whole_wanted = f->whole_wanted || r->whole;
     if (f->whole_wanted && !f->want_all) {
-        post_demand(f);
+        fill_post_demand(f);
     }
     r->audience = audience_of(f, l);
     lock_drop(&f->lock);

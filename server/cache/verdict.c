@@ -301,6 +301,8 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
     settle_whom(n, f, status, h);
     if (status == 304 && n->old != NULL) {
         not_modified(n, f, h);
+    } else if (n->probing && status != 200) {
+        n->answered = true; /* not every origin speaks HEAD: a GET says what is so */
     } else if (fill_is_refused(f, h)) {
         err_set(&why, E_PROTOCOL,
                 fetch_is_html(h)

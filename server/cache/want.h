@@ -90,6 +90,8 @@ struct want {
         principal; /* whose credential fetches it; "" for the service's: only equals may join a fill */
     uint64_t hint_first,
         hint_end; /* a cold range to fetch first; LENGTH_UNKNOWN end: open. 0, LENGTH_UNKNOWN: none */
+    uint64_t hint_suffix; /* the same, so many bytes at the end; 0: none */
+    bool background;      /* nobody waits for the answer: it is fetched to its end all the same */
     /* Where its first request is led, the others of a fill go straight, until they are refused there. */
     bool redirect_holds;
     /* With a digest: an object of the repo that has it will do, under whatever key with this in it ("/blobs/"); or p == NULL. */
@@ -107,6 +109,13 @@ struct want {
     bool
         dispensable; /* while the origin is in trouble, what is not here is not there: a 404, clients do without */
 };
+
+/* Not for a range of it, nor for its head alone. */
+static inline bool want_is_whole(const struct want *w)
+{
+    return !w->head_only && w->hint_first == 0 && w->hint_end == LENGTH_UNKNOWN &&
+           w->hint_suffix == 0;
+}
 
 struct status_map {
     int from;

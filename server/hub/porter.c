@@ -135,6 +135,7 @@ struct porter *porter_start(struct porters *ps, struct cache *c, struct loop *l,
     p->want = *w;
     p->want.hint_first = 0;
     p->want.hint_end = LENGTH_UNKNOWN;
+    p->want.hint_suffix = 0;
     p->begins.deliver = begin;
     mailbox_post(l->mail, &p->begins);
     return p;

@@ -254,10 +254,9 @@ static void an_abandoned_fill_is_parked_and_taken_up_again(void **state)
     client_run(&c);
     assert_int_equal(c.rc, 0);
     client_fini(&c);
-    while (is_filling(&w, "/abandoned")) { /* until the tick has seen that nobody reads */
+    while (partial_rows(&w) == 0) { /* until the tick has seen that nobody reads */
         usleep(1000);
     }
-    assert_int_equal(partial_rows(&w), 1);
     before = stat_of(&w, "/abandoned", "bytes");
     put(&w, "/abandoned?size=%d&etag=\"x\"", (int)(200 * MIB));
     client_init(&c, &w, "/abandoned");

@@ -554,6 +554,11 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     if (n == NULL) {
         n = entry_new(c, k);
     }
+    if (is_coming(n, k) && n->fill->too_large && want_is_whole(&k->want)) {
+        err_set(&why, E_NOSPACE, "the object has more bytes than the quota: ask for ranges of it");
+        ask_answer(k, answer_of_status(c, 507, CACHE_FAILED, 0, &why));
+        return;
+    }
     if (is_coming(n, k)) {
         ask_answer(k, answer_of_fill(n->fill, &k->want, CACHE_COLLAPSED));
         return;

@@ -15,6 +15,8 @@
 
 enum {
     KEY_MAX = 16384,
+    UNKEPT_SHARE = 10,    /* of what is larger than the quota, ranges may put out a tenth of it */
+    ROOM_BYTES = 2 << 20, /* for a write, with the step in which space is taken */
 };
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
@@ -211,6 +213,16 @@ static void on_staged(struct job *j)
     }
 }
 
+static int fits_quota(const struct fill *f, struct err *e)
+{
+    struct store_space space;
+
+    store_space(f->cache->store, &space);
+    return f->total_bytes == LENGTH_UNKNOWN || f->total_bytes <= space.quota_bytes
+               ? 0
+               : err_set(e, E_NOSPACE, "%" PRIu64 " bytes are more than the quota", f->total_bytes);
+}
+
 static void open_stage(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
@@ -218,7 +230,7 @@ static void open_stage(struct job *j)
     struct store *s = f->cache->store;
 
     if (f->resume_id != 0 && f->have.count > 0) {
-        f->job_rc = stage_resume(s, f->resume_id, expect, &f->stage, &f->job_why);
+        f->job_rc = stage_resume(s, f->resume_id, 0, &f->stage, &f->job_why);
     }
     if (f->earlier != NULL && f->stage == NULL) { /* it is not what is being fetched now */
         partial_drop(f->cache, f->earlier->stage_id);
@@ -227,13 +239,18 @@ static void open_stage(struct job *j)
         lock_drop(&f->lock);
     }
     partial_free(&f->earlier);
-    if (f->stage == NULL) {
-        f->job_rc = stage_open(s, expect, f->named, &f->stage, &f->job_why);
+    /* An announced size takes no room: bytes do, as they come. What can never be kept whole is not begun. */
+    f->job_rc = fits_quota(f, &f->job_why);
+    f->too_large = f->job_rc != 0;
+    f->job_rc = f->want_all ? f->job_rc : 0;
+    if (f->stage == NULL && f->job_rc == 0) {
+        f->job_rc = stage_open(s, 0, f->named, &f->stage, &f->job_why);
     }
-    if (f->job_rc == E_NOSPACE && cache_make_room(f->cache, expect, &f->job_why) == 0) {
-        f->job_rc = stage_open(s, expect, f->named, &f->stage, &f->job_why);
+    if (f->job_rc == E_NOSPACE && !f->too_large && cache_make_room(f->cache, 0, &f->job_why) == 0) {
+        f->job_rc = stage_open(s, 0, f->named, &f->stage, &f->job_why);
     }
     if (f->job_rc == 0) {
+        stage_expect(f->stage, expect);
         f->fd =
             descriptor_within(DESCRIPTORS_OF_FILES, fcntl(stage_fd(f->stage), F_DUPFD_CLOEXEC, 0));
         f->job_rc = f->fd == -1 ? err_sys(&f->job_why, "dup") : 0;
@@ -398,7 +415,19 @@ void fill_job_done(struct fill *f)
 
 int fill_make_room(struct fill *f, struct err *e)
 {
-    return cache_make_room(f->cache, 0, e); /* its own bytes are reserved already */
+    struct store_space space;
+    uint64_t written = stage_written_bytes(f->stage);
+
+    /* Ranges of what can never be kept whole do not put out all that is kept. */
+    store_space(f->cache->store, &space);
+    if (f->total_bytes != LENGTH_UNKNOWN && f->total_bytes > space.quota_bytes &&
+        written >= space.quota_bytes / UNKEPT_SHARE) {
+        return err_set(e, E_NOSPACE,
+                       "%" PRIu64 " bytes of an object of %" PRIu64
+                       ", which is more than the quota, are here: ask for less of it at once",
+                       written, f->total_bytes);
+    }
+    return cache_make_room(f->cache, ROOM_BYTES, e);
 }
 
 /* What came so far is worth keeping when nothing was wrong with it. */

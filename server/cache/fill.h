@@ -98,6 +98,7 @@ struct fill {
     bool splices;         /* parts of several requests may be joined; the fetch thread's */
     bool named;           /* the stage survives a restart */
     _Atomic bool keep;    /* becomes a row */
+    bool too_large;       /* more than the quota: ranges alone are given */
     bool shared;          /* who asks once its head has come may have it too */
     struct slice text;    /* during owner->other(): what came behind the head; or p == NULL */
     bool replaces;        /* an older generation */

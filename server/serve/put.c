@@ -337,6 +337,7 @@ void upload_flow_start(struct call *c)
     f->call = call_hold(c);
     f->uploads = c->desk->daemon->uploads;
     f->put = c->plan.put;
+    f->put.client = c->who.client;
     f->gather = BUF_INIT(GATHER_BYTES * 2);
     f->block = BUF_INIT(GATHER_BYTES * 2);
     f->reply.body = BUF_INIT(REPLY_BYTES);

@@ -210,7 +210,7 @@ int append_write(struct append *x, struct slice bytes, struct upload_reply *repl
         buf_adds(&x->small, bytes);
         CHECK(x->small.rc == 0); /* the body is at most as long */
     } else {
-        rc = stage_write(x->stage, bytes.p, bytes.n, x->offset, e);
+        rc = uploads_write(x->u, x->session.id, x->stage, bytes.p, bytes.n, x->offset, e);
     }
     if (rc != 0) {
         return rc;
@@ -273,6 +273,7 @@ static int keep(struct append *x, struct hasher *whole, const struct digest *d, 
         rc = 0;
     } else if (rc == 0 && reply->status == 0) {
         reply->status = 201;
+        live_came(x->u, x->session.id);
     }
     blob_release(&blob);
     batch_free(&b);

@@ -46,6 +46,9 @@ MUST_USE int stage_open(struct store *s, uint64_t expect_bytes, bool named, stru
 /* A named one of an earlier life, by its id. E_NOTFOUND. */
 MUST_USE int stage_resume(struct store *s, uint64_t id, uint64_t expect_bytes, struct stage **out,
                           struct err *e);
+/* It is going to be so long: nothing is reserved, space is taken as bytes are written. */
+void stage_expect(struct stage *st, uint64_t length_bytes);
+uint64_t stage_written_bytes(const struct stage *st);
 uint64_t stage_id(const struct stage *st); /* 0 when not named */
 /* What stands in [0, size_bytes) of it now, to be read: a handle without a digest. */
 MUST_USE int stage_peek(const struct stage *st, uint64_t size_bytes, struct blob **out,

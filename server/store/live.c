@@ -1,5 +1,6 @@
 #include "server/store/live.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <uthash.h>
 
@@ -7,38 +8,117 @@
 #include "server/store/blob.h"
 #include "server/store/joint.h"
 #include "server/store/session.h"
+#include "server/store/upload_reply.h"
+
+enum {
+    ROOM_BYTES = 2 << 20, /* with the step in which space is taken */
+    CLIENT_PART = 4,      /* of the quota, unless a setting says how much */
+};
+
+struct client_use {
+    UT_hash_handle hh;
+    uint64_t client;
+    uint32_t sessions;
+    uint64_t bytes;
+};
 
 struct live {
     UT_hash_handle hh;
     char id[UPLOAD_ID + 1];
+    struct client_use
+        *use;       /* of the client that began it; NULL: not known, it is of before the start */
+    uint64_t bytes; /* of its stages, and of its files that are whole */
+    size_t awaited; /* objects that finish this offer */
     size_t files;
     bool committing;
 };
 
 static struct live *live_find(struct uploads *u, const char *id)
 {
-    struct live *l;
+    struct live *l = NULL;
 
+    if (id[0] == '\0') {
+        return NULL; /* NO_SESSION */
+    }
     HASH_FIND(hh, u->live, id, UPLOAD_ID, l);
     return l;
 }
 
-bool live_add(struct uploads *u, const char *id)
+static struct client_use *use_of(struct uploads *u, uint64_t client)
 {
-    struct live *l = NEW(struct live);
-    bool room;
+    struct client_use *use;
 
+    HASH_FIND(hh, u->clients, &client, sizeof client, use);
+    if (use == NULL) {
+        use = NEW(struct client_use);
+        use->client = client;
+        HASH_ADD(hh, u->clients, client, sizeof use->client, use);
+    }
+    return use;
+}
+
+static void use_end(struct uploads *u, struct live *l)
+{
+    struct client_use *use = l->use;
+
+    if (use == NULL) {
+        return;
+    }
+    use->bytes -= l->bytes;
+    if (--use->sessions == 0) {
+        HASH_DELETE(hh, u->clients, use);
+        free(use);
+    }
+}
+
+/* E_BUSY: there are SESSIONS_MAX already; E_AGAIN: so many of this client's. */
+static int live_add(struct uploads *u, const char *id, uint64_t client, size_t awaited)
+{
+    struct client_use *use;
+    struct live *l;
+
+    if (HASH_COUNT(u->live) >= SESSIONS_MAX) {
+        return E_BUSY;
+    }
+    use = client != 0 ? use_of(u, client) : NULL;
+    if (use != NULL && use->sessions >= atomic_load(&u->client_sessions)) {
+        return E_AGAIN;
+    }
+    l = NEW(struct live);
     memcpy(l->id, id, UPLOAD_ID);
+    l->use = use;
+    l->awaited = awaited;
+    HASH_ADD(hh, u->live, id, UPLOAD_ID, l);
+    if (use != NULL) {
+        use->sessions++;
+    }
+    return 0;
+}
+
+bool live_admit(struct uploads *u, const char *id, uint64_t client, size_t awaited,
+                struct upload_reply *out)
+{
+    int rc;
+
     lock_take(&u->lock);
-    room = HASH_COUNT(u->live) < SESSIONS_MAX;
-    if (room) {
-        HASH_ADD(hh, u->live, id, UPLOAD_ID, l);
-    }
+    rc = live_add(u, id, client, awaited);
     lock_drop(&u->lock);
-    if (!room) {
-        free(l);
+    if (rc == E_BUSY) {
+        upload_refuse(out, 503, "%d uploads are open: come again later", SESSIONS_MAX);
+    } else if (rc != 0) {
+        upload_refuse(out, 429,
+                      "%u uploads of yours are open: finish or abort some, or wait until they "
+                      "expire after a day (storage.client_uploads)",
+                      (unsigned)atomic_load(&u->client_sessions));
     }
-    return room;
+    return rc == 0;
+}
+
+static void live_delete(struct uploads *u, struct live *l)
+{
+    use_end(u, l);
+    HASH_DELETE(hh, u->live, l);
+    free(l);
 }
 
 void live_remove(struct uploads *u, const char *id)
@@ -48,11 +128,82 @@ void live_remove(struct uploads *u, const char *id)
     lock_take(&u->lock);
     l = live_find(u, id);
     if (l != NULL) {
-        HASH_DELETE(hh, u->live, l);
+        live_delete(u, l);
     }
     lock_drop(&u->lock);
-    free(l);
 }
+
+void live_came(struct uploads *u, const char *id)
+{
+    struct live *l;
+
+    lock_take(&u->lock);
+    l = live_find(u, id);
+    if (l != NULL && l->awaited != 0 && --l->awaited == 0) {
+        live_delete(u, l);
+    }
+    lock_drop(&u->lock);
+}
+
+/* --- bytes of a client --- */
+
+static uint64_t client_most_bytes(struct uploads *u)
+{
+    uint64_t most = atomic_load(&u->client_bytes);
+    struct store_space space;
+
+    if (most == 0) {
+        store_space(u->store, &space);
+        most = space.quota_bytes / CLIENT_PART;
+    }
+    return most;
+}
+
+/* One object, all that has come of its client's uploads, is bounded as one that is sent in one request: by the quota. */
+static bool is_bounded(const struct live *l)
+{
+    return l->awaited != 1 || l->use->bytes != l->bytes;
+}
+
+static int live_take(struct uploads *u, const char *id, uint64_t bytes, struct err *e)
+{
+    uint64_t most = client_most_bytes(u);
+    struct live *l;
+    int rc = 0;
+
+    lock_take(&u->lock);
+    l = live_find(u, id);
+    if (l != NULL && l->use != NULL) {
+        if (is_bounded(l) && l->use->bytes + bytes > most) {
+            rc = err_set(e, E_NOSPACE,
+                         "your unfinished uploads have %" PRIu64 " bytes of the %" PRIu64
+                         " that one client may have: finish or abort some, wait until they expire "
+                         "after a day, or raise storage.client_upload_bytes",
+                         l->use->bytes, most);
+        } else {
+            l->use->bytes += bytes;
+            l->bytes += bytes;
+        }
+    }
+    lock_drop(&u->lock);
+    return rc;
+}
+
+void live_return(struct uploads *u, const char *id, uint64_t bytes)
+{
+    struct live *l;
+
+    lock_take(&u->lock);
+    l = live_find(u, id);
+    if (l != NULL && l->use != NULL) {
+        bytes = min_u64(bytes, l->bytes);
+        l->bytes -= bytes;
+        l->use->bytes -= bytes;
+    }
+    lock_drop(&u->lock);
+}
+
+/* --- who writes --- */
 
 /* path.p == NULL: any */
 static struct writer *writer_of(struct uploads *u, const char *id, struct slice path)
@@ -190,8 +341,10 @@ static int on_old_row(void *arg, struct slice key, struct slice value)
     }
     memcpy(id, key.p, UPLOAD_ID);
     if (key.n == UPLOAD_ID) {
-        (void)live_add(u, id); /* past the limit they wait for upload_expire() */
-        return 0;
+        if (live_add(u, id, 0, 0) != 0) {
+            log_warn("upload.load", "why=\"%d uploads are open already\"", SESSIONS_MAX);
+        }
+        return 0; /* past the limit they wait for upload_expire() */
     }
     l = live_find(u, id);
     if (l != NULL) {
@@ -209,11 +362,18 @@ struct uploads *uploads_open(struct store *s)
     lock_init(&u->lock, LOCK_UPLOAD);
     list_init(&u->writers);
     list_init(&u->joints);
+    atomic_init(&u->client_sessions, CLIENT_SESSIONS);
     if (store_scan(s, TABLE_UPLOAD, SLICE(""), SLICE_NONE, on_old_row, u, &e) != 0) {
         /* What could not be read is answered as ended; its rows wait for upload_expire(). */
         log_warn("upload.load", "why=\"%s\"", e.text);
     }
     return u;
+}
+
+void uploads_limit(struct uploads *u, uint32_t client_sessions, uint64_t client_bytes)
+{
+    atomic_store(&u->client_sessions, client_sessions);
+    atomic_store(&u->client_bytes, client_bytes);
 }
 
 void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t need_bytes), void *arg)
@@ -222,14 +382,67 @@ void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t nee
     u->make_room_arg = arg;
 }
 
+static int fits_quota(struct uploads *u, uint64_t bytes, struct err *e)
+{
+    struct store_space space;
+
+    store_space(u->store, &space);
+    return bytes <= space.quota_bytes
+               ? 0
+               : err_set(e, E_NOSPACE,
+                         "%" PRIu64 " bytes do not fit: the quota has %" PRIu64
+                         "; raise storage.quota",
+                         bytes, space.quota_bytes);
+}
+
+static bool makes_room(struct uploads *u, uint64_t need_bytes)
+{
+    return u->make_room != NULL && u->make_room(u->make_room_arg, need_bytes) == 0;
+}
+
 int uploads_stage(struct uploads *u, uint64_t expect_bytes, bool named, struct stage **out,
                   struct err *e)
 {
-    int rc = stage_open(u->store, expect_bytes, named, out, e);
+    int rc = fits_quota(u, expect_bytes, e);
 
-    if (rc == E_NOSPACE && u->make_room != NULL &&
-        u->make_room(u->make_room_arg, expect_bytes) == 0) {
-        rc = stage_open(u->store, expect_bytes, named, out, e);
+    *out = NULL;
+    if (rc == 0) {
+        rc = stage_open(u->store, 0, named, out, e);
+        if (rc == E_NOSPACE && makes_room(u, 0)) {
+            rc = stage_open(u->store, 0, named, out, e);
+        }
+    }
+    if (rc == 0) {
+        stage_expect(*out, expect_bytes);
+    }
+    return rc;
+}
+
+int uploads_resume(struct uploads *u, uint64_t id, uint64_t expect_bytes, struct stage **out,
+                   struct err *e)
+{
+    int rc = stage_resume(u->store, id, 0, out, e);
+
+    if (rc == 0 && expect_bytes != UINT64_MAX) {
+        stage_expect(*out, expect_bytes);
+    }
+    return rc;
+}
+
+int uploads_write(struct uploads *u, const char *id, struct stage *st, const void *p, size_t n,
+                  uint64_t off, struct err *e)
+{
+    int rc = live_take(u, id, n, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    rc = stage_write(st, p, n, off, e);
+    if (rc == E_NOSPACE && makes_room(u, ROOM_BYTES + n)) {
+        rc = stage_write(st, p, n, off, e);
+    }
+    if (rc != 0) {
+        live_return(u, id, n);
     }
     return rc;
 }
@@ -248,8 +461,7 @@ void uploads_close(struct uploads **up)
     joints_forget(u);
     HASH_ITER(hh, u->live, l, next)
     {
-        HASH_DELETE(hh, u->live, l);
-        free(l);
+        live_delete(u, l);
     }
     lock_fini(&u->lock);
     free(u);

@@ -208,11 +208,24 @@ static bool begin_again(struct store *store, const struct put *p, uint64_t now_u
     return yes;
 }
 
+/* What finishes it: the objects that are not here, nor come to an earlier offer; of one that files are put together in, the first list of them. */
+static size_t awaited_of(const struct put *p, const struct session *s,
+                         const struct upload_reply *out)
+{
+    size_t n = p->again ? 1 : 0;
+
+    for (size_t i = 0; i < p->objects_count; i++) {
+        n += !out->offered[i].held && strcmp(out->offered[i].upload, s->id) == 0;
+    }
+    return n;
+}
+
 int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struct upload_reply *out,
               struct err *e)
 {
     struct session s;
     struct batch *b = NULL;
+    size_t awaited;
     int rc;
 
     if (p->again && begin_again(u->store, p, now_unix_s, out)) {
@@ -227,11 +240,15 @@ int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struc
         offer_remember(&s, OFFER_XET, b);
     }
     rc = look_at_all(u->store, p, &s, out, b, e);
-    if (rc == 0) {
-        rc = store_commit(u->store, &b, COMMIT_SYNC, e);
+    awaited = rc == 0 ? awaited_of(p, &s, out) : 0;
+    if (rc != 0 || (awaited != 0 && !live_admit(u, s.id, p->client, awaited, out))) {
+        goto out;
     }
+    rc = store_commit(u->store, &b, COMMIT_SYNC, e);
     if (rc == 0) {
         answer(&s, out);
+    } else {
+        live_remove(u, s.id);
     }
 out:
     batch_free(&b);

@@ -29,6 +29,7 @@ struct part {
     XXH3_state_t *summing;
     struct hasher *before, *hasher; /* the joint's, and its copy that runs along; or NULL */
     unsigned epoch;
+    uint64_t taken; /* of what is written, counted for its client until the part is kept */
 };
 
 /* What is to come, from its row. False: answered. */
@@ -142,7 +143,9 @@ int part_write(struct part *x, struct slice bytes, struct upload_reply *reply, s
     }
     CHECK(XXH3_128bits_update(x->summing, bytes.p, bytes.n) == XXH_OK);
     if (!x->there) {
-        rc = stage_write(x->joint->stage, bytes.p, bytes.n, x->first + x->written, e);
+        rc = uploads_write(x->u, x->session.id, x->joint->stage, bytes.p, bytes.n,
+                           x->first + x->written, e);
+        x->taken += rc == 0 ? bytes.n : 0;
     }
     if (rc == 0 && x->hasher != NULL) {
         hasher_add(x->hasher, bytes.p, bytes.n);
@@ -172,6 +175,7 @@ static int differs(struct part *x, struct upload_reply *reply, struct err *e)
     session_require(&x->session, b);
     parts_row_put(&x->session, &x->joint->digest, x->n, NULL, b);
     joint_hash_void(x->u, x->joint);
+    live_return(x->u, x->session.id, x->bytes);
     upload_refuse(reply, 503, "part %" PRIu32 " differs from what came of it before: send it again",
                   x->n);
     return store_commit(x->u->store, &b, COMMIT_SYNC, e);
@@ -190,6 +194,9 @@ static int keep(struct part *x, const struct digest *sum, struct err *e)
     session_require(&x->session, b);
     parts_row_put(&x->session, &x->joint->digest, x->n, &f, b);
     rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
+    if (rc == 0) {
+        x->taken = 0; /* it stays */
+    }
     if (rc == 0 && x->hasher != NULL) {
         joint_hash_give(x->u, x->joint, x->hasher, x->epoch);
         x->hasher = x->before = NULL;
@@ -238,6 +245,7 @@ void part_close(struct part **xp)
     }
     hasher_free(&x->hasher);
     XXH3_freeState(x->summing);
+    live_return(x->u, x->session.id, x->taken);
     live_leave(x->u, &x->writer);
     joint_leave(x->u, &x->joint);
     session_free(&x->session);

@@ -46,6 +46,7 @@ static int drop(struct ending *x)
     upload_refuse(x->out, 422, "the parts do not make up this digest: send them all again");
     parts_rows_drop(x->u->store, x->session, &x->put->digest, &x->f, b);
     joint_dead(x->u, x->joint);
+    live_return(x->u, x->session->id, x->f.total);
     return store_commit(x->u->store, &b, COMMIT_SYNC, x->e);
 }
 
@@ -65,6 +66,10 @@ static int seal(struct ending *x, struct hasher *h)
         session_require(x->session, b);
         session_hold(x->session, &x->put->digest, b);
         rc = store_commit(x->u->store, &b, COMMIT_SYNC, x->e);
+    }
+    if (rc == 0) {
+        live_return(x->u, x->session->id, x->f.total);
+        live_came(x->u, x->session->id);
     }
     batch_free(&b);
     return rc;

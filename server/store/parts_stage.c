@@ -41,7 +41,7 @@ int parts_stage_open(struct uploads *u, struct joint *j, const struct session *s
     }
     rc = parts_row_load(u->store, s->id, &j->digest, 0, &f, e);
     if (rc == 0) {
-        rc = f.stage != 0 ? stage_resume(u->store, f.stage, f.total, &st, e) : E_NOTFOUND;
+        rc = f.stage != 0 ? uploads_resume(u, f.stage, f.total, &st, e) : E_NOTFOUND;
         rc = rc == E_NOTFOUND ? begin_stage(u, s, &j->digest, &f, &st, e) : rc;
     }
     if (rc != 0) {

@@ -26,6 +26,7 @@ struct upload_sink {
     uint64_t total;      /* of the whole file; UNKNOWN */
     uint64_t offset;     /* bytes of the file that are here */
     uint64_t saved;      /* of those, described by a row */
+    uint64_t taken;      /* of an object: counted for its client while they come */
     struct stage *stage; /* NULL: small */
     struct buf small;
     struct hasher *hasher;
@@ -43,6 +44,7 @@ static void sink_free(struct upload_sink **kp)
     }
     part_close(&k->part);
     append_close(&k->append);
+    live_return(k->u, k->session.id, k->taken);
     live_leave(k->u, &k->writer);
     stage_abort(&k->stage);
     hasher_free(&k->hasher);
@@ -98,7 +100,7 @@ static int resume(struct upload_sink *k, const struct session_file *old, struct 
         upload_reply_file(reply, 409, k->put.path, old);
         return 0;
     }
-    rc = stage_resume(k->u->store, old->stage, k->total, &k->stage, e);
+    rc = uploads_resume(k->u, old->stage, k->total, &k->stage, e);
     if (rc == E_NOTFOUND) {
         upload_reply_file(reply, 409, k->put.path, &(struct session_file){.total = k->total});
         return 0;
@@ -106,6 +108,7 @@ static int resume(struct upload_sink *k, const struct session_file *old, struct 
     if (rc == 0) { /* what an earlier request brought */
         rc = hasher_add_file(k->hasher, stage_fd(k->stage), k->put.first, e);
     }
+    live_return(k->u, k->session.id, old->bytes - k->put.first);
     k->offset = k->saved = k->put.first;
     return rc;
 }
@@ -132,6 +135,7 @@ static int start_over(struct upload_sink *k, const struct session_file *old, str
         }
         rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
         k->writer.fresh = k->writer.fresh && rc != 0;
+        live_return(k->u, k->session.id, rc == 0 && old != NULL ? old->bytes : 0);
     }
     if (rc == 0 && old_stage != 0 && stage_resume(k->u->store, old_stage, 0, &gone, NULL) == 0) {
         stage_abort(&gone);
@@ -273,7 +277,8 @@ int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_r
         buf_adds(&k->small, bytes);
         CHECK(k->small.rc == 0); /* total is at most its maximum */
     } else {
-        rc = stage_write(k->stage, bytes.p, bytes.n, k->offset, e);
+        rc = uploads_write(k->u, k->session.id, k->stage, bytes.p, bytes.n, k->offset, e);
+        k->taken += rc == 0 && k->put.kind != PUT_UPLOAD_FILE ? bytes.n : 0;
     }
     if (rc == 0) {
         hasher_add(k->hasher, bytes.p, bytes.n);
@@ -376,6 +381,9 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
         rc = 0;
     } else if (rc == 0) {
         upload_reply_file(reply, 200, k->put.path, &f);
+        if (k->put.kind == PUT_OBJECT) {
+            live_came(k->u, k->session.id);
+        }
     }
     blob_release(&blob);
     batch_free(&b);
@@ -392,6 +400,7 @@ static int discard(struct upload_sink *k, struct upload_reply *reply, struct err
     if (k->put.kind != PUT_UPLOAD_FILE || k->stage == NULL) {
         return 0;
     }
+    live_return(k->u, k->session.id, k->offset);
     b = batch_new();
     put_rows(k, NULL, stage_id(k->stage), b);
     return store_commit(k->u->store, &b, COMMIT_LAZY, e);
@@ -402,6 +411,7 @@ static int discard(struct upload_sink *k, struct upload_reply *reply, struct err
 static int assemble(struct upload_sink *k, struct upload_reply *reply, struct err *e)
 {
     const char *why;
+    int rc;
 
     k->writer.id = k->session.id;
     k->writer.path = SLICE("shard");
@@ -411,7 +421,11 @@ static int assemble(struct upload_sink *k, struct upload_reply *reply, struct er
         upload_refuse(reply, 503, "files of this upload are being put together: ask again");
         return 0;
     }
-    return assemble_run(k->u, &k->put, &k->session, buf_slice(&k->small), reply, e);
+    rc = assemble_run(k->u, &k->put, &k->session, buf_slice(&k->small), reply, e);
+    if (rc == 0 && reply->status == 200) {
+        live_came(k->u, k->session.id);
+    }
+    return rc;
 }
 
 int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct upload_reply *reply,

@@ -194,6 +194,21 @@ int stage_resume(struct store *s, uint64_t id, uint64_t expect_bytes, struct sta
     return 0;
 }
 
+void stage_expect(struct stage *st, uint64_t length_bytes)
+{
+    st->length_bytes = length_of(st->fd, length_bytes);
+}
+
+uint64_t stage_written_bytes(const struct stage *st)
+{
+    uint64_t n;
+
+    lock_take(&st->s->space.lock);
+    n = st->written_bytes;
+    lock_drop(&st->s->space.lock);
+    return n;
+}
+
 uint64_t stage_id(const struct stage *st)
 {
     return st->named ? st->id : 0;

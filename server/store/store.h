@@ -27,13 +27,15 @@ enum table {
 
 struct store_settings {
     const char *state_dir;
-    uint64_t quota_bytes;   /* of blobs; 0: what the file system has, less the reserve */
-    uint64_t reserve_bytes; /* of the file system, never touched; when 0, reserve_ratio counts */
-    double reserve_ratio;   /* 0.05 */
-    double high_ratio;      /* 0.90 of the quota: evict down to low */
-    double low_ratio;       /* 0.85 */
-    uint64_t block_cache_bytes; /* 256 MiB */
-    uint32_t restart_ms;        /* the daemon's: see store_stuck_ms() */
+    uint64_t quota_bytes;    /* of blobs; 0: what the file system has, less the reserve */
+    uint64_t reserve_bytes;  /* of the file system, never touched; when 0, reserve_ratio counts */
+    double reserve_ratio;    /* 0.05 */
+    double high_ratio;       /* 0.90 of the quota: evict down to low */
+    double low_ratio;        /* 0.85 */
+    uint32_t client_uploads; /* sessions of one client; the daemon's: uploads_limit() */
+    uint64_t client_upload_bytes; /* in them; likewise */
+    uint64_t block_cache_bytes;   /* 256 MiB */
+    uint32_t restart_ms;          /* the daemon's: see store_stuck_ms() */
 };
 
 /* Takes the folder's lock: a second daemon gets E_BUSY with a sentence. Creates what is missing. */

@@ -28,8 +28,7 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     if (rc != 0 || out->status != 0) {
         goto out;
     }
-    if (!live_add(u, s.id)) {
-        upload_refuse(out, 503, "%d uploads are open: commit or abort some", SESSIONS_MAX);
+    if (!live_admit(u, s.id, p->client, 0, out)) {
         goto out;
     }
     b = batch_new();

@@ -56,6 +56,7 @@ struct put_object {
 };
 struct put {
     enum put_kind kind;
+    uint64_t client; /* http/principal.h; 0: the program itself */
     struct slice repo, name, path, upload_id;
     struct slice branch; /* what is published on; p == NULL or "": the head */
     struct note note;    /* of the version that comes of it */
@@ -109,6 +110,8 @@ void upload_reply_free(struct upload_reply *r);
 struct uploads;
 struct uploads *uploads_open(struct store *s);
 void uploads_close(struct uploads **up);
+/* How many sessions a client may have open at a time, 256 unless said, and bytes in them; 0: a quarter of the quota. */
+void uploads_limit(struct uploads *u, uint32_t client_sessions, uint64_t client_bytes);
 /* What a body that finds no space asks once, on its pool thread, before it answers 507; returns 0 when there is room now. */
 void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t need_bytes),
                      void *arg);

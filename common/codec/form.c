@@ -12,6 +12,17 @@ bool form_next(struct slice *rest, struct slice *name, struct slice *value)
     return true;
 }
 
+bool form_within(struct slice form, size_t max)
+{
+    size_t count = 0;
+
+    while (count <= max && form.n != 0) {
+        slice_cut(&form, '&');
+        count++;
+    }
+    return count <= max;
+}
+
 struct slice form_value(struct slice raw, size_t max, struct arena *a)
 {
     struct buf b = BUF_INIT(max);

@@ -8,6 +8,10 @@
 
 #include "common/base/arena.h"
 
+enum { FORM_FIELDS_MAX = 4096 }; /* in a body that names paths: what a loop may read in one turn */
+
+/* No more fields than that, empty ones too? Looks no further than it has to. */
+bool form_within(struct slice form, size_t max);
 /* Cuts the next field off. False: there is none. Both raw. */
 MUST_USE bool form_next(struct slice *rest, struct slice *name, struct slice *value);
 /* '+' is a blank, escapes are decoded, once; p == NULL: badly escaped, or longer than max. */

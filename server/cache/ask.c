@@ -5,8 +5,6 @@
 #include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
 
-enum { KEY_MAX = 16384 };
-
 static struct slice copy(struct arena *a, struct slice s)
 {
     return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
@@ -127,7 +125,7 @@ static void on_ask_letter(struct letter *l)
 static struct cache_ask *ask_new(struct cache *c, struct loop *l, const struct want *w)
 {
     struct cache_ask *k = NEW(struct cache_ask);
-    struct buf key = BUF_INIT(KEY_MAX);
+    struct buf key = BUF_INIT(w->repo.n + 1 + w->key.n + 1 + w->principal.n);
 
     atomic_fetch_add(&c->asks, 1);
     k->cache = c;
@@ -135,8 +133,7 @@ static struct cache_ask *ask_new(struct cache *c, struct loop *l, const struct w
     want_copy(&k->arena, w, &k->want);
     k->origin = origin_hold(w->origin);
     object_key(&key, w->repo, w->key, w->principal);
-    CHECK(key.rc ==
-          0); /* WANT_KEY_MAX is below KEY_MAX, by more than a repo and a principal take */
+    CHECK(key.rc == 0);
     k->row_key = arena_copy(&k->arena, buf_slice(&key));
     buf_free(&key);
     return k;
@@ -192,6 +189,16 @@ static void look(struct job *j)
     mailbox_post(c->mail, &k->letter);
 }
 
+/* `uri` and `header` of http { } may be set above it, and adapters write keys anew. */
+static void refuse_name(struct cache_ask *k)
+{
+    struct err e;
+
+    err_set(&e, E_TOOBIG, "the path and its query have more than %d bytes: no name can be so long",
+            WANT_KEY_MAX);
+    ask_answer(k, answer_of_status(k->cache, 414, CACHE_MISS, 0, &e));
+}
+
 struct cache_ask *cache_want(struct cache *c, struct loop *l, const struct want *w,
                              void (*on_answer)(void *arg, struct answer *a), void *arg)
 {
@@ -199,6 +206,10 @@ struct cache_ask *cache_want(struct cache *c, struct loop *l, const struct want 
 
     k->on_answer = on_answer;
     k->arg = arg;
+    if (w->key.n > WANT_KEY_MAX) {
+        refuse_name(k);
+        return k;
+    }
     k->job.work = look;
     k->job.client = w->client;
     pool_submit(c->disk, &k->job);

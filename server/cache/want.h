@@ -17,7 +17,9 @@ enum want_class {
     WANT_MUTABLE, /* fresh for ttl, then revalidated */
 };
 
-enum { WANT_KEY_MAX = 12 << 10 }; /* whoever makes a want sees to it: rows have room for no more */
+enum {
+    WANT_KEY_MAX = 12 << 10
+}; /* rows have room for no more: a want with a longer key is answered with 414 */
 
 struct batch;
 struct want;
@@ -54,7 +56,7 @@ struct want_field {
 
 struct want {
     struct slice repo; /* name */
-    struct slice key;  /* canonical, unique within the repo; up to WANT_KEY_MAX bytes */
+    struct slice key;  /* canonical, unique within the repo */
     enum want_class class;
     const struct origin *origin;
     uint64_t client;  /* who asks first (http/principal.h); 0: the program itself */

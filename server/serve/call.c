@@ -180,12 +180,6 @@ void call_want(struct call *c, const struct want *w, void (*fn)(struct call *c, 
     struct cache_ask *ask;
     struct want mine;
 
-    if (w->key.n > WANT_KEY_MAX) { /* `uri` and `header` may be set above it */
-        refuse(c->x, 414,
-               "the path and its query have more than %d bytes: no name can be so long\n",
-               WANT_KEY_MAX);
-        return;
-    }
     call_hold(c); /* the answer may come, and the exchange end, before cache_want() returns */
     c->on_answer = fn;
     c->answered = false;

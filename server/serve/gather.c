@@ -15,7 +15,6 @@ enum {
     KEPT_MAX = 4096,
     STALE_S = 5,    /* with the origin in trouble nobody asks it again for so long */
     TOUCH_S = 3600, /* what is used from memory counts as read, so often */
-    NAME_BYTES = 64 << 10,
     TEXT_BYTES = 512,
 };
 
@@ -119,7 +118,8 @@ static struct slice copy(struct arena *a, struct slice s)
  * for five minutes, what its branch stands for one, and both are made of the same document. */
 static struct slice name_of(struct arena *a, const struct repo *r, const struct need *n)
 {
-    struct buf b = BUF_INIT(NAME_BYTES);
+    struct buf b = BUF_INIT(sizeof r + sizeof n->want.ttl_s + n->key.n + 1 + n->want.key.n + 1 +
+                            n->want.principal.n);
     struct slice name;
 
     buf_add(&b, &r, sizeof r);
@@ -129,7 +129,7 @@ static struct slice name_of(struct arena *a, const struct repo *r, const struct 
     buf_adds(&b, n->want.key);
     buf_byte(&b, 0);
     buf_adds(&b, n->want.principal);
-    CHECK(b.rc == 0); /* the parser's limits are far below */
+    CHECK(b.rc == 0);
     name = arena_copy(a, buf_slice(&b));
     buf_free(&b);
     return name;

@@ -8,7 +8,6 @@ enum {
     RENDERING_MAGIC = 0x72656e64,
     MAKERS = 3, /* one client has two of them at most (fair_queue.h) */
     MAKERS_NICE = 5,
-    KEY_MAX = 64 << 10,
     SMALL_BYTES = 1 << 20,    /* in memory rather than in a file */
     MEMORY_BYTES = 256 << 20, /* for all of them */
     RECENT_BYTES =
@@ -320,7 +319,7 @@ void rendering_ask(struct call *c, struct slice key, size_t bytes_max,
 {
     struct renderings *all = c->desk->serve->renderings;
     struct waiter *w = NEW(struct waiter);
-    struct buf whole = BUF_INIT(KEY_MAX);
+    struct buf whole = BUF_INIT(sizeof c->repo + sizeof c->repo_generation + key.n);
     struct box *x = NULL;
     bool begun;
     bool ready;
@@ -330,7 +329,7 @@ void rendering_ask(struct call *c, struct slice key, size_t bytes_max,
     buf_add(&whole, &c->repo, sizeof c->repo);
     buf_add(&whole, &c->repo_generation, sizeof c->repo_generation);
     buf_adds(&whole, key);
-    CHECK(whole.rc == 0); /* paths and tags have bounds below it */
+    CHECK(whole.rc == 0);
     lock_take(&all->lock);
     HASH_FIND(hh, all->by_key, whole.p, whole.n, x);
     begun = x == NULL;

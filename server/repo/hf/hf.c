@@ -10,7 +10,7 @@
 #include "server/repo/hf/key.h"
 #include "server/repo/hf/synced.h"
 
-enum { PAGE_BYTES = 64 << 20, LISTING_BYTES = 1 << 30, NAME_BYTES = 16384, PATHS_MAX = 4096 };
+enum { PAGE_BYTES = 64 << 20, LISTING_BYTES = 1 << 30, NAME_BYTES = 16384 };
 
 static char *public_url(const struct repo_conf *conf)
 {
@@ -102,14 +102,12 @@ static void plan_tree(struct hf_ask *k)
 
 /* Each path in its turn, with what is known of it. False: the plan asks. */
 static bool write_paths(struct hf_ask *k, const struct manifest *m, struct slice form,
-                        struct details *d, struct buf *out, size_t *count)
+                        struct details *d, struct buf *out)
 {
     bool more = !k->r->synced && details_wanted(form);
     struct slice path;
 
-    for (*count = 0;
-         *count < PATHS_MAX && (path = form_find(&form, "paths", NAME_BYTES, k->a)).p != NULL;
-         ++*count) {
+    while ((path = form_find(&form, "paths", NAME_BYTES, k->a)).p != NULL) {
         struct manifest_entry f;
         while (path.n != 0 && path.p[path.n - 1] == '/') {
             path.n--;
@@ -136,18 +134,25 @@ static void plan_paths(struct hf_ask *k)
     struct buf out = BUF_INIT(LISTING_BYTES);
     struct details details = {0};
     struct manifest m;
-    size_t count = 0;
 
-    if (body == NULL || !access_commit(k) || !access_manifest(k, &m)) {
+    if (body == NULL) {
+        return;
+    }
+    if (body->rc != 0 || !form_within(body->bytes, FORM_FIELDS_MAX)) {
+        say_error(k, 413, SLICE_NONE,
+                  SLICE("a list of paths of more than 4096 fields or 1 MiB: ask in parts"));
+        return;
+    }
+    if (!access_commit(k) || !access_manifest(k, &m)) {
         return;
     }
     buf_byte(&out, '[');
-    if (body->rc == 0 && !write_paths(k, &m, body->bytes, &details, &out, &count)) {
+    if (!write_paths(k, &m, body->bytes, &details, &out)) {
         goto out;
     }
     buf_byte(&out, ']');
-    if (body->rc != 0 || count == PATHS_MAX || out.rc != 0) {
-        say_error(k, 413, SLICE_NONE, SLICE("too many paths at once"));
+    if (out.rc != 0) {
+        say_error(k, 507, SLICE_NONE, SLICE("what is known of these paths is too large"));
     } else {
         say_json(k, arena_copy(k->a, buf_slice(&out)));
     }

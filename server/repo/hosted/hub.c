@@ -1,5 +1,6 @@
 #include "server/repo/hosted/hub.h"
 
+#include "common/codec/form.h"
 #include "common/codec/jwrite.h"
 #include "common/codec/url.h"
 #include "server/repo/hosted/hosted.h"
@@ -244,8 +245,9 @@ static void plan_paths(struct hub_ask *k)
     if (body == NULL) {
         return;
     }
-    if (body->rc != 0) {
-        hub_say(k, 413, NULL, SLICE("a list of paths of more than 1 MiB: ask in parts"));
+    if (body->rc != 0 || !form_within(body->bytes, FORM_FIELDS_MAX)) {
+        hub_say(k, 413, NULL,
+                SLICE("a list of paths of more than 4096 fields or 1 MiB: ask in parts"));
         return;
     }
     plan_listing(k, LIST_HUB_PATHS);

@@ -10,7 +10,7 @@
 #include "server/store/lineage.h"
 #include "server/store/note.h"
 
-enum { SKIP_BYTES = 4096, POINTER_BYTES = 256, PATHS_MAX = 4096 };
+enum { SKIP_BYTES = 4096, POINTER_BYTES = 256 };
 
 struct hub_list {
     struct buf *out;
@@ -244,11 +244,7 @@ static int list_paths(struct hub_list *l, struct err *e)
     int rc = 0;
 
     jwrite_open(l->out, NULL, '[');
-    for (int i = 0; rc == 0 && i < PATHS_MAX; i++) {
-        path = form_find(&form, "paths", SKIP_BYTES, &a);
-        if (path.p == NULL) {
-            break;
-        }
+    while (rc == 0 && (path = form_find(&form, "paths", SKIP_BYTES, &a)).p != NULL) {
         path.n -= path.n != 0 && path.p[path.n - 1] == '/';
         rc = path_row(l, path, e);
     }

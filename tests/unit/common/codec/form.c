@@ -35,6 +35,16 @@ static void test_values(void **state)
     arena_fini(&a);
 }
 
+static void test_within(void **state)
+{
+    (void)state;
+    assert_true(form_within(SLICE_NONE, 0));
+    assert_true(form_within(SLICE("a=b"), 1));
+    assert_true(form_within(SLICE("a=b&c"), 2));
+    assert_false(form_within(SLICE("a=b&c"), 1));
+    assert_false(form_within(SLICE("&&&&"), 3));
+}
+
 static void test_fields(void **state)
 {
     struct slice form = SLICE("paths=a+b&expand=true&paths=%zz&paths&paths=c%26d&&x");
@@ -61,7 +71,7 @@ static void test_fields(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_within),
                                        cmocka_unit_test(test_fields)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -356,21 +356,25 @@ static int hex_digit(unsigned char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+static int overhead(struct h1_chunks *c)
+{
+    return ++c->overhead > CHUNK_OVERHEAD_MAX ? -400 : 0;
+}
+
+/* Blanks may stand before ';', and some senders pad the size with them; "5 junk" is no size to any two parsers alike. */
 static int after_size(struct h1_chunks *c, unsigned char b)
 {
     if (b == '\r') {
         c->state = CHUNK_SIZE_LF;
-    } else if (b == ';' || b == ' ' || b == '\t') {
+    } else if (b == ';') {
         c->state = CHUNK_EXTENSION;
+    } else if (b == ' ' || b == '\t') {
+        c->state = CHUNK_SIZE_BLANK;
+        return overhead(c);
     } else {
         return -400;
     }
     return 0;
-}
-
-static int overhead(struct h1_chunks *c)
-{
-    return ++c->overhead > CHUNK_OVERHEAD_MAX ? -400 : 0;
 }
 
 static int expect(struct h1_chunks *c, unsigned char b, unsigned char want,
@@ -404,6 +408,8 @@ static int step(struct h1_chunks *c, unsigned char b)
         }
         c->left = c->left << 4 | (uint64_t)digit;
         return 0;
+    case CHUNK_SIZE_BLANK:
+        return after_size(c, b);
     case CHUNK_EXTENSION:
         if (b == '\r') {
             c->state = CHUNK_SIZE_LF;
@@ -421,8 +427,13 @@ static int step(struct h1_chunks *c, unsigned char b)
             c->state = CHUNK_END_LF;
             return 0;
         }
-        c->state = CHUNK_TRAILER;
+        c->state = CHUNK_TRAILER_NAME;
         return is_token(b) ? overhead(c) : -400;
+    case CHUNK_TRAILER_NAME:
+        if (b == ':') {
+            c->state = CHUNK_TRAILER;
+        }
+        return b == ':' || is_token(b) ? overhead(c) : -400;
     case CHUNK_TRAILER: /* trailers are dropped, whatever they say */
         if (b == '\r') {
             c->state = CHUNK_TRAILER_LF;

@@ -44,12 +44,14 @@ bool h1_valid_host(struct slice host);     /* uri-host [ ":" port ], no userinfo
 enum h1_chunk_state {
     CHUNK_SIZE_FIRST,
     CHUNK_SIZE,
+    CHUNK_SIZE_BLANK, /* after the size: an extension or the line's end */
     CHUNK_EXTENSION,
     CHUNK_SIZE_LF,
     CHUNK_DATA,
     CHUNK_DATA_CR,
     CHUNK_DATA_LF,
     CHUNK_TRAILER_FIRST,
+    CHUNK_TRAILER_NAME,
     CHUNK_TRAILER,
     CHUNK_TRAILER_LF,
     CHUNK_END_LF,

@@ -146,15 +146,16 @@ static int decode(const char *text, size_t step, char *out, size_t *out_n)
 
 static void decodes_chunks(void **state)
 {
-    static const char text[] = "5;a=\"b\"\r\nhello\r\nA \r\n0123456789\r\n000\r\nX: y\r\n\r\nNEXT";
+    static const char text[] = "5;a=\"b\"\r\nhello\r\nA \r\n0123456789\r\n3 ;a=b\r\nabc\r\n000\r\n"
+                               "X: y\r\nZ:\r\n\r\nNEXT";
     char out[64];
     size_t n;
 
     (void)state;
     for (size_t step = 1; step < sizeof text; step++) {
         assert_int_equal(decode(text, step, out, &n), 1);
-        assert_int_equal(n, 15);
-        assert_memory_equal(out, "hello0123456789", 15);
+        assert_int_equal(n, 18);
+        assert_memory_equal(out, "hello0123456789abc", 18);
     }
 }
 
@@ -168,7 +169,16 @@ static void refuses_chunks(void **state)
                                       "5\r\nhelloX",
                                       "1\r\naX",
                                       "1000000000000000\r\n",
+                                      "5 junk\r\nhello\r\n",
+                                      "0 x\r\n\r\n",
+                                      "5\tx;a=b\r\n",
+                                      "5 5\r\n",
                                       "0\r\n X: folded\r\n\r\n",
+                                      "0\r\nno colon\r\n\r\n",
+                                      "0\r\nX\r\n\r\n",
+                                      "0\r\nX : y\r\n\r\n",
+                                      "0\r\nX: y\r\nZ\r\n\r\n",
+                                      "0\r\n: y\r\n\r\n",
                                       "0\r\n\n",
                                       "5;\x01\r\n"};
     char out[64];

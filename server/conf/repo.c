@@ -5,6 +5,7 @@
 #include "server/conf/s3.h"
 #include "server/conf/value.h"
 #include "server/repo/forward.h"
+#include "server/repo/origin_field.h"
 
 static bool name_valid(const char *name)
 {
@@ -141,6 +142,34 @@ static int check_forward(const struct settings_node *nd, const struct repo_conf 
     return 0;
 }
 
+static int check_pass_headers(const struct settings_node *nd, const struct repo_conf *r,
+                              struct err *e)
+{
+    struct settings_place at = settings_where(nd, "pass_headers");
+
+    if (r->pass_headers_count == 0) {
+        return 0;
+    }
+    if (strcmp(r->protocol, "generic") != 0 || r->sync != NULL) {
+        return settings_wrong(at, e,
+                              "repo \"%s\" has pass_headers, that is for protocol \"generic\" with "
+                              "an origin and no sync, remove it",
+                              r->name);
+    }
+    if (r->pass_headers_count > ORIGIN_FIELD_NAMES) {
+        return settings_wrong(at, e, "repo \"%s\" passes %zu fields, %d are the most, remove some",
+                              r->name, r->pass_headers_count, ORIGIN_FIELD_NAMES);
+    }
+    for (size_t i = 0; i < r->pass_headers_count; i++) {
+        const char *why = origin_field_refuses(r->pass_headers[i]);
+        if (why != NULL) {
+            return settings_wrong(at, e, "pass_headers = {\"%.64s\"}, %s, remove it from the list",
+                                  r->pass_headers[i], why);
+        }
+    }
+    return 0;
+}
+
 int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a, struct err *e)
 {
     struct access_conf access = {0};
@@ -178,5 +207,6 @@ int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
         rc = read_rules(nd, r, a, e);
     }
     rc = rc == 0 ? section_sync(nd, r, a, e) : rc;
-    return rc == 0 ? check_forward(nd, r, e) : rc;
+    rc = rc == 0 ? check_forward(nd, r, e) : rc;
+    return rc == 0 ? check_pass_headers(nd, r, e) : rc;
 }

@@ -65,7 +65,7 @@ struct slice http_req_list(const struct http_req *r, const char *name);
 
 /* Room for a reply's fields; the names must be lower case literals or arena text, as the values. Date, Server,
  * X-Request-Id, Content-Length, Transfer-Encoding and Connection are the connection's business: do not add them. */
-enum { REPLY_FIELDS = 32 };
+enum { REPLY_FIELDS = 40 };
 struct http_reply {
     int status;
     size_t nfields;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "server/repo/forward.h"
+#include "server/repo/origin_field.h"
 #include "server/repo/xet.h"
 
 enum { NAME_MAX_BYTES = 63 };
@@ -116,6 +117,7 @@ int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
     r->max_object_bytes = conf->max_object_bytes;
     r->xet_from_bytes = xet_from_bytes(conf->xet);
     forward_open(r, conf);
+    origin_field_open(r, conf);
     if (r->ops == NULL) {
         rc = err_set(
             e, E_CONFIG,
@@ -149,6 +151,7 @@ void repo_close(struct repo **rp)
     }
     free(r->names);
     forward_close(r);
+    origin_field_close(r);
     rules_free(&r->rules);
     origin_free(&r->origin);
     free((void *)(uintptr_t)r->home);

@@ -185,6 +185,9 @@ struct repo_conf { /* one `repo` section, as read */
     bool names_set;             /* `names` was written, maybe empty */
     const char *const *forward; /* generic: fields of the client's that go to the origin */
     size_t forward_count;
+    const char *const
+        *pass_headers; /* generic: fields of the origin's that reach clients, beside the usual */
+    size_t pass_headers_count;
     const char *xet;              /* hf, hosted: off, large, on; NULL: the usual */
     const struct sync_conf *sync; /* mirrored whole; or NULL */
     const char *source;           /* "file:line" of the section, for errors */
@@ -261,6 +264,8 @@ struct repo {
     char **
         forward; /* fields of the client's that go to the origin (forward.h): by name, small letters */
     size_t forwards;
+    char **pass; /* pass_headers (origin_field.h), in small letters */
+    size_t passes;
     unsigned slot; /* of its counters (admin/traffic.h) */
     void *state;   /* the adapter's */
     _Atomic uint64_t

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "server/repo/origin_field.h"
+#include "server/serve/disposition.h"
 #include "server/serve/entrance.h"
 #include "server/serve/rendering.h"
 #include "server/serve/resolve.h"
@@ -166,10 +168,15 @@ static void reply_words(struct call *c, const struct answer *a)
     struct arena *ar = &c->arena;
     struct http_reply *r = ARENA_NEW(ar, struct http_reply);
     uint64_t now = c->desk->loop->unix_s;
+    struct slice said;
 
     r->status = a->status;
     if (a->content_type.p != NULL) {
         reply_add(r, SLICE("content-type"), arena_copy(ar, a->content_type));
+    }
+    said = disposition_of(a->content_type, answer_field(a, "content-disposition"), true, ar);
+    if (said.p != NULL) {
+        reply_add(r, SLICE("content-disposition"), said);
     }
     if (!c->repo->anonymous_read) {
         reply_add(r, SLICE("cache-control"), SLICE("private, no-cache"));
@@ -179,9 +186,9 @@ static void reply_words(struct call *c, const struct answer *a)
         if (!c->repo->anonymous_read && resolve_is_freshness(f->name)) {
             continue;
         }
-        if (!slice_eqs(f->name, "date")) {
+        if (origin_field_passes(c->repo, f->name)) {
             reply_add(r, arena_copy(ar, f->name), arena_copy(ar, f->value));
-        } else if (f->value.n <= ORIGIN_DATE_MAX) {
+        } else if (slice_eqs(f->name, "date") && f->value.n <= ORIGIN_DATE_MAX) {
             r->date = arena_copy(ar, f->value);
         }
     }

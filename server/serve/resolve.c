@@ -3,6 +3,8 @@
 #include <inttypes.h>
 
 #include "common/codec/httpdate.h"
+#include "server/repo/origin_field.h"
+#include "server/serve/disposition.h"
 #include "server/serve/rendering.h"
 #include "server/store/xorb.h"
 
@@ -61,12 +63,13 @@ static bool origin_says(const struct call *c, const struct answer *a)
            c->plan.want.ttl_s == TTL_ORIGIN;
 }
 
-/* Up to `most` of the origin's fields: those about freshness, or the others. */
-static void add_fields(struct hot *h, const struct answer *a, bool freshness, size_t most)
+/* Up to `most` of the origin's fields that reach clients: those about freshness, or the others. */
+static void add_fields(struct hot *h, const struct repo *r, const struct answer *a, bool freshness,
+                       size_t most)
 {
     for (size_t i = 0; i < a->nfields && h->reply.nfields < most; i++) {
         const struct http_field *f = &a->fields[i];
-        if (resolve_is_freshness(f->name) == freshness && !slice_eqs(f->name, "date")) {
+        if (resolve_is_freshness(f->name) == freshness && origin_field_passes(r, f->name)) {
             reply_add(&h->reply, arena_copy(&h->arena, f->name), arena_copy(&h->arena, f->value));
         }
     }
@@ -78,7 +81,7 @@ static void add_cache_control(struct call *c, struct hot *h)
     const char *who = c->repo->anonymous_read ? "public" : "private";
 
     if (origin_says(c, h->answer)) {
-        add_fields(h, h->answer, true, h->reply.nfields + 4);
+        add_fields(h, c->repo, h->answer, true, h->reply.nfields + 4);
         return;
     }
     if (c->plan.cache_control.p != NULL) {
@@ -95,9 +98,18 @@ static void add_cache_control(struct call *c, struct hot *h)
     }
 }
 
+/* Of an origin: its page is a list that people walk through. */
+static bool is_folder(struct slice path)
+{
+    return path.n == 0 || path.p[path.n - 1] == '/';
+}
+
 static void add_answer(struct call *c, struct hot *h, const struct answer *a)
 {
     bool own = c->plan.own_fields;
+    struct slice type = a->content_type.p != NULL && !own ? a->content_type
+                        : c->plan.content_type.p != NULL  ? c->plan.content_type
+                                                          : SLICE("application/octet-stream");
     char date[40];
     struct slice etag = c->plan.etag.p != NULL ? c->plan.etag : a->etag;
     char hex[DIGEST_HEX + 1];
@@ -119,10 +131,7 @@ static void add_answer(struct call *c, struct hot *h, const struct answer *a)
     if (c->plan.until_unix_s != 0) {
         h->fresh_until_unix_s = min_u64(h->fresh_until_unix_s, c->plan.until_unix_s);
     }
-    add(h, "content-type",
-        a->content_type.p != NULL && !own ? a->content_type
-        : c->plan.content_type.p != NULL  ? c->plan.content_type
-                                          : SLICE("application/octet-stream"));
+    add(h, "content-type", type);
     if (a->last_modified_s != 0 && !own) {
         httpdate_format(a->last_modified_s, date);
         add(h, "last-modified", slice_str(date));
@@ -131,7 +140,10 @@ static void add_answer(struct call *c, struct hot *h, const struct answer *a)
         add_digest(h, &a->digest);
     }
     if (!own) {
-        add_fields(h, a, false, ORIGIN_FIELDS_MAX);
+        add(h, "content-disposition",
+            disposition_of(type, answer_field(a, "content-disposition"), is_folder(c->path),
+                           &h->arena));
+        add_fields(h, c->repo, a, false, ORIGIN_FIELDS_MAX);
         add_date(h, answer_field(a, "date"), c->desk->loop->unix_s);
     }
 }

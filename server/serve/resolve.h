@@ -20,8 +20,10 @@ struct hot *resolve_known(struct call *c);
 /* The plan's own text, a PLAN_REPLY that may be kept. */
 struct hot *resolve_text(struct call *c);
 
-/* The origin's fields go so far, the rest is for ours; a Date that is longer is none. */
-enum { ORIGIN_FIELDS_MAX = REPLY_FIELDS - 14, ORIGIN_DATE_MAX = 40 };
+/* The origin's fields go so far, the rest is for the plan's and for ours: type, ETag, ranges, freshness, age and the like, and
+ * what an adapter's answer() adds (three at most). A Date that is longer is none. */
+enum { OUR_FIELDS = 14, ORIGIN_DATE_MAX = 40 };
+enum { ORIGIN_FIELDS_MAX = REPLY_FIELDS - PLAN_FIELDS - OUR_FIELDS };
 /* One that says how long it is good: passed on only where ours do not say it. */
 bool resolve_is_freshness(struct slice name);
 

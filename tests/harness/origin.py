@@ -55,6 +55,7 @@ class Thing:
     hold_at: int = -1             # no answer gives a byte from this one on, up to hold_end, until `go` is set
     hold_end: int = 1 << 60
     chunked: bool = False
+    trailers: str = ""            # with `chunked`, behind its end: as `fields`
     unframed: bool = False        # no length at all: ends with the connection
     redirect: str = ""            # Location; with `status` 302 unless set
     # lies
@@ -309,7 +310,8 @@ class Handler(serving.Handler):
             lied()
             self.cut()
         elif chunked:
-            self.wfile.write(b"0\r\n\r\n")
+            trailers = "".join(f"{line.strip()}\r\n" for line in t.trailers.split("|") if line)
+            self.wfile.write(f"0\r\n{trailers}\r\n".encode())
 
     def alive(self):
         self.connection.setblocking(False)

@@ -15,7 +15,7 @@ MIB = 1 << 20
 def data(mirrord, origin):
     """A mirror that leaves all to the origin: no freshness of its own, no floor under a client's no-cache."""
     m = mirrord(f"""cache {{ default_ttl = 0s }}
-                    repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ refresh_floor = 0s }} }}""")
+                    repo "data" {{ protocol = "generic" origin = "{origin.url}/" pass_headers = {{"X-Word", "X-Kept", "X-More", "X-Why"}} rule '.' {{ refresh_floor = 0s }} }}""")
     m.origin = origin
     return m
 

@@ -344,26 +344,40 @@ static struct slice next_of(const struct plan *p, struct slice link, struct aren
                      SLICE_ARG(target));
 }
 
+/* The origin's own link leads past this server and is not passed on: this is its query at our path. */
+static void add_next(const struct plan *p, const struct answer *a, struct arena *arena,
+                     struct http_reply *reply)
+{
+    for (size_t i = 0; i < a->nfields; i++) { /* there may be several */
+        struct slice next = slice_eqs(a->fields[i].name, "link")
+                                ? next_of(p, a->fields[i].value, arena)
+                                : SLICE_NONE;
+        if (next.p != NULL && reply->nfields < ARRAY_LEN(reply->fields)) {
+            reply->fields[reply->nfields++] = (struct http_field){SLICE("link"), next};
+            return;
+        }
+    }
+}
+
 static void oci_answer(const struct repo *r, const struct plan *p, const struct answer *a,
                        struct arena *arena, struct http_reply *reply)
 {
     size_t n = 0;
 
     (void)r;
-    (void)a;
     for (size_t i = 0; i < reply->nfields; i++) {
         struct http_field f = reply->fields[i];
-        bool list = p->location.p != NULL;
         if (slice_eqs(f.name, "content-type")) {
             f.value = slice_trim(slice_cut(&f.value, ';')); /* a media type is compared as text */
-        } else if (slice_eqs(f.name, "link") && list) {
-            f.value = next_of(p, f.value, arena);
         }
-        if (passes(f.name) && f.value.p != NULL) {
+        if (passes(f.name)) {
             reply->fields[n++] = f;
         }
     }
     reply->nfields = n;
+    if (a != NULL && p->location.p != NULL) {
+        add_next(p, a, arena, reply);
+    }
     if (p->whole && p->etag.p == NULL) { /* a tag: the digest is known by now */
         char hex[DIGEST_HEX + 1];
         digest_format(&p->want.digest, hex);

@@ -1,6 +1,7 @@
 #include "server/serve.h"
 
 #include "server/store/xorb.h"
+#include "server/gate/cross_site.h"
 #include "server/serve/entrance.h"
 #include "server/serve/index.h"
 #include "server/serve/need.h"
@@ -76,7 +77,6 @@ void call_advance(struct call *c)
                     : rc == E_INVALID || rc == E_TOOBIG ? 400
                                                         : 500;
         reply_add(r, SLICE("cache-control"), SLICE("no-store"));
-        reply_add(r, SLICE("x-content-type-options"), SLICE("nosniff"));
         reply_failure(c, r, arena_copy(&c->arena, slice_str(why.text)));
         return;
     }
@@ -118,6 +118,10 @@ static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours
         return false;
     }
     exchange_set_client(x, v->who.client);
+    if (cross_site_write(req, d->set->conf->public_url)) {
+        refuse_cross_site(x);
+        return false;
+    }
     if (!ours || v->entrance->counted(req)) {
         gate_spend(d->daemon->gate, &v->who, req->peer, d->loop->now_ms, &g);
     }
@@ -136,9 +140,8 @@ static void forbid(struct call *c, int status, struct slice why)
 
     r->status = status;
     if (status == 401) {
-        reply_add(r, SLICE("www-authenticate"),
-                  c->visit->entrance->challenge(&c->req, c->set->conf,
-                                                c->plan.right == RIGHT_PUBLISH, &c->arena));
+        c->visit->entrance->challenge(&c->req, c->set->conf, c->plan.right == RIGHT_PUBLISH,
+                                      &c->arena, r);
     }
     reply_failure(c, r, why);
 }

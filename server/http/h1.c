@@ -208,10 +208,11 @@ static void h1_close(struct conn *c)
 /* Not even a request: an answer without an exchange, and the end. */
 static enum progress refuse(struct conn *c, int status)
 {
-    char text[256];
+    char text[320];
     const char *reason = http_reason(status);
     int n = snprintf(text, sizeof text,
                      "HTTP/1.1 %d %s\r\ndate: %s\r\nserver: mirrord\r\ncontent-type: text/plain\r\n"
+                     "x-content-type-options: nosniff\r\n"
                      "content-length: %zu\r\nconnection: close\r\n\r\n%s\n",
                      status, reason, c->lane->loop->date, strlen(reason) + 1, reason);
 

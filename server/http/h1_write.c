@@ -43,7 +43,7 @@ static char *put_length(char *to, uint64_t n)
 
 size_t h1_answer_bound(const struct http_reply *r)
 {
-    size_t n = FIXED_BYTES;
+    size_t n = FIXED_BYTES + r->policy.n;
 
     for (size_t i = 0; i < r->nfields; i++) {
         n += r->fields[i].name.n + r->fields[i].value.n + 4;
@@ -72,7 +72,9 @@ size_t h1_answer_write(char *start, const struct h1_answer *a)
     char *to = put_status(start, r->status);
 
     to = put_field(to, SLICE("date"), r->date.p != NULL ? r->date : a->now);
-    to = put(to, SLICE("server: mirrord\r\nx-request-id: "));
+    to = put(to, SLICE("server: mirrord\r\nx-content-type-options: nosniff\r\n"));
+    to = put_field(to, SLICE("content-security-policy"), reply_policy(r));
+    to = put(to, SLICE("x-request-id: "));
     to = put(to, a->id);
     to = put(to, SLICE("\r\n"));
     for (size_t i = 0; i < r->nfields; i++) {

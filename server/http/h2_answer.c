@@ -26,7 +26,8 @@ static struct slice date_of(const struct exchange *x)
 static size_t head_bound(const struct exchange *x)
 {
     const struct http_reply *r = x->reply;
-    size_t n = 256 + date_of(x).n; /* those that every answer has, and a copy's slack */
+    size_t n =
+        320 + date_of(x).n + reply_policy(r).n; /* what every answer has, and a copy's slack */
 
     for (size_t i = 0; i < r->nfields; i++) {
         n += hpack_bound(r->fields[i].name, r->fields[i].value);
@@ -46,6 +47,8 @@ static char *put_numbered(struct h2 *h2, char *to, const struct http_reply *r)
         return to + h2->said.n;
     }
     to = hpack_field(h, to, SLICE("server"), SLICE("mirrord"), false);
+    to = hpack_field(h, to, SLICE("x-content-type-options"), SLICE("nosniff"), false);
+    to = hpack_field(h, to, SLICE("content-security-policy"), reply_policy(r), false);
     for (size_t i = 0; r->number != 0 && i < r->numbered; i++) {
         to =
             hpack_field(h, to, r->fields[i].name, r->fields[i].value, is_secret(r->fields[i].name));

@@ -84,6 +84,7 @@ void reply_copy(struct http_reply *r, const struct http_reply *from)
     r->status = from->status;
     r->nfields = from->nfields;
     r->date = from->date;
+    r->policy = from->policy;
     r->number = from->number;
     r->numbered = from->nfields;
     memcpy(r->fields, from->fields, from->nfields * sizeof *from->fields);
@@ -93,6 +94,11 @@ void reply_add(struct http_reply *r, struct slice name, struct slice value)
 {
     CHECK(r->nfields < REPLY_FIELDS);
     r->fields[r->nfields++] = (struct http_field){name, value};
+}
+
+struct slice reply_policy(const struct http_reply *r)
+{
+    return r->policy.p != NULL ? r->policy : SLICE(REPLY_SANDBOX);
 }
 
 void reply_addf(struct http_reply *r, struct arena *a, const char *name, const char *fmt, ...)

@@ -63,13 +63,19 @@ struct slice http_req_field(const struct http_req *r, const char *name);
 /* All fields of that name joined by ", " in the arena (RFC 9110 5.3). */
 struct slice http_req_list(const struct http_req *r, const char *name);
 
+/* Content-Security-Policy of every answer that names no other: a browser shows the page, runs none of its scripts, and gives it
+ * a web origin of its own, so that what an origin or an upload wrote cannot act for the reader. Links to files still work. */
+#define REPLY_SANDBOX "sandbox allow-downloads"
+
 /* Room for a reply's fields; the names must be lower case literals or arena text, as the values. Date, Server,
- * X-Request-Id, Content-Length, Transfer-Encoding and Connection are the connection's business: do not add them. */
+ * X-Request-Id, X-Content-Type-Options, Content-Security-Policy, Content-Length, Transfer-Encoding and Connection are the
+ * connection's business: do not add them. */
 enum { REPLY_FIELDS = 40 };
 struct http_reply {
     int status;
     size_t nfields;
-    struct slice date; /* when the origin made it; p == NULL: now */
+    struct slice date;   /* when the origin made it; p == NULL: now */
+    struct slice policy; /* Content-Security-Policy, of a page of ours; p == NULL: REPLY_SANDBOX */
     /* Not 0: on its loop every reply of this number begins with the same so many fields, so they need no second look. */
     uint64_t number;
     size_t numbered;
@@ -79,6 +85,7 @@ struct http_reply {
 /* *r may be uninitialized. The fields are borrowed. */
 void reply_copy(struct http_reply *r, const struct http_reply *from);
 void reply_add(struct http_reply *r, struct slice name, struct slice value); /* CHECKs the room */
+struct slice reply_policy(const struct http_reply *r);
 void reply_addf(struct http_reply *r, struct arena *a, const char *name, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
 const char *http_reason(int status);

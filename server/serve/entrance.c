@@ -33,11 +33,11 @@ static void refuse_stranger(struct desk *d, struct exchange *x, const char *why)
     refuse_token(x, why);
 }
 
-static struct slice challenge(const struct http_req *req, const struct conf *conf, bool publish,
-                              struct arena *a)
+static void challenge(const struct http_req *req, const struct conf *conf, bool publish,
+                      struct arena *a, struct http_reply *r)
 {
     (void)req, (void)conf, (void)publish, (void)a;
-    return SLICE(REFUSAL_CHALLENGE);
+    refusal_challenge(r);
 }
 
 static struct slice words(const struct http_req *req, struct slice why, struct arena *a,

@@ -18,9 +18,9 @@ struct entrance {
     bool (*counted)(const struct http_req *req);
     void (*refuse_token)(struct desk *d, struct exchange *x, const char *why); /* 401 */
     void (*refuse_haste)(struct exchange *x, const struct gate_verdict *g);    /* 429 */
-    /* The challenge of a 401 about a repo: with which token to come again, to read or to publish. */
-    struct slice (*challenge)(const struct http_req *req, const struct conf *conf, bool publish,
-                              struct arena *a);
+    /* The challenge of a 401 about a repo, added to *r: with which token to come again, to read or to publish. */
+    void (*challenge)(const struct http_req *req, const struct conf *conf, bool publish,
+                      struct arena *a, struct http_reply *r);
     /* The body of an answer that is none: *r has its status, and is given the body's type. why ends in no newline. */
     struct slice (*words)(const struct http_req *req, struct slice why, struct arena *a,
                           struct http_reply *r);

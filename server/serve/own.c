@@ -220,6 +220,8 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
         refuse_method(x, SLICE("GET, HEAD"), SLICE("this path takes GET and HEAD\n"));
     } else if (slice_eqs(path, "/healthz")) {
         reply_text(x, 200, SLICE("ok\n"));
+    } else if (slice_eqs(path, "/-/logout")) {
+        refuse_login(x);
     } else if (slice_eqs(path, "/readyz")) {
         answer_ready(d, x);
     } else if (slice_eqs(path, "/metrics") || slice_eqs(path, "/-/status.json") ||

@@ -178,7 +178,6 @@ static void answer(struct upload_flow *f)
         log_error("serve.put_failed", "repo=%s why=\"%s\"", c->repo->name, f->why.text);
         r->status = f->rc == E_NOSPACE ? 507 : 500;
         reply_add(r, SLICE("cache-control"), SLICE("no-store"));
-        reply_add(r, SLICE("x-content-type-options"), SLICE("nosniff"));
         reply_failure(c, r, arena_fmt(&c->arena, "%s: %s", err_plain(f->rc), f->why.text));
         return;
     }

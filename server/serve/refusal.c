@@ -46,12 +46,47 @@ void refuse_method(struct exchange *x, struct slice allow, struct slice text)
     exchange_reply(x, r, body_of_bytes(text));
 }
 
+void refusal_challenge(struct http_reply *r)
+{
+    reply_add(r, SLICE("www-authenticate"), SLICE("Basic realm=\"mirrord\""));
+    reply_add(r, SLICE("www-authenticate"), SLICE("Bearer"));
+}
+
+void refuse_cross_site(struct exchange *x)
+{
+    const struct http_req *req = exchange_req(x);
+    struct slice from = http_req_field(req, "origin");
+
+    refuse(
+        x, 403,
+        SLICE_FMT
+        " refused: a web page of another site (" SLICE_FMT
+        ") sent it with the login that your browser keeps for this server, and only pages of this "
+        "server may do that; programs send `Authorization: Bearer`\n",
+        SLICE_ARG(req->method_text),
+        SLICE_ARG(from.n != 0 ? from : SLICE("it does not say which")));
+}
+
+void refuse_login(struct exchange *x)
+{
+    static const char text[] =
+        "You are logged out: your browser has dropped the token that it kept for this server.\n"
+        "If it asks for a name and a password, cancel. To log in again, open a page that needs a token.\n";
+    struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
+
+    r->status = 401;
+    reply_add(r, SLICE("www-authenticate"), SLICE("Basic realm=\"mirrord\""));
+    reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    exchange_reply(x, r, body_of_bytes(slice_str(text)));
+}
+
 void refuse_token(struct exchange *x, const char *why)
 {
     struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
 
     r->status = 401;
-    reply_add(r, SLICE("www-authenticate"), SLICE(REFUSAL_CHALLENGE));
+    refusal_challenge(r);
     reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
     exchange_reply(x, r, body_of_bytes(arena_fmt(exchange_arena(x), "%s\n", why)));
 }

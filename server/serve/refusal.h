@@ -6,7 +6,12 @@
 #include "server/http/exchange.h"
 
 void refuse(struct exchange *x, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
-#define REFUSAL_CHALLENGE "Basic realm=\"mirrord\", Bearer" /* of a 401 */
+/* A 401's: a token as the password of Basic, or by itself. Two fields: of both in one, Chromium takes neither. */
+void refusal_challenge(struct http_reply *r);
+/* 403: a write by a page of another web origin (cross_site.h). */
+void refuse_cross_site(struct exchange *x);
+/* /-/logout, 401: a browser drops the credentials that it sent. */
+void refuse_login(struct exchange *x);
 /* 405 names the methods that are taken (RFC 9110 15.5.6). */
 void refuse_method(struct exchange *x, struct slice allow, struct slice text);
 void refuse_token(struct exchange *x, const char *why); /* 401 */

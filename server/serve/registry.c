@@ -52,8 +52,8 @@ static void refuse_coded(struct exchange *x, int status, enum oci_code code, str
 
 /* Where tokens are, and what to ask for there when the request is about an image: to pull it, and to push when it is to be
  * published to. */
-static struct slice challenge(const struct http_req *req, const struct conf *conf, bool publish,
-                              struct arena *a)
+static struct slice bearer(const struct http_req *req, const struct conf *conf, bool publish,
+                           struct arena *a)
 {
     /* The image as the client names it: a listener's root and ?ns= stand for a repo that it does not know of. */
     struct slice path = oci_asked(req) ? slice_from(req->path, strlen(OCI_ROOT)) : SLICE("");
@@ -71,6 +71,12 @@ static struct slice challenge(const struct http_req *req, const struct conf *con
                      SLICE_ARG(base), SLICE_ARG(at.name), publish ? ",push" : "");
 }
 
+static void challenge(const struct http_req *req, const struct conf *conf, bool publish,
+                      struct arena *a, struct http_reply *r)
+{
+    reply_add(r, SLICE("www-authenticate"), bearer(req, conf, publish, a));
+}
+
 static void refuse_unnamed(struct desk *d, struct exchange *x, struct slice why)
 {
     const struct http_req *req = exchange_req(x);
@@ -79,7 +85,7 @@ static void refuse_unnamed(struct desk *d, struct exchange *x, struct slice why)
     bool publish = req->method != METHOD_GET && req->method != METHOD_HEAD;
 
     r->status = 401;
-    reply_add(r, SLICE("www-authenticate"), challenge(req, d->set->conf, publish, a));
+    challenge(req, d->set->conf, publish, a, r);
     refuse_with(x, r, oci_errors(OCI_UNAUTHORIZED, why, a));
 }
 

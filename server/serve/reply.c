@@ -254,7 +254,6 @@ void reply_trouble(struct call *c, int rc, const struct err *why)
 
     r->status = status_of_trouble(rc);
     reply_add(r, SLICE("cache-control"), SLICE("no-store"));
-    reply_add(r, SLICE("x-content-type-options"), SLICE("nosniff"));
     reply_failure(c, r, arena_fmt(&c->arena, "%s: %s", err_plain(rc), why->text));
 }
 
@@ -265,7 +264,6 @@ void reply_bytes(struct exchange *x, int status, struct slice content_type, stru
     r->status = status;
     reply_add(r, SLICE("content-type"), content_type);
     reply_add(r, SLICE("cache-control"), SLICE("no-store"));
-    reply_add(r, SLICE("x-content-type-options"), SLICE("nosniff"));
     exchange_reply(x, r, body_of_bytes(bytes));
 }
 
@@ -281,7 +279,6 @@ void reply_page(struct exchange *x, struct slice html, struct slice policy)
     r->status = 200;
     reply_add(r, SLICE("content-type"), SLICE("text/html; charset=utf-8"));
     reply_add(r, SLICE("cache-control"), SLICE("no-store"));
-    reply_add(r, SLICE("x-content-type-options"), SLICE("nosniff"));
-    reply_add(r, SLICE("content-security-policy"), policy);
+    r->policy = policy;
     exchange_reply(x, r, body_of_bytes(html));
 }

@@ -10,6 +10,10 @@
 
 enum { TOLD_S = 300 };
 
+/* The Content-Security-Policy of pages of links that we write: package indexes. */
+#define LINKS_POLICY                                                                               \
+    "default-src 'none'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+
 static void add(struct hot *h, const char *name, struct slice value)
 {
     if (value.p != NULL) {
@@ -264,5 +268,8 @@ struct hot *resolve_rendering(struct call *c, struct slice key, struct rendering
     h->valid.total_bytes = r->size_bytes;
     reply_add(&h->reply, SLICE("etag"), h->valid.etag);
     reply_add(&h->reply, SLICE("content-type"), r->content_type);
+    if (slice_starts(r->content_type, SLICE("text/html"))) {
+        h->reply.policy = SLICE(LINKS_POLICY);
+    }
     return h;
 }

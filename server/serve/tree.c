@@ -102,6 +102,7 @@ static void refuse_listing(struct call *c, int rc, const struct err *why)
 
 static void on_listed(struct call *c, struct rendering *r, int rc, const struct err *why)
 {
+    struct buf policy = BUF_INIT(1024);
     struct hot *h;
 
     if (rc != 0) {
@@ -110,6 +111,11 @@ static void on_listed(struct call *c, struct rendering *r, int rc, const struct 
     }
     h = resolve_rendering(c, c->plan.entry.path, r);
     h->fresh_until_unix_s = UINT64_MAX; /* until the repo's generation moves */
+    if (c->plan.form == LIST_OURS && c->plan.html) {
+        hosted_listing_policy(&policy);
+        h->reply.policy = arena_copy(&h->arena, buf_slice(&policy));
+        buf_free(&policy);
+    }
     reply_add(&h->reply, SLICE("vary"), SLICE("accept"));
     if (r->next != NULL) {
         reply_addf(&h->reply, &h->arena, "link", "<%s>; rel=\"next\"", r->next);

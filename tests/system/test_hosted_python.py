@@ -195,7 +195,7 @@ def test_who_may_bring(index, wire):
     file, data = wheel("demo", "1.0")
     values = fields(file, data, "demo", "1.0")
     refused = post(m, values, wire, token="")
-    assert refused.status == 401 and refused["www-authenticate"].startswith("Basic")
+    assert refused.status == 401 and refused["www-authenticate"] == "Bearer"
     assert post(m, values, wire, token="mrd_none_such").status == 401
     other = m.token("other" + wire, "publish:models/simple/other/*", "read:models/*")
     refused = post(m, values, wire, token=other)

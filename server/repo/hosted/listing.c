@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "common/codec/base64.h"
 #include "common/codec/html.h"
 #include "common/codec/jwrite.h"
 #include "common/codec/url.h"
@@ -26,13 +27,24 @@ struct listing {
 /* Longer than any path, so that folder + these bytes sorts after all that lies below the folder. */
 enum { SKIP_BYTES = 4096 };
 
-static const char head[] =
-    "<meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, "
-    "initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\n"
-    "<style>body { font: 15px/1.5 system-ui, sans-serif; margin: 1rem; } table { border-spacing: 0; } "
+static const char style[] =
+    "body { font: 15px/1.5 system-ui, sans-serif; margin: 1rem; } table { border-spacing: 0; } "
     "caption, code { color: GrayText; font-size: 13px; text-align: left; } caption { padding-bottom: "
     ".5rem; } td, th { padding: .1rem 1.5rem .1rem 0; text-align: left; white-space: nowrap; } "
-    "td:nth-child(3) { text-align: right; font-variant-numeric: tabular-nums; }</style>\n";
+    "td:nth-child(3) { text-align: right; font-variant-numeric: tabular-nums; }";
+
+void hosted_listing_policy(struct buf *out)
+{
+    char base64[BASE64_ROOM(DIGEST_BYTES)];
+    struct digest d;
+
+    digest_of(slice_str(style), &d);
+    base64_encode(d.b, DIGEST_BYTES, base64);
+    buf_addf(out,
+             "default-src 'none'; style-src 'sha256-%s'; form-action 'none'; frame-ancestors "
+             "'none'; base-uri 'none'",
+             base64);
+}
 
 static void page_title(struct listing *l, struct slice name)
 {
@@ -46,7 +58,11 @@ static void page_begin(struct listing *l, struct slice name)
     buf_str(l->out, "<!DOCTYPE html>\n<html><head><title>");
     page_title(l, name);
     buf_str(l->out, "</title>");
-    buf_str(l->out, head);
+    buf_addf(l->out,
+             "<meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, "
+             "initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\n"
+             "<style>%s</style>\n",
+             style);
     buf_str(l->out, "</head><body><h1>");
     page_title(l, name);
     buf_str(l->out, "</h1>\n<table>\n");

@@ -26,6 +26,7 @@ static struct h1_answer answer_of(const struct http_reply *r)
 
 #define FIRST                                                                                      \
     "HTTP/1.1 200 OK\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\nserver: mirrord\r\n"                \
+    "x-content-type-options: nosniff\r\ncontent-security-policy: " REPLY_SANDBOX "\r\n"            \
     "x-request-id: 0123456789abcdef\r\n"
 
 static void heads(void **state)

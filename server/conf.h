@@ -21,6 +21,7 @@ struct conf {
     struct store_settings store;
     struct cache_settings cache;
     struct http_limits http;
+    uint32_t status_age_ms;
     struct peers_settings peers; /* again_s 0: no such section */
     unsigned threads;            /* loops; 0: one a core, at most 32 */
     unsigned disk_threads;       /* 16 */

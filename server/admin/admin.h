@@ -24,8 +24,9 @@ void swarms_status_json(const struct sample *s, bool whole, struct buf *out); /*
 bool swarm_is_public(const struct sample *s, const struct swarm_view *v);
 struct sync_view;
 const char *sync_word(const struct sync_view *v); /* "published", "held", "fetch" ... */
-/* The page at '/': static, embedded; it reads status.json. Server-rendered table of repos so that lynx sees them too. */
-void status_page(struct daemon *d, struct slice base_url, struct buf *out);
+/* logged_in: with a link to log out.
+ * The page at '/': static, embedded; it reads status.json. Server-rendered table of repos so that lynx sees them too. */
+void status_page(struct daemon *d, struct slice base_url, bool logged_in, struct buf *out);
 
 const char *status_style(void); /* the style that all pages of ours have */
 /* The page's Content-Security-Policy: our own style and script by their hashes, nothing else. */

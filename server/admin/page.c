@@ -17,6 +17,7 @@ struct view { /* one page being written */
     struct buf *out;
     const struct sample *s;
     struct slice base; /* "http://mirror:8080" */
+    bool logged_in;
     struct traffic_sum all;
 };
 
@@ -297,6 +298,13 @@ static void write_version(struct view *v)
     buf_str(v->out, MIRROR_VERSION);
 }
 
+static void write_logout(struct view *v)
+{
+    if (v->logged_in) {
+        buf_str(v->out, "<a href=\"/-/logout\">log out</a> ");
+    }
+}
+
 static const struct {
     const char *name;
     void (*write)(struct view *v);
@@ -309,6 +317,7 @@ static const struct {
     {"CLIENTS", write_clients}, {"SYNCS", write_syncs},
     {"FILLS", write_fills},     {"NO_FILLS", write_no_fills},
     {"SWARMS", write_swarms},   {"VERSION", write_version},
+    {"LOGOUT", write_logout},
 };
 
 /* @@NAME@@ in page.html is where write() of that name writes. */
@@ -331,9 +340,9 @@ static void expand(struct view *v)
     buf_str(v->out, rest);
 }
 
-void status_page(struct daemon *d, struct slice base_url, struct buf *out)
+void status_page(struct daemon *d, struct slice base_url, bool logged_in, struct buf *out)
 {
-    struct view v = {.out = out, .base = base_url};
+    struct view v = {.out = out, .base = base_url, .logged_in = logged_in};
     struct traffic_sum one;
     struct sample s;
 

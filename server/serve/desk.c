@@ -5,6 +5,7 @@
 
 #include "server/serve/gather.h"
 #include "server/serve/rendering.h"
+#include "server/serve/texts.h"
 
 enum { HOT_ENTRIES = 8192, HOT_BYTES = 64 << 20, HOT_FILES_SHARE = 4 };
 
@@ -27,6 +28,7 @@ struct serve *serve_open(struct daemon *d)
 
     s->daemon = d;
     s->renderings = renderings_open(d->store, d->disk);
+    s->texts = texts_open();
     s->desk = mem_array(n, sizeof s->desk[0]);
     for (unsigned i = 0; i < n; i++) {
         struct desk *k = &s->desk[i];
@@ -161,6 +163,7 @@ void serve_close(struct serve **sp)
     if (s != NULL) {
         *sp = NULL;
         renderings_close(&s->renderings);
+        texts_close(&s->texts);
         free(s->desk);
         free(s);
     }

@@ -10,9 +10,11 @@ struct desk;
 struct entrance;
 struct gathers;
 struct quiet;
+struct texts;
 struct serve {
     struct daemon *daemon;
     struct renderings *renderings;
+    struct texts *texts;
     struct desk *desk; /* [loops] */
 };
 

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "common/codec/sheaf.h"
-#include "server/admin/admin.h"
 #include "server/admin/stock_page.h"
 #include "server/serve/peers.h"
 #include "server/serve/refusal.h"
@@ -13,6 +12,7 @@
 #include "server/serve/roots.h"
 #include "server/serve/sheaf.h"
 #include "server/serve/stock_pages.h"
+#include "server/serve/texts.h"
 #include "server/store/pieces.h"
 
 struct slice own_base_url(const struct http_req *req, const struct conf *conf, struct arena *a)
@@ -157,7 +157,7 @@ static void answer_digest(struct desk *d, struct exchange *x, struct visit *v, s
                  false);
 }
 
-/* --- the rest is text made on the spot --- */
+/* --- is it ready --- */
 
 static void answer_ready(struct desk *d, struct exchange *x)
 {
@@ -176,35 +176,6 @@ bool own_is_vital(const struct http_req *req)
 {
     return slice_eqs(req->path, "/healthz") || slice_eqs(req->path, "/readyz") ||
            slice_eqs(req->path, "/metrics");
-}
-
-static void answer_text(struct desk *d, struct exchange *x, struct slice path)
-{
-    const struct http_req *req = exchange_req(x);
-    struct slice base = own_base_url(req, d->set->conf, exchange_arena(x));
-    struct buf out = BUF_INIT(16 << 20), policy = BUF_INIT(1024);
-
-    if (slice_eqs(path, "/metrics")) {
-        bool open = slice_starts(slice_trim(http_req_field(req, "accept")),
-                                 SLICE("application/openmetrics-text"));
-        metrics_text(d->daemon, open, &out);
-        reply_bytes(x, 200,
-                    open ? SLICE("application/openmetrics-text; version=1.0.0; charset=utf-8")
-                         : SLICE("text/plain; version=0.0.4; charset=utf-8"),
-                    buf_slice(&out));
-    } else if (slice_eqs(path, "/-/status.json")) {
-        status_json(d->daemon, base, false, &out);
-        reply_bytes(x, 200, SLICE("application/json"), buf_slice(&out));
-    } else if (slice_eqs(path, "/-/tunasync.json")) {
-        tunasync_json(d->daemon, &out);
-        reply_bytes(x, 200, SLICE("application/json"), buf_slice(&out));
-    } else {
-        status_page(d->daemon, base, &out);
-        status_policy(&policy);
-        reply_page(x, buf_slice(&out), arena_copy(exchange_arena(x), buf_slice(&policy)));
-    }
-    buf_free(&policy);
-    buf_free(&out);
 }
 
 void own_answer(struct desk *d, struct exchange *x, struct visit *v)
@@ -226,7 +197,7 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
         answer_ready(d, x);
     } else if (slice_eqs(path, "/metrics") || slice_eqs(path, "/-/status.json") ||
                slice_eqs(path, "/-/tunasync.json") || slice_eqs(path, "/")) {
-        answer_text(d, x, path);
+        texts_answer(d, x);
     } else if (slice_starts(path, SLICE(STOCK_PAGES))) {
         stock_pages_answer(d, x, v, slice_from(path, strlen(STOCK_PAGES)),
                            own_base_url(req, d->set->conf, exchange_arena(x)));

@@ -83,10 +83,12 @@ class Mirrord:
 
     def write_config(self):
         text = [f'state_dir = "{self.state}"', f'control_socket = "{self.socket}"',
-                f'access_log = "{self.access_log}"', f'listen "127.0.0.1:{self.port}" {{ }}']
+                f'access_log = "{self.access_log}"',  f'listen "127.0.0.1:{self.port}" {{ }}']
         if self.cert:
             text.append(f'listen "127.0.0.1:{self.tls_port}" '
                         f'{{ tls_certificate = "{self.cert[0]}" tls_key = "{self.cert[1]}" }}')
+        if "status_age" not in self.config:
+            text.append('status_age = "0s"')  # a test sees what is so now
         if "storage {" not in self.config:
             text.append('storage { quota = "8g" reserve = "16m" }')
         self.conf.write_text("\n".join(text) + "\n" + self.config + "\n")

@@ -1,5 +1,6 @@
 #include "common/xfer/easy.h"
 
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,6 +129,20 @@ static void set_psk(CURL *c, const struct psk *p)
     curl_easy_setopt(c, CURLOPT_SSL_SESSIONID_CACHE, 0L);
     curl_easy_setopt(c, CURLOPT_SSL_CTX_FUNCTION, on_context);
     curl_easy_setopt(c, CURLOPT_SSL_CTX_DATA, (void *)(uintptr_t)p);
+}
+
+void easy_connect_to(CURL *c, const struct sockaddr *sa, struct curl_slist **to)
+{
+    const struct sockaddr_in *v4 = (const void *)sa;
+    const struct sockaddr_in6 *v6 = (const void *)sa;
+    char plain[INET6_ADDRSTRLEN] = "", text[INET6_ADDRSTRLEN + 8];
+    bool six = sa->sa_family == AF_INET6;
+
+    inet_ntop(sa->sa_family, six ? (const void *)&v6->sin6_addr : &v4->sin_addr, plain,
+              sizeof plain);
+    snprintf(text, sizeof text, six ? "::[%s]:" : "::%s:", plain);
+    add(to, text);
+    curl_easy_setopt(c, CURLOPT_CONNECT_TO, *to);
 }
 
 static void set_way(CURL *c, const struct xfer_want *w, struct curl_slist **to)

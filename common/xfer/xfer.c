@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include "common/base/list.h"
+#include "common/codec/url.h"
 #include "common/xfer/easy.h"
 #include "common/xfer/head.h"
+#include "common/xfer/lookup.h"
 #include "common/xfer/multi.h"
 #include "common/xfer/psk.h"
 
@@ -23,6 +25,8 @@ struct xfer_loop {
     struct event *kick; /* work that may not be done inside a libcurl callback */
     struct list all;
     struct list kicked; /* to be started, resumed, or freed after a cancel */
+    struct event_base *base;
+    struct lookups *lookups; /* opened when first needed */
     struct xfer_limits limits;
 };
 
@@ -38,6 +42,7 @@ struct xfer {
     CURL *easy; /* NULL: the want was bad */
     struct curl_slist *lines[EASY_LISTS];
     struct psk key;
+    struct lookup *lookup; /* of the host's name, before a proxy is asked; NULL: none runs */
     struct answer answer;
     struct err why; /* set by a callback that ends the transfer, or by a bad want */
     uint64_t body_bytes;
@@ -157,7 +162,10 @@ static bool admitted(struct xfer *x, const struct sockaddr *sa)
         return false;
     }
     if (!x->want.admit(x->arg, sa)) {
-        err_set(&x->why, E_DENIED, "%s: its address may not be spoken to", x->host);
+        err_set(
+            &x->why, E_DENIED,
+            "%s: its address is one of the inner network, which nothing from outside may lead to",
+            x->host);
         return false;
     }
     err_clear(&x->why); /* another address of the same name may have been refused before */
@@ -245,6 +253,7 @@ static int explain(struct xfer *x, CURLcode code, struct err *e)
 
 static void xfer_free(struct xfer *x)
 {
+    lookup_cancel(&x->lookup);
     list_remove(&x->in_all);
     list_remove_if(&x->in_kicked);
     if (x->added) {
@@ -303,6 +312,58 @@ static void resume_now(struct xfer *x)
     }
 }
 
+/* --- the way through a proxy --------------------------------------------------------------------------------------- */
+
+/* The proxy may have one family of addresses alone, and we do not see which: IPv4 is the one that it will have. */
+static const struct sockaddr *choose_address(struct xfer *x, const struct addrinfo *found)
+{
+    const struct sockaddr *six = NULL;
+
+    for (const struct addrinfo *a = found; a != NULL; a = a->ai_next) {
+        if (!admitted(x, a->ai_addr)) {
+            continue;
+        }
+        if (a->ai_family == AF_INET) {
+            return a->ai_addr;
+        }
+        six = six != NULL ? six : a->ai_addr;
+    }
+    if (six != NULL) {
+        err_clear(&x->why);
+    }
+    return six;
+}
+
+static void on_looked_up(void *arg, const struct addrinfo *found)
+{
+    struct xfer *x = arg;
+    const struct sockaddr *sa;
+
+    x->lookup = NULL;
+    if (x->cancelled) { /* it waits in `kicked` to be freed */
+        return;
+    }
+    sa = choose_address(x, found);
+    if (sa == NULL) {
+        finish(x, CURLE_COULDNT_RESOLVE_HOST); /* x->why says more where an address was refused */
+        return;
+    }
+    easy_connect_to(x->easy, sa, &x->lines[1]);
+    kick(x);
+}
+
+static void look_up(struct xfer *x, struct slice url)
+{
+    struct xfer_loop *l = x->loop;
+    struct url u;
+
+    if (l->lookups == NULL) {
+        l->lookups = lookups_open(l->base);
+    }
+    (void)!url_split(url, &u, NULL); /* open_easy() has taken it */
+    x->lookup = lookup_start(l->lookups, u.host, u.port, on_looked_up, x);
+}
+
 static void on_kick(evutil_socket_t fd, short what, void *arg)
 {
     struct xfer_loop *l = arg;
@@ -343,6 +404,7 @@ struct xfer_loop *xfer_loop_open(struct event_base *base, const struct xfer_limi
     lim->user_agent = lim->user_agent != NULL ? lim->user_agent : "mirrord/" MIRROR_VERSION;
     list_init(&l->all);
     list_init(&l->kicked);
+    l->base = base;
     l->kick = event_new(base, -1, 0, on_kick, l);
     l->multi = multi_open(base, lim->connections, lim->host_connections, on_end);
     CHECK(l->kick != NULL);
@@ -360,6 +422,7 @@ void xfer_loop_close(struct xfer_loop **lp)
     LIST_EACH (&l->all, n) {
         xfer_free(LIST_ITEM(n, struct xfer, in_all));
     }
+    lookups_close(&l->lookups);
     multi_close(&l->multi);
     event_free(l->kick);
     free(l);
@@ -389,6 +452,12 @@ static void set_callbacks(struct xfer *x)
         curl_easy_setopt(c, CURLOPT_PREREQFUNCTION, on_connected);
         curl_easy_setopt(c, CURLOPT_PREREQDATA, x);
     }
+}
+
+static bool needs_lookup(const struct xfer_want *w)
+{
+    return w->proxy != NULL && w->proxy_resolve && w->admit != NULL && w->no_proxy == NULL &&
+           w->connect_to == NULL;
 }
 
 static int open_easy(struct xfer *x)
@@ -423,6 +492,9 @@ struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_want *w,
     answer_init(&x->answer, l->limits.head_bytes, l->limits.head_fields, w->method == XFER_HEAD);
     if (open_easy(x) != 0) {
         x->easy = NULL; /* on_done will tell */
+    } else if (needs_lookup(w)) {
+        look_up(x, w->url);
+        return x;
     }
     kick(x);
     return x;

@@ -63,8 +63,11 @@ struct xfer_want {
     const struct psk
         *psk; /* instead of certificates (psk.h); with a host name of its own for each identity */
     /* May this address be spoken to? Asked before connecting and again before a request goes out on a kept
-     * connection; not with a proxy, which decides for itself. */
+     * connection. Through a proxy it is not asked, unless proxy_resolve is set. */
     bool (*admit)(void *arg, const struct sockaddr *sa);
+    /* Through a proxy: the URL's host is looked up here, and the proxy is asked for an address that `admit` took, by CONNECT.
+     * It has no name to look up then, so that what was judged is what is reached. Not with no_proxy or connect_to. */
+    bool proxy_resolve;
 };
 
 struct xfer_field {

@@ -342,13 +342,6 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
     tell(&told, rc, &e);
 }
 
-static bool on_admit(void *arg, const struct sockaddr *sa)
-{
-    const struct bearer *t = arg;
-
-    return t->own_address || !address_is_inside(sa);
-}
-
 static void start(struct bearer *t)
 {
     static const struct xfer_events events = {on_head, on_body, on_done};
@@ -363,12 +356,10 @@ static void start(struct bearer *t)
         .connect_timeout_ms = o->connect_ms,
         .idle_timeout_s = STALL_S,
         .ca_file = o->ca_file,
-        .proxy = o->proxy,
-        .no_proxy = t->own_address ? o->no_proxy : NULL,
-        .admit = on_admit,
     };
     struct arena a = {0};
 
+    origin_set_way(o, t->own_address, &w);
     if (basic) {
         lines[w.nfields++] = arena_fmt(&a, "Authorization: %s", o->authorization);
     }

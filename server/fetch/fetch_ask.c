@@ -75,13 +75,6 @@ static int add_credential(struct fetch *x, struct slice *lines, size_t *n)
                              &x->why);
 }
 
-static bool on_admit(void *arg, const struct sockaddr *sa)
-{
-    struct fetch *x = arg;
-
-    return x->trusted || !address_is_inside(sa);
-}
-
 int fetch_ask(struct fetch *x, const struct xfer_events *events)
 {
     const struct origin *o = x->origin;
@@ -100,8 +93,6 @@ int fetch_ask(struct fetch *x, const struct xfer_events *events)
         .idle_timeout_s = (o->stall_ms + 999) / 1000,
         .idle_bytes_per_s = STALL_BYTES_PER_S,
         .ca_file = o->ca_file,
-        .proxy = o->proxy,
-        .admit = on_admit,
     };
     struct url u;
     int rc = x->url.rc != 0
@@ -114,9 +105,8 @@ int fetch_ask(struct fetch *x, const struct xfer_events *events)
     if (rc != 0) {
         return rc;
     }
-    x->trusted = origin_trusts_address(o, &u);
     x->home = origin_is_home(o, &u);
-    w.no_proxy = origin_no_proxy(o, &u);
+    origin_set_way(o, origin_trusts_address(o, &u), &w);
     rc = x->home ? add_credential(x, lines, &w.nfields) : 0;
     if (rc != 0) {
         return rc > 0 ? 0 : rc; /* x->token.go asks again */

@@ -33,7 +33,6 @@ struct fetch {
     struct buf url;      /* of this hop */
     struct buf via;      /* of the hop before */
     bool via_set;
-    bool trusted; /* this hop's host may stand at any address */
     bool home;    /* this hop's host is the origin's own */
     bool swallow; /* this answer is not for the caller */
     bool follow;  /* ... it leads elsewhere: next_url */

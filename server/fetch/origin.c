@@ -1,12 +1,11 @@
 #include "server/fetch/origin.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <xxhash.h>
 
-#include "common/base/endian.h"
 #include "common/codec/url.h"
+#include "common/xfer/xfer.h"
+#include "server/fetch/inside.h"
 #include "server/fetch/origin_priv.h"
 #include "server/fetch/s3.h"
 
@@ -116,6 +115,7 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
     }
     o->proxy = copy_or_null(set->proxy);
     o->no_proxy = copy_or_null(set->no_proxy);
+    o->proxy_resolve = set->proxy_resolve;
     o->ca_file = copy_or_null(set->ca_file);
     o->authorization = o->s3 == NULL ? copy_or_null(set->authorization) : NULL;
     o->tokens = set->tokens && o->s3 == NULL;
@@ -239,9 +239,19 @@ bool origin_trusts_address(const struct origin *o, const struct url *u)
     return origin_is_home(o, u) || listed(o, u);
 }
 
-const char *origin_no_proxy(const struct origin *o, const struct url *u)
+static bool admits_outside(void *arg, const struct sockaddr *sa)
 {
-    return origin_trusts_address(o, u) ? o->no_proxy : NULL;
+    (void)arg;
+    return !address_is_inside(sa);
+}
+
+/* `no_proxy` lists what is inside: a host that only a page names never gets past the proxy by it. */
+void origin_set_way(const struct origin *o, bool trusted, struct xfer_want *w)
+{
+    w->proxy = o->proxy;
+    w->no_proxy = trusted ? o->no_proxy : NULL;
+    w->proxy_resolve = o->proxy_resolve && !trusted;
+    w->admit = trusted ? NULL : admits_outside;
 }
 
 int origin_admits(const struct origin *o, struct slice url, struct slice via, struct err *e)
@@ -279,72 +289,14 @@ int origin_admits(const struct origin *o, struct slice url, struct slice via, st
                        "a page over plain http cannot name another host (" SLICE_FMT ")",
                        SLICE_ARG(u.host));
     }
+    if (host_is_inside(u.host) || (o->proxy != NULL && host_is_private(u.host))) {
+        return err_set(e, E_DENIED,
+                       "host " SLICE_FMT
+                       " is an address or a name of the inner network; if that is right, add it to "
+                       "the hosts of %s",
+                       SLICE_ARG(u.host), o->repo);
+    }
     return 0;
-}
-
-/* The nets that a page from outside must not lead to. 192.0.2/24, 198.51.100/24 and 203.0.113/24 are not among them:
- * closed networks map registries there (DESIGN 3.5). */
-static const struct {
-    uint32_t net;
-    int bits;
-} inside4[] = {
-    {0x00000000, 8},  /* this host */
-    {0x0a000000, 8},  /* private */
-    {0x64400000, 10}, /* carrier-grade NAT; metadata of some clouds */
-    {0x7f000000, 8},  /* loopback */
-    {0xa9fe0000, 16}, /* link-local; metadata of the others */
-    {0xac100000, 12}, /* private */
-    {0xc0000000, 24}, /* protocol assignments */
-    {0xc0a80000, 16}, /* private */
-    {0xe0000000, 3},  /* multicast, reserved, broadcast */
-};
-
-static bool inside_v4(uint32_t a)
-{
-    for (size_t i = 0; i < ARRAY_LEN(inside4); i++) {
-        if ((a ^ inside4[i].net) >> (32 - inside4[i].bits) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static uint32_t v4_at(const uint8_t *p)
-{
-    return (uint32_t)be_get(p, 4);
-}
-
-static bool inside_v6(const uint8_t *a)
-{
-    static const uint8_t zero[12];
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b};
-    static const uint8_t nat64_local[6] = {0x00, 0x64, 0xff, 0x9b, 0x00, 0x01};
-    static const uint8_t teredo[4] = {0x20, 0x01};
-
-    if (memcmp(a, zero, 12) == 0 || memcmp(a, mapped, 12) == 0 || memcmp(a, nat64, 12) == 0) {
-        return memcmp(a, zero, 12) == 0 || inside_v4(v4_at(a + 12)); /* ::, ::1, v4-compatible */
-    }
-    if (a[0] == 0x20 && a[1] == 0x02) { /* 6to4 carries a v4 address */
-        return inside_v4(v4_at(a + 2));
-    }
-    return (a[0] & 0xfe) == 0xfc ||                   /* unique local */
-           (a[0] == 0xfe && (a[1] & 0x80) == 0x80) || /* link-local, site-local */
-           a[0] == 0xff ||                            /* multicast */
-           memcmp(a, nat64_local, sizeof nat64_local) ==
-               0 ||                               /* RFC 8215: leads where we cannot see */
-           memcmp(a, teredo, sizeof teredo) == 0; /* a v4 address in disguise */
-}
-
-bool address_is_inside(const struct sockaddr *sa)
-{
-    if (sa->sa_family == AF_INET) {
-        return inside_v4(ntohl(((const struct sockaddr_in *)(const void *)sa)->sin_addr.s_addr));
-    }
-    if (sa->sa_family == AF_INET6) {
-        return inside_v6(((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr.s6_addr);
-    }
-    return true;
 }
 
 void origin_count_in(struct origin *o, struct fetch_counters *c)

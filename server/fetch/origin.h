@@ -26,6 +26,8 @@ struct origin_settings {
     bool hosts_set;    /* `hosts` was written, maybe empty */
     const char *proxy; /* or NULL */
     const char *no_proxy;
+    bool
+        proxy_resolve; /* names of pages and redirects are looked up here, and judged, before the proxy is asked */
     const char *ca_file;
     const char
         *authorization;     /* sent to the origin's own host only: "Bearer ..."; a bucket's keys */
@@ -69,7 +71,7 @@ bool origin_owns(const struct origin *o, uint64_t identity);
 /* scheme://host[:port], lower case, default port dropped, written for a URL: the key of file-origin tables. */
 MUST_USE int url_origin_key(struct slice url, struct buf *out, struct err *e);
 /* May this absolute URL be fetched for the repo? via: the URL of the page or redirect that named it (p == NULL: the
- * configuration). E_DENIED says why. Addresses are judged later, when connected. */
+ * configuration). E_DENIED says why. Addresses that are written out are judged here, those of names when connected. */
 MUST_USE int origin_admits(const struct origin *o, struct slice url, struct slice via,
                            struct err *e);
 

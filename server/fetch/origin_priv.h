@@ -3,7 +3,6 @@
 #define SERVER_FETCH_ORIGIN_PRIV_H
 
 #include <stdatomic.h>
-#include <sys/socket.h>
 
 #include "common/codec/url.h"
 #include "server/fetch/fetch.h"
@@ -21,6 +20,7 @@ struct origin {
     bool hosts_set;
     char *proxy;
     char *no_proxy;
+    bool proxy_resolve;
     char *ca_file;
     char *authorization;
     struct s3 *s3; /* it is a bucket; or NULL */
@@ -37,9 +37,10 @@ struct origin {
 bool origin_is_home(const struct origin *o, const struct url *u); /* same scheme, host, port */
 /* The configuration names this host: it may stand at any address. */
 bool origin_trusts_address(const struct origin *o, const struct url *u);
-/* `no_proxy` lists what is inside: a host that only a page names never gets past the proxy by it. */
-const char *origin_no_proxy(const struct origin *o, const struct url *u);
-/* Loopback, private, link-local, metadata, multicast, or no internet address at all. */
-bool address_is_inside(const struct sockaddr *sa);
+/* The rules of a transfer to this hop: the proxy, who is reached without it, and which addresses may be spoken to. All that
+ * speaks for an origin asks here. A trusted host may stand at any address; of others each address is judged, through a proxy
+ * where `proxy_resolve` says so. */
+struct xfer_want;
+void origin_set_way(const struct origin *o, bool trusted, struct xfer_want *w);
 
 #endif

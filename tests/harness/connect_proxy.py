@@ -11,10 +11,11 @@ ASKED = re.compile(rb"CONNECT (\S+) HTTP/1\.[01]\r?\n((?:[^\r\n]+\r?\n)*)\r?\n")
 
 class ConnectProxy(Loopback):
     """asked: (target, fields) of each request. user: "name:password" that it wants. says: instead of an answer of its own; None: it is silent
-    for good. together: its answer goes out with the peer's first bytes, in one piece."""
+    for good. together: its answer goes out with the peer's first bytes, in one piece. leads: "host:port" that was asked for -> the port on
+    loopback that it is; others are looked up."""
 
-    def __init__(self, user=None, says=b"", together=False):
-        self.user, self.says, self.together, self.asked = user, says, together, []
+    def __init__(self, user=None, says=b"", together=False, leads=()):
+        self.user, self.says, self.together, self.asked, self.leads = user, says, together, [], dict(leads)
         super().__init__()
 
     def allows(self, fields):
@@ -41,8 +42,12 @@ class ConnectProxy(Loopback):
         else:
             self.lead(client, target.decode())
 
+    @property
+    def targets(self):
+        return {target for target, _ in self.asked}
+
     def lead(self, client, target):
-        host, port = target.rsplit(":", 1)
+        host, port = ("127.0.0.1", self.leads[target]) if target in self.leads else target.rsplit(":", 1)
         peer = socket.create_connection((host.strip("[]"), int(port)))
         answer = b"HTTP/1.1 200 Connection established\r\nVia: 1.1 a-proxy\r\n\r\n"
         if self.together:

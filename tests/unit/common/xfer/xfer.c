@@ -472,6 +472,47 @@ static void test_what_is_sent(void **state)
     seen_close(&s);
 }
 
+/* No name has one of 64 bytes, and nobody needs to be asked for that. */
+#define LONG_LABEL "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+/* The scripted origin stands for the proxy: what it is asked for is all that matters. */
+static void test_a_proxy_is_asked_for_what_was_admitted(void **state)
+{
+    struct seen s;
+    char proxy[32];
+    struct xfer_want w = {.url = SLICE("https://127.0.0.1:8443/x"),
+                          .proxy = proxy,
+                          .proxy_resolve = true,
+                          .admit = admit};
+
+    (void)state;
+    snprintf(proxy, sizeof proxy, "%s", origin.base);
+    seen_open(&s);
+    s.refuse = true;
+    s.x = xfer_start(s.loop, &w, &events, &s);
+    assert_int_equal(s.dones, 0);
+    event_base_dispatch(s.base);
+    assert_int_equal(s.dones, 1);
+    assert_int_equal(s.rc, E_DENIED);
+    assert_false(origin_saw("CONNECT"));
+    s.refuse = false;
+    s.x = xfer_start(s.loop, &w, &events, &s);
+    event_base_dispatch(s.base);
+    assert_int_equal(s.dones, 2);
+    assert_int_not_equal(s.rc, 0); /* it is no proxy */
+    assert_true(origin_saw("CONNECT 127.0.0.1:8443 HTTP/1.1\r\n"));
+    w.url = SLICE("https://" LONG_LABEL ".example/x");
+    s.x = xfer_start(s.loop, &w, &events, &s);
+    event_base_dispatch(s.base);
+    assert_int_equal(s.rc, E_NETWORK);
+    assert_string_equal(s.why.text, LONG_LABEL ".example:443: the name does not resolve");
+    w.url = SLICE("https://127.0.0.1:8443/x");
+    s.x = xfer_start(s.loop, &w, &events, &s);
+    xfer_cancel(&s.x); /* the look-up is under way; the loop is closed before it can tell */
+    seen_close(&s);
+    assert_int_equal(s.dones, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -482,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_cancelling_inside_an_event),
         cmocka_unit_test(test_head_may_refuse),
         cmocka_unit_test(test_admission_holds_for_kept_connections),
+        cmocka_unit_test(test_a_proxy_is_asked_for_what_was_admitted),
         cmocka_unit_test(test_connections_are_kept),
         cmocka_unit_test(test_what_is_sent),
     };

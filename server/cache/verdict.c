@@ -163,6 +163,11 @@ static void refused(struct entry *n, struct fill *f, int status, uint32_t ttl_s,
     n->answered = true;
 }
 
+static bool is_refusal(int status)
+{
+    return status == 401 || status == 403;
+}
+
 /* RFC 9110 15.1: those that may be kept for a time of our own guessing. */
 static bool may_be_guessed(int status)
 {
@@ -180,7 +185,7 @@ static uint32_t words_ttl_s(const struct entry *n, const struct fill *f, int sta
     uint64_t now = clock_unix_s();
     struct freshness fresh;
 
-    if (status == 401 || status == 403) {
+    if (is_refusal(status)) {
         return w->refusal_ttl_s;
     }
     if (gone && (w->neg_ttl_ruled || !w->pass_on)) {
@@ -197,6 +202,14 @@ static uint32_t words_ttl_s(const struct entry *n, const struct fill *f, int sta
         return (uint32_t)min_u64(fresh.fresh_until_unix_s - now, WORDS_MAX_S);
     }
     return gone ? w->neg_ttl_s : 0;
+}
+
+/* Does the no end what we have? One to a caller's own credential does: it may not be given again because the origin falls
+ * silent. A refusal to everybody does not, it may be a firewall's, unless the want says that such a no is about rights. */
+static bool ends_row(const struct want *w, int status)
+{
+    return status == 404 || status == 410 ||
+           (is_refusal(status) && (w->principal.n != 0 || w->refusal_ends));
 }
 
 /* A no to one wish says nothing of what we have for all. */
@@ -314,7 +327,7 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
     } else if (f->want.told_by_head && f->want.head_only && n->old != NULL &&
                (status < 400 || status == 405 || status == 501)) {
         told_by_head(n, f, h);
-    } else if (status == 404 || status == 410) {
+    } else if (ends_row(&f->want, status)) {
         gone(n, f, status, h);
     } else if (f->want.head_only && status == 200) {
         head_only(n, f, h);

@@ -81,6 +81,7 @@ struct want {
     uint32_t neg_ttl_s;     /* of 404 and 410 */
     bool neg_ttl_ruled;     /* ... whatever the origin says of them */
     uint32_t refusal_ttl_s; /* of 401 and 403; 0: they are not remembered */
+    bool refusal_ends;      /* a 401 or 403 ends what is kept, as a 404 does */
     uint32_t swr_s;         /* stale while revalidate */
     uint32_t sie_s;         /* stale if error; UINT32_MAX: without bound */
     uint32_t floor_s; /* a client's no-cache on a mutable key revalidates at most this often */
@@ -89,7 +90,7 @@ struct want {
     struct slice token_scope;   /* fetch.h; or p == NULL */
     struct slice authorization; /* the caller's own credential, or p == NULL: the origin's */
     struct slice
-        principal; /* whose credential fetches it; "" for the service's: only equals may join a fill */
+        principal; /* whose credential fetches it; "" for the service's: only equals may join a fill, and a 401 or 403 ends what is kept */
     uint64_t hint_first,
         hint_end; /* a cold range to fetch first; LENGTH_UNKNOWN end: open. 0, LENGTH_UNKNOWN: none */
     uint64_t hint_suffix; /* the same, so many bytes at the end; 0: none */

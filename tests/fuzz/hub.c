@@ -25,6 +25,24 @@ static void look(struct slice bytes)
     buf_free(&out);
 }
 
+/* Nothing of it leads to the Hub's chunk store, in no spelling, nor anywhere but where it was judged to. */
+static bool is_asked_of_hubs(struct slice other)
+{
+    struct arena a = {0};
+    struct hf_path again;
+    bool good = hf_is_path(other) && slice_find(other, '?') < 0 && slice_find(other, '#') < 0 &&
+                hf_path_parse(other, &a, &again, NULL) == 0 && again.route == HF_OTHER &&
+                slice_eq(again.other, other);
+
+    while (other.n != 0) {
+        struct slice seg = slice_cut(&other, '/');
+        good = good && !(seg.n >= 4 && slice_ieq(slice_first(seg, 4), SLICE("xet-"))) &&
+               !slice_ieq(seg, SLICE(".."));
+    }
+    arena_fini(&a);
+    return good;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
     struct slice doc = slice_of(p, n);
@@ -35,6 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 
     if (hf_path_parse(doc, &a, &path, NULL) == 0) {
         CHECK(hf_is_path(path.path) && (path.route != HF_FILE || hf_is_id(path.id)));
+        CHECK(path.route != HF_OTHER || is_asked_of_hubs(path.other));
     }
     if (manifest_add(doc, doc, true, true, &b, NULL) == 0) {
         look(buf_slice(&b));
@@ -43,6 +62,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     if (info_make(doc, &b, NULL) == 0) {
         CHECK(info_read(buf_slice(&b), &info));
     }
+    buf_clear(&b);
+    (void)!info_about(doc, &b, NULL);
+    (void)!right_read(doc, NULL);
     buf_clear(&b);
     if (json_join(doc, true, &b, NULL) == 0) {
         (void)!json_join(doc, false, &b, NULL);

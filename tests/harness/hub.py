@@ -3,7 +3,8 @@
 Two hosts: the Hub (127.0.0.1) and its CDN (127.0.0.2). LFS files lead there by a signed, absolute redirect; the CDN knows
 nothing of tokens and refuses whoever shows it one. Other files lead by a relative redirect to /api/resolve-cache/. Listings
 come in pages (Link, rel="next"), answers carry X-Repo-Commit, X-Error-Code, RateLimit, and the Xet fields and keys that lead
-clients away. Ids are found whatever their case, renamed repositories redirect.
+clients away. Ids are found whatever their case, renamed repositories redirect. Everybody may read the card of a gated repository,
+README.md and .gitattributes; /auth-check says who may read the rest, unless `hub.auth_check` is False: then there is no such route.
 
     hub = Hub(); r = hub.repo("org/name", files={"config.json": b"{}", "model.safetensors": Big(5 << 20)})
     r.commit({...})   r.refs["refs/pr/1"] = sha   hub.rename("old", "org/name")   hub.calls   hub.api_calls()   hub.close()
@@ -26,6 +27,7 @@ from harness.origin import span
 
 TYPES = {"models": "", "datasets": "datasets/", "spaces": "spaces/", "kernels": "kernels/"}
 SMALL = 1000  # larger ones are LFS
+CARD = ("README.md", ".gitattributes")  # of a gated repository: shown to everybody
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +114,8 @@ class Repo:
         return sha256_of(data) if self.is_lfs(path, data) else git_oid(data)
 
     def resolve(self, rev):
-        return rev if rev in self.commits else self.refs.get(rev) or self.refs.get("refs/heads/" + rev)
+        short = [c for c in self.commits if 7 <= len(rev) and c.startswith(rev)]
+        return self.refs.get(rev) or self.refs.get("refs/heads/" + rev) or (short[0] if len(short) == 1 else None)
 
 
 def listening(host, port, handler):
@@ -139,6 +142,7 @@ class Hub:
         self.users = {}        # token -> name
         self.script = []       # (pattern of targets, times, what): lies and trouble to order
         self.cdn_script = []
+        self.auth_check = True
         self.remaining = 500
         self.budget = None     # (requests, seconds): so many in each such window, the others are told 429
         self.spent, self.window_end, self.refused = 0, 0.0, 0
@@ -355,6 +359,9 @@ class HubHandler(Handler):
             return
         parts = urllib.parse.urlsplit(self.path)
         self.path_, self.query = parts.path, dict(urllib.parse.parse_qsl(parts.query))
+        if re.search(r"/xet-(read|write)-token(/|$)", urllib.parse.unquote(self.path_).lower()):  # however it is spelled
+            self.xet_token()
+            return
         for pattern, method in self.routes:
             m = re.fullmatch(pattern, self.path_)
             if m:
@@ -396,8 +403,11 @@ class HubHandler(Handler):
             return r
         return None
 
-    def may_read(self, r):
-        return not (r.gated or r.private) or self.token in r.readers
+    def may_read(self, r, path=None):
+        return not (r.gated or r.private) or self.token in r.readers or (not r.private and path in CARD)
+
+    def no_right(self, r, more=None):
+        self.no(403 if self.token else 401, "GatedRepo", f"Access to model {r.name} is restricted.", more)
 
     def revision(self, r, rev):
         sha = r.resolve(urllib.parse.unquote(rev))
@@ -486,7 +496,17 @@ class HubHandler(Handler):
         else:
             self.no(401, None, "Invalid username or password.")
 
-    def xet_token(self, kind, name, rev):
+    def auth_check(self, kind, name):
+        if not self.hub.auth_check:
+            self.reply(404, {}, b"no such route")
+            return
+        r = self.find(kind, name)
+        if r and self.may_read(r):
+            self.json({})
+        elif r:
+            self.no_right(r)
+
+    def xet_token(self):
         self.hub.leaks.append(("a Xet token was asked for", self.path))
         self.json({"casUrl": f"{self.hub.cdn}/cas", "accessToken": "x", "exp": 1 << 40})
 
@@ -504,8 +524,8 @@ class HubHandler(Handler):
             return
         commit = {"X-Repo-Commit": sha}
         path = urllib.parse.unquote(path)
-        if not self.may_read(r):
-            self.no(403 if self.token else 401, "GatedRepo", f"Access to model {r.name} is restricted.", commit)
+        if not self.may_read(r, path):
+            self.no_right(r, commit)
             return
         data = r.commits[sha].get(path)
         if data is None:
@@ -538,7 +558,7 @@ class HubHandler(Handler):
         (rf"{KIND}/{NAME}/revision/{REV}", info), (rf"{KIND}/{NAME}/tree/{REV}(?:/(?P<path>.*))?", lambda s, **k: s.tree(
             **{n: v for n, v in k.items() if v is not None})),
         (rf"{KIND}/{NAME}/paths-info/{REV}", paths_info), (rf"{KIND}/{NAME}/refs", refs), (rf"{KIND}/{NAME}/commits/{REV}", commits),
-        (rf"{KIND}/{NAME}/xet-read-token/{REV}", xet_token), (r"/api/whoami-v2", whoami), (KIND, listing),
+        (rf"{KIND}/{NAME}/auth-check", auth_check), (r"/api/whoami-v2", whoami), (KIND, listing),
         (rf"/api/resolve-cache/(?P<kind>\w+)/{NAME}/(?P<rev>[0-9a-f]{{40}})/(?P<path>.+)", cached_file),
         (rf"{KIND}/{NAME}", info),
         (rf"/(?P<prefix>datasets/|spaces/|kernels/|){NAME}/resolve/{REV}/(?P<path>.+)", file),

@@ -1,10 +1,13 @@
 /* access.c - which commit a request is about, and who may have its files.
  *
  * Service: one credential of ours fetches, whoever may read the repo may have all of it. Caller: each one's own token counts.
- * What the Hub shows to nobody in particular (neither private nor gated) needs no token and sends none; anything else is
- * looked at as the caller, and before a file leaves, this caller's right is tried on one: listings of gated repositories are
- * public, their files are not (research/hf-and-mirrors 0.7). A right that was tried holds for RIGHT_S, longer only while
- * the Hub is silent. */
+ * What the Hub shows to everybody (neither private nor gated) needs no token and sends none. Anything else is looked at as the
+ * caller, and before a file leaves, the Hub is asked whether this caller may read the repository: listings of gated
+ * repositories are public and so is their card, the other files are not.
+ *
+ * The question is the Hub's own, /auth-check. At a Hub that lacks it the right is tried on a file that is no card. The answer
+ * is kept for the repository (by the Hub's name for it, however the request spells it) and the caller: for RIGHT_S, longer only
+ * while the Hub is silent. A no removes the yes that was kept (want.h: principal). */
 #include "server/repo/hf/synced.h"
 
 #include "server/cache/object.h"
@@ -73,6 +76,7 @@ bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, str
     w->url = arena_fmt(k->a, "%s" SLICE_FMT, origin_url(k->r->origin), SLICE_ARG(key));
     w->class = WANT_MUTABLE;
     w->refusal_ttl_s = NO_S;
+    w->refusal_ends = !((const struct hf *)k->r->state)->service;
     if (rule->built_in) {
         w->ttl_s = ALIAS_S;
         w->neg_ttl_s = NO_S;
@@ -86,7 +90,8 @@ static void as_caller(struct hf_ask *k, struct want *w)
 {
     w->authorization = k->token;
     w->principal = k->caller;
-    w->sie_s = SILENT_S;
+    w->sie_s = (uint32_t)min_u64(w->sie_s, SILENT_S);
+    w->swr_s = 0; /* a right is asked for before it is used */
 }
 
 static bool is_no(const struct fact *f)
@@ -101,7 +106,7 @@ static bool is_no_revision(const struct fact *f)
 
 /* --- the repository at a revision --------------------------------------------------------------------------------- */
 
-/* rev.p == NULL: at its default branch. */
+/* rev.p == NULL: at its default branch. ttl_s: where it tells whom the repository is open to; else 0. */
 static const struct fact *info_fact(struct hf_ask *k, struct slice rev, uint32_t ttl_s, bool mine)
 {
     struct slice key = key_info(k->at.type, k->at.id, rev, k->a);
@@ -113,10 +118,14 @@ static const struct fact *info_fact(struct hf_ask *k, struct slice rev, uint32_t
     if (ttl_s > w.ttl_s && plan_rule(k->r, key, k->a)->built_in) {
         w.ttl_s = ttl_s;
     }
+    if (ttl_s != 0) {
+        w.swr_s = 0; /* whom it is open to is asked for before it is used */
+    }
     if (mine) {
         as_caller(k, &w);
     }
-    return plan_gather(k->facts, SLICE(HF_MAKE_INFO), &w, true, k->p);
+    return plan_gather(k->facts, ttl_s != 0 ? SLICE(HF_MAKE_OPEN) : SLICE(HF_MAKE_INFO), &w, true,
+                       k->p);
 }
 
 /* Was the commit carried in from another mirror? Its own words came along then, those of `main` perhaps not, and the Hub may be
@@ -168,7 +177,9 @@ bool access_learn(struct hf_ask *k, const struct fact *f)
         return false;
     }
     k->info = f;
-    k->closed = info.closed && !((const struct hf *)k->r->state)->service;
+    k->id = info.id;
+    k->closed = (info.closed || k->reader.n != 0) && !((const struct hf *)k->r->state)->service;
+    k->card_is_open = !info.private && k->reader.n == 0;
     k->until_unix_s = f->stale ? 1 : f->until_unix_s;
     if (k->commit.p == NULL) {
         const struct held_branch *b = k->branch.p != NULL && !k->r->synced
@@ -236,34 +247,123 @@ bool access_manifest(struct hf_ask *k, struct manifest *m)
     return true;
 }
 
-bool access_try(struct hf_ask *k, const struct manifest *m)
+/* --- the caller's right ------------------------------------------------------------------------------------------- */
+
+/* A yes or a no of the Hub to this caller. prefix: what the answer is kept under, apart from those to other questions. */
+static const struct fact *ask_right(struct hf_ask *k, const char *prefix, struct slice path,
+                                    const struct manifest_entry *file)
 {
-    struct manifest_entry e;
-    const struct fact *f;
-    struct slice key;
+    struct slice key = arena_fmt(k->a, "%s" SLICE_FMT "/" SLICE_FMT, prefix, SLICE_ARG(k->at.type),
+                                 SLICE_ARG(k->id));
+    uint32_t most_s;
     struct want w;
 
-    if (!k->closed || !manifest_smallest(m, &e)) {
+    if (!access_want(k, key, key, &w)) {
+        return NULL;
+    }
+    most_s = plan_rule(k->r, key, k->a)->built_in ? RIGHT_S : w.ttl_s;
+    w.url = arena_fmt(k->a, "%s" SLICE_FMT, origin_url(k->r->origin), SLICE_ARG(path));
+    as_caller(k, &w);
+    if (k->caller.n == 0) {
+        w.principal = SLICE("nobody"); /* never everybody's: "" */
+    }
+    w.ttl_s = (uint32_t)min_u64(most_s, RIGHT_S);
+    w.neg_ttl_s = NO_S;
+    if (file != NULL) {
+        w.digest_known = file->lfs;
+        w.git_known = !file->lfs;
+        w.digest = file->sha256;
+        w.git_oid = file->oid;
+    } else {
+        w.neg_ttl_s = RIGHT_S; /* no such route; who does not see the repository never comes here */
+    }
+    return plan_gather(k->facts, slice_str(file != NULL ? HF_MAKE_PROBE : HF_MAKE_RIGHT), &w, true,
+                       k->p);
+}
+
+/* Does the Hub know the question? Those that do name the reason of a 404. */
+static bool lacks_auth_check(const struct fact *f)
+{
+    return (f->rc == E_NOTFOUND && f->code.p == NULL) || f->status == 405;
+}
+
+static const struct fact *try_file(struct hf_ask *k)
+{
+    struct manifest_entry e;
+    struct manifest m;
+
+    if (!access_manifest(k, &m)) {
+        return NULL;
+    }
+    if (!manifest_smallest(&m, &e)) {
+        say_error(k, k->token.p != NULL ? 403 : 401, SLICE("GatedRepo"),
+                  SLICE("the Hub does not say who may read this repository: it has no auth-check, "
+                        "and the repository no file but its card to try a right on"));
+        return NULL;
+    }
+    return ask_right(k, "rights-by-file/",
+                     key_resolve(k->at.prefix, k->id, k->commit, e.path, k->a), &e);
+}
+
+/* A branch may be told of as it was while the Hub is asked anew (swr_s). Whom the repository is open to may not. False: the plan
+ * asks. */
+static bool learn_open(struct hf_ask *k)
+{
+    const struct hf *state = k->r->state;
+    struct repo_info info;
+    const struct fact *f;
+
+    if (k->closed || state->service || k->r->synced ||
+        (k->at.rev.p != NULL && hf_is_commit(k->at.rev)) ||
+        (!k->info->stale && k->info->until_unix_s > k->req->unix_s)) {
         return true;
     }
-    key = arena_fmt(k->a, "rights/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(k->at.type),
-                    SLICE_ARG(k->at.id));
-    if (!access_want(k, key, key, &w)) {
-        return false;
-    }
-    w.url = arena_fmt(k->a, "%s" SLICE_FMT, origin_url(k->r->origin),
-                      SLICE_ARG(key_resolve(k->at.prefix, k->at.id, k->commit, e.path, k->a)));
-    as_caller(k, &w); /* with a caller without a token: as nobody */
-    w.ttl_s = RIGHT_S;
-    w.neg_ttl_s = NO_S;
-    f = plan_gather(k->facts, SLICE(HF_MAKE_PROBE), &w, true, k->p);
+    f = info_fact(k, k->at.rev, OPEN_S, false);
     if (f == NULL) {
         return false;
     }
-    if (f->rc != 0) {
+    if (f->rc != 0 || !info_read(f->bytes, &info)) {
+        k->closed = true;
+        k->card_is_open = false;
+        return true;
+    }
+    k->closed = info.closed;
+    k->card_is_open = !info.private;
+    k->until_unix_s = min_u64(k->until_unix_s, f->until_unix_s);
+    return true;
+}
+
+static bool try_right(struct hf_ask *k)
+{
+    const struct fact *f;
+
+    if (!k->closed) {
+        return true;
+    }
+    f = ask_right(k, "rights/", key_auth_check(k->at.type, k->id, k->a), NULL);
+    if (f != NULL && lacks_auth_check(f)) {
+        f = try_file(k);
+    }
+    if (f != NULL && f->rc != 0) {
         say_fact(k, f);
     }
-    return f->rc == 0;
+    return f != NULL && f->rc == 0;
+}
+
+bool access_try(struct hf_ask *k)
+{
+    return learn_open(k) && try_right(k);
+}
+
+bool access_try_file(struct hf_ask *k, const struct manifest_entry *f)
+{
+    if (!learn_open(k)) {
+        return false;
+    }
+    if (k->closed && k->card_is_open && hf_is_card(f->path)) {
+        k->closed = false; /* this request is about nothing else */
+    }
+    return try_right(k);
 }
 
 const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query,
@@ -272,6 +372,7 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
     struct slice key =
         query.n == 0 ? path
                      : arena_fmt(k->a, SLICE_FMT "?" SLICE_FMT, SLICE_ARG(path), SLICE_ARG(query));
+    struct slice make = k->at.route == HF_INFO ? SLICE(HF_MAKE_ABOUT) : SLICE(HF_MAKE_JSON);
     bool in_parts = k->at.route == HF_OTHER || k->at.route == HF_TREE;
     const struct fact *f;
     struct want w;
@@ -284,11 +385,11 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
     } else if (k->reader.n != 0) {
         as_caller(k, &w);
     }
-    f = plan_gather(k->facts, SLICE(HF_MAKE_JSON), &w, in_parts, k->p);
+    f = plan_gather(k->facts, make, &w, in_parts, k->p);
     if (k->reader.n == 0 && f != NULL && is_no(f) && k->token.p != NULL) {
         k->reader = k->caller; /* what comes now is not everybody's */
         as_caller(k, &w);
-        f = plan_gather(k->facts, SLICE(HF_MAKE_JSON), &w, in_parts, k->p);
+        f = plan_gather(k->facts, make, &w, in_parts, k->p);
     }
     return f;
 }

@@ -32,7 +32,7 @@ void chunks_token(struct hf_ask *k)
     if (k->r->xet_from_bytes == UINT64_MAX) {
         say_error(k, 404, SLICE_NONE,
                   SLICE("this mirror gives files over HTTP, its Xet store is switched off"));
-    } else if (access_commit(k) && access_manifest(k, &m) && access_try(k, &m)) {
+    } else if (access_commit(k) && access_manifest(k, &m) && access_try(k)) {
         at = place_of(k);
         xet_token(&at, http_req_field(k->req, "authorization"), clock_unix_s(), k->a, k->p);
     }
@@ -100,7 +100,7 @@ void chunks_answer(struct hf_ask *k)
     }
     if (!manifest_find_lfs(&m, &d, &f)) {
         say_no_file(k);
-    } else if (!access_try(k, &m)) {
+    } else if (!access_try(k)) {
         return;
     } else if (ask == XET_ASK_TERMS) {
         answer_terms(k, &f);

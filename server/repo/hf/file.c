@@ -56,7 +56,8 @@ static void name_it(struct hf_ask *k, const struct manifest_entry *f, struct wan
 /* One object for all commits and names that have these bytes; what came by somebody's right is another. */
 bool file_want(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
 {
-    struct slice id = m->id.n != 0 ? m->id : k->at.id;
+    /* Of a closed one by the name that the caller has a right to: its listing may be from a time when it had another. */
+    struct slice id = k->closed ? k->id : m->id.n != 0 ? m->id : k->at.id;
     struct slice named = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT,
                                    SLICE_ARG(k->at.type), SLICE_ARG(id), SLICE_ARG(f->path));
     struct want w;
@@ -129,7 +130,7 @@ void file_plan(struct hf_ask *k)
         say_no_file(k);
         return;
     }
-    if (!access_try(k, &m) || !file_want(k, &m, &f)) {
+    if (!access_try_file(k, &f) || !file_want(k, &m, &f)) {
         return;
     }
     k->p->known = k->p->own_fields = true;

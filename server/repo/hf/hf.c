@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/codec/form.h"
+#include "common/codec/url.h"
 #include "server/repo/hf/key.h"
 #include "server/repo/hf/synced.h"
 
@@ -206,15 +207,14 @@ static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
     buf_free(&refs);
 }
 
-/* "api/models/org/name/revision/<commit>" */
-static struct slice info_at(const struct hf_ask *k, struct slice commit)
+static struct slice info_at(const struct hf_ask *k, struct slice rev)
 {
-    return key_info(k->at.type, k->at.id, commit, k->a);
+    return key_info(k->at.type, k->at.id, rev, k->a);
 }
 
 /* A branch that is rolled back is the commit that it is held at, as if that had been asked for: the Hub is not asked what it
- * is now. The path that the Hub is asked instead. */
-static struct slice hold(struct hf_ask *k, struct slice path)
+ * is now. */
+static void hold(struct hf_ask *k)
 {
     bool about = k->at.route == HF_FILE || k->at.route == HF_INFO || k->at.route == HF_TREE ||
                  k->at.route == HF_PATHS || k->at.route == HF_COMMITS || k->at.route == HF_XET ||
@@ -222,19 +222,47 @@ static struct slice hold(struct hf_ask *k, struct slice path)
     const struct held_branch *b;
 
     if (!about || (k->at.rev.p != NULL && hf_is_commit(k->at.rev))) {
-        return path;
+        return;
     }
     k->branch = k->at.rev.p != NULL ? k->at.rev : SLICE("main");
     b = k->r->synced ? NULL : held_find(k->r->state, k->at.type, k->at.id, k->branch);
-    if (b == NULL) {
-        return path;
+    if (b != NULL) {
+        k->at.rev = b->commit;
     }
-    k->at.rev = b->commit;
-    return k->at.route == HF_INFO ? info_at(k, b->commit)
-           : k->at.route == HF_COMMITS
-               ? arena_fmt(k->a, SLICE_FMT "/commits/" SLICE_FMT,
-                           SLICE_ARG(key_words(k->at.type, k->at.id, k->a)), SLICE_ARG(b->commit))
-               : path;
+}
+
+/* The document that the request is about, where the Hub has it: made of what was understood, for the Hub would understand more
+ * of what a client wrote than we do. */
+static struct slice document_path(const struct hf_ask *k)
+{
+    struct slice words;
+
+    switch (k->at.route) {
+    case HF_INFO:
+        return info_at(k, k->at.rev);
+    case HF_REFS:
+    case HF_COMMITS:
+        words = key_words(k->at.type, k->at.id, k->a);
+        return k->at.route == HF_REFS
+                   ? arena_fmt(k->a, SLICE_FMT "/refs", SLICE_ARG(words))
+                   : arena_fmt(k->a, SLICE_FMT "/commits/" SLICE_FMT, SLICE_ARG(words),
+                               SLICE_ARG(url_encoded(k->at.rev, k->a)));
+    case HF_OTHER:
+    case HF_WHOAMI:
+        return k->at.other;
+    case HF_NONE:
+    case HF_TREE:
+    case HF_PATHS:
+    case HF_AUTH_CHECK:
+    case HF_XET:
+    case HF_XET_STORE:
+    case HF_XET_PUT:
+    case HF_FILE:
+    case HF_WRITE:
+    case HF_TELEMETRY:
+        break;
+    }
+    return SLICE("");
 }
 
 /* The same document tells us what a revision stands for: asked for once. With a query it is another. */
@@ -258,11 +286,18 @@ static void plan_info(struct hf_ask *k, struct slice path)
     }
 }
 
+static void refuse_write(struct hf_ask *k)
+{
+    say_error(k, 403, SLICE_NONE,
+              SLICE("this repo is a mirror of a Hub and takes no uploads; ask whoever runs it "
+                    "for a hosted one"));
+}
+
 static void plan_auth_check(struct hf_ask *k)
 {
-    struct manifest m;
-
-    if (access_commit(k) && access_manifest(k, &m) && access_try(k, &m)) {
+    if (k->at.verb.p != NULL) {
+        refuse_write(k);
+    } else if (access_commit(k) && access_try(k)) {
         say_json(k, SLICE("{}"));
     }
 }
@@ -323,9 +358,7 @@ static void plan_route(struct hf_ask *k, struct slice path)
         return;
     case HF_XET_PUT:
     case HF_WRITE:
-        say_error(k, 403, SLICE_NONE,
-                  SLICE("this repo is a mirror of a Hub and takes no uploads; ask whoever runs it "
-                        "for a hosted one"));
+        refuse_write(k);
         return;
     case HF_NONE:
         say_error(k, 404, SLICE_NONE, SLICE("this mirror has no such path"));
@@ -365,14 +398,16 @@ static int hf_plan(const struct repo *r, const struct http_req *req, struct slic
         return 0;
     }
     access_init(&k, who);
-    plan_route(&k, hold(&k, path));
+    hold(&k);
+    plan_route(&k, document_path(&k));
     return 0;
 }
 
 /* Listings and files are for ever; what else is kept are words on what may change. */
 static bool hf_kept(const struct repo *r, struct slice key, struct arena *arena, struct want *out)
 {
-    bool file = memmem(key.p, key.n, "/blobs/", 7) != NULL && !slice_starts(key, SLICE("api/"));
+    struct slice type, id, etag;
+    bool file = !slice_starts(key, SLICE("api/")) && key_read_file(key, &type, &id, &etag);
     bool listing = memmem(key.p, key.n, "/tree/", 6) != NULL && slice_starts(key, SLICE("api/"));
     struct slice path = slice_cut(&key, '?');
     struct plan p;
@@ -389,16 +424,21 @@ static int hf_gather(const struct repo *r, const struct gather_part *part, struc
     struct slice what = part->need->key;
 
     (void)r;
-    if (part->doc.n > PAGE_BYTES) {
+    if (part->doc.n > PAGE_BYTES && !slice_eqs(what, HF_MAKE_PROBE)) {
         return err_set(e, E_TOOBIG, "the Hub's answer has %zu bytes", part->doc.n);
     }
     if (slice_eqs(what, HF_MAKE_TREE)) {
         return manifest_add(part->doc, part->url, part->first, part->last, out, e);
     }
-    if (slice_eqs(what, HF_MAKE_INFO)) {
+    if (slice_eqs(what, HF_MAKE_INFO) || slice_eqs(what, HF_MAKE_OPEN)) {
         return info_make(part->doc, out, e);
     }
-    return slice_eqs(what, HF_MAKE_JSON) ? json_join(part->doc, part->first, out, e) : 0;
+    if (slice_eqs(what, HF_MAKE_RIGHT)) {
+        return right_read(part->doc, e);
+    }
+    return slice_eqs(what, HF_MAKE_ABOUT)  ? info_about(part->doc, out, e)
+           : slice_eqs(what, HF_MAKE_JSON) ? json_join(part->doc, part->first, out, e)
+                                           : 0;
 }
 
 const struct repo_ops repo_hf = {

@@ -22,9 +22,12 @@
 
 /* What gatherings are made of (need.key). */
 #define HF_MAKE_INFO  "info"
+#define HF_MAKE_OPEN  "open" /* the same, never from a stale copy: whom the repository is open to */
 #define HF_MAKE_TREE  "tree"
 #define HF_MAKE_JSON  "json"
-#define HF_MAKE_PROBE "probe" /* nothing: that it may be read is all */
+#define HF_MAKE_ABOUT "about" /* JSON that is about a repository */
+#define HF_MAKE_RIGHT "right" /* nothing: a yes of auth-check */
+#define HF_MAKE_PROBE "probe" /* nothing: that a file may be read is all */
 
 struct hf {                      /* repo->state */
     char *public_url;            /* "http://mirror:8080/hf/", or NULL: as the request says */
@@ -46,8 +49,10 @@ struct hf_ask {
     struct slice caller; /* names it without telling it; "" for nobody */
     /* access(): */
     struct slice commit;
+    struct slice id;       /* the Hub's own name for the repository, once its word was read */
     struct slice reader;   /* whose metadata is looked at: "" for everybody's, or `caller` */
     bool closed;           /* the files are for those alone whose right was tried */
+    bool card_is_open;     /* but for the card: it is gated, and not private */
     uint64_t until_unix_s; /* what was learned of the repository is good so long; 0: nothing was */
     bool stale;
     const struct fact *info; /* of the revision, when it was looked at */
@@ -64,12 +69,14 @@ void access_as(struct hf_ask *k, struct slice authorization);
 bool access_commit(struct hf_ask *k);
 /* The commit's manifest. */
 bool access_manifest(struct hf_ask *k, struct manifest *m);
-/* Of a closed one: this caller's right, tried on a file of it. */
-bool access_try(struct hf_ask *k, const struct manifest *m);
+/* Of a closed one: may this caller read it? False: the plan asks, or says no. */
+bool access_try(struct hf_ask *k);
+/* The same before this file leaves. The card of a gated repository is everybody's; the request is about no other file then. */
+bool access_try_file(struct hf_ask *k, const struct manifest_entry *f);
 /* What is known of the repository at the revision. False: it is a no, or not understood. */
 bool access_learn(struct hf_ask *k, const struct fact *f);
-/* A document of the API as everybody sees it, else as the caller does. path: below the origin, as it came;
- * for_ever: it is of a commit. */
+/* A document of the API as everybody sees it, else as the caller does. path: below the origin, escaped; for_ever: it is of a
+ * commit. */
 const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query,
                                bool for_ever);
 /* A want below the origin; rule_path is what rules are matched on. False: a rule denies it. */

@@ -22,6 +22,11 @@ static void strip(json_t *v)
     } else if (json_is_object(v)) {
         (void)json_object_del(v, "xetHash");
         (void)json_object_del(v, "xetEnabled");
+        (void)json_object_del(v, "casUrl");
+        if (json_is_string(
+                json_object_get(v, "accessToken"))) { /* whoami tells of one, as an object */
+            (void)json_object_del(v, "accessToken");
+        }
         json_object_foreach(v, key, child)
         {
             strip(child);
@@ -108,6 +113,29 @@ int info_plain(struct slice doc, struct buf *out, struct err *e)
     dump(v, out);
     json_decref(v);
     return out->rc;
+}
+
+int info_about(struct slice doc, struct buf *out, struct err *e)
+{
+    json_t *v = load(doc, e);
+    int rc = E_PROTOCOL;
+
+    if (v != NULL && hf_is_id(jread_text(v, "id"))) {
+        dump(v, out);
+        rc = out->rc;
+    } else if (v != NULL) {
+        err_set(e, rc, "the Hub's answer is not about a repository");
+    }
+    json_decref(v);
+    return rc;
+}
+
+int right_read(struct slice doc, struct err *e)
+{
+    doc = slice_trim(doc);
+    return doc.n != 0 && doc.p[0] == '<'
+               ? err_set(e, E_PROTOCOL, "a web page in place of the Hub's word on a right")
+               : 0;
 }
 
 bool info_read(struct slice bytes, struct repo_info *out)

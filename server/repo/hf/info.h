@@ -1,6 +1,6 @@
 /* info.h - what a Hub says of a repository at a revision, and JSON of its as we pass it on.
  *
- * Nothing that leads to the Hub's chunk store leaves: "xetHash" and "xetEnabled" go, at any depth.
+ * Nothing that leads to the Hub's chunk store leaves: "xetHash", "xetEnabled", "casUrl" and access tokens go, at any depth.
  *
  * errors   E_PROTOCOL: the document is broken
  */
@@ -22,6 +22,11 @@ MUST_USE int info_make(struct slice doc, struct buf *out, struct err *e);
 /* The same document, without what changes though the commit does not (downloads, likes); for a tree. */
 MUST_USE int info_plain(struct slice doc, struct buf *out, struct err *e);
 MUST_USE bool info_read(struct slice bytes, struct repo_info *out); /* slices of bytes */
+
+/* A document about a repository, which has an id; whatever else a Hub has at the path is E_PROTOCOL. */
+MUST_USE int info_about(struct slice doc, struct buf *out, struct err *e);
+/* What auth-check said with a 200: "{}". A login page in its place is no yes. */
+MUST_USE int right_read(struct slice doc, struct err *e);
 
 /* A listing without the files and folders that are not wanted, or the document above without such siblings (size_bytes UINT64_MAX:
  * it tells none). */

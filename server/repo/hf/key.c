@@ -23,6 +23,11 @@ struct slice key_tree(struct slice type, struct slice id, struct slice commit, s
                      SLICE_ARG(id), SLICE_ARG(commit));
 }
 
+struct slice key_auth_check(struct slice type, struct slice id, struct arena *a)
+{
+    return arena_fmt(a, SLICE_FMT "/auth-check", SLICE_ARG(key_words(type, id, a)));
+}
+
 struct slice key_files(struct slice type, struct slice id, struct arena *a)
 {
     return arena_fmt(a, SLICE_FMT "/" SLICE_FMT "/blobs/", SLICE_ARG(type), SLICE_ARG(id));
@@ -54,7 +59,7 @@ bool key_read_file(struct slice key, struct slice *type, struct slice *id, struc
 
     *type = slice_cut(&key, '/');
     at = memmem(key.p, key.n, mark.p, mark.n);
-    if (at == NULL) {
+    if (at == NULL || slice_starts(*type, SLICE("rights"))) { /* of an owner called "blobs" */
         return false;
     }
     *id = slice_first(key, (size_t)(at - key.p));

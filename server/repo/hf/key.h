@@ -4,9 +4,10 @@
  *   api/{type}/{id}/revision/{rev}    ... on another; one segment, escaped
  *   api/{type}/{id}/tree/{commit}     a commit's listing, its first part (repo/part.h)
  *   {type}/{id}/blobs/{etag}          a file, under whatever paths and in whatever commits
+ *   rights/{type}/{id}                a caller's right by auth-check; rights-by-file/...: tried on a file
  *
- * What begins with "api/" is where the Hub has it, too. Names of types and ids as the caller spells them: only files are
- * always under the canonical one.
+ * What begins with "api/" is where the Hub has it, too. Names of types and ids as the caller spells them: only files and rights
+ * are always under the canonical one.
  *
  * threads  any; what is made lives in the arena that is given
  */
@@ -27,6 +28,9 @@ struct slice key_words(struct slice type, struct slice id, struct arena *a);
 /* A file's key, taken apart; false: it is none. Slices of key. */
 MUST_USE bool key_read_file(struct slice key, struct slice *type, struct slice *id,
                             struct slice *etag);
+
+/* Where the Hub says whether a caller may read it; answers are kept under other keys, each caller's own. */
+struct slice key_auth_check(struct slice type, struct slice id, struct arena *a);
 
 /* A file's name, without quotes: its SHA-256, or git's id. */
 enum { ETAG_HEX = DIGEST_HEX };

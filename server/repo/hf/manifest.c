@@ -13,7 +13,7 @@ struct head { /* the first bytes */
     char magic[4];
     uint32_t count;
     uint64_t index_at; /* u64 offsets of the records, by path */
-    uint32_t smallest; /* of the index; count: no file */
+    uint32_t smallest; /* of the index, cards aside; count: no file */
     uint32_t id_n;
     char id[ID_MAX];
 };
@@ -153,6 +153,12 @@ static int by_path(const void *a, const void *b, void *arg)
     return slice_cmp(left, right);
 }
 
+/* Some Hub may show every folder's card to everybody. */
+static bool may_be_card(struct slice path)
+{
+    return hf_is_card(slice_from(path, slice_behind(path, '/')));
+}
+
 static int finish(struct buf *out, struct err *e)
 {
     struct buf index = BUF_INIT((size_t)ENTRIES_MAX * sizeof(uint64_t));
@@ -182,7 +188,7 @@ static int finish(struct buf *out, struct err *e)
             rc = err_set(e, E_PROTOCOL, "the Hub's listing names a path twice");
         }
         last = path;
-        if ((r.flags & FOLDER) == 0 && r.size_bytes < least) {
+        if ((r.flags & FOLDER) == 0 && r.size_bytes < least && !may_be_card(path)) {
             least = r.size_bytes;
             h.smallest = i;
         }

@@ -39,7 +39,7 @@ struct manifest_entry {
 void manifest_at(const struct manifest *m, size_t i, struct manifest_entry *out); /* by path */
 MUST_USE bool manifest_find(const struct manifest *m, struct slice path,
                             struct manifest_entry *out);
-/* The smallest file, to try a right on; false: there is none. */
+/* The smallest file that is no card (path.h), to try a right on; false: there is none. */
 MUST_USE bool manifest_smallest(const struct manifest *m, struct manifest_entry *out);
 /* The smallest index of a file with this SHA-256; false: there is none. O(entries). */
 MUST_USE bool manifest_find_lfs(const struct manifest *m, const struct digest *d,

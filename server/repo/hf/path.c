@@ -16,17 +16,17 @@ static const struct {
 static const struct {
     const char *marker;
     enum hf_route route;
-    bool has_rev;
+    bool has_rev, has_path;
 } markers[] = {
-    {"revision", HF_INFO, true},      {"tree", HF_TREE, true},
-    {"paths-info", HF_PATHS, true},   {"refs", HF_REFS, false},
-    {"commits", HF_COMMITS, true},    {"auth-check", HF_AUTH_CHECK, false},
-    {"xet-read-token", HF_XET, true}, {"xet-write-token", HF_WRITE, true},
-    {"xet", HF_XET_STORE, true},      {"xet-put", HF_XET_PUT, true},
-    {"preupload", HF_WRITE, true},    {"commit", HF_WRITE, true},
-    {"branch", HF_WRITE, true},       {"tag", HF_WRITE, true},
-    {"settings", HF_WRITE, false},    {"super-squash", HF_WRITE, true},
-    {"discussions", HF_WRITE, false}, {"lfs-files", HF_WRITE, false},
+    {"revision", HF_INFO, true, false},      {"tree", HF_TREE, true, true},
+    {"paths-info", HF_PATHS, true, false},   {"refs", HF_REFS, false, false},
+    {"commits", HF_COMMITS, true, false},    {"auth-check", HF_AUTH_CHECK, false, false},
+    {"xet-read-token", HF_XET, true, false}, {"xet-write-token", HF_WRITE, true, false},
+    {"xet", HF_XET_STORE, true, true},       {"xet-put", HF_XET_PUT, true, true},
+    {"preupload", HF_WRITE, true, false},    {"commit", HF_WRITE, true, false},
+    {"branch", HF_WRITE, true, false},       {"tag", HF_WRITE, true, false},
+    {"settings", HF_WRITE, false, false},    {"super-squash", HF_WRITE, true, false},
+    {"discussions", HF_WRITE, false, false}, {"lfs-files", HF_WRITE, false, false},
 };
 
 bool hf_is_path(struct slice path)
@@ -45,6 +45,11 @@ bool hf_is_path(struct slice path)
         }
     }
     return path.n <= PATH_MAX_BYTES && (path.n == 0 || path.p[path.n - 1] != '/');
+}
+
+bool hf_is_card(struct slice path)
+{
+    return slice_eqs(path, "README.md") || slice_eqs(path, ".gitattributes");
 }
 
 static int decode(struct slice raw, size_t max, const char *what, struct arena *a,
@@ -119,31 +124,98 @@ static bool take_type(struct slice name, struct hf_path *out)
     return false;
 }
 
+/* --- the rest of the API ------------------------------------------------------------------------------------------ */
+
+/* A Hub reads paths whatever their case and escapes. What is a route of ours in its one spelling is none in another, and what
+ * leads to the Hub's chunk store is none at all. seg: decoded. */
+static bool is_kept_out(struct slice seg, bool first)
+{
+    static const char *const ours[] = {"resolve-cache", "telemetry", "agent-harnesses",
+                                       "whoami-v2",     "repos",     "validate-yaml"};
+    struct slice xet = SLICE("xet-");
+
+    if (slice_ieq(slice_first(seg, seg.n < xet.n ? seg.n : xet.n), xet) ||
+        slice_find(seg, '/') >= 0) {
+        return true;
+    }
+    if (!first) {
+        return false;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        if (slice_ieq(seg, types[i].type)) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(ours); i++) {
+        if (slice_ieq(seg, slice_str(ours[i]))) {
+            return true;
+        }
+    }
+    return slice_ieq(seg, SLICE("buckets"));
+}
+
+/* rest: behind "api/"; judged and escaped anew segment by segment, so that the Hub is asked for nothing but what was judged. */
+static int parse_other(struct slice rest, struct arena *a, struct hf_path *out, struct err *e)
+{
+    bool first = true;
+
+    out->route = HF_OTHER;
+    out->other = SLICE("api");
+    while (rest.n != 0) {
+        struct slice raw = slice_cut(&rest, '/');
+        struct slice seg;
+        int rc = decode(raw, PATH_MAX_BYTES, "path", a, &seg, e);
+        if (rc != 0) {
+            return rc;
+        }
+        if (seg.n == 0 ||
+            (is_kept_out(seg, first) && !(first && rest.n == 0 && slice_eq(raw, out->type)))) {
+            out->route = HF_NONE;
+        }
+        out->other = arena_fmt(a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(out->other),
+                               SLICE_ARG(url_encoded(seg, a)));
+        first = false;
+    }
+    return 0;
+}
+
+/* --- what is about one repository --------------------------------------------------------------------------------- */
+
 static int parse_repo_api(struct slice rest, struct arena *a, struct hf_path *out, struct err *e)
 {
     size_t which = 0;
     struct slice tail = SLICE_NONE;
-    int rc;
+    int rc = 0;
 
+    while (rest.n != 0 && rest.p[rest.n - 1] == '/') {
+        rest.n--;
+    }
+    if (rest.n == 0) {
+        return parse_other(out->type, a, out, e);
+    }
     if (!cut_id(rest, NULL, &out->id, &tail, &which)) {
         out->id = rest;
-        out->route = rest.n == 0 ? HF_OTHER : hf_is_id(rest) ? HF_INFO : HF_NONE;
+        out->route = hf_is_id(rest) ? HF_INFO : HF_NONE;
         return 0;
     }
     out->route = markers[which].route;
+    if (out->route == HF_AUTH_CHECK && slice_eqs(tail, "write")) {
+        out->verb = tail;
+        return 0;
+    }
     if (out->route == HF_WRITE) {
         struct slice rev = slice_cut(&tail, '/');
         out->verb = slice_str(markers[which].marker);
         return markers[which].has_rev ? take_rev(rev, a, out, e) : 0;
     }
-    if (!markers[which].has_rev) {
-        return 0;
+    if (markers[which].has_rev) {
+        rc = take_rev(slice_cut(&tail, '/'), a, out, e);
     }
-    rc = take_rev(slice_cut(&tail, '/'), a, out, e);
-    return rc != 0 ||
-                   (out->route != HF_TREE && out->route != HF_XET_STORE && out->route != HF_XET_PUT)
-               ? rc
-               : take_path(tail, a, out, e);
+    if (rc == 0 && markers[which].has_path) {
+        return take_path(tail, a, out, e);
+    }
+    out->route = tail.n == 0 ? out->route : HF_NONE;
+    return rc;
 }
 
 static int parse_file(struct slice id, struct slice tail, struct arena *a, struct hf_path *out,
@@ -193,12 +265,19 @@ static int parse_api(struct slice rest, struct arena *a, struct hf_path *out, st
     if (slice_eqs(word, "resolve-cache")) {
         return take_type(slice_cut(&rest, '/'), out) ? parse_resolve_cache(rest, a, out, e) : 0;
     }
-    out->route = slice_eqs(word, "telemetry")                                   ? HF_TELEMETRY
-                 : slice_eqs(all, "agent-harnesses")                            ? HF_NONE
-                 : slice_eqs(all, "whoami-v2")                                  ? HF_WHOAMI
-                 : slice_eqs(word, "repos") || slice_eqs(word, "validate-yaml") ? HF_WRITE
-                                                                                : HF_OTHER;
-    out->verb = out->route == HF_WRITE ? all : SLICE_NONE;
+    if (slice_eqs(word, "telemetry")) {
+        out->route = HF_TELEMETRY;
+    } else if (slice_eqs(all, "agent-harnesses")) {
+        out->route = HF_NONE;
+    } else if (slice_eqs(all, "whoami-v2")) {
+        out->route = HF_WHOAMI;
+        out->other = SLICE("api/whoami-v2");
+    } else if (slice_eqs(word, "repos") || slice_eqs(word, "validate-yaml")) {
+        out->route = HF_WRITE;
+        out->verb = all;
+    } else {
+        return parse_other(all, a, out, e);
+    }
     return 0;
 }
 

@@ -21,7 +21,7 @@ enum hf_route {
     HF_PATHS,      /* .../paths-info/{rev} */
     HF_REFS,       /* .../refs */
     HF_COMMITS,    /* .../commits/{rev} */
-    HF_AUTH_CHECK, /* .../auth-check */
+    HF_AUTH_CHECK, /* .../auth-check; verb "write": .../auth-check/write */
     HF_XET,        /* .../xet-read-token/{rev} */
     HF_XET_STORE,  /* .../xet/{commit}/{path}: ours (repo/xet.h) */
     HF_XET_PUT,    /* .../xet-put/{upload}/{path}: ours, of hosted repositories */
@@ -29,7 +29,7 @@ enum hf_route {
     HF_WRITE,      /* whatever changes a repository */
     HF_WHOAMI,
     HF_TELEMETRY,
-    HF_OTHER, /* api/...: lists and the like */
+    HF_OTHER, /* api/...: lists and the like; nothing that leads to the Hub's chunk store */
 };
 
 struct hf_path {
@@ -39,12 +39,15 @@ struct hf_path {
     struct slice id;     /* "name" or "owner/name" */
     struct slice rev;    /* decoded; p == NULL: none was said */
     struct slice path;   /* decoded; "" for the root */
+    struct slice other;  /* of HF_OTHER and HF_WHOAMI: "api/...", each segment escaped anew */
     struct slice
-        verb; /* of HF_WRITE: "commit", "preupload" ..., "repos/create", "lfs-batch"; p == NULL: another */
+        verb; /* of HF_AUTH_CHECK, and of HF_WRITE: "commit", "preupload" ..., "repos/create", "lfs-batch"; p == NULL: another */
 };
 
 MUST_USE int hf_path_parse(struct slice raw, struct arena *a, struct hf_path *out, struct err *e);
 /* Bytes that a path in a repository can be; "" is one. */
 bool hf_is_path(struct slice path);
+/* What a Hub shows to everybody of a gated repository. */
+bool hf_is_card(struct slice path);
 
 #endif

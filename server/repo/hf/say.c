@@ -78,7 +78,8 @@ void say_json(struct hf_ask *k, struct slice json)
     plan_reply(k->p, 200, json);
     k->p->content_type = SLICE("application/json; charset=utf-8");
     plan_field(k->p, SLICE("cache-control"),
-               k->reader.n != 0 ? SLICE("private, no-cache") : SLICE("no-cache"));
+               k->reader.n != 0 || k->at.route == HF_AUTH_CHECK ? SLICE("private, no-cache")
+                                                                : SLICE("no-cache"));
     say_commit(k);
 }
 

@@ -315,7 +315,7 @@ static void plan_whoami(struct hub_ask *k)
 
 static void plan_auth_check(struct hub_ask *k)
 {
-    if (slice_ends(k->path, SLICE("/write"))) {
+    if (k->at.verb.p != NULL) {
         k->p->right = RIGHT_PUBLISH;
     }
     if (hub_version(k) != NULL) {

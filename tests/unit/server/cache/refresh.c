@@ -278,6 +278,34 @@ static void principals_do_not_share(void **state)
     assert_int_equal(stat_of(&world, "/gated", "authorized"), 1);
 }
 
+/* Is it given while its origin is in trouble, after the origin has refused it? */
+static int status_after_a_no(const char *path, const char *principal, int no)
+{
+    struct client c;
+    int status = 0;
+
+    put(&world, "%s?size=5000&fields=cache-control:max-age=0", path);
+    for (int turn = 0; turn < 3; turn++) {
+        want_page(&c, path);
+        c.want.principal = slice_str(principal);
+        c.want.sie_s = 3600;
+        client_run(&c);
+        status = c.status;
+        client_fini(&c);
+        world_quiet(&world, path);
+        put(&world, "%s?status=%d", path, turn == 0 ? no : 500);
+    }
+    return status;
+}
+
+static void a_no_to_a_principal_is_the_end_of_a_yes(void **state)
+{
+    (void)state;
+    assert_int_equal(status_after_a_no("/ended-403", "alice", 403), 502);
+    assert_int_equal(status_after_a_no("/ended-401", "alice", 401), 502);
+    assert_int_equal(status_after_a_no("/for-all-403", "", 403), 200); /* a firewall's, maybe */
+}
+
 static int any_row(void *arg, const struct object_info *o)
 {
     (void)o;
@@ -352,6 +380,7 @@ int main(void)
         cmocka_unit_test(absence_is_remembered_for_a_while),
         cmocka_unit_test(what_is_gone_at_the_origin_is_gone_here),
         cmocka_unit_test(principals_do_not_share),
+        cmocka_unit_test(a_no_to_a_principal_is_the_end_of_a_yes),
         cmocka_unit_test(a_removed_page_is_not_renewed),
         cmocka_unit_test(objects_are_listed_by_prefix),
     };

@@ -29,6 +29,7 @@ static void test_words(void **state)
     assert_is(key_info(type, id, SLICE("refs/pr/1"), &a),
               "api/datasets/org/data/revision/refs%2Fpr%2F1");
     assert_is(key_tree(type, id, SLICE("0123"), &a), "api/datasets/org/data/tree/0123");
+    assert_is(key_auth_check(type, id, &a), "api/datasets/org/data/auth-check");
     arena_fini(&a);
 }
 
@@ -52,6 +53,7 @@ static void test_files(void **state)
     }
     assert_false(key_read_file(SLICE("api/models/gpt2/tree/0123"), &got_type, &got_id, &etag));
     assert_false(key_read_file(SLICE("models/../x/blobs/0"), &got_type, &got_id, &etag));
+    assert_false(key_read_file(SLICE("rights/models/blobs/x"), &got_type, &got_id, &etag));
     assert_false(key_read_file(SLICE(""), &got_type, &got_id, &etag));
     arena_fini(&a);
 }

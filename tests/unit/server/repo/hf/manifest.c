@@ -132,6 +132,54 @@ static void an_empty_commit(void **state)
     buf_free(&b);
 }
 
+/* Everybody may read those: nobody's right shows on them. */
+static void no_right_is_tried_on_a_card(void **state)
+{
+    static const char cards[] =
+        "[{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":1,\"path\":\"README.md\"},"
+        "{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":2,\"path\":\".gitattributes\"},"
+        "{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":3,\"path\":\"a/README.md\"}";
+    static const char other[] =
+        ",{\"type\":\"file\",\"oid\":\"" OID1 "\",\"size\":9,\"path\":\"README.md.bin\"}";
+    struct manifest_entry e;
+    struct manifest m;
+
+    (void)state;
+    for (int more = 0; more <= 1; more++) {
+        struct buf page = BUF_INIT(1 << 16), b = BUF_INIT(1 << 16);
+        buf_addf(&page, "%s%s]", cards, more == 1 ? other : "");
+        assert_int_equal(manifest_add(buf_slice(&page), SLICE(""), true, true, &b, NULL), 0);
+        assert_true(manifest_open(buf_slice(&b), &m));
+        assert_int_equal(manifest_smallest(&m, &e), more == 1);
+        assert_true(more == 0 || slice_eqs(e.path, "README.md.bin"));
+        buf_free(&page);
+        buf_free(&b);
+    }
+}
+
+static void what_leads_to_the_hubs_store_stays(void **state)
+{
+    struct buf b = BUF_INIT(1 << 16);
+
+    (void)state;
+    assert_int_equal(
+        json_join(SLICE("{\"casUrl\":\"u\",\"accessToken\":\"t\",\"exp\":1}"), true, &b, NULL), 0);
+    assert_slice(buf_slice(&b), "{\"exp\":1}");
+    buf_clear(&b);
+    assert_int_equal(
+        json_join(SLICE("{\"auth\":{\"accessToken\":{\"role\":\"read\"}}}"), true, &b, NULL), 0);
+    assert_slice(buf_slice(&b), "{\"auth\":{\"accessToken\":{\"role\":\"read\"}}}");
+    buf_clear(&b);
+    assert_int_equal(info_about(SLICE("{\"id\":\"a/b\",\"xetEnabled\":true}"), &b, NULL), 0);
+    assert_slice(buf_slice(&b), "{\"id\":\"a/b\"}");
+    assert_int_equal(info_about(SLICE("{\"token\":\"t\"}"), &b, NULL), E_PROTOCOL);
+    assert_int_equal(info_about(SLICE("[\"https://hub/x.parquet\"]"), &b, NULL), E_PROTOCOL);
+    assert_int_equal(right_read(SLICE("{}"), NULL), 0);
+    assert_int_equal(right_read(SLICE(""), NULL), 0);
+    assert_int_equal(right_read(SLICE(" <html>"), NULL), E_PROTOCOL);
+    buf_free(&b);
+}
+
 static void what_the_hub_says_of_a_repo(void **state)
 {
     static const char doc[] = "{\"id\":\"org/name\",\"sha\":\"" OID1
@@ -180,4 +228,6 @@ static void lists_are_joined(void **state)
 
 TESTS(cmocka_unit_test(pages_become_one), cmocka_unit_test(listings),
       cmocka_unit_test(broken_pages), cmocka_unit_test(an_empty_commit),
+      cmocka_unit_test(no_right_is_tried_on_a_card),
+      cmocka_unit_test(what_leads_to_the_hubs_store_stays),
       cmocka_unit_test(what_the_hub_says_of_a_repo), cmocka_unit_test(lists_are_joined))

@@ -33,7 +33,25 @@ static void routes(void **state)
         {"api/models/org/name/commit/main", HF_WRITE, "models", "org/name", "main", ""},
         {"api/models/tree/revision/main", HF_INFO, "models", "tree", "main", ""},
         {"api/models/org/tree", HF_INFO, "models", "org/tree", NULL, ""},
+        {"api/models/org/name/auth-check/write", HF_AUTH_CHECK, "models", "org/name", NULL, ""},
+        {"api/models/org/name/auth-check/x", HF_NONE, "models", "org/name", NULL, ""},
+        {"api/models/org/name/", HF_INFO, "models", "org/name", NULL, ""},
+        {"api/models/org/name/refs/", HF_REFS, "models", "org/name", NULL, ""},
+        {"api/models/org/name/refs/x", HF_NONE, "models", "org/name", NULL, ""},
+        {"api/models/org/name/commits/main/x", HF_NONE, "models", "org/name", "main", ""},
+        {"api/models/org/name/revision/main/x", HF_NONE, "models", "org/name", "main", ""},
+        {"api/models/org/name/paths-info/main/../../xet-read-token/main", HF_NONE, "models",
+         "org/name", "main", ""},
         {"api/models", HF_OTHER, "models", NULL, NULL, ""},
+        {"api/Models", HF_NONE, NULL, NULL, NULL, ""},
+        {"api/Models/org/name/xet-read-token/main", HF_NONE, NULL, NULL, NULL, ""},
+        {"api/%6Dodels/org/name/xet-read-token/main", HF_NONE, NULL, NULL, NULL, ""},
+        {"api/buckets/org/b/xet-read-token", HF_NONE, NULL, NULL, NULL, ""},
+        {"api/Buckets", HF_NONE, NULL, NULL, NULL, ""},
+        {"api/x/xet%2Dread-token", HF_NONE, NULL, NULL, NULL, ""},
+        {"api/x%2FXET-read-token", HF_NONE, NULL, NULL, NULL, ""},
+        {"api//x", HF_NONE, NULL, NULL, NULL, ""},
+        {"api/Whoami-v2", HF_NONE, NULL, NULL, NULL, ""},
         {"api/quicksearch", HF_OTHER, NULL, NULL, NULL, ""},
         {"api/whoami-v2", HF_WHOAMI, NULL, NULL, NULL, ""},
         {"api/telemetry/x/y", HF_TELEMETRY, NULL, NULL, NULL, ""},
@@ -75,6 +93,28 @@ static void routes(void **state)
     }
 }
 
+/* The Hub is asked for what was judged, not for what was written. */
+static void others_are_written_anew(void **state)
+{
+    static const struct {
+        const char *raw, *other;
+    } row[] = {
+        {"api/models", "api/models"},
+        {"api/datasets/", "api/datasets"},
+        {"api/whoami-v2", "api/whoami-v2"},
+        {"api/collections/org/a%20b/%63", "api/collections/org/a%20b/c"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct hf_path p;
+        assert_int_equal(hf_path_parse(slice_str(row[i].raw), &arena, &p, NULL), 0);
+        assert_slice(p.other, row[i].other);
+    }
+    assert_true(hf_is_card(SLICE("README.md")) && hf_is_card(SLICE(".gitattributes")));
+    assert_false(hf_is_card(SLICE("sub/README.md")) || hf_is_card(SLICE("readme.md")));
+}
+
 static void what_cannot_be(void **state)
 {
     static const char *const row[] = {
@@ -83,7 +123,8 @@ static void what_cannot_be(void **state)
         "org/name/resolve/main/%2e%2e/b",   "org/name/resolve/main//b",
         "org/name/resolve/main/%00",        "org/name/resolve/main/a%0Ab",
         "org/name/resolve/..%2F..%2Fetc/a", "org/name/resolve/main/%zz",
-        "api/models/org/name/tree/main/..",
+        "api/models/org/name/tree/main/..", "api/x/../buckets/org/b",
+        "api/x/%2e%2e/buckets/org/b",       "api/x%2F..%2Fbuckets",
     };
 
     (void)state;
@@ -102,4 +143,5 @@ static void what_cannot_be(void **state)
     assert_false(hf_is_commit(SLICE("ABCDEF7890123456789012345678901234567890")));
 }
 
-TESTS(cmocka_unit_test(routes), cmocka_unit_test_teardown(what_cannot_be, teardown))
+TESTS(cmocka_unit_test(routes), cmocka_unit_test(others_are_written_anew),
+      cmocka_unit_test_teardown(what_cannot_be, teardown))

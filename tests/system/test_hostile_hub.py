@@ -1,0 +1,416 @@
+"""Private and gated repositories of a Hub against callers without the right: every way to a byte, cold and after somebody with the
+right has warmed all of it, with the Hub's own question (auth-check) and at a Hub that lacks it."""
+import concurrent.futures
+import hashlib
+import http.client
+import json
+import urllib.parse
+
+import pytest
+
+from harness.hub import read
+from harness.mirrord import until
+
+OWNER, STRANGER = "hf_alice", "hf_bob"
+SHORT = "rule '^(api|rights)' { ttl = 1s }"
+
+
+def secret(name, size):
+    """Bytes that are found again wherever they leak."""
+    return (b"S3CRET:" + name.encode() + b" " * size)[:size]
+
+
+README, ATTRIBUTES = b"# a card\n", b"*.bin filter=lfs\n"
+# By what their smallest file is. Those that are LFS are named *.bin.
+SHAPES = {
+    "card": {"README.md": README, ".gitattributes": ATTRIBUTES, "config.json": secret("config", 40), "weights.bin": secret("w", 3000),
+             "sub/README.md": secret("below", 60)},
+    "config": {"README.md": README * 30, ".gitattributes": ATTRIBUTES * 9, "config.json": secret("config", 20),
+               "weights.bin": secret("w", 3000), "sub/README.md": secret("below", 60)},
+    "weight": {"README.md": README * 30, ".gitattributes": ATTRIBUTES * 9, "config.json": secret("config", 70),
+               "weights.bin": secret("w", 30), "sub/README.md": secret("below", 60)},
+}
+KINDS = {"models": "", "datasets": "datasets/"}
+
+
+class Case:
+    """A repository with one history: a branch, a tag, commits, and a name that it had once."""
+
+    def __init__(self, hub, kind, shape, private=False, files=None):
+        word = "private" if private else "gated"
+        self.kind, self.prefix, self.private = kind, KINDS[kind], private
+        self.name, self.old = f"Meta/{word}-{shape}", f"once/{word}-{shape}"
+        mark = f"S3CRET:{kind}{word}{shape}:".encode()  # no two repositories have the same secrets
+        self.files = {p: (d.replace(b"S3CRET:", mark) if d.startswith(b"S3CRET") else mark + d if private else d)[:len(d)]
+                      for p, d in (files or SHAPES[shape]).items()}
+        self.repo = hub.repo(self.name, kind=kind, private=private, gated=not private, readers={OWNER})
+        self.repo.lfs.update(p for p in self.files if p.endswith(".bin"))
+        self.sha = self.repo.commit(self.files)
+        self.repo.refs["v1.0"] = self.repo.refs["side/branch"] = self.sha
+        hub.rename(self.old, self.name, kind=kind)
+        self.api = f"/hf/api/{kind}/{self.name}"
+
+    def is_open(self, path):
+        return not self.private and path in ("README.md", ".gitattributes")
+
+    def hidden(self):
+        return {p: d for p, d in self.files.items() if not self.is_open(p)}
+
+    def file(self, path, rev="main", name=None):
+        return f"/hf/{self.prefix}{name or self.name}/resolve/{urllib.parse.quote(rev, safe='')}/{urllib.parse.quote(path)}"
+
+
+@pytest.fixture
+def cases(hub):
+    hub.users.update({OWNER: "alice", STRANGER: "bob"})
+    return [Case(hub, kind, shape) for kind in KINDS for shape in SHAPES] + [
+        Case(hub, "models", "weight", private=True), Case(hub, "datasets", "card", private=True)]
+
+
+@pytest.fixture(params=["auth-check", "no auth-check"])
+def asks(hub, request):
+    hub.auth_check = request.param == "auth-check"
+    return hub.auth_check
+
+
+class Caller:
+    """One connection of one caller: thousands of questions, no process for any."""
+
+    def __init__(self, m, token):
+        self.token = token
+        self.line = http.client.HTTPConnection("127.0.0.1", m.port, timeout=300)
+
+    def ask(self, path, method="GET", body=None, **headers):
+        fields = {k.replace("_", "-"): v for k, v in headers.items()}
+        if self.token:
+            fields["Authorization"] = f"Bearer {self.token}"
+        self.line.request(method, path, body=body, headers=fields)
+        reply = self.line.getresponse()
+        reply.bytes = reply.read()
+        return reply
+
+
+def spellings(c, path):
+    """(address, whether the mirror must give it to those with the right)"""
+    yield from ((c.file(path, rev), True) for rev in ("main", "v1.0", "side/branch", c.sha, c.sha[:10]))
+    yield c.file(path, name=c.old), True
+    yield c.file(path, c.sha, name=c.old), True
+    yield c.file(path, name=c.name.upper()), True
+    yield c.file(path, c.sha, name=c.name.lower()), True
+    yield f"/hf/api/resolve-cache/{c.kind}/{c.name}/{c.sha}/{path}", True
+    yield c.file(path) + "/", True
+    yield c.file(path) + "?download=true", True
+    yield c.file(path.replace("o", "%6F")).replace("%256F", "%6F"), True
+    folded = c.name.replace("a", "%61")
+    for name in (folded, c.name.replace("/", "%2F"), c.name + "/", "/" + c.name, "./" + c.name, c.name + "%00", c.name + ".git"):
+        yield c.file(path, name=name), False
+    yield f"/hf/{c.kind}/{c.name}/resolve/main/{path}", False
+    yield f"/hf/api/{c.kind}/{c.name}/resolve/main/{path}", False
+    for word in ("raw", "blob", "RESOLVE", "%72esolve"):
+        yield c.file(path).replace("/resolve/", f"/{word}/"), False
+    yield f"/hf/api/resolve-cache/{c.kind}/{c.old}/{c.sha}/{path}", True
+    yield f"/hf/{c.kind}/{c.name}/blobs/{c.repo.etag(path)}", False
+    yield f"/hf/rights/{c.kind}/{c.name}", False
+
+
+def conditions(c, path):
+    tag = f'"{c.repo.etag(path)}"'
+    yield from (("HEAD", {}), ("GET", {"Range": "bytes=0-9"}), ("GET", {"Range": "bytes=-5"}), ("GET", {"Range": "bytes=2-3,5-6"}),
+                ("GET", {"If_None_Match": tag}), ("HEAD", {"If_None_Match": tag}), ("GET", {"If_None_Match": "*"}), ("GET", {"If_Match": tag}),
+                ("GET", {"Range": "bytes=0-9", "If_Range": tag}), ("GET", {"If_Modified_Since": "Fri, 01 Jan 2100 00:00:00 GMT"}),
+                ("GET", {"Cache_Control": "only-if-cached"}), ("GET", {"Cache_Control": "max-stale"}), ("POST", {}))
+
+
+def chunk_store(c, path):
+    digest = hashlib.sha256(c.files[path]).hexdigest()
+    for rev in ("main", c.sha):
+        yield "GET", f"{c.api}/xet-read-token/{rev}", {}
+    for name in (c.name, c.old):
+        at = f"/hf/api/{c.kind}/{name}/xet/{c.sha}"
+        yield "GET", f"{at}/v1/reconstructions/{digest}", {}
+        yield "GET", f"{at}/v1/reconstructions/{digest}", {"Range": "bytes=0-9"}
+        yield "GET", f"{at}/data/{digest}", {}
+        yield "GET", f"{at}/data/{digest}", {"Range": "bytes=0-17"}
+        yield "GET", f"{at}/data/{digest}?key=", {"Range": "bytes=0-17"}
+
+
+def no_way_out(hub, reply):
+    said = str(reply.getheaders()).encode() + reply.bytes
+    for host in (hub.url, hub.cdn, "127.0.0.2"):
+        assert host.encode() not in said, said[:500]
+
+
+def told(c, who, hub):
+    """What the Hub tells everybody of a gated repository, and nobody of a private one."""
+    form = urllib.parse.urlencode([("paths", p) for p in c.files] + [("expand", "true")])
+    yield who.ask(c.api)
+    for query in ("blobs=true", "securityStatus=true&blobs=true", "expand=siblings"):
+        yield who.ask(f"{c.api}?{query}")
+        yield who.ask(f"{c.api}/revision/{c.sha}?{query}")
+    for rev in ("main", c.sha):
+        yield who.ask(f"{c.api}/revision/{rev}")
+        yield who.ask(f"{c.api}/tree/{rev}?recursive=true&expand=true")
+        yield who.ask(f"{c.api}/paths-info/{rev}", "POST", form, Content_Type="application/x-www-form-urlencoded")
+        yield who.ask(f"{c.api}/commits/{rev}")
+    yield who.ask(f"{c.api}/refs")
+
+
+def is_refused(c, who, hub):
+    """Not a byte, by no way."""
+    asked = 0
+    for path in c.hidden():
+        for at, _ in spellings(c, path):
+            ways = [("GET", {})] + (list(conditions(c, path)) if at in (c.file(path), c.file(path, c.sha), c.file(path, name=c.old)) else [])
+            for method, headers in ways:
+                got = who.ask(at, method, **headers)
+                asked += 1
+                assert got.status >= 400, (who.token, c.name, method, at, headers, got.status, got.bytes[:80])
+                assert b"S3CRET" not in got.bytes and not got.getheader("ETag"), (who.token, at)
+                no_way_out(hub, got)
+        for method, at, headers in chunk_store(c, path):
+            got = who.ask(at, method, **headers)
+            asked += 1
+            assert got.status >= 400 and b"S3CRET" not in got.bytes, (who.token, at, got.status)
+            no_way_out(hub, got)
+        digest = hashlib.sha256(c.files[path])
+        for at in ("blob", "chunks", "sync/cdc"):
+            got = who.ask(f"/-/{at}/{digest.hexdigest()}", Range="bytes=0-9")
+            assert got.status == 404, (who.token, at, path)
+        got = who.ask("/-/sync/blobs", "POST", digest.digest(), Content_Type="application/vnd.mirrord.digests")
+        assert b"S3CRET" not in got.bytes and (got.status != 200 or got.bytes == b"\xff" * 4), (who.token, path)
+        asked += 4
+    got = who.ask(f"/hf/{c.prefix}{c.name}.git/info/lfs/objects/batch", "POST", json.dumps({"operation": "download", "objects": [
+        {"oid": hashlib.sha256(d).hexdigest(), "size": len(d)} for d in c.files.values()]}))
+    assert got.status == 403
+    for got in told(c, who, hub):
+        asked += 1
+        assert got.status >= 400 if c.private else got.status == 200, (who.token, c.name)
+        assert b"S3CRET" not in got.bytes and b"xet" not in got.bytes.replace(b'"xetHash":"', b"") or c.private
+        no_way_out(hub, got)
+    return asked
+
+
+def card_is_shown(c, who):
+    for path in c.files:
+        if c.is_open(path):
+            for at in (c.file(path), c.file(path, c.sha), c.file(path, name=c.old)):
+                got = who.ask(at)
+                assert (got.status, got.bytes, got.getheader("ETag")) == (200, c.files[path], f'"{c.repo.etag(path)}"'), (who.token, at)
+                assert who.ask(at, "HEAD").status == 200
+            assert who.ask(c.file(path), If_None_Match=f'"{c.repo.etag(path)}"').status == 304
+
+
+def is_let_in(c, who):
+    for path, data in c.files.items():
+        for at, works in spellings(c, path):
+            got = who.ask(at)
+            assert not works or (got.status, got.bytes) == (200, data), (c.name, at, got.status, got.bytes[:200])
+        for method, headers in conditions(c, path):
+            assert who.ask(c.file(path), method, **headers).status in (200, 206, 304, 403, 504), (method, headers)
+        if c.repo.is_lfs(path, data):
+            at = f"{c.api}/xet/{c.sha}/v1/reconstructions/{hashlib.sha256(data).hexdigest()}"
+            terms = json.loads(who.ask(at).bytes)
+            place, = terms["fetch_info"][terms["terms"][0]["hash"]]
+            assert b"S3CRET" in who.ask(place["url"][place["url"].index("/hf/"):]).bytes
+
+
+def callers(m):
+    return [Caller(m, token) for token in (STRANGER, "", "hf_nobody", m.token("reader", "read:*"))]
+
+
+def checks_as_the_hub(c, hub, callers_):
+    for who in callers_:
+        direct = http.client.HTTPConnection("127.0.0.1", hub.port, timeout=60)
+        token = who.token if not who.token.startswith("mrd_") else ""
+        direct.request("GET", f"/api/{c.kind}/{c.name}/auth-check", headers={"Authorization": f"Bearer {token}"} if token else {})
+        want = direct.getresponse()
+        want.read()
+        for name in (c.name, c.old, c.name.lower()):
+            got = who.ask(f"/hf/api/{c.kind}/{name}/auth-check")
+            assert who.token == OWNER or got.status != 200
+            if hub.auth_check:
+                assert (got.status, got.getheader("X-Error-Code")) == (want.status, want.getheader("X-Error-Code")), (who.token, name)
+        assert who.ask(f"/hf/api/{c.kind}/{c.name}/auth-check/write").status == 403
+
+
+def test_every_way_to_a_byte(mirrord, hub, cases, asks):
+    m = mirrord(hub.config(more='xet = "on"'))
+    owner, strangers = Caller(m, OWNER), callers(m)
+    asked = sum(is_refused(c, who, hub) for c in cases for who in strangers[:2])
+    for c in cases:
+        is_let_in(c, owner)
+    m.settle()
+    asked += sum(is_refused(c, who, hub) for c in cases for who in strangers)
+    for c in cases:
+        for who in (owner, *strangers):
+            card_is_shown(c, who)
+        checks_as_the_hub(c, hub, (owner, *strangers))
+    assert asked > 5000
+    for c in cases:
+        is_let_in(c, owner)
+
+
+def test_a_right_is_asked_for_once(mirrord, hub, cases, asks):
+    """Whatever the name's spelling, the revision and the file: one right of one caller to one repository."""
+    m = mirrord(hub.config())
+    owner, c = Caller(m, OWNER), cases[0]
+    for path in c.files:
+        for at, works in spellings(c, path):
+            assert not works or owner.ask(at).status == 200
+    checks = [call for call in hub.calls if call[1].startswith("/api/") and call[1].endswith("/auth-check") and c.name in call[1]]
+    assert len(checks) == 1 and checks[0][2] == OWNER
+    tried = [call for call in hub.calls if call[1].startswith("/api/resolve-cache/") and call[1].endswith("/config.json")]
+    assert len(tried) <= (1 if asks else 2), "the file itself, and a right tried on it"
+
+
+def test_nothing_but_a_card(mirrord, hub):
+    """At a Hub without auth-check, a repository that has no other file gives no right to assume."""
+    hub.users.update({OWNER: "alice", STRANGER: "bob"})
+    hub.auth_check = False
+    c = Case(hub, "models", "bare", files={"README.md": README, ".gitattributes": ATTRIBUTES, "sub/README.md": secret("b", 90)})
+    m = mirrord(hub.config())
+    for token in (OWNER, STRANGER, ""):
+        who = Caller(m, token)
+        card_is_shown(c, who)
+        assert who.ask(c.file("sub/README.md")).status == (403 if token else 401), "nobody's right can be told here"
+        got = who.ask(c.api + "/auth-check")
+        assert (got.status, got.getheader("X-Error-Code")) == (403 if token else 401, "GatedRepo")
+
+
+@pytest.mark.parametrize("what", [b"<html><form>log in</form></html>", 500, 503])
+def test_an_odd_word_is_no_yes(mirrord, hub, cases, what):
+    """A login page in place of the Hub's word, or its trouble, lets nobody in, and is asked about again."""
+    m = mirrord(hub.config())
+    c = cases[0]
+    for who in (Caller(m, STRANGER), Caller(m, OWNER)):
+        hub.order("/auth-check", what, times=100)
+        got = who.ask(c.file("config.json"))
+        assert got.status in (502, 503, 504) and b"S3CRET" not in got.bytes
+        hub.script.clear()
+    m.stop()
+    m.start()
+    assert Caller(m, STRANGER).ask(c.file("config.json")).status == 403
+    assert Caller(m, OWNER).ask(c.file("config.json")).bytes == c.files["config.json"]
+
+
+def test_pages_name_no_private_repository(mirrord, hub, cases):
+    """Not even after somebody with the right has brought its files."""
+    m = mirrord(hub.config())
+    private, gated = cases[-1], cases[0]
+    for c in (private, gated):
+        is_let_in(c, Caller(m, OWNER))
+    m.settle()
+    who = Caller(m, STRANGER)
+    for path in ("/-/repos/hf/", "/", "/-/status.json"):
+        assert b"private-card" not in who.ask(path).bytes, path
+    for query in ("", "?rev=main", f"?rev={private.sha}"):
+        assert who.ask(f"/-/repos/hf/{private.prefix}{private.name}{query}").status == 404
+    assert gated.name.encode() in who.ask("/-/repos/hf/").bytes
+
+
+def test_a_right_that_was_taken_away(mirrord, hub, cases, asks):
+    """What the Hub has refused once is not allowed later because the Hub is silent."""
+    m = mirrord(hub.config(more=SHORT))
+    gated, private = cases[0], cases[-1]
+    owner = Caller(m, OWNER)
+    for c in (gated, private):
+        assert owner.ask(c.file("config.json")).bytes == c.files["config.json"]
+        c.repo.readers.clear()
+        until(lambda c=c: owner.ask(c.file("config.json")).status in (403, 404))
+    m.stop()  # a no is forgotten here, what is on the disk is not
+    hub.down()
+    m.start()
+    owner = Caller(m, OWNER)
+    for c in (gated, private):
+        got = owner.ask(c.file("config.json"))
+        assert got.status in (502, 504) and b"S3CRET" not in got.bytes, c.name
+    hub.up()
+
+
+@pytest.mark.parametrize("rev", ["main", None], ids=["branch", "commit"])
+def test_a_repository_that_was_open(mirrord, hub, rev):
+    """It is private since the Hub has said so once, silent or not."""
+    hub.users.update({OWNER: "alice", STRANGER: "bob"})
+    repo = hub.repo("org/demo", files={"config.json": b"{}", "weights.bin": secret("w", 300)})
+    m = mirrord(hub.config(more=SHORT))
+    path = f"/hf/org/demo/resolve/{rev or repo.sha}/weights.bin"
+    strangers = [Caller(m, token) for token in (STRANGER, "")]
+    assert all(who.ask(path).status == 200 for who in strangers)
+    repo.private = True
+    for who in strangers:
+        until(lambda who=who: who.ask(path).status in (401, 404))
+    m.stop()  # a no is forgotten here, what is on the disk is not
+    hub.down()
+    m.start()
+    for token in (STRANGER, ""):
+        got = Caller(m, token).ask(path)
+        assert got.status in (401, 404, 502, 504) and b"S3CRET" not in got.bytes, token
+    hub.up()
+
+
+def test_a_right_outlives_silence_for_its_time_alone(mirrord, hub, cases):
+    """`sie` of a rule, an hour at most: asking often does not make it longer."""
+    m = mirrord(hub.config(more="rule '^rights' { ttl = 1s sie = 2s }"))
+    owner, c = Caller(m, OWNER), cases[0]
+    assert owner.ask(c.file("config.json", c.sha)).status == 200
+    hub.down()
+    until(lambda: owner.ask(c.file("config.json", c.sha)).status in (502, 504))
+    hub.up()
+
+
+def test_another_repository_under_the_name(mirrord, hub):
+    """Who registers a name that a gated repository had once has a right to nothing of that one."""
+    hub.users.update({OWNER: "alice", STRANGER: "bob"})
+    m = mirrord(hub.config(more=SHORT))
+    c = Case(hub, "models", "card")
+    owner, thief = Caller(m, OWNER), Caller(m, STRANGER)
+    for name in (c.name, c.old):
+        assert owner.ask(c.file("config.json", c.sha, name=name)).status == 200
+    m.settle()
+    del hub.renamed["models", c.old]
+    hub.repo(c.old, gated=True, readers={STRANGER}, files={"config.json": b"{}"})
+    until(lambda: thief.ask(f"/hf/api/models/{c.old}/auth-check").status == 200)
+    for path in c.hidden():
+        got = thief.ask(c.file(path, c.sha, name=c.old))
+        assert got.status >= 400 and b"S3CRET" not in got.bytes, path
+
+
+def test_the_hubs_own_store_stays_there(mirrord, hub, cases):
+    """No spelling of a path brings the address of the Hub's chunk store, and no token of its; nor does anything else that is not a
+    document of ours reach the Hub by one that is."""
+    hub.repo("squad", kind="datasets", files={"a.txt": b"a"})
+    m = mirrord(hub.config())
+    at = cases[0].name
+    paths = ["api/buckets/org/b/xet-read-token", "api/buckets/org/b/xet-write-token", "api/Buckets/org/b/xet-read-token", "api/buckets/org/b",
+             "api/buckets%2Forg/b/xet-read-token", "api/buckets/org/b/xet%2Dread-token", "api/x/y/XET-READ-TOKEN/main", "api//buckets/org/b",
+             f"api/Models/{at}/xet-read-token/main", f"api/%6Dodels/{at}/xet-read-token/main", f"api/models/{at}/refs/../xet-read-token/main",
+             f"api/models/{at}/refs/%2e%2e/xet-read-token/main", f"api/models/{at}/commits/main/../../xet-read-token/main",
+             f"api/models/{at}/commits/main/x", f"api/models/{at}/refs/x", f"api/models/{at}/revision/main/xet-read-token?a=b",
+             f"api/models/{at}/revision/main/../../xet-read-token/main?a=b", f"api/models/{at}/xet-read-token", "api/daily_papers/../models",
+             f"api/models/{at}/xet-write-token/main", f"api/models/{at}/xet-read-token/main/x", "api/x/../buckets/org/b/xet-read-token",
+             "api/datasets/squad/xet-read-token", "api/datasets/squad/xet-read-token?a=b", "api/datasets/squad/parquet?a=b"]
+    for token in ("", OWNER):
+        who = Caller(m, token)
+        for path in paths:
+            got = who.ask("/hf/" + path)
+            assert got.status >= 400, (path, got.status, got.bytes[:200])
+            assert b"casUrl" not in got.bytes and b"accessToken" not in got.bytes
+            no_way_out(hub, got)
+    reached = [c[1] for c in hub.calls if any(w in urllib.parse.unquote(c[1]).lower() for w in ("bucket", "xet", "..", "parquet"))]
+    assert not [p for p in reached if "squad" not in p], reached
+    hub.leaks[:] = [leak for leak in hub.leaks if "squad" not in leak[1]]  # a name that a repository may have, too
+
+
+def test_many_at_once(mirrord, hub, cases):
+    """Who waits beside somebody with the right gets his own answer."""
+    m = mirrord(hub.config())
+    c = cases[0]
+
+    def one(i):
+        who = Caller(m, (OWNER, STRANGER, "")[i % 3])
+        got = [who.ask(c.file("weights.bin")) for _ in range(5)]
+        return who.token, {(g.status, g.bytes) for g in got}
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        for token, got in pool.map(one, range(48)):
+            assert {s for s, _ in got} == {{OWNER: 200, STRANGER: 403, "": 401}[token]}, token
+            assert token != OWNER or got == {(200, read(c.files["weights.bin"]))}

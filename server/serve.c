@@ -173,6 +173,14 @@ bool call_allowed(struct call *c)
     return false;
 }
 
+bool call_forces_refresh(const struct call *c, struct slice subject)
+{
+    struct demand d;
+
+    demand_read(&c->req, &d);
+    return d.refresh && gate_allows(&c->who, "sync", subject);
+}
+
 static void refuse_reading(struct call *c)
 {
     struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
@@ -198,7 +206,17 @@ static bool takes_method(struct call *c)
 
 /* ================================================================== resolved answers ==== */
 
-static bool new_enough(const struct hot *h, const struct http_req *req, uint64_t now)
+/* Has a token with sync: for something of the repo: its no-cache may ask the origin at any time. */
+static bool may_refresh(const struct principal *who, const struct repo *r)
+{
+    struct slice prefix;
+    size_t at = 0;
+
+    return gate_reaches(who, "sync", slice_str(r->name), &at, &prefix);
+}
+
+static bool new_enough(const struct hot *h, const struct http_req *req, const struct principal *who,
+                       uint64_t now)
 {
     struct demand d;
 
@@ -206,6 +224,12 @@ static bool new_enough(const struct hot *h, const struct http_req *req, uint64_t
         return true;
     }
     demand_read(req, &d);
+    if (d.refresh && may_refresh(who, h->repo)) {
+        return false;
+    }
+    if (h->floor_s == FLOOR_NEVER || now < h->stored_unix_s + h->floor_s) {
+        return true;
+    }
     return !d.refresh &&
            !demand_refuses(&d, now - min_u64(now, h->stored_unix_s), h->fresh_until_unix_s - now);
 }
@@ -216,7 +240,7 @@ static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct
     struct hot *h = name.p != NULL ? hot_find(d->hot, r, name, d->loop->unix_s) : NULL;
 
     if (h == NULL || !hot_serves(h, exchange_req(x)) ||
-        !new_enough(h, exchange_req(x), d->loop->unix_s)) {
+        !new_enough(h, exchange_req(x), &v->who, d->loop->unix_s)) {
         return false;
     }
     v->repo = r;
@@ -247,7 +271,7 @@ static void on_want_answer(struct call *c, struct answer *a)
         whole_send(c, a);
     } else {
         /* A filling answer is not kept: when it is sealed it is found again, as a hit. */
-        bool keep = a->blob != NULL && a->state != CACHE_STALE;
+        bool keep = a->blob != NULL && !cache_state_is_stale(a->state);
         opening_send(c, resolve_object(c, name, c->plan.want.key, a, NULL), keep);
     }
 }
@@ -263,6 +287,9 @@ static void execute_want(struct call *c)
         return;
     }
     demand_read(&c->req, &w->demand);
+    if (call_forces_refresh(c, c->plan.subject)) {
+        w->floor_s = 0;
+    }
     w->document = whole;
     w->head_only = c->req.method == METHOD_HEAD && !whole;
     w->hint_first = 0;

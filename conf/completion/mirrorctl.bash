@@ -30,7 +30,7 @@ _mirrorctl()
     elif [[ -z $verb ]]; then
         case $noun in
         repo) w='ls show' ;;
-        cache) w='ls stats pin unpin pins rm gc' ;;
+        cache) w='ls stats pin unpin pins rm refresh gc' ;;
         sync) w='ls run show logs pause resume stop approve' ;;
         snapshot) w='ls show diff rollback tag hold rm' ;;
         hf) w='ls show prefetch pin unpin rollback export import' ;;
@@ -42,7 +42,7 @@ _mirrorctl()
         esac
     else
         case "$noun $verb" in
-        'repo show' | 'cache ls' | 'cache pin' | 'cache rm' | 'snapshot '* | 'sync '* | 'upstream check')
+        'repo show' | 'cache ls' | 'cache pin' | 'cache rm' | 'cache refresh' | 'snapshot '* | 'sync '* | 'upstream check')
             w=$(mirrorctl repo ls 2>/dev/null </dev/null | cut -f1) ;;
         'hf ls') w=$(mirrorctl repo ls 2>/dev/null </dev/null | awk -F'\t' '$2 ~ /^(hf|hosted)$/ { print $1 }') ;;
         'hf import') compopt -o default; return ;;

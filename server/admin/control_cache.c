@@ -51,7 +51,8 @@ static void freshness_members(struct buf *row, const struct listing *l, const st
     struct object known = {.digest = o->digest,
                            .origin = o->origin,
                            .validated_unix_s = o->validated_unix_s,
-                           .fresh_until_unix_s = o->fresh_until_unix_s};
+                           .fresh_until_unix_s = o->fresh_until_unix_s,
+                           .must_ask = o->must_ask};
     struct arena a = {0};
     struct want w;
     struct slice variant = variant_of_row(o->key);
@@ -67,7 +68,7 @@ static void freshness_members(struct buf *row, const struct listing *l, const st
         jwrite_str(row, "state", "immutable");
         jwrite_null(row, "fresh_until_unix_s");
     } else {
-        until_s = freshness_until(&known, &w);
+        until_s = known.must_ask ? 0 : freshness_until(&known, &w);
         jwrite_str(row, "state", l->now_unix_s < until_s ? "fresh" : "stale");
         jwrite_u64(row, "fresh_until_unix_s", until_s);
     }
@@ -279,5 +280,62 @@ int verb_cache_rm(struct talk *t, struct err *e)
     rc = cache_remove(t->d->cache, repo, rest, &removed, e);
     daemon_repo_changed(t->d, repo);
     jwrite_u64(t->result, "removed", removed);
+    return rc;
+}
+
+/* --- cache.refresh --- */
+
+/* What never changes is left alone; of what is kept for one caller alone, no plan of ours tells. */
+static bool may_change(void *arg, const struct object_info *o)
+{
+    const struct listing *l = arg;
+    struct slice variant = variant_of_row(o->key);
+    struct slice key = slice_first(o->key, o->key.n - (variant.n != 0 ? variant.n + 1 : 0));
+    struct arena a = {0};
+    struct want w;
+    bool may = !want_of(l, key, &a, &w) || w.class == WANT_MUTABLE;
+
+    arena_fini(&a);
+    return may;
+}
+
+static int expire(struct listing *l, const json_t *prefixes, struct err *e)
+{
+    struct slice repo = slice_str(l->repo->name);
+    uint64_t all = 0, expired;
+    const json_t *one;
+    size_t i;
+    int rc = 0;
+
+    json_array_foreach(prefixes, i, one)
+    {
+        const char *prefix = json_string_value(one);
+        if (rc == 0) {
+            rc = prefix == NULL ? err_set(e, E_USAGE, "\"prefixes\" has what is no text")
+                                : cache_expire(l->t->d->cache, repo, slice_str(prefix), may_change,
+                                               l, &expired, e);
+            all += rc == 0 ? expired : 0;
+        }
+    }
+    daemon_repo_changed(l->t->d, repo);
+    jwrite_u64(l->t->result, "marked", all);
+    return rc;
+}
+
+int verb_cache_refresh(struct talk *t, struct err *e)
+{
+    struct listing l = {.t = t};
+    struct repo_set *rs;
+    int rc = talk_need_repo(t, &rs, &l.repo, e);
+
+    if (rc == 0 && (l.repo->origin == NULL || l.repo->synced)) {
+        rc = err_set(e, E_USAGE,
+                     "repo \"%s\" is hosted, or mirrored whole: no request asks an origin, see "
+                     "`mirrorctl sync run`",
+                     l.repo->name);
+    } else if (rc == 0) {
+        rc = expire(&l, json_object_get(t->request, "prefixes"), e);
+    }
+    repo_set_release(&rs);
     return rc;
 }

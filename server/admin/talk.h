@@ -66,6 +66,7 @@ void talk_keep(struct talk *t, void *kept, void (*drop)(struct daemon *d, void *
     VERB("cache.unpin", verb_cache_unpin)                                                          \
     VERB("cache.pins", verb_cache_pins)                                                            \
     VERB("cache.rm", verb_cache_rm)                                                                \
+    VERB("cache.refresh", verb_cache_refresh)                                                      \
     VERB("cache.gc", verb_cache_gc)                                                                \
     VERB("verify", verb_verify)                                                                    \
     VERB("config.test", verb_config_test)                                                          \

@@ -233,6 +233,7 @@ const char *traffic_state_name(unsigned state)
         [CACHE_REVALIDATED] = "revalidated",
         [CACHE_REFRESHED] = "refreshed",
         [CACHE_STALE] = "stale",
+        [CACHE_UPDATING] = "updating",
         [CACHE_NEGATIVE] = "negative",
         [CACHE_FAILED] = "failed",
         [TRAFFIC_UNCACHED] = "none",
@@ -254,7 +255,7 @@ double traffic_hit_ratio(const struct traffic_sum *s)
     if (all == 0) {
         return -1;
     }
-    return (double)(by_state[CACHE_HIT] + by_state[CACHE_STALE] + by_state[CACHE_NEGATIVE] +
-                    by_state[CACHE_COLLAPSED]) /
+    return (double)(by_state[CACHE_HIT] + by_state[CACHE_STALE] + by_state[CACHE_UPDATING] +
+                    by_state[CACHE_NEGATIVE] + by_state[CACHE_COLLAPSED]) /
            (double)all;
 }

@@ -89,6 +89,7 @@ static void count_state(struct cache *c, enum cache_state s)
         COUNT(c, revalidated, 1);
         break;
     case CACHE_STALE:
+    case CACHE_UPDATING:
         COUNT(c, stale, 1);
         break;
     case CACHE_NEGATIVE:
@@ -139,7 +140,8 @@ static struct cache_ask *ask_new(struct cache *c, struct loop *l, const struct w
     return k;
 }
 
-static void refresh_behind(struct cache *c, const struct want *w)
+/* In the background: nobody waits for what comes of it. */
+static void revalidate(struct cache *c, const struct want *w)
 {
     struct cache_ask *k = ask_new(c, NULL, w);
 
@@ -148,11 +150,29 @@ static void refresh_behind(struct cache *c, const struct want *w)
     k->want.hint_end = LENGTH_UNKNOWN;
     k->want.hint_suffix = 0;
     k->want.background = true;
-    k->want.demand = (struct demand){.refresh = true};
-    k->want.floor_s = 0;
+    k->want.demand =
+        (struct demand){0}; /* one that comes when another has just ended finds it fresh */
     k->want.client = 0;
     k->letter.deliver = on_ask_letter;
     mailbox_post(c->mail, &k->letter);
+}
+
+/* May the row answer, and as what? */
+static bool answers(const struct object *o, const struct want *w, uint64_t now,
+                    enum cache_state *state)
+{
+    switch (freshness_judge(o, w, now)) {
+    case FRESH:
+        *state = CACHE_HIT;
+        return true;
+    case STALE_OK:
+        *state = CACHE_UPDATING;
+        return true;
+    case STALE:
+        *state = CACHE_STALE;
+        return w->in_trouble && !o->must_ask && freshness_allows_stale_on_error(o, w, now);
+    }
+    return false;
 }
 
 /* On a pool thread: the row alone answers most wants. */
@@ -165,14 +185,13 @@ static void look(struct job *j)
     struct err e;
 
     if (hit_find(c, k->row_key, &k->want, &h, NULL, &e) == 0) {
-        enum verdict_fresh v = freshness_judge(&h->object, &k->want, now);
-        if (v != STALE) {
-            struct answer *a = answer_of_blob(c, &h->object, h->blob, &k->want,
-                                              v == FRESH ? CACHE_HIT : CACHE_STALE);
+        enum cache_state state;
+        if (answers(&h->object, &k->want, now, &state)) {
+            struct answer *a = answer_of_blob(c, &h->object, h->blob, &k->want, state);
             blob_touch(c->store, &h->object.digest, now);
-            if (v == STALE_OK &&
+            if (state != CACHE_HIT &&
                 !(k->want.head_only && h->object.size_bytes > GET_FOR_HEAD_BYTES)) {
-                refresh_behind(c, &k->want);
+                revalidate(c, &k->want);
             }
             ask_answer(k, a);
             hit_free(&h);

@@ -37,10 +37,16 @@ enum cache_state {                    /* RFC 9211 */
                    CACHE_COLLAPSED,   /* fwd=uri-miss; collapsed */
                    CACHE_REVALIDATED, /* fwd=stale; fwd-status=304 */
                    CACHE_REFRESHED,   /* fwd=stale: the origin had a new one */
-                   CACHE_STALE,       /* hit; fwd=stale, the origin is in trouble; or within swr */
+                   CACHE_STALE,       /* hit; fwd=stale, the origin is in trouble */
+                   CACHE_UPDATING,    /* hit; stale, the origin is asked in the background */
                    CACHE_NEGATIVE,    /* hit of a 404 */
                    CACHE_FAILED,      /* the origin is in trouble and there is nothing to serve */
 };
+
+static inline bool cache_state_is_stale(enum cache_state s)
+{
+    return s == CACHE_STALE || s == CACHE_UPDATING;
+}
 
 struct answer {
     int status; /* 200, 404, 410, 502, 503 ... */
@@ -67,6 +73,7 @@ struct answer {
 };
 
 struct cache_ask; /* an unanswered want */
+struct object_info;
 
 struct cache *cache_open(struct store *st, struct pool *disk, const struct cache_settings *set);
 /* on_answer runs once on l's thread, maybe before cache_want returns NULL (then there is nothing to cancel). The answer
@@ -92,6 +99,12 @@ void cache_on_change(struct cache *c, void (*fn)(void *arg, struct slice repo, s
 MUST_USE int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix,
                           uint64_t *removed, struct err *e);
 
+/* Mutable objects below a prefix are revalidated before they are served again, and what is remembered to be absent is asked for
+ * anew. want: is the object one of those? Blocks: pool thread. */
+MUST_USE int cache_expire(struct cache *c, struct slice repo, struct slice key_prefix,
+                          bool (*want)(void *arg, const struct object_info *o), void *arg,
+                          uint64_t *expired, struct err *e);
+
 struct fill_info { /* for status and the page */
     char repo[64];
     char key[256];
@@ -111,6 +124,7 @@ struct object_info {
     uint64_t origin; /* origin_identity() */
     uint64_t stored_unix_s, validated_unix_s;
     uint64_t fresh_until_unix_s; /* by the origin's word */
+    bool must_ask;               /* cache_expire(): stale, whatever the times say */
 };
 MUST_USE int cache_list(struct cache *c, struct slice repo, struct slice prefix,
                         int (*each)(void *arg, const struct object_info *o), void *arg,

@@ -96,7 +96,7 @@ struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64
 void want_copy(struct arena *a, const struct want *w, struct want *out);
 struct cache_ask {
     struct cache *cache;
-    struct loop *loop; /* NULL: nobody waits, a refresh behind a stale answer */
+    struct loop *loop; /* NULL: nobody waits, it revalidates what was given stale */
     struct arena arena;
     struct want want;
     struct origin *origin;
@@ -134,6 +134,8 @@ void entries_drop_all(struct cache *c);               /* at close: everybody is 
 /* Entries of these row keys are cut loose from the table: a later want begins anew, and what is under way for them hands in
  * no row any more. */
 void entries_forget(struct cache *c, struct slice prefix);
+/* The same for those whose bytes may change. */
+void entries_expire(struct cache *c, struct slice prefix);
 void entries_rest_tick(struct cache *c, uint64_t now_ms);
 
 /* --- cache.c --- */

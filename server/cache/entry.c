@@ -217,6 +217,24 @@ void entries_forget(struct cache *c, struct slice prefix)
     kins_each(c, prefix, forget);
 }
 
+/* What never changes goes on: nobody asks for it anew. */
+static void expire(struct entry *n)
+{
+    const struct want *w = n->fill != NULL ? &n->fill->want
+                           : list_empty(&n->asks)
+                               ? NULL
+                               : &LIST_ITEM(n->asks.next, struct cache_ask, node)->want;
+
+    if (w == NULL || w->class == WANT_MUTABLE) {
+        forget(n);
+    }
+}
+
+void entries_expire(struct cache *c, struct slice prefix)
+{
+    kins_each(c, prefix, expire);
+}
+
 /* --- trouble ------------------------------------------------------------------------------------------------------ */
 
 static int status_of_trouble(int rc)
@@ -522,6 +540,12 @@ static bool is_coming(const struct entry *n, const struct cache_ask *k)
            (!fill_complete(f) || freshness_judge(&f->object, &k->want, clock_unix_s()) != STALE);
 }
 
+/* Somebody has asked the origin, or it was in trouble just now: no need of a revalidation in the background. */
+static bool is_seen_to(const struct entry *n)
+{
+    return n->fill != NULL || n->looking || clock_now_ms() < n->trouble_until_ms;
+}
+
 static void turn_away(struct cache *c, struct cache_ask *k)
 {
     struct err why;
@@ -568,6 +592,10 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         n = entry_new(c, k);
     }
     if (remembered(n, k)) {
+        return;
+    }
+    if (k->loop == NULL && is_seen_to(n)) {
+        ask_answer(k, NULL);
         return;
     }
     if (is_crowded(n, k)) {

@@ -214,6 +214,14 @@ static bool origin_forbids_stale(const struct object *o, const struct want *w)
     return o->must_revalidate && w->ttl_s == TTL_ORIGIN;
 }
 
+/* How long it was fresh for. */
+static uint32_t life_s(const struct object *o, const struct want *w, uint64_t until)
+{
+    return w->ttl_s != TTL_ORIGIN
+               ? w->ttl_s
+               : (uint32_t)min_u64(until - min_u64(until, o->validated_unix_s), TTL_MAX_S);
+}
+
 static uint64_t stale_until(uint64_t fresh_until, uint32_t rule_s, uint32_t origin_s)
 {
     uint64_t sum;
@@ -236,24 +244,26 @@ static bool client_wants_newer(const struct object *o, const struct want *w, uin
 enum verdict_fresh freshness_judge(const struct object *o, const struct want *w, uint64_t now)
 {
     uint64_t until = freshness_until(o, w);
+    uint32_t while_s = w->swr_s != SWR_LIKE_TTL ? w->swr_s : life_s(o, w, until);
+    bool heard = now >= o->validated_unix_s + w->floor_s; /* the client's Cache-Control counts */
 
     if (w->class == WANT_IMMUTABLE) {
         return FRESH; /* whatever the client says: pip sends no-cache with every 10 KiB of a wheel */
     }
+    if (o->must_ask || o->validated_unix_s < w->since_unix_s) {
+        return STALE;
+    }
     if (o->validated_unix_s > now + CLOCK_SLACK_S) {
         return STALE; /* the clock has been set back: nothing that it dated may count as fresh till then */
     }
-    if (client_wants_newer(o, w, until, now) && now >= o->validated_unix_s + w->floor_s) {
-        return STALE;
-    }
-    if (o->validated_unix_s < w->since_unix_s) {
+    if (heard && client_wants_newer(o, w, until, now)) {
         return STALE;
     }
     if (now < until) {
         return FRESH;
     }
-    if (!origin_forbids_stale(o, w) && !w->demand.refresh && !w->demand.bounded &&
-        now < stale_until(until, (uint32_t)max_u64(w->swr_s, w->demand.max_stale_s), o->swr_s)) {
+    if (!origin_forbids_stale(o, w) && !(heard && (w->demand.refresh || w->demand.bounded)) &&
+        now < stale_until(until, (uint32_t)max_u64(while_s, w->demand.max_stale_s), o->swr_s)) {
         return STALE_OK;
     }
     return STALE;

@@ -32,7 +32,7 @@ bool object_answers(const struct object *o, const struct want *w);
 
 enum verdict_fresh {
     FRESH,    /* serve it */
-    STALE_OK, /* serve it, revalidate behind its back */
+    STALE_OK, /* serve it, revalidate it in the background */
     STALE,    /* ask the origin first */
 };
 enum verdict_fresh freshness_judge(const struct object *o, const struct want *w,

@@ -3,7 +3,11 @@
 #include "server/cache/wire.h"
 
 enum { ROW_VERSION = 1, FIXED_BYTES = 2 + DIGEST_BYTES };
-enum { FLAG_MUST_REVALIDATE = 1, FLAG_ORIGIN = 2 }; /* rows of before do not end in an origin */
+enum {
+    FLAG_MUST_REVALIDATE = 1,
+    FLAG_ORIGIN = 2,
+    FLAG_MUST_ASK = 4
+}; /* rows of before do not end in an origin */
 
 void object_key(struct buf *out, struct slice repo, struct slice key, struct slice principal)
 {
@@ -27,7 +31,8 @@ struct slice object_key_tail(struct slice key)
 void object_encode(const struct object *o, struct buf *out)
 {
     buf_byte(out, ROW_VERSION);
-    buf_byte(out, FLAG_ORIGIN | (o->must_revalidate ? FLAG_MUST_REVALIDATE : 0));
+    buf_byte(out, (uint8_t)(FLAG_ORIGIN | (o->must_revalidate ? FLAG_MUST_REVALIDATE : 0) |
+                            (o->must_ask ? FLAG_MUST_ASK : 0)));
     buf_add(out, o->digest.b, DIGEST_BYTES);
     buf_be(out, 8, o->size_bytes);
     buf_be(out, 8, o->stored_unix_s);
@@ -90,6 +95,7 @@ bool object_decode(struct slice row, struct arena *a, struct object *out)
         return false;
     }
     out->must_revalidate = (row.p[1] & FLAG_MUST_REVALIDATE) != 0;
+    out->must_ask = (row.p[1] & FLAG_MUST_ASK) != 0;
     in = slice_from(in, FIXED_BYTES);
     if (!slice_be(&in, 8, &out->size_bytes) || !slice_be(&in, 8, &out->stored_unix_s) ||
         !slice_be(&in, 8, &out->validated_unix_s) || !slice_be(&in, 8, &out->age_s) ||

@@ -26,6 +26,8 @@ struct object {
     uint32_t swr_s;              /* by the origin's word */
     uint32_t sie_s;
     bool must_revalidate;
+    bool
+        must_ask; /* refused by its origin since, or marked by cache_expire(): not served before it is asked */
     struct slice etag;          /* ours, as sent to clients; p == NULL only before the head */
     struct slice origin_etag;   /* as the origin wrote it, weak ones too; or p == NULL */
     struct slice last_modified; /* the same */

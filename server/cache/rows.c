@@ -1,4 +1,4 @@
-/* rows.c - objects of a repo by their rows, for people: listed, removed.
+/* rows.c - objects of a repo by their rows, for people: listed, removed, marked to be revalidated.
  *
  * A removal is final: what began before it leaves no row behind, whether it was being fetched, revalidated or committed.
  */
@@ -39,6 +39,7 @@ static int list_row(void *arg, struct slice row_key, struct slice row)
             .stored_unix_s = o.stored_unix_s,
             .validated_unix_s = o.validated_unix_s,
             .fresh_until_unix_s = o.fresh_until_unix_s,
+            .must_ask = o.must_ask,
         };
         rc = x->each(x->arg, &info);
     }
@@ -97,6 +98,7 @@ struct cut { /* made on the fetch thread, while the remover waits */
     struct letter letter;
     struct cache *cache;
     struct slice prefix; /* of row keys */
+    void (*entries)(struct cache *c, struct slice prefix);
     struct lock lock;
     struct cond over;
     bool done;
@@ -106,7 +108,7 @@ static void on_cut(struct letter *l)
 {
     struct cut *x = CONTAINER_OF(l, struct cut, letter);
 
-    entries_forget(x->cache, x->prefix);
+    x->entries(x->cache, x->prefix);
     lock_take(&x->lock);
     x->done = true;
     cond_signal(&x->over);
@@ -115,9 +117,10 @@ static void on_cut(struct letter *l)
 
 /* From here on the fetch thread hands in no row of what began before. What it had handed in is committed: batches keep
  * their order, and an empty one has come through, whatever became of it. */
-static void cut_fills(struct cache *c, struct slice prefix)
+static void cut_fills(struct cache *c, struct slice prefix,
+                      void (*entries)(struct cache *c, struct slice prefix))
 {
-    struct cut x = {.letter.deliver = on_cut, .cache = c, .prefix = prefix};
+    struct cut x = {.letter.deliver = on_cut, .cache = c, .prefix = prefix, .entries = entries};
     struct batch *last = batch_new();
     struct err e;
 
@@ -159,13 +162,12 @@ static int remove_row(void *arg, const struct object_info *o)
     return r->keys.rc;
 }
 
-static void tell_all(struct cache *c, const struct removal *r)
+static void tell_all(struct cache *c, struct slice repo, struct slice keys)
 {
-    struct slice rest = buf_slice(&r->keys);
     struct slice key;
 
-    while (rest.n > 0 && wire_get_slice(&rest, &key)) {
-        cache_changed_post(c, r->repo, key);
+    while (keys.n > 0 && wire_get_slice(&keys, &key)) {
+        cache_changed_post(c, repo, key);
     }
 }
 
@@ -179,7 +181,7 @@ int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix, ui
     object_key(&prefix, repo, key_prefix, SLICE(""));
     rc = prefix.rc != 0 ? err_set(e, prefix.rc, "a key is shorter") : 0;
     if (rc == 0) {
-        cut_fills(c, buf_slice(&prefix));
+        cut_fills(c, buf_slice(&prefix), entries_forget);
         partials_forget(c, buf_slice(&prefix));
         rc = cache_list(c, repo, key_prefix, remove_row, &r, e);
     }
@@ -187,11 +189,130 @@ int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix, ui
         rc = store_commit(c->store, &r.batch, COMMIT_SYNC, e);
     }
     if (rc == 0) {
-        tell_all(c, &r);
+        tell_all(c, repo, buf_slice(&r.keys));
     }
     *removed = rc == 0 ? r.count : 0;
     batch_free(&r.batch);
     buf_free(&r.keys);
+    buf_free(&prefix);
+    return rc;
+}
+
+/* --- marked to be revalidated ------------------------------------------------------------------------------------- */
+
+enum { MARKS_A_BATCH = 256 };
+
+struct marking {
+    struct cache *cache;
+    struct slice repo;
+    bool (*want)(void *arg, const struct object_info *o);
+    void *arg;
+    struct buf keys; /* of the objects, a length before each */
+};
+
+static int note_key(void *arg, const struct object_info *o)
+{
+    struct marking *m = arg;
+
+    if (!o->must_ask && m->want(m->arg, o)) {
+        wire_put_slice(&m->keys, o->key);
+    }
+    return m->keys.rc;
+}
+
+/* Adds to b, unless the row is gone. */
+static void mark_row(const struct marking *m, struct slice key, struct batch *b)
+{
+    struct buf row_key = BUF_INIT(KEY_MAX);
+    struct buf old = BUF_INIT(OBJECT_ROW_MAX);
+    struct buf row = BUF_INIT(OBJECT_ROW_MAX);
+    struct arena a = {0};
+    struct object o;
+
+    object_key(&row_key, m->repo, key, SLICE(""));
+    if (store_get(m->cache->store, TABLE_OBJECT, buf_slice(&row_key), &old, NULL) == 0 &&
+        object_decode(buf_slice(&old), &a, &o)) {
+        o.must_ask = true;
+        object_encode(&o, &row);
+        batch_require_value(b, TABLE_OBJECT, buf_slice(&row_key), buf_slice(&old));
+        batch_put(b, TABLE_OBJECT, buf_slice(&row_key), buf_slice(&row));
+    }
+    arena_fini(&a);
+    buf_free(&row);
+    buf_free(&old);
+    buf_free(&row_key);
+}
+
+/* All or nothing; E_CHANGED: one of them was fetched or revalidated meanwhile. */
+static int mark_batch(const struct marking *m, struct slice keys, struct err *e)
+{
+    struct batch *b = batch_new();
+    struct slice key;
+    int rc;
+
+    while (keys.n > 0 && wire_get_slice(&keys, &key)) {
+        mark_row(m, key, b);
+    }
+    rc = store_commit(m->cache->store, &b, COMMIT_SYNC, e);
+    batch_free(&b);
+    return rc;
+}
+
+/* One by one: what changed under our hands has just come from the origin, and is right as it is. */
+static int mark_singly(const struct marking *m, struct slice keys, struct err *e)
+{
+    int rc = 0;
+
+    while (keys.n > 0 && (rc == 0 || rc == E_CHANGED)) {
+        struct slice rest = keys, key;
+        if (!wire_get_slice(&rest, &key)) {
+            break;
+        }
+        rc = mark_batch(m, slice_first(keys, keys.n - rest.n), e);
+        keys = rest;
+    }
+    return rc == E_CHANGED ? 0 : rc;
+}
+
+static int mark_all(const struct marking *m, uint64_t *count, struct err *e)
+{
+    struct slice rest = buf_slice(&m->keys);
+    int rc = 0;
+
+    while (rest.n > 0 && rc == 0) {
+        struct slice from = rest, key;
+        for (unsigned i = 0; i < MARKS_A_BATCH && rest.n > 0 && wire_get_slice(&rest, &key); i++) {
+            ++*count;
+        }
+        from = slice_first(from, from.n - rest.n);
+        rc = mark_batch(m, from, e);
+        if (rc == E_CHANGED) {
+            rc = mark_singly(m, from, e);
+        }
+    }
+    return rc;
+}
+
+int cache_expire(struct cache *c, struct slice repo, struct slice key_prefix,
+                 bool (*want)(void *arg, const struct object_info *o), void *arg, uint64_t *expired,
+                 struct err *e)
+{
+    struct marking m = {c, repo, want, arg, BUF_INIT(KEYS_MAX)};
+    struct buf prefix = BUF_INIT(KEY_MAX);
+    int rc;
+
+    *expired = 0;
+    object_key(&prefix, repo, key_prefix, SLICE(""));
+    rc = prefix.rc != 0 ? err_set(e, prefix.rc, "a key is shorter") : 0;
+    if (rc == 0) {
+        cut_fills(c, buf_slice(&prefix), entries_expire);
+        rc = cache_list(c, repo, key_prefix, note_key, &m, e);
+    }
+    if (rc == 0) {
+        rc = mark_all(&m, expired, e);
+    }
+    tell_all(c, repo, buf_slice(&m.keys));
+    buf_free(&m.keys);
     buf_free(&prefix);
     return rc;
 }

@@ -100,6 +100,7 @@ static void renew(struct entry *n, struct fill *f, const struct fetch_head *h)
     o->swr_s = fresh.swr_s;
     o->sie_s = fresh.sie_s;
     o->must_revalidate = fresh.must_revalidate;
+    o->must_ask = false;
     if (n->kin != NULL) {
         renew_row(n);
     }
@@ -213,9 +214,24 @@ static bool ends_row(const struct want *w, int status)
 }
 
 /* A no to one wish says nothing of what we have for all. */
+static bool speaks_of_old(struct entry *n, const struct fill *f, const struct fetch_head *h)
+{
+    return n->old != NULL && n->kin != NULL && !varies_otherwise(n, f, h);
+}
+
+/* What the origin shows to us no more is not given while the origin is asked again: a right ends where it is refused. */
+static void denied(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
+{
+    if (speaks_of_old(n, f, h)) {
+        n->old->object.must_ask = true;
+        renew_row(n);
+    }
+    refused(n, f, status, words_ttl_s(n, f, status, h), h);
+}
+
 static void gone(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
 {
-    if (n->old != NULL && n->kin != NULL && !varies_otherwise(n, f, h)) {
+    if (speaks_of_old(n, f, h)) {
         drop_row(n);
     }
     hit_free(&n->old);
@@ -338,6 +354,8 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
         n->answered = true;
     } else if (status >= 500 || status == 429) {
         origin_trouble(n, f, status, h);
+    } else if (is_refusal(status)) {
+        denied(n, f, status, h);
     } else if (status >= 400) {
         refused(n, f, status, words_ttl_s(n, f, status, h), h);
     } else if (f->text.p != NULL) {

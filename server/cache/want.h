@@ -45,7 +45,9 @@ struct want_reader {
     void (*close)(void *state);
 };
 
-#define TTL_ORIGIN UINT32_MAX /* the origin's freshness, else 60 s */
+#define TTL_ORIGIN   UINT32_MAX       /* the origin's freshness, else 60 s */
+#define SWR_LIKE_TTL (UINT32_MAX - 2) /* stale for as long as it was fresh */
+#define FLOOR_NEVER  UINT32_MAX       /* no client's Cache-Control asks the origin */
 
 /* One of the client's fields that its repo forwards (variant.h). */
 struct want_field {
@@ -82,9 +84,12 @@ struct want {
     bool neg_ttl_ruled;     /* ... whatever the origin says of them */
     uint32_t refusal_ttl_s; /* of 401 and 403; 0: they are not remembered */
     bool refusal_ends;      /* a 401 or 403 ends what is kept, as a 404 does */
-    uint32_t swr_s;         /* stale while revalidate */
+    uint32_t swr_s;         /* stale while it is revalidated; or SWR_LIKE_TTL */
     uint32_t sie_s;         /* stale if error; UINT32_MAX: without bound */
-    uint32_t floor_s; /* a client's no-cache on a mutable key revalidates at most this often */
+    uint32_t
+        floor_s; /* mutable: a client's Cache-Control counts so long after the last validation; or FLOOR_NEVER */
+    bool
+        in_trouble; /* stale for the origin's trouble when last given: so it may be again, while the origin is asked */
     const struct status_map *status_map; /* origin's 403 -> 404, say; or NULL */
     size_t status_maps;
     struct slice token_scope;   /* fetch.h; or p == NULL */

@@ -129,6 +129,25 @@ int ctl_cache_rm(struct ctl *c, struct err *e)
     return rc;
 }
 
+int ctl_cache_refresh(struct ctl *c, struct err *e)
+{
+    json_t *req = request("cache.refresh"), *prefixes = json_array(), *ok = NULL;
+    int rc;
+
+    for (size_t i = 1; i < c->args; i++) {
+        json_array_append_new(prefixes, json_string(c->arg[i]));
+    }
+    json_object_set_new(req, "repo", json_string(c->arg[0]));
+    json_object_set_new(req, "prefixes", prefixes);
+    rc = act(c, req, &ok, e);
+    if (rc == 0) {
+        say(c, "marked %" PRIu64 " %s: the next request asks the origin\n", get_u64(ok, "marked"),
+            plural(get_u64(ok, "marked"), "object", "objects"));
+    }
+    json_decref(ok);
+    return rc;
+}
+
 int ctl_cache_gc(struct ctl *c, struct err *e)
 {
     json_t *req = request("cache.gc"), *ok = NULL;

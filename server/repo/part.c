@@ -44,7 +44,7 @@ int part_next(const struct answer *a, unsigned part, struct arena *arena, struct
 void part_note(const struct answer *a, struct fact *f)
 {
     f->until_unix_s = min_u64(f->until_unix_s, a->fresh_until_unix_s);
-    f->stale = f->stale || a->state == CACHE_STALE;
+    f->stale = f->stale || cache_state_is_stale(a->state);
 }
 
 void part_refused(const struct answer *a, struct arena *arena, struct fact *f)

@@ -157,6 +157,10 @@ void plan_want(const struct repo *r, const struct rule *rule, struct slice path,
     p->want.hint_end = LENGTH_UNKNOWN;
     p->want.principal = SLICE("");
     rule_apply(rule, path, &p->want);
+    if (r->ops->stale_first) {
+        p->want.floor_s = rule->floor_ruled ? rule->floor_s : FLOOR_NEVER;
+        p->want.swr_s = rule->swr_ruled ? rule->swr_s : SWR_LIKE_TTL;
+    }
 }
 
 bool plan_tree_path(struct slice clean, struct arena *a, struct slice *out)

@@ -215,6 +215,10 @@ struct repo_ops {
     bool
         registry; /* container clients reach it below /v2/, too: plan() is then asked for such paths (oci/path.h), and
                    * tells by oci_asked() */
+    /* Each of its mutable documents is right by itself, an old one too. While one is fresh no client's Cache-Control asks the
+     * origin for it, and a stale one is served while it is revalidated, unless a rule says otherwise. Not for archives whose
+     * indexes must be of one generation (apt, dnf). */
+    bool stale_first;
     /* Reads its own options from conf; repo->state is its own. */
     int (*open)(struct repo *r, const struct repo_conf *conf, struct err *e);
     void (*close)(struct repo *r);

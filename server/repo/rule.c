@@ -102,6 +102,7 @@ static int compile(const struct rule_conf *conf, struct compiled *c, struct err 
 {
     PCRE2_UCHAR text[128];
     PCRE2_SIZE at = 0;
+    int64_t swr_s;
     int code = 0;
 
     c->rule = last_rule;
@@ -109,9 +110,12 @@ static int compile(const struct rule_conf *conf, struct compiled *c, struct err 
     c->rule.ttl_s = seconds_or(conf->ttl_s, TTL_ORIGIN);
     c->rule.neg_ttl_s = seconds_or(conf->neg_ttl_s, NEG_TTL_S);
     c->rule.neg_ttl_ruled = conf->neg_ttl_s >= 0;
-    c->rule.swr_s = seconds_or(conf->swr_s, 0);
+    swr_s = conf->stale_while_s >= 0 ? conf->stale_while_s : conf->swr_s;
+    c->rule.swr_s = seconds_or(swr_s, 0);
+    c->rule.swr_ruled = swr_s >= 0;
     c->rule.sie_s = seconds_or(conf->sie_s, UINT32_MAX);
     c->rule.floor_s = seconds_or(conf->floor_s, FLOOR_S);
+    c->rule.floor_ruled = conf->floor_s >= 0;
     if (rule_class_parse(conf->class, &c->rule.class) != 0) {
         return err_set(e, E_CONFIG, "rule '%s': class \"%s\" is not immutable, mutable or deny",
                        conf->pattern, conf->class);

@@ -1,6 +1,6 @@
 /* rule.h - the rules of a repo: PCRE2 on the path below it, the first match wins (DESIGN 2.2, research/package-protocols 0).
  *
- * rule '\.tar\.gz$' { class = immutable ttl = 10m neg_ttl = 60s swr = 1h sie = 7d digest_from = "path" status_map = "403:404" }
+ * rule '\.tar\.gz$' { class = immutable ttl = 10m neg_ttl = 60s stale_while = 1h sie = 7d digest_from = "path" status_map = "403:404" }
  * Without a match: mutable, the origin's freshness, else 60 s. What is matched is the canonical path without the leading '/'
  * and without the query. A path that makes PCRE2 give up (its match limit) is denied: rules may be there to forbid.
  */
@@ -19,7 +19,7 @@ enum rule_digest {
 struct rule_conf { /* as read; -1 and NULL: not set */
     const char *pattern;
     const char *class; /* immutable | mutable | deny */
-    int64_t ttl_s, neg_ttl_s, swr_s, sie_s, floor_s;
+    int64_t ttl_s, neg_ttl_s, stale_while_s, swr_s /* its older name */, sie_s, floor_s;
     const char *digest_from; /* none | path | header */
     const char *status_map;  /* "403:404 410:404" */
 };
@@ -35,7 +35,7 @@ struct rule {
     enum rule_class class;
     enum rule_digest digest_from;
     uint32_t ttl_s, neg_ttl_s, swr_s, sie_s, floor_s; /* as in struct want */
-    bool neg_ttl_ruled;
+    bool neg_ttl_ruled, swr_ruled, floor_ruled;       /* said by the rule */
     const struct status_map *status_map;
     size_t status_maps;
 };

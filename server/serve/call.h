@@ -53,6 +53,8 @@ void call_release(struct call **cp);
 void call_advance(struct call *c); /* serve.c: plans again, with the facts that have come */
 /* serve.c: may the caller do what the plan says, to its subject? False: answered with 401 or 403. */
 bool call_allowed(struct call *c);
+/* Does the caller say no-cache, with a token that may have the origin asked at any time? */
+bool call_forces_refresh(const struct call *c, struct slice subject);
 /* What was answered failed before a byte of it was used: plans again, once. False: that was done already. */
 bool call_again(struct call *c);
 

@@ -358,19 +358,25 @@ static void ask_part(struct gather *g)
 
 /* --- the asking --------------------------------------------------------------------------------------------------- */
 
-/* What is stale because the origin was in trouble may be shown again while somebody looks behind its back: else each one who
- * asks would wait for an origin that does not even refuse. */
+/* What is stale because the origin was in trouble may be shown again while the origin is asked: else each one who asks would
+ * wait for an origin that does not even refuse. */
 static struct gather *find(struct call *c, struct slice name)
 {
     struct gathers *all = c->desk->gathers;
+    struct want *w = &c->plan.need.want;
+    bool forced = !c->plan.need.of_blob && w->class == WANT_MUTABLE &&
+                  call_forces_refresh(
+                      c, arena_fmt(&c->arena, "%s/" SLICE_FMT, c->repo->name, SLICE_ARG(c->path)));
     struct gather *g;
 
+    if (forced) {
+        w->demand.refresh = true;
+        w->floor_s = 0;
+    }
     HASH_FIND(hh, all->by_name, name.p, name.n, g);
     if (g != NULL && (g->generation != c->repo->generation ||
-                      (g->ready && g->fact.until_unix_s <= c->desk->loop->unix_s))) {
-        if (g->ready && g->fact.stale) {
-            c->plan.need.want.swr_s = UINT32_MAX;
-        }
+                      (g->ready && (forced || g->fact.until_unix_s <= c->desk->loop->unix_s)))) {
+        w->in_trouble = g->ready && g->fact.stale && !forced;
         unlist(g);
         g = NULL;
     }

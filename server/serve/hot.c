@@ -215,6 +215,7 @@ struct hot *hot_new(struct repo_set *set, struct repo *r, struct slice name, str
     h->set = repo_set_share(set);
     h->repo = r;
     h->generation = r->generation;
+    h->floor_s = r->ops->stale_first ? FLOOR_NEVER : 0;
     h->name = arena_copy(&h->arena, name);
     h->hash = slice_hash(name);
     h->key = arena_copy(&h->arena, key);

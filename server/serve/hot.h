@@ -23,6 +23,7 @@ struct hot {           /* what each hit looks at stands together, in front */
     uint64_t stored_unix_s;
     uint64_t fresh_until_unix_s; /* UINT64_MAX: immutable */
     uint64_t moved_unix_s;       /* to the front */
+    uint32_t floor_s;            /* as in struct want */
     unsigned holds;
     bool head_only;              /* it knows what a HEAD asks for, and has no bytes */
     bool for_all;                /* repo.h */

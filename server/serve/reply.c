@@ -26,6 +26,8 @@ const char *reply_cache_status(enum cache_state s)
         return "mirrord; fwd=stale; stored";
     case CACHE_STALE:
         return "mirrord; hit; fwd=stale; detail=origin-trouble";
+    case CACHE_UPDATING:
+        return "mirrord; hit; detail=stale-while-revalidate";
     case CACHE_NEGATIVE:
         return "mirrord; hit; detail=negative";
     case CACHE_FAILED:

@@ -189,6 +189,9 @@ struct hot *resolve_object(struct call *c, struct slice name, struct slice key, 
     h->reply.status = 200;
     h->answer = a;
     h->blob = b;
+    if (c->plan.kind == PLAN_WANT) {
+        h->floor_s = c->plan.want.floor_s;
+    }
     if (a != NULL) {
         add_answer(c, h, a);
     } else if (b != NULL) {

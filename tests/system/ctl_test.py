@@ -130,6 +130,7 @@ VERBS = {
     "cache pins": ([], None),
     "cache unpin": (["data/a"], (["data/a"], 66)),
     "cache rm": (["data/a"], (["data"], 64)),
+    "cache refresh": (["data", "a"], (["none", "x"], 66)),
     "cache gc": ([], None),
     "verify": ([], None),
     "sync ls": ([], None),

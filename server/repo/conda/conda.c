@@ -16,7 +16,6 @@
 
 enum {
     INDEX_TTL_S = 300,
-    INDEX_SWR_S = 300, /* whoever asks within it does not wait for the origin */
     PACK_LEVEL = 3,
     URL_BYTES = 16 << 10,
     ROW_BYTES = 64 << 10,
@@ -130,7 +129,6 @@ static void plan_index(const struct repo *r, const struct conda_path *cp, const 
     }
     if (rule->built_in) {
         p->want.ttl_s = INDEX_TTL_S;
-        p->want.swr_s = INDEX_SWR_S;
         p->want.status_map = cp->optional ? forbidden_is_absent : NULL;
         p->want.status_maps = cp->optional ? ARRAY_LEN(forbidden_is_absent) : 0;
     }
@@ -369,6 +367,7 @@ static int conda_rewrite(const struct repo *r, const struct plan *p, struct slic
 
 const struct repo_ops repo_conda = {
     .name = "conda",
+    .stale_first = true,
     .path_tokens = true,
     .open = conda_open,
     .plan = conda_plan,

@@ -443,6 +443,7 @@ static int hf_gather(const struct repo *r, const struct gather_part *part, struc
 
 const struct repo_ops repo_hf = {
     .name = "hf",
+    .stale_first = true,
     .by_host = true,
     .open = hf_open,
     .close = hf_close,

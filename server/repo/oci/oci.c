@@ -404,6 +404,7 @@ static bool oci_kept(const struct repo *r, struct slice key, struct arena *a, st
 
 const struct repo_ops repo_oci = {
     .name = "oci",
+    .stale_first = true,
     .registry = true,
     .open = oci_open,
     .close = oci_close,

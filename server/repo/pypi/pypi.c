@@ -492,6 +492,7 @@ static int pypi_rewrite(const struct repo *r, const struct plan *p, struct slice
 
 const struct repo_ops repo_pypi = {
     .name = "pypi",
+    .stale_first = true,
     .open = pypi_open,
     .close = pypi_close,
     .plan = pypi_plan,

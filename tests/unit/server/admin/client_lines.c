@@ -111,7 +111,14 @@ static void what_a_generic_one_holds(void **state)
     c.name = "data";
     c.protocol = "generic";
     for (size_t i = 0; i < ARRAY_LEN(one); i++) {
-        struct rule_conf rule = {one[i].pattern, "immutable", -1, -1, -1, -1, -1, NULL, NULL};
+        struct rule_conf rule = {.pattern = one[i].pattern,
+                                 .class = "immutable",
+                                 .ttl_s = -1,
+                                 .neg_ttl_s = -1,
+                                 .stale_while_s = -1,
+                                 .swr_s = -1,
+                                 .sie_s = -1,
+                                 .floor_s = -1};
         c.rules = &rule;
         c.rules_count = 1;
         lines_of(&c, MIRROR, NULL);

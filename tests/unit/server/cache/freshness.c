@@ -114,6 +114,8 @@ static void the_class_and_the_rule_decide(void **state)
     w.floor_s = 6;
     assert_int_equal(freshness_judge(&o, &w, NOW + 5), FRESH);
     w.ttl_s = 3; /* the floor makes nothing fresh that is not */
+    assert_int_equal(freshness_judge(&o, &w, NOW + 5), STALE_OK);
+    w.swr_s = 0;
     assert_int_equal(freshness_judge(&o, &w, NOW + 5), STALE);
     w.class = WANT_IMMUTABLE;
     assert_int_equal(freshness_judge(&o, &w, NOW + 1000000), FRESH);
@@ -143,6 +145,78 @@ static void a_client_may_want_it_newer_or_take_it_older(void **state)
     assert_int_equal(judged((struct demand){.max_stale_s = UINT32_MAX}, NOW + 99999), STALE_OK);
     assert_int_equal(judged((struct demand){.refresh = true, .max_stale_s = 5}, NOW + 62), STALE);
     assert_int_equal(freshness_judge(&o, &w, NOW + 1), STALE); /* must-revalidate goes before */
+}
+
+/* pip says max-age=0 with every page. */
+static void a_client_is_not_heard_before_the_floor(void **state)
+{
+    const struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW + 60};
+    const struct demand d[] = {{.refresh = true},
+                               {.bounded = true, .max_age_s = 1},
+                               {.min_fresh_s = 1000},
+                               {.refresh = true, .max_stale_s = 100}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(d); i++) {
+        struct want w = {.class = WANT_MUTABLE,
+                         .ttl_s = TTL_ORIGIN,
+                         .demand = d[i],
+                         .swr_s = 200,
+                         .floor_s = FLOOR_NEVER};
+        assert_int_equal(freshness_judge(&o, &w, NOW + 59), FRESH);
+        assert_int_equal(freshness_judge(&o, &w, NOW + 60), STALE_OK);
+        assert_int_equal(freshness_judge(&o, &w, NOW + 259), STALE_OK);
+        assert_int_equal(freshness_judge(&o, &w, NOW + 260), STALE);
+        w.floor_s = 30;
+        assert_int_equal(freshness_judge(&o, &w, NOW + 29), FRESH);
+        assert_int_equal(freshness_judge(&o, &w, NOW + 30), STALE);
+        w.floor_s = 100;
+        assert_int_equal(freshness_judge(&o, &w, NOW + 99), STALE_OK);
+        assert_int_equal(freshness_judge(&o, &w, NOW + 260), STALE);
+    }
+}
+
+static void stale_for_as_long_as_it_was_fresh(void **state)
+{
+    struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW + 60};
+    struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN, .swr_s = SWR_LIKE_TTL};
+
+    (void)state;
+    assert_int_equal(freshness_judge(&o, &w, NOW + 59), FRESH);
+    assert_int_equal(freshness_judge(&o, &w, NOW + 119), STALE_OK);
+    assert_int_equal(freshness_judge(&o, &w, NOW + 120), STALE);
+    w.ttl_s = 10; /* the rule's word */
+    assert_int_equal(freshness_judge(&o, &w, NOW + 19), STALE_OK);
+    assert_int_equal(freshness_judge(&o, &w, NOW + 20), STALE);
+    w.ttl_s = 0;
+    assert_int_equal(freshness_judge(&o, &w, NOW), STALE);
+    w.ttl_s = TTL_ORIGIN;
+    o.fresh_until_unix_s = NOW - 10; /* it was stale when it came */
+    assert_int_equal(freshness_judge(&o, &w, NOW), STALE);
+    o.fresh_until_unix_s = UINT64_MAX / 2;
+    assert_int_equal(freshness_judge(&o, &w, NOW + 1), FRESH);
+    o.fresh_until_unix_s = NOW + 60;
+    o.must_revalidate = true;
+    assert_int_equal(freshness_judge(&o, &w, NOW + 61), STALE);
+}
+
+static void what_must_be_asked_about_is_not_served(void **state)
+{
+    const struct object o = {
+        .validated_unix_s = NOW, .fresh_until_unix_s = NOW + 60, .must_ask = true};
+    struct want w = {.class = WANT_MUTABLE,
+                     .ttl_s = TTL_ORIGIN,
+                     .swr_s = 1000,
+                     .sie_s = UINT32_MAX,
+                     .floor_s = FLOOR_NEVER,
+                     .demand.max_stale_s = UINT32_MAX};
+
+    (void)state;
+    assert_int_equal(freshness_judge(&o, &w, NOW), STALE);
+    assert_int_equal(freshness_judge(&o, &w, NOW + 61), STALE);
+    assert_true(freshness_allows_stale_on_error(&o, &w, NOW));
+    w.class = WANT_IMMUTABLE;
+    assert_int_equal(freshness_judge(&o, &w, NOW), FRESH);
 }
 
 static void trouble_allows_the_old_one_within_bounds(void **state)
@@ -189,6 +263,9 @@ int main(void)
         cmocka_unit_test(reads_what_may_be_done),
         cmocka_unit_test(the_class_and_the_rule_decide),
         cmocka_unit_test(a_client_may_want_it_newer_or_take_it_older),
+        cmocka_unit_test(a_client_is_not_heard_before_the_floor),
+        cmocka_unit_test(stale_for_as_long_as_it_was_fresh),
+        cmocka_unit_test(what_must_be_asked_about_is_not_served),
         cmocka_unit_test(trouble_allows_the_old_one_within_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

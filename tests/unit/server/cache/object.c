@@ -52,13 +52,13 @@ static void a_row_comes_back_and_broken_ones_do_not(void **state)
     digest_of(SLICE("x"), &o.digest);
     o.size_bytes = 77;
     o.stored_unix_s = 5;
-    o.must_revalidate = true;
+    o.must_revalidate = o.must_ask = true;
     o.origin = 99;
     o.etag = SLICE("\"g-1\"");
     object_encode(&o, &row);
     assert_true(object_decode(buf_slice(&row), &a, &back));
     assert_int_equal(back.size_bytes, 77);
-    assert_true(back.must_revalidate);
+    assert_true(back.must_revalidate && back.must_ask);
     assert_int_equal(back.origin, 99);
     assert_true(slice_eqs(back.etag, "\"g-1\""));
     assert_int_equal(back.nfields, o.nfields);

@@ -146,7 +146,7 @@ static void the_old_one_is_served_while_it_is_renewed(void **state)
     put(&world,
         "/swr?size=5000&fields=cache-control:max-age=0,stale-while-revalidate=60&delay=0.05");
     page("/swr", CACHE_MISS, 0);
-    page("/swr", CACHE_STALE, 0);
+    page("/swr", CACHE_UPDATING, 0);
     world_quiet(&world, "/swr");
     for (int i = 0; stat_of(&world, "/swr", "not_modified") == 0; i++) {
         assert_true(i < 1000);

@@ -5,8 +5,13 @@
 #include <stdlib.h>
 
 #define RULE(...)                                                                                  \
-    (&(struct rule_conf){                                                                          \
-        .ttl_s = -1, .neg_ttl_s = -1, .swr_s = -1, .sie_s = -1, .floor_s = -1, __VA_ARGS__})
+    (&(struct rule_conf){.ttl_s = -1,                                                              \
+                         .neg_ttl_s = -1,                                                          \
+                         .stale_while_s = -1,                                                      \
+                         .swr_s = -1,                                                              \
+                         .sie_s = -1,                                                              \
+                         .floor_s = -1,                                                            \
+                         __VA_ARGS__})
 
 static int compile_one(const struct rule_conf *c, struct err *e)
 {
@@ -23,7 +28,20 @@ static void first_match_wins(void **state)
     struct rule_conf conf[] = {
         *RULE(.pattern = "^private/", .class = "deny"),
         *RULE(.pattern = "\\.tar\\.gz$", .class = "immutable"),
-        {.pattern = "", .ttl_s = 10, .neg_ttl_s = 0, .swr_s = 3, .sie_s = 4, .floor_s = 300},
+        {.pattern = "^old/",
+         .ttl_s = -1,
+         .neg_ttl_s = -1,
+         .stale_while_s = -1,
+         .swr_s = 2,
+         .sie_s = -1,
+         .floor_s = -1},
+        {.pattern = "",
+         .ttl_s = 10,
+         .neg_ttl_s = 0,
+         .stale_while_s = 3,
+         .swr_s = 2,
+         .sie_s = 4,
+         .floor_s = 300},
     };
     struct rules *rs;
     const struct rule *r;
@@ -35,7 +53,11 @@ static void first_match_wins(void **state)
     assert_int_equal(r->class, RULE_IMMUTABLE);
     assert_false(r->built_in);
     assert_int_equal(r->floor_s, 5);
+    assert_false(r->floor_ruled || r->swr_ruled);
+    r = rules_match(rs, SLICE("old/x")); /* by the older name */
+    assert_true(r->swr_ruled && r->swr_s == 2);
     r = rules_match(rs, SLICE("x"));
+    assert_true(r->floor_ruled && r->swr_ruled);
     assert_int_equal(r->class, RULE_MUTABLE);
     assert_int_equal(r->ttl_s, 10);
     assert_int_equal(r->neg_ttl_s, 0);

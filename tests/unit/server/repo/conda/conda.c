@@ -45,7 +45,8 @@ static void indexes_change(void **state)
         assert_int_equal(k.plan.kind, PLAN_WANT);
         assert_int_equal(k.plan.want.class, WANT_MUTABLE);
         assert_int_equal(k.plan.want.ttl_s, 300);
-        assert_true(k.plan.want.swr_s > 0 && k.plan.want.neg_ttl_s <= 300);
+        assert_true(k.plan.want.swr_s == SWR_LIKE_TTL && k.plan.want.neg_ttl_s <= 300);
+        assert_int_equal(k.plan.want.floor_s, FLOOR_NEVER);
         assert_int_equal(k.plan.want.sie_s, UINT32_MAX);
         assert_slice(k.plan.want.key, arena_fmt(&k.arena, "linux-64/%s", path[i]).p);
         assert_slice(k.plan.want.url,

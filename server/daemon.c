@@ -198,7 +198,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     gate_set_proxies(d->gate, c->trusted_proxies, c->trusted_proxies_count);
     seats_init(&d->sheaves, SHEAF_SEATS, SHEAF_SEATS / 2);
     d->peers = peers_open(&c->peers);
-    rc = access_log_open(c->access_log, c->access_log_format, &d->access, e);
+    rc = access_log_open(c->access_log, c->access_log_format, loops_count(d->loops), &d->access, e);
     if (rc != 0) {
         goto out;
     }

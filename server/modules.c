@@ -71,17 +71,18 @@ static void ended(void *arg, const struct door_visit *v)
 
     buf_addf(&path, "/%s", v->end.module);
     r.path = buf_slice(&path);
-    access_log_write(d->access, &(struct access_entry){.req = &r,
-                                                       .who = &who,
-                                                       .repo = slice_str(v->end.module),
-                                                       .cache = "",
-                                                       .protocol = "rsync",
-                                                       .status = status_of(v->rc),
-                                                       .bytes = v->end.sent_bytes,
-                                                       .files = v->end.files,
-                                                       .outcome = door_outcome_name(v->outcome),
-                                                       .took_ns = v->took_ns,
-                                                       .complete = v->rc == 0});
+    access_log_write(d->access, ACCESS_NO_LOOP,
+                     &(struct access_entry){.req = &r,
+                                            .who = &who,
+                                            .repo = slice_str(v->end.module),
+                                            .cache = "",
+                                            .protocol = "rsync",
+                                            .status = status_of(v->rc),
+                                            .bytes = v->end.sent_bytes,
+                                            .files = v->end.files,
+                                            .outcome = door_outcome_name(v->outcome),
+                                            .took_ns = v->took_ns,
+                                            .complete = v->rc == 0});
     buf_free(&path);
 }
 

@@ -360,7 +360,7 @@ static void on_end(void *arg, struct exchange *x, const struct exchange_end *end
         .first_ns = end->first_ns,
         .complete = end->complete,
     };
-    access_log_write(d->daemon->access, &entry);
+    access_log_write(d->daemon->access, d->loop->index, &entry);
     event = (struct traffic_event){
         .repo = v->repo != NULL ? v->repo->slot : TRAFFIC_OWN,
         .status = end->status,

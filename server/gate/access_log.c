@@ -1,187 +1,136 @@
-#include <arpa/inet.h>
-#include <inttypes.h>
-#include <netinet/in.h>
+#include <errno.h>
+#include <semaphore.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "common/os/ring.h"
 #include "common/os/scribe.h"
-#include "server/gate/gate.h"
-#include "server/gate/token.h"
+#include "server/gate/access_line.h"
 
 enum {
-    RING_BYTES = 4 << 20,
-    LINE_BYTES = 8 << 10,  /* longest line */
-    VALUE_BYTES = 1 << 10, /* longest value, escapes included */
+    RING_BYTES = 1 << 20, /* of each loop: some 3,000 lines */
+    HURRY_BYTES = RING_BYTES / 4,
+    GATHER_MS = 50, /* a line waits this long for others */
+    SCRIBE_BYTES = 4 << 20,
 };
 
+/* What one loop writes. */
+struct lane {
+    struct ring *ring;
+    struct access_second second;
+    _Atomic uint64_t dropped; /* found no room in the ring */
+};
+
+/* loop --> its ring --> the carrier, a thread --> the scribe of a file or of stderr --> its thread writes
+ *
+ * A loop touches its lane alone. Whatever takes from the rings, or puts another scribe there, holds the lock. */
 struct access_log {
-    _Atomic bool on, json;
-    struct lock lock;         /* over the two below: a reload may put another there */
-    struct scribe *scribe;    /* NULL: nobody reads it */
-    bool owned;               /* not the one that writes to stderr anyway */
-    char *path;               /* as configured; the setter's own */
-    _Atomic uint64_t dropped; /* by scribes that are gone */
+    _Atomic bool on, json, stop;
+    struct lane *lanes; /* one a loop */
+    unsigned lanes_count;
+    pthread_t carrier;
+    sem_t lines, hurry;          /* a ring is no longer empty; one fills, or it is the end */
+    struct lock lock;            /* over the four below */
+    struct scribe *scribe;       /* NULL: nobody reads it */
+    bool owned;                  /* not the one that writes to stderr anyway */
+    struct buf batch;            /* on its way from the rings to the scribe */
+    struct access_second second; /* of lines of other threads */
+    char *path;                  /* as configured; the setter's own */
+    _Atomic uint64_t dropped;    /* by scribes that are gone */
 };
 
-/* --- one line --- */
+/* --- a loop --- */
 
-static char hex_digit(unsigned n)
+static void put_in_lane(struct access_log *l, struct lane *n, struct slice line)
 {
-    return "0123456789abcdef"[n & 15];
-}
+    size_t waited;
 
-/* Bytes from outside: printable ASCII stays, but of tokens their id (whoever errs in a repo's name has theirs in a path that nobody
- * takes it out of), all else becomes \u00XX (json) or \xXX (combined). Cut at VALUE_BYTES. */
-static void escaped(struct buf *out, struct slice s, bool json)
-{
-    size_t start = out->n;
-
-    for (size_t i = 0; i < s.n; i++) {
-        uint8_t c = (uint8_t)s.p[i];
-        size_t token = c == 'm' ? token_bytes(slice_from(s, i)) : 0;
-        if (out->n - start > VALUE_BYTES - 8) {
-            buf_str(out, "...");
-            return;
-        }
-        if (token > TOKEN_SHOWN) {
-            buf_add(out, s.p + i, TOKEN_SHOWN);
-            buf_str(out, "...");
-            i += token - 1;
-        } else if (c == '"' || c == '\\') {
-            buf_byte(out, '\\');
-            buf_byte(out, c);
-        } else if (c >= ' ' && c < 0x7f) {
-            buf_byte(out, c);
-        } else {
-            buf_str(out, json ? "\\u00" : "\\x");
-            buf_byte(out, (uint8_t)hex_digit(c >> 4));
-            buf_byte(out, (uint8_t)hex_digit(c));
-        }
+    if (!ring_put(n->ring, line, &waited)) {
+        atomic_fetch_add_explicit(&n->dropped, 1, memory_order_relaxed);
+        return;
+    }
+    if (waited == 0) {
+        sem_post(&l->lines);
+    }
+    if (waited < HURRY_BYTES && waited + line.n >= HURRY_BYTES) {
+        sem_post(&l->hurry);
     }
 }
 
-static void pair(struct buf *out, const char *key, struct slice value)
+void access_log_write(struct access_log *l, unsigned loop, const struct access_entry *en)
 {
-    buf_addf(out, ",\"%s\":\"", key);
-    escaped(out, value, true);
-    buf_byte(out, '"');
-}
-
-static void client_text(const struct sockaddr_storage *peer, char out[INET6_ADDRSTRLEN])
-{
-    const void *address = peer->ss_family == AF_INET6
-                              ? (const void *)&((const struct sockaddr_in6 *)peer)->sin6_addr
-                              : (const void *)&((const struct sockaddr_in *)peer)->sin_addr;
-
-    if ((peer->ss_family != AF_INET && peer->ss_family != AF_INET6) ||
-        inet_ntop(peer->ss_family, address, out, INET6_ADDRSTRLEN) == NULL) {
-        snprintf(out, INET6_ADDRSTRLEN, "-");
-    }
-}
-
-static const char *protocol_text(const struct access_entry *en)
-{
-    if (en->protocol != NULL) {
-        return en->protocol;
-    }
-    switch (en->req->version) {
-    case HTTP_10:
-        return "HTTP/1.0";
-    case HTTP_11:
-        return "HTTP/1.1";
-    case HTTP_2:
-        return "HTTP/2";
-    }
-    return "";
-}
-
-/* The path without the query: signatures and keys travel there. */
-static void json_line(struct buf *out, const struct access_entry *en, uint64_t unix_ms)
-{
-    const struct http_req *r = en->req;
-    char client[INET6_ADDRSTRLEN], when[32];
-    time_t s = (time_t)(unix_ms / 1000);
-    struct tm tm;
-
-    client_text(r->peer, client);
-    gmtime_r(&s, &tm);
-    strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
-    buf_addf(out, "{\"ts\":\"%s.%03uZ\",\"id\":\"%s\",\"client\":\"%s\"", when,
-             (unsigned)(unix_ms % 1000), r->id, client);
-    pair(out, "principal", en->who != NULL ? en->who->name : SLICE_NONE);
-    pair(out, "method", r->method_text);
-    pair(out, "host", r->host);
-    pair(out, "path", r->path);
-    buf_addf(out, ",\"proto\":\"%s\",\"tls\":%s,\"status\":%d,\"bytes\":%" PRIu64,
-             protocol_text(en), r->tls ? "true" : "false", en->status, en->bytes);
-    buf_addf(out, ",\"complete\":%s,\"dur_ms\":%.3f,\"ttfb_ms\":%.3f",
-             en->complete ? "true" : "false", (double)en->took_ns / 1e6,
-             (double)en->first_ns / 1e6);
-    pair(out, "cache", slice_str(en->cache));
-    pair(out, "repo", en->repo);
-    pair(out, "range", http_req_field(r, "range"));
-    pair(out, "ua", http_req_field(r, "user-agent"));
-    if (en->protocol != NULL) {
-        pair(out, "outcome", slice_str(en->outcome));
-        buf_addf(out, ",\"files\":%" PRIu64, en->files);
-    }
-    buf_str(out, "}\n");
-}
-
-static void quoted_or_dash(struct buf *out, struct slice s)
-{
-    buf_str(out, " \"");
-    escaped(out, s.n > 0 ? s : SLICE("-"), false);
-    buf_byte(out, '"');
-}
-
-static void combined_line(struct buf *out, const struct access_entry *en, uint64_t unix_ms)
-{
-    const struct http_req *r = en->req;
-    char client[INET6_ADDRSTRLEN], when[48];
-    time_t s = (time_t)(unix_ms / 1000);
-    struct tm tm;
-
-    client_text(r->peer, client);
-    gmtime_r(&s, &tm);
-    strftime(when, sizeof(when), "%d/%b/%Y:%H:%M:%S +0000", &tm);
-    buf_addf(out, "%s - ", client);
-    escaped(out, en->who != NULL && en->who->name.n > 0 ? en->who->name : SLICE("-"), false);
-    buf_addf(out, " [%s] \"", when);
-    escaped(out, r->method_text, false);
-    buf_byte(out, ' ');
-    escaped(out, r->path, false);
-    buf_addf(out, " %s\" %d %" PRIu64, protocol_text(en), en->status, en->bytes);
-    quoted_or_dash(out, http_req_field(r, "referer"));
-    quoted_or_dash(out, http_req_field(r, "user-agent"));
-    buf_byte(out, '\n');
-}
-
-void access_log_write(struct access_log *l, const struct access_entry *en)
-{
-    struct buf line = BUF_INIT(LINE_BYTES);
+    char room[ACCESS_LINE_BYTES];
+    bool json = atomic_load_explicit(&l->json, memory_order_relaxed);
 
     if (!atomic_load_explicit(&l->on, memory_order_relaxed)) {
         return;
     }
-    (void)buf_room(&line, 1024); /* at once: it would grow four times */
-    if (atomic_load_explicit(&l->json, memory_order_relaxed)) {
-        json_line(&line, en, clock_unix_ms());
-    } else {
-        combined_line(&line, en, clock_unix_ms());
+    if (loop != ACCESS_NO_LOOP) {
+        CHECK(loop < l->lanes_count);
+        put_in_lane(l, &l->lanes[loop],
+                    access_line(room, &l->lanes[loop].second, json, en, clock_unix_ms()));
+        return;
     }
-    CHECK(line.rc == 0); /* every value is cut: nine of them fit */
     lock_take(&l->lock);
     if (l->scribe != NULL) {
-        (void)scribe_add(l->scribe, buf_slice(&line), false); /* it counts what it drops */
+        (void)scribe_add(l->scribe, access_line(room, &l->second, json, en, clock_unix_ms()),
+                         false);
     }
     lock_drop(&l->lock);
-    buf_free(&line);
+}
+
+/* --- the carrier --- */
+
+/* What waits goes to the scribe of now, which counts what it drops. */
+static void empty_lanes(struct access_log *l)
+{
+    for (unsigned i = 0; i < l->lanes_count; i++) {
+        if (ring_take(l->lanes[i].ring, &l->batch)) {
+            sem_post(&l->lines); /* its loop does not: it saw the ring in use */
+        }
+        if (l->scribe != NULL && l->batch.n > 0) {
+            (void)scribe_add(l->scribe, buf_slice(&l->batch), true);
+        }
+        buf_clear(&l->batch);
+    }
+}
+
+static void wait_for(sem_t *s)
+{
+    while (sem_wait(s) == -1 && errno == EINTR) {
+    }
+}
+
+static void wait_for_others(struct access_log *l)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += GATHER_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (sem_clockwait(&l->hurry, CLOCK_MONOTONIC, &until) == -1 && errno == EINTR) {
+    }
+}
+
+static void *carry(void *arg)
+{
+    struct access_log *l = arg;
+
+    while (!atomic_load(&l->stop)) {
+        wait_for(&l->lines);
+        wait_for_others(l);
+        /* Whoever posted before now put his line before now: one look is for all of them. */
+        while (sem_trywait(&l->lines) == 0 || sem_trywait(&l->hurry) == 0) {
+        }
+        lock_take(&l->lock);
+        empty_lanes(l);
+        lock_drop(&l->lock);
+    }
+    return NULL;
 }
 
 /* --- where the lines go --- */
@@ -200,7 +149,8 @@ static int open_scribe(const char *path, struct scribe **out, bool *owned, struc
         return 0;
     }
     *owned = true;
-    return scribe_open("access-log", strcmp(path, "stderr") != 0 ? path : NULL, RING_BYTES, out, e);
+    return scribe_open("access-log", strcmp(path, "stderr") != 0 ? path : NULL, SCRIBE_BYTES, out,
+                       e);
 }
 
 static void close_scribe(struct access_log *l, struct scribe *s, bool owned)
@@ -228,6 +178,7 @@ int access_log_set(struct access_log *l, const char *path, const char *format, s
     }
     name = mem_strdup(path);
     lock_take(&l->lock);
+    empty_lanes(l);
     old = l->scribe;
     old_owned = l->owned;
     l->scribe = fresh;
@@ -240,12 +191,21 @@ int access_log_set(struct access_log *l, const char *path, const char *format, s
     return 0;
 }
 
-int access_log_open(const char *path, const char *format, struct access_log **out, struct err *e)
+int access_log_open(const char *path, const char *format, unsigned loops, struct access_log **out,
+                    struct err *e)
 {
     struct access_log *l = NEW(struct access_log);
     int rc;
 
     lock_init(&l->lock, LOCK_ACCESS_LOG);
+    l->batch = BUF_INIT(RING_BYTES);
+    l->lanes_count = loops;
+    l->lanes = mem_array(loops, sizeof l->lanes[0]);
+    for (unsigned i = 0; i < loops; i++) {
+        l->lanes[i].ring = ring_open(RING_BYTES);
+    }
+    CHECK(sem_init(&l->lines, 0, 0) == 0 && sem_init(&l->hurry, 0, 0) == 0);
+    l->carrier = thread_start("access-carrier", carry, l);
     rc = access_log_set(l, path, format, e);
     if (rc != 0) {
         access_log_close(&l);
@@ -257,6 +217,7 @@ int access_log_open(const char *path, const char *format, struct access_log **ou
 void access_log_reopen(struct access_log *l)
 {
     lock_take(&l->lock);
+    empty_lanes(l);
     if (l->scribe != NULL) {
         scribe_reopen(l->scribe);
     }
@@ -267,6 +228,9 @@ uint64_t access_log_dropped(struct access_log *l)
 {
     uint64_t n = atomic_load(&l->dropped);
 
+    for (unsigned i = 0; i < l->lanes_count; i++) {
+        n += atomic_load_explicit(&l->lanes[i].dropped, memory_order_relaxed);
+    }
     lock_take(&l->lock);
     n += l->scribe != NULL ? scribe_dropped(l->scribe) : 0;
     lock_drop(&l->lock);
@@ -281,8 +245,22 @@ void access_log_close(struct access_log **lp)
     if (l == NULL) {
         return;
     }
+    atomic_store(&l->stop, true);
+    sem_post(&l->lines);
+    sem_post(&l->hurry);
+    pthread_join(l->carrier, NULL);
+    lock_take(&l->lock);
+    empty_lanes(l);
+    lock_drop(&l->lock);
     close_scribe(l, l->scribe, l->owned);
+    for (unsigned i = 0; i < l->lanes_count; i++) {
+        ring_close(&l->lanes[i].ring);
+    }
+    sem_destroy(&l->lines);
+    sem_destroy(&l->hurry);
     lock_fini(&l->lock);
+    buf_free(&l->batch);
+    free(l->lanes);
     free(l->path);
     free(l);
 }

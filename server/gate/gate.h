@@ -92,7 +92,10 @@ struct token_info {
 };
 void token_each(struct gate *g, void (*each)(void *arg, const struct token_info *t), void *arg);
 
-/* --- the access log: one line an answer, never blocks a loop (what finds no room is dropped and counted) --- */
+/* --- the access log: one line an answer ---
+ *
+ * It never blocks a loop: each loop has a ring of its own, without a lock, and a thread empties them. What finds no room, be it
+ * in the ring or behind it, is dropped and counted. Lines of one loop stay in order. */
 struct access_log;
 struct access_entry {
     const struct http_req *req;
@@ -106,14 +109,16 @@ struct access_entry {
     uint64_t bytes, took_ns, first_ns;
     bool complete;
 };
-MUST_USE int access_log_open(const char *path, const char *format, struct access_log **out,
-                             struct err *e);
+MUST_USE int access_log_open(const char *path, const char *format, unsigned loops,
+                             struct access_log **out, struct err *e);
 /* A reload: from now on there, in this form; on an error all stays. One at a time. */
 MUST_USE int access_log_set(struct access_log *l, const char *path, const char *format,
                             struct err *e);
-void access_log_write(struct access_log *l, const struct access_entry *en);
+enum { ACCESS_NO_LOOP = ~0u >> 1 };
+/* loop: the index of the loop that calls; ACCESS_NO_LOOP: another thread does, which may wait for a lock. */
+void access_log_write(struct access_log *l, unsigned loop, const struct access_entry *en);
 void access_log_reopen(struct access_log *l); /* SIGUSR1 */
 uint64_t access_log_dropped(struct access_log *l);
-void access_log_close(struct access_log **lp);
+void access_log_close(struct access_log **lp); /* nobody writes any more; writes what is left */
 
 #endif

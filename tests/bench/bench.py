@@ -5,7 +5,7 @@ As root it works in a network namespace of its own whose loopback uses cubic. Ra
 request and per GB are the stable figures, and the ratios are theirs: nginx's CPU over ours, so more than 1 is better.
 
   BENCH_QUICK=1      few short runs a row, a smaller large file, fewer idle connections
-  BENCH_ONLY=agent   one section, or several with commas: idle, hits, cold, hub, agent, swarm, fair, sync, million
+  BENCH_ONLY=agent   one section, or several with commas: idle, hits, logs, cold, hub, agent, swarm, fair, sync, million
   --build DIR        programs under test        --docs FILE    write the tables there too
 """
 import argparse
@@ -38,7 +38,7 @@ LARGE = ("256m", 256 << 20) if QUICK else ("1g", 1 << 30)
 SIZES = [("1k", 1 << 10), ("64k", 64 << 10), ("1m", 1 << 20), LARGE]
 HERD = ("256m", 256 << 20)
 IDLE = 1000 if QUICK else 10000
-SECTIONS = {"idle": "Idle connections", "hits": "Hits", "cold": "Cold", "hub": "Hugging Face Hub",
+SECTIONS = {"idle": "Idle connections", "hits": "Hits", "logs": "Hits with an access log", "cold": "Cold", "hub": "Hugging Face Hub",
             "agent": "trainagent", "swarm": "Nodes that share a file", "fair": "One client beside a greedy one", "sync": "Sync",
             "million": "Sync of a million entries"}
 TOOLS = {"hub": ["nginx", "h2load", "taskset", "curl"], "agent": ["curl", "taskset"], "swarm": ["ip", "tc"], "fair": ["taskset"], "sync": ["rsync"],
@@ -126,7 +126,8 @@ def beside_peers(folder, build, only):
     yard = peers.Yard(folder, www, certificate(folder), build)
     try:
         warm(yard, tools)
-        return {name: {"idle": idle_table, "hits": hits_table, "cold": cold_table}[name](yard, tools) for name in only}
+        tables = {"idle": idle_table, "hits": hits_table, "logs": logs_table, "cold": cold_table}
+        return {name: tables[name](yard, tools) for name in only}
     finally:
         yard.stop()
 
@@ -210,6 +211,28 @@ def cell(rate, cost, size):
     if size >= 1 << 20:
         return f"{rate * size / 1e9:.2f} GB/s ({cost / size * 1e9:.3f} s/GB)"
     return f"{rate:,.0f}/s ({cost * 1e6:.1f} µs)"
+
+
+# --- hits with an access log -------------------------------------------------------------------------------------------
+
+def logs_table(yard, tools):
+    """1 KiB over HTTP/1.1. A row's kinds take turns, so that what else the machine does falls on all of them."""
+    kinds = [(server, log) for log in peers.LOGS for server in yard.logged]
+    runs = []
+    for _ in range(RUNS):
+        runs.append([])
+        for server, log in kinds:
+            server.set_log(log)
+            runs[-1].append(hit(server, "h1", "1k", tools))
+    got = {(server.name, log): tuple(map(statistics.median, zip(*of_kind))) for (server, log), of_kind in zip(kinds, zip(*runs))}
+    rows = ["CPU of a hit of 1 KiB over HTTP/1.1, that of the threads that write the log included, and what the log adds to it.\n",
+            "| access log | mirrord | x off | nginx | x off | x nginx |", "|---|---|---|---|---|---|"]
+    for log in peers.LOGS:
+        ours, theirs = got["mirrord", log], got["nginx-log", log]
+        rows.append(f"| {log} | {cell(*ours, 1 << 10)} | {ours[1] / got['mirrord', 'off'][1]:.2f} | {cell(*theirs, 1 << 10)} | "
+                    f"{theirs[1] / got['nginx-log', 'off'][1]:.2f} | {theirs[1] / ours[1]:.2f} |")
+    lines = yard.logged[0].m.metric("mirrord_access_log_dropped_total")
+    return "\n".join([*rows, f"\nLines that mirrord dropped: {lines:,.0f}."])
 
 
 # --- idle connections --------------------------------------------------------------------------------------------------

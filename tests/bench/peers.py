@@ -35,6 +35,18 @@ CACHE = """access_log off;
   server {{ """ + LISTEN + """
     location / {{ proxy_pass http://o; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_cache z;
       proxy_cache_valid 200 206 1d; proxy_cache_lock on; }} }}"""
+# The same facts as our line has, where nginx knows them. It writes each line as the answer ends, unless told to buffer.
+LOGGED = r"""log_format facts escape=json '{{"ts":"$time_iso8601","id":"$request_id","client":"$remote_addr",'
+    '"principal":"$remote_user","method":"$request_method","host":"$http_host","path":"$uri","proto":"$server_protocol",'
+    '"tls":"$https","status":$status,"bytes":$body_bytes_sent,"complete":"$request_completion","dur_ms":$request_time,'
+    '"cache":"$upstream_cache_status","repo":"$server_name","range":"$http_range","ua":"$http_user_agent"}}';
+  server {{ listen 127.0.0.1:{off} backlog=4096; root {www}; access_log off; }}
+  server {{ listen 127.0.0.1:{json} backlog=4096; root {www}; access_log {run}/json.log facts buffer=64k flush=1s; }}
+  server {{ listen 127.0.0.1:{combined} backlog=4096; root {www}; access_log {run}/combined.log combined buffer=64k flush=1s; }}
+  server {{ listen 127.0.0.1:{each} backlog=4096; root {www}; access_log {run}/each.log facts; }}"""
+# What a row of the table compares: ours, and nginx's port. Without a buffer nginx is as its users have it, and so is ours on stderr.
+LOGS = {"off": ("none", "json", "off"), "json, a file": ("access.log", "json", "json"),
+        "combined, a file": ("access.log", "combined", "combined"), "json, as installed (stderr; unbuffered)": ("stderr", "json", "each")}
 ORIGIN = """log_format o '$request_uri $bytes_sent'; access_log {run}/origin.log o;
   server {{ listen 127.0.0.1:{h1} backlog=4096; root {www};
     location /slow/ {{ alias {www}/; limit_rate 200000000; sendfile_max_chunk 256k; }}
@@ -111,8 +123,23 @@ class MirrordServer(Server):
         self.child = self.m.child
         self.ports = {"h1": self.m.port, "h2c": self.m.port, "h2": self.m.tls_port}
 
+    def set_log(self, name):
+        """One of LOGS, from now on."""
+        path, form, _ = LOGS[name]
+        self.m.access_log = self.m.folder / path if path == "access.log" else path
+        config, self.m.config = self.m.config, f'access_log_format = "{form}"\n{self.m.config}'
+        self.m.reload()
+        self.m.config = config
+
     def stop(self):
         self.m.stop()
+
+
+class LoggedNginx(Server):
+    """nginx with a port for each form of its access log."""
+
+    def set_log(self, name):
+        self.ports["h1"] = self.ports[LOGS[name][2]]
 
 
 def wait_port(port, child):
@@ -136,6 +163,7 @@ class Yard:
         static = self.nginx("nginx", STATIC, {"h1": 18080, "h2": 18443, "h2c": 18081})
         # With tcp_nopush a cached 64 KiB object stalls 40 ms on loopback: its better setting is what we measure.
         cache = self.nginx("nginx-cache", CACHE, {"h1": 18180, "h2": 18543, "h2c": 18181}, nopush="off")
+        logged = self.nginx("nginx-log", LOGGED, {"off": 18381, "json": 18382, "combined": 18383, "each": 18384}, kind=LoggedNginx)
         h2o = self.h2o({"h1": 18280, "h2": 18643})
         home = pathlib.Path(folder, "mirrord")
         home.mkdir()
@@ -144,14 +172,15 @@ class Yard:
         self.servers.append(ours)
         self.measured = [ours, static, cache, h2o]
         self.caches = [ours, cache]
+        self.logged = [ours, logged]
 
-    def nginx(self, name, body, ports, core=SERVER_CORE, nopush="on"):
+    def nginx(self, name, body, ports, core=SERVER_CORE, nopush="on", kind=Server):
         user = "user root;" if os.geteuid() == 0 else ""
         facts = dict(run=self.run, www=self.www, origin=19000, **ports)
         conf = self.run / f"{name}.conf"
         conf.write_text(NGINX.format(name=name, run=self.run, cert=self.cert[0], key=self.cert[1], user=user,
                                      nopush=nopush, body=body.format(**facts)))
-        return self.keep(Server(name, ["nginx", "-p", self.run, "-c", conf], ports, core))
+        return self.keep(kind(name, ["nginx", "-p", self.run, "-c", conf], ports, core))
 
     def h2o(self, ports):
         conf = self.run / "h2o.conf"

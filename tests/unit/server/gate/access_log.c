@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/os/lock.h"
 #include "common/os/newfile.h"
 #include "server/gate/gate.h"
 
@@ -27,7 +28,7 @@ static int teardown(void **state)
     return chdir("/") != 0 || dir_remove_tree(folder, NULL) != 0;
 }
 
-static void write_one(struct access_log *l, struct slice path, struct slice agent)
+static void write_as(struct access_log *l, unsigned loop, struct slice path, struct slice agent)
 {
     struct sockaddr_storage peer = {.ss_family = AF_INET6};
     struct http_field fields[] = {{SLICE("user-agent"), agent},
@@ -57,7 +58,12 @@ static void write_one(struct access_log *l, struct slice path, struct slice agen
     };
 
     ((struct sockaddr_in6 *)&peer)->sin6_addr = in6addr_loopback;
-    access_log_write(l, &en);
+    access_log_write(l, loop, &en);
+}
+
+static void write_one(struct access_log *l, struct slice path, struct slice agent)
+{
+    write_as(l, 1, path, agent);
 }
 
 static void hostile(char out[256])
@@ -78,7 +84,7 @@ static void no_tokens(void **state)
               "mrd-00c0ffee-0123456789abcdefghijklmnopqrstuvwxyzABCDEFG-89abcdef");
 
     (void)state;
-    assert_int_equal(access_log_open("tokens.log", "json", &l, NULL), 0);
+    assert_int_equal(access_log_open("tokens.log", "json", 2, &l, NULL), 0);
     write_one(l, path, SLICE("mrd_00c0ffee_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG_89abcdef"));
     write_one(l, SLICE("/mrd_00c0ffee_"), SLICE("mrd"));
     access_log_close(&l);
@@ -103,7 +109,7 @@ static void json_lines(void **state)
     (void)state;
     hostile(bytes);
     memset(huge, '\x01', 100000);
-    assert_int_equal(access_log_open("a.log", "json", &l, NULL), 0);
+    assert_int_equal(access_log_open("a.log", "json", 2, &l, NULL), 0);
     write_one(l, SLICE("/hf/x"), SLICE("curl/7"));
     write_one(l, slice_of(bytes, 256), slice_of(bytes, 256));
     write_one(l, slice_of(huge, 100000), slice_of(huge, 100000));
@@ -139,7 +145,7 @@ static void combined_lines(void **state)
 
     (void)state;
     hostile(bytes);
-    assert_int_equal(access_log_open("b.log", "combined", &l, NULL), 0);
+    assert_int_equal(access_log_open("b.log", "combined", 2, &l, NULL), 0);
     write_one(l, slice_of(bytes, 256), SLICE("a \"quoted\" \x1b[31magent\n"));
     access_log_close(&l);
     assert_int_equal(buf_read_file(&text, "b.log", NULL), 0);
@@ -159,7 +165,7 @@ static void rotated(void **state)
     struct buf text = BUF_INIT(1 << 20);
 
     (void)state;
-    assert_int_equal(access_log_open("c.log", "json", &l, NULL), 0);
+    assert_int_equal(access_log_open("c.log", "json", 2, &l, NULL), 0);
     write_one(l, SLICE("/before"), SLICE(""));
     assert_int_equal(rename("c.log", "c.log.1"), 0);
     access_log_reopen(l);
@@ -176,24 +182,92 @@ static void rotated(void **state)
     buf_free(&text);
 }
 
+enum { LINES = 3000 };
+
+struct writer {
+    struct access_log *log;
+    unsigned loop;
+};
+
+static void *write_many(void *arg)
+{
+    const struct writer *w = arg;
+
+    for (unsigned i = 0; i < LINES; i++) {
+        char path[24];
+        int n = snprintf(path, sizeof path, "/%u/%08u", w->loop, i);
+        write_as(w->log, w->loop, slice_of(path, (size_t)n), SLICE("agent"));
+    }
+    return NULL;
+}
+
+/* Whole lines, those of one loop in order. */
+static unsigned count_lines(const char *path)
+{
+    struct buf text = BUF_INIT(16 << 20);
+    unsigned n = 0, last[2] = {0}, loop, number;
+    struct slice rest;
+
+    assert_int_equal(buf_read_file(&text, path, NULL), 0);
+    rest = buf_slice(&text);
+    for (; rest.n > 0; n++) {
+        struct slice line = slice_cut(&rest, '\n');
+        const char *at = memmem(line.p, line.n, "\"path\":\"/", 9);
+        assert_true(at != NULL && line.p[0] == '{' && line.p[line.n - 1] == '}');
+        if (sscanf(at + 8, "/%u/%u", &loop, &number) == 2 && loop < ARRAY_LEN(last)) {
+            assert_true(number == 0 || number > last[loop]);
+            last[loop] = number;
+        }
+    }
+    buf_free(&text);
+    return n;
+}
+
+/* Two loops and another thread write while the log moves and is reopened: each line is in a file or counted. */
+static void loops_beside_reloads(void **state)
+{
+    struct access_log *l = NULL;
+    struct writer w[] = {{.loop = 0}, {.loop = 1}, {.loop = ACCESS_NO_LOOP}};
+    pthread_t thread[ARRAY_LEN(w)];
+    uint64_t dropped;
+
+    (void)state;
+    assert_int_equal(access_log_open("d.log", "json", 2, &l, NULL), 0);
+    for (size_t i = 0; i < ARRAY_LEN(w); i++) {
+        w[i].log = l;
+        thread[i] = thread_start("writer", write_many, &w[i]);
+    }
+    for (unsigned i = 0; i < 40; i++) {
+        assert_int_equal(access_log_set(l, i % 2 == 0 ? "e.log" : "d.log", "json", NULL), 0);
+        access_log_reopen(l);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(w); i++) {
+        pthread_join(thread[i], NULL);
+    }
+    dropped = access_log_dropped(l); /* by rings: what a scribe takes, it writes */
+    access_log_close(&l);
+    assert_int_equal(count_lines("d.log") + count_lines("e.log") + dropped, ARRAY_LEN(w) * LINES);
+}
+
 static void none(void **state)
 {
     struct access_log *l = NULL;
 
     (void)state;
-    assert_int_equal(access_log_open("none", "json", &l, NULL), 0);
+    assert_int_equal(access_log_open("none", "json", 2, &l, NULL), 0);
     write_one(l, SLICE("/x"), SLICE(""));
     access_log_reopen(l);
     assert_int_equal(access_log_dropped(l), 0);
     access_log_close(&l);
-    assert_int_equal(access_log_open("no/such/folder", "json", &l, NULL), E_NOTFOUND);
+    assert_int_equal(access_log_open("no/such/folder", "json", 2, &l, NULL), E_NOTFOUND);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_lines), cmocka_unit_test(no_tokens), cmocka_unit_test(combined_lines),
-        cmocka_unit_test(rotated),    cmocka_unit_test(none),
+        cmocka_unit_test(json_lines),     cmocka_unit_test(no_tokens),
+        cmocka_unit_test(combined_lines), cmocka_unit_test(rotated),
+        cmocka_unit_test(none),           cmocka_unit_test(loops_beside_reloads),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,6 +1,6 @@
 /* confine.h - what a child gives up before it reads bytes from outside: for good.
  *
- * Writing anywhere but below one folder (Landlock, from Linux 5.19 on), sockets, programs, other processes, new rights
+ * Reading and writing anywhere but below one folder (Landlock, from Linux 5.19 on; what is open stays so), sockets, programs, other processes, new rights
  * (seccomp, no_new_privs), core dumps. What the kernel does not know is left out: the checks on names hold without it.
  */
 #ifndef AGENT_SHELF_CONFINE_H

@@ -6,19 +6,32 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/shelf/confine.h"
 #include "agent/shelf/place.h"
 #include "common/os/forked.h"
 
-enum { ENTRIES_MAX = 1000000, RATIO_MAX = 1000, BLOCK_BYTES = 1 << 20 };
+enum { ENTRIES_MAX = 1000000, RATIO_MAX = 100, BLOCK_BYTES = 1 << 20 };
 #define UNPACKED_MAX    ((uint64_t)4 << 40)
 #define UNPACKED_ALWAYS ((uint64_t)64 << 20) /* whatever the ratio */
+
+/* Of the disk so much is left free, a twentieth of it at most. */
+#define RESERVE_BYTES ((uint64_t)10 << 30)
+enum { RESERVE_SHARE = 20, ENTRY_BYTES = 4096 /* of an entry, beside what is in it */ };
+
+/* Beyond what the process had: libraries' windows, the widest that zstd opens without being told. */
+#define MEMORY_BYTES    ((uint64_t)1 << 30)
+#define SANITIZED_BYTES ((uint64_t)1 << 40) /* only a sanitizer's shadow is so large */
+enum { CPU_S = 600, CPU_S_A_MIB = 5 };
 
 struct extraction {
     struct archive *in;
@@ -26,7 +39,60 @@ struct extraction {
     uint64_t may_bytes;
     uint64_t bytes;
     uint64_t entries;
+    int folder;
+    uint64_t may_fill;  /* bytes before the disk is looked at again */
+    uint64_t may_enter; /* entries, likewise */
 };
+
+/* --- the disk: in the child ---------------------------------------------------------------------------------------------- */
+
+static int say_full(uint64_t free_bytes, uint64_t free_inodes, struct err *e)
+{
+    return err_set(e, E_NOSPACE,
+                   "the shelf's disk is full: %" PRIu64 " MB and %" PRIu64
+                   " inodes are free, a twentieth is kept; run \"trainagent gc\" or give it a "
+                   "larger disk",
+                   free_bytes >> 20, free_inodes);
+}
+
+/* Others write to it, too, and a sparse or packed file takes less than its length: it is asked again and again, whenever a quarter
+ * of what there was is used. inodes: 0 of a file system that does not count them. */
+static int look_at_disk(struct extraction *u, uint64_t bytes, struct err *e)
+{
+    struct statvfs fs;
+    uint64_t all, reserve, free_bytes, free_inodes;
+
+    if (fstatvfs(u->folder, &fs) == -1) {
+        return err_sys(e, "statvfs");
+    }
+    all = (uint64_t)fs.f_blocks * fs.f_frsize;
+    reserve = min_u64(all / RESERVE_SHARE, RESERVE_BYTES);
+    free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    free_inodes = fs.f_files != 0 ? fs.f_favail : UINT32_MAX;
+    if (free_bytes <= reserve || free_bytes - reserve < bytes ||
+        free_inodes <= fs.f_files / RESERVE_SHARE) {
+        return say_full(free_bytes, free_inodes, e);
+    }
+    u->may_fill = max_u64((free_bytes - reserve) / 4, bytes);
+    u->may_enter = (free_inodes - fs.f_files / RESERVE_SHARE + 3) / 4;
+    return 0;
+}
+
+/* So many bytes of a file more; 0: an entry more. */
+static int use_disk(struct extraction *u, uint64_t bytes, struct err *e)
+{
+    uint64_t takes = bytes != 0 ? bytes : ENTRY_BYTES;
+    int rc = 0;
+
+    if (takes > u->may_fill || u->may_enter == 0) {
+        rc = look_at_disk(u, takes, e);
+    }
+    if (rc == 0) {
+        u->may_fill -= takes;
+        u->may_enter -= bytes == 0;
+    }
+    return rc;
+}
 
 /* --- one entry: in the child -------------------------------------------------------------------------------------------- */
 
@@ -118,6 +184,15 @@ static int judge_entry(struct archive_entry *entry, struct slice name, struct er
     }
 }
 
+static int say_too_much(const struct extraction *u, struct err *e)
+{
+    return err_set(e, E_TOOBIG,
+                   "more than %" PRIu64
+                   " bytes come out of it, %d times its size; if that is right, "
+                   "pull it without unpack, and unpack it in the job",
+                   u->may_bytes, RATIO_MAX);
+}
+
 static int copy_data(struct extraction *u, struct err *e)
 {
     const void *p;
@@ -135,7 +210,10 @@ static int copy_data(struct extraction *u, struct err *e)
             return err_set(e, E_INVALID, "damaged: %s", archive_error_string(u->in));
         }
         if (at < 0 || !add_u64((uint64_t)at, n, &end) || end > u->may_bytes - u->bytes) {
-            return err_set(e, E_TOOBIG, "more than %" PRIu64 " bytes come out of it", u->may_bytes);
+            return say_too_much(u, e);
+        }
+        if (n != 0 && use_disk(u, n, e) != 0) {
+            return e->code;
         }
         if (archive_write_data_block(u->out, p, n, at) != ARCHIVE_OK) {
             return err_set(e, archive_errno(u->out) == ENOSPC ? E_NOSPACE : E_IO, "%s",
@@ -156,6 +234,15 @@ static int take_entry(struct extraction *u, struct archive_entry *entry, struct 
     }
     if (++u->entries > ENTRIES_MAX) {
         return err_set(e, E_TOOBIG, "more than %d entries", ENTRIES_MAX);
+    }
+    /* What is announced counts: a hole at a file's end comes in no block. */
+    if (archive_entry_size(entry) > 0 &&
+        (uint64_t)archive_entry_size(entry) > u->may_bytes - u->bytes) {
+        return say_too_much(u, e);
+    }
+    rc = use_disk(u, 0, e);
+    if (rc != 0) {
+        return rc;
     }
     rc = judge_entry(entry, name, e);
     if (rc != 0) {
@@ -189,6 +276,10 @@ static int extract_here(int fd, uint64_t size_bytes, struct err *e)
     int got;
 
     CHECK(u.in != NULL && u.out != NULL);
+    u.folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (u.folder == -1) {
+        rc = err_sys(e, "the folder to unpack into");
+    }
     if (!mul_u64(size_bytes, RATIO_MAX, &u.may_bytes)) {
         u.may_bytes = UNPACKED_MAX;
     }
@@ -204,7 +295,7 @@ static int extract_here(int fd, uint64_t size_bytes, struct err *e)
     archive_write_disk_set_options(
         u.out, ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_SECURE_NODOTDOT |
                    ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
-    if (archive_read_open_fd(u.in, fd, BLOCK_BYTES) != ARCHIVE_OK) {
+    if (rc == 0 && archive_read_open_fd(u.in, fd, BLOCK_BYTES) != ARCHIVE_OK) {
         rc = err_set(e, E_INVALID, "not a tar, zip or ar archive: %s", archive_error_string(u.in));
     }
     while (rc == 0 && (got = archive_read_next_header(u.in, &entry)) != ARCHIVE_EOF) {
@@ -219,10 +310,43 @@ static int extract_here(int fd, uint64_t size_bytes, struct err *e)
     }
     archive_read_free(u.in);
     archive_write_free(u.out);
+    if (u.folder != -1) {
+        close(u.folder);
+    }
     return rc;
 }
 
 /* --- the child and its parent -------------------------------------------------------------------------------------------- */
+
+static uint64_t mapped_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    unsigned long pages = 0;
+    bool read = f != NULL && fscanf(f, "%lu", &pages) == 1;
+
+    if (f != NULL) {
+        fclose(f);
+    }
+    return read ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+static uint64_t cpu_seconds(uint64_t size_bytes)
+{
+    return CPU_S + (size_bytes >> 20) * CPU_S_A_MIB;
+}
+
+/* What a reader that is led in circles may cost: the kernel ends it. */
+static void bound(uint64_t size_bytes)
+{
+    uint64_t mapped = mapped_bytes(), cpu_s = cpu_seconds(size_bytes);
+    const struct rlimit cpu = {cpu_s, cpu_s + 5};
+    const struct rlimit memory = {mapped + MEMORY_BYTES, mapped + MEMORY_BYTES};
+
+    (void)setrlimit(RLIMIT_CPU, &cpu);
+    if (mapped != 0 && mapped < SANITIZED_BYTES) {
+        (void)setrlimit(RLIMIT_AS, &memory);
+    }
+}
 
 NORETURN static void child(int fd, uint64_t size_bytes, const char *folder, int tell)
 {
@@ -232,6 +356,8 @@ NORETURN static void child(int fd, uint64_t size_bytes, const char *folder, int 
         err_sys(&why, "%s", folder);
     } else {
         (void)archive_version_number(); /* loaded (agent/late) before we give up our rights */
+        tzset();                        /* zip's times are local ones: /etc/localtime */
+        bound(size_bytes);
         confine_to(".");
         umask(022);
         (void)extract_here(fd, size_bytes, &why);
@@ -264,6 +390,14 @@ int extract_in_child(int fd, uint64_t size_bytes, const char *folder, struct err
     if (n == (ssize_t)sizeof said && said.code < 0) {
         said.text[sizeof said.text - 1] = '\0';
         return err_set(e, said.code, "%s", said.text);
+    }
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU) {
+        return err_set(
+            e, E_TOOBIG,
+            "its reader took more than %" PRIu64
+            " s of processor time; if that is right, pull it without unpack, and unpack it "
+            "in the job",
+            cpu_seconds(size_bytes));
     }
     if (n != (ssize_t)sizeof said || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         return err_set(e, E_INVALID, "the archive broke its reader (signal %d)",

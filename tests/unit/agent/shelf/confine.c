@@ -1,6 +1,8 @@
 #include "agent/shelf/confine.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/landlock.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -46,6 +48,31 @@ static void no_ring_that_does_it_instead(void **state)
     assert_true(refused(SYS_io_uring_enter));
 }
 
+/* What is below the folder may be read, nothing else: not even what everybody may. */
+static void no_file_of_others(void **state)
+{
+    int status = 0;
+    pid_t pid;
+
+    (void)state;
+    if (syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) < 2) {
+        skip(); /* this kernel has no Landlock, or an old one */
+    }
+    pid = fork();
+    if (pid == 0) {
+        int own, other;
+        if (chdir("/proc/self/net") == -1) {
+            _exit(2);
+        }
+        confine_to(".");
+        own = open("tcp", O_RDONLY | O_CLOEXEC);
+        other = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+        _exit(own != -1 && other == -1 && errno == EACCES ? 0 : 1);
+    }
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 #ifdef __x86_64__
 /* The same calls have second numbers, of the x32 interface; a kernel may know them. */
 static void no_second_number(void **state)
@@ -64,6 +91,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_way_to_a_socket_or_a_program),
         cmocka_unit_test(no_ring_that_does_it_instead),
+        cmocka_unit_test(no_file_of_others),
 #ifdef __x86_64__
         cmocka_unit_test(no_second_number),
 #endif

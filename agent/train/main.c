@@ -1,5 +1,6 @@
 /* trainer - trains GPT-2 and Llama models: one program for CPU and GPU, files and ranks in, checkpoints out. */
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "agent/train/verbs.h"
 #include "common/base/log.h"
 #include "common/codec/nearest.h"
+#include "kernels/cpu/blas.h"
 
 static const struct verb_row {
     const char *name;
@@ -66,20 +68,33 @@ static int run(const struct verb_row *v, int argc, char **argv)
     return err_sysexit(rc);
 }
 
-/* OpenMP's threads spin while they wait, and starve whatever shares the cores: beside a parallel build a step took five
- * times as long as with sleeping ones. libgomp reads this before main() only, hence the second start. */
-static void calm_threads(char **argv)
+/* Sets a variable that the user has not set; whether it did. */
+static bool preset(const char *name, const char *value)
+{
+    return getenv(name) == NULL && value != NULL && setenv(name, value, 0) == 0;
+}
+
+/* libgomp and OpenBLAS read their environment before main() only, hence the second start.
+ *
+ * OpenMP's threads spin while they wait, and starve whatever shares the cores: beside a parallel build a step took five
+ * times as long as with sleeping ones. matmul.c splits its work among OpenMP's threads, so those of OpenBLAS would only
+ * be started. */
+static void preset_environment(char **argv)
 {
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    bool changed = preset("OMP_WAIT_POLICY", "passive");
 
-    if (getenv("OMP_WAIT_POLICY") == NULL && setenv("OMP_WAIT_POLICY", "passive", 0) == 0) {
-        if (n > 0) { /* ps and top call a process as its program's path ends */
-            self[n] = '\0';
-            execv(self, argv);
-        }
-        execv("/proc/self/exe", argv); /* without /proc the run is slower, not wrong */
+    changed |= preset("OPENBLAS_NUM_THREADS", "1");
+    changed |= preset("OPENBLAS_CORETYPE", blas_better_core());
+    if (!changed) {
+        return;
     }
+    if (n > 0) { /* ps and top call a process as its program's path ends */
+        self[n] = '\0';
+        execv(self, argv);
+    }
+    execv("/proc/self/exe", argv); /* without /proc the run is slower, not wrong */
 }
 
 static int no_verb(const char *said)
@@ -107,7 +122,7 @@ int main(int argc, char **argv)
     char ask[] = "--help", *asked[] = {ask, NULL};
     const char *verb;
 
-    calm_threads(argv);
+    preset_environment(argv);
     if (argc < 2) {
         return usage(stderr);
     }

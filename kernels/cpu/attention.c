@@ -14,8 +14,18 @@ static inline int64_t tile_at(int64_t seq, int64_t t)
     return seq - t < TILE ? seq - t : TILE;
 }
 
+static int64_t attention_work(const struct attention_shape *s);
+
 #    define BODY "kernels/cpu/attention.c"
 #    include "kernels/cpu/each_real.h"
+
+/* Two products with each score, half of which lie ahead of their query; in the unit of PARALLEL_FROM. */
+static int64_t attention_work(const struct attention_shape *s)
+{
+    int64_t scores = s->batch * s->heads * s->seq * s->seq / 2;
+
+    return scores * EXPONENT + scores * 2 * s->head_dim / MULTIPLIES;
+}
 
 int attention_prepare_cpu(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
                           bool learn, struct attention_ready *out)
@@ -134,7 +144,7 @@ static void FN(forward)(elem *out, real *lse, const elem *qkv, const struct atte
 {
     size_t size = (size_t)(2 * (s->seq + TILE) * s->head_dim + TILE * s->seq) * sizeof(real);
 
-#    pragma omp parallel if (s->batch * s->heads * s->seq * s->seq > PARALLEL_FROM)
+#    pragma omp parallel if (attention_work(s) > PARALLEL_FROM)
     {
         void *room;
 
@@ -218,7 +228,7 @@ static void FN(backward)(elem *dqkv, const elem *dout, const elem *qkv, const el
 {
     size_t size = (size_t)(4 * (s->seq + TILE) * s->head_dim + 2 * TILE * s->seq) * sizeof(real);
 
-#    pragma omp parallel if (s->batch * s->heads * s->seq * s->seq > PARALLEL_FROM)
+#    pragma omp parallel if (attention_work(s) > PARALLEL_FROM)
     {
         void *room;
 

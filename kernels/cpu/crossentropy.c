@@ -47,7 +47,7 @@ WIDE static void FN(row)(real *loss, elem *dx, const elem *x, int32_t target, in
 static void FN(rows)(real *loss, elem *dlogits, const elem *logits, const int32_t *target,
                      int64_t rows, int64_t vocab, int64_t stride, double scale)
 {
-#    pragma omp parallel for if (rows * vocab > PARALLEL_FROM)
+#    pragma omp parallel for if (EXPONENT * rows * vocab > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
         FN(row)
         (loss + r, dlogits == NULL ? NULL : dlogits + r * stride, logits + r * stride, target[r],

@@ -11,8 +11,12 @@
 #include "common/base/err.h"
 #include "kernels/convert.h"
 
-/* Elements of work from which on more threads than one pay. */
-enum { PARALLEL_FROM = 1 << 15 };
+/* The work from which on more threads than one pay, in elements that are read, computed in one or two steps and written:
+ * some 150 us of one core. Waking a sleeping thread costs 10 to 50 us, and where other programs share the cores a parallel
+ * region lasts until each of its threads has had its turn, which is milliseconds: small work is done where it is.
+ * A value through EXP costs as much as four elements; MULTIPLIES products of a matrix multiplication cost as much as one.
+ * What is computed never depends on the number of threads: the order of every sum is fixed. */
+enum { PARALLEL_FROM = 1 << 18, EXPONENT = 4, MULTIPLIES = 32 };
 
 /* Compiled once more for wider vectors, chosen when the program starts. Not under sanitizers: their run time is not up
  * yet when that choice is made. */

@@ -50,7 +50,7 @@ WIDE static void FN(backward_piece)(elem *dx, const elem *dy, const elem *in, in
 
 static void FN(forward)(elem *y, const elem *x, int64_t n)
 {
-#    pragma omp parallel for if (n > PARALLEL_FROM)
+#    pragma omp parallel for if (EXPONENT * n > PARALLEL_FROM)
     for (int64_t i = 0; i < n; i += PIECE) {
         FN(forward_piece)(y + i, x + i, piece_at(n, i));
     }
@@ -58,7 +58,7 @@ static void FN(forward)(elem *y, const elem *x, int64_t n)
 
 static void FN(backward)(elem *dx, const elem *dy, const elem *x, int64_t n)
 {
-#    pragma omp parallel for if (n > PARALLEL_FROM)
+#    pragma omp parallel for if (EXPONENT * n > PARALLEL_FROM)
     for (int64_t i = 0; i < n; i += PIECE) {
         FN(backward_piece)(dx + i, dy + i, x + i, piece_at(n, i));
     }

@@ -182,7 +182,7 @@ static void FN(matmul)(const struct job *x)
         TILE_ROWS * TILE_COLS + (NARROW ? TILE_ROWS * TILE_K + TILE_K * TILE_COLS : 0);
     const bool in_c = !NARROW && x->tail.pre_gelu == NULL;
 
-#    pragma omp parallel if (x->m * x->n * x->k > 16 * PARALLEL_FROM)
+#    pragma omp parallel if (x->m * x->n * x->k > MULTIPLIES * PARALLEL_FROM)
     {
         real *room = in_c ? NULL : mem_array(room_size, sizeof *room);
 

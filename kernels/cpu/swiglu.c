@@ -43,7 +43,7 @@ WIDE static void FN(backward_row)(elem *dgate, elem *dup, const elem *dy, const 
 
 static void FN(forward)(elem *y, const elem *x, int64_t rows, int64_t cols)
 {
-#    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
+#    pragma omp parallel for if (EXPONENT * rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
         FN(forward_row)(y + r * cols, x + 2 * r * cols, x + (2 * r + 1) * cols, cols);
     }
@@ -51,7 +51,7 @@ static void FN(forward)(elem *y, const elem *x, int64_t rows, int64_t cols)
 
 static void FN(backward)(elem *dx, const elem *dy, const elem *x, int64_t rows, int64_t cols)
 {
-#    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
+#    pragma omp parallel for if (EXPONENT * rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = 2 * r * cols;
 

@@ -4,7 +4,7 @@
  *   partial/<key>.part       growing; .state says which bytes of it are durable and right
  *   trees/<key>/             an unpacked archive, read-only; <key>.stamp beside it tells whether it is untouched
  *   locks/<key>              flock: one download (exclusive), or jobs that use it (shared); the folder is its user's alone
- *   partial/<key>.whole, locks/small   small files that come many at once (stage.h)
+ *   partial/<key>.whole, locks/small-<0..f>   small files that come many at once (stage.h)
  *   jobs/<job>.json, jobs/<job>/   what a job of the node's scheduler uses (pins.h)
  *   spare/<key>/             what such jobs left for the next one that wants the same (spare.h)
  *   known/<key>              what a folder, or a commit of a Hub's repository, consists of (agent/pull/known.h)

@@ -1,6 +1,6 @@
 /* stage.h - small files on their way onto the shelf: what a lock file, a .state and an fsync() each would cost more than themselves.
  *
- *   locks/small          a byte of it is locked for each digest that some process fetches just now
+ *   locks/small-<0..f>   a byte of one is locked for each digest that some process fetches just now
  *   partial/<hex>.whole  came whole and right, looks as it will on the shelf, but is not durable: shelf_seal() sees to that
  *
  * A claim is for the time of the transfer. Whoever finds a staged file, left by a crash or by a process that is about to seal it, hashes

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import struct
 import threading
@@ -43,8 +44,8 @@ def gets(mirror):  # noqa: F811
 
 
 def names(agent):  # noqa: F811
-    """What lies in partial/ and locks/ besides the one file for all small ones."""
-    return [p.name for p in agent.shelf.glob("partial/*")] + [p.name for p in agent.shelf.glob("locks/*") if p.name != "small"]
+    """What lies in partial/ and locks/ besides the files for all small ones."""
+    return [p.name for p in agent.shelf.glob("partial/*")] + [p.name for p in agent.shelf.glob("locks/*") if not re.fullmatch("small-[0-9a-f]", p.name)]
 
 
 # --- a mirrord ---------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ CC         ?= gcc
 B          := build$(if $(SAN),/$(subst $(comma),-,$(SAN)))
 
 # --- what the sources need -------------------------------------------------------------------------------------------
-PKGS       := libevent_core libevent_pthreads libnghttp2 openssl libcurl jansson yajl libxml-2.0 libconfuse libpcre2-8 \
+PKGS       := libevent_core libevent_pthreads libnghttp2 openssl libcurl jansson yajl libconfuse libpcre2-8 \
               libzstd zlib liblzma expat libarchive libxxhash
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null || echo -DLIBRARIES_MISSING)
 WARN       := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes \
@@ -38,7 +38,7 @@ lib        = $(B)/lib$(1).a
 
 L_BASE     := -lxxhash -lcrypto -lpthread -lm
 L_COMMON   := -levent_core -levent_pthreads -lcurl -lssl -ljansson -lconfuse $(L_BASE)
-L_SERVER   := -lnghttp2 -lrocksdb -lyajl -lxml2 -lpcre2-8 -lexpat -llzma -llz4 -lbz2 -lzstd -lz $(L_COMMON)
+L_SERVER   := -lnghttp2 -lrocksdb -lyajl -lpcre2-8 -lexpat -llzma -llz4 -lbz2 -lzstd -lz $(L_COMMON)
 L_AGENT    := -larchive $(L_COMMON)
 JEMALLOC   := $(if $(SAN),,-ljemalloc)
 

@@ -52,10 +52,11 @@ static void on_request(void *arg, struct exchange *x)
         v->entrance->answer(d, x, v, &to);
     } else if (from_hot(d, x, v, to.repo, hot_name(req, to.repo, to.path))) {
         return;
-    } else if (!exchange_keep(x, CALL_BYTES, BODY_IN_USE)) {
-        refuse_memory(x);
     } else {
-        call_advance(call_new(d, x, v, to.repo, to.path));
+        struct call *c = call_new(d, x, v, to.repo, to.path);
+        if (c != NULL) {
+            call_advance(c);
+        }
     }
 }
 

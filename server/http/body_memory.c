@@ -19,6 +19,7 @@ struct body_memory {
     uint64_t bytes_max;
     struct lock lock; /* over all below */
     struct body_holder *holders;
+    uint64_t ending_bytes; /* of uses that were told to end and have not yet */
     struct body_memory_stats stats;
 };
 
@@ -95,6 +96,8 @@ static void leave(struct body_memory *m, struct body_use *u)
     list_remove(&u->node);
     h->bytes -= u->bytes;
     m->stats.bytes -= u->bytes;
+    m->ending_bytes -= u->ends ? u->bytes : 0;
+    u->ends = false;
     u->bytes = 0;
     u->holder = NULL;
     free_if_empty(m, h);
@@ -117,7 +120,7 @@ static void end_one(struct body_memory *m, struct body_holder *h)
 
     LIST_EACH (&h->uses, n) {
         struct body_use *u = LIST_ITEM(n, struct body_use, node);
-        if (u->kind == BODY_MAY_END && !atomic_load(&u->ends) &&
+        if (u->kind == BODY_MAY_END && !u->ends &&
             (most == NULL || u->bytes > most->bytes)) {
             most = u;
         }
@@ -125,7 +128,8 @@ static void end_one(struct body_memory *m, struct body_holder *h)
     if (most == NULL) {
         return;
     }
-    atomic_store(&most->ends, true);
+    most->ends = true;
+    m->ending_bytes += most->bytes;
     m->stats.ended++;
     if (!atomic_exchange(&most->port->posted, true)) {
         mailbox_post(most->port->mail, &most->port->letter);
@@ -145,7 +149,9 @@ static bool fits(struct body_memory *m, const struct body_holder *h, enum body_k
     if (most == h || h->bytes + more > most->bytes) {
         return false;
     }
-    end_one(m, most);
+    if (m->stats.bytes - m->ending_bytes + more > bytes_max) {
+        end_one(m, most);
+    }
     return m->stats.bytes + more <= 2 * m->bytes_max;
 }
 
@@ -169,11 +175,13 @@ bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_us
     yes = fits(m, h, kind, more);
     if (yes && u->holder == NULL) {
         u->holder = h;
+        u->port = p; /* from here on another loop may end it */
         list_push_back(&h->uses, &u->node);
     }
     if (yes) {
         CHECK(u->holder == h);
         u->bytes += more;
+        m->ending_bytes += u->ends ? more : 0;
         h->bytes += more;
         m->stats.bytes += more;
     } else {
@@ -182,7 +190,6 @@ bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_us
     free_if_empty(m, h);
     lock_drop(&m->lock);
     if (yes && !list_linked(&u->local)) {
-        u->port = p;
         list_push_back(&p->uses, &u->local);
     }
     return yes;
@@ -197,7 +204,14 @@ void body_memory_drop(struct body_memory *m, struct body_use *u)
     leave(m, u);
     lock_drop(&m->lock);
     list_remove(&u->local);
-    atomic_store(&u->ends, false);
+}
+
+void body_memory_spare(struct body_memory *m, struct body_use *u)
+{
+    lock_take(&m->lock);
+    m->ending_bytes -= u->ends ? u->bytes : 0;
+    u->ends = false;
+    lock_drop(&m->lock);
 }
 
 void body_memory_stats(struct body_memory *m, struct body_memory_stats *out)

@@ -2,7 +2,8 @@
  * most gives first.
  *
  * What does not fit is refused to the client that holds most. Another client is given it, and the largest use of the client that
- * holds most is ended instead, by a letter to its loop; until it has ended, up to twice the bound may be held.
+ * holds most is ended instead, by a letter to its loop; until it has ended, up to twice the bound may be held. No more
+ * uses are ended than the bytes in question need.
  *
  * owns     a use is embedded in an exchange; body_memory_drop() before that is freed
  * threads  hold and drop: the loop of the use's port; a short lock when a use grows by a step
@@ -31,7 +32,7 @@ struct body_use {
     struct body_port *port;
     size_t bytes;                 /* counted, in steps */
     _Atomic(enum body_kind) kind; /* its loop writes it, whoever looks for room reads it */
-    _Atomic bool ends;
+    _Atomic bool ends;            /* told to; written under the lock */
 };
 
 struct body_port { /* one a loop */
@@ -39,7 +40,7 @@ struct body_port { /* one a loop */
     struct letter letter;
     _Atomic bool posted;
     struct mailbox *mail;
-    void (*end)(struct body_use *u); /* on the loop: drops it */
+    void (*end)(struct body_use *u); /* on the loop: drops or spares it */
 };
 
 struct body_memory *body_memory_open(uint64_t bytes_max);
@@ -50,6 +51,8 @@ bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_us
                       uint64_t client, enum body_kind kind, size_t bytes);
 void body_memory_drop(struct body_memory *m,
                       struct body_use *u); /* harmless when it holds nothing */
+/* Called by the port's end() instead of a drop: the use is needed by now, and stays. */
+void body_memory_spare(struct body_memory *m, struct body_use *u);
 struct body_memory_stats {
     uint64_t bytes, refused, ended;
 };

@@ -221,7 +221,7 @@ void exchange_end_use(struct body_use *u)
     struct conn *c = x->conn;
 
     if (u->kind != BODY_MAY_END) { /* it was used meanwhile */
-        atomic_store(&u->ends, false);
+        body_memory_spare(c->lane->memory, u);
         return;
     }
     if (x->reply == NULL && x->handler_sheds) {

@@ -33,6 +33,18 @@ static void copy_request(struct arena *a, const struct http_req *from, struct ht
     to->peer = peer;
 }
 
+enum { CALL_BYTES = 16 << 10 }; /* beside the copy of the request */
+
+static size_t bytes_of(const struct http_req *req)
+{
+    size_t n = CALL_BYTES + req->target.n + (req->nfields + 1) * sizeof *req->fields;
+
+    for (size_t i = 0; i < req->nfields; i++) {
+        n += req->fields[i].name.n + req->fields[i].value.n;
+    }
+    return n;
+}
+
 struct kept {
     struct list node;
     struct buf bytes;
@@ -98,9 +110,16 @@ struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struc
     static const struct exchange_events events = {
         .on_data = on_data, .on_gone = on_gone, .on_shed = on_shed};
     const struct http_req *req = exchange_req(x);
-    struct call *c = NEW(struct call);
+    size_t counted_bytes = bytes_of(req);
+    struct call *c;
 
+    if (!exchange_keep(x, counted_bytes, BODY_IN_USE)) {
+        refuse_memory(x);
+        return NULL;
+    }
+    c = NEW(struct call);
     c->holds = 1;
+    c->counted_bytes = counted_bytes;
     list_init(&c->kept);
     c->desk = d;
     c->x = x;

@@ -15,6 +15,7 @@ struct document;
 struct gather_use;
 struct call {
     unsigned holds;
+    size_t counted_bytes; /* of memory for bodies: the call itself, with its copy of the request */
     struct desk *desk;
     struct exchange *x; /* NULL: gone */
     struct arena arena;
@@ -45,7 +46,7 @@ struct call {
     struct upload_flow *flow; /* a body being taken in; or NULL */
 };
 
-enum { CALL_BYTES = 16 << 10 }; /* what a call takes, as counted (http/body_memory.h) */
+/* NULL: there is no memory for it (http/body_memory.h), and x has its 503. */
 struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
                       struct slice path);
 struct call *call_hold(struct call *c);

@@ -186,7 +186,7 @@ static void end_body(struct call *c, int rc)
     c->body = NULL;
     /* Facts point into it from now on; and where it is let go, the call goes on. */
     if (c->x != NULL) {
-        (void)exchange_keep(c->x, CALL_BYTES + (rc == 0 ? b->cap : 0), BODY_IN_USE);
+        (void)exchange_keep(c->x, c->counted_bytes + (rc == 0 ? b->cap : 0), BODY_IN_USE);
     }
     bytes = rc == 0 ? call_keep(c, b) : SLICE_NONE;
     buf_free(b);
@@ -197,7 +197,7 @@ static void end_body(struct call *c, int rc)
 void need_body_data(struct call *c, struct slice bytes, bool end)
 {
     buf_adds(c->body, bytes);
-    if (!exchange_keep(c->x, CALL_BYTES + c->body->cap, BODY_MAY_END)) {
+    if (!exchange_keep(c->x, c->counted_bytes + c->body->cap, BODY_MAY_END)) {
         need_body_gone(c);
         refuse_memory(c->x);
         return;

@@ -148,13 +148,16 @@ static void answer_digest(struct desk *d, struct exchange *x, struct visit *v, s
                           enum digest_kind kind)
 {
     struct digest_step ds = {.kind = kind};
+    struct call *c;
 
     if (!digest_parse(hex, &ds.digest) || d->set->count == 0) {
         refuse(x, 404, "not a SHA-256 in hex\n");
         return;
     }
-    digest_start(call_new(d, x, v, d->set->repo[0], slice_first(exchange_req(x)->path, 0)), &ds,
-                 false);
+    c = call_new(d, x, v, d->set->repo[0], slice_first(exchange_req(x)->path, 0));
+    if (c != NULL) {
+        digest_start(c, &ds, false);
+    }
 }
 
 /* --- is it ready --- */

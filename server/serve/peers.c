@@ -191,7 +191,9 @@ void peers_answer(struct desk *d, struct exchange *x, struct visit *v, struct sl
     } else if (req->method != METHOD_POST) {
         refuse_method(x, SLICE("POST"), SLICE("this path takes POST; docs/protocols/peers.md\n"));
     } else {
-        need_body(call_new(d, x, v, d->set->repo[0], slice_first(req->path, 0)), ANNOUNCEMENT_BYTES,
-                  on_body);
+        struct call *c = call_new(d, x, v, d->set->repo[0], slice_first(req->path, 0));
+        if (c != NULL) {
+            need_body(c, ANNOUNCEMENT_BYTES, on_body);
+        }
     }
 }

@@ -237,6 +237,10 @@ void roots_answer(struct desk *d, struct exchange *x, struct visit *v, struct sl
     }
     v->repo = r;
     c = call_new(d, x, v, r, slice_first(req->path, 0));
+    if (c == NULL) {
+        free(rs);
+        return;
+    }
     c->plan = (struct plan){.kind = PLAN_BLOB,
                             .right = RIGHT_READ,
                             .subject = arena_fmt(&c->arena, SLICE_FMT "/" SLICE_FMT "%s",

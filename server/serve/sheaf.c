@@ -195,7 +195,9 @@ void sheaf_answer(struct desk *d, struct exchange *x, struct visit *v)
     } else if (d->set->count == 0) {
         refuse(x, 404, "no repo here, so no files\n");
     } else {
-        need_body(call_new(d, x, v, d->set->repo[0], slice_first(req->path, 0)),
-                  (size_t)SHEAF_COUNT_MAX * DIGEST_BYTES, on_digests);
+        struct call *c = call_new(d, x, v, d->set->repo[0], slice_first(req->path, 0));
+        if (c != NULL) {
+            need_body(c, (size_t)SHEAF_COUNT_MAX * DIGEST_BYTES, on_digests);
+        }
     }
 }

@@ -125,6 +125,9 @@ void stock_pages_answer(struct desk *d, struct exchange *x, struct visit *v, str
     }
     v->repo = NULL; /* a page of ours */
     c = call_new(d, x, v, r, slice_first(req->path, 0));
+    if (c == NULL) {
+        return;
+    }
     if (hf_spec_parse(slice_from(c->req.path, c->req.path.n - rest.n), &spec)) {
         p.type = spec.type;
         p.id = spec.id;

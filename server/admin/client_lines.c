@@ -3,6 +3,7 @@
 #include "common/codec/url.h"
 #include "server/admin/html.h"
 #include "server/fetch/origin.h"
+#include "server/http/msg.h"
 
 /* <pre>before base/repo/after</pre> */
 static void line(struct buf *out, const char *before, struct slice base, const char *repo,
@@ -16,10 +17,7 @@ static void line(struct buf *out, const char *before, struct slice base, const c
 /* "mirror" of "http://mirror:8080". */
 static struct slice host_of(struct slice base)
 {
-    struct slice host = slice_from(base, slice_starts(base, SLICE("https://")) ? 8 : 7);
-    ptrdiff_t end = slice_find(host, host.n > 0 && host.p[0] == '[' ? ']' : ':');
-
-    return end < 0 ? host : slice_first(host, (size_t)end + (host.p[end] == ']'));
+    return http_host_name(slice_from(base, slice_starts(base, SLICE("https://")) ? 8 : 7));
 }
 
 /* Where links of a pypi repo's index begin: an origin that is an index itself, or a site with simple/ below it. */

@@ -8,7 +8,7 @@
 #include "common/os/clock.h"
 #include "server/net/sock.h"
 
-enum { INPUT_MAX = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24, REAP_MAX = 64 };
+enum { INPUT_MORE = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24, REAP_MAX = 64 };
 /* A turn costs the bytes that it moved, and for each answer as many as could be moved in the time that a small one takes. In a
  * round of the ready queue each client has a turn, and some more follow: a look at the sockets costs a tenth of a small answer. */
 enum {
@@ -324,7 +324,7 @@ void conn_open(struct lane *l, const struct accepted *a)
                        .spare = a->spare,
                        .client = client_enter(&l->clients, &a->peer),
                        .timer.fire = on_timer};
-    c->in.own = BUF_INIT(INPUT_MAX);
+    c->in.own = BUF_INIT(INPUT_MORE + l->limits->header_bytes); /* a head and what follows it */
     wire_open(&c->wire, a->fd, identity != NULL ? tls_session(identity) : NULL, &l->scratch);
     c->out_ms = l->loop->now_ms;
     conn_restart(c);

@@ -30,6 +30,13 @@ uint64_t client_of(const struct sockaddr_storage *peer)
     return id != 0 ? id : UINT64_MAX;
 }
 
+struct slice http_host_name(struct slice host)
+{
+    ptrdiff_t end = slice_find(host, host.n > 0 && host.p[0] == '[' ? ']' : ':');
+
+    return end < 0 ? host : slice_first(host, (size_t)end + (host.p[end] == ']'));
+}
+
 struct slice http_req_field(const struct http_req *r, const char *name)
 {
     struct slice want = slice_str(name);
@@ -44,19 +51,33 @@ struct slice http_req_field(const struct http_req *r, const char *name)
 
 struct slice http_req_list(const struct http_req *r, const char *name)
 {
-    struct slice want = slice_str(name);
-    struct slice joined = SLICE_NONE;
+    struct slice want = slice_str(name), first = SLICE_NONE;
+    size_t bytes = 0, count = 0;
+    char *joined, *to;
 
     for (size_t i = 0; i < r->nfields; i++) {
-        struct slice value = r->fields[i].value;
-        if (!slice_eq(r->fields[i].name, want)) {
-            continue;
+        if (slice_eq(r->fields[i].name, want)) {
+            first = count == 0 ? r->fields[i].value : first;
+            bytes += r->fields[i].value.n + 2;
+            count++;
         }
-        joined = joined.p == NULL ? value
-                                  : arena_fmt(r->arena, SLICE_FMT ", " SLICE_FMT, SLICE_ARG(joined),
-                                              SLICE_ARG(value));
     }
-    return joined;
+    if (count < 2) {
+        return first;
+    }
+    joined = to = arena_raw(r->arena, bytes);
+    for (size_t i = 0; i < r->nfields; i++) {
+        struct slice value = r->fields[i].value;
+        if (slice_eq(r->fields[i].name, want)) {
+            if (to != joined) {
+                *to++ = ',';
+                *to++ = ' ';
+            }
+            memcpy(to, value.p, value.n);
+            to += value.n;
+        }
+    }
+    return slice_of(joined, (size_t)(to - joined));
 }
 
 enum method method_of(struct slice text)

@@ -60,6 +60,7 @@ uint64_t client_of(const struct sockaddr_storage *peer);
 
 /* First field of that name (lower case), or a slice with p == NULL. */
 struct slice http_req_field(const struct http_req *r, const char *name);
+struct slice http_host_name(struct slice host); /* of Host, "[::1]:80" too: without the port */
 /* All fields of that name joined by ", " in the arena (RFC 9110 5.3). */
 struct slice http_req_list(const struct http_req *r, const char *name);
 

@@ -1,32 +1,57 @@
 #include "server/serve/texts.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
 
 #include "server/admin/admin.h"
 #include "server/serve/own.h"
-#include "server/serve/refusal.h"
 #include "server/serve/reply.h"
 
-enum { TEXT_BYTES = 16 << 20, NAME_BYTES = 16 << 10 };
+enum { TEXT_BYTES = 16 << 20, HOST_BYTES = 32 };
+
+enum text_kind {
+    TEXT_METRICS,
+    TEXT_OPENMETRICS,
+    TEXT_TUNASYNC,
+    TEXT_STATUS,
+    TEXT_STATUS_TLS,
+    TEXT_PAGE,
+    TEXT_PAGE_TLS,
+    TEXT_PAGE_LOGGED_IN, /* has a link to log out */
+    TEXT_PAGE_LOGGED_IN_TLS,
+    TEXT_KINDS
+};
 
 struct text {
-    struct buf name;
     struct buf bytes;
     uint64_t made_ms; /* when somebody last began to make it; 0: never */
 };
 
+/* Stands in a kept text for the host that a client asked: nobody can know it, so no name or path of a repo contains it. */
+struct placeholder {
+    char host[HOST_BYTES];
+};
+
+#define PLACEHOLDER_PORT ":1" /* host and port together stand for the client's host and port */
+
 struct texts {
-    struct lock lock;
-    struct text text[TEXTS_MAX];
+    struct placeholder placeholder;
+    struct lock lock; /* over text */
+    struct text text[TEXT_KINDS];
 };
 
 struct texts *texts_open(void)
 {
     struct texts *t = NEW(struct texts);
+    uint64_t number = 0;
 
+    CHECK(getrandom(&number, sizeof number, 0) == (ssize_t)sizeof number);
+    snprintf(t->placeholder.host, HOST_BYTES, "%016" PRIx64 ".invalid", number);
     lock_init(&t->lock, LOCK_LEAF);
-    for (size_t i = 0; i < TEXTS_MAX; i++) {
-        t->text[i].name = BUF_INIT(NAME_BYTES);
+    for (size_t i = 0; i < TEXT_KINDS; i++) {
         t->text[i].bytes = BUF_INIT(TEXT_BYTES);
     }
     return t;
@@ -40,8 +65,7 @@ void texts_close(struct texts **tp)
     if (t == NULL) {
         return;
     }
-    for (size_t i = 0; i < TEXTS_MAX; i++) {
-        buf_free(&t->text[i].name);
+    for (size_t i = 0; i < TEXT_KINDS; i++) {
         buf_free(&t->text[i].bytes);
     }
     lock_fini(&t->lock);
@@ -56,119 +80,137 @@ static bool wants_openmetrics(const struct http_req *req)
                         SLICE("application/openmetrics-text"));
 }
 
-/* The page of those who showed a token has a link to log out. */
-static bool is_logged_in(struct exchange *x)
+static enum text_kind kind_of(struct exchange *x)
 {
+    const struct http_req *req = exchange_req(x);
     const struct visit *v = exchange_user(x);
 
-    return v->who.token != NULL;
-}
-
-static void make(struct desk *d, struct exchange *x, struct buf *out)
-{
-    const struct http_req *req = exchange_req(x);
-    struct slice base = own_base_url(req, d->set->conf, exchange_arena(x));
-
     if (slice_eqs(req->path, "/metrics")) {
-        metrics_text(d->daemon, wants_openmetrics(req), out);
-    } else if (slice_eqs(req->path, "/-/status.json")) {
-        status_json(d->daemon, base, false, out);
-    } else if (slice_eqs(req->path, "/-/tunasync.json")) {
+        return wants_openmetrics(req) ? TEXT_OPENMETRICS : TEXT_METRICS;
+    }
+    if (slice_eqs(req->path, "/-/tunasync.json")) {
+        return TEXT_TUNASYNC;
+    }
+    if (slice_eqs(req->path, "/-/status.json")) {
+        return req->tls ? TEXT_STATUS_TLS : TEXT_STATUS;
+    }
+    if (v->who.token != NULL) {
+        return req->tls ? TEXT_PAGE_LOGGED_IN_TLS : TEXT_PAGE_LOGGED_IN;
+    }
+    return req->tls ? TEXT_PAGE_TLS : TEXT_PAGE;
+}
+
+static void make(struct desk *d, struct exchange *x, enum text_kind kind, struct buf *out)
+{
+    const struct placeholder *p = &d->serve->texts->placeholder;
+    struct slice base =
+        d->set->conf->public_url != NULL
+            ? own_base_url(exchange_req(x), d->set->conf, exchange_arena(x))
+            : arena_fmt(exchange_arena(x), "http%s://%s" PLACEHOLDER_PORT,
+                        exchange_req(x)->tls ? "s" : "", p->host);
+
+    switch (kind) {
+    case TEXT_METRICS:
+    case TEXT_OPENMETRICS:
+        metrics_text(d->daemon, kind == TEXT_OPENMETRICS, out);
+        break;
+    case TEXT_TUNASYNC:
         tunasync_json(d->daemon, out);
-    } else {
-        status_page(d->daemon, base, is_logged_in(x), out);
+        break;
+    case TEXT_STATUS:
+    case TEXT_STATUS_TLS:
+        status_json(d->daemon, base, false, out);
+        break;
+    case TEXT_PAGE:
+    case TEXT_PAGE_TLS:
+        status_page(d->daemon, base, false, out);
+        break;
+    case TEXT_PAGE_LOGGED_IN:
+    case TEXT_PAGE_LOGGED_IN_TLS:
+        status_page(d->daemon, base, true, out);
+        break;
+    case TEXT_KINDS:
+        break;
     }
 }
 
-static void name_of(struct desk *d, struct exchange *x, struct buf *name)
+/* The text with the client's own host. A Host that came this far has no character that HTML or JSON would escape. */
+static void fill_in(const struct placeholder *p, struct slice text, struct slice host,
+                    struct buf *out)
 {
-    const struct http_req *req = exchange_req(x);
-    bool metrics = slice_eqs(req->path, "/metrics");
+    struct slice name = slice_str(p->host), port = SLICE(PLACEHOLDER_PORT);
+    const char *at;
 
-    buf_adds(name, req->path);
-    buf_byte(name, metrics && wants_openmetrics(req));
-    buf_byte(name, slice_eqs(req->path, "/") && is_logged_in(x));
-    if (!metrics) {
-        buf_adds(name, own_base_url(req, d->set->conf, exchange_arena(x)));
+    while (text.n > 0 && (at = memmem(text.p, text.n, name.p, name.n)) != NULL) {
+        size_t before = (size_t)(at - text.p);
+        buf_adds(out, slice_first(text, before));
+        text = slice_from(text, before + name.n);
+        if (slice_starts(text, port)) {
+            text = slice_from(text, port.n);
+            buf_adds(out, host);
+        } else {
+            buf_adds(out, http_host_name(host));
+        }
     }
+    buf_adds(out, text);
 }
 
-static void reply(struct exchange *x, struct slice bytes)
+static void reply(struct exchange *x, enum text_kind kind, struct slice bytes)
 {
-    const struct http_req *req = exchange_req(x);
     struct buf policy = BUF_INIT(1024);
 
-    if (slice_eqs(req->path, "/")) {
-        status_policy(&policy);
-        reply_page(x, bytes, arena_copy(exchange_arena(x), buf_slice(&policy)));
-    } else if (!slice_eqs(req->path, "/metrics")) {
-        reply_bytes(x, 200, SLICE("application/json"), bytes);
-    } else if (wants_openmetrics(req)) {
+    switch (kind) {
+    case TEXT_METRICS:
+        reply_bytes(x, 200, SLICE("text/plain; version=0.0.4; charset=utf-8"), bytes);
+        break;
+    case TEXT_OPENMETRICS:
         reply_bytes(x, 200, SLICE("application/openmetrics-text; version=1.0.0; charset=utf-8"),
                     bytes);
-    } else {
-        reply_bytes(x, 200, SLICE("text/plain; version=0.0.4; charset=utf-8"), bytes);
+        break;
+    case TEXT_TUNASYNC:
+    case TEXT_STATUS:
+    case TEXT_STATUS_TLS:
+        reply_bytes(x, 200, SLICE("application/json"), bytes);
+        break;
+    case TEXT_PAGE:
+    case TEXT_PAGE_TLS:
+    case TEXT_PAGE_LOGGED_IN:
+    case TEXT_PAGE_LOGGED_IN_TLS:
+        status_policy(&policy);
+        reply_page(x, bytes, arena_copy(exchange_arena(x), buf_slice(&policy)));
+        break;
+    case TEXT_KINDS:
+        break;
     }
     buf_free(&policy);
 }
 
 /* --- once in a while ---------------------------------------------------------------------------------------------------- */
 
-/* Under the lock. Its own place, else the oldest's. */
-static struct text *place_of(struct texts *t, struct slice name)
+/* True: *out has the text. False: the caller makes it; meanwhile others get the last one. */
+static bool look_up(struct texts *t, enum text_kind kind, uint64_t now_ms, uint64_t age_ms,
+                    struct buf *out)
 {
-    struct text *oldest = &t->text[0];
-
-    for (size_t i = 0; i < TEXTS_MAX; i++) {
-        if (t->text[i].made_ms != 0 && slice_eq(buf_slice(&t->text[i].name), name)) {
-            return &t->text[i];
-        }
-        if (t->text[i].made_ms < oldest->made_ms) {
-            oldest = &t->text[i];
-        }
-    }
-    return oldest;
-}
-
-enum look { LOOK_HAVE, LOOK_MAKE, LOOK_WAIT };
-
-/* LOOK_HAVE: *out has it. LOOK_MAKE: the caller makes it; meanwhile the others have the last one. */
-static enum look look(struct texts *t, struct slice name, uint64_t now_ms, uint64_t age_ms,
-                      struct buf *out)
-{
-    struct text *at;
-    enum look found;
-    bool fresh, same;
+    struct text *at = &t->text[kind];
+    bool fresh, found;
 
     lock_take(&t->lock);
-    at = place_of(t, name);
     fresh = at->made_ms != 0 && now_ms < at->made_ms + age_ms; /* loops' clocks differ a little */
-    same = at->made_ms != 0 && slice_eq(buf_slice(&at->name), name);
-    found = !fresh ? LOOK_MAKE : !same ? LOOK_WAIT : at->bytes.n != 0 ? LOOK_HAVE : LOOK_MAKE;
-    if (found == LOOK_HAVE) {
+    found = fresh && at->bytes.n != 0;
+    if (found) {
         buf_adds(out, buf_slice(&at->bytes));
-    } else if (found == LOOK_MAKE) {
-        if (!same) {
-            buf_clear(&at->name);
-            buf_adds(&at->name, name);
-            buf_clear(&at->bytes);
-        }
+    } else {
         at->made_ms = now_ms;
     }
     lock_drop(&t->lock);
     return found;
 }
 
-static void keep(struct texts *t, struct slice name, struct slice bytes)
+static void keep(struct texts *t, enum text_kind kind, struct slice bytes)
 {
-    struct text *at;
-
     lock_take(&t->lock);
-    at = place_of(t, name);
-    if (slice_eq(buf_slice(&at->name), name)) { /* else another took the place */
-        buf_clear(&at->bytes);
-        buf_adds(&at->bytes, bytes);
-    }
+    buf_clear(&t->text[kind].bytes);
+    buf_adds(&t->text[kind].bytes, bytes);
     lock_drop(&t->lock);
 }
 
@@ -176,24 +218,17 @@ void texts_answer(struct desk *d, struct exchange *x)
 {
     struct texts *t = d->serve->texts;
     uint64_t age_ms = d->set->conf->status_age_ms;
-    struct buf out = BUF_INIT(TEXT_BYTES), name = BUF_INIT(NAME_BYTES);
-    enum look found = LOOK_MAKE;
+    enum text_kind kind = kind_of(x);
+    struct buf text = BUF_INIT(TEXT_BYTES), out = BUF_INIT(TEXT_BYTES + (1 << 20));
 
-    name_of(d, x, &name);
-    if (age_ms != 0 && name.rc == 0) {
-        found = look(t, buf_slice(&name), d->loop->now_ms, age_ms, &out);
-    }
-    if (found == LOOK_WAIT) {
-        refuse_busy(x, "the status is being asked for under too many names; come again\n");
-    } else {
-        if (found == LOOK_MAKE) {
-            make(d, x, &out);
+    if (age_ms == 0 || !look_up(t, kind, d->loop->now_ms, age_ms, &text)) {
+        make(d, x, kind, &text);
+        if (age_ms != 0 && text.rc == 0) {
+            keep(t, kind, buf_slice(&text));
         }
-        if (found == LOOK_MAKE && age_ms != 0 && out.rc == 0 && name.rc == 0) {
-            keep(t, buf_slice(&name), buf_slice(&out));
-        }
-        reply(x, buf_slice(&out));
     }
-    buf_free(&name);
+    fill_in(&t->placeholder, buf_slice(&text), exchange_req(x)->host, &out);
+    reply(x, kind, buf_slice(&out));
+    buf_free(&text);
     buf_free(&out);
 }

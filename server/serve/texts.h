@@ -1,7 +1,7 @@
-/* texts.h - metrics and status: texts that are made on the spot, and at most once in `status_age` for all who ask.
+/* texts.h - metrics and status: texts that are made at most once in `status_age`, for all who ask.
  *
- * A text depends on the path, on its form and on the base URL that its links begin with; so many different ones are kept as
- * fit into TEXTS_MAX, and a new one waits until the oldest is as old as `status_age`. That bounds what the making costs.
+ * A text depends on its path and form, on whether the client uses TLS and has logged in: nine texts in all. The client's host,
+ * which links begin with, is filled in when the text is sent, so that no Host header makes one anew.
  *
  * threads  any loop; a short lock, not held while a text is made
  */
@@ -9,8 +9,6 @@
 #define SERVER_SERVE_TEXTS_H
 
 #include "server/serve/desk.h"
-
-enum { TEXTS_MAX = 16 };
 
 struct texts *texts_open(void);
 void texts_close(struct texts **tp);

@@ -21,6 +21,23 @@ static void fields(void **state)
     arena_fini(&arena);
 }
 
+/* A client that repeats a field a thousand times costs what it sent, not the square of it. */
+static void a_long_list(void **state)
+{
+    enum { COUNT = 1000 };
+    struct arena arena = {NULL, 0};
+    struct http_field f[COUNT];
+    const struct http_req r = {.fields = f, .nfields = COUNT, .arena = &arena};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT; i++) {
+        f[i] = (struct http_field){SLICE("cache-control"), SLICE("no-cache=x")};
+    }
+    assert_int_equal(http_req_list(&r, "cache-control").n, COUNT * 12 - 2);
+    assert_in_range(arena.used_bytes, 1, COUNT * 12 + 16);
+    arena_fini(&arena);
+}
+
 static void replies(void **state)
 {
     struct arena arena = {NULL, 0};
@@ -66,7 +83,7 @@ static void memory_bodies(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fields), cmocka_unit_test(replies),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fields), cmocka_unit_test(a_long_list), cmocka_unit_test(replies),
                                        cmocka_unit_test(methods), cmocka_unit_test(memory_bodies)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

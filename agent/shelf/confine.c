@@ -21,9 +21,24 @@
 #    define OUR_ARCH AUDIT_ARCH_AARCH64
 #endif
 
+/* Of kernels younger than the headers. */
+#define ACCESS_TRUNCATE  (1ULL << 14) /* from version 3 on */
+#define ACCESS_IOCTL_DEV (1ULL << 15) /* from version 5 on */
+
+static long landlock_version(void)
+{
+    return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+}
+
+bool confine_knows_files(void)
+{
+    return landlock_version() >= 2; /* without REFER no hard link could be made */
+}
+
 static void no_foreign_files(const char *folder)
 {
-    const struct landlock_ruleset_attr rules = {
+    long version = landlock_version();
+    struct landlock_ruleset_attr rules = {
         .handled_access_fs = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE |
                              LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR |
                              LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |
@@ -37,11 +52,17 @@ static void no_foreign_files(const char *folder)
                           LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_DIR |
                           LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SYM |
                           LANDLOCK_ACCESS_FS_REFER};
-    long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     int set;
 
-    if (version < 2) { /* without REFER no hard link could be made */
+    if (!confine_knows_files()) {
         return;
+    }
+    if (version >= 3) {
+        rules.handled_access_fs |= ACCESS_TRUNCATE;
+        here.allowed_access |= ACCESS_TRUNCATE;
+    }
+    if (version >= 5) {
+        rules.handled_access_fs |= ACCESS_IOCTL_DEV;
     }
     set = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);
     if (set == -1) {
@@ -55,6 +76,8 @@ static void no_foreign_files(const char *folder)
     close(set);
 }
 
+enum { FCHMODAT2 = 452 }; /* on all architectures */
+
 static void no_network_no_programs(void)
 {
 #ifdef OUR_ARCH
@@ -62,10 +85,17 @@ static void no_network_no_programs(void)
         SYS_socket, SYS_socketpair, SYS_connect, SYS_bind, SYS_execve, SYS_execveat, SYS_ptrace,
         SYS_kill, SYS_pidfd_send_signal, SYS_pidfd_getfd, SYS_process_vm_readv,
         SYS_process_vm_writev, SYS_mount, SYS_setuid, SYS_setgid, SYS_unshare, SYS_setns, SYS_bpf,
+        /* Landlock does not judge what changes a file by its path but not its bytes. libarchive does that by descriptors, but
+         * for the times of symbolic links (utimensat). */
+        SYS_truncate, SYS_fchownat, SYS_fchmodat, FCHMODAT2, SYS_setxattr, SYS_lsetxattr,
+        SYS_removexattr, SYS_lremovexattr, SYS_mknodat,
+#    if defined(__x86_64__)
+        SYS_chown, SYS_lchown, SYS_chmod, SYS_mknod, SYS_utime, SYS_utimes, SYS_futimesat,
+#    endif
         /* The kernel does a ring's work by itself, and asks no filter. */
         SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register};
     enum { N = ARRAY_LEN(refused) };
-    struct sock_filter code[N + 7];
+    struct sock_filter code[N + 7]; /* jumps reach 255 lines */
     struct sock_fprog prog = {.filter = code};
     size_t at = 0;
 

@@ -198,7 +198,7 @@ static int copy_data(struct extraction *u, struct err *e)
     const void *p;
     size_t n;
     la_int64_t at;
-    uint64_t end = 0; /* holes count: a sparse petabyte is one, too */
+    uint64_t end = 0, last; /* holes count: a sparse petabyte is one, too */
 
     for (;;) {
         int got = archive_read_data_block(u->in, &p, &n, &at);
@@ -209,9 +209,10 @@ static int copy_data(struct extraction *u, struct err *e)
         if (got != ARCHIVE_OK) {
             return err_set(e, E_INVALID, "damaged: %s", archive_error_string(u->in));
         }
-        if (at < 0 || !add_u64((uint64_t)at, n, &end) || end > u->may_bytes - u->bytes) {
+        if (at < 0 || !add_u64((uint64_t)at, n, &last) || last > u->may_bytes - u->bytes) {
             return say_too_much(u, e);
         }
+        end = max_u64(end, last);
         if (n != 0 && use_disk(u, n, e) != 0) {
             return e->code;
         }
@@ -348,6 +349,18 @@ static void bound(uint64_t size_bytes)
     }
 }
 
+/* What the agent had open is none of the archive's. */
+static void close_others(int fd, int tell)
+{
+    unsigned low = (unsigned)(fd < tell ? fd : tell), high = (unsigned)(fd < tell ? tell : fd);
+
+    (void)close_range(STDERR_FILENO + 1, low - 1, 0);
+    if (low + 1 < high) {
+        (void)close_range(low + 1, high - 1, 0);
+    }
+    (void)close_range(high + 1, ~0U, 0);
+}
+
 NORETURN static void child(int fd, uint64_t size_bytes, const char *folder, int tell)
 {
     struct err why = {0};
@@ -358,6 +371,7 @@ NORETURN static void child(int fd, uint64_t size_bytes, const char *folder, int 
         (void)archive_version_number(); /* loaded (agent/late) before we give up our rights */
         tzset();                        /* zip's times are local ones: /etc/localtime */
         bound(size_bytes);
+        close_others(fd, tell);
         confine_to(".");
         umask(022);
         (void)extract_here(fd, size_bytes, &why);

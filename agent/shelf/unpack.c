@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/shelf/confine.h"
 #include "agent/shelf/extract.h"
 #include "agent/shelf/place.h"
 #include "agent/shelf/stamp.h"
@@ -87,6 +88,9 @@ static int fill_tree(struct shelf *s, const struct digest *d, const char *path, 
     rc = dir_remove_tree(temp, e); /* of an unpacking that died */
     if (rc == 0 && mkdir(temp, 0755) == -1) {
         rc = err_sys(e, "%s", temp);
+    }
+    if (!confine_knows_files()) {
+        log_warn("shelf.unconfined", "path=%s this kernel has no Landlock: its reader sees other files", path);
     }
     rc = rc != 0 ? rc : extract_in_child(blob, (uint64_t)st.st_size, temp, e);
     rc = rc != 0 ? rc : stamp_seal(temp, path, e);

@@ -41,15 +41,21 @@ static bool inside_v6(const uint8_t *a)
 {
     static const uint8_t zero[12];
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    static const uint8_t translated[12] = {[8] = 0xff, [9] = 0xff}; /* RFC 7915 */
+    static const uint8_t isatap[4] = {0x00, 0x00, 0x5e, 0xfe};      /* RFC 5214, but for one bit */
     static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b};
     static const uint8_t nat64_local[6] = {0x00, 0x64, 0xff, 0x9b, 0x00, 0x01};
     static const uint8_t teredo[4] = {0x20, 0x01};
 
-    if (memcmp(a, zero, 12) == 0 || memcmp(a, mapped, 12) == 0 || memcmp(a, nat64, 12) == 0) {
+    if (memcmp(a, zero, 12) == 0 || memcmp(a, mapped, 12) == 0 || memcmp(a, translated, 12) == 0 ||
+        memcmp(a, nat64, 12) == 0) {
         return memcmp(a, zero, 12) == 0 || inside_v4(v4_at(a + 12)); /* ::, ::1, v4-compatible */
     }
     if (a[0] == 0x20 && a[1] == 0x02) { /* 6to4 carries a v4 address */
         return inside_v4(v4_at(a + 2));
+    }
+    if ((a[8] & 0xfd) == isatap[0] && memcmp(a + 9, isatap + 1, 3) == 0 && inside_v4(v4_at(a + 12))) {
+        return true;
     }
     return (a[0] & 0xfe) == 0xfc ||                   /* unique local */
            (a[0] == 0xfe && (a[1] & 0x80) == 0x80) || /* link-local, site-local */
@@ -120,5 +126,7 @@ bool host_is_private(struct slice host)
     host = without_dots(host);
     return (slice_find(host, '.') < 0 && slice_find(host, ':') < 0) ||
            below(host, SLICE("internal")) || below(host, SLICE("local")) ||
-           below(host, SLICE("localdomain")) || below(host, SLICE("home.arpa"));
+           below(host, SLICE("localdomain")) || below(host, SLICE("home.arpa")) ||
+           below(host, SLICE("lan")) || below(host, SLICE("home")) ||
+           below(host, SLICE("corp")) || below(host, SLICE("intranet"));
 }

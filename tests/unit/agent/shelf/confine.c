@@ -40,6 +40,20 @@ static void no_way_to_a_socket_or_a_program(void **state)
     assert_false(refused(SYS_write));
 }
 
+/* Landlock says nothing of these. */
+static void no_change_to_others_by_their_paths(void **state)
+{
+    (void)state;
+    assert_true(refused(SYS_truncate));
+    assert_true(refused(SYS_fchmodat));
+    assert_true(refused(SYS_fchownat));
+    assert_true(refused(SYS_setxattr));
+    assert_true(refused(SYS_mknodat));
+    assert_false(refused(SYS_ftruncate));
+    assert_false(refused(SYS_fchmod));
+    assert_false(refused(SYS_utimensat));
+}
+
 /* A ring's work is done by the kernel and passes no filter. */
 static void no_ring_that_does_it_instead(void **state)
 {
@@ -90,6 +104,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_way_to_a_socket_or_a_program),
+        cmocka_unit_test(no_change_to_others_by_their_paths),
         cmocka_unit_test(no_ring_that_does_it_instead),
         cmocka_unit_test(no_file_of_others),
 #ifdef __x86_64__

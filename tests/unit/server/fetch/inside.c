@@ -97,6 +97,9 @@ static void hosts_inside_are_known_in_every_spelling(void **state)
                                      "::",
                                      "::ffff:10.0.0.1",
                                      "::FFFF:7F00:1",
+                                     "::ffff:0:7f00:1",
+                                     "2a00::5efe:10.0.0.1",
+                                     "2a00::200:5efe:7f00:1",
                                      "64:ff9b::127.0.0.1",
                                      "2002:a00:1::",
                                      "fd00::1",
@@ -107,7 +110,8 @@ static void hosts_inside_are_known_in_every_spelling(void **state)
     static const char *const out[] = {
         "8.8.8.8",       "134744072",       "0x08.8.8.8",     "203.0.113.7",       "2600::1",
         "files.example", "localhost.x.org", "notlocalhost",   "127.0.0.1.example", "0x7f.example",
-        "127.0.0.256",   "1.2.3.4.5",       "files.internal", "::ffff:8.8.8.8"};
+        "127.0.0.256",   "1.2.3.4.5",       "files.internal", "::ffff:8.8.8.8",
+        "::ffff:0:808:808", "2a00::5efe:8.8.8.8"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(in); i++) {
@@ -127,6 +131,8 @@ static void names_that_the_public_dns_cannot_have(void **state)
     static const char *const in[] = {"intranet",      "metadata.google.internal",
                                      "Printer.LOCAL", "local",
                                      "a.b.home.arpa", "home.arpa.",
+                                     "nas.lan",       "git.corp",
+                                     "x.home",        "git.intranet",
                                      "internal.",     "x.localdomain"};
     static const char *const out[] = {"files.example", "internal.example", "home.arpa.example",
                                       "nothome.arpa",  "xlocal.org",       "2600::1"};

@@ -17,6 +17,7 @@ void taking_free(struct taking *t)
     }
     keeping_leave(t);
     hasher_free(&t->hasher);
+    taking_drop_recent(t);
     event_free(t->timer);
     buf_free(&t->small);
     buf_free(&t->path);
@@ -67,14 +68,34 @@ static int put(struct taking *t, struct slice bytes, uint64_t at, struct err *e)
     return rc;
 }
 
+void taking_drop_recent(struct taking *t)
+{
+    t->all->recent_bytes -= t->recent.bytes;
+    recent_drop(&t->recent);
+}
+
+/* A block was written: it stays in memory until it is hashed, where there is room for it. */
+static void written(struct taking *t, uint64_t at)
+{
+    struct takes *x = t->all;
+
+    if (at < HASH_HERE_BYTES || x->recent_bytes + t->small.n > RECENT_BYTES) {
+        buf_clear(&t->small);
+        return;
+    }
+    x->recent_bytes += t->small.n;
+    recent_put(&t->recent, at, &t->small);
+}
+
 int taking_flush(struct taking *t, struct err *e)
 {
+    uint64_t at = taking_written(t);
     int rc = 0;
 
     if (t->stage != NULL && t->small.n != 0) {
-        rc = put(t, buf_slice(&t->small), taking_written(t), e);
+        rc = put(t, buf_slice(&t->small), at, e);
         if (rc == 0) {
-            buf_clear(&t->small);
+            written(t, at);
         }
     }
     return rc;
@@ -114,6 +135,7 @@ static int write_on(struct taking *t, struct slice bytes, struct err *e)
             rc = put(t, slice_first(bytes, n), t->at, e);
             t->at += rc == 0 ? n : 0;
         } else {
+            (void)buf_room(&t->small, SPARSE_BLOCK - t->small.n);
             buf_adds(&t->small, slice_first(bytes, n));
             t->at += n;
             rc = t->at % SPARSE_BLOCK == 0 ? taking_flush(t, e) : 0;
@@ -128,6 +150,7 @@ void taking_begin_anew(struct taking *t)
     struct run *r = t->all->run;
 
     keeping_forget(t);
+    taking_drop_recent(t);
     buf_clear(&t->small);
     hasher_free(&t->hasher);
     t->hasher = hasher_new();

@@ -1,8 +1,8 @@
 /* taking.h - one file of the fetch stage under way, for takes.c, taking.c, keeping.c and sealing.c alone: where its bytes go,
  * how they are hashed, kept and sealed.
  *
- * The first HASH_HERE_BYTES are hashed as they come; what follows is hashed behind the writer on the disk pool, from the page cache, so
- * that a large file's way takes two cores. The hasher is the job's meanwhile.
+ * The first HASH_HERE_BYTES are hashed as they come. What follows is hashed after it was written, on the disk pool, so that a large
+ * file's way takes two cores: from memory as far as RECENT_BYTES reach, else from the page cache. The hasher is the job's meanwhile.
  *
  * owns     takes.c makes it, taking_free() ends it, its engine's take included
  * threads  the run's; hashing and sealing on the disk pool meanwhile
@@ -11,9 +11,14 @@
 #define SERVER_SYNC_TAKING_H
 
 #include "server/sync/part.h"
+#include "server/sync/recent.h"
 #include "server/sync/run_priv.h"
 
-enum { TAKING_VALIDATOR_MAX = 1024, HASH_HERE_BYTES = 1 << 20 };
+enum {
+    TAKING_VALIDATOR_MAX = 1024,
+    HASH_HERE_BYTES = 1 << 20,
+    RECENT_BYTES = 16 << 20, /* of all files of a run: written, and in memory until they are hashed */
+};
 
 struct taking {       /* one file under way */
     struct list node; /* of takes.active, takes.whole, or a sealing */
@@ -26,7 +31,8 @@ struct taking {       /* one file under way */
     struct hasher *hasher; /* NULL: a job has it */
     struct buf
         small; /* all, as long as it would lie in a row; then a block's beginning, not written yet */
-    struct stage *stage; /* from then on */
+    struct stage *stage;  /* from then on */
+    struct recent recent; /* blocks of it that no job has yet */
     uint64_t at;         /* bytes that came */
     uint64_t progress;   /* at the last failure */
     unsigned tries;
@@ -58,6 +64,7 @@ struct takes {
     unsigned count;
     unsigned smalls;   /* of them, beside the window */
     unsigned keepings; /* jobs */
+    uint64_t recent_bytes;
     struct list parts; /* of earlier runs and attempts, nobody's yet */
     uint64_t vanished, done;
     bool over, closing;
@@ -70,6 +77,7 @@ uint64_t
 taking_expects(const struct taking *t); /* bytes, for the store to keep free; 0: who knows */
 uint64_t taking_written(const struct taking *t); /* of what came, bytes that are in the stage */
 MUST_USE int taking_flush(struct taking *t, struct err *e); /* all of them */
+void taking_drop_recent(struct taking *t);
 /* Nothing of it has come. */
 void taking_begin_anew(struct taking *t);
 void taking_counted(struct taking *t, uint64_t bytes); /* for those who watch */

@@ -3,6 +3,9 @@
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <xxhash.h>
+#if defined(__x86_64__)
+#    include <xxh_x86dispatch.h> /* XXH3 with the widest vectors that this processor has */
+#endif
 
 #include "common/base/endian.h"
 

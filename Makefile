@@ -47,12 +47,12 @@ L_TRAIN    := $(L_KERNELS) -lpcre2-8 -lyajl -lzstd -lz $(L_COMMON)
 
 PROGRAMS   := $(B)/mirrord $(B)/mirrorctl $(B)/trainagent $(B)/trainer
 
-# The status page, embedded: each file of page/ becomes one string.
+# Our pages, embedded: each file of page/ becomes one string, page.css is page_css.
 GENERATED  := $(B)/gen/page.gen.h
-$(B)/gen/page.gen.h: $(wildcard server/admin/page/page.*)
+$(B)/gen/page.gen.h: $(wildcard server/admin/page/*)
 	@mkdir -p $(@D)
 	@for f in $^; do \
-	    printf 'static const char page_%s[] =\n' "$${f##*.}"; \
+	    printf 'static const char %s[] =\n' "$$(basename "$$f" | tr . _)"; \
 	    sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/    "/' -e 's/$$/\\n"/' "$$f"; echo '    ;'; \
 	done > $@.tmp && mv $@.tmp $@
 

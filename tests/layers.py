@@ -17,7 +17,7 @@ COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfe
 AGENT = {f"agent/{p}" for p in ("pull", "peers", "shelf", "job", "preflight", "publish", "slurm")}
 REPO = {"server/repo"} | {f"server/repo/{p}" for p in ("conda", "generic", "hf", "hosted", "oci", "pypi", "python")}
 SYNC = {"server/sync"} | {f"server/sync/{p}" for p in ("exec", "mirrord", "rsync")}
-SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "fetch", "peers", "rsync", "hub")} | REPO | SYNC
+SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "fetch", "page", "peers", "rsync", "hub")} | REPO | SYNC
 TOP = {"server", "server/serve", "server/admin", "server/hub"}  # they make the daemon of all the others, and see each other
 ADAPTER = COMMON | {"server/repo", "server/http/msg.h", "server/cache/want.h"}
 
@@ -109,6 +109,7 @@ ARROWS = {
         "server/http",   # body.h: how far a porter's object has come
         "server/net",    # loop.h
     },
+    "server/page": COMMON,
     "server/peers": COMMON,
     "server/ctl": COMMON,
     # The top: conf, daemon, serve and admin see all of the server but its control tool.

@@ -28,7 +28,6 @@ const char *sync_word(const struct sync_view *v); /* "published", "held", "fetch
  * The page at '/': static, embedded; it reads status.json. Server-rendered table of repos so that lynx sees them too. */
 void status_page(struct daemon *d, struct slice base_url, bool logged_in, struct buf *out);
 
-const char *status_style(void); /* the style that all pages of ours have */
 /* The page's Content-Security-Policy: our own style and script by their hashes, nothing else. */
 void status_policy(struct buf *out);
 

@@ -1,7 +1,7 @@
 #include "server/admin/client_lines.h"
 
 #include "common/codec/url.h"
-#include "server/admin/html.h"
+#include "server/page/html.h"
 #include "server/fetch/origin.h"
 #include "server/http/msg.h"
 

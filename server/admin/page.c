@@ -1,17 +1,16 @@
 #include <inttypes.h>
 
-#include "common/codec/base64.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/client_lines.h"
-#include "server/admin/html.h"
 #include "server/admin/sample.h"
 #include "server/admin/stock_page.h"
 #include "server/fetch/fetch.h"
+#include "server/page/html.h"
 #include "server/rsync/door.h"
 
-#include "page.gen.h" /* page_html, page_css, page_js: from page/, by the Makefile */
+#include "page.gen.h" /* page_html, page_css, page_js, copy_js: from page/, by the Makefile */
 
 struct view { /* one page being written */
     struct buf *out;
@@ -293,6 +292,11 @@ static void write_script(struct view *v)
     buf_str(v->out, page_js);
 }
 
+static void write_copy(struct view *v)
+{
+    buf_str(v->out, copy_js);
+}
+
 static void write_version(struct view *v)
 {
     buf_str(v->out, MIRROR_VERSION);
@@ -317,7 +321,7 @@ static const struct {
     {"CLIENTS", write_clients}, {"SYNCS", write_syncs},
     {"FILLS", write_fills},     {"NO_FILLS", write_no_fills},
     {"SWARMS", write_swarms},   {"VERSION", write_version},
-    {"LOGOUT", write_logout},
+    {"LOGOUT", write_logout},   {"COPY", write_copy},
 };
 
 /* @@NAME@@ in page.html is where write() of that name writes. */
@@ -356,27 +360,14 @@ void status_page(struct daemon *d, struct slice base_url, bool logged_in, struct
     sample_drop(&s);
 }
 
-const char *status_style(void)
-{
-    return page_css;
-}
-
-static void policy_hash(struct buf *out, const char *text)
-{
-    char base64[BASE64_ROOM(DIGEST_BYTES)];
-    struct digest d;
-
-    digest_of(slice_str(text), &d);
-    base64_encode(d.b, DIGEST_BYTES, base64);
-    buf_addf(out, "'sha256-%s'", base64);
-}
-
 void status_policy(struct buf *out)
 {
     buf_str(out, "default-src 'none'; style-src ");
-    policy_hash(out, page_css);
+    html_hash(out, page_css);
     buf_str(out, "; script-src ");
-    policy_hash(out, page_js);
+    html_hash(out, page_js);
+    buf_byte(out, ' ');
+    html_hash(out, copy_js);
     buf_str(out, "; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
                  "form-action 'none'");
 }

@@ -5,7 +5,7 @@
 #include "common/codec/jwrite.h"
 #include "common/codec/units.h"
 #include "common/codec/url.h"
-#include "server/admin/html.h"
+#include "server/page/html.h"
 
 enum { ROWS = 100, PATH_SHOWN = 300, WORD_BYTES = 8192 };
 
@@ -236,7 +236,7 @@ int stock_page_list(const struct stock_page *p, struct buf *out, struct err *e)
     line(out,
          arena_fmt(&a, "export HF_ENDPOINT=" SLICE_FMT "/%s", SLICE_ARG(p->base), p->view.r->name));
     buf_str(out, "</main>\n");
-    html_end(out);
+    html_end(out, HTML_REPOSITORY);
     arena_fini(&a);
     return rc == 0 && out->rc != 0 ? err_set(e, out->rc, "the page is too large") : rc;
 }
@@ -424,6 +424,6 @@ int stock_page_one(const struct stock_page *p, struct buf *out, struct err *e)
     buf_str(out, "<h2>Use it</h2>\n");
     write_use(out, p, rev);
     buf_str(out, "</main>\n");
-    html_end(out);
+    html_end(out, HTML_REPOSITORY);
     return rc == 0 && out->rc != 0 ? err_set(e, out->rc, "the page is too large") : rc;
 }

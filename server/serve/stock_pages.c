@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "common/codec/form.h"
-#include "server/admin/html.h"
 #include "server/admin/stock_page.h"
+#include "server/page/html.h"
 #include "server/repo/hf/synced.h"
 #include "server/serve/refusal.h"
 #include "server/serve/rendering.h"
@@ -76,7 +76,7 @@ static void on_made(struct call *c, struct rendering *r, int rc, const struct er
         refuse(c->x, 503, "busy with other pages, come again\n");
         return;
     }
-    html_policy(&policy);
+    html_policy(&policy, HTML_REPOSITORY);
     reply_page(c->x, slice_of(r->bytes, (size_t)r->size_bytes),
                arena_copy(&c->arena, buf_slice(&policy)));
     buf_free(&policy);

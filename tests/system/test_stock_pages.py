@@ -3,11 +3,13 @@ import base64
 import hashlib
 import html.parser
 import re
+import subprocess
 import urllib.parse
 
 import pytest
 
 from harness.hub import Big
+from harness.mirrord import SLOW
 
 FILES = {"README.md": b"# demo\n", "config.json": b"{}", "model.safetensors": Big(3 << 20)}
 EVIL = '"><script>alert(1)</script>\'&amp;<b>'
@@ -23,11 +25,13 @@ class Page(html.parser.HTMLParser):
         assert reply.status == 200 and reply["content-type"] == "text/html; charset=utf-8", reply
         assert reply["x-content-type-options"] == "nosniff" and reply["cache-control"] == "no-store"
         policy = reply["content-security-policy"]
-        assert "default-src 'none'" in policy and "unsafe" not in policy and "script-src" not in policy
+        assert "default-src 'none'" in policy and "unsafe" not in policy
         source = reply.body.decode()
-        style = re.search("<style>(.*?)</style>", source, re.S)[1]
-        assert base64.b64encode(hashlib.sha256(style.encode()).digest()).decode() in policy
-        self.feed(source.replace(style, ""))
+        for tag in ("style", "script"):  # ours, and admitted by what they are alone
+            ours = re.search(f"<{tag}>(.*?)</{tag}>", source, re.S)[1]
+            assert f"{tag}-src 'sha256-{base64.b64encode(hashlib.sha256(ours.encode()).digest()).decode()}';" in policy
+            source = source.replace(f"<{tag}>{ours}</{tag}>", "")
+        self.feed(source)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
@@ -164,3 +168,15 @@ def test_marks_and_partial(hf, hub, demo):
     hf.ctl("hf", "rollback", "org/demo", old)
     one = page(hf, "hf/org/demo")
     assert "held" in one.text and "pinned" in one.text and f"the Hub has {new[:12]}" in one.text
+
+
+def test_commands_have_copy_buttons(hf, client, tmp_path):
+    """In a browser that obeys the page's policy; the status page has them, too."""
+    def shown(path):
+        run = subprocess.run([client("chromium"), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--no-proxy-server",
+                              f"--user-data-dir={tmp_path}/chromium", "--timeout=5000", "--dump-dom", hf.url(path)],
+                             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120 * SLOW)
+        return run.stdout
+    for path in ("/", "/-/repos/hf/", "/-/repos/hf/org/demo"):
+        dom = shown(path)
+        assert dom.count("<pre>") > 0 and dom.count("<button>copy</button></pre>") == dom.count("<pre>"), dom

@@ -1,5 +1,5 @@
 'use strict';
-// The page is whole without this: it keeps the numbers moving and adds the copy buttons.
+// The page is whole without this: it keeps the numbers moving.
 const at = id => document.getElementById(id);
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 function size(n) {
@@ -74,12 +74,5 @@ async function poll() {
     at('state').textContent = 'no answer from the server';
   }
   setTimeout(poll, document.hidden ? 15000 : 2000);
-}
-for (const pre of document.querySelectorAll('pre')) {
-  if (!navigator.clipboard) break;
-  const text = pre.textContent, button = document.createElement('button');
-  button.textContent = 'copy';
-  button.onclick = () => navigator.clipboard.writeText(text).then(() => { button.textContent = 'copied'; setTimeout(() => { button.textContent = 'copy'; }, 1500); });
-  pre.append(button);
 }
 poll();

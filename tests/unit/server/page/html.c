@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "server/admin/html.h"
+#include "server/page/html.h"
 
 #define GONE "\xef\xbf\xbd"
 

@@ -1,10 +1,11 @@
-#include "server/admin/html.h"
+#include "server/page/html.h"
 
 #include "common/codec/base64.h"
 #include "common/codec/units.h"
 #include "common/codec/utf8.h"
 #include "common/hash/digest.h"
-#include "server/admin/admin.h"
+
+#include "page.gen.h" /* page_css, copy_js: from server/admin/page/, by the Makefile */
 
 #define REPLACEMENT "\xef\xbf\xbd"
 
@@ -87,24 +88,43 @@ void html_begin(struct buf *out, struct slice title)
                  "<meta name=\"color-scheme\" content=\"light dark\">\n"
                  "<link rel=\"icon\" href=\"data:,\">\n<title>");
     html_text(out, title);
-    buf_addf(out, "</title>\n<style>%s</style>\n", status_style());
+    buf_addf(out, "</title>\n<style>%s</style>\n", page_css);
 }
 
-void html_end(struct buf *out)
+void html_nav_begin(struct buf *out, struct slice href)
 {
-    buf_str(out, "<footer><a href=\"/\">status</a> <span>mirrord " MIRROR_VERSION
-                 "</span></footer>\n</html>\n");
+    buf_addf(out, "<a href=" SLICE_FMT " >", SLICE_ARG(href));
 }
 
-void html_policy(struct buf *out)
+void html_end(struct buf *out, enum html_page kind)
+{
+    buf_str(out, "<footer>");
+    html_nav_begin(out, SLICE("/"));
+    buf_str(out, "status</a> <span>mirrord " MIRROR_VERSION "</span></footer>\n");
+    if (kind == HTML_REPOSITORY) {
+        buf_addf(out, "<script>%s</script>\n", copy_js);
+    }
+    buf_str(out, "</html>\n");
+}
+
+void html_hash(struct buf *out, const char *text)
 {
     char base64[BASE64_ROOM(DIGEST_BYTES)];
     struct digest d;
 
-    digest_of(slice_str(status_style()), &d);
+    digest_of(slice_str(text), &d);
     base64_encode(d.b, DIGEST_BYTES, base64);
-    buf_addf(out,
-             "default-src 'none'; style-src 'sha256-%s'; img-src data:; form-action 'self'; "
-             "frame-ancestors 'none'; base-uri 'none'",
-             base64);
+    buf_addf(out, "'sha256-%s'", base64);
+}
+
+void html_policy(struct buf *out, enum html_page kind)
+{
+    buf_str(out, "default-src 'none'; style-src ");
+    html_hash(out, page_css);
+    if (kind == HTML_REPOSITORY) {
+        buf_str(out, "; script-src ");
+        html_hash(out, copy_js);
+    }
+    buf_addf(out, "; img-src data:; form-action %s; frame-ancestors 'none'; base-uri 'none'",
+             kind == HTML_REPOSITORY ? "'self'" : "'none'");
 }

@@ -72,6 +72,7 @@ ARROWS = {
     },
     "server/repo/hosted": ADAPTER | {
         "server/store",             # uploads, trees, their history
+        "server/page",              # a folder is a page, too
         "server/repo/hf/path.h",    # it speaks as a Hub,
         "server/repo/oci/path.h",   # a registry
         "server/repo/pypi",         # and an index do

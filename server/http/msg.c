@@ -80,6 +80,49 @@ struct slice http_req_list(const struct http_req *r, const char *name)
     return slice_of(joined, (size_t)(to - joined));
 }
 
+/* "0.25" in thousandths. */
+static int parse_q(struct slice v)
+{
+    int q = 0;
+    int scale = WEIGHT_ONE;
+
+    for (size_t i = 0; i < v.n; i++) {
+        if (v.p[i] >= '0' && v.p[i] <= '9' && i != 1) {
+            q += (v.p[i] - '0') * scale;
+            scale /= 10;
+        } else if (i != 1 || v.p[i] != '.') {
+            return WEIGHT_ONE;
+        }
+    }
+    return v.n == 0 || q > WEIGHT_ONE ? WEIGHT_ONE : q;
+}
+
+int http_weight(struct slice params)
+{
+    while (params.n != 0) {
+        struct slice value = slice_cut(&params, ';');
+        struct slice name = slice_trim(slice_cut(&value, '='));
+        if (slice_ieq(name, SLICE("q"))) {
+            return parse_q(slice_trim(value));
+        }
+    }
+    return WEIGHT_ONE;
+}
+
+int http_weight_of(struct slice list, struct slice type)
+{
+    int most = WEIGHT_NONE;
+
+    while (list.n != 0) {
+        struct slice params = slice_cut(&list, ',');
+        if (slice_ieq(slice_trim(slice_cut(&params, ';')), type)) {
+            int q = http_weight(params);
+            most = q > most ? q : most;
+        }
+    }
+    return most;
+}
+
 enum method method_of(struct slice text)
 {
     static const struct {

@@ -64,6 +64,12 @@ struct slice http_host_name(struct slice host); /* of Host, "[::1]:80" too: with
 /* All fields of that name joined by ", " in the arena (RFC 9110 5.3). */
 struct slice http_req_list(const struct http_req *r, const char *name);
 
+/* Weights of content negotiation (RFC 9110 12.4.2), in thousandths. A malformed weight counts as 1. */
+enum { WEIGHT_ONE = 1000, WEIGHT_NONE = -1 };
+int http_weight(struct slice params); /* what follows an element's first ';' */
+/* The weight that an Accept list gives to this type by name; wildcards do not count. WEIGHT_NONE: it is not named. */
+int http_weight_of(struct slice list, struct slice type);
+
 /* Content-Security-Policy of every answer that names no other: a browser shows the page, runs none of its scripts, and gives it
  * a web origin of its own, so that what an origin or an upload wrote cannot act for the reader. Links to files still work. */
 #define REPLY_SANDBOX "sandbox allow-downloads"

@@ -97,6 +97,62 @@ void plan_redirect(struct plan *p, struct slice location)
     p->location = location;
 }
 
+bool plan_asks(struct slice query, struct slice wanted)
+{
+    while (query.n != 0) {
+        if (slice_eq(slice_cut(&query, '&'), wanted)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* JSON is for clients that ask for it by name. Clients that walk folders (rclone, wget, fsspec) send no Accept field or any
+ * wildcard, and read HTML. Scripts may ask for recursive=1 without a type; they have always received JSON. */
+static bool wants_page(const struct http_req *req, bool recursive)
+{
+    struct slice accept = http_req_list(req, "accept");
+    int json = http_weight_of(accept, SLICE("application/json"));
+    int html = http_weight_of(accept, SLICE("text/html"));
+
+    if (plan_asks(req->query, SLICE("format=json")) ||
+        plan_asks(req->query, SLICE("format=html"))) {
+        return !plan_asks(req->query, SLICE("format=json"));
+    }
+    if (json > 0 || html > 0) {
+        return html > json;
+    }
+    return !recursive;
+}
+
+/* "./": so that a ':' in the name is no scheme's (RFC 3986 4.2). */
+static struct slice with_slash(const struct http_req *req, struct slice path, struct arena *a)
+{
+    struct slice name = slice_from(path, slice_behind(path, '/'));
+
+    return plan_url("./", arena_fmt(a, SLICE_FMT "/", SLICE_ARG(name)), req->query, a);
+}
+
+void plan_redirect_to_folder(struct plan *p, const struct http_req *req, struct slice at,
+                             struct arena *a)
+{
+    plan_redirect(p, with_slash(req, at, a));
+}
+
+void plan_folder(struct plan *p, const struct http_req *req, struct slice at, struct slice folder,
+                 struct arena *a)
+{
+    p->kind = PLAN_LIST;
+    p->entry.path = folder;
+    p->recursive = plan_asks(req->query, SLICE("recursive=1"));
+    p->html = wants_page(req, p->recursive);
+    p->cache_control = SLICE("no-cache");
+    if (p->html) {
+        p->text = at;
+        p->location = at.n != 0 && at.p[at.n - 1] != '/' ? with_slash(req, at, a) : SLICE_NONE;
+    }
+}
+
 void plan_method(struct plan *p, struct slice allow, struct slice text)
 {
     plan_reply(p, 405, text);

@@ -42,6 +42,15 @@ struct slice plan_cut_version(struct slice *path);
 /* A synced repo's snapshot; NULL: the plan asks, or says that there is none. */
 const struct snap *plan_synced(const struct facts *f, struct slice version, struct plan *p);
 
+/* Is `wanted`, such as "recursive=1", among the query's members? */
+bool plan_asks(struct slice query, struct slice wanted);
+/* 301 to the canonical path with a '/' appended. */
+void plan_redirect_to_folder(struct plan *p, const struct http_req *req, struct slice at,
+                             struct arena *a);
+/* A PLAN_LIST of a folder, as HTML or JSON. at: the canonical path that was requested; folder: where that is in the tree.
+ * HTML of a folder whose path lacks the '/' becomes a redirect, provided that the folder exists. */
+void plan_folder(struct plan *p, const struct http_req *req, struct slice at, struct slice folder,
+                 struct arena *a);
 void plan_field(struct plan *p, struct slice name, struct slice value);
 /* As a field's value has to be: one line of printable ASCII, at most 400 bytes. */
 struct slice plan_line(struct slice text, struct arena *a);

@@ -141,9 +141,10 @@ struct plan {
     const struct put_reader *reader;       /* PUT_CHANGES */
     const struct form_reader *form_reader; /* PUT_FORM */
     int status;                            /* PLAN_REPLY: refusal, redirect */
-    struct slice text;                     /* body: what, why, what to do */
+    /* Body: what, why, what to do. LIST_OURS as HTML: the canonical path that was requested. */
+    struct slice text;
     struct slice
-        location; /* redirects, relative; oci: what links to the next part of a list begin with */
+        location; /* redirects, relative; oci: what links to the next part of a list begin with; LIST_OURS as HTML: the folder's path with its '/', when the request lacks it */
     struct slice allow;        /* 405: the methods that are taken */
     struct slice content_type; /* our own, for PLAN_BLOB and PLAN_WANT when the origin gives none */
     struct slice cache_control; /* for the client; p == NULL: derived from the class */

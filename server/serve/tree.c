@@ -100,6 +100,19 @@ static void refuse_listing(struct call *c, int rc, const struct err *why)
     reply_failure(c, r, arena_fmt(&c->arena, "%s: %s", err_plain(rc), why->text));
 }
 
+/* Links of a page are relative to the folder's path with its '/'. Temporary: a file may take the name later. */
+static void send_to_page(struct call *c)
+{
+    struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
+
+    r->status = 307;
+    reply_add(r, SLICE("location"), c->plan.location);
+    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    reply_add(r, SLICE("cache-control"), c->plan.cache_control);
+    reply_add(r, SLICE("vary"), SLICE("accept"));
+    exchange_reply(c->x, r, body_of_bytes(SLICE("a folder: see the Location field\n")));
+}
+
 static void on_listed(struct call *c, struct rendering *r, int rc, const struct err *why)
 {
     struct buf policy = BUF_INIT(1024);
@@ -107,6 +120,10 @@ static void on_listed(struct call *c, struct rendering *r, int rc, const struct 
 
     if (rc != 0) {
         refuse_listing(c, rc, why);
+        return;
+    }
+    if (c->plan.form == LIST_OURS && c->plan.html && c->plan.location.p != NULL) {
+        send_to_page(c);
         return;
     }
     h = resolve_rendering(c, c->plan.entry.path, r);

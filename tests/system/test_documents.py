@@ -86,4 +86,4 @@ def test_a_folder_is_listed_once(mirrord):
     assert m.metric("mirrord_documents_made_total") <= 2, "more than one a loop"
     assert m.get("/models/me/m/", headers={"If-None-Match": first[0]["etag"]}).status == 304
     assert m.put("/models/me/m/b", b"2", token=token).status == 201
-    assert {f["path"] for f in json.loads(m.get("/models/me/m/").body)["entries"]} == {"a", "b"}
+    assert {f["path"] for f in json.loads(m.get("/models/me/m/?format=json").body)["entries"]} == {"a", "b"}

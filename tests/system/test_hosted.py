@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import socket
 import struct
 
@@ -72,10 +73,51 @@ def test_wrong_digest_leaves_nothing(models, wire):
 def test_folder_listing(models, wire):
     for name in ("config.json", "weights/a.safetensors", "weights/b.safetensors"):
         models.put(f"/models/me/gpt/{name}", name.encode(), wire, models.publisher)
-    listed = json.loads(models.get("/models/me/gpt/", wire).body)
-    assert "config.json" in json.dumps(listed) and "weights" in json.dumps(listed)
-    page = models.get("/models/me/gpt/", wire, headers={"Accept": "text/html"})
-    assert page["content-type"].startswith("text/html") and b"config.json" in page.body
+    for path, accept in (("", "application/json"), ("?format=json", None), ("?format=json", "text/html")):
+        got = models.get("/models/me/gpt/" + path, wire, headers={"Accept": accept} if accept else {})
+        assert got["content-type"] == "application/json" and got["vary"] == "accept"
+        assert [e["path"] for e in json.loads(got.body)["entries"]] == ["config.json", "weights/"]
+    for headers in ({}, {"Accept": ""}, {"Accept": "*/*"}, {"Accept": "text/html"}):
+        page = models.get("/models/me/gpt/", wire, headers=headers)
+        assert page["content-type"] == "text/html; charset=utf-8" and page["vary"] == "accept"
+        assert re.findall('<a href="(.*?)"', page.body.decode()) == ["config.json", "weights/"]
+    assert json.loads(models.get("/models/?format=json", wire).body)["trees"][0]["name"] == "me/gpt"
+    for path, entry in (("/models/", "me/"), ("/models/me/", "gpt/")):
+        assert re.findall('<a href="(.*?)"', models.get(path, wire).body.decode()) == [entry]
+
+
+def test_what_older_programs_of_ours_ask(models, wire):
+    """trainagent since its first version, its publish, and a mirrord that crawls folders: each as it writes its question."""
+    models.put("/models/me/gpt/weights/a", b"1", wire, models.publisher)
+    for path, headers in (("/models/me/gpt/?recursive=1", {"Accept": "application/json"}), ("/models/me/gpt/weights?recursive=1", {"Accept": "application/json"}),
+                          ("/models/me/gpt/?recursive=1", {}), ("/models/me/gpt/", {"Accept": "application/json, */*;q=0.5"})):
+        got = models.get(path, wire, headers=headers)
+        assert (got.status, got["content-type"]) == (200, "application/json")
+        assert json.loads(got.body)["entries"][0]["path"] in ("weights/a", "a", "weights/")
+
+
+def test_a_folder_without_its_slash(models, wire):
+    """Links of a page are relative to the folder: a client is led to where they are right."""
+    models.put("/models/me/gpt/a%3Ab/c%20d/x", b"1", wire, models.publisher)
+    for path, to in (("/models/me/gpt/a:b", "./a:b/"), ("/models/me/gpt/a%3Ab/c%20d?format=html", "./c%20d/?format=html")):
+        for head in (False, True):
+            got = models.get(path, wire, head=head)
+            assert (got.status, got["location"]) == (307, to)
+    assert models.get("/models/me/gpt/a", wire).status == 404  # no folder, though names begin so
+    assert models.get("/models/me/gpt/none/", wire).status == 404
+
+
+def test_a_page_leads_up_and_not_astray(models, wire):
+    models.put("/models/me/gpt/a/b/x", b"1", wire, models.publisher)
+    page = models.get("/models/me/gpt@v1/a/b/", wire)
+    source = page.body.decode()
+    assert re.findall('<a href=([^" ]+) >', source) == ["/", "/models/", "/models/me/", "/models/me/gpt%40v1/", "/models/me/gpt%40v1/a/", "/"]
+    for up in ("/", "/models/", "/models/me/", "/models/me/gpt%40v1/", "/models/me/gpt%40v1/a/"):
+        assert models.get(up, wire)["content-type"] == "text/html; charset=utf-8"
+    style = re.search("<style>(.*?)</style>", source, re.S)[1]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}';" in page["content-security-policy"] and "script" not in page["content-security-policy"]
+    assert style == re.search("<style>(.*?)</style>", models.get("/", wire).body.decode(), re.S)[1]
 
 
 def open_upload(m, wire="h1", tree="me/gpt"):

@@ -285,7 +285,7 @@ def test_kinds(m, wire, kind):
     assert model.create().status == 200 and model.files() == []
     assert model.ask("POST", f"api/{kind}/me/gpt/branch/x", {}).status == 403
     assert model.ask("POST", "api/repos/create", {"name": "x", "organization": kind}).status == 400
-    assert [t["name"] for t in json.loads(m.get(f"/models/{kind}/me/", wire).body)["trees"]] == [f"{kind}/me/gpt"]
+    assert [t["name"] for t in json.loads(m.get(f"/models/{kind}/me/?format=json", wire).body)["trees"]] == [f"{kind}/me/gpt"]
     assert m.get(f"/models/{kind}/me/gpt", wire).status == 301
     assert m.ctl("snapshot", "ls", "models", f"{kind}/me/gpt").returncode == 0
 

@@ -2,24 +2,6 @@
 
 #include "server/repo/plan.h"
 
-/* wget, curl and browsers want a page as other servers have it; who asks for JSON gets that. */
-static bool wants_json(const struct http_req *req)
-{
-    struct slice accept = http_req_list(req, "accept");
-
-    while (accept.n != 0) {
-        struct slice type = slice_cut(&accept, ',');
-        type = slice_trim(slice_cut(&type, ';'));
-        if (slice_ieq(type, SLICE("text/html"))) {
-            return false;
-        }
-        if (slice_ieq(type, SLICE("application/json"))) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* What is mirrored must not run as ours in a browser. */
 static struct slice type_of(struct slice path)
 {
@@ -42,20 +24,15 @@ static struct slice type_of(struct slice path)
     return SLICE("application/octet-stream");
 }
 
-static void plan_folder(const struct http_req *req, struct slice asked, struct slice folder,
-                        struct arena *a, struct plan *p)
+/* found: where links lead; with a '/' behind it where one was asked for. */
+static struct slice folder_of(struct slice asked, struct slice found, struct arena *a)
 {
     bool bare = asked.n != 0 && asked.p[asked.n - 1] != '/';
 
-    p->kind = PLAN_LIST;
-    p->html = !wants_json(req);
-    p->cache_control = SLICE("no-cache");
-    p->recursive = slice_eqs(req->query, "recursive=1");
-    /* Links are relative: of "a/b" the page's begin with "b/", wherever a link has led. */
-    if (folder.n != 0 && folder.p[folder.n - 1] == '/') {
-        folder.n--;
+    if (found.n != 0 && found.p[found.n - 1] == '/') {
+        found.n--;
     }
-    p->entry.path = bare || folder.n == 0 ? folder : arena_fmt(a, SLICE_FMT "/", SLICE_ARG(folder));
+    return bare || found.n == 0 ? found : arena_fmt(a, SLICE_FMT "/", SLICE_ARG(found));
 }
 
 void synced_plan(const struct repo *r, const struct http_req *req, struct slice clean,
@@ -63,7 +40,7 @@ void synced_plan(const struct repo *r, const struct http_req *req, struct slice 
 {
     const struct snap *sn;
     const struct fact *found;
-    struct slice path, version, asked;
+    struct slice path, version;
 
     p->right = RIGHT_READ;
     p->subject = arena_fmt(a, "%s/" SLICE_FMT, r->name, SLICE_ARG(clean));
@@ -78,9 +55,8 @@ void synced_plan(const struct repo *r, const struct http_req *req, struct slice 
     }
     p->snap = *sn;
     p->name = slice_str(r->name);
-    asked = path;
     if (path.n == 0) {
-        plan_folder(req, asked, path, a, p);
+        plan_folder(p, req, clean, path, a);
         return;
     }
     found = plan_resolve(facts, &sn->root, path, p);
@@ -88,7 +64,8 @@ void synced_plan(const struct repo *r, const struct http_req *req, struct slice 
         return;
     }
     if (found->rc != 0 || found->entry.type != ENTRY_FILE) {
-        plan_folder(req, asked, found->entry.path, a, p); /* or nothing: the listing knows */
+        /* Or nothing: the listing knows. */
+        plan_folder(p, req, clean, folder_of(path, found->entry.path, a), a);
         return;
     }
     p->kind = PLAN_BLOB;

@@ -12,10 +12,11 @@ enum { SEGMENT_MAX_BYTES = 96 };
 struct place {         /* a request's path, taken apart */
     struct slice tree; /* "owner/name", "datasets/owner/name"; p == NULL: above the trees */
     struct slice version;
-    struct slice path; /* below the tree */
-    struct slice tail; /* clean, all that stands behind the tree's name */
-    size_t prefix;     /* bytes of the request's path in front of what is below the repo */
-    bool bare;         /* no '/' behind the name: the path of a folder that lacks its slash */
+    struct slice path;  /* below the tree */
+    struct slice clean; /* all of it */
+    struct slice tail;  /* clean, all that stands behind the tree's name */
+    size_t prefix;      /* bytes of the request's path in front of what is below the repo */
+    bool bare;          /* no '/' behind the name: the path of a folder that lacks its slash */
 };
 
 static int hosted_open(struct repo *r, const struct repo_conf *conf, struct err *e)
@@ -87,7 +88,7 @@ static bool take_apart(struct slice clean, struct arena *a, struct place *out)
     struct slice owner = slice_cut(&rest, '/');
     struct slice name;
 
-    *out = (struct place){.bare = kind.n + owner.n == clean.n && owner.n != 0};
+    *out = (struct place){.clean = clean, .bare = kind.n + owner.n == clean.n && owner.n != 0};
     if (rest.n == 0) { /* "", "owner", "owner/" */
         out->path = clean;
         return clean.n == kind.n || hosted_segment_valid(owner);
@@ -110,29 +111,6 @@ static bool take_apart(struct slice clean, struct arena *a, struct place *out)
 }
 
 /* --- reading --- */
-
-static bool browser(const struct http_req *req)
-{
-    struct slice accept = http_req_list(req, "accept");
-
-    while (accept.n != 0) {
-        struct slice type = slice_cut(&accept, ',');
-        if (slice_ieq(slice_trim(slice_cut(&type, ';')), SLICE("text/html"))) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool query_says(struct slice query, struct slice wanted)
-{
-    while (query.n != 0) {
-        if (slice_eq(slice_cut(&query, '&'), wanted)) {
-            return true;
-        }
-    }
-    return false;
-}
 
 struct slice hosted_type_of(struct slice path)
 {
@@ -162,15 +140,6 @@ static bool version_is_fixed(struct slice v)
     uint64_t seq;
 
     return (v.n > 1 && v.p[0] == 'v' && slice_u64(slice_from(v, 1), &seq)) || digest_parse(v, &d);
-}
-
-static void plan_list(struct plan *p, const struct http_req *req, struct slice folder)
-{
-    p->kind = PLAN_LIST;
-    p->entry.path = folder;
-    p->recursive = query_says(req->query, SLICE("recursive=1"));
-    p->html = browser(req);
-    p->cache_control = SLICE("no-cache");
 }
 
 /* 307 to where the tree is now: links and scripts that have the old name go on. */
@@ -214,7 +183,7 @@ static void plan_read(const struct repo *r, const struct http_req *req, const st
     p->snap = head->snap;
     p->name = at->tree;
     if (at->path.n == 0 || at->path.p[at->path.n - 1] == '/') {
-        plan_list(p, req, at->path);
+        plan_folder(p, req, at->clean, at->path, a);
         return;
     }
     file = plan_entry(facts, &head->snap.root, at->path, p);
@@ -222,7 +191,8 @@ static void plan_read(const struct repo *r, const struct http_req *req, const st
         return;
     }
     if (file->rc != 0 || file->entry.type != ENTRY_FILE) {
-        plan_list(p, req, at->path); /* a folder without its slash, or nothing: the listing knows */
+        /* A folder without its slash, or nothing: the listing knows. */
+        plan_folder(p, req, at->clean, at->path, a);
         return;
     }
     p->kind = PLAN_BLOB;
@@ -357,7 +327,7 @@ static void plan_upload(const struct http_req *req, struct slice rest, struct ar
         plan_reply(p, 404, SLICE("no such upload\n"));
     } else if (req->method == METHOD_POST && slice_eq(below, SLICE("commit"))) {
         p->put.kind = PUT_UPLOAD_COMMIT;
-        p->put.replace = query_says(req->query, SLICE("replace=1"));
+        p->put.replace = plan_asks(req->query, SLICE("replace=1"));
         (void)plan_condition(req, p);
     } else if (req->method == METHOD_DELETE && below.n == 0) {
         p->put.kind = PUT_UPLOAD_ABORT;
@@ -413,18 +383,6 @@ static void plan_write(const struct http_req *req, const struct place *at, struc
     }
 }
 
-/* To the path's last segment, which lacks its slash. "./": it may hold a ':'. */
-static void redirect_to_folder(const struct http_req *req, struct slice path, struct arena *a,
-                               struct plan *p)
-{
-    struct slice name = path;
-
-    while (slice_find(name, '/') >= 0) {
-        slice_cut(&name, '/');
-    }
-    plan_redirect(p, plan_url("./", arena_fmt(a, SLICE_FMT "/", SLICE_ARG(name)), req->query, a));
-}
-
 static int hosted_plan(const struct repo *r, const struct http_req *req, struct slice path,
                        const struct principal *who, const struct facts *facts, struct arena *arena,
                        struct plan *out, struct err *e)
@@ -470,9 +428,9 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
             plan_method(out, SLICE("GET, HEAD"),
                         SLICE("files live in trees: <owner>/<name>/<path>\n"));
         } else if (at.bare) {
-            redirect_to_folder(req, clean, arena, out);
+            plan_redirect_to_folder(out, req, clean, arena);
         } else {
-            plan_list(out, req, at.path);
+            plan_folder(out, req, clean, at.path, arena);
         }
         return 0;
     }
@@ -493,7 +451,7 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
     } else if (!read) {
         plan_write(req, &at, out);
     } else if (at.bare) {
-        redirect_to_folder(req, clean, arena, out);
+        plan_redirect_to_folder(out, req, clean, arena);
     } else {
         plan_read(r, req, &at, facts, arena, out);
     }

@@ -4,13 +4,18 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "common/codec/base64.h"
-#include "common/codec/html.h"
 #include "common/codec/jwrite.h"
+#include "common/codec/units.h"
 #include "common/codec/url.h"
+#include "server/page/html.h"
 #include "server/repo/hosted/hub.h"
 #include "server/repo/hosted/image.h"
 #include "server/repo/hosted/python.h"
+
+struct group { /* trees that share the next segment of their names: one folder of the page */
+    struct buf name;
+    uint64_t trees, bytes, newest_unix_s;
+};
 
 struct listing {
     bool html;
@@ -19,85 +24,145 @@ struct listing {
     struct store *s;
     const struct digest *root;
     struct slice folder; /* with its '/', or empty */
-    struct slice href;   /* what a link begins with: for a folder asked for without its '/' */
     size_t count;
     struct buf skip; /* a path after all of the folder that was just listed */
+    struct group group;
 };
 
 /* Longer than any path, so that folder + these bytes sorts after all that lies below the folder. */
-enum { SKIP_BYTES = 4096 };
-
-static const char style[] =
-    "body { font: 15px/1.5 system-ui, sans-serif; margin: 1rem; } table { border-spacing: 0; } "
-    "caption, code { color: GrayText; font-size: 13px; text-align: left; } caption { padding-bottom: "
-    ".5rem; } td, th { padding: .1rem 1.5rem .1rem 0; text-align: left; white-space: nowrap; } "
-    "td:nth-child(3) { text-align: right; font-variant-numeric: tabular-nums; }";
+enum { SKIP_BYTES = 4096, NAME_BYTES = 4096, WHEN_BYTES = 32 };
+#define SIZE_NONE UINT64_MAX
 
 void hosted_listing_policy(struct buf *out)
 {
-    char base64[BASE64_ROOM(DIGEST_BYTES)];
-    struct digest d;
-
-    digest_of(slice_str(style), &d);
-    base64_encode(d.b, DIGEST_BYTES, base64);
-    buf_addf(out,
-             "default-src 'none'; style-src 'sha256-%s'; form-action 'none'; frame-ancestors "
-             "'none'; base-uri 'none'",
-             base64);
+    html_policy(out, HTML_FOLDER);
 }
 
-static void page_title(struct listing *l, struct slice name)
-{
-    html_escape(name, l->out);
-    buf_str(l->out, l->folder.n != 0 ? "/" : "");
-    html_escape(l->folder, l->out);
-}
+/* --- pages ---
+ * Every entry is a plain, percent-encoded <a href="name">, and only entries are written so: rclone, wget, lftp and fsspec
+ * walk these links. */
 
-static void page_begin(struct listing *l, struct slice name)
+static void when_text(char out[WHEN_BYTES], int64_t unix_s)
 {
-    buf_str(l->out, "<!DOCTYPE html>\n<html><head><title>");
-    page_title(l, name);
-    buf_str(l->out, "</title>");
-    buf_addf(l->out,
-             "<meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, "
-             "initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\n"
-             "<style>%s</style>\n",
-             style);
-    buf_str(l->out, "</head><body><h1>");
-    page_title(l, name);
-    buf_str(l->out, "</h1>\n<table>\n");
-}
-
-static void page_rows(struct listing *l)
-{
-    buf_addf(l->out,
-             "<tr><th>Name</th><th>Modified (UTC)</th><th>Bytes</th><th>SHA-256</th></tr>\n"
-             "<tr><td><a href=\"%s\">../</a></td><td></td><td></td><td></td></tr>\n",
-             l->href.n != 0 ? "." : "../");
-}
-
-static void page_row(struct listing *l, struct slice name, int64_t mtime_ns, const char *size,
-                     const char *note)
-{
-    time_t at = (time_t)(mtime_ns / 1000000000);
-    char when[32] = "";
+    time_t at = (time_t)unix_s;
     struct tm tm;
 
-    if (mtime_ns > 0 && gmtime_r(&at, &tm) != NULL) {
-        strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
+    out[0] = '\0';
+    if (unix_s > 0 && gmtime_r(&at, &tm) != NULL) {
+        strftime(out, WHEN_BYTES, "%Y-%m-%d %H:%M", &tm);
     }
-    buf_str(l->out, "<tr><td><a href=\"./");
-    url_encode_path(l->href, l->out);
-    url_encode_path(name, l->out);
+}
+
+/* A canonical path has two escapes, "%2F" and "%25": the address keeps them, the text shows what they stand for. */
+static void crumb_href(struct slice path, struct buf *out)
+{
+    for (size_t i = 0; i < path.n; i++) {
+        if (path.p[i] == '%') {
+            buf_byte(out, '%');
+        } else {
+            url_encode_path(slice_of(path.p + i, 1), out);
+        }
+    }
+}
+
+static void crumb_text(struct slice segment, struct buf *out)
+{
+    struct buf plain = BUF_INIT(NAME_BYTES);
+
+    html_text(out, url_decode(segment, &plain) && plain.rc == 0 ? buf_slice(&plain) : segment);
+    buf_free(&plain);
+}
+
+/* "mirrord / models / me / gpt": every segment but the last is a link. path: as requested, below the repo. */
+static void crumbs(struct buf *out, const struct repo *r, struct slice path)
+{
+    struct buf href = BUF_INIT(4 * SKIP_BYTES);
+    struct slice segment = slice_str(r->name);
+    struct slice rest = path;
+
+    html_nav_begin(out, SLICE("/"));
+    buf_str(out, "mirrord</a>");
+    buf_byte(&href, '/');
+    for (;;) {
+        buf_str(out, " / ");
+        if (rest.n == 0) {
+            break;
+        }
+        crumb_href(segment, &href);
+        buf_byte(&href, '/');
+        html_nav_begin(out, buf_slice(&href));
+        buf_str(out, "<bdi>");
+        crumb_text(segment, out);
+        buf_str(out, "</bdi></a>");
+        segment = slice_cut(&rest, '/');
+    }
+    buf_str(out, "<bdi>");
+    crumb_text(segment, out);
+    buf_str(out, "</bdi>");
+    buf_free(&href);
+}
+
+static void page_begin(struct listing *l, const struct repo *r, struct slice path)
+{
+    struct buf title = BUF_INIT(2 * SKIP_BYTES);
+
+    buf_adds(&title, path);
+    buf_addf(&title, "%s%s - mirrord", path.n != 0 ? " - " : "", r->name);
+    html_begin(l->out, buf_slice(&title));
+    buf_free(&title);
+    buf_str(l->out, "<header class=\"folder\">\n<h1>");
+    crumbs(l->out, r, path);
+    buf_str(l->out, "</h1>\n");
+}
+
+/* dated: the entries have modification times. */
+static void page_table(struct listing *l, bool dated, const char *last)
+{
+    buf_addf(l->out,
+             "</header>\n<main>\n<table class=\"folder%s\"><thead><tr><th>Name<th>Modified (UTC)"
+             "<th>Size<th>%s</thead>\n<tbody>\n",
+             dated ? "" : " undated", last);
+}
+
+/* fsspec takes every reference that begins with "http" for an absolute URL. */
+static void entry_href(struct slice name, struct buf *out)
+{
+    if (slice_starts(name, SLICE("http"))) {
+        buf_str(out, "%68");
+        name = slice_from(name, 1);
+    }
+    url_encode_path(name, out);
+}
+
+static void page_row(struct listing *l, struct slice name, int64_t unix_s, uint64_t size_bytes,
+                     const char *note)
+{
+    char when[WHEN_BYTES];
+
+    when_text(when, unix_s);
+    buf_str(l->out, "<tr><td><a href=\"");
+    entry_href(name, l->out);
     buf_str(l->out, "\">");
-    html_escape(name, l->out);
-    buf_addf(l->out, "</a></td><td>%s</td><td>%s</td><td><code>%s</code></td></tr>\n", when, size,
-             note);
+    html_text(l->out, name);
+    buf_addf(l->out, "</a></td><td>%s</td>", when);
+    if (size_bytes == SIZE_NONE) {
+        buf_str(l->out, "<td></td>");
+    } else {
+        buf_addf(l->out, "<td title=\"%" PRIu64 "\">", size_bytes);
+        html_size(l->out, size_bytes);
+        buf_str(l->out, "</td>");
+    }
+    buf_addf(l->out, "<td>%s</td></tr>\n", note);
 }
 
 static void page_end(struct listing *l)
 {
-    buf_str(l->out, "</table></body></html>\n");
+    buf_str(l->out, "</tbody></table>\n");
+    if (l->count == 0) {
+        buf_str(l->out, "<p>Nothing is here yet.</p>\n");
+    }
+    buf_str(l->out, "</main>\n");
+    html_end(l->out, HTML_FOLDER);
 }
 
 /* --- one folder --- */
@@ -105,12 +170,12 @@ static void page_end(struct listing *l)
 static void file_row(struct listing *l, struct slice name, const struct entry *en)
 {
     char hex[DIGEST_HEX + 1];
-    char size[24];
+    char note[DIGEST_HEX + 32];
 
     digest_format(&en->digest, hex);
     if (l->html) {
-        snprintf(size, sizeof size, "%" PRIu64, en->size_bytes);
-        page_row(l, name, en->mtime_ns, size, hex);
+        snprintf(note, sizeof note, "<code>%s</code>", hex);
+        page_row(l, name, en->mtime_ns / 1000000000, en->size_bytes, note);
         return;
     }
     jwrite_open(l->out, NULL, '{');
@@ -128,7 +193,7 @@ static void file_row(struct listing *l, struct slice name, const struct entry *e
 static void folder_row(struct listing *l, struct slice name)
 {
     if (l->html) {
-        page_row(l, name, 0, "", "");
+        page_row(l, name, 0, SIZE_NONE, "");
         return;
     }
     jwrite_open(l->out, NULL, '{');
@@ -142,8 +207,8 @@ static void link_row(struct listing *l, struct slice name, struct slice target)
 
     if (l->html) {
         buf_str(&note, "&rarr; ");
-        html_escape(target, &note);
-        page_row(l, name, 0, "", buf_cstr(&note));
+        html_text(&note, target);
+        page_row(l, name, 0, SIZE_NONE, buf_cstr(&note));
     } else {
         jwrite_open(l->out, NULL, '{');
         jwrite_text(l->out, "path", name);
@@ -220,18 +285,22 @@ static int walk(struct listing *l, struct store *s, const struct digest *root, s
     return rc;
 }
 
-static int list_folder(struct listing *l, struct store *s, const struct plan *p, struct err *e)
+static int list_folder(struct listing *l, struct store *s, const struct repo *r,
+                       const struct plan *p, struct err *e)
 {
     char hex[DIGEST_HEX + 1];
     char version[24];
+    char when[WHEN_BYTES];
     int rc;
 
     digest_format(&p->snap.root, hex);
     snprintf(version, sizeof version, "v%" PRIu64, p->snap.seq);
     if (l->html) {
-        page_begin(l, p->name);
-        buf_addf(l->out, "<caption>%s, root %s</caption>\n", version, hex);
-        page_rows(l);
+        when_text(when, (int64_t)p->snap.created_unix_s);
+        page_begin(l, r, p->text);
+        buf_addf(l->out, "<p id=\"state\">%s, published %s UTC, root <code>%s</code></p>\n",
+                 version, when, hex);
+        page_table(l, r->synced, "SHA-256");
     } else {
         jwrite_open(l->out, NULL, '{');
         jwrite_str(l->out, "root", hex);
@@ -251,31 +320,68 @@ static int list_folder(struct listing *l, struct store *s, const struct plan *p,
 
 /* --- the trees of a repo, or of one owner in it --- */
 
+static void end_group(struct listing *l)
+{
+    struct group *g = &l->group;
+    char note[64];
+
+    if (g->trees != 0) {
+        snprintf(note, sizeof note, "%" PRIu64 " %s", g->trees,
+                 plural(g->trees, "repository", "repositories"));
+        page_row(l, buf_slice(&g->name), (int64_t)g->newest_unix_s, g->bytes, note);
+    }
+    buf_clear(&g->name);
+    g->trees = g->bytes = g->newest_unix_s = 0;
+}
+
+/* A page shows one level: clients that walk folders ignore links to deeper ones. */
+static void page_tree(struct listing *l, struct slice name, const struct snap *sn)
+{
+    struct group *g = &l->group;
+    ptrdiff_t slash = slice_find(name, '/');
+    struct buf path = BUF_INIT(NAME_BYTES);
+    char note[64];
+
+    if (slash >= 0) {
+        struct slice owner = slice_first(name, (size_t)slash + 1);
+        if (!slice_eq(owner, buf_slice(&g->name))) {
+            end_group(l);
+            buf_adds(&g->name, owner);
+        }
+        g->trees++;
+        g->bytes += sn->bytes;
+        g->newest_unix_s = max_u64(g->newest_unix_s, sn->created_unix_s);
+        return;
+    }
+    end_group(l);
+    buf_adds(&path, name);
+    buf_byte(&path, '/');
+    snprintf(note, sizeof note, "v%" PRIu64 ", %" PRIu64 " %s", sn->seq, sn->entries,
+             plural(sn->entries, "file", "files"));
+    page_row(l, buf_slice(&path), (int64_t)sn->created_unix_s, sn->bytes, note);
+    buf_free(&path);
+}
+
 static int on_tree(void *arg, struct slice name, const struct snap *sn)
 {
     struct listing *l = arg;
     char hex[DIGEST_HEX + 1];
-    char size[24];
+    char version[24];
 
     if (!slice_starts(name, l->folder) || (l->html && image_is_tree(name))) {
         return 0; /* no page of ours shows an image */
     }
     l->count++;
-    digest_format(&sn->root, hex);
     if (l->html) {
-        struct buf path = BUF_INIT(256);
-        buf_adds(&path, slice_from(name, l->folder.n));
-        buf_byte(&path, '/');
-        snprintf(size, sizeof size, "%" PRIu64, sn->bytes);
-        page_row(l, buf_slice(&path), (int64_t)sn->created_unix_s * 1000000000, size, hex);
-        buf_free(&path);
+        page_tree(l, slice_from(name, l->folder.n), sn);
         return 0;
     }
-    snprintf(size, sizeof size, "v%" PRIu64, sn->seq);
+    digest_format(&sn->root, hex);
+    snprintf(version, sizeof version, "v%" PRIu64, sn->seq);
     jwrite_open(l->out, NULL, '{');
     jwrite_text(l->out, "name", name);
     jwrite_str(l->out, "root", hex);
-    jwrite_str(l->out, "version", size);
+    jwrite_str(l->out, "version", version);
     jwrite_u64(l->out, "entries", sn->entries);
     jwrite_u64(l->out, "bytes", sn->bytes);
     jwrite_u64(l->out, "created", sn->created_unix_s);
@@ -283,19 +389,21 @@ static int on_tree(void *arg, struct slice name, const struct snap *sn)
     return 0;
 }
 
-static int list_trees(struct listing *l, struct store *s, const struct repo *r, struct err *e)
+static int list_trees(struct listing *l, struct store *s, const struct repo *r,
+                      const struct plan *p, struct err *e)
 {
     int rc;
 
     if (l->html) {
-        page_begin(l, slice_str(r->name));
-        page_rows(l);
+        page_begin(l, r, p->text);
+        page_table(l, true, "Holds");
     } else {
         jwrite_open(l->out, NULL, '{');
         jwrite_open(l->out, "trees", '[');
     }
     rc = head_list(s, slice_str(r->name), on_tree, l, e);
     if (l->html) {
+        end_group(l);
         page_end(l);
     } else {
         jwrite_close(l->out, ']');
@@ -308,7 +416,6 @@ static int list_trees(struct listing *l, struct store *s, const struct repo *r, 
     return rc;
 }
 
-/* "a/b" asked for without its '/': links are relative to "a/". */
 static struct slice with_slash(struct slice folder, struct buf *copy)
 {
     if (folder.n == 0 || folder.p[folder.n - 1] == '/') {
@@ -319,18 +426,16 @@ static struct slice with_slash(struct slice folder, struct buf *copy)
     return buf_slice(copy);
 }
 
-static struct slice last_segment(struct slice folder)
-{
-    return slice_from(folder, slice_behind(slice_first(folder, folder.n - 1), '/'));
-}
-
 int hosted_listing(struct store *s, const struct repo *r, const struct plan *p,
                    const struct listing_sight *sight, struct listing_out *out, struct err *e)
 {
     struct buf *body = out->body;
     struct buf copy = BUF_INIT(2 * SKIP_BYTES);
-    struct listing l = {
-        .html = p->html, .recursive = p->recursive, .out = body, .skip = BUF_INIT(3 * SKIP_BYTES)};
+    struct listing l = {.html = p->html,
+                        .recursive = p->recursive,
+                        .out = body,
+                        .skip = BUF_INIT(3 * SKIP_BYTES),
+                        .group.name = BUF_INIT(NAME_BYTES)};
     int rc;
 
     if (p->form == LIST_IMAGE_TAGS || p->form == LIST_IMAGE_REFERRERS) {
@@ -348,12 +453,12 @@ int hosted_listing(struct store *s, const struct repo *r, const struct plan *p,
     }
     out->content_type = p->html ? SLICE("text/html; charset=utf-8") : SLICE("application/json");
     l.folder = with_slash(p->entry.path, &copy);
-    l.href = copy.n != 0 ? last_segment(l.folder) : SLICE("");
-    rc = p->name.p == NULL ? list_trees(&l, s, r, e) : list_folder(&l, s, p, e);
+    rc = p->name.p == NULL ? list_trees(&l, s, r, p, e) : list_folder(&l, s, r, p, e);
     if (rc == 0 && body->rc != 0) {
         rc = err_set(e, body->rc, "a listing of more than %zu bytes", body->max);
     }
     buf_free(&l.skip);
+    buf_free(&l.group.name);
     buf_free(&copy);
     return rc;
 }

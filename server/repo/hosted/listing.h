@@ -22,7 +22,7 @@ struct listing_out {
 MUST_USE int hosted_listing(struct store *s, const struct repo *r, const struct plan *p,
                             const struct listing_sight *sight, struct listing_out *out,
                             struct err *e);
-/* The Content-Security-Policy of such a page: its own style by its hash, links, nothing else. */
+/* The Content-Security-Policy of such a page. */
 void hosted_listing_policy(struct buf *out);
 
 #endif

@@ -45,15 +45,10 @@ static bool asks_for(const struct http_req *req, const char *type)
 /* A hosted tree's own listing is asked for as such: agents and scripts read that of any tree. */
 static bool wants_tree(const struct http_req *req)
 {
-    struct slice query = req->query;
-
-    while (query.n != 0) {
-        if (slice_eqs(slice_cut(&query, '&'), "recursive=1")) {
-            return true;
-        }
-    }
-    return page_format_of(http_req_list(req, "accept"), req->query) == PAGE_NONE &&
-           asks_for(req, "application/json");
+    return plan_asks(req->query, SLICE("recursive=1")) ||
+           plan_asks(req->query, SLICE("format=json")) ||
+           (page_format_of(http_req_list(req, "accept"), req->query) == PAGE_NONE &&
+            http_weight_of(http_req_list(req, "accept"), SLICE("application/json")) >= 0);
 }
 
 /* False: it takes none of ours, and was told. */

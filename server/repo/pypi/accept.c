@@ -2,8 +2,9 @@
 
 #include "common/base/buf.h"
 #include "common/codec/url.h"
+#include "server/http/msg.h"
 
-enum { FORMATS = 4, Q_ONE = 1000 };
+enum { FORMATS = 4 };
 
 static const struct {
     const char *name, *type, *latest;
@@ -45,35 +46,6 @@ static enum page_format format_of_type(struct slice type)
         }
     }
     return PAGE_NONE;
-}
-
-/* "0.25" in thousandths; what is no weight counts as 1, as if it were not there. */
-static int parse_q(struct slice v)
-{
-    int q = 0;
-    int scale = Q_ONE;
-
-    for (size_t i = 0; i < v.n; i++) {
-        if (v.p[i] >= '0' && v.p[i] <= '9' && i != 1) {
-            q += (v.p[i] - '0') * scale;
-            scale /= 10;
-        } else if (i != 1 || v.p[i] != '.') {
-            return Q_ONE;
-        }
-    }
-    return v.n == 0 || q > Q_ONE ? Q_ONE : q;
-}
-
-static int weight(struct slice params)
-{
-    while (params.n != 0) {
-        struct slice value = slice_cut(&params, ';');
-        struct slice name = slice_trim(slice_cut(&value, '='));
-        if (slice_ieq(name, SLICE("q"))) {
-            return parse_q(slice_trim(value));
-        }
-    }
-    return Q_ONE;
 }
 
 static enum page_format format_of_query(struct slice query, bool *said)
@@ -126,7 +98,7 @@ enum page_format page_format_of(struct slice accept, struct slice query)
     while (accept.n != 0) {
         struct slice params = slice_cut(&accept, ',');
         struct slice type = slice_trim(slice_cut(&params, ';'));
-        int q = weight(params);
+        int q = http_weight(params);
 
         f = format_of_type(type);
         if (f != PAGE_NONE) {

@@ -81,9 +81,26 @@ static void memory_bodies(void **state)
     assert_null(b);
 }
 
+static void weights(void **state)
+{
+    struct slice list =
+        SLICE("text/html, a/b;level=1;q=0.25, Application/JSON ; Q=0.5,*/*;q=x, none/n;q=0");
+
+    (void)state;
+    assert_int_equal(http_weight_of(list, SLICE("text/html")), 1000);
+    assert_int_equal(http_weight_of(list, SLICE("a/b")), 250);
+    assert_int_equal(http_weight_of(list, SLICE("application/json")), 500);
+    assert_int_equal(http_weight_of(list, SLICE("*/*")),
+                     1000); /* a weight that cannot be read is none */
+    assert_int_equal(http_weight_of(list, SLICE("none/n")), 0);
+    assert_int_equal(http_weight_of(list, SLICE("text/plain")), WEIGHT_NONE);
+    assert_int_equal(http_weight_of(SLICE_NONE, SLICE("a/b")), WEIGHT_NONE);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fields), cmocka_unit_test(a_long_list), cmocka_unit_test(replies),
-                                       cmocka_unit_test(methods), cmocka_unit_test(memory_bodies)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fields),  cmocka_unit_test(a_long_list),
+                                       cmocka_unit_test(replies), cmocka_unit_test(methods),
+                                       cmocka_unit_test(weights), cmocka_unit_test(memory_bodies)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ static void folders(void **state)
     get("/me/gpt/", false);
     assert_int_equal(k.plan.kind, PLAN_LIST);
     assert_slice(k.plan.entry.path, "");
-    assert_false(k.plan.recursive || k.plan.html);
+    assert_true(k.plan.html && !k.plan.recursive);
     ask_field(&k, "accept", "text/html,application/xhtml+xml;q=0.9");
     assert_int_equal(ask(&k, METHOD_GET, "/"), 0);
     assert_int_equal(k.plan.kind, PLAN_LIST);
@@ -76,11 +76,60 @@ static void folders(void **state)
     get("/me/gpt/sub/?recursive=1", false);
     assert_slice(k.plan.entry.path, "sub/");
     assert_true(k.plan.recursive);
-    get("/me/gpt/sub", false); /* not a file: maybe a folder without its slash */
+    get("/me/gpt/c:d/sub", false); /* not a file: maybe a folder without its slash */
     assert_int_equal(k.plan.kind, PLAN_LIST);
+    assert_slice(k.plan.location, "./sub/");
+    get("/me/gpt/c:d?x=1", false);
+    assert_slice(k.plan.location, "./c:d/?x=1");
+    get("/me/gpt/sub/", false);
+    assert_null(k.plan.location.p);
     get("/me/", false);
     assert_int_equal(k.plan.kind, PLAN_LIST);
     assert_slice(k.plan.entry.path, "me/");
+}
+
+/* Who asks by name for JSON gets it, and all others a page; recursive=1 is a script's. */
+static void forms(void **state)
+{
+    static const struct {
+        const char *accept, *query;
+        bool html;
+    } row[] = {
+        {NULL, "", true},
+        {"*/*", "", true},
+        {"application/*", "", true},
+        {"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "", true},
+        {"application/json", "", false},
+        {"application/json, */*;q=0.5", "", false}, /* mirrord's own crawl of folders */
+        {"Application/JSON, text/javascript, */*; q=0.01", "", false},
+        {"application/json, text/html;q=0.9", "", false},
+        {"application/json;q=0.5, text/html", "", true},
+        {"application/json;q=0", "", true},
+        {"application/jsonl", "", true},
+        {NULL, "?format=json", false},
+        {"text/html", "?x=1&format=json", false},
+        {"application/json", "?format=html", true},
+        {NULL, "?recursive=1", false},
+        {"*/*", "?recursive=1", false},
+        {"application/json", "?recursive=1", false}, /* trainagent */
+        {"text/html", "?recursive=1", true},
+        {NULL, "?recursive=1&format=html", true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        char target[64];
+        snprintf(target, sizeof target, "/%s", row[i].query);
+        if (row[i].accept != NULL) {
+            ask_field(&k, "accept", row[i].accept);
+        }
+        assert_int_equal(ask(&k, METHOD_GET, target), 0);
+        assert_int_equal(k.plan.kind, PLAN_LIST);
+        if (k.plan.html != row[i].html) {
+            fail_msg("Accept: %s of /%s", row[i].accept, row[i].query);
+        }
+        ask_forget(&k);
+    }
 }
 
 static void redirects_and_refusals(void **state)
@@ -303,10 +352,15 @@ static void bodies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files),       cmocka_unit_test(folders),
-        cmocka_unit_test(conditions),  cmocka_unit_test(redirects_and_refusals),
-        cmocka_unit_test(moved_trees), cmocka_unit_test(kinds_and_branches),
-        cmocka_unit_test(bodies),      cmocka_unit_test(puts_of_every_kind),
+        cmocka_unit_test(files),
+        cmocka_unit_test(folders),
+        cmocka_unit_test(forms),
+        cmocka_unit_test(conditions),
+        cmocka_unit_test(redirects_and_refusals),
+        cmocka_unit_test(moved_trees),
+        cmocka_unit_test(kinds_and_branches),
+        cmocka_unit_test(bodies),
+        cmocka_unit_test(puts_of_every_kind),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -99,19 +99,63 @@ static void pages(void **state)
 
     p.entry.path = SLICE("");
     assert_int_equal(list(f, &p, &out), 0);
-    assert_string_equal(names(&out, "href=\"", &got),
-                        "../ ./a ./a-b/ ./a.d/ ./b/ ./z%26%3C%22%3E.txt ");
-    assert_non_null(strstr(buf_cstr(&out), ">z&amp;&lt;&quot;&gt;.txt</a>"));
-    assert_non_null(strstr(buf_cstr(&out), ">a</a></td><td></td><td>0</td>"));
+    assert_string_equal(names(&out, "<a href=\"", &got), "a a-b/ a.d/ b/ z%26%3C%22%3E.txt ");
+    assert_non_null(strstr(buf_cstr(&out), ">z&#38;&#60;&#34;&#62;.txt</a>"));
+    assert_non_null(strstr(buf_cstr(&out), ">a</a></td><td></td><td title=\"0\">0 B</td>"));
     assert_non_null(strstr(buf_cstr(&out), ">a-b/</a></td><td></td><td></td>"));
-    p.entry.path = SLICE("a.d/e"); /* without its '/', links say the folder too */
+    assert_non_null(strstr(buf_cstr(&out), "<p id=\"state\">v1, published 2027-01-15 08:00 UTC, "));
+    p.entry.path = SLICE("b/");
     assert_int_equal(list(f, &p, &out), 0);
-    assert_string_equal(names(&out, "href=\"", &got), ". ./e/f ./e/g ");
+    assert_string_equal(names(&out, "<a href=\"", &got), "c %FF%FF/ ");
     p.entry.path = SLICE("a-b/");
     assert_int_equal(list(f, &p, &out), 0);
-    assert_non_null(strstr(buf_cstr(&out), ">x</a></td><td>2026-11-23 01:43</td><td>1</td>"));
+    assert_non_null(
+        strstr(buf_cstr(&out), ">x</a></td><td>2026-11-23 01:43</td><td title=\"1\">1 B</td>"));
     buf_free(&out);
     buf_free(&got);
+}
+
+/* What a reader's eye, or a client's, could take for something else. */
+static void odd_names(void **state)
+{
+    static const char *const odd[] = {"a:b/c",     "http.py", "https:/x", "it's",
+                                      "q?x#y%20+", " blank",  "\xff",     "\xe2\x80\xaetxt"};
+    struct fixture *f = *state;
+    struct plan p = {.snap = publish(f, odd, ARRAY_LEN(odd)), .name = SLICE("me/x"), .html = true};
+    struct buf out = BUF_INIT(1 << 20);
+    struct buf got = BUF_INIT(1 << 20);
+
+    p.entry.path = SLICE("");
+    assert_int_equal(list(f, &p, &out), 0);
+    assert_string_equal(names(&out, "<a href=\"", &got),
+                        "%20blank a%3Ab/ %68ttp.py %68ttps%3A/ it%27s q%3Fx%23y%2520%2B "
+                        "%E2%80%AEtxt %FF ");
+    assert_non_null(strstr(buf_cstr(&out), ">it&#39;s</a>"));
+    assert_non_null(strstr(buf_cstr(&out), ">\xef\xbf\xbdtxt</a>"));
+    buf_free(&out);
+    buf_free(&got);
+}
+
+/* The way up: not quoted, and no link to the page itself. */
+static void breadcrumbs(void **state)
+{
+    struct fixture *f = *state;
+    struct plan p = {
+        .snap = publish(f, paths, ARRAY_LEN(paths)), .name = SLICE("me/x"), .html = true};
+    struct buf out = BUF_INIT(1 << 20);
+
+    p.entry.path = SLICE("a.d/e/");
+    p.text = SLICE("me/x@a%2F<b>/a.d/e/");
+    assert_int_equal(list(f, &p, &out), 0);
+    assert_non_null(strstr(
+        buf_cstr(&out),
+        "<h1><a href=/ >mirrord</a> / <a href=/models/ ><bdi>models</bdi></a> / "
+        "<a href=/models/me/ ><bdi>me</bdi></a> / <a href=/models/me/x%40a%2F%3Cb%3E/ ><bdi>x@a/&#60;b&#62;</bdi></a>"
+        " / <a href=/models/me/x%40a%2F%3Cb%3E/a.d/ ><bdi>a.d</bdi></a> / <bdi>e</bdi></h1>"));
+    p.entry.path = p.text = SLICE("");
+    assert_int_equal(list(f, &p, &out), 0);
+    assert_non_null(strstr(buf_cstr(&out), "<h1><a href=/ >mirrord</a> / <bdi>models</bdi></h1>"));
+    buf_free(&out);
 }
 
 static void trees(void **state)
@@ -131,7 +175,12 @@ static void trees(void **state)
     p.entry.path = SLICE("me/");
     p.html = true;
     assert_int_equal(list(f, &p, &out), 0);
-    assert_string_equal(names(&out, "href=\"", &got), "../ ./x/ ");
+    assert_string_equal(names(&out, "<a href=\"", &got), "x/ ");
+    assert_non_null(strstr(buf_cstr(&out), "<td>v1, 1 file</td>"));
+    p.entry.path = SLICE(""); /* one level at a time */
+    assert_int_equal(list(f, &p, &out), 0);
+    assert_string_equal(names(&out, "<a href=\"", &got), "me/ ");
+    assert_non_null(strstr(buf_cstr(&out), "<td>1 repository</td>"));
     buf_free(&out);
     buf_free(&got);
 }
@@ -151,7 +200,7 @@ static void more_than_fits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(folders), TEST(pages), TEST(trees),
-                                       TEST(more_than_fits)};
+    const struct CMUnitTest tests[] = {TEST(folders),     TEST(pages), TEST(odd_names),
+                                       TEST(breadcrumbs), TEST(trees), TEST(more_than_fits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

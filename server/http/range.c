@@ -65,13 +65,27 @@ static bool list_names_ours(struct slice list, const struct validators *v, bool 
 
 /* --- preconditions, in the order of RFC 9110 13.2.2 ---------------------------------------------------------------------- */
 
-static bool changed_since(const struct http_req *r, struct slice date, const struct validators *v,
-                          bool *valid)
+static bool parse_date(const struct http_req *r, struct slice date, const struct validators *v,
+                       uint64_t *out)
+{
+    return v->last_modified_s != 0 && httpdate_parse(date, r->unix_s, out);
+}
+
+static bool is_unmodified_since(const struct http_req *r, struct slice date,
+                                const struct validators *v)
 {
     uint64_t since;
 
-    *valid = v->last_modified_s != 0 && httpdate_parse(date, r->unix_s, &since);
-    return *valid && v->last_modified_s > since;
+    return !parse_date(r, date, v, &since) || v->last_modified_s <= since;
+}
+
+static bool is_not_modified_since(const struct http_req *r, struct slice date,
+                                  const struct validators *v)
+{
+    uint64_t since;
+
+    return parse_date(r, date, v, &since) &&
+           (v->last_modified_s == since || (v->last_modified_s < since && !v->may_go_back));
 }
 
 static enum verdict judge_preconditions(const struct http_req *r, const struct validators *v)
@@ -80,14 +94,13 @@ static enum verdict judge_preconditions(const struct http_req *r, const struct v
     struct slice match = http_req_list(r, "if-match");
     struct slice none = http_req_list(r, "if-none-match");
     struct slice date;
-    bool valid;
 
     if (match.p != NULL) {
         if (!list_names_ours(match, v, true)) {
             return VERDICT_FAILED;
         }
     } else if ((date = http_req_field(r, "if-unmodified-since")).p != NULL &&
-               changed_since(r, date, v, &valid)) {
+               !is_unmodified_since(r, date, v)) {
         return VERDICT_FAILED;
     }
     if (none.p != NULL) {
@@ -95,7 +108,7 @@ static enum verdict judge_preconditions(const struct http_req *r, const struct v
             return reads ? VERDICT_NOT_MODIFIED : VERDICT_FAILED;
         }
     } else if (reads && (date = http_req_field(r, "if-modified-since")).p != NULL &&
-               !changed_since(r, date, v, &valid) && valid) {
+               is_not_modified_since(r, date, v)) {
         return VERDICT_NOT_MODIFIED;
     }
     return VERDICT_FULL;
@@ -219,8 +232,7 @@ static bool if_range_holds(const struct http_req *r, const struct validators *v)
     if (slice_starts(value, SLICE("\"")) || slice_starts(value, SLICE("W/"))) {
         return is_ours(value, v, true);
     }
-    return v->last_modified_s != 0 && httpdate_parse(value, r->unix_s, &date) &&
-           date == v->last_modified_s;
+    return !v->is_commit_time && parse_date(r, value, v, &date) && date == v->last_modified_s;
 }
 
 enum verdict request_judge(const struct http_req *r, const struct validators *v, uint64_t *first,

@@ -20,7 +20,11 @@ struct validators {
     struct slice
         etag_alias; /* a second form that conditionals accept ("sha256-..." beside "g-..."); or none */
     uint64_t last_modified_s; /* unix; 0 without */
-    uint64_t total_bytes;     /* LENGTH_UNKNOWN: ranges cannot be judged, answers 200 */
+    /* A rollback brings an older date: If-Modified-Since holds for the very same one alone. */
+    bool may_go_back;
+    /* Two commits may share a second: If-Range never holds by the date (RFC 9110 8.8.2.2). */
+    bool is_commit_time;
+    uint64_t total_bytes; /* LENGTH_UNKNOWN: ranges cannot be judged, answers 200 */
 };
 
 /* GET and HEAD (ranges are for GET only). Writes the window on VERDICT_FULL too. */

@@ -152,6 +152,7 @@ static void add_answer(struct call *c, struct hot *h, const struct answer *a)
     }
 }
 
+/* A file of a tree. Where its modification time was not kept, Last-Modified is the time of the version that was requested. */
 static void add_blob(struct call *c, struct hot *h, struct blob *b)
 {
     char hex[DIGEST_HEX + 1];
@@ -168,8 +169,12 @@ static void add_blob(struct call *c, struct hot *h, struct blob *b)
     h->fresh_until_unix_s = UINT64_MAX; /* until the repo's generation moves */
     add(h, "content-type",
         c->plan.content_type.p != NULL ? c->plan.content_type : SLICE("application/octet-stream"));
-    if (c->plan.entry.mtime_ns > 0) {
-        h->valid.last_modified_s = (uint64_t)c->plan.entry.mtime_ns / 1000000000u;
+    h->valid.is_commit_time = c->plan.entry.mtime_ns <= 0;
+    h->valid.may_go_back = true;
+    h->valid.last_modified_s = h->valid.is_commit_time
+                                   ? c->plan.snap.created_unix_s
+                                   : (uint64_t)c->plan.entry.mtime_ns / 1000000000u;
+    if (h->valid.last_modified_s != 0) {
         httpdate_format(h->valid.last_modified_s, date);
         add(h, "last-modified", slice_str(date));
     }

@@ -1,5 +1,6 @@
 """Hosted repositories: files in and out, many at once or none, refusals that name what is there."""
 import base64
+import email.utils
 import hashlib
 import itertools
 import json
@@ -7,6 +8,7 @@ import os
 import re
 import socket
 import struct
+import time
 
 import pytest
 
@@ -118,6 +120,36 @@ def test_a_page_leads_up_and_not_astray(models, wire):
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert f"style-src 'sha256-{digest}';" in page["content-security-policy"] and "script" not in page["content-security-policy"]
     assert style == re.search("<style>(.*?)</style>", models.get("/", wire).body.decode(), re.S)[1]
+
+
+def dated(m, path, wire, **conditions):
+    return m.get(path, wire, headers={name.replace("_", "-"): value for name, value in conditions.items()})
+
+
+def test_a_file_is_dated_by_its_version(models, wire):
+    before = int(time.time())
+    models.put("/models/me/gpt/a", b"one", wire, models.publisher)
+    got = models.get("/models/me/gpt/a", wire)
+    date = email.utils.parsedate_to_datetime(got["last-modified"]).timestamp()
+    assert before <= date <= time.time()
+    for path in ("/models/me/gpt/a", "/models/me/gpt@v1/a", "/models/me/gpt/resolve/main/a"):
+        for head in (True, False):
+            assert models.get(path, wire, head=head)["last-modified"] == got["last-modified"], path
+    until(lambda: int(time.time()) > date)  # the next version is of another second
+    models.put("/models/me/gpt/a", b"two", wire, models.publisher)
+    two = models.get("/models/me/gpt/a", wire)
+    assert email.utils.parsedate_to_datetime(two["last-modified"]).timestamp() > date
+    assert models.get("/models/me/gpt@v1/a", wire)["last-modified"] == got["last-modified"]
+    assert dated(models, "/models/me/gpt/a", wire, If_Modified_Since=two["last-modified"]).status == 304
+    assert dated(models, "/models/me/gpt/a", wire, If_Modified_Since=got["last-modified"]).body == b"two"
+    # The entity tag goes first (RFC 9110 13.2.2); no range is joined by a date that two commits may share.
+    assert dated(models, "/models/me/gpt/a", wire, If_Modified_Since=two["last-modified"], If_None_Match='"x"').status == 200
+    assert dated(models, "/models/me/gpt/a", wire, Range="bytes=1-", If_Range=two["last-modified"]).status == 200
+    assert dated(models, "/models/me/gpt/a", wire, Range="bytes=1-", If_Range=two["etag"]).status == 206
+    # After a rollback the file is older than what a client may have: that is a change, too.
+    models.ctl("snapshot", "rollback", "models", "me/gpt", "v1")
+    back = dated(models, "/models/me/gpt/a", wire, If_Modified_Since=two["last-modified"])
+    assert (back.status, back.body, back["last-modified"]) == (200, b"one", got["last-modified"])
 
 
 def open_upload(m, wire="h1", tree="me/gpt"):

@@ -127,6 +127,35 @@ static void conditions(void **state)
                      VERDICT_FULL);
 }
 
+/* Of a tree that may be rolled back, and where two commits may share a second. */
+static void dates_of_trees(void **state)
+{
+    static const char later[] = "Sun, 06 Nov 1994 08:49:38 GMT";
+    static const char same[] = "Sun, 06 Nov 1994 08:49:37 GMT";
+    struct validators v = have;
+    struct ask a;
+    uint64_t first, end;
+
+    (void)state;
+    assert_int_equal(request_judge(ask(&a, METHOD_GET, "if-modified-since", later, NULL, NULL), &v,
+                                   &first, &end),
+                     VERDICT_NOT_MODIFIED);
+    v.may_go_back = true;
+    assert_int_equal(request_judge(ask(&a, METHOD_GET, "if-modified-since", later, NULL, NULL), &v,
+                                   &first, &end),
+                     VERDICT_FULL);
+    assert_int_equal(
+        request_judge(ask(&a, METHOD_GET, "if-modified-since", same, NULL, NULL), &v, &first, &end),
+        VERDICT_NOT_MODIFIED);
+    assert_int_equal(request_judge(ask(&a, METHOD_GET, "range", "bytes=1-2", "if-range", same), &v,
+                                   &first, &end),
+                     VERDICT_PART);
+    v.is_commit_time = true;
+    assert_int_equal(request_judge(ask(&a, METHOD_GET, "range", "bytes=1-2", "if-range", same), &v,
+                                   &first, &end),
+                     VERDICT_FULL);
+}
+
 static void if_range(void **state)
 {
     static const struct {
@@ -203,8 +232,9 @@ static void peeks_at_no_far_side(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ranges), cmocka_unit_test(conditions),
-                                       cmocka_unit_test(if_range), cmocka_unit_test(peeks),
-                                       cmocka_unit_test(peeks_at_no_far_side)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranges),         cmocka_unit_test(conditions),
+        cmocka_unit_test(dates_of_trees), cmocka_unit_test(if_range),
+        cmocka_unit_test(peeks),          cmocka_unit_test(peeks_at_no_far_side)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <sys/un.h>
 
 #include "common/base/arena.h"
+#include "common/codec/nearest.h"
 #include "common/codec/network.h"
 #include "server/conf/section.h"
 #include "server/conf/value.h"
@@ -242,6 +243,41 @@ void conf_free(struct conf **cp)
     }
     arena_fini(&cf->arena);
     free(cf);
+}
+
+/* Tokens live in the store, so a title that is neither `anonymous` nor a network may name one of those. Names that begin with a
+ * digit and have only digits and dots are taken for addresses. */
+static bool title_is_doubtful(struct slice title)
+{
+    static const char *const known[] = {"anonymous"};
+    struct network net;
+    bool numeric = true;
+
+    if (slice_eqs(title, known[0]) || network_parse(title, &net)) {
+        return false;
+    }
+    for (size_t i = 0; i < title.n; i++) {
+        numeric = numeric && ((title.p[i] >= '0' && title.p[i] <= '9') || title.p[i] == '.');
+    }
+    return (numeric && slice_find(title, '.') >= 0) || nearest_word(known, 1, title) != NULL;
+}
+
+void conf_warnings(const struct conf *c, struct buf *out)
+{
+    const struct conf_file *cf = (const struct conf_file *)(const void *)c;
+
+    for (const struct settings_node *nd = cf->root->child; nd != NULL; nd = nd->next) {
+        struct slice title = slice_str(nd->title);
+        if (nd->section != SECTION_LIMIT || !title_is_doubtful(title)) {
+            continue;
+        }
+        buf_addf(out,
+                 "%s:%u: warning: limit \"%s\" holds only for a token of that name, %s, mend the "
+                 "title unless there is such a token\n",
+                 nd->at.file, nd->at.line, nd->title,
+                 slice_find(title, '.') >= 0 ? "and it is no network such as 10.0.0.0/8"
+                                             : "did you mean \"anonymous\"?");
+    }
 }
 
 void conf_print(const struct conf *c, struct buf *out)

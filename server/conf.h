@@ -48,6 +48,8 @@ struct conf {
 MUST_USE int conf_read(const char *path, struct conf **out, struct err *e);
 struct conf *conf_hold(struct conf *c); /* one conf_free() more is due; any thread */
 void conf_free(struct conf **cp);
+/* What is valid and still looks like a slip, "file:line: warning: ...", a line each. The daemon knows more: notices.h. */
+void conf_warnings(const struct conf *c, struct buf *out);
 /* Effective settings, in a form that conf_read() takes again. */
 void conf_print(const struct conf *c, struct buf *out);
 

@@ -15,6 +15,7 @@
 #include "server/hub/prefetch.h"
 #include "server/modules.h"
 #include "server/moved.h"
+#include "server/notices.h"
 #include "server/serve.h"
 #include "server/serve/sheaf.h"
 #include "server/store/keep.h"
@@ -219,6 +220,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         goto out;
     }
     http_server_listen(d->http, &listeners);
+    notices_say(d, c, NULL);
     d->sync = open_sync(d);
     rc = daemon_set_sync(d, d->set, e);
     if (rc == 0) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <curl/curl.h>
 
@@ -13,6 +14,7 @@
 #include "common/codec/units.h"
 #include "server/admin/admin.h"
 #include "common/codec/jwrite.h"
+#include "common/os/user.h"
 #include "server/conf/schema.h"
 #include "server/daemon.h"
 #include "server/store/keep.h"
@@ -68,22 +70,61 @@ static int fail_config(const struct err *e)
     return 78;
 }
 
+#define INSTALLED "/etc/mirrord/" /* the unit's configuration lies there, and it has User=mirrord */
+
+/* What root can read the daemon's user may not: reads all of it once more as that user. A configuration that this user cannot
+ * open is a draft: it is judged as root's. */
+static int read_as_daemon(const char *path, struct conf **c, struct buf *warnings, struct err *e)
+{
+    bool installed = strncmp(path, INSTALLED, sizeof INSTALLED - 1) == 0;
+    struct conf *again = NULL;
+    struct user u;
+    int rc;
+
+    if (geteuid() != 0 ||
+        !user_of_service((*c)->store.state_dir, installed ? "mirrord" : NULL, &u)) {
+        return 0;
+    }
+    rc = user_become(&u, e);
+    if (rc == 0 && !installed && access(path, R_OK) == -1) {
+        buf_addf(warnings,
+                 "%s: warning: tested as root, the user %s of %s cannot read this file itself\n",
+                 path, u.name, (*c)->store.state_dir);
+        return 0;
+    }
+    rc = rc == 0 ? conf_read(path, &again, e) : rc;
+    if (rc == 0) {
+        conf_free(c);
+        *c = again;
+    }
+    return rc;
+}
+
 static int test_config(const char *path, bool json)
 {
     struct conf *c = NULL;
     struct err why = {0};
-    struct buf out = BUF_INIT(64 << 10);
+    struct buf out = BUF_INIT(1 << 20), warnings = BUF_INIT(256 << 10);
+    int rc = conf_read(path, &c, &why);
 
-    if (conf_read(path, &c, &why) != 0) {
+    if (rc == 0) {
+        rc = read_as_daemon(path, &c, &warnings, &why);
+    }
+    if (rc != 0) {
         if (json) {
             print_json(SLICE_NONE, &why);
         }
+        conf_free(&c);
+        buf_free(&warnings);
         return fail_config(&why);
     }
+    conf_warnings(c, &warnings);
+    fputs(buf_cstr(&warnings), stderr);
     if (json) {
         jwrite_str(&out, "path", path);
         jwrite_u64(&out, "repos", c->repos_count);
         jwrite_u64(&out, "listeners", c->listeners_count);
+        jwrite_text(&out, "warnings", buf_slice(&warnings));
         print_json(buf_slice(&out), NULL);
         buf_free(&out);
     } else {
@@ -92,6 +133,7 @@ static int test_config(const char *path, bool json)
                plural(c->listeners_count, "listener", "listeners"));
     }
     conf_free(&c);
+    buf_free(&warnings);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "server/daemon.h"
 #include "server/hub/holding.h"
 #include "server/moved.h"
+#include "server/notices.h"
 #include "server/serve.h"
 
 static bool same(const char *a, const char *b)
@@ -118,6 +119,7 @@ static int reload(struct daemon *d, struct reload_news *news, struct err *e)
     }
     put_in_force(d, fresh);
     http_server_listen(d->http, &listeners); /* last: a new root may be a new repo */
+    notices_say(d, c, &news->warnings);
     return 0;
 }
 

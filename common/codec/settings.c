@@ -12,6 +12,7 @@
 #include "common/base/buf.h"
 #include "common/codec/nearest.h"
 #include "common/codec/settings_scan.h"
+#include "common/os/user.h"
 
 enum { FILE_BYTES_MAX = 4 << 20, FILES_MAX = 1000 };
 enum { KEY_SEEN = 1 << 20 }; /* a flag of our own beside libconfuse's */
@@ -155,11 +156,11 @@ static int on_value(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *result)
     return 0;
 }
 
-static int by_name(const char *path, int errno_value)
+/* A folder that is not there matches nothing. One that is closed to us may hold files that others of its readers find. */
+static int on_glob_error(const char *path, int errno_value)
 {
     (void)path;
-    (void)errno_value;
-    return 0; /* an unreadable folder matches nothing; a file named without wildcards is reported */
+    return errno_value == EACCES;
 }
 
 static void queue_file(const char *path)
@@ -177,6 +178,7 @@ static int on_include(cfg_t *cfg, cfg_opt_t *opt, int argc, const char **argv)
     const char *slash = strrchr(reading->file, '/');
     unsigned line = (unsigned)cfg->line;
     char pattern[PATH_MAX];
+    struct user self;
     glob_t found;
     int n, rc;
 
@@ -194,15 +196,23 @@ static int on_include(cfg_t *cfg, cfg_opt_t *opt, int argc, const char **argv)
              PATH_MAX);
         return -1;
     }
-    rc = glob(pattern, 0, by_name, &found); /* sorted by glob itself */
+    rc = glob(pattern, 0, on_glob_error, &found); /* sorted by glob itself */
     if (rc == GLOB_NOMATCH && strpbrk(argv[0], "*?[") == NULL) {
         fail(line, "%s cannot be included, there is no such file, write its path relative to %s",
              pattern, reading->file);
         return -1;
     }
-    if (rc != 0 && rc != GLOB_NOMATCH) {
-        fail(line, "%s cannot be searched, %s, see to it or remove the include", pattern,
-             rc == GLOB_NOSPACE ? "memory is out" : "reading failed");
+    if (rc == GLOB_ABORTED) {
+        user_self(&self);
+        fail(line,
+             "%s cannot be searched, its folder is closed to the user %s, open it to the group %s "
+             "or remove the include",
+             pattern, self.name, self.group);
+        return -1;
+    }
+    if (rc == GLOB_NOSPACE) {
+        fail(line, "%s cannot be searched, memory is out, see to it or remove the include",
+             pattern);
         return -1;
     }
     for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++) {
@@ -257,6 +267,7 @@ static int parse_file(cfg_t *cfg, const char *path)
 {
     struct reading *r = reading;
     struct buf text = BUF_INIT(FILE_BYTES_MAX);
+    char why[USER_WHY];
     FILE *f = NULL;
     int rc;
 
@@ -268,6 +279,11 @@ static int parse_file(cfg_t *cfg, const char *path)
                        path, FILES_MAX);
     }
     rc = buf_read_file(&text, path, r->e);
+    if (rc == E_DENIED) {
+        user_why_unreadable(path, EACCES, why);
+        rc = err_set(r->e, E_CONFIG, "%s: %s", path, why);
+        goto out;
+    }
     if (rc != 0) {
         rc = rc == E_NOTFOUND && r->files == 1
                  ? err_set(r->e, E_CONFIG, "%s: no such file or directory, %s", path,

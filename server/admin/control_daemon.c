@@ -1,5 +1,6 @@
 /* Verbs about the daemon itself: status, repo.*, config.*, token.*. */
 #include <arpa/inet.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "common/codec/nearest.h"
@@ -8,6 +9,7 @@
 #include "server/admin/talk.h"
 #include "server/admin/traffic.h"
 #include "server/fetch/fetch.h"
+#include "server/notices.h"
 
 enum { CLIENTS_TOLD = 256 };
 
@@ -144,17 +146,37 @@ out:
 
 /* --- config.* --- */
 
+/* Whether the request means the file that this daemon was started with, and is of the same version: then what this daemon says
+ * of the file is what counts. */
+static bool means_ours(struct talk *t)
+{
+    struct slice path = talk_text(t, "path"), version = talk_text(t, "version");
+    char real[PATH_MAX];
+
+    return (path.p == NULL || (realpath(t->d->conf_path, real) != NULL && slice_eqs(path, real))) &&
+           (version.p == NULL || slice_eqs(version, MIRROR_VERSION));
+}
+
 int verb_config_test(struct talk *t, struct err *e)
 {
+    struct buf warnings = BUF_INIT(1 << 20);
     struct conf *c = NULL;
-    int rc = conf_read(t->d->conf_path, &c, e);
+    int rc;
 
+    if (!means_ours(t)) {
+        jwrite_bool(t->result, "other", true);
+        return 0;
+    }
+    rc = conf_read(t->d->conf_path, &c, e);
     if (rc == 0) {
+        notices_of_limits(t->d, c, &warnings);
         jwrite_str(t->result, "path", t->d->conf_path);
         jwrite_u64(t->result, "repos", c->repos_count);
         jwrite_u64(t->result, "listeners", c->listeners_count);
+        jwrite_text(t->result, "warnings", buf_slice(&warnings));
     }
     conf_free(&c);
+    buf_free(&warnings);
     return rc;
 }
 

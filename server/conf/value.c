@@ -8,6 +8,7 @@
 #include "common/codec/network.h"
 #include "common/codec/units.h"
 #include "common/codec/url.h"
+#include "common/os/user.h"
 #include "server/store/store.h"
 
 enum { SECRET_BYTES_MAX = 8192 };
@@ -268,6 +269,14 @@ static int fill_path(const struct fill *f)
     return 0;
 }
 
+static int unreadable(const struct fill *f, const char *path, int errno_value)
+{
+    char why[USER_WHY];
+
+    user_why_unreadable(path, errno_value, why);
+    return settings_wrong(f->given->at, f->e, "%s = \"%.80s\", %s", f->set->key, path, why);
+}
+
 static int fill_file(const struct fill *f)
 {
     const char *path;
@@ -277,10 +286,7 @@ static int fill_file(const struct fill *f)
         return rc;
     }
     if (access(path, R_OK) != 0) {
-        return settings_wrong(
-            f->given->at, f->e,
-            "%s = \"%.80s\", the file cannot be read (%s), see to its path and mode", f->set->key,
-            path, err_plain(err_from_errno(errno)));
+        return unreadable(f, path, errno);
     }
     if (strncmp(f->given->text, "credential:", 11) != 0) {
         f->given->text = path;
@@ -322,6 +328,9 @@ static int fill_secret(const struct fill *f)
     rc = credential(&file, &path);
     if (rc != 0) {
         return rc;
+    }
+    if (access(path, R_OK) != 0) {
+        return unreadable(f, path, errno);
     }
     rc = buf_read_file(&bytes, path, NULL);
     s = slice_trim(buf_slice(&bytes));

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +8,8 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
-
+#include "common/codec/jwrite.h"
+#include "common/codec/units.h"
 #include "server/ctl/ctl.h"
 
 /* The mirrord that was installed with this mirrorctl, else the one in $PATH. */
@@ -102,12 +104,78 @@ int config_socket(const char *config, char **out, struct err *e)
     return rc;
 }
 
+/* As `mirrord -t` says it. */
+static void test_passed(struct ctl *c, json_t *ok)
+{
+    uint64_t repos = get_u64(ok, "repos"), listeners = get_u64(ok, "listeners");
+    struct slice rest = slice_str(get_str(ok, "warnings"));
+
+    while (rest.n > 0 && !c->quiet) {
+        struct slice line = slice_cut(&rest, '\n');
+        fprintf(stderr, "%s: warning: " SLICE_FMT "\n", c->config, SLICE_ARG(line));
+    }
+    if (c->json) {
+        json_object_set_new(ok, "ok", json_true());
+        print_json(ok);
+    }
+    say(c, "%s: ok: %" PRIu64 " %s, %" PRIu64 " %s, says the daemon that runs it\n", c->config,
+        repos, plural(repos, "repo", "repos"), listeners,
+        plural(listeners, "listener", "listeners"));
+}
+
+static int test_failed(const struct ctl *c, const struct err *why)
+{
+    struct buf out = BUF_INIT(16 << 10);
+
+    if (c->json) {
+        jwrite_open(&out, NULL, '{');
+        jwrite_bool(&out, "ok", false);
+        jwrite_err(&out, "error", why);
+        jwrite_close(&out, '}');
+        printf("%s\n", buf_cstr(&out));
+        buf_free(&out);
+    }
+    fprintf(stderr, "%s\n", why->text);
+    return err_sysexit(why->code);
+}
+
+/* Asks the daemon that runs this configuration: it alone knows its user's groups, its credentials and its unit's file system.
+ * False: no such daemon runs. *code: the exit code of what it said. */
+static bool daemon_tests(struct ctl *c, int *code)
+{
+    struct err why = {0};
+    char path[PATH_MAX];
+    json_t *req, *ok = NULL;
+    bool ours;
+    int rc;
+
+    if (realpath(c->config, path) == NULL ||
+        (c->socket == NULL && config_socket(c->config, &c->found, NULL) != 0)) {
+        return false;
+    }
+    c->socket = c->socket != NULL ? c->socket : c->found;
+    req = request("config.test");
+    json_object_set_new(req, "path", json_string(path));
+    json_object_set_new(req, "version", json_string(MIRROR_VERSION));
+    rc = ask(c, req, NULL, NULL, NULL, &ok, &why);
+    ours = rc == E_CONFIG || (rc == 0 && !get_bool(ok, "other"));
+    if (ours && rc == 0) {
+        test_passed(c, ok);
+        *code = 0;
+    } else if (ours) {
+        *code = test_failed(c, &why);
+    }
+    json_decref(ok);
+    return ours;
+}
+
 int ctl_config_test(struct ctl *c, struct err *e)
 {
     char program[] = "mirrord", test[] = "-t", file[] = "-c", json[] = "--json";
     char *argv[] = {program, test, file, (char *)(uintptr_t)c->config, c->json ? json : NULL, NULL};
+    int code;
 
-    return run_mirrord(argv, e);
+    return daemon_tests(c, &code) ? code : run_mirrord(argv, e);
 }
 
 int ctl_config_reload(struct ctl *c, struct err *e)

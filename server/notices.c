@@ -1,0 +1,92 @@
+#include "server/notices.h"
+
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/codec/nearest.h"
+#include "common/codec/network.h"
+
+enum { SAID_BYTES = 1 << 20 };
+
+struct names { /* whom a limit may name */
+    struct arena arena;
+    const char **at;
+    size_t count, room;
+};
+
+static void add_name(struct names *n, const char *name)
+{
+    if (n->count == n->room) {
+        n->room = n->room != 0 ? 2 * n->room : 64;
+        n->at = realloc(n->at, n->room * sizeof *n->at);
+        CHECK(n->at != NULL);
+    }
+    n->at[n->count++] = arena_cstr(&n->arena, slice_str(name));
+}
+
+static void on_token(void *arg, const struct token_info *token)
+{
+    add_name(arg, token->name);
+}
+
+static bool has_name(const struct names *n, const char *name)
+{
+    for (size_t i = 0; i < n->count; i++) {
+        if (strcmp(n->at[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_line(struct buf *said, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void add_line(struct buf *said, const char *fmt, ...)
+{
+    va_list ap;
+
+    buf_str(said, said->n > 0 ? "\n" : "");
+    va_start(ap, fmt);
+    buf_vaddf(said, fmt, ap);
+    va_end(ap);
+}
+
+void notices_of_limits(struct daemon *d, const struct conf *c, struct buf *said)
+{
+    struct names names = {0};
+
+    add_name(&names, "anonymous");
+    token_each(d->gate, on_token, &names);
+    for (size_t i = 0; i < c->limits_count; i++) {
+        struct slice title = slice_str(c->limits[i].title);
+        const char *near;
+        struct network net;
+        if (network_parse(title, &net) || has_name(&names, c->limits[i].title)) {
+            continue;
+        }
+        near = nearest_word(names.at, names.count, title);
+        add_line(said,
+                 "limit \"" SLICE_FMT "\" holds for nobody: it is no network, and no token has "
+                 "that name%s%s%s",
+                 SLICE_ARG(title), near != NULL ? "; did you mean \"" : "",
+                 near != NULL ? near : "", near != NULL ? "\"?" : "");
+    }
+    arena_fini(&names.arena);
+    free(names.at);
+}
+
+void notices_say(struct daemon *d, const struct conf *c, struct buf *said)
+{
+    struct buf lines = BUF_INIT(SAID_BYTES);
+    struct slice rest;
+
+    notices_of_limits(d, c, &lines);
+    rest = buf_slice(&lines);
+    if (said != NULL && rest.n > 0) {
+        buf_addf(said, "%s" SLICE_FMT, said->n > 0 ? "\n" : "", SLICE_ARG(rest));
+    }
+    while (rest.n > 0) {
+        struct slice line = slice_cut(&rest, '\n');
+        log_warn("config.notice", SLICE_FMT, SLICE_ARG(line));
+    }
+    buf_free(&lines);
+}

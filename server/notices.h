@@ -1,0 +1,15 @@
+/* notices.h - what is valid and in force, and still needs the operator: limits that hold for nobody.
+ *
+ * threads  any; no disk
+ */
+#ifndef SERVER_NOTICES_H
+#define SERVER_NOTICES_H
+
+#include "server/daemon.h"
+
+/* Logs each; *said: the same sentences for mirrorctl, one a line, or NULL. The listeners are those in force. */
+void notices_say(struct daemon *d, const struct conf *c, struct buf *said);
+/* Of the limits alone, not logged: for a configuration that is not in force. */
+void notices_of_limits(struct daemon *d, const struct conf *c, struct buf *said);
+
+#endif

@@ -1,0 +1,169 @@
+"""`mirrorctl config test` and `mirrord -t` judge as the daemon's user: what they let pass, a start and a reload take. And what is
+valid but looks like a slip is said, and refuses nothing."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+from harness.mirrord import BUILD, SLOW, Mirrord, certificate, free_port
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root reads what the daemon's user may not")
+
+
+def run(*words):
+    return subprocess.run([BUILD / words[0], *map(str, words[1:])], capture_output=True, text=True, check=False, timeout=120 * SLOW)
+
+
+@pytest.fixture
+def folder():
+    """One that other users may enter, which pytest's own is not."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="mirrord-"))
+    path.chmod(0o755)
+    (path / "state").mkdir()
+    os.chown(path / "state", NOBODY, NOBODY)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def with_key(folder):
+    """A configuration whose TLS key root alone can read; its daemon is nobody's."""
+    cert, key = certificate(folder)
+    key.chmod(0o600)
+    conf = folder / "test.conf"
+    conf.write_text(f'state_dir = "{folder}/state"\nlisten "127.0.0.1:{free_port()}" {{ tls_certificate = "{cert}" tls_key = "{key}" }}\n'
+                    'repo "models" { protocol = "hosted" }\n')
+    return conf, key
+
+
+def refused(done, conf, key, line=2):
+    """Says what file, for which user, and what to do."""
+    assert done.returncode == 78, done
+    assert f'{conf}:{line}: tls_key = "{key}", the user nobody cannot read the file (not allowed), run chgrp nogroup and chmod 640 on it' \
+        in done.stderr, done.stderr
+
+
+@as_root
+@pytest.mark.parametrize("program", [("mirrord", "-t"), ("mirrorctl", "config", "test")])
+def test_a_key_that_the_daemon_cannot_read(with_key, program):
+    """No daemon runs: its user is the one who owns state_dir."""
+    conf, key = with_key
+    def test(): return run(program[0], "-c", conf, *program[1:])
+    refused(test(), conf, key)
+    os.chown(key, 0, NOBODY)
+    key.chmod(0o640)
+    assert test().returncode == 0
+    key.parent.chmod(0o700)
+    done = test()
+    assert done.returncode == 0 and "tested as root" in done.stderr, "a draft where that user cannot go is judged, and this is said"
+    key.parent.chmod(0o755)
+    inner = key.parent / "private"
+    inner.mkdir(mode=0o700)
+    key.rename(inner / "key.pem")
+    conf.write_text(conf.read_text().replace(str(key), f"{inner}/key.pem"))
+    done = test()
+    assert done.returncode == 78 and f"the user nobody cannot enter the folder {inner}"[:60] in done.stderr, done
+
+
+@as_root
+@pytest.mark.parametrize("setting,names", [
+    ('repo "a" { protocol = "generic" origin = "https://a.example/" authorization = "file:secret" }', 'authorization = "'),
+    ('repo "a" { protocol = "generic" origin = "https://a.example/" ca_file = "secret" }', 'ca_file = "'),
+    ('rsync "127.0.0.1:0" { users = "secret" }\nrepo "a" { protocol = "hosted" }', 'users = "'),
+    ('include("secret")\nrepo "a" { protocol = "hosted" }', "secret: "),
+    ('include("closed/*.conf")\nrepo "a" { protocol = "hosted" }', "closed to the user nobody")])
+def test_any_file_that_the_daemon_cannot_read(folder, setting, names):
+    (folder / "secret").write_text("# me:secret\n" if "include" in setting else "secret\n")
+    (folder / "secret").chmod(0o600)
+    (folder / "closed").mkdir(mode=0o700)
+    (folder / "closed/x.conf").write_text("")
+    conf = folder / "test.conf"
+    conf.write_text(f'state_dir = "{folder}/state"\nlisten "127.0.0.1:0" {{ }}\n{setting}\n')
+    done = run("mirrord", "-t", "-c", conf)
+    assert done.returncode == 78 and names in done.stderr and "the user nobody" in done.stderr, done
+    for path, mode in ((folder / "secret", 0o640), (folder / "closed", 0o750)):
+        os.chown(path, 0, NOBODY)
+        path.chmod(mode)
+    done = run("mirrord", "-t", "-c", conf)
+    assert done.returncode == 0, done.stderr
+
+
+@as_root
+def test_the_daemon_that_runs_is_asked(folder):
+    """What it says is what its reload does, before and after the file is right."""
+    m = Mirrord('repo "models" { protocol = "hosted" }', folder=folder, command=("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"))
+    cert, key = certificate(folder)
+    for path in (folder, m.folder / "state"):
+        os.chown(path, NOBODY, NOBODY)
+    m.start()
+    try:
+        key.chmod(0o600)
+        m.config += f'\nlisten "127.0.0.1:{free_port()}" {{ tls_certificate = "{cert}" tls_key = "{key}" }}'
+        m.write_config()
+        line = len(m.conf.read_text().splitlines())
+        refused(m.ctl("-c", str(m.conf), "config", "test", check=False), m.conf, key, line)
+        refused(run("mirrorctl", "-c", m.conf, "config", "test"), m.conf, key, line)
+        refused(m.ctl("config", "reload", check=False), m.conf, key, line)
+        said = json.loads(m.ctl("--json", "-c", str(m.conf), "config", "test", check=False).stdout)
+        assert (said["ok"], said["error"]["exit"], said["error"]["line"]) == (False, 78, line)
+        os.chown(key, 0, NOBODY)
+        key.chmod(0o640)
+        done = m.ctl("-c", str(m.conf), "config", "test")
+        assert done.stdout == f"{m.conf}: ok: 1 repo, 2 listeners, says the daemon that runs it\n"
+        m.ctl("config", "reload")
+        other = folder / "other.conf"
+        other.write_text("thredas = 2\n")
+        done = m.ctl("-c", str(other), "config", "test", check=False)
+        assert done.returncode == 78 and f"{other}:1: " in done.stderr, "another file is not its own"
+    finally:
+        m.remove()
+
+
+def test_a_credential_is_the_daemons_own(mirrord, tmp_path):
+    """A shell has none of the unit's credentials: the daemon is asked."""
+    (tmp_path / "secret").write_text("hello")
+    m = Mirrord('repo "a" { protocol = "generic" origin = "https://a.example/" authorization = "credential:secret" }')
+    m.env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    m.start()
+    try:
+        assert m.ctl("-c", str(m.conf), "config", "test").returncode == 0
+    finally:
+        m.remove()
+
+
+# --- limits that hold for nobody ---
+
+LIMITS = ('limit "anonymos" { requests = 1/s }\nlimit "10.0.0" { requests = 1/s }\nlimit "ci" { requests = 1/s }\n'
+          'limit "anonymous" { connections = 64 }\nlimit "10.0.0.0/8" { connections = 64 }\n')
+
+
+def test_a_limit_that_looks_like_a_slip(tmp_path):
+    """Without the store: what is nearly `anonymous`, or nearly an address. A token of any other name may be made one day."""
+    conf = tmp_path / "test.conf"
+    conf.write_text(f'state_dir = "{tmp_path}/s"\nlisten "127.0.0.1:0" {{ }}\nrepo "a" {{ protocol = "hosted" }}\n{LIMITS}')
+    for done in (run("mirrord", "-t", "-c", conf), run("mirrorctl", "-c", conf, "config", "test")):
+        assert done.returncode == 0
+        first, second = done.stderr.splitlines()
+        assert first.startswith(f'{conf}:4: warning: limit "anonymos" ') and 'did you mean "anonymous"?' in first
+        assert second.startswith(f'{conf}:5: warning: limit "10.0.0" ') and "10.0.0.0/8" in second
+    assert json.loads(run("mirrord", "-t", "--json", "-c", conf).stdout)["warnings"].count("warning: ") == 2
+
+
+def test_a_limit_for_no_token(mirrord):
+    """The daemon knows the tokens; one that is made later is under its limit, and the next reload says nothing of it."""
+    m = mirrord('repo "models" { protocol = "hosted" }\n' + LIMITS)
+    m.says('limit "anonymos" holds for nobody')
+    warned = [line for line in m.ctl("config", "reload").stderr.splitlines() if "holds for nobody" in line]
+    assert len(warned) == 3 and 'did you mean "anonymous"?' in warned[0], warned
+    token = m.token("ci", "read:*")
+    warned = m.ctl("config", "reload").stderr
+    assert 'limit "ci"' not in warned and 'limit "anonymos"' in warned
+    tested = m.ctl("-c", str(m.conf), "config", "test")
+    assert 'limit "anonymos" holds for nobody' in tested.stderr and 'limit "ci"' not in tested.stderr
+    answers = [m.get("/models/", headers={"Authorization": f"Bearer {token}"}).status for _ in range(20)]
+    assert 429 in answers, "the limit holds for the token that came later"

@@ -11,6 +11,8 @@
 #include "common/os/newfile.h"
 #include "server/ctl/ctl.h"
 
+#define LISTEN "0.0.0.0:8080"
+
 enum { SOURCES_MAX = 64, TEXT_BYTES = 1 << 20, NAME_BYTES = 48 };
 
 enum source_kind { SOURCE_APT, SOURCE_PYPI, SOURCE_CONDA, SOURCE_HUB };
@@ -288,15 +290,34 @@ static void write_source(struct buf *out, const struct source *s)
     buf_addf(out, "%s\"\n%s}\n", forms[s->kind].ends, forms[s->kind].rules);
 }
 
+/* What a client may take of a mirror that everybody can reach. Tools that fetch thousands of small files in a row (apt, conda,
+ * hf) stay below it; a script that runs away does not. */
+enum { LIMIT_REQUESTS = 500 /* a second */, LIMIT_BURST = 5000, LIMIT_CONNECTIONS = 256 };
+
+static void write_limits(struct buf *out)
+{
+    buf_addf(out,
+             "\n# This holds for each client address; a request beyond it is answered 429 with "
+             "Retry-After. Tools that fetch\n# thousands of files stay below it, a script that runs "
+             "away does not. Many nodes behind one NAT address are one\n# client: raise it, or give "
+             "their network a limit of its own.\nlimit \"anonymous\" {\n    requests = \"%d/s\"\n"
+             "    burst = %d\n    connections = %d\n}\n",
+             LIMIT_REQUESTS, LIMIT_BURST, LIMIT_CONNECTIONS);
+}
+
 /* installed: where the unit finds it, whose folders there are then. */
 static void write_all(struct buf *out, const struct found *f, bool installed)
 {
     buf_str(out,
             "# Written by `mirrorctl init` from this machine's own settings. See mirrord.conf(5).\n"
             "\n"
+            "# The store; it takes the whole file system less 5 % unless storage { quota = ... } says another size.\n"
             "state_dir = \"/var/lib/mirrord\"\n");
     buf_str(out, installed ? "access_log = \"/var/log/mirrord/access.log\"\n" : "");
-    buf_str(out, "listen \"0.0.0.0:8080\" { }\n");
+    buf_str(out,
+            "\n# All addresses, plain HTTP: whoever reaches the port may read every repo that has no access section. TLS:\n"
+            "# `mirrorctl tls init`.\nlisten \"" LISTEN "\" { }\n");
+    write_limits(out);
     for (size_t i = 0; i < f->count; i++) {
         write_source(out, &f->source[i]);
     }
@@ -357,15 +378,28 @@ int ctl_init(struct ctl *c, struct err *e)
     write_all(&text, f, c->args == 0);
     rc = save(c, path, &text, e);
     if (rc == 0 && c->json) {
-        json_t *ok = json_pack("{s:s, s:i}", "path", path, "origins", (int)f->count);
+        json_t *ok = json_pack("{s:s, s:i, s:s, s:{s:i, s:i, s:i}}", "path", path, "origins",
+                               (int)f->count, "listen", LISTEN, "limit_anonymous", "requests_per_s",
+                               LIMIT_REQUESTS, "burst", LIMIT_BURST, "connections", LIMIT_CONNECTIONS);
         if (strcmp(path, "-") == 0) {
             json_object_set_new(ok, "text", json_string(buf_cstr(&text)));
         }
         print_json(ok);
         json_decref(ok);
     } else if (rc == 0 && strcmp(path, "-") != 0) {
-        say(c, "wrote %s: %zu origins found. Next: mirrorctl -c %s config test\n", path, f->count,
-            path);
+        say(c, "wrote %s: %zu origins found\n", path, f->count);
+        say(c,
+            "chosen, since nothing was asked; the file says where to change it:\n"
+            "  listen " LISTEN ": every address of this machine, plain HTTP (`mirrorctl tls init` makes a "
+            "certificate)\n"
+            "  everybody who reaches it may read every repo (access { anonymous = none } in a repo ends "
+            "that)\n"
+            "  limit anonymous: %d requests a second, %d at once, %d connections, for each client "
+            "address:\n"
+            "    tools that fetch thousands of files stay below it, a script that runs away does not\n"
+            "  storage: the whole file system of /var/lib/mirrord less 5 %%\n",
+            LIMIT_REQUESTS, LIMIT_BURST, LIMIT_CONNECTIONS);
+        say(c, "next: mirrorctl -c %s config test\n", path);
     }
     for (size_t i = 0; i < f->count; i++) {
         free(f->source[i].url);

@@ -353,7 +353,13 @@ def test_the_socket_is_that_of_the_configuration(m, tmp_path):
 def test_init_writes_a_configuration_that_passes(tmp_path):
     conf = tmp_path / "mirrord.conf"
     run = [BUILD / "mirrorctl", "init", conf]
-    assert subprocess.run(run, check=False, capture_output=True, timeout=120).returncode == 0
+    done = subprocess.run(run, check=False, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0
+    # It listens on all addresses: what it chose for that is in force, and said with its reason.
+    assert re.search(r'^limit "anonymous" \{\n    requests = "500/s"\n    burst = 5000\n    connections = 256\n\}', conf.read_text(), re.M)
+    for chosen in ("listen 0.0.0.0:8080", "limit anonymous: 500 requests a second, 5000 at once, 256 connections", "less 5 %"):
+        assert chosen in done.stdout, done.stdout
+    assert "429" in conf.read_text() and "NAT" in conf.read_text()
     assert re.search(r'^repo "hf" \{\n    protocol = "hf"\n    origin = "http', conf.read_text(), re.M)
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d/recipe.conf").write_text('repo "recipe" { protocol = "hosted" }')

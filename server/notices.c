@@ -1,12 +1,15 @@
 #include "server/notices.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "common/codec/nearest.h"
 #include "common/codec/network.h"
+#include "common/codec/units.h"
+#include "common/os/clock.h"
 
-enum { SAID_BYTES = 1 << 20 };
+enum { CERTIFICATES_MAX = 64, SAID_BYTES = 1 << 20 };
 
 struct names { /* whom a limit may name */
     struct arena arena;
@@ -74,12 +77,33 @@ void notices_of_limits(struct daemon *d, const struct conf *c, struct buf *said)
     free(names.at);
 }
 
+static void notices_of_certificates(struct daemon *d, struct buf *said)
+{
+    struct http_certificate *cert = mem_array(CERTIFICATES_MAX, sizeof *cert);
+    size_t n = http_server_certificates(d->http, cert, CERTIFICATES_MAX);
+    int64_t now = (int64_t)clock_unix_s();
+    char span[UNITS_TEXT];
+
+    for (size_t i = 0; i < n; i++) {
+        int64_t left_s = cert[i].expires_unix_s - now;
+        if (left_s >= TLS_EXPIRES_SOON_S) {
+            continue;
+        }
+        span_format((uint64_t)(left_s < 0 ? -left_s : left_s) * 1000, span);
+        add_line(said, "the certificate of %s %s%s%s: renew it, see TLS in operations.md",
+                 cert[i].listen, left_s < 0 ? "expired " : "expires in ", span,
+                 left_s < 0 ? " ago" : "");
+    }
+    free(cert);
+}
+
 void notices_say(struct daemon *d, const struct conf *c, struct buf *said)
 {
     struct buf lines = BUF_INIT(SAID_BYTES);
     struct slice rest;
 
     notices_of_limits(d, c, &lines);
+    notices_of_certificates(d, &lines);
     rest = buf_slice(&lines);
     if (said != NULL && rest.n > 0) {
         buf_addf(said, "%s" SLICE_FMT, said->n > 0 ? "\n" : "", SLICE_ARG(rest));

@@ -23,10 +23,11 @@ _mirrorctl()
         'hf export') w+=' --to --fetch --since --force --deep' ;;
         'hf import') w+=' --into --open --no-pin --digest --deep' ;;
         'token create') w+=' --name --scope --expires' ;;
+        'tls init') w+=' --name --csr --force' ;;
         init*) w+=' --force' ;;
         esac
     elif [[ -z $noun ]]; then
-        w='status top repo cache verify sync snapshot hf token peers upstream config init'
+        w='status top repo cache verify sync snapshot hf token peers upstream config tls init'
     elif [[ -z $verb ]]; then
         case $noun in
         repo) w='ls show' ;;
@@ -38,6 +39,7 @@ _mirrorctl()
         peers) w='ls' ;;
         upstream) w='check' ;;
         config) w='test reload' ;;
+        tls) w='init' ;;
         *) w='' ;;
         esac
     else
@@ -45,7 +47,7 @@ _mirrorctl()
         'repo show' | 'cache ls' | 'cache pin' | 'cache rm' | 'cache refresh' | 'snapshot '* | 'sync '* | 'upstream check')
             w=$(mirrorctl repo ls 2>/dev/null </dev/null | cut -f1) ;;
         'hf ls') w=$(mirrorctl repo ls 2>/dev/null </dev/null | awk -F'\t' '$2 ~ /^(hf|hosted)$/ { print $1 }') ;;
-        'hf import') compopt -o default; return ;;
+        'hf import' | 'tls init') compopt -o default; return ;;
         'hf '*) w=$(mirrorctl hf ls 2>/dev/null </dev/null | awk -F'\t' '{ print $1 "/" $3 }') ;;
         'token revoke') w=$(mirrorctl token ls 2>/dev/null </dev/null | cut -f1) ;;
         *) w='' ;;

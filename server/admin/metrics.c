@@ -109,6 +109,14 @@ PRINT_SYNC(success, v->last_ok_unix_s)
 PRINT_SYNC(size, v->head.bytes)
 PRINT_SYNC(entries, v->head.entries)
 
+static void print_certificates(struct text *t)
+{
+    for (size_t i = 0; i < t->s->certificates; i++) {
+        buf_addf(t->out, "%s{listen=\"%s\"} %" PRId64 "\n", t->name, t->s->certificate[i].listen,
+                 t->s->certificate[i].expires_unix_s);
+    }
+}
+
 static void print_build(struct text *t)
 {
     buf_addf(t->out, "%s{version=\"" MIRROR_VERSION "\"} 1\n", t->name);

@@ -243,6 +243,22 @@ static void write_state(struct view *v)
              bad != NULL ? bad : "serving");
 }
 
+/* Where no listener has TLS there is no word of it. */
+static void write_certificates(struct view *v)
+{
+    int64_t now = (int64_t)clock_unix_s();
+    char text[UNITS_TEXT];
+
+    for (size_t i = 0; i < v->s->certificates; i++) {
+        const struct http_certificate *c = &v->s->certificate[i];
+        int64_t left_s = c->expires_unix_s - now;
+        span_format((uint64_t)(left_s < 0 ? -left_s : left_s) * 1000, text);
+        buf_addf(v->out, "<p class=\"certificate%s\">The certificate of %s %s%s%s.</p>\n",
+                 left_s < TLS_EXPIRES_SOON_S ? " bad" : "", c->listen,
+                 left_s < 0 ? "expired " : "expires in ", text, left_s < 0 ? " ago" : "");
+    }
+}
+
 static void write_used(struct view *v)
 {
     html_size(v->out, v->s->space.used_bytes);
@@ -322,6 +338,7 @@ static const struct {
     {"FILLS", write_fills},     {"NO_FILLS", write_no_fills},
     {"SWARMS", write_swarms},   {"VERSION", write_version},
     {"LOGOUT", write_logout},   {"COPY", write_copy},
+    {"CERTIFICATES", write_certificates},
 };
 
 /* @@NAME@@ in page.html is where write() of that name writes. */

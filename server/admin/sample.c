@@ -27,6 +27,8 @@ void sample_take(struct daemon *d, struct sample *out)
     out->d = d;
     out->set = repo_set_hold(d);
     http_server_stats(d->http, &out->http);
+    out->certificate = mem_array(SAMPLE_CERTIFICATES, sizeof *out->certificate);
+    out->certificates = http_server_certificates(d->http, out->certificate, SAMPLE_CERTIFICATES);
     cache_stats(d->cache, &out->cache);
     serve_stats(d->serve, &out->serve);
     store_space(d->store, &out->space);
@@ -47,5 +49,6 @@ void sample_drop(struct sample *s)
 {
     free(s->sync);
     free(s->swarm);
+    free(s->certificate);
     repo_set_release(&s->set);
 }

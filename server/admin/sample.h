@@ -11,7 +11,7 @@
 #include "server/serve.h"
 #include "server/sync/sync.h"
 
-enum { SAMPLE_FILLS = 64, SAMPLE_SYNCS = 256, SAMPLE_SWARMS = 64 };
+enum { SAMPLE_FILLS = 64, SAMPLE_SYNCS = 256, SAMPLE_SWARMS = 64, SAMPLE_CERTIFICATES = 64 };
 
 struct sample {
     struct daemon *d;
@@ -28,6 +28,8 @@ struct sample {
     size_t syncs;
     struct swarm_view *swarm; /* files that nodes share, the oldest first */
     size_t swarms;
+    struct http_certificate *certificate;
+    size_t certificates;
     struct peers_stats peers;
     struct door_stats rsync;
     uint64_t fetched_bytes; /* from all origins, whatever they speak */

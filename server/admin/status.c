@@ -81,6 +81,22 @@ static void disk_json(struct buf *out, const struct store_space *sp, bool health
     jwrite_close(out, '}');
 }
 
+static void certificates_json(struct buf *out, const struct sample *s)
+{
+    int64_t now = (int64_t)clock_unix_s();
+
+    jwrite_open(out, "certificates", '[');
+    for (size_t i = 0; i < s->certificates; i++) {
+        const struct http_certificate *c = &s->certificate[i];
+        jwrite_open(out, NULL, '{');
+        jwrite_str(out, "listen", c->listen);
+        jwrite_u64(out, "expires_unix_s", c->expires_unix_s > 0 ? (uint64_t)c->expires_unix_s : 0);
+        jwrite_bool(out, "soon", c->expires_unix_s - now < TLS_EXPIRES_SOON_S);
+        jwrite_close(out, '}');
+    }
+    jwrite_close(out, ']');
+}
+
 void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf *out)
 {
     struct traffic_sum all = {0}, one;
@@ -112,6 +128,7 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
     jwrite_u64(out, "h2", s.http.open_h2);
     jwrite_u64(out, "tls", s.http.open_tls);
     jwrite_close(out, '}');
+    certificates_json(out, &s);
     if (d->doors_count > 0) {
         jwrite_open(out, "rsync", '{');
         jwrite_u64(out, "open", s.rsync.open);

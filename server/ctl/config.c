@@ -104,6 +104,20 @@ int config_socket(const char *config, char **out, struct err *e)
     return rc;
 }
 
+int config_state_dir(const char *config, char **out, struct err *e)
+{
+    struct buf text = BUF_INIT(SETTINGS_BYTES);
+    int rc = settings_of(config, &text, e);
+
+    *out = NULL;
+    if (rc == 0) {
+        struct slice state = setting(buf_slice(&text), "state_dir");
+        CHECK(asprintf(out, SLICE_FMT, SLICE_ARG(state)) >= 0);
+    }
+    buf_free(&text);
+    return rc;
+}
+
 /* As `mirrord -t` says it. */
 static void test_passed(struct ctl *c, json_t *ok)
 {

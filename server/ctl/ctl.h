@@ -14,7 +14,8 @@
 
 struct verb;
 #define DEFAULT_SOCKET "/var/lib/mirrord/control.sock"
-#define DEFAULT_CONFIG "/etc/mirrord/mirrord.conf"
+#define DEFAULT_FOLDER "/etc/mirrord/" /* of the unit, which has User=mirrord */
+#define DEFAULT_CONFIG DEFAULT_FOLDER "mirrord.conf"
 
 struct ctl {            /* one run */
     const char *socket; /* NULL: that of `config`, known once it is asked for */
@@ -27,14 +28,14 @@ struct ctl {            /* one run */
     size_t args;
     /* options of verbs; those that one does not list are refused */
     bool all, dry_run, deep, repair, force, once, wait, off, fetch, open, no_pin, pin, stop,
-        release;
-    const char *name, *expires, *limit, *interval, *run, *to, *into, *since, *digest, *token_file;
+        release, csr;
+    const char *expires, *limit, *interval, *run, *to, *into, *since, *digest, *token_file;
     const char *scope[32];
     size_t scopes;
     struct words { /* of options that may be given several times */
         const char *at[64];
         size_t count;
-    } include, exclude;
+    } names, include, exclude;
 };
 
 struct verb {
@@ -77,6 +78,8 @@ bool get_bool(const json_t *o, const char *key);
 
 /* Where the daemon of a configuration listens: mirrord itself reads it. The caller's to free. */
 MUST_USE int config_socket(const char *config, char **out, struct err *e);
+/* Its state_dir, the same way. */
+MUST_USE int config_state_dir(const char *config, char **out, struct err *e);
 /* Becomes mirrord; returns only when it cannot be run. */
 int run_mirrord(char *const argv[], struct err *e);
 

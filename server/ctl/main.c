@@ -22,8 +22,12 @@ static const struct own {
     size_t offset;
     const char *help;
 } own[] = {
-    {"--name", TEXT, offsetof(struct ctl, name),
-     "whose token it is; a limit block of that name holds for it"},
+    {"--name", WORDS, offsetof(struct ctl, names),
+     "of a token: whose it is, a limit block of that name holds for it;\n"
+     "of a certificate: a host's name or an address that clients use, beside those that\n"
+     "this machine knows of itself; may be given several times"},
+    {"--csr", FLAG, offsetof(struct ctl, csr),
+     "a key and a request that an authority signs, instead of a certificate"},
     {"--scope", SCOPES, 0,
      "a right (read, publish, sync, admin), ':' and a pattern over REPO/PATH in which\n"
      "'*' also crosses '/'; may be given several times"},

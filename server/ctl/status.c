@@ -42,6 +42,24 @@ static void print_repos(struct ctl *c, const json_t *repos)
     table_print(&t);
 }
 
+static void say_certificates(struct ctl *c, const json_t *certificates)
+{
+    uint64_t now = clock_unix_s();
+    char span[UNITS_TEXT];
+    size_t i;
+    json_t *cert;
+
+    json_array_foreach(certificates, i, cert)
+    {
+        uint64_t at = get_u64(cert, "expires_unix_s");
+        bool over = at <= now;
+        span_format((over ? now - at : at - now) * 1000, span);
+        say(c, "certificate of %s: %s %s%s%s\n", get_str(cert, "listen"),
+            over ? "EXPIRED" : "expires in", span, over ? " ago" : "",
+            get_bool(cert, "soon") ? ", WARNING: renew it, see TLS in operations.md" : "");
+    }
+}
+
 const char *state_word(const json_t *status)
 {
     return get_bool(status, "draining") ? "draining"
@@ -81,6 +99,7 @@ int ctl_status(struct ctl *c, struct err *e)
         say(c, "rsync: %" PRIu64 " %s, %" PRIu64 " served, %s sent\n", get_u64(rsync, "open"),
             plural(get_u64(rsync, "open"), "client", "clients"), get_u64(rsync, "served"), sent);
     }
+    say_certificates(c, json_object_get(ok, "certificates"));
     say(c, "disk: %s of %s in %" PRIu64 " %s, %s free%s\n", used, quota, get_u64(disk, "blobs"),
         plural(get_u64(disk, "blobs"), "file", "files"), unused,
         get_bool(disk, "full") ? ", FULL" : "");

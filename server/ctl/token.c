@@ -10,7 +10,11 @@ int ctl_token_create(struct ctl *c, struct err *e)
     uint64_t life_ms = 0;
     int rc;
 
-    if (c->name == NULL || c->scopes == 0) {
+    if (c->names.count > 1) {
+        return err_set(e, E_USAGE, "--name is given %zu times, a token has one, leave one",
+                       c->names.count);
+    }
+    if (c->names.count == 0 || c->scopes == 0) {
         return err_set(e, E_USAGE,
                        "a token needs a name and a scope, they say whose it is and what it may, "
                        "write --name ci --scope publish:models/*");
@@ -25,7 +29,7 @@ int ctl_token_create(struct ctl *c, struct err *e)
     for (size_t i = 0; i < c->scopes; i++) {
         json_array_append_new(scopes, json_string(c->scope[i]));
     }
-    json_object_set_new(req, "name", json_string(c->name));
+    json_object_set_new(req, "name", json_string(c->names.at[0]));
     json_object_set_new(req, "scopes", scopes);
     json_object_set_new(req, "expires_s", json_integer((json_int_t)(life_ms / 1000)));
     rc = act(c, req, &ok, e);

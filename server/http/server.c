@@ -1,6 +1,7 @@
 #include "server/http/server.h"
 
 #include <event2/event.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@ struct http_server {
     uint32_t drain_ms;
     void (*on_drained)(void *arg);
     void *drained_arg;
-    /* close */
+    /* close; the lock is also over a change of `listeners` */
     struct lock lock;
     struct cond done;
     unsigned lanes_left;
@@ -193,7 +194,9 @@ void http_server_listen(struct http_server *s, struct http_listeners *ls)
     bool some = false;
 
     acceptor_watch(s->acceptor, ls->at, ls->count);
+    lock_take(&s->lock);
     s->listeners = *ls;
+    lock_drop(&s->lock);
     *ls = (struct http_listeners){NULL, 0};
     for (size_t i = 0; i < old.count; i++) {
         if (!among(&s->listeners, old.at[i])) {
@@ -337,6 +340,22 @@ void http_server_stats(struct http_server *s, struct http_stats *out)
         out->protocol_errors += sum(&c->protocol_errors);
         out->limited += sum(&c->limited);
     }
+}
+
+size_t http_server_certificates(struct http_server *s, struct http_certificate *out, size_t room)
+{
+    size_t n = 0;
+
+    lock_take(&s->lock);
+    for (size_t i = 0; i < s->listeners.count && n < room; i++) {
+        const struct listener *l = s->listeners.at[i];
+        if (listener_identity(l) != NULL) {
+            out[n].expires_unix_s = tls_identity_expires_unix_s(listener_identity(l));
+            snprintf(out[n++].listen, sizeof out->listen, "%s", listener_address(l));
+        }
+    }
+    lock_drop(&s->lock);
+    return n;
 }
 
 /* --- who is here -------------------------------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 #include "server/http/reader_rate.h"
 #include "server/net/listener.h"
 #include "server/net/loop.h"
+#include "server/net/sock.h"
 
 /* Ceilings against abuse, research/agent-and-ops 4.2; all have defaults in settings.def. */
 struct http_limits {
@@ -77,5 +78,11 @@ struct http_client { /* an address that is connected, or was a moment ago: over 
 /* The most served first; *out is the caller's to free. Waits for every loop: not from one. */
 size_t http_server_clients(struct http_server *s, struct http_client **out);
 void http_server_stats(struct http_server *s, struct http_stats *out);
+struct http_certificate { /* of a listener with TLS */
+    char listen[SOCK_TEXT_BYTES];
+    int64_t expires_unix_s;
+};
+/* In the listeners' order, at most `room`; returns how many. Any thread. */
+size_t http_server_certificates(struct http_server *s, struct http_certificate *out, size_t room);
 
 #endif

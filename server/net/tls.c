@@ -4,8 +4,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
+#include <openssl/x509.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/slice.h"
@@ -14,6 +16,7 @@
 struct tls_identity {
     struct lock lock; /* over ctx: loops take references while a reload swaps it */
     SSL_CTX *ctx;
+    _Atomic int64_t expires_unix_s;
     char *certificate;
     char *key;
 };
@@ -81,6 +84,26 @@ static int context_new(const char *certificate, const char *key, SSL_CTX **out, 
     return rc;
 }
 
+static int64_t expiry_of(const X509 *cert)
+{
+    struct tm tm;
+
+    return ASN1_TIME_to_tm(X509_get0_notAfter(cert), &tm) == 1 ? timegm(&tm) : 0;
+}
+
+static int64_t first_expiry(SSL_CTX *ctx)
+{
+    STACK_OF(X509) *chain = NULL;
+    int64_t first = expiry_of(SSL_CTX_get0_certificate(ctx));
+
+    (void)SSL_CTX_get0_chain_certs(ctx, &chain);
+    for (int i = 0; i < sk_X509_num(chain); i++) { /* -1 without a chain */
+        int64_t other = expiry_of(sk_X509_value(chain, i));
+        first = other < first ? other : first;
+    }
+    return first;
+}
+
 int tls_identity_open(const char *certificate, const char *key, struct tls_identity **out,
                       struct err *e)
 {
@@ -98,6 +121,7 @@ int tls_identity_open(const char *certificate, const char *key, struct tls_ident
     t = NEW(struct tls_identity);
     lock_init(&t->lock, LOCK_LEAF);
     t->ctx = ctx;
+    t->expires_unix_s = first_expiry(ctx);
     t->certificate = mem_strdup(certificate);
     t->key = mem_strdup(key);
     *out = t;
@@ -116,9 +140,15 @@ int tls_identity_reload(struct tls_identity *t, struct err *e)
     lock_take(&t->lock);
     old = t->ctx;
     t->ctx = fresh;
+    t->expires_unix_s = first_expiry(fresh);
     lock_drop(&t->lock);
     SSL_CTX_free(old); /* counted: the last session frees it */
     return 0;
+}
+
+int64_t tls_identity_expires_unix_s(const struct tls_identity *t)
+{
+    return t->expires_unix_s;
 }
 
 void tls_identity_close(struct tls_identity **tp)

@@ -19,6 +19,9 @@ MUST_USE int tls_identity_open(const char *certificate, const char *key, struct 
 MUST_USE int tls_identity_reload(struct tls_identity *t,
                                  struct err *e); /* on an error the old stays */
 void tls_identity_close(struct tls_identity **tp);
+/* When the first certificate of the chain that it serves now expires. */
+int64_t tls_identity_expires_unix_s(const struct tls_identity *t);
+enum { TLS_EXPIRES_SOON_S = 14 * 24 * 3600 }; /* from then on the operator is warned */
 
 SSL *tls_session(struct tls_identity *t); /* a server's end, no BIO yet */
 bool tls_chose_h2(const SSL *ssl);        /* after the handshake */

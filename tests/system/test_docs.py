@@ -168,6 +168,12 @@ def test_links_lead_somewhere():
             assert (ROOT / path).exists(), (page, path)
 
 
+def test_no_page_overwrites_a_list_of_sources():
+    """A line that is pasted must leave the machine's own sources as they are."""
+    for page in PAGES:
+        assert not re.search(r"(>|tee) */etc/apt/sources\.list(?!\.d)", page.read_text()), page
+
+
 def recipes():
     """Every block of a page that is a configuration: it begins with a setting or a section of one."""
     for page in PAGES:

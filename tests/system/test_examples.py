@@ -1,14 +1,15 @@
 """The examples that are no configuration of mirrord's: a batch script, cron's lines, a pod, Prometheus' rules."""
+import os
 import re
 import shutil
 import subprocess
 
 import pytest
 
-from harness.mirrord import BUILD, ROOT
+from harness.mirrord import BUILD, ROOT, certificate, free_port
 
 EXAMPLES = ROOT / "conf/examples"
-SCRIPTS = ["train.sbatch"]
+SCRIPTS = ["train.sbatch", "certbot-hook"]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -17,6 +18,25 @@ def test_scripts_are_sound(name, client):
     subprocess.run([client(text.splitlines()[0][2:].split("/")[-1]), "-n", EXAMPLES / name], check=True, timeout=60)
     if shutil.which("shellcheck"):
         subprocess.run(["shellcheck", "-S", "warning", "-e", "SC1091", EXAMPLES / name], check=True, timeout=60)
+
+
+def test_certbots_hook_brings_a_renewed_certificate(mirrord, tmp_path):
+    """As certbot calls it: copies of its files, then a reload; clients see the new certificate."""
+    live, folder = tmp_path / "live", tmp_path / "tls"
+    m = mirrord('repo "models" { protocol = "hosted" }\ninclude("tls.conf*")')
+    port = free_port()
+    (m.folder / "tls.conf").write_text(f'listen "127.0.0.1:{port}" {{ tls_certificate = "{folder}/cert.pem" tls_key = "{folder}/key.pem" }}\n')
+    live.mkdir()
+    for _ in range(2):
+        cert, key = certificate(live)
+        cert.rename(live / "fullchain.pem")
+        key.rename(live / "privkey.pem")
+        subprocess.run(["sh", EXAMPLES / "certbot-hook"], check=True, timeout=60, capture_output=True,
+                       env=dict(os.environ, RENEWED_LINEAGE=str(live), MIRRORD_TLS=str(folder), MIRRORD_GROUP=str(os.getegid()),
+                                            MIRRORD_RELOAD=f"{BUILD}/mirrorctl --socket {m.socket} config reload"))
+        assert oct((folder / "key.pem").stat().st_mode & 0o777) == "0o640"
+        subprocess.run(["curl", "-sSf", "--cacert", live / "fullchain.pem", f"https://localhost:{port}/healthz"], check=True, timeout=60,
+                       capture_output=True)
 
 
 def test_lines_of_cron():

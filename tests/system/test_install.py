@@ -75,6 +75,21 @@ def test_examples(installed, tmp_path):
         assert run("-T", printed).stdout == printed.read_text()
 
 
+def test_comments_of_the_configuration_are_taken(installed, tmp_path):
+    """Each section that stands there as a comment, copied into conf.d as it is, once `mirrorctl tls init` has made the files."""
+    shipped = (installed / "etc/mirrord/mirrord.conf").read_text()
+    sections = re.findall(r"^# (?:storage|listen|repo|limit|peers)\b[^\n]*(?:\{\n(?:#  [^\n]*\n)+# \}|\})$", shipped, re.M)
+    assert len(sections) >= 6 and any("tls_key" in s for s in sections), sections
+    (tmp_path / "conf.d").mkdir()
+    conf = tmp_path / "mirrord.conf"
+    conf.write_text(shipped.replace("/var/l", f"{tmp_path}/l"))
+    subprocess.run([BUILD / "mirrorctl", "-c", conf, "tls", "init"], check=True, capture_output=True, timeout=60)
+    for section in sections:
+        (tmp_path / "conf.d/x.conf").write_text(re.sub("^# ?", "", section, flags=re.M).replace("/etc/mirrord/", f"{tmp_path}/") + "\n")
+        done = subprocess.run([BUILD / "mirrord", "-t", "-c", conf], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, (section, done.stderr)
+
+
 def test_links_for_slurm(installed):
     """Each leads to the program, wherever the root is, and is its verb."""
     for name in ("prolog", "taskprolog", "epilog"):

@@ -1,0 +1,483 @@
+/* tls.c - tls init: a key and a certificate for this machine's names, where the daemon can read them, and the listen section
+ * that uses them.
+ *
+ * The certificate is self-signed and no authority (CA:FALSE): clients that trust it by its file trust nothing else with it.
+ * With --csr the key's request for an authority is written instead. All of standard output is valid configuration. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/rand.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/os/newfile.h"
+#include "common/os/user.h"
+#include "server/ctl/ctl.h"
+
+enum { NAMES_MAX = 256, NAME_BYTES = 254, DAYS = 825 /* more is refused by Apple's clients */ };
+
+struct tls_names {
+    char at[NAMES_MAX][NAME_BYTES];
+    size_t count;
+};
+
+struct tls_files {
+    char folder[PATH_MAX]; /* absolute once it is there */
+    char *certificate, *request, *key;
+    bool has_reader; /* beside root: the daemon's user */
+    struct user reader;
+};
+
+static int fail(struct err *e, const char *what)
+{
+    char why[120];
+
+    ERR_error_string_n(ERR_peek_last_error(), why, sizeof why);
+    ERR_clear_error();
+    return err_set(e, E_INTERNAL, "%s was not made, OpenSSL refuses: %s", what, why);
+}
+
+/* --- names --- */
+
+static bool is_address(const char *name)
+{
+    uint8_t bytes[16];
+
+    return inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1;
+}
+
+/* A host's name, also with a "*." before it. */
+static bool is_host(struct slice name)
+{
+    bool dot = true; /* before the first letter */
+
+    if (slice_starts(name, SLICE("*."))) {
+        name = slice_from(name, 2);
+    }
+    for (size_t i = 0; i < name.n; i++) {
+        char c = name.p[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                      c == '-' || c == '_';
+        if (!letter && (c != '.' || dot)) {
+            return false;
+        }
+        dot = c == '.';
+    }
+    return name.n > 0 && name.n < NAME_BYTES && !dot;
+}
+
+static void add_name(struct tls_names *n, const char *name)
+{
+    for (size_t i = 0; i < n->count; i++) {
+        if (strcasecmp(n->at[i], name) == 0) {
+            return;
+        }
+    }
+    if (n->count < NAMES_MAX && (is_address(name) || is_host(slice_str(name)))) {
+        snprintf(n->at[n->count++], NAME_BYTES, "%s", name);
+    }
+}
+
+static void add_hostnames(struct tls_names *n)
+{
+    struct addrinfo hints = {.ai_flags = AI_CANONNAME, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    char host[NAME_BYTES] = "";
+
+    if (gethostname(host, sizeof host - 1) != 0) {
+        return;
+    }
+    add_name(n, host);
+    if (getaddrinfo(host, NULL, &hints, &found) == 0) {
+        if (found->ai_canonname != NULL) {
+            add_name(n, found->ai_canonname);
+        }
+        freeaddrinfo(found);
+    }
+}
+
+/* Addresses that other machines may use: not those of a link, which need its name, too. */
+static void add_addresses(struct tls_names *n)
+{
+    struct ifaddrs *all = NULL;
+    char text[INET6_ADDRSTRLEN];
+
+    if (getifaddrs(&all) != 0) {
+        return;
+    }
+    for (const struct ifaddrs *a = all; a != NULL; a = a->ifa_next) {
+        const void *address = NULL;
+        if (a->ifa_addr == NULL || (a->ifa_flags & IFF_UP) == 0) {
+            continue;
+        }
+        if (a->ifa_addr->sa_family == AF_INET) {
+            address = &((const struct sockaddr_in *)(const void *)a->ifa_addr)->sin_addr;
+        } else if (a->ifa_addr->sa_family == AF_INET6) {
+            address = &((const struct sockaddr_in6 *)(const void *)a->ifa_addr)->sin6_addr;
+            address = IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)address) ? NULL : address;
+        }
+        if (address != NULL &&
+            inet_ntop(a->ifa_addr->sa_family, address, text, sizeof text) != NULL) {
+            add_name(n, text);
+        }
+    }
+    freeifaddrs(all);
+}
+
+/* Those that were given come first: the first of all is the subject. */
+static int collect_names(const struct ctl *c, struct tls_names *n, struct err *e)
+{
+    for (size_t i = 0; i < c->names.count; i++) {
+        const char *name = c->names.at[i];
+        if (!is_address(name) && !is_host(slice_str(name))) {
+            return err_set(e, E_USAGE,
+                           "--name \"%.80s\" is neither a host's name nor an address, clients "
+                           "could not use it, write mirror.example or 10.0.0.5",
+                           name);
+        }
+        add_name(n, name);
+    }
+    add_hostnames(n);
+    add_name(n, "localhost");
+    add_addresses(n);
+    add_name(n, "127.0.0.1");
+    add_name(n, "::1");
+    return 0;
+}
+
+static GENERAL_NAMES *general_names(const struct tls_names *n)
+{
+    GENERAL_NAMES *all = GENERAL_NAMES_new();
+
+    CHECK(all != NULL);
+    for (size_t i = 0; i < n->count; i++) {
+        GENERAL_NAME *one = GENERAL_NAME_new();
+        CHECK(one != NULL);
+        if (is_address(n->at[i])) {
+            GENERAL_NAME_set0_value(one, GEN_IPADD, a2i_IPADDRESS(n->at[i]));
+        } else {
+            ASN1_IA5STRING *text = ASN1_IA5STRING_new();
+            CHECK(text != NULL && ASN1_STRING_set(text, n->at[i], -1) == 1);
+            GENERAL_NAME_set0_value(one, GEN_DNS, text);
+        }
+        CHECK(sk_GENERAL_NAME_push(all, one) > 0);
+    }
+    return all;
+}
+
+/* --- what is signed --- */
+
+/* The common name has at most 64 bytes; clients go by the alternative names. */
+static bool set_subject(X509_NAME *subject, const struct tls_names *n)
+{
+    const char *name = strlen(n->at[0]) <= 64 ? n->at[0] : "mirrord";
+
+    return X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, (const unsigned char *)name, -1,
+                                      -1, 0) == 1;
+}
+
+static bool set_serial(X509 *x)
+{
+    unsigned char bytes[16];
+    BIGNUM *n = NULL;
+    bool ok = RAND_bytes(bytes, sizeof bytes) == 1;
+
+    bytes[0] &= 0x7f; /* a serial is positive */
+    n = ok ? BN_bin2bn(bytes, sizeof bytes, NULL) : NULL;
+    ok = n != NULL && BN_to_ASN1_INTEGER(n, X509_get_serialNumber(x)) != NULL;
+    BN_free(n);
+    return ok;
+}
+
+static X509_EXTENSION *extension(X509 *x, int nid, const char *value)
+{
+    X509V3_CTX ctx;
+
+    X509V3_set_ctx_nodb(&ctx);
+    X509V3_set_ctx(&ctx, x, x, NULL, NULL, 0);
+    return X509V3_EXT_conf_nid(NULL, &ctx, nid, value);
+}
+
+static bool add_extension(X509 *x, int nid, const char *value)
+{
+    X509_EXTENSION *ext = extension(x, nid, value);
+    bool ok = ext != NULL && X509_add_ext(x, ext, -1) == 1;
+
+    X509_EXTENSION_free(ext);
+    return ok;
+}
+
+static int make_certificate(EVP_PKEY *key, const struct tls_names *n, BIO *out, int64_t *expires,
+                            struct err *e)
+{
+    GENERAL_NAMES *names = general_names(n);
+    X509 *x = X509_new();
+    time_t now = time(NULL), end = now + (time_t)DAYS * 24 * 3600;
+    /* It begins an hour ago: clocks of clients differ. */
+    bool ok = x != NULL && X509_set_version(x, X509_VERSION_3) == 1 && set_serial(x) &&
+              set_subject(X509_get_subject_name(x), n) &&
+              X509_set_issuer_name(x, X509_get_subject_name(x)) == 1 &&
+              X509_time_adj_ex(X509_getm_notBefore(x), 0, -3600, &now) != NULL &&
+              X509_time_adj_ex(X509_getm_notAfter(x), 0, 0, &end) != NULL &&
+              X509_set_pubkey(x, key) == 1 &&
+              add_extension(x, NID_basic_constraints, "critical,CA:FALSE") &&
+              add_extension(x, NID_ext_key_usage, "serverAuth") &&
+              add_extension(x, NID_subject_key_identifier, "hash") &&
+              X509_add1_ext_i2d(x, NID_subject_alt_name, names, 0, X509V3_ADD_DEFAULT) == 1 &&
+              X509_sign(x, key, EVP_sha256()) != 0 && PEM_write_bio_X509(out, x) == 1;
+    int rc = ok ? 0 : fail(e, "the certificate");
+
+    *expires = end;
+    X509_free(x);
+    GENERAL_NAMES_free(names);
+    return rc;
+}
+
+static int make_request(EVP_PKEY *key, const struct tls_names *n, BIO *out, struct err *e)
+{
+    GENERAL_NAMES *names = general_names(n);
+    STACK_OF(X509_EXTENSION) *exts = NULL;
+    X509_REQ *r = X509_REQ_new();
+    bool ok = r != NULL && X509_REQ_set_version(r, X509_REQ_VERSION_1) == 1 &&
+              set_subject(X509_REQ_get_subject_name(r), n) && X509_REQ_set_pubkey(r, key) == 1 &&
+              X509V3_add1_i2d(&exts, NID_subject_alt_name, names, 0, X509V3_ADD_DEFAULT) == 1 &&
+              X509_REQ_add_extensions(r, exts) == 1 && X509_REQ_sign(r, key, EVP_sha256()) != 0 &&
+              PEM_write_bio_X509_REQ(out, r) == 1;
+    int rc = ok ? 0 : fail(e, "the request");
+
+    sk_X509_EXTENSION_pop_free(exts, X509_EXTENSION_free);
+    X509_REQ_free(r);
+    GENERAL_NAMES_free(names);
+    return rc;
+}
+
+/* --- files --- */
+
+static char *path_in(const char *folder, const char *name)
+{
+    char *path = NULL;
+
+    CHECK(asprintf(&path, "%s/%s", folder, name) >= 0);
+    return path;
+}
+
+/* Who may read the key: the user that the daemon of this configuration runs as. */
+static void find_reader(const struct ctl *c, struct tls_files *f)
+{
+    bool installed = strncmp(c->config, DEFAULT_FOLDER, sizeof DEFAULT_FOLDER - 1) == 0;
+    char *state = NULL;
+
+    if (geteuid() != 0) {
+        return;
+    }
+    if (config_state_dir(c->config, &state, NULL) != 0) {
+        state = NULL; /* there is none yet, or it is wrong */
+    }
+    f->has_reader = user_of_service(state, installed ? "mirrord" : NULL, &f->reader);
+    free(state);
+}
+
+/* "tls" beside the configuration, or the folder that was named; made when it is not there. */
+static int open_folder(const struct ctl *c, struct tls_files *f, struct err *e)
+{
+    const char *slash = strrchr(c->config, '/');
+    char *path = c->args > 0     ? mem_strdup(c->arg[0])
+                 : slash == NULL ? mem_strdup("tls")
+                                 : NULL;
+    bool made;
+    int rc = 0;
+
+    if (path == NULL) {
+        CHECK(asprintf(&path, "%.*s/tls", (int)(slash - c->config), c->config) >= 0);
+    }
+    made = mkdir(path, 0750) == 0;
+    if (!made && errno != EEXIST) {
+        rc = err_sys(e, "%s cannot be made", path);
+    } else if (realpath(path, f->folder) == NULL ||
+               (made && f->has_reader && chown(path, (uid_t)-1, f->reader.gid) == -1)) {
+        rc = err_sys(e, "%s", path);
+    }
+    free(path);
+    if (rc == 0) {
+        f->certificate = path_in(f->folder, "cert.pem");
+        f->request = path_in(f->folder, "cert.csr");
+        f->key = path_in(f->folder, "key.pem");
+    }
+    return rc;
+}
+
+static int check_absent(const struct ctl *c, const char *path, struct err *e)
+{
+    if (!c->force && access(path, F_OK) == 0) {
+        return err_set(e, E_EXISTS,
+                       "%s exists, a daemon may use it, move it away, name another folder or give "
+                       "--force",
+                       path);
+    }
+    return 0;
+}
+
+static int write_file(const char *path, mode_t mode, const struct tls_files *readers, BIO *text,
+                      struct err *e)
+{
+    struct newfile *nf = NULL;
+    char *p;
+    long n = BIO_get_mem_data(text, &p);
+    int rc = newfile_open(path, mode, &nf, e);
+
+    if (rc == 0 && readers != NULL && fchown(newfile_fd(nf), (uid_t)-1, readers->reader.gid) == -1) {
+        rc = err_sys(e, "%s cannot be given to the group %s", path, readers->reader.group);
+        newfile_abort(&nf);
+    }
+    if (rc == 0) {
+        newfile_write(nf, p, (size_t)n);
+        rc = newfile_commit(&nf, e);
+    }
+    return rc;
+}
+
+static int write_files(const struct ctl *c, const struct tls_files *f, EVP_PKEY *key, BIO *signed_,
+                       struct err *e)
+{
+    BIO *text = BIO_new(BIO_s_secmem());
+    const char *beside = c->csr ? f->request : f->certificate;
+    int rc = check_absent(c, f->key, e);
+
+    rc = rc == 0 ? check_absent(c, beside, e) : rc;
+    if (rc == 0 && PEM_write_bio_PrivateKey(text, key, NULL, NULL, 0, NULL, NULL) != 1) {
+        rc = fail(e, "the key's file");
+    }
+    if (rc == 0) {
+        rc = write_file(f->key, f->has_reader ? 0640 : 0600, f->has_reader ? f : NULL, text, e);
+    }
+    if (rc == 0) {
+        rc = write_file(beside, 0644, NULL, signed_, e);
+    }
+    BIO_free(text);
+    return rc;
+}
+
+/* --- what is said --- */
+
+static void quoted(struct buf *out, const char *key, const char *path)
+{
+    buf_addf(out, "    %s = \"", key);
+    for (const char *p = path; *p != '\0'; p++) {
+        if (strchr("\"\\$", *p) != NULL) {
+            buf_byte(out, '\\');
+        }
+        buf_byte(out, (uint8_t)*p);
+    }
+    buf_str(out, "\"\n");
+}
+
+static void tell_people(struct ctl *c, const struct tls_files *f, const struct tls_names *n,
+                        int64_t expires, const char *section)
+{
+    char day[32];
+    struct tm tm;
+    time_t end = (time_t)expires;
+
+    say(c, "# Made %s, ", c->csr ? f->request : f->certificate);
+    if (c->csr) {
+        say(c, "a request for an authority,");
+    } else {
+        strftime(day, sizeof day, "%Y-%m-%d", gmtime_r(&end, &tm));
+        say(c, "self-signed, valid until %s,", day);
+    }
+    say(c, " for these names:\n#");
+    for (size_t i = 0; i < n->count; i++) {
+        say(c, "%s %s", i > 0 ? "," : "", n->at[i]);
+    }
+    if (f->has_reader) {
+        say(c, "\n# Made %s, which root and the group %s can read.\n", f->key, f->reader.group);
+    } else {
+        say(c, "\n# Made %s, which only %s can read.\n", f->key,
+            geteuid() == 0 ? "root" : "you");
+    }
+    if (c->csr) {
+        say(c, "# Have the request signed, write the certificate and those of the authorities between "
+               "to\n# %s, then:\n", f->certificate);
+    }
+    say(c, "# Append this section to %s, run `mirrorctl config test`, then `systemctl reload "
+           "mirrord`.\n", c->config);
+    say(c, "%s", section);
+    if (!c->csr) {
+        say(c, "# Clients trust it by its file: curl --cacert %s https://%s%s%s:8443/\n",
+            f->certificate, strchr(n->at[0], ':') != NULL ? "[" : "", n->at[0],
+            strchr(n->at[0], ':') != NULL ? "]" : "");
+    }
+}
+
+static void tell_programs(const struct ctl *c, const struct tls_files *f,
+                          const struct tls_names *n, int64_t expires, const char *section)
+{
+    json_t *names = json_array();
+    json_t *o;
+
+    for (size_t i = 0; i < n->count; i++) {
+        json_array_append_new(names, json_string(n->at[i]));
+    }
+    o = json_pack("{s:s, s:s, s:o, s:s}", "key", f->key, "certificate", f->certificate, "names",
+                  names, "listen", section);
+    if (c->csr) {
+        json_object_set_new(o, "request", json_string(f->request));
+    } else {
+        json_object_set_new(o, "expires_unix_s", json_integer(expires));
+    }
+    print_json(o);
+    json_decref(o);
+}
+
+int ctl_tls_init(struct ctl *c, struct err *e)
+{
+    struct tls_names *n = NEW(struct tls_names);
+    struct tls_files f = {.folder = ""};
+    struct buf section = BUF_INIT(64 << 10);
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    BIO *text = BIO_new(BIO_s_mem());
+    int64_t expires = 0;
+    int rc = key != NULL && text != NULL ? 0 : fail(e, "the key");
+
+    if (rc == 0) {
+        rc = collect_names(c, n, e);
+    }
+    if (rc == 0) {
+        rc = c->csr ? make_request(key, n, text, e) : make_certificate(key, n, text, &expires, e);
+    }
+    if (rc == 0) {
+        find_reader(c, &f);
+        rc = open_folder(c, &f, e);
+    }
+    if (rc == 0) {
+        rc = write_files(c, &f, key, text, e);
+    }
+    if (rc == 0) {
+        buf_str(&section, "listen \"0.0.0.0:8443\" {\n");
+        quoted(&section, "tls_certificate", f.certificate);
+        quoted(&section, "tls_key", f.key);
+        buf_str(&section, "}\n");
+        if (c->json) {
+            tell_programs(c, &f, n, expires, buf_cstr(&section));
+        } else {
+            tell_people(c, &f, n, expires, buf_cstr(&section));
+        }
+    }
+    free(f.certificate);
+    free(f.request);
+    free(f.key);
+    buf_free(&section);
+    BIO_free(text);
+    EVP_PKEY_free(key);
+    free(n);
+    return rc;
+}

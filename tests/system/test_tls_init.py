@@ -1,0 +1,173 @@
+"""A certificate from `mirrorctl tls init`: real clients trust the listener that its output makes, the daemon's user reads its key,
+and who runs the mirror hears of it before it expires."""
+import json
+import os
+import re
+import socket
+import ssl
+import stat
+import subprocess
+import time
+
+import pytest
+
+from harness.mirrord import BUILD, SLOW, free_port
+
+DAY = 24 * 3600
+
+
+def ctl(*words, check=True):
+    done = subprocess.run([BUILD / "mirrorctl", *map(str, words)], capture_output=True, text=True, check=False, timeout=120 * SLOW)
+    assert not check or done.returncode == 0, done
+    return done
+
+
+def openssl(*words):
+    return subprocess.run(["openssl", *map(str, words)], capture_output=True, text=True, check=True, timeout=60 * SLOW).stdout
+
+
+@pytest.fixture
+def m(mirrord):
+    return mirrord('repo "models" { protocol = "hosted" }\ninclude("conf.d/*.conf")')
+
+
+def with_listener(m, said):
+    """Its output as it stands, but for the port, becomes a file of conf.d."""
+    port = free_port()
+    (m.folder / "conf.d").mkdir(exist_ok=True)
+    (m.folder / "conf.d/tls.conf").write_text(said.replace("0.0.0.0:8443", f"127.0.0.1:{port}"))
+    m.reload()
+    return port
+
+
+def curl(client, cert, name, port):
+    """Asks our port by that name, whatever it leads to."""
+    return subprocess.run([client("curl"), "-sSf", "--cacert", cert, "--connect-to", f"{name}:{port}:127.0.0.1:{port}",
+                           f"https://{name}:{port}/healthz"], check=False, timeout=60 * SLOW, capture_output=True).returncode
+
+
+def test_clients_trust_what_it_makes(m, client):
+    """Nothing but its output is needed: curl, wget (GnuTLS), OpenSSL and Python at their strictest, by names and addresses."""
+    port = with_listener(m, ctl("-c", m.conf, "tls", "init", "--name", "mirror.example", "--name", "192.0.2.7").stdout)
+    cert = m.folder / "tls/cert.pem"
+    for name in ("127.0.0.1", "localhost", "mirror.example", "192.0.2.7", socket.gethostname()):
+        assert curl(client, cert, name, port) == 0, name
+    assert curl(client, cert, "other.example", port) == 60, "a name that is not in it"
+    subprocess.run([client("wget"), "-q", "-O", "-", f"--ca-certificate={cert}", f"https://localhost:{port}/healthz"], check=True,
+                   timeout=60 * SLOW, capture_output=True)
+    assert openssl("verify", "-x509_strict", "-purpose", "sslserver", "-CAfile", cert, cert).strip().endswith(": OK")
+    context = ssl.create_default_context(cafile=cert)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    with socket.create_connection(("127.0.0.1", port), timeout=60 * SLOW) as raw, context.wrap_socket(raw, server_hostname="localhost") as s:
+        assert s.version() == "TLSv1.3"
+
+
+@pytest.mark.parametrize("program,words,reached", [
+    ("pip", "download --no-deps --retries 0 --cert {cert} --index-url {url}/models/simple/ nothing-there", "No matching distribution"),
+    ("uv", "pip install -q --target {folder}/at --default-index {url}/models/simple/ nothing-there", "not found"),
+    ("trainagent", "--mirror {url} --shelf {folder}/shelf pull models/me/m/none.bin --to {folder}/x", "the mirror does not have it")])
+def test_clients_of_packages_trust_it(m, client, tmp_path, program, words, reached):
+    """By the options and variables that docs/operations.md names: the mirror's own answer comes through. uv has rustls."""
+    port = with_listener(m, ctl("-c", m.conf, "tls", "init").stdout)
+    cert = m.folder / "tls/cert.pem"
+    path = BUILD / program if program == "trainagent" else client(program)
+
+    def run(**trust):
+        return subprocess.run([path, *words.format(cert=trust.pop("cert", cert), url=f"https://localhost:{port}", folder=tmp_path).split()],
+                              capture_output=True, text=True, check=False, timeout=120 * SLOW, cwd=tmp_path,
+                              env=dict({k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "UV_", "SSL_", "TRAINAGENT_"))},
+                                       UV_CACHE_DIR=str(tmp_path / "uv"), **trust))
+    trusted = run(SSL_CERT_FILE=str(cert), TRAINAGENT_CA_FILE=str(cert))
+    assert trusted.returncode != 0 and reached in trusted.stderr, trusted
+    strange = run(cert="/etc/ssl/certs/ca-certificates.crt")
+    assert strange.returncode != 0 and re.search("certificate", strange.stderr + strange.stdout, re.I), strange
+
+
+def test_what_it_makes(tmp_path):
+    conf = tmp_path / "mirrord.conf"
+    said = json.loads(ctl("--json", "-c", conf, "tls", "init", "--name", "mirror.example").stdout)
+    cert, key = tmp_path / "tls/cert.pem", tmp_path / "tls/key.pem"
+    assert (said["certificate"], said["key"]) == (str(cert), str(key))
+    text = openssl("x509", "-in", cert, "-noout", "-text")
+    assert "prime256v1" in text and "CA:FALSE" in text and "TLS Web Server Authentication" in text
+    named = set(re.findall(r"(?:DNS|IP Address):([^,\s]+)", text))
+    assert {"mirror.example", "localhost", "127.0.0.1", socket.gethostname()} <= named
+    assert {n for n in said["names"] if ":" not in n} <= named and "mirror.example" in said["names"]
+    assert 800 * DAY < said["expires_unix_s"] - time.time() < 826 * DAY
+    assert stat.S_IMODE(key.stat().st_mode) in (0o600, 0o640) and stat.S_IMODE((tmp_path / "tls").stat().st_mode) == 0o750
+    assert openssl("pkey", "-in", key, "-pubout") == openssl("x509", "-in", cert, "-noout", "-pubkey")
+    before = key.read_bytes()
+    again = ctl("-c", conf, "tls", "init", check=False)
+    assert again.returncode == 73 and f"{key} exists" in again.stderr and key.read_bytes() == before
+    assert ctl("-c", conf, "tls", "init", "--csr", check=False).returncode == 73, "the key is there"
+    ctl("-c", conf, "tls", "init", "--force")
+    assert key.read_bytes() != before
+    for wrong in ("two words", "http://mirror/", "", "a..b", "192.0.2.7/24"):
+        assert ctl("-c", conf, "tls", "init", tmp_path / "other", f"--name={wrong}", check=False).returncode == 64, wrong
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_request_for_an_authority(m, client, tmp_path):
+    """The section is printed with the place where the certificate belongs; the chain of an authority makes it work."""
+    said = ctl("-c", m.conf, "tls", "init", "--csr", "--name", "mirror.example").stdout
+    folder = m.folder / "tls"
+    assert sorted(f.name for f in folder.iterdir()) == ["cert.csr", "key.pem"]
+    assert "DNS:mirror.example" in openssl("req", "-in", folder / "cert.csr", "-noout", "-text", "-verify")
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", tmp_path / "ca.key",
+            "-out", tmp_path / "ca.pem", "-days", 30, "-subj", "/CN=our authority")
+    openssl("x509", "-req", "-in", folder / "cert.csr", "-CA", tmp_path / "ca.pem", "-CAkey", tmp_path / "ca.key", "-days", 20,
+            "-copy_extensions", "copy", "-out", folder / "cert.pem")
+    port = with_listener(m, said)
+    assert curl(client, tmp_path / "ca.pem", "mirror.example", port) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_key_is_for_root_and_the_daemon(tmp_path):
+    """Whose state_dir is the daemon's user."""
+    (tmp_path / "state").mkdir()
+    os.chown(tmp_path / "state", 65534, 65534)
+    conf = tmp_path / "mirrord.conf"
+    conf.write_text(f'state_dir = "{tmp_path}/state"\nlisten "127.0.0.1:0" {{ }}\nrepo "a" {{ protocol = "hosted" }}\n')
+    ctl("-c", conf, "tls", "init")
+    for path, mode in ((tmp_path / "tls", 0o750), (tmp_path / "tls/key.pem", 0o640)):
+        assert (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (0, 65534, mode), path
+
+
+# --- before it expires ---
+
+def expires(m, days, folder):
+    """A listener whose certificate has so many days left."""
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", folder / "key.pem", "-out",
+            folder / "cert.pem", "-days", days, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
+    return with_listener(m, f'listen "0.0.0.0:8443" {{ tls_certificate = "{folder}/cert.pem" tls_key = "{folder}/key.pem" }}')
+
+
+@pytest.mark.parametrize("days,soon", [(60, False), (9, True)])
+def test_its_expiry_is_shown(m, tmp_path, days, soon):
+    port = expires(m, days, tmp_path)
+    where = f"127.0.0.1:{port}"
+    left = m.metric("mirrord_tls_certificate_expiry_timestamp_seconds", listen=where) - time.time()
+    assert (days - 1) * DAY < left <= days * DAY
+    shown = next(c for c in json.loads(m.get("/-/status.json").body)["certificates"] if c["listen"] == where)
+    assert shown["soon"] == soon and abs(shown["expires_unix_s"] - time.time() - left) < 3600
+    line = next(x for x in m.ctl("status").stdout.splitlines() if x.startswith(f"certificate of {where}: expires in "))
+    assert ("WARNING" in line) == soon
+    page = m.get("/").body.decode()
+    mine = re.search(rf'<p class="certificate( bad)?">The certificate of {re.escape(where)} expires in ', page)
+    assert mine and bool(mine[1]) == soon
+    warned = m.ctl("config", "reload").stderr
+    assert (f"the certificate of {where} expires in" in warned) == soon
+    if soon:
+        m.says(f"the certificate of {where} expires in")
+
+
+def test_the_first_of_a_chain_counts(m, tmp_path):
+    """A chain is no longer good when one of its certificates is not; one without TLS has no expiry."""
+    expires(m, 60, tmp_path)
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", tmp_path / "ca.key", "-out",
+            tmp_path / "ca.pem", "-days", 5, "-subj", "/CN=between")
+    with open(tmp_path / "cert.pem", "ab") as chain:
+        chain.write((tmp_path / "ca.pem").read_bytes())
+    m.ctl("config", "reload")
+    found = {c["listen"]: c["soon"] for c in m.ctl_json("status")["certificates"]}
+    assert list(found.values()) == [False, True] and f"127.0.0.1:{m.port}" not in found, found

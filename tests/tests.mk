@@ -1,6 +1,6 @@
 # What is done with the build: tests, demo, bench, fuzzing, checks, installing. Included by the Makefile.
 #
-# The targets that people run on a bare machine (test, demo, bench, fuzz) install what they lack first, then start make again:
+# The targets that people run on a bare machine (test, demo, bench, fuzz, deb) install what they lack first, then start make again:
 # what pkg-config says is read when the Makefile is. They build with a job a core, unless make was told how many.
 
 PYTHON     := /usr/bin/python3
@@ -117,8 +117,9 @@ install: all
 	for f in $(wildcard $(B)/trainer-*.so); do $(INSTALL) -m 644 $$f $(D)/lib/mirrord/; done
 	for f in $(wildcard docs/man/*.[158]); do $(INSTALL) -m 644 $$f $(D)/share/man/man$${f##*.}/; done
 	for f in $(wildcard conf/examples/*); do $(INSTALL) -m 644 $$f $(D)/share/doc/mirror/examples/; done
-	for f in README.md CHANGES.md LICENSE $(wildcard docs/*.md docs/protocols/*.md); do \
-	    $(INSTALL) -D -m 644 $$f $(D)/share/doc/mirror/$${f#docs/}; done
+	for f in README.md CHANGES.md LICENSE tests/README.md $(wildcard docs/*.md docs/*/*.md); do \
+	    $(INSTALL) -D -m 644 $$f $(D)/share/doc/mirror/$$f; done
+	mkdir -p $(D)/share/doc/mirror/conf && ln -sfn ../examples $(D)/share/doc/mirror/conf/examples
 	for f in $(wildcard conf/*.conf); do \
 	    test -e $(DESTDIR)/etc/mirrord/$${f##*/} || $(INSTALL) -m 644 $$f $(DESTDIR)/etc/mirrord/; done
 	for f in $(wildcard systemd/*.service systemd/*.timer); do \
@@ -132,8 +133,9 @@ install: all
 	    $(INSTALL) -D -m 644 $$f $(D)/share/bash-completion/completions/$$(basename $$f .bash); done
 
 # Packages of what is built, in build/deb. Not part of them: CUDA's own libraries.
-deb: all
+deb:
 	@tests/deps.sh build deb
+	@$(MAKE) $(JOBS) --no-print-directory all
 	rm -rf $(B)/deb && mkdir -p $(B)/deb && cp -r debian $(B)/deb/
 	cd $(B)/deb && TOP=$(CURDIR) DEST=$(CURDIR)/$(B)/deb debian/rules binary >log 2>&1 || { cat log >&2; exit 1; }
 	@ls $(B)/deb/*.deb
@@ -145,5 +147,6 @@ help:
 	@echo 'make bench      beside nginx, h2o, curl and rsync                  BENCH_QUICK=1, BENCH_ONLY=agent'
 	@echo 'make fuzz       libFuzzer, a target per parser                     FUZZ_SECONDS=60'
 	@echo 'make install    DESTDIR= PREFIX=/usr'
+	@echo 'make deb        packages in build/deb; installs what it lacks'
 	@echo 'make gpu-check  the CUDA operations on a GPU; gpu-kit to carry there QUICK=1'
-	@echo 'make deps | check-layers | lint | format | deb | gpu-check | gpu-kit | clean'
+	@echo 'make deps | check-layers | lint | format | gpu-check | gpu-kit | clean'

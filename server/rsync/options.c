@@ -2,10 +2,27 @@
 
 #include <stdlib.h>
 
+/* Options whose refusal needs a reason. */
+static const struct {
+    const char *option, *why;
+} reasons[] = {
+    {"-L", "links are sent as links and never followed"},
+    {"-k", "links are sent as links and never followed"},
+    {"--copy-unsafe-links", "links are sent as links and never followed"},
+    {"--iconv=", "names are sent as they are stored"},
+    {"--remove-source-files", "the module is read-only"},
+};
+
 static int refuse(struct slice what, struct err *e)
 {
-    return err_set(e, E_UNSUPPORTED, "the option " SLICE_FMT " is not served here",
-                   SLICE_ARG(slice_first(what, what.n < 80 ? what.n : 80)));
+    const char *why = NULL;
+
+    for (size_t i = 0; i < ARRAY_LEN(reasons) && why == NULL; i++) {
+        why = slice_starts(what, slice_str(reasons[i].option)) ? reasons[i].why : NULL;
+    }
+    return err_set(e, E_UNSUPPORTED, "the option " SLICE_FMT " is not served here%s%s",
+                   SLICE_ARG(slice_first(what, what.n < 80 ? what.n : 80)), why != NULL ? ": " : "",
+                   why != NULL ? why : "");
 }
 
 /* What the receiver does with what it gets, and what changes nothing for us. */
@@ -49,12 +66,14 @@ static const char *const fine[] = {
     "--from0", /* between names, as they always come */
     "--no-relative",
     "--no-R",
+    "--specials", /* a tree has none */
+    "--no-specials",
 };
 static const char *const fine_values[] = {
-    "--timeout=",    "--max-delete=", "--max-size=",       "--min-size=",   "--modify-window=",
-    "--log-format=", "--out-format=", "--partial-dir=",    "--block-size=", "--stop-at=",
-    "--stop-after=", "--debug=",      "--info=",           "--chmod=",      "--suffix=",
-    "--backup-dir=", "--temp-dir=",   "--compress-level=", "--max-alloc=",
+    "--timeout=",    "--max-delete=", "--max-size=",    "--min-size=",   "--modify-window=",
+    "--log-format=", "--out-format=", "--partial-dir=", "--block-size=", "--stop-at=",
+    "--stop-after=", "--debug=",      "--info=",        "--chmod=",      "--suffix=",
+    "--backup-dir=", "--temp-dir=",   "--max-alloc=",
 };
 
 static bool stands_in(struct slice a, const char *const *table, size_t n, bool prefix)
@@ -95,6 +114,9 @@ static int long_option(struct slice a, struct options *o, struct err *e)
     } else if (slice_eqs(a, "--new-compress") || slice_eqs(a, "--old-compress")) {
         o->compression = slice_eqs(a, "--new-compress") ? SLICE("zlibx") : SLICE("zlib");
         o->compress = true;
+    } else if (slice_starts(a, SLICE("--compress-level="))) {
+        o->compress = true; /* the level is ours to choose, but for this one */
+        o->level_zero = slice_eqs(a, "--compress-level=0");
     } else if (slice_eqs(a, "--files-from=-")) {
         o->names = true;
     } else if (slice_starts(a, SLICE("--files-from"))) {
@@ -143,6 +165,9 @@ static int letters(struct slice a, struct options *o, struct err *e)
         case 'z':
             o->compress = true;
             break;
+        case 'C':
+            o->cvs = true;
+            break;
         case 'e': /* ".iLsfxCIvu": all that is left */
             o->abilities = slice_from(a, i + 1);
             return 0;
@@ -164,6 +189,7 @@ static int letters(struct slice a, struct options *o, struct err *e)
         case 'm':
         case 'b':
         case 'y':
+        case 's':  /* see options_secluded() */
             break; /* the receiver's, or the same for us either way */
         case 'B':  /* with its number behind */
             return 0;
@@ -176,11 +202,39 @@ static int letters(struct slice a, struct options *o, struct err *e)
     return 0;
 }
 
+/* Whether the client receives, also where another option is refused. */
+static bool is_sender(struct slice args)
+{
+    while (args.n > 0) {
+        struct slice a = slice_cut(&args, '\0');
+        if (slice_eqs(a, ".") || slice_eqs(a, "--sender")) {
+            return a.n > 1;
+        }
+    }
+    return false;
+}
+
+bool options_secluded(struct slice args)
+{
+    bool yes = false;
+
+    while (args.n > 0 && !yes) {
+        struct slice a = slice_cut(&args, '\0');
+        if (slice_eqs(a, ".")) {
+            break;
+        }
+        if (slice_starts(a, SLICE("-")) && !slice_starts(a, SLICE("--"))) {
+            yes = slice_find(slice_cut(&a, 'e'), 's') >= 0;
+        }
+    }
+    return yes;
+}
+
 int options_parse(struct slice args, struct options *out, struct err *e)
 {
     int rc = 0;
 
-    *out = (struct options){.recurse = false};
+    *out = (struct options){.sender = is_sender(args)};
     while (args.n > 0 && rc == 0) {
         struct slice a = slice_cut(&args, '\0');
         if (slice_eqs(a, ".")) {
@@ -197,6 +251,9 @@ int options_parse(struct slice args, struct options *out, struct err *e)
     }
     out->folders =
         out->folders || out->names; /* a folder that is named is told, with -r or without */
+    if (!out->sender) {
+        return err_set(e, E_UNSUPPORTED, "ERROR: module is read only; nothing can be pushed to it");
+    }
     if (rc == 0 && out->paths.n == 0) {
         rc = err_set(e, E_INVALID, "no path is asked for");
     }

@@ -6,6 +6,7 @@
 
 #include "common/os/clock.h"
 #include "server/rsync/choice.h"
+#include "server/rsync/cvs.h"
 #include "server/rsync/groups.h"
 #include "server/rsync/listout.h"
 #include "server/rsync/sender.h"
@@ -250,6 +251,9 @@ static int begin(struct session *s, struct err *e)
     }
     s->stream.pace[0] = s->welcome.pace;
     refused = options_parse(buf_slice(&s->welcome.arguments), &s->options, &why);
+    if (!s->options.sender) {
+        s->choice.exit_code = CHOICE_EXIT_SYNTAX; /* as the installed server ends a push */
+    }
     if (s->options.bwlimit_bytes_per_s > 0) {
         s->stream.pace[1] = pace_new(s->options.bwlimit_bytes_per_s);
     }
@@ -270,6 +274,9 @@ static int begin(struct session *s, struct err *e)
         !literal_named(s->options.compression, &s->literal)) {
         refused = err_set(&why, E_UNSUPPORTED, "that compression is not served here");
     }
+    if (s->options.level_zero && (s->literal == LITERAL_ZLIB || s->literal == LITERAL_ZLIBX)) {
+        s->literal = LITERAL_PLAIN;
+    }
     s->form.nsec = s->welcome.version >= 31;
     s->form.owner = s->options.owner;
     s->form.group = s->options.group;
@@ -277,6 +284,9 @@ static int begin(struct session *s, struct err *e)
     s->form.links = s->options.links;
     if (refused == 0) {
         rc = read_filters(s, &why);
+        if (rc == 0 && s->options.cvs) {
+            rc = cvs_rules(&s->filter, &why);
+        }
         refused = rc == E_UNSUPPORTED || rc == E_TOOBIG ? rc : 0;
         if (rc != 0 && refused == 0) {
             *e = why;
@@ -285,7 +295,10 @@ static int begin(struct session *s, struct err *e)
     }
     if (refused == 0) {
         rc = choose(s, &why);
-        refused = is_told(s, rc) ? rc : 0;
+        if (rc == 0 && s->options.cvs) {
+            rc = cvs_judge(&s->choice.view, &why);
+        }
+        refused = rc == E_UNSUPPORTED || is_told(s, rc) ? rc : 0;
     }
     if (refused != 0 || rc != 0) {
         *e = why;

@@ -180,10 +180,10 @@ int welcome_client(struct welcome *w, struct stream *s, const struct welcome_sit
     return rc;
 }
 
-static int read_arguments(struct welcome *w, struct stream *s, struct err *e)
+/* One list of arguments, up to the empty one. The bounds are those of all lists together. */
+static int read_arguments(struct welcome *w, struct stream *s, size_t *count, struct err *e)
 {
-    size_t count = 0;
-    size_t began = 0;
+    size_t began = w->arguments.n;
 
     for (;;) {
         char c;
@@ -197,16 +197,36 @@ static int read_arguments(struct welcome *w, struct stream *s, struct err *e)
         buf_byte(&w->arguments, (uint8_t)c);
         if (c == '\0') {
             began = w->arguments.n;
-            count++;
+            *count += 1;
         }
-        if (w->arguments.rc != 0 || count > OPTIONS_COUNT_MAX) {
+        if (w->arguments.rc != 0 || *count > OPTIONS_COUNT_MAX) {
             return err_set(e, E_TOOBIG, "the client has too many arguments");
         }
     }
 }
 
+/* The list that follows with --secluded-args. The program's name, its first word, is removed. */
+static int read_secluded(struct welcome *w, struct stream *s, size_t *count, struct err *e)
+{
+    size_t at = w->arguments.n;
+    int rc = read_arguments(w, s, count, e);
+
+    if (rc == 0 && w->arguments.n > at) {
+        size_t name = strlen(w->arguments.p + at) + 1;
+        memmove(w->arguments.p + at, w->arguments.p + at + name, w->arguments.n - at - name);
+        w->arguments.n -= name;
+    }
+    return rc;
+}
+
 int welcome_in(struct welcome *w, struct stream *s, struct err *e)
 {
+    size_t count = 0;
     int rc = say(s, "@RSYNCD: OK\n", e);
-    return rc != 0 ? rc : read_arguments(w, s, e);
+
+    rc = rc != 0 ? rc : read_arguments(w, s, &count, e);
+    if (rc == 0 && options_secluded(buf_slice(&w->arguments))) {
+        rc = read_secluded(w, s, &count, e);
+    }
+    return rc;
 }

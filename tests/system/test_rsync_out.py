@@ -1,5 +1,6 @@
 """Stock rsync clients served from published trees."""
 import os
+import pathlib
 import re
 import socket
 import struct
@@ -11,8 +12,9 @@ import pytest
 
 from harness.mirrord import until
 from harness.rsync_out import Out, contents
-from harness.rsyncd import Pull, facts
+from harness.rsyncd import Pull, Rsyncd, facts
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = {"a/empty": b"", "a/text": b"hello\n", "a/big": os.urandom(300_000), "foo/x": b"1", "foo.bar/y": b"2",
          "foo-bar": b"3", "deep/" + "d/" * 30 + "z": b"4", "odd name/caf\u00e9": b"5", "zeros": bytes(100_000)}
 
@@ -31,7 +33,8 @@ def filled(out):
 
 @pytest.mark.parametrize("options", [("-rltH", "--delete"), ("-aH", "--delete", "--numeric-ids"), ("-a", "--protocol=30"),
                                      ("-rt", "--checksum-choice=md5"), ("-a", "--delete-excluded", "--delay-updates"),
-                                     ("-rtW", "--inplace"), ("-a", "--no-inc-recursive", "-S")])
+                                     ("-rtW", "--inplace"), ("-rt", "--compress-level=3"),
+                                     ("-rt", "--compress-level=0"), ("-rt", "--zc=zlib", "--zl=0"), ("-a", "--no-inc-recursive", "-S")])
 def test_a_stock_client_gets_the_tree(filled, tmp_path, options):
     dst = tmp_path / "dst"
     (dst / "stale").mkdir(parents=True)
@@ -110,12 +113,89 @@ def test_rules_and_dry_runs(filled, tmp_path):
     assert contents(dst) == {"a/text": b"hello\n"}
 
 
-@pytest.mark.parametrize("what, words", [
-    (("-rz", "--zc=lz4"), "that compression is not served"), (("-rc",), "-c is not served"), (("-rX",), "-X is not served"),
-    (("-rA",), "-A is not served"), (("-rL",), "-L is not served")])
-def test_what_is_not_served_is_said(filled, tmp_path, what, words):
-    run = filled.run(*what, filled.url + "/models/me/tree/", f"{tmp_path}/dst/", check=False)
-    assert run.returncode != 0 and words in run.stderr, run.stderr
+def on_the_page():
+    """The options of the table "What is refused" of docs/protocols/rsync.md."""
+    page = (ROOT / "docs/protocols/rsync.md").read_text().split("### What is refused", 1)[1].split("\nA repo", 1)[0]
+    return [o for row in re.findall(r"^\| (`.*?) \|", page, re.M) for o in re.findall("`(.*?)`", row)]
+
+
+REFUSED = re.compile("not served here|not known here|is not read")
+
+
+def test_what_the_page_says_is_refused_is_refused_in_words(filled, tmp_path):
+    for option in on_the_page():
+        run = filled.run("-r", *(["-z"] if "zc" in option else []), option, filled.url + "/models/me/tree/", f"{tmp_path}/dst/",
+                         check=False)
+        assert run.returncode == 4 and REFUSED.search(run.stderr), (option, run)
+        assert not contents(tmp_path / "dst")
+
+
+def test_what_is_refused_stands_on_the_page(filled, tmp_path):
+    """All options of the installed client that need no value, and those with one that the server is sent."""
+    listed = re.findall(r"^(-.*?)  ", filled.run("--help").stdout, re.M)
+    options = {o.strip() for line in listed for o in line.split(",") if "=" not in line and "(" not in line}
+    options -= {"--version", "-V", "--no-OPTION", "-M", "--ipv6", "-6"}
+    assert len(options) > 100
+    page, refused = on_the_page(), set()
+    for option in sorted(options | {"--info=all1", "--chmod=a+r", "--block-size=900", "--max-size=1g", "--skip-compress=gz",
+                                    "--compress-level=3", "--timeout=100", "--modify-window=1", "--usermap=0:1", "--cc=md5"}):
+        run = filled.run("-rn", option, filled.url + "/models/me/tree/", f"{tmp_path}/dst/", check=False)
+        if run.returncode == 4 and REFUSED.search(run.stderr):
+            refused.add(option)
+        else:  # 1: the client itself will not have it
+            assert run.returncode in (0, 1), (option, run)
+    assert sorted(refused - set(page)) == []
+    assert {"-c", "-k", "-L"} <= refused
+
+
+@pytest.mark.parametrize("options", [("-rts",), ("-rts", "--protocol=30"), ("-rtsz", "--delete"), ("-aHsR",), ("-rt",)])
+def test_arguments_that_are_secluded(filled, tmp_path, monkeypatch, options):
+    if "-rt" in options:
+        monkeypatch.setenv("RSYNC_PROTECT_ARGS", "1")
+    tree = filled.url + ("/models/./" if "-aHsR" in options else "/models/me/tree/")
+    filled.run(*options, tree, f"{tmp_path}/dst/")
+    assert contents(tmp_path / ("dst/me/tree" if "-aHsR" in options else "dst")) == FILES
+    filled.run("-rts", "--exclude=big", f"{filled.url}/models/me/tree/odd name", f"{filled.url}/models/me/tree/a*", f"{tmp_path}/part/")
+    assert set(contents(tmp_path / "part")) == {"odd name/caf\u00e9", "a/empty", "a/text"}
+    (tmp_path / "names").write_text("a/text\nodd name\n")
+    filled.run("-rts", f"--files-from={tmp_path}/names", filled.url + "/models/me/tree/", f"{tmp_path}/named/")
+    assert set(contents(tmp_path / "named")) == {"a/text", "odd name/caf\u00e9"}
+
+
+def test_secluded_arguments_are_bounded(filled):
+    with socket.create_connection(("127.0.0.1", filled.port)) as s:
+        s.sendall(b"@RSYNCD: 31.0 md5\nmodels\n--server\0--sender\0-sre.LsfxCIvu\0\0rsync\0" + b"-r\0" * 400)
+        s.settimeout(240)
+        while s.recv(65536):
+            pass
+    until(lambda: "too many arguments" in filled.m.log())
+    for words in (b"", b"rsync\0"):  # nothing at all, and no path
+        with socket.create_connection(("127.0.0.1", filled.port)) as s:
+            s.sendall(b"@RSYNCD: 31.0 md5\nmodels\n--server\0--sender\0-sre.LsfxCIvu\0\0" + words + b"\0\x04md5 ")
+            s.settimeout(240)
+            heard = b""
+            while part := s.recv(65536):
+                heard += part
+            assert b"no path is asked for" in heard
+
+
+@pytest.mark.parametrize("options", [("-r",), ("-aH", "--delete", "--exclude=x"), ("-az",), ("-rs",), ("-a", "--protocol=30"), ("-rcn",),
+                                     ("-r", "--append"), ("-aAX", "--remove-source-files")])
+def test_a_push_is_refused_as_by_the_installed_daemon(filled, client, tmp_path, options):
+    (tmp_path / "theirs").mkdir()
+    src = tmp_path / "src"
+    src.mkdir()
+    for i in range(200):
+        (src / f"file {i}").write_text("x")
+    daemon = Rsyncd(client("rsync"), tmp_path, {"models": (tmp_path / "theirs", [])})
+    try:
+        theirs, ours = (filled.run(*options, f"{src}/", f"{url}/models/", check=False) for url in (daemon.url, filled.url))
+        assert "ERROR: module is read only" in theirs.stderr  # it may close before the client has read its exit code
+        assert theirs.returncode == 1 or "reset by peer" in theirs.stderr, theirs
+        assert "ERROR: module is read only" in ours.stderr and ours.returncode == 1, ours
+        assert len(list(src.iterdir())) == 200
+    finally:
+        daemon.close()
 
 
 def test_what_is_not_there(filled, tmp_path):

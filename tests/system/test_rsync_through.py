@@ -53,6 +53,51 @@ def test_random_trees_go_through(mirrord, client, tmp_path, seed):
         d.close()
 
 
+CVS = [b"RCS", b"CVS/x", b"cvslog.1", b"tags", b"a~", b"~", b"#x", b".#x", b",", b"_$x", b"x$", b"x.old", b"x.BAK", b"x.o/y", b"x.so",
+       b"x.so.1", b"core", b"core.1", b"cores", b".svn", b"d/.git/HEAD", b".hg/x", b"lib.a", b".make.state", b".del-x", b"TAGS/x", b"x.Z",
+       b"x.z", b"a/b/x.orig", b"plain", b"d/tag", b"deep/er/plain.c"]
+
+
+def test_cvs_exclude_as_the_installed_daemon(mirrord, client, tmp_path):
+    src, rsync = tmp_path / "src", client("rsync")
+    for name in CVS:
+        path = os.path.join(os.fsencode(src), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(name)
+    for folder, _, names in os.walk(src, topdown=False):  # a client leaves times alone that are of the second in which it writes
+        for path in [os.path.join(folder, n) for n in names] + [folder]:
+            os.utime(path, (10 ** 9, 10 ** 9))
+    d = Rsyncd(rsync, tmp_path, {"x": (src, [])})
+    port, text = config(d.url + "/x/")
+
+    def copy(*options):
+        """What each server gives: exit code, words, files."""
+        found = []
+        for url in (d.url, f"rsync://127.0.0.1:{port}"):
+            to = tmp_path / f"dst{len(list(tmp_path.glob('dst*')))}"
+            done = subprocess.run([rsync, *options[:-1], f"{url}/x/{options[-1]}", f"{to}/"], capture_output=True, text=True)
+            found.append((done.returncode, done.stderr, facts(to)[0]))
+        return found
+    try:
+        m = mirrord(text)
+        assert run(m)["outcome"] == "published"
+        for options in (("-rtC", ""), ("-rtC", "--include=*.o", "--exclude=plain", ""), ("-rtC", "--delete", "--protocol=30", "d"),
+                        ("-rtCs", "a/b/"), ("-rtC", "x.o"), ("-rtC", "-f-_/core*", "")):
+            theirs, ours = copy(*options)
+            assert ours[0] == theirs[0] and ours[2] == theirs[2], options
+        assert "plain" in copy("-rtC", "")[1][2] and "x.o" not in copy("-rtC", "")[1][2]
+        (src / "d/.cvsignore").write_text("tag\n")
+        run(m)
+        for options in (("-rtC", ""), ("-rtC", "d"), ("-rtC", "d/tag")):
+            _, ours = copy(*options)
+            assert ours[0] == 4 and ".cvsignore" in ours[1] and not ours[2], ours
+        theirs, ours = copy("-rtC", "deep")  # where no such file counts
+        assert ours[0] == theirs[0] == 0 and ours[2] == theirs[2] != {}
+    finally:
+        d.close()
+
+
 def links(folder):
     return facts(folder)[1]
 

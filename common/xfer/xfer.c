@@ -18,7 +18,11 @@
 
 _Static_assert((int)CURL_MAX_WRITE_SIZE <= (int)XFER_SLICE_MAX, "on_body's bound is libcurl's");
 
-enum { XFER_MAGIC = 0x78666572, READ_BYTES = 256 << 10 };
+enum {
+    XFER_MAGIC = 0x78666572,
+    READ_BYTES = 256 << 10,
+    CURL_SAYS_TOO_LARGE = 100 /* CURLE_TOO_LARGE of libcurl 8.6 */
+};
 
 struct xfer_loop {
     struct multi *multi;
@@ -203,6 +207,37 @@ static int on_connected(void *arg, char *ip, char *local_ip, int port, int local
 
 /* --- how it ended ------------------------------------------------------------------------------------------------- */
 
+static bool says(const struct xfer *x, const char *begin)
+{
+    return strncmp(x->curl_says, begin, strlen(begin)) == 0;
+}
+
+/* libcurl has bounds of its own: for a line of a head and for a trailer, both of which it reports as a lack of memory, and for
+ * all heads of an answer together, 1xx included. */
+static bool head_too_large(const struct xfer *x, CURLcode code)
+{
+    long sent = 0; /* before the request has left, it is memory indeed */
+
+    if (code == CURLE_RECV_ERROR) {
+        return says(x, "Too large response headers") ||
+               says(x, "Out of memory in chunked-encoding");
+    }
+    curl_easy_getinfo(x->easy, CURLINFO_REQUEST_SIZE, &sent);
+    return sent > 0 && (code == CURLE_OUT_OF_MEMORY || (int)code == CURL_SAYS_TOO_LARGE);
+}
+
+static int tell_too_large(const struct xfer *x, struct err *e)
+{
+    if (x->answer.ended) {
+        return err_set(e, E_TOOBIG, "%s: the answer's trailer is too large", x->host);
+    }
+    if (x->answer.status / 100 == 1) {
+        return err_set(e, E_TOOBIG, "%s: too many 1xx answers before the final one", x->host);
+    }
+    return err_set(e, E_TOOBIG, "%s: the answer's head is larger than %zu bytes", x->host,
+                   x->loop->limits.head_bytes);
+}
+
 static int explain(struct xfer *x, CURLcode code, struct err *e)
 {
     uint64_t length = x->answer.has_length ? x->answer.length_bytes : 0;
@@ -213,6 +248,9 @@ static int explain(struct xfer *x, CURLcode code, struct err *e)
     if (x->why.code != 0) { /* ours: libcurl only knows that a callback said no */
         *e = x->why;
         return e->code;
+    }
+    if (head_too_large(x, code)) {
+        return tell_too_large(x, e);
     }
     switch ((int)code) {
     case CURLE_COULDNT_RESOLVE_HOST:
@@ -242,6 +280,8 @@ static int explain(struct xfer *x, CURLcode code, struct err *e)
     case CURLE_SSL_CONNECT_ERROR:
     case CURLE_SSL_CACERT_BADFILE:
         return err_set(e, E_NETWORK, "%s: TLS: %.120s", x->host, x->curl_says);
+    case CURLE_BAD_CONTENT_ENCODING:
+        return err_set(e, E_PROTOCOL, "%s: the body does not fit its Transfer-Encoding", x->host);
     case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_HTTP2:
     case CURLE_UNSUPPORTED_PROTOCOL: /* "Received HTTP/0.9 when not allowed" */

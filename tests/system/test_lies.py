@@ -62,6 +62,30 @@ def test_broken_off_is_never_complete(data, wire, lie):
     assert data.get("/data/a", wire).body == data.origin.bytes_of("/a")
 
 
+# Each is a fault of the answer that asking again does not mend.
+FAULTS = {
+    "an unknown Transfer-Encoding": ({"fields": "Transfer-Encoding: bogus"}, "a Transfer-Encoding that is not supported"),
+    "an unknown one, then chunked": ({"fields": "Transfer-Encoding: bogus, chunked"}, "a Transfer-Encoding that is not supported"),
+    "a field of 400 KB": ({"fields": "X-Long: " + 400_000 * "a"}, "head is larger than 65536 bytes"),
+    "400 fields of 1 KB": ({"fields": "|".join(f"X-{i}: " + 1000 * "a" for i in range(400))}, "a head of more than 65536 bytes"),
+    "many short fields": ({"fields": "|".join(f"X-{i}: a" for i in range(400))}, "more than 200 header fields"),
+}
+
+
+@pytest.mark.parametrize("fault, words", FAULTS.values(), ids=FAULTS.keys())
+def test_a_fault_of_the_answer_is_told_at_once(mirrord, origin, wire, fault, words):
+    """One request of a client is one of the origin's, and ends with 502 and the reason. `tries` is the default."""
+    m = mirrord(f'repo "data" {{ protocol = "generic" origin = "{origin.url}/" }}')
+    thing = origin.put("/a", size=1000, **fault)
+    reply = m.get("/data/a", wire)
+    assert (reply.status, thing.requests) == (502, 1) and words in reply.body.decode(), (reply, thing.requests)
+    reply = m.get("/data/a", wire, headers={"Range": "bytes=10-19"})
+    assert reply.status == 502 and words in reply.body.decode(), reply
+    origin.put("/a", size=1000)
+    m.ctl("cache", "rm", "data/a", check=False)
+    until(lambda: m.get("/data/a", wire).body == origin.bytes_of("/a"))
+
+
 MENDED = {"cut at 30 %": {"die_at": 30, "times": 1}, "cut twice": {"die_at": 60, "times": 2},
           "one 503": {"status": 503, "times": 1, "fields": "Retry-After: 1"}, "one lost head": {"no_head": True, "times": 1}}
 

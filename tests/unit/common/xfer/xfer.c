@@ -40,6 +40,18 @@ static const struct script scripts[] = {
     {"/none", "", true, 0},
     {"/old", "hello there, this is no HTTP\r\n", true, 0},
     {"/big", "HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n", false, 3000000},
+    {"/coded", "HTTP/1.1 200 OK\r\nTransfer-Encoding: bogus\r\nContent-Length: 5\r\n\r\nhello",
+     false, 0},
+    {"/coded2",
+     "HTTP/1.1 200 OK\r\nTransfer-Encoding: bogus, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", false,
+     0},
+    {"/nogzip",
+     "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", false,
+     0},
+    {"/longline", "HTTP/1.1 200 OK\r\nX: ", true, 400000},
+    {"/longstatus", "HTTP/1.1 200 ", true, 400000},
+    {"/longtrailer",
+     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: ", true, 10000},
     {"/put", "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", false, 0},
 };
 
@@ -315,6 +327,32 @@ static void test_cut_and_crooked_answers_fail(void **state)
     }
 }
 
+/* libcurl's own words for these mislead ("Out of memory", "content encoding"), and its codes look like trouble that passes. */
+static void test_what_an_answer_may_not_be_is_named(void **state)
+{
+    static const struct {
+        const char *path;
+        int rc;
+        const char *words;
+    } t[] = {{"/coded", E_PROTOCOL, "a Transfer-Encoding that is not supported"},
+             {"/coded2", E_PROTOCOL, "a Transfer-Encoding that is not supported"},
+             {"/nogzip", E_PROTOCOL, "does not fit its Transfer-Encoding"},
+             {"/longline", E_TOOBIG, "head is larger than 65536 bytes"},
+             {"/longstatus", E_TOOBIG, "head is larger than 65536 bytes"},
+             {"/longtrailer", E_TOOBIG, "trailer is too large"}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+        struct seen s;
+        seen_open(&s);
+        get(&s, t[i].path);
+        if (s.rc != t[i].rc || strstr(s.why.text, t[i].words) == NULL) {
+            fail_msg("%s: %d (%s)", t[i].path, s.rc, s.why.text);
+        }
+        seen_close(&s);
+    }
+}
+
 static void test_nothing_listens(void **state)
 {
     struct seen s;
@@ -518,6 +556,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_answers),
         cmocka_unit_test(test_cut_and_crooked_answers_fail),
+        cmocka_unit_test(test_what_an_answer_may_not_be_is_named),
         cmocka_unit_test(test_nothing_listens),
         cmocka_unit_test(test_pausing),
         cmocka_unit_test(test_cancelling_inside_an_event),

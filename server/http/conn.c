@@ -422,15 +422,20 @@ void conn_reap(struct lane *l, unsigned n)
     }
 }
 
-/* Cleartext: HTTP/2 with prior knowledge begins with a preface that no HTTP/1 request can be (RFC 9113 3.4). */
+/* Cleartext: HTTP/2 with prior knowledge begins with a preface that no HTTP/1 request can be (RFC 9113 3.4). A preface that
+ * is wrong after its first line is still HTTP/2, and its error is answered there. */
 static int choose_clear(struct conn *c)
 {
     static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const size_t line = strlen("PRI * HTTP/2.0\r\n");
 
     for (;;) {
         size_t n = c->in.n < PREFACE_BYTES ? c->in.n : PREFACE_BYTES;
         int got;
         if (n > 0 && memcmp(c->in.p, preface, n) != 0) {
+            if (n >= line && memcmp(c->in.p, preface, line) == 0) {
+                return h2_start(c);
+            }
             h1_start(c);
             return 0;
         }

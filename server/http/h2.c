@@ -110,6 +110,11 @@ int h2_start(struct conn *c)
     return 0;
 }
 
+void h2_note_cut(struct h2 *h, uint32_t stream)
+{
+    h->cut[h->cut_at++ % CUT_STREAMS] = stream;
+}
+
 void h2_stream_end(struct h2 *h, struct exchange *x, bool complete)
 {
     struct exchange **at = &h->slot[x->stream_id / 2 % STREAM_SLOTS];
@@ -118,6 +123,9 @@ void h2_stream_end(struct h2 *h, struct exchange *x, bool complete)
         at = &(*at)->next;
     }
     *at = x->next;
+    if (!x->received_all) {
+        h2_note_cut(h, x->stream_id);
+    }
     list_remove(&x->node);
     list_remove_if(&x->sending);
     h->nstreams--;
@@ -163,10 +171,6 @@ static int receive(struct h2 *h)
     }
     conn_consume(c, h2_take(h, c->in.p, c->in.n));
     h->waits = c->in.n != 0; /* the beginning of a frame */
-    if (h->stranger) {
-        count(&c->lane->counters.protocol_errors, 1);
-        return E_PROTOCOL;
-    }
     if (floods(h)) {
         h2_calm(h);
     }
@@ -213,7 +217,7 @@ static int h2_drive(struct conn *c)
         h->queued = wire_blocked(&c->wire) && wire_flush(&c->wire, false) != 0 ? h->queued : 0;
         lane_tick(c->lane);
         got = receive(h);
-        if (h->over || h->stranger) {
+        if (h->over) {
             break;
         }
         lane_tick(c->lane);

@@ -26,6 +26,8 @@ enum {
     CONNECTION_WINDOW = 4 * 1024 * 1024,
     STREAM_SLOTS = 32,
     SAID_BYTES = 43,
+    USED_BITS = 64,
+    CUT_STREAMS = 128,
 };
 
 struct bucket { /* how often something may happen: `burst` at once, then `per_s` */
@@ -51,6 +53,10 @@ struct h2 {
     unsigned nstreams;
     uint32_t last_stream; /* the highest that we serve, or have served */
     uint32_t opened;      /* the highest that the peer has opened: above it streams are idle */
+    uint64_t
+        used; /* bit i: the peer has opened stream `opened` - 2i; if not, it passed that over */
+    uint32_t cut[CUT_STREAMS]; /* a ring: streams that closed before the peer had ended them */
+    unsigned cut_at;
     struct bucket resets, useless;
     uint64_t useful_bytes;  /* heads and bodies, either way */
     uint64_t head_begun_ms; /* a header block that is not complete; 0: none */
@@ -78,7 +84,6 @@ struct h2 {
     bool waits;         /* what came last is the beginning of a frame */
     bool greeted;       /* the preface came */
     bool settled;       /* and the peer's first SETTINGS */
-    bool stranger;      /* no preface: it does not speak HTTP/2 */
     bool notice;        /* drained: "no new streams, please" is to be said */
     bool going;         /* we or the peer want no new streams */
     bool closed_to_new; /* we have named the last one */
@@ -91,6 +96,8 @@ void h2_useless(struct h2 *h);
 void h2_reset(struct h2 *h); /* one was received, or the peer caused it */
 void h2_stream_end(struct h2 *h, struct exchange *x, bool complete);
 struct exchange *h2_stream(const struct h2 *h, uint32_t id); /* NULL: idle, or closed */
+/* It is closed, and the peer may not know yet: what it still sends there is no error. */
+void h2_note_cut(struct h2 *h, uint32_t stream);
 
 /* h2_frames.c */
 /* Takes whole frames, and DATA as it comes: how many bytes it used. */

@@ -9,6 +9,7 @@ enum {
     BLOCK_PIECES_MAX = 8,
     SETTINGS_MAX = 32, /* in one frame: each window of it would be carried to each stream */
     WINDOW_MAX = 0x7fffffff,
+    PRIORITY_BYTES = 5,
     FRAME_LONGEST = 0xffffff
 };
 
@@ -22,6 +23,11 @@ struct frame {
 static uint32_t be32(const uint8_t *p)
 {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static bool is_idle(const struct h2 *h, uint32_t stream)
+{
+    return stream > h->opened || stream % 2 == 0;
 }
 
 /* --- windows ------------------------------------------------------------------------------------------------------------- */
@@ -42,7 +48,7 @@ static void take_window(struct h2 *h, const struct frame *f)
             h2_fail(h, n == 0 ? NGHTTP2_PROTOCOL_ERROR : NGHTTP2_FLOW_CONTROL_ERROR);
         }
     } else if (x == NULL) {
-        if (f->stream > h->opened || f->stream % 2 == 0) {
+        if (is_idle(h, f->stream)) {
             h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
         }
     } else if (n == 0) {
@@ -134,6 +140,35 @@ static void take_settings(struct h2 *h, const struct frame *f)
 
 /* --- heads ----------------------------------------------------------------------------------------------------------------- */
 
+/* Streams that the peer passed over are closed from here on (5.1.1). */
+static void note_opened(struct h2 *h, uint32_t stream)
+{
+    uint32_t passed = (stream - h->opened) / 2;
+
+    h->used = passed < USED_BITS ? h->used << passed | 1 : 1;
+    h->opened = stream;
+}
+
+/* False also when that is too long ago to be known. */
+static bool was_used(const struct h2 *h, uint32_t stream)
+{
+    uint32_t ago = (h->opened - stream) / 2;
+
+    return ago < USED_BITS && (h->used >> ago & 1) != 0;
+}
+
+/* A head on a stream that is closed. Where we closed it before the peer had ended it, the head was under way: it is read, as
+ * later ones refer to it, and forgotten. */
+static void take_late_head(struct h2 *h, uint32_t stream)
+{
+    for (size_t i = 0; i < CUT_STREAMS; i++) {
+        if (h->cut[i] == stream) {
+            return;
+        }
+    }
+    h2_fail(h, was_used(h, stream) ? NGHTTP2_STREAM_CLOSED : NGHTTP2_PROTOCOL_ERROR);
+}
+
 static void open_stream(struct h2 *h, const struct frame *f, bool ends)
 {
     struct exchange *x = h2_stream(h, f->stream);
@@ -153,15 +188,20 @@ static void open_stream(struct h2 *h, const struct frame *f, bool ends)
         return;
     }
     if (f->stream <= h->opened) {
-        return; /* closed; its head is read, as later ones refer to it, and forgotten */
+        take_late_head(h, f->stream);
+        return;
     }
-    h->opened = f->stream;
+    note_opened(h, f->stream);
     if (h->closed_to_new) {
+        h2_note_cut(h, f->stream);
         return; /* 6.8: above the stream that we named; what follows on it is nothing either */
     }
     h->last_stream = f->stream;
     if (h->nstreams >= h->conn->lane->limits->streams) {
         h->block.refused = true;
+        if (!ends) {
+            h2_note_cut(h, f->stream);
+        }
     } else {
         h2_request(h, f->stream);
     }
@@ -236,7 +276,7 @@ static size_t begin_data(struct h2 *h, const struct frame *f, size_t have)
     if (padded && f->n > 0 && have == 0) {
         return 0;
     }
-    if (f->stream % 2 == 0 || f->stream > h->opened || (padded && padding >= f->n)) {
+    if (is_idle(h, f->stream) || (padded && padding >= f->n)) {
         h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
     } else if (x != NULL && x->received_all) {
         h2_fail(h, NGHTTP2_STREAM_CLOSED);
@@ -300,7 +340,7 @@ static void take_reset(struct h2 *h, const struct frame *f)
 
     if (f->n != 4) {
         h2_fail(h, NGHTTP2_FRAME_SIZE_ERROR);
-    } else if (f->stream % 2 == 0 || f->stream > h->opened) {
+    } else if (is_idle(h, f->stream)) {
         h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
     } else {
         h2_reset(h);
@@ -332,11 +372,27 @@ static void take_goaway(struct h2 *h, const struct frame *f)
     h2_useless(h);
 }
 
-/* 5.3.2: said, and not heeded; nor is its length looked at, since we announced that we do not. */
+/* 6.3: a wrong length is an error of the stream. An idle stream cannot be reset, so there it is one of the connection. */
+static void take_odd_priority(struct h2 *h, uint32_t stream)
+{
+    struct exchange *x = h2_stream(h, stream);
+
+    if (x != NULL) {
+        h2_kill(h, x, NGHTTP2_FRAME_SIZE_ERROR);
+    } else if (is_idle(h, stream)) {
+        h2_fail(h, NGHTTP2_FRAME_SIZE_ERROR);
+    } else {
+        h2_refuse(h, stream, NGHTTP2_FRAME_SIZE_ERROR);
+    }
+}
+
+/* 5.3.2: the priority itself is not heeded. */
 static void take_priority(struct h2 *h, const struct frame *f)
 {
     if (f->stream == 0) {
         h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
+    } else if (f->n != PRIORITY_BYTES) {
+        take_odd_priority(h, f->stream);
     } else {
         h2_useless(h);
     }
@@ -422,8 +478,11 @@ static size_t greet(struct h2 *h, const char *p, size_t n)
     static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     size_t have = n < sizeof preface - 1 ? n : sizeof preface - 1;
 
-    h->stranger = memcmp(p, preface, have) != 0;
-    if (h->stranger || have < sizeof preface - 1) {
+    if (memcmp(p, preface, have) != 0) {
+        h2_fail(h, NGHTTP2_PROTOCOL_ERROR); /* 3.4 */
+        return 0;
+    }
+    if (have < sizeof preface - 1) {
         return 0;
     }
     h->greeted = true;
@@ -435,7 +494,7 @@ size_t h2_take(struct h2 *h, const char *p, size_t n)
     size_t done = 0;
     size_t used = 1;
 
-    while (used != 0 && done < n && !h->over && !h->stranger) {
+    while (used != 0 && done < n && !h->over) {
         used = !h->greeted           ? greet(h, p + done, n - done)
                : h->data.stream != 0 ? take_data(h, p + done, n - done)
                                      : next_frame(h, p + done, n - done);

@@ -16,6 +16,7 @@ DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 CALM, NO_ERROR, INTERNAL_ERROR = 11, 0, 2
+PROTOCOL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR = 1, 5, 6
 PATIENCE_S = 120 * SLOW  # with a slow machine; what it waits for never takes so long where all is well
 
 

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from harness.http import (ACK, CALM, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, H2, HEADERS, INTERNAL_ERROR,
-                          NO_ERROR, PATIENCE_S, PING, PREFACE, RST, SETTINGS, WINDOW, Fixture, frame, read_all, read_answer,
-                          request)
+from harness.http import (ACK, CALM, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_SIZE_ERROR, GOAWAY, H2, HEADERS,
+                          INTERNAL_ERROR, NO_ERROR, PATIENCE_S, PING, PREFACE, PRIORITY, PROTOCOL_ERROR, RST, SETTINGS,
+                          STREAM_CLOSED, WINDOW, Fixture, frame, literal, read_all, read_answer, request)
 
 PATTERN = bytes(i % 251 for i in range(1 << 20))
 
@@ -770,6 +770,95 @@ def test_h2_large_frames_from_files(shared):
                 if flags & END_STREAM:
                     open_streams.discard(sid)
         assert bodies[1] == data and bodies[5] == data and bodies[3] == PATTERN[:1000000] and largest > 200_000
+
+
+def goaway(c):
+    """The last GOAWAY's code, and how many RST_STREAM came before it."""
+    code = c.end()
+    return code, sum(kind == RST for kind, *_ in c.frames)
+
+
+@pytest.mark.parametrize("length", [0, 4, 6, 200])
+def test_h2_priority_of_a_wrong_length(shared, length):
+    """RFC 9113 6.3: an error of the stream. Others go on; of a stream that was never opened, it is one of the connection."""
+    with H2sock(shared) as c:
+        c.send(HEADERS, END_HEADERS, 1, request(b"/discard", method=b"POST"))
+        c.send(PRIORITY, 0, 1, b"\0" * length)
+        assert c.answer(1)[2] == FRAME_SIZE_ERROR
+        c.get(3)
+        assert c.answer(3)[1:] == (b"hello\n", None)
+        c.send(PRIORITY, 0, 3, b"\0" * length)  # closed
+        assert c.until(RST, stream=3)[3] == struct.pack(">I", FRAME_SIZE_ERROR)
+        c.send(PRIORITY, 0, 3, b"\0\0\0\0\x10")
+        c.send(PRIORITY, 0, 99, b"\0\0\0\0\x10")
+        c.get(5)
+        assert c.answer(5)[1:] == (b"hello\n", None)
+        c.send(PRIORITY, 0, 7, b"\0" * length)
+        assert c.end() == FRAME_SIZE_ERROR
+
+
+@pytest.mark.parametrize("opened, again, code", [
+    ([5], 3, PROTOCOL_ERROR), ([1, 5], 3, PROTOCOL_ERROR), ([1, 3, 9, 11], 7, PROTOCOL_ERROR), ([3], 1, PROTOCOL_ERROR),
+    ([1, 1001], 999, PROTOCOL_ERROR), ([1, 1001], 3, PROTOCOL_ERROR), ([1, 3, 5], 3, STREAM_CLOSED), ([1], 1, STREAM_CLOSED),
+    ([3, 9], 3, STREAM_CLOSED), ([1, 3], 4, PROTOCOL_ERROR)])
+def test_h2_heads_on_a_stream_that_is_behind(shared, opened, again, code):
+    """RFC 9113 5.1.1: what was passed over cannot be opened any more; 5.1: what was ended cannot be opened again."""
+    with H2sock(shared) as c:
+        for stream in opened:
+            c.get(stream)
+            assert c.answer(stream)[1:] == (b"hello\n", None)
+        c.get(again)
+        assert goaway(c) == (code, 0)
+
+
+def test_h2_heads_that_cross_our_reset(shared):
+    """The peer's trailers were under way when we closed the stream: they are read, as later heads refer to them."""
+    with H2sock(shared) as c:
+        indexed = b"\x40\x01x\x03abc"  # into the table
+        c.send(HEADERS, END_HEADERS, 1, request(b"/late/600000", method=b"POST"))
+        c.send(WINDOW, 0, 1, struct.pack(">I", 0))
+        assert c.until(RST, stream=1)
+        c.get(3)
+        assert c.answer(3)[1] == b"hello\n"
+        c.send(HEADERS, END_HEADERS | END_STREAM, 1, indexed)
+        c.send(HEADERS, END_HEADERS | END_STREAM, 5, request() + b"\xbe")  # what the trailer put there
+        assert c.answer(5)[1:] == (b"hello\n", None)
+
+
+def test_h2_heads_behind_a_refused_stream(fixture):
+    f = fixture(streams=1)
+    with H2sock(f) as c:
+        c.get(1, b"/late/600000")
+        c.send(HEADERS, END_HEADERS, 3, request(b"/discard", method=b"POST"))
+        assert c.until(RST, stream=3)[3] == struct.pack(">I", 7)
+        c.send(HEADERS, END_HEADERS | END_STREAM, 3, literal(b"x", b"y"))
+        c.send(PING, 0, 0, b"12345678")
+        assert c.until(PING, GOAWAY)[0] == PING
+
+
+WRONG_PREFACES = {"its end": PREFACE[:-6] + b"XX\r\n\r\n", "its middle": b"PRI * HTTP/2.0\r\nHost: t\r\n\r\n" + frame(SETTINGS)}
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["h2c", "tls"])
+@pytest.mark.parametrize("preface", WRONG_PREFACES.values(), ids=WRONG_PREFACES)
+def test_h2_wrong_preface(shared, preface, tls):
+    """RFC 9113 3.4."""
+    with shared.connect(tls=tls) as s:
+        c = H2.__new__(H2)
+        c.sock, c.rest, c.frames = s, b"", []
+        s.sendall(preface)
+        assert goaway(c) == (PROTOCOL_ERROR, 0)
+        assert c.frames[0][0] == SETTINGS
+
+
+def test_other_words_than_a_preface(shared):
+    """Over TLS that has chosen h2, anything; in clear text it is HTTP/1, and answered there."""
+    with shared.connect(tls=True) as s:
+        c = H2.__new__(H2)
+        c.sock, c.rest, c.frames = s, b"", []
+        s.sendall(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n")
+        assert goaway(c) == (PROTOCOL_ERROR, 0)
+    assert shared.h1(b"PRI * HTTP/2.1\r\n\r\n").startswith(b"HTTP/1.1 ")
 
 
 def test_h2_preface_in_pieces(shared):

@@ -63,6 +63,7 @@ struct maker {
     struct groups groups;
     struct buf first; /* of the group seen last, and what it is */
     struct entry first_facts;
+    struct buf first_target;
     struct err *e;
 };
 
@@ -151,33 +152,47 @@ static uint32_t mode_of(const struct entry *en)
     return en->executable ? S_IFREG | 0755 : S_IFREG | 0644;
 }
 
-/* Is what it is a link to the same file still? */
-static bool holds(struct maker *m, const struct entry *en)
+/* What the first of a group is, unless that is known already. */
+static void look_at_first(struct maker *m, struct slice leader)
 {
     struct arena a = {.head = NULL};
     struct entry first;
 
-    if (m->first.n == 0 || !slice_eq(buf_slice(&m->first), en->target)) {
-        buf_clear(&m->first);
-        if (tree_get(m->l->store, m->root, en->target, &a, &first, NULL) == 0 &&
-            first.type == ENTRY_FILE) {
-            buf_adds(&m->first, en->target);
-            m->first_facts = first;
-        }
-        arena_fini(&a);
+    if (m->first.n > 0 && slice_eq(buf_slice(&m->first), leader)) {
+        return;
     }
-    return m->first.n > 0 && digest_eq(&m->first_facts.digest, &en->digest) &&
-           m->first_facts.mtime_ns == en->mtime_ns && m->first_facts.executable == en->executable;
+    buf_clear(&m->first);
+    buf_clear(&m->first_target);
+    if (tree_get(m->l->store, m->root, leader, &a, &first, NULL) == 0) {
+        buf_adds(&m->first, leader);
+        buf_adds(&m->first_target, first.target);
+        m->first_facts = first;
+    }
+    arena_fini(&a);
+}
+
+/* Is the first of its group the same still? A list says nothing but that of the others. */
+static bool holds(struct maker *m, const struct entry *en, struct slice leader)
+{
+    const struct entry *first = &m->first_facts;
+
+    look_at_first(m, leader);
+    if (m->first.n == 0 || first->type != en->type || first->mtime_ns != en->mtime_ns) {
+        return false;
+    }
+    return en->type == ENTRY_LINK
+               ? slice_eq(buf_slice(&m->first_target), en->target)
+               : digest_eq(&first->digest, &en->digest) && first->executable == en->executable;
 }
 
 /* The entry that was added last. */
-static void note_group(struct maker *m, const struct entry *en)
+static void note_group(struct maker *m, const struct entry *en, struct slice leader)
 {
     struct buf path = BUF_INIT(LIST_PATH_MAX);
 
     buf_adds(&path, m->prefix);
-    buf_adds(&path, en->target);
-    if (path.rc == 0 && holds(m, en)) {
+    buf_adds(&path, leader);
+    if (path.rc == 0 && holds(m, en, leader)) {
         groups_note(&m->groups, buf_slice(&path), list_count(m->l->list) - 1);
     }
     buf_free(&path);
@@ -189,6 +204,7 @@ static int add_entry(void *arg, const struct entry *en)
     struct open_folder *top;
     size_t shared = 0;
     size_t n = m->prefix.n + en->path.n;
+    struct slice leader;
     int rc;
 
     if (atomic_load(m->l->stop)) {
@@ -219,15 +235,17 @@ static int add_entry(void *arg, const struct entry *en)
     rc = list_add(m->l->list, slice_of(m->path, n), mode_of(en),
                   en->type == ENTRY_LINK ? en->target.n : en->size_bytes, time_of(m, en),
                   en->type == ENTRY_LINK ? en->target : SLICE_NONE, m->e);
-    if (rc == 0 && en->type == ENTRY_FILE && en->target.n > 0) {
-        note_group(m, en);
+    leader = en->type == ENTRY_FILE ? en->target : en->leader;
+    if (rc == 0 && leader.n > 0) {
+        note_group(m, en, leader);
     }
     return rc;
 }
 
 static int make(struct listing *l, struct err *e)
 {
-    struct maker m = {.l = l, .e = e, .first = BUF_INIT(LIST_PATH_MAX)};
+    struct maker m = {
+        .l = l, .e = e, .first = BUF_INIT(LIST_PATH_MAX), .first_target = BUF_INIT(LIST_PATH_MAX)};
     struct list_form form = {.varint_flags = true};
     int rc;
 
@@ -256,6 +274,7 @@ static int make(struct listing *l, struct err *e)
     groups_place(&m.groups, l->list);
     groups_fini(&m.groups);
     buf_free(&m.first);
+    buf_free(&m.first_target);
     free(m.stack);
     return rc != 0 ? rc : list_sort(l->list, e);
 }

@@ -85,7 +85,7 @@ static int32_t nsec_of(const struct list_entry *en)
 static void put_facts(const struct list_writer *w, struct buf *to, const struct file_list *l,
                       const struct list_entry *en, uint32_t flags)
 {
-    put_varlong(to, (int64_t)en->size_bytes, 3);
+    put_varlong(to, (int64_t)list_size(l, en), 3);
     if ((flags & SAY_SAME_TIME) == 0) {
         put_varlong(to, seconds_of(en), 4);
     }

@@ -82,7 +82,7 @@ static bool entry_eq(const struct entry *a, const struct entry *b)
 {
     return a->type == b->type && a->executable == b->executable && a->mtime_ns == b->mtime_ns &&
            a->size_bytes == b->size_bytes && digest_eq(&a->digest, &b->digest) &&
-           slice_eq(a->target, b->target);
+           slice_eq(a->target, b->target) && slice_eq(a->leader, b->leader);
 }
 
 struct pair {

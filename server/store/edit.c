@@ -217,7 +217,7 @@ static bool edit_valid(const struct tree_edit *t)
     }
     return t->remove || en->type == ENTRY_DIR ||
            (en->type == ENTRY_LINK && en->target.n != 0 && en->target.n <= TREE_PATH_MAX &&
-            slice_find(en->target, '\0') < 0);
+            slice_find(en->target, '\0') < 0 && (en->leader.n == 0 || tree_path_valid(en->leader)));
 }
 
 static int sort_edits(struct editor *x, const struct tree_edit *edits, size_t count, struct err *e)

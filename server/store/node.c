@@ -33,27 +33,40 @@ void node_begin(struct buf *to)
     buf_add(to, head, sizeof head);
 }
 
+/* Of a file or a link that is a hard link to another: that one, else empty. */
+static struct slice leader_of(const struct entry *en)
+{
+    switch (en->type) {
+    case ENTRY_FILE:
+        return en->target;
+    case ENTRY_LINK:
+        return en->leader;
+    case ENTRY_DIR:
+        break;
+    }
+    return SLICE_NONE;
+}
+
 void node_add_entry(struct buf *to, const struct entry *en)
 {
     buf_counted(to, 2, en->path);
     buf_be(to, 1, (uint64_t)en->type);
     buf_be(to, 1,
-           (en->executable ? FLAG_EXECUTABLE : 0) |
-               (en->type == ENTRY_FILE && en->target.n != 0 ? FLAG_HARD_LINK : 0));
+           (en->executable ? FLAG_EXECUTABLE : 0) | (leader_of(en).n != 0 ? FLAG_HARD_LINK : 0));
     buf_be(to, 8, (uint64_t)en->mtime_ns);
     switch (en->type) {
     case ENTRY_FILE:
         buf_be(to, 8, en->size_bytes);
         buf_adds(to, digest_key(&en->digest));
-        if (en->target.n != 0) {
-            buf_counted(to, 2, en->target);
-        }
         break;
     case ENTRY_LINK:
         buf_counted(to, 2, en->target);
         break;
     case ENTRY_DIR:
         break;
+    }
+    if (leader_of(en).n != 0) {
+        buf_counted(to, 2, leader_of(en));
     }
 }
 
@@ -149,11 +162,15 @@ static void take_entry(struct reader *r, struct entry *en)
         en->target = take_text(r);
         r->bad = r->bad || en->target.n == 0 || en->target.n > TREE_PATH_MAX ||
                  slice_find(en->target, '\0') >= 0;
+        if ((flags & FLAG_HARD_LINK) != 0) {
+            en->leader = take_text(r);
+            r->bad = r->bad || !tree_path_valid(en->leader);
+        }
     } else {
         r->bad = true;
     }
     r->bad = r->bad || (flags & ~(uint64_t)(FLAG_EXECUTABLE | FLAG_HARD_LINK)) != 0 ||
-             ((flags & FLAG_HARD_LINK) != 0 && type != ENTRY_FILE) || !tree_path_valid(en->path);
+             ((flags & FLAG_HARD_LINK) != 0 && type == ENTRY_DIR) || !tree_path_valid(en->path);
 }
 
 static void take_child(struct reader *r, struct child *c)

@@ -15,6 +15,7 @@ int tree_get(struct store *s, const struct digest *root, struct slice path, stru
         *out = *en;
         out->path = arena_copy(a, en->path);
         out->target = arena_copy(a, en->target);
+        out->leader = arena_copy(a, en->leader);
     }
     seek_close(&k);
     return rc;
@@ -117,6 +118,7 @@ int tree_resolve(struct store *s, const struct digest *root, struct slice path, 
     if (rc == 0) {
         *out = *en;
         out->target = arena_copy(a, en->target);
+        out->leader = arena_copy(a, en->leader);
     }
     out->path = arena_copy(a, buf_slice(&at));
     seek_close(&k);

@@ -24,6 +24,7 @@ struct entry {
     uint64_t size_bytes;
     struct digest digest; /* files */
     struct slice target;  /* links; of a file that is a hard link: its group's first, else empty */
+    struct slice leader;  /* of a link that is itself a hard link: its group's first, else empty */
 };
 
 struct tree_edit {

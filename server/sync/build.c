@@ -66,6 +66,7 @@ static int add(struct builder *x, const struct entry *en, bool remove)
     *t = (struct tree_edit){.entry = *en, .remove = remove};
     t->entry.path = arena_copy(&x->arena, en->path);
     t->entry.target = en->target.n != 0 ? arena_copy(&x->arena, en->target) : SLICE_NONE;
+    t->entry.leader = en->leader.n != 0 ? arena_copy(&x->arena, en->leader) : SLICE_NONE;
     return x->count == EDITS ? flush(x) : 0;
 }
 
@@ -240,6 +241,8 @@ static int write_entry(struct builder *x, size_t i)
         } else {
             out.type = en.type == SYNC_LINK ? ENTRY_LINK : ENTRY_DIR;
             out.target = en.target;
+            out.path = arena_copy(&x->arena, en.path);
+            out.leader = en.type == SYNC_LINK ? plan_link_leader(x->p->roster, &en) : SLICE_NONE;
         }
         break;
     }

@@ -30,7 +30,8 @@ struct sync_entry {
     /* A file that is a hard link: the path of its group's first, which is listed too and has none itself. The content is
      * the first one's: it is not fetched again. With digest_known it is judged by
      * itself. */
-    struct slice leader;
+    struct slice
+        leader; /* of a link that is a hard link, too; that has its own target all the same */
     /* Strong, of the list or of the file's own head (an ETag with its quotes): equal means the same bytes. */
     struct slice validator;
     uint64_t ref; /* the engine's own: where in its list, which URL. Given back with a want */

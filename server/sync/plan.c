@@ -146,10 +146,25 @@ out:
     return 0;
 }
 
+struct slice plan_link_leader(struct roster *r, const struct sync_entry *link)
+{
+    struct sync_entry first;
+    ptrdiff_t i = link->leader.n != 0 ? roster_find(r, link->leader) : -1;
+
+    if (i < 0) {
+        return SLICE_NONE;
+    }
+    roster_get(r, (size_t)i, &first);
+    return first.type == SYNC_LINK && first.leader.n == 0 && slice_eq(first.target, link->target)
+               ? link->leader
+               : SLICE_NONE;
+}
+
 /* True: nothing but the entry itself is to be looked at. */
-static bool same_link(const struct sync_entry *en, const struct entry *old)
+static bool same_link(struct roster *r, const struct sync_entry *en, const struct entry *old)
 {
     return old != NULL && old->type == ENTRY_LINK && slice_eq(old->target, en->target) &&
+           slice_eq(old->leader, plan_link_leader(r, en)) &&
            (en->mtime_ns == SYNC_TIME_UNKNOWN || old->mtime_ns == en->mtime_ns);
 }
 
@@ -166,7 +181,7 @@ static int judge_entry(struct planner *x, size_t i, const struct sync_entry *en,
 
     switch (en->type) {
     case SYNC_LINK:
-        *f = same_link(en, old) ? FATE_SAME : FATE_WRITE;
+        *f = same_link(x->p->roster, en, old) ? FATE_SAME : FATE_WRITE;
         return 0;
     case SYNC_DIR:
         *f = same_dir(en, old) ? FATE_SAME : FATE_WRITE;

@@ -44,6 +44,9 @@ struct plan_of_run {
 /* Fills the plan's fates; what the caller has set is store, repo, roster, sift, has_base, base and base_entries. Where a digest is
  * known and its blob is here, whoever brought it, a stage row is written. */
 MUST_USE int plan_make(struct plan_of_run *p, struct err *e);
+/* The leader of a link, when that is a link too, listed with the same target, and leads itself; else empty. The path of an entry
+ * that was got before is not valid any more. */
+struct slice plan_link_leader(struct roster *r, const struct sync_entry *link);
 /* Puts the todo list into a profile's ranks, each in its order; NULL: all are of one. */
 void plan_order(struct plan_of_run *p, const struct profile *profile);
 void plan_free(struct plan_of_run *p);

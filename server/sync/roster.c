@@ -19,7 +19,7 @@ enum {
     HAS_TYPE = 3, /* two bits: enum sync_type */
     HAS_EXECUTABLE = 4,
     HAS_DIGEST = 8,
-    HAS_TARGET = 16, /* a link's target, a file's leader */
+    HAS_TARGET = 16, /* a link's target and leader, a file's leader */
     HAS_VALIDATOR = 32,
     HAS_STEPS = 64,
     HAS_NANOS = 128,
@@ -170,6 +170,7 @@ static size_t encode(struct roster *r, const struct sync_entry *en, char *to)
         p += DIGEST_BYTES;
     }
     p = target.n != 0 ? put_text(p, target) : p;
+    p = en->type == SYNC_LINK ? put_text(p, en->leader) : p;
     p = en->validator.n != 0 ? put_text(p, en->validator) : p;
     return (size_t)(p - to);
 }
@@ -188,7 +189,7 @@ static int judge(const struct roster *r, const struct sync_entry *en, struct err
     }
     if (!tree_path_valid(en->path) || target.n > TEXT_MAX || slice_find(target, '\0') >= 0 ||
         (en->type == SYNC_LINK && target.n == 0) || en->validator.n > VALIDATOR_MAX ||
-        (en->type == SYNC_FILE && target.n != 0 && !tree_path_valid(target))) {
+        (en->leader.n != 0 && !tree_path_valid(en->leader))) {
         return err_set(e, E_INVALID, "the list has a name that cannot be");
     }
     return 0;
@@ -335,6 +336,9 @@ void roster_get(struct roster *r, size_t i, struct sync_entry *out)
     if ((flags & HAS_TARGET) != 0) {
         text = get_text(&p);
         *(out->type == SYNC_LINK ? &out->target : &out->leader) = text;
+    }
+    if (out->type == SYNC_LINK) {
+        out->leader = get_text(&p);
     }
     if ((flags & HAS_VALIDATOR) != 0) {
         out->validator = get_text(&p);

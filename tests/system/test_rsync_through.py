@@ -44,6 +44,8 @@ def test_random_trees_go_through(mirrord, client, tmp_path, seed):
             assert copy.returncode == 0, copy.stderr
             (want, groups), (got, got_groups) = facts(tmp_path / "src"), facts(tmp_path / "dst")
             assert set(got) == set(want) and groups == got_groups
+            if change == tree.grow:
+                assert link_groups(tmp_path / "dst") == link_groups(tmp_path / "src")
             # where size and second stayed the client saw no reason to ask
             assert {p: (f, want[p]) for p, f in got.items() if f != want[p] and
                     (f[:2], f[2] // 10 ** 9) != (want[p][:2], want[p][2] // 10 ** 9)} == {}
@@ -140,6 +142,73 @@ def test_hard_links_arrive_as_hard_links(mirrord, client, tmp_path):
         run(m)
         assert copy("all") == {one - {"m"}, two, frozenset({"alone", "beside"})}
         assert files(tmp_path / "all") == files(src)
+    finally:
+        d.close()
+
+
+def link_groups(folder):
+    """Symbolic links that are hard links of each other."""
+    groups = {}
+    for at, folders, names in os.walk(folder):
+        for path in (os.path.join(at, n) for n in folders + names):
+            if os.path.islink(path) and os.lstat(path).st_nlink > 1:
+                groups.setdefault(os.lstat(path).st_ino, set()).add(os.path.relpath(path, folder))
+    return {frozenset(g) for g in groups.values() if len(g) > 1}
+
+
+def test_links_that_are_hard_links_of_each_other(mirrord, client, tmp_path):
+    src, rsync = tmp_path / "src", client("rsync")
+    (src / "a").mkdir(parents=True)
+    (src / "plain").write_text("x")
+    os.symlink("../elsewhere", src / "z")
+    os.utime(src / "z", ns=(10 ** 18, 10 ** 18 + 5), follow_symlinks=False)
+    for name in ("a/one", "m"):
+        os.link(src / "z", src / name, follow_symlinks=False)
+    os.symlink("../elsewhere", src / "alone")  # says the same, and is another
+    os.utime(src / "alone", ns=(10 ** 18, 10 ** 18 + 5), follow_symlinks=False)
+    os.link(src / "plain", src / "q")
+    for path in (src / "plain", src / "a"):  # a client leaves times alone that are of the second in which it writes
+        os.utime(path, (10 ** 9, 10 ** 9))
+    d = Rsyncd(rsync, tmp_path, {"x": (src, [])})
+    port, text = config(d.url + "/x/")
+    mirrored = free_port()
+    count = iter(range(1000))
+
+    def both(*options):
+        """What the installed daemon gives, and what we give."""
+        found = []
+        for url in (d.url, f"rsync://127.0.0.1:{port}"):
+            to = tmp_path / f"dst{next(count)}"
+            done = subprocess.run([rsync, *options, f"{url}/x/", f"{to}/"], capture_output=True, text=True)
+            assert done.returncode == 0, done
+            found.append((facts(to), link_groups(to)))
+        return found
+    try:
+        m = mirrord(text)
+        assert run(m)["outcome"] == "published"
+        for options in (("-rltH",), ("-rltH", "--protocol=30"), ("-rltHz", "--no-inc-recursive"), ("-rltH", "--exclude=/z"), ("-rltH", "--exclude=m"),
+                        ("-rtH",), ("-rlt",), ("-rltH", "--include=m", "--exclude=*")):
+            theirs, ours = both(*options)
+            assert ours == theirs, options
+        assert both("-rltH")[1][1] == {frozenset({"z", "a/one", "m"})}
+        assert run(m)["outcome"] == "unchanged"
+        # a mirror of the mirror
+        edge_sync = SYNC.replace("{", '{ engine = "mirrord"', 1)
+        edge = mirrord(f'repo "x" {{ protocol = "generic" origin = "{m.url("/x/")}" {edge_sync} }}\n'
+                       f'rsync "127.0.0.1:{mirrored}" {{ }}')
+        assert run(edge)["outcome"] == "published"
+        subprocess.run([rsync, "-rltH", f"rsync://127.0.0.1:{mirrored}/x/", f"{tmp_path}/edge/"], check=True, capture_output=True)
+        assert link_groups(tmp_path / "edge") == {frozenset({"z", "a/one", "m"})}
+        # one goes its own way, one comes in
+        (src / "m").unlink()
+        os.symlink("other", src / "m")
+        os.utime(src / "m", (10 ** 9, 10 ** 9), follow_symlinks=False)
+        (src / "alone").unlink()
+        os.link(src / "z", src / "alone", follow_symlinks=False)
+        assert run(m)["outcome"] == "published"
+        theirs, ours = both("-rltH")
+        assert ours == theirs and ours[1] == {frozenset({"z", "a/one", "alone"})}
+        assert run(m)["outcome"] == "unchanged"
     finally:
         d.close()
 

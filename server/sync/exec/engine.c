@@ -72,7 +72,7 @@ static struct sync_entry entry_of(const struct file_list *l, uint32_t index, cha
                                    : type == LIST_FOLDER ? SYNC_DIR
                                                          : SYNC_FILE,
                            .path = list_path(l, en, room),
-                           .size_bytes = en->size_bytes,
+                           .size_bytes = list_size(l, en),
                            .mtime_ns = en->mtime_ns,
                            .executable = (en->mode & 0111) != 0};
 

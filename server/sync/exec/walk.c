@@ -130,7 +130,7 @@ static int look_at(struct walk *w, int folder, const char *name, struct err *e)
     if (S_ISLNK(st.st_mode)) {
         rc = read_target(w, folder, name, &target, e);
     }
-    if (S_ISREG(st.st_mode) && st.st_nlink > 1) {
+    if (!S_ISDIR(st.st_mode) && st.st_nlink > 1) {
         note_twin(w, &st);
     }
     if (S_ISDIR(st.st_mode)) {

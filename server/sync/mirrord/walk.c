@@ -135,6 +135,7 @@ static int tell(struct core *g, const struct entry *en)
     case ENTRY_LINK:
         out.type = SYNC_LINK;
         out.target = en->target;
+        out.leader = en->leader;
         break;
     case ENTRY_DIR:
         out.type = SYNC_DIR;

@@ -313,10 +313,8 @@ static int keep(struct file_list *l, const struct arriving *a, struct err *e)
     if (a->copy) {
         const struct list_entry *first = list_arrived(l, (uint32_t)a->leader);
         *en = *first;
-        if (!S_ISLNK(en->mode)) {
-            en->leader = first->leader != LIST_NONE ? first->leader : a->leader;
-            l->led = true;
-        }
+        en->leader = first->leader != LIST_NONE ? first->leader : a->leader;
+        l->led = true;
         l->last_mode = en->mode;
         l->last_mtime_s = floor_s(en->mtime_ns);
     } else {
@@ -330,7 +328,7 @@ static int keep(struct file_list *l, const struct arriving *a, struct err *e)
             if (!add_counted(l, a->target, &target)) {
                 return too_much(l, e);
             }
-            en->leader = (int32_t)target;
+            en->size_bytes = target;
         }
     }
     if (!keep_name(l, en)) {
@@ -367,7 +365,7 @@ void list_set_leader(struct file_list *l, uint32_t arrival, uint32_t leader)
 
     CHECK(arrival < l->count && leader < l->count && l->order == NULL);
     en = list_arrived(l, arrival);
-    CHECK(list_type(en) == LIST_FILE);
+    CHECK(list_type(en) == LIST_FILE || list_type(en) == LIST_LINK);
     en->leader = (int32_t)leader;
     l->led = true;
 }

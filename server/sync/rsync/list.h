@@ -29,11 +29,11 @@ enum list_type {
 };
 
 struct list_entry {
-    uint64_t size_bytes;
-    int64_t mtime_ns; /* clamped to what 64 bits of nanoseconds hold: 1677 to 2262 */
-    uint32_t folder;  /* texts: of all before the last '/' */
+    uint64_t size_bytes; /* links: the target's text; see list_size() */
+    int64_t mtime_ns;    /* clamped to what 64 bits of nanoseconds hold: 1677 to 2262 */
+    uint32_t folder;     /* texts: of all before the last '/' */
     uint32_t name;
-    int32_t leader; /* files: place of the group's first, LIST_NONE; links: the target's text */
+    int32_t leader; /* files and links: place of the group's first, or LIST_NONE */
     uint16_t name_bytes;
     uint16_t mode; /* st_mode */
 };
@@ -59,7 +59,7 @@ MUST_USE int list_feed(struct file_list *l, struct slice *in, bool *done, struct
 /* The other way round, for a list of our own: a folder's mtime may still change until the sort. */
 MUST_USE int list_add(struct file_list *l, struct slice path, uint32_t mode, uint64_t size_bytes,
                       int64_t mtime_ns, struct slice target, struct err *e);
-/* A file that is a hard link to another. */
+/* A file, or a link, that is a hard link to another one. */
 void list_set_leader(struct file_list *l, uint32_t arrival, uint32_t leader);
 void list_set_mtime(struct file_list *l, uint32_t arrival, int64_t mtime_ns);
 /* Once, after the last entry: from here on places are indices of the wire. */
@@ -79,6 +79,7 @@ struct slice list_name(const struct file_list *l, const struct list_entry *en); 
 struct slice list_folder(const struct file_list *l, const struct list_entry *en);
 /* All of it into a buffer of LIST_PATH_MAX + 1 bytes; "." is the top. */
 struct slice list_path(const struct file_list *l, const struct list_entry *en, char *room);
+uint64_t list_size(const struct file_list *l, const struct list_entry *en);
 struct slice list_target(const struct file_list *l, const struct list_entry *en); /* of a link */
 /* The index of the first of its hard links, LIST_NONE when it is none or is the first itself. */
 int32_t list_leader(const struct file_list *l, const struct list_entry *en);

@@ -9,7 +9,7 @@ static struct sync_entry entry_of(const struct file_list *l, uint32_t index, cha
 {
     const struct list_entry *en = list_at(l, index);
     struct sync_entry s = {.path = list_path(l, en, room),
-                           .size_bytes = en->size_bytes,
+                           .size_bytes = list_size(l, en),
                            .mtime_ns = en->mtime_ns,
                            .executable = (en->mode & 0111) != 0,
                            .ref = index};

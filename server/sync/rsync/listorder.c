@@ -156,7 +156,6 @@ static void blank_doubles(struct file_list *l)
         struct key a = kept != NULL ? key_of(l, kept) : (struct key){.is_folder = false};
         struct key b = key_of(l, en);
         if (kept != NULL && compare_keys(&a, &b) == 0) {
-            en->leader = list_type(en) == LIST_LINK ? LIST_NONE : en->leader; /* was a text */
             en->mode = 0;
         } else {
             kept = en;
@@ -175,23 +174,29 @@ static void place_leaders(struct file_list *l)
     }
     for (uint32_t i = 0; i < l->count; i++) {
         struct list_entry *en = list_arrived(l, i);
-        if (list_type(en) != LIST_LINK && en->leader != LIST_NONE) {
+        if (en->leader != LIST_NONE) {
             en->leader = place[en->leader];
         }
     }
     free(place);
 }
 
-/* Where a double took the leader's place, that one may be no file, or follow another: then each stands alone. */
+/* May `first` lead it? Of links, both must say the same. */
+static bool leads(const struct file_list *l, const struct list_entry *first,
+                  const struct list_entry *en)
+{
+    return first->leader == LIST_NONE && list_type(first) == list_type(en) &&
+           (list_type(en) == LIST_FILE ||
+            (list_type(en) == LIST_LINK && slice_eq(list_target(l, first), list_target(l, en))));
+}
+
+/* Where a double took the leader's place, that one may be another thing, or follow another: then each stands alone. */
 static void drop_odd_leaders(struct file_list *l)
 {
     for (uint32_t i = 0; i < l->count; i++) {
         struct list_entry *en = list_arrived(l, i);
-        if (list_type(en) != LIST_LINK && en->leader != LIST_NONE) {
-            const struct list_entry *first = list_at(l, (uint32_t)en->leader);
-            if (list_type(first) != LIST_FILE || first->leader != LIST_NONE) {
-                en->leader = LIST_NONE;
-            }
+        if (en->leader != LIST_NONE && !leads(l, list_at(l, (uint32_t)en->leader), en)) {
+            en->leader = LIST_NONE;
         }
     }
 }
@@ -205,7 +210,7 @@ static void let_first_lead(struct file_list *l)
     for (uint32_t i = 0; i < l->count; i++) {
         struct list_entry *en = list_arrived(l, l->order[i]);
         int32_t old = en->leader;
-        if (list_type(en) != LIST_FILE || old == LIST_NONE) {
+        if (list_leader(l, en) == LIST_NONE) {
             continue;
         }
         if (first[old] == 0) {
@@ -308,13 +313,18 @@ struct slice list_path(const struct file_list *l, const struct list_entry *en, c
 struct slice list_target(const struct file_list *l, const struct list_entry *en)
 {
     CHECK(list_type(en) == LIST_LINK);
-    return list_counted(l, (uint32_t)en->leader);
+    return list_counted(l, (uint32_t)en->size_bytes);
+}
+
+uint64_t list_size(const struct file_list *l, const struct list_entry *en)
+{
+    return list_type(en) == LIST_LINK ? list_target(l, en).n : en->size_bytes;
 }
 
 int32_t list_leader(const struct file_list *l, const struct list_entry *en)
 {
     (void)l;
-    return list_type(en) == LIST_FILE ? en->leader : LIST_NONE;
+    return list_type(en) == LIST_FILE || list_type(en) == LIST_LINK ? en->leader : LIST_NONE;
 }
 
 /* Peers list folder by folder, so that the order of the wire goes through the blocks nearly one after another. */

@@ -342,6 +342,33 @@ static struct tree_edit other(struct arena *a, const char *path, enum entry_type
     return t;
 }
 
+/* A symbolic link that is a hard link has its target and its group's first. */
+static void test_links_that_are_hard_links(void **state)
+{
+    struct fixture *f = *state;
+    struct arena a = {0};
+    struct entry en;
+    struct err e = {0};
+    struct tree_edit t[] = {other(&a, "b", ENTRY_LINK, "x"), other(&a, "c", ENTRY_LINK, "x"),
+                            other(&a, "d", ENTRY_LINK, "x")};
+    struct tree_edit bad = other(&a, "e", ENTRY_LINK, "x");
+    struct digest plain = edited(f, NULL, t, ARRAY_LEN(t), NULL), root;
+
+    t[1].entry.leader = SLICE("b");
+    root = edited(f, NULL, t, ARRAY_LEN(t), NULL);
+    assert_false(digest_eq(&plain, &root));
+    assert_int_equal(tree_get(f->s, &root, SLICE("c"), &a, &en, &e), 0);
+    assert_true(en.type == ENTRY_LINK && slice_eqs(en.target, "x") && slice_eqs(en.leader, "b"));
+    assert_int_equal(tree_get(f->s, &root, SLICE("d"), &a, &en, &e), 0);
+    assert_true(slice_eqs(en.target, "x") && en.leader.n == 0);
+    t[1].entry.leader = SLICE_NONE;
+    root = edited(f, &root, t, ARRAY_LEN(t), NULL);
+    assert_true(digest_eq(&plain, &root));
+    bad.entry.leader = SLICE("../b");
+    assert_int_equal(edit_fails(f, &root, &bad, 1), E_INVALID);
+    arena_fini(&a);
+}
+
 /* Folders with entries of their own, hard links, and what may stand in whose place. */
 static void test_folders_and_hard_links(void **state)
 {
@@ -533,6 +560,7 @@ int main(void)
         T(test_large_tree),
         T(test_clashes),
         T(test_last_edit_of_a_path_wins),
+        T(test_links_that_are_hard_links),
         T(test_folders_and_hard_links),
         T(test_links_are_followed_inside),
         T(test_hostile_nodes),

@@ -131,6 +131,37 @@ static void the_first_in_order_leads(void **state)
     list_free(&l);
 }
 
+/* As files, but with the target that each has; a leader that says another one, or is no link, leads nobody. */
+static void links_follow_links(void **state)
+{
+    static const struct {
+        const char *name, *target;
+    } v[] = {{"z", "t"}, {"m", "t"}, {"b", "t"}, {"o", "other"}};
+    struct file_list *l = list_new(varints, LIST_LIMITS);
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(v); i++) {
+        assert_int_equal(
+            list_add(l, slice_str(v[i].name), S_IFLNK | 0777, 99, 0, slice_str(v[i].target), NULL),
+            0);
+    }
+    assert_int_equal(list_add(l, SLICE("p"), S_IFREG | 0644, 1, 0, SLICE_NONE, NULL), 0);
+    list_set_leader(l, 1, 0); /* m, b and o follow z; p, a file, follows it too */
+    list_set_leader(l, 2, 0);
+    list_set_leader(l, 3, 0);
+    list_set_leader(l, 4, 0);
+    assert_int_equal(list_sort(l, NULL), 0); /* b m o p z */
+    assert_int_equal(list_leader(l, list_at(l, 0)), LIST_NONE);
+    assert_int_equal(list_leader(l, list_at(l, 1)), 0);
+    assert_int_equal(list_leader(l, list_at(l, 2)), LIST_NONE);
+    assert_int_equal(list_leader(l, list_at(l, 3)), LIST_NONE);
+    assert_int_equal(list_leader(l, list_at(l, 4)), 0);
+    assert_true(slice_eqs(list_target(l, list_at(l, 1)), "t"));
+    assert_true(slice_eqs(list_target(l, list_at(l, 2)), "other"));
+    assert_int_equal(list_size(l, list_at(l, 2)), 5);
+    list_free(&l);
+}
+
 static void an_end_in_two_pieces(void **state)
 {
     struct file_list *l = list_new(varints, LIST_LIMITS);
@@ -318,11 +349,17 @@ static void a_million_in_100_mib(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_before_folders), cmocka_unit_test(doubles_keep_their_place),
-        cmocka_unit_test(a_double_link),        cmocka_unit_test(the_first_in_order_leads),
-        cmocka_unit_test(an_end_in_two_pieces), cmocka_unit_test(names_that_lead_elsewhere),
-        cmocka_unit_test(long_names),           cmocka_unit_test(facts_that_cannot_be),
-        cmocka_unit_test(times_of_all_ages),    cmocka_unit_test(a_list_without_end),
+        cmocka_unit_test(files_before_folders),
+        cmocka_unit_test(doubles_keep_their_place),
+        cmocka_unit_test(a_double_link),
+        cmocka_unit_test(the_first_in_order_leads),
+        cmocka_unit_test(links_follow_links),
+        cmocka_unit_test(an_end_in_two_pieces),
+        cmocka_unit_test(names_that_lead_elsewhere),
+        cmocka_unit_test(long_names),
+        cmocka_unit_test(facts_that_cannot_be),
+        cmocka_unit_test(times_of_all_ages),
+        cmocka_unit_test(a_list_without_end),
         cmocka_unit_test(a_million_in_100_mib),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -583,6 +583,10 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         ask_answer(k, answer_of_status(c, 507, CACHE_FAILED, 0, &why));
         return;
     }
+    if (is_coming(n, k) && fill_turns_away(n->fill, &k->want, &why)) {
+        ask_answer(k, answer_of_status(c, status_of_trouble(why.code), CACHE_FAILED, BUSY_S, &why));
+        return;
+    }
     if (is_coming(n, k)) {
         ask_answer(k, answer_of_fill(n->fill, &k->want, CACHE_COLLAPSED));
         return;

@@ -17,6 +17,8 @@ enum {
     KEY_MAX = 16384,
     UNKEPT_SHARE = 10,    /* of what is larger than the quota, ranges may put out a tenth of it */
     ROOM_BYTES = 2 << 20, /* for a write, with the step in which space is taken */
+    TROUBLED_MS = 2000,   /* who has no byte yet is told why, before clients give up (10 s) */
+    HASTEN_MS = 5000,     /* a new reader may have the origin asked before its time, so often */
 };
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
@@ -371,6 +373,9 @@ static void tell_audiences(struct fill *f)
 void fill_publish(struct fill *f, unsigned slot, uint64_t first, uint64_t end)
 {
     lock_take(&f->lock);
+    if (extents_until(&f->have, first) < end) {
+        f->troubled_ms = 0;
+    }
     extents_add(&f->have, first, end);
     f->claims[slot].cur = end;
     tell_audiences(f);
@@ -383,6 +388,51 @@ void fill_wake_all(struct fill *f)
     lock_take(&f->lock);
     tell_audiences(f);
     lock_drop(&f->lock);
+}
+
+/* --- bytes that do not come ------------------------------------------------------------------------------------------ */
+
+void fill_trouble(struct fill *f, const struct err *why)
+{
+    lock_take(&f->lock);
+    if (f->troubled_ms == 0) {
+        f->troubled_ms = clock_now_ms();
+    }
+    f->trouble = *why;
+    lock_drop(&f->lock);
+}
+
+bool fill_is_troubled(const struct fill *f, uint64_t since_ms, uint64_t now_ms)
+{
+    return f->troubled_ms != 0 && now_ms >= max_u64(f->troubled_ms, since_ms) + TROUBLED_MS;
+}
+
+static bool is_here(const struct fill *f, const struct want *w)
+{
+    uint64_t first = w->hint_first;
+
+    if (w->hint_suffix != 0 && f->total_bytes != LENGTH_UNKNOWN) {
+        first = f->total_bytes - min_u64(w->hint_suffix, f->total_bytes);
+    }
+    return w->head_only || first >= f->total_bytes || extents_until(&f->have, first) > first;
+}
+
+bool fill_turns_away(struct fill *f, const struct want *w, struct err *why)
+{
+    uint64_t now = clock_now_ms();
+    bool in_vain, waited;
+
+    lock_take(&f->lock);
+    in_vain = fill_is_troubled(f, 0, now) && !is_here(f, w);
+    waited = f->gave_up_ms != 0 && now < f->gave_up_ms + TROUBLED_MS;
+    *why = f->trouble;
+    lock_drop(&f->lock);
+    if (!in_vain || (f->hastened_ms != 0 && now < f->hastened_ms + HASTEN_MS)) {
+        return in_vain;
+    }
+    f->hastened_ms = now;
+    filler_hasten_all(f);
+    return waited;
 }
 
 uint64_t fill_frontier(struct fill *f)
@@ -556,10 +606,21 @@ static void measure(struct fill *f, uint64_t now_ms)
     f->rate_mark_ms = now_ms;
 }
 
+/* Their polls see that it is in vain. */
+static void wake_the_waiting(struct fill *f, uint64_t now_ms)
+{
+    lock_take(&f->lock);
+    if (fill_is_troubled(f, 0, now_ms)) {
+        tell_audiences(f);
+    }
+    lock_drop(&f->lock);
+}
+
 void fill_tick(struct fill *f, uint64_t now_ms)
 {
     measure(f, now_ms);
     if (f->state == FILL_RUNNING && f->rc == 0) {
+        wake_the_waiting(f, now_ms);
         fill_save(f, now_ms);
         fill_rest(f, now_ms);
     }

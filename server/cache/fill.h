@@ -113,6 +113,10 @@ struct fill {
     bool verified;
     int rc; /* failed */
     struct err why;
+    /* It was asked for again, and no byte has come of that: since then, and for that reason. 0: bytes come. */
+    uint64_t troubled_ms;
+    uint64_t gave_up_ms; /* a reader did last, for that reason */
+    struct err trouble;
     struct list audiences;
     struct list stalled; /* readers whose bytes nobody fetches */
     struct claim claims[FILLERS_MAX];
@@ -137,6 +141,7 @@ struct fill {
     uint64_t hint_first, hint_end; /* as the want's; of a suffix, once the length is known */
     bool hash_busy;
     bool stopping; /* the cache closes: park */
+    uint64_t hastened_ms; /* the last retry that did not wait for its time; 0: none */
     struct hasher *hasher;
     uint64_t idle_since_ms; /* nobody wants it since then; 0: somebody does */
     bool going_on;          /* nobody wants it, and it is fetched to its end all the same */
@@ -184,6 +189,11 @@ void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges);
 void fill_led(struct fill *f, const struct fetch_head *h); /* notes where a redirect led */
 void fill_publish(struct fill *f, unsigned slot, uint64_t first, uint64_t end); /* any thread */
 void fill_wake_all(struct fill *f); /* any thread; takes the lock */
+void fill_trouble(struct fill *f, const struct err *why); /* a retry has brought nothing */
+/* A reader that has no byte yet, and waits for these since then, has waited long enough. Any thread, under the lock. */
+bool fill_is_troubled(const struct fill *f, uint64_t since_ms, uint64_t now_ms);
+/* Would a new reader wait for bytes that do not come? False: they are here, or are asked for once more on its behalf. */
+bool fill_turns_away(struct fill *f, const struct want *w, struct err *why);
 void fill_job(struct fill *f, struct job *j, void (*work)(struct job *),
               void (*done)(struct job *));
 void fill_job_done(struct fill *f); /* first thing in a done() that fill_job() started */
@@ -223,6 +233,8 @@ void filler_stop_all(struct fill *f);
 /* Nobody wants their bytes for the moment: they read no more, until they are woken, or finished with what has come. */
 void filler_rest_all(struct fill *f);
 void filler_wake_all(struct fill *f);
+/* Those that wait for their next try begin it now; it does not count. */
+void filler_hasten_all(struct fill *f);
 void filler_finish_all(struct fill *f);
 void filler_go(struct fill *f); /* the stage is open: gathered bytes may be written */
 unsigned filler_count(const struct fill *f);

@@ -9,7 +9,15 @@
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
-enum { BACKOFF_MIN_MS = 250, BACKOFF_MAX_MS = 30000, COMPARE_BYTES = 64 << 10, WORDS_MS = 5000 };
+enum {
+    BACKOFF_MIN_MS = 250,
+    BACKOFF_MAX_MS = 30000,
+    /* An origin that is gone may come back. One that answers and breaks off at the same byte, so often in a few seconds, will
+     * do so again: its clients hear of it before they give up (10 s). */
+    CUTS_MAX = 4,
+    COMPARE_BYTES = 64 << 10,
+    WORDS_MS = 5000,
+};
 
 static void ask(struct filler *fl);
 static void settle(struct filler *fl);
@@ -103,6 +111,17 @@ void filler_wake_all(struct fill *f)
         resume(fl);
         if (fl->fetch == NULL && !fl->over) {
             timer_in(fl, 0); /* its next try may have been due meanwhile */
+        }
+    }
+}
+
+void filler_hasten_all(struct fill *f)
+{
+    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+        struct filler *fl = f->fillers[i];
+        if (fl != NULL && fl->fetch == NULL && !fl->over && !fl->resting && fl->tries > 1) {
+            fl->tries--;
+            timer_in(fl, 0);
         }
     }
 }
@@ -264,9 +283,16 @@ static void try_again(struct filler *fl)
     uint64_t ms = BACKOFF_MIN_MS;
 
     fl->detour = true; /* what a signature opened closes after its time */
-    fl->tries = fl->fresh_bytes >= BLOCK_BYTES ? 1 : fl->tries + 1; /* a trickle is no progress */
+    if (fl->fresh_bytes >= BLOCK_BYTES) { /* a trickle is no progress */
+        fl->tries = fl->cuts = 0;
+    }
+    fl->tries++;
+    fl->cuts += fl->headed;
     fl->fresh_bytes = 0;
-    if (fl->tries > f->cache->set.tries) {
+    if (fl->tries > 1 || fl->rc == E_TIMEOUT) {
+        fill_trouble(f, &fl->why);
+    }
+    if (fl->tries > f->cache->set.tries || fl->cuts > CUTS_MAX) {
         fill_fail(f, fl->rc, &fl->why);
         return;
     }
@@ -354,8 +380,10 @@ static int on_head(void *arg, const struct fetch_head *h)
     struct filler *fl = arg;
     struct fill *f = fill_hold(fl->fill);
     bool asking = f->state == FILL_ASKING;
-    int rc = asking ? splice_first(fl, h) : splice_later(fl, h);
+    int rc;
 
+    fl->headed = h->status == 200 || h->status == 206;
+    rc = asking ? splice_first(fl, h) : splice_later(fl, h);
     if (asking && rc == 0 && fl->no != NULL) { /* else it may be gone by now */
         timer_in(fl, WORDS_MS);
     }
@@ -476,6 +504,7 @@ static void ask(struct filler *fl)
 
     w.nfields = forwarded(&f->want, forward);
     fl->rc = 0;
+    fl->headed = false;
     fl->straight = !asking && !fl->detour && f->led_to.p != NULL;
     if (fl->straight) {
         w.url = f->led_to;

@@ -34,6 +34,8 @@ struct filler { /* one upstream request after the other, until its segment is th
     struct err why;
     uint64_t fresh_bytes; /* new ones since the last trouble */
     unsigned tries;       /* since the last progress */
+    unsigned cuts;        /* of these, the origin gave a head and no body */
+    bool headed;          /* this request has its head */
     uint64_t wrote_ms;    /* when the last write was begun */
     struct event *timer;  /* gathered long enough; or the next try */
     bool writing;

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
 
 enum { READER_MAGIC = 0x72656164, TAIL_BYTES = 1 << 20 };
@@ -14,6 +15,8 @@ struct reader { /* a body that follows a fill */
     struct list stalled; /* in the fill: under its lock */
     uint64_t need_at;    /* the same */
     uint64_t need_end;
+    uint64_t first;
+    uint64_t born_ms;
     bool whole; /* reaches the end: its tail is withheld until the digest holds */
     bool waiting;
 };
@@ -79,6 +82,7 @@ static int reader_poll(struct body *b, uint64_t *upto)
     struct fill *f = r->fill;
     uint64_t there;
     uint64_t limit;
+    uint64_t now = clock_now_ms();
     int rc = 0;
 
     lock_take(&f->lock);
@@ -91,7 +95,12 @@ static int reader_poll(struct body *b, uint64_t *upto)
     if (f->rc != 0) {
         rc = f->rc; /* nothing of a fill that failed may look complete */
     } else if (*upto == b->off && b->off < b->end) {
-        wait_here(r, there);
+        if (b->off == r->first && fill_is_troubled(f, r->born_ms, now)) {
+            rc = f->trouble.code; /* nothing was sent: that can still be said */
+            f->gave_up_ms = now;
+        } else {
+            wait_here(r, there);
+        }
     }
     lock_drop(&f->lock);
     return rc;
@@ -156,6 +165,8 @@ struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64
     r->fill = f;
     r->answer = answer_hold(a);
     r->need_end = end;
+    r->first = first;
+    r->born_ms = clock_now_ms();
     lock_take(&f->lock);
     f->readers++;
     if (f->total_bytes != LENGTH_UNKNOWN) {

@@ -90,6 +90,7 @@ class Repo:
     def __init__(self, kind, name, private=False, gated=False, readers=()):
         self.kind, self.name, self.private, self.gated, self.readers = kind, name, private, gated, set(readers)
         self.commits, self.refs, self.lfs = {}, {}, set()
+        self.default = "main"  # what a request without a revision is about
 
     def commit(self, files, ref="main", keep=True):
         """A new state of the branch: the files given, over those it had. None removes one."""
@@ -138,6 +139,8 @@ class Hub:
         self.cdn_bytes = {}    # sha256 -> bytes that left
         self.hold_at = None    # once so many have left no more do, until `go` is set
         self.go = threading.Event()
+        self.voice = threading.Event()  # while it is clear, the Hub takes requests and answers none
+        self.voice.set()
         self.leaks = []        # what must never happen
         self.users = {}        # token -> name
         self.script = []       # (pattern of targets, times, what): lies and trouble to order
@@ -170,6 +173,7 @@ class Hub:
 
     def close(self):
         self.go.set()
+        self.voice.set()
         self.down()
 
     def __enter__(self):
@@ -306,9 +310,15 @@ class Handler(serving.Handler):
                 self.connection.shutdown(2)
                 self.close_connection = True
                 return
+            if isinstance(lie, tuple) and lie[0] == "wall" and at + len(part) > lie[1]:  # no byte from there on, ever
+                part = part[:max(0, lie[1] - at)]
+                leaves(len(part))
+                self.wfile.write(part)
+                self.cut()
+                return
             leaves(len(part))
             self.wfile.write(part)
-            if isinstance(lie, tuple):  # ("slow", bytes a second)
+            if isinstance(lie, tuple) and lie[0] == "slow":  # bytes a second
                 time.sleep(len(part) / lie[1])
 
 
@@ -351,6 +361,7 @@ class HubHandler(Handler):
             if token.startswith("mrd_"):
                 hub.leaks.append(("the mirror's token at the Hub", self.path))
         self.token = token
+        hub.voice.wait()
         if self.trouble(hub.ordered(self.path)):
             return
         self.rate, spent = hub.spend()
@@ -417,9 +428,9 @@ class HubHandler(Handler):
 
     # --- routes ---
 
-    def info(self, kind, name, rev="main"):
+    def info(self, kind, name, rev=None):
         r = self.find(kind, name)
-        sha = r and self.revision(r, rev)
+        sha = r and self.revision(r, rev or r.default)
         if sha:
             files = r.commits[sha]
             self.json({"_id": "1", "id": r.name, kind[:-1] + "Id": r.name, "private": r.private,

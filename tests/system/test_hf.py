@@ -384,6 +384,45 @@ def test_a_signature_that_expires(mirrord, hub):
     assert 1 < sum("/resolve/" in c[1] for c in hub.calls) <= 3
 
 
+# --- one document for a repository and its main branch --------------------------------------------------------------------
+
+@pytest.mark.parametrize("kind", ["models", "datasets", "spaces"])
+@pytest.mark.parametrize("query", ["", "?blobs=true"])
+@pytest.mark.parametrize("first", ["", "/revision/main"])
+def test_main_is_the_default_branch(mirrord, hub, kind, query, first):
+    r = hub.repo("org/it", kind=kind, files=FILES)
+    m = mirrord(hub.config(more="rule '' { ttl = 1h }"))
+    api = f"/hf/api/{kind}/org/it"
+    said = m.get(api + first + query).body
+    assert json.loads(said)["sha"] == r.sha
+    m.settle()
+    m.stop()  # connections that are open would go on
+    hub.down()
+    m.start()
+    for path in (api, api + "/revision/main"):
+        assert m.get(path + query).body == said, path
+    hub.up()
+
+
+def test_a_branch_shows_one_commit(mirrord, hub, demo):
+    m = mirrord(hub.config(more="rule '' { ttl = 1h }"))
+    api = "/hf/api/models/org/demo"
+    old = demo.sha
+    assert json.loads(m.get(api + "/revision/main").body)["sha"] == old
+    demo.commit({"config.json": b"{1}"})
+    assert json.loads(m.get(api).body)["sha"] == old
+
+
+@pytest.mark.parametrize("query", ["", "?blobs=true"])
+def test_a_repository_without_main(mirrord, hub, demo, query):
+    demo.refs = {"trunk": demo.sha}
+    demo.default = "trunk"
+    m = mirrord(hub.config())
+    got = m.get("/hf/api/models/org/demo" + query)
+    assert got.status == 200 and json.loads(got.body)["sha"] == demo.refs["trunk"]
+    assert m.get("/hf/api/models/org/demo/revision/main").status == 404
+
+
 # --- trouble ---
 
 def test_the_hub_is_down(hf, hub, demo):

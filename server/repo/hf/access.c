@@ -99,7 +99,7 @@ static bool is_no(const struct fact *f)
     return f->rc == E_NOTFOUND || f->rc == E_DENIED;
 }
 
-static bool is_no_revision(const struct fact *f)
+bool access_lacks_revision(const struct fact *f)
 {
     return f->rc == E_NOTFOUND && slice_eqs(f->code, "RevisionNotFound");
 }
@@ -154,14 +154,24 @@ static const struct fact *whose_fact(struct hf_ask *k, bool mine)
     if (f->rc == 0 && object_row_is_carried(f->bytes)) {
         return info_fact(k, k->at.rev, OPEN_S, mine);
     }
-    f = info_fact(k, SLICE("main"), OPEN_S, mine);
-    return f != NULL && is_no_revision(f) ? info_fact(k, SLICE_NONE, OPEN_S, mine) : f;
+    f = info_fact(k, SLICE(HF_MAIN), OPEN_S, mine);
+    return f != NULL && access_lacks_revision(f) ? info_fact(k, SLICE_NONE, OPEN_S, mine) : f;
+}
+
+/* A request that names no revision means the default branch. That is `main`, and one document is kept for both; only where
+ * the repository has no `main` the Hub is asked for whatever it has instead. */
+static const struct fact *branch_fact(struct hf_ask *k, uint32_t ttl_s, bool mine)
+{
+    bool named = k->at.rev.p != NULL;
+    const struct fact *f = info_fact(k, named ? k->at.rev : SLICE(HF_MAIN), ttl_s, mine);
+
+    return !named && f != NULL && access_lacks_revision(f) ? info_fact(k, SLICE_NONE, ttl_s, mine) : f;
 }
 
 static const struct fact *look(struct hf_ask *k, bool mine)
 {
     return k->at.rev.p != NULL && hf_is_commit(k->at.rev) ? whose_fact(k, mine)
-                                                          : info_fact(k, k->at.rev, 0, mine);
+                                                          : branch_fact(k, 0, mine);
 }
 
 bool access_learn(struct hf_ask *k, const struct fact *f)
@@ -318,7 +328,7 @@ static bool learn_open(struct hf_ask *k)
         (!k->info->stale && k->info->until_unix_s > k->req->unix_s)) {
         return true;
     }
-    f = info_fact(k, k->at.rev, OPEN_S, false);
+    f = branch_fact(k, OPEN_S, false);
     if (f == NULL) {
         return false;
     }

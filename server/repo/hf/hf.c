@@ -184,14 +184,10 @@ void hf_say_next(struct hf_ask *k, struct slice next)
                         SLICE_ARG(next)));
 }
 
-static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
+static void give_json(struct hf_ask *k, const struct fact *f)
 {
-    const struct fact *f = access_json(k, path, k->req->query, for_ever);
     struct buf refs = BUF_INIT(LISTING_BYTES);
 
-    if (f == NULL) {
-        return;
-    }
     k->stale = f->stale;
     if (f->rc != 0) {
         say_fact(k, f);
@@ -205,6 +201,15 @@ static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
         }
     }
     buf_free(&refs);
+}
+
+static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
+{
+    const struct fact *f = access_json(k, path, k->req->query, for_ever);
+
+    if (f != NULL) {
+        give_json(k, f);
+    }
 }
 
 static struct slice info_at(const struct hf_ask *k, struct slice rev)
@@ -224,7 +229,7 @@ static void hold(struct hf_ask *k)
     if (!about || (k->at.rev.p != NULL && hf_is_commit(k->at.rev))) {
         return;
     }
-    k->branch = k->at.rev.p != NULL ? k->at.rev : SLICE("main");
+    k->branch = k->at.rev.p != NULL ? k->at.rev : SLICE(HF_MAIN);
     b = k->r->synced ? NULL : held_find(k->r->state, k->at.type, k->at.id, k->branch);
     if (b != NULL) {
         k->at.rev = b->commit;
@@ -239,7 +244,7 @@ static struct slice document_path(const struct hf_ask *k)
 
     switch (k->at.route) {
     case HF_INFO:
-        return info_at(k, k->at.rev);
+        return info_at(k, k->at.rev.p != NULL ? k->at.rev : SLICE(HF_MAIN));
     case HF_REFS:
     case HF_COMMITS:
         words = key_words(k->at.type, k->at.id, k->a);
@@ -265,6 +270,19 @@ static struct slice document_path(const struct hf_ask *k)
     return SLICE("");
 }
 
+/* Told of more, or of less, than usual. As in access.c: without a revision it is that of `main`, if there is one. */
+static void plan_info_asked(struct hf_ask *k, struct slice path)
+{
+    const struct fact *f = access_json(k, path, k->req->query, false);
+
+    if (f != NULL && k->at.rev.p == NULL && access_lacks_revision(f)) {
+        f = access_json(k, info_at(k, SLICE_NONE), k->req->query, false);
+    }
+    if (f != NULL) {
+        give_json(k, f);
+    }
+}
+
 /* The same document tells us what a revision stands for: asked for once. With a query it is another. */
 static void plan_info(struct hf_ask *k, struct slice path)
 {
@@ -275,7 +293,7 @@ static void plan_info(struct hf_ask *k, struct slice path)
             plan_json(k, path, true);
         }
     } else if (k->req->query.n != 0) {
-        plan_json(k, path, false);
+        plan_info_asked(k, path);
     } else if (access_commit(k) && info_read(k->info->bytes, &info)) {
         if (!slice_eq(info.commit, k->commit)) { /* held under its other name */
             plan_json(k, info_at(k, k->commit), true);

@@ -20,6 +20,8 @@
 #include "server/repo/hf/path.h"
 #include "server/repo/plan.h"
 
+#define HF_MAIN "main" /* the default branch, but of a few repositories that have none of that name */
+
 /* What gatherings are made of (need.key). */
 #define HF_MAKE_INFO  "info"
 #define HF_MAKE_OPEN  "open" /* the same, never from a stale copy: whom the repository is open to */
@@ -75,6 +77,7 @@ bool access_try(struct hf_ask *k);
 bool access_try_file(struct hf_ask *k, const struct manifest_entry *f);
 /* What is known of the repository at the revision. False: it is a no, or not understood. */
 bool access_learn(struct hf_ask *k, const struct fact *f);
+bool access_lacks_revision(const struct fact *f);
 /* A document of the API as everybody sees it, else as the caller does. path: below the origin, escaped; for_ever: it is of a
  * commit. */
 const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query,

@@ -262,7 +262,7 @@ static void on_want_answer(struct call *c, struct answer *a)
     struct slice name = hot_name(&c->req, c->repo, c->path);
 
     c->visit->cached = true;
-    c->visit->state = a->state;
+    c->visit->state = c->plan.cached && a->state == CACHE_HIT ? c->plan.state : a->state;
     if (a->status != 200) {
         reply_status(c, a);
         answer_release(&a);
@@ -277,6 +277,12 @@ static void on_want_answer(struct call *c, struct answer *a)
     }
 }
 
+static void say_state(struct call *c)
+{
+    c->visit->cached = c->plan.cached;
+    c->visit->state = c->plan.state;
+}
+
 static void execute_want(struct call *c)
 {
     struct want *w = &c->plan.want;
@@ -284,6 +290,7 @@ static void execute_want(struct call *c)
     bool suffix = false;
 
     if (c->plan.known && c->req.method == METHOD_HEAD) {
+        say_state(c);
         opening_send(c, resolve_known(c), true);
         return;
     }
@@ -317,6 +324,7 @@ static void execute_reply(struct call *c)
 {
     struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
 
+    say_state(c);
     if (c->plan.keep && c->plan.text.n <= KEPT_TEXT_BYTES) {
         opening_send(c, resolve_text(c), true);
         return;
@@ -333,6 +341,9 @@ static void execute_reply(struct call *c)
                                              : SLICE("text/plain; charset=utf-8"));
     for (size_t i = 0; i < c->plan.nfields; i++) {
         reply_add(r, c->plan.fields[i].name, c->plan.fields[i].value);
+    }
+    if (c->plan.cached) {
+        reply_add(r, SLICE("cache-status"), slice_str(reply_cache_status(c->plan.state)));
     }
     exchange_reply(c->x, r, body_of_bytes(c->plan.text));
 }

@@ -106,6 +106,7 @@ struct cache_ask {
     _Atomic bool cancelled;
     struct answer *answer;
     struct list node; /* in an entry */
+    uint64_t until_ms; /* the end of its patience; 0: it has no end */
     struct job job;
     struct letter letter;
 };

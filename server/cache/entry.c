@@ -74,6 +74,7 @@ static bool is_crowded(const struct entry *n, const struct cache_ask *k)
 
 static void enlist(struct entry *n, struct cache_ask *k)
 {
+    k->until_ms = 0;
     list_push_back(&n->asks, &k->node);
     origin_crowd(k->origin)->asks++;
     n->cache->count.waiting++;
@@ -145,6 +146,9 @@ static void entry_free(struct entry *n)
     leave_table(n);
     hit_free(&n->old);
     answer_release(&n->memory);
+    if (n->patience != NULL) {
+        event_free(n->patience);
+    }
     buf_free(&n->tail);
     buf_free(&n->look_like);
     arena_fini(&n->arena);
@@ -253,27 +257,38 @@ static int status_of_trouble(int rc)
     }
 }
 
-void entry_answer_trouble(struct entry *n, int rc, const struct err *why)
+static struct answer *answer_of_trouble(struct entry *n, const struct want *w, int rc,
+                                        const struct err *why)
 {
     struct cache *c = n->cache;
-    struct cache_ask *k = entry_first(n);
-    uint64_t now = clock_unix_s();
     int status = status_of_trouble(rc);
 
-    if (k == NULL) {
-        return;
-    }
     if (n->old != NULL && rc != E_REFUSED &&
-        freshness_allows_stale_on_error(&n->old->object, &k->want, now)) {
+        freshness_allows_stale_on_error(&n->old->object, w, clock_unix_s())) {
         log_warn("cache.stale", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
-        entry_answer(n, answer_of_blob(c, &n->old->object, n->old->blob, &k->want, CACHE_STALE));
-        return;
+        return answer_of_blob(c, &n->old->object, n->old->blob, w, CACHE_STALE);
     }
-    if (k->want.dispensable && rc != E_CANCELLED) {
-        entry_answer(n, answer_of_status(c, 404, CACHE_NEGATIVE, 0, NULL));
-        return;
+    if (w->dispensable && rc != E_CANCELLED) {
+        return answer_of_status(c, 404, CACHE_NEGATIVE, 0, NULL);
     }
-    entry_answer(n, answer_of_status(c, status, CACHE_FAILED, status == 503 ? BUSY_S : 0, why));
+    return answer_of_status(c, status, CACHE_FAILED, status == 503 ? BUSY_S : 0, why);
+}
+
+void entry_answer_trouble(struct entry *n, int rc, const struct err *why)
+{
+    struct cache_ask *k = entry_first(n);
+
+    if (k != NULL) {
+        entry_answer(n, answer_of_trouble(n, &k->want, rc, why));
+    }
+}
+
+void entry_answer_one_trouble(struct entry *n, struct cache_ask *k, int rc, const struct err *why)
+{
+    struct answer *a = answer_of_trouble(n, &k->want, rc, why);
+
+    entry_unlist(n, k);
+    ask_answer(k, a);
 }
 
 void entry_remember_trouble(struct entry *n, int rc, const struct err *why)
@@ -336,6 +351,7 @@ static void on_headed(void *arg, struct fill *f)
     struct entry *n = arg;
     struct cache_ask *k;
 
+    patience_end(n);
     entry_is_for(n, f->tail);
     while ((k = take_ask(n)) != NULL) {
         enum cache_state state = n->first_told ? CACHE_COLLAPSED
@@ -343,6 +359,9 @@ static void on_headed(void *arg, struct fill *f)
                                                : CACHE_MISS;
         n->first_told = true;
         ask_answer(k, answer_of_fill(f, &k->want, state));
+    }
+    if (!n->first_told) {
+        fill_abandon(f);
     }
 }
 
@@ -356,6 +375,7 @@ static void on_ended(void *arg, struct fill *f, int rc, const struct err *why)
     struct entry *n = arg;
     struct cache *c = n->cache;
 
+    patience_end(n);
     if (rc == 0) {
         log_info("fill.done", "repo=" SLICE_FMT " bytes=%" PRIu64 " took_ms=%" PRIu64 " kept=%d",
                  SLICE_ARG(n->repo), f->total_bytes, clock_now_ms() - f->born_ms, f->keep);
@@ -409,7 +429,8 @@ static bool must_probe(struct entry *n, struct want *w)
     return true;
 }
 
-static void begin_fill(struct entry *n)
+/* asks_back: nobody waits for what comes of it but the question whether the origin is back. */
+static void begin_fill(struct entry *n, bool asks_back)
 {
     static const struct fill_owner owner = {on_headed, on_other, on_ended};
     struct cache_ask *k = entry_first(n);
@@ -435,6 +456,7 @@ static void begin_fill(struct entry *n)
     }
     w = k->want;
     n->probing = n->probed = must_probe(n, &w);
+    n->probing = n->probing || (asks_back && n->old == NULL && !w.document);
     w.head_only = w.head_only || n->probing;
     n->fill = fill_start(n->cache, &w, n->row_key,
                          n->old != NULL && !n->ask_plainly ? &n->old->object : NULL, &owner, n);
@@ -470,13 +492,13 @@ static void on_looked(struct job *j)
     struct cache *c = n->cache;
     struct cache_ask *k = entry_first(n);
     uint64_t now = clock_unix_s();
+    struct err why;
 
     c->busy--;
     n->looking = false;
     learn_tail(n);
     n->look_want = NULL;
     if (c->closing) {
-        struct err why;
         err_set(&why, E_CANCELLED, "the server is going down");
         entry_answer_trouble(n, E_CANCELLED, &why);
         hit_free(&n->old);
@@ -491,8 +513,16 @@ static void on_looked(struct job *j)
         entry_answer_trouble(n, n->trouble.code, &n->trouble);
         hit_free(&n->old);
         advance(n);
+    } else if (patience_word(k, &why) != ORIGIN_SILENT) {
+        begin_fill(n, false);
+        patience_begin(n);
+    } else if (fetcher_probes(c->fetcher, k->origin, k->want.url)) {
+        begin_fill(n, true);
+        patience_begin(n);
     } else {
-        begin_fill(n);
+        entry_answer_trouble(n, why.code, &why);
+        hit_free(&n->old);
+        advance(n);
     }
 }
 
@@ -613,6 +643,8 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     if (n->fill == NULL && !n->looking) {
         end_rest(n);
         advance(n);
+    } else {
+        patience_join(n, k);
     }
 }
 

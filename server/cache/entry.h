@@ -38,7 +38,7 @@ struct entry {
     struct list asks;
     struct origin *crowd; /* held while somebody waits: there it counts */
     bool looking;
-    bool probing;     /* a HEAD asks for the length, for those who want a range from the end, */
+    bool probing;     /* a HEAD asks for the length, for those who want a range from the end, or whether the origin is back, */
     bool probed;      /* and that was just done */
     bool ask_plainly; /* a 304 did not fit: the next request is unconditional */
     struct job look;
@@ -57,6 +57,7 @@ struct entry {
     struct err trouble;
     struct promise trouble_promise;
     struct list rest; /* in cache->resting */
+    struct event *patience; /* somebody's ends; NULL: nobody's ever did */
 };
 
 bool was_promised(const struct cache_ask *k, const struct promise *p);
@@ -64,9 +65,21 @@ void entry_unlist(struct entry *n, struct cache_ask *k); /* it waits no longer *
 struct cache_ask *entry_first(struct entry *n);          /* of this round; or NULL */
 void entry_answer(struct entry *n, struct answer *a);    /* all of this round. Takes a */
 void entry_answer_trouble(struct entry *n, int rc, const struct err *why);
+/* One of them alone, which waits no longer. */
+void entry_answer_one_trouble(struct entry *n, struct cache_ask *k, int rc, const struct err *why);
 void entry_remember_trouble(struct entry *n, int rc, const struct err *why);
 /* The origin has told whom its answer is for: the others ask again. */
 void entry_is_for(struct entry *n, struct slice tail);
+
+/* --- patience.c --- */
+/* What the origin has been heard to say, for who asks in k. */
+enum origin_word patience_word(const struct cache_ask *k, struct err *why);
+/* A request has begun for all of this round. */
+void patience_begin(struct entry *n);
+/* k has come while it is out. */
+void patience_join(struct entry *n, struct cache_ask *k);
+/* Its word has come, or its end. */
+void patience_end(struct entry *n);
 
 /* --- kin.c --- */
 enum { KIN_MAX = 256 };

@@ -274,3 +274,12 @@ bool freshness_allows_stale_on_error(const struct object *o, const struct want *
     return !origin_forbids_stale(o, w) &&
            now < stale_until(freshness_until(o, w), w->sie_s, o->sie_s);
 }
+
+bool freshness_allows_stale_on_delay(const struct object *o, const struct want *w, uint64_t now)
+{
+    bool heard = now >= o->validated_unix_s + w->floor_s;
+
+    return !o->must_ask && o->validated_unix_s >= w->since_unix_s &&
+           !(heard && (w->demand.refresh || w->demand.bounded)) &&
+           freshness_allows_stale_on_error(o, w, now);
+}

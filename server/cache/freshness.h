@@ -40,6 +40,9 @@ enum verdict_fresh freshness_judge(const struct object *o, const struct want *w,
 /* The origin is in trouble: may the old one be served? */
 bool freshness_allows_stale_on_error(const struct object *o, const struct want *w,
                                      uint64_t now_unix_s);
+/* The origin takes its time: may the old one be served meanwhile? Not where somebody insists on the origin's word. */
+bool freshness_allows_stale_on_delay(const struct object *o, const struct want *w,
+                                     uint64_t now_unix_s);
 /* When freshness_judge() stops saying FRESH; UINT64_MAX for immutable. */
 uint64_t freshness_until(const struct object *o, const struct want *w);
 /* May an answer with this freshness be kept for others at all? */

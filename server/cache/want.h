@@ -110,6 +110,8 @@ struct want {
     bool head_only; /* HEAD: a cold object costs the origin a HEAD, no fill */
     bool pass_on;   /* what is no object is given as the origin says it: status, fields, text */
     struct demand demand;             /* of the client */
+    uint64_t
+        patience_ms; /* how long whoever asks waits for a silent origin (patience.c); 0: until the request ends */
     const struct want_reader *reader; /* or NULL */
     /* Mutable: what the origin has not spoken for since then is stale, another of its group has changed. 0: none has. */
     uint64_t since_unix_s;

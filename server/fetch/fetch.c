@@ -31,10 +31,31 @@ static void timer_in(struct event *t, uint64_t ms)
     evtimer_add(t, &tv);
 }
 
+static void note_word(struct fetch *x)
+{
+    if (x->unheard) {
+        silence_answered(lane_silence(x->lane), clock_now_ms());
+        x->unheard = false;
+    } else if (x->home) {
+        silence_heard(lane_silence(x->lane), clock_now_ms());
+    }
+}
+
+/* The try is over. */
+static void note_no_word(struct fetch *x)
+{
+    if (x->unheard) {
+        silence_left(lane_silence(x->lane), x->origin->patience_ms, clock_now_ms());
+        x->unheard = false;
+        x->unanswered = true;
+    }
+}
+
 static void fetch_free(struct fetch *x)
 {
     struct lane *l = x->lane;
 
+    note_no_word(x);
     xfer_cancel(&x->xfer);
     refusal_free(&x->refusal);
     list_remove_if(&x->token.node);
@@ -53,6 +74,9 @@ static void finish(struct fetch *x, int rc, const struct err *why)
 {
     if (rc != 0 && rc != E_CANCELLED) {
         atomic_fetch_add_explicit(&x->origin->count->errors, 1, memory_order_relaxed);
+    }
+    if (x->unanswered && (rc == E_NETWORK || rc == E_TIMEOUT)) {
+        silence_failed(lane_silence(x->lane), x->began_ms, clock_now_ms(), why);
     }
     lane_leave(x->lane, &x->seat); /* first: the caller may start its next one now */
     x->in_event = true;
@@ -211,6 +235,7 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
     int rc;
 
     CHECK(x->magic == FETCH_MAGIC);
+    note_word(x);
     if (at_bucket(x) && h->status == 503 && rest_ms == 0) {
         rest_ms = (uint64_t)SLOWLY_MS << x->tries;
     }
@@ -257,6 +282,7 @@ static int on_xfer_body(void *arg, struct slice bytes)
     int rc;
 
     CHECK(x->magic == FETCH_MAGIC);
+    note_word(x);
     atomic_fetch_add_explicit(&x->origin->count->bytes, bytes.n, memory_order_relaxed);
     if (x->refusal != NULL) {
         refusal_add(x->refusal, bytes);
@@ -319,6 +345,7 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
     (void)body_bytes;
     CHECK(x->magic == FETCH_MAGIC);
     x->xfer = NULL;
+    note_no_word(x);
     evtimer_del(x->timer);
     if (x->refusal != NULL) {
         give_refusal(x);
@@ -456,6 +483,32 @@ struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
     CHECK(x->timer != NULL);
     enqueue(x);
     return x;
+}
+
+/* What it leads to elsewhere says nothing of it. */
+static struct lane *lane_of_home(struct fetcher *f, const struct origin *o, struct slice url)
+{
+    struct url u;
+
+    return url_split(url, &u, NULL) == 0 && origin_is_home(o, &u) ? lane_find(&f->lanes, f->base, o)
+                                                                  : NULL;
+}
+
+enum origin_word fetcher_word(struct fetcher *f, const struct origin *o, struct slice url,
+                              struct err *why)
+{
+    struct lane *l = lane_of_home(f, o, url);
+
+    return l != NULL
+               ? silence_word(lane_silence(l), origin_patience_ms(o), clock_now_ms(), why)
+               : ORIGIN_HEARD;
+}
+
+bool fetcher_probes(struct fetcher *f, const struct origin *o, struct slice url)
+{
+    struct lane *l = lane_of_home(f, o, url);
+
+    return l != NULL && silence_probe(lane_silence(l), clock_now_ms());
 }
 
 void fetch_resume(struct fetch *x)

@@ -13,6 +13,7 @@
 
 #include "server/fetch/head.h"
 #include "server/fetch/origin.h"
+#include "server/fetch/silence.h"
 
 struct event_base;
 struct fetcher;
@@ -61,5 +62,11 @@ struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
 void fetch_resume(struct fetch *x);
 void fetch_cancel(struct fetch **xp); /* no event after it returns */
 void fetcher_close(struct fetcher **fp);
+
+/* Does the host of that URL answer, as far as this fetcher has seen? Of the origin's own it knows. why: unless it was heard. */
+enum origin_word fetcher_word(struct fetcher *f, const struct origin *o, struct slice url,
+                              struct err *why);
+/* It is silent: may one request ask whether it is back? A yes counts as that request. */
+bool fetcher_probes(struct fetcher *f, const struct origin *o, struct slice url);
 
 #endif

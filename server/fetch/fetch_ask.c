@@ -75,6 +75,18 @@ static int add_credential(struct fetch *x, struct slice *lines, size_t *n)
                              &x->why);
 }
 
+static void note_asked(struct fetch *x)
+{
+    uint64_t now = clock_now_ms();
+
+    x->began_ms = x->began_ms != 0 ? x->began_ms : now;
+    x->unanswered = false;
+    x->unheard = x->home;
+    if (x->home) {
+        silence_asked(lane_silence(x->lane), x->origin->patience_ms, now);
+    }
+}
+
 int fetch_ask(struct fetch *x, const struct xfer_events *events)
 {
     const struct origin *o = x->origin;
@@ -122,6 +134,7 @@ int fetch_ask(struct fetch *x, const struct xfer_events *events)
     x->got_bytes = 0;
     x->due_bytes = LENGTH_UNKNOWN;
     atomic_fetch_add_explicit(&x->origin->count->requests, 1, memory_order_relaxed);
+    note_asked(x);
     x->xfer = xfer_start(x->fetcher->xfers, &w, events, x);
     return 0;
 }

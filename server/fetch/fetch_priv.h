@@ -53,6 +53,9 @@ struct fetch {
     struct bearer_wait token; /* one is awaited */
     uint64_t token_number;    /* of the one that was shown; 0: none */
     bool challenged;          /* the origin has asked for one: not twice */
+    uint64_t began_ms;        /* its first try went out; 0: none has */
+    bool unheard;             /* a try is out to the origin's own host, and has no word */
+    bool unanswered;          /* so ended the last one */
 };
 
 /* Asks the hop that x->url names, or waits for a token first: x->token.go goes on then. An error: it may not be asked, *x has why. */

@@ -22,6 +22,7 @@ struct lane {
     int64_t credit_bytes;    /* of the rate limit */
     uint64_t credit_ms;      /* when it was counted last */
     struct bearers *bearers; /* or NULL */
+    struct silence silence;
 };
 
 /* Whose go() gives its seat back at once, or queues another, is within: no deeper than that, however many wait. */
@@ -79,6 +80,11 @@ struct bearers *lane_bearers(struct lane *l, struct xfer_loop *xfers)
         l->bearers = bearers_open(xfers, l->origin);
     }
     return l->bearers;
+}
+
+struct silence *lane_silence(struct lane *l)
+{
+    return &l->silence;
 }
 
 struct lane *lane_find(struct list *lanes, struct event_base *base, const struct origin *o)

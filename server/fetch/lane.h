@@ -11,6 +11,7 @@
 
 #include "common/base/fair_queue.h"
 #include "server/fetch/origin.h"
+#include "server/fetch/silence.h"
 
 struct bearers;
 struct event_base;
@@ -33,6 +34,8 @@ void lane_rest(struct lane *l, uint64_t ms);
 uint64_t lane_resting_ms(const struct lane *l);
 /* How long to pause for the origin's rate limit after n more bytes. */
 uint64_t lane_spend(struct lane *l, size_t n);
+/* Does the origin's own host answer? */
+struct silence *lane_silence(struct lane *l);
 /* The tokens that its origin has given; opened when first asked for. */
 struct bearers *lane_bearers(struct lane *l, struct xfer_loop *xfers);
 void lane_drop_if_idle(struct lane *l); /* may free it */

@@ -123,6 +123,7 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
     o->crowd.most = set->waiting != 0 ? set->waiting : 4096;
     o->connect_ms = set->connect_ms != 0 ? set->connect_ms : 10000;
     o->stall_ms = set->stall_ms != 0 ? set->stall_ms : 30000;
+    o->patience_ms = set->patience_ms != 0 ? set->patience_ms : 1500;
     o->rate_bytes_per_s = set->rate_bytes_per_s;
     *out = o;
     o = NULL;
@@ -130,6 +131,11 @@ out:
     origin_free(&o);
     buf_free(&url);
     return rc;
+}
+
+uint64_t origin_patience_ms(const struct origin *o)
+{
+    return o->patience_ms;
 }
 
 struct origin_crowd *origin_crowd(struct origin *o)

@@ -39,6 +39,7 @@ struct origin_settings {
     uint32_t waiting;       /* 4096; see struct origin_crowd */
     uint32_t connect_ms;    /* 10 s */
     uint32_t stall_ms;      /* 30 s without a byte */
+    uint32_t patience_ms;   /* 1.5 s; see origin_patience_ms() */
     uint64_t rate_bytes_per_s; /* 0: no limit */
 };
 
@@ -82,6 +83,9 @@ struct origin_crowd {
 };
 enum { CROWD_A_KEY = 8 };
 struct origin_crowd *origin_crowd(struct origin *o);
+
+/* How long a client waits for its word where there is another answer, or where it did not answer just now. */
+uint64_t origin_patience_ms(const struct origin *o);
 
 struct fetch_counters {
     _Atomic uint64_t requests, bytes, errors, throttled;

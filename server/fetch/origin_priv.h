@@ -29,6 +29,7 @@ struct origin {
     struct origin_crowd crowd;
     uint32_t connect_ms;
     uint32_t stall_ms;
+    uint32_t patience_ms;
     uint64_t rate_bytes_per_s;
     struct fetch_counters *count; /* own_count, or what the process keeps for longer */
     struct fetch_counters own_count;

@@ -45,6 +45,7 @@ void part_note(const struct answer *a, struct fact *f)
 {
     f->until_unix_s = min_u64(f->until_unix_s, a->fresh_until_unix_s);
     f->stale = f->stale || cache_state_is_stale(a->state);
+    f->in_trouble = f->in_trouble || a->state == CACHE_STALE;
 }
 
 void part_refused(const struct answer *a, struct arena *arena, struct fact *f)

@@ -59,7 +59,8 @@ struct fact { /* what came of a need; rc 0 or E_NOTFOUND, of NEED_GATHER any */
     struct slice code,
         message;           /* x-error-code and -message of the origin's no; or what went wrong */
     uint64_t until_unix_s; /* good so long; UINT64_MAX: for ever */
-    bool stale;            /* the origin is in trouble, this is what it said before */
+    bool stale;            /* this is what the origin said before, */
+    bool in_trouble;       /* ... because it is in trouble: else it is being asked meanwhile */
     struct slice next; /* with one_part: where the origin has the part behind it; p == NULL: none */
     struct snap snap;  /* NEED_HEAD */
     struct entry entry; /* NEED_ENTRY */
@@ -163,6 +164,8 @@ struct plan {
         until_unix_s; /* PLAN_WANT, PLAN_REPLY: what the plan rests on is good so long; 0: for ever */
     bool
         for_all; /* of a repo by_caller: whoever may ask here is answered so, whatever Authorization field comes */
+    bool cached; /* PLAN_REPLY, PLAN_WANT of what is here: its Cache-Status is `state`, of what the plan rests on */
+    enum cache_state state;
     bool
         keep; /* PLAN_REPLY, 200: the next who asks by this path and query is answered so, until until_unix_s */
     struct http_field

@@ -60,6 +60,11 @@ def certificate(folder, *addresses):
     return cert, key
 
 
+def patient(config):
+    """An origin on a slow machine is not a silent one: only who writes `patience` tests it."""
+    return config if "patience" in config else re.sub(r'protocol = "(hf|pypi|conda|oci)"', r'\g<0> patience = 1h', config)
+
+
 class Mirrord:
     """config: repos and whatever else, in the file's own syntax; listeners, folders and logs are added here."""
 
@@ -91,7 +96,7 @@ class Mirrord:
             text.append('status_age = "0s"')  # a test sees what is so now
         if "storage {" not in self.config:
             text.append('storage { quota = "8g" reserve = "16m" }')
-        self.conf.write_text("\n".join(text) + "\n" + self.config + "\n")
+        self.conf.write_text("\n".join(text) + "\n" + patient(self.config) + "\n")
 
     def start(self, wait=True, fails=False):
         """A port may be taken between our look and its bind: then once more with another."""

@@ -197,6 +197,7 @@ bool access_learn(struct hf_ask *k, const struct fact *f)
                                           : NULL; /* by the name that the Hub knows it by */
         k->commit = b != NULL ? b->commit : info.commit;
         k->stale = f->stale;
+        k->in_trouble = f->in_trouble;
     }
     return true;
 }

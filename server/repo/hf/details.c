@@ -45,6 +45,7 @@ bool details_tree(struct hf_ask *k)
         return true;
     }
     k->stale = f->stale || f->rc != 0;
+    k->in_trouble = f->in_trouble || f->rc != 0;
     if (f->rc == 0) {
         say_json(k, f->bytes);
         hf_say_next(k, f->next);
@@ -84,6 +85,7 @@ bool details_learn(struct hf_ask *k, struct slice path, struct details *d)
         return false;
     }
     k->stale = k->stale || f->stale || f->rc != 0;
+    k->in_trouble = k->in_trouble || f->in_trouble || f->rc != 0;
     d->folder[d->count] = folder;
     d->doc[d->count++] = f->rc == 0 && f->bytes.n <= DOC_BYTES
                              ? jread_parse(f->bytes, 0, jread_values_of(f->bytes.n))

@@ -189,6 +189,7 @@ static void give_json(struct hf_ask *k, const struct fact *f)
     struct buf refs = BUF_INIT(LISTING_BYTES);
 
     k->stale = f->stale;
+    k->in_trouble = f->in_trouble;
     if (f->rc != 0) {
         say_fact(k, f);
     } else {

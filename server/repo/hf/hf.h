@@ -57,6 +57,7 @@ struct hf_ask {
     bool card_is_open;     /* but for the card: it is gated, and not private */
     uint64_t until_unix_s; /* what was learned of the repository is good so long; 0: nothing was */
     bool stale;
+    bool in_trouble;         /* ... for the Hub's trouble */
     const struct fact *info; /* of the revision, when it was looked at */
     /* of a synced repo (synced.h): */
     const struct snap *snap; /* that has the commit */

@@ -52,11 +52,17 @@ void say_fact(struct hf_ask *k, const struct fact *f)
               : f->status == 502   ? 502
                                    : 504,
               SLICE_NONE, why);
+    k->p->cached = true;
+    k->p->state = CACHE_FAILED;
 }
 
 static void say_stale(struct hf_ask *k)
 {
     if (k->stale) {
+        k->p->cached = true;
+        k->p->state = k->in_trouble ? CACHE_STALE : CACHE_UPDATING;
+    }
+    if (k->in_trouble) {
         plan_field(k->p, SLICE("warning"), SLICE("110 mirrord \"the Hub cannot be reached\""));
         plan_field(k->p, SLICE("x-hf-warning"),
                    arena_fmt(k->a,

@@ -237,6 +237,27 @@ static void trouble_allows_the_old_one_within_bounds(void **state)
     assert_true(freshness_allows_stale_on_error(&o, &w, NOW + 100));
 }
 
+static void delay_allows_the_old_one_unless_somebody_insists(void **state)
+{
+    struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW};
+    struct want w = {
+        .class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN, .sie_s = 10, .floor_s = FLOOR_NEVER};
+
+    (void)state;
+    assert_true(freshness_allows_stale_on_delay(&o, &w, NOW + 9));
+    assert_false(freshness_allows_stale_on_delay(&o, &w, NOW + 10));
+    w.demand.refresh = true;
+    assert_true(freshness_allows_stale_on_delay(&o, &w, NOW + 9));
+    w.floor_s = 0;
+    assert_false(freshness_allows_stale_on_delay(&o, &w, NOW + 9));
+    w.demand.refresh = false;
+    w.since_unix_s = NOW + 1; /* another of its group has changed */
+    assert_false(freshness_allows_stale_on_delay(&o, &w, NOW + 9));
+    w.since_unix_s = 0;
+    o.must_ask = true;
+    assert_false(freshness_allows_stale_on_delay(&o, &w, NOW + 9));
+}
+
 static void a_clock_set_back_makes_nothing_fresh(void **state)
 {
     struct object o = {.validated_unix_s = 5000000, .fresh_until_unix_s = 5000060};
@@ -267,6 +288,7 @@ int main(void)
         cmocka_unit_test(stale_for_as_long_as_it_was_fresh),
         cmocka_unit_test(what_must_be_asked_about_is_not_served),
         cmocka_unit_test(trouble_allows_the_old_one_within_bounds),
+        cmocka_unit_test(delay_allows_the_old_one_unless_somebody_insists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,82 @@
+"""huggingface_hub as pip installs it, with its own time-outs, of 10 s each, while the Hub is silent, gone, or its bodies break off."""
+import pytest
+
+from clients.test_hub import FILES, TREE, World, client, digest
+from harness.hub import Big
+
+OLD = "patience = 1500ms stall = 1h rule '' { ttl = 1s stale_while = 0s neg_ttl = 0s }"
+ALICE = "hf_alice"
+SNAPSHOT = TREE + """
+import json
+from huggingface_hub import snapshot_download
+print(json.dumps([tree(snapshot_download("org/demo")), tree(snapshot_download("meta/gated", token="hf_alice"))]))
+"""
+ASK = """
+import json
+from huggingface_hub import HfApi, HfFileSystem
+api, fs = HfApi(), HfFileSystem()
+with fs.open("org/demo/config.json") as f:
+    text = f.read().decode()
+print(json.dumps([api.model_info("org/demo").sha, api.model_info("org/demo", revision="main").sha, sorted(fs.ls("org/demo", detail=False)), text]))
+"""
+COLD = """
+import json
+from huggingface_hub import hf_hub_download, snapshot_download
+said = []
+for f, args in ((snapshot_download, ["org/none"]), (hf_hub_download, ["org/none", "config.json"])):
+    try:
+        f(*args)
+    except Exception as e:
+        while e is not None:
+            said.append(f"{type(e).__name__}: {e}")
+            e = e.__cause__ or e.__context__
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture
+def impatient(mirrord, hub, tmp_path):
+    hub.users[ALICE] = "alice"
+    hub.repo("org/demo", files=FILES)
+    hub.repo("meta/gated", files={"weights.bin": Big(50000, 5), ".gitattributes": b"x"}, gated=True, readers={ALICE})
+    w = World(mirrord(hub.config(more=OLD)), tmp_path)
+    del w.env["HF_HUB_ETAG_TIMEOUT"], w.env["HF_HUB_DOWNLOAD_TIMEOUT"]
+    return w
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["silent", "gone"])
+@pytest.mark.parametrize("xet", [False, True], ids=["http", "xet"])
+def test_what_is_warm(impatient, hub, gone, xet):
+    world, bins = impatient, client("", xet)
+    whole = [{p: digest(d) for p, d in FILES.items()}, {"weights.bin": digest(Big(50000, 5)), ".gitattributes": digest(b"x")}]
+    assert world.python(bins, SNAPSHOT) == whole
+    world.m.settle()
+    world.m.stop()
+    world.m.start()
+    hub.voice.clear()
+    if gone:
+        hub.down()
+    world.fresh()
+    assert world.python(bins, SNAPSHOT) == whole
+    sha = hub.repos["models", "org/demo"].sha
+    assert world.python(bins, ASK) == [sha, sha, sorted({"org/demo/" + p.split("/")[0] for p in FILES}), '{"a": 1}']
+    if gone:
+        hub.up()
+
+
+def test_what_is_cold_says_why(impatient, hub):
+    world, bins = impatient, client("", False)
+    world.python(bins, SNAPSHOT)
+    hub.voice.clear()
+    world.fresh()
+    world.python(bins, SNAPSHOT)
+    said = world.python(bins, COLD)
+    assert any("not answered" in s for s in said) and not any("timed out" in s for s in said), said
+
+
+def test_a_body_that_breaks_off(impatient, hub):
+    """The client is cut, asks for the rest, and is told; its own time-out is not what ends it."""
+    hub.repo("org/cut", files={"model.safetensors": Big(8 << 20)})
+    hub.order(".", ("wall", 3 << 20), times=1 << 30, cdn=True)
+    said = impatient.python(client("", False), "from huggingface_hub import hf_hub_download as d; d('org/cut', 'model.safetensors')", fails=True)
+    assert "the body was cut" in said and "timed out" not in said, said[-3000:]

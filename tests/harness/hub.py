@@ -5,8 +5,11 @@ nothing of tokens and refuses whoever shows it one. Other files lead by a relati
 come in pages (Link, rel="next"), answers carry X-Repo-Commit, X-Error-Code, RateLimit, and the Xet fields and keys that lead
 clients away. Ids are found whatever their case, renamed repositories redirect. Everybody may read the card of a gated repository,
 README.md and .gitattributes; /auth-check says who may read the rest, unless `hub.auth_check` is False: then there is no such route.
+Buckets hold files without commits, likers and discussions are told of, a safetensors index comes with its files' headers. After
+hub.expire() the CDN refuses every address that was signed before. It gives no file beyond 50 GB in one piece.
 
     hub = Hub(); r = hub.repo("org/name", files={"config.json": b"{}", "model.safetensors": Big(5 << 20)})
+    hub.bucket("org/data", {"a.txt": b"a"})
     r.commit({...})   r.refs["refs/pr/1"] = sha   hub.rename("old", "org/name")   hub.calls   hub.api_calls()   hub.close()
 """
 import base64
@@ -28,6 +31,7 @@ from harness.origin import span
 TYPES = {"models": "", "datasets": "datasets/", "spaces": "spaces/", "kernels": "kernels/"}
 SMALL = 1000  # larger ones are LFS
 CARD = ("README.md", ".gitattributes")  # of a gated repository: shown to everybody
+WHOLE_MAX = 50_000_000_000  # the CDN's bridge answers 400 to a request for all of a larger file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +95,7 @@ class Repo:
         self.kind, self.name, self.private, self.gated, self.readers = kind, name, private, gated, set(readers)
         self.commits, self.refs, self.lfs = {}, {}, set()
         self.default = "main"  # what a request without a revision is about
+        self.likers, self.discussions = [], []
 
     def commit(self, files, ref="main", keep=True):
         """A new state of the branch: the files given, over those it had. None removes one."""
@@ -119,6 +124,25 @@ class Repo:
         return self.refs.get(rev) or self.refs.get("refs/heads/" + rev) or (short[0] if len(short) == 1 else None)
 
 
+class Bucket:
+    def __init__(self, name, files, private=False, readers=()):
+        self.name, self.files, self.private, self.readers = name, dict(files), private, set(readers)
+
+    def entries(self, prefix, recursive):
+        """As the Hub lists: the prefix is matched letter by letter."""
+        out, folders = [], set()
+        for path, data in sorted(self.files.items()):
+            below = path[len(prefix) + 1:] if path.startswith(prefix + "/") else path
+            if not path.startswith(prefix):
+                continue
+            if "/" in below and not recursive:
+                folders.add(path[:len(path) - len(below)] + below.split("/")[0])
+                continue
+            out.append({"type": "file", "path": path, "size": size_of(data), "xetHash": sha256_of(data), "mtime": "2026-01-02T03:04:05.000Z",
+                        "uploadedAt": "2026-01-02T03:04:05.000Z"})
+        return out + [{"type": "directory", "path": f, "uploadedAt": "2026-01-02T03:04:05.000Z"} for f in sorted(folders)]
+
+
 def listening(host, port, handler):
     """On a port that nobody takes while the Hub is down."""
     for _ in range(20):
@@ -133,7 +157,7 @@ def listening(host, port, handler):
 class Hub:
     def __init__(self, page=1000):
         self.page = page
-        self.repos, self.renamed = {}, {}
+        self.repos, self.renamed, self.buckets = {}, {}, {}
         self.calls = []        # (method, target, token) at the Hub
         self.cdn_calls = []    # (method, path, range) at the CDN
         self.cdn_bytes = {}    # sha256 -> bytes that left
@@ -151,6 +175,7 @@ class Hub:
         self.spent, self.window_end, self.refused = 0, 0.0, 0
         self.lock = threading.Lock()
         self.secret = b"signing key"
+        self.signed = 0        # addresses of before the last expire() are refused
         self.port = self.cdn_port = 0
         self.servers = []
         self.closing = False
@@ -199,6 +224,10 @@ class Hub:
             r.commit(files)
         return r
 
+    def bucket(self, name, files, **more):
+        b = self.buckets[name] = Bucket(name, files, **more)
+        return b
+
     def rename(self, old, new, kind="models"):
         self.renamed[kind, old] = new
 
@@ -238,8 +267,16 @@ class Hub:
     def api_calls(self):
         return [c for c in self.calls if c[1].startswith("/api/") and not c[1].startswith("/api/resolve-cache/")]
 
-    def sign(self, path):
-        return hmac.new(self.secret, path.encode(), "sha256").hexdigest()
+    def sign(self, path, since=None):
+        return hmac.new(self.secret, f"{path} {self.signed if since is None else since}".encode(), "sha256").hexdigest()
+
+    def signed_url(self, digest):
+        at = f"/repos/aa/{digest}"
+        return f"{self.cdn}{at}?X-Amz-Expires=3600&X-Amz-Date={self.signed}&Signature={self.sign(at)}"
+
+    def expire(self):
+        with self.lock:
+            self.signed += 1
 
 
 class Handler(serving.Handler):
@@ -333,14 +370,21 @@ class CdnHandler(Handler):
         what = hub.ordered(f"{parts.path} {self.headers.get('Range')}", cdn=True)
         if self.trouble(what):
             return
-        if self.headers.get("Authorization") or query.get("Signature") != hub.sign(parts.path):
+        if self.headers.get("Authorization") or query.get("Signature") != hub.sign(parts.path, query.get("X-Amz-Date")):
             self.reply(403, {"Content-Type": "application/xml"}, b"<Error><Code>AccessDenied</Code></Error>")
             return
+        if query["X-Amz-Date"] != str(hub.signed):
+            self.reply(403, {"Content-Type": "application/xml"},
+                       b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>")
+            return
         digest = parts.path.rsplit("/", 1)[-1]
-        data = next((d for r in hub.repos.values() for c in r.commits.values() for d in c.values()
-                     if sha256_of(d) == digest), None)
+        data = next((d for some in [*(c for r in hub.repos.values() for c in r.commits.values()), *(b.files for b in hub.buckets.values())]
+                     for d in some.values() if sha256_of(d) == digest), None)
         if data is None:
             self.reply(404, {})
+            return
+        if size_of(data) > WHOLE_MAX and self.command == "GET" and not self.headers.get("Range"):
+            self.reply(400, {"Content-Type": "text/plain"}, b"the file is too large to be sent in one piece: ask for ranges")
             return
 
         def leaves(n):
@@ -527,6 +571,102 @@ class HubHandler(Handler):
         link = {"Link": f'<{self.hub.url}{self.path_}?limit=2&cursor={at + 2}>; rel="next"'} if at + 2 < len(names) else {}
         self.json([{"id": n, "private": False, "xetEnabled": True} for n in names[at:at + 2]], link)
 
+    # --- what else is about a repository ---
+
+    def likers(self, kind, name):
+        r = self.find(kind, name)
+        if r:
+            self.json([{"user": u, "fullname": u.title(), "avatarUrl": f"/avatars/{u}.svg", "type": "user"} for u in r.likers])
+
+    def discussions(self, kind, name):
+        r = self.find(kind, name)
+        if r:
+            at = 2 * int(self.query.get("p", 0))
+            self.json({"discussions": [self.discussion_of(r, d) for d in r.discussions[at:at + 2]], "count": len(r.discussions), "start": at})
+
+    @staticmethod
+    def discussion_of(r, d):
+        return {"num": d["num"], "title": d["title"], "author": {"name": "u"}, "createdAt": "2026-01-02T03:04:05.000Z", "status": "open",
+                "isPullRequest": False, "repo": {"name": r.name, "type": r.kind[:-1]}}
+
+    def discussion(self, kind, name, num):
+        r = self.find(kind, name)
+        one = r and next((d for d in r.discussions if d["num"] == int(num)), None)
+        if r and one is None:
+            self.no(404, None, "no such discussion")
+        elif r:
+            self.json(dict(self.discussion_of(r, one), events=[{
+                "id": "1", "type": "comment", "createdAt": "2026-01-02T03:04:05.000Z", "author": {"name": "u"}, "data": {
+                    "edited": False, "hidden": False, "latest": {"raw": one["text"], "updatedAt": "2026-01-02T03:04:05.000Z",
+                                                                 "author": {"name": "u"}}, "history": []}}]))
+
+    def tensors(self, kind, name, path):
+        r = self.find(kind, name)
+        if r and not self.may_read(r):
+            self.no_right(r)
+        elif r:
+            files = r.commits[r.sha]
+            if urllib.parse.unquote(path) not in files:
+                self.no(404, "EntryNotFound", "Entry not found")
+                return
+            index = json.loads(read(files[urllib.parse.unquote(path)]))
+            self.json({"index": {"metadata": index.get("metadata")}, "headers": {
+                s: json.loads(read(files[s], 8, 8 + int.from_bytes(read(files[s], 0, 8), "little"))) for s in set(index["weight_map"].values())}})
+
+    # --- buckets ---
+
+    def find_bucket(self, name):
+        b = self.hub.buckets.get(name)
+        if self.token and self.token not in self.hub.users:
+            self.no(401, None, "Invalid credentials in Authorization header")
+        elif b is None or (b.private and self.token not in b.readers):
+            self.no(404 if self.token else 401, "RepoNotFound", "Bucket not found" if self.token else "Invalid username or password.")
+        else:
+            return b
+        return None
+
+    @staticmethod
+    def bucket_info(b):
+        return {"id": b.name, "private": b.private, "createdAt": "2026-01-02T03:04:05.000Z", "size": sum(map(size_of, b.files.values())),
+                "totalFiles": len(b.files)}
+
+    def bucket(self, name):
+        b = self.find_bucket(name)
+        if b:
+            self.json(self.bucket_info(b))
+
+    def bucket_list(self, owner):
+        self.json([self.bucket_info(b) for n, b in self.hub.buckets.items()
+                   if n.startswith(owner + "/") and (not b.private or self.token in b.readers)])
+
+    def bucket_tree(self, name, path=None):
+        b = self.find_bucket(name)
+        if b:
+            all_ = b.entries(urllib.parse.unquote(path or ""), self.query.get("recursive") in ("true", "True", "1"))
+            at = int(self.query.get("cursor", 0))
+            more = {}
+            if at + self.hub.page < len(all_):
+                more["Link"] = f'<{self.hub.url}{self.path_}?{urllib.parse.urlencode(dict(self.query, cursor=at + self.hub.page))}>; rel="next"'
+            self.json(all_[at:at + self.hub.page], more)
+
+    def bucket_paths(self, name):
+        b = self.find_bucket(name)
+        if b:
+            asked = json.loads(self.body)["paths"]
+            self.json([e for e in b.entries("", True) if e["path"] in asked])
+
+    def bucket_file(self, name, path):
+        b = self.find_bucket(name)
+        if not b:
+            return
+        data = b.files.get(urllib.parse.unquote(path))
+        if data is None:
+            self.no(404, "EntryNotFound", "Entry not found")
+            return
+        digest = sha256_of(data)
+        self.reply(302, {"Location": self.hub.signed_url(digest), "X-Linked-Size": str(size_of(data)), "X-Linked-Etag": f'"{digest}"',
+                         "X-Xet-Hash": digest, "Link": f'<{self.hub.url}/api/buckets/{b.name}/xet-read-token>; rel="xet-auth"'}, b"Found")
+
     def file(self, name, rev, path, prefix="", kind=None, cached=False):
         kind = kind or (prefix.rstrip("/") or "models")
         r = self.find(kind, name)
@@ -546,8 +686,7 @@ class HubHandler(Handler):
         more = dict(commit, **self.rate, **{"Access-Control-Expose-Headers": "X-Repo-Commit", "X-Powered-By": "huggingface-moon",
                                "Content-Disposition": 'inline; filename="x";'})
         if r.is_lfs(path, data):
-            at = f"/repos/aa/{sha256_of(data)}"
-            more.update({"Location": f"{self.hub.cdn}{at}?X-Amz-Expires=3600&Signature={self.hub.sign(at)}",
+            more.update({"Location": self.hub.signed_url(sha256_of(data)),
                          "X-Linked-Size": str(size_of(data)), "X-Linked-Etag": f'"{tag}"', "ETag": f'"{tag}"',
                          "X-Xet-Hash": "5" * 64, "Link": f'<{self.hub.url}/api/{kind}/{r.name}/xet-read-token/{sha}>; '
                          f'rel="xet-auth", <{self.hub.cdn}/v1/reconstructions/5>; rel="xet-reconstruction-info"'})
@@ -564,6 +703,7 @@ class HubHandler(Handler):
     def cached_file(self, kind, name, rev, path):
         self.file(name, rev, path, kind=kind, cached=True)
 
+    BUCKET = r"(?P<name>[\w.-]+/[\w.-]+)"
     KIND, NAME, REV = r"/api/(?P<kind>models|datasets|spaces|kernels)", r"(?P<name>[\w.-]+(?:/[\w.-]+)?)", r"(?P<rev>[^/]+)"
     routes = [
         (rf"{KIND}/{NAME}/revision/{REV}", info), (rf"{KIND}/{NAME}/tree/{REV}(?:/(?P<path>.*))?", lambda s, **k: s.tree(
@@ -571,6 +711,11 @@ class HubHandler(Handler):
         (rf"{KIND}/{NAME}/paths-info/{REV}", paths_info), (rf"{KIND}/{NAME}/refs", refs), (rf"{KIND}/{NAME}/commits/{REV}", commits),
         (rf"{KIND}/{NAME}/auth-check", auth_check), (r"/api/whoami-v2", whoami), (KIND, listing),
         (rf"/api/resolve-cache/(?P<kind>\w+)/{NAME}/(?P<rev>[0-9a-f]{{40}})/(?P<path>.+)", cached_file),
+        (rf"{KIND}/{NAME}/likers", likers), (rf"{KIND}/{NAME}/discussions", discussions),
+        (rf"{KIND}/{NAME}/discussions/(?P<num>\d+)", discussion), (rf"{KIND}/{NAME}/safetensors-metadata/(?P<path>.+)", tensors),
         (rf"{KIND}/{NAME}", info),
+        (rf"/api/buckets/{BUCKET}", bucket), (r"/api/buckets/(?P<owner>[\w.-]+)", bucket_list),
+        (rf"/api/buckets/{BUCKET}/tree(?:/(?P<path>.*))?", bucket_tree), (rf"/api/buckets/{BUCKET}/paths-info", bucket_paths),
+        (rf"/buckets/{BUCKET}/resolve/(?P<path>.+)", bucket_file),
         (rf"/(?P<prefix>datasets/|spaces/|kernels/|){NAME}/resolve/{REV}/(?P<path>.+)", file),
     ]

@@ -4,26 +4,9 @@
 #include "server/store/append.h"
 #include "server/store/blob.h"
 #include "server/store/brought.h"
-#include "server/store/keep.h"
 #include "server/store/offer.h"
 #include "server/store/publish.h"
 #include "server/store/upload_reply.h"
-
-enum { KEY_BYTES = 8192 };
-
-static int held_by_tree(struct store *store, struct slice repo, struct slice name,
-                        const struct digest *d, bool *yes, struct err *e)
-{
-    struct buf key = BUF_INIT(KEY_BYTES), value = BUF_INIT(KEY_BYTES);
-    int rc;
-
-    holder_key(&key, d, repo, 't', name);
-    rc = key.rc != 0 ? E_NOTFOUND : store_get(store, TABLE_HOLDER, buf_slice(&key), &value, e);
-    *yes = rc == 0;
-    buf_free(&key);
-    buf_free(&value);
-    return rc == E_NOTFOUND ? 0 : rc;
-}
 
 /* Its bytes are here, for this tree or the one that p->to names: the session has them from now on. *yes: answered with 201. */
 static int take_over(struct uploads *u, const struct put *p, const struct digest *d,
@@ -36,7 +19,7 @@ static int take_over(struct uploads *u, const struct put *p, const struct digest
 
     *yes = false;
     if (rc == 0 && !has && p->to.p != NULL) {
-        rc = held_by_tree(u->store, p->repo, p->to, d, &has, e);
+        rc = offer_tree_holds(u->store, p->repo, p->to, d, &has, e);
     }
     rc = rc == 0 && has ? blob_open(u->store, d, &blob, e) : rc;
     if (rc != 0 || !has) {

@@ -72,6 +72,8 @@ static int once(struct store *s, const struct put *p, uint64_t now_unix_s, struc
         return squash(s, p, now_unix_s, e);
     case PUT_TREE_MOVE:
         return rename_run(s, p->repo, p->name, p->to, e);
+    case PUT_TREE_COPY:
+        return rename_copy(s, p->repo, p->name, p->to, e);
     case PUT_TREE_DROP:
         return rename_drop(s, p->repo, p->name, e);
     case PUT_FILE:
@@ -83,6 +85,7 @@ static int once(struct store *s, const struct put *p, uint64_t now_unix_s, struc
     case PUT_UPLOAD_ABORT:
     case PUT_CREATE:
     case PUT_OFFER:
+    case PUT_OBJECTS_SHARE:
     case PUT_OBJECT:
     case PUT_PART:
     case PUT_PARTS_END:
@@ -116,7 +119,9 @@ int naming_run(struct store *s, const struct put *p, uint64_t now_unix_s, struct
     }
     if (rc == E_NOTFOUND) {
         upload_refuse(out, 404, "no such %s",
-                      p->kind == PUT_TREE_MOVE || p->kind == PUT_TREE_DROP ? "tree"
+                      p->kind == PUT_TREE_MOVE || p->kind == PUT_TREE_COPY ||
+                              p->kind == PUT_TREE_DROP
+                          ? "tree"
                       : p->kind == PUT_REF_ADD                             ? "version"
                       : p->kind == PUT_SQUASH || p->ref.kind == REF_BRANCH ? "branch"
                                                                            : "tag");

@@ -1,5 +1,6 @@
 #include "server/store/offer.h"
 
+#include "common/codec/jwrite.h"
 #include "server/store/blob.h"
 #include "server/store/keep.h"
 #include "server/store/live.h"
@@ -62,15 +63,15 @@ static int on_upload(void *arg, struct slice repo, char kind, struct slice key)
     return rc != 0 ? rc : l->yes && l->offers == NULL ? SEEN : 0;
 }
 
-static int in_tree(struct look *l, const struct digest *d)
+int offer_tree_holds(struct store *s, struct slice repo, struct slice name, const struct digest *d,
+                     bool *yes, struct err *e)
 {
     struct buf key = BUF_INIT(KEY_BYTES), value = BUF_INIT(KEY_BYTES);
     int rc;
 
-    holder_key(&key, d, l->put->repo, 't', l->put->name);
-    rc =
-        key.rc != 0 ? E_NOTFOUND : store_get(l->store, TABLE_HOLDER, buf_slice(&key), &value, l->e);
-    l->yes = rc == 0;
+    holder_key(&key, d, repo, 't', name);
+    rc = key.rc != 0 ? E_NOTFOUND : store_get(s, TABLE_HOLDER, buf_slice(&key), &value, e);
+    *yes = rc == 0;
     buf_free(&key);
     buf_free(&value);
     return rc == E_NOTFOUND ? 0 : rc;
@@ -83,7 +84,9 @@ int offer_tree_has(struct store *s, const struct put *p, const struct digest *d,
     bool there = false;
     int rc = blob_exists(s, d, &there, e);
 
-    rc = rc == 0 && there ? in_tree(&l, d) : rc;
+    if (rc == 0 && there) {
+        rc = offer_tree_holds(s, p->repo, p->name, d, &l.yes, e);
+    }
     if (rc == 0 && there && (!l.yes || offers != NULL)) {
         rc = holder_each_of(s, d, p->repo, 'u', on_upload, &l, e);
         rc = rc == SEEN ? 0 : rc;
@@ -249,6 +252,73 @@ int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struc
         answer(&s, out);
     } else {
         live_remove(u, s.id);
+    }
+out:
+    batch_free(&b);
+    session_free(&s);
+    return upload_trouble(out, rc, e);
+}
+
+/* --- what another tree has --- */
+
+/* held: this tree has it, or the offer does now. */
+static int share_one(struct store *store, const struct put *p, const struct session *s,
+                     const struct digest *d, struct batch *b, bool *held, struct err *e)
+{
+    bool there = false;
+    int rc = offer_tree_has(store, p, d, held, NULL, e);
+
+    if (rc != 0 || *held) {
+        return rc;
+    }
+    rc = offer_tree_holds(store, p->repo, p->to, d, held, e);
+    if (rc == 0 && *held) {
+        rc = blob_exists(store, d, &there, e);
+    }
+    *held = *held && there;
+    if (rc == 0 && *held) {
+        session_hold(s, d, b);
+    }
+    return rc;
+}
+
+static void share_failed(const struct digest *d, struct upload_reply *out)
+{
+    jwrite_open(&out->body, NULL, '{');
+    jwrite_hex(&out->body, "sha256", d->b, DIGEST_BYTES);
+    jwrite_str(&out->body, "error", "the repository that it is to come from has no such file");
+    jwrite_close(&out->body, '}');
+}
+
+int offer_share(struct uploads *u, const struct put *p, uint64_t now_unix_s,
+                struct upload_reply *out, struct err *e)
+{
+    struct session s;
+    struct batch *b = NULL;
+    bool held;
+    int rc;
+
+    CHECK(p->objects_count <= SHARE_OBJECTS_MAX);
+    if (!session_new(p, true, now_unix_s, &s, out, &rc, e)) {
+        goto out;
+    }
+    b = batch_new();
+    session_put(&s, b);
+    jwrite_open(&out->body, NULL, '{');
+    jwrite_open(&out->body, "failed", '[');
+    for (size_t i = 0; rc == 0 && i < p->objects_count; i++) {
+        rc = share_one(u->store, p, &s, &p->objects[i].digest, b, &held, e);
+        if (rc == 0 && !held) {
+            share_failed(&p->objects[i].digest, out);
+        }
+    }
+    jwrite_close(&out->body, ']');
+    jwrite_close(&out->body, '}');
+    rc = rc == 0 ? store_commit(u->store, &b, COMMIT_SYNC, e) : rc;
+    if (rc == 0) {
+        out->status = 200;
+    } else {
+        buf_clear(&out->body);
     }
 out:
     batch_free(&b);

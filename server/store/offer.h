@@ -15,6 +15,9 @@
 /* PUT_OFFER. */
 MUST_USE int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                        struct upload_reply *out, struct err *e);
+/* PUT_OBJECTS_SHARE. Answers 200 {"failed": [{"sha256", "error"}]}. */
+MUST_USE int offer_share(struct uploads *u, const struct put *p, uint64_t now_unix_s,
+                         struct upload_reply *out, struct err *e);
 /* What a tree remembers of its offers: row NUL repo NUL tree NUL what -> the id of the last one that brings `what`, a digest in
  * hex or the files of OFFER_XET. The offer may have ended. */
 #define OFFER_XET SLICE("xet")
@@ -34,5 +37,9 @@ MUST_USE bool offer_begin(struct store *s, const struct put *p, struct session *
 /* offers: ids of the tree's that hold it, 64 at most, one behind the other, UPLOAD_ID bytes each; may be NULL. */
 MUST_USE int offer_tree_has(struct store *s, const struct put *p, const struct digest *d, bool *yes,
                             struct buf *offers, struct err *e);
+
+/* A version of the tree of that name holds it. */
+MUST_USE int offer_tree_holds(struct store *s, struct slice repo, struct slice name,
+                              const struct digest *d, bool *yes, struct err *e);
 
 #endif

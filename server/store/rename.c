@@ -16,6 +16,7 @@ struct renaming {
     struct store *s;
     struct slice repo, from;
     struct slice to; /* p == NULL: it goes */
+    bool copy;       /* `from` stays as it is */
     struct batch *b;
     struct set64 seen; /* nodes */
     uint64_t seed;     /* of their hashes: nobody outside chooses two that are the same */
@@ -48,7 +49,9 @@ static int move_row(void *arg, struct slice key, struct slice value)
         batch_put(x->b, w->table, key_of(x, x->to, slice_from(key, x->repo.n + 1 + x->from.n)),
                   value);
     }
-    batch_del(x->b, w->table, key);
+    if (!x->copy) {
+        batch_del(x->b, w->table, key);
+    }
     return 0;
 }
 
@@ -82,9 +85,11 @@ static int hold_file(struct renaming *x, const struct digest *d)
         x->bytes += key.n;
         buf_clear(&key);
     }
-    holder_key(&key, d, x->repo, 't', x->from);
-    batch_del(x->b, TABLE_HOLDER, buf_slice(&key));
-    x->bytes += key.n;
+    if (!x->copy) {
+        holder_key(&key, d, x->repo, 't', x->from);
+        batch_del(x->b, TABLE_HOLDER, buf_slice(&key));
+        x->bytes += key.n;
+    }
     buf_free(&key);
     return x->bytes > BATCH_BYTES ? E_TOOBIG : 0;
 }
@@ -126,7 +131,8 @@ static int move_holders(struct renaming *x)
         return 0;
     }
     return rc != E_TOOBIG ? rc
-                          : err_set(x->e, rc, "a tree of so many files cannot be renamed at once");
+                          : err_set(x->e, rc, "a tree of so many files cannot be %s at once",
+                                    x->copy ? "copied" : "renamed");
 }
 
 /* --- where old names lead --- */
@@ -204,6 +210,8 @@ static int move_head(struct renaming *x)
 
     if (rc == 0) {
         batch_require_value(x->b, TABLE_HEAD, buf_slice(&key), buf_slice(&row));
+    }
+    if (rc == 0 && !x->copy) {
         batch_del(x->b, TABLE_HEAD, buf_slice(&key));
     }
     if (rc == 0 && x->to.p != NULL) {
@@ -234,7 +242,7 @@ static int run(struct renaming *x)
     if (rc == 0) {
         rc = move_holders(x);
     }
-    if (rc == 0) {
+    if (rc == 0 && !x->copy) {
         rc = move_leads(x);
     }
     if (rc == 0) {
@@ -254,6 +262,30 @@ int rename_run(struct store *s, struct slice repo, struct slice from, struct sli
 
     return rc == 0 ? run(&(struct renaming){.s = s, .repo = repo, .from = from, .to = to, .e = e})
                    : rc;
+}
+
+/* Whoever uses the old name of a moved tree means that tree. */
+static int refuse_lead(struct store *s, struct slice repo, struct slice to, struct err *e)
+{
+    struct buf now = BUF_INIT(ROW_BYTES);
+    int rc = rename_find(s, repo, to, &now, e);
+
+    if (rc == 0) {
+        rc = err_set(e, E_EXISTS, "the name leads to " SLICE_FMT, SLICE_ARG(buf_slice(&now)));
+    }
+    buf_free(&now);
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+int rename_copy(struct store *s, struct slice repo, struct slice from, struct slice to,
+                struct err *e)
+{
+    struct renaming x = {.s = s, .repo = repo, .from = from, .to = to, .copy = true, .e = e};
+    int rc = slice_eq(from, to) ? err_set(e, E_EXISTS, "it has that name already")
+                                : head_name_valid(repo, to, e);
+
+    rc = rc == 0 ? refuse_lead(s, repo, to, e) : rc;
+    return rc == 0 ? run(&x) : rc;
 }
 
 int rename_drop(struct store *s, struct slice repo, struct slice name, struct err *e)

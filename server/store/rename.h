@@ -1,4 +1,4 @@
-/* rename.h - a tree gets another name, or goes: all its rows in one batch, so that a crash leaves the one state or the other.
+/* rename.h - a tree gets another name, is copied, or goes: all its rows in one batch, so that a crash leaves the one state or the other.
  *
  * The old name leads to the new one until somebody makes a tree of it: rows of TABLE_MOVED, which always name a tree that is
  * there. Numbers, labels, branches, notes go along. Uploads that were begun under the old name have to begin anew.
@@ -14,6 +14,10 @@
 
 MUST_USE int rename_run(struct store *s, struct slice repo, struct slice from, struct slice to,
                         struct err *e);
+/* A second tree of the same versions, numbers, labels, branches and notes; no byte of a file is copied. E_EXISTS also when the name
+ * leads to a tree that had it. */
+MUST_USE int rename_copy(struct store *s, struct slice repo, struct slice from, struct slice to,
+                         struct err *e);
 /* The tree, its versions, branches, tags and whatever led to it. What only it had goes with the next collection; nobody reads
  * it until then. */
 MUST_USE int rename_drop(struct store *s, struct slice repo, struct slice name, struct err *e);

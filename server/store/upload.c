@@ -299,6 +299,8 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
         return run_create(u, p, now_unix_s, out, e);
     case PUT_OFFER:
         return offer_run(u, p, now_unix_s, out, e);
+    case PUT_OBJECTS_SHARE:
+        return offer_share(u, p, now_unix_s, out, e);
     case PUT_PARTS_END:
         return upload_trouble(out, parts_end(u, p, out, e), e);
     case PUT_XORB_KNOWN:
@@ -312,6 +314,7 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     case PUT_REF_DROP:
     case PUT_SQUASH:
     case PUT_TREE_MOVE:
+    case PUT_TREE_COPY:
     case PUT_TREE_DROP:
         return naming_run(u->store, p, now_unix_s, out, e);
     case PUT_PART:

@@ -30,6 +30,7 @@ enum put_kind {
     PUT_UPLOAD_ABORT,
     PUT_CREATE, /* an empty tree; 412 when it is there */
     PUT_OFFER, /* opens an upload of loose objects: their bytes come before the commit that names them */
+    PUT_OBJECTS_SHARE, /* an offer to the tree of put.objects that the tree `to` has: 200 says which it lacks */
     PUT_OBJECT,       /* body: one of them, of put.digest */
     PUT_PART,         /* body: part put.part of one (parts.h) */
     PUT_PARTS_END,    /* put.parts_count of them are here and make it up */
@@ -47,9 +48,10 @@ enum put_kind {
     PUT_REF_DROP,
     PUT_SQUASH,    /* the branch's history begins anew, with the files that it has */
     PUT_TREE_MOVE, /* the tree is called `to` from now on; 409 when there is one */
+    PUT_TREE_COPY, /* the tree `to` is made with all that this one has; 409 when there is one */
     PUT_TREE_DROP  /* with all its versions */
 };
-enum { OFFER_OBJECTS_MAX = 256 };
+enum { OFFER_OBJECTS_MAX = 256, SHARE_OBJECTS_MAX = 1000 };
 struct put_object {
     struct digest digest;
     uint64_t size_bytes;
@@ -62,7 +64,7 @@ struct put {
     struct note note;    /* of the version that comes of it */
     struct ref ref;      /* PUT_REF_* */
     struct slice
-        to; /* PUT_TREE_MOVE; PUT_APPEND_OPEN: another tree, that may have it; p == NULL: none */
+        to; /* PUT_TREE_MOVE, PUT_TREE_COPY; PUT_APPEND_OPEN, PUT_OBJECTS_SHARE: another tree, that may have it; p == NULL: none */
     bool if_match_set;  /* If-Match: "<root>" */
     bool if_match_any;  /* If-Match: *, the tree (PUT_FILE, PUT_DELETE: the path) must exist */
     bool if_match_file; /* If-Match: "sha256-...": if_match is the digest that the path must have */
@@ -78,7 +80,7 @@ struct put {
     struct called called;             /* PUT_APPEND*, PUT_CHANGES: what the bytes are said to be */
     uint64_t first, total;            /* Content-Range; 0, UINT64_MAX without */
     const struct put_object *objects; /* PUT_OFFER: what is to come, */
-    size_t objects_count;             /* at most OFFER_OBJECTS_MAX */
+    size_t objects_count;             /* at most OFFER_OBJECTS_MAX; PUT_OBJECTS_SHARE: SHARE_OBJECTS_MAX */
     uint32_t part, parts_count;       /* PUT_PART: from 1 on; PUT_PARTS_END */
     bool
         again; /* PUT_OFFER without objects: the tree's last one, as long as it has half of its life before it */

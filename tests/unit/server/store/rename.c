@@ -108,6 +108,37 @@ static void test_all_goes_along(void **state)
     buf_free(&to);
 }
 
+/* Both are whole, and each goes its own way. */
+static void test_a_copy(void **state)
+{
+    struct fixture *f = *state;
+    struct arena a = {0};
+    struct note n;
+    struct snap sn;
+
+    publish(f->s, "me/a", "one", "first");
+    publish(f->s, "me/a", "two", "second");
+    publish(f->s, "me/x", "x", "");
+    assert_int_equal(name_it(f->s, "me/a", REF_BRANCH, "dev", 1), 0);
+    assert_int_equal(rename_copy(f->s, REPO, SLICE("me/none"), SLICE("me/b"), NULL), E_NOTFOUND);
+    assert_int_equal(rename_copy(f->s, REPO, SLICE("me/a"), SLICE("me/x"), NULL), E_EXISTS);
+    assert_int_equal(rename_copy(f->s, REPO, SLICE("me/a"), SLICE("me/a"), NULL), E_EXISTS);
+    assert_int_equal(rename_copy(f->s, REPO, SLICE("me/a"), SLICE("me/b"), NULL), 0);
+    assert_int_equal(move(f->s, "me/x", "me/y"), 0);
+    assert_int_equal(rename_copy(f->s, REPO, SLICE("me/a"), SLICE("me/x"), NULL), E_EXISTS);
+    fixture_reopen(f);
+    assert_int_equal(rename_drop(f->s, REPO, SLICE("me/a"), NULL), 0);
+    assert_int_equal(collected(f->s), 0);
+    assert_int_equal(rows(f->s), 0);
+    assert_int_equal(head_get(f->s, REPO, SLICE("me/b"), &sn, NULL), 0);
+    assert_int_equal(sn.seq, 2);
+    assert_int_equal(snap_find(f->s, REPO, SLICE("me/b"), SLICE("dev"), &sn, NULL), 0);
+    assert_int_equal(sn.seq, 1);
+    assert_int_equal(note_get(f->s, REPO, SLICE("me/b"), 1, &a, &n, NULL), 0);
+    assert_true(slice_eqs(n.title, "first"));
+    arena_fini(&a);
+}
+
 static void test_names_lead_on(void **state)
 {
     struct fixture *f = *state;
@@ -187,6 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_all_goes_along, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_a_copy, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_names_lead_on, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_a_tree_goes, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_another_tree_of_that_name, fixture_setup,

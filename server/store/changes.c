@@ -194,10 +194,10 @@ int changes_object(struct changes *c, struct slice path, const struct digest *d,
     if (rc == 0 && !has) {
         upload_refuse(out, 409, "upload the bytes before the commit that names them: " SLICE_FMT,
                       SLICE_ARG(path));
-    } else if (rc == 0 && blob_size_bytes(blob) != size_bytes) {
+    } else if (rc == 0 && size_bytes != UINT64_MAX && blob_size_bytes(blob) != size_bytes) {
         upload_refuse(out, 400, "not the size that those bytes have: " SLICE_FMT, SLICE_ARG(path));
     } else if (rc == 0) {
-        add_file(c, path, d, size_bytes);
+        add_file(c, path, d, blob_size_bytes(blob));
     }
     blob_release(&blob);
     return rc;

@@ -31,6 +31,7 @@ void changes_note(struct changes *c, struct slice title, struct slice message,
                   struct upload_reply *out);
 MUST_USE int changes_file(struct changes *c, struct slice path, struct slice bytes,
                           struct upload_reply *out, struct err *e);
+/* size_bytes: UINT64_MAX for the size that the stored object has. The tree, or an offer to it, must have the object. */
 MUST_USE int changes_object(struct changes *c, struct slice path, const struct digest *d,
                             uint64_t size_bytes, struct upload_reply *out, struct err *e);
 /* A file, or with a '/' at its end all that lies below. What is not there is answered with 404, at the commit. */

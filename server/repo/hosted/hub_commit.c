@@ -82,15 +82,18 @@ static int on_file(struct commit_reader *k, const json_t *v, struct changes *to,
 static int on_lfs(const json_t *v, struct changes *to, struct upload_reply *out, struct err *e)
 {
     struct slice path = jread_text(v, "path");
+    const json_t *said = json_object_get(v, "size"); /* a copy within the repository has none */
+    uint64_t size = LENGTH_UNKNOWN;
     struct digest d;
-    uint64_t size;
 
     if (!path_good(path, out)) {
         return 0;
     }
     if (!slice_eqs(jread_text(v, "algo"), "sha256") || !digest_parse(jread_text(v, "oid"), &d) ||
-        !jread_u64(v, "size", &size)) {
-        upload_refuse(out, 400, "an LFS file is {path, algo: sha256, oid, size}");
+        (said != NULL && !jread_u64(v, "size", &size))) {
+        upload_refuse(out, 400,
+                      "an LFS file is {path, algo: sha256, oid, size}; a copy of one that the "
+                      "repository has may leave out the size");
         return 0;
     }
     return changes_object(to, path, &d, size, out, e);

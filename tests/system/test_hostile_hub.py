@@ -84,10 +84,21 @@ class Caller:
         fields = {k.replace("_", "-"): v for k, v in headers.items()}
         if self.token:
             fields["Authorization"] = f"Bearer {self.token}"
-        self.line.request(method, path, body=body, headers=fields)
-        reply = self.line.getresponse()
+        reply = self.send(method, path, body, fields)
         reply.bytes = reply.read()
         return reply
+
+    def send(self, method, path, body, fields):
+        """Again where the mirror has closed a line that was idle for a minute."""
+        for last in (False, True):
+            try:
+                self.line.request(method, path, body=body, headers=fields)
+                return self.line.getresponse()
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                self.line.close()
+                if last:
+                    raise
+        return None
 
 
 def spellings(c, path):
@@ -181,7 +192,8 @@ def is_refused(c, who, hub):
         asked += 4
     got = who.ask(f"/hf/{c.prefix}{c.name}.git/info/lfs/objects/batch", "POST", json.dumps({"operation": "download", "objects": [
         {"oid": hashlib.sha256(d).hexdigest(), "size": len(d)} for d in c.files.values()]}))
-    assert got.status == 403
+    assert got.status in (401, 403, 404) and b"actions" not in got.bytes
+    no_way_out(hub, got)
     for got in told(c, who, hub):
         asked += 1
         assert got.status >= 400 if c.private else got.status == 200, (who.token, c.name)
@@ -396,7 +408,8 @@ def test_the_hubs_own_store_stays_there(mirrord, hub, cases):
             assert got.status >= 400, (path, got.status, got.bytes[:200])
             assert b"casUrl" not in got.bytes and b"accessToken" not in got.bytes
             no_way_out(hub, got)
-    reached = [c[1] for c in hub.calls if any(w in urllib.parse.unquote(c[1]).lower() for w in ("bucket", "xet", "..", "parquet"))]
+    # what a bucket has is read as a repository's listing is; nothing else of it
+    reached = [c[1] for c in hub.calls if c[1] != "/api/buckets/org/b" and any(w in urllib.parse.unquote(c[1]).lower() for w in ("bucket", "xet", "..", "parquet"))]
     assert not [p for p in reached if "squad" not in p], reached
     hub.leaks[:] = [leak for leak in hub.leaks if "squad" not in leak[1]]  # a name that a repository may have, too
 

@@ -10,6 +10,7 @@
  * while the Hub is silent. A no removes the yes that was kept (want.h: principal). */
 #include "server/repo/hf/synced.h"
 
+#include "common/codec/base64.h"
 #include "server/cache/object.h"
 #include "server/repo/hf/key.h"
 #include "server/repo/xet.h"
@@ -34,11 +35,29 @@ static bool is_token(struct slice s)
     return s.n > 0 && s.n <= TOKEN_MAX;
 }
 
+/* LFS clients send a token as git does: the password of Basic. The Hub's API takes it as Bearer. */
+static struct slice bearer_of_git(struct hf_ask *k, struct slice field)
+{
+    struct slice rest = field;
+    char room[2 * TOKEN_MAX];
+    struct slice password;
+    size_t n;
+
+    if (!slice_ieq(slice_cut(&rest, ' '), SLICE("basic")) ||
+        !base64_decode(slice_trim(rest), room, sizeof room, &n)) {
+        return field;
+    }
+    password = slice_of(room, n);
+    (void)slice_cut(&password, ':');
+    return arena_fmt(k->a, "Bearer " SLICE_FMT, SLICE_ARG(password));
+}
+
 void access_init(struct hf_ask *k, const struct principal *who)
 {
     k->caller = k->reader = SLICE("");
     if (who->token == NULL) { /* one of ours is never shown to the Hub */
-        access_as(k, http_req_field(k->req, "authorization"));
+        struct slice field = http_req_field(k->req, "authorization");
+        access_as(k, slice_eqs(k->at.verb, "lfs-batch") ? bearer_of_git(k, field) : field);
     }
 }
 
@@ -85,8 +104,7 @@ bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, str
     return true;
 }
 
-/* As the caller: kept apart from what everybody sees, and not for ever. */
-static void as_caller(struct hf_ask *k, struct want *w)
+void access_as_caller(struct hf_ask *k, struct want *w)
 {
     w->authorization = k->token;
     w->principal = k->caller;
@@ -122,7 +140,7 @@ static const struct fact *info_fact(struct hf_ask *k, struct slice rev, uint32_t
         w.swr_s = 0; /* whom it is open to is asked for before it is used */
     }
     if (mine) {
-        as_caller(k, &w);
+        access_as_caller(k, &w);
     }
     return plan_gather(k->facts, ttl_s != 0 ? SLICE(HF_MAKE_OPEN) : SLICE(HF_MAKE_INFO), &w, true,
                        k->p);
@@ -241,7 +259,7 @@ bool access_manifest(struct hf_ask *k, struct manifest *m)
     w.class = WANT_IMMUTABLE;
     w.url = arena_fmt(k->a, SLICE_FMT "?recursive=true&expand=false", SLICE_ARG(w.url));
     if (k->reader.n != 0) {
-        as_caller(k, &w);
+        access_as_caller(k, &w);
     }
     f = plan_gather(k->facts, SLICE(HF_MAKE_TREE), &w, false, k->p);
     if (f == NULL) {
@@ -274,7 +292,7 @@ static const struct fact *ask_right(struct hf_ask *k, const char *prefix, struct
     }
     most_s = plan_rule(k->r, key, k->a)->built_in ? RIGHT_S : w.ttl_s;
     w.url = arena_fmt(k->a, "%s" SLICE_FMT, origin_url(k->r->origin), SLICE_ARG(path));
-    as_caller(k, &w);
+    access_as_caller(k, &w);
     if (k->caller.n == 0) {
         w.principal = SLICE("nobody"); /* never everybody's: "" */
     }
@@ -383,8 +401,11 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
     struct slice key =
         query.n == 0 ? path
                      : arena_fmt(k->a, SLICE_FMT "?" SLICE_FMT, SLICE_ARG(path), SLICE_ARG(query));
-    struct slice make = k->at.route == HF_INFO ? SLICE(HF_MAKE_ABOUT) : SLICE(HF_MAKE_JSON);
-    bool in_parts = k->at.route == HF_OTHER || k->at.route == HF_TREE;
+    struct slice make = k->at.route == HF_INFO     ? SLICE(HF_MAKE_ABOUT)
+                        : k->at.route == HF_BUCKET ? SLICE(HF_MAKE_BUCKET)
+                                                   : SLICE(HF_MAKE_JSON);
+    bool in_parts = k->at.route == HF_OTHER || k->at.route == HF_TREE || k->at.route == HF_ABOUT ||
+                    (k->at.route == HF_BUCKET && !slice_eqs(k->at.verb, "paths-info"));
     const struct fact *f;
     struct want w;
 
@@ -394,13 +415,31 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
     if (for_ever && k->reader.n == 0) {
         w.class = WANT_IMMUTABLE;
     } else if (k->reader.n != 0) {
-        as_caller(k, &w);
+        access_as_caller(k, &w);
     }
     f = plan_gather(k->facts, make, &w, in_parts, k->p);
     if (k->reader.n == 0 && f != NULL && is_no(f) && k->token.p != NULL) {
         k->reader = k->caller; /* what comes now is not everybody's */
-        as_caller(k, &w);
+        access_as_caller(k, &w);
         f = plan_gather(k->facts, make, &w, in_parts, k->p);
+    }
+    return f;
+}
+
+const struct fact *access_word(struct hf_ask *k, struct slice path, const char *make)
+{
+    const struct fact *f;
+    struct want w;
+
+    if (!access_want(k, path, path, &w)) {
+        return NULL;
+    }
+    w.swr_s = 0;
+    f = plan_gather(k->facts, slice_str(make), &w, true, k->p);
+    if (f != NULL && is_no(f) && k->token.p != NULL) {
+        k->reader = k->caller;
+        access_as_caller(k, &w);
+        f = plan_gather(k->facts, slice_str(make), &w, true, k->p);
     }
     return f;
 }

@@ -1,6 +1,8 @@
 /* file.c - one file of a commit: what is wanted of the origin, or of a synced tree, and what its answer says beside the bytes. */
 #include "server/repo/hf/synced.h"
 
+#include <inttypes.h>
+
 #include "common/codec/url.h"
 #include "server/repo/hf/key.h"
 
@@ -118,6 +120,28 @@ static void give_empty(struct hf_ask *k)
     }
 }
 
+/* As git has it: a few words in the file's place. */
+static void give_pointer(struct hf_ask *k, const struct manifest_entry *f)
+{
+    char hex[DIGEST_HEX + 1];
+    char oid[GIT_OID_HEX + 1];
+    struct slice text;
+    struct git_oid o;
+
+    digest_format(&f->sha256, hex);
+    text = arena_fmt(k->a,
+                     "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %" PRIu64 "\n",
+                     hex, f->size_bytes);
+    git_oid_of(text, &o);
+    git_oid_format(&o, oid);
+    plan_reply(k->p, 200, text);
+    k->p->content_type = SLICE("text/plain; charset=utf-8");
+    plan_field(k->p, SLICE("etag"), arena_fmt(k->a, "\"%s\"", oid));
+    plan_field(k->p, SLICE("cache-control"),
+               k->closed ? SLICE("private, no-cache") : SLICE("no-cache"));
+    say_commit(k);
+}
+
 void file_plan(struct hf_ask *k)
 {
     struct manifest_entry f;
@@ -130,7 +154,14 @@ void file_plan(struct hf_ask *k)
         say_no_file(k);
         return;
     }
-    if (!access_try_file(k, &f) || !file_want(k, &m, &f)) {
+    if (!access_try_file(k, &f)) {
+        return;
+    }
+    if (k->at.raw && f.lfs) {
+        give_pointer(k, &f);
+        return;
+    }
+    if (!file_want(k, &m, &f)) {
         return;
     }
     k->p->known = k->p->own_fields = true;

@@ -204,7 +204,7 @@ static void give_json(struct hf_ask *k, const struct fact *f)
     buf_free(&refs);
 }
 
-static void plan_json(struct hf_ask *k, struct slice path, bool for_ever)
+void hf_plan_json(struct hf_ask *k, struct slice path, bool for_ever)
 {
     const struct fact *f = access_json(k, path, k->req->query, for_ever);
 
@@ -220,14 +220,11 @@ static struct slice info_at(const struct hf_ask *k, struct slice rev)
 
 /* A branch that is rolled back is the commit that it is held at, as if that had been asked for: the Hub is not asked what it
  * is now. */
-static void hold(struct hf_ask *k)
+void hf_hold(struct hf_ask *k)
 {
-    bool about = k->at.route == HF_FILE || k->at.route == HF_INFO || k->at.route == HF_TREE ||
-                 k->at.route == HF_PATHS || k->at.route == HF_COMMITS || k->at.route == HF_XET ||
-                 k->at.route == HF_AUTH_CHECK;
     const struct held_branch *b;
 
-    if (!about || (k->at.rev.p != NULL && hf_is_commit(k->at.rev))) {
+    if (k->at.rev.p != NULL && hf_is_commit(k->at.rev)) {
         return;
     }
     k->branch = k->at.rev.p != NULL ? k->at.rev : SLICE(HF_MAIN);
@@ -235,6 +232,13 @@ static void hold(struct hf_ask *k)
     if (b != NULL) {
         k->at.rev = b->commit;
     }
+}
+
+static bool is_of_revision(const struct hf_ask *k)
+{
+    return k->at.route == HF_FILE || k->at.route == HF_INFO || k->at.route == HF_TREE ||
+           k->at.route == HF_PATHS || k->at.route == HF_COMMITS || k->at.route == HF_XET ||
+           k->at.route == HF_AUTH_CHECK;
 }
 
 /* The document that the request is about, where the Hub has it: made of what was understood, for the Hub would understand more
@@ -264,6 +268,8 @@ static struct slice document_path(const struct hf_ask *k)
     case HF_XET_STORE:
     case HF_XET_PUT:
     case HF_FILE:
+    case HF_ABOUT:
+    case HF_BUCKET:
     case HF_WRITE:
     case HF_TELEMETRY:
         break;
@@ -291,13 +297,13 @@ static void plan_info(struct hf_ask *k, struct slice path)
 
     if (k->at.rev.p != NULL && hf_is_commit(k->at.rev)) {
         if (access_commit(k)) {
-            plan_json(k, path, true);
+            hf_plan_json(k, path, true);
         }
     } else if (k->req->query.n != 0) {
         plan_info_asked(k, path);
     } else if (access_commit(k) && info_read(k->info->bytes, &info)) {
         if (!slice_eq(info.commit, k->commit)) { /* held under its other name */
-            plan_json(k, info_at(k, k->commit), true);
+            hf_plan_json(k, info_at(k, k->commit), true);
             return;
         }
         say_json(k, info.json);
@@ -305,17 +311,25 @@ static void plan_info(struct hf_ask *k, struct slice path)
     }
 }
 
-static void refuse_write(struct hf_ask *k)
+void hf_refuse_write(struct hf_ask *k)
 {
+    struct slice verb = k->at.verb;
+    bool uploads = verb.p == NULL || slice_eqs(verb, "lfs-batch") || slice_eqs(verb, "preupload") ||
+                   slice_eqs(verb, "commit") || slice_eqs(verb, "repos/create") ||
+                   slice_eqs(verb, "xet-write-token") || slice_eqs(verb, "batch");
+
     say_error(k, 403, SLICE_NONE,
-              SLICE("this repo is a mirror of a Hub and takes no uploads; ask whoever runs it "
-                    "for a hosted one"));
+              uploads ? SLICE("this repo is a mirror of a Hub and takes no uploads; ask whoever "
+                              "runs it for a hosted one")
+                      : SLICE("this repo is a mirror of a Hub and takes no changes to "
+                              "repositories, discussions and settings: make them at the Hub "
+                              "itself"));
 }
 
 static void plan_auth_check(struct hf_ask *k)
 {
     if (k->at.verb.p != NULL) {
-        refuse_write(k);
+        hf_refuse_write(k);
     } else if (access_commit(k) && access_try(k)) {
         say_json(k, SLICE("{}"));
     }
@@ -333,7 +347,7 @@ static void plan_whoami(struct hf_ask *k, struct slice path)
     } else if (k->token.p == NULL) {
         say_error(k, 401, SLICE_NONE, SLICE("Invalid username or password."));
     } else {
-        plan_json(k, path, false);
+        hf_plan_json(k, path, false);
     }
 }
 
@@ -358,7 +372,7 @@ static void plan_route(struct hf_ask *k, struct slice path)
     case HF_REFS:
     case HF_COMMITS:
     case HF_OTHER:
-        plan_json(k, path, false);
+        hf_plan_json(k, path, false);
         return;
     case HF_AUTH_CHECK:
         plan_auth_check(k);
@@ -375,9 +389,21 @@ static void plan_route(struct hf_ask *k, struct slice path)
     case HF_XET_STORE:
         chunks_answer(k);
         return;
-    case HF_XET_PUT:
+    case HF_ABOUT:
+        about_plan(k);
+        return;
+    case HF_BUCKET:
+        bucket_plan(k);
+        return;
     case HF_WRITE:
-        refuse_write(k);
+        if (slice_eqs(k->at.verb, "lfs-batch") && k->req->method == METHOD_POST) {
+            lfs_plan(k);
+        } else {
+            hf_refuse_write(k);
+        }
+        return;
+    case HF_XET_PUT:
+        hf_refuse_write(k);
         return;
     case HF_NONE:
         say_error(k, 404, SLICE_NONE, SLICE("this mirror has no such path"));
@@ -385,12 +411,18 @@ static void plan_route(struct hf_ask *k, struct slice path)
     }
 }
 
+static bool takes_post(const struct hf_ask *k)
+{
+    return k->at.route == HF_PATHS ||
+           (k->at.route == HF_BUCKET && slice_eqs(k->at.verb, "paths-info"));
+}
+
 static bool takes_method(const struct hf_ask *k)
 {
     enum method m = k->req->method;
 
     return k->at.route == HF_WRITE || k->at.route == HF_TELEMETRY ||
-           (k->at.route == HF_PATHS ? m == METHOD_POST : m == METHOD_GET || m == METHOD_HEAD);
+           (takes_post(k) ? m == METHOD_POST : m == METHOD_GET || m == METHOD_HEAD);
 }
 
 static int hf_plan(const struct repo *r, const struct http_req *req, struct slice path,
@@ -410,14 +442,18 @@ static int hf_plan(const struct repo *r, const struct http_req *req, struct slic
                                               SLICE_ARG(k.at.type), SLICE_ARG(k.at.id))
                                   : arena_fmt(arena, "%s/api", r->name);
     if (!takes_method(&k)) {
-        bool changes = req->method != METHOD_GET && req->method != METHOD_HEAD;
-        say_error(&k, changes ? 403 : 405, SLICE_NONE,
-                  changes ? SLICE("this repo is a mirror of a Hub: its paths take GET and HEAD")
-                          : SLICE("this path takes POST"));
+        if (req->method == METHOD_GET || req->method == METHOD_HEAD) {
+            say_error(&k, 405, SLICE_NONE, SLICE("this path takes POST"));
+        } else {
+            k.at.verb = SLICE("");
+            hf_refuse_write(&k);
+        }
         return 0;
     }
     access_init(&k, who);
-    hold(&k);
+    if (is_of_revision(&k)) {
+        hf_hold(&k);
+    }
     plan_route(&k, document_path(&k));
     return 0;
 }
@@ -457,7 +493,8 @@ static int hf_gather(const struct repo *r, const struct gather_part *part, struc
     }
     return slice_eqs(what, HF_MAKE_ABOUT)  ? info_about(part->doc, out, e)
            : slice_eqs(what, HF_MAKE_JSON) ? json_join(part->doc, part->first, out, e)
-                                           : 0;
+           : slice_eqs(what, HF_MAKE_BUCKET) ? json_bucket(part->doc, part->first, out, e)
+                                             : 0;
 }
 
 const struct repo_ops repo_hf = {

@@ -4,6 +4,8 @@
  *   file.c     one file: resolve                      synced.c  the same out of a synced tree
  *   say.c      refusals in the Hub's own words        chunks.c  files by Xet's protocol (repo/xet.h)
  *   details.c  last commits and scans                 held.c    branches that are rolled back
+ *   about.c    discussions and the like               bucket.c  buckets
+ *   lfs.c      files by git-lfs
  *   path.c, info.c, manifest.c   what is read         key.c     under which keys it is kept
  *
  * All but `state` lives in the request's arena. Functions that return false have put what is to be done (a need, a refusal)
@@ -28,6 +30,7 @@
 #define HF_MAKE_TREE  "tree"
 #define HF_MAKE_JSON  "json"
 #define HF_MAKE_ABOUT "about" /* JSON that is about a repository */
+#define HF_MAKE_BUCKET "bucket" /* JSON that is about a bucket */
 #define HF_MAKE_RIGHT "right" /* nothing: a yes of auth-check */
 #define HF_MAKE_PROBE "probe" /* nothing: that a file may be read is all */
 
@@ -83,6 +86,10 @@ bool access_lacks_revision(const struct fact *f);
  * commit. */
 const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query,
                                bool for_ever);
+/* What the Hub says of whom something is open to, never from before (want.h: swr_s): as everybody sees it, else as the caller. */
+const struct fact *access_word(struct hf_ask *k, struct slice path, const char *make);
+/* Asked for as the caller: kept apart from what everybody sees, and not for ever. */
+void access_as_caller(struct hf_ask *k, struct want *w);
 /* A want below the origin; rule_path is what rules are matched on. False: a rule denies it. */
 bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, struct want *w);
 
@@ -91,7 +98,17 @@ void file_plan(struct hf_ask *k); /* whatever HF_FILE asks for */
 /* The plan becomes this file's bytes. False: a rule denies it. */
 bool file_want(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f);
 
+/* --- about.c, bucket.c, lfs.c --- */
+void about_plan(struct hf_ask *k); /* whatever HF_ABOUT asks for */
+void bucket_plan(struct hf_ask *k); /* ... HF_BUCKET */
+void lfs_plan(struct hf_ask *k);   /* an LFS batch */
+
 /* --- hf.c --- */
+/* A document of the API, passed on. path: below the origin, escaped. */
+void hf_plan_json(struct hf_ask *k, struct slice path, bool for_ever);
+/* A branch that is rolled back becomes the commit that it is held at. Before access_commit(). */
+void hf_hold(struct hf_ask *k);
+void hf_refuse_write(struct hf_ask *k);
 /* Fields of a list's answer: its next part leads here. */
 void hf_say_next(struct hf_ask *k, struct slice next);
 

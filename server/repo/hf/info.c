@@ -192,14 +192,11 @@ int json_sift(struct slice doc,
     return out->rc;
 }
 
-int json_join(struct slice doc, bool first, struct buf *out, struct err *e)
+/* Takes v. */
+static int join(json_t *v, bool first, struct buf *out, struct err *e)
 {
-    json_t *v = load(doc, e);
     size_t at = out->n;
 
-    if (v == NULL) {
-        return E_PROTOCOL;
-    }
     dump(v, out);
     if (!first && out->rc == 0) {
         /* "[1,2]" and "[3]": the bracket between the two becomes a comma. */
@@ -219,4 +216,28 @@ int json_join(struct slice doc, bool first, struct buf *out, struct err *e)
     }
     json_decref(v);
     return out->rc;
+}
+
+int json_join(struct slice doc, bool first, struct buf *out, struct err *e)
+{
+    json_t *v = load(doc, e);
+
+    return v != NULL ? join(v, first, out, e) : E_PROTOCOL;
+}
+
+int json_bucket(struct slice doc, bool first, struct buf *out, struct err *e)
+{
+    json_t *v = load(doc, e), *one;
+    size_t i;
+
+    if (v == NULL) {
+        return E_PROTOCOL;
+    }
+    json_array_foreach(v, i, one)
+    {
+        if (slice_eqs(jread_text(one, "type"), "file")) {
+            CHECK(json_object_set_new(one, "xetHash", json_null()) == 0);
+        }
+    }
+    return join(v, first, out, e);
 }

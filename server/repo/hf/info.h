@@ -37,5 +37,7 @@ MUST_USE int json_sift(struct slice doc,
 
 /* Any document of the API, one part of several behind the other: arrays become one. */
 MUST_USE int json_join(struct slice doc, bool first, struct buf *out, struct err *e);
+/* The same of what is about buckets: clients ask each file for its name in the chunk store, and null says that there is none. */
+MUST_USE int json_bucket(struct slice doc, bool first, struct buf *out, struct err *e);
 
 #endif

@@ -59,7 +59,8 @@ bool key_read_file(struct slice key, struct slice *type, struct slice *id, struc
 
     *type = slice_cut(&key, '/');
     at = memmem(key.p, key.n, mark.p, mark.n);
-    if (at == NULL || slice_starts(*type, SLICE("rights"))) { /* of an owner called "blobs" */
+    if (at == NULL || slice_starts(*type, SLICE("rights")) || /* of an owner called "blobs" */
+        slice_eqs(*type, "buckets")) {
         return false;
     }
     *id = slice_first(key, (size_t)(at - key.p));

@@ -26,8 +26,16 @@ static const struct {
     {"preupload", HF_WRITE, true, false},    {"commit", HF_WRITE, true, false},
     {"branch", HF_WRITE, true, false},       {"tag", HF_WRITE, true, false},
     {"settings", HF_WRITE, false, false},    {"super-squash", HF_WRITE, true, false},
-    {"discussions", HF_WRITE, false, false}, {"lfs-files", HF_WRITE, false, false},
+    {"lfs-files", HF_WRITE, false, true},    {"duplicate", HF_WRITE, false, false},
+    {"discussions", HF_ABOUT, false, true},  {"likers", HF_ABOUT, false, false},
+    {"safetensors-metadata", HF_ABOUT, false, true},
 };
+
+/* Words that may well be a repository's name, "org/duplicate": routes only below an id of two segments. */
+static bool is_name_too(const char *marker)
+{
+    return strcmp(marker, "duplicate") == 0 || strcmp(marker, "likers") == 0;
+}
 
 bool hf_is_path(struct slice path)
 {
@@ -102,7 +110,8 @@ static bool cut_id(struct slice s, const char *marker, struct slice *id, struct 
             return hf_is_id(*id);
         }
         for (size_t i = 0; marker == NULL && i < ARRAY_LEN(markers); i++) {
-            if (slice_eqs(word, markers[i].marker) && (!markers[i].has_rev || behind.n != 0)) {
+            if (slice_eqs(word, markers[i].marker) && (!markers[i].has_rev || behind.n != 0) &&
+                (segments == 2 || !is_name_too(markers[i].marker))) {
                 *which = i;
                 return hf_is_id(*id);
             }
@@ -203,10 +212,13 @@ static int parse_repo_api(struct slice rest, struct arena *a, struct hf_path *ou
         out->verb = tail;
         return 0;
     }
-    if (out->route == HF_WRITE) {
-        struct slice rev = slice_cut(&tail, '/');
+    if (out->route == HF_WRITE && markers[which].has_rev) {
         out->verb = slice_str(markers[which].marker);
-        return markers[which].has_rev ? take_rev(rev, a, out, e) : 0;
+        return take_rev(slice_cut(&tail, '/'), a, out, e);
+    }
+    if (out->route == HF_WRITE || out->route == HF_ABOUT) {
+        out->verb = slice_str(markers[which].marker);
+        return take_path(tail, a, out, e);
     }
     if (markers[which].has_rev) {
         rc = take_rev(slice_cut(&tail, '/'), a, out, e);
@@ -254,6 +266,80 @@ static int parse_resolve_cache(struct slice rest, struct arena *a, struct hf_pat
     return 0;
 }
 
+/* --- buckets ------------------------------------------------------------------------------------------------------ */
+
+/* As is_kept_out(): what leads to the Hub's chunk store is no bucket's name either. */
+static bool is_bucket_word(struct slice seg)
+{
+    return seg.n != 0 && !is_kept_out(seg, false) && slice_find(seg, '%') < 0;
+}
+
+/* "owner/name" from the front of *rest. False: it is none. */
+static bool cut_bucket(struct slice *rest, struct slice *id)
+{
+    struct slice left = *rest;
+    struct slice owner = slice_cut(&left, '/');
+    struct slice name = slice_cut(&left, '/');
+
+    if (!is_bucket_word(owner) || !is_bucket_word(name)) {
+        return false;
+    }
+    *id = slice_first(*rest, owner.n + 1 + name.n);
+    *rest = left;
+    return hf_is_id(*id);
+}
+
+static void is_bucket(struct hf_path *out, enum hf_route route, struct slice id, struct slice verb)
+{
+    out->route = route;
+    out->type = SLICE("buckets");
+    out->id = id;
+    out->verb = verb;
+}
+
+/* rest: behind "api/buckets/". What else there is below a bucket changes it, or leads to the Hub's chunk store. */
+static int parse_bucket_api(struct slice rest, struct arena *a, struct hf_path *out, struct err *e)
+{
+    struct slice id, word;
+
+    if (slice_find(rest, '/') < 0 && is_bucket_word(rest) && hf_is_id(rest)) {
+        is_bucket(out, HF_BUCKET, rest, SLICE("list"));
+        return 0;
+    }
+    if (!cut_bucket(&rest, &id)) {
+        return 0;
+    }
+    word = slice_cut(&rest, '/');
+    if (word.n == 0 && rest.n == 0) {
+        is_bucket(out, HF_BUCKET, id, SLICE("info"));
+    } else if (slice_eqs(word, "tree")) {
+        is_bucket(out, HF_BUCKET, id, SLICE("tree"));
+        return take_path(rest, a, out, e);
+    } else if (slice_eqs(word, "paths-info") && rest.n == 0) {
+        is_bucket(out, HF_BUCKET, id, SLICE("paths-info"));
+    } else if ((slice_eqs(word, "batch") || slice_eqs(word, "settings")) && rest.n == 0) {
+        is_bucket(out, HF_WRITE, id, word);
+    }
+    return 0;
+}
+
+/* rest: behind "buckets/". True: it is a file of one. */
+static bool parse_bucket_file(struct slice rest, struct arena *a, struct hf_path *out, int *rc,
+                              struct err *e)
+{
+    struct slice id;
+
+    if (!cut_bucket(&rest, &id) || !slice_eqs(slice_cut(&rest, '/'), "resolve")) {
+        return false;
+    }
+    is_bucket(out, HF_BUCKET, id, SLICE("resolve"));
+    *rc = take_path(rest, a, out, e);
+    if (*rc == 0 && out->path.n == 0) {
+        *rc = err_set(e, E_INVALID, "the path of a file is missing");
+    }
+    return true;
+}
+
 static int parse_api(struct slice rest, struct arena *a, struct hf_path *out, struct err *e)
 {
     struct slice all = rest;
@@ -267,6 +353,8 @@ static int parse_api(struct slice rest, struct arena *a, struct hf_path *out, st
     }
     if (slice_eqs(word, "telemetry")) {
         out->route = HF_TELEMETRY;
+    } else if (slice_eqs(word, "buckets")) {
+        return parse_bucket_api(rest, a, out, e);
     } else if (slice_eqs(all, "agent-harnesses")) {
         out->route = HF_NONE;
     } else if (slice_eqs(all, "whoami-v2")) {
@@ -289,8 +377,12 @@ int hf_path_parse(struct slice raw, struct arena *a, struct hf_path *out, struct
     struct slice tail;
     const char *git;
     size_t which = 0;
+    int rc;
 
     *out = (struct hf_path){.path = SLICE("")};
+    if (slice_eqs(first, "buckets") && parse_bucket_file(rest, a, out, &rc, e)) {
+        return rc;
+    }
     if (slice_eqs(first, "api")) {
         return parse_api(rest, a, out, e);
     }
@@ -299,6 +391,10 @@ int hf_path_parse(struct slice raw, struct arena *a, struct hf_path *out, struct
         rest = raw;
     }
     if (cut_id(rest, "resolve", &id, &tail, &which)) {
+        return parse_file(id, tail, a, out, e);
+    }
+    if (cut_id(rest, "raw", &id, &tail, &which) && tail.n != 0) {
+        out->raw = true;
         return parse_file(id, tail, a, out, e);
     }
     git = memmem(rest.p, rest.n, ".git/", 5);

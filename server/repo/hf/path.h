@@ -26,7 +26,10 @@ enum hf_route {
     HF_XET_STORE,  /* .../xet/{commit}/{path}: ours (repo/xet.h) */
     HF_XET_PUT,    /* .../xet-put/{upload}/{path}: ours, of hosted repositories */
     HF_FILE,       /* {P}{id}/resolve/{rev}/{path}, api/resolve-cache/{T}/{id}/{rev}/{path} */
-    HF_WRITE,      /* whatever changes a repository */
+    HF_ABOUT, /* what else is known of a repository; verb: "discussions", "likers", "safetensors-metadata" */
+    HF_BUCKET, /* api/buckets/{owner}[/{name}[/tree[/{path}] | /paths-info]], buckets/{id}/resolve/{path}; type "buckets";
+                * verb: "list", "info", "tree", "paths-info", "resolve" */
+    HF_WRITE, /* whatever changes a repository */
     HF_WHOAMI,
     HF_TELEMETRY,
     HF_OTHER, /* api/...: lists and the like; nothing that leads to the Hub's chunk store */
@@ -39,6 +42,7 @@ struct hf_path {
     struct slice id;     /* "name" or "owner/name" */
     struct slice rev;    /* decoded; p == NULL: none was said */
     struct slice path;   /* decoded; "" for the root */
+    bool raw;            /* of HF_FILE: {P}{id}/raw/{rev}/{path}, a file as git has it */
     struct slice other;  /* of HF_OTHER and HF_WHOAMI: "api/...", each segment escaped anew */
     struct slice
         verb; /* of HF_AUTH_CHECK, and of HF_WRITE: "commit", "preupload" ..., "repos/create", "lfs-batch"; p == NULL: another */

@@ -10,6 +10,9 @@ void say_error(struct hf_ask *k, int status, struct slice code, struct slice mes
 
     jwrite_open(&body, NULL, '{');
     jwrite_text(&body, "error", message.p != NULL ? message : SLICE("not available"));
+    if (slice_eqs(k->at.verb, "lfs-batch")) { /* git-lfs prints this one */
+        jwrite_text(&body, "message", message.p != NULL ? message : SLICE("not available"));
+    }
     jwrite_close(&body, '}');
     plan_reply(k->p, status, arena_copy(k->a, buf_slice(&body)));
     buf_free(&body);

@@ -249,6 +249,8 @@ bool synced_route(struct hf_ask *k)
     case HF_COMMITS:
         plan_commits(k);
         return true;
+    case HF_ABOUT:
+    case HF_BUCKET:
     case HF_OTHER:
         say_error(k, 404, SLICE_NONE,
                   SLICE("this mirror keeps listed repositories whole, and has no other pages of "

@@ -387,6 +387,8 @@ static void plan_read(struct hub_ask *k)
     case HF_OTHER:
         plan_trees(k);
         break;
+    case HF_ABOUT:
+    case HF_BUCKET:
     case HF_NONE:
         hub_say(k, 404, NULL,
                 SLICE("this mirror's own repositories have no such page of a Hub's API"));
@@ -418,7 +420,8 @@ static bool speaks(struct hub_ask *k, int rc)
     if (rc != 0 || slice_eqs(k->at.type, "kernels") || !is_ours(k)) {
         return false;
     }
-    return k->at.route == HF_FILE ? k->req->method == METHOD_GET || k->req->method == METHOD_HEAD
+    return k->at.route == HF_FILE ? !k->at.raw && (k->req->method == METHOD_GET ||
+                                                   k->req->method == METHOD_HEAD)
                                   : k->at.route == HF_WRITE && slice_eqs(k->at.verb, "lfs-batch");
 }
 

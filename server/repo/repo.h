@@ -81,6 +81,8 @@ enum tree_form {
     LIST_HUB_MODES, /* of the files in plan.text, a preupload's body */
     LIST_HUB_REFS,
     LIST_HUB_COMMITS,
+    LIST_HUB_OBJECTS, /* of an LFS batch, plan.text: where what the tree has is read */
+    LIST_HUB_TENSORS, /* headers of the files that the index at the path plan.text names */
     LIST_IMAGE_TAGS, /* of a container image (hosted/image.h) */
     LIST_IMAGE_REFERRERS,
     LIST_PYTHON_PROJECTS, /* pages of a package index (hosted/python.h) in the form that plan.text names */

@@ -26,6 +26,9 @@ void hub_say(struct hub_ask *k, int status, const char *code, struct slice messa
     message = plan_line(message, k->a);
     jwrite_open(&body, NULL, '{');
     jwrite_text(&body, "error", message);
+    if (slice_eqs(k->at.verb, "lfs-batch")) { /* git-lfs prints this one */
+        jwrite_text(&body, "message", message);
+    }
     jwrite_close(&body, '}');
     hub_say_json(k, arena_copy(k->a, buf_slice(&body)));
     buf_free(&body);
@@ -323,6 +326,28 @@ static void plan_auth_check(struct hub_ask *k)
     }
 }
 
+/* Nobody discusses or likes a repository here. What a sharded model consists of is in its files. */
+static void plan_about(struct hub_ask *k)
+{
+    const struct snap *sn = hub_version(k);
+
+    if (sn == NULL) {
+        return;
+    }
+    if (slice_eqs(k->at.verb, "likers")) {
+        hub_say_json(k, SLICE("[]"));
+    } else if (slice_eqs(k->at.verb, "safetensors-metadata") && k->at.path.n != 0) {
+        plan_listing(k, LIST_HUB_TENSORS);
+        k->p->text = k->at.path;
+        k->p->entry.path = SLICE("");
+    } else if (slice_eqs(k->at.verb, "discussions") && k->at.path.n == 0) {
+        hub_say_json(k, SLICE("{\"discussions\":[],\"count\":0,\"start\":0}"));
+    } else {
+        hub_say(k, 404, NULL,
+                SLICE("this mirror's own repositories have no discussions and no pull requests"));
+    }
+}
+
 /* Of a closed repo each sees what their token's scopes name. */
 static void plan_trees(struct hub_ask *k)
 {
@@ -381,13 +406,15 @@ static void plan_read(struct hub_ask *k)
     case HF_TELEMETRY:
         hub_say_json(k, SLICE("{}"));
         break;
+    case HF_ABOUT:
+        plan_about(k);
+        break;
     case HF_XET_PUT:
     case HF_PATHS:
     case HF_WRITE:
     case HF_OTHER:
         plan_trees(k);
         break;
-    case HF_ABOUT:
     case HF_BUCKET:
     case HF_NONE:
         hub_say(k, 404, NULL,
@@ -446,7 +473,9 @@ bool hub_plan(struct hub_ask *k, int *rc, struct err *e)
         hub_say(k, 404, "RepoNotFound",
                 SLICE("this mirror's own repositories are called <owner>/<name>; those of "
                       "\"simple\" are Python projects"));
-    } else if (k->at.route == HF_WRITE) {
+    } else if (k->at.route == HF_WRITE ||
+               (k->at.route == HF_ABOUT && k->req->method != METHOD_GET &&
+                k->req->method != METHOD_HEAD)) {
         hub_write(k);
     } else if (k->at.route == HF_XET_PUT) {
         hub_chunks_put(k);

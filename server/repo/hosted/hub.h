@@ -10,6 +10,7 @@
  *   hub_chunks.c  files by Xet's protocol               hub_name.c     branches, tags; moving and deleting
  *   hub_object.c  objects by LFS, whole and in parts    hub_modes.c    preupload
  *   hub_trees.c   lists of repositories                 hub_about.c  info, branches and tags, commits
+ *   hub_copy.c    from one repository to another        hub_tensors.c  headers of safetensors files
  *
  * threads  plan: loops; everything it makes is in the request's arena
  */
@@ -83,6 +84,10 @@ void hub_objects_answer(const struct plan *p, struct upload_reply *u);
 bool hub_branch(struct hub_ask *k);
 bool hub_names(struct hub_ask *k); /* hub_write() of its own verbs; false: another's */
 void hub_names_answer(const struct plan *p, struct upload_reply *u, struct http_reply *reply);
+bool hub_copies(struct hub_ask *k); /* the same */
+void hub_copies_answer(const struct plan *p, struct upload_reply *u, struct http_reply *reply);
+/* What a kept version of the tree holds, by its digest; upload.n != 0: or the offer of that id. False: none does, or the plan asks. */
+bool hub_held(struct hub_ask *k, const struct digest *d, struct slice upload, struct entry *out);
 void hub_announce(struct hub_ask *k, const struct entry *en);
 void hub_token(struct hub_ask *k);
 void hub_store(struct hub_ask *k);       /* whatever HF_XET_STORE asks for */
@@ -96,6 +101,12 @@ void hub_put(struct hub_ask *k, enum put_kind kind);
 extern const struct put_reader hub_commit_reader;
 /* Of a preupload's body: how each file is to come, and what the tree has under its name. E_INVALID: it is none. */
 MUST_USE int hub_modes(struct store *s, const struct plan *p, struct buf *out, struct err *e);
+/* Of an LFS batch's body: addresses of what the tree has, p->expand: and of what an offer has brought to it. p->location: the tree's
+ * own address, a blank, and the Authorization field that they are to be asked with; "": none. E_INVALID. */
+MUST_USE int hub_objects(struct store *s, const struct repo *r, const struct plan *p,
+                         struct buf *out, struct err *e);
+/* E_NOTFOUND: no such index, or it names what is no safetensors file. */
+MUST_USE int hub_tensors(struct store *s, const struct plan *p, struct buf *out, struct err *e);
 bool hub_modes_large(struct slice body); /* one of them comes before the commit */
 
 /* p: a PLAN_LIST whose form is one of the Hub's and speaks of one tree. */

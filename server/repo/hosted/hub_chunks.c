@@ -41,7 +41,7 @@ void hub_token(struct hub_ask *k)
 }
 
 /* A right to the tree is one to what any kept version of it holds. False: the plan says what is missing. */
-static bool find(struct hub_ask *k, const struct digest *d, struct entry *out)
+bool hub_held(struct hub_ask *k, const struct digest *d, struct slice upload, struct entry *out)
 {
     struct buf key = BUF_INIT(4096);
     const struct fact *held;
@@ -49,7 +49,8 @@ static bool find(struct hub_ask *k, const struct digest *d, struct entry *out)
     struct blob_row b;
     struct err e;
 
-    holder_key(&key, d, slice_str(k->r->name), 't', k->tree);
+    holder_key(&key, d, slice_str(k->r->name), upload.n != 0 ? 'u' : 't',
+               upload.n != 0 ? upload : k->tree);
     held = plan_row(k->facts, TABLE_HOLDER, arena_copy(k->a, buf_slice(&key)), k->p);
     buf_free(&key);
     row = held == NULL || held->rc != 0
@@ -116,7 +117,7 @@ void hub_store(struct hub_ask *k)
 
     if (ask == XET_ASK_NONE || !hf_is_commit(k->at.rev)) {
         hub_say(k, 404, NULL, SLICE("this Xet store has reconstructions (v1) and data"));
-    } else if ((ask == XET_ASK_DATA && !use_key(k, &d)) || !find(k, &d, &en)) {
+    } else if ((ask == XET_ASK_DATA && !use_key(k, &d)) || !hub_held(k, &d, SLICE(""), &en)) {
         return;
     } else if (ask == XET_ASK_TERMS) {
         answer_terms(k, &en);

@@ -114,13 +114,21 @@ static void last_commit(struct hub_list *l, struct slice path)
     jwrite_close(l->out, '}');
 }
 
+/* The name in our own chunk store. Where single paths are asked for, each file has one: clients copy between repositories by it. */
+static bool has_chunk_name(const struct hub_list *l, const struct entry *en)
+{
+    return en->size_bytes >= l->r->xet_from_bytes ||
+           (l->p->form == LIST_HUB_PATHS && l->r->xet_from_bytes != UINT64_MAX &&
+            en->size_bytes != 0);
+}
+
 static void file_row(struct hub_list *l, const struct entry *en)
 {
     jwrite_open(l->out, NULL, '{');
     jwrite_str(l->out, "type", "file");
     jwrite_text(l->out, "path", en->path);
     hub_lfs(l->out, en, "oid", "oid");
-    if (en->size_bytes >= l->r->xet_from_bytes) {
+    if (has_chunk_name(l, en)) {
         jwrite_hex(l->out, "xetHash", en->digest.b, DIGEST_BYTES);
     }
     last_commit(l, en->path);
@@ -291,6 +299,12 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
         break;
     case LIST_HUB_COMMITS:
         rc = hub_commits(s, r, p, body, e);
+        break;
+    case LIST_HUB_OBJECTS:
+        rc = hub_objects(s, r, p, body, e);
+        break;
+    case LIST_HUB_TENSORS:
+        rc = hub_tensors(s, p, body, e);
         break;
     case LIST_HUB_TREES:
     case LIST_IMAGE_TAGS:

@@ -4,18 +4,24 @@
  *   PUT  <tree>/-/objects/<sha256>?upload=<id>&part=<n>   a part of a large one; its ETag is for the list below
  *   POST <tree>/-/objects/<sha256>?upload=<id>            {"oid", "parts": [{"partNumber", "etag"}]}: that is all of them
  *   POST <tree>/-/objects/<sha256>?upload=<id>&verify=1   {"oid", "size"}: is it here?
+ *   GET  <tree>/-/objects/<sha256>                        what a kept version of the tree has
+ *   GET  <tree>/-/objects/<sha256>?upload=<id>            what that offer has brought
  *
- * They were told to one who may publish, and are good without a token: clients of a Hub send none there. */
+ * Those that write were told to one who may publish, and are good without a token: clients of a Hub send none there. To read takes
+ * the right to read the tree; what no commit names yet, to publish there. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include <jansson.h>
 
+#include "common/codec/form.h"
 #include "common/codec/jwrite.h"
 #include "server/repo/hosted/hub.h"
+#include "server/store/blob.h"
+#include "server/store/offer.h"
 #include "server/store/parts.h"
 
-enum { HREF_BYTES = 4096 };
+enum { HREF_BYTES = 4096, OBJECTS_MAX = 4096, OFFERS_BYTES = 1 << 16 };
 
 /* --- giving out --------------------------------------------------------------------------------------------------- */
 
@@ -85,6 +91,126 @@ void hub_objects_answer(const struct plan *p, struct upload_reply *u)
     }
     jwrite_close(&u->body, ']');
     jwrite_close(&u->body, '}');
+}
+
+/* --- what is read ------------------------------------------------------------------------------------------------- */
+
+struct found {
+    bool held;
+    char upload[UPLOAD_ID + 1]; /* the offer that has brought it; "": a version of the tree has it */
+    uint64_t size_bytes;
+};
+
+static int find_holder(struct store *s, const struct repo *r, const struct plan *p,
+                       const struct digest *d, struct found *out, struct err *e)
+{
+    struct put put = {.repo = slice_str(r->name), .name = p->name};
+    struct buf offers = BUF_INIT(OFFERS_BYTES);
+    int rc = offer_tree_holds(s, put.repo, put.name, d, &out->held, e);
+
+    if (rc == 0 && !out->held && p->expand) {
+        rc = offer_tree_has(s, &put, d, &out->held, &offers, e);
+        out->held = out->held && offers.n >= UPLOAD_ID;
+        if (rc == 0 && out->held) {
+            memcpy(out->upload, offers.p, UPLOAD_ID);
+        }
+    }
+    buf_free(&offers);
+    return rc;
+}
+
+static int find_object(struct store *s, const struct repo *r, const struct plan *p,
+                       const struct digest *d, struct found *out, struct err *e)
+{
+    struct blob *blob = NULL;
+    int rc = find_holder(s, r, p, d, out, e);
+
+    if (rc == 0 && out->held) {
+        rc = blob_open(s, d, &blob, e);
+        out->held = rc == 0;
+    }
+    if (rc == 0 && out->held) {
+        out->size_bytes = blob_size_bytes(blob);
+    }
+    blob_release(&blob);
+    return rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : rc;
+}
+
+static void say_where(const struct repo *r, const struct plan *p, const struct digest *d,
+                      const struct found *f, struct buf *out)
+{
+    struct slice credential = p->location;
+    struct slice tree = slice_cut(&credential, ' ');
+    char hex[DIGEST_HEX + 1], href[HREF_BYTES];
+
+    digest_format(d, hex);
+    snprintf(href, sizeof href, SLICE_FMT "/-/objects/%s%s%s", SLICE_ARG(tree), hex,
+             f->upload[0] != '\0' ? "?upload=" : "", f->upload);
+    jwrite_bool(out, "authenticated", true);
+    jwrite_open(out, "actions", '{');
+    action(out, "download", slice_str(href));
+    if (credential.n != 0 && (!r->anonymous_read || f->upload[0] != '\0')) {
+        jwrite_open(out, "header", '{');
+        jwrite_text(out, "Authorization", credential);
+        jwrite_close(out, '}');
+    }
+    jwrite_close(out, '}');
+    jwrite_close(out, '}');
+}
+
+static void say_missing(struct buf *out)
+{
+    jwrite_open(out, "error", '{');
+    jwrite_u64(out, "code", 404);
+    jwrite_str(out, "message", "no version of this repository has that object");
+    jwrite_close(out, '}');
+}
+
+static int write_object(struct store *s, const struct repo *r, const struct plan *p,
+                        const json_t *o, struct buf *out, struct err *e)
+{
+    struct found f = {0};
+    struct digest d;
+    int rc;
+
+    if (!digest_parse(jread_text(o, "oid"), &d) || !jread_u64(o, "size", &f.size_bytes)) {
+        return E_INVALID;
+    }
+    rc = find_object(s, r, p, &d, &f, e);
+    jwrite_open(out, NULL, '{');
+    jwrite_hex(out, "oid", d.b, DIGEST_BYTES);
+    jwrite_u64(out, "size", f.size_bytes);
+    if (f.held) {
+        say_where(r, p, &d, &f, out);
+    } else {
+        say_missing(out);
+    }
+    jwrite_close(out, '}');
+    return rc;
+}
+
+int hub_objects(struct store *s, const struct repo *r, const struct plan *p, struct buf *out,
+                struct err *e)
+{
+    json_t *o = jread_parse(p->text, JSON_REJECT_DUPLICATES, HUB_BODY_VALUES);
+    const json_t *list = json_object_get(o, "objects"), *one;
+    int rc = json_is_array(list) && json_array_size(list) <= OBJECTS_MAX ? 0 : E_INVALID;
+    size_t i;
+
+    jwrite_open(out, NULL, '{');
+    jwrite_str(out, "transfer", "basic");
+    jwrite_str(out, "hash_algo", "sha256");
+    jwrite_open(out, "objects", '[');
+    json_array_foreach(list, i, one)
+    {
+        rc = rc == 0 ? write_object(s, r, p, one, out, e) : rc;
+    }
+    jwrite_close(out, ']');
+    jwrite_close(out, '}');
+    json_decref(o);
+    return rc == E_INVALID
+               ? err_set(e, rc, "objects: a list of {oid: sha256, size}, of at most 4096")
+               : rc;
 }
 
 /* --- what comes there --------------------------------------------------------------------------------------------- */
@@ -161,6 +287,27 @@ static void plan_word(struct hub_ask *k, bool verify)
     json_decref(o);
 }
 
+static void read_object(struct hub_ask *k, struct slice hex)
+{
+    struct slice query = k->req->query;
+    struct slice upload = form_find(&query, "upload", UPLOAD_ID + 1, k->a);
+    struct digest d;
+    struct entry en;
+
+    k->p->right = upload.n != 0 ? RIGHT_PUBLISH : RIGHT_READ;
+    k->p->passing = upload.n != 0;
+    k->p->subject = arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(k->tree));
+    if (!digest_parse(hex, &d)) {
+        hub_say(k, 404, "EntryNotFound", SLICE("an object is named by its SHA-256"));
+    } else if (hub_held(k, &d, upload, &en)) {
+        k->p->kind = PLAN_BLOB;
+        k->p->entry = en;
+        k->p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(hex));
+        k->p->content_type = SLICE("application/octet-stream");
+        k->p->cache_control = k->r->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache");
+    }
+}
+
 void hub_object(struct hub_ask *k, struct slice hex)
 {
     struct slice query = k->req->query;
@@ -168,6 +315,10 @@ void hub_object(struct hub_ask *k, struct slice hex)
     bool verify = false;
 
     k->p->variant = SLICE("hub");
+    if (k->req->method == METHOD_GET || k->req->method == METHOD_HEAD) {
+        read_object(k, hex);
+        return;
+    }
     k->p->right = RIGHT_KNOWN;
     hub_put(k, PUT_OBJECT);
     k->p->put.digest_known = digest_parse(hex, &k->p->put.digest);
@@ -190,7 +341,7 @@ void hub_object(struct hub_ask *k, struct slice hex)
     } else if (k->req->method == METHOD_POST) {
         plan_word(k, verify);
     } else {
-        plan_method(k->p, SLICE("PUT, POST"),
-                    SLICE("objects are read by their paths in the tree\n"));
+        plan_method(k->p, SLICE("GET, HEAD, PUT, POST"),
+                    SLICE("an object takes GET, HEAD, PUT and POST\n"));
     }
 }

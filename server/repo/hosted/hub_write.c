@@ -190,10 +190,46 @@ static bool read_objects(struct hub_ask *k, const json_t *list)
     return true;
 }
 
+/* What leads to them carries the caller's own credential: LFS clients send none by themselves. Those who may publish also see what
+ * was brought, and no commit names yet. */
+static void batch_out(struct hub_ask *k)
+{
+    const struct fact *publisher =
+        k->who->token != NULL ? plan_right(k->facts, SLICE("publish"), k->p->subject, k->p) : NULL;
+
+    if (k->who->token != NULL && publisher == NULL) {
+        return;
+    }
+    k->p->expand = publisher != NULL && publisher->rc == 0;
+    k->p->kind = PLAN_LIST;
+    k->p->form = LIST_HUB_OBJECTS;
+    k->p->name = k->tree;
+    k->p->entry.path = SLICE("");
+    k->p->text = plan_request_body(k->facts, k->p)->bytes;
+    k->p->location = arena_fmt(
+        k->a, SLICE_FMT "/" SLICE_FMT " " SLICE_FMT,
+        SLICE_ARG(plan_home(k->r, k->req, k->path, k->a)), SLICE_ARG(k->tree),
+        SLICE_ARG(k->r->anonymous_read && !k->p->expand
+                      ? SLICE("")
+                      : http_req_field(k->req, "authorization")));
+    k->p->cache_control = SLICE("no-store");
+}
+
 static void batch(struct hub_ask *k, const json_t *o)
 {
+    if (slice_eqs(jread_text(o, "operation"), "download")) {
+        k->p->right = RIGHT_READ;
+        if (hub_version(k) != NULL) {
+            batch_out(k);
+        }
+        return;
+    }
+    k->p->right = RIGHT_PUBLISH;
     if (!slice_eqs(jread_text(o, "operation"), "upload")) {
-        hub_say(k, 422, NULL, SLICE("LFS is for uploads here: files are read below /resolve/"));
+        hub_say(k, 422, NULL, SLICE("operation: \"upload\" or \"download\""));
+        return;
+    }
+    if (!hub_branch(k)) {
         return;
     }
     hub_put(k, PUT_OFFER);
@@ -238,10 +274,13 @@ bool hub_branch(struct hub_ask *k)
     return f != NULL && f->rc == 0;
 }
 
+/* To read needs another right than to write, and the body says which of the two it is. */
 static void plan_batch(struct hub_ask *k)
 {
-    json_t *o = hub_body(k);
+    json_t *o;
 
+    k->p->right = k->who->token != NULL ? RIGHT_KNOWN : RIGHT_READ;
+    o = hub_body(k);
     if (o != NULL) {
         batch(k, o);
         json_decref(o);
@@ -277,14 +316,15 @@ void hub_write(struct hub_ask *k)
         if (is_post(k)) {
             plan_create(k);
         }
-    } else if (slice_eqs(verb, "preupload") || slice_eqs(verb, "lfs-batch") ||
-               slice_eqs(verb, "commit")) {
+    } else if (slice_eqs(verb, "lfs-batch")) {
         if (is_post(k)) {
-            write_to(k, slice_eqs(verb, "preupload")   ? plan_preupload
-                        : slice_eqs(verb, "lfs-batch") ? plan_batch
-                                                       : plan_commit);
+            plan_batch(k);
         }
-    } else if (!hub_names(k)) {
+    } else if (slice_eqs(verb, "preupload") || slice_eqs(verb, "commit")) {
+        if (is_post(k)) {
+            write_to(k, slice_eqs(verb, "preupload") ? plan_preupload : plan_commit);
+        }
+    } else if (!hub_names(k) && !hub_copies(k)) {
         hub_say(k, 403, NULL,
                 SLICE("not offered here: this mirror's own repositories have files, branches and "
                       "tags; no pull requests, no settings"));
@@ -341,6 +381,8 @@ void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_re
                p->put.kind == PUT_SQUASH || p->put.kind == PUT_TREE_MOVE ||
                p->put.kind == PUT_TREE_DROP) {
         hub_names_answer(p, u, reply);
+    } else if (p->put.kind == PUT_TREE_COPY) {
+        hub_copies_answer(p, u, reply);
     } else if (p->put.kind == PUT_CHANGES && good) {
         answer_commit(p, u, a);
     } else if (p->put.kind == PUT_CHANGES && u->status == 404) {

@@ -122,6 +122,25 @@ def test_a_batch_of_a_hosted_tree(mirrord, wire):
         assert batch(m, f"/{repo}/me/none.git/info/lfs/objects/batch", b"a", token=token, wire=wire).status == 404
 
 
+def test_what_was_brought(mirrord, wire):
+    """Until a commit names it, it is read by those who may publish to that tree."""
+    m = mirrord('repo "models" { protocol = "hosted" }')
+    mine, other = m.token("mine", "publish:models/me/*"), m.token("other", "publish:models/you/*", "read:models/*")
+    assert m.put("/models/me/gpt/a.bin", b"a", wire, mine).status == 201
+    data = b"brought" * 10
+    body = {"operation": "upload", "transfers": ["basic"], "objects": [{"oid": sha256_of(data), "size": len(data)}]}
+    one, = json.loads(m.put("/models/me/gpt.git/info/lfs/objects/batch", json.dumps(body).encode(), wire, mine, method="POST").body)["objects"]
+    path = "/" + one["actions"]["upload"]["href"].split("/", 3)[3]
+    assert m.get(path, wire, headers=bearer(mine)).status == 404
+    assert m.put(path, data, wire).status == 200
+    assert m.get(path, wire).status == 401 and m.get(path, wire, headers=bearer(other)).status == 403
+    assert m.get(path, wire, headers=bearer(mine)).body == data
+    assert m.get(path.split("?")[0], wire, headers=bearer(mine)).status == 404
+    for token, found in ((mine, True), (other, False), (None, False)):
+        got, = json.loads(batch(m, "/models/me/gpt.git/info/lfs/objects/batch", data, token=token, wire=wire).body)["objects"]
+        assert ("actions" in got) == found
+
+
 FILES = {".gitattributes": b"*.bin filter=lfs\n", "README.md": b"# card\n", "a.bin": Big(300000), "sub/b c.bin": Big(70000, 2)}
 
 

@@ -83,7 +83,7 @@ enum tree_form {
     LIST_HUB_COMMITS,
     LIST_HUB_OBJECTS, /* of an LFS batch, plan.text: where what the tree has is read */
     LIST_HUB_TENSORS, /* headers of the files that the index at the path plan.text names */
-    LIST_IMAGE_TAGS, /* of a container image (hosted/image.h) */
+    LIST_IMAGE_TAGS,  /* of a container image (hosted/image.h) */
     LIST_IMAGE_REFERRERS,
     LIST_PYTHON_PROJECTS, /* pages of a package index (hosted/python.h) in the form that plan.text names */
     LIST_PYTHON_PROJECT

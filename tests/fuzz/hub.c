@@ -52,7 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     struct hf_path path;
 
     if (hf_path_parse(doc, &a, &path, NULL) == 0) {
-        CHECK(hf_is_path(path.path) && ((path.route != HF_FILE && path.route != HF_BUCKET) || hf_is_id(path.id)));
+        CHECK(hf_is_path(path.path) &&
+              ((path.route != HF_FILE && path.route != HF_BUCKET) || hf_is_id(path.id)));
         CHECK(path.route != HF_OTHER || is_asked_of_hubs(path.other));
     }
     if (manifest_add(doc, doc, true, true, &b, NULL) == 0) {

@@ -103,9 +103,8 @@ static void write_files(const json_t *listing, const json_t *paths, struct buf *
 static void say_files(struct hf_ask *k, const struct fact *f, const json_t *paths)
 {
     struct buf out = BUF_INIT(ANSWER_BYTES);
-    json_t *listing = f->bytes.n <= LISTING_BYTES
-                          ? jread_parse(f->bytes, 0, jread_values_of(f->bytes.n))
-                          : NULL;
+    json_t *listing =
+        f->bytes.n <= LISTING_BYTES ? jread_parse(f->bytes, 0, jread_values_of(f->bytes.n)) : NULL;
 
     if (!json_is_array(listing)) {
         say_error(k, 413, SLICE_NONE,
@@ -184,8 +183,9 @@ static bool learn_open(struct hf_ask *k)
 
 static void plan_file(struct hf_ask *k)
 {
-    struct slice key = arena_fmt(k->a, "buckets/" SLICE_FMT "/resolve/" SLICE_FMT,
-                                 SLICE_ARG(k->at.id), SLICE_ARG(url_encoded_path(k->at.path, k->a)));
+    struct slice key =
+        arena_fmt(k->a, "buckets/" SLICE_FMT "/resolve/" SLICE_FMT, SLICE_ARG(k->at.id),
+                  SLICE_ARG(url_encoded_path(k->at.path, k->a)));
     struct want w;
 
     if (!learn_open(k) || !access_want(k, key, key, &w)) {

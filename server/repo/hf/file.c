@@ -129,9 +129,9 @@ static void give_pointer(struct hf_ask *k, const struct manifest_entry *f)
     struct git_oid o;
 
     digest_format(&f->sha256, hex);
-    text = arena_fmt(k->a,
-                     "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %" PRIu64 "\n",
-                     hex, f->size_bytes);
+    text = arena_fmt(
+        k->a, "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %" PRIu64 "\n", hex,
+        f->size_bytes);
     git_oid_of(text, &o);
     git_oid_format(&o, oid);
     plan_reply(k->p, 200, text);

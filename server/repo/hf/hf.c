@@ -491,8 +491,8 @@ static int hf_gather(const struct repo *r, const struct gather_part *part, struc
     if (slice_eqs(what, HF_MAKE_RIGHT)) {
         return right_read(part->doc, e);
     }
-    return slice_eqs(what, HF_MAKE_ABOUT)  ? info_about(part->doc, out, e)
-           : slice_eqs(what, HF_MAKE_JSON) ? json_join(part->doc, part->first, out, e)
+    return slice_eqs(what, HF_MAKE_ABOUT)    ? info_about(part->doc, out, e)
+           : slice_eqs(what, HF_MAKE_JSON)   ? json_join(part->doc, part->first, out, e)
            : slice_eqs(what, HF_MAKE_BUCKET) ? json_bucket(part->doc, part->first, out, e)
                                              : 0;
 }

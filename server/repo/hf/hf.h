@@ -99,9 +99,9 @@ void file_plan(struct hf_ask *k); /* whatever HF_FILE asks for */
 bool file_want(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f);
 
 /* --- about.c, bucket.c, lfs.c --- */
-void about_plan(struct hf_ask *k); /* whatever HF_ABOUT asks for */
+void about_plan(struct hf_ask *k);  /* whatever HF_ABOUT asks for */
 void bucket_plan(struct hf_ask *k); /* ... HF_BUCKET */
-void lfs_plan(struct hf_ask *k);   /* an LFS batch */
+void lfs_plan(struct hf_ask *k);    /* an LFS batch */
 
 /* --- hf.c --- */
 /* A document of the API, passed on. path: below the origin, escaped. */

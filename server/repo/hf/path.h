@@ -29,7 +29,7 @@ enum hf_route {
     HF_ABOUT, /* what else is known of a repository; verb: "discussions", "likers", "safetensors-metadata" */
     HF_BUCKET, /* api/buckets/{owner}[/{name}[/tree[/{path}] | /paths-info]], buckets/{id}/resolve/{path}; type "buckets";
                 * verb: "list", "info", "tree", "paths-info", "resolve" */
-    HF_WRITE, /* whatever changes a repository */
+    HF_WRITE,  /* whatever changes a repository */
     HF_WHOAMI,
     HF_TELEMETRY,
     HF_OTHER, /* api/...: lists and the like; nothing that leads to the Hub's chunk store */

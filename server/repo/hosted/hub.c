@@ -447,9 +447,9 @@ static bool speaks(struct hub_ask *k, int rc)
     if (rc != 0 || slice_eqs(k->at.type, "kernels") || !is_ours(k)) {
         return false;
     }
-    return k->at.route == HF_FILE ? !k->at.raw && (k->req->method == METHOD_GET ||
-                                                   k->req->method == METHOD_HEAD)
-                                  : k->at.route == HF_WRITE && slice_eqs(k->at.verb, "lfs-batch");
+    return k->at.route == HF_FILE
+               ? !k->at.raw && (k->req->method == METHOD_GET || k->req->method == METHOD_HEAD)
+               : k->at.route == HF_WRITE && slice_eqs(k->at.verb, "lfs-batch");
 }
 
 bool hub_plan(struct hub_ask *k, int *rc, struct err *e)

@@ -97,7 +97,8 @@ void hub_objects_answer(const struct plan *p, struct upload_reply *u)
 
 struct found {
     bool held;
-    char upload[UPLOAD_ID + 1]; /* the offer that has brought it; "": a version of the tree has it */
+    char
+        upload[UPLOAD_ID + 1]; /* the offer that has brought it; "": a version of the tree has it */
     uint64_t size_bytes;
 };
 

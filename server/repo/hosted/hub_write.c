@@ -209,9 +209,8 @@ static void batch_out(struct hub_ask *k)
     k->p->location = arena_fmt(
         k->a, SLICE_FMT "/" SLICE_FMT " " SLICE_FMT,
         SLICE_ARG(plan_home(k->r, k->req, k->path, k->a)), SLICE_ARG(k->tree),
-        SLICE_ARG(k->r->anonymous_read && !k->p->expand
-                      ? SLICE("")
-                      : http_req_field(k->req, "authorization")));
+        SLICE_ARG(k->r->anonymous_read && !k->p->expand ? SLICE("")
+                                                        : http_req_field(k->req, "authorization")));
     k->p->cache_control = SLICE("no-store");
 }
 

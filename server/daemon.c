@@ -353,7 +353,7 @@ static void keep_up_when_due(struct daemon *d, struct upkeep *u)
     u->next_ms = now_ms + UPKEEP_MS;
     u->out = true;
     u->job = (struct job){.work = keep_up};
-    pool_submit(d->readers, &u->job);
+    pool_submit(d->readers, &u->job, CLIENT_PROGRAM);
 }
 
 enum { STUCK_MS = 30000 }; /* so long the disk must have been well */

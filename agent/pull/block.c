@@ -95,5 +95,5 @@ void block_submit(struct pull *p, struct block *b, struct neighbour *from)
     b->check = p->chunked;
     b->job = (struct job){.work = write_block, .done = block_written, .reply = p->pl->mail};
     p->jobs++;
-    pool_submit(p->pl->workers, &b->job);
+    pool_submit(p->pl->workers, &b->job, CLIENT_PROGRAM);
 }

@@ -43,7 +43,7 @@ static void submit(struct follow *f)
     if (!f->busy && f->rc == 0 && f->end > f->at) {
         f->busy = true;
         f->job_end = f->end;
-        pool_submit(f->pool, &f->job);
+        pool_submit(f->pool, &f->job, CLIENT_PROGRAM);
     }
 }
 

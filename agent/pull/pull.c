@@ -139,7 +139,7 @@ void pull_tick(struct pull *p, uint64_t now_ms)
     p->save_runs = true;
     p->saving = (struct job){.work = save_work, .done = save_done, .reply = p->pl->mail};
     p->jobs++;
-    pool_submit(p->pl->workers, &p->saving);
+    pool_submit(p->pl->workers, &p->saving, CLIENT_PROGRAM);
 }
 
 static void save_last(struct pull *p)

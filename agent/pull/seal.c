@@ -67,7 +67,7 @@ void seal_rescan(struct pull *p)
     p->job_rc = 0;
     p->job = (struct job){.work = rescan_work, .done = rescan_done, .reply = p->pl->mail};
     p->jobs++;
-    pool_submit(p->pl->workers, &p->job);
+    pool_submit(p->pl->workers, &p->job, CLIENT_PROGRAM);
 }
 
 /* --- onto the shelf: large files each by itself, small ones together --------------------------------------------------- */
@@ -115,7 +115,7 @@ static void seal(struct pull *p)
         return;
     }
     p->job = (struct job){.work = seal_large, .done = seal_large_done, .reply = p->pl->mail};
-    pool_submit(p->pl->workers, &p->job);
+    pool_submit(p->pl->workers, &p->job, CLIENT_PROGRAM);
 }
 
 static void wrong_digest(struct pull *p, const struct digest *got)

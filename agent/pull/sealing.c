@@ -68,7 +68,7 @@ void sealer_feed(struct sealer *s)
         s->batch[s->nbatch++] = &LIST_ITEM(n, struct sealing, node)->one;
     }
     s->job = (struct job){.work = seal_work, .done = seal_done, .reply = s->pl->mail};
-    pool_submit(s->pl->workers, &s->job);
+    pool_submit(s->pl->workers, &s->job, CLIENT_PROGRAM);
 }
 
 void sealing_add(struct sealer *s, struct sealing *x)

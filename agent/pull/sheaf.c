@@ -101,7 +101,7 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
     }
     if (b->came.n != 0 && b->came.rc == 0) {
         b->job = (struct job){.work = read_records, .done = on_read, .reply = pl->mail};
-        pool_submit(pl->workers, &b->job);
+        pool_submit(pl->workers, &b->job, CLIENT_PROGRAM);
     } else {
         b->on_end(b, b->arg);
     }

@@ -14,6 +14,7 @@ struct fair_flow {
     uint64_t deficit;  /* cost that may be served before its turn ends */
     bool in_turn;      /* the turn has begun: its quantum was given */
     unsigned running, waiting;
+    uint64_t pushed; /* numbers the items */
 };
 
 void fair_queue_init(struct fair_queue *q, uint64_t quantum, unsigned running_max)
@@ -54,16 +55,21 @@ static struct fair_flow *flow_of(struct fair_queue *q, uint64_t client)
     f->deficit = 0;
     f->in_turn = false;
     f->running = f->waiting = 0;
+    f->pushed = 0;
     HASH_ADD(hh, q->flows, client, sizeof f->client, f);
     q->clients++;
     return f;
 }
 
+static bool has_room(const struct fair_queue *q, const struct fair_flow *f)
+{
+    return q->running_max == 0 || f->client == CLIENT_PROGRAM || f->running < q->running_max;
+}
+
 /* A flow is in the turns while it has an item that may run, and goes when it has none at all. */
 static void settle(struct fair_queue *q, struct fair_flow *f)
 {
-    bool may_run = !list_empty(&f->items) &&
-                   (q->running_max == 0 || f->client == 0 || f->running < q->running_max);
+    bool may_run = !list_empty(&f->items) && has_room(q, f);
 
     if (may_run && !list_linked(&f->turn)) {
         list_push_back(&q->turns, &f->turn);
@@ -102,6 +108,7 @@ void fair_queue_push(struct fair_queue *q, struct fair_item *it, uint64_t client
     CHECK(it->flow == NULL && cost > 0);
     it->flow = f;
     it->cost = cost;
+    it->number = f->pushed++;
     list_push_back(&f->items, &it->node);
     f->waiting++;
     q->waiting++;
@@ -188,4 +195,49 @@ void fair_queue_leave(struct fair_queue *q, struct fair_item *it)
         f->running--;
     }
     settle(q, f);
+}
+
+/* Would the item, before which `ahead` others wait in `from`, be served sooner at the end of `to`? */
+static bool is_sooner(const struct fair_queue *q, const struct fair_flow *to,
+                      const struct fair_flow *from, uint64_t ahead)
+{
+    bool room = to == NULL || has_room(q, to);
+
+    if (room != has_room(q, from)) {
+        return room;
+    }
+    return (to != NULL ? to->waiting : 0) < ahead;
+}
+
+bool fair_queue_move(struct fair_queue *q, struct fair_item *it, uint64_t client)
+{
+    struct fair_flow *from = it->flow;
+    struct fair_flow *to = NULL;
+    uint64_t ahead;
+
+    if (from == NULL || !list_linked(&it->node) || from->client == client) {
+        return false;
+    }
+    ahead = it->number - LIST_ITEM(from->items.next, struct fair_item, node)->number;
+    HASH_FIND(hh, q->flows, &client, sizeof client, to);
+    if (!is_sooner(q, to, from, ahead)) {
+        return false;
+    }
+    fair_queue_leave(q, it);
+    fair_queue_push(q, it, client, it->cost);
+    return true;
+}
+
+bool fair_clients_add(struct fair_clients *s, uint64_t client)
+{
+    for (unsigned i = 0; i < s->count; i++) {
+        if (s->client[i] == client) {
+            return false;
+        }
+    }
+    if (s->count == FAIR_CLIENTS_MAX) {
+        return false;
+    }
+    s->client[s->count++] = client;
+    return true;
 }

@@ -83,12 +83,21 @@ struct pool *pool_open(const char *name, unsigned threads, int nice)
     return p;
 }
 
-void pool_submit(struct pool *p, struct job *j)
+void pool_submit(struct pool *p, struct job *j, uint64_t client)
 {
     lock_take(&p->lock);
     CHECK(!p->closing);
-    fair_queue_push(&p->jobs, &j->item, j->client, 1);
+    fair_queue_push(&p->jobs, &j->item, client, 1);
     cond_signal(&p->more);
+    lock_drop(&p->lock);
+}
+
+void pool_move(struct pool *p, struct job *j, uint64_t client)
+{
+    lock_take(&p->lock);
+    if (fair_queue_move(&p->jobs, &j->item, client)) {
+        cond_signal(&p->more);
+    }
     lock_drop(&p->lock);
 }
 

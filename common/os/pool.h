@@ -17,7 +17,6 @@ struct pool;
 
 struct job {
     struct fair_item item; /* private */
-    uint64_t client;       /* for whom; 0: for the program itself */
     void (*work)(struct job *j);
     void (*done)(struct job *j); /* NULL: nobody is told */
     struct mailbox *reply;       /* where done() runs; may be NULL only without done */
@@ -26,7 +25,10 @@ struct job {
 
 /* `nice` is added to its threads' niceness, 0..19: work that may wait yields the cores to loops that must not. */
 struct pool *pool_open(const char *name, unsigned threads, int nice);
-void pool_submit(struct pool *p, struct job *j);
+/* client: for whom; CLIENT_PROGRAM: for the program itself. */
+void pool_submit(struct pool *p, struct job *j, uint64_t client);
+/* Another client waits for the job, too: it runs in whichever's turn comes first. Harmless when it runs or has run. */
+void pool_move(struct pool *p, struct job *j, uint64_t client);
 void pool_close(struct pool **pp);
 unsigned pool_waiting(struct pool *p); /* jobs not yet started: a gauge */
 unsigned pool_waiting_of(struct pool *p, uint64_t client);

@@ -79,7 +79,7 @@ struct lookup *lookup_start(struct lookups *ls, struct slice host, uint16_t port
     l->job.work = on_thread;
     l->job.done = on_loop;
     l->job.reply = ls->box;
-    pool_submit(ls->pool, &l->job);
+    pool_submit(ls->pool, &l->job, CLIENT_PROGRAM);
     return l;
 }
 

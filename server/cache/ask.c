@@ -230,8 +230,7 @@ struct cache_ask *cache_want(struct cache *c, struct loop *l, const struct want 
         return k;
     }
     k->job.work = look;
-    k->job.client = w->client;
-    pool_submit(c->disk, &k->job);
+    pool_submit(c->disk, &k->job, w->client);
     return k;
 }
 

@@ -539,7 +539,7 @@ static void advance(struct entry *n)
     n->look_want = &entry_first(n)->want;
     n->look = (struct job){.work = look, .done = on_looked, .reply = c->mail};
     c->busy++;
-    pool_submit(c->disk, &n->look);
+    pool_submit(c->disk, &n->look, n->look_want->client);
 }
 
 /* A client's no-cache counts for a no as for an object: within the floor. */

@@ -453,8 +453,7 @@ void fill_job(struct fill *f, struct job *j, void (*work)(struct job *), void (*
     j->work = work;
     j->done = done;
     j->reply = f->cache->mail;
-    j->client = f->want.client;
-    pool_submit(f->cache->disk, j);
+    pool_submit(f->cache->disk, j, f->want.client);
 }
 
 void fill_job_done(struct fill *f)

@@ -92,13 +92,13 @@ struct pages_job *pages_fetch(struct pool *disk, uint64_t client, struct mailbox
         return NULL;
     }
     j = NEW(struct pages_job);
-    *j = (struct pages_job){.job = {.work = work, .done = done, .reply = reply, .client = client},
+    *j = (struct pages_job){.job = {.work = work, .done = done, .reply = reply},
                             .fd = copy,
                             .off = off,
                             .n = n,
                             .ready = ready,
                             .arg = arg};
-    pool_submit(disk, &j->job);
+    pool_submit(disk, &j->job, client);
     return j;
 }
 

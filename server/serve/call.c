@@ -238,6 +238,5 @@ void call_step(struct call *c, struct pool *p, struct step *s)
     s->job.work = step_work;
     s->job.done = step_done;
     s->job.reply = c->desk->loop->mail;
-    s->job.client = c->who.client;
-    pool_submit(p, &s->job);
+    pool_submit(p, &s->job, c->who.client);
 }

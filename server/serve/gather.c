@@ -299,9 +299,8 @@ static void note_part(struct gather *g, const struct answer *a)
 static void put_to_work(struct gather *g)
 {
     g->busy = true;
-    g->job = (struct job){
-        .work = work, .done = worked, .reply = g->all->desk->loop->mail, .client = g->want.client};
-    pool_submit(g->all->desk->daemon->readers, &g->job);
+    g->job = (struct job){.work = work, .done = worked, .reply = g->all->desk->loop->mail};
+    pool_submit(g->all->desk->daemon->readers, &g->job, g->want.client);
 }
 
 static void on_whole(void *arg, struct document *d, int rc)

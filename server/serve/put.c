@@ -236,8 +236,7 @@ static void submit(struct upload_flow *f, enum flow_next next)
     f->job.work = work;
     f->job.done = worked;
     f->job.reply = f->call->desk->loop->mail;
-    f->job.client = f->call->who.client;
-    pool_submit(f->call->desk->daemon->disk, &f->job);
+    pool_submit(f->call->desk->daemon->disk, &f->job, f->call->who.client);
 }
 
 static void on_yield(struct letter *l)

@@ -43,6 +43,7 @@ struct box { /* what others see of it is `pub` */
     struct renderings *all;
     struct repo_set *set; /* held: the key has a pointer into it */
     struct buf key;
+    uint64_t client; /* who asked first */
     unsigned holds; /* under the lock, as these: */
     bool ready;
     bool listed;
@@ -108,7 +109,7 @@ static void box_release(struct box *x)
     lock_drop(&all->lock);
     if (last && x->stage != NULL) { /* the last close of a large file takes its time */
         x->job = (struct job){.work = free_job};
-        pool_submit(all->disk, &x->job);
+        pool_submit(all->disk, &x->job, x->client);
     } else if (last) {
         box_free(x);
     }
@@ -304,6 +305,7 @@ static struct box *box_new(struct renderings *all, struct call *c, struct buf *k
     x->pub.fd = -1;
     x->all = all;
     x->set = repo_set_share(c->set);
+    x->client = c->who.client;
     x->key = *key;
     *key = BUF_INIT(0);
     list_init(&x->waiters);
@@ -353,8 +355,7 @@ void rendering_ask(struct call *c, struct slice key, size_t bytes_max,
         x->arg = arg;
         x->out = BUF_INIT(bytes_max);
         x->job.work = make;
-        x->job.client = c->who.client;
-        pool_submit(all->makers, &x->job);
+        pool_submit(all->makers, &x->job, x->client);
     } else {
         what->free(arg);
     }

@@ -158,6 +158,7 @@ static int open_engine(struct run *r, const struct run_upstream *u, struct err *
         .base = r->base,
         .box = r->box,
         .disk = r->world.disk,
+        .client = r->client,
         .store = r->world.store,
         .fetcher = r->fetcher,
         .origin = u->origin,

@@ -32,6 +32,7 @@ struct engine_site { /* what a run lends its engine; outlives it */
     struct event_base *base;
     struct mailbox *box; /* letters to this thread */
     struct pool *disk;
+    uint64_t client; /* the run's own: runs take turns on the disk like clients (pool.h) */
     struct store *store;
     struct fetcher *fetcher; /* on base; for engines that speak HTTP */
     const struct origin

@@ -145,7 +145,7 @@ static void submit(struct keeping *k)
 {
     k->job = (struct job){.work = work, .done = on_done, .reply = k->all->run->box};
     k->all->keepings++;
-    pool_submit(k->all->run->world.disk, &k->job);
+    pool_submit(k->all->run->world.disk, &k->job, k->all->run->client);
 }
 
 static void drop_row(struct run *r, uint64_t stage_id)

@@ -4,11 +4,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <xxhash.h>
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/sync/hook.h"
 #include "server/sync/run_priv.h"
+
+enum { CLIENT_SEED = 0x73796e63 }; /* a repo's name is no token's */
 
 enum { LOG_EVERY_MS = 1000, BACKOFF_MAX_MS = 3600 * 1000, GATES_MAX = 2 };
 
@@ -450,6 +453,7 @@ int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
 
     r->world = *w;
     r->job = job;
+    r->client = XXH3_64bits_withSeed(job->repo, strlen(job->repo), CLIENT_SEED) | 1;
     r->ended = ended;
     r->ended_arg = arg;
     for (size_t i = 0; i < job->conf->hours_count && i < PACE_WINDOWS; i++) {

@@ -17,6 +17,7 @@
 struct run {
     struct run_world world;
     const struct run_job *job;
+    uint64_t client; /* by this name it takes turns with clients and other runs */
     void (*ended)(void *arg, struct run *r);
     void *ended_arg;
     pthread_t thread;

@@ -117,7 +117,7 @@ static void start_small(struct takes *x)
         list_push_back(&g->these, n);
     }
     x->sealers++;
-    pool_submit(x->run->world.disk, &g->job);
+    pool_submit(x->run->world.disk, &g->job, x->run->client);
 }
 
 void sealing_add(struct taking *t)
@@ -131,6 +131,6 @@ void sealing_add(struct taking *t)
     } else {
         struct sealing *g = sealing_new(x, false);
         list_push_back(&g->these, &t->node);
-        pool_submit(x->run->world.disk, &g->job);
+        pool_submit(x->run->world.disk, &g->job, x->run->client);
     }
 }

@@ -140,7 +140,7 @@ static void start_walk(struct exec_engine *g)
     x->g = g;
     x->job = (struct job){.work = walk_work, .done = walk_done, .reply = g->site->box};
     g->jobs++;
-    pool_submit(g->site->disk, &x->job);
+    pool_submit(g->site->disk, &x->job, g->site->client);
 }
 
 /* --- the program --- */

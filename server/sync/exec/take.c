@@ -96,7 +96,7 @@ static void submit(struct take *t)
 {
     t->working = true;
     t->g->jobs++;
-    pool_submit(t->g->site->disk, &t->job);
+    pool_submit(t->g->site->disk, &t->job, t->g->site->client);
 }
 
 static void end(struct take *t, int rc)

@@ -124,7 +124,7 @@ void keep_seal(struct keep *k, int64_t mtime_ns, const char *validator,
     hasher_final(k->hasher, &k->seen.digest);
     k->sealing = true;
     k->job = (struct job){.work = seal_work, .done = seal_done, .reply = k->site->box};
-    pool_submit(k->site->disk, &k->job);
+    pool_submit(k->site->disk, &k->job, k->site->client);
 }
 
 const struct digest *keep_digest(const struct keep *k)

@@ -254,7 +254,7 @@ static void cut_former(struct patching *p)
     c->job = (struct job){.work = cut_work, .done = cut_done, .reply = c->g->site->box};
     p->cutting = c;
     c->g->jobs++;
-    pool_submit(c->g->site->disk, &c->job);
+    pool_submit(c->g->site->disk, &c->job, c->g->site->client);
 }
 
 static void on_list(struct ask *a, int rc)

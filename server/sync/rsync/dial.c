@@ -152,7 +152,7 @@ int dial_open(const struct dial_to *to, const struct link_site *site,
     l->letter.deliver = looked_up;
     l->job.work = look_up;
     *out = d; /* before another thread may answer */
-    pool_submit(site->pool, &l->job);
+    pool_submit(site->pool, &l->job, site->client);
     return 0;
 }
 

@@ -17,6 +17,7 @@ struct link_site {
     struct event_base *base;
     struct mailbox *box;
     struct pool *pool;
+    uint64_t client; /* of the pool */
 };
 
 struct dial_to {       /* copied */

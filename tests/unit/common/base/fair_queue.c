@@ -171,10 +171,71 @@ static void test_one_that_leaves_the_queue(void **state)
     fair_queue_fini(&q);
 }
 
+static void test_an_item_moves_to_whoever_has_it_sooner(void **state)
+{
+    struct fair_queue q;
+    struct work many[20], few[4];
+
+    (void)state;
+    fair_queue_init(&q, 1, 0);
+    for (unsigned i = 0; i < 20; i++) {
+        push(&q, &many[i], 7, i, 1);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        push(&q, &few[i], 8, i, 1);
+    }
+    assert_false(fair_queue_move(&q, &many[0].item, 9)); /* it is the next one where it is */
+    assert_false(fair_queue_move(&q, &many[4].item, 8)); /* no sooner there */
+    assert_true(fair_queue_move(&q, &many[5].item, 8));
+    assert_true(fair_queue_move(&q, &many[19].item, 9));
+    assert_false(fair_queue_move(&q, &many[19].item, 7)); /* and not back */
+    assert_int_equal(fair_queue_waiting(&q, 7), 18);
+    assert_int_equal(fair_queue_waiting(&q, 8), 5);
+    assert_ptr_equal(pop(&q), &many[0]);
+    assert_ptr_equal(pop(&q), &few[0]);
+    assert_ptr_equal(pop(&q), &many[19]);
+    assert_false(fair_queue_move(&q, &many[19].item, 8)); /* it waits no more */
+    while (pop(&q) != NULL) {
+    }
+    assert_int_equal(q.waiting, 0);
+    fair_queue_fini(&q);
+}
+
+/* A client that has all it may have running does not serve its next item, whichever that is. */
+static void test_an_item_moves_to_whoever_has_room(void **state)
+{
+    struct fair_queue q;
+    struct work a[3], b[2];
+
+    (void)state;
+    fair_queue_init(&q, 1, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        push(&q, &a[i], 1, i, 1);
+    }
+    push(&q, &b[0], 2, 0, 1);
+    assert_ptr_equal(pop(&q), &a[0]);
+    assert_true(fair_queue_move(&q, &a[1].item, 3));
+    assert_ptr_equal(pop(&q), &b[0]);
+    assert_ptr_equal(pop(&q), &a[1]);
+    push(&q, &b[1], 4, 1, 1);
+    assert_false(fair_queue_move(&q, &b[1].item, 1)); /* it has none */
+    fair_queue_leave(&q, &a[0].item);
+    assert_ptr_equal(pop(&q), &b[1]);
+    assert_ptr_equal(pop(&q), &a[2]);
+    for (unsigned i = 1; i < 3; i++) {
+        fair_queue_leave(&q, &a[i].item);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        fair_queue_leave(&q, &b[i].item);
+    }
+    assert_int_equal(q.clients, 0);
+    fair_queue_fini(&q);
+}
+
 static void test_shares_of_one(void **state)
 {
     static const unsigned all[] = {0, 1, 2, 3, 4, 16, 31, 32, 64, 256},
-                          one[] = {0, 1, 2, 2, 3, 15, 30, 30, 60, 240};
+                          one[] = {0, 1, 1, 2, 3, 15, 30, 30, 60, 240};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
@@ -191,6 +252,8 @@ int main(void)
         cmocka_unit_test(test_a_dear_item_is_reached),
         cmocka_unit_test(test_no_client_has_all_seats),
         cmocka_unit_test(test_one_that_leaves_the_queue),
+        cmocka_unit_test(test_an_item_moves_to_whoever_has_it_sooner),
+        cmocka_unit_test(test_an_item_moves_to_whoever_has_room),
         cmocka_unit_test(test_shares_of_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -221,7 +221,7 @@ static void plug_disk(void)
     cond_init(&plug.cond);
     for (unsigned i = 0; i < DISK_THREADS; i++) {
         plug.job[i].work = hold_thread;
-        pool_submit(world.disk, &plug.job[i]);
+        pool_submit(world.disk, &plug.job[i], CLIENT_PROGRAM);
     }
     lock_take(&plug.lock);
     while (plug.in < DISK_THREADS) {
@@ -305,6 +305,95 @@ static void a_segment_that_was_taken_over_is_not_asked_for_again(void **state)
     client_wait(&whole);
     assert_got(&whole, "/taken");
     client_fini(&whole);
+}
+
+/* --- in whose turn it is looked for --- */
+
+struct stopper { /* a job that holds its thread until it is released */
+    struct job job;
+    bool in, released;
+};
+static struct stopper stoppers[DISK_THREADS + 1];
+
+static void pass_stopper(struct job *j)
+{
+    struct stopper *g = CONTAINER_OF(j, struct stopper, job);
+
+    lock_take(&plug.lock);
+    g->in = true;
+    cond_broadcast(&plug.cond);
+    while (!g->released) {
+        cond_wait(&plug.cond, &plug.lock);
+    }
+    plug.out++;
+    cond_broadcast(&plug.cond);
+    lock_drop(&plug.lock);
+}
+
+static void shut(struct stopper *g)
+{
+    *g = (struct stopper){.job.work = pass_stopper};
+    pool_submit(world.disk, &g->job, CLIENT_PROGRAM);
+}
+
+static void await_in(const struct stopper *g)
+{
+    lock_take(&plug.lock);
+    while (!g->in) {
+        cond_wait(&plug.cond, &plug.lock);
+    }
+    lock_drop(&plug.lock);
+}
+
+static void release(struct stopper *g)
+{
+    lock_take(&plug.lock);
+    g->released = true;
+    cond_broadcast(&plug.cond);
+    lock_drop(&plug.lock);
+}
+
+/* The cache looks at the row twice for a cold GET: for the request, and for the key. */
+static void each_look_at_a_row_is_in_its_client_s_turn(void **state)
+{
+    enum { CLIENT = 7 };
+    struct client c;
+
+    (void)state;
+    put(&world, "/turn?size=1000");
+    plug = (struct plug){0};
+    lock_init(&plug.lock, LOCK_LEAF);
+    cond_init(&plug.cond);
+    for (unsigned i = 0; i < DISK_THREADS; i++) {
+        shut(&stoppers[i]);
+    }
+    for (unsigned i = 0; i < DISK_THREADS; i++) {
+        await_in(&stoppers[i]);
+    }
+    client_init(&c, &world, "/turn");
+    c.want.client = CLIENT;
+    client_go(&c, 0);
+    while (pool_waiting_of(world.disk, CLIENT) != 1) {
+        usleep(1000);
+    }
+    shut(&stoppers[DISK_THREADS]); /* behind the first look */
+    release(&stoppers[0]);
+    await_in(&stoppers[DISK_THREADS]);
+    while (pool_waiting(world.disk) != 1) {
+        usleep(1000);
+    }
+    assert_int_equal(pool_waiting_of(world.disk, CLIENT), 1);
+    for (unsigned i = 1; i <= DISK_THREADS; i++) {
+        release(&stoppers[i]);
+    }
+    client_wait(&c);
+    assert_got(&c, "/turn");
+    client_fini(&c);
+    lock_take(&plug.lock);
+    while (plug.out <= DISK_THREADS) {
+        cond_wait(&plug.cond, &plug.lock);
+    }
+    lock_drop(&plug.lock);
 }
 
 static void without_a_strong_validator_it_is_compared(void **state)
@@ -581,6 +670,7 @@ int main(void)
         cmocka_unit_test(a_large_object_comes_in_parallel_segments),
         cmocka_unit_test(a_broken_connection_is_resumed),
         cmocka_unit_test(a_segment_that_was_taken_over_is_not_asked_for_again),
+        cmocka_unit_test(each_look_at_a_row_is_in_its_client_s_turn),
         cmocka_unit_test(without_a_strong_validator_it_is_compared),
         cmocka_unit_test(ranges_that_are_not_given_become_a_stream),
         cmocka_unit_test(chunked_and_coded_bodies_are_kept),

@@ -59,7 +59,7 @@ static int teardown(void **state)
 
 static void start(struct visit *v, const char *host, uint16_t port)
 {
-    const struct link_site site = {v->base, v->box, v->pool};
+    const struct link_site site = {v->base, v->box, v->pool, CLIENT_PROGRAM};
 
     const struct dial_to to = {.host = slice_str(host), .port = port};
 
@@ -128,7 +128,7 @@ static void given_up_before_the_answer(void **state)
     struct holdup h = {.job = {.work = hold_up}};
 
     assert_int_equal(sem_init(&h.go, 0, 0), 0);
-    pool_submit(v->pool, &h.job);
+    pool_submit(v->pool, &h.job, CLIENT_PROGRAM);
     start(v, "127.0.0.1", 1);
     dial_close(&v->dial);
     mailbox_close(&v->box); /* as a run does that has ended */

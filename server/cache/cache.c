@@ -185,7 +185,7 @@ struct cache *cache_open(struct store *st, struct pool *disk, const struct cache
     c->base = event_base_new();
     CHECK(c->base != NULL);
     c->mail = mailbox_open(c->base);
-    c->fetcher = fetcher_open(c->base);
+    c->fetcher = fetcher_open(c->base, FETCHER_SHARED);
     c->tick = evtimer_new(c->base, on_tick, c);
     CHECK(c->tick != NULL && evtimer_add(c->tick, &soon) == 0);
     if (partials_load(c, &e) != 0) {

@@ -101,6 +101,9 @@ static void enqueue(struct fetch *x)
         return;
     }
     lane_queue(x->lane, &x->seat, x->want.client);
+    for (unsigned i = 1; i < x->clients.count; i++) {
+        lane_move(x->lane, &x->seat, x->clients.client[i]);
+    }
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -395,6 +398,14 @@ static void on_turn(struct lane_seat *s)
     begin(CONTAINER_OF(s, struct fetch, seat));
 }
 
+static void on_wanted(struct lane_seat *s)
+{
+    struct fetch *x = CONTAINER_OF(s, struct fetch, seat);
+
+    CHECK(x->magic == FETCH_MAGIC);
+    x->wanted(x->arg); /* it may be gone now */
+}
+
 /* There is a token now; or the token server's no, which is the origin's. */
 static void on_token(struct bearer_wait *w, int rc, const struct err *why)
 {
@@ -420,12 +431,13 @@ static void on_token(struct bearer_wait *w, int rc, const struct err *why)
 
 /* --- the outside -------------------------------------------------------------------------------------------------- */
 
-struct fetcher *fetcher_open(struct event_base *base)
+struct fetcher *fetcher_open(struct event_base *base, enum fetcher_use use)
 {
     static const struct xfer_limits limits = {.connections = 256, .host_connections = 64};
     struct fetcher *f = NEW(struct fetcher);
 
     f->base = base;
+    f->use = use;
     f->xfers = xfer_loop_open(base, &limits);
     f->seed = clock_now_ns();
     list_init(&f->lanes);
@@ -457,9 +469,11 @@ struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
     CHECK(w->end != LENGTH_UNKNOWN ? w->first < w->end : w->first == 0);
     x->magic = FETCH_MAGIC;
     x->fetcher = f;
-    x->lane = lane_find(&f->lanes, f->base, w->origin);
+    x->lane = lane_find(&f->lanes, f->base, w->origin, f->use == FETCHER_ALONE);
     x->origin = origin_hold(w->origin);
     x->seat.go = on_turn;
+    x->seat.wanted = on_wanted;
+    fair_clients_add(&x->clients, w->client);
     x->token.go = on_token;
     x->ev = *ev;
     x->arg = arg;
@@ -490,7 +504,7 @@ static struct lane *lane_of_home(struct fetcher *f, const struct origin *o, stru
 {
     struct url u;
 
-    return url_split(url, &u, NULL) == 0 && origin_is_home(o, &u) ? lane_find(&f->lanes, f->base, o)
+    return url_split(url, &u, NULL) == 0 && origin_is_home(o, &u) ? lane_find(&f->lanes, f->base, o, f->alone)
                                                                   : NULL;
 }
 
@@ -509,6 +523,26 @@ bool fetcher_probes(struct fetcher *f, const struct origin *o, struct slice url)
     struct lane *l = lane_of_home(f, o, url);
 
     return l != NULL && silence_probe(lane_silence(l), clock_now_ms());
+}
+
+void fetch_share(struct fetch *x, uint64_t client)
+{
+    CHECK(x->magic == FETCH_MAGIC);
+    if (fair_clients_add(&x->clients, client)) {
+        lane_move(x->lane, &x->seat, client);
+    }
+}
+
+bool fetch_has_turn(const struct fetch *x)
+{
+    return x->seat.taken;
+}
+
+void fetch_rest(struct fetch *x, void (*wanted)(void *arg))
+{
+    CHECK(x->magic == FETCH_MAGIC);
+    x->wanted = wanted;
+    lane_lend(x->lane, &x->seat, wanted != NULL);
 }
 
 void fetch_resume(struct fetch *x)

@@ -56,10 +56,19 @@ struct fetch_events {
 };
 enum { FETCH_PAUSE = 1 };
 
-struct fetcher *fetcher_open(struct event_base *base);
+enum fetcher_use {
+    FETCHER_SHARED, /* by clients: none of them has all connections to an origin */
+    FETCHER_ALONE,
+};
+struct fetcher *fetcher_open(struct event_base *base, enum fetcher_use use);
 struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
                           const struct fetch_events *ev, void *arg);
 void fetch_resume(struct fetch *x);
+/* Another client wants the same: they take its turns by whichever's comes first. */
+void fetch_share(struct fetch *x, uint64_t client);
+bool fetch_has_turn(const struct fetch *x); /* it has a connection, or is about to */
+/* Nobody reads it for the moment: when others wait for its connection, wanted() is called, once. NULL: somebody does again. */
+void fetch_rest(struct fetch *x, void (*wanted)(void *arg));
 void fetch_cancel(struct fetch **xp); /* no event after it returns */
 void fetcher_close(struct fetcher **fp);
 

@@ -15,6 +15,7 @@ struct fetcher {
     struct event_base *base;
     struct xfer_loop *xfers;
     struct list lanes;
+    enum fetcher_use use;
     uint64_t seed;
 };
 
@@ -23,11 +24,13 @@ struct fetch {
     struct fetcher *fetcher;
     struct lane *lane;
     struct lane_seat seat;
+    struct fair_clients clients; /* for whom; the want's first */
     struct origin *origin; /* held */
     struct arena arena;
     struct fetch_want want;
     struct fetch_events ev;
     void *arg;
+    void (*wanted)(void *arg); /* while it rests */
     struct xfer *xfer;
     struct event *timer; /* a retry, or bad news that may not be told inside fetch_start() */
     struct buf url;      /* of this hop */

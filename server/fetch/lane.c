@@ -9,7 +9,7 @@
 
 enum { BLOCK_MAX_MS = 300000 }; /* no origin silences us for longer */
 
-enum { CLIENT_NONE = 1 }; /* syncs, prefetches: a client like others, with a bound of its own */
+enum { CLIENT_NONE = 1 }; /* prefetches: a client like others, with a bound of its own */
 
 struct lane {
     struct list node;
@@ -18,6 +18,7 @@ struct lane {
     bool pumping;
     uint64_t blocked_until_ms; /* it asked for rest */
     struct fair_queue queue;   /* of seats */
+    struct list lent;          /* seats */
     struct event *timer;
     int64_t credit_bytes;    /* of the rate limit */
     uint64_t credit_ms;      /* when it was counted last */
@@ -48,11 +49,40 @@ static void pump(struct lane *l)
     l->pumping = false;
 }
 
+static bool wants_lent(const struct lane *l)
+{
+    return l->queue.waiting > 0 && !list_empty(&l->lent);
+}
+
+/* From the loop alone: who gives a seat back may be asked for it in the midst of something. */
+static void call_in_lent(struct lane *l)
+{
+    struct origin *held = origin_hold(l->origin); /* and so the lane */
+
+    while (wants_lent(l) && lane_resting_ms(l) == 0) {
+        struct lane_seat *s = LIST_ITEM(list_pop_front(&l->lent), struct lane_seat, lent);
+        s->wanted(s);
+    }
+    origin_free(&held);
+}
+
+static void call_in_soon(struct lane *l)
+{
+    struct timeval now = {0, 0};
+
+    if (wants_lent(l)) {
+        evtimer_add(l->timer, &now);
+    }
+}
+
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
+    struct lane *l = arg;
+
     (void)fd;
     (void)what;
-    pump(arg);
+    pump(l);
+    call_in_lent(l);
 }
 
 static void lane_free(struct lane *l)
@@ -87,7 +117,8 @@ struct silence *lane_silence(struct lane *l)
     return &l->silence;
 }
 
-struct lane *lane_find(struct list *lanes, struct event_base *base, const struct origin *o)
+struct lane *lane_find(struct list *lanes, struct event_base *base, const struct origin *o,
+                       bool alone)
 {
     struct lane *l;
 
@@ -102,21 +133,45 @@ struct lane *lane_find(struct list *lanes, struct event_base *base, const struct
     }
     l = NEW(struct lane);
     l->origin = origin_hold(o);
-    fair_queue_init(&l->queue, 1, fair_share_of_one(o->connections));
+    fair_queue_init(&l->queue, 1, alone ? 0 : fair_share_of_one(o->connections));
+    list_init(&l->lent);
     l->timer = evtimer_new(base, on_timer, l);
     CHECK(l->timer != NULL);
     list_push_back(lanes, &l->node);
     return l;
 }
 
+static uint64_t name_of(uint64_t client)
+{
+    return client != CLIENT_PROGRAM ? client : CLIENT_NONE;
+}
+
 void lane_queue(struct lane *l, struct lane_seat *s, uint64_t client)
 {
-    fair_queue_push(&l->queue, &s->item, client != 0 ? client : CLIENT_NONE, 1);
+    fair_queue_push(&l->queue, &s->item, name_of(client), 1);
     pump(l);
+    call_in_soon(l);
+}
+
+void lane_move(struct lane *l, struct lane_seat *s, uint64_t client)
+{
+    if (fair_queue_move(&l->queue, &s->item, name_of(client))) {
+        pump(l);
+    }
+}
+
+void lane_lend(struct lane *l, struct lane_seat *s, bool yes)
+{
+    list_remove_if(&s->lent);
+    if (yes && s->taken) {
+        list_push_back(&l->lent, &s->lent);
+        call_in_soon(l);
+    }
 }
 
 void lane_leave(struct lane *l, struct lane_seat *s)
 {
+    list_remove_if(&s->lent);
     fair_queue_leave(&l->queue, &s->item);
     if (s->taken) {
         s->taken = false;

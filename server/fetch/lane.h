@@ -2,6 +2,7 @@
  *
  * A request takes a seat; when all are taken or the origin rests it queues, and go() is called when its turn comes. Clients take
  * turns, and no client has all of several seats (fair_queue.h); what is fetched for nobody in particular is one more client.
+ * A request that pauses because nobody reads may lend its seat: it is asked for it when others wait.
  *
  * owns     a lane holds its origin; it goes by itself once nobody else does and nothing is owed
  * threads  the fetcher's
@@ -22,11 +23,20 @@ struct lane_seat { /* in the request */
     struct fair_item item;
     /* May run inside lane_queue() and lane_leave(); the lane outlives it. */
     void (*go)(struct lane_seat *s);
+    /* A seat that is lent is wanted: it is to be given back, unless the request goes on after all. From the loop. */
+    void (*wanted)(struct lane_seat *s);
     bool taken;
+    struct list lent; /* among the lane's */
 };
 
-struct lane *lane_find(struct list *lanes, struct event_base *base, const struct origin *o);
+/* alone: the lane is no client's but one program's, which may have all seats. */
+struct lane *lane_find(struct list *lanes, struct event_base *base, const struct origin *o,
+                       bool alone);
 void lane_queue(struct lane *l, struct lane_seat *s, uint64_t client);
+/* Another client wants the same: the seat is given in whichever's turn comes first. Harmless when it is taken. */
+void lane_move(struct lane *l, struct lane_seat *s, uint64_t client);
+/* The seat, which is taken, may be asked for by wanted(), once; or not any more. */
+void lane_lend(struct lane *l, struct lane_seat *s, bool yes);
 /* Gives the seat back, or leaves the queue; harmless twice. */
 void lane_leave(struct lane *l, struct lane_seat *s);
 /* No request for so long: 429, 503, a spent budget. Never more than five minutes. */

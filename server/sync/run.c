@@ -414,7 +414,7 @@ static void *run_main(void *arg)
     lock_take(&r->lock);
     r->box = mailbox_open(r->base);
     lock_drop(&r->lock);
-    r->fetcher = fetcher_open(r->base);
+    r->fetcher = fetcher_open(r->base, FETCHER_ALONE);
     alarm = evtimer_new(r->base, too_late, r);
     CHECK(alarm != NULL);
     evtimer_add(alarm, &tv);

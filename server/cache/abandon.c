@@ -2,9 +2,14 @@
  *
  * It stops reading from its origin at once. Whoever comes within two seconds, as a client that was restarted does, finds the
  * request where it stood, and not a byte is asked for twice; then the request ends. What has come stays: whoever comes within
- * `grace` goes on from there, later the parked stage is resumed (partial.c). It goes on to its end all the same when next to nothing is missing, when it is small, or
- * when several clients have asked for all of it; of one client's, GOING_ON_MAX at a time.
+ * `grace` goes on from there, later the parked stage is resumed (partial.c). When others wait for the connection the request
+ * ends without those two seconds.
+ *
+ * A fill goes on to its end all the same when next to nothing is missing, when it is small, or when several clients have asked
+ * for all of it: GOING_ON_MAX of one client's at a time, GOING_ON_ALL of all clients'.
  */
+
+#include <stdlib.h>
 
 #include "common/base/err.h"
 #include "server/cache/cache_priv.h"
@@ -12,6 +17,7 @@
 enum {
     NEARLY_PARTS = 10, /* a tenth may be missing */
     GOING_ON_MAX = 4,
+    GOING_ON_ALL = 32,
     REST_MS = 2000,
     IDLE_MAX = 256, /* that wait for somebody to come back; beyond, they are parked at once */
     TRICKLE_BYTES_PER_S = 1024, /* slower than this it is not worth going on */
@@ -26,8 +32,9 @@ void fill_answered(struct fill *f, const struct want *w)
     f->idle = false;
     f->several = f->several || (whole && w->client != f->want.client);
     lock_drop(&f->lock);
-    f->going_on = false;
+    fill_goes_on(f, false);
     f->idle_since_ms = 0;
+    fill_share(f, w->client);
     filler_wake_all(f);
 }
 
@@ -52,15 +59,52 @@ bool fill_nearly_there(struct fill *f)
     return yes;
 }
 
-static unsigned others_going_on(const struct fill *f)
-{
-    unsigned n = 0;
+struct going { /* a client whose fills go on without it */
+    UT_hash_handle hh;
+    uint64_t client;
+    unsigned fills;
+};
 
-    LIST_EACH (&f->cache->fills, it) {
-        const struct fill *o = LIST_ITEM(it, struct fill, node);
-        n += o != f && o->going_on && o->want.client == f->want.client;
+static struct going *going_of(struct cache *c, uint64_t client)
+{
+    struct going *g = NULL;
+
+    HASH_FIND(hh, c->going, &client, sizeof client, g);
+    return g;
+}
+
+/* What the mirror fetches of its own accord is on no client's account. */
+void fill_goes_on(struct fill *f, bool yes)
+{
+    struct cache *c = f->cache;
+    struct going *g = f->going;
+
+    f->going_on = yes;
+    if (yes && g == NULL && !f->want.background) {
+        g = going_of(c, f->want.client);
+        if (g == NULL) {
+            g = NEW(struct going);
+            g->client = f->want.client;
+            HASH_ADD(hh, c->going, client, sizeof g->client, g);
+        }
+        f->going = g;
+        g->fills++;
+        c->going_count++;
+    } else if (!yes && g != NULL) {
+        f->going = NULL;
+        c->going_count--;
+        if (--g->fills == 0) {
+            HASH_DEL(c->going, g);
+            free(g);
+        }
     }
-    return n;
+}
+
+static bool has_room_to_go_on(const struct fill *f)
+{
+    const struct going *g = going_of(f->cache, f->want.client);
+
+    return f->cache->going_count < GOING_ON_ALL && (g == NULL || g->fills < GOING_ON_MAX);
 }
 
 static bool worth_finishing(struct fill *f)
@@ -69,7 +113,7 @@ static bool worth_finishing(struct fill *f)
         return true;
     }
     return (fill_nearly_there(f) || f->several || (f->want_all && f->total_bytes <= SMALL_BYTES)) &&
-           others_going_on(f) < GOING_ON_MAX;
+           has_room_to_go_on(f);
 }
 
 static void end(struct fill *f)
@@ -79,6 +123,13 @@ static void end(struct fill *f)
     err_set(&why, E_CANCELLED, "nobody reads it any more");
     f->stopping = true;
     fill_fail(f, E_CANCELLED, &why);
+}
+
+void fill_forsake(struct fill *f)
+{
+    if (f->state == FILL_ASKING && f->rc == 0) {
+        end(f);
+    }
 }
 
 void fill_abandon(struct fill *f)
@@ -92,7 +143,8 @@ void fill_abandon(struct fill *f)
         return;
     }
     if (worth_finishing(f)) {
-        f->going_on = f->want_all = true;
+        fill_goes_on(f, true);
+        f->want_all = true;
     } else if (!f->splices || f->total_bytes == LENGTH_UNKNOWN) {
         end(f); /* there is no way to go on later */
     } else {

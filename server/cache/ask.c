@@ -49,10 +49,14 @@ void want_copy(struct arena *a, const struct want *w, struct want *out)
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
 
-static void ask_free(struct cache_ask *k)
+void ask_release(struct cache_ask *k)
 {
     struct cache *c = k->cache;
 
+    if (atomic_fetch_sub(&k->refs, 1) != 1) {
+        return;
+    }
+    CHECK(k->entry == NULL);
     answer_release(&k->answer);
     origin_free(&k->origin);
     arena_fini(&k->arena);
@@ -69,7 +73,7 @@ static void on_answered(struct letter *l)
         k->answer = NULL;
         k->on_answer(k->arg, a);
     }
-    ask_free(k);
+    ask_release(k);
 }
 
 static void count_state(struct cache *c, enum cache_state s)
@@ -105,7 +109,7 @@ void ask_answer(struct cache_ask *k, struct answer *a)
 {
     if (k->loop == NULL) {
         answer_release(&a);
-        ask_free(k);
+        ask_release(k);
         return;
     }
     count_state(k->cache, a->state);
@@ -120,7 +124,11 @@ static void on_ask_letter(struct letter *l)
 {
     struct cache_ask *k = CONTAINER_OF(l, struct cache_ask, letter);
 
-    entry_ask(k->cache, k);
+    if (atomic_load(&k->cancelled)) { /* it left before anything was begun for it */
+        ask_release(k);
+    } else {
+        entry_ask(k->cache, k);
+    }
 }
 
 static struct cache_ask *ask_new(struct cache *c, struct loop *l, const struct want *w)
@@ -129,6 +137,8 @@ static struct cache_ask *ask_new(struct cache *c, struct loop *l, const struct w
     struct buf key = BUF_INIT(w->repo.n + 1 + w->key.n + 1 + w->principal.n);
 
     atomic_fetch_add(&c->asks, 1);
+    atomic_init(&k->refs, 1);
+    fair_clients_add(&k->clients, w->client);
     k->cache = c;
     k->loop = l;
     want_copy(&k->arena, w, &k->want);
@@ -140,7 +150,7 @@ static struct cache_ask *ask_new(struct cache *c, struct loop *l, const struct w
     return k;
 }
 
-/* In the background: nobody waits for what comes of it. */
+/* In the background: nobody waits for what comes of it. It counts for the client that caused it, like a request. */
 static void revalidate(struct cache *c, const struct want *w)
 {
     struct cache_ask *k = ask_new(c, NULL, w);
@@ -152,7 +162,6 @@ static void revalidate(struct cache *c, const struct want *w)
     k->want.background = true;
     k->want.demand =
         (struct demand){0}; /* one that comes when another has just ended finds it fresh */
-    k->want.client = 0;
     k->letter.deliver = on_ask_letter;
     mailbox_post(c->mail, &k->letter);
 }
@@ -184,6 +193,10 @@ static void look(struct job *j)
     struct hit *h = NULL;
     struct err e;
 
+    if (atomic_load(&k->cancelled)) {
+        ask_release(k);
+        return;
+    }
     if (hit_find(c, k->row_key, &k->want, &h, NULL, &e) == 0) {
         enum cache_state state;
         if (answers(&h->object, &k->want, now, &state)) {
@@ -234,10 +247,56 @@ struct cache_ask *cache_want(struct cache *c, struct loop *l, const struct want 
     return k;
 }
 
+static void on_leaving(struct letter *l)
+{
+    struct cache_ask *k = CONTAINER_OF(l, struct cache_ask, leaving);
+
+    if (k->entry != NULL) {
+        entry_leave(k);
+        ask_release(k); /* its answer comes no more */
+    }
+    ask_release(k);
+}
+
 void cache_cancel(struct cache_ask **kp)
 {
-    if (*kp != NULL) {
-        atomic_store(&(*kp)->cancelled, true); /* freed when its answer comes by */
-        *kp = NULL;
+    struct cache_ask *k = *kp;
+
+    *kp = NULL;
+    if (k != NULL) {
+        atomic_fetch_add(&k->refs, 1);
+        atomic_store(&k->cancelled, true);
+        k->leaving.deliver = on_leaving;
+        mailbox_post(k->cache->mail, &k->leaving);
     }
+}
+
+struct sharing {
+    struct letter letter;
+    struct cache_ask *ask; /* held */
+    uint64_t client;
+};
+
+static void on_sharing(struct letter *l)
+{
+    struct sharing *s = CONTAINER_OF(l, struct sharing, letter);
+    struct cache_ask *k = s->ask;
+
+    if (fair_clients_add(&k->clients, s->client) && k->entry != NULL) {
+        entry_share(k->entry, s->client);
+    }
+    ask_release(k);
+    free(s);
+}
+
+void cache_share(struct cache_ask *k, uint64_t client)
+{
+    struct sharing *s = NEW(struct sharing);
+
+    pool_move(k->cache->disk, &k->job, client);
+    atomic_fetch_add(&k->refs, 1);
+    s->ask = k;
+    s->client = client;
+    s->letter.deliver = on_sharing;
+    mailbox_post(k->cache->mail, &s->letter);
 }

@@ -144,6 +144,13 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     evtimer_add(c->tick, &tv);
 }
 
+static void on_forsaken(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    entries_end_forsaken(arg);
+}
+
 static void on_close(struct letter *l)
 {
     struct cache *c = CONTAINER_OF(l, struct cache, close_letter);
@@ -181,11 +188,14 @@ struct cache *cache_open(struct store *st, struct pool *disk, const struct cache
     lock_init(&c->keep_lock, LOCK_KEEP);
     list_init(&c->fills);
     list_init(&c->resting);
+    list_init(&c->forsaken);
     list_init(&c->partials_lost);
     c->base = event_base_new();
     CHECK(c->base != NULL);
     c->mail = mailbox_open(c->base);
     c->fetcher = fetcher_open(c->base, FETCHER_SHARED);
+    c->forsake = event_new(c->base, -1, 0, on_forsaken, c);
+    CHECK(c->forsake != NULL);
     c->tick = evtimer_new(c->base, on_tick, c);
     CHECK(c->tick != NULL && evtimer_add(c->tick, &soon) == 0);
     if (partials_load(c, &e) != 0) {
@@ -209,6 +219,7 @@ void cache_close(struct cache **cp)
     mailbox_post(c->mail, &c->close_letter);
     pthread_join(c->thread, NULL);
     event_free(c->tick);
+    event_free(c->forsake);
     event_base_free(c->base);
     partials_free(c);
     lock_fini(&c->keep_lock);

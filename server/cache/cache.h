@@ -81,6 +81,8 @@ struct cache *cache_open(struct store *st, struct pool *disk, const struct cache
 struct cache_ask *cache_want(struct cache *c, struct loop *l, const struct want *w,
                              void (*on_answer)(void *arg, struct answer *a), void *arg);
 void cache_cancel(struct cache_ask **kp);
+/* Another client waits for the same answer: what is queued for it is done in whichever's turn comes first. */
+void cache_share(struct cache_ask *k, uint64_t client);
 struct answer *answer_hold(struct answer *a);
 void answer_release(struct answer **ap);
 struct slice answer_field(const struct answer *a, const char *name); /* p == NULL: none */

@@ -64,34 +64,144 @@ struct cache_ask *entry_first(struct entry *n)
 }
 
 /* A stalled origin must not fill the memory with those who wait for it: an object counts once, whoever waits for it, and all
- * who wait count within a wider bound. */
-static bool is_crowded(const struct entry *n, const struct cache_ask *k)
+ * who wait count within a wider bound (crowd.h). */
+static bool is_admitted(const struct entry *n, const struct cache_ask *k)
 {
-    const struct origin_crowd *w = origin_crowd(k->origin);
-
-    return (n->crowd == NULL && w->keys >= w->most) || w->asks / CROWD_A_KEY >= w->most;
+    return crowd_admits(origin_crowd(k->origin), k->want.client, n->crowd == NULL);
 }
 
 static void enlist(struct entry *n, struct cache_ask *k)
 {
     k->until_ms = 0;
     list_push_back(&n->asks, &k->node);
-    origin_crowd(k->origin)->asks++;
+    k->entry = n;
+    crowd_come(origin_crowd(k->origin), &k->place, k->want.client);
     n->cache->count.waiting++;
     if (n->crowd == NULL) {
         n->crowd = origin_hold(k->origin);
-        origin_crowd(n->crowd)->keys++;
+        crowd_take(origin_crowd(n->crowd), &n->place, k->want.client);
+    }
+    for (unsigned i = 0; i < k->clients.count; i++) {
+        entry_share(n, k->clients.client[i]);
     }
 }
 
+/* When whoever has the place leaves, it is the next one's who waits there. */
 void entry_unlist(struct entry *n, struct cache_ask *k)
 {
+    bool had_place = crowd_client(n->place.account) == k->want.client;
+
     list_remove(&k->node);
-    origin_crowd(k->origin)->asks--;
+    k->entry = NULL;
+    crowd_go(origin_crowd(k->origin), &k->place);
     n->cache->count.waiting--;
     if (list_empty(&n->asks)) {
-        origin_crowd(n->crowd)->keys--;
+        crowd_give(origin_crowd(n->crowd), &n->place);
         origin_free(&n->crowd);
+    } else if (had_place) {
+        const struct cache_ask *next = LIST_ITEM(n->asks.next, struct cache_ask, node);
+        crowd_take(origin_crowd(n->crowd), &n->place, next->want.client);
+    }
+}
+
+void entry_share(struct entry *n, uint64_t client)
+{
+    if (!fair_clients_add(&n->clients, client)) {
+        return;
+    }
+    if (n->fill != NULL) {
+        fill_share(n->fill, client);
+    } else if (n->looking) {
+        pool_move(n->cache->disk, &n->look, client);
+    }
+}
+
+/* Those who ask now, the first of this round in front. */
+static void gather_clients(struct entry *n)
+{
+    n->clients = (struct fair_clients){0};
+    fair_clients_add(&n->clients, entry_first(n)->want.client);
+    LIST_EACH (&n->asks, it) {
+        const struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
+        for (unsigned i = 0; i < k->clients.count; i++) {
+            fair_clients_add(&n->clients, k->clients.client[i]);
+        }
+        if (n->clients.count == FAIR_CLIENTS_MAX) {
+            return;
+        }
+    }
+}
+
+/* --- those who leave, or are sent away ---------------------------------------------------------------------------------- */
+
+/* Not at once: the caller may be in the midst of this entry. */
+static void see_whether_forsaken(struct entry *n)
+{
+    struct cache *c = n->cache;
+
+    if (entry_first(n) == NULL && !list_linked(&n->forsaken)) {
+        list_push_back(&c->forsaken, &n->forsaken);
+        event_active(c->forsake, EV_TIMEOUT, 0);
+    }
+}
+
+/* A fill that nobody waits for and that has no head yet ends; whoever asks next begins anew. */
+void entries_end_forsaken(struct cache *c)
+{
+    struct list *it;
+
+    while ((it = list_pop_front(&c->forsaken)) != NULL) {
+        struct entry *n = LIST_ITEM(it, struct entry, forsaken);
+        if (entry_first(n) == NULL && n->fill != NULL) {
+            fill_forsake(n->fill);
+        }
+    }
+}
+
+void entry_leave(struct cache_ask *k)
+{
+    struct entry *n = k->entry;
+
+    entry_unlist(n, k);
+    see_whether_forsaken(n);
+}
+
+static void turn_away(struct cache *c, struct cache_ask *k)
+{
+    struct err why;
+
+    COUNT(c, crowded, 1);
+    err_set(&why, E_BUSY, "too many requests wait for the origin: come again");
+    ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, BUSY_S, &why));
+}
+
+static void send_away(struct cache_ask *k)
+{
+    struct cache *c = k->cache;
+
+    entry_leave(k);
+    turn_away(c, k);
+}
+
+/* Somebody with little has come to a full crowd: whoever has most gives what came last. A place is given by all of the client's
+ * who wait there; another's who waits there, too, has it then. */
+static void make_room(struct crowd *w)
+{
+    struct crowd_place *p;
+    struct crowd_ask *a;
+
+    while ((p = crowd_place_over(w)) != NULL) {
+        struct entry *n = CONTAINER_OF(p, struct entry, place);
+        uint64_t client = crowd_client(p->account);
+        LIST_EACH (&n->asks, it) {
+            struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
+            if (k->want.client == client) {
+                send_away(k);
+            }
+        }
+    }
+    while ((a = crowd_ask_over(w)) != NULL) {
+        send_away(CONTAINER_OF(a, struct cache_ask, place));
     }
 }
 
@@ -140,10 +250,17 @@ static void leave_table(struct entry *n)
     end_rest(n);
 }
 
+static void end_look(struct entry *n)
+{
+    origin_free(&n->look_origin);
+    arena_fini(&n->look_arena);
+}
+
 static void entry_free(struct entry *n)
 {
     CHECK(list_empty(&n->asks) && n->fill == NULL && !n->looking);
     leave_table(n);
+    list_remove_if(&n->forsaken);
     hit_free(&n->old);
     answer_release(&n->memory);
     if (n->patience != NULL) {
@@ -360,8 +477,10 @@ static void on_headed(void *arg, struct fill *f)
         n->first_told = true;
         ask_answer(k, answer_of_fill(f, &k->want, state));
     }
-    if (!n->first_told) {
-        fill_abandon(f);
+    if (!n->first_told) { /* all have left: abandon.c decides, once it runs */
+        lock_take(&f->lock);
+        fill_post_demand(f);
+        lock_drop(&f->lock);
     }
 }
 
@@ -404,7 +523,7 @@ static void look(struct job *j)
     struct entry *n = CONTAINER_OF(j, struct entry, look);
     struct err e;
 
-    if (hit_find(n->cache, n->row_key, n->look_want, &n->old, &n->look_like, &e) != 0) {
+    if (hit_find(n->cache, n->row_key, &n->look_want, &n->old, &n->look_like, &e) != 0) {
         n->old = NULL;
     }
 }
@@ -463,12 +582,15 @@ static void begin_fill(struct entry *n, bool asks_back)
     n->ask_plainly = false;
     n->fill->replaces = n->old != NULL;
     n->fill->keep = n->kin != NULL;
+    for (unsigned i = 0; i < n->clients.count; i++) {
+        fill_share(n->fill, n->clients.client[i]);
+    }
 }
 
 /* What is there tells what it varies by, before the origin does. */
 static void learn_tail(struct entry *n)
 {
-    const struct want *w = n->look_want;
+    const struct want *w = &n->look_want;
     struct arena a = {0};
     struct slice tail = SLICE("");
 
@@ -490,14 +612,20 @@ static void on_looked(struct job *j)
 {
     struct entry *n = CONTAINER_OF(j, struct entry, look);
     struct cache *c = n->cache;
-    struct cache_ask *k = entry_first(n);
+    struct cache_ask *k;
     uint64_t now = clock_unix_s();
     struct err why;
 
     c->busy--;
     n->looking = false;
     learn_tail(n);
-    n->look_want = NULL;
+    end_look(n);
+    k = entry_first(n);
+    if (k == NULL) { /* all have left */
+        hit_free(&n->old);
+        advance(n);
+        return;
+    }
     if (c->closing) {
         err_set(&why, E_CANCELLED, "the server is going down");
         entry_answer_trouble(n, E_CANCELLED, &why);
@@ -530,16 +658,23 @@ static void on_looked(struct job *j)
 static void advance(struct entry *n)
 {
     struct cache *c = n->cache;
+    const struct cache_ask *k;
 
     if (!next_round(n)) {
         rest_or_free(n, clock_now_ms());
         return;
     }
     n->looking = true;
-    n->look_want = &entry_first(n)->want;
+    k = entry_first(n);
+    n->look_origin = origin_hold(k->origin);
+    want_copy(&n->look_arena, &k->want, &n->look_want);
     n->look = (struct job){.work = look, .done = on_looked, .reply = c->mail};
     c->busy++;
-    pool_submit(c->disk, &n->look, n->look_want->client);
+    gather_clients(n);
+    pool_submit(c->disk, &n->look, n->clients.client[0]);
+    for (unsigned i = 1; i < n->clients.count; i++) {
+        pool_move(c->disk, &n->look, n->clients.client[i]);
+    }
 }
 
 /* A client's no-cache counts for a no as for an object: within the floor. */
@@ -576,18 +711,10 @@ static bool is_seen_to(const struct entry *n)
     return n->fill != NULL || n->looking || clock_now_ms() < n->trouble_until_ms;
 }
 
-static void turn_away(struct cache *c, struct cache_ask *k)
-{
-    struct err why;
-
-    COUNT(c, crowded, 1);
-    err_set(&why, E_BUSY, "too many requests wait for the origin: come again");
-    ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, BUSY_S, &why));
-}
-
 void entry_ask(struct cache *c, struct cache_ask *k)
 {
     struct entry *n = kin_find(c, k->row_key, &k->want);
+    struct origin *origin;
     struct err why;
 
     if (c->closing) {
@@ -632,13 +759,14 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         ask_answer(k, NULL);
         return;
     }
-    if (is_crowded(n, k)) {
+    if (!is_admitted(n, k)) {
         turn_away(c, k);
         if (n->fill == NULL && !n->looking && !list_linked(&n->rest)) { /* it is new */
             entry_free(n);
         }
         return;
     }
+    origin = origin_hold(k->origin);
     enlist(n, k);
     if (n->fill == NULL && !n->looking) {
         end_rest(n);
@@ -646,6 +774,8 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     } else {
         patience_join(n, k);
     }
+    make_room(origin_crowd(origin));
+    origin_free(&origin);
 }
 
 static void drop_idle(struct entry *n)

@@ -37,13 +37,18 @@ struct entry {
     struct buf tail; /* whom it is for (variant.h): as the origin said, or did before */
     struct list asks;
     struct origin *crowd; /* held while somebody waits: there it counts */
+    struct crowd_place place;
+    struct list forsaken;        /* in the cache's */
+    struct fair_clients clients; /* of the asks: in their turns it looks and fetches */
     bool looking;
     bool probing;     /* a HEAD asks for the length, for those who want a range from the end, or whether the origin is back, */
     bool probed;      /* and that was just done */
     bool ask_plainly; /* a 304 did not fit: the next request is unconditional */
     struct job look;
     struct buf look_like;   /* the tail of a variant that was there, though not for these */
-    struct want *look_want; /* of the first ask */
+    struct arena look_arena;    /* what the look borrows: the ask may go meanwhile */
+    struct origin *look_origin; /* held */
+    struct want look_want;      /* of the first ask */
     struct promise promise; /* this round's */
     struct hit *old;        /* what the row says; stale */
     struct fill *fill;      /* held */

@@ -145,6 +145,7 @@ struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_
     atomic_init(&f->refs, 1);
     f->cache = c;
     want_copy(&f->arena, w, &f->want);
+    fair_clients_add(&f->clients, w->client);
     f->origin = origin_hold(w->origin);
     f->row_key = arena_copy(&f->arena, row_key);
     f->tail = SLICE("");
@@ -453,7 +454,23 @@ void fill_job(struct fill *f, struct job *j, void (*work)(struct job *), void (*
     j->work = work;
     j->done = done;
     j->reply = f->cache->mail;
-    pool_submit(f->cache->disk, j, f->want.client);
+    pool_submit(f->cache->disk, j, f->clients.client[0]);
+    for (unsigned i = 1; i < f->clients.count; i++) {
+        pool_move(f->cache->disk, j, f->clients.client[i]);
+    }
+}
+
+void fill_share(struct fill *f, uint64_t client)
+{
+    struct job *jobs[] = {&f->stage_job, &f->hash_job, &f->seal_job, &f->sync_job};
+
+    if (!fair_clients_add(&f->clients, client)) {
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++) {
+        pool_move(f->cache->disk, jobs[i], client);
+    }
+    filler_share_all(f, client);
 }
 
 void fill_job_done(struct fill *f)
@@ -533,6 +550,7 @@ static void leave(struct fill *f)
     lock_take(&f->cache->lock);
     list_remove(&f->node);
     lock_drop(&f->cache->lock);
+    fill_goes_on(f, false);
     f->owner->ended(f->owner_arg, f, f->rc, &why);
 }
 

@@ -91,6 +91,7 @@ struct fill {
     /* Constant once headed. */
     struct arena arena;
     struct want want; /* own copies */
+    struct fair_clients clients; /* in whose turns it is fetched and written: the want's, and who joined. The fetch thread's */
     struct origin *origin;
     struct slice row_key; /* with the tail */
     struct slice tail;    /* of the variant that it is (variant.h) */
@@ -144,7 +145,8 @@ struct fill {
     uint64_t hastened_ms; /* the last retry that did not wait for its time; 0: none */
     struct hasher *hasher;
     uint64_t idle_since_ms; /* nobody wants it since then; 0: somebody does */
-    bool going_on;          /* nobody wants it, and it is fetched to its end all the same */
+    bool going_on;          /* nobody wants it, and it is fetched to its end all the same, */
+    struct going *going;    /* ... on its client's account; NULL: on nobody's (abandon.c) */
     struct job stage_job;
     struct job hash_job;
     struct job seal_job;
@@ -176,6 +178,10 @@ bool fill_is_headed(const struct fill *f);
 /* An answer made of it is given out for that want; the last one given back: abandon.c decides what becomes of it. */
 void fill_answered(struct fill *f, const struct want *w);
 void fill_given_back(struct fill *f); /* any thread */
+/* Another client waits for it: what it queues for is done in whichever's turn comes first. */
+void fill_share(struct fill *f, uint64_t client);
+/* Nobody waits for its head any more: it ends, and that says nothing of the origin. Not once its head has come. */
+void fill_forsake(struct fill *f);
 /* Breaks it off: readers are cut. ended() runs when nothing is under way any more. */
 void fill_fail(struct fill *f, int rc, const struct err *why);
 /* The cache closes: as fill_fail, but what can be resumed is parked. */
@@ -203,6 +209,7 @@ void fill_post_demand(
     struct fill *f); /* under the lock: fill_on_demand() is called on the fetch thread */
 /* abandon.c: a fill that nobody wants stops asking, or goes on to its end; and ends when nobody has come back. */
 void fill_abandon(struct fill *f);
+void fill_goes_on(struct fill *f, bool yes);
 void fill_rest(struct fill *f, uint64_t now_ms);
 bool fill_nearly_there(struct fill *f);
 void fill_on_demand(struct letter *l);
@@ -236,6 +243,7 @@ void filler_wake_all(struct fill *f);
 /* Those that wait for their next try begin it now; it does not count. */
 void filler_hasten_all(struct fill *f);
 void filler_finish_all(struct fill *f);
+void filler_share_all(struct fill *f, uint64_t client); /* fill_share()'s part */
 void filler_go(struct fill *f); /* the stage is open: gathered bytes may be written */
 unsigned filler_count(const struct fill *f);
 /* Gives up what lies at and behind `end`. */

@@ -83,11 +83,30 @@ void filler_stop_all(struct fill *f)
     }
 }
 
+/* Others wait for a connection that rests: what has come is finished at once. */
+static void on_wanted(void *arg)
+{
+    struct filler *fl = arg;
+    struct fill *f = fill_hold(fl->fill);
+
+    if (fl->resting) {
+        filler_finish_all(f);
+    }
+    fill_release(&f);
+}
+
 void filler_rest_all(struct fill *f)
 {
     for (unsigned i = 0; i < FILLERS_MAX; i++) {
-        if (f->fillers[i] != NULL) {
-            f->fillers[i]->resting = true;
+        struct filler *fl = f->fillers[i];
+        if (fl == NULL) {
+            continue;
+        }
+        fl->resting = true;
+        if (fl->fetch != NULL && !fetch_has_turn(fl->fetch)) {
+            fetch_cancel(&fl->fetch); /* filler_wake_all() has it asked anew */
+        } else if (fl->fetch != NULL) {
+            fetch_rest(fl->fetch, on_wanted);
         }
     }
 }
@@ -108,6 +127,9 @@ void filler_wake_all(struct fill *f)
             continue;
         }
         fl->resting = false;
+        if (fl->fetch != NULL) {
+            fetch_rest(fl->fetch, NULL);
+        }
         resume(fl);
         if (fl->fetch == NULL && !fl->over) {
             timer_in(fl, 0); /* its next try may have been due meanwhile */
@@ -140,6 +162,20 @@ void filler_finish_all(struct fill *f)
         fl->over = true;
         fl->rc = 0;
         settle(fl); /* may free it */
+    }
+}
+
+void filler_share_all(struct fill *f, uint64_t client)
+{
+    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+        struct filler *fl = f->fillers[i];
+        if (fl == NULL) {
+            continue;
+        }
+        if (fl->fetch != NULL) {
+            fetch_share(fl->fetch, client);
+        }
+        pool_move(f->cache->disk, &fl->job, client);
     }
 }
 
@@ -346,7 +382,9 @@ static void settle(struct filler *fl)
     } else if (fl->end != LENGTH_UNKNOWN &&
                fl->recv < fl->end) { /* a bounded request: on to the next */
         fl->over = false;
-        ask(fl);
+        if (!fl->resting) { /* filler_wake_all() has it asked */
+            ask(fl);
+        }
     } else {
         segment_done(fl);
     }
@@ -523,6 +561,9 @@ static void ask(struct filler *fl)
         fl->old = NULL; /* asked a second time: for all of it */
     }
     fl->fetch = fetch_start(f->cache->fetcher, &w, &events, fl);
+    for (unsigned i = 1; i < f->clients.count; i++) {
+        fetch_share(fl->fetch, f->clients.client[i]);
+    }
 }
 
 void filler_start(struct fill *f, uint64_t first, uint64_t end, const struct object *old)

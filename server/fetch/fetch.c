@@ -504,8 +504,9 @@ static struct lane *lane_of_home(struct fetcher *f, const struct origin *o, stru
 {
     struct url u;
 
-    return url_split(url, &u, NULL) == 0 && origin_is_home(o, &u) ? lane_find(&f->lanes, f->base, o, f->alone)
-                                                                  : NULL;
+    return url_split(url, &u, NULL) == 0 && origin_is_home(o, &u)
+               ? lane_find(&f->lanes, f->base, o, f->use == FETCHER_ALONE)
+               : NULL;
 }
 
 enum origin_word fetcher_word(struct fetcher *f, const struct origin *o, struct slice url,

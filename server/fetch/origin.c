@@ -120,7 +120,7 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
     o->authorization = o->s3 == NULL ? copy_or_null(set->authorization) : NULL;
     o->tokens = set->tokens && o->s3 == NULL;
     o->connections = set->connections != 0 ? set->connections : 16;
-    o->crowd.most = set->waiting != 0 ? set->waiting : 4096;
+    o->crowd.places_max = set->waiting != 0 ? set->waiting : 4096;
     o->connect_ms = set->connect_ms != 0 ? set->connect_ms : 10000;
     o->stall_ms = set->stall_ms != 0 ? set->stall_ms : 30000;
     o->patience_ms = set->patience_ms != 0 ? set->patience_ms : 1500;
@@ -138,7 +138,7 @@ uint64_t origin_patience_ms(const struct origin *o)
     return o->patience_ms;
 }
 
-struct origin_crowd *origin_crowd(struct origin *o)
+struct crowd *origin_crowd(struct origin *o)
 {
     return &o->crowd;
 }

@@ -12,6 +12,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/slice.h"
+#include "server/fetch/crowd.h"
 
 struct origin_settings {
     const char
@@ -36,7 +37,7 @@ struct origin_settings {
     const char *addressing; /* "path", "virtual"; NULL: path with an endpoint, virtual without */
     bool tokens;            /* it may want one of its token server's (bearer.h) */
     uint32_t connections;   /* 16 at once to this origin */
-    uint32_t waiting;       /* 4096; see struct origin_crowd */
+    uint32_t waiting;       /* 4096; see struct crowd */
     uint32_t connect_ms;    /* 10 s */
     uint32_t stall_ms;      /* 30 s without a byte */
     uint32_t patience_ms;   /* 1.5 s; see origin_patience_ms() */
@@ -77,12 +78,7 @@ MUST_USE int origin_admits(const struct origin *o, struct slice url, struct slic
                            struct err *e);
 
 /* Who waits for the origin's first word. The cache's, on its thread alone. */
-struct origin_crowd {
-    uint32_t most; /* keys that may wait; of requests CROWD_A_KEY times as many */
-    uint32_t keys, asks;
-};
-enum { CROWD_A_KEY = 8 };
-struct origin_crowd *origin_crowd(struct origin *o);
+struct crowd *origin_crowd(struct origin *o);
 
 /* How long a client waits for its word where there is another answer, or where it did not answer just now. */
 uint64_t origin_patience_ms(const struct origin *o);

@@ -26,7 +26,7 @@ struct origin {
     struct s3 *s3; /* it is a bucket; or NULL */
     bool tokens;   /* it may ask for them: bearer.h */
     uint32_t connections;
-    struct origin_crowd crowd;
+    struct crowd crowd;
     uint32_t connect_ms;
     uint32_t stall_ms;
     uint32_t patience_ms;

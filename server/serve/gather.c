@@ -41,6 +41,7 @@ struct gather {
     uint64_t generation;
     struct need need;
     struct list waiters; /* uses */
+    struct fair_clients clients; /* whose they are */
     struct want want;    /* of the part under way */
     unsigned parts;      /* that are in `fact` */
     bool again;          /* this part broke off once */
@@ -157,6 +158,7 @@ static struct gather *gather_new(struct call *c, struct slice name)
     g->need.want.document = true;
     g->need.want.client = c->who.client;
     g->want = g->need.want;
+    fair_clients_add(&g->clients, c->who.client);
     list_init(&g->waiters);
     g->out = BUF_INIT(OUT_BYTES);
     g->digests = BUF_INIT(GATHER_PARTS_MAX * sizeof(struct digest));
@@ -300,7 +302,10 @@ static void put_to_work(struct gather *g)
 {
     g->busy = true;
     g->job = (struct job){.work = work, .done = worked, .reply = g->all->desk->loop->mail};
-    pool_submit(g->all->desk->daemon->readers, &g->job, g->want.client);
+    pool_submit(g->all->desk->daemon->readers, &g->job, g->clients.client[0]);
+    for (unsigned i = 1; i < g->clients.count; i++) {
+        pool_move(g->all->desk->daemon->readers, &g->job, g->clients.client[i]);
+    }
 }
 
 static void on_whole(void *arg, struct document *d, int rc)
@@ -351,8 +356,24 @@ static void ask_part(struct gather *g)
     ask = cache_want(g->all->desk->daemon->cache, g->all->desk->loop, &g->want, on_answer, g);
     if (!g->answered) {
         g->ask = ask;
+        for (unsigned i = 1; i < g->clients.count; i++) {
+            cache_share(ask, g->clients.client[i]);
+        }
     }
     release(g);
+}
+
+/* Another client waits for it: what is queued for it is done in whichever's turn comes first. */
+static void share(struct gather *g, uint64_t client)
+{
+    if (!fair_clients_add(&g->clients, client)) {
+        return;
+    }
+    if (g->ask != NULL) {
+        cache_share(g->ask, client);
+    } else if (g->busy) {
+        pool_move(g->all->desk->daemon->readers, &g->job, client);
+    }
 }
 
 /* --- the asking --------------------------------------------------------------------------------------------------- */
@@ -422,10 +443,12 @@ void gather_need(struct call *c)
         put_to_work(g);
     } else if (begins) {
         ask_part(g);
+    } else {
+        share(g, c->who.client);
     }
 }
 
-/* Nobody waits any more. What the cache has begun goes on for its time; a job that is out ends first. */
+/* Nobody waits any more. A job that is out ends first. */
 static void abandon(struct gather *g)
 {
     unlist(g);

@@ -358,6 +358,7 @@ void rendering_ask(struct call *c, struct slice key, size_t bytes_max,
         pool_submit(all->makers, &x->job, x->client);
     } else {
         what->free(arg);
+        pool_move(all->makers, &x->job, c->who.client);
     }
     if (ready) {
         trim_recent(all, RECENT_BYTES, RECENT_MAX);

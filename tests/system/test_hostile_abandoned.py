@@ -1,4 +1,5 @@
 """Clients that leave early, and clients that only look: what the origin gives is what was read, and what was read stays."""
+import contextlib
 import socket
 import struct
 
@@ -6,6 +7,7 @@ import pytest
 
 from harness.crowd import Client
 from harness.mirrord import until
+from system.test_crowd import Silent
 
 MIB = 1 << 20
 KIB = 1 << 10
@@ -153,6 +155,73 @@ def test_a_client_has_a_few_of_those_at_a_time(data):
     data.settle()
     data.says("fill.done", 4)
     assert data.log().count("fill.done") == 4  # of the others a socket's buffer may have had the rest
+
+
+def test_all_clients_have_so_many_of_those_at_a_time(mirrord, origin):
+    """Ten clients leave four small objects each: 32 go on."""
+    m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" connections = 64 rule '.' {{ class = immutable }} }}""")
+    things = [origin.put(f"/{i}", size=4 * MIB, seed=i, hold_at=MIB) for i in range(40)]
+    held = [asked(m, f"/data/{i}", address=f"127.0.3.{i // 4 + 1}") for i in range(40)]
+    for s in held:
+        leave(s)
+    m.forsaken()
+    until(lambda: m.metric("mirrord_cache_fills_open") == 32)
+    for t in things:
+        t.go.set()
+    m.says("fill.done", 32)
+    m.settle()
+    assert m.log().count("fill.done") == 32
+
+
+def test_who_leaves_while_it_waits_for_its_turn_costs_nothing(mirrord, origin):
+    """Twelve requests of 64 MiB were fetched after their client had left, one after the other, and its next one waited for them."""
+    origin.put("/held", size=1000, hold_at=0)
+    things = [origin.put(f"/{i}", size=64 * MIB, seed=i) for i in range(12)]
+    m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" connections = 1 rule '.' {{ class = immutable }} }}""")
+    other = Client(m, SEVERAL[1])
+    other.begin("/data/held")
+    until(lambda: origin.requests == 1)
+    waiting = [asked(m, f"/data/{i}", read=0) for i in range(12)]
+    m.reaches("mirrord_cache_fills_open", 13)
+    for s in waiting:
+        leave(s)
+    until(lambda: m.metric("mirrord_cache_fills_open") == 1 and m.metric("mirrord_cache_waiting") <= 1)
+    origin.things["/held"].go.set()
+    other.join()
+    assert m.get("/data/none").status == 404
+    assert sum(t.requests for t in things) == 0 and origin.requests == 2
+    assert m.get("/data/0").body == origin.bytes_of("/0"), "that somebody left says nothing of the origin"
+
+
+def test_who_waits_still_gets_what_another_has_left(mirrord, origin):
+    origin.put("/held", size=1000, hold_at=0)
+    thing = origin.put("/a", size=MIB)
+    m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" connections = 1 rule '.' {{ class = immutable }} }}""")
+    first, other = Client(m, "127.0.0.4"), Client(m, SEVERAL[1])
+    first.begin("/data/held")
+    until(lambda: origin.requests == 1)
+    leaves = asked(m, "/data/a", read=0)
+    m.reaches("mirrord_cache_fills_open", 2)
+    waiting = m.metric("mirrord_cache_waiting")
+    other.begin("/data/a")
+    m.reaches("mirrord_cache_waiting", waiting + 1)
+    leave(leaves)
+    until(lambda: m.metric("mirrord_cache_waiting") == waiting)
+    origin.things["/held"].go.set()
+    other.join()
+    assert other.done == [("/data/a", 200)] and thing.requests == 1
+
+
+def test_who_leaves_before_the_origin_speaks_ends_the_request(mirrord):
+    """And that is no trouble of the origin: the next client asks it at once."""
+    with contextlib.closing(Silent()) as silent:
+        m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{silent.url}/" stall = "10m" rule '.' {{ class = immutable }} }}""")
+        leaves = asked(m, "/data/a", read=0)
+        m.reaches("mirrord_cache_fills_open", 1)
+        leave(leaves)
+        until(lambda: m.metric("mirrord_cache_fills_open") == 0)
+        silent.go.set()
+        assert m.get("/data/a").status == 200
 
 
 def test_who_comes_back_goes_on(data):

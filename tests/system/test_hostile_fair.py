@@ -30,25 +30,96 @@ def test_one_client_never_has_all_of_an_origin(mirrord, origin, seats):
     assert [status for _, status in greedy.done] == [200] * 12
 
 
-@pytest.mark.parametrize("seats", [1])
-def test_clients_take_turns_at_an_origin(mirrord, origin, seats):
-    for i in range(seats):
-        origin.put(f"/held{i}", size=1000, seed=i, hold_at=0)
-    m = mirrord(f'repo "data" {{ protocol = "generic" origin = "{origin.url}/" connections = {seats} }}')
-    greedy, modest = Client(m, GREEDY), Client(m, MODEST)
-    for i in range(seats):
-        greedy.begin(f"/data/held{i}")
-    until(lambda: origin.requests == seats)
+@pytest.fixture
+def held(mirrord, origin):
+    """A mirror with one connection to its origin, which the greedy client holds until `let_go()`."""
+    def start(more=""):
+        origin.put("/held", size=1000, hold_at=0)
+        m = mirrord(f'repo "data" {{ protocol = "generic" origin = "{origin.url}/" connections = 1 {more} }}')
+        m.greedy, m.modest = Client(m, GREEDY), Client(m, MODEST)
+        m.greedy.begin("/data/held")
+        until(lambda: origin.requests == 1 and m.metric("mirrord_cache_waiting") == 0)
+        m.let_go = origin.things["/held"].go.set
+        return m
+    return start
+
+
+def test_clients_take_turns_at_an_origin(held, origin):
+    m = held()
     for i in range(60):
-        greedy.begin(f"/data/none{i}")
-    until(lambda: m.metric("mirrord_cache_fills_open") == 60 + seats)
-    modest.begin("/data/mine")
-    until(lambda: m.metric("mirrord_cache_fills_open") == 61 + seats)
-    for i in range(seats):
-        origin.things[f"/held{i}"].go.set()
-    greedy.join()
-    modest.join()
-    assert origin.misses.index("/mine") <= 2 * seats and len(origin.misses) == 61
+        m.greedy.begin(f"/data/none{i}")
+    m.reaches("mirrord_cache_fills_open", 61)
+    m.modest.begin("/data/mine")
+    m.reaches("mirrord_cache_fills_open", 62)
+    m.let_go()
+    m.greedy.join()
+    m.modest.join()
+    assert origin.misses.index("/mine") <= 2 and len(origin.misses) == 61
+
+
+def test_what_a_greedy_client_has_queued_is_fetched_in_the_turn_of_whoever_joins(held, origin):
+    """The last of 60 objects that one client has queued is wanted by another, too: it was asked for as the 59th."""
+    m = held()
+    for i in range(60):
+        m.greedy.begin(f"/data/none{i}")
+        m.reaches("mirrord_cache_fills_open", i + 2)
+    m.modest.begin("/data/none59")
+    m.reaches("mirrord_cache_waiting", 61)
+    m.let_go()
+    m.greedy.join()
+    m.modest.join()
+    assert origin.misses.index("/none59") <= 2 and len(origin.misses) == 60
+    assert m.modest.done == [("/data/none59", 404)]
+
+
+def refused(*clients):
+    return sum(status == 503 for c in clients for _, status in c.done)
+
+
+def test_one_client_never_has_all_places_before_an_origin(held):
+    """Of 32 objects that may be waited for 16 are for one client: it hears 503 beyond, others wait."""
+    m = held("waiting = 32")
+    for i in range(40):
+        m.greedy.begin(f"/data/none{i}")
+    until(lambda: refused(m.greedy) >= 24)
+    m.modest.begin("/data/mine")
+    m.reaches("mirrord_cache_waiting", 17)
+    m.let_go()
+    m.greedy.join()
+    m.modest.join()
+    assert m.modest.done == [("/data/mine", 404)] and refused(m.greedy) == 24
+
+
+def test_before_a_crowded_origin_the_client_with_most_gives(held):
+    """Two clients have all places: for a third, the last that came of one of theirs is sent away."""
+    m = held("waiting = 32")
+    other = Client(m, "127.0.0.4")
+    for c, name in ((m.greedy, "a"), (other, "b")):
+        for i in range(16):
+            c.begin(f"/data/{name}{i}")
+    m.reaches("mirrord_cache_waiting", 32)
+    assert not refused(m.greedy, other)
+    m.modest.begin("/data/mine")
+    m.reaches("mirrord_cache_crowded_total", 1)
+    m.let_go()
+    for c in (m.greedy, other, m.modest):
+        c.join()
+    assert m.modest.done == [("/data/mine", 404)]
+    assert refused(m.greedy, other) == 1 and m.metric("mirrord_cache_crowded_total") == 1
+
+
+def test_requests_for_one_object_have_a_bound_a_client(held):
+    """Of 256 requests that may wait 128 are for one client, though all wait for the same object."""
+    m = held("waiting = 32")
+    for _ in range(132):
+        m.greedy.begin("/data/none")
+    until(lambda: refused(m.greedy) >= 4)
+    m.modest.begin("/data/none")
+    m.reaches("mirrord_cache_waiting", 129)
+    m.let_go()
+    m.greedy.join()
+    m.modest.join()
+    assert m.modest.done == [("/data/none", 404)] and refused(m.greedy) == 4
 
 
 def test_a_token_is_one_client_wherever_it_asks(mirrord, origin):
@@ -81,6 +152,29 @@ def test_documents_are_made_in_turns(mirrord):
     before = len(greedy.done)
     assert modest.ask("/models/me/gpt/?format=json", headers={"Accept": "application/json"})[0] == 200
     assert len(greedy.done) - before <= 6, greedy.done
+    greedy.join()
+    assert {status for _, status in greedy.done} == {200}
+
+
+def test_a_listing_is_made_in_the_turn_of_whoever_joins(mirrord):
+    """One client has queued it behind 16 dear forms of its own; whoever wants the same does not wait for those."""
+    m = mirrord('repo "models" { protocol = "hosted" }')
+    token = m.token("ci", "publish:models/me/*")
+    for i in range(50):
+        assert m.put(f"/models/me/gpt/d/{i}", b"x", token=token).status in (200, 201)
+    greedy, modest = Client(m, GREEDY), Client(m, MODEST)
+    begun = m.metric("mirrord_documents_made_total")
+    for i in range(24):
+        form = "&".join(f"paths=d%2F{k % 50}" for k in range(4000 + i)).encode()
+        greedy.begin("/models/api/models/me/gpt/paths-info/main", method="POST", body=form,
+                     headers={"Content-Type": "application/x-www-form-urlencoded"})
+    m.reaches("mirrord_documents_made_total", begun + 24)
+    listing = {"path": "/models/me/gpt/?format=json", "headers": {"Accept": "application/json"}}
+    greedy.begin(**listing)
+    m.reaches("mirrord_documents_made_total", begun + 25)
+    before = len(greedy.done)
+    assert modest.ask(**listing)[0] == 200
+    assert len(greedy.done) - before <= 7, greedy.done
     greedy.join()
     assert {status for _, status in greedy.done} == {200}
 

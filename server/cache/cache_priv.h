@@ -49,14 +49,15 @@ struct cache {
     struct partial *partials;  /* uthash, by key */
     struct list partials_lost; /* nobody will resume them: the keeper drops them */
     struct kin *kins;          /* uthash; the fetch thread's, as all below */
-    struct list forsaken; /* entries that all who asked have left, until the event has seen to them */
+    struct list
+        forsaken; /* entries that all who asked have left, until the event has seen to them */
     struct event *forsake;
-    struct list resting;       /* entries with nothing but a memory, oldest first */
+    struct list resting; /* entries with nothing but a memory, oldest first */
     size_t resting_count;
     size_t resting_bytes; /* of the words that they remember */
     unsigned busy;        /* jobs and commits of entries */
-    unsigned idle;     /* fills that nobody wants, and that wait for somebody: at the last tick */
-    unsigned idle_now; /* the same, as far as this tick has come */
+    unsigned idle;       /* fills that nobody wants, and that wait for somebody: at the last tick */
+    unsigned idle_now;   /* the same, as far as this tick has come */
     struct going *going; /* uthash, by client (abandon.c) */
     unsigned going_count; /* fills on their accounts */
     bool closing;
@@ -101,7 +102,7 @@ void want_copy(struct arena *a, const struct want *w, struct want *out);
 struct cache_ask {
     struct cache *cache;
     _Atomic unsigned refs; /* the answer's way back, and each letter that says something of it */
-    struct loop *loop; /* NULL: nobody waits, it revalidates what was given stale */
+    struct loop *loop;     /* NULL: nobody waits, it revalidates what was given stale */
     struct arena arena;
     struct want want;
     struct origin *origin;
@@ -119,7 +120,7 @@ struct cache_ask {
     struct letter letter;
     struct letter leaving; /* cache_cancel() */
 };
-void ask_release(struct cache_ask *k); /* any thread */
+void ask_release(struct cache_ask *k);                  /* any thread */
 void ask_answer(struct cache_ask *k, struct answer *a); /* takes a; any thread */
 
 /* --- hit.c --- */
@@ -144,7 +145,7 @@ void entry_ask(struct cache *c, struct cache_ask *k); /* fetch thread, as the ne
 void entry_leave(struct cache_ask *k); /* it has been cancelled: it waits nowhere any more */
 void entry_share(struct entry *n, uint64_t client); /* this client waits there, too */
 void entries_end_forsaken(struct cache *c);
-void entries_drop_all(struct cache *c);               /* at close: everybody is told */
+void entries_drop_all(struct cache *c); /* at close: everybody is told */
 /* Entries of these row keys are cut loose from the table: a later want begins anew, and what is under way for them hands in
  * no row any more. */
 void entries_forget(struct cache *c, struct slice prefix);

@@ -45,16 +45,16 @@ struct entry {
     bool probed;      /* and that was just done */
     bool ask_plainly; /* a 304 did not fit: the next request is unconditional */
     struct job look;
-    struct buf look_like;   /* the tail of a variant that was there, though not for these */
+    struct buf look_like;       /* the tail of a variant that was there, though not for these */
     struct arena look_arena;    /* what the look borrows: the ask may go meanwhile */
     struct origin *look_origin; /* held */
     struct want look_want;      /* of the first ask */
-    struct promise promise; /* this round's */
-    struct hit *old;        /* what the row says; stale */
-    struct fill *fill;      /* held */
-    bool first_told;        /* the one who caused the fill has been answered */
-    bool answered;          /* other() has dealt with the asks */
-    struct answer *memory;  /* a 404, or a HEAD's answer */
+    struct promise promise;     /* this round's */
+    struct hit *old;            /* what the row says; stale */
+    struct fill *fill;          /* held */
+    bool first_told;            /* the one who caused the fill has been answered */
+    bool answered;              /* other() has dealt with the asks */
+    struct answer *memory;      /* a 404, or a HEAD's answer */
     bool memory_is_head;
     struct promise memory_promise;
     uint64_t memory_until_ms;

@@ -91,7 +91,8 @@ struct fill {
     /* Constant once headed. */
     struct arena arena;
     struct want want; /* own copies */
-    struct fair_clients clients; /* in whose turns it is fetched and written: the want's, and who joined. The fetch thread's */
+    struct fair_clients
+        clients; /* in whose turns it is fetched and written: the want's, and who joined. The fetch thread's */
     struct origin *origin;
     struct slice row_key; /* with the tail */
     struct slice tail;    /* of the variant that it is (variant.h) */

@@ -25,7 +25,7 @@ struct fetch {
     struct lane *lane;
     struct lane_seat seat;
     struct fair_clients clients; /* for whom; the want's first */
-    struct origin *origin; /* held */
+    struct origin *origin;       /* held */
     struct arena arena;
     struct fetch_want want;
     struct fetch_events ev;

@@ -40,11 +40,11 @@ struct gather {
     struct repo *repo;
     uint64_t generation;
     struct need need;
-    struct list waiters; /* uses */
+    struct list waiters;         /* uses */
     struct fair_clients clients; /* whose they are */
-    struct want want;    /* of the part under way */
-    unsigned parts;      /* that are in `fact` */
-    bool again;          /* this part broke off once */
+    struct want want;            /* of the part under way */
+    unsigned parts;              /* that are in `fact` */
+    bool again;                  /* this part broke off once */
     struct cache_ask *ask;
     bool answered; /* inside cache_want() */
     struct document_wait *wait;

@@ -44,7 +44,7 @@ struct box { /* what others see of it is `pub` */
     struct repo_set *set; /* held: the key has a pointer into it */
     struct buf key;
     uint64_t client; /* who asked first */
-    unsigned holds; /* under the lock, as these: */
+    unsigned holds;  /* under the lock, as these: */
     bool ready;
     bool listed;
     struct list recent;

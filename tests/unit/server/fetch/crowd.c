@@ -36,7 +36,8 @@ static void go(struct crowd *w, struct visit *v)
 
 static void test_shares_of_one(void **state)
 {
-    static const uint32_t all[] = {1, 3, 16, 20, 64, 100, 4096}, one[] = {1, 3, 16, 16, 16, 25, 1024};
+    static const uint32_t all[] = {1, 3, 16, 20, 64, 100, 4096},
+                          one[] = {1, 3, 16, 16, 16, 25, 1024};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {

@@ -14,7 +14,7 @@ enum { GREEDY = 7, MODEST = 8 };
 struct request {
     struct lane_seat seat;
     struct lane *lane;
-    unsigned turn; /* when it had its seat; 0: not yet */
+    unsigned turn;  /* when it had its seat; 0: not yet */
     unsigned asked; /* how often it was asked to give it back */
 };
 

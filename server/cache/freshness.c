@@ -185,7 +185,7 @@ void freshness_read(const struct http_field *fields, size_t nfields, uint64_t no
         .must_revalidate = c.must_revalidate || c.has_s_maxage || c.no_cache || cdn.no_cache,
         .age_s = age,
         .fresh_until_unix_s = life > age ? now + (life - age) : now,
-        .swr_s = (uint32_t)c.swr_s,
+        .swr_s = (uint32_t)min_u64(c.swr_s, OBJECT_CARRIED_S - 1),
         .sie_s = (uint32_t)c.sie_s,
     };
 }
@@ -208,10 +208,15 @@ uint64_t freshness_until(const struct object *o, const struct want *w)
     return w->ttl_s == TTL_ORIGIN ? o->fresh_until_unix_s : o->validated_unix_s + w->ttl_s;
 }
 
-/* A rule with a ttl of its own has taken the word from the origin. */
+/* A ttl of ours, a rule's or an adapter's, has taken the word from the origin. */
+static bool origin_is_heard(const struct want *w)
+{
+    return w->ttl_s == TTL_ORIGIN;
+}
+
 static bool origin_forbids_stale(const struct object *o, const struct want *w)
 {
-    return o->must_revalidate && w->ttl_s == TTL_ORIGIN;
+    return o->must_revalidate && origin_is_heard(w);
 }
 
 /* How long it was fresh for. */
@@ -230,6 +235,14 @@ static uint64_t stale_until(uint64_t fresh_until, uint32_t rule_s, uint32_t orig
                    !add_u64(fresh_until, rule_s > origin_s ? rule_s : origin_s, &sum)
                ? UINT64_MAX
                : sum;
+}
+
+/* For how long it may be given while the origin is asked, beyond what the want allows. */
+static uint32_t extra_swr_s(const struct object *o, const struct want *w)
+{
+    bool carried = o->swr_s == OBJECT_CARRIED_S;
+
+    return carried || (origin_is_heard(w) && !w->swr_ruled) ? o->swr_s : 0;
 }
 
 /* Fresh for the origin, but not for the client (RFC 9111 5.2.1)? */
@@ -263,7 +276,8 @@ enum verdict_fresh freshness_judge(const struct object *o, const struct want *w,
         return FRESH;
     }
     if (!origin_forbids_stale(o, w) && !(heard && (w->demand.refresh || w->demand.bounded)) &&
-        now < stale_until(until, (uint32_t)max_u64(while_s, w->demand.max_stale_s), o->swr_s)) {
+        now < stale_until(until, (uint32_t)max_u64(while_s, w->demand.max_stale_s),
+                          extra_swr_s(o, w))) {
         return STALE_OK;
     }
     return STALE;
@@ -272,7 +286,8 @@ enum verdict_fresh freshness_judge(const struct object *o, const struct want *w,
 bool freshness_allows_stale_on_error(const struct object *o, const struct want *w, uint64_t now)
 {
     return !origin_forbids_stale(o, w) &&
-           now < stale_until(freshness_until(o, w), w->sie_s, o->sie_s);
+           now < stale_until(freshness_until(o, w), w->sie_s,
+                             origin_is_heard(w) && !w->sie_ruled ? o->sie_s : 0);
 }
 
 bool freshness_allows_stale_on_delay(const struct object *o, const struct want *w, uint64_t now)

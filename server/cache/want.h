@@ -86,6 +86,7 @@ struct want {
     bool refusal_ends;      /* a 401 or 403 ends what is kept, as a 404 does */
     uint32_t swr_s;         /* stale while it is revalidated; or SWR_LIKE_TTL */
     uint32_t sie_s;         /* stale if error; UINT32_MAX: without bound */
+    bool swr_ruled, sie_ruled; /* ... whatever the origin allows; so it is with a ttl of ours */
     uint32_t
         floor_s; /* mutable: a client's Cache-Control counts so long after the last validation; or FLOOR_NEVER */
     bool
@@ -107,6 +108,7 @@ struct want {
     /* Mutable, and its origin tells the digest of its bytes to a HEAD (fetch_digest): that is how it is revalidated, and bytes come
      * only when they are others. */
     bool told_by_head;
+    bool stays_home; /* redirects lead to the origin's own host, or nowhere */
     bool head_only; /* HEAD: a cold object costs the origin a HEAD, no fill */
     bool pass_on;   /* what is no object is given as the origin says it: status, fields, text */
     struct demand demand;             /* of the client */

@@ -114,6 +114,7 @@ static int compile(const struct rule_conf *conf, struct compiled *c, struct err 
     c->rule.swr_s = seconds_or(swr_s, 0);
     c->rule.swr_ruled = swr_s >= 0;
     c->rule.sie_s = seconds_or(conf->sie_s, UINT32_MAX);
+    c->rule.sie_ruled = conf->sie_s >= 0;
     c->rule.floor_s = seconds_or(conf->floor_s, FLOOR_S);
     c->rule.floor_ruled = conf->floor_s >= 0;
     if (rule_class_parse(conf->class, &c->rule.class) != 0) {
@@ -233,6 +234,8 @@ void rule_apply(const struct rule *r, struct slice path, struct want *w)
     w->neg_ttl_ruled = r->neg_ttl_ruled;
     w->swr_s = r->swr_s;
     w->sie_s = r->sie_s;
+    w->swr_ruled = r->swr_ruled;
+    w->sie_ruled = r->sie_ruled;
     w->floor_s = r->floor_s;
     w->status_map = r->status_map;
     w->status_maps = r->status_maps;

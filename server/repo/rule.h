@@ -35,7 +35,7 @@ struct rule {
     enum rule_class class;
     enum rule_digest digest_from;
     uint32_t ttl_s, neg_ttl_s, swr_s, sie_s, floor_s; /* as in struct want */
-    bool neg_ttl_ruled, swr_ruled, floor_ruled;       /* said by the rule */
+    bool neg_ttl_ruled, swr_ruled, sie_ruled, floor_ruled; /* said by the rule */
     const struct status_map *status_map;
     size_t status_maps;
 };

@@ -258,6 +258,27 @@ static void delay_allows_the_old_one_unless_somebody_insists(void **state)
     assert_false(freshness_allows_stale_on_delay(&o, &w, NOW + 9));
 }
 
+/* Who says how long an object is fresh says how long it may be stale. */
+static void the_origins_stale_terms_count_with_its_ttl_alone(void **state)
+{
+    struct object o = {
+        .validated_unix_s = NOW, .fresh_until_unix_s = NOW, .swr_s = 1000, .sie_s = 1000};
+    struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN};
+
+    (void)state;
+    assert_int_equal(freshness_judge(&o, &w, NOW + 999), STALE_OK);
+    assert_true(freshness_allows_stale_on_error(&o, &w, NOW + 999));
+    w.swr_ruled = w.sie_ruled = true; /* stale_while = 0s sie = 0s */
+    assert_int_equal(freshness_judge(&o, &w, NOW + 1), STALE);
+    assert_false(freshness_allows_stale_on_error(&o, &w, NOW + 1));
+    w.swr_ruled = w.sie_ruled = false;
+    w.ttl_s = 10;
+    w.sie_s = 5;
+    assert_int_equal(freshness_judge(&o, &w, NOW + 10), STALE);
+    assert_true(freshness_allows_stale_on_error(&o, &w, NOW + 14));
+    assert_false(freshness_allows_stale_on_error(&o, &w, NOW + 15));
+}
+
 static void a_clock_set_back_makes_nothing_fresh(void **state)
 {
     struct object o = {.validated_unix_s = 5000000, .fresh_until_unix_s = 5000060};
@@ -279,6 +300,7 @@ static void a_clock_set_back_makes_nothing_fresh(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_origins_stale_terms_count_with_its_ttl_alone),
         cmocka_unit_test(a_clock_set_back_makes_nothing_fresh),
         cmocka_unit_test(counts_the_life_of_an_answer),
         cmocka_unit_test(reads_what_may_be_done),

@@ -101,6 +101,9 @@ void cache_on_change(struct cache *c, void (*fn)(void *arg, struct slice repo, s
 MUST_USE int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix,
                           uint64_t *removed, struct err *e);
 
+/* The same for one key, with its variants and what callers have of it, and no other that begins so. */
+MUST_USE int cache_remove_key(struct cache *c, struct slice repo, struct slice key, struct err *e);
+
 /* Mutable objects below a prefix are revalidated before they are served again, and what is remembered to be absent is asked for
  * anew. want: is the object one of those? Blocks: pool thread. */
 MUST_USE int cache_expire(struct cache *c, struct slice repo, struct slice key_prefix,

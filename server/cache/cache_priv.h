@@ -146,11 +146,12 @@ void entry_leave(struct cache_ask *k); /* it has been cancelled: it waits nowher
 void entry_share(struct entry *n, uint64_t client); /* this client waits there, too */
 void entries_end_forsaken(struct cache *c);
 void entries_drop_all(struct cache *c); /* at close: everybody is told */
-/* Entries of these row keys are cut loose from the table: a later want begins anew, and what is under way for them hands in
+/* Entries of these row keys (object_key_is) are cut loose from the table: a later want begins anew, and what is under way for
+ * them hands in
  * no row any more. */
-void entries_forget(struct cache *c, struct slice prefix);
+void entries_forget(struct cache *c, struct slice key, bool below);
 /* The same for those whose bytes may change. */
-void entries_expire(struct cache *c, struct slice prefix);
+void entries_expire(struct cache *c, struct slice key, bool below);
 void entries_rest_tick(struct cache *c, uint64_t now_ms);
 
 /* --- cache.c --- */
@@ -164,7 +165,7 @@ struct partial *partial_take(struct cache *c, struct slice row_key, const struct
 void partial_put(struct cache *c, struct partial **pp);     /* for whoever wants it next */
 struct partial *partial_of(struct fill *f);                 /* what its parked stage has */
 void partial_lose(struct cache *c, uint64_t stage_id);      /* nobody will: the keeper drops it */
-void partials_forget(struct cache *c, struct slice prefix); /* of row keys. Pool */
+void partials_forget(struct cache *c, struct slice key, bool below); /* of row keys. Pool */
 void partial_drop(struct cache *c, uint64_t stage_id);      /* its row and its file. Pool */
 void partial_free(struct partial **pp);
 /* Drops those that nobody has come back for, and the oldest while they hold more than max_bytes. Keeper, pool. */

@@ -333,9 +333,9 @@ static void forget(struct entry *n)
     }
 }
 
-void entries_forget(struct cache *c, struct slice prefix)
+void entries_forget(struct cache *c, struct slice key, bool below)
 {
-    kins_each(c, prefix, forget);
+    kins_each(c, key, below, forget);
 }
 
 /* What never changes goes on: nobody asks for it anew. */
@@ -351,9 +351,9 @@ static void expire(struct entry *n)
     }
 }
 
-void entries_expire(struct cache *c, struct slice prefix)
+void entries_expire(struct cache *c, struct slice key, bool below)
 {
-    kins_each(c, prefix, expire);
+    kins_each(c, key, below, expire);
 }
 
 /* --- trouble ------------------------------------------------------------------------------------------------------ */
@@ -793,5 +793,5 @@ static void drop_idle(struct entry *n)
 
 void entries_drop_all(struct cache *c)
 {
-    kins_each(c, SLICE(""), drop_idle);
+    kins_each(c, SLICE(""), true, drop_idle);
 }

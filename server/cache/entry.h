@@ -99,7 +99,7 @@ void kin_like(struct entry *n, const struct want *w,
 /* n only remembers something from now on. When too many of its key do, the one that has for the longest; else NULL. */
 struct entry *kin_rest(struct entry *n);
 /* Of all row keys with that prefix. Those that are met may leave. */
-void kins_each(struct cache *c, struct slice prefix, void (*each)(struct entry *n));
+void kins_each(struct cache *c, struct slice key, bool below, void (*each)(struct entry *n));
 
 /* verdict.c: the first head of n's fill was neither 200 nor 206, or of a HEAD. What it settles is answered; `answered`
  * then. */

@@ -14,7 +14,6 @@
 #include "server/cache/variant.h"
 
 enum {
-    KEY_MAX = 16384,
     UNKEPT_SHARE = 10,    /* of what is larger than the quota, ranges may put out a tenth of it */
     ROOM_BYTES = 2 << 20, /* for a write, with the step in which space is taken */
     TROUBLED_MS = 2000,   /* who has no byte yet is told why, before clients give up (10 s) */
@@ -282,7 +281,7 @@ bool fill_is_refused(const struct fill *f, const struct fetch_head *h)
 /* Whom it is for: what may not be kept, for those alone who asked the same. */
 static void learn_tail(struct fill *f, const struct fetch_head *h)
 {
-    struct buf key = BUF_INIT(KEY_MAX);
+    struct buf key = BUF_INIT(OBJECT_KEY_MAX);
 
     if (f->want.forwards == 0) {
         return;

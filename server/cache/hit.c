@@ -5,8 +5,6 @@
 #include "server/cache/cache_priv.h"
 #include "server/cache/variant.h"
 
-enum { KEY_MAX = 16384 };
-
 void hit_free(struct hit **hp)
 {
     struct hit *h = *hp;
@@ -77,8 +75,8 @@ int variants_each(struct cache *c, struct slice row_key,
                   int (*each)(void *arg, struct slice tail, struct slice row), void *arg,
                   struct err *e)
 {
-    struct buf from = BUF_INIT(KEY_MAX);
-    struct buf to = BUF_INIT(KEY_MAX);
+    struct buf from = BUF_INIT(OBJECT_KEY_MAX);
+    struct buf to = BUF_INIT(OBJECT_KEY_MAX);
     struct walk w = {row_key.n + 1, each, arg};
     int rc;
 
@@ -159,7 +157,7 @@ static int try_holder(void *arg, struct slice repo, char kind, struct slice key)
 {
     struct held_search *s = arg;
     const struct want *w = s->want;
-    struct buf row_key = BUF_INIT(KEY_MAX);
+    struct buf row_key = BUF_INIT(OBJECT_KEY_MAX);
 
     /* A NUL: it was fetched with somebody's own credential. */
     if (kind == 'o' && slice_eq(repo, w->repo) && slice_find(key, '\0') < 0 &&

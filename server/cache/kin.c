@@ -92,14 +92,14 @@ void kin_leave(struct entry *n)
     free_if_empty(n->cache, k);
 }
 
-void kins_each(struct cache *c, struct slice prefix, void (*each)(struct entry *n))
+void kins_each(struct cache *c, struct slice key, bool below, void (*each)(struct entry *n))
 {
     struct kin *k;
     struct kin *tmp;
 
     HASH_ITER(hh, c->kins, k, tmp)
     {
-        if (!slice_starts(k->row_key, prefix)) {
+        if (!object_key_is(k->row_key, key, below)) {
             continue;
         }
         k->walked = true;

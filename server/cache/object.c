@@ -20,6 +20,12 @@ void object_key(struct buf *out, struct slice repo, struct slice key, struct sli
     }
 }
 
+bool object_key_is(struct slice object_key, struct slice of, bool below)
+{
+    return slice_starts(object_key, of) &&
+           (below || object_key.n == of.n || object_key.p[of.n] == '\0');
+}
+
 struct slice object_key_tail(struct slice key)
 {
     ptrdiff_t nul = slice_find(key, '\0');

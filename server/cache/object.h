@@ -13,7 +13,13 @@
 #include "server/cache/want.h"
 #include "server/fetch/fetch.h"
 
-enum { OBJECT_FIELDS = 24, OBJECT_FIELD_BYTES = 8192, OBJECT_ROW_MAX = 64 << 10 };
+/* A row's key, and its holder's, have room for WANT_KEY_MAX bytes of the want's and what else is in them. */
+enum {
+    OBJECT_FIELDS = 24,
+    OBJECT_FIELD_BYTES = 8192,
+    OBJECT_ROW_MAX = 64 << 10,
+    OBJECT_KEY_MAX = 16384
+};
 
 struct object {
     struct digest digest;
@@ -39,6 +45,8 @@ struct object {
 
 /* repo NUL key, and NUL principal unless that is "". */
 void object_key(struct buf *out, struct slice repo, struct slice key, struct slice principal);
+/* Is it the row of that key, or one of its variants' or callers'? below: or of any key that begins so. */
+bool object_key_is(struct slice object_key, struct slice of, bool below);
 /* The second half of the above: how holder rows and the keeper name it. */
 struct slice object_key_tail(struct slice object_key);
 

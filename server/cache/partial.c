@@ -289,7 +289,7 @@ void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes)
     }
 }
 
-void partials_forget(struct cache *c, struct slice prefix)
+void partials_forget(struct cache *c, struct slice key, bool below)
 {
     struct partial *p;
     struct partial *tmp;
@@ -297,7 +297,7 @@ void partials_forget(struct cache *c, struct slice prefix)
     lock_take(&c->lock);
     HASH_ITER(hh, c->partials, p, tmp)
     {
-        if (slice_starts(p->key, prefix)) {
+        if (object_key_is(p->key, key, below)) {
             HASH_DEL(c->partials, p);
             list_push_back(&c->partials_lost, &p->node);
         }

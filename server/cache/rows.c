@@ -9,7 +9,7 @@
 #include "server/cache/cache_priv.h"
 #include "server/cache/wire.h"
 
-enum { KEY_MAX = 16384, KEYS_MAX = 1 << 30 };
+enum { KEYS_MAX = 1 << 30 };
 
 struct listing {
     struct cache *cache;
@@ -50,7 +50,7 @@ static int list_row(void *arg, struct slice row_key, struct slice row)
 int cache_list(struct cache *c, struct slice repo, struct slice prefix,
                int (*each)(void *arg, const struct object_info *o), void *arg, struct err *e)
 {
-    struct listing x = {c, repo, BUF_INIT(KEY_MAX), each, arg};
+    struct listing x = {c, repo, BUF_INIT(OBJECT_KEY_MAX), each, arg};
     int rc;
 
     object_key(&x.prefix, repo, prefix, SLICE(""));
@@ -97,8 +97,9 @@ void cache_unfinished(struct cache *c, struct slice repo,
 struct cut { /* made on the fetch thread, while the remover waits */
     struct letter letter;
     struct cache *cache;
-    struct slice prefix; /* of row keys */
-    void (*entries)(struct cache *c, struct slice prefix);
+    struct slice key; /* of rows */
+    bool below;       /* ... and of all that begin so */
+    void (*entries)(struct cache *c, struct slice key, bool below);
     struct lock lock;
     struct cond over;
     bool done;
@@ -108,7 +109,7 @@ static void on_cut(struct letter *l)
 {
     struct cut *x = CONTAINER_OF(l, struct cut, letter);
 
-    x->entries(x->cache, x->prefix);
+    x->entries(x->cache, x->key, x->below);
     lock_take(&x->lock);
     x->done = true;
     cond_signal(&x->over);
@@ -117,10 +118,11 @@ static void on_cut(struct letter *l)
 
 /* From here on the fetch thread hands in no row of what began before. What it had handed in is committed: batches keep
  * their order, and an empty one has come through, whatever became of it. */
-static void cut_fills(struct cache *c, struct slice prefix,
-                      void (*entries)(struct cache *c, struct slice prefix))
+static void cut_fills(struct cache *c, struct slice key, bool below,
+                      void (*entries)(struct cache *c, struct slice key, bool below))
 {
-    struct cut x = {.letter.deliver = on_cut, .cache = c, .prefix = prefix, .entries = entries};
+    struct cut x = {
+        .letter.deliver = on_cut, .cache = c, .key = key, .below = below, .entries = entries};
     struct batch *last = batch_new();
     struct err e;
 
@@ -141,6 +143,8 @@ static void cut_fills(struct cache *c, struct slice prefix,
 
 struct removal {
     struct slice repo;
+    struct slice key;
+    bool below;
     struct batch *batch;
     struct buf keys; /* of the objects, a length before each */
     uint64_t count;
@@ -149,8 +153,11 @@ struct removal {
 static int remove_row(void *arg, const struct object_info *o)
 {
     struct removal *r = arg;
-    struct buf key = BUF_INIT(KEY_MAX);
+    struct buf key = BUF_INIT(OBJECT_KEY_MAX);
 
+    if (!object_key_is(o->key, r->key, r->below)) {
+        return 0;
+    }
     object_key(&key, r->repo, o->key, SLICE(""));
     batch_del(r->batch, TABLE_OBJECT, buf_slice(&key));
     buf_clear(&key);
@@ -171,19 +178,19 @@ static void tell_all(struct cache *c, struct slice repo, struct slice keys)
     }
 }
 
-int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix, uint64_t *removed,
-                 struct err *e)
+static int remove_rows(struct cache *c, struct slice repo, struct slice key, bool below,
+                       uint64_t *removed, struct err *e)
 {
-    struct removal r = {repo, batch_new(), BUF_INIT(KEYS_MAX), 0};
-    struct buf prefix = BUF_INIT(KEY_MAX);
+    struct removal r = {repo, key, below, batch_new(), BUF_INIT(KEYS_MAX), 0};
+    struct buf prefix = BUF_INIT(OBJECT_KEY_MAX);
     int rc;
 
-    object_key(&prefix, repo, key_prefix, SLICE(""));
+    object_key(&prefix, repo, key, SLICE(""));
     rc = prefix.rc != 0 ? err_set(e, prefix.rc, "a key is shorter") : 0;
     if (rc == 0) {
-        cut_fills(c, buf_slice(&prefix), entries_forget);
-        partials_forget(c, buf_slice(&prefix));
-        rc = cache_list(c, repo, key_prefix, remove_row, &r, e);
+        cut_fills(c, buf_slice(&prefix), below, entries_forget);
+        partials_forget(c, buf_slice(&prefix), below);
+        rc = cache_list(c, repo, key, remove_row, &r, e);
     }
     if (rc == 0) {
         rc = store_commit(c->store, &r.batch, COMMIT_SYNC, e);
@@ -196,6 +203,19 @@ int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix, ui
     buf_free(&r.keys);
     buf_free(&prefix);
     return rc;
+}
+
+int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix, uint64_t *removed,
+                 struct err *e)
+{
+    return remove_rows(c, repo, key_prefix, true, removed, e);
+}
+
+int cache_remove_key(struct cache *c, struct slice repo, struct slice key, struct err *e)
+{
+    uint64_t removed;
+
+    return remove_rows(c, repo, key, false, &removed, e);
 }
 
 /* --- marked to be revalidated ------------------------------------------------------------------------------------- */
@@ -223,7 +243,7 @@ static int note_key(void *arg, const struct object_info *o)
 /* Adds to b, unless the row is gone. */
 static void mark_row(const struct marking *m, struct slice key, struct batch *b)
 {
-    struct buf row_key = BUF_INIT(KEY_MAX);
+    struct buf row_key = BUF_INIT(OBJECT_KEY_MAX);
     struct buf old = BUF_INIT(OBJECT_ROW_MAX);
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
     struct arena a = {0};
@@ -298,14 +318,14 @@ int cache_expire(struct cache *c, struct slice repo, struct slice key_prefix,
                  struct err *e)
 {
     struct marking m = {c, repo, want, arg, BUF_INIT(KEYS_MAX)};
-    struct buf prefix = BUF_INIT(KEY_MAX);
+    struct buf prefix = BUF_INIT(OBJECT_KEY_MAX);
     int rc;
 
     *expired = 0;
     object_key(&prefix, repo, key_prefix, SLICE(""));
     rc = prefix.rc != 0 ? err_set(e, prefix.rc, "a key is shorter") : 0;
     if (rc == 0) {
-        cut_fills(c, buf_slice(&prefix), entries_expire);
+        cut_fills(c, buf_slice(&prefix), true, entries_expire);
         rc = cache_list(c, repo, key_prefix, note_key, &m, e);
     }
     if (rc == 0) {

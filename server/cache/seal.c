@@ -10,7 +10,6 @@
 enum {
     STEP_BYTES = 8 << 20, /* hashed by one job */
     LAG_BYTES = 1 << 20,  /* worth a job before the end */
-    KEY_MAX = 16384,
 };
 #define SYNCED_ROW_BYTES ((uint64_t)1 << 20) /* from here on a lost row costs more than a sync */
 
@@ -48,7 +47,7 @@ static void on_hashed(struct job *j)
 static void drop_old_holder(struct fill *f, struct batch *b)
 {
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
-    struct buf key = BUF_INIT(KEY_MAX);
+    struct buf key = BUF_INIT(OBJECT_KEY_MAX);
     struct digest old;
 
     if (store_get(f->cache->store, TABLE_OBJECT, f->row_key, &row, NULL) == 0 &&
@@ -63,7 +62,7 @@ static void drop_old_holder(struct fill *f, struct batch *b)
 static void put_rows(struct fill *f, uint64_t stage, struct batch *b)
 {
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
-    struct buf key = BUF_INIT(KEY_MAX);
+    struct buf key = BUF_INIT(OBJECT_KEY_MAX);
     char partial[STAGE_KEY_BYTES];
 
     drop_old_holder(f, b);

@@ -7,8 +7,6 @@
 #include "server/store/atime.h"
 #include "server/store/pin.h"
 
-enum { KEY_MAX = 16384 };
-
 struct rival {
     struct slice tail;
     struct digest digest;
@@ -26,8 +24,8 @@ struct trim {
 
 static void drop(struct trim *t, const struct rival *r)
 {
-    struct buf row_key = BUF_INIT(KEY_MAX);
-    struct buf holder = BUF_INIT(KEY_MAX);
+    struct buf row_key = BUF_INIT(OBJECT_KEY_MAX);
+    struct buf holder = BUF_INIT(OBJECT_KEY_MAX);
 
     variant_key(&row_key, t->row_key, r->tail);
     batch_del(t->batch, TABLE_OBJECT, buf_slice(&row_key));

@@ -47,13 +47,11 @@ static void on_lazy_commit(struct commit_wait *w, int rc, const struct err *e)
     free(z);
 }
 
-enum { KEY_MAX = 16384 };
-
 static void drop_row(struct entry *n)
 {
     struct batch *b = batch_new();
-    struct buf row_key = BUF_INIT(KEY_MAX);
-    struct buf key = BUF_INIT(KEY_MAX);
+    struct buf row_key = BUF_INIT(OBJECT_KEY_MAX);
+    struct buf key = BUF_INIT(OBJECT_KEY_MAX);
 
     variant_key(&row_key, n->row_key, n->old->tail);
     batch_del(b, TABLE_OBJECT, buf_slice(&row_key));
@@ -68,7 +66,7 @@ static void drop_row(struct entry *n)
 static void renew_row(struct entry *n)
 {
     struct object *o = &n->old->object;
-    struct buf row_key = BUF_INIT(KEY_MAX);
+    struct buf row_key = BUF_INIT(OBJECT_KEY_MAX);
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
     struct batch *b = batch_new();
 

@@ -533,6 +533,7 @@ static void ask(struct filler *fl)
         .url = f->want.url,
         .via = f->want.via,
         .head = f->want.head_only,
+        .stays_home = f->want.stays_home,
         .accept = f->want.accept,
         .fields = forward,
         .authorization = f->want.authorization,

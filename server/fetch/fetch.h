@@ -26,6 +26,7 @@ struct fetch_want {
     struct slice url; /* absolute */
     struct slice via; /* page that named it, or p == NULL: the configuration did */
     bool head;        /* HEAD */
+    bool stays_home;  /* a redirect to another host than the origin's own is E_PROTOCOL */
     struct slice
         body; /* n != 0: a POST of that, safe to be sent again; a redirect of it is E_PROTOCOL */
     struct slice body_type; /* Content-Type */

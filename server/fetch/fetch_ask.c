@@ -118,6 +118,11 @@ int fetch_ask(struct fetch *x, const struct xfer_events *events)
         return rc;
     }
     x->home = origin_is_home(o, &u);
+    if (x->want.stays_home && !x->home) {
+        return err_set(&x->why, E_PROTOCOL,
+                       "the origin redirects a question about a right to " SLICE_FMT,
+                       SLICE_ARG(u.host));
+    }
     origin_set_way(o, origin_trusts_address(o, &u), &w);
     rc = x->home ? add_credential(x, lines, &w.nfields) : 0;
     if (rc != 0) {

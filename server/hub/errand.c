@@ -1,6 +1,7 @@
 #include "server/hub/errand.h"
 
 #include "common/codec/url.h"
+#include "common/os/clock.h"
 #include "server/repo/hf/hf.h"
 #include "server/repo/hf/key.h"
 #include "server/repo/part.h"
@@ -15,7 +16,7 @@ enum {
 void errand_init(struct errand *x, struct daemon *d, const struct repo *r, struct porters *ps,
                  struct slice authorization, const _Atomic bool *stop)
 {
-    *x = (struct errand){.d = d, .r = r, .porters = ps, .stop = stop};
+    *x = (struct errand){.d = d, .r = r, .porters = ps, .stop = stop, .unix_s = clock_unix_s()};
     x->loop = loops_at(d->loops, 0);
     if (authorization.p != NULL) {
         x->authorization =
@@ -109,7 +110,7 @@ static int gather(struct errand *x, const struct need *n, struct buf *out, struc
     int rc = 0;
 
     *f = (struct fact){.need = *n, .until_unix_s = UINT64_MAX};
-    w.document = true;
+    w.document = !w.head_only;
     for (unsigned i = 0; rc == 0 && (i == 0 || next.p != NULL); i++) {
         w.key = part_key(n->want.key, i, &x->arena);
         struct porter *p = porter_start(x->porters, x->d->cache, x->loop, &w);
@@ -120,7 +121,8 @@ static int gather(struct errand *x, const struct need *n, struct buf *out, struc
             return 0;
         }
         if (rc == 0) {
-            rc = add_part(x, p, i, &part, f, out, &next, e);
+            rc = w.head_only ? part_of_head(porter_answer(p), &w, clock_unix_s(), f, e)
+                             : add_part(x, p, i, &part, f, out, &next, e);
         }
         porter_end(&p);
         w.via = part.url;
@@ -152,7 +154,7 @@ static int resolve(struct errand *x, const struct need *asked, struct err *e)
 {
     struct fact *f = &x->facts.fact[x->facts.count];
     struct buf *made = &x->made[x->facts.count];
-    bool row = asked->kind == NEED_ROW;
+    bool row = asked->kind == NEED_ROW || asked->kind == NEED_ROWS || asked->kind == NEED_PUT;
     struct need n;
     int rc;
 
@@ -162,9 +164,12 @@ static int resolve(struct errand *x, const struct need *asked, struct err *e)
     n = keep_need(x, asked);
     *made = BUF_INIT(MADE_BYTES);
     if (row) { /* its absence is a fact, too */
-        *f = (struct fact){.rc = store_get(x->d->store, n.table, n.key, made, e)};
+        *f =
+            (struct fact){.rc = n.kind == NEED_ROW ? store_get(x->d->store, n.table, n.key, made, e)
+                                : n.kind == NEED_ROWS ? rows_read(x->d->store, &n, made, e)
+                                                      : row_put(x->d->store, &n, e)};
         f->bytes = buf_slice(made);
-        rc = f->rc == E_NOTFOUND ? 0 : f->rc;
+        rc = f->rc == E_NOTFOUND || f->rc == E_CHANGED ? 0 : f->rc;
     } else {
         rc = gather(x, &n, made, f, e);
     }
@@ -190,6 +195,7 @@ int errand_plan(struct errand *x, struct slice path, struct arena *a, struct pla
                            .fields = &x->authorization,
                            .nfields = x->nfields,
                            .arena = a,
+                           .unix_s = x->unix_s,
                            .id = "-"};
     const struct principal nobody = {.name = SLICE("")};
     ptrdiff_t query = slice_find(target, '?');

@@ -22,6 +22,7 @@ struct errand {
     struct porters *porters;
     struct loop *loop;
     const _Atomic bool *stop;
+    uint64_t unix_s; /* when it began */
     struct arena arena;
     struct facts facts;
     struct buf made[FACTS_MAX]; /* of facts */

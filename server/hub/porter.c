@@ -92,6 +92,10 @@ static void on_answer(void *arg, struct answer *a)
         finish(p, rc);
         return;
     }
+    if (p->want.head_only) { /* it has no bytes */
+        finish(p, 0);
+        return;
+    }
     p->body = answer_body(p->cache, a, p->loop, 0, a->total_bytes);
     p->body->wake = look;
     p->body->wake_arg = p;

@@ -3,7 +3,44 @@
 #include "common/codec/url.h"
 #include "common/codec/weblink.h"
 
-enum { URL_BYTES = 16384, MESSAGE_BYTES = 512 };
+enum { URL_BYTES = 16384, MESSAGE_BYTES = 512, ROWS_BYTES = 64 << 10 };
+
+struct scan {
+    const struct need *need;
+    struct buf *out;
+};
+
+static int add_row(void *arg, struct slice key, struct slice value)
+{
+    const struct scan *x = arg;
+
+    if (!slice_starts(key, x->need->key) || x->out->n + value.n > ROWS_BYTES) {
+        return 1;
+    }
+    buf_adds(x->out, value);
+    return 0;
+}
+
+int rows_read(struct store *s, const struct need *n, struct buf *out, struct err *e)
+{
+    struct scan x = {n, out};
+    int rc = store_scan(s, n->table, n->key, SLICE_NONE, add_row, &x, e);
+
+    return rc < 0 ? rc : out->n == 0 ? E_NOTFOUND : 0;
+}
+
+int row_put(struct store *s, const struct need *n, struct err *e)
+{
+    struct batch *b = batch_new();
+
+    if (n->name.p != NULL) {
+        batch_require_value(b, n->table, n->key, n->name);
+    } else {
+        batch_require_absent(b, n->table, n->key);
+    }
+    batch_put(b, n->table, n->key, n->path);
+    return store_commit(s, &b, COMMIT_SYNC, e);
+}
 
 struct slice part_key(struct slice key, unsigned part, struct arena *a)
 {
@@ -46,6 +83,18 @@ void part_note(const struct answer *a, struct fact *f)
     f->until_unix_s = min_u64(f->until_unix_s, a->fresh_until_unix_s);
     f->stale = f->stale || cache_state_is_stale(a->state);
     f->in_trouble = f->in_trouble || a->state == CACHE_STALE;
+    f->spoken_unix_s =
+        f->spoken_unix_s == 0 ? a->stored_unix_s : min_u64(f->spoken_unix_s, a->stored_unix_s);
+}
+
+int part_of_head(const struct answer *a, const struct want *w, uint64_t now_unix_s, struct fact *f,
+                 struct err *e)
+{
+    part_note(a, f);
+    f->until_unix_s = now_unix_s + w->ttl_s;
+    return a->total_bytes == w->size_bytes
+               ? 0
+               : err_set(e, E_PROTOCOL, "what the origin has at this path is of another size");
 }
 
 void part_refused(const struct answer *a, struct arena *arena, struct fact *f)

@@ -1,9 +1,10 @@
-/* part.h - a gathering part by part (repo.h: NEED_GATHER): what its parts are called, where the next one is, what a no says.
+/* part.h - what is done for a plan that needs a fact (repo.h): rows; and a gathering part by part (NEED_GATHER): what its parts
+ * are called, where the next one is, what a no says.
  *
  * Two go this way, serve/gather.c on a loop for clients, and hub/errand.c on a thread for a prefetch: what one of them brought,
  * and only what is called the same, the other finds.
  *
- * threads  any; pure
+ * threads  any; pure, but for the rows
  */
 #ifndef SERVER_REPO_PART_H
 #define SERVER_REPO_PART_H
@@ -11,6 +12,10 @@
 #include "server/repo/repo.h"
 
 enum { GATHER_PARTS_MAX = 2000 };
+
+/* NEED_ROWS, NEED_PUT. Block. */
+MUST_USE int rows_read(struct store *s, const struct need *n, struct buf *out, struct err *e);
+MUST_USE int row_put(struct store *s, const struct need *n, struct err *e);
 
 /* The key of a part: the gathering's own, "key+1", "key+2" ... */
 struct slice part_key(struct slice key, unsigned part, struct arena *a);
@@ -21,6 +26,9 @@ MUST_USE int part_next(const struct answer *a, unsigned part, struct arena *aren
                        struct slice *next, struct err *e);
 /* How long what a part says is good, and whether it is old. */
 void part_note(const struct answer *a, struct fact *f);
+/* Of a gathering that asks by HEAD: nothing is made, that the origin shows an object of this size is the fact. */
+MUST_USE int part_of_head(const struct answer *a, const struct want *w, uint64_t now_unix_s,
+                          struct fact *f, struct err *e);
 /* What the origin said instead of a part, or what became of asking it: rc, status, code, message; texts in the arena. */
 void part_refused(const struct answer *a, struct arena *arena, struct fact *f);
 

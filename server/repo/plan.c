@@ -349,6 +349,14 @@ const struct fact *plan_rows(const struct facts *f, enum table table, struct sli
     return have(f, &(struct need){.kind = NEED_ROWS, .table = table, .key = key_prefix}, p);
 }
 
+const struct fact *plan_put_row(const struct facts *f, enum table table, struct slice key,
+                                struct slice old, struct slice value, struct plan *p)
+{
+    return have(
+        f, &(struct need){.kind = NEED_PUT, .table = table, .key = key, .name = old, .path = value},
+        p);
+}
+
 const struct fact *plan_head(const struct facts *f, struct slice name, struct slice version,
                              struct plan *p)
 {

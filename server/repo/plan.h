@@ -60,6 +60,9 @@ const struct fact *plan_row(const struct facts *f, enum table table, struct slic
                             struct plan *p);
 const struct fact *plan_rows(const struct facts *f, enum table table, struct slice key_prefix,
                              struct plan *p);
+/* old.p == NULL: there is no such row. */
+const struct fact *plan_put_row(const struct facts *f, enum table table, struct slice key,
+                                struct slice old, struct slice value, struct plan *p);
 const struct fact *plan_head(const struct facts *f, struct slice name, struct slice version,
                              struct plan *p);
 /* Links are followed: the entry's path is where they led, also when nothing is there. */

@@ -1,7 +1,7 @@
 /* repo.h - one repository as configured, and the protocol adapter that speaks for it (STYLE 7).
  *
  * plan() looks at a request and says what is to be done; it does no I/O. When it needs a fact first (a row, a head, a tree
- * entry, a document) it says NEED; the corridor resolves it and asks again with the fact added, at most 8 times.
+ * entry, a document) it says NEED; the corridor resolves it and asks again with the fact added, at most FACTS_MAX times.
  *
  * threads  plan and answer run on loops, rewrite on a pool thread; a repo is immutable after open (a reload makes new ones)
  */
@@ -23,7 +23,8 @@ struct plan;
 /* NEED_ROWS: the values of all rows whose keys begin with `key`, one behind the other, up to 64 KiB.
  * NEED_GATHER: what ops->gather makes of a document and of those that its Link fields (rel="next") lead to.
  * NEED_BODY: the request's, up to BODY_BYTES; E_TOOBIG is a fact too.
- * NEED_RIGHT: has the caller the right `name` to the subject `path`, beyond the one that the plan itself takes? */
+ * NEED_RIGHT: has the caller the right `name` to the subject `path`, beyond the one that the plan itself takes?
+ * NEED_PUT: writes the row `key`: `path` in place of `name`; p == NULL: there was none. E_CHANGED: another has written it since. */
 enum need_kind {
     NEED_ROW,
     NEED_ROWS,
@@ -32,13 +33,14 @@ enum need_kind {
     NEED_DOCUMENT,
     NEED_GATHER,
     NEED_BODY,
-    NEED_RIGHT
+    NEED_RIGHT,
+    NEED_PUT
 };
 enum { BODY_BYTES = 1 << 20 };
 
 struct need {
     enum need_kind kind;
-    enum table table;           /* NEED_ROW, NEED_ROWS */
+    enum table table;           /* NEED_ROW, NEED_ROWS, NEED_PUT */
     struct slice key;           /* NEED_GATHER: what is made of it; tells ops->gather */
     struct slice name, version; /* NEED_HEAD; NEED_RIGHT: "read", "publish" */
     struct digest root;         /* NEED_ENTRY; NEED_GATHER of_blob: the file's */
@@ -59,13 +61,14 @@ struct fact { /* what came of a need; rc 0 or E_NOTFOUND, of NEED_GATHER any */
     struct slice code,
         message;           /* x-error-code and -message of the origin's no; or what went wrong */
     uint64_t until_unix_s; /* good so long; UINT64_MAX: for ever */
+    uint64_t spoken_unix_s; /* when the origin said it last; of several parts the first time */
     bool stale;            /* this is what the origin said before, */
     bool in_trouble;       /* ... because it is in trouble: else it is being asked meanwhile */
     struct slice next; /* with one_part: where the origin has the part behind it; p == NULL: none */
     struct snap snap;  /* NEED_HEAD */
     struct entry entry; /* NEED_ENTRY */
 };
-enum { FACTS_MAX = 8 };
+enum { FACTS_MAX = 12 };
 struct facts {
     size_t count;
     struct fact fact[FACTS_MAX];
@@ -116,7 +119,7 @@ struct form_reader {
     void (*close)(void *state);
 };
 
-enum { PLAN_FIELDS = 8 };
+enum { PLAN_FIELDS = 12 };
 enum plan_kind { PLAN_NEED, PLAN_WANT, PLAN_BLOB, PLAN_LIST, PLAN_PUT, PLAN_REPLY };
 struct plan {
     enum plan_kind kind;
@@ -249,6 +252,8 @@ struct repo_ops {
     int (*rewrite)(const struct repo *r, const struct plan *p, struct slice doc,
                    struct slice content_type, struct slice url, struct rewrite_out *out,
                    struct err *e);
+    /* Optional, of a repo by_caller: may everybody still have what everybody was once given under this key? A pool thread. */
+    bool (*is_open)(const struct repo *r, struct slice key, struct store *st);
     /* Optional: a key that no request's path spells -> what it is wanted as, but for digest and URL. False: it is none. */
     bool (*kept)(const struct repo *r, struct slice key, struct arena *arena, struct want *out);
 };

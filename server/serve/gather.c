@@ -155,7 +155,7 @@ static struct gather *gather_new(struct call *c, struct slice name)
     g->need.want.authorization = copy(&g->arena, n->want.authorization);
     g->need.want.principal = g->need.name = copy(&g->arena, n->want.principal);
     g->need.want.repo = slice_str(c->repo->name);
-    g->need.want.document = true;
+    g->need.want.document = !n->want.head_only; /* its size is no matter then */
     g->need.want.client = c->who.client;
     g->want = g->need.want;
     fair_clients_add(&g->clients, c->who.client);
@@ -216,10 +216,9 @@ static void fail(struct gather *g, int rc, int status, struct slice why)
 /* A page that nobody can read would be kept as long as one that is right: it is asked for anew next time. */
 static void forget_part(struct gather *g)
 {
-    uint64_t removed;
     struct err why;
 
-    if (cache_remove(g->all->desk->daemon->cache, g->want.repo, g->want.key, &removed, &why) != 0) {
+    if (cache_remove_key(g->all->desk->daemon->cache, g->want.repo, g->want.key, &why) != 0) {
         log_warn("serve.gather_remove", "repo=%s why=\"%s\"", g->repo->name, why.text);
     }
 }
@@ -338,7 +337,15 @@ static void on_answer(void *arg, struct answer *a)
 
     g->ask = NULL;
     g->answered = true;
-    if (a->status == 200) {
+    if (a->status == 200 && g->want.head_only) {
+        int rc = part_of_head(a, &g->want, g->all->desk->loop->unix_s, &g->fact, &g->why);
+        answer_release(&a);
+        if (rc == 0) {
+            finish(g, 0);
+        } else {
+            fail(g, rc, 502, slice_str(g->why.text));
+        }
+    } else if (a->status == 200) {
         document_whole(g->all->desk, a, &g->wait, on_whole, g);
     } else {
         part_refused(a, &g->arena, &g->fact);
@@ -395,7 +402,8 @@ static struct gather *find(struct call *c, struct slice name)
     }
     HASH_FIND(hh, all->by_name, name.p, name.n, g);
     if (g != NULL && (g->generation != c->repo->generation ||
-                      (g->ready && (forced || g->fact.until_unix_s <= c->desk->loop->unix_s)))) {
+                      (g->ready && (forced || g->fact.until_unix_s <= c->desk->loop->unix_s ||
+                                    g->fact.spoken_unix_s < w->since_unix_s)))) {
         w->in_trouble = g->ready && g->fact.stale && !forced;
         unlist(g);
         g = NULL;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "server/repo/part.h"
 #include "server/serve/document.h"
 #include "server/serve/gather.h"
 #include "server/serve/refusal.h"
@@ -24,26 +25,7 @@ struct row_step {
     struct arena arena; /* of the entry's strings */
 };
 
-enum { ROW_BYTES = 1 << 20, ROWS_BYTES = 64 << 10 };
-
-static int add_row(void *arg, struct slice key, struct slice value)
-{
-    struct row_step *r = arg;
-
-    if (!slice_starts(key, r->fact.need.key) || r->bytes.n + value.n > ROWS_BYTES) {
-        return 1;
-    }
-    buf_adds(&r->bytes, value);
-    return 0;
-}
-
-static int read_rows(struct store *st, struct row_step *r, struct err *e)
-{
-    const struct need *n = &r->fact.need;
-    int rc = store_scan(st, n->table, n->key, SLICE_NONE, add_row, r, e);
-
-    return rc < 0 ? rc : r->bytes.n == 0 ? E_NOTFOUND : 0;
-}
+enum { ROW_BYTES = 1 << 20 };
 
 static void row_work(struct step *s)
 {
@@ -56,7 +38,7 @@ static void row_work(struct step *s)
         s->rc = store_get(st, n->table, n->key, &r->bytes, &s->why);
         break;
     case NEED_ROWS:
-        s->rc = read_rows(st, r, &s->why);
+        s->rc = rows_read(st, n, &r->bytes, &s->why);
         break;
     case NEED_HEAD:
         s->rc = snap_find(st, r->repo, n->name, n->version, &r->fact.snap, &s->why);
@@ -65,6 +47,9 @@ static void row_work(struct step *s)
         s->rc = n->follow ? tree_resolve(st, &n->root, n->path, &r->arena, &r->fact.entry, &s->why)
                           : tree_get(st, &n->root, n->path, &r->arena, &r->fact.entry, &s->why);
         s->rc = s->rc == E_INVALID ? E_NOTFOUND : s->rc; /* links that lead nowhere */
+        break;
+    case NEED_PUT:
+        s->rc = row_put(st, n, &s->why);
         break;
     case NEED_DOCUMENT:
     case NEED_GATHER:
@@ -79,7 +64,7 @@ static void row_done(struct step *s)
     struct row_step *r = (struct row_step *)s;
     struct call *c = s->call;
 
-    if (s->rc != 0 && s->rc != E_NOTFOUND) {
+    if (s->rc != 0 && s->rc != E_NOTFOUND && s->rc != E_CHANGED) {
         log_error("serve.read_failed", "repo=%s why=\"%s\"", c->repo->name, s->why.text);
         reply_trouble(c, s->rc, &s->why);
         return;

@@ -5,12 +5,12 @@
 #include "common/codec/weblink.h"
 #include "server/hub/kept.h"
 #include "server/repo/hf/key.h"
+#include "server/repo/hf/openness.h"
 #include "server/repo/hf/path.h"
 #include "server/repo/part.h"
 #include "server/store/atime.h"
 
 enum {
-    KEY_MAX = 16384,
     DOC_BYTES = 64 << 20,
     MANIFEST_BYTES = 256 << 20,
 };
@@ -38,7 +38,7 @@ struct home *homes_place(struct homes *h, struct slice type, struct slice id)
 
 struct home *homes_find(const struct homes *h, struct slice type, struct slice id)
 {
-    struct buf name = BUF_INIT(KEY_MAX);
+    struct buf name = BUF_INIT(OBJECT_KEY_MAX);
     struct home *x = NULL;
 
     buf_addf(&name, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(type), SLICE_ARG(id));
@@ -255,6 +255,12 @@ void homes_learn(struct homes *h)
             move_docs(x, homes_place(h, x->type, id));
         }
     }
+    HASH_ITER(hh, h->by_name, x, next)
+    {
+        if (!h->view->all && openness_hides(h->view->d->store, h->view->r->name, x->type, x->id)) {
+            x->docs = NULL; /* what was everybody's before is not shown to everybody */
+        }
+    }
 }
 
 static struct home *spelled(const struct homes *h, struct slice type, struct slice id)
@@ -275,6 +281,17 @@ static struct home *spelled(const struct homes *h, struct slice type, struct sli
     return x;
 }
 
+/* A listing is under the Hub's own name, the Hub's word under the name that was asked for. */
+static bool has_word(const struct home *x)
+{
+    for (const struct home_doc *d = x->docs; d != NULL; d = d->next) {
+        if (!d->listing) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int homes_ask(struct homes *h, struct slice type, struct slice id, struct home **out, struct err *e)
 {
     int rc = homes_read(h, type, id, e);
@@ -285,7 +302,7 @@ int homes_ask(struct homes *h, struct slice type, struct slice id, struct home *
         rc = homes_read(h, type, (*out)->id, e); /* its files are with that name */
         homes_learn(h);
     }
-    if (rc == 0 && (*out == NULL || (*out)->docs == NULL)) { /* asked for by yet another */
+    if (rc == 0 && (*out == NULL || !has_word(*out))) { /* asked for by yet another */
         homes_free(h);
         *h = HOMES_OF(h->view);
         rc = homes_read(h, SLICE_NONE, SLICE_NONE, e);
@@ -309,7 +326,7 @@ static int each_part(const struct homes *h, const struct home_doc *d,
                      int (*each)(void *arg, const struct gather_part *p, struct err *e), void *arg,
                      struct err *e)
 {
-    struct buf row_key = BUF_INIT(KEY_MAX), row = BUF_INIT(OBJECT_ROW_MAX),
+    struct buf row_key = BUF_INIT(OBJECT_KEY_MAX), row = BUF_INIT(OBJECT_ROW_MAX),
                doc = BUF_INIT(DOC_BYTES);
     struct slice principal = d->row_key;
     struct slice key = slice_cut(&principal, '\0');

@@ -48,16 +48,9 @@ static void add(struct keys *k, struct slice key)
     k->at[k->count++] = key;
 }
 
-/* The listing in its pages, and what the Hub says of the revision. */
-static void add_docs(struct keys *k, const struct errand *x, struct slice type, struct slice id,
-                     struct slice rev, struct slice commit)
+/* In its pages. */
+static void add_listing(struct keys *k, const struct errand *x, struct slice key)
 {
-    struct slice key = key_tree(type, id, commit, k->a);
-
-    add(k, key_info(type, id, rev, k->a));
-    if (!slice_eqs(rev, "main")) { /* whose it is is asked there */
-        add(k, key_info(type, id, SLICE("main"), k->a));
-    }
     add(k, key);
     for (unsigned i = 1; i < GATHER_PARTS_MAX; i++) {
         struct slice part = part_key(key, i, k->a);
@@ -65,6 +58,21 @@ static void add_docs(struct keys *k, const struct errand *x, struct slice type, 
             return;
         }
         add(k, part);
+    }
+}
+
+/* The listing, and what the Hub says of the revision. */
+static void add_docs(struct keys *k, const struct errand *x, struct slice type, struct slice id,
+                     struct slice rev, const struct errand_commit *c)
+{
+    add(k, key_info(type, id, rev, k->a));
+    if (!slice_eqs(rev, "main")) { /* whose it is is asked there */
+        add(k, key_info(type, id, SLICE("main"), k->a));
+    }
+    add_listing(k, x, key_tree(type, c->id, c->commit, k->a));
+    if (!slice_eq(c->id,
+                  id)) { /* where one token fetches for all, the name may not be known before */
+        add_listing(k, x, key_tree(type, id, c->commit, k->a));
     }
 }
 
@@ -78,7 +86,7 @@ int pinning_set(struct errand *x, struct slice type, struct slice id, struct sli
     struct slice owner = arena_fmt(&a, OWNER SLICE_FMT, SLICE_ARG(rev));
     int rc;
 
-    add_docs(&k, x, type, id, rev, c->commit);
+    add_docs(&k, x, type, id, rev, c);
     *files = 0;
     for (size_t i = 0; i < c->files.count; i++) {
         struct manifest_entry f;

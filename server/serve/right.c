@@ -10,6 +10,7 @@ struct question {
     const struct principal *who;
     const struct digest *digest;
     struct right_last *last;
+    struct store *store;
 };
 
 /* Of trees alone: other holders are a digest's own. */
@@ -106,6 +107,10 @@ static int judge_holder(void *arg, struct slice repo, char kind, struct slice ke
     if (kind == 'u' || (r->by_caller && slice_find(key, '\0') >= 0)) {
         return kind == 'u' ? HOLDER_SKIP : 0; /* the last kind */
     }
+    if (r->by_caller && r->ops->is_open != NULL && kind == 'o' &&
+        !r->ops->is_open(r, key, q->store)) {
+        return 0;
+    }
     if (r->anonymous_read || may_read(q, repo, kind, key)) {
         remember(q, repo, kind, key);
         return 1;
@@ -116,7 +121,7 @@ static int judge_holder(void *arg, struct slice repo, char kind, struct slice ke
 int right_to_digest(struct store *s, const struct repo_set *set, const struct principal *who,
                     const struct digest *d, struct right_last *last, struct err *e)
 {
-    struct question q = {set, who, d, last};
+    struct question q = {set, who, d, last, s};
     int rc;
 
     if (as_the_last(s, &q)) {

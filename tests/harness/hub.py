@@ -17,6 +17,7 @@ import dataclasses
 import email.utils
 import hashlib
 import hmac
+import itertools
 import json
 import math
 import re
@@ -90,12 +91,16 @@ def pointer(data):
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256_of(data)}\nsize {size_of(data)}\n".encode()
 
 
+numbers = itertools.count(1)
+
+
 class Repo:
     def __init__(self, kind, name, private=False, gated=False, readers=()):
         self.kind, self.name, self.private, self.gated, self.readers = kind, name, private, gated, set(readers)
         self.commits, self.refs, self.lfs = {}, {}, set()
         self.default = "main"  # what a request without a revision is about
         self.likers, self.discussions = [], []
+        self.number = "%024x" % next(numbers)  # its own whatever it is called
 
     def commit(self, files, ref="main", keep=True):
         """A new state of the branch: the files given, over those it had. None removes one."""
@@ -170,6 +175,7 @@ class Hub:
         self.script = []       # (pattern of targets, times, what): lies and trouble to order
         self.cdn_script = []
         self.auth_check = True
+        self.fields = {}       # further ones of every answer but the CDN's
         self.remaining = 500
         self.budget = None     # (requests, seconds): so many in each such window, the others are told 429
         self.spent, self.window_end, self.refused = 0, 0.0, 0
@@ -309,6 +315,9 @@ class Handler(serving.Handler):
         if isinstance(what, bytes):
             self.reply(200, {"Content-Type": "text/html", "ETag": '"portal"'}, what)
             return True
+        if isinstance(what, tuple) and isinstance(what[0], int):
+            self.reply(*what)
+            return True
         if isinstance(what, dict):
             self.reply(200, dict(what, **{"Content-Type": "application/json"}), b"[]")
             return True
@@ -397,6 +406,9 @@ class CdnHandler(Handler):
 
 
 class HubHandler(Handler):
+    def reply(self, status, fields, data=b""):
+        super().reply(status, {**fields, **self.hub.fields}, data)
+
     def answer(self):
         hub = self.hub
         token = (self.headers.get("Authorization") or "")[7:]
@@ -477,7 +489,7 @@ class HubHandler(Handler):
         sha = r and self.revision(r, rev or r.default)
         if sha:
             files = r.commits[sha]
-            self.json({"_id": "1", "id": r.name, kind[:-1] + "Id": r.name, "private": r.private,
+            self.json({"_id": r.number, "id": r.name, kind[:-1] + "Id": r.name, "private": r.private,
                        "gated": "auto" if r.gated else False, "disabled": False, "sha": sha, "tags": ["x"], "downloads": 7,
                        "lastModified": "2025-01-01T00:00:00.000Z", "createdAt": "2025-01-01T00:00:00.000Z",
                        "xetEnabled": True, "siblings": [dict({"rfilename": p}, **(

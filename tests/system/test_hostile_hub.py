@@ -4,10 +4,12 @@ import concurrent.futures
 import hashlib
 import http.client
 import json
+import time
 import urllib.parse
 
 import pytest
 
+from harness import serving
 from harness.hub import read
 from harness.mirrord import until
 
@@ -77,8 +79,7 @@ class Caller:
     """One connection of one caller: thousands of questions, no process for any."""
 
     def __init__(self, m, token):
-        self.token = token
-        self.line = http.client.HTTPConnection("127.0.0.1", m.port, timeout=300)
+        self.token, self.m, self.line = token, m, None
 
     def ask(self, path, method="GET", body=None, **headers):
         fields = {k.replace("_", "-"): v for k, v in headers.items()}
@@ -289,7 +290,13 @@ def test_nothing_but_a_card(mirrord, hub):
         assert (got.status, got.getheader("X-Error-Code")) == (403 if token else 401, "GatedRepo")
 
 
-@pytest.mark.parametrize("what", [b"<html><form>log in</form></html>", 500, 503])
+def odd(body, kind="application/json"):
+    return 200, {"Content-Type": kind}, body
+
+
+@pytest.mark.parametrize("what", [
+    b"<html><form>log in</form></html>", 500, 503, odd(b"[]"), odd(b"please sign in", "text/plain"), odd(b"\xef\xbb\xbf<html>sign in</html>"),
+    odd(b'{"error":"sign in"}'), odd(b"true"), odd(b"{} {}")], ids=lambda what: str(what[-1] if isinstance(what, tuple) else what)[:24])
 def test_an_odd_word_is_no_yes(mirrord, hub, cases, what):
     """A login page in place of the Hub's word, or its trouble, lets nobody in, and is asked about again."""
     m = mirrord(hub.config())
@@ -360,6 +367,116 @@ def test_a_repository_that_was_open(mirrord, hub, rev):
     hub.up()
 
 
+CLOSINGS = {
+    "private": lambda hub, repo: setattr(repo, "private", True),
+    "gated": lambda hub, repo: setattr(repo, "gated", True),
+    "removed": lambda hub, repo: hub.repos.pop(("models", "org/demo")),
+}
+
+
+@pytest.fixture(params=CLOSINGS)
+def demo(mirrord, hub, request):
+    """Open to everybody until close(); a word of the Hub's holds for a second."""
+    hub.users.update({OWNER: "alice", STRANGER: "bob"})
+    repo = hub.repo("org/demo", files={"README.md": README, "config.json": b"{}", "weights.bin": secret("w", 3000)})
+    repo.refs["v1.0"] = repo.sha
+    hub.rename("once/demo", "org/demo")
+    repo.m = mirrord(hub.config(more=SHORT))
+    repo.close = lambda: CLOSINGS[request.param](hub, repo)
+    repo.digest = hashlib.sha256(secret("w", 3000))
+    repo.at = {"main": "/hf/org/demo/resolve/main/weights.bin", "tag": "/hf/org/demo/resolve/v1.0/weights.bin",
+               "spelling": "/hf/ORG/Demo/resolve/main/weights.bin", "former name": "/hf/once/demo/resolve/main/weights.bin",
+               "commit": f"/hf/org/demo/resolve/{repo.sha}/weights.bin",
+               "commit, former name": f"/hf/once/demo/resolve/{repo.sha}/weights.bin"}
+    return repo
+
+
+def is_no_bytes(got):
+    return got.status >= 400 and b"S3CRET" not in got.bytes
+
+
+def gone_by_digest(demo):
+    who = Caller(demo.m, "")
+    got = who.ask("/-/sync/blobs", "POST", demo.digest.digest(), Content_Type="application/vnd.mirrord.digests")
+    return b"S3CRET" not in got.bytes and (got.status != 200 or got.bytes == b"\xff" * 4) and all(
+        who.ask(f"/-/{at}/{demo.digest.hexdigest()}", Range="bytes=0-9").status == 404 for at in ("blob", "chunks", "sync/cdc"))
+
+
+@pytest.mark.parametrize("asked", ["main", "tag", "spelling", "former name", "commit"])
+def test_what_is_closed_at_one_address_is_closed_at_all(hub, demo, asked):
+    """Whatever address the Hub has said no to: when it falls silent no other one, asked for before, gives a byte."""
+    m = demo.m
+    for at in demo.at.values():
+        assert Caller(m, STRANGER).ask(at).status == 200
+    m.settle()
+    demo.close()
+    until(lambda: Caller(m, STRANGER).ask(demo.at[asked]).status in (401, 403, 404))
+    hub.down()
+    for restart in (False, True):
+        if restart:
+            m.stop()
+            m.start()
+        for name, at in demo.at.items():
+            assert all(is_no_bytes(Caller(m, token).ask(at)) for token in (STRANGER, "")), (name, restart)
+        assert gone_by_digest(demo)
+    hub.up()
+
+
+def test_a_digest_is_everybodys_while_its_repository_is(hub, demo):
+    m = demo.m
+    assert Caller(m, STRANGER).ask(demo.at["main"]).status == 200
+    m.settle()
+    assert Caller(m, "").ask(f"/-/blob/{demo.digest.hexdigest()}").bytes == secret("w", 3000)
+    demo.close()
+    until(lambda: Caller(m, STRANGER).ask(demo.at["main"]).status in (401, 403, 404))
+    assert gone_by_digest(demo)
+    demo.private = demo.gated = False
+    hub.repos["models", "org/demo"] = demo
+    until(lambda: Caller(m, "").ask(demo.at["main"]).status == 200 and not gone_by_digest(demo))
+    assert Caller(m, "").ask(f"/-/blob/{demo.digest.hexdigest()}").bytes == secret("w", 3000)
+
+
+def test_silence_opens_what_was_open(hub, demo):
+    """No word of the Hub's has closed it: all addresses go on."""
+    for at in demo.at.values():
+        assert Caller(demo.m, "").ask(at).status == 200
+    demo.m.settle()
+    hub.down()
+    demo.m.stop()
+    demo.m.start()
+    for at in demo.at.values():
+        assert Caller(demo.m, "").ask(at).bytes == secret("w", 3000)
+    assert Caller(demo.m, "").ask(f"/-/blob/{demo.digest.hexdigest()}").status == 200
+    hub.up()
+
+
+def test_what_is_said_of_a_repository_ends_with_its_openness(hub, demo):
+    """Listings and documents, which a rule allows to be stale for an hour; the branch's own document may be so for five minutes."""
+    demo.m.stop()
+    demo.m.config = hub.config(more="rule '' { ttl = 1s neg_ttl = 1s stale_while = 1h }")
+    demo.m.start()
+    who, api = Caller(demo.m, STRANGER), "/hf/api/models/org/demo"
+    form = urllib.parse.urlencode({"paths": "weights.bin"})
+    asks = [(f"{api}/tree/main",), (f"{api}/tree/{demo.sha}",), (f"{api}/tree/main?expand=true",), (f"{api}/revision/{demo.sha}",), (f"{api}/refs",),
+            (f"{api}/commits/main",), (f"{api}?blobs=true",), (f"{api}/paths-info/main", "POST", form), (f"{api}/auth-check",)]
+    for ask in asks:
+        assert who.ask(*ask).status == 200, ask
+    demo.m.settle()
+    demo.close()
+    time.sleep(2)
+    for ask in asks:
+        got = who.ask(*ask)
+        assert got.status == (403 if demo.gated and ask[0].endswith("auth-check") else 200 if demo.gated else 404), (ask, got.status)
+    for page in ("/-/repos/hf/", "/-/repos/hf/org/demo", f"/-/repos/hf/org/demo?rev={demo.sha}"):
+        got = who.ask(page)
+        assert demo.gated or got.status == 404 or b"demo" not in got.bytes, page
+    hub.down()
+    for ask in asks[:-1]:
+        got = who.ask(*ask)
+        assert demo.gated or b"weights" not in got.bytes and got.status >= 400, ask
+    hub.up()
+
+
 def test_a_right_outlives_silence_for_its_time_alone(mirrord, hub, cases):
     """`sie` of a rule, an hour at most: asking often does not make it longer."""
     m = mirrord(hub.config(more="rule '^rights' { ttl = 1s sie = 2s }"))
@@ -385,6 +502,124 @@ def test_another_repository_under_the_name(mirrord, hub):
     for path in c.hidden():
         got = thief.ask(c.file(path, c.sha, name=c.old))
         assert got.status >= 400 and b"S3CRET" not in got.bytes, path
+
+
+@pytest.mark.parametrize("how", ["former name", "its name then", "its name then, and former"])
+def test_an_old_name_gives_nothing_of_who_had_it(mirrord, hub, how):
+    """A repository was open, is renamed and private, and somebody registers the name that it was asked for by."""
+    former = how == "former name"
+    hub.users.update({OWNER: "alice", STRANGER: "bob"})
+    files = {"config.json": b"{}", "weights.bin": secret("w", 3000)}
+    repo = hub.repo("org/demo" if former else "once/demo", files=files)
+    if former:
+        hub.rename("once/demo", "org/demo")
+    m = mirrord(hub.config(more=SHORT))
+    who = Caller(m, STRANGER)
+    at = f"/hf/once/demo/resolve/{repo.sha}/weights.bin"
+    assert who.ask(at).status == 200
+    m.settle()
+    hub.repos.clear()
+    repo.name = "org/demo"
+    hub.repos["models", "org/demo"] = repo
+    if how == "its name then, and former":
+        hub.rename("once/demo", "org/demo")
+        until(lambda: b'"org/demo"' in who.ask("/hf/api/models/once/demo/revision/main").bytes)
+        assert who.ask(at).status == 200
+        m.settle()
+    repo.private = True
+    if how == "its name then, and former":
+        until(lambda: who.ask(at).status in (401, 404))
+    if former:
+        until(lambda: who.ask(f"/hf/org/demo/resolve/{repo.sha}/weights.bin").status in (401, 404))
+    hub.renamed.clear()
+    hub.repo("once/demo", files={"config.json": b"{}"})
+    until(lambda: b'"once/demo"' in who.ask("/hf/api/models/once/demo").bytes and who.ask("/hf/once/demo/resolve/main/config.json").status == 200)
+    for path in (at, f"/hf/api/models/once/demo/tree/{repo.sha}", "/-/blob/" + hashlib.sha256(files["weights.bin"]).hexdigest()):
+        got = who.ask(path)
+        assert is_no_bytes(got) and b"weights" not in got.bytes, (path, got.status)
+
+
+class Elsewhere(serving.Handler):
+    """Somebody's login page, which answers as JSON to whoever asks for that."""
+
+    def do_GET(self):
+        body = b'{"login":"please"}'
+        self.send_response_only(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_another_host_gives_no_right(mirrord, hub, cases):
+    """A question about a right is answered by the Hub itself, though it may lead to that host for files."""
+    idp, c = serving.Server(("127.0.0.3", 0), Elsewhere), cases[0]
+    serving.run(idp)
+    try:
+        there = f"127.0.0.3:{idp.server_address[1]}"
+        m = mirrord(f'repo "hf" {{ protocol = "hf" origin = "{hub.url}" hosts = {{"127.0.0.2:{hub.cdn_port}", "{there}"}} }}')
+        assert Caller(m, OWNER).ask(c.file("config.json")).status == 200
+        hub.order("/auth-check", (302, {"Location": f"http://{there}/login"}, b""), times=100)
+        assert is_no_bytes(Caller(m, STRANGER).ask(c.file("config.json")))
+    finally:
+        serving.stop(idp)
+
+
+ALLOWS_STALE = {"Cache-Control": "max-age=0, stale-while-revalidate=86400, stale-if-error=864000"}
+
+
+@pytest.mark.parametrize("private", [True, False], ids=["private", "gated"])
+def test_the_hubs_words_do_not_make_a_right_longer(mirrord, hub, private):
+    hub.users.update({OWNER: "alice"})
+    hub.fields.update(ALLOWS_STALE)
+    c = Case(hub, "models", "card", private=private)
+    m = mirrord(hub.config(more="rule '^(rights|api/[a-z]+/[^/]+/[^/]+/revision)' { ttl = 1s sie = 2s }"))
+    owner = Caller(m, OWNER)
+    assert owner.ask(c.file("config.json")).status == 200
+    m.settle()
+    c.repo.readers.clear()
+    time.sleep(2)
+    assert owner.ask(c.file("config.json")).status in (403, 404)
+    c.repo.readers.add(OWNER)
+    until(lambda: owner.ask(c.file("config.json")).status == 200, 60)
+    m.settle()
+    hub.down()
+    time.sleep(4)
+    for _ in range(3):
+        assert owner.ask(c.file("config.json")).status in (502, 504)
+    hub.up()
+
+
+def test_a_right_tried_on_a_large_file(mirrord, hub):
+    """A Hub without auth-check, and nothing but a file that no document may be as large as: it is asked about, not fetched."""
+    hub.users.update({OWNER: "alice", STRANGER: "bob", "hf_carol": "carol"})
+    hub.auth_check = False
+    c = Case(hub, "models", "one", files={"README.md": README, "weights.bin": secret("w", 300000)})
+    c.repo.readers.add("hf_carol")
+    m = mirrord("cache { document = 64k }\n" + hub.config())
+    for token in (OWNER, "hf_carol"):
+        assert Caller(m, token).ask(c.file("weights.bin"), "HEAD").status == 200
+    assert not hub.cdn_bytes
+    for token in (STRANGER, ""):
+        assert is_no_bytes(Caller(m, token).ask(c.file("weights.bin")))
+    assert Caller(m, OWNER).ask(c.file("weights.bin")).bytes == c.files["weights.bin"]
+    assert sum(hub.cdn_bytes.values()) == 300000
+
+
+def test_a_page_that_nobody_can_read_takes_no_other_along(mirrord, hub):
+    hub.users.update({OWNER: "alice"})
+    for name in ("org/demo", "org/demo-2"):
+        hub.repo(name, files={"config.json": b"{}"})
+    m = mirrord(hub.config(more=SHORT))
+    assert m.get("/hf/org/demo-2/resolve/main/config.json").status == 200
+    m.settle()
+    hub.order("^/api/models/org/demo$", b"<html>", times=100)
+    assert m.get("/hf/api/models/org/demo").status == 502
+    hub.down()
+    m.stop()  # what is in memory is forgotten
+    m.start()
+    assert m.get("/hf/org/demo-2/resolve/main/config.json").status == 200
+    hub.up()
 
 
 def test_the_hubs_own_store_stays_there(mirrord, hub, cases):

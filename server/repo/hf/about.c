@@ -48,5 +48,7 @@ void about_plan(struct hf_ask *k)
                         "read from the files, by get_safetensors_metadata()"));
         return;
     }
-    hf_plan_json(k, page, false);
+    if (access_seen(k)) {
+        hf_plan_json(k, page, false);
+    }
 }

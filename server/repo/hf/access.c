@@ -5,6 +5,8 @@
  * caller, and before a file leaves, the Hub is asked whether this caller may read the repository: listings of gated
  * repositories are public and so is their card, the other files are not.
  *
+ * Whom it is open to is settled in one place, learn_open(), for all that leaves of it.
+ *
  * The question is the Hub's own, /auth-check. At a Hub that lacks it the right is tried on a file that is no card. The answer
  * is kept for the repository (by the Hub's name for it, however the request spells it) and the caller: for RIGHT_S, longer only
  * while the Hub is silent. A no removes the yes that was kept (want.h: principal). */
@@ -13,14 +15,17 @@
 #include "common/codec/base64.h"
 #include "server/cache/object.h"
 #include "server/repo/hf/key.h"
+#include "server/repo/hf/openness.h"
 #include "server/repo/xet.h"
 
 enum {
-    ALIAS_S = 60,    /* what a branch stands for */
-    OPEN_S = 300,    /* that a repository is open to all */
-    RIGHT_S = 300,   /* that this caller may read it */
-    NO_S = 30,       /* that there is none, or no right */
-    SILENT_S = 3600, /* a right outlives the Hub's silence for so long */
+    ALIAS_S = 60,  /* what a branch stands for */
+    OPEN_S = 300,  /* that a repository is open to all */
+    RIGHT_S = 300, /* that this caller may read it */
+    LISTING_S = 10 * 365 * 86400,
+    NO_S = 30,              /* that there is none, or no right */
+    SILENT_S = 3600,        /* a right outlives the Hub's silence for so long */
+    PROBE_BYTES = 64 << 10, /* a larger file is not fetched to try a right on */
     TOKEN_MAX = 512,
     PATH_BYTES = 16384,
 };
@@ -110,6 +115,7 @@ void access_as_caller(struct hf_ask *k, struct want *w)
     w->principal = k->caller;
     w->sie_s = (uint32_t)min_u64(w->sie_s, SILENT_S);
     w->swr_s = 0; /* a right is asked for before it is used */
+    w->swr_ruled = w->sie_ruled = true;
 }
 
 static bool is_no(const struct fact *f)
@@ -124,8 +130,15 @@ bool access_lacks_revision(const struct fact *f)
 
 /* --- the repository at a revision --------------------------------------------------------------------------------- */
 
-/* rev.p == NULL: at its default branch. ttl_s: where it tells whom the repository is open to; else 0. */
-static const struct fact *info_fact(struct hf_ask *k, struct slice rev, uint32_t ttl_s, bool mine)
+static bool asks_commit(const struct hf_ask *k)
+{
+    return k->at.rev.p != NULL && hf_is_commit(k->at.rev);
+}
+
+/* rev.p == NULL: at its default branch. make: HF_MAKE_INFO, or one of those that tell whom the repository is open to. Such a word
+ * is asked for before it is used, and holds for OPEN_S unless a rule makes it shorter. */
+static const struct fact *info_fact(struct hf_ask *k, struct slice rev, const char *make,
+                                    uint64_t since_unix_s, bool mine)
 {
     struct slice key = key_info(k->at.type, k->at.id, rev, k->a);
     struct want w;
@@ -133,63 +146,230 @@ static const struct fact *info_fact(struct hf_ask *k, struct slice rev, uint32_t
     if (!access_want(k, key, key, &w)) {
         return NULL;
     }
-    if (ttl_s > w.ttl_s && plan_rule(k->r, key, k->a)->built_in) {
-        w.ttl_s = ttl_s;
-    }
-    if (ttl_s != 0) {
-        w.swr_s = 0; /* whom it is open to is asked for before it is used */
+    if (strcmp(make, HF_MAKE_INFO) != 0) {
+        bool ruled = !plan_rule(k->r, key, k->a)->built_in && w.ttl_s != TTL_ORIGIN;
+        /* A branch's own document may be stale by a rule (stale_while), for OPEN_S at most. */
+        bool about = k->at.route == HF_INFO && k->req->query.n == 0 && !asks_commit(k);
+        w.ttl_s = !ruled || (about && w.ttl_s < OPEN_S) ? OPEN_S : w.ttl_s;
+        w.swr_s = 0;
+        w.swr_ruled = true;
+        w.since_unix_s = since_unix_s;
     }
     if (mine) {
         access_as_caller(k, &w);
     }
-    return plan_gather(k->facts, ttl_s != 0 ? SLICE(HF_MAKE_OPEN) : SLICE(HF_MAKE_INFO), &w, true,
-                       k->p);
+    return plan_gather(k->facts, slice_str(make), &w, true, k->p);
 }
 
-/* Was the commit carried in from another mirror? Its own words came along then, those of `main` perhaps not, and the Hub may be
- * out of reach for good. NULL: the plan asks. */
-static const struct fact *own_row(struct hf_ask *k)
+static struct slice row_of(struct hf_ask *k, struct slice key)
 {
-    struct buf key = BUF_INIT(PATH_BYTES);
+    struct buf b = BUF_INIT(PATH_BYTES);
     struct slice row;
 
-    object_key(&key, slice_str(k->r->name), key_info(k->at.type, k->at.id, k->at.rev, k->a),
-               SLICE(""));
-    CHECK(key.rc == 0);
-    row = arena_copy(k->a, buf_slice(&key));
-    buf_free(&key);
-    return plan_row(k->facts, TABLE_OBJECT, row, k->p);
+    object_key(&b, slice_str(k->r->name), key, SLICE(""));
+    CHECK(b.rc == 0);
+    row = arena_copy(k->a, buf_slice(&b));
+    buf_free(&b);
+    return row;
 }
 
-/* Is the repository there, and for whom? Judged at `main`, which clients have just asked for, else at the default branch. */
-static const struct fact *whose_fact(struct hf_ask *k, bool mine)
+/* Of a request that names no branch: judged at `main`, which clients have just asked for, else at the default branch. A commit that
+ * was carried in from another mirror is judged by its own words: they came along, those of `main` perhaps not, and the Hub may be
+ * out of reach for good. */
+static const struct fact *whose_fact(struct hf_ask *k, const char *make, uint64_t since_unix_s,
+                                     bool mine)
 {
-    const struct fact *f = own_row(k);
+    struct slice own = row_of(k, key_info(k->at.type, k->at.id, k->at.rev, k->a));
+    const struct fact *f = plan_row(k->facts, TABLE_OBJECT, own, k->p);
 
     if (f == NULL) {
         return NULL;
     }
     if (f->rc == 0 && object_row_is_carried(f->bytes)) {
-        return info_fact(k, k->at.rev, OPEN_S, mine);
+        return info_fact(k, k->at.rev, make, since_unix_s, mine);
     }
-    f = info_fact(k, SLICE(HF_MAIN), OPEN_S, mine);
-    return f != NULL && access_lacks_revision(f) ? info_fact(k, SLICE_NONE, OPEN_S, mine) : f;
+    f = info_fact(k, SLICE(HF_MAIN), make, since_unix_s, mine);
+    return f != NULL && access_lacks_revision(f) ? info_fact(k, SLICE_NONE, make, since_unix_s, mine)
+                                                 : f;
 }
 
 /* A request that names no revision means the default branch. That is `main`, and one document is kept for both; only where
  * the repository has no `main` the Hub is asked for whatever it has instead. */
-static const struct fact *branch_fact(struct hf_ask *k, uint32_t ttl_s, bool mine)
+static const struct fact *branch_fact(struct hf_ask *k, const char *make, uint64_t since_unix_s,
+                                      bool mine)
 {
     bool named = k->at.rev.p != NULL;
-    const struct fact *f = info_fact(k, named ? k->at.rev : SLICE(HF_MAIN), ttl_s, mine);
+    const struct fact *f =
+        info_fact(k, named ? k->at.rev : SLICE(HF_MAIN), make, since_unix_s, mine);
 
-    return !named && f != NULL && access_lacks_revision(f) ? info_fact(k, SLICE_NONE, ttl_s, mine) : f;
+    return !named && f != NULL && access_lacks_revision(f)
+               ? info_fact(k, SLICE_NONE, make, since_unix_s, mine)
+               : f;
 }
 
-static const struct fact *look(struct hf_ask *k, bool mine)
+/* branch: what it stands for is asked, too. */
+static const struct fact *look(struct hf_ask *k, bool branch, bool mine)
 {
-    return k->at.rev.p != NULL && hf_is_commit(k->at.rev) ? whose_fact(k, mine)
-                                                          : branch_fact(k, 0, mine);
+    return branch ? branch_fact(k, HF_MAKE_INFO, 0, mine)
+                  : whose_fact(k, HF_MAKE_OPEN, 0, mine);
+}
+
+/* --- whom it is open to (openness.h) ---------------------------------------------------------------------------------- */
+
+static bool note_of(struct hf_ask *k, struct slice id, struct openness_note *out)
+{
+    uint64_t now = k->req->unix_s;
+    const struct fact *f =
+        plan_row(k->facts, TABLE_HUB, openness_key(k->r->name, k->at.type, id, k->a), k->p);
+
+    if (f == NULL) {
+        return false;
+    }
+    openness_read(f->rc == 0 ? f->bytes : SLICE_NONE, out);
+    if (out->said_unix_s > now) {
+        out->said_unix_s = now - 1; /* the clock has been set back */
+    }
+    return true;
+}
+
+/* False: the plan writes it. Where another request has written it meanwhile, that one has heard the same Hub. */
+static bool put_note(struct hf_ask *k, struct slice id, const struct openness_note *old,
+                     const struct openness_note *now)
+{
+    return plan_put_row(k->facts, TABLE_HUB, openness_key(k->r->name, k->at.type, id, k->a),
+                        old->row, openness_write(now, k->a), k->p) != NULL;
+}
+
+/* A no to everybody ends what was open, under whatever names. Where nothing is known of the repository it is not noted: anybody
+ * can ask for names that there are not. False: the plan asks, or writes. */
+static bool note_no(struct hf_ask *k)
+{
+    struct openness_note named, n, no;
+    bool former;
+
+    if (!note_of(k, k->at.id, &named)) {
+        return false;
+    }
+    n = named;
+    former = named.here && !slice_ieq(named.id, k->at.id);
+    if (former && !note_of(k, named.id, &n)) {
+        return false;
+    }
+    if (!n.here) {
+        struct slice files = row_of(k, key_files(k->at.type, k->at.id, k->a));
+        const struct fact *f = plan_rows(k->facts, TABLE_OBJECT, files, k->p);
+        if (f == NULL || f->rc != 0) {
+            return f != NULL;
+        }
+        n.id = former ? named.id : k->at.id;
+    }
+    if (n.here && n.openness == HUB_HIDDEN && k->req->unix_s < n.said_unix_s + NO_S && !former) {
+        return true;
+    }
+    no = n;
+    no.openness = HUB_HIDDEN;
+    no.said_unix_s = k->req->unix_s;
+    if (!put_note(k, n.id, &n, &no)) {
+        return false;
+    }
+    no.id = k->at.id; /* and it is no former name any more: whoever has it next is another */
+    no.number = SLICE("");
+    no.since_unix_s = k->req->unix_s + 1;
+    return !former || put_note(k, k->at.id, &named, &no);
+}
+
+static enum openness level_of(const struct repo_info *info)
+{
+    return info->private ? HUB_HIDDEN : info->closed ? HUB_GATED : HUB_OPEN;
+}
+
+/* May this word open the repository? Not when the Hub has closed it since, and not when it is about another of that name. */
+static bool counts(const struct fact *f, const struct repo_info *info,
+                   const struct openness_note *n)
+{
+    if (!n->here) {
+        return true;
+    }
+    return (openness_is_of(n, info->id, info->number) && level_of(info) >= n->openness) ||
+           (f->spoken_unix_s > n->said_unix_s &&
+            (!f->stale || openness_is_of(n, info->id, info->number)));
+}
+
+/* A word that counts. False: the plan writes. */
+static bool note_word(struct hf_ask *k, const struct fact *f, const struct repo_info *info,
+                      const struct openness_note *n)
+{
+    bool back = n->openness == HUB_HIDDEN && n->number.n == 0; /* it, or another of that name? */
+    bool same = !n->here || (!back && openness_is_of(n, info->id, info->number));
+    enum openness openness = level_of(info);
+    uint64_t at = f->spoken_unix_s;
+    struct openness_note named,
+        now = {.openness = openness,
+               .said_unix_s = at,
+               .since_unix_s = same ? n->since_unix_s : max_u64(n->since_unix_s, at + 1),
+               .id = info->id,
+               .number = info->number};
+    bool newer = at > n->said_unix_s || (at == n->said_unix_s && openness > n->openness);
+
+    k->since_unix_s = now.since_unix_s;
+    /* What is closed is noted anew: between two words that close it one may have opened it that nobody asked for. */
+    if ((!n->here || !same ||
+         (!f->stale && newer &&
+          (openness != n->openness || (openness != HUB_OPEN && at >= n->said_unix_s + NO_S)))) &&
+        !put_note(k, info->id, n, &now)) {
+        return false;
+    }
+    if (slice_ieq(info->id, k->at.id)) {
+        return true;
+    }
+    return note_of(k, k->at.id, &named) && ((named.here && slice_eq(named.id, info->id)) ||
+                                            f->stale || put_note(k, k->at.id, &named, &now));
+}
+
+/* Settles k->openness, which alone says what everybody may have, before anything of the repository leaves. *fp: the Hub's word to
+ * everybody; where that is too old to tell, a newer one, or the no or the trouble that came instead. False: the plan asks. */
+static bool learn_open(struct hf_ask *k, bool branch, const struct fact **fp)
+{
+    const struct fact *f = *fp;
+    bool asked = slice_eqs(f->need.key, HF_MAKE_OPEN);
+    struct repo_info info, first;
+    struct openness_note n;
+
+    if (f->rc != 0) {
+        return !is_no(f) || access_lacks_revision(f) || note_no(k);
+    }
+    if (!info_read(f->bytes, &info)) {
+        return true;
+    }
+    if (!note_of(k, info.id, &n)) {
+        return false;
+    }
+    first = info;
+    if (f->stale ? !asked : f->until_unix_s <= k->req->unix_s || !counts(f, &info, &n)) {
+        uint64_t since = counts(f, &info, &n) ? 0 : n.said_unix_s + 1;
+        f = branch ? branch_fact(k, HF_MAKE_ANEW, since, false)
+                   : whose_fact(k, HF_MAKE_ANEW, since, false);
+        if (f == NULL) {
+            return false;
+        }
+        if (f->rc != 0 || !info_read(f->bytes, &info)) {
+            *fp = f;
+            return !is_no(f) || access_lacks_revision(f) || note_no(k);
+        }
+        if (!note_of(k, info.id, &n)) {
+            return false;
+        }
+    }
+    if (!slice_eq(info.id, first.id)) {
+        *fp = f;
+    }
+    k->open_until_unix_s = f->stale ? 1 : f->until_unix_s;
+    if (!counts(f, &info, &n)) {
+        k->openness = openness_is_of(&n, info.id, info.number) ? n.openness : HUB_HIDDEN;
+        return true;
+    }
+    k->openness = level_of(&info);
+    return note_word(k, f, &info, &n);
 }
 
 bool access_learn(struct hf_ask *k, const struct fact *f)
@@ -206,9 +386,9 @@ bool access_learn(struct hf_ask *k, const struct fact *f)
     }
     k->info = f;
     k->id = info.id;
-    k->closed = (info.closed || k->reader.n != 0) && !((const struct hf *)k->r->state)->service;
-    k->card_is_open = !info.private && k->reader.n == 0;
-    k->until_unix_s = f->stale ? 1 : f->until_unix_s;
+    k->closed =
+        (k->openness != HUB_OPEN || k->reader.n != 0) && !((const struct hf *)k->r->state)->service;
+    k->until_unix_s = f->stale ? 1 : min_u64(f->until_unix_s, k->open_until_unix_s);
     if (k->commit.p == NULL) {
         const struct held_branch *b = k->branch.p != NULL && !k->r->synced
                                           ? held_find(k->r->state, k->at.type, info.id, k->branch)
@@ -220,33 +400,71 @@ bool access_learn(struct hf_ask *k, const struct fact *f)
     return true;
 }
 
+/* The Hub's word on the repository: as everybody is told it, else as this caller is. NULL: the plan asks, or says no. */
+static const struct fact *word(struct hf_ask *k, bool branch)
+{
+    const struct fact *f = look(k, branch, false);
+
+    if (f == NULL || ((const struct hf *)k->r->state)->service) {
+        return f;
+    }
+    if (!learn_open(k, branch, &f)) {
+        return NULL;
+    }
+    if (k->token.p != NULL && (is_no(f) || k->openness == HUB_HIDDEN)) {
+        k->reader = k->caller;
+        return look(k, branch, true);
+    }
+    if (f->rc == 0 && k->openness == HUB_HIDDEN) {
+        say_error(
+            k, 504, SLICE_NONE,
+            SLICE("the Hub has closed this repository, and cannot be asked now who may read it"));
+        return NULL;
+    }
+    return f;
+}
+
 bool access_commit(struct hf_ask *k)
 {
-    const struct hf *state = k->r->state;
     const struct fact *f;
 
     if (k->r->synced) {
         return synced_commit(k);
     }
-    if (k->at.rev.p != NULL && hf_is_commit(k->at.rev)) {
+    if (asks_commit(k)) {
         k->commit = k->at.rev;
-        if (state->service) {
+        if (((const struct hf *)k->r->state)->service) {
             return true;
         }
     }
-    f = look(k, false);
-    if (f != NULL && is_no(f) && k->token.p != NULL) {
-        k->reader = k->caller;
-        f = look(k, true);
-    }
+    f = word(k, !asks_commit(k));
     return f != NULL && access_learn(k, f);
+}
+
+bool access_seen(struct hf_ask *k)
+{
+    const struct fact *f;
+
+    if (k->r->synced || ((const struct hf *)k->r->state)->service) {
+        return true;
+    }
+    f = word(k, false);
+    if (f != NULL && f->rc != 0) {
+        say_fact(k, f);
+    }
+    return f != NULL && f->rc == 0;
 }
 
 /* --- its files ---------------------------------------------------------------------------------------------------- */
 
+struct slice access_id(const struct hf_ask *k)
+{
+    return k->id.n != 0 ? k->id : k->at.id;
+}
+
 bool access_manifest(struct hf_ask *k, struct manifest *m)
 {
-    struct slice key = key_tree(k->at.type, k->at.id, k->commit, k->a);
+    struct slice key = key_tree(k->at.type, access_id(k), k->commit, k->a);
     const struct fact *f;
     struct want w;
 
@@ -257,6 +475,11 @@ bool access_manifest(struct hf_ask *k, struct manifest *m)
         return false;
     }
     w.class = WANT_IMMUTABLE;
+    if (k->since_unix_s != 0) { /* of the repository that had the name before there may be one */
+        w.class = WANT_MUTABLE;
+        w.ttl_s = LISTING_S;
+        w.since_unix_s = k->since_unix_s;
+    }
     w.url = arena_fmt(k->a, SLICE_FMT "?recursive=true&expand=false", SLICE_ARG(w.url));
     if (k->reader.n != 0) {
         access_as_caller(k, &w);
@@ -267,6 +490,13 @@ bool access_manifest(struct hf_ask *k, struct manifest *m)
     }
     if (f->rc != 0) {
         say_fact(k, f);
+        return false;
+    }
+    if (f->spoken_unix_s < k->since_unix_s) {
+        say_error(
+            k, 504, SLICE_NONE,
+            SLICE("the listing that is kept here is another repository's of that name, and the "
+                  "Hub cannot be asked"));
         return false;
     }
     if (!manifest_open(f->bytes, m)) {
@@ -303,7 +533,10 @@ static const struct fact *ask_right(struct hf_ask *k, const char *prefix, struct
         w.git_known = !file->lfs;
         w.digest = file->sha256;
         w.git_oid = file->oid;
+        w.size_bytes = file->size_bytes;
+        w.head_only = file->size_bytes > PROBE_BYTES;
     } else {
+        w.stays_home = true;
         w.neg_ttl_s = RIGHT_S; /* no such route; who does not see the repository never comes here */
     }
     return plan_gather(k->facts, slice_str(file != NULL ? HF_MAKE_PROBE : HF_MAKE_RIGHT), &w, true,
@@ -330,36 +563,8 @@ static const struct fact *try_file(struct hf_ask *k)
                         "and the repository no file but its card to try a right on"));
         return NULL;
     }
-    return ask_right(k, "rights-by-file/",
-                     key_resolve(k->at.prefix, k->id, k->commit, e.path, k->a), &e);
-}
-
-/* A branch may be told of as it was while the Hub is asked anew (swr_s). Whom the repository is open to may not. False: the plan
- * asks. */
-static bool learn_open(struct hf_ask *k)
-{
-    const struct hf *state = k->r->state;
-    struct repo_info info;
-    const struct fact *f;
-
-    if (k->closed || state->service || k->r->synced ||
-        (k->at.rev.p != NULL && hf_is_commit(k->at.rev)) ||
-        (!k->info->stale && k->info->until_unix_s > k->req->unix_s)) {
-        return true;
-    }
-    f = branch_fact(k, OPEN_S, false);
-    if (f == NULL) {
-        return false;
-    }
-    if (f->rc != 0 || !info_read(f->bytes, &info)) {
-        k->closed = true;
-        k->card_is_open = false;
-        return true;
-    }
-    k->closed = info.closed;
-    k->card_is_open = !info.private;
-    k->until_unix_s = min_u64(k->until_unix_s, f->until_unix_s);
-    return true;
+    return ask_right(k, "rights/file/", key_resolve(k->at.prefix, k->id, k->commit, e.path, k->a),
+                     &e);
 }
 
 static bool try_right(struct hf_ask *k)
@@ -369,7 +574,7 @@ static bool try_right(struct hf_ask *k)
     if (!k->closed) {
         return true;
     }
-    f = ask_right(k, "rights/", key_auth_check(k->at.type, k->id, k->a), NULL);
+    f = ask_right(k, "rights/auth-check/", key_auth_check(k->at.type, k->id, k->a), NULL);
     if (f != NULL && lacks_auth_check(f)) {
         f = try_file(k);
     }
@@ -381,15 +586,12 @@ static bool try_right(struct hf_ask *k)
 
 bool access_try(struct hf_ask *k)
 {
-    return learn_open(k) && try_right(k);
+    return try_right(k);
 }
 
 bool access_try_file(struct hf_ask *k, const struct manifest_entry *f)
 {
-    if (!learn_open(k)) {
-        return false;
-    }
-    if (k->closed && k->card_is_open && hf_is_card(f->path)) {
+    if (k->closed && k->openness == HUB_GATED && k->reader.n == 0 && hf_is_card(f->path)) {
         k->closed = false; /* this request is about nothing else */
     }
     return try_right(k);

@@ -25,7 +25,7 @@ bool details_wanted(struct slice form)
 static struct slice listing_of(const struct hf_ask *k, struct slice folder)
 {
     return arena_fmt(k->a, SLICE_FMT "%s" SLICE_FMT,
-                     SLICE_ARG(key_tree(k->at.type, k->at.id, k->commit, k->a)),
+                     SLICE_ARG(key_tree(k->at.type, access_id(k), k->commit, k->a)),
                      folder.n != 0 ? "/" : "", SLICE_ARG(url_encoded_path(folder, k->a)));
 }
 

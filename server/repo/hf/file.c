@@ -58,8 +58,8 @@ static void name_it(struct hf_ask *k, const struct manifest_entry *f, struct wan
 /* One object for all commits and names that have these bytes; what came by somebody's right is another. */
 bool file_want(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
 {
-    /* Of a closed one by the name that the caller has a right to: its listing may be from a time when it had another. */
-    struct slice id = k->closed ? k->id : m->id.n != 0 ? m->id : k->at.id;
+    /* By the name that the Hub has it under now: its listing may be from a time when it had another. */
+    struct slice id = k->id.n != 0 ? k->id : m->id.n != 0 ? m->id : k->at.id;
     struct slice named = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT,
                                    SLICE_ARG(k->at.type), SLICE_ARG(id), SLICE_ARG(f->path));
     struct want w;

@@ -198,7 +198,7 @@ static void give_json(struct hf_ask *k, const struct fact *f)
         say_json(k, held ? arena_copy(k->a, buf_slice(&refs)) : f->bytes);
         hf_say_next(k, f->next);
         if (k->at.route != HF_OTHER && k->at.route != HF_WHOAMI) {
-            keep_json(k, f->need.want.key, f->until_unix_s);
+            keep_json(k, f->need.want.key, min_u64(f->until_unix_s, k->open_until_unix_s));
         }
     }
     buf_free(&refs);
@@ -300,7 +300,9 @@ static void plan_info(struct hf_ask *k, struct slice path)
             hf_plan_json(k, path, true);
         }
     } else if (k->req->query.n != 0) {
-        plan_info_asked(k, path);
+        if (access_seen(k)) {
+            plan_info_asked(k, path);
+        }
     } else if (access_commit(k) && info_read(k->info->bytes, &info)) {
         if (!slice_eq(info.commit, k->commit)) { /* held under its other name */
             hf_plan_json(k, info_at(k, k->commit), true);
@@ -371,6 +373,10 @@ static void plan_route(struct hf_ask *k, struct slice path)
         return;
     case HF_REFS:
     case HF_COMMITS:
+        if (access_seen(k)) {
+            hf_plan_json(k, path, false);
+        }
+        return;
     case HF_OTHER:
         hf_plan_json(k, path, false);
         return;
@@ -429,7 +435,13 @@ static int hf_plan(const struct repo *r, const struct http_req *req, struct slic
                    const struct principal *who, const struct facts *facts, struct arena *arena,
                    struct plan *out, struct err *e)
 {
-    struct hf_ask k = {.r = r, .req = req, .facts = facts, .a = arena, .p = out, .raw = path};
+    struct hf_ask k = {.r = r,
+                       .req = req,
+                       .facts = facts,
+                       .a = arena,
+                       .p = out,
+                       .raw = path,
+                       .open_until_unix_s = UINT64_MAX};
     struct err why;
 
     (void)e;
@@ -456,6 +468,11 @@ static int hf_plan(const struct repo *r, const struct http_req *req, struct slic
     }
     plan_route(&k, document_path(&k));
     return 0;
+}
+
+static bool hf_is_open(const struct repo *r, struct slice key, struct store *st)
+{
+    return openness_holds(st, r->name, key);
 }
 
 /* Listings and files are for ever; what else is kept are words on what may change. */
@@ -485,7 +502,8 @@ static int hf_gather(const struct repo *r, const struct gather_part *part, struc
     if (slice_eqs(what, HF_MAKE_TREE)) {
         return manifest_add(part->doc, part->url, part->first, part->last, out, e);
     }
-    if (slice_eqs(what, HF_MAKE_INFO) || slice_eqs(what, HF_MAKE_OPEN)) {
+    if (slice_eqs(what, HF_MAKE_INFO) || slice_eqs(what, HF_MAKE_OPEN) ||
+        slice_eqs(what, HF_MAKE_ANEW)) {
         return info_make(part->doc, out, e);
     }
     if (slice_eqs(what, HF_MAKE_RIGHT)) {
@@ -505,6 +523,7 @@ const struct repo_ops repo_hf = {
     .close = hf_close,
     .plan = hf_plan,
     .gather = hf_gather,
+    .is_open = hf_is_open,
     .kept = hf_kept,
     .failed = say_failed,
 };

@@ -5,7 +5,7 @@
  *   say.c      refusals in the Hub's own words        chunks.c  files by Xet's protocol (repo/xet.h)
  *   details.c  last commits and scans                 held.c    branches that are rolled back
  *   about.c    discussions and the like               bucket.c  buckets
- *   lfs.c      files by git-lfs
+ *   lfs.c      files by git-lfs                       openness.c what was last said to everybody
  *   path.c, info.c, manifest.c   what is read         key.c     under which keys it is kept
  *
  * All but `state` lives in the request's arena. Functions that return false have put what is to be done (a need, a refusal)
@@ -19,6 +19,7 @@
 #include "server/repo/hf/held.h"
 #include "server/repo/hf/info.h"
 #include "server/repo/hf/manifest.h"
+#include "server/repo/hf/openness.h"
 #include "server/repo/hf/path.h"
 #include "server/repo/plan.h"
 
@@ -27,6 +28,8 @@
 /* What gatherings are made of (need.key). */
 #define HF_MAKE_INFO  "info"
 #define HF_MAKE_OPEN  "open" /* the same, never from a stale copy: whom the repository is open to */
+#define HF_MAKE_ANEW                                                                               \
+    "anew" /* the same, where that may be too old: asked after what was noted (openness.h) */
 #define HF_MAKE_TREE  "tree"
 #define HF_MAKE_JSON  "json"
 #define HF_MAKE_ABOUT "about" /* JSON that is about a repository */
@@ -56,9 +59,12 @@ struct hf_ask {
     struct slice commit;
     struct slice id;       /* the Hub's own name for the repository, once its word was read */
     struct slice reader;   /* whose metadata is looked at: "" for everybody's, or `caller` */
-    bool closed;           /* the files are for those alone whose right was tried */
-    bool card_is_open;     /* but for the card: it is gated, and not private */
-    uint64_t until_unix_s; /* what was learned of the repository is good so long; 0: nothing was */
+    enum openness openness; /* to everybody (openness.h) */
+    bool closed;            /* the files are for those alone whose right was tried */
+    uint64_t until_unix_s;  /* what was learned of the repository is good so long; 0: nothing was */
+    uint64_t open_until_unix_s; /* the same of its openness */
+    uint64_t
+        since_unix_s; /* the name was another repository's before; 0: never, as far as is known */
     bool stale;
     bool in_trouble;         /* ... for the Hub's trouble */
     const struct fact *info; /* of the revision, when it was looked at */
@@ -73,6 +79,9 @@ void access_init(struct hf_ask *k, const struct principal *who);
 void access_as(struct hf_ask *k, struct slice authorization);
 /* Settles commit, reader and closed. */
 bool access_commit(struct hf_ask *k);
+/* May the caller see what is said of the repository? Settles reader. */
+bool access_seen(struct hf_ask *k);
+struct slice access_id(const struct hf_ask *k); /* the Hub's own, once it is known */
 /* The commit's manifest. */
 bool access_manifest(struct hf_ask *k, struct manifest *m);
 /* Of a closed one: may this caller read it? False: the plan asks, or says no. */

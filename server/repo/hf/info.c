@@ -6,7 +6,7 @@
 #include "common/codec/jread.h"
 #include "server/repo/hf/path.h"
 
-enum { PRIVATE = 1, GATED = 2, COMMIT_HEX = 40, ID_MAX = 255 };
+enum { PRIVATE = 1, GATED = 2, COMMIT_HEX = 40, ID_MAX = 255, NUMBER_MAX = 64 };
 
 static void strip(json_t *v)
 {
@@ -74,6 +74,7 @@ int info_make(struct slice doc, struct buf *out, struct err *e)
     json_t *v = load(doc, e);
     struct slice id;
     struct slice sha;
+    struct slice number;
     int rc = 0;
 
     if (v == NULL) {
@@ -81,6 +82,8 @@ int info_make(struct slice doc, struct buf *out, struct err *e)
     }
     id = jread_text(v, "id");
     sha = jread_text(v, "sha");
+    number = jread_text(v, "_id");
+    number.n = number.n <= NUMBER_MAX ? number.n : 0;
     if (!hf_is_id(id) || id.n > ID_MAX || !hf_is_commit(sha)) {
         rc = err_set(e, E_PROTOCOL, "the Hub's word on a repository has no id or no commit");
     } else {
@@ -89,6 +92,8 @@ int info_make(struct slice doc, struct buf *out, struct err *e)
         buf_adds(out, sha);
         buf_byte(out, (uint8_t)id.n);
         buf_adds(out, id);
+        buf_byte(out, (uint8_t)number.n);
+        buf_adds(out, number);
         dump(v, out);
         rc = out->rc;
     }
@@ -132,29 +137,44 @@ int info_about(struct slice doc, struct buf *out, struct err *e)
 
 int right_read(struct slice doc, struct err *e)
 {
+    json_t *v;
+    bool yes;
+
     doc = slice_trim(doc);
-    return doc.n != 0 && doc.p[0] == '<'
-               ? err_set(e, E_PROTOCOL, "a web page in place of the Hub's word on a right")
-               : 0;
+    v = doc.n != 0 ? jread_parse(doc, 0, jread_values_of(doc.n)) : NULL;
+    yes = doc.n == 0 || (json_is_object(v) && !says_yes(v, "error"));
+    json_decref(v);
+    return yes ? 0
+               : err_set(e, E_PROTOCOL,
+                         "something else in place of the Hub's word on a right, "
+                         "maybe a login form");
 }
 
 bool info_read(struct slice bytes, struct repo_info *out)
 {
     size_t id_n;
+    size_t number_n;
+    size_t json_at;
 
     if (bytes.n < COMMIT_HEX + 2) {
         return false;
     }
     id_n = (uint8_t)bytes.p[COMMIT_HEX + 1];
-    if (bytes.n < COMMIT_HEX + 2 + id_n) {
+    if (bytes.n < COMMIT_HEX + 3 + id_n) {
+        return false;
+    }
+    number_n = (uint8_t)bytes.p[COMMIT_HEX + 2 + id_n];
+    json_at = COMMIT_HEX + 3 + id_n + number_n;
+    if (bytes.n < json_at) {
         return false;
     }
     *out = (struct repo_info){
         .id = slice_of(bytes.p + COMMIT_HEX + 2, id_n),
+        .number = slice_of(bytes.p + COMMIT_HEX + 3 + id_n, number_n),
         .commit = slice_of(bytes.p + 1, COMMIT_HEX),
         .closed = bytes.p[0] != 0,
         .private = (bytes.p[0] & PRIVATE) != 0,
-        .json = slice_from(bytes, COMMIT_HEX + 2 + id_n),
+        .json = slice_from(bytes, json_at),
     };
     return true;
 }

@@ -11,6 +11,7 @@
 
 struct repo_info {
     struct slice id; /* the canonical one */
+    struct slice number; /* "_id"; "" where the Hub does not tell */
     struct slice commit;
     bool closed; /* private, or gated: its files are not for everybody */
     bool private;
@@ -25,7 +26,7 @@ MUST_USE bool info_read(struct slice bytes, struct repo_info *out); /* slices of
 
 /* A document about a repository, which has an id; whatever else a Hub has at the path is E_PROTOCOL. */
 MUST_USE int info_about(struct slice doc, struct buf *out, struct err *e);
-/* What auth-check said with a 200: "{}". A login page in its place is no yes. */
+/* What auth-check said with a 200: nothing, or an object ("{}"). A login page in its place is no yes, nor is an error. */
 MUST_USE int right_read(struct slice doc, struct err *e);
 
 /* A listing without the files and folders that are not wanted, or the document above without such siblings (size_bytes UINT64_MAX:

@@ -4,10 +4,10 @@
  *   api/{type}/{id}/revision/{rev}    ... on another; one segment, escaped
  *   api/{type}/{id}/tree/{commit}     a commit's listing, its first part (repo/part.h)
  *   {type}/{id}/blobs/{etag}          a file, under whatever paths and in whatever commits
- *   rights/{type}/{id}                a caller's right by auth-check; rights-by-file/...: tried on a file
+ *   rights/auth-check/{type}/{id}     a caller's right, by auth-check; rights/file/...: tried on a file
  *
- * What begins with "api/" is where the Hub has it, too. Names of types and ids as the caller spells them: only files and rights
- * are always under the canonical one.
+ * What begins with "api/" is where the Hub has it, too. The Hub's word is under the id as the caller spells it; listings, files
+ * and rights are under the Hub's own.
  *
  * threads  any; what is made lives in the arena that is given
  */

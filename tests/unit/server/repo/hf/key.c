@@ -53,7 +53,8 @@ static void test_files(void **state)
     }
     assert_false(key_read_file(SLICE("api/models/gpt2/tree/0123"), &got_type, &got_id, &etag));
     assert_false(key_read_file(SLICE("models/../x/blobs/0"), &got_type, &got_id, &etag));
-    assert_false(key_read_file(SLICE("rights/models/blobs/x"), &got_type, &got_id, &etag));
+    assert_false(
+        key_read_file(SLICE("rights/auth-check/models/blobs/blobs/x"), &got_type, &got_id, &etag));
     assert_false(key_read_file(SLICE(""), &got_type, &got_id, &etag));
     arena_fini(&a);
 }

@@ -30,6 +30,7 @@ struct append {
     struct buf small;
     uint64_t offset; /* bytes that are here */
     uint64_t saved;  /* of those, told of by a row */
+    struct charge charge;
     bool over;       /* whole, or dropped: nothing is kept for later */
 };
 
@@ -56,7 +57,12 @@ static int new_stage(struct append *x, uint64_t expect_bytes, struct err *e)
     session_require(&x->session, b);
     session_file_put(&x->session, BROUGHT_FILE, &f, b);
     session_stage_put(&x->session, f.stage, b);
-    return store_commit(x->u->store, &b, COMMIT_LAZY, e);
+    rc = store_commit(x->u->store, &b, COMMIT_LAZY, e);
+    if (rc == 0) { /* of a stage that was lost nothing is left */
+        charge_keep(&x->charge, 0);
+        charge_settle(&x->charge);
+    }
+    return rc;
 }
 
 static int same_end(struct append *x, const struct session_file *f, struct upload_reply *reply,
@@ -86,6 +92,7 @@ static int find_end(struct append *x, struct upload_reply *reply, struct err *e)
     if (f.sealed) { /* the end was asked for twice: the same answer */
         return same_end(x, &f, reply, e);
     }
+    charge_begin(&x->charge, x->u, x->session.id, f.bytes);
     if (f.stage != 0) {
         rc = stage_resume(x->u->store, f.stage, 0, &x->stage, e);
         x->offset = x->saved = rc == 0 ? f.bytes : 0;
@@ -159,6 +166,7 @@ int append_open(struct uploads *u, const struct put *p, const struct upload_body
     x->put = *p;
     x->small = BUF_INIT(BLOB_INLINE_BYTES);
     x->at_once = p->upload_id.n == 0;
+    charge_begin(&x->charge, u, x->session.id, 0);
     if (x->at_once) {
         CHECK(ends(p));
         x->hasher = hasher_new();
@@ -197,6 +205,7 @@ static int save(struct append *x, struct err *e)
     rc = store_commit(x->u->store, &b, COMMIT_LAZY, e);
     if (rc == 0) {
         x->saved = x->offset;
+        charge_keep(&x->charge, x->saved);
     }
     return rc;
 }
@@ -210,7 +219,7 @@ int append_write(struct append *x, struct slice bytes, struct upload_reply *repl
         buf_adds(&x->small, bytes);
         CHECK(x->small.rc == 0); /* the body is at most as long */
     } else {
-        rc = uploads_write(x->u, x->session.id, x->stage, bytes.p, bytes.n, x->offset, e);
+        rc = uploads_write(x->u, &x->charge, x->stage, bytes.p, bytes.n, x->offset, e);
     }
     if (rc != 0) {
         return rc;
@@ -273,7 +282,7 @@ static int keep(struct append *x, struct hasher *whole, const struct digest *d, 
         rc = 0;
     } else if (rc == 0 && reply->status == 0) {
         reply->status = 201;
-        live_came(x->u, x->session.id);
+        live_came(x->u, x->session.id, AWAITED_ANY);
     }
     blob_release(&blob);
     batch_free(&b);
@@ -375,6 +384,7 @@ static void park(struct append *x)
     }
     if (rc != 0) {
         log_warn("upload.save", "why=\"%s\"", e.text); /* less is there to go on from */
+        (void)!stage_unwrite(x->stage, x->saved, x->offset - x->saved, NULL);
     }
     stage_park(&x->stage);
 }
@@ -388,6 +398,7 @@ void append_close(struct append **xp)
         return;
     }
     park(x);
+    charge_settle(&x->charge);
     if (x->joint == NULL) {
         hasher_free(&x->hasher);
     } else if (x->hasher != NULL) {

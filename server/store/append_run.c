@@ -62,7 +62,7 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     if (rc == 0 && known) {
         rc = take_over(u, p, &d, &s, &here, out, e);
     }
-    if (rc == 0 && !here && live_admit(u, s.id, p->client, 1, out)) {
+    if (rc == 0 && !here && live_admit(u, s.id, p->client, AWAITED_ANY, 1, out)) {
         b = batch_new();
         session_put(&s, b);
         rc = store_commit(u->store, &b, COMMIT_LAZY, e);

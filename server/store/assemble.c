@@ -103,7 +103,7 @@ static int find_xorb(struct assembly *a, const char *hash, struct open_xorb **ou
 
 static int flush(struct assembly *a)
 {
-    int rc = uploads_write(a->u, NO_SESSION, a->stage, a->out, a->out_n, a->written, a->e);
+    int rc = uploads_write(a->u, NULL, a->stage, a->out, a->out_n, a->written, a->e);
 
     hasher_add(a->hasher, a->out, a->out_n);
     a->written += a->out_n;

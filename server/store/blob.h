@@ -57,6 +57,8 @@ enum { STAGE_KEY_BYTES = 8 };
 void stage_key(uint64_t id, char key[STAGE_KEY_BYTES]); /* of its row in TABLE_PARTIAL */
 int stage_fd(const struct stage *st); /* read/write; stays open while the stage or a dup lives */
 MUST_USE int stage_write(struct stage *st, const void *p, size_t n, uint64_t off, struct err *e);
+/* Bytes that no row speaks of leave the disk and the account; they read as zeros. */
+MUST_USE int stage_unwrite(struct stage *st, uint64_t off, uint64_t n, struct err *e);
 /* Bytes and name: before rows describe them. */
 MUST_USE int stage_sync(struct stage *st, struct err *e);
 /* A sync failed: the disk lacks bytes that the page cache still shows. It is not sealed. */

@@ -71,7 +71,7 @@ int intake_write(struct intake *k, struct slice bytes, struct upload_reply *out,
         rc = uploads_stage(k->u, bytes.n, false, &k->stage, e);
     }
     if (rc == 0) {
-        rc = uploads_write(k->u, NO_SESSION, k->stage, bytes.p, bytes.n, k->bytes, e);
+        rc = uploads_write(k->u, NULL, k->stage, bytes.p, bytes.n, k->bytes, e);
     }
     if (rc == 0) {
         hasher_add(k->hasher, bytes.p, bytes.n);

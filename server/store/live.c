@@ -28,7 +28,8 @@ struct live {
     struct client_use
         *use;       /* of the client that began it; NULL: not known, it is of before the start */
     uint64_t bytes; /* of its stages, and of its files that are whole */
-    size_t awaited; /* objects that finish this offer */
+    struct digest *awaited; /* what finishes this offer; NULL: it has files */
+    size_t awaited_count;
     size_t files;
     bool committing;
 };
@@ -38,22 +39,30 @@ static struct live *live_find(struct uploads *u, const char *id)
     struct live *l = NULL;
 
     if (id[0] == '\0') {
-        return NULL; /* NO_SESSION */
+        return NULL; /* a put that has no session */
     }
     HASH_FIND(hh, u->live, id, UPLOAD_ID, l);
     return l;
 }
 
-static struct client_use *use_of(struct uploads *u, uint64_t client)
+static struct client_use *use_find(struct uploads *u, uint64_t client)
 {
     struct client_use *use;
 
     HASH_FIND(hh, u->clients, &client, sizeof client, use);
+    return use;
+}
+
+static struct client_use *use_begin(struct uploads *u, uint64_t client)
+{
+    struct client_use *use = use_find(u, client);
+
     if (use == NULL) {
         use = NEW(struct client_use);
         use->client = client;
         HASH_ADD(hh, u->clients, client, sizeof use->client, use);
     }
+    use->sessions++;
     return use;
 }
 
@@ -72,36 +81,37 @@ static void use_end(struct uploads *u, struct live *l)
 }
 
 /* E_BUSY: there are SESSIONS_MAX already; E_AGAIN: so many of this client's. */
-static int live_add(struct uploads *u, const char *id, uint64_t client, size_t awaited)
+static int live_add(struct uploads *u, const char *id, uint64_t client,
+                    const struct digest *awaited, size_t count)
 {
-    struct client_use *use;
+    const struct client_use *use = use_find(u, client);
     struct live *l;
 
     if (HASH_COUNT(u->live) >= SESSIONS_MAX) {
         return E_BUSY;
     }
-    use = client != 0 ? use_of(u, client) : NULL;
     if (use != NULL && use->sessions >= atomic_load(&u->client_sessions)) {
         return E_AGAIN;
     }
     l = NEW(struct live);
     memcpy(l->id, id, UPLOAD_ID);
-    l->use = use;
-    l->awaited = awaited;
-    HASH_ADD(hh, u->live, id, UPLOAD_ID, l);
-    if (use != NULL) {
-        use->sessions++;
+    l->use = client != 0 ? use_begin(u, client) : NULL;
+    if (count != 0) {
+        l->awaited = mem_array(count, sizeof *l->awaited);
+        memcpy(l->awaited, awaited, count * sizeof *l->awaited);
     }
+    l->awaited_count = count;
+    HASH_ADD(hh, u->live, id, UPLOAD_ID, l);
     return 0;
 }
 
-bool live_admit(struct uploads *u, const char *id, uint64_t client, size_t awaited,
-                struct upload_reply *out)
+bool live_admit(struct uploads *u, const char *id, uint64_t client, const struct digest *awaited,
+                size_t count, struct upload_reply *out)
 {
     int rc;
 
     lock_take(&u->lock);
-    rc = live_add(u, id, client, awaited);
+    rc = live_add(u, id, client, awaited, count);
     lock_drop(&u->lock);
     if (rc == E_BUSY) {
         upload_refuse(out, 503, "%d uploads are open: come again later", SESSIONS_MAX);
@@ -118,6 +128,7 @@ static void live_delete(struct uploads *u, struct live *l)
 {
     use_end(u, l);
     HASH_DELETE(hh, u->live, l);
+    free(l->awaited);
     free(l);
 }
 
@@ -133,14 +144,27 @@ void live_remove(struct uploads *u, const char *id)
     lock_drop(&u->lock);
 }
 
-void live_came(struct uploads *u, const char *id)
+static void cross_off(struct live *l, const struct digest *d)
+{
+    for (size_t i = 0; i < l->awaited_count; i++) {
+        if (digest_eq(&l->awaited[i], d)) {
+            l->awaited[i] = l->awaited[--l->awaited_count];
+            return;
+        }
+    }
+}
+
+void live_came(struct uploads *u, const char *id, const struct digest *d)
 {
     struct live *l;
 
     lock_take(&u->lock);
     l = live_find(u, id);
-    if (l != NULL && l->awaited != 0 && --l->awaited == 0) {
-        live_delete(u, l);
+    if (l != NULL && l->awaited_count != 0) {
+        cross_off(l, d);
+        if (l->awaited_count == 0) {
+            live_delete(u, l);
+        }
     }
     lock_drop(&u->lock);
 }
@@ -159,48 +183,68 @@ static uint64_t client_most_bytes(struct uploads *u)
     return most;
 }
 
-/* One object, all that has come of its client's uploads, is bounded as one that is sent in one request: by the quota. */
-static bool is_bounded(const struct live *l)
+/* One object, if that is all of its client's uploads so far, is bounded as one that is sent in one request: by the quota. */
+static bool is_bounded(const struct live *l, const struct charge *c)
 {
-    return l->awaited != 1 || l->use->bytes != l->bytes;
+    return l->awaited_count != 1 || l->use->bytes != (c->part ? l->bytes : c->bytes);
 }
 
-static int live_take(struct uploads *u, const char *id, uint64_t bytes, struct err *e)
+void charge_begin(struct charge *c, struct uploads *u, const char *id, uint64_t row_bytes)
 {
-    uint64_t most = client_most_bytes(u);
+    *c = (struct charge){.u = u, .id = id, .bytes = row_bytes, .kept = row_bytes};
+}
+
+int charge_take(struct charge *c, uint64_t n, struct err *e)
+{
+    uint64_t most = client_most_bytes(c->u);
     struct live *l;
     int rc = 0;
 
-    lock_take(&u->lock);
-    l = live_find(u, id);
+    lock_take(&c->u->lock);
+    l = live_find(c->u, c->id);
     if (l != NULL && l->use != NULL) {
-        if (is_bounded(l) && l->use->bytes + bytes > most) {
+        if (is_bounded(l, c) && l->use->bytes + n > most) {
             rc = err_set(e, E_NOSPACE,
                          "your unfinished uploads have %" PRIu64 " bytes of the %" PRIu64
                          " that one client may have: finish or abort some, wait until they expire "
                          "after a day, or raise storage.client_upload_bytes",
                          l->use->bytes, most);
         } else {
-            l->use->bytes += bytes;
-            l->bytes += bytes;
+            l->use->bytes += n;
+            l->bytes += n;
         }
     }
-    lock_drop(&u->lock);
+    c->bytes += rc == 0 ? n : 0;
+    lock_drop(&c->u->lock);
     return rc;
 }
 
-void live_return(struct uploads *u, const char *id, uint64_t bytes)
+void charge_give(struct charge *c, uint64_t n)
 {
     struct live *l;
 
-    lock_take(&u->lock);
-    l = live_find(u, id);
+    CHECK(n <= c->bytes);
+    c->bytes -= n;
+    lock_take(&c->u->lock);
+    l = live_find(c->u, c->id);
     if (l != NULL && l->use != NULL) {
-        bytes = min_u64(bytes, l->bytes);
-        l->bytes -= bytes;
-        l->use->bytes -= bytes;
+        n = min_u64(n, l->bytes);
+        l->bytes -= n;
+        l->use->bytes -= n;
     }
-    lock_drop(&u->lock);
+    lock_drop(&c->u->lock);
+}
+
+void charge_keep(struct charge *c, uint64_t row_bytes)
+{
+    c->kept = row_bytes;
+}
+
+void charge_settle(struct charge *c)
+{
+    if (c->u != NULL && c->bytes > c->kept) {
+        charge_give(c, c->bytes - c->kept);
+    }
 }
 
 /* --- who writes --- */
@@ -341,7 +385,7 @@ static int on_old_row(void *arg, struct slice key, struct slice value)
     }
     memcpy(id, key.p, UPLOAD_ID);
     if (key.n == UPLOAD_ID) {
-        if (live_add(u, id, 0, 0) != 0) {
+        if (live_add(u, id, 0, NULL, 0) != 0) {
             log_warn("upload.load", "why=\"%d uploads are open already\"", SESSIONS_MAX);
         }
         return 0; /* past the limit they wait for upload_expire() */
@@ -429,10 +473,10 @@ int uploads_resume(struct uploads *u, uint64_t id, uint64_t expect_bytes, struct
     return rc;
 }
 
-int uploads_write(struct uploads *u, const char *id, struct stage *st, const void *p, size_t n,
+int uploads_write(struct uploads *u, struct charge *c, struct stage *st, const void *p, size_t n,
                   uint64_t off, struct err *e)
 {
-    int rc = live_take(u, id, n, e);
+    int rc = c != NULL ? charge_take(c, n, e) : 0;
 
     if (rc != 0) {
         return rc;
@@ -441,8 +485,8 @@ int uploads_write(struct uploads *u, const char *id, struct stage *st, const voi
     if (rc == E_NOSPACE && makes_room(u, ROOM_BYTES + n)) {
         rc = stage_write(st, p, n, off, e);
     }
-    if (rc != 0) {
-        live_return(u, id, n);
+    if (rc != 0 && c != NULL) {
+        charge_give(c, n);
     }
     return rc;
 }

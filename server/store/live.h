@@ -20,6 +20,16 @@
 
 enum { SESSIONS_MAX = 4096, CLIENT_SESSIONS = 256 };
 
+/* What a request answers for of its session's bytes, which its client may have so many of. What a row says is in the store stays
+ * counted when the request ends; all else is returned then. Of a session that does not live nothing is counted. */
+struct charge {
+    struct uploads *u;
+    const char *id; /* the session's; the caller's memory */
+    uint64_t bytes; /* counted now */
+    uint64_t kept;  /* of those, said by a committed row */
+    bool part;      /* the object has other charges beside this one */
+};
+
 struct live; /* one session */
 struct writer {
     struct list node;
@@ -45,25 +55,33 @@ struct uploads {
     _Atomic uint64_t client_bytes;    /* in them; 0: a quarter of the quota */
 };
 
-#define NO_SESSION ""
+/* row_bytes: what the row of the file or part says, counted by an earlier request; 0: there is none. */
+void charge_begin(struct charge *c, struct uploads *u, const char *id, uint64_t row_bytes);
+/* n bytes more. E_NOSPACE: its client has its share. */
+MUST_USE int charge_take(struct charge *c, uint64_t n, struct err *e);
+void charge_give(struct charge *c, uint64_t n);         /* n of those that it took are not there */
+void charge_keep(struct charge *c, uint64_t row_bytes); /* the row was committed so */
+/* Returns what no row says. A charge that was not begun is fine. */
+void charge_settle(struct charge *c);
+
 /* stage_open(); a full disk is asked once to make room. */
 struct stage;
 MUST_USE int uploads_stage(struct uploads *u, uint64_t expect_bytes, bool named, struct stage **out,
                            struct err *e);
-/* stage_write(), likewise. Space is taken as bytes come: an announced length takes none, it only must not exceed the quota. id: the
- * session whose client answers for the bytes; one that does not live counts for nobody. E_NOSPACE: also when it has its share. */
-MUST_USE int uploads_write(struct uploads *u, const char *id, struct stage *st, const void *p,
+/* stage_write(), likewise. Space is taken as bytes come: an announced length takes none, it only must not exceed the quota. The
+ * charge, or NULL, takes them first. */
+MUST_USE int uploads_write(struct uploads *u, struct charge *c, struct stage *st, const void *p,
                            size_t n, uint64_t off, struct err *e);
-/* Bytes that uploads_write() counted are gone, or are in a finished object. */
-void live_return(struct uploads *u, const char *id, uint64_t bytes);
 MUST_USE int uploads_resume(struct uploads *u, uint64_t id, uint64_t expect_bytes,
                             struct stage **out, struct err *e);
-/* awaited: of an offer, the objects that will finish it; 0: it has files. client 0: the program's own, it has no share. False:
- * answered with 429, this client has as many as one may have, or with 503, all have. */
-MUST_USE bool live_admit(struct uploads *u, const char *id, uint64_t client, size_t awaited,
-                         struct upload_reply *out);
-/* One of those objects has come. */
-void live_came(struct uploads *u, const char *id);
+/* awaited: of an offer, the distinct objects that will finish it, `count` of them; 0: it has files. client 0: the program's own,
+ * it has no share. False: answered with 429, this client has as many as one may have, or with 503, all have. */
+MUST_USE bool live_admit(struct uploads *u, const char *id, uint64_t client,
+                         const struct digest *awaited, size_t count, struct upload_reply *out);
+/* An object has come to this offer. One that it does not await, or no longer, changes nothing. */
+void live_came(struct uploads *u, const char *id, const struct digest *d);
+/* What an offer awaits whose objects are not known before they come: an append, lists of files that are put together. */
+#define AWAITED_ANY (&(const struct digest){{0}})
 void live_remove(struct uploads *u, const char *id);
 /* 0; E_BUSY: another request writes this path, and was asked to yield; E_CHANGED: *why it may not be written. */
 MUST_USE int live_enter(struct uploads *u, struct writer *w, const char **why);

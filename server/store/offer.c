@@ -1,5 +1,7 @@
 #include "server/store/offer.h"
 
+#include <stdlib.h>
+
 #include "common/codec/jwrite.h"
 #include "server/store/blob.h"
 #include "server/store/keep.h"
@@ -211,16 +213,34 @@ static bool begin_again(struct store *store, const struct put *p, uint64_t now_u
     return yes;
 }
 
-/* What finishes it: the objects that are not here, nor come to an earlier offer; of one that files are put together in, the first list of them. */
-static size_t awaited_of(const struct put *p, const struct session *s,
-                         const struct upload_reply *out)
+static int by_digest(const void *a, const void *b)
 {
-    size_t n = p->again ? 1 : 0;
+    return memcmp(a, b, sizeof(struct digest));
+}
 
-    for (size_t i = 0; i < p->objects_count; i++) {
-        n += !out->offered[i].held && strcmp(out->offered[i].upload, s->id) == 0;
+/* What finishes it: the objects that are not here, nor come to an earlier offer, each once; of one that files are put together in,
+ * the first list of them. Their count. */
+static size_t awaited_of(const struct put *p, const struct session *s,
+                         const struct upload_reply *out,
+                         struct digest awaited[1 + OFFER_OBJECTS_MAX])
+{
+    size_t n = 0, distinct = 0;
+
+    if (p->again) {
+        awaited[n++] = *AWAITED_ANY;
     }
-    return n;
+    for (size_t i = 0; i < p->objects_count; i++) {
+        if (!out->offered[i].held && strcmp(out->offered[i].upload, s->id) == 0) {
+            awaited[n++] = p->objects[i].digest;
+        }
+    }
+    qsort(awaited, n, sizeof awaited[0], by_digest);
+    for (size_t i = 0; i < n; i++) {
+        if (distinct == 0 || !digest_eq(&awaited[distinct - 1], &awaited[i])) {
+            awaited[distinct++] = awaited[i];
+        }
+    }
+    return distinct;
 }
 
 int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struct upload_reply *out,
@@ -228,7 +248,8 @@ int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struc
 {
     struct session s;
     struct batch *b = NULL;
-    size_t awaited;
+    struct digest awaited[1 + OFFER_OBJECTS_MAX];
+    size_t count;
     int rc;
 
     if (p->again && begin_again(u->store, p, now_unix_s, out)) {
@@ -243,8 +264,8 @@ int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struc
         offer_remember(&s, OFFER_XET, b);
     }
     rc = look_at_all(u->store, p, &s, out, b, e);
-    awaited = rc == 0 ? awaited_of(p, &s, out) : 0;
-    if (rc != 0 || (awaited != 0 && !live_admit(u, s.id, p->client, awaited, out))) {
+    count = rc == 0 ? awaited_of(p, &s, out, awaited) : 0;
+    if (rc != 0 || (count != 0 && !live_admit(u, s.id, p->client, awaited, count, out))) {
         goto out;
     }
     rc = store_commit(u->store, &b, COMMIT_SYNC, e);

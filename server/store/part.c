@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "common/base/log.h"
 #include "server/store/blob.h"
 #include "server/store/offer.h"
 #include "server/store/upload_reply.h"
@@ -29,7 +30,7 @@ struct part {
     XXH3_state_t *summing;
     struct hasher *before, *hasher; /* the joint's, and its copy that runs along; or NULL */
     unsigned epoch;
-    uint64_t taken; /* of what is written, counted for its client until the part is kept */
+    struct charge charge;
 };
 
 /* What is to come, from its row. False: answered. */
@@ -89,6 +90,8 @@ static int begin(struct part *x, struct err *e)
     }
     /* From here on the row is ours alone, and the stage stays: an object is not closed while somebody is at a part. */
     rc = session_file_load(x->u->store, x->session.id, x->writer.path, &f, e);
+    charge_begin(&x->charge, x->u, x->session.id, rc == 0 ? x->bytes : 0);
+    x->charge.part = true;
     if (rc == 0) {
         x->there = true;
         x->sum = f.digest;
@@ -143,9 +146,8 @@ int part_write(struct part *x, struct slice bytes, struct upload_reply *reply, s
     }
     CHECK(XXH3_128bits_update(x->summing, bytes.p, bytes.n) == XXH_OK);
     if (!x->there) {
-        rc = uploads_write(x->u, x->session.id, x->joint->stage, bytes.p, bytes.n,
+        rc = uploads_write(x->u, &x->charge, x->joint->stage, bytes.p, bytes.n,
                            x->first + x->written, e);
-        x->taken += rc == 0 ? bytes.n : 0;
     }
     if (rc == 0 && x->hasher != NULL) {
         hasher_add(x->hasher, bytes.p, bytes.n);
@@ -167,18 +169,35 @@ static void answer(const struct digest *sum, struct upload_reply *reply)
     reply->status = 200;
 }
 
+/* No row speaks of its bytes: they leave the stage. When the file system cannot do that, they count until the session ends. */
+static void void_bytes(struct part *x)
+{
+    struct err e;
+
+    if (stage_unwrite(x->joint->stage, x->first, x->charge.bytes, &e) == 0) {
+        charge_keep(&x->charge, 0);
+    } else {
+        log_warn("upload.part", "why=\"%s\"", e.text);
+        charge_keep(&x->charge, x->charge.bytes);
+    }
+}
+
 /* Which of the two is right nobody can say: both are void, and the client is asked for a third. */
 static int differs(struct part *x, struct upload_reply *reply, struct err *e)
 {
     struct batch *b = batch_new();
+    int rc;
 
     session_require(&x->session, b);
     parts_row_put(&x->session, &x->joint->digest, x->n, NULL, b);
     joint_hash_void(x->u, x->joint);
-    live_return(x->u, x->session.id, x->bytes);
     upload_refuse(reply, 503, "part %" PRIu32 " differs from what came of it before: send it again",
                   x->n);
-    return store_commit(x->u->store, &b, COMMIT_SYNC, e);
+    rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
+    if (rc == 0) {
+        void_bytes(x);
+    }
+    return rc;
 }
 
 static int keep(struct part *x, const struct digest *sum, struct err *e)
@@ -195,7 +214,7 @@ static int keep(struct part *x, const struct digest *sum, struct err *e)
     parts_row_put(&x->session, &x->joint->digest, x->n, &f, b);
     rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
     if (rc == 0) {
-        x->taken = 0; /* it stays */
+        charge_keep(&x->charge, x->bytes);
     }
     if (rc == 0 && x->hasher != NULL) {
         joint_hash_give(x->u, x->joint, x->hasher, x->epoch);
@@ -245,7 +264,10 @@ void part_close(struct part **xp)
     }
     hasher_free(&x->hasher);
     XXH3_freeState(x->summing);
-    live_return(x->u, x->session.id, x->taken);
+    if (!x->there && x->charge.bytes != 0 && x->charge.kept == 0) { /* cut off */
+        void_bytes(x);
+    }
+    charge_settle(&x->charge);
     live_leave(x->u, &x->writer);
     joint_leave(x->u, &x->joint);
     session_free(&x->session);

@@ -13,6 +13,7 @@ struct ending {
     const struct session *session;
     struct joint *joint;
     struct session_file f; /* what was awaited */
+    struct charge charge;
     struct upload_reply *out;
     struct err *e;
 };
@@ -42,12 +43,16 @@ static int all_here(struct ending *x)
 static int drop(struct ending *x)
 {
     struct batch *b = batch_new();
+    int rc;
 
     upload_refuse(x->out, 422, "the parts do not make up this digest: send them all again");
     parts_rows_drop(x->u->store, x->session, &x->put->digest, &x->f, b);
     joint_dead(x->u, x->joint);
-    live_return(x->u, x->session->id, x->f.total);
-    return store_commit(x->u->store, &b, COMMIT_SYNC, x->e);
+    rc = store_commit(x->u->store, &b, COMMIT_SYNC, x->e);
+    if (rc == 0) {
+        charge_keep(&x->charge, 0);
+    }
+    return rc;
 }
 
 static int seal(struct ending *x, struct hasher *h)
@@ -68,8 +73,8 @@ static int seal(struct ending *x, struct hasher *h)
         rc = store_commit(x->u->store, &b, COMMIT_SYNC, x->e);
     }
     if (rc == 0) {
-        live_return(x->u, x->session->id, x->f.total);
-        live_came(x->u, x->session->id);
+        charge_keep(&x->charge, 0);
+        live_came(x->u, x->session->id, &x->put->digest);
     }
     batch_free(&b);
     return rc;
@@ -115,7 +120,9 @@ static int end_object(struct ending *x)
         rc = all_here(x);
     }
     if (rc == 0 && !has && x->out->status == 0) {
+        charge_begin(&x->charge, x->u, x->session->id, x->f.total); /* of all its parts */
         rc = close_object(x);
+        charge_settle(&x->charge);
     }
     if (rc == E_CHANGED) {
         upload_refuse(x->out, 404, "this upload has ended meanwhile: ask for one anew");

@@ -5,13 +5,34 @@
 
 #include "server/store/blob.h"
 
+/* What the rows of the object's parts say is here. */
+static int rows_bytes(struct store *store, const struct session *s, const struct digest *d,
+                      const struct session_file *f, uint64_t *bytes, struct err *e)
+{
+    struct session_file part;
+    int rc = 0;
+
+    *bytes = 0;
+    for (uint32_t n = 1; rc == 0 && n <= parts_count(f->total, f->bytes); n++) {
+        rc = parts_row_load(store, s->id, d, n, &part, e);
+        *bytes += rc == 0 ? part.bytes : 0;
+        rc = rc == E_NOTFOUND ? 0 : rc;
+    }
+    return rc;
+}
+
 /* A new one, where there is none yet, or its file is lost; parts that were in that one are, too. */
 static int begin_stage(struct uploads *u, const struct session *s, const struct digest *d,
                        struct session_file *f, struct stage **out, struct err *e)
 {
+    struct charge lost;
     struct batch *b;
+    uint64_t bytes = 0;
     int rc = uploads_stage(u, f->total, true, out, e);
 
+    if (rc == 0 && f->stage != 0) {
+        rc = rows_bytes(u->store, s, d, f, &bytes, e);
+    }
     if (rc == 0) {
         rc = stage_sync(*out, e); /* its name, before rows tell of parts in it */
     }
@@ -27,7 +48,13 @@ static int begin_stage(struct uploads *u, const struct session *s, const struct 
     f->stage = stage_id(*out);
     parts_row_put(s, d, 0, f, b);
     session_stage_put(s, f->stage, b);
-    return store_commit(u->store, &b, COMMIT_LAZY, e);
+    charge_begin(&lost, u, s->id, bytes);
+    rc = store_commit(u->store, &b, COMMIT_LAZY, e);
+    if (rc == 0) {
+        charge_keep(&lost, 0);
+        charge_settle(&lost);
+    }
+    return rc;
 }
 
 int parts_stage_open(struct uploads *u, struct joint *j, const struct session *s, struct err *e)

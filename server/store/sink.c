@@ -26,7 +26,8 @@ struct upload_sink {
     uint64_t total;      /* of the whole file; UNKNOWN */
     uint64_t offset;     /* bytes of the file that are here */
     uint64_t saved;      /* of those, described by a row */
-    uint64_t taken;      /* of an object: counted for its client while they come */
+    struct charge
+        charge;          /* of a session's file, until its row goes; of an object, while it comes */
     struct stage *stage; /* NULL: small */
     struct buf small;
     struct hasher *hasher;
@@ -44,7 +45,7 @@ static void sink_free(struct upload_sink **kp)
     }
     part_close(&k->part);
     append_close(&k->append);
-    live_return(k->u, k->session.id, k->taken);
+    charge_settle(&k->charge);
     live_leave(k->u, &k->writer);
     stage_abort(&k->stage);
     hasher_free(&k->hasher);
@@ -71,7 +72,7 @@ static void put_rows(struct upload_sink *k, const struct session_file *f, uint64
 }
 
 /* What is here becomes durable: data, then the row that speaks of it. */
-static int save(struct upload_sink *k, struct err *e)
+static int save(struct upload_sink *k, enum durability how, struct err *e)
 {
     struct session_file f = {.stage = stage_id(k->stage), .bytes = k->offset, .total = k->total};
     struct batch *b;
@@ -82,9 +83,23 @@ static int save(struct upload_sink *k, struct err *e)
     }
     b = batch_new();
     put_rows(k, &f, 0, b);
-    rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
+    rc = store_commit(k->u->store, &b, how, e);
     if (rc == 0) {
         k->saved = k->offset;
+        charge_keep(&k->charge, k->saved);
+    }
+    return rc;
+}
+
+/* The body begins within what is here: what lies behind its first byte goes, the row first. */
+static int cut(struct upload_sink *k, uint64_t old_bytes, struct err *e)
+{
+    int rc = save(k, COMMIT_SYNC, e);
+
+    if (rc == 0 && stage_unwrite(k->stage, k->offset, old_bytes - k->offset, NULL) == 0) {
+        charge_settle(&k->charge);
+    } else { /* the file system cannot do that: they count on */
+        charge_keep(&k->charge, old_bytes);
     }
     return rc;
 }
@@ -108,8 +123,10 @@ static int resume(struct upload_sink *k, const struct session_file *old, struct 
     if (rc == 0) { /* what an earlier request brought */
         rc = hasher_add_file(k->hasher, stage_fd(k->stage), k->put.first, e);
     }
-    live_return(k->u, k->session.id, old->bytes - k->put.first);
     k->offset = k->saved = k->put.first;
+    if (rc == 0 && k->offset < old->bytes) {
+        rc = cut(k, old->bytes, e);
+    }
     return rc;
 }
 
@@ -134,12 +151,15 @@ static int start_over(struct upload_sink *k, const struct session_file *old, str
             session_unhold(&k->session, &old->digest, b);
         }
         rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
-        k->writer.fresh = k->writer.fresh && rc != 0;
-        live_return(k->u, k->session.id, rc == 0 && old != NULL ? old->bytes : 0);
+    }
+    if (rc == 0) {
+        k->writer.fresh = false;
+        charge_keep(&k->charge, 0);
     }
     if (rc == 0 && old_stage != 0 && stage_resume(k->u->store, old_stage, 0, &gone, NULL) == 0) {
         stage_abort(&gone);
     }
+    charge_settle(&k->charge);
     batch_free(&b);
     return rc;
 }
@@ -170,6 +190,7 @@ static int open_session_file(struct upload_sink *k, struct upload_reply *reply, 
         return rc;
     }
     there = rc == 0;
+    charge_begin(&k->charge, k->u, k->session.id, there ? old.bytes : 0);
     if (!there && !live_count(k->u, &k->writer)) {
         upload_refuse(reply, 413, "this upload has as many files as one may have");
         return 0;
@@ -210,6 +231,7 @@ static int open_object(struct upload_sink *k, struct upload_reply *reply, struct
     if (!offer_begin(k->u->store, &k->put, &k->session, reply, &rc, e)) {
         return rc;
     }
+    charge_begin(&k->charge, k->u, k->session.id, 0);
     if (k->put.kind == PUT_SHARD) {
         k->small = BUF_INIT(SHARD_BYTES_MAX);
         return 0;
@@ -274,11 +296,12 @@ int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_r
         return 0;
     }
     if (k->stage == NULL) {
+        rc = k->put.kind == PUT_UPLOAD_FILE ? charge_take(&k->charge, bytes.n, e) : 0;
         buf_adds(&k->small, bytes);
         CHECK(k->small.rc == 0); /* total is at most its maximum */
     } else {
-        rc = uploads_write(k->u, k->session.id, k->stage, bytes.p, bytes.n, k->offset, e);
-        k->taken += rc == 0 && k->put.kind != PUT_UPLOAD_FILE ? bytes.n : 0;
+        rc = uploads_write(k->u, k->put.kind != PUT_FILE ? &k->charge : NULL, k->stage, bytes.p,
+                           bytes.n, k->offset, e);
     }
     if (rc == 0) {
         hasher_add(k->hasher, bytes.p, bytes.n);
@@ -286,7 +309,7 @@ int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_r
     }
     if (rc == 0 && k->stage != NULL && stage_id(k->stage) != 0 &&
         k->offset - k->saved >= SAVE_BYTES) {
-        rc = save(k, e);
+        rc = save(k, COMMIT_LAZY, e);
     }
     return upload_trouble(reply, rc, e);
 }
@@ -324,6 +347,7 @@ static int finish_session_file(struct upload_sink *k, const struct digest *d,
         rc = 0;
     } else if (rc == 0) {
         k->writer.fresh = false;
+        charge_keep(&k->charge, f.bytes);
         upload_reply_file(reply, 201, k->put.path, &f);
     }
     blob_release(&blob);
@@ -382,7 +406,7 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
     } else if (rc == 0) {
         upload_reply_file(reply, 200, k->put.path, &f);
         if (k->put.kind == PUT_OBJECT) {
-            live_came(k->u, k->session.id);
+            live_came(k->u, k->session.id, d);
         }
     }
     blob_release(&blob);
@@ -394,16 +418,20 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
 static int discard(struct upload_sink *k, struct upload_reply *reply, struct err *e)
 {
     struct batch *b;
+    int rc;
 
     upload_refuse(reply, 422, "the bytes are not those of %s: send them again",
                   k->put.kind == PUT_OBJECT ? "this digest" : "Repr-Digest");
     if (k->put.kind != PUT_UPLOAD_FILE || k->stage == NULL) {
         return 0;
     }
-    live_return(k->u, k->session.id, k->offset);
     b = batch_new();
     put_rows(k, NULL, stage_id(k->stage), b);
-    return store_commit(k->u->store, &b, COMMIT_LAZY, e);
+    rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
+    if (rc == 0) {
+        charge_keep(&k->charge, 0);
+    }
+    return rc;
 }
 
 /* One at a time of an offer: a client that has lost patience, and asks again, finds the files made instead of making them
@@ -423,7 +451,7 @@ static int assemble(struct upload_sink *k, struct upload_reply *reply, struct er
     }
     rc = assemble_run(k->u, &k->put, &k->session, buf_slice(&k->small), reply, e);
     if (rc == 0 && reply->status == 200) {
-        live_came(k->u, k->session.id);
+        live_came(k->u, k->session.id, AWAITED_ANY);
     }
     return rc;
 }
@@ -444,7 +472,7 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
     }
     if (k->put.kind == PUT_UPLOAD_FILE && k->total != UNKNOWN && k->offset < k->total) {
         struct session_file f = {.bytes = k->offset};
-        rc = k->stage != NULL ? save(k, e) : 0;
+        rc = k->stage != NULL ? save(k, COMMIT_LAZY, e) : 0;
         if (rc == 0) {
             upload_reply_file(reply, 308, k->put.path, &f);
         }
@@ -478,8 +506,9 @@ void upload_sink_close(struct upload_sink **kp)
     struct err e = {0};
 
     if (k != NULL && k->put.kind == PUT_UPLOAD_FILE && k->stage != NULL) {
-        if (k->offset > k->saved && save(k, &e) != 0) {
+        if (k->offset > k->saved && save(k, COMMIT_LAZY, &e) != 0) {
             log_warn("upload.save", "why=\"%s\"", e.text); /* less is there to resume from */
+            (void)!stage_unwrite(k->stage, k->saved, k->offset - k->saved, NULL);
         }
         stage_park(&k->stage);
     }

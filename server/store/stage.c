@@ -285,6 +285,31 @@ int stage_write(struct stage *st, const void *p, size_t n, uint64_t off, struct 
     return note_full(st->s, rc);
 }
 
+int stage_unwrite(struct stage *st, uint64_t off, uint64_t n, struct err *e)
+{
+    struct space *x = &st->s->space;
+    struct stat now;
+
+    if (n == 0) {
+        return 0;
+    }
+    if (fallocate(st->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)n) == -1) {
+        return err_sys(e, "fallocate");
+    }
+    if (fstat(st->fd, &now) == -1) {
+        return err_sys(e, "fstat");
+    }
+    lock_take(&x->lock);
+    /* Where it had holes, less was on the account: what is on the disk stays there. */
+    n = min_u64(n, st->written_bytes - min_u64(st->written_bytes, parked_size(&now)));
+    st->written_bytes -= n;
+    st->reserved_bytes -= n;
+    x->written_bytes -= n;
+    x->staged_bytes -= n;
+    lock_drop(&x->lock);
+    return 0;
+}
+
 int stage_sync(struct stage *st, struct err *e)
 {
     if (fdatasync(st->fd) == -1) {

@@ -28,7 +28,7 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     if (rc != 0 || out->status != 0) {
         goto out;
     }
-    if (!live_admit(u, s.id, p->client, 0, out)) {
+    if (!live_admit(u, s.id, p->client, NULL, 0, out)) {
         goto out;
     }
     b = batch_new();

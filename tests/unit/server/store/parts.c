@@ -140,6 +140,22 @@ static int send(uint32_t n)
     return send_bytes(n, bytes_of(n));
 }
 
+/* The answer to one that is not taken to its end. */
+static int refused(uint32_t n)
+{
+    struct slice bytes = bytes_of(n);
+    struct upload_sink *k;
+
+    assert_int_equal(begin(n, bytes.n, &k), 0);
+    while (w.reply.status == 0 && bytes.n != 0) {
+        size_t some = bytes.n < 1013 ? bytes.n : 1013;
+        assert_int_equal(upload_sink_write(k, slice_first(bytes, some), &w.reply, NULL), 0);
+        bytes = slice_from(bytes, some);
+    }
+    upload_sink_close(&k);
+    return w.reply.status;
+}
+
 static int end(void)
 {
     struct put p = put_of(PUT_PARTS_END);
@@ -407,6 +423,43 @@ static void how_objects_are_divided(void **state)
     assert_int_equal(all, PARTS_BATCH_MAX);
 }
 
+static uint64_t parked_bytes(void)
+{
+    struct store_space space;
+
+    store_space(fix->s, &space);
+    return space.parked_bytes;
+}
+
+/* Parts that are cut off, or void, neither count nor lie on the disk. */
+static void bytes_of_a_client(void **state)
+{
+    const struct digest awaited[] = {w.object.digest, {{1}}};
+    struct upload_sink *k;
+
+    (void)state;
+    uploads_limit(w.u, 8, EACH + 10000);
+    assert_true(live_admit(w.u, w.session.id, 7, awaited, 2, &w.reply));
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(begin(1, EACH, &k), 0);
+        feed(k, slice_first(bytes_of(1), 30000));
+        upload_sink_close(&k);
+    }
+    assert_true(parked_bytes() <= 8192);
+    assert_int_equal(send(2), 200);
+    assert_int_equal(send(2), 200); /* once more */
+    assert_int_equal(refused(1), 507);
+    assert_int_equal(send_bytes(2, bytes_of(3)), 503); /* void */
+    assert_true(parked_bytes() <= 24576);
+    assert_int_equal(send(3), 200);
+    assert_int_equal(refused(1), 507);
+    uploads_limit(w.u, 8, 4 * EACH);
+    assert_int_equal(send(1), 200);
+    assert_int_equal(send(2), 200);
+    assert_int_equal(send(4), 200);
+    assert_int_equal(end(), 200);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -417,7 +470,7 @@ int main(void)
         TEST(wrong_wholes_go),          TEST(one_request_a_part),
         TEST(what_no_part_is),          TEST(asked_for_again),
         TEST(forgotten_after_a_day),    TEST(a_lost_stage),
-        TEST(how_objects_are_divided),
+        TEST(how_objects_are_divided),  TEST(bytes_of_a_client),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -654,6 +654,81 @@ static void a_full_store_says_507(void **state)
     assert_int_equal(simple(PUT_UPLOAD_COMMIT, ""), 201);
 }
 
+static void open_session_of(uint64_t client)
+{
+    struct put p = put_of(PUT_UPLOAD_OPEN, "");
+
+    w.id[0] = '\0';
+    p.upload_id = SLICE("");
+    p.client = client;
+    assert_int_equal(run(&p), 201);
+    snprintf(w.id, sizeof w.id, "%s", w.reply.location + 25);
+}
+
+static uint64_t parked_bytes(void)
+{
+    struct store_space space;
+
+    store_space(fix->s, &space);
+    return space.parked_bytes;
+}
+
+/* Small files and large ones, whole or not, once each, however often they are sent. */
+static void bytes_of_a_client(void **state)
+{
+    struct slice bytes = sample_bytes(8, 30000), more = sample_bytes(9, 50000);
+
+    (void)state;
+    uploads_limit(w.u, 256, 100000);
+    open_session_of(7);
+    assert_int_equal(send(PUT_UPLOAD_FILE, "a", bytes), 201);
+    assert_int_equal(send(PUT_UPLOAD_FILE, "b", bytes), 201);
+    assert_int_equal(send(PUT_UPLOAD_FILE, "c", bytes), 201);
+    assert_int_equal(send(PUT_UPLOAD_FILE, "d", bytes), 507);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(send(PUT_UPLOAD_FILE, "a", bytes), 201);
+    }
+    assert_int_equal(send(PUT_UPLOAD_FILE, "d", bytes), 507);
+    assert_int_equal(send(PUT_UPLOAD_FILE, "a", SLICE("short")), 201);
+    assert_int_equal(send(PUT_UPLOAD_FILE, "d", bytes), 201);
+    assert_int_equal(send(PUT_UPLOAD_FILE, "b", more), 507);
+    assert_int_equal(simple(PUT_UPLOAD_ABORT, ""), 204);
+    open_session_of(7);
+    assert_int_equal(send(PUT_UPLOAD_FILE, "a", more), 201);
+    assert_int_equal(send(PUT_UPLOAD_FILE, "b", more), 201);
+    free((char *)(uintptr_t)bytes.p);
+    free((char *)(uintptr_t)more.p);
+}
+
+/* What counts is what lies on the disk: of a body that begins further in front the rest is gone. */
+static void begun_again_within(void **state)
+{
+    struct slice bytes = sample_bytes(10, 90000);
+    struct put p;
+
+    (void)state;
+    uploads_limit(w.u, 256, 100000);
+    open_session_of(7);
+    for (unsigned i = 0; i < 4; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "f%u", i);
+        p = put_of(PUT_UPLOAD_FILE, name);
+        p.total = 200000;
+        assert_int_equal(send_put(&p, bytes, true), 308);
+        p.first = 1;
+        assert_int_equal(send_put(&p, SLICE("x"), true), 308);
+        assert_int_equal(w.reply.offset, 2);
+    }
+    assert_true(parked_bytes() < 90000);
+    assert_int_equal(send(PUT_UPLOAD_FILE, "whole", bytes), 201);
+    restart();
+    p = put_of(PUT_UPLOAD_FILE, "f0");
+    p.total = 90000 + 1;
+    assert_int_equal(simple(PUT_UPLOAD_STATUS, "f0"), 200);
+    assert_int_equal(w.reply.offset, 2);
+    free((char *)(uintptr_t)bytes.p);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -674,6 +749,8 @@ int main(void)
         TEST(sessions_expire),
         TEST(killed_between_stage_and_commit),
         TEST(a_full_store_says_507),
+        TEST(bytes_of_a_client),
+        TEST(begun_again_within),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

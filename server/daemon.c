@@ -214,6 +214,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     cache_on_change(d->cache, on_change, d);
     uploads_on_full(d->uploads, make_room, d->cache);
     uploads_limit(d->uploads, c->store.client_uploads, c->store.client_upload_bytes);
+    cache_limit(d->cache, c->store.client_store_bytes);
     d->http = http_server_open(d->loops, d->disk, &c->http, serve_handler(d->serve));
     rc = http_server_bind(d->http, c->listeners, c->listeners_count, &listeners, e);
     if (rc != 0) {

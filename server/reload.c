@@ -77,6 +77,7 @@ static void put_in_force(struct daemon *d, struct repo_set *fresh)
     peers_set(d->peers, &c->peers);
     store_set_space(d->store, &c->store);
     uploads_limit(d->uploads, c->store.client_uploads, c->store.client_upload_bytes);
+    cache_limit(d->cache, c->store.client_store_bytes);
     daemon_log_level(c);
     lock_take(&d->lock);
     old = d->set;

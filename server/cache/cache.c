@@ -175,6 +175,11 @@ static void *run(void *arg)
     return NULL;
 }
 
+void cache_limit(struct cache *c, uint64_t client_store_bytes)
+{
+    share_limit(c->share, client_store_bytes);
+}
+
 struct cache *cache_open(struct store *st, struct pool *disk, const struct cache_settings *set)
 {
     struct cache *c = NEW(struct cache);
@@ -186,6 +191,7 @@ struct cache *cache_open(struct store *st, struct pool *disk, const struct cache
     c->set = *set;
     lock_init(&c->lock, LOCK_CACHE);
     lock_init(&c->keep_lock, LOCK_KEEP);
+    c->share = share_open();
     list_init(&c->fills);
     list_init(&c->resting);
     list_init(&c->forsaken);
@@ -222,6 +228,7 @@ void cache_close(struct cache **cp)
     event_free(c->forsake);
     event_base_free(c->base);
     partials_free(c);
+    share_close(&c->share);
     lock_fini(&c->keep_lock);
     lock_fini(&c->lock);
     free(c);

@@ -139,6 +139,9 @@ void cache_unfinished(struct cache *c, struct slice repo,
                       void (*each)(void *arg, struct slice tail, uint64_t have_bytes,
                                    uint64_t total_bytes),
                       void *arg);
+/* What one client's fetches may write within an hour before they put out only what is theirs, or unused (share.h). 0: half of the
+ * quota. */
+void cache_limit(struct cache *c, uint64_t client_store_bytes);
 /* Stops fills (parks them for the next start) and the keeper; no loop may want any more. */
 void cache_close(struct cache **cp);
 /* Evicts until need_bytes fit (0: down to the low mark). E_NOSPACE: what is left must stay. Blocks: pool thread. */

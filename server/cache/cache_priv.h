@@ -8,6 +8,7 @@
 
 #include "server/cache/fill.h"
 #include "server/cache/freshness.h"
+#include "server/cache/share.h"
 #include "server/store/keep.h"
 
 enum {
@@ -67,7 +68,9 @@ struct cache {
     void (*on_change)(void *arg, struct slice repo, struct slice key);
     void *on_change_arg;
     struct keeper *keeper;
-    struct lock keep_lock; /* one eviction at a time */
+    struct lock keep_lock;         /* one eviction at a time, and what was seen then: */
+    uint64_t unused_none_until_ms; /* nothing is unused for an hour */
+    struct share *share;
 
     struct {
         _Atomic uint64_t hits, misses, collapsed, revalidated, stale, negative, failed, fills,
@@ -177,5 +180,10 @@ MUST_USE int partial_save(struct fill *f, struct err *e);
 /* --- keeper.c --- */
 struct keeper *keeper_open(struct cache *c);
 void keeper_close(struct keeper **kp);
+/* For a client that has had its share: makes room for n bytes of a fetch by what the client brought, and by what nobody uses. Pool. */
+MUST_USE int cache_make_room_beyond(struct cache *c, uint64_t client, uint64_t n, struct err *e);
+/* Could it, for n bytes once `within` more have come? Removes nothing. Pool. */
+MUST_USE int cache_room_beyond(struct cache *c, uint64_t client, uint64_t within, uint64_t n,
+                               struct err *e);
 
 #endif

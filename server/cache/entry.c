@@ -489,6 +489,26 @@ static void on_other(void *arg, struct fill *f, const struct fetch_head *h)
     verdict_take(arg, f, h);
 }
 
+/* It had its share of the store; the others of this round have theirs, and ask anew. */
+static void answer_over_share(struct entry *n, uint64_t client, const struct err *why)
+{
+    struct cache *c = n->cache;
+    uint64_t now = clock_unix_s();
+
+    LIST_EACH (&n->asks, it) {
+        struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
+        if (k->want.client != client || !was_promised(k, &n->promise)) {
+            continue;
+        }
+        entry_unlist(n, k);
+        if (n->old != NULL && freshness_allows_stale_on_error(&n->old->object, &k->want, now)) {
+            ask_answer(k, answer_of_blob(c, &n->old->object, n->old->blob, &k->want, CACHE_STALE));
+        } else {
+            ask_answer(k, answer_of_status(c, 507, CACHE_FAILED, 0, why));
+        }
+    }
+}
+
 static void on_ended(void *arg, struct fill *f, int rc, const struct err *why)
 {
     struct entry *n = arg;
@@ -503,6 +523,9 @@ static void on_ended(void *arg, struct fill *f, int rc, const struct err *why)
         log_info("fill.changed", "repo=" SLICE_FMT, SLICE_ARG(n->repo));
     } else if (rc == E_CANCELLED && !c->closing) {
         /* Nobody read it any more, or its head was dealt with: who has come meanwhile begins anew. */
+    } else if (rc == E_NOSPACE && f->over_share) {
+        log_info("fill.over_share", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
+        answer_over_share(n, f->want.client, why);
     } else if (!n->answered) {
         log_warn("fill.failed", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
         n->tail_known = n->memory != NULL; /* no word of the origin's: it concerns all */

@@ -14,7 +14,6 @@
 #include "server/cache/variant.h"
 
 enum {
-    UNKEPT_SHARE = 10,    /* of what is larger than the quota, ranges may put out a tenth of it */
     ROOM_BYTES = 2 << 20, /* for a write, with the step in which space is taken */
     TROUBLED_MS = 2000,   /* who has no byte yet is told why, before clients give up (10 s) */
     HASTEN_MS = 5000,     /* a new reader may have the origin asked before its time, so often */
@@ -225,6 +224,68 @@ static int fits_quota(const struct fill *f, struct err *e)
                : err_set(e, E_NOSPACE, "%" PRIu64 " bytes are more than the quota", f->total_bytes);
 }
 
+/* --- its client's share (share.h) */
+
+static enum share_kind kind_of(const struct fill *f)
+{
+    return f->too_large ? SHARE_RANGE : SHARE_OBJECT;
+}
+
+static uint64_t share_left_of(struct fill *f, struct store_space *space)
+{
+    store_space(f->cache->store, space);
+    return share_left(f->cache->share, f->want.client, kind_of(f), space->quota_bytes,
+                      clock_now_ms() / 1000);
+}
+
+static int over_share(struct fill *f, const struct store_space *space, struct err *e)
+{
+    f->over_share = true;
+    return share_refuse(f->cache->share, kind_of(f), space->quota_bytes, e);
+}
+
+/* What was asked for of it, and is not here. 0: not known. */
+static uint64_t asked_bytes(const struct fill *f)
+{
+    uint64_t end = f->want_all ? f->total_bytes : min_u64(f->hint_end, f->total_bytes);
+    uint64_t first = f->want_all ? 0 : min_u64(f->hint_first, end);
+    uint64_t have = extents_bytes(&f->have);
+
+    if (end == LENGTH_UNKNOWN) {
+        return 0;
+    }
+    return end - first - min_u64(end - first, have);
+}
+
+/* One for which there can be no room is refused while a status can still say so. */
+static int fits_share(struct fill *f, struct err *e)
+{
+    struct store_space space;
+    uint64_t left = share_left_of(f, &space);
+    uint64_t asked = asked_bytes(f);
+    int rc = 0;
+
+    if (asked > left) {
+        rc = cache_room_beyond(f->cache, f->want.client, left, asked - left, e);
+    }
+    return rc == E_NOSPACE ? over_share(f, &space, e) : rc;
+}
+
+int fill_admit(struct fill *f, uint64_t n, struct err *e)
+{
+    struct store_space space;
+    uint64_t left = share_left_of(f, &space);
+    int rc = 0;
+
+    if (n > left) {
+        rc = cache_make_room_beyond(f->cache, f->want.client, n, e);
+    }
+    if (rc == 0) {
+        share_wrote(f->cache->share, f->want.client, kind_of(f), n, clock_now_ms() / 1000);
+    }
+    return rc == E_NOSPACE ? over_share(f, &space, e) : rc;
+}
+
 static void open_stage(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
@@ -245,10 +306,12 @@ static void open_stage(struct job *j)
     f->job_rc = fits_quota(f, &f->job_why);
     f->too_large = f->job_rc != 0;
     f->job_rc = f->want_all ? f->job_rc : 0;
+    f->job_rc = f->job_rc == 0 ? fits_share(f, &f->job_why) : f->job_rc;
     if (f->stage == NULL && f->job_rc == 0) {
         f->job_rc = stage_open(s, 0, f->named, &f->stage, &f->job_why);
     }
-    if (f->job_rc == E_NOSPACE && !f->too_large && cache_make_room(f->cache, 0, &f->job_why) == 0) {
+    if (f->job_rc == E_NOSPACE && !f->too_large && !f->over_share &&
+        cache_make_room(f->cache, 0, &f->job_why) == 0) {
         f->job_rc = stage_open(s, 0, f->named, &f->stage, &f->job_why);
     }
     if (f->job_rc == 0) {
@@ -481,18 +544,13 @@ void fill_job_done(struct fill *f)
 int fill_make_room(struct fill *f, struct err *e)
 {
     struct store_space space;
-    uint64_t written = stage_written_bytes(f->stage);
+    int rc;
 
-    /* Ranges of what can never be kept whole do not put out all that is kept. */
-    store_space(f->cache->store, &space);
-    if (f->total_bytes != LENGTH_UNKNOWN && f->total_bytes > space.quota_bytes &&
-        written >= space.quota_bytes / UNKEPT_SHARE) {
-        return err_set(e, E_NOSPACE,
-                       "%" PRIu64 " bytes of an object of %" PRIu64
-                       ", which is more than the quota, are here: ask for less of it at once",
-                       written, f->total_bytes);
+    if (share_left_of(f, &space) != 0) {
+        return cache_make_room(f->cache, ROOM_BYTES, e);
     }
-    return cache_make_room(f->cache, ROOM_BYTES, e);
+    rc = cache_make_room_beyond(f->cache, f->want.client, ROOM_BYTES, e);
+    return rc == E_NOSPACE ? over_share(f, &space, e) : rc;
 }
 
 /* What came so far is worth keeping when nothing was wrong with it. */

@@ -9,6 +9,7 @@
  *   plan.c    which bytes next, and for whom                   reader.c  growing bodies
  *   seal.c    hashing, verification, sealing, the rows         partial.c what survives a restart
  *   note.c    what an index tells of other keys            trim.c    which variants make room
+ *   share.c   whose bytes make room for whose
  *   abandon.c what becomes of it when nobody wants it any more
  *
  * owns     counted: the entry, every answer, every posted letter and job hold it
@@ -101,6 +102,8 @@ struct fill {
     bool named;           /* the stage survives a restart */
     _Atomic bool keep;    /* becomes a row */
     bool too_large;       /* more than the quota: ranges alone are given */
+    _Atomic bool over_share; /* refused: its client has had its share */
+    bool brought;            /* nobody had the bytes that were sealed */
     bool shared;          /* who asks once its head has come may have it too */
     struct slice text;    /* during owner->other(): what came behind the head; or p == NULL */
     bool replaces;        /* an older generation */
@@ -233,6 +236,8 @@ bool fill_covers(const struct fill *f, uint64_t at); /* plan.c; under the lock *
 bool reader_need(struct fill *f, struct reader_need *out);
 void fill_save(struct fill *f, uint64_t now_ms);   /* partial.c */
 uint64_t fill_frontier(struct fill *f);            /* takes the lock */
+/* Pool. n bytes of it are about to be written: E_NOSPACE, its client has had its share and there is no other room (share.h). */
+int fill_admit(struct fill *f, uint64_t n, struct err *e);
 int fill_make_room(struct fill *f, struct err *e); /* pool: one eviction run */
 
 /* filler.c */

@@ -242,9 +242,12 @@ static void write_out(struct job *j)
     struct fill *f = fl->fill;
     struct err *e = &fl->write_why;
 
-    fl->write_rc = put(fl, e);
-    if (fl->write_rc == E_NOSPACE && fill_make_room(f, e) == 0) {
+    fl->write_rc = fill_admit(f, fl->data.n, e);
+    if (fl->write_rc == 0) {
         fl->write_rc = put(fl, e);
+        if (fl->write_rc == E_NOSPACE && fill_make_room(f, e) == 0) {
+            fl->write_rc = put(fl, e);
+        }
     }
     if (fl->write_rc == 0) {
         fill_publish(f, fl->slot, fl->data_at, fl->data_at + fl->data.n); /* readers first */

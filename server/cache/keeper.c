@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
+#include "server/store/atime.h"
 
 enum {
     LOOK_MS = 1000,
@@ -13,7 +14,9 @@ enum {
     SCRUB_REST_MS = 600000,
     COLLECT_EVERY_MS = 3600000,
     COLLECT_GRACE_S = 3600,
-    PARTIAL_SHARE = 10, /* parked fills hold at most a tenth of the quota */
+    PARTIAL_SHARE = 10,     /* parked fills hold at most a tenth of the quota */
+    OWN_MAX = 64,           /* objects of a client that are looked at in one go */
+    UNUSED_LOOK_MS = 60000, /* when nothing was unused for an hour, so long nobody looks again */
 };
 struct keeper {
     struct cache *cache;
@@ -33,19 +36,31 @@ static void on_forget(void *arg, struct slice repo, struct slice key)
     cache_changed_post(c, repo, key);
 }
 
+static void on_gone(void *arg, const struct digest *d)
+{
+    struct cache *c = arg;
+
+    share_gone(c->share, d);
+}
+
+static void tell_freed(struct cache *c, uint64_t freed)
+{
+    COUNT(c, evicted_bytes, freed);
+    if (freed > 0) {
+        log_info("evict.done", "bytes=%" PRIu64, freed);
+    }
+}
+
 static int evict(struct cache *c, uint64_t need_bytes, struct err *e)
 {
-    struct evict_events ev = {on_forget, c};
+    struct evict_events ev = {on_forget, c, on_gone};
     uint64_t freed = 0;
     int rc;
 
     lock_take(&c->keep_lock);
     rc = evict_run(c->store, need_bytes, &ev, &freed, e);
     lock_drop(&c->keep_lock);
-    COUNT(c, evicted_bytes, freed);
-    if (freed > 0) {
-        log_info("evict.done", "bytes=%" PRIu64, freed);
-    }
+    tell_freed(c, freed);
     return rc;
 }
 
@@ -63,6 +78,106 @@ int cache_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
     }
     return rc;
 }
+
+/* --- beyond a client's share -------------------------------------------------------------------------------------- */
+
+static uint64_t below_low(struct cache *c, struct store_space *space)
+{
+    uint64_t held;
+
+    store_space(c->store, space);
+    held = space->used_bytes + space->staged_bytes + space->parked_bytes;
+    return space->low_bytes - min_u64(space->low_bytes, held);
+}
+
+/* By atimes, which count in hours: all of the last one, and what has passed of this. */
+static uint32_t hour_in_use(void)
+{
+    uint32_t hour = hour_of(clock_unix_s());
+
+    return hour > 1 ? hour - 1 : 1;
+}
+
+static int evict_own(struct cache *c, uint64_t client, uint64_t n, const struct evict_events *ev,
+                     uint64_t *freed, struct err *e)
+{
+    struct digest own[OWN_MAX];
+    size_t count;
+    bool others;
+    int rc = E_NOSPACE;
+
+    while (rc == E_NOSPACE && (count = share_own(c->share, client, own, OWN_MAX)) != 0) {
+        uint64_t now_freed;
+        rc = evict_bounded(c->store, n, &(struct evict_bounds){own, count, 0}, ev, &now_freed,
+                           &others, e);
+        *freed += now_freed;
+        for (size_t i = 0; rc == E_NOSPACE && i < count; i++) {
+            share_gone(c->share, &own[i]); /* what is still here is pinned, or gone before */
+        }
+    }
+    return rc;
+}
+
+static int evict_unused(struct cache *c, uint64_t n, const struct evict_events *ev, uint64_t *freed,
+                        struct err *e)
+{
+    uint64_t now_ms = clock_now_ms();
+    uint64_t now_freed;
+    bool others = true;
+    int rc = E_NOSPACE;
+
+    if (now_ms >= c->unused_none_until_ms) {
+        rc = evict_bounded(c->store, n, &(struct evict_bounds){NULL, 0, hour_in_use()}, ev,
+                           &now_freed, &others, e);
+        *freed += now_freed;
+    }
+    if (rc == E_NOSPACE && others) {
+        c->unused_none_until_ms = max_u64(c->unused_none_until_ms, now_ms + UNUSED_LOOK_MS);
+    }
+    return rc == E_NOSPACE && !others ? 0 : rc; /* a store that others do not use may be filled */
+}
+
+int cache_make_room_beyond(struct cache *c, uint64_t client, uint64_t n, struct err *e)
+{
+    struct evict_events ev = {on_forget, c, on_gone};
+    struct store_space space;
+    uint64_t freed = 0;
+    int rc = 0;
+
+    lock_take(&c->keep_lock);
+    if (below_low(c, &space) < n) {
+        rc = evict_own(c, client, n, &ev, &freed, e);
+        rc = rc == E_NOSPACE ? evict_unused(c, n, &ev, &freed, e) : rc;
+    }
+    lock_drop(&c->keep_lock);
+    tell_freed(c, freed);
+    return rc;
+}
+
+int cache_room_beyond(struct cache *c, uint64_t client, uint64_t within, uint64_t n, struct err *e)
+{
+    struct store_space space;
+    uint64_t room = below_low(c, &space);
+    uint64_t own = share_own_bytes(c->share, client);
+    uint64_t unused = 0;
+    int rc = 0;
+
+    room -= min_u64(room, within);
+    if (room + own >= n || own >= space.used_bytes) {
+        return 0;
+    }
+    lock_take(&c->keep_lock);
+    if (clock_now_ms() >= c->unused_none_until_ms) {
+        rc = evict_measure(c->store, hour_in_use(), n - room - own, &unused, e);
+    }
+    if (rc == 0 && unused == 0) {
+        c->unused_none_until_ms = max_u64(c->unused_none_until_ms, clock_now_ms() + UNUSED_LOOK_MS);
+    }
+    lock_drop(&c->keep_lock);
+    return rc == 0 && room + own + unused < n ? E_NOSPACE : rc;
+}
+
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
 static void scrub(struct keeper *k, uint64_t now_ms)
 {

@@ -127,6 +127,7 @@ static void seal(struct job *j)
     struct object *o = &f->object;
     const struct digest *chunks;
     size_t count;
+    bool there = false;
 
     f->job_rc = hasher_add_file(f->hasher, f->fd, f->total_bytes, &f->job_why);
     if (f->job_rc != 0) {
@@ -148,6 +149,7 @@ static void seal(struct job *j)
     }
     f->batch = batch_new();
     f->sealed_id = stage_id(f->stage);
+    f->brought = blob_exists(f->cache->store, &o->digest, &there, NULL) == 0 && !there;
     f->job_rc = stage_seal(&f->stage, &o->digest, o->size_bytes, chunks, count, f->batch, NULL,
                            &f->job_why);
     if (f->job_rc == 0) {
@@ -177,6 +179,9 @@ static void on_committed(struct commit_wait *w, int rc, const struct err *e)
 
     f->jobs--;
     f->sealed_id = rc == 0 ? 0 : f->sealed_id;
+    if (rc == 0 && f->brought) {
+        share_brought(f->cache->share, f->want.client, &f->object.digest, f->object.size_bytes);
+    }
     finish(f, rc, e);
 }
 

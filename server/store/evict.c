@@ -48,6 +48,8 @@ struct evictor {
     size_t room;
     unsigned fruitless; /* rounds whose victims were wanted again */
     unsigned young_s;   /* what came since then stays, as long as anything older can go */
+    uint32_t unused_since_hour; /* what was used in that hour or later stays; 0: all may go */
+    bool others;                /* a scan found such */
     struct err *e;
 };
 
@@ -64,13 +66,12 @@ static bool young(const struct evictor *x, const struct blob_row *r)
 }
 
 /* Reachable from pull-through objects alone, none of them pinned, and no seal under way. */
-static bool evictable(struct evictor *x, const struct drop *d)
+static bool may_go(struct evictor *x, const struct drop *d)
 {
     struct slice repo, key;
     char kind;
 
-    if (d->objects == 0 || d->others != 0 || !in_pool(x, &d->row) || young(x, &d->row) ||
-        seal_entered(x->s, &d->digest)) {
+    if (d->objects == 0 || d->others != 0 || young(x, &d->row) || seal_entered(x->s, &d->digest)) {
         return false;
     }
     for (size_t at = 0; drop_holder(d, &at, &repo, &kind, &key);) {
@@ -79,6 +80,11 @@ static bool evictable(struct evictor *x, const struct drop *d)
         }
     }
     return true;
+}
+
+static bool evictable(struct evictor *x, const struct drop *d)
+{
+    return in_pool(x, &d->row) && may_go(x, d);
 }
 
 /* --- candidates, the oldest `room` of those offered --- */
@@ -93,6 +99,10 @@ static int offer(struct evictor *x, const struct digest *d, const struct blob_ro
         return rc;
     }
     hour = hour != 0 ? hour : hour_of(r->created_unix_s);
+    if (x->unused_since_hour != 0 && hour >= x->unused_since_hour) {
+        x->others = true;
+        return 0;
+    }
     for (at = x->count; at > 0 && x->oldest[at - 1].hour > hour; at--) {
     }
     for (size_t i = 0; i < x->count; i++) {
@@ -138,6 +148,7 @@ static int draw_row(void *arg, struct slice key, struct slice value)
 static int sample(struct evictor *x)
 {
     unsigned found = 0;
+    bool others = x->others;
 
     x->count = 0;
     x->room = SAMPLES;
@@ -155,6 +166,7 @@ static int sample(struct evictor *x)
         }
         found += w.found;
     }
+    x->others = others; /* some that were drawn are held, or pinned */
     return 0;
 }
 
@@ -200,6 +212,9 @@ static void tell(struct evictor *x, const struct drop *d)
     struct slice repo, key;
     char kind;
 
+    if (x->ev != NULL && x->ev->on_gone != NULL) {
+        x->ev->on_gone(x->ev->arg, &d->digest);
+    }
     if (x->ev == NULL || x->ev->on_forget == NULL) {
         return;
     }
@@ -400,6 +415,91 @@ int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *e
                  sp.used_bytes - min_u64(sp.used_bytes, x.freed));
     }
     return rc;
+}
+
+/* --- within bounds ------------------------------------------------------------------------------------------------ */
+
+/* Of these, in order, what may go, until it is enough. */
+static int evict_own(struct evictor *x, const struct digest *own, size_t count)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < count && !enough(x); i++) {
+        struct drop d;
+        rc = drop_look(x->s, &own[i], &d, x->e);
+        if (rc == 0 && may_go(x, &d)) {
+            rc = evict_drops(x, &d, 1);
+        }
+        drop_free(&d);
+        rc = rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : rc;
+    }
+    return rc;
+}
+
+int evict_bounded(struct store *s, uint64_t need_bytes, const struct evict_bounds *bounds,
+                  const struct evict_events *ev, uint64_t *freed, bool *others, struct err *e)
+{
+    struct evictor x = {.s = s,
+                        .ev = ev,
+                        .now_unix_s = clock_unix_s(),
+                        .unused_since_hour = bounds->unused_since_hour,
+                        .e = e};
+    struct store_space sp;
+    int rc;
+
+    space_freed(s); /* by what was evicted before, and is closed only now */
+    store_space(s, &sp);
+    x.goal_bytes = sp.low_bytes - min_u64(sp.low_bytes, sp.staged_bytes + sp.parked_bytes);
+    x.goal_bytes -= min_u64(x.goal_bytes, need_bytes);
+    rc = pins_load(s, &x.pins, e);
+    if (rc == 0) {
+        rc = evict_own(&x, bounds->own, bounds->count);
+    }
+    if (rc == 0 && bounds->unused_since_hour != 0) {
+        rc = evict_to_goal(&x);
+    } else if (rc == 0 && !enough(&x)) {
+        rc = E_NOSPACE;
+    }
+    pins_free(&x.pins);
+    *freed = x.freed;
+    *others = x.others;
+    return rc;
+}
+
+struct measure {
+    struct evictor x;
+    uint64_t bytes, enough_bytes;
+};
+
+static int measure_row(void *arg, struct slice key, struct slice value)
+{
+    struct measure *m = arg;
+    struct blob_row r;
+
+    m->x.count = 0;
+    m->x.small = blob_row_decode(value, &r, NULL) == 0 && r.size_bytes <= BLOB_SMALL_BYTES;
+    (void)!scan_row(&m->x, key, value);
+    m->bytes += m->x.count != 0 ? r.size_bytes : 0;
+    return m->bytes >= m->enough_bytes;
+}
+
+int evict_measure(struct store *s, uint32_t unused_since_hour, uint64_t enough_bytes,
+                  uint64_t *bytes, struct err *e)
+{
+    struct measure m = {.x = {.s = s,
+                              .now_unix_s = clock_unix_s(),
+                              .unused_since_hour = unused_since_hour,
+                              .room = 1,
+                              .e = e},
+                        .enough_bytes = enough_bytes};
+    int rc = pins_load(s, &m.x.pins, e);
+
+    if (rc == 0) {
+        rc = kv_scan_once(s->kv, NULL, TABLE_BLOB, SLICE_NONE, SLICE_NONE, measure_row, &m, e);
+    }
+    pins_free(&m.x.pins);
+    *bytes = m.bytes;
+    return rc < 0 ? rc : 0;
 }
 
 bool evict_needed(struct store *s)

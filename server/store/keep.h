@@ -37,10 +37,25 @@ struct evict_events {
      * forgets it on every loop. Whoever holds the blob reads on. */
     void (*on_forget)(void *arg, struct slice repo, struct slice key);
     void *arg;
+    void (*on_gone)(void *arg, const struct digest *d); /* likewise, of the blob; or NULL */
 };
 /* Frees space until `used` is at the low mark (or need_bytes fit); *freed says how much. E_NOSPACE: nothing left to evict. */
 MUST_USE int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *ev,
                        uint64_t *freed, struct err *e);
+/* For somebody who may not put out what others use: makes need_bytes fit below the low mark, and no more, by `own`, in that order,
+ * and then by what nobody has used in that hour or later. E_NOSPACE: it is not enough. *others: something of others was in the
+ * way; without that a full store harms nobody. */
+struct evict_bounds {
+    const struct digest *own; /* or NULL */
+    size_t count;
+    uint32_t unused_since_hour; /* 0: `own` alone */
+};
+MUST_USE int evict_bounded(struct store *s, uint64_t need_bytes, const struct evict_bounds *bounds,
+                           const struct evict_events *ev, uint64_t *freed, bool *others,
+                           struct err *e);
+/* What could go so: of what nobody has used in that hour or later, up to enough_bytes. Removes nothing. */
+MUST_USE int evict_measure(struct store *s, uint32_t unused_since_hour, uint64_t enough_bytes,
+                           uint64_t *bytes, struct err *e);
 /* True when the high mark is passed (or the disk's reserve is touched). */
 bool evict_needed(struct store *s);
 

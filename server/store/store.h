@@ -34,6 +34,7 @@ struct store_settings {
     double low_ratio;        /* 0.85 */
     uint32_t client_uploads; /* sessions of one client; the daemon's: uploads_limit() */
     uint64_t client_upload_bytes; /* in them; likewise */
+    uint64_t client_store_bytes;  /* of one client's fetches; the daemon's: cache_limit() */
     uint64_t block_cache_bytes;   /* 256 MiB */
     uint32_t restart_ms;          /* the daemon's: see store_stuck_ms() */
 };

@@ -4,12 +4,14 @@ import socket
 
 import pytest
 
+from harness.crowd import Client
 from harness.image import Image
 from harness.mirrord import until
 from system.test_hosted_hub import Hub, below, sha
 
 MIB = 1 << 20
 KIB = 1 << 10
+GREEDY, MODEST = "127.0.0.2", "127.0.0.3"
 
 
 @pytest.fixture
@@ -150,3 +152,145 @@ def test_without_a_setting_the_share_is_a_quarter(small):
     assert small.put(f"{second}/b", data, token=token).status == 507
     assert small.put(f"{first}/commit", b"", token=token, method="POST").status == 201
     assert small.put(f"{second}/b", data, token=token).status == 201
+
+
+# --- one client's share of the store ----------------------------------------------------------------------------------
+
+def test_one_fetch_does_not_empty_the_store(small):
+    """58 MiB of 64 put out all 48 that were there."""
+    small.origin.put("/large", size=58 * MIB)
+    status, body = Client(small, GREEDY).ask("/data/large")
+    assert status == 507 and b"client_store" in body and b"storage.quota" in body
+    nothing_was_put_out(small)
+
+
+def test_a_clients_fetches_put_out_their_share(small):
+    """Half of the quota; then what the client brought itself, and others are served as ever."""
+    for i in range(24):
+        small.origin.put(f"/g{i}", size=8 * MIB, seed=100 + i)
+    greedy, modest = Client(small, GREEDY), Client(small, MODEST)
+    assert [greedy.ask(f"/data/g{i}")[0] for i in range(24)] == [200] * 24
+    small.settle()
+    asked = small.origin.requests
+    kept = [i for i in range(6) if small.get(f"/data/{i}", headers={"Cache-Control": "only-if-cached"}).status == 200]
+    assert len(kept) >= 2 and small.origin.requests == asked
+    assert modest.ask("/data/g0")[0] == 200  # its own share is whole
+    assert small.ctl("verify").returncode == 0
+
+
+def test_ranges_of_what_cannot_be_kept_have_a_share(small):
+    """A tenth of the quota was each object's: ten of them put out 48 MiB."""
+    greedy, statuses = Client(small, GREEDY), []
+    for i in range(10):
+        small.origin.put(f"/huge{i}", size=4 << 30, seed=i)
+        statuses.append(greedy.ask(f"/data/huge{i}", headers={"Range": f"bytes=0-{6 * MIB - 1}"})[0])
+    assert statuses[0] == 206 and set(statuses) <= {206, 507}
+    nothing_was_put_out(small)
+
+
+def test_who_waits_with_a_greedy_client_is_served(mirrord, origin):
+    """The fetch counts for the first who asked; when that one has had its share, it is begun anew for the next."""
+    m = mirrord(f"""storage {{ quota = "64m" reserve = "16m" }} cache {{ grace = "10m" }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" connections = 1 rule '.' {{ class = immutable }} }}""")
+    for i in range(6):
+        origin.put(f"/{i}", size=8 * MIB, seed=i + 1)
+        assert m.get(f"/data/{i}").whole
+    m.settle()
+    for name in ("/huge0", "/huge1"):
+        origin.put(name, size=4 << 30)
+    origin.put("/held", size=1000, hold_at=0)
+    greedy, modest, part = Client(m, GREEDY), Client(m, MODEST), {"Range": f"bytes=0-{6 * MIB - 1}"}
+    assert greedy.ask("/data/huge0", headers=part)[0] == 206
+    asked = origin.requests
+    greedy.begin("/data/held")
+    until(lambda: origin.requests > asked)  # the one connection is taken
+    for client in (greedy, modest):
+        waiting = m.metric("mirrord_cache_waiting")
+        client.begin("/data/huge1", headers=part)
+        until(lambda: m.metric("mirrord_cache_waiting") > waiting)
+    origin.things["/held"].go.set()
+    greedy.join()
+    modest.join()
+    assert ("/data/huge1", 507) in greedy.done
+    assert modest.done == [("/data/huge1", 206)]
+
+
+def test_a_lone_researcher_is_served(mirrord, origin):
+    """Four times the quota through a small mirror, with objects of almost all of it."""
+    m = mirrord(f"""storage {{ quota = "64m" reserve = "16m" }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")
+    for i, size in enumerate((8, 8, 20, 58, 8, 58, 30, 40, 26)):
+        origin.put(f"/{i}", size=size * MIB, seed=i + 1)
+        assert m.get(f"/data/{i}").whole, i
+        m.settle()
+
+
+def test_client_store_is_a_setting(mirrord, origin):
+    m = mirrord(f"""storage {{ quota = "64m" reserve = "16m" client_store = "64m" }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")
+    for i in range(6):
+        origin.put(f"/{i}", size=8 * MIB, seed=i + 1)
+        assert m.get(f"/data/{i}").whole
+    m.settle()
+    origin.put("/large", size=58 * MIB)
+    assert Client(m, GREEDY).ask("/data/large")[0] == 200
+
+
+# --- upload sessions --------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def tight(mirrord):
+    return mirrord("""storage { quota = "64m" reserve = "16m" client_uploads = 1 client_upload_bytes = "1m" }
+        repo "models" { protocol = "hosted" }""")
+
+
+def test_an_object_twice_does_not_finish_an_offer(tight):
+    hub, offers = Hub(tight), []
+    assert hub.create().status == 200
+    for n in range(4):
+        a, b = b"small%d" % n, b"other%d" % n * 100
+        got, answer = hub.batch((sha(a), len(a)), (sha(b), len(b)))
+        offers.append(got.status)
+        if got.status == 200:
+            place = below(answer["objects"][0]["actions"]["upload"]["href"])
+            assert [tight.put(place, a).status for _ in range(2)] == [200, 200]
+    assert offers == [200, 429, 429, 429]
+
+
+def test_a_digest_twice_in_a_batch_is_awaited_once(tight):
+    hub, a = Hub(tight), b"twice in one batch"
+    assert hub.create().status == 200
+    got, answer = hub.batch((sha(a), len(a)), (sha(a), len(a)))
+    assert got.status == 200
+    assert tight.put(below(answer["objects"][0]["actions"]["upload"]["href"]), a).status == 200
+    assert hub.batch((sha(b"x"), 1))[0].status == 200
+
+
+def opened(m, token, tree="me/x"):
+    got = m.put(f"/models/{tree}/-/uploads", b"", token=token, method="POST")
+    return f"/models/{tree}/-/uploads/{json.loads(got.body)['upload']}"
+
+
+def test_small_files_count(tight):
+    """They did not, and each that was overwritten made room for others."""
+    token = tight.token("ci", "publish:models/*")
+    place = opened(tight, token)
+    data = [bytes([i]) * (32 * KIB) for i in range(40)]
+    statuses = [tight.put(f"{place}/f{i}", data[i], token=token).status for i in range(40)]
+    assert statuses == [201] * 32 + [507] * 8
+    assert [tight.put(f"{place}/f0", data[i], token=token).status for i in range(3)] == [201] * 3
+    assert tight.put(f"{place}/more", data[0], token=token).status == 507
+    assert tight.put(f"{place}/commit", b"", token=token, method="POST").status == 201
+    assert tight.put(f"{opened(tight, token)}/more", data[0], token=token).status == 201
+
+
+def test_a_file_begun_again_counts_as_it_lies(tight):
+    """900 KiB, then one byte of them again: what counted was one byte, what lay there was all."""
+    token = tight.token("ci", "publish:models/*")
+    place = opened(tight, token)
+    for i in range(5):
+        data = bytes([i]) * (900 * KIB)
+        first = tight.put(f"{place}/f{i}", data, token=token, headers={"Content-Range": f"bytes 0-{len(data) - 1}/{MIB}"})
+        again = tight.put(f"{place}/f{i}", b"x", token=token, headers={"Content-Range": f"bytes 1-1/{MIB}"})
+        assert (first.status, again.status) == (308, 308)
+    assert tight.metric("mirrord_cache_parked_bytes") <= MIB

@@ -1,6 +1,7 @@
 #include "tests/harness/store.h"
 
 #include "common/os/clock.h"
+#include "server/store/atime.h"
 #include "server/store/row.h"
 
 enum { MB = 1 << 20 };
@@ -55,7 +56,7 @@ static void test_oldest_goes_first(void **state)
 {
     struct fixture *f = *state;
     struct forgotten w = {""};
-    struct evict_events ev = {on_forget, &w};
+    struct evict_events ev = {on_forget, &w, NULL};
     struct digest d[10];
     struct store_space sp;
     uint64_t freed;
@@ -91,6 +92,52 @@ static void hold(struct store *s, const struct digest *d, char kind, const char 
     batch_put(b, TABLE_HOLDER, buf_slice(&row), SLICE_NONE);
     assert_int_equal(store_commit(s, &b, COMMIT_LAZY, NULL), 0);
     buf_free(&row);
+}
+
+static void on_gone(void *arg, const struct digest *d)
+{
+    *(struct digest *)arg = *d;
+}
+
+/* Of others only what was not used since that hour; what is one's own in its order, used or not. */
+static void test_within_bounds(void **state)
+{
+    struct fixture *f = *state;
+    struct digest own[] = {old_object(f, 1, 5 * MB, "hf", "own1", 1),
+                           old_object(f, 2, 5 * MB, "hf", "own2", 9)};
+    struct digest used = old_object(f, 3, 5 * MB, "hf", "used", 2);
+    struct digest unused = old_object(f, 4, 5 * MB, "hf", "unused", 30);
+    struct digest last;
+    struct evict_events ev = {NULL, &last, on_gone};
+    uint32_t hour = hour_of(clock_unix_s()) - 10;
+    uint64_t freed, bytes;
+    bool others;
+
+    set_quota(f, 20 * MB); /* low: 17 */
+    assert_int_equal(evict_measure(f->s, hour, 9 * MB, &bytes, NULL), 0);
+    assert_int_equal(bytes, 5 * MB);
+    assert_int_equal(
+        evict_bounded(f->s, 2 * MB, &(struct evict_bounds){own, 2, 0}, &ev, &freed, &others, NULL),
+        0);
+    assert_int_equal(freed, 5 * MB);
+    assert_true(digest_eq(&last, &own[0]) && blob_is_there(f->s, &own[1]));
+    assert_int_equal(
+        evict_bounded(f->s, 8 * MB, &(struct evict_bounds){own, 2, 0}, &ev, &freed, &others, NULL),
+        E_NOSPACE);
+    assert_int_equal(freed, 5 * MB);
+    assert_int_equal(evict_bounded(f->s, 8 * MB, &(struct evict_bounds){NULL, 0, hour}, &ev, &freed,
+                                   &others, NULL),
+                     0);
+    assert_true(digest_eq(&last, &unused) && blob_is_there(f->s, &used));
+    assert_int_equal(evict_bounded(f->s, 16 * MB, &(struct evict_bounds){NULL, 0, hour}, &ev,
+                                   &freed, &others, NULL),
+                     E_NOSPACE);
+    assert_true(others && blob_is_there(f->s, &used));
+    hold(f->s, &used, 't', "me/gpt"); /* nothing that could go */
+    assert_int_equal(evict_bounded(f->s, 16 * MB, &(struct evict_bounds){NULL, 0, hour}, &ev,
+                                   &freed, &others, NULL),
+                     E_NOSPACE);
+    assert_false(others);
 }
 
 /* Everything that must stay, one that may go, and one that goes only because nothing older is left. */
@@ -194,6 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
         T(test_oldest_goes_first),
+        T(test_within_bounds),
         T(test_what_stays),
         T(test_two_pools),
         T(test_reference_against_eviction),

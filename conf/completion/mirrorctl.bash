@@ -7,7 +7,7 @@ _mirrorctl()
     done
     noun=${words[0]} verb=${words[1]}
     if [[ $cur == -* ]]; then
-        w='--socket --json --quiet --no-color --help --version'
+        w='--socket --json --plain --quiet --no-color --help --version'
         case "$noun $verb" in
         top*) w+=' --once --interval' ;;
         'cache ls') w+=' --limit' ;;

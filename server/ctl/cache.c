@@ -10,12 +10,13 @@ static void add_freshness(struct table *t, const json_t *row)
 {
     const char *state = get_str(row, "state");
     uint64_t until_s = get_u64(row, "fresh_until_unix_s"), now_s = clock_unix_s();
-    char span[UNITS_TEXT];
+    char span[UNITS_TEXT], time[TIME_TEXT];
 
     if (strcmp(state, "fresh") != 0 && strcmp(state, "stale") != 0) {
         table_add(t, state);
     } else if (!t->ctl->tty) {
-        table_addf(t, "%s %" PRIu64, state, until_s);
+        time_plain(t->ctl, until_s, time);
+        table_addf(t, "%s %s", state, time);
     } else {
         span_format((until_s > now_s ? until_s - now_s : now_s - until_s) * 1000, span);
         table_addf(t, "%s %s", state, span);

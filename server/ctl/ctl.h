@@ -21,7 +21,9 @@ struct ctl {            /* one run */
     const char *socket; /* NULL: that of `config`, known once it is asked for */
     char *found;        /* the same, to be freed */
     const char *config; /* for what works without a daemon */
-    bool json, quiet, tty, color;
+    bool json, quiet, color;
+    bool plain; /* tables have a line of titles and RFC 3339 times, on a terminal too */
+    bool tty;   /* tables are for people; never with `plain` */
     const struct verb *verb;
     /* what is left of the command line */
     const char *const *arg;
@@ -102,7 +104,10 @@ void table_text(struct table *t, const json_t *row, const char *key); /* "-" whe
 void table_count(struct table *t, const json_t *row, const char *key);
 void table_size(struct table *t, uint64_t bytes);
 void table_bytes(struct table *t, const json_t *row, const char *key); /* the same, "?" for null */
-void table_ago(struct table *t, uint64_t unix_s);                      /* "3h10m ago", "-" for 0 */
+/* "3h10m ago", "-" for 0; unix seconds for scripts, with --plain "2026-11-25T23:45:52Z" and "-". */
+void table_ago(struct table *t, uint64_t unix_s);
+enum { TIME_TEXT = 32 };
+void time_plain(const struct ctl *c, uint64_t unix_s, char out[TIME_TEXT]); /* the latter two */
 void table_share(struct table *t, const json_t *row, const char *key); /* "93.4%", "-" for null */
 void table_print(struct table *t);                                     /* and frees it */
 
@@ -114,6 +119,9 @@ MUST_USE int list_members(struct ctl *c, json_t *request, struct err *e);
 
 /* "serving", "draining"...: of a status. */
 const char *state_word(const json_t *status);
+/* What of a status needs a person. Returns the exit code: EXIT_TROUBLE, or 0 when there is none. */
+enum { EXIT_TROUBLE = 1 };
+int print_troubles(const struct ctl *c, const json_t *status);
 void print_json(const json_t *value);
 /* {"error": ...} on stdout with --json; the sentence on stderr always. Returns the exit code. */
 int print_error(const struct ctl *c, const struct err *e);

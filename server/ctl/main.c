@@ -104,7 +104,7 @@ static bool help_verbs(FILE *to, const char *noun)
 
 static void help_all(FILE *to)
 {
-    fprintf(to, "usage: mirrorctl [--socket PATH] [--json] [--quiet] NOUN [VERB] ...\n\n");
+    fprintf(to, "usage: mirrorctl [--socket PATH] [--json|--plain] [--quiet] NOUN [VERB] ...\n\n");
     help_verbs(to, NULL);
     fprintf(
         to,
@@ -114,9 +114,11 @@ static void help_all(FILE *to)
         "  -c FILE         the configuration, also for config test, verify and init (default\n"
         "                  /etc/mirrord/mirrord.conf)\n"
         "  --json          JSON on stdout, with stable names\n"
+        "  --plain         tables with a line of titles, tabs between columns and RFC 3339 times\n"
         "  -q, --quiet     nothing but errors\n"
         "  --no-color      no colours (also $NO_COLOR)\n\n"
-        "`mirrorctl NOUN VERB --help` says more. Exit codes are those of sysexits.h.\n");
+        "`mirrorctl NOUN VERB --help` says more. Exit codes are those of sysexits.h; 1 from\n"
+        "`mirrorctl status` means that something needs a person.\n");
 }
 
 /* "--include GLOB" as the verb's line has it; n 0: it takes no such option. */
@@ -230,6 +232,7 @@ static int check_args(const struct ctl *c, struct err *e)
 enum {
     OPT_SOCKET = 256,
     OPT_JSON,
+    OPT_PLAIN,
     OPT_NO_COLOR,
     OPT_VERSION,
     OPT_OWN, /* and behind it one for each of own[] */
@@ -289,16 +292,16 @@ static int no_option(const struct option *options, const char *said, struct err 
 static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool *used, struct err *e)
 {
     struct err why;
-    struct option options[9 + ARRAY_LEN(own)] = {
+    struct option options[10 + ARRAY_LEN(own)] = {
         {"socket", required_argument, NULL, OPT_SOCKET}, {"config", required_argument, NULL, 'c'},
         {"json", no_argument, NULL, OPT_JSON},           {"quiet", no_argument, NULL, 'q'},
         {"no-color", no_argument, NULL, OPT_NO_COLOR},   {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, OPT_VERSION},
+        {"version", no_argument, NULL, OPT_VERSION},     {"plain", no_argument, NULL, OPT_PLAIN},
     };
     int o, rc = 0, now;
 
     for (size_t i = 0; i < ARRAY_LEN(own); i++) {
-        options[7 + i] =
+        options[8 + i] =
             (struct option){own[i].name + 2, own[i].kind == FLAG ? no_argument : required_argument,
                             NULL, OPT_OWN + (int)i};
     }
@@ -314,6 +317,10 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool *
             break;
         case OPT_JSON:
             c->json = true;
+            break;
+        case OPT_PLAIN:
+            c->plain = true;
+            c->tty = false;
             break;
         case 'q':
             c->quiet = true;

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "common/codec/jwrite.h"
 #include "common/codec/units.h"
@@ -91,13 +92,28 @@ void table_bytes(struct table *t, const json_t *row, const char *key)
     }
 }
 
+void time_plain(const struct ctl *c, uint64_t unix_s, char out[TIME_TEXT])
+{
+    time_t time = (time_t)unix_s;
+    struct tm tm;
+
+    if (!c->plain) {
+        snprintf(out, TIME_TEXT, "%" PRIu64, unix_s);
+    } else if (unix_s == 0 || gmtime_r(&time, &tm) == NULL) {
+        snprintf(out, TIME_TEXT, "-");
+    } else {
+        strftime(out, TIME_TEXT, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    }
+}
+
 void table_ago(struct table *t, uint64_t unix_s)
 {
     uint64_t now_s = clock_unix_s();
-    char text[UNITS_TEXT];
+    char text[UNITS_TEXT], time[TIME_TEXT];
 
     if (!t->ctl->tty) {
-        table_addf(t, "%" PRIu64, unix_s);
+        time_plain(t->ctl, unix_s, time);
+        table_add(t, time);
     } else if (unix_s == 0) {
         table_add(t, "-");
     } else if (unix_s == now_s) {
@@ -169,6 +185,9 @@ static void print_aligned(const struct table *t)
 
 static void print_plain(const struct table *t)
 {
+    for (size_t c = 0; t->ctl->plain && c < t->columns; c++) {
+        printf("%s%c", t->title[c], c + 1 == t->columns ? '\n' : '\t');
+    }
     for (size_t i = 0; i < t->cells; i++) {
         printf("%s%c", t->cell[i], i % t->columns + 1 == t->columns ? '\n' : '\t');
     }

@@ -35,7 +35,7 @@ static void sync_row(struct table *t, const json_t *row)
     if (next == 0) {
         table_add(t, "-");
     } else if (!t->ctl->tty) {
-        table_addf(t, "%" PRIu64, next);
+        table_ago(t, next);
     } else {
         span_format((next > now ? next - now : 0) * 1000, span);
         table_addf(t, "in %s", span);

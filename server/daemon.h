@@ -39,6 +39,8 @@ struct daemon {
     _Atomic bool ready;
     _Atomic uint64_t reloads, reload_ok_unix_s;
     _Atomic bool reload_ok;
+    struct err reload_why; /* the last one was refused; under `lock`, as is: */
+    uint64_t reload_refused_unix_s;
     struct lock reloading; /* SIGHUP and mirrorctl, one after the other */
     struct lock lock;      /* guards `set` */
     struct repo_set *set;

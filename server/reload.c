@@ -141,6 +141,10 @@ int daemon_reload(struct daemon *d, struct reload_news *news, struct err *e)
                  buf_cstr(&listens));
     } else {
         log_error("reload.refused", "the old settings stay: %s", e->text);
+        lock_take(&d->lock);
+        d->reload_why = *e;
+        d->reload_refused_unix_s = clock_unix_s();
+        lock_drop(&d->lock);
     }
     notify_systemd("READY=1");
     lock_drop(&d->reloading);

@@ -41,6 +41,9 @@ static void answered(void *arg, int rc, const struct err *why)
 
     p->up = rc == 0 && p->status < 500;
     p->took_ms = clock_now_ms() - p->began_ms;
+    if (p->up && p->origin != NULL) {
+        origin_answered(p->origin, true);
+    }
     if (rc != 0 && why != NULL) {
         p->why = *why;
     }

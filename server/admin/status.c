@@ -1,7 +1,7 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "common/codec/jwrite.h"
-#include "server/admin/sample.h"
+#include "server/admin/trouble.h"
 #include "server/fetch/fetch.h"
 
 /* A ratio that does not exist yet is null, not 0. */
@@ -18,6 +18,7 @@ static void ratio(struct buf *out, const struct traffic_sum *sum)
 
 static void repo_json(struct buf *out, const struct sample *s, const struct repo *r, bool whole)
 {
+    struct origin_health health = {0};
     struct fetch_stats up = {0};
     struct traffic_sum sum;
 
@@ -36,12 +37,14 @@ static void repo_json(struct buf *out, const struct sample *s, const struct repo
     ratio(out, &sum);
     if (r->origin != NULL) {
         origin_stats(r->origin, &up);
+        origin_health(r->origin, &health);
     }
     jwrite_open(out, "upstream", '{');
     jwrite_u64(out, "requests", up.requests);
     jwrite_u64(out, "bytes", up.bytes);
     jwrite_u64(out, "errors", up.errors);
     jwrite_u64(out, "throttled", up.throttled);
+    jwrite_u64(out, "failures", health.failures);
     jwrite_close(out, '}');
     jwrite_close(out, '}');
 }
@@ -114,9 +117,7 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
     jwrite_u64(out, "now_ms", clock_unix_ms());
     jwrite_u64(out, "started_unix_s", d->started_unix_s);
     jwrite_bool(out, "ready", d->ready && s.healthy);
-    if (whole && !s.healthy) {
-        jwrite_str(out, "trouble", s.trouble.text);
-    }
+    trouble_json(&s, whole, out);
     jwrite_bool(out, "draining", d->draining);
     jwrite_open(out, "reload", '{');
     jwrite_bool(out, "ok", d->reload_ok);

@@ -53,6 +53,9 @@ struct traffic *traffic_open(unsigned shards)
     for (unsigned i = 0; i < shards; i++) {
         t->shard[i] = NEW(struct shard);
     }
+    for (unsigned i = 0; i < TRAFFIC_REPOS; i++) {
+        fetch_counters_init(&t->upstream[i]);
+    }
     t->name[TRAFFIC_OWN] = mem_strdup("-");
     t->repos = 1;
     return t;
@@ -147,6 +150,9 @@ void traffic_close(struct traffic **tp)
     }
     for (unsigned i = 0; i < t->repos; i++) {
         free(t->name[i]);
+    }
+    for (unsigned i = 0; i < TRAFFIC_REPOS; i++) {
+        fetch_counters_fini(&t->upstream[i]);
     }
     lock_fini(&t->lock);
     free(t);

@@ -67,6 +67,47 @@ const char *state_word(const json_t *status)
                                         : "not ready";
 }
 
+/* What an origin wrote must not steer the terminal. */
+static void say_safely(const struct ctl *c, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        say(c, "%c", (uint8_t)*text < ' ' || *text == 0x7f ? '?' : *text);
+    }
+}
+
+static void print_trouble(const struct ctl *c, const json_t *t)
+{
+    uint64_t since = get_u64(t, "since_unix_s"), now = clock_unix_s();
+    char text[UNITS_TEXT], time[TIME_TEXT];
+    bool red = c->tty && c->color;
+
+    say(c, "%sTROUBLE%s ", red ? "\033[31m" : "", red ? "\033[0m" : "");
+    if (get_str(t, "repo")[0] != '\0') {
+        say(c, "%s: ", get_str(t, "repo"));
+    }
+    say_safely(c, get_str(t, "what"));
+    if (since != 0 && c->plain) {
+        time_plain(c, since, time);
+        say(c, ", since %s", time);
+    } else if (since != 0) {
+        span_format((now - min_u64(since, now)) * 1000, text);
+        say(c, ", for %s", text);
+    }
+    say(c, "\n        %s\n", get_str(t, "todo"));
+}
+
+int print_troubles(const struct ctl *c, const json_t *status)
+{
+    const json_t *list = json_object_get(status, "trouble"), *t;
+    size_t i;
+
+    json_array_foreach(list, i, t)
+    {
+        print_trouble(c, t);
+    }
+    return json_array_size(list) > 0 ? EXIT_TROUBLE : 0;
+}
+
 int ctl_status(struct ctl *c, struct err *e)
 {
     char used[UNITS_TEXT], sent[UNITS_TEXT], quota[UNITS_TEXT], unused[UNITS_TEXT], up[UNITS_TEXT];
@@ -75,7 +116,10 @@ int ctl_status(struct ctl *c, struct err *e)
     uint64_t open;
     int rc = act(c, request("status"), &ok, e);
 
-    if (rc != 0 || c->json) {
+    if (rc == 0) {
+        rc = print_troubles(c, ok);
+    }
+    if (rc < 0 || c->json) {
         json_decref(ok);
         return rc;
     }
@@ -86,14 +130,8 @@ int ctl_status(struct ctl *c, struct err *e)
     size_format(get_u64(disk, "quota"), quota);
     size_format(get_u64(disk, "free"), unused);
     span_format((clock_unix_s() - get_u64(ok, "started_unix_s")) * 1000, up);
-    say(c, "mirrord %s, %s, up %s, %" PRIu64 " %s%s\n", get_str(ok, "version"), state_word(ok), up,
-        open, plural(open, "connection", "connections"),
-        get_bool(json_object_get(ok, "reload"), "ok")
-            ? ""
-            : ", the last reload FAILED: `mirrorctl config test`");
-    if (get_str(ok, "trouble")[0] != '\0') {
-        say(c, "TROUBLE: what is here is served, nothing is written: %s\n", get_str(ok, "trouble"));
-    }
+    say(c, "mirrord %s, %s, up %s, %" PRIu64 " %s\n", get_str(ok, "version"), state_word(ok), up,
+        open, plural(open, "connection", "connections"));
     if (rsync != NULL) {
         size_format(get_u64(rsync, "sent"), sent);
         say(c, "rsync: %" PRIu64 " %s, %" PRIu64 " served, %s sent\n", get_u64(rsync, "open"),
@@ -110,5 +148,5 @@ int ctl_status(struct ctl *c, struct err *e)
         print_fills(c, json_object_get(ok, "fills"));
     }
     json_decref(ok);
-    return 0;
+    return rc;
 }

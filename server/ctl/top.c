@@ -49,7 +49,7 @@ static uint64_t item_rate(const struct look *l, const char *list, const char *id
 
 /* --- for people --- */
 
-static void print_head(const struct look *l)
+static void print_head(const struct ctl *c, const struct look *l)
 {
     const json_t *disk = json_object_get(l->now, "disk"),
                  *conns = json_object_get(l->now, "connections");
@@ -62,6 +62,7 @@ static void print_head(const struct look *l)
     size_format(get_u64(disk, "used"), used);
     size_format(get_u64(disk, "quota"), quota);
     progress_bar(get_u64(disk, "used"), get_u64(disk, "quota"), BAR_CELLS, bar);
+    (void)print_troubles(c, l->now);
     printf("mirrord %s, %s, up %s, %" PRIu64 " %s (%" PRIu64 " HTTP/2, %" PRIu64 " TLS)\n",
            get_str(l->now, "version"), state_word(l->now), up, get_u64(conns, "open"),
            plural(get_u64(conns, "open"), "connection", "connections"), get_u64(conns, "h2"),
@@ -144,7 +145,7 @@ static void print_look(struct ctl *c, const struct look *l)
     if (c->tty && !c->once) {
         printf("\033[H\033[2J");
     }
-    print_head(l);
+    print_head(c, l);
     print_repos(c, l);
     if (json_array_size(json_object_get(l->now, "fills")) > 0) {
         putchar('\n');

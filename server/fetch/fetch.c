@@ -2,6 +2,7 @@
 
 #include <event2/event.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/os/clock.h"
@@ -70,6 +71,21 @@ static void fetch_free(struct fetch *x)
     free(x);
 }
 
+/* A cancelled one says nothing of the origin. */
+static void note_health(const struct fetch *x, int rc, const struct err *why)
+{
+    char text[32];
+
+    if (rc == 0 && x->status >= 500) {
+        snprintf(text, sizeof text, "it answered %d", x->status);
+        origin_failed(x->origin, false, text);
+    } else if (rc == 0) {
+        origin_answered(x->origin, true);
+    } else if (rc != E_CANCELLED) {
+        origin_failed(x->origin, x->head_given, why != NULL ? why->text : err_plain(rc));
+    }
+}
+
 static void finish(struct fetch *x, int rc, const struct err *why)
 {
     if (rc != 0 && rc != E_CANCELLED) {
@@ -78,6 +94,7 @@ static void finish(struct fetch *x, int rc, const struct err *why)
     if (x->unanswered && (rc == E_NETWORK || rc == E_TIMEOUT)) {
         silence_failed(lane_silence(x->lane), x->began_ms, clock_now_ms(), why);
     }
+    note_health(x, rc, why);
     lane_leave(x->lane, &x->seat); /* first: the caller may start its next one now */
     x->in_event = true;
     x->ev.on_done(x->arg, rc, why);
@@ -222,6 +239,10 @@ static int give_head(struct fetch *x, const struct xfer_head *h, struct slice wh
         fields[out.nfields++] = (struct http_field){h->fields[i].name, h->fields[i].value};
     }
     x->head_given = true;
+    x->status = h->status;
+    if (h->status < 500) {
+        origin_answered(x->origin, false);
+    }
     return x->ev.on_head(x->arg, &out) != 0 ? E_CANCELLED : 0;
 }
 

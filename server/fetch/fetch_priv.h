@@ -40,6 +40,7 @@ struct fetch {
     bool swallow; /* this answer is not for the caller */
     bool follow;  /* ... it leads elsewhere: next_url */
     bool head_given;
+    int status; /* of that head */
     bool held_by_user;
     bool held_by_rate;
     bool in_event;

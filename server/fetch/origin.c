@@ -1,9 +1,11 @@
 #include "server/fetch/origin.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <xxhash.h>
 
 #include "common/codec/url.h"
+#include "common/os/clock.h"
 #include "common/xfer/xfer.h"
 #include "server/fetch/inside.h"
 #include "server/fetch/origin_priv.h"
@@ -85,6 +87,7 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
     int rc = 0;
 
     atomic_init(&o->refs, 1);
+    fetch_counters_init(&o->own_count);
     o->count = &o->own_count;
     *out = NULL;
     if (is_bucket(set->url)) {
@@ -184,6 +187,7 @@ void origin_free(struct origin **op)
     free(o->ca_file);
     free(o->authorization);
     s3_close(&o->s3);
+    fetch_counters_fini(&o->own_count);
     free(o);
 }
 
@@ -321,4 +325,64 @@ void fetch_stats_read(const struct fetch_counters *c, struct fetch_stats *out)
 void origin_stats(const struct origin *o, struct fetch_stats *out)
 {
     fetch_stats_read(o->count, out);
+}
+
+/* --- health --- */
+
+void fetch_counters_init(struct fetch_counters *c)
+{
+    lock_init(&c->lock, LOCK_LEAF);
+}
+
+void fetch_counters_fini(struct fetch_counters *c)
+{
+    lock_fini(&c->lock);
+}
+
+void origin_answered(const struct origin *o, bool whole)
+{
+    struct fetch_counters *c = o->count;
+
+    if (!atomic_load_explicit(&c->failing, memory_order_relaxed)) {
+        return;
+    }
+    lock_take(&c->lock);
+    if (whole || !c->broke_off) {
+        c->health = (struct origin_health){0};
+        atomic_store_explicit(&c->failing, false, memory_order_relaxed);
+    }
+    lock_drop(&c->lock);
+}
+
+void origin_failed(const struct origin *o, bool broke_off, const char *why)
+{
+    struct fetch_counters *c = o->count;
+    uint64_t now_s = clock_unix_s();
+
+    lock_take(&c->lock);
+    if (c->health.failures == 0 || c->identity != o->identity) {
+        c->health = (struct origin_health){.since_unix_s = now_s};
+        c->identity = o->identity;
+    }
+    c->health.failures++;
+    c->health.last_unix_s = now_s;
+    c->broke_off = broke_off;
+    snprintf(c->health.why, sizeof c->health.why, "%s", why);
+    atomic_store_explicit(&c->failing, true, memory_order_relaxed);
+    lock_drop(&c->lock);
+}
+
+void origin_health(const struct origin *o, struct origin_health *out)
+{
+    struct fetch_counters *c = o->count;
+
+    *out = (struct origin_health){0};
+    if (!atomic_load_explicit(&c->failing, memory_order_relaxed)) {
+        return;
+    }
+    lock_take(&c->lock);
+    if (c->identity == o->identity) {
+        *out = c->health;
+    }
+    lock_drop(&c->lock);
 }

@@ -13,6 +13,7 @@
 #include "common/base/err.h"
 #include "common/base/slice.h"
 #include "server/fetch/crowd.h"
+#include "common/os/lock.h"
 
 struct origin_settings {
     const char
@@ -83,9 +84,22 @@ struct crowd *origin_crowd(struct origin *o);
 /* How long a client waits for its word where there is another answer, or where it did not answer just now. */
 uint64_t origin_patience_ms(const struct origin *o);
 
-struct fetch_counters {
-    _Atomic uint64_t requests, bytes, errors, throttled;
+struct origin_health { /* how an origin's latest requests went */
+    uint64_t failures; /* in a row: no answer, an answer that broke off, or a 5xx; 0: the last one went well */
+    uint64_t since_unix_s, last_unix_s; /* when the first and the latest of them failed */
+    char why[200];                      /* of the latest */
 };
+
+struct fetch_counters { /* fetch_counters_init() */
+    _Atomic uint64_t requests, bytes, errors, throttled;
+    struct lock lock; /* over all below */
+    struct origin_health health;
+    uint64_t identity;     /* of the origin that `health` is about */
+    bool broke_off;        /* the latest answer began and did not end: a head alone proves nothing */
+    _Atomic bool failing;  /* health.failures > 0; read without the lock */
+};
+void fetch_counters_init(struct fetch_counters *c);
+void fetch_counters_fini(struct fetch_counters *c);
 /* Counts there from now on: a counter must not go back when a reload makes new origins. Borrowed for good; before use. */
 void origin_count_in(struct origin *o, struct fetch_counters *c);
 
@@ -94,5 +108,10 @@ struct fetch_stats { /* for /metrics and status: racy reads */
 };
 void fetch_stats_read(const struct fetch_counters *c, struct fetch_stats *out);
 void origin_stats(const struct origin *o, struct fetch_stats *out);
+/* What the health of an origin is made of. whole: the answer has come to its end, not only its head. */
+void origin_answered(const struct origin *o, bool whole);
+void origin_failed(const struct origin *o, bool broke_off, const char *why);
+/* All zero for an origin that a reload has put in the place of one that failed. */
+void origin_health(const struct origin *o, struct origin_health *out);
 
 #endif

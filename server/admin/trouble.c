@@ -1,0 +1,213 @@
+#include "server/admin/trouble.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "common/codec/jwrite.h"
+#include "common/codec/units.h"
+
+enum { SENTENCE = 512 };
+
+struct teller {
+    const struct sample *s;
+    bool whole;
+    void (*each)(void *arg, const struct trouble *t);
+    void *arg;
+    size_t count;
+};
+
+static void tell(struct teller *l, const struct trouble *t)
+{
+    l->count++;
+    if (l->each != NULL) {
+        l->each(l->arg, t);
+    }
+}
+
+/* ": why", or nothing where it may not be seen or is not known. */
+static void add_why(char what[SENTENCE], bool seen, const char *why)
+{
+    size_t n = strlen(what);
+
+    if (seen && why[0] != '\0') {
+        snprintf(what + n, SENTENCE - n, ": %s", why);
+    }
+}
+
+static bool is_seen(const struct teller *l, const struct repo *r)
+{
+    return l->whole || (r != NULL && r->anonymous_read);
+}
+
+/* --- the daemon's own --- */
+
+static void look_at_store(struct teller *l)
+{
+    char what[SENTENCE] = "only what is cached is served, nothing is written";
+
+    if (l->s->healthy) {
+        return;
+    }
+    add_why(what, l->whole, l->s->trouble.text);
+    tell(l, &(struct trouble){.kind = "store",
+                              .what = what,
+                              .todo = "look at the disk and at the kernel's log"});
+}
+
+/* Room is made from `high` on: what is far above it cannot be evicted. */
+static void look_at_disk(struct teller *l)
+{
+    const struct store_space *sp = &l->s->space;
+    uint64_t margin = (sp->quota_bytes - min_u64(sp->high_bytes, sp->quota_bytes)) / 2;
+    char what[SENTENCE], used[UNITS_TEXT], quota[UNITS_TEXT];
+
+    if (sp->full) {
+        tell(l, &(struct trouble){.kind = "disk",
+                                  .what = "the disk is full, only what is cached is served",
+                                  .todo = "make room on its file system; `mirrorctl cache gc` "
+                                          "removes files that nothing refers to"});
+    } else if (sp->quota_bytes == 0 || sp->used_bytes > sp->high_bytes + margin) {
+        size_format(sp->used_bytes, used);
+        size_format(sp->quota_bytes, quota);
+        snprintf(what, sizeof what,
+                 "the store is nearly full, %s of %s are used: pins and uploads are not evicted",
+                 used, quota);
+        tell(l, &(struct trouble){.kind = "disk",
+                                  .what = what,
+                                  .todo = "`mirrorctl cache pins` lists what is pinned; or raise "
+                                          "`quota` of `storage`"});
+    }
+}
+
+static void look_at_reload(struct teller *l)
+{
+    struct daemon *d = l->s->d;
+    char what[SENTENCE] = "the last reload was refused, the old settings stay in force";
+    struct err why;
+    uint64_t at_unix_s;
+
+    if (!d->ready || d->reload_ok) {
+        return;
+    }
+    lock_take(&d->lock);
+    why = d->reload_why;
+    at_unix_s = d->reload_refused_unix_s;
+    lock_drop(&d->lock);
+    add_why(what, l->whole, why.text);
+    tell(l, &(struct trouble){.kind = "reload",
+                              .what = what,
+                              .todo = "`mirrorctl config test` names the line, `mirrorctl config reload` "
+                                      "tries again",
+                              .since_unix_s = at_unix_s});
+}
+
+/* --- repos --- */
+
+/* A synced repo's origin is asked by its runs alone, which tell of it themselves. */
+static void look_at_origin(struct teller *l, const struct repo *r)
+{
+    struct origin_health h;
+    char what[SENTENCE], todo[128];
+
+    if (r->origin == NULL || r->synced) {
+        return;
+    }
+    origin_health(r->origin, &h);
+    if (h.failures < TROUBLE_FAILURES) {
+        return;
+    }
+    snprintf(what, sizeof what, "the last %" PRIu64 " requests to the origin failed", h.failures);
+    add_why(what, is_seen(l, r), h.why);
+    snprintf(todo, sizeof todo, "`mirrorctl upstream check %s` asks it now", r->name);
+    tell(l, &(struct trouble){.kind = "origin",
+                              .repo = r->name,
+                              .what = what,
+                              .todo = todo,
+                              .since_unix_s = h.since_unix_s});
+}
+
+static void tell_held(struct teller *l, const struct sync_view *v, bool seen)
+{
+    char what[SENTENCE], todo[SENTENCE];
+
+    snprintf(what, sizeof what, "v%" PRIu64 " waits to be approved", v->held_seq);
+    add_why(what, seen && v->last.outcome == RUN_HELD, v->last.why);
+    snprintf(todo, sizeof todo, "`mirrorctl snapshot diff %s v%" PRIu64
+             "` shows what would change, `mirrorctl sync approve %s` publishes it",
+             v->name, v->held_seq, v->name);
+    tell(l, &(struct trouble){.kind = "held",
+                              .repo = v->name,
+                              .what = what,
+                              .todo = todo,
+                              .since_unix_s =
+                                  v->last.outcome == RUN_HELD ? v->last.ended_unix_s : 0});
+}
+
+static void look_at_sync(struct teller *l, const struct sync_view *v)
+{
+    bool seen = is_seen(l, repo_set_find(l->s->set, slice_str(v->name)));
+    char what[SENTENCE] = "the last sync failed", todo[SENTENCE];
+
+    if (v->paused) {
+        return;
+    }
+    if (v->held_seq != 0) {
+        tell_held(l, v, seen);
+    }
+    if (v->failures == 0) {
+        return;
+    }
+    if (v->failures > 1) {
+        snprintf(what, sizeof what, "the last %" PRIu64 " syncs failed", v->failures);
+    }
+    add_why(what, seen && v->last.outcome == RUN_FAILED, v->last.why);
+    snprintf(todo, sizeof todo, "`mirrorctl sync logs %s` says more, `mirrorctl sync run %s` tries again",
+             v->name, v->name);
+    tell(l, &(struct trouble){.kind = "sync",
+                              .repo = v->name,
+                              .what = what,
+                              .todo = todo,
+                              .since_unix_s = v->last_ok_unix_s});
+}
+
+size_t trouble_each(const struct sample *s, bool whole,
+                    void (*each)(void *arg, const struct trouble *t), void *arg)
+{
+    struct teller l = {.s = s, .whole = whole, .each = each, .arg = arg};
+
+    look_at_store(&l);
+    look_at_disk(&l);
+    for (size_t i = 0; i < s->set->count; i++) {
+        look_at_origin(&l, s->set->repo[i]);
+    }
+    for (size_t i = 0; i < s->syncs; i++) {
+        look_at_sync(&l, &s->sync[i]);
+    }
+    look_at_reload(&l);
+    return l.count;
+}
+
+static void write_json(void *arg, const struct trouble *t)
+{
+    struct buf *out = arg;
+
+    jwrite_open(out, NULL, '{');
+    jwrite_str(out, "kind", t->kind);
+    if (t->repo != NULL) {
+        jwrite_str(out, "repo", t->repo);
+    } else {
+        jwrite_null(out, "repo");
+    }
+    jwrite_text(out, "what", slice_str(t->what));
+    jwrite_str(out, "todo", t->todo);
+    jwrite_u64(out, "since_unix_s", t->since_unix_s);
+    jwrite_close(out, '}');
+}
+
+void trouble_json(const struct sample *s, bool whole, struct buf *out)
+{
+    jwrite_open(out, "trouble", '[');
+    trouble_each(s, whole, write_json, out);
+    jwrite_close(out, ']');
+}

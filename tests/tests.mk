@@ -108,6 +108,7 @@ docs: $(B)/mirrord $(B)/trainagent
 # --- installing ---------------------------------------------------------------------------------------------------------
 INSTALL    ?= install
 D           = $(DESTDIR)$(PREFIX)
+ZSH_FOLDER  = $(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)# what Debian's zsh searches
 install: all
 	$(INSTALL) -d $(D)/bin $(D)/sbin $(D)/lib/mirrord $(D)/lib/trainagent $(D)/share/man/man1 $(D)/share/man/man5 $(D)/share/man/man8 \
 	    $(D)/share/doc/mirror/examples $(DESTDIR)/etc/mirrord/conf.d
@@ -131,6 +132,10 @@ install: all
 	    $(INSTALL) -D -m 644 $$f $(DESTDIR)/etc/logrotate.d/$$(basename $$f .logrotate); done
 	for f in $(wildcard conf/completion/*.bash); do \
 	    $(INSTALL) -D -m 644 $$f $(D)/share/bash-completion/completions/$$(basename $$f .bash); done
+	for f in $(wildcard conf/completion/*.zsh); do \
+	    $(INSTALL) -D -m 644 $$f $(D)/share/zsh/$(ZSH_FOLDER)/_$$(basename $$f .zsh); done
+	for f in $(wildcard conf/completion/*.fish); do \
+	    $(INSTALL) -D -m 644 $$f $(D)/share/fish/vendor_completions.d/$${f##*/}; done
 
 # Packages of what is built, in build/deb. Not part of them: CUDA's own libraries.
 deb:

@@ -5,13 +5,44 @@
 #include "server/fetch/origin.h"
 #include "server/http/msg.h"
 
-/* <pre>before base/repo/after</pre> */
-static void line(struct buf *out, const char *before, struct slice base, const char *repo,
-                 const char *after)
+struct lines { /* those of one repo */
+    struct buf *out;
+    const struct repo *r;
+    struct slice base; /* "http://mirror:8080" */
+    unsigned clients;  /* so far */
+};
+
+/* A client of the repo: a radio button, of which one is chosen at a time, and after it the client's commands; page.css shows
+ * those of the chosen one. Without a style sheet each client's name stands above its commands. */
+static void client_begin(struct lines *l, const char *client)
 {
-    buf_addf(out, "<pre>%s", before);
-    html_text(out, base);
-    buf_addf(out, "/%s%s</pre>\n", repo, after);
+    unsigned n = l->clients++;
+
+    buf_addf(l->out,
+             "<input type=\"radio\" name=\"use-%s\" id=\"use-%s-%u\"%s><label for=\"use-%s-%u\">%s</label>",
+             l->r->name, l->r->name, n, n == 0 ? " checked" : "", l->r->name, n, client);
+    buf_str(l->out, "<pre>");
+}
+
+static void client_end(struct lines *l)
+{
+    buf_str(l->out, "</pre>\n");
+}
+
+/* before base/repo/after */
+static void line_at(struct lines *l, const char *client, const char *before, struct slice base,
+                    const char *after)
+{
+    client_begin(l, client);
+    buf_str(l->out, before);
+    html_text(l->out, base);
+    buf_addf(l->out, "/%s%s", l->r->name, after);
+    client_end(l);
+}
+
+static void line(struct lines *l, const char *client, const char *before, const char *after)
+{
+    line_at(l, client, before, l->base, after);
 }
 
 /* "mirror" of "http://mirror:8080". */
@@ -30,24 +61,26 @@ static const char *index_below(const struct repo *r)
                : "/";
 }
 
-static void pip_line(struct buf *out, const struct repo *r, struct slice base, const char *below)
+static void pip_line(struct lines *l, const char *below)
 {
-    buf_str(out, "<pre>pip install --index-url ");
-    html_text(out, base);
-    buf_addf(out, "/%s%s", r->name, below);
-    if (slice_starts(base, SLICE("http://"))) { /* else pip passes over the index */
-        buf_str(out, " --trusted-host ");
-        html_text(out, host_of(base));
+    client_begin(l, "pip");
+    buf_str(l->out, "pip install --index-url ");
+    html_text(l->out, l->base);
+    buf_addf(l->out, "/%s%s", l->r->name, below);
+    if (slice_starts(l->base, SLICE("http://"))) { /* else pip passes over the index */
+        buf_str(l->out, " --trusted-host ");
+        html_text(l->out, host_of(l->base));
     }
-    buf_str(out, " PACKAGE</pre>\n");
+    buf_str(l->out, " PACKAGE");
+    client_end(l);
 }
 
-static void pypi_lines(struct buf *out, const struct repo *r, struct slice base)
+static void pypi_lines(struct lines *l)
 {
-    const char *below = index_below(r);
+    const char *below = index_below(l->r);
 
-    pip_line(out, r, base, below);
-    line(out, "export UV_DEFAULT_INDEX=", base, r->name, below);
+    pip_line(l, below);
+    line(l, "uv", "export UV_DEFAULT_INDEX=", below);
 }
 
 /* Is there a rule for such paths, which others of the repo do not have? Then it holds what has such paths. */
@@ -69,88 +102,118 @@ static const char *holds(const struct repo *r)
                                                                       : "files";
 }
 
-static void generic_lines(struct buf *out, const struct repo *r, struct slice base)
+static void generic_lines(struct lines *l)
 {
-    const char *what = holds(r);
+    const char *what = holds(l->r);
 
     if (strcmp(what, "debian") == 0) {
-        line(out, "deb ", base, r->name, " SUITE main");
+        line(l, "apt", "deb ", " SUITE main");
     } else if (strcmp(what, "conda") == 0) {
-        line(out, "conda install --override-channels -c ", base, r->name, " PACKAGE");
+        line(l, "conda", "conda install --override-channels -c ", " PACKAGE");
     } else if (strcmp(what, "rpm") == 0) {
-        line(out, "baseurl=", base, r->name, "/");
+        line(l, "dnf", "baseurl=", "/");
     }
-    line(out, "wget -c ", base, r->name, "/PATH");
+    line(l, "wget", "wget -c ", "/PATH");
 }
 
-static void conda_lines(struct buf *out, const struct repo *r, struct slice base)
+static void conda_lines(struct lines *l)
 {
-    line(out, "conda install --override-channels -c ", base, r->name, " PACKAGE");
-    line(out, "pixi project channel add ", base, r->name, "");
+    line(l, "conda", "conda install --override-channels -c ", " PACKAGE");
+    line(l, "pixi", "pixi project channel add ", "");
 }
 
-/* Names of images have no scheme; whoever serves plain HTTP must be told so. */
-static void oci_lines(struct buf *out, const struct repo *r, struct slice base)
+static bool is_tls(const struct lines *l)
 {
-    bool tls = slice_starts(base, SLICE("https://"));
-    struct slice host = slice_from(base, tls ? 8 : 7);
-
-    line(out, tls ? "podman pull " : "podman pull --tls-verify=false ", host, r->name, "/NAME:TAG");
-    line(out, "docker pull ", host, r->name, "/NAME:TAG");
+    return slice_starts(l->base, SLICE("https://"));
 }
 
-static void hosted_lines(struct buf *out, const struct repo *r, struct slice base)
+/* Names of images have no scheme. */
+static struct slice without_scheme(const struct lines *l)
 {
-    line(out, "HF_TOKEN=$TOKEN HF_ENDPOINT=", base, r->name, " hf upload OWNER/NAME FOLDER .");
-    line(out, "HF_ENDPOINT=", base, r->name, " hf download OWNER/NAME");
-    line(out, "curl -H \"Authorization: Bearer $TOKEN\" -T FILE ", base, r->name,
-         "/OWNER/NAME/FILE");
-    line(out, "twine upload --repository-url ", base, r->name, "/legacy/ dist/*");
-    pip_line(out, r, base, "/simple/");
-    line(out, "docker push ", slice_from(base, slice_starts(base, SLICE("https://")) ? 8 : 7),
-         r->name, "/OWNER/IMAGE:TAG");
+    return slice_from(l->base, is_tls(l) ? 8 : 7);
 }
 
-static void rsync_line(struct buf *out, const struct repo *r, struct slice base,
-                       const char *address)
+static void oci_lines(struct lines *l)
+{
+    line_at(l, "podman", is_tls(l) ? "podman pull " : "podman pull --tls-verify=false ",
+            without_scheme(l), "/NAME:TAG");
+    line_at(l, "docker", "docker pull ", without_scheme(l), "/NAME:TAG");
+}
+
+static void hosted_lines(struct lines *l)
+{
+    line(l, "hf download", "HF_ENDPOINT=", " hf download OWNER/NAME");
+    line(l, "hf upload", "HF_TOKEN=$TOKEN HF_ENDPOINT=", " hf upload OWNER/NAME FOLDER .");
+    line(l, "curl", "curl -H \"Authorization: Bearer $TOKEN\" -T FILE ", "/OWNER/NAME/FILE");
+    pip_line(l, "/simple/");
+    line(l, "twine", "twine upload --repository-url ", "/legacy/ dist/*");
+    line_at(l, "docker", "docker push ", without_scheme(l), "/OWNER/IMAGE:TAG");
+}
+
+static void rsync_line(struct lines *l, const char *address)
 {
     const char *port = strrchr(address, ':');
 
-    buf_str(out, "<pre>rsync -a rsync://");
-    html_text(out, host_of(base));
-    buf_addf(out, "%s/%s/ FOLDER</pre>\n", port != NULL && strcmp(port, ":873") != 0 ? port : "",
-             r->name);
+    client_begin(l, "rsync");
+    buf_str(l->out, "rsync -a rsync://");
+    html_text(l->out, host_of(l->base));
+    buf_addf(l->out, "%s/%s/ FOLDER", port != NULL && strcmp(port, ":873") != 0 ? port : "",
+             l->r->name);
+    client_end(l);
+}
+
+static void agent_line(struct lines *l, const char *path)
+{
+    client_begin(l, "trainagent");
+    buf_str(l->out, "TRAINAGENT_MIRROR=");
+    html_text(l->out, l->base);
+    buf_addf(l->out, " trainagent pull %s/%s --to FOLDER", l->r->name, path);
+    client_end(l);
+}
+
+/* Writes the lines that the protocol's own clients take. Returns what trainagent pulls; NULL: nothing. */
+static const char *protocol_lines(struct lines *l)
+{
+    const char *protocol = l->r->ops->name;
+
+    if (strcmp(protocol, "hf") == 0) {
+        line(l, "hf", "export HF_ENDPOINT=", "");
+        return strcmp(l->r->name, "hf") == 0 ? "OWNER/NAME@main" : NULL; /* the name agents know */
+    }
+    if (strcmp(protocol, "pypi") == 0) {
+        pypi_lines(l);
+        return NULL;
+    }
+    if (strcmp(protocol, "conda") == 0) {
+        conda_lines(l);
+        return "PATH";
+    }
+    if (strcmp(protocol, "oci") == 0) {
+        oci_lines(l);
+        return NULL;
+    }
+    if (strcmp(protocol, "hosted") == 0) {
+        hosted_lines(l);
+        return "OWNER/NAME/";
+    }
+    generic_lines(l);
+    return "PATH";
 }
 
 void client_lines(struct buf *out, const struct repo *r, struct slice base, const char *rsync)
 {
-    const char *agent = NULL;
+    struct lines l = {.out = out, .r = r, .base = base};
+    const char *agent;
 
-    buf_addf(out, "<h3>%s</h3>\n", r->name);
-    if (strcmp(r->ops->name, "hf") == 0) {
-        line(out, "export HF_ENDPOINT=", base, r->name, "");
-        agent =
-            strcmp(r->name, "hf") == 0 ? "OWNER/NAME@main" : NULL; /* the name that agents know */
-    } else if (strcmp(r->ops->name, "pypi") == 0) {
-        pypi_lines(out, r, base);
-    } else if (strcmp(r->ops->name, "conda") == 0) {
-        conda_lines(out, r, base);
-        agent = "PATH";
-    } else if (strcmp(r->ops->name, "oci") == 0) {
-        oci_lines(out, r, base);
-    } else if (strcmp(r->ops->name, "hosted") == 0) {
-        hosted_lines(out, r, base);
-        agent = "OWNER/NAME/";
-    } else {
-        generic_lines(out, r, base);
-        agent = "PATH";
-    }
+    buf_addf(out,
+             "<details name=\"use\"><summary>%s <span>%s</span></summary>\n<div class=\"clients\">\n",
+             r->name, r->ops->name);
+    agent = protocol_lines(&l);
     if (rsync != NULL && r->anonymous_read && (r->synced || r->home == NULL)) {
-        rsync_line(out, r, base, rsync);
+        rsync_line(&l, rsync);
     }
     if (agent != NULL) {
-        buf_str(out, "<pre>TRAINAGENT_MIRROR=");
-        html_text(out, base);
-        buf_addf(out, " trainagent pull %s/%s --to FOLDER</pre>\n", r->name, agent);
+        agent_line(&l, agent);
     }
+    buf_str(out, "</div>\n</details>\n");
 }

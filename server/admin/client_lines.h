@@ -1,4 +1,5 @@
-/* client_lines.h - what to copy into clients of a repo, with the server's own address in it: for the page at '/'.
+/* client_lines.h - what to copy into clients of a repo, with the server's own address in it: for the page at '/'. A repo's are folded;
+ * of its clients one is chosen at a time.
  *
  * threads  any; no I/O
  */

@@ -6,6 +6,7 @@
 #include "server/admin/client_lines.h"
 #include "server/admin/sample.h"
 #include "server/admin/stock_page.h"
+#include "server/admin/trouble.h"
 #include "server/fetch/fetch.h"
 #include "server/page/html.h"
 #include "server/rsync/door.h"
@@ -33,13 +34,24 @@ static void ratio(struct view *v, const struct traffic_sum *sum)
 
 /* --- the table of repos --- */
 
+static bool origin_fails(const struct repo *r)
+{
+    struct origin_health h = {0};
+
+    if (r->origin != NULL) {
+        origin_health(r->origin, &h);
+    }
+    return h.failures >= TROUBLE_FAILURES;
+}
+
 static void write_repo(struct view *v, const struct repo *r)
 {
     struct traffic_sum sum;
     enum stock_kind kind;
 
     traffic_sum(v->s->d->traffic, r->slot, &sum);
-    buf_addf(v->out, "<tr data-repo=\"%s\"><td>", r->name);
+    buf_addf(v->out, "<tr data-repo=\"%s\"%s><td>", r->name,
+             origin_fails(r) ? " class=\"fails\"" : "");
     if (stock_kind_of(r, &kind)) { /* it has pages of its own */
         buf_addf(v->out, "<a href=\"" STOCK_PAGES "%s/\">%s</a>", r->name, r->name);
     } else {
@@ -71,6 +83,20 @@ static void write_next(struct view *v, uint64_t unix_s)
     buf_addf(v->out, "in %s", text);
 }
 
+/* The name leads to what was published: to the folder, or to the page of a Hub's repositories. */
+static void write_tree_name(struct view *v, const struct repo *r, const struct sync_view *s)
+{
+    enum stock_kind kind;
+
+    if (r == NULL || s->head.seq == 0) {
+        buf_str(v->out, s->name);
+    } else if (stock_kind_of(r, &kind)) {
+        buf_addf(v->out, "<a href=\"" STOCK_PAGES "%s/\">%s</a>", s->name, s->name);
+    } else {
+        buf_addf(v->out, "<a href=\"/%s/\">%s</a>", s->name, s->name);
+    }
+}
+
 /* A held or failed one is red, and says what to do. */
 static void write_sync(struct view *v, const struct sync_view *s)
 {
@@ -78,7 +104,9 @@ static void write_sync(struct view *v, const struct sync_view *s)
     bool seen = r != NULL && r->anonymous_read;
     bool bad = !s->running && !s->paused && (s->held_seq != 0 || s->failures != 0);
 
-    buf_addf(v->out, "<tr><td>%s<td>%s%s%s<td>", s->name, bad ? "<b class=\"bad\">" : "",
+    buf_str(v->out, "<tr><td>");
+    write_tree_name(v, r, s);
+    buf_addf(v->out, "<td>%s%s%s<td>", bad ? "<b class=\"bad\">" : "",
              s->ever || s->running ? sync_word(s) : "not run yet", bad ? "</b>" : "");
     html_ago(v->out, s->last_ok_unix_s, clock_unix_s());
     buf_str(v->out, "<td>");
@@ -97,7 +125,6 @@ static void write_sync(struct view *v, const struct sync_view *s)
         buf_str(v->out, " of ");
         html_size(v->out, s->last.bytes_todo);
     } else if (s->ever && s->last.ended_unix_s != 0) {
-        buf_str(v->out, "last run ");
         html_ago(v->out, s->last.ended_unix_s, clock_unix_s());
         buf_addf(v->out, ": %s ", run_outcome_name(s->last.outcome));
     }
@@ -123,7 +150,7 @@ static void write_syncs(struct view *v)
     buf_str(
         v->out,
         "<h2>Mirrored whole</h2>\n<table class=\"syncs\"><thead><tr><th>Name<th>State<th>Last good<th>Next"
-        "<th>Snapshot<th>Entries<th>Size<th>\n<tbody>\n");
+        "<th>Snapshot<th>Entries<th>Size<th>Last run\n<tbody>\n");
     for (size_t i = 0; i < v->s->syncs; i++) {
         write_sync(v, &v->s->sync[i]);
     }
@@ -223,24 +250,65 @@ static void write_no_fills(struct view *v)
 
 /* --- the numbers --- */
 
-static const char *trouble(const struct view *v)
+/* Commands stand in `backticks`. */
+static void write_todo(struct buf *out, struct slice todo)
 {
-    const struct daemon *d = v->s->d;
+    for (bool code = false; todo.n > 0; code = !code) {
+        struct slice part = slice_cut(&todo, '`');
+        if (part.n > 0) {
+            buf_str(out, code ? "<code>" : "");
+            html_text(out, part);
+            buf_str(out, code ? "</code>" : "");
+        }
+    }
+}
 
-    return d->draining        ? "draining: it stops when all transfers are done"
-           : !d->ready        ? "not ready"
-           : !v->s->healthy   ? "the store is in trouble: only what is cached is served"
-           : v->s->space.full ? "the disk is full: only what is cached is served"
-           : !d->reload_ok    ? "the last reload failed: the old settings stand"
-                              : NULL;
+static void write_one_trouble(void *arg, const struct trouble *t)
+{
+    struct buf *out = arg;
+    char text[UNITS_TEXT];
+
+    buf_str(out, "<li>");
+    if (t->repo != NULL) {
+        buf_addf(out, "<b>%s</b>: ", t->repo);
+    }
+    html_text(out, slice_str(t->what));
+    if (t->since_unix_s != 0) {
+        span_format((clock_unix_s() - min_u64(t->since_unix_s, clock_unix_s())) * 1000, text);
+        buf_addf(out, ", for %s", text);
+    }
+    buf_str(out, "<p>");
+    write_todo(out, slice_str(t->todo));
+    buf_str(out, "</p>\n");
+}
+
+static void write_troubles(struct view *v)
+{
+    trouble_each(v->s, false, write_one_trouble, v->out);
+}
+
+static void write_no_troubles(struct view *v)
+{
+    buf_str(v->out, trouble_each(v->s, false, NULL, NULL) == 0 ? " hidden" : "");
 }
 
 static void write_state(struct view *v)
 {
-    const char *bad = trouble(v);
+    const struct daemon *d = v->s->d;
+    size_t troubles = trouble_each(v->s, false, NULL, NULL);
 
-    buf_addf(v->out, "<p id=\"state\"%s>%s</p>", bad != NULL ? " class=\"bad\"" : "",
-             bad != NULL ? bad : "serving");
+    buf_addf(v->out, "<p id=\"state\"%s>%s",
+             troubles > 0 || d->draining || !d->ready ? " class=\"bad\"" : "",
+             d->draining        ? "draining: it stops when all transfers are done"
+             : !d->ready        ? "not ready"
+             : !v->s->healthy   ? "serving only what is cached"
+             : v->s->space.full ? "serving only what is cached"
+                                : "serving");
+    if (troubles > 0) {
+        buf_addf(v->out, ", %zu %s attention", troubles,
+                 plural(troubles, "thing needs", "things need"));
+    }
+    buf_str(v->out, "</p>");
 }
 
 /* Where no listener has TLS there is no word of it. */
@@ -313,6 +381,11 @@ static void write_copy(struct view *v)
     buf_str(v->out, copy_js);
 }
 
+static void write_icon(struct view *v)
+{
+    buf_str(v->out, HTML_ICON);
+}
+
 static void write_version(struct view *v)
 {
     buf_str(v->out, MIRROR_VERSION);
@@ -339,6 +412,8 @@ static const struct {
     {"SWARMS", write_swarms},   {"VERSION", write_version},
     {"LOGOUT", write_logout},   {"COPY", write_copy},
     {"CERTIFICATES", write_certificates},
+    {"ICON", write_icon},       {"TROUBLES", write_troubles},
+    {"NO_TROUBLES", write_no_troubles},
 };
 
 /* @@NAME@@ in page.html is where write() of that name writes. */

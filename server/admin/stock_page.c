@@ -25,6 +25,12 @@ static void add_name(struct buf *out, struct slice type, struct slice id)
     buf_adds(out, id);
 }
 
+/* Of a pulled revision we know when the Hub was last asked for it, of our own and of synced ones when they were made. */
+static bool is_pulled(const struct stock_page *p)
+{
+    return p->view.r->origin != NULL && !p->view.r->synced;
+}
+
 /* What is whole, and what is only partly here, of all. */
 static void bar(struct buf *out, uint64_t whole, uint64_t part, uint64_t all)
 {
@@ -224,7 +230,7 @@ int stock_page_list(const struct stock_page *p, struct buf *out, struct err *e)
     search_form(out, p);
     buf_str(out,
             "<table class=\"stock\"><thead><tr><th>Repository<th>Revisions<th>Files here<th>Size "
-            "here<th><th>Last asked</thead>\n<tbody>\n");
+            "here<th><th>Last activity</thead>\n<tbody>\n");
     rc = stock_each(&p->view, SLICE(""), on_repo, &l, e);
     buf_str(out, "</tbody></table>\n");
     if (rc == 0 && l.seen == 0) {
@@ -340,7 +346,7 @@ static void write_use(struct buf *out, const struct stock_page *p, struct slice 
     buf_addf(&name, "@" SLICE_FMT, SLICE_ARG(rev));
     html_shell_word(&word, buf_slice(&name));
     write_agent(out, p, buf_slice(&word));
-    if (p->view.r->origin != NULL && !p->view.r->synced) {
+    if (is_pulled(p)) {
         buf_clear(&text);
         buf_addf(&text, "mirrorctl hf prefetch %s/" SLICE_FMT " --wait", repo,
                  SLICE_ARG(buf_slice(&word)));
@@ -367,7 +373,7 @@ static void write_about(struct buf *out, const struct stock_page *p, const struc
     buf_str(out, " of ");
     html_size(out, sum->bytes);
     buf_addf(out, "; commit <code>" SLICE_FMT "</code>, ", SLICE_ARG(x->commit));
-    buf_str(out, p->view.r->origin != NULL && !p->view.r->synced ? "asked for " : "made ");
+    buf_str(out, is_pulled(p) ? "checked at the Hub " : "made ");
     html_ago(out, x->asked_unix_s, p->now_unix_s);
     if (x->upstream.n != 0) {
         buf_addf(out, "; rolled back: the Hub has <code>%.12s</code>", x->upstream.p);
@@ -409,9 +415,10 @@ int stock_page_one(const struct stock_page *p, struct buf *out, struct err *e)
     int rc;
 
     heading(out, p, true);
-    buf_str(out,
-            "<h2>Revisions</h2>\n<table class=\"stock\"><thead><tr><th>Name<th>Commit<th>Files "
-            "here<th>Size here<th><th>Asked</thead>\n<tbody>\n");
+    buf_addf(out,
+             "<h2>Revisions</h2>\n<table class=\"stock\"><thead><tr><th>Name<th>Commit<th>Files "
+             "here<th>Size here<th><th>%s</thead>\n<tbody>\n",
+             is_pulled(p) ? "Checked at the Hub" : "Made");
     rc = stock_revisions(&p->view, p->type, p->id, on_revision, &l, e);
     buf_str(out, "</tbody></table>\n");
     if (l.seen > ROWS) {

@@ -12,8 +12,8 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/slice.h"
-#include "server/fetch/crowd.h"
 #include "common/os/lock.h"
+#include "server/fetch/crowd.h"
 
 struct origin_settings {
     const char

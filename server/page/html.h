@@ -15,6 +15,14 @@ void html_ago(struct buf *out, uint64_t unix_s, uint64_t now_unix_s); /* "-" for
 /* One argument of a shell command; quoted where it has to be. Not yet harmless: html_text() follows. */
 void html_shell_word(struct buf *out, struct slice s);
 
+/* The line of a page's head that names its icon: a data: URL, so that no further request is made. */
+#define HTML_ICON                                                                                  \
+    "<link rel=\"icon\" href=\"data:image/svg+xml,"                                                \
+    "%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E"                             \
+    "%3Crect width='32' height='32' rx='7' fill='%230b6bcb'/%3E"                                   \
+    "%3Cpath d='M7 23V9l9 9 9-9v14' fill='none' stroke='white' stroke-width='3.4' "                \
+    "stroke-linecap='round' stroke-linejoin='round'/%3E%3C/svg%3E\">\n"
+
 enum html_page {
     HTML_FOLDER,     /* links only */
     HTML_REPOSITORY, /* a search form, and commands in <pre>: a script adds a copy button to each */

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 
 #include "common/codec/sheaf.h"
+#include "server/admin/index_page.h"
 #include "server/admin/stock_page.h"
+#include "server/page/html.h"
 #include "server/serve/peers.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
@@ -175,6 +177,17 @@ static void answer_ready(struct desk *d, struct exchange *x)
     }
 }
 
+static void answer_index(struct desk *d, struct exchange *x)
+{
+    struct buf page = BUF_INIT(1 << 20), policy = BUF_INIT(1024);
+
+    index_page(d->set, &page);
+    html_policy(&policy, HTML_FOLDER);
+    reply_page(x, buf_slice(&page), arena_copy(exchange_arena(x), buf_slice(&policy)));
+    buf_free(&page);
+    buf_free(&policy);
+}
+
 bool own_is_vital(const struct http_req *req)
 {
     return slice_eqs(req->path, "/healthz") || slice_eqs(req->path, "/readyz") ||
@@ -194,6 +207,8 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
         refuse_method(x, SLICE("GET, HEAD"), SLICE("this path takes GET and HEAD\n"));
     } else if (slice_eqs(path, "/healthz")) {
         reply_text(x, 200, SLICE("ok\n"));
+    } else if (slice_eqs(path, "/-/") || slice_eqs(path, "/-")) {
+        answer_index(d, x);
     } else if (slice_eqs(path, "/-/logout")) {
         refuse_login(x);
     } else if (slice_eqs(path, "/readyz")) {

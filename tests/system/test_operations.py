@@ -253,6 +253,7 @@ def test_the_page_is_whole_without_a_script(data):
     """What is under way, how far, and that something is wrong: as it comes from the server."""
     page = lambda: data.get("/").body.decode().split("<script>")[0]  # noqa: E731
     assert '<p id="state">serving</p>' in page() and '<p id="fills-none">' in page()
+    assert '<section id="trouble" class="trouble" hidden>' in page()
     data.origin.put("/slow", size=64 * MIB, hold_at=MIB)
     client = threading.Thread(target=lambda: data.get("/data/slow"))
     client.start()
@@ -261,9 +262,33 @@ def test_the_page_is_whole_without_a_script(data):
     assert '<p id="fills-none" hidden>' in page()
     data.conf.write_text("nonsense = 1\n")
     assert data.ctl("config", "reload", check=False).returncode == 78
-    assert '<p id="state" class="bad">the last reload failed' in page()
+    assert '<p id="state" class="bad">serving, 1 thing needs attention</p>' in page()
+    assert '<section id="trouble" class="trouble">' in page() and "<li>the last reload was refused" in page()
     data.kill()
     client.join()
+
+
+def test_pages_have_an_icon_and_a_place_in_an_index(data, wire):
+    """An icon without a request of its own; /-/ leads to each page that the daemon has by itself."""
+    index = data.get("/-/", wire)
+    text = index.body.decode()
+    assert index.status == 200 and index["content-type"].startswith("text/html") and "script-src" not in index["content-security-policy"]
+    for page in (text, data.get("/", wire).body.decode()):
+        assert "<link rel=\"icon\" href=\"data:image/svg+xml," in page
+    links = re.findall('href="(/[^"]*)"', text)
+    assert {"/", "/-/status.json", "/-/tunasync.json", "/metrics", "/healthz", "/readyz", "/-/repos/models/"} <= set(links)
+    for link in links:
+        assert data.get(link, wire).status == 200, link
+
+
+def test_commands_are_folded_and_one_client_is_chosen(data):
+    """The page does not grow by a screen for each repo, whatever its clients."""
+    text = data.get("/").body.decode()
+    assert re.findall(r'<details name="use"><summary>(\w+) ', text) == ["data", "models"]
+    for name in ("data", "models"):
+        chosen = re.findall(rf'<input type="radio" name="use-{name}" id="(use-{name}-\d+)"( checked)?>', text)
+        assert [mark for _, mark in chosen] == [" checked"] + [""] * (len(chosen) - 1) and len(chosen) > 1
+        assert [id for id, _ in chosen] == re.findall(rf'<label for="(use-{name}-\d+)">', text)
 
 
 def test_control_tool(data):

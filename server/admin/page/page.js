@@ -13,12 +13,31 @@ function rate(now, field) {
   if (!before || now.now_ms <= before.now_ms) return '';
   return ', ' + size(Math.max(0, now[field] - before[field]) / (now.now_ms - before.now_ms) * 1000) + '/s';
 }
+const count = (n, one, many) => n + ' ' + (n === 1 ? one : many);
+const two = n => String(Math.floor(n)).padStart(2, '0');
+const span = s => s < 60 ? s.toFixed(1) + ' s' : s < 3600 ? Math.floor(s / 60) + 'm' + two(s % 60) + 's'
+  : s < 86400 ? Math.floor(s / 3600) + 'h' + two(s % 3600 / 60) + 'm' : Math.floor(s / 86400) + 'd' + two(s % 86400 / 3600) + 'h';
+function element(name, text) {
+  const e = document.createElement(name);
+  e.textContent = text;
+  return e;
+}
+function troubles(s) {
+  at('trouble').hidden = s.trouble.length === 0;
+  at('troubles').replaceChildren(...s.trouble.map(t => {
+    const li = document.createElement('li'), todo = document.createElement('p');
+    if (t.repo) li.append(element('b', t.repo), ': ');
+    todo.append(...t.todo.split('`').map((part, i) => i % 2 ? element('code', part) : part));
+    li.append(t.what + (t.since_unix_s ? ', for ' + span(Math.max(0, s.now_ms / 1000 - t.since_unix_s)) : ''), todo);
+    return li;
+  }));
+}
 function state(s) {
-  const bad = !s.ready || s.draining || !s.reload.ok || s.disk.full;
-  at('state').className = bad ? 'bad' : '';
-  at('state').textContent = s.draining ? 'draining: it stops when all transfers are done'
-    : !s.ready ? 'not ready' : s.disk.full ? 'the disk is full: only what is cached is served'
-    : !s.reload.ok ? 'the last reload failed: the old settings stand' : 'serving';
+  const n = s.trouble.length;
+  at('state').className = n || !s.ready || s.draining ? 'bad' : '';
+  at('state').textContent = (s.draining ? 'draining: it stops when all transfers are done'
+    : !s.disk.healthy || s.disk.full ? 'serving only what is cached' : !s.ready ? 'not ready' : 'serving') +
+    (n ? ', ' + count(n, 'thing needs', 'things need') + ' attention' : '');
 }
 function fills(list) {
   at('fills-none').hidden = list.length > 0;
@@ -46,11 +65,13 @@ function swarms(list) {
 function repos(list) {
   for (const r of list) {
     const row = document.querySelector('tr[data-repo="' + CSS.escape(r.name) + '"]');
-    if (row) [r.requests, size(r.bytes), r.hit_ratio === null ? '' : share(r.hit_ratio)].forEach((v, i) => { row.cells[3 + i].textContent = v; });
+    if (row) row.classList.toggle('fails', r.upstream.failures >= 3);
+    if (row) [r.requests, size(r.bytes), r.hit_ratio === null ? '–' : share(r.hit_ratio)].forEach((v, i) => { row.cells[3 + i].textContent = v; });
   }
 }
 function show(s) {
   state(s);
+  troubles(s);
   at('hit').textContent = s.hit_ratio === null ? '–' : share(s.hit_ratio);
   at('out').textContent = size(s.bytes_out);
   at('out-rate').textContent = rate(s, 'bytes_out');
@@ -58,7 +79,7 @@ function show(s) {
   at('in-rate').textContent = rate(s, 'upstream_bytes');
   at('open').textContent = s.connections.open;
   at('disk').value = s.disk.quota ? 100 * s.disk.used / s.disk.quota : 0;
-  at('disk-text').textContent = size(s.disk.used) + ' of ' + size(s.disk.quota) + ' in ' + s.disk.blobs + ' files, ' + size(s.disk.free) + ' free on the disk';
+  at('disk-text').textContent = size(s.disk.used) + ' of ' + size(s.disk.quota) + ' in ' + count(s.disk.blobs, 'file', 'files') + ', ' + size(s.disk.free) + ' free on the disk';
   fills(s.fills);
   swarms(s.swarms);
   repos(s.repos);

@@ -25,14 +25,15 @@ void index_page(const struct repo_set *set, struct buf *out)
     enum stock_kind kind;
 
     html_begin(out, SLICE("pages - mirrord"));
-    buf_str(out, "<header>\n<h1><a href=\"/\">mirrord</a> / -</h1>\n"
+    buf_str(out, "<header>\n<h1><a href=\"/\">mirrord</a> / pages</h1>\n"
                  "<p id=\"state\">the daemon's own pages</p>\n</header>\n<main>\n<table class=\"index\">\n");
     for (size_t i = 0; i < ARRAY_LEN(own); i++) {
         row(out, own[i].path, "", own[i].what);
     }
     for (size_t i = 0; i < set->count; i++) {
         if (stock_kind_of(set->repo[i], &kind)) {
-            row(out, STOCK_PAGES, set->repo[i]->name, "the repositories of a Hub that are here");
+            row(out, STOCK_PAGES, set->repo[i]->name,
+                kind == STOCK_HOSTED ? "our own repositories" : "what is here of a Hub's repositories");
         }
     }
     buf_str(out, "</table>\n</main>\n");

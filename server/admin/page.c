@@ -34,6 +34,31 @@ static void ratio(struct view *v, const struct traffic_sum *sum)
 
 /* --- the table of repos --- */
 
+static bool is_published(const struct view *v, const char *name)
+{
+    for (size_t i = 0; i < v->s->syncs; i++) {
+        if (strcmp(v->s->sync[i].name, name) == 0) {
+            return v->s->sync[i].head.seq != 0;
+        }
+    }
+    return false;
+}
+
+/* A link to the pages of a Hub's repositories, or to the folder of what was mirrored whole; others have nothing to list. */
+static void write_name(struct view *v, const char *name)
+{
+    const struct repo *r = repo_set_find(v->s->set, slice_str(name));
+    enum stock_kind kind;
+
+    if (r != NULL && stock_kind_of(r, &kind)) {
+        buf_addf(v->out, "<a href=\"" STOCK_PAGES "%s/\">%s</a>", name, name);
+    } else if (r != NULL && is_published(v, name)) {
+        buf_addf(v->out, "<a href=\"/%s/\">%s</a>", name, name);
+    } else {
+        buf_str(v->out, name);
+    }
+}
+
 static bool origin_fails(const struct repo *r)
 {
     struct origin_health h = {0};
@@ -47,16 +72,11 @@ static bool origin_fails(const struct repo *r)
 static void write_repo(struct view *v, const struct repo *r)
 {
     struct traffic_sum sum;
-    enum stock_kind kind;
 
     traffic_sum(v->s->d->traffic, r->slot, &sum);
     buf_addf(v->out, "<tr data-repo=\"%s\"%s><td>", r->name,
              origin_fails(r) ? " class=\"fails\"" : "");
-    if (stock_kind_of(r, &kind)) { /* it has pages of its own */
-        buf_addf(v->out, "<a href=\"" STOCK_PAGES "%s/\">%s</a>", r->name, r->name);
-    } else {
-        buf_str(v->out, r->name);
-    }
+    write_name(v, r->name);
     buf_addf(v->out, "<td>%s<td>", r->ops->name);
     if (r->home != NULL && r->anonymous_read) {
         html_text(v->out, slice_str(r->home));
@@ -83,20 +103,6 @@ static void write_next(struct view *v, uint64_t unix_s)
     buf_addf(v->out, "in %s", text);
 }
 
-/* The name leads to what was published: to the folder, or to the page of a Hub's repositories. */
-static void write_tree_name(struct view *v, const struct repo *r, const struct sync_view *s)
-{
-    enum stock_kind kind;
-
-    if (r == NULL || s->head.seq == 0) {
-        buf_str(v->out, s->name);
-    } else if (stock_kind_of(r, &kind)) {
-        buf_addf(v->out, "<a href=\"" STOCK_PAGES "%s/\">%s</a>", s->name, s->name);
-    } else {
-        buf_addf(v->out, "<a href=\"/%s/\">%s</a>", s->name, s->name);
-    }
-}
-
 /* A held or failed one is red, and says what to do. */
 static void write_sync(struct view *v, const struct sync_view *s)
 {
@@ -105,7 +111,7 @@ static void write_sync(struct view *v, const struct sync_view *s)
     bool bad = !s->running && !s->paused && (s->held_seq != 0 || s->failures != 0);
 
     buf_str(v->out, "<tr><td>");
-    write_tree_name(v, r, s);
+    write_name(v, s->name);
     buf_addf(v->out, "<td>%s%s%s<td>", bad ? "<b class=\"bad\">" : "",
              s->ever || s->running ? sync_word(s) : "not run yet", bad ? "</b>" : "");
     html_ago(v->out, s->last_ok_unix_s, clock_unix_s());
@@ -125,10 +131,11 @@ static void write_sync(struct view *v, const struct sync_view *s)
         buf_str(v->out, " of ");
         html_size(v->out, s->last.bytes_todo);
     } else if (s->ever && s->last.ended_unix_s != 0) {
+        buf_addf(v->out, "%s ", run_outcome_name(s->last.outcome));
         html_ago(v->out, s->last.ended_unix_s, clock_unix_s());
-        buf_addf(v->out, ": %s ", run_outcome_name(s->last.outcome));
     }
-    if (bad && seen) {
+    if (bad && seen && s->last.why[0] != '\0') {
+        buf_str(v->out, ": ");
         html_text(v->out, slice_str(s->last.why));
     }
     if (!s->ever && !s->running) {
@@ -275,7 +282,7 @@ static void write_one_trouble(void *arg, const struct trouble *t)
     html_text(out, slice_str(t->what));
     if (t->since_unix_s != 0) {
         span_format((clock_unix_s() - min_u64(t->since_unix_s, clock_unix_s())) * 1000, text);
-        buf_addf(out, ", for %s", text);
+        buf_addf(out, " <span>for %s</span>", text);
     }
     buf_str(out, "<p>");
     write_todo(out, slice_str(t->todo));

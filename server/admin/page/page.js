@@ -28,7 +28,7 @@ function troubles(s) {
     const li = document.createElement('li'), todo = document.createElement('p');
     if (t.repo) li.append(element('b', t.repo), ': ');
     todo.append(...t.todo.split('`').map((part, i) => i % 2 ? element('code', part) : part));
-    li.append(t.what + (t.since_unix_s ? ', for ' + span(Math.max(0, s.now_ms / 1000 - t.since_unix_s)) : ''), todo);
+    li.append(t.what, ' ', element('span', t.since_unix_s ? 'for ' + span(Math.max(0, s.now_ms / 1000 - t.since_unix_s)) : ''), todo);
     return li;
   }));
 }

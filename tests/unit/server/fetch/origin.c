@@ -186,6 +186,56 @@ static void content_ranges_are_read_strictly(void **state)
     }
 }
 
+static uint64_t failures(const struct origin *o)
+{
+    struct origin_health h;
+
+    origin_health(o, &h);
+    assert_true((h.failures == 0) == (h.since_unix_s == 0));
+    return h.failures;
+}
+
+static void health_is_of_the_latest_requests(void **state)
+{
+    struct origin *o = make("http://o.example/", NULL, 0);
+    struct origin_health h;
+
+    (void)state;
+    assert_int_equal(failures(o), 0);
+    origin_failed(o, false, "cannot connect");
+    origin_failed(o, false, "no route");
+    origin_health(o, &h);
+    assert_int_equal(h.failures, 2);
+    assert_string_equal(h.why, "no route");
+    origin_answered(o, false); /* a head is what was missing */
+    assert_int_equal(failures(o), 0);
+    origin_failed(o, true, "cut after 5 bytes");
+    origin_answered(o, false); /* a head proves nothing: it is what comes after it that fails */
+    assert_int_equal(failures(o), 1);
+    origin_answered(o, true);
+    assert_int_equal(failures(o), 0);
+    origin_free(&o);
+}
+
+static void another_origin_in_its_place_has_not_failed(void **state)
+{
+    struct origin *o = make("http://o.example/", NULL, 0), *next = make("http://p.example/", NULL, 0);
+    struct fetch_counters shared = {0};
+
+    (void)state;
+    fetch_counters_init(&shared);
+    origin_count_in(o, &shared);
+    origin_count_in(next, &shared); /* as after a reload */
+    origin_failed(o, false, "cannot connect");
+    assert_int_equal(failures(o), 1);
+    assert_int_equal(failures(next), 0);
+    origin_failed(next, false, "cannot connect");
+    assert_int_equal(failures(next), 1);
+    origin_free(&o);
+    origin_free(&next);
+    fetch_counters_fini(&shared);
+}
+
 static void wrong_settings_are_refused(void **state)
 {
     static const char *const bad[] = {"",        "o.example",     "ftp://o.example/",
@@ -211,6 +261,8 @@ int main(void)
         cmocka_unit_test(no_proxy_is_for_what_the_configuration_names),
         cmocka_unit_test(keys_are_scheme_host_port),
         cmocka_unit_test(content_ranges_are_read_strictly),
+        cmocka_unit_test(health_is_of_the_latest_requests),
+        cmocka_unit_test(another_origin_in_its_place_has_not_failed),
         cmocka_unit_test(wrong_settings_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -321,6 +321,9 @@ def test_syncs_that_fail_or_wait_are_trouble(mirrord):
         m = mirrord(f'repo "tree" {{ protocol = "generic" origin = "{tree.url}" sync {{ tries = 1 }} }}')
         m.ctl("sync", "run", "tree", "--wait")
         assert troubles(m) == {}
+        page = m.get("/").body.decode()
+        assert page.count('<a href="/tree/">tree</a>') == 2 and "<th>Last run\n" in page  # in both tables
+        assert m.get("/tree/").status == 200
         tree.rm(*(f"f{n}" for n in range(1, 20)))
         assert m.ctl("sync", "run", "tree", "--wait", "--force", check=False).returncode == 75
         waits = soon(lambda: troubles(m))["held", "tree"]

@@ -202,4 +202,4 @@ def test_no_more_threads(mirrord, origin):
         assert error["code"] == "E_BUSY" and error["text"].startswith('the run of "x" cannot begin, the system gives')
         resource.prlimit(m.child.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         assert ask(lines[0], verb="sync.run", repo="x")["ok"]["run"] == 1
-    m.ctl("status")
+    assert ", serving, " in m.ctl("status", check=False).stdout  # what its run comes to does not matter here

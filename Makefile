@@ -56,7 +56,7 @@ $(B)/gen/page.gen.h: $(wildcard server/admin/page/*)
 	    sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/    "/' -e 's/$$/\\n"/' "$$f"; echo '    ;'; \
 	done > $@.tmp && mv $@.tmp $@
 
-.PHONY: all deps test demo bench fuzz gpu-check gpu-kit check-layers format install deb clean help unit lint ready
+.PHONY: all deps test test-heavy demo bench fuzz gpu-check gpu-kit check-layers format install deb clean help unit lint ready
 all: $(PROGRAMS) plugins
 
 ready:

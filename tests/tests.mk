@@ -10,11 +10,18 @@ FAKES      := $(addprefix $(B)/fake/,libnvidia-ml.so.1 libcuda.so.1 libnccl.so.2
 BENCH      := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 
 deps:
-	@tests/deps.sh build demo test
+	@tests/deps.sh build demo test clients
 
 test: deps
 	@$(MAKE) $(JOBS) --no-print-directory test-programs
 	@$(PYTHON) tests/run.py --build $(B) $(TESTS)
+
+# What takes gigabytes to install: PyTorch and transformers, TensorBoard, Ceph's object gateway. Run it before a release.
+HEAVY      := clients/test_transformers.py clients/test_tensorboard.py clients/test_s3_peers.py
+test-heavy:
+	@tests/deps.sh build demo test heavy
+	@$(MAKE) $(JOBS) --no-print-directory test-programs
+	@$(PYTHON) tests/run.py --build $(B) $(addprefix --only ,$(HEAVY)) $(TESTS)
 test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(B)/crash/failer.so $(FAKES) $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check $(B)/simt/driver/libcuda.so.1)
 
 demo:
@@ -148,6 +155,7 @@ deb:
 help:
 	@echo 'make            build/mirrord, mirrorctl, trainagent, trainer      SAN=address,undefined or SAN=thread'
 	@echo 'make test       everything that CI runs; installs what it lacks    TESTS="--only system/test_range.py"'
+	@echo 'make test-heavy against PyTorch, TensorBoard and Ceph, before a release: several GB to install'
 	@echo 'make demo       the whole way once, on real input                  KEEP=1 leaves it running'
 	@echo 'make bench      beside nginx, h2o, curl and rsync                  BENCH_QUICK=1, BENCH_ONLY=agent'
 	@echo 'make fuzz       libFuzzer, a target per parser                     FUZZ_SECONDS=60'

@@ -1,5 +1,9 @@
 """Registries for the clients' tests: real ones, as this machine's clients are set up, else a skip that says why."""
+import os
 import pathlib
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -7,6 +11,18 @@ from harness import registries
 from harness.mirrord import ROOT
 
 VENV = ROOT / ".venv"
+
+
+@pytest.fixture(scope="session")
+def python_with():
+    """python_with("torch") is a Python that has this module: TORCH_PYTHON, what `make test-heavy` installed, or the one of the tests."""
+    def find(*modules):
+        names = [os.environ["TORCH_PYTHON"]] if "TORCH_PYTHON" in os.environ else [ROOT / ".venv-heavy/bin/python", sys.executable]
+        for name in names:
+            if shutil.which(name) and subprocess.run([name, "-c", f"import {', '.join(modules)}"], capture_output=True, check=False).returncode == 0:
+                return str(name)
+        pytest.skip(f"no Python with {' and '.join(modules)}: make test-heavy installs one")
+    return find
 
 
 @pytest.fixture(scope="session")

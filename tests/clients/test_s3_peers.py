@@ -79,7 +79,7 @@ class Client:
 @pytest.fixture(scope="module")
 def ceph():
     if rgw.missing():
-        pytest.skip(f"{rgw.missing()[0]} is not installed")
+        pytest.skip(f"{rgw.missing()[0]} is not installed: make test-heavy installs it")
     with rgw.Rgw() as server:
         server.user("m", ACCESS, SECRET)
         server.client = Client(server)

@@ -1,12 +1,7 @@
-"""What TensorBoard makes of a run's events: each step once, also of a run that was stopped and went on.
-
-TORCH_PYTHON names a Python that has tensorboard when the one that runs the tests has not.
-"""
+"""What TensorBoard makes of a run's events: each step once, also of a run that was stopped and went on."""
 import json
-import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -21,10 +16,8 @@ print(json.dumps({tag: [[e.step, e.value] for e in a.Scalars(tag)] for tag in a.
 
 
 @pytest.fixture(scope="module")
-def tensorboard():
-    python = os.environ.get("TORCH_PYTHON", sys.executable)
-    if subprocess.run([python, "-c", "import tensorboard"], capture_output=True, check=False).returncode != 0:
-        pytest.skip(f"{python} has no tensorboard")
+def tensorboard(python_with):
+    python = python_with("tensorboard")
     return lambda folder: json.loads(subprocess.run([python, "-c", READ, folder], capture_output=True, text=True, check=True,
                                                     timeout=120).stdout.splitlines()[-1])
 

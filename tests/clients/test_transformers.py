@@ -1,12 +1,8 @@
-"""Models go both ways: what transformers writes the trainer measures alike, and what the trainer writes transformers loads.
-
-TORCH_PYTHON names a Python that has torch and transformers when the one that runs the tests has not.
-"""
+"""Models go both ways: what transformers writes the trainer measures alike, and what the trainer writes transformers loads."""
 import json
 import os
 import re
 import subprocess
-import sys
 
 import pytest
 
@@ -31,13 +27,9 @@ MODELS = {
 
 
 @pytest.fixture(scope="module")
-def transformers():
+def transformers(python_with):
     """Calls of hub_model.py."""
-    python = os.environ.get("TORCH_PYTHON", sys.executable)
-    looked = subprocess.run([python, "-c", "import torch, transformers"], capture_output=True, text=True, check=False)
-    if looked.returncode != 0:
-        pytest.skip(f"{python} has no torch and transformers")
-
+    python = python_with("torch", "transformers")
     env = dict(os.environ, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
     with subprocess.Popen([python, ROOT / "tests/clients/hub_model.py"], env=env, text=True, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as child:

@@ -144,3 +144,32 @@ def test_deps_leaves_the_machine_able_to_start_services(tmp_path, end):
                           env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "POLICY_RC_D": str(policy)})
     assert (tmp_path / "held").exists() and not policy.exists()
     assert (done.returncode == 0) == (end == "exit 0"), done.stderr
+
+
+@pytest.mark.parametrize("network", ["up", "down"])
+def test_deps_goes_on_without_optional_packages(tmp_path, network):
+    """A package that conflicts is left out, one whose program is there already is not asked for, and without a network all are missing."""
+    given = tmp_path / "given"
+    for name, text in {"id": "echo 0", "dpkg-query": "exit 1", "env": 'shift 2; exec "$@"', "podman": "", "apt-get": f"""
+            case $* in
+            *-s*slurmd*) exit 100 ;;
+            update* | *-s*) exit 0 ;;
+            esac
+            echo "$@" >{given}
+            test {network} = up""", "systemctl": f"""
+            case $* in
+            *list-unit-files*) echo old.service enabled enabled; test ! -e {given} || echo new.service enabled enabled ;;
+            *) echo "$@" >{tmp_path}/disabled ;;
+            esac"""}.items():
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    done = subprocess.run(["sh", ROOT / "tests/deps.sh", "clients"], capture_output=True, text=True, check=False, timeout=60,
+                          env={**os.environ, "PATH": f"{tmp_path}/bin:/usr/bin:/bin", "POLICY_RC_D": str(tmp_path / "policy")})
+    assert done.returncode == 0, done.stderr
+    words = given.read_text().split()
+    assert {"--no-remove", "slurmctld", "slurm-client", "munge"} <= {*words} and not {"slurmd", "podman"} & {*words}
+    left_out = done.stderr.partition("could not be installed; their tests will be skipped:")[2].split()
+    assert left_out[0] == "slurmd" and ("munge" in left_out) == (network == "down") and "podman" not in left_out, done.stderr
+    assert (tmp_path / "disabled").read_text().split() == ["-q", "disable", "new.service"]

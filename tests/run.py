@@ -7,6 +7,7 @@ Prints a line per finished part, the whole output of what failed, every skip wit
   --build DIR        what to test: build, or build/address-undefined and the like
   --only PATH        below tests/, may be repeated: unit/common, system/test_range.py, crash
   -k EXPR            pytest's selection
+  --workers N        tests that run at the same time, instead of two a core: they wait more than they compute
   --need-gpu         without an NVIDIA device, skip everything and say so
 """
 import argparse
@@ -23,9 +24,11 @@ import time
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-JOBS = max(2, os.cpu_count() or 2)
+CORES = os.cpu_count() or 1
 SLOWEST = 20  # that are named at the end
-PYTEST_FOLDERS = ("system", "clients", "crash")
+# In the order of their start. The longest chains of tests that one worker runs one by one (xdist_group) are clients'; begun last, they
+# would leave the other workers idle.
+PYTEST_FOLDERS = ("clients", "system", "crash")
 Counts = collections.namedtuple("Counts", "passed failed skipped")
 
 
@@ -52,6 +55,7 @@ def parse():
     p.add_argument("--build", default="build")
     p.add_argument("--only", action="append", default=[])
     p.add_argument("-k", default="")
+    p.add_argument("--workers", type=int, default=2 * CORES)
     p.add_argument("--need-gpu", action="store_true")
     return p.parse_args()
 
@@ -79,7 +83,7 @@ def run_units(args, slow):
                 for f in sorted(pathlib.Path("tests/unit").rglob("*.c"))
                 if wanted(args.only, str(f.with_suffix("").relative_to("tests")))]
     total, began = Counts(0, 0, 0), time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+    with concurrent.futures.ThreadPoolExecutor(max(2, CORES)) as pool:
         for program, (counts, output) in zip(programs, pool.map(lambda p: run_unit(p, 300 * slow), programs)):
             name = program.relative_to(ROOT / args.build)
             if counts.failed:
@@ -124,7 +128,7 @@ def run_pytest(args, slow):
     paths = [f"tests/{o}" for o in args.only if o.split("/")[0] in PYTEST_FOLDERS]
     paths = paths or [f"tests/{f}" for f in PYTEST_FOLDERS if pathlib.Path("tests", f).is_dir()]
     report = ROOT / args.build / "pytest.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(JOBS), "--dist", "loadgroup",
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(args.workers), "--dist", "loadgroup",
                "--timeout", str(900 * slow), "--tb=short", "--no-header", "-p", "no:cacheprovider",
                "--junitxml", str(report), "-k", args.k, *paths]
     env = dict(os.environ, MIRROR_BUILD=str(ROOT / args.build), MIRROR_SLOW=str(slow), PYTHONDONTWRITEBYTECODE="1")

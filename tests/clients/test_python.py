@@ -1,4 +1,4 @@
-"""pip and uv, unmodified, against this machine's package index through mirrord: all of the second set of clients is warm."""
+"""pip, uv, Poetry and pipx, unmodified, against this machine's package index through mirrord: all of the second set of clients is warm."""
 import subprocess
 import sys
 
@@ -67,3 +67,55 @@ def test_uv_install(pypi, python, client, client_env, tmp_path):
 
     for out in cold_and_warm(pypi, command, client_env, tmp_path):
         run([sys.executable, "-c", "import six, dateutil.parser"], dict(client_env, PYTHONPATH=str(out)), tmp_path)
+
+
+PROJECT = """
+[project]
+name = "work"
+version = "1.0"
+requires-python = ">=3.9"
+dependencies = ["six", "python-dateutil"]
+"""
+
+
+def test_uv_project(pypi, python, client, client_env, tmp_path):
+    """uv resolves a project for all platforms into a lock file, and installs what that names."""
+    uv = client("uv")
+    env = dict(client_env, UV_DEFAULT_INDEX=simple(pypi), UV_PYTHON=str(python), UV_NO_CACHE="1", UV_NO_CONFIG="1")
+
+    def command(out):
+        (out / "pyproject.toml").write_text(PROJECT)
+        return [uv, "sync", "--project", out]
+
+    for out in cold_and_warm(pypi, command, env, tmp_path):
+        assert simple(pypi) in (out / "uv.lock").read_text()
+        run([out / ".venv/bin/python", "-c", "import six, dateutil.parser"], client_env, tmp_path)
+
+
+def test_poetry_project(pypi, python, client, client_env, tmp_path):
+    poetry = client("poetry")
+    env = dict(client_env, POETRY_VIRTUALENVS_IN_PROJECT="true", POETRY_NO_INTERACTION="1")
+
+    def command(out):
+        env["POETRY_CACHE_DIR"] = str(out / "cache")
+        (out / "pyproject.toml").write_text(
+            PROJECT + f'[tool.poetry]\npackage-mode = false\n[[tool.poetry.source]]\nname = "mirror"\nurl = "{simple(pypi)}"\n')
+        return [poetry, "install", "--directory", out]
+
+    for out in cold_and_warm(pypi, command, env, tmp_path):
+        lock = (out / "poetry.lock").read_text()
+        assert simple(pypi).rstrip("/") in lock and 'name = "python-dateutil"' in lock
+        run([out / ".venv/bin/python", "-c", "import six, dateutil.parser"], client_env, tmp_path)
+
+
+def test_pipx_install(pypi, client, client_env, tmp_path):
+    """A program in a venv of its own; the pip in there, which pipx brings up to date first, comes from the mirror as well."""
+    pipx = client("pipx")
+    env = dict(client_env, PIP_INDEX_URL=simple(pypi), PIP_NO_CACHE_DIR="1", PIP_CONFIG_FILE="/dev/null", USE_EMOJI="0")
+
+    def command(out):
+        env.update(PIPX_HOME=str(out / "pipx"), PIPX_BIN_DIR=str(out / "bin"))
+        return [pipx, "install", "--python", "/usr/bin/python3", "tabulate"]
+
+    for out in cold_and_warm(pypi, command, env, tmp_path):
+        run([out / "bin/tabulate", "--help"], client_env, tmp_path)

@@ -6,6 +6,7 @@
 
 #include "common/codec/jwrite.h"
 #include "common/codec/units.h"
+#include "common/os/clock.h"
 
 enum { SENTENCE = 512 };
 
@@ -102,6 +103,27 @@ static void look_at_reload(struct teller *l)
                               .since_unix_s = at_unix_s});
 }
 
+/* "expires in 3 days", or "expired 2 days ago". */
+static void look_at_certificates(struct teller *l)
+{
+    int64_t now = (int64_t)clock_unix_s();
+
+    for (size_t i = 0; i < l->s->certificates; i++) {
+        const struct http_certificate *c = &l->s->certificate[i];
+        int64_t left_s = c->expires_unix_s - now;
+        char what[SENTENCE], text[UNITS_TEXT];
+        if (left_s >= TLS_EXPIRES_SOON_S) {
+            continue;
+        }
+        span_format((uint64_t)(left_s < 0 ? -left_s : left_s) * 1000, text);
+        snprintf(what, sizeof what, "the certificate of %s %s%s%s", c->listen,
+                 left_s < 0 ? "expired " : "expires in ", text, left_s < 0 ? " ago" : "");
+        tell(l, &(struct trouble){.kind = "certificate",
+                                  .what = what,
+                                  .todo = "renew it, then `mirrorctl config reload` takes it"});
+    }
+}
+
 /* --- repos --- */
 
 /* A synced repo's origin is asked by its runs alone, which tell of it themselves. */
@@ -178,6 +200,7 @@ size_t trouble_each(const struct sample *s, bool whole,
 
     look_at_store(&l);
     look_at_disk(&l);
+    look_at_certificates(&l);
     for (size_t i = 0; i < s->set->count; i++) {
         look_at_origin(&l, s->set->repo[i]);
     }

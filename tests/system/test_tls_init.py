@@ -150,7 +150,9 @@ def test_its_expiry_is_shown(m, tmp_path, days, soon):
     assert (days - 1) * DAY < left <= days * DAY
     shown = next(c for c in json.loads(m.get("/-/status.json").body)["certificates"] if c["listen"] == where)
     assert shown["soon"] == soon and abs(shown["expires_unix_s"] - time.time() - left) < 3600
-    line = next(x for x in m.ctl("status").stdout.splitlines() if x.startswith(f"certificate of {where}: expires in "))
+    status = m.ctl("status", check=False)
+    assert status.returncode == (1 if soon else 0) and (f"TROUBLE the certificate of {where} expires in " in status.stdout) == soon
+    line = next(x for x in status.stdout.splitlines() if x.startswith(f"certificate of {where}: expires in "))
     assert ("WARNING" in line) == soon
     page = m.get("/").body.decode()
     mine = re.search(rf'<p class="certificate( bad)?">The certificate of {re.escape(where)} expires in ', page)

@@ -92,6 +92,8 @@ static void describe(struct answer_box *x, const struct object *o)
     struct answer *p = &x->pub;
 
     p->etag = copy(&x->arena, o->etag);
+    p->etag_weak = slice_starts(o->origin_etag, SLICE("W/\"")) ? copy(&x->arena, o->origin_etag)
+                                                               : SLICE_NONE;
     p->content_type = copy(&x->arena, o->content_type);
     p->url = copy(&x->arena, o->url);
     x->object.nfields = o->nfields;

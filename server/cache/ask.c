@@ -19,6 +19,7 @@ static const struct want_field *copy_forward(struct arena *a, const struct want 
     }
     to = arena_alloc(a, w->forwards * sizeof *to);
     for (size_t i = 0; i < w->forwards; i++) {
+        to[i].sent = w->forward[i].sent;
         to[i].name = arena_copy(a, w->forward[i].name);
         to[i].value = copy(a, w->forward[i].value);
         to[i].same = copy(a, w->forward[i].same);

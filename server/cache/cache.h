@@ -56,6 +56,7 @@ struct answer {
     struct slice
         etag; /* with quotes, stable over sealing and restart (DESIGN 2.2); p == NULL for errors */
     struct slice etag_alias; /* "sha256-..." beside another form; or p == NULL */
+    struct slice etag_weak;  /* the origin's, where it is weak; or p == NULL */
     bool digest_known;
     struct digest digest;
     struct slice content_type; /* the origin's, or p == NULL */

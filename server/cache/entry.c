@@ -597,6 +597,7 @@ static void begin_fill(struct entry *n, bool asks_back)
         k->want.head_only = n->old != NULL && !n->ask_plainly;
     }
     w = k->want;
+    w.forward = variant_sent(&w, n->tail_known ? buf_slice(&n->tail) : SLICE(""), &k->arena);
     n->probing = n->probed = must_probe(n, &w);
     n->probing = n->probing || (asks_back && n->old == NULL && !w.document);
     w.head_only = w.head_only || n->probing;

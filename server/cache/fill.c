@@ -346,7 +346,7 @@ static void learn_tail(struct fill *f, const struct fetch_head *h)
 {
     struct buf key = BUF_INIT(OBJECT_KEY_MAX);
 
-    if (f->want.forwards == 0) {
+    if (!want_varies(&f->want)) {
         return;
     }
     f->tail = f->shared ? variant_of_answer(&f->want, h->fields, h->nfields, &f->arena)

@@ -515,7 +515,7 @@ static size_t forwarded(const struct want *w, struct http_field *out)
     size_t n = 0;
 
     for (size_t i = 0; i < w->forwards; i++) {
-        if (w->forward[i].value.p != NULL) {
+        if (w->forward[i].sent == SENT && w->forward[i].value.p != NULL) {
             CHECK(n < FETCH_FIELDS);
             out[n++] = (struct http_field){w->forward[i].name, w->forward[i].value};
         }

@@ -1,6 +1,7 @@
 #include "server/cache/freshness.h"
 
 #include "common/codec/httpdate.h"
+#include "server/cache/variant.h"
 
 enum { HEURISTIC_MAX_S = 86400, TTL_MAX_S = 10 * 365 * 86400, CLOCK_SLACK_S = 60 };
 
@@ -134,6 +135,7 @@ void freshness_read(const struct http_field *fields, size_t nfields, uint64_t no
     bool has_expires = false;
     bool has_age = false;
     bool vary_all = false;
+    size_t varies = 0;
 
     for (size_t i = 0; i < nfields; i++) {
         struct slice name = fields[i].name;
@@ -157,7 +159,8 @@ void freshness_read(const struct http_field *fields, size_t nfields, uint64_t no
         } else if (slice_eq(name, SLICE("vary"))) {
             struct slice rest = value;
             while (rest.n > 0) {
-                vary_all = slice_eq(slice_trim(slice_cut(&rest, ',')), SLICE("*")) || vary_all;
+                vary_all = slice_eq(slice_trim(slice_cut(&rest, ',')), SLICE("*")) ||
+                           ++varies > VARIANT_NAMES || vary_all;
             }
         }
     }

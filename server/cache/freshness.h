@@ -8,9 +8,7 @@
 #include "server/cache/object.h"
 
 struct freshness { /* what the origin said */
-    /* no-store, private, or Vary: *. Any other Vary counts where the repo forwards the fields that it names (variant.h): else
-     * no field of a client's request reaches the origin but its credential, and that is part of the key; `accept` is the
-     * adapter's own and constant for a key. */
+    /* no-store, private, or Vary: *, or a Vary of too many fields. Any other Vary tells answers apart (variant.h). */
     bool no_store;
     bool must_revalidate;
     bool

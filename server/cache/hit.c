@@ -177,7 +177,7 @@ int hit_find(struct cache *c, struct slice row_key, const struct want *w, struct
              struct buf *like, struct err *e)
 {
     struct held_search s = {.cache = c, .want = w};
-    int rc = w->forwards != 0 ? find_variant(c, row_key, w, out, like, e) : E_NOTFOUND;
+    int rc = want_varies(w) ? find_variant(c, row_key, w, out, like, e) : E_NOTFOUND;
 
     if (rc == E_NOTFOUND) {
         rc = find_at(c, row_key, w, out, e);

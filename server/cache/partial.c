@@ -208,7 +208,7 @@ struct partial *partial_take(struct cache *c, struct slice row_key, const struct
     struct partial *p;
 
     lock_take(&c->lock);
-    p = w->forwards != 0 ? find_variant(c, row_key, w) : NULL;
+    p = want_varies(w) ? find_variant(c, row_key, w) : NULL;
     if (p == NULL) {
         HASH_FIND(hh, c->partials, row_key.p, row_key.n, p);
     }

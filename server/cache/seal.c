@@ -66,7 +66,7 @@ static void put_rows(struct fill *f, uint64_t stage, struct batch *b)
     char partial[STAGE_KEY_BYTES];
 
     drop_old_holder(f, b);
-    if (f->want.forwards != 0) {
+    if (want_varies(&f->want)) {
         variants_trim(f, b);
     }
     object_encode(&f->object, &row);
@@ -144,7 +144,7 @@ static void seal(struct job *j)
         return;
     }
     mark_verified(f); /* readers do not wait for the disk */
-    if (!f->keep || (f->want.forwards != 0 && variants_refuse(f))) {
+    if (!f->keep || (want_varies(&f->want) && variants_refuse(f))) {
         return;
     }
     f->batch = batch_new();

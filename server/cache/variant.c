@@ -1,5 +1,7 @@
 #include "server/cache/variant.h"
 
+#include <ctype.h>
+
 enum { MARK = '~' };
 
 static bool names(const struct http_field *fields, size_t nfields, struct slice name)
@@ -37,15 +39,98 @@ static struct slice settle(struct buf *b, struct arena *a)
     return s;
 }
 
+bool variant_ignores(struct slice name)
+{
+    static const char *const all[] = {
+        "accept-encoding", "authorization", "connection", "cookie", "dnt",        "host",
+        "origin",          "priority",      "range",      "te",     "user-agent", "referer",
+    };
+    static const char *const beginnings[] = {"access-control-request-", "if-", "sec-", "proxy-",
+                                             "x-forwarded-"};
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (slice_ieq(name, slice_str(all[i]))) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(beginnings); i++) {
+        struct slice b = slice_str(beginnings[i]);
+        if (name.n > b.n && slice_ieq(slice_first(name, b.n), b)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const struct want_field *field_of(const struct want *w, struct slice name)
+{
+    for (size_t i = 0; i < w->forwards; i++) {
+        if (slice_ieq(w->forward[i].name, name)) {
+            return &w->forward[i];
+        }
+    }
+    return NULL;
+}
+
+/* Fields that Vary names, in lower case, sorted, without a repeat. */
+struct named {
+    struct want_field field[VARIANT_FIELDS + VARIANT_NAMES];
+    size_t n;
+};
+
+static void name_one(struct named *all, const struct want_field *f)
+{
+    size_t at = 0;
+
+    while (at < all->n && slice_cmp(all->field[at].name, f->name) < 0) {
+        at++;
+    }
+    if (all->n == ARRAY_LEN(all->field) ||
+        (at < all->n && slice_eq(all->field[at].name, f->name))) {
+        return;
+    }
+    memmove(&all->field[at + 1], &all->field[at], (all->n - at) * sizeof all->field[0]);
+    all->field[at] = *f;
+    all->n++;
+}
+
+static struct slice lower(struct slice s, struct arena *a)
+{
+    char *to = arena_alloc(a, s.n);
+
+    for (size_t i = 0; i < s.n; i++) {
+        to[i] = (char)tolower((unsigned char)s.p[i]);
+    }
+    return slice_of(to, s.n);
+}
+
+static void name_all(const struct want *w, struct slice vary, struct arena *a, struct named *all)
+{
+    while (vary.n > 0) {
+        struct slice name = slice_trim(slice_cut(&vary, ','));
+        const struct want_field *f = field_of(w, name);
+        if (f != NULL) {
+            name_one(all, f);
+        } else if (w->varies && name.n != 0 && name.n <= VARIANT_VALUE && !variant_ignores(name)) {
+            struct want_field none = {.name = lower(name, a)};
+            name_one(all, &none);
+        }
+    }
+}
+
 struct slice variant_of_answer(const struct want *w, const struct http_field *fields,
                                size_t nfields, struct arena *a)
 {
     struct buf b = BUF_INIT(VARIANT_TAIL_MAX);
+    struct named all = {.n = 0};
 
-    for (size_t i = 0; i < w->forwards; i++) {
-        if (names(fields, nfields, w->forward[i].name)) {
-            add(&b, &w->forward[i]);
+    for (size_t i = 0; i < nfields; i++) {
+        if (slice_eqs(fields[i].name, "vary")) {
+            name_all(w, fields[i].value, a, &all);
         }
+    }
+    for (size_t i = 0; i < all.n; i++) {
+        add(&b, &all.field[i]);
     }
     return settle(&b, a);
 }
@@ -55,7 +140,9 @@ struct slice variant_of_all(const struct want *w, struct arena *a)
     struct buf b = BUF_INIT(VARIANT_TAIL_MAX);
 
     for (size_t i = 0; i < w->forwards; i++) {
-        add(&b, &w->forward[i]);
+        if (w->forward[i].sent == SENT) {
+            add(&b, &w->forward[i]);
+        }
     }
     return settle(&b, a);
 }
@@ -98,13 +185,50 @@ static bool tail_names(struct slice tail, struct slice name)
 struct slice variant_like(const struct want *w, struct slice tail, struct arena *a)
 {
     struct buf b = BUF_INIT(VARIANT_TAIL_MAX);
+    struct line l;
 
-    for (size_t i = 0; i < w->forwards; i++) {
-        if (tail_names(tail, w->forward[i].name)) {
-            add(&b, &w->forward[i]);
+    while (next_line(&tail, &l)) {
+        const struct want_field *f = field_of(w, l.name);
+        struct want_field none = {.name = l.name};
+        if (f != NULL || w->varies) {
+            add(&b, f != NULL ? f : &none);
         }
     }
     return settle(&b, a);
+}
+
+const struct want_field *variant_sent(const struct want *w, struct slice tail, struct arena *a)
+{
+    struct want_field *to = w->forwards != 0 ? arena_alloc(a, w->forwards * sizeof *to) : NULL;
+
+    for (size_t i = 0; i < w->forwards; i++) {
+        to[i] = w->forward[i];
+        if (to[i].sent == SENT_ONCE_NAMED && tail_names(tail, to[i].name)) {
+            to[i].sent = SENT;
+        } else if (to[i].sent == SENT_ONCE_NAMED) {
+            to[i].value = to[i].same = SLICE_NONE;
+        }
+    }
+    return to;
+}
+
+bool variant_names_another(const struct http_field *fields, size_t nfields, char *const *known,
+                           size_t nknown)
+{
+    for (size_t i = 0; i < nfields; i++) {
+        struct slice rest = slice_eqs(fields[i].name, "vary") ? fields[i].value : SLICE_NONE;
+        while (rest.n > 0) {
+            struct slice name = slice_trim(slice_cut(&rest, ','));
+            size_t at = 0;
+            while (at < nknown && !slice_ieq(slice_str(known[at]), name)) {
+                at++;
+            }
+            if (name.n != 0 && at == nknown && !variant_ignores(name)) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 static struct slice value_of(const struct want *w, struct slice name)

@@ -1,9 +1,8 @@
 /* variant.h - one of several answers under a key, and the fields of the request that it was chosen by (RFC 9111 4.1).
  *
- * Of a repo that forwards fields of its clients, a want says for each of them what the request had. What the origin's Vary
- * nominates of them stands behind the key of the answer's row, as a tail: "~accept:application/json\nx-kind\n", in the order of
- * the want, a name alone where the request had none. Without any the tail is "", and the row is everybody's. A field that Vary
- * names and nobody forwards is the same for all.
+ * A want has the fields of its client that an answer may vary by. What the origin's Vary nominates of them follows the key of
+ * the answer's row, as a tail: "~accept:application/json\nx-kind\n", by name, a name alone where the request had none.
+ * Without any the tail is "", and the row is everybody's. What is ignored is the same for all (docs/decisions/0021).
  *
  * threads  pure functions; what they make is in the arena or buf that is given
  */
@@ -16,9 +15,18 @@ enum {
     VARIANTS_MAX = 16, /* of one object in the store: the least used goes */
     VARIANT_FIELDS = 8,
     VARIANT_VALUES = 2048, /* bytes of values, together */
-    VARIANT_TAIL_MAX = VARIANT_FIELDS * 66 + VARIANT_VALUES + 8,
+    VARIANT_NAMES = 16,    /* of one Vary, and of one request; an answer that varies by more is not kept */
+    VARIANT_VALUE = 64,    /* a longer one is held by its digest, unless its repo forwards it */
+    VARIANT_TAIL_MAX = (VARIANT_FIELDS + VARIANT_NAMES) * (66 + VARIANT_VALUE) + VARIANT_VALUES + 8,
 };
 
+/* Fields that Vary may name without effect, unless the repo forwards them: they say who asks, or are this server's own. */
+bool variant_ignores(struct slice name);
+/* Does Vary name a field that is neither among these nor ignored? */
+bool variant_names_another(const struct http_field *fields, size_t nfields, char *const *known,
+                           size_t nknown);
+/* w's fields as the origin gets them from whoever knows that its answers vary by this tail. */
+const struct want_field *variant_sent(const struct want *w, struct slice tail, struct arena *a);
 /* By the Vary of an answer to w. */
 struct slice variant_of_answer(const struct want *w, const struct http_field *fields,
                                size_t nfields, struct arena *a);

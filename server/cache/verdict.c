@@ -109,7 +109,7 @@ static void renew(struct entry *n, struct fill *f, const struct fetch_head *h)
 /* By other fields than the row that we have is named after. */
 static bool varies_otherwise(struct entry *n, const struct fill *f, const struct fetch_head *h)
 {
-    return f->want.forwards != 0 && fetch_field(h, "vary").p != NULL &&
+    return want_varies(&f->want) && fetch_field(h, "vary").p != NULL &&
            !variant_alike(n->old->tail,
                           variant_of_answer(&f->want, h->fields, h->nfields, &n->old->arena));
 }
@@ -309,7 +309,7 @@ static void settle_whom(struct entry *n, const struct fill *f, int status,
     struct arena a = {0};
     bool kept;
 
-    if (f->want.forwards == 0 || (status == 304 && n->old != NULL)) {
+    if (!want_varies(&f->want) || (status == 304 && n->old != NULL)) {
         return;
     }
     freshness_read(h->fields, h->nfields, clock_unix_s(), 0, &fresh);

@@ -49,8 +49,14 @@ struct want_reader {
 #define SWR_LIKE_TTL (UINT32_MAX - 2) /* stale for as long as it was fresh */
 #define FLOOR_NEVER  UINT32_MAX       /* no client's Cache-Control asks the origin */
 
-/* One of the client's fields that its repo forwards (variant.h). */
+/* One of the client's fields that answers may vary by (variant.h). */
+enum want_sent {
+    SENT,            /* the repo forwards it */
+    SENT_ONCE_NAMED, /* when an answer's Vary has named it */
+    NEVER_SENT,
+};
 struct want_field {
+    enum want_sent sent;
     struct slice name;  /* lower case */
     struct slice value; /* for the origin; p == NULL: the request has none */
     struct slice same;  /* by it requests are held against each other; p == NULL as well */
@@ -66,8 +72,9 @@ struct want {
     struct slice via; /* page that named the url, or p == NULL */
     /* For the origin; p == NULL: none. Constant for a key, unless it is among what the repo forwards: then not here. */
     struct slice accept;
-    const struct want_field *forward; /* all that the repo forwards, by name; without a repeat */
+    const struct want_field *forward; /* by name; without a repeat */
     size_t forwards;
+    bool varies; /* answers are told apart by any field that their Vary names, not by those in `forward` alone */
     bool digest_known;
     struct digest digest; /* checked before the last 64 KiB leave */
     bool git_known;       /* the same by git's name, where an index tells no SHA-256 */
@@ -121,6 +128,11 @@ struct want {
     bool
         dispensable; /* while the origin is in trouble, what is not here is not there: a 404, clients do without */
 };
+
+static inline bool want_varies(const struct want *w)
+{
+    return w->varies || w->forwards != 0;
+}
 
 /* Not for a range of it, nor for its head alone. */
 static inline bool want_is_whole(const struct want *w)

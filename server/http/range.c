@@ -23,7 +23,8 @@ static bool same_tag(struct slice a, struct slice b, bool strong)
 
 static bool is_ours(struct slice tag, const struct validators *v, bool strong)
 {
-    return same_tag(tag, v->etag, strong) || same_tag(tag, v->etag_alias, strong);
+    return same_tag(tag, v->etag, strong) || same_tag(tag, v->etag_alias, strong) ||
+           (!strong && same_tag(tag, v->etag_weak, false));
 }
 
 /* The next of a list of tags. Commas may stand inside of one, so cutting at commas would not do. */

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
+#include "common/hash/digest.h"
 #include "server/cache/variant.h"
 #include "server/repo/repo.h"
 
@@ -187,13 +188,73 @@ struct slice forward_same(struct slice name, struct slice value, struct arena *a
     return s;
 }
 
+static struct slice held_by(struct slice name, struct slice value, struct arena *a)
+{
+    struct slice same = forward_same(name, value, a);
+    struct digest d;
+    char hex[DIGEST_HEX + 1];
+
+    if (same.n <= VARIANT_VALUE) {
+        return same;
+    }
+    digest_of(same, &d);
+    digest_format(&d, hex);
+    return arena_copy(a, slice_first(slice_str(hex), VARIANT_VALUE));
+}
+
+static bool is_known(const struct want_field *f, size_t n, struct slice name)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (slice_eq(f[i].name, name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Fields of the client that the repo does not forward, though an answer may vary by them. */
+static size_t read_others(const struct http_req *req, struct want_field *f, size_t n)
+{
+    size_t most = n + VARIANT_NAMES;
+
+    for (size_t i = 0; i < req->nfields && n < most; i++) {
+        struct slice name = req->fields[i].name;
+        struct slice text = arena_copy(req->arena, name); /* ends with a NUL */
+        if (name.n > NAME_BYTES || variant_ignores(name) || forward_refuses(text.p) != NULL ||
+            is_known(f, n, name)) {
+            continue;
+        }
+        struct slice value = http_req_list(req, text.p);
+        struct slice same = held_by(name, value, req->arena);
+        bool taste = slice_eqs(name, "accept") || slice_eqs(name, "accept-language");
+        if (same.p != NULL) {
+            f[n++] = (struct want_field){
+                .sent = taste && value.n <= VARIANT_VALUES / 2 ? SENT_ONCE_NAMED : NEVER_SENT,
+                .name = name,
+                .value = value,
+                .same = same,
+            };
+        }
+    }
+    return n;
+}
+
+static int by_field_name(const void *a, const void *b)
+{
+    const struct want_field *x = a;
+    const struct want_field *y = b;
+
+    return slice_cmp(x->name, y->name);
+}
+
 bool forward_read(const struct repo *r, const struct http_req *req, struct want *w)
 {
-    struct want_field *f = arena_alloc(req->arena, r->forwards * sizeof *f);
+    struct want_field *f = arena_alloc(req->arena, (r->forwards + VARIANT_NAMES) * sizeof *f);
     size_t bytes = 0;
 
     for (size_t i = 0; i < r->forwards; i++) {
         struct slice value = http_req_list(req, r->forward[i]);
+        f[i].sent = SENT;
         f[i].name = slice_str(r->forward[i]);
         f[i].same = value.p != NULL ? forward_same(f[i].name, value, req->arena) : SLICE_NONE;
         f[i].value = f[i].same.p != NULL ? value : SLICE_NONE;
@@ -201,5 +262,9 @@ bool forward_read(const struct repo *r, const struct http_req *req, struct want 
     }
     w->forward = f;
     w->forwards = r->forwards;
+    if (w->varies) {
+        w->forwards = read_others(req, f, r->forwards);
+        qsort(f, w->forwards, sizeof *f, by_field_name);
+    }
     return bytes <= VARIANT_VALUES;
 }

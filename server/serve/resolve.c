@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "common/codec/httpdate.h"
+#include "server/cache/variant.h"
 #include "server/repo/origin_field.h"
 #include "server/serve/disposition.h"
 #include "server/serve/rendering.h"
@@ -127,6 +128,9 @@ static void add_answer(struct call *c, struct hot *h, const struct answer *a)
     if (a->etag_alias.p != NULL) {
         h->valid.etag_alias = arena_copy(&h->arena, a->etag_alias);
     }
+    if (a->etag_weak.p != NULL && !own && c->plan.etag.p == NULL) {
+        h->valid.etag_weak = arena_copy(&h->arena, a->etag_weak);
+    }
     h->valid.last_modified_s = own ? 0 : a->last_modified_s;
     h->valid.total_bytes = a->total_bytes;
     h->stored_unix_s = a->stored_unix_s;
@@ -183,10 +187,17 @@ static void add_blob(struct call *c, struct hot *h, struct blob *b)
     }
 }
 
+/* It varies by a field that is not in the name of a reply in memory. */
+static bool is_for_some(const struct call *c, const struct answer *a)
+{
+    return a != NULL && c->plan.want.varies &&
+           variant_names_another(a->fields, a->nfields, c->repo->forward, c->repo->forwards);
+}
+
 struct hot *resolve_object(struct call *c, struct slice name, struct slice key, struct answer *a,
                            struct blob *b)
 {
-    struct hot *h = hot_new(c->set, c->repo, name, key);
+    struct hot *h = hot_new(c->set, c->repo, is_for_some(c, a) ? SLICE("") : name, key);
 
     h->generation = c->repo_generation;
     h->for_all = c->plan.for_all;

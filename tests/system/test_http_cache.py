@@ -94,6 +94,19 @@ def test_only_if_cached_asks_nobody(data, wire):
     assert stale.status == 200 and "stale" in stale["cache-status"]
 
 
+def test_the_origins_weak_tag_matches_weakly(data, wire):
+    """RFC 9110 13.1.2: a client may have it from the origin itself. It never fits where bytes must be the same."""
+    data.origin.put("/n", body=b"x" * 100, fields="Cache-Control: max-age=600", etag='W/"weak"')
+    data.get("/data/n", wire)
+    data.settle()
+    for tag in ('W/"weak"', '"weak"', '"other", W/"weak"'):
+        assert data.get("/data/n", wire, headers={"If-None-Match": tag}).status == 304
+    assert data.get("/data/n", wire, headers={"If-None-Match": 'W/"other"'}).status == 200
+    assert data.get("/data/n", wire, headers={"If-Match": 'W/"weak"'}).status == 412
+    part = data.get("/data/n", wire, headers={"If-Range": 'W/"weak"', "Range": "bytes=1-2"})
+    assert part.status == 200 and len(part.body) == 100
+
+
 # --- what is no object ---
 
 NOES = [203, 299, 301, 400, 404, 405, 410, 451, 499, 500, 503]

@@ -100,9 +100,9 @@ def test_what_means_the_same_is_the_same(data, says, wire):
     assert reply.status == 200 and thing.requests == 1
 
 
-@pytest.mark.parametrize("vary, apart", [("X-Kind", True), ("accept , X-KIND", True), ("User-Agent", False), ("Accept", False), ("Accept-Encoding", False)])
+@pytest.mark.parametrize("vary, apart", [("X-Kind", True), ("accept , X-KIND", True), ("User-Agent", False), ("Origin, Accept-Encoding", False), ("Accept", False), ("Accept-Encoding", False)])
 def test_by_the_fields_that_vary_names(data, vary, apart, wire):
-    """A field that nobody forwards is the same for all."""
+    """Who asks, and from which page, chooses nothing."""
     thing = data.origin.put("/n", size=100, by="X-Kind", fields=f"Cache-Control: max-age=600|Vary: {vary}")
     for kind in ("small", "large", "small", ""):
         assert data.get("/data/n", wire, headers={"Accept": "a/b", "X-Kind": kind, "User-Agent": f"u{kind}"}).status == 200
@@ -310,18 +310,18 @@ def test_a_304_that_varies_otherwise_is_not_believed(data):
 
 
 def test_a_repo_that_begins_to_forward(data, mirrord):
-    """What was kept before is for those without the field that its Vary names."""
+    """What was kept before is for those who asked the same."""
     data.config = config(data.origin, "")
     data.reload()
     things = negotiated(data)
     data.get("/data/n", headers=HTML)
     data.settle()
-    assert data.get("/data/n", headers=JSON).body == bytes_of(data, "") and things[""].requests == 1
+    before = things[""].requests
     data.config = config(data.origin)
     data.reload()
     assert data.get("/data/n", headers=HTML).body == bytes_of(data, "#text/html")
     data.settle()
-    assert data.get("/data/n").body == bytes_of(data, "") and things[""].requests == 1
+    assert data.get("/data/n").body == bytes_of(data, "") and things[""].requests == before
 
 
 def test_values_without_end_are_refused(data, wire):
@@ -355,3 +355,80 @@ def test_the_right_to_a_variant_is_the_right_to_its_address(mirrord, origin):
     m.settle()
     digest = hashlib.sha256(bytes_of(m, "#text/html")).hexdigest()
     assert [m.get(f"/-/blob/{digest}", headers=h).status for h in (exact, ending, other, {})] == [200, 200, 404, 404]
+
+
+# --- without `forward` ---
+
+@pytest.fixture
+def plain(mirrord, origin):
+    m = mirrord(f'''repo "data" {{ protocol = "generic" origin = "{origin.url}/"
+                     rule '^fixed/' {{ class = immutable }} rule '.' {{ refresh_floor = 0s }} }}''')
+    m.origin = origin
+    yield m
+    if m.alive():
+        m.settle()
+        assert m.ctl_json("verify", "--deep")["clean"] is True
+
+
+def test_a_taste_that_vary_names_reaches_the_origin(plain, wire):
+    """The first answer tells that Accept matters. From then on each client gets its own form, also after a restart."""
+    things = negotiated(plain)
+    for _ in range(3):
+        assert plain.get("/data/n", wire, headers=HTML).body == bytes_of(plain, "#text/html")
+        assert plain.get("/data/n", wire, headers=JSON).body == bytes_of(plain, "#application/json")
+        assert plain.get("/data/n", wire).body == bytes_of(plain, "")
+        plain.settle()
+    assert [t.requests for t in things.values()] == [1, 1, 1]
+    assert variants(plain) == ["accept", "accept:application/json", "accept:text/html"]
+    plain.stop()
+    plain.start()
+    assert plain.get("/data/n", wire, headers=JSON).body == bytes_of(plain, "#application/json")
+    assert [t.requests for t in things.values()] == [1, 1, 1]
+
+
+def test_no_taste_is_sent_where_nothing_varies(plain):
+    thing = plain.origin.put("/n", size=1000, by="Accept", fields="Cache-Control: max-age=600")
+    for headers in (HTML, JSON, None):
+        assert plain.get("/data/n", headers=headers).body == bytes_of(plain, "")
+        plain.settle()
+    assert thing.requests == 1 and thing.asked[0]["Accept"] == "*/*" and variants(plain) == [""]
+
+
+def test_any_other_field_that_vary_names_keeps_answers_apart(plain, wire):
+    """The origin never gets it; those who differ in it share no answer all the same (RFC 9111 4.1)."""
+    thing = plain.origin.put("/n", size=100, by="X-Kind", fields="Cache-Control: max-age=600|Vary: X-Kind, X-More")
+    kinds = [{"X-Kind": "a"}, {"X-Kind": "b"}, None, {"X-Kind": "a", "X-More": "x" * 3000}, {"X-Kind": "a", "X-More": "x" * 3001}]
+    for _ in range(3):
+        for headers in kinds:
+            assert plain.get("/data/n", wire, headers=headers).status == 200
+            plain.settle()
+    assert thing.requests == len(kinds) and {a["X-Kind"] for a in thing.asked} == {None}
+
+
+def test_those_who_come_together_are_kept_apart_too(plain):
+    thing = plain.origin.put("/n", size=1000, delay=0.2, fields="Cache-Control: max-age=600|Vary: X-Kind")
+    asked = [{"X-Kind": "a"}, {"X-Kind": "b"}, None] * 8
+    with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+        assert {r.status for r in pool.map(lambda h: plain.get("/data/n", headers=h), asked)} == {200}
+    plain.settle()
+    assert thing.requests == 3 and variants(plain) == ["x-kind", "x-kind:a", "x-kind:b"]
+
+
+@pytest.mark.parametrize("path, vary", [("/n", "Accept-Encoding, User-Agent"), ("/n", "Origin"), ("/n", "Accept-Encoding,Origin,Sec-Fetch-Mode, Cookie"),
+                                        ("/fixed/n", "Accept, X-Kind")])
+def test_what_a_cdn_says_of_files_leaves_them_shared(plain, path, vary, wire):
+    thing = plain.origin.put(path, size=1000, fields=f"Cache-Control: max-age=600|Vary: {vary}")
+    for i in range(4):
+        headers = {"User-Agent": f"u{i}", "Origin": f"http://o{i}", "Accept": f"a/b{i}", "X-Kind": f"{i}", "Cookie": f"a={i}", "Accept-Encoding": "gzip"}
+        assert plain.get("/data" + path, wire, headers=headers).body == plain.origin.bytes_of(path)
+        plain.settle()
+    assert thing.requests == 1 and variants(plain) == [""]
+
+
+def test_a_vary_of_more_fields_than_are_held_is_not_kept(plain):
+    names = ", ".join(f"X-F{i}" for i in range(20))
+    thing = plain.origin.put("/n", size=100, fields=f"Cache-Control: max-age=600|Vary: {names}")
+    for _ in range(2):
+        assert plain.get("/data/n").status == 200
+        plain.settle()
+    assert thing.requests == 2 and variants(plain) == []

@@ -55,6 +55,29 @@ static void told_by_what_vary_names(void **state)
         slice_eqs(variant_like(&w, SLICE("~accept:z\nx-other:y\n"), &arena), "~accept:a/b\n"));
 }
 
+static void told_by_all_that_vary_names(void **state)
+{
+    struct want w = want_of("accept=a/b x-kind=1");
+    struct want_field *f = arena_alloc(&arena, 2 * sizeof *f);
+    struct want sent = w;
+
+    (void)state;
+    w.varies = sent.varies = true;
+    assert_true(slice_eqs(tail_of(&w, "X-Zero, Accept,accept, User-Agent, Sec-Fetch-Mode"),
+                          "~accept:a/b\nx-zero\n"));
+    assert_true(slice_eqs(variant_like(&w, SLICE("~x-kind:2\nx-zero:1\n"), &arena),
+                          "~x-kind:1\nx-zero\n"));
+    memcpy(f, w.forward, 2 * sizeof *f);
+    f[0].sent = SENT_ONCE_NAMED;
+    f[1].sent = NEVER_SENT;
+    w.forward = f;
+    assert_true(slice_eqs(variant_of_all(&w, &arena), ""));
+    sent.forward = variant_sent(&w, SLICE(""), &arena);
+    assert_true(slice_eqs(tail_of(&sent, "Accept, X-Kind"), "~accept\nx-kind:1\n"));
+    sent.forward = variant_sent(&w, SLICE("~accept\n"), &arena);
+    assert_true(sent.forward[0].sent == SENT && slice_eqs(sent.forward[0].value, "a/b"));
+}
+
 static void suits_by_values_alone(void **state)
 {
     static const struct {
@@ -126,6 +149,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(told_by_what_vary_names, teardown),
+        cmocka_unit_test_teardown(told_by_all_that_vary_names, teardown),
         cmocka_unit_test_teardown(suits_by_values_alone, teardown),
         cmocka_unit_test(alike_by_names),
         cmocka_unit_test_teardown(answers_as_its_vary_says, teardown),

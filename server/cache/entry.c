@@ -470,6 +470,11 @@ static void on_headed(void *arg, struct fill *f)
 
     patience_end(n);
     entry_is_for(n, f->tail);
+    if (entry_first(n) == NULL) { /* all who asked want another variant: as if they had left */
+        lock_take(&f->lock);
+        fill_post_demand(f);
+        lock_drop(&f->lock);
+    }
     while ((k = take_ask(n)) != NULL) {
         enum cache_state state = n->first_told ? CACHE_COLLAPSED
                                  : f->replaces ? CACHE_REFRESHED

@@ -432,3 +432,12 @@ def test_a_vary_of_more_fields_than_are_held_is_not_kept(plain):
         assert plain.get("/data/n").status == 200
         plain.settle()
     assert thing.requests == 2 and variants(plain) == []
+
+
+def test_the_form_that_nobody_takes_is_not_fetched_whole(plain):
+    """The first request told what the address varies by. Its own answer has no reader."""
+    thing = plain.origin.put("/n", by="Accept", size=256 * MIB, fields=LASTS, rate=16 * MIB)
+    html = plain.origin.put("/n#text/html", size=1001, seed=8, fields=LASTS)
+    assert plain.get("/data/n", headers=HTML).body == bytes_of(plain, "#text/html")
+    plain.settle()
+    assert html.requests == 1 and thing.bytes < 128 * MIB

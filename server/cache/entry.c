@@ -258,7 +258,7 @@ static void end_look(struct entry *n)
 
 static void entry_free(struct entry *n)
 {
-    CHECK(list_empty(&n->asks) && n->fill == NULL && !n->looking);
+    CHECK(list_empty(&n->asks) && n->fill == NULL && !n->looking && n->settling == 0);
     leave_table(n);
     list_remove_if(&n->forsaken);
     hit_free(&n->old);
@@ -323,12 +323,17 @@ void entries_rest_tick(struct cache *c, uint64_t now_ms)
     }
 }
 
+static bool is_at_work(const struct entry *n)
+{
+    return n->fill != NULL || n->looking || n->settling > 0;
+}
+
 static void forget(struct entry *n)
 {
     leave_table(n);
     if (n->fill != NULL) {
         n->fill->keep = false;
-    } else if (!n->looking) {
+    } else if (!is_at_work(n)) {
         entry_free(n);
     }
 }
@@ -689,6 +694,9 @@ static void advance(struct entry *n)
     struct cache *c = n->cache;
     const struct cache_ask *k;
 
+    if (n->settling > 0) { /* a row that is being removed would still be found */
+        return;
+    }
     if (!next_round(n)) {
         rest_or_free(n, clock_now_ms());
         return;
@@ -703,6 +711,14 @@ static void advance(struct entry *n)
     pool_submit(c->disk, &n->look, n->clients.client[0]);
     for (unsigned i = 1; i < n->clients.count; i++) {
         pool_move(c->disk, &n->look, n->clients.client[i]);
+    }
+}
+
+void entry_settled(struct entry *n)
+{
+    n->settling--;
+    if (!is_at_work(n)) {
+        advance(n);
     }
 }
 
@@ -790,14 +806,14 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     }
     if (!is_admitted(n, k)) {
         turn_away(c, k);
-        if (n->fill == NULL && !n->looking && !list_linked(&n->rest)) { /* it is new */
+        if (!is_at_work(n) && !list_linked(&n->rest)) { /* it is new */
             entry_free(n);
         }
         return;
     }
     origin = origin_hold(k->origin);
     enlist(n, k);
-    if (n->fill == NULL && !n->looking) {
+    if (!is_at_work(n)) {
         end_rest(n);
         advance(n);
     } else {
@@ -816,6 +832,8 @@ static void drop_idle(struct entry *n)
         while (next_round(n)) {
             entry_answer_trouble(n, E_CANCELLED, &why);
         }
+    }
+    if (!is_at_work(n)) {
         entry_free(n);
     }
 }

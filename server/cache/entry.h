@@ -41,6 +41,7 @@ struct entry {
     struct list forsaken;        /* in the cache's */
     struct fair_clients clients; /* of the asks: in their turns it looks and fetches */
     bool looking;
+    unsigned settling; /* commits of its rows that the next look must see */
     bool probing;     /* a HEAD asks for the length, for those who want a range from the end, or whether the origin is back, */
     bool probed;      /* and that was just done */
     bool ask_plainly; /* a 304 did not fit: the next request is unconditional */
@@ -66,6 +67,7 @@ struct entry {
 };
 
 bool was_promised(const struct cache_ask *k, const struct promise *p);
+void entry_settled(struct entry *n); /* one of those commits is done */
 void entry_unlist(struct entry *n, struct cache_ask *k); /* it waits no longer */
 struct cache_ask *entry_first(struct entry *n);          /* of this round; or NULL */
 void entry_answer(struct entry *n, struct answer *a);    /* all of this round. Takes a */

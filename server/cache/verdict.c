@@ -20,16 +20,18 @@ static int mapped(const struct want *w, int status)
 
 static void on_lazy_commit(struct commit_wait *w, int rc, const struct err *e);
 
-struct lazy { /* rows that nobody waits for */
+struct lazy { /* rows that no client waits for; who asks next does, for they would be read as they were */
     struct commit_wait wait;
-    struct cache *cache;
+    struct entry *entry;
 };
 
-static void commit_lazily(struct cache *c, struct batch **bp)
+static void commit_lazily(struct entry *n, struct batch **bp)
 {
     struct lazy *z = NEW(struct lazy);
+    struct cache *c = n->cache;
 
-    z->cache = c;
+    z->entry = n;
+    n->settling++;
     z->wait.done = on_lazy_commit;
     z->wait.reply = c->mail;
     c->busy++;
@@ -43,7 +45,8 @@ static void on_lazy_commit(struct commit_wait *w, int rc, const struct err *e)
     if (rc != 0 && rc != E_CHANGED) { /* changed: evicted meanwhile */
         log_warn("cache.row", "why=\"%s\"", e->text);
     }
-    z->cache->busy--;
+    z->entry->cache->busy--;
+    entry_settled(z->entry);
     free(z);
 }
 
@@ -59,7 +62,7 @@ static void drop_row(struct entry *n)
     batch_del(b, TABLE_HOLDER, buf_slice(&key));
     buf_free(&key);
     buf_free(&row_key);
-    commit_lazily(n->cache, &b);
+    commit_lazily(n, &b);
     cache_changed(n->cache, n->row_key);
 }
 
@@ -77,7 +80,7 @@ static void renew_row(struct entry *n)
     /* With its holder again: that fails the batch when the blob was evicted meanwhile. */
     holder_key(&row, &o->digest, n->repo, 'o', object_key_tail(buf_slice(&row_key)));
     batch_put(b, TABLE_HOLDER, buf_slice(&row), SLICE(""));
-    commit_lazily(n->cache, &b);
+    commit_lazily(n, &b);
     buf_free(&row_key);
     buf_free(&row);
     cache_changed(n->cache, n->row_key);

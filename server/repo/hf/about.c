@@ -48,7 +48,7 @@ void about_plan(struct hf_ask *k)
                         "read from the files, by get_safetensors_metadata()"));
         return;
     }
-    if (access_seen(k)) {
+    if (access_seen(k, page)) {
         hf_plan_json(k, page, false);
     }
 }

@@ -441,18 +441,40 @@ bool access_commit(struct hf_ask *k)
     return f != NULL && access_learn(k, f);
 }
 
-bool access_seen(struct hf_ask *k)
+/* Is it a document that came from another mirror, of a repository that the Hub has not closed since? It may be all that is known
+ * here. False: the plan asks. */
+static bool learn_carried(struct hf_ask *k, struct slice path, bool *carried)
+{
+    const struct fact *f = plan_row(k->facts, TABLE_OBJECT, row_of(k, path), k->p);
+    struct openness_note n;
+
+    if (f == NULL || !note_of(k, k->at.id, &n)) {
+        return false;
+    }
+    *carried = f->rc == 0 && object_row_is_carried(f->bytes) &&
+               (!n.here || n.openness == HUB_OPEN);
+    return true;
+}
+
+bool access_seen(struct hf_ask *k, struct slice path)
 {
     const struct fact *f;
+    bool carried = false;
 
     if (k->r->synced || ((const struct hf *)k->r->state)->service) {
         return true;
     }
     f = word(k, false);
-    if (f != NULL && f->rc != 0) {
+    if (f == NULL || f->rc == 0) {
+        return f != NULL;
+    }
+    if (!is_no(f) && !learn_carried(k, path, &carried)) {
+        return false;
+    }
+    if (!carried) {
         say_fact(k, f);
     }
-    return f != NULL && f->rc == 0;
+    return carried;
 }
 
 /* --- its files ---------------------------------------------------------------------------------------------------- */

@@ -300,7 +300,7 @@ static void plan_info(struct hf_ask *k, struct slice path)
             hf_plan_json(k, path, true);
         }
     } else if (k->req->query.n != 0) {
-        if (access_seen(k)) {
+        if (access_seen(k, path)) {
             plan_info_asked(k, path);
         }
     } else if (access_commit(k) && info_read(k->info->bytes, &info)) {
@@ -373,7 +373,7 @@ static void plan_route(struct hf_ask *k, struct slice path)
         return;
     case HF_REFS:
     case HF_COMMITS:
-        if (access_seen(k)) {
+        if (access_seen(k, path)) {
             hf_plan_json(k, path, false);
         }
         return;

@@ -80,7 +80,7 @@ void access_as(struct hf_ask *k, struct slice authorization);
 /* Settles commit, reader and closed. */
 bool access_commit(struct hf_ask *k);
 /* May the caller see what is said of the repository? Settles reader. */
-bool access_seen(struct hf_ask *k);
+bool access_seen(struct hf_ask *k, struct slice path);
 struct slice access_id(const struct hf_ask *k); /* the Hub's own, once it is known */
 /* The commit's manifest. */
 bool access_manifest(struct hf_ask *k, struct manifest *m);

@@ -322,15 +322,13 @@ static void write_state(struct view *v)
 static void write_certificates(struct view *v)
 {
     int64_t now = (int64_t)clock_unix_s();
-    char text[UNITS_TEXT];
+    char text[TROUBLE_EXPIRY];
 
     for (size_t i = 0; i < v->s->certificates; i++) {
         const struct http_certificate *c = &v->s->certificate[i];
-        int64_t left_s = c->expires_unix_s - now;
-        span_format((uint64_t)(left_s < 0 ? -left_s : left_s) * 1000, text);
-        buf_addf(v->out, "<p class=\"certificate%s\">The certificate of %s %s%s%s.</p>\n",
-                 left_s < TLS_EXPIRES_SOON_S ? " bad" : "", c->listen,
-                 left_s < 0 ? "expired " : "expires in ", text, left_s < 0 ? " ago" : "");
+        trouble_expiry(c, now, text);
+        buf_addf(v->out, "<p class=\"certificate%s\">The certificate of %s %s.</p>\n",
+                 c->expires_unix_s - now < TLS_EXPIRES_SOON_S ? " bad" : "", c->listen, text);
     }
 }
 

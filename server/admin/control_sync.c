@@ -6,7 +6,7 @@
 #include "server/admin/talk.h"
 #include "server/sync/sync.h"
 
-enum { LOOK_MS_LEAST = 2, LOOK_MS_MOST = 100, LOOKS_A_RUN = 32 };
+enum { LOOK_MS = 100 };
 
 /* The rate and what is left of it are of a run that is fetching, else 0. */
 static void report_members(struct buf *out, const struct run_report *r)
@@ -77,12 +77,11 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_r
                     struct err *e)
 {
     struct sync_view v;
-    uint64_t told = UINT64_MAX, began_ms = clock_now_ms();
+    uint64_t told = UINT64_MAX;
     enum run_stage stage = RUN_WAIT;
     int rc;
 
     for (;;) {
-        uint64_t share_ms = (clock_now_ms() - began_ms) / LOOKS_A_RUN; /* short ones end promptly */
         rc = sync_look(t->d->sync, repo, &v, e);
         if (rc != 0 || v.last.id != id || !v.running) {
             break;
@@ -95,7 +94,7 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_r
                 return err_set(e, E_CANCELLED, "nobody waits any more, the run goes on");
             }
         }
-        usleep(1000 * (unsigned)min_u64(max_u64(share_ms, LOOK_MS_LEAST), LOOK_MS_MOST));
+        sync_await(t->d->sync, repo, id, LOOK_MS);
     }
     if (rc == 0 && v.last.id == id) {
         *out = v.last; /* also where there was no room to write it down */

@@ -242,6 +242,19 @@ int sync_start(struct sync *s, struct slice repo, bool dry, bool force, uint64_t
     return rc;
 }
 
+void sync_await(struct sync *s, struct slice repo, uint64_t id, uint64_t ms)
+{
+    uint64_t until_ms = clock_now_ms() + ms, now_ms;
+    struct task *t;
+
+    lock_take(&s->lock);
+    while ((t = find(s, repo)) != NULL && t->run != NULL && !t->ended && t->last_id == id &&
+           (now_ms = clock_now_ms()) < until_ms) {
+        (void)cond_wait_ms(&s->news, &s->lock, until_ms - now_ms);
+    }
+    lock_drop(&s->lock);
+}
+
 /* wait: until its thread is joined, too. */
 static int stop_run(struct sync *s, struct slice repo, bool wait, struct err *e)
 {

@@ -33,6 +33,8 @@ MUST_USE int sync_check(const struct sync_conf *c, const struct origin_settings 
 
 MUST_USE int sync_start(struct sync *s, struct slice repo, bool dry, bool force, uint64_t *id,
                         struct err *e);
+/* Returns when that run is over, at once when it is not the one under way, and after so many ms. */
+void sync_await(struct sync *s, struct slice repo, uint64_t id, uint64_t ms);
 MUST_USE int sync_cancel(struct sync *s, struct slice repo, struct err *e); /* its run, if any */
 MUST_USE int sync_pause(struct sync *s, struct slice repo, bool pause, struct err *e);
 /* Publishes the snapshot that is held. */

@@ -110,6 +110,7 @@ void log_begin(void)
     int rc = scribe_open("log", NULL, RING_BYTES, &s, NULL);
 
     CHECK(rc == 0 && scribe == NULL);
+    dropped_told = 0;
     scribe = s;
 }
 

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ enum {
 struct scribe {
     char *path; /* NULL: stderr */
     int fd;
+    mode_t kind; /* of fd: S_IFREG, S_IFSOCK (the journal's, under systemd), S_IFIFO ... */
     size_t room_bytes;
     pthread_t writer;
     struct lock lock; /* over what follows, but for `writing` while its owner writes */
@@ -113,6 +115,13 @@ static int open_file(const char *path, struct err *e)
     return fd >= 0 ? fd : err_sys(e, "%s", path);
 }
 
+static mode_t kind_of(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 ? st.st_mode & S_IFMT : 0;
+}
+
 /* Also what died, or had no room, before us may have left half a line. */
 static bool ends_torn(const char *path)
 {
@@ -139,27 +148,39 @@ static void complain(struct scribe *s, const char *what)
     }
 }
 
-/* A pipe that says so takes PIPE_BUF bytes without waiting; a file takes all at once. */
-static size_t may_write(struct scribe *s, size_t n)
+/* False: nobody reads the other end, and the end has come. */
+static bool has_room(struct scribe *s)
 {
     struct pollfd p = {.fd = s->fd, .events = POLLOUT};
 
-    if (s->path != NULL) {
-        return n;
-    }
     while (poll(&p, 1, LOOK_MS) == 0) {
         if (atomic_load(&s->stop) && clock_now_ms() - s->stopped_ms > END_MS) {
-            return 0;
+            return false;
         }
     }
-    return n < PIPE_BUF ? n : PIPE_BUF;
+    return true;
+}
+
+/* What can be written without waiting for a reader: all of it to a file, what a socket takes, PIPE_BUF bytes to a pipe that says
+ * that it has room. stderr is not set to O_NONBLOCK: others have it too. 0: nobody reads. */
+static ssize_t write_some(struct scribe *s, struct slice left)
+{
+    if (s->path != NULL || S_ISREG(s->kind)) {
+        return write(s->fd, left.p, left.n);
+    }
+    if (!has_room(s)) {
+        return 0;
+    }
+    if (S_ISSOCK(s->kind)) {
+        return send(s->fd, left.p, left.n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    return write(s->fd, left.p, left.n < PIPE_BUF ? left.n : PIPE_BUF);
 }
 
 static int write_all(struct scribe *s, struct slice *left, struct err *e)
 {
     while (left->n > 0) {
-        size_t room = may_write(s, left->n);
-        ssize_t n = room > 0 ? write(s->fd, left->p, room) : 0;
+        ssize_t n = write_some(s, *left);
         if (n > 0) {
             *left = slice_from(*left, (size_t)n);
         } else if (n == 0) {
@@ -266,6 +287,7 @@ int scribe_open(const char *name, const char *path, size_t room_bytes, struct sc
     }
     s = NEW(struct scribe);
     s->fd = fd;
+    s->kind = kind_of(fd);
     s->path = path != NULL ? mem_strdup(path) : NULL;
     s->torn = path != NULL && ends_torn(path);
     s->room_bytes = room_bytes;

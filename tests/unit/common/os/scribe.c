@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
@@ -127,16 +128,25 @@ static void *read_on(void *arg)
     return NULL;
 }
 
-/* stderr is a pipe that nobody reads for a while: nobody waits, and what was lost is told when it goes on. */
-static void a_pipe_that_is_full_holds_nobody_up(void **state)
+static uint64_t sum_of(const char *text, const char *name)
+{
+    uint64_t n = 0;
+
+    while ((text = strstr(text, name)) != NULL) {
+        text += strlen(name);
+        n += strtoull(text, NULL, 10);
+    }
+    return n;
+}
+
+/* Nobody reads stderr for a while: nobody waits, and what was lost is told when it goes on. */
+static void goes_on_beside(int fds[2])
 {
     struct reader r = {.got = BUF_INIT(16 << 20)};
-    int fds[2], was = dup(STDERR_FILENO);
+    int was = dup(STDERR_FILENO);
     uint64_t lost;
     pthread_t thread;
 
-    (void)state;
-    assert_int_equal(pipe(fds), 0);
     assert_int_equal(dup2(fds[1], STDERR_FILENO), STDERR_FILENO);
     close(fds[1]);
     r.fd = fds[0];
@@ -160,8 +170,27 @@ static void a_pipe_that_is_full_holds_nobody_up(void **state)
     assert_non_null(strstr(buf_cstr(&r.got), "test.line number=0\n"));
     assert_non_null(strstr(buf_cstr(&r.got), "test.later number=1\n"));
     assert_non_null(strstr(buf_cstr(&r.got), "log.dropped lines="));
-    assert_int_equal(strtoull(strstr(r.got.p, "dropped lines=") + 14, NULL, 10), lost);
+    assert_int_equal(sum_of(r.got.p, "dropped lines="), lost);
     buf_free(&r.got);
+}
+
+static void a_pipe_that_is_full_holds_nobody_up(void **state)
+{
+    int fds[2];
+
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    goes_on_beside(fds);
+}
+
+/* As a unit of systemd has it. */
+static void a_socket_that_is_full_holds_nobody_up(void **state)
+{
+    int fds[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    goes_on_beside(fds);
 }
 
 int main(void)
@@ -171,6 +200,7 @@ int main(void)
         cmocka_unit_test(what_follows_a_torn_line_stands_alone),
         cmocka_unit_test(so_does_what_follows_a_line_of_another_life),
         cmocka_unit_test(a_pipe_that_is_full_holds_nobody_up),
+        cmocka_unit_test(a_socket_that_is_full_holds_nobody_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

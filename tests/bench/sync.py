@@ -2,9 +2,10 @@
 
 The tree is research's: files of 140 bytes, a hundred a folder. rsync copies it as mirrors do (-rltH --delete-delay, the whole
 list at once); mirrord takes it into its store. They take turns, A B B A, after the same change of the source; ratios are medians of
-those pairs. rsync makes nothing durable, mirrord syncs and hashes every byte.
+those pairs. rsync makes nothing durable unless told to (--fsync), mirrord syncs and hashes every byte.
 """
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -242,7 +243,7 @@ def cells(runs, memory=True):
 HEAD = ["| what | | time | x rsync | CPU, own + daemon's | bytes | x rsync | memory |", "|---|---|---|---|---|---|---|---|"]
 
 
-def rows_of(what, pairs, name="mirrord", peer=True):
+def rows_of(what, pairs, name="mirrord", peer=True, rival="rsync"):
     """Ratios are ours over theirs: less is better."""
     ours, theirs = zip(*pairs)
     ratios = [a.wall_s / b.wall_s for a, b in pairs]
@@ -251,7 +252,7 @@ def rows_of(what, pairs, name="mirrord", peer=True):
     moved = middle(a.wire / b.wire for a, b in pairs)
     out = [f"| {what} | {name} | {mine[0]} | {middle(ratios):.2f}{spread} | {mine[1]} | {mine[2]} | {moved:.3f} | {mine[3]} |"]
     if peer:
-        out.append(f"| | rsync | {its[0]} | | {its[1]} | {its[2]} | | {its[3]} |")
+        out.append(f"| | {rival} | {its[0]} | | {its[1]} | {its[2]} | | {its[3]} |")
     for row in out:
         print(row, file=sys.stderr, flush=True)
     return out
@@ -310,9 +311,30 @@ def followed(y, rounds):
     return rows
 
 
+def first_copy(y, i, *flags):
+    """Of the large file into a store or a folder that has nothing yet; `flags` is rsync's, None: mirrord."""
+    home = y.folder / f"first{i}"
+    os.sync()
+    try:
+        if flags != (None,):
+            return Theirs(y.daemon, home).run(*flags, module="big")
+        ours = Ours(y.daemon, home, y.build, ["big"])
+        try:
+            return ours.run("big")
+        finally:
+            ours.m.stop()
+    finally:
+        shutil.rmtree(home)
+
+
 def one_large(y, rounds, gib):
-    first = turns(1, lambda: y.ours.run("big"), lambda: y.their_big.run(module="big"))
-    rows = rows_of(f"first copy of one file of {gib:g} GiB", first)
+    n = itertools.count()
+    what = f"first copy of one file of {gib:g} GiB"
+    rows = rows_of(what, turns(rounds, lambda: first_copy(y, next(n), None), lambda: first_copy(y, next(n))))
+    rows += rows_of(f"{what}, durable at the end", turns(rounds, lambda: first_copy(y, next(n), None),
+                                                         lambda: first_copy(y, next(n), "--fsync")), rival="rsync --fsync")
+    y.ours.run("big")
+    y.their_big.run(module="big")
     delta = turns(rounds, lambda: y.ours.run("big"), lambda: y.their_big.run(module="big"), y.changes.some_blocks)
     rows += rows_of("1 % of its blocks changed", delta)
     y.changes.some_blocks()

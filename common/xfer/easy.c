@@ -162,6 +162,7 @@ static void set_way(CURL *c, const struct xfer_want *w, struct curl_slist **to)
 static void set_patience(CURL *c, const struct xfer_want *w)
 {
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(c, CURLOPT_QUICK_EXIT, 1L); /* a name still looked up is not waited for */
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS,
                      (long)(w->connect_timeout_ms != 0 ? w->connect_timeout_ms : 10000));
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME,

@@ -1,7 +1,9 @@
-/* lookup.h - addresses of a host's name, found by getaddrinfo() on threads of its own.
+/* lookup.h - the addresses of a host's name, found by getaddrinfo() on a thread of its own.
  *
- * owns     a lookup that was cancelled ends by itself; lookups_close() waits for those that run
- * threads  all on the loop's; done() comes from the loop, never inside lookup_start()
+ * getaddrinfo() takes as long as the system's name servers do, and nothing ends it. A lookup that is cancelled leaves its thread
+ * behind: nobody waits for it, the end of the program neither.
+ *
+ * threads  all on the mailbox's loop; done() comes from there, never inside lookup_start()
  */
 #ifndef COMMON_XFER_LOOKUP_H
 #define COMMON_XFER_LOOKUP_H
@@ -9,17 +11,17 @@
 #include <netdb.h>
 
 #include "common/base/slice.h"
+#include "common/os/mailbox.h"
 
-struct event_base;
+enum { LOOKUP_HOST_MAX = 255 };
+
 struct lookup;
-struct lookups;
 
-struct lookups *lookups_open(struct event_base *base);
-void lookups_close(struct lookups **lp); /* NULL is fine; no done() comes any more */
-
-/* done: once, unless it was cancelled; found == NULL: the name does not resolve. *found is gone when done() returns. */
-struct lookup *lookup_start(struct lookups *ls, struct slice host, uint16_t port,
-                            void (*done)(void *arg, const struct addrinfo *found), void *arg);
+/* done: once, unless it was cancelled. *found is the callee's to free, by freeaddrinfo(); NULL: the name does not resolve, and
+ * why. `box` may be closed once no lookup of it runs that was not cancelled. `host` has at most LOOKUP_HOST_MAX bytes. */
+struct lookup *lookup_start(struct mailbox *box, struct slice host, uint16_t port,
+                            void (*done)(void *arg, struct addrinfo *found, const char *why),
+                            void *arg);
 void lookup_cancel(struct lookup **lp); /* NULL is fine */
 
 #endif

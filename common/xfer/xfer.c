@@ -30,7 +30,7 @@ struct xfer_loop {
     struct list all;
     struct list kicked; /* to be started, resumed, or freed after a cancel */
     struct event_base *base;
-    struct lookups *lookups; /* opened when first needed */
+    struct mailbox *box; /* of lookups; opened when first needed */
     struct xfer_limits limits;
 };
 
@@ -374,22 +374,24 @@ static const struct sockaddr *choose_address(struct xfer *x, const struct addrin
     return six;
 }
 
-static void on_looked_up(void *arg, const struct addrinfo *found)
+static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
 {
     struct xfer *x = arg;
-    const struct sockaddr *sa;
+    const struct sockaddr *sa = choose_address(x, found);
 
+    (void)why;
     x->lookup = NULL;
-    if (x->cancelled) { /* it waits in `kicked` to be freed */
-        return;
-    }
-    sa = choose_address(x, found);
-    if (sa == NULL) {
+    if (x->cancelled) {
+        ; /* it waits in `kicked` to be freed */
+    } else if (sa == NULL) {
         finish(x, CURLE_COULDNT_RESOLVE_HOST); /* x->why says more where an address was refused */
-        return;
+    } else {
+        easy_connect_to(x->easy, sa, &x->lines[1]);
+        kick(x);
     }
-    easy_connect_to(x->easy, sa, &x->lines[1]);
-    kick(x);
+    if (found != NULL) {
+        freeaddrinfo(found);
+    }
 }
 
 static void look_up(struct xfer *x, struct slice url)
@@ -397,11 +399,11 @@ static void look_up(struct xfer *x, struct slice url)
     struct xfer_loop *l = x->loop;
     struct url u;
 
-    if (l->lookups == NULL) {
-        l->lookups = lookups_open(l->base);
+    if (l->box == NULL) {
+        l->box = mailbox_open(l->base);
     }
     (void)!url_split(url, &u, NULL); /* open_easy() has taken it */
-    x->lookup = lookup_start(l->lookups, u.host, u.port, on_looked_up, x);
+    x->lookup = lookup_start(l->box, u.host, u.port, on_looked_up, x);
 }
 
 static void on_kick(evutil_socket_t fd, short what, void *arg)
@@ -462,7 +464,7 @@ void xfer_loop_close(struct xfer_loop **lp)
     LIST_EACH (&l->all, n) {
         xfer_free(LIST_ITEM(n, struct xfer, in_all));
     }
-    lookups_close(&l->lookups);
+    mailbox_close(&l->box);
     multi_close(&l->multi);
     event_free(l->kick);
     free(l);

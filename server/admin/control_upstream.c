@@ -141,7 +141,7 @@ int verb_upstream_check(struct talk *t, struct err *e)
 
     CHECK(base != NULL);
     box = mailbox_open(base);
-    site = (struct link_site){base, box, t->d->disk, CLIENT_PROGRAM};
+    site = (struct link_site){base, box};
     l = xfer_loop_open(base, &(struct xfer_limits){0});
     for (size_t i = 0; i < rs->conf->repos_count; i++) {
         const struct repo_conf *c = &rs->conf->repos[i];

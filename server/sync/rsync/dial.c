@@ -8,23 +8,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "common/os/lock.h"
+#include "common/xfer/lookup.h"
 #include "server/sync/rsync/race.h"
 #include "server/sync/rsync/tunnel.h"
-
-/* A name that is looked up takes as long as the system likes, and nothing ends that: who gives up leaves it behind, and may be
- * gone, with the mailbox, when the answer comes. So whether it is still wanted is asked under a lock, and told under it, too. */
-struct lookup {
-    struct job job;
-    struct letter letter;
-    struct mailbox *box;
-    struct lock lock;
-    struct dial *dial; /* NULL: given up */
-    char host[DIAL_HOST_MAX + 1];
-    char port[8];
-    struct addrinfo *found;
-    int failed;
-};
 
 struct dial {
     struct event_base *base;
@@ -38,41 +24,6 @@ struct dial {
 };
 
 /* --- the name -------------------------------------------------------------------------------------------------------- */
-
-static void lookup_free(struct lookup *l)
-{
-    lock_fini(&l->lock);
-    if (l->found != NULL) {
-        freeaddrinfo(l->found);
-    }
-    free(l);
-}
-
-static void look_up(struct job *j)
-{
-    struct lookup *l = CONTAINER_OF(j, struct lookup, job);
-    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
-    bool wanted;
-
-    l->failed = getaddrinfo(l->host, l->port, &want, &l->found);
-    lock_take(&l->lock);
-    wanted = l->dial != NULL;
-    if (wanted) {
-        mailbox_post(l->box, &l->letter);
-    }
-    lock_drop(&l->lock);
-    if (!wanted) {
-        lookup_free(l);
-    }
-}
-
-/* Told already, it is the letter's, else the job's. */
-static void lookup_give_up(struct lookup *l)
-{
-    lock_take(&l->lock);
-    l->dial = NULL;
-    lock_drop(&l->lock);
-}
 
 static void fail(struct dial *d, const char *why)
 {
@@ -100,25 +51,16 @@ static void on_won(void *arg, int fd, const char *why)
     }
 }
 
-static void looked_up(struct letter *letter)
+static void looked_up(void *arg, struct addrinfo *found, const char *why)
 {
-    struct lookup *l = CONTAINER_OF(letter, struct lookup, letter);
-    struct dial *d;
-    int failed = l->failed;
+    struct dial *d = arg;
 
-    lock_take(&l->lock); /* who posted it has let go of it */
-    d = l->dial;
-    lock_drop(&l->lock);
-    if (d != NULL) {
-        d->lookup = NULL;
-        d->found = l->found;
-        l->found = NULL;
-    }
-    lookup_free(l);
-    if (d != NULL && failed == 0) {
-        d->race = race_open(d->base, d->found, on_won, d);
-    } else if (d != NULL) {
-        fail(d, gai_strerror(failed));
+    d->lookup = NULL;
+    d->found = found;
+    if (found != NULL) {
+        d->race = race_open(d->base, found, on_won, d);
+    } else {
+        fail(d, why);
     }
 }
 
@@ -131,7 +73,6 @@ int dial_open(const struct dial_to *to, const struct link_site *site,
     struct slice host = to->proxy != NULL ? to->proxy->host : to->host;
     uint16_t port = to->proxy != NULL ? to->proxy->port : to->port;
     struct dial *d = NEW(struct dial);
-    struct lookup *l;
     int rc = 0;
 
     CHECK(host.n > 0 && host.n <= DIAL_HOST_MAX);
@@ -143,16 +84,8 @@ int dial_open(const struct dial_to *to, const struct link_site *site,
         dial_close(&d);
         return rc;
     }
-    d->lookup = l = NEW(struct lookup);
-    l->dial = d;
-    l->box = site->box;
-    lock_init(&l->lock, LOCK_DIAL);
-    snprintf(l->host, sizeof l->host, SLICE_FMT, SLICE_ARG(host));
-    snprintf(l->port, sizeof l->port, "%u", (unsigned)port);
-    l->letter.deliver = looked_up;
-    l->job.work = look_up;
-    *out = d; /* before another thread may answer */
-    pool_submit(site->pool, &l->job, site->client);
+    d->lookup = lookup_start(site->box, host, port, looked_up, d);
+    *out = d;
     return 0;
 }
 
@@ -166,9 +99,7 @@ void dial_close(struct dial **dp)
     *dp = NULL;
     race_close(&d->race);
     tunnel_close(&d->tunnel);
-    if (d->lookup != NULL) {
-        lookup_give_up(d->lookup);
-    }
+    lookup_cancel(&d->lookup);
     if (d->found != NULL) {
         freeaddrinfo(d->found);
     }

@@ -1,4 +1,4 @@
-/* dial.h - a connection to a host by its name: looked up on the pool, its addresses raced (race.h); or through a proxy, whose name
+/* dial.h - a connection to a host by its name: looked up (lookup.h), its addresses raced (race.h); or through a proxy, whose name
  * is then the one that is looked up (tunnel.h).
  *
  * owns     the socket until it is handed over; dial_close() at any time, in done() too; nothing comes after it
@@ -7,7 +7,7 @@
 #ifndef SERVER_SYNC_RSYNC_DIAL_H
 #define SERVER_SYNC_RSYNC_DIAL_H
 
-#include "common/os/pool.h"
+#include "common/os/mailbox.h"
 #include "server/sync/proxy.h"
 
 struct event_base;
@@ -16,8 +16,6 @@ struct dial;
 struct link_site {
     struct event_base *base;
     struct mailbox *box;
-    struct pool *pool;
-    uint64_t client; /* of the pool */
 };
 
 struct dial_to {       /* copied */

@@ -277,7 +277,7 @@ static void start_visit(struct engine *g, struct slice path)
                                .connect_ms = g->site.connect_ms,
                                .stall_ms = g->site.stall_ms,
                                .keep_alive_ms = KEEP_ALIVE_MS};
-    struct link_site site = {g->site.base, g->site.box, g->site.disk, g->site.client};
+    struct link_site site = {g->site.base, g->site.box};
 
     if (!g->probing) {
         set.filter = sift_rules(g->site.sift, &set.filters);

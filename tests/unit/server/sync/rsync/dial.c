@@ -1,4 +1,4 @@
-/* A name is looked up elsewhere, for as long as that takes: whoever gives up need not wait for it. */
+/* A connection by a name: the name is looked up elsewhere, whoever gives up need not wait for it. */
 #include "server/sync/rsync/dial.h"
 
 #include <setjmp.h>
@@ -7,7 +7,6 @@
 
 #include <event2/event.h>
 #include <netinet/in.h>
-#include <semaphore.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,7 +15,6 @@
 struct visit {
     struct event_base *base;
     struct mailbox *box;
-    struct pool *pool;
     struct dial *dial;
     unsigned calls;
     int fd;
@@ -38,7 +36,6 @@ static int setup(void **state)
 
     v = (struct visit){.base = event_base_new(), .fd = -1};
     v.box = mailbox_open(v.base);
-    v.pool = pool_open("names", 1, 0);
     *state = &v;
     return 0;
 }
@@ -51,7 +48,6 @@ static int teardown(void **state)
     if (v->fd != -1) {
         close(v->fd);
     }
-    pool_close(&v->pool);
     mailbox_close(&v->box);
     event_base_free(v->base);
     return 0;
@@ -59,7 +55,7 @@ static int teardown(void **state)
 
 static void start(struct visit *v, const char *host, uint16_t port)
 {
-    const struct link_site site = {v->base, v->box, v->pool, CLIENT_PROGRAM};
+    const struct link_site site = {v->base, v->box};
 
     const struct dial_to to = {.host = slice_str(host), .port = port};
 
@@ -109,43 +105,14 @@ static void a_name_that_cannot_be(void **state)
     assert_int_equal(v->fd, -1);
 }
 
-struct holdup { /* keeps the pool's thread */
-    struct job job;
-    sem_t go;
-};
-
-static void hold_up(struct job *j)
-{
-    struct holdup *h = CONTAINER_OF(j, struct holdup, job);
-
-    while (sem_wait(&h->go) != 0) {
-    }
-}
-
+/* lookup.c's own test has those that hang. */
 static void given_up_before_the_answer(void **state)
 {
     struct visit *v = *state;
-    struct holdup h = {.job = {.work = hold_up}};
 
-    assert_int_equal(sem_init(&h.go, 0, 0), 0);
-    pool_submit(v->pool, &h.job, CLIENT_PROGRAM);
     start(v, "127.0.0.1", 1);
     dial_close(&v->dial);
     mailbox_close(&v->box); /* as a run does that has ended */
-    sem_post(&h.go);
-    pool_close(&v->pool);
-    assert_int_equal(v->calls, 0);
-    sem_destroy(&h.go);
-}
-
-static void given_up_with_the_answer_on_its_way(void **state)
-{
-    struct visit *v = *state;
-
-    start(v, "127.0.0.1", 1);
-    pool_close(&v->pool); /* it has been put into the box */
-    dial_close(&v->dial);
-    mailbox_close(&v->box);
     assert_int_equal(v->calls, 0);
 }
 
@@ -156,7 +123,6 @@ int main(void)
         CASE(one_that_is_there),
         CASE(a_name_that_cannot_be),
         CASE(given_up_before_the_answer),
-        CASE(given_up_with_the_answer_on_its_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

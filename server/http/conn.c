@@ -203,12 +203,22 @@ void conn_drive(struct conn *c)
     settle(c, rc);
 }
 
+/* False: it waits for its turn already. */
+static bool queue_for_turn(struct conn *c)
+{
+    bool fresh = c->ready.flow == NULL;
+
+    if (fresh) {
+        fair_queue_push(&c->lane->ready, &c->ready, c->client_id, c->turn_cost + 1);
+    }
+    return fresh;
+}
+
 void conn_yield(struct conn *c)
 {
     static const struct timeval now = {0};
 
-    if (c->ready.flow == NULL) {
-        fair_queue_push(&c->lane->ready, &c->ready, c->client_id, c->turn_cost + 1);
+    if (queue_for_turn(c)) {
         event_add(c->lane->run, &now);
     }
 }
@@ -232,8 +242,7 @@ static void on_socket(evutil_socket_t fd, short what, void *arg)
     c->wire.readable = c->wire.readable || (what & (EV_READ | EV_CLOSED)) != 0;
     c->wire.hung_up = c->wire.hung_up || (what & EV_CLOSED) != 0;
     c->wire.writable = c->wire.writable || (what & EV_WRITE) != 0;
-    if (c->ready.flow == NULL) {
-        fair_queue_push(&c->lane->ready, &c->ready, c->client_id, c->turn_cost + 1);
+    if (queue_for_turn(c)) {
         event_active(c->lane->run, EV_TIMEOUT, 0); /* after the other sockets of this look */
     }
 }

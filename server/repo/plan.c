@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/codec/form.h"
 #include "common/codec/url.h"
 
 enum { PATH_MAX_BYTES = 16 << 10 };
@@ -411,6 +412,16 @@ const struct fact *plan_right(const struct facts *f, struct slice right, struct 
 const struct fact *plan_request_body(const struct facts *f, struct plan *p)
 {
     return have(f, &(struct need){.kind = NEED_BODY}, p);
+}
+
+bool plan_form_fits(const struct fact *body, struct arena *a, struct slice *why)
+{
+    if (body->rc == 0 && form_within(body->bytes, FORM_FIELDS_MAX)) {
+        return true;
+    }
+    *why = arena_fmt(a, "a list of paths of more than %d fields or %d MiB: ask in parts",
+                     FORM_FIELDS_MAX, BODY_BYTES >> 20);
+    return false;
 }
 
 const struct fact *plan_resolve(const struct facts *f, const struct digest *root, struct slice path,

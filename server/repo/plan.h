@@ -80,5 +80,7 @@ const struct fact *plan_gather_blob(const struct facts *f, struct slice what,
 const struct fact *plan_right(const struct facts *f, struct slice right, struct slice subject,
                               struct plan *p);
 const struct fact *plan_request_body(const struct facts *f, struct plan *p);
+/* Is this body a form of no more fields than a loop may read in one turn? False: the request is a 413, and *why says what to do. */
+MUST_USE bool plan_form_fits(const struct fact *body, struct arena *a, struct slice *why);
 
 #endif

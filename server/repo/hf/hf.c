@@ -135,13 +135,13 @@ static void plan_paths(struct hf_ask *k)
     struct buf out = BUF_INIT(LISTING_BYTES);
     struct details details = {0};
     struct manifest m;
+    struct slice why;
 
     if (body == NULL) {
         return;
     }
-    if (body->rc != 0 || !form_within(body->bytes, FORM_FIELDS_MAX)) {
-        say_error(k, 413, SLICE_NONE,
-                  SLICE("a list of paths of more than 4096 fields or 1 MiB: ask in parts"));
+    if (!plan_form_fits(body, k->a, &why)) {
+        say_error(k, 413, SLICE_NONE, why);
         return;
     }
     if (!access_commit(k) || !access_manifest(k, &m)) {

@@ -1,6 +1,5 @@
 #include "server/repo/hosted/hub.h"
 
-#include "common/codec/form.h"
 #include "common/codec/jwrite.h"
 #include "common/codec/url.h"
 #include "server/repo/hosted/hosted.h"
@@ -236,6 +235,7 @@ static void plan_listing(struct hub_ask *k, enum tree_form form)
 static void plan_paths(struct hub_ask *k)
 {
     const struct fact *body;
+    struct slice why;
 
     if (k->req->method != METHOD_POST) {
         plan_method(k->p, SLICE("POST"), SLICE("paths-info takes POST\n"));
@@ -248,9 +248,8 @@ static void plan_paths(struct hub_ask *k)
     if (body == NULL) {
         return;
     }
-    if (body->rc != 0 || !form_within(body->bytes, FORM_FIELDS_MAX)) {
-        hub_say(k, 413, NULL,
-                SLICE("a list of paths of more than 4096 fields or 1 MiB: ask in parts"));
+    if (!plan_form_fits(body, k->a, &why)) {
+        hub_say(k, 413, NULL, why);
         return;
     }
     plan_listing(k, LIST_HUB_PATHS);

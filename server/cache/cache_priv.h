@@ -182,8 +182,11 @@ struct keeper *keeper_open(struct cache *c);
 void keeper_close(struct keeper **kp);
 /* For a client that has had its share: makes room for n bytes of a fetch by what the client brought, and by what nobody uses. Pool. */
 MUST_USE int cache_make_room_beyond(struct cache *c, uint64_t client, uint64_t n, struct err *e);
-/* Could it, for n bytes once `within` more have come? Removes nothing. Pool. */
-MUST_USE int cache_room_beyond(struct cache *c, uint64_t client, uint64_t within, uint64_t n,
-                               struct err *e);
+/* Could it, for n bytes once `within` more have come? own_bytes: what the client may put out beside what it brought. Removes
+ * nothing. Pool. */
+MUST_USE int cache_room_beyond(struct cache *c, uint64_t client, uint64_t within,
+                               uint64_t own_bytes, uint64_t n, struct err *e);
+/* Are n bytes more than what is free, and what the client may put out of its own? */
+bool cache_is_tight(struct cache *c, uint64_t client, uint64_t n);
 
 #endif

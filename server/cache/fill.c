@@ -257,33 +257,85 @@ static uint64_t asked_bytes(const struct fill *f)
     return end - first - min_u64(end - first, have);
 }
 
+/* What the same client's other fills hold until they are sealed, and then can be put out: those that are complete, and those that
+ * began before this one, whose room comes first. So of two that wait for each other's room, one goes on. What is never sealed, or
+ * that nobody wants any more, is not waited for. */
+struct unsealed {
+    uint64_t bytes; /* that they have */
+    uint64_t lack;  /* that they will have beside */
+};
+
+static void unsealed_add(struct unsealed *u, struct fill *g, bool elder)
+{
+    uint64_t have, lack = 0;
+
+    lock_take(&g->lock);
+    have = extents_bytes(&g->have);
+    if (g->total_bytes != LENGTH_UNKNOWN && (g->want_all || g->whole_wanted)) {
+        lack = g->total_bytes - min_u64(g->total_bytes, have);
+    }
+    if (have != 0 && !g->idle && (elder || have == g->total_bytes)) {
+        u->bytes += have;
+        u->lack += lack;
+    }
+    lock_drop(&g->lock);
+}
+
+static struct unsealed unsealed_of(struct fill *f)
+{
+    struct cache *c = f->cache;
+    struct unsealed u = {0};
+    bool elder = true;
+
+    if (f->want.client == 0) {
+        return u; /* the program's own have no share */
+    }
+    lock_take(&c->lock);
+    LIST_EACH (&c->fills, it) {
+        struct fill *g = LIST_ITEM(it, struct fill, node);
+        elder = elder && g != f;
+        if (g != f && g->want.client == f->want.client && !g->too_large) {
+            unsealed_add(&u, g, elder);
+        }
+    }
+    lock_drop(&c->lock);
+    return u;
+}
+
 /* One for which there can be no room is refused while a status can still say so. */
 static int fits_share(struct fill *f, struct err *e)
 {
     struct store_space space;
+    struct unsealed u = unsealed_of(f); /* first: what is sealed now counts twice rather than not */
     uint64_t left = share_left_of(f, &space);
     uint64_t asked = asked_bytes(f);
     int rc = 0;
 
     if (asked > left) {
-        rc = cache_room_beyond(f->cache, f->want.client, left, asked - left, e);
+        rc = cache_room_beyond(f->cache, f->want.client, left, u.bytes, asked - left, e);
     }
     return rc == E_NOSPACE ? over_share(f, &space, e) : rc;
 }
 
-int fill_admit(struct fill *f, uint64_t n, struct err *e)
+int fill_admit(struct fill *f, uint64_t n, bool *waits, struct err *e)
 {
     struct store_space space;
+    struct unsealed u = unsealed_of(f);
     uint64_t left = share_left_of(f, &space);
-    int rc = 0;
+    bool reserved = *waits && u.lack != 0 && (n > left || u.lack > left - n) &&
+                    cache_is_tight(f->cache, f->want.client, n + u.lack);
+    int rc = reserved ? E_NOSPACE : 0;
 
-    if (n > left) {
+    *waits = u.bytes != 0;
+    if (rc == 0 && n > left) {
         rc = cache_make_room_beyond(f->cache, f->want.client, n, e);
     }
-    if (rc == 0) {
-        share_wrote(f->cache->share, f->want.client, kind_of(f), n, clock_now_ms() / 1000);
-    }
     return rc == E_NOSPACE ? over_share(f, &space, e) : rc;
+}
+
+void fill_wrote(struct fill *f, uint64_t n)
+{
+    share_wrote(f->cache->share, f->want.client, kind_of(f), n, clock_now_ms() / 1000);
 }
 
 static void open_stage(struct job *j)

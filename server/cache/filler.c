@@ -17,6 +17,8 @@ enum {
     CUTS_MAX = 4,
     COMPARE_BYTES = 64 << 10,
     WORDS_MS = 5000,
+    HELD_MS = 100,       /* a write for which there is no room yet is tried so often, */
+    HELD_MAX_MS = 60000, /* ... and so long */
 };
 
 static void ask(struct filler *fl);
@@ -242,7 +244,8 @@ static void write_out(struct job *j)
     struct fill *f = fl->fill;
     struct err *e = &fl->write_why;
 
-    fl->write_rc = fill_admit(f, fl->data.n, e);
+    fl->write_waits = fl->held_since_ms == 0 || fl->held_since_ms + HELD_MAX_MS > clock_now_ms();
+    fl->write_rc = fill_admit(f, fl->data.n, &fl->write_waits, e);
     if (fl->write_rc == 0) {
         fl->write_rc = put(fl, e);
         if (fl->write_rc == E_NOSPACE && fill_make_room(f, e) == 0) {
@@ -250,12 +253,35 @@ static void write_out(struct job *j)
         }
     }
     if (fl->write_rc == 0) {
+        fill_wrote(f, fl->data.n);
         fill_publish(f, fl->slot, fl->data_at, fl->data_at + fl->data.n); /* readers first */
         if (fl->hashing) {
             hasher_add(f->hasher, fl->data.p, fl->data.n);
         }
     }
 }
+
+/* There is no room for these bytes until others of the client's fetches are sealed: the write is tried again, for a while. */
+static bool hold(struct filler *fl)
+{
+    struct fill *f = fl->fill;
+    uint64_t now = clock_now_ms();
+
+    if (!fl->write_waits || (fl->held_since_ms != 0 && now >= fl->held_since_ms + HELD_MAX_MS)) {
+        return false;
+    }
+    if (fl->held_since_ms == 0) {
+        fl->held_since_ms = now;
+        log_info("fill.held", "repo=" SLICE_FMT " at=%" PRIu64 " why=\"%s\"",
+                 SLICE_ARG(f->want.repo), fl->data_at, fl->write_why.text);
+    }
+    f->over_share = false;
+    fl->held = true;
+    timer_in(fl, HELD_MS);
+    return true;
+}
+
+static void write_data(struct filler *fl);
 
 static void on_written(struct job *j)
 {
@@ -265,7 +291,12 @@ static void on_written(struct job *j)
     fill_job_done(f);
     fl->writing = false;
     f->hash_busy = f->hash_busy && !fl->hashing;
+    if (!fl->dead && f->rc == 0 && fl->write_rc == E_NOSPACE && hold(fl)) {
+        fill_release(&f);
+        return;
+    }
     buf_clear(&fl->data);
+    fl->held_since_ms = 0;
     if (fl->dead) {
         filler_free(fl);
         fill_settle(f);
@@ -288,7 +319,7 @@ static void write_on(struct filler *fl)
     uint64_t now = clock_now_ms();
     struct buf data = fl->data;
 
-    if (f->state != FILL_RUNNING || fl->writing || fl->gather.n == 0) {
+    if (f->state != FILL_RUNNING || fl->writing || fl->held || fl->gather.n == 0) {
         return;
     }
     if (!fl->over && fl->gather.n < GATHER_BYTES && now < fl->wrote_ms + GATHER_MS) {
@@ -299,6 +330,14 @@ static void write_on(struct filler *fl)
     fl->data = fl->gather;
     fl->gather = data;
     fl->wrote_ms = now;
+    write_data(fl);
+}
+
+static void write_data(struct filler *fl)
+{
+    struct fill *f = fl->fill;
+
+    fl->held = false;
     fl->writing = true;
     fl->hashing = !f->hash_busy && !fl->replay && fl->data_at == hasher_count(f->hasher);
     f->hash_busy = f->hash_busy || fl->hashing;
@@ -376,6 +415,10 @@ static void settle(struct filler *fl)
 {
     struct fill *f = fl->fill;
 
+    if (fl->held) {
+        timer_in(fl, HELD_MS); /* the caller may have stopped it */
+        return;
+    }
     write_on(fl);
     if (!fl->over || fl->writing || fl->gather.n > 0 || f->rc != 0) {
         return;
@@ -400,7 +443,9 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    if (fl->no != NULL) { /* a trickle of words is not worth waiting for */
+    if (fl->held) {
+        write_data(fl);
+    } else if (fl->no != NULL) { /* a trickle of words is not worth waiting for */
         fetch_cancel(&fl->fetch);
         on_done(fl, E_TIMEOUT, NULL);
     } else if (fl->fetch == NULL && !fl->over && fl->recv < fl->end) {

@@ -39,10 +39,13 @@ struct filler { /* one upstream request after the other, until its segment is th
     uint64_t wrote_ms;    /* when the last write was begun */
     struct event *timer;  /* gathered long enough; or the next try */
     bool writing;
+    bool held; /* `data` waits for room, the timer has it written again */
+    uint64_t held_since_ms; /* since when no write had room; 0: the last one had */
     bool hashing; /* the write hashes too: it stands at the frontier */
     struct job job;
     struct buf data; /* being written */
     uint64_t data_at;
+    bool write_waits; /* without room it is held: other fills of its client are not sealed yet */
     int write_rc;
     struct err write_why;
 };

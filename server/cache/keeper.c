@@ -154,11 +154,19 @@ int cache_make_room_beyond(struct cache *c, uint64_t client, uint64_t n, struct 
     return rc;
 }
 
-int cache_room_beyond(struct cache *c, uint64_t client, uint64_t within, uint64_t n, struct err *e)
+bool cache_is_tight(struct cache *c, uint64_t client, uint64_t n)
+{
+    struct store_space space;
+
+    return below_low(c, &space) + share_own_bytes(c->share, client) < n;
+}
+
+int cache_room_beyond(struct cache *c, uint64_t client, uint64_t within, uint64_t own_bytes,
+                      uint64_t n, struct err *e)
 {
     struct store_space space;
     uint64_t room = below_low(c, &space);
-    uint64_t own = share_own_bytes(c->share, client);
+    uint64_t own = share_own_bytes(c->share, client) + own_bytes;
     uint64_t unused = 0;
     int rc = 0;
 

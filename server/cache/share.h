@@ -5,6 +5,9 @@
  * share is half of the quota unless a setting says otherwise, and ranges of objects that are larger than the quota, a tenth of it
  * for one client and half for all.
  *
+ * What its own fetches hold that are not sealed yet will be the client's to put out: a write that has no room waits for them, for a
+ * while (fill_admit()).
+ *
  * An hour is counted in steps of ten minutes, and is up to 70 minutes long. All of it is in memory, and bounded: the SHARE_CLIENTS
  * clients that wrote last, the SHARE_OBJECTS objects that came last. What is forgotten, at a restart too, is others'.
  *

@@ -179,6 +179,57 @@ def test_a_clients_fetches_put_out_their_share(small):
     assert small.ctl("verify").returncode == 0
 
 
+def test_what_is_not_sealed_yet_is_waited_for(small):
+    """None of the client's fetches is sealed until one has no room: it heard 507, for room that would be its own in a moment."""
+    for i in range(24):
+        small.origin.put(f"/g{i}", size=8 * MIB, seed=100 + i, hold_at=8 * MIB - 1)
+    greedy, open_, waits = Client(small, GREEDY), [], 0
+    for i in range(24):
+        greedy.begin(f"/data/g{i}")
+        open_.append(small.origin.things[f"/g{i}"])
+        until(lambda: open_[-1].bytes >= 8 * MIB - 1 or small.log().count("fill.held") > waits or any(s == 507 for _, s in greedy.done))
+        if small.log().count("fill.held") > waits:
+            waits = small.log().count("fill.held")
+            open_.pop(0).go.set()
+    for thing in open_:
+        thing.go.set()
+    greedy.join()
+    assert sorted(greedy.done) == sorted((f"/data/g{i}", 200) for i in range(24))
+    assert waits > 0
+    kept = [i for i in range(6) if small.get(f"/data/{i}", headers={"Cache-Control": "only-if-cached"}).status == 200]
+    assert len(kept) >= 2
+
+
+@pytest.fixture
+def lone(mirrord, origin):
+    """An empty cache of 64 MiB, and two objects that it does not hold beside each other."""
+    m = mirrord(f"""storage {{ quota = "64m" reserve = "16m" }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")
+    m.client = Client(m, GREEDY)
+    return m
+
+
+def test_a_lone_client_waits_for_its_own_fetch(lone, origin):
+    origin.put("/a", size=40 * MIB, seed=1, hold_at=40 * MIB - 1)
+    origin.put("/b", size=40 * MIB, seed=2)
+    lone.client.begin("/data/a")
+    until(lambda: origin.things["/a"].bytes >= 40 * MIB - 1)
+    lone.client.begin("/data/b")
+    until(lambda: "fill.held" in lone.log() or lone.client.done)
+    origin.things["/a"].go.set()
+    lone.client.join()
+    assert sorted(lone.client.done) == [("/data/a", 200), ("/data/b", 200)]
+
+
+def test_of_two_that_need_the_same_room_one_goes_on(lone, origin):
+    """Both are under way, neither has the room to end: the one that began later waits."""
+    for name, seed in (("/a", 1), ("/b", 2), ("/c", 3)):
+        origin.put(name, size=40 * MIB, seed=seed)
+        lone.client.begin(f"/data{name}")
+    lone.client.join()
+    assert sorted(lone.client.done) == [("/data/a", 200), ("/data/b", 200), ("/data/c", 200)]
+
+
 def test_ranges_of_what_cannot_be_kept_have_a_share(small):
     """A tenth of the quota was each object's: ten of them put out 48 MiB."""
     greedy, statuses = Client(small, GREEDY), []

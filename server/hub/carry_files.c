@@ -46,7 +46,7 @@ static void put_file(struct carry_in *c, const struct session *s, const struct c
     manifest_at(&c->is.files, f->at, &en);
     sf.bytes = en.size_bytes;
     session_file_put(s, en.path, &sf, b);
-    session_hold(s, &f->digest, b);
+    session_hold(s, en.path, &f->digest, b);
 }
 
 /* Those of [first, end) that are here become the session's; E_CHANGED: one was evicted this very moment. */

@@ -341,7 +341,7 @@ static int end_session(struct rows *w, struct err *e)
         for (size_t i = 0; i < c->files; i++) {
             manifest_at(&c->is.files, c->file[i].at, &en);
             session_file_del(&s, en.path, w->b);
-            session_unhold(&s, &c->file[i].digest, w->b);
+            session_unhold(&s, en.path, &c->file[i].digest, w->b);
         }
     }
     session_free(&s);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "server/store/blob.h"
+#include "server/store/drop.h"
 #include "server/store/offer.h"
 #include "server/store/live.h"
 #include "server/store/upload_reply.h"
@@ -177,7 +178,7 @@ static int hold(struct assembly *a, const struct xshard_file *f)
     }
     if (rc == 0) {
         session_require(a->session, b);
-        session_hold(a->session, &f->sha256, b);
+        session_hold(a->session, SLICE_NONE, &f->sha256, b);
         rc = store_commit(a->u->store, &b, COMMIT_SYNC, a->e);
     }
     if (rc == E_CHANGED) {
@@ -221,18 +222,43 @@ static int put_together(struct assembly *a, const struct xshard_file *f)
 }
 
 /* Clients do not send what is here already: a broken xorb would stand in the way of every later try. */
+static int forget_xorb(struct assembly *a, const char *hash)
+{
+    char path[sizeof XORB_PATH + XSHARD_HASH_HEX];
+    struct session_file f;
+    struct charge charge;
+    struct batch *b;
+    int rc;
+
+    snprintf(path, sizeof path, XORB_PATH "%s", hash);
+    rc = session_file_load(a->u->store, a->session->id, slice_str(path), &f, a->e);
+    if (rc != 0) {
+        return rc == E_NOTFOUND ? 0 : rc; /* named more than once */
+    }
+    b = batch_new();
+    session_file_del(a->session, slice_str(path), b);
+    session_unhold(a->session, slice_str(path), &f.digest, b);
+    rc = store_commit(a->u->store, &b, COMMIT_LAZY, a->e);
+    batch_free(&b);
+    if (rc == 0) {
+        drop_unheld(a->u->store, &f.digest, 1);
+        charge_begin(&charge, a->u, a->session->id, f.bytes);
+        charge_keep(&charge, 0);
+        charge_settle(&charge);
+    }
+    return rc;
+}
+
 static int forget_xorbs(struct assembly *a, const struct xshard_file *f)
 {
-    struct batch *b = batch_new();
-    char path[sizeof XORB_PATH + XSHARD_HASH_HEX];
     struct xshard_term t;
+    int rc = 0;
 
-    for (uint32_t i = 0; i < f->terms; i++) {
+    for (uint32_t i = 0; rc == 0 && i < f->terms; i++) {
         xshard_term(f, i, &t);
-        snprintf(path, sizeof path, XORB_PATH "%s", t.xorb);
-        session_file_del(a->session, slice_str(path), b);
+        rc = forget_xorb(a, t.xorb);
     }
-    return store_commit(a->u->store, &b, COMMIT_LAZY, a->e);
+    return rc;
 }
 
 static int on_file(void *arg, const struct xshard_file *f)

@@ -23,7 +23,7 @@ void brought_put(const struct session *s, const struct digest *d, uint64_t size_
 
     session_file_put(s, BROUGHT_FILE, &f, b);
     session_stage_del(old_stage, b);
-    session_hold(s, d, b);
+    session_hold(s, SLICE_NONE, d, b);
     offer_remember(s, what_of(d, what), b);
 }
 

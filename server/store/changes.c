@@ -411,7 +411,7 @@ static void let_go(struct changes *c)
         memcpy(s.repo, c->put.repo.p, c->put.repo.n);
         for (size_t at = 0; at + UPLOAD_ID <= ids.n; at += UPLOAD_ID) {
             memcpy(s.id, ids.p + at, UPLOAD_ID);
-            session_unhold(&s, &ed->entry.digest, b);
+            session_unhold(&s, SLICE_NONE, &ed->entry.digest, b);
         }
     }
     buf_free(&ids);

@@ -1,9 +1,10 @@
 #include "server/store/drop.h"
 
 #include "common/base/endian.h"
+#include "common/base/log.h"
 #include "server/store/state.h"
 
-enum { HOLDERS_MAX = 64 << 20, ROW_MAX = 4096, KEY_MAX = 64 << 10 };
+enum { HOLDERS_MAX = 64 << 20, ROW_MAX = 4096, KEY_MAX = 64 << 10, UNHELD_AT_ONCE = 64 };
 
 static int add_holder(void *arg, struct slice key, struct slice value)
 {
@@ -127,4 +128,49 @@ int drops_check(struct store *s, void *drops, struct err *e)
         rc = check_drop(s, &all->drop[i], e);
     }
     return rc;
+}
+
+/* Whoever holds one of them in the same moment is safe: either drops_check() sees the holder, or the batch with the holder fails
+ * because the blob is gone. */
+static int drop_some(struct store *s, const struct digest *d, size_t count, struct err *e)
+{
+    struct drop drop[UNHELD_AT_ONCE];
+    struct drops all = {drop, 0};
+    struct batch *b = batch_new();
+    int rc = 0;
+
+    CHECK(count <= UNHELD_AT_ONCE);
+    batch_check(b, drops_check, &all);
+    for (size_t i = 0; i < count; i++) {
+        struct drop *x = &drop[all.count];
+        if (drop_look(s, &d[i], x, NULL) == 0 && x->objects + x->others == 0 &&
+            !seal_entered(s, &d[i])) {
+            drop_put(x, b, AFTER_UNLINK);
+            all.count++;
+        } else {
+            drop_free(x);
+        }
+    }
+    if (all.count != 0) {
+        rc = store_commit(s, &b, COMMIT_SYNC, e);
+    }
+    batch_free(&b);
+    for (size_t i = 0; i < all.count; i++) {
+        drop_free(&drop[i]);
+    }
+    return rc;
+}
+
+void drop_unheld(struct store *s, const struct digest *d, size_t count)
+{
+    struct err e = {0};
+
+    for (size_t i = 0; i < count; i += UNHELD_AT_ONCE) {
+        size_t n = (size_t)min_u64(count - i, UNHELD_AT_ONCE);
+        int rc = drop_some(s, d + i, n, &e);
+        if (rc != 0 && rc != E_CHANGED) {
+            log_warn("store.unheld", "why=\"%s\"", e.text);
+        }
+    }
+    space_freed(s);
 }

@@ -36,6 +36,9 @@ struct drops {
 };
 int drops_check(struct store *s, void *drops, struct err *e); /* for batch_check() */
 
+/* Takes away those that nobody holds; of what changes meanwhile, or cannot be read, the collection takes care later. */
+void drop_unheld(struct store *s, const struct digest *d, size_t count);
+
 /* Parts of a row's key in TABLE_HOLDER. */
 MUST_USE bool holder_parse(struct slice row_key, struct slice *repo, char *kind, struct slice *key);
 /* The first key behind all that begin with prefix; false: there is none. */

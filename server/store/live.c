@@ -105,13 +105,16 @@ static int live_add(struct uploads *u, const char *id, uint64_t client,
     return 0;
 }
 
-bool live_admit(struct uploads *u, const char *id, uint64_t client, const struct digest *awaited,
-                size_t count, struct upload_reply *out)
+enum live_admitted live_admit_again(struct uploads *u, const char *id, uint64_t client,
+                                    const struct digest *awaited, size_t count,
+                                    struct upload_reply *out)
 {
+    bool there;
     int rc;
 
     lock_take(&u->lock);
-    rc = live_add(u, id, client, awaited, count);
+    there = live_find(u, id) != NULL;
+    rc = there ? 0 : live_add(u, id, client, awaited, count);
     lock_drop(&u->lock);
     if (rc == E_BUSY) {
         upload_refuse(out, 503, "%d uploads are open: come again later", SESSIONS_MAX);
@@ -121,7 +124,13 @@ bool live_admit(struct uploads *u, const char *id, uint64_t client, const struct
                       "expire after a day (storage.client_uploads)",
                       (unsigned)atomic_load(&u->client_sessions));
     }
-    return rc == 0;
+    return rc != 0 ? LIVE_REFUSED : there ? LIVE_ALREADY : LIVE_ADMITTED;
+}
+
+bool live_admit(struct uploads *u, const char *id, uint64_t client, const struct digest *awaited,
+                size_t count, struct upload_reply *out)
+{
+    return live_admit_again(u, id, client, awaited, count, out) != LIVE_REFUSED;
 }
 
 static void live_delete(struct uploads *u, struct live *l)

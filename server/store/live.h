@@ -2,7 +2,7 @@
  * and bytes each client has in those that it began since the start and has not finished.
  *
  * Sessions of files end with their commit; an offer (offer.h) is finished when what it was opened for has come, an append when
- * it is whole. Finished ones give back what they had of their client's share, as do those that expire.
+ * it is whole. One that files are put together in is finished by each list of them, and lives again with the next xorb. Finished ones give back what they had of their client's share, as do those that expire.
  *
  * One writer a path, none during a commit. Who comes last has the path: a writer that stands in the way is asked to yield,
  * once, and is gone when its sink is closed.
@@ -78,6 +78,11 @@ MUST_USE int uploads_resume(struct uploads *u, uint64_t id, uint64_t expect_byte
  * it has no share. False: answered with 429, this client has as many as one may have, or with 503, all have. */
 MUST_USE bool live_admit(struct uploads *u, const char *id, uint64_t client,
                          const struct digest *awaited, size_t count, struct upload_reply *out);
+/* The same for an offer that may live already: it is not counted twice. */
+enum live_admitted { LIVE_REFUSED, LIVE_ADMITTED, LIVE_ALREADY };
+enum live_admitted live_admit_again(struct uploads *u, const char *id, uint64_t client,
+                                    const struct digest *awaited, size_t count,
+                                    struct upload_reply *out);
 /* An object has come to this offer. One that it does not await, or no longer, changes nothing. */
 void live_came(struct uploads *u, const char *id, const struct digest *d);
 /* What an offer awaits whose objects are not known before they come: an append, lists of files that are put together. */

@@ -298,7 +298,7 @@ static int share_one(struct store *store, const struct put *p, const struct sess
     }
     *held = *held && there;
     if (rc == 0 && *held) {
-        session_hold(s, d, b);
+        session_hold(s, SLICE_NONE, d, b);
     }
     return rc;
 }

@@ -69,7 +69,7 @@ static int seal(struct ending *x, struct hasher *h)
     if (rc == 0) {
         parts_rows_drop(x->u->store, x->session, &x->put->digest, &x->f, b);
         session_require(x->session, b);
-        session_hold(x->session, &x->put->digest, b);
+        session_hold(x->session, SLICE_NONE, &x->put->digest, b);
         rc = store_commit(x->u->store, &b, COMMIT_SYNC, x->e);
     }
     if (rc == 0) {

@@ -7,6 +7,7 @@
 #include "common/base/endian.h"
 #include "server/store/blob.h"
 #include "server/store/brought.h"
+#include "server/store/drop.h"
 #include "server/store/joint.h"
 #include "server/store/keep.h"
 #include "server/store/live.h"
@@ -260,25 +261,33 @@ void session_require(const struct session *s, struct batch *b)
     batch_require_value(b, TABLE_UPLOAD, slice_of(s->id, UPLOAD_ID), buf_slice(&s->row));
 }
 
-static void holder(const struct session *s, const struct digest *d, struct buf *key)
+/* By the key of the row that it lives as long as. */
+static void holder(const struct session *s, struct slice path, const struct digest *d,
+                   struct buf *key)
 {
-    holder_key(key, d, slice_str(s->repo), 'u', slice_of(s->id, UPLOAD_ID));
+    struct buf row = BUF_INIT(8192);
+
+    session_key(&row, s->id, path);
+    holder_key(key, d, slice_str(s->repo), 'u', buf_slice(&row));
+    buf_free(&row);
 }
 
-void session_hold(const struct session *s, const struct digest *d, struct batch *b)
+void session_hold(const struct session *s, struct slice path, const struct digest *d,
+                  struct batch *b)
 {
-    struct buf key = BUF_INIT(1024);
+    struct buf key = BUF_INIT(16 << 10);
 
-    holder(s, d, &key);
+    holder(s, path, d, &key);
     batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
     buf_free(&key);
 }
 
-void session_unhold(const struct session *s, const struct digest *d, struct batch *b)
+void session_unhold(const struct session *s, struct slice path, const struct digest *d,
+                    struct batch *b)
 {
-    struct buf key = BUF_INIT(1024);
+    struct buf key = BUF_INIT(16 << 10);
 
-    holder(s, d, &key);
+    holder(s, path, d, &key);
     batch_del(b, TABLE_HOLDER, buf_slice(&key));
     buf_free(&key);
 }
@@ -312,23 +321,26 @@ int session_each_file(struct store *s, const char *id,
                       on_file_row, &x, e);
 }
 
-struct drop {
+struct drop_session {
     struct uploads *u;
     const char *id;
     struct session session;
     struct batch *batch;
+    struct buf held; /* digests */
 };
 
 static int drop_file(void *arg, struct slice path, const struct session_file *f)
 {
-    struct drop *d = arg;
+    struct drop_session *d = arg;
 
     session_file_del(&d->session, path, d->batch);
     if (f->sealed) {
         if (d->session.offer) {
             brought_forget(d->u->store, &d->session, &f->digest, d->batch);
         }
-        session_unhold(&d->session, &f->digest, d->batch);
+        session_unhold(&d->session, path, &f->digest, d->batch);
+        session_unhold(&d->session, SLICE_NONE, &f->digest, d->batch);
+        buf_add(&d->held, f->digest.b, DIGEST_BYTES);
         return 0;
     }
     if (parts_awaited(path).p != NULL) {
@@ -348,7 +360,10 @@ int session_drop(struct uploads *u, const char *id, struct err *e)
 {
     struct slice key = slice_of(id, UPLOAD_ID);
     struct buf row = BUF_INIT(4096);
-    struct drop d = {.u = u, .id = id, .batch = batch_new()};
+    struct drop_session d = {.u = u,
+                             .id = id,
+                             .batch = batch_new(),
+                             .held = BUF_INIT((size_t)UPLOAD_FILES_MAX * DIGEST_BYTES)};
     int rc = store_get(u->store, TABLE_UPLOAD, key, &row, e);
 
     memcpy(d.session.id, id, UPLOAD_ID);
@@ -366,8 +381,11 @@ int session_drop(struct uploads *u, const char *id, struct err *e)
     batch_free(&d.batch);
     buf_free(&row);
     if (rc == 0) {
+        drop_unheld(u->store, (const struct digest *)(const void *)d.held.p,
+                    d.held.n / DIGEST_BYTES);
         live_remove(u, id);
     }
+    buf_free(&d.held);
     return rc;
 }
 

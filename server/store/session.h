@@ -57,15 +57,18 @@ void session_stage_put(const struct session *s, uint64_t stage_id, struct batch 
 void session_stage_del(uint64_t stage_id, struct batch *b);
 /* Adds to b: the session still stands as it was read. */
 void session_require(const struct session *s, struct batch *b);
-/* Adds to b: while it lasts, the session holds the digest, so that nothing evicts it before the commit; and no more. */
-void session_hold(const struct session *s, const struct digest *d, struct batch *b);
-void session_unhold(const struct session *s, const struct digest *d, struct batch *b);
+/* Adds to b: while it lasts, the session's file at that path holds the digest, or the session itself where path.p is NULL, so that
+ * nothing evicts it before the commit; and no more. */
+void session_hold(const struct session *s, struct slice path, const struct digest *d,
+                  struct batch *b);
+void session_unhold(const struct session *s, struct slice path, const struct digest *d,
+                    struct batch *b);
 /* Every file of a session, in path order. */
 MUST_USE int session_each_file(struct store *s, const char *id,
                                int (*each)(void *arg, struct slice path,
                                            const struct session_file *f),
                                void *arg, struct err *e);
-/* All rows and stages of a session; then its place in memory. */
+/* All rows and stages of a session, and what its files alone held; then its place in memory. */
 MUST_USE int session_drop(struct uploads *u, const char *id, struct err *e);
 
 #endif

@@ -6,6 +6,7 @@
 #include "server/store/append.h"
 #include "server/store/assemble.h"
 #include "server/store/blob.h"
+#include "server/store/drop.h"
 #include "server/store/live.h"
 #include "server/store/offer.h"
 #include "server/store/parts.h"
@@ -26,8 +27,8 @@ struct upload_sink {
     uint64_t total;      /* of the whole file; UNKNOWN */
     uint64_t offset;     /* bytes of the file that are here */
     uint64_t saved;      /* of those, described by a row */
-    struct charge
-        charge;          /* of a session's file, until its row goes; of an object, while it comes */
+    struct charge charge; /* of a session's file and of a xorb, until its row goes; of an object, while it comes */
+    struct session_file old; /* PUT_XORB: what is there by its name, if sealed */
     struct stage *stage; /* NULL: small */
     struct buf small;
     struct hasher *hasher;
@@ -148,7 +149,7 @@ static int start_over(struct upload_sink *k, const struct session_file *old, str
         f.stage = stage_id(k->stage);
         put_rows(k, &f, old_stage, b);
         if (old != NULL && old->sealed) {
-            session_unhold(&k->session, &old->digest, b);
+            session_unhold(&k->session, k->put.path, &old->digest, b);
         }
         rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
     }
@@ -158,6 +159,9 @@ static int start_over(struct upload_sink *k, const struct session_file *old, str
     }
     if (rc == 0 && old_stage != 0 && stage_resume(k->u->store, old_stage, 0, &gone, NULL) == 0) {
         stage_abort(&gone);
+    }
+    if (rc == 0 && old != NULL && old->sealed) {
+        drop_unheld(k->u->store, &old->digest, 1);
     }
     charge_settle(&k->charge);
     batch_free(&b);
@@ -215,6 +219,35 @@ static int open_file(struct upload_sink *k, struct upload_reply *reply, struct e
     return rc;
 }
 
+/* It counts until its offer has made files of it. The offer may have done so before, of others: then it awaits more. */
+static int open_xorb(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+{
+    struct session *s = &k->session;
+    int rc = 0;
+
+    switch (live_admit_again(k->u, s->id, k->put.client, AWAITED_ANY, 1, reply)) {
+    case LIVE_ADMITTED: /* has it expired just before? */
+        session_free(s);
+        if (!offer_begin(k->u->store, &k->put, s, reply, &rc, e)) {
+            live_remove(k->u, s->id);
+            return rc;
+        }
+        break;
+    case LIVE_ALREADY:
+        break;
+    case LIVE_REFUSED:
+        return 0;
+    }
+    rc = session_file_load(k->u->store, s->id, k->put.path, &k->old, e);
+    if (rc != 0 && rc != E_NOTFOUND) {
+        return rc;
+    }
+    k->old.sealed = rc == 0 && k->old.sealed;
+    charge_begin(&k->charge, k->u, s->id, k->old.sealed ? k->old.bytes : 0);
+    k->charge.part = true;
+    return 0;
+}
+
 static int open_object(struct upload_sink *k, struct upload_reply *reply, struct err *e)
 {
     uint64_t most = k->put.kind == PUT_XORB    ? XORB_BYTES_MAX
@@ -231,7 +264,14 @@ static int open_object(struct upload_sink *k, struct upload_reply *reply, struct
     if (!offer_begin(k->u->store, &k->put, &k->session, reply, &rc, e)) {
         return rc;
     }
-    charge_begin(&k->charge, k->u, k->session.id, 0);
+    if (k->put.kind == PUT_XORB) {
+        rc = open_xorb(k, reply, e);
+        if (rc != 0 || reply->status != 0) {
+            return rc;
+        }
+    } else {
+        charge_begin(&k->charge, k->u, k->session.id, 0);
+    }
     if (k->put.kind == PUT_SHARD) {
         k->small = BUF_INIT(SHARD_BYTES_MAX);
         return 0;
@@ -339,7 +379,7 @@ static int finish_session_file(struct upload_sink *k, const struct digest *d,
 
     if (rc == 0) {
         put_rows(k, &f, stage, b);
-        session_hold(&k->session, d, b);
+        session_hold(&k->session, k->put.path, d, b);
         rc = store_commit(k->u->store, &b, COMMIT_SYNC, e);
     }
     if (rc == E_CHANGED) {
@@ -388,16 +428,20 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
                          struct err *e)
 {
     struct session_file f = {.sealed = true, .bytes = k->offset, .digest = *d};
+    bool xorb = k->put.kind == PUT_XORB;
     struct batch *b = batch_new();
     struct blob *blob = NULL;
     int rc = seal(k, d, b, &blob, e);
 
-    if (rc == 0 && k->put.kind == PUT_XORB) {
-        put_rows(k, &f, 0, b); /* found again by its name, and gone with the offer */
+    if (rc == 0 && xorb) { /* found again by its name, and gone with the offer */
+        put_rows(k, &f, 0, b);
+        if (k->old.sealed) {
+            session_unhold(&k->session, k->put.path, &k->old.digest, b);
+        }
     }
     if (rc == 0) {
         session_require(&k->session, b);
-        session_hold(&k->session, d, b);
+        session_hold(&k->session, xorb ? k->put.path : SLICE_NONE, d, b);
         rc = store_commit(k->u->store, &b, COMMIT_SYNC, e);
     }
     if (rc == E_CHANGED) {
@@ -405,6 +449,10 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
         rc = 0;
     } else if (rc == 0) {
         upload_reply_file(reply, 200, k->put.path, &f);
+        charge_keep(&k->charge, xorb ? f.bytes : 0);
+        if (xorb && k->old.sealed) {
+            drop_unheld(k->u->store, &k->old.digest, 1);
+        }
         if (k->put.kind == PUT_OBJECT) {
             live_came(k->u, k->session.id, d);
         }

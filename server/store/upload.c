@@ -174,7 +174,7 @@ static int drop_file_rows(struct uploads *u, const struct gather *g, const struc
 
     for (size_t i = 0; i < g->count; i++) {
         session_file_del(s, g->edits[i].entry.path, b);
-        session_unhold(s, &g->edits[i].entry.digest, b);
+        session_unhold(s, g->edits[i].entry.path, &g->edits[i].entry.digest, b);
     }
     return store_commit(u->store, &b, COMMIT_LAZY, e);
 }

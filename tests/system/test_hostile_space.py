@@ -8,6 +8,8 @@ from harness.crowd import Client
 from harness.image import Image
 from harness.mirrord import until
 from system.test_hosted_hub import Hub, below, sha
+from system.test_hosted_xet import chunk, shard
+from system.test_hosted_xet import store as xet_store
 
 MIB = 1 << 20
 KIB = 1 << 10
@@ -346,3 +348,52 @@ def test_a_file_begun_again_counts_as_it_lies(tight):
         again = tight.put(f"{place}/f{i}", b"x", token=token, headers={"Content-Range": f"bytes 1-1/{MIB}"})
         assert (first.status, again.status) == (308, 308)
     assert tight.metric("mirrord_cache_parked_bytes") <= MIB
+
+
+def test_what_a_session_lets_go_is_gone_at_once(small):
+    """Files that were overwritten, and those of an aborted session, counted for nobody and stayed for an hour."""
+    token, size = small.token("ci", "publish:models/*"), 200 * KIB
+    data = [bytes([i]) * size for i in range(20)]
+
+    def used():
+        return small.metric("mirrord_cache_bytes")
+    before = used()
+    place = opened(small, token)
+    for d in data:
+        assert small.put(f"{place}/f", d, token=token).status == 201
+    assert used() - before <= 2 * size
+    assert small.put(f"{place}/same", data[-1], token=token).status == 201
+    assert small.put(f"{place}/f", data[0], token=token).status == 201  # "same" still has the bytes
+    assert small.put(f"{place}/commit", b"", token=token, method="POST").status == 201
+    assert small.get("/models/me/x/same").body == data[-1] and small.get("/models/me/x/f").body == data[0]
+    place = opened(small, token, "me/y")
+    for i, d in enumerate(data):
+        assert small.put(f"{place}/f{i}", d, token=token).status == 201
+    assert small.put(place, b"", token=token, method="DELETE").status == 204
+    assert used() - before <= 3 * size
+    assert small.get("/models/me/x/same").body == data[-1]  # a tree has them
+    assert small.ctl("verify").returncode == 0
+
+
+def test_what_xet_has_brought_counts(mirrord):
+    """Until files were made of it; it counted for nobody as soon as it was whole."""
+    m = mirrord("""storage { quota = "64m" reserve = "16m" client_upload_bytes = "4m" }
+        repo "models" { protocol = "hosted" }""")
+    hub = Hub(m)
+    assert hub.create().status == 200
+    m.ci = hub.token
+    place, at = opened(m, m.ci), xet_store(m)
+    assert m.put(f"{place}/f", bytes(MIB // 2), token=m.ci).status == 201
+
+    def pieces(i):
+        return [bytes([i, k]) * (64 * KIB) for k in range(8)]
+
+    def brings(i):
+        return m.put(f"{at}/v1/xorbs/default/{i:064x}", b"".join(map(chunk, pieces(i))), token=m.ci, method="POST").status
+    assert [brings(i) for i in (1, 1, 2, 2, 3, 4, 5)] == [200] * 5 + [507] * 2  # again is not more
+    good = shard((sha(b"".join(pieces(1))), [(f"{1:064x}", 0, 8, MIB)]))
+    assert m.put(f"{at}/v1/shards", good, token=m.ci, method="POST").status == 200
+    assert [brings(i) for i in (4, 5, 6, 7)] == [200] * 3 + [507]  # the next files of the same upload
+    assert m.put(place, b"", token=m.ci, method="DELETE").status == 204
+    assert brings(7) == 200  # one upload alone is bounded by the quota
+    assert m.ctl("verify").returncode == 0

@@ -9,8 +9,15 @@
 /* What announcements may make us keep, whoever sends them. */
 enum { BYTES_MAX = 256 << 20 };
 
+struct account { /* of a client that began swarms: they are on its account, with all of their members */
+    UT_hash_handle hh;
+    uint64_t client;
+    size_t swarms, bytes;
+};
+
 struct entry {
     UT_hash_handle hh; /* iterated in the order they began */
+    struct account *account;
     struct digest digest;
     char repo[PEERS_NAME], key[PEERS_NAME];
     uint64_t size_bytes, began_ms;
@@ -23,6 +30,7 @@ struct peers {
     struct lock lock;
     struct peers_settings set;
     struct entry *all; /* uthash */
+    struct account *accounts; /* uthash, by client; without those that have nothing */
     size_t swarms, members, bytes;
     uint64_t announcements, refused, handed;
 };
@@ -45,9 +53,44 @@ static struct entry *find(const struct peers *p, const struct digest *d)
     return x;
 }
 
+/* --- accounts --- */
+
+static struct account *account_find(const struct peers *p, uint64_t client)
+{
+    struct account *a;
+
+    HASH_FIND(hh, p->accounts, &client, sizeof client, a);
+    return a;
+}
+
+static struct account *account_enter(struct peers *p, uint64_t client)
+{
+    struct account *a = account_find(p, client);
+
+    if (a == NULL) {
+        a = NEW(struct account);
+        a->client = client;
+        HASH_ADD(hh, p->accounts, client, sizeof a->client, a);
+    }
+    a->swarms++;
+    return a;
+}
+
+static void account_leave(struct peers *p, struct account *a)
+{
+    if (--a->swarms == 0) {
+        HASH_DEL(p->accounts, a);
+        free(a);
+    }
+}
+
+/* --- swarms --- */
+
 static void forget(struct peers *p, struct entry *x)
 {
     HASH_DEL(p->all, x);
+    x->account->bytes -= x->bytes;
+    account_leave(p, x->account);
     p->swarms--;
     p->members -= x->members;
     p->bytes -= x->bytes;
@@ -64,9 +107,11 @@ static void settle(struct peers *p, struct entry *x)
 
     p->members += members - x->members;
     p->bytes -= x->bytes;
+    x->account->bytes -= x->bytes;
     x->members = members;
     x->bytes = swarm_cost(chunks) + members * swarm_member_cost(chunks);
     p->bytes += x->bytes;
+    x->account->bytes += x->bytes;
     p->handed += handed - x->handed;
     x->handed = handed;
     if (members == 0) {
@@ -75,7 +120,7 @@ static void settle(struct peers *p, struct entry *x)
 }
 
 static struct entry *begin(struct peers *p, const struct digest *d, uint64_t size_bytes,
-                           uint64_t now_ms)
+                           uint64_t client, uint64_t now_ms)
 {
     struct entry *x = NEW(struct entry);
     uint8_t key[SWARM_KEY];
@@ -86,6 +131,7 @@ static struct entry *begin(struct peers *p, const struct digest *d, uint64_t siz
     x->digest = *d;
     x->size_bytes = size_bytes;
     x->began_ms = now_ms;
+    x->account = account_enter(p, client);
     x->swarm = swarm_new(chunks_of(size_bytes), key, seed);
     explicit_bzero(key, sizeof key);
     HASH_ADD(hh, p->all, digest, sizeof x->digest, x);
@@ -93,14 +139,48 @@ static struct entry *begin(struct peers *p, const struct digest *d, uint64_t siz
     return x;
 }
 
+static size_t held(const struct account *a, bool bytes)
+{
+    return a == NULL ? 0 : bytes ? a->bytes : a->swarms;
+}
+
+/* The youngest swarm of the client that has most, when that is more than this client has with what comes: its members bring the
+ * file from here alone. False: there is none such. */
+static bool give_way(struct peers *p, uint64_t client, size_t more, bool bytes)
+{
+    const struct account *most = NULL;
+    struct entry *x, *next, *youngest = NULL;
+    struct account *a, *after;
+
+    HASH_ITER(hh, p->accounts, a, after)
+    {
+        most = held(a, bytes) > held(most, bytes) ? a : most;
+    }
+    if (most == NULL || most->client == client ||
+        held(most, bytes) <= held(account_find(p, client), bytes) + more) {
+        return false;
+    }
+    HASH_ITER(hh, p->all, x, next)
+    {
+        youngest = x->account == most ? x : youngest;
+    }
+    CHECK(youngest != NULL);
+    forget(p, youngest);
+    return true;
+}
+
 /* One member more, in a swarm that is there or not. */
-static int room_for(struct peers *p, const struct entry *x, uint64_t size_bytes, struct err *e)
+static int room_for(struct peers *p, const struct entry *x, uint64_t size_bytes, uint64_t client,
+                    struct err *e)
 {
     size_t chunks = chunks_of(size_bytes);
     size_t more = swarm_member_cost(chunks) + (x == NULL ? swarm_cost(chunks) : 0);
 
-    if (x == NULL && p->swarms == SWARMS_MAX) {
+    client = x != NULL ? x->account->client : client;
+    if (x == NULL && p->swarms == SWARMS_MAX && !give_way(p, client, 1, false)) {
         return err_set(e, E_BUSY, "%d blobs are shared already, no more are led", SWARMS_MAX);
+    }
+    while (more > BYTES_MAX - p->bytes && give_way(p, client, more, true)) {
     }
     if (more > BYTES_MAX - p->bytes) {
         return err_set(e, E_BUSY,
@@ -110,7 +190,7 @@ static int room_for(struct peers *p, const struct entry *x, uint64_t size_bytes,
     return 0;
 }
 
-static int announce(struct peers *p, const struct digest *d, uint64_t size_bytes,
+static int announce(struct peers *p, const struct digest *d, uint64_t size_bytes, uint64_t client,
                     const struct announcement *a, const uint8_t from[SWARM_ADDRESS],
                     uint64_t now_ms, struct swarm_answer *out, bool *began, struct err *e)
 {
@@ -127,21 +207,21 @@ static int announce(struct peers *p, const struct digest *d, uint64_t size_bytes
         x = find(p, d); /* the last member may have gone with it, and so its key */
     }
     if (x == NULL || !swarm_knows(x->swarm, a->id)) {
-        rc = room_for(p, x, size_bytes, e);
+        rc = room_for(p, x, size_bytes, client, e);
         if (rc != 0) {
             return rc;
         }
     }
     *began = x == NULL;
     if (x == NULL) {
-        x = begin(p, d, size_bytes, now_ms);
+        x = begin(p, d, size_bytes, client, now_ms);
     }
     rc = swarm_announce(x->swarm, a, from, &rules, now_ms, out, e);
     settle(p, x);
     return rc;
 }
 
-int peers_announce(struct peers *p, const struct digest *d, uint64_t size_bytes,
+int peers_announce(struct peers *p, const struct digest *d, uint64_t size_bytes, uint64_t client,
                    const struct announcement *a, const uint8_t from[SWARM_ADDRESS], uint64_t now_ms,
                    struct swarm_answer *out, bool *began, struct err *e)
 {
@@ -149,7 +229,7 @@ int peers_announce(struct peers *p, const struct digest *d, uint64_t size_bytes,
 
     *began = false;
     lock_take(&p->lock);
-    rc = announce(p, d, size_bytes, a, from, now_ms, out, began, e);
+    rc = announce(p, d, size_bytes, client, a, from, now_ms, out, began, e);
     p->announcements += rc == 0;
     p->refused += rc == E_BUSY;
     lock_drop(&p->lock);

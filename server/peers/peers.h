@@ -1,5 +1,8 @@
 /* peers.h - which blobs are being brought by several nodes at this moment: a swarm for each (swarm.h), all of them bounded.
  *
+ * A client that is alone may have all of the room. When it is full, the client that has begun most gives way to others, one swarm
+ * after the other.
+ *
  * Soft state: a restart forgets it, members come back with their next announcement. A swarm begins with its first member and has a
  * key of its own until the last one has gone. Nothing is kept without a `peers` section.
  *
@@ -25,9 +28,9 @@ void peers_close(struct peers **pp); /* NULL is fine */
 void peers_set(struct peers *p, const struct peers_settings *set);
 bool peers_on(struct peers *p);
 
-/* size_bytes: of the blob. *began: it is the first of a swarm, whose name may be told by peers_name(). */
+/* size_bytes: of the blob. client: who announces; a swarm that it begins is on its account. *began: it is the first of a swarm, whose name may be told by peers_name(). */
 MUST_USE int peers_announce(struct peers *p, const struct digest *d, uint64_t size_bytes,
-                            const struct announcement *a, const uint8_t from[SWARM_ADDRESS],
+                            uint64_t client, const struct announcement *a, const uint8_t from[SWARM_ADDRESS],
                             uint64_t now_ms, struct swarm_answer *out, bool *began, struct err *e);
 void peers_leave(struct peers *p, const struct digest *d, const uint8_t id[ANNOUNCEMENT_ID]);
 /* A repo and a key or tree in it that hold the blob, for people. Cut where it is long. */

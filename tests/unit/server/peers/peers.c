@@ -18,9 +18,9 @@ static struct digest name(uint32_t n)
     return d;
 }
 
-/* A file of `chunks`; member n of it has none of them. */
-static int come(struct peers *p, uint32_t file, size_t chunks, uint32_t n, uint64_t now_ms,
-                struct swarm_answer *out, bool *began)
+/* A file of `chunks`; member n of it, a client's, has none of them. */
+static int come_of(struct peers *p, uint64_t client, uint32_t file, size_t chunks, uint32_t n,
+                   uint64_t now_ms, struct swarm_answer *out, bool *began)
 {
     static const uint8_t from[SWARM_ADDRESS] = {[10] = 0xff, [11] = 0xff, 10, 0, 0, 1};
     struct announcement a = {
@@ -31,13 +31,19 @@ static int come(struct peers *p, uint32_t file, size_t chunks, uint32_t n, uint6
     int rc;
 
     memcpy(a.id, &n, sizeof n);
-    rc = peers_announce(p, &d, (chunks - 1) * CHUNK_BYTES + 1, &a, from, now_ms, out, &first, &e);
+    rc = peers_announce(p, &d, (chunks - 1) * CHUNK_BYTES + 1, client, &a, from, now_ms, out, &first, &e);
     if (began != NULL) {
         *began = first;
     }
     assert_true((rc == 0) == (e.text[0] == '\0'));
     announcement_free(&a);
     return rc;
+}
+
+static int come(struct peers *p, uint32_t file, size_t chunks, uint32_t n, uint64_t now_ms,
+                struct swarm_answer *out, bool *began)
+{
+    return come_of(p, 1, file, chunks, n, now_ms, out, began);
 }
 
 static struct peers_stats stats(struct peers *p)
@@ -148,6 +154,53 @@ static void bounds(void **state)
     peers_close(&p);
 }
 
+static void who_has_most_gives_way(void **state)
+{
+    enum { GREEDY = 1, MODEST, THIRD };
+    struct peers *p = peers_open(&on);
+    struct swarm_answer a;
+    bool began;
+    uint32_t n;
+
+    (void)state;
+    for (n = 0; n < SWARMS_MAX; n++) {
+        assert_int_equal(come_of(p, GREEDY, n, 1, 1, 0, &a, NULL), 0);
+    }
+    assert_int_equal(come_of(p, GREEDY, n, 1, 1, 0, &a, NULL), E_BUSY);
+    for (uint32_t i = 0; i < SWARMS_MAX / 2; i++) { /* as many as the other keeps */
+        assert_int_equal(come_of(p, MODEST, n + i, 1, 1, 0, &a, &began), 0);
+        assert_true(began);
+    }
+    assert_int_equal(come_of(p, MODEST, 2 * n, 1, 1, 0, &a, NULL), E_BUSY);
+    assert_int_equal(come_of(p, GREEDY, 3 * n, 1, 1, 0, &a, NULL), E_BUSY);
+    assert_int_equal(come_of(p, THIRD, 4 * n, 1, 1, 0, &a, &began), 0);
+    assert_true(began);
+    assert_int_equal(stats(p).swarms, SWARMS_MAX);
+    assert_int_equal(come_of(p, MODEST, 0, 1, 2, 0, &a, &began), 0); /* the oldest stayed */
+    assert_false(began);
+    peers_close(&p);
+}
+
+static void who_holds_most_memory_gives_way(void **state)
+{
+    enum { GREEDY = 1, MODEST };
+    const struct peers_settings wide = {.again_s = 5, .lease_s = 60, .members = 65535};
+    struct peers *p = peers_open(&wide);
+    struct swarm_answer a;
+    bool began;
+    uint32_t file = 0;
+
+    (void)state;
+    while (come_of(p, GREEDY, file, 1500000, 1, 0, &a, NULL) == 0) {
+        file++;
+    }
+    assert_in_range(file, 20, SWARMS_MAX - 1);
+    assert_int_equal(come_of(p, MODEST, file, 1500000, 1, 0, &a, &began), 0);
+    assert_true(began);
+    assert_int_equal(come_of(p, MODEST, file, 1500000, 2, 0, &a, NULL), 0);
+    peers_close(&p);
+}
+
 static void a_swarm_that_nobody_got_into_is_none(void **state)
 {
     struct peers *p = peers_open(&on);
@@ -158,7 +211,7 @@ static void a_swarm_that_nobody_got_into_is_none(void **state)
     bool began;
 
     (void)state;
-    assert_int_equal(peers_announce(p, &d, CHUNK_BYTES, &a, from, 0, &out, &began, NULL),
+    assert_int_equal(peers_announce(p, &d, CHUNK_BYTES, 1, &a, from, 0, &out, &began, NULL),
                      E_INVALID);
     assert_int_equal(stats(p).swarms, 0);
     announcement_free(&a);
@@ -171,6 +224,8 @@ int main(void)
         cmocka_unit_test(a_swarm_lives_as_long_as_members),
         cmocka_unit_test(off_is_off),
         cmocka_unit_test(bounds),
+        cmocka_unit_test(who_has_most_gives_way),
+        cmocka_unit_test(who_holds_most_memory_gives_way),
         cmocka_unit_test(a_swarm_that_nobody_got_into_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

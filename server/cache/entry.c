@@ -292,7 +292,8 @@ static void rest_or_free(struct entry *n, uint64_t now_ms)
     struct cache *c = n->cache;
     bool remembers =
         n->kin != NULL && !c->closing &&
-        ((n->memory != NULL && now_ms < n->memory_until_ms) || now_ms < n->trouble_until_ms);
+        ((n->memory != NULL && now_ms < n->memory_until_ms) || now_ms < n->trouble_until_ms ||
+         now_ms < n->failed_until_ms);
 
     hit_free(&n->old);
     if (!remembers) {
@@ -317,7 +318,8 @@ void entries_rest_tick(struct cache *c, uint64_t now_ms)
 {
     LIST_EACH (&c->resting, it) {
         struct entry *n = LIST_ITEM(it, struct entry, rest);
-        if (now_ms >= n->memory_until_ms && now_ms >= n->trouble_until_ms) {
+        if (now_ms >= n->memory_until_ms && now_ms >= n->trouble_until_ms &&
+            now_ms >= n->failed_until_ms) {
             entry_free(n);
         }
     }
@@ -474,6 +476,7 @@ static void on_headed(void *arg, struct fill *f)
     struct cache_ask *k;
 
     patience_end(n);
+    n->failed_until_ms = 0;
     entry_is_for(n, f->tail);
     if (entry_first(n) == NULL) { /* all who asked want another variant: as if they had left */
         lock_take(&f->lock);

@@ -8,7 +8,11 @@
 #include "server/cache/cache_priv.h"
 #include "server/cache/variant.h"
 
-enum { TROUBLE_MS = 2000 }; /* an origin in trouble is left alone for so long, a key */
+enum {
+    TROUBLE_MS = 2000, /* an origin in trouble is left alone for so long, a key */
+    /* An error (5xx) this soon after another one is an outage. A single one is not: the next request asks the origin again. */
+    OUTAGE_MS = 10000,
+};
 
 struct promise {
     bool known;
@@ -62,6 +66,7 @@ struct entry {
     uint64_t trouble_until_ms;
     struct err trouble;
     struct promise trouble_promise;
+    uint64_t failed_until_ms; /* the origin has answered with an error: until then another one makes it an outage */
     struct list rest; /* in cache->resting */
     struct event *patience; /* somebody's ends; NULL: nobody's ever did */
 };

@@ -278,21 +278,36 @@ static bool trouble_has_words(const struct entry *n, const struct fill *f,
     return !fresh.no_store && !fresh.forbidden;
 }
 
+/* The first error in a row, with nothing that could be given instead? Such an answer may be used once (RFC 9111 3): it says nothing
+ * of the next request, which often succeeds. Those who waited have shared it. A 429 and a Retry-After ask to be left alone. */
+static bool is_lone_error(struct entry *n, const struct fill *f, const struct fetch_head *h)
+{
+    uint64_t now = clock_now_ms();
+    bool first = now >= n->failed_until_ms;
+
+    n->failed_until_ms = now + OUTAGE_MS;
+    return first && f->want.pass_on && n->old == NULL && h->status >= 500 &&
+           fetch_field(h, "retry-after").p == NULL;
+}
+
 static void origin_trouble(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
 {
     bool busy = h->status == 429 || h->status == 503;
     bool told = fetch_field(h, "retry-after").p != NULL; /* how long: it is waited for */
+    bool lone = is_lone_error(n, f, h);
     struct err why;
     int rc = err_set(&why, busy ? E_BUSY : E_NETWORK, "the origin answered %d", h->status);
 
     if (!told && trouble_has_words(n, f, h)) { /* they keep others away as trouble does */
-        uint32_t rest_s = busy ? BUSY_S : TROUBLE_MS / 1000;
+        uint32_t rest_s = lone ? 0 : busy ? BUSY_S : TROUBLE_MS / 1000;
         uint32_t ttl_s = words_ttl_s(n, f, status, h);
         refused(n, f, status, ttl_s > rest_s ? ttl_s : rest_s, h);
         return;
     }
-    entry_remember_trouble(n, rc, &why);
-    if (busy) {
+    if (!lone) {
+        entry_remember_trouble(n, rc, &why);
+    }
+    if (busy && !lone) {
         n->trouble_until_ms = clock_now_ms() + (uint64_t)retry_after_s(h) * 1000;
     }
     if (!told && f->text.p != NULL) {
@@ -329,6 +344,9 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
     struct err why;
 
     settle_whom(n, f, status, h);
+    if (status < 500 && status != 429) {
+        n->failed_until_ms = 0;
+    }
     if (status == 304 && n->old != NULL) {
         not_modified(n, f, h);
     } else if (n->probing && status != 200) {

@@ -233,6 +233,8 @@ class Handler(serving.Handler):
             return
         if t.status != 200 and lie:
             lied()
+            if t.hold_at >= 0 and not self.let_go(t):
+                return
             self.send_response_only(t.status)
             self.extra(t, None)
             if t.words:

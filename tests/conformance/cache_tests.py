@@ -40,14 +40,14 @@ console.log(JSON.stringify(tests.flatMap(s => s.tests.filter(t => !t.browser_onl
 """
 
 
-def node(suite, *arguments, preload=True, errors=subprocess.DEVNULL, **settings):
+def node(suite, *arguments, preload=True, out=subprocess.PIPE, errors=subprocess.DEVNULL, **settings):
     command = ["node", "--no-warnings", *(["--import", HERE / "cache_tests.mjs"] if preload else []), *arguments]
-    return subprocess.Popen(command, cwd=suite, stdout=subprocess.PIPE, stderr=errors, text=True, env=dict(os.environ, **settings))
+    return subprocess.Popen(command, cwd=suite, stdout=out, stderr=errors, text=True, env=dict(os.environ, **settings))
 
 
 def start_origin(suite, port, folder):
-    child = node(suite, "test-engine/server/server.mjs", npm_config_protocol="http", npm_config_port=str(port),
-                 npm_config_pidfile=str(folder / "origin.pid"))
+    child = node(suite, "test-engine/server/server.mjs", out=subprocess.DEVNULL, npm_config_protocol="http",
+                 npm_config_port=str(port), npm_config_pidfile=str(folder / "origin.pid"))
     while True:
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/number/0?0", timeout=10).close()
@@ -74,7 +74,7 @@ def run(suite, name, only):
     finally:
         if origin is not None:
             origin.kill()
-            origin.communicate()
+            origin.wait()
         m.remove()
 
 

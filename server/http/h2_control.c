@@ -103,6 +103,11 @@ void h2_refuse(struct h2 *h, uint32_t stream, uint32_t code)
     }
 }
 
+void h2_say_closed(struct h2 *h, uint32_t stream)
+{
+    put_number(h, NGHTTP2_RST_STREAM, stream, NGHTTP2_STREAM_CLOSED);
+}
+
 void h2_kill(struct h2 *h, struct exchange *x, uint32_t code)
 {
     h2_refuse(h, x->stream_id, code);

@@ -157,16 +157,35 @@ static bool was_used(const struct h2 *h, uint32_t stream)
     return ago < USED_BITS && (h->used >> ago & 1) != 0;
 }
 
-/* A head on a stream that is closed. Where we closed it before the peer had ended it, the head was under way: it is read, as
- * later ones refer to it, and forgotten. */
-static void take_late_head(struct h2 *h, uint32_t stream)
+/* We closed it before the peer had ended it: what the peer sent before it knew is no error (5.1). */
+static bool was_cut(const struct h2 *h, uint32_t stream)
 {
     for (size_t i = 0; i < CUT_STREAMS; i++) {
         if (h->cut[i] == stream) {
-            return;
+            return true;
         }
     }
-    h2_fail(h, was_used(h, stream) ? NGHTTP2_STREAM_CLOSED : NGHTTP2_PROTOCOL_ERROR);
+    return false;
+}
+
+/* A head on a stream that is closed. One that was under way when we closed the stream is read, as later ones refer to it, and
+ * forgotten. */
+static void take_late_head(struct h2 *h, uint32_t stream)
+{
+    if (!was_cut(h, stream)) {
+        h2_fail(h, was_used(h, stream) ? NGHTTP2_STREAM_CLOSED : NGHTTP2_PROTOCOL_ERROR);
+    }
+}
+
+/* 6.1: DATA on a stream that the peer has ended or reset. Also where we cut so many streams since then that this one is not known
+ * any more: so it is not counted among the resets that the peer caused, and said once. */
+static void take_late_data(struct h2 *h, uint32_t stream)
+{
+    if (!was_cut(h, stream)) {
+        h2_say_closed(h, stream);
+        h2_note_cut(h, stream);
+        h2_useless(h);
+    }
 }
 
 static void open_stream(struct h2 *h, const struct frame *f, bool ends)
@@ -296,6 +315,7 @@ static size_t begin_data(struct h2 *h, const struct frame *f, size_t have)
         h2_useless(h);
     }
     if (x == NULL) {
+        take_late_data(h, f->stream);
         h2_consume(h, padding + padded);
     } else if (x->room < (int64_t)f->n) {
         h2_consume(h, padding + padded);
@@ -345,6 +365,7 @@ static void take_reset(struct h2 *h, const struct frame *f)
     } else {
         h2_reset(h);
         if (x != NULL) {
+            x->received_all = true; /* nothing may follow on it */
             h2_stream_end(h, x, x->sent_all);
         }
     }

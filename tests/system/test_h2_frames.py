@@ -151,6 +151,39 @@ def test_stream_errors(client, name):
     assert told == code, client.frames
 
 
+LATE = frame(DATA, END_STREAM, 1, b"x")
+
+
+@pytest.mark.parametrize("before", [GET, WHOLE], ids=["without a body", "with one"])
+def test_data_after_both_ends(client, before):
+    """6.1: the answer has ended, too. The frame is answered by a reset of its stream, once, and the connection goes on."""
+    client.sock.sendall(before)
+    client.answer(1)
+    client.sock.sendall(LATE + LATE + head(3, request()))
+    assert client.answer(3)[1] == b"hello\n"
+    assert [f[3] for f in client.frames if f[0] == RST] == [struct.pack(">I", CLOSED)]
+
+
+def test_data_after_the_peers_own_reset(client):
+    client.sock.sendall(OPEN + frame(RST, 0, 1, struct.pack(">I", CANCEL)) + LATE + head(3, request()))
+    assert client.answer(3)[1] == b"hello\n"
+    assert [(f[2], f[3]) for f in client.frames if f[0] == RST] == [(1, struct.pack(">I", CLOSED))]
+
+
+def test_a_head_after_the_peers_own_reset(shared):
+    with shared.connect() as s:
+        c = H2(s)
+        s.sendall(OPEN + frame(RST, 0, 1, struct.pack(">I", CANCEL)) + head(1, request()))
+        assert c.end() == CLOSED
+
+
+def test_data_that_was_under_way_when_we_reset_its_stream(client):
+    """5.1: the peer could not know yet. A window's overflow resets the stream; what follows on it is nothing."""
+    client.sock.sendall(OPEN + window(1, 0x7fffffff) + LATE + head(3, request()))
+    assert client.answer(3)[1] == b"hello\n"
+    assert [f[3] for f in client.frames if f[0] == RST] == [struct.pack(">I", FLOW)]
+
+
 FINE = {  # all of it is taken; the PING behind it is answered and so is a request
     "4.1 an unknown frame": frame(0x77, 0xff, 0, b"x" * 100) + frame(0x77, 0, 9, b""),
     "4.1 flags that mean nothing": frame(PING, 0x16, 0, b"12345678"),

@@ -86,6 +86,44 @@ static struct slice copy(struct arena *a, struct slice s)
     return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
 }
 
+/* The origin has just given or confirmed it, for this request. */
+static bool is_first_hand(enum cache_state s)
+{
+    return s == CACHE_MISS || s == CACHE_REFRESHED || s == CACHE_REVALIDATED;
+}
+
+/* Few answers have a list in their Cache-Control. */
+static bool may_withhold(const struct object *o)
+{
+    for (size_t i = 0; i < o->nfields; i++) {
+        if (slice_eqs(o->fields[i].name, "cache-control") &&
+            slice_find(o->fields[i].value, '"') >= 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void describe_fields(struct answer_box *x, const struct object *o)
+{
+    struct answer *p = &x->pub;
+    bool lists = may_withhold(o);
+
+    p->fields = x->object.fields;
+    p->nfields = 0;
+    for (size_t i = 0; i < o->nfields; i++) {
+        const struct http_field *f = &o->fields[i];
+        bool withheld = lists && freshness_withholds(o->fields, o->nfields, f->name);
+        p->once = p->once || withheld;
+        if (!withheld || is_first_hand(p->state)) {
+            x->object.fields[p->nfields++] = (struct http_field){
+                arena_copy(&x->arena, f->name), arena_copy(&x->arena, f->value)};
+        }
+    }
+    x->object.nfields = p->nfields;
+    p->once = p->once && is_first_hand(p->state);
+}
+
 /* o's strings are copied: a row's and a fill's arena have lives of their own. */
 static void describe(struct answer_box *x, const struct object *o)
 {
@@ -96,13 +134,7 @@ static void describe(struct answer_box *x, const struct object *o)
                                                                : SLICE_NONE;
     p->content_type = copy(&x->arena, o->content_type);
     p->url = copy(&x->arena, o->url);
-    x->object.nfields = o->nfields;
-    for (size_t i = 0; i < o->nfields; i++) {
-        x->object.fields[i] = (struct http_field){arena_copy(&x->arena, o->fields[i].name),
-                                                  arena_copy(&x->arena, o->fields[i].value)};
-    }
-    p->fields = x->object.fields;
-    p->nfields = o->nfields;
+    describe_fields(x, o);
     /* Age counts from when the origin made it: what was old on arrival was stored earlier, so to say. */
     p->stored_unix_s = o->validated_unix_s - min_u64(o->age_s, o->validated_unix_s);
     if (o->last_modified.p != NULL &&

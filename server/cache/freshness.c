@@ -51,7 +51,7 @@ static void read_directive(struct control *c, struct slice name, struct slice va
         c->no_store = true;
     } else if (slice_ieq(name, SLICE("no-cache"))) {
         c->no_cache =
-            c->no_cache || value.p == NULL; /* with field names: those are not kept stale */
+            c->no_cache || value.p == NULL; /* with field names: freshness_withholds() */
     } else if (slice_ieq(name, SLICE("private"))) {
         c->private = true;
     } else if (slice_ieq(name, SLICE("must-understand"))) {
@@ -89,15 +89,61 @@ static struct slice next_member(struct slice *rest)
     return slice_trim(all);
 }
 
+struct directive {
+    struct slice name;
+    struct slice value; /* p == NULL: there is none, or blanks stand beside the '=', which makes a lifetime invalid */
+};
+
+static struct directive next_directive(struct slice *line)
+{
+    struct slice value = next_member(line);
+    bool has_value = slice_find(value, '=') >= 0;
+    struct slice name = slice_cut(&value, '=');
+    bool spaced = name.n != slice_trim(name).n || value.n != slice_trim(value).n;
+
+    return (struct directive){slice_trim(name), has_value && !spaced ? value : SLICE_NONE};
+}
+
 static void read_control(struct control *c, struct slice line)
 {
     c->seen = true;
     while (line.n > 0) {
-        struct slice value = next_member(&line);
-        bool has_value = slice_find(value, '=') >= 0;
-        struct slice name = slice_trim(slice_cut(&value, '='));
-        read_directive(c, name, has_value ? slice_trim(value) : SLICE_NONE);
+        struct directive d = next_directive(&line);
+        read_directive(c, d.name, d.value);
     }
+}
+
+/* In a quoted list of field names, as no-cache and private may have one. */
+static bool list_names(struct slice list, struct slice name)
+{
+    if (list.n < 2 || list.p[0] != '"' || list.p[list.n - 1] != '"') {
+        return false;
+    }
+    list = slice_of(list.p + 1, list.n - 2);
+    while (list.n > 0) {
+        if (slice_ieq(slice_trim(slice_cut(&list, ',')), name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool freshness_withholds(const struct http_field *fields, size_t nfields, struct slice name)
+{
+    for (size_t i = 0; i < nfields; i++) {
+        struct slice line = fields[i].value;
+        if (!slice_eq(fields[i].name, SLICE("cache-control")) || slice_find(line, '"') < 0) {
+            continue;
+        }
+        while (line.n > 0) {
+            struct directive d = next_directive(&line);
+            if ((slice_ieq(d.name, SLICE("no-cache")) || slice_ieq(d.name, SLICE("private"))) &&
+                list_names(d.value, name)) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 /* RFC 9111 5.1: the first counts of a list or of several lines, and what is no number does not. What a parameter follows is

@@ -24,6 +24,10 @@ struct freshness { /* what the origin said */
 void freshness_read(const struct http_field *fields, size_t nfields, uint64_t now_unix_s,
                     uint32_t default_ttl_s, struct freshness *out);
 
+/* Does Cache-Control name this field (in small letters) in no-cache="..." or private="..."? Then only the answer that the origin has
+ * just given or confirmed may have it (RFC 9111 5.2.2.4, 5.2.2.7). */
+bool freshness_withholds(const struct http_field *fields, size_t nfields, struct slice name);
+
 /* Is this the object that is wanted at all? By its digest where one is promised, else by where it came from: what another
  * origin had under the name (the configuration was changed) is none of this one's. */
 bool object_answers(const struct object *o, const struct want *w);

@@ -68,6 +68,20 @@ def test_a_304_brings_new_words(data, wire):
     assert (thing.requests, thing.bytes) == (2, 100)
 
 
+@pytest.mark.parametrize("says", ['no-cache="x-word, X-More"', 'private="x-word, X-More"'])
+def test_fields_that_are_not_to_be_given_from_the_store(mirrord, origin, wire, says):
+    """The answer that the origin has just given has them, and no later one but what it has confirmed."""
+    m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" pass_headers = {{"X-Word", "X-Kept", "X-More"}} rule '.' {{ ttl = 1h refresh_floor = 0s }} }}""")
+    thing = origin.put("/n", size=100, fields=f"Cache-Control: {says}, max-age=600|X-Word: a|X-Kept: b|X-More: c")
+    replies = []
+    for ask in ("", "", "", "no-cache", ""):
+        reply = m.get("/data/n", wire, headers={"Cache-Control": ask} if ask else {})
+        replies.append((reply["x-word"], reply["x-kept"], reply["x-more"]))
+        m.settle()
+    first_hand, stored = ("a", "b", "c"), (None, "b", None)
+    assert replies == [first_hand, stored, stored, first_hand, stored] and thing.requests == 2
+
+
 DEMANDS = {  # of a copy that was 1000 s old when it came and stays fresh for 500 s: is the origin asked?
     "nothing": ("", False), "max-age=900": ("max-age=900", True), "max-age=100000": ("max-age=100000", False),
     "min-fresh=10": ("min-fresh=10", False), "min-fresh=600": ("min-fresh=600", True), "no-cache": ("no-cache", True),

@@ -38,6 +38,11 @@ static void counts_the_life_of_an_answer(void **state)
         {"cache-control: max-age=5|cache-control: s-maxage=9", 9},
         {"cache-control: max-age=5, max-age=6", 0},
         {"cache-control: max-age=five", 0},
+        {"cache-control: max-age =5", 0}, /* no blanks beside the '=' (RFC 9111 5.2) */
+        {"cache-control: max-age= 5", 0},
+        {"cache-control: s-maxage= 5, max-age=5", 0},
+        {"cache-control: no-cache = \"x\", max-age=5", 0},
+        {"cache-control: public , max-age=5 ", 5},
         {"cache-control: max-age=-1", 0},
         {"cache-control: max-age=", 0},
         {"cache-control: no-cache, max-age=5", 0},
@@ -76,6 +81,31 @@ static void counts_the_life_of_an_answer(void **state)
         struct freshness f = read_fields(cases[i].fields);
         if (f.fresh_until_unix_s != NOW + cases[i].life_s) {
             fail_msg("%s: %d s", cases[i].fields, (int)(f.fresh_until_unix_s - NOW));
+        }
+    }
+}
+
+static void withholds_the_fields_that_are_named(void **state)
+{
+    static const struct {
+        const char *control, *name;
+        bool withheld;
+    } cases[] = {
+        {"no-cache=\"set-thing, X-Kind\", max-age=5", "x-kind", true},
+        {"max-age=5, private=\"x-kind\"", "x-kind", true},
+        {"no-cache=\"x-kinds\"", "x-kind", false},
+        {"no-cache=x-kind", "x-kind", false},
+        {"no-cache", "x-kind", false},
+        {"ext=\"no-cache=x-kind\"", "x-kind", false},
+        {"no-cache=\"", "x-kind", false},
+        {"no-cache=\"\"", "x-kind", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct http_field field = {SLICE("cache-control"), slice_str(cases[i].control)};
+        if (freshness_withholds(&field, 1, slice_str(cases[i].name)) != cases[i].withheld) {
+            fail_msg("%s", cases[i].control);
         }
     }
 }
@@ -303,6 +333,7 @@ int main(void)
         cmocka_unit_test(the_origins_stale_terms_count_with_its_ttl_alone),
         cmocka_unit_test(a_clock_set_back_makes_nothing_fresh),
         cmocka_unit_test(counts_the_life_of_an_answer),
+        cmocka_unit_test(withholds_the_fields_that_are_named),
         cmocka_unit_test(reads_what_may_be_done),
         cmocka_unit_test(the_class_and_the_rule_decide),
         cmocka_unit_test(a_client_may_want_it_newer_or_take_it_older),

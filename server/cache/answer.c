@@ -235,7 +235,7 @@ struct answer *answer_of_words(struct cache *c, int status, enum cache_state sta
     struct freshness fresh;
 
     object_learn(o, h, &a);
-    freshness_read(h->fields, h->nfields, clock_unix_s(), c->set.default_ttl_s, &fresh);
+    freshness_read(h->fields, h->nfields, NULL, clock_unix_s(), c->set.default_ttl_s, &fresh);
     o->validated_unix_s = clock_unix_s();
     o->age_s = fresh.age_s;
     describe(x, o);
@@ -258,7 +258,7 @@ struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const
     char hex[DIGEST_HEX + 1];
 
     object_learn(o, h, &a);
-    freshness_read(h->fields, h->nfields, clock_unix_s(), c->set.default_ttl_s, &fresh);
+    freshness_read(h->fields, h->nfields, NULL, clock_unix_s(), c->set.default_ttl_s, &fresh);
     o->validated_unix_s = clock_unix_s();
     o->age_s = fresh.age_s;
     if (etag_is_strong(o->origin_etag)) {

@@ -27,6 +27,20 @@ static const struct want_field *copy_forward(struct arena *a, const struct want 
     return to;
 }
 
+static const struct slice *copy_targets(struct arena *a, const struct want *w)
+{
+    struct slice *to;
+
+    if (w->ntargets == 0) {
+        return NULL;
+    }
+    to = arena_alloc(a, w->ntargets * sizeof *to);
+    for (size_t i = 0; i < w->ntargets; i++) {
+        to[i] = arena_copy(a, w->targets[i]);
+    }
+    return to;
+}
+
 void want_copy(struct arena *a, const struct want *w, struct want *out)
 {
     struct status_map *map = arena_alloc(a, (w->status_maps + 1) * sizeof *map);
@@ -42,6 +56,7 @@ void want_copy(struct arena *a, const struct want *w, struct want *out)
     out->token_scope = copy(a, w->token_scope);
     out->held_by = copy(a, w->held_by);
     out->forward = copy_forward(a, w);
+    out->targets = copy_targets(a, w);
     if (w->status_maps > 0) {
         memcpy(map, w->status_map, w->status_maps * sizeof *map);
     }

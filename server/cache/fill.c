@@ -424,7 +424,7 @@ void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
         learn_digest(f, h);
     }
     coding = object_field(o, "content-encoding");
-    freshness_read(h->fields, h->nfields, now, f->cache->set.default_ttl_s, &fresh);
+    freshness_read(h->fields, h->nfields, &f->want, now, f->cache->set.default_ttl_s, &fresh);
     o->stored_unix_s = o->validated_unix_s = now;
     o->age_s = fresh.age_s;
     o->fresh_until_unix_s = fresh.fresh_until_unix_s;

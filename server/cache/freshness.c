@@ -1,6 +1,7 @@
 #include "server/cache/freshness.h"
 
 #include "common/codec/httpdate.h"
+#include "common/codec/structured.h"
 #include "server/cache/variant.h"
 
 enum { HEURISTIC_MAX_S = 86400, TTL_MAX_S = 10 * 365 * 86400, CLOCK_SLACK_S = 60 };
@@ -146,6 +147,76 @@ bool freshness_withholds(const struct http_field *fields, size_t nfields, struct
     return false;
 }
 
+/* --- targeted fields (RFC 9213) ------------------------------------------------------------------------------------------ */
+
+static bool is_lifetime(struct slice name)
+{
+    return slice_eq(name, SLICE("max-age")) || slice_eq(name, SLICE("s-maxage")) ||
+           slice_eq(name, SLICE("stale-while-revalidate")) ||
+           slice_eq(name, SLICE("stale-if-error"));
+}
+
+static void read_targeted_directive(struct control *c, const struct structured_member *m)
+{
+    char digits[U64_DIGITS];
+
+    /* Of two with the same key the last one counts. */
+    c->has_max_age = c->has_max_age && !slice_eq(m->key, SLICE("max-age"));
+    c->has_s_maxage = c->has_s_maxage && !slice_eq(m->key, SLICE("s-maxage"));
+    if (m->kind == STRUCTURED_BOOLEAN && m->boolean && !is_lifetime(m->key)) {
+        read_directive(c, m->key, SLICE_NONE);
+    } else if (m->kind == STRUCTURED_STRING && !is_lifetime(m->key)) {
+        read_directive(c, m->key, SLICE("")); /* a list of field names */
+    } else if (m->kind == STRUCTURED_INTEGER && m->integer >= 0 && is_lifetime(m->key)) {
+        read_directive(c, m->key, slice_of_u64(digits, (uint64_t)m->integer));
+    } else if (is_lifetime(m->key)) {
+        c->bad = true;
+    }
+}
+
+/* False: the answer has no such field, or it is empty, or it is no dictionary. */
+static bool read_target(const struct http_field *fields, size_t nfields, struct slice name,
+                        struct control *out)
+{
+    *out = (struct control){0};
+    for (size_t i = 0; i < nfields; i++) {
+        struct slice line = fields[i].value;
+        struct structured_member m;
+        int rc = 0;
+        while (slice_eq(fields[i].name, name) && (rc = structured_next(&line, &m)) == 1) {
+            out->seen = true;
+            read_targeted_directive(out, &m);
+        }
+        if (rc < 0) {
+            return false;
+        }
+    }
+    return out->seen;
+}
+
+static bool read_targets(const struct http_field *fields, size_t nfields, const struct want *w,
+                         struct control *out)
+{
+    for (size_t i = 0; w != NULL && i < w->ntargets; i++) {
+        if (read_target(fields, nfields, w->targets[i], out)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool obeys_cdn(const struct want *w)
+{
+    for (size_t i = 0; w != NULL && i < w->ntargets; i++) {
+        if (slice_eq(w->targets[i], SLICE("cdn-cache-control"))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --- all of it ----------------------------------------------------------------------------------------------------------- */
+
 /* RFC 9111 5.1: the first counts of a list or of several lines, and what is no number does not. What a parameter follows is
  * read as the number: too old is the safe side. */
 static bool read_age(struct slice value, uint64_t *out)
@@ -155,8 +226,8 @@ static bool read_age(struct slice value, uint64_t *out)
     return seconds(slice_trim(slice_cut(&first, ';')), out);
 }
 
-/* A life of its own that the origin gives its CDN (RFC 9213). This mirror is not the origin's CDN, and nobody purges it: what
- * is allowed there for longer is not allowed here; what is not even allowed there, or for less, is not here either. */
+/* A life of its own that the origin gives its CDN, for a repo that does not obey that field: this mirror is not the origin's CDN, and
+ * nobody purges it. What is allowed there for longer is not allowed here; what is not even allowed there, or for less, is not here either. */
 static uint64_t cdn_life(const struct control *cdn, uint64_t life_s)
 {
     if (!cdn->seen || cdn->bad) {
@@ -168,11 +239,12 @@ static uint64_t cdn_life(const struct control *cdn, uint64_t life_s)
     return cdn->has_max_age ? min_u64(life_s, cdn->max_age_s) : life_s;
 }
 
-void freshness_read(const struct http_field *fields, size_t nfields, uint64_t now, uint32_t ttl_s,
-                    struct freshness *out)
+void freshness_read(const struct http_field *fields, size_t nfields, const struct want *w,
+                    uint64_t now, uint32_t ttl_s, struct freshness *out)
 {
     struct control c = {0};
     struct control cdn = {0};
+    struct control target;
     uint64_t date = now;
     uint64_t expires = 0;
     uint64_t modified = 0;
@@ -209,6 +281,14 @@ void freshness_read(const struct http_field *fields, size_t nfields, uint64_t no
                            ++varies > VARIANT_NAMES || vary_all;
             }
         }
+    }
+    if (read_targets(fields, nfields, w, &target)) {
+        c = target;
+        has_expires = false;
+        cdn.seen = false;
+    }
+    if (obeys_cdn(w) || !cdn.seen) {
+        cdn = (struct control){0};
     }
     age = max_u64(age, now > date ? now - date : 0);
     if (c.bad || c.no_cache) {

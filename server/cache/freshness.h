@@ -20,9 +20,10 @@ struct freshness { /* what the origin said */
     uint32_t sie_s;
 };
 
-/* fields: of a 200, 206 or 304. default_ttl_s when they say nothing. Invalid or contradicting values are stale. */
-void freshness_read(const struct http_field *fields, size_t nfields, uint64_t now_unix_s,
-                    uint32_t default_ttl_s, struct freshness *out);
+/* fields: of a 200, 206 or 304. w: whose targets count (want.h); NULL: Cache-Control alone does. default_ttl_s when they say nothing.
+ * Invalid or contradicting values are stale. */
+void freshness_read(const struct http_field *fields, size_t nfields, const struct want *w,
+                    uint64_t now_unix_s, uint32_t default_ttl_s, struct freshness *out);
 
 /* Does Cache-Control name this field (in small letters) in no-cache="..." or private="..."? Then only the answer that the origin has
  * just given or confirmed may have it (RFC 9111 5.2.2.4, 5.2.2.7). */

@@ -93,7 +93,8 @@ static void renew(struct entry *n, struct fill *f, const struct fetch_head *h)
     struct freshness fresh;
 
     object_renew(o, h, &n->old->arena);
-    freshness_read(h->fields, h->nfields, clock_unix_s(), n->cache->set.default_ttl_s, &fresh);
+    freshness_read(h->fields, h->nfields, &f->want, clock_unix_s(), n->cache->set.default_ttl_s,
+                   &fresh);
     o->validated_unix_s = clock_unix_s();
     o->origin = origin_identity(f->origin);
     o->age_s = fresh.age_s;
@@ -196,7 +197,7 @@ static uint32_t words_ttl_s(const struct entry *n, const struct fill *f, int sta
     if (!w->pass_on) {
         return 0;
     }
-    freshness_read(h->fields, h->nfields, now, n->cache->set.default_ttl_s, &fresh);
+    freshness_read(h->fields, h->nfields, &f->want, now, n->cache->set.default_ttl_s, &fresh);
     if (fresh.no_store || fresh.forbidden) {
         return 0;
     }
@@ -274,7 +275,8 @@ static bool trouble_has_words(const struct entry *n, const struct fill *f,
     if (f->text.p == NULL) {
         return false;
     }
-    freshness_read(h->fields, h->nfields, clock_unix_s(), n->cache->set.default_ttl_s, &fresh);
+    freshness_read(h->fields, h->nfields, &f->want, clock_unix_s(), n->cache->set.default_ttl_s,
+                   &fresh);
     return !fresh.no_store && !fresh.forbidden;
 }
 
@@ -330,7 +332,7 @@ static void settle_whom(struct entry *n, const struct fill *f, int status,
     if (!want_varies(&f->want) || (status == 304 && n->old != NULL)) {
         return;
     }
-    freshness_read(h->fields, h->nfields, clock_unix_s(), 0, &fresh);
+    freshness_read(h->fields, h->nfields, &f->want, clock_unix_s(), 0, &fresh);
     kept = (status == 200 || status == 206 || status == 404 || status == 410) &&
            freshness_keeps(&fresh, &f->want);
     entry_is_for(n, kept ? variant_of_answer(&f->want, h->fields, h->nfields, &a)

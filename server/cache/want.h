@@ -74,6 +74,9 @@ struct want {
     struct slice accept;
     const struct want_field *forward; /* by name; without a repeat */
     size_t forwards;
+    /* Header fields, in small letters, that are obeyed in place of Cache-Control and Expires: the first that an answer has (RFC 9213). */
+    const struct slice *targets;
+    size_t ntargets;
     bool varies; /* answers are told apart by any field that their Vary names, not by those in `forward` alone */
     bool digest_known;
     struct digest digest; /* checked before the last 64 KiB leave */

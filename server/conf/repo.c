@@ -170,6 +170,35 @@ static int check_pass_headers(const struct settings_node *nd, const struct repo_
     return 0;
 }
 
+static int check_targeted(const struct settings_node *nd, const struct repo_conf *r, struct err *e)
+{
+    struct settings_place at = settings_where(nd, "targeted_cache_control");
+
+    if (r->targeted_cache_control_count == 0) {
+        return 0;
+    }
+    if (strcmp(r->protocol, "generic") != 0 || r->sync != NULL) {
+        return settings_wrong(at, e,
+                              "repo \"%s\" has targeted_cache_control, that is for protocol "
+                              "\"generic\" with an origin and no sync, remove it",
+                              r->name);
+    }
+    if (r->targeted_cache_control_count > ORIGIN_FIELD_TARGETS) {
+        return settings_wrong(at, e, "repo \"%s\" names %zu fields, %d are the most, remove some",
+                              r->name, r->targeted_cache_control_count, ORIGIN_FIELD_TARGETS);
+    }
+    for (size_t i = 0; i < r->targeted_cache_control_count; i++) {
+        const char *why = origin_field_no_target(r->targeted_cache_control[i]);
+        if (why != NULL) {
+            return settings_wrong(at, e,
+                                  "targeted_cache_control = {\"%.64s\"}, %s, name one as "
+                                  "CDN-Cache-Control",
+                                  r->targeted_cache_control[i], why);
+        }
+    }
+    return 0;
+}
+
 int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a, struct err *e)
 {
     struct access_conf access = {0};
@@ -208,5 +237,6 @@ int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
     }
     rc = rc == 0 ? section_sync(nd, r, a, e) : rc;
     rc = rc == 0 ? check_forward(nd, r, e) : rc;
+    rc = rc == 0 ? check_targeted(nd, r, e) : rc;
     return rc == 0 ? check_pass_headers(nd, r, e) : rc;
 }

@@ -18,8 +18,10 @@ struct repo_conf;
 bool origin_field_passes(const struct repo *r, struct slice name);
 /* Why pass_headers cannot name it (a name, or the beginning of names and '*'), in a few words; NULL: it can. */
 const char *origin_field_refuses(const char *name);
-enum { ORIGIN_FIELD_NAMES = 64 };
-/* The names have passed origin_field_refuses(), and are ORIGIN_FIELD_NAMES at most. */
+/* The same for targeted_cache_control (RFC 9213). */
+const char *origin_field_no_target(const char *name);
+enum { ORIGIN_FIELD_NAMES = 64, ORIGIN_FIELD_TARGETS = 8 };
+/* The names have passed the two above, and are ORIGIN_FIELD_NAMES and ORIGIN_FIELD_TARGETS at most. */
 void origin_field_open(struct repo *r, const struct repo_conf *conf);
 void origin_field_close(struct repo *r);
 

@@ -197,6 +197,8 @@ struct repo_conf { /* one `repo` section, as read */
     const char *const
         *pass_headers; /* generic: fields of the origin's that reach clients, beside the usual */
     size_t pass_headers_count;
+    const char *const *targeted_cache_control; /* generic: obeyed in place of Cache-Control */
+    size_t targeted_cache_control_count;
     const char *xet;              /* hf, hosted: off, large, on; NULL: the usual */
     const struct sync_conf *sync; /* mirrored whole; or NULL */
     const char *source;           /* "file:line" of the section, for errors */
@@ -281,6 +283,8 @@ struct repo {
     size_t forwards;
     char **pass; /* pass_headers (origin_field.h), in small letters */
     size_t passes;
+    struct slice *targets; /* targeted_cache_control, in small letters */
+    size_t ntargets;
     unsigned slot; /* of its counters (admin/traffic.h) */
     void *state;   /* the adapter's */
     _Atomic uint64_t

@@ -80,6 +80,19 @@ static void add_fields(struct hot *h, const struct repo *r, const struct answer 
     }
 }
 
+/* How long a copy is good here, by a field that is for caches such as this one: that is nothing to its clients. */
+static bool is_targeted(const struct call *c, const struct answer *a)
+{
+    for (size_t i = 0; a != NULL && i < c->plan.want.ntargets; i++) {
+        for (size_t j = 0; j < a->nfields; j++) {
+            if (slice_eq(a->fields[j].name, c->plan.want.targets[i])) {
+                return c->plan.want.ttl_s == TTL_ORIGIN;
+            }
+        }
+    }
+    return false;
+}
+
 static void add_cache_control(struct call *c, struct hot *h)
 {
     /* "public" would let a cache behind us answer those who have no right (RFC 9111 3.5). */
@@ -94,7 +107,7 @@ static void add_cache_control(struct call *c, struct hot *h)
     } else if (c->plan.kind == PLAN_WANT && c->plan.want.class == WANT_IMMUTABLE) {
         reply_addf(&h->reply, &h->arena, "cache-control", "%s, max-age=31536000, immutable", who);
     } else if (h->answer != NULL && h->fresh_until_unix_s > h->stored_unix_s &&
-               h->fresh_until_unix_s != UINT64_MAX) {
+               h->fresh_until_unix_s != UINT64_MAX && !is_targeted(c, h->answer)) {
         reply_addf(&h->reply, &h->arena, "cache-control", "%s, max-age=%" PRIu64, who,
                    h->fresh_until_unix_s - h->stored_unix_s);
     } else {

@@ -32,7 +32,7 @@ CONFIGURATIONS = {  # what the repo has beside origin and pass_headers; what sta
     "defaults": ("", ""),
     "forward": (f"forward = {texts(FORWARDED)}", ""),
     "at-once": (AT_ONCE, NO_DEFAULT),
-    "configured": (f"forward = {texts(FORWARDED)} {AT_ONCE}", NO_DEFAULT),
+    "configured": (f'forward = {texts(FORWARDED)} targeted_cache_control = {{"CDN-Cache-Control"}} {AT_ONCE}', NO_DEFAULT),
 }
 LIST = """
 import tests from './tests/index.mjs'

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from harness.curl import FLAGS
-from harness.mirrord import until
+from harness.mirrord import BUILD, until
 
 MIB = 1 << 20
 
@@ -80,6 +80,34 @@ def test_fields_that_are_not_to_be_given_from_the_store(mirrord, origin, wire, s
         m.settle()
     first_hand, stored = ("a", "b", "c"), (None, "b", None)
     assert replies == [first_hand, stored, stored, first_hand, stored] and thing.requests == 2
+
+
+def test_a_field_for_caches_such_as_this_one(mirrord, origin, wire):
+    """RFC 9213. What it says of this cache is nothing to clients: they are given Cache-Control as the origin wrote it, or revalidate."""
+    m = mirrord(f"""cache {{ default_ttl = 0s }}
+                    repo "data" {{ protocol = "generic" origin = "{origin.url}/" targeted_cache_control = {{"Our-Cache-Control", "CDN-Cache-Control"}} }}
+                    repo "else" {{ protocol = "generic" origin = "{origin.url}/else/" }}""")
+    for_us = "CDN-Cache-Control: max-age=600"
+    said = {"/a": ("Cache-Control: no-store|" + for_us, "no-store", 1), "/b": (for_us, "no-cache", 1),
+            "/c": ("Cache-Control: max-age=600|Our-Cache-Control: no-store|" + for_us, "max-age=600", 3),
+            "/else/a": ("Cache-Control: no-store|" + for_us, "no-store", 3)}
+    for path, (fields, told, requests) in said.items():
+        thing = origin.put(path, size=100, fields=fields)
+        for _ in range(3):
+            reply = m.get(path if "else" in path else "/data" + path, wire)
+            assert (reply.status, reply["cache-control"], reply["cdn-cache-control"]) == (200, told, None)
+            m.settle()
+        assert thing.requests == requests
+
+
+@pytest.mark.parametrize("names, why", [('"Cache-Control"', "end in -Cache-Control"), ('"X-Accel-Expires"', "end in -Cache-Control"),
+                                        ('"CDN Cache-Control"', "no field's name"), (", ".join(f'"A{i}-Cache-Control"' for i in range(9)), "8 are the most")])
+def test_targets_that_are_none(names, why, tmp_path):
+    conf = tmp_path / "conf"
+    conf.write_text(f'state_dir = "{tmp_path}"\nlisten "127.0.0.1:1" {{ }}\n'
+                    f'repo "data" {{ protocol = "generic" origin = "http://127.0.0.1:1/" targeted_cache_control = {{{names}}} }}')
+    run = subprocess.run([BUILD / "mirrord", "-t", "-c", conf], capture_output=True, text=True)
+    assert run.returncode == 78 and "conf:3" in run.stderr and why in run.stderr
 
 
 DEMANDS = {  # of a copy that was 1000 s old when it came and stays fresh for 500 s: is the origin asked?

@@ -52,6 +52,8 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
     out->want.pass_on = origin_bucket(r->origin) == NULL; /* a bucket's noes name it and its keys */
     out->want.key = plan_key(clean, req->query, arena);
     out->want.url = plan_url(origin_url(r->origin), clean, req->query, arena);
+    out->want.targets = r->targets;
+    out->want.ntargets = r->ntargets;
     out->want.varies = out->want.pass_on && out->want.class == WANT_MUTABLE;
     if ((r->forwards != 0 || out->want.varies) && !forward_read(r, req, &out->want)) {
         plan_reply(out, 431,

@@ -8,8 +8,8 @@
 
 #define NOW 784111777u /* Sun, 06 Nov 1994 08:49:37 GMT */
 
-/* "name: value|name: value" at NOW, default 60 s. */
-static struct freshness read_fields(const char *text)
+/* "name: value|name: value" at NOW, default 60 s. w: or NULL. */
+static struct freshness read_for(const char *text, const struct want *w)
 {
     struct http_field fields[8];
     struct slice rest = slice_str(text);
@@ -21,8 +21,13 @@ static struct freshness read_fields(const char *text)
         fields[n].name = slice_cut(&value, ':');
         fields[n++].value = slice_trim(value);
     }
-    freshness_read(fields, n, NOW, 60, &f);
+    freshness_read(fields, n, w, NOW, 60, &f);
     return f;
+}
+
+static struct freshness read_fields(const char *text)
+{
+    return read_for(text, NULL);
 }
 
 static void counts_the_life_of_an_answer(void **state)
@@ -83,6 +88,63 @@ static void counts_the_life_of_an_answer(void **state)
             fail_msg("%s: %d s", cases[i].fields, (int)(f.fresh_until_unix_s - NOW));
         }
     }
+}
+
+static void obeys_targeted_fields(void **state)
+{
+    static const struct {
+        const char *fields;
+        uint64_t life_s;
+    } cases[] = {
+        {"cache-control: max-age=50|cdn-cache-control: max-age=90", 90},
+        {"cache-control: no-store|cdn-cache-control: max-age=90", 90},
+        {"cache-control: no-cache|cdn-cache-control: max-age=90, foo=\"bar\", x;y=1", 90},
+        {"expires: 0|cdn-cache-control: max-age=90", 90},
+        {"cache-control: max-age=50|cdn-cache-control: max-age=20", 20},
+        {"cache-control: max-age=50|cdn-cache-control: max-age=20|cdn-cache-control: max-age=30",
+         30},
+        {"cache-control: max-age=50|cdn-cache-control: no-cache", 0},
+        {"cache-control: max-age=50|cdn-cache-control: no-cache=\"x\", max-age=90", 90},
+        {"cache-control: max-age=50|cdn-cache-control: max-age=90|age: 30", 60},
+        /* The first of the list that is there. */
+        {"cache-control: max-age=50|cdn-cache-control: max-age=90|our-cache-control: max-age=70",
+         70},
+        {"our-cache-control: |cdn-cache-control: max-age=90", 90},
+        /* No dictionary: as if it were not there, and no reason to be stricter. */
+        {"cache-control: max-age=50|cdn-cache-control: max-age=20, &&&&&", 50},
+        {"cache-control: max-age=50|cdn-cache-control: max-age= 20", 50},
+        {"cache-control: max-age=50|cdn-cache-control: Max-Age=20", 50},
+        /* A dictionary with a lifetime that is none. */
+        {"cache-control: max-age=50|cdn-cache-control: max-age=\"90\"", 0},
+        {"cache-control: max-age=50|cdn-cache-control: max-age=9.5", 0},
+        {"cache-control: max-age=50|cdn-cache-control: max-age=-1", 0},
+        {"cache-control: max-age=50|cdn-cache-control: max-age", 0},
+        /* It says nothing of how long. */
+        {"cache-control: max-age=50|cdn-cache-control: none", 60},
+        {"last-modified: Sun, 06 Nov 1994 08:32:57 GMT|cdn-cache-control: none", 100},
+        /* Another cache's. */
+        {"cache-control: max-age=50|other-cache-control: max-age=90", 50},
+    };
+    const struct slice targets[] = {SLICE("our-cache-control"), SLICE("cdn-cache-control")};
+    struct want w = {.targets = targets, .ntargets = ARRAY_LEN(targets)};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct freshness f = read_for(cases[i].fields, &w);
+        if (f.fresh_until_unix_s != NOW + cases[i].life_s) {
+            fail_msg("%s: %d s", cases[i].fields, (int)(f.fresh_until_unix_s - NOW));
+        }
+    }
+    assert_false(read_for("cache-control: no-store|cdn-cache-control: max-age=9", &w).no_store);
+    assert_true(read_for("cache-control: max-age=9|cdn-cache-control: no-store", &w).no_store);
+    assert_true(read_for("cache-control: max-age=9|cdn-cache-control: private", &w).no_store);
+    assert_false(read_for("cache-control: max-age=9|cdn-cache-control: private=?0", &w).no_store);
+    assert_true(read_for("cdn-cache-control: must-revalidate, max-age=9", &w).must_revalidate);
+    assert_int_equal(read_for("cdn-cache-control: stale-if-error=7", &w).sie_s, 7);
+    /* Where another field is obeyed, CDN-Cache-Control counts if it is stricter, unless that one is there. */
+    w.ntargets = 1;
+    assert_true(read_for("cache-control: max-age=9|cdn-cache-control: no-store", &w).no_store);
+    assert_false(read_for("our-cache-control: max-age=9|cdn-cache-control: no-store", &w).no_store);
 }
 
 static void withholds_the_fields_that_are_named(void **state)
@@ -333,6 +395,7 @@ int main(void)
         cmocka_unit_test(the_origins_stale_terms_count_with_its_ttl_alone),
         cmocka_unit_test(a_clock_set_back_makes_nothing_fresh),
         cmocka_unit_test(counts_the_life_of_an_answer),
+        cmocka_unit_test(obeys_targeted_fields),
         cmocka_unit_test(withholds_the_fields_that_are_named),
         cmocka_unit_test(reads_what_may_be_done),
         cmocka_unit_test(the_class_and_the_rule_decide),

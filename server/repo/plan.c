@@ -261,7 +261,7 @@ struct slice plan_cut_version(struct slice *path)
     struct slice first = slice_cut(&rest, '/');
     uint64_t seq;
 
-    if (first.n < 3 || first.p[0] != '@' || first.p[1] != 'v' || first.n == path->n ||
+    if (first.n < 3 || first.p[0] != '@' || first.p[1] != 'v' ||
         !slice_u64(slice_from(first, 2), &seq)) {
         return SLICE("");
     }

@@ -37,7 +37,7 @@ struct slice plan_etag(struct slice *rest);
 struct slice plan_home(const struct repo *r, const struct http_req *req, struct slice path,
                        struct arena *a);
 
-/* Takes "@v7/" from the front of a synced repo's path: snapshot "v7"; "" when there is none. */
+/* Takes "@v7/", or "@v7" where that is all, from the front of a synced repo's path: snapshot "v7"; "" when there is none. */
 struct slice plan_cut_version(struct slice *path);
 /* A synced repo's snapshot; NULL: the plan asks, or says that there is none. */
 const struct snap *plan_synced(const struct facts *f, struct slice version, struct plan *p);

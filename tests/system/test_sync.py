@@ -100,6 +100,10 @@ def test_changes_make_the_next_snapshot(start, o, wire):
     diff = {r["path"]: r["what"] for r in m.ctl_json("snapshot", "diff", "x", "v1")}
     assert diff == {"a/one.bin": "changed", "a/new.bin": "added", "z/last": "removed"}
     assert m.get("/x/@v9/top", wire).status == 404
+    bare = m.get("/x/@v1", wire)
+    assert (bare.status, bare["location"]) == (307, "./@v1/"), "as any folder without its '/'"
+    assert m.get("/x/@v1?format=json", wire).body == m.get("/x/@v1/?format=json", wire).body
+    assert m.get("/x/@v9", wire).status == 404
 
 
 def test_rollback_holds_until_it_is_let_go(start, o):

@@ -93,14 +93,11 @@ static void write_repo(struct view *v, const struct repo *r)
 static void write_next(struct view *v, uint64_t unix_s)
 {
     uint64_t now = clock_unix_s();
-    char text[UNITS_TEXT];
 
-    if (unix_s == 0) {
-        buf_str(v->out, "-");
-        return;
+    if (unix_s != 0) {
+        buf_str(v->out, "in ");
+        html_span(v->out, unix_s - min_u64(unix_s, now));
     }
-    span_format((unix_s - min_u64(unix_s, now)) * 1000, text);
-    buf_addf(v->out, "in %s", text);
 }
 
 /* A held or failed one is red, and says what to do. */
@@ -112,17 +109,18 @@ static void write_sync(struct view *v, const struct sync_view *s)
 
     buf_str(v->out, "<tr><td>");
     write_name(v, s->name);
-    buf_addf(v->out, "<td>%s%s%s<td>", bad ? "<b class=\"bad\">" : "",
+    buf_addf(v->out, "<td>%s%s%s%s<td>", bad ? "<b class=\"bad\">" : "",
+             s->running ? "running: " : "",
              s->ever || s->running ? sync_word(s) : "not run yet", bad ? "</b>" : "");
     html_ago(v->out, s->last_ok_unix_s, clock_unix_s());
     buf_str(v->out, "<td>");
     write_next(v, s->paused ? 0 : s->next_unix_s);
     if (s->head.seq != 0) {
         buf_addf(v->out, "<td>v%" PRIu64 "<td>%" PRIu64 "<td>", s->head.seq, s->head.entries);
+        html_size(v->out, s->head.bytes);
     } else {
-        buf_str(v->out, "<td>-<td>-<td>");
+        buf_str(v->out, "<td><td><td>");
     }
-    html_size(v->out, s->head.bytes);
     buf_str(v->out, "<td>");
     if (s->running && s->last.stage == RUN_FETCH) {
         buf_addf(v->out, "%" PRIu64 " of %" PRIu64 " %s, ", s->last.files_done, s->last.files_todo,
@@ -146,7 +144,7 @@ static void write_sync(struct view *v, const struct sync_view *s)
         buf_addf(v->out, " <code>mirrorctl snapshot rollback %s v%" PRIu64 "</code>", s->name,
                  s->head.parent_seq);
     }
-    buf_byte(v->out, '\n');
+    buf_str(v->out, "</td>\n");
 }
 
 static void write_syncs(struct view *v)
@@ -257,23 +255,9 @@ static void write_no_fills(struct view *v)
 
 /* --- the numbers --- */
 
-/* Commands stand in `backticks`. */
-static void write_todo(struct buf *out, struct slice todo)
-{
-    for (bool code = false; todo.n > 0; code = !code) {
-        struct slice part = slice_cut(&todo, '`');
-        if (part.n > 0) {
-            buf_str(out, code ? "<code>" : "");
-            html_text(out, part);
-            buf_str(out, code ? "</code>" : "");
-        }
-    }
-}
-
 static void write_one_trouble(void *arg, const struct trouble *t)
 {
     struct buf *out = arg;
-    char text[UNITS_TEXT];
 
     buf_str(out, "<li>");
     if (t->repo != NULL) {
@@ -281,11 +265,12 @@ static void write_one_trouble(void *arg, const struct trouble *t)
     }
     html_text(out, slice_str(t->what));
     if (t->since_unix_s != 0) {
-        span_format((clock_unix_s() - min_u64(t->since_unix_s, clock_unix_s())) * 1000, text);
-        buf_addf(out, " <span>for %s</span>", text);
+        buf_str(out, " <span>for ");
+        html_span(out, clock_unix_s() - min_u64(t->since_unix_s, clock_unix_s()));
+        buf_str(out, "</span>");
     }
     buf_str(out, "<p>");
-    write_todo(out, slice_str(t->todo));
+    html_words(out, slice_str(t->todo));
     buf_str(out, "</p>\n");
 }
 
@@ -318,7 +303,7 @@ static void write_state(struct view *v)
     buf_str(v->out, "</p>");
 }
 
-/* Where no listener has TLS there is no word of it. */
+/* Where no listener has TLS there is no word of it; one that expires soon is among the troubles. */
 static void write_certificates(struct view *v)
 {
     int64_t now = (int64_t)clock_unix_s();
@@ -326,9 +311,10 @@ static void write_certificates(struct view *v)
 
     for (size_t i = 0; i < v->s->certificates; i++) {
         const struct http_certificate *c = &v->s->certificate[i];
-        trouble_expiry(c, now, text);
-        buf_addf(v->out, "<p class=\"certificate%s\">The certificate of %s %s.</p>\n",
-                 c->expires_unix_s - now < TLS_EXPIRES_SOON_S ? " bad" : "", c->listen, text);
+        if (c->expires_unix_s - now >= TLS_EXPIRES_SOON_S) {
+            trouble_expiry(c, now, text);
+            buf_addf(v->out, "<p class=\"certificate\">The certificate of %s %s.</p>\n", c->listen, text);
+        }
     }
 }
 

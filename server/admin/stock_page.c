@@ -113,6 +113,13 @@ static bool on_page(const struct stock_page *p, uint64_t n)
     return n / ROWS == p->page;
 }
 
+static bool is_hosted(const struct stock_page *p)
+{
+    enum stock_kind k;
+
+    return stock_kind_of(p->view.r, &k) && k == STOCK_HOSTED;
+}
+
 static void heading(struct buf *out, const struct stock_page *p, bool one)
 {
     const struct repo *r = p->view.r;
@@ -126,7 +133,7 @@ static void heading(struct buf *out, const struct stock_page *p, bool one)
     buf_addf(&title, "%s - mirrord", r->name);
     html_begin(out, buf_slice(&title));
     buf_free(&title);
-    buf_addf(out, "<header>\n<h1><a href=\"/\">mirrord</a> / <a href=\"" STOCK_PAGES "%s/\">%s</a>",
+    buf_addf(out, "<header class=\"folder\">\n<h1><a href=\"/\">mirrord</a> / <a href=\"" STOCK_PAGES "%s/\">%s</a>",
              r->name, r->name);
     if (one) {
         buf_str(out, " / <bdi>");
@@ -195,9 +202,11 @@ static int on_repo(void *arg, const struct stock_repo *x)
     marks(out, x->pinned, x->held);
     buf_addf(out, "<td>%" PRIu64, x->revisions);
     sum_cells(out, &x->sum);
-    buf_str(out, "<td>");
-    html_ago(out, x->last_asked_unix_s, l->p->now_unix_s);
-    buf_byte(out, '\n');
+    if (!is_hosted(l->p)) { /* nobody notes it of trees of our own */
+        buf_str(out, "<td>");
+        html_ago(out, x->last_asked_unix_s, l->p->now_unix_s);
+    }
+    buf_str(out, "</td>\n");
     return out->rc;
 }
 
@@ -228,13 +237,15 @@ int stock_page_list(const struct stock_page *p, struct buf *out, struct err *e)
 
     heading(out, p, false);
     search_form(out, p);
-    buf_str(out,
-            "<table class=\"stock\"><thead><tr><th>Repository<th>Revisions<th>Files here<th>Size "
-            "here<th><th>Last activity</thead>\n<tbody>\n");
+    buf_addf(out,
+             "<table class=\"stock list\"><thead><tr><th>Repository<th>Revisions<th>Files here"
+             "<th colspan=\"2\">Size here%s</thead>\n<tbody>",
+             is_hosted(p) ? "" : "<th>Last activity");
     rc = stock_each(&p->view, SLICE(""), on_repo, &l, e);
     buf_str(out, "</tbody></table>\n");
     if (rc == 0 && l.seen == 0) {
-        buf_str(out, p->search.n != 0 ? "<p>None has that in its name.</p>\n"
+        buf_str(out, p->search.n != 0 ? "<p>No repository has that in its name.</p>\n"
+                     : is_hosted(p)   ? "<p>None yet: what is uploaded shows here.</p>\n"
                                       : "<p>None yet: what clients ask for shows here.</p>\n");
     }
     pager(out, p, "q", p->search, l.seen);
@@ -267,7 +278,7 @@ static int on_revision(void *arg, const struct stock_revision *x)
     sum_cells(l->out, &x->sum);
     buf_str(l->out, "<td>");
     html_ago(l->out, x->asked_unix_s, l->p->now_unix_s);
-    buf_byte(l->out, '\n');
+    buf_str(l->out, "</td>\n");
     return l->out->rc;
 }
 
@@ -392,8 +403,8 @@ static int write_files(struct buf *out, const struct stock_page *p, struct slice
 
     if (rc == 0) {
         write_about(out, p, &about);
-        buf_str(out, "<table class=\"stock\"><thead><tr><th>File<th>Digest<th>Size<th>Here<th>"
-                     "</thead>\n<tbody>\n");
+        buf_str(out, "<table class=\"stock files\"><thead><tr><th>File<th>Digest<th>Size"
+                     "<th colspan=\"2\">Here</thead>\n<tbody>");
         buf_adds(out, buf_slice(&rows));
         buf_str(out, "</tbody></table>\n");
         pager(out, p, "rev", rev, l.seen);
@@ -416,8 +427,9 @@ int stock_page_one(const struct stock_page *p, struct buf *out, struct err *e)
 
     heading(out, p, true);
     buf_addf(out,
-             "<h2>Revisions</h2>\n<table class=\"stock\"><thead><tr><th>Name<th>Commit<th>Files "
-             "here<th>Size here<th><th>%s</thead>\n<tbody>\n",
+             "<h2>Revisions</h2>\n<table class=\"stock revisions%s\"><thead><tr><th>Name<th>Commit"
+             "<th>Files here<th colspan=\"2\">Size here<th>%s</thead>\n<tbody>",
+             is_pulled(p) ? " pulled" : "",
              is_pulled(p) ? "Checked at the Hub" : "Made");
     rc = stock_revisions(&p->view, p->type, p->id, on_revision, &l, e);
     buf_str(out, "</tbody></table>\n");

@@ -1,5 +1,7 @@
 #include "server/page/html.h"
 
+#include <inttypes.h>
+
 #include "common/codec/base64.h"
 #include "common/codec/units.h"
 #include "common/codec/utf8.h"
@@ -35,6 +37,18 @@ void html_text(struct buf *out, struct slice s)
     }
 }
 
+void html_words(struct buf *out, struct slice s)
+{
+    for (bool code = false; s.n > 0; code = !code) {
+        struct slice part = slice_cut(&s, '`');
+        if (part.n > 0) {
+            buf_str(out, code ? "<code>" : "");
+            html_text(out, part);
+            buf_str(out, code ? "</code>" : "");
+        }
+    }
+}
+
 void html_size(struct buf *out, uint64_t bytes)
 {
     char text[UNITS_TEXT];
@@ -45,14 +59,22 @@ void html_size(struct buf *out, uint64_t bytes)
 
 void html_ago(struct buf *out, uint64_t unix_s, uint64_t now_unix_s)
 {
+    if (unix_s != 0) {
+        html_span(out, now_unix_s - min_u64(now_unix_s, unix_s));
+        buf_str(out, " ago");
+    }
+}
+
+void html_span(struct buf *out, uint64_t seconds)
+{
     char text[UNITS_TEXT];
 
-    if (unix_s == 0) {
-        buf_byte(out, '-');
+    if (seconds < 60) { /* "5.0 s" would be more exact than we are */
+        buf_addf(out, "%" PRIu64 " s", seconds);
         return;
     }
-    span_format((now_unix_s - min_u64(now_unix_s, unix_s)) * 1000, text);
-    buf_addf(out, "%s ago", text);
+    span_format(seconds * 1000, text);
+    buf_str(out, text);
 }
 
 void html_shell_word(struct buf *out, struct slice s)

@@ -10,8 +10,11 @@
 /* Everything that did not come from our own sources passes here. Of bytes that are no UTF-8, and of characters that turn the
  * direction of a text or take no room, something visible is left. */
 void html_text(struct buf *out, struct slice s);
+/* The same of a sentence of ours; commands stand in `backticks`. */
+void html_words(struct buf *out, struct slice s);
 void html_size(struct buf *out, uint64_t bytes);
-void html_ago(struct buf *out, uint64_t unix_s, uint64_t now_unix_s); /* "-" for 0 */
+void html_span(struct buf *out, uint64_t seconds);
+void html_ago(struct buf *out, uint64_t unix_s, uint64_t now_unix_s); /* nothing for 0 */
 /* One argument of a shell command; quoted where it has to be. Not yet harmless: html_text() follows. */
 void html_shell_word(struct buf *out, struct slice s);
 

@@ -15,7 +15,7 @@ function rate(now, field) {
 }
 const count = (n, one, many) => n + ' ' + (n === 1 ? one : many);
 const two = n => String(Math.floor(n)).padStart(2, '0');
-const span = s => s < 60 ? s.toFixed(1) + ' s' : s < 3600 ? Math.floor(s / 60) + 'm' + two(s % 60) + 's'
+const span = s => s < 60 ? Math.floor(s) + ' s' : s < 3600 ? Math.floor(s / 60) + 'm' + two(s % 60) + 's'
   : s < 86400 ? Math.floor(s / 3600) + 'h' + two(s % 3600 / 60) + 'm' : Math.floor(s / 86400) + 'd' + two(s % 86400 / 3600) + 'h';
 function element(name, text) {
   const e = document.createElement(name);

@@ -120,7 +120,7 @@ static void page_table(struct listing *l, bool dated, const char *last)
 {
     buf_addf(l->out,
              "</header>\n<main>\n<table class=\"folder%s\"><thead><tr><th>Name<th>Modified (UTC)"
-             "<th>Size<th>%s</thead>\n<tbody>\n",
+             "<th>Size<th>%s</thead>\n<tbody>",
              dated ? "" : " undated", last);
 }
 
@@ -159,7 +159,7 @@ static void page_end(struct listing *l)
 {
     buf_str(l->out, "</tbody></table>\n");
     if (l->count == 0) {
-        buf_str(l->out, "<p>Nothing is here yet.</p>\n");
+        buf_str(l->out, "<p class=\"words\">Nothing is here yet.</p>\n");
     }
     buf_str(l->out, "</main>\n");
     html_end(l->out, HTML_FOLDER);

@@ -326,18 +326,26 @@ static bool lists_projects(const struct page *p)
     return p->list || (p->files_count == 0 && p->projects.n != 0);
 }
 
+static void page_heading(const struct page *p, struct buf *out)
+{
+    buf_str(out, p->name.n != 0 ? "Links for " : "Simple index");
+    html_escape(p->name, out);
+}
+
 static void finish_html(struct page *p, struct buf *out)
 {
     buf_str(
         out,
-        "<!DOCTYPE html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"pypi:repository-version\" content=\"");
+        "<!DOCTYPE html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n"
+        "<meta name=\"viewport\" content=\"width=device-width\">\n"
+        "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"pypi:repository-version\" content=\"");
     html_escape(p->version[0] != '\0' ? slice_str(p->version) : SLICE("1.0"), out);
     buf_str(out, "\">\n");
     buf_adds(out, buf_slice(&p->metas));
-    buf_str(out, "<title>Links for ");
-    html_escape(p->name, out);
-    buf_str(out, "</title>\n</head>\n<body>\n<h1>Links for ");
-    html_escape(p->name, out);
+    buf_str(out, "<title>");
+    page_heading(p, out);
+    buf_str(out, "</title>\n</head>\n<body>\n<h1>");
+    page_heading(p, out);
     buf_str(out, "</h1>\n");
     buf_adds(out, buf_slice(lists_projects(p) ? &p->projects : &p->files));
     buf_str(out, "</body>\n</html>\n");

@@ -324,6 +324,7 @@ enum { KEPT_TEXT_BYTES = 8 << 20 };
 static void execute_reply(struct call *c)
 {
     struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
+    struct slice body = c->plan.text;
 
     say_state(c);
     if (c->plan.keep && c->plan.text.n <= KEPT_TEXT_BYTES) {
@@ -337,16 +338,20 @@ static void execute_reply(struct call *c)
     if (c->plan.location.p != NULL) {
         reply_add(r, SLICE("location"), c->plan.location);
     }
-    reply_add(r, SLICE("content-type"),
-              c->plan.content_type.p != NULL ? c->plan.content_type
-                                             : SLICE("text/plain; charset=utf-8"));
+    if (c->plan.content_type.p == NULL && r->status >= 400 && c->plan.nfields == 0) {
+        body = refusal_words(&c->req, body, &c->arena, r);
+    } else {
+        reply_add(r, SLICE("content-type"),
+                  c->plan.content_type.p != NULL ? c->plan.content_type
+                                                 : SLICE("text/plain; charset=utf-8"));
+    }
     for (size_t i = 0; i < c->plan.nfields; i++) {
         reply_add(r, c->plan.fields[i].name, c->plan.fields[i].value);
     }
     if (c->plan.cached) {
         reply_add(r, SLICE("cache-status"), slice_str(reply_cache_status(c->plan.state)));
     }
-    exchange_reply(c->x, r, body_of_bytes(c->plan.text));
+    exchange_reply(c->x, r, body_of_bytes(body));
 }
 
 /* ================================================================== the end of a visit ==== */

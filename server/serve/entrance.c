@@ -39,9 +39,7 @@ static void challenge(const struct http_req *req, const struct conf *conf, bool 
 static struct slice words(const struct http_req *req, struct slice why, struct arena *a,
                           struct http_reply *r)
 {
-    (void)req;
-    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
-    return arena_fmt(a, SLICE_FMT "\n", SLICE_ARG(why));
+    return refusal_words(req, arena_fmt(a, SLICE_FMT "\n", SLICE_ARG(why)), a, r);
 }
 
 const struct entrance *entrance_of(const struct http_req *req)

@@ -2,18 +2,90 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdio.h>
 
-#include "server/serve/reply.h"
+#include "server/page/html.h"
+
+enum { TEXT_BYTES = 4096, PAGE_BYTES = 64 << 10, POLICY_BYTES = 1024 };
+
+/* Browsers give text/html the full weight. pip and uv name it, too, with less. */
+static bool is_browser(const struct http_req *req)
+{
+    struct slice accept = http_req_list(req, "accept");
+
+    return http_weight_of(accept, SLICE("text/html")) == WEIGHT_ONE &&
+           http_weight_of(accept, SLICE("application/json")) < WEIGHT_ONE;
+}
+
+static void write_page(struct buf *out, const char *title, struct slice text)
+{
+    struct buf whole = BUF_INIT(TEXT_BYTES);
+
+    buf_addf(&whole, "%s - mirrord", title);
+    html_begin(out, buf_slice(&whole));
+    buf_free(&whole);
+    buf_str(out, "<header class=\"folder\">\n<h1>");
+    html_nav_begin(out, SLICE("/"));
+    buf_addf(out, "mirrord</a> / %s</h1>\n</header>\n<main>\n", title);
+    while (text.n != 0) {
+        buf_str(out, "<p class=\"words\">");
+        html_words(out, slice_cut(&text, '\n'));
+        buf_str(out, "</p>\n");
+    }
+    buf_str(out, "</main>\n");
+    html_end(out, HTML_FOLDER);
+}
+
+static struct slice say(const struct http_req *req, const char *title, struct slice text,
+                        struct arena *a, struct http_reply *r)
+{
+    struct buf page = BUF_INIT(PAGE_BYTES), policy = BUF_INIT(POLICY_BYTES);
+
+    reply_add(r, SLICE("vary"), SLICE("accept"));
+    if (is_browser(req)) {
+        write_page(&page, title, text);
+        html_policy(&policy, HTML_FOLDER);
+    }
+    if (page.n != 0 && page.rc == 0) {
+        reply_add(r, SLICE("content-type"), SLICE("text/html; charset=utf-8"));
+        r->policy = arena_copy(a, buf_slice(&policy));
+        text = arena_copy(a, buf_slice(&page));
+    } else {
+        reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
+    }
+    buf_free(&page);
+    buf_free(&policy);
+    return text;
+}
+
+struct slice refusal_words(const struct http_req *req, struct slice text, struct arena *a,
+                           struct http_reply *r)
+{
+    char title[64];
+
+    snprintf(title, sizeof title, "%d %s", r->status, http_reason(r->status));
+    return say(req, title, text, a, r);
+}
+
+static void reply_words(struct exchange *x, struct http_reply *r, struct slice text)
+{
+    struct slice body = refusal_words(exchange_req(x), text, exchange_arena(x), r);
+
+    exchange_reply(x, r, body_of_bytes(body));
+}
 
 void refuse(struct exchange *x, int status, const char *fmt, ...)
 {
-    struct buf text = BUF_INIT(4096);
+    struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
+    struct buf text = BUF_INIT(TEXT_BYTES);
     va_list ap;
 
     va_start(ap, fmt);
     buf_vaddf(&text, fmt, ap);
     va_end(ap);
-    reply_text(x, status, buf_slice(&text));
+    r->status = status;
+    reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+    reply_words(x, r, buf_slice(&text));
     buf_free(&text);
 }
 
@@ -42,8 +114,7 @@ void refuse_method(struct exchange *x, struct slice allow, struct slice text)
 
     r->status = 405;
     reply_add(r, SLICE("allow"), allow);
-    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
-    exchange_reply(x, r, body_of_bytes(text));
+    reply_words(x, r, text);
 }
 
 void refusal_challenge(struct http_reply *r)
@@ -77,8 +148,9 @@ void refuse_login(struct exchange *x)
     r->status = 401;
     reply_add(r, SLICE("www-authenticate"), SLICE("Basic realm=\"mirrord\""));
     reply_add(r, SLICE("cache-control"), SLICE("no-store"));
-    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
-    exchange_reply(x, r, body_of_bytes(slice_str(text)));
+    exchange_reply(x, r,
+                   body_of_bytes(say(exchange_req(x), "logged out", slice_str(text),
+                                     exchange_arena(x), r)));
 }
 
 void refuse_token(struct exchange *x, const char *why)
@@ -87,8 +159,7 @@ void refuse_token(struct exchange *x, const char *why)
 
     r->status = 401;
     refusal_challenge(r);
-    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
-    exchange_reply(x, r, body_of_bytes(arena_fmt(exchange_arena(x), "%s\n", why)));
+    reply_words(x, r, arena_fmt(exchange_arena(x), "%s\n", why));
 }
 
 void refuse_haste(struct exchange *x, const struct gate_verdict *g)
@@ -100,10 +171,9 @@ void refuse_haste(struct exchange *x, const struct gate_verdict *g)
     reply_addf(r, a, "retry-after", "%" PRIu32, g->retry_after_s);
     reply_addf(r, a, "ratelimit", "limit=%" PRIu64 ", remaining=%" PRIu64 ", reset=%" PRIu64,
                g->limit, g->remaining, g->reset_s);
-    reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
-    exchange_reply(x, r,
-                   body_of_bytes(arena_fmt(a,
-                                           "too many requests: %" PRIu64
-                                           " at once are the limit; try again in %" PRIu32 " s\n",
-                                           g->limit, g->retry_after_s)));
+    reply_words(x, r,
+                arena_fmt(a,
+                          "too many requests: %" PRIu64
+                          " at once are the limit; try again in %" PRIu32 " s\n",
+                          g->limit, g->retry_after_s));
 }

@@ -5,6 +5,10 @@
 #include "server/gate/gate.h"
 #include "server/http/exchange.h"
 
+/* The body of an answer that only says a sentence, and the fields that go with it: plain text, or a page for a browser.
+ * r has its status; text may be a copy in a. */
+struct slice refusal_words(const struct http_req *req, struct slice text, struct arena *a,
+                           struct http_reply *r);
 void refuse(struct exchange *x, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* A 401's: a token as the password of Basic, or by itself. Two fields: of both in one, Chromium takes neither. */
 void refusal_challenge(struct http_reply *r);

@@ -119,6 +119,7 @@ struct cache_ask {
     struct crowd_ask place;
     struct fair_clients clients; /* who wait for it: the want's, and whom cache_share() named */
     uint64_t until_ms; /* the end of its patience; 0: it has no end */
+    bool until_silent; /* at that end it waits on, unless the origin is silent */
     struct job job;
     struct letter letter;
     struct letter leaving; /* cache_cancel() */

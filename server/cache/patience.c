@@ -5,6 +5,8 @@
  *   origin doubted     is answered at once                 waits for `patience`
  *   origin silent      is answered at once                 is answered at once
  *
+ * Those who wait for a request's end are answered, too, when another request finds the origin silent.
+ *
  * That answer is the one of an origin in trouble: the stale copy, else the reason why there is nothing. The request goes on, and
  * what it brings is kept. A silent origin (fetch/silence.h) is not asked, except by one request now and then that nobody waits for.
  */
@@ -86,11 +88,16 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     LIST_EACH (&n->asks, it) {
         struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
         struct err why = {0};
+        enum origin_word word;
         if (k->until_ms == 0 || k->until_ms > now) {
             continue;
         }
-        if (patience_word(k, &why) == ORIGIN_HEARD && !has_stale(n, k)) {
-            k->until_ms = 0; /* it speaks, though not of this yet */
+        word = patience_word(k, &why);
+        if (word == ORIGIN_HEARD && !has_stale(n, k)) {
+            k->until_silent = true; /* it speaks, though not of this yet */
+        }
+        if (k->until_silent && word != ORIGIN_SILENT) {
+            k->until_ms = now + k->want.patience_ms;
         } else {
             answer_without_word(n, k, &why);
         }
@@ -104,7 +111,8 @@ static void begin_one(struct entry *n, struct cache_ask *k, uint64_t now_ms)
     enum origin_word word = patience_word(k, &why);
 
     k->until_ms = 0;
-    if (k->loop == NULL || k->want.patience_ms == 0 || (word == ORIGIN_HEARD && !has_stale(n, k))) {
+    k->until_silent = word == ORIGIN_HEARD && !has_stale(n, k);
+    if (k->loop == NULL || k->want.patience_ms == 0) {
         return;
     }
     if (word == ORIGIN_SILENT || (word == ORIGIN_DOUBTED && has_stale(n, k))) {

@@ -96,6 +96,21 @@ def test_what_is_cold_fails_with_its_reason(mirrord, hub, demo, gone):
     until(lambda: m.get("/hf/org/demo/resolve/main/cold.bin").body == read(Big(5 << 20, 2)))
 
 
+def test_who_waits_already_hears_that_the_hub_is_silent(mirrord, hub, demo):
+    """The first to ask for what is cold cannot know. What others find out is said to them, too."""
+    m = mirrord("threads = 4\n" + hub.config(more=OLD))
+    warm(m, demo)
+    fall_silent(m, hub, False)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        first = pool.submit(m.get, "/hf/org/other/resolve/main/config.json")
+        until(lambda: any("org/other" in str(c) for c in hub.calls))
+        assert m.get("/hf/api/models/org/demo")["cache-status"] == STALE  # it is in doubt now
+        until(lambda: m.get("/hf/org/none/resolve/main/x").status == 504)
+        got = first.result()
+    hub.voice.set()
+    assert got.status == 504 and "not answered" in got["x-error-message"], got
+
+
 def test_a_silent_hub_is_asked_by_one(mirrord, hub, demo):
     """All loops know of it: a hundred clients are answered, and few requests go out."""
     m = mirrord("threads = 4\n" + hub.config(more=OLD))

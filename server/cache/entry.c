@@ -432,6 +432,13 @@ static bool in_trouble(const struct entry *n)
 
 /* --- variants ----------------------------------------------------------------------------------------------------- */
 
+/* From now on all that n's answers vary by goes to the origin with k's request, beside what was named before. So whoever caused a
+ * fill asks again as often as it has such fields, and no more, whatever each answer's Vary names. */
+static void send_named(struct entry *n, struct cache_ask *k)
+{
+    k->want.forward = variant_send(&k->want, buf_slice(&n->tail), &k->arena);
+}
+
 /* Those that n is not for. */
 static void part_ways(struct entry *n)
 {
@@ -440,8 +447,10 @@ static void part_ways(struct entry *n)
 
     list_init(&others);
     LIST_EACH (&n->asks, at) {
-        if (!variant_suits(buf_slice(&n->tail), &LIST_ITEM(at, struct cache_ask, node)->want)) {
-            entry_unlist(n, LIST_ITEM(at, struct cache_ask, node));
+        struct cache_ask *k = LIST_ITEM(at, struct cache_ask, node);
+        if (!variant_suits(buf_slice(&n->tail), &k->want)) {
+            entry_unlist(n, k);
+            send_named(n, k);
             list_push_back(&others, at);
         }
     }
@@ -609,8 +618,9 @@ static void begin_fill(struct entry *n, bool asks_back)
     if (k->want.told_by_head) {
         k->want.head_only = n->old != NULL && !n->ask_plainly;
     }
+    send_named(n, k);
     w = k->want;
-    w.forward = variant_sent(&w, n->tail_known ? buf_slice(&n->tail) : SLICE(""), &k->arena);
+    w.forward = variant_sent(&w, &k->arena);
     n->probing = n->probed = must_probe(n, &w);
     n->probing = n->probing || (asks_back && n->old == NULL && !w.document);
     w.head_only = w.head_only || n->probing;

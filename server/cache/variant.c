@@ -104,6 +104,18 @@ static struct slice lower(struct slice s, struct arena *a)
     return slice_of(to, s.n);
 }
 
+/* A token (RFC 9110 5.1). Anything else, "a:b", is no field of any request, and a tail could not hold it. */
+static bool is_field_name(struct slice name)
+{
+    for (size_t i = 0; i < name.n; i++) {
+        unsigned char c = (unsigned char)name.p[i];
+        if (!isalnum(c) && (c == '\0' || strchr("!#$%&'*+-.^_`|~", c) == NULL)) {
+            return false;
+        }
+    }
+    return name.n != 0;
+}
+
 static void name_all(const struct want *w, struct slice vary, struct arena *a, struct named *all)
 {
     while (vary.n > 0) {
@@ -111,7 +123,8 @@ static void name_all(const struct want *w, struct slice vary, struct arena *a, s
         const struct want_field *f = field_of(w, name);
         if (f != NULL) {
             name_one(all, f);
-        } else if (w->varies && name.n != 0 && name.n <= VARIANT_VALUE && !variant_ignores(name)) {
+        } else if (w->varies && name.n <= VARIANT_VALUE && is_field_name(name) &&
+                   !variant_ignores(name)) {
             struct want_field none = {.name = lower(name, a)};
             name_one(all, &none);
         }
@@ -152,18 +165,20 @@ struct line { /* of a tail */
     struct slice same; /* p == NULL: the request had none */
 };
 
-static bool next_line(struct slice *tail, struct line *out)
+static struct slice lines_of(struct slice tail)
+{
+    return tail.n != 0 ? slice_from(tail, 1) : tail; /* a name may begin with a MARK, too */
+}
+
+static bool next_line(struct slice *lines, struct line *out)
 {
     struct slice rest;
     bool has_value;
 
-    if (tail->n != 0 && tail->p[0] == MARK) {
-        *tail = slice_from(*tail, 1);
-    }
-    if (tail->n == 0) {
+    if (lines->n == 0) {
         return false;
     }
-    rest = slice_cut(tail, '\n');
+    rest = slice_cut(lines, '\n');
     has_value = slice_find(rest, ':') >= 0;
     out->name = slice_cut(&rest, ':');
     out->same = has_value ? rest : SLICE_NONE;
@@ -172,9 +187,10 @@ static bool next_line(struct slice *tail, struct line *out)
 
 static bool tail_names(struct slice tail, struct slice name)
 {
+    struct slice lines = lines_of(tail);
     struct line l;
 
-    while (next_line(&tail, &l)) {
+    while (next_line(&lines, &l)) {
         if (slice_eq(l.name, name)) {
             return true;
         }
@@ -185,9 +201,10 @@ static bool tail_names(struct slice tail, struct slice name)
 struct slice variant_like(const struct want *w, struct slice tail, struct arena *a)
 {
     struct buf b = BUF_INIT(VARIANT_TAIL_MAX);
+    struct slice lines = lines_of(tail);
     struct line l;
 
-    while (next_line(&tail, &l)) {
+    while (next_line(&lines, &l)) {
         const struct want_field *f = field_of(w, l.name);
         struct want_field none = {.name = l.name};
         if (f != NULL || w->varies) {
@@ -197,15 +214,34 @@ struct slice variant_like(const struct want *w, struct slice tail, struct arena 
     return settle(&b, a);
 }
 
-const struct want_field *variant_sent(const struct want *w, struct slice tail, struct arena *a)
+static struct want_field *copy_fields(const struct want *w, struct arena *a)
 {
     struct want_field *to = w->forwards != 0 ? arena_alloc(a, w->forwards * sizeof *to) : NULL;
 
+    if (to != NULL) {
+        memcpy(to, w->forward, w->forwards * sizeof *to);
+    }
+    return to;
+}
+
+const struct want_field *variant_send(const struct want *w, struct slice tail, struct arena *a)
+{
+    struct want_field *to = copy_fields(w, a);
+
     for (size_t i = 0; i < w->forwards; i++) {
-        to[i] = w->forward[i];
         if (to[i].sent == SENT_ONCE_NAMED && tail_names(tail, to[i].name)) {
             to[i].sent = SENT;
-        } else if (to[i].sent == SENT_ONCE_NAMED) {
+        }
+    }
+    return to;
+}
+
+const struct want_field *variant_sent(const struct want *w, struct arena *a)
+{
+    struct want_field *to = copy_fields(w, a);
+
+    for (size_t i = 0; i < w->forwards; i++) {
+        if (to[i].sent == SENT_ONCE_NAMED) {
             to[i].value = to[i].same = SLICE_NONE;
         }
     }
@@ -243,9 +279,10 @@ static struct slice value_of(const struct want *w, struct slice name)
 
 bool variant_suits(struct slice tail, const struct want *w)
 {
+    struct slice lines = lines_of(tail);
     struct line l;
 
-    while (next_line(&tail, &l)) {
+    while (next_line(&lines, &l)) {
         struct slice has = value_of(w, l.name);
         if ((has.p == NULL) != (l.same.p == NULL) || !slice_eq(has, l.same)) {
             return false;
@@ -256,13 +293,15 @@ bool variant_suits(struct slice tail, const struct want *w)
 
 bool variant_alike(struct slice tail, struct slice other)
 {
+    struct slice left = lines_of(tail);
+    struct slice right = lines_of(other);
     struct line a;
     struct line b;
     bool more;
 
     do {
-        more = next_line(&tail, &a);
-        if (next_line(&other, &b) != more || (more && !slice_eq(a.name, b.name))) {
+        more = next_line(&left, &a);
+        if (next_line(&right, &b) != more || (more && !slice_eq(a.name, b.name))) {
             return false;
         }
     } while (more);

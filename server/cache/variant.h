@@ -25,8 +25,10 @@ bool variant_ignores(struct slice name);
 /* Does Vary name a field that is neither among these nor ignored? */
 bool variant_names_another(const struct http_field *fields, size_t nfields, char *const *known,
                            size_t nknown);
-/* w's fields as the origin gets them from whoever knows that its answers vary by this tail. */
-const struct want_field *variant_sent(const struct want *w, struct slice tail, struct arena *a);
+/* w's fields, where those that the tail names are sent from now on. */
+const struct want_field *variant_send(const struct want *w, struct slice tail, struct arena *a);
+/* w's fields as the origin gets them: those that wait to be named are as if the client had none. */
+const struct want_field *variant_sent(const struct want *w, struct arena *a);
 /* By the Vary of an answer to w. */
 struct slice variant_of_answer(const struct want *w, const struct http_field *fields,
                                size_t nfields, struct arena *a);

@@ -72,10 +72,26 @@ static void told_by_all_that_vary_names(void **state)
     f[1].sent = NEVER_SENT;
     w.forward = f;
     assert_true(slice_eqs(variant_of_all(&w, &arena), ""));
-    sent.forward = variant_sent(&w, SLICE(""), &arena);
+    sent.forward = variant_sent(&w, &arena);
     assert_true(slice_eqs(tail_of(&sent, "Accept, X-Kind"), "~accept\nx-kind:1\n"));
-    sent.forward = variant_sent(&w, SLICE("~accept\n"), &arena);
+    w.forward = variant_send(&w, SLICE("~accept\n"), &arena);
+    w.forward = variant_send(&w, SLICE("~x-zero\n"), &arena); /* what was named once stays named */
+    sent.forward = variant_sent(&w, &arena);
     assert_true(sent.forward[0].sent == SENT && slice_eqs(sent.forward[0].value, "a/b"));
+}
+
+/* Whatever an origin calls a field: who asked for an answer is one of those that it is for. */
+static void an_answer_suits_who_asked(void **state)
+{
+    static const char *const varies[] = {"a:b", "~foo", "a, ~foo", "foo, ~", "x y", "a:b:", ":", "", "\x7f"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(varies); i++) {
+        struct want w = want_of("a=1 foo=2 ~foo=3");
+        w.varies = true;
+        assert_true(variant_suits(tail_of(&w, varies[i]), &w));
+        assert_true(variant_alike(tail_of(&w, varies[i]), tail_of(&w, varies[i])));
+    }
 }
 
 static void suits_by_values_alone(void **state)
@@ -150,6 +166,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(told_by_what_vary_names, teardown),
         cmocka_unit_test_teardown(told_by_all_that_vary_names, teardown),
+        cmocka_unit_test_teardown(an_answer_suits_who_asked, teardown),
         cmocka_unit_test_teardown(suits_by_values_alone, teardown),
         cmocka_unit_test(alike_by_names),
         cmocka_unit_test_teardown(answers_as_its_vary_says, teardown),

@@ -116,15 +116,17 @@ static struct slice copy(struct arena *a, struct slice s)
 }
 
 /* The time is part of it: until when a fact holds is said for those who ask for that time. Who may read a repository holds
- * for five minutes, what its branch stands for one, and both are made of the same document. */
+ * for five minutes, what its branch stands for one, and both are made of the same document. So is whether all parts of a list are
+ * wanted, or the first alone. */
 static struct slice name_of(struct arena *a, const struct repo *r, const struct need *n)
 {
-    struct buf b = BUF_INIT(sizeof r + sizeof n->want.ttl_s + n->key.n + 1 + n->want.key.n + 1 +
+    struct buf b = BUF_INIT(sizeof r + sizeof n->want.ttl_s + 1 + n->key.n + 1 + n->want.key.n + 1 +
                             n->want.principal.n);
     struct slice name;
 
     buf_add(&b, &r, sizeof r);
     buf_add(&b, &n->want.ttl_s, sizeof n->want.ttl_s);
+    buf_byte(&b, n->one_part);
     buf_adds(&b, n->key);
     buf_byte(&b, 0);
     buf_adds(&b, n->want.key);

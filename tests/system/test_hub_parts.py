@@ -1,0 +1,49 @@
+"""What a Hub lists in parts, asked for in part and as a whole: each question has its own answer, whichever came first."""
+import json
+
+import pytest
+
+FILES = {f"f{i}.txt": b"%d" % i for i in range(6)}
+
+
+@pytest.fixture
+def data(mirrord, hub):
+    hub.page = 2
+    hub.bucket("org/data", FILES)
+    hub.repo("org/demo", files=FILES)
+    return mirrord("threads = 1\n" + hub.config())  # both come to one loop
+
+
+def paths_of(reply):
+    assert reply.status == 200
+    return [e["path"] for e in json.loads(reply.body)]
+
+
+def infos(m, path, body, kind):
+    return paths_of(m.get(path, args=["-H", f"Content-Type: {kind}", "--data-binary", body]))
+
+
+def test_a_buckets_paths_and_its_listing(data):
+    def part():
+        reply = data.get("/hf/api/buckets/org/data/tree?recursive=true")
+        assert len(paths_of(reply)) == 2 and 'rel="next"' in reply["link"]
+
+    def whole():
+        body = json.dumps({"paths": ["f5.txt", "f0.txt", "zz"]})
+        assert infos(data, "/hf/api/buckets/org/data/paths-info", body, "application/json") == ["f0.txt", "f5.txt"]
+
+    for ask in (part, whole) * 3:
+        ask()
+
+
+def test_a_repositorys_paths_and_its_listing(data):
+    def part():
+        reply = data.get("/hf/api/models/org/demo/tree/main?expand=true")
+        assert len(paths_of(reply)) == 2 and 'rel="next"' in reply["link"]
+
+    def whole():
+        reply = data.get("/hf/api/models/org/demo/paths-info/main", args=["-d", "paths=f5.txt&paths=f0.txt&expand=true"])
+        assert reply.status == 200 and all("lastCommit" in e for e in json.loads(reply.body))
+
+    for ask in (part, whole) * 3:
+        ask()

@@ -279,7 +279,7 @@ static void make(struct job *j)
     list_init(&waiters);
     lock_take(&x->all->lock);
     x->ready = true;
-    if (x->rc == 0) {
+    if (x->rc == 0 && x->listed) {
         use(x);
     } else {
         unlist(x); /* the next one tries again */
@@ -297,7 +297,8 @@ static void make(struct job *j)
 
 /* --- the asking --------------------------------------------------------------------------------------------------- */
 
-static struct box *box_new(struct renderings *all, struct call *c, struct buf *key)
+/* Under the lock. shared: others find it. */
+static struct box *box_new(struct renderings *all, struct call *c, struct buf *key, bool shared)
 {
     struct box *x = NEW(struct box);
 
@@ -310,8 +311,10 @@ static struct box *box_new(struct renderings *all, struct call *c, struct buf *k
     *key = BUF_INIT(0);
     list_init(&x->waiters);
     x->holds = 1; /* the job's */
-    x->listed = true;
-    HASH_ADD_KEYPTR(hh, all->by_key, x->key.p, x->key.n, x);
+    x->listed = shared;
+    if (shared) {
+        HASH_ADD_KEYPTR(hh, all->by_key, x->key.p, x->key.n, x);
+    }
     return x;
 }
 
@@ -333,10 +336,12 @@ void rendering_ask(struct call *c, struct slice key, size_t bytes_max,
     buf_adds(&whole, key);
     CHECK(whole.rc == 0);
     lock_take(&all->lock);
-    HASH_FIND(hh, all->by_key, whole.p, whole.n, x);
+    if (key.p != NULL) {
+        HASH_FIND(hh, all->by_key, whole.p, whole.n, x);
+    }
     begun = x == NULL;
     if (begun) {
-        x = box_new(all, c, &whole);
+        x = box_new(all, c, &whole, key.p != NULL);
     }
     all->stats.made += begun;
     all->stats.shared += !begun;

@@ -31,8 +31,8 @@ struct rendering_work {
 
 struct renderings;
 struct renderings *renderings_open(struct store *s, struct pool *disk);
-/* key: what the document is made of, all of it, but for c's repo and its generation. Takes arg, which may point to what is
- * c's. done() runs once, later, on c's loop, unless the client left: r is borrowed, or NULL and rc says why. */
+/* key: what the document is made of, all of it, but for c's repo and its generation; p == NULL: of more than a key can say, so it is
+ * made for this call alone. Takes arg, which may point to what is c's. done() runs once, later, on c's loop, unless the client left: r is borrowed, or NULL and rc says why. */
 void rendering_ask(struct call *c, struct slice key, size_t bytes_max,
                    const struct rendering_work *what, void *arg,
                    void (*done)(struct call *c, struct rendering *r, int rc,

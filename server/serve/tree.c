@@ -140,28 +140,36 @@ static void on_listed(struct call *c, struct rendering *r, int rc, const struct 
     opening_send(c, h, c->plan.form != LIST_HUB_TREES); /* its links name the host that was asked */
 }
 
-void tree_send_listing(struct call *c)
+/* An LFS batch tells what uploads have brought that no version has yet, and carries the caller's credential. */
+static struct slice key_of(struct call *c)
 {
-    static const struct rendering_work work = {make, free};
     const struct plan *p = &c->plan;
-    struct listing_work *l = NEW(struct listing_work);
     char root[DIGEST_HEX + 1];
     char asked[DIGEST_HEX + 1];
     struct digest of_text;
 
+    if (p->form == LIST_HUB_OBJECTS) {
+        return SLICE_NONE;
+    }
     digest_format(&p->snap.root, root);
     digest_of(p->text.p != NULL ? p->text : SLICE(""), &of_text);
     digest_format(&of_text, asked);
+    return arena_fmt(&c->arena,
+                     "folder %s " SLICE_FMT " %d %d %d %d %s %s %" PRIu64 " " SLICE_FMT
+                     " / " SLICE_FMT,
+                     p->sift ? token_id(c->who.token) : "", SLICE_ARG(p->location), (int)p->form,
+                     p->html, p->recursive, p->expand, asked, root, p->snap.seq, SLICE_ARG(p->name),
+                     SLICE_ARG(p->entry.path));
+}
+
+void tree_send_listing(struct call *c)
+{
+    static const struct rendering_work work = {make, free};
+    struct listing_work *l = NEW(struct listing_work);
+
     l->store = c->desk->daemon->store;
     l->repo = c->repo;
-    l->plan = p;
-    l->who = p->sift ? &c->who : NULL;
-    rendering_ask(c,
-                  arena_fmt(&c->arena,
-                            "folder %s " SLICE_FMT " %d %d %d %d %s %s %" PRIu64 " " SLICE_FMT
-                            " / " SLICE_FMT,
-                            p->sift ? token_id(c->who.token) : "", SLICE_ARG(p->location),
-                            (int)p->form, p->html, p->recursive, p->expand, asked, root,
-                            p->snap.seq, SLICE_ARG(p->name), SLICE_ARG(p->entry.path)),
-                  LISTING_BYTES, &work, l, on_listed);
+    l->plan = &c->plan;
+    l->who = c->plan.sift ? &c->who : NULL;
+    rendering_ask(c, key_of(c), LISTING_BYTES, &work, l, on_listed);
 }

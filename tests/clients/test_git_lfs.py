@@ -132,6 +132,8 @@ def test_what_was_brought(mirrord, wire):
     one, = json.loads(m.put("/models/me/gpt.git/info/lfs/objects/batch", json.dumps(body).encode(), wire, mine, method="POST").body)["objects"]
     path = "/" + one["actions"]["upload"]["href"].split("/", 3)[3]
     assert m.get(path, wire, headers=bearer(mine)).status == 404
+    missing, = json.loads(batch(m, "/models/me/gpt.git/info/lfs/objects/batch", data, token=mine, wire=wire).body)["objects"]
+    assert "error" in missing
     assert m.put(path, data, wire).status == 200
     assert m.get(path, wire).status == 401 and m.get(path, wire, headers=bearer(other)).status == 403
     assert m.get(path, wire, headers=bearer(mine)).body == data

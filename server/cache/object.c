@@ -195,21 +195,53 @@ static bool named_in_connection(const struct fetch_head *h, struct slice name)
     return false;
 }
 
+struct keeping {
+    struct object *object;
+    const struct fetch_head *head;
+    struct arena *arena;
+    size_t bytes;
+};
+
+static bool keep_field(struct keeping *k, struct slice name, struct slice value)
+{
+    struct object *o = k->object;
+
+    if (o->nfields == OBJECT_FIELDS || k->bytes + name.n + value.n > OBJECT_FIELD_BYTES) {
+        return false;
+    }
+    k->bytes += name.n + value.n;
+    o->fields[o->nfields++] =
+        (struct http_field){arena_copy(k->arena, name), arena_copy(k->arena, value)};
+    return true;
+}
+
+/* Without these the bytes would be given to those for whom they are not, or mean something else. */
+static bool is_vital(struct slice name)
+{
+    return slice_eqs(name, "vary") || slice_eqs(name, "content-encoding");
+}
+
+static void keep_those(struct keeping *k, bool vital)
+{
+    const struct fetch_head *h = k->head;
+
+    for (size_t i = 0; i < h->nfields; i++) {
+        struct slice name = h->fields[i].name;
+        if (is_vital(name) == vital && !dropped(name) &&
+            (vital || !named_in_connection(h, name)) && !keep_field(k, name, h->fields[i].value) &&
+            slice_eqs(name, "vary")) {
+            (void)keep_field(k, name, SLICE("*")); /* by too much to say */
+        }
+    }
+}
+
 static void keep_fields(struct object *o, const struct fetch_head *h, struct arena *a)
 {
-    size_t bytes = 0;
+    struct keeping k = {.object = o, .head = h, .arena = a};
 
     o->nfields = 0;
-    for (size_t i = 0; i < h->nfields && o->nfields < OBJECT_FIELDS; i++) {
-        struct slice name = h->fields[i].name;
-        struct slice value = h->fields[i].value;
-        if (dropped(name) || named_in_connection(h, name) ||
-            bytes + name.n + value.n > OBJECT_FIELD_BYTES) {
-            continue;
-        }
-        bytes += name.n + value.n;
-        o->fields[o->nfields++] = (struct http_field){arena_copy(a, name), arena_copy(a, value)};
-    }
+    keep_those(&k, true);
+    keep_those(&k, false);
 }
 
 static void take(struct slice *to, const struct fetch_head *h, const char *name, struct arena *a)

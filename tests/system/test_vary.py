@@ -441,3 +441,17 @@ def test_the_form_that_nobody_takes_is_not_fetched_whole(plain):
     assert plain.get("/data/n", headers=HTML).body == bytes_of(plain, "#text/html")
     plain.settle()
     assert html.requests == 1 and thing.bytes < 128 * MIB
+
+
+@pytest.mark.parametrize("fields", ["|".join(f"X-More-{i}: {i}" for i in range(30)) + "|Vary: Accept", f"X-Long: {'x' * 8150}|Vary: Accept",
+                                    f"Vary: {'X-Kind, ' * 1500}Accept"], ids=["many fields", "a long field", "a long Vary"])
+def test_whom_an_answer_is_for_is_not_lost_among_its_fields(mirrord, origin, fields, wire):
+    """An answer keeps so many fields, and so many bytes of them. With its Vary lost it was given to everybody."""
+    m = mirrord(f"""threads = 1\nrepo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ ttl = 1h }} }}""")
+    m.origin = origin
+    negotiated(m, fields=fields)
+    for _ in range(3):
+        for headers, kind in ((HTML, "#text/html"), (JSON, "#application/json")):
+            reply = m.get("/data/n", wire, headers=headers)
+            assert reply.body == bytes_of(m, kind) and reply["vary"]
+            m.settle()

@@ -402,7 +402,7 @@ static void learn_tail(struct fill *f, const struct fetch_head *h)
         return;
     }
     f->tail = f->shared ? variant_of_answer(&f->want, h->fields, h->nfields, &f->arena)
-                        : variant_of_all(&f->want, &f->arena);
+                        : variant_of_all(&f->want, h->fields, h->nfields, &f->arena);
     variant_key(&key, f->row_key, f->tail);
     CHECK(key.rc == 0);
     lock_take(&f->cache->lock); /* cache_unfinished() reads it */

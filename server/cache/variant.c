@@ -131,33 +131,47 @@ static void name_all(const struct want *w, struct slice vary, struct arena *a, s
     }
 }
 
-struct slice variant_of_answer(const struct want *w, const struct http_field *fields,
-                               size_t nfields, struct arena *a)
+static void name_vary(const struct want *w, const struct http_field *fields, size_t nfields,
+                      struct arena *a, struct named *all)
 {
-    struct buf b = BUF_INIT(VARIANT_TAIL_MAX);
-    struct named all = {.n = 0};
-
     for (size_t i = 0; i < nfields; i++) {
         if (slice_eqs(fields[i].name, "vary")) {
-            name_all(w, fields[i].value, a, &all);
+            name_all(w, fields[i].value, a, all);
         }
     }
-    for (size_t i = 0; i < all.n; i++) {
-        add(&b, &all.field[i]);
+}
+
+static struct slice tail_of(const struct named *all, struct arena *a)
+{
+    struct buf b = BUF_INIT(VARIANT_TAIL_MAX);
+
+    for (size_t i = 0; i < all->n; i++) {
+        add(&b, &all->field[i]);
     }
     return settle(&b, a);
 }
 
-struct slice variant_of_all(const struct want *w, struct arena *a)
+struct slice variant_of_answer(const struct want *w, const struct http_field *fields,
+                               size_t nfields, struct arena *a)
 {
-    struct buf b = BUF_INIT(VARIANT_TAIL_MAX);
+    struct named all = {.n = 0};
+
+    name_vary(w, fields, nfields, a, &all);
+    return tail_of(&all, a);
+}
+
+struct slice variant_of_all(const struct want *w, const struct http_field *fields, size_t nfields,
+                            struct arena *a)
+{
+    struct named all = {.n = 0};
 
     for (size_t i = 0; i < w->forwards; i++) {
         if (w->forward[i].sent == SENT) {
-            add(&b, &w->forward[i]);
+            name_one(&all, &w->forward[i]);
         }
     }
-    return settle(&b, a);
+    name_vary(w, fields, nfields, a, &all);
+    return tail_of(&all, a);
 }
 
 struct line { /* of a tail */

@@ -32,8 +32,9 @@ const struct want_field *variant_sent(const struct want *w, struct arena *a);
 /* By the Vary of an answer to w. */
 struct slice variant_of_answer(const struct want *w, const struct http_field *fields,
                                size_t nfields, struct arena *a);
-/* By all that w forwards: an answer that is for nobody but those who asked the same. */
-struct slice variant_of_all(const struct want *w, struct arena *a);
+/* By all that w sends, beside its Vary: an answer that is for nobody but those who asked the same. */
+struct slice variant_of_all(const struct want *w, const struct http_field *fields, size_t nfields,
+                            struct arena *a);
 /* By the fields that another tail names. */
 struct slice variant_like(const struct want *w, struct slice tail, struct arena *a);
 /* Was what has this tail chosen by the values that w has? "" suits everybody. */

@@ -321,12 +321,13 @@ static void origin_trouble(struct entry *n, struct fill *f, int status, const st
 }
 
 /* What is neither the object nor its absence, or is not to be kept, is for those alone who asked the same; a 304 speaks of what
- * we have. */
+ * we have. An origin in trouble is not asked once more for the words in another form. */
 static void settle_whom(struct entry *n, const struct fill *f, int status,
                         const struct fetch_head *h)
 {
     struct freshness fresh;
     struct arena a = {0};
+    bool trouble = status >= 500 || status == 429;
     bool kept;
 
     if (!want_varies(&f->want) || (status == 304 && n->old != NULL)) {
@@ -336,7 +337,7 @@ static void settle_whom(struct entry *n, const struct fill *f, int status,
     kept = (status == 200 || status == 206 || status == 404 || status == 410) &&
            freshness_keeps(&fresh, &f->want);
     entry_is_for(n, kept ? variant_of_answer(&f->want, h->fields, h->nfields, &a)
-                         : variant_of_all(&f->want, &a));
+                         : variant_of_all(&f->want, h->fields, trouble ? 0 : h->nfields, &a));
     arena_fini(&a);
 }
 

@@ -455,3 +455,15 @@ def test_whom_an_answer_is_for_is_not_lost_among_its_fields(mirrord, origin, fie
             reply = m.get("/data/n", wire, headers=headers)
             assert reply.body == bytes_of(m, kind) and reply["vary"]
             m.settle()
+
+
+@pytest.mark.parametrize("says", ["no-store", "private", "max-age=600"])
+@pytest.mark.parametrize("status", [200, 403])
+def test_what_is_not_kept_is_in_the_clients_form_too(plain, says, status, wire):
+    for kind in ("", "#text/html", "#application/json"):
+        plain.origin.put("/n" + kind, by="Accept" if not kind else "", size=100 + len(kind), status=status, words=f"no {kind}", seed=len(kind),
+                         fields=f"Cache-Control: {says}|Vary: Accept")
+    for headers, kind in ((HTML, "#text/html"), (JSON, "#application/json"), (None, "")) * 2:
+        reply = plain.get("/data/n", wire, headers=headers)
+        assert (reply.status, reply.body) == (status, bytes_of(plain, kind) if status == 200 else f"no {kind}".encode())
+        plain.settle()

@@ -6,6 +6,7 @@
 #include "common/base/arena.h"
 #include "common/codec/nearest.h"
 #include "common/codec/network.h"
+#include "common/os/clock.h"
 #include "server/conf/section.h"
 #include "server/conf/value.h"
 #include "server/repo/oci/names.h"
@@ -262,21 +263,46 @@ static bool title_is_doubtful(struct slice title)
     return (numeric && slice_find(title, '.') >= 0) || nearest_word(known, 1, title) != NULL;
 }
 
+static void warn_of_limit(const struct settings_node *nd, struct buf *out)
+{
+    struct slice title = slice_str(nd->title);
+
+    if (!title_is_doubtful(title)) {
+        return;
+    }
+    buf_addf(out,
+             "%s:%u: warning: limit \"%s\" holds only for a token of that name, %s, mend the "
+             "title unless there is such a token\n",
+             nd->at.file, nd->at.line, nd->title,
+             slice_find(title, '.') >= 0 ? "and it is no network such as 10.0.0.0/8"
+                                         : "did you mean \"anonymous\"?");
+}
+
+static void warn_of_certificate(const struct settings_node *nd, const struct listener_settings *l,
+                                struct buf *out)
+{
+    int64_t now = (int64_t)clock_unix_s();
+    char text[TLS_EXPIRY_TEXT];
+
+    if (l->tls_certificate == NULL || l->expires_unix_s - now >= TLS_EXPIRES_SOON_S) {
+        return;
+    }
+    tls_expiry_format(l->expires_unix_s, now, text);
+    buf_addf(out, "%s:%u: warning: the certificate of %s %s: renew it, see TLS in operations.md\n",
+             nd->at.file, nd->at.line, l->address, text);
+}
+
 void conf_warnings(const struct conf *c, struct buf *out)
 {
     const struct conf_file *cf = (const struct conf_file *)(const void *)c;
+    size_t listener = 0;
 
     for (const struct settings_node *nd = cf->root->child; nd != NULL; nd = nd->next) {
-        struct slice title = slice_str(nd->title);
-        if (nd->section != SECTION_LIMIT || !title_is_doubtful(title)) {
-            continue;
+        if (nd->section == SECTION_LIMIT) {
+            warn_of_limit(nd, out);
+        } else if (nd->section == SECTION_LISTEN) {
+            warn_of_certificate(nd, &c->listeners[listener++], out);
         }
-        buf_addf(out,
-                 "%s:%u: warning: limit \"%s\" holds only for a token of that name, %s, mend the "
-                 "title unless there is such a token\n",
-                 nd->at.file, nd->at.line, nd->title,
-                 slice_find(title, '.') >= 0 ? "and it is no network such as 10.0.0.0/8"
-                                             : "did you mean \"anonymous\"?");
     }
 }
 

@@ -63,6 +63,8 @@ struct reload_news {          /* what a reload that went well has to say */
 void reload_news_fini(struct reload_news *news);
 /* Any thread but a loop; the old settings stay when it fails. */
 MUST_USE int daemon_reload(struct daemon *d, struct reload_news *news, struct err *e);
+/* Whether a reload with this configuration would be refused; changes nothing. Any thread but a loop. */
+MUST_USE int daemon_try(struct daemon *d, const struct conf *c, struct err *e);
 
 void daemon_log_level(const struct conf *c);
 /* The listeners' addresses as bound: a port 0 has become one. While no reload is under way. */

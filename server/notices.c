@@ -6,10 +6,9 @@
 #include "common/base/log.h"
 #include "common/codec/nearest.h"
 #include "common/codec/network.h"
-#include "common/codec/units.h"
 #include "common/os/clock.h"
 
-enum { CERTIFICATES_MAX = 64, SAID_BYTES = 1 << 20 };
+enum { SAID_BYTES = 1 << 20 };
 
 struct names { /* whom a limit may name */
     struct arena arena;
@@ -53,7 +52,7 @@ static void add_line(struct buf *said, const char *fmt, ...)
     va_end(ap);
 }
 
-void notices_of_limits(struct daemon *d, const struct conf *c, struct buf *said)
+static void of_limits(struct daemon *d, const struct conf *c, struct buf *said)
 {
     struct names names = {0};
 
@@ -77,24 +76,26 @@ void notices_of_limits(struct daemon *d, const struct conf *c, struct buf *said)
     free(names.at);
 }
 
-static void notices_of_certificates(struct daemon *d, struct buf *said)
+static void of_certificates(const struct conf *c, struct buf *said)
 {
-    struct http_certificate *cert = mem_array(CERTIFICATES_MAX, sizeof *cert);
-    size_t n = http_server_certificates(d->http, cert, CERTIFICATES_MAX);
     int64_t now = (int64_t)clock_unix_s();
-    char span[UNITS_TEXT];
+    char text[TLS_EXPIRY_TEXT];
 
-    for (size_t i = 0; i < n; i++) {
-        int64_t left_s = cert[i].expires_unix_s - now;
-        if (left_s >= TLS_EXPIRES_SOON_S) {
+    for (size_t i = 0; i < c->listeners_count; i++) {
+        const struct listener_settings *l = &c->listeners[i];
+        if (l->tls_certificate == NULL || l->expires_unix_s - now >= TLS_EXPIRES_SOON_S) {
             continue;
         }
-        span_format((uint64_t)(left_s < 0 ? -left_s : left_s) * 1000, span);
-        add_line(said, "the certificate of %s %s%s%s: renew it, see TLS in operations.md",
-                 cert[i].listen, left_s < 0 ? "expired " : "expires in ", span,
-                 left_s < 0 ? " ago" : "");
+        tls_expiry_format(l->expires_unix_s, now, text);
+        add_line(said, "the certificate of %s %s: renew it, see TLS in operations.md", l->address,
+                 text);
     }
-    free(cert);
+}
+
+void notices_of_conf(struct daemon *d, const struct conf *c, struct buf *said)
+{
+    of_limits(d, c, said);
+    of_certificates(c, said);
 }
 
 void notices_say(struct daemon *d, const struct conf *c, struct buf *said)
@@ -102,8 +103,7 @@ void notices_say(struct daemon *d, const struct conf *c, struct buf *said)
     struct buf lines = BUF_INIT(SAID_BYTES);
     struct slice rest;
 
-    notices_of_limits(d, c, &lines);
-    notices_of_certificates(d, &lines);
+    notices_of_conf(d, c, &lines);
     rest = buf_slice(&lines);
     if (said != NULL && rest.n > 0) {
         buf_addf(said, "%s" SLICE_FMT, said->n > 0 ? "\n" : "", SLICE_ARG(rest));

@@ -8,9 +8,9 @@
 
 #include "server/daemon.h"
 
-/* Logs each; *said: the same sentences for mirrorctl, one a line, or NULL. The listeners are those in force. */
+/* Logs each; *said: the same sentences for mirrorctl, one a line, or NULL. */
 void notices_say(struct daemon *d, const struct conf *c, struct buf *said);
-/* Of the limits alone, not logged: for a configuration that is not in force. */
-void notices_of_limits(struct daemon *d, const struct conf *c, struct buf *said);
+/* The same without the log: for a configuration that is not in force. */
+void notices_of_conf(struct daemon *d, const struct conf *c, struct buf *said);
 
 #endif

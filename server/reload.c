@@ -67,6 +67,34 @@ static int prepare(struct daemon *d, const struct conf *was, const struct conf *
     return rc;
 }
 
+static int try_repos(const struct conf *c, struct err *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < c->repos_count; i++) {
+        struct repo *r = NULL;
+        rc = repo_open(&c->repos[i], &r, e);
+        repo_close(&r);
+    }
+    return rc;
+}
+
+/* As reload() and prepare(), in their order, but that nothing is kept. */
+int daemon_try(struct daemon *d, const struct conf *c, struct err *e)
+{
+    int rc = try_repos(c, e);
+
+    lock_take(&d->reloading);
+    if (rc == 0) {
+        rc = access_log_try(d->access, c->access_log, e);
+    }
+    if (rc == 0) {
+        rc = http_server_try(d->http, c->listeners, c->listeners_count, e);
+    }
+    lock_drop(&d->reloading);
+    return rc;
+}
+
 static void put_in_force(struct daemon *d, struct repo_set *fresh)
 {
     const struct conf *c = fresh->conf;

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -274,6 +275,27 @@ static void *write_on(void *arg)
 }
 
 /* --- open and close --- */
+
+int scribe_try(const char *path, struct err *e)
+{
+    const char *slash = strrchr(path, '/');
+    int fd = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC);
+    char *folder;
+    int rc;
+
+    if (fd != -1) {
+        close(fd);
+        return 0;
+    }
+    if (errno != ENOENT) {
+        return err_sys(e, "%s", path);
+    }
+    folder = slash != NULL ? strndup(path, (size_t)(slash - path) + 1) : mem_strdup(".");
+    CHECK(folder != NULL);
+    rc = access(folder, W_OK | X_OK) == -1 ? err_sys(e, "%s", path) : 0;
+    free(folder);
+    return rc;
+}
 
 int scribe_open(const char *name, const char *path, size_t room_bytes, struct scribe **out,
                 struct err *e)

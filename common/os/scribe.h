@@ -17,6 +17,8 @@ struct scribe;
 /* path NULL: stderr, which cannot fail. name: of the thread. */
 MUST_USE int scribe_open(const char *name, const char *path, size_t room_bytes, struct scribe **out,
                          struct err *e);
+/* Whether a scribe could open this file; makes none. */
+MUST_USE int scribe_try(const char *path, struct err *e);
 /* Whole lines. False: dropped. now: they are not to wait for others. */
 bool scribe_add(struct scribe *s, struct slice lines, bool now);
 /* What was added before goes into the old file, the rest into the one that has the name now. */

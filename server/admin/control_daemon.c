@@ -161,6 +161,7 @@ int verb_config_test(struct talk *t, struct err *e)
 {
     struct buf warnings = BUF_INIT(1 << 20);
     struct conf *c = NULL;
+    struct err why;
     int rc;
 
     if (!means_ours(t)) {
@@ -168,8 +169,11 @@ int verb_config_test(struct talk *t, struct err *e)
         return 0;
     }
     rc = conf_read(t->d->conf_path, &c, e);
+    if (rc == 0 && daemon_try(t->d, c, &why) != 0) {
+        rc = err_set(e, E_CONFIG, "%s: a reload would be refused: %s", t->d->conf_path, why.text);
+    }
     if (rc == 0) {
-        notices_of_limits(t->d, c, &warnings);
+        notices_of_conf(t->d, c, &warnings);
         jwrite_str(t->result, "path", t->d->conf_path);
         jwrite_u64(t->result, "repos", c->repos_count);
         jwrite_u64(t->result, "listeners", c->listeners_count);

@@ -103,27 +103,17 @@ static void look_at_reload(struct teller *l)
                               .since_unix_s = at_unix_s});
 }
 
-void trouble_expiry(const struct http_certificate *c, int64_t now_unix_s, char out[TROUBLE_EXPIRY])
-{
-    int64_t left_s = c->expires_unix_s - now_unix_s;
-    char text[UNITS_TEXT];
-
-    span_format((uint64_t)(left_s < 0 ? -left_s : left_s) * 1000, text);
-    snprintf(out, TROUBLE_EXPIRY, "%s%s%s", left_s < 0 ? "expired " : "expires in ", text,
-             left_s < 0 ? " ago" : "");
-}
-
 static void look_at_certificates(struct teller *l)
 {
     int64_t now = (int64_t)clock_unix_s();
 
     for (size_t i = 0; i < l->s->certificates; i++) {
         const struct http_certificate *c = &l->s->certificate[i];
-        char what[SENTENCE], text[TROUBLE_EXPIRY];
+        char what[SENTENCE], text[TLS_EXPIRY_TEXT];
         if (c->expires_unix_s - now >= TLS_EXPIRES_SOON_S) {
             continue;
         }
-        trouble_expiry(c, now, text);
+        tls_expiry_format(c->expires_unix_s, now, text);
         snprintf(what, sizeof what, "the certificate of %s %s", c->listen, text);
         tell(l, &(struct trouble){.kind = "certificate",
                                   .what = what,

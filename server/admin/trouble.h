@@ -10,7 +10,7 @@
 
 #include "server/admin/sample.h"
 
-enum { TROUBLE_FAILURES = 3, TROUBLE_EXPIRY = 64 };
+enum { TROUBLE_FAILURES = 3 };
 
 struct trouble {
     const char *kind; /* "store", "disk", "certificate", "origin", "sync", "held", "reload" */
@@ -24,8 +24,6 @@ struct trouble {
  * private repo's origin, of the configuration or of the disk. Returns how many there are; each may be NULL. */
 size_t trouble_each(const struct sample *s, bool whole,
                     void (*each)(void *arg, const struct trouble *t), void *arg);
-/* "expires in 3 days", or "expired 2 days ago". */
-void trouble_expiry(const struct http_certificate *c, int64_t now_unix_s, char out[TROUBLE_EXPIRY]);
 /* "trouble": [{"kind", "repo", "what", "todo", "since_unix_s"}] */
 void trouble_json(const struct sample *s, bool whole, struct buf *out);
 

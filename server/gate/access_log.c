@@ -191,6 +191,15 @@ int access_log_set(struct access_log *l, const char *path, const char *format, s
     return 0;
 }
 
+int access_log_try(const struct access_log *l, const char *path, struct err *e)
+{
+    if (strcmp(path, "none") == 0 || strcmp(path, "stderr") == 0 ||
+        (l->path != NULL && strcmp(l->path, path) == 0)) {
+        return 0;
+    }
+    return scribe_try(path, e);
+}
+
 int access_log_open(const char *path, const char *format, unsigned loops, struct access_log **out,
                     struct err *e)
 {

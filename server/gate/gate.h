@@ -114,6 +114,8 @@ MUST_USE int access_log_open(const char *path, const char *format, unsigned loop
 /* A reload: from now on there, in this form; on an error all stays. One at a time. */
 MUST_USE int access_log_set(struct access_log *l, const char *path, const char *format,
                             struct err *e);
+/* Whether access_log_set() could write there; changes nothing. */
+MUST_USE int access_log_try(const struct access_log *l, const char *path, struct err *e);
 enum { ACCESS_NO_LOOP = ~0u >> 1 };
 /* loop: the index of the loop that calls; ACCESS_NO_LOOP: another thread does, which may wait for a lock. */
 void access_log_write(struct access_log *l, unsigned loop, const struct access_entry *en);

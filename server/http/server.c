@@ -169,6 +169,22 @@ int http_server_bind(struct http_server *s, const struct listener_settings *set,
     return rc;
 }
 
+int http_server_try(struct http_server *s, const struct listener_settings *set, size_t count,
+                    struct err *e)
+{
+    /* All are held until the end: two new ones may exclude each other. */
+    struct http_listeners fresh = {mem_array(count, sizeof *fresh.at), count};
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        if (find_listener(s, i, set[i].address) == NULL) {
+            rc = listener_open(&set[i], &fresh.at[i], e);
+        }
+    }
+    http_listeners_drop(&fresh);
+    return rc;
+}
+
 void http_listeners_drop(struct http_listeners *ls)
 {
     for (size_t i = 0; i < ls->count; i++) {

@@ -53,6 +53,9 @@ struct http_listeners {
 /* Binds what is new; what stays keeps its socket and reads its certificate again. The error names address and reason. */
 MUST_USE int http_server_bind(struct http_server *s, const struct listener_settings *set,
                               size_t count, struct http_listeners *out, struct err *e);
+/* Whether http_server_bind() would find every new address free; changes nothing. */
+MUST_USE int http_server_try(struct http_server *s, const struct listener_settings *set,
+                             size_t count, struct err *e);
 /* These and no others from now on; takes them. Connections of what leaves, or has other settings now, are drained. Accepts
  * after http_server_start(). */
 void http_server_listen(struct http_server *s, struct http_listeners *ls);

@@ -5,12 +5,14 @@
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/x509.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/base/slice.h"
+#include "common/codec/units.h"
 #include "common/os/lock.h"
 
 struct tls_identity {
@@ -149,6 +151,16 @@ int tls_identity_reload(struct tls_identity *t, struct err *e)
 int64_t tls_identity_expires_unix_s(const struct tls_identity *t)
 {
     return t->expires_unix_s;
+}
+
+void tls_expiry_format(int64_t expires_unix_s, int64_t now_unix_s, char out[TLS_EXPIRY_TEXT])
+{
+    int64_t left_s = expires_unix_s - now_unix_s;
+    char span[UNITS_TEXT];
+
+    span_format((uint64_t)(left_s < 0 ? -left_s : left_s) * 1000, span);
+    snprintf(out, TLS_EXPIRY_TEXT, "%s%s%s", left_s < 0 ? "expired " : "expires in ", span,
+             left_s < 0 ? " ago" : "");
 }
 
 void tls_identity_close(struct tls_identity **tp)

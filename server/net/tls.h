@@ -22,6 +22,9 @@ void tls_identity_close(struct tls_identity **tp);
 /* When the first certificate of the chain that it serves now expires. */
 int64_t tls_identity_expires_unix_s(const struct tls_identity *t);
 enum { TLS_EXPIRES_SOON_S = 14 * 24 * 3600 }; /* from then on the operator is warned */
+enum { TLS_EXPIRY_TEXT = 64 };
+/* "expires in 3d00h", or "expired 2d00h ago". */
+void tls_expiry_format(int64_t expires_unix_s, int64_t now_unix_s, char out[TLS_EXPIRY_TEXT]);
 
 SSL *tls_session(struct tls_identity *t); /* a server's end, no BIO yet */
 bool tls_chose_h2(const SSL *ssl);        /* after the handshake */

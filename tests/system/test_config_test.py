@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import tempfile
 
@@ -167,3 +168,60 @@ def test_a_limit_for_no_token(mirrord):
     assert 'limit "anonymos" holds for nobody' in tested.stderr and 'limit "ci"' not in tested.stderr
     answers = [m.get("/models/", headers={"Authorization": f"Bearer {token}"}).status for _ in range(20)]
     assert 429 in answers, "the limit holds for the token that came later"
+
+
+# --- what a reload would refuse ---
+
+REFUSALS = {
+    "a port that another has": lambda m, taken: setattr(m, "config", f'{m.config}\nlisten "127.0.0.1:{taken}" {{ }}'),
+    "two that exclude each other": lambda m, taken: setattr(
+        m, "config", f'{m.config}\nlisten "0.0.0.0:{(p := free_port())}" {{ }}\nlisten "127.0.0.1:{p}" {{ }}'),
+    "a log in no folder": lambda m, taken: setattr(m, "access_log", m.folder / "nowhere/access.log"),
+    "a log that is a folder": lambda m, taken: setattr(m, "access_log", m.folder),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_the_daemon_refuses_what_its_reload_would(mirrord, what):
+    """`config test` says ok to nothing that `config reload` refuses, and changes nothing."""
+    m = mirrord('repo "models" { protocol = "hosted" }')
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        REFUSALS[what](m, taken.getsockname()[1])
+        m.write_config()
+        tested = m.ctl("-c", str(m.conf), "config", "test", check=False)
+        reloaded = m.ctl("config", "reload", check=False)
+    assert reloaded.returncode != 0 and tested.returncode == 78, (tested, reloaded)
+    assert reloaded.stderr.removeprefix("mirrorctl: ").strip() in tested.stderr, (tested, reloaded)
+    assert not (m.folder / "nowhere").exists() and m.get("/healthz").status == 200
+
+
+def test_a_test_takes_nothing(mirrord):
+    """What passes is still free: the reload takes it, and a log begins with its first line."""
+    m = mirrord('repo "models" { protocol = "hosted" }')
+    port, m.access_log = free_port(), m.folder / "other.log"
+    m.config += f'\nlisten "127.0.0.1:{port}" {{ }}'
+    m.write_config()
+    for _ in range(2):
+        assert m.ctl("-c", str(m.conf), "config", "test").returncode == 0
+    assert not m.access_log.exists()
+    with socket.socket() as s:
+        assert s.connect_ex(("127.0.0.1", port)) != 0
+    m.ctl("config", "reload")
+    with socket.socket() as s:
+        assert s.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_certificate_that_expires_soon_is_warned_of(mirrord, tmp_path):
+    """Before it is in force: by the daemon, and without one."""
+    m = mirrord('repo "models" { protocol = "hosted" }')
+    for days, warned in ((60, 0), (3, 1)):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", tmp_path / "key.pem",
+                        "-out", tmp_path / "cert.pem", "-days", str(days), "-subj", "/CN=localhost"], check=True, capture_output=True)
+        m.config = ('repo "models" { protocol = "hosted" }\n'
+                    f'listen "127.0.0.1:{free_port()}" {{ tls_certificate = "{tmp_path}/cert.pem" tls_key = "{tmp_path}/key.pem" }}')
+        m.write_config()
+        for done in (m.ctl("-c", str(m.conf), "config", "test"), run("mirrord", "-t", "-c", m.conf)):
+            assert done.returncode == 0 and done.stderr.count(": warning: the certificate of 127.0.0.1:") == warned, done
+            assert done.stderr.count(" expires in ") == warned

@@ -3,6 +3,7 @@
 RocksDB writes nothing more after some errors until it is opened anew: mirrord ends then, when the disk is well again, and
 whoever started it starts it again. failer.c makes the calls fail.
 """
+import json
 import os
 import re
 
@@ -12,7 +13,7 @@ from harness.mirrord import BUILD, SLOW, until
 
 pytestmark = pytest.mark.skipif(SLOW > 1, reason="a sanitizer's runtime must come first")
 FAILER = BUILD / "crash" / "failer.so"
-HOSTED = 'storage {{ quota = "8g" reserve = "16m" restart = "{restart}" }} repo "models" {{ protocol = "hosted" }}'
+HOSTED = 'storage {{ quota = "8g" reserve = "16m" restart = "{restart}" {more} }} repo "models" {{ protocol = "hosted" }}'
 
 
 class Disk:
@@ -36,8 +37,8 @@ class Disk:
 @pytest.fixture
 def disk(mirrord):
     """Of a mirrord that is up, with one file."""
-    def start(restart):
-        m = mirrord(HOSTED.format(restart=restart))
+    def start(restart, more=""):
+        m = mirrord(HOSTED.format(restart=restart, more=more))
         m.stop()
         d = Disk(m)
         m.env = {"LD_PRELOAD": str(FAILER), "FAIL_FILE": str(d.order)}
@@ -102,6 +103,18 @@ def test_never_means_never(disk):
     m.stop()
     m.start()
     assert m.put("/models/me/x/new", b"new", token=d.token).status == 201
+
+
+def test_what_was_not_written_is_nobodys_share(disk):
+    """A session that could not be opened is none of its client's, nor are bytes of a file that could not be kept."""
+    d = disk("0", 'client_uploads = 2 client_upload_bytes = "1m"')
+    m, uploads = d.m, "/models/me/x/-/uploads"
+    place = f"{uploads}/{json.loads(m.put(uploads, b'', token=d.token, method='POST').body)['upload']}"
+    d.fails("5 1 write /meta/")
+    statuses = [m.put(uploads, b"", token=d.token, method="POST").status for _ in range(3)]
+    assert statuses == [500] * 3, "not 429: there is one"
+    statuses = [m.put(f"{place}/f{i}", bytes([i]) * (30 << 10), token=d.token).status for i in range(40)]
+    assert statuses == [500] * 40, "not 507: there are none"
 
 
 def test_an_error_in_the_background_is_seen_at_once(disk):

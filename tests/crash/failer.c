@@ -1,6 +1,6 @@
 /* failer.c - preloaded into a program, makes its disk calls fail while $FAIL_FILE is there.
  *
- * The file says which: "errno how call part". part is what the file's path must hold, such as "/meta/" or ".sst"; call is one of
+ * The file says which: "errno how call part"; errno 0: the call waits while the file is there, and then does its work. part is what the file's path must hold, such as "/meta/" or ".sst"; call is one of
  * write, sync, open, any. how is "on" (each such call fails while the file is there) or a number: the Nth fails from now on,
  * once, which takes the file away. $FAIL_FILE.count grows by a byte with each that fails. Calls of libc by name, as in recorder.c.
  */
@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static atomic_uint seen; /* of those that the file means */
@@ -28,6 +29,15 @@ static void note(const char *file)
     fd = (int)syscall(SYS_openat, AT_FDCWD, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     syscall(SYS_write, fd, "x", 1);
     syscall(SYS_close, fd);
+}
+
+static void wait_while(const char *file)
+{
+    const struct timespec step = {.tv_nsec = 10000000};
+
+    while (syscall(SYS_access, file, F_OK) == 0) {
+        nanosleep(&step, NULL);
+    }
 }
 
 /* 0, or the errno with which this call fails. */
@@ -54,6 +64,9 @@ static int fails(const char *call, const char *path)
         return 0;
     }
     note(file);
+    if (number == 0) {
+        wait_while(file);
+    }
     return number;
 }
 

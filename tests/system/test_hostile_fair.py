@@ -6,7 +6,8 @@ import threading
 import pytest
 
 from harness.crowd import Client
-from harness.mirrord import SLOW, until
+from harness.mirrord import BUILD, SLOW, until
+from harness.tree_origin import TreeOrigin
 
 GREEDY, MODEST = "127.0.0.2", "127.0.0.3"
 
@@ -70,6 +71,30 @@ def test_what_a_greedy_client_has_queued_is_fetched_in_the_turn_of_whoever_joins
     m.modest.join()
     assert origin.misses.index("/none59") <= 2 and len(origin.misses) == 60
     assert m.modest.done == [("/data/none59", 404)]
+
+
+@pytest.mark.skipif(SLOW > 1, reason="a sanitizer's runtime must come first")
+def test_a_syncs_run_never_has_all_threads_of_the_disk(mirrord, tmp_path):
+    """Each file's seal waits for the disk: a client's upload is done meanwhile."""
+    order = tmp_path / "hold"
+    with TreeOrigin({f"f{i}": bytes([i]) * 300_000 for i in range(8)}) as o:
+        m = mirrord(f"""disk_threads = 2 repo "x" {{ protocol = "generic" origin = "{o.url}" sync {{ parallel = 8 }} }}
+            repo "models" {{ protocol = "hosted" }}""")
+        token = m.token("ci", "publish:models/*")
+        m.stop()
+        m.env = {"LD_PRELOAD": str(BUILD / "crash" / "failer.so"), "FAIL_FILE": str(order)}
+        m.start()
+        order.write_text("0 on sync /blobs/")
+        try:
+            m.ctl("sync", "run", "x")
+            until(lambda: len(o.sent) == 8 and order.with_suffix(".count").exists())
+            for i in range(5):
+                assert m.put(f"/models/me/x/f{i}", b"x" * i, token=token).status == 201
+            assert m.ctl_json("sync", "ls")[0]["running"]
+        finally:
+            order.unlink()
+        until(lambda: not m.ctl_json("sync", "ls")[0]["running"])
+        assert m.get("/x/f7").body == bytes([7]) * 300_000
 
 
 def refused(*clients):

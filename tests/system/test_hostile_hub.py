@@ -4,6 +4,7 @@ import concurrent.futures
 import hashlib
 import http.client
 import json
+import subprocess
 import time
 import urllib.parse
 
@@ -11,7 +12,7 @@ import pytest
 
 from harness import serving
 from harness.hub import read
-from harness.mirrord import until
+from harness.mirrord import BUILD, until
 
 OWNER, STRANGER = "hf_alice", "hf_bob"
 SHORT = "rule '^(api|rights)' { ttl = 1s }"
@@ -663,3 +664,19 @@ def test_many_at_once(mirrord, hub, cases):
         for token, got in pool.map(one, range(48)):
             assert {s for s, _ in got} == {{OWNER: 200, STRANGER: 403, "": 401}[token]}, token
             assert token != OWNER or got == {(200, read(c.files["weights.bin"]))}
+
+
+def test_a_right_of_the_former_key_is_no_yes(mirrord, hub):
+    """Answers of versions that kept them under another key are to another question: the Hub is asked again."""
+    hub.users.update({OWNER: "alice"})
+    c = Case(hub, "models", "config")
+    m = mirrord(f'repo "hf" {{ protocol = "hf" origin = "{hub.url}" }}')
+    ask = {"headers": {"Authorization": f"Bearer {OWNER}"}}
+    assert m.get(c.file("config.json"), **ask).body == c.files["config.json"]
+    m.settle()
+    m.stop()
+    renamed = subprocess.run([BUILD / "harness" / "old_rights", m.state], capture_output=True, text=True, check=True).stdout
+    assert int(renamed) >= 1
+    c.repo.readers.clear()
+    m.start()
+    assert m.get(c.file("config.json"), **ask).status == 403

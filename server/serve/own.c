@@ -230,6 +230,7 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
         roots_answer(d, x, v, slice_from(path, 8));
     } else {
         refuse(x, 404,
-               "not found: no repo and no page of ours has this path; GET / lists the repos\n");
+               "not found: no repo and no page of this server has this path; the page at / lists "
+               "the repos\n");
     }
 }

@@ -175,7 +175,7 @@ static bool is_refusal(int status)
 static bool may_be_guessed(int status)
 {
     return status == 203 || status == 204 || status == 300 || status == 301 || status == 308 ||
-           status == 405 || status == 414;
+           status == 405 || status == 414 || status == 501;
 }
 
 /* How long the origin's word holds for an answer that is no object. A lifetime beyond WORDS_MAX_S would hide for too long what

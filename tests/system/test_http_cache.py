@@ -174,6 +174,14 @@ def test_and_for_as_long_as_the_origin_says(data, status, wire):
     assert data.get("/data/n", wire, headers={"Cache-Control": "no-cache"}).status == status and thing.requests == 2
 
 
+@pytest.mark.parametrize("status, kept", [(203, True), (301, True), (405, True), (414, True), (501, True), (201, False), (400, False), (500, False), (599, False)])
+def test_and_for_a_tenth_of_its_age_where_http_allows_to_guess(data, status, kept):
+    """RFC 9110 15.1 lists the statuses."""
+    thing = data.origin.put("/n", status=status, words="why", fields="Last-Modified: Thu, 01 Jan 2015 00:00:00 GMT")
+    assert [data.get("/data/n").status for _ in range(2)] == [status, status]
+    assert thing.requests == (1 if kept else 2)
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refusal_is_never_remembered(data, status):
     thing = data.origin.put("/n", status=status, words="not you", fields="Cache-Control: max-age=600")

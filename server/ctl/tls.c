@@ -5,6 +5,7 @@
  * With --csr the key's request for an authority is written instead. All of standard output is valid configuration. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <limits.h>
 #include <net/if.h>
@@ -15,7 +16,9 @@
 #include <openssl/x509v3.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,6 +38,7 @@ struct tls_files {
     char folder[PATH_MAX]; /* absolute once it is there */
     char *certificate, *request, *key;
     bool has_reader; /* beside root: the daemon's user */
+    bool readable;   /* and that user gets to the key */
     struct user reader;
 };
 
@@ -286,8 +290,9 @@ static void find_reader(const struct ctl *c, struct tls_files *f)
     free(state);
 }
 
-/* "tls" beside the configuration, or the folder that was named; made when it is not there. */
-static int open_folder(const struct ctl *c, struct tls_files *f, struct err *e)
+/* "tls" beside the configuration, or the folder that was named; made when it is not there. Held in *dir, locked: who makes
+ * files in it at the same time waits, and finds them. */
+static int open_folder(const struct ctl *c, struct tls_files *f, int *dir, struct err *e)
 {
     const char *slash = strrchr(c->config, '/');
     char *path = c->args > 0     ? mem_strdup(c->arg[0])
@@ -303,7 +308,10 @@ static int open_folder(const struct ctl *c, struct tls_files *f, struct err *e)
     if (!made && errno != EEXIST) {
         rc = err_sys(e, "%s cannot be made", path);
     } else if (realpath(path, f->folder) == NULL ||
-               (made && f->has_reader && chown(path, (uid_t)-1, f->reader.gid) == -1)) {
+               (*dir = open(f->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) == -1 ||
+               flock(*dir, LOCK_EX) == -1 ||
+               (made && fchmod(*dir, 0750) == -1) || /* a umask may have closed it to the group */
+               (made && f->has_reader && fchown(*dir, (uid_t)-1, f->reader.gid) == -1)) {
         rc = err_sys(e, "%s", path);
     }
     free(path);
@@ -315,9 +323,18 @@ static int open_folder(const struct ctl *c, struct tls_files *f, struct err *e)
     return rc;
 }
 
+/* A link is there, too, wherever it leads. */
 static int check_absent(const struct ctl *c, const char *path, struct err *e)
 {
-    if (!c->force && access(path, F_OK) == 0) {
+    struct stat st;
+
+    if (lstat(path, &st) == -1) {
+        return 0;
+    }
+    if (S_ISDIR(st.st_mode)) {
+        return err_set(e, E_EXISTS, "%s is a folder, move it away or name another folder", path);
+    }
+    if (!c->force) {
         return err_set(e, E_EXISTS,
                        "%s exists, a daemon may use it, move it away, name another folder or give "
                        "--force",
@@ -326,29 +343,33 @@ static int check_absent(const struct ctl *c, const char *path, struct err *e)
     return 0;
 }
 
-static int write_file(const char *path, mode_t mode, const struct tls_files *readers, BIO *text,
-                      struct err *e)
+/* On the disk, but not under its name yet. */
+static int stage(const char *path, mode_t mode, const struct tls_files *readers, BIO *text,
+                 struct newfile **out, struct err *e)
 {
-    struct newfile *nf = NULL;
     char *p;
     long n = BIO_get_mem_data(text, &p);
-    int rc = newfile_open(path, mode, &nf, e);
+    int rc = newfile_open(path, mode, out, e);
 
-    if (rc == 0 && readers != NULL && fchown(newfile_fd(nf), (uid_t)-1, readers->reader.gid) == -1) {
+    if (rc == 0 && readers != NULL && fchown(newfile_fd(*out), (uid_t)-1, readers->reader.gid) == -1) {
         rc = err_sys(e, "%s cannot be given to the group %s", path, readers->reader.group);
-        newfile_abort(&nf);
     }
     if (rc == 0) {
-        newfile_write(nf, p, (size_t)n);
-        rc = newfile_commit(&nf, e);
+        newfile_write(*out, p, (size_t)n);
+        rc = newfile_check(*out, e);
+    }
+    if (rc == 0 && fsync(newfile_fd(*out)) == -1) {
+        rc = err_sys(e, "%s: fsync", path);
     }
     return rc;
 }
 
+/* Both are written before one has its name: a key without its certificate would end the daemon's next start. */
 static int write_files(const struct ctl *c, const struct tls_files *f, EVP_PKEY *key, BIO *signed_,
                        struct err *e)
 {
     BIO *text = BIO_new(BIO_s_secmem());
+    struct newfile *first = NULL, *second = NULL;
     const char *beside = c->csr ? f->request : f->certificate;
     int rc = check_absent(c, f->key, e);
 
@@ -357,13 +378,35 @@ static int write_files(const struct ctl *c, const struct tls_files *f, EVP_PKEY 
         rc = fail(e, "the key's file");
     }
     if (rc == 0) {
-        rc = write_file(f->key, f->has_reader ? 0640 : 0600, f->has_reader ? f : NULL, text, e);
+        rc = stage(f->key, f->has_reader ? 0640 : 0600, f->has_reader ? f : NULL, text, &first, e);
     }
-    if (rc == 0) {
-        rc = write_file(beside, 0644, NULL, signed_, e);
-    }
+    rc = rc == 0 ? stage(beside, 0644, NULL, signed_, &second, e) : rc;
+    rc = rc == 0 ? newfile_commit(&first, e) : rc;
+    rc = rc == 0 ? newfile_commit(&second, e) : rc;
+    newfile_abort(&first);
+    newfile_abort(&second);
     BIO_free(text);
     return rc;
+}
+
+/* Asked of a child that becomes that user: folders above, or one that was there, may be closed to it. */
+static bool reader_can_read(const struct ctl *c, const struct tls_files *f)
+{
+    char why[USER_WHY];
+    int status = 0;
+    pid_t pid;
+
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        bool closed = user_become(&f->reader, NULL) == 0 && access(f->key, R_OK) == -1;
+        if (closed && !c->quiet) {
+            user_why_unreadable(f->key, errno, why);
+            dprintf(STDERR_FILENO, "mirrorctl: warning: %s: %s\n", f->key, why);
+        }
+        _exit(closed);
+    }
+    return pid == -1 || waitpid(pid, &status, 0) != pid || status == 0;
 }
 
 /* --- what is said --- */
@@ -398,8 +441,10 @@ static void tell_people(struct ctl *c, const struct tls_files *f, const struct t
     for (size_t i = 0; i < n->count; i++) {
         say(c, "%s %s", i > 0 ? "," : "", n->at[i]);
     }
-    if (f->has_reader) {
+    if (f->has_reader && f->readable) {
         say(c, "\n# Made %s, which root and the group %s can read.\n", f->key, f->reader.group);
+    } else if (f->has_reader) {
+        say(c, "\n# Made %s, which the group %s cannot read yet.\n", f->key, f->reader.group);
     } else {
         say(c, "\n# Made %s, which only %s can read.\n", f->key,
             geteuid() == 0 ? "root" : "you");
@@ -446,6 +491,7 @@ int ctl_tls_init(struct ctl *c, struct err *e)
     EVP_PKEY *key = EVP_EC_gen("P-256");
     BIO *text = BIO_new(BIO_s_mem());
     int64_t expires = 0;
+    int dir = -1;
     int rc = key != NULL && text != NULL ? 0 : fail(e, "the key");
 
     if (rc == 0) {
@@ -456,10 +502,13 @@ int ctl_tls_init(struct ctl *c, struct err *e)
     }
     if (rc == 0) {
         find_reader(c, &f);
-        rc = open_folder(c, &f, e);
+        rc = open_folder(c, &f, &dir, e);
     }
     if (rc == 0) {
         rc = write_files(c, &f, key, text, e);
+    }
+    if (rc == 0 && f.has_reader) {
+        f.readable = reader_can_read(c, &f);
     }
     if (rc == 0) {
         buf_str(&section, "listen \"0.0.0.0:8443\" {\n");
@@ -471,6 +520,9 @@ int ctl_tls_init(struct ctl *c, struct err *e)
         } else {
             tell_people(c, &f, n, expires, buf_cstr(&section));
         }
+    }
+    if (dir != -1) {
+        close(dir);
     }
     free(f.certificate);
     free(f.request);

@@ -2,11 +2,13 @@
 and who runs the mirror hears of it before it expires."""
 import json
 import os
+import pathlib
 import re
 import socket
 import ssl
 import stat
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -175,3 +177,75 @@ def test_the_first_of_a_chain_counts(m, tmp_path):
     found = {c["listen"]: c["soon"] for c in json.loads(status.stdout)["certificates"]}
     assert status.returncode == 1, "a certificate that expires soon needs a person"
     assert list(found.values()) == [False, True] and f"127.0.0.1:{m.port}" not in found, found
+
+
+# --- files ---
+
+@pytest.fixture
+def draft(tmp_path):
+    """A configuration, and a folder of keys that is not there yet."""
+    conf = tmp_path / "mirrord.conf"
+    conf.write_text(f'state_dir = "{tmp_path}/state"\nlisten "127.0.0.1:0" {{ }}\nrepo "a" {{ protocol = "hosted" }}\n')
+    return conf, tmp_path / "tls"
+
+
+def fits(folder):
+    """The certificate is the key's."""
+    return openssl("pkey", "-in", folder / "key.pem", "-pubout") == openssl("x509", "-in", folder / "cert.pem", "-noout", "-pubkey")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_umask_does_not_lock_the_daemon_out(draft):
+    """Root's is 077 on hardened machines."""
+    conf, folder = draft
+    (folder.parent / "state").mkdir()
+    os.chown(folder.parent / "state", 65534, 65534)
+    subprocess.run(["sh", "-c", 'umask 077; exec "$@"', "sh", BUILD / "mirrorctl", "-c", conf, "tls", "init"], check=True, capture_output=True,
+                   timeout=120 * SLOW)
+    for path, mode in ((folder, 0o750), (folder / "key.pem", 0o640), (folder / "cert.pem", 0o644)):
+        assert stat.S_IMODE(path.stat().st_mode) == mode, path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_folder_that_is_closed_to_the_daemon_is_warned_of():
+    """It was there before and stays as it is; the output does not claim that the daemon can read the key."""
+    with tempfile.TemporaryDirectory() as name:
+        top = pathlib.Path(name)
+        top.chmod(0o755)
+        (top / "state").mkdir()
+        os.chown(top / "state", 65534, 65534)
+        (top / "tls").mkdir(mode=0o700)
+        (top / "mirrord.conf").write_text(f'state_dir = "{top}/state"\nlisten "127.0.0.1:0" {{ }}\nrepo "a" {{ protocol = "hosted" }}\n')
+        done = ctl("-c", top / "mirrord.conf", "tls", "init")
+        assert f"warning: {top}/tls/key.pem: the user nobody cannot enter the folder" in done.stderr and "can read" not in done.stdout, done
+        (top / "tls").chmod(0o755)
+        done = ctl("-c", top / "mirrord.conf", "tls", "init", "--force")
+        assert done.stderr == "" and "which root and the group nogroup can read" in done.stdout, done
+
+
+def test_a_link_is_not_replaced(draft):
+    conf, folder = draft
+    folder.mkdir()
+    (folder / "key.pem").symlink_to(folder / "not-there-yet.pem")
+    done = ctl("-c", conf, "tls", "init", check=False)
+    assert done.returncode == 73 and "key.pem exists" in done.stderr
+    assert sorted(f.name for f in folder.iterdir()) == ["key.pem"] and (folder / "key.pem").is_symlink()
+
+
+def test_a_key_keeps_its_certificate_when_the_other_cannot_be_made(draft):
+    """The daemon starts with the old pair, or with the new one."""
+    conf, folder = draft
+    ctl("-c", conf, "tls", "init")
+    key = (folder / "key.pem").read_bytes()
+    (folder / "cert.pem").rename(folder / "old.pem")
+    (folder / "cert.pem").mkdir()
+    done = ctl("-c", conf, "tls", "init", "--force", check=False)
+    assert done.returncode == 73 and f"{folder}/cert.pem is a folder" in done.stderr
+    assert (folder / "key.pem").read_bytes() == key and sorted(f.name for f in folder.iterdir()) == ["cert.pem", "key.pem", "old.pem"]
+
+
+def test_two_at_once_make_one_pair(draft):
+    conf, folder = draft
+    begun = [subprocess.Popen([BUILD / "mirrorctl", "-c", conf, "tls", "init"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(8)]
+    assert sorted(p.wait(120 * SLOW) for p in begun) == [0] + [73] * 7
+    assert fits(folder) and sorted(f.name for f in folder.iterdir()) == ["cert.pem", "key.pem"]

@@ -130,10 +130,28 @@ static struct slice first_line(const char *command, char *room, size_t room_byte
 
 /* --- apt --- */
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+/* The next word; *rest moves behind it. */
+static struct slice cut_word(struct slice *rest)
+{
+    struct slice word = slice_trim(*rest);
+    size_t n = 0;
+
+    while (n < word.n && !is_blank(word.p[n])) {
+        n++;
+    }
+    *rest = slice_from(word, n);
+    return slice_of(word.p, n);
+}
+
 static void apt_uris(struct found *f, struct slice uris)
 {
     while (uris.n > 0) {
-        struct slice one = slice_trim(slice_cut(&uris, ' '));
+        struct slice one = cut_word(&uris);
         if (slice_starts(one, SLICE("http://")) || slice_starts(one, SLICE("https://"))) {
             found_url(f, SOURCE_APT, one, "apt");
         }
@@ -144,41 +162,59 @@ static void apt_uris(struct found *f, struct slice uris)
 static void apt_list(struct found *f, struct slice text)
 {
     while (text.n > 0) {
-        struct slice line = slice_trim(slice_cut(&text, '\n')), rest = line;
-        struct slice kind = slice_cut(&rest, ' ');
+        struct slice rest = slice_cut(&text, '\n'), kind = cut_word(&rest);
         rest = slice_trim(rest);
         if (!slice_eqs(kind, "deb") && !slice_eqs(kind, "deb-src")) {
             continue;
         }
         if (rest.n > 0 && rest.p[0] == '[') {
             (void)slice_cut(&rest, ']');
-            rest = slice_trim(rest);
         }
-        apt_uris(f, slice_cut(&rest, ' '));
+        apt_uris(f, cut_word(&rest));
     }
 }
 
-/* deb822: paragraphs of "Key: value"; "Enabled: no" switches one off. */
-static void apt_sources(struct found *f, struct slice text)
+/* As apt reads a switch. */
+static bool is_no(struct slice value)
 {
-    struct slice uris = SLICE_NONE;
-    bool enabled = true;
+    static const char *const words[] = {"no", "false", "without", "off", "disable", "0"};
 
-    while (text.n > 0) {
-        struct slice line = slice_cut(&text, '\n'), value = line;
-        struct slice key = slice_cut(&value, ':');
-        value = slice_trim(value);
-        if (slice_ieq(key, SLICE("uris"))) {
-            uris = value;
-        } else if (slice_ieq(key, SLICE("enabled"))) {
-            enabled = !slice_ieq(value, SLICE("no"));
-        }
-        if (slice_trim(line).n == 0 || text.n == 0) {
-            apt_uris(f, enabled ? uris : SLICE_NONE);
-            uris = SLICE_NONE;
-            enabled = true;
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        if (slice_ieq(value, slice_str(words[i]))) {
+            return true;
         }
     }
+    return false;
+}
+
+/* deb822: paragraphs of "Key: value", which goes on in lines that begin with a blank; "Enabled: no" switches one off. */
+static void apt_sources(struct found *f, struct slice text)
+{
+    struct buf uris = BUF_INIT(TEXT_BYTES);
+    bool enabled = true, in_uris = false;
+
+    while (text.n > 0) {
+        struct slice line = slice_cut(&text, '\n'), value = line, key;
+        bool more = line.n > 0 && is_blank(line.p[0]), ends = slice_trim(line).n == 0;
+        if (!more && !slice_starts(line, SLICE("#"))) {
+            key = slice_cut(&value, ':');
+            in_uris = slice_ieq(key, SLICE("uris"));
+            if (slice_ieq(key, SLICE("enabled"))) {
+                enabled = !is_no(slice_trim(value));
+            }
+        }
+        if (in_uris && !slice_starts(line, SLICE("#"))) {
+            buf_adds(&uris, value);
+            buf_byte(&uris, ' ');
+        }
+        if (ends || text.n == 0) {
+            apt_uris(f, enabled ? buf_slice(&uris) : SLICE_NONE);
+            buf_clear(&uris);
+            enabled = true;
+            in_uris = false;
+        }
+    }
+    buf_free(&uris);
 }
 
 static void find_apt(struct found *f)

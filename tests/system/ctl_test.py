@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import socket
 import subprocess
 import threading
@@ -488,6 +489,37 @@ def test_init_writes_a_configuration_that_passes(tmp_path):
     nowhere = subprocess.run([BUILD / "mirrorctl", "init", tmp_path / "no/folder.conf"], check=False, capture_output=True,
                              text=True, timeout=120)
     assert nowhere.returncode == 66 and f"{tmp_path}/no/folder.conf cannot be written, its folder" in nowhere.stderr
+
+
+REST = "Types: deb\nSuites: stable\nComponents: main\n"
+APT = {
+    "sources.list": "deb\thttp://tabs.example/debian\tstable main\ndeb [arch=amd64 trusted=yes]  http://options.example/one  stable main\n"
+                    "# deb http://off.example/a b c\n",
+    "sources.list.d/a.sources": f"{REST}URIs: http://first.example/x\n\thttp://second.example/y\n# between\n http://third.example/z\n\n"
+                                f"{REST}URIs:\thttp://disabled.example/w\nEnabled: false\n\n{REST}Enabled: yes\nURIs: http://last.example/v",
+}
+
+
+def test_init_reads_sources_as_apt_does(tmp_path):
+    """Blanks are tabs, too; a field goes on in the next line; "Enabled: false" is a no."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no mount namespace may be made here")
+    for name, text in APT.items():
+        path = tmp_path / "apt" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def there(*command):
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", f'mount --bind {tmp_path}/apt /etc/apt && exec "$@"', "sh", *command],
+                              check=False, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done
+        return done.stdout
+    there(BUILD / "mirrorctl", "init", tmp_path / "mirrord.conf")
+    found = set(re.findall(r'origin = "http://(\w+)\.example/', (tmp_path / "mirrord.conf").read_text()))
+    assert found == {"tabs", "options", "first", "second", "third", "last"}
+    if shutil.which("apt-get"):
+        assert found == set(re.findall(r"http://(\w+)\.example/", there(
+            "apt-get", "update", "--print-uris", "-o", f"Dir::State::lists={tmp_path}/")))
 
 
 @pytest.mark.parametrize("open_metrics", [False, True])

@@ -33,6 +33,7 @@ void sample_take(struct daemon *d, struct sample *out)
     serve_stats(d->serve, &out->serve);
     store_space(d->store, &out->space);
     out->healthy = store_healthy(d->store, &out->trouble);
+    out->damaged = store_damaged(d->store, &out->damaged_since_unix_s);
     out->fills = cache_fills(d->cache, out->fill, SAMPLE_FILLS);
     out->sync = mem_array(SAMPLE_SYNCS, sizeof *out->sync);
     out->syncs = d->sync != NULL ? sync_glance(d->sync, out->sync, SAMPLE_SYNCS) : 0;

@@ -22,6 +22,7 @@ struct sample {
     struct store_space space;
     bool healthy;
     struct err trouble; /* why it is not */
+    uint64_t damaged, damaged_since_unix_s; /* store_damaged() */
     size_t fills;
     struct fill_info fill[SAMPLE_FILLS];
     struct sync_view *sync; /* of synced repos */

@@ -81,6 +81,24 @@ static void look_at_disk(struct teller *l)
     }
 }
 
+static void look_at_damage(struct teller *l)
+{
+    char what[SENTENCE];
+
+    if (l->s->damaged == 0) {
+        return;
+    }
+    snprintf(what, sizeof what,
+             "%" PRIu64 " stored %s found damaged and set aside; what has an origin is fetched again, "
+             "an upload has to be published again",
+             l->s->damaged, plural(l->s->damaged, "file was", "files were"));
+    tell(l, &(struct trouble){.kind = "damage",
+                              .what = what,
+                              .todo = "look at the disk and at the kernel's log; `mirrorctl verify` "
+                                      "names what is missing, and ends this once nothing is",
+                              .since_unix_s = l->s->damaged_since_unix_s});
+}
+
 static void look_at_reload(struct teller *l)
 {
     struct daemon *d = l->s->d;
@@ -197,6 +215,7 @@ size_t trouble_each(const struct sample *s, bool whole,
 
     look_at_store(&l);
     look_at_disk(&l);
+    look_at_damage(&l);
     look_at_certificates(&l);
     for (size_t i = 0; i < s->set->count; i++) {
         look_at_origin(&l, s->set->repo[i]);

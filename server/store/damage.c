@@ -1,6 +1,9 @@
 #include "server/store/damage.h"
 
+#include <stdatomic.h>
+
 #include "common/base/log.h"
+#include "common/os/clock.h"
 #include "server/store/drop.h"
 #include "server/store/state.h"
 
@@ -61,6 +64,19 @@ static int still_damaged(struct store *s, void *arg, struct err *e)
     return rc == 0 ? err_set(e, E_CHANGED, "the blob is whole") : rc == E_CORRUPT ? 0 : rc;
 }
 
+static void count(struct store *s)
+{
+    if (atomic_fetch_add(&s->damaged, 1) == 0) {
+        atomic_store(&s->damaged_since_unix_s, clock_unix_s());
+    }
+}
+
+uint64_t store_damaged(const struct store *s, uint64_t *since_unix_s)
+{
+    *since_unix_s = atomic_load(&s->damaged_since_unix_s);
+    return atomic_load(&s->damaged);
+}
+
 int damage_confirm(struct store *s, const struct digest *d, enum damage how, struct err *e)
 {
     struct drop x;
@@ -70,6 +86,7 @@ int damage_confirm(struct store *s, const struct digest *d, enum damage how, str
 
     digest_format(d, hex);
     if (rc == 0 && how == DAMAGE_UNREADABLE && x.others != 0) {
+        count(s);
         log_error("store.unreadable", "blob=%s held=%zu", hex, x.others);
         rc = err_set(e, E_IO, "it cannot be read, and no origin has it");
     } else if (rc == E_NOTFOUND) {
@@ -82,6 +99,7 @@ int damage_confirm(struct store *s, const struct digest *d, enum damage how, str
         rc = store_commit(s, &b, COMMIT_SYNC, e);
     }
     if (rc == 0) {
+        count(s);
         log_error("store.damaged", "blob=%s objects=%zu held=%zu%s", hex, x.objects, x.others,
                   x.others != 0 && x.row.place != BLOB_INLINE ? " kept=quarantine" : "");
     }

@@ -18,6 +18,7 @@ struct store {
     int quarantine_fd;
     bool tmpfile; /* O_TMPFILE and /proc work here */
     bool was_clean;
+    _Atomic uint64_t damaged, damaged_since_unix_s; /* store_damaged() */
     struct kv *kv;
     struct space space;
     struct seals seals;

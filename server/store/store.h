@@ -115,6 +115,9 @@ const char *store_folder(const struct store *s); /* state_dir, as it was given *
 bool store_was_clean(const struct store *s);
 /* Background-error and stall flags of RocksDB, for readyz and metrics. */
 bool store_healthy(struct store *s, struct err *why);
+/* Blobs that were found damaged, by whom ever, since the start or since a verify_run() that found nothing; *since_unix_s: the
+ * first of them. */
+uint64_t store_damaged(const struct store *s, uint64_t *since_unix_s);
 /* For how long the disk has taken what RocksDB does not write any more: after some errors it writes nothing until it is opened
  * anew (docs/decisions/0018). 0: rows are written, or the disk does not take anything either. */
 uint64_t store_stuck_ms(struct store *s, uint64_t now_ms);

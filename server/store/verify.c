@@ -408,6 +408,9 @@ int verify_run(struct store *s, bool deep, bool repair,
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(passes); i++) {
         rc = passes[i](&v);
     }
+    if (rc == 0 && verify_is_clean(out)) {
+        atomic_store(&s->damaged, 0);
+    }
     buf_free(&v.key);
     buf_free(&v.row);
     return rc;

@@ -360,6 +360,29 @@ def test_a_store_that_nothing_can_be_evicted_from_is_trouble(mirrord):
     assert "nearly full" in soon(lambda: troubles(m))["disk", None]["what"]
 
 
+def test_rot_needs_a_person(mirrord):
+    """What the scrubber finds was a line of the log alone; an upload that is damaged is lost. A check that finds nothing ends it."""
+    m = mirrord('scrub_every = 1s\nrepo "models" { protocol = "hosted" }')
+    token = m.token("me", "publish:models/*")
+    assert m.put("/models/me/x/a.bin", b"x" * 100000, token=token).status == 201
+    assert m.ctl("status").returncode == 0
+    blob = next(f for f in (m.state / "blobs").rglob("*") if f.is_file())
+    blob.chmod(0o600)
+    with open(blob, "r+b") as f:
+        f.write(b"rot")
+    m.says("scrub.damaged")
+    done = m.ctl("status", check=False)
+    assert done.returncode == 1 and done.stdout.startswith("TROUBLE 1 stored file was found damaged and set aside; "), done
+    assert "mirrorctl verify" in done.stdout.splitlines()[1]
+    kind, = json.loads(m.ctl("--json", "status", check=False).stdout)["trouble"]
+    assert kind["kind"] == "damage" and kind["since_unix_s"] > 0 and "found damaged" in m.get("/").body.decode()
+    assert m.ctl("verify", check=False).returncode == 65
+    assert m.ctl("status", check=False).returncode == 1, "it is still missing"
+    assert m.put("/models/me/x/a.bin", b"x" * 100000, token=token).status in (200, 201)
+    m.ctl("verify")
+    assert m.ctl("status").returncode == 0
+
+
 def test_plain_tables_have_titles_and_times_that_people_read(m):
     """Without --plain they stay as they are: no titles, unix seconds."""
     m.token("ci", "publish:models/*")

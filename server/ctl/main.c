@@ -335,7 +335,7 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool *
             printf("mirrorctl " MIRROR_VERSION "\n");
             exit(0);
         case ':':
-            now = err_set(&why, E_USAGE, "%s needs a value, write it behind", argv[optind - 1]);
+            now = err_set(&why, E_USAGE, "%s needs a value, write it after the option", argv[optind - 1]);
             break;
         case '?':
             now = no_option(options, argv[optind - 1], &why);
@@ -399,6 +399,9 @@ int main(int argc, char **argv)
     if (rc == 0 && argc > optind && strcmp(argv[optind], "help") == 0) {
         help = true;
         optind++;
+    }
+    if (rc == 0 && argc == optind && c.json && !help) {
+        rc = err_set(&e, E_USAGE, "a command is missing, see `mirrorctl --help`");
     }
     if (rc == 0 && argc == optind) {
         help_all(help ? stdout : stderr);

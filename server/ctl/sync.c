@@ -143,44 +143,57 @@ int ctl_sync_show(struct ctl *c, struct err *e)
     return rc;
 }
 
+struct log_lines {
+    const struct ctl *ctl;
+    json_t *all; /* for --json */
+    bool titled;
+};
+
 static void line_row(void *arg, const json_t *row)
 {
+    struct log_lines *x = arg;
+    const struct ctl *c = x->ctl;
     uint64_t ms = get_u64(row, "unix_ms");
     time_t s = (time_t)(ms / 1000);
     struct tm tm;
     char when[32];
 
-    (void)arg;
+    say(c, "%s", c->plain && !x->titled ? "TIME\tWHAT\n" : "");
+    x->titled = true;
     gmtime_r(&s, &tm);
-    strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &tm);
-    printf("%s.%03u  %s\n", when, (unsigned)(ms % 1000), get_str(row, "text"));
+    strftime(when, sizeof when, c->plain ? "%Y-%m-%dT%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &tm);
+    say(c, "%s.%03u%s", when, (unsigned)(ms % 1000), c->plain ? "Z\t" : "  ");
+    say(c, "%s\n", get_str(row, "text"));
 }
 
 static void gather(void *arg, const json_t *row)
 {
-    json_array_append(arg, (json_t *)(uintptr_t)row);
+    const struct log_lines *x = arg;
+
+    json_array_append(x->all, (json_t *)(uintptr_t)row);
 }
 
 int ctl_sync_logs(struct ctl *c, struct err *e)
 {
-    json_t *req = of_repo(c, "sync.logs"), *ok = NULL, *lines = json_array();
+    json_t *req = of_repo(c, "sync.logs"), *ok = NULL;
+    struct log_lines lines = {.ctl = c, .all = json_array()};
     const char *which = c->args > 1 ? c->arg[1] : c->run;
     uint64_t run = 0;
     int rc;
 
     if (which != NULL && !slice_u64(slice_str(which), &run)) {
         json_decref(req);
-        json_decref(lines);
+        json_decref(lines.all);
         return err_set(e, E_USAGE,
                        "run \"%s\" is no number, runs are counted, see `mirrorctl sync show %s`",
                        which, c->arg[0]);
     }
     json_object_set_new(req, "run", json_integer((json_int_t)run));
-    rc = ask(c, req, c->json ? gather : line_row, NULL, lines, &ok, e);
+    rc = ask(c, req, c->json ? gather : line_row, NULL, &lines, &ok, e);
     if (rc == 0 && c->json) {
-        print_json(lines);
+        print_json(lines.all);
     }
-    json_decref(lines);
+    json_decref(lines.all);
     json_decref(ok);
     return rc;
 }

@@ -360,6 +360,22 @@ def test_a_store_that_nothing_can_be_evicted_from_is_trouble(mirrord):
     assert "nearly full" in soon(lambda: troubles(m))["disk", None]["what"]
 
 
+def test_a_log_with_titles_and_times_that_programs_read(m):
+    m.ctl("sync", "run", "tree", "--wait")
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}  \w", m.ctl("sync", "logs", "tree").stdout)
+    titles, *lines = m.ctl("--plain", "sync", "logs", "tree").stdout.splitlines()
+    assert titles == "TIME\tWHAT" and lines
+    for line in lines:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\t[^\t]+", line), line
+    assert m.ctl("-q", "sync", "logs", "tree").stdout == ""
+
+
+def test_json_is_there_whatever_happens(m):
+    for words in ([], ["cache"], ["nonsense"], ["--bogus"], ["cache", "ls"], ["status", "--deep"], ["repo", "show", "nope"]):
+        done = m.ctl("--json", *words, check=False)
+        assert json.loads(done.stdout)["error"]["exit"] == done.returncode != 0, words
+
+
 def test_rot_needs_a_person(mirrord):
     """What the scrubber finds was a line of the log alone; an upload that is damaged is lost. A check that finds nothing ends it."""
     m = mirrord('scrub_every = 1s\nrepo "models" { protocol = "hosted" }')

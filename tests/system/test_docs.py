@@ -51,6 +51,15 @@ def test_the_manual_of_mirrorctl_has_every_verb_with_its_options():
     assert options(said("mirrorctl", "--help")) - {"help"} <= options_of_manual("mirrorctl.1")
 
 
+def test_the_manual_of_mirrorctl_has_every_kind_of_trouble_and_exit_code():
+    text = MANUALS["mirrorctl.1"]
+    kinds = re.findall(r'\.kind = "(\w+)"', (ROOT / "server/admin/trouble.c").read_text())
+    told = re.search(r"^\.Li kind\n\((.*?)\),$", text, re.M | re.S)[1]
+    assert set(re.split(r",\s+", told)) == set(kinds)
+    codes = {int(c) for c in re.findall(r"^ERROR\(\w+, -\d+, (\d+),", (ROOT / "common/base/errors.def").read_text(), re.M)}
+    assert codes | {0, 1} == {int(c) for c in re.findall(r"^\.It (\d+)$", text.split(".Sh EXIT STATUS")[1].split(".Sh ")[0], re.M)}
+
+
 def test_the_manual_of_trainer_names_no_option_that_no_verb_has():
     has = set().union(*(options(said("trainer", verb, "--help")) for verb in OF_TRAINER))
     assert options_of_manual("trainer.1") - {"help"} <= has

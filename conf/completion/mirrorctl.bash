@@ -1,12 +1,29 @@
 # Completion of mirrorctl for bash: nouns, verbs and options as `mirrorctl --help` lists them, names from the daemon.
+
+# What the daemon that the line means lists: names alone, since compgen expands what it is given as the shell does.
+_mirrorctl_names()
+{
+    mirrorctl "${socket[@]}" $1 2>/dev/null </dev/null | awk -F'\t' "$2" | grep -E '^[A-Za-z0-9._/@-]+$'
+}
+
 _mirrorctl()
 {
-    local cur=${COMP_WORDS[COMP_CWORD]} words=() w noun verb
+    local cur=${COMP_WORDS[COMP_CWORD]} words=() socket=() value='' w noun verb
     for w in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-        [[ $w == -* ]] || words+=("$w")
+        if [[ -n $value ]]; then
+            socket+=("$value" "$w")
+            value=
+        elif [[ $w == --socket || $w == --config || $w == -c ]]; then
+            value=$w
+        elif [[ $w != -* ]]; then
+            words+=("$w")
+        fi
     done
     noun=${words[0]} verb=${words[1]}
-    if [[ $cur == -* ]]; then
+    if [[ -n $value ]]; then
+        compopt -o default 2>/dev/null
+        return
+    elif [[ $cur == -* ]]; then
         w='--socket --json --plain --quiet --no-color --help --version'
         case "$noun $verb" in
         top*) w+=' --once --interval' ;;
@@ -45,11 +62,11 @@ _mirrorctl()
     else
         case "$noun $verb" in
         'repo show' | 'cache ls' | 'cache pin' | 'cache rm' | 'cache refresh' | 'snapshot '* | 'sync '* | 'upstream check')
-            w=$(mirrorctl repo ls 2>/dev/null </dev/null | cut -f1) ;;
-        'hf ls') w=$(mirrorctl repo ls 2>/dev/null </dev/null | awk -F'\t' '$2 ~ /^(hf|hosted)$/ { print $1 }') ;;
+            w=$(_mirrorctl_names 'repo ls' '{ print $1 }') ;;
+        'hf ls') w=$(_mirrorctl_names 'repo ls' '$2 ~ /^(hf|hosted)$/ { print $1 }') ;;
         'hf import' | 'tls init') compopt -o default; return ;;
-        'hf '*) w=$(mirrorctl hf ls 2>/dev/null </dev/null | awk -F'\t' '{ print $1 "/" $3 }') ;;
-        'token revoke') w=$(mirrorctl token ls 2>/dev/null </dev/null | cut -f1) ;;
+        'hf '*) w=$(_mirrorctl_names 'hf ls' '{ print $1 "/" $3 }') ;;
+        'token revoke') w=$(_mirrorctl_names 'token ls' '{ print $1 }') ;;
         *) w='' ;;
         esac
     fi

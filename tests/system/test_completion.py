@@ -117,7 +117,6 @@ def test_the_others_offer_what_their_help_has(shell, line, has, lacks):
 
 
 def test_names_come_from_the_daemon_that_the_line_means(shell, mirrord):
-    if isinstance(shell, Bash):
-        pytest.skip("bash asks the default daemon alone")
     m = mirrord('repo "wheels-here" { protocol = "hosted" }')
     assert "wheels-here" in shell.offers(f"mirrorctl --socket {m.socket} repo show ")
+    assert {"show", "ls"} <= shell.offers(f"mirrorctl --socket {m.socket} repo ")

@@ -61,15 +61,31 @@ static void look_at_disk(struct teller *l)
 {
     const struct store_space *sp = &l->s->space;
     uint64_t margin = (sp->quota_bytes - min_u64(sp->high_bytes, sp->quota_bytes)) / 2;
-    char what[SENTENCE], used[UNITS_TEXT], quota[UNITS_TEXT];
+    uint64_t set_bytes = l->s->set->conf->store.quota_bytes; /* 0: all of the file system */
+    char what[SENTENCE], used[UNITS_TEXT], quota[UNITS_TEXT], unused[UNITS_TEXT];
 
     if (sp->full) {
         tell(l, &(struct trouble){.kind = "disk",
                                   .what = "the disk is full, only what is cached is served",
                                   .todo = "make room on its file system; `mirrorctl cache gc` "
                                           "removes files that nothing refers to"});
-    } else if (sp->quota_bytes == 0 || sp->used_bytes > sp->high_bytes + margin) {
-        size_format(sp->used_bytes, used);
+        return;
+    }
+    if (sp->quota_bytes != 0 && sp->used_bytes <= sp->high_bytes + margin) {
+        return;
+    }
+    size_format(sp->used_bytes, used);
+    if (set_bytes == 0 || sp->quota_bytes < set_bytes) { /* what is free there ends it, no setting */
+        size_format(sp->disk_free_bytes, unused);
+        snprintf(what, sizeof what,
+                 "the file system of the store is nearly full, %s are free; the store has %s there, "
+                 "of which pins and uploads are not evicted",
+                 unused, used);
+        tell(l, &(struct trouble){.kind = "disk",
+                                  .what = what,
+                                  .todo = "make room there, or enlarge it; `mirrorctl cache pins` "
+                                          "lists what is pinned"});
+    } else {
         size_format(sp->quota_bytes, quota);
         snprintf(what, sizeof what,
                  "the store is nearly full, %s of %s are used: pins and uploads are not evicted",

@@ -1,6 +1,7 @@
 """A disk that is full, really full: hits go on, what was published stays, and room makes everything well again."""
 import contextlib
 import os
+import re
 import subprocess
 
 import pytest
@@ -145,3 +146,21 @@ def test_a_training_run_on_a_full_disk(small_disk, tmp_path):
     (small_disk / "ballast").unlink()
     assert train(6).returncode == 0
     subprocess.run([trainer, "info", small_disk / "run/checkpoint-6"], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("quota", ['quota = "1g"', ""])
+def test_a_file_system_that_others_fill_is_named(mirrord, small_disk, quota):
+    """It said that 4 MiB of 0 B are used, and to raise a quota that ends nothing."""
+    m = mirrord(f"""storage {{ {quota} reserve = "8m" }}\nrepo "models" {{ protocol = "hosted" }}""", state=small_disk / "state")
+    token = m.token("ci", "publish:models/*")
+    assert m.put("/models/me/x/kept", os.urandom(4 * MIB), token=token).status in (200, 201, 204)
+    assert m.ctl("status").returncode == 0
+    free = os.statvfs(small_disk)
+    with open(small_disk / "strangers", "wb") as f:
+        os.posix_fallocate(f.fileno(), 0, free.f_bavail * free.f_frsize - 4 * MIB)
+    until(lambda: m.ctl("status", check=False).returncode == 1)
+    trouble, todo, *_ = m.ctl("status", check=False).stdout.splitlines()
+    assert re.match(r"TROUBLE the file system of the store is nearly full, [\d.]+ \w+ are free; the store has 4\.\d+ MiB there", trouble), trouble
+    assert "make room there" in todo and "raise" not in todo
+    (small_disk / "strangers").unlink()
+    until(lambda: m.ctl("status", check=False).returncode == 0)

@@ -282,13 +282,13 @@ static void warn_of_certificate(const struct settings_node *nd, const struct lis
                                 struct buf *out)
 {
     int64_t now = (int64_t)clock_unix_s();
-    char text[TLS_EXPIRY_TEXT];
+    char text[TLS_VALIDITY_TEXT];
 
-    if (l->tls_certificate == NULL || l->expires_unix_s - now >= TLS_EXPIRES_SOON_S) {
+    if (l->tls_certificate == NULL || !tls_validity_alarms(&l->valid, now)) {
         return;
     }
-    tls_expiry_format(l->expires_unix_s, now, text);
-    buf_addf(out, "%s:%u: warning: the certificate of %s %s: renew it, see TLS in operations.md\n",
+    tls_validity_format(&l->valid, now, text);
+    buf_addf(out, "%s:%u: warning: the certificate of %s %s: see TLS in operations.md\n",
              nd->at.file, nd->at.line, l->address, text);
 }
 

@@ -79,16 +79,15 @@ static void of_limits(struct daemon *d, const struct conf *c, struct buf *said)
 static void of_certificates(const struct conf *c, struct buf *said)
 {
     int64_t now = (int64_t)clock_unix_s();
-    char text[TLS_EXPIRY_TEXT];
+    char text[TLS_VALIDITY_TEXT];
 
     for (size_t i = 0; i < c->listeners_count; i++) {
         const struct listener_settings *l = &c->listeners[i];
-        if (l->tls_certificate == NULL || l->expires_unix_s - now >= TLS_EXPIRES_SOON_S) {
+        if (l->tls_certificate == NULL || !tls_validity_alarms(&l->valid, now)) {
             continue;
         }
-        tls_expiry_format(l->expires_unix_s, now, text);
-        add_line(said, "the certificate of %s %s: renew it, see TLS in operations.md", l->address,
-                 text);
+        tls_validity_format(&l->valid, now, text);
+        add_line(said, "the certificate of %s %s: see TLS in operations.md", l->address, text);
     }
 }
 

@@ -113,7 +113,7 @@ static void print_certificates(struct text *t)
 {
     for (size_t i = 0; i < t->s->certificates; i++) {
         buf_addf(t->out, "%s{listen=\"%s\"} %" PRId64 "\n", t->name, t->s->certificate[i].listen,
-                 t->s->certificate[i].expires_unix_s);
+                 t->s->certificate[i].valid.expires_unix_s);
     }
 }
 

@@ -307,12 +307,12 @@ static void write_state(struct view *v)
 static void write_certificates(struct view *v)
 {
     int64_t now = (int64_t)clock_unix_s();
-    char text[TLS_EXPIRY_TEXT];
+    char text[TLS_VALIDITY_TEXT];
 
     for (size_t i = 0; i < v->s->certificates; i++) {
         const struct http_certificate *c = &v->s->certificate[i];
-        if (c->expires_unix_s - now >= TLS_EXPIRES_SOON_S) {
-            tls_expiry_format(c->expires_unix_s, now, text);
+        if (!tls_validity_alarms(&c->valid, now)) {
+            tls_validity_format(&c->valid, now, text);
             buf_addf(v->out, "<p class=\"certificate\">The certificate of %s %s.</p>\n", c->listen, text);
         }
     }

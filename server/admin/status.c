@@ -91,10 +91,11 @@ static void certificates_json(struct buf *out, const struct sample *s)
     jwrite_open(out, "certificates", '[');
     for (size_t i = 0; i < s->certificates; i++) {
         const struct http_certificate *c = &s->certificate[i];
+        int64_t expires = c->valid.expires_unix_s;
         jwrite_open(out, NULL, '{');
         jwrite_str(out, "listen", c->listen);
-        jwrite_u64(out, "expires_unix_s", c->expires_unix_s > 0 ? (uint64_t)c->expires_unix_s : 0);
-        jwrite_bool(out, "soon", c->expires_unix_s - now < TLS_EXPIRES_SOON_S);
+        jwrite_u64(out, "expires_unix_s", expires > 0 ? (uint64_t)expires : 0);
+        jwrite_bool(out, "soon", expires - now < TLS_EXPIRES_SOON_S);
         jwrite_close(out, '}');
     }
     jwrite_close(out, ']');

@@ -143,15 +143,18 @@ static void look_at_certificates(struct teller *l)
 
     for (size_t i = 0; i < l->s->certificates; i++) {
         const struct http_certificate *c = &l->s->certificate[i];
-        char what[SENTENCE], text[TLS_EXPIRY_TEXT];
-        if (c->expires_unix_s - now >= TLS_EXPIRES_SOON_S) {
+        char what[SENTENCE], text[TLS_VALIDITY_TEXT];
+        if (!tls_validity_alarms(&c->valid, now)) {
             continue;
         }
-        tls_expiry_format(c->expires_unix_s, now, text);
+        tls_validity_format(&c->valid, now, text);
         snprintf(what, sizeof what, "the certificate of %s %s", c->listen, text);
         tell(l, &(struct trouble){.kind = "certificate",
                                   .what = what,
-                                  .todo = "renew it, then `mirrorctl config reload` takes it"});
+                                  .todo = c->valid.begins_unix_s > now
+                                          ? "look at this machine's clock; if it is right, put a "
+                                            "valid one in place, then `mirrorctl config reload` takes it"
+                                          : "renew it, then `mirrorctl config reload` takes it"});
     }
 }
 

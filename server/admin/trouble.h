@@ -1,8 +1,8 @@
 /* trouble.h - what of a running daemon needs a person: what happened, since when, and what to do about it.
  *
  * Only what lasts is trouble: an origin whose last TROUBLE_FAILURES requests failed, a sync that failed or waits to be approved, a
- * refused reload, a disk or a store that takes nothing, stored
- * files that were found damaged, a certificate that expires soon. What an operator chose (a pause, a hold after a rollback, a drain) is not.
+ * refused reload, a disk or a store that takes nothing, stored files that were found damaged, a certificate that expires soon or is
+ * not valid yet. What an operator chose (a pause, a hold after a rollback, a drain) is not.
  *
  * threads  any; no disk
  */

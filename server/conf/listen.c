@@ -58,7 +58,7 @@ int section_listen(const struct settings_node *nd, struct listener_settings *l, 
                                   "certificate and key do not serve, %s, see to both files",
                                   why.text);
         }
-        l->expires_unix_s = tls_identity_expires_unix_s(t);
+        l->valid = tls_identity_validity(t);
         tls_identity_close(&t);
     }
     return 0;

@@ -366,7 +366,7 @@ size_t http_server_certificates(struct http_server *s, struct http_certificate *
     for (size_t i = 0; i < s->listeners.count && n < room; i++) {
         const struct listener *l = s->listeners.at[i];
         if (listener_identity(l) != NULL) {
-            out[n].expires_unix_s = tls_identity_expires_unix_s(listener_identity(l));
+            out[n].valid = tls_identity_validity(listener_identity(l));
             snprintf(out[n++].listen, sizeof out->listen, "%s", listener_address(l));
         }
     }

@@ -83,7 +83,7 @@ size_t http_server_clients(struct http_server *s, struct http_client **out);
 void http_server_stats(struct http_server *s, struct http_stats *out);
 struct http_certificate { /* of a listener with TLS */
     char listen[SOCK_TEXT_BYTES];
-    int64_t expires_unix_s;
+    struct tls_validity valid;
 };
 /* In the listeners' order, at most `room`; returns how many. Any thread. */
 size_t http_server_certificates(struct http_server *s, struct http_certificate *out, size_t room);

@@ -18,7 +18,7 @@
 struct tls_identity {
     struct lock lock; /* over ctx: loops take references while a reload swaps it */
     SSL_CTX *ctx;
-    _Atomic int64_t expires_unix_s;
+    struct tls_validity valid; /* of ctx */
     char *certificate;
     char *key;
 };
@@ -86,24 +86,32 @@ static int context_new(const char *certificate, const char *key, SSL_CTX **out, 
     return rc;
 }
 
-static int64_t expiry_of(const X509 *cert)
+static int64_t unix_of(const ASN1_TIME *t)
 {
     struct tm tm;
 
-    return ASN1_TIME_to_tm(X509_get0_notAfter(cert), &tm) == 1 ? timegm(&tm) : 0;
+    return ASN1_TIME_to_tm(t, &tm) == 1 ? timegm(&tm) : 0;
 }
 
-static int64_t first_expiry(SSL_CTX *ctx)
+static void narrow(struct tls_validity *v, const X509 *cert)
 {
-    STACK_OF(X509) *chain = NULL;
-    int64_t first = expiry_of(SSL_CTX_get0_certificate(ctx));
+    int64_t begins = unix_of(X509_get0_notBefore(cert)), expires = unix_of(X509_get0_notAfter(cert));
 
+    v->begins_unix_s = begins > v->begins_unix_s ? begins : v->begins_unix_s;
+    v->expires_unix_s = expires < v->expires_unix_s ? expires : v->expires_unix_s;
+}
+
+static struct tls_validity validity_of(SSL_CTX *ctx)
+{
+    struct tls_validity v = {INT64_MIN, INT64_MAX};
+    STACK_OF(X509) *chain = NULL;
+
+    narrow(&v, SSL_CTX_get0_certificate(ctx));
     (void)SSL_CTX_get0_chain_certs(ctx, &chain);
     for (int i = 0; i < sk_X509_num(chain); i++) { /* -1 without a chain */
-        int64_t other = expiry_of(sk_X509_value(chain, i));
-        first = other < first ? other : first;
+        narrow(&v, sk_X509_value(chain, i));
     }
-    return first;
+    return v;
 }
 
 int tls_identity_open(const char *certificate, const char *key, struct tls_identity **out,
@@ -123,7 +131,7 @@ int tls_identity_open(const char *certificate, const char *key, struct tls_ident
     t = NEW(struct tls_identity);
     lock_init(&t->lock, LOCK_LEAF);
     t->ctx = ctx;
-    t->expires_unix_s = first_expiry(ctx);
+    t->valid = validity_of(ctx);
     t->certificate = mem_strdup(certificate);
     t->key = mem_strdup(key);
     *out = t;
@@ -142,24 +150,41 @@ int tls_identity_reload(struct tls_identity *t, struct err *e)
     lock_take(&t->lock);
     old = t->ctx;
     t->ctx = fresh;
-    t->expires_unix_s = first_expiry(fresh);
+    t->valid = validity_of(fresh);
     lock_drop(&t->lock);
     SSL_CTX_free(old); /* counted: the last session frees it */
     return 0;
 }
 
-int64_t tls_identity_expires_unix_s(const struct tls_identity *t)
+struct tls_validity tls_identity_validity(const struct tls_identity *t)
 {
-    return t->expires_unix_s;
+    struct lock *lock = (struct lock *)(uintptr_t)&t->lock; /* taking it changes nothing that is seen */
+    struct tls_validity v;
+
+    lock_take(lock);
+    v = t->valid;
+    lock_drop(lock);
+    return v;
 }
 
-void tls_expiry_format(int64_t expires_unix_s, int64_t now_unix_s, char out[TLS_EXPIRY_TEXT])
+bool tls_validity_alarms(const struct tls_validity *v, int64_t now_unix_s)
 {
-    int64_t left_s = expires_unix_s - now_unix_s;
+    return v->begins_unix_s > now_unix_s || v->expires_unix_s - now_unix_s < TLS_EXPIRES_SOON_S;
+}
+
+void tls_validity_format(const struct tls_validity *v, int64_t now_unix_s,
+                         char out[TLS_VALIDITY_TEXT])
+{
+    int64_t left_s = v->expires_unix_s - now_unix_s;
     char span[UNITS_TEXT];
 
+    if (v->begins_unix_s > now_unix_s) {
+        span_format((uint64_t)(v->begins_unix_s - now_unix_s) * 1000, span);
+        snprintf(out, TLS_VALIDITY_TEXT, "is not valid yet, for %s", span);
+        return;
+    }
     span_format((uint64_t)(left_s < 0 ? -left_s : left_s) * 1000, span);
-    snprintf(out, TLS_EXPIRY_TEXT, "%s%s%s", left_s < 0 ? "expired " : "expires in ", span,
+    snprintf(out, TLS_VALIDITY_TEXT, "%s%s%s", left_s < 0 ? "expired " : "expires in ", span,
              left_s < 0 ? " ago" : "");
 }
 

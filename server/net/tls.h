@@ -19,12 +19,18 @@ MUST_USE int tls_identity_open(const char *certificate, const char *key, struct 
 MUST_USE int tls_identity_reload(struct tls_identity *t,
                                  struct err *e); /* on an error the old stays */
 void tls_identity_close(struct tls_identity **tp);
-/* When the first certificate of the chain that it serves now expires. */
-int64_t tls_identity_expires_unix_s(const struct tls_identity *t);
+struct tls_validity { /* when all certificates of a chain are valid */
+    int64_t begins_unix_s, expires_unix_s;
+};
+/* Of the chain that it serves now. */
+struct tls_validity tls_identity_validity(const struct tls_identity *t);
 enum { TLS_EXPIRES_SOON_S = 14 * 24 * 3600 }; /* from then on the operator is warned */
-enum { TLS_EXPIRY_TEXT = 64 };
-/* "expires in 3d00h", or "expired 2d00h ago". */
-void tls_expiry_format(int64_t expires_unix_s, int64_t now_unix_s, char out[TLS_EXPIRY_TEXT]);
+/* It is not valid yet, expires soon, or has expired. */
+bool tls_validity_alarms(const struct tls_validity *v, int64_t now_unix_s);
+enum { TLS_VALIDITY_TEXT = 64 };
+/* "expires in 3d00h", "expired 2d00h ago", or "is not valid yet, for 1h00m". */
+void tls_validity_format(const struct tls_validity *v, int64_t now_unix_s,
+                         char out[TLS_VALIDITY_TEXT]);
 
 SSL *tls_session(struct tls_identity *t); /* a server's end, no BIO yet */
 bool tls_chose_h2(const SSL *ssl);        /* after the handshake */

@@ -249,3 +249,22 @@ def test_two_at_once_make_one_pair(draft):
     begun = [subprocess.Popen([BUILD / "mirrorctl", "-c", conf, "tls", "init"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(8)]
     assert sorted(p.wait(120 * SLOW) for p in begun) == [0] + [73] * 7
     assert fits(folder) and sorted(f.name for f in folder.iterdir()) == ["cert.pem", "key.pem"]
+
+
+def test_a_certificate_that_is_not_valid_yet_is_trouble(m, tmp_path):
+    """The clock of this machine has been put back, or the wrong file was placed: every client refuses it."""
+    (tmp_path / "index.txt").touch()
+    (tmp_path / "ca.conf").write_text(f"[ca]\ndefault_ca = d\n[d]\ndatabase = {tmp_path}/index.txt\nrand_serial = yes\nnew_certs_dir = {tmp_path}\n"
+                                      "default_md = sha256\npolicy = p\n[p]\ncommonName = supplied\n")
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "csr.pem",
+            "-subj", "/CN=localhost")
+    day = time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + 100 * DAY))
+    openssl("ca", "-batch", "-notext", "-selfsign", "-config", tmp_path / "ca.conf", "-keyfile", tmp_path / "key.pem", "-in", tmp_path / "csr.pem",
+            "-out", tmp_path / "cert.pem", "-startdate", day, "-enddate", "20991231235959Z")
+    port = with_listener(m, f'listen "0.0.0.0:8443" {{ tls_certificate = "{tmp_path}/cert.pem" tls_key = "{tmp_path}/key.pem" }}')
+    status = m.ctl("status", check=False)
+    trouble, todo, *_ = status.stdout.splitlines()
+    assert status.returncode == 1 and trouble.startswith(f"TROUBLE the certificate of 127.0.0.1:{port} is not valid yet, for "), status
+    assert "clock" in todo
+    assert "is not valid yet" in m.ctl("-c", str(m.conf), "config", "test").stderr
+    assert "is not valid yet" in m.get("/").body.decode()

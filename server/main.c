@@ -14,6 +14,7 @@
 #include "common/codec/units.h"
 #include "server/admin/admin.h"
 #include "common/codec/jwrite.h"
+#include "common/os/scribe.h"
 #include "common/os/user.h"
 #include "server/conf/schema.h"
 #include "server/daemon.h"
@@ -72,6 +73,26 @@ static int fail_config(const struct err *e)
 
 #define INSTALLED "/etc/mirrord/" /* the unit's configuration lies there, and it has User=mirrord */
 
+/* A start ends where the access log cannot be opened. A folder that is not there may be made by the unit (LogsDirectory=). */
+static int try_access_log(const char *path, const struct conf *c, const struct user *u,
+                          struct buf *warnings, struct err *e)
+{
+    bool file = strcmp(c->access_log, "none") != 0 && strcmp(c->access_log, "stderr") != 0;
+    struct err why;
+    int rc = file ? scribe_try(c->access_log, &why) : 0;
+
+    if (rc == E_NOTFOUND) {
+        buf_addf(warnings, "%s: warning: access_log = \"%s\", its folder is not there\n", path,
+                 c->access_log);
+        return 0;
+    }
+    return rc == 0 ? 0
+                   : err_set(e, E_CONFIG,
+                             "%s: access_log = \"%s\", the user %s cannot write it (%s), give that "
+                             "user the folder, or name another",
+                             path, c->access_log, u->name, err_plain(rc));
+}
+
 /* What root can read the daemon's user may not: reads all of it once more as that user. A configuration that this user cannot
  * open is a draft: it is judged as root's. */
 static int read_as_daemon(const char *path, struct conf **c, struct buf *warnings, struct err *e)
@@ -96,6 +117,7 @@ static int read_as_daemon(const char *path, struct conf **c, struct buf *warning
     if (rc == 0) {
         conf_free(c);
         *c = again;
+        rc = try_access_log(path, again, &u, warnings, e);
     }
     return rc;
 }

@@ -95,6 +95,22 @@ def test_any_file_that_the_daemon_cannot_read(folder, setting, names):
 
 
 @as_root
+def test_a_log_that_the_daemon_cannot_write(folder):
+    """No daemon runs: a start would end there. The unit may still make a folder that is not there."""
+    conf, logs = folder / "test.conf", folder / "logs"
+    logs.mkdir(mode=0o755)
+    conf.write_text(f'state_dir = "{folder}/state"\naccess_log = "{logs}/access.log"\nlisten "127.0.0.1:0" {{ }}\nrepo "a" {{ protocol = "hosted" }}\n')
+    done = run("mirrorctl", "-c", conf, "config", "test")
+    assert done.returncode == 78 and f'{conf}: access_log = "{logs}/access.log", the user nobody cannot write it (not allowed)' in done.stderr, done
+    os.chown(logs, NOBODY, NOBODY)
+    done = run("mirrorctl", "-c", conf, "config", "test")
+    assert (done.returncode, done.stderr) == (0, "") and not list(logs.iterdir()), done
+    logs.rmdir()
+    done = run("mirrorctl", "-c", conf, "config", "test")
+    assert done.returncode == 0 and f'warning: access_log = "{logs}/access.log", its folder is not there' in done.stderr, done
+
+
+@as_root
 def test_the_daemon_that_runs_is_asked(folder):
     """What it says is what its reload does, before and after the file is right."""
     m = Mirrord('repo "models" { protocol = "hosted" }', folder=folder, command=("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"))

@@ -75,12 +75,13 @@ static void look_at_disk(struct teller *l)
         return;
     }
     size_format(sp->used_bytes, used);
-    if (set_bytes == 0 || sp->quota_bytes < set_bytes) { /* what is free there ends it, no setting */
+    if (set_bytes == 0 || sp->quota_bytes < set_bytes) { /* what is free there ends it */
         size_format(sp->disk_free_bytes, unused);
-        snprintf(what, sizeof what,
-                 "the file system of the store is nearly full, %s are free; the store has %s there, "
-                 "of which pins and uploads are not evicted",
-                 unused, used);
+        snprintf(
+            what, sizeof what,
+            "the file system of the store is nearly full, %s are free; the store has %s there, "
+            "of which pins and uploads are not evicted",
+            unused, used);
         tell(l, &(struct trouble){.kind = "disk",
                                   .what = what,
                                   .todo = "make room there, or enlarge it; `mirrorctl cache pins` "
@@ -105,14 +106,16 @@ static void look_at_damage(struct teller *l)
         return;
     }
     snprintf(what, sizeof what,
-             "%" PRIu64 " stored %s found damaged and set aside; what has an origin is fetched again, "
+             "%" PRIu64
+             " stored %s found damaged and set aside; what has an origin is fetched again, "
              "an upload has to be published again",
              l->s->damaged, plural(l->s->damaged, "file was", "files were"));
-    tell(l, &(struct trouble){.kind = "damage",
-                              .what = what,
-                              .todo = "look at the disk and at the kernel's log; `mirrorctl verify` "
-                                      "names what is missing, and ends this once nothing is",
-                              .since_unix_s = l->s->damaged_since_unix_s});
+    tell(l,
+         &(struct trouble){.kind = "damage",
+                           .what = what,
+                           .todo = "look at the disk and at the kernel's log; `mirrorctl verify` "
+                                   "names what is missing, and ends this once nothing is",
+                           .since_unix_s = l->s->damaged_since_unix_s});
 }
 
 static void look_at_reload(struct teller *l)
@@ -149,12 +152,13 @@ static void look_at_certificates(struct teller *l)
         }
         tls_validity_format(&c->valid, now, text);
         snprintf(what, sizeof what, "the certificate of %s %s", c->listen, text);
-        tell(l, &(struct trouble){.kind = "certificate",
-                                  .what = what,
-                                  .todo = c->valid.begins_unix_s > now
-                                          ? "look at this machine's clock; if it is right, put a "
-                                            "valid one in place, then `mirrorctl config reload` takes it"
-                                          : "renew it, then `mirrorctl config reload` takes it"});
+        tell(l, &(struct trouble){
+                    .kind = "certificate",
+                    .what = what,
+                    .todo = c->valid.begins_unix_s > now
+                                ? "look at this machine's clock; if it is right, put a "
+                                  "valid one in place, then `mirrorctl config reload` takes it"
+                                : "renew it, then `mirrorctl config reload` takes it"});
     }
 }
 

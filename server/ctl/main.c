@@ -335,7 +335,8 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool *
             printf("mirrorctl " MIRROR_VERSION "\n");
             exit(0);
         case ':':
-            now = err_set(&why, E_USAGE, "%s needs a value, write it after the option", argv[optind - 1]);
+            now = err_set(&why, E_USAGE, "%s needs a value, write it after the option",
+                          argv[optind - 1]);
             break;
         case '?':
             now = no_option(options, argv[optind - 1], &why);

@@ -351,7 +351,8 @@ static int stage(const char *path, mode_t mode, const struct tls_files *readers,
     long n = BIO_get_mem_data(text, &p);
     int rc = newfile_open(path, mode, out, e);
 
-    if (rc == 0 && readers != NULL && fchown(newfile_fd(*out), (uid_t)-1, readers->reader.gid) == -1) {
+    if (rc == 0 && readers != NULL &&
+        fchown(newfile_fd(*out), (uid_t)-1, readers->reader.gid) == -1) {
         rc = err_sys(e, "%s cannot be given to the group %s", path, readers->reader.group);
     }
     if (rc == 0) {

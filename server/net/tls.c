@@ -95,7 +95,8 @@ static int64_t unix_of(const ASN1_TIME *t)
 
 static void narrow(struct tls_validity *v, const X509 *cert)
 {
-    int64_t begins = unix_of(X509_get0_notBefore(cert)), expires = unix_of(X509_get0_notAfter(cert));
+    int64_t begins = unix_of(X509_get0_notBefore(cert)),
+            expires = unix_of(X509_get0_notAfter(cert));
 
     v->begins_unix_s = begins > v->begins_unix_s ? begins : v->begins_unix_s;
     v->expires_unix_s = expires < v->expires_unix_s ? expires : v->expires_unix_s;
@@ -158,7 +159,7 @@ int tls_identity_reload(struct tls_identity *t, struct err *e)
 
 struct tls_validity tls_identity_validity(const struct tls_identity *t)
 {
-    struct lock *lock = (struct lock *)(uintptr_t)&t->lock; /* taking it changes nothing that is seen */
+    struct lock *lock = (struct lock *)(uintptr_t)&t->lock; /* nobody sees it change */
     struct tls_validity v;
 
     lock_take(lock);

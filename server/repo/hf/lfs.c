@@ -88,32 +88,52 @@ static void say_missing(struct hf_ask *k, struct buf *out)
 }
 
 /* False: the list is none of objects. */
-static bool write_objects(struct hf_ask *k, const struct manifest *m, const json_t *list,
-                          struct buf *out)
+static bool read_objects(const json_t *list, struct manifest_wanted *wanted)
 {
     const json_t *o;
     size_t i;
 
     json_array_foreach(list, i, o)
     {
-        struct manifest_entry f = {0};
-        struct digest d;
-        uint64_t size_bytes;
-        bool found;
-
-        if (!digest_parse(jread_text(o, "oid"), &d) || !jread_u64(o, "size", &size_bytes)) {
+        wanted[i].found = false;
+        if (!digest_parse(jread_text(o, "oid"), &wanted[i].sha256) ||
+            !jread_u64(o, "size", &wanted[i].file.size_bytes)) {
             return false;
         }
-        found = manifest_find_lfs(m, &d, &f);
-        jwrite_open(out, NULL, '{');
-        jwrite_hex(out, "oid", d.b, DIGEST_BYTES);
-        jwrite_u64(out, "size", found ? f.size_bytes : size_bytes);
-        if (found) {
-            say_download(k, &f, out);
-        } else {
-            say_missing(k, out);
-        }
-        jwrite_close(out, '}');
+    }
+    return true;
+}
+
+static void say_object(struct hf_ask *k, const struct manifest_wanted *w, struct buf *out)
+{
+    jwrite_open(out, NULL, '{');
+    jwrite_hex(out, "oid", w->sha256.b, DIGEST_BYTES);
+    jwrite_u64(out, "size", w->file.size_bytes);
+    if (w->found) {
+        say_download(k, &w->file, out);
+    } else {
+        say_missing(k, out);
+    }
+    jwrite_close(out, '}');
+}
+
+/* A commit may have very many files: they are walked through once, whatever the batch asks for. False: as read_objects(). */
+static bool write_objects(struct hf_ask *k, const struct manifest *m, const json_t *list,
+                          struct buf *out)
+{
+    size_t n = json_array_size(list);
+    struct manifest_wanted *wanted = arena_alloc(k->a, (n + 1) * sizeof *wanted);
+    struct manifest_wanted **sorted = arena_alloc(k->a, (n + 1) * sizeof(struct manifest_wanted *));
+
+    if (!read_objects(list, wanted)) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        sorted[i] = &wanted[i];
+    }
+    manifest_find_all_lfs(m, sorted, n);
+    for (size_t i = 0; i < n; i++) {
+        say_object(k, &wanted[i], out);
     }
     return true;
 }

@@ -325,6 +325,46 @@ bool manifest_find_lfs(const struct manifest *m, const struct digest *d, struct 
     return false;
 }
 
+static int by_digest(const void *a, const void *b)
+{
+    const struct manifest_wanted *const *x = a, *const *y = b;
+
+    return memcmp(&(*x)->sha256, &(*y)->sha256, sizeof (*x)->sha256);
+}
+
+/* The first that wants this one, or NULL. */
+static struct manifest_wanted **first_of(struct manifest_wanted **wanted, size_t n,
+                                         const struct digest *d)
+{
+    size_t low = 0, high = n;
+
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (memcmp(&wanted[mid]->sha256, d, sizeof *d) < 0) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    return low < n && digest_eq(&wanted[low]->sha256, d) ? &wanted[low] : NULL;
+}
+
+void manifest_find_all_lfs(const struct manifest *m, struct manifest_wanted **wanted, size_t n)
+{
+    struct manifest_wanted **end = wanted + n;
+
+    qsort(wanted, n, sizeof *wanted, by_digest);
+    for (size_t i = 0; i < m->count; i++) {
+        struct manifest_entry e;
+        manifest_at(m, i, &e);
+        struct manifest_wanted **w = e.lfs ? first_of(wanted, n, &e.sha256) : NULL;
+        for (; w != NULL && w < end && !(*w)->found && digest_eq(&(*w)->sha256, &e.sha256); w++) {
+            (*w)->found = true;
+            (*w)->file = e;
+        }
+    }
+}
+
 void manifest_say(const struct manifest_entry *e, uint64_t xet_from, struct buf *out)
 {
     char hex[DIGEST_HEX + 1];

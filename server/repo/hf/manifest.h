@@ -44,6 +44,13 @@ MUST_USE bool manifest_smallest(const struct manifest *m, struct manifest_entry 
 /* The smallest index of a file with this SHA-256; false: there is none. O(entries). */
 MUST_USE bool manifest_find_lfs(const struct manifest *m, const struct digest *d,
                                 struct manifest_entry *out);
+struct manifest_wanted {
+    struct digest sha256;
+    bool found;
+    struct manifest_entry file;
+};
+/* The same for n of them, which are sorted, in one walk. O(entries * log n). */
+void manifest_find_all_lfs(const struct manifest *m, struct manifest_wanted **wanted, size_t n);
 /* Its JSON, as listings have it; LFS files from xet_from bytes on with the name that our chunk store knows them by. */
 void manifest_say(const struct manifest_entry *e, uint64_t xet_from, struct buf *out);
 /* A JSON array. E_NOTFOUND: no such folder. */

@@ -226,8 +226,46 @@ static void lists_are_joined(void **state)
     }
 }
 
+/* In any order, some twice, some not there. */
+static void many_objects_in_one_walk(void **state)
+{
+    enum { FILES = 100, WANTED = 2 * FILES };
+    struct manifest_wanted wanted[WANTED], *sorted[WANTED];
+    struct buf page = BUF_INIT(1 << 20), b = BUF_INIT(1 << 20);
+    struct manifest_entry one;
+    struct manifest m;
+
+    (void)state;
+    for (unsigned i = 0; i < FILES; i++) { /* two files of each content */
+        buf_addf(&page,
+                 "%c{\"type\":\"file\",\"oid\":\"" OID1
+                 "\",\"size\":134,\"path\":\"%03u\",\"lfs\":{\"oid\":\"%064x\",\"size\":%u}}",
+                 i == 0 ? '[' : ',', i, i / 2 * 7919 % 50, i / 2);
+    }
+    buf_byte(&page, ']');
+    assert_int_equal(manifest_add(buf_slice(&page), SLICE(URL), true, true, &b, NULL), 0);
+    assert_true(manifest_open(buf_slice(&b), &m));
+    for (unsigned i = 0; i < WANTED; i++) {
+        wanted[i] = (struct manifest_wanted){.found = false};
+        wanted[i].sha256.b[DIGEST_BYTES - 1] = (uint8_t)(i * 13 % 75);
+        sorted[i] = &wanted[i];
+    }
+    manifest_find_all_lfs(&m, sorted, WANTED);
+    for (unsigned i = 0; i < WANTED; i++) {
+        assert_int_equal(wanted[i].found, manifest_find_lfs(&m, &wanted[i].sha256, &one));
+        assert_int_equal(wanted[i].found, i * 13 % 75 < 50);
+        if (wanted[i].found) {
+            assert_true(slice_eq(wanted[i].file.path, one.path));
+        }
+    }
+    manifest_find_all_lfs(&m, sorted, 0);
+    buf_free(&page);
+    buf_free(&b);
+}
+
 TESTS(cmocka_unit_test(pages_become_one), cmocka_unit_test(listings),
       cmocka_unit_test(broken_pages), cmocka_unit_test(an_empty_commit),
       cmocka_unit_test(no_right_is_tried_on_a_card),
       cmocka_unit_test(what_leads_to_the_hubs_store_stays),
-      cmocka_unit_test(what_the_hub_says_of_a_repo), cmocka_unit_test(lists_are_joined))
+      cmocka_unit_test(what_the_hub_says_of_a_repo), cmocka_unit_test(lists_are_joined),
+      cmocka_unit_test(many_objects_in_one_walk))

@@ -47,3 +47,12 @@ def test_a_repositorys_paths_and_its_listing(data):
 
     for ask in (part, whole) * 3:
         ask()
+
+
+def test_many_paths_with_details(data, hub):
+    """As many as a request takes, some of them twice. Looking through a folder for each of them took a minute."""
+    hub.page = 10000
+    hub.repo("org/wide", files={f"{folder}f{i:04}": b"x" for folder in ("", "d/") for i in range(2000)})
+    names = [f"{folder}f{i:04}" for i in (0, 7, 1999) for folder in ("", "d/")] * 600
+    reply = data.get("/hf/api/models/org/wide/paths-info/main", args=["-d", "&".join(["paths=" + n for n in names] + ["paths=none", "expand=true"])])
+    assert paths_of(reply) == names and all("lastCommit" in e for e in json.loads(reply.body))

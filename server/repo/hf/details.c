@@ -72,6 +72,25 @@ static bool has_folder(const struct details *d, struct slice folder)
     return false;
 }
 
+/* Its entries by path: a request may name thousands of them. NULL: it is no list. */
+static json_t *by_path(struct slice doc)
+{
+    json_t *list = doc.n <= DOC_BYTES ? jread_parse(doc, 0, jread_values_of(doc.n)) : NULL;
+    json_t *all = json_is_array(list) ? json_object() : NULL;
+    json_t *one;
+    size_t i;
+
+    json_array_foreach(list, i, one)
+    {
+        const char *path = json_string_value(json_object_get(one, "path"));
+        if (path != NULL && json_object_get(all, path) == NULL) {
+            (void)json_object_set(all, path, one);
+        }
+    }
+    json_decref(list);
+    return all;
+}
+
 bool details_learn(struct hf_ask *k, struct slice path, struct details *d)
 {
     struct slice folder = folder_of(path);
@@ -87,9 +106,7 @@ bool details_learn(struct hf_ask *k, struct slice path, struct details *d)
     k->stale = k->stale || f->stale || f->rc != 0;
     k->in_trouble = k->in_trouble || f->in_trouble || f->rc != 0;
     d->folder[d->count] = folder;
-    d->doc[d->count++] = f->rc == 0 && f->bytes.n <= DOC_BYTES
-                             ? jread_parse(f->bytes, 0, jread_values_of(f->bytes.n))
-                             : NULL;
+    d->entries[d->count++] = f->rc == 0 ? by_path(f->bytes) : NULL;
     return true;
 }
 
@@ -101,20 +118,16 @@ static int into_buf(const char *p, size_t n, void *arg)
 
 bool details_say(const struct details *d, struct slice path, struct buf *out)
 {
-    const json_t *one;
     size_t at = out->n;
-    size_t i;
 
-    for (size_t f = 0; f < d->count; f++) {
-        json_array_foreach(d->doc[f], i, one)
-        {
-            if (slice_eqs(path, json_string_value(json_object_get(one, "path")))) {
-                if (json_dump_callback(one, into_buf, out, JSON_COMPACT) == 0) {
-                    return true;
-                }
-                out->n = at;
-                return false;
+    for (size_t i = 0; i < d->count; i++) {
+        const json_t *one = json_object_getn(d->entries[i], path.p, path.n);
+        if (one != NULL) {
+            if (json_dump_callback(one, into_buf, out, JSON_COMPACT) == 0) {
+                return true;
             }
+            out->n = at;
+            return false;
         }
     }
     return false;
@@ -123,7 +136,7 @@ bool details_say(const struct details *d, struct slice path, struct buf *out)
 void details_close(struct details *d)
 {
     for (size_t i = 0; i < d->count; i++) {
-        json_decref(d->doc[i]);
+        json_decref(d->entries[i]);
     }
     d->count = 0;
 }

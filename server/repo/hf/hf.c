@@ -132,7 +132,7 @@ static bool write_paths(struct hf_ask *k, const struct manifest *m, struct slice
 static void plan_paths(struct hf_ask *k)
 {
     const struct fact *body = plan_request_body(k->facts, k->p);
-    struct buf out = BUF_INIT(LISTING_BYTES);
+    struct buf out = BUF_INIT(PAGE_BYTES); /* a path may be named more than once */
     struct details details = {0};
     struct manifest m;
     struct slice why;

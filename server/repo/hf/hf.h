@@ -126,7 +126,7 @@ enum { DETAILS_FOLDERS_MAX = 2 };
 struct json_t;
 struct details { /* of entries: what the Hub tells of the folders that they are in */
     struct slice folder[DETAILS_FOLDERS_MAX];
-    struct json_t *doc[DETAILS_FOLDERS_MAX]; /* NULL: nothing */
+    struct json_t *entries[DETAILS_FOLDERS_MAX]; /* by path; NULL: nothing */
     size_t count;
 };
 bool details_wanted(struct slice form); /* a query, or a form */

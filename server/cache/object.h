@@ -13,12 +13,12 @@
 #include "server/cache/want.h"
 #include "server/fetch/fetch.h"
 
-/* A row's key, and its holder's, have room for WANT_KEY_MAX bytes of the want's and what else is in them. */
+/* A row's key, and its holder's, have room for WANT_KEY_MAX bytes of the want's, a variant's tail and what else is in them. */
 enum {
     OBJECT_FIELDS = 24,
     OBJECT_FIELD_BYTES = 8192,
     OBJECT_ROW_MAX = 64 << 10,
-    OBJECT_KEY_MAX = 16384
+    OBJECT_KEY_MAX = 20 << 10
 };
 
 struct object {

@@ -2,7 +2,10 @@
 
 #include <ctype.h>
 
-enum { MARK = '~' };
+enum { MARK = '~', OTHERS_BYTES = 1024 /* the repo's name, a digest, what stands between them */ };
+
+_Static_assert(WANT_KEY_MAX + VARIANT_TAIL_MAX + OTHERS_BYTES <= OBJECT_KEY_MAX,
+               "the longest key of a want and the longest tail go into one key of a row");
 
 static bool names(const struct http_field *fields, size_t nfields, struct slice name)
 {

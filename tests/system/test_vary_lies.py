@@ -39,3 +39,18 @@ def test_a_vary_that_never_fits(mirrord, negotiator, says, wire):
         assert (reply.status, reply.body) == (200, b"form")
         m.settle()
     assert len(negotiator.asked) <= 3
+
+
+def test_a_long_path_and_long_fields(mirrord, negotiator):
+    """The key of a row has room for the longest of both."""
+    names = [f"X-{i:02}-" + "n" * 59 for i in range(24)]
+    negotiator.says = lambda fields: ", ".join(["X-A", *names])
+    m = mirrord(f"""http {{ uri = 16k header = 64k }}
+                    repo "data" {{ protocol = "generic" origin = "http://127.0.0.1:{negotiator.server_address[1]}/" forward = {{ "X-A" }} rule '.' {{ ttl = 1h }} }}""")
+    headers = {"X-A": "a" * 2048, **{name: "v" * 64 for name in names[:16]}}
+    path = "/data/" + "/".join("p" * 200 for _ in range(61))
+    for _ in range(2):
+        reply = m.get(path, headers=headers)
+        assert (reply.status, reply.body) == (200, b"form")
+        m.settle()
+    assert len(negotiator.asked) == 1

@@ -215,10 +215,11 @@ static bool keep_field(struct keeping *k, struct slice name, struct slice value)
     return true;
 }
 
-/* Without these the bytes would be given to those for whom they are not, or mean something else. */
+/* Without these the bytes would be given to those for whom they are not, mean something else, or pass for all of a list. */
 static bool is_vital(struct slice name)
 {
-    return slice_eqs(name, "vary") || slice_eqs(name, "content-encoding");
+    return slice_eqs(name, "vary") || slice_eqs(name, "content-encoding") ||
+           slice_eqs(name, "link");
 }
 
 static void keep_those(struct keeping *k, bool vital)

@@ -42,14 +42,23 @@ int row_put(struct store *s, const struct need *n, struct err *e)
     return store_commit(s, &b, COMMIT_SYNC, e);
 }
 
+/* A client may end its query in "+1": then that would be a part of the question without it. No query has a blank. */
+static struct slice mark_of(struct slice key)
+{
+    return slice_find(key, '?') >= 0 ? SLICE(" +") : SLICE("+");
+}
+
 struct slice part_key(struct slice key, unsigned part, struct arena *a)
 {
-    return part == 0 ? key : arena_fmt(a, SLICE_FMT "+%u", SLICE_ARG(key), part);
+    return part == 0 ? key
+                     : arena_fmt(a, SLICE_FMT SLICE_FMT "%u", SLICE_ARG(key),
+                                 SLICE_ARG(mark_of(key)), part);
 }
 
 bool part_is_of(struct slice part, struct slice key)
 {
-    return slice_eq(part, key) || (slice_starts(part, key) && part.p[key.n] == '+');
+    return slice_eq(part, key) ||
+           (slice_starts(part, key) && slice_starts(slice_from(part, key.n), mark_of(key)));
 }
 
 int part_next(const struct answer *a, unsigned part, struct arena *arena, struct slice *next,

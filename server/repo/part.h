@@ -17,7 +17,7 @@ enum { GATHER_PARTS_MAX = 2000 };
 MUST_USE int rows_read(struct store *s, const struct need *n, struct buf *out, struct err *e);
 MUST_USE int row_put(struct store *s, const struct need *n, struct err *e);
 
-/* The key of a part: the gathering's own, "key+1", "key+2" ... */
+/* The key of a part: the gathering's own, "key+1", "key+2" ...; "key?query +1" behind a query. */
 struct slice part_key(struct slice key, unsigned part, struct arena *a);
 bool part_is_of(struct slice part, struct slice key);
 

@@ -175,6 +175,7 @@ class Hub:
         self.script = []       # (pattern of targets, times, what): lies and trouble to order
         self.cdn_script = []
         self.auth_check = True
+        self.fields_before = {}  # of every answer, in front of its own
         self.fields = {}       # further ones of every answer but the CDN's
         self.remaining = 500
         self.budget = None     # (requests, seconds): so many in each such window, the others are told 429
@@ -407,7 +408,7 @@ class CdnHandler(Handler):
 
 class HubHandler(Handler):
     def reply(self, status, fields, data=b""):
-        super().reply(status, {**fields, **self.hub.fields}, data)
+        super().reply(status, {**self.hub.fields_before, **fields, **self.hub.fields}, data)
 
     def answer(self):
         hub = self.hub

@@ -56,3 +56,19 @@ def test_many_paths_with_details(data, hub):
     names = [f"{folder}f{i:04}" for i in (0, 7, 1999) for folder in ("", "d/")] * 600
     reply = data.get("/hf/api/models/org/wide/paths-info/main", args=["-d", "&".join(["paths=" + n for n in names] + ["paths=none", "expand=true"])])
     assert paths_of(reply) == names and all("lastCommit" in e for e in json.loads(reply.body))
+
+
+def test_a_list_goes_on_however_many_fields_stand_before_its_link(data, hub):
+    """An answer keeps so many fields. With its Link lost the first part of a list passed for all of it, for ever."""
+    hub.fields_before = {f"X-More-{i}": str(i) for i in range(30)}
+    assert paths_of(data.get("/hf/api/models/org/demo/tree/main?recursive=true")) == list(FILES)
+    assert infos(data, "/hf/api/buckets/org/data/paths-info", json.dumps({"paths": ["f5.txt", "zz"]}), "application/json") == ["f5.txt"]
+
+
+def test_no_question_of_a_client_stands_for_a_part(data):
+    """Parts are kept under the address of the first and a number."""
+    for i in (1, 2):
+        assert data.get(f"/hf/api/buckets/org/data/tree?recursive=true+{i}").status == 200
+        data.settle()
+    body = json.dumps({"paths": list(FILES) + ["zz"]})
+    assert infos(data, "/hf/api/buckets/org/data/paths-info", body, "application/json") == list(FILES)

@@ -20,6 +20,8 @@ static void names(void **state)
     assert_true(part_is_of(key, key));
     assert_true(part_is_of(part_key(key, 1, &a), key));
     assert_false(part_is_of(SLICE("api/models/a/b/tree/01"), key));
+    assert_true(part_is_of(part_key(SLICE("api/a?b=c"), 1, &a), SLICE("api/a?b=c")));
+    assert_false(part_is_of(SLICE("api/a?b=c+1"), SLICE("api/a?b=c"))); /* a client's own query */
     assert_false(part_is_of(SLICE("api/models/a/b"), key));
     arena_fini(&a);
 }

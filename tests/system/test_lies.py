@@ -1,11 +1,13 @@
 """An origin that lies, breaks off or misleads: nothing is served as complete that is not, and no secret leaves."""
+import gzip
 import hashlib
 import subprocess
 
 import pytest
 
+from harness import serving
 from harness.mirrord import until
-from harness.origin import Origin
+from harness.origin import Origin, span
 
 MIB = 1 << 20
 
@@ -60,6 +62,41 @@ def test_broken_off_is_never_complete(data, wire, lie):
     data.origin.put("/a", size=4 * MIB)
     assert data.ctl("cache", "rm", "data/a", check=False).returncode in (0, 66, 69, 1)
     assert data.get("/data/a", wire).body == data.origin.bytes_of("/a")
+
+
+CODED = {
+    "compressed, and cut": (["gzip, chunked"], lambda b: chunk(gzip.compress(b)[:len(b) // 2])),
+    "in two lines": (["gzip", "chunked"], lambda b: chunk(gzip.compress(b)[:len(b) // 2])),
+    "not what it says": (["br, chunked"], lambda b: chunk(b"no brotli")),
+    "chunked twice": (["chunked, chunked"], lambda b: chunk(chunk(b))),
+}
+
+
+def chunk(data):
+    return b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data)
+
+
+@pytest.mark.parametrize("codings, encode", CODED.values(), ids=CODED.keys())
+def test_a_coding_that_nobody_asked_for(mirrord, codings, encode, wire):
+    """Whether all of a compressed body has come cannot be seen: such bytes are no object."""
+    class Coder(serving.Handler):
+        def do_GET(self):
+            self.send_response(200)
+            for value in codings:
+                self.send_header("Transfer-Encoding", value)
+            self.end_headers()
+            self.wfile.write(encode(span(1, 0, 30000)))
+
+    server = serving.Server(("127.0.0.1", 0), Coder)
+    serving.run(server)
+    try:
+        m = mirrord(f'repo "data" {{ protocol = "generic" origin = "http://127.0.0.1:{server.server_address[1]}/" }}')
+        reply = m.get("/data/a", wire)
+        assert reply.status == 502 and b"a Transfer-Encoding that is not supported" in reply.body
+        m.settle()
+        assert m.ctl_json("cache", "ls", "data") == []
+    finally:
+        serving.stop(server)
 
 
 # Each is a fault of the answer that asking again does not mend.

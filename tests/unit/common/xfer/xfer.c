@@ -48,6 +48,9 @@ static const struct script scripts[] = {
     {"/nogzip",
      "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", false,
      0},
+    {"/twice",
+     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+     false, 0},
     {"/longline", "HTTP/1.1 200 OK\r\nX: ", true, 400000},
     {"/longstatus", "HTTP/1.1 200 ", true, 400000},
     {"/longtrailer",
@@ -336,7 +339,8 @@ static void test_what_an_answer_may_not_be_is_named(void **state)
         const char *words;
     } t[] = {{"/coded", E_PROTOCOL, "a Transfer-Encoding that is not supported"},
              {"/coded2", E_PROTOCOL, "a Transfer-Encoding that is not supported"},
-             {"/nogzip", E_PROTOCOL, "does not fit its Transfer-Encoding"},
+             {"/nogzip", E_PROTOCOL, "not supported: gzip, chunked"},
+             {"/twice", E_PROTOCOL, "not supported: chunked, chunked"},
              {"/longline", E_TOOBIG, "head is larger than 65536 bytes"},
              {"/longstatus", E_TOOBIG, "head is larger than 65536 bytes"},
              {"/longtrailer", E_TOOBIG, "trailer is too large"}};

@@ -228,9 +228,8 @@ static void keep_those(struct keeping *k, bool vital)
 
     for (size_t i = 0; i < h->nfields; i++) {
         struct slice name = h->fields[i].name;
-        if (is_vital(name) == vital && !dropped(name) &&
-            (vital || !named_in_connection(h, name)) && !keep_field(k, name, h->fields[i].value) &&
-            slice_eqs(name, "vary")) {
+        if (is_vital(name) == vital && !dropped(name) && (vital || !named_in_connection(h, name)) &&
+            !keep_field(k, name, h->fields[i].value) && slice_eqs(name, "vary")) {
             (void)keep_field(k, name, SLICE("*")); /* by too much to say */
         }
     }

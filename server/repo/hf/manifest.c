@@ -329,7 +329,7 @@ static int by_digest(const void *a, const void *b)
 {
     const struct manifest_wanted *const *x = a, *const *y = b;
 
-    return memcmp(&(*x)->sha256, &(*y)->sha256, sizeof (*x)->sha256);
+    return memcmp(&(*x)->sha256, &(*y)->sha256, sizeof(*x)->sha256);
 }
 
 /* The first that wants this one, or NULL. */

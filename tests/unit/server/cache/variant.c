@@ -56,8 +56,7 @@ static void told_by_what_vary_names(void **state)
     assert_true(slice_eqs(tail_of(&w, " X-Kind ,accept-LANGUAGE,, Origin"),
                           "~accept-language\nx-kind:c:d\n"));
     assert_true(slice_eqs(tail_of(&w, "Accept-Encoding, Acc"), ""));
-    assert_true(
-        slice_eqs(all_of(&w, ""), "~accept:a/b\naccept-language\nx-kind:c:d\n"));
+    assert_true(slice_eqs(all_of(&w, ""), "~accept:a/b\naccept-language\nx-kind:c:d\n"));
     assert_true(
         slice_eqs(variant_like(&w, SLICE("~accept:z\nx-other:y\n"), &arena), "~accept:a/b\n"));
 }
@@ -91,7 +90,8 @@ static void told_by_all_that_vary_names(void **state)
 /* Whatever an origin calls a field: who asked for an answer is one of those that it is for. */
 static void an_answer_suits_who_asked(void **state)
 {
-    static const char *const varies[] = {"a:b", "~foo", "a, ~foo", "foo, ~", "x y", "a:b:", ":", "", "\x7f"};
+    static const char *const varies[] = {"a:b",  "~foo", "a, ~foo", "foo, ~", "x y",
+                                         "a:b:", ":",    "",        "\x7f"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(varies); i++) {

@@ -16,12 +16,13 @@ test: deps
 	@$(MAKE) $(JOBS) --no-print-directory test-programs
 	@$(PYTHON) tests/run.py --build $(B) $(TESTS)
 
-# What takes gigabytes to install: PyTorch and transformers, TensorBoard, Ceph's object gateway. Run it before a release.
-HEAVY      := clients/test_transformers.py clients/test_tensorboard.py clients/test_s3_peers.py
+# What takes gigabytes to install: PyTorch and transformers, TensorBoard, Ceph's object gateway; and what takes a whole build, `make deb`
+# on a bare machine. Run it before a release.
+HEAVY      := clients/test_transformers.py clients/test_tensorboard.py clients/test_s3_peers.py system/test_newcomer.py
 test-heavy:
 	@tests/deps.sh build demo test heavy
 	@$(MAKE) $(JOBS) --no-print-directory test-programs
-	@$(PYTHON) tests/run.py --build $(B) $(addprefix --only ,$(HEAVY)) $(TESTS)
+	@MIRROR_HEAVY=1 $(PYTHON) tests/run.py --build $(B) $(addprefix --only ,$(HEAVY)) $(TESTS)
 test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(B)/crash/failer.so $(FAKES) $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check $(B)/simt/driver/libcuda.so.1)
 
 demo:

@@ -15,7 +15,7 @@ enum {
     ANSWER_COST = 16 * 1024,
     TURN_COST = DRIVE_BYTES,
     TURNS_MORE = 64,
-    ROUND_COST = 2 * 1024 * 1024
+    ROUND_COST = 1024 * 1024
 };
 enum { IDLE_MS = 200 }; /* a request of a connection that was idle for less may be on its way */
 

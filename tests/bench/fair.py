@@ -1,13 +1,15 @@
 """fair.py - what one greedy client costs another: p99 of a modest client's requests, beside the same without the greedy one.
 
 The modest client asks in turn for a warm file, a cold one, a listing and an upload; a crowd of others asks for warm files at
-its leisure. Each client has an address of its own. mirrord has core 0; clients have core 1, the greedy one with the least
-priority, so that what is measured is mirrord's queues and not the clients' core.
+its leisure. Each client has an address of its own. mirrord's loop has core 0 and its other threads both, as on a host with more
+cores than loops; clients have core 1, the greedy one with the least priority, so that what is measured is mirrord's queues and
+not the clients' core.
 """
 import contextlib
 import http.client
 import multiprocessing
 import os
+import pathlib
 import selectors
 import socket
 import statistics
@@ -231,6 +233,9 @@ threads = 1''', folder=folder / "fair", build=build)
         m.folder.mkdir(exist_ok=True)
         m.access_log = "none"
         m.start()
+        for thread in pathlib.Path(f"/proc/{m.child.pid}/task").iterdir():
+            if (thread / "comm").read_text() == "loop\n":
+                os.sched_setaffinity(int(thread.name), {0})
         try:
             mine, theirs = m.token("modest", "publish:models/me/*"), m.token("greedy", "publish:models/me/*")
             for i in range(200):
@@ -257,6 +262,7 @@ threads = 1''', folder=folder / "fair", build=build)
 
 
 def one(port, count, what, mine, theirs, rounds, start):
+    os.sched_setaffinity(0, {1})  # also of those started here
     stop, out = multiprocessing.Event(), multiprocessing.Queue()
     others = [multiprocessing.Process(target=crowd, args=(port, count, stop), daemon=True)]
     if what:

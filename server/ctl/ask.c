@@ -98,12 +98,14 @@ static bool take_line(struct slice line, void (*row)(void *arg, const json_t *ro
 
 struct line {
     int fd;
+    unsigned patience_s;
     int came; /* a descriptor that came along, or -1 */
     struct buf in;
 };
 
 int line_open(struct ctl *c, struct line **out, struct err *e)
 {
+    struct timeval patience = {.tv_sec = c->patience_s};
     int fd = -1, rc = 0;
 
     *out = NULL;
@@ -119,7 +121,11 @@ int line_open(struct ctl *c, struct line **out, struct err *e)
     }
     if (rc == 0) {
         *out = NEW(struct line);
-        **out = (struct line){.fd = fd, .came = -1, .in = BUF_INIT(LINE_MAX_BYTES)};
+        **out = (struct line){.fd = fd,
+                              .patience_s = c->patience_s,
+                              .came = -1,
+                              .in = BUF_INIT(LINE_MAX_BYTES)};
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     }
     return rc;
 }
@@ -232,6 +238,11 @@ int line_hear(struct line *l, void (*row)(void *arg, const json_t *row),
         ssize_t n = room != NULL ? receive(l, room, 64 << 10) : 0;
         if (n > 0) {
             buf_grew(&l->in, (size_t)n);
+        } else if (n == -1 && errno == EAGAIN) {
+            rc = err_set(e, E_TIMEOUT,
+                         "the daemon has said nothing for %u s, it may be stopped or the machine "
+                         "overloaded, see `systemctl status mirrord` and its log",
+                         l->patience_s);
         } else if (n == 0 || errno != EINTR) {
             rc = err_set(e, E_CANCELLED,
                          "the daemon hung up before it had answered, it may have been "

@@ -31,7 +31,7 @@ int run_mirrord(char *const argv[], struct err *e)
     return err_sys(e, "mirrord cannot be run");
 }
 
-enum { SETTINGS_BYTES = 16 << 20 };
+enum { SETTINGS_BYTES = 16 << 20, TEST_PATIENCE_S = 30 };
 
 /* `key = "value"` at the beginning of a line; p NULL: there is none. */
 static struct slice setting(struct slice text, const char *key)
@@ -168,6 +168,7 @@ static bool daemon_tests(struct ctl *c, int *code)
         return false;
     }
     c->socket = c->socket != NULL ? c->socket : c->found;
+    c->patience_s = TEST_PATIENCE_S;
     req = request("config.test");
     json_object_set_new(req, "path", json_string(path));
     json_object_set_new(req, "version", json_string(MIRROR_VERSION));

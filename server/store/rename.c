@@ -221,6 +221,9 @@ static int move_head(struct renaming *x)
                                 : rc;
         batch_require_absent(x->b, TABLE_HEAD, key_of(x, x->to, SLICE("")));
         batch_put(x->b, TABLE_HEAD, key_of(x, x->to, SLICE("")), buf_slice(&row));
+        if (x->copy) { /* an old name does not come to lead past a tree: refuse_lead() looked before */
+            batch_require_absent(x->b, TABLE_MOVED, key_of(x, x->to, SLICE("")));
+        }
     }
     buf_free(&key);
     buf_free(&row);

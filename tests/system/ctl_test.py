@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -336,6 +337,17 @@ def test_syncs_that_fail_or_wait_are_trouble(mirrord):
     assert failed["sync", "tree"]["what"].startswith("the last sync failed: ") and len(failed) == 1
     m.ctl("sync", "pause", "tree")  # somebody has seen to it
     until(lambda: not troubles(m))
+
+
+def test_a_daemon_that_stands_still_is_told(m):
+    """Checks by cron do not pile up behind it."""
+    os.kill(m.child.pid, signal.SIGSTOP)
+    try:
+        done = m.ctl("status", check=False)
+    finally:
+        os.kill(m.child.pid, signal.SIGCONT)
+    assert done.returncode == 75 and "has said nothing for 10 s" in done.stderr
+    assert m.ctl("status").returncode == 0
 
 
 def test_a_refused_reload_is_trouble(m):

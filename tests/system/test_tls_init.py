@@ -157,8 +157,8 @@ def test_its_expiry_is_shown(m, tmp_path, days, soon):
     line = next(x for x in status.stdout.splitlines() if x.startswith(f"certificate of {where}: expires in "))
     assert ("WARNING" in line) == soon
     page = m.get("/").body.decode()
-    mine = re.search(rf'<p class="certificate( bad)?">The certificate of {re.escape(where)} expires in ', page)
-    assert mine and bool(mine[1]) == soon
+    assert (f'<p class="certificate">The certificate of {where} expires in ' in page) != soon  # said once: among the troubles
+    assert page.count(f"ertificate of {where}") == 1
     warned = m.ctl("config", "reload").stderr
     assert (f"the certificate of {where} expires in" in warned) == soon
     if soon:

@@ -40,7 +40,8 @@ struct evictor {
     const struct evict_events *ev;
     struct pins pins;
     uint64_t now_unix_s;
-    uint64_t goal_bytes; /* of `used` */
+    uint64_t goal_bytes; /* of `used`, */
+    uint64_t held_bytes; /* ... with so much staged and parked beside it */
     uint64_t freed;
     bool small;                       /* the pool at work */
     struct candidate oldest[SCANNED]; /* sorted by hour */
@@ -199,12 +200,20 @@ static int scan(struct evictor *x)
 
 /* --- the deed --- */
 
+/* What is sealed meanwhile is no longer staged: it is not made room for twice. */
+static uint64_t goal_now(const struct evictor *x, const struct store_space *sp)
+{
+    uint64_t held = sp->staged_bytes + sp->parked_bytes;
+
+    return x->goal_bytes + x->held_bytes - min_u64(held, x->held_bytes);
+}
+
 static bool enough(struct evictor *x)
 {
     struct store_space sp;
 
     store_space(x->s, &sp);
-    return sp.used_bytes <= x->goal_bytes;
+    return sp.used_bytes <= goal_now(x, &sp);
 }
 
 static void tell(struct evictor *x, const struct drop *d)
@@ -256,7 +265,7 @@ static int evict_oldest(struct evictor *x, size_t most, size_t *gone)
 
     store_space(x->s, &sp);
     for (size_t i = 0; rc == 0 && i < x->count && n < most; i++) {
-        if (sp.used_bytes - min_u64(sp.used_bytes, bytes) <= x->goal_bytes) {
+        if (sp.used_bytes - min_u64(sp.used_bytes, bytes) <= goal_now(x, &sp)) {
             break;
         }
         rc = drop_look(x->s, &x->oldest[i].digest, &d[n], x->e);
@@ -397,7 +406,7 @@ int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *e
     empty_quarantine(&x);
     store_space(s, &sp);
     x.goal_bytes = sp.low_bytes;
-    held = sp.staged_bytes + sp.parked_bytes;
+    held = x.held_bytes = sp.staged_bytes + sp.parked_bytes;
     x.goal_bytes -= min_u64(x.goal_bytes, held);
     held += min_u64(need_bytes, UINT64_MAX - held);
     if (held > sp.quota_bytes) {
@@ -449,7 +458,8 @@ int evict_bounded(struct store *s, uint64_t need_bytes, const struct evict_bound
 
     space_freed(s); /* by what was evicted before, and is closed only now */
     store_space(s, &sp);
-    x.goal_bytes = sp.low_bytes - min_u64(sp.low_bytes, sp.staged_bytes + sp.parked_bytes);
+    x.held_bytes = sp.staged_bytes + sp.parked_bytes;
+    x.goal_bytes = sp.low_bytes - min_u64(sp.low_bytes, x.held_bytes);
     x.goal_bytes -= min_u64(x.goal_bytes, need_bytes);
     rc = pins_load(s, &x.pins, e);
     if (rc == 0) {

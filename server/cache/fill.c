@@ -274,7 +274,7 @@ static void unsealed_add(struct unsealed *u, struct fill *g, bool elder)
     if (g->total_bytes != LENGTH_UNKNOWN && (g->want_all || g->whole_wanted)) {
         lack = g->total_bytes - min_u64(g->total_bytes, have);
     }
-    if (have != 0 && !g->idle && (elder || have == g->total_bytes)) {
+    if (!g->idle && (elder || have == g->total_bytes)) {
         u->bytes += have;
         u->lack += lack;
     }
@@ -326,7 +326,7 @@ int fill_admit(struct fill *f, uint64_t n, bool *waits, struct err *e)
                     cache_is_tight(f->cache, f->want.client, n + u.lack);
     int rc = reserved ? E_NOSPACE : 0;
 
-    *waits = u.bytes != 0;
+    *waits = u.bytes != 0 || u.lack != 0;
     if (rc == 0 && n > left) {
         rc = cache_make_room_beyond(f->cache, f->want.client, n, e);
     }

@@ -153,6 +153,18 @@ void live_remove(struct uploads *u, const char *id)
     lock_drop(&u->lock);
 }
 
+bool live_is_counted(struct uploads *u, const char *id)
+{
+    const struct live *l;
+    bool yes;
+
+    lock_take(&u->lock);
+    l = live_find(u, id);
+    yes = l != NULL && l->use != NULL;
+    lock_drop(&u->lock);
+    return yes;
+}
+
 static void cross_off(struct live *l, const struct digest *d)
 {
     for (size_t i = 0; i < l->awaited_count; i++) {

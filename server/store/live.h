@@ -88,6 +88,8 @@ void live_came(struct uploads *u, const char *id, const struct digest *d);
 /* What an offer awaits whose objects are not known before they come: an append, lists of files that are put together. */
 #define AWAITED_ANY (&(const struct digest){{0}})
 void live_remove(struct uploads *u, const char *id);
+/* It has a client's share: it is of a client, and of this life of the daemon. */
+bool live_is_counted(struct uploads *u, const char *id);
 /* 0; E_BUSY: another request writes this path, and was asked to yield; E_CHANGED: *why it may not be written. */
 MUST_USE int live_enter(struct uploads *u, struct writer *w, const char **why);
 /* The writer's path is a file that the session did not have. False: it has UPLOAD_FILES_MAX. */

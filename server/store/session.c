@@ -380,9 +380,12 @@ int session_drop(struct uploads *u, const char *id, struct err *e)
     }
     batch_free(&d.batch);
     buf_free(&row);
-    if (rc == 0) {
+    /* What is nobody's share waits for the collector: an import across an air gap that is given again finds what had come. */
+    if (rc == 0 && live_is_counted(u, id)) {
         drop_unheld(u->store, (const struct digest *)(const void *)d.held.p,
                     d.held.n / DIGEST_BYTES);
+    }
+    if (rc == 0) {
         live_remove(u, id);
     }
     buf_free(&d.held);

@@ -68,7 +68,7 @@ MUST_USE int session_each_file(struct store *s, const char *id,
                                int (*each)(void *arg, struct slice path,
                                            const struct session_file *f),
                                void *arg, struct err *e);
-/* All rows and stages of a session, and what its files alone held; then its place in memory. */
+/* All rows and stages of a session, and what its files alone held of a client's share; then its place in memory. */
 MUST_USE int session_drop(struct uploads *u, const char *id, struct err *e);
 
 #endif

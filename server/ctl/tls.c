@@ -2,7 +2,8 @@
  * that uses them.
  *
  * The certificate is self-signed and no authority (CA:FALSE): clients that trust it by its file trust nothing else with it.
- * With --csr the key's request for an authority is written instead. All of standard output is valid configuration. */
+ * With --csr the key's request for an authority is written instead. A pair that is there and good is kept, so that a second run
+ * prints the same section. All of standard output is valid configuration. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -39,6 +40,9 @@ struct tls_files {
     char *certificate, *request, *key;
     bool has_reader; /* beside root: the daemon's user */
     bool readable;   /* and that user gets to the key */
+    bool kept;       /* the pair was there and is good: nothing was written */
+    const char *fault; /* why a pair that is there was not kept, or NULL */
+    char fault_text[NAME_BYTES + 64];
     struct user reader;
 };
 
@@ -323,8 +327,107 @@ static int open_folder(const struct ctl *c, struct tls_files *f, int *dir, struc
     return rc;
 }
 
+/* --- a pair that is there --- */
+
+static int no_passphrase(char *out, int size, int writing, void *arg)
+{
+    (void)out, (void)size, (void)writing, (void)arg;
+    return -1;
+}
+
+static X509 *read_certificate(const char *path)
+{
+    BIO *in = BIO_new_file(path, "r");
+    X509 *x = in != NULL ? PEM_read_bio_X509(in, NULL, no_passphrase, NULL) : NULL;
+
+    BIO_free(in);
+    return x;
+}
+
+static EVP_PKEY *read_key(const char *path)
+{
+    BIO *in = BIO_new_file(path, "r");
+    EVP_PKEY *key = in != NULL ? PEM_read_bio_PrivateKey(in, NULL, no_passphrase, NULL) : NULL;
+
+    BIO_free(in);
+    return key;
+}
+
+/* The alternative names of a certificate. */
+static void names_of(const X509 *x, struct tls_names *n)
+{
+    GENERAL_NAMES *all = X509_get_ext_d2i(x, NID_subject_alt_name, NULL, NULL);
+    char text[INET6_ADDRSTRLEN];
+
+    n->count = 0;
+    for (int i = 0; all != NULL && i < sk_GENERAL_NAME_num(all); i++) {
+        const GENERAL_NAME *one = sk_GENERAL_NAME_value(all, i);
+        int len = one->type == GEN_DNS || one->type == GEN_IPADD ? ASN1_STRING_length(one->d.ia5) : 0;
+        const unsigned char *data = len > 0 ? ASN1_STRING_get0_data(one->d.ia5) : NULL;
+
+        if (one->type == GEN_DNS && len > 0 && len < NAME_BYTES) {
+            char name[NAME_BYTES];
+            snprintf(name, sizeof name, "%.*s", len, (const char *)data);
+            add_name(n, name);
+        } else if ((len == 4 || len == 16) &&
+                   inet_ntop(len == 4 ? AF_INET : AF_INET6, data, text, sizeof text) != NULL) {
+            add_name(n, text);
+        }
+    }
+    GENERAL_NAMES_free(all);
+}
+
+static bool is_for(X509 *x, const char *name)
+{
+    return is_address(name) ? X509_check_ip_asc(x, name, 0) == 1
+                            : X509_check_host(x, name, 0, 0, NULL) == 1;
+}
+
+/* Why a pair cannot be kept; NULL: it can. */
+static const char *fault_of(const struct ctl *c, X509 *x, EVP_PKEY *key, char *room, size_t bytes)
+{
+    if (x == NULL || key == NULL) {
+        return "with its certificate it is no pair that can be read";
+    }
+    if (X509_check_private_key(x, key) != 1) {
+        return "it is not the key of the certificate beside it";
+    }
+    if (X509_cmp_current_time(X509_get0_notAfter(x)) <= 0) {
+        return "its certificate has expired";
+    }
+    for (size_t i = 0; i < c->names.count; i++) {
+        if (!is_for(x, c->names.at[i])) {
+            snprintf(room, bytes, "its certificate is not for %s", c->names.at[i]);
+            return room;
+        }
+    }
+    return NULL;
+}
+
+/* Whether the pair that is there can be kept; f->fault says why not. Then *n and *expires become the certificate's. */
+static bool keep_pair(const struct ctl *c, struct tls_files *f, struct tls_names *n,
+                      int64_t *expires)
+{
+    X509 *x = read_certificate(f->certificate);
+    EVP_PKEY *key = read_key(f->key);
+    struct tm end;
+
+    f->fault = fault_of(c, x, key, f->fault_text, sizeof f->fault_text);
+    if (f->fault == NULL) {
+        names_of(x, n);
+        f->fault = n->count == 0 ? "its certificate has no alternative names" : NULL;
+    }
+    if (f->fault == NULL && ASN1_TIME_to_tm(X509_get0_notAfter(x), &end) == 1) {
+        *expires = timegm(&end);
+    }
+    ERR_clear_error();
+    EVP_PKEY_free(key);
+    X509_free(x);
+    return f->fault == NULL;
+}
+
 /* A link is there, too, wherever it leads. */
-static int check_absent(const struct ctl *c, const char *path, struct err *e)
+static int check_absent(const struct ctl *c, const char *path, const char *fault, struct err *e)
 {
     struct stat st;
 
@@ -336,9 +439,8 @@ static int check_absent(const struct ctl *c, const char *path, struct err *e)
     }
     if (!c->force) {
         return err_set(e, E_EXISTS,
-                       "%s exists, a daemon may use it, move it away, name another folder or give "
-                       "--force",
-                       path);
+                       "%s exists, %s, move it away, name another folder or give --force", path,
+                       fault != NULL ? fault : "a daemon may use it");
     }
     return 0;
 }
@@ -372,9 +474,9 @@ static int write_files(const struct ctl *c, const struct tls_files *f, EVP_PKEY 
     BIO *text = BIO_new(BIO_s_secmem());
     struct newfile *first = NULL, *second = NULL;
     const char *beside = c->csr ? f->request : f->certificate;
-    int rc = check_absent(c, f->key, e);
+    int rc = check_absent(c, f->key, f->fault, e);
 
-    rc = rc == 0 ? check_absent(c, beside, e) : rc;
+    rc = rc == 0 ? check_absent(c, beside, NULL, e) : rc;
     if (rc == 0 && PEM_write_bio_PrivateKey(text, key, NULL, NULL, 0, NULL, NULL) != 1) {
         rc = fail(e, "the key's file");
     }
@@ -431,31 +533,35 @@ static void tell_people(struct ctl *c, const struct tls_files *f, const struct t
     struct tm tm;
     time_t end = (time_t)expires;
 
-    say(c, "# Made %s, ", c->csr ? f->request : f->certificate);
+    say(c, "# %s %s, ", f->kept ? "Kept" : "Made", c->csr ? f->request : f->certificate);
     if (c->csr) {
         say(c, "a request for an authority,");
     } else {
         strftime(day, sizeof day, "%Y-%m-%d", gmtime_r(&end, &tm));
-        say(c, "self-signed, valid until %s,", day);
+        say(c, "%svalid until %s,", f->kept ? "" : "self-signed, ", day);
     }
     say(c, " for these names:\n#");
     for (size_t i = 0; i < n->count; i++) {
         say(c, "%s %s", i > 0 ? "," : "", n->at[i]);
     }
+    say(c, "\n# %s %s", f->kept ? "Kept" : "Made", f->key);
     if (f->has_reader && f->readable) {
-        say(c, "\n# Made %s, which root and the group %s can read.\n", f->key, f->reader.group);
+        say(c, ", which root and the group %s can read.\n", f->reader.group);
     } else if (f->has_reader) {
-        say(c, "\n# Made %s, which the group %s cannot read yet.\n", f->key, f->reader.group);
+        say(c, ", which the group %s cannot read yet.\n", f->reader.group);
+    } else if (f->kept) {
+        say(c, ".\n");
     } else {
-        say(c, "\n# Made %s, which only %s can read.\n", f->key,
-            geteuid() == 0 ? "root" : "you");
+        say(c, ", which only %s can read.\n", geteuid() == 0 ? "root" : "you");
     }
     if (c->csr) {
         say(c, "# Have the request signed, write the certificate and those of the authorities between "
                "to\n# %s, then:\n", f->certificate);
     }
-    say(c, "# Append this section to %s, run `mirrorctl config test`, then `systemctl reload "
-           "mirrord`.\n", c->config);
+    say(c,
+        "# Keep this section in a file of its own in conf.d, or append it to %s. Then run\n"
+        "# `mirrorctl config test` and `systemctl reload mirrord`.\n",
+        c->config);
     say(c, "%s", section);
     if (!c->csr) {
         say(c, "# Clients trust it by its file: curl --cacert %s https://%s%s%s:8443/\n",
@@ -479,6 +585,7 @@ static void tell_programs(const struct ctl *c, const struct tls_files *f,
         json_object_set_new(o, "request", json_string(f->request));
     } else {
         json_object_set_new(o, "expires_unix_s", json_integer(expires));
+        json_object_set_new(o, "kept", json_boolean(f->kept));
     }
     print_json(o);
     json_decref(o);
@@ -506,7 +613,8 @@ int ctl_tls_init(struct ctl *c, struct err *e)
         rc = open_folder(c, &f, &dir, e);
     }
     if (rc == 0) {
-        rc = write_files(c, &f, key, text, e);
+        f.kept = !c->force && !c->csr && keep_pair(c, &f, n, &expires);
+        rc = f.kept ? 0 : write_files(c, &f, key, text, e);
     }
     if (rc == 0 && f.has_reader) {
         f.readable = reader_can_read(c, &f);
@@ -521,6 +629,12 @@ int ctl_tls_init(struct ctl *c, struct err *e)
         } else {
             tell_people(c, &f, n, expires, buf_cstr(&section));
         }
+    }
+    if (rc == 0 && f.kept && !c->quiet) {
+        fprintf(stderr,
+                "mirrorctl: %s and %s exist and are kept, they fit each other; --force makes new "
+                "ones\n",
+                f.key, f.certificate);
     }
     if (dir != -1) {
         close(dir);

@@ -166,7 +166,7 @@ VERBS = {
     "upstream check": ([], (["none"], 66)),
     "config test": ([], None),
     "config reload": ([], None),
-    "tls init": ([], ([], 73)),
+    "tls init": ([], (["--csr"], 73)),
     "init": (["-"], (["/nonexistent/x"], 66)),
 }
 

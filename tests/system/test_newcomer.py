@@ -460,7 +460,7 @@ def test_an_upgrade_keeps_all_that_was_made(machine, newcomer, packages, package
     put(machine, packages_before)
     pristine = all_files(machine)
     for words in ("apt install ./build/deb/mirrord_*.deb", "mirrorctl init --force", "mirrorctl config test", "systemctl enable --now mirrord",
-                  "mirrorctl tls init > /etc/mirrord/conf.d/tls.conf", "mirrorctl config test && systemctl reload mirrord", TOKEN, UPLOAD):
+                  "mirrorctl tls init --name mirror > /etc/mirrord/tls.new && mv /etc/mirrord/tls.new /etc/mirrord/conf.d/tls.conf", "mirrorctl config test && systemctl reload mirrord", TOKEN, UPLOAD):
         newcomer.do(words)
     newcomer.configure('repo "archive"', newcomer.block['repo "archive"'])
     newcomer.run("mirrorctl sync run archive --wait")

@@ -99,14 +99,56 @@ def test_what_it_makes(tmp_path):
     assert stat.S_IMODE(key.stat().st_mode) in (0o600, 0o640) and stat.S_IMODE((tmp_path / "tls").stat().st_mode) == 0o750
     assert openssl("pkey", "-in", key, "-pubout") == openssl("x509", "-in", cert, "-noout", "-pubkey")
     before = key.read_bytes()
-    again = ctl("-c", conf, "tls", "init", check=False)
-    assert again.returncode == 73 and f"{key} exists" in again.stderr and key.read_bytes() == before
+    again = ctl("-c", conf, "tls", "init", "--name", "other.example", check=False)
+    assert again.returncode == 73 and f"{key} exists" in again.stderr and "other.example" in again.stderr and key.read_bytes() == before
     assert ctl("-c", conf, "tls", "init", "--csr", check=False).returncode == 73, "the key is there"
     ctl("-c", conf, "tls", "init", "--force")
     assert key.read_bytes() != before
     for wrong in ("two words", "http://mirror/", "", "a..b", "192.0.2.7/24"):
         assert ctl("-c", conf, "tls", "init", tmp_path / "other", f"--name={wrong}", check=False).returncode == 64, wrong
     assert not (tmp_path / "other").exists()
+
+
+def section(said):
+    return [line for line in said.splitlines() if not line.startswith("#")]
+
+
+def test_a_second_run_keeps_the_pair(m, client):
+    """Its output may take the place of the first one's file: the same section, and the listener stays."""
+    first = ctl("-c", m.conf, "tls", "init", "--name", "mirror.example")
+    files = {f: f.read_bytes() for f in (m.folder / "tls").iterdir()}
+    again = ctl("-c", m.conf, "tls", "init", "--name", "MIRROR.example")
+    assert section(again.stdout) == section(first.stdout) != [] and "# Kept " in again.stdout and "# Made" not in again.stdout
+    assert first.stderr == "" and "tls/key.pem" in again.stderr and "kept" in again.stderr and "--force" in again.stderr
+    assert {f: f.read_bytes() for f in (m.folder / "tls").iterdir()} == files
+    assert curl(client, m.folder / "tls/cert.pem", "mirror.example", with_listener(m, again.stdout)) == 0
+    said, made = (json.loads(ctl("--json", "-c", m.conf, "tls", "init", *more).stdout) for more in ((), ("--force",)))
+    assert (said["kept"], made["kept"], said["listen"]) == (True, False, made["listen"]) and "mirror.example" in said["names"]
+    assert "mirror.example" not in made["names"] and said["expires_unix_s"] <= made["expires_unix_s"]
+
+
+@pytest.mark.parametrize("what,why", [("another key", "not the key of the certificate"), ("no key", "no pair"), ("expired", "has expired"),
+                                      ("no certificate", "no pair"), ("no names", "no alternative names")])
+def test_a_pair_that_is_not_good_is_not_kept(draft, what, why):
+    """Nor is it replaced: a daemon may use a part of it."""
+    conf, folder = draft
+    ctl("-c", conf, "tls", "init")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    if what == "another key":
+        openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key)
+    elif what == "no key":
+        key.write_text("words\n")
+    elif what == "no certificate":
+        cert.unlink()
+    elif what == "expired":
+        openssl("req", "-new", "-key", key, "-out", folder / "csr.pem", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
+        openssl("x509", "-req", "-in", folder / "csr.pem", "-signkey", key, "-days", -1, "-copy_extensions", "copy", "-out", cert)
+    else:
+        openssl("req", "-x509", "-key", key, "-out", cert, "-subj", "/CN=localhost")
+    before = {f: f.read_bytes() for f in folder.iterdir()}
+    done = ctl("-c", conf, "tls", "init", check=False)
+    assert (done.returncode, done.stdout) == (73, "") and f"{key} exists" in done.stderr and why in done.stderr, done
+    assert {f: f.read_bytes() for f in folder.iterdir()} == before
 
 
 def test_a_request_for_an_authority(m, client, tmp_path):
@@ -247,7 +289,7 @@ def test_a_key_keeps_its_certificate_when_the_other_cannot_be_made(draft):
 def test_two_at_once_make_one_pair(draft):
     conf, folder = draft
     begun = [subprocess.Popen([BUILD / "mirrorctl", "-c", conf, "tls", "init"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(8)]
-    assert sorted(p.wait(120 * SLOW) for p in begun) == [0] + [73] * 7
+    assert [p.wait(120 * SLOW) for p in begun] == [0] * 8, "the first makes it, the others keep it"
     assert fits(folder) and sorted(f.name for f in folder.iterdir()) == ["cert.pem", "key.pem"]
 
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,24 +47,34 @@ static struct slice setting(struct slice text, const char *key)
     return SLICE_NONE;
 }
 
+/* The first line of what a child wrote. */
+static void first_line(int fd, char *out, size_t room)
+{
+    ssize_t n = pread(fd, out, room - 1, 0);
+
+    out[n > 0 ? n : 0] = '\0';
+    out[strcspn(out, "\r\n")] = '\0';
+}
+
 /* What `mirrord -T` prints. */
 static int settings_of(const char *config, struct buf *out, struct err *e)
 {
-    char program[] = "mirrord", print[] = "-T", file[] = "-c";
+    char program[] = "mirrord", print[] = "-T", file[] = "-c", why[PATH_MAX + 256];
     char *argv[] = {program, print, file, (char *)(uintptr_t)config, NULL};
-    int status = -1, fd[2], quiet;
+    int status = -1, fd[2], said = memfd_create("stderr", MFD_CLOEXEC);
     pid_t pid;
     ssize_t n;
 
-    if (pipe2(fd, O_CLOEXEC) == -1) {
-        return err_sys(e, "pipe");
+    if (said == -1 || pipe2(fd, O_CLOEXEC) == -1) {
+        err_sys(e, "pipe");
+        close(said);
+        return E_IO;
     }
     fflush(NULL);
     pid = fork();
     if (pid == 0) {
-        quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
         dup2(fd[1], STDOUT_FILENO);
-        dup2(quiet, STDERR_FILENO);
+        dup2(said, STDERR_FILENO);
         (void)run_mirrord(argv, NULL);
         _exit(127);
     }
@@ -77,26 +88,72 @@ static int settings_of(const char *config, struct buf *out, struct err *e)
         buf_grew(out, (size_t)n);
     }
     close(fd[0]);
-    if (pid == -1 || waitpid(pid, &status, 0) != pid || status != 0) {
-        return err_set(
-            e, E_CONFIG,
-            "where the daemon listens is not known, its configuration cannot be read, see "
-            "`mirrorctl config test` with the same -c, or give --socket: %s",
-            config);
+    if (pid != -1 && waitpid(pid, &status, 0) != pid) {
+        status = -1;
+    }
+    first_line(said, why, sizeof why);
+    close(said);
+    if (status != 0) {
+        return err_set(e, E_CONFIG,
+                       "where the daemon listens is not known, see `mirrorctl config test` with the "
+                       "same -c; if it runs, give --socket STATE_DIR/control.sock: %s",
+                       why[0] != '\0' ? why : config);
     }
     return 0;
+}
+
+/* The last line `key = "/..."` of a file that mirrord refuses: the daemon may run by what the file was before. */
+static struct slice rough_setting(struct slice text, const char *key)
+{
+    struct slice found = SLICE_NONE;
+
+    while (text.n > 0) {
+        struct slice rest = slice_cut(&text, '\n'), name = slice_cut(&rest, '='), value;
+        rest = slice_trim(rest);
+        if (!slice_eqs(slice_trim(name), key) || !slice_starts(rest, SLICE("\"/"))) {
+            continue;
+        }
+        rest = slice_from(rest, 1);
+        value = rest;
+        value.n = 0;
+        while (value.n < rest.n && strchr("\"\\$", rest.p[value.n]) == NULL) {
+            value.n++;
+        }
+        if (value.n < rest.n && rest.p[value.n] == '"') {
+            found = value;
+        }
+    }
+    return found;
+}
+
+/* Of a configuration, or of what is still readable of it. E_CONFIG: its state_dir cannot be told. */
+static int places_of(const char *config, struct buf *text, struct slice *socket,
+                     struct slice *state, struct err *e)
+{
+    int rc = settings_of(config, text, e);
+
+    if (rc == 0) {
+        *socket = setting(buf_slice(text), "control_socket");
+        *state = setting(buf_slice(text), "state_dir");
+        return 0;
+    }
+    buf_clear(text);
+    if (buf_read_file(text, config, NULL) != 0) {
+        return rc;
+    }
+    *socket = rough_setting(buf_slice(text), "control_socket");
+    *state = rough_setting(buf_slice(text), "state_dir");
+    return socket->n > 0 || state->n > 0 ? 0 : rc;
 }
 
 int config_socket(const char *config, char **out, struct err *e)
 {
     struct buf text = BUF_INIT(SETTINGS_BYTES);
     struct slice socket, state;
-    int rc = settings_of(config, &text, e);
+    int rc = places_of(config, &text, &socket, &state, e);
 
     *out = NULL;
     if (rc == 0) {
-        socket = setting(buf_slice(&text), "control_socket");
-        state = setting(buf_slice(&text), "state_dir");
         CHECK(asprintf(out, SLICE_FMT "%s", SLICE_ARG(socket.n > 0 ? socket : state),
                        socket.n > 0 ? "" : "/control.sock") >= 0);
     }
@@ -107,11 +164,11 @@ int config_socket(const char *config, char **out, struct err *e)
 int config_state_dir(const char *config, char **out, struct err *e)
 {
     struct buf text = BUF_INIT(SETTINGS_BYTES);
-    int rc = settings_of(config, &text, e);
+    struct slice socket, state;
+    int rc = places_of(config, &text, &socket, &state, e);
 
     *out = NULL;
     if (rc == 0) {
-        struct slice state = setting(buf_slice(&text), "state_dir");
         CHECK(asprintf(out, SLICE_FMT, SLICE_ARG(state)) >= 0);
     }
     buf_free(&text);

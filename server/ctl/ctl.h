@@ -79,7 +79,8 @@ uint64_t get_u64(const json_t *o, const char *key);    /* 0 when absent */
 const char *get_str(const json_t *o, const char *key); /* "" when absent */
 bool get_bool(const json_t *o, const char *key);
 
-/* Where the daemon of a configuration listens: mirrord itself reads it. The caller's to free. */
+/* Where the daemon of a configuration listens: mirrord itself reads it; of one that it refuses the last line with the path
+ * counts. The caller's to free. */
 MUST_USE int config_socket(const char *config, char **out, struct err *e);
 /* Its state_dir, the same way. */
 MUST_USE int config_state_dir(const char *config, char **out, struct err *e);

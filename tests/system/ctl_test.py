@@ -210,6 +210,24 @@ def test_json_without_a_daemon(m):
     assert m.conf.read_text().split("\n")[said["error"]["line"] - 1] == "thredas = 2"
 
 
+def test_a_wrong_configuration_does_not_hide_its_daemon(m):
+    """It runs by what the file was before: it is reached, and a reload names the line."""
+    good = m.conf.read_text()
+    assert f'state_dir = "{m.state}"' in good and "control.sock" in good
+    run = lambda *words: subprocess.run([BUILD / "mirrorctl", "-c", m.conf, *words], capture_output=True, text=True, check=False)  # noqa: E731
+    (m.state / "control.sock").symlink_to(m.socket)
+    for text in (good, re.sub(r"control_socket = .*", "", good)):
+        m.conf.write_text(text + '\nthredas = 2\n# state_dir = "/nowhere"\nstate_dir = \n')
+        line = m.conf.read_text().splitlines().index("thredas = 2") + 1
+        assert run("status").stdout.count("mirrord ") and run("token", "ls").stderr == ""
+        refused = run("config", "reload")
+        assert refused.returncode == 78 and f"{m.conf}:{line}: " in refused.stderr and "thredas" in refused.stderr, refused
+    m.conf.write_text("thredas = 2\n")
+    done = run("status")
+    assert done.returncode == 78 and f"{m.conf}:1: " in done.stderr and "--socket STATE_DIR/control.sock" in done.stderr, done
+    m.conf.write_text(good)
+
+
 def test_a_list_that_ends_early_says_so(m):
     for key in "abc":
         settled(m, key)

@@ -22,6 +22,8 @@ static void report_members(struct buf *out, const struct run_report *r)
     jwrite_str(out, "upstream", r->upstream);
     jwrite_str(out, "why", r->why);
     jwrite_u64(out, "attempts", r->attempts);
+    jwrite_u64(out, "tries", r->tries);
+    jwrite_u64(out, "next_try_unix_s", r->next_try_unix_s);
     jwrite_u64(out, "listed", r->listed);
     jwrite_u64(out, "new", r->fresh);
     jwrite_u64(out, "changed", r->changed);
@@ -77,7 +79,7 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_r
                     struct err *e)
 {
     struct sync_view v;
-    uint64_t told = UINT64_MAX;
+    uint64_t told = UINT64_MAX, attempts = 0;
     enum run_stage stage = RUN_WAIT;
     int rc;
 
@@ -86,11 +88,13 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_r
         if (rc != 0 || v.last.id != id || !v.running) {
             break;
         }
-        if (v.last.bytes_done + v.last.listed != told || v.last.stage != stage) {
+        if (v.last.bytes_done + v.last.listed != told || v.last.stage != stage ||
+            v.last.attempts != attempts) {
             told = v.last.bytes_done + v.last.listed;
             stage = v.last.stage;
+            attempts = v.last.attempts;
             report_members(talk_row(t), &v.last);
-            if (talk_row_end(t) != 0) {
+            if (talk_row_flush(t) != 0) {
                 return err_set(e, E_CANCELLED, "nobody waits any more, the run goes on");
             }
         }

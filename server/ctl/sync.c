@@ -202,6 +202,7 @@ struct watch { /* a run that is waited for */
     const struct ctl *ctl;
     struct progress *bar;
     char stage[16];
+    uint64_t attempts_told; /* the last one that failed */
 };
 
 /* What it is at: "debian: fetch 12/100 files". */
@@ -216,20 +217,39 @@ static void describe(const struct ctl *c, const json_t *r, char *out, size_t roo
     } else if (strcmp(stage, "list") == 0) {
         snprintf(out, room, "%s: list %" PRIu64 " %s", c->arg[0], get_u64(r, "listed"),
                  plural(get_u64(r, "listed"), "entry", "entries"));
-    } else if (strcmp(stage, "wait") == 0) {
-        snprintf(out, room, "%s: tries again soon: %s", c->arg[0], get_str(r, "why"));
     } else {
         snprintf(out, room, "%s: %s", c->arg[0], stage);
     }
 }
 
-/* A bar on a terminal; elsewhere a line for each stage, on stderr. */
+/* "attempt 1 of 6 failed: 10.0.0.5:80: Connection refused; again in 18 s" */
+static void tell_attempt(struct watch *w, const json_t *r)
+{
+    uint64_t next = get_u64(r, "next_try_unix_s"), now = clock_unix_s();
+    char span[UNITS_TEXT];
+
+    if (w->attempts_told == get_u64(r, "attempts")) {
+        return;
+    }
+    w->attempts_told = get_u64(r, "attempts");
+    span_format((next > now ? next - now : 0) * 1000, span);
+    progress_wipe(w->bar);
+    fprintf(stderr, "%s: attempt %" PRIu64 " of %" PRIu64 " failed: %s; again in %s\n",
+            w->ctl->arg[0], get_u64(r, "attempts"), get_u64(r, "tries"), get_str(r, "why"), span);
+}
+
+/* A bar on a terminal; elsewhere a line for each stage, on stderr. Attempts that fail have a line on both. */
 static void on_run(void *arg, const json_t *r)
 {
     struct watch *w = arg;
     bool fetch = strcmp(get_str(r, "stage"), "fetch") == 0;
     char label[200];
 
+    if (strcmp(get_str(r, "stage"), "retrying") == 0) {
+        tell_attempt(w, r);
+        snprintf(w->stage, sizeof w->stage, "retrying");
+        return;
+    }
     describe(w->ctl, r, label, sizeof label);
     if (w->bar != NULL) {
         progress_name(w->bar, label);

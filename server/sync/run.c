@@ -31,7 +31,7 @@ const char *run_stage_name(enum run_stage s)
     case RUN_PUBLISH:
         return "publish";
     case RUN_WAIT:
-        return "wait";
+        return "retrying";
     case RUN_GATE:
         return "gate";
     case RUN_HOOK:
@@ -240,12 +240,24 @@ static void fail_run(struct run *r, int rc, const struct err *why)
     }
 }
 
-static void tell_why(struct run *r, const char *why)
+/* The pause before the next attempt, with the reason of the last one. */
+static bool rest_between(struct run *r, uint64_t ms, const char *why)
 {
+    bool rested;
+
     lock_take(&r->lock);
     snprintf(r->look.why, sizeof r->look.why, "%s", why);
     make_plain(r->look.why);
+    r->look.next_try_unix_s = clock_unix_s() + ms / 1000;
+    r->look.stage = RUN_WAIT;
+    r->stage_ms = clock_now_ms();
     lock_drop(&r->lock);
+    rested = rest(r, ms);
+    lock_take(&r->lock);
+    r->look.next_try_unix_s = 0;
+    r->look.why[0] = rested ? '\0' : r->look.why[0];
+    lock_drop(&r->lock);
+    return rested;
 }
 
 struct turns {   /* whose turn it is of the upstreams */
@@ -280,6 +292,9 @@ static void run_attempts(struct run *r)
     struct err why = {0};
     int rc = E_CONFIG;
 
+    lock_take(&r->lock);
+    r->look.tries = job->conf->tries;
+    lock_drop(&r->lock);
     for (uint32_t n = 0; n < job->conf->tries; n++) {
         const struct run_upstream *u = &job->upstream[turns.at];
         enum sync_class class;
@@ -306,13 +321,11 @@ static void run_attempts(struct run *r)
             break;
         }
         if (round && n + 1 < job->conf->tries) {
-            run_at(r, RUN_WAIT);
-            tell_why(r, why.text[0] != '\0' ? why.text : err_plain(rc)); /* it is waited for */
-            if (!rest(r, backoff_ms(r, turns.rounds++))) {
+            if (!rest_between(r, backoff_ms(r, turns.rounds++),
+                              why.text[0] != '\0' ? why.text : err_plain(rc))) {
                 rc = r->stopping ? E_CANCELLED : E_TIMEOUT;
                 break;
             }
-            tell_why(r, "");
         }
     }
     free(turns.never);

@@ -82,7 +82,10 @@ struct run_report {
     struct digest root; /* of what was published or is held */
     uint64_t seq;
     uint64_t memory_bytes; /* of the list */
-    uint64_t fetching_ms;  /* of one under way: since its fetch began */
+    /* of one under way */
+    uint64_t fetching_ms;     /* since its fetch began */
+    uint64_t tries;           /* as many attempts it makes */
+    uint64_t next_try_unix_s; /* of RUN_WAIT, else 0 */
 };
 
 struct run;

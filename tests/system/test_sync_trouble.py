@@ -1,12 +1,14 @@
 """Disturbances of a sync: whatever the upstream or this machine does, the published snapshot is served whole throughout, and
 what was stored is not fetched again."""
 import os
+import re
+import subprocess
 import threading
 import time
 
 import pytest
 
-from harness.mirrord import until
+from harness.mirrord import BUILD, until
 from harness.tree_origin import TreeOrigin
 from system.test_sync import CONFIG, FAST, check, lines, run, served
 
@@ -67,10 +69,25 @@ def test_what_is_waited_for_is_told(mirrord, o):
     o.disturb = lambda path: 503
     m = mirrord(CONFIG.format(o.url, 'backoff = "1h" tries = 2'))
     m.ctl("sync", "run", "x")
-    comes_to(m, "wait")
+    comes_to(m, "retrying")
     assert "503" in m.ctl_json("sync", "ls")[0]["last"]["why"] and "503" in m.ctl("sync", "ls").stdout
     m.ctl("sync", "stop", "x")
     finished(m)
+
+
+def test_each_attempt_that_fails_is_shown_at_once(mirrord, o, tmp_path):
+    o.disturb = lambda path: 503
+    m = mirrord(CONFIG.format(o.url, 'backoff = "1h" tries = 6'))
+    with open(tmp_path / "said", "w") as said:
+        waiting = subprocess.Popen([BUILD / "mirrorctl", "--socket", m.socket, "sync", "run", "x", "--wait"], stderr=said)
+    until(lambda: "attempt" in (tmp_path / "said").read_text())
+    m.ctl("sync", "stop", "x")
+    assert waiting.wait() == 75
+    assert re.search(r"^x: attempt 1 of 6 failed: .*503.*; again in [1-9].*$", (tmp_path / "said").read_text(), re.M)
+    m.config = CONFIG.format(o.url, 'backoff = "1ms" tries = 3')
+    m.reload()
+    done = m.ctl("sync", "run", "x", "--wait", check=False)
+    assert done.returncode == 69 and "503" in done.stdout
 
 
 def test_a_folder_that_answers_500_or_404_removes_nothing(m, o):

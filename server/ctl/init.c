@@ -4,6 +4,7 @@
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
@@ -12,6 +13,8 @@
 #include "server/ctl/ctl.h"
 
 #define LISTEN "0.0.0.0:8080"
+#define ACCESS_LOG "/var/log/mirrord/access.log"
+#define RECIPES "conf.d"
 
 enum { SOURCES_MAX = 64, TEXT_BYTES = 1 << 20, NAME_BYTES = 48 };
 
@@ -347,9 +350,10 @@ static void write_all(struct buf *out, const struct found *f, bool installed)
     buf_str(out,
             "# Written by `mirrorctl init` from this machine's own settings. See mirrord.conf(5).\n"
             "\n"
-            "# The store; it takes the whole file system less 5 % unless storage { quota = ... } says another size.\n"
+            "# The store. It takes what is free, less 5 % of the file system, and so changes as others fill the disk;\n"
+            "# storage { quota = ... } sets another size.\n"
             "state_dir = \"/var/lib/mirrord\"\n");
-    buf_str(out, installed ? "access_log = \"/var/log/mirrord/access.log\"\n" : "");
+    buf_str(out, installed ? "access_log = \"" ACCESS_LOG "\"\n" : "");
     buf_str(out,
             "\n# All addresses, plain HTTP: whoever reaches the port may read every repo that has no access section. TLS:\n"
             "# `mirrorctl tls init`.\nlisten \"" LISTEN "\" { }\n");
@@ -362,7 +366,7 @@ static void write_all(struct buf *out, const struct found *f, bool installed)
     buf_str(out,
             "\n# Lets nodes that pull the same file at the same moment give its chunks to each "
             "other: see Nodes that share what they pull in operations.md\n# peers { }\n");
-    buf_str(out, "\n# One file a recipe, beside this one.\ninclude(\"conf.d/*.conf\")\n");
+    buf_str(out, "\n# One file a recipe, beside this one.\ninclude(\"" RECIPES "/*.conf\")\n");
     if (f->notes.n > 0) {
         buf_byte(out, '\n');
         buf_adds(out, buf_slice(&f->notes));
@@ -399,11 +403,29 @@ static int save(const struct ctl *c, const char *path, const struct buf *text, s
     return newfile_commit(&nf, e);
 }
 
+/* The folder of the include line, beside the file: what is written there later needs it. */
+static int make_recipes(const char *path, struct err *e)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = NULL;
+    int rc = 0;
+
+    CHECK(asprintf(&folder, "%.*s" RECIPES, slash != NULL ? (int)(slash - path) + 1 : 0, path) >= 0);
+    if (mkdir(folder, 0755) == -1) {
+        rc = errno == EEXIST ? 0 : err_sys(e, "%s cannot be made", folder);
+    } else if (chmod(folder, 0755) == -1) { /* a umask may have closed it to the daemon's user */
+        rc = err_sys(e, "%s", folder);
+    }
+    free(folder);
+    return rc;
+}
+
 int ctl_init(struct ctl *c, struct err *e)
 {
     struct found *f = NEW(struct found);
     struct buf text = BUF_INIT(TEXT_BYTES);
     const char *path = c->args > 0 ? c->arg[0] : c->config;
+    bool installed = strncmp(path, DEFAULT_FOLDER, sizeof DEFAULT_FOLDER - 1) == 0;
     int rc;
 
     f->notes = BUF_INIT(TEXT_BYTES);
@@ -411,8 +433,11 @@ int ctl_init(struct ctl *c, struct err *e)
     find_pip(f);
     find_conda(f);
     find_hub(f);
-    write_all(&text, f, c->args == 0);
+    write_all(&text, f, installed);
     rc = save(c, path, &text, e);
+    if (rc == 0 && strcmp(path, "-") != 0) {
+        rc = make_recipes(path, e);
+    }
     if (rc == 0 && c->json) {
         json_t *ok = json_pack("{s:s, s:i, s:s, s:{s:i, s:i, s:i}}", "path", path, "origins",
                                (int)f->count, "listen", LISTEN, "limit_anonymous", "requests_per_s",
@@ -433,8 +458,11 @@ int ctl_init(struct ctl *c, struct err *e)
             "  limit anonymous: %d requests a second, %d at once, %d connections, for each client "
             "address:\n"
             "    tools that fetch thousands of files stay below it, a script that runs away does not\n"
-            "  storage: the whole file system of /var/lib/mirrord less 5 %%\n",
-            LIMIT_REQUESTS, LIMIT_BURST, LIMIT_CONNECTIONS);
+            "  storage: what is free in /var/lib/mirrord, less 5 %% of the file system; it moves as others "
+            "fill the disk\n"
+            "  access log: %s\n",
+            LIMIT_REQUESTS, LIMIT_BURST, LIMIT_CONNECTIONS,
+            installed ? ACCESS_LOG : "on standard error, unless access_log names a file");
         say(c, "next: mirrorctl -c %s config test\n", path);
     }
     for (size_t i = 0; i < f->count; i++) {

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import threading
 
@@ -542,15 +543,16 @@ def test_the_socket_is_that_of_the_configuration(m, tmp_path):
 def test_init_writes_a_configuration_that_passes(tmp_path):
     conf = tmp_path / "mirrord.conf"
     run = [BUILD / "mirrorctl", "init", conf]
-    done = subprocess.run(run, check=False, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    done = subprocess.run(["sh", "-c", 'umask 077; exec "$@"', "sh", *run], check=False, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
     assert done.returncode == 0
     # It listens on all addresses: what it chose for that is in force, and said with its reason.
     assert re.search(r'^limit "anonymous" \{\n    requests = "500/s"\n    burst = 5000\n    connections = 256\n\}', conf.read_text(), re.M)
-    for chosen in ("listen 0.0.0.0:8080", "limit anonymous: 500 requests a second, 5000 at once, 256 connections", "less 5 %"):
+    for chosen in ("listen 0.0.0.0:8080", "limit anonymous: 500 requests a second, 5000 at once, 256 connections", "less 5 % of the file system", "access log: on standard error"):
         assert chosen in done.stdout, done.stdout
     assert "429" in conf.read_text() and "NAT" in conf.read_text()
     assert re.search(r'^repo "hf" \{\n    protocol = "hf"\n    origin = "http', conf.read_text(), re.M)
-    (tmp_path / "conf.d").mkdir()
+    assert "access_log" not in conf.read_text(), "its folder belongs to the unit"
+    assert stat.S_IMODE((tmp_path / "conf.d").stat().st_mode) == 0o755, "the file includes it"
     (tmp_path / "conf.d/recipe.conf").write_text('repo "recipe" { protocol = "hosted" }')
     shown = subprocess.run([BUILD / "mirrord", "-T", "-c", conf], check=True, capture_output=True, text=True, timeout=60).stdout
     assert 'repo "models"' in shown and 'repo "recipe"' in shown
@@ -558,6 +560,20 @@ def test_init_writes_a_configuration_that_passes(tmp_path):
     nowhere = subprocess.run([BUILD / "mirrorctl", "init", tmp_path / "no/folder.conf"], check=False, capture_output=True,
                              text=True, timeout=120)
     assert nowhere.returncode == 66 and f"{tmp_path}/no/folder.conf cannot be written, its folder" in nowhere.stderr
+
+
+def test_init_writes_the_access_log_of_the_unit(tmp_path):
+    """However its file is named. The log's folder and logrotate's rule are the package's."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no mount namespace may be made here")
+    for at, words in enumerate((["init"], ["init", "/etc/mirrord/mirrord.conf"])):
+        top = tmp_path / str(at)
+        (top / "mirrord").mkdir(parents=True)
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", f'mount --bind {top} /etc && exec "$@"', "sh", BUILD / "mirrorctl", *words],
+                              check=False, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0 and "access log: /var/log/mirrord/access.log" in done.stdout, done
+        assert '\naccess_log = "/var/log/mirrord/access.log"\n' in (top / "mirrord/mirrord.conf").read_text()
+        assert (top / "mirrord/conf.d").is_dir()
 
 
 REST = "Types: deb\nSuites: stable\nComponents: main\n"

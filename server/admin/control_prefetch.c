@@ -32,6 +32,7 @@ static void view_members(struct buf *out, const struct prefetch_view *v)
     jwrite_u64(out, "began_unix_s", v->began_unix_s);
     jwrite_u64(out, "ended_unix_s", v->ended_unix_s);
     jwrite_u64(out, "next_unix_s", v->next_unix_s);
+    jwrite_u64(out, "gives_up_unix_s", v->gives_up_unix_s);
 }
 
 /* --- what is asked for -------------------------------------------------------------------------------------------- */

@@ -171,24 +171,73 @@ static json_t *words(const struct words *w)
 struct watch { /* a prefetch that is waited for */
     const struct ctl *ctl;
     struct progress *bar;
-    char said[320];
+    char state[16]; /* the last one, and the reason, that were printed */
+    char why[320];
+    bool hint_told;
 };
+
+static void tell_how_to_end(struct watch *w)
+{
+    if (!w->hint_told) {
+        fprintf(stderr,
+                "Ctrl-C leaves it running, `mirrorctl hf prefetch %s --stop` ends it\n",
+                w->ctl->arg[0]);
+    }
+    w->hint_told = true;
+}
+
+static void until_when(uint64_t unix_s, char out[UNITS_TEXT])
+{
+    uint64_t now = clock_unix_s();
+
+    span_format((unix_s > now ? unix_s - now : 0) * 1000, out);
+}
+
+/* A try that failed: a line for each reason, not for each try. */
+static void tell_waiting(struct watch *w, const json_t *r)
+{
+    const char *id = get_str(r, "id"), *why = get_str(r, "why");
+    char next[UNITS_TEXT], end[UNITS_TEXT];
+    size_t n = strlen(id);
+
+    if (strcmp(w->why, why) == 0) {
+        return;
+    }
+    snprintf(w->why, sizeof w->why, "%s", why);
+    w->state[0] = '\0';
+    if (strncmp(why, id, n) == 0 && strncmp(why + n, ": ", 2) == 0) {
+        why += n + 2; /* the line begins with it */
+    }
+    progress_wipe(w->bar);
+    fprintf(stderr, "%s: waiting, %s", id, why);
+    if (get_u64(r, "next_unix_s") != 0 && get_u64(r, "gives_up_unix_s") != 0) {
+        until_when(get_u64(r, "next_unix_s"), next);
+        until_when(get_u64(r, "gives_up_unix_s"), end);
+        fprintf(stderr, "; next try in %s, gives up in %s", next, end);
+    }
+    fputc('\n', stderr);
+    tell_how_to_end(w);
+}
 
 /* A bar on a terminal; elsewhere a line for each state, on stderr. */
 static void on_prefetch(void *arg, const json_t *r)
 {
     struct watch *w = arg;
-    const char *state = get_str(r, "state"), *why = get_str(r, "why");
-    char label[96], said[320];
+    const char *state = get_str(r, "state");
+    bool rests = strcmp(state, "waiting") == 0 || strcmp(state, "asking") == 0;
+    char label[96];
 
-    snprintf(said, sizeof said, "%s%s%s", state, why[0] != '\0' ? ", " : "", why);
-    if (w->bar == NULL || why[0] != '\0') {
-        if (strcmp(said, w->said) != 0) {
-            progress_wipe(w->bar);
-            fprintf(stderr, "%s: %s\n", get_str(r, "id"), said);
+    if (rests && get_str(r, "why")[0] != '\0') {
+        tell_waiting(w, r);
+    } else if (rests && w->why[0] != '\0') {
+        /* The next try: it may well fail for the same reason. */
+    } else if (strcmp(w->state, state) != 0) {
+        snprintf(w->state, sizeof w->state, "%s", state);
+        w->why[0] = '\0';
+        if (w->bar == NULL) {
+            fprintf(stderr, "%s: %s\n", get_str(r, "id"), state);
         }
     }
-    snprintf(w->said, sizeof w->said, "%s", said);
     snprintf(label, sizeof label, "%s: %" PRIu64 "/%" PRIu64 " %s", get_str(r, "id"),
              get_u64(r, "files_done"), get_u64(r, "files"),
              plural(get_u64(r, "files"), "file", "files"));
@@ -256,10 +305,7 @@ static int begin_prefetch(struct ctl *c, struct err *e)
         w.bar = progress_open(c->arg[0]);
     }
     if (w.bar != NULL) {
-        fprintf(stderr,
-                "Ctrl-C ends the watching alone; `mirrorctl hf prefetch %s --stop` ends "
-                "the work\n",
-                c->arg[0]);
+        tell_how_to_end(&w);
     }
     rc = ask(c, req, watched ? on_prefetch : NULL, NULL, &w, &ok, e);
     progress_close(&w.bar);

@@ -99,6 +99,7 @@ static void judge(struct prefetch *p, int rc, const struct err *why)
         rest_ms = pause_ms(p->view.tries - 1);
         p->next_ms = clock_now_ms() + rest_ms;
         p->view.next_unix_s = clock_unix_s() + rest_ms / 1000;
+        p->view.gives_up_unix_s = p->moved_unix_s + PATIENCE_S;
     } else {
         end_as(p, PREFETCH_FAILED, rc, why);
     }

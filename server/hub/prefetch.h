@@ -47,6 +47,7 @@ struct prefetch_view {
         here_bytes; /* here: before it began */
     uint64_t tries;
     uint64_t began_unix_s, ended_unix_s, next_unix_s;
+    uint64_t gives_up_unix_s; /* of one that waits, if nothing comes until then */
 };
 
 struct prefetches *prefetches_open(struct daemon *d);

@@ -308,6 +308,23 @@ def test_prefetch_while_the_hub_dies(hf, hub, demo, held):
     assert set(states(hf, "org/big@main").values()) == {"whole"}
 
 
+def test_a_prefetch_that_waits_says_so_once(hf, hub, demo, tmp_path):
+    """However often it tries: the name once, the reason, the next try, the end of its patience and how to end it."""
+    hub.down()
+    with open(tmp_path / "said", "w") as said:
+        watcher = subprocess.Popen([BUILD / "mirrorctl", "--socket", hf.socket, "hf", "prefetch", "org/demo", "--wait"], stderr=said,
+                                   stdout=subprocess.DEVNULL)
+    until(lambda: hf.ctl_json("hf", "prefetch") and job(hf)["tries"] >= 3)
+    hf.ctl("hf", "prefetch", "org/demo", "--stop")
+    assert watcher.wait(120 * SLOW) != 0
+    lines = (tmp_path / "said").read_text().splitlines()
+    waiting = [line for line in lines if "waiting" in line and "," in line]
+    assert waiting and len(waiting) == len({line.split(";")[0] for line in waiting}), "a line for each reason: %r" % lines
+    assert all(re.fullmatch(r"org/demo: waiting, (?!org/demo).*; next try in \S+( \S+)?, gives up in \S+.*", line) for line in waiting), lines
+    assert [line for line in lines if "Ctrl-C" in line] == ["Ctrl-C leaves it running, `mirrorctl hf prefetch org/demo --stop` ends it"]
+    assert len(lines) <= 3 + len(waiting), lines
+
+
 def test_stop_leave_and_wait(hf, hub, demo):
     big = Big(64 << 20, 8)
     hub.repo("org/big", files={"big.bin": big})

@@ -115,6 +115,36 @@ int talk_need_id(const struct talk *t, struct repo_set **rs, struct stock_name *
     return rc == 0 ? stock_name_read(*rs, repo, id, out, e) : rc;
 }
 
+static int on_any(void *arg, const struct stock_revision *x)
+{
+    (void)arg, (void)x;
+    return 1;
+}
+
+/* An ID without a repo is looked for in the Hub's mirror, though another repo may have it. Then *e names that one. */
+static void name_where_it_is(const struct stock_view *v, const struct repo_set *rs,
+                             const struct stock_name *n, struct err *e)
+{
+    struct stock_view other = *v;
+    struct err ignored;
+    enum stock_kind k;
+
+    for (size_t i = 0; i < rs->count; i++) {
+        other.r = rs->repo[i];
+        if (other.r == n->repo || !stock_kind_of(other.r, &k) ||
+            stock_revisions(&other, n->type, n->id, on_any, NULL, &ignored) <= 0) {
+            continue;
+        }
+        (void)!err_set(e, E_NOTFOUND,
+                       "nothing is known here of " SLICE_FMT
+                       " in repo %s, but repo %s has it: `mirrorctl hf show %s/" SLICE_FMT SLICE_FMT
+                       "`",
+                       SLICE_ARG(n->id), n->repo->name, other.r->name, other.r->name,
+                       SLICE_ARG(n->prefix), SLICE_ARG(n->id));
+        return;
+    }
+}
+
 int verb_hf_show(struct talk *t, struct err *e)
 {
     struct slice rev = talk_text(t, "revision");
@@ -140,6 +170,10 @@ int verb_hf_show(struct talk *t, struct err *e)
         if (rc == 0) {
             revision_members(t->result, &about);
         }
+    }
+    if (rc == E_NOTFOUND && v.r != NULL &&
+        stock_revisions(&v, n.type, n.id, on_any, NULL, NULL) <= 0) {
+        name_where_it_is(&v, rs, &n, e);
     }
     arena_fini(&a);
     repo_set_release(&rs);

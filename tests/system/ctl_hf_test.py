@@ -308,6 +308,17 @@ def test_prefetch_while_the_hub_dies(hf, hub, demo, held):
     assert set(states(hf, "org/big@main").values()) == {"whole"}
 
 
+def test_show_names_the_repo_that_has_it(hf, hub, demo):
+    """`hf ls` lists what is in all repos; an id without a repo is looked for in the Hub's."""
+    assert hf.put("/models/me/gpt/x", b"x", token=hf.token("ci", "publish:models/*")).status == 201
+    for args in (("me/gpt",), ("hf/me/gpt",), ("me/gpt@main",)):
+        none = hf.ctl("hf", "show", *args, check=False)
+        assert none.returncode == 66 and "repo models has it: `mirrorctl hf show models/me/gpt`" in none.stderr, none
+    assert "see `mirrorctl hf ls`" in hf.ctl("hf", "show", "me/other", check=False).stderr
+    fetch(hf, "config.json")
+    assert "models" not in hf.ctl("hf", "show", "org/demo@v9", check=False).stderr, "it is there, the revision is not"
+
+
 def test_a_prefetch_that_waits_says_so_once(hf, hub, demo, tmp_path):
     """However often it tries: the name once, the reason, the next try, the end of its patience and how to end it."""
     hub.down()

@@ -14,6 +14,10 @@
 #include "common/base/arena.h"
 #include "common/codec/url.h"
 
+/* What to do when no authority that this agent trusts vouches for the mirror. */
+#define AGENT_NO_ISSUER                                                                            \
+    "give its cert.pem: --ca-file, TRAINAGENT_CA_FILE, or ca_file in trainagent.conf"
+
 struct agent {
     struct arena arena;
     struct node node;

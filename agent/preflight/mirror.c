@@ -92,6 +92,7 @@ static const struct mirror_said *ask(struct look *l)
     xfer_start(xfer_loop_open(m->base, NULL),
                &(struct xfer_want){.url = buf_slice(&url),
                                    .ca_file = l->agent->ca_file,
+                                   .no_issuer = AGENT_NO_ISSUER,
                                    .connect_timeout_ms = m->patience_ms},
                &events, m);
     event_base_dispatch(m->base);

@@ -70,6 +70,7 @@ struct xfer_want ask_xfer_want(const struct agent *a, enum xfer_method method, s
                               .fields = lines,
                               .nfields = n,
                               .ca_file = a->ca_file,
+                              .no_issuer = AGENT_NO_ISSUER,
                               .idle_timeout_s = a->idle_timeout_s,
                               .idle_bytes_per_s = IDLE_BYTES_PER_S};
 }

@@ -4,6 +4,7 @@
 #include <event2/event.h>
 #include <inttypes.h>
 #include <netinet/in.h>
+#include <openssl/x509_vfy.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -238,6 +239,27 @@ static int tell_too_large(const struct xfer *x, struct err *e)
                    x->loop->limits.head_bytes);
 }
 
+/* Self-signed, or of an authority that is not among ours; not a wrong name, nor one that has expired. */
+static bool issuer_unknown(const struct xfer *x)
+{
+    long result = X509_V_OK;
+
+    curl_easy_getinfo(x->easy, CURLINFO_SSL_VERIFYRESULT, &result);
+    return result == X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT ||
+           result == X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN ||
+           result == X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY ||
+           result == X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE;
+}
+
+static int tell_tls(const struct xfer *x, struct err *e)
+{
+    const char *hint = x->want.no_issuer;
+
+    return hint != NULL && issuer_unknown(x)
+               ? err_set(e, E_NETWORK, "%s: TLS: %.80s; %s", x->host, x->curl_says, hint)
+               : err_set(e, E_NETWORK, "%s: TLS: %.120s", x->host, x->curl_says);
+}
+
 static int explain(struct xfer *x, CURLcode code, struct err *e)
 {
     uint64_t length = x->answer.has_length ? x->answer.length_bytes : 0;
@@ -279,7 +301,7 @@ static int explain(struct xfer *x, CURLcode code, struct err *e)
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CONNECT_ERROR:
     case CURLE_SSL_CACERT_BADFILE:
-        return err_set(e, E_NETWORK, "%s: TLS: %.120s", x->host, x->curl_says);
+        return tell_tls(x, e);
     case CURLE_BAD_CONTENT_ENCODING:
         return err_set(e, E_PROTOCOL, "%s: the body does not fit its Transfer-Encoding", x->host);
     case CURLE_WEIRD_SERVER_REPLY:

@@ -55,6 +55,8 @@ struct xfer_want {
     uint64_t idle_bytes_per_s; /* 1 */
     bool http2;
     const char *ca_file;  /* instead of the system's */
+    const char *
+        no_issuer; /* follows the reason when no authority that we trust vouches for the host; static, or NULL */
     const char *proxy;    /* "http://host:port" */
     const char *no_proxy; /* as curl's: "host,.domain,10.0.0.0/8" */
     /* "address:port" to connect to, whatever host the URL names. Kept connections are told apart by that name: one is

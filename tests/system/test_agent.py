@@ -181,6 +181,7 @@ def test_tls_needs_the_authority(agent, m, cert, tmp_path):
     tls = m.url("", "h2")
     agent("pull", "data/big.bin", "--mirror", tls, "--tries", 1, code=69)
     assert "certificate" in agent.err.lower()
+    assert "give its cert.pem: --ca-file, TRAINAGENT_CA_FILE, or ca_file in trainagent.conf" in agent.err
     agent("pull", "data/big.bin", "--mirror", tls, "--ca-file", cert[0], "--to", tmp_path / "o")
     assert (tmp_path / "o/big.bin").read_bytes() == BIG
 

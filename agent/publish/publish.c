@@ -52,6 +52,7 @@ struct question {
     struct slice body;
     struct slice url;
     int status;
+    struct ask_reason reason;
 };
 
 static void on_answer(void *arg, int rc, const struct err *why, const struct ask_answer *a)
@@ -63,6 +64,7 @@ static void on_answer(void *arg, int rc, const struct err *why, const struct ask
     q->rc = rc;
     q->p->why = *why;
     q->status = a->status;
+    q->reason = a->reason;
     q->url = arena_copy(&q->p->arena, a->url);
     q->location = arena_copy(&q->p->arena, a->location);
     q->body = arena_copy(&q->p->arena, a->body);
@@ -98,7 +100,7 @@ static int put_question(struct publisher *p, enum xfer_method method, struct sli
             return p->rc;
         }
         if (q->rc == 0) {
-            q->rc = ask_judge(q->status, &p->why);
+            q->rc = ask_judge(q->status, &q->reason, &p->why);
         }
         if ((q->rc != E_NETWORK && q->rc != E_TIMEOUT && q->rc != E_AGAIN) ||
             tries == p->agent->tries) {

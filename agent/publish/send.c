@@ -17,6 +17,7 @@ struct lane { /* one file on its way */
     uint64_t from; /* what the mirror has already */
     uint64_t sent;
     int status;
+    struct ask_reason reason;
     unsigned tries;
     uint64_t not_before_ms;
     bool asked; /* where to go on */
@@ -81,6 +82,15 @@ static int on_put_head(void *arg, const struct xfer_head *h)
     struct lane *l = arg;
 
     l->status = h->status;
+    ask_reason_head(&l->reason, h);
+    return 0;
+}
+
+static int on_put_body(void *arg, struct slice bytes)
+{
+    struct lane *l = arg;
+
+    ask_reason_body(&l->reason, bytes);
     return 0;
 }
 
@@ -96,7 +106,7 @@ static void on_put_done(void *arg, int rc, const struct err *why, uint64_t body_
     } else if (rc == 0 && (l->status == 308 || l->status == 409)) {
         rc = err_set(&e, E_NETWORK, "the mirror has another part of it than was thought");
     } else if (rc == 0) {
-        rc = ask_judge(l->status, &e);
+        rc = ask_judge(l->status, &l->reason, &e);
     }
     if (rc != 0) {
         lane_failed(l, rc, &e);
@@ -107,7 +117,7 @@ static void on_put_done(void *arg, int rc, const struct err *why, uint64_t body_
 
 static void put_file(struct lane *l)
 {
-    static const struct xfer_events events = {on_put_head, NULL, on_put_done};
+    static const struct xfer_events events = {on_put_head, on_put_body, on_put_done};
     const struct publish_file *f = l->file;
     struct slice fields[2];
     struct slice lines[4];
@@ -140,7 +150,7 @@ static void on_offset(void *arg, int rc, const struct err *why, const struct ask
     if (rc == 0 && a->status == 409) {
         rc = err_set(&e, E_AGAIN, "the mirror still takes in what an earlier connection brought");
     } else if (rc == 0 && a->status != 404) {
-        rc = ask_judge(a->status, &e);
+        rc = ask_judge(a->status, &a->reason, &e);
     }
     if (rc != 0) {
         lane_failed(l, rc, &e);

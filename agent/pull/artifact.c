@@ -212,7 +212,7 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
     a->ask = NULL;
     if (rc == 0 && !(ans->status == 304 && a->known)) { /* else it is as it was */
         a->known = false;
-        rc = ask_judge(ans->status, &e);
+        rc = ask_judge(ans->status, &ans->reason, &e);
         err_prefix(&e, "%s", a->from);
         rc = rc != 0 ? rc : read_answer(a, ans, &e);
         if (rc == 0 && a->ask != NULL) {

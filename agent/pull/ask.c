@@ -1,8 +1,17 @@
 #include "agent/pull/ask.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-enum { IDLE_BYTES_PER_S = 1024, HOPS_MAX = 5, FIELDS_MAX = 8, URL_ROOM = 64 << 10 };
+#include "common/codec/utf8.h"
+
+enum {
+    IDLE_BYTES_PER_S = 1024,
+    HOPS_MAX = 5,
+    FIELDS_MAX = 8,
+    URL_ROOM = 64 << 10,
+    REASON_SHOWN = 160
+};
 
 struct ask {
     const struct agent *agent;
@@ -10,6 +19,8 @@ struct ask {
     struct xfer *x;
     struct arena arena;
     enum xfer_method method;
+    bool head_reason;
+    bool for_reason; /* the GET after a refused HEAD */
     struct slice sent;
     struct slice fields[FIELDS_MAX];
     size_t nfields;
@@ -20,11 +31,83 @@ struct ask {
     void *arg;
 };
 
-int ask_judge(int status, struct err *e)
+/* --- what a status means ------------------------------------------------------------------------------------------ */
+
+void ask_reason_head(struct ask_reason *r, const struct xfer_head *h)
 {
-    if (status >= 200 && status < 300) {
-        return 0;
+    struct slice message = xfer_head_field(h, "x-error-message");
+
+    *r = (struct ask_reason){0};
+    if (h->status >= 400 && message.n != 0) {
+        ask_reason_body(r, message);
+        r->whole = true;
     }
+}
+
+void ask_reason_body(struct ask_reason *r, struct slice bytes)
+{
+    size_t n = min_u64(bytes.n, sizeof r->text - r->n);
+
+    if (!r->whole) {
+        memcpy(r->text + r->n, bytes.p, n);
+        r->n += n;
+        r->whole = r->n == sizeof r->text;
+    }
+}
+
+/* C0 and C1 controls and DEL: a terminal acts on them. */
+static bool is_control(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c < 0xa0);
+}
+
+/* Appends the first line, cut at a character's end. What cannot be printed becomes ".": a "?" would begin a query, which
+ * messages leave out. */
+static void add_line(struct buf *out, struct slice text)
+{
+    size_t start = out->n;
+    struct slice rest = text;
+
+    text = slice_trim(slice_cut(&rest, '\n'));
+    if (slice_ends(text, SLICE("\r"))) {
+        text.n--;
+    }
+    text = slice_trim(text);
+    while (text.n > 0) {
+        size_t n;
+        bool whole = utf8_next(text, &n) == UTF8_WHOLE;
+        bool shown = whole && !is_control(utf8_char(text));
+
+        if (out->n - start + n > REASON_SHOWN) {
+            buf_adds(out, SLICE("..."));
+            return;
+        }
+        buf_adds(out, shown ? slice_of(text.p, n) : SLICE("."));
+        text = slice_from(text, n);
+    }
+}
+
+/* A page for browsers is some proxy's, and its first line says nothing. */
+static void add_reason(const struct ask_reason *r, struct err *e)
+{
+    struct slice text = slice_of(r->text, r->n);
+    struct buf line = BUF_INIT(sizeof e->text);
+    char what[sizeof e->text];
+    int code = e->code;
+
+    while (text.n > 0 && (uint8_t)text.p[0] <= ' ') {
+        text = slice_from(text, 1);
+    }
+    if (text.n != 0 && text.p[0] != '<') {
+        add_line(&line, text);
+        memcpy(what, e->text, sizeof what);
+        err_set(e, code, "%s: %s", what, buf_cstr(&line));
+    }
+    buf_free(&line);
+}
+
+static int judge_status(int status, struct err *e)
+{
     switch (status) {
     case 404:
     case 410:
@@ -53,6 +136,18 @@ int ask_judge(int status, struct err *e)
         return err_set(e, E_PROTOCOL, "the mirror answers %d", status);
     }
 }
+
+int ask_judge(int status, const struct ask_reason *r, struct err *e)
+{
+    if (status >= 200 && status < 300) {
+        return 0;
+    }
+    judge_status(status, e);
+    add_reason(r, e);
+    return e->code;
+}
+
+/* --- one question ------------------------------------------------------------------------------------------------- */
 
 struct xfer_want ask_xfer_want(const struct agent *a, enum xfer_method method, struct slice url,
                                struct slice *lines, const struct slice *fields, size_t nfields)
@@ -89,7 +184,12 @@ static int on_head(void *arg, const struct xfer_head *h)
     struct slice after = xfer_head_field(h, "retry-after");
     struct slice url = a->url;
 
+    if (q->for_reason) {
+        ask_reason_head(&a->reason, h);
+        return h->status == a->status ? 0 : E_CHANGED;
+    }
     *a = (struct ask_answer){.status = h->status, .url = url, .content_length = h->content_length};
+    ask_reason_head(&a->reason, h);
     a->etag = arena_copy(&q->arena, xfer_head_field(h, "etag"));
     a->digest = arena_copy(&q->arena, xfer_head_field(h, "repr-digest"));
     a->link = arena_copy(&q->arena, xfer_head_field(h, "link"));
@@ -110,6 +210,12 @@ static int on_body(void *arg, struct slice bytes)
 {
     struct ask *q = arg;
 
+    if (q->ans.status >= 400) {
+        ask_reason_body(&q->ans.reason, bytes);
+    }
+    if (q->for_reason) {
+        return q->ans.reason.whole ? E_TOOBIG : 0;
+    }
     buf_adds(&q->body, bytes);
     return q->body.rc;
 }
@@ -159,6 +265,16 @@ static bool followed(struct ask *q, int *rc, struct err *e)
     return again;
 }
 
+/* A 404 is followed by a request for a folder of that name, whose answer has a reason; 405 and 501 are of HEAD itself; 429
+ * asks for fewer requests. */
+static bool wants_reason(const struct ask *q)
+{
+    int status = q->ans.status;
+
+    return q->head_reason && q->method == XFER_HEAD && status >= 400 && status != 404 &&
+           status != 405 && status != 429 && status != 501 && q->ans.reason.n == 0;
+}
+
 static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
     struct ask *q = arg;
@@ -166,7 +282,14 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
 
     (void)body_bytes;
     q->x = NULL;
-    if (rc == 0 && followed(q, &rc, &e)) {
+    if (q->for_reason) { /* whatever became of it, the HEAD was answered */
+        rc = 0;
+        err_clear(&e);
+    } else if (rc == 0 && followed(q, &rc, &e)) {
+        return;
+    } else if (rc == 0 && wants_reason(q)) {
+        q->for_reason = true;
+        send_it(q);
         return;
     }
     q->ans.body = buf_slice(&q->body);
@@ -178,10 +301,11 @@ static void send_it(struct ask *q)
 {
     static const struct xfer_events events = {on_head, on_body, on_done};
     struct slice lines[FIELDS_MAX + 1];
-    struct xfer_want w =
-        ask_xfer_want(q->agent, q->method, q->ans.url, lines, q->fields, q->nfields);
+    struct xfer_want w = ask_xfer_want(q->agent, q->for_reason ? XFER_GET : q->method, q->ans.url,
+                                       lines, q->fields, q->nfields);
 
     w.body = q->sent;
+    w.ranged = q->for_reason; /* one byte, if it is there by now */
     q->x = xfer_start(q->loop, &w, &events, q);
 }
 
@@ -196,6 +320,7 @@ struct ask *ask_start(struct xfer_loop *l, const struct agent *a, const struct a
     q->agent = a;
     q->loop = l;
     q->method = w->method;
+    q->head_reason = w->head_reason;
     q->ans.url = arena_copy(&q->arena, w->url);
     q->sent = arena_copy(&q->arena, w->body);
     for (size_t i = 0; i < w->nfields; i++) {

@@ -135,9 +135,9 @@ static int neighbour_head(const struct lane *l, const struct xfer_head *h)
 static int on_head(void *arg, const struct xfer_head *h)
 {
     struct lane *l = arg;
-    struct err why;
     int rc;
 
+    l->refused = 0;
     if (l->from != NULL) {
         return neighbour_head(l, h);
     }
@@ -145,7 +145,9 @@ static int on_head(void *arg, const struct xfer_head *h)
         l->retry_after_s = 0;
     }
     if (h->status >= 400 && h->status != 416) {
-        return ask_judge(h->status, &why);
+        l->refused = h->status;
+        ask_reason_head(&l->reason, h);
+        return 0;
     }
     if (h->status >= 300 && h->status != 416) {
         return E_PROTOCOL;
@@ -180,6 +182,10 @@ static int on_body(void *arg, struct slice bytes)
     struct pull *p = l->pull;
     struct block *b = l->block;
 
+    if (l->refused != 0) {
+        ask_reason_body(&l->reason, bytes);
+        return l->reason.whole ? E_TOOBIG : 0;
+    }
     if (b->index >= PARTS_MAX ||
         (p->chunked && bytes.n > parts_length(p->parts, b->index) - b->n)) {
         return E_PROTOCOL; /* more than was asked for */
@@ -321,7 +327,9 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
 
     (void)body_bytes;
     l->x = NULL;
-    if (rc == 0) {
+    if (l->refused != 0) { /* however much of the reason came */
+        rc = ask_judge(l->refused, &l->reason, &e);
+    } else if (rc == 0) {
         rc = p->chunked ? chunk_ended(l, &e) : stream_ended(l, &e);
     }
     if (lane_goes_on(l, rc)) {

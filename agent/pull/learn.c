@@ -118,7 +118,7 @@ static void on_asked(void *arg, int rc, const struct err *why, const struct ask_
     } else {
         rc = a->status / 100 == 3 && slice_ends(a->location, SLICE("/"))
                  ? err_set(&e, E_NOTFOUND, "it is a folder")
-                 : ask_judge(a->status, &e);
+                 : ask_judge(a->status, &a->reason, &e);
         if (rc == 0) {
             p->url = arena_copy(&p->arena, a->url);
             learn(p, a);
@@ -134,7 +134,8 @@ static void on_asked(void *arg, int rc, const struct err *why, const struct ask_
 static void ask(struct pull *p, enum xfer_method method, struct slice url, size_t body_max,
                 void (*done)(void *, int, const struct err *, const struct ask_answer *))
 {
-    const struct ask_want w = {.method = method, .url = url, .body_max = body_max};
+    const struct ask_want w = {
+        .method = method, .url = url, .body_max = body_max, .head_reason = true};
 
     if (p->ask == NULL && clock_now_ms() >= p->not_before_ms && puller_take_conn(p->pl)) {
         p->ask = ask_start(p->pl->xfers, p->pl->agent, &w, done, p);
@@ -251,7 +252,7 @@ static void on_list(void *arg, int rc, const struct err *why, const struct ask_a
     if (rc != 0 && rc != E_TOOBIG) {
         pull_retry_later(p, rc, why, 0);
     } else if (rc == 0 && (a->status == 429 || a->status == 503)) {
-        pull_retry_later(p, ask_judge(a->status, &e), &e, a->retry_after_s);
+        pull_retry_later(p, ask_judge(a->status, &a->reason, &e), &e, a->retry_after_s);
     } else { /* without a list: one stream, which is as safe */
         p->chunked = rc == 0 && a->status == 200 && list_fits(p, a->body);
         open_parts(p);

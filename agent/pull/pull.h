@@ -62,7 +62,9 @@ struct lane { /* one request under way */
     uint64_t asked_ms;
     unsigned hurried;       /* how often it was asked for anew for being slow */
     uint64_t retry_after_s; /* that an error asked for */
-    bool paused;            /* no block was free */
+    int refused;            /* the status of a refusal, whose body is its reason; else 0 */
+    struct ask_reason reason;
+    bool paused; /* no block was free */
     bool ranged;
     bool framed;
 };

@@ -65,7 +65,9 @@ static int on_head(void *arg, const struct xfer_head *h)
         b->retry_after_s = 0;
     }
     if (h->status != 200) {
-        b->rc = ask_judge(h->status, &b->why);
+        struct ask_reason reason;
+        ask_reason_head(&reason, h);
+        b->rc = ask_judge(h->status, &reason, &b->why);
         if (b->rc == 0 || h->status == 405 || h->status == 501) {
             b->rc =
                 err_set(&b->why, E_UNSUPPORTED, "asked for many, the mirror answers %d", h->status);

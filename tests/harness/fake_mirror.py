@@ -79,6 +79,8 @@ class Mirror:
         self.busy = 0  # requests that are being answered
         self.token = None  # "Bearer ..." that must come
         self.fail = {}  # path -> [status, ...] served first
+        self.fail_get = {}  # the same, and GET alone
+        self.reason = b""  # the body of those, and of a 404
         self.lie_chunk_list = False  # well-formed, of the right digest, wrong chunks
         self.redirect = {}  # path -> Location
         self.meanwhile = None  # called once, before the next commit is judged: what others do to the tree
@@ -119,10 +121,10 @@ class Mirror:
         if self.token and h.headers.get("Authorization") != self.token:
             return self.reply(h, 401)
         with self.lock:
-            queue = self.fail.get(path)
+            queue = self.fail.get(path) or (self.fail_get.get(path) if h.command == "GET" else None)
             status = queue.pop(0) if queue else None
         if status:
-            return self.reply(h, status, {"Retry-After": "0"})
+            return self.reply(h, status, {"Retry-After": "0"}, self.reason)
         if path in self.redirect:
             return self.reply(h, 302, {"Location": self.redirect[path]})
         if path == "/-/sync/blobs" and self.many:
@@ -145,7 +147,7 @@ class Mirror:
         if path.endswith("/"):
             return self.listing(h, path)
         if path not in self.files:
-            return self.reply(h, 404)
+            return self.reply(h, 404, {}, self.reason)
         with self.lock:
             refused = h.command == "GET" and self.refuse > 0
             self.refuse -= refused
@@ -165,7 +167,7 @@ class Mirror:
     def listing(self, h, path):
         root, entries = self.tree(path)
         if not entries:
-            return self.reply(h, 404)
+            return self.reply(h, 404, {}, self.reason)
         self.reply(h, 200, {"Content-Type": "application/json"},
                    json.dumps({"root": root, "version": f"v{len(self.commits)}", "entries": entries}).encode())
 

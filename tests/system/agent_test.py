@@ -322,6 +322,46 @@ def test_errors_say_what_and_why(agent, mirror, tmp_path):
     assert agent.blobs() == []
 
 
+def test_the_reason_of_the_mirror_is_shown(agent, mirror, tmp_path):
+    """Of a file (a HEAD, which has no body), a folder, a Hub's repository, a transfer that fails after its HEAD, an upload."""
+    src = tmp_path / "src"
+    src.mkdir()
+    (src / "a").write_text("a")
+    mirror.reason = b"the origin does not resolve\nand a second line"
+    reason = ": the origin does not resolve\n"
+    agent("pull", "d/nope", code=66)
+    assert agent.err.endswith("d/nope: the mirror does not have it (404)" + reason)
+    for name, path in (("d/", "/d/"), ("d/big.bin", "/d/big.bin"), ("hf/me/x@main", "/hf/api/models/me/x/revision/main")):
+        mirror.fail = {path: [502] * 20}
+        agent("pull", name, "--tries", 1, code=75)
+        assert agent.err.endswith("the mirror cannot answer now (502)" + reason), name
+    mirror.chunks = False
+    mirror.fail_get = {"/d/big.bin": [403]}
+    agent("pull", "d/big.bin", code=77)
+    assert agent.err.endswith("the token has no right to it (403)" + reason)
+    for path, status, code in (("", 405, 76), ("/u1/a", 403, 77), ("/u1/commit", 507, 73)):
+        mirror.fail = {"/models/me/gpt/-/uploads" + path: [status] * 20}
+        agent("publish", src, "models/me/gpt", "--tries", 1, code=code)
+        assert f"{status})" + reason in agent.err or f"answers {status}" + reason in agent.err
+
+
+@pytest.mark.parametrize("said,shown", [
+    (b"x" * 5000, "x" * 160 + "..."), ("é".encode() * 200, "é" * 80 + "..."), (b"red \x1b[31m\xff\xc2\x9b0m", "red .[31m..0m"),
+    (b"\n\n  after blank lines \r\nx", "after blank lines"), (b"<html><body>of a proxy", None), (b"", None)],
+    ids=["long", "characters", "controls", "blank", "html", "none"])
+def test_a_reason_is_one_short_line_that_prints(agent, mirror, said, shown):
+    mirror.reason = said
+    agent("pull", "d/nope", code=66)
+    assert agent.err.endswith("does not have it (404)" + (f": {shown}" if shown else "") + "\n")
+
+
+def test_a_reason_is_not_waited_for_in_place_of_the_answer(agent, mirror):
+    """The file is there by the time of the GET that asks why it was not: its bytes are no reason."""
+    mirror.fail = {"/d/big.bin": [403]}
+    agent("pull", "d/big.bin", code=77)
+    assert agent.err.endswith("no right to it (403)\n") and mirror.sent < CHUNK
+
+
 def test_an_answer_that_cannot_be_written_is_an_error(agent, mirror):
     for args in (["pull", "d/big.bin"], ["status", "--json"]):
         with open("/dev/full", "w") as full:

@@ -19,6 +19,7 @@ CHUNK = 8 << 20
 SIZE = 5 * CHUNK + 12345
 CONFIG = '''
 repo "data" {{ protocol = "generic" origin = "{}/" rule '.' {{ class = immutable }} }}
+repo "gone" {{ protocol = "generic" origin = "http://127.0.0.1:1/" }}
 repo "models" {{ protocol = "hosted" }}
 '''
 
@@ -184,6 +185,17 @@ def test_tls_needs_the_authority(agent, m, cert, tmp_path):
     assert "give its cert.pem: --ca-file, TRAINAGENT_CA_FILE, or ca_file in trainagent.conf" in agent.err
     agent("pull", "data/big.bin", "--mirror", tls, "--ca-file", cert[0], "--to", tmp_path / "o")
     assert (tmp_path / "o/big.bin").read_bytes() == BIG
+
+
+def test_the_mirror_says_why(agent, tmp_path):
+    """In the mirror's own words, whichever they are: of a repo that is none, of an upload to a mirrored one, of an origin that is away."""
+    agent("pull", "nosuch/x", code=66)
+    assert re.search(r"nosuch/x: the mirror does not have it \(404\): \w", agent.err), agent.err
+    (tmp_path / "a").write_text("a")
+    agent("publish", tmp_path, "data/me/x", code=76)
+    assert re.search(r"the mirror answers 405: \w", agent.err), agent.err
+    agent("pull", "gone/x.bin", "--tries", 1, code=75)
+    assert re.search(r"the mirror cannot answer now \(50\d\): .*connect", agent.err), agent.err
 
 
 def test_token_file(agent, m, tmp_path):

@@ -42,6 +42,8 @@ FILLED_IN = {
     "chgrp mirrord key.pem; chmod 640 key.pem": "cp -r /etc/mirrord/tls /etc/mirrord/tls-mine && cd /etc/mirrord/tls-mine && chgrp mirrord key.pem; chmod 640 key.pem",
     "cat /etc/ssl/certs/ca-certificates.crt cert.pem > both.pem":
         "cp /etc/mirrord/tls/cert.pem . && cat /etc/ssl/certs/ca-certificates.crt cert.pem > both.pem && CURL_CA_BUNDLE=both.pem curl -f https://mirror:8443/healthz",
+    # The certificate was copied with the package.
+    "install -m 644 cert.pem /etc/trainagent/mirror.pem": "install -m 644 /etc/mirrord/tls/cert.pem /etc/trainagent/mirror.pem",
     "apt install ./trainagent_*.deb": "cd /root/mirror/build/deb && apt install ./trainagent_*.deb ./trainer_*.deb",
     "runuser -u trainagent -- trainagent pull ...": "runuser -u trainagent -- trainagent pull models/base/gpt2/",
     # The folder comes with Prometheus' node exporter.
@@ -86,6 +88,8 @@ NOT_RUN = {
     "make install PREFIX=/usr/local": "the same",
     "make install": "the same",
     "certbot certonly -d mirror.example": "needs a name in the public DNS; test_examples.py runs the hook",
+    "for node in gpu01 gpu02; do scp build/deb/trainagent_*.deb /etc/mirrord/tls/cert.pem root@$node:/root/; done": "needs other machines",
+    "git pull && make deb": "there is no newer commit; test_an_upgrade_keeps_all_that_was_made installs another version",
     "trainagent run job.conf": "runs a job: agent_test.py",
     "ln -s /usr/bin/trainagent /etc/slurm/prolog.d/50-trainagent-prolog": "needs Slurm: test_slurm_real.py",
     "sbatch --comment='mirror=hf/openai-community/gpt2@main,datasets/wiki/' train.sbatch": "needs Slurm: test_slurm_real.py",

@@ -181,7 +181,7 @@ void schema_doc(struct buf *out)
 {
     buf_str(out, "# Every setting of mirrord.conf\n\n"
                  "Made from `server/settings.def` by `make docs`. The syntax is told in "
-                 "`docs/operations.md`. Sizes are\n"
+                 "`mirrord.conf(5)`. Sizes are\n"
                  "written `64k 10g` (powers of 1024), times `250ms 30s 5m 1d`, rates `100m/s`, "
                  "shares `5%`.\n\n");
     for (unsigned i = 0; i < SECTIONS; i++) {

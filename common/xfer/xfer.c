@@ -260,6 +260,50 @@ static int tell_tls(const struct xfer *x, struct err *e)
                : err_set(e, E_NETWORK, "%s: TLS: %.120s", x->host, x->curl_says);
 }
 
+/* The proxy is not named: its URL may have a password. libcurl's sentence names the host that it tried to connect to. */
+static const char *to_proxy(const struct xfer *x)
+{
+    char direct[EASY_HOST + sizeof "Failed to connect to  port "];
+    size_t host = (size_t)(strrchr(x->host, ':') - x->host);
+
+    if (x->want.proxy == NULL) {
+        return "";
+    }
+    snprintf(direct, sizeof direct, "Failed to connect to %.*s port ", (int)host, x->host);
+    return says(x, direct) ? "" : " to the proxy";
+}
+
+static int explain_no_connection(const struct xfer *x, struct err *e)
+{
+    long number = 0;
+
+    curl_easy_getinfo(x->easy, CURLINFO_OS_ERRNO, &number);
+    if (number == 0) {
+        return err_set(e, E_NETWORK, "%s: cannot connect%s", x->host, to_proxy(x));
+    }
+    return err_set(e, E_NETWORK, "%s: cannot connect%s: %s", x->host, to_proxy(x),
+                   strerror((int)number));
+}
+
+static int explain_timeout(const struct xfer *x, struct err *e)
+{
+    curl_off_t connected_us = 0;
+
+    if (x->answer.ended) {
+        return err_set(e, E_TIMEOUT, "%s: too slow, gave up after %" PRIu64 " bytes", x->host,
+                       x->body_bytes);
+    }
+    if (says(x, "Resolving timed out")) {
+        return err_set(e, E_TIMEOUT, "%s: the name was not resolved in time", x->host);
+    }
+    curl_easy_getinfo(x->easy, CURLINFO_CONNECT_TIME_T, &connected_us);
+    if (connected_us == 0) {
+        return err_set(e, E_TIMEOUT, "%s: cannot connect%s: timed out", x->host,
+                       x->want.proxy != NULL ? ", by way of a proxy" : "");
+    }
+    return err_set(e, E_TIMEOUT, "%s: no answer in time", x->host);
+}
+
 static int explain(struct xfer *x, CURLcode code, struct err *e)
 {
     uint64_t length = x->answer.has_length ? x->answer.length_bytes : 0;
@@ -276,15 +320,13 @@ static int explain(struct xfer *x, CURLcode code, struct err *e)
     }
     switch ((int)code) {
     case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_RESOLVE_PROXY:
         return err_set(e, E_NETWORK, "%s: the name does not resolve", x->host);
+    case CURLE_COULDNT_RESOLVE_PROXY:
+        return err_set(e, E_NETWORK, "%s: the name of the proxy does not resolve", x->host);
     case CURLE_COULDNT_CONNECT:
-        return err_set(e, E_NETWORK, "%s: cannot connect", x->host);
+        return explain_no_connection(x, e);
     case CURLE_OPERATION_TIMEDOUT:
-        return x->answer.ended
-                   ? err_set(e, E_TIMEOUT, "%s: too slow, gave up after %" PRIu64 " bytes", x->host,
-                             x->body_bytes)
-                   : err_set(e, E_TIMEOUT, "%s: no answer in time", x->host);
+        return explain_timeout(x, e);
     case CURLE_PARTIAL_FILE:
         return x->answer.coded || !x->answer.has_length
                    ? err_set(e, E_NETWORK, "%s: the body was cut after %" PRIu64 " bytes", x->host,

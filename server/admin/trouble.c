@@ -168,7 +168,7 @@ static void look_at_certificates(struct teller *l)
 static void look_at_origin(struct teller *l, const struct repo *r)
 {
     struct origin_health h;
-    char what[SENTENCE], todo[128];
+    char what[SENTENCE], todo[SENTENCE];
 
     if (r->origin == NULL || r->synced) {
         return;
@@ -179,7 +179,10 @@ static void look_at_origin(struct teller *l, const struct repo *r)
     }
     snprintf(what, sizeof what, "the last %" PRIu64 " requests to the origin failed", h.failures);
     add_why(what, is_seen(l, r), h.why);
-    snprintf(todo, sizeof todo, "`mirrorctl upstream check %s` asks it now", r->name);
+    snprintf(todo, sizeof todo,
+             "only what is cached is served until it answers; if it is up, check `origin`, `proxy` "
+             "and the firewall; `mirrorctl upstream check %s` asks it now",
+             r->name);
     tell(l, &(struct trouble){.kind = "origin",
                               .repo = r->name,
                               .what = what,

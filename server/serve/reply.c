@@ -153,15 +153,22 @@ void reply_send(struct exchange *x, struct visit *v, struct hot *h)
     exchange_reply(x, r, body);
 }
 
-void reply_failure(struct call *c, struct http_reply *r, struct slice why)
+/* The protocol makes a sentence of its own of `why`. */
+static void reply_in_words(struct call *c, struct http_reply *r, struct slice words,
+                           struct slice why)
 {
     struct arena *a = &c->arena;
-    struct slice body = c->visit->entrance->words(&c->req, why, a, r);
+    struct slice body = c->visit->entrance->words(&c->req, words, a, r);
 
     if (c->repo->ops->failed != NULL) {
         c->repo->ops->failed(c->repo, &c->plan, r->status, why, a, r);
     }
     exchange_reply(c->x, r, body_of_bytes(body));
+}
+
+void reply_failure(struct call *c, struct http_reply *r, struct slice why)
+{
+    reply_in_words(c, r, why, why);
 }
 
 /* What is no object, as the origin said it. */
@@ -202,11 +209,21 @@ static void reply_words(struct call *c, const struct answer *a)
     exchange_reply(c->x, r, a->text.n != 0 ? body_of_bytes(a->text) : NULL);
 }
 
+/* An error of the network names a host and a reason: the client also reads whose host it is, and what follows. */
+static struct slice words_of(struct call *c, const struct answer *a, struct slice why)
+{
+    return a->why.code == E_NETWORK || a->why.code == E_TIMEOUT
+               ? arena_fmt(&c->arena,
+                           "the origin of repo %s failed: %s; this file is not in this mirror yet",
+                           c->repo->name, a->why.text)
+               : why;
+}
+
 void reply_status(struct call *c, const struct answer *a)
 {
     struct arena *ar = &c->arena;
     struct http_reply *r = ARENA_NEW(ar, struct http_reply);
-    struct slice text =
+    struct slice why =
         a->why.code != 0
             ? arena_copy(ar, slice_str(a->why.text))
             : arena_fmt(ar, "%d %s: that is what the origin of repo %s says for this path",
@@ -224,7 +241,7 @@ void reply_status(struct call *c, const struct answer *a)
     if (a->retry_after_s != 0) {
         reply_addf(r, ar, "retry-after", "%" PRIu32, a->retry_after_s);
     }
-    reply_failure(c, r, text);
+    reply_in_words(c, r, words_of(c, a, why), why);
 }
 
 static int status_of_trouble(int rc)

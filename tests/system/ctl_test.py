@@ -307,7 +307,8 @@ def test_status_begins_with_an_origin_that_fails(m):
     done = m.ctl("status", check=False)
     first, second = done.stdout.splitlines()[:2]
     assert done.returncode == 1 and re.match(r"TROUBLE data: the last \d requests to the origin failed: .*, for \d", first), done.stdout
-    assert "`mirrorctl upstream check data`" in second
+    assert f"127.0.0.1:{m.origin.port}: cannot connect: Connection refused" in first, first
+    assert "only what is cached is served until it answers" in second and "`mirrorctl upstream check data`" in second, second
     assert "mirrorctl upstream check data" in m.get("/").body.decode()
     assert m.ctl("--quiet", "status", check=False).returncode == 1
     with Origin(port=m.origin.port):  # it answers again: the first answer ends the trouble
@@ -327,7 +328,7 @@ def test_an_origin_that_answers_by_5xx_fails(m):
 
 
 def test_what_others_may_not_see_is_no_trouble_for_them(mirrord):
-    """Of a private repo they hear that its origin fails, and not how."""
+    """Of a private repo they learn that its origin fails, but neither how nor where it is."""
     m = mirrord('repo "data" { protocol = "generic" origin = "http://127.0.0.1:1/secret-place/" access { anonymous = none } }')
     token = m.token("ci", "read:data/*")
     for n in range(3):
@@ -335,6 +336,8 @@ def test_what_others_may_not_see_is_no_trouble_for_them(mirrord):
     assert ": " in soon(lambda: troubles(m))["origin", "data"]["what"]
     told, = soon(lambda: json.loads(m.get("/-/status.json").body)["trouble"])
     assert told["what"].endswith("requests to the origin failed"), told
+    for seen in (m.get("/-/status.json").body, m.get("/").body, m.get("/data/1").body):
+        assert b"127.0.0.1:1:" not in seen and b"secret-place" not in seen and b"refused" not in seen, seen
 
 
 def test_syncs_that_fail_or_wait_are_trouble(mirrord):

@@ -6,6 +6,8 @@ import pytest
 
 from harness.curl import FLAGS
 from harness.mirrord import until
+from harness.origin import Origin
+from harness.tls import Authority, server_context
 
 MIB = 1 << 20
 
@@ -256,3 +258,24 @@ def test_cold_range_does_not_wait_for_what_is_before(data, wire):
     reply = data.get("/data/a.bin", wire, headers={"Range": f"bytes={first}-{first + MIB - 1}"})
     assert reply.body == data.origin.bytes_of("/a.bin", first, first + MIB)
     thing.go.set()
+
+
+def test_who_asks_in_vain_reads_whose_origin_failed_and_why(mirrord, tmp_path):
+    """The reason of the network, the address, the repo, and what follows from it."""
+    nowhere = "a" * 64 + ".example"  # too long a label: no server is asked for the name
+    with Origin(tls=server_context(Authority(tmp_path).self_signed("stranger"))) as secure:
+        m = mirrord(f"""
+            repo "gone" {{ protocol = "generic" origin = "http://127.0.0.1:1/" }}
+            repo "nameless" {{ protocol = "generic" origin = "http://{nowhere}/" }}
+            repo "strange" {{ protocol = "generic" origin = "https://127.0.0.1:{secure.port}/" }}
+            repo "behind" {{ protocol = "generic" origin = "http://origin.example/" proxy = "http://me:secret@127.0.0.1:1" }}
+            repo "lost" {{ protocol = "generic" origin = "http://origin.example/" proxy = "http://{nowhere}:3128" }}""")
+        for repo, why in {"gone": "127.0.0.1:1: cannot connect: Connection refused",
+                          "nameless": f"{nowhere}:80: the name does not resolve",
+                          "strange": f"127.0.0.1:{secure.port}: TLS: ",
+                          "behind": "origin.example:80: cannot connect to the proxy: Connection refused",
+                          "lost": "origin.example:80: the name of the proxy does not resolve"}.items():
+            got = m.get(f"/{repo}/file")
+            said = got.body.decode()
+            assert got.status == 502 and f"the origin of repo {repo} failed: {why}" in said, (repo, got)
+            assert said.rstrip().endswith("; this file is not in this mirror yet") and "secret" not in said, said

@@ -367,7 +367,7 @@ static void test_nothing_listens(void **state)
     s.x = xfer_start(s.loop, &w, &events, &s);
     event_base_dispatch(s.base);
     assert_int_equal(s.rc, E_NETWORK);
-    assert_string_equal(s.why.text, "127.0.0.1:1: cannot connect");
+    assert_string_equal(s.why.text, "127.0.0.1:1: cannot connect: Connection refused");
     seen_close(&s);
 }
 

@@ -147,6 +147,20 @@ static void forbid(struct call *c, int status, struct slice why)
     reply_failure(c, r, why);
 }
 
+/* The scope to ask for: of a hosted repo it is the whole tree that `subject` is in, of another the whole repo. */
+static struct slice scope_wanted(struct call *c, const char *right, struct slice subject)
+{
+    struct slice rest = subject, part = slice_cut(&rest, '/');
+    size_t parts = c->repo->home == NULL ? 2 : 0; /* below the repo: OWNER/NAME */
+
+    while (parts > 0 && rest.n > 0) {
+        part = slice_cut(&rest, '/');
+        parts -= !slice_eqs(part, "datasets") && !slice_eqs(part, "spaces");
+    }
+    return arena_fmt(&c->arena, "%s:" SLICE_FMT "/*", right,
+                     SLICE_ARG(slice_of(subject.p, (size_t)(part.p + part.n - subject.p))));
+}
+
 bool call_allowed(struct call *c)
 {
     bool publish = c->plan.right == RIGHT_PUBLISH || c->plan.right == RIGHT_TOKEN;
@@ -163,8 +177,10 @@ bool call_allowed(struct call *c)
     if (c->who.token == NULL) {
         forbid(c, 401,
                arena_fmt(&c->arena,
-                         "%s needs a token with scope %s:...; see `mirrorctl token create`",
-                         publish ? "publishing" : "this repo", right));
+                         "%s needs a token: ask this mirror's operator for one with scope " SLICE_FMT
+                         " (`mirrorctl token create`)",
+                         publish ? "publishing" : "this repo",
+                         SLICE_ARG(scope_wanted(c, right, lacks))));
     } else {
         forbid(c, 403,
                arena_fmt(&c->arena,

@@ -65,6 +65,24 @@ def test_publishing_needs_the_right(models, wire):
     assert models.get("/models/me/gpt/a", wire).status == 404
 
 
+@pytest.mark.parametrize("path,scope", [
+    ("me/gpt/sub/model.bin", "publish:models/me/gpt/*"), ("datasets/me/csv/a.csv", "publish:models/datasets/me/csv/*"),
+    ("me/gpt/-/uploads", "publish:models/me/gpt/*"), ("legacy/", "publish:models/simple/*"), ("api/repos/create", "publish:models/OWNER/*")])
+def test_who_lacks_a_token_reads_what_to_ask_for(models, wire, path, scope):
+    """A client cannot make a token. It can ask the operator for one, and the operator needs the scope."""
+    got = models.put(f"/models/{path}", b"{}", wire, method="PUT" if "." in path else "POST")
+    assert got.status == 401 and f"ask this mirror's operator for one with scope {scope} (".encode() in got.body, got
+    ours = models.token("asked-for", scope.replace("OWNER", "me"))
+    assert models.put(f"/models/{path}", b"{}", wire, ours, method="PUT" if "." in path else "POST").status not in (401, 403)
+
+
+def test_who_may_not_read_reads_what_to_ask_for(mirrord, origin):
+    m = mirrord(f"""repo "closed" {{ protocol = "hosted" access {{ anonymous = none }} }}
+        repo "far" {{ protocol = "generic" origin = "{origin.url}/" access {{ anonymous = none }} }}""")
+    for path, scope in {"/closed/me/gpt/a/b": "read:closed/me/gpt/*", "/closed/me/": "read:closed/me/*", "/far/a/b/c": "read:far/*"}.items():
+        assert f"with scope {scope} (".encode() in m.get(path).body, m.get(path)
+
+
 def test_wrong_digest_leaves_nothing(models, wire):
     reply = models.put("/models/me/gpt/a", b"bytes", wire, models.publisher,
                        headers={"Repr-Digest": repr_digest(b"other bytes")})

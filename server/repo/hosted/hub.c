@@ -38,6 +38,15 @@ void hub_say(struct hub_ask *k, int status, const char *code, struct slice messa
     plan_field(k->p, SLICE("x-error-message"), message);
 }
 
+void hub_say_token(struct hub_ask *k, const char *what)
+{
+    hub_say(k, 401, NULL,
+            arena_fmt(k->a,
+                      "%s needs a token: ask this mirror's operator for one with scope "
+                      "publish:%s/OWNER/* (`mirrorctl token create`)",
+                      what, k->r->name));
+}
+
 void hub_failed(const struct repo *r, const struct plan *p, int status, struct slice why,
                 struct arena *a, struct http_reply *reply)
 {

@@ -45,8 +45,7 @@ static void become(struct hub_ask *k, struct slice id)
 static bool has_token(struct hub_ask *k)
 {
     if (k->who->token == NULL) {
-        hub_say(k, 401, NULL,
-                SLICE("this needs a token with scope publish:...; see `mirrorctl token create`"));
+        hub_say_token(k, "this");
     }
     return k->who->token != NULL;
 }

@@ -215,8 +215,7 @@ static void plan_repo(struct hub_ask *k, enum method method,
         return;
     }
     if (k->who->token == NULL) {
-        hub_say(k, 401, NULL,
-                SLICE("this needs a token with scope publish:...; see `mirrorctl token create`"));
+        hub_say_token(k, "this");
         return;
     }
     k->p->right = RIGHT_KNOWN;

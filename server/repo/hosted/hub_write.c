@@ -123,9 +123,7 @@ static void plan_create(struct hub_ask *k)
     json_t *o;
 
     if (k->who->token == NULL) {
-        hub_say(
-            k, 401, NULL,
-            SLICE("creating needs a token with scope publish:...; see `mirrorctl token create`"));
+        hub_say_token(k, "creating");
         return;
     }
     k->p->right = RIGHT_KNOWN; /* the name, and so the right, is in the body */

@@ -5,15 +5,16 @@
 #include "common/base/log.h"
 #include "server/sync/sync.h"
 
-static enum module_kind find(void *arg, struct slice module, struct slice *tree)
+static enum module_kind find(void *arg, struct slice name, struct module *out)
 {
     struct repo_set *rs = repo_set_hold(arg);
-    const struct repo *r = repo_set_find(rs, module);
+    const struct repo *r = repo_set_find(rs, name);
     enum module_kind kind = r == NULL           ? MODULE_NONE
                             : r->anonymous_read ? MODULE_OPEN
                                                 : MODULE_LOCKED;
 
-    *tree = r != NULL && r->synced ? SLICE(SYNC_TREE) : SLICE_NONE;
+    *out = (struct module){.tree = r != NULL && r->synced ? SLICE(SYNC_TREE) : SLICE_NONE,
+                           .passed_through = r != NULL && !r->synced && r->home != NULL};
     repo_set_release(&rs);
     return kind;
 }

@@ -48,8 +48,7 @@ struct door_stats {
 struct door_site { /* outlives the door; calls come on the sessions' threads */
     struct store *store;
     struct gate *gate;
-    enum module_kind (*find)(void *arg, struct slice module,
-                             struct slice *tree); /* as in welcome.h */
+    enum module_kind (*find)(void *arg, struct slice name, struct module *out);
     void (*each)(void *arg, void (*tell)(void *to, const char *module), void *to);
     /* Once a session, also of one that was turned away. */
     void (*ended)(void *arg, const struct door_visit *v);

@@ -202,6 +202,19 @@ static int take_seat(struct session *s, struct err *e)
     return err_set(e, E_BUSY, "more sessions than one client may have");
 }
 
+static void refuse_empty(struct session *s)
+{
+    char text[WELCOME_MODULE_MAX + 160];
+
+    snprintf(text, sizeof text,
+             s->welcome.is.passed_through
+                 ? "%s is not mirrored whole (it has no sync section), so there is no list of its "
+                   "files for rsync: use HTTP"
+                 : "nothing has been published in %s yet, try again later",
+             s->welcome.module);
+    (void)!welcome_refuse(&s->stream, text, NULL);
+}
+
 static int come_in(struct session *s, struct err *e)
 {
     int rc = welcome_client(&s->welcome, &s->stream, &s->site->welcome, s->peer->address, e);
@@ -210,13 +223,12 @@ static int come_in(struct session *s, struct err *e)
     if (rc != 0) {
         return rc;
     }
-    rc = listing_acquire(s->site->listings, slice_str(s->welcome.module), s->welcome.tree,
+    rc = listing_acquire(s->site->listings, slice_str(s->welcome.module), s->welcome.is.tree,
                          &s->listing, e);
     s->stream.deadline_ms =
         clock_now_ms() + BEGIN_MS; /* what that took was no time of the client's */
     if (rc != 0) {
-        (void)!welcome_refuse(&s->stream, "nothing has been published there yet, try again later",
-                              NULL);
+        refuse_empty(s);
         return rc;
     }
     return welcome_in(&s->welcome, &s->stream, e);

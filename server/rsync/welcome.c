@@ -68,7 +68,7 @@ static int find_module(struct welcome *w, struct stream *s, const struct welcome
         return unknown_module(s, e);
     }
     snprintf(w->module, sizeof w->module, SLICE_FMT, SLICE_ARG(name));
-    w->kind = site->find(site->arg, slice_str(w->module), &w->tree);
+    w->kind = site->find(site->arg, slice_str(w->module), &w->is);
     if (w->kind == MODULE_NONE || (w->kind == MODULE_LOCKED && site->users == NULL)) {
         return unknown_module(s, e);
     }

@@ -18,11 +18,15 @@
 
 enum module_kind { MODULE_NONE, MODULE_OPEN, MODULE_LOCKED };
 
+struct module {
+    struct slice tree; /* the one that is all of it; or p == NULL, then trees stand below their names */
+    bool passed_through; /* file by file from its origin: no snapshot of it is ever published */
+};
+
 struct welcome_site { /* outlives all sessions; calls come on their threads */
     struct gate *gate;
     const char *users; /* file of passwords, or NULL */
-    /* tree: the one that is all of it; or p == NULL, then the trees of the repo stand below their names. */
-    enum module_kind (*find)(void *arg, struct slice module, struct slice *tree);
+    enum module_kind (*find)(void *arg, struct slice name, struct module *out);
     void (*each)(void *arg, void (*tell)(void *to, const char *module), void *to); /* open ones */
     void *arg;
 };
@@ -33,7 +37,7 @@ struct welcome {
     unsigned version; /* agreed */
     bool listed;
     char module[WELCOME_MODULE_MAX + 1];
-    struct slice tree;
+    struct module is;
     enum module_kind kind;
     struct principal who;
     struct pace *pace; /* or NULL */

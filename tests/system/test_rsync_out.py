@@ -208,7 +208,17 @@ def test_what_is_not_there(filled, tmp_path):
 
 def test_a_module_without_a_tree(out, tmp_path):
     run = out.run("-r", out.url + "/models/", f"{tmp_path}/dst/", check=False)
-    assert "nothing has been published" in run.stderr + run.stdout
+    assert "nothing has been published in models yet" in run.stderr + run.stdout
+
+
+def test_a_module_that_never_has_a_tree(mirrord, client, origin, tmp_path):
+    """What is passed through file by file has no list: to try again later would be of no use."""
+    out = Out(mirrord, client("rsync"), before=f'repo "far" {{ protocol = "generic" origin = "{origin.url}/" }}\n'
+              f'repo "whole" {{ protocol = "generic" origin = "{origin.url}/" sync {{ }} }}')
+    run = out.run("-r", out.url + "/far/", f"{tmp_path}/dst/", check=False)
+    assert "far is not mirrored whole (it has no sync section)" in run.stderr and "use HTTP" in run.stderr, run
+    run = out.run("-r", out.url + "/whole/", f"{tmp_path}/dst/", check=False)
+    assert "nothing has been published in whole yet, try again later" in run.stderr, run
 
 
 def test_our_own_receiver_takes_from_it(filled, tmp_path):

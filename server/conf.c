@@ -11,6 +11,8 @@
 #include "server/conf/value.h"
 #include "server/repo/oci/names.h"
 
+enum { WARNING_BYTES = 4096 };
+
 struct conf_file { /* what conf_read() gives out is its first field */
     struct conf conf;
     _Atomic unsigned holds;
@@ -292,16 +294,55 @@ static void warn_of_certificate(const struct settings_node *nd, const struct lis
              nd->at.file, nd->at.line, l->address, text);
 }
 
+void conf_warn_of_origin(const struct repo_conf *r, struct buf *out)
+{
+    static const struct {
+        const char *protocol, *folder;
+    } below[] = {{"pypi", "simple"}, {"conda", "noarch"}, {"conda", "linux-64"}};
+    struct slice url = slice_str(r->origin.url);
+
+    while (slice_ends(url, SLICE("/"))) {
+        url.n--;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(below); i++) {
+        struct slice folder = slice_str(below[i].folder);
+        if (strcmp(r->protocol, below[i].protocol) == 0 && slice_ends(url, folder) &&
+            url.p[url.n - folder.n - 1] == '/' &&
+            (r->sync == NULL || strcmp(r->sync->index, "simple/") == 0)) {
+            buf_addf(out,
+                     "repo \"%s\": origin ends in \"%s/\", so what clients ask for as /%s/%s/ is "
+                     "looked for in %s/%s/ there; write the address above it",
+                     r->name, below[i].folder, r->name, below[i].folder, below[i].folder,
+                     below[i].folder);
+        }
+    }
+}
+
+static void warn_of_repo(const struct settings_node *nd, const struct repo_conf *r, struct buf *out)
+{
+    struct settings_place at = settings_where(nd, "origin");
+    struct buf said = BUF_INIT(WARNING_BYTES);
+
+    conf_warn_of_origin(r, &said);
+    if (said.n > 0) {
+        buf_addf(out, "%s:%u: warning: " SLICE_FMT "\n", at.file, at.line,
+                 SLICE_ARG(buf_slice(&said)));
+    }
+    buf_free(&said);
+}
+
 void conf_warnings(const struct conf *c, struct buf *out)
 {
     const struct conf_file *cf = (const struct conf_file *)(const void *)c;
-    size_t listener = 0;
+    size_t listener = 0, repo = 0;
 
     for (const struct settings_node *nd = cf->root->child; nd != NULL; nd = nd->next) {
         if (nd->section == SECTION_LIMIT) {
             warn_of_limit(nd, out);
         } else if (nd->section == SECTION_LISTEN) {
             warn_of_certificate(nd, &c->listeners[listener++], out);
+        } else if (nd->section == SECTION_REPO) {
+            warn_of_repo(nd, &c->repos[repo++], out);
         }
     }
 }

@@ -50,6 +50,8 @@ struct conf *conf_hold(struct conf *c); /* one conf_free() more is due; any thre
 void conf_free(struct conf **cp);
 /* What is valid and still looks like a slip, "file:line: warning: ...", a line each. The daemon knows more: notices.h. */
 void conf_warnings(const struct conf *c, struct buf *out);
+/* The sentence of a repo whose origin has a folder too many, which clients ask for below the repo; nothing for others. */
+void conf_warn_of_origin(const struct repo_conf *r, struct buf *out);
 /* Effective settings, in a form that conf_read() takes again. */
 void conf_print(const struct conf *c, struct buf *out);
 

@@ -8,7 +8,7 @@
 #include "common/codec/network.h"
 #include "common/os/clock.h"
 
-enum { SAID_BYTES = 1 << 20 };
+enum { SAID_BYTES = 1 << 20, LINE_BYTES = 4096 };
 
 struct names { /* whom a limit may name */
     struct arena arena;
@@ -91,10 +91,25 @@ static void of_certificates(const struct conf *c, struct buf *said)
     }
 }
 
+static void of_origins(const struct conf *c, struct buf *said)
+{
+    struct buf line = BUF_INIT(LINE_BYTES);
+
+    for (size_t i = 0; i < c->repos_count; i++) {
+        buf_clear(&line);
+        conf_warn_of_origin(&c->repos[i], &line);
+        if (line.n > 0) {
+            add_line(said, SLICE_FMT, SLICE_ARG(buf_slice(&line)));
+        }
+    }
+    buf_free(&line);
+}
+
 void notices_of_conf(struct daemon *d, const struct conf *c, struct buf *said)
 {
     of_limits(d, c, said);
     of_certificates(c, said);
+    of_origins(c, said);
 }
 
 void notices_say(struct daemon *d, const struct conf *c, struct buf *said)

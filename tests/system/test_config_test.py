@@ -229,6 +229,21 @@ def test_a_test_takes_nothing(mirrord):
         assert s.connect_ex(("127.0.0.1", port)) == 0
 
 
+def test_an_origin_with_a_folder_too_many_is_warned_of(mirrord, tmp_path):
+    """The index's own address is copied from pip's settings: its clients would then ask for simple/simple/."""
+    too_deep = ['protocol = "pypi" origin = "https://p.example/simple/"', 'protocol = "pypi" origin = "https://p.example/root/simple"',
+                'protocol = "pypi" origin = "https://p.example/simple/" sync { requirements = {"demo"} }',
+                'protocol = "conda" origin = "https://c.example/forge/noarch/"']
+    right = ['protocol = "pypi" origin = "https://p.example/"', 'protocol = "pypi" origin = "https://p.example/whl/"',
+             'protocol = "pypi" origin = "https://p.example/notsimple/"', 'protocol = "conda" origin = "https://c.example/forge/"',
+             'protocol = "generic" origin = "https://p.example/simple/"', 'protocol = "hosted"']
+    m = mirrord("\n".join(f'repo "r{n}" {{ {text} }}' for n, text in enumerate([*too_deep, *right])))
+    for done in (m.ctl("-c", str(m.conf), "config", "test"), run("mirrord", "-t", "-c", m.conf)):
+        assert done.stderr.count("warning: ") == len(too_deep), done.stderr
+        assert 'warning: repo "r0": origin ends in "simple/"' in done.stderr and "write the address above it" in done.stderr
+        assert "/r0/simple/" in done.stderr and 'repo "r3": origin ends in "noarch/"' in done.stderr
+
+
 def test_a_certificate_that_expires_soon_is_warned_of(mirrord, tmp_path):
     """Before it is in force: by the daemon, and without one."""
     m = mirrord('repo "models" { protocol = "hosted" }')

@@ -318,6 +318,18 @@ def test_old_versions_stay_readable(models, wire):
     assert models.get("/models/me/gpt/a", wire).body == b"two"
 
 
+def test_a_version_as_a_folder_leads_to_its_name(models, wire):
+    """A synced repo's versions stand behind its name and a slash, a tree's behind the name alone."""
+    models.put("/models/me/gpt/a.txt", b"one", token=models.publisher)
+    for path, hint in {"me/gpt/@v1": "write models/me/gpt@v1/", "me/gpt/@v1/a.txt": "write models/me/gpt@v1/a.txt"}.items():
+        got = models.get(f"/models/{path}", wire)
+        assert got.status == 404 and hint in got.body.decode(), got
+    assert models.get("/models/me/gpt@v1/a.txt", wire).body == b"one"
+    assert b"write models" not in models.get("/models/me/gpt/nothing", wire).body
+    models.put("/models/me/gpt/@v1/a.txt", b"mine", token=models.publisher)  # a name as any other
+    assert models.get("/models/me/gpt/@v1/a.txt", wire).body == b"mine"
+
+
 @pytest.mark.parametrize("path", ["/models/me/gpt/../../../etc/passwd", "/models/me/gpt/a/%2e%2e/b", "/models/me/gpt/a%00b",
                                   "/models/me/gpt/./a"])
 def test_names_never_become_paths(models, path):

@@ -285,6 +285,18 @@ static int walk(struct listing *l, struct store *s, const struct digest *root, s
     return rc;
 }
 
+/* "@v7/a" was asked for below a tree: that is how versions of a synced repo are written. */
+static int suggest_version(const struct listing *l, const struct repo *r, const struct plan *p,
+                           struct err *e)
+{
+    bool file = slice_find(l->folder, '/') + 1 < (ptrdiff_t)l->folder.n;
+
+    return err_set(e, E_NOTFOUND,
+                   "no such file or folder; for a version of the tree write %s/" SLICE_FMT SLICE_FMT,
+                   r->name, SLICE_ARG(p->name),
+                   SLICE_ARG(slice_first(l->folder, l->folder.n - file)));
+}
+
 static int list_folder(struct listing *l, struct store *s, const struct repo *r,
                        const struct plan *p, struct err *e)
 {
@@ -308,6 +320,9 @@ static int list_folder(struct listing *l, struct store *s, const struct repo *r,
         jwrite_open(l->out, "entries", '[');
     }
     rc = walk(l, s, &p->snap.root, e);
+    if (rc == E_NOTFOUND && slice_starts(l->folder, SLICE("@"))) {
+        rc = suggest_version(l, r, p, e);
+    }
     if (l->html) {
         page_end(l);
     } else {

@@ -274,7 +274,7 @@ int run_land(struct run *r, struct err *e)
     if (rc == 0 && r->head.seq != 0) {
         rc = head_held(r->world.store, repo_of(r), SLICE(SYNC_TREE), &held, e);
         if (rc == 0 && held) {
-            rc = err_set(&reason, E_REFUSED, "it was rolled back and is kept so");
+            rc = err_set(&reason, E_REFUSED, "this repo is held, because you rolled it back");
         }
     }
     if (rc == 0 && r->doubt[0] != '\0') {

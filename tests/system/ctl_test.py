@@ -346,6 +346,7 @@ def test_syncs_that_fail_or_wait_are_trouble(mirrord):
         m.ctl("sync", "run", "tree", "--wait")
         assert troubles(m) == {}
         page = m.get("/").body.decode()
+        assert "<h2>Downloads from origins</h2>" in page
         assert page.count('<a href="/tree/">tree</a>') == 2 and "<th>Last run\n" in page  # in both tables
         assert m.get("/tree/").status == 200
         tree.rm(*(f"f{n}" for n in range(1, 20)))

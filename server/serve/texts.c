@@ -35,7 +35,8 @@ struct placeholder {
     char host[HOST_BYTES];
 };
 
-#define PLACEHOLDER_PORT ":1" /* host and port together stand for the client's host and port */
+/* Host and port together stand for the client's host and port. No listener's port begins so. */
+#define PLACEHOLDER_PORT ":0"
 
 struct texts {
     struct placeholder placeholder;

@@ -111,3 +111,11 @@ def test_both_colour_schemes_are_ours(full, client, tmp_path):
                 b.show(full.url(path), 400, scheme)
                 papers.add(b.ask("getComputedStyle(document.body).backgroundColor"))
             assert len(papers) == 2, path
+
+
+def test_a_port_is_written_as_it_is(mirrord):
+    """Whatever it begins with: the client's own host and port are filled in elsewhere."""
+    door = next(port for port in iter(free_port, None) if str(port).startswith("1"))
+    m = mirrord(f'repo "models" {{ protocol = "hosted" }}\nrsync "127.0.0.1:{door}" {{ }}')
+    page = m.get("/").body.decode()
+    assert f"rsync://127.0.0.1:{door}/models/" in page and f"http://127.0.0.1:{m.port}/models" in page

@@ -5,10 +5,13 @@
 #include "server/fetch/origin.h"
 #include "server/http/msg.h"
 
+enum { BASE_BYTES = 4096 };
+
 struct lines { /* those of one repo */
     struct buf *out;
     const struct repo *r;
     struct slice base; /* "http://mirror:8080" */
+    struct slice safe; /* for what goes with a token: "https://mirror:8443", or the same */
     unsigned clients;  /* so far */
 };
 
@@ -122,32 +125,48 @@ static void conda_lines(struct lines *l)
     line(l, "pixi", "pixi project channel add ", "");
 }
 
-static bool is_tls(const struct lines *l)
+static bool is_tls(struct slice base)
 {
-    return slice_starts(l->base, SLICE("https://"));
+    return slice_starts(base, SLICE("https://"));
 }
 
 /* Names of images have no scheme. */
-static struct slice without_scheme(const struct lines *l)
+static struct slice without_scheme(struct slice base)
 {
-    return slice_from(l->base, is_tls(l) ? 8 : 7);
+    return slice_from(base, is_tls(base) ? 8 : 7);
 }
 
 static void oci_lines(struct lines *l)
 {
-    line_at(l, "podman", is_tls(l) ? "podman pull " : "podman pull --tls-verify=false ",
-            without_scheme(l), "/NAME:TAG");
-    line_at(l, "docker", "docker pull ", without_scheme(l), "/NAME:TAG");
+    line_at(l, "podman", is_tls(l->base) ? "podman pull " : "podman pull --tls-verify=false ",
+            without_scheme(l->base), "/NAME:TAG");
+    line_at(l, "docker", "docker pull ", without_scheme(l->base), "/NAME:TAG");
+}
+
+/* authorities: the variable that names the file of them, which a self-signed certificate needs. */
+static void upload_line(struct lines *l, const char *client, const char *authorities,
+                        const char *before, const char *after)
+{
+    client_begin(l, client);
+    if (is_tls(l->safe)) {
+        buf_addf(l->out, "%s=cert.pem ", authorities);
+    }
+    buf_str(l->out, before);
+    html_text(l->out, l->safe);
+    buf_addf(l->out, "/%s%s", l->r->name, after);
+    client_end(l);
 }
 
 static void hosted_lines(struct lines *l)
 {
     line(l, "hf download", "HF_ENDPOINT=", " hf download OWNER/NAME");
-    line(l, "hf upload", "HF_TOKEN=$TOKEN HF_ENDPOINT=", " hf upload OWNER/NAME FOLDER .");
-    line(l, "curl", "curl -H \"Authorization: Bearer $TOKEN\" -T FILE ", "/OWNER/NAME/FILE");
+    upload_line(l, "hf upload", "SSL_CERT_FILE", "HF_TOKEN=$TOKEN HF_ENDPOINT=",
+                " hf upload OWNER/NAME FOLDER .");
+    upload_line(l, "curl", "CURL_CA_BUNDLE", "curl -H \"Authorization: Bearer $TOKEN\" -T FILE ",
+                "/OWNER/NAME/FILE");
     pip_line(l, "/simple/");
-    line(l, "twine", "twine upload --repository-url ", "/legacy/ dist/*");
-    line_at(l, "docker", "docker push ", without_scheme(l), "/OWNER/IMAGE:TAG");
+    upload_line(l, "twine", "TWINE_CERT", "twine upload --repository-url ", "/legacy/ dist/*");
+    line_at(l, "docker", "docker push ", without_scheme(l->safe), "/OWNER/IMAGE:TAG");
 }
 
 static void rsync_line(struct lines *l, const char *address)
@@ -200,10 +219,17 @@ static const char *protocol_lines(struct lines *l)
     return "PATH";
 }
 
-void client_lines(struct buf *out, const struct repo *r, struct slice base, const char *rsync)
+void client_lines(struct buf *out, const struct repo *r, struct slice base, const char *tls,
+                  const char *rsync)
 {
-    struct lines l = {.out = out, .r = r, .base = base};
-    const char *agent;
+    struct lines l = {.out = out, .r = r, .base = base, .safe = base};
+    struct buf safe = BUF_INIT(BASE_BYTES);
+    const char *port = tls != NULL ? strrchr(tls, ':') : NULL, *agent;
+
+    if (port != NULL && !is_tls(base)) {
+        buf_addf(&safe, "https://" SLICE_FMT "%s", SLICE_ARG(host_of(base)), port);
+        l.safe = buf_slice(&safe);
+    }
 
     buf_addf(out,
              "<details name=\"use\"><summary>%s <span>%s</span></summary>\n<div class=\"clients\">\n",
@@ -216,4 +242,5 @@ void client_lines(struct buf *out, const struct repo *r, struct slice base, cons
         agent_line(&l, agent);
     }
     buf_str(out, "</div>\n</details>\n");
+    buf_free(&safe);
 }

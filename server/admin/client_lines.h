@@ -8,7 +8,9 @@
 
 #include "server/repo/repo.h"
 
-/* base: "http://mirror:8080"; rsync: the address where rsync clients come in, "0.0.0.0:873", or NULL. */
-void client_lines(struct buf *out, const struct repo *r, struct slice base, const char *rsync);
+/* base: "http://mirror:8080"; tls: the address where clients come in by TLS, "0.0.0.0:8443", or NULL: uploads have tokens, and go
+ * there. rsync: where rsync clients come in, "0.0.0.0:873", or NULL. */
+void client_lines(struct buf *out, const struct repo *r, struct slice base, const char *tls,
+                  const char *rsync);
 
 #endif

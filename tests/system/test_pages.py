@@ -2,12 +2,13 @@
 import html.parser
 import os
 import re
+import subprocess
 
 import pytest
 
 from harness.browser import Browser
 from harness.hub import Big
-from harness.mirrord import free_port
+from harness.mirrord import SLOW, free_port
 from harness.tree_origin import TreeOrigin
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"}
@@ -119,3 +120,18 @@ def test_a_port_is_written_as_it_is(mirrord):
     m = mirrord(f'repo "models" {{ protocol = "hosted" }}\nrsync "127.0.0.1:{door}" {{ }}')
     page = m.get("/").body.decode()
     assert f"rsync://127.0.0.1:{door}/models/" in page and f"http://127.0.0.1:{m.port}/models" in page
+
+
+
+def test_an_upload_works_as_the_page_writes_it(mirrord):
+    """A token does not cross plain HTTP, so the lines of uploads name the TLS listener, on the page over plain HTTP too."""
+    m = mirrord('repo "models" { protocol = "hosted" }')
+    (m.folder / "FILE").write_bytes(b"weights")
+    env = {**os.environ, "TOKEN": m.token("ci", "publish:models/*")}
+    for wire in ("h1", "h2"):
+        page = html.unescape(m.get("/", wire).body.decode())
+        line, = re.findall(r"<pre>(.*curl .* -T FILE .*)</pre>", page)
+        assert f"https://127.0.0.1:{m.tls_port}/models/OWNER/NAME/FILE" in line, line
+        line = line.replace("=cert.pem", f"={m.cert[0]}").replace("curl ", "curl -fsS ")
+        subprocess.run(["sh", "-c", line], cwd=m.folder, env=env, check=True, timeout=60 * SLOW)
+        assert m.get("/models/OWNER/NAME/FILE").body == b"weights"

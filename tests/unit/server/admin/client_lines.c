@@ -11,7 +11,8 @@
 
 static struct buf out = BUF_INIT(64 << 10);
 
-static const char *lines_of(const struct repo_conf *conf, const char *base, const char *rsync)
+static const char *lines_with_tls(const struct repo_conf *conf, const char *base, const char *tls,
+                                  const char *rsync)
 {
     struct repo *r = NULL;
     struct err e;
@@ -20,9 +21,14 @@ static const char *lines_of(const struct repo_conf *conf, const char *base, cons
         fail_msg("%s", e.text);
     }
     buf_clear(&out);
-    client_lines(&out, r, slice_str(base), rsync);
+    client_lines(&out, r, slice_str(base), tls, rsync);
     repo_close(&r);
     return buf_cstr(&out);
+}
+
+static const char *lines_of(const struct repo_conf *conf, const char *base, const char *rsync)
+{
+    return lines_with_tls(conf, base, NULL, rsync);
 }
 
 #define MIRROR      "http://mirror:8080"
@@ -73,6 +79,29 @@ static void each_kind(void **state)
     c.anonymous_read = false;
     lines_of(&c, MIRROR, "0.0.0.0:873");
     LACKS("rsync");
+}
+
+/* A token does not cross plain HTTP. */
+static void uploads_use_tls(void **state)
+{
+    struct repo_conf c = {
+        .name = "own", .protocol = "hosted", .anonymous_read = true, .source = "a:1"};
+    static const char *const bases[] = {MIRROR, "https://mirror:8443"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bases); i++) {
+        lines_with_tls(&c, bases[i], "0.0.0.0:8443", NULL);
+        HAS("<pre>SSL_CERT_FILE=cert.pem HF_TOKEN=$TOKEN HF_ENDPOINT=https://mirror:8443/own hf upload");
+        HAS("<pre>CURL_CA_BUNDLE=cert.pem curl -H \"Authorization: Bearer $TOKEN\" -T FILE "
+            "https://mirror:8443/own/OWNER/NAME/FILE</pre>");
+        HAS("<pre>TWINE_CERT=cert.pem twine upload --repository-url https://mirror:8443/own/legacy/");
+        HAS("<pre>docker push mirror:8443/own/OWNER/IMAGE:TAG</pre>");
+    }
+    lines_with_tls(&c, MIRROR, "[::]:8443", NULL);
+    HAS("<pre>HF_ENDPOINT=http://mirror:8080/own hf download OWNER/NAME</pre>");
+    lines_with_tls(&c, MIRROR, NULL, NULL);
+    LACKS("https://");
+    LACKS("cert.pem");
 }
 
 static void python(void **state)
@@ -179,6 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_kind),
+        cmocka_unit_test(uploads_use_tls),
         cmocka_unit_test(python),
         cmocka_unit_test(what_a_generic_one_holds),
         cmocka_unit_test(what_a_synced_one_holds),

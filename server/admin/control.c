@@ -146,6 +146,14 @@ int talk_row_flush(struct talk *t)
     return t->gone ? 1 : 0;
 }
 
+bool talk_left(struct talk *t)
+{
+    char byte;
+
+    t->gone = t->gone || recv(t->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    return t->gone;
+}
+
 int talk_progress(struct talk *t, uint64_t done, uint64_t total)
 {
     jwrite_open(t->out, NULL, '{');

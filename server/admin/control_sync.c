@@ -94,9 +94,10 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_r
             stage = v.last.stage;
             attempts = v.last.attempts;
             report_members(talk_row(t), &v.last);
-            if (talk_row_flush(t) != 0) {
-                return err_set(e, E_CANCELLED, "nobody waits any more, the run goes on");
-            }
+            (void)talk_row_flush(t);
+        }
+        if (talk_left(t)) {
+            return err_set(e, E_CANCELLED, "nobody waits any more, the run goes on");
         }
         sync_await(t->d->sync, repo, id, LOOK_MS);
     }

@@ -45,6 +45,7 @@ MUST_USE int talk_need_id(const struct talk *t, struct repo_set **rs, struct sto
 struct buf *talk_row(struct talk *t);
 int talk_row_end(struct talk *t);
 int talk_row_flush(struct talk *t); /* the same, and sends it at once */
+bool talk_left(struct talk *t); /* the client has: for loops that have nothing to tell for long */
 int talk_progress(struct talk *t, uint64_t done, uint64_t total); /* the same */
 
 /* Bytes too many for a line travel as descriptors (SCM_RIGHTS), one with a request, one with an answer. */

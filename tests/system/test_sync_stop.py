@@ -2,6 +2,7 @@
 server looks up: mirrord ends within its drain, whatever waits."""
 import pathlib
 import socket
+import subprocess
 import threading
 
 import pytest
@@ -127,3 +128,24 @@ def test_a_client_whose_origins_name_is_not_found(names):
     until(n.asked)
     n.m.stop()
     asking.join()
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_who_waits_for_a_run_that_rests(mirrord, leaves):
+    """A run has nothing to tell between two tries: whoever waits for it is heard to leave, and holds up no SIGTERM."""
+    m = mirrord('drain = "1s" repo "x" { protocol = "generic" origin = "rsync://127.0.0.1:1/m/" sync { tries = 2 backoff = "1h" } }')
+    waits = subprocess.Popen([BUILD / "mirrorctl", "-c", m.conf, "sync", "run", "x", "--wait"], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: m.ctl_json("sync", "ls")[0]["last"]["next_try_unix_s"])
+        if leaves:
+            waits.kill()
+            until(lambda: "control-client" not in threads_of(m))
+        m.stop()
+    finally:
+        waits.kill()
+        waits.wait()
+
+
+def threads_of(m):
+    return [p.read_text().strip() for p in pathlib.Path(f"/proc/{m.child.pid}/task").glob("*/comm")]

@@ -92,7 +92,7 @@ struct http_server *http_server_open(struct loops *ls, struct pool *disk,
 
     s->loops = ls;
     s->limits = *limits;
-    lock_init(&s->lock, LOCK_LEAF);
+    lock_init(&s->lock, LOCK_LISTENERS);
     cond_init(&s->done);
     s->memory = limits->body_bytes != 0 ? body_memory_open(limits->body_bytes) : NULL;
     s->lanes = mem_array(loops_count(ls), sizeof *s->lanes);

@@ -1,7 +1,9 @@
 """agent.py - trainagent beside curl, on a wire of 300 MB/s: what verifying costs, and what many small files do.
 
 The wire is a veth pair into a namespace of its own, with a token bucket at the mirror's end. Both clients take the same
-bytes from the same mirrord into the same file system, cold, in turn; curl checks nothing and syncs nothing.
+bytes from the same mirrord into the same file system, cold, in turn; curl checks nothing and syncs nothing. The file system
+is an ext4 of its own with a journal, as nodes have: without one, ext4 avoids inodes that were freed in the last minutes, and
+the search for others costs more than all else.
 """
 import contextlib
 import os
@@ -19,7 +21,7 @@ from harness.mirrord import Mirrord
 RATE = "2400mbit"  # 300 MB/s
 RATE_MB_S = 300
 MIRROR, NODE = "10.213.77.1", "10.213.77.2"
-SMALL_FILES, SMALL_BYTES = 1000, 16 << 10
+SMALL_FILES, SMALL_BYTES = (1000, 10000), 16 << 10
 NODE_CORES = f"1-{os.cpu_count() - 1}" if os.cpu_count() > 2 else "1"
 
 
@@ -56,6 +58,21 @@ def shaped_wire():
         subprocess.run(["ip", "netns", "del", node], capture_output=True, check=False)
 
 
+@contextlib.contextmanager
+def journaled(folder):
+    """Yields a folder on an ext4 with a journal."""
+    image, at = folder.with_suffix(".ext4"), folder
+    with open(image, "wb") as f:
+        f.truncate(8 << 30)
+    tool("mkfs.ext4", "-q", "-F", "-O", "has_journal", image)
+    tool("mount", "-o", "loop", image, at)
+    try:
+        yield at
+    finally:
+        tool("umount", at)
+        image.unlink()
+
+
 class Node:
     """One end of the wire: runs a client on empty folders, and says (wall, CPU, peak memory)."""
 
@@ -79,20 +96,20 @@ class Node:
             raise SystemExit(f"bench: {command[0]} ended with {child.returncode}")
         return took_s, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
 
-    def curl(self, wire, name, small):
+    def curl(self, wire, name, count):
         args = ["curl", "-q", "-sS", "--no-progress-meter", "--noproxy", "*", "--http1.1", "--cacert", self.cert]
-        if not small:
+        if count == 1:
             return self.time([*args, "-o", self.folder / "to" / name, f"{self.url[wire]}/o/bench/{name}/{name}"])
         urls = self.folder / "urls"
         urls.write_text("".join(f'url = "{self.url[wire]}/o/bench/{name}/{i}.bin"\noutput = "{self.folder}/to/{i}.bin"\n'
-                                for i in range(SMALL_FILES)))
+                                for i in range(count)))
         return self.time([*args, "--parallel", "--parallel-max", "8", "-K", urls])
 
-    def agent(self, wire, name, small):
+    def agent(self, wire, name, count):
         env = dict(os.environ, TRAINAGENT_MIRROR=self.url[wire], TRAINAGENT_SHELF=str(self.folder / "shelf"),
                    TRAINAGENT_STATE=str(self.folder / "state"), TRAINAGENT_CA_FILE=str(self.cert))
         env.pop("TRAINAGENT_TOKEN_FILE", None)
-        what = f"o/bench/{name}/" if small else f"o/bench/{name}/{name}"
+        what = f"o/bench/{name}/" if count > 1 else f"o/bench/{name}/{name}"
         return self.time([self.build / "trainagent", "-q", "pull", what, "--to", self.folder / "to"], env)
 
 
@@ -108,20 +125,22 @@ def mirror(folder, build, cert):
 
 
 def fill(m, folder, build, big_bytes):
-    """Publishes big/big and many/0.bin, ... into the hosted repo."""
+    """Publishes big/big and many1000/0.bin, ... into the hosted repo."""
     rng = random.Random(1)
-    (folder / "big").mkdir()
-    (folder / "many").mkdir()
-    with open(folder / "big" / "big", "wb") as f:
-        subprocess.run(["head", "-c", str(big_bytes), "/dev/urandom"], stdout=f, check=True)
-    for i in range(SMALL_FILES):
-        (folder / "many" / f"{i}.bin").write_bytes(rng.randbytes(SMALL_BYTES))
     token = folder / "token"
     token.write_text(m.token("bench", "publish:o/*") + "\n")
-    for name in ("big", "many"):
+    for name, count in (("big", 1), *((f"many{n}", n) for n in SMALL_FILES)):
+        tree = folder / name
+        tree.mkdir()
+        if count == 1:
+            with open(tree / name, "wb") as f:
+                subprocess.run(["head", "-c", str(big_bytes), "/dev/urandom"], stdout=f, check=True)
+        else:
+            for i in range(count):
+                (tree / f"{i}.bin").write_bytes(rng.randbytes(SMALL_BYTES))
         subprocess.run([build / "trainagent", "-q", "--mirror", m.url(""), "--token-file", token, "--shelf", folder / "s", "--state",
-                        folder / "s", "publish", folder / name, f"o/bench/{name}"], check=True)
-        shutil.rmtree(folder / name)
+                        folder / "s", "publish", tree, f"o/bench/{name}"], check=True)
+        shutil.rmtree(tree)
 
 
 def table(folder, build, cert, runs, quick):
@@ -133,15 +152,15 @@ def table(folder, build, cert, runs, quick):
     for name in ("agent-mirror", "node"):
         (folder / name).mkdir()
     try:
-        with shaped_wire() as prefix:
+        with shaped_wire() as prefix, journaled(folder / "node") as disk:
             m = mirror(folder / "agent-mirror", build, cert)
             try:
                 fill(m, folder, build, big_bytes)
-                node = Node(prefix, folder / "node", build, m, cert[0])
-                cases = [(f"{big_bytes >> 20} MiB, {wire}", wire, "big", big_bytes) for wire in node.url]
-                cases.append((f"{SMALL_FILES:,} files of 16 KiB, HTTP/1.1", "HTTP/1.1", "many", SMALL_FILES * SMALL_BYTES))
-                for what, wire, name, size in cases:
-                    rows.append(row(node, what, wire, name, size, runs))
+                node = Node(prefix, disk, build, m, cert[0])
+                cases = [(f"{big_bytes >> 20} MiB, {wire}", wire, "big", 1, big_bytes) for wire in node.url]
+                cases += [(f"{n:,} files of 16 KiB, HTTP/1.1", "HTTP/1.1", f"many{n}", n, n * SMALL_BYTES) for n in SMALL_FILES]
+                for case in cases:
+                    rows.append(row(node, *case, runs))
                     print(rows[-1], file=sys.stderr, flush=True)
             finally:
                 m.stop()
@@ -150,11 +169,12 @@ def table(folder, build, cert, runs, quick):
     return "\n".join(rows)
 
 
-def row(node, what, wire, name, size, runs):
+def row(node, what, wire, name, count, size, runs):
+    """Takes turns, A B B A; many small files are quick, and so have more of them."""
     curl, agent = [], []
-    for _ in range(runs):
-        curl.append(node.curl(wire, name, name == "many"))
-        agent.append(node.agent(wire, name, name == "many"))
+    for i in range(runs if count == 1 else max(runs, 5)):
+        for client, times in ((node.curl, curl), (node.agent, agent))[::-1 if i % 2 else 1]:
+            times.append(client(wire, name, count))
     curl_s, agent_s = (statistics.median(run[0] for run in of) for of in (curl, agent))
     curl_cpu, agent_cpu = (statistics.median(run[1] for run in of) for of in (curl, agent))
     memory = max(run[2] for run in agent)

@@ -51,17 +51,16 @@ static void compare_what_stays(const struct conf *was, const struct conf *is, st
     }
 }
 
-/* What can fail: the log's file, the listeners' sockets and certificates. With all in hand, or nothing changed. */
-static int prepare(struct daemon *d, const struct conf *was, const struct conf *is,
-                   struct http_listeners *listeners, struct err *e)
+/* What can fail: the listeners' sockets and certificates, the log's file. The log is last: nothing of it has to be undone. */
+static int prepare(struct daemon *d, const struct conf *is, struct http_listeners *listeners,
+                   struct err *e)
 {
-    int rc = access_log_set(d->access, is->access_log, is->access_log_format, e);
+    int rc = http_server_bind(d->http, is->listeners, is->listeners_count, listeners, e);
 
     if (rc == 0) {
-        rc = http_server_bind(d->http, is->listeners, is->listeners_count, listeners, e);
-        if (rc != 0 &&
-            access_log_set(d->access, was->access_log, was->access_log_format, NULL) != 0) {
-            log_error("reload.access_log", "%s does not open again", was->access_log);
+        rc = access_log_set(d->access, is->access_log, is->access_log_format, e);
+        if (rc != 0) {
+            http_listeners_drop(listeners);
         }
     }
     return rc;
@@ -86,10 +85,10 @@ int daemon_try(struct daemon *d, const struct conf *c, struct err *e)
 
     lock_take(&d->reloading);
     if (rc == 0) {
-        rc = access_log_try(d->access, c->access_log, e);
+        rc = http_server_try(d->http, c->listeners, c->listeners_count, e);
     }
     if (rc == 0) {
-        rc = http_server_try(d->http, c->listeners, c->listeners_count, e);
+        rc = access_log_try(d->access, c->access_log, e);
     }
     lock_drop(&d->reloading);
     return rc;
@@ -132,7 +131,7 @@ static int reload(struct daemon *d, struct reload_news *news, struct err *e)
         rc = holding_load(d->store, fresh, e);
     }
     if (rc == 0) {
-        rc = prepare(d, d->set->conf, c, &listeners, e); /* changed by reloads alone */
+        rc = prepare(d, c, &listeners, e);
     }
     if (rc != 0) {
         repo_set_release(&fresh);

@@ -91,9 +91,10 @@ static void certificates_json(struct buf *out, const struct sample *s)
     jwrite_open(out, "certificates", '[');
     for (size_t i = 0; i < s->certificates; i++) {
         const struct http_certificate *c = &s->certificate[i];
-        int64_t expires = c->valid.expires_unix_s;
+        int64_t begins = c->valid.begins_unix_s, expires = c->valid.expires_unix_s;
         jwrite_open(out, NULL, '{');
         jwrite_str(out, "listen", c->listen);
+        jwrite_u64(out, "valid_from_unix_s", begins > 0 ? (uint64_t)begins : 0);
         jwrite_u64(out, "expires_unix_s", expires > 0 ? (uint64_t)expires : 0);
         jwrite_bool(out, "soon", expires - now < TLS_EXPIRES_SOON_S);
         jwrite_close(out, '}');

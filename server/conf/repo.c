@@ -4,6 +4,7 @@
 #include "common/codec/nearest.h"
 #include "server/conf/s3.h"
 #include "server/conf/value.h"
+#include "server/net/tls.h"
 #include "server/repo/forward.h"
 #include "server/repo/origin_field.h"
 
@@ -90,6 +91,20 @@ static int check_protocol(const struct settings_node *nd, const struct repo_conf
             r->name);
     }
     return 0;
+}
+
+static int check_authorities(const struct settings_node *nd, const struct repo_conf *r,
+                             struct err *e)
+{
+    struct err why = {0};
+
+    if (r->origin.ca_file == NULL || tls_authorities_check(r->origin.ca_file, &why) == 0) {
+        return 0;
+    }
+    return settings_wrong(settings_where(nd, "ca_file"), e,
+                          "ca_file = \"%.80s\", no certificate is in it, put those of the "
+                          "authorities there, as PEM",
+                          r->origin.ca_file);
 }
 
 static int check_names(const struct settings_node *nd, const struct repo_conf *r, struct err *e)
@@ -222,6 +237,9 @@ int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
             nd->title);
     }
     rc = check_protocol(nd, r, e);
+    if (rc == 0) {
+        rc = check_authorities(nd, r, e);
+    }
     if (rc == 0) {
         rc = check_names(nd, r, e);
     }

@@ -53,8 +53,13 @@ static void say_certificates(struct ctl *c, const json_t *certificates)
 
     json_array_foreach(certificates, i, cert)
     {
-        uint64_t at = get_u64(cert, "expires_unix_s");
+        uint64_t from = get_u64(cert, "valid_from_unix_s"), at = get_u64(cert, "expires_unix_s");
         bool over = at <= now;
+        if (from > now) {
+            span_format((from - now) * 1000, span);
+            say(c, "certificate of %s: becomes valid in %s\n", get_str(cert, "listen"), span);
+            continue;
+        }
         span_format((over ? now - at : at - now) * 1000, span);
         say(c, "certificate of %s: %s %s%s%s\n", get_str(cert, "listen"),
             over ? "EXPIRED" : "expires in", span, over ? " ago" : "",

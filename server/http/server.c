@@ -129,7 +129,7 @@ static struct listener *find_listener(struct http_server *s, size_t place, const
 }
 
 static int bind_one(struct listener *old, const struct listener_settings *set,
-                    struct listener **out, struct err *e)
+                    struct listener **out, struct tls_pair **renewed, struct err *e)
 {
     if (old == NULL) {
         return listener_open(set, out, e);
@@ -138,7 +138,7 @@ static int bind_one(struct listener *old, const struct listener_settings *set,
         return listener_again(old, set, out, e);
     }
     *out = listener_hold(old);
-    return listener_identity(old) != NULL ? tls_identity_reload(listener_identity(old), e) : 0;
+    return listener_identity(old) != NULL ? tls_pair_read(listener_identity(old), renewed, e) : 0;
 }
 
 static void drain_retired(struct loop *l, void *arg)
@@ -154,14 +154,24 @@ static void drain_retired(struct loop *l, void *arg)
     }
 }
 
+static struct http_listeners listeners_new(size_t count)
+{
+    struct http_listeners ls = {.count = count};
+
+    ls.at = mem_array(count, sizeof *ls.at);
+    ls.renewed = mem_array(count, sizeof *ls.renewed);
+    return ls;
+}
+
 int http_server_bind(struct http_server *s, const struct listener_settings *set, size_t count,
                      struct http_listeners *out, struct err *e)
 {
     int rc = 0;
 
-    *out = (struct http_listeners){mem_array(count, sizeof *out->at), count};
+    *out = listeners_new(count);
     for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = bind_one(find_listener(s, i, set[i].address), &set[i], &out->at[i], e);
+        rc = bind_one(find_listener(s, i, set[i].address), &set[i], &out->at[i], &out->renewed[i],
+                      e);
     }
     if (rc != 0) {
         http_listeners_drop(out);
@@ -173,7 +183,7 @@ int http_server_try(struct http_server *s, const struct listener_settings *set, 
                     struct err *e)
 {
     /* All are held until the end: two new ones may exclude each other. */
-    struct http_listeners fresh = {mem_array(count, sizeof *fresh.at), count};
+    struct http_listeners fresh = listeners_new(count);
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < count; i++) {
@@ -189,9 +199,11 @@ void http_listeners_drop(struct http_listeners *ls)
 {
     for (size_t i = 0; i < ls->count; i++) {
         listener_release(&ls->at[i]);
+        tls_pair_free(&ls->renewed[i]);
     }
     free(ls->at);
-    *ls = (struct http_listeners){NULL, 0};
+    free(ls->renewed);
+    *ls = (struct http_listeners){0};
 }
 
 static bool among(const struct http_listeners *ls, const struct listener *l)
@@ -209,11 +221,17 @@ void http_server_listen(struct http_server *s, struct http_listeners *ls)
     struct http_listeners old = s->listeners;
     bool some = false;
 
+    for (size_t i = 0; i < ls->count; i++) {
+        if (ls->renewed[i] != NULL) {
+            tls_identity_replace(listener_identity(ls->at[i]), &ls->renewed[i]);
+        }
+        listener_begin(ls->at[i]);
+    }
     acceptor_watch(s->acceptor, ls->at, ls->count);
     lock_take(&s->lock);
     s->listeners = *ls;
     lock_drop(&s->lock);
-    *ls = (struct http_listeners){NULL, 0};
+    *ls = (struct http_listeners){0};
     for (size_t i = 0; i < old.count; i++) {
         if (!among(&s->listeners, old.at[i])) {
             listener_retire(old.at[i]);

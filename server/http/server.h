@@ -47,10 +47,12 @@ struct http_server *http_server_open(struct loops *ls, struct pool *disk,
                                      const struct http_limits *limits,
                                      struct exchange_handler handler);
 struct http_listeners {
-    struct listener **at; /* each held */
+    struct listener **at;      /* each held */
+    struct tls_pair **renewed; /* of those that stay as they are: their files read again, or NULL */
     size_t count;
 };
-/* Binds what is new; what stays keeps its socket and reads its certificate again. The error names address and reason. */
+/* Binds what is new; what stays keeps its socket and has its certificate read again. Until http_server_listen() all that is
+ * in force stays as it is. The error names address and reason. */
 MUST_USE int http_server_bind(struct http_server *s, const struct listener_settings *set,
                               size_t count, struct http_listeners *out, struct err *e);
 /* Whether http_server_bind() would find every new address free; changes nothing. */

@@ -13,6 +13,7 @@ struct listener {
     _Atomic unsigned holds;
     _Atomic bool retired;
     int fd; /* -1 when retired */
+    bool again; /* the socket was another's, whose settings it has until listener_begin() */
     char address[SOCK_TEXT_BYTES];
     struct listener_settings set; /* copies */
     struct tls_identity *identity;
@@ -55,12 +56,9 @@ static void set_congestion(struct listener *l)
     }
 }
 
-static int prepare(struct listener *l, bool again, struct err *e)
+static int prepare(struct listener *l, struct err *e)
 {
     sock_bound(l->fd, l->address);
-    if (again || l->set.tcp_congestion != NULL) { /* the socket may have had another before */
-        set_congestion(l);
-    }
     return l->set.tls_certificate == NULL
                ? 0
                : tls_identity_open(l->set.tls_certificate, l->set.tls_key, &l->identity, e);
@@ -72,7 +70,10 @@ int listener_open(const struct listener_settings *set, struct listener **out, st
     int rc = sock_listen(set->address, &l->fd, e);
 
     if (rc == 0) {
-        rc = prepare(l, false, e);
+        rc = prepare(l, e);
+    }
+    if (rc == 0 && set->tcp_congestion != NULL) {
+        set_congestion(l);
     }
     if (rc != 0) {
         listener_release(&l);
@@ -87,13 +88,22 @@ int listener_again(const struct listener *old, const struct listener_settings *s
     struct listener *l = listener_new(set);
     int rc;
 
+    l->again = true;
     l->fd = fcntl(old->fd, F_DUPFD_CLOEXEC, 0);
-    rc = l->fd != -1 ? prepare(l, true, e) : err_sys(e, "listener %s", set->address);
+    rc = l->fd != -1 ? prepare(l, e) : err_sys(e, "listener %s", set->address);
     if (rc != 0) {
         listener_release(&l);
     }
     *out = l;
     return rc;
+}
+
+void listener_begin(struct listener *l)
+{
+    if (l->again) {
+        set_congestion(l);
+        l->again = false;
+    }
 }
 
 struct listener *listener_hold(const struct listener *l)

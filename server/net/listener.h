@@ -28,9 +28,11 @@ struct listener;
 /* Binds and listens at once; the error names address and reason. */
 MUST_USE int listener_open(const struct listener_settings *set, struct listener **out,
                            struct err *e);
-/* The socket of `old`, which is named as set->address, under other settings. */
+/* The socket of `old`, which is named as set->address, under other settings: what they say of the socket itself holds from
+ * listener_begin() on. */
 MUST_USE int listener_again(const struct listener *old, const struct listener_settings *set,
                             struct listener **out, struct err *e);
+void listener_begin(struct listener *l);
 struct listener *listener_hold(const struct listener *l);
 void listener_release(struct listener **lp); /* NULL is fine */
 /* Closes its socket; connections that are there go on, and are told to end (http/server.h). */

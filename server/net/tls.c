@@ -15,10 +15,14 @@
 #include "common/codec/units.h"
 #include "common/os/lock.h"
 
-struct tls_identity {
-    struct lock lock; /* over ctx: loops take references while a reload swaps it */
+struct tls_pair {
     SSL_CTX *ctx;
     struct tls_validity valid; /* of ctx */
+};
+
+struct tls_identity {
+    struct lock lock; /* over pair: loops take references to its context while a reload swaps it */
+    struct tls_pair *pair;
     char *certificate;
     char *key;
 };
@@ -115,46 +119,68 @@ static struct tls_validity validity_of(SSL_CTX *ctx)
     return v;
 }
 
+static int pair_read(const char *certificate, const char *key, struct tls_pair **out,
+                     struct err *e)
+{
+    SSL_CTX *ctx = NULL;
+    int rc = context_new(certificate, key, &ctx, e);
+
+    if (rc == 0) {
+        *out = NEW(struct tls_pair);
+        **out = (struct tls_pair){.ctx = ctx, .valid = validity_of(ctx)};
+    }
+    return rc;
+}
+
+int tls_pair_read(const struct tls_identity *t, struct tls_pair **out, struct err *e)
+{
+    return pair_read(t->certificate, t->key, out, e);
+}
+
+void tls_pair_free(struct tls_pair **pp)
+{
+    struct tls_pair *p = *pp;
+
+    *pp = NULL;
+    if (p != NULL) {
+        SSL_CTX_free(p->ctx); /* counted: the last session frees it */
+        free(p);
+    }
+}
+
 int tls_identity_open(const char *certificate, const char *key, struct tls_identity **out,
                       struct err *e)
 {
-    SSL_CTX *ctx;
+    struct tls_pair *pair;
     struct tls_identity *t;
     int rc;
 
     if (key == NULL) {
         return err_set(e, E_CONFIG, "%s: a certificate needs its key (tls_key)", certificate);
     }
-    rc = context_new(certificate, key, &ctx, e);
+    rc = pair_read(certificate, key, &pair, e);
     if (rc != 0) {
         return rc;
     }
     t = NEW(struct tls_identity);
     lock_init(&t->lock, LOCK_LEAF);
-    t->ctx = ctx;
-    t->valid = validity_of(ctx);
+    t->pair = pair;
     t->certificate = mem_strdup(certificate);
     t->key = mem_strdup(key);
     *out = t;
     return 0;
 }
 
-int tls_identity_reload(struct tls_identity *t, struct err *e)
+void tls_identity_replace(struct tls_identity *t, struct tls_pair **pp)
 {
-    SSL_CTX *fresh;
-    SSL_CTX *old;
-    int rc = context_new(t->certificate, t->key, &fresh, e);
+    struct tls_pair *old;
 
-    if (rc != 0) {
-        return rc;
-    }
     lock_take(&t->lock);
-    old = t->ctx;
-    t->ctx = fresh;
-    t->valid = validity_of(fresh);
+    old = t->pair;
+    t->pair = *pp;
     lock_drop(&t->lock);
-    SSL_CTX_free(old); /* counted: the last session frees it */
-    return 0;
+    *pp = NULL;
+    tls_pair_free(&old);
 }
 
 struct tls_validity tls_identity_validity(const struct tls_identity *t)
@@ -163,7 +189,7 @@ struct tls_validity tls_identity_validity(const struct tls_identity *t)
     struct tls_validity v;
 
     lock_take(lock);
-    v = t->valid;
+    v = t->pair->valid;
     lock_drop(lock);
     return v;
 }
@@ -197,11 +223,30 @@ void tls_identity_close(struct tls_identity **tp)
         return;
     }
     *tp = NULL;
-    SSL_CTX_free(t->ctx);
+    tls_pair_free(&t->pair);
     lock_fini(&t->lock);
     free(t->certificate);
     free(t->key);
     free(t);
+}
+
+int tls_authorities_check(const char *path, struct err *e)
+{
+    X509_STORE *authorities = X509_STORE_new();
+    STACK_OF(X509) *found;
+    int rc;
+
+    CHECK(authorities != NULL);
+    rc = X509_STORE_load_file(authorities, path) == 1
+             ? 0
+             : fail(e, "no certificate is in it", path);
+    found = X509_STORE_get1_all_certs(authorities);
+    if (rc == 0 && sk_X509_num(found) == 0) { /* a list of revocations alone */
+        rc = err_set(e, E_CONFIG, "%s: no certificate is in it", path);
+    }
+    sk_X509_pop_free(found, X509_free);
+    X509_STORE_free(authorities);
+    return rc;
 }
 
 SSL *tls_session(struct tls_identity *t)
@@ -210,7 +255,7 @@ SSL *tls_session(struct tls_identity *t)
     SSL *ssl;
 
     lock_take(&t->lock);
-    ctx = t->ctx;
+    ctx = t->pair->ctx;
     SSL_CTX_up_ref(ctx);
     lock_drop(&t->lock);
     ssl = SSL_new(ctx);

@@ -1,7 +1,7 @@
 /* tls.h - what a listener's TLS is: versions, ciphers, certificate, ALPN. The bytes are wire.c's business.
  *
  * TLS 1.2 and 1.3; AES-128-GCM first (14 % cheaper than 256); one ticket a handshake, no session cache; "h2" before
- * "http/1.1". A reload swaps the whole context: sessions under way keep the one they began with.
+ * "http/1.1". A reload swaps the whole pair: sessions under way keep the one they began with.
  *
  * threads  any
  */
@@ -16,8 +16,13 @@ struct tls_identity;
 
 MUST_USE int tls_identity_open(const char *certificate, const char *key, struct tls_identity **out,
                                struct err *e);
-MUST_USE int tls_identity_reload(struct tls_identity *t,
-                                 struct err *e); /* on an error the old stays */
+/* A certificate chain and its key, as they were read from their files. */
+struct tls_pair;
+/* Reads the identity's files again, and changes nothing. */
+MUST_USE int tls_pair_read(const struct tls_identity *t, struct tls_pair **out, struct err *e);
+void tls_pair_free(struct tls_pair **pp); /* NULL is fine */
+/* New sessions have it from now on. Takes *pp. */
+void tls_identity_replace(struct tls_identity *t, struct tls_pair **pp);
 void tls_identity_close(struct tls_identity **tp);
 struct tls_validity { /* when all certificates of a chain are valid */
     int64_t begins_unix_s, expires_unix_s;
@@ -31,6 +36,9 @@ enum { TLS_VALIDITY_TEXT = 64 };
 /* "expires in 3d00h", "expired 2d00h ago", or "is not valid yet, for 1h00m". */
 void tls_validity_format(const struct tls_validity *v, int64_t now_unix_s,
                          char out[TLS_VALIDITY_TEXT]);
+
+/* E_CONFIG: no certificate is in the file, so that it can vouch for nobody. */
+MUST_USE int tls_authorities_check(const char *path, struct err *e);
 
 SSL *tls_session(struct tls_identity *t); /* a server's end, no BIO yet */
 bool tls_chose_h2(const SSL *ssl);        /* after the handshake */

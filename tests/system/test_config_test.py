@@ -79,7 +79,10 @@ def test_a_key_that_the_daemon_cannot_read(with_key, program):
     ('include("secret")\nrepo "a" { protocol = "hosted" }', "secret: "),
     ('include("closed/*.conf")\nrepo "a" { protocol = "hosted" }', "closed to the user nobody")])
 def test_any_file_that_the_daemon_cannot_read(folder, setting, names):
-    (folder / "secret").write_text("# me:secret\n" if "include" in setting else "secret\n")
+    if "ca_file" in setting:
+        certificate(folder)[0].rename(folder / "secret")
+    else:
+        (folder / "secret").write_text("# me:secret\n" if "include" in setting else "secret\n")
     (folder / "secret").chmod(0o600)
     (folder / "closed").mkdir(mode=0o700)
     (folder / "closed/x.conf").write_text("")
@@ -92,6 +95,22 @@ def test_any_file_that_the_daemon_cannot_read(folder, setting, names):
         path.chmod(mode)
     done = run("mirrord", "-t", "-c", conf)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("held", ["", "no certificate\n", "a key"])
+def test_authorities_in_a_file_that_has_none(tmp_path, held):
+    """Every request to the origin would fail, long after."""
+    cert, key = certificate(tmp_path)
+    (tmp_path / "ca.pem").write_text(pathlib.Path(key).read_text() if held == "a key" else held)
+    conf = tmp_path / "test.conf"
+    for name, works in (("ca.pem", False), (pathlib.Path(cert).name, True)):
+        conf.write_text(f'state_dir = "{tmp_path}/state"\nlisten "127.0.0.1:0" {{ }}\nrepo "a" {{\n  protocol = "generic" origin = "https://a.example/"\n'
+                        f'  ca_file = "{tmp_path}/{name}"\n}}\n')
+        for done in (run("mirrord", "-t", "-c", conf), run("mirrorctl", "-c", conf, "config", "test")):
+            assert (done.returncode == 0) == works, done
+            if not works:
+                assert done.returncode == 78 and f'{conf}:5: ca_file = "{tmp_path}/ca.pem", ' in done.stderr, done
+                assert "no certificate is in it, put those of the authorities there, as PEM" in done.stderr, done
 
 
 @as_root

@@ -94,6 +94,28 @@ def test_a_taken_port_refuses_all_of_it(m):
     assert refused(new) and ask(m.port)[0] == 200 and ask(m.port, "/more/")[0] == 404
 
 
+def test_a_refused_reload_leaves_certificates_and_logs(m, tmp_path):
+    """A pair that was renewed under an unchanged listener waits for a reload that is not refused, and a new log is not made."""
+    port, log = free_port(), m.access_log
+    cert, key = certificate(tmp_path)
+    ours = f'listen "127.0.0.1:{port}" {{ tls_certificate = "{cert}" tls_key = "{key}" }}'
+    listen(m, ours)
+    first = ssl.create_default_context(cafile=cert)
+    certificate(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        m.config = f'{ours} listen "127.0.0.1:{taken.getsockname()[1]}" {{ }} {m.repos}'
+        m.access_log = m.folder / "other.log"
+        m.write_config()
+        done = m.ctl("config", "reload", check=False)
+    assert done.returncode != 0 and "in use" in done.stderr
+    assert ask(port, tls=first)[0] == 200 and not m.access_log.exists()
+    m.access_log = log
+    listen(m, ours)
+    assert ask(port, tls=ssl.create_default_context(cafile=cert))[0] == 200
+
+
 def test_certificates_are_read_again(m, tmp_path):
     port = free_port()
     cert, key = certificate(tmp_path)

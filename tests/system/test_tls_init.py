@@ -308,5 +308,7 @@ def test_a_certificate_that_is_not_valid_yet_is_trouble(m, tmp_path):
     trouble, todo, *_ = status.stdout.splitlines()
     assert status.returncode == 1 and trouble.startswith(f"TROUBLE the certificate of 127.0.0.1:{port} is not valid yet, for "), status
     assert "clock" in todo
+    line = next(x for x in status.stdout.splitlines() if x.startswith(f"certificate of 127.0.0.1:{port}"))
+    assert "becomes valid in " in line and "expires" not in line, line
     assert "is not valid yet" in m.ctl("-c", str(m.conf), "config", "test").stderr
     assert "is not valid yet" in m.get("/").body.decode()

@@ -1,5 +1,6 @@
 #include "server/cache/object.h"
 
+#include "server/cache/variant.h"
 #include "server/cache/wire.h"
 
 enum { ROW_VERSION = 1, FIXED_BYTES = 2 + DIGEST_BYTES };
@@ -215,22 +216,99 @@ static bool keep_field(struct keeping *k, struct slice name, struct slice value)
     return true;
 }
 
-/* Without these the bytes would be given to those for whom they are not, mean something else, or pass for all of a list. */
-static bool is_vital(struct slice name)
+/* --- Vary --- */
+
+enum { VARY_NAMES = 64 };
+
+struct vary_names {
+    struct slice name[VARY_NAMES]; /* each once */
+    size_t n;
+    bool all; /* none was left out */
+};
+
+/* Those by which answers are told apart, or the others. */
+static void vary_names(const struct fetch_head *h, bool count, struct vary_names *out)
 {
-    return slice_eqs(name, "vary") || slice_eqs(name, "content-encoding") ||
-           slice_eqs(name, "link");
+    out->n = 0;
+    out->all = true;
+    for (size_t i = 0; i < h->nfields; i++) {
+        struct slice rest =
+            slice_eqs(h->fields[i].name, "vary") ? h->fields[i].value : SLICE_NONE;
+        while (rest.n > 0) {
+            struct slice name = slice_trim(slice_cut(&rest, ','));
+            size_t at = 0;
+            if (name.n == 0 || variant_ignores(name) == count) {
+                continue;
+            }
+            while (at < out->n && !slice_ieq(out->name[at], name)) {
+                at++;
+            }
+            if (at == VARY_NAMES) {
+                out->all = false;
+                return;
+            }
+            out->name[at] = name;
+            out->n = at == out->n ? at + 1 : out->n;
+        }
+    }
 }
 
-static void keep_those(struct keeping *k, bool vital)
+static void add_names(struct buf *b, const struct vary_names *names)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        if (b->n + 2 + names->name[i].n <= OBJECT_FIELD_BYTES / 2) {
+            buf_addf(b, "%s" SLICE_FMT, b->n > 0 ? ", " : "", SLICE_ARG(names->name[i]));
+        }
+    }
+}
+
+/* All lines of Vary as one, each name once; "*" for more names that count than have room. Names that do not count follow as far
+ * as there is room. p == NULL: the answer has no Vary. */
+static struct slice vary_of(const struct fetch_head *h, struct arena *a)
+{
+    struct vary_names counting, others;
+    struct buf b = BUF_INIT(OBJECT_FIELD_BYTES);
+    size_t bytes = 0;
+    struct slice s;
+
+    vary_names(h, true, &counting);
+    vary_names(h, false, &others);
+    for (size_t i = 0; i < counting.n; i++) {
+        bytes += counting.name[i].n + 2;
+    }
+    if (!counting.all || bytes > OBJECT_FIELD_BYTES / 2) {
+        return SLICE("*");
+    }
+    add_names(&b, &counting);
+    add_names(&b, &others);
+    s = b.n > 0 ? arena_copy(a, buf_slice(&b)) : SLICE_NONE;
+    CHECK(b.rc == 0);
+    buf_free(&b);
+    return s;
+}
+
+/* --- what is kept --- */
+
+/* Without Vary, Content-Encoding and Link the bytes would be given to those for whom they are not, mean something else, or pass
+ * for all of a list: they have room before all else, in this order. */
+enum importance { MEANS_OTHERS, MEANS_LIST, MEANS_LITTLE };
+
+static enum importance importance_of(struct slice name)
+{
+    return slice_eqs(name, "content-encoding") ? MEANS_OTHERS
+           : slice_eqs(name, "link")           ? MEANS_LIST
+                                               : MEANS_LITTLE;
+}
+
+static void keep_those(struct keeping *k, enum importance what)
 {
     const struct fetch_head *h = k->head;
 
     for (size_t i = 0; i < h->nfields; i++) {
         struct slice name = h->fields[i].name;
-        if (is_vital(name) == vital && !dropped(name) && (vital || !named_in_connection(h, name)) &&
-            !keep_field(k, name, h->fields[i].value) && slice_eqs(name, "vary")) {
-            (void)keep_field(k, name, SLICE("*")); /* by too much to say */
+        if (importance_of(name) == what && !slice_eqs(name, "vary") && !dropped(name) &&
+            (what != MEANS_LITTLE || !named_in_connection(h, name))) {
+            (void)keep_field(k, name, h->fields[i].value);
         }
     }
 }
@@ -238,10 +316,15 @@ static void keep_those(struct keeping *k, bool vital)
 static void keep_fields(struct object *o, const struct fetch_head *h, struct arena *a)
 {
     struct keeping k = {.object = o, .head = h, .arena = a};
+    struct slice vary = vary_of(h, a);
 
     o->nfields = 0;
-    keep_those(&k, true);
-    keep_those(&k, false);
+    if (vary.p != NULL) {
+        (void)keep_field(&k, SLICE("vary"), vary); /* it has room: it is the first */
+    }
+    keep_those(&k, MEANS_OTHERS);
+    keep_those(&k, MEANS_LIST);
+    keep_those(&k, MEANS_LITTLE);
 }
 
 static void take(struct slice *to, const struct fetch_head *h, const char *name, struct arena *a)
@@ -302,6 +385,24 @@ static bool stands_earlier(const struct fetch_head *h, size_t i)
     return false;
 }
 
+/* A 304 that varies by other fields than its object is not believed: at most the names that do not count are others. */
+static void renew_vary(struct object *o, const struct fetch_head *h, struct arena *a)
+{
+    struct object was = *o;
+    struct slice vary = vary_of(h, a);
+    size_t bytes;
+
+    if (vary.p == NULL) {
+        return;
+    }
+    bytes = take_out(o, SLICE("vary"));
+    if (o->nfields < OBJECT_FIELDS && bytes + 4 + vary.n <= OBJECT_FIELD_BYTES) {
+        o->fields[o->nfields++] = (struct http_field){SLICE("vary"), vary};
+    } else {
+        *o = was;
+    }
+}
+
 void object_renew(struct object *o, const struct fetch_head *h, struct arena *a)
 {
     struct object fresh = *o;
@@ -311,10 +412,11 @@ void object_renew(struct object *o, const struct fetch_head *h, struct arena *a)
         o->last_modified = fresh.last_modified;
     }
     (void)take_out(o, SLICE("date")); /* without one it was said now */
+    renew_vary(o, h, a);
     for (size_t i = 0; i < h->nfields; i++) {
         struct slice name = h->fields[i].name;
-        if (!dropped(name) && !named_in_connection(h, name) &&
-            !slice_eq(name, SLICE("content-encoding")) && !stands_earlier(h, i)) {
+        if (!dropped(name) && !named_in_connection(h, name) && !slice_eqs(name, "vary") &&
+            !slice_eqs(name, "content-encoding") && !stands_earlier(h, i)) {
             renew_field(o, h, name, a);
         }
     }

@@ -444,7 +444,10 @@ def test_the_form_that_nobody_takes_is_not_fetched_whole(plain):
 
 
 @pytest.mark.parametrize("fields", ["|".join(f"X-More-{i}: {i}" for i in range(30)) + "|Vary: Accept", f"X-Long: {'x' * 8150}|Vary: Accept",
-                                    f"Vary: {'X-Kind, ' * 1500}Accept"], ids=["many fields", "a long field", "a long Vary"])
+                                    f"Vary: {'X-Kind, ' * 1500}Accept", "|".join(["Vary: Cookie"] * 30) + "|Vary: Accept",
+                                    "|".join(f"Vary: Sec-Hint-{i}" for i in range(30)) + "|Vary: Accept",
+                                    "|".join([f"Link: </{i}>; rel=next" for i in range(30)]) + "|Vary: Accept"],
+                         ids=["many fields", "a long field", "a long Vary", "many lines", "many names that do not count", "many links"])
 def test_whom_an_answer_is_for_is_not_lost_among_its_fields(mirrord, origin, fields, wire):
     """An answer keeps so many fields, and so many bytes of them. With its Vary lost it was given to everybody."""
     m = mirrord(f"""threads = 1\nrepo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ ttl = 1h }} }}""")

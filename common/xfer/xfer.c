@@ -260,29 +260,70 @@ static int tell_tls(const struct xfer *x, struct err *e)
                : err_set(e, E_NETWORK, "%s: TLS: %.120s", x->host, x->curl_says);
 }
 
-/* The proxy is not named: its URL may have a password. libcurl's sentence names the host that it tried to connect to. */
-static const char *to_proxy(const struct xfer *x)
+enum { PROXY_BYTES = 128 };
+
+/* " to the proxy host:port", for instance. Its URL may have a password, which is left out. */
+static void proxy_named(const struct xfer *x, const char *words, char out[PROXY_BYTES])
+{
+    const char *scheme = strstr(x->want.proxy, "://");
+    const char *from = scheme != NULL ? scheme + 3 : x->want.proxy;
+    size_t n = strcspn(from, "/?#");
+    const char *at = memrchr(from, '@', n);
+
+    n -= at != NULL ? (size_t)(at + 1 - from) : 0;
+    snprintf(out, PROXY_BYTES, "%s the proxy %.*s", words, (int)n, at != NULL ? at + 1 : from);
+}
+
+/* libcurl's sentence names the host that it tried to connect to, but for one that timed out. */
+static void to_proxy(const struct xfer *x, bool timed_out, char out[PROXY_BYTES])
 {
     char direct[EASY_HOST + sizeof "Failed to connect to  port "];
     size_t host = (size_t)(strrchr(x->host, ':') - x->host);
 
-    if (x->want.proxy == NULL) {
-        return "";
-    }
+    out[0] = '\0';
     snprintf(direct, sizeof direct, "Failed to connect to %.*s port ", (int)host, x->host);
-    return says(x, direct) ? "" : " to the proxy";
+    if (x->want.proxy != NULL && !says(x, direct)) {
+        proxy_named(x, timed_out && x->want.no_proxy != NULL ? " to it or to" : " to", out);
+    }
 }
 
 static int explain_no_connection(const struct xfer *x, struct err *e)
 {
+    char proxy[PROXY_BYTES];
     long number = 0;
 
+    to_proxy(x, false, proxy);
     curl_easy_getinfo(x->easy, CURLINFO_OS_ERRNO, &number);
     if (number == 0) {
-        return err_set(e, E_NETWORK, "%s: cannot connect%s", x->host, to_proxy(x));
+        return err_set(e, E_NETWORK, "%s: cannot connect%s", x->host, proxy);
     }
-    return err_set(e, E_NETWORK, "%s: cannot connect%s: %s", x->host, to_proxy(x),
+    return err_set(e, E_NETWORK, "%s: cannot connect%s: %s", x->host, proxy,
                    strerror((int)number));
+}
+
+/* Before the origin is reached through it. */
+static int explain_no_connection_in_time(const struct xfer *x, struct err *e)
+{
+    char proxy[PROXY_BYTES];
+    long port = 0;
+
+    curl_easy_getinfo(x->easy, CURLINFO_LOCAL_PORT, &port); /* 0: no connection, to nobody */
+    if (x->want.proxy != NULL && port != 0) {
+        proxy_named(x, "", proxy);
+        return err_set(e, E_TIMEOUT, "%s:%s did not answer in time", x->host, proxy);
+    }
+    to_proxy(x, true, proxy);
+    return err_set(e, E_TIMEOUT, "%s: cannot connect%s: timed out", x->host, proxy);
+}
+
+static int explain_no_answer(const struct xfer *x, struct err *e)
+{
+    char proxy[PROXY_BYTES] = "";
+
+    if (x->want.proxy != NULL && x->want.no_proxy == NULL) {
+        proxy_named(x, ", through", proxy);
+    }
+    return err_set(e, E_TIMEOUT, "%s: no answer in time%s", x->host, proxy);
 }
 
 static int explain_timeout(const struct xfer *x, struct err *e)
@@ -298,15 +339,15 @@ static int explain_timeout(const struct xfer *x, struct err *e)
     }
     curl_easy_getinfo(x->easy, CURLINFO_CONNECT_TIME_T, &connected_us);
     if (connected_us == 0) {
-        return err_set(e, E_TIMEOUT, "%s: cannot connect%s: timed out", x->host,
-                       x->want.proxy != NULL ? ", by way of a proxy" : "");
+        return explain_no_connection_in_time(x, e);
     }
-    return err_set(e, E_TIMEOUT, "%s: no answer in time", x->host);
+    return explain_no_answer(x, e);
 }
 
 static int explain(struct xfer *x, CURLcode code, struct err *e)
 {
     uint64_t length = x->answer.has_length ? x->answer.length_bytes : 0;
+    char proxy[PROXY_BYTES];
 
     if (code == CURLE_OK) {
         return x->answer.ended ? 0 : err_set(e, E_PROTOCOL, "%s: no answer", x->host);
@@ -322,7 +363,8 @@ static int explain(struct xfer *x, CURLcode code, struct err *e)
     case CURLE_COULDNT_RESOLVE_HOST:
         return err_set(e, E_NETWORK, "%s: the name does not resolve", x->host);
     case CURLE_COULDNT_RESOLVE_PROXY:
-        return err_set(e, E_NETWORK, "%s: the name of the proxy does not resolve", x->host);
+        proxy_named(x, "the name of", proxy);
+        return err_set(e, E_NETWORK, "%s: %s does not resolve", x->host, proxy);
     case CURLE_COULDNT_CONNECT:
         return explain_no_connection(x, e);
     case CURLE_OPERATION_TIMEDOUT:

@@ -273,9 +273,36 @@ def test_who_asks_in_vain_reads_whose_origin_failed_and_why(mirrord, tmp_path):
         for repo, why in {"gone": "127.0.0.1:1: cannot connect: Connection refused",
                           "nameless": f"{nowhere}:80: the name does not resolve",
                           "strange": f"127.0.0.1:{secure.port}: TLS: ",
-                          "behind": "origin.example:80: cannot connect to the proxy: Connection refused",
-                          "lost": "origin.example:80: the name of the proxy does not resolve"}.items():
+                          "behind": "origin.example:80: cannot connect to the proxy 127.0.0.1:1: Connection refused",
+                          "lost": f"origin.example:80: the name of the proxy {nowhere}:3128 does not resolve"}.items():
             got = m.get(f"/{repo}/file")
             said = got.body.decode()
             assert got.status == 502 and f"the origin of repo {repo} failed: {why}" in said, (repo, got)
             assert said.rstrip().endswith("; this file is not in this mirror yet") and "secret" not in said, said
+
+
+def test_a_proxy_that_does_not_answer_is_named(mirrord):
+    """Where the time ran out, as without a proxy, and which proxy it is; not its password."""
+    with socket.socket() as full, socket.socket() as mute:
+        for s in (full, mute):
+            s.bind(("127.0.0.1", 0))
+        full.listen(0)
+        mute.listen(64)  # the kernel accepts, nobody reads
+        waiting = []
+        for _ in range(4):  # until its queue is full: the kernel drops what comes then
+            waiting.append(socket.socket())
+            waiting[-1].setblocking(False)
+            waiting[-1].connect_ex(full.getsockname())
+        closed, silent = (f"127.0.0.1:{s.getsockname()[1]}" for s in (full, mute))
+        m = mirrord("\n".join(
+            f'repo "{name}" {{ protocol = "generic" origin = "{scheme}://origin.example/" proxy = "http://me:secret@{proxy}" '
+            'connect_timeout = 1s stall = 1s }' for name, scheme, proxy in
+            (("closed", "http", closed), ("secure", "https", closed), ("mute", "https", silent), ("plain", "http", silent))))
+        for repo, why in {"closed": f"origin.example:80: cannot connect to the proxy {closed}: timed out",
+                          "secure": f"origin.example:443: cannot connect to the proxy {closed}: timed out",
+                          "mute": f"origin.example:443: the proxy {silent} did not answer in time",
+                          "plain": f"origin.example:80: no answer in time, through the proxy {silent}"}.items():
+            said = m.get(f"/{repo}/file").body.decode()
+            assert f"the origin of repo {repo} failed: {why}" in said and "secret" not in said, said
+        for s in waiting:
+            s.close()

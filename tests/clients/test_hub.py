@@ -87,7 +87,7 @@ class World:
         self.m, self.folder, self.count = m, folder, 0
         self.trap = Trap(folder, f"127.0.0.1:{m.port}")
         self.env = {"LANG": "C.UTF-8", "PATH": os.environ["PATH"], "HF_ENDPOINT": f"http://127.0.0.1:{m.port}/hf",
-                    "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+                    "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"}
         if SLOW > 1:  # under sanitizers; else the clients' own time-outs, of ten seconds, have to do
             self.env.update(HF_HUB_ETAG_TIMEOUT="120", HF_HUB_DOWNLOAD_TIMEOUT="120")
         self.fresh()

@@ -30,6 +30,7 @@ struct verb_line {
     uint64_t deadline_ms; /* 0: as the node's file says */
     int ranks;            /* 0: auto */
     unsigned restarts;
+    const char *checkpoints; /* NULL: not said */
     const char *if_match;
     struct preflight_line preflight;
     int exit_code;

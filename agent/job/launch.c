@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,15 +12,15 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <sysexits.h>
 #include <unistd.h>
 
+#include "agent/job/restart.h"
 #include "common/base/log.h"
 #include "common/base/slice.h"
 #include "common/os/clock.h"
 #include "common/os/forked.h"
 
-enum { GRACE_MS = 25000, BACKOFF_MS = 1000, BACKOFF_MAX_MS = 300000, CANNOT_START = 127 };
+enum { GRACE_MS = 25000, BACKOFF_MS = 1000, CANNOT_START = 127 };
 
 struct rank {
     pid_t pid; /* 0: gone */
@@ -91,12 +92,33 @@ static void put_number(const char *name, unsigned value)
     setenv(name, text, 1);
 }
 
+/* What mpirun told the agent is not for its ranks: an MPI program would take itself for the agent's MPI rank. */
+static void drop_openmpi(void)
+{
+    bool again = true;
+
+    while (again) {
+        again = false;
+        for (char **it = environ; *it != NULL && !again; it++) {
+            struct slice name = slice_str(*it);
+            if (slice_starts(name, SLICE("OMPI_COMM_WORLD_")) || slice_starts(name, SLICE("PMIX_")) ||
+                slice_starts(name, SLICE("OMPI_UNIVERSE_"))) {
+                char variable[256];
+                name = slice_cut(&name, '=');
+                snprintf(variable, sizeof variable, SLICE_FMT, SLICE_ARG(name));
+                again = name.n < sizeof variable && unsetenv(variable) == 0;
+            }
+        }
+    }
+}
+
 /* torchrun's contract: whatever is launched finds its place by these. */
 static void put_environment(const struct attempt *a, unsigned rank, unsigned port,
                             unsigned restarts)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
+    drop_openmpi();
     put_number("RANK", rank);
     put_number("LOCAL_RANK", rank);
     put_number("WORLD_SIZE", a->nranks);
@@ -108,6 +130,7 @@ static void put_environment(const struct attempt *a, unsigned rank, unsigned por
     put_number("TORCHELASTIC_RESTART_COUNT", restarts);
     put_number("TORCHELASTIC_MAX_RESTARTS", a->want->restarts);
     setenv("TORCHELASTIC_RUN_ID", "trainagent", 0);
+    put_number("TRAINAGENT_GENERATION", restarts + 1);
     if (a->nranks > 1 && getenv("OMP_NUM_THREADS") == NULL) {
         put_number("OMP_NUM_THREADS", cores > (long)a->nranks ? (unsigned)cores / a->nranks : 1);
     }
@@ -286,15 +309,39 @@ static bool pause_before_restart(const sigset_t *set, uint64_t wait_ms)
     return true;
 }
 
+/* 0: the attempt is followed by another, when the pause is over. Else its failure is final; *e has a sentence where the exit
+ * code alone does not tell why. */
+static int judge(struct restart *r, const struct attempt *a, const struct progress *before,
+                 uint64_t *wait_ms, struct err *e)
+{
+    struct failure f = {.code = a->exit_code, .by_signal = a->by_signal};
+    struct err why;
+    int rc;
+
+    progress_since(a->want->progress, before, &f.at);
+    rc = restart_judge(r, &f, wait_ms, &why);
+    if (rc == E_AGAIN && r->limit > 0) {
+        log_warn("launch.gave_up", "%s", why.text);
+    } else if (rc == E_INTERNAL) {
+        *e = why;
+    } else if (rc == 0) {
+        log_warn("launch.again", "code=%d restart=%u of=%u wait_ms=%" PRIu64, f.code, r->count,
+                 r->limit, *wait_ms);
+    }
+    return rc;
+}
+
 int launch(const struct launch_want *w, struct launch_result *out, struct err *e)
 {
     unsigned gpus = visible_gpus();
     struct attempt a = {.want = w, .nranks = w->ranks != 0 ? w->ranks : gpus != 0 ? gpus : 1};
-    uint64_t wait_ms = w->backoff_ms != 0 ? w->backoff_ms : BACKOFF_MS;
+    struct restart restart;
     sigset_t set, before;
     int rc;
 
     *out = (struct launch_result){0};
+    restart_init(&restart, w->restarts, w->backoff_ms != 0 ? w->backoff_ms : BACKOFF_MS,
+                 clock_now_ns() ^ (uint64_t)getpid() << 32);
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     sigaddset(&set, SIGTERM);
@@ -305,28 +352,33 @@ int launch(const struct launch_want *w, struct launch_result *out, struct err *e
     sigprocmask(SIG_BLOCK, &set, &before);
     a.rank = mem_array(a.nranks, sizeof a.rank[0]);
     for (;;) {
+        struct progress began;
+        uint64_t wait_ms;
+
+        progress_read(w->progress, &began);
         a.failed = a.by_signal = false;
         a.exit_code = 0;
         a.kill_at_ms = UINT64_MAX;
-        rc = run_attempt(&a, &set, out->restarts, &out->stopped, e);
+        rc = run_attempt(&a, &set, restart.total, &out->stopped, e);
         out->exit_code = a.exit_code;
-        if (rc != 0 || !a.failed || out->stopped || out->restarts == w->restarts ||
-            (a.exit_code != EX_TEMPFAIL && !a.by_signal)) {
+        if (rc != 0 || !a.failed || out->stopped) {
             break;
         }
-        out->restarts++;
-        log_warn("launch.again", "code=%d restart=%u of=%u", a.exit_code, out->restarts,
-                 w->restarts);
+        rc = judge(&restart, &a, &began, &wait_ms, e);
+        if (rc != 0) {
+            rc = rc == E_INTERNAL ? rc : 0;
+            break;
+        }
         if (!pause_before_restart(&set, wait_ms)) {
             out->stopped = true;
             break;
         }
-        wait_ms = min_u64(2 * wait_ms, BACKOFF_MAX_MS);
         rc = w->may_restart != NULL ? w->may_restart(w->arg, e) : 0;
         if (rc != 0) {
             break;
         }
     }
+    out->restarts = restart.total;
     free(a.rank);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return rc;

@@ -4,8 +4,7 @@
  * get SIGTERM, after the grace SIGKILL with all they started. SIGTERM and SIGINT are passed on as SIGTERM (the second one
  * kills), SIGHUP, SIGUSR1 and SIGUSR2 as they are. A rank dies with its agent.
  *
- * Exit 75 ("restart me from the checkpoint") and death by a signal start all ranks again, up to `restarts` times, with
- * a pause that doubles from backoff_ms to five minutes; other codes are final.
+ * Which failures start all ranks again, how often and after what pause: restart.h.
  *
  * threads  before threads are started or when they are joined: it forks, and takes the process' signals for itself
  */
@@ -17,10 +16,11 @@
 struct launch_want {
     char *const *argv;
     unsigned ranks; /* 0: one for each GPU, at least one */
-    unsigned restarts;
-    uint64_t grace_ms;   /* 0: 25 s, less than Slurm's KillWait */
+    unsigned restarts;    /* without progress */
+    const char *progress; /* the folder that shows it (progress.h); NULL: there is none */
+    uint64_t grace_ms;    /* 0: 25 s, less than Slurm's KillWait */
     uint64_t backoff_ms; /* 0: 1 s */
-    /* Asked before each restart, while nothing runs; what it returns, but for 0, ends it all. NULL: nobody is. */
+    /* Called before each restart, while nothing runs; an error ends the job. NULL: not called. */
     int (*may_restart)(void *arg, struct err *e);
     void *arg;
 };
@@ -31,7 +31,7 @@ struct launch_result {
     bool stopped; /* a signal to us ended it */
 };
 
-/* rc is about starting; how the command ended is in *out. */
+/* How the command ended is in *out. An error: it could not be started, or must not be started again. */
 MUST_USE int launch(const struct launch_want *w, struct launch_result *out, struct err *e);
 
 #endif

@@ -1,6 +1,7 @@
 /* run.c - trainagent run: one job from its file, start to end; and launch, its middle alone. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@ struct run {
     char (*path)[PATH_MAX];         /* of each artifact, for {name} */
     struct shelf_lock **shelf_lock; /* shared, on what runs from the shelf itself: gc keeps off */
     int lock;
+    uint64_t began_ms; /* the command's first attempt */
     struct record record;
 };
 
@@ -105,19 +107,11 @@ static void log_findings(const struct preflight_report *p)
     }
 }
 
-/* Before anything is fetched, and before each restart: a rank that died of its GPU dies of it again. */
-static int look_at_node(void *arg, struct err *e)
+static int node_is_fit(const struct preflight_want *w, struct err *e)
 {
-    const struct run *r = arg;
-    struct preflight_report *got;
-    struct preflight_want w = {.agent = r->agent, .job = &r->job.expect, .out = r->out};
-    int rc;
+    struct preflight_report *got = NEW(struct preflight_report);
+    int rc = preflight_run(w, got, e);
 
-    if (!r->job.preflight) {
-        return 0;
-    }
-    got = NEW(struct preflight_report);
-    rc = preflight_run(&w, got, e);
     if (rc == 0) {
         log_findings(got);
         if (got->worst != LEVEL_SKIP && got->worst > got->start_on) {
@@ -126,6 +120,42 @@ static int look_at_node(void *arg, struct err *e)
     }
     free(got);
     return rc;
+}
+
+/* Before anything is fetched, where the job asks for it. */
+static int look_at_node(const struct run *r, struct err *e)
+{
+    const struct preflight_want w = {.agent = r->agent, .job = &r->job.expect, .out = r->out};
+
+    return r->job.preflight ? node_is_fit(&w, e) : 0;
+}
+
+/* Before each restart, also where no job asks for it: a rank that died of its GPU dies of it again. */
+static int look_at_gpus(const struct agent *agent, uint64_t began_ms, struct err *e)
+{
+    static const char checks[] =
+        "driver,gpus,handle,ecc,remap,retired,nvlink,fabric,cuda,xid"; /* what does not pass by itself */
+    struct expect *said = NEW(struct expect);
+    struct preflight_want w = {.agent = agent, .said = said};
+    char age[48];
+    int rc;
+
+    *said = (struct expect){0};
+    said->is[EXPECT_ONLY].set = true;
+    /* What stood in the kernel's log before did not keep the job from its start. */
+    snprintf(age, sizeof age, "xid_age=%" PRIu64 "ms", clock_now_ms() - began_ms + 1);
+    rc = expect_names(checks, &said->only, e);
+    rc = rc != 0 ? rc : expect_word(age, said, e);
+    rc = rc != 0 ? rc : node_is_fit(&w, e);
+    free(said);
+    return rc;
+}
+
+static int look_again(void *arg, struct err *e)
+{
+    const struct run *r = arg;
+
+    return r->job.preflight ? look_at_node(r, e) : look_at_gpus(r->agent, r->began_ms, e);
 }
 
 /* --- what it needs ----------------------------------------------------------------------------------------------------------- */
@@ -331,9 +361,10 @@ static int run_command(struct run *r, struct launch_result *got, struct err *e)
 {
     struct launch_want w = {.ranks = r->job.ranks,
                             .restarts = r->job.restarts,
+                            .progress = r->out,
                             .grace_ms = r->job.grace_ms,
                             .backoff_ms = r->job.backoff_ms,
-                            .may_restart = look_at_node,
+                            .may_restart = look_again,
                             .arg = r};
     char **argv = arena_alloc(&r->job.arena, (r->job.ncommand + 1) * sizeof argv[0]);
     int rc = 0;
@@ -348,6 +379,7 @@ static int run_command(struct run *r, struct launch_result *got, struct err *e)
     }
     w.argv = argv;
     setenv("TRAINAGENT_OUT", r->out, 1);
+    r->began_ms = clock_now_ms();
     rc = launch(&w, got, e);
     r->record.exit_code = got->exit_code;
     r->record.restarts = got->restarts;
@@ -445,16 +477,30 @@ int verb_run(struct verb_line *v, struct err *e)
     return rc;
 }
 
+static int look_for_launch(void *arg, struct err *e)
+{
+    const struct run *r = arg;
+
+    return look_at_gpus(r->agent, r->began_ms, e);
+}
+
 int verb_launch(struct verb_line *v, struct err *e)
 {
-    struct launch_want w = {.argv = v->argv, .ranks = (unsigned)v->ranks, .restarts = v->restarts};
+    struct run r = {.agent = v->agent, .lock = -1, .began_ms = clock_now_ms()};
+    struct launch_want w = {.argv = v->argv,
+                            .ranks = (unsigned)v->ranks,
+                            .restarts = v->restarts,
+                            .progress = v->checkpoints,
+                            .may_restart = look_for_launch,
+                            .arg = &r};
     struct launch_result got = {0};
     int rc;
 
     if (v->argc == 0) {
         return err_set(e, E_USAGE, "launch takes a command: trainagent launch -- CMD ARG...");
     }
-    rc = launch(&w, &got, e);
+    rc = agent_settle(v->agent, false, e);
+    rc = rc != 0 ? rc : launch(&w, &got, e);
     v->exit_code = got.exit_code;
     return rc;
 }

@@ -34,6 +34,14 @@ static int read_count(const char *(*env)(const char *), const char *name, int ot
     return 0;
 }
 
+/* trainagent takes Open MPI's variables away from what it launches. Where both are there, its rank has started mpirun, and the
+ * agent's variables are those of mpirun itself. */
+static bool hides_openmpi(const char *(*env)(const char *), enum launcher launcher)
+{
+    return launcher == LAUNCHER_TORCHRUN && env("TRAINAGENT_GENERATION") != NULL &&
+           env("OMPI_COMM_WORLD_RANK") != NULL;
+}
+
 int ranks_read(const char *(*env)(const char *), struct ranks *out, struct err *e)
 {
     const char *addr, *id;
@@ -43,7 +51,7 @@ int ranks_read(const char *(*env)(const char *), struct ranks *out, struct err *
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         const struct names *n = &table[i];
 
-        if (env(n->rank) == NULL || env(n->world) == NULL) {
+        if (env(n->rank) == NULL || env(n->world) == NULL || hides_openmpi(env, n->launcher)) {
             continue;
         }
         out->launcher = n->launcher;

@@ -36,7 +36,7 @@ static void test_every_option_fills_its_field(void **state)
     static const char every[] =
         "--mirror http://m --shelf=/s --state /st --node-file /n --token-file /t "
         "--plaintext-token --ca-file /ca --connections 9 --idle-timeout 70 --tries 3 VERB "
-        "--to here --unpack --sha256 ab --copy --jitter 2s --ranks 4 --restarts 5 "
+        "--to here --unpack --sha256 ab --copy --jitter 2s --ranks 4 --restarts 5 --checkpoints /ck "
         "--if-match root --keep 3k --age 2m --full --only a --skip b --expect gpus=8 -c "
         "/c --expect numa=2 --textfile /p --explain --root /r --list --deadline 4s --json "
         "-q -v -- --rest";

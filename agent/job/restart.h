@@ -1,0 +1,43 @@
+/* restart.h - is a command that failed started again, and after what pause?
+ *
+ * Exit code 75 and death by a signal are restarted from the checkpoint. A launcher between us and the ranks (mpirun, a shell) reports
+ * death by signal N as exit code 128 + N, which counts the same. All other codes are final.
+ *
+ *   limit       restarts without progress; a newer checkpoint than at the last failure is progress, and starts the count anew
+ *   same step   the third failure in a row at one step is final, for another try would fail there too
+ *   pause       doubles from backoff_ms to five minutes, begins anew after progress, and is shortened at random by up to a half
+ *
+ * threads  plain memory, no locks
+ */
+#ifndef AGENT_JOB_RESTART_H
+#define AGENT_JOB_RESTART_H
+
+#include "agent/job/progress.h"
+#include "common/base/err.h"
+
+enum { RESTART_SAME_STEP = 3 };
+
+struct restart {
+    unsigned limit;
+    uint64_t backoff_ms; /* before the first restart */
+    uint64_t dice;       /* of the pauses; never 0 */
+    unsigned total;      /* restarts so far */
+    unsigned count;      /* those since the last progress */
+    uint64_t next_ms;    /* the next pause, before it is shortened */
+    struct progress last;
+    unsigned same; /* failures in a row at last.step */
+};
+
+struct failure {
+    int code; /* as a shell reports it: 128 + signal */
+    bool by_signal;
+    struct progress at;
+};
+
+void restart_init(struct restart *r, unsigned limit, uint64_t backoff_ms, uint64_t seed);
+/* 0: start again, *wait_ms from now. Else the failure is final: E_INVALID by its code, E_AGAIN as no restarts are left,
+ * E_INTERNAL at the same step; the sentence is in *e. */
+MUST_USE int restart_judge(struct restart *r, const struct failure *f, uint64_t *wait_ms,
+                           struct err *e);
+
+#endif

@@ -15,7 +15,7 @@ struct metrics;
 
 struct step_report {
     int64_t step;
-    int64_t steps; /* of the run */
+    int64_t steps; /* the last one of this process */
     double loss;   /* mean nats a token */
     double lr;
     double grad_norm;

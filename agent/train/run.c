@@ -281,8 +281,9 @@ static double fingerprint(const struct run *r)
 
     config_format(&r->config, &text);
     state_format(&r->state, &text);
-    buf_addf(&text, "%lld %lld %lld %d %.17g %.17g %.17g %.17g %.17g %.17g %.17g %lld %lld",
-             (long long)o->batch, (long long)o->accum, (long long)o->save_every, r->model->dt,
+    buf_addf(&text, "%lld %lld %lld %lld %d %.17g %.17g %.17g %.17g %.17g %.17g %.17g %lld %lld",
+             (long long)o->batch, (long long)o->accum, (long long)o->save_every,
+             (long long)o->stop_at, r->model->dt,
              s->lr, s->min_lr, o->beta1, o->beta2, o->eps, o->weight_decay, o->clip,
              (long long)s->warmup, (long long)s->steps);
     digest_of(buf_slice(&text), &d);

@@ -60,6 +60,7 @@ static int check_options(const struct options *o, struct err *e)
         return err_set(e, E_USAGE, "train needs --data and --out, and --config or --model");
     }
     rc = rc != 0 ? rc : setup_at_least("steps", o->steps, 1, e);
+    rc = rc != 0 ? rc : setup_at_least("stop-at", o->stop_at, 0, e);
     rc = rc != 0 ? rc : setup_at_least("batch", o->batch, 1, e);
     rc = rc != 0 ? rc : setup_at_least("accum", o->accum, 1, e);
     rc = rc != 0 ? rc : setup_at_least("seq", o->seq, 0, e);
@@ -126,6 +127,12 @@ static int judge_step(struct run *r, const struct step_report *p, struct err *e)
                          MAX_SKIPS);
 }
 
+/* The last step that this process takes. */
+static int64_t last_step(const struct options *o)
+{
+    return o->stop_at > 0 && o->stop_at < o->steps ? o->stop_at : o->steps;
+}
+
 static int one_step(struct run *r, struct step_report *report, struct err *e)
 {
     struct model *m = r->model;
@@ -153,7 +160,7 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
     rc = optim_norm(r->optim, &report->grad_norm, e);
     rc = rc != 0 ? rc : model_loss(m, &sum, e);
     report->step = r->state.step;
-    report->steps = r->o->steps;
+    report->steps = last_step(r->o);
     report->loss = sum / tokens;
     report->lr = schedule_lr(&r->optim->o.schedule, r->state.updates + 1);
     report->loss_scale = r->state.scaler.on ? scale : 0;
@@ -251,15 +258,18 @@ static bool every(int64_t step, int64_t n)
 
 static int run_steps(struct run *r, struct err *e)
 {
-    if (r->state.step >= r->o->steps && r->metrics != NULL) {
-        metrics_say(r->metrics, "step %lld is done already, --steps %lld ends there: nothing to do",
-                    (long long)r->state.step, (long long)r->o->steps);
+    int64_t end = last_step(r->o), first = r->state.step;
+    int rc;
+
+    if (first >= end && r->metrics != NULL) {
+        metrics_say(r->metrics, "step %lld is done already, --%s %lld ends there: nothing to do",
+                    (long long)r->state.step, end < r->o->steps ? "stop-at" : "steps",
+                    (long long)end);
     }
-    while (r->state.step < r->o->steps) {
+    while (r->state.step < end) {
         double shared[SHARED_COUNT] = {0};
         struct step_report report;
         bool last;
-        int rc;
 
         r->k->range_begin("step");
         rc = one_step(r, &report, e);
@@ -268,7 +278,7 @@ static int run_steps(struct run *r, struct err *e)
         if (rc == 0 && r->metrics != NULL) {
             metrics_step(r->metrics, &report, clock_now_ns());
         }
-        last = r->state.step == r->o->steps;
+        last = r->state.step == end;
         if (rc == 0 && r->val != NULL && r->metrics != NULL &&
             (last || every(r->state.step, r->o->val_every))) {
             rc = validate(r, e);
@@ -287,7 +297,13 @@ static int run_steps(struct run *r, struct err *e)
             return rc;
         }
     }
-    return save_to_the_end(r, e);
+    rc = save_to_the_end(r, e);
+    if (rc == 0 && first < end && end < r->o->steps && r->metrics != NULL) {
+        metrics_say(r->metrics,
+                    "--stop-at %lld: the run ends here; --resume auto goes on to step %lld",
+                    (long long)end, (long long)r->o->steps);
+    }
+    return rc;
 }
 
 static const char *environment(const char *name)

@@ -143,6 +143,26 @@ static void test_a_stopped_run_goes_on_bit_for_bit(void **state)
     expect_same_run("straight", "broken");
 }
 
+/* --stop-at cuts a run short and leaves its schedule alone. */
+static void test_a_run_that_ends_early_goes_on_bit_for_bit(void **state)
+{
+    char path[128];
+    struct err e;
+
+    (void)state;
+    assert_int_equal(train("straight", NULL, NULL, NULL, &e), 0);
+    assert_int_equal(train("broken", "--stop-at=2", NULL, NULL, &e), 0);
+    snprintf(path, sizeof path, "%s/broken", dir);
+    assert_int_equal(checkpoint_last_step(path), 2);
+    assert_int_equal(train("broken", "--resume=auto", "--stop-at=2", NULL, &e), 0);
+    assert_int_equal(checkpoint_last_step(path), 2);
+    assert_int_equal(train("broken", "--resume=auto", "--stop-at=5", NULL, &e), 0);
+    assert_int_equal(checkpoint_last_step(path), 5);
+    assert_int_equal(train("broken", "--resume=auto", "--stop-at=99", NULL, &e), 0);
+    expect_same_run("straight", "broken");
+    assert_int_equal(train("q", "--stop-at=-1", NULL, NULL, &e), E_USAGE);
+}
+
 /* Narrow weights are rounded at random: after a resume by the same dice. */
 static void test_16_bit_runs_go_on_bit_for_bit(void **state)
 {
@@ -467,6 +487,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_stopped_run_goes_on_bit_for_bit, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_run_that_ends_early_goes_on_bit_for_bit, begin, end),
         cmocka_unit_test_setup_teardown(test_16_bit_runs_go_on_bit_for_bit, begin, end),
         cmocka_unit_test_setup_teardown(test_an_overflow_is_skipped_and_the_scale_halves, begin,
                                         end),

@@ -5,18 +5,6 @@
 
 enum { SUMSQ, NORM, SCALE, SCALARS };
 
-double schedule_lr(const struct schedule *s, int64_t step)
-{
-    if (step <= s->warmup) {
-        return s->lr * (double)step / (double)s->warmup;
-    }
-    if (step >= s->steps) {
-        return s->min_lr;
-    }
-    double done = (double)(step - s->warmup) / (double)(s->steps - s->warmup);
-    return s->min_lr + 0.5 * (1 + cos(3.14159265358979323846 * done)) * (s->lr - s->min_lr);
-}
-
 static int alloc(struct model *m, char **out, size_t size_bytes, struct err *e)
 {
     void *p;

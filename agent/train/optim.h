@@ -1,4 +1,4 @@
-/* optim.h - the optimiser: AdamW's moments, the learning rate's schedule, clipping.
+/* optim.h - the optimiser: AdamW's moments, clipping.
  *
  * owns     struct optim holds the moments in the model's backend; the model is borrowed and must outlive it
  */
@@ -6,16 +6,7 @@
 #define AGENT_TRAIN_OPTIM_H
 
 #include "agent/train/model.h"
-
-struct schedule {
-    double lr;
-    double min_lr;
-    int64_t warmup; /* steps of a linear rise */
-    int64_t steps;  /* the cosine ends here */
-};
-
-/* Of step 1, 2, ... */
-double schedule_lr(const struct schedule *s, int64_t step);
+#include "agent/train/schedule.h"
 
 struct optim_options {
     struct schedule schedule;

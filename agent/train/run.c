@@ -158,6 +158,10 @@ static void begin(struct run *r)
         .seed = (uint64_t)r->o->seed, .seq = r->seq, .windows = data_count(r->data)};
     r->state.tokenizer = *data_tokenizer(r->data);
     data_identity(r->data, &r->state.data);
+    r->state.recipe = (struct recipe){.schedule = r->optim->o.schedule,
+                                      .batch = r->o->batch,
+                                      .accum = r->o->accum,
+                                      .ranks = r->comm->size};
     snprintf(r->state.dtype, sizeof r->state.dtype, "%s", r->o->dtype);
     scaler_init(&r->state.scaler, r->model->dt == DT_F16, r->o->loss_scale);
 }
@@ -181,6 +185,8 @@ static int resume(struct run *r, const char *dir, struct err *e)
     }
     s.scaler.on = r->state.scaler.on;
     s.data = r->state.data; /* a checkpoint of before does not say */
+    r->before = s.recipe;
+    s.recipe = r->state.recipe;
     r->state = s;
     rc = checkpoint_load(dir, r->model, r->optim, e);
     optim_refresh(r->optim, s.updates);
@@ -245,6 +251,25 @@ static int open_metrics(struct run *r, const char *resumed, struct err *e)
     return rc;
 }
 
+/* The options of a resumed run may differ from those that its checkpoint was made with. */
+static void say_changes(const struct run *r)
+{
+    const struct train_state *s = &r->state;
+    const struct recipe_place at = {.step = s->step,
+                                    .updates = s->updates,
+                                    .samples = s->samples,
+                                    .windows = s->windows,
+                                    .tokens = s->tokens,
+                                    .seq = s->seq};
+    struct buf text = BUF_INIT(4096);
+
+    recipe_changes(&r->before, &s->recipe, &at, &text);
+    if (text.n > 0) {
+        metrics_say(r->metrics, SLICE_FMT, SLICE_ARG(buf_slice(&text)));
+    }
+    buf_free(&text);
+}
+
 /* What only the first rank does. */
 static int open_outputs(struct run *r, const char *resumed, struct err *e)
 {
@@ -256,7 +281,11 @@ static int open_outputs(struct run *r, const char *resumed, struct err *e)
     int rc = find_companions(r, from, e);
 
     rc = rc != 0 ? rc : saver_open(&so, r->model, r->optim, &r->saver, e);
-    return rc != 0 ? rc : open_metrics(r, resumed, e);
+    rc = rc != 0 ? rc : open_metrics(r, resumed, e);
+    if (rc == 0) {
+        say_changes(r);
+    }
+    return rc;
 }
 
 /* *x becomes the sum of all ranks'. */

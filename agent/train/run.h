@@ -30,6 +30,7 @@ struct run {
     struct saver *saver;
     struct companions companions;
     struct train_state state;
+    struct recipe before; /* of the checkpoint that the run goes on from */
     int64_t saved_step;
     int64_t skips; /* in a row */
     void *shared;  /* device memory for what the ranks agree on */

@@ -30,6 +30,18 @@ static void add_digest(struct buf *out, const char *key, const struct digest *d)
     }
 }
 
+static void add_recipe(struct buf *out, const struct recipe *r)
+{
+    if (recipe_known(r)) {
+        buf_addf(out,
+                 ",\"recipe\":{\"steps\":%lld,\"warmup\":%lld,\"lr\":%.17g,\"min_lr\":%.17g,"
+                 "\"batch\":%lld,\"accum\":%lld,\"ranks\":%lld}",
+                 (long long)r->schedule.steps, (long long)r->schedule.warmup, r->schedule.lr,
+                 r->schedule.min_lr, (long long)r->batch, (long long)r->accum,
+                 (long long)r->ranks);
+    }
+}
+
 void state_format(const struct train_state *s, struct buf *out)
 {
     buf_addf(out,
@@ -41,6 +53,7 @@ void state_format(const struct train_state *s, struct buf *out)
              (unsigned long long)s->windows, s->dtype, s->scaler.scale, (long long)s->scaler.good);
     add_digest(out, "tokenizer", &s->tokenizer);
     add_digest(out, "data", &s->data);
+    add_recipe(out, &s->recipe);
     add_outlier(out, "losses", &s->loss);
     add_outlier(out, "norms", &s->norm);
     buf_str(out, "}\n");
@@ -77,6 +90,28 @@ static bool get_digest(const json_t *v, struct digest *out)
     return v == NULL || digest_parse(slice_str(json_string_value(v)), out);
 }
 
+static bool get_count(const json_t *object, const char *key, int64_t *out)
+{
+    uint64_t n;
+    bool fine = jread_u64(object, key, &n) && n <= MOST_STEPS;
+
+    *out = fine ? (int64_t)n : 0;
+    return fine;
+}
+
+/* Absent in checkpoints of before. */
+static bool get_recipe(const json_t *v, struct recipe *r)
+{
+    struct schedule *s = &r->schedule;
+
+    return v == NULL ||
+           (get_count(v, "steps", &s->steps) && s->steps > 0 &&
+            get_count(v, "warmup", &s->warmup) && get_number(json_object_get(v, "lr"), &s->lr) &&
+            get_number(json_object_get(v, "min_lr"), &s->min_lr) &&
+            get_count(v, "batch", &r->batch) && get_count(v, "accum", &r->accum) &&
+            get_count(v, "ranks", &r->ranks));
+}
+
 static bool get_all(const json_t *root, struct train_state *s)
 {
     const char *dtype = json_string_value(json_object_get(root, "dtype"));
@@ -91,6 +126,7 @@ static bool get_all(const json_t *root, struct train_state *s)
         strlen(dtype) >= sizeof s->dtype ||
         !get_digest(json_object_get(root, "tokenizer"), &s->tokenizer) ||
         !get_digest(json_object_get(root, "data"), &s->data) ||
+        !get_recipe(json_object_get(root, "recipe"), &s->recipe) ||
         !get_outlier(root, "losses", &s->loss) || !get_outlier(root, "norms", &s->norm)) {
         return false;
     }

@@ -10,6 +10,7 @@
 
 #include "agent/train/outlier.h"
 #include "agent/train/scaler.h"
+#include "agent/train/schedule.h"
 #include "common/hash/digest.h"
 
 struct train_state {
@@ -23,6 +24,7 @@ struct train_state {
     char dtype[8];           /* of the weights that were computed with */
     struct digest data;      /* identity of the shards (data.h); zero: not known */
     struct digest tokenizer; /* identity of what made the data; zero: not known */
+    struct recipe recipe;    /* what the run went by, up to here */
     struct scaler scaler;
     struct outlier loss;
     struct outlier norm;

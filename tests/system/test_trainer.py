@@ -81,6 +81,34 @@ def test_a_run_that_is_done_says_so(out):
     assert "nothing to do" not in resumed(11)
 
 
+def test_a_resumed_run_says_what_other_options_do_to_its_schedule(tmp_path):
+    (tmp_path / "shape.json").write_text(SHAPE)
+    (tmp_path / "text").write_bytes(bytes(i * i % 251 for i in range(5000)))
+    trainer("tokenize", "--out", tmp_path / "data.bin", tmp_path / "text")  # 312 windows of 16
+
+    def resumed(*options):
+        """The sentence of a resumed run, None without one; and its next step."""
+        run = subprocess.run([BUILD / "trainer", "train", "--config", tmp_path / "shape.json", "--data", tmp_path / "data.bin", "--out",
+                              tmp_path / "out", "--device", "cpu", "--resume", "auto", "--lr", "0.01", *map(str, options)],
+                             env=dict(os.environ, OMP_NUM_THREADS="1"), text=True, capture_output=True, check=True)
+        said = [line for line in run.stderr.splitlines() if line.startswith("resumed with ")]
+        steps = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+        return said[0] if said else None, steps[-1]
+
+    assert resumed("--steps", 10, "--batch", 2, "--stop-at", 3)[0] is None
+    assert resumed("--steps", 10, "--batch", 2, "--stop-at", 4)[0] is None
+    said, step = resumed("--steps", 20, "--batch", 2, "--stop-at", 5)
+    assert said.startswith("resumed with --steps 20 (was 10), --warmup 1 (was 0): the learning rate of the next step is "), said
+    assert f" {step['lr']:.4g} (was to be " in said and "and ends at 0.001 after step 20 (was 0.001 after 10)" in said, said
+    assert "tokens" not in said and "sample" not in said
+    said, step = resumed("--steps", 20, "--batch", 4, "--accum", 2, "--stop-at", 6)
+    assert said == ("resumed with --batch 4 (was 2), --accum 2 (was 1): a step takes 128 tokens (was 32), the run ends after 2080 (was to "
+                    "end after 640); the data go on at sample 11 of 312 in epoch 1, none is left out or repeated"), said
+    assert step["tokens"] == 5 * 32 + 128
+    said, _ = resumed("--steps", 20, "--batch", 8, "--accum", 1, "--stop-at", 7)
+    assert said.startswith("resumed with --batch 8 (was 4), --accum 1 (was 2): a step takes 128 tokens as before; the data "), said
+
+
 def test_without_data_there_is_no_out(tmp_path):
     (tmp_path / "shape.json").write_text(SHAPE)
     assert "none.bin" in trainer("train", "--config", tmp_path / "shape.json", "--data", tmp_path / "none.bin", "--out",

@@ -30,12 +30,14 @@ static void test_written_and_read_back(void **state)
     struct buf text = BUF_INIT(1 << 16), again = BUF_INIT(1 << 16);
 
     (void)state;
-    memset(a.data.b, 0x5a, sizeof a.data.b); /* may be absent, as the tokenizer's */
+    memset(a.data.b, 0x5a, sizeof a.data.b); /* may be absent, as the tokenizer's and the recipe */
+    a.recipe = (struct recipe){.schedule = {0.1, 1.0 / 3, 0, 300}, .batch = 4, .accum = 1, .ranks = 2};
     state_format(&a, &text);
     assert_int_equal(state_parse(buf_slice(&text), &b, NULL), 0);
     state_format(&b, &again);
     assert_true(slice_eq(buf_slice(&text), buf_slice(&again)));
     assert_memory_equal(&a.loss, &b.loss, sizeof a.loss);
+    assert_memory_equal(&a.recipe, &b.recipe, sizeof a.recipe);
     assert_true(b.tokens == a.tokens && b.norm.window[0] == 0.1 && digest_eq(&a.data, &b.data) &&
                 b.scaler.good == 17);
     buf_free(&text);

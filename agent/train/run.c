@@ -312,9 +312,8 @@ static double fingerprint(const struct run *r)
     state_format(&r->state, &text);
     buf_addf(&text, "%lld %lld %lld %lld %d %.17g %.17g %.17g %.17g %.17g %.17g %.17g %lld %lld",
              (long long)o->batch, (long long)o->accum, (long long)o->save_every,
-             (long long)o->stop_at, r->model->dt,
-             s->lr, s->min_lr, o->beta1, o->beta2, o->eps, o->weight_decay, o->clip,
-             (long long)s->warmup, (long long)s->steps);
+             (long long)o->stop_at, r->model->dt, s->lr, s->min_lr, o->beta1, o->beta2, o->eps,
+             o->weight_decay, o->clip, (long long)s->warmup, (long long)s->steps);
     digest_of(buf_slice(&text), &d);
     buf_free(&text);
     return (double)le_get(d.b, 3); /* exact, also in sums */

@@ -37,8 +37,7 @@ static void add_recipe(struct buf *out, const struct recipe *r)
                  ",\"recipe\":{\"steps\":%lld,\"warmup\":%lld,\"lr\":%.17g,\"min_lr\":%.17g,"
                  "\"batch\":%lld,\"accum\":%lld,\"ranks\":%lld}",
                  (long long)r->schedule.steps, (long long)r->schedule.warmup, r->schedule.lr,
-                 r->schedule.min_lr, (long long)r->batch, (long long)r->accum,
-                 (long long)r->ranks);
+                 r->schedule.min_lr, (long long)r->batch, (long long)r->accum, (long long)r->ranks);
     }
 }
 

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
-enum { MANIFEST_BYTES = 64 << 20 };
+enum { MANIFEST_BYTES = 64 << 20, COPY_BYTES = 1 << 20 };
 
 /* One side of the split. */
 struct side {
@@ -42,6 +43,7 @@ struct tokenizing {
     struct side train;
     struct side val;
     struct side *side; /* of the document that is going on */
+    bool cut;          /* a single document: its end is the validation's */
     uint64_t replaced;
 };
 
@@ -267,6 +269,98 @@ static int finish(struct tokenizing *t, struct err *e)
     return rc != 0 || !t->folder ? rc : finish_folder(t, e);
 }
 
+/* --- a single text ------------------------------------------------------------------------------------------------- */
+
+/* Tokens of a finished shard, as they lie there: the first *train of them for training (fewer when it has fewer), the rest
+ * for validation. */
+static int share_out(struct tokenizing *t, const struct shard *s, uint64_t *train, struct err *e)
+{
+    char *piece = mem_new(COPY_BYTES);
+    int rc = 0;
+
+    for (uint64_t at = 0; rc == 0 && at < s->tokens;) {
+        struct side *side = *train > 0 ? &t->train : &t->val;
+        uint64_t n = min_u64(s->tokens - at, COPY_BYTES / s->token_bytes);
+
+        n = *train > 0 ? min_u64(n, *train) : n;
+        rc = fd_pread_all(s->fd, piece, n * s->token_bytes, s->head_bytes + at * s->token_bytes, e);
+        rc = rc != 0 ? rc : shardset_add(side->set, piece, n * s->token_bytes, e);
+        *train -= min_u64(n, *train);
+        at += n;
+    }
+    free(piece);
+    return rc;
+}
+
+/* Shard number i of the folder under a name that neither side has. */
+static void name_whole(const struct tokenizing *t, size_t i, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%s/whole-%05zu.bin", t->partial, i);
+}
+
+static int move_aside(const struct tokenizing *t, const struct shardset *set, struct err *e)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+    const char *name;
+
+    for (size_t i = 0; i < shardset_count(set); i++) {
+        (void)shardset_at(set, i, &name);
+        snprintf(from, sizeof from, "%s/%s", t->partial, name);
+        name_whole(t, i, to);
+        if (rename(from, to) == -1) {
+            return err_sys(e, "rename %s", from);
+        }
+    }
+    return 0;
+}
+
+static int share_out_all(struct tokenizing *t, size_t shards, uint64_t train, struct err *e)
+{
+    char path[PATH_MAX];
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < shards; i++) {
+        struct shard s;
+
+        name_whole(t, i, path);
+        rc = shard_open(path, &s, e);
+        if (rc == 0) {
+            rc = share_out(t, &s, &train, e);
+            shard_close(&s);
+            (void)unlink(path); /* room for the next one; the folder's name is not its own yet */
+        }
+    }
+    return rc;
+}
+
+/* A hash puts a document on one side, which leaves the other one empty when there is but one. Then its end is for
+ * validation. That it is the only one is known behind its last token, so what was written is shared out once more. */
+static int cut_single(struct tokenizing *t, struct err *e)
+{
+    uint64_t tokens = shardset_tokens(t->train.set) + shardset_tokens(t->val.set);
+    uint64_t val = (uint64_t)ceil(t->share * (double)tokens);
+    struct shardset *whole = shardset_tokens(t->train.set) > 0 ? t->train.set : t->val.set, *empty;
+    size_t shards;
+    int rc;
+
+    if (val >= tokens) {
+        return err_set(e, E_INVALID, "--val %s: the text has %llu tokens, too few to split",
+                       t->o->val_share, (unsigned long long)tokens);
+    }
+    empty = whole == t->train.set ? t->val.set : t->train.set;
+    t->train.set = t->val.set = NULL;
+    rc = shardset_finish(whole, e);
+    shards = shardset_count(whole);
+    rc = rc != 0 ? rc : move_aside(t, whole, e);
+    shardset_close(&whole);
+    shardset_close(&empty);
+    rc = rc != 0 ? rc : open_side(t, &t->train, e);
+    rc = rc != 0 ? rc : open_side(t, &t->val, e);
+    t->train.documents = t->val.documents = 1;
+    t->cut = true;
+    return rc != 0 ? rc : share_out_all(t, shards, tokens - val, e);
+}
+
 /* --- the work ------------------------------------------------------------------------------------------------------ */
 
 /* By its content: the same document is on the same side wherever it stands, and so are its copies. */
@@ -325,12 +419,13 @@ static void say(const struct tokenizing *t, uint64_t took_ms)
     size_format(feed_bytes(t->feed) * 1000 / (took_ms + 1), rate);
     fprintf(stderr, "%s: %llu tokens", t->place, (unsigned long long)shardset_tokens(t->train.set));
     if (t->val.set != NULL) {
-        fprintf(stderr, " and %llu for validation",
-                (unsigned long long)shardset_tokens(t->val.set));
+        fprintf(stderr, " and %llu for validation%s",
+                (unsigned long long)shardset_tokens(t->val.set),
+                t->cut ? ", the end of the text," : "");
     }
     fprintf(stderr, " from %llu files, %llu documents, %s/s",
             (unsigned long long)feed_files(t->feed),
-            (unsigned long long)(t->train.documents + t->val.documents), rate);
+            (unsigned long long)(t->cut ? 1 : t->train.documents + t->val.documents), rate);
     if (feed_skipped(t->feed) > 0) {
         fprintf(stderr, " (%llu binary files passed over)",
                 (unsigned long long)feed_skipped(t->feed));
@@ -358,6 +453,10 @@ int verb_tokenize(const struct options *o, struct err *e)
     rc = rc != 0 ? rc : feed_open(o->path, (size_t)o->paths, o->include, t->tokenizer, &t->feed, e);
     rc = rc != 0 ? rc : open_out(t, e);
     rc = rc != 0 ? rc : put_all(t, e);
+    if (rc == 0 && t->val.set != NULL && t->share < 1 &&
+        t->train.documents + t->val.documents == 1) {
+        rc = cut_single(t, e);
+    }
     rc = rc != 0 ? rc : finish(t, e);
     if (rc == 0) {
         say(t, clock_now_ms() - began_ms);

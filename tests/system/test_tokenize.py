@@ -43,6 +43,10 @@ def tokens(folder, side="train"):
     return list(all_of_them)
 
 
+def tokens_of_bytes(folder, side):
+    return b"".join((folder / s["file"]).read_bytes()[HEADER:] for s in manifest(folder)[side]["shards"])
+
+
 def as_lines(path, texts):
     path.write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
 
@@ -121,10 +125,43 @@ def test_shards_validation_and_threads(trainer, tmp_path):
     for side in ("train", "val"):
         assert documents(tmp_path / "one", side) == documents(tmp_path / "turned", side)
     (tmp_path / "lone.txt").write_text("one document")
-    err = trainer("tokenize", *common, "--out", tmp_path / "lone", tmp_path / "lone.txt", code=65)
-    assert "none of the 1 documents" in err
+    (tmp_path / "other.txt").write_text("another document")
+    err = trainer("tokenize", *common, "--out", tmp_path / "lone", tmp_path / "lone.txt", tmp_path / "other.txt", code=65)
+    assert "none of the 2 documents" in err
     err = trainer("tokenize", "--val", "100%", "--out", tmp_path / "lone", tmp_path / "lone.txt", code=65)
     assert "--val took all documents" in err
+
+
+@pytest.mark.parametrize("shards, packed", [((), False), (("--shard-size", "4k"), False), (("--shard-size", "4k"), True)])
+def test_validation_of_a_single_text_is_its_tail(trainer, tmp_path, shards, packed):
+    words = " ".join(f"word {k * k % 977}" for k in range(3000)).encode()
+    file = tmp_path / ("a.txt.gz" if packed else "a.txt")
+    file.write_bytes(gzip.compress(words) if packed else words)
+    common = ["tokenize", "--tokenizer", GOLDEN / "gpt2.json", "--out"]
+    trainer(*common, tmp_path / "all", file)
+    err = trainer(*common, tmp_path / "out", "--val", "20%", *shards, file)
+    whole, train, val = tokens(tmp_path / "all"), tokens(tmp_path / "out"), tokens(tmp_path / "out", "val")
+    assert train + val == whole and len(val) == -(-len(whole) // 5), (len(train), len(val), len(whole))
+    assert f"{len(train)} tokens and {len(val)} for validation, the end of the text, from 1 files, 1 documents" in err
+    made = [s["file"] for side in ("train", "val") for s in manifest(tmp_path / "out")[side]["shards"]]
+    assert sorted(f.name for f in (tmp_path / "out").iterdir()) == sorted(["manifest.json", "tokenizer.json", *made])
+    assert (len(made) > 2) == bool(shards)
+    for shard in made:
+        assert "the SHA-256 holds" in subprocess.run([BUILD / "trainer", "info", tmp_path / "out" / shard], check=True,
+                                                     capture_output=True, text=True).stdout
+
+
+def test_a_single_text_is_split_whichever_side_its_hash_is_on(trainer, tmp_path):
+    for i in range(10):
+        (tmp_path / "a.txt").write_text(f"text {i}")
+        trainer("tokenize", "--val", "50%", "--out", tmp_path / f"{i}", tmp_path / "a.txt")
+        assert (tokens_of_bytes(tmp_path / f"{i}", "train"), tokens_of_bytes(tmp_path / f"{i}", "val")) == (b"tex", f"t {i}".encode())
+    (tmp_path / "a.txt").write_text("a b<|endoftext|>")  # the mark that ends it is part of its end
+    trainer("tokenize", "--tokenizer", GOLDEN / "gpt2.json", "--val", "1%", "--out", tmp_path / "mark", tmp_path / "a.txt")
+    assert tokens(tmp_path / "mark", "val") == [700]
+    (tmp_path / "a.txt").write_text("c")
+    assert "too few to split" in trainer("tokenize", "--val", "1%", "--out", tmp_path / "one", tmp_path / "a.txt", code=65)
+    assert not (tmp_path / "one").exists() and not (tmp_path / "one.partial").exists()
 
 
 def test_bytes_that_are_no_text(trainer, tmp_path):

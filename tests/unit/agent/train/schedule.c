@@ -6,10 +6,11 @@
 #include <stdio.h>
 #include <cmocka.h>
 
-static const struct recipe usual = {.schedule = {.lr = 0.1, .min_lr = 0.01, .warmup = 4, .steps = 20},
-                                    .batch = 2,
-                                    .accum = 1,
-                                    .ranks = 4};
+static const struct recipe usual = {
+    .schedule = {.lr = 0.1, .min_lr = 0.01, .warmup = 4, .steps = 20},
+    .batch = 2,
+    .accum = 1,
+    .ranks = 4};
 static const struct recipe_place place = {
     .step = 10, .updates = 9, .samples = 80, .windows = 50, .tokens = 1280, .seq = 16};
 
@@ -48,14 +49,16 @@ static void test_other_ranks(void **state)
 
     (void)state;
     now.ranks = 2;
-    expect(&usual, &now,
-           "resumed with ranks 2 (was 4): a step takes 64 tokens (was 128), the run ends after 1920 "
-           "(was to end after 2560); the data go on at sample 31 of 50 in epoch 2, none is left out "
-           "or repeated");
+    expect(
+        &usual, &now,
+        "resumed with ranks 2 (was 4): a step takes 64 tokens (was 128), the run ends after 1920 "
+        "(was to end after 2560); the data go on at sample 31 of 50 in epoch 2, none is left out "
+        "or repeated");
     now.accum = 2;
-    expect(&usual, &now,
-           "resumed with --accum 2 (was 1), ranks 2 (was 4): a step takes 128 tokens as before; the "
-           "data go on at sample 31 of 50 in epoch 2, none is left out or repeated");
+    expect(
+        &usual, &now,
+        "resumed with --accum 2 (was 1), ranks 2 (was 4): a step takes 128 tokens as before; the "
+        "data go on at sample 31 of 50 in epoch 2, none is left out or repeated");
 }
 
 /* The learning rate goes by the steps that were taken, of which there are 9. */
@@ -67,10 +70,11 @@ static void test_another_schedule(void **state)
     (void)state;
     now.schedule.steps = 10;
     now.schedule.min_lr = 0.02;
-    snprintf(want, sizeof want,
-             "resumed with --steps 10 (was 20), --min-lr 0.02 (was 0.01): the learning rate of the "
-             "next step is 0.02 (was to be %.4g) and ends at 0.02 after step 10 (was 0.01 after 20)",
-             schedule_lr(&usual.schedule, 10));
+    snprintf(
+        want, sizeof want,
+        "resumed with --steps 10 (was 20), --min-lr 0.02 (was 0.01): the learning rate of the "
+        "next step is 0.02 (was to be %.4g) and ends at 0.02 after step 10 (was 0.01 after 20)",
+        schedule_lr(&usual.schedule, 10));
     expect(&usual, &now, want);
 }
 

@@ -31,7 +31,8 @@ static void test_written_and_read_back(void **state)
 
     (void)state;
     memset(a.data.b, 0x5a, sizeof a.data.b); /* may be absent, as the tokenizer's and the recipe */
-    a.recipe = (struct recipe){.schedule = {0.1, 1.0 / 3, 0, 300}, .batch = 4, .accum = 1, .ranks = 2};
+    a.recipe =
+        (struct recipe){.schedule = {0.1, 1.0 / 3, 0, 300}, .batch = 4, .accum = 1, .ranks = 2};
     state_format(&a, &text);
     assert_int_equal(state_parse(buf_slice(&text), &b, NULL), 0);
     state_format(&b, &again);

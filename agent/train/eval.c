@@ -55,7 +55,7 @@ int verb_eval(const struct options *o, struct err *e)
     rc = data_open(o->data, s.seq, 0, &d, e);
     rc = rc != 0 ? rc : setup_same_tokenizer(o->model, d, e);
     rc = rc != 0 ? rc : setup_model(o, &c, k, &s, &m, e);
-    rc = rc != 0 ? rc : measure(m, d, o->batch, o->batches, &result, e);
+    rc = rc != 0 ? rc : measure(m, d, o->batch, o->batches, NULL, &result, e);
     if (rc == 0) {
         print(o, &result);
     }

@@ -306,8 +306,13 @@ static double fingerprint(const struct run *r)
     const struct options *o = r->o;
     const struct schedule *s = &r->optim->o.schedule;
     struct buf text = BUF_INIT(1 << 20);
-    struct digest d;
+    struct digest d = {{0}};
 
+    if (r->val != NULL) {
+        data_identity(r->val, &d);
+        buf_addf(&text, "%lld %lld ", (long long)o->val_every, (long long)o->val_batches);
+        buf_add(&text, d.b, DIGEST_BYTES);
+    }
     config_format(&r->config, &text);
     state_format(&r->state, &text);
     buf_addf(&text, "%lld %lld %lld %lld %d %.17g %.17g %.17g %.17g %.17g %.17g %.17g %lld %lld",

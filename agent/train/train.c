@@ -240,12 +240,13 @@ static int stopped(const struct run *r, struct err *e)
                    (long long)r->state.step);
 }
 
+/* On all ranks. */
 static int validate(struct run *r, struct err *e)
 {
     struct measured result;
-    int rc = measure(r->model, r->val, r->o->batch, r->o->val_batches, &result, e);
+    int rc = measure(r->model, r->val, r->o->batch, r->o->val_batches, r->comm, &result, e);
 
-    if (rc == 0) {
+    if (rc == 0 && r->metrics != NULL) {
         metrics_val(r->metrics, r->state.step, result.loss);
     }
     return rc;
@@ -279,8 +280,7 @@ static int run_steps(struct run *r, struct err *e)
             metrics_step(r->metrics, &report, clock_now_ns());
         }
         last = r->state.step == end;
-        if (rc == 0 && r->val != NULL && r->metrics != NULL &&
-            (last || every(r->state.step, r->o->val_every))) {
+        if (rc == 0 && r->val != NULL && (last || every(r->state.step, r->o->val_every))) {
             rc = validate(r, e);
         }
         read_signals(shared);

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from harness.mirrord import BUILD
+from harness.mirrord import BUILD, SLOW
 
 SHAPE = '{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16, "vocab_size": 256, "n_positions": 16}'
 
@@ -271,23 +271,53 @@ def test_the_log_says_what_serves_attention(tmp_path, flag, order):
     assert f'attention.by kernel="plain loops" order={order} scratch_bytes=0' in run.stderr
 
 
-@pytest.mark.skipif(not shutil.which("mpirun") or not (BUILD / "trainer-mpi.so").exists(), reason="no Open MPI here")
+def mpirun_each(*commands):
+    """A rank for each command."""
+    argv = ["mpirun", "--oversubscribe"]
+    for command in commands:
+        argv += [*((":",) if len(argv) > 2 else ()), "-n", "1", *map(str, command)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=240 * SLOW, env=dict(
+        os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+
+
+def mpirun(ranks, *args):
+    return mpirun_each(*[[BUILD / "trainer", *args]] * ranks)
+
+
+needs_mpi = pytest.mark.skipif(not shutil.which("mpirun") or not (BUILD / "trainer-mpi.so").exists(), reason="no Open MPI here")
+
+
+@needs_mpi
 def test_ranks_that_do_not_begin_alike_are_refused(out):
     """The second rank does not see the first one's checkpoints: it would begin anew beside it."""
-    def run(*commands):
-        argv = ["mpirun", "--oversubscribe"]
-        for command in commands:
-            argv += [*((":",) if len(argv) > 2 else ()), "-n", "1", *map(str, command)]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120, env=dict(
-            os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
-
     def train(folder, *more):
         return [BUILD / "trainer", "train", "--config", out.parent / "shape.json", "--data", out.parent / "data.bin", "--device",
                 "cpu", "--steps", 12, "--batch", 2, "--resume", "auto", "--out", folder, *more]
 
-    for second in (train(out.parent / "elsewhere"), train(out, "--batch", 3), train(out, "--lr", "1e-3")):
-        refused = run(train(out), second)
+    for second in (train(out.parent / "elsewhere"), train(out, "--batch", 3), train(out, "--lr", "1e-3"),
+                   train(out, "--val", out.parent / "data.bin")):
+        refused = mpirun_each(train(out), second)
         assert refused.returncode != 0 and "1 of 2 ranks do not begin as the first does" in refused.stderr, refused.stderr
         assert not (out / "checkpoint-12").exists()
-    went_on = run(train(out), train(out))
+    went_on = mpirun_each(train(out), train(out))
     assert went_on.returncode == 0 and (out / "checkpoint-12").exists(), went_on.stderr
+
+
+@needs_mpi
+def test_ranks_validate_together(tmp_path):
+    """The loss of the same weights (--lr 0), of all windows in batches that do not divide by the ranks, to the last digit that is told."""
+    (tmp_path / "shape.json").write_text(SHAPE)
+    (tmp_path / "text").write_bytes(bytes(i * i % 251 for i in range(5000)))
+    trainer("tokenize", "--out", tmp_path / "data.bin", tmp_path / "text")
+
+    def losses(ranks):
+        out = tmp_path / f"out{ranks}"
+        run = mpirun(ranks, "train", "--config", tmp_path / "shape.json", "--data", tmp_path / "data.bin", "--val",
+                     tmp_path / "data.bin", "--val-every", 1, "--val-batches", 999, "--lr", 0, "--steps", 2, "--batch", 3,
+                     "--device", "cpu", "--out", out)
+        assert run.returncode == 0, run.stderr
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        return [line["val_loss"] for line in lines if "val_loss" in line]
+
+    alone = losses(1)
+    assert len(alone) == 2 and losses(2) == alone and losses(3) == alone

@@ -25,8 +25,9 @@ struct comm {
 enum { COMM_ID_BYTES = 128 };
 
 int comm_open_self(struct comm **out);
-/* The launcher has started us under MPI: it knows rank and size. */
-int comm_open_mpi(const struct kops *k, struct comm **out, struct err *e);
+/* The launcher has started us under MPI: it knows rank and size. `ordered`: sums are made in the order of the ranks, so that
+ * their bits depend neither on MPI's algorithms nor on how much is summed at once; two or three times the time. */
+int comm_open_mpi(const struct kops *k, bool ordered, struct comm **out, struct err *e);
 /* Rank 0 makes the id, all others get it from rank 0 (rendezvous) before they open. */
 int comm_make_nccl_id(uint8_t id[COMM_ID_BYTES], struct err *e);
 int comm_open_nccl(const uint8_t id[COMM_ID_BYTES], int rank, int size, struct comm **out,

@@ -74,7 +74,7 @@ const struct kops *kops_cuda(int device, struct err *e)
     return &table;
 }
 
-int comm_open_mpi(const struct kops *k, struct comm **out, struct err *e)
+int comm_open_mpi(const struct kops *k, bool ordered, struct comm **out, struct err *e)
 {
     void *fn = plugin_find("trainer-mpi", "plugin_mpi", e);
     char why[224] = "";
@@ -84,7 +84,7 @@ int comm_open_mpi(const struct kops *k, struct comm **out, struct err *e)
     if (fn == NULL) {
         return E_UNSUPPORTED;
     }
-    rc = PLUGIN_CALL(plugin_mpi_fn, fn)(k, out, why, sizeof why);
+    rc = PLUGIN_CALL(plugin_mpi_fn, fn)(k, ordered, out, why, sizeof why);
     return rc == 0 ? 0 : err_set(e, rc, "MPI: %s", why);
 }
 

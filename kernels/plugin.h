@@ -12,7 +12,7 @@
 
 /* What they export. `why` gets a sentence when they fail. */
 typedef int plugin_cuda_fn(int device, struct kops *out, char *why, size_t room); /* plugin_cuda */
-typedef int plugin_mpi_fn(const struct kops *k, struct comm **out, char *why,
+typedef int plugin_mpi_fn(const struct kops *k, bool ordered, struct comm **out, char *why,
                           size_t room); /* plugin_mpi */
 /* plugin_nccl: with out NULL it makes an id, else it joins. */
 typedef int plugin_nccl_fn(uint8_t *id, int rank, int size, struct comm **out, char *why,

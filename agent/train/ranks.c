@@ -114,7 +114,7 @@ int ranks_join(const struct ranks *r, const struct kops *k, struct comm **out, s
         return err_set(e, E_UNSUPPORTED, "%d ranks on CPUs speak MPI: start them with mpirun",
                        r->world);
     }
-    rc = comm_open_mpi(k, out, e);
+    rc = comm_open_mpi(k, r->ordered, out, e);
     if (rc == 0 && (*out)->size != r->world) {
         rc = err_set(e, E_CONFIG, "MPI has %d ranks, the environment says %d", (*out)->size,
                      r->world);

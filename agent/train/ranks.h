@@ -22,6 +22,7 @@ struct ranks {
     const char *master_addr; /* NULL when not said */
     int master_port;
     const char *run_id; /* "" when not said */
+    bool ordered;       /* sums in the order of the ranks; not of the environment */
 };
 
 /* getenv() in programs, a table in tests. */

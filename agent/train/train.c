@@ -319,6 +319,11 @@ int verb_train(const struct options *o, struct err *e)
     listen_to_signals();
     rc = rc != 0 ? rc : ranks_read(environment, &r.ranks, e);
     rc = rc != 0 ? rc : setup_device(o, r.ranks.local_rank, &r.k, e);
+    if (o->deterministic) {
+        r.ranks.ordered = true;
+        setenv("NCCL_NVLS_ENABLE", "0",
+               0); /* sums made in NVLink's switches differ from run to run */
+    }
     rc = rc != 0 ? rc : ranks_join(&r.ranks, r.k, &r.comm, e);
     rc = rc != 0 ? rc : run_open(&r, e);
     rc = rc != 0 ? rc : run_steps(&r, e);

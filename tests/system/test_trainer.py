@@ -1,7 +1,9 @@
 """The trainer as a whole program: what it says about what it made."""
+import hashlib
 import json
 import os
 import shutil
+import struct
 import subprocess
 
 import pytest
@@ -271,17 +273,23 @@ def test_the_log_says_what_serves_attention(tmp_path, flag, order):
     assert f'attention.by kernel="plain loops" order={order} scratch_bytes=0' in run.stderr
 
 
-def mpirun_each(*commands):
+def mpirun_each(*commands, env=()):
     """A rank for each command."""
     argv = ["mpirun", "--oversubscribe"]
     for command in commands:
         argv += [*((":",) if len(argv) > 2 else ()), "-n", "1", *map(str, command)]
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=240 * SLOW, env=dict(
-        os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+        os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **dict(env)))
 
 
-def mpirun(ranks, *args):
-    return mpirun_each(*[[BUILD / "trainer", *args]] * ranks)
+def mpirun(ranks, *args, env=()):
+    return mpirun_each(*[[BUILD / "trainer", *args]] * ranks, env=env)
+
+
+def tiny_shard(path):
+    """Tokens for tiny-gpt2, whose vocabulary is 48 (agent/train/shard.h)."""
+    data = bytes((i * i // 7 + i) % 48 for i in range(5000))
+    path.write_bytes(b"mrdtoken" + struct.pack("<IIQII", 1, 1, len(data), 48, 0) + hashlib.sha256(data).digest() + bytes(64) + data)
 
 
 needs_mpi = pytest.mark.skipif(not shutil.which("mpirun") or not (BUILD / "trainer-mpi.so").exists(), reason="no Open MPI here")
@@ -321,3 +329,21 @@ def test_ranks_validate_together(tmp_path):
 
     alone = losses(1)
     assert len(alone) == 2 and losses(2) == alone and losses(3) == alone
+
+
+@needs_mpi
+def test_deterministic_ranks_do_not_depend_on_mpis_algorithms(tmp_path):
+    """Which rank adds first is the algorithm's choice; with --deterministic it is the ranks' order."""
+    tiny_shard(tmp_path / "data.bin")
+
+    def weights(name, *options, **algorithms):
+        env = {f"OMPI_MCA_coll_tuned_{k}_algorithm": str(v) for k, v in algorithms.items()}
+        run = mpirun(4, "train", "--config", "tiny-gpt2", "--data", tmp_path / "data.bin", "--steps", 5, "--batch", 2, "--device", "cpu",
+                     "--out", tmp_path / name, *options, env=dict(env, OMPI_MCA_coll_tuned_use_dynamic_rules="1"))
+        assert run.returncode == 0, run.stderr
+        return [(tmp_path / name / "checkpoint-5" / f"{part}.safetensors").read_bytes() for part in ("model", "optimizer")]
+
+    first = weights("1", "--deterministic", allreduce=1, alltoallv=1, allgatherv=1)
+    assert weights("2", "--deterministic", allreduce=4, alltoallv=2, allgatherv=3) == first
+    assert weights("3", "--deterministic", allreduce=5) == first
+    assert weights("4", allreduce=1) != weights("5", allreduce=4)  # else this test would show nothing

@@ -1,0 +1,141 @@
+/* Sums in rank order, over Open MPI: the program starts itself under mpirun, with as many ranks as it takes. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "common/base/err.h"
+#include "kernels/plugin.h"
+
+#define PIECE (INT64_C(1) << 22) /* comm_mpi.c's */
+
+static char folder[512]; /* of this program */
+
+/* --- a rank -------------------------------------------------------------------------------------------------------- */
+
+/* The i-th number of a rank: of any sign and of sizes far apart, so that each order of a sum has its own bits. */
+static double number(int rank, int64_t i)
+{
+    uint64_t x = ((uint64_t)i * 64 + (uint64_t)rank + 1) * UINT64_C(0x9e3779b97f4a7c15);
+
+    x ^= x >> 29;
+    x *= UINT64_C(0xbf58476d1ce4e5b9);
+    x ^= x >> 32;
+    return ((double)(x >> 40) / 8388608.0 - 1) * (double)(1 << (x & 15));
+}
+
+static bool sums_are_ordered_f32(struct comm *c, int64_t n)
+{
+    float *x = mem_array((size_t)n + 1, sizeof *x);
+    bool fine;
+
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = (float)number(c->rank, i);
+    }
+    x[n] = 7; /* what is behind is not ours */
+    fine = c->allreduce(c, NULL, DT_F32, x, n) == 0 && x[n] == 7;
+    for (int64_t i = 0; fine && i < n; i++) {
+        float sum = (float)number(0, i);
+
+        for (int r = 1; r < c->size; r++) {
+            sum += (float)number(r, i);
+        }
+        fine = memcmp(&sum, &x[i], sizeof sum) == 0;
+    }
+    free(x);
+    return fine;
+}
+
+static bool sums_are_ordered_f64(struct comm *c, int64_t n)
+{
+    double *x = mem_array((size_t)n + 1, sizeof *x);
+    bool fine;
+
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = number(c->rank, i) / 3;
+    }
+    x[n] = 7;
+    fine = c->allreduce(c, NULL, DT_F64, x, n) == 0 && x[n] == 7;
+    for (int64_t i = 0; fine && i < n; i++) {
+        double sum = number(0, i) / 3;
+
+        for (int r = 1; r < c->size; r++) {
+            sum += number(r, i) / 3;
+        }
+        fine = memcmp(&sum, &x[i], sizeof sum) == 0;
+    }
+    free(x);
+    return fine;
+}
+
+static plugin_mpi_fn *find_plugin(void)
+{
+    char path[600];
+    void *so, *fn;
+
+    snprintf(path, sizeof path, "%s/../../../trainer-mpi.so", folder);
+    so = access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW) : NULL;
+    fn = so != NULL ? dlsym(so, "plugin_mpi") : NULL;
+    return fn != NULL ? *(plugin_mpi_fn **)(void *)&fn : NULL;
+}
+
+/* Exit status: 0 when all sums were right. */
+static int run_rank(void)
+{
+    static const int64_t size[] = {0, 1, 2, 3, 5, 127, 1000, 4097};
+    plugin_mpi_fn *plugin = find_plugin();
+    char why[224] = "";
+    struct comm *c;
+    bool fine = true;
+
+    if (plugin == NULL || plugin(kops_cpu(), true, &c, why, sizeof why) != 0) {
+        fprintf(stderr, "no plugin: %s\n", why);
+        return 2;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(size); i++) {
+        fine = sums_are_ordered_f32(c, size[i]) && sums_are_ordered_f64(c, size[i]) && fine;
+    }
+    fine = sums_are_ordered_f32(c, PIECE + 3) && fine;
+    fine = c->allreduce(c, NULL, DT_BF16, NULL, 0) == E_UNSUPPORTED && fine;
+    c->close(&c);
+    return fine ? 0 : 1;
+}
+
+/* --- the test ------------------------------------------------------------------------------------------------------ */
+
+static void test_sums_go_by_rank(void **state)
+{
+    char command[1400];
+
+    (void)state;
+    snprintf(command, sizeof command, "%s/../../../trainer-mpi.so", folder);
+    if (system("command -v mpirun >/dev/null") != 0 || access(command, R_OK) != 0) {
+        printf("no Open MPI here\n");
+        skip();
+    }
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        snprintf(command, sizeof command, "mpirun --oversubscribe -n %d '%s/comm_mpi' >/dev/null",
+                 ranks, folder);
+        assert_int_equal(system(command), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums_go_by_rank)};
+    ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
+
+    CHECK(n > 0);
+    folder[n] = '\0';
+    *strrchr(folder, '/') = '\0';
+    return getenv("OMPI_COMM_WORLD_RANK") != NULL ? run_rank()
+                                                  : cmocka_run_group_tests(tests, NULL, NULL);
+}

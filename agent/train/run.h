@@ -12,7 +12,7 @@
 #include "agent/train/saver.h"
 
 /* What ranks agree on after each step; summed over all. */
-enum { SHARED_STOP, SHARED_SAVE, SHARED_COUNT };
+enum { SHARED_STOP, SHARED_PREEMPTED, SHARED_SAVE, SHARED_COUNT };
 
 struct run {
     const struct options *o;

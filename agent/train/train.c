@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "agent/train/measure.h"
 #include "agent/train/run.h"
@@ -191,9 +192,11 @@ static int save_to_the_end(struct run *r, struct err *e)
     return rc != 0 ? rc : together;
 }
 
-static void read_signals(double shared[SHARED_COUNT])
+/* What this rank was told: by signals, and by a file that something on its node makes. */
+static void read_notices(const struct options *o, double shared[SHARED_COUNT])
 {
     shared[SHARED_STOP] = told_to_stop;
+    shared[SHARED_PREEMPTED] = o->preempt_file != NULL && access(o->preempt_file, F_OK) == 0;
     shared[SHARED_SAVE] = told_to_save;
     told_to_save = 0;
 }
@@ -233,10 +236,10 @@ static int agree(struct run *r, double shared[SHARED_COUNT], struct err *e)
     return rc;
 }
 
-static int stopped(const struct run *r, struct err *e)
+static int stopped(const struct run *r, const double shared[SHARED_COUNT], struct err *e)
 {
-    return err_set(e, E_AGAIN,
-                   "stopped by a signal after step %lld; --resume auto goes on from there",
+    return err_set(e, E_AGAIN, "stopped by a %s after step %lld; --resume auto goes on from there",
+                   shared[SHARED_PREEMPTED] > 0 ? "notice of preemption" : "signal",
                    (long long)r->state.step);
 }
 
@@ -270,7 +273,7 @@ static int run_steps(struct run *r, struct err *e)
     while (r->state.step < end) {
         double shared[SHARED_COUNT] = {0};
         struct step_report report;
-        bool last;
+        bool last, stop;
 
         r->k->range_begin("step");
         rc = one_step(r, &report, e);
@@ -283,15 +286,16 @@ static int run_steps(struct run *r, struct err *e)
         if (rc == 0 && r->val != NULL && (last || every(r->state.step, r->o->val_every))) {
             rc = validate(r, e);
         }
-        read_signals(shared);
+        read_notices(r->o, shared);
         rc = rc != 0 ? rc : agree(r, shared, e);
-        if (rc == 0 && (last || shared[SHARED_STOP] > 0 || shared[SHARED_SAVE] > 0 ||
-                        every(r->state.step, r->o->save_every))) {
+        stop = shared[SHARED_STOP] > 0 || shared[SHARED_PREEMPTED] > 0;
+        if (rc == 0 &&
+            (last || stop || shared[SHARED_SAVE] > 0 || every(r->state.step, r->o->save_every))) {
             rc = save(r, e);
         }
-        if (rc == 0 && shared[SHARED_STOP] > 0 && !last) {
+        if (rc == 0 && stop && !last) {
             rc = save_to_the_end(r, e);
-            return rc != 0 ? rc : stopped(r, e);
+            return rc != 0 ? rc : stopped(r, shared, e);
         }
         if (rc != 0) {
             return rc;

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from harness.mirrord import BUILD, SLOW
+from harness.mirrord import BUILD, SLOW, until
 
 SHAPE = '{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16, "vocab_size": 256, "n_positions": 16}'
 
@@ -273,13 +273,19 @@ def test_the_log_says_what_serves_attention(tmp_path, flag, order):
     assert f'attention.by kernel="plain loops" order={order} scratch_bytes=0' in run.stderr
 
 
-def mpirun_each(*commands, env=()):
+def mpirun_start(*commands, env=()):
     """A rank for each command."""
     argv = ["mpirun", "--oversubscribe"]
     for command in commands:
         argv += [*((":",) if len(argv) > 2 else ()), "-n", "1", *map(str, command)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=240 * SLOW, env=dict(
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(
         os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **dict(env)))
+
+
+def mpirun_each(*commands, env=()):
+    started = mpirun_start(*commands, env=env)
+    out, err = started.communicate(timeout=240 * SLOW)
+    return subprocess.CompletedProcess(started.args, started.returncode, out, err)
 
 
 def mpirun(ranks, *args, env=()):
@@ -347,3 +353,31 @@ def test_deterministic_ranks_do_not_depend_on_mpis_algorithms(tmp_path):
     assert weights("2", "--deterministic", allreduce=4, alltoallv=2, allgatherv=3) == first
     assert weights("3", "--deterministic", allreduce=5) == first
     assert weights("4", allreduce=1) != weights("5", allreduce=4)  # else this test would show nothing
+
+
+@needs_mpi
+def test_a_file_tells_of_a_preemption(tmp_path):
+    """Each node has its own file; what one rank sees, all do in the same step."""
+    tiny_shard(tmp_path / "data.bin")
+
+    def train(out, *more):
+        return [BUILD / "trainer", "train", "--config", "tiny-gpt2", "--data", tmp_path / "data.bin", "--batch", 2, "--device", "cpu",
+                "--out", tmp_path / out, "--steps", 1000000, "--resume", "auto", "--log-every", 0, *more]
+
+    lines = tmp_path / "run/metrics.jsonl"
+    started = mpirun_start(train("run", "--preempt-file", tmp_path / "none"), train("run", "--preempt-file", tmp_path / "notice"))
+    until(lambda: started.poll() is not None or (lines.exists() and lines.read_text().count("\n") > 3))
+    (tmp_path / "notice").touch()
+    _, err = started.communicate(timeout=240 * SLOW)
+    assert started.returncode == 75, err
+    assert "stopped by a notice of preemption after step " in err
+    step = int(err.split("preemption after step ")[1].split(";")[0])
+    assert [p.name for p in (tmp_path / "run").glob("checkpoint-*")] == [f"checkpoint-{step}"]
+
+    (tmp_path / "notice").unlink()
+    rest = ("--stop-at", step + 3, "--preempt-file", tmp_path / "notice")
+    assert mpirun_each(*[train("run", *rest)] * 2).returncode == 0
+    assert mpirun_each(*[train("straight", *rest)] * 2).returncode == 0
+    for name in ("model.safetensors", "optimizer.safetensors", "trainer.json"):
+        assert (tmp_path / f"run/checkpoint-{step + 3}" / name).read_bytes() == (
+            tmp_path / f"straight/checkpoint-{step + 3}" / name).read_bytes()

@@ -1,21 +1,26 @@
 #include "agent/train/block.h"
 
-static void *tensor_in(const struct model *m, char *whole, enum dtype dt, int group,
+#include "agent/train/zero.h"
+
+/* Where a group of that element type has a tensor. */
+static void *tensor_in(const struct model *m, char *group_at, enum dtype dt, int group,
                        enum tensor_kind kind)
 {
     const struct tensor *t = layout_find(&m->layout, group, kind);
 
-    return t == NULL ? NULL : whole + (size_t)t->offset * dtype_bytes(dt);
+    return t == NULL
+               ? NULL
+               : group_at + (size_t)(t->offset - m->layout.group[group].offset) * dtype_bytes(dt);
 }
 
 void *block_param(const struct model *m, int group, enum tensor_kind kind)
 {
-    return tensor_in(m, m->param, m->dt, group, kind);
+    return tensor_in(m, m->group_param[group], m->dt, group, kind);
 }
 
 void *block_grad(const struct model *m, int group, enum tensor_kind kind)
 {
-    return tensor_in(m, m->grad, m->accum, group, kind);
+    return tensor_in(m, m->group_grad[group], m->accum, group, kind);
 }
 
 void block_norm(struct model *m, void *y, void *mean, void *rstd, const void *x, int group,
@@ -171,6 +176,7 @@ void block_forward(struct model *m, int64_t block, struct block_acts *a, const v
     const struct layers l = layers_of(m, block, batch, seq);
     int g = l.qkv.group;
 
+    zero_need(m, g);
     block_norm(m, a->norm1, a->mean1, a->rstd1, in, g, T_NORM1_G, l.rows);
     forward(m, a->qkv, a->norm1, &l.qkv, l.rows, (struct matmul_tail){0});
     attend(m, block, a, &l.heads);
@@ -197,6 +203,7 @@ void block_backward(struct model *m, int64_t block, struct block_acts *a, const 
     void *dfc = a->act; /* act has been used up when its own gradient is made */
     int g = l.qkv.group;
 
+    zero_need(m, g);
     learn(m, m->dstream, a->act, &l.out, l.rows);
     if (m->config.mlp == MLP_SWIGLU) {
         backward(m, a->act, m->dstream, &l.out, l.rows, NULL);

@@ -137,9 +137,9 @@ int checkpoint_state(const char *dir, struct train_state *s, struct err *e)
 
 int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct err *e)
 {
-    const struct weights_part param = {"", m->master, m->accum};
-    const struct weights_part moments[] = {{first_moment, o->m, m->accum},
-                                           {second_moment, o->v, m->accum}};
+    const struct weights_part param = {"", m->master, m->master_held, m->accum};
+    const struct weights_part moments[] = {{first_moment, o->m, m->state_held, m->accum},
+                                           {second_moment, o->v, m->state_held, m->accum}};
     int rc = weights_load(m, &param, 1, dir, "model", e);
 
     return rc != 0 ? rc : weights_load(m, moments, 2, dir, "optimizer", e);

@@ -11,6 +11,7 @@
 #include "agent/train/inventory.h"
 #include "agent/train/shard.h"
 #include "agent/train/verbs.h"
+#include "agent/train/zero.h"
 #include "common/codec/jwrite.h"
 #include "common/codec/units.h"
 
@@ -66,6 +67,8 @@ static void json_plan(const struct about *a, struct buf *out)
     jwrite_str(out, "dtype", a->o->dtype);
     jwrite_u64(out, "batch", a->o->batch);
     jwrite_u64(out, "seq", a->seq);
+    jwrite_u64(out, "ranks", a->o->ranks);
+    jwrite_u64(out, "zero", a->o->zero);
     json_memory(out, "train", &a->train);
     json_memory(out, "eval", &a->run);
     jwrite_close(out, '}');
@@ -206,6 +209,10 @@ static void print_text(const struct about *a)
     }
     printf("memory at %lld x %lld tokens in %s on %s:\n", (long long)a->o->batch, (long long)a->seq,
            a->o->dtype, a->k->device);
+    if (a->o->ranks > 1) {
+        printf("  (train: each of %lld ranks, --zero %lld)\n", (long long)a->o->ranks,
+               (long long)a->o->zero);
+    }
     print_memory("train", &a->train);
     print_memory("eval", &a->run);
 }
@@ -214,7 +221,8 @@ static void print_text(const struct about *a)
 
 static int plan(struct about *a, bool training, struct model_memory *out, struct err *e)
 {
-    const struct setup s = {.world = 1, .training = training};
+    const struct setup s = {
+        .world = training ? (int)a->o->ranks : 1, .passes = a->o->accum, .training = training};
     struct model *m = NULL;
     int rc = setup_open(a->o, &a->config, a->k, &s, &m, e);
 
@@ -226,6 +234,10 @@ static int plan(struct about *a, bool training, struct model_memory *out, struct
 static int tell(struct about *a, struct err *e)
 {
     int rc = setup_at_least("batch", a->o->batch, 1, e);
+
+    rc = rc != 0 ? rc : setup_at_least("accum", a->o->accum, 1, e);
+    rc = rc != 0 ? rc : setup_within("ranks", (double)a->o->ranks, 1, 1 << 20, e);
+    rc = rc != 0 ? rc : setup_within("zero", (double)a->o->zero, 0, ZERO_STAGES, e);
 
     rc = rc != 0 ? rc : setup_at_least("seq", a->o->seq, 0, e);
     rc = rc != 0 ? rc : setup_device(a->o, 0, &a->k, e);

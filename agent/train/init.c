@@ -78,9 +78,8 @@ static int init_tensor(struct model *m, const struct tensor *t, uint64_t seed, u
         for (int64_t i = 0; i < n; i++) {
             narrow[i] = (float)wide[i];
         }
-        rc =
-            model_put(m, m->master + model_accum_bytes(m, t->offset + at),
-                      m->accum == DT_F64 ? (const void *)wide : narrow, model_accum_bytes(m, n), e);
+        rc = model_put_run(m, m->master, m->master_held, m->accum, t->offset + at, n,
+                           m->accum == DT_F64 ? (const void *)wide : narrow, e);
     }
     free(wide);
     free(narrow);

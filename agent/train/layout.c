@@ -212,3 +212,44 @@ const struct tensor *layout_find(const struct layout *l, int group, enum tensor_
     }
     return NULL;
 }
+
+/* --- partitions ---------------------------------------------------------------------------------------------------------- */
+
+int64_t partition_size(const struct layout *l, struct partition p)
+{
+    return l->size / p.ranks;
+}
+
+struct piece partition_group(const struct layout *l, struct partition p, int group)
+{
+    const struct group *g = &l->group[group];
+    int64_t n = g->size / p.ranks;
+
+    return (struct piece){.offset = g->offset + p.rank * n, .n = n, .at = g->offset / p.ranks};
+}
+
+static int group_at(const struct layout *l, int64_t offset)
+{
+    int low = 0, high = l->groups;
+
+    while (high - low > 1) {
+        int mid = low + (high - low) / 2;
+
+        if (l->group[mid].offset <= offset) {
+            low = mid;
+        } else {
+            high = mid;
+        }
+    }
+    return low;
+}
+
+struct piece partition_clip(const struct layout *l, struct partition p, int64_t offset, int64_t n)
+{
+    struct piece all = partition_group(l, p, group_at(l, offset));
+    int64_t from = offset > all.offset ? offset : all.offset;
+    int64_t end = offset + n < all.offset + all.n ? offset + n : all.offset + all.n;
+
+    return (struct piece){
+        .offset = from, .n = end > from ? end - from : 0, .at = all.at + from - all.offset};
+}

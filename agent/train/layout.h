@@ -71,9 +71,30 @@ struct layout {
     int64_t parameters; /* without any padding */
 };
 
+/* What one of so many ranks holds of a set of tensors: of each group an equal piece, rank 0's first. Its buffer has the pieces
+ * one after another. With ranks 1 that is the whole layout. */
+struct partition {
+    int rank;
+    int ranks;
+};
+
+/* A run of elements inside one group, and where a partition's buffer has it. */
+struct piece {
+    int64_t offset; /* from the start of the whole */
+    int64_t n;      /* 0: the partition has nothing of it */
+    int64_t at;
+};
+
 void layout_init(struct layout *l, const struct model_config *c, int world);
 void layout_fini(struct layout *l);
 /* The group's tensor of that kind, NULL when this model has none. */
 const struct tensor *layout_find(const struct layout *l, int group, enum tensor_kind kind);
+
+/* Elements of a partition's buffer. */
+int64_t partition_size(const struct layout *l, struct partition p);
+/* All that it has of a group. */
+struct piece partition_group(const struct layout *l, struct partition p, int group);
+/* What it has of a run of elements, which lies in one group. */
+struct piece partition_clip(const struct layout *l, struct partition p, int64_t offset, int64_t n);
 
 #endif

@@ -54,11 +54,32 @@ static int exchange(struct measuring *x, size_t n, struct err *e)
     return rc != 0 ? rc : model_get(m, x->sum, x->shared, n * sizeof *x->sum, e);
 }
 
+static uint64_t ranks_of(const struct measuring *x)
+{
+    return x->comm != NULL ? (uint64_t)x->comm->size : 1;
+}
+
+/* Where a pass gathers parameters all ranks make as many: one that has a batch less repeats the first. */
+static int keep_pace(struct measuring *x, uint64_t from, size_t n, struct err *e)
+{
+    uint64_t ranks = ranks_of(x), rank = x->comm != NULL ? (uint64_t)x->comm->rank : 0;
+    uint64_t before = (rank + ranks - from % ranks) % ranks; /* the first of the n that is its */
+    uint64_t mine = n > before ? (n - before + ranks - 1) / ranks : 0;
+    uint64_t most = (n + ranks - 1) / ranks;
+    double unused;
+    int rc = 0;
+
+    for (; rc == 0 && x->m->param_held.ranks > 1 && mine < most; mine++) {
+        rc = measure_batch(x, 0, &unused, e);
+    }
+    return rc;
+}
+
 static int measure_all(struct measuring *x, double *total, struct err *e)
 {
     uint64_t batches = x->windows / (uint64_t)x->batch + (x->windows % (uint64_t)x->batch != 0);
     uint64_t rank = x->comm != NULL ? (uint64_t)x->comm->rank : 0;
-    uint64_t ranks = x->comm != NULL ? (uint64_t)x->comm->size : 1;
+    uint64_t ranks = ranks_of(x);
     int rc = 0;
 
     for (uint64_t from = 0; rc == 0 && from < batches; from += ROUND) {
@@ -70,6 +91,7 @@ static int measure_all(struct measuring *x, double *total, struct err *e)
                 rc = measure_batch(x, from + i, &x->sum[i], e);
             }
         }
+        rc = rc != 0 ? rc : keep_pace(x, from, n, e);
         rc = rc != 0 ? rc : exchange(x, n, e);
         for (size_t i = 0; rc == 0 && i < n; i++) {
             *total += x->sum[i];

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "agent/train/angles.h"
+#include "agent/train/zero.h"
 
 /* Logits are made, turned into gradients and used up in pieces of so many rows, and about so many bytes at most. Each piece
  * reads and writes the whole gradient of the head's weight: 8 bytes an element, beside two operations a row. With 8192 rows
@@ -35,6 +36,9 @@ static int device_error(const struct model *m, struct err *e)
 {
     const char *said = m->k->fault();
 
+    if (m->rc == E_NETWORK) {
+        return err_set(e, m->rc, "%s: the ranks lost each other", m->o.comm->name);
+    }
     return err_set(e, m->rc, "%s (%s): an operation failed: %s%s%s", m->k->name, m->k->device,
                    err_plain(m->rc), said[0] != '\0' ? ": " : "", said);
 }
@@ -170,7 +174,6 @@ int model_plan(struct model *m, int64_t batch, int64_t seq, struct model_memory 
     const struct model_config *k = &m->config;
     const struct attention_shape heads = {batch,       seq,         k->heads,
                                           k->kv_heads, k->head_dim, m->o.any_order};
-    size_t accum = model_accum_bytes(m, m->layout.size);
     int rc;
 
     if (batch > MAX_ROWS / seq) {
@@ -186,12 +189,8 @@ int model_plan(struct model *m, int64_t batch, int64_t seq, struct model_memory 
         return err_set(e, rc, "%s: no attention for heads of %lld", m->k->name,
                        (long long)heads.head_dim);
     }
-    *out = (struct model_memory){.weights_bytes = model_bytes(m, m->layout.size),
-                                 .activations_bytes = model_activations_bytes(m, batch, seq)};
-    if (m->o.training) {
-        out->gradients_bytes = accum;
-        out->optimizer_bytes = (m->dt == m->accum ? 2 : 3) * accum;
-    }
+    zero_plan(m, out);
+    out->activations_bytes = model_activations_bytes(m, batch, seq);
     return 0;
 }
 
@@ -202,7 +201,7 @@ size_t model_memory_total(const struct model_memory *p)
 
 /* --- taking and giving back ---------------------------------------------------------------------------------------- */
 
-static int alloc(struct model *m, char **out, size_t size_bytes, struct err *e)
+int model_take(struct model *m, char **out, size_t size_bytes, struct err *e)
 {
     void *p;
     int rc = m->k->mem_alloc(&p, size_bytes);
@@ -234,9 +233,20 @@ int model_open(const struct model_config *c, const struct kops *k, const struct 
     int rc;
 
     CHECK(!o->caching || !o->training);
+    CHECK(o->zero == 0 || (o->training && o->zero < ZERO_STAGES));
     *out = NULL;
     *m = (struct model){.k = k, .dt = o->dt, .accum = dtype_accum(o->dt), .config = *c, .o = *o};
+    m->o.passes = o->passes == 0 ? 1 : o->passes;
+    m->own = (struct partition){.rank = o->rank, .ranks = o->world};
+    m->param_held = m->state_held = (struct partition){.ranks = 1};
+    if (o->zero >= 1) {
+        m->state_held = m->own;
+        m->param_held = o->zero == 3 ? m->own : m->param_held;
+    }
+    m->master_held = m->dt == m->accum ? m->param_held : m->state_held;
     layout_init(&m->layout, c, o->world);
+    m->group_param = mem_array((size_t)m->layout.groups, sizeof *m->group_param);
+    m->group_grad = mem_array((size_t)m->layout.groups, sizeof *m->group_grad);
     m->slots = slots_for(c, o);
     m->slot = mem_array((size_t)m->slots, sizeof *m->slot);
     m->kept = mem_array((size_t)c->layers, sizeof *m->kept);
@@ -258,31 +268,47 @@ void model_close(struct model **mp)
     }
     *mp = NULL;
     m->k->mem_free(m->memory);
-    m->k->mem_free(m->grad);
-    if (m->master != m->param) {
-        m->k->mem_free(m->master);
-    }
-    m->k->mem_free(m->param);
+    zero_release(m);
     m->k->stream_close(&m->ks);
     layout_fini(&m->layout);
+    free(m->group_param);
+    free(m->group_grad);
     free(m->slot);
     free(m->kept);
     free(m);
 }
 
-static int take_parameters(struct model *m, struct err *e)
+int model_put_run(struct model *m, char *set, struct partition held, enum dtype dt, int64_t offset,
+                  int64_t n, const void *from, struct err *e)
 {
-    int rc = alloc(m, &m->param, model_bytes(m, m->layout.size), e);
+    struct piece p = partition_clip(&m->layout, held, offset, n);
+    size_t size = dtype_bytes(dt);
 
-    m->master = m->param;
-    if (rc == 0 && m->o.training && m->dt != m->accum) {
-        m->master = NULL;
-        rc = alloc(m, &m->master, model_accum_bytes(m, m->layout.size), e);
+    return p.n == 0 ? 0
+                    : model_put(m, set + (size_t)p.at * size,
+                                (const char *)from + (size_t)(p.offset - offset) * size,
+                                (size_t)p.n * size, e);
+}
+
+void model_refresh(struct model *m, const struct noise *noise)
+{
+    const struct layout *l = &m->layout;
+
+    for (int g = 0; m->master != m->param && g < l->groups; g++) {
+        struct piece from = partition_group(l, m->state_held, g);
+        char *to =
+            m->param + model_bytes(m, partition_clip(l, m->param_held, from.offset, from.n).at);
+        const char *master = m->master + model_accum_bytes(m, from.at);
+        struct noise here = noise != NULL ? *noise : (struct noise){0};
+
+        here.first = (uint64_t)from.offset;
+        model_do(m, noise == NULL
+                        ? m->k->convert(m->ks, m->dt, to, m->accum, master, from.n)
+                        : m->k->convert_stochastic(m->ks, m->dt, to, master, from.n, &here));
     }
-    if (rc == 0 && m->o.training) {
-        rc = alloc(m, &m->grad, model_accum_bytes(m, m->layout.size), e);
+    if (m->master != m->param) {
+        zero_publish(m);
     }
-    return rc;
 }
 
 /* In the type that the operation wants them in. */
@@ -328,12 +354,12 @@ int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e)
     m->memory = NULL;
     rc = model_plan(m, batch, seq, &m->taken, e);
     if (rc == 0 && m->param == NULL) {
-        rc = take_parameters(m, e);
+        rc = zero_reserve(m, e);
     }
     if (rc != 0) {
         return rc;
     }
-    rc = alloc(m, &m->memory, m->taken.activations_bytes, e);
+    rc = model_take(m, &m->memory, m->taken.activations_bytes, e);
     if (rc != 0) {
         return rc;
     }

@@ -19,11 +19,18 @@
 #define AGENT_TRAIN_MODEL_H
 
 #include "agent/train/layout.h"
+#include "kernels/comm.h"
 #include "kernels/ops.h"
 
 struct model_options {
     enum dtype dt;
     int world; /* ranks that share out each group */
+    int rank;
+    struct comm
+        *comm; /* between them, borrowed; NULL: gradients stay each rank's own, and `zero` is 0 */
+    int zero;  /* which of its stages (zero.h) */
+    bool ordered;   /* all of them give the same bits */
+    int64_t passes; /* forward and back in each step; 0: 1 */
     bool training;
     bool caching;      /* model_extend(); then batch is 1, and nothing is learned */
     bool any_order;    /* attention.h */
@@ -56,10 +63,18 @@ struct model {
     struct model_config config;
     struct model_options o;
     struct layout layout;
+    struct partition own;        /* what the rank has of what is shared out */
+    struct partition param_held; /* what it has of parameters, */
+    struct partition state_held; /* of moments, and of masters that are not the parameters */
+    struct partition master_held;
     char *param;
-    char *master; /* the parameters that learn: param itself unless that is narrower */
-    char *grad;   /* NULL when not for training */
-    bool fresh;   /* no pass back in this step yet: products write gradients instead of adding */
+    char *master;       /* the parameters that learn: param itself unless that is narrower */
+    char *grad;         /* all, or zero.h's buffers; NULL when not for training */
+    bool fresh;         /* products write gradients instead of adding: there are none yet */
+    int64_t pass;       /* of the step, from 0 */
+    char **group_param; /* where each group is, as block.h finds it; NULL: not whole on this rank */
+    char **group_grad;
+    char *gathered, *sums, *scratch; /* zero.h's; NULL where it needs none */
     double *loss; /* in device memory: the sum of the losses since model_begin() */
     int rc;       /* the first error of an operation */
 
@@ -102,7 +117,7 @@ MUST_USE int model_init(struct model *m, uint64_t seed, struct err *e);
 /* Forgets losses, and lets the next pass back forget the gradients: a new step begins. */
 void model_begin(struct model *m);
 /* Forward and backward over batch x seq tokens (host memory): gradients of scale * sum of losses are added, and the
- * losses themselves to the sum. */
+ * losses themselves to the sum. The last of a step's passes also sums the gradients over the ranks. */
 void model_learn(struct model *m, const int32_t *token, const int32_t *target, int64_t batch,
                  int64_t seq, double scale);
 /* Forward alone; adds to the sum of losses. */
@@ -120,6 +135,16 @@ MUST_USE int model_extend(struct model *m, const int32_t *token, int64_t n, void
                           struct err *e);
 /* The next token begins another sequence. */
 void model_forget(struct model *m);
+
+/* The parameters become what the masters say: the nearest, or with `noise` (its `first` is not read) rounded by chance. Fills those
+ * of all ranks. */
+void model_refresh(struct model *m, const struct noise *noise);
+
+/* Memory of the device, zeroed; E_NOSPACE says what helps. */
+MUST_USE int model_take(struct model *m, char **out, size_t size_bytes, struct err *e);
+/* n elements of a set of tensors (type dt), from number `offset` of the whole: as many as `held` has are written to it. */
+MUST_USE int model_put_run(struct model *m, char *set, struct partition held, enum dtype dt,
+                           int64_t offset, int64_t n, const void *from, struct err *e);
 
 /* Bytes of so many elements of dt, of accum. */
 size_t model_bytes(const struct model *m, int64_t elements);

@@ -3,37 +3,25 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "agent/train/zero.h"
+
 enum { SUMSQ, NORM, SCALE, SCALARS };
-
-static int alloc(struct model *m, char **out, size_t size_bytes, struct err *e)
-{
-    void *p;
-    int rc = m->k->mem_alloc(&p, size_bytes);
-
-    if (rc != 0) {
-        return err_set(e, rc, "%s: no room for the optimiser's %.1f MiB%s%s", m->k->name,
-                       (double)size_bytes / 1048576.0, rc == E_NOSPACE ? "" : ": ",
-                       rc == E_NOSPACE ? "" : m->k->fault());
-    }
-    *out = p;
-    return 0;
-}
 
 int optim_open(struct model *m, const struct optim_options *o, struct optim **out, struct err *e)
 {
     struct optim *p = NEW(struct optim);
-    size_t size = model_accum_bytes(m, m->layout.size);
+    size_t size = model_accum_bytes(m, partition_size(&m->layout, m->state_held));
     char *scalar = NULL;
     int rc;
 
     *out = NULL;
     *p = (struct optim){.model = m, .o = *o};
-    rc = alloc(m, &p->m, size, e);
+    rc = model_take(m, &p->m, size, e);
     if (rc == 0) {
-        rc = alloc(m, &p->v, size, e);
+        rc = model_take(m, &p->v, size, e);
     }
     if (rc == 0) {
-        rc = alloc(m, &scalar, SCALARS * sizeof *p->scalar, e);
+        rc = model_take(m, &scalar, SCALARS * sizeof *p->scalar, e);
     }
     if (rc == 0) {
         p->scalar = (double *)(void *)scalar;
@@ -63,7 +51,13 @@ void optim_clip(struct optim *o, double unscale)
     struct model *m = o->model;
 
     model_do(m, m->k->mem_zero(m->ks, o->scalar, sizeof *o->scalar));
-    model_do(m, m->k->sumsq_add(m->ks, m->accum, o->scalar + SUMSQ, m->grad, m->layout.size));
+    for (int g = 0; g < m->layout.groups; g++) {
+        char *at;
+        struct piece mine = zero_gradients(m, g, &at);
+
+        model_do(m, m->k->sumsq_add(m->ks, m->accum, o->scalar + SUMSQ, at, mine.n));
+    }
+    zero_sum(m, o->scalar + SUMSQ);
     model_do(m, m->k->clip_scale(m->ks, o->scalar + NORM, o->scalar + SCALE, o->scalar + SUMSQ,
                                  o->o.clip, unscale));
 }
@@ -73,15 +67,36 @@ int optim_norm(struct optim *o, double *norm, struct err *e)
     return model_get(o->model, norm, o->scalar + NORM, sizeof *norm, e);
 }
 
-static void update(struct optim *o, int64_t offset, int64_t n, struct adamw_step *how)
+/* A run of elements of one group, of those whose gradients and state are here. */
+static void update(struct optim *o, int64_t offset, int64_t n, const char *grad,
+                   struct adamw_step *how)
 {
     struct model *m = o->model;
-    size_t at = model_accum_bytes(m, offset);
+    int64_t param = partition_clip(&m->layout, m->param_held, offset, n).at;
+    size_t state = model_accum_bytes(m, partition_clip(&m->layout, m->state_held, offset, n).at);
 
+    if (n <= 0) {
+        return;
+    }
     how->noise.first = (uint64_t)offset;
-    model_do(m, m->k->adamw(m->ks, m->dt, m->param + model_bytes(m, offset),
-                            m->master == m->param ? NULL : m->master + at, o->m + at, o->v + at,
-                            m->grad + at, n, o->scalar + SCALE, how));
+    model_do(m, m->k->adamw(m->ks, m->dt, m->param + model_bytes(m, param),
+                            m->master == m->param ? NULL : m->master + state, o->m + state,
+                            o->v + state, grad, n, o->scalar + SCALE, how));
+}
+
+static void update_group(struct optim *o, int group, struct adamw_step *how)
+{
+    struct model *m = o->model;
+    const struct group *g = &m->layout.group[group];
+    char *grad;
+    struct piece p = zero_updates(m, group, &grad);
+    int64_t decayed = g->offset + g->decayed - p.offset;
+
+    decayed = decayed < 0 ? 0 : decayed > p.n ? p.n : decayed;
+    how->decay = o->o.decay;
+    update(o, p.offset, decayed, grad, how);
+    how->decay = 0;
+    update(o, p.offset + decayed, p.n - decayed, grad + model_accum_bytes(m, decayed), how);
 }
 
 void optim_update(struct optim *o, int64_t update_number)
@@ -99,13 +114,9 @@ void optim_update(struct optim *o, int64_t update_number)
 
     m->k->range_begin("update");
     for (int g = 0; g < m->layout.groups; g++) {
-        const struct group *r = &m->layout.group[g];
-
-        how.decay = o->o.decay;
-        update(o, r->offset, r->decayed, &how);
-        how.decay = 0;
-        update(o, r->offset + r->decayed, r->size - r->decayed, &how);
+        update_group(o, g, &how);
     }
+    zero_publish(m);
     m->k->range_end();
 }
 
@@ -118,12 +129,6 @@ void optim_step(struct optim *o, int64_t update_number)
 void optim_refresh(struct optim *o, int64_t update_number)
 {
     const struct noise noise = {.seed = o->o.seed, .step = (uint64_t)update_number};
-    struct model *m = o->model;
 
-    if (m->master != m->param) {
-        model_do(m, update_number == 0
-                        ? m->k->convert(m->ks, m->dt, m->param, m->accum, m->master, m->layout.size)
-                        : m->k->convert_stochastic(m->ks, m->dt, m->param, m->master,
-                                                   m->layout.size, &noise));
-    }
+    model_refresh(o->model, update_number == 0 ? NULL : &noise);
 }

@@ -1,5 +1,6 @@
 /* The passes over a whole model: embedding, blocks, head; and back. */
 #include "agent/train/block.h"
+#include "agent/train/zero.h"
 
 /* --- the residual stream between blocks ---------------------------------------------------------------------------- */
 
@@ -30,11 +31,13 @@ static int last_group(const struct model *m)
 static void forward(struct model *m, const int32_t *token, int64_t batch, int64_t seq)
 {
     const struct model_config *c = &m->config;
-    const char *places = block_param(m, 0, T_WPE);
     int64_t rows = batch * seq;
+    const char *places;
 
     m->k->range_begin("forward");
     CHECK(batch >= 1 && seq >= 1 && seq <= m->seq && rows <= m->batch * m->seq);
+    zero_need(m, 0);
+    places = block_param(m, 0, T_WPE);
     places = places == NULL ? NULL : places + model_bytes(m, m->known * c->hidden);
     model_do(m, m->k->mem_put(m->ks, m->token, token, (size_t)rows * sizeof *token));
     model_do(m, m->k->embedding_forward(m->ks, m->dt, m->kept[0], m->token,
@@ -42,6 +45,7 @@ static void forward(struct model *m, const int32_t *token, int64_t batch, int64_
     for (int64_t l = 0; l < c->layers; l++) {
         block_forward(m, l, acts_of(m, l), stream_before(m, l), stream_behind(m, l), batch, seq);
     }
+    zero_need(m, last_group(m));
     block_norm(m, m->normf, m->meanf, m->rstdf, stream_behind(m, c->layers - 1), last_group(m),
                T_NORMF_G, rows);
     m->k->range_end();
@@ -107,45 +111,34 @@ static void backward(struct model *m, int64_t batch, int64_t seq)
 
     m->k->range_begin("backward");
     model_do(m, m->k->mem_zero(m->ks, m->dstream, model_bytes(m, rows * c->hidden)));
+    zero_open_gradients(m, last_group(m) - 1);
     block_norm_backward(m, stream_behind(m, c->layers - 1), m->meanf, m->rstdf, last_group(m),
                         T_NORMF_G, block_grad(m, last_group(m) - 1, T_OUT_B), rows);
+    zero_sum_gradients(m, last_group(m));
     for (int64_t l = c->layers - 1; l >= 0; l--) {
         if (l % m->slots == m->slots - 1 && l != c->layers - 1) {
             recompute(m, l, batch, seq);
         }
+        if (l > 0) {
+            zero_open_gradients(
+                m, (int)l); /* of the block before: what its bias added to the stream */
+        }
         block_backward(m, l, acts_of(m, l), stream_before(m, l), batch, seq);
+        zero_sum_gradients(m, (int)l + 1);
     }
     model_do(m, m->k->embedding_backward(m->ks, m->dt, block_grad(m, 0, T_WTE),
                                          block_grad(m, 0, T_WPE), m->dstream, m->token, rows, seq,
                                          c->hidden, c->vocab));
+    zero_sum_gradients(m, 0);
     m->k->range_end();
 }
 
 /* --- what callers see ---------------------------------------------------------------------------------------------- */
 
-/* Of a group's elements, the first whose gradient is added up from zero. Those before it a product writes whole: all matrices
- * but the embeddings, and of these the head. */
-static int64_t first_added(const struct model *m, int group)
-{
-    const struct tensor *wte = layout_find(&m->layout, group, T_WTE);
-
-    return wte == NULL      ? m->layout.group[group].decayed
-           : m->config.tied ? wte->rows * wte->cols
-                            : 0;
-}
-
 void model_begin(struct model *m)
 {
-    for (int g = 0; m->grad != NULL && g < m->layout.groups; g++) {
-        const struct group *r = &m->layout.group[g];
-        int64_t first = first_added(m, g);
-
-        if (first < r->size) {
-            model_do(m, m->k->mem_zero(m->ks, m->grad + model_accum_bytes(m, r->offset + first),
-                                       model_accum_bytes(m, r->size - first)));
-        }
-    }
     m->fresh = true;
+    m->pass = 0;
     model_do(m, m->k->mem_zero(m->ks, m->loss, sizeof *m->loss));
 }
 
@@ -154,9 +147,12 @@ void model_learn(struct model *m, const int32_t *token, const int32_t *target, i
 {
     CHECK(m->o.training);
     forward(m, token, batch, seq);
+    zero_open_gradients(m, 0);
+    zero_open_gradients(m, last_group(m));
     head(m, target, batch * seq, true, scale);
     backward(m, batch, seq);
-    m->fresh = false;
+    m->pass++;
+    m->fresh = zero_starts_anew(m);
 }
 
 void model_measure(struct model *m, const int32_t *token, const int32_t *target, int64_t batch,

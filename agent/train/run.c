@@ -139,7 +139,8 @@ static int open_loader(struct run *r, struct err *e)
 static int open_model(struct run *r, bool resumed, struct err *e)
 {
     const struct optim_options oo = optim_options(r->o);
-    const struct setup s = {.world = r->comm->size,
+    const struct setup s = {.comm = r->comm,
+                            .passes = r->o->accum,
                             .batch = r->o->batch,
                             .seq = r->seq,
                             .training = true,
@@ -270,18 +271,22 @@ static void say_changes(const struct run *r)
     buf_free(&text);
 }
 
-/* What only the first rank does. */
+/* The first rank writes; the others give it what only they have. */
 static int open_outputs(struct run *r, const char *resumed, struct err *e)
 {
     const struct saver_options so = {.out = r->o->out,
                                      .keep = r->o->keep,
+                                     .writes = r->comm->rank == 0,
                                      .resumed_step = r->state.step,
                                      .companions = &r->companions};
     const char *from = resumed != NULL ? resumed : r->o->model;
-    int rc = find_companions(r, from, e);
+    int rc = r->comm->rank == 0 ? find_companions(r, from, e) : 0;
 
     rc = rc != 0 ? rc : saver_open(&so, r->model, r->optim, &r->saver, e);
-    rc = rc != 0 ? rc : open_metrics(r, resumed, e);
+    if (rc != 0 || r->comm->rank != 0) {
+        return rc;
+    }
+    rc = open_metrics(r, resumed, e);
     if (rc == 0) {
         say_changes(r);
     }
@@ -315,10 +320,11 @@ static double fingerprint(const struct run *r)
     }
     config_format(&r->config, &text);
     state_format(&r->state, &text);
-    buf_addf(&text, "%lld %lld %lld %lld %d %.17g %.17g %.17g %.17g %.17g %.17g %.17g %lld %lld",
-             (long long)o->batch, (long long)o->accum, (long long)o->save_every,
-             (long long)o->stop_at, r->model->dt, s->lr, s->min_lr, o->beta1, o->beta2, o->eps,
-             o->weight_decay, o->clip, (long long)s->warmup, (long long)s->steps);
+    buf_addf(
+        &text, "%lld %d %lld %lld %lld %lld %d %.17g %.17g %.17g %.17g %.17g %.17g %.17g %lld %lld",
+        (long long)o->zero, o->deterministic, (long long)o->batch, (long long)o->accum,
+        (long long)o->save_every, (long long)o->stop_at, r->model->dt, s->lr, s->min_lr, o->beta1,
+        o->beta2, o->eps, o->weight_decay, o->clip, (long long)s->warmup, (long long)s->steps);
     digest_of(buf_slice(&text), &d);
     buf_free(&text);
     return (double)le_get(d.b, 3); /* exact, also in sums */
@@ -365,9 +371,7 @@ int run_open(struct run *r, struct err *e)
     r->saved_step = r->state.step;
     rc = rc != 0 ? rc : agree_on_start(r, e);
     rc = rc != 0 ? rc : open_loader(r, e);
-    if (rc == 0 && r->comm->rank == 0) {
-        rc = open_outputs(r, dir, e);
-    }
+    rc = rc != 0 ? rc : open_outputs(r, dir, e);
     free(dir);
     return rc;
 }

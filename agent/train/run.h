@@ -26,7 +26,7 @@ struct run {
     struct data *data;
     struct data *val;
     struct loader *loader;   /* of data's samples */
-    struct metrics *metrics; /* NULL on all ranks but the first, as saver */
+    struct metrics *metrics; /* NULL on all ranks but the first */
     struct saver *saver;
     struct companions companions;
     struct train_state state;

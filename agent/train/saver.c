@@ -2,16 +2,18 @@
 
 #include <stdlib.h>
 
+#include "agent/train/zero.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
 
 enum part { PARAM, FIRST, SECOND, PARTS };
 
-/* One of the wholes: in the device's memory, and where it is copied to. */
+/* One of the wholes: what of it is in the device's memory, and where it is copied to. */
 struct whole {
     struct model *m;
-    const char *device;
+    char *device;
+    struct partition held;
     float *copy; /* NULL: there is no room for copies */
 };
 
@@ -138,7 +140,9 @@ int saver_open(const struct saver_options *o, struct model *m, struct optim *opt
                         .m = m,
                         .opt = opt,
                         .good_step = o->resumed_step,
-                        .whole = {{m, m->master, NULL}, {m, opt->m, NULL}, {m, opt->v, NULL}}};
+                        .whole = {{m, m->master, m->master_held, NULL},
+                                  {m, opt->m, m->state_held, NULL},
+                                  {m, opt->v, m->state_held, NULL}}};
     s->c = (struct checkpoint){.config = &m->config,
                                .layout = &m->layout,
                                .companions = o->companions,
@@ -147,12 +151,20 @@ int saver_open(const struct saver_options *o, struct model *m, struct optim *opt
                                .v = {.read = read_whole, .arg = &s->whole[SECOND]}};
     lock_init(&s->lock, LOCK_LEAF);
     cond_init(&s->cond);
-    take_room(s);
+    if (o->writes) {
+        take_room(s);
+    }
     s->threaded = s->whole[PARTS - 1].copy != NULL;
     if (s->threaded) {
         s->thread = thread_start("checkpoint", run, s);
     } else {
         give_room(s);
+    }
+    if (o->writes && !s->threaded && m->state_held.ranks > 1) {
+        saver_close(&s);
+        return err_set(e, E_NOSPACE,
+                       "a checkpoint of shards is collected in the first rank's memory: it has no "
+                       "room for them; --zero 0 needs none");
     }
     *out = s;
     return 0;
@@ -167,14 +179,30 @@ static void wait_idle(struct saver *s)
     lock_drop(&s->lock);
 }
 
+/* Copies one of the wholes; of those in pieces all ranks give theirs, and the one that writes takes them. */
+static int copy_whole(struct saver *s, struct whole *w, struct err *e)
+{
+    struct model *m = s->m;
+    int rc = 0;
+
+    for (int g = 0; rc == 0 && g < m->layout.groups; g++) {
+        const struct group *r = &m->layout.group[g];
+        const char *from = zero_collect(m, w->device, w->held, g);
+
+        if (s->o.writes) {
+            rc = model_get(m, w->copy + r->offset, from, model_accum_bytes(m, r->size), e);
+        }
+    }
+    return rc;
+}
+
 int saver_save(struct saver *s, const struct train_state *state, struct err *e)
 {
-    size_t bytes = model_accum_bytes(s->m, s->m->layout.size);
     int rc = 0;
 
     wait_idle(s);
     s->c.state = *state;
-    if (!s->threaded) {
+    if (s->o.writes && !s->threaded) {
         struct err why = {0};
 
         write_one(s, &why);
@@ -182,9 +210,11 @@ int saver_save(struct saver *s, const struct train_state *state, struct err *e)
         return s->m->rc != 0 ? err_set(e, why.code, "%s", why.text) : 0;
     }
     for (int i = 0; rc == 0 && i < PARTS; i++) {
-        rc = model_get(s->m, s->whole[i].copy, s->whole[i].device, bytes, e);
+        if (s->o.writes || s->whole[i].held.ranks > 1) {
+            rc = copy_whole(s, &s->whole[i], e);
+        }
     }
-    if (rc == 0) {
+    if (rc == 0 && s->o.writes) {
         lock_take(&s->lock);
         s->busy = true;
         cond_broadcast(&s->cond);

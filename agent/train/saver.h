@@ -20,13 +20,14 @@ struct saver;
 struct saver_options {
     const char *out;
     int64_t keep;
+    bool writes;          /* not on all ranks: the others only give what they have of the state */
     int64_t resumed_step; /* of the checkpoint that the run goes on from; 0: of none */
     const struct companions *companions;
 };
 
 MUST_USE int saver_open(const struct saver_options *o, struct model *m, struct optim *opt,
                         struct saver **out, struct err *e);
-/* Waits for the one under way; then fails only when the device does. */
+/* Waits for the one under way; then fails only when the device does. All ranks call it together. */
 MUST_USE int saver_save(struct saver *s, const struct train_state *state, struct err *e);
 /* Until all is written; how the last one went. */
 MUST_USE int saver_wait(struct saver *s, struct err *e);

@@ -255,12 +255,12 @@ static int parse_dtype(const char *text, enum dtype *out, struct err *e)
 static int fill_model(const struct options *o, struct model *m, struct err *e)
 {
     bool masters = m->master != m->param;
-    const struct weights_part param = {"", m->master, masters ? m->accum : m->dt};
+    const struct weights_part param = {"", m->master, m->master_held, masters ? m->accum : m->dt};
     int rc = o->model != NULL ? weights_load(m, &param, 1, o->model, "model", e)
                               : model_init(m, (uint64_t)o->seed, e);
 
-    if (masters) {
-        model_do(m, m->k->convert(m->ks, m->dt, m->param, m->accum, m->master, m->layout.size));
+    if (rc == 0) {
+        model_refresh(m, NULL);
     }
     return rc;
 }
@@ -268,7 +268,12 @@ static int fill_model(const struct options *o, struct model *m, struct err *e)
 int setup_open(const struct options *o, const struct model_config *c, const struct kops *k,
                const struct setup *s, struct model **out, struct err *e)
 {
-    struct model_options mo = {.world = s->world,
+    struct model_options mo = {.world = s->comm != NULL ? s->comm->size : s->world,
+                               .rank = s->comm != NULL ? s->comm->rank : 0,
+                               .comm = s->comm,
+                               .zero = s->training ? (int)o->zero : 0,
+                               .ordered = o->deterministic,
+                               .passes = s->passes,
                                .training = s->training,
                                .caching = s->caching,
                                .any_order = !o->deterministic};

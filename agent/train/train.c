@@ -8,6 +8,7 @@
 #include "agent/train/measure.h"
 #include "agent/train/run.h"
 #include "agent/train/verbs.h"
+#include "agent/train/zero.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
@@ -69,6 +70,7 @@ static int check_options(const struct options *o, struct err *e)
     rc = rc != 0 ? rc : setup_at_least("seed", o->seed, 0, e);
     rc = rc != 0 ? rc : setup_at_least("save-every", o->save_every, 0, e);
     rc = rc != 0 ? rc : setup_at_least("val-batches", o->val_batches, 1, e);
+    rc = rc != 0 ? rc : setup_within("zero", (double)o->zero, 0, ZERO_STAGES, e);
     return rc != 0 ? rc : check_numbers(o, e);
 }
 
@@ -149,7 +151,6 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
 
         model_learn(m, token + at, target + at, r->o->batch, r->seq, scale / tokens);
     }
-    rc = rc != 0 ? rc : share(r, m->accum, m->grad, m->layout.size, e);
     rc = rc != 0 ? rc : share(r, DT_F64, m->loss, 1, e);
     if (rc != 0) {
         return rc;
@@ -176,7 +177,7 @@ static int save(struct run *r, struct err *e)
 {
     int rc = 0;
 
-    if (r->saver != NULL && r->saved_step != r->state.step) {
+    if (r->saved_step != r->state.step) {
         rc = saver_save(r->saver, &r->state, e);
     }
     r->saved_step = r->state.step;
@@ -186,7 +187,7 @@ static int save(struct run *r, struct err *e)
 /* Behind the last save: the others wait for the rank that writes, for a launcher ends them all when one has ended. */
 static int save_to_the_end(struct run *r, struct err *e)
 {
-    int rc = r->saver != NULL ? saver_wait(r->saver, e) : 0;
+    int rc = saver_wait(r->saver, e);
     int together = r->comm->barrier(r->comm, r->model->ks);
 
     return rc != 0 ? rc : together;

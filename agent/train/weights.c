@@ -14,7 +14,9 @@ enum { CHUNK_ELEMENTS = 1 << 20 };
 
 static int64_t chunk_rows(const struct hub_tensor *h)
 {
-    return h->cols >= CHUNK_ELEMENTS ? 1 : CHUNK_ELEMENTS / h->cols;
+    int64_t rows = h->cols >= CHUNK_ELEMENTS ? 1 : CHUNK_ELEMENTS / h->cols;
+
+    return rows < h->rows ? rows : h->rows;
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------- */
@@ -167,8 +169,8 @@ static int load_one(struct model *m, const struct weights_part *part, const stru
             break;
         }
         narrow(part->dt, wide, n * h->cols, host);
-        rc = model_put(m, part->whole + (size_t)(t->offset + (h->first_row + r) * h->cols) * size,
-                       host, (size_t)(n * h->cols) * size, e);
+        rc = model_put_run(m, part->set, part->held, part->dt,
+                           t->offset + (h->first_row + r) * h->cols, n * h->cols, host, e);
     }
     free(x.raw);
     free(x.run);

@@ -13,10 +13,11 @@
 #include "agent/train/model.h"
 #include "agent/train/tensorset.h"
 
-/* One whole set of tensors (parameters, a moment) in the model's memory, its type, and what its names begin with. */
+/* A set of tensors (parameters, a moment) in the model's memory, its type, and what its names begin with. */
 struct weights_part {
     const char *prefix;
-    char *whole;
+    char *set;
+    struct partition held; /* what of it is here */
     enum dtype dt;
 };
 

@@ -6,12 +6,13 @@
 #include "common/base/err.h"
 #include "kernels/plugin.h"
 
-enum { PIECE_ELEMENTS = 1 << 22 }; /* MPI counts in int, and staging need not hold everything */
+/* MPI counts in int, and staging need not hold everything. */
+enum { PIECE_ELEMENTS = 1 << 22, PIECE_BYTES = 32 << 20 };
 
 struct mpi_comm {
     struct comm base;
     const struct kops *k;
-    char *stage; /* host memory that device memory passes through; NULL on the CPU */
+    char *stage;             /* host memory that device memory passes through; NULL on the CPU */
     struct ordered *ordered; /* NULL: MPI chooses the order of sums */
 };
 
@@ -77,27 +78,37 @@ static void cut(struct ordered *o, int n, int rank, int ranks)
     }
 }
 
-static void add_up_f32(float *to, const float *from, int n, int ranks)
+static void add_up_f32(float *to, const float *from, size_t step, int n, int ranks)
 {
     for (int i = 0; i < n; i++) {
         to[i] = from[i];
     }
     for (int r = 1; r < ranks; r++) {
         for (int i = 0; i < n; i++) {
-            to[i] += from[(size_t)r * (size_t)n + (size_t)i];
+            to[i] += from[(size_t)r * step + (size_t)i];
         }
     }
 }
 
-static void add_up_f64(double *to, const double *from, int n, int ranks)
+static void add_up_f64(double *to, const double *from, size_t step, int n, int ranks)
 {
     for (int i = 0; i < n; i++) {
         to[i] = from[i];
     }
     for (int r = 1; r < ranks; r++) {
         for (int i = 0; i < n; i++) {
-            to[i] += from[(size_t)r * (size_t)n + (size_t)i];
+            to[i] += from[(size_t)r * step + (size_t)i];
         }
+    }
+}
+
+/* `step` elements from one rank's to the next's. */
+static void add_up(MPI_Datatype type, void *to, const void *from, size_t step, int n, int ranks)
+{
+    if (type == MPI_DOUBLE) {
+        add_up_f64(to, from, step, n, ranks);
+    } else {
+        add_up_f32(to, from, step, n, ranks);
     }
 }
 
@@ -113,13 +124,8 @@ static int sum_in_order(const struct mpi_comm *x, MPI_Datatype type, void *p, in
     if (rc != MPI_SUCCESS) {
         return rc;
     }
-    if (type == MPI_DOUBLE) {
-        add_up_f64((double *)p + o->first[rank], (const double *)(const void *)o->received,
-                   o->count[rank], ranks);
-    } else {
-        add_up_f32((float *)p + o->first[rank], (const float *)(const void *)o->received,
-                   o->count[rank], ranks);
-    }
+    add_up(type, (char *)p + (size_t)o->first[rank] * (type == MPI_DOUBLE ? 8 : 4), o->received,
+           (size_t)o->count[rank], o->count[rank], ranks);
     return MPI_Allgatherv(MPI_IN_PLACE, 0, type, p, o->count, o->first, type, MPI_COMM_WORLD);
 }
 
@@ -162,6 +168,85 @@ static int mpi_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void
     return rc;
 }
 
+/* --- pieces ------------------------------------------------------------------------------------------------------------ */
+
+/* Sends bytes of `out` + p * step to each other rank p, and receives as many from it at `in` + p * step. */
+static int exchange(const struct mpi_comm *x, const char *out, size_t out_step, char *in,
+                    size_t in_step, int bytes)
+{
+    int size = x->base.size, n = 0, rc = 0;
+    MPI_Request *request = calloc((size_t)(2 * size), sizeof(MPI_Request));
+
+    if (request == NULL) {
+        return E_NOSPACE;
+    }
+    for (int p = 0; rc == 0 && p < size; p++) {
+        if (p != x->base.rank && (MPI_Irecv(in + (size_t)p * in_step, bytes, MPI_BYTE, p, 0,
+                                            MPI_COMM_WORLD, &request[n++]) != MPI_SUCCESS ||
+                                  MPI_Isend(out + (size_t)p * out_step, bytes, MPI_BYTE, p, 0,
+                                            MPI_COMM_WORLD, &request[n++]) != MPI_SUCCESS)) {
+            rc = E_NETWORK;
+        }
+    }
+    if (rc == 0 && MPI_Waitall(n, request, MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
+        rc = E_NETWORK;
+    }
+    free(request);
+    return rc;
+}
+
+static int mpi_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
+                              void *dst, int64_t n)
+{
+    struct mpi_comm *x = (struct mpi_comm *)c;
+    size_t size = dtype_bytes(dt), step = PIECE_BYTES / (size_t)c->size / size * size;
+    size_t room = step * (size_t)c->size, all = (size_t)n * size;
+    char *in = malloc(room), *out = malloc(room);
+    int rc = dtype_accum(dt) != dt ? E_UNSUPPORTED : in == NULL || out == NULL ? E_NOSPACE : 0;
+
+    for (size_t at = 0; rc == 0 && at < all; at += step) {
+        size_t bytes = all - at < step ? all - at : step;
+
+        for (int p = 0; rc == 0 && p < c->size; p++) {
+            char *to = (p == c->rank ? in : out) + (size_t)p * step;
+
+            rc = x->k->mem_get(ks, to, (const char *)src + (size_t)p * all + at, bytes);
+        }
+        rc = rc != 0 ? rc : exchange(x, out, step, in, step, (int)bytes);
+        if (rc == 0) {
+            add_up(dt == DT_F64 ? MPI_DOUBLE : MPI_FLOAT, out, in, step / size, (int)(bytes / size),
+                   c->size);
+            rc = x->k->mem_put(ks, (char *)dst + at, out, bytes);
+        }
+    }
+    free(in);
+    free(out);
+    return rc;
+}
+
+static int mpi_allgather(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
+                         void *dst, int64_t n)
+{
+    struct mpi_comm *x = (struct mpi_comm *)c;
+    size_t step = PIECE_BYTES / (size_t)c->size, all = (size_t)n * dtype_bytes(dt);
+    char *in = malloc(step * (size_t)c->size);
+    int rc = in == NULL ? E_NOSPACE : 0;
+
+    for (size_t at = 0; rc == 0 && at < all; at += step) {
+        size_t bytes = all - at < step ? all - at : step;
+        char *mine = in + (size_t)c->rank * step;
+
+        rc = x->k->mem_get(ks, mine, (const char *)src + at, bytes);
+        rc = rc != 0 ? rc : exchange(x, mine, 0, in, step, (int)bytes);
+        for (int p = 0; rc == 0 && p < c->size; p++) {
+            rc =
+                x->k->mem_put(ks, (char *)dst + (size_t)p * all + at, in + (size_t)p * step, bytes);
+        }
+    }
+    free(in);
+    return rc;
+}
+
 static int mpi_barrier(struct comm *c, struct kstream *ks)
 {
     (void)c;
@@ -198,8 +283,12 @@ int plugin_mpi(const struct kops *k, bool ordered, struct comm **out, char *why,
         return E_NOSPACE;
     }
     x->k = k;
-    x->base = (struct comm){
-        .name = "mpi", .allreduce = mpi_allreduce, .barrier = mpi_barrier, .close = mpi_close};
+    x->base = (struct comm){.name = "mpi",
+                            .allreduce = mpi_allreduce,
+                            .reduce_scatter = mpi_reduce_scatter,
+                            .allgather = mpi_allgather,
+                            .barrier = mpi_barrier,
+                            .close = mpi_close};
     MPI_Comm_rank(MPI_COMM_WORLD, &x->base.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &x->base.size);
     if (!on_host) {

@@ -42,6 +42,27 @@ static int nccl_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, voi
                : E_NETWORK;
 }
 
+static int nccl_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
+                               void *dst, int64_t n)
+{
+    struct nccl_comm *x = (struct nccl_comm *)c;
+
+    return ncclReduceScatter(src, dst, (size_t)n, type_of(dt), ncclSum, x->comm, ks->stream) ==
+                   ncclSuccess
+               ? 0
+               : E_NETWORK;
+}
+
+static int nccl_allgather(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
+                          void *dst, int64_t n)
+{
+    struct nccl_comm *x = (struct nccl_comm *)c;
+
+    return ncclAllGather(src, dst, (size_t)n, type_of(dt), x->comm, ks->stream) == ncclSuccess
+               ? 0
+               : E_NETWORK;
+}
+
 static int nccl_barrier(struct comm *c, struct kstream *ks)
 {
     int rc = nccl_allreduce(c, ks, DT_F32, ((struct nccl_comm *)c)->token, 1);
@@ -96,6 +117,8 @@ int plugin_nccl(uint8_t *id, int rank, int size, struct comm **out, char *why, s
                           .rank = rank,
                           .size = size,
                           .allreduce = nccl_allreduce,
+                          .reduce_scatter = nccl_reduce_scatter,
+                          .allgather = nccl_allgather,
                           .barrier = nccl_barrier,
                           .close = nccl_close};
     memcpy(&unique, id, sizeof unique);

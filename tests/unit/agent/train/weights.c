@@ -103,7 +103,7 @@ static void expect_loaded(const struct model_config *c, const char *prefix, cons
 
     assert_int_equal(model_open(c, kops_cpu(), &o, &m, &e), 0);
     assert_int_equal(model_reserve(m, 1, 1, &e), 0);
-    part = (struct weights_part){prefix, m->param, DT_F32};
+    part = (struct weights_part){prefix, m->param, {0, 1}, DT_F32};
     assert_int_equal(weights_load(m, &part, 1, dir, "model", &e), 0);
     got = (float *)(void *)m->param;
     for (int64_t i = 0; i < m->layout.size; i++) {

@@ -1,0 +1,281 @@
+#include "agent/train/zero.h"
+
+#include <stdlib.h>
+
+static int ranks_of(const struct model *m)
+{
+    return m->own.ranks;
+}
+
+/* Whether gradients are summed over the ranks after each pass, not once a step. */
+static bool sums_each_pass(const struct model *m)
+{
+    return m->o.zero >= 2 || (m->o.ordered && m->o.passes > 1);
+}
+
+static int64_t largest_group(const struct layout *l, int from, int end)
+{
+    int64_t most = 0;
+
+    for (int g = from; g < end; g++) {
+        most = l->group[g].size > most ? l->group[g].size : most;
+    }
+    return most;
+}
+
+static bool is_block(const struct layout *l, int group)
+{
+    return group > 0 && group < l->groups - 1;
+}
+
+/* Where a group's buffer begins, and behind the last: how many elements all of them have. */
+static int64_t buffer_at(const struct layout *l, int group)
+{
+    int64_t ends = l->group[0].size + l->group[l->groups - 1].size;
+
+    return group == 0           ? 0
+           : is_block(l, group) ? ends + group % ZERO_TURNS * largest_group(l, 1, l->groups - 1)
+                                : l->group[0].size;
+}
+
+static int64_t buffers_size(const struct layout *l)
+{
+    return l->group[0].size + l->group[l->groups - 1].size +
+           ZERO_TURNS * largest_group(l, 1, l->groups - 1);
+}
+
+/* --- memory -------------------------------------------------------------------------------------------------------------- */
+
+/* Elements of each buffer; 0: there is none. */
+struct sizes {
+    int64_t param, gathered;
+    int64_t master; /* beside narrower parameters */
+    int64_t grad, sums, scratch;
+};
+
+static struct sizes sizes_of(const struct model *m)
+{
+    const struct layout *l = &m->layout;
+    int64_t own = partition_size(l, m->own), whole = l->size;
+    struct sizes s = {.param = m->o.zero == 3 ? own : whole,
+                      .gathered = m->o.zero == 3 ? buffers_size(l) : 0};
+
+    if (!m->o.training) {
+        return s;
+    }
+    s.master = m->dt == m->accum ? 0 : m->o.zero >= 1 ? own : whole;
+    s.grad = m->o.zero >= 2 ? buffers_size(l) : whole;
+    if (sums_each_pass(m)) {
+        s.sums = own;
+        s.scratch = m->o.passes > 1 ? largest_group(l, 0, l->groups) / ranks_of(m) : 0;
+    }
+    return s;
+}
+
+void zero_plan(const struct model *m, struct model_memory *out)
+{
+    struct sizes s = sizes_of(m);
+    int64_t moments = m->o.training ? 2 * partition_size(&m->layout, m->state_held) : 0;
+
+    out->weights_bytes = model_bytes(m, s.param + s.gathered);
+    out->gradients_bytes = model_accum_bytes(m, s.grad + s.sums + s.scratch);
+    out->optimizer_bytes = model_accum_bytes(m, s.master + moments);
+}
+
+int zero_reserve(struct model *m, struct err *e)
+{
+    const struct layout *l = &m->layout;
+    struct sizes s = sizes_of(m);
+    int rc = model_take(m, &m->param, model_bytes(m, s.param), e);
+
+    m->master = m->param;
+    if (rc == 0 && s.gathered > 0) {
+        rc = model_take(m, &m->gathered, model_bytes(m, s.gathered), e);
+    }
+    if (rc == 0 && s.master > 0) {
+        m->master = NULL;
+        rc = model_take(m, &m->master, model_accum_bytes(m, s.master), e);
+    }
+    if (rc == 0 && s.grad > 0) {
+        rc = model_take(m, &m->grad, model_accum_bytes(m, s.grad), e);
+    }
+    if (rc == 0 && s.sums > 0) {
+        rc = model_take(m, &m->sums, model_accum_bytes(m, s.sums), e);
+    }
+    if (rc == 0 && s.scratch > 0) {
+        rc = model_take(m, &m->scratch, model_accum_bytes(m, s.scratch), e);
+    }
+    for (int g = 0; rc == 0 && g < l->groups; g++) {
+        int64_t offset = l->group[g].offset;
+
+        m->group_param[g] = s.gathered > 0 ? NULL : m->param + model_bytes(m, offset);
+        m->group_grad[g] =
+            s.grad == 0 ? NULL
+                        : m->grad + model_accum_bytes(m, m->o.zero >= 2 ? buffer_at(l, g) : offset);
+    }
+    return rc;
+}
+
+void zero_release(struct model *m)
+{
+    m->k->mem_free(m->scratch);
+    m->k->mem_free(m->sums);
+    m->k->mem_free(m->grad);
+    if (m->master != m->param) {
+        m->k->mem_free(m->master);
+    }
+    m->k->mem_free(m->gathered);
+    m->k->mem_free(m->param);
+}
+
+/* --- parameters ---------------------------------------------------------------------------------------------------------- */
+
+void zero_need(struct model *m, int group)
+{
+    const struct layout *l = &m->layout;
+    struct piece p = partition_group(l, m->own, group);
+    char *whole;
+
+    if (m->group_param[group] != NULL) {
+        return;
+    }
+    whole = m->gathered + model_bytes(m, buffer_at(l, group));
+    for (int g = 1; is_block(l, group) && g < l->groups - 1; g++) {
+        m->group_param[g] = m->group_param[g] == whole ? NULL : m->group_param[g];
+    }
+    model_do(m, m->o.comm->allgather(m->o.comm, m->ks, m->dt, m->param + model_bytes(m, p.at),
+                                     whole, p.n));
+    m->group_param[group] = whole;
+}
+
+void zero_publish(struct model *m)
+{
+    const struct layout *l = &m->layout;
+
+    for (int g = 0; ranks_of(m) > 1 && g < l->groups; g++) {
+        struct piece p = partition_group(l, m->own, g);
+
+        if (m->o.zero == 3) {
+            m->group_param[g] = NULL;
+        } else if (m->o.zero >= 1) {
+            model_do(m, m->o.comm->allgather(m->o.comm, m->ks, m->dt,
+                                             m->param + model_bytes(m, p.offset), m->group_param[g],
+                                             p.n));
+        }
+    }
+}
+
+/* --- gradients ----------------------------------------------------------------------------------------------------------- */
+
+/* Of a group's elements, the first whose gradient is added up from zero. Those before it a product writes whole: all matrices
+ * but the embeddings, and of these the head. */
+static int64_t first_added(const struct model *m, int group)
+{
+    const struct tensor *wte = layout_find(&m->layout, group, T_WTE);
+
+    return wte == NULL      ? m->layout.group[group].decayed
+           : m->config.tied ? wte->rows * wte->cols
+                            : 0;
+}
+
+void zero_open_gradients(struct model *m, int group)
+{
+    int64_t first = first_added(m, group), size = m->layout.group[group].size;
+
+    if (m->fresh && first < size) {
+        model_do(m, m->k->mem_zero(m->ks, m->group_grad[group] + model_accum_bytes(m, first),
+                                   model_accum_bytes(m, size - first)));
+    }
+}
+
+/* Once a step: into its place in the whole. */
+static void sum_once(struct model *m, int group)
+{
+    struct comm *c = m->o.comm;
+    int64_t n = m->layout.group[group].size / ranks_of(m);
+    char *whole = m->group_grad[group], *mine = whole + model_accum_bytes(m, n * m->own.rank);
+
+    if (m->o.zero == 0 && !m->o.ordered) {
+        model_do(m, c->allreduce(c, m->ks, m->accum, whole, m->layout.group[group].size));
+        return;
+    }
+    model_do(m, c->reduce_scatter(c, m->ks, m->accum, whole, mine, n));
+    if (m->o.zero == 0) {
+        model_do(m, c->allgather(c, m->ks, m->accum, mine, whole, n));
+    }
+}
+
+/* The rank's piece is added to those of the passes before. */
+static void sum_this_pass(struct model *m, int group, bool last)
+{
+    struct comm *c = m->o.comm;
+    struct piece p = partition_group(&m->layout, m->own, group);
+    char *sum = m->sums + model_accum_bytes(m, p.at);
+
+    model_do(m, c->reduce_scatter(c, m->ks, m->accum, m->group_grad[group],
+                                  m->pass == 0 ? sum : m->scratch, p.n));
+    if (m->pass > 0) {
+        model_do(m, m->k->add(m->ks, m->accum, sum, sum, m->scratch, p.n));
+    }
+    if (last && m->o.zero == 0) {
+        model_do(m, c->allgather(c, m->ks, m->accum, sum, m->group_grad[group], p.n));
+    }
+}
+
+void zero_sum_gradients(struct model *m, int group)
+{
+    bool last = m->pass == m->o.passes - 1;
+
+    if (m->o.comm == NULL || ranks_of(m) == 1) {
+        return;
+    }
+    if (sums_each_pass(m)) {
+        sum_this_pass(m, group, last);
+    } else if (last) {
+        sum_once(m, group);
+    }
+}
+
+bool zero_starts_anew(const struct model *m)
+{
+    return m->o.comm != NULL && ranks_of(m) > 1 && sums_each_pass(m);
+}
+
+struct piece zero_gradients(const struct model *m, int group, char **at)
+{
+    struct piece p = partition_group(&m->layout, m->own, group);
+
+    *at = m->o.zero >= 1 && sums_each_pass(m) ? m->sums + model_accum_bytes(m, p.at)
+                                              : m->grad + model_accum_bytes(m, p.offset);
+    return p;
+}
+
+struct piece zero_updates(const struct model *m, int group, char **at)
+{
+    if (m->o.zero >= 1) {
+        return zero_gradients(m, group, at);
+    }
+    *at = m->group_grad[group];
+    return partition_group(&m->layout, m->state_held, group);
+}
+
+void zero_sum(struct model *m, double *x)
+{
+    if (m->o.comm != NULL && ranks_of(m) > 1) {
+        model_do(m, m->o.comm->allreduce(m->o.comm, m->ks, DT_F64, x, 1));
+    }
+}
+
+/* --- for checkpoints ------------------------------------------------------------------------------------------------------ */
+
+char *zero_collect(struct model *m, char *set, struct partition held, int group)
+{
+    struct piece p = partition_group(&m->layout, held, group);
+    char *mine = set + model_accum_bytes(m, p.at), *whole = m->group_grad[group];
+
+    if (held.ranks == 1) {
+        return mine;
+    }
+    model_do(m, m->o.comm->allgather(m->o.comm, m->ks, m->accum, mine, whole, p.n));
+    return whole;
+}

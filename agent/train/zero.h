@@ -1,0 +1,56 @@
+/* zero.h - a model's tensors over the ranks that train it: data parallel training, and the three stages of ZeRO.
+ *
+ *     stage   parameters   gradients   masters and moments
+ *     0       all          all         all
+ *     1       all          all         own
+ *     2       all          own         own
+ *     3       own          own         own
+ *
+ * "Own" is the rank's partition (layout.h). Where a pass reads or writes a group of which only a piece is kept, the whole group
+ * lies in a buffer meanwhile: the embeddings and the model's end have one each, the blocks take turns in two.
+ *
+ * Gradients are summed over the ranks group by group, each as soon as the backward pass has finished it. Stages 0 and 1 add up
+ * all passes of a step and sum once; stages 2 and 3 sum after each pass and add up their own pieces. In an `ordered` model all
+ * stages do the latter, by reduce-scatter: then all four give the same bits.
+ *
+ * threads  the model's
+ * errors   kept in the model, as those of its operations; E_NETWORK: the ranks lost each other
+ * source   Rajbhandari et al. 2020, arXiv:1910.02054
+ */
+#ifndef AGENT_TRAIN_ZERO_H
+#define AGENT_TRAIN_ZERO_H
+
+#include "agent/train/model.h"
+
+enum { ZERO_STAGES = 4, ZERO_TURNS = 2 };
+
+/* What parameters, gradients and the optimizer take. */
+void zero_plan(const struct model *m, struct model_memory *out);
+/* Takes memory for parameters and gradients, zeroed. */
+MUST_USE int zero_reserve(struct model *m, struct err *e);
+void zero_release(struct model *m);
+
+/* Before a group's parameters are read: makes them whole. */
+void zero_need(struct model *m, int group);
+/* Before a pass writes to a group's gradients; a step's first pass finds zeros where it adds. */
+void zero_open_gradients(struct model *m, int group);
+/* The pass has finished them: they go to their owners when it is time. */
+void zero_sum_gradients(struct model *m, int group);
+
+/* Whether the step's next pass writes gradients anew. */
+bool zero_starts_anew(const struct model *m);
+
+/* This rank's share of the step's gradients of a group, and where that is; and those that it updates the state with, which are all
+ * in stage 0. */
+struct piece zero_gradients(const struct model *m, int group, char **at);
+struct piece zero_updates(const struct model *m, int group, char **at);
+/* Adds up a f64 in device memory over the ranks. */
+void zero_sum(struct model *m, double *x);
+/* The owners have changed their parameters: all others get them, or will when they need them. */
+void zero_publish(struct model *m);
+
+/* A group of masters or moments, whole, in device memory: where it is in `set`, or collected where the group's gradients were.
+ * Between steps; where it is in pieces all ranks call it together. */
+char *zero_collect(struct model *m, char *set, struct partition held, int group);
+
+#endif

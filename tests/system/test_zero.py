@@ -1,0 +1,118 @@
+"""Ranks under mpirun that share out what they train (--zero): the same bits in every stage, and from every checkpoint."""
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from harness.mirrord import BUILD
+
+pytestmark = pytest.mark.skipif(not shutil.which("mpirun") or not (BUILD / "trainer-mpi.so").exists(), reason="no Open MPI here")
+
+SHAPES = {
+    "gpt2": {"model_type": "gpt2", "n_layer": 3, "n_head": 2, "n_embd": 24, "vocab_size": 256, "n_positions": 16},
+    "llama": {"model_type": "llama", "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
+              "intermediate_size": 48, "vocab_size": 256, "max_position_embeddings": 16, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+              "tie_word_embeddings": False}}
+TENSORS = ("model.safetensors", "optimizer.safetensors")
+
+
+def run(ranks, *args):
+    return subprocess.run(["mpirun", "--oversubscribe", "-n", str(ranks), BUILD / "trainer", *map(str, args)], text=True, capture_output=True,
+                          check=False, timeout=300, env=dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
+                                                             OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+
+
+class Job:
+    def __init__(self, folder):
+        self.folder, self.names = folder, itertools.count()
+        (folder / "text").write_bytes(bytes(i * i % 251 for i in range(9000)))
+        subprocess.run([BUILD / "trainer", "tokenize", "--out", folder / "data.bin", folder / "text"], check=True, capture_output=True)
+        for name, shape in SHAPES.items():
+            (folder / f"{name}.json").write_text(json.dumps(shape))
+
+    def args(self, shape, out, *more):
+        return ("train", "--config", self.folder / f"{shape}.json", "--data", self.folder / "data.bin", "--device", "cpu", "--steps", 20,
+                "--batch", 1, "--deterministic", "--out", out, *more)
+
+    def train(self, ranks, shape, *more, out=None):
+        """The tensors' digests of the newest checkpoint, and what was said."""
+        out = out or self.folder / str(next(self.names))
+        done = run(ranks, *self.args(shape, out, *more))
+        assert done.returncode == 0, done.stderr
+        newest = max(out.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
+        return [hashlib.sha256((newest / t).read_bytes()).hexdigest() for t in TENSORS], done.stderr
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job(tmp_path)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_all_stages_give_the_same_bits(job, shape, ranks):
+    """Validation gathers parameters too, on ranks that have a batch less as well."""
+    for more in (["--accum", 2, "--recompute", "block"],
+                 ["--val", job.folder / "data.bin", "--val-every", 9, "--val-batches", 5])[:2 if ranks == 2 else 1]:
+        got = [job.train(ranks, shape, "--zero", z, *more)[0] for z in range(4)]
+        assert got[1:] == got[:1] * 3
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_narrow_parameters_too(job, dtype):
+    """Rounded by chance, and with f16 steps that overflow at first: all ranks leave them out."""
+    more = ["--dtype", dtype, *(["--loss-scale", 1e10] if dtype == "fp16" else [])]
+    got = [job.train(3, "llama", "--zero", z, *more) for z in range(4)]
+    assert [tensors for tensors, _ in got][1:] == [got[0][0]] * 3
+    assert all(("the gradient overflowed" in said) == (dtype == "fp16") for _, said in got)
+
+
+def test_a_resumed_run_goes_on_to_the_same_bits(job):
+    whole, _ = job.train(2, "llama", "--zero", 2)
+    out = job.folder / "stopped"
+    job.train(2, "llama", "--zero", 2, "--stop-at", 11, out=out)
+    assert job.train(2, "llama", "--zero", 2, "--resume", "auto", out=out)[0] == whole
+    # In another stage, and as one rank that adds up two batches for each of theirs.
+    other = job.folder / "other"
+    job.train(2, "llama", "--zero", 3, "--stop-at", 11, out=other)
+    assert job.train(2, "llama", "--zero", 0, "--resume", "auto", out=other)[0] == whole
+
+
+def test_fewer_ranks_go_on(job):
+    out = job.folder / "out"
+    job.train(4, "gpt2", "--zero", 3, "--stop-at", 6, out=out)
+    _, said = job.train(2, "gpt2", "--zero", 1, "--accum", 2, "--resume", "auto", out=out)
+    assert "resumed with --accum 2 (was 1), ranks 2 (was 4): a step takes 64 tokens as before" in said
+
+
+def test_ranks_in_different_stages_are_refused(job):
+    argv = ["mpirun", "--oversubscribe"]
+    for zero in (1, 2):
+        argv += [*((":",) if len(argv) > 2 else ()), "-n", "1", BUILD / "trainer",
+                 *job.args("gpt2", job.folder / "out", "--zero", zero)]
+    done = subprocess.run([*map(str, argv)], text=True, capture_output=True, check=False, timeout=300, env=dict(
+        os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+    assert done.returncode != 0 and "1 of 2 ranks do not begin as the first does" in done.stderr
+
+
+def test_an_unknown_stage_is_refused(job):
+    done = run(1, *job.args("gpt2", job.folder / "out", "--zero", 4))
+    assert done.returncode == 64 and "--zero 4" in done.stderr
+
+
+def test_info_predicts_what_each_rank_takes():
+    def rank(*more):
+        done = subprocess.run([BUILD / "trainer", "info", "--config", "llama-8b", "--device", "cpu", "--dtype", "bf16", "--recompute",
+                               "block", "--batch", "1", "--seq", "4096", "--json", *map(str, more)], check=True, text=True, capture_output=True)
+        return json.loads(done.stdout.splitlines()[-1])["memory"]["train"]
+
+    alone, shared = rank(), [rank("--ranks", 8, "--zero", z) for z in range(4)]
+    assert shared[0]["weights"] == pytest.approx(alone["weights"], rel=1e-3)
+    assert shared[1]["optimizer"] == pytest.approx(alone["optimizer"] / 8, rel=1e-3)
+    assert shared[1]["gradients"] == shared[0]["gradients"] > 2 * shared[2]["gradients"]
+    assert shared[2]["weights"] > 3 * shared[3]["weights"]
+    assert shared[3]["total"] < 40 << 30

@@ -26,6 +26,9 @@ struct comm {
     int (*allgather)(struct comm *c, struct kstream *ks, enum dtype dt, const void *src, void *dst,
                      int64_t n);
     int (*barrier)(struct comm *c, struct kstream *ks);
+    /* The ranks of one color become a group of their own, in the order they have here. All ranks call it together; close it before
+     * its parent. */
+    int (*split)(struct comm *c, int color, struct comm **out);
     void (*close)(struct comm **cp);
 };
 

@@ -28,7 +28,9 @@ struct model_options {
     int rank;
     struct comm
         *comm; /* between them, borrowed; NULL: gradients stay each rank's own, and `zero` is 0 */
-    int zero;  /* which of its stages (zero.h) */
+    struct comm
+        *replicas;  /* those of other groups with the same pieces, borrowed; NULL: there are none */
+    int zero;       /* which of its stages (zero.h) */
     bool ordered;   /* all of them give the same bits */
     int64_t passes; /* forward and back in each step; 0: 1 */
     bool training;

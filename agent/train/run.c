@@ -136,10 +136,28 @@ static int open_loader(struct run *r, struct err *e)
     return loader_open(r->data, r->k, &p, &r->loader, e);
 }
 
+/* Ranks that follow each other share out a model: they are on one node. */
+static int open_shards(struct run *r, struct err *e)
+{
+    int size = (int)r->o->shard_group, rc;
+
+    if (size <= 1 || size == r->comm->size) {
+        return 0;
+    }
+    if (r->comm->size % size != 0) {
+        return err_set(e, E_USAGE, "--shard-group %d: %d ranks are not a multiple of that", size,
+                       r->comm->size);
+    }
+    rc = r->comm->split(r->comm, r->comm->rank / size, &r->shards);
+    rc = rc != 0 ? rc : r->comm->split(r->comm, r->comm->rank % size, &r->replicas);
+    return rc != 0 ? err_set(e, rc, "%s: no groups of %d ranks", r->comm->name, size) : 0;
+}
+
 static int open_model(struct run *r, bool resumed, struct err *e)
 {
     const struct optim_options oo = optim_options(r->o);
-    const struct setup s = {.comm = r->comm,
+    const struct setup s = {.comm = r->shards != NULL ? r->shards : r->comm,
+                            .replicas = r->replicas,
                             .passes = r->o->accum,
                             .batch = r->o->batch,
                             .seq = r->seq,
@@ -321,10 +339,12 @@ static double fingerprint(const struct run *r)
     config_format(&r->config, &text);
     state_format(&r->state, &text);
     buf_addf(
-        &text, "%lld %d %lld %lld %lld %lld %d %.17g %.17g %.17g %.17g %.17g %.17g %.17g %lld %lld",
-        (long long)o->zero, o->deterministic, (long long)o->batch, (long long)o->accum,
-        (long long)o->save_every, (long long)o->stop_at, r->model->dt, s->lr, s->min_lr, o->beta1,
-        o->beta2, o->eps, o->weight_decay, o->clip, (long long)s->warmup, (long long)s->steps);
+        &text,
+        "%lld %lld %d %lld %lld %lld %lld %d %.17g %.17g %.17g %.17g %.17g %.17g %.17g %lld %lld",
+        (long long)o->zero, (long long)o->shard_group, o->deterministic, (long long)o->batch,
+        (long long)o->accum, (long long)o->save_every, (long long)o->stop_at, r->model->dt, s->lr,
+        s->min_lr, o->beta1, o->beta2, o->eps, o->weight_decay, o->clip, (long long)s->warmup,
+        (long long)s->steps);
     digest_of(buf_slice(&text), &d);
     buf_free(&text);
     return (double)le_get(d.b, 3); /* exact, also in sums */
@@ -363,6 +383,7 @@ int run_open(struct run *r, struct err *e)
     }
     rc = rc != 0 ? rc : dir_make(r->o->out, 0755, e); /* before anything takes long */
     rc = rc != 0 ? rc : hold_out(r, e);
+    rc = rc != 0 ? rc : open_shards(r, e);
     rc = rc != 0 ? rc : open_model(r, dir != NULL, e);
     if (rc == 0) {
         begin(r);
@@ -389,6 +410,8 @@ void run_close(struct run *r)
     model_close(&r->model);
     data_close(&r->data);
     data_close(&r->val);
+    comm_close(&r->replicas);
+    comm_close(&r->shards);
     comm_close(&r->comm);
     if (r->out_fd != -1) {
         close(r->out_fd);

@@ -268,10 +268,14 @@ static int fill_model(const struct options *o, struct model *m, struct err *e)
 int setup_open(const struct options *o, const struct model_config *c, const struct kops *k,
                const struct setup *s, struct model **out, struct err *e)
 {
-    struct model_options mo = {.world = s->comm != NULL ? s->comm->size : s->world,
+    int world = s->comm != NULL ? s->comm->size : s->world;
+    /* A group of one has nothing to share out. */
+    bool shares = s->training && world > 1 && o->shard_group != 1;
+    struct model_options mo = {.world = world,
                                .rank = s->comm != NULL ? s->comm->rank : 0,
                                .comm = s->comm,
-                               .zero = s->training ? (int)o->zero : 0,
+                               .replicas = s->replicas,
+                               .zero = shares ? (int)o->zero : 0,
                                .ordered = o->deterministic,
                                .passes = s->passes,
                                .training = s->training,

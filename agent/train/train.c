@@ -71,6 +71,10 @@ static int check_options(const struct options *o, struct err *e)
     rc = rc != 0 ? rc : setup_at_least("save-every", o->save_every, 0, e);
     rc = rc != 0 ? rc : setup_at_least("val-batches", o->val_batches, 1, e);
     rc = rc != 0 ? rc : setup_within("zero", (double)o->zero, 0, ZERO_STAGES, e);
+    rc = rc != 0 ? rc : setup_at_least("shard-group", o->shard_group, 0, e);
+    if (rc == 0 && o->shard_group > 0 && o->zero == 0) {
+        rc = err_set(e, E_USAGE, "--shard-group is for --zero 1, 2 or 3");
+    }
     return rc != 0 ? rc : check_numbers(o, e);
 }
 

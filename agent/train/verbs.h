@@ -27,6 +27,7 @@ int64_t setup_seq(const struct options *o, const struct model_config *c);
 struct setup {
     int world;
     struct comm *comm; /* borrowed, gives the world; NULL: for a plan, or without others */
+    struct comm *replicas; /* model.h */
     int64_t passes;    /* of a training step; 0: 1 */
     int64_t batch;
     int64_t seq;

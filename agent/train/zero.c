@@ -188,6 +188,16 @@ void zero_open_gradients(struct model *m, int group)
     }
 }
 
+/* A step's piece, over the groups. */
+static void sum_replicas(struct model *m, char *mine, int64_t n)
+{
+    struct comm *c = m->o.replicas;
+
+    if (c != NULL) {
+        model_do(m, c->allreduce(c, m->ks, m->accum, mine, n));
+    }
+}
+
 /* Once a step: into its place in the whole. */
 static void sum_once(struct model *m, int group)
 {
@@ -200,6 +210,7 @@ static void sum_once(struct model *m, int group)
         return;
     }
     model_do(m, c->reduce_scatter(c, m->ks, m->accum, whole, mine, n));
+    sum_replicas(m, mine, n);
     if (m->o.zero == 0) {
         model_do(m, c->allgather(c, m->ks, m->accum, mine, whole, n));
     }
@@ -216,6 +227,9 @@ static void sum_this_pass(struct model *m, int group, bool last)
                                   m->pass == 0 ? sum : m->scratch, p.n));
     if (m->pass > 0) {
         model_do(m, m->k->add(m->ks, m->accum, sum, sum, m->scratch, p.n));
+    }
+    if (last) {
+        sum_replicas(m, sum, p.n);
     }
     if (last && m->o.zero == 0) {
         model_do(m, c->allgather(c, m->ks, m->accum, sum, m->group_grad[group], p.n));

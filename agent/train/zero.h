@@ -13,6 +13,9 @@
  * all passes of a step and sum once; stages 2 and 3 sum after each pass and add up their own pieces. In an `ordered` model all
  * stages do the latter, by reduce-scatter: then all four give the same bits.
  *
+ * With replicas, several groups of ranks share out a model each: pieces are summed inside a group, then over the groups. Traffic of
+ * parameters stays inside.
+ *
  * threads  the model's
  * errors   kept in the model, as those of its operations; E_NETWORK: the ranks lost each other
  * source   Rajbhandari et al. 2020, arXiv:1910.02054

@@ -12,6 +12,7 @@ enum { PIECE_ELEMENTS = 1 << 22, PIECE_BYTES = 32 << 20 };
 struct mpi_comm {
     struct comm base;
     const struct kops *k;
+    MPI_Comm group;          /* all ranks, or those of a split */
     char *stage;             /* host memory that device memory passes through; NULL on the CPU */
     struct ordered *ordered; /* NULL: MPI chooses the order of sums */
 };
@@ -119,14 +120,13 @@ static int sum_in_order(const struct mpi_comm *x, MPI_Datatype type, void *p, in
     int rank = x->base.rank, ranks = x->base.size, rc;
 
     cut(o, n, rank, ranks);
-    rc = MPI_Alltoallv(p, o->count, o->first, type, o->received, o->mine, o->place, type,
-                       MPI_COMM_WORLD);
+    rc = MPI_Alltoallv(p, o->count, o->first, type, o->received, o->mine, o->place, type, x->group);
     if (rc != MPI_SUCCESS) {
         return rc;
     }
     add_up(type, (char *)p + (size_t)o->first[rank] * (type == MPI_DOUBLE ? 8 : 4), o->received,
            (size_t)o->count[rank], o->count[rank], ranks);
-    return MPI_Allgatherv(MPI_IN_PLACE, 0, type, p, o->count, o->first, type, MPI_COMM_WORLD);
+    return MPI_Allgatherv(MPI_IN_PLACE, 0, type, p, o->count, o->first, type, x->group);
 }
 
 /* --- the operations ------------------------------------------------------------------------------------------------ */
@@ -134,7 +134,7 @@ static int sum_in_order(const struct mpi_comm *x, MPI_Datatype type, void *p, in
 static int sum_on_host(const struct mpi_comm *x, MPI_Datatype type, void *p, int n)
 {
     return x->ordered != NULL ? sum_in_order(x, type, p, n)
-                              : MPI_Allreduce(MPI_IN_PLACE, p, n, type, MPI_SUM, MPI_COMM_WORLD);
+                              : MPI_Allreduce(MPI_IN_PLACE, p, n, type, MPI_SUM, x->group);
 }
 
 static int sum_piece(const struct mpi_comm *x, struct kstream *ks, enum dtype dt, char *p, int n)
@@ -182,9 +182,9 @@ static int exchange(const struct mpi_comm *x, const char *out, size_t out_step, 
     }
     for (int p = 0; rc == 0 && p < size; p++) {
         if (p != x->base.rank && (MPI_Irecv(in + (size_t)p * in_step, bytes, MPI_BYTE, p, 0,
-                                            MPI_COMM_WORLD, &request[n++]) != MPI_SUCCESS ||
+                                            x->group, &request[n++]) != MPI_SUCCESS ||
                                   MPI_Isend(out + (size_t)p * out_step, bytes, MPI_BYTE, p, 0,
-                                            MPI_COMM_WORLD, &request[n++]) != MPI_SUCCESS)) {
+                                            x->group, &request[n++]) != MPI_SUCCESS)) {
             rc = E_NETWORK;
         }
     }
@@ -249,9 +249,8 @@ static int mpi_allgather(struct comm *c, struct kstream *ks, enum dtype dt, cons
 
 static int mpi_barrier(struct comm *c, struct kstream *ks)
 {
-    (void)c;
     (void)ks;
-    return MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS ? 0 : E_NETWORK;
+    return MPI_Barrier(((struct mpi_comm *)c)->group) == MPI_SUCCESS ? 0 : E_NETWORK;
 }
 
 static void mpi_close(struct comm **cp)
@@ -261,45 +260,74 @@ static void mpi_close(struct comm **cp)
     *cp = NULL;
     ordered_close(&x->ordered);
     free(x->stage);
+    if (x->group == MPI_COMM_WORLD) {
+        MPI_Finalize();
+    } else {
+        MPI_Comm_free(&x->group);
+    }
     free(x);
-    MPI_Finalize();
 }
 
-int plugin_mpi(const struct kops *k, bool ordered, struct comm **out, char *why, size_t room)
+static int open_group(const struct kops *k, MPI_Comm group, bool ordered, struct comm **out);
+
+static int mpi_split(struct comm *c, int color, struct comm **out)
 {
-    bool on_host = strcmp(k->name, "cpu") == 0;
-    struct mpi_comm *x;
-    int level;
+    const struct mpi_comm *x = (struct mpi_comm *)c;
+    MPI_Comm group;
 
     *out = NULL;
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
-        snprintf(why, room, "MPI_Init failed");
-        return E_NETWORK;
-    }
-    /* Without this, MPI ends the process itself when a peer is gone, and no sentence is said. */
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    x = calloc(1, sizeof *x);
+    return MPI_Comm_split(x->group, color, c->rank, &group) != MPI_SUCCESS
+               ? E_NETWORK
+               : open_group(x->k, group, x->ordered != NULL, out);
+}
+
+/* Takes the group, also when it fails. */
+static int open_group(const struct kops *k, MPI_Comm group, bool ordered, struct comm **out)
+{
+    bool on_host = strcmp(k->name, "cpu") == 0;
+    struct mpi_comm *x = calloc(1, sizeof *x);
+
+    *out = NULL;
     if (x == NULL) {
         return E_NOSPACE;
     }
     x->k = k;
+    x->group = group;
     x->base = (struct comm){.name = "mpi",
                             .allreduce = mpi_allreduce,
                             .reduce_scatter = mpi_reduce_scatter,
                             .allgather = mpi_allgather,
                             .barrier = mpi_barrier,
+                            .split = mpi_split,
                             .close = mpi_close};
-    MPI_Comm_rank(MPI_COMM_WORLD, &x->base.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &x->base.size);
+    /* Without this, MPI ends the process itself when a peer is gone, and no sentence is said. */
+    MPI_Comm_set_errhandler(group, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(group, &x->base.rank);
+    MPI_Comm_size(group, &x->base.size);
     if (!on_host) {
         x->stage = malloc((size_t)PIECE_ELEMENTS * sizeof(double));
     }
     x->ordered = ordered ? ordered_open(x->base.size) : NULL;
     *out = &x->base;
     if ((!on_host && x->stage == NULL) || (ordered && x->ordered == NULL)) {
-        snprintf(why, room, "no memory for what is exchanged");
         mpi_close(out);
         return E_NOSPACE;
     }
     return 0;
+}
+
+int plugin_mpi(const struct kops *k, bool ordered, struct comm **out, char *why, size_t room)
+{
+    int level, rc;
+
+    *out = NULL;
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
+        snprintf(why, room, "MPI_Init failed");
+        return E_NETWORK;
+    }
+    rc = open_group(k, MPI_COMM_WORLD, ordered, out);
+    if (rc != 0) {
+        snprintf(why, room, "no memory for what is exchanged");
+    }
+    return rc;
 }

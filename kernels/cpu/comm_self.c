@@ -32,6 +32,13 @@ static int self_barrier(struct comm *c, struct kstream *ks)
     return 0;
 }
 
+static int self_split(struct comm *c, int color, struct comm **out)
+{
+    (void)c;
+    (void)color;
+    return comm_open_self(out);
+}
+
 static void self_close(struct comm **cp)
 {
     free(*cp);
@@ -48,6 +55,7 @@ int comm_open_self(struct comm **out)
                           .reduce_scatter = self_pieces,
                           .allgather = self_pieces,
                           .barrier = self_barrier,
+                          .split = self_split,
                           .close = self_close};
     return 0;
 }

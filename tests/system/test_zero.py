@@ -82,6 +82,17 @@ def test_a_resumed_run_goes_on_to_the_same_bits(job):
     assert job.train(2, "llama", "--zero", 0, "--resume", "auto", out=other)[0] == whole
 
 
+@pytest.mark.parametrize("zero,accum", [(1, 1), (2, 2), (3, 1)])
+def test_groups_of_ranks_hold_copies(job, zero, accum):
+    """Sums are of two ranks, then of two sums. One group of all is the same as no groups, and so is a sum over groups of one."""
+    more = ["--zero", zero, "--accum", accum, "--shard-group"]
+    whole, pairs, again, alone = (job.train(4, "llama", *more, n)[0] for n in (0, 2, 2, 1))
+    assert pairs == again and whole == alone
+    assert job.train(1, "llama", "--zero", zero)[0] == job.train(1, "llama")[0]
+    done = run(4, *job.args("llama", job.folder / "no", "--zero", 1, "--shard-group", 3))
+    assert done.returncode == 64 and "4 ranks are not a multiple of that" in done.stderr
+
+
 def test_fewer_ranks_go_on(job):
     out = job.folder / "out"
     job.train(4, "gpt2", "--zero", 3, "--stop-at", 6, out=out)

@@ -274,13 +274,28 @@ static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct
 
 /* ================================================================== what plans come to ==== */
 
+static void changed(struct call *c)
+{
+    struct err why;
+
+    if (!call_changed(c)) {
+        reply_trouble(c, err_set(&why, E_CHANGED,
+                              "the origin does not give the bytes that it lists: the file changes "
+                              "at this moment, or its answer has no X-Xet-Hash"),
+                      &why);
+    }
+}
+
 static void on_want_answer(struct call *c, struct answer *a)
 {
     struct slice name = hot_name(&c->req, c->repo, c->path);
 
     c->visit->cached = true;
     c->visit->state = c->plan.cached && a->state == CACHE_HIT ? c->plan.state : a->state;
-    if (a->status != 200) {
+    if (a->status == 412 && c->plan.want.content.p != NULL) {
+        answer_release(&a);
+        changed(c);
+    } else if (a->status != 200) {
         reply_status(c, a);
         answer_release(&a);
     } else if (c->plan.rewrite) {

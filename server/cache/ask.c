@@ -54,6 +54,7 @@ void want_copy(struct arena *a, const struct want *w, struct want *out)
     out->authorization = copy(a, w->authorization);
     out->principal = copy(a, w->principal);
     out->token_scope = copy(a, w->token_scope);
+    out->content = copy(a, w->content);
     out->held_by = copy(a, w->held_by);
     out->forward = copy_forward(a, w);
     out->targets = copy_targets(a, w);

@@ -586,6 +586,7 @@ static void ask(struct filler *fl)
         .fields = forward,
         .authorization = f->want.authorization,
         .token_scope = f->want.token_scope,
+        .content = f->want.content,
         .end = LENGTH_UNKNOWN,
     };
 
@@ -596,6 +597,7 @@ static void ask(struct filler *fl)
     if (fl->straight) {
         w.url = f->led_to;
         w.via = f->want.url;
+        w.content = SLICE_NONE; /* the origin has named them before it led there */
     }
     fl->ask_end = LENGTH_UNKNOWN;
     if (!w.head && !fl->replay && fl->end != LENGTH_UNKNOWN && (asking || f->splices)) {

@@ -104,6 +104,7 @@ struct want {
     const struct status_map *status_map; /* origin's 403 -> 404, say; or NULL */
     size_t status_maps;
     struct slice token_scope;   /* fetch.h; or p == NULL */
+    struct slice content; /* what the origin calls these bytes (fetch.h): others are a 412; or p == NULL */
     struct slice authorization; /* the caller's own credential, or p == NULL: the origin's */
     struct slice
         principal; /* whose credential fetches it; "" for the service's: only equals may join a fill, and a 401 or 403 ends what is kept */

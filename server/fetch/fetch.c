@@ -252,10 +252,27 @@ static bool at_bucket(const struct fetch *x)
     return x->origin->s3 != NULL && x->home;
 }
 
+/* Does this answer belong to other bytes than those that are wanted? Only the origin's own host names them. */
+static bool is_of_other_content(struct fetch *x, const struct xfer_head *h)
+{
+    struct slice name = xfer_head_field(h, FETCH_CONTENT_FIELD);
+    bool leads = redirects(h);
+
+    if (x->want.content.p == NULL || (!leads && h->status != 200 && h->status != 206)) {
+        return false;
+    }
+    if (x->home && name.p != NULL) {
+        x->content_named = slice_ieq(slice_trim(name), x->want.content);
+        return !x->content_named;
+    }
+    return !leads && !x->content_named;
+}
+
 static int on_xfer_head(void *arg, const struct xfer_head *h)
 {
     struct fetch *x = arg;
     uint64_t rest_ms = rest_asked_ms(h, clock_unix_s());
+    struct xfer_head other;
     int rc;
 
     CHECK(x->magic == FETCH_MAGIC);
@@ -274,6 +291,12 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
     if (at_bucket(x) && refusal_is(h)) {
         x->refusal = refusal_new(h);
         return 0;
+    }
+    if (is_of_other_content(x, h)) {
+        other = *h;
+        other.status = 412;
+        other.nfields = 0;
+        h = &other;
     }
     if (redirects(h)) {
         return take_redirect(x, h);
@@ -511,6 +534,7 @@ struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
     x->want.body_type = copy(&x->arena, w->body_type);
     x->want.authorization = copy(&x->arena, w->authorization);
     x->want.token_scope = copy(&x->arena, w->token_scope);
+    x->want.content = copy(&x->arena, w->content);
     x->url = BUF_INIT(16384);
     x->via = BUF_INIT(16384);
     buf_adds(&x->url, w->url);

@@ -45,7 +45,11 @@ struct fetch_want {
         authorization; /* the caller's own, in pass-through repos; or p == NULL: the origin's */
     struct slice
         token_scope; /* of an origin with tokens (bearer.h): what one would be for; or p == NULL */
+    /* What the origin calls these bytes in FETCH_CONTENT_FIELD. A redirect or an answer of the origin that names others, and an
+     * answer after no name at all, is given as a 412. p == NULL: no name is looked at. */
+    struct slice content;
 };
+#define FETCH_CONTENT_FIELD "x-xet-hash"
 
 struct fetch_events {
     int (*on_head)(

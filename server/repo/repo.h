@@ -71,6 +71,8 @@ struct fact { /* what came of a need; rc 0 or E_NOTFOUND, of NEED_GATHER any */
 enum { FACTS_MAX = 12 };
 struct facts {
     size_t count;
+    /* The origin had other bytes than the plan rested on (want.content): what it said before then is old. 0: it had not. */
+    uint64_t since_unix_s;
     struct fact fact[FACTS_MAX];
 };
 

@@ -1,13 +1,12 @@
-"""The newest huggingface_hub through the mirror of a Hub: buckets, discussions, likers, tensors; what reads is read, what writes is refused
-in words."""
+"""The newest huggingface_hub through the mirror of a Hub: discussions, likers, tensors; what reads is read, what writes is refused in words.
+Buckets: test_buckets.py."""
 import json
 import struct
 
 import pytest
 
 from clients.test_hub import World, client
-from harness.hub import Big, pointer, read, sha256_of
-from harness.mirrord import until
+from harness.hub import Big, pointer, read
 
 pytestmark = pytest.mark.xdist_group("hub")
 
@@ -96,77 +95,6 @@ def test_as_git_has_it(mirrord, hub_of_all, wire):
         assert m.get(f"/hf/meta/text/raw/main/{path}", wire, headers={"Authorization": "Bearer hf_bob"}).status == 403
         assert m.get(f"/hf/meta/text/raw/main/{path}", wire, headers={"Authorization": "Bearer hf_alice"}).body == data
     assert not hub_of_all.cdn_bytes
-
-
-FILES = {"a.txt": b"one", "d/b.bin": Big(300000), "d/c/e.txt": b"deep", "empty": b"", "d\u00e4.txt": b"umlaut"}
-
-BUCKET = SAID + """
-import hashlib, pathlib, sys
-def sums(files):
-    return {k: hashlib.sha256(v).hexdigest() for k, v in files.items()}
-fs.get("hf://buckets/org/data/d", "here", recursive=True)
-print(json.dumps({
-    "info": [api.bucket_info("org/data").total_files, api.bucket_info("org/data").private],
-    "list": sorted(b.id for b in api.list_buckets("org")),
-    "tree": sorted(f.path for f in api.list_bucket_tree("org/data", recursive=True) if f.type == "file"),
-    "top": sorted(f.path for f in api.list_bucket_tree("org/data")),
-    "below": sorted(f.path for f in api.list_bucket_tree("org/data", prefix="d", recursive=True) if f.type == "file"),
-    "paths": sorted((f.path, f.size) for f in api.get_bucket_paths_info("org/data", ["a.txt", "d/b.bin", "none", "d\u00e4.txt"])),
-    "one": [f.path for f in api.get_bucket_paths_info("org/data", ["d/c/e.txt"])],
-    "read": sums({p: fs.cat_file("buckets/org/data/" + p) for p in ("a.txt", "d/b.bin", "d/c/e.txt", "empty", "d\u00e4.txt")}),
-    "part": fs.cat_file("buckets/org/data/d/b.bin", start=100, end=200).hex(),
-    "got": sums({str(p.relative_to("here")): p.read_bytes() for p in pathlib.Path("here").rglob("*") if p.is_file()}),
-    "none": said(fs.cat_file, "buckets/org/data/none"), "nobucket": said(api.bucket_info, "org/nothing"),
-    "secret": [said(lambda: list(api.list_bucket_tree("org/secret"))), said(fs.cat_file, "buckets/org/secret/s.txt")],
-    "mine": HfFileSystem(token="hf_alice").cat_file("buckets/org/secret/s.txt").decode(),
-    "writes": [said(api.create_bucket, "org/new"), said(api.delete_bucket, "org/data"), said(api.move_bucket, "org/data", "org/other")],
-    "batch": said(api.batch_bucket_files, "org/data", delete=["a.txt"]),
-}), flush=True)
-"""
-
-
-@pytest.mark.parametrize("xet", [False, True], ids=["http", "xet"])
-def test_buckets(mirrord, hub_of_all, tmp_path, xet):
-    hub = hub_of_all
-    hub.bucket("org/data", FILES)
-    hub.bucket("org/secret", {"s.txt": b"S3CRET"}, private=True, readers={"hf_alice"})
-    w = World(mirrord(hub.config()), tmp_path)
-    out = w.python(client("", xet), BUCKET)
-    digest = {p: sha256_of(d) for p, d in FILES.items()}
-    assert out["info"] == [5, False] and out["list"] == ["org/data"]
-    assert out["tree"] == sorted(FILES) and out["top"] == ["a.txt", "d", "d\u00e4.txt", "empty"]
-    assert out["below"] == ["d/b.bin", "d/c/e.txt", "d\u00e4.txt"]
-    assert out["paths"] == [["a.txt", 3], ["d/b.bin", 300000], ["d\u00e4.txt", 6]] and out["one"] == ["d/c/e.txt"]
-    assert out["read"] == digest and out["part"] == read(FILES["d/b.bin"], 100, 200).hex()
-    assert out["got"] == {"b.bin": digest["d/b.bin"], "c/e.txt": digest["d/c/e.txt"]}
-    assert "none" in out["none"] and "NotFoundError" in out["nobucket"]  # below a path the client says "repository"
-    assert all("S3CRET" not in s for s in out["secret"]) and "NotFoundError" in out["secret"][0]
-    assert out["mine"] == "S3CRET"
-    for text in (*out["writes"], *([out["batch"]] if xet else [])):  # the client asks for hf_xet before it sends a batch
-        assert "this repo is a mirror of a Hub and takes no" in text, text
-    assert hub.cdn_bytes[digest["d/b.bin"]] == 300000, "once across the wire"
-    assert not hub.leaks
-
-
-def test_a_bucket_by_the_chunk_store(mirrord, hub_of_all, tmp_path):
-    """download_bucket_files() knows no other way; the client prints why there is none."""
-    hub_of_all.bucket("org/data", FILES)
-    w = World(mirrord(hub_of_all.config()), tmp_path)
-    said = w.run([client("", True) / "hf", "buckets", "cp", "hf://buckets/org/data/a.txt", "x.txt"], fails=True)
-    assert "read them with HfFileSystem" in said, said
-    assert not hub_of_all.leaks
-
-
-def test_a_bucket_that_closes(mirrord, hub_of_all):
-    b = hub_of_all.bucket("org/data", {"a.txt": b"S3CRET"})
-    m = mirrord(hub_of_all.config(more="rule '^(api|buckets)' { ttl = 1s }"))
-    path = "/hf/buckets/org/data/resolve/a.txt"
-    assert m.get(path).body == b"S3CRET"
-    b.private, b.readers = True, {"hf_alice"}
-    until(lambda: m.get(path).status in (401, 404))
-    assert m.get(path, headers={"Authorization": "Bearer hf_bob"}).status == 404
-    assert m.get(path, headers={"Authorization": "Bearer hf_alice"}).body == b"S3CRET"
-    assert m.get(path).status in (401, 404)
 
 
 def test_a_signature_that_expires(mirrord, hub_of_all, wire):

@@ -1,6 +1,7 @@
 /* hub.c - fuzzes what is read of a Hub: paths that clients send, listings and other documents that it answers with. */
 #include <stdlib.h>
 
+#include "server/repo/hf/catalog.h"
 #include "server/repo/hf/info.h"
 #include "server/repo/hf/manifest.h"
 #include "server/repo/hf/path.h"
@@ -59,6 +60,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     if (manifest_add(doc, doc, true, true, &b, NULL) == 0) {
         look(buf_slice(&b));
     }
+    for (int i = 0; i < 2; i++) {
+        struct catalog_file f;
+        struct digest d = {0};
+        buf_clear(&b);
+        if (catalog_add(doc, i == 0 ? CATALOG_BY_PATH : CATALOG_BY_HASH, true, true, &b, NULL) == 0) {
+            CHECK(!catalog_find_hash(buf_slice(&b), &d, &f) || f.named);
+            (void)!catalog_find(buf_slice(&b), doc, &f);
+        }
+    }
+    buf_clear(&b);
+    (void)!json_bucket(doc, true, true, &b, NULL);
     buf_clear(&b);
     if (info_make(doc, &b, NULL) == 0) {
         CHECK(info_read(buf_slice(&b), &info));

@@ -83,6 +83,11 @@ def sha256_of(data):
     return _digests[data]
 
 
+def xet_of(data):
+    """The name of these bytes in the Hub's chunk store: no digest of theirs."""
+    return hashlib.sha256(b"xet" + sha256_of(data).encode()).hexdigest()
+
+
 def git_oid(data):
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
@@ -143,7 +148,7 @@ class Bucket:
             if "/" in below and not recursive:
                 folders.add(path[:len(path) - len(below)] + below.split("/")[0])
                 continue
-            out.append({"type": "file", "path": path, "size": size_of(data), "xetHash": sha256_of(data), "mtime": "2026-01-02T03:04:05.000Z",
+            out.append({"type": "file", "path": path, "size": size_of(data), "xetHash": xet_of(data), "mtime": "2026-01-02T03:04:05.000Z",
                         "uploadedAt": "2026-01-02T03:04:05.000Z"})
         return out + [{"type": "directory", "path": f, "uploadedAt": "2026-01-02T03:04:05.000Z"} for f in sorted(folders)]
 
@@ -512,7 +517,7 @@ class HubHandler(Handler):
                     "path": path}
             if r.is_lfs(path, data):
                 item["lfs"] = {"oid": sha256_of(data), "size": size_of(data), "pointerSize": len(pointer(data))}
-                item["xetHash"] = hashlib.sha256(b"xet" + sha256_of(data).encode()).hexdigest() if self.may_read(r) else "*" * 64
+                item["xetHash"] = xet_of(data) if self.may_read(r) else "*" * 64
             if expand:
                 item["securityFileStatus"] = {"status": "safe", "avScan": {"status": "safe"}, "pickleImportScan": None}
             out.append(item)
@@ -678,7 +683,7 @@ class HubHandler(Handler):
             return
         digest = sha256_of(data)
         self.reply(302, {"Location": self.hub.signed_url(digest), "X-Linked-Size": str(size_of(data)), "X-Linked-Etag": f'"{digest}"',
-                         "X-Xet-Hash": digest, "Link": f'<{self.hub.url}/api/buckets/{b.name}/xet-read-token>; rel="xet-auth"'}, b"Found")
+                         "X-Xet-Hash": xet_of(data), "Link": f'<{self.hub.url}/api/buckets/{b.name}/xet-read-token>; rel="xet-auth"'}, b"Found")
 
     def file(self, name, rev, path, prefix="", kind=None, cached=False):
         kind = kind or (prefix.rstrip("/") or "models")

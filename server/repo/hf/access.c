@@ -619,12 +619,17 @@ bool access_try_file(struct hf_ask *k, const struct manifest_entry *f)
     return try_right(k);
 }
 
+static struct slice with_query(struct hf_ask *k, struct slice path, struct slice query)
+{
+    return query.n == 0
+               ? path
+               : arena_fmt(k->a, SLICE_FMT "?" SLICE_FMT, SLICE_ARG(path), SLICE_ARG(query));
+}
+
 const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query,
                                bool for_ever)
 {
-    struct slice key =
-        query.n == 0 ? path
-                     : arena_fmt(k->a, SLICE_FMT "?" SLICE_FMT, SLICE_ARG(path), SLICE_ARG(query));
+    struct slice key = with_query(k, path, query);
     struct slice make = k->at.route == HF_INFO     ? SLICE(HF_MAKE_ABOUT)
                         : k->at.route == HF_BUCKET ? SLICE(HF_MAKE_BUCKET)
                                                    : SLICE(HF_MAKE_JSON);
@@ -650,6 +655,22 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
     return f;
 }
 
+const struct fact *access_listing(struct hf_ask *k, struct slice path, struct slice query,
+                                  const char *make, bool one_part, uint32_t least_s)
+{
+    struct want w;
+
+    if (!access_want(k, with_query(k, path, query), path, &w)) {
+        return NULL;
+    }
+    w.ttl_s = w.ttl_s < least_s ? least_s : w.ttl_s;
+    w.since_unix_s = k->facts->since_unix_s;
+    if (k->reader.n != 0) {
+        access_as_caller(k, &w);
+    }
+    return plan_gather(k->facts, slice_str(make), &w, one_part, k->p);
+}
+
 const struct fact *access_word(struct hf_ask *k, struct slice path, const char *make)
 {
     const struct fact *f;
@@ -658,9 +679,14 @@ const struct fact *access_word(struct hf_ask *k, struct slice path, const char *
     if (!access_want(k, path, path, &w)) {
         return NULL;
     }
+    w.ttl_s = (uint32_t)min_u64(w.ttl_s, OPEN_S);
     w.swr_s = 0;
+    w.swr_ruled = true;
+    if (k->reader.n != 0) {
+        access_as_caller(k, &w);
+    }
     f = plan_gather(k->facts, slice_str(make), &w, true, k->p);
-    if (f != NULL && is_no(f) && k->token.p != NULL) {
+    if (k->reader.n == 0 && f != NULL && is_no(f) && k->token.p != NULL) {
         k->reader = k->caller;
         access_as_caller(k, &w);
         f = plan_gather(k->facts, slice_str(make), &w, true, k->p);

@@ -1,29 +1,101 @@
-/* bucket.c - buckets of a Hub: files without commits. What it lists of them is passed on without what leads to its chunk store, and
- * their files come by plain HTTP, as HfFileSystem reads them; download_bucket_files() of huggingface_hub takes no other way than
- * that store. A bucket changes at any time, so nothing of it is kept for ever. */
+/* bucket.c - buckets of a Hub: files without commits. docs/protocols/hf.md
+ *
+ * A bucket changes at any time, but each file has the hash of its content beside its path in the Hub's listings. The bytes are kept
+ * by that hash, for ever; which hash a path has is asked again when the listing is old. A fetch names the hash that it expects
+ * (want.content), so that bytes of another content are never kept under it: the Hub is asked for the listing anew then.
+ *
+ * Clients read a path over HTTP, or a hash from a chunk store. Ours is chunks.c's, with other addresses: the Hub gives bytes by
+ * path alone, and a client of a chunk store says nothing but the hash. So the token's address has the path that the client looked
+ * at last (`rev`, a hint where to look for hashes), and the data's address has size and path.
+ */
 #include "server/repo/hf/hf.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 
 #include "common/codec/jread.h"
 #include "common/codec/url.h"
+#include "common/os/clock.h"
+#include "server/repo/hf/catalog.h"
+#include "server/repo/hf/key.h"
+#include "server/repo/xet.h"
 
 enum { LISTING_BYTES = 4 << 20, PATHS_MAX = 4096, ANSWER_BYTES = 8 << 20 };
 
 #define NO_CHUNKS                                                                                  \
-    "bucket; this mirror gives the files of buckets by plain HTTP alone: read them with "          \
-    "HfFileSystem (hf://buckets/...), not with download_bucket_files, sync_bucket or `hf buckets`"
+    "bucket; this mirror has its Xet store switched off: read buckets with HfFileSystem "          \
+    "(hf://buckets/...), not with download_bucket_files, sync_bucket or `hf buckets`"
 
-/* Clients print it: without a name in the Hub's chunk store they can only say that there is none. */
+#define EVERYWHERE "-" /* a hint: there is none */
+
+enum { LOOKUP_S = 3600 }; /* so old may a listing be in which a hash is found: the fetch notices what has changed */
+
+static bool has_chunks(const struct hf_ask *k)
+{
+    return k->r->xet_from_bytes != UINT64_MAX;
+}
+
+/* Clients print it: without a name in a chunk store they can only say that there is none. */
 static void say_how(struct hf_ask *k)
 {
-    plan_field(k->p, SLICE("x-hf-warning"), SLICE(NO_CHUNKS));
+    if (!has_chunks(k)) {
+        plan_field(k->p, SLICE("x-hf-warning"), SLICE(NO_CHUNKS));
+    }
 }
 
 static struct slice page_of(struct hf_ask *k, const char *behind, struct slice path)
 {
     return arena_fmt(k->a, "api/buckets/" SLICE_FMT "%s%s" SLICE_FMT, SLICE_ARG(k->at.id), behind,
                      path.n != 0 ? "/" : "", SLICE_ARG(url_encoded(path, k->a)));
+}
+
+/* --- whom it is open to ------------------------------------------------------------------------------------------- */
+
+static bool is_private(struct slice info)
+{
+    json_t *o = jread_parse(info, 0, jread_values_of(info.n));
+    bool yes = !json_is_false(json_object_get(o, "private"));
+
+    json_decref(o);
+    return yes;
+}
+
+/* Settles reader, closed and until_unix_s: what leaves of a private bucket leaves for a caller to whom the Hub has shown the bucket.
+ * False: the plan asks, or says no. */
+static bool learn_open(struct hf_ask *k)
+{
+    struct slice page = page_of(k, "", SLICE(""));
+    const struct fact *f = access_word(k, page, HF_MAKE_BUCKET);
+    bool service = ((const struct hf *)k->r->state)->service;
+
+    if (f != NULL && f->rc == 0 && !service && k->reader.n == 0 && is_private(f->bytes)) {
+        if (k->token.p == NULL) {
+            say_error(k, 401, SLICE("RepoNotFound"),
+                      SLICE("the Hub shows this bucket only to those who have a right to it"));
+            return false;
+        }
+        k->reader = k->caller; /* that everybody is shown it says nothing of its files */
+        f = access_word(k, page, HF_MAKE_BUCKET);
+    }
+    if (f == NULL) {
+        return false;
+    }
+    if (f->rc != 0) {
+        say_fact(k, f);
+        return false;
+    }
+    k->closed = k->reader.n != 0 && !service;
+    k->until_unix_s = k->open_until_unix_s = f->stale ? 1 : f->until_unix_s;
+    k->stale = f->stale;
+    k->in_trouble = f->in_trouble;
+    return true;
+}
+
+static void rest_on(struct hf_ask *k, const struct fact *f)
+{
+    k->until_unix_s = min_u64(k->until_unix_s, f->stale ? 1 : f->until_unix_s);
+    k->stale = k->stale || f->stale;
+    k->in_trouble = k->in_trouble || f->in_trouble;
 }
 
 /* --- single paths: the Hub answers those by POST; what it lists below what they have in common, by GET ------------- */
@@ -128,12 +200,15 @@ static void paths_of(struct hf_ask *k, const json_t *paths)
         say_json(k, SLICE("[]"));
         return;
     }
+    if (!learn_open(k)) {
+        return;
+    }
     f = access_json(k, page_of(k, "/tree", arena_copy(k->a, prefix)), SLICE("recursive=true"),
                     false);
     if (f == NULL) {
         return;
     }
-    k->stale = f->stale;
+    rest_on(k, f);
     if (f->rc != 0) {
         say_fact(k, f);
     } else {
@@ -158,56 +233,267 @@ static void plan_paths(struct hf_ask *k)
     json_decref(o);
 }
 
-/* --- a file ------------------------------------------------------------------------------------------------------- */
+/* --- where a file is ---------------------------------------------------------------------------------------------- */
 
-/* Is it everybody's? False: the plan asks, or says no. */
-static bool learn_open(struct hf_ask *k)
+static struct slice folder_of(struct slice path)
 {
-    const struct fact *f = access_word(k, page_of(k, "", SLICE("")), HF_MAKE_BUCKET);
-    json_t *o;
+    size_t n = slice_behind(path, '/');
 
-    if (f == NULL) {
-        return false;
+    return slice_first(path, n > 0 ? n - 1 : 0);
+}
+
+/* Clients of HfFileSystem have just listed the folder: its first part is kept here. What is not in that is looked for by its own
+ * path. False: the plan asks, or says that there is none. */
+static bool find_file(struct hf_ask *k, struct catalog_file *out)
+{
+    const struct fact *f = NULL;
+
+    if (k->req->method == METHOD_GET) {
+        f = access_listing(k, page_of(k, "/tree", folder_of(k->at.path)), SLICE("recursive=false"),
+                           HF_MAKE_PATHS, true, 0);
+        if (f == NULL) {
+            return false;
+        }
     }
-    if (f->rc != 0) {
-        say_fact(k, f);
-        return false;
+    if (f == NULL || f->rc != 0 || !catalog_find(f->bytes, k->at.path, out)) {
+        f = access_listing(k, page_of(k, "/tree", k->at.path), SLICE("recursive=true"),
+                           HF_MAKE_PATHS, false, 0);
+        if (f == NULL) {
+            return false;
+        }
+        if (f->rc != 0) {
+            say_fact(k, f);
+            return false;
+        }
+        if (!catalog_find(f->bytes, k->at.path, out)) {
+            say_error(k, 404, SLICE("EntryNotFound"),
+                      arena_fmt(k->a, "no \"" SLICE_FMT "\" in bucket " SLICE_FMT,
+                                SLICE_ARG(k->at.path), SLICE_ARG(k->at.id)));
+            return false;
+        }
     }
-    o = jread_parse(f->bytes, 0, jread_values_of(f->bytes.n));
-    k->closed = (k->reader.n != 0 || !json_is_false(json_object_get(o, "private"))) &&
-                !((const struct hf *)k->r->state)->service;
-    k->until_unix_s = f->stale ? 1 : f->until_unix_s;
-    json_decref(o);
+    rest_on(k, f);
     return true;
 }
 
-static void plan_file(struct hf_ask *k)
+/* In one listing. *here is false where it does not have the hash, or cannot be had. False: the plan asks. */
+static bool look_for_hash(struct hf_ask *k, struct slice below, uint32_t least_s,
+                          const struct digest *d, struct catalog_file *out, bool *here,
+                          const struct fact **fp)
 {
-    struct slice key =
-        arena_fmt(k->a, "buckets/" SLICE_FMT "/resolve/" SLICE_FMT, SLICE_ARG(k->at.id),
-                  SLICE_ARG(url_encoded_path(k->at.path, k->a)));
+    const struct fact *f = access_listing(k, page_of(k, "/tree", below), SLICE("recursive=true"),
+                                          HF_MAKE_HASHES, false, least_s);
+
+    *fp = f;
+    if (f == NULL) {
+        return false;
+    }
+    *here = f->rc == 0 && catalog_find_hash(f->bytes, d, out);
+    return true;
+}
+
+/* Below the hint, else in the whole bucket, as it was or as it is now. False: the plan asks, or says that there is none. */
+static bool find_hash(struct hf_ask *k, const struct digest *d, struct catalog_file *out)
+{
+    const struct fact *f;
+    bool here = false;
+
+    if ((k->at.rev.n != 0 && !slice_eqs(k->at.rev, EVERYWHERE) &&
+         !look_for_hash(k, k->at.rev, 0, d, out, &here, &f)) ||
+        (!here && !look_for_hash(k, SLICE(""), LOOKUP_S, d, out, &here, &f)) ||
+        (!here && !look_for_hash(k, SLICE(""), 0, d, out, &here, &f))) {
+        return false;
+    }
+    if (here) {
+        rest_on(k, f);
+    } else if (f->rc != 0) {
+        say_fact(k, f);
+    } else {
+        say_error(k, 404, SLICE("EntryNotFound"),
+                  SLICE("no file of this bucket has that content now: list it again"));
+    }
+    return here;
+}
+
+/* --- a file ------------------------------------------------------------------------------------------------------- */
+
+static struct xet_place place_at(const struct hf_ask *k, struct slice at)
+{
+    return (struct xet_place){.home = plan_home(k->r, k->req, k->raw, k->a),
+                              .type = k->at.type,
+                              .id = k->at.id,
+                              .commit = url_encoded(at, k->a)};
+}
+
+static struct slice resolve_path(struct hf_ask *k, struct slice path)
+{
+    return arena_fmt(k->a, "buckets/" SLICE_FMT "/resolve/" SLICE_FMT, SLICE_ARG(k->at.id),
+                     SLICE_ARG(url_encoded_path(path, k->a)));
+}
+
+/* The plan becomes these bytes, kept by their hash. False: a rule denies it. */
+static bool want_content(struct hf_ask *k, const struct catalog_file *f)
+{
+    struct slice path = resolve_path(k, f->path);
+    char hex[DIGEST_HEX + 1];
     struct want w;
 
-    if (!learn_open(k) || !access_want(k, key, key, &w)) {
-        return;
+    if (!access_want(k, path, path, &w)) {
+        return false;
+    }
+    digest_format(&f->hash, hex);
+    w.key = key_bucket_file(k->at.id, &f->hash, k->a);
+    w.content = arena_copy(k->a, slice_str(hex));
+    w.class = WANT_IMMUTABLE;
+    w.size_bytes = f->size_bytes;
+    w.redirect_holds = true;
+    w.refusal_ttl_s = w.neg_ttl_s = 0; /* a no is about the path */
+    w.refusal_ends = false;
+    if (k->closed) {
+        w.authorization = k->token;
+        w.principal = SLICE("entitled");
+    }
+    k->p->kind = PLAN_WANT;
+    k->p->want = w;
+    k->p->etag = arena_fmt(k->a, "\"%s\"", hex);
+    return true;
+}
+
+/* A file whose hash the Hub does not tell: by its path, and asked for again as a document is. */
+static bool want_path(struct hf_ask *k)
+{
+    struct slice key = resolve_path(k, k->at.path);
+    struct want w;
+
+    if (!access_want(k, key, key, &w)) {
+        return false;
     }
     if (k->closed) {
-        if (k->token.p == NULL) {
-            say_error(k, 401, SLICE("RepoNotFound"),
-                      SLICE("the Hub shows this bucket only to those who have a right to it"));
-            return;
-        }
         access_as_caller(k, &w);
     }
     k->p->kind = PLAN_WANT;
     k->p->want = w;
+    return true;
+}
+
+static void say_file(struct hf_ask *k)
+{
     k->p->own_fields = true;
     k->p->for_all = !k->closed;
     k->p->until_unix_s = k->until_unix_s;
     k->p->content_type = SLICE("application/octet-stream");
     k->p->cache_control = k->closed ? SLICE("private, no-cache") : SLICE("no-cache");
-    if (k->req->method == METHOD_HEAD) {
+}
+
+/* Nothing is missing of it, and no chunk store has it. */
+static void give_empty(struct hf_ask *k)
+{
+    plan_reply(k->p, 200, SLICE(""));
+    k->p->content_type = SLICE("application/octet-stream");
+    plan_field(k->p, SLICE("etag"), k->p->etag);
+    plan_field(k->p, SLICE("cache-control"),
+               k->closed ? SLICE("private, no-cache") : SLICE("no-cache"));
+}
+
+static void plan_file(struct hf_ask *k)
+{
+    struct catalog_file f;
+    struct xet_place at;
+
+    if (!learn_open(k) || !find_file(k, &f)) {
+        return;
+    }
+    if (!f.named) {
+        if (want_path(k)) {
+            say_file(k);
+            say_how(k);
+        }
+        return;
+    }
+    if (!want_content(k, &f)) {
+        return;
+    }
+    say_file(k);
+    k->p->known = true;
+    if (k->req->method == METHOD_GET && f.size_bytes == 0) {
+        give_empty(k);
+    }
+    say_commit(k);
+    plan_field(k->p, SLICE("x-linked-size"), arena_u64(k->a, f.size_bytes));
+    if (has_chunks(k)) {
+        at = place_at(k, k->at.path);
+        xet_announce(&at, &f.hash, k->a, k->p);
+    } else {
         say_how(k);
+    }
+}
+
+/* --- our chunk store ---------------------------------------------------------------------------------------------- */
+
+static void plan_token(struct hf_ask *k)
+{
+    struct xet_place at;
+
+    if (!has_chunks(k)) {
+        say_error(k, 404, SLICE_NONE, SLICE(NO_CHUNKS));
+    } else if (learn_open(k)) {
+        at = place_at(k, k->at.rev.n != 0 ? k->at.rev : SLICE(EVERYWHERE));
+        xet_token(&at, http_req_field(k->req, "authorization"), clock_unix_s(), k->a, k->p);
+    }
+}
+
+/* The data's address is always sealed: what it says of path and size is ours. */
+static void answer_terms(struct hf_ask *k, const struct digest *d)
+{
+    struct catalog_file f;
+    struct xet_place at;
+    struct slice key;
+
+    if (!learn_open(k) || !find_hash(k, d, &f)) {
+        return;
+    }
+    at = place_at(k, arena_fmt(k->a, "%" PRIu64 "/" SLICE_FMT, f.size_bytes, SLICE_ARG(f.path)));
+    key = xet_key_seal(k->r, &at, d, k->token.p != NULL ? k->token : SLICE(""), clock_unix_s(),
+                       k->a);
+    xet_terms(&at, k->req, d, f.size_bytes, key, k->a, k->p);
+}
+
+static void answer_data(struct hf_ask *k, const struct digest *d)
+{
+    struct xet_place at = place_at(k, k->at.rev);
+    struct catalog_file f = {.path = k->at.rev, .named = true, .hash = *d};
+
+    if (k->req->query.n == 0 || !slice_u64(slice_cut(&f.path, '/'), &f.size_bytes)) {
+        say_error(k, 403, SLICE_NONE, SLICE("this address is not complete: ask for a new one"));
+        return;
+    }
+    if (!chunks_use_key(k, &at, d) || !learn_open(k)) {
+        return;
+    }
+    if (k->facts->since_unix_s != 0) { /* another content is at that path by now */
+        k->at.rev = SLICE(EVERYWHERE);
+        if (!find_hash(k, d, &f)) {
+            return;
+        }
+    }
+    if (want_content(k, &f)) {
+        say_file(k);
+        k->p->xorb = true;
+        k->p->etag = arena_fmt(k->a, "\"xorb-" SLICE_FMT, SLICE_ARG(slice_from(k->p->etag, 1)));
+    }
+}
+
+static void plan_store(struct hf_ask *k)
+{
+    struct digest d;
+    enum xet_ask ask = xet_path_parse(k->at.path, &d);
+
+    if (ask == XET_ASK_TERMS && has_chunks(k)) {
+        answer_terms(k, &d);
+    } else if (ask == XET_ASK_DATA && has_chunks(k)) {
+        answer_data(k, &d);
+    } else {
+        say_error(k, 404, SLICE_NONE, SLICE("this Xet store has reconstructions (v1) and data"));
     }
 }
 
@@ -215,10 +501,16 @@ void bucket_plan(struct hf_ask *k)
 {
     if (slice_eqs(k->at.verb, "resolve")) {
         plan_file(k);
+    } else if (slice_eqs(k->at.verb, "xet-read-token")) {
+        plan_token(k);
+    } else if (slice_eqs(k->at.verb, "xet")) {
+        plan_store(k);
     } else if (slice_eqs(k->at.verb, "paths-info")) {
         plan_paths(k);
     } else if (slice_eqs(k->at.verb, "tree")) {
-        hf_plan_json(k, page_of(k, "/tree", k->at.path), false);
+        if (learn_open(k)) {
+            hf_plan_json(k, page_of(k, "/tree", k->at.path), false);
+        }
     } else {
         hf_plan_json(k, page_of(k, "", SLICE("")), false);
     }

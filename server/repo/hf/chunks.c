@@ -38,15 +38,12 @@ void chunks_token(struct hf_ask *k)
     }
 }
 
-/* Without a key the request's own credential counts, as everywhere. */
-static bool use_key(struct hf_ask *k, const struct digest *d)
+bool chunks_use_key(struct hf_ask *k, const struct xet_place *at, const struct digest *d)
 {
-    struct xet_place at = place_of(k);
     struct slice credential;
     enum xet_key key;
 
-    at.commit = k->at.rev;
-    key = xet_key_open(k->r, &at, d, k->req->query, clock_unix_s(), k->a, &credential);
+    key = xet_key_open(k->r, at, d, k->req->query, clock_unix_s(), k->a, &credential);
     if (key == XET_KEY_BAD) {
         say_error(k, 403, SLICE_NONE, SLICE("this address is no longer good: ask for a new one"));
     }
@@ -88,6 +85,7 @@ void chunks_answer(struct hf_ask *k)
 {
     struct digest d;
     enum xet_ask ask = xet_path_parse(k->at.path, &d);
+    struct xet_place at = place_of(k);
     struct manifest_entry f;
     struct manifest m;
 
@@ -95,7 +93,9 @@ void chunks_answer(struct hf_ask *k)
         say_error(k, 404, SLICE_NONE, SLICE("this Xet store has reconstructions (v1) and data"));
         return;
     }
-    if ((ask == XET_ASK_DATA && !use_key(k, &d)) || !access_commit(k) || !access_manifest(k, &m)) {
+    at.commit = k->at.rev;
+    if ((ask == XET_ASK_DATA && !chunks_use_key(k, &at, &d)) || !access_commit(k) ||
+        !access_manifest(k, &m)) {
         return;
     }
     if (!manifest_find_lfs(&m, &d, &f)) {

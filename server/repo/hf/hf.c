@@ -8,6 +8,7 @@
 
 #include "common/codec/form.h"
 #include "common/codec/url.h"
+#include "server/repo/hf/catalog.h"
 #include "server/repo/hf/key.h"
 #include "server/repo/hf/synced.h"
 
@@ -479,7 +480,8 @@ static bool hf_is_open(const struct repo *r, struct slice key, struct store *st)
 static bool hf_kept(const struct repo *r, struct slice key, struct arena *arena, struct want *out)
 {
     struct slice type, id, etag;
-    bool file = !slice_starts(key, SLICE("api/")) && key_read_file(key, &type, &id, &etag);
+    bool file = !slice_starts(key, SLICE("api/")) &&
+                (key_read_file(key, &type, &id, &etag) || key_is_bucket_file(key));
     bool listing = memmem(key.p, key.n, "/tree/", 6) != NULL && slice_starts(key, SLICE("api/"));
     struct slice path = slice_cut(&key, '?');
     struct plan p;
@@ -495,7 +497,6 @@ static int hf_gather(const struct repo *r, const struct gather_part *part, struc
 {
     struct slice what = part->need->key;
 
-    (void)r;
     if (part->doc.n > PAGE_BYTES && !slice_eqs(what, HF_MAKE_PROBE)) {
         return err_set(e, E_TOOBIG, "the Hub's answer has %zu bytes", part->doc.n);
     }
@@ -511,7 +512,12 @@ static int hf_gather(const struct repo *r, const struct gather_part *part, struc
     }
     return slice_eqs(what, HF_MAKE_ABOUT)    ? info_about(part->doc, out, e)
            : slice_eqs(what, HF_MAKE_JSON)   ? json_join(part->doc, part->first, out, e)
-           : slice_eqs(what, HF_MAKE_BUCKET) ? json_bucket(part->doc, part->first, out, e)
+           : slice_eqs(what, HF_MAKE_BUCKET)
+               ? json_bucket(part->doc, r->xet_from_bytes != UINT64_MAX, part->first, out, e)
+           : slice_eqs(what, HF_MAKE_PATHS)
+               ? catalog_add(part->doc, CATALOG_BY_PATH, part->first, part->last, out, e)
+           : slice_eqs(what, HF_MAKE_HASHES)
+               ? catalog_add(part->doc, CATALOG_BY_HASH, part->first, part->last, out, e)
                                              : 0;
 }
 

@@ -4,7 +4,7 @@
  *   file.c     one file: resolve                      synced.c  the same out of a synced tree
  *   say.c      refusals in the Hub's own words        chunks.c  files by Xet's protocol (repo/xet.h)
  *   details.c  last commits and scans                 held.c    branches that are rolled back
- *   about.c    discussions and the like               bucket.c  buckets
+ *   about.c    discussions and the like               bucket.c  buckets (catalog.c: what is in them)
  *   lfs.c      files by git-lfs                       openness.c what was last said to everybody
  *   path.c, info.c, manifest.c   what is read         key.c     under which keys it is kept
  *
@@ -34,6 +34,8 @@
 #define HF_MAKE_JSON  "json"
 #define HF_MAKE_ABOUT "about" /* JSON that is about a repository */
 #define HF_MAKE_BUCKET "bucket" /* JSON that is about a bucket */
+#define HF_MAKE_PATHS  "paths"  /* a catalog of a bucket's files, by path */
+#define HF_MAKE_HASHES "hashes" /* ... by hash */
 #define HF_MAKE_RIGHT "right" /* nothing: a yes of auth-check */
 #define HF_MAKE_PROBE "probe" /* nothing: that a file may be read is all */
 
@@ -95,7 +97,12 @@ bool access_lacks_revision(const struct fact *f);
  * commit. */
 const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query,
                                bool for_ever);
-/* What the Hub says of whom something is open to, never from before (want.h: swr_s): as everybody sees it, else as the caller. */
+/* A listing of a bucket, read as `make` says, for whom bucket_learn() found the bucket open. one_part: its first part alone.
+ * least_s: it may be as old as that; 0: as other documents. */
+const struct fact *access_listing(struct hf_ask *k, struct slice path, struct slice query,
+                                  const char *make, bool one_part, uint32_t least_s);
+/* What the Hub says of whom something is open to, never from before (want.h: swr_s): as everybody sees it, else as the caller; as
+ * the caller where k->reader is settled. */
 const struct fact *access_word(struct hf_ask *k, struct slice path, const char *make);
 /* Asked for as the caller: kept apart from what everybody sees, and not for ever. */
 void access_as_caller(struct hf_ask *k, struct want *w);
@@ -142,6 +149,10 @@ void details_close(struct details *d);
 void chunks_announce(struct hf_ask *k, const struct manifest_entry *f);
 void chunks_token(struct hf_ask *k);
 void chunks_answer(struct hf_ask *k); /* whatever HF_XET_STORE asks for */
+struct xet_place;
+/* Takes the credential that a data URL has sealed inside. Without a key the request's own counts, as everywhere. False: the plan
+ * refuses the key. */
+bool chunks_use_key(struct hf_ask *k, const struct xet_place *at, const struct digest *d);
 
 /* --- say.c --- */
 /* code, message: X-Error-Code and -Message; p == NULL: none. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/codec/jread.h"
+#include "common/hash/digest.h"
 #include "server/repo/hf/path.h"
 
 enum { PRIVATE = 1, GATED = 2, COMMIT_HEX = 40, ID_MAX = 255, NUMBER_MAX = 64 };
@@ -34,15 +35,23 @@ static void strip(json_t *v)
     }
 }
 
-static json_t *load(struct slice doc, struct err *e)
+static json_t *parse(struct slice doc, struct err *e)
 {
     json_t *v = jread_parse(doc, JSON_ALLOW_NUL, jread_values_of(doc.n));
 
     if (v == NULL) {
         err_set(e, E_PROTOCOL, "the Hub's answer is not JSON, or nothing but punctuation");
-        return NULL;
     }
-    strip(v);
+    return v;
+}
+
+static json_t *load(struct slice doc, struct err *e)
+{
+    json_t *v = parse(doc, e);
+
+    if (v != NULL) {
+        strip(v);
+    }
     return v;
 }
 
@@ -245,9 +254,10 @@ int json_join(struct slice doc, bool first, struct buf *out, struct err *e)
     return v != NULL ? join(v, first, out, e) : E_PROTOCOL;
 }
 
-int json_bucket(struct slice doc, bool first, struct buf *out, struct err *e)
+int json_bucket(struct slice doc, bool hashes, bool first, struct buf *out, struct err *e)
 {
-    json_t *v = load(doc, e), *one;
+    json_t *v = parse(doc, e), *one;
+    struct digest hash;
     size_t i;
 
     if (v == NULL) {
@@ -255,9 +265,17 @@ int json_bucket(struct slice doc, bool first, struct buf *out, struct err *e)
     }
     json_array_foreach(v, i, one)
     {
-        if (slice_eqs(jread_text(one, "type"), "file")) {
-            CHECK(json_object_set_new(one, "xetHash", json_null()) == 0);
+        bool file = slice_eqs(jread_text(one, "type"), "file");
+        json_t *name = json_incref(json_object_get(one, "xetHash"));
+        bool keep = file && hashes && digest_parse(jread_slice(name), &hash);
+        strip(one);
+        if (file) {
+            CHECK(json_object_set(one, "xetHash", keep ? name : json_null()) == 0);
         }
+        json_decref(name);
+    }
+    if (!json_is_array(v)) {
+        strip(v);
     }
     return join(v, first, out, e);
 }

@@ -1,6 +1,7 @@
 /* info.h - what a Hub says of a repository at a revision, and JSON of its as we pass it on.
  *
- * Nothing that leads to the Hub's chunk store leaves: "xetHash", "xetEnabled", "casUrl" and access tokens go, at any depth.
+ * Nothing that leads to the Hub's chunk store leaves: "xetHash" (but of buckets' files), "xetEnabled", "casUrl" and access tokens go,
+ * at any depth.
  *
  * errors   E_PROTOCOL: the document is broken
  */
@@ -38,7 +39,9 @@ MUST_USE int json_sift(struct slice doc,
 
 /* Any document of the API, one part of several behind the other: arrays become one. */
 MUST_USE int json_join(struct slice doc, bool first, struct buf *out, struct err *e);
-/* The same of what is about buckets: clients ask each file for its name in the chunk store, and null says that there is none. */
-MUST_USE int json_bucket(struct slice doc, bool first, struct buf *out, struct err *e);
+/* The same of a document about buckets. Clients expect the Xet hash of each file, which leads nowhere without the address of a
+ * chunk store. hashes: it is kept, for our own store has the file under it; else it is null. */
+MUST_USE int json_bucket(struct slice doc, bool hashes, bool first, struct buf *out,
+                         struct err *e);
 
 #endif

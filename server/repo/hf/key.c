@@ -68,6 +68,26 @@ bool key_read_file(struct slice key, struct slice *type, struct slice *id, struc
     return hf_is_id(*id);
 }
 
+struct slice key_bucket_file(struct slice id, const struct digest *hash, struct arena *a)
+{
+    char hex[DIGEST_HEX + 1];
+
+    digest_format(hash, hex);
+    return arena_fmt(a, "buckets/" SLICE_FMT "/blobs/%s", SLICE_ARG(id), hex);
+}
+
+bool key_is_bucket_file(struct slice key)
+{
+    struct digest hash;
+
+    if (!slice_eqs(slice_cut(&key, '/'), "buckets")) {
+        return false;
+    }
+    (void)slice_cut(&key, '/');
+    (void)slice_cut(&key, '/');
+    return slice_eqs(slice_cut(&key, '/'), "blobs") && digest_parse(key, &hash);
+}
+
 struct slice key_resolve(struct slice prefix, struct slice id, struct slice rev, struct slice path,
                          struct arena *a)
 {

@@ -4,6 +4,7 @@
  *   api/{type}/{id}/revision/{rev}    ... on another; one segment, escaped
  *   api/{type}/{id}/tree/{commit}     a commit's listing, its first part (repo/part.h)
  *   {type}/{id}/blobs/{etag}          a file, under whatever paths and in whatever commits
+ *   buckets/{id}/blobs/{hash}         a bucket's file, by its Xet hash; .../resolve/{path}: one that the Hub tells no hash of
  *   rights/auth-check/{type}/{id}     a caller's right, by auth-check; rights/file/...: tried on a file
  *
  * What begins with "api/" is where the Hub has it, too. The Hub's word is under the id as the caller spells it; listings, files
@@ -28,6 +29,10 @@ struct slice key_words(struct slice type, struct slice id, struct arena *a);
 /* A file's key, taken apart; false: it is none. Slices of key. */
 MUST_USE bool key_read_file(struct slice key, struct slice *type, struct slice *id,
                             struct slice *etag);
+
+/* A bucket's file, by the hash of its content. */
+struct slice key_bucket_file(struct slice id, const struct digest *hash, struct arena *a);
+MUST_USE bool key_is_bucket_file(struct slice key);
 
 /* Where the Hub says whether a caller may read it; answers are kept under other keys, each caller's own. */
 struct slice key_auth_check(struct slice type, struct slice id, struct arena *a);

@@ -307,6 +307,12 @@ static void is_bucket(struct hf_path *out, enum hf_route route, struct slice id,
     out->verb = verb;
 }
 
+/* A place in a bucket, of an address that bucket.c has made. "": none was said. */
+static int take_place(struct slice raw, struct arena *a, struct hf_path *out, struct err *e)
+{
+    return decode(raw, PATH_MAX_BYTES, "place in a bucket", a, &out->rev, e);
+}
+
 /* rest: behind "api/buckets/". What else there is below a bucket changes it, or leads to the Hub's chunk store. */
 static int parse_bucket_api(struct slice rest, struct arena *a, struct hf_path *out, struct err *e)
 {
@@ -327,7 +333,16 @@ static int parse_bucket_api(struct slice rest, struct arena *a, struct hf_path *
         return take_path(rest, a, out, e);
     } else if (slice_eqs(word, "paths-info") && rest.n == 0) {
         is_bucket(out, HF_BUCKET, id, SLICE("paths-info"));
-    } else if ((slice_eqs(word, "batch") || slice_eqs(word, "settings")) && rest.n == 0) {
+    } else if (slice_eqs(word, "xet-read-token")) {
+        is_bucket(out, HF_BUCKET, id, SLICE("xet-read-token"));
+        return take_place(rest, a, out, e);
+    } else if (slice_eqs(word, "xet")) {
+        int rc = take_place(slice_cut(&rest, '/'), a, out, e);
+        is_bucket(out, HF_BUCKET, id, SLICE("xet"));
+        return rc == 0 ? take_path(rest, a, out, e) : rc;
+    } else if ((slice_eqs(word, "batch") || slice_eqs(word, "settings") ||
+                slice_eqs(word, "xet-write-token")) &&
+               rest.n == 0) {
         is_bucket(out, HF_WRITE, id, word);
     }
     return 0;

@@ -27,8 +27,9 @@ enum hf_route {
     HF_XET_PUT,    /* .../xet-put/{upload}/{path}: ours, of hosted repositories */
     HF_FILE,       /* {P}{id}/resolve/{rev}/{path}, api/resolve-cache/{T}/{id}/{rev}/{path} */
     HF_ABOUT, /* what else is known of a repository; verb: "discussions", "likers", "safetensors-metadata" */
-    HF_BUCKET, /* api/buckets/{owner}[/{name}[/tree[/{path}] | /paths-info]], buckets/{id}/resolve/{path}; type "buckets";
-                * verb: "list", "info", "tree", "paths-info", "resolve" */
+    HF_BUCKET, /* api/buckets/{owner}[/{name}[/tree[/{path}] | /paths-info | /xet-read-token[/{rev}] | /xet/{rev}/{path}]],
+                * buckets/{id}/resolve/{path}; type "buckets"; rev: a place in it, of an address of ours (bucket.c);
+                * verb: "list", "info", "tree", "paths-info", "xet-read-token", "xet", "resolve" */
     HF_WRITE,  /* whatever changes a repository */
     HF_WHOAMI,
     HF_TELEMETRY,

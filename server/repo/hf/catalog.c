@@ -1,0 +1,178 @@
+#include "server/repo/hf/catalog.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "common/codec/jread.h"
+#include "server/repo/hf/path.h"
+
+enum { FILES_MAX = 4 << 20 };
+
+struct record { /* the path follows */
+    uint64_t size_bytes;
+    struct digest hash;
+    uint32_t path_n;
+    uint32_t named;
+};
+
+struct tail { /* the last bytes; u64 offsets of the records stand before it */
+    uint64_t index_at;
+    uint64_t count;
+};
+
+static void read_record(const char *bytes, uint64_t at, struct catalog_file *out)
+{
+    struct record r;
+
+    memcpy(&r, bytes + at, sizeof r);
+    *out = (struct catalog_file){.path = slice_of(bytes + at + sizeof r, r.path_n),
+                                 .size_bytes = r.size_bytes,
+                                 .named = r.named != 0,
+                                 .hash = r.hash};
+}
+
+/* --- making ------------------------------------------------------------------------------------------------------- */
+
+static int add_file(const json_t *v, struct buf *out, struct err *e)
+{
+    struct slice path = jread_text(v, "path");
+    struct record r = {0};
+
+    if (!slice_eqs(jread_text(v, "type"), "file") || path.n == 0 || !hf_is_path(path)) {
+        return 0;
+    }
+    if (!jread_u64(v, "size", &r.size_bytes)) {
+        return err_set(e, E_PROTOCOL, "the Hub's listing has no size of \"%.100s\"", path.p);
+    }
+    r.named = digest_parse(jread_text(v, "xetHash"), &r.hash);
+    if (!r.named) {
+        memset(&r.hash, 0, sizeof r.hash);
+    }
+    r.path_n = (uint32_t)path.n;
+    buf_add(out, &r, sizeof r);
+    buf_adds(out, path);
+    return out->rc;
+}
+
+static int by_path(const void *a, const void *b, void *bytes)
+{
+    struct catalog_file left, right;
+
+    read_record(bytes, *(const uint64_t *)a, &left);
+    read_record(bytes, *(const uint64_t *)b, &right);
+    return slice_cmp(left.path, right.path);
+}
+
+static int by_hash(const void *a, const void *b, void *bytes)
+{
+    struct catalog_file left, right;
+
+    read_record(bytes, *(const uint64_t *)a, &left);
+    read_record(bytes, *(const uint64_t *)b, &right);
+    return memcmp(left.hash.b, right.hash.b, DIGEST_BYTES);
+}
+
+static int finish(enum catalog_order order, struct buf *out, struct err *e)
+{
+    struct buf index = BUF_INIT((size_t)FILES_MAX * sizeof(uint64_t));
+    struct tail t = {.index_at = out->n};
+    struct record r;
+    int rc;
+
+    for (uint64_t at = 0; at < out->n; at += sizeof r + r.path_n) {
+        memcpy(&r, out->p + at, sizeof r);
+        buf_add(&index, &at, sizeof at);
+        t.count++;
+    }
+    if (index.rc == 0 && index.n != 0) {
+        qsort_r(index.p, t.count, sizeof(uint64_t), order == CATALOG_BY_HASH ? by_hash : by_path,
+                out->p);
+    }
+    buf_adds(out, buf_slice(&index));
+    buf_add(out, &t, sizeof t);
+    rc = index.rc != 0 ? err_set(e, E_TOOBIG, "the Hub's listing has too many files") : out->rc;
+    buf_free(&index);
+    return rc;
+}
+
+int catalog_add(struct slice page, enum catalog_order order, bool first, bool last, struct buf *out,
+                struct err *e)
+{
+    json_t *v = jread_parse(page, 0, jread_values_of(page.n));
+    const json_t *one;
+    size_t i;
+    int rc = 0;
+
+    if (!json_is_array(v)) {
+        json_decref(v);
+        return err_set(e, E_PROTOCOL, "the Hub's listing is not a JSON array");
+    }
+    if (first) {
+        buf_clear(out);
+    }
+    json_array_foreach(v, i, one)
+    {
+        rc = add_file(one, out, e);
+        if (rc != 0) {
+            break;
+        }
+    }
+    json_decref(v);
+    if (rc == 0 && out->rc != 0) {
+        rc = err_set(e, E_TOOBIG, "the Hub's listing is too large");
+    }
+    return rc == 0 && last ? finish(order, out, e) : rc;
+}
+
+/* --- looking ------------------------------------------------------------------------------------------------------ */
+
+/* The first file that is not less than the one that is looked for. False: none is. */
+static bool find(struct slice catalog, int (*compare)(const struct catalog_file *f, const void *key),
+                 const void *key, struct catalog_file *out)
+{
+    struct tail t;
+    uint64_t low = 0, high;
+
+    if (catalog.n < sizeof t) {
+        return false;
+    }
+    memcpy(&t, catalog.p + catalog.n - sizeof t, sizeof t);
+    high = t.count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2, at;
+        memcpy(&at, catalog.p + t.index_at + middle * sizeof at, sizeof at);
+        read_record(catalog.p, at, out);
+        if (compare(out, key) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low < t.count) {
+        uint64_t at;
+        memcpy(&at, catalog.p + t.index_at + low * sizeof at, sizeof at);
+        read_record(catalog.p, at, out);
+    }
+    return low < t.count && compare(out, key) == 0;
+}
+
+static int compare_path(const struct catalog_file *f, const void *key)
+{
+    return slice_cmp(f->path, *(const struct slice *)key);
+}
+
+/* Files without a hash have zeros. */
+static int compare_hash(const struct catalog_file *f, const void *key)
+{
+    return memcmp(f->hash.b, ((const struct digest *)key)->b, DIGEST_BYTES);
+}
+
+bool catalog_find(struct slice catalog, struct slice path, struct catalog_file *out)
+{
+    return find(catalog, compare_path, &path, out);
+}
+
+bool catalog_find_hash(struct slice catalog, const struct digest *hash, struct catalog_file *out)
+{
+    return find(catalog, compare_hash, hash, out) && out->named;
+}

@@ -1,0 +1,196 @@
+"""Buckets of a Hub, question by question: which bytes leave for whom by which way, and what becomes of files that change while they are
+read. Clients: clients/test_buckets.py."""
+import json
+import urllib.parse
+
+import pytest
+
+from harness.hub import Big, read, sha256_of, xet_of
+from harness.mirrord import until
+from system.test_hf_xet import frames
+
+OWNER, STRANGER, NOBODY = "hf_alice", "hf_bob", ""
+BIG = Big(300000, 4)
+HASHES = {"a.txt": xet_of(b"S3CRET"), "d/big.bin": xet_of(BIG)}
+
+
+@pytest.fixture
+def hub(hub):
+    hub.users.update({OWNER: "alice", STRANGER: "bob", "hf_carol": "carol"})
+    hub.bucket("org/data", {"a.txt": b"S3CRET", "d/big.bin": BIG})
+    hub.bucket("org/secret", {"a.txt": b"S3CRET", "d/big.bin": BIG}, private=True, readers={OWNER, "hf_carol"})
+    return hub
+
+
+class Client:
+    """What huggingface_hub and hf_xet ask."""
+
+    def __init__(self, m, token="", bucket="org/secret"):
+        self.m, self.bucket = m, bucket
+        self.fields = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def get(self, path, **more):
+        head = more.pop("head", False)
+        return self.m.get(path, headers={**self.fields, **more}, head=head)
+
+    def store(self, at=""):
+        reply = self.get(f"/hf/api/buckets/{self.bucket}/xet-read-token{at}")
+        return urllib.parse.urlsplit(json.loads(reply.body)["casUrl"]).path if reply.status == 200 else None, reply
+
+    def terms(self, name, at=""):
+        store, reply = self.store(at)
+        return reply if store is None else self.get(f"{store}/v1/reconstructions/{HASHES[name]}")
+
+    def data(self, terms):
+        """As hf_xet asks for it: without a credential."""
+        [info] = next(iter(json.loads(terms.body)["fetch_info"].values()))
+        url = urllib.parse.urlsplit(info["url"])
+        return self.m.get(f"{url.path}?{url.query}", headers={"Range": f"bytes={info['url_range']['start']}-{info['url_range']['end']}"})
+
+    def by_chunks(self, name):
+        """hf_xet's way. The last answer, whose bytes are the file where it is a 206."""
+        terms = self.terms(name)
+        if terms.status != 200:
+            return terms
+        reply = self.data(terms)
+        reply.body = frames(reply.body) if reply.status == 206 else reply.body
+        return reply
+
+    def ways(self):
+        b = self.bucket
+        return {"info": self.get(f"/hf/api/buckets/{b}"), "tree": self.get(f"/hf/api/buckets/{b}/tree?recursive=true"),
+                "folder": self.get(f"/hf/api/buckets/{b}/tree/d"),
+                "paths": self.m.get(f"/hf/api/buckets/{b}/paths-info", headers=self.fields,
+                                    args=["-H", "Content-Type: application/json", "--data-binary", '{"paths": ["a.txt"]}']),
+                "get": self.get(f"/hf/buckets/{b}/resolve/a.txt"), "head": self.get(f"/hf/buckets/{b}/resolve/a.txt", head=True),
+                "range": self.get(f"/hf/buckets/{b}/resolve/a.txt", Range="bytes=0-2"), "terms": self.terms("a.txt"),
+                "terms by path": self.terms("a.txt", "/a.txt"), "token": self.store()[1], "chunks": self.by_chunks("a.txt")}
+
+
+def test_each_way_for_each_caller(mirrord, hub):
+    """Cold, warm by somebody else's right, and while the Hub is gone."""
+    m = mirrord(hub.config())
+
+    def refused():
+        for token in (STRANGER, NOBODY):
+            for way, reply in Client(m, token).ways().items():
+                assert reply.status in (401, 404), (token, way, reply.status)
+                assert b"S3CRET" not in reply.body and b"a.txt" not in reply.body and HASHES["a.txt"].encode() not in reply.body, (token, way)
+
+    def given(token):
+        ways = Client(m, token).ways()
+        assert {w: r.status for w, r in ways.items() if r.status not in (200, 206)} == {}
+        assert (ways["get"].body, ways["range"].body, ways["chunks"].body) == (b"S3CRET", b"S3C", b"S3CRET")
+        assert ways["head"]["x-xet-hash"] == HASHES["a.txt"] and ways["head"]["content-length"] == "6"
+        assert all(r["cache-control"].startswith("private") for w, r in ways.items() if w not in ("info", "chunks")), ways
+    refused()
+    given(OWNER)
+    refused()
+    m.settle()
+    asked = hub.cdn_bytes.copy()
+    given("hf_carol")
+    assert hub.cdn_bytes == asked, "what one entitled caller has brought is there for another"
+    hub.down()
+    given(OWNER)
+    refused()
+    hub.up()
+    assert not hub.leaks
+
+
+def test_a_right_that_ends(mirrord, hub):
+    m = mirrord(hub.config(more="rule '^(api|buckets)' { ttl = 1s sie = 365d }"))
+    carol = Client(m, "hf_carol")
+    assert carol.by_chunks("a.txt").body == b"S3CRET"
+    terms = carol.terms("a.txt")
+    hub.buckets["org/secret"].readers.discard("hf_carol")
+    until(lambda: carol.get("/hf/buckets/org/secret/resolve/a.txt").status == 404)
+    until(lambda: carol.data(terms).status == 404)  # each loop hears of it by itself, within the second
+    hub.down()
+    for way, reply in carol.ways().items():
+        assert reply.status >= 400 and b"S3CRET" not in reply.body, way
+    hub.up()
+
+
+def test_addresses_of_data_are_ours(mirrord, hub):
+    """No client writes one: path and size in it are sealed with the hash, in a public bucket, too."""
+    m = mirrord(hub.config())
+    c = Client(m, bucket="org/data")
+    terms = c.terms("a.txt")
+    url = urllib.parse.urlsplit(next(iter(json.loads(terms.body)["fetch_info"].values()))[0]["url"])
+    assert m.get(f"{url.path}?{url.query}").status == 200
+    for path, query in ((url.path, ""), (url.path.replace("6%2Fa.txt", "7%2Fa.txt"), url.query), (url.path, url.query[:-4] + "AAAA"),
+                        (url.path.replace("6%2Fa.txt", "300000%2Fd%2Fbig.bin"), url.query),
+                        (url.path.replace(HASHES["a.txt"], HASHES["d/big.bin"]), url.query),
+                        (url.path.replace("org/data", "org/secret"), url.query)):
+        assert m.get(f"{path}?{query}").status == 403, (path, query)
+
+
+def test_nothing_leads_past_the_mirror(mirrord, hub):
+    m = mirrord(hub.config())
+    for way, reply in Client(m, OWNER).ways().items():
+        said = "\n".join([*(f"{k}: {v}" for k, v in reply.headers.items()), reply.body.decode(errors="replace")])
+        assert hub.cdn not in said and hub.url not in said and "Signature" not in said, way
+    assert not hub.leaks
+
+
+def test_the_file_of_a_hash_crosses_once(mirrord, hub, wire):
+    """By path, by chunks and by another path, and never again after that, however old the listing."""
+    hub.buckets["org/data"].files["copy.bin"] = BIG
+    m = mirrord(hub.config(more="rule '^(api|buckets)' { ttl = 1s }"))
+    c = Client(m, bucket="org/data")
+    assert m.get("/hf/buckets/org/data/resolve/d/big.bin", wire).body == read(BIG)
+    m.settle()
+    assert c.by_chunks("d/big.bin").body == read(BIG) and m.get("/hf/buckets/org/data/resolve/copy.bin", wire).body == read(BIG)
+    before = len(hub.calls)
+    until(lambda: m.get("/hf/buckets/org/data/resolve/d/big.bin", wire).body == read(BIG) and len(hub.calls) > before + 3)
+    assert hub.cdn_bytes == {sha256_of(BIG): BIG.size}
+
+
+def test_a_file_that_changes_after_it_was_listed(mirrord, hub, wire):
+    """The listing that is kept names content that the Hub no longer has there. Who reads the path gets the new file, at once; the former
+    hash gets nothing, and nothing else is ever kept under it."""
+    m = mirrord(hub.config(more="rule '^(api|buckets)' { ttl = 1h }"))
+    c = Client(m, bucket="org/data")
+    url = "/hf/buckets/org/data/resolve/d/big.bin"
+    assert c.get(url, head=True)["x-xet-hash"] == xet_of(BIG) and not hub.cdn_bytes
+    terms = c.terms("d/big.bin")
+    new = Big(BIG.size, 5)  # as long as the former
+    hub.buckets["org/data"].files["d/big.bin"] = new
+    assert c.data(terms).status == 404
+    got = m.get(url, wire)
+    assert got.whole and got.body == read(new) and got["etag"] == f'"{xet_of(new)}"'
+    assert c.data(terms).status == 404 and m.get(url, wire).body == read(new)
+    hub.buckets["org/data"].files.update({"d/big.bin": BIG, "other.bin": BIG})
+    assert c.data(terms).status == 206, "it is there again"
+    assert hub.cdn_bytes == {sha256_of(new): new.size, sha256_of(BIG): BIG.size}
+
+
+def test_content_that_moves(mirrord, hub):
+    """The same bytes at another path: a client that knows their hash gets them."""
+    m = mirrord(hub.config(more="rule '^(api|buckets)' { ttl = 1h }"))
+    c = Client(m, bucket="org/data")
+    terms = c.terms("d/big.bin")
+    files = hub.buckets["org/data"].files
+    files["moved.bin"], files["d/big.bin"] = files["d/big.bin"], b"another"
+    assert c.data(terms).status == 206 and c.by_chunks("d/big.bin").body == read(BIG)
+
+
+def test_a_hub_that_names_no_content(mirrord, hub):
+    """Bytes without a name are not taken for those of a hash."""
+    m = mirrord(hub.config())
+    url = hub.signed_url(sha256_of(BIG))
+    hub.order("^/buckets/org/data/resolve/d/big.bin", (302, {"Location": url}), times=100)
+    for _ in range(2):
+        reply = m.get("/hf/buckets/org/data/resolve/d/big.bin")
+        assert reply.status == 503 and b"X-Xet-Hash" in reply.body
+
+
+def test_files_without_a_hash(mirrord, hub):
+    """A Hub whose listing tells no hash: by path, and asked for again like other documents."""
+    m = mirrord(hub.config())
+    listing = json.dumps([{"type": "file", "path": "a.txt", "size": 6}]).encode()
+    hub.order("^/api/buckets/org/data/tree", (200, {"Content-Type": "application/json"}, listing), times=100)
+    assert m.get("/hf/buckets/org/data/resolve/a.txt").body == b"S3CRET"
+    m.settle()
+    assert m.get("/hf/buckets/org/data/resolve/a.txt").body == b"S3CRET" and sum(hub.cdn_bytes.values()) == 6
+    assert Client(m, bucket="org/data").terms("a.txt").status == 404

@@ -13,6 +13,7 @@
 #include "server/serve/resolve.h"
 #include "server/serve/tree.h"
 #include "server/serve/whole.h"
+#include "server/serve/wording.h"
 
 /* ================================================================== the corridor, from the top ==== */
 
@@ -358,6 +359,10 @@ static void execute_reply(struct call *c)
     struct slice body = c->plan.text;
 
     say_state(c);
+    if (c->plan.word != NULL) {
+        wording_send(c);
+        return;
+    }
     if (c->plan.keep && c->plan.text.n <= KEPT_TEXT_BYTES) {
         opening_send(c, resolve_text(c), true);
         return;

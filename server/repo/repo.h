@@ -173,6 +173,9 @@ struct plan {
         for_all; /* of a repo by_caller: whoever may ask here is answered so, whatever Authorization field comes */
     bool cached; /* PLAN_REPLY, PLAN_WANT of what is here: its Cache-Status is `state`, of what the plan rests on */
     enum cache_state state;
+    /* PLAN_REPLY, 200: where it takes a while, the body is made of `text` by a maker's thread (serve/rendering.h), once for all whose
+     * `variant` is the same. NULL: the body is `text`. */
+    int (*word)(const struct repo *r, const struct plan *p, struct buf *out, struct err *e);
     bool
         keep; /* PLAN_REPLY, 200: the next who asks by this path and query is answered so, until until_unix_s */
     struct http_field

@@ -258,7 +258,8 @@ static uint64_t told_until(const struct call *c)
     return c->plan.until_unix_s != 0 ? min_u64(c->plan.until_unix_s, most) : most;
 }
 
-struct hot *resolve_text(struct call *c)
+/* A PLAN_REPLY, but for its body. */
+static struct hot *resolve_reply(struct call *c)
 {
     struct hot *h = hot_new(c->set, c->repo, hot_name(&c->req, c->repo, c->path), c->plan.want.key);
 
@@ -266,13 +267,29 @@ struct hot *resolve_text(struct call *c)
     h->for_all = c->plan.for_all;
     h->reply.status = c->plan.status;
     h->fresh_until_unix_s = told_until(c);
-    h->valid.total_bytes = c->plan.text.n;
-    buf_adds(&h->bytes, c->plan.text);
     add(h, "content-type", c->plan.content_type);
     for (size_t i = 0; i < c->plan.nfields; i++) {
         reply_add(&h->reply, arena_copy(&h->arena, c->plan.fields[i].name),
                   arena_copy(&h->arena, c->plan.fields[i].value));
     }
+    return h;
+}
+
+struct hot *resolve_text(struct call *c)
+{
+    struct hot *h = resolve_reply(c);
+
+    h->valid.total_bytes = c->plan.text.n;
+    buf_adds(&h->bytes, c->plan.text);
+    return h;
+}
+
+struct hot *resolve_worded(struct call *c, struct rendering *r)
+{
+    struct hot *h = resolve_reply(c);
+
+    h->rendering = rendering_hold(r);
+    h->valid.total_bytes = r->size_bytes;
     return h;
 }
 

@@ -19,6 +19,8 @@ struct hot *resolve_rendering(struct call *c, struct slice key, struct rendering
 struct hot *resolve_known(struct call *c);
 /* The plan's own text, a PLAN_REPLY that may be kept. */
 struct hot *resolve_text(struct call *c);
+/* The same, its body made of that text (repo.h: plan.word). Holds r. */
+struct hot *resolve_worded(struct call *c, struct rendering *r);
 
 /* The origin's fields go so far, the rest is for the plan's and for ours: type, ETag, ranges, freshness, age and the like, and
  * what an adapter's answer() adds (three at most). A Date that is longer is none. */

@@ -72,3 +72,34 @@ def test_no_question_of_a_client_stands_for_a_part(data):
         data.settle()
     body = json.dumps({"paths": list(FILES) + ["zz"]})
     assert infos(data, "/hf/api/buckets/org/data/paths-info", body, "application/json") == list(FILES)
+
+
+def test_a_large_listing_is_worded_once_and_not_by_a_loop(mirrord, hub):
+    """Above 8 MiB a listing was worded by the loop, for each who asked. It is a document that makers make: made once, then shared."""
+    files = {f"a-folder-with-a-name/{i:06}-{'x' * 200}.txt": b"" for i in range(28000)}
+    hub.page = 50000
+    hub.repo("org/wide", files=files)
+    hub.repo("meta/wide", files=files, private=True, readers={"hf_alice", "hf_bob"})
+    hub.users.update({"hf_alice": "alice", "hf_bob": "bob"})
+    m = mirrord("threads = 1\n" + hub.config(more="rule '^api' { ttl = 1h }"))
+
+    def listed(repo="org/wide", token="", query="?recursive=true"):
+        sha = hub.repos["models", repo].sha
+        reply = m.get(f"/hf/api/models/{repo}/tree/{sha}{query}", headers={"Authorization": f"Bearer {token}"} if token else {})
+        assert reply.whole and reply.status == 200, reply.status
+        return reply
+
+    def made():
+        return m.metric("mirrord_documents_made_total")
+    first = listed()
+    assert len(first.body) > 8 << 20 and paths_of(first) == ["a-folder-with-a-name", *sorted(files)] and made() == 1
+    assert all(listed().body == first.body for _ in range(3)) and made() == 1
+    assert first["x-repo-commit"] and first["cache-control"] == "no-cache" and first["content-type"].startswith("application/json")
+    assert paths_of(listed(query="")) == ["a-folder-with-a-name"] and made() == 2
+    alice = listed("meta/wide", "hf_alice")
+    assert alice.body == first.body and alice["cache-control"] == "private, no-cache" and made() == 3
+    assert listed("meta/wide", "hf_alice").body == first.body and made() == 3
+    assert listed("meta/wide", "hf_bob").body == first.body
+    sha = hub.repos["models", "meta/wide"].sha
+    assert m.get(f"/hf/api/models/meta/wide/tree/{sha}?recursive=true").status == 401
+    assert m.get(f"/hf/api/models/org/wide/tree/{hub.repos['models', 'org/wide'].sha}/none").status == 404

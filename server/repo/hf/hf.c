@@ -4,6 +4,7 @@
  * every HEAD, and what files are verified against. Branches and tags are aliases, asked for when they are stale. */
 #include "server/repo/hf/hf.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "common/codec/form.h"
@@ -12,7 +13,12 @@
 #include "server/repo/hf/key.h"
 #include "server/repo/hf/synced.h"
 
-enum { PAGE_BYTES = 64 << 20, LISTING_BYTES = 1 << 30, NAME_BYTES = 16384 };
+enum {
+    PAGE_BYTES = 64 << 20,
+    LISTING_BYTES = 1 << 30,
+    NAME_BYTES = 16384,
+    WORDED_BYTES = 1 << 20, /* a larger manifest is worded by a maker */
+};
 
 static char *public_url(const struct repo_conf *conf)
 {
@@ -79,6 +85,34 @@ static void keep_json(struct hf_ask *k, struct slice key, uint64_t until_unix_s)
     k->p->until_unix_s = k->stale ? 1 : until_unix_s;
 }
 
+/* plan.text is the manifest. */
+static int word_tree(const struct repo *r, const struct plan *p, struct buf *out, struct err *e)
+{
+    struct manifest m;
+    int rc = manifest_open(p->text, &m)
+                 ? manifest_list(&m, p->entry.path, p->recursive, r->xet_from_bytes, out)
+                 : E_PROTOCOL;
+
+    return rc == 0 ? 0 : err_set(e, rc, "this listing is too large");
+}
+
+/* By a maker: wording takes the longer, the more files there are. */
+static void plan_large_tree(struct hf_ask *k, const struct manifest *m, bool recursive)
+{
+    say_json(k, m->bytes);
+    k->p->word = word_tree;
+    k->p->entry.path = k->at.path;
+    k->p->recursive = recursive;
+    /* All that the listing is made of: two callers, or two repositories that had the name, may have been told different ones. */
+    k->p->variant = arena_fmt(
+        k->a,
+        "tree %d %zu %" PRIu64 " " SLICE_FMT " " SLICE_FMT " " SLICE_FMT " " SLICE_FMT
+        " " SLICE_FMT,
+        recursive, m->bytes.n, k->since_unix_s, SLICE_ARG(k->reader), SLICE_ARG(k->at.type),
+        SLICE_ARG(access_id(k)), SLICE_ARG(k->commit), SLICE_ARG(k->at.path));
+    keep_json(k, SLICE(""), k->until_unix_s);
+}
+
 static void plan_tree(struct hf_ask *k)
 {
     struct slice query = k->req->query;
@@ -88,6 +122,10 @@ static void plan_tree(struct hf_ask *k)
     int rc;
 
     if (!access_commit(k) || !access_manifest(k, &m) || details_tree(k)) {
+        return;
+    }
+    if (m.bytes.n > WORDED_BYTES && manifest_has_folder(&m, k->at.path)) {
+        plan_large_tree(k, &m, recursive);
         return;
     }
     rc = manifest_list(&m, k->at.path, recursive, k->r->xet_from_bytes, &out);

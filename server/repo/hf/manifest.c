@@ -378,6 +378,25 @@ void manifest_say(const struct manifest_entry *e, uint64_t xet_from, struct buf 
     buf_addf(out, ",\"xetHash\":\"%s\"}", hex);
 }
 
+bool manifest_has_folder(const struct manifest *m, struct slice folder)
+{
+    struct buf prefix = BUF_INIT(SIZE_MAX / 4);
+    struct manifest_entry e;
+    size_t i;
+    bool yes;
+
+    buf_adds(&prefix, folder);
+    buf_byte(&prefix, '/');
+    i = lower_bound(m, buf_slice(&prefix));
+    yes = folder.n == 0;
+    if (!yes && i < m->count) {
+        manifest_at(m, i, &e);
+        yes = slice_starts(e.path, buf_slice(&prefix));
+    }
+    buf_free(&prefix);
+    return yes;
+}
+
 int manifest_list(const struct manifest *m, struct slice folder, bool recursive, uint64_t xet_from,
                   struct buf *out)
 {

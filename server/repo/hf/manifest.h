@@ -53,6 +53,7 @@ struct manifest_wanted {
 void manifest_find_all_lfs(const struct manifest *m, struct manifest_wanted **wanted, size_t n);
 /* Its JSON, as listings have it; LFS files from xet_from bytes on with the name that our chunk store knows them by. */
 void manifest_say(const struct manifest_entry *e, uint64_t xet_from, struct buf *out);
+MUST_USE bool manifest_has_folder(const struct manifest *m, struct slice folder); /* "": always */
 /* A JSON array. E_NOTFOUND: no such folder. */
 MUST_USE int manifest_list(const struct manifest *m, struct slice folder, bool recursive,
                            uint64_t xet_from, struct buf *out);

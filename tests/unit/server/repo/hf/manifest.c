@@ -85,6 +85,9 @@ static void listings(void **state)
     list(&m, "a/d", true, "a/d/x\xc3\xbc ");
     assert_int_equal(manifest_list(&m, SLICE("b.json"), false, UINT64_MAX, &none), E_NOTFOUND);
     assert_int_equal(manifest_list(&m, SLICE("x"), true, UINT64_MAX, &none), E_NOTFOUND);
+    assert_true(manifest_has_folder(&m, SLICE("")) && manifest_has_folder(&m, SLICE("a/d")));
+    assert_false(manifest_has_folder(&m, SLICE("b.json")) || manifest_has_folder(&m, SLICE("x")) ||
+                 manifest_has_folder(&m, SLICE("zz")));
     buf_free(&none);
     buf_free(&b);
 }

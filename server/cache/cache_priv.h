@@ -64,6 +64,7 @@ struct cache {
     bool closing;
     struct letter close_letter;
 
+    _Atomic uint64_t announced_bytes; /* of all fills */
     _Atomic unsigned asks; /* out */
     void (*on_change)(void *arg, struct slice repo, struct slice key);
     void *on_change_arg;
@@ -74,7 +75,8 @@ struct cache {
 
     struct {
         _Atomic uint64_t hits, misses, collapsed, revalidated, stale, negative, failed, fills,
-            fill_bytes, verify_failures, evicted_bytes, evicted_blobs, waiting, crowded;
+            fill_bytes, verify_failures, evicted_bytes, evicted_blobs, waiting, crowded,
+            share_looks; /* at all fills, for a client's share */
     } count;
 };
 

@@ -290,6 +290,7 @@ static struct unsealed unsealed_of(struct fill *f)
     if (f->want.client == 0) {
         return u; /* the program's own have no share */
     }
+    COUNT(c, share_looks, 1);
     lock_take(&c->lock);
     LIST_EACH (&c->fills, it) {
         struct fill *g = LIST_ITEM(it, struct fill, node);
@@ -306,27 +307,47 @@ static struct unsealed unsealed_of(struct fill *f)
 static int fits_share(struct fill *f, struct err *e)
 {
     struct store_space space;
-    struct unsealed u = unsealed_of(f); /* first: what is sealed now counts twice rather than not */
     uint64_t left = share_left_of(f, &space);
     uint64_t asked = asked_bytes(f);
     int rc = 0;
 
     if (asked > left) {
-        rc = cache_room_beyond(f->cache, f->want.client, left, u.bytes, asked - left, e);
+        struct unsealed u = unsealed_of(f);
+        left = share_left_of(f, &space); /* after: what is sealed now counts twice rather than not */
+        rc = asked <= left ? 0 : cache_room_beyond(f->cache, f->want.client, left, u.bytes, asked - left, e);
     }
     return rc == E_NOSPACE ? over_share(f, &space, e) : rc;
 }
 
-int fill_admit(struct fill *f, uint64_t n, bool *waits, struct err *e)
+bool fill_may_wait(struct fill *f)
+{
+    struct unsealed u = unsealed_of(f);
+
+    return u.bytes != 0 || u.lack != 0;
+}
+
+static bool is_reserved(struct fill *f, uint64_t n, uint64_t left, uint64_t lack)
+{
+    return lack != 0 && (n > left || lack > left - n) &&
+           cache_is_tight(f->cache, f->want.client, n + lack);
+}
+
+/* Is what room there is kept for the client's elder fills? All fills are looked at only where what all of them may lack, whoever
+ * wants them, would be too much. */
+static bool is_kept_for_elders(struct fill *f, uint64_t n, uint64_t left)
+{
+    uint64_t all = atomic_load_explicit(&f->cache->announced_bytes, memory_order_relaxed);
+
+    return is_reserved(f, n, left, all - min_u64(all, f->announced_bytes)) &&
+           is_reserved(f, n, left, unsealed_of(f).lack);
+}
+
+int fill_admit(struct fill *f, uint64_t n, bool may_wait, struct err *e)
 {
     struct store_space space;
-    struct unsealed u = unsealed_of(f);
     uint64_t left = share_left_of(f, &space);
-    bool reserved = *waits && u.lack != 0 && (n > left || u.lack > left - n) &&
-                    cache_is_tight(f->cache, f->want.client, n + u.lack);
-    int rc = reserved ? E_NOSPACE : 0;
+    int rc = may_wait && is_kept_for_elders(f, n, left) ? E_NOSPACE : 0;
 
-    *waits = u.bytes != 0 || u.lack != 0;
     if (rc == 0 && n > left) {
         rc = cache_make_room_beyond(f->cache, f->want.client, n, e);
     }
@@ -338,11 +359,20 @@ void fill_wrote(struct fill *f, uint64_t n)
     share_wrote(f->cache->share, f->want.client, kind_of(f), n, clock_now_ms() / 1000);
 }
 
+void fill_announce(struct fill *f, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&f->cache->announced_bytes, bytes - f->announced_bytes,
+                              memory_order_relaxed);
+    f->announced_bytes = bytes;
+}
+
 static void open_stage(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
     uint64_t expect = f->total_bytes == LENGTH_UNKNOWN ? 0 : f->total_bytes;
     struct store *s = f->cache->store;
+
+    fill_announce(f, expect);
 
     if (f->resume_id != 0 && f->have.count > 0) {
         f->job_rc = stage_resume(s, f->resume_id, 0, &f->stage, &f->job_why);
@@ -659,6 +689,7 @@ static void leave(struct fill *f)
     lock_take(&f->cache->lock);
     list_remove(&f->node);
     lock_drop(&f->cache->lock);
+    fill_announce(f, 0);
     fill_goes_on(f, false);
     f->owner->ended(f->owner_arg, f, f->rc, &why);
 }

@@ -102,6 +102,7 @@ struct fill {
     bool named;           /* the stage survives a restart */
     _Atomic bool keep;    /* becomes a row */
     _Atomic bool too_large; /* more than the quota: ranges alone are given */
+    uint64_t announced_bytes; /* counted in the cache's sum */
     _Atomic bool over_share; /* refused: its client has had its share */
     bool brought;            /* nobody had the bytes that were sealed */
     bool shared;          /* who asks once its head has come may have it too */
@@ -236,10 +237,13 @@ bool fill_covers(const struct fill *f, uint64_t at); /* plan.c; under the lock *
 bool reader_need(struct fill *f, struct reader_need *out);
 void fill_save(struct fill *f, uint64_t now_ms);   /* partial.c */
 uint64_t fill_frontier(struct fill *f);            /* takes the lock */
-/* Pool. n bytes of it are about to be written: E_NOSPACE, its client has had its share and there is no other room (share.h), or
- * what there is is kept for the client's elder fills, where *waits lets it. *waits then: there may be room when others of the
- * client's fills are sealed. */
-MUST_USE int fill_admit(struct fill *f, uint64_t n, bool *waits, struct err *e);
+/* Pool. n bytes of it are about to be written: E_NOSPACE, its client has had its share and there is no other room (share.h), or,
+ * where it may wait, what there is is kept for the client's elder fills. */
+MUST_USE int fill_admit(struct fill *f, uint64_t n, bool may_wait, struct err *e);
+/* After E_NOSPACE: there may be room when others of the client's fills are sealed. */
+bool fill_may_wait(struct fill *f);
+/* Its length is known, or forgotten with 0. */
+void fill_announce(struct fill *f, uint64_t bytes);
 void fill_wrote(struct fill *f, uint64_t n); /* pool: so they count */
 int fill_make_room(struct fill *f, struct err *e); /* pool: one eviction run */
 

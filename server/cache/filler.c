@@ -243,9 +243,10 @@ static void write_out(struct job *j)
     struct filler *fl = CONTAINER_OF(j, struct filler, job);
     struct fill *f = fl->fill;
     struct err *e = &fl->write_why;
+    bool may_wait = fl->held_since_ms == 0 || fl->held_since_ms + HELD_MAX_MS > clock_now_ms();
 
-    fl->write_waits = fl->held_since_ms == 0 || fl->held_since_ms + HELD_MAX_MS > clock_now_ms();
-    fl->write_rc = fill_admit(f, fl->data.n, &fl->write_waits, e);
+    fl->write_waits = false;
+    fl->write_rc = fill_admit(f, fl->data.n, may_wait, e);
     if (fl->write_rc == 0) {
         fl->write_rc = put(fl, e);
         if (fl->write_rc == E_NOSPACE && fill_make_room(f, e) == 0) {
@@ -258,6 +259,8 @@ static void write_out(struct job *j)
         if (fl->hashing) {
             hasher_add(f->hasher, fl->data.p, fl->data.n);
         }
+    } else if (fl->write_rc == E_NOSPACE) {
+        fl->write_waits = fill_may_wait(f);
     }
 }
 

@@ -1,4 +1,5 @@
 #include "tests/harness/cache_world.h"
+#include "server/cache/cache_priv.h"
 #include "server/store/batch.h"
 
 static const struct cache_settings settings = {.segment_bytes = 1 << 20,
@@ -658,9 +659,34 @@ static void a_generation_keeps_its_tag(void **state)
     }
 }
 
+/* At each write of each fill it would cost a walk over all fills, under the lock that all of them need. */
+static void where_there_is_room_nobody_looks_at_all_fills(void **state)
+{
+    struct client c[4];
+    char path[4][32];
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_LEN(c); i++) {
+        snprintf(path[i], sizeof path[i], "/room-%u", i);
+        put(&world, "%s?size=%d", path[i], 5 * MIB);
+        client_init(&c[i], &world, path[i]);
+        c[i].want.client = 7;
+        client_go(&c[i], i);
+    }
+    for (unsigned i = 0; i < ARRAY_LEN(c); i++) {
+        client_wait(&c[i]);
+        assert_got(&c[i], path[i]);
+        client_fini(&c[i]);
+        world_quiet(&world, path[i]);
+    }
+    assert_int_equal(atomic_load(&world.cache->count.share_looks), 0);
+    assert_int_equal(atomic_load(&world.cache->announced_bytes), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(where_there_is_room_nobody_looks_at_all_fills),
         cmocka_unit_test(a_cold_get_fills_and_a_second_hits),
         cmocka_unit_test(a_hundred_clients_cost_one_object),
         cmocka_unit_test(a_cold_range_is_one_request_for_that_region),

@@ -12,7 +12,8 @@ struct lines { /* those of one repo */
     const struct repo *r;
     struct slice base; /* "http://mirror:8080" */
     struct slice safe; /* for what goes with a token: "https://mirror:8443", or the same */
-    unsigned clients;  /* so far */
+    bool own_authority; /* at `safe`: clients have to be given its file */
+    unsigned clients;   /* so far */
 };
 
 /* A client of the repo: a radio button, of which one is chosen at a time, and after it the client's commands; page.css shows
@@ -143,12 +144,12 @@ static void oci_lines(struct lines *l)
     line_at(l, "docker", "docker pull ", without_scheme(l->base), "/NAME:TAG");
 }
 
-/* authorities: the variable that names the file of them, which a self-signed certificate needs. */
+/* authorities: the variable that names the file of them, where the certificate is not of a public one. */
 static void upload_line(struct lines *l, const char *client, const char *authorities,
                         const char *before, const char *after)
 {
     client_begin(l, client);
-    if (is_tls(l->safe)) {
+    if (l->own_authority) {
         buf_addf(l->out, "%s=cert.pem ", authorities);
     }
     buf_str(l->out, before);
@@ -219,15 +220,18 @@ static const char *protocol_lines(struct lines *l)
     return "PATH";
 }
 
-void client_lines(struct buf *out, const struct repo *r, struct slice base, const char *tls,
-                  const char *rsync)
+void client_lines(struct buf *out, const struct repo *r, const struct client_doors *doors)
 {
-    struct lines l = {.out = out, .r = r, .base = base, .safe = base};
+    struct lines l = {.out = out,
+                      .r = r,
+                      .base = doors->base,
+                      .safe = doors->base,
+                      .own_authority = doors->tls != NULL && !doors->public};
     struct buf safe = BUF_INIT(BASE_BYTES);
-    const char *port = tls != NULL ? strrchr(tls, ':') : NULL, *agent;
+    const char *port = doors->tls != NULL ? strrchr(doors->tls, ':') : NULL, *agent;
 
-    if (port != NULL && !is_tls(base)) {
-        buf_addf(&safe, "https://" SLICE_FMT "%s", SLICE_ARG(host_of(base)), port);
+    if (port != NULL && !is_tls(l.base)) {
+        buf_addf(&safe, "https://" SLICE_FMT "%s", SLICE_ARG(host_of(l.base)), port);
         l.safe = buf_slice(&safe);
     }
 
@@ -235,8 +239,8 @@ void client_lines(struct buf *out, const struct repo *r, struct slice base, cons
              "<details name=\"use\"><summary>%s <span>%s</span></summary>\n<div class=\"clients\">\n",
              r->name, r->ops->name);
     agent = protocol_lines(&l);
-    if (rsync != NULL && r->anonymous_read && (r->synced || r->home == NULL)) {
-        rsync_line(&l, rsync);
+    if (doors->rsync != NULL && r->anonymous_read && (r->synced || r->home == NULL)) {
+        rsync_line(&l, doors->rsync);
     }
     if (agent != NULL) {
         agent_line(&l, agent);

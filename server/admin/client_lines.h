@@ -8,9 +8,12 @@
 
 #include "server/repo/repo.h"
 
-/* base: "http://mirror:8080"; tls: the address where clients come in by TLS, "0.0.0.0:8443", or NULL: uploads have tokens, and go
- * there. rsync: where rsync clients come in, "0.0.0.0:873", or NULL. */
-void client_lines(struct buf *out, const struct repo *r, struct slice base, const char *tls,
-                  const char *rsync);
+struct client_doors {
+    struct slice base; /* "http://mirror:8080" */
+    const char *tls;   /* where clients come in by TLS, "0.0.0.0:8443", or NULL: uploads have tokens, and go there */
+    bool public;       /* its certificate needs no file of authorities */
+    const char *rsync; /* where rsync clients come in, "0.0.0.0:873", or NULL */
+};
+void client_lines(struct buf *out, const struct repo *r, const struct client_doors *doors);
 
 #endif

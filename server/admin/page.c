@@ -174,11 +174,16 @@ static void write_repos(struct view *v)
 static void write_clients(struct view *v)
 {
     const struct daemon *d = v->s->d;
-    const char *rsync = d->doors_count > 0 ? door_address(d->doors[0]) : NULL;
-    const char *tls = v->s->certificates > 0 ? v->s->certificate[0].listen : NULL;
+    const struct http_certificate *tls = v->s->certificates > 0 ? &v->s->certificate[0] : NULL;
+    struct client_doors doors = {
+        .base = v->base,
+        .tls = tls != NULL ? tls->listen : NULL,
+        .public = tls != NULL && tls->public,
+        .rsync = d->doors_count > 0 ? door_address(d->doors[0]) : NULL,
+    };
 
     for (size_t i = 0; i < v->s->set->count; i++) {
-        client_lines(v->out, v->s->set->repo[i], v->base, tls, rsync);
+        client_lines(v->out, v->s->set->repo[i], &doors);
     }
 }
 

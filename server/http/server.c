@@ -385,6 +385,7 @@ size_t http_server_certificates(struct http_server *s, struct http_certificate *
         const struct listener *l = s->listeners.at[i];
         if (listener_identity(l) != NULL) {
             out[n].valid = tls_identity_validity(listener_identity(l));
+            out[n].public = tls_identity_public(listener_identity(l));
             snprintf(out[n++].listen, sizeof out->listen, "%s", listener_address(l));
         }
     }

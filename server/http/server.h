@@ -86,6 +86,7 @@ void http_server_stats(struct http_server *s, struct http_stats *out);
 struct http_certificate { /* of a listener with TLS */
     char listen[SOCK_TEXT_BYTES];
     struct tls_validity valid;
+    bool public; /* clients trust it by themselves (tls.h) */
 };
 /* In the listeners' order, at most `room`; returns how many. Any thread. */
 size_t http_server_certificates(struct http_server *s, struct http_certificate *out, size_t room);

@@ -29,6 +29,9 @@ struct tls_validity { /* when all certificates of a chain are valid */
 };
 /* Of the chain that it serves now. */
 struct tls_validity tls_identity_validity(const struct tls_identity *t);
+/* This machine's own authorities vouch for it, whether it is valid now or not. Not self-signed, nor of an authority of one's own
+ * that clients have to be given first. */
+bool tls_identity_public(const struct tls_identity *t);
 enum { TLS_EXPIRES_SOON_S = 14 * 24 * 3600 }; /* from then on the operator is warned */
 /* It is not valid yet, expires soon, or has expired. */
 bool tls_validity_alarms(const struct tls_validity *v, int64_t now_unix_s);

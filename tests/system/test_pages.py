@@ -9,6 +9,7 @@ import pytest
 from harness.browser import Browser
 from harness.hub import Big
 from harness.mirrord import SLOW, free_port
+from harness.tls import Authority
 from harness.tree_origin import TreeOrigin
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"}
@@ -135,3 +136,22 @@ def test_an_upload_works_as_the_page_writes_it(mirrord):
         line = line.replace("=cert.pem", f"={m.cert[0]}").replace("curl ", "curl -fsS ")
         subprocess.run(["sh", "-c", line], cwd=m.folder, env=env, check=True, timeout=60 * SLOW)
         assert m.get("/models/OWNER/NAME/FILE").body == b"weights"
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_an_upload_names_no_authority_that_clients_have(mirrord, tmp_path, trusted):
+    """Where the system's authorities vouch for the certificate, the line works as it stands."""
+    authority = Authority(tmp_path)
+    m = mirrord('repo "models" { protocol = "hosted" }')
+    m.stop()
+    m.cert = authority.issue("mirror")
+    m.env = {"SSL_CERT_FILE": str(authority.pem)} if trusted else {}
+    m.start()
+    (m.folder / "FILE").write_bytes(b"weights")
+    line, = re.findall(r"<pre>(.*curl .* -T FILE .*)</pre>", html.unescape(m.get("/").body.decode()))
+    assert ("cert.pem" in line) != trusted, line
+    line = line.replace("=cert.pem", f"={authority.pem}").replace("curl ", "curl -fsS ")
+    clean = {k: v for k, v in os.environ.items() if k not in ("CURL_CA_BUNDLE", "SSL_CERT_DIR")}
+    env = {**clean, **m.env, "TOKEN": m.token("ci", "publish:models/*")}
+    subprocess.run(["sh", "-c", line], cwd=m.folder, env=env, check=True, timeout=60 * SLOW)
+    assert m.get("/models/OWNER/NAME/FILE").body == b"weights"

@@ -11,8 +11,7 @@
 
 static struct buf out = BUF_INIT(64 << 10);
 
-static const char *lines_with_tls(const struct repo_conf *conf, const char *base, const char *tls,
-                                  const char *rsync)
+static const char *lines_at(const struct repo_conf *conf, const struct client_doors *doors)
 {
     struct repo *r = NULL;
     struct err e;
@@ -21,14 +20,14 @@ static const char *lines_with_tls(const struct repo_conf *conf, const char *base
         fail_msg("%s", e.text);
     }
     buf_clear(&out);
-    client_lines(&out, r, slice_str(base), tls, rsync);
+    client_lines(&out, r, doors);
     repo_close(&r);
     return buf_cstr(&out);
 }
 
 static const char *lines_of(const struct repo_conf *conf, const char *base, const char *rsync)
 {
-    return lines_with_tls(conf, base, NULL, rsync);
+    return lines_at(conf, &(struct client_doors){.base = slice_str(base), .rsync = rsync});
 }
 
 #define MIRROR      "http://mirror:8080"
@@ -90,16 +89,20 @@ static void uploads_use_tls(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bases); i++) {
-        lines_with_tls(&c, bases[i], "0.0.0.0:8443", NULL);
+        lines_at(&c, &(struct client_doors){.base = slice_str(bases[i]), .tls = "0.0.0.0:8443"});
         HAS("<pre>SSL_CERT_FILE=cert.pem HF_TOKEN=$TOKEN HF_ENDPOINT=https://mirror:8443/own hf upload");
         HAS("<pre>CURL_CA_BUNDLE=cert.pem curl -H \"Authorization: Bearer $TOKEN\" -T FILE "
             "https://mirror:8443/own/OWNER/NAME/FILE</pre>");
         HAS("<pre>TWINE_CERT=cert.pem twine upload --repository-url https://mirror:8443/own/legacy/");
         HAS("<pre>docker push mirror:8443/own/OWNER/IMAGE:TAG</pre>");
     }
-    lines_with_tls(&c, MIRROR, "[::]:8443", NULL);
+    lines_at(&c, &(struct client_doors){
+                     .base = SLICE(MIRROR), .tls = "0.0.0.0:8443", .public = true});
+    HAS("<pre>HF_TOKEN=$TOKEN HF_ENDPOINT=https://mirror:8443/own hf upload");
+    LACKS("cert.pem");
+    lines_at(&c, &(struct client_doors){.base = SLICE(MIRROR), .tls = "[::]:8443"});
     HAS("<pre>HF_ENDPOINT=http://mirror:8080/own hf download OWNER/NAME</pre>");
-    lines_with_tls(&c, MIRROR, NULL, NULL);
+    lines_of(&c, MIRROR, NULL);
     LACKS("https://");
     LACKS("cert.pem");
 }

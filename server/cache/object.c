@@ -403,6 +403,19 @@ static void renew_vary(struct object *o, const struct fetch_head *h, struct aren
     }
 }
 
+/* Some servers send the type of an error page with a 304, and clients of images go by an exact type: it may only say more of the
+ * same type, its charset for instance. */
+static void renew_type(struct object *o, const struct fetch_head *h, struct arena *a)
+{
+    struct slice is = slice_trim(fetch_field(h, "content-type")), was = o->content_type;
+    struct slice fresh = is;
+
+    if (is.n != 0 && is.n <= 1024 &&
+        slice_ieq(slice_trim(slice_cut(&is, ';')), slice_trim(slice_cut(&was, ';')))) {
+        o->content_type = arena_copy(a, fresh);
+    }
+}
+
 void object_renew(struct object *o, const struct fetch_head *h, struct arena *a)
 {
     struct object fresh = *o;
@@ -412,6 +425,7 @@ void object_renew(struct object *o, const struct fetch_head *h, struct arena *a)
         o->last_modified = fresh.last_modified;
     }
     (void)take_out(o, SLICE("date")); /* without one it was said now */
+    renew_type(o, h, a);
     renew_vary(o, h, a);
     for (size_t i = 0; i < h->nfields; i++) {
         struct slice name = h->fields[i].name;

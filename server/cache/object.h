@@ -57,7 +57,7 @@ MUST_USE bool object_row_digest(struct slice row, struct digest *out);
 
 /* From an origin's 200 or 206: validators, type, the fields worth keeping. Not the freshness. */
 void object_learn(struct object *o, const struct fetch_head *h, struct arena *a);
-/* What a 304 renews: fields and validators, never the description of the bytes (RFC 9111 3.2). */
+/* What a 304 renews: fields and validators; of what describes the bytes only the parameters of their type (RFC 9111 3.2). */
 void object_renew(struct object *o, const struct fetch_head *h, struct arena *a);
 struct slice object_field(const struct object *o, const char *name);
 

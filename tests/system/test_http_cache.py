@@ -68,6 +68,18 @@ def test_a_304_brings_new_words(data, wire):
     assert (thing.requests, thing.bytes) == (2, 100)
 
 
+@pytest.mark.parametrize("sent,kept", [("text/plain;charset=utf-8", "text/plain;charset=utf-8"), ("text/html", "text/plain"), ("", "text/plain")])
+def test_a_304_says_more_of_a_type_but_no_other(data, wire, sent, kept):
+    thing = data.origin.put("/n", size=100, type="text/plain", fields="Cache-Control: max-age=0")
+    assert data.get("/data/n", wire)["content-type"] == "text/plain"
+    data.settle()
+    thing.fields = "Cache-Control: max-age=600" + (f"|Content-Type: {sent}" if sent else "")
+    for _ in range(2):
+        assert data.get("/data/n", wire)["content-type"] == kept
+        data.settle()
+    assert (thing.requests, thing.bytes) == (2, 100)
+
+
 @pytest.mark.parametrize("says", ['no-cache="x-word, X-More"', 'private="x-word, X-More"'])
 def test_fields_that_are_not_to_be_given_from_the_store(mirrord, origin, wire, says):
     """The answer that the origin has just given has them, and no later one but what it has confirmed."""

@@ -88,6 +88,10 @@ static void a_304_renews_but_does_not_redescribe(void **state)
         {SLICE("set-cookie"), SLICE("a=b")},
     };
     const struct fetch_head h = {.status = 304, .fields = fields, .nfields = ARRAY_LEN(fields)};
+    static const struct http_field type[] = {
+        {SLICE("content-type"), SLICE("Text/HTML; charset=utf-8")},
+    };
+    const struct fetch_head same_type = {.status = 304, .fields = type, .nfields = 1};
     struct arena a = {0};
     struct object o = {0};
 
@@ -96,6 +100,8 @@ static void a_304_renews_but_does_not_redescribe(void **state)
     object_renew(&o, &h, &a);
     assert_true(slice_eqs(object_field(&o, "cache-control"), "max-age=9"));
     assert_true(slice_eqs(o.content_type, "text/html"));
+    object_renew(&o, &same_type, &a);
+    assert_true(slice_eqs(o.content_type, "Text/HTML; charset=utf-8"));
     assert_true(slice_eqs(o.last_modified, "Sun, 06 Nov 1994 08:49:37 GMT"));
     assert_null(object_field(&o, "set-cookie").p);
     arena_fini(&a);

@@ -54,7 +54,10 @@ int ask_path(struct slice path, const struct options *o, struct ask *out, struct
             }
         } else if (has_glob(part)) {
             out->pattern = part;
-            rc = last && path.p[path.n - 1] != '/' ? 0 : elsewhere(e);
+            rc = last && path.p[path.n - 1] != '/'
+                     ? 0
+                     : err_set(e, E_INVALID,
+                               "wildcards are served in the last part of a path alone");
             out->contents = false;
         } else {
             rc = add_part(out, part, e);

@@ -8,7 +8,7 @@
 #include "server/rsync/users.h"
 #include "server/sync/rsync/greeting.h"
 
-enum { SERVE_VERSION = 31 };
+enum { SERVE_VERSION = 31, EARLY_INPUT_MAX = 5120 };
 
 void welcome_init(struct welcome *w)
 {
@@ -151,6 +151,27 @@ static int ask_password(struct welcome *w, struct stream *s, const struct welcom
     return rc;
 }
 
+/* --- early input --- */
+
+/* A stock daemon gives it to its `early exec` script, of which there is none here. */
+static int skip_early_input(struct stream *s, struct buf *line, struct err *e)
+{
+    static const char command[] = "#early_input=";
+    uint64_t n;
+    int rc;
+
+    if (!slice_starts(buf_slice(line), slice_str(command))) {
+        return 0;
+    }
+    if (!slice_u64(slice_from(buf_slice(line), sizeof command - 1), &n) || n == 0 ||
+        n > EARLY_INPUT_MAX) {
+        (void)!welcome_refuse(s, "invalid early_input length", NULL);
+        return err_set(e, E_PROTOCOL, "the client's early input has a length that is not served");
+    }
+    rc = stream_skip(s, n, e);
+    return rc != 0 ? rc : stream_line(s, line, e);
+}
+
 /* --- in order --------------------------------------------------------------------------------------------------------------- */
 
 int welcome_client(struct welcome *w, struct stream *s, const struct welcome_site *site,
@@ -171,6 +192,7 @@ int welcome_client(struct welcome *w, struct stream *s, const struct welcome_sit
     }
     w->version = version < SERVE_VERSION ? version : SERVE_VERSION;
     rc = rc != 0 ? rc : stream_line(s, &line, e);
+    rc = rc != 0 ? rc : skip_early_input(s, &line, e);
     rc = rc != 0 ? rc : find_module(w, s, site, buf_slice(&line), e);
     if (rc == 0 && w->kind == MODULE_LOCKED) {
         rc = ask_password(w, s, site, peer, e);

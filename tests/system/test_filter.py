@@ -42,6 +42,31 @@ def rule(r):
     return text if r.random() > 0.03 else "!"
 
 
+def compare(rsync, root, every, rules):
+    """What both leave of the tree."""
+    theirs = subprocess.run([rsync, "-rn8", "--no-motd", "--out-format=%n", *(f"--filter={x}" for x in rules), f"{root}/", f"{root}.none/"],
+                            capture_output=True, text=True)
+    assert theirs.returncode == 0, (rules, theirs.stderr)
+    ours = subprocess.run([BUILD / "harness/filter_takes", *rules], input="".join(p + "\n" for p in every), capture_output=True, text=True)
+    assert ours.returncode == 0, (rules, ours.stderr)
+    want = {p.rstrip("/").removeprefix("./") for p in theirs.stdout.replace("\\#134", "\\").splitlines()} - {".", "", "created directory"}
+    assert set(ours.stdout.splitlines()) == want, (root, rules)
+
+
+SETS = ["[b]/g", "[b]/", "/[b]/g", "a/[b]/g", "[b]/*", "**/[b]/g", "[b]/**", "[b/]g", "[b]/g/", "\\[b]/g", "[b/g", "[[b]/g", "[!a]/g", "[b]/[g]",
+        "[b]/g/***", "[]b]/g", "[b-]/g"]
+
+
+def test_sets_before_a_slash(client, tmp_path):
+    root = tmp_path / "tree"
+    for path in ("b/g", "a/b/g", "a/b/h", "b/x", "xb/g", "[b]/g", "a/[b]/g", "b/c/g", "b/h/f", "g", "a/g/b/g", "b/i/g"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(b"")
+    for pattern in SETS:
+        for rules in ([f"- {pattern}"], [f"+ {pattern}", "+ */", "- *"]):
+            compare(client("rsync"), root, paths(root), rules)
+
+
 def test_the_same_as_rsync(client, tmp_path):
     rsync = client("rsync")
     for seed in range(TREES):
@@ -50,13 +75,5 @@ def test_the_same_as_rsync(client, tmp_path):
         root.mkdir()
         grow(root, r)
         every = paths(root)
-        text = "".join(p + "\n" for p in every)
         for _ in range(RULES):
-            rules = [rule(r) for _ in range(r.randint(1, 4))]
-            theirs = subprocess.run([rsync, "-rn8", "--no-motd", "--out-format=%n", *(f"--filter={x}" for x in rules), f"{root}/", f"{tmp_path}/none/"],
-                                    capture_output=True, text=True)
-            assert theirs.returncode == 0, (rules, theirs.stderr)
-            ours = subprocess.run([BUILD / "harness/filter_takes", *rules], input=text, capture_output=True, text=True)
-            assert ours.returncode == 0, (rules, ours.stderr)
-            want = {p.rstrip("/").removeprefix("./") for p in theirs.stdout.replace("\\#134", "\\").splitlines()} - {".", "", "created directory"}
-            assert {p for p in ours.stdout.splitlines()} == want, (seed, rules)
+            compare(rsync, root, every, [rule(r) for _ in range(r.randint(1, 4))])

@@ -162,6 +162,22 @@ def test_arguments_that_are_secluded(filled, tmp_path, monkeypatch, options):
     assert set(contents(tmp_path / "named")) == {"a/text", "odd name/caf\u00e9"}
 
 
+@pytest.mark.parametrize("size", [1, 5120])
+def test_early_input_is_not_looked_at(filled, tmp_path, size):
+    """As a stock daemon without `early exec` has it: it is read, and what it says changes nothing."""
+    (tmp_path / "early").write_bytes(b"#list\n" * (size // 6) + b"x" * (size % 6))
+    filled.run("-rt", f"--early-input={tmp_path}/early", filled.url + "/models/me/tree/", f"{tmp_path}/dst/")
+    assert contents(tmp_path / "dst") == FILES
+
+
+def test_a_wildcard_before_the_last_part_is_refused_in_words(filled, tmp_path):
+    for path in ("[a]/text", "*/text", "a?/text", "[a]/"):
+        run = filled.run("-rt", f"{filled.url}/models/me/tree/{path}", f"{tmp_path}/dst/", check=False)
+        assert run.returncode != 0 and "wildcards are served in the last part of a path alone" in run.stderr, (path, run)
+    filled.run("-rt", "--exclude=[a]/text", filled.url + "/models/me/tree/a", f"{tmp_path}/dst/")
+    assert set(contents(tmp_path / "dst")) == {"a/empty", "a/big"}
+
+
 def test_secluded_arguments_are_bounded(filled):
     with socket.create_connection(("127.0.0.1", filled.port)) as s:
         s.sendall(b"@RSYNCD: 31.0 md5\nmodels\n--server\0--sender\0-sre.LsfxCIvu\0\0rsync\0" + b"-r\0" * 400)

@@ -157,61 +157,62 @@ static int check_forward(const struct settings_node *nd, const struct repo_conf 
     return 0;
 }
 
-static int check_pass_headers(const struct settings_node *nd, const struct repo_conf *r,
-                              struct err *e)
-{
-    struct settings_place at = settings_where(nd, "pass_headers");
+/* A list of fields of an origin's answers. */
+struct origin_names {
+    const char *key;
+    const char *const *name;
+    size_t count, most;
+    const char *(*refuses)(const char *name); /* why, or NULL */
+    const char *todo;
+};
 
-    if (r->pass_headers_count == 0) {
+static int check_origin_names(const struct settings_node *nd, const struct repo_conf *r,
+                              const struct origin_names *l, struct err *e)
+{
+    struct settings_place at = settings_where(nd, l->key);
+
+    if (l->count == 0) {
         return 0;
     }
     if (strcmp(r->protocol, "generic") != 0 || r->sync != NULL) {
         return settings_wrong(at, e,
-                              "repo \"%s\" has pass_headers, that is for protocol \"generic\" with "
-                              "an origin and no sync, remove it",
-                              r->name);
+                              "repo \"%s\" has %s, that is for protocol \"generic\" with an origin "
+                              "and no sync, remove it",
+                              r->name, l->key);
     }
-    if (r->pass_headers_count > ORIGIN_FIELD_NAMES) {
-        return settings_wrong(at, e, "repo \"%s\" passes %zu fields, %d are the most, remove some",
-                              r->name, r->pass_headers_count, ORIGIN_FIELD_NAMES);
+    if (l->count > l->most) {
+        return settings_wrong(at, e, "repo \"%s\" has %zu fields in %s, %zu are the most, remove some",
+                              r->name, l->count, l->key, l->most);
     }
-    for (size_t i = 0; i < r->pass_headers_count; i++) {
-        const char *why = origin_field_refuses(r->pass_headers[i]);
+    for (size_t i = 0; i < l->count; i++) {
+        const char *why = l->refuses(l->name[i]);
         if (why != NULL) {
-            return settings_wrong(at, e, "pass_headers = {\"%.64s\"}, %s, remove it from the list",
-                                  r->pass_headers[i], why);
+            return settings_wrong(at, e, "%s = {\"%.64s\"}, %s, %s", l->key, l->name[i], why,
+                                  l->todo);
         }
     }
     return 0;
 }
 
+static int check_pass_headers(const struct settings_node *nd, const struct repo_conf *r,
+                              struct err *e)
+{
+    return check_origin_names(nd, r,
+                              &(struct origin_names){"pass_headers", r->pass_headers,
+                                                     r->pass_headers_count, ORIGIN_FIELD_NAMES,
+                                                     origin_field_refuses,
+                                                     "remove it from the list"},
+                              e);
+}
+
 static int check_targeted(const struct settings_node *nd, const struct repo_conf *r, struct err *e)
 {
-    struct settings_place at = settings_where(nd, "targeted_cache_control");
-
-    if (r->targeted_cache_control_count == 0) {
-        return 0;
-    }
-    if (strcmp(r->protocol, "generic") != 0 || r->sync != NULL) {
-        return settings_wrong(at, e,
-                              "repo \"%s\" has targeted_cache_control, that is for protocol "
-                              "\"generic\" with an origin and no sync, remove it",
-                              r->name);
-    }
-    if (r->targeted_cache_control_count > ORIGIN_FIELD_TARGETS) {
-        return settings_wrong(at, e, "repo \"%s\" names %zu fields, %d are the most, remove some",
-                              r->name, r->targeted_cache_control_count, ORIGIN_FIELD_TARGETS);
-    }
-    for (size_t i = 0; i < r->targeted_cache_control_count; i++) {
-        const char *why = origin_field_no_target(r->targeted_cache_control[i]);
-        if (why != NULL) {
-            return settings_wrong(at, e,
-                                  "targeted_cache_control = {\"%.64s\"}, %s, name one as "
-                                  "CDN-Cache-Control",
-                                  r->targeted_cache_control[i], why);
-        }
-    }
-    return 0;
+    return check_origin_names(
+        nd, r,
+        &(struct origin_names){"targeted_cache_control", r->targeted_cache_control,
+                               r->targeted_cache_control_count, ORIGIN_FIELD_TARGETS,
+                               origin_field_no_target, "name one as CDN-Cache-Control"},
+        e);
 }
 
 int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a, struct err *e)

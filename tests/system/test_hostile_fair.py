@@ -1,5 +1,6 @@
 """One client asks for all that there is: another's turn comes all the same. Turns are counted, nothing is timed."""
 import contextlib
+import re
 import socket
 import threading
 
@@ -246,3 +247,32 @@ class flood:
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
         self.sock.close()
+
+
+def test_listings_of_a_hub_are_fetched_in_turns(mirrord, hub):
+    """One client has queued the listings of 60 repositories; another wants the last of them, too, on the same loop, and three more."""
+    for i in range(64):
+        hub.repo(f"org/m{i}", files={"config.json": b"{}"})
+    m = mirrord("threads = 1\n" + hub.config(more="connections = 1 patience = 1h"))
+    greedy, modest = Client(m, GREEDY), Client(m, MODEST)
+    hub.voice.clear()
+
+    def listing(i):
+        return f"/hf/api/models/org/m{i}/tree/main?recursive=true"
+    for i in [60, *range(60)]:
+        greedy.begin(listing(i))
+        m.reaches("mirrord_cache_fills_open", len(greedy.threads))
+    until(lambda: hub.calls)
+    open_now = m.metric("mirrord_http_connections")
+    modest.begin(listing(59))
+    until(lambda: m.metric("mirrord_http_connections") > open_now)
+    for i in (61, 62, 63):  # each takes the way that the first has taken, and shows that it is queued
+        modest.begin(listing(i))
+        m.reaches("mirrord_cache_fills_open", i + 1)
+    hub.voice.set()
+    greedy.join()
+    modest.join()
+    order = [int(re.search(r"/org/m(\d+)(/|$)", target)[1]) for _, target, _ in hub.calls]
+    for i in (59, 61, 62, 63):
+        assert len(set(order[:order.index(i)])) <= 12, (i, order)
+    assert {status for _, status in greedy.done + modest.done} == {200}

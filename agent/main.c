@@ -18,7 +18,7 @@ static const struct verb {
     {"run", verb_run,
      "run JOB                           pull, launch, restart, publish, as the job file says"},
     {"launch", verb_launch,
-     "launch [--ranks N] -- CMD...      start the ranks of a command and watch them"},
+     "launch [--ranks N] -- CMD...      start the ranks of a command and watch them, on one or many nodes"},
     {"preflight", verb_preflight,
      "preflight [JOB] [--full]          is this node fit: driver, GPUs, fabric, disks, memory"},
     {"publish", verb_publish,

@@ -7,6 +7,7 @@
 #define AGENT_VERB_H
 
 #include "agent/agent.h"
+#include "agent/job/nodes.h"
 
 enum { EXPECT_WORDS = 64 };
 
@@ -31,6 +32,7 @@ struct verb_line {
     int ranks;            /* 0: auto */
     unsigned restarts;
     const char *checkpoints; /* NULL: not said */
+    struct nodes_said nodes;
     const char *if_match;
     struct preflight_line preflight;
     int exit_code;

@@ -19,7 +19,12 @@ static const struct settings_key in_artifact[] = {
     {"from", false}, {"sha256", false}, {"unpack", false}, {"include", true}, {"exclude", true}};
 static const struct settings_key in_run[] = {{"command", true},   {"ranks", false},
                                              {"restarts", false}, {"grace", false},
-                                             {"backoff", false},  {"out", false}};
+                                             {"backoff", false},  {"out", false},
+                                             {"nodes", false},    {"node_rank", false},
+                                             {"elastic", false},  {"rendezvous", false},
+                                             {"rendezvous_id", false},
+                                             {"join_timeout", false},
+                                             {"node_timeout", false}};
 static const struct settings_key in_publish[] = {{"from", false}, {"to", false}};
 
 static const struct settings_section sections[] = {
@@ -98,6 +103,26 @@ static int read_artifact(struct jobfile *j, const struct settings_node *nd, stru
     return read_bool(nd, "unpack", &a->unpack, e);
 }
 
+/* What is wrong in the texts is said where they are read (nodes.h): the command line's come before them. */
+static int read_nodes(struct nodes_said *n, const struct settings_node *nd, struct err *e)
+{
+    const char *nodes = settings_text(nd, "nodes", "auto");
+    uint64_t count = 0;
+    int rc;
+
+    if (strcmp(nodes, "auto") != 0 &&
+        (!slice_u64(slice_str(nodes), &count) || count == 0 || count > NODES_MAX)) {
+        return settings_bad(nd, "nodes", "is no number of nodes, write auto or 1 to 4096", e);
+    }
+    n->nodes = (unsigned)count;
+    n->node_rank = settings_text(nd, "node_rank", NULL);
+    n->rendezvous = settings_text(nd, "rendezvous", NULL);
+    n->id = settings_text(nd, "rendezvous_id", NULL);
+    n->elastic = settings_text(nd, "elastic", NULL);
+    rc = read_span(nd, "join_timeout", "0", &n->join_ms, e);
+    return rc != 0 ? rc : read_span(nd, "node_timeout", "0", &n->lost_ms, e);
+}
+
 static int read_run(struct jobfile *j, const struct settings_node *nd, struct err *e)
 {
     const char *ranks = settings_text(nd, "ranks", "auto");
@@ -122,7 +147,8 @@ static int read_run(struct jobfile *j, const struct settings_node *nd, struct er
     }
     j->ranks = (unsigned)n;
     j->restarts = (unsigned)restarts;
-    rc = read_span(nd, "grace", "25s", &j->grace_ms, e);
+    rc = read_nodes(&j->nodes, nd, e);
+    rc = rc != 0 ? rc : read_span(nd, "grace", "25s", &j->grace_ms, e);
     return rc != 0 ? rc : read_span(nd, "backoff", "1s", &j->backoff_ms, e);
 }
 

@@ -13,6 +13,7 @@
 #ifndef AGENT_JOB_JOBFILE_H
 #define AGENT_JOB_JOBFILE_H
 
+#include "agent/job/nodes.h"
 #include "agent/preflight/expect.h"
 #include "common/base/arena.h"
 #include "common/base/err.h"
@@ -45,6 +46,7 @@ struct jobfile {
     unsigned restarts;
     uint64_t grace_ms;
     uint64_t backoff_ms;
+    struct nodes_said nodes;
     const char *out; /* NULL: the job's own folder */
     struct job_publish *publish;
     size_t npublish;

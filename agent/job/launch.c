@@ -1,19 +1,21 @@
 #include "agent/job/launch.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <sysexits.h>
 #include <unistd.h>
 
+#include "agent/job/member.h"
+#include "agent/job/ports.h"
 #include "agent/job/restart.h"
 #include "common/base/log.h"
 #include "common/base/slice.h"
@@ -26,14 +28,32 @@ struct rank {
     pid_t pid; /* 0: gone */
 };
 
+/* Where this node's ranks are among all. */
+struct world {
+    const char *host, *id;
+    unsigned generation; /* from 1 */
+    unsigned nodes, node;
+    unsigned first, size; /* rank 0 of this node, and how many ranks there are on all */
+    unsigned port;
+};
+
 struct attempt {
     const struct launch_want *want;
+    int signals;           /* a signalfd */
+    struct member *member; /* NULL: this node is alone */
+    struct world world;
     struct rank *rank;
     unsigned nranks;
     unsigned alive;
     int exit_code;
     bool failed; /* a rank did: the others are being ended */
     bool by_signal;
+    bool stopped;              /* by a signal to us */
+    bool begun;                /* the world is known */
+    bool others_failed;        /* this generation has ended on another node */
+    bool lost;                 /* the rendezvous is */
+    bool over;                 /* the job is, as `end` says */
+    struct rdzv_message end;
     uint64_t kill_at_ms; /* UINT64_MAX: nobody is */
 };
 
@@ -66,24 +86,6 @@ static unsigned visible_gpus(void)
     return n;
 }
 
-/* A port that was free a moment ago. */
-static unsigned free_port(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t n = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    unsigned port = 29400;
-
-    if (fd != -1 && bind(fd, (struct sockaddr *)&a, sizeof a) == 0 &&
-        getsockname(fd, (struct sockaddr *)&a, &n) == 0) {
-        port = ntohs(a.sin_port);
-    }
-    if (fd != -1) {
-        close(fd);
-    }
-    return port;
-}
-
 static void put_number(const char *name, unsigned value)
 {
     char text[16];
@@ -113,24 +115,26 @@ static void drop_openmpi(void)
 }
 
 /* torchrun's contract: whatever is launched finds its place by these. */
-static void put_environment(const struct attempt *a, unsigned rank, unsigned port,
-                            unsigned restarts)
+static void put_environment(const struct attempt *a, unsigned local_rank)
 {
+    const struct world *w = &a->world;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
     drop_openmpi();
-    put_number("RANK", rank);
-    put_number("LOCAL_RANK", rank);
-    put_number("WORLD_SIZE", a->nranks);
+    put_number("RANK", w->first + local_rank);
+    put_number("LOCAL_RANK", local_rank);
+    put_number("WORLD_SIZE", w->size);
     put_number("LOCAL_WORLD_SIZE", a->nranks);
-    put_number("GROUP_RANK", 0);
-    put_number("ROLE_RANK", rank);
-    put_number("MASTER_PORT", port);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    put_number("TORCHELASTIC_RESTART_COUNT", restarts);
+    put_number("GROUP_RANK", w->node);
+    put_number("GROUP_WORLD_SIZE", w->nodes);
+    put_number("ROLE_RANK", w->first + local_rank);
+    put_number("ROLE_WORLD_SIZE", w->size);
+    put_number("MASTER_PORT", w->port);
+    setenv("MASTER_ADDR", w->host, 1);
+    put_number("TORCHELASTIC_RESTART_COUNT", w->generation - 1);
     put_number("TORCHELASTIC_MAX_RESTARTS", a->want->restarts);
-    setenv("TORCHELASTIC_RUN_ID", "trainagent", 0);
-    put_number("TRAINAGENT_GENERATION", restarts + 1);
+    setenv("TORCHELASTIC_RUN_ID", w->id, a->member != NULL);
+    put_number("TRAINAGENT_GENERATION", w->generation);
     if (a->nranks > 1 && getenv("OMP_NUM_THREADS") == NULL) {
         put_number("OMP_NUM_THREADS", cores > (long)a->nranks ? (unsigned)cores / a->nranks : 1);
     }
@@ -138,8 +142,7 @@ static void put_environment(const struct attempt *a, unsigned rank, unsigned por
 
 /* --- starting ------------------------------------------------------------------------------------------------------------ */
 
-NORETURN static void become_rank(const struct attempt *a, unsigned rank, unsigned port,
-                                 unsigned restarts, pid_t parent, int tell)
+NORETURN static void become_rank(const struct attempt *a, unsigned rank, pid_t parent, int tell)
 {
     sigset_t none;
     int null = open("/dev/null", O_RDONLY);
@@ -157,15 +160,14 @@ NORETURN static void become_rank(const struct attempt *a, unsigned rank, unsigne
         dup2(null, STDIN_FILENO); /* a background group that read the terminal would stop */
         close(null);
     }
-    put_environment(a, rank, port, restarts);
+    put_environment(a, rank);
     execvp(a->want->argv[0], a->want->argv);
     saved = errno;
     (void)!write(tell, &saved, sizeof saved);
     _exit(CANNOT_START);
 }
 
-static int start_rank(struct attempt *a, unsigned i, unsigned port, unsigned restarts,
-                      struct err *e)
+static int start_rank(struct attempt *a, unsigned i, struct err *e)
 {
     pid_t me = getpid();
     int failed = 0;
@@ -178,7 +180,7 @@ static int start_rank(struct attempt *a, unsigned i, unsigned port, unsigned res
         return rc;
     }
     if (pid == 0) {
-        become_rank(a, i, port, restarts, me, fd);
+        become_rank(a, i, me, fd);
     }
     setpgid(pid, pid); /* in both: whoever comes first */
     do {
@@ -214,6 +216,17 @@ static void end_others(struct attempt *a)
     }
 }
 
+/* At once: the ranks of other nodes wait for this one's, and may do so for long. */
+static void say_failed(struct attempt *a)
+{
+    if (a->member != NULL && !a->stopped && !a->others_failed && !a->lost && !a->over) {
+        member_say(a->member, &(struct rdzv_message){.type = RDZV_FAILED,
+                                                     .generation = a->world.generation,
+                                                     .code = (uint32_t)a->exit_code,
+                                                     .by_signal = a->by_signal});
+    }
+}
+
 static void rank_ended(struct attempt *a, unsigned i, int status)
 {
     bool by_signal = WIFSIGNALED(status);
@@ -226,7 +239,8 @@ static void rank_ended(struct attempt *a, unsigned i, int status)
         a->failed = true;
         a->exit_code = code;
         a->by_signal = by_signal;
-        if (a->alive > 0) {
+        say_failed(a);
+        if (a->alive > 0 && a->kill_at_ms == UINT64_MAX) {
             log_warn("launch.failed", "rank=%u code=%d the other ranks are ended", i, code);
         }
         end_others(a);
@@ -243,13 +257,13 @@ static void reap(struct attempt *a)
     }
 }
 
-static void on_signal(struct attempt *a, int sig, bool *stopped)
+static void on_signal(struct attempt *a, int sig)
 {
     if (sig == SIGTERM || sig == SIGINT) {
-        if (*stopped) {
+        if (a->stopped) {
             signal_all(a, SIGKILL);
         }
-        *stopped = true;
+        a->stopped = true;
         end_others(a);
         return;
     }
@@ -260,33 +274,72 @@ static void on_signal(struct attempt *a, int sig, bool *stopped)
     }
 }
 
-/* -1 when the time was up. */
-static int wait_signal(const sigset_t *set, uint64_t until_ms)
+/* What the other nodes' agents say. */
+static void hear_others(struct attempt *a)
 {
-    uint64_t now = clock_now_ms();
-    uint64_t left = until_ms == UINT64_MAX ? 3600000 : until_ms > now ? until_ms - now : 0;
-    const struct timespec ts = {(time_t)(left / 1000), (long)(left % 1000) * 1000000};
+    struct rdzv_message m;
 
-    return sigtimedwait(set, NULL, &ts);
+    while (a->member != NULL && member_event(a->member, clock_now_ms(), &m)) {
+        if (m.type == RDZV_WORLD && !a->begun) {
+            a->begun = true;
+            a->world = (struct world){.host = a->want->nodes->host,
+                                      .id = a->want->nodes->id,
+                                      .generation = m.generation,
+                                      .nodes = m.nodes,
+                                      .node = m.node,
+                                      .first = m.first,
+                                      .size = m.world,
+                                      .port = m.port};
+        } else if (m.type == RDZV_STOP && a->begun && m.generation == a->world.generation) {
+            log_warn("launch.stopped", "generation=%u %s", a->world.generation, m.text);
+            a->others_failed = true;
+            end_others(a);
+        } else if (m.type == RDZV_END) {
+            a->over = true;
+            a->end = m;
+            end_others(a);
+        } else if (m.type == RDZV_LOST) {
+            a->lost = true;
+            a->end = m;
+            end_others(a);
+        }
+    }
+    if (a->member != NULL) {
+        member_tick(a->member, clock_now_ms());
+    }
 }
 
-static int run_attempt(struct attempt *a, const sigset_t *set, unsigned restarts, bool *stopped,
-                       struct err *e)
+/* Until a signal or a message came, or the time is up. */
+static void wait_and_hear(struct attempt *a, uint64_t until_ms)
 {
-    unsigned port = free_port();
+    struct pollfd p[] = {{.fd = a->signals, .events = POLLIN},
+                         {.fd = a->member != NULL ? member_fd(a->member) : -1, .events = POLLIN}};
+    uint64_t now = clock_now_ms();
+    struct signalfd_siginfo s;
+
+    until_ms = min_u64(until_ms, now + 3600000);
+    if (a->member != NULL) {
+        until_ms = min_u64(until_ms, member_next_ms(a->member));
+    }
+    (void)poll(p, ARRAY_LEN(p), until_ms > now ? (int)(until_ms - now) : 0);
+    while (read(a->signals, &s, sizeof s) == (ssize_t)sizeof s) {
+        on_signal(a, (int)s.ssi_signo);
+    }
+    hear_others(a);
+}
+
+static int run_attempt(struct attempt *a, struct err *e)
+{
     int rc = 0;
 
     for (unsigned i = 0; rc == 0 && i < a->nranks; i++) {
-        rc = start_rank(a, i, port, restarts, e);
+        rc = start_rank(a, i, e);
     }
     if (rc != 0) {
         end_others(a);
     }
     while (a->alive > 0) {
-        int sig = wait_signal(set, a->kill_at_ms);
-        if (sig > 0) {
-            on_signal(a, sig, stopped);
-        }
+        wait_and_hear(a, a->kill_at_ms);
         if (a->kill_at_ms <= clock_now_ms()) {
             signal_all(a, SIGKILL);
             a->kill_at_ms = clock_now_ms() + 1000;
@@ -296,18 +349,14 @@ static int run_attempt(struct attempt *a, const sigset_t *set, unsigned restarts
     return rc;
 }
 
-static bool pause_before_restart(const sigset_t *set, uint64_t wait_ms)
+static void begin_attempt(struct attempt *a)
 {
-    uint64_t until = clock_now_ms() + wait_ms;
-
-    while (clock_now_ms() < until) {
-        int sig = wait_signal(set, until);
-        if (sig == SIGTERM || sig == SIGINT) {
-            return false;
-        }
-    }
-    return true;
+    a->failed = a->by_signal = a->begun = a->others_failed = a->lost = a->over = false;
+    a->exit_code = 0;
+    a->kill_at_ms = UINT64_MAX;
 }
+
+/* --- one node alone ------------------------------------------------------------------------------------------------------ */
 
 /* 0: the attempt is followed by another, when the pause is over. Else its failure is final; *e has a sentence where the exit
  * code alone does not tell why. */
@@ -331,17 +380,155 @@ static int judge(struct restart *r, const struct attempt *a, const struct progre
     return rc;
 }
 
+static uint64_t backoff_ms(const struct launch_want *w)
+{
+    return w->backoff_ms != 0 ? w->backoff_ms : BACKOFF_MS;
+}
+
+static int launch_alone(struct attempt *a, struct launch_result *out, struct err *e)
+{
+    const struct launch_want *w = a->want;
+    struct restart r;
+    int rc;
+
+    restart_init(&r, w->restarts, backoff_ms(w), clock_now_ns() ^ (uint64_t)getpid() << 32);
+    for (;;) {
+        struct progress began;
+        uint64_t wait_ms, until_ms;
+
+        progress_read(w->progress, &began);
+        begin_attempt(a);
+        a->world = (struct world){.host = "127.0.0.1",
+                                  .id = "trainagent",
+                                  .generation = r.total + 1,
+                                  .nodes = 1,
+                                  .size = a->nranks,
+                                  .port = port_pick()};
+        rc = run_attempt(a, e);
+        out->exit_code = a->exit_code;
+        out->restarts = r.total;
+        if (rc != 0 || !a->failed || a->stopped) {
+            return rc;
+        }
+        rc = judge(&r, a, &began, &wait_ms, e);
+        if (rc != 0) {
+            return rc == E_INTERNAL ? rc : 0;
+        }
+        out->restarts = r.total;
+        until_ms = clock_now_ms() + wait_ms;
+        while (clock_now_ms() < until_ms && !a->stopped) {
+            wait_and_hear(a, until_ms);
+        }
+        rc = a->stopped || w->may_restart == NULL ? 0 : w->may_restart(w->arg, e);
+        if (rc != 0 || a->stopped) {
+            return rc;
+        }
+    }
+}
+
+/* --- many nodes together ------------------------------------------------------------------------------------------------- */
+
+static void leave(struct attempt *a, unsigned code, const char *text)
+{
+    struct rdzv_message m = {.type = RDZV_LEAVE, .code = code};
+
+    snprintf(m.text, sizeof m.text, "%s", text);
+    member_say(a->member, &m);
+}
+
+/* A generation from its start to its end on this node, and what the others say of it. */
+static int run_generation(struct attempt *a, struct err *e)
+{
+    int rc;
+
+    begin_attempt(a);
+    member_join(a->member, a->nranks);
+    while (!a->begun && !a->over && !a->lost && !a->stopped) {
+        wait_and_hear(a, UINT64_MAX);
+    }
+    if (a->over || a->lost || a->stopped) {
+        return 0;
+    }
+    rc = run_attempt(a, e);
+    if (rc != 0) {
+        a->exit_code = err_sysexit(rc);
+        say_failed(a);
+        return rc;
+    }
+    if (!a->failed) {
+        member_say(a->member, &(struct rdzv_message){.type = RDZV_DONE,
+                                                     .generation = a->world.generation});
+    }
+    while (!a->others_failed && !a->over && !a->lost && !a->stopped) {
+        wait_and_hear(a, UINT64_MAX);
+    }
+    return 0;
+}
+
+/* True: the job is over for this node, as *out says. */
+static bool is_over(const struct attempt *a, struct launch_result *out)
+{
+    const struct nodes *n = a->want->nodes;
+
+    if (a->stopped) {
+        out->exit_code = a->exit_code != 0 ? a->exit_code : EX_TEMPFAIL;
+        return true;
+    }
+    if (a->over) {
+        out->exit_code = (int)a->end.code;
+        if (a->end.code != 0) {
+            log_warn("launch.over", "code=%" PRIu32 " %s", a->end.code, a->end.text);
+        }
+        return true;
+    }
+    if (a->lost) {
+        log_warn("launch.lost", "%s", a->end.text);
+        out->exit_code = EX_TEMPFAIL;
+        return !a->begun || n->rank == 0 || n->min == n->max;
+    }
+    return false;
+}
+
+enum { LOOK_MS = 300000 }; /* preflight: each check has its limit, and all have this */
+
+static int launch_together(struct attempt *a, struct launch_result *out, struct err *e)
+{
+    const struct launch_want *w = a->want;
+    const struct service_want s = {.nodes = w->nodes,
+                                   .restarts = w->restarts,
+                                   .backoff_ms = backoff_ms(w),
+                                   .progress = w->progress};
+    int rc = member_open(&s, &a->member, e);
+
+    while (rc == 0) {
+        rc = run_generation(a, e);
+        out->restarts = a->begun ? a->world.generation - 1 : out->restarts;
+        if (rc == 0 && is_over(a, out)) {
+            if (a->stopped) {
+                leave(a, (unsigned)out->exit_code, "it was stopped by a signal");
+            }
+            break;
+        }
+        member_pause(a->member, LOOK_MS);
+        if (rc == 0 && w->may_restart != NULL) {
+            rc = w->may_restart(w->arg, e);
+            if (rc != 0) {
+                leave(a, (unsigned)err_sysexit(rc), e->text);
+            }
+        }
+    }
+    member_close(&a->member);
+    return rc;
+}
+
 int launch(const struct launch_want *w, struct launch_result *out, struct err *e)
 {
     unsigned gpus = visible_gpus();
     struct attempt a = {.want = w, .nranks = w->ranks != 0 ? w->ranks : gpus != 0 ? gpus : 1};
-    struct restart restart;
     sigset_t set, before;
     int rc;
 
     *out = (struct launch_result){0};
-    restart_init(&restart, w->restarts, w->backoff_ms != 0 ? w->backoff_ms : BACKOFF_MS,
-                 clock_now_ns() ^ (uint64_t)getpid() << 32);
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     sigaddset(&set, SIGTERM);
@@ -349,37 +536,17 @@ int launch(const struct launch_want *w, struct launch_result *out, struct err *e
     for (size_t i = 0; i < ARRAY_LEN(passed_on); i++) {
         sigaddset(&set, passed_on[i]);
     }
+    a.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (a.signals == -1) {
+        return err_sys(e, "signalfd");
+    }
     sigprocmask(SIG_BLOCK, &set, &before);
     a.rank = mem_array(a.nranks, sizeof a.rank[0]);
-    for (;;) {
-        struct progress began;
-        uint64_t wait_ms;
-
-        progress_read(w->progress, &began);
-        a.failed = a.by_signal = false;
-        a.exit_code = 0;
-        a.kill_at_ms = UINT64_MAX;
-        rc = run_attempt(&a, &set, restart.total, &out->stopped, e);
-        out->exit_code = a.exit_code;
-        if (rc != 0 || !a.failed || out->stopped) {
-            break;
-        }
-        rc = judge(&restart, &a, &began, &wait_ms, e);
-        if (rc != 0) {
-            rc = rc == E_INTERNAL ? rc : 0;
-            break;
-        }
-        if (!pause_before_restart(&set, wait_ms)) {
-            out->stopped = true;
-            break;
-        }
-        rc = w->may_restart != NULL ? w->may_restart(w->arg, e) : 0;
-        if (rc != 0) {
-            break;
-        }
-    }
-    out->restarts = restart.total;
+    rc = w->nodes != NULL && w->nodes->max > 1 ? launch_together(&a, out, e)
+                                               : launch_alone(&a, out, e);
+    out->stopped = a.stopped;
     free(a.rank);
+    close(a.signals);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return rc;
 }

@@ -1,8 +1,10 @@
-/* launch.h - the ranks of a command on this machine: started, watched, signalled, started again.
+/* launch.h - the ranks of a command on this machine: started, watched, signalled, started again; alone, or with those of other nodes.
  *
  * Each rank has its own process group and torchrun's variables. The first rank that fails ends the attempt: the others
  * get SIGTERM, after the grace SIGKILL with all they started. SIGTERM and SIGINT are passed on as SIGTERM (the second one
  * kills), SIGHUP, SIGUSR1 and SIGUSR2 as they are. A rank dies with its agent.
+ *
+ * Agents of several nodes start their ranks as one world (service.h): a rank that fails ends the attempt on all of them.
  *
  * Which failures start all ranks again, how often and after what pause: restart.h.
  *
@@ -11,11 +13,12 @@
 #ifndef AGENT_JOB_LAUNCH_H
 #define AGENT_JOB_LAUNCH_H
 
-#include "common/base/err.h"
+#include "agent/job/nodes.h"
 
 struct launch_want {
     char *const *argv;
-    unsigned ranks; /* 0: one for each GPU, at least one */
+    unsigned ranks; /* on this node; 0: one for each GPU, at least one */
+    const struct nodes *nodes; /* NULL: this node is alone */
     unsigned restarts;    /* without progress */
     const char *progress; /* the folder that shows it (progress.h); NULL: there is none */
     uint64_t grace_ms;    /* 0: 25 s, less than Slurm's KillWait */

@@ -18,7 +18,7 @@ void restart_init(struct restart *r, unsigned limit, uint64_t backoff_ms, uint64
                           .last = PROGRESS_NONE};
 }
 
-static bool may_pass(const struct failure *f)
+bool failure_may_pass(const struct failure *f)
 {
     return f->code == EX_TEMPFAIL || f->by_signal ||
            (f->code > SIGNALLED && f->code <= SIGNALLED + SIGSYS);
@@ -43,7 +43,7 @@ int restart_judge(struct restart *r, const struct failure *f, uint64_t *wait_ms,
     uint64_t half;
 
     note_progress(r, &f->at);
-    if (!may_pass(f)) {
+    if (!failure_may_pass(f)) {
         return err_set(e, E_INVALID, "exit code %d is final", f->code);
     }
     if (f->at.step >= 0 && r->same >= RESTART_SAME_STEP) {

@@ -34,6 +34,8 @@ struct failure {
     struct progress at;
 };
 
+/* False: its code says that another attempt would end alike. */
+bool failure_may_pass(const struct failure *f);
 void restart_init(struct restart *r, unsigned limit, uint64_t backoff_ms, uint64_t seed);
 /* 0: start again, *wait_ms from now. Else the failure is final: E_INVALID by its code, E_AGAIN as no restarts are left,
  * E_INTERNAL at the same step; the sentence is in *e. */

@@ -2,10 +2,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,7 +36,8 @@ struct run {
     char (*path)[PATH_MAX];         /* of each artifact, for {name} */
     struct shelf_lock **shelf_lock; /* shared, on what runs from the shelf itself: gc keeps off */
     int lock;
-    uint64_t began_ms; /* the command's first attempt */
+    uint64_t began_ms;  /* the command's first attempt */
+    struct nodes nodes; /* among which this one is */
     struct record record;
 };
 
@@ -156,6 +159,50 @@ static int look_again(void *arg, struct err *e)
     const struct run *r = arg;
 
     return r->job.preflight ? look_at_node(r, e) : look_at_gpus(r->agent, r->began_ms, e);
+}
+
+/* --- the other nodes --------------------------------------------------------------------------------------------------------- */
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+/* With its domain, as the hosts file or the name service has it: a pod of a StatefulSet finds its service by it. */
+static void full_hostname(char out[NODES_TEXT])
+{
+    struct addrinfo hints = {.ai_flags = AI_CANONNAME, .ai_socktype = SOCK_STREAM}, *list = NULL;
+    char name[HOST_NAME_MAX + 1] = "";
+
+    (void)gethostname(name, sizeof name - 1);
+    snprintf(out, NODES_TEXT, "%s", name);
+    if (getenv("KUBERNETES_SERVICE_HOST") != NULL && getaddrinfo(name, NULL, &hints, &list) == 0 &&
+        list->ai_canonname != NULL) {
+        snprintf(out, NODES_TEXT, "%.255s", list->ai_canonname);
+    }
+    if (list != NULL) {
+        freeaddrinfo(list);
+    }
+}
+
+/* The command line's over the job file's, over the environment's. */
+static int find_nodes(const struct nodes_said *line, const struct nodes_said *file,
+                      struct nodes *out, struct err *e)
+{
+    struct nodes_said said = *line;
+    char host[NODES_TEXT];
+
+    if (said.nodes == 0 && said.elastic == NULL) {
+        said.nodes = file->nodes;
+        said.elastic = file->elastic;
+    }
+    said.node_rank = said.node_rank != NULL ? said.node_rank : file->node_rank;
+    said.rendezvous = said.rendezvous != NULL ? said.rendezvous : file->rendezvous;
+    said.id = said.id != NULL ? said.id : file->id;
+    said.join_ms = said.join_ms != 0 ? said.join_ms : file->join_ms;
+    said.lost_ms = said.lost_ms != 0 ? said.lost_ms : file->lost_ms;
+    full_hostname(host);
+    return nodes_find(&said, environment, host, out, e);
 }
 
 /* --- what it needs ----------------------------------------------------------------------------------------------------------- */
@@ -360,6 +407,7 @@ static int fill(struct run *r, const char *text, const char **out, struct err *e
 static int run_command(struct run *r, struct launch_result *got, struct err *e)
 {
     struct launch_want w = {.ranks = r->job.ranks,
+                            .nodes = &r->nodes,
                             .restarts = r->job.restarts,
                             .progress = r->out,
                             .grace_ms = r->job.grace_ms,
@@ -421,7 +469,7 @@ static int run_all(struct run *r, struct verb_line *v, struct err *e)
             rc = err_set(e, E_CANCELLED, "%s: stopped; run it again to go on", r->name);
         }
     }
-    if (rc == 0 && v->exit_code == 0) {
+    if (rc == 0 && v->exit_code == 0 && r->nodes.rank == 0) { /* once, and not by each node */
         r->record.phase = "publish";
         rc = publish_results(r, e);
     }
@@ -459,6 +507,9 @@ int verb_run(struct verb_line *v, struct err *e)
         v->agent->mirror = slice_str(r.job.mirror);
     }
     rc = name_job(&r, v->argv[0], e);
+    if (rc == 0 && r.job.ncommand > 0) {
+        rc = find_nodes(&v->nodes, &r.job.nodes, &r.nodes, e);
+    }
     rc = rc != 0 ? rc : agent_open(v->agent, r.job.nartifacts + r.job.npublish > 0, e);
     rc = rc != 0 ? rc : open_folder(&r, e);
     if (rc == 0) {
@@ -489,6 +540,7 @@ int verb_launch(struct verb_line *v, struct err *e)
     struct run r = {.agent = v->agent, .lock = -1, .began_ms = clock_now_ms()};
     struct launch_want w = {.argv = v->argv,
                             .ranks = (unsigned)v->ranks,
+                            .nodes = &r.nodes,
                             .restarts = v->restarts,
                             .progress = v->checkpoints,
                             .may_restart = look_for_launch,
@@ -499,7 +551,8 @@ int verb_launch(struct verb_line *v, struct err *e)
     if (v->argc == 0) {
         return err_set(e, E_USAGE, "launch takes a command: trainagent launch -- CMD ARG...");
     }
-    rc = agent_settle(v->agent, false, e);
+    rc = find_nodes(&v->nodes, &(struct nodes_said){0}, &r.nodes, e);
+    rc = rc != 0 ? rc : agent_settle(v->agent, false, e);
     rc = rc != 0 ? rc : launch(&w, &got, e);
     v->exit_code = got.exit_code;
     return rc;

@@ -1,0 +1,352 @@
+#include "agent/job/member.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+
+enum { CONNECT_MS = 3000, GREETING_MS = 5000, REDIAL_MS = 200, SERVICE_END_MS = 15000 };
+
+struct member {
+    const struct nodes *nodes;
+    pid_t service; /* on node 0; 0: none */
+    int fd;
+    struct buf in;
+    struct rdzv_message join; /* said again on a new connection */
+    bool joining;             /* no generation has begun since it was said */
+    bool ever;                /* one has begun once */
+    uint64_t quiet_ms;        /* the service is lost if nothing came until then */
+    uint64_t beat_ms;
+    uint64_t redial_ms;
+    uint64_t give_up_ms;
+    bool lost; /* to be told */
+    char why[RDZV_TEXT];
+};
+
+/* --- dialling ------------------------------------------------------------------------------------------------------------- */
+
+static bool wait_for(int fd, short events, uint64_t deadline_ms)
+{
+    struct pollfd p = {.fd = fd, .events = events};
+    uint64_t now = clock_now_ms();
+
+    return now < deadline_ms && poll(&p, 1, (int)(deadline_ms - now)) == 1;
+}
+
+static bool receive(int fd, void *to, size_t n, uint64_t deadline_ms)
+{
+    char *p = to;
+
+    while (n > 0) {
+        ssize_t got;
+
+        if (!wait_for(fd, POLLIN, deadline_ms)) {
+            return false;
+        }
+        got = recv(fd, p, n, 0);
+        if (got <= 0) {
+            return false;
+        }
+        p += got;
+        n -= (size_t)got;
+    }
+    return true;
+}
+
+/* A port of connections that nobody listens on may be connected to itself. */
+static bool reached_itself(int fd)
+{
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t n = sizeof here, m = sizeof there;
+
+    return getsockname(fd, (struct sockaddr *)&here, &n) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &m) == 0 && n == m &&
+           memcmp(&here, &there, n) == 0;
+}
+
+static int dial(const struct addrinfo *a, unsigned port)
+{
+    struct sockaddr_storage at = {0};
+    socklen_t n = sizeof(int);
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int failed = 0, yes = 1;
+
+    memcpy(&at, a->ai_addr, a->ai_addrlen);
+    if (a->ai_family == AF_INET6) {
+        ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
+    } else {
+        ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
+    }
+    if (fd == -1) {
+        return -1;
+    }
+    if (connect(fd, (struct sockaddr *)&at, a->ai_addrlen) == -1) {
+        failed = errno;
+        if (failed == EINPROGRESS && wait_for(fd, POLLOUT, clock_now_ms() + CONNECT_MS)) {
+            (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &n);
+        } else if (failed == EINPROGRESS) {
+            failed = ETIMEDOUT;
+        }
+    }
+    if (failed != 0 || reached_itself(fd)) {
+        close(fd);
+        errno = failed != 0 ? failed : ECONNREFUSED;
+        return -1;
+    }
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    return fd;
+}
+
+static bool greet(const struct nodes *n, int fd)
+{
+    uint64_t deadline_ms = clock_now_ms() + GREETING_MS;
+    uint8_t hello[RDZV_HELLO], proof[RDZV_PROOF], want[RDZV_MAC], got[RDZV_MAC];
+
+    if (!receive(fd, hello, sizeof hello, deadline_ms) || memcmp(hello, "mrdagnt1", 8) != 0 ||
+        getrandom(proof, RDZV_NONCE, 0) != RDZV_NONCE) {
+        return false;
+    }
+    rdzv_mac(n->id, "agent", hello + 8, proof, proof + RDZV_NONCE);
+    rdzv_mac(n->id, "service", hello + 8, proof, want);
+    return send(fd, proof, sizeof proof, MSG_NOSIGNAL) == sizeof proof &&
+           receive(fd, got, sizeof got, deadline_ms) && rdzv_same(want, got, sizeof want);
+}
+
+/* The service listens on the first of the ports that was free. */
+static int dial_ports(struct member *m, const struct addrinfo *list)
+{
+    bool stranger = false; /* tells more than a port that refuses */
+    int fd = -1;
+
+    for (unsigned i = 0; fd == -1 && i < RDZV_PORTS; i++) {
+        for (const struct addrinfo *a = list; a != NULL && fd == -1; a = a->ai_next) {
+            if (a->ai_family != AF_INET && a->ai_family != AF_INET6) {
+                continue;
+            }
+            fd = dial(a, m->nodes->port + i);
+            if (fd == -1 && !stranger) {
+                snprintf(m->why, sizeof m->why, "%s", strerror(errno));
+            } else if (fd != -1 && !greet(m->nodes, fd)) {
+                snprintf(m->why, sizeof m->why,
+                         "port %u belongs to another job or program, or --rendezvous-id differs",
+                         m->nodes->port + i);
+                log_debug("rendezvous.stranger", "host=%s %s", m->nodes->host, m->why);
+                close(fd);
+                fd = -1;
+                errno = 0;
+                stranger = true;
+            }
+        }
+        if (fd == -1 && errno == ETIMEDOUT) {
+            break; /* the host does not answer: nor do its other ports */
+        }
+    }
+    return fd;
+}
+
+static void connect_to_service(struct member *m)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    int rc = getaddrinfo(m->nodes->host, NULL, &hints, &list);
+
+    if (rc != 0) {
+        snprintf(m->why, sizeof m->why, "%s", gai_strerror(rc));
+    } else {
+        m->fd = dial_ports(m, list);
+        freeaddrinfo(list);
+    }
+    m->redial_ms = clock_now_ms() + REDIAL_MS;
+    if (m->fd != -1) {
+        buf_clear(&m->in);
+        m->quiet_ms = clock_now_ms() + m->nodes->lost_ms;
+        m->beat_ms = 0;
+        member_say(m, &m->join);
+    }
+}
+
+/* --- the connection ------------------------------------------------------------------------------------------------------- */
+
+static void hang_up(struct member *m)
+{
+    if (m->fd != -1) {
+        close(m->fd);
+        m->fd = -1;
+    }
+}
+
+static void lose(struct member *m, const char *why)
+{
+    hang_up(m);
+    if (!m->joining) { /* else it is dialled again */
+        snprintf(m->why, sizeof m->why, "%s", why);
+        m->lost = true;
+    }
+}
+
+void member_say(struct member *m, const struct rdzv_message *what)
+{
+    if (m->fd != -1 && rdzv_send(m->fd, what) != 0) {
+        lose(m, "the connection to the rendezvous broke");
+    }
+}
+
+void member_pause(struct member *m, uint32_t allow_ms)
+{
+    member_say(m, &(struct rdzv_message){.type = RDZV_ALIVE, .allow_ms = allow_ms});
+}
+
+void member_join(struct member *m, unsigned ranks)
+{
+    const struct nodes *n = m->nodes;
+
+    m->join = (struct rdzv_message){
+        .type = RDZV_JOIN, .node = n->rank, .ranks = ranks, .min = n->min, .max = n->max};
+    m->joining = true;
+    m->give_up_ms = clock_now_ms() + (m->ever ? n->lost_ms : n->join_ms);
+    member_say(m, &m->join);
+}
+
+static bool take(struct member *m, struct rdzv_message *out)
+{
+    int rc = rdzv_decode(&m->in, out);
+
+    if (rc < 0) {
+        lose(m, "the rendezvous broke the protocol");
+    }
+    return rc == 1;
+}
+
+static bool take_lost(struct member *m, struct rdzv_message *out)
+{
+    if (m->lost) {
+        m->lost = false;
+        *out = (struct rdzv_message){.type = RDZV_LOST};
+        snprintf(out->text, sizeof out->text, "%s", m->why);
+        return true;
+    }
+    return false;
+}
+
+bool member_event(struct member *m, uint64_t now_ms, struct rdzv_message *out)
+{
+    int rc = m->fd != -1 ? rdzv_receive(m->fd, &m->in) : 0;
+
+    while (m->fd != -1 && take(m, out)) {
+        m->quiet_ms = now_ms + m->nodes->lost_ms;
+        switch (out->type) {
+        case RDZV_WORLD:
+            m->joining = false;
+            m->ever = true;
+            return true;
+        case RDZV_STOP:
+        case RDZV_END:
+            return true;
+        case RDZV_TAKEN:
+            snprintf(m->why, sizeof m->why, "%s", out->text);
+            hang_up(m);
+            m->redial_ms = now_ms + 5 * REDIAL_MS;
+            break;
+        case RDZV_ALIVE:
+        case RDZV_JOIN:
+        case RDZV_FAILED:
+        case RDZV_DONE:
+        case RDZV_LEAVE:
+        case RDZV_LOST:
+        default:
+            break;
+        }
+    }
+    if (m->fd != -1 && rc != 0) {
+        lose(m, "the rendezvous closed the connection: node 0 or its agent has ended");
+    }
+    return take_lost(m, out);
+}
+
+void member_tick(struct member *m, uint64_t now_ms)
+{
+    if (m->fd != -1 && now_ms >= m->quiet_ms) {
+        lose(m, "the rendezvous was silent for too long: node 0 or the way to it is gone");
+    }
+    if (m->fd != -1) {
+        if (now_ms >= m->beat_ms) {
+            m->beat_ms = now_ms + m->nodes->lost_ms / 8;
+            member_pause(m, 0);
+        }
+        return;
+    }
+    if (!m->joining || now_ms < m->redial_ms) {
+        return;
+    }
+    if (now_ms < m->give_up_ms) {
+        connect_to_service(m);
+    } else {
+        char why[RDZV_TEXT];
+
+        snprintf(why, sizeof why, "no rendezvous at %.60s, port %u: %.100s", m->nodes->host,
+                 m->nodes->port, m->why);
+        m->joining = false;
+        lose(m, why);
+    }
+}
+
+uint64_t member_next_ms(const struct member *m)
+{
+    if (m->lost) {
+        return 0;
+    }
+    if (m->fd != -1) {
+        return min_u64(m->beat_ms, m->quiet_ms);
+    }
+    return m->joining ? m->redial_ms : UINT64_MAX;
+}
+
+int member_fd(const struct member *m)
+{
+    return m->fd;
+}
+
+int member_open(const struct service_want *w, struct member **out, struct err *e)
+{
+    struct member *m = NEW(struct member);
+    int rc;
+
+    *m = (struct member){.nodes = w->nodes, .fd = -1, .in = BUF_INIT(RDZV_BUFFER)};
+    rc = w->nodes->rank == 0 ? service_start(w, &m->service, e) : 0;
+    if (rc != 0) {
+        member_close(&m);
+        return rc;
+    }
+    *out = m;
+    return 0;
+}
+
+void member_close(struct member **mp)
+{
+    struct member *m = *mp;
+    uint64_t until_ms = clock_now_ms() + SERVICE_END_MS;
+
+    *mp = NULL;
+    if (m == NULL) {
+        return;
+    }
+    hang_up(m);
+    while (m->service > 0 && waitpid(m->service, NULL, WNOHANG) == 0) {
+        if (clock_now_ms() >= until_ms) { /* it tells the others that the job is over */
+            kill(m->service, SIGKILL);
+        }
+        poll(NULL, 0, 10);
+    }
+    buf_free(&m->in);
+    free(m);
+}

@@ -1,0 +1,36 @@
+/* member.h - this agent among those of a job's nodes: it joins, hears when its ranks start and stop, says how they end.
+ *
+ *   member_open(&want, &m, e);
+ *   member_join(m, ranks);                   // none of them runs
+ *   for (;;) {
+ *       poll(member_fd(m), ..., member_next_ms(m) - now);
+ *       while (member_event(m, now, &ev)) ...    // RDZV_WORLD, RDZV_STOP, RDZV_END or RDZV_LOST
+ *       member_tick(m, now);
+ *   }
+ *
+ * Node 0's holds the rendezvous too (service.h). A connection that breaks before the ranks start is made again; later it is
+ * RDZV_LOST.
+ *
+ * owns     a connection, on node 0 a process; member_close() ends both
+ * threads  one; member_tick() may take some seconds where a stranger listens on the port
+ */
+#ifndef AGENT_JOB_MEMBER_H
+#define AGENT_JOB_MEMBER_H
+
+#include "agent/job/rendezvous.h"
+#include "agent/job/service.h"
+
+struct member;
+
+MUST_USE int member_open(const struct service_want *w, struct member **out, struct err *e);
+void member_close(struct member **mp); /* NULL is fine */
+int member_fd(const struct member *m); /* -1: not connected */
+uint64_t member_next_ms(const struct member *m);
+void member_join(struct member *m, unsigned ranks);
+bool member_event(struct member *m, uint64_t now_ms, struct rdzv_message *out);
+void member_tick(struct member *m, uint64_t now_ms);
+void member_say(struct member *m, const struct rdzv_message *what);
+/* Nothing will come from here for so long, and that is no silence. */
+void member_pause(struct member *m, uint32_t allow_ms);
+
+#endif

@@ -1,0 +1,662 @@
+#include "agent/job/service.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "agent/job/ports.h"
+#include "agent/job/rendezvous.h"
+#include "agent/job/restart.h"
+#include "common/base/log.h"
+#include "common/codec/network.h"
+#include "common/os/clock.h"
+#include "common/os/forked.h"
+
+enum { STRANGERS = 64, STRANGER_MS = 5000, TICK_MS = 100, OVER_MS = 10000, RANKS_MAX = 1 << 16 };
+enum { ALLOW_MAX_MS = 600000 };
+
+enum phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_OVER };
+
+enum guest_state {
+    GUEST_STRANGER, /* has not proved that it knows the id */
+    GUEST_KNOWN,    /* has not joined yet, or ends its ranks */
+    GUEST_WAITING,  /* has joined, and waits for the next generation */
+    GUEST_RUNNING,  /* has ranks of this generation */
+    GUEST_DONE,     /* its ranks of this generation have ended well */
+};
+
+struct guest {
+    int fd; /* -1: gone, the place is swept */
+    enum guest_state state;
+    uint64_t quiet_ms; /* it is lost if nothing came until then */
+    uint64_t came;     /* order of arrival */
+    uint8_t nonce[RDZV_NONCE];
+    struct buf in;
+    uint32_t node, ranks; /* of one that has joined */
+    bool joined;          /* ever */
+    char from[64];
+};
+
+struct service {
+    const struct service_want *want;
+    const struct nodes *nodes;
+    int listener;
+    enum phase phase;
+    uint32_t generation; /* that runs, or is gathered for; from 1 */
+    struct guest *guest;
+    size_t nguests, room;
+    uint64_t came;
+    uint64_t now_ms;
+    uint64_t told_ms;      /* when everybody was last told that we live */
+    uint64_t gather_ms;    /* when the gathering is given up */
+    uint64_t last_call_ms; /* when it begins with those that are there; 0: not enough are */
+    uint64_t not_before_ms;
+    uint64_t over_ms;
+    struct rdzv_message ended; /* what everybody was told then */
+    struct restart restart;
+    struct progress began;
+    struct failure failure; /* that is judged when all have joined again */
+    bool failed;
+};
+
+static struct guest *node_0(struct service *s)
+{
+    for (size_t i = 0; i < s->nguests; i++) {
+        if (s->guest[i].fd != -1 && s->guest[i].joined && s->guest[i].node == 0) {
+            return &s->guest[i];
+        }
+    }
+    return NULL;
+}
+
+static unsigned count(const struct service *s, enum guest_state state)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < s->nguests; i++) {
+        n += s->guest[i].fd != -1 && s->guest[i].state == state;
+    }
+    return n;
+}
+
+static void drop(struct guest *g)
+{
+    if (g->fd != -1) {
+        close(g->fd);
+        g->fd = -1;
+    }
+    buf_free(&g->in);
+}
+
+/* Who does not read is found lost when its silence is. */
+static void say(struct guest *g, const struct rdzv_message *m)
+{
+    if (g->fd != -1 && g->state != GUEST_STRANGER && rdzv_send(g->fd, m) != 0) {
+        shutdown(g->fd, SHUT_RDWR); /* its end is read, and then it is lost */
+    }
+}
+
+static void say_all(struct service *s, const struct rdzv_message *m)
+{
+    for (size_t i = 0; i < s->nguests; i++) {
+        say(&s->guest[i], m);
+    }
+}
+
+/* --- what the job does ---------------------------------------------------------------------------------------------------- */
+
+static void end(struct service *s, unsigned code, const char *text)
+{
+    if (s->phase == PHASE_OVER) {
+        return;
+    }
+    s->ended = (struct rdzv_message){.type = RDZV_END, .code = code};
+    snprintf(s->ended.text, sizeof s->ended.text, "%s", text);
+    s->phase = PHASE_OVER;
+    s->over_ms = s->now_ms + OVER_MS;
+    say_all(s, &s->ended);
+}
+
+static void gather(struct service *s)
+{
+    s->phase = PHASE_GATHERING;
+    s->gather_ms = s->now_ms + s->nodes->join_ms;
+    s->last_call_ms = 0;
+    s->not_before_ms = 0;
+}
+
+static void stop_generation(struct service *s, const char *why)
+{
+    struct rdzv_message m = {.type = RDZV_STOP, .generation = s->generation};
+
+    snprintf(m.text, sizeof m.text, "%s", why);
+    for (size_t i = 0; i < s->nguests; i++) {
+        struct guest *g = &s->guest[i];
+        if (g->state == GUEST_RUNNING || g->state == GUEST_DONE) {
+            say(g, &m);
+            g->state = GUEST_KNOWN;
+        }
+    }
+    log_warn("rendezvous.failed", "generation=%" PRIu32 " %s", s->generation, why);
+    s->generation++;
+    gather(s);
+}
+
+static void fail(struct service *s, const struct guest *g, const struct rdzv_message *m)
+{
+    char why[RDZV_TEXT];
+
+    if (s->phase != PHASE_RUNNING || m->generation != s->generation || g->state != GUEST_RUNNING) {
+        return;
+    }
+    s->failure = (struct failure){.code = (int)m->code, .by_signal = m->by_signal != 0};
+    progress_since(s->want->progress, &s->began, &s->failure.at);
+    snprintf(why, sizeof why, "a rank of node %" PRIu32 " ended with %" PRIu32, g->node, m->code);
+    if (!failure_may_pass(&s->failure)) {
+        end(s, m->code, why);
+        return;
+    }
+    s->failed = true;
+    stop_generation(s, why);
+}
+
+/* A node that is lost takes its generation along. Whether the others go on is --elastic's to say. */
+static void lose(struct service *s, struct guest *g, const char *how)
+{
+    bool took_part = g->joined;
+    enum guest_state was = g->state;
+    char why[RDZV_TEXT];
+
+    drop(g);
+    if (!took_part || s->phase == PHASE_OVER) {
+        return;
+    }
+    snprintf(why, sizeof why, "node %" PRIu32 " (%s) %s", g->node, g->from, how);
+    if (g->node == 0) {
+        end(s, EX_TEMPFAIL, why);
+    } else if (s->nodes->min == s->nodes->max && s->generation == 1 &&
+               s->phase == PHASE_GATHERING) {
+        log_warn("rendezvous.left", "%s", why); /* it may come again: nothing has begun */
+    } else if (s->nodes->min == s->nodes->max) {
+        end(s, EX_TEMPFAIL, why);
+    } else if (was == GUEST_RUNNING || was == GUEST_DONE) {
+        stop_generation(s, why);
+    } else {
+        s->failed = false; /* the ranks failed because of it: that is no restart of the command's */
+        log_warn("rendezvous.left", "%s", why);
+    }
+}
+
+static void done(struct service *s, struct guest *g, const struct rdzv_message *m)
+{
+    if (s->phase != PHASE_RUNNING || m->generation != s->generation || g->state != GUEST_RUNNING) {
+        return;
+    }
+    g->state = GUEST_DONE;
+    if (count(s, GUEST_RUNNING) == 0) {
+        end(s, 0, "");
+    }
+}
+
+/* --- who takes part ------------------------------------------------------------------------------------------------------- */
+
+static struct guest *holder(struct service *s, const struct guest *of)
+{
+    for (size_t i = 0; i < s->nguests; i++) {
+        struct guest *g = &s->guest[i];
+        if (g != of && g->fd != -1 && g->joined && g->node == of->node) {
+            return g;
+        }
+    }
+    return NULL;
+}
+
+static void refuse(struct guest *g, enum rdzv_type type, unsigned code, const char *text)
+{
+    struct rdzv_message m = {.type = type, .code = code};
+
+    snprintf(m.text, sizeof m.text, "%s", text);
+    say(g, &m);
+    drop(g);
+}
+
+static void join(struct service *s, struct guest *g, const struct rdzv_message *m)
+{
+    char text[RDZV_TEXT];
+
+    if (g->state != GUEST_KNOWN || m->ranks == 0 || m->ranks > RANKS_MAX ||
+        m->node >= s->nodes->max || (g->joined && m->node != g->node)) {
+        lose(s, g, "broke the protocol");
+        return;
+    }
+    if (m->min != s->nodes->min || m->max != s->nodes->max) {
+        snprintf(text, sizeof text,
+                 "node %" PRIu32 " was started for %" PRIu32 ":%" PRIu32
+                 " nodes, node 0 for %u:%u: give all the same --nodes or --elastic",
+                 m->node, m->min, m->max, s->nodes->min, s->nodes->max);
+        refuse(g, RDZV_END, EX_CONFIG, text);
+        return;
+    }
+    if (s->phase == PHASE_OVER) {
+        say(g, &s->ended);
+        return;
+    }
+    g->node = m->node;
+    if (!g->joined && holder(s, g) != NULL) {
+        snprintf(text, sizeof text, "node rank %" PRIu32 " is taken by the agent at %s", m->node,
+                 holder(s, g)->from);
+        refuse(g, RDZV_TAKEN, 0, text);
+        return;
+    }
+    g->ranks = m->ranks;
+    g->joined = true;
+    g->state = GUEST_WAITING;
+}
+
+static int by_node(const void *a, const void *b)
+{
+    const struct guest *const *x = a, *const *y = b;
+
+    return (*x)->node < (*y)->node ? -1 : (*x)->node > (*y)->node;
+}
+
+static void start_generation(struct service *s)
+{
+    struct guest **member = mem_array(s->nguests, sizeof member[0]);
+    struct rdzv_message m = {.type = RDZV_WORLD, .generation = s->generation, .port = port_pick()};
+
+    for (size_t i = 0; i < s->nguests; i++) {
+        if (s->guest[i].fd != -1 && s->guest[i].state == GUEST_WAITING) {
+            member[m.nodes++] = &s->guest[i];
+            m.world += s->guest[i].ranks;
+        }
+    }
+    qsort(member, m.nodes, sizeof member[0], by_node);
+    progress_read(s->want->progress, &s->began);
+    s->phase = PHASE_RUNNING;
+    for (m.node = 0; m.node < m.nodes; m.node++) {
+        member[m.node]->state = GUEST_RUNNING;
+        say(member[m.node], &m);
+        m.first += member[m.node]->ranks;
+    }
+    log_info("rendezvous.start", "generation=%" PRIu32 " nodes=%" PRIu32 " ranks=%" PRIu32,
+             s->generation, m.nodes, m.world);
+    free(member);
+}
+
+/* Of a failure: false when it is final. The pause counts from now, when all ranks have ended. */
+static bool judge(struct service *s)
+{
+    uint64_t wait_ms;
+    struct err why;
+    int rc = restart_judge(&s->restart, &s->failure, &wait_ms, &why);
+
+    s->failed = false;
+    if (rc != 0) {
+        end(s, rc == E_INTERNAL ? EX_SOFTWARE : (unsigned)s->failure.code, why.text);
+        return false;
+    }
+    s->not_before_ms = s->now_ms + wait_ms;
+    return true;
+}
+
+static void look_whether_all_came(struct service *s)
+{
+    unsigned here = count(s, GUEST_WAITING);
+    bool enough = here >= s->nodes->min && node_0(s) != NULL && node_0(s)->state == GUEST_WAITING;
+    char text[RDZV_TEXT];
+
+    if (!enough) {
+        s->last_call_ms = 0;
+    } else if (s->last_call_ms == 0) {
+        s->last_call_ms = s->now_ms + s->nodes->lost_ms;
+    }
+    if (enough && count(s, GUEST_KNOWN) == 0 &&
+        (here == s->nodes->max || s->now_ms >= s->last_call_ms)) {
+        if (s->failed && !judge(s)) {
+            return;
+        }
+        if (s->now_ms >= s->not_before_ms) {
+            start_generation(s);
+        }
+        return;
+    }
+    if (s->now_ms >= s->gather_ms) {
+        snprintf(text, sizeof text, "only %u of %u nodes came to the rendezvous in time", here,
+                 s->nodes->min);
+        end(s, EX_TEMPFAIL, text);
+    }
+}
+
+/* --- connections ---------------------------------------------------------------------------------------------------------- */
+
+static void hear(struct service *s, struct guest *g, const struct rdzv_message *m)
+{
+    char text[RDZV_TEXT];
+
+    switch (m->type) {
+    case RDZV_ALIVE:
+        break;
+    case RDZV_JOIN:
+        join(s, g, m);
+        break;
+    case RDZV_FAILED:
+        fail(s, g, m);
+        break;
+    case RDZV_DONE:
+        done(s, g, m);
+        break;
+    case RDZV_LEAVE:
+        snprintf(text, sizeof text, "left: %.120s", m->text);
+        lose(s, g, text);
+        break;
+    case RDZV_WORLD:
+    case RDZV_STOP:
+    case RDZV_END:
+    case RDZV_TAKEN:
+    case RDZV_LOST:
+    default:
+        lose(s, g, "broke the protocol");
+        break;
+    }
+}
+
+/* False: not yet, or it cannot. */
+static bool prove(struct service *s, struct guest *g)
+{
+    uint8_t want[RDZV_MAC], answer[RDZV_MAC];
+    const uint8_t *proof = (const uint8_t *)g->in.p;
+
+    if (g->in.n < RDZV_PROOF) {
+        return false;
+    }
+    rdzv_mac(s->nodes->id, "agent", g->nonce, proof, want);
+    rdzv_mac(s->nodes->id, "service", g->nonce, proof, answer);
+    if (!rdzv_same(want, proof + RDZV_NONCE, RDZV_MAC) ||
+        send(g->fd, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof answer) {
+        log_warn("rendezvous.stranger", "from=%s does not know the job's id", g->from);
+        drop(g);
+        return false;
+    }
+    buf_drop(&g->in, RDZV_PROOF);
+    g->state = GUEST_KNOWN;
+    return true;
+}
+
+static void read_guest(struct service *s, struct guest *g)
+{
+    int rc = rdzv_receive(g->fd, &g->in);
+    struct rdzv_message m;
+    int got = 1;
+
+    if (g->state == GUEST_STRANGER && !prove(s, g)) {
+        if (rc != 0) {
+            drop(g);
+        }
+        return;
+    }
+    while (g->fd != -1 && got == 1) {
+        got = rdzv_decode(&g->in, &m);
+        if (got == 1) {
+            g->quiet_ms = s->now_ms + s->nodes->lost_ms + min_u64(m.allow_ms, ALLOW_MAX_MS);
+            hear(s, g, &m);
+        }
+    }
+    if (g->fd != -1 && got < 0) {
+        lose(s, g, "broke the protocol");
+    } else if (g->fd != -1 && rc != 0) {
+        lose(s, g, "closed its connection");
+    }
+}
+
+static void drop_oldest_stranger(struct service *s)
+{
+    struct guest *oldest = NULL;
+
+    for (size_t i = 0; i < s->nguests; i++) {
+        struct guest *g = &s->guest[i];
+        if (g->fd != -1 && g->state == GUEST_STRANGER &&
+            (oldest == NULL || g->came < oldest->came)) {
+            oldest = g;
+        }
+    }
+    if (oldest != NULL) {
+        drop(oldest);
+    }
+}
+
+static void welcome(struct service *s)
+{
+    struct sockaddr_storage a;
+    socklen_t n = sizeof a;
+    int fd = accept4(s->listener, (struct sockaddr *)&a, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct guest g = {.fd = fd, .came = s->came++, .in = BUF_INIT(RDZV_BUFFER)};
+    uint8_t hello[RDZV_HELLO];
+    int yes = 1;
+
+    if (fd == -1) {
+        return;
+    }
+    if (count(s, GUEST_STRANGER) >= STRANGERS) {
+        drop_oldest_stranger(s);
+    }
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    if (getnameinfo((struct sockaddr *)&a, n, g.from, sizeof g.from, NULL, 0, NI_NUMERICHOST) != 0) {
+        snprintf(g.from, sizeof g.from, "an address");
+    }
+    g.quiet_ms = s->now_ms + STRANGER_MS;
+    memcpy(hello, "mrdagnt1", 8);
+    if (getrandom(g.nonce, sizeof g.nonce, 0) != sizeof g.nonce) {
+        drop(&g);
+        return;
+    }
+    memcpy(hello + 8, g.nonce, sizeof g.nonce);
+    if (send(fd, hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof hello ||
+        s->nguests == s->room) {
+        drop(&g);
+        return;
+    }
+    s->guest[s->nguests++] = g;
+}
+
+static void sweep(struct service *s)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < s->nguests; i++) {
+        if (s->guest[i].fd != -1) {
+            s->guest[kept++] = s->guest[i];
+        }
+    }
+    s->nguests = kept;
+}
+
+static void look_at_clock(struct service *s)
+{
+    static const struct rdzv_message alive = {.type = RDZV_ALIVE};
+
+    for (size_t i = 0; i < s->nguests; i++) {
+        struct guest *g = &s->guest[i];
+        if (g->fd != -1 && s->now_ms >= g->quiet_ms) {
+            if (g->state == GUEST_STRANGER) {
+                drop(g);
+            } else {
+                lose(s, g, "was silent for too long");
+            }
+        }
+    }
+    if (s->phase != PHASE_OVER && s->now_ms - s->told_ms >= s->nodes->lost_ms / 8) {
+        s->told_ms = s->now_ms;
+        say_all(s, &alive);
+    }
+    if (s->phase == PHASE_GATHERING) {
+        look_whether_all_came(s);
+    }
+}
+
+static bool is_over(const struct service *s)
+{
+    return s->phase == PHASE_OVER && (s->nguests == count(s, GUEST_STRANGER) ||
+                                      s->now_ms >= s->over_ms);
+}
+
+static void serve(struct service *s)
+{
+    struct pollfd *p = mem_array(s->room + 1, sizeof p[0]);
+
+    s->now_ms = clock_now_ms();
+    s->generation = 1;
+    gather(s);
+    while (!is_over(s)) {
+        size_t n = s->nguests;
+
+        p[0] = (struct pollfd){.fd = s->listener, .events = POLLIN};
+        for (size_t i = 0; i < n; i++) {
+            p[i + 1] = (struct pollfd){.fd = s->guest[i].fd, .events = POLLIN};
+        }
+        (void)poll(p, n + 1, TICK_MS);
+        s->now_ms = clock_now_ms();
+        for (size_t i = 0; i < n; i++) {
+            if (p[i + 1].revents != 0 && s->guest[i].fd != -1) {
+                read_guest(s, &s->guest[i]);
+            }
+        }
+        if (p[0].revents != 0) {
+            welcome(s);
+        }
+        look_at_clock(s);
+        sweep(s);
+    }
+    for (size_t i = 0; i < s->nguests; i++) {
+        drop(&s->guest[i]);
+    }
+    free(p);
+}
+
+/* --- the process ---------------------------------------------------------------------------------------------------------- */
+
+/* Many a host's own name leads to 127.0.1.1 there, where no other node would find us. */
+static bool is_no_address_for_others(const struct nodes *n, const struct sockaddr *a)
+{
+    struct network literal;
+
+    return a->sa_family == AF_INET && strcmp(n->host, "localhost") != 0 &&
+           !network_parse(slice_str(n->host), &literal) &&
+           (ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24) == 127;
+}
+
+static int listen_at(const struct nodes *n, const struct addrinfo *a, unsigned port)
+{
+    struct sockaddr_storage at = {0};
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int yes = 1;
+
+    memcpy(&at, a->ai_addr, a->ai_addrlen);
+    if (a->ai_family == AF_INET6) {
+        ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
+    } else {
+        ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
+        if (is_no_address_for_others(n, a->ai_addr)) {
+            ((struct sockaddr_in *)&at)->sin_addr.s_addr = htonl(INADDR_ANY);
+        }
+    }
+    if (fd != -1 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == -1 ||
+                     bind(fd, (struct sockaddr *)&at, a->ai_addrlen) == -1 ||
+                     listen(fd, 1024) == -1)) {
+        int saved = errno;
+        close(fd);
+        errno = saved;
+        fd = -1;
+    }
+    return fd;
+}
+
+/* On the first of the ports that is free. */
+static int listen_on(const struct nodes *n, struct err *e)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC}, *list = NULL;
+    int rc = getaddrinfo(n->host, NULL, &hints, &list);
+    int fd = -1;
+
+    if (rc != 0) {
+        return err_set(e, E_AGAIN, "%.100s: %s", n->host, gai_strerror(rc));
+    }
+    for (unsigned i = 0; fd == -1 && i < RDZV_PORTS; i++) {
+        for (struct addrinfo *a = list; a != NULL && fd == -1; a = a->ai_next) {
+            if (a->ai_family == AF_INET || a->ai_family == AF_INET6) {
+                fd = listen_at(n, a, n->port + i);
+            }
+        }
+        if (fd == -1 && errno != EADDRINUSE) {
+            break;
+        }
+    }
+    if (fd == -1) {
+        err_set(e, E_AGAIN, "%.100s, ports %u to %u: %s%s", n->host, n->port,
+                n->port + RDZV_PORTS - 1, strerror(errno),
+                errno == EADDRNOTAVAIL ? " (--rendezvous names an address of node 0, is this it?)"
+                                       : "");
+    }
+    freeaddrinfo(list);
+    return fd != -1 ? fd : E_AGAIN;
+}
+
+NORETURN static void be_service(const struct service_want *w, pid_t parent)
+{
+    struct service s = {.want = w,
+                        .nodes = w->nodes,
+                        .listener = -1,
+                        .room = w->nodes->max + STRANGERS + 64};
+    uint64_t until_ms = clock_now_ms() + w->nodes->join_ms;
+    char told[sizeof((struct err *)0)->text] = "";
+    struct err why = {0};
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_NAME, "rendezvous");
+    if (getppid() != parent) {
+        _exit(1);
+    }
+    setpgid(0, 0); /* a terminal's ^C is for the agent to judge */
+    restart_init(&s.restart, w->restarts, w->backoff_ms, clock_now_ns() ^ (uint64_t)getpid() << 32);
+    while ((s.listener = listen_on(w->nodes, &why)) < 0 && clock_now_ms() < until_ms) {
+        if (strcmp(told, why.text) != 0) {
+            snprintf(told, sizeof told, "%s", why.text);
+            log_warn("rendezvous.listen", "%s; it is tried again", why.text);
+        }
+        poll(NULL, 0, 500);
+    }
+    if (s.listener < 0) {
+        _exit(1);
+    }
+    s.guest = mem_array(s.room, sizeof s.guest[0]);
+    serve(&s);
+    _exit(0);
+}
+
+int service_start(const struct service_want *w, pid_t *pid, struct err *e)
+{
+    pid_t me = getpid();
+    int fd;
+    int rc = forked_start(pid, &fd, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    if (*pid == 0) {
+        close(fd);
+        be_service(w, me);
+    }
+    close(fd);
+    return 0;
+}

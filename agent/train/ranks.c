@@ -1,11 +1,12 @@
 #include "agent/train/ranks.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "agent/train/rendezvous.h"
 #include "common/base/slice.h"
 
-enum { RANKS_MAX = 1 << 16, RENDEZVOUS_MS = 120000 };
+enum { RANKS_MAX = 1 << 16, RENDEZVOUS_MS = 120000, SLURM_PORT = 29400, SLURM_PORTS = 1024 };
 
 static const struct names {
     enum launcher launcher;
@@ -42,6 +43,41 @@ static bool hides_openmpi(const char *(*env)(const char *), enum launcher launch
            env("OMPI_COMM_WORLD_RANK") != NULL;
 }
 
+/* trainagent counts the attempts of all nodes together, Slurm how often it has put the job in line again. torchrun's count is
+ * none of these: an agent that came later has another one than its peers. */
+static void read_generation(const char *(*env)(const char *), struct ranks *out)
+{
+    const char *generation = env("TRAINAGENT_GENERATION");
+    const char *step = env("SLURM_STEP_ID"), *again = env("SLURM_RESTART_COUNT");
+
+    if (generation != NULL && out->launcher == LAUNCHER_TORCHRUN) {
+        snprintf(out->generation, sizeof out->generation, "%.60s", generation);
+    } else if (out->launcher == LAUNCHER_SLURM) {
+        snprintf(out->generation, sizeof out->generation, "%.30s.%.30s", step != NULL ? step : "",
+                 again != NULL ? again : "0");
+    }
+}
+
+/* The same on all ranks, and never localhost. */
+static int read_slurm_place(const char *(*env)(const char *), struct ranks *out, struct err *e)
+{
+    const char *list = env("SLURM_STEP_NODELIST");
+
+    list = list != NULL ? list : env("SLURM_JOB_NODELIST");
+    if (out->launcher != LAUNCHER_SLURM || out->master_addr != NULL || list == NULL) {
+        return 0;
+    }
+    if (!hostlist_first(slice_str(list), out->first_host)) {
+        return err_set(e, E_CONFIG, "Slurm's node list \"%.80s\" has no first host: set MASTER_ADDR",
+                       list);
+    }
+    out->master_addr = out->first_host;
+    if (env("MASTER_PORT") == NULL) {
+        out->master_port = SLURM_PORT + (int)(slice_hash(slice_str(out->run_id)) % SLURM_PORTS);
+    }
+    return 0;
+}
+
 int ranks_read(const char *(*env)(const char *), struct ranks *out, struct err *e)
 {
     const char *addr, *id;
@@ -72,7 +108,9 @@ int ranks_read(const char *(*env)(const char *), struct ranks *out, struct err *
     id = id != NULL ? id : env("SLURM_JOB_ID");
     out->master_addr = addr;
     out->run_id = id != NULL ? id : "";
-    return read_count(env, "MASTER_PORT", 29500, &out->master_port, e);
+    read_generation(env, out);
+    rc = read_count(env, "MASTER_PORT", 29500, &out->master_port, e);
+    return rc != 0 ? rc : read_slurm_place(env, out, e);
 }
 
 static int join_nccl(const struct ranks *r, struct comm **out, struct err *e)
@@ -93,6 +131,7 @@ static int join_nccl(const struct ranks *r, struct comm **out, struct err *e)
                                          .rank = r->rank,
                                          .world = r->world,
                                          .run_id = r->run_id,
+                                         .generation = r->generation,
                                          .timeout_ms = RENDEZVOUS_MS};
         rc = rendezvous_share(&where, id, sizeof id, e);
     }

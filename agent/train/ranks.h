@@ -1,7 +1,8 @@
 /* ranks.h - which of how many processes this is, as the launcher's environment says.
  *
  * Order: torchrun's RANK and WORLD_SIZE (trainagent sets these too), Open MPI's OMPI_COMM_WORLD_*, Slurm's
- * SLURM_PROCID with SLURM_STEP_NUM_TASKS (only srun sets the latter: a batch script is not a rank), else alone.
+ * SLURM_PROCID with SLURM_STEP_NUM_TASKS (only srun sets the latter: a batch script is not a rank), else alone. Under Slurm the
+ * first host of the step and a port made of the job's id take the place of MASTER_ADDR and MASTER_PORT that are not set.
  *
  * errors   E_CONFIG when the variables contradict each other
  */
@@ -10,6 +11,7 @@
 
 #include "kernels/comm.h"
 
+#include "common/codec/hostlist.h"
 #include "common/base/err.h"
 
 enum launcher { LAUNCHER_NONE, LAUNCHER_TORCHRUN, LAUNCHER_OPENMPI, LAUNCHER_SLURM };
@@ -20,9 +22,11 @@ struct ranks {
     int world;
     int local_rank;
     const char *master_addr; /* NULL when not said */
+    char first_host[HOSTLIST_NAME]; /* of Slurm's list, to which master_addr then points */
     int master_port;
     const char *run_id; /* "" when not said */
     bool ordered;       /* sums in the order of the ranks; not of the environment */
+    char generation[64]; /* which attempt of the run this is; "" when nothing counts them */
 };
 
 /* getenv() in programs, a table in tests. */

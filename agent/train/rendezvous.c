@@ -11,12 +11,24 @@
 #include <unistd.h>
 
 #include "common/base/endian.h"
+#include "common/codec/network.h"
 #include "common/hash/digest.h"
 #include "common/os/clock.h"
 
-enum { HELLO_BYTES = 48, PAUSE_MS = 50, PEER_MS = 5000 };
+enum { HELLO_BYTES = 48, REPLY_BYTES = 40, PAUSE_MS = 50, PEER_MS = 5000, STRANGERS = 64 };
 
-/* "mrdhello", rank and world as u32 LE, then the digest of the run's name. */
+static void name_run(const struct rendezvous *r, const char *role, struct digest *out)
+{
+    struct hasher *h = hasher_new_whole();
+
+    hasher_add(h, role, strlen(role));
+    hasher_add(h, r->run_id, strlen(r->run_id) + 1);
+    hasher_add(h, r->generation, strlen(r->generation) + 1);
+    hasher_final(h, out);
+    hasher_free(&h);
+}
+
+/* "mrdhello", rank and world as u32 LE, then the digest of the run's name and generation. */
 static void make_hello(const struct rendezvous *r, int rank, uint8_t out[HELLO_BYTES])
 {
     struct digest run;
@@ -24,8 +36,18 @@ static void make_hello(const struct rendezvous *r, int rank, uint8_t out[HELLO_B
     memcpy(out, "mrdhello", 8);
     le_put(out + 8, 4, (unsigned)rank);
     le_put(out + 12, 4, (unsigned)r->world);
-    digest_of(slice_str(r->run_id), &run);
+    name_run(r, "hello", &run);
     memcpy(out + 16, run.b, DIGEST_BYTES);
+}
+
+/* What stands before the bytes: only rank 0 of this run says it, and no program that echoes. */
+static void make_reply(const struct rendezvous *r, uint8_t out[REPLY_BYTES])
+{
+    struct digest run;
+
+    memcpy(out, "mrdreply", 8);
+    name_run(r, "reply", &run);
+    memcpy(out + 8, run.b, DIGEST_BYTES);
 }
 
 static bool wait_for(int fd, short events, uint64_t deadline_ms)
@@ -71,39 +93,67 @@ static bool transmit(int fd, const void *from, size_t n)
 
 /* --- rank 0 -------------------------------------------------------------------------------------------------------- */
 
-/* Both families by one socket where the host has IPv6. */
-static int listen_on(int family, int port, struct err *e)
+/* Many a host's own name leads to 127.0.1.1 there, where no other host finds us. */
+static bool is_for_this_host_alone(const struct rendezvous *r, const struct addrinfo *a)
 {
-    struct addrinfo hints = {
-        .ai_family = family, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    struct addrinfo *a = NULL;
-    char service[16];
-    int fd = -1, yes = 1, no = 0, rc;
+    struct network literal;
 
-    snprintf(service, sizeof service, "%d", port);
-    rc = getaddrinfo(NULL, service, &hints, &a);
-    if (rc != 0) {
-        return err_set(e, E_NETWORK, "port %d: %s", port, gai_strerror(rc));
+    return a->ai_family == AF_INET && strcmp(r->host, "localhost") != 0 &&
+           !network_parse(slice_str(r->host), &literal) &&
+           ntohl(((const struct sockaddr_in *)(const void *)a->ai_addr)->sin_addr.s_addr) >> 24 ==
+               127;
+}
+
+static int listen_at(const struct rendezvous *r, const struct addrinfo *a)
+{
+    struct sockaddr_storage at = {0};
+    int yes = 1, saved;
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    memcpy(&at, a->ai_addr, a->ai_addrlen);
+    if (is_for_this_host_alone(r, a)) {
+        ((struct sockaddr_in *)&at)->sin_addr.s_addr = htonl(INADDR_ANY);
     }
-    fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd == -1 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == -1 ||
-        (family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == -1) ||
-        bind(fd, a->ai_addr, a->ai_addrlen) == -1 || listen(fd, 1024) == -1) {
-        rc = err_sys(e, "rendezvous on port %d", port);
-        if (fd != -1) {
-            close(fd);
-        }
-        fd = rc;
+    if (fd != -1 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == -1 ||
+                     bind(fd, (struct sockaddr *)&at, a->ai_addrlen) == -1 ||
+                     listen(fd, 1024) == -1)) {
+        saved = errno;
+        close(fd);
+        errno = saved;
+        fd = -1;
     }
-    freeaddrinfo(a);
     return fd;
 }
 
-static int open_listener(int port, struct err *e)
+/* A late process of an earlier attempt may have the port for a while, and a name may not be known at once. */
+static int open_listener(const struct rendezvous *r, uint64_t deadline_ms, struct err *e)
 {
-    int fd = listen_on(AF_INET6, port, NULL);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    char service[16];
+    int fd = -1;
 
-    return fd >= 0 ? fd : listen_on(AF_INET, port, e);
+    snprintf(service, sizeof service, "%d", r->port);
+    for (;;) {
+        struct addrinfo *list = NULL;
+        int rc = getaddrinfo(r->host, service, &hints, &list);
+
+        if (rc != 0) {
+            err_set(e, E_AGAIN, "rendezvous at %s:%d: %s", r->host, r->port, gai_strerror(rc));
+        }
+        for (struct addrinfo *a = list; a != NULL && fd == -1; a = a->ai_next) {
+            fd = listen_at(r, a);
+        }
+        if (fd == -1 && rc == 0) {
+            err_set(e, E_AGAIN, "rendezvous at %s:%d: %s", r->host, r->port, strerror(errno));
+        }
+        if (list != NULL) {
+            freeaddrinfo(list);
+        }
+        if (fd != -1 || clock_now_ms() >= deadline_ms) {
+            return fd != -1 ? fd : E_AGAIN;
+        }
+        poll(NULL, 0, PAUSE_MS);
+    }
 }
 
 /* The rank whose hello this is, or -1: another run, another program, or one that we have. */
@@ -120,51 +170,113 @@ static int judge_hello(const struct rendezvous *r, const uint8_t got[HELLO_BYTES
     return -1;
 }
 
+/* Somebody at the port who has not said hello in full. */
+struct stranger {
+    int fd; /* -1: the place is free */
+    size_t n;
+    uint64_t until_ms, came_ms;
+    uint8_t hello[HELLO_BYTES];
+};
+
+static void drop(struct stranger *s)
+{
+    if (s->fd != -1) {
+        close(s->fd);
+    }
+    *s = (struct stranger){.fd = -1};
+}
+
+/* The oldest one goes where there is no place for the next. */
+static void take_in(struct stranger *strangers, int listener)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct stranger *place = strangers;
+
+    for (int i = 1; i < STRANGERS && place->fd != -1; i++) {
+        if (strangers[i].fd == -1 || strangers[i].came_ms < place->came_ms) {
+            place = &strangers[i];
+        }
+    }
+    if (fd != -1) {
+        uint64_t now = clock_now_ms();
+
+        drop(place);
+        *place = (struct stranger){.fd = fd, .came_ms = now, .until_ms = now + PEER_MS};
+    }
+}
+
+/* True: it was a rank, whose socket is now in peer[]. */
+static bool hear(const struct rendezvous *r, struct stranger *s, int *peer)
+{
+    ssize_t got = recv(s->fd, s->hello + s->n, HELLO_BYTES - s->n, MSG_DONTWAIT);
+    int rank;
+
+    if (got == -1 && (errno == EAGAIN || errno == EINTR)) {
+        return false;
+    }
+    s->n += got > 0 ? (size_t)got : 0;
+    rank = s->n == HELLO_BYTES ? judge_hello(r, s->hello, peer) : -1;
+    if (rank != -1) {
+        peer[rank] = s->fd;
+        s->fd = -1;
+    }
+    if (got <= 0 || s->n == HELLO_BYTES) {
+        drop(s);
+    }
+    return rank != -1;
+}
+
 static int gather(const struct rendezvous *r, int listener, int *peer, uint64_t deadline_ms,
                   struct err *e)
 {
+    struct stranger strangers[STRANGERS];
     int missing = r->world - 1;
 
-    while (missing > 0) {
-        uint8_t hello[HELLO_BYTES];
-        uint64_t patience;
-        int fd, rank = -1;
-
-        if (!wait_for(listener, POLLIN, deadline_ms)) {
-            return err_set(e, E_TIMEOUT, "rendezvous: %d of %d ranks did not come", missing,
-                           r->world);
-        }
-        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd == -1) {
-            continue;
-        }
-        patience = min_u64(deadline_ms, clock_now_ms() + PEER_MS);
-        if (receive(fd, hello, sizeof hello, patience)) {
-            rank = judge_hello(r, hello, peer);
-        }
-        if (rank == -1) {
-            close(fd);
-            continue;
-        }
-        peer[rank] = fd;
-        missing--;
+    for (int i = 0; i < STRANGERS; i++) {
+        strangers[i] = (struct stranger){.fd = -1};
     }
-    return 0;
+    while (missing > 0 && clock_now_ms() < deadline_ms) {
+        struct pollfd p[STRANGERS + 1] = {{.fd = listener, .events = POLLIN}};
+
+        for (int i = 0; i < STRANGERS; i++) {
+            p[i + 1] = (struct pollfd){.fd = strangers[i].fd, .events = POLLIN};
+        }
+        (void)poll(p, STRANGERS + 1, PAUSE_MS);
+        for (int i = 0; i < STRANGERS; i++) {
+            if (p[i + 1].revents != 0 && hear(r, &strangers[i], peer)) {
+                missing--;
+            } else if (strangers[i].fd != -1 && clock_now_ms() >= strangers[i].until_ms) {
+                drop(&strangers[i]);
+            }
+        }
+        if (p[0].revents != 0) {
+            take_in(strangers, listener);
+        }
+    }
+    for (int i = 0; i < STRANGERS; i++) {
+        drop(&strangers[i]);
+    }
+    return missing == 0 ? 0
+                        : err_set(e, E_TIMEOUT, "rendezvous: %d of %d ranks did not come", missing,
+                                  r->world);
 }
 
 static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64_t deadline_ms,
                  struct err *e)
 {
     int *peer = mem_array((size_t)r->world, sizeof *peer);
-    int listener = open_listener(r->port, e), rc;
+    int listener = open_listener(r, deadline_ms, e), rc;
+    uint8_t reply[REPLY_BYTES];
 
+    make_reply(r, reply);
     for (int i = 0; i < r->world; i++) {
         peer[i] = -1;
     }
     rc = listener < 0 ? listener : gather(r, listener, peer, deadline_ms, e);
     for (int i = 1; i < r->world; i++) {
-        if (rc == 0 && !transmit(peer[i], bytes, n)) {
-            rc = err_set(e, E_NETWORK, "rendezvous: rank %d went away", i);
+        if (rc == 0 &&
+            (!transmit(peer[i], reply, sizeof reply) || !transmit(peer[i], bytes, n))) {
+            rc = err_set(e, E_AGAIN, "rendezvous: rank %d went away", i);
         }
         if (peer[i] != -1) {
             close(peer[i]);
@@ -203,14 +315,16 @@ static int dial(const struct rendezvous *r)
 static int ask(const struct rendezvous *r, void *bytes, size_t n, uint64_t deadline_ms,
                struct err *e)
 {
-    uint8_t hello[HELLO_BYTES];
+    uint8_t hello[HELLO_BYTES], reply[REPLY_BYTES], want[REPLY_BYTES];
 
     make_hello(r, r->rank, hello);
+    make_reply(r, want);
     while (clock_now_ms() <
            deadline_ms) { /* rank 0 may start later, or drop us while an old run still listens */
         int fd = dial(r);
-        bool done =
-            fd != -1 && transmit(fd, hello, sizeof hello) && receive(fd, bytes, n, deadline_ms);
+        bool done = fd != -1 && transmit(fd, hello, sizeof hello) &&
+                    receive(fd, reply, sizeof reply, deadline_ms) &&
+                    memcmp(reply, want, sizeof want) == 0 && receive(fd, bytes, n, deadline_ms);
 
         if (fd != -1) {
             close(fd);

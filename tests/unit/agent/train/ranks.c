@@ -54,6 +54,29 @@ static void test_launchers(void **state)
                      0);
     assert_string_equal(r.run_id, "77");
     assert_true(r.launcher == LAUNCHER_SLURM && r.rank == 1 && r.world == 4 && r.local_rank == 1);
+    assert_null(r.master_addr);
+    assert_int_equal(read_table(ENV("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "4", "SLURM_JOB_ID",
+                                    "77", "SLURM_STEP_ID", "3", "SLURM_RESTART_COUNT", "2",
+                                    "SLURM_STEP_NODELIST", "gpu[07-09]"),
+                                &r),
+                     0);
+    assert_string_equal(r.master_addr, "gpu07");
+    assert_true(r.master_port >= 29400 && r.master_port < 29400 + 1024);
+    assert_string_equal(r.generation, "3.2");
+    assert_int_equal(read_table(ENV("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "4", "MASTER_ADDR",
+                                    "m", "MASTER_PORT", "7", "SLURM_STEP_NODELIST", "gpu[07-09]"),
+                                &r),
+                     0);
+    assert_true(strcmp(r.master_addr, "m") == 0 && r.master_port == 7);
+    assert_int_equal(read_table(ENV("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "4",
+                                    "SLURM_STEP_NODELIST", "[]"),
+                                &r),
+                     E_CONFIG);
+    assert_int_equal(read_table(ENV("RANK", "0", "WORLD_SIZE", "2", "TRAINAGENT_GENERATION", "3",
+                                    "TORCHELASTIC_RESTART_COUNT", "9"),
+                                &r),
+                     0);
+    assert_string_equal(r.generation, "3");
     /* A batch script: srun did not start it. */
     assert_int_equal(read_table(ENV("SLURM_PROCID", "0", "SLURM_NTASKS", "4"), &r), 0);
     assert_int_equal(r.world, 1);

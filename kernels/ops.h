@@ -28,6 +28,7 @@
 struct kops {
     const char *name; /* "cpu", "cuda" */
     char device[96];  /* for people: the chip's name */
+    bool bf16;        /* the device multiplies in it at full speed */
 #define OP(name) __typeof__(name##_cpu) *name;
 #include "kernels/ops.def"
 #undef OP

@@ -235,7 +235,7 @@ static void begin(struct report *r)
     }
 }
 
-int verb_bench(const struct options *o, struct err *e)
+int verb_bench(struct options *o, struct err *e)
 {
     struct report r = {.o = o};
     int rc = setup_at_least("batch", o->batch, 1, e);
@@ -248,6 +248,7 @@ int verb_bench(const struct options *o, struct err *e)
     if (rc != 0) {
         return rc;
     }
+    setup_dtype(o, r.k, "", true);
     begin(&r);
     rc = (r.only & ~(unsigned)STEPS) != 0 ? run_tables(&r, e) : 0;
     if (rc == 0 && (r.only & STEPS) != 0) {

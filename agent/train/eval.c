@@ -30,7 +30,7 @@ static void print(const struct options *o, const struct measured *r)
     }
 }
 
-int verb_eval(const struct options *o, struct err *e)
+int verb_eval(struct options *o, struct err *e)
 {
     const struct kops *k = NULL;
     struct model *m = NULL;
@@ -51,6 +51,7 @@ int verb_eval(const struct options *o, struct err *e)
     if (rc != 0) {
         return rc;
     }
+    setup_dtype(o, k, "", true);
     s.seq = setup_seq(o, &c);
     rc = data_open(o->data, s.seq, 0, &d, e);
     rc = rc != 0 ? rc : setup_same_tokenizer(o->model, d, e);

@@ -21,7 +21,7 @@ enum { JSON_MAX_BYTES = 256 << 20 };
 
 /* What there is to say of one. */
 struct about {
-    const struct options *o;
+    struct options *o;
     struct model_config config;
     struct layout layout;
     bool ours; /* a checkpoint, verified: `state` is its */
@@ -241,8 +241,12 @@ static int tell(struct about *a, struct err *e)
 
     rc = rc != 0 ? rc : setup_at_least("seq", a->o->seq, 0, e);
     rc = rc != 0 ? rc : setup_device(a->o, 0, &a->k, e);
+    if (rc != 0) {
+        return rc;
+    }
+    setup_dtype(a->o, a->k, "", true);
     a->seq = setup_seq(a->o, &a->config);
-    rc = rc != 0 ? rc : plan(a, true, &a->train, e);
+    rc = plan(a, true, &a->train, e);
     rc = rc != 0 ? rc : plan(a, false, &a->run, e);
     if (rc != 0) {
         return rc;
@@ -407,7 +411,7 @@ static int info_other(const struct options *o, const char *dir, struct err *e)
 }
 
 /* The folder of a model, or of a run: then its newest checkpoint that is whole. */
-static int info_folder(const struct options *o, const char *dir, struct err *e)
+static int info_folder(struct options *o, const char *dir, struct err *e)
 {
     size_t n = checkpoint_count(dir);
     struct about a = {.o = o};
@@ -454,7 +458,7 @@ static int info_shard(const struct options *o, const char *path, struct err *e)
     return 0;
 }
 
-int verb_info(const struct options *o, struct err *e)
+int verb_info(struct options *o, struct err *e)
 {
     struct about a = {.o = o};
     struct stat st;

@@ -15,7 +15,7 @@
 static const struct verb_row {
     const char *name;
     enum verb verb;
-    int (*run)(const struct options *o, struct err *e);
+    int (*run)(struct options *o, struct err *e);
     const char *arguments;
     const char *summary;
 } verbs[] = {

@@ -371,11 +371,24 @@ static int agree_on_start(struct run *r, struct err *e)
     return rc;
 }
 
+/* A run goes on in the type that it began with. */
+static int choose_dtype(struct run *r, const char *resume, struct err *e)
+{
+    struct train_state s = {0};
+    int rc = resume != NULL ? checkpoint_state(resume, &s, e) : 0;
+
+    if (rc == 0) {
+        setup_dtype(r->o, r->k, s.dtype, r->comm->rank == 0);
+    }
+    return rc;
+}
+
 int run_open(struct run *r, struct err *e)
 {
     char *dir = NULL;
     int rc = find_resume(r->o, &dir, e);
 
+    rc = rc != 0 ? rc : choose_dtype(r, dir, e);
     rc = rc != 0 ? rc : find_config(r, dir, e);
     if (rc == 0) {
         r->seq = setup_seq(r->o, &r->config);

@@ -15,7 +15,7 @@
 enum { SHARED_STOP, SHARED_PREEMPTED, SHARED_SAVE, SHARED_COUNT };
 
 struct run {
-    const struct options *o;
+    struct options *o;
     const struct kops *k;
     struct ranks ranks;
     struct comm *comm;

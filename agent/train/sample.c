@@ -12,7 +12,7 @@
 enum { MAX_TOKENS = 1 << 26 };
 
 struct sampling {
-    const struct options *o;
+    struct options *o;
     struct tokenizer *tokenizer;
     int32_t *token; /* the prompt's, then those drawn: n so far */
     int64_t n;
@@ -151,7 +151,7 @@ static int generate(struct sampling *s, struct model *m, struct err *e)
 
 static int open_and_generate(struct sampling *s, struct err *e)
 {
-    const struct options *o = s->o;
+    struct options *o = s->o;
     struct setup setup = {.world = 1, .batch = 1, .caching = true};
     const struct kops *k = NULL;
     struct model *m = NULL;
@@ -164,6 +164,7 @@ static int open_and_generate(struct sampling *s, struct err *e)
     if (rc == 0) {
         int64_t all = s->n + o->tokens;
 
+        setup_dtype(o, k, "", true);
         setup.seq = all < c.context ? all : c.context;
         rc = setup_model(o, &c, k, &setup, &m, e);
     }
@@ -189,7 +190,7 @@ static int check_options(const struct options *o, struct err *e)
     return rc;
 }
 
-int verb_sample(const struct options *o, struct err *e)
+int verb_sample(struct options *o, struct err *e)
 {
     struct sampling s = {.o = o, .text = BUF_INIT(1 << 20), .printed = BUF_INIT(4 << 20)};
     int rc;

@@ -235,20 +235,44 @@ static int parse_recompute(const char *text, int64_t *out, struct err *e)
     return 0;
 }
 
-static int parse_dtype(const char *text, enum dtype *out, struct err *e)
-{
-    static const struct {
-        const char *name;
-        enum dtype dt;
-    } known[] = {{"f32", DT_F32}, {"bf16", DT_BF16}, {"fp16", DT_F16}};
+static const struct dtype_name {
+    const char *name;
+    enum dtype dt;
+} dtypes[] = {{"f32", DT_F32}, {"bf16", DT_BF16}, {"fp16", DT_F16}};
 
-    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
-        if (strcmp(text, known[i].name) == 0) {
-            *out = known[i].dt;
-            return 0;
+static const struct dtype_name *find_dtype(const char *text)
+{
+    for (size_t i = 0; i < ARRAY_LEN(dtypes); i++) {
+        if (strcmp(text, dtypes[i].name) == 0) {
+            return &dtypes[i];
         }
     }
-    return err_set(e, E_USAGE, "--dtype %.20s: f32, bf16 or fp16", text);
+    return NULL;
+}
+
+static int parse_dtype(const char *text, enum dtype *out, struct err *e)
+{
+    const struct dtype_name *found = find_dtype(text);
+
+    if (found == NULL) {
+        return err_set(e, E_USAGE, "--dtype %.20s: auto, f32, bf16 or fp16", text);
+    }
+    *out = found->dt;
+    return 0;
+}
+
+void setup_dtype(struct options *o, const struct kops *k, const char *before, bool tell)
+{
+    const struct dtype_name *found = find_dtype(before);
+
+    if (strcmp(o->dtype, "auto") != 0) {
+        return;
+    }
+    o->dtype = found != NULL ? found->name : k->bf16 ? "bf16" : "f32";
+    if (tell && strcmp(o->dtype, "f32") != 0) {
+        log_info("dtype.auto", "dtype=%s device=\"%s\"%s", o->dtype, k->device,
+                 found != NULL ? " as in the checkpoint" : "");
+    }
 }
 
 /* Where there are masters they are filled, and the narrow parameters made of them. */

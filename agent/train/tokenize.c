@@ -437,7 +437,7 @@ static void say(const struct tokenizing *t, uint64_t took_ms)
     fputc('\n', stderr);
 }
 
-int verb_tokenize(const struct options *o, struct err *e)
+int verb_tokenize(struct options *o, struct err *e)
 {
     struct tokenizing *t = NEW(struct tokenizing);
     uint64_t began_ms = clock_now_ms();

@@ -320,7 +320,7 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
-int verb_train(const struct options *o, struct err *e)
+int verb_train(struct options *o, struct err *e)
 {
     struct run r = {.o = o, .out_fd = -1};
     int rc = check_options(o, e);

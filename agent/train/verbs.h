@@ -6,17 +6,20 @@
 #include "agent/train/model.h"
 #include "agent/train/options.h"
 
-/* Each returns 0 or an error for main() to print; E_AGAIN asks to be started again (exit 75). */
-int verb_train(const struct options *o, struct err *e);
-int verb_eval(const struct options *o, struct err *e);
-int verb_sample(const struct options *o, struct err *e);
-int verb_tokenize(const struct options *o, struct err *e);
-int verb_bench(const struct options *o, struct err *e);
-int verb_info(const struct options *o, struct err *e);
+/* Each fills in what the options left open, and returns 0 or an error for main() to print; E_AGAIN asks to be started again (exit 75). */
+int verb_train(struct options *o, struct err *e);
+int verb_eval(struct options *o, struct err *e);
+int verb_sample(struct options *o, struct err *e);
+int verb_tokenize(struct options *o, struct err *e);
+int verb_bench(struct options *o, struct err *e);
+int verb_info(struct options *o, struct err *e);
 
 /* The operations that --device asks for; a GPU is the machine's local_rank-th. */
 MUST_USE int setup_device(const struct options *o, int local_rank, const struct kops **out,
                           struct err *e);
+/* --dtype auto becomes `before`, the type of the checkpoint that a run goes on from, "" without one; else bf16 where the
+ * device has it, else f32. `tell`: logs a choice that is not f32. */
+void setup_dtype(struct options *o, const struct kops *k, const char *before, bool tell);
 /* --model may be a run's --out: then *newest, to be freed, is its newest checkpoint that is whole, and o->model that. */
 MUST_USE int setup_find_model(struct options *o, char **newest, struct err *e);
 /* The shape that --model or --config names. */

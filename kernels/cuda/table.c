@@ -109,5 +109,6 @@ int plugin_cuda(int device, struct kops *out, char *why, size_t room)
 #undef OP
     };
     snprintf(out->device, sizeof out->device, "%.80s", prop.name);
+    out->bf16 = prop.major >= 8; /* since Ampere */
     return 0;
 }

@@ -140,18 +140,22 @@ static int join_nccl(const struct ranks *r, struct comm **out, struct err *e)
 
 int ranks_join(const struct ranks *r, const struct kops *k, struct comm **out, struct err *e)
 {
+    bool gpus = strcmp(k->name, "cuda") == 0;
     int rc;
 
     *out = NULL;
     if (r->world == 1) {
         return comm_open_self(out);
     }
-    if (strcmp(k->name, "cuda") == 0) {
+    if (!gpus && r->over == OVER_NCCL) {
+        return err_set(e, E_USAGE, "--comm nccl is for GPUs, the ranks run on CPUs");
+    }
+    if (gpus && r->over != OVER_MPI) {
         return join_nccl(r, out, e);
     }
     if (r->launcher != LAUNCHER_OPENMPI) {
-        return err_set(e, E_UNSUPPORTED, "%d ranks on CPUs speak MPI: start them with mpirun",
-                       r->world);
+        return err_set(e, E_UNSUPPORTED, "%d ranks%s speak MPI: start them with mpirun", r->world,
+                       gpus ? "" : " on CPUs");
     }
     rc = comm_open_mpi(k, r->ordered, out, e);
     if (rc == 0 && (*out)->size != r->world) {

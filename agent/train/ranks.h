@@ -16,6 +16,13 @@
 
 enum launcher { LAUNCHER_NONE, LAUNCHER_TORCHRUN, LAUNCHER_OPENMPI, LAUNCHER_SLURM };
 
+/* What ranks exchange sums over. */
+enum ranks_over {
+    OVER_AUTO, /* NCCL between GPUs, MPI between CPUs */
+    OVER_NCCL,
+    OVER_MPI,
+};
+
 struct ranks {
     enum launcher launcher;
     int rank;
@@ -25,8 +32,10 @@ struct ranks {
     char first_host[HOSTLIST_NAME]; /* of Slurm's list, to which master_addr then points */
     int master_port;
     const char *run_id; /* "" when not said */
-    bool ordered;       /* sums in the order of the ranks; not of the environment */
     char generation[64]; /* which attempt of the run this is; "" when nothing counts them */
+    /* Not of the environment: */
+    enum ranks_over over;
+    bool ordered; /* sums in the order of the ranks */
 };
 
 /* getenv() in programs, a table in tests. */

@@ -78,6 +78,20 @@ static int check_options(const struct options *o, struct err *e)
     return rc != 0 ? rc : check_numbers(o, e);
 }
 
+static int parse_comm(const char *text, enum ranks_over *out, struct err *e)
+{
+    static const char *const known[] = {
+        [OVER_AUTO] = "auto", [OVER_NCCL] = "nccl", [OVER_MPI] = "mpi"};
+
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        if (strcmp(text, known[i]) == 0) {
+            *out = (enum ranks_over)i;
+            return 0;
+        }
+    }
+    return err_set(e, E_USAGE, "--comm %.20s: auto, nccl or mpi", text);
+}
+
 /* --- a step -------------------------------------------------------------------------------------------------------- */
 
 static int share(struct run *r, enum dtype dt, void *buf, int64_t n, struct err *e)
@@ -328,6 +342,7 @@ int verb_train(struct options *o, struct err *e)
     listen_to_signals();
     rc = rc != 0 ? rc : ranks_read(environment, &r.ranks, e);
     rc = rc != 0 ? rc : setup_device(o, r.ranks.local_rank, &r.k, e);
+    rc = rc != 0 ? rc : parse_comm(o->comm, &r.ranks.over, e);
     if (o->deterministic) {
         r.ranks.ordered = true;
         setenv("NCCL_NVLS_ENABLE", "0",

@@ -58,6 +58,14 @@ $(B)/simt/gpu-check: $(call obj,$(wildcard tests/gpu/*.c)) $(B)/simt/tests/simt/
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_KERNELS) -ljansson $(L_BASE) -lstdc++ -o $@
 
+# The trainer with the host's GPU, and MPI beside it: tests/system/test_trainer.py.
+$(B)/simt/mpi/trainer: $(B)/obj/agent/train/main.o $(B)/simt/tests/simt/trainer.o $(call lib,train) $(call lib,simt) \
+                   $(call lib,kernels) $(call lib,common)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,--allow-multiple-definition $^ $(L_TRAIN) -lstdc++ -o $@
+	@ln -sfn ../../trainer-mpi.so $(@D)/trainer-mpi.so
+
 # A driver that does not start: tests/system/test_gpu_check.py.
 $(B)/simt/driver/libcuda.so.1: tests/simt/driver.c
 	@mkdir -p $(@D)

@@ -381,3 +381,51 @@ def test_a_file_tells_of_a_preemption(tmp_path):
     for name in ("model.safetensors", "optimizer.safetensors", "trainer.json"):
         assert (tmp_path / f"run/checkpoint-{step + 3}" / name).read_bytes() == (
             tmp_path / f"straight/checkpoint-{step + 3}" / name).read_bytes()
+
+
+SIMT = BUILD / "simt/mpi/trainer"
+
+
+def f32_tensors(path):
+    raw = path.read_bytes()
+    return memoryview(raw)[8 + int.from_bytes(raw[:8], "little"):].cast("f")
+
+
+@needs_mpi
+@pytest.mark.skipif(not SIMT.exists(), reason="sanitizers do not understand threads that are fibers")
+def test_gpus_may_meet_over_mpi(tmp_path):
+    """The GPU is the host's (tests/simt). One rank with twice the accumulation sees the same samples as two."""
+    tiny_shard(tmp_path / "data.bin")
+
+    def train(out, *more, device="cuda"):
+        return [SIMT, "train", "--config", "tiny-gpt2", "--data", tmp_path / "data.bin", "--steps", 3, "--batch", 2, "--device", device,
+                "--out", tmp_path / out, "--dtype", "f32", *more]
+
+    def losses(out):
+        return [json.loads(line)["loss"] for line in (tmp_path / out / "metrics.jsonl").read_text().splitlines()]
+
+    two = mpirun_each(*[train("two", "--comm", "mpi", "--deterministic")] * 2)
+    assert two.returncode == 0 and "on NVIDIA H100 of the host's, 2 ranks, mpi" in two.stderr, two.stderr
+    one = subprocess.run(list(map(str, train("one", "--accum", 2, "--deterministic"))), text=True, capture_output=True, check=False)
+    assert one.returncode == 0, one.stderr
+    assert losses("two") == pytest.approx(losses("one"), rel=1e-6)
+    for part in ("model", "optimizer"):
+        a, b = (f32_tensors(tmp_path / out / "checkpoint-3" / f"{part}.safetensors") for out in ("one", "two"))
+        assert len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) <= 1e-6 * max(map(abs, a))
+
+    auto = mpirun_each(*[train("three")] * 2, env={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"})
+    assert auto.returncode == 69 and "trainer-nccl.so" in auto.stderr, auto.stderr  # NCCL is what GPUs use otherwise
+
+
+def test_comm_refuses_what_cannot_be(tmp_path):
+    tiny_shard(tmp_path / "data.bin")
+
+    def says(word, code, *more, **env):
+        run = subprocess.run([BUILD / "trainer", "train", "--config", "tiny-gpt2", "--data", tmp_path / "data.bin", "--steps", "1", "--batch",
+                              "2", "--device", "cpu", "--out", tmp_path / "out", *more], env=dict(os.environ, **env), text=True,
+                             capture_output=True, check=False)
+        assert run.returncode == code and word in run.stderr, run.stderr
+    says("--comm x: auto, nccl or mpi", 64, "--comm", "x")
+    says("--comm nccl is for GPUs", 64, "--comm", "nccl", RANK="0", WORLD_SIZE="2")
+    says("start them with mpirun", 69, "--comm", "mpi", RANK="0", WORLD_SIZE="2")
+    says("", 0, "--comm", "mpi")  # one rank speaks to nobody

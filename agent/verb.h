@@ -33,6 +33,7 @@ struct verb_line {
     unsigned restarts;
     const char *checkpoints; /* NULL: not said */
     struct nodes_said nodes;
+    const char *preempt_url; /* NULL: not said */
     const char *if_match;
     struct preflight_line preflight;
     int exit_code;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent/job/member.h"
+#include "agent/job/notice.h"
 #include "agent/job/ports.h"
 #include "agent/job/restart.h"
 #include "common/base/log.h"
@@ -55,6 +56,7 @@ struct attempt {
     bool over;                 /* the job is, as `end` says */
     struct rdzv_message end;
     uint64_t kill_at_ms; /* UINT64_MAX: nobody is */
+    struct notice *notice;
 };
 
 static const int passed_on[] = {SIGHUP, SIGUSR1, SIGUSR2};
@@ -260,6 +262,10 @@ static void reap(struct attempt *a)
 static void on_signal(struct attempt *a, int sig)
 {
     if (sig == SIGTERM || sig == SIGINT) {
+        if (!a->stopped && notice_came(a->notice)) {
+            log_warn("launch.preempted", "url=%s this machine is taken away: the ranks are ended",
+                     a->want->preempt_url);
+        }
         if (a->stopped) {
             signal_all(a, SIGKILL);
         }
@@ -542,9 +548,13 @@ int launch(const struct launch_want *w, struct launch_result *out, struct err *e
     }
     sigprocmask(SIG_BLOCK, &set, &before);
     a.rank = mem_array(a.nranks, sizeof a.rank[0]);
-    rc = w->nodes != NULL && w->nodes->max > 1 ? launch_together(&a, out, e)
-                                               : launch_alone(&a, out, e);
-    out->stopped = a.stopped;
+    rc = notice_start(w->preempt_url, &a.notice, e);
+    if (rc == 0) {
+        rc = w->nodes != NULL && w->nodes->max > 1 ? launch_together(&a, out, e)
+                                                   : launch_alone(&a, out, e);
+        out->stopped = a.stopped;
+        notice_stop(&a.notice);
+    }
     free(a.rank);
     close(a.signals);
     sigprocmask(SIG_SETMASK, &before, NULL);

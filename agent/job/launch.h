@@ -23,6 +23,8 @@ struct launch_want {
     const char *progress; /* the folder that shows it (progress.h); NULL: there is none */
     uint64_t grace_ms;    /* 0: 25 s, less than Slurm's KillWait */
     uint64_t backoff_ms; /* 0: 1 s */
+    /* Its notice ends the ranks as SIGTERM does (notice.h). NULL: there is none. */
+    const char *preempt_url;
     /* Called before each restart, while nothing runs; an error ends the job. NULL: not called. */
     int (*may_restart)(void *arg, struct err *e);
     void *arg;

@@ -38,6 +38,7 @@ struct run {
     int lock;
     uint64_t began_ms;  /* the command's first attempt */
     struct nodes nodes; /* among which this one is */
+    const char *preempt_url; /* NULL: not said */
     struct record record;
 };
 
@@ -410,6 +411,7 @@ static int run_command(struct run *r, struct launch_result *got, struct err *e)
                             .nodes = &r->nodes,
                             .restarts = r->job.restarts,
                             .progress = r->out,
+                            .preempt_url = r->preempt_url,
                             .grace_ms = r->job.grace_ms,
                             .backoff_ms = r->job.backoff_ms,
                             .may_restart = look_again,
@@ -493,7 +495,7 @@ static void close_run(struct run *r)
 
 int verb_run(struct verb_line *v, struct err *e)
 {
-    struct run r = {.agent = v->agent, .lock = -1};
+    struct run r = {.agent = v->agent, .lock = -1, .preempt_url = v->preempt_url};
     int rc;
 
     if (v->argc != 1) {
@@ -542,6 +544,7 @@ int verb_launch(struct verb_line *v, struct err *e)
                             .ranks = (unsigned)v->ranks,
                             .nodes = &r.nodes,
                             .restarts = v->restarts,
+                            .preempt_url = v->preempt_url,
                             .progress = v->checkpoints,
                             .may_restart = look_for_launch,
                             .arg = &r};

@@ -3,19 +3,26 @@
  * self is one rank alone; mpi (Open MPI) speaks between CPUs and stages device memory through the host; nccl speaks
  * between GPUs on the caller's stream. mpi and nccl are shared objects opened at run time.
  *
- * order    every rank makes the same calls in the same order
+ * order    every rank makes the same calls in the same order; each is an entry of the flight record (flight.h)
  * owns     comm_close() leaves the group; the operations given to comm_open_*() are borrowed
  * errors   0, or E_NETWORK when the library gave up: the group is then of no more use
  */
 #ifndef KERNELS_COMM_H
 #define KERNELS_COMM_H
 
+#include "kernels/flight.h"
 #include "kernels/ops.h"
 
+/* What a library of communication provides. Callers use the functions below, which keep the flight record. */
 struct comm {
     const char *name; /* "self", "mpi", "nccl" */
     int rank;
     int size;
+    char facts[200]; /* for people: version and transport; "" when there is nothing to say */
+    struct flight *flight; /* of a group made by comm_split() the parent's */
+    struct comm *parent;
+    struct comm *part[2]; /* groups made by comm_split() and not closed yet; NULL: none */
+    uint64_t seq; /* the flight record's number of the operation that is being posted */
     /* buf[i] = sum over ranks of buf[i], in device memory; the same bits on every rank. mpi has no 16-bit types. */
     int (*allreduce)(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n);
     /* dst[i] = sum over ranks of src[rank * n + i]: each rank gets its piece of n elements. dst is src + rank * n, or elsewhere
@@ -29,8 +36,34 @@ struct comm {
     /* The ranks of one color become a group of their own, in the order they have here. All ranks call it together; close it before
      * its parent. */
     int (*split)(struct comm *c, int color, struct comm **out);
+    /* NULL: operations are complete when they return. Else the greatest number that is complete, or E_NETWORK when the group
+     * is lost. */
+    int (*poll)(struct comm *c, uint64_t *complete);
+    /* Stops what is under way, from any thread; may never return. NULL: there is nothing to stop. */
+    void (*abort)(struct comm *c);
+    /* What the library said when it failed, for people; NULL: it says nothing. */
+    const char *(*fault)(struct comm *c);
     void (*close)(struct comm **cp);
 };
+
+int comm_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n);
+int comm_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt, const void *src, void *dst,
+                        int64_t n);
+int comm_allgather(struct comm *c, struct kstream *ks, enum dtype dt, const void *src, void *dst,
+                   int64_t n);
+int comm_barrier(struct comm *c, struct kstream *ks);
+/* At most two groups of one parent at a time. */
+int comm_split(struct comm *c, int color, struct comm **out);
+/* Lets the library take the memory that it needs, which is as much as its algorithms for small and for large sums do: before anybody
+ * plans what is left. Sets `facts`. */
+int comm_warm_up(struct comm *c, const struct kops *k, struct kstream *ks);
+/* What a wait for the stream calls meanwhile (stream_watch of dev.h): completes the flight record's entries, beats its heart,
+ * and returns E_NETWORK when the group is lost. `arg` is the comm. */
+int comm_poll(void *arg);
+/* "" when the library has said nothing. */
+const char *comm_fault(struct comm *c);
+/* Leaves the group. Not after an error: what has failed may hang here. */
+void comm_close(struct comm **cp); /* NULL is fine */
 
 enum { COMM_ID_BYTES = 128 };
 
@@ -38,16 +71,9 @@ int comm_open_self(struct comm **out);
 /* The launcher has started us under MPI: it knows rank and size. `ordered`: sums are made in the order of the ranks, so that
  * their bits depend neither on MPI's algorithms nor on how much is summed at once; two or three times the time. */
 int comm_open_mpi(const struct kops *k, bool ordered, struct comm **out, struct err *e);
-/* Rank 0 makes the id, all others get it from rank 0 (rendezvous) before they open. */
+/* Rank 0 makes the id, all others get it from rank 0 (rendezvous) before they open. E_TIMEOUT after timeout_ms. */
 int comm_make_nccl_id(uint8_t id[COMM_ID_BYTES], struct err *e);
-int comm_open_nccl(const uint8_t id[COMM_ID_BYTES], int rank, int size, struct comm **out,
-                   struct err *e);
-
-static inline void comm_close(struct comm **cp)
-{
-    if (*cp != NULL) {
-        (*cp)->close(cp);
-    }
-}
+int comm_open_nccl(const uint8_t id[COMM_ID_BYTES], int rank, int size, uint64_t timeout_ms,
+                   struct comm **out, struct err *e);
 
 #endif

@@ -38,7 +38,8 @@ CUDA_INC   := $(patsubst %,-isystem %/include,$(sort $(CUDA_HOME) $(CUDNN_HOME) 
 
 CUDA_CU    := $(sort $(wildcard kernels/cuda/*.cu))
 CUDNN_C    := $(addprefix kernels/cuda/cudnn_,lib.c graph.c attention.c)
-CUDA_C     := $(filter-out kernels/cuda/comm_nccl.c $(if $(HAVE_CUDNN),kernels/cuda/cudnn_none.c,$(CUDNN_C)), \
+NCCL_C     := kernels/cuda/comm_nccl.c kernels/cuda/nccl_log.c
+CUDA_C     := $(filter-out $(NCCL_C) $(if $(HAVE_CUDNN),kernels/cuda/cudnn_none.c,$(CUDNN_C)), \
               $(sort $(wildcard kernels/cuda/*.c))) common/base/err.c
 $(B)/so/kernels/cuda/table.o: SO_CFLAGS += -DCUDA_ARCHS='"$(CUDA_ARCH)"'
 CUDA_O     := $(CUDA_CU:%.cu=$(B)/so/%.o) $(CUDA_C:%.c=$(B)/so/%.o)
@@ -64,7 +65,7 @@ $(B)/so/kernels/cpu/comm_mpi.o: kernels/cpu/comm_mpi.c
 $(B)/trainer-cuda.so: $(CUDA_O)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SO_LDFLAGS) $^ -L$(CUDA_LIB) -Wl,-rpath,$(CUDA_LIB):$(CUDNN_LIB) -lcublasLt -lcudart_static -ldl -lrt -lpthread -lm -lstdc++ -o $@
-$(B)/trainer-nccl.so: $(B)/so/kernels/cuda/comm_nccl.o
+$(B)/trainer-nccl.so: $(NCCL_C:%.c=$(B)/so/%.o)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SO_LDFLAGS) $^ -L$(NCCL_LIB) -Wl,-rpath,$(NCCL_LIB) -lnccl -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread -o $@
 $(B)/trainer-mpi.so: $(B)/so/kernels/cpu/comm_mpi.o

@@ -45,6 +45,9 @@ const char *fault_cpu(void);
 
 int stream_open_cpu(struct kstream **out);
 int stream_sync_cpu(struct kstream *ks);
+/* Every wait for the stream calls poll(arg) meanwhile, and gives up with its error. NULL ends that. What fails so leaves work on
+ * the stream that may never end: nothing may be freed then. */
+void stream_watch_cpu(struct kstream *ks, int (*poll)(void *arg), void *arg);
 void stream_close_cpu(struct kstream **sp); /* NULL is fine */
 
 int mem_alloc_cpu(void **out, size_t size_bytes); /* zeroed, 256-byte aligned */

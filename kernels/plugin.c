@@ -85,10 +85,15 @@ int comm_open_mpi(const struct kops *k, bool ordered, struct comm **out, struct 
         return E_UNSUPPORTED;
     }
     rc = PLUGIN_CALL(plugin_mpi_fn, fn)(k, ordered, out, why, sizeof why);
-    return rc == 0 ? 0 : err_set(e, rc, "MPI: %s", why);
+    if (rc != 0) {
+        return err_set(e, rc, "MPI: %s", why);
+    }
+    (*out)->flight = flight_open();
+    return 0;
 }
 
-static int call_nccl(uint8_t *id, int rank, int size, struct comm **out, struct err *e)
+static int call_nccl(uint8_t *id, int rank, int size, uint64_t timeout_ms, struct comm **out,
+                     struct err *e)
 {
     void *fn = plugin_find("trainer-nccl", "plugin_nccl", e);
     char why[224] = "";
@@ -97,21 +102,27 @@ static int call_nccl(uint8_t *id, int rank, int size, struct comm **out, struct 
     if (fn == NULL) {
         return E_UNSUPPORTED;
     }
-    rc = PLUGIN_CALL(plugin_nccl_fn, fn)(id, rank, size, out, why, sizeof why);
-    return rc == 0 ? 0 : err_set(e, rc, "NCCL: %s", why);
+    rc = PLUGIN_CALL(plugin_nccl_fn, fn)(id, rank, size, timeout_ms, out, why, sizeof why);
+    if (rc != 0) {
+        return err_set(e, rc, "NCCL: %s", why);
+    }
+    if (out != NULL) {
+        (*out)->flight = flight_open();
+    }
+    return 0;
 }
 
 int comm_make_nccl_id(uint8_t id[COMM_ID_BYTES], struct err *e)
 {
-    return call_nccl(id, 0, 0, NULL, e);
+    return call_nccl(id, 0, 0, 0, NULL, e);
 }
 
-int comm_open_nccl(const uint8_t id[COMM_ID_BYTES], int rank, int size, struct comm **out,
-                   struct err *e)
+int comm_open_nccl(const uint8_t id[COMM_ID_BYTES], int rank, int size, uint64_t timeout_ms,
+                   struct comm **out, struct err *e)
 {
     uint8_t copy[COMM_ID_BYTES];
 
     *out = NULL;
     memcpy(copy, id, sizeof copy);
-    return call_nccl(copy, rank, size, out, e);
+    return call_nccl(copy, rank, size, timeout_ms, out, e);
 }

@@ -15,7 +15,7 @@ typedef int plugin_cuda_fn(int device, struct kops *out, char *why, size_t room)
 typedef int plugin_mpi_fn(const struct kops *k, bool ordered, struct comm **out, char *why,
                           size_t room); /* plugin_mpi */
 /* plugin_nccl: with out NULL it makes an id, else it joins. */
-typedef int plugin_nccl_fn(uint8_t *id, int rank, int size, struct comm **out, char *why,
-                           size_t room);
+typedef int plugin_nccl_fn(uint8_t *id, int rank, int size, uint64_t timeout_ms, struct comm **out,
+                           char *why, size_t room);
 
 #endif

@@ -46,7 +46,7 @@ static int exchange(struct measuring *x, size_t n, struct err *e)
     }
     rc = model_put(m, x->shared, x->sum, n * sizeof *x->sum, e);
     if (rc == 0) {
-        rc = x->comm->allreduce(x->comm, m->ks, DT_F64, x->shared, (int64_t)n);
+        rc = comm_allreduce(x->comm, m->ks, DT_F64, x->shared, (int64_t)n);
         if (rc != 0) {
             err_set(e, rc, "%s: the ranks lost each other", x->comm->name);
         }

@@ -6,7 +6,13 @@
 #include "agent/train/rendezvous.h"
 #include "common/base/slice.h"
 
-enum { RANKS_MAX = 1 << 16, RENDEZVOUS_MS = 120000, SLURM_PORT = 29400, SLURM_PORTS = 1024 };
+enum {
+    RANKS_MAX = 1 << 16,
+    RENDEZVOUS_MS = 120000,
+    GROUP_MS = 1800000,
+    SLURM_PORT = 29400,
+    SLURM_PORTS = 1024
+};
 
 static const struct names {
     enum launcher launcher;
@@ -83,7 +89,7 @@ int ranks_read(const char *(*env)(const char *), struct ranks *out, struct err *
     const char *addr, *id;
     int rc;
 
-    *out = (struct ranks){.world = 1, .run_id = ""};
+    *out = (struct ranks){.world = 1, .run_id = "", .timeout_ms = GROUP_MS};
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         const struct names *n = &table[i];
 
@@ -135,7 +141,7 @@ static int join_nccl(const struct ranks *r, struct comm **out, struct err *e)
                                          .timeout_ms = RENDEZVOUS_MS};
         rc = rendezvous_share(&where, id, sizeof id, e);
     }
-    return rc != 0 ? rc : comm_open_nccl(id, r->rank, r->world, out, e);
+    return rc != 0 ? rc : comm_open_nccl(id, r->rank, r->world, r->timeout_ms, out, e);
 }
 
 int ranks_join(const struct ranks *r, const struct kops *k, struct comm **out, struct err *e)

@@ -36,6 +36,7 @@ struct ranks {
     /* Not of the environment: */
     enum ranks_over over;
     bool ordered; /* sums in the order of the ranks */
+    uint64_t timeout_ms; /* for the group to form, once all have met */
 };
 
 /* getenv() in programs, a table in tests. */

@@ -148,8 +148,8 @@ static int open_shards(struct run *r, struct err *e)
         return err_set(e, E_USAGE, "--shard-group %d: %d ranks are not a multiple of that", size,
                        r->comm->size);
     }
-    rc = r->comm->split(r->comm, r->comm->rank / size, &r->shards);
-    rc = rc != 0 ? rc : r->comm->split(r->comm, r->comm->rank % size, &r->replicas);
+    rc = comm_split(r->comm, r->comm->rank / size, &r->shards);
+    rc = rc != 0 ? rc : comm_split(r->comm, r->comm->rank % size, &r->replicas);
     return rc != 0 ? err_set(e, rc, "%s: no groups of %d ranks", r->comm->name, size) : 0;
 }
 

@@ -143,7 +143,7 @@ void zero_need(struct model *m, int group)
     for (int g = 1; is_block(l, group) && g < l->groups - 1; g++) {
         m->group_param[g] = m->group_param[g] == whole ? NULL : m->group_param[g];
     }
-    model_do(m, m->o.comm->allgather(m->o.comm, m->ks, m->dt, m->param + model_bytes(m, p.at),
+    model_do(m, comm_allgather(m->o.comm, m->ks, m->dt, m->param + model_bytes(m, p.at),
                                      whole, p.n));
     m->group_param[group] = whole;
 }
@@ -158,7 +158,7 @@ void zero_publish(struct model *m)
         if (m->o.zero == 3) {
             m->group_param[g] = NULL;
         } else if (m->o.zero >= 1) {
-            model_do(m, m->o.comm->allgather(m->o.comm, m->ks, m->dt,
+            model_do(m, comm_allgather(m->o.comm, m->ks, m->dt,
                                              m->param + model_bytes(m, p.offset), m->group_param[g],
                                              p.n));
         }
@@ -194,7 +194,7 @@ static void sum_replicas(struct model *m, char *mine, int64_t n)
     struct comm *c = m->o.replicas;
 
     if (c != NULL) {
-        model_do(m, c->allreduce(c, m->ks, m->accum, mine, n));
+        model_do(m, comm_allreduce(c, m->ks, m->accum, mine, n));
     }
 }
 
@@ -206,13 +206,13 @@ static void sum_once(struct model *m, int group)
     char *whole = m->group_grad[group], *mine = whole + model_accum_bytes(m, n * m->own.rank);
 
     if (m->o.zero == 0 && !m->o.ordered) {
-        model_do(m, c->allreduce(c, m->ks, m->accum, whole, m->layout.group[group].size));
+        model_do(m, comm_allreduce(c, m->ks, m->accum, whole, m->layout.group[group].size));
         return;
     }
-    model_do(m, c->reduce_scatter(c, m->ks, m->accum, whole, mine, n));
+    model_do(m, comm_reduce_scatter(c, m->ks, m->accum, whole, mine, n));
     sum_replicas(m, mine, n);
     if (m->o.zero == 0) {
-        model_do(m, c->allgather(c, m->ks, m->accum, mine, whole, n));
+        model_do(m, comm_allgather(c, m->ks, m->accum, mine, whole, n));
     }
 }
 
@@ -223,7 +223,7 @@ static void sum_this_pass(struct model *m, int group, bool last)
     struct piece p = partition_group(&m->layout, m->own, group);
     char *sum = m->sums + model_accum_bytes(m, p.at);
 
-    model_do(m, c->reduce_scatter(c, m->ks, m->accum, m->group_grad[group],
+    model_do(m, comm_reduce_scatter(c, m->ks, m->accum, m->group_grad[group],
                                   m->pass == 0 ? sum : m->scratch, p.n));
     if (m->pass > 0) {
         model_do(m, m->k->add(m->ks, m->accum, sum, sum, m->scratch, p.n));
@@ -232,7 +232,7 @@ static void sum_this_pass(struct model *m, int group, bool last)
         sum_replicas(m, sum, p.n);
     }
     if (last && m->o.zero == 0) {
-        model_do(m, c->allgather(c, m->ks, m->accum, sum, m->group_grad[group], p.n));
+        model_do(m, comm_allgather(c, m->ks, m->accum, sum, m->group_grad[group], p.n));
     }
 }
 
@@ -276,7 +276,7 @@ struct piece zero_updates(const struct model *m, int group, char **at)
 void zero_sum(struct model *m, double *x)
 {
     if (m->o.comm != NULL && ranks_of(m) > 1) {
-        model_do(m, m->o.comm->allreduce(m->o.comm, m->ks, DT_F64, x, 1));
+        model_do(m, comm_allreduce(m->o.comm, m->ks, DT_F64, x, 1));
     }
 }
 
@@ -290,6 +290,6 @@ char *zero_collect(struct model *m, char *set, struct partition held, int group)
     if (held.ranks == 1) {
         return mine;
     }
-    model_do(m, m->o.comm->allgather(m->o.comm, m->ks, m->accum, mine, whole, p.n));
+    model_do(m, comm_allgather(m->o.comm, m->ks, m->accum, mine, whole, p.n));
     return whole;
 }

@@ -32,11 +32,14 @@ static int self_barrier(struct comm *c, struct kstream *ks)
     return 0;
 }
 
+static struct comm *self_new(void);
+
 static int self_split(struct comm *c, int color, struct comm **out)
 {
     (void)c;
     (void)color;
-    return comm_open_self(out);
+    *out = self_new();
+    return 0;
 }
 
 static void self_close(struct comm **cp)
@@ -45,17 +48,24 @@ static void self_close(struct comm **cp)
     *cp = NULL;
 }
 
+static struct comm *self_new(void)
+{
+    struct comm *c = NEW(struct comm);
+
+    *c = (struct comm){.name = "self",
+                       .size = 1,
+                       .allreduce = self_allreduce,
+                       .reduce_scatter = self_pieces,
+                       .allgather = self_pieces,
+                       .barrier = self_barrier,
+                       .split = self_split,
+                       .close = self_close};
+    return c;
+}
+
 int comm_open_self(struct comm **out)
 {
-    *out = NEW(struct comm);
-    **out = (struct comm){.name = "self",
-                          .rank = 0,
-                          .size = 1,
-                          .allreduce = self_allreduce,
-                          .reduce_scatter = self_pieces,
-                          .allgather = self_pieces,
-                          .barrier = self_barrier,
-                          .split = self_split,
-                          .close = self_close};
+    *out = self_new();
+    (*out)->flight = flight_open();
     return 0;
 }

@@ -30,6 +30,13 @@ int stream_sync_cpu(struct kstream *ks)
     return 0;
 }
 
+void stream_watch_cpu(struct kstream *ks, int (*poll)(void *arg), void *arg)
+{
+    (void)ks;
+    (void)poll;
+    (void)arg;
+}
+
 void stream_close_cpu(struct kstream **sp)
 {
     free(*sp);

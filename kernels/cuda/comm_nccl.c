@@ -1,16 +1,41 @@
+/* NCCL, in a way that does not hang with it: the communicator is non-blocking, so that no call of NCCL's waits for a peer, and
+ * every wait asks whether the communicator is still whole.
+ *
+ * A communicator that has failed is aborted, never destroyed: ncclCommDestroy() waits for its peers, and cudaFree() for its
+ * kernel. Abort comes from the watchdog's thread, while no other thread may be in a call of NCCL's: `inside` and `dying` see to that. */
 #include <nccl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/os/clock.h"
+#include "kernels/cuda/nccl_log.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/plugin.h"
+
+enum { MARKS = 64, PAUSE_NS = 50000, ABORT_PATIENCE_MS = 1000, CLOSE_MS = 30000, SPLIT_MS = 600000 };
+
+/* An event behind a collective, and the collective's number. */
+struct mark {
+    cudaEvent_t event;
+    uint64_t seq;
+};
 
 struct nccl_comm {
     struct comm base;
     ncclComm_t comm;
     float *token; /* what a barrier adds up */
+    /* Collectives that are not known to be complete, oldest first: mark[first % MARKS] up to mark[last % MARKS]. */
+    struct mark mark[MARKS];
+    unsigned first, last;
+    uint64_t complete;
+    bool connected; /* the first collective is complete: the log tells how */
+    char said[200]; /* what failed, in NCCL's words */
+    atomic_bool inside, dying;
 };
 
 plugin_nccl_fn plugin_nccl;
@@ -32,55 +57,206 @@ static ncclDataType_t type_of(enum dtype dt)
     return ncclNumTypes;
 }
 
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+}
+
+/* --- calls, and what they say -------------------------------------------------------------------------------------- */
+
+/* The main thread's calls are between these. After the watchdog has begun to abort, it stays here. */
+static void enter(struct nccl_comm *x)
+{
+    atomic_store(&x->inside, true);
+    while (atomic_load(&x->dying)) {
+        atomic_store(&x->inside, false);
+        pause();
+    }
+}
+
+static void leave(struct nccl_comm *x)
+{
+    atomic_store(&x->inside, false);
+}
+
+/* What repeats itself on every start, and what may go well on the next. */
+static int code_of(ncclResult_t rc)
+{
+    return rc == ncclInvalidArgument || rc == ncclInvalidUsage ? E_CONFIG : E_NETWORK;
+}
+
+/* Keeps the first words, with those of the call or the log that say more. */
+static int failed(struct nccl_comm *x, ncclResult_t rc)
+{
+    const char *more = ncclGetLastError(x->comm);
+    char warning[120] = "";
+
+    if (x->said[0] == '\0') {
+        if (more == NULL || more[0] == '\0') {
+            nccl_log_warning(warning, sizeof warning);
+            more = warning;
+        }
+        snprintf(x->said, sizeof x->said, "%s%s%.120s", ncclGetErrorString(rc),
+                 more[0] != '\0' ? ": " : "", more);
+    }
+    return code_of(rc);
+}
+
+/* Until NCCL has done what it was asked for, on the host's side: it may do that in a thread of its own. */
+static int settle(struct nccl_comm *x, ncclResult_t rc, uint64_t deadline_ms)
+{
+    while (rc == ncclSuccess || rc == ncclInProgress) {
+        ncclResult_t asked, state = ncclSuccess;
+
+        enter(x);
+        asked = ncclCommGetAsyncError(x->comm, &state);
+        leave(x);
+        rc = asked != ncclSuccess ? asked : state;
+        if (rc == ncclSuccess) {
+            return 0;
+        }
+        if (rc == ncclInProgress && clock_now_ms() >= deadline_ms) {
+            snprintf(x->said, sizeof x->said, "the ranks did not connect in time");
+            return E_TIMEOUT;
+        }
+        if (rc == ncclInProgress) {
+            nap();
+        }
+    }
+    return failed(x, rc);
+}
+
+/* --- collectives --------------------------------------------------------------------------------------------------- */
+
+/* Without a free mark the youngest moves on: what is behind it is complete when it is. */
+static int mark_here(struct nccl_comm *x, struct kstream *ks)
+{
+    unsigned at = x->last - x->first < MARKS ? x->last++ : x->last - 1;
+    struct mark *m = &x->mark[at % MARKS];
+
+    m->seq = x->base.seq;
+    return cudaEventRecord(m->event, ks->stream) == cudaSuccess ? 0 : E_CUDA;
+}
+
+/* After a call that posts an operation, from within enter(). */
+static int posted(struct nccl_comm *x, struct kstream *ks, ncclResult_t rc)
+{
+    int done;
+
+    leave(x);
+    done = settle(x, rc, UINT64_MAX); /* the watchdog knows how long this may take */
+    return done != 0 ? done : mark_here(x, ks);
+}
+
 static int nccl_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n)
 {
     struct nccl_comm *x = (struct nccl_comm *)c;
+    ncclResult_t rc;
 
-    return ncclAllReduce(buf, buf, (size_t)n, type_of(dt), ncclSum, x->comm, ks->stream) ==
-                   ncclSuccess
-               ? 0
-               : E_NETWORK;
+    enter(x);
+    rc = ncclAllReduce(buf, buf, (size_t)n, type_of(dt), ncclSum, x->comm, ks->stream);
+    return posted(x, ks, rc);
+}
+
+static int nccl_poll(struct comm *c, uint64_t *complete)
+{
+    struct nccl_comm *x = (struct nccl_comm *)c;
+    ncclResult_t asked, state = ncclSuccess;
+
+    while (x->first != x->last && cudaEventQuery(x->mark[x->first % MARKS].event) == cudaSuccess) {
+        x->complete = x->mark[x->first++ % MARKS].seq;
+    }
+    (void)cudaGetLastError(); /* not ready is no error */
+    *complete = x->complete;
+    if (x->complete != 0 && !x->connected) {
+        x->connected = true;
+        nccl_log_facts(c->facts, sizeof c->facts);
+    }
+    enter(x);
+    asked = ncclCommGetAsyncError(x->comm, &state);
+    leave(x);
+    state = asked != ncclSuccess ? asked : state;
+    return state == ncclSuccess || state == ncclInProgress ? 0 : failed(x, state);
 }
 
 static int nccl_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
                                void *dst, int64_t n)
 {
     struct nccl_comm *x = (struct nccl_comm *)c;
+    ncclResult_t rc;
 
-    return ncclReduceScatter(src, dst, (size_t)n, type_of(dt), ncclSum, x->comm, ks->stream) ==
-                   ncclSuccess
-               ? 0
-               : E_NETWORK;
+    enter(x);
+    rc = ncclReduceScatter(src, dst, (size_t)n, type_of(dt), ncclSum, x->comm, ks->stream);
+    return posted(x, ks, rc);
 }
 
 static int nccl_allgather(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
                           void *dst, int64_t n)
 {
     struct nccl_comm *x = (struct nccl_comm *)c;
+    ncclResult_t rc;
 
-    return ncclAllGather(src, dst, (size_t)n, type_of(dt), x->comm, ks->stream) == ncclSuccess
-               ? 0
-               : E_NETWORK;
+    enter(x);
+    rc = ncclAllGather(src, dst, (size_t)n, type_of(dt), x->comm, ks->stream);
+    return posted(x, ks, rc);
 }
 
 static int nccl_barrier(struct comm *c, struct kstream *ks)
 {
-    int rc = nccl_allreduce(c, ks, DT_F32, ((struct nccl_comm *)c)->token, 1);
+    struct nccl_comm *x = (struct nccl_comm *)c;
+    uint64_t complete = 0;
+    int rc = nccl_allreduce(c, ks, DT_F32, x->token, 1);
 
-    return rc == 0 && cudaStreamSynchronize(ks->stream) != cudaSuccess ? E_CUDA : rc;
+    while (rc == 0 && x->first != x->last) {
+        rc = nccl_poll(c, &complete);
+        if (rc == 0 && x->first != x->last) {
+            nap();
+        }
+    }
+    return rc;
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------- */
+
+/* Another thread's. While the main thread is in a call of NCCL's nothing may be aborted: then the process just ends. */
+static void nccl_abort(struct comm *c)
+{
+    struct nccl_comm *x = (struct nccl_comm *)c;
+    uint64_t until_ms = clock_now_ms() + ABORT_PATIENCE_MS;
+
+    atomic_store(&x->dying, true);
+    while (atomic_load(&x->inside) && clock_now_ms() < until_ms) {
+        nap();
+    }
+    if (!atomic_load(&x->inside)) {
+        ncclCommAbort(x->comm);
+    }
+}
+
+static const char *nccl_fault(struct comm *c)
+{
+    return ((struct nccl_comm *)c)->said;
 }
 
 static void nccl_close(struct comm **cp)
 {
     struct nccl_comm *x = (struct nccl_comm *)*cp;
 
+    ncclResult_t rc = ncclCommFinalize(x->comm);
+
     *cp = NULL;
-    if (x->comm != NULL) {
-        ncclCommDestroy(x->comm);
+    if (settle(x, rc, clock_now_ms() + CLOSE_MS) != 0) {
+        return; /* a peer is gone: what is left goes with the process */
+    }
+    ncclCommDestroy(x->comm);
+    for (int i = 0; i < MARKS; i++) {
+        cudaEventDestroy(x->mark[i].event);
     }
     cudaFree(x->token);
     free(x);
 }
+
+/* --- the beginning ------------------------------------------------------------------------------------------------- */
 
 static int make_id(uint8_t *id, char *why, size_t room)
 {
@@ -95,46 +271,107 @@ static int make_id(uint8_t *id, char *why, size_t room)
     return 0;
 }
 
-int plugin_nccl(uint8_t *id, int rank, int size, struct comm **out, char *why, size_t room)
+static int join(struct nccl_comm *x, const uint8_t *id, uint64_t timeout_ms)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    uint64_t deadline_ms = clock_now_ms() + timeout_ms;
+    ncclUniqueId unique;
+    ncclResult_t rc;
+
+    memcpy(&unique, id, sizeof unique);
+    config.blocking = 0;
+    rc = ncclCommInitRankConfig(&x->comm, x->base.size, unique, x->base.rank, &config);
+    return settle(x, rc, deadline_ms);
+}
+
+static int take_memory(struct nccl_comm *x)
+{
+    cudaError_t rc = cudaMalloc((void **)&x->token, sizeof *x->token);
+
+    rc = rc != cudaSuccess ? rc : cudaMemset(x->token, 0, sizeof *x->token);
+    for (int i = 0; rc == cudaSuccess && i < MARKS; i++) {
+        rc = cudaEventCreateWithFlags(&x->mark[i].event, cudaEventDisableTiming);
+    }
+    rc = rc != cudaSuccess ? rc : cudaDeviceSynchronize();
+    if (rc != cudaSuccess) {
+        snprintf(x->said, sizeof x->said, "%s", cudaGetErrorString(rc));
+    }
+    return rc == cudaSuccess ? 0 : E_CUDA;
+}
+
+static int nccl_split(struct comm *c, int color, struct comm **out);
+
+/* Without its communicator and its memory yet. */
+static struct nccl_comm *open_comm(int rank, int size)
+{
+    struct nccl_comm *x = calloc(1, sizeof *x);
+
+    if (x != NULL) {
+        x->base = (struct comm){.name = "nccl",
+                                .rank = rank,
+                                .size = size,
+                                .allreduce = nccl_allreduce,
+                                .reduce_scatter = nccl_reduce_scatter,
+                                .allgather = nccl_allgather,
+                                .barrier = nccl_barrier,
+                                .split = nccl_split,
+                                .poll = nccl_poll,
+                                .abort = nccl_abort,
+                                .fault = nccl_fault,
+                                .close = nccl_close};
+    }
+    return x;
+}
+
+static int nccl_split(struct comm *c, int color, struct comm **out)
+{
+    struct nccl_comm *all = (struct nccl_comm *)c, *x = open_comm(0, 0);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclResult_t rc;
+    int done = x == NULL ? E_NOSPACE : take_memory(x);
+
+    *out = NULL;
+    if (done != 0) {
+        return done;
+    }
+    config.blocking = 0;
+    enter(all);
+    rc = ncclCommSplit(all->comm, color, c->rank, &x->comm, &config);
+    leave(all);
+    done = settle(all, rc, clock_now_ms() + SPLIT_MS);
+    done = done != 0 ? done : settle(x, ncclSuccess, clock_now_ms() + SPLIT_MS);
+    if (done == 0) {
+        rc = ncclCommUserRank(x->comm, &x->base.rank);
+        rc = rc != ncclSuccess ? rc : ncclCommCount(x->comm, &x->base.size);
+        done = rc == ncclSuccess ? 0 : failed(x, rc);
+    }
+    *out = done == 0 ? &x->base : NULL;
+    return done;
+}
+
+/* What has failed is left as it is: its process ends, and to free it could hang. */
+int plugin_nccl(uint8_t *id, int rank, int size, uint64_t timeout_ms, struct comm **out, char *why,
+                size_t room)
 {
     struct nccl_comm *x;
-    ncclUniqueId unique;
-    struct comm *base;
-    ncclResult_t rc;
-    cudaError_t cuda;
+    int rc;
 
+    nccl_log_begin();
     if (out == NULL) {
         return make_id(id, why, room);
     }
     *out = NULL;
-    x = calloc(1, sizeof *x);
+    x = open_comm(rank, size);
     if (x == NULL) {
         snprintf(why, room, "no memory");
         return E_NOSPACE;
     }
-    base = &x->base;
-    *base = (struct comm){.name = "nccl",
-                          .rank = rank,
-                          .size = size,
-                          .allreduce = nccl_allreduce,
-                          .reduce_scatter = nccl_reduce_scatter,
-                          .allgather = nccl_allgather,
-                          .barrier = nccl_barrier,
-                          .close = nccl_close};
-    memcpy(&unique, id, sizeof unique);
-    rc = ncclCommInitRank(&x->comm, size, unique, rank);
-    if (rc != ncclSuccess) {
-        snprintf(why, room, "%s: %.100s", ncclGetErrorString(rc), ncclGetLastError(NULL));
-        nccl_close(&base);
-        return E_NETWORK;
+    rc = take_memory(x);
+    rc = rc != 0 ? rc : join(x, id, timeout_ms);
+    if (rc != 0) {
+        snprintf(why, room, "%s", x->said);
+        return rc;
     }
-    cuda = cudaMalloc((void **)&x->token, sizeof *x->token);
-    cuda = cuda != cudaSuccess ? cuda : cudaMemset(x->token, 0, sizeof *x->token);
-    if (cuda != cudaSuccess) {
-        snprintf(why, room, "%s", cudaGetErrorString(cuda));
-        nccl_close(&base);
-        return E_CUDA;
-    }
-    *out = base;
+    *out = &x->base;
     return 0;
 }

@@ -1,6 +1,7 @@
 #include "kernels/dev.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "common/base/err.h"
 #include "kernels/cuda/fault.h"
@@ -41,6 +42,7 @@ int stream_open_cuda(struct kstream **out)
         return E_NOSPACE;
     }
     if (TRY_CUDA(cudaStreamCreateWithFlags(&ks->stream, cudaStreamNonBlocking)) != 0 ||
+        TRY_CUDA(cudaEventCreateWithFlags(&ks->waited, cudaEventDisableTiming)) != 0 ||
         matmul_plans_init(&ks->matmul) != 0 ||
         TRY_CUDA(cudaMalloc(&ks->scratch, SCRATCH_BYTES)) != 0) {
         stream_close_cuda(&ks);
@@ -52,9 +54,45 @@ int stream_open_cuda(struct kstream **out)
     return 0;
 }
 
+/* The first asks come at once, for most waits are short. */
+static void pause_between(int asked)
+{
+    enum { AT_ONCE = 200, PAUSE_NS = 50000 };
+
+    if (asked > AT_ONCE) {
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+}
+
+/* The kernel of a collective whose peer is gone never ends, and a call that waits for it never returns: so the host only asks
+ * whether the stream has got there, and poll() says when that is of no more use. */
+static int wait_by_asking(struct kstream *ks)
+{
+    int rc = TRY_CUDA(cudaEventRecord(ks->waited, ks->stream));
+    cudaError_t got = cudaErrorNotReady;
+
+    for (int asked = 0; rc == 0 && got == cudaErrorNotReady; asked++) {
+        got = cudaEventQuery(ks->waited);
+        if (got == cudaErrorNotReady) {
+            (void)cudaGetLastError(); /* no error: no later call is to be blamed */
+            pause_between(asked);
+        } else {
+            rc = TRY_CUDA(got);
+        }
+        rc = rc != 0 ? rc : ks->poll(ks->poll_arg);
+    }
+    return rc;
+}
+
 int stream_sync_cuda(struct kstream *ks)
 {
-    return TRY_CUDA(cudaStreamSynchronize(ks->stream));
+    return ks->poll != NULL ? wait_by_asking(ks) : TRY_CUDA(cudaStreamSynchronize(ks->stream));
+}
+
+void stream_watch_cuda(struct kstream *ks, int (*poll)(void *arg), void *arg)
+{
+    ks->poll = poll;
+    ks->poll_arg = arg;
 }
 
 void stream_close_cuda(struct kstream **sp)
@@ -68,6 +106,9 @@ void stream_close_cuda(struct kstream **sp)
     attention_choice_fini(&ks->attention);
     cudaFree(ks->scratch);
     matmul_plans_fini(&ks->matmul);
+    if (ks->waited != NULL) {
+        cudaEventDestroy(ks->waited);
+    }
     if (ks->stream != NULL) {
         cudaStreamDestroy(ks->stream);
     }
@@ -162,7 +203,11 @@ int mem_put_cuda(struct kstream *ks, void *to, const void *from, size_t size_byt
 
 int mem_get_cuda(struct kstream *ks, void *to, const void *from, size_t size_bytes)
 {
-    int rc = TRY_CUDA(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToHost, ks->stream));
+    /* Into pageable memory the copy itself waits for all that is before it. */
+    int rc = ks->poll != NULL ? wait_by_asking(ks) : 0;
 
-    return rc != 0 ? rc : TRY_CUDA(cudaStreamSynchronize(ks->stream));
+    rc = rc != 0 ? rc
+                 : TRY_CUDA(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToHost,
+                                            ks->stream));
+    return rc != 0 ? rc : stream_sync_cuda(ks);
 }

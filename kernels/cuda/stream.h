@@ -12,6 +12,9 @@ enum { SCRATCH_BYTES = 64 << 20 };
 
 struct kstream {
     cudaStream_t stream;
+    cudaEvent_t waited;        /* recorded behind what a wait is for */
+    int (*poll)(void *arg);    /* stream_watch() */
+    void *poll_arg;
     void *scratch; /* used and free again inside one operation */
     int sm;        /* the device's compute capability: 90 for 9.0 */
     unsigned multiprocessors;

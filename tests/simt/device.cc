@@ -13,6 +13,7 @@
 #define mem_room_cuda   mem_room_cpu
 #define host_alloc_cuda host_alloc_cpu
 #define range_begin_cuda range_begin_cpu
+#define stream_watch_cuda stream_watch_cpu
 #define range_end_cuda  range_end_cpu
 #define host_free_cuda  host_free_cpu
 #include "kernels/cuda/twins.h"

@@ -1,0 +1,65 @@
+/* flight.h - the flight record: the last collectives of this process, for a person who must find out why ranks hang.
+ *
+ * Every collective of every comm is one entry, numbered from 1 (comm.c writes them). Ranks make the same collectives in the same
+ * order, so a number means the same collective on all ranks: the rank that has not posted it is the one that the others
+ * wait for. Beside the entries stands the main thread's heartbeat.
+ *
+ * owns     struct flight is the comm's; flight_close() frees it
+ * threads  one posts and completes; any may look and write at the same time
+ * errors   flight_write() returns -errno; it allocates nothing, so it also works in a process that is stuck
+ */
+#ifndef KERNELS_FLIGHT_H
+#define KERNELS_FLIGHT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/dev.h"
+
+enum { FLIGHT_ENTRIES = 1024 };
+
+enum flight_op { FLIGHT_ALLREDUCE, FLIGHT_REDUCE_SCATTER, FLIGHT_ALLGATHER, FLIGHT_BARRIER };
+
+struct flight_entry {
+    uint64_t seq; /* from 1 */
+    enum flight_op op;
+    enum dtype dt;
+    int64_t count;    /* elements */
+    const char *comm; /* the communicator's name */
+    uint64_t posted_ns;
+    uint64_t done_ns;  /* 0: not known to be complete */
+    uint64_t limit_ms; /* how long it may take */
+};
+
+/* What stands still, if anything does. */
+struct flight_view {
+    uint64_t posted; /* the last number that was posted, that is complete; 0: none */
+    uint64_t done;
+    struct flight_entry waits; /* the oldest that is not complete; its seq is 0 when all are */
+    uint64_t beat_ns;          /* when the main thread was last seen to work */
+    uint64_t limit_ms;         /* what holds for an operation posted now */
+};
+
+struct flight;
+
+/* Operations may take as long as they like, until flight_allow(). */
+struct flight *flight_open(void);
+void flight_close(struct flight **fp); /* NULL is fine */
+
+/* From the main thread. All up to and including `seq` are complete. */
+uint64_t flight_post(struct flight *f, enum flight_op op, enum dtype dt, int64_t count,
+                     const char *comm);
+void flight_done(struct flight *f, uint64_t seq);
+void flight_beat(struct flight *f); /* NULL is fine */
+/* How long operations may take that are posted from now on. */
+void flight_allow(struct flight *f, uint64_t limit_ms);
+
+void flight_look(const struct flight *f, struct flight_view *out);
+const char *flight_op_name(enum flight_op op);
+const char *flight_dtype_name(enum dtype dt);
+size_t flight_bytes(const struct flight_entry *x);
+/* `head` (a line of JSON) and one line of JSON an entry, oldest first, to `path` by way of `path`.part: whole or not there. */
+int flight_write(const struct flight *f, const char *path, const char *head);
+
+#endif
